@@ -1,0 +1,44 @@
+# Compiler settings, dependencies and the CUDA toolkit: what every target shares.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+find_package(Threads REQUIRED)
+find_package(HWY 1.0.3 REQUIRED)
+
+set(HEDDLE_CUDA AUTO CACHE STRING "CUDA backend: AUTO (where nvcc is found), ON or OFF")
+set_property(CACHE HEDDLE_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(HEDDLE_WITH_CUDA OFF)
+if(NOT HEDDLE_CUDA STREQUAL "OFF")
+  find_program(HEDDLE_NVCC nvcc HINTS ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
+  if(HEDDLE_NVCC)
+    message(STATUS "heddle: nvcc found at ${HEDDLE_NVCC}; no op has a CUDA kernel yet, building for the CPU")
+  elseif(HEDDLE_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "heddle: HEDDLE_CUDA is ON, but there is no nvcc on PATH or in CUDA_PATH")
+  else()
+    message(STATUS "heddle: nvcc not found, building for the CPU")
+  endif()
+endif()
+set(HEDDLE_WITH_CUDA_VALUE false)
+configure_file(include/heddle/config.h.in ${CMAKE_BINARY_DIR}/include/heddle/config.h @ONLY)
+
+# Flags of our own code. Contraction is off so that a fused multiply-add stands only where the code asks for one: bits
+# must not depend on what the optimiser joins. x86-64-v2 (SSE4.2, machines from 2009 on) is the oldest instruction set;
+# Highway adds AVX2 and AVX-512 and chooses at run time.
+add_library(heddle_flags INTERFACE)
+target_compile_options(heddle_flags INTERFACE
+  -Wall -Wextra -Wconversion -Wno-sign-conversion -Werror -ffp-contract=off
+  $<$<STREQUAL:${CMAKE_SYSTEM_PROCESSOR},x86_64>:-march=x86-64-v2>)
+target_compile_definitions(heddle_flags INTERFACE
+  "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_AVX3_DL)")
+
+set(HEDDLE_SANITIZE "" CACHE STRING "Sanitizers for -fsanitize=, e.g. address,undefined")
+if(HEDDLE_SANITIZE)
+  add_compile_options(-fsanitize=${HEDDLE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${HEDDLE_SANITIZE})
+endif()

@@ -1,0 +1,37 @@
+#pragma once
+
+#include "heddle/core/device.h"
+#include "heddle/core/thread_pool.h"
+#include "heddle/core/workspace.h"
+
+typedef struct CUstream_st* cudaStream_t;  // as the CUDA runtime declares it; keeps its headers out of ours
+
+namespace heddle {
+
+/// Everything a call may use. Passed in, never global. A default-made context runs on the CPU in the calling thread.
+struct ExecContext {
+  Device device;
+  DeviceInfo info;
+  cudaStream_t stream = nullptr;
+  Workspace* workspace = nullptr;  // scratch of this stream; ops that need it name their size in *_workspace_bytes
+  ThreadPool* threads = nullptr;   // CPU ops; nullptr: the calling thread alone
+};
+
+/// The workspace of `ctx`; the error names the op that needs one.
+[[nodiscard]] inline Workspace& require_workspace(const ExecContext& ctx, const char* op) {
+  HEDDLE_CHECK(ctx.workspace != nullptr, op, ": the context has no workspace");
+  return *ctx.workspace;
+}
+
+/// ThreadPool::parallel_for on the context's threads, or one call in this thread when it has none or work is one chunk.
+inline void parallel_for(const ExecContext& ctx, int64_t n, int64_t grain,
+                         FunctionRef<void(int64_t, int64_t)> body) {
+  if (n <= 0) return;
+  if (ctx.threads == nullptr || n <= grain) {
+    body(0, n);
+  } else {
+    ctx.threads->parallel_for(n, grain, body);
+  }
+}
+
+}  // namespace heddle

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "heddle/core/error.h"
+
+namespace heddle {
+
+/// Scratch memory of one context: hands out aligned pieces of a buffer that the caller owns, from low to high.
+/// Ops take what they need within a Scope and give it back when they return. Every op that needs scratch has a pure
+/// `*_workspace_bytes` function beside it.
+class Workspace {
+ public:
+  static constexpr size_t kAlignment = 64;
+
+  explicit Workspace(std::span<std::byte> buffer) : buffer_(buffer) {}
+
+  /// n elements of T, uninitialised, 64-byte aligned. Throws kOutOfMemory when the buffer is too small.
+  template <class T>
+  [[nodiscard]] std::span<T> take(size_t n) {
+    const size_t misaligned = reinterpret_cast<uintptr_t>(buffer_.data() + used_) % kAlignment;
+    const size_t begin = used_ + (misaligned == 0 ? 0 : kAlignment - misaligned);
+    const size_t end = begin + n * sizeof(T);
+    if (end > buffer_.size()) {
+      throw_error(ErrorCode::kOutOfMemory, "workspace holds ", buffer_.size(), " bytes, needed ",
+                  end);
+    }
+    used_ = end;
+    return {reinterpret_cast<T*>(buffer_.data() + begin), n};
+  }
+
+  /// Bytes that a `take` of n elements of T may use up, padding included: for `*_workspace_bytes`.
+  template <class T>
+  [[nodiscard]] static constexpr size_t bytes_for(size_t n) {
+    return n * sizeof(T) + kAlignment;
+  }
+
+  /// Gives back what was taken since its construction.
+  class Scope {
+   public:
+    explicit Scope(Workspace& workspace) : workspace_(workspace), used_(workspace.used_) {}
+    ~Scope() { workspace_.used_ = used_; }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Workspace& workspace_;
+    size_t used_;
+  };
+
+ private:
+  std::span<std::byte> buffer_;
+  size_t used_ = 0;
+};
+
+}  // namespace heddle

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <optional>
+
+#include "heddle/core/context.h"
+#include "heddle/core/tensor_view.h"
+#include "heddle/ops/kv_cache.h"
+#include "heddle/ops/rope.h"
+
+namespace heddle {
+
+struct AttentionOptions {
+  std::optional<float> sm_scale{};    // nothing: 1 / sqrt(head_dim)
+  bool causal = true;                 // prefill only; decode sees every key
+  int64_t window_left = -1;           // keys before the query's position that it sees; -1: all
+  float logits_soft_cap = 0.0f;       // c > 0: s becomes c * tanh(s / c)
+  std::optional<RopeParams> rope{};   // nothing: q and k come rotated; else both are rotated inside, by their position
+};
+
+/// o[t][h] = T(sum_j softmax_j(s_j) v_j),  s_j = soft_cap(sm_scale * q[t][h] . k_j[h / group_size])
+/// over the keys j of sequence i that token t may see. Token t is number r of the q_len(i) rows of sequence i, its
+/// position is kv_len(i) - q_len(i) + r (bottom-right alignment); with causal it sees j <= position, with window_left >= 0
+/// also only j >= position - window_left.
+///   o, q     [num_tokens, num_q_heads, head_dim]  f32|f16|bf16, the same dtype T; num_q_heads = group_size * num_kv_heads
+///   q_indptr [num_seqs + 1]                       i32|i64
+///   lse      [num_tokens, num_q_heads] f32, or absent: natural log of the sum of exp(s_j); -inf where no key is visible
+/// Any group size and page size, head_dim up to 256; q and the cache may have different dtypes. Everything is f32 between
+/// the loads and the one rounding of o. A row that sees no key is zeros. The slots past a sequence's end are never read.
+/// The bits of a row depend on its query, the keys and values it sees and the options alone: not on the batch, the page
+/// size, the number of threads, or on how a prompt was cut into chunks; batch_decode gives the bits of batch_prefill.
+/// Strides: any, last axis without gaps. Rows outside [q_indptr[0], q_indptr[num_seqs]) are not touched.
+/// Online softmax: Milakov and Gimelshein 2018, arXiv 1805.02867; paging: Kwon et al. 2023, arXiv 2309.06180.
+void batch_prefill(const ExecContext& ctx, TensorView o, TensorView lse, ConstTensorView q,
+                   ConstTensorView q_indptr, const PagedKv& cache, const PageTable& table,
+                   const AttentionOptions& options = {});
+
+/// One query per sequence, at position kv_len(i) - 1: o, q [num_seqs, num_q_heads, head_dim], lse [num_seqs, num_q_heads].
+void batch_decode(const ExecContext& ctx, TensorView o, TensorView lse, ConstTensorView q,
+                  const PagedKv& cache, const PageTable& table,
+                  const AttentionOptions& options = {});
+
+/// Attention over the union of two disjoint key sets from the results over each:
+///   lse = log(exp(lse_a) + exp(lse_b)),  o = T(o_a exp(lse_a - lse) + o_b exp(lse_b - lse))
+///   o, o_a, o_b [num_tokens, num_q_heads, head_dim] f32|f16|bf16, the same dtype; lse* [num_tokens, num_q_heads] f32
+/// A state whose lse is -inf counts nothing (its o is not read); both -inf give zeros and -inf. o may be o_a or o_b,
+/// lse may be lse_a or lse_b; lse may be absent.
+void merge_states(const ExecContext& ctx, TensorView o, TensorView lse, ConstTensorView o_a,
+                  ConstTensorView lse_a, ConstTensorView o_b, ConstTensorView lse_b);
+
+}  // namespace heddle

@@ -1,0 +1,57 @@
+#pragma once
+
+#include "heddle/core/context.h"
+#include "heddle/core/tensor_view.h"
+
+namespace heddle {
+
+/// Where the keys and values of one layer lie. Kernel-ready: trivially copyable, no CUDA, strides count elements.
+///
+/// Element (page, head h, slot s, dim d) of K is at
+///   address(page) + k_offset + h * head_stride + s * slot_stride + d        (v_offset for V)
+/// and address(page) is `pool + page_id * page_stride` when pages are numbered (pool not null), or the page's own
+/// address out of the page table when they are not. So token-major, head-major and split K/V pools are all plain values
+/// here, and so is the layer of a page that holds all layers. The last axis is without gaps.
+struct PagedKv {
+  DType dtype = DType::kFloat32;  // f32|f16|bf16
+  Device device;
+  std::byte* pool = nullptr;  // nullptr: the page table holds addresses
+  int64_t num_pages = 0;      // of the pool; 0 where the table holds addresses
+  int64_t page_stride = 0;
+  int64_t k_offset = 0, v_offset = 0;
+  int64_t head_stride = 0, slot_stride = 0;
+  int num_kv_heads = 0, page_size = 0, head_dim = 0;
+
+  /// A pool of pages that are numbered by their place: k and v [num_pages, num_kv_heads, page_size, head_dim] with
+  /// equal strides (permute the axes of the view for token-major pages; narrow a larger tensor for one layer).
+  [[nodiscard]] static PagedKv from_pool(TensorView k, TensorView v);
+
+  /// Pages of their own addresses, each [num_layers, 2, num_kv_heads, page_size, head_dim] without gaps, K before V
+  /// (Punica's layout); layer_idx picks the layer.
+  [[nodiscard]] static PagedKv from_pointers(DType dtype, Device device, int num_layers,
+                                             int layer_idx, int num_kv_heads, int page_size,
+                                             int head_dim);
+};
+
+/// Which pages a batch of sequences uses, in CSR form. The length of sequence i is
+///   kv_len(i) = (num pages of i - 1) * page_size + last_page_len[i],  0 when it has no page.
+struct PageTable {
+  ConstTensorView page_indptr;    // [num_seqs + 1] i32|i64, ascending from 0
+  ConstTensorView pages;          // [page_indptr[num_seqs]] page ids i32|i64, or addresses i64 (PagedKv::pool null)
+  ConstTensorView last_page_len;  // [num_seqs] i32|i64: tokens in the last page, 1 to page_size
+};
+
+/// Stores the new keys and values of each sequence behind what it holds: token j of the n(i) new ones of sequence i goes
+/// to position kv_len(i) - n(i) + j. The table describes the state after the call (lengths include the new tokens).
+///   k, v [num_tokens, num_kv_heads, head_dim]  f32|f16|bf16; rounded once where the cache has another dtype
+///   seq_indptr [num_seqs + 1]                  i32|i64: tokens of sequence i are rows [seq_indptr[i], seq_indptr[i+1])
+/// A sequence without pages or without new tokens is skipped; of n(i) > kv_len(i) tokens the last kv_len(i) are stored.
+/// Nothing else in the cache is touched. Strides of k and v: any, last axis without gaps.
+void kv_init(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
+             ConstTensorView k, ConstTensorView v, ConstTensorView seq_indptr);
+
+/// One new token per sequence, k and v [num_seqs, num_kv_heads, head_dim]: kv_init with n(i) = 1.
+void kv_append(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
+               ConstTensorView k, ConstTensorView v);
+
+}  // namespace heddle

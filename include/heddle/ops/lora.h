@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "heddle/core/context.h"
+#include "heddle/core/tensor_view.h"
+
+namespace heddle {
+
+inline constexpr int32_t kNoAdapter = -1;
+inline constexpr int kMaxLoraRank = 512;
+
+/// Which adapter each row of a batch uses: per-token ids, or segments of rows that share one. Kernel-ready arrays.
+///
+/// With segments, row t in [seg_starts[s], seg_ends[s]) uses slot seg_slots[s]; segments must not overlap, may come in any
+/// order and leave gaps, and one with seg_ends <= seg_starts is empty. A negative slot, one at or above the number of slots
+/// of the weights, and a row in no segment mean: no adapter, the row is not touched. So does a slot whose weights are null.
+struct LoraBatch {
+  ConstTensorView slot_ids;    // [num_tokens] i32|i64, or absent when segments are given
+  ConstTensorView seg_starts;  // [num_segments] i32|i64
+  ConstTensorView seg_ends;    // [num_segments] i32|i64
+  ConstTensorView seg_slots;   // [num_segments] i32|i64
+  ConstTensorView row_scale;   // [num_tokens] f32, or absent: a factor for each row's delta
+
+  [[nodiscard]] static LoraBatch from_ids(ConstTensorView slot_ids) { return {.slot_ids = slot_ids}; }
+  [[nodiscard]] static LoraBatch from_segments(ConstTensorView starts, ConstTensorView ends,
+                                               ConstTensorView slots) {
+    return {.seg_starts = starts, .seg_ends = ends, .seg_slots = slots};
+  }
+};
+
+/// How the two axes of a weight lie in memory. Rank-minor is what the CPU streams fastest; peers store both.
+enum class LoraLayout : uint8_t {
+  kRankMajor,  // A [rank, in_features], B [rank, out_features]: the other axis is without gaps
+  kRankMinor,  // A [in_features, rank], B [out_features, rank]: the rank is without gaps
+};
+
+/// The weight of one adapter for one slice. Device-ready: an array of these is the adapter table.
+struct LoraWeight {
+  const void* data = nullptr;  // nullptr: the adapter does not touch this slice
+  int32_t rank = 0;
+  float scale = 1.0f;      // read by lora_expand alone
+  int64_t row_stride = 0;  // elements between consecutive indices of the outer axis
+};
+
+/// The weights of all slots for one half (A or B) of a linear site: entry [slot * num_slices + slice]. Ranks may differ
+/// from entry to entry; nothing is padded. On CUDA `entries` is device memory.
+struct LoraTable {
+  const LoraWeight* entries = nullptr;  // [num_slots, num_slices]
+  int32_t num_slots = 0;
+  int32_t num_slices = 1;
+  int32_t max_rank = 0;  // upper bound of all ranks: sizes grids and workspaces
+  DType dtype = DType::kFloat32;
+  Device device;
+  LoraLayout layout = LoraLayout::kRankMajor;
+};
+
+/// y[t] = scale * A[slot(t)] x[t]     (+= with accumulate)     the "shrink" half of LoRA
+///   y [num_tokens, rank] f32|f16|bf16; x [num_tokens, in_features] f32|f16|bf16
+///   a [num_slots, rank, in_features] f32|f16|bf16 (kRankMajor) or [num_slots, in_features, rank] (kRankMinor)
+/// Each sum runs over in_features in ascending order in f32 (one fused multiply-add each); scale (times row_scale of the
+/// batch) multiplies the sum, and y is rounded once. Rows without an adapter are not touched. Rank 1 to 512.
+/// Strides: last axes without gaps, all others any. LoRA: Hu et al. 2021, arXiv 2106.09685; SGMV and BGMV: Chen et al. 2023,
+/// arXiv 2310.18547.
+void lora_shrink(const ExecContext& ctx, TensorView y, ConstTensorView x, ConstTensorView a,
+                 const LoraBatch& batch, float scale = 1.0f, bool accumulate = false,
+                 LoraLayout layout = LoraLayout::kRankMajor);
+
+/// The same with one slice of an adapter table: ranks differ by row, columns of y from a row's rank on are not touched.
+void lora_shrink(const ExecContext& ctx, TensorView y, ConstTensorView x, const LoraTable& a,
+                 int slice, const LoraBatch& batch, float scale = 1.0f, bool accumulate = false);
+
+/// y[t][slice_offset + n] = scale * sum_r B[slot(t)][n][r] h[t][r]     (+= with accumulate)     the "expand" half
+///   y [num_tokens, >= slice_offset + out_features] f32|f16|bf16; h [num_tokens, rank] f32|f16|bf16
+///   b [num_slots, out_features, rank] f32|f16|bf16 (kRankMinor) or [num_slots, rank, out_features] (kRankMajor)
+/// Each sum runs over the rank in ascending order in f32; y = T(y + scale * sum) with one rounding, scale as in shrink.
+/// Rows without an adapter and columns outside the slice are not touched.
+void lora_expand(const ExecContext& ctx, TensorView y, ConstTensorView h, ConstTensorView b,
+                 const LoraBatch& batch, int64_t slice_offset = 0, float scale = 1.0f,
+                 bool accumulate = true, LoraLayout layout = LoraLayout::kRankMinor);
+
+/// The same with one slice of an adapter table of out_features columns; the entry's scale multiplies, too.
+void lora_expand(const ExecContext& ctx, TensorView y, ConstTensorView h, const LoraTable& b,
+                 int slice, int64_t out_features, const LoraBatch& batch, int64_t slice_offset = 0,
+                 float scale = 1.0f, bool accumulate = true);
+
+/// One slice of a linear site: where its product lies.
+struct LoraSlice {
+  TensorView y;  // [num_tokens, out_features] f32|f16|bf16; a column range of a fused product is a view of it
+};
+
+/// A whole linear site: for every slice s of the site
+///   slices[s].y[t] = T(y[t] + row_scale[t] * B.scale * sum_r B[n][r] h[r]),   h = A x[t] in f32
+/// with A and B the entries [slot(t), s] of the two tables; A's scale is not read. The bits are those of lora_shrink into
+/// f32 followed by lora_expand. Needs lora_apply_workspace_bytes of workspace. A slot that has A but not B, or the other way
+/// round, for a slice counts as not touching it.
+void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, ConstTensorView x,
+                const LoraTable& a, const LoraTable& b, const LoraBatch& batch);
+
+/// Upper bound for num_tokens rows, whatever their adapters are.
+[[nodiscard]] size_t lora_apply_workspace_bytes(int64_t num_tokens, int num_slices, int max_rank);
+
+}  // namespace heddle

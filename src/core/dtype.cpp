@@ -1,0 +1,18 @@
+#include "heddle/core/dtype.h"
+
+namespace heddle {
+
+const char* name(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32: return "f32";
+    case DType::kFloat16: return "f16";
+    case DType::kBFloat16: return "bf16";
+    case DType::kInt32: return "i32";
+    case DType::kInt64: return "i64";
+    case DType::kUInt8: return "u8";
+    case DType::kBool: return "bool";
+  }
+  return "?";
+}
+
+}  // namespace heddle

@@ -1,0 +1,102 @@
+// Loads and stores of f32 vectors from and to f32, f16 and bf16 memory, for files that Highway compiles once per target.
+// Include inside such a file, after hwy/highway.h.
+
+#if defined(HEDDLE_CPU_VEC_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEDDLE_CPU_VEC_INL_H_
+#undef HEDDLE_CPU_VEC_INL_H_
+#else
+#define HEDDLE_CPU_VEC_INL_H_
+#endif
+
+#include "hwy/highway.h"
+
+#include "heddle/core/dtype.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heddle::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// d: tag of f32. Each load reads Lanes(d) elements at p, of any alignment, and widens them exactly.
+template <class D>
+HWY_INLINE hn::Vec<D> load_f32(D d, const float* HWY_RESTRICT p) {
+  return hn::LoadU(d, p);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load_f32(D d, const bfloat16* HWY_RESTRICT p) {
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::Rebind<uint32_t, D> d32;
+  const auto bits = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p));
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, bits)));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load_f32(D d, const half* HWY_RESTRICT p) {
+  const hn::Rebind<uint16_t, D> d16;
+  const auto bits = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p));
+#if HWY_TARGET <= HWY_AVX2
+  const hn::Rebind<hwy::float16_t, D> df16;
+  return hn::PromoteTo(d, hn::BitCast(df16, bits));
+#else  // exact, subnormals, infinity and NaN included: scale a rebiased f32 by 2^112
+  const hn::Rebind<uint32_t, D> d32;
+  const auto wide = hn::PromoteTo(d32, bits);
+  const auto sign = hn::ShiftLeft<16>(hn::And(wide, hn::Set(d32, 0x8000u)));
+  const auto magnitude = hn::ShiftLeft<13>(hn::And(wide, hn::Set(d32, 0x7fffu)));
+  const auto scaled = hn::BitCast(
+      d32, hn::Mul(hn::BitCast(d, magnitude), hn::Set(d, 5192296858534827628530496329220096.0f)));
+  const auto special = hn::Ge(hn::BitCast(hn::Rebind<int32_t, D>(), magnitude),
+                              hn::Set(hn::Rebind<int32_t, D>(), 0x0f800000));
+  const auto non_finite = hn::Or(magnitude, hn::Set(d32, 0x7f800000u));
+  return hn::BitCast(d, hn::Or(sign, hn::IfThenElse(hn::RebindMask(d32, special), non_finite, scaled)));
+#endif
+}
+
+/// Stores Lanes(d) values at p, rounded to nearest, ties to even.
+template <class D>
+HWY_INLINE void store_f32(D d, hn::Vec<D> v, float* HWY_RESTRICT p) {
+  hn::StoreU(v, d, p);
+}
+template <class D>
+HWY_INLINE void store_f32(D d, hn::Vec<D> v, bfloat16* HWY_RESTRICT p) {
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::Rebind<uint32_t, D> d32;
+  const auto bits = hn::BitCast(d32, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1u));
+  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fffu))));
+  const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(d32, 0x40u));
+  const auto is_nan = hn::RebindMask(d32, hn::Ne(v, v));
+  hn::StoreU(hn::TruncateTo(d16, hn::IfThenElse(is_nan, quiet, rounded)), d16,
+             reinterpret_cast<uint16_t*>(p));
+}
+template <class D>
+HWY_INLINE void store_f32(D d, hn::Vec<D> v, half* HWY_RESTRICT p) {
+  const hn::Rebind<uint16_t, D> d16;
+#if HWY_TARGET <= HWY_AVX2
+  const hn::Rebind<hwy::float16_t, D> df16;
+  hn::StoreU(hn::BitCast(d16, hn::DemoteTo(df16, v)), d16, reinterpret_cast<uint16_t*>(p));
+#else
+  (void)d16;
+  float lanes[hn::MaxLanes(d)];
+  hn::StoreU(v, d, lanes);
+  for (size_t i = 0; i < hn::Lanes(d); ++i) p[i] = from_float<half>(lanes[i]);
+#endif
+}
+
+/// The first n < Lanes(d) elements at p, the other lanes zero; nothing past them is read.
+template <class D, class T>
+HWY_INLINE hn::Vec<D> load_f32_n(D d, const T* HWY_RESTRICT p, size_t n) {
+  T lanes[hn::MaxLanes(d)] = {};
+  for (size_t i = 0; i < n; ++i) lanes[i] = p[i];
+  return load_f32(d, lanes);
+}
+
+/// Stores the first n < Lanes(d) lanes; nothing past them is written.
+template <class D, class T>
+HWY_INLINE void store_f32_n(D d, hn::Vec<D> v, T* HWY_RESTRICT p, size_t n) {
+  T lanes[hn::MaxLanes(d)];
+  store_f32(d, v, lanes);
+  for (size_t i = 0; i < n; ++i) p[i] = lanes[i];
+}
+
+}  // namespace heddle::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard per target

@@ -1,0 +1,43 @@
+// The main of every test program: prints the seed of its random data.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <random>
+
+#include "random.h"
+
+namespace heddle::testing {
+namespace {
+
+uint64_t choose_seed() {
+  const char* given = std::getenv("HEDDLE_TEST_SEED");
+  if (given != nullptr) return std::strtoull(given, nullptr, 10);
+  return (uint64_t{std::random_device{}()} << 32) | std::random_device{}();
+}
+
+uint64_t run_seed() {
+  static const uint64_t seed = choose_seed();
+  return seed;
+}
+
+/// Seeds the generator anew before each test, so that a test alone draws what it draws among others.
+class SeedEachTest : public ::testing::EmptyTestEventListener {
+  void OnTestStart(const ::testing::TestInfo&) override { rng().seed(run_seed()); }
+};
+
+}  // namespace
+
+std::mt19937_64& rng() {
+  static std::mt19937_64 generator(run_seed());
+  return generator;
+}
+
+}  // namespace heddle::testing
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  std::cout << "HEDDLE_TEST_SEED=" << heddle::testing::run_seed() << "\n";
+  ::testing::UnitTest::GetInstance()->listeners().Append(new heddle::testing::SeedEachTest);
+  return RUN_ALL_TESTS();
+}
