@@ -10,6 +10,15 @@ endif()
 
 find_package(Threads REQUIRED)
 find_package(HWY 1.0.3 REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+
+# PCRE2 with 8-bit units, which brings no CMake package of its own in Debian.
+find_path(HEDDLE_PCRE2_INCLUDE pcre2.h REQUIRED)
+find_library(HEDDLE_PCRE2_LIBRARY pcre2-8 REQUIRED)
+add_library(heddle_pcre2 INTERFACE)
+target_include_directories(heddle_pcre2 SYSTEM INTERFACE $<BUILD_INTERFACE:${HEDDLE_PCRE2_INCLUDE}>)
+target_link_libraries(heddle_pcre2 INTERFACE ${HEDDLE_PCRE2_LIBRARY})
+target_compile_definitions(heddle_pcre2 INTERFACE $<BUILD_INTERFACE:PCRE2_CODE_UNIT_WIDTH=8>)
 
 set(HEDDLE_CUDA AUTO CACHE STRING "CUDA backend: AUTO (where nvcc is found), ON or OFF")
 set_property(CACHE HEDDLE_CUDA PROPERTY STRINGS AUTO ON OFF)
