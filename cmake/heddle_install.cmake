@@ -1,1 +1,21 @@
-# install comes here
+# What `cmake --install` puts down: libraries, public headers, the package for find_package(heddle), one for pkg-config.
+# (The program installs itself in apps/.)
+
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set_target_properties(heddle_engine PROPERTIES EXPORT_NAME engine)
+install(TARGETS heddle heddle_engine EXPORT heddle_targets)
+install(EXPORT heddle_targets NAMESPACE heddle:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/heddle)
+install(DIRECTORY include/heddle DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(FILES ${CMAKE_BINARY_DIR}/include/heddle/config.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/heddle)
+
+configure_package_config_file(cmake/heddle-config.cmake.in heddle-config.cmake
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/heddle)
+write_basic_package_version_file(heddle-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/heddle-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/heddle-config-version.cmake
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/heddle)
+
+string(REGEX REPLACE "[^/]+" ".." HEDDLE_PC_TO_PREFIX ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+configure_file(cmake/heddle.pc.in heddle.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/heddle.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

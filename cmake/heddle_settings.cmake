@@ -4,6 +4,9 @@ set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_COMPILE_WARNING_AS_ERROR)
+  set(CMAKE_COMPILE_WARNING_AS_ERROR ON)
+endif()
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
@@ -11,14 +14,8 @@ endif()
 find_package(Threads REQUIRED)
 find_package(HWY 1.0.3 REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
-
-# PCRE2 with 8-bit units, which brings no CMake package of its own in Debian.
-find_path(HEDDLE_PCRE2_INCLUDE pcre2.h REQUIRED)
-find_library(HEDDLE_PCRE2_LIBRARY pcre2-8 REQUIRED)
-add_library(heddle_pcre2 INTERFACE)
-target_include_directories(heddle_pcre2 SYSTEM INTERFACE $<BUILD_INTERFACE:${HEDDLE_PCRE2_INCLUDE}>)
-target_link_libraries(heddle_pcre2 INTERFACE ${HEDDLE_PCRE2_LIBRARY})
-target_compile_definitions(heddle_pcre2 INTERFACE $<BUILD_INTERFACE:PCRE2_CODE_UNIT_WIDTH=8>)
+find_package(PkgConfig REQUIRED)  # Debian's PCRE2 brings no CMake package
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8>=10.42)
 
 set(HEDDLE_CUDA AUTO CACHE STRING "CUDA backend: AUTO (where nvcc is found), ON or OFF")
 set_property(CACHE HEDDLE_CUDA PROPERTY STRINGS AUTO ON OFF)
@@ -41,7 +38,7 @@ configure_file(include/heddle/config.h.in ${CMAKE_BINARY_DIR}/include/heddle/con
 # Highway adds AVX2 and AVX-512 and chooses at run time.
 add_library(heddle_flags INTERFACE)
 target_compile_options(heddle_flags INTERFACE
-  -Wall -Wextra -Wconversion -Wno-sign-conversion -Werror -ffp-contract=off
+  -Wall -Wextra -Wconversion -Wno-sign-conversion -ffp-contract=off
   $<$<STREQUAL:${CMAKE_SYSTEM_PROCESSOR},x86_64>:-march=x86-64-v2>)
 target_compile_definitions(heddle_flags INTERFACE
   "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_AVX3_DL)")
@@ -50,4 +47,14 @@ set(HEDDLE_SANITIZE "" CACHE STRING "Sanitizers for -fsanitize=, e.g. address,un
 if(HEDDLE_SANITIZE)
   add_compile_options(-fsanitize=${HEDDLE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${HEDDLE_SANITIZE})
+endif()
+
+option(HEDDLE_FUZZ "Build the libFuzzer targets (needs clang)" OFF)
+if(HEDDLE_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "heddle: HEDDLE_FUZZ needs clang, the compiler is ${CMAKE_CXX_COMPILER_ID}")
+  endif()
+  set(CMAKE_COMPILE_WARNING_AS_ERROR OFF)  # the code is kept free of GCC's warnings; clang has others
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=address,undefined)
 endif()

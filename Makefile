@@ -1,0 +1,56 @@
+# `make demo` and `make test` are all that a newcomer needs; `make` lists the rest. Nothing is done here: every line calls a
+# CMake preset or a script of tools/.
+
+PREFIX ?= /usr/local
+SECONDS ?= 60
+BENCH ?=
+
+.NOTPARALLEL:
+.PHONY: help demo test build bench check format asan fuzz install clean
+
+help: ## show this list
+	@echo "heddle: one base model, many LoRA adapters in one batch"
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+
+demo: ## build, fetch the model, and answer nine prompts with eight adapters
+	@echo "[1/3] Debian packages"; tools/bootstrap
+	@echo "[2/3] build"; tools/build release heddle_program
+	@echo "[3/3] model"; tools/fetch_model >/dev/null
+	@tools/demo.sh
+
+test: ## build what is missing and run all tests, also under the sanitizers
+	@echo "[1/5] Debian packages"; tools/bootstrap
+	@echo "[2/5] build"; tools/build release
+	@echo "[3/5] build with sanitizers"; tools/build asan
+	@echo "[4/5] model"; tools/fetch_model >/dev/null
+	@echo "[5/5] tests"; tools/test.sh
+
+build: ## build the program build/heddle, the libraries and the tests
+	@tools/bootstrap
+	@tools/build release
+
+bench: build ## run the op benches; BENCH=lora runs those whose name has "lora"
+	@build/heddle bench $(BENCH)
+
+check: build ## run the checks of the source tree alone: format, includes, headers, docs
+	@ctest --test-dir build --output-on-failure -L check
+
+format: ## format all C++ in place
+	@tools/bootstrap
+	@tools/format.sh
+
+asan: ## build and test with the address and undefined-behaviour sanitizers
+	@tools/bootstrap
+	@tools/build asan
+	@ctest --preset asan
+
+fuzz: ## run every fuzz target for SECONDS=60 each
+	@tools/bootstrap build fuzz
+	@tools/build fuzz
+	@tools/fuzz.sh $(SECONDS) $(FUZZ)
+
+install: build ## install program, libraries, headers and CMake package to PREFIX=/usr/local
+	@cmake --install build --prefix $(PREFIX)
+
+clean: ## remove all build folders; the model in the cache stays
+	@rm -rf build build-asan build-dev build-fuzz build-ci build-cuda

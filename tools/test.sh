@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Runs the tests of the release build (everything) and of the sanitized build (what needs no model), and ends with one
+# line for both: "N passed, N failed". A test that did not run counts as failed.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+reports=()
+run() {  # run FOLDER TITLE
+  reports+=("$PWD/$1/test_report.xml")
+  rm -f "${reports[-1]}"
+  echo "--- $2"
+  ctest --test-dir "$1" --output-on-failure --parallel "$(nproc)" --output-junit "${reports[-1]}"
+}
+
+run build-asan "tests under the address and undefined-behaviour sanitizers"
+sanitized=$?
+run build "tests of the release build"
+release=$?
+
+total=$(cat "${reports[@]}" | grep -c '<testcase ')
+passed=$(cat "${reports[@]}" | grep '<testcase ' | grep -c 'status="run"')
+echo "$passed passed, $((total - passed)) failed"
+[ "$sanitized" -eq 0 ] && [ "$release" -eq 0 ] && [ "$total" -gt 0 ] && [ "$passed" -eq "$total" ]
