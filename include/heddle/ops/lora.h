@@ -17,11 +17,11 @@ inline constexpr int kMaxLoraRank = 512;
 /// order and leave gaps, and one with seg_ends <= seg_starts is empty. A negative slot, one at or above the number of slots
 /// of the weights, and a row in no segment mean: no adapter, the row is not touched. So does a slot whose weights are null.
 struct LoraBatch {
-  ConstTensorView slot_ids;    // [num_tokens] i32|i64, or absent when segments are given
-  ConstTensorView seg_starts;  // [num_segments] i32|i64
-  ConstTensorView seg_ends;    // [num_segments] i32|i64
-  ConstTensorView seg_slots;   // [num_segments] i32|i64
-  ConstTensorView row_scale;   // [num_tokens] f32, or absent: a factor for each row's delta
+  ConstTensorView slot_ids{};    // [num_tokens] i32|i64, or absent when segments are given
+  ConstTensorView seg_starts{};  // [num_segments] i32|i64
+  ConstTensorView seg_ends{};    // [num_segments] i32|i64
+  ConstTensorView seg_slots{};   // [num_segments] i32|i64
+  ConstTensorView row_scale{};   // [num_tokens] f32, or absent: a factor for each row's delta
 
   [[nodiscard]] static LoraBatch from_ids(ConstTensorView slot_ids) { return {.slot_ids = slot_ids}; }
   [[nodiscard]] static LoraBatch from_segments(ConstTensorView starts, ConstTensorView ends,
