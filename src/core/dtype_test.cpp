@@ -1,9 +1,9 @@
 #include "heddle/core/dtype.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
+
+#include <gtest/gtest.h>
 
 #include "random.h"
 
@@ -56,7 +56,8 @@ TEST(Half, RoundsToNearestEven) {
     expect_nearest<bfloat16>(x);
   }
   for (uint16_t bits = 0; bits < 0x7bff; ++bits) {  // every tie between two neighbours
-    expect_nearest<half>((to_float(half{bits}) + to_float(half{static_cast<uint16_t>(bits + 1)})) / 2);
+    expect_nearest<half>((to_float(half{bits}) + to_float(half{static_cast<uint16_t>(bits + 1)})) /
+                         2);
   }
   EXPECT_EQ(from_float<half>(65519.0f).bits, 0x7bff);
   EXPECT_EQ(from_float<half>(65520.0f).bits, 0x7c00);

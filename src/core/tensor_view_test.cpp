@@ -1,10 +1,10 @@
 #include "heddle/core/tensor_view.h"
 
-#include <gtest/gtest.h>
-
 #include <array>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "heddle/core/check.h"
 #include "heddle/core/workspace.h"
@@ -55,15 +55,21 @@ TEST(CheckShape, NamesTensorAxisAndBothValues) {
   std::vector<float> data(12);
   Dim tokens("num_tokens"), in("in_features");
   check_shape("x", host_view(data.data(), {3, 4}), {&tokens, &in});
-  EXPECT_EQ(message_of([&] { check_shape("a", host_view(data.data(), {3, 2}), {&tokens, &in}); }),
+  EXPECT_EQ(message_of([&] {
+              check_shape("a", host_view(data.data(), {3, 2}), {&tokens, &in});
+            }),
             "a.size(1) is 2, expected in_features = 4");
-  EXPECT_EQ(message_of([&] { check_shape("a", host_view(data.data(), {3}), {&tokens, &in}); }),
+  EXPECT_EQ(message_of([&] {
+              check_shape("a", host_view(data.data(), {3}), {&tokens, &in});
+            }),
             "a has rank 1, expected 2");
 }
 
 TEST(CheckDevice, NamesTensorAndBothDevices) {
   const TensorView x(nullptr, DType::kFloat32, {DeviceType::kCuda, 1}, {0, 4});
-  EXPECT_EQ(message_of([&] { check_device(ExecContext{}, {{"x", x}}); }),
+  EXPECT_EQ(message_of([&] {
+              check_device(ExecContext{}, {{"x", x}});
+            }),
             "x is on cuda:1, the context runs on cpu");
 }
 

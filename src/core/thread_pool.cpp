@@ -45,8 +45,8 @@ uint32_t wait_for_change(const std::atomic<uint32_t>& value, uint32_t old) {
 }  // namespace
 
 struct ThreadPool::State {
-  alignas(64) std::atomic<uint32_t> job{0};  // number of the job that the workers should run
-  alignas(64) std::atomic<int64_t> next{0};  // first index that nobody has taken
+  alignas(64) std::atomic<uint32_t> job{0};      // number of the job that the workers should run
+  alignas(64) std::atomic<int64_t> next{0};      // first index that nobody has taken
   alignas(64) std::atomic<uint32_t> running{0};  // workers that have not finished the job
   int64_t n = 0, grain = 1;
   const FunctionRef<void(int64_t, int64_t)>* body = nullptr;  // nullptr: the workers end

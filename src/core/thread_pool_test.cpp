@@ -1,13 +1,14 @@
 #include "heddle/core/thread_pool.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <chrono>
 #include <thread>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "heddle/core/context.h"
+
 #include "random.h"
 
 namespace heddle {

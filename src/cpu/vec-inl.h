@@ -45,7 +45,8 @@ HWY_INLINE hn::Vec<D> load_f32(D d, const half* HWY_RESTRICT p) {
   const auto special = hn::Ge(hn::BitCast(hn::Rebind<int32_t, D>(), magnitude),
                               hn::Set(hn::Rebind<int32_t, D>(), 0x0f800000));
   const auto non_finite = hn::Or(magnitude, hn::Set(d32, 0x7f800000u));
-  return hn::BitCast(d, hn::Or(sign, hn::IfThenElse(hn::RebindMask(d32, special), non_finite, scaled)));
+  return hn::BitCast(
+      d, hn::Or(sign, hn::IfThenElse(hn::RebindMask(d32, special), non_finite, scaled)));
 #endif
 }
 

@@ -27,7 +27,8 @@ double relative_error(std::span<const T> got, std::span<const double> want) {
 /// Whether two arrays hold the same bits.
 template <class T>
 bool same_bits(std::span<const T> a, std::span<const T> b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
 }
 
 /// Half a unit in the last place of T, relative: the error of one rounding.
@@ -42,7 +43,8 @@ inline constexpr double kRounding<bfloat16> = 0x1p-8;
 /// sum grow like the root of its length for random data; the factors leave room for maxima over many elements.
 template <class T>
 double tolerance(int64_t length) {
-  return 1.01 * kRounding<T> + 8.0 * 0x1p-24 * std::sqrt(static_cast<double>(std::max<int64_t>(length, 4)));
+  return 1.01 * kRounding<T> +
+         8.0 * 0x1p-24 * std::sqrt(static_cast<double>(std::max<int64_t>(length, 4)));
 }
 
 }  // namespace heddle::testing

@@ -1,9 +1,9 @@
 // The main of every test program: prints the seed of its random data.
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <iostream>
 #include <random>
+
+#include <gtest/gtest.h>
 
 #include "random.h"
 

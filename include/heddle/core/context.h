@@ -4,7 +4,8 @@
 #include "heddle/core/thread_pool.h"
 #include "heddle/core/workspace.h"
 
-typedef struct CUstream_st* cudaStream_t;  // as the CUDA runtime declares it; keeps its headers out of ours
+// As the CUDA runtime declares it; keeps its headers out of ours.
+typedef struct CUstream_st* cudaStream_t;
 
 namespace heddle {
 
@@ -13,7 +14,7 @@ struct ExecContext {
   Device device;
   DeviceInfo info;
   cudaStream_t stream = nullptr;
-  Workspace* workspace = nullptr;  // scratch of this stream; ops that need it name their size in *_workspace_bytes
+  Workspace* workspace = nullptr;  // scratch of this stream, sized by *_workspace_bytes
   ThreadPool* threads = nullptr;   // CPU ops; nullptr: the calling thread alone
 };
 

@@ -11,8 +11,7 @@ namespace heddle {
 /// Calls `f.template operator()<T>()` for the T in `Ts...` whose dtype is `dtype`; throws if none matches.
 template <class... Ts, class F>
 void dispatch_dtype(DType dtype, const char* what, F&& f) {
-  const bool found =
-      ((kDType<Ts> == dtype ? (f.template operator()<Ts>(), true) : false) || ...);
+  const bool found = ((kDType<Ts> == dtype ? (f.template operator()<Ts>(), true) : false) || ...);
   if (!found) {
     throw_error(ErrorCode::kUnsupported, what, ": dtype ", dtype, " is not one of",
                 (std::string(" ") + name(kDType<Ts>))...);

@@ -93,8 +93,11 @@ constexpr half from_float<half>(float x) {
   if (magnitude > 0x7f800000u) {
     return {static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu))};
   }
-  if (magnitude >= 0x477ff000u) return {static_cast<uint16_t>(sign | 0x7c00u)};  // rounds past 65504
-  if (magnitude < 0x38800000u) {  // below 2^-14: adding 0.5 leaves the multiple of 2^-24 in the low bits
+  if (magnitude >= 0x477ff000u) {  // rounds past 65504
+    return {static_cast<uint16_t>(sign | 0x7c00u)};
+  }
+  if (magnitude < 0x38800000u) {
+    // Below 2^-14: adding 0.5 leaves the multiple of 2^-24 in the low bits.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u))};
   }

@@ -93,8 +93,8 @@ class BasicTensorView {
 
  private:
   void set_shape(std::span<const int64_t> shape) {
-    HEDDLE_CHECK(shape.size() <= size_t{kMaxRank}, "tensor of rank ", shape.size(),
-                 ", at most ", kMaxRank, " is supported");
+    HEDDLE_CHECK(shape.size() <= size_t{kMaxRank}, "tensor of rank ", shape.size(), ", at most ",
+                 kMaxRank, " is supported");
     rank_ = static_cast<int>(shape.size());
     for (size_t d = 0; d < shape.size(); ++d) {
       HEDDLE_CHECK(shape[d] >= 0, "size(", d, ") of a tensor is ", shape[d]);

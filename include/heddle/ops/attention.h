@@ -10,11 +10,11 @@
 namespace heddle {
 
 struct AttentionOptions {
-  std::optional<float> sm_scale{};    // nothing: 1 / sqrt(head_dim)
-  bool causal = true;                 // prefill only; decode sees every key
-  int64_t window_left = -1;           // keys before the query's position that it sees; -1: all
-  float logits_soft_cap = 0.0f;       // c > 0: s becomes c * tanh(s / c)
-  std::optional<RopeParams> rope{};   // nothing: q and k come rotated; else both are rotated inside, by their position
+  std::optional<float> sm_scale{};   // nothing: 1 / sqrt(head_dim)
+  bool causal = true;                // prefill only; decode sees every key
+  int64_t window_left = -1;          // keys before the query's position that it sees; -1: all
+  float logits_soft_cap = 0.0f;      // c > 0: s becomes c * tanh(s / c)
+  std::optional<RopeParams> rope{};  // nothing: q and k come rotated; else rotated inside
 };
 
 /// o[t][h] = T(sum_j softmax_j(s_j) v_j),  s_j = soft_cap(sm_scale * q[t][h] . k_j[h / group_size])

@@ -37,7 +37,7 @@ struct PagedKv {
 ///   kv_len(i) = (num pages of i - 1) * page_size + last_page_len[i],  0 when it has no page.
 struct PageTable {
   ConstTensorView page_indptr;    // [num_seqs + 1] i32|i64, ascending from 0
-  ConstTensorView pages;          // [page_indptr[num_seqs]] page ids i32|i64, or addresses i64 (PagedKv::pool null)
+  ConstTensorView pages;          // [page_indptr[num_seqs]] ids i32|i64; addresses i64 without pool
   ConstTensorView last_page_len;  // [num_seqs] i32|i64: tokens in the last page, 1 to page_size
 };
 

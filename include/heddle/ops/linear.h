@@ -13,7 +13,17 @@ namespace heddle {
 /// Formats of a stored weight. The block formats are those of GGUF: a row is a chain of blocks of 32 (256 from kQ4K on)
 /// consecutive weights that share their scales.
 enum class WeightType : uint8_t {
-  kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4K, kQ5K, kQ6K,
+  kF32,
+  kF16,
+  kBF16,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ4K,
+  kQ5K,
+  kQ6K,
 };
 /// "F32", "Q4_1", "Q4_K" and so on.
 [[nodiscard]] const char* name(WeightType type);

@@ -23,7 +23,9 @@ struct LoraBatch {
   ConstTensorView seg_slots{};   // [num_segments] i32|i64
   ConstTensorView row_scale{};   // [num_tokens] f32, or absent: a factor for each row's delta
 
-  [[nodiscard]] static LoraBatch from_ids(ConstTensorView slot_ids) { return {.slot_ids = slot_ids}; }
+  [[nodiscard]] static LoraBatch from_ids(ConstTensorView slot_ids) {
+    return {.slot_ids = slot_ids};
+  }
   [[nodiscard]] static LoraBatch from_segments(ConstTensorView starts, ConstTensorView ends,
                                                ConstTensorView slots) {
     return {.seg_starts = starts, .seg_ends = ends, .seg_slots = slots};
@@ -87,7 +89,8 @@ void lora_expand(const ExecContext& ctx, TensorView y, ConstTensorView h, const 
 
 /// One slice of a linear site: where its product lies.
 struct LoraSlice {
-  TensorView y;  // [num_tokens, out_features] f32|f16|bf16; a column range of a fused product is a view of it
+  /// [num_tokens, out_features] f32|f16|bf16; a column range of a fused product is a view of it.
+  TensorView y;
 };
 
 /// A whole linear site: for every slice s of the site

@@ -43,6 +43,7 @@ void rope_table(const ExecContext& ctx, TensorView cos, TensorView sin, ConstTen
 void rope(const ExecContext& ctx, TensorView x, ConstTensorView cos, ConstTensorView sin);
 
 /// The same from positions [num_tokens] (i32|i64): rope_table and rope in one call, without a table.
-void rope(const ExecContext& ctx, TensorView x, ConstTensorView positions, const RopeParams& params);
+void rope(const ExecContext& ctx, TensorView x, ConstTensorView positions,
+          const RopeParams& params);
 
 }  // namespace heddle

@@ -12,7 +12,7 @@ struct SamplingTable {
   ConstTensorView top_p;        // f32; >= 1: all
   ConstTensorView min_p;        // f32; <= 0: all
   ConstTensorView seed;         // i64
-  ConstTensorView step;         // i64: how many tokens this request has drawn before; seed and step fix the draw
+  ConstTensorView step;  // i64: tokens drawn before by this request; seed and step fix the draw
 };
 
 /// Picks one token per row of logits.
