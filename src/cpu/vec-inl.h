@@ -42,8 +42,8 @@ HWY_INLINE hn::Vec<D> load_f32(D d, const half* HWY_RESTRICT p) {
   const auto magnitude = hn::ShiftLeft<13>(hn::And(wide, hn::Set(d32, 0x7fffu)));
   const auto scaled = hn::BitCast(
       d32, hn::Mul(hn::BitCast(d, magnitude), hn::Set(d, 5192296858534827628530496329220096.0f)));
-  const auto special = hn::Ge(hn::BitCast(hn::Rebind<int32_t, D>(), magnitude),
-                              hn::Set(hn::Rebind<int32_t, D>(), 0x0f800000));
+  const auto special = hn::Gt(hn::BitCast(hn::Rebind<int32_t, D>(), magnitude),
+                              hn::Set(hn::Rebind<int32_t, D>(), 0x0f7fffff));
   const auto non_finite = hn::Or(magnitude, hn::Set(d32, 0x7f800000u));
   return hn::BitCast(
       d, hn::Or(sign, hn::IfThenElse(hn::RebindMask(d32, special), non_finite, scaled)));
@@ -56,7 +56,7 @@ HWY_INLINE void store_f32(D d, hn::Vec<D> v, float* HWY_RESTRICT p) {
   hn::StoreU(v, d, p);
 }
 template <class D>
-HWY_INLINE void store_f32(D d, hn::Vec<D> v, bfloat16* HWY_RESTRICT p) {
+HWY_INLINE void store_f32([[maybe_unused]] D d, hn::Vec<D> v, bfloat16* HWY_RESTRICT p) {
   const hn::Rebind<uint16_t, D> d16;
   const hn::Rebind<uint32_t, D> d32;
   const auto bits = hn::BitCast(d32, v);
