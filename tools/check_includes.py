@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Layers point down only: fails where a file includes what its folder may not. The rules are the table LAYERS.
+
+tools/check_includes.py              checks the tree
+tools/check_includes.py --self-test  checks the checker on includes that it must accept and refuse
+"""
+
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
+
+# Third-party headers by their first path part; a header that is in no line and has no dot or slash is the standard library's.
+LIBRARIES = {
+    "hwy": "highway", "gtest": "gtest", "gmock": "gtest", "benchmark": "benchmark", "nlohmann": "json",
+    "pcre2.h": "pcre2", "CLI": "cli11", "spdlog": "spdlog", "dlpack": "dlpack",
+    "cuda.h": "cuda", "cuda_runtime.h": "cuda", "cuda_fp16.h": "cuda", "cuda_bf16.h": "cuda", "cub": "cuda", "thrust": "cuda",
+}
+
+# folder: (folders it may include besides itself, libraries it may include). The first entry that matches a file's folder
+# counts. "own headers" are heddle/ops/<family>.h and what that header includes; "system" are headers of the platform.
+LAYERS = {
+    "include/heddle/core": ([], []),
+    "include/heddle/ops": (["include/heddle/core"], []),
+    "include/heddle/engine": (["include/heddle/core"], []),
+    "include/heddle": ([], []),
+    "src/core": (["include/heddle"], ["system"]),
+    "src/cpu": (["include/heddle/core", "src/core"], ["highway", "system"]),
+    "src/cuda": (["include/heddle/core", "src/core"], ["cuda", "system"]),
+    "src/ops": (["own headers", "include/heddle/core", "include/heddle/config.h", "src/core", "src/cpu", "src/cuda"],
+                ["highway", "cuda", "system"]),
+    "src/model": (["include/heddle/core", "include/heddle/ops"], ["json", "pcre2", "system"]),
+    "src/engine": (["include/heddle", "src/model"], ["system"]),
+    "src/server": (["include/heddle/engine", "include/heddle/core"], ["json", "spdlog", "system"]),
+    "src/testing": (["include/heddle/core"], ["highway", "gtest", "system"]),
+    "apps": (["include/heddle"], ["cli11", "spdlog", "json", "benchmark", "system"]),
+    "examples": (["include/heddle"], []),
+    "tests": (["include/heddle", "src"], ["gtest", "json", "system"]),
+}
+
+# Tests, benches and references may also use the test tools and every public op, to compare one with another.
+TEST_FILE = re.compile(r"_(test|bench|fuzz)\.cpp$|_(ref|cases)\.h$")
+TEST_EXTRA = (["src/testing", "include/heddle"], ["gtest", "benchmark", "highway", "json", "system"])
+
+
+def is_within(path, folder):
+    return path == folder or path.startswith(folder + "/")
+
+
+def library_of(header):
+    part = header.split("/")[0]
+    if part in LIBRARIES:
+        return LIBRARIES[part]
+    return "std" if not re.search(r"[./]", header) else "system"
+
+
+def resolve(path, header, files):
+    """The file of the tree that `header` means in a file at `path`, None for one outside."""
+    folders = [path.rsplit("/", 1)[0], "include", "src", "src/testing"]
+    for folder in folders:
+        if f"{folder}/{header}" in files:
+            return f"{folder}/{header}"
+    return "include/heddle/config.h" if header == "heddle/config.h" else None
+
+
+def own_headers(path, files):
+    header = f"include/heddle/ops/{path.split('/')[2]}.h"
+    return [header] + [f"include/{h}" for _, h in INCLUDE.findall(files.get(header, ""))]
+
+
+def refusal(path, quote, header, files):
+    """Why the file at `path` may not include `header`; None where it may. files: text of every file by path."""
+    layer = next((folder for folder in LAYERS if is_within(path, folder)), None)
+    if layer is None:
+        return "its folder is in no line of LAYERS"
+    folders, libraries = LAYERS[layer]
+    # A family's folder is a layer of its own: it does not see other families.
+    own = "/".join(path.split("/")[:3]) if layer == "src/ops" else layer
+    folders = [own, *folders]
+    if "own headers" in folders:
+        folders += own_headers(path, files)
+    if TEST_FILE.search(path):
+        folders, libraries = folders + TEST_EXTRA[0], libraries + TEST_EXTRA[1]
+    target = resolve(path, header, files)
+    if target is None:
+        library = library_of(header)
+        if quote == '"' and library in ("std", "system"):
+            return "there is no such file"
+        return None if library in ["std", *libraries] else f"{layer} may not use {library}"
+    return None if any(is_within(target, folder) for folder in folders) else f"{layer} may not use {target}"
+
+
+def violations(files):
+    for path, text in sorted(files.items()):
+        for quote, header in INCLUDE.findall(text):
+            reason = refusal(path, quote, header, files)
+            if reason:
+                yield f'{path}: includes "{header}": {reason}'
+
+
+def read_tree():
+    folders = sorted({layer.split("/")[0] for layer in LAYERS})
+    paths = [p for f in folders for p in (ROOT / f).rglob("*") if p.suffix in (".h", ".cpp", ".cu")]
+    return {str(p.relative_to(ROOT)): p.read_text() for p in paths}
+
+
+def self_test():
+    tree = {
+        "include/heddle/core/error.h": "",
+        "include/heddle/ops/lora.h": '#include "heddle/core/error.h"\n',
+        "include/heddle/ops/norm.h": "",
+        "include/heddle/ops/attention.h": '#include "heddle/ops/norm.h"\n',
+        "include/heddle/engine/engine.h": "",
+        "src/cpu/vec-inl.h": "",
+        "src/ops/lora/lora_kernels.h": "",
+        "src/ops/norm/norm_kernels.h": "",
+        "src/model/gguf.h": "",
+        "src/testing/random.h": "",
+    }
+    accepted = [
+        ("include/heddle/ops/lora.h", "<vector>"),
+        ("src/core/thread_pool.cpp", "<immintrin.h>"),
+        ("src/ops/lora/lora.cpp", '"heddle/ops/lora.h"'),
+        ("src/ops/lora/lora.cpp", '"lora_kernels.h"'),
+        ("src/ops/lora/lora.cpp", '"ops/lora/lora_kernels.h"'),
+        ("src/ops/lora/lora_cpu.cpp", '"hwy/highway.h"'),
+        ("src/ops/lora/lora_cpu.cpp", '"cpu/vec-inl.h"'),
+        ("src/ops/lora/lora_test.cpp", '"random.h"'),
+        ("src/ops/lora/lora_test.cpp", '"heddle/ops/norm.h"'),
+        ("src/ops/attention/attention.cpp", '"heddle/ops/norm.h"'),
+        ("src/model/llama.cpp", '"heddle/ops/norm.h"'),
+        ("src/model/adapter.cpp", "<nlohmann/json.hpp>"),
+        ("src/engine/engine.cpp", '"model/gguf.h"'),
+        ("apps/heddle/main.cpp", '"heddle/engine/engine.h"'),
+        ("tests/golden_test.cpp", '"model/gguf.h"'),
+    ]
+    refused = [
+        ("include/heddle/core/check.h", '"heddle/ops/lora.h"'),
+        ("include/heddle/core/check.h", "<cuda_runtime.h>"),
+        ("include/heddle/ops/lora.h", "<hwy/highway.h>"),
+        ("include/heddle/ops/lora.h", "<sys/mman.h>"),
+        ("include/heddle/ops/lora.h", '"ops/lora/lora_kernels.h"'),
+        ("include/heddle/ops/lora.h", '"heddle/engine/engine.h"'),
+        ("src/core/dtype.cpp", '"cpu/vec-inl.h"'),
+        ("src/cpu/vec-inl.h", '"heddle/ops/lora.h"'),
+        ("src/ops/lora/lora.cpp", '"heddle/ops/norm.h"'),
+        ("src/ops/lora/lora.cpp", '"ops/norm/norm_kernels.h"'),
+        ("src/ops/lora/lora.cpp", '"model/gguf.h"'),
+        ("src/ops/lora/lora.cpp", '"random.h"'),
+        ("src/ops/lora/lora.cpp", '"missing.h"'),
+        ("src/ops/lora/lora_test.cpp", '"ops/norm/norm_kernels.h"'),
+        ("src/model/llama.cpp", '"cpu/vec-inl.h"'),
+        ("src/model/llama.cpp", '"ops/lora/lora_kernels.h"'),
+        ("src/model/llama.cpp", '"heddle/engine/engine.h"'),
+        ("src/engine/engine.cpp", "<nlohmann/json.hpp>"),
+        ("apps/heddle/main.cpp", '"model/gguf.h"'),
+        ("examples/cpp/site.cpp", '"cpu/vec-inl.h"'),
+        ("elsewhere/x.cpp", "<vector>"),
+    ]
+    wrong = []
+    for cases, expected in ((accepted, 0), (refused, 1)):
+        for path, header in cases:
+            files = {**tree, path: tree.get(path, "") + f"#include {header}\n"}
+            if len(list(violations(files))) != expected:
+                wrong.append(f"{path} with #include {header} should be {'refused' if expected else 'accepted'}")
+    return wrong, f"self-test: {len(accepted)} includes accepted, {len(refused)} refused"
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        problems, summary = self_test()
+    else:
+        files = read_tree()
+        problems, summary = list(violations(files)), f"{len(files)} files keep the layer rules"
+    print("\n".join(problems) or summary)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
