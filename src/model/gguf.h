@@ -11,31 +11,10 @@
 
 #include "heddle/ops/linear.h"
 
+#include "model/gguf_types.h"
 #include "model/mapped_file.h"
 
 namespace heddle::model {
-
-/// Types of metadata values, numbered as in the file.
-enum class GgufType : uint32_t {
-  kUInt8,
-  kInt8,
-  kUInt16,
-  kInt16,
-  kUInt32,
-  kInt32,
-  kFloat32,
-  kBool,
-  kString,
-  kArray,
-  kUInt64,
-  kInt64,
-  kFloat64,
-};
-/// "u32", "string" and so on.
-[[nodiscard]] const char* name(GgufType type);
-inline std::ostream& operator<<(std::ostream& os, GgufType type) {
-  return os << name(type);
-}
 
 /// One metadata value, still in the file's bytes. For an array `type` is that of its elements.
 struct GgufValue {
@@ -55,15 +34,10 @@ struct GgufTensor {
   int64_t dims[4] = {1, 1, 1, 1};  // those past the rank are 1
   uint32_t type_id = 0;            // ggml's number; see GgufFile::weight_type
   uint64_t offset = 0;             // from the start of the file
-  uint64_t num_bytes = 0;          // 0 where the type is none of WeightType
+  uint64_t num_bytes = 0;          // 0 where the type is not even known to ggml_type_name
 
   [[nodiscard]] int64_t num_weights() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
 };
-
-/// The format of ggml's type number, if heddle has it.
-[[nodiscard]] std::optional<WeightType> weight_type_of(uint32_t ggml_type_id);
-/// ggml's name of the type ("Q4_K", "IQ2_XS"), or "type 97".
-[[nodiscard]] std::string ggml_type_name(uint32_t ggml_type_id);
 
 /// A GGUF file, version 2 or 3, little-endian. Everything is checked when the object is made:
 /// afterwards each view lies inside the file, and only the wishes of the caller (a key that must be

@@ -15,9 +15,6 @@
 
 namespace heddle::model {
 
-/// Largest rank that heddle's LoRA ops take.
-inline constexpr int64_t kMaxAdapterRank = 512;
-
 /// The two halves that an adapter adds to one linear layer: y += scale * B (A x). Rows in the order
 /// of the Hugging Face checkpoint: where a model file permutes the rows of q and k, B's rows must
 /// be permuted alike.
@@ -42,7 +39,7 @@ class PeftAdapter {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] const AdapterConfig& config() const { return config_; }
-  /// By layer, then projection; each at most once.
+  /// By layer, then projection; each at most once, no rank above kMaxLoraRank.
   [[nodiscard]] const std::vector<AdapterPair>& pairs() const { return pairs_; }
 
   /// Error(kInvalidArgument) unless every pair fits its layer, and every layer that the config

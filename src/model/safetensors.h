@@ -49,6 +49,7 @@ class SafetensorsFile {
 
  private:
   void parse();
+  void check_layout(std::span<const std::byte> data) const;
 
   std::optional<MappedFile> mapping_;
   std::span<const std::byte> bytes_;

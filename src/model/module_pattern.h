@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace heddle::model {
+
+/// A pattern over module names such as "model.layers.3.self_attn.q_proj", as PEFT's configuration
+/// holds them: Python's regular expressions, of which PCRE2 understands what is used here. Matching
+/// is bounded in time and memory.
+class ModulePattern {
+ public:
+  /// Matches what ends with `key` at the start of a segment: (.*\.)?(key)$ with `key` as part of
+  /// that expression.
+  [[nodiscard]] static ModulePattern ending(std::string key, const std::string& context);
+  /// Matches where the whole name does.
+  [[nodiscard]] static ModulePattern whole(const std::string& expression,
+                                           const std::string& context);
+  /// Matches where `key` and a number are two neighbouring segments, such as "layers" and "3".
+  [[nodiscard]] static ModulePattern numbered(const std::string& key, const std::string& context);
+
+  /// Errors of these, an expression that is none among them, begin with the pattern's context.
+  [[nodiscard]] bool matches(std::string_view module) const;
+  /// Whether matching runs a regular expression, rather than comparing text.
+  [[nodiscard]] bool is_expression() const { return code_ != nullptr; }
+
+ private:
+  struct Code;
+
+  ModulePattern(std::string key, std::string context)
+      : key_(std::move(key)), context_(std::move(context)) {}
+  void compile(const std::string& expression);
+
+  std::string key_, context_;
+  // Immutable once compiled, so copies of a pattern share it.
+  std::shared_ptr<const Code> code_;
+};
+
+}  // namespace heddle::model

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace heddle::model {
+
+struct JsonLimits {
+  int depth = 32;                    // of nested objects and arrays
+  size_t members = size_t{1} << 20;  // of one object
+};
+
+/// The text as Json (nlohmann::json, or nlohmann::ordered_json to keep the order of members). Not
+/// JSON, a key given twice in one object and what is past the limits are
+/// heddle::Error(kInvalidArgument) of one line that begins with `name`; no other exception leaves.
+template <class Json>
+[[nodiscard]] Json parse_json(std::string_view text, const std::string& name,
+                              const JsonLimits& limits = {});
+
+/// "a string", "an object" and so on.
+[[nodiscard]] const char* json_kind(nlohmann::json::value_t type);
+
+}  // namespace heddle::model

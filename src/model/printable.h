@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace heddle::model {
+
+/// Text of a file made fit for one line of an error: control characters and bytes that are not
+/// UTF-8 become \xNN, and what goes past some 120 bytes becomes "...".
+[[nodiscard]] std::string printable(std::string_view text);
+
+/// The same between single quotes.
+[[nodiscard]] inline std::string quote(std::string_view text) {
+  return '\'' + printable(text) + '\'';
+}
+
+}  // namespace heddle::model
