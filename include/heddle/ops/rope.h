@@ -28,6 +28,9 @@ struct RopeParams {
   friend bool operator==(const RopeParams&, const RopeParams&) = default;
 };
 
+/// f(d) / params.scale with the correction: the angle of pair d at position p is p times it. d < rotary_dim / 2.
+[[nodiscard]] double rope_frequency(const RopeParams& params, int rotary_dim, int d);
+
 /// cos[t][d], sin[t][d] = cos, sin(angle of position t and frequency d)
 ///   cos, sin  [num_tokens, rotary_dim / 2]  f32
 ///   positions [num_tokens]                  i32|i64
