@@ -1,0 +1,139 @@
+#include "ops/norm/rms_norm_kernels.h"
+
+// Highway compiles this file once per instruction set; the inner namespace keeps the copies apart.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/norm/rms_norm_cpu.cpp"
+// The order of these includes matters.
+// clang-format off
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "cpu/vec-inl.h"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace heddle::cpu::HWY_NAMESPACE {
+
+// At most 16 lanes, so that four sums of 16 virtual lanes are whole vectors on every target.
+using D = hn::CappedTag<float, 16>;
+constexpr int64_t kVirtualLanes = 16, kBlock = 4 * kVirtualLanes;
+constexpr int64_t kVectorsPerBlock = kBlock / int64_t{hn::MaxLanes(D())};
+
+/// The 64 running sums: element i of the row belongs to sum i % 64, whatever the vector width.
+struct SquareSums {
+  hn::Vec<D> sums[kVectorsPerBlock];
+};
+
+template <class T>
+HWY_INLINE void add_squares(const T* HWY_RESTRICT x, SquareSums& s) {
+  const D d;
+  for (int64_t v = 0; v < kVectorsPerBlock; ++v) {
+    const auto values = load_f32(d, x + v * int64_t(hn::Lanes(d)));
+    s.sums[v] = hn::MulAdd(values, values, s.sums[v]);
+  }
+}
+
+/// Adds the 64 sums as a tree that halves their number in each step.
+HWY_INLINE float sum_tree(const SquareSums& s) {
+  const D d;
+  HWY_ALIGN float sums[kBlock];
+  for (int64_t v = 0; v < kVectorsPerBlock; ++v) {
+    hn::Store(s.sums[v], d, sums + v * int64_t(hn::Lanes(d)));
+  }
+  for (int64_t n = kBlock / 2; n > 0; n /= 2) {
+    for (int64_t i = 0; i < n; ++i) sums[i] += sums[i + n];
+  }
+  return sums[0];
+}
+
+/// sum_i x[i]^2. The tail takes part as a block padded with zeros, which leave every sum as it is.
+template <class T>
+float sum_of_squares(const T* HWY_RESTRICT x, int64_t n) {
+  const D d;
+  SquareSums s;
+  for (int64_t v = 0; v < kVectorsPerBlock; ++v) s.sums[v] = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + kBlock <= n; i += kBlock) add_squares(x + i, s);
+  if (i < n) {
+    T tail[kBlock] = {};
+    for (int64_t j = 0; i + j < n; ++j) tail[j] = x[i + j];
+    add_squares(tail, s);
+  }
+  return sum_tree(s);
+}
+
+/// output[i] = T((input[i] * rstd) * (weight_offset + weight[i]))
+template <class T, class W>
+void scale_row(T* output, const T* input, const W* weight, float rstd, const RmsNormRun& run) {
+  const D d;
+  const auto scale = hn::Set(d, rstd), offset = hn::Set(d, run.weight_offset);
+  const int64_t lanes = int64_t(hn::Lanes(d)), n = run.width;
+  const auto scaled = [&](auto x, auto w) {
+    return hn::Mul(hn::Mul(x, scale), hn::Add(offset, w));
+  };
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    store_f32(d, scaled(load_f32(d, input + i), load_f32(d, weight + i)), output + i);
+  }
+  if (i < n) {
+    const size_t left = size_t(n - i);
+    store_f32_n(d, scaled(load_f32_n(d, input + i, left), load_f32_n(d, weight + i, left)),
+                output + i, left);
+  }
+}
+
+/// residual[i] = T(f32(residual[i]) + f32(input[i]))
+template <class T>
+void add_row(T* residual, const T* input, int64_t n) {
+  const D d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    store_f32(d, hn::Add(load_f32(d, residual + i), load_f32(d, input + i)), residual + i);
+  }
+  if (i < n) {
+    const size_t left = size_t(n - i);
+    store_f32_n(d, hn::Add(load_f32_n(d, residual + i, left), load_f32_n(d, input + i, left)),
+                residual + i, left);
+  }
+}
+
+template <class T, class W>
+void rms_norm_rows(const RmsNormRun& run) {
+  const hn::CappedTag<float, 1> d1;
+  const W* weight = reinterpret_cast<const W*>(run.weight);
+  for (int64_t row = 0; row < run.num_rows; ++row) {
+    T* output = reinterpret_cast<T*>(run.output + row * run.output_stride);
+    const T* input = reinterpret_cast<const T*>(run.input + row * run.input_stride);
+    if (run.residual != nullptr) {
+      T* residual = reinterpret_cast<T*>(run.residual + row * run.residual_stride);
+      add_row(residual, input, run.width);
+      input = residual;
+    }
+    const float mean = sum_of_squares(input, run.width) / static_cast<float>(run.width);
+    const float rms = hn::GetLane(hn::Sqrt(hn::Set(d1, mean + run.epsilon)));
+    scale_row(output, input, weight, 1.0f / rms, run);
+  }
+}
+
+template <class T>
+void rms_norm_weight(const RmsNormRun& run) {
+  run.weight_dtype == run.dtype ? rms_norm_rows<T, T>(run) : rms_norm_rows<T, float>(run);
+}
+
+void rms_norm(const RmsNormRun& run) {
+  switch (run.dtype) {
+    case DType::kFloat16: return rms_norm_weight<half>(run);
+    case DType::kBFloat16: return rms_norm_weight<bfloat16>(run);
+    default: return rms_norm_rows<float, float>(run);
+  }
+}
+
+}  // namespace heddle::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace heddle::cpu {
+HWY_EXPORT(rms_norm);
+void rms_norm(const RmsNormRun& run) { HWY_DYNAMIC_DISPATCH(rms_norm)(run); }
+}  // namespace heddle::cpu
+#endif
