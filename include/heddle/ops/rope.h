@@ -34,10 +34,11 @@ struct RopeParams {
 /// cos[t][d], sin[t][d] = cos, sin(angle of position t and frequency d)
 ///   cos, sin  [num_tokens, rotary_dim / 2]  f32
 ///   positions [num_tokens]                  i32|i64
+///   frequency_factors [rotary_dim / 2]      f32, or absent: frequency d is divided by factor d (GGUF's rope_freqs)
 /// Angles in double, reduced before the rounding to f32: exact to 1 ulp at any position. params.rotary_dim may be 0;
 /// it is then twice the width of the table.
 void rope_table(const ExecContext& ctx, TensorView cos, TensorView sin, ConstTensorView positions,
-                const RopeParams& params);
+                const RopeParams& params, ConstTensorView frequency_factors = {});
 
 /// x[t][h] = T(rotated x[t][h]), in place:  x[d] cos - x[d + n] sin  and  x[d + n] cos + x[d] sin  for d < n
 ///   x        [num_tokens, num_heads, head_dim]  f32|f16|bf16; last axis without gaps, tokens and heads of any stride

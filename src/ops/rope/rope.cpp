@@ -39,14 +39,15 @@ int64_t tokens_per_task(int64_t task, int64_t unit) {
 }
 
 /// Calls body(first, frequencies of the pairs from `first` on) for one block of pairs after the
-/// other.
+/// other. factors [num_pairs] divide the frequencies unless null.
 template <class Body>
-void for_frequencies(const RopeParams& params, int num_pairs, Body&& body) {
+void for_frequencies(const RopeParams& params, int num_pairs, const float* factors, Body&& body) {
   double frequencies[kPairsAtOnce];
   for (int first = 0; first < num_pairs; first += kPairsAtOnce) {
     const int count = std::min(kPairsAtOnce, num_pairs - first);
     for (int d = 0; d < count; ++d) {
       frequencies[d] = rope_frequency(params, 2 * num_pairs, first + d);
+      if (factors != nullptr) frequencies[d] /= static_cast<double>(factors[first + d]);
     }
     body(first, std::span<const double>(frequencies, static_cast<size_t>(count)));
   }
@@ -91,7 +92,7 @@ double rope_frequency(const RopeParams& params, int rotary_dim, int d) {
 }
 
 void rope_table(const ExecContext& ctx, TensorView cos, TensorView sin, ConstTensorView positions,
-                const RopeParams& params) {
+                const RopeParams& params, ConstTensorView frequency_factors) {
   check_cpu(ctx, "rope_table");
   Dim tokens("num_tokens"), pairs("rotary_dim / 2");
   if (params.rotary_dim != 0) pairs.bind(params.rotary_dim / 2);
@@ -103,12 +104,22 @@ void rope_table(const ExecContext& ctx, TensorView cos, TensorView sin, ConstTen
   check_dtype("sin", sin, {DType::kFloat32});
   check_unit_stride("cos", cos);
   check_unit_stride("sin", sin);
-  check_device(ctx, {{"cos", cos}, {"sin", sin}, {"positions", positions}});
+  check_device(ctx, {{"cos", cos},
+                     {"sin", sin},
+                     {"positions", positions},
+                     {"frequency_factors", frequency_factors}});
+  const float* factors = nullptr;
+  if (frequency_factors) {
+    check_shape("frequency_factors", frequency_factors, {&pairs});
+    check_dtype("frequency_factors", frequency_factors, {DType::kFloat32});
+    check_unit_stride("frequency_factors", frequency_factors);
+    factors = frequency_factors.data<float>();
+  }
   const int num_pairs = static_cast<int>(pairs.value());
   check_params(params, params.rotary_dim != 0 ? params.rotary_dim : 2 * num_pairs);
 
   const cpu::IndexArray position(positions);
-  for_frequencies(params, num_pairs, [&](int first, std::span<const double> frequencies) {
+  for_frequencies(params, num_pairs, factors, [&](int first, std::span<const double> frequencies) {
     parallel_for(ctx, tokens.value(), tokens_per_task(kAnglesPerTask, std::ssize(frequencies)),
                  [&](int64_t begin, int64_t end) {
                    for (int64_t t = begin; t < end; ++t) {
@@ -164,23 +175,25 @@ void rope(const ExecContext& ctx, TensorView x, ConstTensorView positions,
   const cpu::IndexArray position(positions);
   const RopeKernelParams all = pack(x);
   dispatch_dtype<float, half, bfloat16>(x.dtype(), "rope", [&]<class T>() {
-    for_frequencies(params, num_pairs, [&](int first, std::span<const double> frequencies) {
-      parallel_for(ctx, tokens.value(), tokens_per_task(kAnglesPerTask, std::ssize(frequencies)),
-                   [&](int64_t begin, int64_t end) {
-                     float cos[kPairsAtOnce], sin[kPairsAtOnce];
-                     RopeKernelParams p = all;
-                     p.cos = cos;
-                     p.sin = sin;
-                     p.pair_distance = num_pairs;
-                     p.first_pair = first;
-                     p.num_pairs = std::ssize(frequencies);
-                     for (int64_t t = begin; t < end; ++t) {
-                       fill_angles(position[t], frequencies, cos, sin);
-                       p.x = static_cast<T*>(all.x) + t * all.token_stride;
-                       cpu::rope<T>(p, 0, 1);
-                     }
-                   });
-    });
+    for_frequencies(params, num_pairs, nullptr,
+                    [&](int first, std::span<const double> frequencies) {
+                      parallel_for(ctx, tokens.value(),
+                                   tokens_per_task(kAnglesPerTask, std::ssize(frequencies)),
+                                   [&](int64_t begin, int64_t end) {
+                                     float cos[kPairsAtOnce], sin[kPairsAtOnce];
+                                     RopeKernelParams p = all;
+                                     p.cos = cos;
+                                     p.sin = sin;
+                                     p.pair_distance = num_pairs;
+                                     p.first_pair = first;
+                                     p.num_pairs = std::ssize(frequencies);
+                                     for (int64_t t = begin; t < end; ++t) {
+                                       fill_angles(position[t], frequencies, cos, sin);
+                                       p.x = static_cast<T*>(all.x) + t * all.token_stride;
+                                       cpu::rope<T>(p, 0, 1);
+                                     }
+                                   });
+                    });
   });
 }
 

@@ -167,6 +167,27 @@ TYPED_TEST(RopeTyped, RotatesInPlaceAndNothingElse) {
   }
 }
 
+TEST(Rope, FactorsDivideTheFrequencies) {
+  const std::array<int32_t, 3> positions{0, 7, 1000};
+  const std::array<float, 4> factors{1.0f, 2.0f, 0.5f, 8.0f};
+  const RopeParams params{.theta = 500.0};
+  PoisonedBuffer<float> cos(12), sin(12);
+  rope_table(ExecContext{}, cos.view({3, 4}), sin.view({3, 4}), host_view(positions.data(), {3}),
+             params, host_view(factors.data(), {4}));
+  for (size_t t = 0; t < 3; ++t) {
+    for (size_t d = 0; d < 4; ++d) {
+      const double angle = positions[t] * rope_frequency(params, 8, static_cast<int>(d)) /
+                           static_cast<double>(factors[d]);
+      EXPECT_FLOAT_EQ(cos[t * 4 + d], static_cast<float>(std::cos(angle)));
+      EXPECT_FLOAT_EQ(sin[t * 4 + d], static_cast<float>(std::sin(angle)));
+    }
+  }
+  EXPECT_TRUE(cos.guards_intact() && sin.guards_intact());
+  EXPECT_THROW(rope_table(ExecContext{}, cos.view({3, 4}), sin.view({3, 4}),
+                          host_view(positions.data(), {3}), params, host_view(factors.data(), {3})),
+               Error);
+}
+
 TEST(Rope, TargetsWithFusedMultiplyAddGiveEqualBits) {
   const std::vector<float> before = testing::random_normal<float>(9 * 70);
   const std::vector<int64_t> positions = random_positions(9);
