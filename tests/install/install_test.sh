@@ -19,7 +19,7 @@ for program in "$work/example"/*.cpp; do
   "$work/build/$name"
   echo "--- $name, found by pkg-config"
   pkg_config=(env PKG_CONFIG_PATH="$(dirname "$(find "$work/prefix" -name heddle.pc)")" pkg-config heddle)
-  g++ -std=c++20 "$program" -o "$work/$name" $("${pkg_config[@]}" --cflags --libs)
+  c++ -std=c++20 "$program" -o "$work/$name" $("${pkg_config[@]}" --cflags --libs)
   "$work/$name"
 done
 
