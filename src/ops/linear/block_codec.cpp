@@ -1,0 +1,146 @@
+#include "block_codec.h"
+
+#include <cstring>
+
+// The stored blocks are those of ggml (little-endian, no padding). Every layout is written down
+// where it is read.
+
+namespace heddle {
+namespace {
+
+using Bytes = const uint8_t*;
+
+half read_half(Bytes p) {
+  half value;
+  std::memcpy(&value, p, sizeof(value));
+  return value;
+}
+
+uint32_t read_u32(Bytes p) {
+  uint32_t value;
+  std::memcpy(&value, p, sizeof(value));
+  return value;
+}
+
+/// Nibbles of n bytes: the low ones are the codes [0, n), the high ones the codes [n, 2 n).
+void read_nibbles(Bytes p, int n, uint8_t* codes) {
+  for (int i = 0; i < n; ++i) {
+    codes[i] = p[i] & 15;
+    codes[n + i] = p[i] >> 4;
+  }
+}
+
+/// Blocks of 32: d, then m, a word with the fifth bit of each code, and the nibbles, as far as the
+/// format has them.
+Block read_block_of_32(const BlockFormat& format, Bytes p) {
+  Block block;
+  block.d = read_half(p);
+  p += 2;
+  if (format.has_min) {
+    block.m = read_half(p);
+    p += 2;
+  }
+  if (format.code_bits == 8) {
+    std::memcpy(block.codes.data(), p, 32);
+    return block;
+  }
+  const uint32_t high = format.code_bits == 5 ? read_u32(p) : 0;
+  read_nibbles(p + (format.code_bits == 5 ? 4 : 0), 16, block.codes.data());
+  for (int i = 0; i < 32; ++i) block.codes[size_t(i)] |= static_cast<uint8_t>((high >> i & 1) << 4);
+  return block;
+}
+
+/// Twelve bytes that hold eight 6-bit scales and eight 6-bit minima: the first four of each whole
+/// in bytes 0-3 and 4-7; of the others the low four bits in bytes 8-11 and the high two on top of
+/// bytes 0-3 and 4-7.
+void read_6_bit_scales(Bytes p, Block& block) {
+  for (size_t j = 0; j < 4; ++j) {
+    block.sub_scales[j] = p[j] & 63;
+    block.sub_mins[j] = p[j + 4] & 63;
+    block.sub_scales[j + 4] = static_cast<uint8_t>((p[j + 8] & 15) | (p[j] >> 6 << 4));
+    block.sub_mins[j + 4] = static_cast<uint8_t>((p[j + 8] >> 4) | (p[j + 4] >> 6 << 4));
+  }
+}
+
+/// d, dmin, 12 bytes of scales, with five bits 32 bytes of fifth bits (bit s of byte i: weight i of
+/// sub-block s), then for each pair of sub-blocks 32 bytes of nibbles.
+Block read_q4k_or_q5k(const BlockFormat& format, Bytes p) {
+  Block block;
+  block.d = read_half(p);
+  block.m = read_half(p + 2);
+  read_6_bit_scales(p + 4, block);
+  p += 16;
+  const Bytes high = p;
+  if (format.code_bits == 5) p += 32;
+  for (int pair = 0; pair < 4; ++pair)
+    read_nibbles(p + 32 * pair, 32, &block.codes[size_t(64 * pair)]);
+  if (format.code_bits == 5) {
+    for (int i = 0; i < 256; ++i) {
+      block.codes[size_t(i)] |= static_cast<uint8_t>((high[i % 32] >> (i / 32) & 1) << 4);
+    }
+  }
+  return block;
+}
+
+/// 128 bytes of low nibbles, 64 bytes of high bit pairs, 16 int8 scales, d. Each half of the block
+/// has 64 bytes of nibbles and 32 of pairs: pair r of byte i belongs to weight 32 r + i of the
+/// half.
+Block read_q6k(Bytes p) {
+  Block block;
+  for (int part = 0; part < 2; ++part) {
+    uint8_t* codes = &block.codes[size_t(128 * part)];
+    const Bytes high = p + 128 + 32 * part;
+    read_nibbles(p + 64 * part, 64, codes);
+    for (int i = 0; i < 128; ++i) {
+      codes[i] |= static_cast<uint8_t>((high[i % 32] >> (2 * (i / 32)) & 3) << 4);
+    }
+  }
+  std::memcpy(block.sub_scales.data(), p + 192, 16);
+  block.d = read_half(p + 208);
+  return block;
+}
+
+}  // namespace
+
+Block read_stored_block(WeightType type, const std::byte* stored) {
+  const BlockFormat format = block_format(type);
+  const Bytes p = reinterpret_cast<Bytes>(stored);
+  switch (format.sub_scales) {
+    case SubScales::kNone: return read_block_of_32(format, p);
+    case SubScales::kUnsigned6: return read_q4k_or_q5k(format, p);
+    case SubScales::kSigned8: return read_q6k(p);
+  }
+  return {};
+}
+
+void block_values(WeightType type, const Block& block, float* values) {
+  const BlockFormat format = block_format(type);
+  float scale = to_float(block.d), min = to_float(block.m);
+  for (int k = 0; k < format.block_size; ++k) {
+    if (format.sub_scales != SubScales::kNone && k % format.sub_block_size == 0) {
+      const auto sub = static_cast<size_t>(k / format.sub_block_size);
+      const bool is_signed = format.sub_scales == SubScales::kSigned8;
+      const int sub_scale =
+          is_signed ? static_cast<int8_t>(block.sub_scales[sub]) : block.sub_scales[sub];
+      scale = to_float(block.d) * static_cast<float>(sub_scale);
+      min = -(to_float(block.m) * static_cast<float>(block.sub_mins[sub]));
+    }
+    const uint8_t bits = block.codes[size_t(k)];
+    const int code = format.code_bits == 8 ? static_cast<int8_t>(bits) : bits - format.code_offset;
+    const float product = scale * static_cast<float>(code);
+    values[k] = format.has_min ? product + min : product;
+  }
+}
+
+float dense_value(WeightType type, const std::byte* stored) {
+  if (type == WeightType::kF32) {
+    float value;
+    std::memcpy(&value, stored, sizeof(value));
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, stored, sizeof(bits));
+  return type == WeightType::kF16 ? to_float(half{bits}) : to_float(bfloat16{bits});
+}
+
+}  // namespace heddle

@@ -1,0 +1,95 @@
+#include "heddle/ops/linear.h"
+
+#include <algorithm>
+
+#include "heddle/core/check.h"
+
+#include "linear_kernels.h"
+#include "packed_layout.h"
+
+namespace heddle {
+namespace {
+
+/// Groups of 16 outputs that a thread takes at least: what a kernel computes at once.
+constexpr int64_t kUnitGroups = 4;
+constexpr int64_t kUnitOutputs = kUnitGroups * PackedLayout::kGroup;
+/// Rows are taken in blocks whose part of x stays in a core's L2 cache while all weights pass by.
+constexpr int64_t kRowBlockBytes = 512 * 1024;
+
+int64_t num_units(const PackedWeight& weight) {
+  return (weight.out_features + kUnitOutputs - 1) / kUnitOutputs;
+}
+
+void check_output(const ExecContext& ctx, const LinearOutput& output, const ConstTensorView& x,
+                  Dim& tokens) {
+  const PackedWeight& weight = output.weight;
+  static_cast<void>(stored_bytes(weight.type, weight.in_features));  // whole blocks
+  Dim in("in_features of the weight", weight.in_features),
+      out("out_features of the weight", weight.out_features);
+  check_shape("x", x, {&tokens, &in});
+  check_shape("y", output.y, {&tokens, &out});
+  check_dtype("y", output.y, {DType::kFloat32});
+  check_unit_stride("y", output.y);
+  check_device(ctx, {{"y", output.y}});
+  HEDDLE_CHECK(weight.data != nullptr || weight.out_features * weight.in_features == 0,
+               "linear: the weight [", weight.out_features, ", ", weight.in_features,
+               "] has no data");
+}
+
+/// Units [begin, end) of one output for all rows.
+void run_units(const LinearOutput& output, const ConstTensorView& x, int64_t begin, int64_t end) {
+  const PackedWeight& weight = output.weight;
+  const int64_t first = begin * kUnitOutputs, stride = group_bytes(weight.type, weight.in_features);
+  cpu::LinearTask task;
+  task.type = weight.type;
+  task.packed = reinterpret_cast<const uint8_t*>(weight.data) + begin * kUnitGroups * stride;
+  task.group_stride = stride;
+  task.in_features = weight.in_features;
+  task.x_stride = x.stride(0);
+  task.y_stride = output.y.stride(0);
+  task.num_outputs = std::min(end * kUnitOutputs, weight.out_features) - first;
+  const int64_t rows = x.size(0),
+                row_bytes = std::max<int64_t>(weight.in_features, 1) * int64_t{sizeof(float)};
+  const int64_t row_block = std::max<int64_t>(kRowBlockBytes / row_bytes / 12 * 12, 48);
+  for (int64_t row = 0; row < rows; row += row_block) {
+    task.x = x.data<float>() + row * task.x_stride;
+    task.y = output.y.data<float>() + row * task.y_stride + first;
+    task.num_rows = std::min(row_block, rows - row);
+    cpu::run_linear_task(task);
+  }
+}
+
+}  // namespace
+
+void linear(const ExecContext& ctx, TensorView y, ConstTensorView x, const PackedWeight& weight) {
+  const LinearOutput output{y, weight};
+  linear(ctx, {&output, 1}, x);
+}
+
+void linear(const ExecContext& ctx, std::span<const LinearOutput> outputs, ConstTensorView x) {
+  check_cpu(ctx, "linear");
+  check_dtype("x", x, {DType::kFloat32});
+  check_device(ctx, {{"x", x}});
+  Dim tokens("num_tokens");
+  int64_t units = 0;
+  for (const LinearOutput& output : outputs) {
+    check_output(ctx, output, x, tokens);
+    units += num_units(output.weight);
+  }
+  check_unit_stride("x", x);
+  if (outputs.empty() || x.size(0) == 0) return;
+
+  // The units of all outputs in a row, cut into chunks that the threads take as they come.
+  const int64_t threads = ctx.threads == nullptr ? 1 : ctx.threads->num_threads();
+  const int64_t grain = threads == 1 ? units : std::max<int64_t>(1, units / (threads * 8));
+  parallel_for(ctx, units, grain, [&](int64_t begin, int64_t end) {
+    for (const LinearOutput& output : outputs) {
+      const int64_t n = num_units(output.weight);
+      if (begin < n && end > 0) run_units(output, x, std::max<int64_t>(begin, 0), std::min(end, n));
+      begin -= n;
+      end -= n;
+    }
+  });
+}
+
+}  // namespace heddle

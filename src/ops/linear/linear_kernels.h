@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+
+#include "heddle/ops/linear.h"
+
+namespace heddle::cpu {
+
+/// A part of a product: all rows of x times some consecutive groups of 16 outputs.
+struct LinearTask {
+  WeightType type = WeightType::kF32;
+  const uint8_t* packed = nullptr;  // the first group
+  int64_t group_stride = 0;         // bytes from group to group
+  int64_t in_features = 0;
+  const float* x = nullptr;  // [num_rows, in_features]
+  int64_t x_stride = 0;
+  float* y = nullptr;  // [num_rows, num_outputs]
+  int64_t y_stride = 0;
+  int64_t num_rows = 0;
+  int64_t num_outputs = 0;
+};
+
+/// Runs a task in the calling thread with the best instruction set of this machine.
+void run_linear_task(const LinearTask& task);
+
+}  // namespace heddle::cpu

@@ -1,0 +1,77 @@
+#include <algorithm>
+#include <cstring>
+
+#include "heddle/core/check.h"
+#include "heddle/ops/linear.h"
+
+#include "packed_block.h"
+#include "packed_layout.h"
+
+namespace heddle {
+namespace {
+
+/// Packs the rows of one group: `num_rows` (at most 16) rows of `row_bytes` each, from `stored` on.
+/// Everything in the group's bytes is written; outputs without a row become zeros.
+void pack_group(WeightType type, int64_t in_features, const std::byte* stored, size_t row_bytes,
+                int num_rows, std::byte* packed) {
+  const BlockFormat format = block_format(type);
+  const size_t packed_step = size_t(PackedLayout(type).block_bytes);
+  const size_t stored_step = size_t(format.stored_bytes);
+  for (int64_t k = 0; k < in_features; k += format.block_size) {
+    for (int lane = 0; lane < PackedLayout::kGroup; ++lane) {
+      const std::byte* source = stored + size_t(lane) * row_bytes;
+      if (!is_dense(type)) {
+        const Block block = lane < num_rows ? read_stored_block(type, source) : Block{};
+        write_packed_block(type, block, lane, packed);
+      } else if (lane < num_rows) {
+        std::memcpy(packed + size_t(lane) * stored_step, source, stored_step);
+      } else {
+        std::memset(packed + size_t(lane) * stored_step, 0, stored_step);
+      }
+    }
+    stored += stored_step;
+    packed += packed_step;
+  }
+}
+
+}  // namespace
+
+size_t packed_bytes(WeightType type, int64_t out_features, int64_t in_features) {
+  HEDDLE_CHECK(out_features >= 0, "packed_bytes: out_features is ", out_features);
+  static_cast<void>(stored_bytes(type, in_features));  // in_features must be whole blocks
+  return static_cast<size_t>(num_groups(out_features) * group_bytes(type, in_features));
+}
+
+void pack_rows(const ExecContext& ctx, std::span<std::byte> packed, WeightType type,
+               int64_t out_features, int64_t in_features, int64_t first_row, int64_t num_rows,
+               std::span<const std::byte> stored) {
+  constexpr int64_t kGroup = PackedLayout::kGroup;
+  check_cpu(ctx, "pack_rows");
+  const size_t expected = packed_bytes(type, out_features, in_features);
+  HEDDLE_CHECK(packed.size() == expected, "pack_rows: packed holds ", packed.size(),
+               " bytes, expected ", expected, " for ", out_features, " x ", in_features,
+               " weights of type ", type);
+  HEDDLE_CHECK(first_row >= 0 && num_rows >= 0 && first_row + num_rows <= out_features,
+               "pack_rows: rows [", first_row, ", ", first_row + num_rows, ") of a weight with ",
+               out_features, " rows");
+  HEDDLE_CHECK(first_row % kGroup == 0, "pack_rows: first_row ", first_row,
+               " is not a multiple of ", kGroup);
+  HEDDLE_CHECK(num_rows % kGroup == 0 || first_row + num_rows == out_features,
+               "pack_rows: num_rows ", num_rows, " is not a multiple of ", kGroup,
+               " and the rows end at ", first_row + num_rows, " of ", out_features);
+  const size_t row_bytes = stored_bytes(type, in_features);
+  const size_t stored_expected = static_cast<size_t>(num_rows) * row_bytes;
+  HEDDLE_CHECK(stored.size() == stored_expected, "pack_rows: stored holds ", stored.size(),
+               " bytes, expected ", stored_expected, " for ", num_rows, " rows of ", in_features,
+               " weights of type ", type);
+  const auto packed_step = static_cast<size_t>(group_bytes(type, in_features));
+  parallel_for(ctx, num_groups(num_rows), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t g = begin; g < end; ++g) {
+      const int rows = static_cast<int>(std::min(kGroup, num_rows - g * kGroup));
+      pack_group(type, in_features, stored.data() + size_t(g * kGroup) * row_bytes, row_bytes, rows,
+                 packed.data() + size_t(first_row / kGroup + g) * packed_step);
+    }
+  });
+}
+
+}  // namespace heddle
