@@ -5,12 +5,17 @@ A block fenced as ```cpp is the body of a function inside namespace heddle, belo
 fenced as ```cpp file is a whole file. Only public headers can be included.
 """
 
+import argparse
+import concurrent.futures
+import os
+import pathlib
 import re
+import subprocess
 import sys
 
-import syntax_check
-
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 FENCE = re.compile(r"^```cpp( file)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FLAGS = ["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-Wno-unused"]
 
 
 def compilable(code, is_file):
@@ -23,18 +28,31 @@ def compilable(code, is_file):
 
 
 def snippets():
-    root = syntax_check.ROOT
-    pages = [p for p in root.glob("*.md")] + [p for f in ("docs", "examples") for p in (root / f).rglob("*.md")]
+    pages = [p for p in ROOT.glob("*.md")] + [p for f in ("docs", "examples") for p in (ROOT / f).rglob("*.md")]
     for page in sorted(pages):
         text = page.read_text()
         for match in FENCE.finditer(text):
             line = text.count("\n", 0, match.start()) + 1
-            yield f"{page.relative_to(root)}:{line}", compilable(match.group(2), match.group(1))
+            yield f"{page.relative_to(ROOT)}:{line}", compilable(match.group(2), match.group(1))
 
 
 def main():
-    arguments = syntax_check.parse_arguments(__doc__.splitlines()[0])
-    return syntax_check.run(arguments, list(snippets()), ["include"], ["-Wno-unused"])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--compiler", default="g++")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="build folder, for heddle/config.h")
+    arguments = parser.parse_args()
+    command = [arguments.compiler, *FLAGS, f"-I{ROOT / 'include'}", f"-I{arguments.build / 'include'}", "-x", "c++", "-"]
+
+    def error_of(snippet):
+        place, source = snippet
+        result = subprocess.run(command, input=source, capture_output=True, text=True)
+        return f"{place} does not compile:\n{result.stderr}" if result.returncode else None
+
+    found = list(snippets())
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        errors = [e for e in pool.map(error_of, found) if e]
+    print("\n".join(errors) or f"{len(found)} snippets compile")
+    return 1 if errors or not found else 0
 
 
 if __name__ == "__main__":
