@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <type_traits>
 #include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "heddle/core/error.h"
 

@@ -23,32 +23,19 @@ constexpr GgmlType kGgmlTypes[] = {
 
 const char* name(GgufType type) {
   switch (type) {
-    case GgufType::kUInt8:
-      return "u8";
-    case GgufType::kInt8:
-      return "i8";
-    case GgufType::kUInt16:
-      return "u16";
-    case GgufType::kInt16:
-      return "i16";
-    case GgufType::kUInt32:
-      return "u32";
-    case GgufType::kInt32:
-      return "i32";
-    case GgufType::kFloat32:
-      return "f32";
-    case GgufType::kBool:
-      return "bool";
-    case GgufType::kString:
-      return "string";
-    case GgufType::kArray:
-      return "array";
-    case GgufType::kUInt64:
-      return "u64";
-    case GgufType::kInt64:
-      return "i64";
-    case GgufType::kFloat64:
-      return "f64";
+    case GgufType::kUInt8: return "u8";
+    case GgufType::kInt8: return "i8";
+    case GgufType::kUInt16: return "u16";
+    case GgufType::kInt16: return "i16";
+    case GgufType::kUInt32: return "u32";
+    case GgufType::kInt32: return "i32";
+    case GgufType::kFloat32: return "f32";
+    case GgufType::kBool: return "bool";
+    case GgufType::kString: return "string";
+    case GgufType::kArray: return "array";
+    case GgufType::kUInt64: return "u64";
+    case GgufType::kInt64: return "i64";
+    case GgufType::kFloat64: return "f64";
   }
   return "?";
 }
@@ -57,22 +44,17 @@ size_t fixed_size(GgufType type) {
   switch (type) {
     case GgufType::kUInt8:
     case GgufType::kInt8:
-    case GgufType::kBool:
-      return 1;
+    case GgufType::kBool: return 1;
     case GgufType::kUInt16:
-    case GgufType::kInt16:
-      return 2;
+    case GgufType::kInt16: return 2;
     case GgufType::kUInt32:
     case GgufType::kInt32:
-    case GgufType::kFloat32:
-      return 4;
+    case GgufType::kFloat32: return 4;
     case GgufType::kUInt64:
     case GgufType::kInt64:
-    case GgufType::kFloat64:
-      return 8;
+    case GgufType::kFloat64: return 8;
     case GgufType::kString:
-    case GgufType::kArray:
-      break;
+    case GgufType::kArray: break;
   }
   return 0;
 }
@@ -91,30 +73,18 @@ std::string ggml_type_name(uint32_t id) {
 
 std::optional<WeightType> weight_type_of(uint32_t id) {
   switch (id) {
-    case 0:
-      return WeightType::kF32;
-    case 1:
-      return WeightType::kF16;
-    case 2:
-      return WeightType::kQ4_0;
-    case 3:
-      return WeightType::kQ4_1;
-    case 6:
-      return WeightType::kQ5_0;
-    case 7:
-      return WeightType::kQ5_1;
-    case 8:
-      return WeightType::kQ8_0;
-    case 12:
-      return WeightType::kQ4K;
-    case 13:
-      return WeightType::kQ5K;
-    case 14:
-      return WeightType::kQ6K;
-    case 30:
-      return WeightType::kBF16;
-    default:
-      return std::nullopt;
+    case 0: return WeightType::kF32;
+    case 1: return WeightType::kF16;
+    case 2: return WeightType::kQ4_0;
+    case 3: return WeightType::kQ4_1;
+    case 6: return WeightType::kQ5_0;
+    case 7: return WeightType::kQ5_1;
+    case 8: return WeightType::kQ8_0;
+    case 12: return WeightType::kQ4K;
+    case 13: return WeightType::kQ5K;
+    case 14: return WeightType::kQ6K;
+    case 30: return WeightType::kBF16;
+    default: return std::nullopt;
   }
 }
 

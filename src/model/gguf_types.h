@@ -28,9 +28,7 @@ enum class GgufType : uint32_t {
 };
 /// "u32", "string" and so on.
 [[nodiscard]] const char* name(GgufType type);
-inline std::ostream& operator<<(std::ostream& os, GgufType type) {
-  return os << name(type);
-}
+inline std::ostream& operator<<(std::ostream& os, GgufType type) { return os << name(type); }
 /// Bytes of one value; 0 for strings and arrays, which have no fixed size, and for numbers that
 /// stand for no type.
 [[nodiscard]] size_t fixed_size(GgufType type);

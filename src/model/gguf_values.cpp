@@ -41,33 +41,21 @@ T load(const std::byte* at) {
 template <class Use>
 void visit_element(GgufType type, const std::byte* at, const Use& use) {
   switch (type) {
-    case GgufType::kUInt8:
-      return use(load<uint8_t>(at));
-    case GgufType::kInt8:
-      return use(load<int8_t>(at));
-    case GgufType::kUInt16:
-      return use(load<uint16_t>(at));
-    case GgufType::kInt16:
-      return use(load<int16_t>(at));
-    case GgufType::kUInt32:
-      return use(load<uint32_t>(at));
-    case GgufType::kInt32:
-      return use(load<int32_t>(at));
-    case GgufType::kFloat32:
-      return use(load<float>(at));
-    case GgufType::kBool:
-      return use(load<uint8_t>(at) != 0);
-    case GgufType::kUInt64:
-      return use(load<uint64_t>(at));
-    case GgufType::kInt64:
-      return use(load<int64_t>(at));
-    case GgufType::kFloat64:
-      return use(load<double>(at));
+    case GgufType::kUInt8: return use(load<uint8_t>(at));
+    case GgufType::kInt8: return use(load<int8_t>(at));
+    case GgufType::kUInt16: return use(load<uint16_t>(at));
+    case GgufType::kInt16: return use(load<int16_t>(at));
+    case GgufType::kUInt32: return use(load<uint32_t>(at));
+    case GgufType::kInt32: return use(load<int32_t>(at));
+    case GgufType::kFloat32: return use(load<float>(at));
+    case GgufType::kBool: return use(load<uint8_t>(at) != 0);
+    case GgufType::kUInt64: return use(load<uint64_t>(at));
+    case GgufType::kInt64: return use(load<int64_t>(at));
+    case GgufType::kFloat64: return use(load<double>(at));
     case GgufType::kString:
       return use(std::string_view(reinterpret_cast<const char*>(at) + sizeof(uint64_t),
                                   load<uint64_t>(at)));
-    case GgufType::kArray:
-      return;  // the parser lets no array of arrays through
+    case GgufType::kArray: return;  // the parser lets no array of arrays through
   }
 }
 

@@ -35,9 +35,7 @@ class Descriptor {
               std::generic_category().message(error));
 }
 
-size_t page_size() {
-  return static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-}
+size_t page_size() { return static_cast<size_t>(::sysconf(_SC_PAGESIZE)); }
 
 }  // namespace
 

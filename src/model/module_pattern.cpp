@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <new>
+
 #include <pcre2.h>
 
 #include "heddle/core/error.h"

@@ -27,9 +27,7 @@ Json parse_json(std::string_view text, const std::string& name, const JsonLimits
   const auto watch = [&](int depth, typename Json::parse_event_t event, Json& parsed) {
     using Event = typename Json::parse_event_t;
     switch (event) {
-      case Event::object_start:
-        keys.emplace_back();
-        [[fallthrough]];
+      case Event::object_start: keys.emplace_back(); [[fallthrough]];
       case Event::array_start:
         HEDDLE_CHECK(depth < limits.depth, name, ": nested deeper than ", limits.depth, " levels");
         break;
@@ -40,12 +38,9 @@ Json parse_json(std::string_view text, const std::string& name, const JsonLimits
                      limits.members, " members");
         break;
       }
-      case Event::object_end:
-        keys.pop_back();
-        break;
+      case Event::object_end: keys.pop_back(); break;
       case Event::array_end:
-      case Event::value:
-        break;
+      case Event::value: break;
     }
     return true;
   };
@@ -62,24 +57,16 @@ template nlohmann::ordered_json parse_json(std::string_view, const std::string&,
 const char* json_kind(nlohmann::json::value_t type) {
   using Type = nlohmann::json::value_t;
   switch (type) {
-    case Type::null:
-      return "null";
-    case Type::object:
-      return "an object";
-    case Type::array:
-      return "an array";
-    case Type::string:
-      return "a string";
-    case Type::boolean:
-      return "a bool";
+    case Type::null: return "null";
+    case Type::object: return "an object";
+    case Type::array: return "an array";
+    case Type::string: return "a string";
+    case Type::boolean: return "a bool";
     case Type::number_integer:
-    case Type::number_unsigned:
-      return "an integer";
-    case Type::number_float:
-      return "a fraction";
+    case Type::number_unsigned: return "an integer";
+    case Type::number_float: return "a fraction";
     case Type::binary:
-    case Type::discarded:
-      break;
+    case Type::discarded: break;
   }
   return "no JSON";
 }
