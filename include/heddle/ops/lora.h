@@ -54,7 +54,7 @@ struct LoraTable {
   int32_t num_slices = 1;
   int32_t max_rank = 0;  // upper bound of all ranks: sizes grids and workspaces
   DType dtype = DType::kFloat32;
-  Device device;
+  Device device = {};
   LoraLayout layout = LoraLayout::kRankMajor;
 };
 

@@ -1,0 +1,97 @@
+#include <string>
+
+#include "ops/lora/lora_launch.h"
+
+namespace heddle {
+namespace {
+
+/// The two halves of an adapter must agree on the rank of a slice that both have.
+void check_equal_ranks(const RowPlan& plan, const LoraTable& a, const LoraTable& b) {
+  for (int t = 0; t < plan.num_tiles; ++t) {
+    for (int s = 0; s < a.num_slices; ++s) {
+      const int64_t entry = int64_t{plan.tiles[t].slot} * a.num_slices + s;
+      if (a.entries[entry].data == nullptr || b.entries[entry].data == nullptr) continue;
+      HEDDLE_CHECK(a.entries[entry].rank == b.entries[entry].rank, "a.entries[slot ",
+                   plan.tiles[t].slot, ", slice ", s, "].rank is ", a.entries[entry].rank,
+                   ", but b has ", b.entries[entry].rank);
+    }
+  }
+}
+
+void check_slices(const ExecContext& ctx, std::span<const LoraSlice> slices, Dim& tokens) {
+  for (size_t s = 0; s < slices.size(); ++s) {
+    const std::string name = "slices[" + std::to_string(s) + "].y";
+    Dim out("out_features");
+    check_device(ctx, {{name.c_str(), slices[s].y}});
+    check_shape(name.c_str(), slices[s].y, {&tokens, &out});
+    check_floats(name.c_str(), slices[s].y);
+  }
+}
+
+void check_tables(const ExecContext& ctx, const LoraTable& a, const LoraTable& b, int num_slices) {
+  check_table(ctx, "a", a);
+  check_table(ctx, "b", b);
+  HEDDLE_CHECK(a.num_slices == num_slices, "a.num_slices is ", a.num_slices, ", but there are ",
+               num_slices, " slices");
+  HEDDLE_CHECK(b.num_slices == num_slices, "b.num_slices is ", b.num_slices, ", but there are ",
+               num_slices, " slices");
+  HEDDLE_CHECK(a.num_slots == b.num_slots, "a.num_slots is ", a.num_slots, ", but b.num_slots is ",
+               b.num_slots);
+}
+
+}  // namespace
+
+void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, ConstTensorView x,
+                const LoraTable& a, const LoraTable& b, const LoraBatch& batch) {
+  check_cpu(ctx, "lora_apply");
+  Dim tokens("num_tokens"), in("in_features");
+  check_device(ctx, {{"x", x}});
+  check_shape("x", x, {&tokens, &in});
+  check_floats("x", x);
+  check_slices(ctx, slices, tokens);
+  const int num_slices = static_cast<int>(slices.size());
+  check_tables(ctx, a, b, num_slices);
+  check_batch(ctx, batch, tokens.value());
+  if (x.num_elements() == 0 || a.max_rank == 0) return;
+
+  Workspace& workspace = require_workspace(ctx, "lora_apply");
+  const Workspace::Scope scope(workspace);
+  const int64_t window = std::min<int64_t>(tokens.value(), kWindowRows);
+  const int64_t h_width = int64_t{num_slices} * a.max_rank;
+  const auto h_floats = workspace.take<float>(size_t(window * h_width));
+  const TensorView h = host_view(h_floats.data(), {window, h_width});
+  const auto work = workspace.take<LoraProductSlice>(slices.size());
+
+  for_each_window(batch, tokens.value(), a.num_slots, [&](const RowPlan& plan, int64_t first) {
+    check_used_ranks(plan, "a", a, 0, num_slices, "a.max_rank", a.max_rank);
+    check_used_ranks(plan, "b", b, 0, num_slices, "b.max_rank", b.max_rank);
+    check_equal_ranks(plan, a, b);
+
+    LoraProduct shrink{.features = in.value(), .scale = 1.0f, .is_shrink = true};
+    use_table(shrink, a, 0);
+    use_rows(shrink, plan, first, x, {});
+    shrink.partner = b.entries;
+    for (int s = 0; s < num_slices; ++s) {
+      work[size_t(s)] = product_slice(h, 0, int64_t{s} * a.max_rank, a.max_rank);
+    }
+    run_product(ctx, shrink, work);
+
+    LoraProduct expand{.u_slice_stride = a.max_rank, .scale = 1.0f, .accumulate = true};
+    use_table(expand, b, 0);
+    use_rows(expand, plan, 0, h, {});
+    if (batch.row_scale) expand.row_scale = batch.row_scale.data<float>() + first;
+    expand.partner = a.entries;
+    for (size_t s = 0; s < slices.size(); ++s) {
+      work[s] = product_slice(slices[s].y, first, 0, slices[s].y.size(1));
+    }
+    run_product(ctx, expand, work);
+  });
+}
+
+size_t lora_apply_workspace_bytes(int64_t num_tokens, int num_slices, int max_rank) {
+  const int64_t window = std::clamp<int64_t>(num_tokens, 0, kWindowRows);
+  return Workspace::bytes_for<float>(size_t(window * num_slices * max_rank)) +
+         Workspace::bytes_for<LoraProductSlice>(size_t(num_slices));
+}
+
+}  // namespace heddle

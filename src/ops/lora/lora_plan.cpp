@@ -1,0 +1,133 @@
+#include "ops/lora/lora_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <type_traits>
+
+#include "heddle/core/check.h"
+
+namespace heddle {
+namespace {
+
+// The batch and the table travel to other devices as they are.
+static_assert(std::is_trivially_copyable_v<LoraBatch>);
+static_assert(std::is_trivially_copyable_v<LoraTable>);
+static_assert(std::is_trivially_copyable_v<LoraWeight> && sizeof(LoraWeight) == 24);
+
+/// Element i of a vector of i32 or i64.
+class IndexVector {
+ public:
+  explicit IndexVector(const ConstTensorView& t)
+      : data_(t.raw()), is_wide_(t.dtype() == DType::kInt64) {}
+  int64_t operator[](int64_t i) const {
+    return is_wide_ ? reinterpret_cast<const int64_t*>(data_)[i]
+                    : reinterpret_cast<const int32_t*>(data_)[i];
+  }
+
+ private:
+  const std::byte* data_;
+  bool is_wide_;
+};
+
+int32_t valid_slot(int64_t slot, int64_t num_slots) {
+  return slot >= 0 && slot < num_slots ? static_cast<int32_t>(slot) : kNoAdapter;
+}
+
+using Slots = std::array<int32_t, kWindowRows>;
+
+/// The slot of each row of the window, kNoAdapter where it has none.
+void resolve_slots(const LoraBatch& batch, int64_t first_row, int num_rows, int64_t num_slots,
+                   Slots& slots) {
+  if (batch.slot_ids) {
+    const IndexVector ids(batch.slot_ids);
+    for (int i = 0; i < num_rows; ++i) {
+      slots[size_t(i)] = valid_slot(ids[first_row + i], num_slots);
+    }
+    return;
+  }
+  std::fill_n(slots.begin(), num_rows, kNoAdapter);
+  const IndexVector starts(batch.seg_starts), ends(batch.seg_ends), ids(batch.seg_slots);
+  for (int64_t s = 0; s < batch.seg_slots.size(0); ++s) {
+    const int64_t begin = std::max(starts[s], first_row) - first_row;
+    const int64_t end = std::min(ends[s], first_row + num_rows) - first_row;
+    if (begin < end) {
+      std::fill(slots.begin() + begin, slots.begin() + end, valid_slot(ids[s], num_slots));
+    }
+  }
+}
+
+void check_index_vector(const char* tensor, const ConstTensorView& t, Dim& extent) {
+  check_shape(tensor, t, {&extent});
+  check_dtype(tensor, t, {DType::kInt32, DType::kInt64});
+  check_unit_stride(tensor, t);
+}
+
+}  // namespace
+
+void plan_rows(const LoraBatch& batch, int64_t first_row, int num_rows, int64_t num_slots,
+               RowPlan& plan) {
+  Slots slots, group_slots;
+  std::array<int16_t, kWindowRows> group_of, group_rows, group_begin;
+  resolve_slots(batch, first_row, num_rows, num_slots, slots);
+
+  // Groups in the order of their first rows. Most rows continue the group of the row before.
+  int num_groups = 0;
+  for (int i = 0, group = 0; i < num_rows; ++i) {
+    const int32_t slot = slots[size_t(i)];
+    if (slot == kNoAdapter) continue;
+    if (num_groups == 0 || group_slots[size_t(group)] != slot) {
+      const auto end = group_slots.begin() + num_groups;
+      group = static_cast<int>(std::find(group_slots.begin(), end, slot) - group_slots.begin());
+      if (group == num_groups) {
+        group_slots[size_t(group)] = slot;
+        group_rows[size_t(group)] = 0;
+        ++num_groups;
+      }
+    }
+    group_of[size_t(i)] = static_cast<int16_t>(group);
+    ++group_rows[size_t(group)];
+  }
+
+  plan.num_tiles = 0;
+  for (int group = 0, first = 0; group < num_groups; ++group) {
+    group_begin[size_t(group)] = static_cast<int16_t>(first);
+    const int end = first + group_rows[size_t(group)];
+    for (; first < end; first += kTileRows) {
+      plan.tiles[plan.num_tiles++] = {
+          .slot = group_slots[size_t(group)],
+          .first = static_cast<int16_t>(first),
+          .count = static_cast<int16_t>(std::min(kTileRows, end - first))};
+    }
+    first = end;
+  }
+  for (int i = 0; i < num_rows; ++i) {
+    if (slots[size_t(i)] == kNoAdapter) continue;
+    plan.rows[group_begin[size_t(group_of[size_t(i)])]++] = static_cast<uint16_t>(i);
+  }
+}
+
+void check_batch(const ExecContext& ctx, const LoraBatch& batch, int64_t num_tokens) {
+  check_device(ctx, {{"slot_ids", batch.slot_ids},
+                     {"seg_starts", batch.seg_starts},
+                     {"seg_ends", batch.seg_ends},
+                     {"seg_slots", batch.seg_slots},
+                     {"row_scale", batch.row_scale}});
+  Dim tokens("num_tokens", num_tokens), segments("num_segments");
+  if (batch.slot_ids) {
+    HEDDLE_CHECK(!batch.seg_starts && !batch.seg_ends && !batch.seg_slots,
+                 "the batch has both slot_ids and segments, expected one of them");
+    check_index_vector("slot_ids", batch.slot_ids, tokens);
+  } else {
+    HEDDLE_CHECK(batch.seg_starts, "the batch has neither slot_ids nor segments");
+    check_index_vector("seg_starts", batch.seg_starts, segments);
+    check_index_vector("seg_ends", batch.seg_ends, segments);
+    check_index_vector("seg_slots", batch.seg_slots, segments);
+  }
+  if (batch.row_scale) {
+    check_shape("row_scale", batch.row_scale, {&tokens});
+    check_dtype("row_scale", batch.row_scale, {DType::kFloat32});
+    check_unit_stride("row_scale", batch.row_scale);
+  }
+}
+
+}  // namespace heddle
