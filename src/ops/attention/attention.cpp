@@ -1,0 +1,108 @@
+#include "heddle/ops/attention.h"
+
+#include <cmath>
+#include <optional>
+
+#include "heddle/core/check.h"
+
+#include "attention_kernels.h"
+
+namespace heddle {
+namespace {
+
+void check_rope(const RopeParams& rope, int head_dim) {
+  const int rotary_dim = rope.rotary_dim != 0 ? rope.rotary_dim : head_dim;
+  HEDDLE_CHECK(rotary_dim > 0 && rotary_dim <= head_dim && rotary_dim % 2 == 0,
+               "options.rope: rotary_dim is ", rotary_dim,
+               ", expected an even number up to head_dim = ", head_dim);
+  HEDDLE_CHECK(rope.theta > 0.0 && rope.scale > 0.0, "options.rope: theta is ", rope.theta,
+               " and scale ", rope.scale, ", expected > 0");
+}
+
+/// Checks o, q and lse [num_tokens, num_q_heads(, head_dim)] and the options against the cache, and packs all.
+AttentionParams check_and_pack(const ExecContext& ctx, TensorView o, TensorView lse,
+                               ConstTensorView q, Dim& num_tokens, const PagedKv& cache,
+                               const AttentionOptions& options) {
+  Dim q_heads("num_q_heads"), head_dim("head_dim", cache.head_dim);
+  check_shape("q", q, {&num_tokens, &q_heads, &head_dim});
+  check_shape("o", o, {&num_tokens, &q_heads, &head_dim});
+  check_dtype("q", q, {DType::kFloat32, DType::kFloat16, DType::kBFloat16});
+  check_dtype("o", o, {q.dtype()});
+  check_unit_stride("q", q);
+  check_unit_stride("o", o);
+  check_device(ctx, {{"q", q}, {"o", o}, {"lse", lse}});
+  HEDDLE_CHECK(q_heads.value() % cache.num_kv_heads == 0, "q.size(1) is ", q_heads.value(),
+               ", expected a multiple of the cache's num_kv_heads = ", cache.num_kv_heads);
+  if (cache.head_dim > kMaxHeadDim) {
+    throw_error(ErrorCode::kUnsupported, "head_dim is ", cache.head_dim, ", supported: up to ",
+                kMaxHeadDim);
+  }
+  HEDDLE_CHECK(options.logits_soft_cap >= 0.0f, "options.logits_soft_cap is ",
+               options.logits_soft_cap, ", expected >= 0");
+  HEDDLE_CHECK(options.window_left >= -1, "options.window_left is ", options.window_left,
+               ", expected >= -1");
+  if (options.rope) check_rope(*options.rope, cache.head_dim);
+
+  AttentionParams params;
+  if (lse) {
+    check_shape("lse", lse, {&num_tokens, &q_heads});
+    check_dtype("lse", lse, {DType::kFloat32});
+    params.lse = lse.data<float>();
+    params.lse_token = lse.stride(0);
+    params.lse_head = lse.stride(1);
+  }
+  params.o = o.raw();
+  params.q = q.raw();
+  params.o_token = o.stride(0);
+  params.o_head = o.stride(1);
+  params.q_token = q.stride(0);
+  params.q_head = q.stride(1);
+  params.q_dtype = q.dtype();
+  params.kv_dtype = cache.dtype;
+  params.group_size = static_cast<int>(q_heads.value() / cache.num_kv_heads);
+  params.head_dim = cache.head_dim;
+  params.sm_scale = options.sm_scale.value_or(1.0f / std::sqrt(static_cast<float>(cache.head_dim)));
+  params.soft_cap = options.logits_soft_cap;
+  params.causal = options.causal;
+  params.window_left = options.window_left;
+  return params;
+}
+
+void attend_all(const ExecContext& ctx, AttentionParams params, const PagedKv& cache,
+                const PageTable& table, const AttentionOptions& options, int64_t num_seqs,
+                std::optional<cpu::IndexArray> q_indptr) {
+  const PageWalk walk(cache, table);
+  params.cache = &walk;
+  std::optional<RotaryAngles> angles;
+  if (options.rope) params.angles = &angles.emplace(*options.rope, cache.head_dim);
+  const AttentionItems items(params, cache.num_kv_heads, num_seqs, q_indptr);
+  parallel_for(ctx, items.count(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (const auto item = items.get(i)) cpu::attend(params, *item);
+    }
+  });
+}
+
+}  // namespace
+
+void batch_prefill(const ExecContext& ctx, TensorView o, TensorView lse, ConstTensorView q,
+                   ConstTensorView q_indptr, const PagedKv& cache, const PageTable& table,
+                   const AttentionOptions& options) {
+  check_cpu(ctx, "batch_prefill");
+  Dim num_seqs("num_seqs"), num_tokens("num_tokens");
+  check_paged_kv(ctx, cache, table, num_seqs);
+  const AttentionParams params = check_and_pack(ctx, o, lse, q, num_tokens, cache, options);
+  check_token_indptr("q_indptr", ctx, q_indptr, num_seqs, num_tokens);
+  attend_all(ctx, params, cache, table, options, num_seqs.value(), cpu::IndexArray(q_indptr));
+}
+
+void batch_decode(const ExecContext& ctx, TensorView o, TensorView lse, ConstTensorView q,
+                  const PagedKv& cache, const PageTable& table, const AttentionOptions& options) {
+  check_cpu(ctx, "batch_decode");
+  Dim num_seqs("num_seqs");
+  check_paged_kv(ctx, cache, table, num_seqs);
+  const AttentionParams params = check_and_pack(ctx, o, lse, q, num_seqs, cache, options);
+  attend_all(ctx, params, cache, table, options, num_seqs.value(), std::nullopt);
+}
+
+}  // namespace heddle

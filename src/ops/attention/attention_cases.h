@@ -1,0 +1,107 @@
+#pragma once
+
+// Batches of attention for the tests: plain keys and values, and calls of the ops over a cache that is made of them.
+
+#include <vector>
+
+#include "heddle/ops/attention.h"
+
+#include "paged_cases.h"
+#include "testing/compare.h"
+
+namespace heddle::testing {
+
+inline ExecContext context(ThreadPool* threads) {
+  ExecContext ctx;
+  ctx.threads = threads;
+  return ctx;
+}
+
+/// One sequence: its last q_len positions have queries.
+template <class TQ, class TKV>
+struct Sequence {
+  int64_t q_len, kv_len;
+  std::vector<TQ> q;      // [q_len, num_q_heads, head_dim]
+  std::vector<TKV> k, v;  // [kv_len, num_kv_heads, head_dim]
+};
+
+struct HeadShape {
+  int group_size = 1, num_kv_heads = 1, head_dim = 64;
+  [[nodiscard]] int num_q_heads() const { return group_size * num_kv_heads; }
+};
+
+template <class TQ, class TKV>
+Sequence<TQ, TKV> random_sequence(const HeadShape& heads, int64_t q_len, int64_t kv_len) {
+  const auto kv_size = static_cast<size_t>(kv_len * heads.num_kv_heads * heads.head_dim);
+  const auto q_size = static_cast<size_t>(q_len * heads.num_q_heads() * heads.head_dim);
+  return {q_len, kv_len, random_normal<TQ>(q_size), random_normal<TKV>(kv_size),
+          random_normal<TKV>(kv_size)};
+}
+
+struct Setting {
+  int page_size = 16;
+  PageLayout layout = PageLayout::kHeadMajor;
+  ThreadPool* threads = nullptr;
+  bool decode = false;
+};
+
+/// Output rows of one call, all sequences behind each other.
+template <class TQ>
+struct Attended {
+  std::vector<TQ> o;       // [num_tokens, num_q_heads, head_dim]
+  std::vector<float> lse;  // [num_tokens, num_q_heads]
+
+  [[nodiscard]] bool same_bits_as(const Attended& other) const {
+    return same_bits<TQ>(o, other.o) && same_bits<float>(lse, other.lse);
+  }
+  /// Appends the rows of another call.
+  void append(const Attended& other) {
+    o.insert(o.end(), other.o.begin(), other.o.end());
+    lse.insert(lse.end(), other.lse.begin(), other.lse.end());
+  }
+  /// Rows [begin, begin + count) of the tokens.
+  [[nodiscard]] Attended tokens(const HeadShape& heads, int64_t begin, int64_t count) const {
+    const int64_t n = heads.num_q_heads(), row = n * heads.head_dim;
+    return {{o.begin() + begin * row, o.begin() + (begin + count) * row},
+            {lse.begin() + begin * n, lse.begin() + (begin + count) * n}};
+  }
+};
+
+template <class TQ, class TKV>
+Attended<TQ> attend(const HeadShape& heads, const std::vector<Sequence<TQ, TKV>>& sequences,
+                    const Setting& setting, const AttentionOptions& options) {
+  std::vector<int64_t> q_lens, kv_lens;
+  std::vector<TQ> q;
+  for (const auto& s : sequences) {
+    q_lens.push_back(s.q_len);
+    kv_lens.push_back(s.kv_len);
+    q.insert(q.end(), s.q.begin(), s.q.end());
+  }
+  CacheShape shape;
+  shape.num_kv_heads = heads.num_kv_heads;
+  shape.head_dim = heads.head_dim;
+  shape.page_size = setting.page_size;
+  shape.layout = setting.layout;
+  PagedCache<TKV> cache(shape, kv_lens);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    cache.fill(static_cast<int64_t>(i), sequences[i].k, sequences[i].v);
+  }
+  const std::vector<int64_t> indptr = starts_of(q_lens);
+  const int64_t tokens = indptr.back(), q_heads = heads.num_q_heads();
+  Attended<TQ> result{std::vector<TQ>(q.size()),
+                      std::vector<float>(static_cast<size_t>(tokens * q_heads))};
+  const TensorView o = host_view(result.o.data(), {tokens, q_heads, heads.head_dim});
+  const TensorView lse = host_view(result.lse.data(), {tokens, q_heads});
+  const ConstTensorView queries =
+      host_view(static_cast<const TQ*>(q.data()), {tokens, q_heads, heads.head_dim});
+  if (setting.decode) {
+    batch_decode(context(setting.threads), o, lse, queries, cache.kv(), cache.table(), options);
+  } else {
+    batch_prefill(context(setting.threads), o, lse, queries,
+                  host_view(indptr.data(), {static_cast<int64_t>(indptr.size())}), cache.kv(),
+                  cache.table(), options);
+  }
+  return result;
+}
+
+}  // namespace heddle::testing

@@ -1,0 +1,57 @@
+#include "heddle/core/check.h"
+#include "heddle/ops/kv_cache.h"
+
+namespace heddle {
+
+PagedKv PagedKv::from_pool(TensorView k, TensorView v) {
+  Dim pages("num_pages"), heads("num_kv_heads"), slots("page_size"), head_dim("head_dim");
+  check_shape("k", k, {&pages, &heads, &slots, &head_dim});
+  check_shape("v", v, {&pages, &heads, &slots, &head_dim});
+  check_dtype("k", k, {DType::kFloat32, DType::kFloat16, DType::kBFloat16});
+  check_dtype("v", v, {k.dtype()});
+  HEDDLE_CHECK(k.device() == v.device(), "v is on ", v.device(), ", k on ", k.device());
+  check_unit_stride("k", k);
+  for (int axis = 0; axis < 4; ++axis) {
+    HEDDLE_CHECK(k.stride(axis) == v.stride(axis), "v.stride(", axis, ") is ", v.stride(axis),
+                 ", expected k's = ", k.stride(axis));
+  }
+  const auto element = static_cast<int64_t>(size_of(k.dtype()));
+  // As integers: k and v may be two allocations.
+  const int64_t distance =
+      reinterpret_cast<intptr_t>(v.raw()) - reinterpret_cast<intptr_t>(k.raw());
+  HEDDLE_CHECK(distance % element == 0, "v lies ", distance,
+               " bytes from k, expected a multiple of ", element);
+  PagedKv cache;
+  cache.dtype = k.dtype();
+  cache.device = k.device();
+  cache.pool = k.raw();
+  cache.num_pages = pages.value();
+  cache.page_stride = k.stride(0);
+  cache.v_offset = distance / element;
+  cache.head_stride = k.stride(1);
+  cache.slot_stride = k.stride(2);
+  cache.num_kv_heads = static_cast<int>(heads.value());
+  cache.page_size = static_cast<int>(slots.value());
+  cache.head_dim = static_cast<int>(head_dim.value());
+  return cache;
+}
+
+PagedKv PagedKv::from_pointers(DType dtype, Device device, int num_layers, int layer_idx,
+                               int num_kv_heads, int page_size, int head_dim) {
+  HEDDLE_CHECK(0 <= layer_idx && layer_idx < num_layers, "layer_idx is ", layer_idx,
+               ", expected 0 to num_layers - 1 = ", num_layers - 1);
+  const int64_t keys_of_layer = int64_t{num_kv_heads} * page_size * head_dim;
+  PagedKv cache;
+  cache.dtype = dtype;
+  cache.device = device;
+  cache.k_offset = 2 * layer_idx * keys_of_layer;
+  cache.v_offset = cache.k_offset + keys_of_layer;
+  cache.head_stride = int64_t{page_size} * head_dim;
+  cache.slot_stride = head_dim;
+  cache.num_kv_heads = num_kv_heads;
+  cache.page_size = page_size;
+  cache.head_dim = head_dim;
+  return cache;
+}
+
+}  // namespace heddle
