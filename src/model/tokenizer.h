@@ -62,7 +62,8 @@ class Tokenizer {
   [[nodiscard]] std::string decode(std::span<const int32_t> ids) const;
   [[nodiscard]] std::string_view token_bytes(int32_t id) const;
 
-  /// The id of the token with these bytes, whatever its type, or kNoToken: "<|im_end|>", " the".
+  /// The id of the token with these bytes, or kNoToken: "<|im_end|>", " the". Of several a control
+  /// token comes first.
   [[nodiscard]] int32_t find(std::string_view bytes) const;
   [[nodiscard]] bool is_control(int32_t id) const;
 

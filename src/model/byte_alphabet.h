@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace heddle::model {
+
+/// The bytes that `spelling` stands for in the alphabet of byte-level BPE, which gives each of the
+/// 256 bytes a printable character: itself as a Latin-1 character where that is visible, else the
+/// next one from U+0100 on, so that a space is "Ġ". A text with a character outside that alphabet
+/// stands for itself.
+[[nodiscard]] std::string bytes_of_spelling(std::string_view spelling);
+
+}  // namespace heddle::model
