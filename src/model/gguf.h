@@ -22,8 +22,8 @@ struct GgufValue {
   GgufType type = GgufType::kUInt8;
   bool is_array = false;
   uint64_t count = 1;  // elements of an array
-  std::span<const std::byte>
-      bytes;  // checked: exactly the elements, strings with their u64 lengths
+  /// Exactly the elements: numbers one after the other, strings each behind its u64 length.
+  std::span<const std::byte> bytes;
 };
 
 /// One tensor's place in the file. A matrix [out_features, in_features] has dims {in_features,
