@@ -110,9 +110,7 @@ PreTokenizer::~PreTokenizer() = default;
 PreTokenizer::PreTokenizer(PreTokenizer&&) noexcept = default;
 PreTokenizer& PreTokenizer::operator=(PreTokenizer&&) noexcept = default;
 
-bool PreTokenizer::prefers_whole_words() const {
-  return state_->prefers_whole_words;
-}
+bool PreTokenizer::prefers_whole_words() const { return state_->prefers_whole_words; }
 
 void PreTokenizer::split(std::string_view text, FunctionRef<void(std::string_view)> word) const {
   const MatchData match(pcre2_match_data_create(1, nullptr));

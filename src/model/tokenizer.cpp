@@ -203,17 +203,9 @@ bool Tokenizer::is_control(int32_t id) const {
   return model::is_control(state_->types[size_t(id)]);
 }
 
-int32_t Tokenizer::vocab_size() const {
-  return static_cast<int32_t>(state_->bytes.size());
-}
-int32_t Tokenizer::bos() const {
-  return state_->bos;
-}
-int32_t Tokenizer::eos() const {
-  return state_->eos;
-}
-bool Tokenizer::add_bos() const {
-  return state_->add_bos;
-}
+int32_t Tokenizer::vocab_size() const { return static_cast<int32_t>(state_->bytes.size()); }
+int32_t Tokenizer::bos() const { return state_->bos; }
+int32_t Tokenizer::eos() const { return state_->eos; }
+bool Tokenizer::add_bos() const { return state_->add_bos; }
 
 }  // namespace heddle::model

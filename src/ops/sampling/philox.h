@@ -1,0 +1,34 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace heddle {
+
+/// Philox4x32 with 10 rounds (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"): a bijection of counters
+/// for each key, whose images pass for random.
+constexpr std::array<uint32_t, 4> philox4x32_10(std::array<uint32_t, 4> counter,
+                                                std::array<uint32_t, 2> key) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t product0 = uint64_t{0xD2511F53u} * counter[0];
+    const uint64_t product1 = uint64_t{0xCD9E8D57u} * counter[2];
+    counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0],
+               static_cast<uint32_t>(product1),
+               static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1],
+               static_cast<uint32_t>(product0)};
+    key = {key[0] + 0x9E3779B9u, key[1] + 0xBB67AE85u};
+  }
+  return counter;
+}
+
+/// The draw of a request's step in [0, 1), a multiple of 2^-53: counter (step, 0) and key seed, low words first; of the
+/// four words the first two count, the first as the upper one.
+constexpr double uniform_draw(int64_t seed, int64_t step) {
+  const auto low = [](int64_t v) { return static_cast<uint32_t>(static_cast<uint64_t>(v)); };
+  const auto high = [](int64_t v) { return static_cast<uint32_t>(static_cast<uint64_t>(v) >> 32); };
+  const auto words = philox4x32_10({low(step), high(step), 0, 0}, {low(seed), high(seed)});
+  const uint64_t bits = uint64_t{words[0]} << 32 | words[1];
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+}  // namespace heddle
