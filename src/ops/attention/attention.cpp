@@ -61,6 +61,8 @@ AttentionParams check_and_pack(const ExecContext& ctx, TensorView o, TensorView 
   params.kv_dtype = cache.dtype;
   params.group_size = static_cast<int>(q_heads.value() / cache.num_kv_heads);
   params.head_dim = cache.head_dim;
+  params.tile = tile_keys(cache.head_dim);
+  params.stride = row_stride(cache.head_dim);
   params.sm_scale = options.sm_scale.value_or(1.0f / std::sqrt(static_cast<float>(cache.head_dim)));
   params.soft_cap = options.logits_soft_cap;
   params.causal = options.causal;
@@ -73,6 +75,7 @@ void attend_all(const ExecContext& ctx, AttentionParams params, const PagedKv& c
                 std::optional<cpu::IndexArray> q_indptr) {
   const PageWalk walk(cache, table);
   params.cache = &walk;
+  params.value_distance = walk.value_distance();
   std::optional<RotaryAngles> angles;
   if (options.rope) params.angles = &angles.emplace(*options.rope, cache.head_dim);
   const AttentionItems items(params, cache.num_kv_heads, num_seqs, q_indptr);

@@ -23,7 +23,7 @@ HWY_INLINE int clip(int64_t position, int64_t base, int tile) {
 template <class T>
 void attend_tile(const AttentionParams& p, const AttentionItem& item, int64_t base, int64_t lo,
                  int64_t hi, ItemScratch& scratch) {
-  const int tile = tile_keys(p.head_dim);
+  const int tile = p.tile;
   const int first = clip(lo, base, tile), last = clip(hi, base, tile);
   p.cache->key_rows(item.seq, item.kv_head, base + first, last - first, scratch.rows + first);
   // Whole groups of kKeyLanes are loaded; places outside [first, last) repeat a key that may be read, and are masked.
@@ -31,7 +31,14 @@ void attend_tile(const AttentionParams& p, const AttentionItem& item, int64_t ba
   const int end = (last + kKeyLanes - 1) / kKeyLanes * kKeyLanes;
   for (int c = begin; c < first; ++c) scratch.rows[c] = scratch.rows[first];
   for (int c = last; c < end; ++c) scratch.rows[c] = scratch.rows[first];
+  // The values of this tile are needed after its scores, the keys of the next tile after that.
+  for (int c = first; c < last; ++c) {
+    prefetch_row<T>(scratch.rows[c] + p.value_distance, p.head_dim);
+  }
   load_key_tile<T>(p, scratch.rows, base, begin, end, scratch.keys);
+  const int next = clip(hi, base + tile, tile);
+  p.cache->key_rows(item.seq, item.kv_head, base + tile, next, scratch.next_rows);
+  for (int c = 0; c < next; ++c) prefetch_row<T>(scratch.next_rows[c], p.head_dim);
 
   for (int r = 0; r < item.num_rows;) {
     RowBlock block{r, 0, clip(scratch.lo[r], base, tile), clip(scratch.hi[r], base, tile)};
@@ -52,8 +59,8 @@ void load_query(const AttentionParams& p, const T* x, const float* cos, const fl
   const hn::ScalableTag<float> d;
   const int step = static_cast<int>(hn::Lanes(d));
   rotate_row(x, cos, sin, p.angles == nullptr ? 0 : p.angles->num_pairs, p.head_dim, out);
-  for (int i = p.head_dim; i < row_stride(p.head_dim); ++i) out[i] = 0.0f;
-  for (int i = 0; i < row_stride(p.head_dim); i += step) {
+  for (int i = p.head_dim; i < p.stride; ++i) out[i] = 0.0f;
+  for (int i = 0; i < p.stride; i += step) {
     hn::StoreU(hn::Mul(hn::LoadU(d, out + i), hn::Set(d, p.sm_scale)), d, out + i);
   }
 }
@@ -61,7 +68,7 @@ void load_query(const AttentionParams& p, const T* x, const float* cos, const fl
 /// Prepares the rows of an item: queries, empty sums, and the positions each sees.
 template <class T>
 void start_rows(const AttentionParams& p, const AttentionItem& item, ItemScratch& scratch) {
-  const int stride = row_stride(p.head_dim);
+  const int stride = p.stride;
   float cos[RotaryAngles::kMaxPairs], sin[RotaryAngles::kMaxPairs];
   int64_t angles_of = -1;  // token
   for (int r = 0; r < item.num_rows; ++r) {
@@ -90,7 +97,7 @@ template <class T>
 void finish_rows(const AttentionParams& p, const AttentionItem& item, ItemScratch& scratch) {
   const hn::ScalableTag<float> d;
   const int step = static_cast<int>(hn::Lanes(d));
-  const int stride = row_stride(p.head_dim);
+  const int stride = p.stride;
   for (int r = 0; r < item.num_rows; ++r) {
     const int64_t token = item.first_token + (item.first_row + r) / p.group_size;
     const int64_t head = item.kv_head * p.group_size + (item.first_row + r) % p.group_size;
@@ -120,7 +127,7 @@ void attend_keys(const AttentionParams& p, const AttentionItem& item, ItemScratc
     lo = scratch.lo[r] < lo ? scratch.lo[r] : lo;
     hi = scratch.hi[r] > hi ? scratch.hi[r] : hi;
   }
-  const int tile = tile_keys(p.head_dim);
+  const int tile = p.tile;
   for (int64_t base = lo / tile * tile; base < hi; base += tile) {
     attend_tile<T>(p, item, base, lo, hi, scratch);
   }

@@ -60,12 +60,20 @@ HWY_INLINE void transpose_rows(const T* const* rows, int head_dim, int tile, flo
                    keys + i * tile, tile);
 }
 
+/// Asks for a row of K or V ahead of its use. Pages end the streams that the machine would follow by itself.
+template <class T>
+HWY_INLINE void prefetch_row(const std::byte* row, int head_dim) {
+  constexpr int kCacheLine = 64;
+  const int bytes = head_dim * static_cast<int>(sizeof(T));
+  for (int i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(row + i, 0, 2);
+}
+
 /// The keys rows [begin, end) of a tile into keys [head_dim, tile]; begin and end are multiples of kKeyLanes.
 /// `position` is that of the tile's first key.
 template <class T>
 void load_key_tile(const AttentionParams& p, const std::byte* const* rows, int64_t position,
                    int begin, int end, float* keys) {
-  const int tile = tile_keys(p.head_dim);
+  const int tile = p.tile;
   for (int c = begin; p.angles == nullptr && c < end; c += kTransposedKeys) {
     const T* four[kTransposedKeys];
     for (int i = 0; i < kTransposedKeys; ++i) four[i] = reinterpret_cast<const T*>(rows[c + i]);

@@ -1,6 +1,6 @@
 #pragma once
 
-// A paged cache in every addressing that the contract allows, filled from plain arrays: for tests and benches.
+// A paged cache in every addressing that the contract allows, filled from plain arrays.
 
 #include <algorithm>
 #include <array>

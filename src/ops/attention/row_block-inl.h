@@ -23,6 +23,7 @@ struct ItemScratch {
   RowState state[kMaxItemRows];
   int64_t lo[kMaxItemRows], hi[kMaxItemRows];  // the positions that a row sees: [lo, hi)
   std::byte* rows[kMaxTileKeys];               // of the tile's keys
+  std::byte* next_rows[kMaxTileKeys];          // of the tile behind it
 };
 
 /// Rows [first, first + num_rows) of an item, at most kRowBlock, that all see the keys [lo, hi) of a tile.
@@ -103,7 +104,7 @@ template <class T, int kRows>
 void attend_block(const AttentionParams& p, const RowBlock& block, ItemScratch& scratch) {
   const hn::ScalableTag<float> d;
   const int step = static_cast<int>(hn::Lanes(d));
-  const int stride = row_stride(p.head_dim), tile = tile_keys(p.head_dim);
+  const int stride = p.stride, tile = p.tile;
   float* o = scratch.o + block.first * stride;
   const float* q = scratch.q + block.first * stride;
 
@@ -123,9 +124,8 @@ void attend_block(const AttentionParams& p, const RowBlock& block, ItemScratch& 
                scratch.state[block.first + r], o + r * stride, stride);
   }
 
-  const int64_t value_distance = p.cache->value_distance();
   for (int i = 0; i < p.head_dim;) {
-    const int64_t offset = value_distance + i * static_cast<int64_t>(sizeof(T));
+    const int64_t offset = p.value_distance + i * static_cast<int64_t>(sizeof(T));
     const int left = p.head_dim - i;
     if (left >= 2 * step) {
       accumulate_strip<T, kRows, 2, false>(scratch.weights, scratch.rows, offset, block.lo,
