@@ -26,110 +26,104 @@ constexpr int kLanes =
     HWY_LANES(float) < PackedLayout::kGroup ? HWY_LANES(float) : PackedLayout::kGroup;
 constexpr int kParts = PackedLayout::kGroup / kLanes;  // vectors of one group
 
-/// The number that each 4-bit code in the low bits of `words` stands for; the bits above are
-/// ignored.
-template <int kOffset>
-HWY_INLINE Vec nibble_values(hn::Vec<U32> words) {
-#if HWY_TARGET <= HWY_AVX3
-  // One lookup in a register replaces mask, subtraction and conversion. The instruction ignores the
-  // high bits of its indices, which Highway's checked way to make them does not allow for.
-  alignas(64) static constexpr float kValues[16] = {
-      0 - kOffset,  1 - kOffset,  2 - kOffset,  3 - kOffset, 4 - kOffset,  5 - kOffset,
-      6 - kOffset,  7 - kOffset,  8 - kOffset,  9 - kOffset, 10 - kOffset, 11 - kOffset,
-      12 - kOffset, 13 - kOffset, 14 - kOffset, 15 - kOffset};
-  return hn::TableLookupLanes(hn::Load(F32(), kValues), hn::Indices512<float>{words.raw});
-#else
-  auto codes = hn::BitCast(I32(), hn::And(words, hn::Set(U32(), 15u)));
-  if constexpr (kOffset != 0) codes = hn::Sub(codes, hn::Set(I32(), kOffset));
-  return hn::ConvertTo(F32(), codes);
-#endif
-}
-
 /// kLanes outputs of a group, from output `lane` on: gives their weights of one k after the other.
-/// Usage: open() a sub-block, load() each run of 8 weights of it in ascending order, take
-/// weight<0>() to weight<7>().
+/// Usage: open() a sub-block, load() each run of 8 weights of it in ascending order, take weight<0>() to weight<7>().
+///
+/// Codes of less than 8 bits are converted where they stand in their word: a code in field i of width w is an integer 2^(w i)
+/// times too large, which a scale 2^(w i) times smaller takes back exactly. So a weight costs one mask, one conversion and one
+/// multiply-add, and no shift.
 template <WeightType kType>
 struct Column {
   static constexpr BlockFormat kFormat = block_format(kType);
   static constexpr PackedLayout kLayout{kType};
   static constexpr int kSteps = kFormat.sub_block_size / 8;  // runs of 8 weights in a sub-block
+  static constexpr bool kBytes = kFormat.code_bits == 8;
+  static constexpr int kHighBits = kFormat.code_bits - 4;
+  static constexpr int kFieldBits = kHighBits == 0 ? 4 : 8;
+  static constexpr int kFields = kBytes ? 1 : 4;  // of a part
   static constexpr int kSubBytes = PackedLayout::kGroup * kFormat.sub_block_size *
                                    kFormat.code_bits / 8;  // codes of a sub-block
   static constexpr int kWordBytes = PackedLayout::kGroup * 4;
 
-  Vec scale, min;
-  hn::Vec<U32> low, high;
+  Vec scale[kFields], min;
+  hn::Vec<U32> part[2], high;
   const uint8_t* codes;  // of the sub-block, at this column's first output
 
   HWY_INLINE void open(const uint8_t* block, int sub, int lane) {
     const F32 d;
-    constexpr int kCodeLane = kFormat.code_bits == 8 ? 1 : 4;
-    codes = block + kLayout.codes + sub * kSubBytes + lane * kCodeLane;
-    scale = load_f32(d, reinterpret_cast<const half*>(block) + lane);
+    codes = block + kLayout.codes + sub * kSubBytes + lane * (kBytes ? 1 : 4);
+    if constexpr (kHighBits == 1 || kHighBits == 2) high = load_words(codes + kSteps * kWordBytes);
+    scale[0] = load_f32(d, reinterpret_cast<const half*>(block) + lane);
     if constexpr (kFormat.has_min) {
       min = load_f32(d, reinterpret_cast<const half*>(block + kLayout.mins) + lane);
     }
     const int item = sub * PackedLayout::kGroup + lane;
     if constexpr (kFormat.sub_scales == SubScales::kUnsigned6) {
-      const hn::Rebind<uint8_t, F32> u8;
-      const auto s = hn::PromoteTo(I32(), hn::LoadU(u8, block + kLayout.sub_scales + item));
-      const auto m = hn::PromoteTo(I32(), hn::LoadU(u8, block + kLayout.sub_mins + item));
-      scale = hn::Mul(scale, hn::ConvertTo(d, s));
-      min = hn::Neg(hn::Mul(min, hn::ConvertTo(d, m)));
+      scale[0] = hn::Mul(scale[0], load_small<uint8_t>(block + kLayout.sub_scales + item));
+      min = hn::Neg(hn::Mul(min, load_small<uint8_t>(block + kLayout.sub_mins + item)));
     }
     if constexpr (kFormat.sub_scales == SubScales::kSigned8) {
-      const hn::Rebind<int8_t, F32> i8;
-      const auto* p = reinterpret_cast<const int8_t*>(block + kLayout.sub_scales + item);
-      scale = hn::Mul(scale, hn::ConvertTo(d, hn::PromoteTo(I32(), hn::LoadU(i8, p))));
+      scale[0] = hn::Mul(scale[0], load_small<int8_t>(block + kLayout.sub_scales + item));
+    }
+    HWY_UNROLL(4)
+    for (int i = 1; i < kFields; ++i) {
+      scale[i] = hn::Mul(scale[0], hn::Set(d, 1.0f / static_cast<float>(1 << (kFieldBits * i))));
     }
   }
 
+  /// Splits the words of a run into parts whose fields hold one code each.
   HWY_INLINE void load(int step) {
-    if constexpr (kFormat.code_bits < 8) {
-      low = hn::LoadU(U32(), reinterpret_cast<const uint32_t*>(codes + step * kWordBytes));
+    if constexpr (kBytes) {
+      step_codes = codes + step * 8 * PackedLayout::kGroup;
+      return;
     }
-    if constexpr (kFormat.code_bits == 5 || kFormat.code_bits == 6) {
-      const auto all =
-          hn::LoadU(U32(), reinterpret_cast<const uint32_t*>(codes + kSteps * kWordBytes));
-      high = hn::ShiftRightSame(all, 8 * (kFormat.code_bits - 4) * step);
+    const auto words = load_words(codes + step * kWordBytes);
+    if constexpr (kHighBits == 0) {
+      part[0] = words;
+      part[1] = hn::ShiftRight<16>(words);
+    } else {
+      const auto low_mask = hn::Set(U32(), 0x0f0f0f0fu);
+      const auto high_mask = hn::Set(U32(), 0x10101010u * ((1u << kHighBits) - 1));
+      part[0] = hn::Or(hn::And(words, low_mask), hn::And(high, high_mask));
+      part[1] = hn::Or(hn::And(hn::ShiftRight<4>(words), low_mask),
+                       hn::And(hn::ShiftRight<kHighBits>(high), high_mask));
+      high = hn::RotateRight<2 * kHighBits>(high);
     }
-    if constexpr (kFormat.code_bits == 8) step_codes = codes + step * 8 * PackedLayout::kGroup;
   }
 
   template <int kWeight>
   HWY_INLINE Vec weight() const {
-    const auto q = code_values<kWeight>();
-    if constexpr (kFormat.has_min) return hn::MulAdd(scale, q, min);
-    return hn::Mul(scale, q);
+    constexpr int kField = kBytes ? 0 : kFieldBits == 4 ? kWeight % 4 : kWeight / 2;
+    const auto q = hn::ConvertTo(F32(), code<kWeight, kField>());
+    if constexpr (kFormat.has_min) return hn::MulAdd(scale[kField], q, min);
+    return hn::Mul(scale[kField], q);
   }
 
  private:
   const uint8_t* step_codes;
 
-  template <int kWeight>
-  HWY_INLINE Vec code_values() const {
-    if constexpr (kFormat.code_bits == 8) {
+  static HWY_INLINE hn::Vec<U32> load_words(const uint8_t* p) {
+    return hn::LoadU(U32(), reinterpret_cast<const uint32_t*>(p));
+  }
+  template <class T>
+  static HWY_INLINE Vec load_small(const uint8_t* p) {
+    const hn::Rebind<T, F32> d;
+    return hn::ConvertTo(F32(), hn::PromoteTo(I32(), hn::LoadU(d, reinterpret_cast<const T*>(p))));
+  }
+
+  /// The code of a weight less its offset, times 2^(kFieldBits kField).
+  template <int kWeight, int kField>
+  HWY_INLINE hn::Vec<I32> code() const {
+    if constexpr (kBytes) {
       const hn::Rebind<int8_t, F32> i8;
       const auto* p = reinterpret_cast<const int8_t*>(step_codes + kWeight * PackedLayout::kGroup);
-      return hn::ConvertTo(F32(), hn::PromoteTo(I32(), hn::LoadU(i8, p)));
-    } else if constexpr (kFormat.code_bits == 4) {
-      return nibble_values<kFormat.code_offset>(hn::ShiftRight<4 * kWeight>(low));
+      return hn::PromoteTo(I32(), hn::LoadU(i8, p));
     } else {
-      constexpr int kHighBits = kFormat.code_bits - 4;
-      constexpr int kShift = kHighBits * kWeight - 4;  // brings the high bits to bit 4
-      constexpr uint32_t kMask = ((1u << kHighBits) - 1) << 4;
-      const auto low_part = hn::And(hn::ShiftRight<4 * kWeight>(low), hn::Set(U32(), 15u));
-      const auto moved = [&] {
-        if constexpr (kShift < 0) {
-          return hn::ShiftLeft<-kShift>(high);
-        } else {
-          return hn::ShiftRight<kShift>(high);
-        }
-      }();
-      auto code = hn::BitCast(I32(), hn::Or(low_part, hn::And(moved, hn::Set(U32(), kMask))));
-      if constexpr (kFormat.code_offset != 0)
-        code = hn::Sub(code, hn::Set(I32(), kFormat.code_offset));
-      return hn::ConvertTo(F32(), code);
+      constexpr int kPart = kFieldBits == 4 ? kWeight / 4 : kWeight % 2;
+      constexpr uint32_t kMask = ((1u << kFieldBits) - 1) << (kFieldBits * kField);
+      const auto q = hn::BitCast(I32(), hn::And(part[kPart], hn::Set(U32(), kMask)));
+      if constexpr (kFormat.code_offset == 0) return q;
+      return hn::Sub(q, hn::Set(I32(), kFormat.code_offset * (1 << (kFieldBits * kField))));
     }
   }
 };

@@ -81,7 +81,7 @@ void linear(const ExecContext& ctx, std::span<const LinearOutput> outputs, Const
 
   // The units of all outputs in a row, cut into chunks that the threads take as they come.
   const int64_t threads = ctx.threads == nullptr ? 1 : ctx.threads->num_threads();
-  const int64_t grain = threads == 1 ? units : std::max<int64_t>(1, units / (threads * 8));
+  const int64_t grain = threads == 1 ? units : std::max<int64_t>(1, units / (threads * 4));
   parallel_for(ctx, units, grain, [&](int64_t begin, int64_t end) {
     for (const LinearOutput& output : outputs) {
       const int64_t n = num_units(output.weight);

@@ -9,36 +9,27 @@ namespace {
 
 constexpr size_t kGroup = PackedLayout::kGroup;
 
-/// Collects `bits` bits of each of n codes, from bit `shift` on, in one word: code j at bit j *
-/// bits.
-uint32_t join_bits(const uint8_t* codes, int n, int shift, int bits) {
-  uint32_t word = 0;
-  for (int j = 0; j < n; ++j)
-    word |= ((uint32_t{codes[j]} >> shift) & ((1u << bits) - 1)) << (j * bits);
-  return word;
-}
-
-void split_bits(uint32_t word, uint8_t* codes, int n, int shift, int bits) {
-  for (int j = 0; j < n; ++j) {
-    codes[j] |= static_cast<uint8_t>(((word >> (j * bits)) & ((1u << bits) - 1)) << shift);
-  }
-}
-
-/// Calls visit(byte offset of the word in the block, first weight, number of weights, first bit,
-/// bits per weight) for every 32-bit word that holds codes of one output: the single description of
-/// the planes.
+/// Where codes stand in the 32-bit words of one output: the single description of the planes.
+/// Calls visit(byte offset of the word in the block, bit in the word, weight, first bit of its code, number of bits).
 template <class Visit>
-void for_each_word(const BlockFormat& format, const PackedLayout& layout, int lane, Visit visit) {
-  const int word_bytes = static_cast<int>(kGroup) * 4;
-  int offset = layout.codes + lane * 4;
+void for_each_field(const BlockFormat& format, const PackedLayout& layout, int lane, Visit visit) {
+  const int high_bits = format.code_bits - 4, word_bytes = static_cast<int>(kGroup) * 4;
+  int word = layout.codes + lane * 4;
   for (int chunk = 0; chunk < format.block_size; chunk += layout.chunk_size) {
-    for (int k = chunk; k < chunk + layout.chunk_size; k += 8, offset += word_bytes)
-      visit(offset, k, 8, 0, 4);
-    if (format.code_bits > 4) {
-      visit(offset, chunk, layout.chunk_size, 4, format.code_bits - 4);
-      offset += word_bytes;
+    const int high_word = word + layout.chunk_size / 8 * word_bytes;
+    for (int i = 0; i < layout.chunk_size; ++i) {
+      visit(word + i / 8 * word_bytes, i % 8 * 4, chunk + i, 0, 4);
+      if (high_bits > 0)
+        visit(high_word, high_bits_position(i, high_bits), chunk + i, 4, high_bits);
     }
+    word += layout.chunk_bytes;
   }
+}
+
+uint32_t load_word(const std::byte* p) {
+  uint32_t word;
+  std::memcpy(&word, p, 4);
+  return word;
 }
 
 }  // namespace
@@ -62,9 +53,13 @@ void write_packed_block(WeightType type, const Block& block, int lane, std::byte
     }
     return;
   }
-  for_each_word(format, layout, lane, [&](int offset, int k, int n, int shift, int bits) {
-    const uint32_t word = join_bits(&block.codes[size_t(k)], n, shift, bits);
-    std::memcpy(packed + offset, &word, 4);
+  for (int offset = layout.codes; offset < layout.block_bytes; offset += 4 * int{kGroup}) {
+    std::memset(packed + offset + 4 * lane, 0, 4);
+  }
+  for_each_field(format, layout, lane, [&](int word, int bit, int k, int first, int bits) {
+    const uint32_t value = (uint32_t{block.codes[size_t(k)]} >> first) & ((1u << bits) - 1);
+    const uint32_t joined = load_word(packed + word) | value << bit;
+    std::memcpy(packed + word, &joined, 4);
   });
 }
 
@@ -88,10 +83,9 @@ Block read_packed_block(WeightType type, int lane, const std::byte* packed) {
     }
     return block;
   }
-  for_each_word(format, layout, lane, [&](int offset, int k, int n, int shift, int bits) {
-    uint32_t word;
-    std::memcpy(&word, packed + offset, 4);
-    split_bits(word, &block.codes[size_t(k)], n, shift, bits);
+  for_each_field(format, layout, lane, [&](int word, int bit, int k, int first, int bits) {
+    const uint32_t value = (load_word(packed + word) >> bit) & ((1u << bits) - 1);
+    block.codes[size_t(k)] |= static_cast<uint8_t>(value << first);
   });
   return block;
 }

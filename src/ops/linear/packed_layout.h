@@ -17,9 +17,9 @@ namespace heddle {
 ///   the codes, in chunks of `chunk_size` weights:
 ///     8 bits: 16 x i8, one weight each;
 ///     4 bits: 16 x u32, weight j of 8 in bits 4 j ..;
-///     5 bits: four times that for the low bits of 32 weights, then 16 x u32 whose bit j is the
-///     high bit of weight j; 6 bits: twice that for the low bits of 16 weights, then 16 x u32 whose
-///     bits 2 j .. are the high bits of weight j.
+///     5 bits: four times that for the low bits of 32 weights, then 16 x u32 with their high bits;
+///     6 bits: twice that for the low bits of 16 weights, then 16 x u32 with their high bits.
+/// High bits stand where a kernel wants them, see high_bits_position().
 /// A block of a dense type is one weight: 16 x T.
 struct PackedLayout {
   static constexpr int kGroup = 16;
@@ -46,6 +46,15 @@ struct PackedLayout {
   int chunk_size, chunk_bytes;
   int block_bytes;
 };
+
+/// Where the first high bit of weight k of a chunk stands in its word, of `bits` (1 or 2) each. A kernel takes 8 weights at a
+/// time; it spreads the low bits of the even and of the odd ones over the bytes of one word each. The high bits of weight
+/// 2 b + odd then belong on bit 4 of byte b: there those of the first even ones stand, the others follow in the order in
+/// which rotating the word to the right brings them there.
+[[nodiscard]] constexpr int high_bits_position(int k, int bits) {
+  const int run = k / 8, byte = k % 8 / 2, odd = k % 2;
+  return (8 * byte + 4 + (2 * run + odd) * bits) % 32;
+}
 
 [[nodiscard]] constexpr int64_t num_groups(int64_t out_features) {
   return (out_features + PackedLayout::kGroup - 1) / PackedLayout::kGroup;

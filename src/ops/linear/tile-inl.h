@@ -12,6 +12,7 @@
 
 #include <utility>
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "column-inl.h"
@@ -46,6 +47,14 @@ HWY_INLINE Vec load_outputs(const float* y, int64_t output, int64_t num_outputs)
   const int64_t n = num_outputs - output;
   if (n >= kLanes) return hn::LoadU(F32(), y + output);
   return n > 0 ? load_f32_n(F32(), y + output, static_cast<size_t>(n)) : hn::Zero(F32());
+}
+
+/// Asks for a block of the group that the next pass over the weights takes up where this one is now: so far ahead that memory
+/// answers in time, and never twice. Past the last group it asks for what lies there, which does no harm.
+HWY_INLINE void prefetch_block(const uint8_t* block, int64_t distance, int block_bytes) {
+  const auto* next =
+      reinterpret_cast<const uint8_t*>(reinterpret_cast<uintptr_t>(block) + distance);
+  for (int line = 0; line < block_bytes; line += 64) hwy::Prefetch(next + line);
 }
 
 /// kRows rows times kGroups groups, weights decoded in registers. Rows and groups past the end
@@ -130,15 +139,19 @@ struct DirectTile {
 template <WeightType kType, int kRows, int kGroups>
 HWY_NOINLINE void direct_tile(const LinearTask& t, int64_t row, int64_t group) {
   constexpr int kBlock = block_format(kType).block_size;
+  constexpr int kBlockBytes = PackedLayout(kType).block_bytes;
   DirectTile<kType, kRows, kGroups> tile(t, row, group);
   for (int64_t k = 0; k < t.in_features; k += kBlock) {
+    HWY_UNROLL(4)
+    for (int g = 0; g < kGroups; ++g)
+      prefetch_block(tile.packed[g], kGroups * t.group_stride, kBlockBytes);
     if constexpr (is_dense(kType)) {
       tile.add_dense(k);
     } else {
       tile.add_block(k);
     }
-    HWY_UNROLL(16)
-    for (int g = 0; g < kGroups; ++g) tile.packed[g] += PackedLayout(kType).block_bytes;
+    HWY_UNROLL(4)
+    for (int g = 0; g < kGroups; ++g) tile.packed[g] += kBlockBytes;
   }
   tile.store(t, row, group);
 }
