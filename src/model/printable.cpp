@@ -1,11 +1,7 @@
 #include "model/printable.h"
 
-#include <cstddef>
-
 namespace heddle::model {
 namespace {
-
-constexpr size_t kLongest = 120;
 
 /// Length of the well-formed UTF-8 sequence at the start of `text`, 0 where there is none.
 size_t sequence_length(std::string_view text) {
@@ -27,11 +23,11 @@ size_t sequence_length(std::string_view text) {
 
 }  // namespace
 
-std::string printable(std::string_view text) {
+std::string printable(std::string_view text, size_t longest) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string result;
   for (size_t i = 0; i < text.size();) {
-    if (result.size() >= kLongest) return result + "...";
+    if (result.size() >= longest) return result + "...";
     const unsigned char c = static_cast<unsigned char>(text[i]);
     const size_t length = sequence_length(text.substr(i));
     // U+0080 to U+009F are control characters too.

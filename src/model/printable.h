@@ -1,13 +1,14 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace heddle::model {
 
 /// Text of a file made fit for one line of an error: control characters and bytes that are not
-/// UTF-8 become \xNN, and what goes past some 120 bytes becomes "...".
-[[nodiscard]] std::string printable(std::string_view text);
+/// UTF-8 become \xNN, and what goes past `longest` bytes becomes "...".
+[[nodiscard]] std::string printable(std::string_view text, size_t longest = 120);
 
 /// The same between single quotes.
 [[nodiscard]] inline std::string quote(std::string_view text) {
