@@ -11,8 +11,8 @@ namespace heddle {
 
 /// Everything a call may use. Passed in, never global. A default-made context runs on the CPU in the calling thread.
 struct ExecContext {
-  Device device;
-  DeviceInfo info;
+  Device device{};
+  DeviceInfo info{};
   cudaStream_t stream = nullptr;
   Workspace* workspace = nullptr;  // scratch of this stream, sized by *_workspace_bytes
   ThreadPool* threads = nullptr;   // CPU ops; nullptr: the calling thread alone
