@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace heddle {
+
+/// One turn of a conversation, as the model's chat template sees it.
+struct Message {
+  std::string role;
+  std::string content;
+};
+
+/// How tokens are picked; see ops/sampling.h for the order of the filters.
+struct SamplingOptions {
+  float temperature = 0.0f;  // 0: greedy
+  int32_t top_k = 0;         // 0: all
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  int64_t seed = 0;
+};
+
+/// One row of work. Exactly one of `messages`, `text` and `token_ids` is given: messages go through the model's chat
+/// template, text and tokens are taken as they are.
+struct Request {
+  std::vector<Message> messages;
+  std::optional<std::string> text;
+  std::optional<std::vector<int32_t>> token_ids;
+  std::string adapter;  // empty: the base model
+  int64_t max_tokens = 256;
+  SamplingOptions sampling;
+  std::vector<std::string> stop;  // the text ends before the first of these
+  bool ignore_end = false;        // the end token does not end the answer: for measurements
+};
+
+enum class FinishReason : uint8_t { kStop, kLength, kError };
+/// "stop", "length" or "error".
+[[nodiscard]] const char* name(FinishReason reason);
+
+/// What a request has become.
+struct Completion {
+  std::string text;                // without the end token and without what follows a stop string
+  std::vector<int32_t> token_ids;  // without the end token
+  std::vector<float> logprobs;  // natural log of each chosen token's probability, one per token id
+  int64_t prompt_tokens = 0;
+  FinishReason finish_reason = FinishReason::kStop;
+  std::string error;  // with kError: one sentence
+};
+
+using RequestId = int64_t;
+
+/// News of one request from Engine::step.
+struct Event {
+  RequestId request = 0;
+  std::string text{};                      // text that has become final since the last event
+  std::optional<Completion> completion{};  // set with the last event of a request
+};
+
+}  // namespace heddle

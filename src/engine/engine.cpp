@@ -1,0 +1,307 @@
+#include "heddle/engine/engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <thread>
+#include <unordered_map>
+
+#include "heddle/core/error.h"
+
+#include "engine/model_runner.h"
+#include "engine/scheduler.h"
+#include "model/gguf_text.h"
+
+namespace heddle {
+namespace {
+
+/// The options with their defaults filled in from the model and the machine.
+EngineOptions complete(EngineOptions options, const model::LlamaConfig& config) {
+  HEDDLE_CHECK(options.max_batch >= 1, "max_batch is ", options.max_batch, ", expected at least 1");
+  HEDDLE_CHECK(options.page_size >= 1, "page_size is ", options.page_size, ", expected at least 1");
+  HEDDLE_CHECK(options.prefill_chunk >= 1, "prefill_chunk is ", options.prefill_chunk,
+               ", expected at least 1");
+  HEDDLE_CHECK(options.num_threads >= 0, "num_threads is ", options.num_threads,
+               ", expected at least 0");
+  HEDDLE_CHECK(options.max_context >= 0 && options.max_context <= config.context_length,
+               "max_context is ", options.max_context, ", ", options.model_path, " was made for ",
+               config.context_length);
+  if (options.num_threads == 0) {
+    options.num_threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  }
+  if (options.max_context == 0) options.max_context = config.context_length;
+  return options;
+}
+
+ModelRunner::Limits limits_of(const EngineOptions& options) {
+  return {options.max_batch, options.num_threads, options.page_size, options.prefill_chunk,
+          options.max_context};
+}
+
+}  // namespace
+
+struct Engine::State {
+  explicit State(const EngineOptions& given)
+      : file(given.model_path),
+        config(model::read_llama_config(file)),
+        options(complete(given, config)),
+        tokenizer(model::read_vocabulary(file)),
+        end_tokens(model::read_end_tokens(file)),
+        chat_template(model::read_chat_template(file)),
+        runner(file, config, limits_of(options)) {
+    HEDDLE_CHECK(tokenizer.vocab_size() == config.vocab_size, file.path(),
+                 ": tokenizer.ggml.tokens has ", tokenizer.vocab_size(),
+                 " entries, token_embd.weight has ", config.vocab_size, " rows");
+    fill_info();
+  }
+
+  void fill_info();
+  std::vector<int32_t> tokenize(const Request& request) const;
+  Sequence make_sequence(const Request& request);
+  void admit_waiting();
+  void take_token(Sequence& row, int32_t token, float logprob, std::vector<Event>& events);
+  void release(Sequence& row);
+
+  model::GgufFile file;
+  model::LlamaConfig config;
+  EngineOptions options;
+  model::Tokenizer tokenizer;
+  std::vector<int32_t> end_tokens;
+  std::optional<model::ChatTemplate> chat_template;
+  ModelRunner runner;
+  ModelInfo info;
+  EngineStats stats;
+  std::unordered_map<std::string, int32_t> slot_of;  // adapters by name
+  RequestId next_id = 0;
+  std::deque<Sequence> waiting;
+  std::vector<std::unique_ptr<Sequence>> running;
+  std::vector<Event> failed;  // requests that never ran; told with the next step
+  int64_t reserved_pages = 0;
+};
+
+void Engine::State::fill_info() {
+  info = {.path = options.model_path,
+          .name = config.name,
+          .architecture = "llama",
+          .num_layers = config.num_layers,
+          .hidden_size = config.hidden_size,
+          .intermediate_size = config.intermediate_size,
+          .num_q_heads = config.num_q_heads,
+          .num_kv_heads = config.num_kv_heads,
+          .head_dim = config.head_dim,
+          .vocab_size = config.vocab_size,
+          .context_length = config.context_length};
+  for (const model::GgufTensor& tensor : file.tensors())
+    info.num_parameters += tensor.num_weights();
+  info.weight_bytes = static_cast<int64_t>(runner.model().weights().num_bytes);
+}
+
+std::vector<int32_t> Engine::State::tokenize(const Request& request) const {
+  const int num_given = int{request.text.has_value()} + int{request.token_ids.has_value()} +
+                        int{!request.messages.empty()};
+  HEDDLE_CHECK(num_given == 1, "a request has ", num_given,
+               " of messages, text and token_ids, expected one");
+  if (request.token_ids) {
+    for (const int32_t id : *request.token_ids) {
+      HEDDLE_CHECK(id >= 0 && id < tokenizer.vocab_size(), "token id ", id, ", the vocabulary has ",
+                   tokenizer.vocab_size());
+    }
+    return *request.token_ids;
+  }
+  if (request.text) {
+    std::vector<int32_t> ids = tokenizer.encode(*request.text, model::ControlTokens::kParse);
+    if (tokenizer.add_bos() && tokenizer.bos() != model::kNoToken) {
+      ids.insert(ids.begin(), tokenizer.bos());
+    }
+    return ids;
+  }
+  HEDDLE_CHECK(chat_template, file.path(), ": the model has no chat template; use raw text");
+  std::vector<model::ChatTurn> turns;
+  for (const Message& message : request.messages) turns.push_back({message.role, message.content});
+  return tokenizer.encode(model::render_chat(*chat_template, turns, tokenizer),
+                          model::ControlTokens::kParse);
+}
+
+Sequence Engine::State::make_sequence(const Request& request) {
+  Sequence row;
+  row.sampling = request.sampling;
+  row.ignore_end = request.ignore_end;
+  if (!request.adapter.empty()) {
+    const auto slot = slot_of.find(request.adapter);
+    HEDDLE_CHECK(slot != slot_of.end(), "unknown adapter \"", request.adapter, "\"");
+    row.slot = slot->second;
+  }
+  row.tokens = tokenize(request);
+  row.prompt_tokens = static_cast<int64_t>(row.tokens.size());
+  row.completion.prompt_tokens = row.prompt_tokens;
+  HEDDLE_CHECK(row.prompt_tokens > 0, "the prompt has no tokens");
+  HEDDLE_CHECK(row.prompt_tokens < options.max_context, "the prompt has ", row.prompt_tokens,
+               " tokens, the context holds ", options.max_context, " with the answer");
+  HEDDLE_CHECK(request.max_tokens >= 1, "max_tokens is ", request.max_tokens,
+               ", expected at least 1");
+  row.max_tokens =
+      row.prompt_tokens + std::min(request.max_tokens, options.max_context - row.prompt_tokens);
+  row.text = TextStream(request.stop);
+  return row;
+}
+
+void Engine::State::admit_waiting() {
+  while (!waiting.empty()) {
+    const Admit verdict =
+        admit(waiting.front().max_tokens, options.page_size, static_cast<int>(running.size()),
+              options.max_batch, runner.num_pages() - reserved_pages);
+    if (verdict != Admit::kYes) return;
+    running.push_back(std::make_unique<Sequence>(std::move(waiting.front())));
+    waiting.pop_front();
+    reserved_pages += pages_for(running.back()->max_tokens, options.page_size);
+  }
+}
+
+void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
+                               std::vector<Event>& events) {
+  Completion& completion = row.completion;
+  Event event{.request = row.id};
+  const bool ended = !row.ignore_end && std::ranges::find(end_tokens, token) != end_tokens.end();
+  if (!ended) {
+    row.tokens.push_back(token);
+    completion.token_ids.push_back(token);
+    completion.logprobs.push_back(logprob);
+    event.text = row.text.push(tokenizer.token_bytes(token));
+  }
+  const bool full = static_cast<int64_t>(row.tokens.size()) == row.max_tokens;
+  if (ended || row.text.stopped() || full) {
+    event.text += row.text.finish();
+    completion.finish_reason =
+        ended || row.text.stopped() ? FinishReason::kStop : FinishReason::kLength;
+  }
+  completion.text += event.text;
+  if (ended || row.text.stopped() || full) event.completion = std::move(completion);
+  if (event.completion || !event.text.empty()) events.push_back(std::move(event));
+}
+
+void Engine::State::release(Sequence& row) {
+  for (const PageId page : row.pages) runner.pages().release(page);
+  row.pages.clear();
+}
+
+Engine::Engine(const EngineOptions& options) : state_(std::make_unique<State>(options)) {}
+Engine::~Engine() = default;
+Engine::Engine(Engine&&) noexcept = default;
+Engine& Engine::operator=(Engine&&) noexcept = default;
+
+void Engine::add_adapter(const std::string& name, const std::string& folder) {
+  HEDDLE_CHECK(!name.empty(), folder, ": an adapter needs a name");
+  HEDDLE_CHECK(!has_adapter(name), "adapter name \"", name, "\" is given twice");
+  const model::PeftAdapter adapter(folder);
+  adapter.check_fits(state_->config.dims());
+  state_->slot_of[name] = state_->runner.adapters().add(adapter);
+}
+
+bool Engine::has_adapter(const std::string& name) const { return state_->slot_of.contains(name); }
+
+const ModelInfo& Engine::model() const { return state_->info; }
+const EngineOptions& Engine::options() const { return state_->options; }
+const EngineStats& Engine::stats() const { return state_->stats; }
+
+RequestId Engine::submit(const Request& request) {
+  const RequestId id = state_->next_id++;
+  try {
+    Sequence row = state_->make_sequence(request);
+    row.id = id;
+    state_->waiting.push_back(std::move(row));
+  } catch (const Error& error) {
+    Completion completion;
+    completion.finish_reason = FinishReason::kError;
+    completion.error = error.what();
+    state_->failed.push_back({.request = id, .text = "", .completion = std::move(completion)});
+  }
+  return id;
+}
+
+int64_t Engine::num_unfinished() const {
+  return static_cast<int64_t>(state_->waiting.size() + state_->running.size() +
+                              state_->failed.size());
+}
+
+std::vector<int32_t> Engine::tokenize(const Request& request) const {
+  return state_->tokenize(request);
+}
+
+std::vector<Event> Engine::step() {
+  State& s = *state_;
+  std::vector<Event> events = std::exchange(s.failed, {});
+  s.admit_waiting();
+  if (s.running.empty()) return events;
+
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<RowState> states;
+  std::vector<Sequence*> rows, drawing;
+  for (const auto& row : s.running) {
+    states.push_back({static_cast<int64_t>(row->tokens.size()), row->num_cached});
+    rows.push_back(row.get());
+  }
+  const std::vector<int64_t> num_tokens = plan_step(states, s.options.prefill_chunk);
+  int64_t num_prompt_tokens = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    num_prompt_tokens +=
+        std::max<int64_t>(std::min(rows[i]->prompt_tokens - rows[i]->num_cached, num_tokens[i]), 0);
+    if (rows[i]->num_cached + num_tokens[i] == states[i].num_tokens) drawing.push_back(rows[i]);
+  }
+  s.runner.run(rows, num_tokens);
+  if (!drawing.empty()) {
+    std::vector<int32_t> tokens(drawing.size());
+    std::vector<float> logprobs(drawing.size());
+    s.runner.sample(drawing, tokens, logprobs);
+    for (size_t i = 0; i < drawing.size(); ++i) {
+      s.take_token(*drawing[i], tokens[i], logprobs[i], events);
+    }
+  }
+  for (const Event& event : events) {
+    if (!event.completion) continue;
+    const auto done =
+        std::ranges::find_if(s.running, [&](const auto& row) { return row->id == event.request; });
+    if (done == s.running.end()) continue;  // it failed before it ran
+    s.release(**done);
+    s.reserved_pages -= pages_for((*done)->max_tokens, s.options.page_size);
+    s.running.erase(done);
+  }
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  s.stats.lora_seconds = s.runner.lora_seconds();
+  s.stats.generated_tokens += static_cast<int64_t>(drawing.size());
+  if (num_prompt_tokens > 0) {
+    s.stats.prefill_seconds += seconds;
+    s.stats.prefill_tokens += num_prompt_tokens;
+    ++s.stats.prefill_steps;
+  } else {
+    s.stats.decode_seconds += seconds;
+    s.stats.decode_tokens += static_cast<int64_t>(drawing.size());
+    ++s.stats.decode_steps;
+  }
+  return events;
+}
+
+std::vector<float> Engine::prompt_logits(const Request& request) {
+  State& s = *state_;
+  HEDDLE_CHECK(num_unfinished() == 0, "prompt_logits: ", num_unfinished(), " requests are at work");
+  Sequence row = s.make_sequence(request);
+  Sequence* const rows[] = {&row};
+  while (row.num_cached < row.prompt_tokens) {
+    const RowState state{row.prompt_tokens, row.num_cached};
+    s.runner.run(rows, plan_step(std::span(&state, 1), s.options.prefill_chunk));
+  }
+  s.release(row);
+  const float* logits = s.runner.logits().data<float>();
+  return {logits, logits + s.config.vocab_size};
+}
+
+const char* name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: return "stop";
+    case FinishReason::kLength: return "length";
+    case FinishReason::kError: return "error";
+  }
+  return "?";
+}
+
+}  // namespace heddle

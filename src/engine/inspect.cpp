@@ -1,0 +1,139 @@
+#include "heddle/engine/inspect.h"
+
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "heddle/core/error.h"
+
+#include "model/gguf.h"
+#include "model/peft_adapter.h"
+
+namespace heddle {
+namespace {
+
+constexpr size_t kMaxShown = 72;      // bytes of a string value
+constexpr uint64_t kMaxElements = 8;  // of an array value
+
+/// One line of printable text: control characters become spaces, a long value is cut between characters.
+std::string shown(std::string_view text) {
+  std::string line(text.substr(0, kMaxShown));
+  if (text.size() > kMaxShown) {
+    while (!line.empty() && (line.back() & 0x80) != 0) line.pop_back();
+    line += "...";
+  }
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
+  return line;
+}
+
+void print_value(std::ostream& out, const model::GgufFile& file, const model::GgufValue& value) {
+  using model::GgufType;
+  const auto print = [&]<class T>() {
+    if (!value.is_array) {
+      if constexpr (std::is_same_v<T, std::string_view>) {
+        out << '"' << shown(file.get<T>(value.key)) << '"';
+      } else {
+        out << file.get<T>(value.key);
+      }
+      return;
+    }
+    out << "[" << value.count << " x " << value.type << "]";
+    if (value.count > kMaxElements) return;
+    for (const auto& element : file.get_array<T>(value.key)) {
+      out << ' ';
+      if constexpr (std::is_same_v<T, std::string_view>) {
+        out << '"' << shown(element) << '"';
+      } else {
+        out << element;
+      }
+    }
+  };
+  switch (value.type) {
+    case GgufType::kString: return print.template operator()<std::string_view>();
+    case GgufType::kBool: return print.template operator()<bool>();
+    case GgufType::kFloat32:
+    case GgufType::kFloat64: return print.template operator()<double>();
+    case GgufType::kUInt64: return print.template operator()<uint64_t>();
+    default: return print.template operator()<int64_t>();
+  }
+}
+
+void inspect_model(std::ostream& out, const std::string& path) {
+  const model::GgufFile file(path);
+  out << path << ": GGUF version " << file.version() << ", " << file.file_size() << " bytes, "
+      << file.metadata().size() << " settings, " << file.tensors().size()
+      << " tensors\n\nsettings\n";
+  for (const model::GgufValue& value : file.metadata()) {
+    out << "  " << shown(value.key) << " = ";
+    print_value(out, file, value);
+    out << "\n";
+  }
+  struct Total {
+    int64_t tensors = 0, weights = 0;
+    uint64_t bytes = 0;
+  };
+  std::map<std::string, Total> totals;
+  out << "\ntensors\n";
+  for (const model::GgufTensor& tensor : file.tensors()) {
+    const std::string type = model::ggml_type_name(tensor.type_id);
+    out << "  " << shown(tensor.name) << "  " << type << " [";
+    for (int d = tensor.rank; d-- > 0;) out << tensor.dims[d] << (d > 0 ? ", " : "]\n");
+    Total& total = totals[type];
+    ++total.tensors;
+    total.weights += tensor.num_weights();
+    total.bytes += tensor.num_bytes;
+  }
+  out << "\ntypes\n";
+  for (const auto& [type, total] : totals) {
+    out << "  " << type << ": " << total.tensors << " tensors, " << total.weights << " weights";
+    if (total.bytes > 0) {
+      out << ", " << total.bytes << " bytes\n";
+    } else {
+      out << "; not supported\n";
+    }
+  }
+}
+
+void inspect_adapter(std::ostream& out, const std::string& path) {
+  const model::PeftAdapter adapter(path);
+  const model::AdapterConfig& config = adapter.config();
+  out << path << ": LoRA adapter for " << shown(config.base_model) << "\n  r " << config.r
+      << ", lora_alpha " << config.lora_alpha << (config.use_rslora ? ", rsLoRA" : "") << "\n";
+  struct Group {
+    std::set<int64_t> layers;
+    int64_t weights = 0;
+  };
+  std::map<std::string, Group> groups;  // pairs that differ in the layer alone
+  for (const model::AdapterPair& pair : adapter.pairs()) {
+    std::ostringstream what;
+    what << name(pair.projection) << "  A [" << pair.rank << ", " << pair.in_features << "]  B ["
+         << pair.out_features << ", " << pair.rank << "]  " << pair.dtype << "  scale "
+         << pair.scale;
+    Group& group = groups[what.str()];
+    group.layers.insert(pair.layer);
+    group.weights += pair.rank * (pair.in_features + pair.out_features);
+  }
+  int64_t num_weights = 0;
+  for (const auto& [what, group] : groups) {
+    out << "  " << what << "  " << group.layers.size() << " layers (" << *group.layers.begin()
+        << " to " << *group.layers.rbegin() << ")\n";
+    num_weights += group.weights;
+  }
+  out << "  " << adapter.pairs().size() << " pairs, " << num_weights << " weights\n";
+}
+
+}  // namespace
+
+void inspect(std::ostream& out, const std::string& path) {
+  std::ostringstream text;  // an error half way through leaves nothing on `out`
+  if (std::filesystem::is_directory(path)) {
+    inspect_adapter(text, path);
+  } else {
+    inspect_model(text, path);
+  }
+  out << text.str();
+}
+
+}  // namespace heddle

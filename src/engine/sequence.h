@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "heddle/engine/request.h"
+#include "heddle/ops/lora.h"
+
+#include "engine/page_pool.h"
+#include "engine/text_stream.h"
+
+namespace heddle {
+
+/// A request on its way through the engine.
+struct Sequence {
+  RequestId id = 0;
+  SamplingOptions sampling;
+  bool ignore_end = false;
+  int32_t slot = kNoAdapter;
+  int64_t prompt_tokens = 0;
+  int64_t max_tokens = 0;       // prompt and answer, within the context
+  std::vector<int32_t> tokens;  // prompt, then the answer so far
+  int64_t num_cached = 0;       // tokens whose keys and values are stored
+  std::vector<PageId> pages;
+  TextStream text{{}};
+  Completion completion;  // as far as it is known
+};
+
+}  // namespace heddle

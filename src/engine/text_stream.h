@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/utf8.h"
+
+namespace heddle {
+
+/// Turns the bytes of one answer's tokens into text that will not be taken back: incomplete
+/// characters and what may become a stop string are held until it is clear what they are.
+class TextStream {
+ public:
+  explicit TextStream(std::vector<std::string> stop) : stop_(std::move(stop)) {}
+
+  /// Adds the bytes of a token; returns the text that has become final. Nothing comes after
+  /// `stopped()`.
+  std::string push(std::string_view bytes);
+  /// No more bytes follow: the rest of the text.
+  std::string finish();
+  /// Whether a stop string was met; the text ends before it.
+  [[nodiscard]] bool stopped() const { return stopped_; }
+
+ private:
+  std::string take_final(bool at_end);
+
+  std::vector<std::string> stop_;
+  model::Utf8Stream utf8_;
+  std::string held_;
+  bool stopped_ = false;
+};
+
+}  // namespace heddle

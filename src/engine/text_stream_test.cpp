@@ -1,0 +1,55 @@
+#include "engine/text_stream.h"
+
+#include <gtest/gtest.h>
+
+#include "random.h"
+
+namespace heddle {
+namespace {
+
+TEST(TextStream, HoldsAnIncompleteCharacterBack) {
+  TextStream stream({});
+  EXPECT_EQ(stream.push("a\xE2\x82"), "a");
+  EXPECT_EQ(stream.push("\xAC!"), "\xE2\x82\xAC!");
+  EXPECT_EQ(stream.push("\xE2"), "");
+  EXPECT_EQ(stream.finish(), "\xEF\xBF\xBD");
+}
+
+TEST(TextStream, EndsBeforeTheFirstStopString) {
+  TextStream stream({"END", "\n\n"});
+  EXPECT_EQ(stream.push("one\n"), "one");
+  EXPECT_EQ(stream.push("two E"), "\ntwo ");
+  EXPECT_EQ(stream.push("N"), "");
+  EXPECT_EQ(stream.push("d EN"), "ENd ");
+  EXPECT_FALSE(stream.stopped());
+  EXPECT_EQ(stream.push("D three"), "");
+  EXPECT_TRUE(stream.stopped());
+  EXPECT_EQ(stream.push("more"), "");
+  EXPECT_EQ(stream.finish(), "");
+}
+
+TEST(TextStream, GivesAHeldBeginningWhenTheAnswerEnds) {
+  TextStream stream({"abc"});
+  EXPECT_EQ(stream.push("xab"), "x");
+  EXPECT_EQ(stream.finish(), "ab");
+}
+
+TEST(TextStream, PiecesDoNotChangeTheText) {
+  const std::string text = "aabaabaaabab aab\xC3\xA9 abaab";
+  for (int round = 0; round < 500; ++round) {
+    const std::string stop = testing::pick<std::string>({"aaab", "abab", "b\xC3", "zz", " abaab"});
+    TextStream stream({stop});
+    std::string got;
+    for (size_t at = 0; at < text.size();) {
+      const size_t n = static_cast<size_t>(testing::random_int(1, 5));
+      got += stream.push(std::string_view(text).substr(at, n));
+      at += n;
+    }
+    got += stream.finish();
+    EXPECT_EQ(got, text.substr(0, text.find(stop)));
+    EXPECT_EQ(stream.stopped(), text.find(stop) != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace heddle
