@@ -15,6 +15,11 @@ model=$(tools/fetch_model)
 parts=$(mktemp -d)
 trap 'rm -rf "$parts"' EXIT
 
+adapters=()
+for folder in examples/adapters/*/; do
+  adapters+=(--adapter "$(basename "$folder")=$folder")
+done
+
 peers() {  # peers ROUND PART
   echo "round $1: $2" >&2
   $prefix "$python" bench/peers/peers.py "$2" --model "$model" --adapters examples/adapters --threads "$threads" \
@@ -25,7 +30,8 @@ for round in $(seq "${ROUNDS:-3}"); do
   peers "$round" bandwidth
   peers "$round" llama
   echo "round $round: heddle" >&2
-  $prefix build/heddle bench model --model "$model" --threads "$threads" --json "$parts/$round-heddle.json"
+  $prefix build/heddle bench model --model "$model" --threads "$threads" --samples 3 "${adapters[@]}" \
+    --json "$parts/$round-heddle.json"
   peers "$round" transformers
   peers "$round" peft
 done

@@ -1,0 +1,39 @@
+#include "bench.h"
+
+#include <algorithm>
+
+#include <benchmark/benchmark.h>
+
+#include "heddle/core/error.h"
+
+namespace heddle::app {
+
+int bench(const BenchOptions& options) {
+  if (std::ranges::find(options.names, "model") != options.names.end()) {
+    HEDDLE_CHECK(options.names.size() == 1,
+                 "bench: `model` is measured alone, not together with op benches");
+    return bench_model(options);
+  }
+  std::string filter;  // google-benchmark takes one expression
+  for (const std::string& name : options.names) filter += (filter.empty() ? "" : "|") + name;
+  std::vector<std::string> arguments = {"heddle"};
+  if (options.names.empty()) {
+    arguments.push_back("--benchmark_list_tests=true");
+  } else {
+    arguments.push_back("--benchmark_filter=" + filter);
+  }
+  if (!options.json_path.empty()) {
+    arguments.push_back("--benchmark_out=" + options.json_path);
+    arguments.push_back("--benchmark_out_format=json");
+  }
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  int argc = static_cast<int>(argv.size());
+  benchmark::Initialize(&argc, argv.data());
+  const size_t num_run = benchmark::RunSpecifiedBenchmarks();
+  HEDDLE_CHECK(num_run > 0, "bench: no op bench is named like ", filter,
+               "; `heddle bench` lists them");
+  return 0;
+}
+
+}  // namespace heddle::app

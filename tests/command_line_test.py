@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""The command line's contract: fields of answers, exit codes, one clear sentence for each wrong input.
+
+  python3 tests/command_line_test.py HEDDLE ADAPTERS      (HEDDLE_MODEL names the model)
+"""
+import json
+import math
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HEDDLE, ADAPTERS = None, None
+
+
+def run(*arguments, env=None):
+    """(exit code, standard output, standard error) of the program."""
+    done = subprocess.run([HEDDLE, *map(str, arguments)], capture_output=True, text=True, env=env, cwd="/")
+    return done.returncode, done.stdout, done.stderr
+
+
+def f32(number):
+    return struct.unpack("f", struct.pack("f", number))[0]
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def file(self, name, content):
+        path = pathlib.Path(self.folder.name) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def rows(self, *rows):
+        return self.file("rows.jsonl", "".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows))
+
+    def answers(self, *arguments, code=0):
+        got, out, err = run("generate", "--json", *arguments)
+        self.assertEqual(got, code, err)
+        return [json.loads(line) for line in out.split("\n") if line]
+
+    def refused(self, *arguments, says=(), env=None):
+        """Exit code 2, nothing on standard output, one line on standard error that holds the words."""
+        code, out, err = run(*arguments, env=env)
+        self.assertEqual((code, out), (2, ""), err)
+        self.assertEqual(err.count("\n"), 1, err)
+        for word in says:
+            self.assertIn(str(word), err)
+
+
+class Answers(Case):
+    def test_fields_of_a_row(self):
+        rows = self.rows({"prompt": "Opposites: hot, big, fast", "adapter": "opposite", "unknown field": [1]},
+                         {"messages": [{"role": "user", "content": "Say: é"}], "max_tokens": 3})
+        first, second = self.answers("--adapter", f"opposite={ADAPTERS}/opposite", "--logprobs", "--prompts", rows)
+        self.assertEqual(list(first), ["index", "adapter", "text", "token_ids", "prompt_tokens", "completion_tokens",
+                                       "finish_reason", "error", "logprobs"])
+        self.assertEqual((first["index"], first["adapter"], first["error"]), (0, "opposite", None))
+        self.assertEqual((first["text"], first["finish_reason"]), ("COLD, SMALL, SLOW", "stop"))
+        self.assertEqual((second["index"], second["adapter"], second["finish_reason"]), (1, None, "length"))
+        self.assertEqual(second["completion_tokens"], 3)
+        for row in (first, second):
+            self.assertEqual(len(row["token_ids"]), row["completion_tokens"])
+            self.assertEqual(len(row["logprobs"]), row["completion_tokens"])
+            for value in row["logprobs"]:
+                self.assertTrue(math.isfinite(value) and value <= 0)
+                self.assertEqual(f32(value), value)
+
+    def test_without_logprobs_there_is_no_such_field(self):
+        (row,) = self.answers("Hello", "--max-batch", "1")
+        self.assertNotIn("logprobs", row)
+
+    def test_a_stop_string_ends_the_text_before_it(self):
+        rows = self.rows({"prompt": "Opposites: hot, big, fast", "adapter": "opposite", "stop": [", SLOW", "nothing"]})
+        (row,) = self.answers("--adapter", f"opposite={ADAPTERS}/opposite", "--prompts", rows)
+        self.assertEqual((row["text"], row["finish_reason"]), ("COLD, SMALL", "stop"))
+
+    def test_a_seed_repeats_a_sampled_row_whatever_runs_beside_it(self):
+        row = {"prompt": "Tell me a story.", "temperature": 1.2, "top_p": 0.9, "top_k": 40, "min_p": 0.01, "seed": 7,
+               "max_tokens": 12}
+        (alone,) = self.answers("--logprobs", "--prompts", self.rows(row))
+        among = self.answers("--logprobs", "--threads", 1, "--prompts", self.rows({"prompt": "x"}, row, dict(row, seed=8)))
+        self.assertEqual(among[1]["token_ids"], alone["token_ids"])
+        self.assertEqual(among[1]["logprobs"], alone["logprobs"])
+        self.assertNotEqual(among[2]["token_ids"], alone["token_ids"])
+
+    def test_plain_text_shows_rows_in_order_and_a_table(self):
+        rows = self.rows({"prompt": "Opposites: hot", "adapter": "opposite"}, {"prompt": "Hi", "max_tokens": 2})
+        code, out, err = run("generate", "--adapter", f"opposite={ADAPTERS}/opposite", "--prompts", rows)
+        self.assertEqual((code, err), (0, ""))
+        lines = out.split("\n")
+        self.assertEqual(lines[0], "[0 opposite] COLD")
+        self.assertTrue(lines[1].startswith("[1 base model] "))
+        for word in ("prefill", "decode", "LoRA", "tokens/s"):
+            self.assertIn(word, out)
+
+    def test_raw_text_is_not_templated(self):
+        raw = self.answers("--raw", "The sky is")[0]
+        chat = self.answers("The sky is")[0]
+        self.assertLess(raw["prompt_tokens"], chat["prompt_tokens"])
+
+    def test_the_file_of_statistics(self):
+        path = pathlib.Path(self.folder.name) / "stats.json"
+        rows = self.rows(*[{"prompt": "Hi", "max_tokens": 4}] * 5)
+        self.answers("--stats", path, "--max-batch", 2, "--prompts", rows)
+        stats = json.loads(path.read_text())
+        self.assertEqual((stats["rows"], stats["failed_rows"]), (5, 0))
+        self.assertGreater(stats["decode_seconds"], 0)
+        self.assertEqual(os.listdir(self.folder.name).count("stats.json.partial"), 0)
+
+    def test_the_default_model_is_found_from_anywhere(self):
+        env = {k: v for k, v in os.environ.items() if k != "HEDDLE_MODEL"}
+        cache = pathlib.Path(self.folder.name) / "heddle/models"
+        cache.mkdir(parents=True)
+        (cache / "SmolLM2-135M-Instruct.Q4_1.gguf").symlink_to(os.environ["HEDDLE_MODEL"])
+        code, out, err = run("generate", "--json", "Hi", "--raw", env=dict(env, XDG_CACHE_HOME=self.folder.name))
+        self.assertEqual(code, 0, err)
+        self.refused("generate", "Hi", env=dict(env, XDG_CACHE_HOME="/nowhere"), says=["no model", "/nowhere", "--model"])
+
+
+class RowsThatFail(Case):
+    def test_they_fail_alone(self):
+        rows = self.rows({"prompt": "Hi", "max_tokens": 2}, {"prompt": "Hi", "adapter": "nobody"},
+                         {"prompt": "loom " * 9000}, {"prompt": "Hi", "max_tokens": 2})
+        answers = self.answers("--prompts", rows, code=1)
+        self.assertEqual([a["finish_reason"] for a in answers], ["length", "error", "error", "length"])
+        self.assertIn("nobody", answers[1]["error"])
+        self.assertEqual((answers[1]["text"], answers[1]["token_ids"]), ("", []))
+        self.assertIn("8192", answers[2]["error"])
+        self.assertEqual(answers[0]["token_ids"], answers[3]["token_ids"])
+
+
+class Limits(Case):
+    def test_ten_thousand_rows_in_bounded_memory(self):
+        path = pathlib.Path(self.folder.name) / "stats.json"
+        row = {"prompt": "a", "max_tokens": 1}
+        peaks = []
+        for count in (500, 10000):
+            rows = self.rows(*[row] * count)
+            answers = self.answers("--raw", "--max-batch", 64, "--stats", path, "--prompts", rows)
+            self.assertEqual([a["index"] for a in answers], list(range(count)))
+            peaks.append(json.loads(path.read_text())["peak_memory_bytes"])
+        self.assertLess(peaks[1] - peaks[0], 20e6)
+
+    def test_peak_memory_is_little_more_than_the_file(self):
+        path = pathlib.Path(self.folder.name) / "stats.json"
+        adapters = [x for folder in sorted(ADAPTERS.iterdir()) if (folder / "adapter_config.json").exists()
+                    for x in ("--adapter", f"{folder.name}={folder}")]
+        adapter_bytes = sum(f.stat().st_size for f in ADAPTERS.glob("*/*.safetensors"))
+        rows = self.rows(*[{"prompt": "Why is the sky blue?", "max_tokens": 40}] * 8)
+        self.answers(*adapters, "--stats", path, "--prompts", rows)
+        peak = json.loads(path.read_text())["peak_memory_bytes"]
+        page_bytes = 30 * 2 * 3 * 16 * 64 * 4  # of the default model, pages of 16 tokens
+        pages = 8 * math.ceil((37 + 40) / 16)
+        model = os.stat(os.environ["HEDDLE_MODEL"]).st_size
+        limit = 1.15 * model + pages * page_bytes + adapter_bytes + 100e6
+        print(f"peak {peak / 1e6:.0f} MB, limit {limit / 1e6:.0f} MB, file {model / 1e6:.0f} MB", file=sys.stderr)
+        self.assertLess(peak, limit)
+
+
+class WrongInput(Case):
+    def test_options(self):
+        self.refused("generate", "--threads", "many", "Hi", says=["--threads", "many"])
+        self.refused("generate", "--no-such-option", says=["--no-such-option"])
+        self.refused("generate", says=["no prompts"])
+        self.refused("generate", "--adapter", "name", "Hi", says=["NAME=DIR", "name"])
+        self.refused("generate", "--max-batch", "0", "Hi", says=["--max-batch"])
+        self.refused("generate", "--max-context", "9000", "Hi", says=["9000", "8192"])
+        self.refused("generate", "--stats", "/no/such/folder/file", "Hi", says=["/no/such/folder/file"])
+        self.refused("fly", says=["fly"])
+        self.refused(says=["subcommand"])
+
+    def test_missing_and_broken_models(self):
+        self.refused("generate", "--model", "/no/such.gguf", "Hi", says=["/no/such.gguf", "No such file"])
+        self.refused("generate", "--model", self.file("empty.gguf", ""), "Hi", says=["empty.gguf"])
+        self.refused("generate", "--model", self.file("text.gguf", "hello, world" * 9), "Hi", says=["text.gguf", "GGUF"])
+        model = pathlib.Path(os.environ["HEDDLE_MODEL"])
+        with model.open("rb") as file:
+            head = file.read(3_000_000)
+        self.refused("generate", "--model", self.file("cut.gguf", head), "Hi", says=["cut.gguf", 3_000_000])
+
+    def test_adapters(self):
+        self.refused("generate", "--adapter", "a=/no/such/folder", "Hi", says=["/no/such/folder"])
+        twice = ["--adapter", f"a={ADAPTERS}/slug", "--adapter", f"a={ADAPTERS}/cron"]
+        self.refused("generate", *twice, "Hi", says=['"a"', "twice"])
+        config = json.loads((ADAPTERS / "slug/adapter_config.json").read_text())
+        weights = (ADAPTERS / "slug/adapter_model.safetensors").read_bytes()
+
+        def adapter(config, weights=weights):
+            folder = self.file("adapter/adapter_config.json", json.dumps(config)).parent
+            self.file("adapter/adapter_model.safetensors", weights)
+            return "a=" + str(folder)
+
+        self.refused("generate", "--adapter", adapter(dict(config, use_dora=True)), "Hi", says=["use_dora"])
+        self.refused("generate", "--adapter", adapter(dict(config, r="x")), "Hi", says=[" r ", "adapter_config.json"])
+        self.refused("generate", "--adapter", adapter(dict(config, r=32)), "Hi", says=["32", "64", "lora_A"])
+        self.refused("generate", "--adapter", adapter(config, weights[:5000]), "Hi", says=["5000"])
+        # An adapter for another model: 32 layers of another width.
+        name = "base_model.model.model.layers.0.self_attn.v_proj.lora_"
+        header = json.dumps({name + "A.weight": {"dtype": "F16", "shape": [64, 100], "data_offsets": [0, 12800]},
+                             name + "B.weight": {"dtype": "F16", "shape": [50, 64], "data_offsets": [12800, 19200]}})
+        other = struct.pack("<Q", len(header)) + header.encode() + bytes(19200)
+        self.refused("generate", "--adapter", adapter(config, other), "Hi", says=["v_proj", "100", "576"])
+
+    def test_rows(self):
+        good = {"prompt": "Hi"}
+        for row, words in [
+                ("{\"prompt\": ", ["malformed JSON"]),
+                ("[1]", ["array", "object"]),
+                ({"prompt": 5}, ["prompt", "number", "string"]),
+                ({}, ["neither prompt nor messages"]),
+                ({"prompt": "a", "messages": [{"role": "user", "content": "b"}]}, ["both"]),
+                ({"messages": []}, ["messages", "empty"]),
+                ({"messages": [{"role": "user"}]}, ["messages[0]", "content"]),
+                ({"messages": [{"role": 1, "content": "x"}]}, ["messages[0]", "role", "number"]),
+                (dict(good, max_tokens=0), ["max_tokens", "0"]),
+                (dict(good, max_tokens=1.5), ["max_tokens", "1.5", "integer"]),
+                (dict(good, temperature="hot"), ["temperature", "hot"]),
+                (dict(good, temperature=-1), ["temperature", "-1"]),
+                (dict(good, top_p=2), ["top_p", "2"]),
+                (dict(good, seed=2**63), ["seed", 2**63]),
+                (dict(good, stop=[""]), ["stop", "empty"]),
+                (dict(good, stop=[1]), ["stop", "number"]),
+                (dict(good, adapter=3), ["adapter", "number"]),
+                ("[" * 5000, ["5000", "64"]),
+        ]:
+            with self.subTest(row=str(row)[:60]):
+                self.refused("generate", "--prompts", self.rows(good, row, good), says=["rows.jsonl, line 2", *words])
+        self.refused("generate", "--prompts", "/no/such/file", says=["/no/such/file"])
+        self.refused("generate", "--prompts", self.folder.name, says=[self.folder.name])
+
+    def test_inspect(self):
+        code, out, err = run("inspect", os.environ["HEDDLE_MODEL"])
+        self.assertEqual((code, err), (0, ""))
+        for word in ("llama.block_count = 30", "token_embd.weight  Q8_0 [49152, 576]", "Q4_1: 210 tensors"):
+            self.assertIn(word, out)
+        code, out, err = run("inspect", ADAPTERS / "sql")
+        self.assertEqual((code, err), (0, ""))
+        for word in ("r 12", "down_proj  A [4, 1536]  B [576, 4]  f16  scale 2"):
+            self.assertIn(word, out)
+        self.refused("inspect", "/no/such/path", says=["/no/such/path"])
+
+
+if __name__ == "__main__":
+    HEDDLE, ADAPTERS = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
+    unittest.main(argv=sys.argv[:1])
