@@ -59,7 +59,10 @@ struct Engine::State {
   std::vector<int32_t> tokenize(const Request& request) const;
   Sequence make_sequence(const Request& request);
   void admit_waiting();
-  void take_token(Sequence& row, int32_t token, float logprob, std::vector<Event>& events);
+  void run_step(std::vector<Event>& events);
+  bool take_token(Sequence& row, int32_t token, float logprob, std::vector<Event>& events);
+  void retire(const Sequence* row);
+  void count_step(double seconds, int64_t num_prompt_tokens, int64_t num_drawn);
   void release(Sequence& row);
 
   model::GgufFile file;
@@ -157,31 +160,84 @@ void Engine::State::admit_waiting() {
   }
 }
 
-void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
+/// Adds a drawn token to the row, and the news to the events; returns whether the row has come to its end.
+bool Engine::State::take_token(Sequence& row, int32_t token, float logprob,
                                std::vector<Event>& events) {
   Completion& completion = row.completion;
   Event event{.request = row.id};
-  const bool ended = !row.ignore_end && std::ranges::find(end_tokens, token) != end_tokens.end();
-  if (!ended) {
+  const bool met_end = !row.ignore_end && std::ranges::find(end_tokens, token) != end_tokens.end();
+  if (!met_end) {
     row.tokens.push_back(token);
     completion.token_ids.push_back(token);
     completion.logprobs.push_back(logprob);
     event.text = row.text.push(tokenizer.token_bytes(token));
   }
-  const bool full = static_cast<int64_t>(row.tokens.size()) == row.max_tokens;
-  if (ended || row.text.stopped() || full) {
-    event.text += row.text.finish();
-    completion.finish_reason =
-        ended || row.text.stopped() ? FinishReason::kStop : FinishReason::kLength;
-  }
+  const bool stopped = met_end || row.text.stopped();
+  const bool ended = stopped || std::ssize(row.tokens) == row.max_tokens;
+  if (ended) event.text += row.text.finish();
   completion.text += event.text;
-  if (ended || row.text.stopped() || full) event.completion = std::move(completion);
-  if (event.completion || !event.text.empty()) events.push_back(std::move(event));
+  if (ended) {
+    completion.finish_reason = stopped ? FinishReason::kStop : FinishReason::kLength;
+    event.completion = std::move(completion);
+  }
+  if (ended || !event.text.empty()) events.push_back(std::move(event));
+  return ended;
 }
 
 void Engine::State::release(Sequence& row) {
   for (const PageId page : row.pages) runner.pages().release(page);
   row.pages.clear();
+}
+
+/// Runs every row's share of one step, draws tokens, retires the rows that end.
+void Engine::State::run_step(std::vector<Event>& events) {
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<RowState> states;
+  std::vector<Sequence*> rows, drawing;
+  for (const auto& row : running) {
+    states.push_back({static_cast<int64_t>(row->tokens.size()), row->num_cached});
+    rows.push_back(row.get());
+  }
+  const std::vector<int64_t> num_tokens = plan_step(states, options.prefill_chunk);
+  int64_t num_prompt_tokens = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int64_t prompt_left = std::max<int64_t>(rows[i]->prompt_tokens - rows[i]->num_cached, 0);
+    num_prompt_tokens += std::min(prompt_left, num_tokens[i]);
+    if (rows[i]->num_cached + num_tokens[i] == states[i].num_tokens) drawing.push_back(rows[i]);
+  }
+  runner.run(rows, num_tokens);
+  if (!drawing.empty()) {
+    std::vector<int32_t> tokens(drawing.size());
+    std::vector<float> logprobs(drawing.size());
+    runner.sample(drawing, tokens, logprobs);
+    for (size_t i = 0; i < drawing.size(); ++i) {
+      if (take_token(*drawing[i], tokens[i], logprobs[i], events)) retire(drawing[i]);
+    }
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  count_step(seconds.count(), num_prompt_tokens, std::ssize(drawing));
+}
+
+/// Gives the row's pages back and forgets it.
+void Engine::State::retire(const Sequence* row) {
+  const auto place = std::ranges::find(running, row, &std::unique_ptr<Sequence>::get);
+  release(**place);
+  reserved_pages -= pages_for((*place)->max_tokens, options.page_size);
+  running.erase(place);
+}
+
+void Engine::State::count_step(double seconds, int64_t num_prompt_tokens, int64_t num_drawn) {
+  stats.lora_seconds = runner.lora_seconds();
+  stats.generated_tokens += num_drawn;
+  if (num_prompt_tokens > 0) {
+    stats.prefill_seconds += seconds;
+    stats.prefill_tokens += num_prompt_tokens;
+    ++stats.prefill_steps;
+  } else {
+    stats.decode_seconds += seconds;
+    stats.decode_tokens += num_drawn;
+    ++stats.decode_steps;
+  }
 }
 
 Engine::Engine(const EngineOptions& options) : state_(std::make_unique<State>(options)) {}
@@ -231,53 +287,7 @@ std::vector<Event> Engine::step() {
   State& s = *state_;
   std::vector<Event> events = std::exchange(s.failed, {});
   s.admit_waiting();
-  if (s.running.empty()) return events;
-
-  const auto begin = std::chrono::steady_clock::now();
-  std::vector<RowState> states;
-  std::vector<Sequence*> rows, drawing;
-  for (const auto& row : s.running) {
-    states.push_back({static_cast<int64_t>(row->tokens.size()), row->num_cached});
-    rows.push_back(row.get());
-  }
-  const std::vector<int64_t> num_tokens = plan_step(states, s.options.prefill_chunk);
-  int64_t num_prompt_tokens = 0;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    num_prompt_tokens +=
-        std::max<int64_t>(std::min(rows[i]->prompt_tokens - rows[i]->num_cached, num_tokens[i]), 0);
-    if (rows[i]->num_cached + num_tokens[i] == states[i].num_tokens) drawing.push_back(rows[i]);
-  }
-  s.runner.run(rows, num_tokens);
-  if (!drawing.empty()) {
-    std::vector<int32_t> tokens(drawing.size());
-    std::vector<float> logprobs(drawing.size());
-    s.runner.sample(drawing, tokens, logprobs);
-    for (size_t i = 0; i < drawing.size(); ++i) {
-      s.take_token(*drawing[i], tokens[i], logprobs[i], events);
-    }
-  }
-  for (const Event& event : events) {
-    if (!event.completion) continue;
-    const auto done =
-        std::ranges::find_if(s.running, [&](const auto& row) { return row->id == event.request; });
-    if (done == s.running.end()) continue;  // it failed before it ran
-    s.release(**done);
-    s.reserved_pages -= pages_for((*done)->max_tokens, s.options.page_size);
-    s.running.erase(done);
-  }
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  s.stats.lora_seconds = s.runner.lora_seconds();
-  s.stats.generated_tokens += static_cast<int64_t>(drawing.size());
-  if (num_prompt_tokens > 0) {
-    s.stats.prefill_seconds += seconds;
-    s.stats.prefill_tokens += num_prompt_tokens;
-    ++s.stats.prefill_steps;
-  } else {
-    s.stats.decode_seconds += seconds;
-    s.stats.decode_tokens += static_cast<int64_t>(drawing.size());
-    ++s.stats.decode_steps;
-  }
+  if (!s.running.empty()) s.run_step(events);
   return events;
 }
 
