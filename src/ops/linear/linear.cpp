@@ -55,7 +55,8 @@ void run_units(const LinearOutput& output, const ConstTensorView& x, int64_t beg
     task.x = x.data<float>() + row * task.x_stride;
     task.y = output.y.data<float>() + row * task.y_stride + first;
     task.num_rows = std::min(row_block, rows - row);
-    cpu::run_linear_task(task);
+    const int code_bits = block_format(weight.type).code_bits;
+    (code_bits == 5 || code_bits == 6 ? cpu::run_high_bits_task : cpu::run_linear_task)(task);
   }
 }
 

@@ -19,11 +19,8 @@ void linear_task(const LinearTask& task) {
     case WeightType::kQ8_0: return run_task<WeightType::kQ8_0>(task);
     case WeightType::kQ4_0: return run_task<WeightType::kQ4_0>(task);
     case WeightType::kQ4_1: return run_task<WeightType::kQ4_1>(task);
-    case WeightType::kQ5_0: return run_task<WeightType::kQ5_0>(task);
-    case WeightType::kQ5_1: return run_task<WeightType::kQ5_1>(task);
     case WeightType::kQ4K: return run_task<WeightType::kQ4K>(task);
-    case WeightType::kQ5K: return run_task<WeightType::kQ5K>(task);
-    case WeightType::kQ6K: return run_task<WeightType::kQ6K>(task);
+    default: return;  // the others have high bits: linear_high_bits_cpu.cpp
   }
 }
 

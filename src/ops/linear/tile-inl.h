@@ -10,6 +10,7 @@
 #define HEDDLE_LINEAR_TILE_INL_H_
 #endif
 
+#include <type_traits>
 #include <utility>
 
 #include <hwy/cache_control.h>
@@ -27,10 +28,11 @@ constexpr int kRowGroups = kLanes == 16 ? 4 : kLanes == 8 ? 2 : 1;
 constexpr int kTileGroups = kLanes == 16 ? 2 : 1;
 // Up to this many rows the weights are decoded in registers, for more through a panel in memory.
 constexpr int kMaxDirectRows = kLanes == 16 ? 8 : 4;
-constexpr int kPanelRows = kLanes == 16  ? 12
-                           : kLanes == 8 ? 6
-                                         : 2;  // accumulators that fit the registers
-constexpr int kPanelWeights = 128;             // of one output: 16 KB with AVX-512
+using DirectRows = std::conditional_t<kLanes == 16, std::integer_sequence<int, 1, 2, 3, 4, 6, 8>,
+                                      std::integer_sequence<int, 1, 2, 3, 4>>;
+// Rows of a panel's tile: as many accumulators as the registers hold.
+constexpr int kPanelRows = kLanes == 16 ? 12 : kLanes == 8 ? 6 : 2;
+constexpr int kPanelWeights = 128;  // of one output: 16 KB with AVX-512
 
 HWY_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -49,15 +51,16 @@ HWY_INLINE Vec load_outputs(const float* y, int64_t output, int64_t num_outputs)
   return n > 0 ? load_f32_n(F32(), y + output, static_cast<size_t>(n)) : hn::Zero(F32());
 }
 
-/// Asks for a block of the group that the next pass over the weights takes up where this one is now: so far ahead that memory
-/// answers in time, and never twice. Past the last group it asks for what lies there, which does no harm.
+/// Asks for the block that the next pass over the weights has where this one has `block`: far enough ahead for memory to
+/// answer in time, and each line once. Past the last group it asks for what lies there, which does no harm.
+/// One row of SmolLM2-135M, one thread: 10.2 ms without, 9.3 with 512 bytes ahead, 7.5 so.
 HWY_INLINE void prefetch_block(const uint8_t* block, int64_t distance, int block_bytes) {
   const auto* next =
       reinterpret_cast<const uint8_t*>(reinterpret_cast<uintptr_t>(block) + distance);
   for (int line = 0; line < block_bytes; line += 64) hwy::Prefetch(next + line);
 }
 
-/// kRows rows times kGroups groups, weights decoded in registers. Rows and groups past the end
+/// Up to kRows rows times kGroups groups, weights decoded in registers. Rows and groups past the end
 /// repeat the last one and are not stored.
 template <WeightType kType, int kRows, int kGroups>
 struct DirectTile {
@@ -69,10 +72,10 @@ struct DirectTile {
   const float* x[kRows];
   const uint8_t* packed[kGroups];
 
-  HWY_INLINE DirectTile(const LinearTask& t, int64_t row, int64_t group) {
+  HWY_INLINE DirectTile(const LinearTask& t, int64_t group) {
     HWY_UNROLL(16)
     for (int r = 0; r < kRows; ++r) {
-      x[r] = t.x + smaller(row + r, t.num_rows - 1) * t.x_stride;
+      x[r] = t.x + smaller(r, t.num_rows - 1) * t.x_stride;
       HWY_UNROLL(16)
       for (int v = 0; v < kVecs; ++v) sum[r][v] = hn::Zero(F32());
     }
@@ -123,11 +126,11 @@ struct DirectTile {
     multiply_add(k, weight);
   }
 
-  HWY_INLINE void store(const LinearTask& t, int64_t row, int64_t group) const {
+  HWY_INLINE void store(const LinearTask& t, int64_t group) const {
     HWY_UNROLL(16)
     for (int r = 0; r < kRows; ++r) {
-      if (row + r >= t.num_rows) break;
-      float* y = t.y + (row + r) * t.y_stride;
+      if (r >= t.num_rows) break;
+      float* y = t.y + r * t.y_stride;
       HWY_UNROLL(16)
       for (int v = 0; v < kVecs; ++v) {
         store_outputs(sum[r][v], y, group * PackedLayout::kGroup + v * kLanes, t.num_outputs);
@@ -137,10 +140,10 @@ struct DirectTile {
 };
 
 template <WeightType kType, int kRows, int kGroups>
-HWY_NOINLINE void direct_tile(const LinearTask& t, int64_t row, int64_t group) {
+HWY_NOINLINE void direct_tile(const LinearTask& t, int64_t group) {
   constexpr int kBlock = block_format(kType).block_size;
   constexpr int kBlockBytes = PackedLayout(kType).block_bytes;
-  DirectTile<kType, kRows, kGroups> tile(t, row, group);
+  DirectTile<kType, kRows, kGroups> tile(t, group);
   for (int64_t k = 0; k < t.in_features; k += kBlock) {
     HWY_UNROLL(4)
     for (int g = 0; g < kGroups; ++g)
@@ -153,25 +156,21 @@ HWY_NOINLINE void direct_tile(const LinearTask& t, int64_t row, int64_t group) {
     HWY_UNROLL(4)
     for (int g = 0; g < kGroups; ++g) tile.packed[g] += kBlockBytes;
   }
-  tile.store(t, row, group);
+  tile.store(t, group);
 }
 
-/// All rows of the task, decoding each weight once for up to kMaxRows of them.
-template <WeightType kType>
-HWY_INLINE void direct_rows(const LinearTask& t) {
-  const int64_t groups = (t.num_outputs + PackedLayout::kGroup - 1) / PackedLayout::kGroup;
-  if (t.num_rows == 1) {
-    for (int64_t g = 0; g < groups; g += kRowGroups) direct_tile<kType, 1, kRowGroups>(t, 0, g);
-    return;
-  }
-  for (int64_t g = 0; g < groups; g += kTileGroups) {
-    if (t.num_rows <= 2) {
-      direct_tile<kType, 2, kTileGroups>(t, 0, g);
-    } else if (t.num_rows <= 4) {
-      direct_tile<kType, 4, kTileGroups>(t, 0, g);
-    } else {
-      direct_tile<kType, kMaxDirectRows, kTileGroups>(t, 0, g);
+/// All rows of the task with the lowest tile of the list that holds them.
+template <WeightType kType, int kRows, int... kMoreRows>
+HWY_INLINE void direct_rows_by(const LinearTask& t,
+                               std::integer_sequence<int, kRows, kMoreRows...>) {
+  if constexpr (sizeof...(kMoreRows) > 0) {
+    if (t.num_rows > kRows) {
+      return direct_rows_by<kType>(t, std::integer_sequence<int, kMoreRows...>());
     }
+  }
+  constexpr int kGroups = kRows == 1 ? kRowGroups : kTileGroups;
+  for (int64_t g = 0; g * PackedLayout::kGroup < t.num_outputs; g += kGroups) {
+    direct_tile<kType, kRows, kGroups>(t, g);
   }
 }
 
@@ -188,7 +187,7 @@ HWY_INLINE void decode_weights(const Column<kType>& column, float* panel,
 /// of a group.
 template <WeightType kType>
 HWY_INLINE void decode_column(const uint8_t* group, int lane, int64_t k, int64_t count,
-                              float* panel) {
+                              int64_t prefetch_distance, float* panel) {
   constexpr BlockFormat kFormat = block_format(kType);
   constexpr PackedLayout kLayout(kType);
   if constexpr (is_dense(kType)) {
@@ -200,7 +199,9 @@ HWY_INLINE void decode_column(const uint8_t* group, int lane, int64_t k, int64_t
     Column<kType> column;
     for (const int64_t end = k + count; k < end; k += kFormat.sub_block_size) {
       const auto sub = static_cast<int>(k % kFormat.block_size / kFormat.sub_block_size);
-      column.open(group + k / kFormat.block_size * kLayout.block_bytes, sub, lane);
+      const uint8_t* block = group + k / kFormat.block_size * kLayout.block_bytes;
+      if (sub == 0 && lane == 0) prefetch_block(block, prefetch_distance, kLayout.block_bytes);
+      column.open(block, sub, lane);
       for (int step = 0; step < Column<kType>::kSteps; ++step, panel += 8 * kPanelWidth) {
         column.load(step);
         decode_weights<kType>(column, panel, std::make_integer_sequence<int, 8>());
@@ -215,7 +216,8 @@ HWY_NOINLINE void decode_panel(const LinearTask& t, int64_t group, int64_t k, in
   const int64_t last_group = (t.num_outputs - 1) / PackedLayout::kGroup;
   for (int v = 0; v < kPanelVecs; ++v) {
     const uint8_t* packed = t.packed + smaller(group + v / kParts, last_group) * t.group_stride;
-    decode_column<kType>(packed, v % kParts * kLanes, k, count, panel + v * kLanes);
+    decode_column<kType>(packed, v % kParts * kLanes, k, count, kTileGroups * t.group_stride,
+                         panel + v * kLanes);
   }
 }
 
@@ -285,7 +287,7 @@ HWY_INLINE void panel_rows(const LinearTask& t) {
 template <WeightType kType>
 HWY_NOINLINE void run_task(const LinearTask& t) {
   if (t.num_rows <= kMaxDirectRows) {
-    direct_rows<kType>(t);
+    direct_rows_by<kType>(t, DirectRows());
   } else {
     panel_rows<kType>(t);
   }
