@@ -74,6 +74,8 @@ const Callable* find_in(const Callable (&table)[kSize], std::string_view name) {
   return nullptr;
 }
 
+const Callable* find_string_method(std::string_view name);
+
 // Parts of the filter table, by what they work on.
 const Callable* find_text_filter(std::string_view name);
 const Callable* find_number_filter(std::string_view name);

@@ -5,7 +5,7 @@
 #include "heddle/core/error.h"
 
 #include "model/printable.h"
-#include "model/template_string_literal.h"
+#include "model/template_literal.h"
 #include "model/template_text.h"
 
 namespace heddle::model {
@@ -28,11 +28,6 @@ std::string normalize(std::string_view source) {
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_name(char c) { return is_name_start(c) || is_digit(c); }
-
-bool is_digit_of(char c, int base) {
-  if (base <= 10) return c >= '0' && c < '0' + base;
-  return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-}
 
 class Lexer {
  public:
@@ -81,7 +76,6 @@ class Lexer {
   void read_number();
   void read_string();
   void read_operator();
-  size_t digits_end(size_t pos, int base) const;
 
   std::string_view source_;
   size_t pos_ = 0;
@@ -215,54 +209,12 @@ bool Lexer::read_end(std::string_view end, Token::Kind kind) {
   return true;
 }
 
-/// The end of digits with single underscores between them; `pos` itself where there is no digit.
-size_t Lexer::digits_end(size_t pos, int base) const {
-  size_t end = pos;
-  while (end < source_.size() &&
-         (is_digit_of(source_[end], base) ||
-          (source_[end] == '_' && end > pos && source_[end - 1] != '_' &&
-           end + 1 < source_.size() && is_digit_of(source_[end + 1], base)))) {
-    ++end;
-  }
-  return end;
-}
-
 void Lexer::read_number() {
-  const auto emit = [&](Token::Kind kind, size_t end) {
-    std::string digits(source_.substr(pos_, end - pos_));
-    digits.erase(std::remove(digits.begin(), digits.end(), '_'), digits.end());
-    add(kind, std::move(digits));
-    advance_to(end);
-  };
-  const char prefix = static_cast<char>(peek(1) | 0x20);
-  const int base = prefix == 'x' ? 16 : prefix == 'o' ? 8 : prefix == 'b' ? 2 : 10;
-  if (peek() == '0' && base != 10) {
-    const size_t digits = pos_ + 2 + (peek(2) == '_' ? 1 : 0);
-    const size_t end = digits_end(digits, base);
-    if (end > digits) return emit(Token::Kind::kInteger, end);
-  }
-  const bool after_dot = pos_ > 0 && source_[pos_ - 1] == '.';  // x.0.1 is two steps, not 0.1
-  size_t end = digits_end(pos_, 10);
-  if (!after_dot) {
-    const size_t integer = end;
-    if (end < source_.size() && source_[end] == '.') {
-      const size_t fraction = digits_end(end + 1, 10);
-      if (fraction > end + 1) end = fraction;
-    }
-    if (end < source_.size() && (source_[end] | 0x20) == 'e') {
-      const size_t sign =
-          end + 1 < source_.size() && (source_[end + 1] == '-' || source_[end + 1] == '+');
-      const size_t exponent = digits_end(end + 1 + sign, 10);
-      if (exponent > end + 1 + sign) end = exponent;
-    }
-    if (end > integer) return emit(Token::Kind::kFloat, end);
-  }
-  if (peek() ==
-      '0') {  // a zero is not followed by other digits: 007 is 00 and 7, a syntax error later
-    end = pos_;
-    while (end < source_.size() && source_[end] == '0') ++end;
-  }
-  emit(Token::Kind::kInteger, end);
+  const NumberLiteral number = scan_number(source_, pos_);
+  std::string digits(source_.substr(pos_, number.end - pos_));
+  digits.erase(std::remove(digits.begin(), digits.end(), '_'), digits.end());
+  add(number.is_float ? Token::Kind::kFloat : Token::Kind::kInteger, std::move(digits));
+  advance_to(number.end);
 }
 
 void Lexer::read_string() {

@@ -10,17 +10,20 @@
 namespace heddle::model {
 
 inline constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
-inline constexpr size_t kMaxArguments = 255;  // of one call or macro
-inline constexpr int kMaxNodeHeight = 200;    // operators, calls and blocks inside one another
-inline constexpr int kMaxValueDepth =
-    200;  // lists and dicts inside one another, those of the variables included
-inline constexpr int kMaxEvaluationDepth =
-    1000;  // nodes being evaluated at one time: macros that call macros
-inline constexpr int64_t kMaxSteps =
-    5'000'000;  // nodes evaluated, list items and dict keys looked at
-inline constexpr int64_t kMaxBytes =
-    int64_t{1} << 28;  // of text and lists made or searched, the output included
-inline constexpr int64_t kMaxRangeLength = 100'000;  // the sandbox of jinja2 has this one too
+/// Arguments of one call, parameters of one macro.
+inline constexpr size_t kMaxArguments = 255;
+/// Operators, calls and blocks inside one another.
+inline constexpr int kMaxNodeHeight = 200;
+/// Lists and dicts inside one another, those of the variables included.
+inline constexpr int kMaxValueDepth = 200;
+/// Nodes being evaluated at one time; macros that call macros get there.
+inline constexpr int kMaxEvaluationDepth = 1000;
+/// Nodes evaluated, list items and dict keys looked at.
+inline constexpr int64_t kMaxSteps = 5'000'000;
+/// Text and lists made or searched, the output included.
+inline constexpr int64_t kMaxBytes = int64_t{1} << 28;
+/// Integers in one range; the sandbox of jinja2 has the same bound.
+inline constexpr int64_t kMaxRangeLength = 100'000;
 
 /// What one render has left to spend.
 class Budget {

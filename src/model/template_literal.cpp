@@ -1,4 +1,4 @@
-#include "model/template_string_literal.h"
+#include "model/template_literal.h"
 
 #include <cstdio>
 
@@ -42,7 +42,55 @@ void append_escaped_number(std::string& result, char32_t c) {
   result += number;
 }
 
+bool is_digit_of(char c, int base) { return digit_value(c) < base; }
+
+/// The end of digits with single underscores between them; `pos` itself where there is no digit.
+size_t digits_end(std::string_view source, size_t pos, int base) {
+  size_t end = pos;
+  const auto is_joint = [&] {
+    return source[end] == '_' && end > pos && source[end - 1] != '_' && end + 1 < source.size() &&
+           is_digit_of(source[end + 1], base);
+  };
+  while (end < source.size() && (is_digit_of(source[end], base) || is_joint())) ++end;
+  return end;
+}
+
+/// The end of what makes the integer that ends at `integer` a float: a fraction, an exponent or both.
+size_t float_end(std::string_view source, size_t integer) {
+  const auto at = [&](size_t i) { return i < source.size() ? source[i] : '\0'; };
+  size_t end = integer;
+  if (at(end) == '.') {
+    const size_t fraction = digits_end(source, end + 1, 10);
+    if (fraction > end + 1) end = fraction;
+  }
+  if ((at(end) | 0x20) == 'e') {
+    const size_t digits = end + (at(end + 1) == '-' || at(end + 1) == '+' ? 2 : 1);
+    const size_t exponent = digits_end(source, digits, 10);
+    if (exponent > digits) end = exponent;
+  }
+  return end;
+}
+
 }  // namespace
+
+NumberLiteral scan_number(std::string_view source, size_t pos) {
+  const auto at = [&](size_t i) { return i < source.size() ? source[i] : '\0'; };
+  const char prefix = static_cast<char>(at(pos + 1) | 0x20);
+  const int base = prefix == 'x' ? 16 : prefix == 'o' ? 8 : prefix == 'b' ? 2 : 10;
+  if (at(pos) == '0' && base != 10) {
+    const size_t digits = pos + (at(pos + 2) == '_' ? 3 : 2);
+    const size_t end = digits_end(source, digits, base);
+    if (end > digits) return {end, false};
+  }
+  const size_t integer = digits_end(source, pos, 10);
+  const bool after_dot = pos > 0 && source[pos - 1] == '.';  // x.0.1 is two steps, not 0.1
+  const size_t end = after_dot ? integer : float_end(source, integer);
+  if (end > integer) return {end, true};
+  if (at(pos) != '0') return {integer, false};
+  size_t zeros = pos;  // no other digits follow a zero: 007 is 00 and 7, a syntax error later
+  while (at(zeros) == '0') ++zeros;
+  return {zeros, false};
+}
 
 std::string unescape_string(std::string_view body) {
   std::string result;
