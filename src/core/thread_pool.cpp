@@ -28,26 +28,38 @@ void pause_cpu() {
 #endif
 }
 
-/// Waits until `value` differs from `old`: spins, then sleeps.
-uint32_t wait_for_change(const std::atomic<uint32_t>& value, uint32_t old) {
+/// Waits while done(value) is false: spins, then sleeps. Returns the value that ended it.
+template <class Done>
+uint32_t wait_until(const std::atomic<uint32_t>& value, Done done) {
   const auto deadline = std::chrono::steady_clock::now() + kSpinTime;
   do {
     for (int i = 0; i < kSpinsPerClockRead; ++i) {
       const uint32_t now = value.load(std::memory_order_acquire);
-      if (now != old) return now;
+      if (done(now)) return now;
       pause_cpu();
     }
   } while (std::chrono::steady_clock::now() < deadline);
-  value.wait(old, std::memory_order_acquire);
-  return value.load(std::memory_order_acquire);
+  for (;;) {
+    const uint32_t now = value.load(std::memory_order_acquire);
+    if (done(now)) return now;
+    value.wait(now, std::memory_order_acquire);
+  }
 }
+
+// The gate of the pool: number of the job, whether it is closed, and how many workers are inside.
+constexpr uint32_t kInside = (1u << 11) - 1;
+constexpr uint32_t kClosed = 1u << 11;
+constexpr uint32_t kJobStep = 1u << 12;  // wraps after 2^20 jobs, which does no harm
+constexpr uint32_t job_of(uint32_t gate) { return gate / kJobStep; }
 
 }  // namespace
 
+/// Workers enter a job while it is open; the caller closes it when no chunk is left and waits for those inside alone. So a
+/// worker whose processor does something else holds nobody up: the others take its chunks.
 struct ThreadPool::State {
-  alignas(64) std::atomic<uint32_t> job{0};      // number of the job that the workers should run
-  alignas(64) std::atomic<int64_t> next{0};      // first index that nobody has taken
-  alignas(64) std::atomic<uint32_t> running{0};  // workers that have not finished the job
+  alignas(64) std::atomic<uint32_t> gate{kClosed};
+  alignas(64) std::atomic<int64_t> next{0};  // first index that nobody has taken
+  // Written between jobs, when nobody is inside.
   int64_t n = 0, grain = 1;
   const FunctionRef<void(int64_t, int64_t)>* body = nullptr;  // nullptr: the workers end
   std::vector<std::thread> workers;
@@ -58,34 +70,52 @@ struct ThreadPool::State {
     }
   }
 
+  /// Whether this worker is inside the job of `value`; false when that is closed or over.
+  bool enter(uint32_t value) {
+    const uint32_t job = job_of(value);
+    while ((value & kClosed) == 0 && job_of(value) == job) {
+      if (gate.compare_exchange_weak(value, value + 1, std::memory_order_acquire)) return true;
+    }
+    return false;
+  }
+
   void work() {
     for (uint32_t seen = 0;;) {
-      seen = wait_for_change(job, seen);
+      const uint32_t value = wait_until(gate, [&](uint32_t v) { return job_of(v) != seen; });
+      seen = job_of(value);
+      if (!enter(value)) continue;
       const bool last = body == nullptr;
       if (!last) run_chunks();
-      if (running.fetch_sub(1, std::memory_order_acq_rel) == 1) running.notify_one();
+      const uint32_t before = gate.fetch_sub(1, std::memory_order_acq_rel);
+      if ((before & kClosed) != 0 && (before & kInside) == 1) gate.notify_all();
       if (last) return;
     }
   }
 
-  void start(const FunctionRef<void(int64_t, int64_t)>* job_body) {
+  void open(const FunctionRef<void(int64_t, int64_t)>* job_body) {
     body = job_body;
     next.store(0, std::memory_order_relaxed);
-    running.store(static_cast<uint32_t>(workers.size()), std::memory_order_relaxed);
-    job.fetch_add(1, std::memory_order_release);
-    job.notify_all();
+    const uint32_t job = job_of(gate.load(std::memory_order_relaxed)) + 1;
+    gate.store(job * kJobStep, std::memory_order_release);
+    gate.notify_all();
+  }
+
+  void close() {
+    gate.fetch_or(kClosed, std::memory_order_acq_rel);
+    wait_until(gate, [](uint32_t v) { return (v & kInside) == 0; });
   }
 };
 
 ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()) {
-  HEDDLE_CHECK(num_threads >= 1, "a thread pool needs at least one thread, got ", num_threads);
+  HEDDLE_CHECK(num_threads >= 1 && num_threads <= static_cast<int>(kInside),
+               "a thread pool has 1 to ", kInside, " threads, got ", num_threads);
   for (int i = 1; i < num_threads; ++i) {
     state_->workers.emplace_back([state = state_.get()] { state->work(); });
   }
 }
 
 ThreadPool::~ThreadPool() {
-  state_->start(nullptr);
+  state_->open(nullptr);
   for (std::thread& worker : state_->workers) worker.join();
 }
 
@@ -100,11 +130,9 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t
   }
   state_->n = n;
   state_->grain = grain;
-  state_->start(&body);
+  state_->open(&body);
   state_->run_chunks();
-  for (uint32_t left; (left = state_->running.load(std::memory_order_acquire)) != 0;) {
-    wait_for_change(state_->running, left);
-  }
+  state_->close();
 }
 
 }  // namespace heddle
