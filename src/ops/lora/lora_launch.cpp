@@ -6,7 +6,7 @@ namespace {
 // Columns of one work item: enough work to be handed out, few enough to share. Multiples of every block of the loops.
 constexpr int64_t kMinRankChunk = 32, kMaxRankChunk = 128;
 constexpr int64_t kMinOutChunk = 128, kMaxOutChunk = 2048;
-constexpr int64_t kItemsPerThread = 4;
+constexpr int64_t kItemsPerThread = 2;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

@@ -18,6 +18,9 @@ namespace heddle::cpu::HWY_NAMESPACE {
 /// Depths of u that are widened at once when u is not f32.
 constexpr int64_t kWidenedDepths = kMaxLoraRank;
 
+/// Columns of an item that stream_columns takes: 8 KB of sums.
+constexpr int64_t kStreamedColumns = 2048;
+
 /// Vectors of sums that stay in registers beside the weights; with 32 registers twice as many.
 constexpr int kSums = HWY_TARGET <= HWY_AVX3 ? 16 : 8;
 
@@ -65,6 +68,15 @@ HWY_INLINE void finish(const Item<T>& item, int row, int64_t n, const Vec (&sums
   finish_row(y, sums, item.factors[row], item.p->accumulate, item.end - n);
 }
 
+template <class T, int kVecs>
+HWY_INLINE void finish_typed(const Item<T>& item, int row, int64_t n, const Vec (&sums)[kVecs]) {
+  switch (item.slice->y_dtype) {
+    case DType::kFloat16: return finish<half>(item, row, n, sums);
+    case DType::kBFloat16: return finish<bfloat16>(item, row, n, sums);
+    default: return finish<float>(item, row, n, sums);
+  }
+}
+
 /// kRows rows (those past num_rows repeat the last one and are dropped) times kVecs vectors of columns from n on.
 template <class T, int kRows, int kVecs>
 void block(Item<T>& item, int64_t n) {
@@ -85,11 +97,36 @@ void block(Item<T>& item, int64_t n) {
     accumulate_any(item.w, u, k0, k1, n, acc);
   }
   for (int row = 0; row < kRows && row < item.num_rows; ++row) {
-    switch (item.slice->y_dtype) {
-      case DType::kFloat16: finish<half>(item, row, n, acc[row]); break;
-      case DType::kBFloat16: finish<bfloat16>(item, row, n, acc[row]); break;
-      default: finish<float>(item, row, n, acc[row]); break;
+    finish_typed(item, row, n, acc[row]);
+  }
+}
+
+/// The item of one row when the weights lie depth by depth and are wider than deep, as in expand: reads them in the order
+/// of memory and keeps the sums in cache. Blocks of columns would jump from depth to depth every few lines, and the
+/// hardware's prefetching with them: 10 against 16 GB/s from memory on one Zen 4 thread. The sums are the same.
+template <class T>
+void stream_columns(Item<T>& item) {
+  const D d;
+  HWY_ALIGN float sums[kStreamedColumns];
+  const int64_t columns = item.end - item.begin, whole = columns / kLanes * kLanes;
+  for (int64_t n = 0; n < columns; n += kLanes) hn::Store(hn::Zero(d), d, sums + n);
+  const bool is_f32 = item.p->u_dtype == DType::kFloat32;
+  if (!is_f32) widen(item, 0, item.w.depth);
+  const float* u = is_f32 ? reinterpret_cast<const float*>(item.u[0]) : item.widened[0];
+  const T* w = item.w.data + item.begin;
+  for (int64_t k = 0; k < item.w.depth; ++k, w += item.w.stride) {
+    const Vec factor = hn::Set(d, u[k]);
+    for (int64_t n = 0; n < whole; n += kLanes) {
+      hn::Store(hn::MulAdd(factor, load_f32(d, w + n), hn::Load(d, sums + n)), d, sums + n);
     }
+    if (whole < columns) {
+      const Vec tail = load_f32_n(d, w + whole, size_t(columns - whole));
+      hn::Store(hn::MulAdd(factor, tail, hn::Load(d, sums + whole)), d, sums + whole);
+    }
+  }
+  for (int64_t n = 0; n < columns; n += kLanes) {
+    const Vec result[1] = {hn::Load(d, sums + n)};
+    finish_typed(item, 0, item.begin + n, result);
   }
 }
 
@@ -149,7 +186,8 @@ void run_item(const LoraProduct& p, const RowTile& tile, int s, int64_t begin) {
     item.factors[i] = p.scale * row_scale * entry_scale;
   }
   if (tile.count == 1) {
-    columns<T, 1>(item);
+    const bool is_streamed = !p.is_shrink && p.is_by_width && item.end - begin <= kStreamedColumns;
+    is_streamed ? stream_columns(item) : columns<T, 1>(item);
   } else if (tile.count <= 4) {
     columns<T, 4>(item);
   } else {

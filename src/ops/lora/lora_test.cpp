@@ -90,7 +90,8 @@ struct RandomCall {
 
   void run(const ExecContext& ctx, bool exact) {
     if (num_tokens == 300) num_slots = std::min(num_slots, 3);
-    const int64_t features = testing::pick<int64_t>({1, 5, 16, 31, 63, 64, 100, 191, 577, 1100});
+    const int64_t features =
+        testing::pick<int64_t>({1, 5, 16, 31, 63, 64, 100, 191, 577, 1100, 2100});
     const LoraHalf<W> half(layout, features, draw_ranks(num_slots, is_table));
     const LoraTableOf<W> table({&half});
     RandomLoraBatch rows(num_tokens, num_slots, testing::random_int(0, 1) == 0);
