@@ -18,7 +18,7 @@ failed=()
 for name in "${names[@]}"; do
   echo "--- fuzz_$name for $seconds s"
   mkdir -p "build-fuzz/corpus/$name"
-  "build-fuzz/fuzz_$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=4096 -print_final_stats=1 \
+  "build-fuzz/fuzz_$name" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=4096 -print_final_stats=1 \
     -artifact_prefix="build-fuzz/$name-" "build-fuzz/corpus/$name" "tests/corpus/$name" || failed+=("$name")
 done
 echo "$((${#names[@]} - ${#failed[@]})) passed, ${#failed[@]} failed ${failed[*]:-}"
