@@ -1,7 +1,7 @@
 // A tiny random Llama against the same model in double: ragged steps, chunks, paged cache, adapters of several dtypes.
 #include "model/llama_model.h"
 
-#include <cstring>
+#include <span>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -9,6 +9,7 @@
 #include "compare.h"
 #include "model/llama_model_ref.h"
 #include "random.h"
+#include "safetensors_builder.h"
 
 namespace heddle::model {
 namespace {
@@ -75,19 +76,15 @@ struct TinyLlama {
 /// A random adapter of one dtype on some projections, as PEFT would save it, added to a reference model as well.
 template <class T>
 PeftAdapter random_adapter(const char* dtype, int64_t rank, const std::vector<Projection>& targets,
-                           std::vector<std::byte>& file, ref::Llama& merged) {
+                           std::string& file, ref::Llama& merged) {
   const ModelDims dims = merged.config.dims();
   const double alpha = 3.0;
-  nlohmann::ordered_json header;
-  std::vector<T> data;
+  testing::SafetensorsBuilder tensors;
   std::vector<std::string> target_names;
   const auto add = [&](const std::string& name, int64_t rows, int64_t columns) {
     const auto values = testing::random_normal<T>(static_cast<size_t>(rows * columns), 0.2f);
-    const size_t begin = data.size() * sizeof(T);
-    data.insert(data.end(), values.begin(), values.end());
-    header[name] = {{"dtype", dtype},
-                    {"shape", {rows, columns}},
-                    {"data_offsets", {begin, data.size() * sizeof(T)}}};
+    tensors.tensor(name, dtype, {rows, columns},
+                   {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)});
     return testing::to_double(values);
   };
   for (const Projection p : targets) target_names.emplace_back(name(p));
@@ -111,15 +108,10 @@ PeftAdapter random_adapter(const char* dtype, int64_t rank, const std::vector<Pr
       }
     }
   }
-  const std::string text = header.dump();
-  const uint64_t length = text.size();
-  file.resize(sizeof(length) + text.size() + data.size() * sizeof(T));
-  std::memcpy(file.data(), &length, sizeof(length));
-  std::memcpy(file.data() + sizeof(length), text.data(), text.size());
-  std::memcpy(file.data() + sizeof(length) + text.size(), data.data(), data.size() * sizeof(T));
+  file = tensors.build();
   const nlohmann::json config = {
       {"peft_type", "LORA"}, {"r", rank}, {"lora_alpha", alpha}, {"target_modules", target_names}};
-  return PeftAdapter(config.dump(), file, "random adapter");
+  return PeftAdapter(config.dump(), std::as_bytes(std::span(file)), "random adapter");
 }
 
 /// The memory of a paged cache and the pages of sequences in it, in a random order.
@@ -165,7 +157,7 @@ TEST(LlamaModel, MatchesTheReferenceForEveryRowOfAMixedBatch) {
   TinyLlama tiny;
   constexpr int kNumSeqs = 5;
   std::vector<ref::Llama> merged(kNumSeqs, tiny.ref);  // sequence i as the reference computes it
-  std::vector<std::byte> files[3];
+  std::string files[3];
   const std::vector<Projection> all = {Projection::kQ,   Projection::kK,    Projection::kV,
                                        Projection::kO,   Projection::kGate, Projection::kUp,
                                        Projection::kDown};
