@@ -16,6 +16,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
 LIBRARIES = {
     "hwy": "highway", "gtest": "gtest", "gmock": "gtest", "benchmark": "benchmark", "nlohmann": "json",
     "pcre2.h": "pcre2", "CLI": "cli11", "spdlog": "spdlog", "dlpack": "dlpack",
+    "nanobind": "nanobind", "Python.h": "python",
     "cuda.h": "cuda", "cuda_runtime.h": "cuda", "cuda_fp16.h": "cuda", "cuda_bf16.h": "cuda", "cub": "cuda", "thrust": "cuda",
 }
 
@@ -25,7 +26,7 @@ LAYERS = {
     "include/heddle/core": ([], []),
     "include/heddle/ops": (["include/heddle/core"], []),
     "include/heddle/engine": (["include/heddle/core"], []),
-    "include/heddle": ([], []),
+    "include/heddle": (["include/heddle/core", "include/heddle/ops"], ["dlpack"]),
     "src/core": (["include/heddle"], ["system"]),
     "src/cpu": (["include/heddle/core", "src/core"], ["highway", "system"]),
     "src/cuda": (["include/heddle/core", "src/core"], ["cuda", "system"]),
@@ -33,11 +34,13 @@ LAYERS = {
                 ["highway", "cuda", "system"]),
     "src/model": (["include/heddle/core", "include/heddle/ops"], ["json", "pcre2", "system"]),
     "src/engine": (["include/heddle", "src/model"], ["system"]),
+    "src/capi": (["include/heddle"], ["dlpack", "system"]),
     "src/server": (["include/heddle/engine", "include/heddle/core"], ["json", "spdlog", "system"]),
     "src/testing": (["include/heddle/core"], ["highway", "gtest", "system"]),
+    "python": (["include/heddle"], ["nanobind", "python", "dlpack", "system"]),
     "apps": (["include/heddle"], ["cli11", "spdlog", "json", "benchmark", "system"]),
     "examples": (["include/heddle"], []),
-    "tests": (["include/heddle", "src"], ["gtest", "json", "system"]),
+    "tests": (["include/heddle", "src"], ["gtest", "json", "dlpack", "system"]),
 }
 
 # Tests, benches and references may also use the test tools and every public op, to compare one with another.

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstdlib>
+
+namespace heddle {
+
+/// Whether the environment holds HEDDLE_VALIDATE=1: ops then also check the metadata that lies on the device (ids, page
+/// tables, lengths), which on CUDA takes a sync, and throw kInvalidArgument with row and value. Read at every call.
+[[nodiscard]] inline bool validating() {
+  const char* value = std::getenv("HEDDLE_VALIDATE");
+  return value != nullptr && value[0] == '1' && value[1] == '\0';
+}
+
+}  // namespace heddle
