@@ -6,8 +6,8 @@
 
 #include "heddle/core/check.h"
 
+#include "cpu/philox.h"
 #include "ops/sampling/draw.h"
-#include "ops/sampling/philox.h"
 #include "ops/sampling/sampling_kernels.h"
 
 namespace heddle {
@@ -99,7 +99,7 @@ void pick_token(const Outputs& outputs, const ConstTensorView& logits, const Sam
                               .top_k = read<int32_t>(table.top_k, row_index),
                               .top_p = read<float>(table.top_p, row_index),
                               .min_p = read<float>(table.min_p, row_index),
-                              .u = uniform_draw(seed, read<int64_t>(table.step, row_index))};
+                              .u = cpu::uniform_draw(seed, read<int64_t>(table.step, row_index))};
     token = draw_token(row, largest, options, *scratch);
   } else {
     token = cpu::first_token_with(row, largest);

@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "compare.h"
+#include "cpu/philox.h"
 #include "isa.h"
-#include "ops/sampling/philox.h"
 #include "ops/sampling/sampling_cases.h"
 #include "ops/sampling/sampling_ref.h"
 #include "poison.h"
@@ -159,7 +159,7 @@ TEST(Sample, DrawsWhatTheDefinitionDrawsOnEveryTarget) {
           if (row.temperature == 0.0f || !(own[size_t(best)] > -kInfinity)) {
             EXPECT_EQ(token, best);
           } else {
-            EXPECT_TRUE(may_draw(token, uniform_draw(row.seed, row.step), own, row))
+            EXPECT_TRUE(may_draw(token, cpu::uniform_draw(row.seed, row.step), own, row))
                 << "token " << token << " of " << vocab << ", temperature " << row.temperature
                 << ", top_k " << row.top_k << ", top_p " << row.top_p << ", min_p " << row.min_p;
           }

@@ -1,8 +1,8 @@
-#include "ops/sampling/philox.h"
+#include "cpu/philox.h"
 
 #include <gtest/gtest.h>
 
-namespace heddle {
+namespace heddle::cpu {
 namespace {
 
 using Counter = std::array<uint32_t, 4>;
@@ -28,5 +28,13 @@ TEST(Philox, DrawsFromTheUpper53BitsOfTwoWords) {
   }
 }
 
+TEST(Philox, PurposeAndRankAreTheUpperWordsOfTheCounter) {
+  const auto words = philox4x32_10({7, 1, 2, 5}, {9, 3});
+  const uint64_t bits = uint64_t{words[0]} << 32 | words[1];
+  const int64_t seed = (int64_t{3} << 32) + 9, step = (int64_t{1} << 32) + 7;
+  EXPECT_EQ(uniform_draw(seed, step, Draw::kTarget, 5), static_cast<double>(bits >> 11) / 0x1p53);
+  EXPECT_EQ(uniform_draw(seed, step), uniform_draw(seed, step, Draw::kSample, 0));
+}
+
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::cpu
