@@ -5,17 +5,19 @@
 
 #include "heddle/core/context.h"
 #include "heddle/core/tensor_view.h"
+#include "heddle/ops/lora_table.h"
 
 namespace heddle {
 
 inline constexpr int32_t kNoAdapter = -1;
-inline constexpr int kMaxLoraRank = 512;
 
 /// Which adapter each row of a batch uses: per-token ids, or segments of rows that share one. Kernel-ready arrays.
 ///
 /// With segments, row t in [seg_starts[s], seg_ends[s]) uses slot seg_slots[s]; segments must not overlap, may come in any
 /// order and leave gaps, and one with seg_ends <= seg_starts is empty. A negative slot, one at or above the number of slots
 /// of the weights, and a row in no segment mean: no adapter, the row is not touched. So does a slot whose weights are null.
+/// With HEDDLE_VALIDATE=1 a slot at or above the number of slots, a slot whose weights are all null, segments that overlap and
+/// segments that leave the rows [0, num_tokens) are errors.
 struct LoraBatch {
   ConstTensorView slot_ids{};    // [num_tokens] i32|i64, or absent when segments are given
   ConstTensorView seg_starts{};  // [num_segments] i32|i64
@@ -32,32 +34,6 @@ struct LoraBatch {
   }
 };
 
-/// How the two axes of a weight lie in memory. Rank-minor is what the CPU streams fastest; peers store both.
-enum class LoraLayout : uint8_t {
-  kRankMajor,  // A [rank, in_features], B [rank, out_features]: the other axis is without gaps
-  kRankMinor,  // A [in_features, rank], B [out_features, rank]: the rank is without gaps
-};
-
-/// The weight of one adapter for one slice. Device-ready: an array of these is the adapter table.
-struct LoraWeight {
-  const void* data = nullptr;  // nullptr: the adapter does not touch this slice
-  int32_t rank = 0;
-  float scale = 1.0f;      // read by lora_expand alone
-  int64_t row_stride = 0;  // elements between consecutive indices of the outer axis
-};
-
-/// The weights of all slots for one half (A or B) of a linear site: entry [slot * num_slices + slice]. Ranks may differ
-/// from entry to entry; nothing is padded. On CUDA `entries` is device memory.
-struct LoraTable {
-  const LoraWeight* entries = nullptr;  // [num_slots, num_slices]
-  int32_t num_slots = 0;
-  int32_t num_slices = 1;
-  int32_t max_rank = 0;  // upper bound of all ranks: sizes grids and workspaces
-  DType dtype = DType::kFloat32;
-  Device device = {};
-  LoraLayout layout = LoraLayout::kRankMajor;
-};
-
 /// y[t] = scale * A[slot(t)] x[t]     (+= with accumulate)     the "shrink" half of LoRA
 ///   y [num_tokens, rank] f32|f16|bf16; x [num_tokens, in_features] f32|f16|bf16
 ///   a [num_slots, rank, in_features] f32|f16|bf16 (kRankMajor) or [num_slots, in_features, rank] (kRankMinor)
@@ -69,7 +45,7 @@ void lora_shrink(const ExecContext& ctx, TensorView y, ConstTensorView x, ConstT
                  const LoraBatch& batch, float scale = 1.0f, bool accumulate = false,
                  LoraLayout layout = LoraLayout::kRankMajor);
 
-/// The same with one slice of an adapter table: ranks differ by row, columns of y from a row's rank on are not touched.
+/// The same with one slice of a table: ranks differ by row, columns of y from a row's rank on are not touched.
 void lora_shrink(const ExecContext& ctx, TensorView y, ConstTensorView x, const LoraTable& a,
                  int slice, const LoraBatch& batch, float scale = 1.0f, bool accumulate = false);
 
@@ -82,7 +58,7 @@ void lora_expand(const ExecContext& ctx, TensorView y, ConstTensorView h, ConstT
                  const LoraBatch& batch, int64_t slice_offset = 0, float scale = 1.0f,
                  bool accumulate = true, LoraLayout layout = LoraLayout::kRankMinor);
 
-/// The same with one slice of an adapter table of out_features columns; the entry's scale multiplies, too.
+/// The same with one slice of a table of out_features columns; the entry's scale multiplies, too.
 void lora_expand(const ExecContext& ctx, TensorView y, ConstTensorView h, const LoraTable& b,
                  int slice, int64_t out_features, const LoraBatch& batch, int64_t slice_offset = 0,
                  float scale = 1.0f, bool accumulate = true);

@@ -59,10 +59,9 @@ void lora_shrink(const ExecContext& ctx, TensorView y, ConstTensorView x, ConstT
   check_rank("a", rank_major ? 1 : 2, rank.value());
   if (y.num_elements() == 0 || a.num_elements() == 0) return;
 
-  LoraWeight stacked;
   LoraProduct p{
       .features = in.value(), .scale = scale, .is_shrink = true, .accumulate = accumulate};
-  use_stack(p, a, rank.value(), layout, stacked);
+  use_table(p, LoraTable::from_stack(a, layout), 0);
   for_each_window(batch, tokens.value(), slots.value(), [&](const RowPlan& plan, int64_t first) {
     run_window(ctx, p, plan, first, batch, y, 0, rank.value(), x);
   });
@@ -74,6 +73,7 @@ void lora_shrink(const ExecContext& ctx, TensorView y, ConstTensorView x, const 
   check_rows(ctx, "lora_shrink", tokens, y, "x", x, batch);
   check_table(ctx, "a", a);
   check_slice("a", a, slice);
+  check_features("x.size(1)", x.size(1), "a", a, slice);
   if (x.num_elements() == 0) return;
 
   LoraProduct p{.features = x.size(1), .scale = scale, .is_shrink = true, .accumulate = accumulate};
@@ -98,9 +98,8 @@ void lora_expand(const ExecContext& ctx, TensorView y, ConstTensorView h, ConstT
   check_slice_columns(y, slice_offset, out.value());
   if (b.num_elements() == 0) return;
 
-  LoraWeight stacked;
   LoraProduct p{.scale = scale, .accumulate = accumulate};
-  use_stack(p, b, rank.value(), layout, stacked);
+  use_table(p, LoraTable::from_stack(b, layout), 0);
   for_each_window(batch, tokens.value(), slots.value(), [&](const RowPlan& plan, int64_t first) {
     run_window(ctx, p, plan, first, batch, y, slice_offset, out.value(), h);
   });
@@ -113,6 +112,7 @@ void lora_expand(const ExecContext& ctx, TensorView y, ConstTensorView h, const 
   check_rows(ctx, "lora_expand", tokens, y, "h", h, batch);
   check_table(ctx, "b", b);
   check_slice("b", b, slice);
+  check_features("out_features", out_features, "b", b, slice);
   check_slice_columns(y, slice_offset, out_features);
   if (out_features == 0) return;
 

@@ -9,11 +9,11 @@ namespace {
 void check_equal_ranks(const RowPlan& plan, const LoraTable& a, const LoraTable& b) {
   for (int t = 0; t < plan.num_tiles; ++t) {
     for (int s = 0; s < a.num_slices; ++s) {
-      const int64_t entry = int64_t{plan.tiles[t].slot} * a.num_slices + s;
-      if (a.entries[entry].data == nullptr || b.entries[entry].data == nullptr) continue;
-      HEDDLE_CHECK(a.entries[entry].rank == b.entries[entry].rank, "a.entries[slot ",
-                   plan.tiles[t].slot, ", slice ", s, "].rank is ", a.entries[entry].rank,
-                   ", but b has ", b.entries[entry].rank);
+      const int32_t slot = plan.tiles[t].slot;
+      const LoraWeight wa = a.weight(slot, s), wb = b.weight(slot, s);
+      if (wa.data == nullptr || wb.data == nullptr) continue;
+      HEDDLE_CHECK(wa.rank == wb.rank, "the rank of a[slot ", slot, ", slice ", s, "] is ", wa.rank,
+                   ", but b has ", wb.rank);
     }
   }
 }
@@ -28,7 +28,9 @@ void check_slices(const ExecContext& ctx, std::span<const LoraSlice> slices, Dim
   }
 }
 
-void check_tables(const ExecContext& ctx, const LoraTable& a, const LoraTable& b, int num_slices) {
+void check_tables(const ExecContext& ctx, const LoraTable& a, const LoraTable& b,
+                  std::span<const LoraSlice> slices, int64_t in_features) {
+  const int num_slices = static_cast<int>(slices.size());
   check_table(ctx, "a", a);
   check_table(ctx, "b", b);
   HEDDLE_CHECK(a.num_slices == num_slices, "a.num_slices is ", a.num_slices, ", but there are ",
@@ -37,6 +39,11 @@ void check_tables(const ExecContext& ctx, const LoraTable& a, const LoraTable& b
                num_slices, " slices");
   HEDDLE_CHECK(a.num_slots == b.num_slots, "a.num_slots is ", a.num_slots, ", but b.num_slots is ",
                b.num_slots);
+  for (int s = 0; s < num_slices; ++s) {
+    const std::string y = "slices[" + std::to_string(s) + "].y.size(1)";
+    check_features("x.size(1)", in_features, "a", a, s);
+    check_features(y.c_str(), slices[size_t(s)].y.size(1), "b", b, s);
+  }
 }
 
 }  // namespace
@@ -50,7 +57,7 @@ void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, Const
   check_floats("x", x);
   check_slices(ctx, slices, tokens);
   const int num_slices = static_cast<int>(slices.size());
-  check_tables(ctx, a, b, num_slices);
+  check_tables(ctx, a, b, slices, in.value());
   check_batch(ctx, batch, tokens.value());
   if (x.num_elements() == 0 || a.max_rank == 0) return;
 
@@ -70,7 +77,8 @@ void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, Const
     LoraProduct shrink{.features = in.value(), .scale = 1.0f, .is_shrink = true};
     use_table(shrink, a, 0);
     use_rows(shrink, plan, first, x, {});
-    shrink.partner = b.entries;
+    shrink.partner = b;
+    shrink.has_partner = true;
     for (int s = 0; s < num_slices; ++s) {
       work[size_t(s)] = product_slice(h, 0, int64_t{s} * a.max_rank, a.max_rank);
     }
@@ -80,7 +88,8 @@ void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, Const
     use_table(expand, b, 0);
     use_rows(expand, plan, 0, h, {});
     if (batch.row_scale) expand.row_scale = batch.row_scale.data<float>() + first;
-    expand.partner = a.entries;
+    expand.partner = a;
+    expand.has_partner = true;
     for (size_t s = 0; s < slices.size(); ++s) {
       work[s] = product_slice(slices[s].y, first, 0, slices[s].y.size(1));
     }

@@ -127,14 +127,15 @@ TEST(LoraContract, ErrorsNameTheTable) {
             "b.entries[slot 0, slice 0].rank is 3, but h.size(1) is 2");
   c.a_entries[1].rank = 2;
   EXPECT_EQ(message_of([&] { c.apply(c.batch()); }),
-            "a.entries[slot 0, slice 0].rank is 2, but b has 3");
+            "the rank of a[slot 0, slice 0] is 2, but b has 3");
   c.a_table.max_rank = 513;
   EXPECT_EQ(message_of([&] { c.shrink(c.batch()); }),
             "a.max_rank is 513, at most 512 is supported");
   c.a_table = {.entries = c.a_entries, .num_slots = 2, .max_rank = 2, .dtype = DType::kInt32};
   EXPECT_EQ(message_of([&] { c.shrink(c.batch()); }), "a is i32, supported: f32, f16, bf16");
   c.a_table = {.num_slots = 2, .max_rank = 2};
-  EXPECT_EQ(message_of([&] { c.shrink(c.batch()); }), "a.entries is null, but num_slots is 2");
+  EXPECT_EQ(message_of([&] { c.shrink(c.batch()); }),
+            "a has 0 of entries, pointers and stack, expected one of them for num_slots = 2");
 }
 
 TEST(LoraContract, ErrorsNameTheTensors) {

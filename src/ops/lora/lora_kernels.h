@@ -26,23 +26,20 @@ struct LoraProduct {
   const RowPlan* plan = nullptr;
   const std::byte* u = nullptr;  // the window's first row
   int64_t u_stride = 0;          // elements between rows
-  int64_t u_slice_stride =
-      0;  // elements between the columns that two slices read: 0 or the width of one slice of h
+  /// Elements between the columns that two slices read: 0, or the width of one slice of h.
+  int64_t u_slice_stride = 0;
   int64_t features = 0;  // in_features of shrink, unused by expand
   const LoraProductSlice* slices = nullptr;
-  const LoraWeight* entries =
-      nullptr;  // [num_slots, slice_stride], from the first slice of the call on
-  const LoraWeight* partner =
-      nullptr;  // nullptr, or entries of the other half: where those are null, so is the weight
+  LoraTable weights{};  // slices from first_slice on
+  /// The other half, with has_partner: where its weight is null, so is this one's.
+  LoraTable partner{};
   const float* row_scale = nullptr;  // [rows of the window] or nullptr
-  int64_t slot_bytes =
-      0;  // with stacked weights entries is one entry, and slots are this far from each other
-  int num_slices = 0, slice_stride = 0, items_per_tile = 0;
+  int num_slices = 0, first_slice = 0, items_per_tile = 0;
   float scale = 1.0f;
-  DType u_dtype = DType::kFloat32, weight_dtype = DType::kFloat32;
+  DType u_dtype = DType::kFloat32;
   bool is_shrink = false;   // width is the rank; else depth is
   bool is_by_width = true;  // the width of W is without gaps
-  bool is_stacked = false;
+  bool has_partner = false;
   bool accumulate = false;
 };
 

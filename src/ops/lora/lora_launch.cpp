@@ -23,8 +23,13 @@ void check_table(const ExecContext& ctx, const char* name, const LoraTable& tabl
   HEDDLE_CHECK(table.num_slots >= 0, name, ".num_slots is ", table.num_slots);
   HEDDLE_CHECK(table.num_slices >= 1, name, ".num_slices is ", table.num_slices,
                ", expected at least 1");
-  HEDDLE_CHECK(table.entries != nullptr || table.num_slots == 0, name,
-               ".entries is null, but num_slots is ", table.num_slots);
+  const int addressings =
+      int{table.entries != nullptr} + int{table.pointers != nullptr} + int{table.stack != nullptr};
+  HEDDLE_CHECK(
+      addressings == 1 || table.num_slots == 0, name, " has ", addressings,
+      " of entries, pointers and stack, expected one of them for num_slots = ", table.num_slots);
+  HEDDLE_CHECK(table.entries != nullptr || table.num_slots == 0 || table.num_slices == 1, name,
+               ".num_slices is ", table.num_slices, ", expected 1 without entries");
   HEDDLE_CHECK(table.max_rank >= 0 && table.max_rank <= kMaxLoraRank, name, ".max_rank is ",
                table.max_rank, ", at most ", kMaxLoraRank, " is supported");
   if (table.dtype != DType::kFloat32 && table.dtype != DType::kFloat16 &&
@@ -33,8 +38,19 @@ void check_table(const ExecContext& ctx, const char* name, const LoraTable& tabl
   }
 }
 
+void check_features(const char* extent_name, int64_t extent, const char* name,
+                    const LoraTable& table, int slice) {
+  HEDDLE_CHECK(table.features == nullptr || table.features[slice] == extent, extent_name, " is ",
+               extent, ", expected ", name, ".features[", slice, "] = ", table.features[slice]);
+}
+
 void check_used_ranks(const RowPlan& plan, const char* name, const LoraTable& table,
                       int first_slice, int num_slices, const char* limit_name, int64_t limit) {
+  if (table.entries == nullptr) {
+    HEDDLE_CHECK(table.max_rank <= limit, name, ".max_rank is ", table.max_rank, ", but ",
+                 limit_name, " is ", limit);
+    return;
+  }
   for (int t = 0; t < plan.num_tiles; ++t) {
     const int64_t slot = plan.tiles[t].slot;
     for (int s = first_slice; s < first_slice + num_slices; ++s) {
@@ -50,24 +66,9 @@ void check_used_ranks(const RowPlan& plan, const char* name, const LoraTable& ta
 }
 
 void use_table(LoraProduct& p, const LoraTable& table, int first_slice) {
-  p.entries = table.entries + first_slice;
-  p.slice_stride = table.num_slices;
-  p.is_stacked = false;
-  p.weight_dtype = table.dtype;
+  p.weights = table;
+  p.first_slice = first_slice;
   p.is_by_width = p.is_shrink == (table.layout == LoraLayout::kRankMinor);
-}
-
-void use_stack(LoraProduct& p, const ConstTensorView& weights, int64_t rank, LoraLayout layout,
-               LoraWeight& stacked) {
-  stacked = {.data = weights.raw(),
-             .rank = static_cast<int32_t>(rank),
-             .scale = 1.0f,
-             .row_stride = weights.stride(1)};
-  p.entries = &stacked;
-  p.slot_bytes = weights.stride(0) * int64_t(size_of(weights.dtype()));
-  p.is_stacked = true;
-  p.weight_dtype = weights.dtype();
-  p.is_by_width = p.is_shrink == (layout == LoraLayout::kRankMinor);
 }
 
 void use_rows(LoraProduct& p, const RowPlan& plan, int64_t first, const ConstTensorView& u,

@@ -22,16 +22,17 @@ void check_floats(const char* tensor, const ConstTensorView& t);
 /// What is wrong with a table whatever the batch is.
 void check_table(const ExecContext& ctx, const char* name, const LoraTable& table);
 
+/// The extent called `extent_name` is what the table says of its slice, where it says so.
+void check_features(const char* extent_name, int64_t extent, const char* name,
+                    const LoraTable& table, int slice);
+
 /// The ranks of the entries that the rows of a window use: they size what the loops read and write. `limit` is the extent
 /// of an axis called `limit_name`.
 void check_used_ranks(const RowPlan& plan, const char* name, const LoraTable& table,
                       int first_slice, int num_slices, const char* limit_name, int64_t limit);
 
-/// The weights of a product whose is_shrink is set: slices of a table from first_slice on, or stacked ones
-/// [num_slots, outer, inner], for which `stacked` must live as long as p.
+/// The weights of a product whose is_shrink is set: slices of a table from first_slice on.
 void use_table(LoraProduct& p, const LoraTable& table, int first_slice);
-void use_stack(LoraProduct& p, const ConstTensorView& weights, int64_t rank, LoraLayout layout,
-               LoraWeight& stacked);
 
 /// The rows of u from the window's first one on, and their factors.
 void use_rows(LoraProduct& p, const RowPlan& plan, int64_t first, const ConstTensorView& u,

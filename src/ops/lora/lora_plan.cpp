@@ -6,28 +6,13 @@
 
 #include "heddle/core/check.h"
 
+#include "cpu/index_array.h"
+
 namespace heddle {
 namespace {
 
-// The batch and the table travel to other devices as they are.
+// The batch travels to other devices as it is.
 static_assert(std::is_trivially_copyable_v<LoraBatch>);
-static_assert(std::is_trivially_copyable_v<LoraTable>);
-static_assert(std::is_trivially_copyable_v<LoraWeight> && sizeof(LoraWeight) == 24);
-
-/// Element i of a vector of i32 or i64.
-class IndexVector {
- public:
-  explicit IndexVector(const ConstTensorView& t)
-      : data_(t.raw()), is_wide_(t.dtype() == DType::kInt64) {}
-  int64_t operator[](int64_t i) const {
-    return is_wide_ ? reinterpret_cast<const int64_t*>(data_)[i]
-                    : reinterpret_cast<const int32_t*>(data_)[i];
-  }
-
- private:
-  const std::byte* data_;
-  bool is_wide_;
-};
 
 int32_t valid_slot(int64_t slot, int64_t num_slots) {
   return slot >= 0 && slot < num_slots ? static_cast<int32_t>(slot) : kNoAdapter;
@@ -39,14 +24,14 @@ using Slots = std::array<int32_t, kWindowRows>;
 void resolve_slots(const LoraBatch& batch, int64_t first_row, int num_rows, int64_t num_slots,
                    Slots& slots) {
   if (batch.slot_ids) {
-    const IndexVector ids(batch.slot_ids);
+    const cpu::IndexArray ids(batch.slot_ids);
     for (int i = 0; i < num_rows; ++i) {
       slots[size_t(i)] = valid_slot(ids[first_row + i], num_slots);
     }
     return;
   }
   std::fill_n(slots.begin(), num_rows, kNoAdapter);
-  const IndexVector starts(batch.seg_starts), ends(batch.seg_ends), ids(batch.seg_slots);
+  const cpu::IndexArray starts(batch.seg_starts), ends(batch.seg_ends), ids(batch.seg_slots);
   for (int64_t s = 0; s < batch.seg_slots.size(0); ++s) {
     const int64_t begin = std::max(starts[s], first_row) - first_row;
     const int64_t end = std::min(ends[s], first_row + num_rows) - first_row;
@@ -59,7 +44,6 @@ void resolve_slots(const LoraBatch& batch, int64_t first_row, int num_rows, int6
 void check_index_vector(const char* tensor, const ConstTensorView& t, Dim& extent) {
   check_shape(tensor, t, {&extent});
   check_dtype(tensor, t, {DType::kInt32, DType::kInt64});
-  check_unit_stride(tensor, t);
 }
 
 }  // namespace

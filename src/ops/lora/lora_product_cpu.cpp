@@ -148,16 +148,10 @@ void columns(Item<T>& item) {
   take(std::integral_constant<int, 1>());
 }
 
-/// The weight of a slot for slice s, or null data where the adapter does not touch it.
-HWY_INLINE LoraWeight weight_of(const LoraProduct& p, int32_t slot, int s) {
-  if (p.is_stacked) {
-    LoraWeight w = *p.entries;
-    w.data = static_cast<const std::byte*>(w.data) + slot * p.slot_bytes;
-    return w;
-  }
-  const int64_t entry = int64_t{slot} * p.slice_stride + s;
-  LoraWeight w = p.entries[entry];
-  if (p.partner != nullptr && p.partner[entry].data == nullptr) w.data = nullptr;
+/// The weight of a slot for slice s of the call, or null data where the adapter does not touch it.
+LoraWeight weight_of(const LoraProduct& p, int32_t slot, int s) {
+  LoraWeight w = p.weights.weight(slot, p.first_slice + s);
+  if (p.has_partner && p.partner.weight(slot, p.first_slice + s).data == nullptr) w.data = nullptr;
   return w;
 }
 
@@ -207,7 +201,7 @@ void run_items(const LoraProduct& p, int64_t begin, int64_t end) {
 }
 
 void lora_product(const LoraProduct& p, int64_t begin, int64_t end) {
-  switch (p.weight_dtype) {
+  switch (p.weights.dtype) {
     case DType::kFloat16: return run_items<half>(p, begin, end);
     case DType::kBFloat16: return run_items<bfloat16>(p, begin, end);
     default: return run_items<float>(p, begin, end);

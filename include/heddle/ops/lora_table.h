@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "heddle/core/context.h"
+#include "heddle/core/tensor_view.h"
+
+namespace heddle {
+
+inline constexpr int kMaxLoraRank = 512;
+
+/// How the two axes of a weight lie in memory. Rank-minor is what the CPU streams fastest; peers store both.
+enum class LoraLayout : uint8_t {
+  kRankMajor,  // A [rank, in_features], B [rank, out_features]: the other axis is without gaps
+  kRankMinor,  // A [in_features, rank], B [out_features, rank]: the rank is without gaps
+};
+
+/// The weight of one adapter for one slice. Device-ready: an array of these is the adapter table.
+struct LoraWeight {
+  const void* data = nullptr;  // nullptr: the adapter does not touch this slice
+  int32_t rank = 0;
+  float scale = 1.0f;      // read by lora_expand alone
+  int64_t row_stride = 0;  // elements between consecutive indices of the outer axis
+};
+
+/// The weights of all slots for one half (A or B) of a linear site, in one of three addressings. Kernel-ready.
+///
+/// Entries: each weight says where it lies; ranks may differ, nothing is padded. Otherwise `entries` is null, there is one
+/// slice, every weight has rank max_rank, scale 1 and row_stride, and that of slot s lies at
+///   address(s) + element_offset,  address(s) = pointers[s * pointer_stride], or stack + s * slot_stride
+/// A null address is an adapter that does not touch the slice. Strides and offsets count elements.
+struct LoraTable {
+  const LoraWeight* entries = nullptr;  // [num_slots, num_slices], in the memory of `device`
+  int32_t num_slots = 0;
+  int32_t num_slices = 1;
+  int32_t max_rank = 0;  // upper bound of all ranks: sizes grids and workspaces
+  DType dtype = DType::kFloat32;
+  Device device = {};
+  LoraLayout layout = LoraLayout::kRankMajor;
+  /// [num_slices] in host memory, read by checks alone: in_features or out_features of each slice; nullptr: not known.
+  const int64_t* features = nullptr;
+
+  const int64_t* pointers = nullptr;  // [num_slots], in the memory of `device`
+  int64_t pointer_stride = 1;
+  const std::byte* stack = nullptr;
+  int64_t slot_stride = 0;
+  int64_t element_offset = 0;
+  int64_t row_stride = 0;
+
+  /// Weights by address, as Punica's w_ptr: pointers [num_slots] i64, each the start of one adapter's page
+  /// [num_layers, rank, features] (kRankMajor) or [num_layers, features, rank] (kRankMinor) without gaps; layer_idx picks
+  /// the layer. features: in_features of A, out_features of B. So a weight [layers, out, in] of dispatch_bgmv or sgmv_shrink
+  /// is A kRankMajor (rank = out) or B kRankMinor (rank = in), and one [layers, in, out] of sgmv_cutlass is A kRankMinor or B
+  /// kRankMajor. Ops take ranks up to kMaxLoraRank; lora_shrink can take a larger one in parts, by columns of y: set
+  /// max_rank to the part's and move element_offset to its first rank.
+  [[nodiscard]] static LoraTable from_pointers(ConstTensorView pointers, DType dtype,
+                                               LoraLayout layout, int64_t rank, int64_t features,
+                                               int64_t layer_idx = 0);
+
+  /// Weights of one tensor [num_slots, rank, features] (kRankMajor) or [num_slots, features, rank] (kRankMinor); last axis
+  /// without gaps.
+  [[nodiscard]] static LoraTable from_stack(ConstTensorView weights, LoraLayout layout);
+
+  /// The weight of a slot for a slice; both in range. Reads the table: only where its memory can be read.
+  [[nodiscard]] LoraWeight weight(int64_t slot, int64_t slice) const;
+};
+
+/// Owns the entries of a LoraTable, in the memory of one device (the CPU's today); the weights stay the caller's and must
+/// outlive their place in the table. Not for several threads at a time.
+class AdapterTable {
+ public:
+  /// A table without adapters. features [num_slices]: in_features for A, out_features for B, of each slice.
+  AdapterTable(const ExecContext& ctx, int32_t num_slots, std::span<const int64_t> features,
+               int32_t max_rank, DType dtype, LoraLayout layout);
+
+  /// Puts the weight of one slice of an adapter into its slot:
+  ///   weight [rank, features[slice]] (kRankMajor) or [features[slice], rank] (kRankMinor), of the table's dtype and
+  ///   device, rank 1 to max_rank; last axis without gaps, rows of any stride
+  /// Calls made before on ctx.stream see the old table, those made after see the new one.
+  void set(const ExecContext& ctx, int32_t slot, int32_t slice, ConstTensorView weight,
+           float scale = 1.0f);
+
+  /// Takes an adapter out: its slot touches nothing. Ordered as set.
+  void clear(const ExecContext& ctx, int32_t slot);
+
+  /// The table for calls. Stays valid, and at the same addresses, as long as this object lives in its place; it sees every
+  /// later set and clear, so a captured graph does, too.
+  [[nodiscard]] LoraTable view() const;
+
+  AdapterTable(const AdapterTable&) = delete;
+  AdapterTable& operator=(const AdapterTable&) = delete;
+
+ private:
+  void check_slot(const ExecContext& ctx, int32_t slot) const;
+
+  Device device_;
+  int32_t num_slots_, max_rank_;
+  DType dtype_;
+  LoraLayout layout_;
+  std::vector<int64_t> features_;
+  std::vector<LoraWeight> entries_;  // [num_slots, num_slices]
+};
+
+}  // namespace heddle
