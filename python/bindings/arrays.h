@@ -1,0 +1,70 @@
+#pragma once
+
+#include <Python.h>
+#include <array>
+#include <list>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+
+#include "heddle/core/tensor_view.h"
+
+namespace heddle::python {
+
+namespace nb = nanobind;
+
+enum class Access : uint8_t { kRead, kWrite };
+
+/// Borrows the memory of Python arrays, without a copy, and keeps it alive until it goes out of scope (with the GIL held).
+///
+/// An array is whatever offers, in this order: the buffer protocol (NumPy), the C functions of `__dlpack_c_exchange_api__`
+/// (torch 2.10 and later), or `__dlpack__` (CuPy, JAX, older torch); and NumPy's bfloat16 of ml_dtypes, which has no buffer,
+/// through `__array_struct__`. Read-only memory is refused for writing.
+class BorrowedArrays {
+ public:
+  BorrowedArrays() = default;
+  ~BorrowedArrays();
+  BorrowedArrays(const BorrowedArrays&) = delete;
+  BorrowedArrays& operator=(const BorrowedArrays&) = delete;
+
+  /// View of `array`; `name` is the tensor's in errors. All arrays of a call must be on one device.
+  [[nodiscard]] TensorView borrow(const char* name, nb::handle array, Access access);
+
+  /// Views of the arrays of a list or tuple, which are kept alive whatever becomes of the list.
+  template <class View>
+  [[nodiscard]] std::vector<View> borrow_all(const char* name, nb::handle arrays, Access access) {
+    nb::tuple items = nb::steal<nb::tuple>(PySequence_Tuple(arrays.ptr()));
+    if (!items.is_valid()) throw nb::python_error();
+    std::vector<View> views;
+    views.reserve(items.size());
+    for (const nb::handle array : items) {
+      names_.push_back(std::string(name) + "[" + std::to_string(views.size()) + "]");
+      views.push_back(borrow(names_.back().c_str(), array, access));
+    }
+    owners_.push_back(std::move(items));
+    return views;
+  }
+
+  [[nodiscard]] Device device() const { return device_; }
+  /// The stream that the arrays' framework works on at this moment; nullptr on the CPU.
+  [[nodiscard]] void* stream() const { return stream_; }
+
+ private:
+  [[nodiscard]] TensorView from_buffer(const char* name, nb::handle array, Access access);
+  [[nodiscard]] TensorView from_array_struct(const char* name, nb::handle array, Access access);
+  [[nodiscard]] TensorView from_exchange(const char* name, nb::handle array, const void* api);
+  [[nodiscard]] TensorView from_capsule(const char* name, nb::handle array, Access access);
+  Py_buffer& next_buffer();
+
+  // A Py_buffer may point into itself, so it must not move; most calls need no more than the first few.
+  std::array<Py_buffer, 12> first_buffers_;  // NOLINT: filled up to num_buffers_
+  std::list<Py_buffer> more_buffers_;
+  size_t num_buffers_ = 0;
+  std::vector<nb::object> owners_;
+  std::list<std::string> names_;      // of arrays in lists
+  const char* first_name_ = nullptr;  // of the array that fixed device_
+  Device device_;
+  void* stream_ = nullptr;
+};
+
+}  // namespace heddle::python

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+
+#include "heddle/core/context.h"
+
+namespace heddle::python {
+
+/// What the calls of one CPU context share: threads that stay, and a workspace that only grows.
+struct CpuContext;
+
+/// The context of one call, taken from those that are kept and given back at the end. On the CPU there are as many as
+/// threads ever called at once, so callers do not wait for one another; on a GPU there is one for each (device, stream).
+class ContextLease {
+ public:
+  ContextLease(Device device, void* stream, size_t workspace_bytes);
+  ~ContextLease();
+  ContextLease(const ContextLease&) = delete;
+  ContextLease& operator=(const ContextLease&) = delete;
+
+  [[nodiscard]] const ExecContext& context() const { return context_; }
+
+ private:
+  ExecContext context_;
+  std::unique_ptr<CpuContext> cpu_;
+};
+
+/// Threads of a CPU context, the caller's included: set_num_threads, else HEDDLE_NUM_THREADS, else the processors that
+/// this process may use.
+[[nodiscard]] int num_threads();
+/// Contexts in use keep their threads until they are given back.
+void set_num_threads(int n);
+
+}  // namespace heddle::python

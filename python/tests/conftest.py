@@ -1,0 +1,35 @@
+"""What the tests share: fresh random data, and the array frameworks that every test runs with."""
+
+from __future__ import annotations
+
+import os
+import secrets
+
+import frameworks
+import numpy as np
+import pytest
+
+
+def pytest_report_header() -> str:
+    """The seed of this run, and whether torch takes part in it."""
+    torch = "with torch" if frameworks.TORCH_WANTED else "without torch (HEDDLE_TEST_TORCH=0)"
+    return f"HEDDLE_TEST_SEED={SEED}, {torch}"
+
+
+SEED = int(os.environ.get("HEDDLE_TEST_SEED") or secrets.randbits(32))
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Random data that differ from run to run; HEDDLE_TEST_SEED repeats a run."""
+    return np.random.default_rng(SEED)
+
+
+@pytest.fixture(params=["numpy", "torch"])
+def framework(request: pytest.FixtureRequest) -> frameworks.Framework:
+    """Makes and reads arrays: NumPy's, then torch's."""
+    if request.param == "numpy":
+        return frameworks.NumpyFramework()
+    if not frameworks.TORCH_WANTED:
+        pytest.skip("skipped: HEDDLE_TEST_TORCH=0")
+    return frameworks.TorchFramework()
