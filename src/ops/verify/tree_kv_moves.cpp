@@ -1,0 +1,71 @@
+#include <algorithm>
+
+#include "heddle/core/check.h"
+#include "heddle/core/validate.h"
+#include "heddle/ops/verify.h"
+
+#include "cpu/index_array.h"
+#include "cpu/validate_indices.h"
+#include "ops/verify/verify_checks.h"
+#include "ops/verify/verify_kernels.h"
+
+namespace heddle {
+namespace {
+
+constexpr int64_t kSeqsPerTask = 256;
+
+struct TreeMoveParams {
+  IndexMatrix from, to;      // [num_seqs, max_depth]
+  ConstIndexMatrix nodes;    // [num_seqs, max_depth]
+  cpu::IndexArray accepted;  // [num_seqs]
+  cpu::IndexArray roots;     // [num_seqs]
+  int64_t num_seqs, max_depth;
+};
+
+void plan_moves(const TreeMoveParams& p, int64_t seq) {
+  const int64_t accepted = std::clamp<int64_t>(p.accepted[seq], 0, p.max_depth);
+  const int64_t first = p.roots[seq] + 1;
+  for (int64_t k = 0; k < p.max_depth; ++k) {
+    p.from.set(seq, k, k < accepted ? first + p.nodes.at(seq, k) : -1);
+    p.to.set(seq, k, k < accepted ? first + k : -1);
+  }
+}
+
+/// Paths ascend, so a node is never below its place on the path.
+void validate_paths(const TreeMoveParams& p, const ConstTensorView& num_accepted) {
+  cpu::check_counts("num_accepted", num_accepted, 0, p.max_depth, "max_depth");
+  for (int64_t seq = 0; seq < p.num_seqs; ++seq) {
+    for (int64_t k = 0; k < p.accepted[seq]; ++k) {
+      const int64_t low = k == 0 ? 0 : p.nodes.at(seq, k - 1) + 1;
+      HEDDLE_CHECK(p.nodes.at(seq, k) >= low, "accepted_nodes[", seq, ", ", k, "] is ",
+                   p.nodes.at(seq, k), ", expected at least ", low);
+    }
+  }
+}
+
+}  // namespace
+
+void tree_kv_moves(const ExecContext& ctx, TensorView from_positions, TensorView to_positions,
+                   ConstTensorView accepted_nodes, ConstTensorView num_accepted,
+                   ConstTensorView root_positions) {
+  check_cpu(ctx, "tree_kv_moves");
+  Dim seqs("num_seqs"), max_depth("max_depth");
+  check_index_matrix(ctx, "from_positions", from_positions, seqs, max_depth);
+  check_index_matrix(ctx, "to_positions", to_positions, seqs, max_depth);
+  check_index_matrix(ctx, "accepted_nodes", accepted_nodes, seqs, max_depth);
+  check_index_vector(ctx, "num_accepted", num_accepted, seqs);
+  check_index_vector(ctx, "root_positions", root_positions, seqs);
+  const TreeMoveParams params{.from = IndexMatrix(from_positions),
+                              .to = IndexMatrix(to_positions),
+                              .nodes = ConstIndexMatrix(accepted_nodes),
+                              .accepted = cpu::IndexArray(num_accepted),
+                              .roots = cpu::IndexArray(root_positions),
+                              .num_seqs = seqs.value(),
+                              .max_depth = max_depth.value()};
+  if (validating()) validate_paths(params, num_accepted);
+  parallel_for(ctx, params.num_seqs, kSeqsPerTask, [&](int64_t begin, int64_t end) {
+    for (int64_t seq = begin; seq < end; ++seq) plan_moves(params, seq);
+  });
+}
+
+}  // namespace heddle

@@ -1,0 +1,51 @@
+#pragma once
+
+#include "heddle/core/check.h"
+#include "heddle/core/context.h"
+#include "heddle/core/tensor_view.h"
+
+#include "ops/verify/verify_kernels.h"
+
+namespace heddle {
+
+/// The tensors that all verifications share; accepted_nodes and tree_mask are absent for chains.
+struct DraftTensors {
+  TensorView output_tokens, num_accepted, accepted_nodes;
+  ConstTensorView tokens, tree_mask, indptr;
+  const char* indptr_name;
+
+  [[nodiscard]] DraftBatch batch() const {
+    return {.indptr = cpu::IndexArray(indptr),
+            .tokens = cpu::IndexArray(tokens),
+            .num_seqs = num_accepted.size(0),
+            .num_drafts = tokens.size(0)};
+  }
+  [[nodiscard]] TreeMask tree() const { return tree_mask ? TreeMask(tree_mask) : TreeMask(); }
+  [[nodiscard]] VerifyOutputs outputs() const {
+    return {.tokens = IndexMatrix(output_tokens),
+            .num_accepted = cpu::MutableIndexArray(num_accepted),
+            .nodes = accepted_nodes ? IndexMatrix(accepted_nodes) : IndexMatrix(),
+            .has_nodes = static_cast<bool>(accepted_nodes),
+            .max_accepted = output_tokens.size(1) - 1};
+  }
+};
+
+/// Shapes, dtypes and devices.
+void check_drafts(const ExecContext& ctx, const DraftTensors& drafts);
+void check_index_vector(const ExecContext& ctx, const char* tensor, const ConstTensorView& t,
+                        Dim& extent);
+void check_index_matrix(const ExecContext& ctx, const char* tensor, const ConstTensorView& t,
+                        Dim& rows, Dim& columns);
+
+// For HEDDLE_VALIDATE; tensors lie in host memory and have passed the checks above.
+
+/// Starts, drafts (below vocab_size), masks, and that no chain or path is longer than the outputs hold.
+void validate_drafts(const DraftTensors& drafts, int64_t vocab_size);
+/// The target's choices: none below 0, but for rows that follow a placeholder.
+void validate_target_tokens(const DraftTensors& drafts, const ConstTensorView& target_tokens);
+/// Probabilities are finite and not negative, rows sum to 1 within a hundredth; rows of and after placeholders may hold
+/// anything. draft_probs may be absent.
+void validate_probabilities(const DraftTensors& drafts, const ConstTensorView& draft_probs,
+                            const ConstTensorView& target_probs);
+
+}  // namespace heddle

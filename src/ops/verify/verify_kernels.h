@@ -1,0 +1,145 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "heddle/core/tensor_view.h"
+
+#include "cpu/index_array.h"
+
+namespace heddle {
+
+/// One request's part of a batch of drafts.
+struct DraftSpan {
+  int64_t begin;       // its first draft among all
+  int64_t num_drafts;  // they are counted from 0 here: draft i is begin + i
+  int64_t
+      target_row;  // of the target's results: the row after the last token; that after draft i is i + 1 further
+};
+
+struct DraftBatch {
+  cpu::IndexArray indptr;  // [num_seqs + 1]
+  cpu::IndexArray tokens;  // [num_drafts]
+  int64_t num_seqs, num_drafts;
+
+  /// Starts out of order or range give short spans, never reads out of bounds.
+  [[nodiscard]] DraftSpan span(int64_t seq) const {
+    const int64_t begin = clamp(indptr[seq], 0), end = clamp(indptr[seq + 1], begin);
+    return {begin, end - begin, begin + seq};
+  }
+
+ private:
+  [[nodiscard]] int64_t clamp(int64_t start, int64_t low) const {
+    return start < low ? low : start > num_drafts ? num_drafts : start;
+  }
+};
+
+/// The ancestors of drafts as bits (heddle/ops/verify.h). Made without a tensor, it is a chain: each draft follows the one
+/// before.
+class TreeMask {
+ public:
+  TreeMask() = default;
+  explicit TreeMask(const ConstTensorView& mask)
+      : words_(mask.raw()),
+        row_stride_(mask.stride(0)),
+        num_words_(mask.size(1)),
+        word_bits_(mask.dtype() == DType::kInt64 ? 64 : 32),
+        is_chain_(false) {}
+
+  [[nodiscard]] int64_t num_words() const { return num_words_; }
+  [[nodiscard]] int64_t word_bits() const { return word_bits_; }
+
+  /// Word w of a draft's row; `draft` counts over the batch.
+  [[nodiscard]] uint64_t word(int64_t draft, int64_t w) const {
+    const int64_t at = draft * row_stride_ + w;
+    return word_bits_ == 64 ? reinterpret_cast<const uint64_t*>(words_)[at]
+                            : reinterpret_cast<const uint32_t*>(words_)[at];
+  }
+
+  /// The parent of node i of a request, always below i; -1: the root.
+  [[nodiscard]] int64_t parent(const DraftSpan& span, int64_t i) const {
+    if (is_chain_) return i - 1;
+    int64_t w = i / word_bits_;
+    uint64_t below =
+        (uint64_t{1} << (i % word_bits_)) - 1;  // of word w, the bits of nodes before i
+    if (w >= num_words_) {
+      w = num_words_ - 1;
+      below = ~uint64_t{0};
+    }
+    for (; w >= 0; --w, below = ~uint64_t{0}) {
+      const uint64_t bits = word(span.begin + i, w) & below;
+      if (bits != 0) return w * word_bits_ + 63 - std::countl_zero(bits);
+    }
+    return -1;
+  }
+
+  /// The lowest child of `node` above `after`, which is no less than `node`; -1: there is none.
+  [[nodiscard]] int64_t next_child(const DraftSpan& span, int64_t node, int64_t after) const {
+    if (is_chain_) return after == node && node + 1 < span.num_drafts ? node + 1 : -1;
+    for (int64_t i = after + 1; i < span.num_drafts; ++i) {
+      if (parent(span, i) == node) return i;
+    }
+    return -1;
+  }
+
+ private:
+  const std::byte* words_ = nullptr;  // [num_drafts, num_words]
+  int64_t row_stride_ = 0, num_words_ = 0, word_bits_ = 64;
+  bool is_chain_ = true;
+};
+
+/// A matrix of i32 or i64, its last axis of unit stride.
+class ConstIndexMatrix {
+ public:
+  explicit ConstIndexMatrix(const ConstTensorView& t)
+      : elements_(ConstTensorView(t.raw(), t.dtype(), t.device(), {t.num_elements()})),
+        row_stride_(t.stride(0)) {}
+  [[nodiscard]] int64_t at(int64_t row, int64_t column) const {
+    return elements_[row * row_stride_ + column];
+  }
+
+ private:
+  cpu::IndexArray elements_;
+  int64_t row_stride_;
+};
+
+/// The same, to be written.
+class IndexMatrix {
+ public:
+  IndexMatrix() = default;
+  explicit IndexMatrix(const TensorView& t)
+      : elements_(TensorView(t.raw(), t.dtype(), t.device(), {t.num_elements()})),
+        row_stride_(t.stride(0)) {}
+  void set(int64_t row, int64_t column, int64_t value) const {
+    elements_.set(row * row_stride_ + column, value);
+  }
+
+ private:
+  cpu::MutableIndexArray elements_;
+  int64_t row_stride_ = 0;
+};
+
+struct VerifyOutputs {
+  IndexMatrix tokens;                   // [num_seqs, max_accepted + 1]
+  cpu::MutableIndexArray num_accepted;  // [num_seqs]
+  IndexMatrix nodes;                    // [num_seqs, max_accepted]; only where has_nodes
+  bool has_nodes;
+  int64_t max_accepted;
+
+  /// Draft `node` is the one accepted at `place`, from 0 on.
+  void accept(int64_t seq, int64_t place, int64_t node, int64_t token) const {
+    tokens.set(seq, place, token);
+    if (has_nodes) nodes.set(seq, place, node);
+  }
+  /// Writes what follows the accepted drafts.
+  void finish(int64_t seq, int64_t accepted, int64_t next_token) const {
+    num_accepted.set(seq, accepted);
+    tokens.set(seq, accepted, next_token);
+    for (int64_t k = accepted; k < max_accepted; ++k) {
+      tokens.set(seq, k + 1, -1);
+      if (has_nodes) nodes.set(seq, k, -1);
+    }
+  }
+};
+
+}  // namespace heddle
