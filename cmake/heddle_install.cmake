@@ -5,7 +5,9 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set_target_properties(heddle_engine PROPERTIES EXPORT_NAME engine)
-install(TARGETS heddle heddle_engine EXPORT heddle_targets)
+set_target_properties(heddle_c PROPERTIES EXPORT_NAME c)
+set_target_properties(heddle_c_static PROPERTIES EXPORT_NAME c_static)
+install(TARGETS heddle heddle_engine heddle_c heddle_c_static EXPORT heddle_targets)
 install(EXPORT heddle_targets NAMESPACE heddle:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/heddle)
 install(DIRECTORY include/heddle DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(FILES ${CMAKE_BINARY_DIR}/include/heddle/config.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/heddle)
@@ -17,5 +19,8 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/heddle-config.cmake ${CMAKE_CURRENT_BI
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/heddle)
 
 string(REGEX REPLACE "[^/]+" ".." HEDDLE_PC_TO_PREFIX ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-configure_file(cmake/heddle.pc.in heddle.pc @ONLY)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/heddle.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+foreach(package IN ITEMS heddle heddle_c)
+  configure_file(cmake/${package}.pc.in ${package}.pc @ONLY)
+endforeach()
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/heddle.pc ${CMAKE_CURRENT_BINARY_DIR}/heddle_c.pc
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -12,8 +12,10 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
 
-# Third-party headers by their first path part; a header that is in no line and has no dot or slash is the standard library's.
+# Third-party headers by their first path part; a header that is in no line and has no dot or slash is the standard library's, and
+# so are those of C that the C interface may need.
 LIBRARIES = {
+    "stdbool.h": "std", "stddef.h": "std", "stdint.h": "std",
     "hwy": "highway", "gtest": "gtest", "gmock": "gtest", "benchmark": "benchmark", "nlohmann": "json",
     "pcre2.h": "pcre2", "CLI": "cli11", "spdlog": "spdlog", "dlpack": "dlpack",
     "nanobind": "nanobind", "Python.h": "python",
@@ -138,6 +140,8 @@ def self_test():
         ("src/engine/engine.cpp", '"model/gguf.h"'),
         ("apps/heddle/main.cpp", '"heddle/engine/engine.h"'),
         ("tests/golden_test.cpp", '"model/gguf.h"'),
+        ("include/heddle/c_api.h", "<stdint.h>"),
+        ("include/heddle/c_api.h", "<dlpack/dlpack.h>"),
     ]
     refused = [
         ("include/heddle/core/check.h", '"heddle/ops/lora.h"'),

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "heddle/c_api.h"
+#include "heddle/core/dtype.h"
+
+namespace heddle::testing {
+
+/// A DLTensor of memory that is somebody else's. Only for tests.
+class CTensor {
+ public:
+  template <class T>
+  CTensor(T* data, std::initializer_list<int64_t> shape,
+          std::initializer_list<int64_t> strides = {})
+      : shape_(shape), strides_(strides) {
+    tensor_.data = data;
+    tensor_.device = {kDLCPU, 0};
+    tensor_.ndim = static_cast<int32_t>(shape.size());
+    tensor_.dtype = type_of(kDType<T>);
+    tensor_.shape = shape_.data();
+    tensor_.strides = strides_.empty() ? nullptr : strides_.data();
+    tensor_.byte_offset = 0;
+  }
+  CTensor(const CTensor&) = delete;
+  CTensor& operator=(const CTensor&) = delete;
+
+  [[nodiscard]] DLTensor* get() const { return &tensor_; }
+
+  static DLDataType type_of(DType dtype) {
+    const auto bits = static_cast<uint8_t>(8 * size_of(dtype));
+    switch (dtype) {
+      case DType::kFloat32:
+      case DType::kFloat16: return {kDLFloat, bits, 1};
+      case DType::kBFloat16: return {kDLBfloat, bits, 1};
+      case DType::kUInt8:
+      case DType::kBool: return {kDLUInt, bits, 1};
+      default: return {kDLInt, bits, 1};
+    }
+  }
+
+ private:
+  std::vector<int64_t> shape_, strides_;
+  mutable DLTensor tensor_{};
+};
+
+/// A context on the CPU while it lives.
+class Context {
+ public:
+  explicit Context(int num_threads, size_t workspace_bytes = size_t{1} << 20) {
+    heddle_context_options options;
+    heddle_context_options_init(&options);
+    options.num_threads = num_threads;
+    options.workspace_bytes = workspace_bytes;
+    EXPECT_EQ(heddle_context_create(&context_, &options), HEDDLE_OK) << heddle_last_error();
+  }
+  ~Context() { heddle_context_destroy(context_); }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  operator heddle_context*() const { return context_; }  // NOLINT(google-explicit-constructor)
+
+ private:
+  heddle_context* context_ = nullptr;
+};
+
+/// Expects a call that failed with `status`, and a message that begins with `message`.
+inline void expect_failure(heddle_status status, const std::string& message, heddle_status got) {
+  EXPECT_EQ(got, status) << heddle_last_error();
+  EXPECT_EQ(std::string(heddle_last_error()).substr(0, message.size()), message);
+}
+
+}  // namespace heddle::testing

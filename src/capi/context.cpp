@@ -1,0 +1,59 @@
+#include "capi/context.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "heddle/dlpack.h"
+
+#include "capi/guard.h"
+
+namespace {
+
+int team_of(int32_t num_threads) {
+  constexpr int32_t kMaxThreads = 1024;
+  HEDDLE_CHECK(num_threads >= 0 && num_threads <= kMaxThreads, "options.num_threads is ",
+               num_threads, ", expected 0 to ", kMaxThreads);
+  if (num_threads > 0) return num_threads;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+heddle::Device supported_device(DLDevice device) {
+  const heddle::Device result = heddle::device_of("options.device", device);
+  if (result.type != heddle::DeviceType::kCpu) {
+    heddle::throw_error(heddle::ErrorCode::kUnsupported, "options.device is ", result,
+                        ", supported: cpu");
+  }
+  return result;
+}
+
+}  // namespace
+
+heddle_context::heddle_context(const heddle_context_options& options)
+    : memory(
+          new std::byte[options.workspace_bytes]),  // without a value: untouched pages cost nothing
+      workspace({memory.get(), options.workspace_bytes}),
+      threads(team_of(options.num_threads)),
+      exec{.device = supported_device(options.device),
+           .info = {},
+           .stream = static_cast<cudaStream_t>(options.stream),
+           .workspace = &workspace,
+           .threads = &threads} {}
+
+void heddle_context_options_init(heddle_context_options* options) {
+  *options = {.device = {kDLCPU, 0},
+              .stream = nullptr,
+              .workspace_bytes = size_t{64} << 20,
+              .num_threads = 0};
+}
+
+heddle_status heddle_context_create(heddle_context** context,
+                                    const heddle_context_options* options) {
+  return heddle::capi::guard([&] {
+    HEDDLE_CHECK(context != nullptr, "context is NULL");
+    heddle_context_options defaults;
+    heddle_context_options_init(&defaults);
+    *context = new heddle_context(options != nullptr ? *options : defaults);
+  });
+}
+
+void heddle_context_destroy(heddle_context* context) { delete context; }

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "heddle/c_api.h"
+#include "heddle/core/error.h"
+
+#include "capi/context.h"
+
+namespace heddle::capi {
+
+/// To be called while an exception is handled: keeps its message for heddle_last_error and gives its code.
+[[nodiscard]] heddle_status report_current_exception() noexcept;
+
+/// Runs the body of a C function; what it throws becomes a status.
+template <class Body>
+[[nodiscard]] heddle_status guard(const Body& body) noexcept {
+  try {
+    body();
+    return HEDDLE_OK;
+  } catch (...) {
+    return report_current_exception();
+  }
+}
+
+/// The same for a function of a context: body(const ExecContext&).
+template <class Body>
+[[nodiscard]] heddle_status guard(heddle_context* context, const Body& body) noexcept {
+  return guard([&] {
+    HEDDLE_CHECK(context != nullptr, "context is NULL");
+    body(static_cast<const ExecContext&>(context->exec));
+  });
+}
+
+}  // namespace heddle::capi
