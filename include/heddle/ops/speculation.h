@@ -78,27 +78,23 @@ void prepare_next_forward_pass(const ExecContext& ctx, TensorView sampled_tokens
                                const Count& num_decode_requests, const Drafts& drafts,
                                const PrepareOptions& options = {});
 
-/// The KV cache of the requests, changed in place. Rows past those of the batch may be there and are not touched.
+/// The KV cache of the requests, changed in place: num_requests rows, and any number behind them that are not touched.
 struct KvBlockState {
-  TensorView
-      last_kv_block_offset;  // [>= num_requests] place of the last token in its block: (length - 1) mod block size
-  TensorView kv_length_offsets;  // [>= num_requests] tokens
-  TensorView
-      kv_block_counts;  // [>= num_requests] blocks in use: the first ones of the row of kv_block_ids
-  TensorView last_kv_block_id;  // [>= num_requests] kv_block_ids[i, kv_block_counts[i] - 1]
-  TensorView kv_block_ids;      // [>= num_requests, max_blocks]
+  TensorView last_kv_block_offset;  // [rows]  (length - 1) mod block size: place of the last token
+  TensorView kv_length_offsets;     // [rows]  tokens
+  TensorView kv_block_counts;   // [rows]  blocks in use, the first ones of a row of kv_block_ids
+  TensorView last_kv_block_id;  // [rows]  the last of those
+  TensorView kv_block_ids;      // [rows, max_blocks]
 };
 
-/// Blocks that a rewind frees. Any of them may be absent.
+/// Blocks that a rewind frees; any of these may be absent. num_requests rows at least, those behind get 0 and false.
 struct ReleasedBlocks {
-  TensorView
-      blocks_to_release;  // [>= num_requests] the last block id before the call; 0 in padding rows
-  TensorView
-      remove_mask;  // [>= num_requests] bool|u8: whether that block is released; false in padding rows
-  TensorView
-      released_ids;  // [capacity] all released ids: in request order, within a request the last block first
-  TensorView
-      num_released;  // [1] their number, also where it exceeds capacity: then the list holds the first ones
+  TensorView blocks_to_release{};  // [rows]  the last block id before the call
+  TensorView remove_mask{};        // [rows]  bool|u8: whether that block is released
+  // All released ids in request order, within a request the last block first. num_released is their number, also where that
+  // exceeds the capacity of released_ids: then the list holds the first ones. Behind the list nothing is touched.
+  TensorView released_ids{};  // [capacity]
+  TensorView num_released{};  // [1] or []
 };
 
 /// Takes the rejected drafts of each active request i < num_active off its cache:
@@ -118,33 +114,32 @@ void rewind_kv_cache(const ExecContext& ctx, const ReleasedBlocks& released,
                      ConstTensorView prefill_status, const Drafts& drafts,
                      int64_t block_size_tokens, const Count& num_active = {});
 
-/// What speculative_step writes. Any of them may be absent; rows past num_requests are not touched, except those of
-/// ReleasedBlocks, last_one_indices and accepted_tokens_mask, which end as the ops above say.
+/// What speculative_step writes; any of these may be absent. num_requests rows at least.
 struct SpeculativeStepOutputs {
-  TensorView last_one_indices, accepted_tokens_mask;  // verify_speculative_tokens
-  TensorView sampled_tokens, last_accepted_seq, accepted_tokens,
-      accepted_counts;      // prepare_next_forward_pass
-  ReleasedBlocks released;  // rewind_kv_cache
-  // The next step, in which every request has num_next_tokens = Q tokens, its sampled one first. With n tokens in the cache
-  // after the rewind, n = (kv_block_counts - 1) * block_size_tokens + last_kv_block_offset + 1 (0 without blocks):
-  TensorView next_positions;  // [>= num_requests, Q] n + j
-  TensorView
-      next_slots;  // [>= num_requests, Q] kv_block_ids[i, b] * block_size_tokens + (n + j) mod block_size_tokens
-  // with b = (n + j) / block_size_tokens; -1 where b >= kv_block_counts: a block to be had first
-  TensorView next_kv_lens;  // [>= num_requests] n + Q
-  TensorView
-      next_last_page_len;  // [>= num_requests] tokens in the last block then, 1 to block_size_tokens
+  TensorView last_one_indices{}, accepted_tokens_mask{};  // as verify_speculative_tokens
+  TensorView sampled_tokens{}, last_accepted_seq{};       // as prepare_next_forward_pass
+  TensorView accepted_tokens{}, accepted_counts{};        // as prepare_next_forward_pass
+  ReleasedBlocks released{};                              // as rewind_kv_cache
+
+  // The next step, in which each request has Q = num_next_tokens tokens, j = 0 its sampled one. n is what its cache holds:
+  // (kv_block_counts - 1) * block_size_tokens + last_kv_block_offset + 1 after the rewind, 0 without blocks.
+  // A slot is block id * block_size_tokens + place in the block, -1 in a block that is yet to be had.
+  TensorView next_positions{};      // [rows, Q]  n + j
+  TensorView next_slots{};          // [rows, Q]  the slot of position n + j
+  TensorView next_kv_lens{};        // [rows]     n + Q
+  TensorView next_last_page_len{};  // [rows]     (n + Q - 1) mod block_size_tokens + 1
 };
 
 struct SpeculativeStepOptions {
   bool write_prefill_rows = false;  // as in PrepareOptions
-  int64_t num_next_tokens = 1;      // Q >= 1: 1 + S where the next step has drafts again
+  int64_t num_next_tokens = 1;      // Q >= 1; 1 + S where the next step has drafts again
 };
 
 /// The whole step after sampling in one launch: verify_speculative_tokens, prepare_next_forward_pass and rewind_kv_cache, the
 /// same bits as the three calls one after another, with prefill_status[p] = (p >= num_decode_requests), num_active =
 /// num_decode_requests + num_prefill_requests and num_requests rows, the length of state.kv_block_ids; and the positions,
-/// slots and lengths of the next step. In padding rows next_positions and next_slots are -1, the lengths 0.
+/// slots and lengths of the next step. In padding rows next_positions and next_slots are -1, the lengths 0; rows of the outputs
+/// past num_requests are not touched but where the three calls do.
 ///   input_tokens, output_tokens, required_logit_indices as above; the latter may be absent with last_accepted_seq
 /// Nothing needs the host: counts may lie on the device, released_ids and num_released can go to the allocator there.
 void speculative_step(const ExecContext& ctx, const SpeculativeStepOutputs& outputs,

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+
+#include "heddle/ops/speculation.h"
+
+#include "cpu/index_array.h"
+
+namespace heddle {
+
+/// Tokens [begin, end) of a request in the batch.
+struct TokenRange {
+  int64_t begin, end;
+};
+
+/// Which tokens of a batch belong to which request, as kernels read it: Drafts and num_tokens. Whatever the starts hold, the
+/// ranges lie within [0, num_tokens).
+class DraftLayout {
+ public:
+  DraftLayout(const Drafts& drafts, int64_t num_tokens)
+      : indptr_(drafts.indptr),
+        num_starts_(drafts.indptr ? drafts.indptr.size(0) : 0),
+        max_drafts_(drafts.num_speculative_tokens),
+        num_tokens_(num_tokens),
+        reject_placeholders_(drafts.reject_placeholders) {}
+
+  [[nodiscard]] int64_t num_tokens() const { return num_tokens_; }
+  [[nodiscard]] int64_t max_drafts() const { return max_drafts_; }
+  /// Whether this draft stands for none.
+  [[nodiscard]] bool rejects(int64_t token) const {
+    return reject_placeholders_ && token == kNoToken;
+  }
+
+  /// Drafts of decode request p.
+  [[nodiscard]] int64_t drafts(int64_t p) const {
+    if (num_starts_ == 0) return max_drafts_;
+    if (p + 1 >= num_starts_) return 0;
+    const int64_t n = indptr_[p + 1] - indptr_[p];
+    return n < 0 ? 0 : n < max_drafts_ ? n : max_drafts_;
+  }
+
+  /// Request p of a batch whose first num_decode requests are decode requests.
+  [[nodiscard]] TokenRange tokens(int64_t p, int64_t num_decode) const {
+    const bool decode = p < num_decode;
+    const int64_t begin = decode ? base(p) : base(num_decode) + (p - num_decode);
+    if (begin < 0 || begin >= num_tokens_) return {0, 0};
+    const int64_t end = begin + 1 + (decode ? drafts(p) : 0);
+    return {begin, end < num_tokens_ ? end : num_tokens_};
+  }
+
+ private:
+  [[nodiscard]] int64_t base(int64_t p) const {
+    if (num_starts_ == 0) return p * (1 + max_drafts_);
+    return p + indptr_[p < num_starts_ ? p : num_starts_ - 1];
+  }
+
+  cpu::IndexArray indptr_;
+  int64_t num_starts_;  // 0: max_drafts_ for every request
+  int64_t max_drafts_, num_tokens_;
+  bool reject_placeholders_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,54 @@
+#include "heddle/core/check.h"
+#include "heddle/core/validate.h"
+#include "heddle/ops/speculation.h"
+
+#include "check_speculation.h"
+#include "cpu/validate_indices.h"
+#include "rewind_kv_cache_kernels.h"
+#include "validate_blocks.h"
+
+namespace heddle {
+namespace {
+
+void validate(const RewindParams& params, const Drafts& drafts) {
+  cpu::validate_count("num_active", params.num_active, "num_requests");
+  if (drafts.indptr) validate_drafts(drafts, drafts.indptr.size(0) - 1);
+  for (int64_t i = 0; i < params.num_active.read(); ++i) {
+    if (params.prefill_status[i] != 1) {
+      const int64_t accepted = params.accepted_counts[i], most = params.layout.drafts(i);
+      HEDDLE_CHECK(accepted >= 0 && accepted <= most, "accepted_counts[", i, "] is ", accepted,
+                   ", expected 0 to num_speculative_tokens = ", most);
+    }
+    validate_blocks(params.kv, i, params.rejected(i));
+  }
+}
+
+}  // namespace
+
+void rewind_kv_cache(const ExecContext& ctx, const ReleasedBlocks& released,
+                     const KvBlockState& state, ConstTensorView accepted_counts,
+                     ConstTensorView prefill_status, const Drafts& drafts,
+                     int64_t block_size_tokens, const Count& num_active) {
+  check_cpu(ctx, "rewind_kv_cache");
+  check_index_rows(ctx, "accepted_counts", accepted_counts, Dim("num_requests", 0));
+  Dim requests("num_requests", accepted_counts.size(0));
+  check_index_rows(ctx, "prefill_status", prefill_status, requests);
+  check_shape("prefill_status", prefill_status, {&requests});
+  check_drafts(ctx, drafts, 0);
+  check_count("num_active", ctx, num_active, requests.value());
+  check_rewind(ctx, released, state, block_size_tokens, requests);
+
+  const RewindParams params{
+      .kv = KvBlocks(state, block_size_tokens),
+      .releases = Releases(released),
+      .accepted_counts = cpu::IndexArray(accepted_counts),
+      .prefill_status = cpu::IndexArray(prefill_status),
+      .layout = DraftLayout(drafts, 0),  // no tokens here
+      .num_active = cpu::CountReader(num_active, requests.value()),
+      .num_requests = requests.value(),
+  };
+  if (validating()) validate(params, drafts);
+  cpu::rewind_kv_cache(ctx, params);
+}
+
+}  // namespace heddle

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+
+#include "prepare_next_forward_pass_kernels.h"
+#include "rewind_kv_cache_kernels.h"
+#include "verify_speculative_tokens_kernels.h"
+
+namespace heddle {
+
+/// Where the tokens of the next step lie; any of these may drop what is stored.
+struct NextStep {
+  cpu::MutableIndexMatrix positions;      // [num_requests, num_tokens]
+  cpu::MutableIndexMatrix slots;          // [num_requests, num_tokens]
+  cpu::MutableIndexArray kv_lens;         // [num_requests]
+  cpu::MutableIndexArray last_page_lens;  // [num_requests]
+  int64_t num_tokens;
+
+  /// Request i, after its rewind.
+  void store(const KvBlocks& kv, int64_t i) const {
+    const int64_t count = kv.count[i];
+    const int64_t cached = count > 0 ? (count - 1) * kv.block_size + kv.last_offset[i] + 1 : 0;
+    const int64_t blocks = count < kv.max_blocks ? count : kv.max_blocks;
+    const cpu::MutableIndexArray ids = kv.ids.row(i);
+    for (int64_t j = 0; j < num_tokens; ++j) {
+      const int64_t position = cached + j, b = position / kv.block_size;
+      const int64_t id = b < blocks ? ids[b] : kNoBlock;
+      positions.row(i).set(j, position);
+      slots.row(i).set(j, id < 0 ? -1 : id * kv.block_size + position % kv.block_size);
+    }
+    kv_lens.set(i, cached + num_tokens);
+    last_page_lens.set(i, (cached + num_tokens - 1) % kv.block_size + 1);
+  }
+  void store_padding(int64_t i) const {
+    for (int64_t j = 0; j < num_tokens; ++j) {
+      positions.row(i).set(j, -1);
+      slots.row(i).set(j, -1);
+    }
+    kv_lens.set(i, 0);
+    last_page_lens.set(i, 0);
+  }
+};
+
+struct SpeculativeStepParams {
+  VerifyParams verify;  // with num_rows the length of last_one_indices, or num_requests
+  NextTokens next;
+  cpu::IndexArray
+      required_logit_indices;  // [>= num_tokens], read if next.last_accepted_seq keeps it
+  bool has_required_logit_indices;
+  KvBlocks kv;
+  Releases releases;
+  NextStep next_step;
+  int64_t num_requests, num_last_ones;
+  bool write_prefill_rows;
+};
+
+namespace cpu {
+void speculative_step(const ExecContext& ctx, const SpeculativeStepParams& params);
+}
+
+}  // namespace heddle
