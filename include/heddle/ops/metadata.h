@@ -101,10 +101,10 @@ struct PrepareBatchInputs {
   ConstTensorView input_lengths;     // [num_seqs]  new tokens; absent: tokens_per_seq each
   ConstTensorView num_active;  // [1] or []   requests from here on are padding; absent: none is
 
-  // Pages of the requests in one of two forms, or absent. Rows may hold more pages than are in use.
-  ConstTensorView page_table;    // [num_seqs, width]
-  ConstTensorView pages;         // [any], of request i from pages_indptr[i] on
-  ConstTensorView pages_indptr;  // [num_seqs + 1]
+  // Pages of the requests in one of two forms, or absent. A request may hold more pages than are in use.
+  ConstTensorView seq_page_table;   // [num_seqs, width]
+  ConstTensorView seq_pages;        // [any], of request i from seq_page_indptr[i] on
+  ConstTensorView seq_page_indptr;  // [num_seqs + 1]
 
   ConstTensorView adapter_slots;  // [num_seqs]  slot of each request's adapter; absent, < 0: none
 
@@ -123,7 +123,7 @@ struct PrepareBatchInputs {
 /// All metadata of a step in one pass. Of request i < num_active:
 ///   start(i) = cache_lengths[i] + accepted_lengths[i] + accepted_extra     (the last two where accepted_lengths is given)
 ///   n(i)     = its new tokens, cut where the token outputs are full;   q_indptr = prefix sum of n
-///   used(i)  = ceil((start(i) + n(i)) / page_size), cut to what the given tables hold of i, to the width of the output
+///   used(i)  = ceil((start(i) + n(i)) / page_size), cut to what its row of the given tables holds, to the width of the output
 ///              page_table, and where the output `pages` is full;   page_indptr = prefix sum of used
 ///   kv(i)    = min(start(i) + n(i), used(i) * page_size);   last_page_len(i) = kv(i) - (used(i) - 1) * page_size
 /// so q_indptr and {page_indptr, pages, last_page_len} are what attention.h takes, and index nothing out of bounds whatever the

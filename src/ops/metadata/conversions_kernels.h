@@ -1,0 +1,57 @@
+#pragma once
+
+#include "heddle/core/context.h"
+
+#include "ops/metadata/indices.h"
+
+namespace heddle {
+
+struct BlockTablesToRaggedParams {
+  Indices ragged;
+  ConstIndexRows block_tables;
+  ConstIndices input_lengths, cache_lengths;
+  int64_t num_seqs;
+  Fill fill;
+};
+
+struct BlockTablesToPaddedParams {
+  IndexRows block_tables;
+  ConstIndices ragged, cu_seqlens;
+  int64_t num_seqs;
+  Fill fill;
+};
+
+struct CopyNextInputIdsParams {
+  IndexRows all_input_ids;
+  ConstIndices next_input_ids, cu_accepted_ids, cache_lengths, input_lengths, prompt_lengths;
+  int64_t num_seqs;
+};
+
+struct PositionSlotIdsParams {
+  Indices position_ids, slot_indices;  // either may be empty
+  ConstIndices cache_lengths, cu_seqlens, cu_slots;
+  int64_t num_seqs;
+};
+
+struct SlotsFilteringParams {
+  Indices filtered_slots;
+  ConstIndices slots, cu_slots, slots_start;
+  int64_t num_seqs;
+  Fill fill;
+};
+
+static_assert(std::is_trivially_copyable_v<BlockTablesToRaggedParams>);
+
+namespace cpu {
+
+/// The sum of all lengths.
+int64_t total_length(const BlockTablesToRaggedParams& p);
+
+void block_tables_to_ragged(const ExecContext& ctx, const BlockTablesToRaggedParams& p);
+void block_tables_to_padded(const ExecContext& ctx, const BlockTablesToPaddedParams& p);
+void copy_next_input_ids(const ExecContext& ctx, const CopyNextInputIdsParams& p);
+void prepare_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsParams& p);
+void slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p);
+
+}  // namespace cpu
+}  // namespace heddle
