@@ -21,17 +21,14 @@ template <class D>
 HWY_INLINE hn::Vec<D> load_f32(D d, const float* HWY_RESTRICT p) {
   return hn::LoadU(d, p);
 }
+/// The same of elements in a register.
 template <class D>
-HWY_INLINE hn::Vec<D> load_f32(D d, const bfloat16* HWY_RESTRICT p) {
-  const hn::Rebind<uint16_t, D> d16;
+HWY_INLINE hn::Vec<D> widen_bf16(D d, hn::Vec<hn::Rebind<uint16_t, D>> bits) {
   const hn::Rebind<uint32_t, D> d32;
-  const auto bits = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p));
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, bits)));
 }
 template <class D>
-HWY_INLINE hn::Vec<D> load_f32(D d, const half* HWY_RESTRICT p) {
-  const hn::Rebind<uint16_t, D> d16;
-  const auto bits = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p));
+HWY_INLINE hn::Vec<D> widen_f16(D d, hn::Vec<hn::Rebind<uint16_t, D>> bits) {
 #if HWY_TARGET <= HWY_AVX2
   const hn::Rebind<hwy::float16_t, D> df16;
   return hn::PromoteTo(d, hn::BitCast(df16, bits));
@@ -48,6 +45,17 @@ HWY_INLINE hn::Vec<D> load_f32(D d, const half* HWY_RESTRICT p) {
   return hn::BitCast(
       d, hn::Or(sign, hn::IfThenElse(hn::RebindMask(d32, special), non_finite, scaled)));
 #endif
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> load_f32(D d, const bfloat16* HWY_RESTRICT p) {
+  const hn::Rebind<uint16_t, D> d16;
+  return widen_bf16(d, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p)));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load_f32(D d, const half* HWY_RESTRICT p) {
+  const hn::Rebind<uint16_t, D> d16;
+  return widen_f16(d, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p)));
 }
 
 /// Stores Lanes(d) values at p, rounded to nearest, ties to even.

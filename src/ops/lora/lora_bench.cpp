@@ -21,9 +21,16 @@ const std::vector<SiteShape>& model_sites() {
   return sites;
 }
 constexpr int kNumBlocks = 30;
+constexpr size_t kCacheLine = 64;
 
-/// The weights of all adapters for one site: A rank-minor and B rank-major, each matrix an allocation of its own inside
-/// one block per adapter, as an adapter file is loaded.
+/// How the weights of a bench lie in memory.
+enum class Stored : uint8_t {
+  kStreamed,  // A [in, rank], B [rank, out]: what the CPU reads fastest
+  kAsPeft,    // A [rank, in], B [out, rank]: what PEFT and its adapter files hold
+};
+
+/// The weights of all adapters for one site, each matrix at a place of its own inside one block per adapter, as an
+/// adapter file is loaded.
 struct Site {
   int64_t in;
   std::vector<int64_t> outs;
@@ -31,29 +38,35 @@ struct Site {
   LoraTable a_table, b_table;
 };
 
-/// f16 adapters of one rank on every site of `num_blocks` blocks.
+/// Adapters of one rank on every site of `num_blocks` blocks, of elements T (half or float).
+template <class T>
 class Adapters {
  public:
-  Adapters(int num_adapters, int rank, int num_blocks) : num_adapters_(num_adapters), rank_(rank) {
+  Adapters(int num_adapters, int rank, int num_blocks, Stored stored)
+      : num_adapters_(num_adapters), rank_(rank) {
+    const bool as_peft = stored == Stored::kAsPeft;
     for (int block = 0; block < num_blocks; ++block) {
       for (const SiteShape& shape : model_sites())
         sites_.push_back({shape.in, shape.outs, {}, {}, {}, {}});
     }
     for (int i = 0; i < num_adapters; ++i) {
-      memory_.emplace_back(size_t(adapter_elements()), from_float<half>(0.01f));
-      half* at = memory_.back().data();
+      memory_.emplace_back(size_t(adapter_elements()) + kCacheLine / sizeof(T),
+                           from_float<T>(0.01f));
+      void* begin = memory_.back().data();  // on a cache line, as torch and the engine allocate
+      size_t space = memory_.back().size() * sizeof(T);
+      T* at = static_cast<T*>(std::align(kCacheLine, 1, begin, space));
       for (Site& site : sites_) {
         for (const int64_t out : site.outs) {
-          site.a.push_back({.data = at, .rank = rank, .row_stride = rank});
+          site.a.push_back({.data = at, .rank = rank, .row_stride = as_peft ? site.in : rank});
           at += site.in * rank;
-          site.b.push_back({.data = at, .rank = rank, .row_stride = out});
+          site.b.push_back({.data = at, .rank = rank, .row_stride = as_peft ? rank : out});
           at += out * rank;
         }
       }
     }
     for (Site& site : sites_) {
-      site.a_table = table(site, site.a, LoraLayout::kRankMinor);
-      site.b_table = table(site, site.b, LoraLayout::kRankMajor);
+      site.a_table = table(site, site.a, as_peft ? LoraLayout::kRankMajor : LoraLayout::kRankMinor);
+      site.b_table = table(site, site.b, as_peft ? LoraLayout::kRankMinor : LoraLayout::kRankMajor);
     }
   }
   [[nodiscard]] const std::vector<Site>& sites() const { return sites_; }
@@ -64,10 +77,10 @@ class Adapters {
     }
     return n;
   }
-  [[nodiscard]] int64_t bytes() const { return num_adapters_ * adapter_elements() * 2; }
-  [[nodiscard]] const std::vector<half>& memory(int adapter) const {
-    return memory_[size_t(adapter)];
+  [[nodiscard]] int64_t bytes() const {
+    return num_adapters_ * adapter_elements() * int64_t(sizeof(T));
   }
+  [[nodiscard]] const std::vector<T>& memory(int adapter) const { return memory_[size_t(adapter)]; }
 
  private:
   [[nodiscard]] LoraTable table(const Site& site, const std::vector<LoraWeight>& entries,
@@ -76,20 +89,21 @@ class Adapters {
             .num_slots = num_adapters_,
             .num_slices = static_cast<int32_t>(site.outs.size()),
             .max_rank = rank_,
-            .dtype = DType::kFloat16,
+            .dtype = kDType<T>,
             .device = {},
             .layout = layout};
   }
 
   int num_adapters_, rank_;
   std::vector<Site> sites_;
-  std::vector<std::vector<half>> memory_;
+  std::vector<std::vector<T>> memory_;
 };
 
 /// lora_apply on every site in turn.
+template <class T>
 class Step {
  public:
-  Step(const Adapters& adapters, int64_t num_rows, std::vector<int32_t> ids, int threads)
+  Step(const Adapters<T>& adapters, int64_t num_rows, std::vector<int32_t> ids, int threads)
       : adapters_(adapters), num_rows_(num_rows), ids_(std::move(ids)), pool_(threads) {
     x_.assign(size_t(num_rows * 1536), 0.5f);
     y_.assign(size_t(num_rows * 3072), 0.0f);
@@ -117,7 +131,7 @@ class Step {
   }
 
  private:
-  const Adapters& adapters_;
+  const Adapters<T>& adapters_;
   int64_t num_rows_;
   std::vector<int32_t> ids_;
   ThreadPool pool_;
@@ -126,17 +140,18 @@ class Step {
 };
 
 /// 8 rows with 8 adapters of their own, interleaved, on all sites of all blocks: the LoRA part of one decode step. At rank
-/// 16 it reads 78 MB, more than the caches hold.
-void decode_step(benchmark::State& state, int rank, int threads) {
-  const Adapters adapters(8, rank, kNumBlocks);
-  Step step(adapters, 8, {3, 1, 4, 0, 5, 2, 6, 7}, threads);
+/// 16 it reads 78 MB of f16, more than the caches hold.
+template <class T>
+void decode_step(benchmark::State& state, int rank, int threads, Stored stored) {
+  const Adapters<T> adapters(8, rank, kNumBlocks, stored);
+  Step<T> step(adapters, 8, {3, 1, 4, 0, 5, 2, 6, 7}, threads);
   for (auto _ : state) step.run();
   state.SetBytesProcessed(state.iterations() * adapters.bytes());
 }
 
 /// What the machine can read of the same bytes: the bound of decode_step.
 void read_bandwidth(benchmark::State& state, int threads) {
-  const Adapters adapters(8, 16, kNumBlocks);
+  const Adapters<half> adapters(8, 16, kNumBlocks, Stored::kStreamed);
   ThreadPool pool(threads);
   const int64_t words = adapters.adapter_elements() / 4, grain = 8192;  // 64 KB
   for (auto _ : state) {
@@ -155,30 +170,45 @@ void read_bandwidth(benchmark::State& state, int threads) {
   state.SetBytesProcessed(state.iterations() * adapters.bytes());
 }
 
-/// Rows of one adapter on all sites of one block, hot in cache: a prefill, bound by multiply-adds.
-void prefill(benchmark::State& state, int rank, int threads) {
-  const Adapters adapters(1, rank, 1);
-  const int64_t num_rows = 500;
-  Step step(adapters, num_rows, std::vector<int32_t>(size_t(num_rows), 0), threads);
+/// Rows of one adapter on all sites of one block, hot in cache: a few rows of a decode step, or a prefill.
+template <class T>
+void one_adapter(benchmark::State& state, int64_t num_rows, int rank, int threads, Stored stored) {
+  const Adapters<T> adapters(1, rank, 1, stored);
+  Step<T> step(adapters, num_rows, std::vector<int32_t>(size_t(num_rows), 0), threads);
   for (auto _ : state) step.run();
   state.counters["MAC/s"] = benchmark::Counter(double(num_rows * adapters.adapter_elements()),
                                                benchmark::Counter::kIsIterationInvariantRate);
 }
 
+template <class... Arguments>
+void add(const std::string& name, benchmark::TimeUnit unit, Arguments&&... arguments) {
+  benchmark::RegisterBenchmark(name.c_str(), arguments...)->UseRealTime()->Unit(unit);
+}
+
+/// f16 as heddle stores adapters; f32 and PEFT's layout as PEFT holds them.
+template <class T>
+void add_layout(const std::string& dtype, Stored stored, int threads) {
+  const std::string layout = stored == Stored::kAsPeft ? "/layout:peft" : "/layout:streamed";
+  const std::string suffix = dtype + layout + "/threads:" + std::to_string(threads);
+  for (const int rank : {4, 8, 16, 64}) {
+    const std::string rank_suffix = "/rank:" + std::to_string(rank) + suffix;
+    add("lora/step" + rank_suffix, benchmark::kMillisecond, decode_step<T>, rank, threads, stored);
+    for (const int64_t num_rows : {1, 4, 8}) {
+      add("lora/rows:" + std::to_string(num_rows) + rank_suffix, benchmark::kMicrosecond,
+          one_adapter<T>, num_rows, rank, threads, stored);
+    }
+    add("lora/prefill" + rank_suffix, benchmark::kMillisecond, one_adapter<T>, int64_t{500}, rank,
+        threads, stored);
+  }
+}
+
 const bool registered = [] {
   for (const int threads : {1, 2}) {
-    const std::string suffix = "/threads:" + std::to_string(threads);
-    const auto add = [](const std::string& name, auto&&... arguments) {
-      benchmark::RegisterBenchmark(name.c_str(), arguments...)
-          ->UseRealTime()
-          ->Unit(benchmark::kMillisecond);
-    };
-    add("lora/read_bandwidth" + suffix, read_bandwidth, threads);
-    for (const int rank : {8, 16, 64}) {
-      add("lora/step/rank:" + std::to_string(rank) + suffix, decode_step, rank, threads);
-    }
-    for (const int rank : {8, 16, 64}) {
-      add("lora/prefill/rank:" + std::to_string(rank) + suffix, prefill, rank, threads);
+    add("lora/read_bandwidth/threads:" + std::to_string(threads), benchmark::kMillisecond,
+        read_bandwidth, threads);
+    for (const Stored stored : {Stored::kStreamed, Stored::kAsPeft}) {
+      add_layout<half>("/f16", stored, threads);
+      add_layout<float>("/f32", stored, threads);
     }
   }
   return true;

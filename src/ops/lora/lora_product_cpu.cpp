@@ -78,7 +78,7 @@ HWY_INLINE void finish_typed(const Item<T>& item, int row, int64_t n, const Vec 
 }
 
 /// kRows rows (those past num_rows repeat the last one and are dropped) times kVecs vectors of columns from n on.
-template <class T, int kRows, int kVecs>
+template <class T, int kRows, int kVecs, bool kIsByWidth>
 void block(Item<T>& item, int64_t n) {
   Vec acc[kRows][kVecs];
   for (int row = 0; row < kRows; ++row) {
@@ -94,7 +94,11 @@ void block(Item<T>& item, int64_t n) {
       const int row = i < item.num_rows ? i : item.num_rows - 1;
       u[i] = is_f32 ? reinterpret_cast<const float*>(item.u[row]) : item.widened[row];
     }
-    accumulate_any(item.w, u, k0, k1, n, acc);
+    if constexpr (kIsByWidth) {
+      accumulate_any(item.w, u, k0, k1, n, acc);
+    } else {
+      accumulate_transposed(item.w, u, k0, k1, n, acc);
+    }
   }
   for (int row = 0; row < kRows && row < item.num_rows; ++row) {
     finish_typed(item, row, n, acc[row]);
@@ -130,16 +134,21 @@ void stream_columns(Item<T>& item) {
   }
 }
 
-/// All columns of the item, in the widest blocks whose sums fit the registers.
+/// All columns of the item, in the widest blocks whose sums fit the registers; where weights are transposed on the way,
+/// one vector at a time.
 template <class T, int kRows>
 void columns(Item<T>& item) {
+  if (!item.w.is_by_width) {
+    for (int64_t n = item.begin; n < item.end; n += kLanes) block<T, kRows, 1, false>(item, n);
+    return;
+  }
   constexpr int kMaxVecs = kSums / kRows < 8 ? kSums / kRows : 8;
   int64_t n = item.begin;
   const auto take = [&](auto vecs) HWY_ATTR {
     constexpr int kVecs = decltype(vecs)::value;
     if constexpr (kVecs <= kMaxVecs) {
       for (; item.end - n > (kVecs - 1) * kLanes; n += kVecs * kLanes)
-        block<T, kRows, kVecs>(item, n);
+        block<T, kRows, kVecs, true>(item, n);
     }
   };
   take(std::integral_constant<int, 8>());

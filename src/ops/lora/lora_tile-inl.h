@@ -9,6 +9,7 @@
 #endif
 
 #include <cstdint>
+#include <type_traits>
 
 #include "hwy/highway.h"
 
@@ -35,7 +36,6 @@ struct Weight {
   /// How many depths, from 0 on, can be loaded `columns` wide from column n on: reading past the width is harmless as
   /// long as it stays before the matrix's last element.
   HWY_INLINE int64_t loadable_depths(int64_t n, int64_t columns) const {
-    if (!is_by_width) return 0;
     const int64_t excess = n + columns - width;
     if (excess <= 0) return depth;
     if (stride <= 0) return 0;
@@ -76,34 +76,124 @@ HWY_INLINE void copy_rows(const Weight<T>& w, int64_t k0, int64_t depths, int64_
   }
 }
 
-/// The same from a W whose depth is without gaps, in squares of 4 by 4.
+/// Four elements of each of kLanes / 4 columns, one after another in a vector of f32: columns[4 * b][k ...].
+HWY_INLINE Vec gather_pieces(const float* const* columns, int64_t k) {
+  const D d;
+  Vec v = hn::LoadDup128(d, columns[kLanes - 4] + k);
+  for (int i = kLanes - 8; i >= 0; i -= 4) {
+    v = hn::IfThenElse(hn::FirstN(d, size_t(i + 4)), hn::LoadDup128(d, columns[i] + k), v);
+  }
+  return v;
+}
 template <class T>
-HWY_INLINE void copy_transposed(const Weight<T>& w, int64_t k0, int64_t depths, int64_t n,
-                                int columns, float* HWY_RESTRICT scratch) {
-  const hn::FixedTag<float, 4> d4;
-  const auto load = [&](int64_t column, int64_t k) HWY_ATTR {
-    const T* p = w.data + column * w.stride + k0 + k;
-    return column >= w.width ? hn::Zero(d4)
-           : k + 4 <= depths ? load_f32(d4, p)
-                             : load_f32_n(d4, p, size_t(depths - k));
+HWY_INLINE hn::Vec<hn::Rebind<uint16_t, D>> gather_16_bit_pieces(const T* const* columns,
+                                                                 int64_t k) {
+  const hn::CappedTag<uint64_t, kLanes / 4> d64;
+  const auto piece = [&](int i) HWY_ATTR {
+    uint64_t bits;
+    __builtin_memcpy(&bits, columns[i] + k, sizeof(bits));
+    return hn::Set(d64, bits);
   };
-  for (int i = 0; i < columns; i += 4) {
-    for (int64_t k = 0; k < depths; k += 4) {
-      const auto c0 = load(n + i, k), c1 = load(n + i + 1, k);
-      const auto c2 = load(n + i + 2, k), c3 = load(n + i + 3, k);
-      const auto low01 = hn::InterleaveLower(d4, c0, c1), low23 = hn::InterleaveLower(d4, c2, c3);
-      const auto high01 = hn::InterleaveUpper(d4, c0, c1), high23 = hn::InterleaveUpper(d4, c2, c3);
-      float* to = scratch + k * columns + i;
-      hn::StoreU(hn::ConcatLowerLower(d4, low23, low01), d4, to);
-      hn::StoreU(hn::ConcatUpperUpper(d4, low23, low01), d4, to + columns);
-      hn::StoreU(hn::ConcatLowerLower(d4, high23, high01), d4, to + 2 * columns);
-      hn::StoreU(hn::ConcatUpperUpper(d4, high23, high01), d4, to + 3 * columns);
+  auto v = piece(kLanes - 4);
+  for (int i = kLanes - 8; i >= 0; i -= 4) {
+    v = hn::IfThenElse(hn::FirstN(d64, size_t(i / 4 + 1)), piece(i), v);
+  }
+  return hn::BitCast(hn::Rebind<uint16_t, D>(), v);
+}
+HWY_INLINE Vec gather_pieces(const half* const* columns, int64_t k) {
+  return widen_f16(D(), gather_16_bit_pieces(columns, k));
+}
+HWY_INLINE Vec gather_pieces(const bfloat16* const* columns, int64_t k) {
+  return widen_bf16(D(), gather_16_bit_pieces(columns, k));
+}
+
+/// Transposes the 4 by 4 squares that the four vectors hold in each of their 128-bit blocks.
+HWY_INLINE void transpose_squares(Vec* w) {
+  const D d;
+  const hn::RepartitionToWide<D> wide;
+  const auto low01 = hn::BitCast(wide, hn::InterleaveLower(d, w[0], w[1]));
+  const auto low23 = hn::BitCast(wide, hn::InterleaveLower(d, w[2], w[3]));
+  const auto high01 = hn::BitCast(wide, hn::InterleaveUpper(d, w[0], w[1]));
+  const auto high23 = hn::BitCast(wide, hn::InterleaveUpper(d, w[2], w[3]));
+  w[0] = hn::BitCast(d, hn::InterleaveLower(wide, low01, low23));
+  w[1] = hn::BitCast(d, hn::InterleaveUpper(wide, low01, low23));
+  w[2] = hn::BitCast(d, hn::InterleaveLower(wide, high01, high23));
+  w[3] = hn::BitCast(d, hn::InterleaveUpper(wide, high01, high23));
+}
+
+/// Transposes kLanes vectors: w[j][i] becomes w[i][j].
+HWY_INLINE void transpose(Vec (&w)[kLanes]) {
+  for (int i = 0; i < kLanes; i += 4) transpose_squares(w + i);
+#if HWY_TARGET <= HWY_AVX2
+  const D d;
+  for (int j = 0; j < 4; ++j) {
+    if constexpr (kLanes == 8) {
+      const Vec w0 = w[j], w1 = w[j + 4];
+      w[j] = hn::ConcatLowerLower(d, w1, w0);
+      w[j + 4] = hn::ConcatUpperUpper(d, w1, w0);
+    } else if constexpr (kLanes == 16) {  // the same for squares of blocks
+      const Vec w0 = w[j], w1 = w[j + 4], w2 = w[j + 8], w3 = w[j + 12];
+      const Vec even01 = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(w1), w0);
+      const Vec odd01 = hn::OddEvenBlocks(w1, hn::SwapAdjacentBlocks(w0));
+      const Vec even23 = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(w3), w2);
+      const Vec odd23 = hn::OddEvenBlocks(w3, hn::SwapAdjacentBlocks(w2));
+      w[j] = hn::ConcatLowerLower(d, even23, even01);
+      w[j + 4] = hn::ConcatLowerLower(d, odd23, odd01);
+      w[j + 8] = hn::ConcatUpperUpper(d, even23, even01);
+      w[j + 12] = hn::ConcatUpperUpper(d, odd23, odd01);
     }
+  }
+#endif
+}
+
+/// w[j][i] = columns[i][k + j] for kDepths depths j, four or kLanes of them.
+template <int kDepths, class T>
+HWY_INLINE void load_transposed(const T* const (&columns)[kLanes], int64_t k, Vec (&w)[kDepths]) {
+  if constexpr (kDepths == kLanes) {
+    for (int i = 0; i < kLanes; ++i) w[i] = load_f32(D(), columns[i] + k);
+    transpose(w);
+  } else {
+    for (int i = 0; i < 4; ++i) w[i] = gather_pieces(columns + i, k);
+    transpose_squares(w);
   }
 }
 
-/// acc[row][v] += sum over k in [k0, k1) of u[row][k - k0] * W[k][n + v * kLanes ...], k ascending. Depths that cannot
-/// be loaded as they lie go through the scratch, with the same sums.
+/// acc[row] += sum over k in [k0, k1) of u[row][k - k0] * W[k][n ...], k ascending, from a W whose depth is without gaps:
+/// kLanes columns advance together, and their elements are transposed in registers.
+template <class T, int kRows>
+HWY_INLINE void accumulate_transposed(const Weight<T>& w, const float* const (&u)[kRows],
+                                      int64_t k0, int64_t k1, int64_t n, Vec (&acc)[kRows][1]) {
+  const T* columns[kLanes];
+  for (int i = 0; i < kLanes; ++i) {  // those past the width repeat the last one and are dropped
+    columns[i] = w.data + (n + i < w.width ? n + i : w.width - 1) * w.stride + k0;
+  }
+  const auto add = [&](auto loaded, int64_t at, int64_t k, int64_t depths) HWY_ATTR {
+    constexpr int kDepths = decltype(loaded)::value;
+    Vec weights[kDepths];
+    load_transposed<kDepths>(columns, at, weights);
+    for (int j = 0; j < kDepths && j < depths; ++j) {
+      for (int row = 0; row < kRows; ++row) {
+        acc[row][0] = hn::MulAdd(hn::Set(D(), u[row][k + j]), weights[j], acc[row][0]);
+      }
+    }
+  };
+  const std::integral_constant<int, kLanes> full;
+  const std::integral_constant<int, 4> four;
+  const int64_t depths = k1 - k0;
+  int64_t k = 0;
+  for (; k + kLanes <= depths; k += kLanes) add(full, k, k, kLanes);
+  for (; k + 4 <= depths; k += 4) add(four, k, k, 4);
+  if (k == depths) return;
+  T tail[kLanes][4] = {};  // the matrix may end with the last depth
+  for (int i = 0; i < kLanes; ++i) {
+    for (int64_t j = 0; j < depths - k; ++j) tail[i][j] = columns[i][k + j];
+    columns[i] = tail[i];
+  }
+  add(four, 0, k, depths - k);
+}
+
+/// acc[row][v] += sum over k in [k0, k1) of u[row][k - k0] * W[k][n + v * kLanes ...], k ascending, from a W whose width is
+/// without gaps. Depths that cannot be loaded as they lie go through a copy, with the same sums.
 template <class T, int kRows, int kVecs>
 HWY_INLINE void accumulate_any(const Weight<T>& w, const float* const (&u)[kRows], int64_t k0,
                                int64_t k1, int64_t n, Vec (&acc)[kRows][kVecs]) {
@@ -115,8 +205,7 @@ HWY_INLINE void accumulate_any(const Weight<T>& w, const float* const (&u)[kRows
   while (k < k1) {
     HWY_ALIGN float scratch[kScratchFloats];
     const int64_t depths = k1 - k < kScratchDepths ? k1 - k : kScratchDepths;
-    w.is_by_width ? copy_rows(w, k, depths, n, kColumns, scratch)
-                  : copy_transposed(w, k, depths, n, kColumns, scratch);
+    copy_rows(w, k, depths, n, kColumns, scratch);
     const float* part[kRows];
     for (int row = 0; row < kRows; ++row) part[row] = u[row] + (k - k0);
     accumulate(part, scratch, kColumns, depths, acc);
