@@ -147,6 +147,97 @@ heddle_status heddle_lora_apply(heddle_context* context, DLTensor* const* ys, in
                                 const heddle_lora_table* b, const heddle_lora_batch* batch);
 size_t heddle_lora_apply_workspace_bytes(int64_t num_tokens, int32_t num_slices, int32_t max_rank);
 
+/* ---- Metadata: heddle/ops/metadata.h -------------------------------------------------------------------------------- */
+
+/* All tensors are i32 or i64. fill_value: what entries that the formula does not reach get; NULL leaves them as they are. */
+
+/* ragged[start(i) + j] = block_tables[i][j],   j < input_lengths[i] + cache_lengths[i];   total: of all lengths, may be NULL */
+heddle_status heddle_block_tables_to_ragged(heddle_context* context, DLTensor* ragged,
+                                            const DLTensor* block_tables,
+                                            const DLTensor* input_lengths,
+                                            const DLTensor* cache_lengths,
+                                            const int64_t* fill_value, const int64_t* total);
+/* block_tables[i][j] = ragged[cu_seqlens[i] + j] */
+heddle_status heddle_block_tables_to_padded(heddle_context* context, DLTensor* block_tables,
+                                            const DLTensor* ragged, const DLTensor* cu_seqlens,
+                                            const int64_t* fill_value);
+/* all_input_ids[i][cache_lengths[i] + input_lengths[i] + j] = next_input_ids[cu_accepted_ids[i] + j], behind the prompt */
+heddle_status heddle_copy_next_input_ids_inplace(heddle_context* context, DLTensor* all_input_ids,
+                                                 const DLTensor* next_input_ids,
+                                                 const DLTensor* cu_accepted_ids,
+                                                 const DLTensor* cache_lengths,
+                                                 const DLTensor* input_lengths,
+                                                 const DLTensor* prompt_lengths);
+/* position_ids[cu_seqlens[i] + j] = cache_lengths[i] + j; slot_indices the same + cu_slots[i];   either may be NULL */
+heddle_status heddle_prepare_position_slot_ids(heddle_context* context, DLTensor* position_ids,
+                                               DLTensor* slot_indices,
+                                               const DLTensor* cache_lengths,
+                                               const DLTensor* cu_seqlens,
+                                               const DLTensor* cu_slots);
+/* filtered_slots[cu_slots[i] + j] = slots[slots_start[i] + j] */
+heddle_status heddle_slots_filtering(heddle_context* context, DLTensor* filtered_slots,
+                                     const DLTensor* slots, const DLTensor* cu_slots,
+                                     const DLTensor* slots_start, const int64_t* fill_value);
+
+/* Bits of heddle_prepare_batch_outputs.overflow. */
+enum {
+  HEDDLE_TOKEN_OVERFLOW = 1,
+  HEDDLE_PAGE_OVERFLOW = 2,
+  HEDDLE_MISSING_PAGES = 4,
+  HEDDLE_SEGMENT_OVERFLOW = 8
+};
+
+/* What heddle::PrepareBatchOutputs says of each; any of them may be NULL. */
+typedef struct heddle_prepare_batch_outputs {
+  DLTensor* q_indptr;       /* [num_seqs + 1] */
+  DLTensor* start_lengths;  /* [num_seqs] */
+  DLTensor* kv_lengths;     /* [num_seqs] */
+  DLTensor* page_indptr;    /* [num_seqs + 1] */
+  DLTensor* last_page_len;  /* [num_seqs] */
+  DLTensor* pages;          /* [max_pages] */
+  DLTensor* page_table;     /* [num_seqs, width] */
+  DLTensor* positions;      /* [num_tokens] */
+  DLTensor* kv_slots;       /* [num_tokens] */
+  DLTensor* token_to_seq;   /* [num_tokens] */
+  DLTensor* input_ids;      /* [num_tokens] */
+  DLTensor* slot_ids;       /* [num_tokens] */
+  DLTensor* seg_starts;     /* [num_segments] */
+  DLTensor* seg_ends;       /* [num_segments] */
+  DLTensor* seg_slots;      /* [num_segments] */
+  DLTensor* adapter_rows;   /* [num_tokens] */
+  DLTensor* adapter_indptr; /* [num_slots + 1] */
+  DLTensor* all_input_ids;  /* [num_seqs, max_length], in and out */
+  DLTensor* overflow;       /* [1] */
+} heddle_prepare_batch_outputs;
+/* All NULL. */
+void heddle_prepare_batch_outputs_init(heddle_prepare_batch_outputs* outputs);
+
+/* What heddle::PrepareBatchInputs says of each; all but cache_lengths may be NULL. */
+typedef struct heddle_prepare_batch_inputs {
+  const DLTensor* cache_lengths;    /* [num_seqs] */
+  const DLTensor* accepted_lengths; /* [num_seqs] */
+  const DLTensor* input_lengths;    /* [num_seqs] */
+  const DLTensor* num_active;       /* [1] or [] */
+  const DLTensor* seq_page_table;   /* [num_seqs, width] */
+  const DLTensor* seq_pages;        /* [any] */
+  const DLTensor* seq_page_indptr;  /* [num_seqs + 1] */
+  const DLTensor* adapter_slots;    /* [num_seqs] */
+  const DLTensor* next_input_ids;   /* [any] */
+  const DLTensor* next_indptr;      /* [num_seqs + 1] */
+  const DLTensor* prompt_lengths;   /* [num_seqs] */
+  int64_t page_size;                /* 0 */
+  int64_t tokens_per_seq;           /* 1 */
+  int64_t accepted_extra;           /* 0 */
+  int64_t pad_page;                 /* -1 */
+  int64_t pad_token;                /* 0 */
+} heddle_prepare_batch_inputs;
+void heddle_prepare_batch_inputs_init(heddle_prepare_batch_inputs* inputs);
+
+/* All metadata of a step in one pass. */
+heddle_status heddle_prepare_batch(heddle_context* context,
+                                   const heddle_prepare_batch_outputs* outputs,
+                                   const heddle_prepare_batch_inputs* inputs);
+
 /* ---- Norm: heddle/ops/norm.h ---------------------------------------------------------------------------------------- */
 
 typedef struct heddle_rms_norm_options {
