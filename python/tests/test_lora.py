@@ -99,3 +99,75 @@ def test_errors(framework: Framework) -> None:
         ops.lora_shrink(ones(2, 4), ones(2, 8), ones(1, 4, 8), slot_ids=ids, layout="odd")
     with pytest.raises(TypeError, match="slot_ids is a list, expected an array"):
         ops.lora_shrink(ones(2, 4), ones(2, 8), ones(1, 4, 8), slot_ids=[0, 0])  # type: ignore[arg-type]
+
+
+def addresses_of(framework: Framework, arrays: list[Any]) -> Any:
+    addresses = [a.ctypes.data if isinstance(a, np.ndarray) else a.data_ptr() for a in arrays]
+    return framework.array([*addresses, 0], "i64")  # the last slot has no weights
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("layout", ["rank_major", "rank_minor"])
+@pytest.mark.parametrize("rank", [9, 700])
+def test_lora_shrink_pointers(
+    framework: Framework, rng: np.random.Generator, dtype: str, layout: str, rank: int
+) -> None:
+    tokens, width, layers, layer = 11, 100, 3, 2
+    values = rng.standard_normal((2, layers, rank, width))
+    stored = values if layout == "rank_major" else values.swapaxes(2, 3)
+    weights = [framework.array(v, dtype) for v in stored]
+    a = framework.numpy(framework.array(values, dtype))[:, layer]
+    x, y = framework.array(rng.standard_normal((tokens, width)), dtype), framework.array(np.ones((tokens, rank)), "f32")
+    slots = rng.integers(-1, 2, tokens)
+    slots[3] = 2
+    want = shrink_reference(framework.numpy(y), framework.numpy(x), a, slots, 0.5, True)
+    ops.lora_shrink_pointers(
+        y,
+        x,
+        addresses_of(framework, weights),
+        slot_ids=framework.array(slots, "i64"),
+        scale=0.5,
+        accumulate=True,
+        layout=layout,
+        layer_idx=layer,
+        weight_dtype=dtype,
+    )
+    assert_close(framework.numpy(y), want, "f32", terms=width)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("layout", ["rank_major", "rank_minor"])
+def test_lora_expand_pointers(framework: Framework, rng: np.random.Generator, dtype: str, layout: str) -> None:
+    tokens, rank, width, layers, layer = 11, 16, 33, 2, 1
+    values = rng.standard_normal((2, layers, width, rank))
+    weights = [framework.array(v, dtype) for v in (values if layout == "rank_minor" else values.swapaxes(2, 3))]
+    b = framework.numpy(framework.array(values, dtype))[:, layer]
+    h, y = framework.array(rng.standard_normal((tokens, rank)), "f32"), framework.array(np.ones((tokens, 50)), dtype)
+    slots = rng.integers(-1, 2, tokens)
+    want = expand_reference(framework.numpy(y), framework.numpy(h), b, slots, 5, 2.0, False)
+    ops.lora_expand_pointers(
+        y,
+        h,
+        addresses_of(framework, weights),
+        slot_ids=framework.array(slots, "i32"),
+        slice_offset=5,
+        out_features=width,
+        scale=2.0,
+        accumulate=False,
+        layout=layout,
+        layer_idx=layer,
+    )
+    assert_close(framework.numpy(y), want, dtype, terms=rank)
+
+
+def test_lora_pointers_refuse_wrong_calls(framework: Framework) -> None:
+    y, x, ids = (framework.array(np.zeros(s), "f32") for s in [(2, 3), (2, 4), 2])
+    slots, pointers = framework.array([-1, -1], "i64"), framework.array([0], "i64")
+    with pytest.raises(ValueError, match="layer_idx is -1"):
+        ops.lora_shrink_pointers(y, x, pointers, slot_ids=slots, layer_idx=-1)
+    with pytest.raises(NotImplementedError, match="weight_dtype"):
+        ops.lora_shrink_pointers(y, x, pointers, slot_ids=slots, weight_dtype="i32")
+    with pytest.raises(ValueError, match="x has rank 1"):
+        ops.lora_shrink_pointers(y, ids, pointers, slot_ids=slots)
+    with pytest.raises(ValueError, match="y has rank 1"):
+        ops.lora_expand_pointers(ids, x, pointers, slot_ids=slots)

@@ -92,3 +92,99 @@ def lora_expand(
 
     Source: Hu et al. 2021, arXiv 2106.09685; Chen et al. 2023, arXiv 2310.18547.
     """
+
+
+@operation(mutates=["y"])
+def lora_shrink_pointers(
+    y: Array,
+    x: Array,
+    pointers: Array,
+    *,
+    slot_ids: Array | None = None,
+    seg_starts: Array | None = None,
+    seg_ends: Array | None = None,
+    seg_slots: Array | None = None,
+    row_scale: Array | None = None,
+    scale: float = 1.0,
+    accumulate: bool = False,
+    layout: str = "rank_major",
+    layer_idx: int = 0,
+    weight_dtype: str | None = None,
+) -> None:
+    """lora_shrink with the weights of each slot at an address of its own; any rank.
+
+    The weights at an address are [num_layers, rank, in_features], with `layout="rank_minor"` [num_layers, in_features, rank],
+    without gaps; rank is the width of `y`. A slot whose address is 0 has no adapter.
+
+    Args:
+        y: [num_tokens, rank] f32|f16|bf16, written; rows without an adapter are not touched.
+        x: [num_tokens, in_features] f32|f16|bf16.
+        pointers: [num_slots] i64, addresses on the arrays' device.
+        slot_ids: [num_tokens] i32|i64.
+        seg_starts: [num_segments] i32|i64.
+        seg_ends: [num_segments] i32|i64.
+        seg_slots: [num_segments] i32|i64.
+        row_scale: [num_tokens] f32.
+        scale: Factor of every row.
+        accumulate: Add to `y`.
+        layout: "rank_major" or "rank_minor".
+        layer_idx: Which of the layers.
+        weight_dtype: "f32", "f16" or "bf16"; None: that of `x`, or of `y` where `x` is f32.
+
+    Raises:
+        ValueError: Shapes that disagree, gaps in a last axis, a negative layer, ids and segments both or neither given.
+        NotImplementedError: Another dtype or device.
+
+    Source: Chen et al. 2023, arXiv 2310.18547.
+    """
+
+
+@operation(mutates=["y"])
+def lora_expand_pointers(
+    y: Array,
+    h: Array,
+    pointers: Array,
+    *,
+    slot_ids: Array | None = None,
+    seg_starts: Array | None = None,
+    seg_ends: Array | None = None,
+    seg_slots: Array | None = None,
+    row_scale: Array | None = None,
+    slice_offset: int = 0,
+    out_features: int | None = None,
+    scale: float = 1.0,
+    accumulate: bool = True,
+    layout: str = "rank_minor",
+    layer_idx: int = 0,
+    weight_dtype: str | None = None,
+) -> None:
+    """lora_expand with the weights of each slot at an address of its own.
+
+    The weights at an address are [num_layers, out_features, rank], with `layout="rank_major"` [num_layers, rank, out_features],
+    without gaps; rank is the width of `h`. A slot whose address is 0 has no adapter.
+
+    Args:
+        y: [num_tokens, >= slice_offset + out_features] f32|f16|bf16, updated; rows without an adapter and columns outside
+            the slice are not touched.
+        h: [num_tokens, rank] f32|f16|bf16, rank up to 512.
+        pointers: [num_slots] i64, addresses on the arrays' device.
+        slot_ids: [num_tokens] i32|i64.
+        seg_starts: [num_segments] i32|i64.
+        seg_ends: [num_segments] i32|i64.
+        seg_slots: [num_segments] i32|i64.
+        row_scale: [num_tokens] f32.
+        slice_offset: First column of `y` that is written.
+        out_features: Columns that are written; None: all from slice_offset on.
+        scale: Factor of every row.
+        accumulate: Add to `y`; else overwrite.
+        layout: "rank_minor" or "rank_major".
+        layer_idx: Which of the layers.
+        weight_dtype: "f32", "f16" or "bf16"; None: that of `h`, or of `y` where `h` is f32.
+
+    Raises:
+        ValueError: Shapes that disagree, a rank above 512, gaps in a last axis, a negative layer, ids and segments both or
+            neither given.
+        NotImplementedError: Another dtype or device.
+
+    Source: Chen et al. 2023, arXiv 2310.18547.
+    """
