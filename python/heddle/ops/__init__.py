@@ -8,14 +8,12 @@ Errors: ValueError for arguments that disagree (the message names the array, the
 NotImplementedError for a dtype or device that an operation does not know, MemoryError, and RuntimeError from CUDA.
 """
 
-from heddle.ops.lora import lora_expand, lora_expand_pointers, lora_shrink, lora_shrink_pointers
+from heddle.ops.lora import lora_expand, lora_shrink
 from heddle.ops.norm import fused_add_rms_norm, rms_norm
 
 __all__ = [
     "fused_add_rms_norm",
     "lora_expand",
-    "lora_expand_pointers",
     "lora_shrink",
-    "lora_shrink_pointers",
     "rms_norm",
 ]
