@@ -17,10 +17,27 @@ double weight_of(const Residual& residual, int64_t token) {
   return w;
 }
 
+namespace {
+
+double add_up(const ChunkSums& sums) {
+  double total = 0.0;
+  for (int64_t c = 0; c < sums.num_chunks; ++c) total += sums.sums[c];
+  return total;
+}
+
+}  // namespace
+
 void sum_weights(const Residual& residual, ChunkSums& sums) {
   sums.chunk_size = chunk_size_of(residual.vocab_size);
   sums.num_chunks = (residual.vocab_size + sums.chunk_size - 1) / sums.chunk_size;
-  cpu::sum_chunks(residual, sums);
+  cpu::sum_chunks(residual, sums, 0, sums.num_chunks);
+  sums.total = add_up(sums);
+}
+
+void sum_weights_again(const Residual& residual, ChunkSums& sums) {
+  const int64_t chunk = residual.tokens[residual.num_rejected - 1] / sums.chunk_size;
+  cpu::sum_chunks(residual, sums, chunk, chunk + 1);
+  sums.total = add_up(sums);
 }
 
 int64_t draw_from(const Residual& residual, const ChunkSums& sums, double u) {

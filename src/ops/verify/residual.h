@@ -49,9 +49,12 @@ static_assert(chunk_size_of(524289) == 2048 && chunk_size_of(2147483647) == 4194
 /// lanes i and i + 8, then i + 4, i + 2, i + 1.
 void sum_weights(const Residual& residual, ChunkSums& sums);
 
+/// The same where `sums` are those of before the last rejection, one-hot: one chunk alone has changed.
+void sum_weights_again(const Residual& residual, ChunkSums& sums);
+
 namespace cpu {
-/// sum_weights, for the chunk_size and num_chunks that are set.
-void sum_chunks(const Residual& residual, ChunkSums& sums);
+/// The sums of chunks [first, end), for the chunk_size that is set.
+void sum_chunks(const Residual& residual, ChunkSums& sums, int64_t first, int64_t end);
 }  // namespace cpu
 
 }  // namespace heddle

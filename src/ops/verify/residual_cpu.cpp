@@ -49,53 +49,56 @@ HWY_INLINE double sum_lanes(const V* sums) {
   return lanes[0];
 }
 
-/// Whether a token of [begin, end) is rejected as one-hot.
-bool holds_rejected_token(const Residual& residual, int64_t begin, int64_t end) {
-  if (!residual.one_hot) return false;
+/// The first group of 16 tokens from `begin` on that needs care: it holds a token rejected as one-hot, or is cut by `end`.
+int64_t next_careful_group(const Residual& residual, int64_t begin, int64_t end) {
+  int64_t stop = begin + (end - begin) / kVirtualLanes * kVirtualLanes;
+  if (!residual.one_hot) return stop;
   for (int k = 0; k < residual.num_rejected; ++k) {
-    if (residual.tokens[k] >= begin && residual.tokens[k] < end) return true;
+    const int64_t token = residual.tokens[k];
+    if (token >= begin && token < stop) stop = token / kVirtualLanes * kVirtualLanes;
   }
-  return false;
+  return stop;
 }
 
+/// begin is a multiple of 16.
 template <int kNumQ>
 double sum_chunk(const Residual& residual, int64_t begin, int64_t end) {
-  const bool careful = holds_rejected_token(residual, begin, end);
   V sums[kVectors];
   for (int64_t v = 0; v < kVectors; ++v) sums[v] = hn::Zero(D());
-  for (int64_t i = begin; i < end; i += kVirtualLanes) {
-    const int64_t next = i + kVirtualLanes;
-    if (next <= end && !(careful && holds_rejected_token(residual, i, next))) {
+  int64_t i = begin;
+  while (i < end) {
+    const int64_t stop = next_careful_group(residual, i, end);
+    for (; i < stop; i += kVirtualLanes) {
       for (int64_t v = 0; v < kVectors; ++v) {
         sums[v] = hn::Add(sums[v], load_weights<kNumQ>(residual, i + v * kLanes));
       }
-    } else {  // the end of the vocabulary, or a token that weighs nothing among those that do
-      HWY_ALIGN double weights[kVirtualLanes] = {};
-      for (int64_t t = i; t < end && t < next; ++t) weights[t - i] = weight_of(residual, t);
-      for (int64_t v = 0; v < kVectors; ++v) {
-        sums[v] = hn::Add(sums[v], hn::Load(D(), weights + v * kLanes));
-      }
     }
+    if (i == end) break;
+    HWY_ALIGN double weights[kVirtualLanes] = {};
+    const int64_t next = end - i < kVirtualLanes ? end : i + kVirtualLanes;
+    for (int64_t t = i; t < next; ++t) weights[t - i] = weight_of(residual, t);
+    for (int64_t v = 0; v < kVectors; ++v) {
+      sums[v] = hn::Add(sums[v], hn::Load(D(), weights + v * kLanes));
+    }
+    i = next;
   }
   return sum_lanes(sums);
 }
 
 template <int kNumQ>
-void sum_all_chunks(const Residual& residual, ChunkSums& sums) {
-  sums.total = 0.0;
-  for (int64_t c = 0; c < sums.num_chunks; ++c) {
-    const int64_t begin = c * sums.chunk_size, left = residual.vocab_size - begin;
-    const int64_t end = left < sums.chunk_size ? residual.vocab_size : begin + sums.chunk_size;
-    sums.sums[c] = sum_chunk<kNumQ>(residual, begin, end);
-    sums.total += sums.sums[c];
+void sum_chunks_of(const Residual& residual, ChunkSums& sums, int64_t first, int64_t end) {
+  for (int64_t c = first; c < end; ++c) {
+    const int64_t from = c * sums.chunk_size, left = residual.vocab_size - from;
+    const int64_t to = left < sums.chunk_size ? residual.vocab_size : from + sums.chunk_size;
+    sums.sums[c] = sum_chunk<kNumQ>(residual, from, to);
   }
 }
 
-void sum_chunks(const Residual& residual, ChunkSums& sums) {
+void sum_chunks(const Residual& residual, ChunkSums& sums, int64_t first, int64_t end) {
   const int num_q = residual.one_hot ? 0 : residual.num_rejected;
-  if (num_q == 0) return sum_all_chunks<0>(residual, sums);
-  if (num_q == 1) return sum_all_chunks<1>(residual, sums);
-  sum_all_chunks<-1>(residual, sums);
+  if (num_q == 0) return sum_chunks_of<0>(residual, sums, first, end);
+  if (num_q == 1) return sum_chunks_of<1>(residual, sums, first, end);
+  sum_chunks_of<-1>(residual, sums, first, end);
 }
 
 }  // namespace heddle::cpu::HWY_NAMESPACE
@@ -104,8 +107,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace heddle::cpu {
 HWY_EXPORT(sum_chunks);
-void sum_chunks(const Residual& residual, ChunkSums& sums) {
-  HWY_DYNAMIC_DISPATCH(sum_chunks)(residual, sums);
+void sum_chunks(const Residual& residual, ChunkSums& sums, int64_t first, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(sum_chunks)(residual, sums, first, end);
 }
 }  // namespace heddle::cpu
 #endif

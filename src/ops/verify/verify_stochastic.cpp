@@ -79,9 +79,7 @@ class Walk {
         const double expected = mass * (q == nullptr ? 1.0 : probability(q[token]));
         if (uniform(cpu::Draw::kAccept, rank) * expected < weight_of(residual_, token))
           return child;
-        reject(token, q, mass);
-        sum_weights(residual_, sums_);
-        mass = sums_.total;
+        mass = reject(token, q, mass);
         if (!(mass > 0.0)) return -1;  // nothing is left that a sibling could be accepted from
       }
       child = p_.tree.next_child(span_, node, child);
@@ -89,11 +87,18 @@ class Walk {
     return -1;
   }
 
-  void reject(int64_t token, const float* q, double mass) {
+  /// Returns the mass of what is left.
+  double reject(int64_t token, const float* q, double mass) {
     const int k = residual_.num_rejected++;
     residual_.tokens[k] = token;
     residual_.q[k] = q;
     residual_.masses[k] = mass;
+    if (residual_.one_hot && k > 0) {
+      sum_weights_again(residual_, sums_);
+    } else {
+      sum_weights(residual_, sums_);
+    }
+    return sums_.total;
   }
 
   /// From the residual; from the target's row where nothing is left of it; 0 where that has no mass either.
