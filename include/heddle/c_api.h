@@ -75,6 +75,141 @@ void heddle_context_destroy(heddle_context* context);
 heddle_status heddle_silu_and_mul(heddle_context* context, DLTensor* y, const DLTensor* gate,
                                   const DLTensor* up);
 
+/* ---- KV cache: heddle/ops/kv_cache.h -------------------------------------------------------------------------------- */
+
+/* Where the keys and values of one layer lie: two views of a pool, k and v [num_pages, num_kv_heads, page_size, head_dim] of
+ * equal strides; or pages by address (k and v are NULL), each [num_layers, 2, num_kv_heads, page_size, head_dim]. */
+typedef struct heddle_paged_kv {
+  DLTensor* k;
+  DLTensor* v;
+  DLDataType dtype; /* this and what follows: of pages by address */
+  int32_t num_layers, layer_idx, num_kv_heads, page_size, head_dim;
+} heddle_paged_kv;
+/* k and v NULL, f32, one layer, all else 0. */
+void heddle_paged_kv_init(heddle_paged_kv* cache);
+
+/* Which pages each sequence uses. */
+typedef struct heddle_page_table {
+  const DLTensor* page_indptr;   /* [num_seqs + 1] */
+  const DLTensor* pages;         /* [num pages] ids in the pool, or addresses (i64) */
+  const DLTensor* last_page_len; /* [num_seqs] */
+} heddle_page_table;
+
+/* Stores the new tokens of each sequence at its end;   k, v [num_tokens, num_kv_heads, head_dim]; seq_indptr [num_seqs + 1] */
+heddle_status heddle_kv_init(heddle_context* context, const heddle_paged_kv* cache,
+                             const heddle_page_table* table, const DLTensor* k, const DLTensor* v,
+                             const DLTensor* seq_indptr);
+/* The same with one new token per sequence;   k, v [num_seqs, num_kv_heads, head_dim] */
+heddle_status heddle_kv_append(heddle_context* context, const heddle_paged_kv* cache,
+                               const heddle_page_table* table, const DLTensor* k,
+                               const DLTensor* v);
+
+/* ---- Rotary positions: heddle/ops/rope.h ---------------------------------------------------------------------------- */
+
+typedef struct heddle_rope_params {
+  double theta;                        /* 1e4 */
+  double scale;                        /* 1 */
+  int32_t rotary_dim;                  /* 0: the whole head */
+  bool has_llama3;                     /* false: the four fields below are not read */
+  double llama3_factor;                /* 8 */
+  double llama3_low_freq_factor;       /* 1 */
+  double llama3_high_freq_factor;      /* 4 */
+  double llama3_original_max_position; /* 8192 */
+} heddle_rope_params;
+void heddle_rope_params_init(heddle_rope_params* params);
+
+/* The angle of pair d, below rotary_dim / 2, per position. */
+double heddle_rope_frequency(const heddle_rope_params* params, int32_t rotary_dim, int32_t d);
+/* cos, sin [num_tokens, rotary_dim / 2] f32; positions [num_tokens]; frequency_factors [rotary_dim / 2] f32 may be NULL */
+heddle_status heddle_rope_table(heddle_context* context, DLTensor* cos, DLTensor* sin,
+                                const DLTensor* positions, const heddle_rope_params* params,
+                                const DLTensor* frequency_factors);
+/* Turns x [num_tokens, num_heads, head_dim] in place by a table. */
+heddle_status heddle_rope(heddle_context* context, DLTensor* x, const DLTensor* cos,
+                          const DLTensor* sin);
+/* The same from positions [num_tokens], without a table. */
+heddle_status heddle_rope_positions(heddle_context* context, DLTensor* x, const DLTensor* positions,
+                                    const heddle_rope_params* params);
+
+/* ---- Attention: heddle/ops/attention.h ------------------------------------------------------------------------------ */
+
+typedef struct heddle_attention_options {
+  bool has_sm_scale; /* false: 1 / sqrt(head_dim) */
+  float sm_scale;
+  bool causal;             /* true; prefill alone */
+  int64_t window_left;     /* -1: every key */
+  float logits_soft_cap;   /* 0: none */
+  bool has_rope;           /* false: q and k come rotated; else they are rotated inside by `rope` */
+  heddle_rope_params rope; /* the defaults of heddle_rope_params_init */
+} heddle_attention_options;
+void heddle_attention_options_init(heddle_attention_options* options);
+
+/* o, q [num_tokens, num_q_heads, head_dim]; lse [num_tokens, num_q_heads] f32 may be NULL; q_indptr [num_seqs + 1] */
+heddle_status heddle_batch_prefill(heddle_context* context, DLTensor* o, DLTensor* lse,
+                                   const DLTensor* q, const DLTensor* q_indptr,
+                                   const heddle_paged_kv* cache, const heddle_page_table* table,
+                                   const heddle_attention_options* options);
+/* One query per sequence, behind its last key;   o, q [num_seqs, num_q_heads, head_dim] */
+heddle_status heddle_batch_decode(heddle_context* context, DLTensor* o, DLTensor* lse,
+                                  const DLTensor* q, const heddle_paged_kv* cache,
+                                  const heddle_page_table* table,
+                                  const heddle_attention_options* options);
+/* Attention over two disjoint sets of keys from the results over each;   lse may be NULL */
+heddle_status heddle_merge_states(heddle_context* context, DLTensor* o, DLTensor* lse,
+                                  const DLTensor* o_a, const DLTensor* lse_a, const DLTensor* o_b,
+                                  const DLTensor* lse_b);
+
+/* ---- Linear layers and stored weights: heddle/ops/linear.h, heddle/ops/embedding.h ---------------------------------- */
+
+typedef int32_t heddle_weight_type;
+enum {
+  HEDDLE_F32 = 0,
+  HEDDLE_F16 = 1,
+  HEDDLE_BF16 = 2,
+  HEDDLE_Q8_0 = 3, /* from here on blocks as in GGUF files */
+  HEDDLE_Q4_0 = 4,
+  HEDDLE_Q4_1 = 5,
+  HEDDLE_Q5_0 = 6,
+  HEDDLE_Q5_1 = 7,
+  HEDDLE_Q4_K = 8,
+  HEDDLE_Q5_K = 9,
+  HEDDLE_Q6_K = 10
+};
+
+/* A weight that heddle_pack_rows has filled; 64-byte aligned. */
+typedef struct heddle_packed_weight {
+  heddle_weight_type type;
+  int64_t out_features, in_features;
+  const DLTensor* data; /* [heddle_packed_bytes] u8 */
+} heddle_packed_weight;
+
+/* Weights of one block, 1 for f32, f16 and bf16. */
+heddle_status heddle_block_size(int32_t* size, heddle_weight_type type);
+/* Bytes of num_weights consecutive weights of a row as a file holds them. */
+heddle_status heddle_stored_bytes(size_t* bytes, heddle_weight_type type, int64_t num_weights);
+heddle_status heddle_packed_bytes(size_t* bytes, heddle_weight_type type, int64_t out_features,
+                                  int64_t in_features);
+
+/* values [num_weights] f32 = the exact values of stored [heddle_stored_bytes] u8; both without gaps, in host memory. */
+heddle_status heddle_dequantize(DLTensor* values, heddle_weight_type type, const DLTensor* stored);
+/* Repacks the stored rows [first_row, first_row + num_rows);   packed, stored u8, without gaps */
+heddle_status heddle_pack_rows(heddle_context* context, DLTensor* packed, heddle_weight_type type,
+                               int64_t out_features, int64_t in_features, int64_t first_row,
+                               int64_t num_rows, const DLTensor* stored);
+/* y = x W^T;   y [num_tokens, out_features] f32; x [num_tokens, in_features] f32 */
+heddle_status heddle_linear(heddle_context* context, DLTensor* y, const DLTensor* x,
+                            const heddle_packed_weight* weight);
+/* ys[i] = x weights[i]^T for i < num_outputs, in one parallel section. */
+heddle_status heddle_linear_many(heddle_context* context, DLTensor* const* ys, int32_t num_outputs,
+                                 const DLTensor* x, const heddle_packed_weight* weights);
+/* y[t] = table[token_ids[t]];   table [vocab_size, width] */
+heddle_status heddle_embedding(heddle_context* context, DLTensor* y, const DLTensor* token_ids,
+                               const DLTensor* table);
+/* The same from the rows of a packed weight. */
+heddle_status heddle_packed_embedding(heddle_context* context, DLTensor* y,
+                                      const DLTensor* token_ids,
+                                      const heddle_packed_weight* weight);
+
 /* ---- LoRA: heddle/ops/lora.h, heddle/ops/lora_table.h --------------------------------------------------------------- */
 
 /* Which adapter each row uses: slot_ids, or the three seg_*; the others are NULL. */
@@ -86,10 +221,11 @@ typedef struct heddle_lora_batch {
   const DLTensor* row_scale;  /* [num_tokens] f32, may be NULL */
 } heddle_lora_batch;
 
-typedef enum heddle_lora_layout {
+typedef int32_t heddle_lora_layout;
+enum {
   HEDDLE_LORA_RANK_MAJOR = 0, /* A [rank, in_features], B [rank, out_features] */
   HEDDLE_LORA_RANK_MINOR = 1  /* A [in_features, rank], B [out_features, rank] */
-} heddle_lora_layout;
+};
 
 /* Owns the table of the adapters of one half (A or B) of a linear site. The weights stay the caller's. */
 typedef struct heddle_adapter_table heddle_adapter_table;
@@ -254,6 +390,25 @@ heddle_status heddle_fused_add_rms_norm(heddle_context* context, DLTensor* outpu
                                         DLTensor* residual, const DLTensor* input,
                                         const DLTensor* weight,
                                         const heddle_rms_norm_options* options);
+
+/* ---- Sampling: heddle/ops/sampling.h -------------------------------------------------------------------------------- */
+
+/* How each row picks its token, all [num_rows]. */
+typedef struct heddle_sampling_table {
+  const DLTensor* temperature; /* f32; 0: greedy */
+  const DLTensor* top_k;       /* i32; <= 0: all */
+  const DLTensor* top_p;       /* f32; >= 1: all */
+  const DLTensor* min_p;       /* f32; <= 0: all */
+  const DLTensor* seed;        /* i64 */
+  const DLTensor* step;        /* i64 */
+} heddle_sampling_table;
+
+/* token_ids [num_rows]; logprobs [num_rows] f32 may be NULL; logits [num_rows, vocab_size] f32 */
+heddle_status heddle_sample(heddle_context* context, DLTensor* token_ids, DLTensor* logprobs,
+                            const DLTensor* logits, const heddle_sampling_table* table);
+heddle_status heddle_greedy(heddle_context* context, DLTensor* token_ids, DLTensor* logprobs,
+                            const DLTensor* logits);
+size_t heddle_sample_workspace_bytes(int64_t num_rows, int64_t vocab_size);
 
 #ifdef __cplusplus
 }

@@ -2,12 +2,16 @@
 
 #include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "heddle/c_api.h"
-#include "heddle/core/dtype.h"
+#include "heddle/core/tensor_view.h"
+
+#include "compare.h"
+#include "random.h"
 
 namespace heddle::testing {
 
@@ -47,6 +51,47 @@ class CTensor {
   std::vector<int64_t> shape_, strides_;
   mutable DLTensor tensor_{};
 };
+
+/// A row-major array of its own that C sees as a DLTensor and C++ as a view.
+template <class T>
+struct Array {
+  std::vector<int64_t> shape;
+  std::vector<T> values;
+
+  explicit Array(std::vector<int64_t> extents) : shape(std::move(extents)) {
+    values.resize(static_cast<size_t>(view().num_elements()));
+  }
+  Array(std::vector<int64_t> extents, std::vector<T> elements)
+      : shape(std::move(extents)), values(std::move(elements)) {}
+
+  [[nodiscard]] TensorView view() {
+    return {reinterpret_cast<std::byte*>(values.data()), kDType<T>, {}, shape};
+  }
+  /// Good until the next call of c() or change of this array.
+  [[nodiscard]] DLTensor* c() {
+    tensor_ = {.data = values.data(),
+               .device = {kDLCPU, 0},
+               .ndim = static_cast<int32_t>(shape.size()),
+               .dtype = CTensor::type_of(kDType<T>),
+               .shape = shape.data(),
+               .strides = nullptr,
+               .byte_offset = 0};
+    return &tensor_;
+  }
+  friend bool operator==(const Array& a, const Array& b) {
+    return same_bits<T>(a.values, b.values);
+  }
+
+ private:
+  DLTensor tensor_{};
+};
+
+template <class T = float>
+Array<T> random_array(std::vector<int64_t> shape) {
+  Array<T> result(std::move(shape));
+  result.values = random_normal<T>(result.values.size());
+  return result;
+}
 
 /// A context on the CPU while it lives.
 class Context {

@@ -23,7 +23,7 @@ heddle::LoraLayout layout_of(heddle_lora_layout layout) {
     case HEDDLE_LORA_RANK_MAJOR: return heddle::LoraLayout::kRankMajor;
     case HEDDLE_LORA_RANK_MINOR: return heddle::LoraLayout::kRankMinor;
   }
-  heddle::throw_error(heddle::ErrorCode::kInvalidArgument, "layout is ", static_cast<int>(layout),
+  heddle::throw_error(heddle::ErrorCode::kInvalidArgument, "layout is ", layout,
                       ", expected HEDDLE_LORA_RANK_MAJOR or HEDDLE_LORA_RANK_MINOR");
 }
 

@@ -1,0 +1,69 @@
+#include "heddle/ops/attention.h"
+
+#include "capi/convert.h"
+#include "capi/guard.h"
+#include "capi/paged_kv.h"
+#include "capi/rope_params.h"
+
+using heddle::capi::guard;
+using heddle::capi::in;
+using heddle::capi::out;
+using heddle::capi::out_or_absent;
+using heddle::capi::page_table_of;
+using heddle::capi::paged_kv_of;
+
+namespace {
+
+heddle::AttentionOptions options_of(const heddle_attention_options* options) {
+  if (options == nullptr) return {};
+  heddle::AttentionOptions result{.causal = options->causal,
+                                  .window_left = options->window_left,
+                                  .logits_soft_cap = options->logits_soft_cap};
+  if (options->has_sm_scale) result.sm_scale = options->sm_scale;
+  if (options->has_rope) result.rope = heddle::capi::rope_params_of(&options->rope);
+  return result;
+}
+
+}  // namespace
+
+void heddle_attention_options_init(heddle_attention_options* options) {
+  const heddle::AttentionOptions defaults;
+  *options = {.has_sm_scale = false,
+              .sm_scale = 0.0f,
+              .causal = defaults.causal,
+              .window_left = defaults.window_left,
+              .logits_soft_cap = defaults.logits_soft_cap,
+              .has_rope = false,
+              .rope = {}};
+  heddle_rope_params_init(&options->rope);
+}
+
+heddle_status heddle_batch_prefill(heddle_context* context, DLTensor* o, DLTensor* lse,
+                                   const DLTensor* q, const DLTensor* q_indptr,
+                                   const heddle_paged_kv* cache, const heddle_page_table* table,
+                                   const heddle_attention_options* options) {
+  return guard(context, [&](const heddle::ExecContext& ctx) {
+    heddle::batch_prefill(ctx, out("o", o), out_or_absent("lse", lse), in("q", q),
+                          in("q_indptr", q_indptr), paged_kv_of(ctx, cache), page_table_of(table),
+                          options_of(options));
+  });
+}
+
+heddle_status heddle_batch_decode(heddle_context* context, DLTensor* o, DLTensor* lse,
+                                  const DLTensor* q, const heddle_paged_kv* cache,
+                                  const heddle_page_table* table,
+                                  const heddle_attention_options* options) {
+  return guard(context, [&](const heddle::ExecContext& ctx) {
+    heddle::batch_decode(ctx, out("o", o), out_or_absent("lse", lse), in("q", q),
+                         paged_kv_of(ctx, cache), page_table_of(table), options_of(options));
+  });
+}
+
+heddle_status heddle_merge_states(heddle_context* context, DLTensor* o, DLTensor* lse,
+                                  const DLTensor* o_a, const DLTensor* lse_a, const DLTensor* o_b,
+                                  const DLTensor* lse_b) {
+  return guard(context, [&](const heddle::ExecContext& ctx) {
+    heddle::merge_states(ctx, out("o", o), out_or_absent("lse", lse), in("o_a", o_a),
+                         in("lse_a", lse_a), in("o_b", o_b), in("lse_b", lse_b));
+  });
+}

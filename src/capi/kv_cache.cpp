@@ -1,0 +1,38 @@
+#include "heddle/ops/kv_cache.h"
+
+#include "capi/convert.h"
+#include "capi/guard.h"
+#include "capi/paged_kv.h"
+
+using heddle::capi::guard;
+using heddle::capi::in;
+using heddle::capi::page_table_of;
+using heddle::capi::paged_kv_of;
+
+void heddle_paged_kv_init(heddle_paged_kv* cache) {
+  *cache = {.k = nullptr,
+            .v = nullptr,
+            .dtype = {kDLFloat, 32, 1},
+            .num_layers = 1,
+            .layer_idx = 0,
+            .num_kv_heads = 0,
+            .page_size = 0,
+            .head_dim = 0};
+}
+
+heddle_status heddle_kv_init(heddle_context* context, const heddle_paged_kv* cache,
+                             const heddle_page_table* table, const DLTensor* k, const DLTensor* v,
+                             const DLTensor* seq_indptr) {
+  return guard(context, [&](const heddle::ExecContext& ctx) {
+    heddle::kv_init(ctx, paged_kv_of(ctx, cache), page_table_of(table), in("k", k), in("v", v),
+                    in("seq_indptr", seq_indptr));
+  });
+}
+
+heddle_status heddle_kv_append(heddle_context* context, const heddle_paged_kv* cache,
+                               const heddle_page_table* table, const DLTensor* k,
+                               const DLTensor* v) {
+  return guard(context, [&](const heddle::ExecContext& ctx) {
+    heddle::kv_append(ctx, paged_kv_of(ctx, cache), page_table_of(table), in("k", k), in("v", v));
+  });
+}
