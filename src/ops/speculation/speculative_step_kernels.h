@@ -21,15 +21,21 @@ struct NextStep {
     const int64_t count = kv.count[i];
     const int64_t cached = count > 0 ? (count - 1) * kv.block_size + kv.last_offset[i] + 1 : 0;
     const int64_t blocks = count < kv.max_blocks ? count : kv.max_blocks;
-    const cpu::MutableIndexArray ids = kv.ids.row(i);
+    const cpu::MutableIndexArray ids = kv.ids.row(i), to = positions.row(i), slot = slots.row(i);
+    int64_t b = cached / kv.block_size,
+            place = cached - b * kv.block_size;  // of position cached + j
+    int64_t id = b < blocks ? ids[b] : kNoBlock;
     for (int64_t j = 0; j < num_tokens; ++j) {
-      const int64_t position = cached + j, b = position / kv.block_size;
-      const int64_t id = b < blocks ? ids[b] : kNoBlock;
-      positions.row(i).set(j, position);
-      slots.row(i).set(j, id < 0 ? -1 : id * kv.block_size + position % kv.block_size);
+      if (place == kv.block_size) {
+        place = 0;
+        id = ++b < blocks ? ids[b] : kNoBlock;
+      }
+      to.set(j, cached + j);
+      slot.set(j, id < 0 ? -1 : id * kv.block_size + place);
+      ++place;
     }
     kv_lens.set(i, cached + num_tokens);
-    last_page_lens.set(i, (cached + num_tokens - 1) % kv.block_size + 1);
+    last_page_lens.set(i, place);
   }
   void store_padding(int64_t i) const {
     for (int64_t j = 0; j < num_tokens; ++j) {
