@@ -69,6 +69,14 @@ heddle_status heddle_context_create(heddle_context** context,
 /* NULL is fine. No call may be running. */
 void heddle_context_destroy(heddle_context* context);
 
+/* ---- Counts: heddle/core/count.h ------------------------------------------------------------------------------------ */
+
+/* A number of requests: `value`, or where on_device is not NULL the one element (i32|i64) of that tensor, read on the device. */
+typedef struct heddle_count {
+  int64_t value;
+  const DLTensor* on_device;
+} heddle_count;
+
 /* ---- Activation: heddle/ops/activation.h ---------------------------------------------------------------------------- */
 
 /* y = silu(gate) * up;   all [num_tokens, width] */
@@ -283,6 +291,19 @@ heddle_status heddle_lora_apply(heddle_context* context, DLTensor* const* ys, in
                                 const heddle_lora_table* b, const heddle_lora_batch* batch);
 size_t heddle_lora_apply_workspace_bytes(int64_t num_tokens, int32_t num_slices, int32_t max_rank);
 
+/* ---- Mamba: heddle/ops/mamba.h -------------------------------------------------------------------------------------- */
+
+/* current_states[s][l, state_idx[i]] = intermediate_states[s][l, state_idx[i], accepted_counts[i]] for l < num_layers and each
+ * active request i that is not in prefill and has a slot.
+ *   current_states[s] [num_state_layers, num_slots, ...]; intermediate_states[s] [num_state_layers, num_slots, S + 1, ...];
+ *   prefill_status, state_idx, accepted_counts [num_requests]; num_active NULL: all */
+heddle_status heddle_mamba_state_selective_copy(heddle_context* context,
+                                                DLTensor* const* current_states,
+                                                const DLTensor* const* intermediate_states,
+                                                int32_t num_states, const DLTensor* prefill_status,
+                                                const DLTensor* state_idx,
+                                                const DLTensor* accepted_counts, int64_t num_layers,
+                                                const heddle_count* num_active);
 /* ---- Metadata: heddle/ops/metadata.h -------------------------------------------------------------------------------- */
 
 /* All tensors are i32 or i64. fill_value: what entries that the formula does not reach get; NULL leaves them as they are. */
@@ -391,6 +412,92 @@ heddle_status heddle_fused_add_rms_norm(heddle_context* context, DLTensor* outpu
                                         const DLTensor* weight,
                                         const heddle_rms_norm_options* options);
 
+/* ---- Speculation: heddle/ops/speculation.h -------------------------------------------------------------------------- */
+
+/* How many tokens were drafted for each decode request. */
+typedef struct heddle_drafts {
+  int64_t num_speculative_tokens; /* of every request, or with indptr the most that one may have */
+  const DLTensor* indptr;         /* [>= num_decode_requests + 1], or NULL */
+  bool reject_placeholders;       /* false; true: a draft -1 is never accepted */
+} heddle_drafts;
+
+/* The KV cache of the requests, changed in place. */
+typedef struct heddle_kv_block_state {
+  DLTensor* last_kv_block_offset; /* [rows] */
+  DLTensor* kv_length_offsets;    /* [rows] */
+  DLTensor* kv_block_counts;      /* [rows] */
+  DLTensor* last_kv_block_id;     /* [rows] */
+  DLTensor* kv_block_ids;         /* [rows, max_blocks] */
+} heddle_kv_block_state;
+
+/* Blocks that a rewind frees; any of these may be NULL. */
+typedef struct heddle_released_blocks {
+  DLTensor* blocks_to_release; /* [rows] */
+  DLTensor* remove_mask;       /* [rows] bool|u8 */
+  DLTensor* released_ids;      /* [capacity] */
+  DLTensor* num_released;      /* [1] */
+} heddle_released_blocks;
+
+/* Accepts each draft that equals the output before it, up to the first that does not.
+ *   last_one_indices [rows]; accepted_tokens_mask, input_tokens, output_tokens [num_tokens] or [1, num_tokens] */
+heddle_status heddle_verify_speculative_tokens(heddle_context* context, DLTensor* last_one_indices,
+                                               DLTensor* accepted_tokens_mask,
+                                               const DLTensor* input_tokens,
+                                               const DLTensor* output_tokens,
+                                               const heddle_count* num_decode_requests,
+                                               const heddle_count* num_prefill_requests,
+                                               const heddle_drafts* drafts);
+
+/* What each request goes on with.
+ *   sampled_tokens, last_accepted_seq, accepted_counts [rows]; accepted_tokens [rows, S]; required_logit_indices [num_tokens]
+ *   write_prefill_rows: accepted_tokens -1 and accepted_counts 0 for requests without drafts, too */
+heddle_status heddle_prepare_next_forward_pass(
+    heddle_context* context, DLTensor* sampled_tokens, DLTensor* last_accepted_seq,
+    DLTensor* accepted_tokens, DLTensor* accepted_counts, const DLTensor* output_tokens,
+    const DLTensor* required_logit_indices, const DLTensor* last_one_indices,
+    const DLTensor* accepted_tokens_mask, const DLTensor* input_tokens,
+    const heddle_count* num_decode_requests, const heddle_drafts* drafts, bool write_prefill_rows);
+
+/* Takes rejected drafts off the cache, over any number of blocks.
+ *   accepted_counts, prefill_status [num_requests]; released may be NULL; num_active NULL: all */
+heddle_status heddle_rewind_kv_cache(heddle_context* context,
+                                     const heddle_released_blocks* released,
+                                     const heddle_kv_block_state* state,
+                                     const DLTensor* accepted_counts,
+                                     const DLTensor* prefill_status, const heddle_drafts* drafts,
+                                     int64_t block_size_tokens, const heddle_count* num_active);
+
+/* What heddle_speculative_step writes; any of these may be NULL. */
+typedef struct heddle_speculative_step_outputs {
+  DLTensor* last_one_indices;      /* [rows] */
+  DLTensor* accepted_tokens_mask;  /* as input_tokens */
+  DLTensor* sampled_tokens;        /* [rows] */
+  DLTensor* last_accepted_seq;     /* [rows] */
+  DLTensor* accepted_tokens;       /* [rows, S] */
+  DLTensor* accepted_counts;       /* [rows] */
+  heddle_released_blocks released; /* [rows] */
+  DLTensor* next_positions;        /* [rows, num_next_tokens] */
+  DLTensor* next_slots;            /* [rows, num_next_tokens] */
+  DLTensor* next_kv_lens;          /* [rows] */
+  DLTensor* next_last_page_len;    /* [rows] */
+} heddle_speculative_step_outputs;
+/* All NULL. */
+void heddle_speculative_step_outputs_init(heddle_speculative_step_outputs* outputs);
+
+typedef struct heddle_speculative_step_options {
+  bool write_prefill_rows; /* false */
+  int64_t num_next_tokens; /* 1 */
+} heddle_speculative_step_options;
+void heddle_speculative_step_options_init(heddle_speculative_step_options* options);
+
+/* The three above in one launch, and where the tokens of the next step lie. required_logit_indices may be NULL with
+ * outputs->last_accepted_seq. */
+heddle_status heddle_speculative_step(
+    heddle_context* context, const heddle_speculative_step_outputs* outputs,
+    const heddle_kv_block_state* state, const DLTensor* input_tokens, const DLTensor* output_tokens,
+    const DLTensor* required_logit_indices, const heddle_count* num_decode_requests,
+    const heddle_count* num_prefill_requests, const heddle_drafts* drafts,
+    int64_t block_size_tokens, const heddle_speculative_step_options* options);
 /* ---- Sampling: heddle/ops/sampling.h -------------------------------------------------------------------------------- */
 
 /* How each row picks its token, all [num_rows]. */
