@@ -517,6 +517,38 @@ heddle_status heddle_greedy(heddle_context* context, DLTensor* token_ids, DLTens
                             const DLTensor* logits);
 size_t heddle_sample_workspace_bytes(int64_t num_rows, int64_t vocab_size);
 
+/* ---- Verification of drafts: heddle/ops/verify.h -------------------------------------------------------------------- */
+
+/* Which drafts does the target confirm, and what follows?   output_tokens [num_seqs, width]; num_accepted [num_seqs];
+ * draft_tokens [N]; target_tokens [N + num_seqs]; draft_indptr [num_seqs + 1] */
+heddle_status heddle_verify_greedy(heddle_context* context, DLTensor* output_tokens,
+                                   DLTensor* num_accepted, const DLTensor* draft_tokens,
+                                   const DLTensor* target_tokens, const DLTensor* draft_indptr);
+/* Speculative sampling.   draft_probs [N, vocab_size] f32, NULL for one-hot drafts; target_probs [N + num_seqs, vocab_size]
+ * f32; seed, step [num_seqs] */
+heddle_status heddle_verify_stochastic(heddle_context* context, DLTensor* output_tokens,
+                                       DLTensor* num_accepted, const DLTensor* draft_tokens,
+                                       const DLTensor* draft_probs, const DLTensor* target_probs,
+                                       const DLTensor* draft_indptr, const DLTensor* seed,
+                                       const DLTensor* step);
+/* The same for trees.   accepted_nodes [num_seqs, width - 1]; tree_mask [N, words]: bits of a node's ancestors and its own */
+heddle_status heddle_verify_tree_greedy(heddle_context* context, DLTensor* output_tokens,
+                                        DLTensor* num_accepted, DLTensor* accepted_nodes,
+                                        const DLTensor* draft_tokens, const DLTensor* target_tokens,
+                                        const DLTensor* tree_mask, const DLTensor* node_indptr);
+heddle_status heddle_verify_tree_stochastic(heddle_context* context, DLTensor* output_tokens,
+                                            DLTensor* num_accepted, DLTensor* accepted_nodes,
+                                            const DLTensor* draft_tokens,
+                                            const DLTensor* draft_probs,
+                                            const DLTensor* target_probs, const DLTensor* tree_mask,
+                                            const DLTensor* node_indptr, const DLTensor* seed,
+                                            const DLTensor* step);
+/* What to move in the cache so that an accepted path has no gaps.   from_positions, to_positions, accepted_nodes
+ * [num_seqs, max_depth]; num_accepted, root_positions [num_seqs] */
+heddle_status heddle_tree_kv_moves(heddle_context* context, DLTensor* from_positions,
+                                   DLTensor* to_positions, const DLTensor* accepted_nodes,
+                                   const DLTensor* num_accepted, const DLTensor* root_positions);
+
 #ifdef __cplusplus
 }
 #endif
