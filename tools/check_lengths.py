@@ -6,7 +6,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ["include", "src", "apps", "tests", "examples", "tools", "cmake", "bench", "python"]
-SUFFIXES = {".h", ".cpp", ".cu", ".py", ".sh", ".cmake", ".txt"}
+SUFFIXES = {".h", ".cpp", ".c", ".cu", ".py", ".sh", ".cmake", ".txt"}
 LIMIT = 500
 
 

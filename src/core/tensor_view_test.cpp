@@ -9,17 +9,12 @@
 #include "heddle/core/check.h"
 #include "heddle/core/workspace.h"
 
+#include "expect_error.h"
+
 namespace heddle {
 namespace {
 
-std::string message_of(const auto& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
+using testing::message_of;
 
 TEST(TensorView, CompactStridesAreRowMajor) {
   std::vector<float> data(24);

@@ -9,6 +9,17 @@
 
 namespace heddle::testing {
 
+/// The text of the heddle::Error that `call` throws, or "no error".
+template <class Call>
+std::string message_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
 /// Expects `run` to throw heddle::Error of the code whose text is one line that holds every part.
 template <class Run>
 void expect_error(ErrorCode code, std::initializer_list<const char*> parts, const Run& run) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install_test.sh SOURCE BUILD: installs the build into an empty prefix, then builds and runs examples/cpp against nothing
-# but that prefix, once found by CMake and once by pkg-config. Every header of the source tree must have been installed.
+# install_test.sh SOURCE BUILD: installs the build into an empty prefix, then builds and runs examples/cpp and examples/c against
+# nothing but that prefix, once found by CMake and once by pkg-config. Every header of the source tree must have been installed.
 set -euo pipefail
 source=$1 build=$2
 work=$(mktemp -d)
@@ -10,18 +10,43 @@ cmake --install "$build" --prefix "$work/prefix" >/dev/null
 diff <(cd "$source/include" && find . -name '*.h' | sort) \
      <(cd "$work/prefix/include" && find . -name '*.h' ! -path ./heddle/config.h | sort)
 
-cp -r "$source/examples/cpp" "$work/example"  # so that nothing of the tree is in reach of its includes
-cmake -S "$work/example" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE=Release >/dev/null
-cmake --build "$work/build"
-for program in "$work/example"/*.cpp; do
+libraries=$(dirname "$(find "$work/prefix" -name libheddle.a)")
+flags() { PKG_CONFIG_PATH="$libraries/pkgconfig" pkg-config "$@"; }
+
+# built_by_cmake LANGUAGE: builds a copy of the examples, so that nothing of the tree is in reach of their includes.
+built_by_cmake() {
+  cp -r "$source/examples/$1" "$work/$1"
+  cmake -S "$work/$1" -B "$work/$1/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE=Release >/dev/null
+  cmake --build "$work/$1/build"
+}
+
+built_by_cmake cpp
+for program in "$work"/cpp/*.cpp; do
   name=$(basename "$program" .cpp)
   echo "--- $name, found by CMake"
-  "$work/build/$name"
+  "$work/cpp/build/$name"
   echo "--- $name, found by pkg-config"
-  pkg_config=(env PKG_CONFIG_PATH="$(dirname "$(find "$work/prefix" -name heddle.pc)")" pkg-config heddle)
-  c++ -std=c++20 "$program" -o "$work/$name" $("${pkg_config[@]}" --cflags --libs)
+  c++ -std=c++20 "$program" -o "$work/$name" $(flags heddle --cflags --libs)
   "$work/$name"
 done
+
+built_by_cmake c
+for program in "$work"/c/*.c; do
+  name=$(basename "$program" .c)
+  echo "--- $name in C, found by CMake"
+  "$work/c/build/$name"
+  echo "--- $name in C, found by pkg-config"
+  cc -std=c11 -Wall -Wextra -pedantic -Werror "$program" -o "$work/$name" $(flags heddle_c --cflags --libs) -lm
+  LD_LIBRARY_PATH="$libraries" "$work/$name"
+  echo "--- $name in C, linked statically"
+  cc -std=c11 "$program" -o "$work/$name" $(flags heddle_c --cflags) \
+    "$libraries/libheddle_c.a" "$libraries/libheddle.a" $(flags libhwy --libs) -lstdc++ -lm -pthread
+  "$work/$name"
+done
+
+echo "--- the C library shows the functions of its header and nothing else"
+diff <(nm -D --defined-only "$libraries/libheddle_c.so" | awk '{print $3}' | sort) \
+     <(grep -ohE '\bheddle_[a-z0-9_]+\(' "$work/prefix/include/heddle/c_api.h" | tr -d '(' | sort -u)
 
 if [ -x "$build/heddle" ]; then
   echo "--- the installed program"

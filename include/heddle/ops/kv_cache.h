@@ -35,6 +35,8 @@ struct PagedKv {
 
 /// Which pages a batch of sequences uses, in CSR form. The length of sequence i is
 ///   kv_len(i) = (num pages of i - 1) * page_size + last_page_len[i],  0 when it has no page.
+/// On the CPU page_indptr and last_page_len are always checked. Page ids are not, and one outside the pool reads or writes
+/// outside it; with HEDDLE_VALIDATE=1 a used page outside the pool, or a null address, is an error.
 struct PageTable {
   ConstTensorView page_indptr;    // [num_seqs + 1] i32|i64, ascending from 0
   ConstTensorView pages;          // [page_indptr[num_seqs]] ids i32|i64; addresses i64 without pool

@@ -8,14 +8,9 @@
 
 #include "paged_cases.h"
 #include "testing/compare.h"
+#include "testing/exec_context.h"
 
 namespace heddle::testing {
-
-inline ExecContext context(ThreadPool* threads) {
-  ExecContext ctx;
-  ctx.threads = threads;
-  return ctx;
-}
 
 /// One sequence: its last q_len positions have queries.
 template <class TQ, class TKV>
@@ -95,9 +90,10 @@ Attended<TQ> attend(const HeadShape& heads, const std::vector<Sequence<TQ, TKV>>
   const ConstTensorView queries =
       host_view(static_cast<const TQ*>(q.data()), {tokens, q_heads, heads.head_dim});
   if (setting.decode) {
-    batch_decode(context(setting.threads), o, lse, queries, cache.kv(), cache.table(), options);
+    batch_decode(context_with(setting.threads), o, lse, queries, cache.kv(), cache.table(),
+                 options);
   } else {
-    batch_prefill(context(setting.threads), o, lse, queries,
+    batch_prefill(context_with(setting.threads), o, lse, queries,
                   host_view(indptr.data(), {static_cast<int64_t>(indptr.size())}), cache.kv(),
                   cache.table(), options);
   }

@@ -124,7 +124,7 @@ class CaseCheck {
                                           rows_, heads, dim, c_.q_gap);
     TensorView lse_view;
     if (c_.with_lse) lse_view = lse.view({rows_, heads + c_.lse_gap}).narrow(1, 0, heads);
-    const ExecContext ctx = testing::context(threads);
+    const ExecContext ctx = testing::context_with(threads);
     if (c_.decode) {
       batch_decode(ctx, o_view, lse_view, q_view, cache_.kv(), cache_.table(), c_.options);
     } else {

@@ -7,6 +7,7 @@
 #include "heddle/ops/kv_cache.h"
 
 #include "compare.h"
+#include "exec_context.h"
 #include "isa.h"
 #include "paged_cases.h"
 
@@ -29,12 +30,6 @@ CacheShape random_shape() {
   shape.wide_indices = pick({false, true});
   shape.gap = shape.layout == PageLayout::kPointers ? 0 : static_cast<int>(random_int(0, 3));
   return shape;
-}
-
-ExecContext context(ThreadPool* threads) {
-  ExecContext ctx;
-  ctx.threads = threads;
-  return ctx;
 }
 
 /// A row-strided [tokens, heads, head_dim] tensor of random values.
@@ -88,9 +83,9 @@ void check_kv_init(bool append, ThreadPool* threads) {
   PagedCache<To> cache(shape, kv_lens);
   const Tokens<From> k(num_tokens, shape), v(num_tokens, shape);
   if (append) {
-    kv_append(context(threads), cache.kv(), cache.table(), k.view(), v.view());
+    kv_append(testing::context_with(threads), cache.kv(), cache.table(), k.view(), v.view());
   } else {
-    kv_init(context(threads), cache.kv(), cache.table(), k.view(), v.view(),
+    kv_init(testing::context_with(threads), cache.kv(), cache.table(), k.view(), v.view(),
             host_view(indptr.data(), {num_seqs + 1}));
   }
 

@@ -66,7 +66,7 @@ TYPED_TEST(MergeStates, AgreesWithTheDefinition) {
       PoisonedBuffer<float> lse(static_cast<size_t>(rows));
       const bool with_lse = random_int(0, 3) != 0;
       merge_states(
-          testing::context(pick<ThreadPool*>({nullptr, &pool})),
+          testing::context_with(pick<ThreadPool*>({nullptr, &pool})),
           o.view({tokens, heads, dim + gap}).narrow(2, 0, dim),
           with_lse ? lse.view({tokens, heads}) : TensorView{},
           host_view(a.o.data(), {tokens, heads, dim}), host_view(a.lse.data(), {tokens, heads}),

@@ -2,7 +2,26 @@
 
 #include <algorithm>
 
+#include "cpu/validate_indices.h"
+
 namespace heddle {
+namespace {
+
+/// Every page that a sequence uses is one of the pool, or has an address.
+void validate_pages(const PagedKv& cache, const PageTable& table, int64_t num_seqs) {
+  const cpu::IndexArray page_indptr(table.page_indptr), pages(table.pages);
+  for (int64_t seq = 0; seq < num_seqs; ++seq) {
+    for (int64_t i = page_indptr[seq]; i < page_indptr[seq + 1]; ++i) {
+      if (cache.pool != nullptr) {
+        cpu::check_index("pages", i, pages[i], 0, cache.num_pages, "num_pages");
+      } else {
+        HEDDLE_CHECK(pages[i] != 0, "pages[", i, "] is null, but sequence ", seq, " uses it");
+      }
+    }
+  }
+}
+
+}  // namespace
 
 void check_paged_kv(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
                     Dim& num_seqs) {
@@ -42,6 +61,7 @@ void check_paged_kv(const ExecContext& ctx, const PagedKv& cache, const PageTabl
     HEDDLE_CHECK(1 <= last_page_len[i] && last_page_len[i] <= cache.page_size, "last_page_len[", i,
                  "] is ", last_page_len[i], ", expected 1 to page_size = ", cache.page_size);
   }
+  if (validating()) validate_pages(cache, table, num_seqs.value());
 }
 
 void check_token_indptr(const char* name, const ExecContext& ctx, const ConstTensorView& indptr,

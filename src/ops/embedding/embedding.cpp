@@ -4,6 +4,7 @@
 
 #include "heddle/core/check.h"
 
+#include "cpu/validate_indices.h"
 #include "ops/embedding/embedding_kernels.h"
 
 namespace heddle {
@@ -52,6 +53,7 @@ void embedding(const ExecContext& ctx, TensorView y, ConstTensorView token_ids,
                ", expected f32 or the table's ", table.dtype());
   check_unit_stride("table", table);
   check_unit_stride("y", y);
+  if (validating()) cpu::check_indices("token_ids", token_ids, 0, vocab.value(), "vocab_size");
   if (y.num_elements() == 0) return;
 
   const int64_t grain = 1 + kElementsPerChunk / width.value();

@@ -7,13 +7,17 @@
 
 #include <gtest/gtest.h>
 
+#include "expect_error.h"
 #include "isa.h"
 #include "ops/embedding/embedding_ref.h"
 #include "poison.h"
 #include "random.h"
+#include "scoped_validation.h"
 
 namespace heddle {
 namespace {
+
+using testing::message_of;
 
 template <class Table, class Output, class Id>
 struct Types {
@@ -110,15 +114,6 @@ TEST(EmbeddingShapes, EmptyTensors) {
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(y[i], 0.0f);  // no table has that token
 }
 
-std::string message_of(const auto& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST(EmbeddingErrors, NameTensorAxisAndBothValues) {
   std::vector<float> y(12), table(12);
   std::vector<half> halves(12);
@@ -142,6 +137,25 @@ TEST(EmbeddingErrors, NameTensorAxisAndBothValues) {
                                    DType::kFloat32, {}, shape, strides);
   EXPECT_EQ(run(host_view(y.data(), {3, 4}), tokens, transposed),
             "table.stride(1) is 3, expected 1");
+}
+
+TEST(EmbeddingErrors, ValidationRefusesIdsOutsideTheVocabulary) {
+  std::vector<float> y(12);
+  const std::vector<float> table(12);
+  std::vector<int32_t> ids{2, 0, 3};
+  const auto run = [&] {
+    return message_of([&] {
+      embedding({}, host_view(y.data(), {3, 4}), host_view(ids.data(), {3}),
+                host_view(table.data(), {3, 4}));
+    });
+  };
+  EXPECT_EQ(run(), "no error");
+  const testing::ScopedValidation on;
+  EXPECT_EQ(run(), "token_ids[2] is 3, expected below vocab_size = 3");
+  ids[2] = -1;
+  EXPECT_EQ(run(), "token_ids[2] is -1, expected at least 0");
+  ids[2] = 1;
+  EXPECT_EQ(run(), "no error");
 }
 
 }  // namespace

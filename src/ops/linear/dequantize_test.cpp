@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "compare.h"
+#include "expect_error.h"
 #include "linear_cases.h"
 #include "linear_ref.h"
 #include "poison.h"
@@ -63,10 +64,10 @@ TEST(Dequantize, TakesNoWeights) { EXPECT_NO_THROW(dequantize({}, WeightType::kQ
 TEST(Dequantize, NamesBothSizesOfAWrongCall) {
   std::vector<float> out(64);
   const std::vector<std::byte> stored(39);
-  EXPECT_EQ(ref::message_of([&] { dequantize(out, WeightType::kQ4_1, stored); }),
+  EXPECT_EQ(testing::message_of([&] { dequantize(out, WeightType::kQ4_1, stored); }),
             "dequantize: stored holds 39 bytes, expected 40 for 64 weights of type Q4_1");
   EXPECT_EQ(
-      ref::message_of([&] { dequantize(std::span(out).first(33), WeightType::kQ8_0, stored); }),
+      testing::message_of([&] { dequantize(std::span(out).first(33), WeightType::kQ8_0, stored); }),
       "33 weights of type Q8_0 are not a multiple of its block of 32");
 }
 

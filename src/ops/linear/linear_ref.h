@@ -115,15 +115,4 @@ inline std::vector<float> linear(const std::vector<float>& w, const std::vector<
   return y;
 }
 
-/// What a call complains about.
-template <class Call>
-std::string message_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 }  // namespace heddle::ref

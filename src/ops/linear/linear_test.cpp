@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "compare.h"
+#include "expect_error.h"
 #include "isa.h"
 #include "linear_cases.h"
 #include "linear_ref.h"
@@ -188,7 +189,7 @@ TEST(Linear, NamesWhatIsWrong) {
   const ConstTensorView x_view = host_view(x.data(), {3, 64});
   const TensorView y_view = host_view(y.data(), {3, 40});
   const auto call = [](TensorView to, ConstTensorView from, const PackedWeight& w) {
-    return ref::message_of([&] { linear({}, to, from, w); });
+    return testing::message_of([&] { linear({}, to, from, w); });
   };
   EXPECT_EQ(call(y_view, x_view, weight.view()), "no error");
   EXPECT_EQ(call(y_view, host_view(x.data(), {3, 32}), weight.view()),

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "compare.h"
+#include "expect_error.h"
 #include "linear_cases.h"
 #include "linear_ref.h"
 #include "poison.h"
@@ -50,7 +51,7 @@ TEST(PackRows, NamesWhatIsWrong) {
   const std::vector<std::byte> stored(size_t{40} * 40);
   const auto call = [&](int64_t out, int64_t in, int64_t first, int64_t rows, size_t packed_size,
                         size_t stored_size) {
-    return ref::message_of([&] {
+    return testing::message_of([&] {
       pack_rows({}, std::span(packed).first(packed_size), WeightType::kQ4_1, out, in, first, rows,
                 std::span(stored).first(stored_size));
     });

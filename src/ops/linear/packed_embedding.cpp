@@ -3,6 +3,7 @@
 #include "heddle/core/check.h"
 #include "heddle/ops/linear.h"
 
+#include "cpu/validate_indices.h"
 #include "packed_block.h"
 #include "packed_layout.h"
 
@@ -46,6 +47,9 @@ void embedding(const ExecContext& ctx, TensorView y, ConstTensorView token_ids,
   HEDDLE_CHECK(weight.data != nullptr || weight.out_features * weight.in_features == 0,
                "embedding: the weight [", weight.out_features, ", ", weight.in_features,
                "] has no data");
+  if (validating()) {
+    cpu::check_indices("token_ids", token_ids, 0, weight.out_features, "out_features");
+  }
   parallel_for(ctx, tokens.value(), 8, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       float* row = y.data<float>() + t * y.stride(0);

@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 
 #include "compare.h"
+#include "expect_error.h"
 #include "linear_cases.h"
 #include "linear_ref.h"
 #include "poison.h"
 #include "random.h"
+#include "scoped_validation.h"
 
 namespace heddle {
 namespace {
@@ -59,7 +61,7 @@ TEST(PackedEmbedding, NamesWhatIsWrong) {
   std::vector<float> y(size_t{3} * 64);
   std::vector<int32_t> ids(3);
   const auto call = [&](TensorView to, ConstTensorView id_view) {
-    return ref::message_of([&] { embedding({}, to, id_view, weight.view()); });
+    return testing::message_of([&] { embedding({}, to, id_view, weight.view()); });
   };
   EXPECT_EQ(call(host_view(y.data(), {3, 32}), host_view(ids.data(), {3})),
             "y.size(1) is 32, expected in_features of the weight = 64");
@@ -68,6 +70,11 @@ TEST(PackedEmbedding, NamesWhatIsWrong) {
   EXPECT_EQ(call(host_view(y.data(), {3, 64}), host_view(y.data(), {3})),
             "token_ids is f32, supported: i32, i64");
   EXPECT_EQ(call(host_view(y.data(), {0, 64}), host_view(ids.data(), {0})), "no error");
+  ids[1] = 40;
+  EXPECT_EQ(call(host_view(y.data(), {3, 64}), host_view(ids.data(), {3})), "no error");
+  const testing::ScopedValidation on;
+  EXPECT_EQ(call(host_view(y.data(), {3, 64}), host_view(ids.data(), {3})),
+            "token_ids[1] is 40, expected below out_features = 40");
 }
 
 }  // namespace

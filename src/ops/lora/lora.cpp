@@ -1,6 +1,9 @@
 #include "heddle/ops/lora.h"
 
+#include "heddle/core/validate.h"
+
 #include "ops/lora/lora_launch.h"
+#include "ops/lora/lora_validate.h"
 
 namespace heddle {
 namespace {
@@ -62,6 +65,7 @@ void lora_shrink(const ExecContext& ctx, TensorView y, ConstTensorView x, ConstT
   LoraProduct p{
       .features = in.value(), .scale = scale, .is_shrink = true, .accumulate = accumulate};
   use_table(p, LoraTable::from_stack(a, layout), 0);
+  if (validating()) validate_batch(batch, tokens.value(), "a", p.weights);
   for_each_window(batch, tokens.value(), slots.value(), [&](const RowPlan& plan, int64_t first) {
     run_window(ctx, p, plan, first, batch, y, 0, rank.value(), x);
   });
@@ -78,6 +82,7 @@ void lora_shrink(const ExecContext& ctx, TensorView y, ConstTensorView x, const 
 
   LoraProduct p{.features = x.size(1), .scale = scale, .is_shrink = true, .accumulate = accumulate};
   use_table(p, a, slice);
+  if (validating()) validate_batch(batch, tokens.value(), "a", a);
   for_each_window(batch, tokens.value(), a.num_slots, [&](const RowPlan& plan, int64_t first) {
     check_used_ranks(plan, "a", a, slice, 1, "y.size(1)", y.size(1));
     run_window(ctx, p, plan, first, batch, y, 0, std::min<int64_t>(a.max_rank, y.size(1)), x);
@@ -100,6 +105,7 @@ void lora_expand(const ExecContext& ctx, TensorView y, ConstTensorView h, ConstT
 
   LoraProduct p{.scale = scale, .accumulate = accumulate};
   use_table(p, LoraTable::from_stack(b, layout), 0);
+  if (validating()) validate_batch(batch, tokens.value(), "b", p.weights);
   for_each_window(batch, tokens.value(), slots.value(), [&](const RowPlan& plan, int64_t first) {
     run_window(ctx, p, plan, first, batch, y, slice_offset, out.value(), h);
   });
@@ -118,6 +124,7 @@ void lora_expand(const ExecContext& ctx, TensorView y, ConstTensorView h, const 
 
   LoraProduct p{.scale = scale, .accumulate = accumulate};
   use_table(p, b, slice);
+  if (validating()) validate_batch(batch, tokens.value(), "b", b);
   for_each_window(batch, tokens.value(), b.num_slots, [&](const RowPlan& plan, int64_t first) {
     check_used_ranks(plan, "b", b, slice, 1, "h.size(1)", h.size(1));
     run_window(ctx, p, plan, first, batch, y, slice_offset, out_features, h);

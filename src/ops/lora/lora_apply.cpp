@@ -1,6 +1,9 @@
 #include <string>
 
+#include "heddle/core/validate.h"
+
 #include "ops/lora/lora_launch.h"
+#include "ops/lora/lora_validate.h"
 
 namespace heddle {
 namespace {
@@ -60,6 +63,10 @@ void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, Const
   check_tables(ctx, a, b, slices, in.value());
   check_batch(ctx, batch, tokens.value());
   if (x.num_elements() == 0 || a.max_rank == 0) return;
+  if (validating()) {
+    validate_batch(batch, tokens.value(), "a", a);
+    validate_batch(batch, tokens.value(), "b", b);
+  }
 
   Workspace& workspace = require_workspace(ctx, "lora_apply");
   const Workspace::Scope scope(workspace);

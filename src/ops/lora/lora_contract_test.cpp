@@ -6,10 +6,13 @@
 
 #include "heddle/ops/lora.h"
 
+#include "expect_error.h"
 #include "poison.h"
 
 namespace heddle {
 namespace {
+
+using testing::message_of;
 
 /// Two slots of rank 2, in_features 3, out_features 4, all ones; every test changes one thing.
 struct Call {
@@ -42,15 +45,6 @@ struct Call {
     lora_apply(ctx, {&slice, 1}, host_view(x.data(), {5, 3}), a_table, b_table, rows);
   }
 };
-
-std::string message_of(const auto& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 TEST(LoraContract, RowsWithoutAnAdapterAreNotTouched) {
   Call c;

@@ -8,6 +8,7 @@
 #include "heddle/ops/norm.h"
 
 #include "compare.h"
+#include "expect_error.h"
 #include "isa.h"
 #include "ops/norm/rms_norm_ref.h"
 #include "poison.h"
@@ -15,6 +16,8 @@
 
 namespace heddle {
 namespace {
+
+using testing::message_of;
 
 template <class T, class W>
 struct Types {
@@ -213,15 +216,6 @@ TEST(RmsNormShapes, EmptyTensorsAreANoOp) {
   rms_norm({}, y.view({0, 4}), host_view(y.data(), {0, 4}), host_view(weight.data(), {4}));
   rms_norm({}, y.view({4, 0}), host_view(y.data(), {4, 0}), host_view(weight.data(), {0}));
   for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(y.untouched(i));
-}
-
-std::string message_of(const auto& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 TEST(RmsNormErrors, NameTensorAxisAndBothValues) {

@@ -8,6 +8,7 @@
 #include "heddle/core/error.h"
 
 #include "compare.h"
+#include "exec_context.h"
 #include "isa.h"
 #include "poison.h"
 #include "random.h"
@@ -28,12 +29,6 @@ RopeParams random_params(int rotary_dim) {
                                       .original_max_position = pick({8192.0, 256.0})};
   }
   return params;
-}
-
-ExecContext context(ThreadPool* threads) {
-  ExecContext ctx;
-  ctx.threads = threads;
-  return ctx;
 }
 
 std::vector<int64_t> random_positions(int64_t n) {
@@ -81,7 +76,7 @@ TEST(Rope, TableIsExactToOneUlpAtAnyPosition) {
   for (ThreadPool* threads : {static_cast<ThreadPool*>(nullptr), &pool}) {
     const int64_t stride = num_pairs + 3;
     PoisonedBuffer<float> cos(static_cast<size_t>(n * stride)), sin(cos.size());
-    rope_table(context(threads), cos.view({n, stride}).narrow(1, 0, num_pairs),
+    rope_table(testing::context_with(threads), cos.view({n, stride}).narrow(1, 0, num_pairs),
                sin.view({n, stride}).narrow(1, 0, num_pairs), host_view(positions.data(), {n}),
                params);
     for (int64_t t = 0; t < n; ++t) {
@@ -144,7 +139,7 @@ TYPED_TEST(RopeTyped, RotatesInPlaceAndNothingElse) {
       PoisonedBuffer<TypeParam> y = x;
       const TensorView x_view(x.view({}).raw(), kDType<TypeParam>, Device{}, shape, strides);
       const TensorView y_view(y.view({}).raw(), kDType<TypeParam>, Device{}, shape, strides);
-      const ExecContext ctx = context(pick<ThreadPool*>({nullptr, &pool}));
+      const ExecContext ctx = testing::context_with(pick<ThreadPool*>({nullptr, &pool}));
       rope(ctx, x_view, host_view(positions.data(), {tokens}), params);
 
       const int64_t pairs = rotary_dim / 2;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "heddle/core/check.h"
+#include "heddle/core/validate.h"
 
 #include "cpu/philox.h"
 #include "ops/sampling/draw.h"
@@ -74,6 +75,20 @@ void check_table(const ExecContext& ctx, const SamplingTable& table, Dim& rows) 
   }
 }
 
+/// What HEDDLE_VALIDATE=1 checks of the table's values: those that no softmax or filter has a meaning for, NaN among them.
+void validate_table(const SamplingTable& table, int64_t num_rows) {
+  for (int64_t r = 0; r < num_rows; ++r) {
+    const float temperature = read<float>(table.temperature, r);
+    const float top_p = read<float>(table.top_p, r), min_p = read<float>(table.min_p, r);
+    const int64_t step = read<int64_t>(table.step, r);
+    HEDDLE_CHECK(temperature >= 0.0f && temperature < kInfinity, "temperature[", r, "] is ",
+                 temperature, ", expected a finite number of at least 0");
+    HEDDLE_CHECK(top_p > 0.0f, "top_p[", r, "] is ", top_p, ", expected above 0");
+    HEDDLE_CHECK(min_p <= 1.0f, "min_p[", r, "] is ", min_p, ", expected at most 1");
+    HEDDLE_CHECK(step >= 0, "step[", r, "] is ", step, ", expected at least 0");
+  }
+}
+
 LogitRow row_of(const ConstTensorView& logits, int64_t row) {
   return {logits.data<float>() + row * logits.stride(0), logits.size(1)};
 }
@@ -130,6 +145,7 @@ void sample(const ExecContext& ctx, TensorView token_ids, TensorView logprobs,
   Dim rows("num_rows");
   check_arguments(ctx, "sample", outputs, logits, rows);
   check_table(ctx, table, rows);
+  if (validating()) validate_table(table, rows.value());
   const int64_t num_rows = rows.value(), vocab_size = logits.size(1);
   bool any_draw = false;
   for (int64_t r = 0; r < num_rows; ++r) any_draw |= read<float>(table.temperature, r) > 0.0f;

@@ -11,14 +11,18 @@
 
 #include "compare.h"
 #include "cpu/philox.h"
+#include "expect_error.h"
 #include "isa.h"
 #include "ops/sampling/sampling_cases.h"
 #include "ops/sampling/sampling_ref.h"
 #include "poison.h"
 #include "random.h"
+#include "scoped_validation.h"
 
 namespace heddle {
 namespace {
+
+using testing::message_of;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -274,15 +278,6 @@ TEST(Sample, EmptyBatchesAreANoOpAndGreedyRowsNeedNoWorkspace) {
   EXPECT_EQ(tokens[1], 0);
 }
 
-std::string message_of(const auto& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST(SampleErrors, NameTensorAxisAndBothValues) {
   std::vector<float> logits(8), logprobs(3);
   std::vector<int64_t> tokens(2);
@@ -308,6 +303,26 @@ TEST(SampleErrors, NameTensorAxisAndBothValues) {
   SamplingTable wrong = two.table();
   wrong.top_k = wrong.seed;
   EXPECT_EQ(with(ctx, {}, in, wrong), "top_k is i64, supported: i32");
+}
+
+TEST(SampleErrors, ValidationRefusesValuesWithoutMeaning) {
+  const std::vector<float> logits(8);
+  std::vector<int64_t> tokens(2);
+  const SamplingContext ctx(2, 4);
+  const testing::ScopedValidation on;
+  const auto with = [&](const SamplingRow& row) {
+    return message_of([&] {
+      sample(ctx, host_view(tokens.data(), {2}), {}, host_view(logits.data(), {2, 4}),
+             SamplingColumns({{}, row}).table());
+    });
+  };
+  EXPECT_EQ(with(SamplingRow{}), "no error");
+  EXPECT_EQ(with(SamplingRow{.temperature = -1.0f}),
+            "temperature[1] is -1, expected a finite number of at least 0");
+  EXPECT_EQ(with(SamplingRow{.temperature = NAN}).substr(0, 17), "temperature[1] is");
+  EXPECT_EQ(with(SamplingRow{.top_p = 0.0f}), "top_p[1] is 0, expected above 0");
+  EXPECT_EQ(with(SamplingRow{.min_p = 1.5f}), "min_p[1] is 1.5, expected at most 1");
+  EXPECT_EQ(with(SamplingRow{.step = -2}), "step[1] is -2, expected at least 0");
 }
 
 }  // namespace
