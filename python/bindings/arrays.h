@@ -45,6 +45,9 @@ class BorrowedArrays {
     return views;
   }
 
+  /// Keeps the object alive as well: for views that outlive the call.
+  void keep(nb::handle object) { owners_.push_back(nb::borrow(object)); }
+
   [[nodiscard]] Device device() const { return device_; }
   /// The stream that the arrays' framework works on at this moment; nullptr on the CPU.
   [[nodiscard]] void* stream() const { return stream_; }

@@ -22,6 +22,11 @@ class Call {
     return arrays_.borrow(name, array, Access::kRead);
   }
 
+  /// A tensor that is only read, as the mutable view that structs such as PagedKv hold for readers and writers alike.
+  [[nodiscard]] TensorView in_place(const char* name, nb::handle array) {
+    return arrays_.borrow(name, array, Access::kRead);
+  }
+
   /// The same for a tensor that may be None: the view is then absent.
   [[nodiscard]] TensorView optional_out(const char* name, nb::handle array) {
     return array.is_none() ? TensorView{} : out(name, array);
@@ -37,6 +42,8 @@ class Call {
   [[nodiscard]] std::vector<ConstTensorView> ins(const char* name, nb::handle arrays) {
     return arrays_.borrow_all<ConstTensorView>(name, arrays, Access::kRead);
   }
+
+  [[nodiscard]] Device device() const { return arrays_.device(); }
 
   /// body(context) without the GIL. The workspace holds at least workspace_bytes.
   template <class Body>

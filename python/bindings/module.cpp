@@ -39,7 +39,15 @@ NB_MODULE(_core, m) {
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, "n"_a);
 
-  for (const auto bind : {bind_lora, bind_norm}) bind(m);
+  bind_linear(m);  // first: defines PackedWeight, which others take
+  bind_activation(m);
+  bind_attention(m);
+  bind_embedding(m);
+  bind_kv_cache(m);
+  bind_lora(m);
+  bind_norm(m);
+  bind_rope(m);
+  bind_sampling(m);
 }
 
 }  // namespace heddle::python

@@ -1,10 +1,24 @@
-"""Serve one base model with many LoRA adapters: the operations of the heddle library on NumPy, torch, CuPy or JAX arrays.
+"""The operations of heddle on NumPy, torch, CuPy or JAX arrays.
 
-`heddle.ops` holds the operations. `import heddle` imports neither NumPy nor torch.
+heddle serves one base model with many LoRA adapters in a batch. `heddle.ops` holds the operations;
+`import heddle` imports neither NumPy nor torch.
 """
+
+import sys
 
 from heddle import ops
 from heddle._core import VERSION as __version__
-from heddle._core import has_cuda, num_threads, set_num_threads
+from heddle._core import AdapterTable, PackedWeight, has_cuda, num_threads, set_num_threads
 
-__all__ = ["__version__", "has_cuda", "num_threads", "ops", "set_num_threads"]
+if hasattr(sys.modules.get("torch"), "library"):  # not while torch is still being imported
+    import heddle.torch
+
+__all__ = [
+    "AdapterTable",
+    "PackedWeight",
+    "__version__",
+    "has_cuda",
+    "num_threads",
+    "ops",
+    "set_num_threads",
+]

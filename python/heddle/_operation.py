@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -25,43 +24,49 @@ class Operation:
     name: str
     mutates: tuple[str, ...]
     """Names of the array arguments that it writes to."""
+    only_read: tuple[str, ...]
+    """Those of them that it only reads: what it writes is memory that they give addresses of."""
     declared: Callable[..., Any]
     """The declaration: signature, types and docstring."""
+    implementation: Callable[..., Any]
+    """The function of heddle._core."""
     traceable: bool
-    """Whether it can be a torch operator: its arguments are arrays, lists of them and plain scalars."""
+    """Whether it can be a torch operator: it takes arrays, lists of them and plain scalars."""
 
 
 OPERATIONS: dict[str, Operation] = {}
 """All operations by name."""
 
+_OBJECTS = (_core.AdapterTable, _core.PackedWeight)
+
+# Set by heddle.torch: the torch operators by name, and torch.compiler.is_compiling.
 _torch_operators: dict[str, Callable[..., Any]] | None = None
-"""The torch operators by name, once heddle.torch has registered them."""
-
-
-def _is_compiling() -> bool:
-    return False
-
+_is_compiling: Callable[[], bool] | None = None
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def operation(*, mutates: Sequence[str], traceable: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def operation(
+    *, mutates: Sequence[str], only_read: Sequence[str] = (), traceable: bool = True
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Makes the function of heddle._core that has the declaration's name callable under it.
 
-    An eager call goes straight to heddle._core; while torch.compile traces, it becomes a call of the torch operator.
+    An eager call goes straight to heddle._core; while torch.compile traces, it becomes a call of the
+    torch operator that heddle.torch makes of the declaration.
     """
 
     def bind(declared: Callable[P, R]) -> Callable[P, R]:
         name = declared.__name__
-        OPERATIONS[name] = Operation(name, tuple(mutates), declared, traceable)
         implementation: Callable[..., R] = getattr(_core, name)
+        OPERATIONS[name] = Operation(
+            name, tuple(mutates), tuple(only_read), declared, implementation, traceable
+        )
 
         @functools.wraps(declared)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            if _torch_operators is not None and _is_compiling() and name in _torch_operators:
-                result: R = _torch_operators[name](*args, **kwargs)
-                return result
+            if _is_compiling is not None and _is_compiling():
+                return _traced_call(name, implementation, args, kwargs)
             return implementation(*args, **kwargs)
 
         return call
@@ -69,13 +74,21 @@ def operation(*, mutates: Sequence[str], traceable: bool = True) -> Callable[[Ca
     return bind
 
 
-def use_torch_operators(operators: dict[str, Callable[..., Any]], is_compiling: Callable[[], bool]) -> None:
+def _traced_call(
+    name: str, implementation: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> R:
+    operators = _torch_operators or {}
+    takes_object = any(isinstance(a, _OBJECTS) for a in (*args, *kwargs.values()))
+    if name in operators and not takes_object:
+        result: R = operators[name](*args, **kwargs)
+        return result
+    return implementation(*args, **kwargs)
+
+
+def use_torch_operators(
+    operators: dict[str, Callable[..., Any]], is_compiling: Callable[[], bool]
+) -> None:
     """Called by heddle.torch: from now on traced calls go to these operators."""
     global _is_compiling, _torch_operators
-    _is_compiling = is_compiling
     _torch_operators = operators
-
-
-def is_torch_imported() -> bool:
-    """Whether this process uses torch."""
-    return "torch" in sys.modules
+    _is_compiling = is_compiling

@@ -70,12 +70,21 @@ class TorchFramework:
         rounded = np.array(values).astype(NUMPY_DTYPES[dtype])
         if dtype in FLOATS:
             rounded = rounded.astype(np.float32)
-        return self.torch.from_numpy(np.ascontiguousarray(rounded)).reshape(rounded.shape).to(self.dtypes[dtype]).clone()
+        return (
+            self.torch.from_numpy(np.ascontiguousarray(rounded))
+            .reshape(rounded.shape)
+            .to(self.dtypes[dtype])
+            .clone()
+        )
 
     def numpy(self, array: Any) -> Any:
         """See Framework."""
         torch = self.torch
-        return array.detach().to(torch.float64 if array.dtype.is_floating_point else torch.int64).numpy()
+        return (
+            array.detach()
+            .to(torch.float64 if array.dtype.is_floating_point else torch.int64)
+            .numpy()
+        )
 
 
 def assert_close(got: Any, want: Any, dtype: str, terms: int = 1) -> None:
@@ -87,4 +96,6 @@ def assert_close(got: Any, want: Any, dtype: str, terms: int = 1) -> None:
     if dtype == "f16":
         limit = limit + 2.0**-25  # half a subnormal step
     wrong = ~(np.abs(got - want) <= limit)
-    assert not wrong.any(), f"{wrong.sum()} of {wrong.size} differ, first {got[wrong][0]} for {want[wrong][0]}"
+    assert not wrong.any(), (
+        f"{wrong.sum()} of {wrong.size} differ, first {got[wrong][0]} for {want[wrong][0]}"
+    )

@@ -20,7 +20,9 @@ def shrink_reference(y: Any, x: Any, a: Any, slots: Any, scale: float, accumulat
     return y
 
 
-def expand_reference(y: Any, h: Any, b: Any, slots: Any, offset: int, scale: float, accumulate: bool) -> Any:
+def expand_reference(
+    y: Any, h: Any, b: Any, slots: Any, offset: int, scale: float, accumulate: bool
+) -> Any:
     """`b` is [slots, out, rank]."""
     y = y.copy()
     for t, slot in enumerate(slots):
@@ -33,13 +35,17 @@ def expand_reference(y: Any, h: Any, b: Any, slots: Any, offset: int, scale: flo
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("ids", INTEGERS)
 @pytest.mark.parametrize("accumulate", [False, True])
-def test_lora_shrink(framework: Framework, rng: np.random.Generator, dtype: str, ids: str, accumulate: bool) -> None:
+def test_lora_shrink(
+    framework: Framework, rng: np.random.Generator, dtype: str, ids: str, accumulate: bool
+) -> None:
     tokens, width, rank, num_slots = 17, 100, 9, 3
     x = framework.array(rng.standard_normal((tokens, width)), dtype)
     a = framework.array(rng.standard_normal((num_slots, rank, width)), dtype)
     slots = rng.integers(-2, num_slots + 1, tokens)
     y = framework.array(rng.standard_normal((tokens, rank)), "f32")
-    want = shrink_reference(framework.numpy(y), framework.numpy(x), framework.numpy(a), slots, 0.5, accumulate)
+    want = shrink_reference(
+        framework.numpy(y), framework.numpy(x), framework.numpy(a), slots, 0.5, accumulate
+    )
     ops.lora_shrink(y, x, a, slot_ids=framework.array(slots, ids), scale=0.5, accumulate=accumulate)
     assert_close(framework.numpy(y), want, "f32", terms=width)
 
@@ -47,15 +53,21 @@ def test_lora_shrink(framework: Framework, rng: np.random.Generator, dtype: str,
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("layout", ["rank_minor", "rank_major"])
 @pytest.mark.parametrize("accumulate", [False, True])
-def test_lora_expand(framework: Framework, rng: np.random.Generator, dtype: str, layout: str, accumulate: bool) -> None:
+def test_lora_expand(
+    framework: Framework, rng: np.random.Generator, dtype: str, layout: str, accumulate: bool
+) -> None:
     tokens, rank, width, num_slots, offset = 11, 16, 33, 4, 5
     h = framework.array(rng.standard_normal((tokens, rank)), "f32")
     values = rng.standard_normal((num_slots, width, rank))
     b = framework.array(values if layout == "rank_minor" else values.transpose(0, 2, 1), dtype)
-    plain_b = framework.numpy(b) if layout == "rank_minor" else framework.numpy(b).transpose(0, 2, 1)
+    plain_b = (
+        framework.numpy(b) if layout == "rank_minor" else framework.numpy(b).transpose(0, 2, 1)
+    )
     slots = rng.integers(-1, num_slots + 1, tokens)
     y = framework.array(rng.standard_normal((tokens, 50)), dtype)
-    want = expand_reference(framework.numpy(y), framework.numpy(h), plain_b, slots, offset, 2.0, accumulate)
+    want = expand_reference(
+        framework.numpy(y), framework.numpy(h), plain_b, slots, offset, 2.0, accumulate
+    )
     ops.lora_expand(
         y,
         h,
@@ -74,7 +86,9 @@ def test_segments_equal_ids(framework: Framework, rng: np.random.Generator) -> N
     a = framework.array(rng.standard_normal((3, 4, 24)), "f32")
     by_ids, by_segments = (framework.array(np.full((8, 4), 3.0), "f32") for _ in range(2))
     scale = framework.array(rng.standard_normal(8), "f32")
-    ops.lora_shrink(by_ids, x, a, slot_ids=framework.array([-1, 2, 2, 0, 0, 0, -1, 1], "i32"), row_scale=scale)
+    ops.lora_shrink(
+        by_ids, x, a, slot_ids=framework.array([-1, 2, 2, 0, 0, 0, -1, 1], "i32"), row_scale=scale
+    )
     ops.lora_shrink(
         by_segments,
         x,

@@ -20,7 +20,12 @@ def reference(x: Any, weight: Any, epsilon: float, weight_offset: int) -> Any:
 @pytest.mark.parametrize("shape", [(1, 1), (3, 7), (2, 5, 64), (33,), (4, 1000)])
 @pytest.mark.parametrize(("epsilon", "weight_offset"), [(1e-6, 0), (1e-2, 1)])
 def test_rms_norm(
-    framework: Framework, rng: np.random.Generator, dtype: str, shape: tuple[int, ...], epsilon: float, weight_offset: int
+    framework: Framework,
+    rng: np.random.Generator,
+    dtype: str,
+    shape: tuple[int, ...],
+    epsilon: float,
+    weight_offset: int,
 ) -> None:
     x = framework.array(rng.standard_normal(shape), dtype)
     weight = framework.array(rng.standard_normal(shape[-1]), "f32")
@@ -45,13 +50,17 @@ def test_fused_add_rms_norm_takes_the_norm_of_the_rounded_residual(
     assert_close(framework.numpy(y), want, dtype, terms=96)
 
 
-def test_strided_rows_are_honoured_and_the_rest_untouched(framework: Framework, rng: np.random.Generator) -> None:
+def test_strided_rows_are_honoured_and_the_rest_untouched(
+    framework: Framework, rng: np.random.Generator
+) -> None:
     x = framework.array(rng.standard_normal((6, 48)), "f32")
     weight = framework.array(np.ones(32), "f32")
     y = framework.array(np.full((12, 40), 7.0), "f32")
     ops.rms_norm(y[::2, :32], x[:, 16:], weight)
     got = framework.numpy(y)
-    assert_close(got[::2, :32], reference(framework.numpy(x)[:, 16:], np.ones(32), 1e-6, 0), "f32", terms=32)
+    assert_close(
+        got[::2, :32], reference(framework.numpy(x)[:, 16:], np.ones(32), 1e-6, 0), "f32", terms=32
+    )
     assert (got[1::2] == 7).all() and (got[:, 32:] == 7).all()
 
 

@@ -8,12 +8,33 @@ Errors: ValueError for arguments that disagree (the message names the array, the
 NotImplementedError for a dtype or device that an operation does not know, MemoryError, and RuntimeError from CUDA.
 """
 
-from heddle.ops.lora import lora_expand, lora_shrink
+from heddle.ops.activation import silu_and_mul
+from heddle.ops.attention import batch_decode, batch_prefill, merge_states
+from heddle.ops.embedding import embedding
+from heddle.ops.kv_cache import kv_append, kv_init
+from heddle.ops.linear import dequantize, linear
+from heddle.ops.lora import lora_apply, lora_expand, lora_shrink
 from heddle.ops.norm import fused_add_rms_norm, rms_norm
+from heddle.ops.rope import rope, rope_table
+from heddle.ops.sampling import greedy, sample
 
 __all__ = [
+    "batch_decode",
+    "batch_prefill",
+    "dequantize",
+    "embedding",
     "fused_add_rms_norm",
+    "greedy",
+    "kv_append",
+    "kv_init",
+    "linear",
+    "lora_apply",
     "lora_expand",
     "lora_shrink",
+    "merge_states",
     "rms_norm",
+    "rope",
+    "rope_table",
+    "sample",
+    "silu_and_mul",
 ]

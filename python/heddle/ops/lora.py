@@ -1,13 +1,27 @@
 """Low-rank adapters of many requests in one batch.
 
-Which adapter a row uses is told by `slot_ids`, [num_tokens], or by segments: rows `seg_starts[s]` to `seg_ends[s]` use
-`seg_slots[s]`. Segments must not overlap; they may come in any order and leave gaps. A negative slot, one at or above the
-number of slots, and a row in no segment mean: no adapter, the row is not touched. `row_scale`, [num_tokens] f32, is a factor
-for each row.
+Which adapter a row uses is told by `slot_ids`, [num_tokens], or by segments: rows `seg_starts[s]` to
+`seg_ends[s]` use `seg_slots[s]`. Segments must not overlap; they may come in any order and leave
+gaps. A negative slot, one at or above the number of slots, a slot whose weights are null, and a row
+in no segment mean: no adapter, the row is not touched. `row_scale`, [num_tokens] f32, is a factor for
+each row.
+
+Weights come in one of three forms:
+
+* stacked in one array [num_slots, rank, features], or [num_slots, features, rank];
+* by address: an i64 vector [num_slots], each the start of one adapter's page [num_layers, rank,
+  features] (or [num_layers, features, rank]) without gaps. `layer_idx` picks the layer,
+  `weight_dtype` names the dtype (default: that of `x` or `h`), `rank` the rank of the pages
+  (default: that of the call) and `first_rank` the first rank that this call uses;
+* a `heddle.AdapterTable`, whose ranks may differ; `slice` picks the slice.
+
+`layout` names the order of the last two axes of the first two forms: "rank_major" is [rank,
+features], "rank_minor" is [features, rank].
 """
 
 from __future__ import annotations
 
+from heddle._core import AdapterTable
 from heddle._operation import Array, operation
 
 
@@ -15,7 +29,7 @@ from heddle._operation import Array, operation
 def lora_shrink(
     y: Array,
     x: Array,
-    a: Array,
+    a: Array | AdapterTable,
     *,
     slot_ids: Array | None = None,
     seg_starts: Array | None = None,
@@ -25,26 +39,39 @@ def lora_shrink(
     scale: float = 1.0,
     accumulate: bool = False,
     layout: str = "rank_major",
+    slice: int = 0,
+    weight_dtype: str | None = None,
+    layer_idx: int = 0,
+    rank: int | None = None,
+    first_rank: int = 0,
 ) -> None:
-    """`y[t] = scale * row_scale[t] * A[slot(t)] x[t]`, added to `y` with `accumulate`: the "shrink" half of LoRA.
+    """`y[t] = scale * row_scale[t] * A[slot(t)] x[t]`, the "shrink" half of LoRA.
 
-    Each sum runs over in_features in ascending order in f32, one fused multiply-add each; `y` is rounded once.
+    Each sum runs over in_features in ascending order in f32, one fused multiply-add each; `y` is
+    rounded once.
 
     Args:
-        y: [num_tokens, rank] f32|f16|bf16, written; rows without an adapter are not touched.
+        y: [num_tokens, rank] f32|f16|bf16, written; rows without an adapter, and columns from the
+            rank of a row's adapter on, are not touched.
         x: [num_tokens, in_features] f32|f16|bf16.
-        a: [num_slots, rank, in_features] f32|f16|bf16, with `layout="rank_minor"` [num_slots, in_features, rank].
+        a: [num_slots, rank, in_features] f32|f16|bf16, or another form of weights (see above).
         slot_ids: [num_tokens] i32|i64.
         seg_starts: [num_segments] i32|i64.
         seg_ends: [num_segments] i32|i64.
         seg_slots: [num_segments] i32|i64.
         row_scale: [num_tokens] f32.
         scale: Factor of every row.
-        accumulate: Add to `y`.
-        layout: "rank_major" or "rank_minor", the order of the last two axes of `a`.
+        accumulate: Add to `y`; else overwrite.
+        layout: "rank_major" or "rank_minor".
+        slice: Of an `AdapterTable`.
+        weight_dtype: "f32", "f16" or "bf16", of weights by address.
+        layer_idx: Of weights by address.
+        rank: Of pages of weights by address.
+        first_rank: Of weights by address.
 
     Raises:
-        ValueError: Shapes that disagree, a rank above 512, gaps in a last axis, ids and segments both or neither given.
+        ValueError: Shapes that disagree, a rank above 512, gaps in a last axis, ids and segments
+            both or neither given.
         NotImplementedError: Another dtype or device.
 
     Source: Hu et al. 2021, arXiv 2106.09685; Chen et al. 2023, arXiv 2310.18547.
@@ -55,7 +82,7 @@ def lora_shrink(
 def lora_expand(
     y: Array,
     h: Array,
-    b: Array,
+    b: Array | AdapterTable,
     *,
     slot_ids: Array | None = None,
     seg_starts: Array | None = None,
@@ -66,16 +93,23 @@ def lora_expand(
     scale: float = 1.0,
     accumulate: bool = True,
     layout: str = "rank_minor",
+    out_features: int | None = None,
+    slice: int = 0,
+    weight_dtype: str | None = None,
+    layer_idx: int = 0,
+    rank: int | None = None,
+    first_rank: int = 0,
 ) -> None:
-    """`y[t][slice_offset + n] = scale * row_scale[t] * sum_r B[slot(t)][n][r] h[t][r]`, by default added to `y`.
+    """`y[t][slice_offset + n] += scale * row_scale[t] * sum_r B[slot(t)][n][r] h[t][r]`.
 
-    The "expand" half of LoRA. Each sum runs over the rank in ascending order in f32; `y` is rounded once.
+    The "expand" half of LoRA. Each sum runs over the rank in ascending order in f32; `y` is rounded
+    once, after the addition.
 
     Args:
-        y: [num_tokens, >= slice_offset + out_features] f32|f16|bf16, updated; rows without an adapter and columns outside
-            the slice are not touched.
+        y: [num_tokens, >= slice_offset + out_features] f32|f16|bf16, updated; rows without an adapter
+            and columns outside the slice are not touched.
         h: [num_tokens, rank] f32|f16|bf16.
-        b: [num_slots, out_features, rank] f32|f16|bf16, with `layout="rank_major"` [num_slots, rank, out_features].
+        b: [num_slots, out_features, rank] f32|f16|bf16, or another form of weights (see above).
         slot_ids: [num_tokens] i32|i64.
         seg_starts: [num_segments] i32|i64.
         seg_ends: [num_segments] i32|i64.
@@ -84,10 +118,54 @@ def lora_expand(
         slice_offset: First column of `y` that is written.
         scale: Factor of every row.
         accumulate: Add to `y`; else overwrite.
-        layout: "rank_minor" or "rank_major", the order of the last two axes of `b`.
+        layout: "rank_minor" or "rank_major".
+        out_features: Columns that are written, for weights by address; None: the rest of `y`.
+        slice: Of an `AdapterTable`.
+        weight_dtype: "f32", "f16" or "bf16", of weights by address.
+        layer_idx: Of weights by address.
+        rank: Of pages of weights by address.
+        first_rank: Of weights by address.
 
     Raises:
-        ValueError: Shapes that disagree, a rank above 512, gaps in a last axis, ids and segments both or neither given.
+        ValueError: Shapes that disagree, a rank above 512, gaps in a last axis, ids and segments
+            both or neither given.
+        NotImplementedError: Another dtype or device.
+
+    Source: Hu et al. 2021, arXiv 2106.09685; Chen et al. 2023, arXiv 2310.18547.
+    """
+
+
+@operation(mutates=["y"], traceable=False)
+def lora_apply(
+    y: list[Array],
+    x: Array,
+    a: AdapterTable,
+    b: AdapterTable,
+    *,
+    slot_ids: Array | None = None,
+    seg_starts: Array | None = None,
+    seg_ends: Array | None = None,
+    seg_slots: Array | None = None,
+    row_scale: Array | None = None,
+) -> None:
+    """A whole linear layer, all slices: `y[s][t] += row_scale[t] * scale * B_s A_s x[t]`.
+
+    The rank vector stays f32. The bits are those of `lora_shrink` into f32 followed by `lora_expand`.
+
+    Args:
+        y: A list with the product of each slice, [num_tokens, out_features] f32|f16|bf16, updated; a
+            column range of a fused product is a view of it.
+        x: [num_tokens, in_features] f32|f16|bf16.
+        a: The A weights of all adapters and slices.
+        b: The B weights; each has the scale given to `AdapterTable.set`.
+        slot_ids: [num_tokens] i32|i64.
+        seg_starts: [num_segments] i32|i64.
+        seg_ends: [num_segments] i32|i64.
+        seg_slots: [num_segments] i32|i64.
+        row_scale: [num_tokens] f32.
+
+    Raises:
+        ValueError: Shapes that disagree, ids and segments both or neither given.
         NotImplementedError: Another dtype or device.
 
     Source: Hu et al. 2021, arXiv 2106.09685; Chen et al. 2023, arXiv 2310.18547.

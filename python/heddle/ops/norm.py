@@ -6,7 +6,9 @@ from heddle._operation import Array, operation
 
 
 @operation(mutates=["output"])
-def rms_norm(output: Array, input: Array, weight: Array, *, epsilon: float = 1e-6, weight_offset: int = 0) -> None:
+def rms_norm(
+    output: Array, input: Array, weight: Array, *, epsilon: float = 1e-6, weight_offset: int = 0
+) -> None:
     """`output = input * rstd * (weight_offset + weight)`, `rstd = 1 / sqrt(mean(input^2) + epsilon)` over the last axis.
 
     Sums in f32, one rounding at the end. The bits of a row depend on that row and the weight alone.

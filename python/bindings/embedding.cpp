@@ -1,0 +1,28 @@
+#include "heddle/ops/embedding.h"
+
+#include "families.h"
+#include "packed_weight.h"
+
+namespace heddle::python {
+
+using namespace nb::literals;
+
+void bind_embedding(nb::module_& m) {
+  m.def(
+      "embedding",
+      [](nb::handle y, nb::handle token_ids, nb::handle table) {
+        Call call;
+        const TensorView out = call.out("y", y);
+        const ConstTensorView ids = call.in("token_ids", token_ids);
+        const OwnedWeight* packed = nullptr;
+        if (nb::try_cast<const OwnedWeight*>(table, packed) && packed != nullptr) {
+          return call.run(
+              [&](const ExecContext& ctx) { embedding(ctx, out, ids, packed->view()); });
+        }
+        const ConstTensorView rows = call.in("table", table);
+        call.run([&](const ExecContext& ctx) { embedding(ctx, out, ids, rows); });
+      },
+      "y"_a, "token_ids"_a, "table"_a);
+}
+
+}  // namespace heddle::python

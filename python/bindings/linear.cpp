@@ -1,0 +1,78 @@
+#include "heddle/ops/linear.h"
+
+#include "heddle/core/check.h"
+
+#include "families.h"
+#include "packed_weight.h"
+
+namespace heddle::python {
+namespace {
+
+using namespace nb::literals;
+
+void multiply(nb::handle y, nb::handle x, const OwnedWeight& weight) {
+  Call call;
+  const TensorView out = call.out("y", y);
+  const ConstTensorView in = call.in("x", x);
+  call.run([&](const ExecContext& ctx) { linear(ctx, out, in, weight.view()); });
+}
+
+void multiply_all(const nb::list& y, nb::handle x, const nb::list& weights) {
+  HEDDLE_CHECK(y.size() == weights.size(), "y has ", y.size(), " arrays, weight has ",
+               weights.size());
+  Call call;
+  std::vector<LinearOutput> outputs;
+  outputs.reserve(y.size());
+  const nb::tuple held(weights);  // keeps the weights whatever becomes of the list
+  const std::vector<TensorView> outs = call.outs("y", y);
+  for (size_t i = 0; i < outs.size(); ++i) {
+    outputs.push_back({outs[i], nb::cast<const OwnedWeight&>(held[i]).view()});
+  }
+  const ConstTensorView in = call.in("x", x);
+  call.run([&](const ExecContext& ctx) { linear(ctx, outputs, in); });
+}
+
+void expand_blocks(nb::handle out, const char* type_name, nb::handle stored) {
+  Call call;
+  const TensorView values = call.out("out", out);
+  check_dtype("out", values, {DType::kFloat32});
+  HEDDLE_CHECK(values.rank() == 1, "out has rank ", values.rank(), ", expected 1");
+  check_unit_stride("out", values);
+  const WeightType type = weight_type_named(type_name);
+  const std::span<const std::byte> bytes = stored_bytes_of(call.in("stored", stored), type);
+  const auto n = static_cast<size_t>(values.num_elements());
+  const size_t expected = stored_bytes(type, values.num_elements());
+  HEDDLE_CHECK(n % static_cast<size_t>(block_size(type)) == 0 && bytes.size() == expected,
+               "stored has ", bytes.size(), " bytes, expected ", expected, " for ", n,
+               " weights of ", type, " in blocks of ", block_size(type));
+  call.run([&](const ExecContext& ctx) {
+    check_cpu(ctx, "dequantize");
+    dequantize({values.data<float>(), n}, type, bytes);
+  });
+}
+
+}  // namespace
+
+void bind_linear(nb::module_& m) {
+  nb::class_<OwnedWeight>(
+      m, "PackedWeight",
+      "A weight [out_features, in_features] repacked for `heddle.ops.linear`; owns its bytes.")
+      .def(nb::init<nb::handle, const char*, int64_t, int64_t>(), "stored"_a, "type"_a,
+           "out_features"_a, "in_features"_a,
+           "Packs stored rows.\n\n"
+           "stored: u8 array of the bytes as a GGUF file holds them, or for F32, F16 and BF16 a "
+           "matrix\n"
+           "    of that dtype; without gaps, copied.\n"
+           "type: \"F32\", \"F16\", \"BF16\", \"Q8_0\", \"Q4_0\", \"Q4_1\", \"Q5_0\", \"Q5_1\", "
+           "\"Q4_K\", \"Q5_K\", \"Q6_K\".\n"
+           "in_features: a multiple of the type's block, 32 or 256.")
+      .def_prop_ro("type", [](const OwnedWeight& w) { return name(w.view().type); })
+      .def_prop_ro("out_features", [](const OwnedWeight& w) { return w.view().out_features; })
+      .def_prop_ro("in_features", [](const OwnedWeight& w) { return w.view().in_features; })
+      .def_prop_ro("nbytes", &OwnedWeight::num_bytes, "Bytes of the packed weight.");
+  m.def("linear", &multiply, "y"_a, "x"_a, "weight"_a);
+  m.def("linear", &multiply_all, "y"_a, "x"_a, "weight"_a);
+  m.def("dequantize", &expand_blocks, "out"_a, "type"_a, "stored"_a);
+}
+
+}  // namespace heddle::python

@@ -1,0 +1,48 @@
+#include "scalars.h"
+
+#include <cstring>
+
+#include "heddle/core/error.h"
+
+namespace heddle::python {
+
+DType dtype_named(const char* argument, const char* wanted) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kInt32,
+                            DType::kInt64, DType::kUInt8, DType::kBool}) {
+    if (std::strcmp(name(dtype), wanted) == 0) return dtype;
+  }
+  throw_error(ErrorCode::kInvalidArgument, argument, " is \"", wanted,
+              "\", expected f32, f16, bf16, i32, i64, u8 or bool");
+}
+
+DType dtype_or(const char* argument, nanobind::handle name, DType otherwise) {
+  if (name.is_none()) return otherwise;
+  const char* text = PyUnicode_Check(name.ptr()) ? PyUnicode_AsUTF8(name.ptr()) : nullptr;
+  if (text == nullptr) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "%s is a %s, expected a str or None", argument,
+                 Py_TYPE(name.ptr())->tp_name);
+    throw nanobind::python_error();
+  }
+  return dtype_named(argument, text);
+}
+
+LoraLayout layout_named(const char* name) {
+  if (std::strcmp(name, "rank_major") == 0) return LoraLayout::kRankMajor;
+  HEDDLE_CHECK(std::strcmp(name, "rank_minor") == 0, "layout is \"", name,
+               "\", expected \"rank_major\" or \"rank_minor\"");
+  return LoraLayout::kRankMinor;
+}
+
+RopeParams rope_params(double theta, double scale, int rotary_dim, const Llama3Numbers& llama3) {
+  RopeParams params{.theta = theta, .scale = scale, .rotary_dim = rotary_dim};
+  if (llama3) {
+    params.llama3 = {.factor = (*llama3)[0],
+                     .low_freq_factor = (*llama3)[1],
+                     .high_freq_factor = (*llama3)[2],
+                     .original_max_position = (*llama3)[3]};
+  }
+  return params;
+}
+
+}  // namespace heddle::python

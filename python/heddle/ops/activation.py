@@ -1,0 +1,24 @@
+"""Activations of the feed-forward block."""
+
+from __future__ import annotations
+
+from heddle._operation import Array, operation
+
+
+@operation(mutates=["y"])
+def silu_and_mul(y: Array, gate: Array, up: Array) -> None:
+    """`y = silu(gate) * up`, `silu(v) = v / (1 + exp(-v))`.
+
+    Computed in f32, rounded once. The bits of an element depend on its two inputs alone.
+
+    Args:
+        y: [num_tokens, width] f32|f16|bf16, written; may be `gate` or `up` itself.
+        gate: [num_tokens, width], dtype of `y`; last axis without gaps, rows of any stride.
+        up: [num_tokens, width], dtype of `y`; the two may be views of one fused product.
+
+    Raises:
+        ValueError: Shapes that disagree, gaps in a last axis.
+        NotImplementedError: Another dtype or device.
+
+    Source: Shazeer 2020, arXiv 2002.05202.
+    """
