@@ -14,5 +14,6 @@ void bind_lora(nanobind::module_& m);
 void bind_norm(nanobind::module_& m);
 void bind_rope(nanobind::module_& m);
 void bind_sampling(nanobind::module_& m);
+void bind_verify(nanobind::module_& m);
 
 }  // namespace heddle::python

@@ -48,6 +48,7 @@ NB_MODULE(_core, m) {
   bind_norm(m);
   bind_rope(m);
   bind_sampling(m);
+  bind_verify(m);
 }
 
 }  // namespace heddle::python

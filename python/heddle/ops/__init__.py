@@ -17,6 +17,13 @@ from heddle.ops.lora import lora_apply, lora_expand, lora_shrink
 from heddle.ops.norm import fused_add_rms_norm, rms_norm
 from heddle.ops.rope import rope, rope_table
 from heddle.ops.sampling import greedy, sample
+from heddle.ops.verify import (
+    tree_kv_moves,
+    verify_greedy,
+    verify_stochastic,
+    verify_tree_greedy,
+    verify_tree_stochastic,
+)
 
 __all__ = [
     "batch_decode",
@@ -37,4 +44,9 @@ __all__ = [
     "rope_table",
     "sample",
     "silu_and_mul",
+    "tree_kv_moves",
+    "verify_greedy",
+    "verify_stochastic",
+    "verify_tree_greedy",
+    "verify_tree_stochastic",
 ]
