@@ -19,11 +19,10 @@ demo: ## build, fetch the model, and answer nine prompts with eight adapters
 	@tools/demo.sh
 
 test: ## build what is missing and run all tests, also under the sanitizers
-	@echo "[1/5] Debian packages"; tools/bootstrap
-	@echo "[2/5] build"; tools/build release
-	@echo "[3/5] build with sanitizers"; tools/build asan
-	@echo "[4/5] model"; tools/fetch_model >/dev/null
-	@echo "[5/5] tests"; tools/test.sh
+	@echo "[1/4] Debian packages"; tools/bootstrap
+	@echo "[2/4] build, also with sanitizers, and Python packages"; tools/build_for_tests
+	@echo "[3/4] model"; tools/fetch_model >/dev/null
+	@echo "[4/4] tests"; tools/test.sh
 
 build: ## build the program build/heddle, the libraries and the tests
 	@tools/bootstrap

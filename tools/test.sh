@@ -12,6 +12,10 @@ run() {  # run FOLDER TITLE
   ctest --test-dir "$1" --output-on-failure --parallel "$(nproc)" --output-junit "${reports[-1]}"
 }
 
+if ! compgen -G "build/python/heddle/_core.*.so" >/dev/null; then
+  echo "the Python module is not built: its tests could not run" >&2
+  exit 1
+fi
 run build-asan "tests under the address and undefined-behaviour sanitizers"
 sanitized=$?
 run build "tests of the release build"
@@ -19,5 +23,6 @@ release=$?
 
 total=$(cat "${reports[@]}" | grep -c '<testcase ')
 passed=$(cat "${reports[@]}" | grep '<testcase ' | grep -c 'status="run"')
+[ "${HEDDLE_TEST_TORCH:-1}" != 0 ] || echo "tests with torch and PEFT left out: HEDDLE_TEST_TORCH=0"
 echo "$passed passed, $((total - passed)) failed"
 [ "$sanitized" -eq 0 ] && [ "$release" -eq 0 ] && [ "$total" -gt 0 ] && [ "$passed" -eq "$total" ]

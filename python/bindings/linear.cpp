@@ -10,26 +10,29 @@ namespace {
 
 using namespace nb::literals;
 
-void multiply(nb::handle y, nb::handle x, const OwnedWeight& weight) {
+void multiply_all(nb::handle y, nb::handle x, nb::handle weights) {
   Call call;
-  const TensorView out = call.out("y", y);
-  const ConstTensorView in = call.in("x", x);
-  call.run([&](const ExecContext& ctx) { linear(ctx, out, in, weight.view()); });
-}
-
-void multiply_all(const nb::list& y, nb::handle x, const nb::list& weights) {
-  HEDDLE_CHECK(y.size() == weights.size(), "y has ", y.size(), " arrays, weight has ",
-               weights.size());
-  Call call;
-  std::vector<LinearOutput> outputs;
-  outputs.reserve(y.size());
-  const nb::tuple held(weights);  // keeps the weights whatever becomes of the list
   const std::vector<TensorView> outs = call.outs("y", y);
+  const nb::tuple held = nb::steal<nb::tuple>(PySequence_Tuple(weights.ptr()));
+  if (!held.is_valid()) throw nb::python_error();
+  HEDDLE_CHECK(outs.size() == held.size(), "y has ", outs.size(), " arrays, weight has ",
+               held.size());
+  std::vector<LinearOutput> outputs;
+  outputs.reserve(outs.size());
   for (size_t i = 0; i < outs.size(); ++i) {
     outputs.push_back({outs[i], nb::cast<const OwnedWeight&>(held[i]).view()});
   }
   const ConstTensorView in = call.in("x", x);
   call.run([&](const ExecContext& ctx) { linear(ctx, outputs, in); });
+}
+
+void multiply(nb::handle y, nb::handle x, nb::handle weight) {
+  const OwnedWeight* packed = nullptr;
+  if (!nb::try_cast<const OwnedWeight*>(weight, packed)) return multiply_all(y, x, weight);
+  Call call;
+  const TensorView out = call.out("y", y);
+  const ConstTensorView in = call.in("x", x);
+  call.run([&](const ExecContext& ctx) { linear(ctx, out, in, packed->view()); });
 }
 
 void expand_blocks(nb::handle out, const char* type_name, nb::handle stored) {
@@ -71,7 +74,6 @@ void bind_linear(nb::module_& m) {
       .def_prop_ro("in_features", [](const OwnedWeight& w) { return w.view().in_features; })
       .def_prop_ro("nbytes", &OwnedWeight::num_bytes, "Bytes of the packed weight.");
   m.def("linear", &multiply, "y"_a, "x"_a, "weight"_a);
-  m.def("linear", &multiply_all, "y"_a, "x"_a, "weight"_a);
   m.def("dequantize", &expand_blocks, "out"_a, "type"_a, "stored"_a);
 }
 

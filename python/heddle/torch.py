@@ -63,7 +63,9 @@ def schema_of(operation: Operation) -> _Schema:
     """The torch schema that follows from a declaration; all arguments may be given by position."""
     hints = typing.get_type_hints(operation.declared)
     parameters = inspect.signature(operation.declared).parameters.values()
-    required, defaulted, counts = [], [], []
+    required: list[str] = []
+    defaulted: list[str] = []
+    counts: list[str] = []
     for place, parameter in enumerate(parameters):
         alias = f"(a{place}!)" if parameter.name in operation.mutates else ""
         options = _alternatives(hints[parameter.name])
@@ -103,7 +105,7 @@ def _register(operation: Operation) -> Callable[..., Any]:
     counts = schema.counts
 
     def call(*args: Any, **kwargs: Any) -> None:
-        given = dict(zip(declared_names, args)) | kwargs  # noqa: B905: traced, without `strict`
+        given = dict(zip(declared_names, args, strict=False)) | kwargs
         for name in counts:
             value = given.get(name)
             if value is not None and not isinstance(value, torch.Tensor):

@@ -1,0 +1,100 @@
+"""One call of every operation that is a torch operator: its arguments, as torch tensors on the CPU.
+
+The calls are small, valid and change at least one output; test_torch_operators.py runs each eagerly, compiled, and
+through torch.library.opcheck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import full, randn, tensor, zeros
+
+Call = tuple[list[Any], dict[str, Any]]
+CASES: dict[str, Callable[[], Call]] = {
+    "silu_and_mul": lambda: ([zeros(3, 8), randn(3, 8), randn(3, 8)], {}),
+    "rms_norm": lambda: ([zeros(3, 8), randn(3, 8), randn(8)], {"epsilon": 1e-5}),
+    "fused_add_rms_norm": lambda: (
+        [zeros(3, 8), randn(3, 8), randn(3, 8), randn(8)],
+        {"weight_offset": 1},
+    ),
+    "rope_table": lambda: (
+        [zeros(3, 4), zeros(3, 4), tensor([0, 5, 9])],
+        {"llama3_scaling": [8.0, 1.0, 4.0, 8192.0]},
+    ),
+    "rope": lambda: ([randn(3, 2, 8)], {"positions": tensor([1, 5, 9]), "theta": 5e5}),
+    "embedding": lambda: ([zeros(3, 8), tensor([1, 0, 4]), randn(5, 8)], {}),
+    "dequantize": lambda: ([zeros(4), "F32", randn(4).view(torch.uint8)], {}),
+    "lora_shrink": lambda: (
+        [zeros(3, 4), randn(3, 8), randn(2, 4, 8)],
+        {"slot_ids": tensor([1, -1, 0]), "scale": 0.5},
+    ),
+    "lora_expand": lambda: (
+        [zeros(3, 9), randn(3, 4), randn(2, 8, 4)],
+        {"slot_ids": tensor([1, -1, 0]), "slice_offset": 1},
+    ),
+    "kv_init": lambda: (
+        [
+            zeros(3, 2, 4, 8),
+            zeros(3, 2, 4, 8),
+            *_page_table(),
+            randn(5, 2, 8),
+            randn(5, 2, 8),
+            tensor([0, 3, 5]),
+        ],
+        {},
+    ),
+    "kv_append": lambda: (
+        [zeros(3, 2, 4, 8), zeros(3, 2, 4, 8), *_page_table(), randn(2, 2, 8), randn(2, 2, 8)],
+        {},
+    ),
+    "batch_prefill": lambda: (
+        [
+            zeros(5, 4, 8),
+            zeros(5, 4),
+            randn(5, 4, 8),
+            tensor([0, 3, 5]),
+            randn(3, 2, 4, 8),
+            randn(3, 2, 4, 8),
+            *_page_table(),
+        ],
+        {"rope_theta": 1e4, "window_left": 3},
+    ),
+    "batch_decode": lambda: (
+        [
+            zeros(2, 4, 8),
+            None,
+            randn(2, 4, 8),
+            randn(3, 2, 4, 8),
+            randn(3, 2, 4, 8),
+            *_page_table(),
+        ],
+        {"sm_scale": 0.5},
+    ),
+    "merge_states": lambda: (
+        [zeros(3, 2, 8), zeros(3, 2), randn(3, 2, 8), randn(3, 2), randn(3, 2, 8), randn(3, 2)],
+        {},
+    ),
+    "sample": lambda: (
+        [
+            full((3,), -1),
+            zeros(3),
+            randn(3, 20),
+            tensor([0.0, 1.0, 0.7]),
+            tensor([0, 5, 0], dtype=torch.int32),
+            tensor([1.0, 0.9, 1.0]),
+            zeros(3),
+            tensor([1, 2, 3]),
+            tensor([0, 1, 2]),
+        ],
+        {},
+    ),
+    "greedy": lambda: ([full((3,), -1), None, randn(3, 20)], {}),
+}
+
+
+def _page_table() -> list[torch.Tensor]:
+    """Two sequences of 6 and 3 tokens in pages of 4."""
+    return [tensor([0, 2, 3]), tensor([2, 0, 1], dtype=torch.int32), tensor([2, 3])]
