@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The C++ in the documentation compiles.
+"""The C++ and C in the documentation compiles.
 
 A block fenced as ```cpp is the body of a function inside namespace heddle, below the #include lines it begins with; one
-fenced as ```cpp file is a whole file. Only public headers can be included.
+fenced as ```cpp file is a whole file; one fenced as ```c is the body of a function in C. Only public headers can be included.
 """
 
 import argparse
@@ -14,17 +14,19 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FENCE = re.compile(r"^```cpp( file)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FLAGS = ["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-Wno-unused"]
+FENCE = re.compile(r"^```(cpp|cpp file|c)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FLAGS = ["-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-Wno-unused"]
+LANGUAGE = {"cpp": ["-x", "c++", "-std=c++20"], "cpp file": ["-x", "c++", "-std=c++20"], "c": ["-x", "c", "-std=c11", "-pedantic"]}
 
 
-def compilable(code, is_file):
-    if is_file:
+def compilable(code, kind):
+    if kind == "cpp file":
         return code
     lines = code.splitlines()
     includes = [line for line in lines if line.startswith("#include")]
     body = ["" if line.startswith("#include") else line for line in lines]
-    return "\n".join([*includes, "void snippet();", "void snippet() {", "using namespace heddle;", "#line 1", *body, "}", ""])
+    using = [] if kind == "c" else ["using namespace heddle;"]
+    return "\n".join([*includes, "void snippet(void);", "void snippet(void) {", *using, "#line 1", *body, "}", ""])
 
 
 def snippets():
@@ -33,7 +35,7 @@ def snippets():
         text = page.read_text()
         for match in FENCE.finditer(text):
             line = text.count("\n", 0, match.start()) + 1
-            yield f"{page.relative_to(ROOT)}:{line}", compilable(match.group(2), match.group(1))
+            yield f"{page.relative_to(ROOT)}:{line}", compilable(match.group(2), match.group(1)), LANGUAGE[match.group(1)]
 
 
 def main():
@@ -41,11 +43,11 @@ def main():
     parser.add_argument("--compiler", default="g++")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="build folder, for heddle/config.h")
     arguments = parser.parse_args()
-    command = [arguments.compiler, *FLAGS, f"-I{ROOT / 'include'}", f"-I{arguments.build / 'include'}", "-x", "c++", "-"]
+    command = [arguments.compiler, *FLAGS, f"-I{ROOT / 'include'}", f"-I{arguments.build / 'include'}"]
 
     def error_of(snippet):
-        place, source = snippet
-        result = subprocess.run(command, input=source, capture_output=True, text=True)
+        place, source, language = snippet
+        result = subprocess.run([*command, *language, "-"], input=source, capture_output=True, text=True)
         return f"{place} does not compile:\n{result.stderr}" if result.returncode else None
 
     found = list(snippets())

@@ -1,7 +1,8 @@
 #ifndef HEDDLE_C_API_H_
 #define HEDDLE_C_API_H_
 
-/* The C interface of heddle: every public operation, for other languages. C11, and C++ from 11 on.
+/* The C interface of heddle: every public operation, for other languages. C11, and C++ from 11 on. One long header, so that a
+ * generator of bindings has all in one place.
  *
  * Every operation is heddle_<name>(context, outputs, in-outs, inputs, scalars and options) and means what heddle::<name> of
  * heddle/ops/<family>.h means: formula, shapes, dtypes, rounding, aliasing and bounds are written there. In short:
@@ -304,6 +305,7 @@ heddle_status heddle_mamba_state_selective_copy(heddle_context* context,
                                                 const DLTensor* state_idx,
                                                 const DLTensor* accepted_counts, int64_t num_layers,
                                                 const heddle_count* num_active);
+
 /* ---- Metadata: heddle/ops/metadata.h -------------------------------------------------------------------------------- */
 
 /* All tensors are i32 or i64. fill_value: what entries that the formula does not reach get; NULL leaves them as they are. */
@@ -498,6 +500,7 @@ heddle_status heddle_speculative_step(
     const DLTensor* required_logit_indices, const heddle_count* num_decode_requests,
     const heddle_count* num_prefill_requests, const heddle_drafts* drafts,
     int64_t block_size_tokens, const heddle_speculative_step_options* options);
+
 /* ---- Sampling: heddle/ops/sampling.h -------------------------------------------------------------------------------- */
 
 /* How each row picks its token, all [num_rows]. */

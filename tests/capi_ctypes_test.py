@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+"""The C interface from another language: NumPy arrays through ctypes, against NumPy's results.
+
+tests/capi_ctypes_test.py LIBHEDDLE_C    exits with 77, for CTest "skipped", without NumPy
+"""
+
+import ctypes
+import sys
+import threading
+import unittest
+
+try:
+    import numpy as np
+except ImportError:
+    print("NumPy is missing: skipped")
+    sys.exit(77)
+
+INVALID_ARGUMENT, UNSUPPORTED = 1, 2
+RANK_MAJOR, RANK_MINOR = 0, 1
+
+
+class DLDevice(ctypes.Structure):
+    _fields_ = [("device_type", ctypes.c_int), ("device_id", ctypes.c_int32)]
+
+
+class DLDataType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", DLDevice),
+        ("ndim", ctypes.c_int32),
+        ("dtype", DLDataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class ContextOptions(ctypes.Structure):
+    _fields_ = [
+        ("device", DLDevice),
+        ("stream", ctypes.c_void_p),
+        ("workspace_bytes", ctypes.c_size_t),
+        ("num_threads", ctypes.c_int32),
+    ]
+
+
+class LoraBatch(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.POINTER(DLTensor))
+        for name in ("slot_ids", "seg_starts", "seg_ends", "seg_slots", "row_scale")
+    ]
+
+
+class RmsNormOptions(ctypes.Structure):
+    _fields_ = [("epsilon", ctypes.c_float), ("weight_offset", ctypes.c_int32)]
+
+
+def tensor(array):
+    """A DLTensor of the array's memory, by reference. It keeps the array alive."""
+    codes = {"i": 0, "u": 1, "f": 2}
+    result = DLTensor()
+    result.data = array.ctypes.data
+    result.device = DLDevice(1, 0)
+    result.ndim = array.ndim
+    result.dtype = DLDataType(codes[array.dtype.kind], 8 * array.itemsize, 1)
+    result.shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+    strides = [stride // array.itemsize for stride in array.strides]
+    result.strides = (ctypes.c_int64 * array.ndim)(*strides)
+    result.array = array
+    return ctypes.pointer(result)
+
+
+def open_library(path):
+    library = ctypes.CDLL(path)
+    library.heddle_version.restype = ctypes.c_char_p
+    library.heddle_last_error.restype = ctypes.c_char_p
+    f32, i32, i64, flag = ctypes.c_float, ctypes.c_int32, ctypes.c_int64, ctypes.c_bool
+    pointer, t, batch = ctypes.c_void_p, ctypes.POINTER(DLTensor), ctypes.POINTER(LoraBatch)
+    options = ctypes.POINTER(ContextOptions)
+    library.heddle_context_options_init.argtypes = [options]
+    library.heddle_context_options_init.restype = None
+    library.heddle_context_create.argtypes = [ctypes.POINTER(pointer), options]
+    library.heddle_context_destroy.argtypes = [pointer]
+    library.heddle_context_destroy.restype = None
+    library.heddle_rms_norm.argtypes = [pointer, t, t, t, ctypes.POINTER(RmsNormOptions)]
+    library.heddle_lora_shrink.argtypes = [pointer, t, t, t, batch, f32, flag, i32]
+    library.heddle_lora_expand.argtypes = [pointer, t, t, t, batch, i64, f32, flag, i32]
+    return library
+
+
+class Context:
+    def __init__(self, num_threads=1):
+        options = ContextOptions()
+        LIBRARY.heddle_context_options_init(options)
+        options.num_threads = num_threads
+        self.handle = ctypes.c_void_p()
+        status = LIBRARY.heddle_context_create(self.handle, options)
+        if status != 0:
+            raise RuntimeError(LIBRARY.heddle_last_error().decode())
+
+    def __enter__(self):
+        return self.handle
+
+    def __exit__(self, *exc):
+        LIBRARY.heddle_context_destroy(self.handle)
+
+
+class Site:
+    """Random rows, weights and slots, and B A x by NumPy in double."""
+
+    def __init__(self, seed, dtype=np.float32):
+        rng = np.random.default_rng(seed)
+        self.x = rng.standard_normal((13, 96)).astype(np.float32)
+        self.a = rng.standard_normal((4, 8, 96)).astype(dtype)
+        self.b = rng.standard_normal((4, 50, 8)).astype(dtype)
+        self.slots = rng.integers(-1, 4, 13)
+        self.want = np.zeros((13, 50))
+        for t, slot in enumerate(self.slots):
+            if slot >= 0:
+                h = self.a[slot].astype(np.float64) @ self.x[t]
+                self.want[t] = self.b[slot].astype(np.float64) @ h
+
+    def run(self, context, slots=None):
+        slots = self.slots if slots is None else slots
+        h, y = np.full((13, 8), np.nan, np.float32), np.zeros((13, 50), np.float32)
+        batch = LoraBatch(slot_ids=tensor(slots))
+        tx, th, ty, ta, tb = (tensor(array) for array in (self.x, h, y, self.a, self.b))
+        statuses = [
+            LIBRARY.heddle_lora_shrink(context, th, tx, ta, batch, 0.5, False, RANK_MAJOR),
+            LIBRARY.heddle_lora_expand(context, ty, th, tb, batch, 0, 2.0, True, RANK_MINOR),
+        ]
+        return statuses, y
+
+
+class CApi(unittest.TestCase):
+    def test_versions(self):
+        self.assertEqual(LIBRARY.heddle_abi_version(), 1)
+        self.assertRegex(LIBRARY.heddle_version().decode(), r"^\d+\.\d+\.\d+$")
+
+    def test_rms_norm_of_a_column_slice(self):
+        wide = np.random.default_rng().standard_normal((5, 100)).astype(np.float32)
+        x, weight = wide[::2, 10:74], np.linspace(-1, 1, 64, dtype=np.float32)
+        y = np.full((3, 64), np.nan, np.float32)
+        with Context() as context:
+            options = RmsNormOptions(0.25, 1)
+            status = LIBRARY.heddle_rms_norm(context, tensor(y), tensor(x), tensor(weight), options)
+            self.assertEqual(status, 0)
+        x = x.astype(np.float64)
+        want = x / np.sqrt((x * x).mean(axis=1, keepdims=True) + 0.25) * (1 + weight)
+        np.testing.assert_allclose(y, want, rtol=1e-6, atol=1e-7)
+
+    def test_lora_for_dtypes_and_id_types(self):
+        with Context(2) as context:
+            for dtype in (np.float32, np.float16):
+                for ids in (np.int32, np.int64):
+                    site = Site(np.random.default_rng().integers(1 << 30), dtype)
+                    statuses, y = site.run(context, site.slots.astype(ids))
+                    self.assertEqual(statuses, [0, 0])
+                    np.testing.assert_allclose(y, site.want, rtol=1e-5, atol=1e-4)
+
+    def test_errors_have_a_status_and_a_message(self):
+        x, weight = tensor(np.zeros((2, 6), np.float32)), tensor(np.zeros(5, np.float32))
+        doubles = tensor(np.zeros((2, 6)))
+
+        def expect(status, message, *arguments):
+            self.assertEqual(LIBRARY.heddle_rms_norm(*arguments, None), status)
+            self.assertIn(message, LIBRARY.heddle_last_error().decode())
+
+        with Context() as context:
+            wrong_width = "weight.size(0) is 5, expected width = 6"
+            expect(INVALID_ARGUMENT, wrong_width, context, x, x, weight)
+            expect(INVALID_ARGUMENT, "weight is NULL", context, x, x, None)
+            expect(INVALID_ARGUMENT, "context is NULL", None, x, x, weight)
+            expect(UNSUPPORTED, "type code 2 with 64 bits", context, doubles, doubles, weight)
+
+    def test_two_contexts_side_by_side(self):
+        sites = [Site(seed) for seed in (1, 2)]
+        with Context(2) as context:
+            alone = [site.run(context)[1] for site in sites]
+        equal = [0, 0]
+
+        def work(i):
+            with Context(2) as context:
+                for _ in range(100):
+                    statuses, y = sites[i].run(context)
+                    equal[i] += statuses == [0, 0] and np.array_equal(y, alone[i])
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(equal, [100, 100])
+
+
+if __name__ == "__main__":
+    LIBRARY = open_library(sys.argv.pop(1))
+    unittest.main()
