@@ -45,6 +45,7 @@ NB_MODULE(_core, m) {
   bind_embedding(m);
   bind_kv_cache(m);
   bind_lora(m);
+  bind_metadata(m);
   bind_norm(m);
   bind_rope(m);
   bind_sampling(m);

@@ -14,6 +14,18 @@ from heddle.ops.embedding import embedding
 from heddle.ops.kv_cache import kv_append, kv_init
 from heddle.ops.linear import dequantize, linear
 from heddle.ops.lora import lora_apply, lora_expand, lora_shrink
+from heddle.ops.metadata import (
+    MISSING_PAGES,
+    PAGE_OVERFLOW,
+    SEGMENT_OVERFLOW,
+    TOKEN_OVERFLOW,
+    block_tables_to_padded,
+    block_tables_to_ragged,
+    copy_next_input_ids_inplace,
+    prepare_batch,
+    prepare_position_slot_ids,
+    slots_filtering,
+)
 from heddle.ops.norm import fused_add_rms_norm, rms_norm
 from heddle.ops.rope import rope, rope_table
 from heddle.ops.sampling import greedy, sample
@@ -26,8 +38,15 @@ from heddle.ops.verify import (
 )
 
 __all__ = [
+    "MISSING_PAGES",
+    "PAGE_OVERFLOW",
+    "SEGMENT_OVERFLOW",
+    "TOKEN_OVERFLOW",
     "batch_decode",
     "batch_prefill",
+    "block_tables_to_padded",
+    "block_tables_to_ragged",
+    "copy_next_input_ids_inplace",
     "dequantize",
     "embedding",
     "fused_add_rms_norm",
@@ -39,11 +58,14 @@ __all__ = [
     "lora_expand",
     "lora_shrink",
     "merge_states",
+    "prepare_batch",
+    "prepare_position_slot_ids",
     "rms_norm",
     "rope",
     "rope_table",
     "sample",
     "silu_and_mul",
+    "slots_filtering",
     "tree_kv_moves",
     "verify_greedy",
     "verify_stochastic",
