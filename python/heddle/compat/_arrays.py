@@ -1,0 +1,84 @@
+"""What the drop-in modules need of array frameworks, none of which is imported here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def is_torch(array: Any) -> bool:
+    """Whether it is a tensor of torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def empty(like: Any, shape: Sequence[int], dtype: str) -> Any:
+    """A new array of `like`'s framework on its device; `dtype` is "bool", "int32" or "int64"."""
+    if is_torch(like):
+        torch = sys.modules["torch"]
+        return torch.empty(shape, dtype=getattr(torch, dtype), device=like.device)
+    return _namespace(like).empty(shape, dtype=dtype)
+
+
+def empty_like(like: Any) -> Any:
+    """A new array of the same framework, device, dtype and shape."""
+    framework = sys.modules["torch"] if is_torch(like) else _namespace(like)
+    return framework.empty_like(like)
+
+
+def addresses(table: Any) -> Any:
+    """A table of addresses as int64; one of uint64 is looked at as such."""
+    if is_torch(table):
+        torch = sys.modules["torch"]
+        return table.view(torch.int64) if table.dtype is torch.uint64 else table
+    dtype = getattr(table, "dtype", None)
+    return (
+        table.view("int64")
+        if getattr(dtype, "kind", None) == "u" and table.itemsize == 8
+        else table
+    )
+
+
+def dtype_name(array: Any) -> str:
+    """ "f32", "f16", "bf16", and other dtypes by the name that their framework gives them."""
+    name = str(array.dtype).rpartition(".")[2]
+    return {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}.get(name, name)
+
+
+def numbers_from_zero(like: Any, count: int) -> Any:
+    """0, 1, ..., count - 1 as int32 in `like`'s framework, on its device."""
+    if is_torch(like):
+        torch = sys.modules["torch"]
+        return torch.arange(count, dtype=torch.int32, device=like.device)
+    return _namespace(like).arange(count, dtype="int32")
+
+
+def last_axis_has_gaps(array: Any) -> bool:
+    """Whether neighbours along the last axis lie apart in memory."""
+    if is_torch(array):
+        return bool(array.ndim and array.stride(-1) != 1 and array.shape[-1] > 1)
+    strides = getattr(
+        array, "strides", None
+    )  # in bytes; None of frameworks whose arrays have no gaps
+    return bool(strides and strides[-1] != array.itemsize and array.shape[-1] > 1)
+
+
+def without_gaps(array: Any) -> Any:
+    """The array, or a copy of it where the last axis has gaps."""
+    if not last_axis_has_gaps(array):
+        return array
+    return array.detach().contiguous() if is_torch(array) else array.copy(order="C")
+
+
+def write_without_gaps(output: Any, write: Callable[[Any], None]) -> None:
+    """write(output); an output whose last axis has gaps is updated by way of a copy."""
+    scratch = without_gaps(output)
+    write(scratch)
+    if scratch is not output:
+        (output.detach() if is_torch(output) else output)[...] = scratch
+
+
+def _namespace(array: Any) -> Any:
+    """The module that an array's type comes from: numpy, cupy, and others with their functions."""
+    return sys.modules[type(array).__module__.partition(".")[0]]

@@ -1,0 +1,344 @@
+"""heddle.compat.lorax.ops against the oracle."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import oracle
+import pytest
+from frameworks import FLOATS, INTEGERS, Framework
+from layouts import LAYOUTS, Guarded, laid_out, rounded
+
+from heddle.compat.lorax import ops
+
+TOKENS, WIDTH, RANK, ADAPTERS = 23, 70, 9, 4
+
+
+def stacked(framework: Framework, values: Any, dtype: str, layout: str, axes: int) -> Any:
+    """Weights with three axes or, with an axis of size 1 between the first two, four."""
+    return laid_out(framework, values if axes == 3 else values[:, None], dtype, layout)
+
+
+def segments(rng: np.random.Generator, num: int) -> tuple[Any, Any, Any]:
+    """(starts, lengths, ids): in any order, with gaps, empty ones, and ids that name no adapter."""
+    cuts = np.sort(rng.integers(0, TOKENS + 1, 2 * num))
+    order = rng.permutation(num)
+    starts, ends = cuts[0::2][order], cuts[1::2][order]
+    ids = rng.choice([-7, -1, *range(ADAPTERS), ADAPTERS, 99], num)
+    return starts, ends - starts, ids
+
+
+def ids_of_rows(rng: np.random.Generator, num: int = TOKENS) -> Any:
+    return rng.choice([-(2**31), -7, -1, *range(ADAPTERS), ADAPTERS, 2**31 - 1], num)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("index", INTEGERS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("axes", [3, 4])
+def test_bgmv_shrink_accumulates(
+    framework: Framework, rng: np.random.Generator, dtype: str, index: str, layout: str, axes: int
+) -> None:
+    x, a = rng.standard_normal((TOKENS, WIDTH)), rng.standard_normal((ADAPTERS, RANK, WIDTH))
+    for out_dtype in {"f32", dtype}:
+        y, ids = rng.standard_normal((TOKENS, RANK)), ids_of_rows(rng)
+        out = Guarded(framework, y, out_dtype, layout == "transposed")
+        want = oracle.product_of_rows(
+            rounded(framework, y, out_dtype),
+            rounded(framework, x, dtype),
+            oracle.weights_by_id(TOKENS, ids, rounded(framework, a, dtype)),
+            0.7,
+        )
+        weights = stacked(framework, a, dtype, layout, axes)
+        returned = ops.bgmv_shrink(
+            laid_out(framework, x, dtype, layout),
+            weights,
+            out.array,
+            laid_out(framework, ids, index, layout),
+            0.7,
+        )
+        assert returned is None
+        want.check(out.values(), out_dtype)
+
+
+@pytest.mark.parametrize("config", [None, {}, {"SPLIT_K": 64}, {"BLOCK_N": 16, "SPLIT_K": 1}])
+def test_bgmv_shrink_overwrites_with_one_split(
+    framework: Framework, rng: np.random.Generator, config: dict[str, int] | None
+) -> None:
+    x, a, y = (
+        rng.standard_normal(s) for s in [(TOKENS, WIDTH), (ADAPTERS, RANK, WIDTH), (TOKENS, RANK)]
+    )
+    ids = ids_of_rows(rng)
+    accumulate = not (config and config.get("SPLIT_K") == 1)
+    values = [rounded(framework, v, "f32") for v in (y, x, a)]
+    want = oracle.product_of_rows(
+        values[0], values[1], oracle.weights_by_id(TOKENS, ids, values[2]), accumulate=accumulate
+    )
+    out = framework.array(y, "f32")
+    ops.bgmv_shrink(
+        inputs=framework.array(x, "f32"),
+        lora_a_weights=framework.array(a, "f32"),
+        output_tensor=out,
+        lora_indices_tensor=framework.array(ids, "i64"),
+        override_config=config,
+    )
+    want.check(framework.numpy(out), "f32")
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("index", INTEGERS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("axes", [3, 4])
+@pytest.mark.parametrize("add", [None, True, False])
+def test_bgmv_expand(
+    framework: Framework,
+    rng: np.random.Generator,
+    dtype: str,
+    index: str,
+    layout: str,
+    axes: int,
+    add: bool | None,
+) -> None:
+    b = rng.standard_normal((ADAPTERS, WIDTH, RANK))
+    for in_dtype in {"f32", dtype}:
+        h, y, ids = (
+            rng.standard_normal((TOKENS, RANK)),
+            rng.standard_normal((TOKENS, WIDTH)),
+            ids_of_rows(rng),
+        )
+        out = Guarded(framework, y, dtype, layout == "transposed")
+        want = oracle.product_of_rows(
+            rounded(framework, y, dtype),
+            rounded(framework, h, in_dtype),
+            oracle.weights_by_id(TOKENS, ids, rounded(framework, b, dtype)),
+            accumulate=add is not False,
+        )
+        arguments = [
+            laid_out(framework, h, in_dtype, layout),
+            stacked(framework, b, dtype, layout, axes),
+            out.array,
+        ]
+        ids_array = laid_out(framework, ids, index, layout)
+        assert (
+            ops.bgmv_expand(*arguments, ids_array, **({} if add is None else {"add_inputs": add}))
+            is None
+        )
+        want.check(out.values(), dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("axes", [3, 4])
+@pytest.mark.parametrize("add", [None, True, False])
+@pytest.mark.parametrize("offset", [0, 13])
+def test_bgmv_expand_slice(
+    framework: Framework,
+    rng: np.random.Generator,
+    dtype: str,
+    layout: str,
+    axes: int,
+    add: bool | None,
+    offset: int,
+) -> None:
+    size = 31
+    b, h = rng.standard_normal((ADAPTERS, size, RANK)), rng.standard_normal((TOKENS, RANK))
+    y, ids = rng.standard_normal((TOKENS, WIDTH)), ids_of_rows(rng)
+    out = Guarded(framework, y, dtype, layout == "transposed")
+    before = rounded(framework, y, dtype)
+    columns = slice(offset, offset + size)
+    want = oracle.product_of_rows(
+        before[:, columns],
+        rounded(framework, h, "f32"),
+        oracle.weights_by_id(TOKENS, ids, rounded(framework, b, dtype)),
+        accumulate=add is not False,
+    )
+    arguments = [
+        laid_out(framework, h, "f32", layout),
+        stacked(framework, b, dtype, layout, axes),
+        out.array,
+    ]
+    ids_array = framework.array(ids, "i64")
+    ops.bgmv_expand_slice(
+        *arguments, ids_array, offset, size, **({} if add is None else {"add_inputs": add})
+    )
+    got = out.values()
+    want.check(got[:, columns], dtype)
+    before[:, columns] = got[:, columns] = 0
+    np.testing.assert_array_equal(got, before)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("index", INTEGERS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("axes", [3, 4])
+def test_sgmv_shrink_accumulates(
+    framework: Framework, rng: np.random.Generator, dtype: str, index: str, layout: str, axes: int
+) -> None:
+    x, a = rng.standard_normal((TOKENS, WIDTH)), rng.standard_normal((ADAPTERS, RANK, WIDTH))
+    for num in [1, 6]:
+        starts, lengths, ids = segments(rng, num)
+        y = rng.standard_normal((TOKENS, RANK))
+        out = Guarded(framework, y, "f32", layout == "transposed")
+        weights = oracle.weights_by_id(num, ids, rounded(framework, a, dtype))
+        want = oracle.product_of_rows(
+            rounded(framework, y, "f32"),
+            rounded(framework, x, dtype),
+            oracle.weights_by_segment(TOKENS, starts, starts + lengths, weights),
+            1.7,
+        )
+        metadata = [laid_out(framework, m, index, layout) for m in (starts, lengths, ids)]
+        returned = ops.sgmv_shrink(
+            laid_out(framework, x, dtype, layout),
+            stacked(framework, a, dtype, layout, axes),
+            out.array,
+            *metadata,
+            num,
+            1,  # a hint for a launch shape
+            1.7,
+        )
+        assert returned is None
+        want.check(out.values(), "f32")
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("axes", [3, 4])
+@pytest.mark.parametrize("add", [None, True, False])
+def test_sgmv_expand_and_its_slice(
+    framework: Framework,
+    rng: np.random.Generator,
+    dtype: str,
+    layout: str,
+    axes: int,
+    add: bool | None,
+) -> None:
+    for offset in [None, 0, 39]:
+        size = WIDTH if offset is None else 31
+        b, h = rng.standard_normal((ADAPTERS, size, RANK)), rng.standard_normal((TOKENS, RANK))
+        y, (starts, lengths, ids) = rng.standard_normal((TOKENS, WIDTH)), segments(rng, 5)
+        out, before = (
+            Guarded(framework, y, dtype, layout == "transposed"),
+            rounded(framework, y, dtype),
+        )
+        columns = slice(offset or 0, (offset or 0) + size)
+        weights = oracle.weights_by_id(5, ids, rounded(framework, b, dtype))
+        want = oracle.product_of_rows(
+            before[:, columns],
+            rounded(framework, h, "f32"),
+            oracle.weights_by_segment(TOKENS, starts, starts + lengths, weights),
+            accumulate=bool(add),
+        )
+        arguments = [
+            laid_out(framework, h, "f32", layout),
+            stacked(framework, b, dtype, layout, axes),
+            out.array,
+        ]
+        arguments += [
+            framework.array(starts, "i64"),
+            framework.array(lengths, "i32"),
+            framework.array(ids, "i64"),
+            5,
+            99,
+        ]
+        options = {} if add is None else {"add_inputs": add}
+        if offset is None:
+            assert ops.sgmv_expand(*arguments, **options) is None
+        else:
+            assert ops.sgmv_expand_slice(*arguments, offset, size, **options) is None
+        got = out.values()
+        want.check(got[:, columns], dtype)
+        before[:, columns] = got[:, columns] = 0
+        np.testing.assert_array_equal(got, before)
+
+
+def test_empty_batches(framework: Framework) -> None:
+    a, b = framework.array(np.ones((2, 3, 8)), "f16"), framework.array(np.ones((2, 8, 3)), "f16")
+    x, v, y = (framework.array(np.zeros((0, n)), "f16") for n in (8, 3, 8))
+    none = framework.array(np.zeros(0, int), "i64")
+    ops.bgmv_shrink(x, a, v, none)
+    ops.bgmv_expand(v, b, y, none)
+    ops.bgmv_expand_slice(v, b, y, none, 0, 8)
+    ops.sgmv_shrink(x, a, v, none, none, none, 0, 0, 1.0)
+    ops.sgmv_expand(v, b, y, none, none, none, 0, 0)
+    ops.sgmv_expand_slice(v, b, y, none, none, none, 0, 0, 0, 8)
+    rows = framework.array(np.full((2, 3), 5.0), "f32")
+    ops.sgmv_shrink(framework.array(np.ones((2, 8)), "f16"), a, rows, none, none, none, 0, 0, 1.0)
+    assert framework.numpy(rows).tolist() == [[5.0] * 3] * 2
+
+
+def test_wrong_calls_raise(framework: Framework) -> None:
+    x, v, y = (framework.array(np.zeros((2, n)), "f16") for n in (8, 3, 8))
+    a, b = framework.array(np.ones((2, 3, 8)), "f16"), framework.array(np.ones((2, 8, 3)), "f16")
+    ids, three = framework.array([0, 1], "i64"), framework.array([0, 1, 1], "i64")
+
+    def refused(error: Any, function: Callable[..., None], *arguments: Any, **options: Any) -> None:
+        with pytest.raises(error):
+            function(*arguments, **options)
+
+    refused(ValueError, ops.bgmv_shrink, v, a, v, ids)
+    refused(ValueError, ops.bgmv_shrink, x, a, v, three)
+    refused(ValueError, ops.bgmv_shrink, x, framework.array(np.ones((2, 2, 3, 8)), "f16"), v, ids)
+    refused(ValueError, ops.bgmv_shrink, x, a[0], v, ids)
+    refused(TypeError, ops.bgmv_shrink, x, a, v, ids, override_config=64)
+    refused(TypeError, ops.bgmv_expand, v, b, y, ids, override_config="SPLIT_N")
+    refused(ValueError, ops.bgmv_expand_slice, v, b, y, ids, 0, 7)
+    refused(ValueError, ops.bgmv_expand_slice, v, b, y, ids, 1, 8)
+    refused(ValueError, ops.bgmv_expand_slice, v, b, y, ids, -1, 8)
+    refused(ValueError, ops.sgmv_shrink, x, a, v, ids, ids, ids, 3, 1, 1.0)
+    refused(ValueError, ops.sgmv_shrink, x, a, v, three, ids, ids, 2, 1, 1.0)
+    refused(ValueError, ops.sgmv_expand, v, b, y, ids, three, ids, 2, 1)
+    refused(ValueError, ops.sgmv_expand_slice, v, b, y, ids, ids, ids, 2, 1, 0, 9)
+    refused(
+        (ValueError, NotImplementedError),
+        ops.bgmv_shrink,
+        framework.array(np.zeros((2, 8)), "i32"),
+        a,
+        v,
+        ids,
+    )
+    assert not framework.numpy(v).any() and not framework.numpy(y).any()
+
+
+def test_validation_names_row_and_value(
+    framework: Framework, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, v, a = (framework.array(np.zeros(s), "f16") for s in [(2, 8), (2, 3), (2, 3, 8)])
+    ids = framework.array([1, 2], "i64")
+    ops.bgmv_shrink(x, a, v, ids)
+    monkeypatch.setenv("HEDDLE_VALIDATE", "1")
+    with pytest.raises(ValueError, match=r"\[1\] is 2, "):
+        ops.bgmv_shrink(x, a, v, ids)
+
+
+def test_signatures() -> None:
+    def declared(function: Any) -> str:
+        parameters = inspect.signature(function).parameters.values()
+        return ", ".join(
+            p.name if p.default is p.empty else f"{p.name}={p.default}" for p in parameters
+        )
+
+    expand = "inputs, lora_b_weights, output_tensor, "
+    batch = "b_seq_start_loc, seq_len_tensor, lora_indices_tensor, batches, max_seq_length, "
+    assert declared(ops.bgmv_shrink) == (
+        "inputs, lora_a_weights, output_tensor, lora_indices_tensor, "
+        "scaling=1.0, override_config=None"
+    )
+    assert (
+        declared(ops.bgmv_expand)
+        == expand + "lora_indices_tensor, add_inputs=True, override_config=None"
+    )
+    assert declared(ops.bgmv_expand_slice) == (
+        expand
+        + "lora_indices_tensor, slice_offset, slice_size, add_inputs=True, override_config=None"
+    )
+    assert (
+        declared(ops.sgmv_shrink) == "inputs, lora_a_weights, output_tensor, " + batch + "scaling"
+    )
+    assert declared(ops.sgmv_expand) == expand + batch + "add_inputs=False"
+    assert (
+        declared(ops.sgmv_expand_slice)
+        == expand + batch + "slice_offset, slice_size, add_inputs=False"
+    )
