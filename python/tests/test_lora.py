@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from frameworks import FLOATS, INTEGERS, Framework, assert_close
 
+import heddle
 from heddle import ops
 
 
@@ -113,3 +114,99 @@ def test_errors(framework: Framework) -> None:
         ops.lora_shrink(ones(2, 4), ones(2, 8), ones(1, 4, 8), slot_ids=ids, layout="odd")
     with pytest.raises(TypeError, match="slot_ids is a list, expected an array"):
         ops.lora_shrink(ones(2, 4), ones(2, 8), ones(1, 4, 8), slot_ids=[0, 0])  # type: ignore[arg-type]
+
+
+def test_an_adapter_table_with_ranks_of_its_own(
+    framework: Framework, rng: np.random.Generator
+) -> None:
+    widths, ranks = [6, 10], [3, 8]
+    a = heddle.AdapterTable(2, [12, 12], 8, dtype="bf16")
+    b = heddle.AdapterTable(2, widths, 8, dtype="bf16", layout="rank_minor")
+    assert (a.num_slots, a.max_rank, b.features) == (2, 8, widths)
+    plain: dict[tuple[int, int], tuple[Any, Any]] = {}
+    for slot, rank in enumerate(ranks):
+        for s, width in enumerate(widths):
+            half_a = framework.array(rng.standard_normal((rank, 12)), "bf16")
+            half_b = framework.array(rng.standard_normal((width, rank)), "bf16")
+            a.set(slot, s, half_a)
+            b.set(slot, s, half_b, scale=slot + 0.5)
+            plain[slot, s] = (framework.numpy(half_a), framework.numpy(half_b))
+    slots = np.array([1, -1, 0, 1])
+    ids = framework.array(slots, "i32")
+    x = framework.array(rng.standard_normal((4, 12)), "f32")
+    fused = framework.array(rng.standard_normal((4, 16)), "f32")
+    want = framework.numpy(fused).copy()
+    for t, slot in enumerate(slots):
+        for s, columns in enumerate((slice(0, 6), slice(6, 16))):
+            if slot >= 0:
+                half_a, half_b = plain[slot, s]
+                want[t, columns] += (slot + 0.5) * (half_b @ (half_a @ framework.numpy(x)[t]))
+    by_halves = framework.array(framework.numpy(fused), "f32")
+    ops.lora_apply([fused[:, :6], fused[:, 6:]], x, a, b, slot_ids=ids)
+    assert_close(framework.numpy(fused), want, "f32", terms=40)
+
+    for s, offset in enumerate((0, 6)):
+        h = framework.array(np.zeros((4, 8)), "f32")
+        ops.lora_shrink(h, x, a, slot_ids=ids, slice=s)
+        ops.lora_expand(by_halves, h, b, slot_ids=ids, slice=s, slice_offset=offset)
+    assert (framework.numpy(by_halves) == framework.numpy(fused)).all()
+
+    a.clear(1)
+    before = framework.numpy(fused).copy()
+    ops.lora_apply([fused[:, :6], fused[:, 6:]], x, a, b, slot_ids=ids)
+    changed = (framework.numpy(fused) != before).any(1)
+    assert changed.tolist() == [False, False, True, False]
+
+
+def test_adapter_table_errors(framework: Framework) -> None:
+    table = heddle.AdapterTable(2, [12], 4)
+    with pytest.raises(ValueError, match="slot is 2, expected 0 to 1"):
+        table.set(2, 0, framework.array(np.ones((4, 12)), "f32"))
+    with pytest.raises(ValueError, match="rank = 5, expected 1 to max_rank = 4"):
+        table.set(0, 0, framework.array(np.ones((5, 12)), "f32"))
+    with pytest.raises(NotImplementedError, match="weight is f16, supported: f32"):
+        table.set(0, 0, framework.array(np.ones((4, 12)), "f16"))
+
+
+@pytest.mark.parametrize("layout", ["rank_major", "rank_minor"])
+def test_weights_by_address(framework: Framework, rng: np.random.Generator, layout: str) -> None:
+    layers, rank, width = 3, 4, 10
+    shape = (layers, rank, width) if layout == "rank_major" else (layers, width, rank)
+    pages = [framework.array(rng.standard_normal(shape), "f16") for _ in range(2)]
+    pointers = [p.data_ptr() if hasattr(p, "data_ptr") else p.ctypes.data for p in pages]
+    table = framework.array([pointers[0], 0, pointers[1]], "i64")
+    plain = np.stack([framework.numpy(p)[2] for p in pages])
+    plain = plain if layout == "rank_major" else plain.transpose(0, 2, 1)
+    x = framework.array(rng.standard_normal((4, width)), "f16")
+    slots = framework.array([2, 1, 0, -1], "i32")
+    y = framework.array(np.full((4, rank), 9.0), "f32")
+    ops.lora_shrink(y, x, table, slot_ids=slots, layout=layout, layer_idx=2)
+    want = np.full((4, rank), 9.0)
+    want[0], want[2] = plain[1] @ framework.numpy(x)[0], plain[0] @ framework.numpy(x)[2]
+    assert_close(framework.numpy(y), want, "f32", terms=width)
+
+    part = framework.array(np.full((4, 2), 9.0), "f32")
+    ops.lora_shrink(
+        part, x, table, slot_ids=slots, layout=layout, layer_idx=2, rank=rank, first_rank=1
+    )
+    assert (framework.numpy(part) == framework.numpy(y)[:, 1:3]).all()
+
+    h = framework.array(rng.standard_normal((4, rank)), "f32")
+    out = framework.array(np.zeros((4, 13)), "f32")
+    ops.lora_expand(
+        out,
+        h,
+        table,
+        slot_ids=slots,
+        layout=layout,
+        layer_idx=2,
+        weight_dtype="f16",
+        slice_offset=2,
+        out_features=width,
+    )
+    want = np.zeros((4, 13))
+    want[0, 2:12], want[2, 2:12] = (
+        framework.numpy(h)[0] @ plain[1],
+        framework.numpy(h)[2] @ plain[0],
+    )
+    assert_close(framework.numpy(out), want, "f32", terms=rank)

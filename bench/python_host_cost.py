@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""What a call from Python costs besides the work: an operation with ten arrays, each of one or two elements.
+
+Usage: python_host_cost.py [--json FILE]. Prints microseconds per call (median of the rounds, and the fastest round) for
+NumPy arrays, torch CPU tensors, and torch tensors that offer `__dlpack__` alone; the number of arrays is varied to show
+what one of them costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import heddle
+from heddle import ops
+
+ROUNDS, CALLS = 31, 4000
+
+
+class OnlyDlpack:
+    """A tensor behind `__dlpack__`, as a framework without the C exchange interface has it."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.__dlpack__ = tensor.__dlpack__
+        self.tensor = tensor
+
+    def __dlpack_device__(self) -> Any:
+        return self.tensor.__dlpack_device__()
+
+
+def calls(convert: Callable[[Any], Any]) -> dict[str, Callable[[], None]]:
+    """One call for each number of arrays."""
+
+    def ints(*values: int) -> Any:
+        return convert(np.array(values, np.int64))
+
+    def floats(*shape: int) -> Any:
+        return convert(np.full(shape, 0.5, np.float32))
+
+    tokens, accepted, nodes = (
+        convert(np.zeros((1, 2), np.int64)),
+        ints(0),
+        convert(np.zeros((1, 1), np.int64)),
+    )
+    tree = (
+        tokens,
+        accepted,
+        nodes,
+        ints(1),
+        floats(1, 2),
+        floats(2, 2),
+        convert(np.ones((1, 1), np.int64)),
+    )
+    ten = (*tree, ints(0, 1), ints(7), ints(0))
+    y, x, weight = floats(1, 2), floats(1, 2), floats(2)
+    return {
+        "10 arrays (verify_tree_stochastic)": lambda: ops.verify_tree_stochastic(*ten),
+        "3 arrays (rms_norm)": lambda: ops.rms_norm(y, x, weight),
+    }
+
+
+def microseconds(call: Callable[[], None]) -> dict[str, float]:
+    """Median and fastest of the rounds."""
+    call()
+    rounds = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        for _ in range(CALLS):
+            call()
+        rounds.append((time.perf_counter() - start) / CALLS * 1e6)
+    return {"median_us": round(statistics.median(rounds), 2), "fastest_us": round(min(rounds), 2)}
+
+
+def measure() -> dict[str, Any]:
+    """All cases of the frameworks that are there."""
+    frameworks: dict[str, Callable[[Any], Any]] = {"numpy": lambda a: a}
+    try:
+        import torch
+
+        frameworks["torch"] = torch.from_numpy
+        frameworks["torch through __dlpack__ alone"] = lambda a: OnlyDlpack(torch.from_numpy(a))
+        versions = {"torch": torch.__version__}
+    except ImportError:
+        versions = {}
+    import_torch = sys.modules.get("heddle.torch")
+    results = [
+        {"framework": framework, "case": case, **microseconds(call)}
+        for framework, convert in frameworks.items()
+        for case, call in calls(convert).items()
+    ]
+    return {
+        "what": "microseconds per call from Python, arrays of one or two elements",
+        "machine": platform.machine(),
+        "versions": {
+            "heddle": heddle.__version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            **versions,
+        },
+        "torch_operators_registered": import_torch is not None,
+        "results": results,
+    }
+
+
+def main() -> None:
+    """Prints the table and writes the file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--json", help="file for the results")
+    arguments = parser.parse_args()
+    found = measure()
+    for row in found["results"]:
+        print(
+            f"{row['median_us']:7.2f} us (fastest {row['fastest_us']:.2f})  {row['case']}, {row['framework']}"
+        )
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump(found, file, indent=1)
+            file.write("\n")
+
+
+if __name__ == "__main__":
+    main()

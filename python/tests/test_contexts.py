@@ -1,0 +1,147 @@
+"""Threads: as many as asked for, callers side by side, and a new start in a forked child."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import heddle
+from heddle import ops
+
+
+@pytest.fixture(autouse=True)
+def keep_num_threads() -> Any:
+    before = heddle.num_threads()
+    yield
+    heddle.set_num_threads(before)
+
+
+def product(rng: np.random.Generator) -> tuple[Any, Any, Any]:
+    """A call that is worth several threads: y, x and the weight."""
+    weight = heddle.PackedWeight(
+        rng.standard_normal((512, 256)).astype(np.float32), "F32", 512, 256
+    )
+    x = rng.standard_normal((8, 256)).astype(np.float32)
+    return np.empty((8, 512), np.float32), x, weight
+
+
+def test_set_num_threads_changes_no_bit(rng: np.random.Generator) -> None:
+    y, x, weight = product(rng)
+    ops.linear(y, x, weight)
+    for n in (1, 2, 3, 5):
+        heddle.set_num_threads(n)
+        assert heddle.num_threads() == n
+        other = np.full_like(y, np.nan)
+        ops.linear(other, x, weight)
+        assert (other == y).all()
+    for n in (0, -1, 5000):
+        with pytest.raises(ValueError, match=f"num_threads is {n}, expected 1 to 1024"):
+            heddle.set_num_threads(n)
+
+
+def test_the_environment_sets_the_threads() -> None:
+    code = "import heddle; print(heddle.num_threads())"
+
+    def run(value: str | None) -> subprocess.CompletedProcess[str]:
+        environment = {k: v for k, v in os.environ.items() if k != "HEDDLE_NUM_THREADS"}
+        if value is not None:
+            environment["HEDDLE_NUM_THREADS"] = value
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert run("3").stdout.strip() == "3"
+    assert int(run(None).stdout) == len(os.sched_getaffinity(0))
+    refused = run("many")
+    assert (
+        'ValueError: HEDDLE_NUM_THREADS is "many", expected a number from 1 to 1024'
+        in refused.stderr
+    )
+
+
+def test_python_threads_call_at_once(rng: np.random.Generator) -> None:
+    y, x, weight = product(rng)
+    ops.linear(y, x, weight)
+    wrong: list[str] = []
+
+    def work(seed: int) -> None:
+        # Errors of one thread must not reach another, nor its workspace.
+        logits = np.random.default_rng(seed).standard_normal((4, 1000)).astype(np.float32)
+        parameters = [
+            np.full(4, v, t)
+            for v, t in ((1, "f4"), (0, "i4"), (0.9, "f4"), (0, "f4"), (seed, "i8"), (0, "i8"))
+        ]
+        first = np.zeros(4, np.int64)
+        ops.sample(first, None, logits, *parameters)
+        for _ in range(30):
+            out, ids = np.full_like(y, np.nan), np.full(4, -1, np.int64)
+            ops.linear(out, x, weight)
+            ops.sample(ids, None, logits, *parameters)
+            try:
+                ops.linear(out, x[:, : seed + 1], weight)
+                wrong.append("no error")
+            except ValueError as error:
+                if f"is {seed + 1}" not in str(error):
+                    wrong.append(str(error))
+            if not (out == y).all() or not (ids == first).all():
+                wrong.append("other values")
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_another_thread_runs_during_a_call(rng: np.random.Generator) -> None:
+    heddle.set_num_threads(1)
+    weight = heddle.PackedWeight(
+        rng.standard_normal((1024, 1024)).astype(np.float32), "F32", 1024, 1024
+    )
+    x = rng.standard_normal((512, 1024)).astype(np.float32)
+    y = np.empty((512, 1024), np.float32)
+    inside = threading.Event()
+    seen: list[bool] = []
+
+    def call() -> None:
+        inside.set()
+        ops.linear(y, x, weight)
+        inside.clear()
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    inside.wait()
+    while thread.is_alive():
+        # Reached while the other is in its call only if that has let go of the interpreter.
+        seen.append(inside.is_set())
+    assert len(seen) > 100
+
+
+def test_a_forked_child_makes_its_own_threads(rng: np.random.Generator) -> None:
+    heddle.set_num_threads(3)
+    y, x, weight = product(rng)
+    ops.linear(y, x, weight)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            out = np.full_like(y, np.nan)
+            ops.linear(out, x, weight)
+            heddle.set_num_threads(2)
+            ops.linear(out, x, weight)
+            status = 0 if (out == y).all() else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    ops.linear(y, x, weight)
