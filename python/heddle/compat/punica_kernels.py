@@ -411,7 +411,7 @@ def _attention_options(
     }
 
 
-def _pages(num_layers: int, layer_idx: int, num_kv_heads: int, page_size: int) -> dict[str, int]:
+def _pages(num_layers: int, layer_idx: int, num_kv_heads: int, page_size: int) -> dict[str, Any]:
     if num_kv_heads < 1:
         raise ValueError(f"num_kv_heads is {num_kv_heads}, expected at least 1")
     return {
@@ -424,7 +424,7 @@ def _pages(num_layers: int, layer_idx: int, num_kv_heads: int, page_size: int) -
 
 def _cache_pages(
     k: Any, v: Any, num_layers: int, layer_idx: int, num_kv_heads: int, page_size: int
-) -> dict[str, int]:
+) -> dict[str, Any]:
     if k.ndim != 3 or k.shape[1] != num_kv_heads:
         raise ValueError(
             f"k has shape {tuple(k.shape)}, expected [tokens, {num_kv_heads} heads, head_dim]"
