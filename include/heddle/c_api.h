@@ -461,7 +461,8 @@ heddle_status heddle_prepare_next_forward_pass(
     const heddle_count* num_decode_requests, const heddle_drafts* drafts, bool write_prefill_rows);
 
 /* Takes rejected drafts off the cache, over any number of blocks.
- *   accepted_counts, prefill_status [num_requests]; released may be NULL; num_active NULL: all */
+ *   accepted_counts [num_requests]; prefill_status [>= num_requests]; released may be NULL;
+ *   num_active NULL: all */
 heddle_status heddle_rewind_kv_cache(heddle_context* context,
                                      const heddle_released_blocks* released,
                                      const heddle_kv_block_state* state,

@@ -11,10 +11,12 @@ void bind_embedding(nanobind::module_& m);
 void bind_kv_cache(nanobind::module_& m);
 void bind_linear(nanobind::module_& m);
 void bind_lora(nanobind::module_& m);
+void bind_mamba(nanobind::module_& m);
 void bind_metadata(nanobind::module_& m);
 void bind_norm(nanobind::module_& m);
 void bind_rope(nanobind::module_& m);
 void bind_sampling(nanobind::module_& m);
+void bind_speculation(nanobind::module_& m);
 void bind_verify(nanobind::module_& m);
 
 }  // namespace heddle::python

@@ -45,10 +45,12 @@ NB_MODULE(_core, m) {
   bind_embedding(m);
   bind_kv_cache(m);
   bind_lora(m);
+  bind_mamba(m);
   bind_metadata(m);
   bind_norm(m);
   bind_rope(m);
   bind_sampling(m);
+  bind_speculation(m);
   bind_verify(m);
 }
 

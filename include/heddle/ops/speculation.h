@@ -108,7 +108,7 @@ struct ReleasedBlocks {
 /// ceil(S / block_size_tokens) holds whatever is released), and S = 0 changes nothing. A count beyond max_blocks clears
 /// the last entry for those that the table does not have. num_requests is the length of accepted_counts; num_active not
 /// given: all of them. Requests from num_active on are padding: their state is neither read nor written.
-///   accepted_counts, prefill_status [num_requests]; block_size_tokens >= 1
+///   accepted_counts [num_requests]; prefill_status [>= num_requests]; block_size_tokens >= 1
 void rewind_kv_cache(const ExecContext& ctx, const ReleasedBlocks& released,
                      const KvBlockState& state, ConstTensorView accepted_counts,
                      ConstTensorView prefill_status, const Drafts& drafts,

@@ -14,6 +14,7 @@ from heddle.ops.embedding import embedding
 from heddle.ops.kv_cache import kv_append, kv_init
 from heddle.ops.linear import dequantize, linear
 from heddle.ops.lora import lora_apply, lora_expand, lora_shrink
+from heddle.ops.mamba import mamba_state_selective_copy
 from heddle.ops.metadata import (
     MISSING_PAGES,
     PAGE_OVERFLOW,
@@ -29,6 +30,12 @@ from heddle.ops.metadata import (
 from heddle.ops.norm import fused_add_rms_norm, rms_norm
 from heddle.ops.rope import rope, rope_table
 from heddle.ops.sampling import greedy, sample
+from heddle.ops.speculation import (
+    prepare_next_forward_pass,
+    rewind_kv_cache,
+    speculative_step,
+    verify_speculative_tokens,
+)
 from heddle.ops.verify import (
     tree_kv_moves,
     verify_greedy,
@@ -57,17 +64,22 @@ __all__ = [
     "lora_apply",
     "lora_expand",
     "lora_shrink",
+    "mamba_state_selective_copy",
     "merge_states",
     "prepare_batch",
+    "prepare_next_forward_pass",
     "prepare_position_slot_ids",
+    "rewind_kv_cache",
     "rms_norm",
     "rope",
     "rope_table",
     "sample",
     "silu_and_mul",
     "slots_filtering",
+    "speculative_step",
     "tree_kv_moves",
     "verify_greedy",
+    "verify_speculative_tokens",
     "verify_stochastic",
     "verify_tree_greedy",
     "verify_tree_stochastic",

@@ -31,9 +31,8 @@ void rewind_kv_cache(const ExecContext& ctx, const ReleasedBlocks& released,
                      int64_t block_size_tokens, const Count& num_active) {
   check_cpu(ctx, "rewind_kv_cache");
   check_index_rows(ctx, "accepted_counts", accepted_counts, Dim("num_requests", 0));
-  Dim requests("num_requests", accepted_counts.size(0));
+  const Dim requests("num_requests", accepted_counts.size(0));
   check_index_rows(ctx, "prefill_status", prefill_status, requests);
-  check_shape("prefill_status", prefill_status, {&requests});
   check_drafts(ctx, drafts, 0);
   check_count("num_active", ctx, num_active, requests.value());
   check_rewind(ctx, released, state, block_size_tokens, requests);

@@ -272,8 +272,8 @@ TEST(RewindKvCache, ErrorsNameTensorAxisAndValues) {
   };
   expect_invalid({"last_kv_block_offset.size(0) is 1, expected at least num_requests = 2"},
                  [&] { run({}, two.view(), two.view(), 4, {}); });
-  expect_invalid({"prefill_status.size(0) is 2, expected num_requests = 1"},
-                 [&] { run({}, one.view(), two.view(), 4, {}); });
+  expect_invalid({"prefill_status.size(0) is 1, expected at least num_requests = 2"},
+                 [&] { run({}, two.view(), one.view(), 4, {}); });
   expect_invalid({"block_size_tokens is 0, expected at least 1"},
                  [&] { run({}, one.view(), one.view(), 0, {}); });
   expect_invalid({"num_active is 2, expected 0 to 1"},
