@@ -77,6 +77,47 @@ CASES: dict[str, Callable[[], Call]] = {
         [zeros(3, 2, 8), zeros(3, 2), randn(3, 2, 8), randn(3, 2), randn(3, 2, 8), randn(3, 2)],
         {},
     ),
+    "mamba_state_selective_copy": lambda: (
+        [
+            [zeros(2, 3, 4), zeros(2, 3, 5)],
+            [randn(2, 3, 3, 4), randn(2, 3, 3, 5)],
+            tensor([0, 1]),
+            tensor([2, 0]),
+            tensor([1, 0]),
+            2,
+        ],
+        {"num_active": 2},
+    ),
+    "verify_speculative_tokens": lambda: (
+        [zeros(2, dtype=torch.int64), zeros(4, dtype=torch.bool), *_drafted(), tensor([1]), 1, 2],
+        {},
+    ),
+    "prepare_next_forward_pass": lambda: (
+        [
+            *(zeros(2, dtype=torch.int64) for _ in range(2)),
+            zeros(2, 2, dtype=torch.int64),
+            zeros(2, dtype=torch.int64),
+            _drafted()[1],
+            tensor([10, 11, 12, 13]),
+            tensor([1, 3]),
+            tensor([True, True, False, True]),
+            _drafted()[0],
+            1,
+            2,
+        ],
+        {},
+    ),
+    "rewind_kv_cache": lambda: (
+        [zeros(1, dtype=torch.int64), None, *_kv_blocks(1), tensor([1]), tensor([0]), 3, 2],
+        {"released_ids": zeros(2, dtype=torch.int64), "num_active": tensor([1])},
+    ),
+    "speculative_step": lambda: (
+        [*_kv_blocks(2), *_drafted(), 1, 1, 2, 2],
+        {
+            "sampled_tokens": zeros(2, dtype=torch.int64),
+            "next_slots": zeros(2, 1, dtype=torch.int64),
+        },
+    ),
     "sample": lambda: (
         [
             full((3,), -1),
@@ -98,3 +139,14 @@ CASES: dict[str, Callable[[], Call]] = {
 def _page_table() -> list[torch.Tensor]:
     """Two sequences of 6 and 3 tokens in pages of 4."""
     return [tensor([0, 2, 3]), tensor([2, 0, 1], dtype=torch.int32), tensor([2, 3])]
+
+
+def _drafted() -> list[torch.Tensor]:
+    """Input and output tokens of a request with two drafts, the first of them right, and one without."""
+    return [tensor([1, 7, 3, 9]), tensor([7, 5, 6, 2])]
+
+
+def _kv_blocks(requests: int) -> list[torch.Tensor]:
+    """Requests of five tokens in three blocks of two: offset, length, count, last id, ids."""
+    one = [tensor([0]), tensor([5]), tensor([3]), tensor([3]), tensor([[4, 9, 3, -1]])]
+    return [torch.cat([t] * requests) for t in one]
