@@ -1,6 +1,7 @@
 #include "capi/context.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <thread>
 
 #include "heddle/dlpack.h"
@@ -17,6 +18,13 @@ int team_of(int32_t num_threads) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+/// Without values: pages that are never touched cost nothing.
+std::unique_ptr<std::byte[]> allocate(size_t workspace_bytes) {
+  HEDDLE_CHECK(workspace_bytes <= size_t{PTRDIFF_MAX}, "options.workspace_bytes is ",
+               workspace_bytes, ", expected at most ", PTRDIFF_MAX);
+  return std::unique_ptr<std::byte[]>(new std::byte[workspace_bytes]);
+}
+
 heddle::Device supported_device(DLDevice device) {
   const heddle::Device result = heddle::device_of("options.device", device);
   if (result.type != heddle::DeviceType::kCpu) {
@@ -29,8 +37,7 @@ heddle::Device supported_device(DLDevice device) {
 }  // namespace
 
 heddle_context::heddle_context(const heddle_context_options& options)
-    : memory(
-          new std::byte[options.workspace_bytes]),  // without a value: untouched pages cost nothing
+    : memory(allocate(options.workspace_bytes)),
       workspace({memory.get(), options.workspace_bytes}),
       threads(team_of(options.num_threads)),
       exec{.device = supported_device(options.device),
