@@ -9,7 +9,7 @@ namespace heddle::cpu {
 namespace {
 
 constexpr int64_t kSeqsPerPlan = 512;
-constexpr int64_t kTokensPerTask = kElementsPerTask / 4;  // a token has several outputs
+constexpr int64_t kTokensPerTask = kElementsPerTask / 8;  // a token has several outputs
 
 /// Plans of up to kSeqsPerPlan requests, in the form in which the ragged outputs read them.
 struct PlannedSeqs {
@@ -66,7 +66,7 @@ void count_adapter_rows(const PrepareBatchParams& p) {
   fill_run(indptr, 0, indptr.size, 0);
   SeqPlanner planner(p);
   for (int64_t i = 0; i < p.num_seqs; ++i) {
-    const SeqPlan plan = planner.next();
+    const SeqPlan plan = planner.next_without_pages();
     if (plan.slot >= 0) indptr.set(plan.slot + 1, indptr[plan.slot + 1] + plan.num_tokens);
   }
   for (int64_t s = 1; s < indptr.size; ++s) indptr.set(s, indptr[s - 1] + indptr[s]);

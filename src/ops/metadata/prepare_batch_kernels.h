@@ -66,8 +66,12 @@ class SeqPlanner {
   explicit SeqPlanner(const PrepareBatchParams& p) : p_(p), num_active_(active_seqs(p)) {}
   /// The plan of the next request; an empty one for padding.
   SeqPlan next();
+  /// The same for one who looks at tokens and adapters alone.
+  SeqPlan next_without_pages();
 
  private:
+  void add_pages(int64_t seq, SeqPlan& plan);
+
   const PrepareBatchParams& p_;
   int64_t num_active_;
   int64_t seq_ = 0, tokens_ = 0, pages_ = 0;

@@ -6,9 +6,9 @@
 
 namespace heddle::cpu {
 
-/// Elements that one task copies or counts up: some 5 us of work: less is not worth another thread. Smaller batches run in
+/// Elements that one task copies or counts up, some 10 us of work; less is not worth another thread, so smaller batches run in
 /// the caller's thread.
-inline constexpr int64_t kElementsPerTask = 32768;
+inline constexpr int64_t kElementsPerTask = 65536;
 
 /// Cuts the elements [begin, end) of a ragged array into pieces of single rows and calls piece(row, range), range counted
 /// from the row's start(row). Balanced over elements: one long row is shared among threads, many short ones make one task.
