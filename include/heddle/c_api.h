@@ -226,7 +226,7 @@ typedef struct heddle_lora_batch {
   const DLTensor* slot_ids;   /* [num_tokens] */
   const DLTensor* seg_starts; /* [num_segments] */
   const DLTensor* seg_ends;   /* [num_segments] */
-  const DLTensor* seg_slots;  /* [num_segments] */
+  const DLTensor* seg_slots;  /* [num_segments], or NULL: segment s uses slot s */
   const DLTensor* row_scale;  /* [num_tokens] f32, may be NULL */
 } heddle_lora_batch;
 

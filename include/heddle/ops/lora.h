@@ -22,14 +22,14 @@ struct LoraBatch {
   ConstTensorView slot_ids{};    // [num_tokens] i32|i64, or absent when segments are given
   ConstTensorView seg_starts{};  // [num_segments] i32|i64
   ConstTensorView seg_ends{};    // [num_segments] i32|i64
-  ConstTensorView seg_slots{};   // [num_segments] i32|i64
+  ConstTensorView seg_slots{};   // [num_segments] i32|i64, or absent: segment s uses slot s
   ConstTensorView row_scale{};   // [num_tokens] f32, or absent: a factor for each row's delta
 
   [[nodiscard]] static LoraBatch from_ids(ConstTensorView slot_ids) {
     return {.slot_ids = slot_ids};
   }
   [[nodiscard]] static LoraBatch from_segments(ConstTensorView starts, ConstTensorView ends,
-                                               ConstTensorView slots) {
+                                               ConstTensorView slots = {}) {
     return {.seg_starts = starts, .seg_ends = ends, .seg_slots = slots};
   }
 };

@@ -46,14 +46,6 @@ def dtype_name(array: Any) -> str:
     return {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}.get(name, name)
 
 
-def numbers_from_zero(like: Any, count: int) -> Any:
-    """0, 1, ..., count - 1 as int32 in `like`'s framework, on its device."""
-    if is_torch(like):
-        torch = sys.modules["torch"]
-        return torch.arange(count, dtype=torch.int32, device=like.device)
-    return _namespace(like).arange(count, dtype="int32")
-
-
 def last_axis_has_gaps(array: Any) -> bool:
     """Whether neighbours along the last axis lie apart in memory."""
     if is_torch(array):
@@ -71,10 +63,20 @@ def without_gaps(array: Any) -> Any:
     return array.detach().contiguous() if is_torch(array) else array.copy(order="C")
 
 
-def write_without_gaps(output: Any, write: Callable[[Any], None]) -> None:
-    """write(output); an output whose last axis has gaps is updated by way of a copy."""
-    scratch = without_gaps(output)
-    write(scratch)
+def in_any_layout(call: Callable[..., None], output: Any, *inputs: Any) -> None:
+    """call(output, *inputs), where the operation called may refuse gaps in a last axis.
+
+    Those that have any are then copied, the output too, and its copy is written back. To look at
+    them first would take longer than a call. An operation checks everything before it writes.
+    """
+    try:
+        call(output, *inputs)
+        return
+    except (ValueError, NotImplementedError):
+        scratch, *copies = given = [without_gaps(addresses(array)) for array in (output, *inputs)]
+        if all(copy is array for copy, array in zip(given, (output, *inputs), strict=True)):
+            raise
+    call(scratch, *copies)
     if scratch is not output:
         (output.detach() if is_torch(output) else output)[...] = scratch
 

@@ -13,13 +13,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from heddle import ops
-from heddle.compat._arrays import (
-    addresses,
-    dtype_name,
-    numbers_from_zero,
-    without_gaps,
-    write_without_gaps,
-)
+from heddle.compat._arrays import dtype_name, in_any_layout
 
 __all__ = [
     "append_kv",
@@ -125,23 +119,23 @@ def batch_prefill(
     )
     pages = _pages(num_layers, layer_idx, num_kv_heads, page_size)
 
-    def attend(out: Any) -> None:
+    def attend(out: Any, queries: Any, ptrs: Any) -> None:
         ops.batch_prefill(
             out,
             lse,
-            without_gaps(q),
+            queries,
             qo_indptr,
             None,
             None,
             kv_indptr,
-            addresses(kv_ptrs),
+            ptrs,
             last_page_offset,
             causal=causal,
             **options,
             **pages,
         )
 
-    write_without_gaps(o, attend)
+    in_any_layout(attend, o, q, kv_ptrs)
 
 
 @_raises_runtime_error
@@ -175,21 +169,12 @@ def batch_decode(
     )
     pages = _pages(num_layers, layer_idx, num_kv_heads, page_size)
 
-    def attend(out: Any) -> None:
+    def attend(out: Any, queries: Any, ptrs: Any) -> None:
         ops.batch_decode(
-            out,
-            lse,
-            without_gaps(q),
-            None,
-            None,
-            kv_indptr,
-            addresses(kv_ptrs),
-            last_page_offset,
-            **options,
-            **pages,
+            out, lse, queries, None, None, kv_indptr, ptrs, last_page_offset, **options, **pages
         )
 
-    write_without_gaps(o, attend)
+    in_any_layout(attend, o, q, kv_ptrs)
 
 
 @_raises_runtime_error
@@ -221,17 +206,13 @@ def init_kv(
         page_size: Tokens of a page.
     """
     pages = _cache_pages(k, v, num_layers, layer_idx, num_kv_heads, page_size)
-    ops.kv_init(
-        None,
-        None,
-        kv_indptr,
-        addresses(kv_ptrs),
-        last_page_offset,
-        without_gaps(k),
-        without_gaps(v),
-        seqlen_indptr,
-        **pages,
-    )
+
+    def store(_: None, ptrs: Any, keys: Any, values: Any) -> None:
+        ops.kv_init(
+            None, None, kv_indptr, ptrs, last_page_offset, keys, values, seqlen_indptr, **pages
+        )
+
+    in_any_layout(store, None, kv_ptrs, k, v)
 
 
 @_raises_runtime_error
@@ -248,16 +229,11 @@ def append_kv(
 ) -> None:
     """init_kv with one new token per request: k and v [batch, num_kv_heads, head_dim]."""
     pages = _cache_pages(k, v, num_layers, layer_idx, num_kv_heads, page_size)
-    ops.kv_append(
-        None,
-        None,
-        kv_indptr,
-        addresses(kv_ptrs),
-        last_page_offset,
-        without_gaps(k),
-        without_gaps(v),
-        **pages,
-    )
+
+    def store(_: None, ptrs: Any, keys: Any, values: Any) -> None:
+        ops.kv_append(None, None, kv_indptr, ptrs, last_page_offset, keys, values, **pages)
+
+    in_any_layout(store, None, kv_ptrs, k, v)
 
 
 @_accepts_indices
@@ -275,7 +251,7 @@ def dispatch_bgmv(y: Any, x: Any, w_ptr: Any, indicies: Any, layer_idx: int, sca
         layer_idx: The layer of this call.
         scale: Factor of every row.
     """
-    _add_product(y, x, w_ptr, layer_idx, scale=scale, slot_ids=indicies)
+    _add_product(y, x, w_ptr, layer_idx, scale, slot_ids=indicies)
 
 
 @_raises_runtime_error
@@ -295,17 +271,7 @@ def sgmv_cutlass(
         tmp: Not used.
         layer_idx: The layer of this call.
     """
-    segments = numbers_from_zero(s_start, len(s_start))
-    _add_product(
-        y,
-        x,
-        w_ptr,
-        layer_idx,
-        input_major=True,
-        seg_starts=s_start,
-        seg_ends=s_end,
-        seg_slots=segments,
-    )
+    _add_product(y, x, w_ptr, layer_idx, 1.0, True, seg_starts=s_start, seg_ends=s_end)
 
 
 @_raises_runtime_error
@@ -313,8 +279,7 @@ def sgmv_shrink(
     y: Any, x: Any, w_ptr: Any, s_start: Any, s_end: Any, tmp: Any, layer_idx: int
 ) -> None:
     """sgmv_cutlass with weights [layers, h_out, h_in]."""
-    segments = numbers_from_zero(s_start, len(s_start))
-    _add_product(y, x, w_ptr, layer_idx, seg_starts=s_start, seg_ends=s_end, seg_slots=segments)
+    _add_product(y, x, w_ptr, layer_idx, 1.0, seg_starts=s_start, seg_ends=s_end)
 
 
 def sgmv_cutlass_tmp_size(num_problems: int) -> int:
@@ -332,8 +297,7 @@ def rms_norm(output: Any, input: Any, weight: Any, epsilon: float) -> None:
         weight: [width], output's dtype or f32.
         epsilon: Added to the mean of squares.
     """
-    x, w = without_gaps(input), without_gaps(weight)
-    write_without_gaps(output, lambda y: ops.rms_norm(y, x, w, epsilon=epsilon))
+    in_any_layout(lambda y, x, w: ops.rms_norm(y, x, w, epsilon=epsilon), output, input, weight)
 
 
 def _add_product(
@@ -341,44 +305,54 @@ def _add_product(
     x: Any,
     w_ptr: Any,
     layer_idx: int,
-    *,
+    scale: float,
     input_major: bool = False,
-    scale: float = 1.0,
     **batch: Any,
 ) -> None:
     """y += scale * W x, as the half of LoRA whose rank is the smaller of the two widths."""
-    for name, array in (("y", y), ("x", x)):
-        if array.ndim != 2:
-            raise ValueError(f"{name} has rank {array.ndim}, expected 2")
-    h_out, h_in = y.shape[1], x.shape[1]
-    options = {
-        "scale": scale,
-        "accumulate": True,
-        "layer_idx": layer_idx,
-        "weight_dtype": _weight_dtype(y, x),
-        **batch,
-    }
-    x, pointers = without_gaps(x), addresses(w_ptr)
+    h_out, h_in = _width("y", y), _width("x", x)
+    weight_dtype = None if x.dtype == y.dtype else _weight_dtype(y, x)
 
-    def add(out: Any) -> None:
+    def add(out: Any, rows: Any, pointers: Any) -> None:
         if h_in < h_out and h_in <= _MAX_RANK:
-            layout = "rank_major" if input_major else "rank_minor"
-            ops.lora_expand(out, x, pointers, layout=layout, **options)
+            ops.lora_expand(
+                out,
+                rows,
+                pointers,
+                scale=scale,
+                layout="rank_major" if input_major else "rank_minor",
+                weight_dtype=weight_dtype,
+                layer_idx=layer_idx,
+                **batch,
+            )
             return
-        layout = "rank_minor" if input_major else "rank_major"
         for first in range(0, h_out, _MAX_RANK):
-            columns = out[:, first : first + _MAX_RANK]
             ops.lora_shrink(
-                columns, x, pointers, layout=layout, rank=h_out, first_rank=first, **options
+                out if h_out <= _MAX_RANK else out[:, first : first + _MAX_RANK],
+                rows,
+                pointers,
+                scale=scale,
+                accumulate=True,
+                layout="rank_minor" if input_major else "rank_major",
+                weight_dtype=weight_dtype,
+                layer_idx=layer_idx,
+                rank=h_out,
+                first_rank=first,
+                **batch,
             )
 
-    write_without_gaps(y, add)
+    in_any_layout(add, y, x, w_ptr)
+
+
+def _width(name: str, array: Any) -> int:
+    shape = array.shape
+    if len(shape) != 2:
+        raise ValueError(f"{name} has rank {len(shape)}, expected 2")
+    return int(shape[1])
 
 
 def _weight_dtype(y: Any, x: Any) -> str | None:
     """The model's dtype: f32 on one side is what lies between the halves. None: that of x."""
-    if x.dtype == y.dtype:
-        return None
     x_name, y_name = dtype_name(x), dtype_name(y)
     if x_name == "f32":
         return y_name

@@ -58,7 +58,7 @@ def lora_shrink(
         slot_ids: [num_tokens] i32|i64.
         seg_starts: [num_segments] i32|i64.
         seg_ends: [num_segments] i32|i64.
-        seg_slots: [num_segments] i32|i64.
+        seg_slots: [num_segments] i32|i64, or None: segment s uses slot s.
         row_scale: [num_tokens] f32.
         scale: Factor of every row.
         accumulate: Add to `y`; else overwrite.
@@ -113,7 +113,7 @@ def lora_expand(
         slot_ids: [num_tokens] i32|i64.
         seg_starts: [num_segments] i32|i64.
         seg_ends: [num_segments] i32|i64.
-        seg_slots: [num_segments] i32|i64.
+        seg_slots: [num_segments] i32|i64, or None: segment s uses slot s.
         row_scale: [num_tokens] f32.
         slice_offset: First column of `y` that is written.
         scale: Factor of every row.
@@ -161,7 +161,7 @@ def lora_apply(
         slot_ids: [num_tokens] i32|i64.
         seg_starts: [num_segments] i32|i64.
         seg_ends: [num_segments] i32|i64.
-        seg_slots: [num_segments] i32|i64.
+        seg_slots: [num_segments] i32|i64, or None: segment s uses slot s.
         row_scale: [num_tokens] f32.
 
     Raises:

@@ -71,6 +71,15 @@ TEST(LoraContract, NullWeightsAndNoSlotsTouchNothing) {
   for (size_t i = 0; i < 20; ++i) EXPECT_TRUE(c.y.untouched(i));
 }
 
+TEST(LoraContract, SegmentsWithoutSlotsUseTheirOwnNumber) {
+  Call c;
+  const std::vector<int64_t> starts{3, 0, 1}, ends{5, 1, 2};  // the third slot is not there
+  c.b_entries[1].data = c.a_entries[1].data = nullptr;
+  c.shrink(LoraBatch::from_segments(host_view(starts.data(), {3}), host_view(ends.data(), {3})));
+  for (size_t i = 0; i < 6; ++i) EXPECT_TRUE(c.h.untouched(i));
+  for (size_t i = 6; i < 10; ++i) EXPECT_EQ(c.h[i], 3.0f);
+}
+
 TEST(LoraContract, EmptyBatchesAreLegal) {
   Call c;
   const LoraBatch none = LoraBatch::from_ids(host_view(c.ids.data(), {0}));

@@ -32,11 +32,12 @@ void resolve_slots(const LoraBatch& batch, int64_t first_row, int num_rows, int6
   }
   std::fill_n(slots.begin(), num_rows, kNoAdapter);
   const cpu::IndexArray starts(batch.seg_starts), ends(batch.seg_ends), ids(batch.seg_slots);
-  for (int64_t s = 0; s < batch.seg_slots.size(0); ++s) {
+  for (int64_t s = 0; s < batch.seg_starts.size(0); ++s) {
     const int64_t begin = std::max(starts[s], first_row) - first_row;
     const int64_t end = std::min(ends[s], first_row + num_rows) - first_row;
     if (begin < end) {
-      std::fill(slots.begin() + begin, slots.begin() + end, valid_slot(ids[s], num_slots));
+      std::fill(slots.begin() + begin, slots.begin() + end,
+                valid_slot(batch.seg_slots ? ids[s] : s, num_slots));
     }
   }
 }
@@ -105,7 +106,7 @@ void check_batch(const ExecContext& ctx, const LoraBatch& batch, int64_t num_tok
     HEDDLE_CHECK(batch.seg_starts, "the batch has neither slot_ids nor segments");
     check_index_vector("seg_starts", batch.seg_starts, segments);
     check_index_vector("seg_ends", batch.seg_ends, segments);
-    check_index_vector("seg_slots", batch.seg_slots, segments);
+    if (batch.seg_slots) check_index_vector("seg_slots", batch.seg_slots, segments);
   }
   if (batch.row_scale) {
     check_shape("row_scale", batch.row_scale, {&tokens});

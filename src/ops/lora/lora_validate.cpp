@@ -26,12 +26,12 @@ void validate_segments(const LoraBatch& batch, int64_t num_tokens, const char* n
                        const LoraTable& table) {
   const cpu::IndexArray starts(batch.seg_starts), ends(batch.seg_ends), slots(batch.seg_slots);
   std::vector<Segment> segments;
-  for (int64_t s = 0; s < batch.seg_slots.size(0); ++s) {
+  for (int64_t s = 0; s < batch.seg_starts.size(0); ++s) {
     if (ends[s] <= starts[s]) continue;  // empty, whatever its slot
     cpu::check_index("seg_starts", s, starts[s], 0, num_tokens, "num_tokens");
     HEDDLE_CHECK(ends[s] <= num_tokens, "seg_ends[", s, "] is ", ends[s],
                  ", expected at most num_tokens = ", num_tokens);
-    validate_slot("seg_slots", s, slots[s], name, table);
+    validate_slot("seg_slots", s, batch.seg_slots ? slots[s] : s, name, table);
     segments.push_back({starts[s], ends[s], s});
   }
   std::sort(segments.begin(), segments.end(), [](const Segment& a, const Segment& b) {

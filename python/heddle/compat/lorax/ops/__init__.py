@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from heddle import ops
-from heddle.compat._arrays import last_axis_has_gaps, without_gaps, write_without_gaps
+from heddle.compat._arrays import in_any_layout, last_axis_has_gaps, without_gaps
 
 __all__ = [
     "bgmv_expand",
@@ -176,12 +176,12 @@ def _shrink(
 ) -> None:
     weights, swapped = _stack(weights, "lora_a_weights")
     layout = "rank_minor" if swapped else "rank_major"
-    x = without_gaps(inputs)
-    write_without_gaps(
-        output,
-        lambda y: ops.lora_shrink(
+    in_any_layout(
+        lambda y, x: ops.lora_shrink(
             y, x, weights, scale=scaling, accumulate=accumulate, layout=layout, **batch
         ),
+        output,
+        inputs,
     )
 
 
@@ -190,10 +190,8 @@ def _expand(
 ) -> None:
     weights, swapped = _stack(weights, "lora_b_weights")
     layout = "rank_major" if swapped else "rank_minor"
-    h = without_gaps(inputs)
-    write_without_gaps(
-        output,
-        lambda y: ops.lora_expand(
+    in_any_layout(
+        lambda y, h: ops.lora_expand(
             y,
             h,
             weights,
@@ -202,6 +200,8 @@ def _expand(
             layout=layout,
             **batch,
         ),
+        output,
+        inputs,
     )
 
 
