@@ -19,8 +19,8 @@ from heddle._operation import OPERATIONS
 
 
 def test_all_operations_are_exported() -> None:
-    assert sorted(ops.__all__) == sorted(OPERATIONS)
-    assert all(callable(getattr(ops, name)) for name in ops.__all__)
+    assert sorted(n for n in ops.__all__ if not n.isupper()) == sorted(OPERATIONS)
+    assert all(callable(getattr(ops, name)) for name in OPERATIONS)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -29,6 +29,10 @@ def test_the_declaration_has_the_names_order_and_defaults_of_the_implementation(
     ((text, _, *defaults),) = getattr(_core, name).__nb_signature__
     defaults = list(defaults[0]) if defaults and isinstance(defaults[0], tuple) else defaults
     inside = text[text.index("(") + 1 : text.rindex(") ->")]
+    if inside.startswith("**"):  # too many to be told one by one: it must look at the names itself
+        with pytest.raises(TypeError, match="no_such_argument"):
+            getattr(_core, name)(no_such_argument=None)
+        return
     got: list[tuple[str, Any]] = []
     for argument in re.split(r", (?=\w+:|\*)", inside):
         if argument != "*":

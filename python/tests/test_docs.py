@@ -25,7 +25,10 @@ def program_of(page: pathlib.Path) -> str:
     return "\n".join(lines).rstrip()
 
 
-PAGES = {str(p.relative_to(ROOT)): program_of(p) for p in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])}
+PAGES = {
+    str(p.relative_to(ROOT)): program_of(p)
+    for p in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+}
 PROGRAMS = {page: program for page, program in PAGES.items() if program}
 
 
@@ -40,5 +43,7 @@ def test_examples_run(page: str, tmp_path: pathlib.Path) -> None:
         pytest.skip("skipped: HEDDLE_TEST_TORCH=0")
     file = tmp_path / "page.py"
     file.write_text(program + "\n")
-    result = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, check=False, cwd=ROOT)
+    result = subprocess.run(
+        [sys.executable, str(file)], capture_output=True, text=True, check=False, cwd=ROOT
+    )
     assert result.returncode == 0, f"{page}:\n{result.stderr}"
