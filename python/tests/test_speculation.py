@@ -282,7 +282,7 @@ def test_errors(framework: Framework, batch: Batch, monkeypatch: pytest.MonkeyPa
     with pytest.raises(
         ValueError, match=r"prefill_status.size\(0\) is 3, expected at least .* = 9"
     ):
-        ops.rewind_kv_cache(None, None, *a.state, nothing, nothing[:3], 4, 2)
+        ops.rewind_kv_cache(None, None, *a.state, nothing, nothing[:3], 4, batch.block_size)
     monkeypatch.setenv("HEDDLE_VALIDATE", "1")
     with pytest.raises(ValueError, match=r"accepted_counts\[2\] is 9, expected 0 to .* = 0"):
-        ops.rewind_kv_cache(None, None, *a.state, wrong, nothing, 0, 2)
+        ops.rewind_kv_cache(None, None, *a.state, wrong, nothing, 0, batch.block_size)
