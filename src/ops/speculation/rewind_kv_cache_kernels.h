@@ -71,8 +71,9 @@ inline int64_t rewind_request(const KvBlocks& kv, const Releases& out, int64_t i
                               int64_t place) {
   const int64_t offset = kv.last_offset[i], last_id = kv.last_id[i];
   const int64_t crossed = kv.blocks_crossed(offset, rejected);
-  const int64_t moved = (offset - rejected) % kv.block_size;  // has the sign of its dividend
-  kv.last_offset.set(i, moved < 0 ? moved + kv.block_size : moved);
+  // Modulo the block size; only an offset that was wrong before takes a division.
+  const int64_t moved = offset - rejected + crossed * kv.block_size;
+  kv.last_offset.set(i, moved < kv.block_size ? moved : moved % kv.block_size);
   kv.length.set(i, kv.length[i] - rejected);
   out.last_ids.set(i, last_id);
   out.mask.set(i, crossed > 0);
