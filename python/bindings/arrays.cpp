@@ -74,6 +74,15 @@ void check_writable(const char* name, bool writable) {
   HEDDLE_CHECK(writable, name, " is read-only, but the operation writes to it");
 }
 
+/// Whether the array is JAX's: immutable, which its capsule (bfloat16 has no buffer), of DLPack before 1.0, cannot say.
+bool is_of_jax(nb::handle array) {
+  const nb::object module = nb::steal(
+      PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(array.ptr())), "__module__"));
+  if (!module.is_valid()) PyErr_Clear();
+  return nb::isinstance<nb::str>(module) &&
+         std::strncmp(nb::borrow<nb::str>(module).c_str(), "jax", 3) == 0;
+}
+
 /// View of memory whose strides count bytes, as Python's buffers give them.
 TensorView byte_strided_view(const char* name, void* data, DType dtype, int rank,
                              const Py_ssize_t* shape, const Py_ssize_t* strides) {
@@ -218,6 +227,7 @@ TensorView BorrowedArrays::from_capsule(const char* name, nb::handle array, Acce
   } else {
     HEDDLE_CHECK(PyCapsule_IsValid(capsule.ptr(), "dltensor"), name,
                  ": its __dlpack__ returned no tensor");
+    if (access == Access::kWrite) check_writable(name, !is_of_jax(array));
     tensor = &static_cast<const DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"))
                   ->dl_tensor;
   }

@@ -87,6 +87,17 @@ def test_a_read_only_array_is_no_output_but_an_input() -> None:
     assert (out == out_by_dlpack).all()
 
 
+def test_an_array_of_jax_is_no_output_though_its_capsule_cannot_say_so() -> None:
+    x, weight = rows(), np.ones(4, np.float32)
+    immutable = type("ArrayImpl", (OnlyDlpack,), {"__module__": "jaxlib._jax"})
+    with pytest.raises(ValueError, match="output is read-only"):
+        ops.rms_norm(immutable(rows(), versioned=False), x, weight)
+    y, want = np.empty_like(x), np.empty_like(x)
+    ops.rms_norm(y, immutable(x, versioned=False), weight)
+    ops.rms_norm(want, x, weight)
+    assert (y == want).all()
+
+
 def test_read_only_bfloat16_is_no_output() -> None:
     y = rows(ml_dtypes.bfloat16)
     y.flags.writeable = False
