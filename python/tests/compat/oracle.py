@@ -200,9 +200,8 @@ def rewind(
             if offset[i] >= 0:
                 continue
             offset[i], mask[i] = block_size - 1, True
-            if count[i] > 0:
-                count[i] -= 1
-                table[i, min(int(count[i]), table.shape[1] - 1)] = -1
+            count[i] = max(count[i] - 1, 0)
+            table[i, min(int(count[i]), table.shape[1] - 1)] = -1
             last_id[i] = table[i, count[i] - 1] if count[i] > 0 else -1
     return offset, length, count, last_id, table, release, mask
 
