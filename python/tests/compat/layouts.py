@@ -24,23 +24,24 @@ def laid_out(framework: Framework, values: Any, dtype: str, layout: str) -> Any:
 
 
 class Guarded:
-    """An output in the middle of a larger array, which must stay as it is around it."""
+    """An output inside a larger array, laid out as told, which must stay as it is around it."""
 
     def __init__(
-        self, framework: Framework, values: Any, dtype: str, transposed: bool = False
+        self, framework: Framework, values: Any, dtype: str, layout: str = "whole"
     ) -> None:
         values = np.asarray(values)
-        self._framework, self._transposed = framework, transposed
-        larger = np.full([n + 4 for n in values.shape], 93, values.dtype)
-        self._inner = tuple(slice(2, 2 + n) for n in values.shape)
+        step = 2 if layout == "sliced" else 1
+        self._framework, self._swapped = framework, layout == "transposed" and values.ndim > 1
+        larger = np.full([step * n + 4 for n in values.shape], 93, values.dtype)
+        self._inner = tuple(slice(2, 2 + step * n, step) for n in values.shape)
         larger[self._inner] = values
-        self._larger = framework.array(larger.swapaxes(-1, -2) if transposed else larger, dtype)
-        self.array = (self._larger.swapaxes(-1, -2) if transposed else self._larger)[self._inner]
+        self._larger = framework.array(larger.swapaxes(-1, -2) if self._swapped else larger, dtype)
+        self.array = (self._larger.swapaxes(-1, -2) if self._swapped else self._larger)[self._inner]
 
     def values(self) -> Any:
         """The output's values, after a look at what lies around it."""
         larger = self._framework.numpy(self._larger).copy()
-        larger = larger.swapaxes(-1, -2) if self._transposed else larger
+        larger = larger.swapaxes(-1, -2) if self._swapped else larger
         inside = larger[self._inner].copy()
         larger[self._inner] = 93
         assert np.all(larger == 93), "something was written outside of the output"
@@ -52,9 +53,10 @@ def address(array: Any) -> int:
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data_ptr())
 
 
-def pointer_table(framework: Framework, arrays: list[Any]) -> Any:
+def pointer_table(framework: Framework, arrays: list[Any], layout: str = "whole") -> Any:
     """Addresses of the arrays, which the caller keeps; 0 for None."""
-    return framework.array([0 if a is None else address(a) for a in arrays], "i64")
+    addresses = np.array([0 if a is None else address(a) for a in arrays], np.int64)
+    return laid_out(framework, addresses, "i64", layout)
 
 
 def rounded(framework: Framework, values: Any, dtype: str) -> Any:

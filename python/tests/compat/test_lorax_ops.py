@@ -45,7 +45,7 @@ def test_bgmv_shrink_accumulates(
     x, a = rng.standard_normal((TOKENS, WIDTH)), rng.standard_normal((ADAPTERS, RANK, WIDTH))
     for out_dtype in {"f32", dtype}:
         y, ids = rng.standard_normal((TOKENS, RANK)), ids_of_rows(rng)
-        out = Guarded(framework, y, out_dtype, layout == "transposed")
+        out = Guarded(framework, y, out_dtype, layout)
         want = oracle.product_of_rows(
             rounded(framework, y, out_dtype),
             rounded(framework, x, dtype),
@@ -109,7 +109,7 @@ def test_bgmv_expand(
             rng.standard_normal((TOKENS, WIDTH)),
             ids_of_rows(rng),
         )
-        out = Guarded(framework, y, dtype, layout == "transposed")
+        out = Guarded(framework, y, dtype, layout)
         want = oracle.product_of_rows(
             rounded(framework, y, dtype),
             rounded(framework, h, in_dtype),
@@ -146,7 +146,7 @@ def test_bgmv_expand_slice(
     size = 31
     b, h = rng.standard_normal((ADAPTERS, size, RANK)), rng.standard_normal((TOKENS, RANK))
     y, ids = rng.standard_normal((TOKENS, WIDTH)), ids_of_rows(rng)
-    out = Guarded(framework, y, dtype, layout == "transposed")
+    out = Guarded(framework, y, dtype, layout)
     before = rounded(framework, y, dtype)
     columns = slice(offset, offset + size)
     want = oracle.product_of_rows(
@@ -178,13 +178,13 @@ def test_sgmv_shrink_accumulates(
     framework: Framework, rng: np.random.Generator, dtype: str, index: str, layout: str, axes: int
 ) -> None:
     x, a = rng.standard_normal((TOKENS, WIDTH)), rng.standard_normal((ADAPTERS, RANK, WIDTH))
-    for num in [1, 6]:
+    for num, out_dtype in [(1, "f32"), (int(rng.integers(2, 9)), dtype)]:
         starts, lengths, ids = segments(rng, num)
         y = rng.standard_normal((TOKENS, RANK))
-        out = Guarded(framework, y, "f32", layout == "transposed")
+        out = Guarded(framework, y, out_dtype, layout)
         weights = oracle.weights_by_id(num, ids, rounded(framework, a, dtype))
         want = oracle.product_of_rows(
-            rounded(framework, y, "f32"),
+            rounded(framework, y, out_dtype),
             rounded(framework, x, dtype),
             oracle.weights_by_segment(TOKENS, starts, starts + lengths, weights),
             1.7,
@@ -200,7 +200,7 @@ def test_sgmv_shrink_accumulates(
             1.7,
         )
         assert returned is None
-        want.check(out.values(), "f32")
+        want.check(out.values(), out_dtype)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -215,24 +215,24 @@ def test_sgmv_expand_and_its_slice(
     axes: int,
     add: bool | None,
 ) -> None:
-    for offset in [None, 0, 39]:
+    for offset, in_dtype in [(None, "f32"), (0, "f32"), (39, dtype)]:
         size = WIDTH if offset is None else 31
         b, h = rng.standard_normal((ADAPTERS, size, RANK)), rng.standard_normal((TOKENS, RANK))
         y, (starts, lengths, ids) = rng.standard_normal((TOKENS, WIDTH)), segments(rng, 5)
         out, before = (
-            Guarded(framework, y, dtype, layout == "transposed"),
+            Guarded(framework, y, dtype, layout),
             rounded(framework, y, dtype),
         )
         columns = slice(offset or 0, (offset or 0) + size)
         weights = oracle.weights_by_id(5, ids, rounded(framework, b, dtype))
         want = oracle.product_of_rows(
             before[:, columns],
-            rounded(framework, h, "f32"),
+            rounded(framework, h, in_dtype),
             oracle.weights_by_segment(TOKENS, starts, starts + lengths, weights),
             accumulate=bool(add),
         )
         arguments = [
-            laid_out(framework, h, "f32", layout),
+            laid_out(framework, h, in_dtype, layout),
             stacked(framework, b, dtype, layout, axes),
             out.array,
         ]
@@ -252,6 +252,33 @@ def test_sgmv_expand_and_its_slice(
         want.check(got[:, columns], dtype)
         before[:, columns] = got[:, columns] = 0
         np.testing.assert_array_equal(got, before)
+
+
+def test_by_keyword(framework: Framework) -> None:
+    x, v, y = (framework.array(np.ones((3, n)), "f32") for n in (4, 2, 6))
+    a, b = framework.array(np.ones((1, 2, 4)), "f32"), framework.array(np.ones((1, 6, 2)), "f32")
+    ids = {"lora_indices_tensor": framework.array([0, -1, 0], "i32")}
+    runs = {
+        "max_seq_length": 2,
+        "batches": 2,
+        "lora_indices_tensor": framework.array([-1, 0], "i32"),
+        "seq_len_tensor": framework.array([1, 2], "i64"),
+        "b_seq_start_loc": framework.array([0, 1], "i32"),
+    }
+    none = {"override_config": None}
+    ops.bgmv_shrink(**none, scaling=0.5, **ids, output_tensor=v, lora_a_weights=a, inputs=x)
+    assert framework.numpy(v).tolist() == [[3, 3], [1, 1], [3, 3]]
+    ops.sgmv_shrink(scaling=2.0, **runs, output_tensor=v, lora_a_weights=a, inputs=x)
+    assert framework.numpy(v).tolist() == [[3, 3], [9, 9], [11, 11]]
+    ops.bgmv_expand(**none, add_inputs=False, **ids, output_tensor=y, lora_b_weights=b, inputs=v)
+    assert framework.numpy(y)[:, 5].tolist() == [6, 1, 22]
+    ops.sgmv_expand(add_inputs=True, **runs, output_tensor=y, lora_b_weights=b, inputs=v)
+    assert framework.numpy(y)[:, 5].tolist() == [6, 19, 44]
+    part = {"slice_size": 2, "slice_offset": 1, "lora_b_weights": b[:, :2]}
+    ops.bgmv_expand_slice(**none, add_inputs=True, **part, **ids, output_tensor=y, inputs=v)
+    assert framework.numpy(y)[2].tolist() == [44, 66, 66, 44, 44, 44]
+    ops.sgmv_expand_slice(add_inputs=False, **part, **runs, output_tensor=y, inputs=v)
+    assert framework.numpy(y)[1].tolist() == [19, 18, 18, 19, 19, 19]
 
 
 def test_empty_batches(framework: Framework) -> None:

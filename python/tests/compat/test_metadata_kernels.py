@@ -9,7 +9,7 @@ import numpy as np
 import oracle
 import pytest
 from frameworks import INTEGERS, Framework
-from layouts import LAYOUTS, laid_out
+from layouts import LAYOUTS, Guarded, laid_out
 
 import heddle
 from heddle.compat.lorax import metadata_kernels
@@ -36,17 +36,17 @@ def test_block_tables_to_padded(
 ) -> None:
     lengths, width = rng.integers(0, 300, num_seqs), 320
     tables, ragged = np.full((num_seqs, width), -5), rng.integers(0, 9999, lengths.sum())
-    out = laid_out(framework, tables, index, layout)
+    out = Guarded(framework, tables, index, layout)
     for hint in [int(lengths.max(initial=0)), 0, 1]:  # tells nothing about how much is copied
         returned = metadata_kernels.block_tables_to_padded(
             hint,
             laid_out(framework, starts_of(lengths), other(index), layout),
-            out,
+            out.array,
             laid_out(framework, ragged, index, layout),
         )
         assert returned is None
         want = oracle.block_tables_to_padded(starts_of(lengths), tables, ragged)
-        np.testing.assert_array_equal(framework.numpy(out), want)
+        np.testing.assert_array_equal(out.values(), want)
 
 
 def test_block_tables_to_padded_stays_in_its_rows(framework: Framework) -> None:
@@ -66,7 +66,7 @@ def test_block_tables_to_padded_stays_in_its_rows(framework: Framework) -> None:
 def test_block_tables_to_ragged(
     framework: Framework, rng: np.random.Generator, index: str, layout: str, lists: str
 ) -> None:
-    for num_seqs in [0, 1, 21]:
+    for num_seqs in [0, 1, int(rng.integers(2, 40))]:
         input_lengths, cache_lengths = rng.integers(0, 9, num_seqs), rng.integers(0, 300, num_seqs)
         tables = rng.integers(0, 9999, (num_seqs, 320))
         tensors = [laid_out(framework, a, index, layout) for a in (input_lengths, cache_lengths)]
@@ -113,7 +113,7 @@ def test_block_tables_to_ragged_takes_keywords_alone_and_lists_that_agree(
 def test_copy_next_input_ids(
     framework: Framework, rng: np.random.Generator, index: str, layout: str
 ) -> None:
-    for num_seqs in [0, 1, 23]:
+    for num_seqs in [0, 1, int(rng.integers(2, 40))]:
         accepted = rng.integers(0, 6, num_seqs)
         all_ids = rng.integers(0, 999, (num_seqs, 64))
         cache_lengths, input_lengths = rng.integers(0, 30, num_seqs), rng.integers(1, 20, num_seqs)
@@ -121,14 +121,14 @@ def test_copy_next_input_ids(
             cache_lengths + input_lengths + rng.integers(-3, 8, num_seqs)
         )  # some are in their prompt yet
         next_ids = rng.integers(1000, 1999, accepted.sum())
-        out = laid_out(framework, all_ids, index, layout)
+        out = Guarded(framework, all_ids, index, layout)
         small = [
             laid_out(framework, a, other(index), layout)
             for a in (cache_lengths, input_lengths, prompt_lengths)
         ]
         returned = metadata_kernels.copy_next_input_ids_inplace(
             int(accepted.max(initial=0)),
-            out,
+            out.array,
             *small,
             laid_out(framework, next_ids, index, layout),
             laid_out(framework, starts_of(accepted), index, layout),
@@ -137,7 +137,7 @@ def test_copy_next_input_ids(
         want = oracle.copy_next_input_ids(
             all_ids, cache_lengths, input_lengths, prompt_lengths, next_ids, starts_of(accepted)
         )
-        np.testing.assert_array_equal(framework.numpy(out), want)
+        np.testing.assert_array_equal(out.values(), want)
 
 
 def test_copy_next_input_ids_stays_in_its_rows(framework: Framework) -> None:
@@ -159,25 +159,25 @@ def test_copy_next_input_ids_stays_in_its_rows(framework: Framework) -> None:
 def test_prepare_position_slot_ids(
     framework: Framework, rng: np.random.Generator, index: str, layout: str
 ) -> None:
-    for num_seqs in [0, 1, 17]:
+    for num_seqs in [0, 1, int(rng.integers(2, 40))]:
         lengths, cache_lengths = rng.integers(0, 300, num_seqs), rng.integers(0, 1000, num_seqs)
         cu_seqlen, cu_slots = starts_of(lengths), starts_of(lengths + cache_lengths)
         before = np.full(lengths.sum() + 3, -7)
         outs = [
-            laid_out(framework, before, index, layout),
-            laid_out(framework, before, other(index), layout),
+            Guarded(framework, before, index, layout),
+            Guarded(framework, before, other(index), layout),
         ]
         returned = metadata_kernels.prepare_position_slot_ids(
             1,
             laid_out(framework, cache_lengths, index, layout),
             laid_out(framework, cu_seqlen, other(index), layout),
             laid_out(framework, cu_slots, index, layout),
-            *outs,
+            *(out.array for out in outs),
         )
         assert returned is None
         want = oracle.position_slot_ids(cache_lengths, cu_seqlen, cu_slots, before, before)
-        for got, values in zip(outs, want):
-            np.testing.assert_array_equal(framework.numpy(got), values)
+        for got, values in zip(outs, want, strict=True):
+            np.testing.assert_array_equal(got.values(), values)
 
 
 @pytest.mark.parametrize("index", INTEGERS)
@@ -185,21 +185,44 @@ def test_prepare_position_slot_ids(
 def test_slots_filtering(
     framework: Framework, rng: np.random.Generator, index: str, layout: str
 ) -> None:
-    for num_seqs in [0, 1, 17]:
+    for num_seqs in [0, 1, int(rng.integers(2, 40))]:
         lengths = rng.integers(0, 300, num_seqs)
         slots, before = rng.integers(0, 99999, 4000), np.full(lengths.sum() + 2, -7)
         slots_start = rng.integers(0, 4000 - 300, num_seqs)
-        out = laid_out(framework, before, index, layout)
+        out = Guarded(framework, before, index, layout)
         returned = metadata_kernels.slots_filtering(
             int(lengths.max(initial=0)),
             laid_out(framework, slots, other(index), layout),
-            out,
+            out.array,
             laid_out(framework, starts_of(lengths), index, layout),
             laid_out(framework, slots_start, other(index), layout),
         )
         assert returned is None
         want = oracle.slots_filtering(slots, before, starts_of(lengths), slots_start)
-        np.testing.assert_array_equal(framework.numpy(out), want)
+        np.testing.assert_array_equal(out.values(), want)
+
+
+def test_by_keyword(framework: Framework) -> None:
+    out = framework.array([0] * 4, "i64")
+    metadata_kernels.slots_filtering(
+        slots_start=framework.array([2, 0], "i64"),
+        cu_slots=framework.array([0, 1, 3], "i64"),
+        filtered_slots=out,
+        slots=framework.array([50, 51, 52], "i64"),
+        max_slots=2,
+    )
+    assert framework.numpy(out).tolist() == [52, 50, 51, 0]
+    positions, slots = framework.array([-7] * 4, "i32"), framework.array([-7] * 4, "i64")
+    metadata_kernels.prepare_position_slot_ids(
+        slot_indices=slots,
+        position_ids=positions,
+        cu_slots=framework.array([0, 8, 16], "i64"),
+        cu_seqlen=framework.array([0, 2, 3], "i32"),
+        cache_lengths=framework.array([0, 5], "i32"),
+        max_input_length=2,
+    )
+    assert framework.numpy(positions).tolist() == [0, 1, 5, -7]
+    assert framework.numpy(slots).tolist() == [0, 1, 13, -7]
 
 
 def test_wrong_shapes_and_dtypes_raise(framework: Framework) -> None:

@@ -1,4 +1,4 @@
-"""heddle.compat.megatron.mtp_utils against the oracle."""
+"""heddle.compat.megatron.mtp_utils against the oracle: all but the rewind, which has a file of its own."""
 
 from __future__ import annotations
 
@@ -9,173 +9,9 @@ import numpy as np
 import oracle
 import pytest
 from frameworks import INTEGERS, Framework
-from layouts import LAYOUTS, laid_out
+from layouts import LAYOUTS, Guarded, laid_out
 
 from heddle.compat.megatron import mtp_utils
-
-STATE = [
-    "last_kv_block_offset",
-    "kv_length_offsets",
-    "kv_block_counts",
-    "last_kv_block_id",
-    "kv_block_ids",
-]
-
-
-def random_state(
-    rng: np.random.Generator, num: int, max_blocks: int, block_size: int, longest: int
-) -> dict[str, Any]:
-    """A consistent cache of `num` requests, at least one token each."""
-    lengths = rng.integers(1, min(longest, max_blocks * block_size) + 1, num)
-    counts = -(-lengths // block_size)
-    table = np.full((num, max_blocks), -1, np.int64)
-    for i, count in enumerate(counts):
-        table[i, :count] = rng.integers(1, 10_000, count)
-    return {
-        "last_kv_block_offset": (lengths - 1) % block_size,
-        "kv_length_offsets": lengths,
-        "kv_block_counts": counts,
-        "last_kv_block_id": table[np.arange(num), counts - 1],
-        "kv_block_ids": table,
-    }
-
-
-def check_rewind(
-    framework: Framework,
-    state: dict[str, Any],
-    accepted: Any,
-    prefill: Any,
-    num_drafts: int,
-    block_size: int,
-    active: int | None = None,
-    index: str = "i32",
-    layout: str = "whole",
-) -> tuple[Any, Any]:
-    arrays = {name: laid_out(framework, values, index, layout) for name, values in state.items()}
-    counts, status = (
-        laid_out(framework, accepted, "i64", layout),
-        laid_out(framework, prefill, "i32", layout),
-    )
-    result = mtp_utils.rewind_kv_cache(
-        counts,
-        status,
-        *arrays.values(),
-        num_drafts,
-        block_size,
-        **({} if active is None else {"num_active_requests": active}),
-    )
-    num_active = len(accepted) if active is None else active
-    *want, release, mask = oracle.rewind(
-        accepted, prefill, *state.values(), num_drafts, block_size, num_active
-    )
-    for name, values in zip(STATE, want):
-        np.testing.assert_array_equal(framework.numpy(arrays[name]), values, name)
-    assert isinstance(result, tuple) and len(result) == 2
-    assert [type(r) for r in result] == [type(counts)] * 2
-    assert result[0].dtype == arrays["last_kv_block_id"].dtype and "bool" in str(result[1].dtype)
-    np.testing.assert_array_equal(framework.numpy(result[0]), release)
-    np.testing.assert_array_equal(framework.numpy(result[1]), mask)
-    return result
-
-
-@pytest.mark.parametrize("index", INTEGERS)
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_rewind_of_random_batches(
-    framework: Framework, rng: np.random.Generator, index: str, layout: str
-) -> None:
-    for num_drafts, block_size in [(1, 1), (3, 16), (4, 5), (7, 2), (0, 4)]:
-        state = random_state(rng, 33, 40, block_size, 60)
-        state["kv_length_offsets"] += num_drafts  # never below 0
-        accepted = rng.integers(0, num_drafts + 1, 33)
-        check_rewind(
-            framework,
-            state,
-            accepted,
-            rng.integers(0, 3, 33),
-            num_drafts,
-            block_size,
-            None,
-            index,
-            layout,
-        )
-
-
-def test_rewind_at_and_across_the_start_of_a_block(framework: Framework) -> None:
-    state = {
-        "last_kv_block_offset": np.array([2, 1, 0, 3, 0]),
-        "kv_length_offsets": np.array([11, 10, 9, 12, 9]),
-        "kv_block_counts": np.full(5, 3),
-        "last_kv_block_id": np.array([30, 31, 32, 33, 34]),
-        "kv_block_ids": np.array(
-            [[10, 20, 30], [11, 21, 31], [12, 22, 32], [13, 23, 33], [14, 24, 34]]
-        ),
-    }
-    release, mask = check_rewind(
-        framework, state, np.array([0, 0, 0, 2, 0]), np.array([0, 0, 0, 0, 1]), 2, 4
-    )
-    assert framework.numpy(mask).tolist() == [0, 1, 1, 0, 0]
-    assert framework.numpy(release).tolist() == [30, 31, 32, 33, 34]
-
-
-def test_rewind_across_several_blocks_and_past_the_first(framework: Framework) -> None:
-    state = {
-        "last_kv_block_offset": np.array([0, 0, 1]),
-        "kv_length_offsets": np.array([5, 1, 0]),
-        "kv_block_counts": np.array([3, 1, 0]),
-        "last_kv_block_id": np.array([7, 4, -1]),
-        "kv_block_ids": np.array([[5, 6, 7, 70], [4, 71, 72, 73], [74, 75, 76, 77]]),
-    }
-    check_rewind(framework, state, np.zeros(3, int), np.zeros(3, int), 4, 2)
-
-
-def test_rewind_clamps_accepted_counts(framework: Framework, rng: np.random.Generator) -> None:
-    state = random_state(rng, 6, 8, 4, 30)
-    state["kv_length_offsets"] += 3
-    check_rewind(framework, state, np.array([-1, -100, 4, 1000, 3, 0]), np.zeros(6, int), 3, 4)
-
-
-@pytest.mark.parametrize("active", [0, 1, 4, 7])
-def test_rewind_leaves_padding_alone(
-    framework: Framework, rng: np.random.Generator, active: int
-) -> None:
-    state = random_state(rng, 7, 4, 4, 16)
-    for values in state.values():
-        values[active:] = -77
-    check_rewind(framework, state, rng.integers(0, 4, 7), np.zeros(7, int), 3, 4, active)
-
-
-def test_rewind_with_state_longer_than_the_batch(
-    framework: Framework, rng: np.random.Generator
-) -> None:
-    state = random_state(rng, 9, 4, 4, 16)
-    arrays = {name: framework.array(values, "i32") for name, values in state.items()}
-    release, mask = mtp_utils.rewind_kv_cache(
-        framework.array([0, 1, 0], "i64"), framework.array([0, 0, 0], "i32"), *arrays.values(), 2, 4
-    )
-    assert tuple(release.shape) == (9,) and tuple(mask.shape) == (3,)
-    assert framework.numpy(release)[3:].tolist() == [0] * 6
-    for name, values in state.items():
-        np.testing.assert_array_equal(framework.numpy(arrays[name])[3:], values[3:], name)
-
-
-def test_rewind_of_nothing(framework: Framework) -> None:
-    state = {name: np.zeros((0, 4) if name == "kv_block_ids" else 0, np.int64) for name in STATE}
-    for index in INTEGERS:
-        check_rewind(framework, state, np.zeros(0, int), np.zeros(0, int), 3, 4, None, index)
-
-
-def test_rewind_refuses_what_cannot_be(framework: Framework, rng: np.random.Generator) -> None:
-    state = random_state(rng, 4, 4, 4, 16)
-    arrays = [framework.array(values, "i32") for values in state.values()]
-    counts, status = framework.array([0] * 4, "i64"), framework.array([0] * 4, "i32")
-    with pytest.raises(ValueError):
-        mtp_utils.rewind_kv_cache(counts, status[:3], *arrays, 2, 4)
-    with pytest.raises(ValueError):
-        mtp_utils.rewind_kv_cache(counts, status, *arrays, 2, 0)
-    with pytest.raises(ValueError):
-        mtp_utils.rewind_kv_cache(counts, status, *arrays, -1, 4)
-    for array, values in zip(arrays, state.values()):
-        np.testing.assert_array_equal(framework.numpy(array), values)
 
 
 def random_tokens(
@@ -194,7 +30,7 @@ def test_verify(
     framework: Framework, rng: np.random.Generator, index: str, layout: str, shapes: str
 ) -> None:
     for num_decode, num_prefill, num_drafts, padding in [
-        (13, 4, 3, 0),
+        (int(rng.integers(1, 20)), int(rng.integers(1, 9)), 3, int(rng.integers(0, 5))),
         (5, 0, 7, 6),
         (0, 5, 2, 1),
         (6, 2, 0, 3),
@@ -231,17 +67,17 @@ def test_verify_returns_its_input_and_not_a_copy(framework: Framework) -> None:
     assert framework.numpy(tokens).tolist() == [[9, 5]]
 
 
-def test_verify_takes_output_of_the_other_shape(
+def test_verify_by_keyword_and_with_output_of_the_other_shape(
     framework: Framework, rng: np.random.Generator
 ) -> None:
     tokens, output = random_tokens(rng, 4, 1, 2, 0)
     for shape, other in [((-1,), (1, -1)), ((1, -1), (-1,))]:
         last_one, mask, _ = mtp_utils.verify_speculative_tokens(
-            framework.array(tokens.reshape(shape), "i64"),
-            framework.array(output.reshape(other), "i64"),
-            4,
-            1,
-            2,
+            input_tokens=framework.array(tokens.reshape(shape), "i64"),
+            output_tokens=framework.array(output.reshape(other), "i32"),
+            num_decode_requests=4,
+            num_prefill_requests=1,
+            num_speculative_tokens=2,
         )
         want_last, want_mask = oracle.verify(tokens, output, 4, 1, 2)
         np.testing.assert_array_equal(framework.numpy(last_one), want_last)
@@ -272,7 +108,12 @@ def test_verify_refuses_too_few_tokens(framework: Framework) -> None:
 @pytest.mark.parametrize("index", INTEGERS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_prepare(framework: Framework, rng: np.random.Generator, index: str, layout: str) -> None:
-    for num_decode, num_prefill, num_drafts in [(9, 3, 3), (4, 0, 1), (0, 4, 2), (5, 2, 0)]:
+    for num_decode, num_prefill, num_drafts in [
+        (int(rng.integers(1, 20)), int(rng.integers(1, 9)), 3),
+        (4, 0, 1),
+        (0, 4, 2),
+        (5, 2, 0),
+    ]:
         tokens, output = random_tokens(rng, num_decode, num_prefill, num_drafts, 2)
         last_one, mask = oracle.verify(tokens, output, num_decode, num_prefill, num_drafts)
         logit_indices = rng.integers(0, 1000, len(tokens))
@@ -288,14 +129,16 @@ def test_prepare(framework: Framework, rng: np.random.Generator, index: str, lay
             np.full((capacity, num_drafts), -7),
             np.full(capacity, -6),
         ]
-        buffers = [laid_out(framework, b, index, layout) for b in before]
-        returned = mtp_utils.prepare_next_forward_pass(num_decode, *inputs, *buffers, num_drafts)
+        buffers = [Guarded(framework, b, index, layout) for b in before]
+        returned = mtp_utils.prepare_next_forward_pass(
+            num_decode, *inputs, *(b.array for b in buffers), num_drafts
+        )
         assert returned is None
         want = oracle.prepare_next(
             num_decode, output, logit_indices, last_one, mask, tokens, *before, num_drafts
         )
-        for got, values in zip(buffers, want):
-            np.testing.assert_array_equal(framework.numpy(got), values)
+        for got, values in zip(buffers, want, strict=True):
+            np.testing.assert_array_equal(got.values(), values)
 
 
 def test_prepare_by_keyword_and_rows_without_a_last_one(framework: Framework) -> None:
@@ -321,7 +164,7 @@ def test_prepare_by_keyword_and_rows_without_a_last_one(framework: Framework) ->
         num_speculative_tokens=2,
     )
     want = oracle.prepare_next(2, output, logit_indices, last_one, mask, tokens, *before, 2)
-    for got, values in zip(buffers, want):
+    for got, values in zip(buffers, want, strict=True):
         np.testing.assert_array_equal(framework.numpy(got), values)
 
 
@@ -359,22 +202,31 @@ def test_prepare_refuses_small_buffers(framework: Framework) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "i32", "u8"])
+@pytest.mark.parametrize("index", INTEGERS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(), (7,), (3, 5), (2, 3, 4), (0,)])
 def test_mamba_copy(
-    framework: Framework, rng: np.random.Generator, dtype: str, shape: tuple[int, ...]
+    framework: Framework,
+    rng: np.random.Generator,
+    dtype: str,
+    index: str,
+    layout: str,
+    shape: tuple[int, ...],
 ) -> None:
-    layers, slots, num_drafts, used_layers = 3, 8, 2, 2
+    layers, slots, num_drafts, used_layers = 3, 12, 2, 2
     intermediate = rng.integers(0, 100, (layers, slots, num_drafts + 1, *shape))
     current = rng.integers(100, 200, (layers, slots, *shape))
-    state_idx, prefill = np.array([5, 0, -1, 7, 2]), np.array([0, 1, 0, 0, 2])
-    accepted = np.array([2, 1, 0, 9, -3])
+    num = int(rng.integers(4, 10))
+    state_idx = rng.permutation(slots)[:num]
+    state_idx[rng.permutation(num)[:2]] = -1, -7
+    prefill, accepted = rng.integers(0, 3, num), rng.integers(-2, num_drafts + 3, num)
     states = framework.array(current, dtype)
     returned = mtp_utils.mamba_state_selective_copy(
         framework.array(intermediate, dtype),
         states,
-        framework.array(prefill, "i32"),
-        framework.array(state_idx, "i64"),
-        framework.array(accepted, "i64"),
+        laid_out(framework, prefill, index, layout),
+        laid_out(framework, state_idx, index, layout),
+        laid_out(framework, accepted, "i64", layout),
         used_layers,
     )
     assert returned is None
@@ -400,6 +252,24 @@ def test_mamba_copy_in_slices_of_larger_states(
     inner = framework.numpy(source)[1:, ::2, 1:]
     want[1:, ::2] = oracle.mamba_copy(inner, want[1:, ::2], [0, 0], [1, 3], [0, 2], 3)
     np.testing.assert_array_equal(framework.numpy(states), want)
+
+
+def test_mamba_copy_skips_a_slot_past_the_end_and_validates_counts(
+    framework: Framework, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = framework.array(np.zeros((1, 3, 2)), "f32")
+    copies = framework.array(np.ones((1, 3, 2, 2)), "f32")
+    status, slots = framework.array([0, 0], "i32"), framework.array([3, 1], "i32")
+    counts = framework.array([0, 5], "i64")
+    mtp_utils.mamba_state_selective_copy(copies, states, status, slots, counts, 1)
+    assert framework.numpy(states)[0].tolist() == [[0, 0], [1, 1], [0, 0]]
+    monkeypatch.setenv("HEDDLE_VALIDATE", "1")
+    with pytest.raises(ValueError, match=r"state_idx\[0\] is 3, "):
+        mtp_utils.mamba_state_selective_copy(copies, states, status, slots, counts, 1)
+    with pytest.raises(ValueError, match=r"accepted_counts\[1\] is 5, "):
+        mtp_utils.mamba_state_selective_copy(
+            copies, states, status, framework.array([-1, 1], "i32"), counts, 1
+        )
 
 
 def test_mamba_copy_refuses_what_cannot_be(framework: Framework) -> None:

@@ -92,7 +92,7 @@ def check_attention(
     qo_indptr = margin + np.concatenate([[0], np.cumsum(q_lengths)]).astype(int)
     tokens = int(qo_indptr[-1]) + margin
     q, before = rng.standard_normal((2, tokens, heads * group, head_dim))
-    out = Guarded(framework, before, dtype, layout == "transposed")
+    out = Guarded(framework, before, dtype, layout)
     lse = framework.array(np.full((tokens, heads * group), 7.0), "f32")
     queries = laid_out(framework, q, dtype, layout)
     tables = cache.tables(index, layout)
@@ -102,8 +102,9 @@ def check_attention(
         )
     else:
         starts = laid_out(framework, qo_indptr, index, layout)
+        tmpbuf = tmp_buffer(framework) if rng.random() < 0.5 else None
         returned = punica_kernels.batch_prefill(
-            out.array, queries, starts, *tables, None, *cache.place, lse=lse, **options
+            out.array, queries, starts, *tables, tmpbuf, *cache.place, lse=lse, **options
         )
     assert returned is None
     values = cache.values()
@@ -154,6 +155,25 @@ def test_ragged_batches(
         decode=decode,
         head_dim=16,
     )
+
+
+@pytest.mark.parametrize("decode", [False, True])
+def test_random_batches(framework: Framework, rng: np.random.Generator, decode: bool) -> None:
+    for _ in range(4):
+        kv_lengths = rng.integers(0, 70, int(rng.integers(1, 7)))
+        q_lengths = np.ones(len(kv_lengths), int) if decode else rng.integers(0, kv_lengths + 1)
+        check_attention(
+            framework,
+            rng,
+            q_lengths,
+            kv_lengths,
+            heads=int(rng.integers(1, 4)),
+            group=int(rng.integers(1, 5)),
+            page_size=int(rng.integers(1, 20)),
+            head_dim=2 * int(rng.integers(1, 40)),
+            dtype=str(rng.choice(FLOATS)),
+            decode=decode,
+        )
 
 
 @pytest.mark.parametrize("group", range(1, 9))
@@ -210,6 +230,34 @@ def test_requests_without_pages_get_zeros(
 ) -> None:
     q_lengths = [1, 1, 1] if decode else [2, 3, 1]
     check_attention(framework, rng, q_lengths, [0, 6, 0], head_dim=16, decode=decode, dtype="f32")
+
+
+def test_null_pointers_in_unused_slots(framework: Framework, rng: np.random.Generator) -> None:
+    """Tables of a captured graph are longer than the batch, and hold anything there."""
+    cache = Cache(framework, rng, [6], 1, 4, 8, "f32")
+    table = pointer_table(framework, [None, *cache.arrays, None, None])
+    indptr, last = framework.array([1, 3], "i32"), framework.array([2], "i32")
+    q, k, v = rng.standard_normal((3, 1, 1, 8))
+    arrays = [framework.array(a, "f32") for a in (q, k, v)]
+    before = cache.values()
+    punica_kernels.append_kv(table, indptr, last, *arrays[1:], *cache.place)
+    one = framework.array([0, 1], "i32")
+    punica_kernels.init_kv(table, indptr, last, *arrays[1:], one, *cache.place)
+    for decode in (False, True):
+        out = framework.array(np.full((1, 1, 8), np.nan), "f32")
+        if decode:
+            punica_kernels.batch_decode(out, arrays[0], table, indptr, last, None, *cache.place)
+        else:
+            punica_kernels.batch_prefill(
+                out, arrays[0], one, table, indptr, last, None, *cache.place
+            )
+        rounded_k, rounded_v = (framework.numpy(a) for a in arrays[1:])
+        pages = oracle.init_kv(before, [0, 2], [2], rounded_k, rounded_v, [0, 1], LAYER, 4)
+        np.testing.assert_array_equal(cache.values(), pages)
+        want, _ = oracle.attention(
+            q, framework.numpy(arrays[0]), [0, 1], pages, [0, 2], [2], LAYER, 4
+        )
+        np.testing.assert_allclose(framework.numpy(out), want, **TOLERANCE["f32"])
 
 
 def test_more_queries_than_keys(framework: Framework, rng: np.random.Generator) -> None:

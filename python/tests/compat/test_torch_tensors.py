@@ -51,6 +51,25 @@ def test_results_are_on_the_device_of_the_tables() -> None:
     assert ragged.tolist() == [1, 2]
 
 
+def test_tensors_for_lists_are_not_iterated_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU each element would be a copy to the host."""
+    lengths = torch.tensor([1, 2])
+
+    def iterate(_: object) -> None:
+        pytest.fail("an iteration over a tensor")
+
+    monkeypatch.setattr(torch.Tensor, "__iter__", iterate)
+    ragged = metadata_kernels.block_tables_to_ragged(
+        block_tables=torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]], dtype=torch.int32),
+        input_lengths=lengths,
+        cache_lengths=lengths,
+        input_lengths_tensor=lengths,
+        cache_lengths_tensor=lengths,
+        max_current_length=4,
+    )
+    assert ragged.tolist() == [1, 2, 5, 6, 7, 8]
+
+
 def test_tensors_elsewhere_are_refused() -> None:
     y, x, elsewhere = torch.zeros(2, 3), torch.ones(2, 8), torch.tensor([0, 0], device="meta")
     with pytest.raises(RuntimeError):
