@@ -256,10 +256,10 @@ void heddle_adapter_table_destroy(heddle_adapter_table* table);
 /* The weights of all slots in one of three addressings: the other two pointers are NULL. */
 typedef struct heddle_lora_table {
   const heddle_adapter_table* adapters;
-  const DLTensor*
-      stack; /* [num_slots, rank, features] or [num_slots, features, rank], in `layout` */
-  const DLTensor*
-      pointers; /* [num_slots] i64: addresses of pages [num_layers, rank, features] or [.., features, rank] */
+  /* [num_slots, rank, features] or [num_slots, features, rank], in `layout`. */
+  const DLTensor* stack;
+  /* [num_slots] i64: addresses of pages [num_layers, rank, features] or [num_layers, features, rank]. */
+  const DLTensor* pointers;
   heddle_lora_layout layout; /* of stack and pointers */
   DLDataType dtype;          /* this and what follows: of the weights at pointers */
   int64_t rank, features, layer_idx;

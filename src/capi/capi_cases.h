@@ -112,6 +112,8 @@ class Context {
   heddle_context* context_ = nullptr;
 };
 
+inline void expect_ok(heddle_status status) { EXPECT_EQ(status, HEDDLE_OK) << heddle_last_error(); }
+
 /// Expects a call that failed with `status`, and a message that begins with `message`.
 inline void expect_failure(heddle_status status, const std::string& message, heddle_status got) {
   EXPECT_EQ(got, status) << heddle_last_error();

@@ -17,8 +17,6 @@ namespace {
 
 constexpr int64_t kTokens = 9, kIn = 40, kOut = 33, kRank = 8, kSlots = 3;
 
-void expect_ok(heddle_status status) { EXPECT_EQ(status, HEDDLE_OK) << heddle_last_error(); }
-
 /// A batch with stacked weights A [slots, rank, in] and B [slots, out, rank], and what C++ makes of them.
 struct Site {
   Array<float> x = random_array({kTokens, kIn}), a = random_array({kSlots, kRank, kIn}),

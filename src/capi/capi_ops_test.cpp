@@ -17,8 +17,6 @@
 namespace heddle::testing {
 namespace {
 
-void expect_ok(heddle_status status) { EXPECT_EQ(status, HEDDLE_OK) << heddle_last_error(); }
-
 /// A context of each language.
 class CApiOps : public ::testing::Test {
  protected:

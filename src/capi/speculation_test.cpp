@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "capi_cases.h"
+#include "capi/capi_cases.h"
 
 namespace heddle {
 namespace {

@@ -72,7 +72,8 @@ struct LinearOutput {
 void linear(const ExecContext& ctx, std::span<const LinearOutput> outputs, ConstTensorView x);
 
 /// y[t] = row token_ids[t] of the weight, exact. y [num_tokens, in_features] f32; ids i32|i64; an id outside
-/// [0, out_features) gives zeros, and is an error with HEDDLE_VALIDATE=1. The embedding of a model whose table also serves as its output head.
+/// [0, out_features) gives zeros, and is an error with HEDDLE_VALIDATE=1. The embedding of a model whose table also serves as
+/// its output head.
 void embedding(const ExecContext& ctx, TensorView y, ConstTensorView token_ids,
                const PackedWeight& weight);
 

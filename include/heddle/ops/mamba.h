@@ -8,8 +8,8 @@
 
 namespace heddle {
 
-inline constexpr int kMaxMambaStates =
-    8;  // tensors of one call: the convolution's, the scan's, ...
+/// States of one call: the convolution's, the scan's and so on.
+inline constexpr int kMaxMambaStates = 8;
 
 /// One kind of state and the copies of it that a pass over drafts leaves behind each of its tokens. Same dtype, any of
 /// heddle's; axes of the state without gaps, strides of the axes before them any.

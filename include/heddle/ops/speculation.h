@@ -23,11 +23,13 @@ inline constexpr int64_t kNoBlock = -1;
 
 /// How many tokens were drafted for each decode request. Kernel-ready.
 struct Drafts {
-  int64_t num_speculative_tokens =
-      0;                     // S: of every request, or with indptr the most that one may have
-  ConstTensorView indptr{};  // [>= num_decode_requests + 1] i32|i64, ascending from 0, or absent:
-      // request p has indptr[p + 1] - indptr[p] drafts, one past its end none
-  bool reject_placeholders = false;  // a draft kNoToken stands for none and is never accepted
+  /// S: of every request, or with indptr the most that one may have.
+  int64_t num_speculative_tokens = 0;
+  /// [>= num_decode_requests + 1] i32|i64, ascending from 0, or absent. Request p has indptr[p + 1] - indptr[p] drafts, one
+  /// past its end none.
+  ConstTensorView indptr{};
+  /// A draft kNoToken stands for none and is never accepted.
+  bool reject_placeholders = false;
 
   /// As published: S drafts for every request, tokens compared whatever they are.
   [[nodiscard]] static Drafts uniform(int64_t num_speculative_tokens) {
@@ -54,8 +56,8 @@ void verify_speculative_tokens(const ExecContext& ctx, TensorView last_one_indic
                                const Count& num_prefill_requests, const Drafts& drafts);
 
 struct PrepareOptions {
-  bool write_prefill_rows =
-      false;  // accepted_tokens -1 and accepted_counts 0 for requests without drafts, too
+  /// accepted_tokens -1 and accepted_counts 0 for requests without drafts, too.
+  bool write_prefill_rows = false;
 };
 
 /// What each request goes on with; one row p per entry of last_one_indices [num_rows]:

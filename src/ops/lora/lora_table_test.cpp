@@ -1,7 +1,9 @@
 // Weights by address and in an AdapterTable: the same bits as stacked weights, and what a wrong call says.
 #include "heddle/ops/lora_table.h"
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <vector>
 
 #include <gtest/gtest.h>

@@ -29,7 +29,7 @@ struct SelectiveCopyParams {
   int64_t num_layers;
   cpu::CountReader num_active;
 
-  /// The slot of request i in a state of num_slots; -1 for one of which nothing is copied.
+  /// The slot of request i in a state of num_slots; below 0 for one of which nothing is copied.
   [[nodiscard]] int64_t slot(int64_t i, int64_t num_slots) const {
     if (prefill_status[i] == 1) return -1;
     const int64_t slot = state_idx[i];

@@ -85,7 +85,8 @@ void filtering(benchmark::State& state, Batch batch, int threads) {
   });
 }
 
-/// Every output, but the padded table only where rows are alike; items are token outputs. 500 tokens in the cache of each request, pages of 16, eight adapters.
+/// Every output, but the padded table only where rows are alike; items are token outputs. 500 tokens in the cache of each
+/// request, pages of 16, eight adapters.
 void whole_step(benchmark::State& state, Batch batch, int threads) {
   const Vector lengths = lengths_of(batch), cache(256, 500);
   Vector adapters(256), counts;

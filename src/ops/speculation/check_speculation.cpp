@@ -69,6 +69,8 @@ void check_requests(const ExecContext& ctx, const Count& num_decode, const Count
 
 void validate_drafts(const Drafts& drafts, int64_t num_decode) {
   if (!drafts.indptr) return;
+  HEDDLE_CHECK(num_decode < drafts.indptr.size(0), "num_decode_requests is ", num_decode,
+               ", expected below draft_indptr.size(0) = ", drafts.indptr.size(0));
   const ConstTensorView starts = drafts.indptr.narrow(0, 0, num_decode + 1);
   cpu::check_indptr("draft_indptr", starts, std::numeric_limits<int64_t>::max(), "the last int64");
   const cpu::IndexArray start(starts);
@@ -88,10 +90,6 @@ void validate_requests(const cpu::CountReader& num_decode, const cpu::CountReade
   HEDDLE_CHECK(decode + prefill <= num_decode.limit(), "num_prefill_requests is ", prefill,
                ", with ", decode, " decode requests at most ", num_decode.limit() - decode,
                " rows are left");
-  if (drafts.indptr) {
-    HEDDLE_CHECK(decode < drafts.indptr.size(0), "num_decode_requests is ", decode,
-                 ", expected below draft_indptr.size(0) = ", drafts.indptr.size(0));
-  }
   validate_drafts(drafts, decode);
   const int64_t num_drafts = drafts.indptr ? cpu::IndexArray(drafts.indptr)[decode]
                                            : decode * drafts.num_speculative_tokens;

@@ -37,7 +37,7 @@ void check_requests(const ExecContext& ctx, const Count& num_decode, const Count
 /// For HEDDLE_VALIDATE: the same of counts on the device, and ragged starts.
 void validate_requests(const cpu::CountReader& num_decode, const cpu::CountReader& num_prefill,
                        const Drafts& drafts, int64_t num_tokens);
-/// The starts of num_decode requests.
+/// The starts of num_decode requests, where drafts are ragged.
 void validate_drafts(const Drafts& drafts, int64_t num_decode);
 
 /// The state of `rows` requests and what a rewind of it gives.

@@ -11,12 +11,7 @@ namespace {
 
 void validate(const PrepareParams& params, const Drafts& drafts, ConstTensorView last_one_indices) {
   cpu::validate_count("num_decode_requests", params.num_decode, "the rows for requests");
-  const int64_t num_decode = params.num_decode.read();
-  if (drafts.indptr) {
-    HEDDLE_CHECK(num_decode < drafts.indptr.size(0), "num_decode_requests is ", num_decode,
-                 ", expected below draft_indptr.size(0) = ", drafts.indptr.size(0));
-  }
-  validate_drafts(drafts, num_decode);
+  validate_drafts(drafts, params.num_decode.read());
   cpu::check_indices("last_one_indices", last_one_indices, -1, params.layout.num_tokens(),
                      "num_tokens");
 }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "heddle/core/check.h"
 #include "heddle/core/validate.h"
 #include "heddle/ops/speculation.h"
@@ -12,12 +14,15 @@ namespace {
 
 void validate(const RewindParams& params, const Drafts& drafts) {
   cpu::validate_count("num_active", params.num_active, "num_requests");
-  if (drafts.indptr) validate_drafts(drafts, drafts.indptr.size(0) - 1);
-  for (int64_t i = 0; i < params.num_active.read(); ++i) {
+  const int64_t num_active = params.num_active.read();
+  int64_t num_decode = num_active;
+  while (num_decode > 0 && params.prefill_status[num_decode - 1] == 1) --num_decode;
+  validate_drafts(drafts, std::min(num_decode, drafts.indptr.size(0) - 1));
+  for (int64_t i = 0; i < num_active; ++i) {
     if (params.prefill_status[i] != 1) {
       const int64_t accepted = params.accepted_counts[i], most = params.layout.drafts(i);
       HEDDLE_CHECK(accepted >= 0 && accepted <= most, "accepted_counts[", i, "] is ", accepted,
-                   ", expected 0 to num_speculative_tokens = ", most);
+                   ", expected 0 to its drafts = ", most);
     }
     validate_blocks(params.kv, i, params.rejected(i));
   }

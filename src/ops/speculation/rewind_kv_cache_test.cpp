@@ -220,6 +220,24 @@ TEST(RewindKvCache, RequestsPastTheStartsHaveNoDrafts) {
   EXPECT_EQ(buffers.offset.values(), (Ints{3, 2}));
 }
 
+TEST(RewindKvCache, ValidationLooksAtTheStartsOfActiveDecodeRequestsOnly) {
+  const testing::ScopedValidation validation;
+  const Example example(2);
+  const std::vector<ref::KvRequest> kv(3, example.kv[0]);
+  const auto run = [&](const Ints& starts, const Count& num_active) {
+    KvBuffers buffers(kv, 4);
+    IndexBuffer accepted(Ints{0, 0, 0}), status(Ints{0, 1, 0}), indptr(starts);
+    rewind_kv_cache({}, {}, buffers.state(), accepted.view(), status.view(),
+                    Drafts::ragged(indptr.view(), 5), 4, num_active);
+    return buffers.offset.values();
+  };
+  EXPECT_EQ(run({0, 3, -7, 99}, 2), (Ints{3, 2, 2}));
+  EXPECT_EQ(run({0, 3, 3, 4}, {}), (Ints{3, 2, 1}));
+  expect_invalid({"draft_indptr[2] is -7, expected at least draft_indptr[1] = 3"}, [&] {
+    run({0, 3, -7, 99}, {});
+  });
+}
+
 TEST(RewindKvCache, AListThatIsTooShortHoldsTheFirstIds) {
   Example example(2);
   example.released.ids = IndexBuffer(2);
@@ -304,9 +322,9 @@ TEST(RewindKvCache, ValidationNamesRowAndValueAndChangesNothing) {
   };
   run(good, 0, 0, 3);
   run(good, 9, 1, 3);  // the count of a prefill request is not looked at
-  expect_invalid({"accepted_counts[1] is 4, expected 0 to num_speculative_tokens = 3"},
+  expect_invalid({"accepted_counts[1] is 4, expected 0 to its drafts = 3"},
                  [&] { run(good, 4, 0, 3); });
-  expect_invalid({"accepted_counts[1] is -1, expected 0 to num_speculative_tokens = 3"},
+  expect_invalid({"accepted_counts[1] is -1, expected 0 to its drafts = 3"},
                  [&] { run(good, -1, 0, 3); });
   run(good, -1, 0, 3, 1);  // padding
   expect_invalid({"kv_block_counts[1] is 5, expected 0 to max_blocks = 4"}, [&] {

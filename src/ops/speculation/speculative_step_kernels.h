@@ -50,8 +50,7 @@ struct NextStep {
 struct SpeculativeStepParams {
   VerifyParams verify;  // with num_rows the length of last_one_indices, or num_requests
   NextTokens next;
-  cpu::IndexArray
-      required_logit_indices;  // [>= num_tokens], read if next.last_accepted_seq keeps it
+  cpu::IndexArray required_logit_indices;  // [>= num_tokens], or absent
   bool has_required_logit_indices;
   KvBlocks kv;
   Releases releases;

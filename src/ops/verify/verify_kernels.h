@@ -13,8 +13,8 @@ namespace heddle {
 struct DraftSpan {
   int64_t begin;       // its first draft among all
   int64_t num_drafts;  // they are counted from 0 here: draft i is begin + i
-  int64_t
-      target_row;  // of the target's results: the row after the last token; that after draft i is i + 1 further
+  /// Of the target's results: the row after the last token; that after draft i is i + 1 further.
+  int64_t target_row;
 };
 
 struct DraftBatch {
@@ -60,8 +60,7 @@ class TreeMask {
   [[nodiscard]] int64_t parent(const DraftSpan& span, int64_t i) const {
     if (is_chain_) return i - 1;
     int64_t w = i / word_bits_;
-    uint64_t below =
-        (uint64_t{1} << (i % word_bits_)) - 1;  // of word w, the bits of nodes before i
+    uint64_t below = (uint64_t{1} << (i % word_bits_)) - 1;  // in word w, the nodes before i
     if (w >= num_words_) {
       w = num_words_ - 1;
       below = ~uint64_t{0};
