@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -12,6 +13,8 @@
 namespace heddle::python {
 namespace {
 
+/// How DLPack and the CUDA array interface write the default stream, since 0 could mean none.
+constexpr uintptr_t kDefaultStreamNumber = 1;
 constexpr const char* kSupported = "f32, f16, bf16, i32, i64, u8, bool";
 
 /// The table of C functions of a tensor type, null where it offers none. Looked up once a type: the attribute belongs to the
@@ -83,6 +86,42 @@ bool is_of_jax(nb::handle array) {
          std::strncmp(nb::borrow<nb::str>(module).c_str(), "jax", 3) == 0;
 }
 
+/// Whether an array that offers DLPack is in a GPU's memory.
+bool is_on_gpu(nb::handle array) {
+  const nb::tuple device = nb::cast<nb::tuple>(array.attr("__dlpack_device__")());
+  const auto type = nb::cast<int>(nb::int_(device[0]));
+  return type == kDLCUDA || type == kDLCUDAManaged;
+}
+
+/// The stream that the array's framework works on, where its CUDA array interface tells (CuPy's does); else the default one.
+void* current_stream_of(nb::handle array) {
+  const nb::object fields = nb::getattr(array, "__cuda_array_interface__", nb::dict());
+  const nb::object stream = fields.attr("get")("stream");
+  if (stream.is_none()) return nullptr;
+  const auto number = nb::cast<uintptr_t>(stream);
+  return reinterpret_cast<void*>(number == kDefaultStreamNumber ? 0 : number);
+}
+
+/// A capsule with the array's memory, ready for work on `stream` where it is on a GPU: a versioned one, which says whether the
+/// memory is read-only, or one from before DLPack 1.0, when producers did not know the keyword.
+nb::object dlpack_capsule(nb::handle array, std::optional<void*> stream) {
+  nb::dict options;
+  if (stream) {
+    const auto number = reinterpret_cast<uintptr_t>(*stream);
+    options["stream"] = number == 0 ? kDefaultStreamNumber : number;
+  }
+  const nb::object method = array.attr("__dlpack__");
+  try {
+    nb::dict versioned;
+    versioned.update(options);
+    versioned["max_version"] = nb::make_tuple(kDlpackMajor, 0);
+    return method(**versioned);
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_TypeError)) throw;
+  }
+  return method(**options);
+}
+
 /// View of memory whose strides count bytes, as Python's buffers give them.
 TensorView byte_strided_view(const char* name, void* data, DType dtype, int rank,
                              const Py_ssize_t* shape, const Py_ssize_t* strides) {
@@ -126,7 +165,7 @@ TensorView BorrowedArrays::borrow(const char* name, nb::handle array, Access acc
   if (type->tp_as_buffer != nullptr && type->tp_as_buffer->bf_getbuffer != nullptr) {
     view = from_buffer(name, array, access);
   } else if (const ExchangeApi* api = exchange_api_of(type)) {
-    view = from_exchange(name, array, api);
+    view = from_exchange(name, array, access, api);
   } else {
     view = from_capsule(name, array, access);
   }
@@ -179,39 +218,35 @@ TensorView BorrowedArrays::from_array_struct(const char* name, nb::handle array,
                            fields.strides);
 }
 
-TensorView BorrowedArrays::from_exchange(const char* name, nb::handle array, const void* table) {
+TensorView BorrowedArrays::from_exchange(const char* name, nb::handle array, Access access,
+                                         const void* table) {
   const auto& api = *static_cast<const ExchangeApi*>(table);
   DLTensor tensor;
   if (api.tensor_from_object(array.ptr(), &tensor) != 0) {
     raise_from_current(name, "its framework does not export it");
   }
   const TensorView borrowed = view(name, tensor);
-  if (borrowed.device().type == DeviceType::kCuda && stream_ == nullptr &&
-      api.current_stream(tensor.device.device_type, tensor.device.device_id, &stream_) != 0) {
-    throw nb::python_error();
+  if (borrowed.device().type != DeviceType::kCuda) return borrowed;
+  void* stream = nullptr;
+  if (api.current_stream(tensor.device.device_type, tensor.device.device_id, &stream) != 0) {
+    raise_from_current(name, "its framework tells no stream");
   }
-  return borrowed;
+  if (!stream_) stream_ = stream;
+  return *stream_ == stream ? borrowed : from_capsule(name, array, access);
 }
 
 TensorView BorrowedArrays::from_capsule(const char* name, nb::handle array, Access access) {
-  const nb::object method = nb::steal(PyObject_GetAttrString(array.ptr(), "__dlpack__"));
-  if (!method.is_valid()) {
-    PyErr_Clear();
+  if (!nb::hasattr(array, "__dlpack__")) {
     PyErr_Format(PyExc_TypeError,
                  "%s is a %s, expected an array that offers the buffer protocol or __dlpack__",
                  name, Py_TYPE(array.ptr())->tp_name);
     throw nb::python_error();
   }
-  // A versioned capsule says whether the memory is read-only; producers from before DLPack 1.0 do not know the keyword.
   nb::object capsule;
   try {
-    capsule = method(nb::arg("max_version") = nb::make_tuple(kDlpackMajor, 0));
-  } catch (nb::python_error& error) {
-    if (!error.matches(PyExc_TypeError))
-      nb::raise_from(error, PyExc_ValueError, "%s: its __dlpack__ failed", name);
-  }
-  try {
-    if (!capsule.is_valid()) capsule = method();
+    const bool on_gpu = is_on_gpu(array);
+    if (on_gpu && !stream_) stream_ = current_stream_of(array);
+    capsule = dlpack_capsule(array, on_gpu ? stream_ : std::nullopt);
   } catch (nb::python_error& error) {
     nb::raise_from(error, PyExc_ValueError, "%s: its __dlpack__ failed", name);
   }

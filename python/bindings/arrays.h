@@ -3,6 +3,7 @@
 #include <Python.h>
 #include <array>
 #include <list>
+#include <optional>
 #include <vector>
 
 #include <nanobind/nanobind.h>
@@ -49,13 +50,15 @@ class BorrowedArrays {
   void keep(nb::handle object) { owners_.push_back(nb::borrow(object)); }
 
   [[nodiscard]] Device device() const { return device_; }
-  /// The stream that the arrays' framework works on at this moment; nullptr on the CPU.
-  [[nodiscard]] void* stream() const { return stream_; }
+  /// The CUDA stream of the call, nullptr for the default stream and on the CPU: the one that the framework of the first array on
+  /// a GPU works on at this moment. Arrays of frameworks that work on another are asked to be ready on it.
+  [[nodiscard]] void* stream() const { return stream_.value_or(nullptr); }
 
  private:
   [[nodiscard]] TensorView from_buffer(const char* name, nb::handle array, Access access);
   [[nodiscard]] TensorView from_array_struct(const char* name, nb::handle array, Access access);
-  [[nodiscard]] TensorView from_exchange(const char* name, nb::handle array, const void* api);
+  [[nodiscard]] TensorView from_exchange(const char* name, nb::handle array, Access access,
+                                         const void* api);
   [[nodiscard]] TensorView from_capsule(const char* name, nb::handle array, Access access);
   Py_buffer& next_buffer();
 
@@ -67,7 +70,7 @@ class BorrowedArrays {
   std::list<std::string> names_;      // of arrays in lists
   const char* first_name_ = nullptr;  // of the array that fixed device_
   Device device_;
-  void* stream_ = nullptr;
+  std::optional<void*> stream_;  // once an array is on a GPU
 };
 
 }  // namespace heddle::python

@@ -1,8 +1,14 @@
+#include <sstream>
+#include <utility>
+
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 
 #include "heddle/config.h"
 #include "heddle/core/error.h"
 
+#include "arrays.h"
 #include "contexts.h"
 #include "families.h"
 
@@ -38,6 +44,16 @@ NB_MODULE(_core, m) {
   m.def("has_cuda", [] { return kWithCuda; });
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, "n"_a);
+  m.def(
+      "place_of_call",
+      [](const nb::args& arrays) {
+        BorrowedArrays borrowed;
+        for (const nb::handle array : arrays) (void)borrowed.borrow("array", array, Access::kRead);
+        std::ostringstream device;
+        device << borrowed.device();
+        return std::pair(device.str(), reinterpret_cast<uintptr_t>(borrowed.stream()));
+      },
+      "The device and the stream that a call with these arrays runs on.");
 
   bind_linear(m);  // first: defines PackedWeight, which others take
   bind_activation(m);

@@ -11,46 +11,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 from frameworks import FLOATS, INTEGERS, NUMPY_DTYPES, Framework
+from producers import OnlyDlpack
 
 from heddle import ops
-
-
-class OnlyDlpack:
-    """An array that offers `__dlpack__` alone, as CuPy and JAX do."""
-
-    def __init__(self, values: Any, *, versioned: bool = True) -> None:
-        self.values = values
-        self.versioned = versioned
-        self.exports = 0
-
-    def __dlpack__(self, **options: Any) -> Any:
-        if not self.versioned and "max_version" in options:
-            raise TypeError("__dlpack__() got an unexpected keyword argument 'max_version'")
-        self.exports += 1
-        return self.values.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> tuple[Any, Any]:
-        device: tuple[Any, Any] = self.values.__dlpack_device__()
-        return device
-
-
-class OnGpu(OnlyDlpack):
-    """Claims that its memory is a GPU's; nothing reads it."""
-
-    def __dlpack__(self, **options: Any) -> Any:
-        import ctypes
-
-        # DLTensor starts with data, device type, device index; behind version, manager, deleter and flags.
-        capsule = super().__dlpack__(**options)
-        pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
-        pointer_of.restype, pointer_of.argtypes = (
-            ctypes.c_void_p,
-            [ctypes.py_object, ctypes.c_char_p],
-        )
-        tensor = pointer_of(capsule, b"dltensor_versioned") + 32
-        ctypes.c_int32.from_address(tensor + 8).value = 2
-        ctypes.c_int32.from_address(tensor + 12).value = 3
-        return capsule
 
 
 def rows(dtype: Any = np.float32) -> Any:
@@ -182,18 +145,6 @@ def test_index_arrays_of_any_stride(framework: Framework, ids: str) -> None:
     y = framework.array(np.zeros((3, 2)), "f32")
     ops.embedding(y, framework.array([5, 9, 0, 9, 2, 9], ids)[::2], table)
     assert framework.numpy(y).tolist() == [[10, 11], [0, 1], [4, 5]]
-
-
-def test_arrays_on_different_devices_are_named() -> None:
-    x, weight = rows(), np.ones(4, np.float32)
-    with pytest.raises(ValueError, match="input is on cuda:3, but output is on cpu"):
-        ops.rms_norm(np.empty((3, 4), np.float32), OnGpu(x), weight)
-
-
-def test_a_device_without_kernels_is_not_implemented() -> None:
-    x, y, weight = (OnGpu(a) for a in (rows(), rows(), np.ones(4, np.float32)))
-    with pytest.raises((NotImplementedError, RuntimeError), match="cuda:3"):
-        ops.rms_norm(y, x, weight)
 
 
 @pytest.mark.parametrize("wrap", [lambda a: a, OnlyDlpack])

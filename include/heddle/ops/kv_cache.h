@@ -22,9 +22,9 @@ struct PagedKv {
   int64_t head_stride = 0, slot_stride = 0;
   int num_kv_heads = 0, page_size = 0, head_dim = 0;
 
-  /// A pool of pages that are numbered by their place: k and v [num_pages, num_kv_heads, page_size, head_dim] with
+  /// A pool of pages that are numbered by their place: both [num_pages, num_kv_heads, page_size, head_dim] with
   /// equal strides (permute the axes of the view for token-major pages; narrow a larger tensor for one layer).
-  [[nodiscard]] static PagedKv from_pool(TensorView k, TensorView v);
+  [[nodiscard]] static PagedKv from_pool(TensorView k_pages, TensorView v_pages);
 
   /// Pages of their own addresses, each [num_layers, 2, num_kv_heads, page_size, head_dim] without gaps, K before V
   /// (Punica's layout); layer_idx picks the layer.

@@ -3,33 +3,34 @@
 
 namespace heddle {
 
-PagedKv PagedKv::from_pool(TensorView k, TensorView v) {
+PagedKv PagedKv::from_pool(TensorView k_pages, TensorView v_pages) {
   Dim pages("num_pages"), heads("num_kv_heads"), slots("page_size"), head_dim("head_dim");
-  check_shape("k", k, {&pages, &heads, &slots, &head_dim});
-  check_shape("v", v, {&pages, &heads, &slots, &head_dim});
-  check_dtype("k", k, {DType::kFloat32, DType::kFloat16, DType::kBFloat16});
-  check_dtype("v", v, {k.dtype()});
-  HEDDLE_CHECK(k.device() == v.device(), "v is on ", v.device(), ", k on ", k.device());
-  check_unit_stride("k", k);
+  check_shape("k_pages", k_pages, {&pages, &heads, &slots, &head_dim});
+  check_shape("v_pages", v_pages, {&pages, &heads, &slots, &head_dim});
+  check_dtype("k_pages", k_pages, {DType::kFloat32, DType::kFloat16, DType::kBFloat16});
+  check_dtype("v_pages", v_pages, {k_pages.dtype()});
+  HEDDLE_CHECK(k_pages.device() == v_pages.device(), "v_pages is on ", v_pages.device(),
+               ", k_pages on ", k_pages.device());
+  check_unit_stride("k_pages", k_pages);
   for (int axis = 0; axis < 4; ++axis) {
-    HEDDLE_CHECK(k.stride(axis) == v.stride(axis), "v.stride(", axis, ") is ", v.stride(axis),
-                 ", expected k's = ", k.stride(axis));
+    HEDDLE_CHECK(k_pages.stride(axis) == v_pages.stride(axis), "v_pages.stride(", axis, ") is ",
+                 v_pages.stride(axis), ", expected k_pages' = ", k_pages.stride(axis));
   }
-  const auto element = static_cast<int64_t>(size_of(k.dtype()));
-  // As integers: k and v may be two allocations.
+  const auto element = static_cast<int64_t>(size_of(k_pages.dtype()));
+  // As integers: they may be two allocations.
   const int64_t distance =
-      reinterpret_cast<intptr_t>(v.raw()) - reinterpret_cast<intptr_t>(k.raw());
-  HEDDLE_CHECK(distance % element == 0, "v lies ", distance,
-               " bytes from k, expected a multiple of ", element);
+      reinterpret_cast<intptr_t>(v_pages.raw()) - reinterpret_cast<intptr_t>(k_pages.raw());
+  HEDDLE_CHECK(distance % element == 0, "v_pages lies ", distance,
+               " bytes from k_pages, expected a multiple of ", element);
   PagedKv cache;
-  cache.dtype = k.dtype();
-  cache.device = k.device();
-  cache.pool = k.raw();
+  cache.dtype = k_pages.dtype();
+  cache.device = k_pages.device();
+  cache.pool = k_pages.raw();
   cache.num_pages = pages.value();
-  cache.page_stride = k.stride(0);
+  cache.page_stride = k_pages.stride(0);
   cache.v_offset = distance / element;
-  cache.head_stride = k.stride(1);
-  cache.slot_stride = k.stride(2);
+  cache.head_stride = k_pages.stride(1);
+  cache.slot_stride = k_pages.stride(2);
   cache.num_kv_heads = static_cast<int>(heads.value());
   cache.page_size = static_cast<int>(slots.value());
   cache.head_dim = static_cast<int>(head_dim.value());

@@ -12,12 +12,12 @@
 namespace heddle {
 namespace {
 
-/// Names a tensor of the list without making a string, which only errors need: "states[1].current".
+/// Names a tensor of the list without making a string, which only errors need: "current_states[1]".
 struct TensorName {
   size_t state;
-  const char* member;
+  const char* list;
   friend std::ostream& operator<<(std::ostream& os, const TensorName& name) {
-    return os << "states[" << name.state << "]." << name.member;
+    return os << name.list << "[" << name.state << "]";
   }
 };
 
@@ -38,7 +38,7 @@ void check_dense(const ExecContext& ctx, const TensorName& tensor, const ConstTe
 void check_state(const ExecContext& ctx, size_t s, const MambaState& state, int64_t num_layers) {
   const ConstTensorView& current = state.current;
   const ConstTensorView& intermediate = state.intermediate;
-  const TensorName to{s, "current"}, from{s, "intermediate"};
+  const TensorName to{s, "current_states"}, from{s, "intermediate_states"};
   HEDDLE_CHECK(current.rank() >= 2, to, " has rank ", current.rank(), ", expected at least 2");
   HEDDLE_CHECK(intermediate.rank() == current.rank() + 1, from, " has rank ", intermediate.rank(),
                ", expected ", current.rank() + 1);

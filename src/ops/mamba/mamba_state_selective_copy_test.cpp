@@ -276,22 +276,22 @@ TEST(MambaStateSelectiveCopy, ErrorsNameTensorAxisAndValues) {
   MambaState state = good;
   std::vector<half> halves(16);
   state.intermediate = host_view(halves.data(), {2, 2, 2, 2});
-  expect_invalid({"states[0].intermediate is f16, expected f32 as states[0].current"},
+  expect_invalid({"intermediate_states[0] is f16, expected f32 as current_states[0]"},
                  [&] { example.run(state); });
   state.intermediate = host_view(example.intermediate.data(), {2, 2, 2});
-  expect_invalid({"states[0].intermediate has rank 3, expected 4"}, [&] { example.run(state); });
+  expect_invalid({"intermediate_states[0] has rank 3, expected 4"}, [&] { example.run(state); });
   state.intermediate = host_view(example.intermediate.data(), {2, 1, 2, 2});
-  expect_invalid({"states[0].intermediate.size(1) is 1, expected states[0].current.size(1) = 2"},
+  expect_invalid({"intermediate_states[0].size(1) is 1, expected current_states[0].size(1) = 2"},
                  [&] { example.run(state); });
   state.intermediate = host_view(example.intermediate.data(), {2, 2, 2, 1});
-  expect_invalid({"states[0].intermediate.size(3) is 1, expected states[0].current.size(2) = 2"},
+  expect_invalid({"intermediate_states[0].size(3) is 1, expected current_states[0].size(2) = 2"},
                  [&] { example.run(state); });
   state = good;
   const Ints shape{2, 2, 2, 2}, strides{8, 4, 1, 2};
   state.intermediate = {good.intermediate.raw(), DType::kFloat32, {}, shape, strides};
-  expect_invalid({"states[0].intermediate.stride(3) is 2, expected 1"},
+  expect_invalid({"intermediate_states[0].stride(3) is 2, expected 1"},
                  [&] { example.run(state); });
-  expect_invalid({"num_layers is 3, expected at most states[0].current.size(0) = 2"},
+  expect_invalid({"num_layers is 3, expected at most current_states[0].size(0) = 2"},
                  [&] { example.run(good, 3); });
   expect_invalid({"num_layers is -1"}, [&] { example.run(good, -1); });
   example.slots = {0};

@@ -1,0 +1,107 @@
+"""Arrays on a GPU: the stream of a call, and what is said while there is no kernel. No GPU is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from frameworks import TORCH_WANTED
+from producers import OfTorch, OnGpu
+
+import heddle
+from heddle import _core, ops
+from heddle._operation import OPERATIONS
+
+
+def rows() -> Any:
+    return np.ones((3, 4), np.float32)
+
+
+@pytest.fixture
+def torch_stream() -> Any:
+    """Sets the stream that torch works on."""
+
+    def choose(stream: int) -> None:
+        OfTorch.current_stream = stream
+
+    yield choose
+    OfTorch.current_stream = 0
+
+
+def test_arrays_of_the_cpu_have_no_stream() -> None:
+    assert _core.place_of_call(rows(), rows()) == ("cpu", 0)
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+def test_a_call_runs_on_the_stream_that_the_array_tells(versioned: bool) -> None:
+    x, weight = (OnGpu(rows(), stream=0x50, versioned=versioned) for _ in range(2))
+    assert _core.place_of_call(x, weight) == ("cuda:3", 0x50)
+    assert x.asked_for == weight.asked_for == [0x50]
+
+
+def test_a_framework_that_tells_no_stream_is_asked_for_the_default_one() -> None:
+    for x in (OnGpu(rows()), OnGpu(rows(), stream=1)):
+        assert _core.place_of_call(x) == ("cuda:3", 0)
+        assert x.asked_for == [1]
+
+
+def test_torch_works_on_its_current_stream(torch_stream: Callable[[int], None]) -> None:
+    x = OfTorch(rows())
+    for stream in (0, 0x70, 0x80):
+        torch_stream(stream)
+        assert _core.place_of_call(x, x) == ("cuda:3", stream)
+    assert x.asked_for == []  # its work and the call's are in one order already
+
+
+def test_an_array_of_another_stream_is_asked_to_be_ready_on_the_first_ones(
+    torch_stream: Callable[[int], None],
+) -> None:
+    torch_stream(0x70)
+    of_torch, of_cupy, of_jax = OfTorch(rows()), OnGpu(rows(), stream=0x50), OnGpu(rows())
+    assert _core.place_of_call(of_torch, of_cupy, of_jax) == ("cuda:3", 0x70)
+    assert (of_torch.asked_for, of_cupy.asked_for, of_jax.asked_for) == ([], [0x70], [0x70])
+    assert _core.place_of_call(of_cupy, of_torch) == ("cuda:3", 0x50)
+    assert of_torch.asked_for == [0x50]
+
+
+def test_an_array_on_another_device_is_named() -> None:
+    with pytest.raises(ValueError, match="input is on cuda:3, but output is on cpu"):
+        ops.rms_norm(rows(), OnGpu(rows()), np.ones(4, np.float32))
+    with pytest.raises(ValueError, match="weight is on cpu, but output is on cuda:3"):
+        ops.rms_norm(OfTorch(rows()), OnGpu(rows()), np.ones(4, np.float32))
+
+
+def on_gpu(values: Any) -> Any:
+    """Arguments with all arrays on a GPU."""
+    if isinstance(values, list):
+        return [on_gpu(v) for v in values]
+    return OnGpu(values.numpy()) if hasattr(values, "numpy") else values
+
+
+@pytest.mark.skipif(not TORCH_WANTED, reason="skipped: HEDDLE_TEST_TORCH=0")
+@pytest.mark.parametrize("name", [name for name, op in OPERATIONS.items() if op.traceable])
+def test_no_operation_reads_a_gpus_memory_while_it_has_no_kernel(name: str) -> None:
+    import operator_cases
+
+    args, kwargs = operator_cases.CASES[name]()
+    kwargs = {key: on_gpu(value) for key, value in kwargs.items()}
+    with pytest.raises(NotImplementedError, match=f"{name}.*cuda:3"):
+        getattr(ops, name)(*on_gpu(args), **kwargs)
+
+
+def test_neither_do_operations_with_tables_and_packed_weights() -> None:
+    x, y, slots = OnGpu(rows()), OnGpu(rows()), OnGpu(np.zeros(3, np.int64))
+    packed = heddle.PackedWeight(np.ones((4, 4), np.float32), "F32", 4, 4)
+    for call in (
+        lambda: ops.linear(y, x, packed),
+        lambda: ops.linear([y], x, [packed]),
+        lambda: ops.embedding(y, slots, packed),
+        lambda: heddle.PackedWeight(OnGpu(np.ones((4, 4), np.float32)), "F32", 4, 4),
+    ):
+        with pytest.raises(NotImplementedError, match=r"(linear|embedding|PackedWeight).*cuda:3"):
+            call()
+    a, b = heddle.AdapterTable(1, [4], 4), heddle.AdapterTable(1, [4], 4, layout="rank_minor")
+    with pytest.raises(NotImplementedError, match="lora_apply.*cuda:3"):
+        ops.lora_apply([y], x, a, b, slot_ids=slots)
