@@ -52,7 +52,7 @@ def test_errors(framework: Framework) -> None:
     current = framework.array(np.zeros((1, 2, 3)), "f32")
     drafted = framework.array(np.ones((1, 2, 1, 3)), "f16")
     none = framework.array([0], "i32")
-    with pytest.raises(ValueError, match=r"states\[0\].intermediate is f16, expected f32"):
+    with pytest.raises(ValueError, match=r"intermediate_states\[0\] is f16, expected f32"):
         ops.mamba_state_selective_copy([current], [drafted], none, none, none, 1)
     with pytest.raises(ValueError, match="intermediate_states has 2 entries, expected 1"):
         ops.mamba_state_selective_copy([current], [drafted, drafted], none, none, none, 1)
