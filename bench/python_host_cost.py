@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What a call from Python costs besides the work: an operation with ten arrays, each of one or two elements.
+"""What a call from Python costs besides the work: ten arrays, each of one or two elements.
 
-Usage: python_host_cost.py [--json FILE]. Prints microseconds per call (median of the rounds, and the fastest round) for
-NumPy arrays, torch CPU tensors, and torch tensors that offer `__dlpack__` alone; the number of arrays is varied to show
-what one of them costs.
+Usage: python_host_cost.py [--json FILE]. Prints microseconds per call (median of the rounds, and
+the fastest round) for NumPy arrays, torch CPU tensors, and torch tensors that offer `__dlpack__`
+alone; the number of arrays is varied to show what one of them costs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-try:  # before heddle, which then registers its torch operators: calls ask whether torch.compile traces
+try:  # before heddle, which then registers its torch operators: calls ask whether torch traces
     import torch
 except ImportError:
     torch = None  # type: ignore[assignment]
@@ -119,7 +119,8 @@ def main() -> None:
     found = measure()
     for row in found["results"]:
         print(
-            f"{row['median_us']:7.2f} us (fastest {row['fastest_us']:.2f})  {row['case']}, {row['framework']}"
+            f"{row['median_us']:7.2f} us (fastest {row['fastest_us']:.2f})  "
+            f"{row['case']}, {row['framework']}"
         )
     if arguments.json:
         with open(arguments.json, "w") as file:

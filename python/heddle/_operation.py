@@ -52,8 +52,8 @@ def operation(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Makes the function of heddle._core that has the declaration's name callable under it.
 
-    An eager call goes straight to heddle._core; while torch.compile traces, it becomes a call of the
-    torch operator that heddle.torch makes of the declaration.
+    An eager call goes straight to heddle._core; while torch.compile traces, it becomes a call of
+    the torch operator that heddle.torch makes of the declaration.
     """
 
     def bind(declared: Callable[P, R]) -> Callable[P, R]:

@@ -1,11 +1,11 @@
 """The operations as torch operators `torch.ops.heddle.<name>`, for torch.compile and CUDA graphs.
 
 `import heddle` imports this module where torch has been imported before; import it yourself where
-torch comes later. Calls of `heddle.ops` then need nothing else: eager ones go past torch's dispatcher,
-traced ones become operators that state what they write and leave no graph break.
+torch comes later. Calls of `heddle.ops` then need nothing else: eager ones go past torch's
+dispatcher, traced ones become operators that state what they write and leave no graph break.
 
-Operations that take a `heddle.AdapterTable` or a `heddle.PackedWeight` are no operators: torch.compile
-breaks the graph around such a call.
+Operations that take a `heddle.AdapterTable` or a `heddle.PackedWeight` are no operators:
+torch.compile breaks the graph around such a call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _alternatives(annotation: Any) -> list[Any]:
 
 
 def _type_of(annotation: Any, alias: str) -> str | None:
-    """The schema's type of one alternative of an annotation, None for those that torch cannot have."""
+    """The schema's type of one alternative of an annotation, None where torch has none."""
     if annotation is Array:
         return f"Tensor{alias}"
     if annotation in _SCALARS:
@@ -55,8 +55,8 @@ class _Schema:
     names: tuple[str, ...]
     """The arguments in the schema's order."""
     counts: tuple[str, ...]
-    """Those that are an array or an int. A schema knows no such unions: the array keeps the name, and
-    an int is given as `<name>_value`."""
+    """Those that are an array or an int. A schema knows no such unions: the array keeps the name,
+    and an int is given as `<name>_value`."""
 
 
 def schema_of(operation: Operation) -> _Schema:

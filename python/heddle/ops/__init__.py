@@ -1,11 +1,14 @@
-"""The operations, one function each: outputs first, then what is updated in place, inputs, and options as keywords.
+"""The operations, one function each.
 
-Arrays are taken without a copy from NumPy, torch, CuPy, JAX or anybody else who offers the buffer protocol or DLPack, and
-results are written to the arrays given for them. All arrays of a call must be on one device; a call runs on the stream that
-their framework works on. Index arrays are int32 or int64, mixed freely.
+Arguments: outputs first, then what is updated in place, inputs, and options as keywords. Arrays are
+taken without a copy from NumPy, torch, CuPy, JAX or anybody else who offers the buffer protocol or
+DLPack, and results are written to the arrays given for them. All arrays of a call must be on one
+device; a call runs on the stream that their framework works on. Index arrays are int32 or int64,
+mixed freely.
 
-Errors: ValueError for arguments that disagree (the message names the array, the axis and both values),
-NotImplementedError for a dtype or device that an operation does not know, MemoryError, and RuntimeError from CUDA.
+Errors: ValueError for arguments that disagree (the message names the array, the axis and both
+values), NotImplementedError for a dtype or device that an operation does not know, MemoryError, and
+RuntimeError from CUDA.
 """
 
 from heddle.ops.activation import silu_and_mul

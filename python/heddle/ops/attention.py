@@ -1,7 +1,7 @@
 """Attention over the paged cache; heddle.ops.kv_cache tells how pages are given.
 
-The bits of a row depend on its query, the keys and values that it sees and the options alone: not on
-the batch, the page size, the threads, or how a prompt was cut into chunks.
+The bits of a row depend on its query, the keys and values that it sees and the options alone: not
+on the batch, the page size, the threads, or how a prompt was cut into chunks.
 """
 
 from __future__ import annotations
@@ -37,15 +37,17 @@ def batch_prefill(
     page_size: int = 0,
     cache_dtype: str | None = None,
 ) -> None:
-    """`o[t][h] = sum_j softmax_j(s_j) v_j`, `s_j = sm_scale * q[t][h] . k_j`, over the keys that t may see.
+    """`o[t][h] = sum_j softmax_j(s_j) v_j`, `s_j = sm_scale * q[t][h] . k_j`.
 
-    Token t is number r of the q_len(i) rows of sequence i, its position `kv_len(i) - q_len(i) + r`.
-    Everything is f32 between the loads and the one rounding of `o`. A row that sees no key is zeros.
+    Over the keys j that token t may see. It is number r of the q_len(i) rows of sequence i, its
+    position `kv_len(i) - q_len(i) + r`. Everything is f32 between the loads and the one rounding of
+    `o`. A row that sees no key is zeros.
 
     Args:
         o: [num_tokens, num_q_heads, head_dim] f32|f16|bf16, written.
         lse: [num_tokens, num_q_heads] f32, written: log of the sum of exp(s_j); or None.
-        q: [num_tokens, num_q_heads, head_dim], dtype of `o`; num_q_heads a multiple of num_kv_heads.
+        q: [num_tokens, num_q_heads, head_dim], dtype of `o`; num_q_heads a multiple of
+            num_kv_heads.
         q_indptr: [num_seqs + 1] i32|i64: first row of each sequence.
         k_pages: [num_pages, num_kv_heads, page_size, head_dim] f32|f16|bf16, or None.
         v_pages: The same for values.
@@ -67,7 +69,7 @@ def batch_prefill(
         cache_dtype: "f32", "f16" or "bf16"; None: that of `q`.
 
     Raises:
-        ValueError: Shapes that disagree, a page table that ascends not, a layer out of range.
+        ValueError: Shapes that disagree, starts that descend, a layer out of range.
         NotImplementedError: Another dtype or device, head_dim above 256.
 
     Source: Milakov and Gimelshein 2018, arXiv 1805.02867; Kwon et al. 2023, arXiv 2309.06180.
@@ -123,7 +125,7 @@ def batch_decode(
         cache_dtype: "f32", "f16" or "bf16"; None: that of `q`.
 
     Raises:
-        ValueError: Shapes that disagree, a page table that ascends not, a layer out of range.
+        ValueError: Shapes that disagree, starts that descend, a layer out of range.
         NotImplementedError: Another dtype or device, head_dim above 256.
 
     Source: Milakov and Gimelshein 2018, arXiv 1805.02867; Kwon et al. 2023, arXiv 2309.06180.

@@ -12,7 +12,8 @@ def embedding(y: Array, token_ids: Array, table: Array | PackedWeight) -> None:
 
     Args:
         y: [num_tokens, width] f32 or the table's dtype, written; f32 for a `PackedWeight`.
-        token_ids: [num_tokens] i32|i64; an id outside the table gives a row of zeros.
+        token_ids: [num_tokens] i32|i64; an id outside the table gives a row of zeros, and
+            is an error with HEDDLE_VALIDATE=1.
         table: [vocab_size, width] f32|f16|bf16, rows of any stride; or a `heddle.PackedWeight`
             [out_features = vocab_size, in_features = width].
 

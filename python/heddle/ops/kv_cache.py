@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from heddle._operation import Array, operation
 
-# Where pages are addresses, the memory behind them changes and torch cannot know; that `pages` counts as
-# written keeps such calls in order.
+# Where pages are addresses, the memory behind them changes and torch cannot know; that `pages`
+# counts as written keeps such calls in order.
 
 
 @operation(mutates=["k_pages", "v_pages", "pages"], only_read=["pages"])
@@ -34,9 +34,10 @@ def kv_init(
     page_size: int = 0,
     cache_dtype: str | None = None,
 ) -> None:
-    """Stores new keys and values: token j of n(i) goes to position `kv_len(i) - n(i) + j` of sequence i.
+    """Stores new keys and values at the ends of the sequences.
 
-    The page table describes the state after the call. Values are rounded once where the cache has
+    Token j of the n(i) of sequence i goes to its position `kv_len(i) - n(i) + j`. The
+    page table describes the state after the call. Values are rounded once where the cache has
     another dtype. Nothing else in the cache is touched; sequences without pages are skipped.
 
     Args:
@@ -54,7 +55,7 @@ def kv_init(
         cache_dtype: "f32", "f16" or "bf16"; None: that of `k`.
 
     Raises:
-        ValueError: Shapes that disagree, a page table that ascends not, a layer out of range.
+        ValueError: Shapes that disagree, starts that descend, a layer out of range.
         NotImplementedError: Another dtype or device.
 
     Source: Kwon et al. 2023, arXiv 2309.06180.
@@ -92,7 +93,7 @@ def kv_append(
         cache_dtype: "f32", "f16" or "bf16"; None: that of `k`.
 
     Raises:
-        ValueError: Shapes that disagree, a page table that ascends not, a layer out of range.
+        ValueError: Shapes that disagree, starts that descend, a layer out of range.
         NotImplementedError: Another dtype or device.
 
     Source: Kwon et al. 2023, arXiv 2309.06180.

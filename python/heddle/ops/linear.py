@@ -37,7 +37,8 @@ def dequantize(out: Array, type: str, stored: Array) -> None:
 
     Args:
         out: [num_weights] f32, written.
-        type: "F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K" or "Q6_K".
+        type: "F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K" or
+            "Q6_K".
         stored: u8 array of the bytes as a GGUF file holds them, without gaps.
 
     Raises:

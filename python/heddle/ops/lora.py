@@ -1,10 +1,11 @@
 """Low-rank adapters of many requests in one batch.
 
-Which adapter a row uses is told by `slot_ids`, [num_tokens], or by segments: rows `seg_starts[s]` to
-`seg_ends[s]` use `seg_slots[s]`. Segments must not overlap; they may come in any order and leave
+Which adapter a row uses is told by `slot_ids`, [num_tokens], or by segments: rows `seg_starts[s]`
+to `seg_ends[s]` use `seg_slots[s]`. Segments must not overlap; they may come in any order and leave
 gaps. A negative slot, one at or above the number of slots, a slot whose weights are null, and a row
-in no segment mean: no adapter, the row is not touched. `row_scale`, [num_tokens] f32, is a factor for
-each row.
+in no segment mean: no adapter, the row is not touched. `row_scale`, [num_tokens] f32, is a factor
+for each row. With HEDDLE_VALIDATE=1 a slot at or above the number of slots, a null address in use,
+and segments that overlap or leave the rows raise ValueError.
 
 Weights come in one of three forms:
 
@@ -106,8 +107,8 @@ def lora_expand(
     once, after the addition.
 
     Args:
-        y: [num_tokens, >= slice_offset + out_features] f32|f16|bf16, updated; rows without an adapter
-            and columns outside the slice are not touched.
+        y: [num_tokens, >= slice_offset + out_features] f32|f16|bf16, updated; rows without an
+            adapter and columns outside the slice are not touched.
         h: [num_tokens, rank] f32|f16|bf16.
         b: [num_slots, out_features, rank] f32|f16|bf16, or another form of weights (see above).
         slot_ids: [num_tokens] i32|i64.
@@ -150,11 +151,12 @@ def lora_apply(
 ) -> None:
     """A whole linear layer, all slices: `y[s][t] += row_scale[t] * scale * B_s A_s x[t]`.
 
-    The rank vector stays f32. The bits are those of `lora_shrink` into f32 followed by `lora_expand`.
+    The rank vector stays f32. The bits are those of `lora_shrink` into f32 followed by
+    `lora_expand`.
 
     Args:
-        y: A list with the product of each slice, [num_tokens, out_features] f32|f16|bf16, updated; a
-            column range of a fused product is a view of it.
+        y: A list with the product of each slice, [num_tokens, out_features] f32|f16|bf16, updated;
+            a column range of a fused product is a view of it.
         x: [num_tokens, in_features] f32|f16|bf16.
         a: The A weights of all adapters and slices.
         b: The B weights; each has the scale given to `AdapterTable.set`.

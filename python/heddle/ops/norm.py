@@ -9,9 +9,10 @@ from heddle._operation import Array, operation
 def rms_norm(
     output: Array, input: Array, weight: Array, *, epsilon: float = 1e-6, weight_offset: int = 0
 ) -> None:
-    """`output = input * rstd * (weight_offset + weight)`, `rstd = 1 / sqrt(mean(input^2) + epsilon)` over the last axis.
+    """`output = input * rstd * (weight_offset + weight)`, over the last axis.
 
-    Sums in f32, one rounding at the end. The bits of a row depend on that row and the weight alone.
+    `rstd = 1 / sqrt(mean(input^2) + epsilon)`. Sums in f32, one rounding at the end. The bits of a
+    row depend on that row and the weight alone.
 
     Args:
         output: [..., width] f32|f16|bf16, written; may be `input` itself.
@@ -40,8 +41,8 @@ def fused_add_rms_norm(
 ) -> None:
     """`residual = residual + input`, then `output = rms_norm(residual)`.
 
-    The sum is taken in f32 and rounded; the norm is taken of the rounded residual, so that it can be computed again from what
-    is stored.
+    The sum is taken in f32 and rounded; the norm is taken of the rounded residual, so that it can
+    be computed again from what is stored.
 
     Args:
         output: [..., width] f32|f16|bf16, written; may be `input` itself.

@@ -1,8 +1,8 @@
 """Rotary position embedding, rotate-half form.
 
 Element d of the first half of the rotated part turns with element d + rotary_dim / 2 by the angle
-`position / scale * f(d)`, `f(d) = theta^(-2 d / rotary_dim)`. `llama3_scaling` holds the four numbers
-of Llama 3.1's frequency correction: factor, low_freq_factor, high_freq_factor and
+`position / scale * f(d)`, `f(d) = theta^(-2 d / rotary_dim)`. `llama3_scaling` holds the four
+numbers of Llama 3.1's frequency correction: factor, low_freq_factor, high_freq_factor and
 original_max_position.
 """
 
@@ -65,8 +65,8 @@ def rope(
     product rounded and the other fused into the sum; rounded once.
 
     Args:
-        x: [num_tokens, num_heads, head_dim] f32|f16|bf16, updated; elements from 2 n on stay as they
-            are; last axis without gaps.
+        x: [num_tokens, num_heads, head_dim] f32|f16|bf16, updated; elements from 2 n on stay as
+            they are; last axis without gaps.
         cos: [num_tokens, n] f32, or None with `positions`.
         sin: [num_tokens, n] f32, or None with `positions`.
         positions: [num_tokens] i32|i64, or None with a table.

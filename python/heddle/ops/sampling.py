@@ -17,12 +17,12 @@ def sample(
     seed: Array,
     step: Array,
 ) -> None:
-    """Picks one token per row: greedy, or a draw from what top_k, top_p and min_p leave, in that order.
+    """Picks one token per row: greedy, or a draw from what three filters leave.
 
     With p = softmax(logits / temperature), `top_k` keeps the k largest, `top_p` the shortest run of
-    the largest whose sum reaches it, `min_p` those with `p >= min_p * max p`; one of the rest is drawn
-    with philox4x32-10(seed, step), in descending order of p. A row depends on its own logits and
-    parameters alone.
+    the largest whose sum reaches it, `min_p` those with `p >= min_p * max p`, in that order; one of
+    the rest is drawn with philox4x32-10(seed, step), in descending order of p. A row depends on its
+    own logits and parameters alone.
 
     Args:
         token_ids: [num_rows] i32|i64, written.

@@ -34,8 +34,8 @@ def verify_greedy(
         draft_indptr: [B + 1] i32|i64, where each request's drafts begin.
 
     Raises:
-        ValueError: Shapes that disagree; with HEDDLE_VALIDATE=1 also indptr, tokens and widths that
-            do.
+        ValueError: Shapes that disagree; with HEDDLE_VALIDATE=1 also a wrong indptr, token or
+            width.
         NotImplementedError: Another dtype or device.
 
     Source: Leviathan et al. 2023, arXiv 2211.17192.
@@ -74,8 +74,8 @@ def verify_stochastic(
             num_accepted + 1`.
 
     Raises:
-        ValueError: Shapes that disagree; with HEDDLE_VALIDATE=1 also indptr, tokens and rows that
-            are no probabilities.
+        ValueError: Shapes that disagree; with HEDDLE_VALIDATE=1 also a wrong indptr or token, and
+            rows that are no probabilities.
         NotImplementedError: Another dtype or device.
 
     Source: Leviathan et al. 2023, arXiv 2211.17192; Chen et al. 2023, arXiv 2302.01318.
@@ -110,8 +110,8 @@ def verify_tree_greedy(
         node_indptr: [B + 1] i32|i64, where each request's nodes begin.
 
     Raises:
-        ValueError: Shapes that disagree; with HEDDLE_VALIDATE=1 also indptr, tokens and masks that
-            do.
+        ValueError: Shapes that disagree; with HEDDLE_VALIDATE=1 also a wrong indptr, token or
+            mask.
         NotImplementedError: Another dtype or device.
 
     Source: Miao et al. 2024, arXiv 2305.09781.
@@ -154,8 +154,8 @@ def verify_tree_stochastic(
             num_accepted + 1`.
 
     Raises:
-        ValueError: Shapes that disagree; with HEDDLE_VALIDATE=1 also indptr, tokens, masks and rows
-            that do.
+        ValueError: Shapes that disagree; with HEDDLE_VALIDATE=1 also a wrong indptr, token, mask
+            or row.
         NotImplementedError: Another dtype or device.
 
     Source: Miao et al. 2024, arXiv 2305.09781.
