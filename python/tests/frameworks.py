@@ -1,4 +1,7 @@
-"""Arrays of each framework by the same calls, so that one test body serves all. Torch must be there unless left out."""
+"""Arrays of each framework by the same calls, so that one test body serves all.
+
+Torch must be there unless left out.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +91,10 @@ class TorchFramework:
 
 
 def assert_close(got: Any, want: Any, dtype: str, terms: int = 1) -> None:
-    """Elements agree to one rounding of the dtype and the rounding of sums of `terms` terms in f32. NaN never agrees."""
+    """Elements agree to one rounding of the dtype and that of sums of `terms` terms in f32.
+
+    NaN never agrees.
+    """
     got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
     assert got.shape == want.shape
     scale = np.abs(want).max(initial=1e-6)

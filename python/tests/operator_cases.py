@@ -1,7 +1,7 @@
 """One call of every operation that is a torch operator: its arguments, as torch tensors on the CPU.
 
-The calls are small, valid and change at least one output; test_torch_operators.py runs each eagerly, compiled, and
-through torch.library.opcheck.
+The calls are small, valid and change at least one output; test_torch_operators.py runs each
+eagerly, compiled, and through torch.library.opcheck.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def _page_table() -> list[torch.Tensor]:
 
 
 def _drafted() -> list[torch.Tensor]:
-    """Input and output tokens of a request with two drafts, the first of them right, and one without."""
+    """Tokens, in and out, of a request with two drafts, the first one right, and one without."""
     return [tensor([1, 7, 3, 9]), tensor([7, 5, 6, 2])]
 
 

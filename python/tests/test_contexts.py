@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -111,21 +112,30 @@ def test_another_thread_runs_during_a_call(rng: np.random.Generator) -> None:
     )
     x = rng.standard_normal((512, 1024)).astype(np.float32)
     y = np.empty((512, 1024), np.float32)
-    inside = threading.Event()
-    seen: list[bool] = []
+    inside = seen = False
 
     def call() -> None:
-        inside.set()
-        ops.linear(y, x, weight)
-        inside.clear()
+        nonlocal inside
+        for _ in range(100):
+            inside = True
+            ops.linear(y, x, weight)
+            inside = False
+            if seen:
+                return
 
-    thread = threading.Thread(target=call)
-    thread.start()
-    inside.wait()
-    while thread.is_alive():
-        # Reached while the other is in its call only if that has let go of the interpreter.
-        seen.append(inside.is_set())
-    assert len(seen) > 100
+    # The interpreter is now taken from no thread: during a call this one runs if that lets go.
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    try:
+        thread = threading.Thread(target=call)
+        thread.start()
+        while thread.is_alive() and not seen:
+            seen = inside
+            time.sleep(0)
+        thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert seen
 
 
 def test_a_forked_child_makes_its_own_threads(rng: np.random.Generator) -> None:

@@ -1,4 +1,4 @@
-"""What is declared in Python agrees with heddle._core, is documented, and satisfies a type checker."""
+"""What is declared in Python agrees with heddle._core, is documented, and has right types."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_version_is_that_of_the_project() -> None:
 
 
 def test_types() -> None:
-    """The package satisfies mypy --strict, and calls with arrays of both frameworks have the right types."""
+    """The package and calls with NumPy's arrays satisfy mypy --strict."""
     package = pathlib.Path(os.environ["HEDDLE_BUILD_DIR"]) / "python" / "heddle"
     files = [str(package), str(pathlib.Path(__file__).parent / "typed_calls.py")]
     command = [sys.executable, "-m", "mypy", "--cache-dir", os.devnull, *files]

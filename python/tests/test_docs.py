@@ -1,4 +1,7 @@
-"""The Python examples in the documentation run: all blocks of a page, one after the other, in a process of its own."""
+"""The Python examples in the documentation run.
+
+All blocks of a page run one after the other, in a process of their own.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -207,7 +206,7 @@ def test_errors_name_the_array_the_axis_and_both_values(ints: Ints) -> None:
 
 
 def test_validation_names_row_and_value(ints: Ints, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert os.environ.get("HEDDLE_VALIDATE") is None
+    monkeypatch.delenv("HEDDLE_VALIDATE", raising=False)
     filtered = ints([7, 7])
     call = (ints([1, 2]), ints([0, 1, 2]), ints([0, 5]))
     ops.slots_filtering(filtered, *call)

@@ -93,7 +93,7 @@ def test_embedding(framework: Framework, rng: np.random.Generator, dtype: str) -
 
 
 def q8_0(values: Any) -> tuple[Any, Any]:
-    """Rows of blocks of 32: an f16 scale, then 32 signed bytes. Returns the bytes and the values that they stand for."""
+    """Blocks of an f16 scale and 32 signed bytes: the bytes, and the values that they hold."""
     blocks = values.reshape(-1, 32)
     scale = (np.abs(blocks).max(1, keepdims=True) / 127).astype(np.float16)
     whole = np.rint(blocks / scale.astype(np.float64)).astype(np.int8)
@@ -165,9 +165,7 @@ def test_greedy(framework: Framework, rng: np.random.Generator, ids: str) -> Non
     assert_close(framework.numpy(logprobs), want, "f32", terms=50)
 
 
-def test_sample_draws_the_distribution_and_repeats_by_seed(
-    framework: Framework, rng: np.random.Generator
-) -> None:
+def test_sample_draws_the_distribution_and_repeats_by_seed(framework: Framework) -> None:
     rows, p = 4000, np.array([0.5, 0.3, 0.15, 0.05])
     logits = framework.array(np.tile(np.log(p), (rows, 1)), "f32")
 

@@ -1,4 +1,4 @@
-"""heddle.ops: verification of drafts, the next pass, the rewind of the cache, and all in one step."""
+"""heddle.ops: verification of drafts, the next pass, the cache's rewind, and all in one step."""
 
 from __future__ import annotations
 
@@ -110,15 +110,11 @@ class Arrays:
         assert self.values(self.last_seq) == [batch.required[t] for t in last_ones]
         prefill_rows = [[7] * batch.most] * batch.prefill
         assert self.values(self.counts) == accepted[: batch.decode] + [7] * batch.prefill
-        assert (
-            self.values(self.tokens)
-            == prefill_rows[:0]
-            + [
-                batch.input[base + 1 : base + 1 + n] + [-1] * (batch.most - n)
-                for base, n in zip(bases[: batch.decode], accepted, strict=False)
-            ]
-            + prefill_rows
-        )
+        decode_rows = [
+            batch.input[base + 1 : base + 1 + n] + [-1] * (batch.most - n)
+            for base, n in zip(bases[: batch.decode], accepted, strict=False)
+        ]
+        assert self.values(self.tokens) == decode_rows + prefill_rows
         self.check_cache(batch)
 
     def check_cache(self, batch: Batch) -> None:

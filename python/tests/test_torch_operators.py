@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from frameworks import TORCH_WANTED
 
@@ -23,9 +24,14 @@ from heddle._operation import OPERATIONS
 TRACEABLE = [name for name, op in OPERATIONS.items() if op.traceable]
 
 
+@pytest.fixture(autouse=True)
+def seed_of_torch(rng: np.random.Generator) -> None:
+    """Torch's random data repeat with HEDDLE_TEST_SEED, too."""
+    torch.manual_seed(int(rng.integers(2**31)))
+
+
 def call_of(name: str) -> tuple[list[Any], dict[str, Any]]:
     assert name in operator_cases.CASES, f"operator_cases.py has no call of {name}"
-    torch.manual_seed(torch.seed())
     return operator_cases.CASES[name]()
 
 
