@@ -18,7 +18,8 @@ namespace heddle {
 // that follows it either. width >= 1; drafts of which output_tokens could not hold the successor are left out of account.
 // A request's output depends on its own drafts, rows, seed and step alone: not on the batch, the threads, the instruction
 // set or the run. Empty batches are legal; no workspace is needed; nothing on the device is read by the host.
-// With HEDDLE_VALIDATE=1 (heddle/core/validate.h) a wrong indptr, token, probability or mask raises with row and value.
+// With HEDDLE_VALIDATE=1 (heddle/core/validate.h) a wrong indptr, token, probability, mask, step or position raises with row
+// and value.
 
 /// Accepts the longest run of drafts that are what the target chose, then adds what it chose next.
 ///   draft_tokens [N]; target_tokens [N + B]: argmax (or a sample) of the target after each position; draft_indptr [B + 1]

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include "heddle/core/check.h"
 #include "heddle/core/validate.h"
@@ -62,7 +63,11 @@ void tree_kv_moves(const ExecContext& ctx, TensorView from_positions, TensorView
                               .roots = cpu::IndexArray(root_positions),
                               .num_seqs = seqs.value(),
                               .max_depth = max_depth.value()};
-  if (validating()) validate_paths(params, num_accepted);
+  if (validating()) {
+    cpu::check_indices("root_positions", root_positions, 0, std::numeric_limits<int64_t>::max(),
+                       "the largest i64");
+    validate_paths(params, num_accepted);
+  }
   parallel_for(ctx, params.num_seqs, kSeqsPerTask, [&](int64_t begin, int64_t end) {
     for (int64_t seq = begin; seq < end; ++seq) plan_moves(params, seq);
   });

@@ -150,7 +150,11 @@ TEST(TreeKvMoves, PutsThePathBehindItsRoot) {
   EXPECT_TRUE(from.guards_intact() && to.guards_intact());
 
   const testing::ScopedValidation validation;
-  const std::vector<int32_t> falling{2, 1, 0}, too_many{3, 4, 0};
+  const std::vector<int32_t> falling{2, 1, 0}, too_many{3, 4, 0}, before_all{100, -1, 9};
+  expect_invalid({"root_positions[1] is -1, expected at least 0"}, [&] {
+    tree_kv_moves({}, from.view({3, 3}), to.view({3, 3}), host_view(nodes.data(), {3, 3}),
+                  host_view(accepted.data(), {3}), host_view(before_all.data(), {3}));
+  });
   expect_invalid({"accepted_nodes[0, 1] is 1, expected at least 3"}, [&] {
     tree_kv_moves({}, from.view({1, 3}), to.view({1, 3}), host_view(falling.data(), {1, 3}),
                   host_view(accepted.data(), {1}), host_view(roots.data(), {1}));

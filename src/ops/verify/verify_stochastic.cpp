@@ -5,6 +5,7 @@
 #include "heddle/ops/verify.h"
 
 #include "cpu/philox.h"
+#include "cpu/validate_indices.h"
 #include "ops/verify/residual.h"
 #include "ops/verify/verify_checks.h"
 #include "ops/verify/verify_kernels.h"
@@ -152,6 +153,7 @@ void verify(const ExecContext& ctx, const char* op, const DraftTensors& drafts,
   if (validating()) {
     validate_drafts(drafts, vocab.value());
     validate_probabilities(drafts, draft_probs, target_probs);
+    cpu::check_indices("step", step, 0, std::numeric_limits<int64_t>::max(), "the largest i64");
   }
   const StochasticParams params{.batch = batch,
                                 .tree = drafts.tree(),

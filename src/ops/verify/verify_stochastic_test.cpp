@@ -15,6 +15,7 @@
 namespace heddle {
 namespace {
 
+using testing::expect_invalid;
 using testing::rng;
 
 /// Chains or trees, verified with or without the rows that their drafts were drawn from.
@@ -282,6 +283,28 @@ TEST(VerifyStochasticErrors, ValidationNamesRowAndValue) {
                [](ChainCall& c) { c.drafts[0] = 3; });
   expect_wrong("draft_indptr[1] is 3, expected at most num_drafts = 2",
                [](ChainCall& c) { c.indptr[1] = 3; });
+  expect_wrong("draft_probs[0] sums to 0.5, expected 1", [](ChainCall& c) { c.q[0] = 0.0f; });
+  expect_wrong("step[1] is -2, expected at least 0", [](ChainCall& c) { c.step[1] = -2; });
+}
+
+TEST(VerifyStochasticErrors, ValidationCoversTrees) {
+  const testing::ScopedValidation validation;
+  const auto run = [](const std::vector<int32_t>& mask, const auto& change) {
+    ChainCall c;
+    change(c);
+    std::vector<int32_t> nodes(2);
+    verify_tree_stochastic({}, c.tokens_view, c.count_view, host_view(nodes.data(), {2, 1}),
+                           c.drafts_view, c.q_view, c.p_view, host_view(mask.data(), {2, 1}),
+                           c.indptr_view, c.seed_view, c.step_view);
+  };
+  run({1, 1}, [](ChainCall&) {});
+  expect_invalid({"tree_mask[1, 0] is 0x3, expected 0x1"}, [&] { run({1, 3}, [](ChainCall&) {}); });
+  expect_invalid({"node_indptr[2] is 0, expected at least node_indptr[1] = 1"}, [&] {
+    run({1, 1}, [](ChainCall& c) { c.indptr[2] = 0; });
+  });
+  expect_invalid({"target_probs[1, 2] is -1, expected a probability"}, [&] {
+    run({1, 1}, [](ChainCall& c) { c.p[5] = -1.0f; });
+  });
 }
 
 }  // namespace
