@@ -321,6 +321,28 @@ TEST(MambaStateSelectiveCopy, ValidationNamesRowAndValue) {
                  [&] { example.run(example.state()); });
   example.prefill = {0, 1};
   example.run(example.state());
+  example.accepted = {-1, 0};
+  expect_invalid({"accepted_counts[0] is -1, expected 0 to num_speculative_tokens = 1"},
+                 [&] { example.run(example.state()); });
+
+  // Each state of the list counts, and the number of requests wherever it lies.
+  example = Example();
+  std::vector<float> more(18);
+  const MambaState states[] = {
+      example.state(),  // and one that has a third slot, but S = 0
+      {host_view(more.data(), {2, 3, 3}), ConstTensorView(host_view(more.data(), {2, 3, 1, 3}))}};
+  const auto run = [&](const Ints& accepted, const Count& num_active) {
+    mamba_state_selective_copy({}, states, RandomWidth({0, 0}).view(), RandomWidth({1, 0}).view(),
+                               RandomWidth(accepted).view(), 2, num_active);
+  };
+  const int32_t one = 1, three = 3;
+  run({0, 1}, ConstTensorView(host_view(&one, {1})));  // the second request is padding
+  expect_invalid({"accepted_counts[1] is 1, expected 0 to num_speculative_tokens = 0"}, [&] {
+    run({0, 1}, {});
+  });
+  expect_invalid({"num_active is 3, expected 0 to num_requests = 2"}, [&] {
+    run({0, 0}, ConstTensorView(host_view(&three, {1})));
+  });
 }
 
 }  // namespace

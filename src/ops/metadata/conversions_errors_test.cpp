@@ -77,6 +77,7 @@ TEST(ConversionValidation, NamesRowAndValue) {
   };
   ragged({1, 2}, {1, 0});
   expect_invalid({"cache_lengths[1] is -1, expected at least 0"}, [&] { ragged({1, 2}, {1, -1}); });
+  expect_invalid({"input_lengths[0] is -2, expected at least 0"}, [&] { ragged({-2, 2}, {1, 0}); });
   expect_invalid({"input_lengths[1] + cache_lengths[1] is 4, expected at most width = 3"}, [&] {
     ragged({0, 2}, {0, 2});
   });
@@ -111,6 +112,17 @@ TEST(ConversionValidation, NamesRowAndValue) {
                  [&] {
                    next({0, 1}, {0, 0});
                  });
+  expect_invalid({"cache_lengths[1] is -4, expected at least 0"}, [&] { next({0, -4}, {0, 0}); });
+  expect_invalid({"prompt_lengths[0] is -1, expected at least 0"}, [&] { next({0, 0}, {-1, 0}); });
+  IndexTensor descending(Vector{0, 2, 1}), negative(Vector{0, -4});
+  expect_invalid({"cu_accepted_ids[2] is 1, expected at least cu_accepted_ids[1] = 2"}, [&] {
+    copy_next_input_ids_inplace({}, t.tables.view(), t.flat.view(), descending.view(), t.two.view(),
+                                t.two.view(), t.two.view());
+  });
+  expect_invalid({"input_lengths[1] is -4, expected at least 0"}, [&] {
+    copy_next_input_ids_inplace({}, t.tables.view(), t.flat.view(), t.cu.view(), t.two.view(),
+                                negative.view(), t.two.view());
+  });
 
   const auto positions = [&](Vector cache, Vector starts, Vector slots) {
     IndexTensor ca(cache), cu(starts), cs(slots);
@@ -123,6 +135,13 @@ TEST(ConversionValidation, NamesRowAndValue) {
   expect_invalid({"cu_slots[0] is -3, expected at least 0"}, [&] {
     positions({5, 6}, {0, 1, 4}, {-3, 9});
   });
+  expect_invalid({"cache_lengths[0] is -5, expected at least 0"}, [&] {
+    positions({-5, 6}, {0, 1, 4}, {0, 9});
+  });
+  expect_invalid({"cu_seqlens[1] is 2, expected at most size of slot_indices = 1"}, [&] {
+    prepare_position_slot_ids({}, {}, t.flat.view().narrow(0, 0, 1), t.two.view(), t.cu.view(),
+                              t.two.view());
+  });
 
   const auto filtering = [&](Vector starts, Vector from) {
     IndexTensor out(Vector{0, 0, 0, 0}), cu(starts), fr(from);
@@ -130,6 +149,9 @@ TEST(ConversionValidation, NamesRowAndValue) {
   };
   filtering({0, 2, 4}, {0, 2});
   filtering({0, 0, 4}, {77, 0});  // of an empty row the source is not looked at
+  expect_invalid({"cu_slots[2] is 5, expected at most size of filtered_slots = 4"}, [&] {
+    filtering({0, 2, 5}, {0, 2});
+  });
   expect_invalid({"slots_start[1] is 3, with 2 slots from there, "
                   "expected within the size of slots = 4"},
                  [&] {

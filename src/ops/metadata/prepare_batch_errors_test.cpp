@@ -137,6 +137,22 @@ TEST(PrepareBatchValidation, NamesRequestAndValue) {
       c.next_input_ids = {5};
     });
   });
+  IndexTensor starts(Vector{0, 2, 1}), lengths(Vector{0, -2}), table(ref::Matrix{2, 1, {7, -1}});
+  expect_invalid({"seq_page_indptr[2] is 1, expected at least seq_page_indptr[1] = 2"},
+                 [&] { run([&](BatchTensors& b) { b.in.seq_page_indptr = starts.view(); }); });
+  expect_invalid({"accepted_lengths[1] is -2, expected at least 0"},
+                 [&] { run([&](BatchTensors& b) { b.in.accepted_lengths = lengths.view(); }); });
+  expect_invalid({"input_lengths[1] is -2, expected at least 0"},
+                 [&] { run([&](BatchTensors& b) { b.in.input_lengths = lengths.view(); }); });
+  expect_invalid({"prompt_lengths[1] is -2, expected at least 0"},
+                 [&] { run([&](BatchTensors& b) { b.in.prompt_lengths = lengths.view(); }); });
+  expect_invalid({"page 0 of request 1 is -1, expected at least 0"}, [&] {
+    run([&](BatchTensors& b) {
+      b.in.seq_pages = b.in.seq_page_indptr = {};
+      b.in.seq_page_table = table.view();
+      b.in.page_size = 8;
+    });
+  });
 }
 
 Vector garbage(int64_t n) {

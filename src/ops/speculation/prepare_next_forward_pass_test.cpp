@@ -189,6 +189,15 @@ TEST(PrepareNextForwardPass, ValidationNamesRowAndValue) {
                  [&] { example.run(); });
   example.last_ones.set(1, -2);
   expect_invalid({"last_one_indices[1] is -2, expected at least -1"}, [&] { example.run(); });
+  example.last_ones.set(1, 3);
+  IndexBuffer count(Ints{4}), descending(Ints{0, 2, 1});
+  expect_invalid({"num_decode_requests is 4, expected 0 to the rows for requests = 3"},
+                 [&] { example.run({}, Drafts::uniform(2), count.view()); });
+  expect_invalid({"draft_indptr[2] is 1, expected at least draft_indptr[1] = 2"},
+                 [&] { example.run({}, Drafts::ragged(descending.view(), 2)); });
+  count.set(0, 3);
+  expect_invalid({"num_decode_requests is 3, expected below draft_indptr.size(0) = 3"},
+                 [&] { example.run({}, Drafts::ragged(descending.view(), 2), count.view()); });
 }
 
 }  // namespace

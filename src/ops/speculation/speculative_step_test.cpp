@@ -290,5 +290,34 @@ TEST(SpeculativeStep, ValidationNamesRowAndValueAndChangesNothing) {
   step.expect_next_step();
 }
 
+TEST(SpeculativeStep, ValidationCoversCountsStartsAndTheCache) {
+  const testing::ScopedValidation validation;
+  const auto run = [](const ref::KvRequest& kv, const Ints& starts, const Count& num_decode) {
+    KvBuffers state({kv}, 4);
+    IndexBuffer input(Ints{1, 2, 3}), output(Ints{7, 7, 7}), indptr(starts);
+    speculative_step({}, {}, state.state(), input.view(), output.view(), {}, num_decode, 0,
+                     Drafts::ragged(indptr.view(), 2), 2);
+  };
+  const ref::KvRequest good{0, 5, 3, 3, {4, 9, 3, -1}};
+  IndexBuffer two(Ints{2});
+  run(good, {0, 2}, 1);
+  expect_invalid({"num_decode_requests is 2, expected 0 to the rows for requests = 1"}, [&] {
+    run(good, {0, 1, 2}, two.view());
+  });
+  expect_invalid({"draft_indptr[1] is -1, expected at least draft_indptr[0] = 0"}, [&] {
+    run(good, {0, -1}, 1);
+  });
+  expect_invalid({"draft_indptr[1] is 3, expected at most draft_indptr[0] + num_speculative_"},
+                 [&] {
+                   run(good, {0, 3}, 1);
+                 });
+  expect_invalid({"last_kv_block_offset[0] is -1, expected 0 to below block_size_tokens = 2"}, [&] {
+    run({-1, 5, 3, 3, {4, 9, 3, -1}}, {0, 2}, 1);
+  });
+  expect_invalid({"kv_block_counts[0] is 0, a rewind of 2 tokens releases 1"}, [&] {
+    run({0, 0, 0, -1, {-1, -1, -1, -1}}, {0, 2}, 1);
+  });
+}
+
 }  // namespace
 }  // namespace heddle
