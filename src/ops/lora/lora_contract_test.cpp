@@ -93,6 +93,24 @@ TEST(LoraContract, EmptyBatchesAreLegal) {
   for (size_t i = 0; i < 10; ++i) EXPECT_TRUE(c.h.untouched(i));
 }
 
+TEST(LoraContract, TakesAnyNumberOfRows) {
+  const int64_t n = 70000;
+  Call c;
+  std::vector<int64_t> ids;
+  for (int64_t t = 0; t < n; ++t) ids.push_back(t % 3 - 1);
+  std::vector<float> x(size_t(3 * n), 1.0f), y(size_t(4 * n), 1.0f);
+  c.memory.resize(lora_apply_workspace_bytes(n, 1, 2));
+  Workspace workspace{c.memory};
+  c.ctx.workspace = &workspace;
+  const LoraSlice slice{host_view(y.data(), {n, 4})};
+  lora_apply(c.ctx, {&slice, 1}, host_view(x.data(), {n, 3}), c.a_table, c.b_table,
+             LoraBatch::from_ids(host_view(ids.data(), {n})));
+  for (size_t i = 0; i < y.size(); ++i) {
+    const int64_t slot = ids[i / 4];  // y + 2 ranks * 3, and the scale of 3 of slot 0
+    ASSERT_EQ(y[i], slot == 0 ? 19.0f : slot == 1 ? 7.0f : 1.0f) << "row " << i / 4;
+  }
+}
+
 TEST(LoraContract, ErrorsNameTheBatch) {
   Call c;
   EXPECT_EQ(message_of([&] { c.shrink({}); }), "the batch has neither slot_ids nor segments");
