@@ -82,11 +82,11 @@ void prepare_next_forward_pass(const ExecContext& ctx, TensorView sampled_tokens
 
 /// The KV cache of the requests, changed in place: num_requests rows, and any number behind them that are not touched.
 struct KvBlockState {
-  TensorView last_kv_block_offset;  // [rows]  (length - 1) mod block size: place of the last token
+  TensorView last_kv_block_offset;  // [rows]  place of the last token in its block
   TensorView kv_length_offsets;     // [rows]  tokens
-  TensorView kv_block_counts;   // [rows]  blocks in use, the first ones of a row of kv_block_ids
-  TensorView last_kv_block_id;  // [rows]  the last of those
-  TensorView kv_block_ids;      // [rows, max_blocks]
+  TensorView kv_block_counts;       // [rows]  blocks in use: the first of its row of kv_block_ids
+  TensorView last_kv_block_id;      // [rows]  the last of those
+  TensorView kv_block_ids;          // [rows, max_blocks]
 };
 
 /// Blocks that a rewind frees; any of these may be absent. num_requests rows at least, those behind get 0 and false.
