@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 command -v clang-format-14 >/dev/null || { echo "clang-format-14 is missing: tools/bootstrap installs it" >&2; exit 1; }
-sources() { find include src apps tests examples -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.c' \) -print0; }
+sources() { find include src python apps tests examples -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.c' \) -print0; }
 
 if [ "${1:-}" = --check ]; then
   sources | xargs -0 -P "$(nproc)" -I{} sh -c 'clang-format-14 "{}" | cmp -s - "{}" || { echo "{}: run make format"; exit 1; }'

@@ -1,5 +1,6 @@
 #include "arrays.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <optional>

@@ -1,5 +1,6 @@
 #include "contexts.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 #include <optional>

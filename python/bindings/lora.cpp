@@ -24,7 +24,6 @@ LoraBatch batch_of(Call& call, nb::handle slot_ids, nb::handle seg_starts, nb::h
 /// What tells the weights of a call besides the array itself.
 struct WeightOptions {
   const char* layout;
-  int slice;                    // of an AdapterTable
   nb::handle weight_dtype;      // of weights by address; None: that of x or h
   int64_t layer_idx;            // of weights by address
   std::optional<int64_t> rank;  // of weights by address; nothing: that of the call
@@ -72,8 +71,8 @@ void shrink(nb::handle y, nb::handle x, nb::handle a, nb::handle slot_ids, nb::h
   check_matrix("x", in);
   ConstTensorView stack;
   const std::optional<LoraTable> table =
-      table_of(call, "a", a, {layout, slice, weight_dtype, layer_idx, rank, first_rank}, in,
-               out.size(1), in.size(1), stack);
+      table_of(call, "a", a, {layout, weight_dtype, layer_idx, rank, first_rank}, in, out.size(1),
+               in.size(1), stack);
   const LoraBatch batch = batch_of(call, slot_ids, seg_starts, seg_ends, seg_slots, row_scale);
   if (table) {
     return call.run([&](const ExecContext& ctx) {
@@ -99,8 +98,8 @@ void expand(nb::handle y, nb::handle h, nb::handle b, nb::handle slot_ids, nb::h
   const int64_t features = out_features.value_or(out.size(1) - slice_offset);
   ConstTensorView stack;
   const std::optional<LoraTable> table =
-      table_of(call, "b", b, {layout, slice, weight_dtype, layer_idx, rank, first_rank}, in,
-               in.size(1), features, stack);
+      table_of(call, "b", b, {layout, weight_dtype, layer_idx, rank, first_rank}, in, in.size(1),
+               features, stack);
   const LoraBatch batch = batch_of(call, slot_ids, seg_starts, seg_ends, seg_slots, row_scale);
   if (table) {
     const bool knows_features =

@@ -9,14 +9,14 @@
 namespace heddle {
 
 /// A number of requests or tokens: one that the host knows, or one element (i32|i64, rank 0 or 1) on the context's device,
-/// which the op reads there, so that a captured graph replays with another value. A default-made count is not given, and
-/// the op says what then holds. Kernel-ready.
+/// which the op reads there, so that a captured graph replays with another value. A default-made count, and one of an
+/// absent tensor, is not given, and the op says what then holds. Kernel-ready.
 class Count {
  public:
   Count() = default;
   Count(int64_t value) : value_(value), given_(true) {}  // NOLINT(google-explicit-constructor)
   Count(ConstTensorView on_device)                       // NOLINT(google-explicit-constructor)
-      : on_device_(on_device), given_(true) {}
+      : on_device_(on_device), given_(static_cast<bool>(on_device)) {}
   Count(TensorView on_device)  // NOLINT(google-explicit-constructor)
       : Count(ConstTensorView(on_device)) {}
 

@@ -68,7 +68,7 @@ TEST(ConversionErrors, ATotalThatDisagreesWithTheLengthsIsAnError) {
   t.flat.expect({1, 2, 4, 5});
 }
 
-TEST(ConversionValidation, NamesRowAndValue) {
+TEST(ConversionValidation, NamesRowAndValueOfTables) {
   const testing::ScopedValidation validation;
   Tensors t;
   const auto ragged = [&](Vector input, Vector cache) {
@@ -99,7 +99,11 @@ TEST(ConversionValidation, NamesRowAndValue) {
   expect_invalid({"cu_seqlens[1] - cu_seqlens[0] is 4, expected at most width = 3"}, [&] {
     padded({0, 4, 4});
   });
+}
 
+TEST(ConversionValidation, NamesRowAndValueOfIdsAndSlots) {
+  const testing::ScopedValidation validation;
+  Tensors t;
   const auto next = [&](Vector cache, Vector prompt) {
     IndexTensor ca(cache), pr(prompt);
     copy_next_input_ids_inplace({}, t.tables.view(), t.flat.view(), t.cu.view(), ca.view(),

@@ -47,6 +47,7 @@ void check_mask_rows(const ExecContext& ctx, const char* tensor, const ConstTens
 }
 
 void check_drafts(const ExecContext& ctx, const Drafts& drafts, const Count& num_decode_requests) {
+  HEDDLE_CHECK(num_decode_requests.given(), "num_decode_requests is not given");
   HEDDLE_CHECK(drafts.num_speculative_tokens >= 0 && drafts.num_speculative_tokens <= kMaxDrafts,
                "num_speculative_tokens is ", drafts.num_speculative_tokens, ", expected 0 to ",
                kMaxDrafts);
@@ -59,6 +60,7 @@ void check_requests(const ExecContext& ctx, const Count& num_decode, const Count
                     const Drafts& drafts, int64_t rows, int64_t num_tokens) {
   check_count("num_decode_requests", ctx, num_decode, rows);
   check_count("num_prefill_requests", ctx, num_prefill, rows - num_decode.value());
+  HEDDLE_CHECK(num_prefill.given(), "num_prefill_requests is not given");
   check_drafts(ctx, drafts, num_decode);
   const int64_t per_decode = drafts.indptr ? 1 : 1 + drafts.num_speculative_tokens;
   const int64_t needed = num_decode.value() * per_decode + num_prefill.value();

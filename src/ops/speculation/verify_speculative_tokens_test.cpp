@@ -162,6 +162,11 @@ TEST(VerifySpeculativeTokens, ErrorsNameTensorAxisAndValues) {
                  [&] { run(mask.view(), input.view(), output.view(), 4, 0, three); });
   expect_invalid({"num_prefill_requests is 2, expected 0 to 1"},
                  [&] { run(mask.view(), input.view(), output.view(), 2, 2, three); });
+  expect_invalid({"num_decode_requests is not given"},
+                 [&] { run(mask.view(), input.view(), output.view(), {}, 0, three); });
+  expect_invalid({"num_prefill_requests is not given"}, [&] {
+    run(mask.view(), input.view(), output.view(), 2, ConstTensorView(), three);
+  });
   expect_invalid({"num_speculative_tokens is -1"},
                  [&] { run(mask.view(), input.view(), output.view(), 2, 0, Drafts::uniform(-1)); });
   expect_invalid({"draft_indptr.size(0) is 2, expected at least num_decode_requests + 1 = 3"}, [&] {
