@@ -334,3 +334,56 @@ def test_another_model_is_refused() -> None:
         TypeError, match="model is a Linear, expected a PeftModel with LoRA adapters"
     ):
         accelerate(torch.nn.Linear(2, 2))
+
+
+def sixteen_bit_weights(model: Any) -> None:
+    for name, weight in model.named_parameters():
+        if "lora_" in name:
+            weight.data = weight.data.to(torch.bfloat16)
+
+
+def dropout_in_training(model: Any) -> None:
+    for name, module in model.named_modules():
+        if "lora_dropout" in name:
+            module.train()
+
+
+def a_hook(model: Any) -> None:
+    part = model.base_model.model.model.layers[1].mlp.up_proj.lora_A["one"]
+    part.register_forward_hook(lambda module, inputs, output: output)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (sixteen_bit_weights, "inputs of torch.float32 with weights of torch.bfloat16"),
+        (dropout_in_training, "dropout in training mode"),
+        (a_hook, "adapter 'one' (forward hooks on its parts) (1 layers)"),
+    ],
+)
+def test_what_heddle_does_not_do_is_peft_s_answer_and_told_once(
+    model: Any, change: Any, reason: str
+) -> None:
+    change(model)
+    tokens, names = prompt(2), ["one", "seven"]
+    torch.manual_seed(1)
+    want = logits(model, tokens, names)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        accelerate(model)
+        torch.manual_seed(1)
+        got = logits(model, tokens, names)
+    told = [str(w.message) for w in caught if "heddle" in str(w.message)]
+    assert told == [f"heddle leaves to PEFT: {reason}"]
+    if change is a_hook:  # of one layer; the others are heddle's
+        assert_close(got, want)
+    else:
+        assert torch.equal(got, want)
+
+
+def test_adapters_of_16_bits_like_their_base_model(model: Any) -> None:
+    model.to(torch.bfloat16)
+    tokens, names = prompt(3), ["seven", "__base__", "wide"]
+    want = logits(model, tokens, names).float()
+    accelerate(model)
+    assert_close(logits(model, tokens, names).float(), want, 0.2)
