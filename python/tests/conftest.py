@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 
-def pytest_report_header() -> str:
-    """The seed of this run, and whether torch takes part in it."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The seed of this run, and whether torch takes part; -q leaves headers out, but not this."""
     torch = "with torch" if frameworks.TORCH_WANTED else "without torch (HEDDLE_TEST_TORCH=0)"
-    return f"HEDDLE_TEST_SEED={SEED}, {torch}"
+    terminalreporter.write_line(f"HEDDLE_TEST_SEED={SEED}, {torch}")
 
 
 SEED = int(os.environ.get("HEDDLE_TEST_SEED") or secrets.randbits(32))

@@ -50,9 +50,8 @@ def last_axis_has_gaps(array: Any) -> bool:
     """Whether neighbours along the last axis lie apart in memory."""
     if is_torch(array):
         return bool(array.ndim and array.stride(-1) != 1 and array.shape[-1] > 1)
-    strides = getattr(
-        array, "strides", None
-    )  # in bytes; None of frameworks whose arrays have no gaps
+    # In bytes; frameworks whose arrays have no gaps have none.
+    strides = getattr(array, "strides", None)
     return bool(strides and strides[-1] != array.itemsize and array.shape[-1] > 1)
 
 

@@ -22,8 +22,7 @@ _MEGATRON = "megatron.core.inference.text_generation_controllers"
 _PUNICA = {"punica_kernels": "heddle.compat.punica_kernels"}
 
 # What each name of install() makes resolve: original path to our module, or to "module:function"
-# where a module of the
-# original holds one function of its own name.
+# where a module of the original holds one function of its own name.
 _TARGETS: dict[str, dict[str, str]] = {
     "lorax": {
         **_PUNICA,

@@ -1,4 +1,4 @@
-"""heddle.compat.megatron.mtp_utils against the oracle: all but the rewind, which has a file of its own."""
+"""heddle.compat.megatron.mtp_utils against the oracle; the rewind has a file of its own."""
 
 from __future__ import annotations
 
