@@ -462,3 +462,19 @@ def test_wrong_calls_raise_runtime_error(framework: Framework, rng: np.random.Ge
             pytest.fail(f"call {number} did not raise")
     assert (framework.numpy(q) == 1).all()
     np.testing.assert_array_equal(cache.values(), before)
+
+
+def test_validation_names_row_and_value(
+    framework: Framework, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(framework, rng, [3, 6], 2, 4, 8, "f16")
+    pointers, indptr, _ = cache.tables()
+    last, before = framework.array([3, 5], "i32"), cache.values()  # a page has four tokens
+    q, k = framework.array(np.ones((2, 4, 8)), "f16"), framework.array(np.ones((2, 2, 8)), "f16")
+    monkeypatch.setenv("HEDDLE_VALIDATE", "1")
+    with pytest.raises(RuntimeError, match=r"\[1\] is 5, "):
+        punica_kernels.batch_decode(q, q, pointers, indptr, last, None, *cache.place)
+    with pytest.raises(RuntimeError, match=r"\[1\] is 5, "):
+        punica_kernels.append_kv(pointers, indptr, last, k, k, *cache.place)
+    assert (framework.numpy(q) == 1).all()
+    np.testing.assert_array_equal(cache.values(), before)
