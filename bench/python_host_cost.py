@@ -66,8 +66,12 @@ def calls(convert: Callable[[Any], Any]) -> dict[str, Callable[[], None]]:
     )
     ten = (*tree, ints(0, 1), ints(7), ints(0))
     y, x, weight = floats(1, 2), floats(1, 2), floats(2)
+    named = {name: ints(0) for name in ("start_lengths", "kv_lengths", "positions", "kv_slots")}
+    named |= {"q_indptr": ints(0, 0), "page_indptr": ints(0, 0), "last_page_len": ints(0)}
+    named |= {"pages": ints(0), "cache_lengths": ints(3), "seq_page_table": nodes}
     return {
         "10 arrays (verify_tree_stochastic)": lambda: ops.verify_tree_stochastic(*ten),
+        "10 arrays by name (prepare_batch)": lambda: ops.prepare_batch(**named, page_size=4),
         "3 arrays (rms_norm)": lambda: ops.rms_norm(y, x, weight),
     }
 

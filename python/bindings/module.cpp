@@ -53,6 +53,7 @@ NB_MODULE(_core, m) {
         device << borrowed.device();
         return std::pair(device.str(), reinterpret_cast<uintptr_t>(borrowed.stream()));
       },
+      nb::sig("def place_of_call(*arrays: object) -> tuple[str, int]"),
       "The device and the stream that a call with these arrays runs on.");
 
   bind_linear(m);  // first: defines PackedWeight, which others take

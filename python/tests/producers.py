@@ -42,7 +42,7 @@ class OnlyDlpack:
 
 
 class OnGpu(OnlyDlpack):
-    """Claims to be in a GPU's memory. With a stream it tells that its framework works on it, as CuPy does."""
+    """Claims to be in a GPU's memory. With a stream it tells that it works on it, as CuPy does."""
 
     def __init__(self, values: Any, stream: int | None = None, *, versioned: bool = True) -> None:
         super().__init__(values, versioned=versioned)
@@ -53,7 +53,8 @@ class OnGpu(OnlyDlpack):
     def __dlpack__(self, stream: Any = None, **options: Any) -> Any:
         capsule = super().__dlpack__(**options)
         self.asked_for.append(stream)
-        # DLTensor begins with data, device type and index; a versioned one has version, manager, deleter and flags before.
+        # DLTensor begins with data, device type and index. Before it a versioned one has version,
+        # manager, deleter and flags.
         name, start = (b"dltensor_versioned", 32) if self.versioned else (b"dltensor", 0)
         head = struct.pack("Pii", NO_MEMORY, CUDA, GPU)
         ctypes.memmove(pointer_of(capsule, name) + start, head, len(head))
@@ -79,10 +80,10 @@ def _current_stream(_type: int, _index: int, out: int) -> int:
 
 _FUNCTIONS = (
     ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(_tensor_from_object),
-    ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.c_void_p)(_current_stream),
+    ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p)(_current_stream),
 )
-# DLPackExchangeAPI: version, older table, three functions that heddle does not use, and two that it does. The last use
-# PyCapsule_New keeps the name's address.
+# DLPackExchangeAPI: version, older table, three functions that heddle does not use, and two that it
+# does. The capsule keeps the address of its name.
 _NAME = b"dlpack_exchange_api"
 _API = ctypes.create_string_buffer(
     struct.pack(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import typing
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ import pytest
 
 import heddle
 from heddle import _core, ops
-from heddle._operation import OPERATIONS
+from heddle._operation import OPERATIONS, Array
 
 
 def test_all_operations_are_exported() -> None:
@@ -53,12 +55,21 @@ def test_the_declaration_has_the_names_order_and_defaults_of_the_implementation(
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_the_docstring_tells_every_argument(name: str) -> None:
+def test_the_docstring_is_a_contract(name: str) -> None:
     text = inspect.getdoc(getattr(ops, name)) or ""
+    head = text.split("Args:")[0]
+    assert re.search(r"`[^`]*[-+=(][^`]*`|` = ", head), "no formula"
+    assert re.search(r"rounded|rounding|exact|integers|bytes", head, re.IGNORECASE), "no rounding"
+    assert re.search(r"\b(f32|i64|dtype)\b", text), "no dtypes"
+    assert "Raises:" in text and "ValueError:" in text and "NotImplementedError:" in text
+    assert re.search(r"^Source: .*\.$", text, re.MULTILINE | re.DOTALL), "no source"
+    hints = typing.get_type_hints(OPERATIONS[name].declared)
     for argument in inspect.signature(getattr(ops, name)).parameters:
-        assert re.search(rf"^    {argument}: ", text, re.MULTILINE), argument
-    for section in ("Args:", "Raises:"):
-        assert section in text
+        told = re.search(rf"^    {argument}: (.*)", text, re.MULTILINE)
+        assert told, argument
+        if Array in (hints[argument], *typing.get_args(hints[argument])):
+            shape = r"\[|One element|[Aa]s `|[Tt]he same|u8 array|list of|starts of|requests"
+            assert re.search(shape, told.group(1), re.IGNORECASE), f"no shape of {argument}"
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -76,21 +87,84 @@ def test_version_is_that_of_the_project() -> None:
     assert heddle.has_cuda() is False or heddle.has_cuda() is True
 
 
-def test_types() -> None:
-    """The package and calls with NumPy's arrays satisfy mypy --strict."""
-    package = pathlib.Path(os.environ["HEDDLE_BUILD_DIR"]) / "python" / "heddle"
-    files = [str(package), str(pathlib.Path(__file__).parent / "typed_calls.py")]
-    command = [sys.executable, "-m", "mypy", "--cache-dir", os.devnull, *files]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout
+WRONG = """
+import numpy as np
+from heddle import ops
+x = np.ones((1, 2), np.float32)
+ops.rms_norm(x, x, "weight")
+ops.rms_norm(x, x)
+"""
 
 
-def test_a_wrong_type_is_found_by_mypy(tmp_path: pathlib.Path) -> None:
-    wrong = tmp_path / "wrong.py"
-    wrong.write_text(
-        "import numpy as np\nfrom heddle import ops\nx = np.ones((1, 2), np.float32)\n"
-        'ops.rms_norm(x, x, "weight")\nops.rms_norm(x, x)\n'
-    )
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, str(wrong)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "wrong.py:4" in result.stdout and "wrong.py:5" in result.stdout, result.stdout
+@pytest.fixture(scope="module")
+def mypy_lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What mypy --strict says of the package, of right calls, and of the wrong ones above."""
+    wrong = tmp_path_factory.mktemp("typed") / "wrong.py"
+    wrong.write_text(WRONG)
+    build = pathlib.Path(os.environ["HEDDLE_BUILD_DIR"])
+    files = [build / "python" / "heddle", pathlib.Path(__file__).parent / "typed_calls.py", wrong]
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", build / "mypy_cache"]
+    result = subprocess.run([*command, *files], capture_output=True, text=True, check=False)
+    assert "checked" in result.stdout, result.stdout + result.stderr
+    return result.stdout.splitlines()[:-1]
+
+
+def test_the_package_and_calls_of_it_satisfy_mypy(mypy_lines: list[str]) -> None:
+    assert [line for line in mypy_lines if "wrong.py" not in line] == []
+
+
+def test_wrong_types_are_found_by_mypy(mypy_lines: list[str]) -> None:
+    found = [re.search(r"wrong.py:(\d+): error: .*(\[[a-z-]+\])", line) for line in mypy_lines]
+    assert {m.groups() for m in found if m} == {("5", "[arg-type]"), ("6", "[call-arg]")}
+
+
+def names_of_stub() -> dict[str, ast.AST]:
+    """The names of _core.pyi and what they are; members of a class as "Class.member"."""
+    stub = pathlib.Path(os.environ["HEDDLE_BUILD_DIR"]) / "python" / "heddle" / "_core.pyi"
+    found: dict[str, ast.AST] = {}
+    for node in ast.parse(stub.read_text()).body:
+        if isinstance(node, ast.ClassDef):
+            members = [m for m in node.body if isinstance(m, ast.FunctionDef)]
+            found.update({f"{node.name}.{m.name}": m for m in members})
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            found[node.name] = node
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found[node.target.id] = node
+    return found
+
+
+def test_the_stub_has_the_names_of_the_module() -> None:
+    in_module = set()
+    for name, value in vars(_core).items():
+        if not name.startswith("_"):
+            in_module.add(name)
+            if inspect.isclass(value):
+                members = [m for m in vars(value) if m == "__init__" or not m.startswith("_")]
+                in_module.update(f"{name}.{m}" for m in members)
+    assert set(names_of_stub()) == in_module
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_the_stub_has_the_arguments_and_defaults_of_the_declaration(name: str) -> None:
+    node = names_of_stub()[name]
+    assert isinstance(node, ast.FunctionDef)
+    positional, keywords = node.args.args, node.args.kwonlyargs
+    if node.args.kwarg:  # told in the declaration alone
+        assert not positional and not keywords
+        return
+    defaults: list[ast.expr | None] = [*node.args.defaults, *node.args.kw_defaults]
+    missing = len(positional) + len(keywords) - len(defaults)
+    values = [None] * missing + defaults
+    parameters = inspect.signature(getattr(ops, name)).parameters.values()
+    for argument, value, parameter in zip(
+        [*positional, *keywords], values, parameters, strict=True
+    ):
+        assert argument.arg == parameter.name
+        is_keyword = parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        assert (argument in keywords) == is_keyword
+        if value is None:
+            assert parameter.default is inspect.Parameter.empty
+        else:
+            told = ast.literal_eval(value)
+            is_float = isinstance(told, float)  # an option in C++ may be of f32
+            assert told == (pytest.approx(parameter.default) if is_float else parameter.default)

@@ -1,4 +1,4 @@
-"""Arrays on a GPU: the stream of a call, and what is said while there is no kernel. No GPU is needed."""
+"""Arrays on a GPU: the stream of a call, and what is said without a kernel. No GPU is needed."""
 
 from __future__ import annotations
 

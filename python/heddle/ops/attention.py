@@ -102,6 +102,8 @@ def batch_decode(
 ) -> None:
     """`batch_prefill` with one query per sequence, at position `kv_len(i) - 1`; the same bits.
 
+    Everything is f32 between the loads and the one rounding of `o`.
+
     Args:
         o: [num_seqs, num_q_heads, head_dim] f32|f16|bf16, written.
         lse: [num_seqs, num_q_heads] f32, written: log of the sum of exp(s_j); or None.

@@ -20,4 +20,6 @@ def embedding(y: Array, token_ids: Array, table: Array | PackedWeight) -> None:
     Raises:
         ValueError: Shapes that disagree.
         NotImplementedError: Another dtype or device.
+
+    Source: Vaswani et al. 2017, arXiv 1706.03762, section 3.4.
     """

@@ -79,6 +79,8 @@ def kv_append(
 ) -> None:
     """`kv_init` with one new token per sequence, at position `kv_len(i) - 1`.
 
+    Values are rounded once where the cache has another dtype.
+
     Args:
         k_pages: [num_pages, num_kv_heads, page_size, head_dim] f32|f16|bf16, updated; or None.
         v_pages: The same for values.

@@ -19,6 +19,8 @@ def linear(y: Array | list[Array], x: Array, weight: PackedWeight | list[PackedW
     W holds the exact f32 values of the stored weight, so `y` has the bits of that loop over the
     dequantised matrix, for any number of rows and threads.
 
+    Each fused multiply-add is rounded to f32 once.
+
     Args:
         y: [num_tokens, out_features] f32, written; or a list of them, one for each weight: the same
             bits as one call after the other, in one parallel section.
@@ -28,6 +30,8 @@ def linear(y: Array | list[Array], x: Array, weight: PackedWeight | list[PackedW
     Raises:
         ValueError: Shapes that disagree.
         NotImplementedError: Another dtype or device.
+
+    Source: the stored formats are ggml's; the one order of sums is heddle's own (docs/numerics.md).
     """
 
 
@@ -44,4 +48,6 @@ def dequantize(out: Array, type: str, stored: Array) -> None:
     Raises:
         ValueError: A number of bytes that `out` does not fit, an unknown type.
         NotImplementedError: Another dtype or device.
+
+    Source: ggml, whose block formats GGUF files hold.
     """

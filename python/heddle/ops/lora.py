@@ -151,8 +151,8 @@ def lora_apply(
 ) -> None:
     """A whole linear layer, all slices: `y[s][t] += row_scale[t] * scale * B_s A_s x[t]`.
 
-    The rank vector stays f32. The bits are those of `lora_shrink` into f32 followed by
-    `lora_expand`.
+    The rank vector stays f32, `y` is rounded once. The bits are those of `lora_shrink` into f32
+    followed by `lora_expand`.
 
     Args:
         y: A list with the product of each slice, [num_tokens, out_features] f32|f16|bf16, updated;

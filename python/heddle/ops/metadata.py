@@ -40,6 +40,8 @@ def block_tables_to_ragged(
     `start` is the exclusive prefix sum of those lengths. A row longer than the table's width keeps
     its room in `ragged`; the entries that the table lacks are skipped.
 
+    Arrays are i32 or i64, in any mix; results are exact.
+
     Args:
         ragged: [>= the sum of all lengths], written.
         block_tables: [num_seqs, width].
@@ -52,6 +54,8 @@ def block_tables_to_ragged(
         ValueError: Shapes that disagree; lengths that do not sum to `total` (on CUDA only with
             HEDDLE_VALIDATE=1).
         NotImplementedError: Another dtype or device.
+
+    Source: LoRAX and TGI, kernels of the same name.
     """
 
 
@@ -63,6 +67,8 @@ def block_tables_to_padded(
 
     For `j < min(cu_seqlens[i + 1] - cu_seqlens[i], width)`.
 
+    Arrays are i32 or i64, in any mix; results are exact.
+
     Args:
         block_tables: [num_seqs, width], written.
         ragged: [any].
@@ -72,6 +78,8 @@ def block_tables_to_padded(
     Raises:
         ValueError: Shapes that disagree.
         NotImplementedError: Another dtype or device.
+
+    Source: LoRAX and TGI, kernels of the same name.
     """
 
 
@@ -89,6 +97,8 @@ def copy_next_input_ids_inplace(
     With `p = cache_lengths[i] + input_lengths[i]`, for `j < cu_accepted_ids[i + 1] -
     cu_accepted_ids[i]` where `p + j >= prompt_lengths[i]`: a prompt is never overwritten.
 
+    Arrays are i32 or i64, in any mix; results are exact.
+
     Args:
         all_input_ids: [num_seqs, max_length], updated.
         next_input_ids: [any].
@@ -100,6 +110,8 @@ def copy_next_input_ids_inplace(
     Raises:
         ValueError: Shapes that disagree.
         NotImplementedError: Another dtype or device.
+
+    Source: LoRAX and TGI, kernels of the same name.
     """
 
 
@@ -115,6 +127,8 @@ def prepare_position_slot_ids(
 
     For `j < cu_seqlens[i + 1] - cu_seqlens[i]`.
 
+    Arrays are i32 or i64, in any mix; results are exact.
+
     Args:
         position_ids: [any], written; or None.
         slot_indices: [any], written; or None.
@@ -125,6 +139,8 @@ def prepare_position_slot_ids(
     Raises:
         ValueError: Shapes that disagree.
         NotImplementedError: Another dtype or device.
+
+    Source: LoRAX and TGI, kernels of the same name.
     """
 
 
@@ -141,6 +157,8 @@ def slots_filtering(
 
     For `j < cu_slots[i + 1] - cu_slots[i]`.
 
+    Arrays are i32 or i64, in any mix; results are exact.
+
     Args:
         filtered_slots: [any], written.
         slots: [any].
@@ -151,6 +169,8 @@ def slots_filtering(
     Raises:
         ValueError: Shapes that disagree.
         NotImplementedError: Another dtype or device.
+
+    Source: LoRAX and TGI, kernels of the same name.
     """
 
 
@@ -231,6 +251,8 @@ def prepare_batch(
     stored at `all_input_ids[i][p]`, too; else it is `all_input_ids[i][p]`; `pad_token` where
     neither exists. Padding requests have length 0 and flat starts.
 
+    Arrays are i32 or i64, in any mix; results are exact.
+
     Args:
         q_indptr: [num_seqs + 1], first row of each request.
         start_lengths: [num_seqs], tokens in the cache before this step.
@@ -277,4 +299,6 @@ def prepare_batch(
     Raises:
         ValueError: Shapes that disagree, an output without the input that it needs.
         NotImplementedError: Another dtype or device.
+
+    Source: heddle's own; page tables as in Kwon et al. 2023, arXiv 2309.06180.
     """

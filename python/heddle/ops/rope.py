@@ -25,7 +25,7 @@ def rope_table(
     llama3_scaling: Sequence[float] | None = None,
     frequency_factors: Array | None = None,
 ) -> None:
-    """`cos[t][d], sin[t][d]` = cosine and sine of the angle of position t and frequency d.
+    """`cos[t][d] = cos(positions[t] / scale * theta^(-2 d / rotary_dim))`; sin likewise.
 
     Angles in double, reduced before the rounding to f32: exact to 1 ulp at any position.
 

@@ -24,6 +24,8 @@ def sample(
     the rest is drawn with philox4x32-10(seed, step), in descending order of p. A row depends on its
     own logits and parameters alone.
 
+    Weights in f32, sums of more than 1024 of them in f64; `logprobs` is rounded once.
+
     Args:
         token_ids: [num_rows] i32|i64, written.
         logprobs: [num_rows] f32, written: log of the token's softmax(logits); or None.
@@ -47,6 +49,8 @@ def sample(
 def greedy(token_ids: Array, logprobs: Array | None, logits: Array) -> None:
     """`token_ids[t] = argmax(logits[t])`, the lowest id among equals.
 
+    The choice is exact; `logprobs` is computed in f64 and rounded once.
+
     Args:
         token_ids: [num_rows] i32|i64, written.
         logprobs: [num_rows] f32, written: log of the token's softmax(logits); or None.
@@ -55,4 +59,6 @@ def greedy(token_ids: Array, logprobs: Array | None, logits: Array) -> None:
     Raises:
         ValueError: Shapes that disagree.
         NotImplementedError: Another dtype or device.
+
+    Source: `sample` with temperature 0.
     """

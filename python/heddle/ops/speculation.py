@@ -44,6 +44,8 @@ def verify_speculative_tokens(
     `mask[base + j] = mask[base + j - 1] and input[base + j] == output[base + j - 1]`.
     `last_one_indices` is the last true place of each request, whose output is the bonus token.
 
+    Index arrays are i32 or i64, in any mix, masks bool or u8; results are exact.
+
     Args:
         last_one_indices: [>= num_decode_requests + num_prefill_requests], written, -1 behind
             them.
@@ -59,6 +61,8 @@ def verify_speculative_tokens(
     Raises:
         ValueError: Shapes that disagree, fewer tokens than the requests have.
         NotImplementedError: Another dtype or device.
+
+    Source: Megatron-LM, mtp_utils_triton.py.
     """
 
 
@@ -86,6 +90,8 @@ def prepare_next_forward_pass(
     mask is true, else -1; `accepted_counts[p]` the number of true masks. A row whose
     `last_one_indices` is -1 gets -1, -1, -1 and 0.
 
+    Index arrays are i32 or i64, in any mix, masks bool or u8; results are exact.
+
     Args:
         sampled_tokens: [>= num_rows], written.
         last_accepted_seq: [>= num_rows], written.
@@ -104,6 +110,8 @@ def prepare_next_forward_pass(
     Raises:
         ValueError: Shapes that disagree.
         NotImplementedError: Another dtype or device.
+
+    Source: Megatron-LM, mtp_utils_triton.py.
     """
 
 
@@ -146,6 +154,8 @@ def rewind_kv_cache(
     in use become -1, `last_kv_block_id` the last one that still is, or -1. Accepted counts
     outside [0, drafts] are clamped.
 
+    Index arrays are i32 or i64, in any mix, masks bool or u8; results are exact.
+
     Args:
         blocks_to_release: [>= num_requests], written: the last block id before the call, 0 in
             padding.
@@ -170,6 +180,8 @@ def rewind_kv_cache(
     Raises:
         ValueError: Shapes that disagree, a block size below 1.
         NotImplementedError: Another dtype or device.
+
+    Source: Megatron-LM, mtp_utils_triton.py.
     """
 
 
@@ -241,6 +253,8 @@ def speculative_step(
     block_size_tokens + place in the block, -1 in a block that is yet to be had. In padding rows
     positions and slots are -1, lengths 0.
 
+    Index arrays are i32 or i64, in any mix, masks bool or u8; results are exact.
+
     Args:
         last_kv_block_offset: [>= num_requests], updated; as the next four see `rewind_kv_cache`.
         kv_length_offsets: [>= num_requests], updated.
@@ -278,4 +292,6 @@ def speculative_step(
         ValueError: Shapes that disagree, fewer tokens than the requests have, a block size below
             1.
         NotImplementedError: Another dtype or device.
+
+    Source: the three are Megatron-LM's, mtp_utils_triton.py; one pass for all is heddle's own.
     """

@@ -24,6 +24,9 @@ def verify_greedy(
 ) -> None:
     """Accepts the longest run of drafts that the target chose, too, then adds what it chose next.
 
+    Draft i of request b is accepted if all before it are and `draft_tokens[i] == target_tokens[i +
+    b]`. Exact.
+
     Args:
         output_tokens: [B, width] i32|i64, written: accepted drafts, the target's token, then -1. A
             request's first `width - 1` drafts count.
@@ -57,8 +60,8 @@ def verify_stochastic(
 
     A draft x that was drawn from q and stands against p is accepted with probability `min(1, p(x) /
     q(x))`; else a draw from `max(p - q, 0)`, normalised, replaces it and ends the run. A draw from
-    p follows when all are accepted. All arithmetic is f64; draws are functions of (seed, step +
-    place) alone (docs/ops/verify.md).
+    p follows when all are accepted. All arithmetic is f64, each operation rounded on its own; draws
+    are functions of (seed, step + place) alone (docs/ops/verify.md).
 
     Args:
         output_tokens: [B, width] i32|i64, written: accepted drafts, the target's token, then -1. A
@@ -96,6 +99,9 @@ def verify_tree_greedy(
 
     Drafts are the nodes of a tree under the last token; parents come before their children. Among
     paths of equal length the one whose last node is lowest is taken.
+
+    Node i of request b is accepted if its parent p is and `draft_tokens[i] == target_tokens[p + b +
+    1]`; the last token is accepted and stands at `p = node_indptr[b] - 1`. Exact.
 
     Args:
         output_tokens: [B, max_depth + 1] i32|i64, written: tokens of the path, the target's token,
@@ -135,6 +141,8 @@ def verify_tree_stochastic(
 
     A rejected sibling that was drawn from q leaves `max(w - m q, 0)` of what was left before it, w
     with the sum m. When none is left, the token is drawn from that.
+
+    All arithmetic is f64, each operation rounded on its own.
 
     Args:
         output_tokens: [B, max_depth + 1] i32|i64, written: tokens of the path, the target's token,
@@ -176,6 +184,8 @@ def tree_kv_moves(
     root_positions[b] + 1 + k` for `k < num_accepted[b]`, and -1 in both from there on. Moving one
     by one with k ascending overwrites nothing that is still to be read.
 
+    Integers: exact.
+
     Args:
         from_positions: [B, max_depth] i32|i64, written.
         to_positions: [B, max_depth] i32|i64, written.
@@ -187,4 +197,6 @@ def tree_kv_moves(
     Raises:
         ValueError: Shapes that disagree; with HEDDLE_VALIDATE=1 also paths that do not ascend.
         NotImplementedError: Another dtype or device.
+
+    Source: heddle's own, for the trees of Miao et al. 2024, arXiv 2305.09781.
     """

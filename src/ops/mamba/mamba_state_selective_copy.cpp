@@ -41,7 +41,7 @@ void check_state(const ExecContext& ctx, size_t s, const MambaState& state, int6
   const TensorName to{s, "current_states"}, from{s, "intermediate_states"};
   HEDDLE_CHECK(current.rank() >= 2, to, " has rank ", current.rank(), ", expected at least 2");
   HEDDLE_CHECK(intermediate.rank() == current.rank() + 1, from, " has rank ", intermediate.rank(),
-               ", expected ", current.rank() + 1);
+               ", expected ", current.rank() + 1, ", one more than ", to);
   for (int d = 0; d < current.rank(); ++d) {
     const int axis = d < 2 ? d : d + 1;
     HEDDLE_CHECK(intermediate.size(axis) == current.size(d), from, ".size(", axis, ") is ",

@@ -1,0 +1,132 @@
+"""What holds of every operation: errors name the argument, a call leaves no reference behind."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from frameworks import TORCH_WANTED
+
+if not TORCH_WANTED:
+    pytest.skip("skipped: HEDDLE_TEST_TORCH=0", allow_module_level=True)
+
+import numpy as np
+import operator_cases
+import torch
+from producers import OnlyDlpack
+
+from heddle import ops
+from heddle._operation import OPERATIONS
+
+FORMS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "numpy": lambda t: t.numpy(),
+    "torch": lambda t: t,
+    "dlpack": OnlyDlpack,
+}
+each_operation = pytest.mark.parametrize("name", operator_cases.CASES)
+each_form = pytest.mark.parametrize("form", FORMS)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_collection() -> Iterator[None]:
+    """Spares the garbage collector the million objects of torch."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def arguments_of(name: str) -> dict[str, Any]:
+    """The valid call of operator_cases, all arguments by name."""
+    args, kwargs = operator_cases.CASES[name]()
+    names = inspect.signature(OPERATIONS[name].declared).parameters
+    return dict(zip(names, args, strict=False)) | kwargs
+
+
+def converted(values: Any, form: str) -> Any:
+    if isinstance(values, torch.Tensor):
+        return FORMS[form](values)
+    return [converted(v, form) for v in values] if isinstance(values, list) else values
+
+
+def with_one_changed(
+    name: str, change: Callable[[torch.Tensor], torch.Tensor]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each array argument, and the call where that alone, or the first of a list, is changed."""
+    given = arguments_of(name)
+    for argument, value in given.items():
+        if isinstance(value, torch.Tensor):
+            yield argument, given | {argument: change(value)}
+        elif isinstance(value, list) and isinstance(value[0], torch.Tensor):
+            yield argument, given | {argument: [change(value[0]), *value[1:]]}
+
+
+@each_form
+@each_operation
+def test_an_array_of_another_dtype_is_named(name: str, form: str) -> None:
+    for argument, given in with_one_changed(name, torch.Tensor.double):
+        given = {key: converted(value, form) for key, value in given.items()}
+        with pytest.raises(NotImplementedError, match=rf"^{argument}(\[0\])? has .*(64|\"d\")"):
+            getattr(ops, name)(**given)
+
+
+@each_form
+@each_operation
+def test_an_array_of_another_rank_is_named(name: str, form: str) -> None:
+    for argument, given in with_one_changed(name, lambda t: t[..., None]):
+        if (name, argument) == ("dequantize", "stored"):  # bytes, of whatever shape
+            continue
+        given = {key: converted(value, form) for key, value in given.items()}
+        with pytest.raises(ValueError, match=r"\d.*\d") as error:
+            getattr(ops, name)(**given)
+        assert re.search(rf"\b{argument}\b", str(error.value))
+
+
+@each_form
+@each_operation
+def test_calls_leave_no_reference_behind(name: str, form: str) -> None:
+    right = {key: converted(value, form) for key, value in arguments_of(name).items()}
+    *_, (_, last_changed) = with_one_changed(name, torch.Tensor.double)
+    wrong = {key: converted(value, form) for key, value in last_changed.items()}
+    watched = [v for v in [*right.values(), *wrong.values()] if hasattr(v, "__dlpack__")]
+    operation = getattr(ops, name)
+
+    def calls(times: int) -> None:
+        for _ in range(times):
+            operation(**right)
+            with contextlib.suppress(NotImplementedError):
+                operation(**wrong)
+        gc.collect()
+
+    calls(3)
+    references = [sys.getrefcount(v) for v in watched]
+    blocks = sys.getallocatedblocks()
+    calls(100)
+    assert [sys.getrefcount(v) for v in watched] == references
+    assert sys.getallocatedblocks() - blocks < 100  # fewer than calls: none of them left an object
+
+
+def test_lists_of_arrays_and_tables_leave_no_reference_behind() -> None:
+    import heddle
+
+    weight, x, y = np.ones((4, 4), np.float32), np.ones((2, 4), np.float32), np.zeros((2, 4), "f4")
+    packed = heddle.PackedWeight(weight, "F32", 4, 4)
+    slots, outs = np.zeros(2, np.int64), [y]
+    counts = []
+    for _ in range(50):
+        a = heddle.AdapterTable(1, [4], 4)
+        b = heddle.AdapterTable(1, [4], 4, layout="rank_minor")
+        a.set(0, 0, weight)
+        b.set(0, 0, weight)
+        ops.lora_apply(outs, x, a, b, slot_ids=slots)
+        ops.linear(outs, x, [packed])
+        ops.linear(y, x, packed)
+        del a, b
+        counts.append([sys.getrefcount(v) for v in (weight, x, y, packed, slots, outs)])
+    assert counts[-1] == counts[0]
