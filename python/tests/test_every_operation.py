@@ -97,19 +97,21 @@ def test_calls_leave_no_reference_behind(name: str, form: str) -> None:
     watched = [v for v in [*right.values(), *wrong.values()] if hasattr(v, "__dlpack__")]
     operation = getattr(ops, name)
 
-    def calls(times: int) -> None:
+    def calls(times: int) -> int:
+        """The memory blocks that Python has more of after the calls."""
+        blocks = sys.getallocatedblocks()
         for _ in range(times):
             operation(**right)
             with contextlib.suppress(NotImplementedError):
                 operation(**wrong)
         gc.collect()
+        return sys.getallocatedblocks() - blocks
 
     calls(3)
     references = [sys.getrefcount(v) for v in watched]
-    blocks = sys.getallocatedblocks()
-    calls(100)
+    # Others allocate, too, now and then; what a call leaves behind is there every time.
+    assert min(calls(100) for _ in range(4)) < 100
     assert [sys.getrefcount(v) for v in watched] == references
-    assert sys.getallocatedblocks() - blocks < 100  # fewer than calls: none of them left an object
 
 
 def test_lists_of_arrays_and_tables_leave_no_reference_behind() -> None:
