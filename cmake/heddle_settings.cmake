@@ -17,32 +17,27 @@ find_package(nlohmann_json 3.11 REQUIRED)
 find_package(PkgConfig REQUIRED)  # Debian's PCRE2 brings no CMake package
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8>=10.42)
 
-set(HEDDLE_CUDA AUTO CACHE STRING "CUDA backend: AUTO (where nvcc is found), ON or OFF")
-set_property(CACHE HEDDLE_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(HEDDLE_WITH_CUDA OFF)
-if(NOT HEDDLE_CUDA STREQUAL "OFF")
-  find_program(HEDDLE_NVCC nvcc HINTS ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
-  if(HEDDLE_NVCC)
-    message(STATUS "heddle: nvcc found at ${HEDDLE_NVCC}; no op has a CUDA kernel yet, building for the CPU")
-  elseif(HEDDLE_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "heddle: HEDDLE_CUDA is ON, but there is no nvcc on PATH or in CUDA_PATH")
-  else()
-    message(STATUS "heddle: nvcc not found, building for the CPU")
-  endif()
-endif()
+include(heddle_cuda)
 set(HEDDLE_WITH_CUDA_VALUE false)
+if(HEDDLE_WITH_CUDA)
+  set(HEDDLE_WITH_CUDA_VALUE true)
+endif()
 configure_file(include/heddle/config.h.in ${CMAKE_BINARY_DIR}/include/heddle/config.h @ONLY)
 
-# Flags of our own code. Contraction is off so that a fused multiply-add stands only where the code asks for one: bits
-# must not depend on what the optimiser joins. x86-64-v2 (SSE4.2, machines from 2009 on) is the oldest instruction set;
-# Highway adds AVX2 and AVX-512 and chooses at run time.
+# Flags of our own code. Contraction is off, also in kernels, so that a fused multiply-add stands only where the code asks for
+# one: bits must not depend on what the optimiser joins. x86-64-v2 (SSE4.2, machines from 2009 on) is the oldest instruction
+# set; Highway adds AVX2 and AVX-512 and chooses at run time.
+set(HEDDLE_FLAGS -Wall -Wextra -Wconversion -Wno-sign-conversion -ffp-contract=off)
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+  list(APPEND HEDDLE_FLAGS -march=x86-64-v2)
+endif()
 add_library(heddle_flags INTERFACE)
 target_compile_options(heddle_flags INTERFACE
-  -Wall -Wextra -Wconversion -Wno-sign-conversion -ffp-contract=off
-  $<$<STREQUAL:${CMAKE_SYSTEM_PROCESSOR},x86_64>:-march=x86-64-v2>)
+  "$<$<COMPILE_LANGUAGE:CXX>:${HEDDLE_FLAGS}>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;-lineinfo;-Xcompiler=$<JOIN:${HEDDLE_FLAGS},$<COMMA>>>")
+# PCLMUL and AES are not used; x86-64-v2 lacks them, and with them Highway's baseline would be scalar code.
 target_compile_definitions(heddle_flags INTERFACE
-  "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_AVX3_DL)"
-  HWY_DISABLE_PCLMUL_AES)  # we use neither; x86-64-v2 lacks them, and Highway's baseline would be scalar code
+  "$<$<COMPILE_LANGUAGE:CXX>:HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_AVX3_DL);HWY_DISABLE_PCLMUL_AES>")
 
 set(HEDDLE_SANITIZE "" CACHE STRING "Sanitizers for -fsanitize=, e.g. address,undefined")
 if(HEDDLE_SANITIZE)

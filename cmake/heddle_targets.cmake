@@ -1,5 +1,7 @@
 # heddle_library() and heddle_op(): the functions that turn folders into targets. In every folder X_test.cpp is a test,
-# X_bench.cpp a benchmark, X_fuzz.cpp a fuzz target, and every other .cpp belongs to the library.
+# X_bench.cpp a benchmark, X_fuzz.cpp a fuzz target, and every other .cpp belongs to the library. Builds with CUDA add
+# X_cuda.cu and X_cuda.cpp (portable) and X_sm90.cu (for compute capability 9.0 alone) to the library; X_cuda_test.cpp or .cu are the
+# tests that run on a GPU, in program test_<folder>_cuda, and X_cuda_bench.cpp or .cu are program bench_<folder>_cuda.
 
 if(HEDDLE_BUILD_TESTS)
   enable_testing()
@@ -7,6 +9,11 @@ if(HEDDLE_BUILD_TESTS)
   add_library(heddle_testing STATIC EXCLUDE_FROM_ALL src/testing/isa.cpp src/testing/main.cpp)
   target_include_directories(heddle_testing PUBLIC src/testing include ${CMAKE_BINARY_DIR}/include)
   target_link_libraries(heddle_testing PUBLIC GTest::gtest hwy::hwy PRIVATE heddle_flags)
+  if(HEDDLE_WITH_CUDA)
+    target_sources(heddle_testing PRIVATE src/testing/device_memory.cu src/testing/cuda_test.cpp)
+    target_include_directories(heddle_testing PRIVATE src)
+    target_link_libraries(heddle_testing PUBLIC CUDA::cudart_static PRIVATE heddle)
+  endif()
 endif()
 
 # Program test_<name> of the given sources, linked with `target` and run as test <name>. Keywords after the sources:
@@ -42,25 +49,51 @@ function(heddle_fuzz target source)
   target_include_directories(fuzz_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
 endfunction()
 
-# Adds the sources of the folders (relative to the project) to library `target`, their tests as program test_<name>.
-function(heddle_add_folders target name)
-  foreach(folder IN LISTS ARGN)
-    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
-    foreach(kind IN ITEMS test bench fuzz)
-      set(${kind} ${sources})
-      list(FILTER ${kind} INCLUDE REGEX "_${kind}\\.cpp$")
-      list(APPEND ${kind}_sources ${${kind}})
-      list(FILTER sources EXCLUDE REGEX "_${kind}\\.cpp$")
-    endforeach()
-    target_sources(${target} PRIVATE ${sources})
-  endforeach()
-  set_property(GLOBAL APPEND PROPERTY HEDDLE_BENCH_SOURCES ${bench_sources})
-  if(HEDDLE_BUILD_TESTS AND test_sources)
-    heddle_test(${target} ${name} SOURCES ${test_sources})
+# Moves the names of list `from` that match the regular expression to list `to`.
+function(heddle_move_matching from to regex)
+  set(matching ${${from}})
+  list(FILTER matching INCLUDE REGEX ${regex})
+  list(FILTER ${from} EXCLUDE REGEX ${regex})
+  set(${from} ${${from}} PARENT_SCOPE)
+  set(${to} ${matching} PARENT_SCOPE)
+endfunction()
+
+# Adds the sources of the folder (relative to the project) to library `target`, its tests as program test_<name>.
+function(heddle_add_folder target name folder)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp ${PROJECT_SOURCE_DIR}/${folder}/*.cu)
+  heddle_move_matching(sources cuda_tests "_cuda_test\\.(cpp|cu)$")
+  heddle_move_matching(sources cuda_benches "_cuda_bench\\.(cpp|cu)$")
+  heddle_move_matching(sources cuda_sources "(_cuda\\.cpp|\\.cu)$")
+  heddle_move_matching(sources tests "_test\\.cpp$")
+  heddle_move_matching(sources benches "_bench\\.cpp$")
+  heddle_move_matching(sources fuzzers "_fuzz\\.cpp$")
+
+  target_sources(${target} PRIVATE ${sources})
+  set_property(GLOBAL APPEND PROPERTY HEDDLE_BENCH_SOURCES ${benches})
+  if(HEDDLE_BUILD_TESTS AND tests)
+    heddle_test(${target} ${name} SOURCES ${tests})
   endif()
-  foreach(source IN LISTS fuzz_sources)
-    heddle_fuzz(${target} ${source})
+  foreach(fuzzer IN LISTS fuzzers)
+    heddle_fuzz(${target} ${fuzzer})
   endforeach()
+  if(NOT HEDDLE_WITH_CUDA)
+    return()
+  endif()
+  heddle_cuda_sources(${target} ${cuda_sources})
+  if(HEDDLE_BUILD_TESTS AND cuda_tests)
+    heddle_test(${target} ${name}_cuda SOURCES ${cuda_tests} LABEL cuda)
+  endif()
+  if(HEDDLE_BUILD_TESTS AND cuda_benches)
+    heddle_cuda_bench(${target} ${name} ${cuda_benches})
+  endif()
+endfunction()
+
+# Program bench_<name>_cuda, which times kernels on a GPU. It has a main of its own and uses nothing but the library, the test tools
+# and CUDA, so that it is built where google-benchmark is not.
+function(heddle_cuda_bench target name)
+  add_executable(bench_${name}_cuda ${ARGN})
+  target_link_libraries(bench_${name}_cuda PRIVATE ${target} heddle_flags CUDA::cudart_static)
+  target_include_directories(bench_${name}_cuda PRIVATE ${PROJECT_SOURCE_DIR}/src)
 endfunction()
 
 # A library of whole folders; its tests are one program named like the last folder of each.
@@ -74,11 +107,11 @@ function(heddle_library target)
     PRIVATE ${PROJECT_SOURCE_DIR}/src)
   foreach(folder IN LISTS ARGN)
     cmake_path(GET folder FILENAME name)
-    heddle_add_folders(${target} ${name} ${folder})
+    heddle_add_folder(${target} ${name} ${folder})
   endforeach()
 endfunction()
 
 # The op family in src/ops/<family>, as part of library heddle.
 function(heddle_op family)
-  heddle_add_folders(heddle ${family} src/ops/${family})
+  heddle_add_folder(heddle ${family} src/ops/${family})
 endfunction()

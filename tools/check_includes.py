@@ -19,7 +19,7 @@ LIBRARIES = {
     "hwy": "highway", "gtest": "gtest", "gmock": "gtest", "benchmark": "benchmark", "nlohmann": "json",
     "pcre2.h": "pcre2", "CLI": "cli11", "spdlog": "spdlog", "dlpack": "dlpack",
     "nanobind": "nanobind", "Python.h": "python",
-    "cuda.h": "cuda", "cuda_runtime.h": "cuda", "cuda_fp16.h": "cuda", "cuda_bf16.h": "cuda", "cub": "cuda", "thrust": "cuda",
+    "cub": "cuda", "thrust": "cuda", "cooperative_groups": "cuda", "cooperative_groups.h": "cuda", "mma.h": "cuda",
 }
 
 # folder: (folders it may include besides itself, libraries it may include). The first entry that matches a file's folder
@@ -38,7 +38,7 @@ LAYERS = {
     "src/engine": (["include/heddle", "src/model"], ["system"]),
     "src/capi": (["include/heddle"], ["dlpack", "system"]),
     "src/server": (["include/heddle/engine", "include/heddle/core"], ["json", "spdlog", "system"]),
-    "src/testing": (["include/heddle/core"], ["highway", "gtest", "system"]),
+    "src/testing": (["include/heddle/core", "src/cuda"], ["highway", "gtest", "cuda", "system"]),
     "python": (["include/heddle"], ["nanobind", "python", "dlpack", "system"]),
     "apps": (["include/heddle"], ["cli11", "spdlog", "json", "benchmark", "system"]),
     "examples": (["include/heddle"], []),
@@ -46,7 +46,7 @@ LAYERS = {
 }
 
 # Tests, benches and references may also use the test tools and every public op, to compare one with another.
-TEST_FILE = re.compile(r"_(test|bench|fuzz)\.cpp$|_(ref|cases)\.h$")
+TEST_FILE = re.compile(r"_(test|bench|fuzz)\.(cpp|cu)$|_(ref|cases)\.h$")
 TEST_EXTRA = (["src/testing", "include/heddle"], ["gtest", "benchmark", "highway", "json", "system"])
 
 
@@ -58,6 +58,8 @@ def library_of(header):
     part = header.split("/")[0]
     if part in LIBRARIES:
         return LIBRARIES[part]
+    if part.startswith(("cuda", "cublas")):
+        return "cuda"
     return "std" if not re.search(r"[./]", header) else "system"
 
 
@@ -119,6 +121,7 @@ def self_test():
         "include/heddle/ops/attention.h": '#include "heddle/ops/norm.h"\n',
         "include/heddle/engine/engine.h": "",
         "src/cpu/vec-inl.h": "",
+        "src/cuda/check.h": "",
         "src/ops/lora/lora_kernels.h": "",
         "src/ops/norm/norm_kernels.h": "",
         "src/model/gguf.h": "",
@@ -132,6 +135,10 @@ def self_test():
         ("src/ops/lora/lora.cpp", '"ops/lora/lora_kernels.h"'),
         ("src/ops/lora/lora_cpu.cpp", '"hwy/highway.h"'),
         ("src/ops/lora/lora_cpu.cpp", '"cpu/vec-inl.h"'),
+        ("src/ops/lora/lora_cuda.cu", '"cuda/check.h"'),
+        ("src/ops/lora/lora_cuda.cu", "<cuda_fp16.h>"),
+        ("src/ops/lora/lora_sm90.cu", "<cooperative_groups.h>"),
+        ("src/ops/lora/lora_cuda_test.cu", '"random.h"'),
         ("src/ops/lora/lora_test.cpp", '"random.h"'),
         ("src/ops/lora/lora_test.cpp", '"heddle/ops/norm.h"'),
         ("src/ops/attention/attention.cpp", '"heddle/ops/norm.h"'),
@@ -152,6 +159,9 @@ def self_test():
         ("include/heddle/ops/lora.h", '"heddle/engine/engine.h"'),
         ("src/core/dtype.cpp", '"cpu/vec-inl.h"'),
         ("src/cpu/vec-inl.h", '"heddle/ops/lora.h"'),
+        ("src/cpu/vec-inl.h", "<cuda_runtime_api.h>"),
+        ("src/core/device.cpp", '"cuda/check.h"'),
+        ("src/cuda/check.h", '"heddle/ops/lora.h"'),
         ("src/ops/lora/lora.cpp", '"heddle/ops/norm.h"'),
         ("src/ops/lora/lora.cpp", '"ops/norm/norm_kernels.h"'),
         ("src/ops/lora/lora.cpp", '"model/gguf.h"'),

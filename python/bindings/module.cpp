@@ -6,6 +6,7 @@
 #include <nanobind/stl/string.h>
 
 #include "heddle/config.h"
+#include "heddle/core/device.h"
 #include "heddle/core/error.h"
 
 #include "arrays.h"
@@ -41,7 +42,7 @@ void raise_heddle_error(const std::exception_ptr& thrown, void*) {
 NB_MODULE(_core, m) {
   nb::register_exception_translator(raise_heddle_error);
   m.attr("VERSION") = kVersion;  // the stub leaves out names with two underscores
-  m.def("has_cuda", [] { return kWithCuda; });
+  m.def("has_cuda", &has_cuda);
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, "n"_a);
   m.def(
