@@ -1,7 +1,11 @@
 # The CUDA backend: finds nvcc, enables the language, and adds CUDA files to targets. Included before the first target, since CMake
 # 3.25 gives no architectures to targets that are older than the language.
 
-set(HEDDLE_CUDA AUTO CACHE STRING "CUDA backend: AUTO (where nvcc is found), ON or OFF")
+set(default AUTO)
+if(DEFINED ENV{HEDDLE_CUDA})  # as in HEDDLE_CUDA=OFF make test
+  set(default $ENV{HEDDLE_CUDA})
+endif()
+set(HEDDLE_CUDA ${default} CACHE STRING "CUDA backend: AUTO (where nvcc is found), ON or OFF")
 set_property(CACHE HEDDLE_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(HEDDLE_CUDA_ARCHITECTURES development CACHE STRING
   "development (PTX for 80, code for 90a), release (code for all), or a list like that of CMAKE_CUDA_ARCHITECTURES")
@@ -54,8 +58,10 @@ endif()
 # linked, and no driver to be loaded: the runtime looks for that when it is first called.
 get_target_property(HEDDLE_CUDART CUDA::cudart_static IMPORTED_LOCATION)
 set(folder ${CMAKE_BINARY_DIR}/cudart)
-file(MAKE_DIRECTORY ${folder})
-execute_process(COMMAND ${CMAKE_AR} x ${HEDDLE_CUDART} WORKING_DIRECTORY ${folder} COMMAND_ERROR_IS_FATAL ANY)
+if(NOT EXISTS ${folder} OR ${HEDDLE_CUDART} IS_NEWER_THAN ${folder})
+  file(MAKE_DIRECTORY ${folder})
+  execute_process(COMMAND ${CMAKE_AR} x ${HEDDLE_CUDART} WORKING_DIRECTORY ${folder} COMMAND_ERROR_IS_FATAL ANY)
+endif()
 file(GLOB HEDDLE_CUDART_OBJECTS ${folder}/*.o)
 set_source_files_properties(${HEDDLE_CUDART_OBJECTS} PROPERTIES EXTERNAL_OBJECT ON)
 
@@ -84,7 +90,6 @@ function(heddle_cuda_sources target)
       target_include_directories(${objects} PRIVATE
         ${PROJECT_SOURCE_DIR}/include ${CMAKE_BINARY_DIR}/include ${PROJECT_SOURCE_DIR}/src)
       target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)
-      set_property(GLOBAL APPEND PROPERTY HEDDLE_CUDA_OBJECTS ${objects})
     endif()
     target_sources(${objects} PRIVATE ${sources})
   endforeach()

@@ -34,7 +34,8 @@ endif()
 add_library(heddle_flags INTERFACE)
 target_compile_options(heddle_flags INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${HEDDLE_FLAGS}>"
-  "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;-lineinfo;-Xcompiler=$<JOIN:${HEDDLE_FLAGS},$<COMMA>>>")
+  "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;-Xcompiler=$<JOIN:${HEDDLE_FLAGS},$<COMMA>>>"
+  $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<NOT:$<STREQUAL:${HEDDLE_CUDA_ARCHITECTURES},release>>>:-lineinfo>)  # for profilers
 # PCLMUL and AES are not used; x86-64-v2 lacks them, and with them Highway's baseline would be scalar code.
 target_compile_definitions(heddle_flags INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_AVX3_DL);HWY_DISABLE_PCLMUL_AES>")
