@@ -52,4 +52,4 @@ install: build ## install program, libraries, headers and CMake package to PREFI
 	@cmake --install build --prefix $(PREFIX)
 
 clean: ## remove all build folders; the model in the cache stays
-	@rm -rf build build-asan build-dev build-fuzz build-ci build-cuda
+	@rm -rf build build-asan build-dev build-fuzz build-ci build-cuda build-gpu

@@ -1,10 +1,11 @@
-// The main of every test program: prints the seed of its random data.
+// The main of every test program: prints the seed of its random data and the instruction sets that tests of the CPU run in.
 #include <cstdlib>
 #include <iostream>
 #include <random>
 
 #include <gtest/gtest.h>
 
+#include "isa.h"
 #include "random.h"
 
 namespace heddle::testing {
@@ -38,6 +39,11 @@ std::mt19937_64& rng() {
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   std::cout << "HEDDLE_TEST_SEED=" << heddle::testing::run_seed() << "\n";
+  std::cout << "CPU targets:";
+  for (const int64_t target : heddle::testing::cpu_targets()) {
+    std::cout << " " << heddle::testing::cpu_target_name(target);
+  }
+  std::cout << "\n";
   ::testing::UnitTest::GetInstance()->listeners().Append(new heddle::testing::SeedEachTest);
   return RUN_ALL_TESTS();
 }

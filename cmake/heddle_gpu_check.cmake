@@ -1,0 +1,15 @@
+# Settings of the builds that tools/gpu_check makes and runs, on the GPU machine or for it: they need CUDA and GoogleTest alone, and
+# the programs need only the driver and the C library, so that they run elsewhere too.
+
+set(HEDDLE_SOURCE_DIR_OF_TESTS .)  # they run in the source tree or in a copy of what they read of it
+add_link_options(-static-libstdc++ -static-libgcc)
+set(CMAKE_BUILD_RPATH $ORIGIN)  # Debian's Highway has no archive; its library travels beside the programs
+
+find_package(HWY 1.0.3)
+if(NOT HWY_FOUND)
+  # Without Highway there are no CPU kernels, so the ops' CPU paths lead nowhere, and tests of the CPU are not built. A GPU test that
+  # called one would end with the name of the missing function.
+  message(STATUS "heddle: Highway not found, building the GPU tests alone")
+  add_library(hwy::hwy INTERFACE IMPORTED)
+  add_link_options(-rdynamic LINKER:--unresolved-symbols=ignore-in-object-files,-z,lazy)
+endif()
