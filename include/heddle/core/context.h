@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstddef>
+#include <span>
+
 #include "heddle/core/device.h"
 #include "heddle/core/thread_pool.h"
 #include "heddle/core/workspace.h"
@@ -16,6 +19,9 @@ struct ExecContext {
   cudaStream_t stream = nullptr;
   Workspace* workspace = nullptr;  // scratch of this stream, sized by *_workspace_bytes
   ThreadPool* threads = nullptr;   // CPU ops; nullptr: the calling thread alone
+  /// CUDA: memory of the device, zero when made, in which the blocks of one kernel tell each other what is done. Of this
+  /// stream alone, never written by others, kept as it is from call to call. Without it some ops take one launch more.
+  std::span<std::byte> exchange{};
 };
 
 /// The workspace of `ctx`; the error names the op that needs one.

@@ -24,6 +24,7 @@ struct LoraBatch {
   ConstTensorView seg_ends{};    // [num_segments] i32|i64
   ConstTensorView seg_slots{};   // [num_segments] i32|i64, or absent: segment s uses slot s
   ConstTensorView row_scale{};   // [num_tokens] f32, or absent: a factor for each row's delta
+  ConstTensorView plan{};        // of lora_plan, or absent: CUDA calls make their own; unused by the CPU
 
   [[nodiscard]] static LoraBatch from_ids(ConstTensorView slot_ids) {
     return {.slot_ids = slot_ids};
@@ -76,6 +77,14 @@ struct LoraSlice {
 /// round, for a slice counts as not touching it.
 void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, ConstTensorView x,
                 const LoraTable& a, const LoraTable& b, const LoraBatch& batch);
+
+/// CUDA: groups the rows of a batch by adapter, once for all sites of a step; calls whose batch has the plan launch one kernel
+/// less.  plan [>= lora_plan_bytes] u8, 256-byte aligned; num_slots and max_rank as the tables' of all those calls;
+/// slot_ranks [num_slots] i32|i64: the largest rank of each slot at any site, or absent: max_rank for all.
+/// The arrays of the batch may change between replays of a captured graph; the plan then follows.
+void lora_plan(const ExecContext& ctx, TensorView plan, const LoraBatch& batch, int64_t num_tokens,
+               int32_t num_slots, int32_t max_rank, ConstTensorView slot_ranks = {});
+[[nodiscard]] size_t lora_plan_bytes(int64_t num_tokens, int max_rank);
 
 /// Upper bound for num_tokens rows, whatever their adapters are.
 [[nodiscard]] size_t lora_apply_workspace_bytes(int64_t num_tokens, int num_slices, int max_rank);

@@ -39,6 +39,9 @@ struct LoraTable {
   DType dtype = DType::kFloat32;
   Device device = {};
   LoraLayout layout = LoraLayout::kRankMajor;
+  /// Entries and pointers: whether every weight begins at 16 bytes, has a row_stride of multiples of them, and a rank that is
+  /// a multiple of 4 (up to 16) or 8. CUDA kernels then load vectors without asking.
+  bool is_aligned = false;
   /// [num_slices] in host memory, read by checks alone: in_features or out_features of each slice; nullptr: not known.
   const int64_t* features = nullptr;
 

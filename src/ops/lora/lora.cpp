@@ -2,6 +2,7 @@
 
 #include "heddle/core/validate.h"
 
+#include "ops/lora/lora_gpu.h"
 #include "ops/lora/lora_launch.h"
 #include "ops/lora/lora_validate.h"
 
@@ -28,9 +29,8 @@ void run_window(const ExecContext& ctx, LoraProduct p, const RowPlan& plan, int6
 }
 
 /// The rows of y and u agree, and y has the columns that the call writes.
-void check_rows(const ExecContext& ctx, const char* op, Dim& tokens, const TensorView& y,
-                const char* u_name, const ConstTensorView& u, const LoraBatch& batch) {
-  check_cpu(ctx, op);
+void check_rows(const ExecContext& ctx, Dim& tokens, const TensorView& y, const char* u_name,
+                const ConstTensorView& u, const LoraBatch& batch) {
   check_device(ctx, {{"y", y}, {u_name, u}});
   Dim y_columns("the columns of y"), u_columns("the columns of its rows");
   check_shape(u_name, u, {&tokens, &u_columns});
@@ -47,12 +47,40 @@ void check_slice_columns(const TensorView& y, int64_t slice_offset, int64_t out_
                out_features);
 }
 
+void shrink_on_gpu(const ExecContext& ctx, const TensorView& y, const ConstTensorView& x,
+                   const LoraTable& a, int slice, const LoraBatch& batch, float scale,
+                   bool accumulate) {
+  const LoraSlice out{y};
+  run_on_gpu(ctx, "lora_shrink",
+             {.slices = {&out, 1},
+              .u = x,
+              .a = &a,
+              .first_slice = slice,
+              .batch = &batch,
+              .scale = scale,
+              .accumulate = accumulate});
+}
+
+void expand_on_gpu(const ExecContext& ctx, const TensorView& y, const ConstTensorView& h,
+                   const LoraTable& b, int slice, const LoraBatch& batch, float scale,
+                   bool accumulate) {
+  const LoraSlice out{y};
+  run_on_gpu(ctx, "lora_expand",
+             {.slices = {&out, 1},
+              .u = h,
+              .b = &b,
+              .first_slice = slice,
+              .batch = &batch,
+              .scale = scale,
+              .accumulate = accumulate});
+}
+
 }  // namespace
 
 void lora_shrink(const ExecContext& ctx, TensorView y, ConstTensorView x, ConstTensorView a,
                  const LoraBatch& batch, float scale, bool accumulate, LoraLayout layout) {
   Dim tokens("num_tokens"), slots("num_slots"), rank("rank"), in("in_features");
-  check_rows(ctx, "lora_shrink", tokens, y, "x", x, batch);
+  check_rows(ctx, tokens, y, "x", x, batch);
   check_device(ctx, {{"a", a}});
   const bool rank_major = layout == LoraLayout::kRankMajor;
   check_shape("x", x, {&tokens, &in});
@@ -62,9 +90,13 @@ void lora_shrink(const ExecContext& ctx, TensorView y, ConstTensorView x, ConstT
   check_rank("a", rank_major ? 1 : 2, rank.value());
   if (y.num_elements() == 0 || a.num_elements() == 0) return;
 
+  const LoraTable table = LoraTable::from_stack(a, layout);
+  if (ctx.device.type == DeviceType::kCuda) {
+    return shrink_on_gpu(ctx, y, x, table, 0, batch, scale, accumulate);
+  }
   LoraProduct p{
       .features = in.value(), .scale = scale, .is_shrink = true, .accumulate = accumulate};
-  use_table(p, LoraTable::from_stack(a, layout), 0);
+  use_table(p, table, 0);
   if (validating()) validate_batch(batch, tokens.value(), "a", p.weights);
   for_each_window(batch, tokens.value(), slots.value(), [&](const RowPlan& plan, int64_t first) {
     run_window(ctx, p, plan, first, batch, y, 0, rank.value(), x);
@@ -74,11 +106,14 @@ void lora_shrink(const ExecContext& ctx, TensorView y, ConstTensorView x, ConstT
 void lora_shrink(const ExecContext& ctx, TensorView y, ConstTensorView x, const LoraTable& a,
                  int slice, const LoraBatch& batch, float scale, bool accumulate) {
   Dim tokens("num_tokens");
-  check_rows(ctx, "lora_shrink", tokens, y, "x", x, batch);
+  check_rows(ctx, tokens, y, "x", x, batch);
   check_table(ctx, "a", a);
   check_slice("a", a, slice);
   check_features("x.size(1)", x.size(1), "a", a, slice);
   if (x.num_elements() == 0) return;
+  if (ctx.device.type == DeviceType::kCuda) {
+    return shrink_on_gpu(ctx, y, x, a, slice, batch, scale, accumulate);
+  }
 
   LoraProduct p{.features = x.size(1), .scale = scale, .is_shrink = true, .accumulate = accumulate};
   use_table(p, a, slice);
@@ -93,7 +128,7 @@ void lora_expand(const ExecContext& ctx, TensorView y, ConstTensorView h, ConstT
                  const LoraBatch& batch, int64_t slice_offset, float scale, bool accumulate,
                  LoraLayout layout) {
   Dim tokens("num_tokens"), slots("num_slots"), rank("rank"), out("out_features");
-  check_rows(ctx, "lora_expand", tokens, y, "h", h, batch);
+  check_rows(ctx, tokens, y, "h", h, batch);
   check_device(ctx, {{"b", b}});
   const bool rank_major = layout == LoraLayout::kRankMajor;
   check_shape("h", h, {&tokens, &rank});
@@ -102,9 +137,14 @@ void lora_expand(const ExecContext& ctx, TensorView y, ConstTensorView h, ConstT
   check_rank("b", rank_major ? 1 : 2, rank.value());
   check_slice_columns(y, slice_offset, out.value());
   if (b.num_elements() == 0) return;
+  const LoraTable table = LoraTable::from_stack(b, layout);
+  if (ctx.device.type == DeviceType::kCuda) {
+    return expand_on_gpu(ctx, y.narrow(1, slice_offset, out.value()), h, table, 0, batch, scale,
+                         accumulate);
+  }
 
   LoraProduct p{.scale = scale, .accumulate = accumulate};
-  use_table(p, LoraTable::from_stack(b, layout), 0);
+  use_table(p, table, 0);
   if (validating()) validate_batch(batch, tokens.value(), "b", p.weights);
   for_each_window(batch, tokens.value(), slots.value(), [&](const RowPlan& plan, int64_t first) {
     run_window(ctx, p, plan, first, batch, y, slice_offset, out.value(), h);
@@ -115,12 +155,16 @@ void lora_expand(const ExecContext& ctx, TensorView y, ConstTensorView h, const 
                  int slice, int64_t out_features, const LoraBatch& batch, int64_t slice_offset,
                  float scale, bool accumulate) {
   Dim tokens("num_tokens");
-  check_rows(ctx, "lora_expand", tokens, y, "h", h, batch);
+  check_rows(ctx, tokens, y, "h", h, batch);
   check_table(ctx, "b", b);
   check_slice("b", b, slice);
   check_features("out_features", out_features, "b", b, slice);
   check_slice_columns(y, slice_offset, out_features);
   if (out_features == 0) return;
+  if (ctx.device.type == DeviceType::kCuda) {
+    return expand_on_gpu(ctx, y.narrow(1, slice_offset, out_features), h, b, slice, batch, scale,
+                         accumulate);
+  }
 
   LoraProduct p{.scale = scale, .accumulate = accumulate};
   use_table(p, b, slice);

@@ -2,6 +2,7 @@
 
 #include "heddle/core/validate.h"
 
+#include "ops/lora/lora_gpu.h"
 #include "ops/lora/lora_launch.h"
 #include "ops/lora/lora_validate.h"
 
@@ -53,7 +54,6 @@ void check_tables(const ExecContext& ctx, const LoraTable& a, const LoraTable& b
 
 void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, ConstTensorView x,
                 const LoraTable& a, const LoraTable& b, const LoraBatch& batch) {
-  check_cpu(ctx, "lora_apply");
   Dim tokens("num_tokens"), in("in_features");
   check_device(ctx, {{"x", x}});
   check_shape("x", x, {&tokens, &in});
@@ -63,6 +63,11 @@ void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, Const
   check_tables(ctx, a, b, slices, in.value());
   check_batch(ctx, batch, tokens.value());
   if (x.num_elements() == 0 || a.max_rank == 0) return;
+  if (ctx.device.type == DeviceType::kCuda) {
+    return run_on_gpu(ctx, "lora_apply",
+                      {.slices = slices, .u = x, .a = &a, .b = &b, .batch = &batch,
+                       .accumulate = true});
+  }
   if (validating()) {
     validate_batch(batch, tokens.value(), "a", a);
     validate_batch(batch, tokens.value(), "b", b);

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+
+namespace heddle::cuda {
+
+/// 16 or 8 bytes of weights: read once, so L1 keeps nothing of them.
+__device__ inline uint4 load_once_16(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
+  return v;
+}
+__device__ inline uint2 load_once_8(const void* p) {
+  uint2 v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2];"
+               : "=r"(v.x), "=r"(v.y)
+               : "l"(p));
+  return v;
+}
+
+/// Starts copying 16 or 8 bytes into shared memory, zeros where is_there is false: then `from` is not read.
+__device__ inline void copy_async_16(void* to, const void* from, bool is_there) {
+  const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(from),
+               "r"(is_there ? 16 : 0)
+               : "memory");
+}
+__device__ inline void copy_async_8(void* to, const void* from, bool is_there) {
+  const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 8, %2;" ::"r"(shared), "l"(from),
+               "r"(is_there ? 8 : 0)
+               : "memory");
+}
+/// Closes a group of copies of this thread; wait_for_copies waits until at most kPending of its groups are open.
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int kPending>
+__device__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+/// A value and the number that says for which launch it is, written and read as one.
+struct FlaggedWord {
+  float value;
+  uint32_t flag;
+};
+__device__ inline void publish(FlaggedWord* word, FlaggedWord v) {
+  const uint64_t bits = uint64_t{v.flag} << 32 | __float_as_uint(v.value);
+  asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(word), "l"(bits) : "memory");
+}
+__device__ inline FlaggedWord peek(const FlaggedWord* word) {
+  uint64_t bits;
+  asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(bits) : "l"(word) : "memory");
+  return {__uint_as_float(static_cast<uint32_t>(bits)), static_cast<uint32_t>(bits >> 32)};
+}
+
+/// Lets the next kernel of the stream start, if it was launched to start early.
+__device__ inline void trigger_dependents() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+/// Waits until the kernel before has ended and its writes can be seen, if this one was launched to start early.
+__device__ inline void wait_for_predecessor() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+}  // namespace heddle::cuda

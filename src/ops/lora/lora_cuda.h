@@ -1,0 +1,124 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "heddle/ops/lora.h"
+
+namespace heddle::cuda {
+
+// The arithmetic of LoRA on the GPU, the same for every kernel, batch and grid:
+//   a chunk is 512 features; warp w of eight sums features [64 w, 64 w + 64) of it on tensor cores in f32, and the eight
+//   sums are added in order; strand j of eight adds the chunks j, j + 8, ... in order; h is the tree sum
+//   ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7)) of the strands, in f32
+//   h enters the product with B as hi + lo, two values of the weights' dtype, each multiplied on tensor cores in f32
+inline constexpr int kLoraThreads = 256;
+inline constexpr int kLoraWarps = kLoraThreads / 32;
+inline constexpr int kLoraChunk = 512;
+inline constexpr int kLoraStrands = 8;
+inline constexpr int kLoraRankTile = 16;  // ranks of one work item of shrink
+inline constexpr int kLoraOutTile = 256;  // outputs of one work item of expand
+inline constexpr int kLoraPartRows = 16;  // rows of one adapter that share a work item
+inline constexpr int kLoraWindow = 256;   // rows of one launch
+inline constexpr int kLoraMaxSlices = 4;  // of one launch
+
+/// Up to kLoraPartRows rows of one adapter, whose rank tiles are the tiles [first_tile, first_tile + num_tiles) of the plan.
+struct LoraPart {
+  int32_t slot;
+  int16_t num_rows, num_tiles;
+  int32_t first_tile;
+  uint32_t row_reciprocal;  // i / num_rows = i * this >> 32; 0 for one row
+  int16_t rows[kLoraPartRows];
+};
+
+/// 16 ranks of the adapter of one part.
+struct LoraTile {
+  int32_t slot;
+  int16_t num_rows, tile;  // ranks [16 tile, 16 tile + 16)
+  int32_t first_partial;   // rows of all tiles before
+  int32_t padding;
+  int16_t rows[kLoraPartRows];  // of the part
+};
+static_assert(sizeof(LoraPart) == 48 && sizeof(LoraTile) == 48);
+
+/// What a launch of 256 rows is made of; written by plan_rows, the same for all sites of a step.
+struct LoraWindowPlan {
+  int32_t num_parts, num_tiles, num_partials, padding;
+  LoraPart parts[kLoraWindow];
+  LoraTile tiles[1];  // [rows of the window * most tiles of an adapter]
+};
+
+/// Bytes of one window's plan.
+[[nodiscard]] constexpr size_t window_plan_bytes(int64_t rows, int64_t max_rank) {
+  const int64_t tiles = rows * ((max_rank + kLoraRankTile - 1) / kLoraRankTile);
+  return (offsetof(LoraWindowPlan, tiles) + size_t(tiles) * sizeof(LoraTile) + 255) / 256 * 256;
+}
+
+/// An i32 or i64 array.
+struct LoraIndices {
+  const void* data;
+  int64_t stride;
+  bool is_wide;
+  constexpr explicit operator bool() const { return data != nullptr; }
+};
+
+struct LoraPlanParams {
+  std::byte* plans;  // of each window
+  size_t plan_bytes;
+  int64_t num_tokens;
+  int32_t window_rows, num_slots, num_segments, max_rank;
+  LoraIndices slot_ids, seg_starts, seg_ends, seg_slots;
+  LoraIndices slot_ranks;  // the largest rank of a slot at any site, or absent: max_rank for all
+};
+
+/// Groups the rows of each window by adapter, one block a window.
+void plan_rows(const LoraPlanParams& p, cudaStream_t stream);
+
+/// LoraTable as a kernel reads it: where the weight of (slot, slice) lies.
+struct LoraAddresses {
+  enum Kind : int32_t { kEntries, kPointers, kStack };
+  const std::byte* base;  // entries of the first slice, pointers, or stack
+  int64_t slot_stride;    // LoraWeights, pointers, or bytes
+  int64_t offset;         // bytes from a pointer, or from the slot's part of the stack
+  int64_t row_stride;     // elements; that of an entry is its own
+  int32_t max_rank;
+  Kind kind;
+};
+
+struct LoraSliceParams {
+  void* y;           // the window's first row, the slice's first column
+  int64_t y_stride;  // elements
+  int32_t width;     // out_features; of shrink the columns of y
+  int32_t end;       // work items of this slice and those before, of one part
+};
+
+/// One launch: rows of a window, up to kLoraMaxSlices slices of a site.
+struct LoraParams {
+  const LoraWindowPlan* plan;
+  const void* u;     // x or h: the window's first row
+  int64_t u_stride;  // elements
+  int64_t in_features;
+  LoraAddresses a, b;
+  int32_t num_slices, num_chunks, items_per_part;
+  uint32_t chunk_reciprocal, slice_reciprocal, part_reciprocal;  // n / d = n * reciprocal >> 32
+  float scale;
+  uint32_t spin_limit;  // polls for another block's sums before a block makes them itself
+  const float* row_scale;  // of the window's rows, or nullptr
+  uint64_t* arrivals;      // fused only: blocks that began, 16 bits, below the number of launches
+  void* partials;          // fused: FlaggedWord, else float: [slice][chunk][row of a tile][16]
+  LoraSliceParams slices[kLoraMaxSlices];
+  DType u_dtype, y_dtype;
+  bool accumulate, is_transposed_a, is_transposed_b, is_u_aligned;
+};
+
+enum class LoraOp { kApply, kShrink, kExpand };
+
+/// What a launch does: both halves in one, or the first and the second half one after the other.
+enum class LoraForm { kFused, kFirst, kSecond };
+
+/// T: dtype of the weights and of x. is_plain: all is aligned for vector loads, ranks included, and y is of type T.
+template <class T>
+void launch_lora(const LoraParams& p, LoraOp op, LoraForm form, bool is_plain, int num_blocks,
+                 cudaStream_t stream);
+
+}  // namespace heddle::cuda

@@ -1,0 +1,265 @@
+#include "ops/lora/lora_gpu.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "heddle/config.h"
+#include "heddle/core/check.h"
+#include "heddle/core/dispatch.h"
+
+#include "ops/lora/lora_cuda.h"
+
+namespace heddle {
+namespace {
+
+using cuda::LoraForm;
+using cuda::LoraOp;
+using cuda::LoraParams;
+
+constexpr int64_t kRowParts = 16;  // values of a rank tile of a row
+constexpr int64_t kExchangeHead = 256;  // bytes before the words
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// Partial sums of one row of a launch, whatever its adapter is.
+int64_t partials_of_row(int64_t in_features, int64_t num_slices, int64_t max_rank) {
+  return num_slices * ceil_div(max_rank, cuda::kLoraRankTile) *
+         ceil_div(in_features, cuda::kLoraChunk) * kRowParts;
+}
+
+cuda::LoraAddresses addresses(const LoraTable& table, int first_slice, int64_t rank_limit) {
+  using Addresses = cuda::LoraAddresses;
+  const auto element = int64_t(size_of(table.dtype));
+  Addresses a{};
+  a.max_rank = static_cast<int32_t>(std::min<int64_t>(table.max_rank, rank_limit));
+  if (table.entries != nullptr) {
+    a.kind = Addresses::kEntries;
+    a.base = reinterpret_cast<const std::byte*>(table.entries + first_slice);
+    a.slot_stride = table.num_slices;
+    return a;
+  }
+  a.offset = table.element_offset * element;
+  a.row_stride = table.row_stride;
+  if (table.pointers != nullptr) {
+    a.kind = Addresses::kPointers;
+    a.base = reinterpret_cast<const std::byte*>(table.pointers);
+    a.slot_stride = table.pointer_stride;
+  } else {
+    a.kind = Addresses::kStack;
+    a.base = table.stack;
+    a.slot_stride = table.slot_stride * element;
+  }
+  return a;
+}
+
+cuda::LoraIndices indices(const ConstTensorView& t) {
+  if (!t) return {};
+  return {t.raw(), t.stride(0), t.dtype() == DType::kInt64};
+}
+
+bool is_aligned(const void* data, int64_t stride, size_t element, size_t bytes) {
+  return (reinterpret_cast<uintptr_t>(data) | uintptr_t(stride) * element) % bytes == 0;
+}
+
+/// Whether a kernel may load the rows of every weight 16 bytes at a time.
+bool is_plain(const LoraTable& table, LoraLayout layout, int64_t rank) {
+  if (table.layout != layout) return false;
+  if (table.stack == nullptr) return table.is_aligned;
+  const size_t element = size_of(table.dtype);
+  const bool ranks_fit = rank % (rank <= cuda::kLoraRankTile ? 4 : 8) == 0;
+  return is_aligned(table.stack + table.element_offset * int64_t(element), table.row_stride,
+                    element, 16) &&
+         uintptr_t(table.slot_stride) * element % 16 == 0 &&
+         (ranks_fit || layout == LoraLayout::kRankMajor);
+}
+
+/// Whether all of the call fits the kernel without branches for odd shapes.
+bool is_plain(const LoraGpuCall& call) {
+  const size_t element = size_of(call.table().dtype);
+  if (call.a != nullptr) {
+    const bool fits = is_aligned(call.u.raw(), call.u.stride(0), element, 16) &&
+                      call.u.size(1) % 8 == 0 &&
+                      is_plain(*call.a, LoraLayout::kRankMajor, call.a->max_rank);
+    if (!fits) return false;
+  }
+  if (call.b == nullptr) return true;
+  for (const LoraSlice& slice : call.slices) {
+    const bool fits = slice.y.dtype() == call.table().dtype && slice.y.size(1) % 4 == 0 &&
+                      is_aligned(slice.y.raw(), slice.y.stride(0), element, 4 * element);
+    if (!fits) return false;
+  }
+  return is_plain(*call.b, LoraLayout::kRankMinor, call.b->max_rank);
+}
+
+uint32_t reciprocal(int32_t d) { return static_cast<uint32_t>(((uint64_t{1} << 32) - 1) / d + 1); }
+
+/// The window [first, first + rows) of the call, for the slices [slice, slice + num_slices).
+LoraParams window_params(const LoraGpuCall& call, LoraOp op, int64_t first, int slice,
+                         int num_slices) {
+  const auto row_of = [&](const auto& t) {
+    return t.raw() + first * t.stride(0) * int64_t(size_of(t.dtype()));
+  };
+  LoraParams p{};
+  p.u_dtype = call.u.dtype();
+  p.y_dtype = call.slices[0].y.dtype();
+  p.accumulate = call.accumulate;
+  p.num_slices = num_slices;
+  p.scale = call.scale;
+  p.spin_limit = 1u << 14;
+  p.u = row_of(call.u);
+  p.u_stride = call.u.stride(0);
+  p.is_u_aligned = is_aligned(p.u, p.u_stride, size_of(p.u_dtype), 16);
+  p.in_features = call.u.size(1);
+  p.num_chunks = 1;
+  if (call.a != nullptr) {
+    const int64_t limit = op == LoraOp::kShrink ? call.slices[0].y.size(1) : kMaxLoraRank;
+    p.a = addresses(*call.a, call.first_slice + slice, limit);
+    p.is_transposed_a = call.a->layout == LoraLayout::kRankMinor;
+    p.num_chunks = static_cast<int32_t>(ceil_div(p.in_features, cuda::kLoraChunk));
+  }
+  if (call.b != nullptr) {
+    const int64_t limit = op == LoraOp::kExpand ? call.u.size(1) : kMaxLoraRank;
+    p.b = addresses(*call.b, call.first_slice + slice, limit);
+    p.is_transposed_b = call.b->layout == LoraLayout::kRankMajor;
+  }
+  if (call.batch->row_scale) p.row_scale = call.batch->row_scale.data<float>() + first;
+  for (int s = 0; s < num_slices; ++s) {
+    const TensorView& y = call.slices[size_t(slice + s)].y;
+    p.items_per_part += static_cast<int32_t>(
+        op == LoraOp::kShrink ? ceil_div(p.a.max_rank, 32)
+                              : ceil_div(y.size(1), cuda::kLoraOutTile));
+    p.slices[s] = {row_of(y), y.stride(0), static_cast<int32_t>(y.size(1)), p.items_per_part};
+  }
+  p.chunk_reciprocal = reciprocal(p.num_chunks);
+  p.slice_reciprocal = reciprocal(p.num_slices);
+  p.part_reciprocal = reciprocal(p.items_per_part);
+  return p;
+}
+
+/// Blocks that have work in any batch of these shapes, at most what runs at once.
+int num_blocks(const ExecContext& ctx, const LoraParams& p, LoraForm form, int64_t rows,
+               int64_t num_slots, int64_t max_rank) {
+  const int64_t groups = std::min(rows, num_slots);
+  const int64_t parts = groups + (rows - groups) / cuda::kLoraPartRows;
+  const int64_t shrinks =
+      parts * ceil_div(max_rank, cuda::kLoraRankTile) * p.num_slices * p.num_chunks;
+  const int64_t expands = parts * p.items_per_part;
+  const int64_t items = form == LoraForm::kFirst    ? shrinks
+                        : form == LoraForm::kSecond ? expands
+                                                    : std::max(shrinks, expands);
+  return static_cast<int>(std::clamp<int64_t>(items, 1, 2 * int64_t{ctx.info.num_sms}));
+}
+
+template <class T>
+void run_window(const ExecContext& ctx, const LoraGpuCall& call, LoraOp op, LoraParams p,
+                int64_t rows) {
+  const LoraTable& table = call.table();
+  const bool plain = is_plain(call);
+  const auto launch = [&](LoraForm form) {
+    cuda::launch_lora<T>(p, op, form, plain,
+                         num_blocks(ctx, p, form, rows, table.num_slots, table.max_rank),
+                         ctx.stream);
+  };
+  if (op == LoraOp::kExpand) return launch(LoraForm::kSecond);
+  const int64_t partials = rows * partials_of_row(p.in_features, p.num_slices, table.max_rank);
+  constexpr int64_t kWordBytes = 8;
+  if (int64_t(ctx.exchange.size()) >= kExchangeHead + partials * kWordBytes) {
+    p.arrivals = reinterpret_cast<uint64_t*>(ctx.exchange.data());
+    p.partials = ctx.exchange.data() + kExchangeHead;
+    return launch(LoraForm::kFused);
+  }
+  Workspace& workspace = require_workspace(ctx, "lora");
+  const Workspace::Scope scope(workspace);
+  p.partials = workspace.take<float>(size_t(partials)).data();
+  launch(LoraForm::kFirst);
+  launch(LoraForm::kSecond);
+}
+
+void make_plan(const ExecContext& ctx, const LoraBatch& batch, int64_t num_tokens,
+               int32_t num_slots, int32_t max_rank, const ConstTensorView& slot_ranks,
+               std::byte* plan) {
+  cuda::LoraPlanParams p{};
+  p.plans = plan;
+  p.plan_bytes = cuda::window_plan_bytes(cuda::kLoraWindow, max_rank);
+  p.num_tokens = num_tokens;
+  p.window_rows = cuda::kLoraWindow;
+  p.num_slots = num_slots;
+  p.max_rank = max_rank;
+  p.slot_ids = indices(batch.slot_ids);
+  p.seg_starts = indices(batch.seg_starts);
+  p.seg_ends = indices(batch.seg_ends);
+  p.seg_slots = indices(batch.seg_slots);
+  p.slot_ranks = indices(slot_ranks);
+  p.num_segments = batch.seg_starts ? static_cast<int32_t>(batch.seg_starts.size(0)) : 0;
+  cuda::plan_rows(p, ctx.stream);
+}
+
+}  // namespace
+
+void run_on_gpu(const ExecContext& ctx, const char* op, const LoraGpuCall& call) {
+  if constexpr (kWithCuda) {
+    const LoraTable& table = call.table();
+    HEDDLE_CHECK(call.a == nullptr || call.u.dtype() == table.dtype, "x is ", call.u.dtype(),
+                 ", expected the dtype of the weights on ", ctx.device, ": ", table.dtype);
+    for (const LoraSlice& slice : call.slices) {
+      HEDDLE_CHECK(slice.y.dtype() == call.slices[0].y.dtype(), "slices[0].y is ",
+                   call.slices[0].y.dtype(), ", but another slice's y is ", slice.y.dtype(),
+                   ": on ", ctx.device, " all have one dtype");
+    }
+    const LoraOp kind = call.a == nullptr   ? LoraOp::kExpand
+                        : call.b == nullptr ? LoraOp::kShrink
+                                            : LoraOp::kApply;
+    const int num_slices = static_cast<int>(call.slices.size());
+    const int64_t tokens = call.u.size(0);
+    const std::byte* plan = call.batch->plan.raw();
+    std::optional<Workspace::Scope> scope;
+    if (plan == nullptr) {
+      Workspace& workspace = require_workspace(ctx, op);
+      scope.emplace(workspace);
+      std::byte* own =
+          workspace.take<std::byte>(lora_plan_bytes(tokens, table.max_rank)).data();
+      make_plan(ctx, *call.batch, tokens, table.num_slots, table.max_rank, {}, own);
+      plan = own;
+    }
+    dispatch_dtype<half, bfloat16>(table.dtype, op, [&]<class T>() {
+      for (int64_t first = 0; first < tokens; first += cuda::kLoraWindow) {
+        const int64_t rows = std::min<int64_t>(cuda::kLoraWindow, tokens - first);
+        for (int slice = 0; slice < num_slices; slice += cuda::kLoraMaxSlices) {
+          const int count = std::min(num_slices - slice, cuda::kLoraMaxSlices);
+          LoraParams p = window_params(call, kind, first, slice, count);
+          p.plan = reinterpret_cast<const cuda::LoraWindowPlan*>(
+              plan + first / cuda::kLoraWindow *
+                         int64_t(cuda::window_plan_bytes(cuda::kLoraWindow, table.max_rank)));
+          run_window<T>(ctx, call, kind, p, rows);
+        }
+      }
+    });
+  } else {
+    throw_error(ErrorCode::kUnsupported, op, ": built without CUDA");
+  }
+}
+
+void lora_plan(const ExecContext& ctx, TensorView plan, const LoraBatch& batch, int64_t num_tokens,
+               int32_t num_slots, int32_t max_rank, ConstTensorView slot_ranks) {
+  if constexpr (kWithCuda) {
+    make_plan(ctx, batch, num_tokens, num_slots, max_rank, slot_ranks, plan.raw());
+  } else {
+    throw_error(ErrorCode::kUnsupported, "lora_plan: built without CUDA");
+  }
+}
+
+size_t lora_plan_bytes(int64_t num_tokens, int max_rank) {
+  return size_t(ceil_div(num_tokens, cuda::kLoraWindow)) *
+         cuda::window_plan_bytes(cuda::kLoraWindow, max_rank);
+}
+
+size_t lora_gpu_workspace_bytes(int64_t num_tokens, int64_t in_features, int num_slices,
+                                int max_rank) {
+  const int64_t of_row =
+      partials_of_row(in_features, std::min(num_slices, cuda::kLoraMaxSlices), max_rank);
+  const int64_t rows = std::min<int64_t>(num_tokens, cuda::kLoraWindow);
+  return Workspace::bytes_for<float>(size_t(rows * of_row)) +
+         Workspace::bytes_for<std::byte>(lora_plan_bytes(num_tokens, max_rank));
+}
+
+}  // namespace heddle
