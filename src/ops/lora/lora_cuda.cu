@@ -1,7 +1,7 @@
-#include "ops/lora/lora_cuda.h"
+#include "ops/lora/lora_cuda_params.h"
 
 #include "cuda/check.h"
-#include "ops/lora/lora_expand.cuh"
+#include "ops/lora/lora_expand_cuda.h"
 
 namespace heddle::cuda {
 namespace {

@@ -7,7 +7,7 @@
 #include "heddle/core/check.h"
 #include "heddle/core/dispatch.h"
 
-#include "ops/lora/lora_cuda.h"
+#include "ops/lora/lora_cuda_params.h"
 
 namespace heddle {
 namespace {

@@ -1,5 +1,5 @@
 #include "cuda/check.h"
-#include "ops/lora/lora_cuda.h"
+#include "ops/lora/lora_cuda_params.h"
 
 namespace heddle::cuda {
 namespace {

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "cuda/memory.cuh"
-#include "cuda/mma.cuh"
-#include "ops/lora/lora_cuda.h"
+#include "cuda/memory_cuda.h"
+#include "cuda/mma_cuda.h"
+#include "ops/lora/lora_cuda_params.h"
 
 namespace heddle::cuda {
 

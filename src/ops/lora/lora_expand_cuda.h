@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/lora/lora_shrink.cuh"
+#include "ops/lora/lora_shrink_cuda.h"
 
 namespace heddle::cuda {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/lora/lora_site.cuh"
+#include "ops/lora/lora_site_cuda.h"
 
 namespace heddle::cuda {
 
