@@ -39,7 +39,7 @@ int main() {
   const std::vector<float> x(3 * kInFeatures, 1.0f);
   std::vector<float> y(3 * kOutFeatures, 100.0f);  // what the base weight gave
 
-  std::vector<std::byte> scratch(heddle::lora_apply_workspace_bytes(3, 1, 16));
+  std::vector<std::byte> scratch(heddle::lora_apply_workspace_bytes({}, 3, kInFeatures, 1, 16));
   heddle::Workspace workspace(scratch);
   heddle::ThreadPool threads(2);
   heddle::ExecContext ctx;

@@ -290,7 +290,8 @@ heddle_status heddle_lora_expand_table(heddle_context* context, DLTensor* y, con
 heddle_status heddle_lora_apply(heddle_context* context, DLTensor* const* ys, int32_t num_slices,
                                 const DLTensor* x, const heddle_lora_table* a,
                                 const heddle_lora_table* b, const heddle_lora_batch* batch);
-size_t heddle_lora_apply_workspace_bytes(int64_t num_tokens, int32_t num_slices, int32_t max_rank);
+size_t heddle_lora_apply_workspace_bytes(DLDevice device, int64_t num_tokens, int64_t in_features,
+                                         int32_t num_slices, int32_t max_rank);
 
 /* ---- Mamba: heddle/ops/mamba.h -------------------------------------------------------------------------------------- */
 

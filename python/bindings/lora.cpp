@@ -125,7 +125,8 @@ void apply(nb::handle y, nb::handle x, const AdapterWeights& a, const AdapterWei
   check_matrix("x", in);
   const LoraTable table_a = a.view(), table_b = b.view();
   const LoraBatch batch = batch_of(call, slot_ids, seg_starts, seg_ends, seg_slots, row_scale);
-  const size_t bytes = lora_apply_workspace_bytes(in.size(0), table_a.num_slices, table_a.max_rank);
+  const size_t bytes = lora_apply_workspace_bytes(in.device(), in.size(0), in.size(1),
+                                                  table_a.num_slices, table_a.max_rank);
   call.run([&](const ExecContext& ctx) { lora_apply(ctx, slices, in, table_a, table_b, batch); },
            bytes);
 }

@@ -160,8 +160,10 @@ TEST(CApiLora, AdapterTables) {
 }
 
 TEST(CApiLora, ApplyOfASite) {
-  EXPECT_EQ(heddle_lora_apply_workspace_bytes(kTokens, 1, kRank),
-            lora_apply_workspace_bytes(kTokens, 1, kRank));
+  EXPECT_EQ(heddle_lora_apply_workspace_bytes({kDLCPU, 0}, kTokens, kIn, 1, kRank),
+            lora_apply_workspace_bytes({}, kTokens, kIn, 1, kRank));
+  EXPECT_EQ(heddle_lora_apply_workspace_bytes({kDLCUDA, 0}, kTokens, kIn, 1, kRank),
+            lora_apply_workspace_bytes({DeviceType::kCuda, 0}, kTokens, kIn, 1, kRank));
   const Context context(2);
   Site site;
   Table a(context, kIn, HEDDLE_LORA_RANK_MAJOR), b(context, kOut, HEDDLE_LORA_RANK_MINOR);

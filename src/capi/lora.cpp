@@ -153,6 +153,10 @@ heddle_status heddle_lora_apply(heddle_context* context, DLTensor* const* ys, in
   });
 }
 
-size_t heddle_lora_apply_workspace_bytes(int64_t num_tokens, int32_t num_slices, int32_t max_rank) {
-  return heddle::lora_apply_workspace_bytes(num_tokens, num_slices, max_rank);
+size_t heddle_lora_apply_workspace_bytes(DLDevice device, int64_t num_tokens, int64_t in_features,
+                                         int32_t num_slices, int32_t max_rank) {
+  const bool is_cuda = device.device_type == kDLCUDA || device.device_type == kDLCUDAManaged;
+  return heddle::lora_apply_workspace_bytes(
+      {is_cuda ? heddle::DeviceType::kCuda : heddle::DeviceType::kCpu, device.device_id},
+      num_tokens, in_features, num_slices, max_rank);
 }

@@ -60,8 +60,8 @@ void ModelRunner::run(std::span<Sequence* const> rows, std::span<const int64_t> 
     if (num_tokens[i] > 0) add_to_batch(*rows[i], num_tokens[i]);
   }
   const size_t needed =
-      std::max(model::LlamaModel::lora_workspace_bytes(limits_.max_batch + limits_.prefill_chunk,
-                                                       adapters_.max_rank()),
+      std::max(model_.lora_workspace_bytes({}, limits_.max_batch + limits_.prefill_chunk,
+                                           adapters_.max_rank()),
                sample_workspace_bytes(limits_.max_batch, model_.config().vocab_size));
   if (needed > workspace_bytes_) {  // the first step, or the first with adapters of a higher rank
     workspace_ = std::make_unique_for_overwrite<std::byte[]>(needed);

@@ -175,8 +175,11 @@ void LlamaModel::forward(const ExecContext& ctx, const StepBatch& batch, LlamaSc
   linear(ctx, logits, host_view(scratch.last_.data(), {num_logit_rows, hidden}), weights_.output);
 }
 
-size_t LlamaModel::lora_workspace_bytes(int64_t max_tokens, int max_rank) {
-  return lora_apply_workspace_bytes(max_tokens, 3, max_rank);
+size_t LlamaModel::lora_workspace_bytes(Device device, int64_t max_tokens, int max_rank) const {
+  const LlamaConfig& c = config();
+  const int64_t widest_in =
+      std::max({c.hidden_size, c.num_q_heads * c.head_dim, c.intermediate_size});
+  return lora_apply_workspace_bytes(device, max_tokens, widest_in, 3, max_rank);
 }
 
 }  // namespace heddle::model

@@ -59,7 +59,7 @@ class LlamaModel {
                const std::function<PagedKv(int)>& cache, const LoraTables& lora, TensorView logits,
                double* lora_seconds) const;
 
-  [[nodiscard]] static size_t lora_workspace_bytes(int64_t max_tokens, int max_rank);
+  [[nodiscard]] size_t lora_workspace_bytes(Device device, int64_t max_tokens, int max_rank) const;
 
  private:
   struct Step;

@@ -181,7 +181,7 @@ TEST(LlamaModel, MatchesTheReferenceForEveryRowOfAMixedBatch) {
   TinyCache cache(tiny.config, kNumSeqs, static_cast<int>(testing::random_int(1, 5)));
   LlamaModel model(tiny.config, std::move(tiny.weights));
   LlamaScratch scratch(tiny.config, 100, kNumSeqs);
-  std::vector<std::byte> buffer(LlamaModel::lora_workspace_bytes(100, tables.max_rank()));
+  std::vector<std::byte> buffer(model.lora_workspace_bytes({}, 100, tables.max_rank()));
   Workspace workspace(buffer);
   ThreadPool threads(2);
   ExecContext ctx;

@@ -109,7 +109,11 @@ void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, Const
   });
 }
 
-size_t lora_apply_workspace_bytes(int64_t num_tokens, int num_slices, int max_rank) {
+size_t lora_apply_workspace_bytes(Device device, int64_t num_tokens, int64_t in_features,
+                                  int num_slices, int max_rank) {
+  if (device.type == DeviceType::kCuda) {
+    return lora_gpu_workspace_bytes(num_tokens, in_features, num_slices, max_rank);
+  }
   const int64_t window = std::clamp<int64_t>(num_tokens, 0, kWindowRows);
   return Workspace::bytes_for<float>(size_t(window * num_slices * max_rank)) +
          Workspace::bytes_for<LoraProductSlice>(size_t(num_slices));

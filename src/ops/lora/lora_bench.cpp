@@ -107,7 +107,7 @@ class Step {
       : adapters_(adapters), num_rows_(num_rows), ids_(std::move(ids)), pool_(threads) {
     x_.assign(size_t(num_rows * 1536), 0.5f);
     y_.assign(size_t(num_rows * 3072), 0.0f);
-    memory_.resize(lora_apply_workspace_bytes(num_rows, 3, kMaxLoraRank));
+    memory_.resize(lora_apply_workspace_bytes({}, num_rows, 1536, 3, kMaxLoraRank));
   }
   void run() {
     Workspace workspace(memory_);

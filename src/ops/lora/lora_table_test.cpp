@@ -1,19 +1,15 @@
 // Weights by address and in an AdapterTable: the same bits as stacked weights, and what a wrong call says.
 #include "heddle/ops/lora_table.h"
 
-#include <algorithm>
 #include <array>
-#include <cstring>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "heddle/ops/lora.h"
 
-#include "compare.h"
 #include "expect_error.h"
-#include "poison.h"
-#include "random.h"
+#include "ops/lora/lora_table_calls.h"
 
 namespace heddle {
 namespace {
@@ -21,175 +17,37 @@ namespace {
 using testing::expect_invalid;
 using testing::expect_unsupported;
 
-/// Adapters of one rank as pages [num_layers, outer, inner] of their own, and a layer of them stacked.
 template <class T>
-struct Pages {
-  static constexpr int64_t kNumSlots = 3, kNumLayers = 4;
-  int64_t outer, inner, layer = testing::random_int(0, kNumLayers - 1);
-  std::vector<std::vector<T>> pages;
-  std::vector<T> stack;
-  std::vector<int64_t> addresses;  // every other one is wild: the table is a strided view
-
-  Pages(int64_t outer, int64_t inner) : outer(outer), inner(inner) {
-    for (int s = 0; s < kNumSlots; ++s) {
-      pages.push_back(testing::random_normal<T>(size_t(kNumLayers * outer * inner)));
-      const auto begin = pages.back().begin() + layer * outer * inner;
-      stack.insert(stack.end(), begin, begin + outer * inner);
-      addresses.push_back(reinterpret_cast<int64_t>(pages.back().data()));
-      addresses.push_back(-1);
-    }
-  }
-  [[nodiscard]] ConstTensorView stacked() const {
-    return host_view(stack.data(), {kNumSlots, outer, inner});
-  }
-  [[nodiscard]] ConstTensorView pointers() const {
-    const std::array<int64_t, 1> shape{kNumSlots}, strides{2};
-    return {
-        reinterpret_cast<const std::byte*>(addresses.data()), DType::kInt64, {}, shape, strides};
-  }
-  [[nodiscard]] LoraTable table(LoraLayout layout) const {
-    const bool rank_major = layout == LoraLayout::kRankMajor;
-    return LoraTable::from_pointers(pointers(), kDType<T>, layout, rank_major ? outer : inner,
-                                    rank_major ? inner : outer, layer);
-  }
+class LoraTableBits : public ::testing::Test {
+ protected:
+  testing::Mirror mirror_;
+  testing::LoraRun run_{{}, mirror_};
 };
-
-template <class T>
-class LoraTableBits : public ::testing::Test {};
 using AllTypes = ::testing::Types<float, half, bfloat16>;
 TYPED_TEST_SUITE(LoraTableBits, AllTypes);
 
-constexpr int64_t kNumTokens = 11, kRank = 24, kFeatures = 203;
-constexpr std::array kLayouts{LoraLayout::kRankMajor, LoraLayout::kRankMinor};
-
-std::vector<int64_t> random_ids() {
-  std::vector<int64_t> ids;
-  for (int t = 0; t < kNumTokens; ++t) ids.push_back(testing::random_int(-1, 3));
-  return ids;
-}
-
-template <class T>
-bool same(const testing::PoisonedBuffer<T>& a, const testing::PoisonedBuffer<T>& b) {
-  return a.guards_intact() && b.guards_intact() &&
-         std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
-
 TYPED_TEST(LoraTableBits, AddressesGiveTheBitsOfStackedWeights) {
-  for (const LoraLayout layout : kLayouts) {
-    const bool rank_major = layout == LoraLayout::kRankMajor;
-    Pages<TypeParam> pages(rank_major ? kRank : kFeatures, rank_major ? kFeatures : kRank);
-    const std::vector<int64_t> ids = random_ids();
-    const LoraBatch batch = LoraBatch::from_ids(host_view(ids.data(), {kNumTokens}));
-    const auto x = testing::random_normal<float>(size_t(kNumTokens * kFeatures));
-    const auto h = testing::random_normal<float>(size_t(kNumTokens * kRank));
-    testing::PoisonedBuffer<float> shrunk(h.size()), shrunk_by_address(h.size());
-    testing::PoisonedBuffer<float> grown(x.size()), grown_by_address(x.size());
-
-    lora_shrink({}, shrunk.view({kNumTokens, kRank}), host_view(x.data(), {kNumTokens, kFeatures}),
-                pages.stacked(), batch, 0.7f, false, layout);
-    lora_shrink({}, shrunk_by_address.view({kNumTokens, kRank}),
-                host_view(x.data(), {kNumTokens, kFeatures}), pages.table(layout), 0, batch, 0.7f);
-    EXPECT_TRUE(same(shrunk, shrunk_by_address));
-    lora_expand({}, grown.view({kNumTokens, kFeatures}), host_view(h.data(), {kNumTokens, kRank}),
-                pages.stacked(), batch, 0, 0.7f, false, layout);
-    lora_expand({}, grown_by_address.view({kNumTokens, kFeatures}),
-                host_view(h.data(), {kNumTokens, kRank}), pages.table(layout), 0, kFeatures, batch,
-                0, 0.7f, false);
-    EXPECT_TRUE(same(grown, grown_by_address));
-  }
+  testing::expect_addresses_give_the_bits_of_stacked_weights<float, TypeParam>(this->run_);
 }
 
 TYPED_TEST(LoraTableBits, AnAdapterTableGivesTheBitsOfStackedWeights) {
-  for (const LoraLayout layout : kLayouts) {
-    const bool rank_major = layout == LoraLayout::kRankMajor;
-    Pages<TypeParam> pages(rank_major ? kRank : kFeatures, rank_major ? kFeatures : kRank);
-    const std::array<int64_t, 2> features{5, kFeatures};
-    AdapterTable table({}, 3, features, kRank, kDType<TypeParam>, layout);
-    for (int32_t slot = 0; slot < 3; ++slot) {
-      const auto weight = host_view(pages.stack.data() + slot * pages.outer * pages.inner,
-                                    {pages.outer, pages.inner});
-      table.set({}, slot, 1, weight, 2.0f);
-    }
-    const std::vector<int64_t> ids = random_ids();
-    const LoraBatch batch = LoraBatch::from_ids(host_view(ids.data(), {kNumTokens}));
-    const auto h = testing::random_normal<float>(size_t(kNumTokens * kRank));
-    testing::PoisonedBuffer<float> want(kNumTokens * kFeatures), got(kNumTokens * kFeatures);
-    lora_expand({}, want.view({kNumTokens, kFeatures}), host_view(h.data(), {kNumTokens, kRank}),
-                pages.stacked(), batch, 0, 1.5f, false, layout);
-    lora_expand({}, got.view({kNumTokens, kFeatures}), host_view(h.data(), {kNumTokens, kRank}),
-                table.view(), 1, kFeatures, batch, 0, 0.75f, false);  // the table's scale is 2
-    EXPECT_TRUE(same(want, got));
-  }
+  testing::expect_an_adapter_table_gives_the_bits_of_stacked_weights<float, TypeParam>(this->run_);
 }
 
 TYPED_TEST(LoraTableBits, ApplyMixesAddressesAndEntries) {
-  Pages<TypeParam> a(kRank, kFeatures);
-  const std::array<int64_t, 1> features{kFeatures};
-  AdapterTable b({}, 3, features, kRank, kDType<TypeParam>, LoraLayout::kRankMajor);
-  const auto weight = testing::random_normal<TypeParam>(size_t(kRank * kFeatures));
-  for (const int32_t slot : {0, 2})
-    b.set({}, slot, 0, host_view(weight.data(), {kRank, kFeatures}));
-  a.addresses[0] = 0;  // so only slot 2 has both halves
-  std::vector<std::byte> memory(lora_apply_workspace_bytes(3, 1, kRank));
-  Workspace workspace(memory);
-  ExecContext ctx;
-  ctx.workspace = &workspace;
-  const std::vector<int32_t> ids{0, 1, 2};
-  const auto x = testing::random_normal<float>(3 * kFeatures);
-  const auto start = testing::random_normal<float>(3 * kFeatures);
-  std::vector<float> y = start, want = start, h(kRank);
-  const LoraSlice slice{host_view(y.data(), {3, kFeatures})};
-  lora_apply(ctx, {&slice, 1}, host_view(x.data(), {3, kFeatures}), a.table(LoraLayout::kRankMajor),
-             b.view(), LoraBatch::from_ids(host_view(ids.data(), {3})));
-  const LoraBatch last = LoraBatch::from_ids(host_view(ids.data() + 2, {1}));
-  lora_shrink(ctx, host_view(h.data(), {1, kRank}),
-              host_view(x.data() + 2 * kFeatures, {1, kFeatures}), a.table(LoraLayout::kRankMajor),
-              0, last);
-  lora_expand(ctx, host_view(want.data() + 2 * kFeatures, {1, kFeatures}),
-              host_view(h.data(), {1, kRank}), b.view(), 0, kFeatures, last);
-  EXPECT_TRUE(testing::same_bits<float>(y, want));
-  EXPECT_FALSE(testing::same_bits<float>(y, start));
+  testing::expect_apply_mixes_addresses_and_entries<float, TypeParam>(this->run_);
 }
 
-TEST(LoraPointers, ANullAddressTouchesNothingAndEmptyTablesAreLegal) {
-  Pages<float> pages(2, 3);
-  for (int64_t& address : pages.addresses) address = 0;
-  const std::vector<int32_t> ids{0, 1, 2};
-  const LoraBatch batch = LoraBatch::from_ids(host_view(ids.data(), {3}));
-  const std::vector<float> x(9, 1.0f);
-  testing::PoisonedBuffer<float> y(6);
-  lora_shrink({}, y.view({3, 2}), host_view(x.data(), {3, 3}), pages.table(LoraLayout::kRankMajor),
-              0, batch);
-  const ConstTensorView none = host_view(pages.addresses.data(), {0});
-  lora_shrink({}, y.view({3, 2}), host_view(x.data(), {3, 3}),
-              LoraTable::from_pointers(none, DType::kFloat32, LoraLayout::kRankMajor, 2, 3), 0,
-              batch);
-  for (size_t i = 0; i < 6; ++i) EXPECT_TRUE(y.untouched(i));
+TYPED_TEST(LoraTableBits, ANullAddressTouchesNothingAndEmptyTablesAreLegal) {
+  testing::expect_a_null_address_touches_nothing_and_empty_tables_are_legal<TypeParam>(this->run_);
 }
 
-TEST(LoraPointers, ARankAboveTheLimitGoesInParts) {
-  constexpr int64_t kLarge = 700;
-  Pages<float> pages(kLarge, 5);
-  const std::vector<int32_t> ids{2};
-  const LoraBatch batch = LoraBatch::from_ids(host_view(ids.data(), {1}));
-  const auto x = testing::random_normal<float>(5);
-  std::vector<float> y(kLarge);
-  LoraTable table = pages.table(LoraLayout::kRankMajor);
-  for (int64_t first = 0; first < kLarge; first += kMaxLoraRank) {
-    const int64_t part = std::min<int64_t>(kMaxLoraRank, kLarge - first);
-    LoraTable of_part = table;
-    of_part.max_rank = static_cast<int32_t>(part);
-    of_part.element_offset += first * table.row_stride;
-    lora_shrink({}, host_view(y.data() + first, {1, part}), host_view(x.data(), {1, 5}), of_part, 0,
-                batch);
-  }
-  for (int64_t r = 0; r < kLarge; ++r) {
-    double sum = 0.0;
-    for (int64_t k = 0; k < 5; ++k) {
-      sum += double{x[size_t(k)]} * double{pages.stack[size_t((2 * kLarge + r) * 5 + k)]};
-    }
-    ASSERT_NEAR(y[size_t(r)], sum, 1e-5);
-  }
+TYPED_TEST(LoraTableBits, ARankAboveTheLimitGoesInParts) {
+  testing::expect_a_rank_above_the_limit_goes_in_parts<TypeParam>(this->run_);
+}
+
+TYPED_TEST(LoraTableBits, AClearedSlotTouchesNothing) {
+  testing::expect_a_cleared_slot_touches_nothing<TypeParam>(this->run_);
 }
 
 TEST(LoraPointers, ErrorsNameTheArgument) {
@@ -210,29 +68,6 @@ TEST(LoraPointers, ErrorsNameTheArgument) {
                  [&] { make(host_view(addresses.data(), {3}), DType::kFloat32, 2, -1); });
   expect_invalid({"rank is -2, expected 0"},
                  [&] { make(host_view(addresses.data(), {3}), DType::kFloat32, -2, 0); });
-}
-
-TEST(AdapterTable, AClearedSlotTouchesNothing) {
-  const std::array<int64_t, 2> features{3, 4};
-  AdapterTable table({}, 2, features, 8, DType::kFloat32, LoraLayout::kRankMajor);
-  const LoraTable view = table.view();  // sees what comes later
-  const std::vector<float> weight(2 * 4, 1.0f), x(8, 1.0f);
-  const std::vector<int32_t> ids{0, 1};
-  testing::PoisonedBuffer<float> y(4);
-  const auto shrink = [&] {
-    lora_shrink({}, y.view({2, 2}), host_view(x.data(), {2, 4}), view, 1,
-                LoraBatch::from_ids(host_view(ids.data(), {2})));
-  };
-  table.set({}, 0, 0, host_view(weight.data(), {2, 3}));
-  table.set({}, 0, 1, host_view(weight.data(), {2, 4}));
-  table.clear({}, 0);
-  shrink();
-  for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(y.untouched(i));
-  table.set({}, 1, 1, host_view(weight.data(), {2, 4}));
-  shrink();
-  EXPECT_TRUE(y.untouched(0) && y.untouched(1));
-  EXPECT_EQ(y[2], 4.0f);
-  EXPECT_EQ(y[3], 4.0f);
 }
 
 TEST(AdapterTable, ErrorsNameTheArgument) {

@@ -24,7 +24,8 @@ struct Site {
   LoraTable pointers = LoraTable::from_pointers(host_view(addresses.data(), {2}), DType::kFloat32,
                                                 LoraLayout::kRankMajor, 1, 1);
   LoraTable table = LoraTable::from_stack(stack, LoraLayout::kRankMajor);
-  std::vector<std::byte> memory = std::vector<std::byte>(lora_apply_workspace_bytes(4, 1, 1));
+  std::vector<std::byte> memory =
+      std::vector<std::byte>(lora_apply_workspace_bytes({}, 4, 1, 1, 1));
   Workspace workspace{memory};
   ExecContext ctx;
 
