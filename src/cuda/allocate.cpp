@@ -1,0 +1,74 @@
+#include "cuda/check.h"
+
+#include "heddle/core/cuda_context.h"
+
+#include "core/cuda_device.h"
+
+namespace heddle::cuda {
+namespace {
+
+/// While it lives, this thread may allocate although a graph is captured: by default the runtime refuses that and gives up the
+/// capture, whichever thread makes it.
+class CaptureUndisturbed {
+ public:
+  CaptureUndisturbed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~CaptureUndisturbed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  CaptureUndisturbed(const CaptureUndisturbed&) = delete;
+  CaptureUndisturbed& operator=(const CaptureUndisturbed&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+/// A stream of its own, that no capture and no other work is on.
+class PrivateStream {
+ public:
+  PrivateStream() { HEDDLE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  ~PrivateStream() { cudaStreamDestroy(stream_); }
+  PrivateStream(const PrivateStream&) = delete;
+  PrivateStream& operator=(const PrivateStream&) = delete;
+
+  [[nodiscard]] cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+}  // namespace
+
+int current_device() {
+  int index = 0;
+  HEDDLE_CUDA_CHECK(cudaGetDevice(&index));
+  return index;
+}
+
+void set_current_device(int index) { HEDDLE_CUDA_CHECK(cudaSetDevice(index)); }
+
+void restore_current_device(int index) noexcept {
+  if (cudaSetDevice(index) != cudaSuccess) cudaGetLastError();
+}
+
+std::byte* allocate_zeroed(int index, size_t bytes) {
+  if (bytes == 0) return nullptr;
+  const ScopedDevice on_device({DeviceType::kCuda, index});
+  const CaptureUndisturbed undisturbed;
+  const PrivateStream stream;
+  void* memory = nullptr;
+  HEDDLE_CUDA_CHECK(cudaMalloc(&memory, bytes));
+  try {
+    HEDDLE_CUDA_CHECK(cudaMemsetAsync(memory, 0, bytes, stream.get()));
+    HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream.get()));
+  } catch (...) {
+    free_memory(static_cast<std::byte*>(memory));
+    throw;
+  }
+  return static_cast<std::byte*>(memory);
+}
+
+void free_memory(std::byte* memory) noexcept {
+  if (memory == nullptr) return;
+  const CaptureUndisturbed undisturbed;
+  if (cudaFree(memory) != cudaSuccess) cudaGetLastError();
+}
+
+}  // namespace heddle::cuda
