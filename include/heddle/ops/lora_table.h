@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -70,17 +71,31 @@ struct LoraTable {
   [[nodiscard]] LoraWeight weight(int64_t slot, int64_t slice) const;
 };
 
-/// Owns the entries of a LoraTable, in the memory of one device (the CPU's today); the weights stay the caller's and must
-/// outlive their place in the table. Not for several threads at a time.
+/// Which weights an AdapterTable takes.
+enum class LoraFit : uint8_t {
+  kAny,
+  /// Weights that begin at 16 bytes, with rows multiples of 16 bytes apart, and a rank that is a multiple of 4 up to 16, of 8
+  /// above: CUDA kernels load them in vectors, without asking each (LoraTable::is_aligned). One that does not fit is refused.
+  /// Copied to a place of its own it fits, with both halves' rank filled up with zeros where that is what lacks.
+  kVectors,
+};
+
+/// Owns the entries of a LoraTable, in the memory of one device; the weights stay the caller's and must outlive their place in
+/// the table: on CUDA until all work that was given to the device before they left it is done. Not for several threads at a
+/// time.
+///
+/// On CUDA set and clear are work of ctx.stream, one small kernel each: what the stream runs before sees the old entry, what
+/// it runs after, launches and replays of graphs alike, sees the new one, and nothing sees half an entry. Work of other
+/// streams must be ordered by events. They wait for nothing, allocate nothing, and are captured by a capture of the stream.
 class AdapterTable {
  public:
-  /// A table without adapters. features [num_slices]: in_features for A, out_features for B, of each slice.
+  /// A table without adapters, on ctx.device. features [num_slices]: in_features for A, out_features for B, of each slice.
   AdapterTable(const ExecContext& ctx, int32_t num_slots, std::span<const int64_t> features,
-               int32_t max_rank, DType dtype, LoraLayout layout);
+               int32_t max_rank, DType dtype, LoraLayout layout, LoraFit fit = LoraFit::kAny);
 
   /// Puts the weight of one slice of an adapter into its slot:
   ///   weight [rank, features[slice]] (kRankMajor) or [features[slice], rank] (kRankMinor), of the table's dtype and
-  ///   device, rank 1 to max_rank; last axis without gaps, rows of any stride
+  ///   device, rank 1 to max_rank; last axis without gaps, rows of any stride that `fit` takes
   /// Calls made before on ctx.stream see the old table, those made after see the new one.
   void set(const ExecContext& ctx, int32_t slot, int32_t slice, ConstTensorView weight,
            float scale = 1.0f);
@@ -96,14 +111,22 @@ class AdapterTable {
   AdapterTable& operator=(const AdapterTable&) = delete;
 
  private:
+  struct FreeEntries {
+    Device device;
+    void operator()(LoraWeight* entries) const noexcept;
+  };
   void check_slot(const ExecContext& ctx, int32_t slot) const;
+  void check_fit(const ConstTensorView& weight, int64_t rank) const;
+  /// Entries [first, first + count) become `value`, in the order of ctx.stream.
+  void write_entries(const ExecContext& ctx, int64_t first, int64_t count, const LoraWeight& value);
 
   Device device_;
   int32_t num_slots_, max_rank_;
   DType dtype_;
   LoraLayout layout_;
+  LoraFit fit_;
   std::vector<int64_t> features_;
-  std::vector<LoraWeight> entries_;  // [num_slots, num_slices]
+  std::unique_ptr<LoraWeight[], FreeEntries> entries_;  // [num_slots, num_slices] on device_
 };
 
 }  // namespace heddle

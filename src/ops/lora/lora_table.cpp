@@ -4,7 +4,11 @@
 #include <limits>
 #include <type_traits>
 
+#include "heddle/config.h"
 #include "heddle/core/check.h"
+
+#include "core/device_bytes.h"
+#include "ops/lora/lora_table_kernels.h"
 
 namespace heddle {
 namespace {
@@ -76,16 +80,20 @@ LoraWeight LoraTable::weight(int64_t slot, int64_t slice) const {
   return w;
 }
 
+void AdapterTable::FreeEntries::operator()(LoraWeight* entries) const noexcept {
+  FreeDeviceBytes{device.type}(reinterpret_cast<std::byte*>(entries));
+}
+
 AdapterTable::AdapterTable(const ExecContext& ctx, int32_t num_slots,
                            std::span<const int64_t> features, int32_t max_rank, DType dtype,
-                           LoraLayout layout)
+                           LoraLayout layout, LoraFit fit)
     : device_(ctx.device),
       num_slots_(checked_count("num_slots", num_slots)),
       max_rank_(max_rank),
       dtype_(dtype),
       layout_(layout),
+      fit_(fit),
       features_(features.begin(), features.end()) {
-  check_cpu(ctx, "AdapterTable");
   check_float_dtype("dtype", dtype);
   HEDDLE_CHECK(max_rank >= 0 && max_rank <= kMaxLoraRank, "max_rank is ", max_rank,
                ", expected 0 to ", kMaxLoraRank);
@@ -93,7 +101,9 @@ AdapterTable::AdapterTable(const ExecContext& ctx, int32_t num_slots,
   for (size_t s = 0; s < features.size(); ++s) {
     HEDDLE_CHECK(features[s] >= 0, "features[", s, "] is ", features[s], ", expected at least 0");
   }
-  entries_.resize(static_cast<size_t>(num_slots) * features.size());
+  const size_t num_entries = static_cast<size_t>(num_slots) * features.size();
+  DeviceBytes memory = allocate_zeroed(device_, num_entries * sizeof(LoraWeight));
+  entries_ = {reinterpret_cast<LoraWeight*>(memory.release()), FreeEntries{device_}};
 }
 
 void AdapterTable::check_slot(const ExecContext& ctx, int32_t slot) const {
@@ -101,6 +111,33 @@ void AdapterTable::check_slot(const ExecContext& ctx, int32_t slot) const {
                ctx.device);
   HEDDLE_CHECK(slot >= 0 && slot < num_slots_, "slot is ", slot, ", expected 0 to ",
                num_slots_ - 1);
+}
+
+void AdapterTable::check_fit(const ConstTensorView& weight, int64_t rank) const {
+  if (fit_ == LoraFit::kAny) return;
+  constexpr const char* kAdvice =
+      " in a table of aligned weights: copy it to a place that fits, "
+      "or make the table without that promise";
+  const auto address = reinterpret_cast<uintptr_t>(weight.raw());
+  HEDDLE_CHECK(address % kVectorBytes == 0, "weight begins ", address % kVectorBytes,
+               " bytes past a multiple of ", kVectorBytes, kAdvice);
+  const int64_t row_bytes = weight.stride(0) * static_cast<int64_t>(size_of(dtype_));
+  HEDDLE_CHECK(row_bytes % kVectorBytes == 0, "weight.stride(0) is ", weight.stride(0),
+               " elements, ", row_bytes, " bytes, expected a multiple of ", kVectorBytes, " bytes",
+               kAdvice);
+  const int64_t unit = lora_rank_unit(rank);
+  HEDDLE_CHECK(rank % unit == 0, "the rank of weight is ", rank, ", expected a multiple of ", unit,
+               " in a table of aligned weights: fill it up with zeros, or make the table without "
+               "that promise");
+}
+
+void AdapterTable::write_entries(const ExecContext& ctx, int64_t first, int64_t count,
+                                 const LoraWeight& value) {
+  if (device_.type == DeviceType::kCpu) {
+    std::fill_n(entries_.get() + first, count, value);
+  } else if constexpr (kWithCuda) {
+    cuda::write_lora_entries(entries_.get() + first, count, value, ctx.stream);
+  }
 }
 
 void AdapterTable::set(const ExecContext& ctx, int32_t slot, int32_t slice, ConstTensorView weight,
@@ -117,27 +154,29 @@ void AdapterTable::set(const ExecContext& ctx, int32_t slot, int32_t slice, Cons
   check_unit_stride("weight", weight);
   HEDDLE_CHECK(rank.value() >= 1 && rank.value() <= max_rank_, "weight.size(", rank_major ? 0 : 1,
                ") is rank = ", rank.value(), ", expected 1 to max_rank = ", max_rank_);
-  entries_[static_cast<size_t>(slot * int64_t{num_slices} + slice)] = {
-      .data = weight.raw(),
-      .rank = static_cast<int32_t>(rank.value()),
-      .scale = scale,
-      .row_stride = weight.stride(0)};
+  check_fit(weight, rank.value());
+  write_entries(ctx, slot * int64_t{num_slices} + slice, 1,
+                {.data = weight.raw(),
+                 .rank = static_cast<int32_t>(rank.value()),
+                 .scale = scale,
+                 .row_stride = weight.stride(0)});
 }
 
 void AdapterTable::clear(const ExecContext& ctx, int32_t slot) {
   check_slot(ctx, slot);
   const auto num_slices = static_cast<int64_t>(features_.size());
-  std::fill_n(entries_.begin() + slot * num_slices, num_slices, LoraWeight{});
+  write_entries(ctx, slot * num_slices, num_slices, LoraWeight{});
 }
 
 LoraTable AdapterTable::view() const {
-  return {.entries = entries_.data(),
+  return {.entries = entries_.get(),
           .num_slots = num_slots_,
           .num_slices = static_cast<int32_t>(features_.size()),
           .max_rank = max_rank_,
           .dtype = dtype_,
           .device = device_,
           .layout = layout_,
+          .is_aligned = fit_ == LoraFit::kVectors,
           .features = features_.data()};
 }
 

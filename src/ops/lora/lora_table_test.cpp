@@ -104,9 +104,11 @@ TEST(AdapterTable, ErrorsNameTheArgument) {
   ExecContext elsewhere;
   elsewhere.device = {DeviceType::kCuda, 0};
   expect_invalid({"the table is on cpu"}, [&] { table.clear(elsewhere, 0); });
-  expect_unsupported({"AdapterTable"}, [&] {
+  elsewhere.device.index = 1 << 20;
+  const std::string refusal = testing::message_of([&] {
     AdapterTable(elsewhere, 1, features, 8, DType::kFloat32, LoraLayout::kRankMinor);
   });
+  EXPECT_NE(refusal.find("device is cuda:1048576"), std::string::npos) << refusal;
 }
 
 TEST(AdapterTable, TheOpsCheckItsFeatures) {

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+
+#include "heddle/ops/lora_table.h"
+
+namespace heddle {
+
+/// What CUDA kernels load at a time of a weight that they need not ask.
+inline constexpr int64_t kVectorBytes = 16;
+/// The ranks of an aligned table are multiples of this.
+[[nodiscard]] constexpr int64_t lora_rank_unit(int64_t rank) { return rank <= 16 ? 4 : 8; }
+
+namespace cuda {
+/// entries[i] = value for i in [0, count), in the order of the stream.
+void write_lora_entries(LoraWeight* entries, int64_t count, const LoraWeight& value,
+                        cudaStream_t stream);
+}  // namespace cuda
+}  // namespace heddle
