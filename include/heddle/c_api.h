@@ -25,7 +25,7 @@ extern "C" {
 
 /* ---- Version, status ------------------------------------------------------------------------------------------------ */
 
-#define HEDDLE_ABI_VERSION 1
+#define HEDDLE_ABI_VERSION 2
 
 /* HEDDLE_ABI_VERSION of the library that is loaded; it fits this header when both are equal. */
 int32_t heddle_abi_version(void);
@@ -52,22 +52,25 @@ const char* heddle_last_error(void);
 /* ---- Contexts ------------------------------------------------------------------------------------------------------- */
 
 /* One for each (device, stream): owns workspace and threads. Make it before any graph capture. A context runs one call at a
- * time, whichever thread makes it; two contexts may run side by side. */
+ * time, whichever thread makes it; two contexts may run side by side. On CUDA workspace lies on the device, calls are work of
+ * the stream, and a graph captured with a context uses its memory: the context outlives it, and neither calls of the context
+ * nor another graph captured with it may run at the same time. */
 typedef struct heddle_context heddle_context;
 
 typedef struct heddle_context_options {
-  DLDevice device; /* {kDLCPU, 0} */
-  void* stream;    /* NULL; the cudaStream_t of a CUDA device */
+  DLDevice
+      device; /* {kDLCPU, 0}; on kDLCUDA operations without a CUDA kernel are HEDDLE_UNSUPPORTED */
+  void* stream; /* NULL; the cudaStream_t of a CUDA device */
   /* 64 MiB. At least what the heddle_*_workspace_bytes of the calls to come say. */
   size_t workspace_bytes;
-  /* 0: one for each CPU of the machine. The caller counts: 1 starts no other thread. */
+  /* 0: one for each CPU of the machine. The caller counts: 1 starts no other thread. Not used on CUDA. */
   int32_t num_threads;
 } heddle_context_options;
 
 void heddle_context_options_init(heddle_context_options* options);
 heddle_status heddle_context_create(heddle_context** context,
                                     const heddle_context_options* options);
-/* NULL is fine. No call may be running. */
+/* NULL is fine. No call may be running; on CUDA it waits for the work of the device. */
 void heddle_context_destroy(heddle_context* context);
 
 /* ---- Counts: heddle/core/count.h ------------------------------------------------------------------------------------ */
@@ -228,6 +231,7 @@ typedef struct heddle_lora_batch {
   const DLTensor* seg_ends;   /* [num_segments] */
   const DLTensor* seg_slots;  /* [num_segments], or NULL: segment s uses slot s */
   const DLTensor* row_scale;  /* [num_tokens] f32, may be NULL */
+  const DLTensor* plan; /* of heddle_lora_plan, may be NULL: a call on CUDA then makes its own */
 } heddle_lora_batch;
 
 typedef int32_t heddle_lora_layout;
@@ -244,7 +248,14 @@ heddle_status heddle_adapter_table_create(heddle_context* context, heddle_adapte
                                           int32_t num_slots, const int64_t* features,
                                           int32_t num_slices, int32_t max_rank, DLDataType dtype,
                                           heddle_lora_layout layout);
-/* weight [rank, features] or [features, rank] must outlive its place in the table; scale multiplies in expand (1: none). */
+/* The same for weights that CUDA kernels load in vectors: heddle_adapter_table_set refuses others (LoraFit::kVectors). */
+heddle_status heddle_adapter_table_create_aligned(heddle_context* context,
+                                                  heddle_adapter_table** table, int32_t num_slots,
+                                                  const int64_t* features, int32_t num_slices,
+                                                  int32_t max_rank, DLDataType dtype,
+                                                  heddle_lora_layout layout);
+/* weight [rank, features] or [features, rank] must outlive its place in the table; scale multiplies in expand (1: none). On
+ * CUDA set and clear are work of the context's stream, and a capture of it captures them. */
 heddle_status heddle_adapter_table_set(heddle_context* context, heddle_adapter_table* table,
                                        int32_t slot, int32_t slice, const DLTensor* weight,
                                        float scale);
@@ -292,6 +303,13 @@ heddle_status heddle_lora_apply(heddle_context* context, DLTensor* const* ys, in
                                 const heddle_lora_table* b, const heddle_lora_batch* batch);
 size_t heddle_lora_apply_workspace_bytes(DLDevice device, int64_t num_tokens, int64_t in_features,
                                          int32_t num_slices, int32_t max_rank);
+
+/* CUDA: groups the rows of a batch by adapter, once for all sites of a step;   plan [heddle_lora_plan_bytes] u8, 256-byte
+ * aligned; slot_ranks [num_slots] may be NULL: max_rank for all */
+heddle_status heddle_lora_plan(heddle_context* context, DLTensor* plan,
+                               const heddle_lora_batch* batch, int64_t num_tokens,
+                               int32_t num_slots, int32_t max_rank, const DLTensor* slot_ranks);
+size_t heddle_lora_plan_bytes(int64_t num_tokens, int32_t max_rank);
 
 /* ---- Mamba: heddle/ops/mamba.h -------------------------------------------------------------------------------------- */
 

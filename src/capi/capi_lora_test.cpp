@@ -185,6 +185,28 @@ TEST(CApiLora, ApplyOfASite) {
                  heddle_lora_apply(context, ys, 1, site.x.c(), &a.table, &b.table, nullptr));
 }
 
+TEST(CApiLora, AnAlignedTableRefusesWhatDoesNotFit) {
+  const Context context(1);
+  const int64_t features = kIn;
+  heddle_adapter_table* table = nullptr;
+  expect_ok(heddle_adapter_table_create_aligned(context, &table, kSlots, &features, 1, kRank,
+                                                {kDLFloat, 32, 1}, HEDDLE_LORA_RANK_MAJOR));
+  std::vector<float> weight(kRank * kIn);
+  expect_failure(
+      HEDDLE_INVALID_ARGUMENT, "the rank of weight is 6, expected a multiple of 4",
+      heddle_adapter_table_set(context, table, 0, 0, CTensor(weight.data(), {6, kIn}).get(), 1.0f));
+  heddle_adapter_table_destroy(table);
+}
+
+TEST(CApiLora, PlansHaveTheBytesOfCpp) {
+  EXPECT_GT(heddle_lora_plan_bytes(300, 40), heddle_lora_plan_bytes(300, 16));
+  EXPECT_EQ(heddle_lora_plan_bytes(300, 40), lora_plan_bytes(300, 40));
+  const Context context(1);
+  const heddle_lora_batch batch{};
+  expect_failure(HEDDLE_INVALID_ARGUMENT, "plan is NULL",
+                 heddle_lora_plan(context, nullptr, &batch, 4, 1, 8, nullptr));
+}
+
 TEST(CApiLora, TwoContextsRunSideBySide) {
   constexpr int kRounds = 50;
   const auto worker = [](int* num_equal) {

@@ -74,9 +74,14 @@ TEST(CApi, AContextChecksItsOptions) {
   expect_failure(HEDDLE_INVALID_ARGUMENT, "options.num_threads is -1, expected 0 to 1024",
                  heddle_context_create(&context, &options));
   options.num_threads = 1;
-  options.device = {kDLCUDA, 3};
-  expect_failure(HEDDLE_UNSUPPORTED, "options.device is cuda:3, supported: cpu",
-                 heddle_context_create(&context, &options));
+  options.device = {kDLCUDA, 1 << 20};
+  if (kWithCuda) {
+    expect_failure(HEDDLE_INVALID_ARGUMENT, "device is cuda:1048576, CUDA devices: ",
+                   heddle_context_create(&context, &options));
+  } else {
+    expect_failure(HEDDLE_UNSUPPORTED, "device is cuda:1048576, this build is for the CPU alone",
+                   heddle_context_create(&context, &options));
+  }
   options.device = {kDLMetal, 0};
   expect_failure(HEDDLE_UNSUPPORTED, "options.device is on DLPack device type 8",
                  heddle_context_create(&context, &options));

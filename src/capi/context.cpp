@@ -25,26 +25,23 @@ std::unique_ptr<std::byte[]> allocate(size_t workspace_bytes) {
   return std::unique_ptr<std::byte[]>(new std::byte[workspace_bytes]);
 }
 
-heddle::Device supported_device(DLDevice device) {
-  const heddle::Device result = heddle::device_of("options.device", device);
-  if (result.type != heddle::DeviceType::kCpu) {
-    heddle::throw_error(heddle::ErrorCode::kUnsupported, "options.device is ", result,
-                        ", supported: cpu");
-  }
-  return result;
-}
-
 }  // namespace
 
-heddle_context::heddle_context(const heddle_context_options& options)
+heddle_context::Cpu::Cpu(const heddle_context_options& options)
     : memory(allocate(options.workspace_bytes)),
       workspace({memory.get(), options.workspace_bytes}),
       threads(team_of(options.num_threads)),
-      exec{.device = supported_device(options.device),
-           .info = {},
-           .stream = static_cast<cudaStream_t>(options.stream),
-           .workspace = &workspace,
-           .threads = &threads} {}
+      exec{.workspace = &workspace, .threads = &threads} {}
+
+heddle_context::heddle_context(const heddle_context_options& options) {
+  const heddle::Device device = heddle::device_of("options.device", options.device);
+  if (device.type == heddle::DeviceType::kCpu) {
+    cpu = std::make_unique<Cpu>(options);
+  } else {
+    cuda = std::make_unique<heddle::CudaContext>(device, static_cast<cudaStream_t>(options.stream),
+                                                 options.workspace_bytes);
+  }
+}
 
 void heddle_context_options_init(heddle_context_options* options) {
   *options = {.device = {kDLCPU, 0},

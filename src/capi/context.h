@@ -4,6 +4,7 @@
 
 #include "heddle/c_api.h"
 #include "heddle/core/context.h"
+#include "heddle/core/cuda_context.h"
 
 /// The workspace and threads of one (device, stream), and the ExecContext that lends them to calls.
 struct heddle_context {
@@ -11,8 +12,18 @@ struct heddle_context {
   heddle_context(const heddle_context&) = delete;
   heddle_context& operator=(const heddle_context&) = delete;
 
-  std::unique_ptr<std::byte[]> memory;
-  heddle::Workspace workspace;
-  heddle::ThreadPool threads;
-  heddle::ExecContext exec;
+  [[nodiscard]] const heddle::ExecContext& exec() const { return cuda ? cuda->exec() : cpu->exec; }
+
+ private:
+  struct Cpu {
+    explicit Cpu(const heddle_context_options& options);
+
+    std::unique_ptr<std::byte[]> memory;
+    heddle::Workspace workspace;
+    heddle::ThreadPool threads;
+    heddle::ExecContext exec;
+  };
+  // One of the two.
+  std::unique_ptr<Cpu> cpu;
+  std::unique_ptr<heddle::CudaContext> cuda;
 };

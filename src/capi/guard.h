@@ -21,12 +21,14 @@ template <class Body>
   }
 }
 
-/// The same for a function of a context: body(const ExecContext&).
+/// The same for a function of a context, whose device is the thread's current one meanwhile: body(const ExecContext&).
 template <class Body>
 [[nodiscard]] heddle_status guard(heddle_context* context, const Body& body) noexcept {
   return guard([&] {
     HEDDLE_CHECK(context != nullptr, "context is NULL");
-    body(static_cast<const ExecContext&>(context->exec));
+    const ExecContext& ctx = context->exec();
+    const ScopedDevice on_device(ctx.device);
+    body(ctx);
   });
 }
 

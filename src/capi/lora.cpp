@@ -33,7 +33,8 @@ heddle::LoraBatch batch_of(const heddle_lora_batch* batch) {
           .seg_starts = in_or_absent("seg_starts", b.seg_starts),
           .seg_ends = in_or_absent("seg_ends", b.seg_ends),
           .seg_slots = in_or_absent("seg_slots", b.seg_slots),
-          .row_scale = in_or_absent("row_scale", b.row_scale)};
+          .row_scale = in_or_absent("row_scale", b.row_scale),
+          .plan = in_or_absent("plan", b.plan)};
 }
 
 heddle::LoraTable table_of(const char* name, const heddle_lora_table* table) {
@@ -52,12 +53,9 @@ heddle::LoraTable table_of(const char* name, const heddle_lora_table* table) {
                                           layout_of(t.layout), t.rank, t.features, t.layer_idx);
 }
 
-}  // namespace
-
-heddle_status heddle_adapter_table_create(heddle_context* context, heddle_adapter_table** table,
-                                          int32_t num_slots, const int64_t* features,
-                                          int32_t num_slices, int32_t max_rank, DLDataType dtype,
-                                          heddle_lora_layout layout) {
+heddle_status create_table(heddle_context* context, heddle_adapter_table** table, int32_t num_slots,
+                           const int64_t* features, int32_t num_slices, int32_t max_rank,
+                           DLDataType dtype, heddle_lora_layout layout, heddle::LoraFit fit) {
   return guard(context, [&](const heddle::ExecContext& ctx) {
     heddle_adapter_table*& result = required("table", table);
     HEDDLE_CHECK(num_slices >= 0, "num_slices is ", num_slices, ", expected at least 1");
@@ -67,8 +65,28 @@ heddle_status heddle_adapter_table_create(heddle_context* context, heddle_adapte
                                        {features, size_t(num_slices)},
                                        max_rank,
                                        heddle::dtype_of("dtype", dtype),
-                                       layout_of(layout)}};
+                                       layout_of(layout),
+                                       fit}};
   });
+}
+
+}  // namespace
+
+heddle_status heddle_adapter_table_create(heddle_context* context, heddle_adapter_table** table,
+                                          int32_t num_slots, const int64_t* features,
+                                          int32_t num_slices, int32_t max_rank, DLDataType dtype,
+                                          heddle_lora_layout layout) {
+  return create_table(context, table, num_slots, features, num_slices, max_rank, dtype, layout,
+                      heddle::LoraFit::kAny);
+}
+
+heddle_status heddle_adapter_table_create_aligned(heddle_context* context,
+                                                  heddle_adapter_table** table, int32_t num_slots,
+                                                  const int64_t* features, int32_t num_slices,
+                                                  int32_t max_rank, DLDataType dtype,
+                                                  heddle_lora_layout layout) {
+  return create_table(context, table, num_slots, features, num_slices, max_rank, dtype, layout,
+                      heddle::LoraFit::kVectors);
 }
 
 heddle_status heddle_adapter_table_set(heddle_context* context, heddle_adapter_table* table,
@@ -159,4 +177,17 @@ size_t heddle_lora_apply_workspace_bytes(DLDevice device, int64_t num_tokens, in
   return heddle::lora_apply_workspace_bytes(
       {is_cuda ? heddle::DeviceType::kCuda : heddle::DeviceType::kCpu, device.device_id},
       num_tokens, in_features, num_slices, max_rank);
+}
+
+heddle_status heddle_lora_plan(heddle_context* context, DLTensor* plan,
+                               const heddle_lora_batch* batch, int64_t num_tokens,
+                               int32_t num_slots, int32_t max_rank, const DLTensor* slot_ranks) {
+  return guard(context, [&](const heddle::ExecContext& ctx) {
+    heddle::lora_plan(ctx, out("plan", plan), batch_of(batch), num_tokens, num_slots, max_rank,
+                      in_or_absent("slot_ranks", slot_ranks));
+  });
+}
+
+size_t heddle_lora_plan_bytes(int64_t num_tokens, int32_t max_rank) {
+  return heddle::lora_plan_bytes(num_tokens, max_rank);
 }

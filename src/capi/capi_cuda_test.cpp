@@ -1,0 +1,160 @@
+// LoRA through the C interface on a GPU: stacked weights, adapter tables and plans, against the CPU.
+#include <vector>
+
+#include "cuda_test.h"
+#include <gtest/gtest.h>
+
+#include "heddle/c_api.h"
+#include "heddle/ops/lora.h"
+
+#include "capi/capi_cases.h"
+#include "compare.h"
+#include "device_buffer.h"
+#include "random.h"
+
+namespace heddle::testing {
+namespace {
+
+constexpr int64_t kTokens = 13, kIn = 256, kOut = 96, kRank = 8, kSlots = 3;
+constexpr DLDataType kHalf{kDLFloat, 16, 1};
+
+/// A DLTensor of memory on the current device.
+class OnDevice {
+ public:
+  template <class T>
+  OnDevice(const DeviceBuffer<T>& buffer, std::initializer_list<int64_t> shape)
+      : tensor_(buffer.data(), shape) {
+    tensor_.get()->device = {kDLCUDA, buffer.device().index};
+  }
+  [[nodiscard]] DLTensor* get() const { return tensor_.get(); }
+
+ private:
+  CTensor tensor_;
+};
+
+class CApiCuda : public CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    heddle_context_options options;
+    heddle_context_options_init(&options);
+    options.device = {kDLCUDA, current_device()};
+    expect_ok(heddle_context_create(&context_, &options));
+  }
+  void TearDown() override {
+    heddle_context_destroy(context_);
+    CudaTest::TearDown();
+  }
+
+  heddle_context* context_ = nullptr;
+};
+
+/// A linear site with its adapters, on both sides; `want` is y after the adapters of scale 2, made on the CPU.
+struct Site {
+  std::vector<half> x = random_normal<half>(kTokens * kIn);
+  std::vector<half> a = random_normal<half>(kSlots * kRank * kIn);
+  std::vector<half> b = random_normal<half>(kSlots * kOut * kRank);
+  std::vector<half> y = random_normal<half>(kTokens * kOut);
+  std::vector<int64_t> ids;
+  std::vector<double> want;
+  DeviceBuffer<half> x_there{x}, a_there{a}, b_there{b}, y_there{y};
+  DeviceBuffer<int64_t> ids_there{kTokens};
+
+  Site() {
+    for (int64_t t = 0; t < kTokens; ++t) ids.push_back(random_int(-1, kSlots - 1));
+    ids_there.upload(ids);
+    std::vector<float> sum;
+    for (const half v : y) sum.push_back(to_float(v));
+    std::vector<float> h(kTokens * kRank);
+    const LoraBatch batch = LoraBatch::from_ids(host_view(ids.data(), {kTokens}));
+    const TensorView rows = host_view(h.data(), {kTokens, kRank});
+    lora_shrink({}, rows, host_view(x.data(), {kTokens, kIn}),
+                host_view(a.data(), {kSlots, kRank, kIn}), batch);
+    lora_expand({}, host_view(sum.data(), {kTokens, kOut}), rows,
+                host_view(b.data(), {kSlots, kOut, kRank}), batch, 0, 2.0f);
+    want.assign(sum.begin(), sum.end());
+  }
+  void expect_y() const {
+    EXPECT_LT(relative_error<half>(y_there.download(), want), 2e-3);
+    EXPECT_TRUE(y_there.guards_intact());
+  }
+};
+
+TEST_F(CApiCuda, StackedWeights) {
+  const Site site;
+  const DeviceBuffer<float> h(kTokens * kRank);
+  const OnDevice ids(site.ids_there, {kTokens}), x(site.x_there, {kTokens, kIn}),
+      a(site.a_there, {kSlots, kRank, kIn}), b(site.b_there, {kSlots, kOut, kRank}),
+      y(site.y_there, {kTokens, kOut}), rows(h, {kTokens, kRank});
+  heddle_lora_batch batch{};
+  batch.slot_ids = ids.get();
+  expect_ok(heddle_lora_shrink(context_, rows.get(), x.get(), a.get(), &batch, 1.0f, false,
+                               HEDDLE_LORA_RANK_MAJOR));
+  expect_ok(heddle_lora_expand(context_, y.get(), rows.get(), b.get(), &batch, 0, 2.0f, true,
+                               HEDDLE_LORA_RANK_MINOR));
+  site.expect_y();
+}
+
+/// y of the site by lora_apply with adapter tables; with a plan of its own where `plans`.
+void apply_tables(heddle_context* context, const Site& site, bool plans) {
+  const int64_t in = kIn, out = kOut;
+  heddle_lora_table tables[2];
+  heddle_adapter_table* halves[2] = {};
+  expect_ok(heddle_adapter_table_create_aligned(context, &halves[0], kSlots, &in, 1, kRank, kHalf,
+                                                HEDDLE_LORA_RANK_MAJOR));
+  expect_ok(heddle_adapter_table_create(context, &halves[1], kSlots, &out, 1, kRank, kHalf,
+                                        HEDDLE_LORA_RANK_MINOR));
+  for (int i = 0; i < 2; ++i) {
+    heddle_lora_table_init(&tables[i]);
+    tables[i].adapters = halves[i];
+  }
+  const DeviceBuffer<half>* weights[2] = {&site.a_there, &site.b_there};
+  const int64_t widths[2] = {kIn, kOut};
+  for (int32_t slot = 0; slot < kSlots; ++slot) {
+    for (int i = 0; i < 2; ++i) {
+      OnDevice weight(*weights[i], {i == 0 ? kRank : kOut, i == 0 ? kIn : kRank});
+      weight.get()->byte_offset = size_t(slot * kRank * widths[i]) * sizeof(half);
+      expect_ok(heddle_adapter_table_set(context, halves[i], slot, 0, weight.get(),
+                                         i == 0 ? 9.0f : 2.0f));
+    }
+  }
+  const DeviceBuffer<uint8_t> memory(heddle_lora_plan_bytes(kTokens, kRank));
+  const OnDevice ids(site.ids_there, {kTokens}), x(site.x_there, {kTokens, kIn}),
+      y(site.y_there, {kTokens, kOut}), plan(memory, {static_cast<int64_t>(memory.size())});
+  heddle_lora_batch batch{};
+  batch.slot_ids = ids.get();
+  if (plans) {
+    expect_ok(heddle_lora_plan(context, plan.get(), &batch, kTokens, kSlots, kRank, nullptr));
+    batch.plan = plan.get();
+  }
+  DLTensor* const ys[] = {y.get()};
+  expect_ok(heddle_lora_apply(context, ys, 1, x.get(), &tables[0], &tables[1], &batch));
+  site.expect_y();
+  for (heddle_adapter_table* half_table : halves) heddle_adapter_table_destroy(half_table);
+}
+
+TEST_F(CApiCuda, AdapterTables) { apply_tables(context_, Site(), false); }
+
+TEST_F(CApiCuda, AdapterTablesWithAPlan) { apply_tables(context_, Site(), true); }
+
+TEST_F(CApiCuda, AnOperationWithoutKernelIsRefused) {
+  const DeviceBuffer<float> data(8);
+  const OnDevice x(data, {2, 4}), weight(data, {4});
+  expect_failure(HEDDLE_UNSUPPORTED, "rms_norm",
+                 heddle_rms_norm(context_, x.get(), x.get(), weight.get(), nullptr));
+  EXPECT_TRUE(data.untouched(0, 8));
+}
+
+TEST_F(CApiCuda, TensorsOfTheCpuAreNamed) {
+  Array<float> x({2, 4}), a({1, 4, 4}), y({2, 4});
+  Array<int32_t> ids({2});
+  heddle_lora_batch batch{};
+  batch.slot_ids = ids.c();
+  expect_failure(HEDDLE_INVALID_ARGUMENT, "y is on cpu, the context runs on cuda:",
+                 heddle_lora_shrink(context_, y.c(), x.c(), a.c(), &batch, 1.0f, false,
+                                    HEDDLE_LORA_RANK_MAJOR));
+}
+
+}  // namespace
+}  // namespace heddle::testing
