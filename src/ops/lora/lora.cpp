@@ -50,6 +50,7 @@ void check_slice_columns(const TensorView& y, int64_t slice_offset, int64_t out_
 void shrink_on_gpu(const ExecContext& ctx, const TensorView& y, const ConstTensorView& x,
                    const LoraTable& a, int slice, const LoraBatch& batch, float scale,
                    bool accumulate) {
+  if (y.num_elements() == 0 || a.max_rank == 0) return;
   const LoraSlice out{y};
   run_on_gpu(ctx, "lora_shrink",
              {.slices = {&out, 1},
@@ -64,6 +65,7 @@ void shrink_on_gpu(const ExecContext& ctx, const TensorView& y, const ConstTenso
 void expand_on_gpu(const ExecContext& ctx, const TensorView& y, const ConstTensorView& h,
                    const LoraTable& b, int slice, const LoraBatch& batch, float scale,
                    bool accumulate) {
+  if (y.num_elements() == 0 || b.max_rank == 0) return;
   const LoraSlice out{y};
   run_on_gpu(ctx, "lora_expand",
              {.slices = {&out, 1},

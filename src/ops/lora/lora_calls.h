@@ -25,10 +25,10 @@ struct Rows {
   int64_t num_rows, width, stride;
   PoisonedBuffer<T> buffer;
 
-  Rows(int64_t num_rows, int64_t width)
+  Rows(int64_t num_rows, int64_t width, bool is_regular = false)
       : num_rows(num_rows),
         width(width),
-        stride(width + random_int(0, 4)),
+        stride(width + random_gap(is_regular)),
         buffer(size_t(num_rows * stride)) {}
   T& at(int64_t row, int64_t i) { return buffer[size_t(row * stride + i)]; }
   void fill_random() {
@@ -101,11 +101,14 @@ struct RandomCall {
   int64_t features = pick<int64_t>({1, 5, 16, 31, 63, 64, 100, 191, 577, 1100, 2100});
   int num_slots = static_cast<int>(random_int(1, 9));
   int largest_rank = 130;
+  bool is_regular = false;  // aligned for loads of vectors, with gaps that are, too
 
   [[nodiscard]] static std::vector<int> draw_ranks(int num_slots, bool is_mixed,
-                                                   int largest_rank = 130) {
+                                                   int largest_rank = 130,
+                                                   bool is_regular = false) {
     std::vector<int> ranks;
     const auto draw = [&] {
+      if (is_regular) return std::min(largest_rank / 8 * 8, pick({4, 8, 12, 16, 16, 24, 64, 512}));
       return std::min(largest_rank, pick({1, 2, 3, 8, 12, 16, 16, 24, 33, 64, 100, largest_rank}));
     };
     const int common = draw();
@@ -117,13 +120,15 @@ struct RandomCall {
 
   void run(const LoraRun& run) {
     if (num_tokens >= 300) num_slots = std::min(num_slots, 3);
-    const LoraHalf<W> half(layout, features, draw_ranks(num_slots, is_table, largest_rank));
+    const LoraHalf<W> half(layout, features,
+                           draw_ranks(num_slots, is_table, largest_rank, is_regular), is_regular);
     const LoraTableOf<W> table({&half});
     RandomLoraBatch rows(num_tokens, num_slots, random_int(0, 1) == 0);
-    const int64_t rank = table.table.max_rank, offset = is_shrink ? 0 : random_int(0, 20);
-    const int64_t extra = is_shrink && !is_table ? 0 : random_int(0, 2);
-    Rows<U> u(num_tokens, is_shrink ? features : rank + (is_table ? random_int(0, 2) : 0));
-    Rows<Y> y(num_tokens, is_shrink ? rank + extra : offset + features + extra);
+    const int64_t rank = table.table.max_rank,
+                  offset = is_shrink ? 0 : random_int(0, 3) * (is_regular ? 8 : 5);
+    const int64_t extra = (is_shrink && !is_table) || is_regular ? 0 : random_int(0, 2);
+    Rows<U> u(num_tokens, is_shrink ? features : rank + (is_table ? extra : 0), is_regular);
+    Rows<Y> y(num_tokens, is_shrink ? rank + extra : offset + features + extra, is_regular);
     u.fill_random();
     if (accumulate) y.fill_random();
     Rows<Y> old = y;
@@ -210,7 +215,7 @@ struct RandomCall {
 template <class W>
 struct Site {
   static constexpr int kNumSlots = 4, kNumSlices = 3;
-  int64_t in = pick<int64_t>({33, 576});
+  int64_t in = pick<int64_t>({33, 576, 576, 4609});
   std::vector<int64_t> outs{65, 192, random_int(1, 700)}, ins = std::vector<int64_t>(3, in);
   std::vector<std::unique_ptr<LoraHalf<W>>> a, b;
 

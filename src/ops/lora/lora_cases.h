@@ -10,6 +10,11 @@
 
 namespace heddle::testing {
 
+/// Elements between the end of a row and the next row; regular ones keep rows at multiples of 16 bytes where they begin there.
+inline int64_t random_gap(bool is_regular) {
+  return is_regular ? pick<int64_t>({0, 8}) : random_int(0, 4);
+}
+
 /// One half (A or B) of the adapters of one slice: w[outer][inner] in memory, with gaps of NaN between the rows.
 /// Values are drawn as [rank][other] whatever the layout, so two layouts can hold the same weights.
 template <class T>
@@ -21,20 +26,20 @@ struct LoraHalf {
   std::vector<std::vector<T>> memory;  // of each slot, as laid out
   std::vector<LoraWeight> entries;
 
-  LoraHalf(LoraLayout layout, int64_t other, const std::vector<int>& ranks)
+  LoraHalf(LoraLayout layout, int64_t other, const std::vector<int>& ranks, bool is_regular = false)
       : layout(layout), other(other), ranks(ranks) {
     for (const int rank : ranks) {
       values.push_back(random_normal<T>(size_t(rank * other)));
     }
-    lay_out(layout);
+    lay_out(layout, is_regular);
   }
 
-  void lay_out(LoraLayout new_layout) {
+  void lay_out(LoraLayout new_layout, bool is_regular = false) {
     layout = new_layout;
     memory.clear();
     entries.clear();
     for (size_t slot = 0; slot < ranks.size(); ++slot) {
-      const int64_t rank = ranks[slot], stride = inner(rank) + random_int(0, 3);
+      const int64_t rank = ranks[slot], stride = inner(rank) + random_gap(is_regular);
       const int64_t outer = layout == LoraLayout::kRankMajor ? rank : other;
       // Ends with the last element: a read past it is one past the allocation.
       memory.emplace_back(size_t(rank == 0 ? 0 : (outer - 1) * stride + inner(rank)),

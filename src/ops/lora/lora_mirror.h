@@ -7,6 +7,7 @@
 #include "heddle/ops/lora.h"
 
 #include "mirror.h"
+#include "random.h"
 
 namespace heddle::testing {
 
@@ -62,6 +63,7 @@ struct LoraRun {
     LoraTable result = host;
     result.device = ctx.device;
     if (host.entries != nullptr) {
+      result.is_aligned = random_int(0, 1) == 0 && is_aligned(host);
       result.entries = mirror(entries(host, features));
     } else if (host.pointers != nullptr) {
       result.pointers = mirror(pointers(host, features[0]));
@@ -71,6 +73,17 @@ struct LoraRun {
       result.stack = weight(host.stack, host.dtype, elements);
     }
     return result;
+  }
+
+  /// Whether every weight can be loaded 16 bytes at a time.
+  [[nodiscard]] static bool is_aligned(const LoraTable& t) {
+    for (const LoraWeight& w : std::span(t.entries, size_t(t.num_slots * t.num_slices))) {
+      const auto bytes =
+          reinterpret_cast<uintptr_t>(w.data) | size_t(w.row_stride) * size_of(t.dtype);
+      const bool fits = bytes % 16 == 0 && w.rank % (w.rank <= 16 ? 4 : 8) == 0;
+      if (w.data != nullptr && !fits) return false;
+    }
+    return true;
   }
 
  private:

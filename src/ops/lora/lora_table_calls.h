@@ -77,38 +77,45 @@ ConstTensorView const_view(const std::vector<T>& values, std::initializer_list<i
 
 /// X, W: dtypes of x and h, and of the weights.
 template <class X, class W>
-void expect_addresses_give_the_bits_of_stacked_weights(const LoraRun& run) {
-  constexpr int64_t n = kTableTokens, rank = kTableRank, features = kTableFeatures;
-  for (const LoraLayout layout : kLayouts) {
-    const bool rank_major = layout == LoraLayout::kRankMajor;
-    Pages<W> pages(rank_major ? rank : features, rank_major ? features : rank);
-    const std::vector<int64_t> ids = random_table_ids();
-    const auto x = random_normal<X>(size_t(n * features)), h = random_normal<X>(size_t(n * rank));
-    PoisonedBuffer<float> shrunk(h.size()), shrunk_by_address(h.size());
-    PoisonedBuffer<float> grown(x.size()), grown_by_address(x.size());
+void expect_addresses_give_the_bits_of_stacked_weights(const LoraRun& run, LoraLayout layout,
+                                                       int64_t features) {
+  constexpr int64_t n = kTableTokens, rank = kTableRank;
+  const bool rank_major = layout == LoraLayout::kRankMajor;
+  Pages<W> pages(rank_major ? rank : features, rank_major ? features : rank);
+  const std::vector<int64_t> ids = random_table_ids();
+  const auto x = random_normal<X>(size_t(n * features)), h = random_normal<X>(size_t(n * rank));
+  PoisonedBuffer<float> shrunk(h.size()), shrunk_by_address(h.size());
+  PoisonedBuffer<float> grown(x.size()), grown_by_address(x.size());
 
-    Workspace workspace = run.workspace(n, features, 1, rank);
-    const ExecContext ctx = run.with(workspace);
-    const LoraBatch batch =
-        run.batch(LoraBatch::from_ids(const_view(ids, {n})), n, pages.kNumSlots, rank);
-    const ConstTensorView x_there = run.mirror(const_view(x, {n, features}));
-    const ConstTensorView h_there = run.mirror(const_view(h, {n, rank}));
-    const ConstTensorView stack = run.mirror(pages.stacked());
-    const LoraTable table = run.table(pages.table(layout), {&features, 1});
-    lora_shrink(ctx, run.mirror(shrunk.view({n, rank})), x_there, stack, batch, 0.7f, false,
-                layout);
-    lora_shrink(ctx, run.mirror(shrunk_by_address.view({n, rank})), x_there, table, 0, batch, 0.7f);
-    lora_expand(ctx, run.mirror(grown.view({n, features})), h_there, stack, batch, 0, 0.7f, false,
-                layout);
-    lora_expand(ctx, run.mirror(grown_by_address.view({n, features})), h_there, table, 0, features,
-                batch, 0, 0.7f, false);
-    run.mirror.back();
-    EXPECT_TRUE(same(shrunk, shrunk_by_address));
-    EXPECT_TRUE(same(grown, grown_by_address));
-    for (int64_t t = 0; t < n; ++t) {
-      const bool is_none = ids[size_t(t)] < 0 || ids[size_t(t)] >= pages.kNumSlots;
-      EXPECT_EQ(shrunk.untouched(size_t(t * rank)), is_none);
-      EXPECT_EQ(grown.untouched(size_t(t * features)), is_none);
+  Workspace workspace = run.workspace(n, features, 1, rank);
+  const ExecContext ctx = run.with(workspace);
+  const LoraBatch batch =
+      run.batch(LoraBatch::from_ids(const_view(ids, {n})), n, pages.kNumSlots, rank);
+  const ConstTensorView x_there = run.mirror(const_view(x, {n, features}));
+  const ConstTensorView h_there = run.mirror(const_view(h, {n, rank}));
+  const ConstTensorView stack = run.mirror(pages.stacked());
+  LoraTable table = run.table(pages.table(layout), {&features, 1});
+  table.is_aligned = features % 8 == 0;  // and so is the rank
+  lora_shrink(ctx, run.mirror(shrunk.view({n, rank})), x_there, stack, batch, 0.7f, false, layout);
+  lora_shrink(ctx, run.mirror(shrunk_by_address.view({n, rank})), x_there, table, 0, batch, 0.7f);
+  lora_expand(ctx, run.mirror(grown.view({n, features})), h_there, stack, batch, 0, 0.7f, false,
+              layout);
+  lora_expand(ctx, run.mirror(grown_by_address.view({n, features})), h_there, table, 0, features,
+              batch, 0, 0.7f, false);
+  run.mirror.back();
+  EXPECT_TRUE(same(shrunk, shrunk_by_address));
+  EXPECT_TRUE(same(grown, grown_by_address));
+  for (int64_t t = 0; t < n; ++t) {
+    const bool is_none = ids[size_t(t)] < 0 || ids[size_t(t)] >= pages.kNumSlots;
+    EXPECT_EQ(shrunk.untouched(size_t(t * rank)), is_none);
+    EXPECT_EQ(grown.untouched(size_t(t * features)), is_none);
+  }
+}
+template <class X, class W>
+void expect_addresses_give_the_bits_of_stacked_weights(const LoraRun& run) {
+  for (const LoraLayout layout : kLayouts) {
+    for (const int64_t features : {kTableFeatures, int64_t{256}}) {
+      expect_addresses_give_the_bits_of_stacked_weights<X, W>(run, layout, features);
     }
   }
 }

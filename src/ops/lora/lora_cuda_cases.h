@@ -1,0 +1,200 @@
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "cuda/check.h"
+#include "cuda_test.h"
+
+#include "heddle/core/cuda_context.h"
+
+#include "device_buffer.h"
+#include "ops/lora/lora_cases.h"
+#include "ops/lora/lora_gpu.h"
+#include "random.h"
+
+namespace heddle::testing {
+
+/// A stream with all that calls on it need; without an exchange they take the form of two launches.
+class LoraStream {
+ public:
+  LoraStream(Device device, size_t workspace_bytes, bool with_exchange)
+      : stream_(make_stream()),
+        context_(device, stream_.get(), workspace_bytes,
+                 with_exchange ? CudaContext::kExchangeBytes : 0) {}
+
+  [[nodiscard]] const ExecContext& ctx() const { return context_.exec(); }
+  [[nodiscard]] cudaStream_t get() const { return stream_.get(); }
+  void wait() const { HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream_.get())); }
+
+ private:
+  struct Destroy {
+    void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
+  };
+  using Stream = std::unique_ptr<CUstream_st, Destroy>;
+  static Stream make_stream() {
+    cudaStream_t stream = nullptr;
+    HEDDLE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return Stream(stream);
+  }
+
+  Stream stream_;
+  CudaContext context_;
+};
+
+/// A site on the device whose ids, ranks, weights and scales can change in place. With is_regular all is aligned for loads of
+/// vectors. Every array is an allocation of its own.
+template <class W>
+class DeviceSite {
+ public:
+  static constexpr int kNumSlots = 6;
+
+  DeviceSite(int64_t num_tokens, int64_t in, std::vector<int64_t> outs, int max_rank,
+             bool is_regular)
+      : num_tokens_(num_tokens),
+        in_(in),
+        max_rank_(max_rank),
+        is_regular_(is_regular),
+        outs_(std::move(outs)),
+        x_(random_normal<W>(size_t(num_tokens * in))),
+        ids_(size_t(num_tokens)),
+        slot_ranks_(kNumSlots),
+        row_scale_(size_t(num_tokens)),
+        a_entries_(kNumSlots * outs_.size()),
+        b_entries_(kNumSlots * outs_.size()),
+        plan_(lora_plan_bytes(num_tokens, max_rank)) {
+    for (const int64_t out : outs_) {
+      start_.push_back(random_normal<W>(size_t(num_tokens * out)));
+      y_.emplace_back(start_.back());
+      for (int slot = 0; slot < 2 * kNumSlots; ++slot) {  // more than are in use
+        a_.emplace_back(random_normal<W>(size_t(max_rank * in)));
+        b_.emplace_back(random_normal<W>(size_t(max_rank * out)));
+      }
+    }
+    change();
+  }
+
+  /// New ids, ranks, weights, scales and factors of rows, in place; waits for the device.
+  void change() {
+    std::vector<int32_t> ids(static_cast<size_t>(num_tokens_)), ranks;
+    for (int32_t& id : ids) id = static_cast<int32_t>(random_int(-1, kNumSlots));
+    ids[0] = static_cast<int32_t>(random_int(0, kNumSlots - 1));  // one row at least has an adapter
+    std::vector<LoraWeight> a, b;
+    for (int slot = 0; slot < kNumSlots; ++slot) {
+      const auto step = is_regular_ ? 8 : 1;
+      ranks.push_back(static_cast<int32_t>(random_int(1, max_rank_ / step) * step));
+      for (size_t s = 0; s < outs_.size(); ++s) {
+        const auto index =
+            s * 2 * kNumSlots + static_cast<size_t>(random_int(0, 2 * kNumSlots - 1));
+        // The last slice has every adapter, so that the row above changes something.
+        const bool is_there = s + 1 == outs_.size() || random_int(0, 4) > 0;
+        a.push_back({.data = is_there ? a_[index].data() : nullptr,
+                     .rank = ranks.back(),
+                     .row_stride = in_});
+        b.push_back({.data = is_there ? b_[index].data() : nullptr,
+                     .rank = ranks.back(),
+                     .scale = static_cast<float>(random_int(1, 9)) * 0.25f,
+                     .row_stride = max_rank_});
+      }
+    }
+    ids_.upload(ids);
+    slot_ranks_.upload(ranks);
+    a_entries_.upload(a);
+    b_entries_.upload(b);
+    row_scale_.upload(random_normal<float>(size_t(num_tokens_)));
+  }
+  void remove_all() { ids_.upload(std::vector<int32_t>(size_t(num_tokens_), kNoAdapter)); }
+  void restart() {
+    for (size_t s = 0; s < y_.size(); ++s) y_[s].upload(start_[s]);
+  }
+
+  [[nodiscard]] LoraTable a() const { return table(a_entries_, LoraLayout::kRankMajor); }
+  [[nodiscard]] LoraTable b() const { return table(b_entries_, LoraLayout::kRankMinor); }
+  [[nodiscard]] ConstTensorView x() const { return x_.view({num_tokens_, in_}); }
+  [[nodiscard]] std::vector<LoraSlice> slices() const {
+    std::vector<LoraSlice> result;
+    for (size_t s = 0; s < y_.size(); ++s) result.push_back({y_[s].view({num_tokens_, outs_[s]})});
+    return result;
+  }
+  [[nodiscard]] LoraBatch batch() const {
+    LoraBatch result = LoraBatch::from_ids(ids_.view({num_tokens_}));
+    result.row_scale = row_scale_.view({num_tokens_});
+    return result;
+  }
+  [[nodiscard]] LoraBatch planned(const ExecContext& ctx) const {
+    LoraBatch result = batch();
+    const TensorView plan = plan_.view({int64_t(plan_.size())});
+    lora_plan(ctx, plan, result, num_tokens_, kNumSlots, max_rank_, slot_ranks_.view({kNumSlots}));
+    result.plan = plan;
+    return result;
+  }
+
+  void apply(const ExecContext& ctx, bool with_plan = false) const {
+    lora_apply(ctx, slices(), x(), a(), b(), with_plan ? planned(ctx) : batch());
+  }
+  [[nodiscard]] size_t workspace_bytes() const {
+    return lora_apply_workspace_bytes({DeviceType::kCuda, 0}, num_tokens_, in_,
+                                      static_cast<int>(outs_.size()), max_rank_);
+  }
+
+  /// What the slices hold, one after the other; waits for the device.
+  [[nodiscard]] std::vector<uint16_t> bits() const {
+    std::vector<uint16_t> result;
+    for (const auto& y : y_) append(result, y.download());
+    return result;
+  }
+  [[nodiscard]] std::vector<uint16_t> start_bits() const {
+    std::vector<uint16_t> result;
+    for (const std::vector<W>& start : start_) append(result, start);
+    return result;
+  }
+  /// What the call gives in two launches without a plan, on a stream of its own.
+  [[nodiscard]] std::vector<uint16_t> expected_bits(Device device) {
+    const LoraStream stream(device, workspace_bytes(), false);
+    restart();
+    apply(stream.ctx());
+    return bits();
+  }
+  [[nodiscard]] bool guards_intact() const {
+    for (const auto& y : y_) {
+      if (!y.guards_intact()) return false;
+    }
+    return true;
+  }
+  [[nodiscard]] const std::vector<DeviceBuffer<W>>& y() const { return y_; }
+  [[nodiscard]] const std::vector<std::vector<W>>& start() const { return start_; }
+
+ private:
+  static_assert(sizeof(W) == sizeof(uint16_t));
+
+  static void append(std::vector<uint16_t>& to, const std::vector<W>& values) {
+    const size_t before = to.size();
+    to.resize(before + values.size());
+    std::memcpy(to.data() + before, values.data(), values.size() * sizeof(W));
+  }
+  [[nodiscard]] LoraTable table(const DeviceBuffer<LoraWeight>& entries, LoraLayout layout) const {
+    return {.entries = entries.data(),
+            .num_slots = kNumSlots,
+            .num_slices = static_cast<int32_t>(outs_.size()),
+            .max_rank = max_rank_,
+            .dtype = kDType<W>,
+            .device = entries.device(),
+            .layout = layout,
+            .is_aligned = is_regular_};
+  }
+
+  int64_t num_tokens_, in_;
+  int max_rank_;
+  bool is_regular_;
+  std::vector<int64_t> outs_;
+  DeviceBuffer<W> x_;
+  std::vector<DeviceBuffer<W>> a_, b_, y_;  // of each slice, weights of 2 * kNumSlots adapters
+  std::vector<std::vector<W>> start_;       // of each slice, what y begins with
+  DeviceBuffer<int32_t> ids_, slot_ranks_;
+  DeviceBuffer<float> row_scale_;
+  DeviceBuffer<LoraWeight> a_entries_, b_entries_;
+  DeviceBuffer<uint8_t> plan_;
+};
+
+}  // namespace heddle::testing

@@ -1,0 +1,136 @@
+// LoRA while another kernel holds most of the chip.
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "cuda/check.h"
+#include <gtest/gtest.h>
+
+#include "ops/lora/lora_cuda_cases.h"
+#include "small_sizes.h"
+
+namespace heddle::testing {
+namespace {
+
+/// What the host and the occupying kernel tell each other, in memory of the host.
+struct Signals {
+  static constexpr int kMaxBlocks = 1024;
+  int stop, gave_up;
+  int started[kMaxBlocks];
+};
+
+__device__ uint64_t nanoseconds() {
+  uint64_t t;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+  return t;
+}
+
+// Every block holds an SM until the host says stop. After limit_ns it leaves and says so: a test that fails, not one that hangs.
+// Grid: the SMs to hold; block: one thread; dynamic shared memory: all that a block can have, so that no other block fits beside.
+__global__ void occupy_kernel(volatile Signals* signals, uint64_t limit_ns) {
+  signals->started[blockIdx.x] = 1;
+  const uint64_t begin = nanoseconds();
+  while (signals->stop == 0) {
+    if (nanoseconds() - begin > limit_ns) {
+      signals->gave_up = 1;
+      return;
+    }
+    __nanosleep(200);
+  }
+}
+
+/// Holds SMs from its construction to release().
+class Occupier {
+ public:
+  explicit Occupier(int device) {
+    HEDDLE_CUDA_CHECK(cudaDeviceGetAttribute(&num_sms_, cudaDevAttrMultiProcessorCount, device));
+    HEDDLE_CUDA_CHECK(
+        cudaDeviceGetAttribute(&shared_bytes_, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    HEDDLE_CUDA_CHECK(cudaFuncSetAttribute(
+        occupy_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes_));
+    HEDDLE_CUDA_CHECK(cudaHostAlloc(reinterpret_cast<void**>(const_cast<Signals**>(&signals_)),
+                                    sizeof(Signals), cudaHostAllocDefault));
+    HEDDLE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  }
+  ~Occupier() {
+    signals_->stop = 1;
+    cudaStreamSynchronize(stream_);
+    cudaStreamDestroy(stream_);
+    cudaFreeHost(const_cast<Signals*>(signals_));
+  }
+  Occupier(const Occupier&) = delete;
+  Occupier& operator=(const Occupier&) = delete;
+
+  /// Leaves `free_sms` to others; returns when all the rest is held.
+  void hold(int free_sms) {
+    const int blocks = std::clamp(num_sms_ - free_sms, 1, Signals::kMaxBlocks);
+    signals_->stop = 0;
+    signals_->gave_up = 0;
+    for (int i = 0; i < blocks; ++i) signals_->started[i] = 0;
+    constexpr uint64_t kLimit = 20'000'000'000;
+    occupy_kernel<<<static_cast<unsigned>(blocks), 1, static_cast<size_t>(shared_bytes_),
+                    stream_>>>(signals_, kLimit);
+    HEDDLE_CUDA_CHECK(cudaGetLastError());
+    for (int i = 0; i < blocks; ++i) {
+      while (signals_->started[i] == 0 && signals_->gave_up == 0) {
+        std::this_thread::sleep_for(std::chrono::microseconds(5));
+      }
+    }
+  }
+  /// Whether the kernel held on until now.
+  [[nodiscard]] bool release() {
+    const bool held = signals_->gave_up == 0;
+    signals_->stop = 1;
+    HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+    return held;
+  }
+
+ private:
+  int num_sms_ = 0, shared_bytes_ = 0;
+  volatile Signals* signals_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+};
+
+/// HEDDLE_TEST_ROUNDS, or what is usual.
+int num_rounds(int usual) {
+  const char* given = std::getenv("HEDDLE_TEST_ROUNDS");
+  return given != nullptr ? std::max(1, std::atoi(given)) : usual;
+}
+
+class LoraOccupied : public CudaTest {};
+
+TEST_F(LoraOccupied, TwoStreamsFinishBesideAKernelThatHoldsMostOfTheChip) {
+  const Device device = cuda_context().device;
+  DeviceSite<bfloat16> sites[] = {{small_or(3, 9), small_or(520, 2104), {512, 264}, 16, true},
+                                  {4, 1104, {64, 72, 300}, 24, false}};
+  const LoraStream streams[] = {{device, sites[0].workspace_bytes(), true},
+                                {device, sites[1].workspace_bytes(), true}};
+  std::vector<std::vector<uint16_t>> want;
+  for (int s = 0; s < 2; ++s) {
+    want.push_back(sites[s].expected_bits(device));
+    for (const bool plan : {false, true}) {
+      sites[s].apply(streams[s].ctx(), plan);  // loads the kernels: that waits for the device
+    }
+  }
+  // compute-sanitizer runs one kernel at a time.
+  std::optional<Occupier> occupier;
+  if (!small_sizes()) occupier.emplace(device.index);
+  const int rounds = num_rounds(small_or(3, 200));
+  for (int round = 0; round < rounds; ++round) {
+    for (auto& site : sites) site.restart();
+    if (occupier) occupier->hold(1 + round % 3);
+    for (int s = 0; s < 2; ++s) sites[s].apply(streams[s].ctx(), round % 2 == 0);
+    for (const LoraStream& stream : streams) stream.wait();
+    if (occupier)
+      ASSERT_TRUE(occupier->release()) << "LoRA waited for the whole chip, round " << round;
+    for (int s = 0; s < 2; ++s) {
+      ASSERT_EQ(sites[s].bits(), want[static_cast<size_t>(s)]) << "round " << round;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle::testing
