@@ -45,15 +45,25 @@ class Call {
 
   [[nodiscard]] Device device() const { return arrays_.device(); }
 
-  /// body(context) without the GIL. The workspace holds at least workspace_bytes.
+  /// body(context) without the GIL, for an operation with CPU kernels alone. The workspace holds at least workspace_bytes.
   template <class Body>
   void run(Body&& body, size_t workspace_bytes = 0) {
-    nb::gil_scoped_release unlocked;
-    const ContextLease lease(arrays_.device(), arrays_.stream(), workspace_bytes);
-    body(lease.context());
+    run_with(body, workspace_bytes, Kernels::kCpu);
+  }
+  /// The same for an operation that has CUDA kernels, too.
+  template <class Body>
+  void run_on_any_device(Body&& body, size_t workspace_bytes = 0) {
+    run_with(body, workspace_bytes, Kernels::kCpuAndCuda);
   }
 
  private:
+  template <class Body>
+  void run_with(Body&& body, size_t workspace_bytes, Kernels kernels) {
+    nb::gil_scoped_release unlocked;
+    const ContextLease lease(arrays_.device(), arrays_.stream(), workspace_bytes, kernels);
+    body(lease.context());
+  }
+
   BorrowedArrays arrays_;
 };
 

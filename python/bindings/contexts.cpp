@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <mutex>
-#include <optional>
+#include <map>
 #include <pthread.h>
 #include <sched.h>
+#include <utility>
 #include <vector>
 
 #include "heddle/core/error.h"
@@ -26,15 +26,28 @@ struct CpuContext {
   Workspace workspace{buffer};
 };
 
+/// What the calls on one stream of a GPU share. Kept to the end of the process, since captured graphs use its memory.
+struct GpuContext {
+  GpuContext(Device device, void* stream, size_t workspace_bytes)
+      : cuda(device, static_cast<cudaStream_t>(stream), workspace_bytes) {}
+
+  std::mutex in_use;  // by a call, on the host
+  CudaContext cuda;
+};
+
 namespace {
 
-/// The CPU contexts that nobody uses. Never destroyed: at the end of the process Python's daemon threads may still be in a
-/// call. After a fork the child begins with none, since the threads of a pool stay in the parent.
-struct FreeContexts {
+/// What a GPU context starts with: the plan and the partial sums of most calls. A call that needs more makes it grow.
+constexpr size_t kGpuWorkspaceBytes = size_t{16} << 20;
+
+/// The CPU contexts that nobody uses, and all those of GPUs. Never destroyed: at the end of the process Python's daemon threads
+/// may still be in a call. After a fork the child begins with none, since the threads of a pool stay in the parent.
+struct KeptContexts {
   std::mutex mutex;
-  std::vector<std::unique_ptr<CpuContext>> contexts;
+  std::vector<std::unique_ptr<CpuContext>> free;
+  std::map<std::pair<int, void*>, std::unique_ptr<GpuContext>> gpu;  // by device and stream
 };
-FreeContexts* free_contexts = nullptr;
+KeptContexts* all_kept_contexts = nullptr;
 std::optional<int> chosen_threads;  // guarded by the mutex, as is the one below
 int default_threads = 0;
 
@@ -54,16 +67,17 @@ int threads_from_environment() {
   return static_cast<int>(n);
 }
 
-FreeContexts& kept_contexts() {
+KeptContexts& kept_contexts() {
   static const bool registered = [] {
-    free_contexts = new FreeContexts();
+    all_kept_contexts = new KeptContexts();
     // Locked while forking, so that the child never sees the list half changed; it then leaves it behind.
-    pthread_atfork([] { free_contexts->mutex.lock(); }, [] { free_contexts->mutex.unlock(); },
-                   [] { free_contexts = new FreeContexts(); });
+    pthread_atfork([] { all_kept_contexts->mutex.lock(); },
+                   [] { all_kept_contexts->mutex.unlock(); },
+                   [] { all_kept_contexts = new KeptContexts(); });
     return true;
   }();
   (void)registered;
-  return *free_contexts;
+  return *all_kept_contexts;
 }
 
 int num_threads_locked() {
@@ -73,37 +87,56 @@ int num_threads_locked() {
 }
 
 std::unique_ptr<CpuContext> take_cpu_context() {
-  FreeContexts& kept = kept_contexts();
+  KeptContexts& kept = kept_contexts();
   int threads = 0;
   {
     const std::lock_guard lock(kept.mutex);
     threads = num_threads_locked();
-    while (!kept.contexts.empty()) {
-      std::unique_ptr<CpuContext> context = std::move(kept.contexts.back());
-      kept.contexts.pop_back();
+    while (!kept.free.empty()) {
+      std::unique_ptr<CpuContext> context = std::move(kept.free.back());
+      kept.free.pop_back();
       if (context->threads.num_threads() == threads) return context;
     }
   }
   return std::make_unique<CpuContext>(threads);
 }
 
+GpuContext& gpu_context(Device device, void* stream) {
+  KeptContexts& kept = kept_contexts();
+  const std::lock_guard lock(kept.mutex);
+  std::unique_ptr<GpuContext>& context = kept.gpu[{device.index, stream}];
+  if (context == nullptr) {
+    context = std::make_unique<GpuContext>(device, stream, kGpuWorkspaceBytes);
+  }
+  return *context;
+}
+
 }  // namespace
 
-ContextLease::ContextLease(Device device, void* stream, size_t workspace_bytes)
-    : context_{.device = device, .stream = static_cast<cudaStream_t>(stream)} {
-  // Without CUDA kernels an op refuses a context of another device itself, naming the op and the device.
-  if (device.type != DeviceType::kCpu) return;
-  cpu_ = take_cpu_context();
-  cpu_->reserve(workspace_bytes);
-  context_.workspace = &cpu_->workspace;
-  context_.threads = &cpu_->threads;
+ContextLease::ContextLease(Device device, void* stream, size_t workspace_bytes, Kernels kernels) {
+  if (device.type == DeviceType::kCpu) {
+    cpu_ = take_cpu_context();
+    cpu_->reserve(workspace_bytes);
+    context_ = {.workspace = &cpu_->workspace, .threads = &cpu_->threads};
+  } else if (kernels == Kernels::kCpu) {
+    context_ = {.device = device, .stream = static_cast<cudaStream_t>(stream)};
+  } else {
+    GpuContext& gpu = gpu_context(device, stream);
+    gpu_in_use_ = std::unique_lock(gpu.in_use);
+    if (workspace_bytes > gpu.cuda.workspace_bytes()) {
+      // Old workspaces stay, so it at least doubles: all of them together are then at most twice the last.
+      gpu.cuda.reserve_workspace(std::max(workspace_bytes, 2 * gpu.cuda.workspace_bytes()));
+    }
+    on_device_.emplace(device);
+    context_ = gpu.cuda.exec();
+  }
 }
 
 ContextLease::~ContextLease() {
   if (cpu_ == nullptr) return;
-  FreeContexts& kept = kept_contexts();
+  KeptContexts& kept = kept_contexts();
   const std::lock_guard lock(kept.mutex);
-  kept.contexts.push_back(std::move(cpu_));
+  kept.free.push_back(std::move(cpu_));
 }
 
 int num_threads() {

@@ -1,5 +1,8 @@
 #include "heddle/ops/lora.h"
 
+#include <algorithm>
+
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "adapter_table.h"
@@ -13,12 +16,25 @@ namespace {
 using namespace nb::literals;
 
 LoraBatch batch_of(Call& call, nb::handle slot_ids, nb::handle seg_starts, nb::handle seg_ends,
-                   nb::handle seg_slots, nb::handle row_scale) {
+                   nb::handle seg_slots, nb::handle row_scale, nb::handle plan) {
   return {.slot_ids = call.optional_in("slot_ids", slot_ids),
           .seg_starts = call.optional_in("seg_starts", seg_starts),
           .seg_ends = call.optional_in("seg_ends", seg_ends),
           .seg_slots = call.optional_in("seg_slots", seg_slots),
-          .row_scale = call.optional_in("row_scale", row_scale)};
+          .row_scale = call.optional_in("row_scale", row_scale),
+          .plan = call.optional_in("plan", plan)};
+}
+
+/// Workspace of lora_shrink; of lora_expand with in_features = 0. On the CPU both need none.
+size_t half_workspace_bytes(const ConstTensorView& rows, int64_t in_features, int64_t rank) {
+  if (rows.device().type == DeviceType::kCpu) return 0;
+  const auto supported = static_cast<int>(std::min<int64_t>(rank, kMaxLoraRank));
+  return lora_apply_workspace_bytes(rows.device(), rows.size(0), in_features, 1, supported);
+}
+
+/// The rank of stacked weights. A stack of another shape is refused by the operation.
+int64_t rank_of(const ConstTensorView& stack, LoraLayout layout) {
+  return stack.rank() != 3 ? 0 : stack.size(layout == LoraLayout::kRankMajor ? 1 : 2);
 }
 
 /// What tells the weights of a call besides the array itself.
@@ -61,8 +77,8 @@ void check_matrix(const char* name, const ConstTensorView& t) {
 }
 
 void shrink(nb::handle y, nb::handle x, nb::handle a, nb::handle slot_ids, nb::handle seg_starts,
-            nb::handle seg_ends, nb::handle seg_slots, nb::handle row_scale, float scale,
-            bool accumulate, const char* layout, int slice, nb::handle weight_dtype,
+            nb::handle seg_ends, nb::handle seg_slots, nb::handle row_scale, nb::handle plan,
+            float scale, bool accumulate, const char* layout, int slice, nb::handle weight_dtype,
             int64_t layer_idx, std::optional<int64_t> rank, int64_t first_rank) {
   Call call;
   const TensorView out = call.out("y", y);
@@ -73,23 +89,28 @@ void shrink(nb::handle y, nb::handle x, nb::handle a, nb::handle slot_ids, nb::h
   const std::optional<LoraTable> table =
       table_of(call, "a", a, {layout, weight_dtype, layer_idx, rank, first_rank}, in, out.size(1),
                in.size(1), stack);
-  const LoraBatch batch = batch_of(call, slot_ids, seg_starts, seg_ends, seg_slots, row_scale);
+  const LoraBatch batch =
+      batch_of(call, slot_ids, seg_starts, seg_ends, seg_slots, row_scale, plan);
   if (table) {
-    return call.run([&](const ExecContext& ctx) {
-      lora_shrink(ctx, out, in, *table, slice, batch, scale, accumulate);
-    });
+    return call.run_on_any_device(
+        [&](const ExecContext& ctx) {
+          lora_shrink(ctx, out, in, *table, slice, batch, scale, accumulate);
+        },
+        half_workspace_bytes(in, in.size(1), table->max_rank));
   }
   const LoraLayout axes = layout_named(layout);
-  call.run([&](const ExecContext& ctx) {
-    lora_shrink(ctx, out, in, stack, batch, scale, accumulate, axes);
-  });
+  call.run_on_any_device(
+      [&](const ExecContext& ctx) {
+        lora_shrink(ctx, out, in, stack, batch, scale, accumulate, axes);
+      },
+      half_workspace_bytes(in, in.size(1), rank_of(stack, axes)));
 }
 
 void expand(nb::handle y, nb::handle h, nb::handle b, nb::handle slot_ids, nb::handle seg_starts,
-            nb::handle seg_ends, nb::handle seg_slots, nb::handle row_scale, int64_t slice_offset,
-            float scale, bool accumulate, const char* layout, std::optional<int64_t> out_features,
-            int slice, nb::handle weight_dtype, int64_t layer_idx, std::optional<int64_t> rank,
-            int64_t first_rank) {
+            nb::handle seg_ends, nb::handle seg_slots, nb::handle row_scale, nb::handle plan,
+            int64_t slice_offset, float scale, bool accumulate, const char* layout,
+            std::optional<int64_t> out_features, int slice, nb::handle weight_dtype,
+            int64_t layer_idx, std::optional<int64_t> rank, int64_t first_rank) {
   Call call;
   const TensorView out = call.out("y", y);
   const ConstTensorView in = call.in("h", h);
@@ -100,35 +121,54 @@ void expand(nb::handle y, nb::handle h, nb::handle b, nb::handle slot_ids, nb::h
   const std::optional<LoraTable> table =
       table_of(call, "b", b, {layout, weight_dtype, layer_idx, rank, first_rank}, in, in.size(1),
                features, stack);
-  const LoraBatch batch = batch_of(call, slot_ids, seg_starts, seg_ends, seg_slots, row_scale);
+  const LoraBatch batch =
+      batch_of(call, slot_ids, seg_starts, seg_ends, seg_slots, row_scale, plan);
   if (table) {
     const bool knows_features =
         !out_features && table->features != nullptr && slice >= 0 && slice < table->num_slices;
     const int64_t width = knows_features ? table->features[slice] : features;
-    return call.run([&](const ExecContext& ctx) {
-      lora_expand(ctx, out, in, *table, slice, width, batch, slice_offset, scale, accumulate);
-    });
+    return call.run_on_any_device(
+        [&](const ExecContext& ctx) {
+          lora_expand(ctx, out, in, *table, slice, width, batch, slice_offset, scale, accumulate);
+        },
+        half_workspace_bytes(in, 0, table->max_rank));
   }
   const LoraLayout axes = layout_named(layout);
-  call.run([&](const ExecContext& ctx) {
-    lora_expand(ctx, out, in, stack, batch, slice_offset, scale, accumulate, axes);
-  });
+  call.run_on_any_device(
+      [&](const ExecContext& ctx) {
+        lora_expand(ctx, out, in, stack, batch, slice_offset, scale, accumulate, axes);
+      },
+      half_workspace_bytes(in, 0, rank_of(stack, axes)));
 }
 
 void apply(nb::handle y, nb::handle x, const AdapterWeights& a, const AdapterWeights& b,
            nb::handle slot_ids, nb::handle seg_starts, nb::handle seg_ends, nb::handle seg_slots,
-           nb::handle row_scale) {
+           nb::handle row_scale, nb::handle plan) {
   Call call;
   std::vector<LoraSlice> slices;
   for (const TensorView& view : call.outs("y", y)) slices.push_back({view});
   const ConstTensorView in = call.in("x", x);
   check_matrix("x", in);
   const LoraTable table_a = a.view(), table_b = b.view();
-  const LoraBatch batch = batch_of(call, slot_ids, seg_starts, seg_ends, seg_slots, row_scale);
+  const LoraBatch batch =
+      batch_of(call, slot_ids, seg_starts, seg_ends, seg_slots, row_scale, plan);
   const size_t bytes = lora_apply_workspace_bytes(in.device(), in.size(0), in.size(1),
                                                   table_a.num_slices, table_a.max_rank);
-  call.run([&](const ExecContext& ctx) { lora_apply(ctx, slices, in, table_a, table_b, batch); },
-           bytes);
+  call.run_on_any_device(
+      [&](const ExecContext& ctx) { lora_apply(ctx, slices, in, table_a, table_b, batch); }, bytes);
+}
+
+void plan_rows(nb::handle plan, int64_t num_tokens, int32_t num_slots, int32_t max_rank,
+               nb::handle slot_ids, nb::handle seg_starts, nb::handle seg_ends,
+               nb::handle seg_slots, nb::handle slot_ranks) {
+  Call call;
+  const TensorView out = call.out("plan", plan);
+  const LoraBatch batch =
+      batch_of(call, slot_ids, seg_starts, seg_ends, seg_slots, nb::none(), nb::none());
+  const ConstTensorView ranks = call.optional_in("slot_ranks", slot_ranks);
+  call.run_on_any_device([&](const ExecContext& ctx) {
+    lora_plan(ctx, out, batch, num_tokens, num_slots, max_rank, ranks);
+  });
 }
 
 }  // namespace
@@ -141,17 +181,32 @@ void bind_lora(nb::module_& m) {
                              "Ranks may differ from adapter to adapter. The arrays stay the "
                              "caller's and are kept alive while they\n"
                              "are in the table, not copied. Not to be changed while another thread "
-                             "calls an operation with it.")
+                             "calls an operation with it.\n\n"
+                             "On a GPU `set` and `clear` are work of the stream that the arrays' "
+                             "framework works on: calls made\n"
+                             "before on it, and replays of graphs, see the old adapter, those made "
+                             "after the new one. An array that\n"
+                             "leaves the table is let go at once; one that other streams still "
+                             "read must be kept by the caller.")
       .def(
           "__init__",
           [](AdapterWeights* self, int32_t num_slots, const std::vector<int64_t>& features,
-             int32_t max_rank, const char* dtype, const char* layout) {
-            new (self) AdapterWeights(num_slots, features, max_rank, dtype_named("dtype", dtype),
-                                      layout_named(layout));
+             int32_t max_rank, const char* dtype, const char* layout, nb::handle device,
+             bool aligned) {
+            new (self) AdapterWeights(device_named(device), num_slots, features, max_rank,
+                                      dtype_named("dtype", dtype), layout_named(layout),
+                                      aligned ? LoraFit::kVectors : LoraFit::kAny);
           },
           "num_slots"_a, "features"_a, "max_rank"_a, nb::kw_only(), "dtype"_a = "f32",
-          "layout"_a = "rank_major",
-          "A table without adapters. features: in_features (A) or out_features (B) of each slice.")
+          "layout"_a = "rank_major", "device"_a = "cpu", "aligned"_a = false,
+          "A table without adapters. features: in_features (A) or out_features (B) of each slice; "
+          "device: \"cpu\",\n"
+          "\"cuda:0\" and so on, or a torch.device. aligned: promise that weights begin at 16 "
+          "bytes, "
+          "have rows multiples\n"
+          "of 16 bytes apart, and ranks that are multiples of 4 up to 16, of 8 above; CUDA kernels "
+          "are then faster, and\n"
+          "`set` refuses other weights.")
       .def("set", &AdapterWeights::set, "slot"_a, "slice"_a, "weight"_a, nb::kw_only(),
            "scale"_a = 1.0f,
            "Puts the weight of one slice of an adapter into its slot: [rank, features[slice]], or "
@@ -160,24 +215,30 @@ void bind_lora(nb::module_& m) {
            "B alone.")
       .def("clear", &AdapterWeights::clear, "slot"_a,
            "Takes an adapter out: its slot touches nothing.")
+      .def_prop_ro("device", [](const AdapterWeights& t) { return name_of(t.view().device); })
       .def_prop_ro("num_slots", [](const AdapterWeights& t) { return t.view().num_slots; })
       .def_prop_ro("max_rank", [](const AdapterWeights& t) { return t.view().max_rank; })
       .def_prop_ro("features", [](const AdapterWeights& t) { return t.features(); });
 
   m.def("lora_shrink", &shrink, "y"_a, "x"_a, "a"_a, nb::kw_only(), "slot_ids"_a = nb::none(),
         "seg_starts"_a = nb::none(), "seg_ends"_a = nb::none(), "seg_slots"_a = nb::none(),
-        "row_scale"_a = nb::none(), "scale"_a = 1.0f, "accumulate"_a = false,
+        "row_scale"_a = nb::none(), "plan"_a = nb::none(), "scale"_a = 1.0f, "accumulate"_a = false,
         "layout"_a = "rank_major", "slice"_a = 0, "weight_dtype"_a = nb::none(), "layer_idx"_a = 0,
         "rank"_a = nb::none(), "first_rank"_a = 0);
   m.def("lora_expand", &expand, "y"_a, "h"_a, "b"_a, nb::kw_only(), "slot_ids"_a = nb::none(),
         "seg_starts"_a = nb::none(), "seg_ends"_a = nb::none(), "seg_slots"_a = nb::none(),
-        "row_scale"_a = nb::none(), "slice_offset"_a = 0, "scale"_a = 1.0f, "accumulate"_a = true,
-        "layout"_a = "rank_minor", "out_features"_a = nb::none(), "slice"_a = 0,
-        "weight_dtype"_a = nb::none(), "layer_idx"_a = 0, "rank"_a = nb::none(),
+        "row_scale"_a = nb::none(), "plan"_a = nb::none(), "slice_offset"_a = 0, "scale"_a = 1.0f,
+        "accumulate"_a = true, "layout"_a = "rank_minor", "out_features"_a = nb::none(),
+        "slice"_a = 0, "weight_dtype"_a = nb::none(), "layer_idx"_a = 0, "rank"_a = nb::none(),
         "first_rank"_a = 0);
   m.def("lora_apply", &apply, "y"_a, "x"_a, "a"_a, "b"_a, nb::kw_only(), "slot_ids"_a = nb::none(),
         "seg_starts"_a = nb::none(), "seg_ends"_a = nb::none(), "seg_slots"_a = nb::none(),
-        "row_scale"_a = nb::none());
+        "row_scale"_a = nb::none(), "plan"_a = nb::none());
+  m.def("lora_plan", &plan_rows, "plan"_a, "num_tokens"_a, "num_slots"_a, "max_rank"_a,
+        nb::kw_only(), "slot_ids"_a = nb::none(), "seg_starts"_a = nb::none(),
+        "seg_ends"_a = nb::none(), "seg_slots"_a = nb::none(), "slot_ranks"_a = nb::none());
+  m.def("lora_plan_bytes", &lora_plan_bytes, "num_tokens"_a, "max_rank"_a,
+        "Bytes of the `plan` of `heddle.ops.lora_plan`.");
 }
 
 }  // namespace heddle::python

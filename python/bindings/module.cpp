@@ -1,4 +1,3 @@
-#include <sstream>
 #include <utility>
 
 #include <nanobind/nanobind.h>
@@ -12,6 +11,7 @@
 #include "arrays.h"
 #include "contexts.h"
 #include "families.h"
+#include "scalars.h"
 
 namespace heddle::python {
 namespace {
@@ -50,9 +50,8 @@ NB_MODULE(_core, m) {
       [](const nb::args& arrays) {
         BorrowedArrays borrowed;
         for (const nb::handle array : arrays) (void)borrowed.borrow("array", array, Access::kRead);
-        std::ostringstream device;
-        device << borrowed.device();
-        return std::pair(device.str(), reinterpret_cast<uintptr_t>(borrowed.stream()));
+        return std::pair(name_of(borrowed.device()),
+                         reinterpret_cast<uintptr_t>(borrowed.stream()));
       },
       nb::sig("def place_of_call(*arrays: object) -> tuple[str, int]"),
       "The device and the stream that a call with these arrays runs on.");

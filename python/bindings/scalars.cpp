@@ -1,6 +1,10 @@
 #include "scalars.h"
 
+#include <charconv>
 #include <cstring>
+#include <sstream>
+#include <string_view>
+#include <system_error>
 
 #include "heddle/core/error.h"
 
@@ -25,6 +29,28 @@ DType dtype_or(const char* argument, nanobind::handle name, DType otherwise) {
     throw nanobind::python_error();
   }
   return dtype_named(argument, text);
+}
+
+Device device_named(nanobind::handle device) {
+  const nanobind::str text{device};
+  const std::string_view name = text.c_str();
+  if (name == "cpu") return {};
+  constexpr std::string_view kCuda = "cuda", kCudaIndex = "cuda:";
+  if (name == kCuda) return {DeviceType::kCuda, 0};
+  int index = -1;
+  if (name.starts_with(kCudaIndex)) {
+    const char* end = name.data() + name.size();
+    const auto read = std::from_chars(name.data() + kCudaIndex.size(), end, index);
+    if (read.ec != std::errc{} || read.ptr != end) index = -1;
+  }
+  HEDDLE_CHECK(index >= 0, "device is \"", name, "\", expected \"cpu\", \"cuda\" or \"cuda:0\"");
+  return {DeviceType::kCuda, index};
+}
+
+std::string name_of(Device device) {
+  std::ostringstream text;
+  text << device;
+  return text.str();
 }
 
 LoraLayout layout_named(const char* name) {

@@ -2,10 +2,12 @@
 
 #include <array>
 #include <optional>
+#include <string>
 
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 
+#include "heddle/core/device.h"
 #include "heddle/core/dtype.h"
 #include "heddle/ops/lora_table.h"
 #include "heddle/ops/rope.h"
@@ -18,6 +20,11 @@ namespace heddle::python {
 
 /// The dtype that a Python string names, `otherwise` for None.
 [[nodiscard]] DType dtype_or(const char* argument, nanobind::handle name, DType otherwise);
+
+/// The device of "cpu", "cuda", "cuda:1", or of an object that prints so, as torch.device.
+[[nodiscard]] Device device_named(nanobind::handle device);
+/// "cpu", "cuda:1".
+[[nodiscard]] std::string name_of(Device device);
 
 /// "rank_major" or "rank_minor".
 [[nodiscard]] LoraLayout layout_named(const char* name);

@@ -8,7 +8,14 @@ import sys
 
 from heddle import ops
 from heddle._core import VERSION as __version__
-from heddle._core import AdapterTable, PackedWeight, has_cuda, num_threads, set_num_threads
+from heddle._core import (
+    AdapterTable,
+    PackedWeight,
+    has_cuda,
+    lora_plan_bytes,
+    num_threads,
+    set_num_threads,
+)
 
 if hasattr(sys.modules.get("torch"), "library"):  # not while torch is still being imported
     import heddle.torch
@@ -18,6 +25,7 @@ __all__ = [
     "PackedWeight",
     "__version__",
     "has_cuda",
+    "lora_plan_bytes",
     "num_threads",
     "ops",
     "set_num_threads",

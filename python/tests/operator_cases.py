@@ -13,6 +13,10 @@ import torch
 from torch import full, randn, tensor, zeros
 
 Call = tuple[list[Any], dict[str, Any]]
+CUDA_ALONE = {"lora_plan"}
+"""Operations that do nothing on the CPU; test_lora_cuda.py has their calls."""
+WITH_CUDA_KERNELS = {"lora_shrink", "lora_expand", "lora_apply", "lora_plan"}
+"""Operations that also run on a GPU."""
 CASES: dict[str, Callable[[], Call]] = {
     "silu_and_mul": lambda: ([zeros(3, 8), randn(3, 8), randn(3, 8)], {}),
     "rms_norm": lambda: ([zeros(3, 8), randn(3, 8), randn(8)], {"epsilon": 1e-5}),

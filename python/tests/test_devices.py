@@ -81,14 +81,38 @@ def on_gpu(values: Any) -> Any:
 
 
 @pytest.mark.skipif(not TORCH_WANTED, reason="skipped: HEDDLE_TEST_TORCH=0")
-@pytest.mark.parametrize("name", [name for name, op in OPERATIONS.items() if op.traceable])
-def test_no_operation_reads_a_gpus_memory_while_it_has_no_kernel(name: str) -> None:
+def test_no_operation_reads_a_gpus_memory_while_it_has_no_kernel() -> None:
     import operator_cases
 
-    args, kwargs = operator_cases.CASES[name]()
-    kwargs = {key: on_gpu(value) for key, value in kwargs.items()}
-    with pytest.raises(NotImplementedError, match=f"{name}.*cuda:3"):
-        getattr(ops, name)(*on_gpu(args), **kwargs)
+    without_kernel = operator_cases.CASES.keys() - operator_cases.WITH_CUDA_KERNELS
+    for name in without_kernel:
+        args, kwargs = operator_cases.CASES[name]()
+        kwargs = {key: on_gpu(value) for key, value in kwargs.items()}
+        with pytest.raises(NotImplementedError, match=f"{name}.*cuda:3"):
+            getattr(ops, name)(*on_gpu(args), **kwargs)
+    assert {n for n, op in OPERATIONS.items() if op.traceable} == (
+        without_kernel | operator_cases.WITH_CUDA_KERNELS - {"lora_apply"}
+    )
+
+
+no_fourth_gpu = pytest.mark.skipif(
+    heddle.has_cuda(), reason="there may be a device cuda:3, which would read these arrays"
+)
+
+
+@no_fourth_gpu
+def test_a_device_that_is_not_there_is_named() -> None:
+    x, slots = OnGpu(rows()), OnGpu(np.zeros(3, np.int64))
+    a = OnGpu(np.ones((1, 4, 4), np.float32))
+    plan = OnGpu(np.zeros(1 << 16, np.uint8))
+    for call in (
+        lambda: ops.lora_shrink(x, x, a, slot_ids=slots),
+        lambda: ops.lora_expand(x, x, a, slot_ids=slots),
+        lambda: ops.lora_plan(plan, 3, 1, 4, slot_ids=slots),
+        lambda: heddle.AdapterTable(1, [4], 4, device="cuda:3"),
+    ):
+        with pytest.raises((ValueError, NotImplementedError), match="device is cuda:3"):
+            call()
 
 
 def test_neither_do_operations_with_tables_and_packed_weights() -> None:
@@ -102,6 +126,13 @@ def test_neither_do_operations_with_tables_and_packed_weights() -> None:
     ):
         with pytest.raises(NotImplementedError, match=r"(linear|embedding|PackedWeight).*cuda:3"):
             call()
-    a, b = heddle.AdapterTable(1, [4], 4), heddle.AdapterTable(1, [4], 4, layout="rank_minor")
-    with pytest.raises(NotImplementedError, match="lora_apply.*cuda:3"):
-        ops.lora_apply([y], x, a, b, slot_ids=slots)
+
+
+def test_a_table_takes_weights_of_its_device() -> None:
+    table = heddle.AdapterTable(1, [4], 4)
+    assert table.device == "cpu"
+    with pytest.raises(ValueError, match="weight is on cuda:3, but the table on cpu"):
+        table.set(0, 0, OnGpu(rows()))
+    for name in ("gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1x"):
+        with pytest.raises(ValueError, match=f'device is "{name}", expected'):
+            heddle.AdapterTable(1, [4], 4, device=name)

@@ -168,6 +168,21 @@ def test_adapter_table_errors(framework: Framework) -> None:
         table.set(0, 0, framework.array(np.ones((4, 12)), "f16"))
 
 
+def test_an_aligned_table_refuses_what_does_not_fit(framework: Framework) -> None:
+    table = heddle.AdapterTable(1, [8], 16, dtype="f16", aligned=True)
+    table.set(0, 0, framework.array(np.ones((12, 8)), "f16"))
+    with pytest.raises(ValueError, match="the rank of weight is 6, expected a multiple of 4"):
+        table.set(0, 0, framework.array(np.ones((6, 8)), "f16"))
+    with pytest.raises(ValueError, match=r"weight.stride\(0\) is 12 elements, 24 bytes"):
+        table.set(0, 0, framework.array(np.ones((4, 12)), "f16")[:, :8])
+
+
+def test_bytes_of_a_plan() -> None:
+    assert heddle.lora_plan_bytes(0, 16) == 0
+    assert 0 < heddle.lora_plan_bytes(256, 16) < heddle.lora_plan_bytes(257, 16)
+    assert heddle.lora_plan_bytes(256, 16) < heddle.lora_plan_bytes(256, 17)
+
+
 @pytest.mark.parametrize("layout", ["rank_major", "rank_minor"])
 def test_weights_by_address(framework: Framework, rng: np.random.Generator, layout: str) -> None:
     layers, rank, width = 3, 4, 10

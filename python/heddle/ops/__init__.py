@@ -16,7 +16,7 @@ from heddle.ops.attention import batch_decode, batch_prefill, merge_states
 from heddle.ops.embedding import embedding
 from heddle.ops.kv_cache import kv_append, kv_init
 from heddle.ops.linear import dequantize, linear
-from heddle.ops.lora import lora_apply, lora_expand, lora_shrink
+from heddle.ops.lora import lora_apply, lora_expand, lora_plan, lora_shrink
 from heddle.ops.mamba import mamba_state_selective_copy
 from heddle.ops.metadata import (
     MISSING_PAGES,
@@ -66,6 +66,7 @@ __all__ = [
     "linear",
     "lora_apply",
     "lora_expand",
+    "lora_plan",
     "lora_shrink",
     "mamba_state_selective_copy",
     "merge_states",

@@ -16,6 +16,9 @@ Weights come in one of three forms:
   (default: that of the call) and `first_rank` the first rank that this call uses;
 * a `heddle.AdapterTable`, whose ranks may differ; `slice` picks the slice.
 
+Arrays may lie on a GPU; there the dtype of `x` is that of the weights, f16 or bf16. With many calls
+for one batch, `lora_plan` groups its rows once for all of them.
+
 `layout` names the order of the last two axes of the first two forms: "rank_major" is [rank,
 features], "rank_minor" is [features, rank].
 """
@@ -37,6 +40,7 @@ def lora_shrink(
     seg_ends: Array | None = None,
     seg_slots: Array | None = None,
     row_scale: Array | None = None,
+    plan: Array | None = None,
     scale: float = 1.0,
     accumulate: bool = False,
     layout: str = "rank_major",
@@ -61,6 +65,7 @@ def lora_shrink(
         seg_ends: [num_segments] i32|i64.
         seg_slots: [num_segments] i32|i64, or None: segment s uses slot s.
         row_scale: [num_tokens] f32.
+        plan: [>= lora_plan_bytes] u8, of `lora_plan`; None: on a GPU the call makes its own.
         scale: Factor of every row.
         accumulate: Add to `y`; else overwrite.
         layout: "rank_major" or "rank_minor".
@@ -90,6 +95,7 @@ def lora_expand(
     seg_ends: Array | None = None,
     seg_slots: Array | None = None,
     row_scale: Array | None = None,
+    plan: Array | None = None,
     slice_offset: int = 0,
     scale: float = 1.0,
     accumulate: bool = True,
@@ -116,6 +122,7 @@ def lora_expand(
         seg_ends: [num_segments] i32|i64.
         seg_slots: [num_segments] i32|i64, or None: segment s uses slot s.
         row_scale: [num_tokens] f32.
+        plan: [>= lora_plan_bytes] u8, of `lora_plan`; None: on a GPU the call makes its own.
         slice_offset: First column of `y` that is written.
         scale: Factor of every row.
         accumulate: Add to `y`; else overwrite.
@@ -148,6 +155,7 @@ def lora_apply(
     seg_ends: Array | None = None,
     seg_slots: Array | None = None,
     row_scale: Array | None = None,
+    plan: Array | None = None,
 ) -> None:
     """A whole linear layer, all slices: `y[s][t] += row_scale[t] * scale * B_s A_s x[t]`.
 
@@ -165,10 +173,49 @@ def lora_apply(
         seg_ends: [num_segments] i32|i64.
         seg_slots: [num_segments] i32|i64, or None: segment s uses slot s.
         row_scale: [num_tokens] f32.
+        plan: [>= lora_plan_bytes] u8, of `lora_plan`; None: on a GPU the call makes its own.
 
     Raises:
         ValueError: Shapes that disagree, ids and segments both or neither given.
         NotImplementedError: Another dtype or device.
 
     Source: Hu et al. 2021, arXiv 2106.09685; Chen et al. 2023, arXiv 2310.18547.
+    """
+
+
+@operation(mutates=["plan"])
+def lora_plan(
+    plan: Array,
+    num_tokens: int,
+    num_slots: int,
+    max_rank: int,
+    *,
+    slot_ids: Array | None = None,
+    seg_starts: Array | None = None,
+    seg_ends: Array | None = None,
+    seg_slots: Array | None = None,
+    slot_ranks: Array | None = None,
+) -> None:
+    """`plan = the rows of the batch by adapter`: integers and exact, once for all calls of a step.
+
+    For arrays on a GPU; calls on the CPU need no plan. A call that has it launches one kernel less.
+    In a captured graph the plan follows what the arrays of the batch hold at each replay.
+
+    Args:
+        plan: [>= lora_plan_bytes(num_tokens, max_rank)] u8, 256-byte aligned, written.
+        num_tokens: Rows of the calls that the plan is for.
+        num_slots: Of the weights of all those calls.
+        max_rank: Of the weights of all those calls: the rank of stacked weights, and that of the
+            call for weights by address.
+        slot_ids: [num_tokens] i32|i64.
+        seg_starts: [num_segments] i32|i64.
+        seg_ends: [num_segments] i32|i64.
+        seg_slots: [num_segments] i32|i64, or None: segment s uses slot s.
+        slot_ranks: [num_slots] i32|i64, the largest rank of each slot in any call; None: max_rank.
+
+    Raises:
+        ValueError: Shapes that disagree, ids and segments both or neither given.
+        NotImplementedError: Another dtype or device.
+
+    Source: heddle/ops/lora.h.
     """

@@ -1,0 +1,436 @@
+"""LoRA on torch's CUDA tensors: every entry point, CUDA graphs, streams and adapter tables."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from frameworks import TORCH_WANTED
+
+if not TORCH_WANTED:
+    pytest.skip("skipped: HEDDLE_TEST_TORCH=0", allow_module_level=True)
+
+import numpy as np
+import torch
+
+import heddle
+from heddle import ops
+from heddle.compat import punica_kernels
+from heddle.compat.lorax import ops as lorax
+
+if not (heddle.has_cuda() and torch.cuda.is_available()):
+    pytest.skip("skipped: no CUDA device", allow_module_level=True)
+
+GPU = torch.device("cuda", 0)
+HALVES = [torch.float16, torch.bfloat16]
+STEP = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-22}
+"""Largest relative error of one rounding; for f32 that of the two halves that h enters as."""
+
+each_half = pytest.mark.parametrize("dtype", HALVES)
+
+
+@pytest.fixture(autouse=True)
+def seed_of_torch(rng: np.random.Generator) -> None:
+    """Torch's random data repeat with HEDDLE_TEST_SEED, too."""
+    torch.manual_seed(int(rng.integers(2**31)))
+
+
+def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape, device=GPU).to(dtype)
+
+
+def random_ids(tokens: int, slots: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+    """Some rows without adapter: -1, and one past the last."""
+    return torch.randint(-1, slots + 1, (tokens,), device=GPU).to(dtype)
+
+
+def deltas(x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """weights[ids[t]] x[t] in float64, zero for rows without adapter; weights [slots, out, in]."""
+    used = (ids >= 0) & (ids < len(weights))
+    chosen = weights.double()[ids.long().clamp(0, len(weights) - 1)]
+    return torch.einsum("toi,ti->to", chosen, x.double()) * used[:, None]
+
+
+def assert_close(got: torch.Tensor, want: torch.Tensor, dtype: torch.dtype | None = None) -> None:
+    """One rounding of each element, and of sums a part of the largest. NaN never agrees."""
+    step = STEP[dtype or got.dtype]
+    got = got.double()
+    limit = 1.01 * step * want.abs() + 2e-5 * want.abs().max()
+    wrong = ~((got - want).abs() <= limit)
+    assert not wrong.any(), (
+        f"{int(wrong.sum())} of {wrong.numel()} differ, "
+        f"first {float(got[wrong][0])} for {float(want[wrong][0])}"
+    )
+
+
+@each_half
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+@pytest.mark.parametrize(("tokens", "rank", "width"), [(1, 16, 512), (33, 6, 100), (300, 64, 1030)])
+def test_shrink_and_expand(
+    dtype: torch.dtype, index: torch.dtype, tokens: int, rank: int, width: int
+) -> None:
+    ids = random_ids(tokens, 5, index)
+    x, a = randn(tokens, width, dtype=dtype), randn(5, rank, width, dtype=dtype)
+    h = randn(tokens, rank)
+    untouched = (ids < 0) | (ids >= 5)
+    want = torch.where(untouched[:, None], h.double(), 0.5 * deltas(x, a, ids))
+    ops.lora_shrink(h, x, a, slot_ids=ids, scale=0.5)
+    assert_close(h, want)
+
+    b, row_scale = randn(5, width, rank, dtype=dtype), randn(tokens)
+    y = randn(tokens, width + 7, dtype=dtype)
+    want = y.double()
+    want[:, 3 : 3 + width] += 2 * row_scale.double()[:, None] * deltas(h, b, ids)
+    before = y.clone()
+    ops.lora_expand(y, h, b, slot_ids=ids, slice_offset=3, scale=2.0, row_scale=row_scale)
+    assert_close(y, want)
+    assert torch.equal(y[untouched], before[untouched])
+    assert torch.equal(y[:, :3], before[:, :3])
+    assert torch.equal(y[:, 3 + width :], before[:, 3 + width :])
+
+
+@each_half
+def test_both_layouts_and_segments(dtype: torch.dtype) -> None:
+    x, a = randn(9, 256, dtype=dtype), randn(3, 16, 256, dtype=dtype)
+    ids = torch.tensor([-1, 2, 2, 0, 0, 0, -1, 1, 1], device=GPU)
+    starts, ends = (torch.tensor(v, device=GPU) for v in ([7, 1, 3], [9, 3, 6]))
+    slots = torch.tensor([1, 2, 0], device=GPU, dtype=torch.int32)
+    want = deltas(x, a, ids)
+    by_ids, by_segments, minor = (torch.zeros(9, 16, device=GPU) for _ in range(3))
+    ops.lora_shrink(by_ids, x, a, slot_ids=ids)
+    ops.lora_shrink(by_segments, x, a, seg_starts=starts, seg_ends=ends, seg_slots=slots)
+    ops.lora_shrink(minor, x, a.transpose(1, 2).contiguous(), slot_ids=ids, layout="rank_minor")
+    assert_close(by_ids, want)
+    assert torch.equal(by_ids, by_segments)
+    assert_close(minor, want)
+
+
+class Site:
+    """A linear layer of two slices with adapters of several ranks in tables."""
+
+    ranks = (16, 8, 64)
+    outs = (192, 64)
+    width = 512
+
+    def __init__(self, dtype: torch.dtype, *, aligned: bool = True) -> None:
+        name = {torch.float16: "f16", torch.bfloat16: "bf16"}[dtype]
+        slots, limit = len(self.ranks), max(self.ranks)
+        self.a = heddle.AdapterTable(
+            slots, [self.width] * 2, limit, dtype=name, device=GPU, aligned=aligned
+        )
+        self.b = heddle.AdapterTable(
+            slots,
+            self.outs,
+            limit,
+            dtype=name,
+            layout="rank_minor",
+            device="cuda:0",
+            aligned=aligned,
+        )
+        self.dtype = dtype
+        self.weights: dict[int, list[tuple[torch.Tensor, torch.Tensor, float]]] = {}
+        for slot, rank in enumerate(self.ranks):
+            self.set(slot, rank)
+
+    def set(self, slot: int, rank: int) -> None:
+        """A new adapter in a slot."""
+        halves = []
+        for s, out in enumerate(self.outs):
+            a = randn(rank, self.width, dtype=self.dtype)
+            b = randn(out, rank, dtype=self.dtype)
+            self.a.set(slot, s, a)
+            self.b.set(slot, s, b, scale=slot + 0.5)
+            halves.append((a, b, slot + 0.5))
+        self.weights[slot] = halves
+
+    def clear(self, slot: int) -> None:
+        self.a.clear(slot)
+        self.b.clear(slot)
+        self.weights.pop(slot, None)
+
+    def want(self, y: torch.Tensor, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        """y [tokens, all outs] after the call, in float64."""
+        result, first = y.double(), 0
+        for s, out in enumerate(self.outs):
+            for slot, halves in self.weights.items():
+                a, b, scale = halves[s]
+                delta = scale * (x.double() @ a.double().T @ b.double().T)
+                result[:, first : first + out] += delta * (ids == slot)[:, None]
+            first += out
+        return result
+
+    def apply(self, y: torch.Tensor, x: torch.Tensor, ids: torch.Tensor, **options: Any) -> None:
+        slices = list(y.split(list(self.outs), 1))
+        ops.lora_apply(slices, x, self.a, self.b, slot_ids=ids, **options)
+
+
+@each_half
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize("planned", [False, True])
+def test_apply_with_tables(dtype: torch.dtype, aligned: bool, planned: bool) -> None:
+    site = Site(dtype, aligned=aligned)
+    assert site.a.device == "cuda:0"
+    for tokens in (1, 40, 300):
+        x, y = randn(tokens, site.width, dtype=dtype), randn(tokens, 256, dtype=dtype)
+        ids = random_ids(tokens, 3)
+        want, options = site.want(y, x, ids), {}
+        if planned:
+            plan = torch.empty(heddle.lora_plan_bytes(tokens, 64), dtype=torch.uint8, device=GPU)
+            ranks = torch.tensor(site.ranks, device=GPU)
+            ops.lora_plan(plan, tokens, 3, 64, slot_ids=ids, slot_ranks=ranks)
+            options = {"plan": plan}
+        site.apply(y, x, ids, **options)
+        assert_close(y, want)
+
+
+def test_a_cleared_slot_touches_nothing() -> None:
+    site = Site(torch.bfloat16)
+    site.clear(1)
+    site.clear(1)  # an empty slot may be cleared
+    x, y = randn(6, site.width, dtype=site.dtype), randn(6, 256, dtype=site.dtype)
+    ids = torch.tensor([0, 1, 2, 1, -1, 0], device=GPU)
+    want, before = site.want(y, x, ids), y.clone()
+    site.apply(y, x, ids)
+    assert_close(y, want)
+    assert torch.equal(y[[1, 3, 4]], before[[1, 3, 4]])
+
+
+def test_tables_and_weights_of_another_place_are_refused() -> None:
+    table = heddle.AdapterTable(1, [64], 8, dtype="f16", device=GPU)
+    with pytest.raises(ValueError, match="weight is on cpu, but the table on cuda:0"):
+        table.set(0, 0, torch.zeros(8, 64, dtype=torch.float16))
+    with pytest.raises(ValueError, match="slot is 1, expected 0 to 0"):
+        table.clear(1)
+    x = torch.zeros(2, 64, dtype=torch.float16)
+    with pytest.raises(ValueError, match=r"a\b.* cuda:0"):
+        ops.lora_shrink(torch.zeros(2, 8), x, table, slot_ids=torch.zeros(2, dtype=torch.int32))
+
+
+@each_half
+def test_punica(dtype: torch.dtype) -> None:
+    layers, layer, tokens = 3, 1, 21
+    for width, out in ((512, 16), (16, 384), (100, 70)):
+        pages = [randn(layers, out, width, dtype=dtype) for _ in range(4)]
+        pointers = torch.tensor([p.data_ptr() for p in pages], device=GPU)
+        weights = torch.stack([p[layer] for p in pages])
+        x, start = randn(tokens, width, dtype=dtype), randn(tokens, out, dtype=dtype)
+        ids = random_ids(tokens, 4)
+        y = start.clone()
+        punica_kernels.dispatch_bgmv(y, x, pointers, ids, layer, 0.6)
+        assert_close(y, start.double() + 0.6 * deltas(x, weights, ids))
+
+        starts = torch.tensor([0, 2, 9, 9], dtype=torch.int32, device=GPU)
+        ends = torch.tensor([2, 8, 9, 21], dtype=torch.int32, device=GPU)
+        by_row = torch.full((tokens,), -1, device=GPU)
+        for i, (first, last) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+            by_row[first:last] = i
+        tmp = torch.empty(punica_kernels.sgmv_cutlass_tmp_size(4), dtype=torch.uint8, device=GPU)
+        want = start.double() + deltas(x, weights, by_row)
+        y = start.clone()
+        punica_kernels.sgmv_shrink(y, x, pointers, starts, ends, tmp, layer)
+        assert_close(y, want)
+        transposed = [p.transpose(1, 2).contiguous() for p in pages]
+        pointers = torch.tensor([p.data_ptr() for p in transposed], device=GPU)
+        y = start.clone()
+        punica_kernels.sgmv_cutlass(y, x, pointers, starts, ends, tmp, layer)
+        assert_close(y, want)
+
+
+@each_half
+def test_lorax(dtype: torch.dtype) -> None:
+    tokens, width, rank, out = 30, 512, 16, 320
+    x = randn(tokens, width, dtype=dtype)
+    a, b = randn(4, rank, width, dtype=dtype), randn(4, out, rank, dtype=dtype)
+    ids = random_ids(tokens, 4)
+    h = torch.zeros(tokens, rank, device=GPU)
+    lorax.bgmv_shrink(x, a, h, ids, 0.5)
+    assert_close(h, 0.5 * deltas(x, a, ids))
+    start = randn(tokens, out + 10, dtype=dtype)
+    y = start.clone()
+    lorax.bgmv_expand(h, b, y, ids)
+    want = start.double()
+    want[:, :out] += deltas(h, b, ids)
+    assert_close(y, want)
+    y = start.clone()
+    lorax.bgmv_expand_slice(h, b, y, ids, 5, out)
+    want = start.double()
+    want[:, 5 : 5 + out] += deltas(h, b, ids)
+    assert_close(y, want)
+
+    lengths = torch.tensor([10, 0, 15, 5], device=GPU)
+    starts = torch.cumsum(lengths, 0) - lengths
+    of_sequence = torch.tensor([2, 0, -1, 3], device=GPU)
+    by_row = of_sequence.repeat_interleave(lengths)
+    batch = (starts, lengths, of_sequence, 4, 15)
+    h.zero_()
+    lorax.sgmv_shrink(x, a, h, *batch, 2.0)
+    assert_close(h, 2 * deltas(x, a, by_row))
+    y = start.clone()
+    lorax.sgmv_expand(h, b, y, *batch, add_inputs=True)
+    want = start.double()
+    want[:, :out] += deltas(h, b, by_row)
+    assert_close(y, want)
+    y = start.clone()
+    lorax.sgmv_expand_slice(h, b, y, *batch, 7, out, add_inputs=True)
+    want = start.double()
+    want[:, 7 : 7 + out] += deltas(h, b, by_row)
+    assert_close(y, want)
+
+
+def captured(call: Callable[[], None], stream: torch.cuda.Stream | None = None) -> Any:
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        call()
+    return graph
+
+
+@pytest.mark.parametrize("planned", [False, True])
+def test_a_graph_replays_with_other_ids_and_other_adapters(planned: bool) -> None:
+    site, tokens = Site(torch.bfloat16), 24
+    x, y = randn(tokens, site.width, dtype=site.dtype), randn(tokens, 256, dtype=site.dtype)
+    ids = random_ids(tokens, 3)
+    plan = torch.empty(heddle.lora_plan_bytes(tokens, 64), dtype=torch.uint8, device=GPU)
+
+    def step() -> None:
+        if planned:
+            ops.lora_plan(plan, tokens, 3, 64, slot_ids=ids)
+        site.apply(y, x, ids, plan=plan if planned else None)
+
+    # On a stream that no call was made on: its context is made while the graph is captured.
+    before = y.clone()
+    graph = captured(step, torch.cuda.Stream())
+    assert torch.equal(y, before), "capturing runs nothing"
+    for rank in (None, 4, 48, 16):
+        ids.copy_(random_ids(tokens, 3))
+        x.normal_()
+        if rank is not None:
+            site.set(1, rank)  # between two replays, without waiting for the first
+        want = site.want(y, x, ids)
+        graph.replay()
+        assert_close(y, want)
+    site.clear(2)
+    ids.fill_(2)
+    before = y.clone()
+    graph.replay()
+    assert torch.equal(y, before)
+    ids.fill_(-1)
+    graph.replay()
+    assert torch.equal(y, before)
+
+
+def test_a_change_of_the_table_can_be_captured() -> None:
+    site = Site(torch.float16)
+    x, y = randn(2, site.width, dtype=site.dtype), randn(2, 256, dtype=site.dtype)
+    ids = torch.zeros(2, dtype=torch.int32, device=GPU)
+    clearing = captured(lambda: site.a.clear(0))
+    want, before = site.want(y, x, ids), y.clone()
+    site.apply(y, x, ids)  # captured only: the adapter is still there
+    assert_close(y, want)
+    clearing.replay()
+    y.copy_(before)
+    site.apply(y, x, ids)
+    assert torch.equal(y, before)
+
+
+def test_side_streams_give_the_bits_of_the_default_one() -> None:
+    site = Site(torch.float16)
+    x, start = randn(64, site.width, dtype=site.dtype), randn(64, 256, dtype=site.dtype)
+    ids = random_ids(64, 3)
+    want = start.clone()
+    site.apply(want, x, ids)
+    torch.cuda.synchronize()
+    streams = [torch.cuda.Stream() for _ in range(4)]
+    results = [start.clone() for _ in streams]
+    torch.cuda.synchronize()
+    for _ in range(25):
+        for stream, y in zip(streams, results, strict=True):
+            with torch.cuda.stream(stream):
+                y.copy_(start)
+                site.apply(y, x, ids)
+    torch.cuda.synchronize()
+    for y in results:
+        assert torch.equal(y, want)
+
+
+def test_python_threads_may_share_a_stream() -> None:
+    site = Site(torch.bfloat16)
+    x, start = randn(8, site.width, dtype=site.dtype), randn(8, 256, dtype=site.dtype)
+    ids = random_ids(8, 3)
+    want = start.clone()
+    site.apply(want, x, ids)
+    torch.cuda.synchronize()
+    wrong: list[str] = []
+
+    def work() -> None:
+        for _ in range(50):
+            y = start.clone()
+            site.apply(y, x, ids)
+            if not torch.equal(y, want):
+                wrong.append("other bits")
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_workspace_grows_and_graphs_keep_the_old_one() -> None:
+    stream = torch.cuda.Stream()
+    a = randn(2, 16, 256, dtype=torch.float16)
+
+    def call(tokens: int) -> tuple[Any, Callable[[], torch.Tensor]]:
+        x, ids = randn(tokens, 256, dtype=torch.float16), random_ids(tokens, 2)
+        h = torch.zeros(tokens, 16, device=GPU)
+        graph = captured(lambda: ops.lora_shrink(h, x, a, slot_ids=ids), stream)
+        return graph, lambda: (h - deltas(x, a, ids)).abs().max()
+
+    small, small_error = call(10)
+    large, large_error = call(400_000)  # its plan alone is larger than the workspace at first
+    for graph in (small, large, small):
+        graph.replay()
+        torch.cuda.synchronize()
+    assert small_error() < 1e-3
+    assert large_error() < 1e-3
+
+
+def test_the_torch_operators_take_cuda_tensors() -> None:
+    x, a, b = randn(5, 128), randn(2, 8, 128), randn(2, 96, 8)
+    x, a, b = x.half(), a.half(), b.half()
+    ids = torch.tensor([0, 1, -1, 1, 0], device=GPU)
+
+    def step(y: torch.Tensor, h: torch.Tensor, plan: torch.Tensor) -> torch.Tensor:
+        ops.lora_plan(plan, 5, 2, 8, slot_ids=ids)
+        ops.lora_shrink(h, x, a, slot_ids=ids, plan=plan)
+        ops.lora_expand(y, h, b, slot_ids=ids, plan=plan)
+        return y * 2
+
+    def outputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        plan = torch.zeros(heddle.lora_plan_bytes(5, 8), dtype=torch.uint8, device=GPU)
+        return torch.ones(5, 96, device=GPU).half(), torch.zeros(5, 8, device=GPU), plan
+
+    want = step(*outputs())
+    assert torch.equal(torch.compile(step, fullgraph=True, backend="aot_eager")(*outputs()), want)
+    assert not torch.equal(want, torch.full_like(want, 2))
+
+
+def test_an_operation_without_cuda_kernel_is_refused() -> None:
+    x = randn(2, 8)
+    with pytest.raises(NotImplementedError, match="rms_norm.*cuda:0"):
+        ops.rms_norm(x, x, x[0])
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs a second CUDA device")
+def test_a_call_runs_on_the_device_of_its_tensors() -> None:
+    second = torch.device("cuda", 1)
+    x, a = (randn(*shape).half().to(second) for shape in ((4, 64), (2, 8, 64)))
+    ids = torch.tensor([0, 1, -1, 1], device=second)
+    h = torch.zeros(4, 8, device=second)
+    assert torch.cuda.current_device() == 0
+    ops.lora_shrink(h, x, a, slot_ids=ids)
+    assert torch.cuda.current_device() == 0
+    assert_close(h, deltas(x, a, ids))
