@@ -20,7 +20,7 @@
 #include "heddle/ops/lora.h"
 
 #include "core/device_bytes.h"
-#include "testing/graph_timing.h"
+#include "testing/graph_timing_cuda.h"
 
 namespace heddle {
 namespace {
