@@ -3,8 +3,9 @@
 
 plot_lora.py --collect REPORT  takes the records of bench_lora_cuda out of a report of tools/gpu_check, which must come from an H200,
                                adds the peers of bench/peers/lora_h200.json, writes bench/results/lora_h200.json, and then goes on as
-plot_lora.py                   which draws docs/ops/lora_h200.svg and writes the table between the markers in docs/ops/lora.md
-plot_lora.py --check           whether both are what the results give
+plot_lora.py                   which draws docs/ops/lora_h200.svg and writes the tables between the markers in docs/ops/lora.md and,
+                               where it has them, a short one in README.md
+plot_lora.py --check           whether all that is what the results give
 plot_lora.py --self-test       the same with made-up records in a temporary folder
 """
 
@@ -21,10 +22,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = "bench/results/lora_h200.json"
 PEERS = "bench/peers/lora_h200.json"
 PLOT = "docs/ops/lora_h200.svg"
-PAGE = "docs/ops/lora.md"
+PAGE, FRONT_PAGE = "docs/ops/lora.md", "README.md"
 BEGIN, END = "<!-- table of bench/results/lora_h200.json -->\n", "<!-- end of table -->\n"
 CELL = ("op", "site", "rank", "tokens", "adapters")
 MIN_SAMPLES = 5
+FRONT_CELLS = ("qkv r16 1/1", "qkv r16 32/8", "qkv r16 32/32", "qkv r64 32/8", "gate_up r16 32/8", "down r16 32/8", "qkv r16 2048/8",
+               "gate_up r16 2048/8")
 PHASES = {"decode": "Decode: an adapter id for each token", "prefill": "Prefill: 8 adapters, 8 equal segments"}
 
 
@@ -115,7 +118,9 @@ def table_of(rows):
 def summary_of(rows):
     faster, bar, target = (sum(row.us <= limit(row) for row in rows)
                            for limit in (lambda r: r.peer_us, lambda r: r.bar, lambda r: r.target))
-    return f"Of {len(rows)} cells {faster} are as fast as the best peer or faster, {bar} are within the bar and {target} meet the target."
+    losses = ", ".join(row.label for row in rows if row.us > row.peer_us)
+    return (f"Of {len(rows)} cells {faster} are as fast as the best peer or faster, {bar} are within the bar and {target} meet the "
+            "target." + (f" Slower than the best peer: {losses}." if losses else ""))
 
 
 def plan_line(results):
@@ -143,6 +148,21 @@ def page_part(results, peers):
     return "\n".join([*lines, plan_line(results)]) + "\n"
 
 
+def front_part(results, peers):
+    """What stands between the markers of the front page: a choice of cells, and all losses."""
+    if results is None:
+        return "No figures yet.\n"
+    rows = rows_of(results, peers)
+    lines = [f"![heddle and its peers]({PLOT})", "", "| site, rank, tokens / adapters | heddle, us | best peer, us | times faster |",
+             "|---|---|---|---|"]
+    for row in rows:
+        if row.label in FRONT_CELLS:
+            lines.append(f"| {row.label} | {number(row.us)} | {number(row.peer_us)}, {row.peer} | {row.peer_us / row.us:.2f} |")
+    lines.append("")
+    lines += [f"{title}. {summary_of([row for row in rows if row.phase == phase])}" for phase, title in PHASES.items()]
+    return "\n".join(lines) + "\n"
+
+
 # The plot.
 
 ROW, LEFT, WIDTH, RIGHT = 17, 150, 560, 70  # pixels; LEFT and RIGHT of the axis are labels
@@ -166,7 +186,9 @@ class Drawing:
         self.parts.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" stroke-width="{width}"/>')
 
     def dot(self, x, y, colour):
-        self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="{colour}"/>')
+        """Filled, but hollow for a peer."""
+        self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{"white" if colour == PEER else colour}" '
+                          f'stroke="{colour}" stroke-width="1.5"/>')
 
     def row(self, row, y):
         """The floor as a tick, heddle and the best peer as dots, joined; red where heddle is the slower one."""
@@ -221,17 +243,27 @@ def load(path):
     return json.loads(path.read_text()) if path.exists() else None
 
 
+def filled(path, part):
+    """The page with `part` between its markers; None where it has none."""
+    page = path.read_text()
+    if BEGIN not in page:
+        return None
+    before, _, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end or BEGIN in rest:
+        sys.exit(f"{path}: {BEGIN.strip()} must stand there once and be followed by {END.strip()}")
+    return before + BEGIN + "\n" + part + "\n" + END + after
+
+
 def outputs(root):
     """What the files of docs should hold: (path, text) each."""
     results, peers = load(root / RESULTS), load(root / PEERS)
-    page = (root / PAGE).read_text()
-    if page.count(BEGIN) != 1 or page.count(END) != 1:
-        sys.exit(f"{PAGE} must have the line {BEGIN.strip()} and after it {END.strip()}, once each")
-    before, rest = page.split(BEGIN)
-    files = [(root / PAGE, before + BEGIN + "\n" + page_part(results, peers) + "\n" + END + rest.split(END)[1])]
-    if results is not None:
-        files.append((root / PLOT, plot_of(results, peers)))
-    return files
+    pages = {root / PAGE: filled(root / PAGE, page_part(results, peers)),
+             root / FRONT_PAGE: filled(root / FRONT_PAGE, front_part(results, peers))}
+    if pages[root / PAGE] is None:
+        sys.exit(f"{PAGE} lacks the line {BEGIN.strip()}")
+    files = [(path, text) for path, text in pages.items() if text is not None]
+    return files if results is None else [*files, (root / PLOT, plot_of(results, peers))]
 
 
 def stale(root):
@@ -275,14 +307,17 @@ def self_test():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / PEERS).write_text(json.dumps(peers))
         (root / PAGE).write_text(f"# Title\n\n{BEGIN}by hand\n{END}\nThe end.\n")
+        (root / FRONT_PAGE).write_text("No markers.\n")
         assert stale(root) == [root / PAGE], "a page without results is filled, too"
+        (root / FRONT_PAGE).write_text(BEGIN + END)
         write_results(root, collect(report, peers))
         update(root)
         assert stale(root) == []
         page, plot = (root / PAGE).read_text(), (root / PLOT).read_text()
         assert page.startswith("# Title\n\n") and page.endswith("\nThe end.\n") and "by hand" not in page
         assert "Of 22 cells 21 are as fast" in page and "Of 12 cells 12 are as fast" in page and "**0.67**" in page
-        assert plot.count("2.00x") == 33 and plot.count("0.67x") == 1 and plot.count(LOSS) == 4
+        assert "Slower than the best peer: qkv r16 1/1." in page and (root / FRONT_PAGE).read_text().count("\n| ") == 9
+        assert plot.count("2.00x") == 33 and plot.count("0.67x") == 1 and plot.count(LOSS) == 6
         (root / PAGE).write_text(page.replace("**0.67**", "1.67"))
         assert stale(root) == [root / PAGE], "a table changed by hand is noticed"
     for spoil, word in ((lambda r: r["device"].update(name="NVIDIA H100"), "H100"), (lambda r: r.update(quick=True), "quick"),
@@ -310,7 +345,7 @@ def main():
     elif arguments.check:
         old = stale(ROOT)
         print("\n".join(f"{path.relative_to(ROOT)} is not what {RESULTS} gives: run tools/plot_lora.py" for path in old)
-              or f"docs are what {RESULTS} gives")
+              or f"docs are what {RESULTS} gives" if (ROOT / RESULTS).exists() else f"no {RESULTS} yet, and the docs say so")
         return 1 if old else 0
     else:
         if arguments.collect:

@@ -136,6 +136,7 @@ class Indices {
       : size_(std::ssize(values)), memory_(allocate_zeroed(kGpu, values.size() * sizeof(int32_t))) {
     HEDDLE_CUDA_CHECK(cudaMemcpy(memory_.get(), values.data(), values.size() * sizeof(int32_t),
                                  cudaMemcpyHostToDevice));
+    HEDDLE_CUDA_CHECK(cudaDeviceSynchronize());  // the copy may come after the call's return
   }
   [[nodiscard]] ConstTensorView view() const {
     return TensorView(memory_.get(), DType::kInt32, kGpu, {size_});
