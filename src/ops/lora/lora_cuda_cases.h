@@ -131,7 +131,10 @@ class DeviceSite {
   }
 
   void apply(const ExecContext& ctx, bool with_plan = false) const {
-    lora_apply(ctx, slices(), x(), a(), b(), with_plan ? planned(ctx) : batch());
+    apply(ctx, with_plan ? planned(ctx) : batch());
+  }
+  void apply(const ExecContext& ctx, const LoraBatch& rows) const {
+    lora_apply(ctx, slices(), x(), a(), b(), rows);
   }
   [[nodiscard]] size_t workspace_bytes() const {
     return lora_apply_workspace_bytes({DeviceType::kCuda, 0}, num_tokens_, in_,
