@@ -54,7 +54,7 @@ class ContextOptions(ctypes.Structure):
 class LoraBatch(ctypes.Structure):
     _fields_ = [
         (name, ctypes.POINTER(DLTensor))
-        for name in ("slot_ids", "seg_starts", "seg_ends", "seg_slots", "row_scale")
+        for name in ("slot_ids", "seg_starts", "seg_ends", "seg_slots", "row_scale", "plan")
     ]
 
 
@@ -141,7 +141,7 @@ class Site:
 
 class CApi(unittest.TestCase):
     def test_versions(self):
-        self.assertEqual(LIBRARY.heddle_abi_version(), 1)
+        self.assertEqual(LIBRARY.heddle_abi_version(), 2)
         self.assertRegex(LIBRARY.heddle_version().decode(), r"^\d+\.\d+\.\d+$")
 
     def test_rms_norm_of_a_column_slice(self):

@@ -105,9 +105,8 @@ TEST(AdapterTable, ErrorsNameTheArgument) {
   elsewhere.device = {DeviceType::kCuda, 0};
   expect_invalid({"the table is on cpu"}, [&] { table.clear(elsewhere, 0); });
   elsewhere.device.index = 1 << 20;
-  const std::string refusal = testing::message_of([&] {
-    AdapterTable(elsewhere, 1, features, 8, DType::kFloat32, LoraLayout::kRankMinor);
-  });
+  const std::string refusal = testing::message_of(
+      [&] { AdapterTable(elsewhere, 1, features, 8, DType::kFloat32, LoraLayout::kRankMinor); });
   EXPECT_NE(refusal.find("device is cuda:1048576"), std::string::npos) << refusal;
 }
 
