@@ -64,6 +64,12 @@ uint64_t DeviceMemory::count_other(size_t offset, unsigned char value, size_t by
   return count;
 }
 
+DeviceStream::DeviceStream() {
+  HEDDLE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+}
+DeviceStream::~DeviceStream() { cudaStreamDestroy(stream_); }
+void DeviceStream::wait() const { HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream_)); }
+
 int current_device() {
   int index = 0;
   HEDDLE_CUDA_CHECK(cudaGetDevice(&index));

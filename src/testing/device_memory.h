@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "heddle/core/context.h"
+
 namespace heddle::testing {
 
 /// Memory of the current CUDA device. Copies wait for all work of the device first, whatever its stream.
@@ -25,6 +27,21 @@ class DeviceMemory {
  private:
   std::byte* data_ = nullptr;
   size_t size_ = 0;
+};
+
+/// A stream of the current CUDA device that does not wait for the default stream.
+class DeviceStream {
+ public:
+  DeviceStream();
+  ~DeviceStream();
+  DeviceStream(const DeviceStream&) = delete;
+  DeviceStream& operator=(const DeviceStream&) = delete;
+
+  [[nodiscard]] cudaStream_t get() const { return stream_; }
+  void wait() const;
+
+ private:
+  cudaStream_t stream_ = nullptr;
 };
 
 /// The index of the current CUDA device.

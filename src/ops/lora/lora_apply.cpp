@@ -64,9 +64,9 @@ void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, Const
   check_batch(ctx, batch, tokens.value());
   if (x.num_elements() == 0 || a.max_rank == 0) return;
   if (ctx.device.type == DeviceType::kCuda) {
-    return run_on_gpu(ctx, "lora_apply",
-                      {.slices = slices, .u = x, .a = &a, .b = &b, .batch = &batch,
-                       .accumulate = true});
+    return run_on_gpu(
+        ctx, "lora_apply",
+        {.slices = slices, .u = x, .a = &a, .b = &b, .batch = &batch, .accumulate = true});
   }
   if (validating()) {
     validate_batch(batch, tokens.value(), "a", a);

@@ -7,7 +7,7 @@
 #include "heddle/ops/lora.h"
 
 #include "expect_error.h"
-#include "ops/lora/lora_contract_calls.h"
+#include "ops/lora/lora_contract_cases.h"
 #include "poison.h"
 
 namespace heddle {

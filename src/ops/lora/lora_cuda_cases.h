@@ -1,10 +1,8 @@
 #pragma once
 
 #include <cstring>
-#include <memory>
 #include <vector>
 
-#include "cuda/check.h"
 #include "cuda_test.h"
 
 #include "heddle/core/cuda_context.h"
@@ -20,26 +18,15 @@ namespace heddle::testing {
 class LoraStream {
  public:
   LoraStream(Device device, size_t workspace_bytes, bool with_exchange)
-      : stream_(make_stream()),
-        context_(device, stream_.get(), workspace_bytes,
+      : context_(device, stream_.get(), workspace_bytes,
                  with_exchange ? CudaContext::kExchangeBytes : 0) {}
 
   [[nodiscard]] const ExecContext& ctx() const { return context_.exec(); }
   [[nodiscard]] cudaStream_t get() const { return stream_.get(); }
-  void wait() const { HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream_.get())); }
+  void wait() const { stream_.wait(); }
 
  private:
-  struct Destroy {
-    void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
-  };
-  using Stream = std::unique_ptr<CUstream_st, Destroy>;
-  static Stream make_stream() {
-    cudaStream_t stream = nullptr;
-    HEDDLE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    return Stream(stream);
-  }
-
-  Stream stream_;
+  DeviceStream stream_;
   CudaContext context_;
 };
 

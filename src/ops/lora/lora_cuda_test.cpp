@@ -8,10 +8,10 @@
 
 #include "device_mirror.h"
 #include "expect_error.h"
-#include "ops/lora/lora_calls.h"
-#include "ops/lora/lora_contract_calls.h"
+#include "ops/lora/lora_contract_cases.h"
 #include "ops/lora/lora_cuda_cases.h"
-#include "ops/lora/lora_table_calls.h"
+#include "ops/lora/lora_sum_cases.h"
+#include "ops/lora/lora_table_cases.h"
 #include "small_sizes.h"
 
 namespace heddle::testing {

@@ -53,12 +53,10 @@ class Occupier {
         occupy_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes_));
     HEDDLE_CUDA_CHECK(cudaHostAlloc(reinterpret_cast<void**>(const_cast<Signals**>(&signals_)),
                                     sizeof(Signals), cudaHostAllocDefault));
-    HEDDLE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   }
   ~Occupier() {
     signals_->stop = 1;
-    cudaStreamSynchronize(stream_);
-    cudaStreamDestroy(stream_);
+    cudaStreamSynchronize(stream_.get());
     cudaFreeHost(const_cast<Signals*>(signals_));
   }
   Occupier(const Occupier&) = delete;
@@ -72,7 +70,7 @@ class Occupier {
     for (int i = 0; i < blocks; ++i) signals_->started[i] = 0;
     constexpr uint64_t kLimit = 20'000'000'000;
     occupy_kernel<<<static_cast<unsigned>(blocks), 1, static_cast<size_t>(shared_bytes_),
-                    stream_>>>(signals_, kLimit);
+                    stream_.get()>>>(signals_, kLimit);
     HEDDLE_CUDA_CHECK(cudaGetLastError());
     for (int i = 0; i < blocks; ++i) {
       while (signals_->started[i] == 0 && signals_->gave_up == 0) {
@@ -84,14 +82,14 @@ class Occupier {
   [[nodiscard]] bool release() {
     const bool held = signals_->gave_up == 0;
     signals_->stop = 1;
-    HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+    stream_.wait();
     return held;
   }
 
  private:
   int num_sms_ = 0, shared_bytes_ = 0;
   volatile Signals* signals_ = nullptr;
-  cudaStream_t stream_ = nullptr;
+  DeviceStream stream_;
 };
 
 /// HEDDLE_TEST_ROUNDS, or what is usual.

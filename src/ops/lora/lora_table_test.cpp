@@ -9,7 +9,7 @@
 #include "heddle/ops/lora.h"
 
 #include "expect_error.h"
-#include "ops/lora/lora_table_calls.h"
+#include "ops/lora/lora_table_cases.h"
 
 namespace heddle {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "exec_context.h"
 #include "isa.h"
-#include "ops/lora/lora_calls.h"
+#include "ops/lora/lora_sum_cases.h"
 
 namespace heddle {
 namespace {

@@ -11,7 +11,7 @@
 #include "heddle/ops/lora_table.h"
 
 #include "compare.h"
-#include "ops/lora/lora_mirror.h"
+#include "ops/lora/lora_run_cases.h"
 #include "poison.h"
 #include "random.h"
 

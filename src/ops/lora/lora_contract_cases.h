@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ops/lora/lora_mirror.h"
+#include "ops/lora/lora_run_cases.h"
 #include "poison.h"
 
 // The bodies of the tests of calls that do nothing, or something that is easily told; the same for every device.

@@ -11,8 +11,8 @@
 
 #include "compare.h"
 #include "ops/lora/lora_cases.h"
-#include "ops/lora/lora_mirror.h"
 #include "ops/lora/lora_ref.h"
+#include "ops/lora/lora_run_cases.h"
 #include "poison.h"
 
 // The bodies of the tests of LoRA's sums, the same for every device.
