@@ -48,9 +48,10 @@ def random_ids(tokens: int, slots: int, dtype: torch.dtype = torch.int64) -> tor
 
 def deltas(x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     """weights[ids[t]] x[t] in float64, zero for rows without adapter; weights [slots, out, in]."""
-    used = (ids >= 0) & (ids < len(weights))
-    chosen = weights.double()[ids.long().clamp(0, len(weights) - 1)]
-    return torch.einsum("toi,ti->to", chosen, x.double()) * used[:, None]
+    result = x.new_zeros((len(x), weights.shape[1]), dtype=torch.float64)
+    for slot, weight in enumerate(weights):
+        result += (x.double() @ weight.double().T) * (ids == slot)[:, None]
+    return result
 
 
 def assert_close(got: torch.Tensor, want: torch.Tensor, dtype: torch.dtype | None = None) -> None:
@@ -303,7 +304,7 @@ def test_a_graph_replays_with_other_ids_and_other_adapters(planned: bool) -> Non
     before = y.clone()
     graph = captured(step, torch.cuda.Stream())
     assert torch.equal(y, before), "capturing runs nothing"
-    for rank in (None, 4, 48, 16):
+    for rank in (None, 8, 48, 16):
         ids.copy_(random_ids(tokens, 3))
         x.normal_()
         if rank is not None:
@@ -390,7 +391,7 @@ def test_a_workspace_grows_and_graphs_keep_the_old_one() -> None:
         return graph, lambda: (h - deltas(x, a, ids)).abs().max()
 
     small, small_error = call(10)
-    large, large_error = call(400_000)  # its plan alone is larger than the workspace at first
+    large, large_error = call(200_000)  # its plan alone is larger than the workspace at first
     for graph in (small, large, small):
         graph.replay()
         torch.cuda.synchronize()

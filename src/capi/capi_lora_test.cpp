@@ -205,6 +205,11 @@ TEST(CApiLora, PlansHaveTheBytesOfCpp) {
   const heddle_lora_batch batch{};
   expect_failure(HEDDLE_INVALID_ARGUMENT, "plan is NULL",
                  heddle_lora_plan(context, nullptr, &batch, 4, 1, 8, nullptr));
+  Array<uint8_t> plan({16}, std::vector<uint8_t>(16, 7));
+  expect_failure(HEDDLE_INVALID_ARGUMENT, "batch is NULL",
+                 heddle_lora_plan(context, plan.c(), nullptr, 4, 1, 8, nullptr));
+  expect_ok(heddle_lora_plan(context, plan.c(), &batch, 4, 1, 8, nullptr));
+  EXPECT_EQ(plan.values, std::vector<uint8_t>(16, 7)) << "the CPU needs no plan";
 }
 
 TEST(CApiLora, TwoContextsRunSideBySide) {

@@ -198,8 +198,9 @@ def lora_plan(
 ) -> None:
     """`plan = the rows of the batch by adapter`: integers and exact, once for all calls of a step.
 
-    For arrays on a GPU; calls on the CPU need no plan. A call that has it launches one kernel less.
-    In a captured graph the plan follows what the arrays of the batch hold at each replay.
+    For arrays on a GPU; on the CPU it writes nothing, since calls there need no plan. A call that
+    has it launches one kernel less. In a captured graph the plan follows what the arrays of the
+    batch hold at each replay.
 
     Args:
         plan: [>= lora_plan_bytes(num_tokens, max_rank)] u8, 256-byte aligned, written.
