@@ -22,7 +22,52 @@ __device__ uint32_t flag_of(uint64_t before, uint64_t* arrivals) {
   return static_cast<uint32_t>(before / kArrivalBlocks) + 1;
 }
 
-/// A block's items: its units of shrink, then the pieces of its units of expand. Copies run kSlots - 1 items ahead.
+/// Items [begin, end) of num that this block has; those of all blocks differ by one at most.
+struct Share {
+  int begin, end;
+
+  __device__ Share(int num, uint32_t block_reciprocal) {
+    const int block = static_cast<int>(blockIdx.x);
+    const int each = divide(num, block_reciprocal);
+    const int more = num - each * static_cast<int>(gridDim.x);
+    begin = block * each + min(block, more);
+    end = begin + each + (block < more);
+  }
+};
+
+/// Describes the next items of this block; gives their numbers.
+template <class T, LoraOp kOp, bool kPlain, bool kShrinks, bool kExpands>
+__device__ int2 describe(const LoraParams& p, LoraShared& s, const Share& shrinks,
+                         const Share& expands) {
+  const int num_shrinks = min(kBatch, shrinks.end - shrinks.begin);
+  const bool is_last = shrinks.begin + num_shrinks == shrinks.end;
+  const int num_expands = is_last ? min(kBatch, expands.end - expands.begin) : 0;
+  const int t = static_cast<int>(threadIdx.x), i = t % kBatch;
+  if constexpr (kShrinks) {
+    if (t / kBatch == 0 && i < num_shrinks) describe_shrink<T, kPlain>(p, shrinks.begin + i, s.shrinks[i]);
+  }
+  if constexpr (kExpands) {
+    if (t / kBatch == 1 && i < num_expands) {
+      describe_expand<T, kOp>(p, expands.begin + i, s.expands[i]);
+    }
+  }
+  __syncthreads();
+  return {num_shrinks, num_expands};
+}
+
+/// Steps through described items: those of shrink, then the pieces of those of expand.
+struct Cursor {
+  int shrink = 0, expand = 0, first_rank = 0;
+
+  __device__ void next_piece(int rank) {
+    first_rank += kRankPiece;
+    if (first_rank < rank) return;
+    first_rank = 0;
+    ++expand;
+  }
+};
+
+/// Shrink items write partial sums, expand items read them. Copies from memory run kSlots - 1 items ahead.
 template <class T, LoraOp kOp, LoraForm kForm, bool kPlain>
 __global__ void __launch_bounds__(kLoraThreads, 2)
     lora_kernel(const __grid_constant__ LoraParams p) {
@@ -33,62 +78,65 @@ __global__ void __launch_bounds__(kLoraThreads, 2)
   const bool is_counter = kIsFused && threadIdx.x == kLoraThreads - 1;
   uint64_t before = 0;
   if (is_counter) before = arrive(p.arrivals);  // asked for long before it is needed
+  if constexpr (kForm == LoraForm::kFirst) trigger_dependents();
 
-  const int first = static_cast<int>(blockIdx.x), step = static_cast<int>(gridDim.x);
-  const int num_shrinks = kShrinks ? p.plan->num_tiles * p.num_slices * p.num_chunks : 0;
-  const int num_expands = kExpands ? p.plan->num_parts * p.items_per_part : 0;
-  int fetched_shrink = first, shrink = first;
-  ExpandCursor fetched{first, 0}, at{first, 0};
+  Share shrinks(kShrinks ? p.plan->num_tiles * p.num_slices * p.num_chunks : 0, p.block_reciprocal);
+  Share expands(kExpands ? p.plan->num_parts * p.items_per_part : 0, p.block_reciprocal);
+  bool is_start = true;
+  HeldH held;
   ExpandSums sum = {};
-  for (int turn = 1 - kSlots;; ++turn) {
-    LoraSlot& ahead = s.slots[(turn + kSlots - 1) % kSlots];
-    if (fetched_shrink < num_shrinks) {
-      fetch_shrink<T, kPlain>(p, shrink_unit(p, fetched_shrink), ahead);
-      fetched_shrink += step;
-    } else if (fetched.item < num_expands) {
-      const ExpandUnit unit = expand_unit<kOp>(p, fetched.item);
-      const LoraWeight weight = weight_of<kOp>(p, unit);
-      if constexpr (kOp != LoraOp::kShrink) {
-        if (weight.rank > 0) {
-          fetch_expand<T, kPlain>(p, unit, weight, fetched.piece * kRankPiece, ahead);
+  do {
+    const int2 num = describe<T, kOp, kPlain, kShrinks, kExpands>(p, s, shrinks, expands);
+    Cursor fetched, at;
+#pragma unroll 1
+    for (int turn = 1 - kSlots, ahead = 0, slot = 0;; ++turn) {
+      if (fetched.shrink < num.x) {
+        fetch_shrink<T, kPlain>(p, s.shrinks[fetched.shrink++], s.slots[ahead]);
+      } else if (fetched.expand < num.y) {
+        const LoraItem& item = s.expands[fetched.expand];
+        if constexpr (kOp == LoraOp::kShrink) {
+          ++fetched.expand;
+        } else {
+          if (item.rank > 0) fetch_expand<T, kPlain>(p, item, fetched.first_rank, s.slots[ahead]);
+          fetched.next_piece(item.rank);
         }
       }
-      fetched.advance(kOp == LoraOp::kShrink ? 0 : weight.rank);
-    }
-    commit_copies();
-    if (turn < 0) continue;
-    if (turn == 0) {
-      if constexpr (kForm == LoraForm::kFirst) trigger_dependents();
-      if constexpr (kForm == LoraForm::kSecond) wait_for_predecessor();
-      if (is_counter) s.flag = flag_of(before, p.arrivals);
-      if constexpr (kIsFused) __syncthreads();
-    }
-    wait_for_copies<kSlots - 1>();
-    LoraSlot& slot = s.slots[turn % kSlots];
-    if (shrink < num_shrinks) {
-      run_shrink<T, kIsFused, kPlain>(p, s, shrink_unit(p, shrink), slot, turn % 2);
-      shrink += step;
-    } else if (at.item < num_expands) {
-      const ExpandUnit unit = expand_unit<kOp>(p, at.item);
-      const LoraWeight weight = weight_of<kOp>(p, unit);
-      if constexpr (kOp == LoraOp::kShrink) {
-        if (unit.first < weight.rank) run_sum<T, kForm, kPlain>(p, s, unit, weight.rank, slot);
-        at.advance(0);
-      } else if constexpr (kExpands) {
-        if (weight.rank > 0) {
-          run_expand<T, kOp, kForm, kPlain>(p, s, unit, weight, at.piece * kRankPiece, slot,
-                                            turn % 2, sum);
-        }
-        at.advance(weight.rank);
+      commit_copies();
+      ahead = ahead == kSlots - 1 ? 0 : ahead + 1;
+      if (turn < 0) continue;
+      if (is_start) {
+        is_start = false;
+        if constexpr (kForm == LoraForm::kSecond) wait_for_predecessor();
+        if (is_counter) s.flag = flag_of(before, p.arrivals);
+        if constexpr (kIsFused) __syncthreads();
       }
-    } else {
-      break;
+      wait_for_copies<kSlots - 1>();
+      if (at.shrink < num.x) {
+        run_shrink<T, kIsFused, kPlain>(p, s, s.shrinks[at.shrink++], s.slots[slot]);
+      } else if (at.expand < num.y) {
+        const LoraItem& item = s.expands[at.expand];
+        if constexpr (kOp == LoraOp::kShrink) {
+          if (item.rank > 0) run_sum<T, kForm, kPlain>(p, s, item, s.slots[slot]);
+          ++at.expand;
+        } else {
+          if (item.rank > 0) {
+            run_expand<T, kOp, kForm, kPlain>(p, s, item, at.first_rank, s.slots[slot], held, sum);
+          }
+          at.next_piece(item.rank);
+        }
+      } else {
+        break;
+      }
+      slot = slot == kSlots - 1 ? 0 : slot + 1;
     }
-  }
+    shrinks.begin += num.x;
+    expands.begin += num.y;
+    __syncthreads();
+  } while (shrinks.begin < shrinks.end || expands.begin < expands.end);
 }
 
 template <class T, LoraOp kOp, LoraForm kForm, bool kPlain>
-void launch(const LoraParams& p, int num_blocks, cudaStream_t stream) {
+void run(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream) {
   const auto kernel = lora_kernel<T, kOp, kForm, kPlain>;
   constexpr int kBytes = sizeof(LoraShared);
   HEDDLE_CUDA_CHECK(
@@ -96,43 +144,46 @@ void launch(const LoraParams& p, int num_blocks, cudaStream_t stream) {
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
+  const bool waits = kForm == LoraForm::kSecond && kOp != LoraOp::kExpand;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(num_blocks));
+  config.gridDim = dim3(static_cast<unsigned>(launch.num_blocks));
   config.blockDim = dim3(kLoraThreads);
   config.dynamicSmemBytes = kBytes;
   config.stream = stream;
   config.attrs = &early;
-  config.numAttrs = kForm == LoraForm::kSecond && kOp != LoraOp::kExpand ? 1 : 0;
+  config.numAttrs = waits && launch.starts_early ? 1 : 0;
   HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, p));
 }
 
 template <class T, bool kPlain>
-void launch_any(const LoraParams& p, LoraOp op, LoraForm form, int num_blocks,
-                cudaStream_t stream) {
+void run_any(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream) {
   using enum LoraOp;
   using enum LoraForm;
-  if (op == kExpand) return launch<T, kExpand, kSecond, kPlain>(p, num_blocks, stream);
-  if (form == kFirst) return launch<T, kApply, kFirst, kPlain>(p, num_blocks, stream);  // of both
-  if (op == kApply) {
-    return form == kFused ? launch<T, kApply, kFused, kPlain>(p, num_blocks, stream)
-                          : launch<T, kApply, kSecond, kPlain>(p, num_blocks, stream);
-  }
-  return form == kFused ? launch<T, kShrink, kFused, kPlain>(p, num_blocks, stream)
-                        : launch<T, kShrink, kSecond, kPlain>(p, num_blocks, stream);
+  const LoraOp op = launch.op;
+  const LoraForm form = launch.form;
+  if (op == kExpand) return run<T, kExpand, kSecond, kPlain>(p, launch, stream);
+  if (form == kFirst) return run<T, kApply, kFirst, kPlain>(p, launch, stream);  // of both
+  if (op == kApply && form == kFused) return run<T, kApply, kFused, kPlain>(p, launch, stream);
+  if (op == kApply) return run<T, kApply, kSecond, kPlain>(p, launch, stream);
+  if (form == kFused) return run<T, kShrink, kFused, kPlain>(p, launch, stream);
+  // Reads no weights, so one kernel serves both.
+  return run<T, kShrink, kSecond, false>(p, launch, stream);
+}
+
+template <class T>
+void run_typed(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream) {
+  launch.is_plain ? run_any<T, true>(p, launch, stream) : run_any<T, false>(p, launch, stream);
 }
 
 }  // namespace
 
 template <>
-void launch_lora<bfloat16>(const LoraParams& p, LoraOp op, LoraForm form, bool is_plain,
-                           int num_blocks, cudaStream_t stream) {
-  (is_plain ? launch_any<__nv_bfloat16, true>
-            : launch_any<__nv_bfloat16, false>)(p, op, form, num_blocks, stream);
+void launch_lora<bfloat16>(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream) {
+  run_typed<__nv_bfloat16>(p, launch, stream);
 }
 template <>
-void launch_lora<half>(const LoraParams& p, LoraOp op, LoraForm form, bool is_plain, int num_blocks,
-                       cudaStream_t stream) {
-  (is_plain ? launch_any<__half, true> : launch_any<__half, false>)(p, op, form, num_blocks, stream);
+void launch_lora<half>(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream) {
+  run_typed<__half>(p, launch, stream);
 }
 
 }  // namespace heddle::cuda

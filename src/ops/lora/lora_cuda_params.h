@@ -59,7 +59,6 @@ struct LoraIndices {
   const void* data;
   int64_t stride;
   bool is_wide;
-  constexpr explicit operator bool() const { return data != nullptr; }
 };
 
 struct LoraPlanParams {
@@ -100,7 +99,7 @@ struct LoraParams {
   int64_t in_features;
   LoraAddresses a, b;
   int32_t num_slices, num_chunks, items_per_part;
-  uint32_t chunk_reciprocal, slice_reciprocal, part_reciprocal;  // n / d = n * reciprocal >> 32
+  uint32_t chunk_reciprocal, slice_reciprocal, part_reciprocal, block_reciprocal;  // see divide()
   float scale;
   uint32_t spin_limit;  // polls for another block's sums before a block makes them itself
   const float* row_scale;  // of the window's rows, or nullptr
@@ -116,9 +115,16 @@ enum class LoraOp { kApply, kShrink, kExpand };
 /// What a launch does: both halves in one, or the first and the second half one after the other.
 enum class LoraForm { kFused, kFirst, kSecond };
 
-/// T: dtype of the weights and of x. is_plain: all is aligned for vector loads, ranks included, and y is of type T.
+struct LoraLaunch {
+  LoraOp op;
+  LoraForm form;
+  bool is_plain;      // all is aligned for vector loads, ranks included, and y is of the weights' dtype
+  bool starts_early;  // the chip can launch the second half before the first ends
+  int num_blocks;
+};
+
+/// T: dtype of the weights and of x.
 template <class T>
-void launch_lora(const LoraParams& p, LoraOp op, LoraForm form, bool is_plain, int num_blocks,
-                 cudaStream_t stream);
+void launch_lora(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream);
 
 }  // namespace heddle::cuda

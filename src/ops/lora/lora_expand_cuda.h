@@ -43,73 +43,83 @@ __device__ void with_type_or(DType dtype, F&& f) {
   }
 }
 
-/// A range of outputs (of shrink: of ranks) of one slice, for the rows of one part.
-struct ExpandUnit {
-  const LoraPart& part;
-  int slice, first;  // output or rank
-};
-
-template <LoraOp kOp>
-__device__ ExpandUnit expand_unit(const LoraParams& p, int item) {
-  const int part = divide(item, p.part_reciprocal);
-  int local = item - part * p.items_per_part, slice = 0;
+template <class T, LoraOp kOp>
+__device__ void describe_expand(const LoraParams& p, int item, LoraItem& to) {
+  const int index = divide(item, p.part_reciprocal);
+  int local = item - index * p.items_per_part, slice = 0;
   while (local >= p.slices[slice].end) ++slice;
   if (slice > 0) local -= p.slices[slice - 1].end;
-  return {p.plan->parts[part], slice,
-          local * (kOp == LoraOp::kShrink ? kRankPiece : kLoraOutTile)};
-}
-
-/// First output of this lane, which has four: those of the warp are 32.
-__device__ inline int first_output(const ExpandUnit& u) {
-  return u.first + static_cast<int>(threadIdx.x / 32 * 32 + threadIdx.x % 32 / 4 * 4);
-}
-
-/// The weight that decides what a unit does; rank 0 where the adapter does not touch the slice.
-template <LoraOp kOp>
-__device__ LoraWeight weight_of(const LoraParams& p, const ExpandUnit& u) {
+  const LoraPart& part = p.plan->parts[index];
+  const int4* rows = reinterpret_cast<const int4*>(part.rows);
+  const int4 low = rows[0], high = rows[1];
   LoraWeight a, b;  // both on their way at once
-  if constexpr (kOp != LoraOp::kExpand) a = read_weight(p.a, u.part.slot, u.slice);
+  if constexpr (kOp != LoraOp::kExpand) a = read_weight(p.a, part.slot, slice);
+  if constexpr (kOp != LoraOp::kShrink) b = read_weight(p.b, part.slot, slice);
   if constexpr (kOp == LoraOp::kShrink) b = a;
-  if constexpr (kOp != LoraOp::kShrink) b = read_weight(p.b, u.part.slot, u.slice);
   if constexpr (kOp == LoraOp::kApply) b.rank = a.data == nullptr ? 0 : min(b.rank, a.rank);
-  b.rank = b.data == nullptr ? 0 : min(b.rank, u.part.num_tiles * kLoraRankTile);
-  return b;
+  const int rank = b.data == nullptr ? 0 : min(b.rank, part.num_tiles * kLoraRankTile);
+  const int first = local * (kOp == LoraOp::kShrink ? kBlockRanks : kLoraOutTile);
+  const LoraOperand<T, false> w(b.data, b.row_stride, p.is_transposed_b);
+  to.weight = rank > 0 ? w.at(first, 0) : nullptr;
+  to.row_stride = b.row_stride;
+  to.rank = kOp == LoraOp::kShrink ? max(0, min(kBlockRanks, rank - first)) : rank;
+  to.slice = slice;
+  to.first = first;
+  to.left = p.slices[slice].width - first;
+  int tile = part.first_tile;
+  if (kOp == LoraOp::kShrink) tile += first / kLoraRankTile;
+  to.partial = to.rank == 0 ? 0 : partial_row(p, slice, 0, p.plan->tiles[tile].first_partial);
+  to.num_rows = part.num_rows;
+  to.part = index;
+  to.row_reciprocal = part.row_reciprocal;
+  to.scale = p.scale * b.scale;
+  reinterpret_cast<int4*>(to.rows)[0] = low;
+  reinterpret_cast<int4*>(to.rows)[1] = high;
 }
 
-/// Outputs first + i of B, i < 4, in vector i: of ranks up to 16 lane q has 4 q + [0, 4), of more it has, of the 32 from
-/// first_rank on, 8 q + [0, 8). Where the outputs are plain and this is the last piece, vector 4 has what the rows 2 q and
-/// 2 q + 1 hold there.
+/// Outputs that are left from this lane's first one on, which has four; those of the warp are 32.
+__device__ inline int output_of_lane() {
+  return static_cast<int>(threadIdx.x / 32 * 32 + threadIdx.x % 32 / 4 * 4);
+}
+
+/// Outputs of this lane: vector i has ranks of its i-th one, i < 4. Of ranks up to 16 lane q has 4 q + [0, 4), of more it has,
+/// of the 32 from first_rank on, 8 q + [0, 8). Where the outputs are plain and this is the last piece, vector 4 has what the
+/// rows 2 q and 2 q + 1 hold there.
 template <class T, bool kPlain>
-__device__ void fetch_expand(const LoraParams& p, const ExpandUnit& u, const LoraWeight& weight,
-                             int first_rank, LoraSlot& slot) {
-  const LoraSliceParams& slice = p.slices[u.slice];
-  const int n = first_output(u), q = threadIdx.x % 4;
-  const bool is_narrow = weight.rank <= kLoraRankTile;
-  const LoraOperand<T> b(weight, p.is_transposed_b, is_narrow ? 8 : 16);
+__device__ void fetch_expand(const LoraParams& p, const LoraItem& item, int first_rank,
+                             LoraSlot& slot) {
+  const int n = output_of_lane(), q = threadIdx.x % 4, left = item.left - n;
+  const LoraOperand<T, kPlain> b(item.weight, item.row_stride, p.is_transposed_b);
   uint4* to = &slot[0][threadIdx.x];
+  if (item.rank <= kLoraRankTile) {
+    const bool in_lines = !kPlain && b.is_in_lines(8);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int r = is_narrow ? 4 * q : first_rank + 8 * q;
-    const int count = n + i < slice.width ? weight.rank - r : 0;
-    if (!is_narrow) {
-      fetch_8<kPlain>(to + i * kLoraThreads, b, n + i, r, count);
-    } else if (kPlain || (count >= 4 && b.in_lines)) {
-      const bool is_there = count > 0;
-      copy_async_8(to + i * kLoraThreads,
-                   is_there ? b.data + (n + i) * b.m_stride + r : b.data, is_there);
-    } else {
-      const T* from = b.data + (n + i) * b.m_stride + r * b.k_stride;
-      to[i * kLoraThreads] = count > 0 ? gather_8(from, b.k_stride, min(count, 4)) : uint4{};
+    for (int i = 0; i < 4; ++i) {
+      const int count = i < left ? item.rank - 4 * q : 0;
+      const T* from = b.at(n + i, 4 * q);
+      if (kPlain || (count >= 4 && in_lines)) {
+        copy_async_8(to + i * kLoraThreads, count > 0 ? from : b.data, count > 0);
+      } else {
+        to[i * kLoraThreads] = count > 0 ? gather_8(from, b.k_stride, min(count, 4)) : uint4{};
+      }
+    }
+  } else {
+    const bool in_lines = !kPlain && b.is_in_lines(16);
+    const int r = first_rank + 8 * q;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      fetch_8(to + i * kLoraThreads, b, n + i, r, i < left ? item.rank - r : 0, in_lines);
     }
   }
   if constexpr (kPlain) {
-    if (first_rank + kRankPiece < weight.rank) return;
+    if (first_rank + kRankPiece < item.rank) return;
+    const LoraSliceParams& slice = p.slices[item.slice];
+    const LoraOperand<T, true> y(static_cast<const T*>(slice.y) + item.first, slice.y_stride, false);
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      const bool is_there = p.accumulate && 2 * q + j < u.part.num_rows && n < slice.width;
-      const T* y = static_cast<const T*>(slice.y);
-      if (is_there) y += u.part.rows[2 * q + j] * slice.y_stride + n;
-      copy_async_8(reinterpret_cast<uint2*>(to + 4 * kLoraThreads) + j, y, is_there);
+      const bool is_there = p.accumulate && 2 * q + j < item.num_rows && left > 0;
+      copy_async_8(reinterpret_cast<uint2*>(to + 4 * kLoraThreads) + j,
+                   is_there ? y.at(item.rows[2 * q + j], n) : y.data, is_there);
     }
   }
 }
@@ -121,21 +131,22 @@ struct alignas(4 * sizeof(Y)) FourOf {
 
 /// What row i of the part holds at this lane's four outputs; kPlain: of type T.
 template <class T, bool kPlain>
-__device__ uint4 load_old(const LoraParams& p, const ExpandUnit& u, int i) {
-  const LoraSliceParams& slice = p.slices[u.slice];
-  const int n = first_output(u);
+__device__ uint4 load_old(const LoraParams& p, const LoraItem& item, int i) {
+  const LoraSliceParams& slice = p.slices[item.slice];
+  const int n = output_of_lane(), left = item.left - n;
   uint4 raw{0, 0, 0, 0};
-  if (!p.accumulate || i >= u.part.num_rows || n >= slice.width) return raw;
-  const int row = u.part.rows[i];
+  if (!p.accumulate || i >= item.num_rows || left <= 0) return raw;
   with_type_or<kPlain, T>(p.y_dtype, [&](auto type) {
     using Y = decltype(type);
-    const Y* y = static_cast<const Y*>(slice.y) + row * slice.y_stride + n;
+    const Y* y = LoraOperand<Y, kPlain>(static_cast<const Y*>(slice.y) + item.first, slice.y_stride,
+                                        false)
+                     .at(item.rows[i], n);
     FourOf<Y> four{};
-    if (kPlain || (n + 4 <= slice.width && reinterpret_cast<uintptr_t>(y) % sizeof(four) == 0)) {
+    if (kPlain || (left >= 4 && reinterpret_cast<uintptr_t>(y) % sizeof(four) == 0)) {
       four = *reinterpret_cast<const FourOf<Y>*>(y);
     } else {
       for (int k = 0; k < 4; ++k) {
-        if (n + k < slice.width) four.v[k] = y[k];
+        if (k < left) four.v[k] = y[k];
       }
     }
     *reinterpret_cast<FourOf<Y>*>(&raw) = four;
@@ -150,47 +161,40 @@ __device__ Y finish(Y old, float factor, float sum, bool accumulate) {
 }
 
 template <class T, bool kPlain>
-__device__ void write_outputs(const LoraParams& p, const ExpandUnit& u, int i,
-                              const float (&sum)[4], float scale, const uint4& old) {
-  const LoraSliceParams& slice = p.slices[u.slice];
-  const int n = first_output(u);
-  if (i >= u.part.num_rows || n >= slice.width) return;
-  const int row = u.part.rows[i];
-  const float factor = p.row_scale != nullptr ? scale * p.row_scale[row] : scale;
+__device__ void write_outputs(const LoraParams& p, const LoraItem& item, int i,
+                              const float (&sum)[4], const uint4& old) {
+  const LoraSliceParams& slice = p.slices[item.slice];
+  const int n = output_of_lane(), left = item.left - n;
+  if (i >= item.num_rows || left <= 0) return;
+  const int row = item.rows[i];
+  const float factor = p.row_scale != nullptr ? item.scale * p.row_scale[row] : item.scale;
   with_type_or<kPlain, T>(p.y_dtype, [&](auto type) {
     using Y = decltype(type);
-    Y* y = static_cast<Y*>(slice.y) + row * slice.y_stride + n;
+    Y* y = const_cast<Y*>(LoraOperand<Y, kPlain>(static_cast<const Y*>(slice.y) + item.first,
+                                                 slice.y_stride, false)
+                              .at(row, n));
     FourOf<Y> four = *reinterpret_cast<const FourOf<Y>*>(&old);
 #pragma unroll
     for (int k = 0; k < 4; ++k) four.v[k] = finish(four.v[k], factor, sum[k], p.accumulate);
-    if (kPlain || (n + 4 <= slice.width && reinterpret_cast<uintptr_t>(y) % sizeof(four) == 0)) {
+    if (kPlain || (left >= 4 && reinterpret_cast<uintptr_t>(y) % sizeof(four) == 0)) {
       *reinterpret_cast<FourOf<Y>*>(y) = four;
     } else {
       for (int k = 0; k < 4; ++k) {
-        if (n + k < slice.width) y[k] = four.v[k];
+        if (k < left) y[k] = four.v[k];
       }
     }
   });
 }
 
-/// The partial sum of one chunk; where flagged, false until it is there.
-template <bool kFlagged>
-__device__ bool read_partial(const LoraParams& p, uint32_t flag, int64_t at, float& v) {
-  if constexpr (kFlagged) {
-    const FlaggedWord w = peek(static_cast<const FlaggedWord*>(p.partials) + at);
-    v = w.value;
-    return w.flag == flag;
-  } else {
-    v = static_cast<const float*>(p.partials)[at];
-    return true;
-  }
-}
-
-/// Sums the strand of this lane for `num` values, asking for all words again until all are there.
-template <bool kFlagged, int kValues>
-__device__ bool sum_strand(const LoraParams& p, uint32_t flag, const int64_t (&first)[kValues],
-                           int64_t chunk_stride, int num, float (&sum)[kValues]) {
+/// Sums the strand of this lane for kValues rows of partials kStep apart, of which `num` are wanted, asking for all words
+/// again until all are there.
+template <bool kFlagged, int kValues, int kStep>
+__device__ bool sum_strand(const LoraParams& p, uint32_t flag, int64_t first, int num,
+                           float (&sum)[kValues]) {
+  using Word = std::conditional_t<kFlagged, FlaggedWord, float>;
   const int strand = threadIdx.x % kLoraStrands;
+  const int64_t chunk_stride = int64_t{p.plan->num_partials} * kLoraRankTile;
+  const Word* words = static_cast<const Word*>(p.partials) + first + strand * chunk_stride;
   uint32_t spins = 0;
 #pragma unroll
   for (int i = 0; i < kValues; ++i) sum[i] = 0.0f;
@@ -203,56 +207,54 @@ __device__ bool sum_strand(const LoraParams& p, uint32_t flag, const int64_t (&f
 #pragma unroll
       for (int i = 0; i < kValues; ++i) {
         v[i] = 0.0f;
-        if (i < num) {
-          ready &= read_partial<kFlagged>(p, flag, first[i] + chunk * chunk_stride, v[i]);
+        if (i >= num) continue;
+        if constexpr (kFlagged) {
+          const FlaggedWord w = peek(words + i * kStep * kLoraRankTile);
+          v[i] = w.value;
+          ready &= w.flag == flag;
+        } else {
+          v[i] = words[i * kStep * kLoraRankTile];
         }
       }
     } while (!ready && ++spins <= p.spin_limit);
     if (!ready) return false;
 #pragma unroll
     for (int i = 0; i < kValues; ++i) sum[i] = chunk == strand ? v[i] : sum[i] + v[i];
+    words += kLoraStrands * chunk_stride;
   }
   return true;
 }
 
-/// Calls take(row, rank - first_rank, value) with h of the part's rows for the ranks [first_rank, first_rank + 32) that
-/// the plan has tiles for, on one lane each. False where another block's sums did not come in time.
+/// Calls take(row, rank - first_rank, value) with h of the item's rows for `num_ranks` ranks (to the next multiple of 16) from
+/// first_rank on, on one lane each. False where another block's sums did not come in time.
 template <bool kFlagged, class Take>
-__device__ bool gather_partials(const LoraParams& p, const LoraShared& s, const ExpandUnit& u,
-                                int first_rank, Take&& take) {
-  constexpr int kBatch = 4, kStep = kLoraThreads / (kLoraRankTile * kLoraStrands);
+__device__ bool gather_partials(const LoraParams& p, const LoraShared& s, const LoraItem& item,
+                                int first_rank, int num_ranks, Take&& take) {
+  constexpr int kValues = 4, kStep = kLoraThreads / (kLoraRankTile * kLoraStrands);
   const int strand = threadIdx.x % kLoraStrands;
   const int rank = threadIdx.x / kLoraStrands % kLoraRankTile;
-  const int first_tile = first_rank / kLoraRankTile, rows = u.part.num_rows;
-  const int tiles = min(kRankPiece / kLoraRankTile, u.part.num_tiles - first_tile);
-  const int count = tiles * rows;
-  const int first_partial = p.plan->tiles[u.part.first_tile + first_tile].first_partial;
-  const int64_t base = partial_index(p, u.slice, 0, first_partial) + rank;
-  const int64_t chunk_stride = int64_t{p.plan->num_partials} * kLoraRankTile;
+  const int rows = item.num_rows;
+  const int count = (num_ranks + kLoraRankTile - 1) / kLoraRankTile * rows;
+  const int first = item.partial + first_rank / kLoraRankTile * rows;
   bool is_there = true;
 #pragma unroll 1
   for (int begin = threadIdx.x / (kLoraRankTile * kLoraStrands); begin < count;
-       begin += kBatch * kStep) {
-    int64_t first[kBatch];
-    int num = 0;
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {  // rows of one tile, then those of the next: partials lie in this order
-      const int at = begin + i * kStep;
-      num += at < count;
-      first[i] = base + at * kLoraRankTile;
-    }
-    float sum[kBatch];
-    is_there &= sum_strand<kFlagged, kBatch>(p, s.flag, first, chunk_stride, num, sum);
+       begin += kValues * kStep) {
+    float sum[kValues];
+    const int num = (count - begin + kStep - 1) / kStep;
+    is_there &= sum_strand<kFlagged, kValues, kStep>(
+        p, s.flag, (int64_t{first} + begin) * kLoraRankTile + rank, num, sum);
     __syncwarp();
+    float mine = 0.0f;  // lane i of the strands has the i-th value
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
+    for (int i = 0; i < kValues; ++i) {
 #pragma unroll
       for (int d = 1; d < kLoraStrands; d *= 2) sum[i] += __shfl_xor_sync(kAllLanes, sum[i], d);
-      if (strand == 0 && i < num) {
-        const int at = begin + i * kStep;
-        const int tile = divide(at, u.part.row_reciprocal);
-        take(at - tile * rows, tile * kLoraRankTile + rank, sum[i]);
-      }
+      if (strand == i) mine = sum[i];
+    }
+    if (strand < min(num, kValues)) {
+      const int at = begin + strand * kStep, tile = divide(at, item.row_reciprocal);
+      take(at - tile * rows, tile * kLoraRankTile + rank, mine);
     }
   }
   return is_there;
@@ -260,92 +262,95 @@ __device__ bool gather_partials(const LoraParams& p, const LoraShared& s, const 
 
 /// The same from a tensor h.
 template <class Take>
-__device__ void gather_rows(const LoraParams& p, const ExpandUnit& u, int first_rank, int rank,
-                            Take&& take) {
-  const int num = min(kRankPiece, rank - first_rank);
+__device__ void gather_rows(const LoraParams& p, const LoraItem& item, int first_rank,
+                            int num_ranks, Take&& take) {
   with_type(p.u_dtype, [&](auto type) {
     using U = decltype(type);
-    for (int i = threadIdx.x; i < kRankPiece * u.part.num_rows; i += kLoraThreads) {
-      const int row = i / kRankPiece, r = i % kRankPiece;
-      if (r >= num) continue;
-      const U* from = static_cast<const U*>(p.u) + u.part.rows[row] * p.u_stride;
+    for (int i = threadIdx.x; i < kBlockRanks * item.num_rows; i += kLoraThreads) {
+      const int row = i / kBlockRanks, r = i % kBlockRanks;
+      if (r >= num_ranks) continue;
+      const U* from = static_cast<const U*>(p.u) + item.rows[row] * p.u_stride;
       take(row, r, widen(from[first_rank + r]));
     }
   });
 }
 
-/// Makes the partial sums of a piece of ranks that other blocks have not made yet: the same bits. Takes the unit's slot for
-/// it, which is fetched again.
-template <class T, LoraOp kOp, bool kPlain>
+/// Makes the partial sums of 128 ranks that other blocks have not made yet: the same bits. Takes the slot for it.
+template <class T, bool kPlain>
 __device__ __noinline__ void remake_partials(const LoraParams& p, LoraShared& s,
-                                             const ExpandUnit& u, int first_rank, LoraSlot& slot) {
-  const int first = first_rank / kLoraRankTile;
-  const int last = min(int{u.part.num_tiles}, first + kRankPiece / kLoraRankTile);
+                                             const LoraItem& item, int first_tile, int num_ranks,
+                                             LoraSlot& slot) {
+  const int tiles = (num_ranks + kLoraRankTile - 1) / kLoraRankTile;
+  first_tile += p.plan->parts[item.part].first_tile;
+  wait_for_copies<0>();
 #pragma unroll 1
-  for (int i = first * p.num_chunks; i < last * p.num_chunks; ++i) {
-    const int tile = i / p.num_chunks;
-    const ShrinkUnit unit{p.plan->tiles[u.part.first_tile + tile], u.slice,
-                          i - tile * p.num_chunks};
-    fetch_shrink<T, kPlain>(p, unit, slot);
+  for (int i = 0; i < tiles * p.num_chunks; ++i) {
+    const int tile = i / p.num_chunks, chunk = i - tile * p.num_chunks;
+    LoraItem& shrink = s.remade;
+    if (threadIdx.x == 0) {
+      const int index = ((first_tile + tile) * p.num_slices + item.slice) * p.num_chunks + chunk;
+      describe_shrink<T, kPlain>(p, index, shrink);
+    }
+    __syncthreads();
+    fetch_shrink<T, kPlain>(p, shrink, slot);
     commit_copies();
     wait_for_copies<0>();
-    run_shrink<T, true, kPlain>(p, s, unit, slot, i % 2);
+    run_shrink<T, true, kPlain>(p, s, shrink, slot);
   }
-  if constexpr (kOp == LoraOp::kApply) {
-    fetch_expand<T, kPlain>(p, u, weight_of<kOp>(p, u), first_rank, slot);
-    commit_copies();
-    wait_for_copies<0>();
-  }
-  __syncthreads();
 }
 
 /// Puts h[row][rank] as hi + lo where lane (g, q) of the products finds it.
 template <class T>
-__device__ void store_h(uint4 (&to)[kPieceSteps][kPartTiles][32], bool is_narrow, int row, int rank,
-                        float h) {
+__device__ void store_h(LoraShared& s, bool is_narrow, int row, int rank, float h) {
+  const int piece = rank / kRankPiece;
+  rank %= kRankPiece;
   const int q = is_narrow ? rank / 4 : rank / 8;
   const int step = is_narrow ? 0 : rank % 8 / 4;
   const T hi = narrow<T>(h);
   const T lo = narrow<T>(h - widen(hi));
-  T* four = reinterpret_cast<T*>(&to[step][row / kTileRows][row % kTileRows * 4 + q]);
-  four[rank % 4] = hi;
-  four[4 + rank % 4] = lo;
+  T* to = reinterpret_cast<T*>(&s.h[piece][step][row / kTileRows][row % kTileRows * 4 + q]);
+  to[rank % 4] = hi;
+  to[4 + rank % 4] = lo;
 }
 
-/// h of the ranks [first_rank, first_rank + 32) into shared memory; all threads of the block call it.
+/// h of the ranks [first_rank, first_rank + 128) into shared memory; all threads of the block call it. False where the
+/// partial sums had to be made: then the slot holds them.
 template <class T, LoraOp kOp, LoraForm kForm, bool kPlain>
-__device__ void make_h(const LoraParams& p, LoraShared& s, const ExpandUnit& u, int rank,
-                       int first_rank, LoraSlot& slot, int parity) {
-  auto& h = s.h[parity];
-  const bool is_narrow = rank <= kLoraRankTile;
-  const int num = rank - first_rank;
+__device__ bool make_h(const LoraParams& p, LoraShared& s, const LoraItem& item, int first_rank,
+                       LoraSlot& slot) {
+  const bool is_narrow = item.rank <= kLoraRankTile;
+  const int num = min(kBlockRanks, item.rank - first_rank);
   // Ranks that the products take, but the adapter does not have.
-  const int from = min(kRankPiece, num), to = is_narrow ? 16 : kRankPiece;
-  for (int i = threadIdx.x; i < kLoraPartRows * (to - from); i += kLoraThreads) {
-    store_h<T>(h, is_narrow, i % kLoraPartRows, from + i / kLoraPartRows, 0.0f);
+  const int to = is_narrow ? 16 : (num + kRankPiece - 1) / kRankPiece * kRankPiece;
+  __syncthreads();
+  for (int i = threadIdx.x; i < kLoraPartRows * (to - num); i += kLoraThreads) {
+    store_h<T>(s, is_narrow, i % kLoraPartRows, num + i / kLoraPartRows, 0.0f);
   }
   const auto take = [&](int row, int r, float value) {
-    if (r < num) store_h<T>(h, is_narrow, row, r, value);
+    if (r < num) store_h<T>(s, is_narrow, row, r, value);
   };
+  bool is_there = true;
   if constexpr (kOp == LoraOp::kExpand) {
-    gather_rows(p, u, first_rank, rank, take);
+    gather_rows(p, item, first_rank, num, take);
     __syncthreads();
   } else if constexpr (kForm == LoraForm::kFused) {
-    while (!__syncthreads_and(gather_partials<true>(p, s, u, first_rank, take))) {
-      remake_partials<T, kOp, kPlain>(p, s, u, first_rank, slot);
+    while (!__syncthreads_and(gather_partials<true>(p, s, item, first_rank, num, take))) {
+      remake_partials<T, kPlain>(p, s, item, first_rank / kLoraRankTile, num, slot);
+      is_there = false;
     }
   } else {
-    gather_partials<false>(p, s, u, first_rank, take);
+    gather_partials<false>(p, s, item, first_rank, num, take);
     __syncthreads();
   }
+  return is_there;
 }
 
 using ExpandSums = float[kPartTiles][2][4];
 
 /// Adds the products of one piece of ranks that was fetched.
 template <class T>
-__device__ void multiply(const LoraShared& s, const LoraSlot& slot, bool is_narrow, int num_tiles,
-                         int parity, ExpandSums& sum) {
+__device__ void multiply(const LoraPieceOfH& piece, const LoraSlot& slot, bool is_narrow,
+                         int num_tiles, ExpandSums& sum) {
   const int lane = threadIdx.x % 32;
   uint4 b[4];
 #pragma unroll
@@ -356,7 +361,7 @@ __device__ void multiply(const LoraShared& s, const LoraSlot& slot, bool is_narr
 #pragma unroll
     for (int tile = 0; tile < kPartTiles; ++tile) {
       if (tile >= num_tiles) break;
-      const uint4 h = s.h[parity][step][tile][lane];
+      const uint4 h = piece[step][tile][lane];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {  // outputs 2 i and 2 i + 1
         const uint32_t a[4] = {word(b[2 * i], 2 * step), word(b[2 * i + 1], 2 * step),
@@ -368,15 +373,28 @@ __device__ void multiply(const LoraShared& s, const LoraSlot& slot, bool is_narr
   }
 }
 
-/// One piece of a unit that was fetched; with the last one y is written.
+/// Whose h lies in shared memory.
+struct HeldH {
+  int part = -1, slice = -1, first_rank = -1;
+};
+
+/// One piece of an item that was fetched; with the last one y is written.
 template <class T, LoraOp kOp, LoraForm kForm, bool kPlain>
-__device__ void run_expand(const LoraParams& p, LoraShared& s, const ExpandUnit& u,
-                           const LoraWeight& weight, int first_rank, LoraSlot& slot, int parity,
-                           ExpandSums& sum) {
-  make_h<T, kOp, kForm, kPlain>(p, s, u, weight.rank, first_rank, slot, parity);
-  const int num_tiles = (u.part.num_rows + kTileRows - 1) / kTileRows;
-  multiply<T>(s, slot, weight.rank <= kLoraRankTile, num_tiles, parity, sum);
-  if (first_rank + kRankPiece < weight.rank) return;
+__device__ void run_expand(const LoraParams& p, LoraShared& s, const LoraItem& item, int first_rank,
+                           LoraSlot& slot, HeldH& held, ExpandSums& sum) {
+  const int block = first_rank / kBlockRanks * kBlockRanks;
+  if (held.part != item.part || held.slice != item.slice || held.first_rank != block) {
+    if (!make_h<T, kOp, kForm, kPlain>(p, s, item, block, slot)) {
+      fetch_expand<T, kPlain>(p, item, first_rank, slot);
+      commit_copies();
+      wait_for_copies<0>();
+    }
+    held = {item.part, item.slice, block};
+  }
+  const int num_tiles = (item.num_rows + kTileRows - 1) / kTileRows;
+  multiply<T>(s.h[(first_rank - block) / kRankPiece], slot, item.rank <= kLoraRankTile, num_tiles,
+              sum);
+  if (first_rank + kRankPiece < item.rank) return;
 #pragma unroll
   for (int tile = 0; tile < kPartTiles; ++tile) {
     if (tile >= num_tiles) break;
@@ -388,11 +406,11 @@ __device__ void run_expand(const LoraParams& p, LoraShared& s, const ExpandUnit&
         const uint4 both = slot[4][threadIdx.x];
         old = j == 0 ? uint4{both.x, both.y, 0, 0} : uint4{both.z, both.w, 0, 0};
       } else {
-        old = load_old<T, kPlain>(p, u, i);
+        old = load_old<T, kPlain>(p, item, i);
       }
       const float four[4] = {sum[tile][0][j], sum[tile][0][2 + j], sum[tile][1][j],
                              sum[tile][1][2 + j]};
-      write_outputs<T, kPlain>(p, u, i, four, p.scale * weight.scale, old);
+      write_outputs<T, kPlain>(p, item, i, four, old);
       sum[tile][0][j] = sum[tile][0][2 + j] = sum[tile][1][j] = sum[tile][1][2 + j] = 0.0f;
     }
   }
@@ -400,42 +418,28 @@ __device__ void run_expand(const LoraParams& p, LoraShared& s, const ExpandUnit&
 
 /// Of shrink alone: sums the parts and writes y.
 template <class T, LoraForm kForm, bool kPlain>
-__device__ void run_sum(const LoraParams& p, LoraShared& s, const ExpandUnit& u, int rank,
-                        LoraSlot& slot) {
-  const LoraSliceParams& slice = p.slices[u.slice];
-  const auto take = [&](int row_of_part, int rank_of_piece, float h) {
-    const int r = u.first + rank_of_piece;
-    if (r >= rank) return;
-    const int row = u.part.rows[row_of_part];
+__device__ void run_sum(const LoraParams& p, LoraShared& s, const LoraItem& item, LoraSlot& slot) {
+  const LoraSliceParams& slice = p.slices[item.slice];
+  const auto take = [&](int row_of_part, int r, float h) {
+    if (r >= item.rank) return;
+    const int row = item.rows[row_of_part];
     const float factor = p.row_scale != nullptr ? p.scale * p.row_scale[row] : p.scale;
     with_type(p.y_dtype, [&](auto type) {
       using Y = decltype(type);
-      Y* y = static_cast<Y*>(slice.y) + row * slice.y_stride + r;
+      Y* y = static_cast<Y*>(slice.y) + row * slice.y_stride + item.first + r;
       *y = finish(p.accumulate ? *y : Y{}, factor, h, p.accumulate);
     });
   };
   if constexpr (kForm == LoraForm::kFused) {
     // Nothing is written before all is there: with accumulate a value must be added once.
     const auto look = [](int, int, float) {};
-    while (!__syncthreads_and(gather_partials<true>(p, s, u, u.first, look))) {
-      remake_partials<T, LoraOp::kShrink, kPlain>(p, s, u, u.first, slot);
+    while (!__syncthreads_and(gather_partials<true>(p, s, item, 0, item.rank, look))) {
+      remake_partials<T, kPlain>(p, s, item, item.first / kLoraRankTile, item.rank, slot);
     }
-    gather_partials<true>(p, s, u, u.first, take);
+    gather_partials<true>(p, s, item, 0, item.rank, take);
   } else {
-    gather_partials<false>(p, s, u, u.first, take);
+    gather_partials<false>(p, s, item, 0, item.rank, take);
   }
 }
-
-/// Steps through the pieces of a block's units.
-struct ExpandCursor {
-  int item, piece;
-
-  __device__ void advance(int rank) {
-    ++piece;
-    if (piece * kRankPiece < rank) return;
-    piece = 0;
-    item += static_cast<int>(gridDim.x);
-  }
-};
 
 }  // namespace heddle::cuda

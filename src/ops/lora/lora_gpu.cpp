@@ -18,6 +18,7 @@ using cuda::LoraParams;
 
 constexpr int64_t kRowParts = 16;  // values of a rank tile of a row
 constexpr int64_t kExchangeHead = 256;  // bytes before the words
+constexpr int64_t kExchangeWordBytes = 8;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -57,6 +58,8 @@ cuda::LoraIndices indices(const ConstTensorView& t) {
   return {t.raw(), t.stride(0), t.dtype() == DType::kInt64};
 }
 
+constexpr int64_t kMaxPlainStride = int64_t{1} << 22;  // elements; of 256 rows offsets fit 32 bits
+
 bool is_aligned(const void* data, int64_t stride, size_t element, size_t bytes) {
   return (reinterpret_cast<uintptr_t>(data) | uintptr_t(stride) * element) % bytes == 0;
 }
@@ -69,7 +72,7 @@ bool is_plain(const LoraTable& table, LoraLayout layout, int64_t rank) {
   const bool ranks_fit = rank % (rank <= cuda::kLoraRankTile ? 4 : 8) == 0;
   return is_aligned(table.stack + table.element_offset * int64_t(element), table.row_stride,
                     element, 16) &&
-         uintptr_t(table.slot_stride) * element % 16 == 0 &&
+         table.row_stride <= kMaxPlainStride && uintptr_t(table.slot_stride) * element % 16 == 0 &&
          (ranks_fit || layout == LoraLayout::kRankMajor);
 }
 
@@ -78,13 +81,14 @@ bool is_plain(const LoraGpuCall& call) {
   const size_t element = size_of(call.table().dtype);
   if (call.a != nullptr) {
     const bool fits = is_aligned(call.u.raw(), call.u.stride(0), element, 16) &&
-                      call.u.size(1) % 8 == 0 &&
+                      call.u.size(1) % 8 == 0 && call.u.stride(0) <= kMaxPlainStride &&
                       is_plain(*call.a, LoraLayout::kRankMajor, call.a->max_rank);
     if (!fits) return false;
   }
   if (call.b == nullptr) return true;
   for (const LoraSlice& slice : call.slices) {
     const bool fits = slice.y.dtype() == call.table().dtype && slice.y.size(1) % 4 == 0 &&
+                      slice.y.stride(0) <= kMaxPlainStride &&
                       is_aligned(slice.y.raw(), slice.y.stride(0), element, 4 * element);
     if (!fits) return false;
   }
@@ -105,7 +109,7 @@ LoraParams window_params(const LoraGpuCall& call, LoraOp op, int64_t first, int 
   p.accumulate = call.accumulate;
   p.num_slices = num_slices;
   p.scale = call.scale;
-  p.spin_limit = 1u << 14;
+  p.spin_limit = lora_spin_limit.load(std::memory_order_relaxed);
   p.u = row_of(call.u);
   p.u_stride = call.u.stride(0);
   p.is_u_aligned = is_aligned(p.u, p.u_stride, size_of(p.u_dtype), 16);
@@ -126,7 +130,7 @@ LoraParams window_params(const LoraGpuCall& call, LoraOp op, int64_t first, int 
   for (int s = 0; s < num_slices; ++s) {
     const TensorView& y = call.slices[size_t(slice + s)].y;
     p.items_per_part += static_cast<int32_t>(
-        op == LoraOp::kShrink ? ceil_div(p.a.max_rank, 32)
+        op == LoraOp::kShrink ? ceil_div(p.a.max_rank, 128)
                               : ceil_div(y.size(1), cuda::kLoraOutTile));
     p.slices[s] = {row_of(y), y.stride(0), static_cast<int32_t>(y.size(1)), p.items_per_part};
   }
@@ -136,43 +140,56 @@ LoraParams window_params(const LoraGpuCall& call, LoraOp op, int64_t first, int 
   return p;
 }
 
-/// Blocks that have work in any batch of these shapes, at most what runs at once.
-int num_blocks(const ExecContext& ctx, const LoraParams& p, LoraForm form, int64_t rows,
-               int64_t num_slots, int64_t max_rank) {
-  const int64_t groups = std::min(rows, num_slots);
+/// Work items of a window in the batch that has most.
+struct ItemCounts {
+  int64_t shrinks, expands;
+};
+
+ItemCounts most_items(const LoraParams& p, const LoraTable& table, int64_t rows) {
+  const int64_t groups = std::min<int64_t>(rows, table.num_slots);
   const int64_t parts = groups + (rows - groups) / cuda::kLoraPartRows;
-  const int64_t shrinks =
-      parts * ceil_div(max_rank, cuda::kLoraRankTile) * p.num_slices * p.num_chunks;
-  const int64_t expands = parts * p.items_per_part;
-  const int64_t items = form == LoraForm::kFirst    ? shrinks
-                        : form == LoraForm::kSecond ? expands
-                                                    : std::max(shrinks, expands);
-  return static_cast<int>(std::clamp<int64_t>(items, 1, 2 * int64_t{ctx.info.num_sms}));
+  const int64_t tiles = ceil_div(table.max_rank, cuda::kLoraRankTile);
+  const ItemCounts most{parts * tiles * p.num_slices * p.num_chunks, parts * p.items_per_part};
+  const int64_t divisor = std::max<int64_t>({p.num_chunks, p.items_per_part, 1024});
+  HEDDLE_CHECK(std::max(most.shrinks, most.expands) * divisor < int64_t{1} << 32,
+               "in_features or out_features is too large: ", most.shrinks, " and ", most.expands,
+               " work items for ", rows, " rows");
+  return most;
 }
 
 template <class T>
 void run_window(const ExecContext& ctx, const LoraGpuCall& call, LoraOp op, LoraParams p,
                 int64_t rows) {
   const LoraTable& table = call.table();
-  const bool plain = is_plain(call);
-  const auto launch = [&](LoraForm form) {
-    cuda::launch_lora<T>(p, op, form, plain,
-                         num_blocks(ctx, p, form, rows, table.num_slots, table.max_rank),
-                         ctx.stream);
+  const ItemCounts items = most_items(p, table, rows);
+  const int64_t resident = 2 * int64_t{ctx.info.num_sms};
+  cuda::LoraLaunch launch{.op = op,
+                          .form = LoraForm::kSecond,
+                          .is_plain = is_plain(call),
+                          .starts_early = ctx.info.compute_capability >= 90,
+                          .num_blocks = 0};
+  const auto run = [&](LoraForm form, int64_t num_items) {
+    launch.form = form;
+    launch.num_blocks = static_cast<int>(std::clamp<int64_t>(num_items, 1, resident));
+    p.block_reciprocal = reciprocal(launch.num_blocks);
+    cuda::launch_lora<T>(p, launch, ctx.stream);
   };
-  if (op == LoraOp::kExpand) return launch(LoraForm::kSecond);
+  if (op == LoraOp::kExpand) return run(LoraForm::kSecond, items.expands);
+
   const int64_t partials = rows * partials_of_row(p.in_features, p.num_slices, table.max_rank);
-  constexpr int64_t kWordBytes = 8;
-  if (int64_t(ctx.exchange.size()) >= kExchangeHead + partials * kWordBytes) {
+  const bool has_exchange =
+      int64_t(ctx.exchange.size()) >= kExchangeHead + partials * kExchangeWordBytes;
+  const LoraForm form = select_lora_form(items.shrinks, items.expands, p.num_chunks, resident);
+  if (has_exchange && form == LoraForm::kFused) {
     p.arrivals = reinterpret_cast<uint64_t*>(ctx.exchange.data());
     p.partials = ctx.exchange.data() + kExchangeHead;
-    return launch(LoraForm::kFused);
+    return run(LoraForm::kFused, std::max(items.shrinks, items.expands));
   }
   Workspace& workspace = require_workspace(ctx, "lora");
   const Workspace::Scope scope(workspace);
   p.partials = workspace.take<float>(size_t(partials)).data();
-  launch(LoraForm::kFirst);
-  launch(LoraForm::kSecond);
+  run(LoraForm::kFirst, items.shrinks);
+  run(LoraForm::kSecond, items.expands);
 }
 
 void make_plan(const ExecContext& ctx, const LoraBatch& batch, int64_t num_tokens,
@@ -195,6 +212,15 @@ void make_plan(const ExecContext& ctx, const LoraBatch& batch, int64_t num_token
 }
 
 }  // namespace
+
+std::atomic<uint32_t> lora_spin_limit{1u << 14};
+
+cuda::LoraForm select_lora_form(int64_t num_shrinks, int64_t num_expands, int num_chunks,
+                                int64_t num_resident) {
+  if (num_shrinks + num_expands <= num_resident) return LoraForm::kFirst;
+  if (num_chunks > 16 && num_shrinks > 2 * num_resident) return LoraForm::kFirst;
+  return LoraForm::kFused;
+}
 
 void run_on_gpu(const ExecContext& ctx, const char* op, const LoraGpuCall& call) {
   if constexpr (kWithCuda) {

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <atomic>
 #include <span>
 
 #include "heddle/ops/lora.h"
+
+#include "ops/lora/lora_cuda_params.h"
 
 namespace heddle {
 
@@ -21,6 +24,16 @@ struct LoraGpuCall {
 };
 
 void run_on_gpu(const ExecContext& ctx, const char* op, const LoraGpuCall& call);
+
+/// How a window with up to these work items runs: kFused in one launch, kFirst in two. On an H200 two are faster where all
+/// blocks of both run at once (4.9 against 5.2 us for one row of qkv, rank 16), and where few rows share many chunks, whose
+/// sums every block reads (14.5 against 16.6 us for down, rank 64, 32 rows of 8 adapters); else one is (6.7 against 8.2 us
+/// for 8 rows of qkv, rank 16).
+[[nodiscard]] cuda::LoraForm select_lora_form(int64_t num_shrinks, int64_t num_expands,
+                                              int num_chunks, int64_t num_resident);
+
+/// How often a block looks for another's sums before it makes them itself; tests set it to 0.
+extern std::atomic<uint32_t> lora_spin_limit;
 
 /// Workspace of a call without an exchange.
 [[nodiscard]] size_t lora_gpu_workspace_bytes(int64_t num_tokens, int64_t in_features,

@@ -36,15 +36,15 @@ __device__ int32_t valid_slot(const LoraPlanParams& p, int64_t slot) {
 /// The slot of each row of the window.
 __device__ void resolve_slots(const LoraPlanParams& p, Shared& s, int64_t first_row, int num_rows) {
   const int t = static_cast<int>(threadIdx.x);
-  const bool has_id = p.slot_ids && t < num_rows;
+  const bool has_id = p.slot_ids.data != nullptr && t < num_rows;
   s.slot_of[t] = has_id ? valid_slot(p, read_index(p.slot_ids, first_row + t)) : kNoAdapter;
   __syncthreads();
-  if (p.slot_ids) return;
+  if (p.slot_ids.data != nullptr) return;
   for (int i = t; i < p.num_segments; i += kLoraThreads) {
     const int64_t begin = max(read_index(p.seg_starts, i) - first_row, int64_t{0});
     const int64_t end = min(read_index(p.seg_ends, i) - first_row, int64_t{num_rows});
     if (begin >= end) continue;
-    const int32_t slot = valid_slot(p, p.seg_slots ? read_index(p.seg_slots, i) : i);
+    const int32_t slot = valid_slot(p, p.seg_slots.data != nullptr ? read_index(p.seg_slots, i) : i);
     for (int64_t row = begin; row < end; ++row) s.slot_of[row] = slot;
   }
   __syncthreads();
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kLoraThreads) plan_kernel(const __grid_constan
   int tiles = 0;
   if (is_first) {
     int64_t rank = p.max_rank;
-    if (p.slot_ranks) rank = max(int64_t{0}, min(rank, read_index(p.slot_ranks, slot)));
+    if (p.slot_ranks.data != nullptr) rank = max(int64_t{0}, min(rank, read_index(p.slot_ranks, slot)));
     tiles = static_cast<int>((rank + kLoraRankTile - 1) / kLoraRankTile);
     const int parts = (place.count + kLoraPartRows - 1) / kLoraPartRows;
     counts = {parts, parts * tiles, place.count * tiles};

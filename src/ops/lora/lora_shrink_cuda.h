@@ -4,72 +4,78 @@
 
 namespace heddle::cuda {
 
-/// 16 ranks times 512 features of one adapter's A, times up to kLoraPartRows rows of x.
-struct ShrinkUnit {
-  const LoraTile& tile;
-  int slice, chunk;
-};
-
-__device__ inline ShrinkUnit shrink_unit(const LoraParams& p, int item) {
+template <class T, bool kPlain>
+__device__ void describe_shrink(const LoraParams& p, int item, LoraItem& to) {
   const int rest = divide(item, p.chunk_reciprocal);
-  const int tile = divide(rest, p.slice_reciprocal);
-  return {p.plan->tiles[tile], rest - tile * p.num_slices, item - rest * p.num_chunks};
+  const int index = divide(rest, p.slice_reciprocal);
+  const int slice = rest - index * p.num_slices, chunk = item - rest * p.num_chunks;
+  const LoraTile& tile = p.plan->tiles[index];
+  const int4* rows = reinterpret_cast<const int4*>(tile.rows);
+  const int4 low = rows[0], high = rows[1];
+  const LoraWeight weight = read_weight(p.a, tile.slot, slice);
+  const int first = chunk * kLoraChunk, first_rank = tile.tile * kLoraRankTile;
+  const LoraOperand<T, false> a(weight.data, weight.row_stride, p.is_transposed_a);
+  const bool is_there = weight.data != nullptr && first_rank < weight.rank;
+  to.weight = is_there ? a.at(first_rank, first) : nullptr;
+  to.row_stride = weight.row_stride;
+  to.rank = is_there ? min(kLoraRankTile, weight.rank - first_rank) : 0;
+  to.slice = slice;
+  to.first = first;
+  to.left = static_cast<int32_t>(p.in_features) - first;
+  to.partial = partial_row(p, slice, chunk, tile.first_partial);
+  to.num_rows = tile.num_rows;
+  reinterpret_cast<int4*>(to.rows)[0] = low;
+  reinterpret_cast<int4*>(to.rows)[1] = high;
 }
 
-/// First feature of this lane in block 0 of the unit's chunk; that of block 1 is 32 behind.
-__device__ inline int first_feature(int chunk) {
-  return chunk * kLoraChunk + static_cast<int>(threadIdx.x / 32 * 64 + threadIdx.x % 4 * 8);
+/// First feature of this lane in block 0 of a chunk; that of block 1 is 32 behind.
+__device__ inline int feature_of_lane() {
+  return static_cast<int>(threadIdx.x / 32 * 64 + threadIdx.x % 4 * 8);
 }
 
 /// Row g of a tile of x at the features 8 q + [0, 8) and 32 + 8 q + [0, 8) of the warp's 64.
 template <class T, bool kPlain>
-__device__ void fetch_rows(const LoraParams& p, const ShrinkUnit& u, int tile, uint4* to) {
+__device__ void fetch_rows(const LoraParams& p, const LoraItem& item, int tile, uint4* to) {
   const int i = tile * kTileRows + static_cast<int>(threadIdx.x % 32 / 4);
-  const bool is_row = i < u.tile.num_rows;
-  LoraWeight rows;
-  rows.data = p.u;
-  rows.row_stride = p.u_stride;
-  LoraOperand<T> x(rows, false, 16);
-  x.in_lines = p.is_u_aligned;
+  const bool is_row = i < item.num_rows;
+  const LoraOperand<T, kPlain> x(static_cast<const T*>(p.u) + item.first, p.u_stride, false);
+  const int row = is_row ? item.rows[i] : 0, left = is_row ? item.left : 0;
 #pragma unroll
   for (int block = 0; block < 2; ++block) {
-    const int64_t k = first_feature(u.chunk) + 32 * block;
-    fetch_8<kPlain>(to + block * kLoraThreads, x, is_row ? u.tile.rows[i] : 0, k,
-                    is_row ? p.in_features - k : 0);
+    const int k = feature_of_lane() + 32 * block;
+    fetch_8(to + block * kLoraThreads, x, row, k, left - k, p.is_u_aligned);
   }
 }
 
 /// Of lane (g, q): ranks g and g + 8 of A at those features, vectors 0 to 3, and row g of x, vectors 4 and 5.
 template <class T, bool kPlain>
-__device__ void fetch_shrink(const LoraParams& p, const ShrinkUnit& u, LoraSlot& slot) {
-  const LoraWeight weight = read_weight(p.a, u.tile.slot, u.slice);
-  const LoraOperand<T> a(weight, p.is_transposed_a, 16);
-  const int rank = weight.data == nullptr ? 0 : weight.rank;
+__device__ void fetch_shrink(const LoraParams& p, const LoraItem& item, LoraSlot& slot) {
+  const LoraOperand<T, kPlain> a(item.weight, item.row_stride, p.is_transposed_a);
+  const bool in_lines = !kPlain && a.is_in_lines(16);
   uint4* to = &slot[0][threadIdx.x];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int m = u.tile.tile * kLoraRankTile + static_cast<int>(threadIdx.x % 32 / 4) + 8 * half;
+    const int m = static_cast<int>(threadIdx.x % 32 / 4) + 8 * half;
+    const int left = m < item.rank ? item.left : 0;
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
-      const int64_t k = first_feature(u.chunk) + 32 * block;
-      fetch_8<kPlain>(to + (2 * half + block) * kLoraThreads, a, m, k,
-                      m < rank ? p.in_features - k : 0);
+      const int k = feature_of_lane() + 32 * block;
+      fetch_8(to + (2 * half + block) * kLoraThreads, a, m, k, left - k, in_lines);
     }
   }
-  fetch_rows<T, kPlain>(p, u, 0, to + 4 * kLoraThreads);
+  fetch_rows<T, kPlain>(p, item, 0, to + 4 * kLoraThreads);
 }
 
-/// Writes the partial sums of a unit that was fetched. All threads of the block call it; `parity` alternates from unit to
-/// unit.
+/// Writes the partial sums of an item that was fetched. All threads of the block call it.
 template <class T, bool kFlagged, bool kPlain>
-__device__ void run_shrink(const LoraParams& p, LoraShared& s, const ShrinkUnit& u, LoraSlot& slot,
-                           int parity) {
+__device__ void run_shrink(const LoraParams& p, LoraShared& s, const LoraItem& item,
+                           LoraSlot& slot) {
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4, warp = threadIdx.x / 32;
   uint4* mine = &slot[0][threadIdx.x];
 #pragma unroll 1
-  for (int tile = 0; tile * kTileRows < u.tile.num_rows; ++tile) {
+  for (int tile = 0; tile * kTileRows < item.num_rows; ++tile) {
     if (tile > 0) {
-      fetch_rows<T, kPlain>(p, u, tile, mine + 4 * kLoraThreads);
+      fetch_rows<T, kPlain>(p, item, tile, mine + 4 * kLoraThreads);
       commit_copies();
       wait_for_copies<0>();
     }
@@ -85,7 +91,7 @@ __device__ void run_shrink(const LoraParams& p, LoraShared& s, const ShrinkUnit&
         mma_m16n8k16<T>(sum, a, word(x, 2 * j), word(x, 2 * j + 1));
       }
     }
-    float* sums = s.sums[parity][warp][tile] + 2 * q * kRowSumStride + g;
+    float* sums = s.sums[warp][tile] + 2 * q * kRowSumStride + g;
     sums[0] = sum[0];
     sums[kRowSumStride] = sum[1];
     sums[8] = sum[2];
@@ -94,20 +100,20 @@ __device__ void run_shrink(const LoraParams& p, LoraShared& s, const ShrinkUnit&
   __syncthreads();
   const int row = threadIdx.x / kLoraRankTile, rank = threadIdx.x % kLoraRankTile;
   static_assert(kLoraThreads == kLoraPartRows * kLoraRankTile);
-  if (row >= u.tile.num_rows) return;
-  const float* sums =
-      s.sums[parity][0][row / kTileRows] + row % kTileRows * kRowSumStride + rank;
-  constexpr int kWarpStride = sizeof(s.sums[0][0]) / sizeof(float);
-  float sum = sums[0];
+  if (row < item.num_rows) {
+    const float* sums = s.sums[0][row / kTileRows] + row % kTileRows * kRowSumStride + rank;
+    constexpr int kWarpStride = sizeof(s.sums[0]) / sizeof(float);
+    float sum = sums[0];
 #pragma unroll
-  for (int k = 1; k < kLoraWarps; ++k) sum += sums[k * kWarpStride];
-  const int64_t to =
-      partial_index(p, u.slice, u.chunk, u.tile.first_partial) + static_cast<int>(threadIdx.x);
-  if constexpr (kFlagged) {
-    publish(static_cast<FlaggedWord*>(p.partials) + to, {sum, s.flag});
-  } else {
-    static_cast<float*>(p.partials)[to] = sum;
+    for (int k = 1; k < kLoraWarps; ++k) sum += sums[k * kWarpStride];
+    const int64_t to = int64_t{item.partial} * kLoraRankTile + static_cast<int>(threadIdx.x);
+    if constexpr (kFlagged) {
+      publish(static_cast<FlaggedWord*>(p.partials) + to, {sum, s.flag});
+    } else {
+      static_cast<float*>(p.partials)[to] = sum;
+    }
   }
+  __syncthreads();
 }
 
 }  // namespace heddle::cuda

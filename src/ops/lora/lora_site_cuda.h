@@ -11,20 +11,44 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kRowSumStride = 20;
 constexpr int kTileRows = 8;  // rows of u in one product
 constexpr int kPartTiles = kLoraPartRows / kTileRows;
-constexpr int kRankPiece = 32;  // ranks of h in shared memory at a time, and of B in a slot
+constexpr int kRankPiece = 32;                // ranks of B in a slot
 constexpr int kPieceSteps = kRankPiece / 16;  // products of 16 ranks
+constexpr int kBlockRanks = 128;              // ranks of h in shared memory
 
 constexpr int kSlotVectors = 6;  // of a thread, 16 bytes each
 constexpr int kSlots = 3;        // items on their way from memory
+constexpr int kBatch = 32;       // items of either kind that are described at once
 
 /// What a thread copies ahead for one item, and nobody else reads: [vector][thread].
 using LoraSlot = uint4[kSlotVectors][kLoraThreads];
 
+/// Of lane (g, q) for one piece and tile of rows: hi of its first two ranks, of its others, lo, lo.
+using LoraPieceOfH = uint4[kPieceSteps][kPartTiles][32];
+
+/// A work item, as one thread describes it for all. Shrink: 16 ranks times 512 features of A, times the rows of a part.
+/// Expand: 256 outputs of B times all ranks (of shrink alone: 128 ranks of the sum).
+struct LoraItem {
+  const void* weight;    // element (first rank, first feature) of A, (first output, rank 0) of B; null: nothing to read
+  int64_t row_stride;    // elements
+  int32_t rank;          // ranks of this item; 0: the adapter does not touch the slice
+  int32_t slice, first;  // first feature, output or rank
+  int32_t left;          // features or outputs from there on
+  int32_t partial;       // shrink: row of partials of its first row; expand: of chunk 0, first rank, first row
+  int32_t num_rows, part;
+  uint32_t row_reciprocal;
+  float scale;
+  int32_t padding[3];
+  int16_t rows[kLoraPartRows];
+};
+static_assert(sizeof(LoraItem) == 96 && offsetof(LoraItem, rows) % 16 == 0);
+
 struct LoraShared {
   uint32_t flag;  // of this launch
-  float sums[2][kLoraWarps][kPartTiles][kTileRows * kRowSumStride];
-  // Of lane (g, q): hi of its first two ranks, of its others, lo, lo.
-  uint4 h[2][kPieceSteps][kPartTiles][32];
+  alignas(16) LoraItem shrinks[kBatch];
+  LoraItem expands[kBatch];
+  LoraItem remade;
+  float sums[kLoraWarps][kPartTiles][kTileRows * kRowSumStride];
+  LoraPieceOfH h[kBlockRanks / kRankPiece];
   LoraSlot slots[kSlots];
 };
 static_assert(sizeof(LoraShared) <= 99 * 1024);  // what every chip from sm_80 on gives a block
@@ -51,20 +75,27 @@ __device__ inline LoraWeight read_weight(const LoraAddresses& a, int slot, int s
   return w;
 }
 
-/// A weight as a work item reads it: element (m, k) at data + m * m_stride + k * k_stride.
-template <class T>
+/// A matrix as a work item reads it: element (m, k) at data + m * m_stride + k * k_stride. kPlain: k_stride is 1, and
+/// offsets fit 32 bits.
+template <class T, bool kPlain>
 struct LoraOperand {
+  using Stride = std::conditional_t<kPlain, int32_t, int64_t>;
   const T* data;
-  int64_t m_stride, k_stride;
-  bool in_lines;  // whether rows can be loaded `bytes` at a time
+  Stride m_stride, k_stride;
 
-  __device__ LoraOperand(const LoraWeight& w, bool is_transposed, unsigned bytes)
-      : data(static_cast<const T*>(w.data)),
-        m_stride(is_transposed ? 1 : w.row_stride),
-        k_stride(is_transposed ? w.row_stride : 1),
-        in_lines(k_stride == 1 && ((reinterpret_cast<uintptr_t>(data) |
-                                    static_cast<uintptr_t>(m_stride * int64_t{sizeof(T)})) &
-                                   (bytes - 1)) == 0) {}
+  __device__ LoraOperand(const void* data, int64_t row_stride, bool is_transposed)
+      : data(static_cast<const T*>(data)),
+        m_stride(!kPlain && is_transposed ? 1 : static_cast<Stride>(row_stride)),
+        k_stride(!kPlain && is_transposed ? static_cast<Stride>(row_stride) : 1) {}
+  [[nodiscard]] __device__ const T* at(int m, int k) const {
+    return kPlain ? data + (m * m_stride + k) : data + (m * m_stride + k * k_stride);
+  }
+  /// Whether `bytes` bytes can be loaded at once from multiples of them on.
+  [[nodiscard]] __device__ bool is_in_lines(unsigned bytes) const {
+    return k_stride == 1 && ((reinterpret_cast<uintptr_t>(data) |
+                              static_cast<uintptr_t>(m_stride * int64_t{sizeof(T)})) &
+                             (bytes - 1)) == 0;
+  }
 };
 
 /// Elements [0, min(8, n)) of a row whose elements lie k_stride apart, zeros behind them; n > 0.
@@ -83,13 +114,15 @@ __device__ uint4 gather_8(const T* p, int64_t k_stride, int64_t n) {
 
 /// Puts n elements of row m from k on, at most 8 and zeros behind them, into a slot; kPlain: all is aligned and n a multiple
 /// of 8.
-template <bool kPlain, class T>
-__device__ void fetch_8(uint4* to, const LoraOperand<T>& w, int64_t m, int64_t k, int64_t n) {
-  const T* from = w.data + m * w.m_stride + k * w.k_stride;
-  if (kPlain || (n >= 8 && w.in_lines)) {
-    copy_async_16(to, n > 0 ? from : w.data, n > 0);
+template <class T, bool kPlain>
+__device__ void fetch_8(uint4* to, const LoraOperand<T, kPlain>& w, int m, int k, int n,
+                        bool is_in_lines) {
+  if constexpr (kPlain) {
+    copy_async_16(to, n > 0 ? w.at(m, k) : w.data, n > 0);
+  } else if (n >= 8 && is_in_lines) {
+    copy_async_16(to, w.at(m, k), true);
   } else {
-    *to = n > 0 ? gather_8(from, w.k_stride, n) : uint4{0, 0, 0, 0};
+    *to = n > 0 ? gather_8(w.at(m, k), w.k_stride, n) : uint4{0, 0, 0, 0};
   }
 }
 
@@ -97,9 +130,9 @@ __device__ inline uint32_t word(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
-/// Where the partial sum of (slice, chunk, row of a tile) begins: 16 values.
-__device__ inline int64_t partial_index(const LoraParams& p, int slice, int chunk, int row) {
-  return (int64_t{slice * p.num_chunks + chunk} * p.plan->num_partials + row) * kLoraRankTile;
+/// Row of partials of (slice, chunk, row of a tile); each has 16 values.
+__device__ inline int partial_row(const LoraParams& p, int slice, int chunk, int row) {
+  return (slice * p.num_chunks + chunk) * p.plan->num_partials + row;
 }
 
 }  // namespace heddle::cuda
