@@ -38,7 +38,7 @@ struct Share {
 /// Describes the next items of this block; gives their numbers.
 template <class T, LoraOp kOp, bool kPlain, bool kShrinks, bool kExpands>
 __device__ int2 describe(const LoraParams& p, LoraShared& s, const Share& shrinks,
-                         const Share& expands) {
+                         const Share& expands, bool twice) {
   const int num_shrinks = min(kBatch, shrinks.end - shrinks.begin);
   const bool is_last = shrinks.begin + num_shrinks == shrinks.end;
   const int num_expands = is_last ? min(kBatch, expands.end - expands.begin) : 0;
@@ -48,24 +48,12 @@ __device__ int2 describe(const LoraParams& p, LoraShared& s, const Share& shrink
   }
   if constexpr (kExpands) {
     if (t / kBatch == 1 && i < num_expands) {
-      describe_expand<T, kOp>(p, expands.begin + i, s.expands[i]);
+      describe_expand<T, kOp>(p, expands.begin + i, twice, s.expands[i]);
     }
   }
   __syncthreads();
   return {num_shrinks, num_expands};
 }
-
-/// Steps through described items: those of shrink, then the pieces of those of expand.
-struct Cursor {
-  int shrink = 0, expand = 0, first_rank = 0;
-
-  __device__ void next_piece(int rank) {
-    first_rank += kRankPiece;
-    if (first_rank < rank) return;
-    first_rank = 0;
-    ++expand;
-  }
-};
 
 /// Shrink items write partial sums, expand items read them. Copies from memory run kSlots - 1 items ahead.
 template <class T, LoraOp kOp, LoraForm kForm, bool kPlain>
@@ -81,13 +69,16 @@ __global__ void __launch_bounds__(kLoraThreads, 2)
   if constexpr (kForm == LoraForm::kFirst) trigger_dependents();
 
   Share shrinks(kShrinks ? p.plan->num_tiles * p.num_slices * p.num_chunks : 0, p.block_reciprocal);
-  Share expands(kExpands ? p.plan->num_parts * p.items_per_part : 0, p.block_reciprocal);
+  // Where every block has several items of expand, larger ones cost less; the sums are the same.
+  const int num_expands = kExpands ? p.plan->num_parts * p.items_per_part[0] : 0;
+  const bool twice = kOp != LoraOp::kShrink && num_expands >= 2 * static_cast<int>(gridDim.x);
+  Share expands(twice ? p.plan->num_parts * p.items_per_part[1] : num_expands, p.block_reciprocal);
   bool is_start = true;
   HeldH held;
   ExpandSums sum = {};
   do {
-    const int2 num = describe<T, kOp, kPlain, kShrinks, kExpands>(p, s, shrinks, expands);
-    Cursor fetched, at;
+    const int2 num = describe<T, kOp, kPlain, kShrinks, kExpands>(p, s, shrinks, expands, twice);
+    LoraCursor fetched, at;
 #pragma unroll 1
     for (int turn = 1 - kSlots, ahead = 0, slot = 0;; ++turn) {
       if (fetched.shrink < num.x) {
@@ -97,8 +88,8 @@ __global__ void __launch_bounds__(kLoraThreads, 2)
         if constexpr (kOp == LoraOp::kShrink) {
           ++fetched.expand;
         } else {
-          if (item.rank > 0) fetch_expand<T, kPlain>(p, item, fetched.first_rank, s.slots[ahead]);
-          fetched.next_piece(item.rank);
+          if (item.rank > 0) fetch_expand<T, kPlain>(p, item, fetched, s.slots[ahead]);
+          fetched.next_piece(item);
         }
       }
       commit_copies();
@@ -120,9 +111,9 @@ __global__ void __launch_bounds__(kLoraThreads, 2)
           ++at.expand;
         } else {
           if (item.rank > 0) {
-            run_expand<T, kOp, kForm, kPlain>(p, s, item, at.first_rank, s.slots[slot], held, sum);
+            run_expand<T, kOp, kForm, kPlain>(p, s, item, at, s.slots[slot], held, sum);
           }
-          at.next_piece(item.rank);
+          at.next_piece(item);
         }
       } else {
         break;

@@ -17,7 +17,8 @@ inline constexpr int kLoraWarps = kLoraThreads / 32;
 inline constexpr int kLoraChunk = 512;
 inline constexpr int kLoraStrands = 8;
 inline constexpr int kLoraRankTile = 16;  // ranks of one work item of shrink
-inline constexpr int kLoraOutTile = 256;  // outputs of one work item of expand
+inline constexpr int kLoraOutTile = 256;  // outputs of one work item of expand, or half of them where there are many
+inline constexpr int kLoraSumRanks = 128; // ranks of one work item that sums partial sums of shrink alone
 inline constexpr int kLoraPartRows = 16;  // rows of one adapter that share a work item
 inline constexpr int kLoraWindow = 256;   // rows of one launch
 inline constexpr int kLoraMaxSlices = 4;  // of one launch
@@ -88,7 +89,7 @@ struct LoraSliceParams {
   void* y;           // the window's first row, the slice's first column
   int64_t y_stride;  // elements
   int32_t width;     // out_features; of shrink the columns of y
-  int32_t end;       // work items of this slice and those before, of one part
+  int32_t end[2];    // work items of this slice and those before, of one part; [1]: items twice as large
 };
 
 /// One launch: rows of a window, up to kLoraMaxSlices slices of a site.
@@ -98,8 +99,8 @@ struct LoraParams {
   int64_t u_stride;  // elements
   int64_t in_features;
   LoraAddresses a, b;
-  int32_t num_slices, num_chunks, items_per_part;
-  uint32_t chunk_reciprocal, slice_reciprocal, part_reciprocal, block_reciprocal;  // see divide()
+  int32_t num_slices, num_chunks, items_per_part[2];
+  uint32_t chunk_reciprocal, slice_reciprocal, part_reciprocal[2], block_reciprocal;  // see divide()
   float scale;
   uint32_t spin_limit;  // polls for another block's sums before a block makes them itself
   const float* row_scale;  // of the window's rows, or nullptr

@@ -44,11 +44,11 @@ __device__ void with_type_or(DType dtype, F&& f) {
 }
 
 template <class T, LoraOp kOp>
-__device__ void describe_expand(const LoraParams& p, int item, LoraItem& to) {
-  const int index = divide(item, p.part_reciprocal);
-  int local = item - index * p.items_per_part, slice = 0;
-  while (local >= p.slices[slice].end) ++slice;
-  if (slice > 0) local -= p.slices[slice - 1].end;
+__device__ void describe_expand(const LoraParams& p, int item, bool twice, LoraItem& to) {
+  const int index = divide(item, p.part_reciprocal[twice]);
+  int local = item - index * p.items_per_part[twice], slice = 0;
+  while (local >= p.slices[slice].end[twice]) ++slice;
+  if (slice > 0) local -= p.slices[slice - 1].end[twice];
   const LoraPart& part = p.plan->parts[index];
   const int4* rows = reinterpret_cast<const int4*>(part.rows);
   const int4 low = rows[0], high = rows[1];
@@ -58,7 +58,7 @@ __device__ void describe_expand(const LoraParams& p, int item, LoraItem& to) {
   if constexpr (kOp == LoraOp::kShrink) b = a;
   if constexpr (kOp == LoraOp::kApply) b.rank = a.data == nullptr ? 0 : min(b.rank, a.rank);
   const int rank = b.data == nullptr ? 0 : min(b.rank, part.num_tiles * kLoraRankTile);
-  const int first = local * (kOp == LoraOp::kShrink ? kBlockRanks : kLoraOutTile);
+  const int first = local * (kOp == LoraOp::kShrink ? kBlockRanks : kLoraOutTile << twice);
   const LoraOperand<T, false> w(b.data, b.row_stride, p.is_transposed_b);
   to.weight = rank > 0 ? w.at(first, 0) : nullptr;
   to.row_stride = b.row_stride;
@@ -66,6 +66,7 @@ __device__ void describe_expand(const LoraParams& p, int item, LoraItem& to) {
   to.slice = slice;
   to.first = first;
   to.left = p.slices[slice].width - first;
+  to.num_halves = twice && to.left > kLoraOutTile ? 2 : 1;
   int tile = part.first_tile;
   if (kOp == LoraOp::kShrink) tile += first / kLoraRankTile;
   to.partial = to.rank == 0 ? 0 : partial_row(p, slice, 0, p.plan->tiles[tile].first_partial);
@@ -77,50 +78,91 @@ __device__ void describe_expand(const LoraParams& p, int item, LoraItem& to) {
   reinterpret_cast<int4*>(to.rows)[1] = high;
 }
 
-/// Outputs that are left from this lane's first one on, which has four; those of the warp are 32.
-__device__ inline int output_of_lane() {
-  return static_cast<int>(threadIdx.x / 32 * 32 + threadIdx.x % 32 / 4 * 4);
+/// First output of this lane in a half, which has four; those of the warp are 32.
+__device__ inline int output_of_lane(int half) {
+  return half * kLoraOutTile + static_cast<int>(threadIdx.x / 32 * 32 + threadIdx.x % 32 / 4 * 4);
 }
 
-/// Outputs of this lane: vector i has ranks of its i-th one, i < 4. Of ranks up to 16 lane q has 4 q + [0, 4), of more it has,
-/// of the 32 from first_rank on, 8 q + [0, 8). Where the outputs are plain and this is the last piece, vector 4 has what the
-/// rows 2 q and 2 q + 1 hold there.
+/// What the rows 2 q and 2 q + 1 hold at this lane's outputs of a half; plain outputs alone.
+template <class T>
+__device__ void fetch_old(const LoraParams& p, const LoraItem& item, int half, uint4* to) {
+  const LoraSliceParams& slice = p.slices[item.slice];
+  const LoraOperand<T, true> y(static_cast<const T*>(slice.y) + item.first, slice.y_stride, false);
+  const int n = output_of_lane(half), q = threadIdx.x % 4;
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const bool is_there = p.accumulate && 2 * q + j < item.num_rows && n < item.left;
+    copy_async_8(reinterpret_cast<uint2*>(to) + j,
+                 is_there ? y.at(item.rows[2 * q + j], n) : y.data, is_there);
+  }
+}
+
+/// Ranks up to 16: vector i has of this lane's i-th output, i < 4, in either half, the ranks 4 q + [0, 4). Vector 4 + half has
+/// the outputs of the rows, where they are plain.
 template <class T, bool kPlain>
-__device__ void fetch_expand(const LoraParams& p, const LoraItem& item, int first_rank,
-                             LoraSlot& slot) {
-  const int n = output_of_lane(), q = threadIdx.x % 4, left = item.left - n;
+__device__ void fetch_narrow(const LoraParams& p, const LoraItem& item, LoraSlot& slot) {
   const LoraOperand<T, kPlain> b(item.weight, item.row_stride, p.is_transposed_b);
+  const bool in_lines = !kPlain && b.is_in_lines(8);
+  const int q = threadIdx.x % 4;
   uint4* to = &slot[0][threadIdx.x];
-  if (item.rank <= kLoraRankTile) {
-    const bool in_lines = !kPlain && b.is_in_lines(8);
+#pragma unroll 1
+  for (int half = 0; half < item.num_halves; ++half) {
+    const int n = output_of_lane(half);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int count = i < left ? item.rank - 4 * q : 0;
+      const int count = n + i < item.left ? item.rank - 4 * q : 0;
       const T* from = b.at(n + i, 4 * q);
+      uint2* four = reinterpret_cast<uint2*>(to + i * kLoraThreads) + half;
       if (kPlain || (count >= 4 && in_lines)) {
-        copy_async_8(to + i * kLoraThreads, count > 0 ? from : b.data, count > 0);
+        copy_async_8(four, count > 0 ? from : b.data, count > 0);
       } else {
-        to[i * kLoraThreads] = count > 0 ? gather_8(from, b.k_stride, min(count, 4)) : uint4{};
+        const uint4 some = count > 0 ? gather_8(from, b.k_stride, min(count, 4)) : uint4{};
+        *four = {some.x, some.y};
       }
     }
-  } else {
-    const bool in_lines = !kPlain && b.is_in_lines(16);
-    const int r = first_rank + 8 * q;
+    if constexpr (kPlain) fetch_old<T>(p, item, half, to + (4 + half) * kLoraThreads);
+  }
+}
+
+/// More ranks: vector i has of this lane's i-th output of the half, of the 32 ranks from first_rank on, 8 q + [0, 8). With the
+/// last of them vector 4 has the outputs of the rows, where they are plain.
+template <class T, bool kPlain>
+__device__ void fetch_wide(const LoraParams& p, const LoraItem& item, int half, int first_rank,
+                           LoraSlot& slot) {
+  const LoraOperand<T, kPlain> b(item.weight, item.row_stride, p.is_transposed_b);
+  const bool in_lines = !kPlain && b.is_in_lines(16);
+  const int n = output_of_lane(half), r = first_rank + static_cast<int>(threadIdx.x % 4 * 8);
+  uint4* to = &slot[0][threadIdx.x];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      fetch_8(to + i * kLoraThreads, b, n + i, r, i < left ? item.rank - r : 0, in_lines);
-    }
+  for (int i = 0; i < 4; ++i) {
+    fetch_8(to + i * kLoraThreads, b, n + i, r, n + i < item.left ? item.rank - r : 0, in_lines);
   }
   if constexpr (kPlain) {
-    if (first_rank + kRankPiece < item.rank) return;
-    const LoraSliceParams& slice = p.slices[item.slice];
-    const LoraOperand<T, true> y(static_cast<const T*>(slice.y) + item.first, slice.y_stride, false);
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const bool is_there = p.accumulate && 2 * q + j < item.num_rows && left > 0;
-      copy_async_8(reinterpret_cast<uint2*>(to + 4 * kLoraThreads) + j,
-                   is_there ? y.at(item.rows[2 * q + j], n) : y.data, is_there);
-    }
+    if (first_rank + kRankPiece >= item.rank) fetch_old<T>(p, item, half, to + 4 * kLoraThreads);
+  }
+}
+
+/// Steps through described items: those of shrink, then the pieces of those of expand.
+struct LoraCursor {
+  int shrink = 0, expand = 0, half = 0, first_rank = 0;
+
+  __device__ void next_piece(const LoraItem& item) {
+    first_rank += kRankPiece;
+    if (first_rank < item.rank) return;
+    first_rank = 0;
+    if (item.rank > kLoraRankTile && ++half < item.num_halves) return;
+    half = 0;
+    ++expand;
+  }
+};
+
+template <class T, bool kPlain>
+__device__ void fetch_expand(const LoraParams& p, const LoraItem& item, const LoraCursor& at,
+                             LoraSlot& slot) {
+  if (item.rank <= kLoraRankTile) {
+    fetch_narrow<T, kPlain>(p, item, slot);
+  } else {
+    fetch_wide<T, kPlain>(p, item, at.half, at.first_rank, slot);
   }
 }
 
@@ -131,9 +173,9 @@ struct alignas(4 * sizeof(Y)) FourOf {
 
 /// What row i of the part holds at this lane's four outputs; kPlain: of type T.
 template <class T, bool kPlain>
-__device__ uint4 load_old(const LoraParams& p, const LoraItem& item, int i) {
+__device__ uint4 load_old(const LoraParams& p, const LoraItem& item, int half, int i) {
   const LoraSliceParams& slice = p.slices[item.slice];
-  const int n = output_of_lane(), left = item.left - n;
+  const int n = output_of_lane(half), left = item.left - n;
   uint4 raw{0, 0, 0, 0};
   if (!p.accumulate || i >= item.num_rows || left <= 0) return raw;
   with_type_or<kPlain, T>(p.y_dtype, [&](auto type) {
@@ -161,10 +203,10 @@ __device__ Y finish(Y old, float factor, float sum, bool accumulate) {
 }
 
 template <class T, bool kPlain>
-__device__ void write_outputs(const LoraParams& p, const LoraItem& item, int i,
-                              const float (&sum)[4], const uint4& old) {
+__device__ void write_four(const LoraParams& p, const LoraItem& item, int half, int i,
+                           const float (&sum)[4], const uint4& old) {
   const LoraSliceParams& slice = p.slices[item.slice];
-  const int n = output_of_lane(), left = item.left - n;
+  const int n = output_of_lane(half), left = item.left - n;
   if (i >= item.num_rows || left <= 0) return;
   const int row = item.rows[i];
   const float factor = p.row_scale != nullptr ? item.scale * p.row_scale[row] : item.scale;
@@ -347,17 +389,14 @@ __device__ bool make_h(const LoraParams& p, LoraShared& s, const LoraItem& item,
 
 using ExpandSums = float[kPartTiles][2][4];
 
-/// Adds the products of one piece of ranks that was fetched.
+/// Adds products of `steps` times 16 ranks: those that output i has in words 2 step and 2 step + 1 of b[i].
 template <class T>
-__device__ void multiply(const LoraPieceOfH& piece, const LoraSlot& slot, bool is_narrow,
-                         int num_tiles, ExpandSums& sum) {
+__device__ void multiply(const LoraPieceOfH& piece, const uint4 (&b)[4], int steps, int num_tiles,
+                         ExpandSums& sum) {
   const int lane = threadIdx.x % 32;
-  uint4 b[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) b[i] = slot[i][threadIdx.x];
 #pragma unroll
   for (int step = 0; step < kPieceSteps; ++step) {
-    if (step > 0 && is_narrow) break;
+    if (step >= steps) break;
 #pragma unroll
     for (int tile = 0; tile < kPartTiles; ++tile) {
       if (tile >= num_tiles) break;
@@ -373,28 +412,10 @@ __device__ void multiply(const LoraPieceOfH& piece, const LoraSlot& slot, bool i
   }
 }
 
-/// Whose h lies in shared memory.
-struct HeldH {
-  int part = -1, slice = -1, first_rank = -1;
-};
-
-/// One piece of an item that was fetched; with the last one y is written.
-template <class T, LoraOp kOp, LoraForm kForm, bool kPlain>
-__device__ void run_expand(const LoraParams& p, LoraShared& s, const LoraItem& item, int first_rank,
-                           LoraSlot& slot, HeldH& held, ExpandSums& sum) {
-  const int block = first_rank / kBlockRanks * kBlockRanks;
-  if (held.part != item.part || held.slice != item.slice || held.first_rank != block) {
-    if (!make_h<T, kOp, kForm, kPlain>(p, s, item, block, slot)) {
-      fetch_expand<T, kPlain>(p, item, first_rank, slot);
-      commit_copies();
-      wait_for_copies<0>();
-    }
-    held = {item.part, item.slice, block};
-  }
-  const int num_tiles = (item.num_rows + kTileRows - 1) / kTileRows;
-  multiply<T>(s.h[(first_rank - block) / kRankPiece], slot, item.rank <= kLoraRankTile, num_tiles,
-              sum);
-  if (first_rank + kRankPiece < item.rank) return;
+/// Adds the sums of a half to y and clears them; `both` has what the first rows hold, where outputs are plain.
+template <class T, bool kPlain>
+__device__ void write_half(const LoraParams& p, const LoraItem& item, int half, int num_tiles,
+                           const uint4& both, ExpandSums& sum) {
 #pragma unroll
   for (int tile = 0; tile < kPartTiles; ++tile) {
     if (tile >= num_tiles) break;
@@ -403,16 +424,51 @@ __device__ void run_expand(const LoraParams& p, LoraShared& s, const LoraItem& i
       const int i = tile * kTileRows + static_cast<int>(threadIdx.x % 4 * 2) + j;
       uint4 old;
       if (kPlain && tile == 0) {
-        const uint4 both = slot[4][threadIdx.x];
         old = j == 0 ? uint4{both.x, both.y, 0, 0} : uint4{both.z, both.w, 0, 0};
       } else {
-        old = load_old<T, kPlain>(p, item, i);
+        old = load_old<T, kPlain>(p, item, half, i);
       }
       const float four[4] = {sum[tile][0][j], sum[tile][0][2 + j], sum[tile][1][j],
                              sum[tile][1][2 + j]};
-      write_outputs<T, kPlain>(p, item, i, four, old);
+      write_four<T, kPlain>(p, item, half, i, four, old);
       sum[tile][0][j] = sum[tile][0][2 + j] = sum[tile][1][j] = sum[tile][1][2 + j] = 0.0f;
     }
+  }
+}
+
+/// Whose h lies in shared memory.
+struct HeldH {
+  int part = -1, slice = -1, first_rank = -1;
+};
+
+/// One piece of an item that was fetched; with the last one of a half y is written.
+template <class T, LoraOp kOp, LoraForm kForm, bool kPlain>
+__device__ void run_expand(const LoraParams& p, LoraShared& s, const LoraItem& item,
+                           const LoraCursor& at, LoraSlot& slot, HeldH& held, ExpandSums& sum) {
+  const int block = at.first_rank / kBlockRanks * kBlockRanks;
+  if (held.part != item.part || held.slice != item.slice || held.first_rank != block) {
+    if (!make_h<T, kOp, kForm, kPlain>(p, s, item, block, slot)) {
+      fetch_expand<T, kPlain>(p, item, at, slot);
+      commit_copies();
+      wait_for_copies<0>();
+    }
+    held = {item.part, item.slice, block};
+  }
+  const LoraPieceOfH& h = s.h[(at.first_rank - block) / kRankPiece];
+  const int num_tiles = (item.num_rows + kTileRows - 1) / kTileRows;
+  const bool is_narrow = item.rank <= kLoraRankTile;
+  const int num_halves = is_narrow ? item.num_halves : 1;
+#pragma unroll 1
+  for (int i = 0; i < num_halves; ++i) {
+    uint4 b[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      b[j] = slot[j][threadIdx.x];
+      if (i == 1) b[j] = {b[j].z, b[j].w, 0, 0};
+    }
+    multiply<T>(h, b, is_narrow ? 1 : kPieceSteps, num_tiles, sum);
+    if (at.first_rank + kRankPiece < item.rank) break;
+    write_half<T, kPlain>(p, item, is_narrow ? i : at.half, num_tiles, slot[4 + i][threadIdx.x], sum);
   }
 }
 

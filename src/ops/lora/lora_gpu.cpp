@@ -129,14 +129,19 @@ LoraParams window_params(const LoraGpuCall& call, LoraOp op, int64_t first, int 
   if (call.batch->row_scale) p.row_scale = call.batch->row_scale.data<float>() + first;
   for (int s = 0; s < num_slices; ++s) {
     const TensorView& y = call.slices[size_t(slice + s)].y;
-    p.items_per_part += static_cast<int32_t>(
-        op == LoraOp::kShrink ? ceil_div(p.a.max_rank, 128)
-                              : ceil_div(y.size(1), cuda::kLoraOutTile));
-    p.slices[s] = {row_of(y), y.stride(0), static_cast<int32_t>(y.size(1)), p.items_per_part};
+    const int64_t item = op == LoraOp::kShrink ? cuda::kLoraSumRanks : cuda::kLoraOutTile;
+    const int64_t width = op == LoraOp::kShrink ? p.a.max_rank : y.size(1);
+    p.slices[s] = {.y = row_of(y), .y_stride = y.stride(0), .width = int32_t(y.size(1)), .end = {}};
+    for (int twice = 0; twice < 2; ++twice) {
+      p.items_per_part[twice] += static_cast<int32_t>(ceil_div(width, item << twice));
+      p.slices[s].end[twice] = p.items_per_part[twice];
+    }
   }
   p.chunk_reciprocal = reciprocal(p.num_chunks);
   p.slice_reciprocal = reciprocal(p.num_slices);
-  p.part_reciprocal = reciprocal(p.items_per_part);
+  for (int twice = 0; twice < 2; ++twice) {
+    p.part_reciprocal[twice] = reciprocal(p.items_per_part[twice]);
+  }
   return p;
 }
 
@@ -149,8 +154,8 @@ ItemCounts most_items(const LoraParams& p, const LoraTable& table, int64_t rows)
   const int64_t groups = std::min<int64_t>(rows, table.num_slots);
   const int64_t parts = groups + (rows - groups) / cuda::kLoraPartRows;
   const int64_t tiles = ceil_div(table.max_rank, cuda::kLoraRankTile);
-  const ItemCounts most{parts * tiles * p.num_slices * p.num_chunks, parts * p.items_per_part};
-  const int64_t divisor = std::max<int64_t>({p.num_chunks, p.items_per_part, 1024});
+  const ItemCounts most{parts * tiles * p.num_slices * p.num_chunks, parts * p.items_per_part[0]};
+  const int64_t divisor = std::max<int64_t>({p.num_chunks, p.items_per_part[0], 1024});
   HEDDLE_CHECK(std::max(most.shrinks, most.expands) * divisor < int64_t{1} << 32,
                "in_features or out_features is too large: ", most.shrinks, " and ", most.expands,
                " work items for ", rows, " rows");

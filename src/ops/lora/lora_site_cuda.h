@@ -13,7 +13,7 @@ constexpr int kTileRows = 8;  // rows of u in one product
 constexpr int kPartTiles = kLoraPartRows / kTileRows;
 constexpr int kRankPiece = 32;                // ranks of B in a slot
 constexpr int kPieceSteps = kRankPiece / 16;  // products of 16 ranks
-constexpr int kBlockRanks = 128;              // ranks of h in shared memory
+constexpr int kBlockRanks = kLoraSumRanks;    // ranks of h in shared memory
 
 constexpr int kSlotVectors = 6;  // of a thread, 16 bytes each
 constexpr int kSlots = 3;        // items on their way from memory
@@ -26,7 +26,7 @@ using LoraSlot = uint4[kSlotVectors][kLoraThreads];
 using LoraPieceOfH = uint4[kPieceSteps][kPartTiles][32];
 
 /// A work item, as one thread describes it for all. Shrink: 16 ranks times 512 features of A, times the rows of a part.
-/// Expand: 256 outputs of B times all ranks (of shrink alone: 128 ranks of the sum).
+/// Expand: 256 or 512 outputs of B times all ranks (of shrink alone: 128 ranks of the sum).
 struct LoraItem {
   const void* weight;    // element (first rank, first feature) of A, (first output, rank 0) of B; null: nothing to read
   int64_t row_stride;    // elements
@@ -37,7 +37,8 @@ struct LoraItem {
   int32_t num_rows, part;
   uint32_t row_reciprocal;
   float scale;
-  int32_t padding[3];
+  int32_t num_halves;  // of 256 outputs
+  int32_t padding[2];
   int16_t rows[kLoraPartRows];
 };
 static_assert(sizeof(LoraItem) == 96 && offsetof(LoraItem, rows) % 16 == 0);
