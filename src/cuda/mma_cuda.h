@@ -1,9 +1,9 @@
 #pragma once
 
+#include <cstdint>
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-
-#include <cstdint>
 
 namespace heddle::cuda {
 

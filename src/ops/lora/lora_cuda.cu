@@ -1,6 +1,6 @@
-#include "ops/lora/lora_cuda_params.h"
-
 #include "cuda/check.h"
+
+#include "ops/lora/lora_cuda_params.h"
 #include "ops/lora/lora_expand_cuda.h"
 
 namespace heddle::cuda {
@@ -44,7 +44,8 @@ __device__ int2 describe(const LoraParams& p, LoraShared& s, const Share& shrink
   const int num_expands = is_last ? min(kBatch, expands.end - expands.begin) : 0;
   const int t = static_cast<int>(threadIdx.x), i = t % kBatch;
   if constexpr (kShrinks) {
-    if (t / kBatch == 0 && i < num_shrinks) describe_shrink<T, kPlain>(p, shrinks.begin + i, s.shrinks[i]);
+    if (t / kBatch == 0 && i < num_shrinks)
+      describe_shrink<T, kPlain>(p, shrinks.begin + i, s.shrinks[i]);
   }
   if constexpr (kExpands) {
     if (t / kBatch == 1 && i < num_expands) {

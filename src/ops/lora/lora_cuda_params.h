@@ -17,8 +17,10 @@ inline constexpr int kLoraWarps = kLoraThreads / 32;
 inline constexpr int kLoraChunk = 512;
 inline constexpr int kLoraStrands = 8;
 inline constexpr int kLoraRankTile = 16;  // ranks of one work item of shrink
-inline constexpr int kLoraOutTile = 256;  // outputs of one work item of expand, or half of them where there are many
-inline constexpr int kLoraSumRanks = 128; // ranks of one work item that sums partial sums of shrink alone
+inline constexpr int kLoraOutTile =
+    256;  // outputs of one work item of expand, or half of them where there are many
+inline constexpr int kLoraSumRanks =
+    128;  // ranks of one work item that sums partial sums of shrink alone
 inline constexpr int kLoraPartRows = 16;  // rows of one adapter that share a work item
 inline constexpr int kLoraWindow = 256;   // rows of one launch
 inline constexpr int kLoraMaxSlices = 4;  // of one launch
@@ -89,7 +91,8 @@ struct LoraSliceParams {
   void* y;           // the window's first row, the slice's first column
   int64_t y_stride;  // elements
   int32_t width;     // out_features; of shrink the columns of y
-  int32_t end[2];    // work items of this slice and those before, of one part; [1]: items twice as large
+  int32_t
+      end[2];  // work items of this slice and those before, of one part; [1]: items twice as large
 };
 
 /// One launch: rows of a window, up to kLoraMaxSlices slices of a site.
@@ -100,9 +103,10 @@ struct LoraParams {
   int64_t in_features;
   LoraAddresses a, b;
   int32_t num_slices, num_chunks, items_per_part[2];
-  uint32_t chunk_reciprocal, slice_reciprocal, part_reciprocal[2], block_reciprocal;  // see divide()
+  uint32_t chunk_reciprocal, slice_reciprocal, part_reciprocal[2],
+      block_reciprocal;  // see divide()
   float scale;
-  uint32_t spin_limit;  // polls for another block's sums before a block makes them itself
+  uint32_t spin_limit;     // polls for another block's sums before a block makes them itself
   const float* row_scale;  // of the window's rows, or nullptr
   uint64_t* arrivals;      // fused only: blocks that began, 16 bits, below the number of launches
   void* partials;          // fused: FlaggedWord, else float: [slice][chunk][row of a tile][16]
@@ -119,7 +123,7 @@ enum class LoraForm { kFused, kFirst, kSecond };
 struct LoraLaunch {
   LoraOp op;
   LoraForm form;
-  bool is_plain;      // all is aligned for vector loads, ranks included, and y is of the weights' dtype
+  bool is_plain;  // all is aligned for vector loads, ranks included, and y is of the weights' dtype
   bool starts_early;  // the chip can launch the second half before the first ends
   int num_blocks;
 };

@@ -180,9 +180,9 @@ __device__ uint4 load_old(const LoraParams& p, const LoraItem& item, int half, i
   if (!p.accumulate || i >= item.num_rows || left <= 0) return raw;
   with_type_or<kPlain, T>(p.y_dtype, [&](auto type) {
     using Y = decltype(type);
-    const Y* y = LoraOperand<Y, kPlain>(static_cast<const Y*>(slice.y) + item.first, slice.y_stride,
-                                        false)
-                     .at(item.rows[i], n);
+    const Y* y =
+        LoraOperand<Y, kPlain>(static_cast<const Y*>(slice.y) + item.first, slice.y_stride, false)
+            .at(item.rows[i], n);
     FourOf<Y> four{};
     if (kPlain || (left >= 4 && reinterpret_cast<uintptr_t>(y) % sizeof(four) == 0)) {
       four = *reinterpret_cast<const FourOf<Y>*>(y);
@@ -212,9 +212,9 @@ __device__ void write_four(const LoraParams& p, const LoraItem& item, int half, 
   const float factor = p.row_scale != nullptr ? item.scale * p.row_scale[row] : item.scale;
   with_type_or<kPlain, T>(p.y_dtype, [&](auto type) {
     using Y = decltype(type);
-    Y* y = const_cast<Y*>(LoraOperand<Y, kPlain>(static_cast<const Y*>(slice.y) + item.first,
-                                                 slice.y_stride, false)
-                              .at(row, n));
+    Y* y = const_cast<Y*>(
+        LoraOperand<Y, kPlain>(static_cast<const Y*>(slice.y) + item.first, slice.y_stride, false)
+            .at(row, n));
     FourOf<Y> four = *reinterpret_cast<const FourOf<Y>*>(&old);
 #pragma unroll
     for (int k = 0; k < 4; ++k) four.v[k] = finish(four.v[k], factor, sum[k], p.accumulate);
@@ -468,7 +468,8 @@ __device__ void run_expand(const LoraParams& p, LoraShared& s, const LoraItem& i
     }
     multiply<T>(h, b, is_narrow ? 1 : kPieceSteps, num_tiles, sum);
     if (at.first_rank + kRankPiece < item.rank) break;
-    write_half<T, kPlain>(p, item, is_narrow ? i : at.half, num_tiles, slot[4 + i][threadIdx.x], sum);
+    write_half<T, kPlain>(p, item, is_narrow ? i : at.half, num_tiles, slot[4 + i][threadIdx.x],
+                          sum);
   }
 }
 

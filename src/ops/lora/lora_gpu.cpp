@@ -8,6 +8,7 @@
 #include "heddle/core/dispatch.h"
 
 #include "ops/lora/lora_cuda_params.h"
+#include "ops/lora/lora_plan.h"
 
 namespace heddle {
 namespace {
@@ -17,6 +18,7 @@ using cuda::LoraOp;
 using cuda::LoraParams;
 
 constexpr int64_t kRowParts = 16;  // values of a rank tile of a row
+constexpr uintptr_t kPlanAlignment = 256;
 constexpr int64_t kExchangeHead = 256;  // bytes before the words
 constexpr int64_t kExchangeWordBytes = 8;
 
@@ -109,7 +111,7 @@ LoraParams window_params(const LoraGpuCall& call, LoraOp op, int64_t first, int 
   p.accumulate = call.accumulate;
   p.num_slices = num_slices;
   p.scale = call.scale;
-  p.spin_limit = lora_spin_limit.load(std::memory_order_relaxed);
+  p.spin_limit = call.spin_limit;
   p.u = row_of(call.u);
   p.u_stride = call.u.stride(0);
   p.is_u_aligned = is_aligned(p.u, p.u_stride, size_of(p.u_dtype), 16);
@@ -197,6 +199,35 @@ void run_window(const ExecContext& ctx, const LoraGpuCall& call, LoraOp op, Lora
   run(LoraForm::kSecond, items.expands);
 }
 
+void check_dtypes(const ExecContext& ctx, const LoraGpuCall& call) {
+  const LoraTable& table = call.table();
+  if (call.a != nullptr && call.u.dtype() != table.dtype) {
+    throw_error(ErrorCode::kUnsupported, "x is ", call.u.dtype(),
+                ", expected the dtype of the weights on ", ctx.device, ": ", table.dtype);
+  }
+  for (const LoraSlice& slice : call.slices) {
+    if (slice.y.dtype() == call.slices[0].y.dtype()) continue;
+    throw_error(ErrorCode::kUnsupported, "slices[0].y is ", call.slices[0].y.dtype(),
+                ", but another slice's is ", slice.y.dtype(), ": on ", ctx.device,
+                " all have one dtype");
+  }
+}
+
+/// The memory of a plan, large enough and aligned as kernels need it.
+void check_plan(const ExecContext& ctx, const ConstTensorView& plan, int64_t num_tokens,
+                int max_rank) {
+  const auto needed = static_cast<int64_t>(lora_plan_bytes(num_tokens, max_rank));
+  Dim size("lora_plan_bytes");
+  check_device(ctx, {{"plan", plan}});
+  check_shape("plan", plan, {&size});
+  check_dtype("plan", plan, {DType::kUInt8});
+  check_unit_stride("plan", plan);
+  HEDDLE_CHECK(size.value() >= needed, "plan.size(0) is ", size.value(),
+               ", expected at least lora_plan_bytes = ", needed);
+  HEDDLE_CHECK(reinterpret_cast<uintptr_t>(plan.raw()) % kPlanAlignment == 0,
+               "plan begins at an address that is no multiple of ", kPlanAlignment);
+}
+
 void make_plan(const ExecContext& ctx, const LoraBatch& batch, int64_t num_tokens,
                int32_t num_slots, int32_t max_rank, const ConstTensorView& slot_ranks,
                std::byte* plan) {
@@ -218,8 +249,6 @@ void make_plan(const ExecContext& ctx, const LoraBatch& batch, int64_t num_token
 
 }  // namespace
 
-std::atomic<uint32_t> lora_spin_limit{1u << 14};
-
 cuda::LoraForm select_lora_form(int64_t num_shrinks, int64_t num_expands, int num_chunks,
                                 int64_t num_resident) {
   if (num_shrinks + num_expands <= num_resident) return LoraForm::kFirst;
@@ -230,25 +259,19 @@ cuda::LoraForm select_lora_form(int64_t num_shrinks, int64_t num_expands, int nu
 void run_on_gpu(const ExecContext& ctx, const char* op, const LoraGpuCall& call) {
   if constexpr (kWithCuda) {
     const LoraTable& table = call.table();
-    HEDDLE_CHECK(call.a == nullptr || call.u.dtype() == table.dtype, "x is ", call.u.dtype(),
-                 ", expected the dtype of the weights on ", ctx.device, ": ", table.dtype);
-    for (const LoraSlice& slice : call.slices) {
-      HEDDLE_CHECK(slice.y.dtype() == call.slices[0].y.dtype(), "slices[0].y is ",
-                   call.slices[0].y.dtype(), ", but another slice's y is ", slice.y.dtype(),
-                   ": on ", ctx.device, " all have one dtype");
-    }
+    check_dtypes(ctx, call);
     const LoraOp kind = call.a == nullptr   ? LoraOp::kExpand
                         : call.b == nullptr ? LoraOp::kShrink
                                             : LoraOp::kApply;
     const int num_slices = static_cast<int>(call.slices.size());
     const int64_t tokens = call.u.size(0);
+    if (call.batch->plan) check_plan(ctx, call.batch->plan, tokens, table.max_rank);
     const std::byte* plan = call.batch->plan.raw();
     std::optional<Workspace::Scope> scope;
     if (plan == nullptr) {
       Workspace& workspace = require_workspace(ctx, op);
       scope.emplace(workspace);
-      std::byte* own =
-          workspace.take<std::byte>(lora_plan_bytes(tokens, table.max_rank)).data();
+      std::byte* own = workspace.take<std::byte>(lora_plan_bytes(tokens, table.max_rank)).data();
       make_plan(ctx, *call.batch, tokens, table.num_slots, table.max_rank, {}, own);
       plan = own;
     }
@@ -272,8 +295,24 @@ void run_on_gpu(const ExecContext& ctx, const char* op, const LoraGpuCall& call)
 
 void lora_plan(const ExecContext& ctx, TensorView plan, const LoraBatch& batch, int64_t num_tokens,
                int32_t num_slots, int32_t max_rank, ConstTensorView slot_ranks) {
+  HEDDLE_CHECK(num_tokens >= 0, "num_tokens is ", num_tokens, ", expected at least 0");
+  HEDDLE_CHECK(num_slots >= 0, "num_slots is ", num_slots, ", expected at least 0");
+  HEDDLE_CHECK(max_rank >= 0 && max_rank <= kMaxLoraRank, "max_rank is ", max_rank,
+               ", expected 0 to ", kMaxLoraRank);
+  check_batch(ctx, batch, num_tokens);
+  if (slot_ranks) {
+    Dim slots("num_slots", num_slots);
+    check_device(ctx, {{"slot_ranks", slot_ranks}});
+    check_shape("slot_ranks", slot_ranks, {&slots});
+    check_dtype("slot_ranks", slot_ranks, {DType::kInt32, DType::kInt64});
+  }
+  check_plan(ctx, plan, num_tokens, max_rank);
+  if (ctx.device.type != DeviceType::kCuda) {
+    throw_error(ErrorCode::kUnsupported, "lora_plan: ", ctx.device, " needs no plan");
+  }
   if constexpr (kWithCuda) {
-    make_plan(ctx, batch, num_tokens, num_slots, max_rank, slot_ranks, plan.raw());
+    if (num_tokens > 0)
+      make_plan(ctx, batch, num_tokens, num_slots, max_rank, slot_ranks, plan.raw());
   } else {
     throw_error(ErrorCode::kUnsupported, "lora_plan: built without CUDA");
   }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <span>
 
 #include "heddle/ops/lora.h"
@@ -19,6 +18,8 @@ struct LoraGpuCall {
   const LoraBatch* batch = nullptr;
   float scale = 1.0f;
   bool accumulate = false;
+  /// How often a block looks for another's sums before it makes them itself; 0 in tests.
+  uint32_t spin_limit = 1u << 14;
 
   [[nodiscard]] const LoraTable& table() const { return a != nullptr ? *a : *b; }
 };
@@ -31,9 +32,6 @@ void run_on_gpu(const ExecContext& ctx, const char* op, const LoraGpuCall& call)
 /// for 8 rows of qkv, rank 16).
 [[nodiscard]] cuda::LoraForm select_lora_form(int64_t num_shrinks, int64_t num_expands,
                                               int num_chunks, int64_t num_resident);
-
-/// How often a block looks for another's sums before it makes them itself; tests set it to 0.
-extern std::atomic<uint32_t> lora_spin_limit;
 
 /// Workspace of a call without an exchange.
 [[nodiscard]] size_t lora_gpu_workspace_bytes(int64_t num_tokens, int64_t in_features,

@@ -1,4 +1,5 @@
 #include "cuda/check.h"
+
 #include "ops/lora/lora_cuda_params.h"
 
 namespace heddle::cuda {
@@ -44,7 +45,8 @@ __device__ void resolve_slots(const LoraPlanParams& p, Shared& s, int64_t first_
     const int64_t begin = max(read_index(p.seg_starts, i) - first_row, int64_t{0});
     const int64_t end = min(read_index(p.seg_ends, i) - first_row, int64_t{num_rows});
     if (begin >= end) continue;
-    const int32_t slot = valid_slot(p, p.seg_slots.data != nullptr ? read_index(p.seg_slots, i) : i);
+    const int32_t slot =
+        valid_slot(p, p.seg_slots.data != nullptr ? read_index(p.seg_slots, i) : i);
     for (int64_t row = begin; row < end; ++row) s.slot_of[row] = slot;
   }
   __syncthreads();
@@ -133,7 +135,8 @@ __device__ void write_row(LoraWindowPlan& plan, int t, int index, int first_part
   }
 }
 
-__global__ void __launch_bounds__(kLoraThreads) plan_kernel(const __grid_constant__ LoraPlanParams p) {
+__global__ void __launch_bounds__(kLoraThreads)
+    plan_kernel(const __grid_constant__ LoraPlanParams p) {
   __shared__ Shared s;
   const int t = static_cast<int>(threadIdx.x);
   const int64_t first_row = int64_t{blockIdx.x} * p.window_rows;
@@ -148,7 +151,8 @@ __global__ void __launch_bounds__(kLoraThreads) plan_kernel(const __grid_constan
   int tiles = 0;
   if (is_first) {
     int64_t rank = p.max_rank;
-    if (p.slot_ranks.data != nullptr) rank = max(int64_t{0}, min(rank, read_index(p.slot_ranks, slot)));
+    if (p.slot_ranks.data != nullptr)
+      rank = max(int64_t{0}, min(rank, read_index(p.slot_ranks, slot)));
     tiles = static_cast<int>((rank + kLoraRankTile - 1) / kLoraRankTile);
     const int parts = (place.count + kLoraPartRows - 1) / kLoraPartRows;
     counts = {parts, parts * tiles, place.count * tiles};

@@ -2,6 +2,7 @@
 
 #include "cuda/memory_cuda.h"
 #include "cuda/mma_cuda.h"
+
 #include "ops/lora/lora_cuda_params.h"
 
 namespace heddle::cuda {
@@ -28,12 +29,14 @@ using LoraPieceOfH = uint4[kPieceSteps][kPartTiles][32];
 /// A work item, as one thread describes it for all. Shrink: 16 ranks times 512 features of A, times the rows of a part.
 /// Expand: 256 or 512 outputs of B times all ranks (of shrink alone: 128 ranks of the sum).
 struct LoraItem {
-  const void* weight;    // element (first rank, first feature) of A, (first output, rank 0) of B; null: nothing to read
+  const void*
+      weight;  // element (first rank, first feature) of A, (first output, rank 0) of B; null: nothing to read
   int64_t row_stride;    // elements
   int32_t rank;          // ranks of this item; 0: the adapter does not touch the slice
   int32_t slice, first;  // first feature, output or rank
   int32_t left;          // features or outputs from there on
-  int32_t partial;       // shrink: row of partials of its first row; expand: of chunk 0, first rank, first row
+  int32_t
+      partial;  // shrink: row of partials of its first row; expand: of chunk 0, first rank, first row
   int32_t num_rows, part;
   uint32_t row_reciprocal;
   float scale;
@@ -67,11 +70,10 @@ __device__ inline LoraWeight read_weight(const LoraAddresses& a, int slot, int s
     return w;
   }
   LoraWeight w{nullptr, a.max_rank, 1.0f, a.row_stride};
-  const auto* address =
-      a.kind == LoraAddresses::kPointers
-          ? reinterpret_cast<const std::byte*>(
-                reinterpret_cast<const int64_t*>(a.base)[slot * a.slot_stride])
-          : a.base + slot * a.slot_stride;
+  const auto* address = a.kind == LoraAddresses::kPointers
+                            ? reinterpret_cast<const std::byte*>(
+                                  reinterpret_cast<const int64_t*>(a.base)[slot * a.slot_stride])
+                            : a.base + slot * a.slot_stride;
   if (address != nullptr) w.data = address + a.offset;
   return w;
 }
@@ -88,7 +90,7 @@ struct LoraOperand {
       : data(static_cast<const T*>(data)),
         m_stride(!kPlain && is_transposed ? 1 : static_cast<Stride>(row_stride)),
         k_stride(!kPlain && is_transposed ? static_cast<Stride>(row_stride) : 1) {}
-  [[nodiscard]] __device__ const T* at(int m, int k) const {
+  [[nodiscard]] const __device__ T* at(int m, int k) const {
     return kPlain ? data + (m * m_stride + k) : data + (m * m_stride + k * k_stride);
   }
   /// Whether `bytes` bytes can be loaded at once from multiples of them on.
