@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -55,8 +56,8 @@ class DeviceSite {
       start_.push_back(random_normal<W>(size_t(num_tokens * out)));
       y_.emplace_back(start_.back());
       for (int slot = 0; slot < 2 * kNumSlots; ++slot) {  // more than are in use
-        a_.emplace_back(random_normal<W>(size_t(max_rank * in)));
-        b_.emplace_back(random_normal<W>(size_t(max_rank * out)));
+        a_.emplace_back(random_weight(max_rank * in));
+        b_.emplace_back(random_weight(max_rank * out));
       }
     }
     change();
@@ -158,6 +159,15 @@ class DeviceSite {
  private:
   static_assert(sizeof(W) == sizeof(uint16_t));
 
+  /// Large ones repeat themselves after a prime number of values: drawing takes longer than what is tested.
+  static std::vector<W> random_weight(int64_t n) {
+    constexpr int64_t kPeriod = 30'011;
+    std::vector<W> values = random_normal<W>(size_t(std::min(n, kPeriod)));
+    for (auto i = static_cast<int64_t>(values.size()); i < n; ++i) {
+      values.push_back(values[size_t(i - kPeriod)]);
+    }
+    return values;
+  }
   static void append(std::vector<uint16_t>& to, const std::vector<W>& values) {
     const size_t before = to.size();
     to.resize(before + values.size());
