@@ -305,7 +305,7 @@ size_t heddle_lora_apply_workspace_bytes(DLDevice device, int64_t num_tokens, in
                                          int32_t num_slices, int32_t max_rank);
 
 /* CUDA: groups the rows of a batch by adapter, once for all sites of a step;   plan [heddle_lora_plan_bytes] u8, 256-byte
- * aligned; slot_ranks [num_slots] may be NULL: max_rank for all. On the CPU it writes nothing: calls there need no plan. */
+ * aligned; slot_ranks [num_slots] may be NULL: max_rank for all. HEDDLE_UNSUPPORTED on the CPU, where calls need no plan. */
 heddle_status heddle_lora_plan(heddle_context* context, DLTensor* plan,
                                const heddle_lora_batch* batch, int64_t num_tokens,
                                int32_t num_slots, int32_t max_rank, const DLTensor* slot_ranks);

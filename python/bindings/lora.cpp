@@ -166,7 +166,6 @@ void plan_rows(nb::handle plan, int64_t num_tokens, int32_t num_slots, int32_t m
   const LoraBatch batch =
       batch_of(call, slot_ids, seg_starts, seg_ends, seg_slots, nb::none(), nb::none());
   const ConstTensorView ranks = call.optional_in("slot_ranks", slot_ranks);
-  if (call.device().type == DeviceType::kCpu) return;  // calls there need no plan
   call.run_on_any_device([&](const ExecContext& ctx) {
     lora_plan(ctx, out, batch, num_tokens, num_slots, max_rank, ranks);
   });

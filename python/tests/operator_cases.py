@@ -14,7 +14,7 @@ from torch import full, randn, tensor, zeros
 
 Call = tuple[list[Any], dict[str, Any]]
 CUDA_ALONE = {"lora_plan"}
-"""Operations that do nothing on the CPU; test_lora_cuda.py has their calls."""
+"""Operations of arrays on a GPU alone; test_lora_cuda.py has their calls."""
 WITH_CUDA_KERNELS = {"lora_shrink", "lora_expand", "lora_apply", "lora_plan"}
 """Operations that also run on a GPU."""
 CASES: dict[str, Callable[[], Call]] = {

@@ -183,13 +183,17 @@ def test_bytes_of_a_plan() -> None:
     assert heddle.lora_plan_bytes(256, 16) < heddle.lora_plan_bytes(256, 17)
 
 
-def test_a_plan_changes_nothing_on_the_cpu(framework: Framework, rng: np.random.Generator) -> None:
+def test_the_cpu_needs_no_plan(framework: Framework, rng: np.random.Generator) -> None:
     x = framework.array(rng.standard_normal((5, 24)), "f32")
     a = framework.array(rng.standard_normal((3, 4, 24)), "f32")
     slots = framework.array([2, -1, 0, 1, 2], "i32")
-    plan = framework.array(np.full(heddle.lora_plan_bytes(5, 4), 7), "u8")
-    ops.lora_plan(plan, 5, 3, 4, slot_ids=slots)
-    assert (framework.numpy(plan) == 7).all()
+    memory = framework.array(np.full(heddle.lora_plan_bytes(5, 4) + 256, 7), "u8")
+    address = memory.data_ptr() if hasattr(memory, "data_ptr") else memory.ctypes.data
+    plan = memory[-address % 256 :]
+    with pytest.raises(ValueError, match=r"plan.size\(0\) is 8, expected at least lora_plan_bytes"):
+        ops.lora_plan(plan[:8], 5, 3, 4, slot_ids=slots)
+    with pytest.raises(NotImplementedError, match="lora_plan: cpu needs no plan"):
+        ops.lora_plan(plan, 5, 3, 4, slot_ids=slots)
     with_plan, without = (framework.array(np.zeros((5, 4)), "f32") for _ in range(2))
     ops.lora_shrink(with_plan, x, a, slot_ids=slots, plan=plan)
     ops.lora_shrink(without, x, a, slot_ids=slots)

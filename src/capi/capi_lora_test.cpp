@@ -205,11 +205,16 @@ TEST(CApiLora, PlansHaveTheBytesOfCpp) {
   const heddle_lora_batch batch{};
   expect_failure(HEDDLE_INVALID_ARGUMENT, "plan is NULL",
                  heddle_lora_plan(context, nullptr, &batch, 4, 1, 8, nullptr));
-  Array<uint8_t> plan({16}, std::vector<uint8_t>(16, 7));
-  expect_failure(HEDDLE_INVALID_ARGUMENT, "batch is NULL",
-                 heddle_lora_plan(context, plan.c(), nullptr, 4, 1, 8, nullptr));
-  expect_ok(heddle_lora_plan(context, plan.c(), &batch, 4, 1, 8, nullptr));
-  EXPECT_EQ(plan.values, std::vector<uint8_t>(16, 7)) << "the CPU needs no plan";
+  alignas(256) uint8_t memory[1 << 15];
+  Array<int32_t> ids({4});
+  heddle_lora_batch rows{};
+  rows.slot_ids = ids.c();
+  ASSERT_LE(heddle_lora_plan_bytes(4, 8), sizeof(memory));
+  const CTensor plan(memory, {sizeof(memory)}), small(memory, {256});
+  expect_failure(HEDDLE_INVALID_ARGUMENT, "plan.size(0) is 256, expected at least",
+                 heddle_lora_plan(context, small.get(), &rows, 4, 1, 8, nullptr));
+  expect_failure(HEDDLE_UNSUPPORTED, "lora_plan: cpu needs no plan",
+                 heddle_lora_plan(context, plan.get(), &rows, 4, 1, 8, nullptr));
 }
 
 TEST(CApiLora, TwoContextsRunSideBySide) {

@@ -183,10 +183,7 @@ heddle_status heddle_lora_plan(heddle_context* context, DLTensor* plan,
                                const heddle_lora_batch* batch, int64_t num_tokens,
                                int32_t num_slots, int32_t max_rank, const DLTensor* slot_ranks) {
   return guard(context, [&](const heddle::ExecContext& ctx) {
-    const heddle::TensorView result = out("plan", plan);
-    const heddle::LoraBatch rows = batch_of(batch);
-    if (ctx.device.type == heddle::DeviceType::kCpu) return;  // calls there need no plan
-    heddle::lora_plan(ctx, result, rows, num_tokens, num_slots, max_rank,
+    heddle::lora_plan(ctx, out("plan", plan), batch_of(batch), num_tokens, num_slots, max_rank,
                       in_or_absent("slot_ranks", slot_ranks));
   });
 }

@@ -198,9 +198,8 @@ def lora_plan(
 ) -> None:
     """`plan = the rows of the batch by adapter`: integers and exact, once for all calls of a step.
 
-    For arrays on a GPU; on the CPU it writes nothing, since calls there need no plan. A call that
-    has it launches one kernel less. In a captured graph the plan follows what the arrays of the
-    batch hold at each replay.
+    For arrays on a GPU; calls on the CPU need no plan. A call that has it launches one kernel less.
+    In a captured graph the plan follows what the arrays of the batch hold at each replay.
 
     Args:
         plan: [>= lora_plan_bytes(num_tokens, max_rank)] u8, 256-byte aligned, written.
@@ -215,8 +214,9 @@ def lora_plan(
         slot_ranks: [num_slots] i32|i64, the largest rank of each slot in any call; None: max_rank.
 
     Raises:
-        ValueError: Shapes that disagree, ids and segments both or neither given.
-        NotImplementedError: Another dtype or device.
+        ValueError: Shapes that disagree, ids and segments both or neither given, a plan that is too
+            small or not aligned.
+        NotImplementedError: Another dtype, or arrays on the CPU.
 
     Source: heddle/ops/lora.h.
     """
