@@ -23,6 +23,12 @@ class LoraStream {
                  with_exchange ? CudaContext::kExchangeBytes : 0) {}
 
   [[nodiscard]] const ExecContext& ctx() const { return context_.exec(); }
+  /// As for a chip of num_sms, fewer than there are: then small calls are one launch, too, of 2 * num_sms blocks.
+  [[nodiscard]] ExecContext ctx_of_chip(int num_sms) const {
+    ExecContext result = ctx();
+    result.info.num_sms = std::min(num_sms, result.info.num_sms);
+    return result;
+  }
   [[nodiscard]] cudaStream_t get() const { return stream_.get(); }
   void wait() const { stream_.wait(); }
 

@@ -1,5 +1,6 @@
 // LoRA on a GPU: the bodies of the CPU's tests, and that every form of a call has the same bits.
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -19,6 +20,9 @@ namespace {
 
 using Guards = DeviceMirror::Guards;
 
+/// How a call may run: with an exchange it is one launch where it is large for the chip.
+enum class Form { kTwoLaunches, kFewBlocks, kAnyBlocks };
+
 /// W: dtype of the weights and of x.
 template <class W>
 class LoraCuda : public CudaTest {
@@ -26,13 +30,15 @@ class LoraCuda : public CudaTest {
   /// The runs that a call can make: one launch or two, with a plan or without, between guards or flush with its allocations.
   struct Runs {
     explicit Runs(Device device) : with_exchange(device, 0, true), without(device, 0, false) {}
-    [[nodiscard]] LoraRun run(bool exchange, bool plan, Guards guards = Guards::kBoth) {
-      return {(exchange ? with_exchange : without).ctx(),
+    [[nodiscard]] LoraRun run(Form form, bool plan, Guards guards = Guards::kBoth) {
+      return {form == Form::kTwoLaunches ? without.ctx()
+              : form == Form::kFewBlocks ? with_exchange.ctx_of_chip(1)
+                                         : with_exchange.ctx(),
               guards == Guards::kBoth ? between_guards : flush, LoraSums::kSplit, plan};
     }
     [[nodiscard]] LoraRun any() {
-      return run(random_int(0, 1) == 0, random_int(0, 1) == 0,
-                 pick({Guards::kBoth, Guards::kFlush}));
+      return run(pick({Form::kTwoLaunches, Form::kFewBlocks, Form::kAnyBlocks}),
+                 random_int(0, 1) == 0, pick({Guards::kBoth, Guards::kFlush}));
     }
     LoraStream with_exchange, without;
     DeviceMirror between_guards, flush{Guards::kFlush};
@@ -50,11 +56,13 @@ class LoraCuda : public CudaTest {
   /// Every form a call can take.
   template <class Body>
   void for_each_form(const Body& body) {
-    for (const bool exchange : {false, true}) {
+    for (const Form form : {Form::kTwoLaunches, Form::kFewBlocks, Form::kAnyBlocks}) {
       for (const bool plan : {false, true}) {
-        SCOPED_TRACE(std::string(exchange ? "one launch" : "two launches") +
+        SCOPED_TRACE(std::string(form == Form::kTwoLaunches ? "two launches"
+                                 : form == Form::kFewBlocks ? "few blocks"
+                                                            : "any blocks") +
                      (plan ? ", with a plan" : ""));
-        body(runs().run(exchange, plan));
+        body(runs().run(form, plan));
       }
     }
   }
@@ -148,14 +156,17 @@ TYPED_TEST(LoraCuda, EveryFormOfApplyHasTheSameBits) {
                                is_regular ? pick({16, 64, 512}) : pick({16, 65, 130}), is_regular);
     const auto want = site.expected_bits(device);
     ASSERT_NE(want, site.start_bits());
-    for (const bool exchange : {false, true}) {
-      const LoraStream stream(device, site.workspace_bytes(), exchange);
+    const LoraStream one(device, site.workspace_bytes(), true);
+    const LoraStream two(device, site.workspace_bytes(), false);
+    for (const ExecContext& ctx :
+         {two.ctx(), one.ctx(), one.ctx_of_chip(1), one.ctx_of_chip(7), one.ctx_of_chip(40)}) {
       for (const bool plan : {false, true}) {
-        for (int repeat = 0; repeat < 3; ++repeat) {
+        for (int repeat = 0; repeat < 2; ++repeat) {
           site.restart();
-          site.apply(stream.ctx(), plan);
-          ASSERT_EQ(site.bits(), want) << "round " << round << ", exchange " << exchange
-                                       << ", plan " << plan << ", repeat " << repeat;
+          site.apply(ctx, plan);
+          ASSERT_EQ(site.bits(), want)
+              << "round " << round << ", exchange " << !ctx.exchange.empty() << ", SMs "
+              << ctx.info.num_sms << ", plan " << plan << ", repeat " << repeat;
         }
       }
     }
@@ -243,25 +254,16 @@ TYPED_TEST(LoraCuda, AClearedSlotTouchesNothing) {
 TYPED_TEST(LoraCuda, ABatchWithoutAdaptersLeavesEveryBit) {
   DeviceSite<TypeParam> site(37, 520, {64, 65, 256}, 24, false);
   site.remove_all();
-  for (const bool exchange : {false, true}) {
-    const LoraStream stream(this->cuda_context().device, site.workspace_bytes(), exchange);
+  const LoraStream one(this->cuda_context().device, site.workspace_bytes(), true);
+  const LoraStream two(this->cuda_context().device, site.workspace_bytes(), false);
+  for (const ExecContext& ctx : {two.ctx(), one.ctx(), one.ctx_of_chip(1)}) {
     for (const bool plan : {false, true}) {
       site.restart();
-      site.apply(stream.ctx(), plan);
+      site.apply(ctx, plan);
       EXPECT_EQ(site.bits(), site.start_bits());
     }
   }
   EXPECT_TRUE(site.guards_intact());
-}
-
-/// Blocks that do not wait for others at all make what they lack themselves.
-template <class Call>
-void forbid_waiting(Call& call) {
-  if constexpr (requires { call.spin_limit; }) {
-    call.spin_limit = 0;
-  } else {
-    ADD_FAILURE() << "LoraGpuCall has no spin_limit";
-  }
 }
 
 TYPED_TEST(LoraCuda, BlocksThatCannotWaitMakeTheSameBits) {
@@ -275,15 +277,20 @@ TYPED_TEST(LoraCuda, BlocksThatCannotWaitMakeTheSameBits) {
     const std::vector<LoraSlice> slices = site.slices();
     const LoraTable a = site.a(), b = site.b();
     const LoraBatch batch = site.batch();
-    LoraGpuCall call{
-        .slices = slices, .u = site.x(), .a = &a, .b = &b, .batch = &batch, .accumulate = true};
-    forbid_waiting(call);
+    const LoraGpuCall call{.slices = slices,
+                           .u = site.x(),
+                           .a = &a,
+                           .b = &b,
+                           .batch = &batch,
+                           .accumulate = true,
+                           .spin_limit = 0};
+    const ExecContext ctx = stream.ctx_of_chip(pick({1, 8, 40}));
     site.restart();
-    run_on_gpu(stream.ctx(), "lora_apply", call);
+    run_on_gpu(ctx, "lora_apply", call);
     ASSERT_EQ(site.bits(), want) << "round " << round;
     // The words that blocks made for themselves must not pass for those of a later call.
     site.restart();
-    site.apply(stream.ctx());
+    site.apply(ctx);
     ASSERT_EQ(site.bits(), want) << "round " << round;
   }
 }

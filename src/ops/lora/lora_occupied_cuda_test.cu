@@ -102,8 +102,9 @@ class LoraOccupied : public CudaTest {};
 
 TEST_F(LoraOccupied, TwoStreamsFinishBesideAKernelThatHoldsMostOfTheChip) {
   const Device device = cuda_context().device;
-  // Few enough blocks that ten thousand rounds take minutes, and more than fit beside the occupier.
-  DeviceSite<bfloat16> sites[] = {{3, 1104, {512}, 16, true}, {2, 520, {64, 72}, 24, false}};
+  // Few enough blocks that ten thousand rounds take minutes, and more than fit beside the occupier: 8 of each stream.
+  constexpr int kSms = 4;
+  DeviceSite<bfloat16> sites[] = {{3, 1104, {512}, 16, true}, {3, 520, {64, 72}, 24, false}};
   const LoraStream in_one[] = {{device, sites[0].workspace_bytes(), true},
                                {device, sites[1].workspace_bytes(), true}};
   const LoraStream in_two[] = {{device, sites[0].workspace_bytes(), false},
@@ -111,7 +112,8 @@ TEST_F(LoraOccupied, TwoStreamsFinishBesideAKernelThatHoldsMostOfTheChip) {
   std::vector<std::vector<uint16_t>> want;
   for (size_t s = 0; s < 2; ++s) {
     want.push_back(sites[s].expected_bits(device));
-    sites[s].apply(in_one[s].ctx(), true);  // loads the kernels: that waits for the device
+    sites[s].apply(in_one[s].ctx_of_chip(kSms),
+                   true);  // loads the kernels: that waits for the device
   }
   // compute-sanitizer runs one kernel at a time.
   std::optional<Occupier> occupier;
@@ -119,9 +121,11 @@ TEST_F(LoraOccupied, TwoStreamsFinishBesideAKernelThatHoldsMostOfTheChip) {
   const int rounds = num_rounds(small_or(3, 200));
   for (int round = 0; round < rounds; ++round) {
     for (auto& site : sites) site.restart();
-    if (occupier) occupier->hold(round % 8 == 0 ? 1 : 2 << round % 4);
+    if (occupier) occupier->hold(round % 8 == 0 ? 1 : 1 << round % 4);
     const LoraStream* streams = round % 4 == 3 ? in_two : in_one;
-    for (size_t s = 0; s < 2; ++s) sites[s].apply(streams[s].ctx(), round % 3 == 0);
+    for (size_t s = 0; s < 2; ++s) {
+      sites[s].apply(streams[s].ctx_of_chip(kSms), round % 3 == 0);
+    }
     for (size_t s = 0; s < 2; ++s) streams[s].wait();
     if (occupier) ASSERT_TRUE(occupier->release()) << "LoRA waited for the chip, round " << round;
     for (size_t s = 0; s < 2; ++s) ASSERT_EQ(sites[s].bits(), want[s]) << "round " << round;

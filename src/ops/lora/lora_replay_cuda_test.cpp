@@ -50,8 +50,9 @@ TEST_F(LoraReplay, SeesIdsRanksPointersAndScalesThatChangedInPlace) {
       DeviceSite<bfloat16> site(small_or(9, 300), small_or(520, 2104), {192, 65, 256},
                                 small_or(24, 130), exchange != plan);
       const LoraStream stream(device(), site.workspace_bytes(), exchange);
-      site.apply(stream.ctx(), plan);  // loads the kernels
-      const Graph graph(stream, [&] { site.apply(stream.ctx(), plan); });
+      const ExecContext ctx = stream.ctx_of_chip(small_or(1, 40));
+      site.apply(ctx, plan);  // loads the kernels
+      const Graph graph(stream, [&] { site.apply(ctx, plan); });
       std::vector<uint16_t> last;
       for (int round = 0; round < small_or(3, 20); ++round) {
         site.change();
@@ -106,7 +107,7 @@ struct TableSite {
   }
   void apply() {
     const LoraSlice slice{y.view({kTokens, kOut})};
-    lora_apply(stream.ctx(), {&slice, 1}, x.view({kTokens, kIn}), a.view(), b.view(),
+    lora_apply(stream.ctx_of_chip(1), {&slice, 1}, x.view({kTokens, kIn}), a.view(), b.view(),
                LoraBatch::from_ids(ids.view({kTokens})));
   }
   [[nodiscard]] std::vector<uint16_t> bits() const {
@@ -176,7 +177,8 @@ TEST_F(LoraReplay, TwoStreamsAtOnceHaveTheBitsOfOne) {
       site.restart();
     }
     for (int i = 0; i < calls; ++i) {
-      for (size_t s = 0; s < 2; ++s) sites[s].apply(streams[s]->ctx());
+      for (size_t s = 0; s < 2; ++s)
+        sites[s].apply(streams[s]->ctx_of_chip(i % 2 == 0 ? 24 : 1000));
     }
     for (size_t s = 0; s < 2; ++s) {
       ASSERT_EQ(sites[s].bits(), want[s]) << "round " << round << ", stream " << s;
@@ -263,6 +265,7 @@ TEST_F(LoraReplay, TheCallWhoseLaunchFailsReportsIt) {
   const auto want = site.expected_bits(device());
   for (const bool exchange : {false, true}) {
     const LoraStream stream(device(), site.workspace_bytes(), exchange);
+    const ExecContext ctx = stream.ctx_of_chip(1);
     for (const bool plan : {false, true}) {
       site.restart();
       const LoraBatch batch = plan ? site.planned(stream.ctx()) : site.batch();
@@ -271,13 +274,13 @@ TEST_F(LoraReplay, TheCallWhoseLaunchFailsReportsIt) {
       EXPECT_NE(cudaStreamSynchronize(stream.get()), cudaSuccess);
       cudaGetLastError();
       expect_error(ErrorCode::kCuda, {"cudaErrorStreamCaptureInvalidated"},
-                   [&] { site.apply(stream.ctx(), batch); });
+                   [&] { site.apply(ctx, batch); });
       EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "nothing is left for the next call";
       cudaGraph_t graph = nullptr;
       EXPECT_NE(cudaStreamEndCapture(stream.get(), &graph), cudaSuccess);
       cudaGetLastError();
       EXPECT_EQ(site.bits(), site.start_bits());
-      site.apply(stream.ctx(), batch);
+      site.apply(ctx, batch);
       EXPECT_EQ(site.bits(), want);
     }
   }
