@@ -23,7 +23,9 @@ namespace {
 constexpr int32_t kSlots = 5, kMaxRank = 32;
 constexpr std::array<int64_t, 3> kFeatures{64, 8, 128};
 
+/// Of an entry without a weight nothing else counts.
 bool same(const LoraWeight& a, const LoraWeight& b) {
+  if (a.data == nullptr && b.data == nullptr) return true;
   return a.data == b.data && a.rank == b.rank && a.scale == b.scale && a.row_stride == b.row_stride;
 }
 
