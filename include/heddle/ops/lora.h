@@ -24,7 +24,8 @@ struct LoraBatch {
   ConstTensorView seg_ends{};    // [num_segments] i32|i64
   ConstTensorView seg_slots{};   // [num_segments] i32|i64, or absent: segment s uses slot s
   ConstTensorView row_scale{};   // [num_tokens] f32, or absent: a factor for each row's delta
-  ConstTensorView plan{};  // of lora_plan, or absent: then a call on CUDA makes its own; the CPU needs none
+  /// Of lora_plan, or absent: then a call on CUDA makes its own. The CPU needs none.
+  ConstTensorView plan{};
 
   [[nodiscard]] static LoraBatch from_ids(ConstTensorView slot_ids) {
     return {.slot_ids = slot_ids};

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 
 #include "heddle/core/validate.h"
@@ -64,6 +65,8 @@ void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, Const
   check_batch(ctx, batch, tokens.value());
   if (x.num_elements() == 0 || a.max_rank == 0) return;
   if (ctx.device.type == DeviceType::kCuda) {
+    const auto is_empty = [](const LoraSlice& slice) { return slice.y.size(1) == 0; };
+    if (std::ranges::all_of(slices, is_empty)) return;
     return run_on_gpu(
         ctx, "lora_apply",
         {.slices = slices, .u = x, .a = &a, .b = &b, .batch = &batch, .accumulate = true});

@@ -266,6 +266,19 @@ TYPED_TEST(LoraCuda, ABatchWithoutAdaptersLeavesEveryBit) {
   EXPECT_TRUE(site.guards_intact());
 }
 
+TYPED_TEST(LoraCuda, SlicesWithoutColumnsAreLegal) {
+  for (const bool is_regular : {false, true}) {
+    DeviceSite<TypeParam> site(20, 520, {0, 0, 64}, 24, is_regular), empty(3, 64, {0, 0}, 8, false);
+    const auto want = site.expected_bits(this->cuda_context().device);
+    EXPECT_NE(want, site.start_bits());
+    const LoraStream stream(this->cuda_context().device, site.workspace_bytes(), true);
+    site.restart();
+    site.apply(stream.ctx_of_chip(1));
+    EXPECT_EQ(site.bits(), want);
+    EXPECT_NO_THROW(empty.apply(stream.ctx()));
+  }
+}
+
 TYPED_TEST(LoraCuda, BlocksThatCannotWaitMakeTheSameBits) {
   const Device device = this->cuda_context().device;
   for (int round = 0; round < small_or(2, 20); ++round) {
