@@ -37,6 +37,8 @@ DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept
 void DeviceMemory::write(size_t offset, const void* from, size_t bytes) {
   HEDDLE_CUDA_CHECK(cudaDeviceSynchronize());
   HEDDLE_CUDA_CHECK(cudaMemcpy(data_ + offset, from, bytes, cudaMemcpyHostToDevice));
+  // A small copy from pageable memory may return before the device has it, and streams of tests do not wait for it.
+  HEDDLE_CUDA_CHECK(cudaDeviceSynchronize());
 }
 
 void DeviceMemory::read(size_t offset, void* to, size_t bytes) const {

@@ -97,7 +97,10 @@ bool is_plain(const LoraGpuCall& call) {
   return is_plain(*call.b, LoraLayout::kRankMinor, call.b->max_rank);
 }
 
-uint32_t reciprocal(int32_t d) { return static_cast<uint32_t>(((uint64_t{1} << 32) - 1) / d + 1); }
+/// For divide() of the kernels; there are no items to divide where d is 0.
+uint32_t reciprocal(int32_t d) {
+  return static_cast<uint32_t>(((uint64_t{1} << 32) - 1) / uint64_t(std::max(d, 1)) + 1);
+}
 
 /// The window [first, first + rows) of the call, for the slices [slice, slice + num_slices).
 LoraParams window_params(const LoraGpuCall& call, LoraOp op, int64_t first, int slice,

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "heddle/core/dtype.h"
+
+namespace heddle::cuda {
+
+__device__ inline float widen(__half v) { return __half2float(v); }
+__device__ inline float widen(__nv_bfloat16 v) { return __bfloat162float(v); }
+__device__ inline float widen(float v) { return v; }
+template <class T>
+__device__ T narrow(float v);
+template <>
+__device__ inline __half narrow<__half>(float v) {
+  return __float2half_rn(v);
+}
+template <>
+__device__ inline __nv_bfloat16 narrow<__nv_bfloat16>(float v) {
+  return __float2bfloat16_rn(v);
+}
+template <>
+__device__ inline float narrow<float>(float v) {
+  return v;
+}
+
+/// Calls f with a value of the type that holds `dtype`.
+template <class F>
+__device__ void with_type(DType dtype, F&& f) {
+  if (dtype == DType::kFloat32) {
+    f(float{});
+  } else if (dtype == DType::kFloat16) {
+    f(__half{});
+  } else {
+    f(__nv_bfloat16{});
+  }
+}
+/// The same where the dtype is known to be T's.
+template <bool kIsT, class T, class F>
+__device__ void with_type_or(DType dtype, F&& f) {
+  if constexpr (kIsT) {
+    f(T{});
+  } else {
+    with_type(dtype, f);
+  }
+}
+
+}  // namespace heddle::cuda
