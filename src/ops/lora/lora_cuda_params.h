@@ -91,8 +91,8 @@ struct LoraSliceParams {
   void* y;           // the window's first row, the slice's first column
   int64_t y_stride;  // elements
   int32_t width;     // out_features; of shrink the columns of y
-  int32_t
-      end[2];  // work items of this slice and those before, of one part; [1]: items twice as large
+  // Work items of this slice and those before, of one part; [1]: items twice as large.
+  int32_t end[2];
 };
 
 /// One launch: rows of a window, up to kLoraMaxSlices slices of a site.
@@ -103,8 +103,8 @@ struct LoraParams {
   int64_t in_features;
   LoraAddresses a, b;
   int32_t num_slices, num_chunks, items_per_part[2];
-  uint32_t chunk_reciprocal, slice_reciprocal, part_reciprocal[2],
-      block_reciprocal;  // see divide()
+  // See divide().
+  uint32_t chunk_reciprocal, slice_reciprocal, part_reciprocal[2], block_reciprocal;
   float scale;
   uint32_t spin_limit;     // polls for another block's sums before a block makes them itself
   const float* row_scale;  // of the window's rows, or nullptr

@@ -29,14 +29,14 @@ using LoraPieceOfH = uint4[kPieceSteps][kPartTiles][32];
 /// A work item, as one thread describes it for all. Shrink: 16 ranks times 512 features of A, times the rows of a part.
 /// Expand: 256 or 512 outputs of B times all ranks (of shrink alone: 128 ranks of the sum).
 struct LoraItem {
-  const void*
-      weight;  // element (first rank, first feature) of A, (first output, rank 0) of B; null: nothing to read
+  // Element (first rank, first feature) of A, (first output, rank 0) of B; null where there is nothing to read.
+  const void* weight;
   int64_t row_stride;    // elements
   int32_t rank;          // ranks of this item; 0: the adapter does not touch the slice
   int32_t slice, first;  // first feature, output or rank
   int32_t left;          // features or outputs from there on
-  int32_t
-      partial;  // shrink: row of partials of its first row; expand: of chunk 0, first rank, first row
+  // Row of partials: shrink: of the item's first row; expand: of chunk 0, its first rank and row.
+  int32_t partial;
   int32_t num_rows, part;
   uint32_t row_reciprocal;
   float scale;
