@@ -16,7 +16,7 @@ inline constexpr int32_t kNoAdapter = -1;
 /// With segments, row t in [seg_starts[s], seg_ends[s]) uses slot seg_slots[s]; segments must not overlap, may come in any
 /// order and leave gaps, and one with seg_ends <= seg_starts is empty. A negative slot, one at or above the number of slots
 /// of the weights, and a row in no segment mean: no adapter, the row is not touched. So does a slot whose weights are null.
-/// With HEDDLE_VALIDATE=1 these are errors: a slot at or above the number of slots, a used slot whose address in a table of
+/// With HEDDLE_VALIDATE=1 these are errors on the CPU: a slot at or above the number of slots, a used slot whose address in a table of
 /// pointers is null, segments that overlap, and segments that leave the rows [0, num_tokens).
 struct LoraBatch {
   ConstTensorView slot_ids{};    // [num_tokens] i32|i64, or absent when segments are given
@@ -39,8 +39,10 @@ struct LoraBatch {
 /// y[t] = scale * A[slot(t)] x[t]     (+= with accumulate)     the "shrink" half of LoRA
 ///   y [num_tokens, rank] f32|f16|bf16; x [num_tokens, in_features] f32|f16|bf16
 ///   a [num_slots, rank, in_features] f32|f16|bf16 (kRankMajor) or [num_slots, in_features, rank] (kRankMinor)
-/// Each sum runs over in_features in ascending order in f32 (one fused multiply-add each); scale (times row_scale of the
-/// batch) multiplies the sum, and y is rounded once. Rows without an adapter are not touched. Rank 1 to 512.
+/// Each sum runs over in_features in f32, on the CPU in ascending order, a fused multiply-add each, on CUDA in one order, too,
+/// which docs/ops/lora.md gives; scale (times row_scale of the batch) multiplies the sum, and y is rounded once. Rows without
+/// an adapter are not touched. Rank 1 to 512. CUDA: f16 and bf16, x and a of one dtype; a call needs as much workspace as
+/// lora_apply_workspace_bytes says for one slice.
 /// Strides: last axes without gaps, all others any. LoRA: Hu et al. 2021, arXiv 2106.09685; SGMV and BGMV: Chen et al. 2023,
 /// arXiv 2310.18547.
 void lora_shrink(const ExecContext& ctx, TensorView y, ConstTensorView x, ConstTensorView a,
@@ -54,7 +56,8 @@ void lora_shrink(const ExecContext& ctx, TensorView y, ConstTensorView x, const 
 /// y[t][slice_offset + n] = scale * sum_r B[slot(t)][n][r] h[t][r]     (+= with accumulate)     the "expand" half
 ///   y [num_tokens, >= slice_offset + out_features] f32|f16|bf16; h [num_tokens, rank] f32|f16|bf16
 ///   b [num_slots, out_features, rank] f32|f16|bf16 (kRankMinor) or [num_slots, rank, out_features] (kRankMajor)
-/// Each sum runs over the rank in ascending order in f32; y = T(y + scale * sum) with one rounding, scale as in shrink.
+/// Each sum runs over the rank in f32, on the CPU in ascending order; y = T(y + scale * sum) with one rounding, scale as in
+/// shrink. On CUDA h enters as two values of b's dtype, f16 or bf16 (docs/ops/lora.md); workspace as for shrink.
 /// Rows without an adapter and columns outside the slice are not touched.
 void lora_expand(const ExecContext& ctx, TensorView y, ConstTensorView h, ConstTensorView b,
                  const LoraBatch& batch, int64_t slice_offset = 0, float scale = 1.0f,

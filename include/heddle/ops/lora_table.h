@@ -40,8 +40,8 @@ struct LoraTable {
   DType dtype = DType::kFloat32;
   Device device = {};
   LoraLayout layout = LoraLayout::kRankMajor;
-  /// Entries and pointers: whether every weight begins at 16 bytes, has a row_stride of multiples of them, and a rank that is
-  /// a multiple of 4 (up to 16) or 8. CUDA kernels then load vectors without asking.
+  /// Entries and pointers: whether every weight begins at 16 bytes, has a row_stride of multiples of them, at most 2^22
+  /// elements, and a rank that is a multiple of 4 (up to 16) or 8. CUDA kernels then load vectors without asking.
   bool is_aligned = false;
   /// [num_slices] in host memory, read by checks alone: in_features or out_features of each slice; nullptr: not known.
   const int64_t* features = nullptr;
@@ -74,8 +74,8 @@ struct LoraTable {
 /// Which weights an AdapterTable takes.
 enum class LoraFit : uint8_t {
   kAny,
-  /// Weights that begin at 16 bytes, with rows multiples of 16 bytes apart, and a rank that is a multiple of 4 up to 16, of 8
-  /// above: CUDA kernels load them in vectors, without asking each (LoraTable::is_aligned). One that does not fit is refused.
+  /// Weights that begin at 16 bytes, with rows multiples of 16 bytes and at most 2^22 elements apart, and a rank that is a
+  /// multiple of 4 up to 16, of 8 above: CUDA kernels load them in vectors, without asking each (LoraTable::is_aligned). One that does not fit is refused.
   /// Copied to a place of its own it fits, with both halves' rank filled up with zeros where that is what lacks.
   kVectors,
 };

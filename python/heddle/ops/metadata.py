@@ -51,8 +51,7 @@ def block_tables_to_ragged(
         total: The sum of all lengths that `ragged` was sized for.
 
     Raises:
-        ValueError: Shapes that disagree; lengths that do not sum to `total` (on CUDA only with
-            HEDDLE_VALIDATE=1).
+        ValueError: Shapes that disagree; lengths that do not sum to `total`.
         NotImplementedError: Another dtype or device.
 
     Source: LoRAX and TGI, kernels of the same name.

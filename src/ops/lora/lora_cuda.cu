@@ -14,12 +14,12 @@ __device__ uint64_t arrive(uint64_t* arrivals) {
 }
 
 /// The flag of the launch whose arrivals were `before`; the last of its blocks counts the launch. Never 0, with which
-/// memory begins; 2^32 launches later it comes again (flag 0 is left out, so one launch in 2^32 has its neighbour's).
+/// memory begins; 2^32 - 1 launches later it comes again.
 __device__ uint32_t flag_of(uint64_t before, uint64_t* arrivals) {
   if (before % kArrivalBlocks == gridDim.x - 1) {
     atomicAdd(reinterpret_cast<unsigned long long*>(arrivals), kArrivalBlocks - gridDim.x);
   }
-  return static_cast<uint32_t>(before / kArrivalBlocks) + 1;
+  return static_cast<uint32_t>(before / kArrivalBlocks % 0xffffffffu) + 1;
 }
 
 /// Items [begin, end) of num that this block has; those of all blocks differ by one at most.
@@ -36,7 +36,7 @@ struct Share {
 };
 
 /// Describes the next items of this block; gives their numbers.
-template <class T, LoraOp kOp, bool kPlain, bool kShrinks, bool kExpands>
+template <class T, LoraOp kOp, bool kShrinks, bool kExpands>
 __device__ int2 describe(const LoraParams& p, LoraShared& s, const Share& shrinks,
                          const Share& expands, bool twice) {
   const int num_shrinks = min(kBatch, shrinks.end - shrinks.begin);
@@ -44,8 +44,7 @@ __device__ int2 describe(const LoraParams& p, LoraShared& s, const Share& shrink
   const int num_expands = is_last ? min(kBatch, expands.end - expands.begin) : 0;
   const int t = static_cast<int>(threadIdx.x), i = t % kBatch;
   if constexpr (kShrinks) {
-    if (t / kBatch == 0 && i < num_shrinks)
-      describe_shrink<T, kPlain>(p, shrinks.begin + i, s.shrinks[i]);
+    if (t / kBatch == 0 && i < num_shrinks) describe_shrink<T>(p, shrinks.begin + i, s.shrinks[i]);
   }
   if constexpr (kExpands) {
     if (t / kBatch == 1 && i < num_expands) {
@@ -78,7 +77,7 @@ __global__ void __launch_bounds__(kLoraThreads, 2)
   HeldH held;
   ExpandSums sum = {};
   do {
-    const int2 num = describe<T, kOp, kPlain, kShrinks, kExpands>(p, s, shrinks, expands, twice);
+    const int2 num = describe<T, kOp, kShrinks, kExpands>(p, s, shrinks, expands, twice);
     LoraCursor fetched, at;
 #pragma unroll 1
     for (int turn = 1 - kSlots, ahead = 0, slot = 0;; ++turn) {

@@ -109,7 +109,7 @@ __device__ __noinline__ void remake_partials(const LoraParams& p, LoraShared& s,
     LoraItem& shrink = s.remade;
     if (threadIdx.x == 0) {
       const int index = ((first_tile + tile) * p.num_slices + item.slice) * p.num_chunks + chunk;
-      describe_shrink<T, kPlain>(p, index, shrink);
+      describe_shrink<T>(p, index, shrink);
     }
     __syncthreads();
     fetch_shrink<T, kPlain>(p, shrink, slot);

@@ -9,6 +9,7 @@
 
 #include "ops/lora/lora_cuda_params.h"
 #include "ops/lora/lora_plan.h"
+#include "ops/lora/lora_table_kernels.h"
 
 namespace heddle {
 namespace {
@@ -60,10 +61,10 @@ cuda::LoraIndices indices(const ConstTensorView& t) {
   return {t.raw(), t.stride(0), t.dtype() == DType::kInt64};
 }
 
-constexpr int64_t kMaxPlainStride = int64_t{1} << 22;  // elements; of 256 rows offsets fit 32 bits
-
-bool is_aligned(const void* data, int64_t stride, size_t element, size_t bytes) {
-  return (reinterpret_cast<uintptr_t>(data) | uintptr_t(stride) * element) % bytes == 0;
+/// Whether rows begin at multiples of `bytes`, and so near to one another that kernels count in 32 bits.
+bool fits_vectors(const void* data, int64_t stride, size_t element, size_t bytes) {
+  return (reinterpret_cast<uintptr_t>(data) | uintptr_t(stride) * element) % bytes == 0 &&
+         stride <= kMaxVectorStride;
 }
 
 /// Whether a kernel may load the rows of every weight 16 bytes at a time.
@@ -71,27 +72,25 @@ bool is_plain(const LoraTable& table, LoraLayout layout, int64_t rank) {
   if (table.layout != layout) return false;
   if (table.stack == nullptr) return table.is_aligned;
   const size_t element = size_of(table.dtype);
-  const bool ranks_fit = rank % (rank <= cuda::kLoraRankTile ? 4 : 8) == 0;
-  return is_aligned(table.stack + table.element_offset * int64_t(element), table.row_stride,
-                    element, 16) &&
-         table.row_stride <= kMaxPlainStride && uintptr_t(table.slot_stride) * element % 16 == 0 &&
-         (ranks_fit || layout == LoraLayout::kRankMajor);
+  return fits_vectors(table.stack + table.element_offset * int64_t(element), table.row_stride,
+                      element, kVectorBytes) &&
+         table.slot_stride * int64_t(element) % kVectorBytes == 0 &&
+         (layout == LoraLayout::kRankMajor || rank % lora_rank_unit(rank) == 0);
 }
 
 /// Whether all of the call fits the kernel without branches for odd shapes.
 bool is_plain(const LoraGpuCall& call) {
   const size_t element = size_of(call.table().dtype);
   if (call.a != nullptr) {
-    const bool fits = is_aligned(call.u.raw(), call.u.stride(0), element, 16) &&
-                      call.u.size(1) % 8 == 0 && call.u.stride(0) <= kMaxPlainStride &&
+    const bool fits = fits_vectors(call.u.raw(), call.u.stride(0), element, kVectorBytes) &&
+                      call.u.size(1) % 8 == 0 &&
                       is_plain(*call.a, LoraLayout::kRankMajor, call.a->max_rank);
     if (!fits) return false;
   }
   if (call.b == nullptr) return true;
   for (const LoraSlice& slice : call.slices) {
     const bool fits = slice.y.dtype() == call.table().dtype && slice.y.size(1) % 4 == 0 &&
-                      slice.y.stride(0) <= kMaxPlainStride &&
-                      is_aligned(slice.y.raw(), slice.y.stride(0), element, 4 * element);
+                      fits_vectors(slice.y.raw(), slice.y.stride(0), element, 4 * element);
     if (!fits) return false;
   }
   return is_plain(*call.b, LoraLayout::kRankMinor, call.b->max_rank);
@@ -117,7 +116,7 @@ LoraParams window_params(const LoraGpuCall& call, LoraOp op, int64_t first, int 
   p.spin_limit = call.spin_limit;
   p.u = row_of(call.u);
   p.u_stride = call.u.stride(0);
-  p.is_u_aligned = is_aligned(p.u, p.u_stride, size_of(p.u_dtype), 16);
+  p.is_u_aligned = fits_vectors(p.u, p.u_stride, size_of(p.u_dtype), kVectorBytes);
   p.in_features = call.u.size(1);
   p.num_chunks = 1;
   if (call.a != nullptr) {

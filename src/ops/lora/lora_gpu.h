@@ -26,10 +26,9 @@ struct LoraGpuCall {
 
 void run_on_gpu(const ExecContext& ctx, const char* op, const LoraGpuCall& call);
 
-/// How a window with up to these work items runs: kFused in one launch, kFirst in two. On an H200 two are faster where all
-/// blocks of both run at once (4.9 against 5.2 us for one row of qkv, rank 16), and where few rows share many chunks, whose
-/// sums every block reads (14.5 against 16.6 us for down, rank 64, 32 rows of 8 adapters); else one is (6.7 against 8.2 us
-/// for 8 rows of qkv, rank 16).
+/// How a window with up to these work items runs: kFused in one launch, kFirst in two. Two where all blocks of both run at
+/// once, so that nobody waits for a flag, and where few rows share many chunks, whose sums every block reads; else one (on an
+/// H200 7.4 against 8.8 us for 8 rows of qkv, rank 16: bench/results/lora_h200.json).
 [[nodiscard]] cuda::LoraForm select_lora_form(int64_t num_shrinks, int64_t num_expands,
                                               int num_chunks, int64_t num_resident);
 

@@ -4,7 +4,7 @@
 
 namespace heddle::cuda {
 
-template <class T, bool kPlain>
+template <class T>
 __device__ void describe_shrink(const LoraParams& p, int item, LoraItem& to) {
   const int rest = divide(item, p.chunk_reciprocal);
   const int index = divide(rest, p.slice_reciprocal);

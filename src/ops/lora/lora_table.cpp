@@ -125,6 +125,8 @@ void AdapterTable::check_fit(const ConstTensorView& weight, int64_t rank) const 
   HEDDLE_CHECK(row_bytes % kVectorBytes == 0, "weight.stride(0) is ", weight.stride(0),
                " elements, ", row_bytes, " bytes, expected a multiple of ", kVectorBytes, " bytes",
                kAdvice);
+  HEDDLE_CHECK(weight.stride(0) <= kMaxVectorStride, "weight.stride(0) is ", weight.stride(0),
+               ", expected at most ", kMaxVectorStride, kAdvice);
   const int64_t unit = lora_rank_unit(rank);
   HEDDLE_CHECK(rank % unit == 0, "the rank of weight is ", rank, ", expected a multiple of ", unit,
                " in a table of aligned weights: fill it up with zeros, or make the table without "

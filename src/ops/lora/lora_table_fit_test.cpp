@@ -62,6 +62,8 @@ TEST(AdapterTableFit, RefusesRowsAndAddressesThatDoNotFit) {
                  [&] { table.set({}, 0, 0, rows(weights.values + 1, 4, 20, 24)); });
   expect_invalid({"weight.stride(0) is 20 elements, 40 bytes, expected a multiple of 16 bytes"},
                  [&] { table.set({}, 0, 0, rows(weights.values, 4, 20, 20)); });
+  expect_invalid({"weight.stride(0) is 8388608, expected at most 4194304"},
+                 [&] { table.set({}, 0, 0, rows(weights.values, 4, 20, 8388608)); });
   EXPECT_EQ(table.view().weight(0, 0).data, nullptr);
   EXPECT_NO_THROW(table.set({}, 0, 0, rows(weights.values + 8, 4, 20, 24)));
   AdapterTable minor = aligned_table(6, LoraLayout::kRankMinor);

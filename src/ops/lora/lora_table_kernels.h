@@ -8,6 +8,8 @@ namespace heddle {
 
 /// What CUDA kernels load at a time of a weight that they need not ask.
 inline constexpr int64_t kVectorBytes = 16;
+/// Elements between rows, at most: offsets in 256 of them then fit 32 bits.
+inline constexpr int64_t kMaxVectorStride = int64_t{1} << 22;
 /// The ranks of an aligned table are multiples of this.
 [[nodiscard]] constexpr int64_t lora_rank_unit(int64_t rank) { return rank <= 16 ? 4 : 8; }
 

@@ -16,10 +16,10 @@ namespace {
 constexpr int64_t kSeqsPerTask = 256;
 
 struct TreeMoveParams {
-  IndexMatrix from, to;      // [num_seqs, max_depth]
-  ConstIndexMatrix nodes;    // [num_seqs, max_depth]
-  cpu::IndexArray accepted;  // [num_seqs]
-  cpu::IndexArray roots;     // [num_seqs]
+  cpu::MutableIndexMatrix from, to;  // [num_seqs, max_depth]
+  cpu::IndexMatrix nodes;            // [num_seqs, max_depth]
+  cpu::IndexArray accepted;          // [num_seqs]
+  cpu::IndexArray roots;             // [num_seqs]
   int64_t num_seqs, max_depth;
 };
 
@@ -27,8 +27,8 @@ void plan_moves(const TreeMoveParams& p, int64_t seq) {
   const int64_t accepted = std::clamp<int64_t>(p.accepted[seq], 0, p.max_depth);
   const int64_t first = p.roots[seq] + 1;
   for (int64_t k = 0; k < p.max_depth; ++k) {
-    p.from.set(seq, k, k < accepted ? first + p.nodes.at(seq, k) : -1);
-    p.to.set(seq, k, k < accepted ? first + k : -1);
+    p.from.row(seq).set(k, k < accepted ? first + p.nodes.row(seq)[k] : -1);
+    p.to.row(seq).set(k, k < accepted ? first + k : -1);
   }
 }
 
@@ -37,9 +37,9 @@ void validate_paths(const TreeMoveParams& p, const ConstTensorView& num_accepted
   cpu::check_counts("num_accepted", num_accepted, 0, p.max_depth, "max_depth");
   for (int64_t seq = 0; seq < p.num_seqs; ++seq) {
     for (int64_t k = 0; k < p.accepted[seq]; ++k) {
-      const int64_t low = k == 0 ? 0 : p.nodes.at(seq, k - 1) + 1;
-      HEDDLE_CHECK(p.nodes.at(seq, k) >= low, "accepted_nodes[", seq, ", ", k, "] is ",
-                   p.nodes.at(seq, k), ", expected at least ", low);
+      const int64_t low = k == 0 ? 0 : p.nodes.row(seq)[k - 1] + 1;
+      HEDDLE_CHECK(p.nodes.row(seq)[k] >= low, "accepted_nodes[", seq, ", ", k, "] is ",
+                   p.nodes.row(seq)[k], ", expected at least ", low);
     }
   }
 }
@@ -56,9 +56,9 @@ void tree_kv_moves(const ExecContext& ctx, TensorView from_positions, TensorView
   check_index_matrix(ctx, "accepted_nodes", accepted_nodes, seqs, max_depth);
   check_index_vector(ctx, "num_accepted", num_accepted, seqs);
   check_index_vector(ctx, "root_positions", root_positions, seqs);
-  const TreeMoveParams params{.from = IndexMatrix(from_positions),
-                              .to = IndexMatrix(to_positions),
-                              .nodes = ConstIndexMatrix(accepted_nodes),
+  const TreeMoveParams params{.from = cpu::MutableIndexMatrix(from_positions),
+                              .to = cpu::MutableIndexMatrix(to_positions),
+                              .nodes = cpu::IndexMatrix(accepted_nodes),
                               .accepted = cpu::IndexArray(num_accepted),
                               .roots = cpu::IndexArray(root_positions),
                               .num_seqs = seqs.value(),

@@ -22,10 +22,9 @@ struct DraftTensors {
   }
   [[nodiscard]] TreeMask tree() const { return tree_mask ? TreeMask(tree_mask) : TreeMask(); }
   [[nodiscard]] VerifyOutputs outputs() const {
-    return {.tokens = IndexMatrix(output_tokens),
+    return {.tokens = cpu::MutableIndexMatrix(output_tokens),
             .num_accepted = cpu::MutableIndexArray(num_accepted),
-            .nodes = accepted_nodes ? IndexMatrix(accepted_nodes) : IndexMatrix(),
-            .has_nodes = static_cast<bool>(accepted_nodes),
+            .nodes = cpu::MutableIndexMatrix(accepted_nodes),
             .max_accepted = output_tokens.size(1) - 1};
   }
 };

@@ -87,56 +87,25 @@ class TreeMask {
   bool is_chain_ = true;
 };
 
-/// A matrix of i32 or i64, its last axis of unit stride.
-class ConstIndexMatrix {
- public:
-  explicit ConstIndexMatrix(const ConstTensorView& t)
-      : elements_(ConstTensorView(t.raw(), t.dtype(), t.device(), {t.num_elements()})),
-        row_stride_(t.stride(0)) {}
-  [[nodiscard]] int64_t at(int64_t row, int64_t column) const {
-    return elements_[row * row_stride_ + column];
-  }
-
- private:
-  cpu::IndexArray elements_;
-  int64_t row_stride_;
-};
-
-/// The same, to be written.
-class IndexMatrix {
- public:
-  IndexMatrix() = default;
-  explicit IndexMatrix(const TensorView& t)
-      : elements_(TensorView(t.raw(), t.dtype(), t.device(), {t.num_elements()})),
-        row_stride_(t.stride(0)) {}
-  void set(int64_t row, int64_t column, int64_t value) const {
-    elements_.set(row * row_stride_ + column, value);
-  }
-
- private:
-  cpu::MutableIndexArray elements_;
-  int64_t row_stride_ = 0;
-};
-
 struct VerifyOutputs {
-  IndexMatrix tokens;                   // [num_seqs, max_accepted + 1]
+  cpu::MutableIndexMatrix tokens;       // [num_seqs, max_accepted + 1]
   cpu::MutableIndexArray num_accepted;  // [num_seqs]
-  IndexMatrix nodes;                    // [num_seqs, max_accepted]; only where has_nodes
-  bool has_nodes;
+  cpu::MutableIndexMatrix nodes;        // [num_seqs, max_accepted], or absent
   int64_t max_accepted;
 
   /// Draft `node` is the one accepted at `place`, from 0 on.
   void accept(int64_t seq, int64_t place, int64_t node, int64_t token) const {
-    tokens.set(seq, place, token);
-    if (has_nodes) nodes.set(seq, place, node);
+    tokens.row(seq).set(place, token);
+    nodes.row(seq).set(place, node);
   }
   /// Writes what follows the accepted drafts.
   void finish(int64_t seq, int64_t accepted, int64_t next_token) const {
     num_accepted.set(seq, accepted);
-    tokens.set(seq, accepted, next_token);
+    const cpu::MutableIndexArray of_tokens = tokens.row(seq), of_nodes = nodes.row(seq);
+    of_tokens.set(accepted, next_token);
     for (int64_t k = accepted; k < max_accepted; ++k) {
-      tokens.set(seq, k + 1, -1);
-      if (has_nodes) nodes.set(seq, k, -1);
+      of_tokens.set(k + 1, -1);
+      of_nodes.set(k, -1);
     }
   }
 };
