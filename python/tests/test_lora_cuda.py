@@ -419,6 +419,17 @@ def test_the_torch_operators_take_cuda_tensors() -> None:
     assert not torch.equal(want, torch.full_like(want, 2))
 
 
+def test_validation_names_row_and_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, a, h = randn(3, 64).half(), randn(2, 8, 64).half(), torch.zeros(3, 8, device=GPU)
+    ids = torch.tensor([0, 5, -1], device=GPU)
+    ops.lora_shrink(h, x, a, slot_ids=ids)
+    assert not h[1].any()
+    monkeypatch.setenv("HEDDLE_VALIDATE", "1")
+    with pytest.raises(ValueError, match=r"slot_ids\[1\] is 5, expected below num_slots = 2"):
+        ops.lora_shrink(h, x, a, slot_ids=ids)
+    captured(lambda: ops.lora_shrink(h, x, a, slot_ids=ids))  # not checked: it cannot wait
+
+
 def test_an_operation_without_cuda_kernel_is_refused() -> None:
     x = randn(2, 8)
     with pytest.raises(NotImplementedError, match="rms_norm.*cuda:0"):

@@ -16,8 +16,9 @@ inline constexpr int32_t kNoAdapter = -1;
 /// With segments, row t in [seg_starts[s], seg_ends[s]) uses slot seg_slots[s]; segments must not overlap, may come in any
 /// order and leave gaps, and one with seg_ends <= seg_starts is empty. A negative slot, one at or above the number of slots
 /// of the weights, and a row in no segment mean: no adapter, the row is not touched. So does a slot whose weights are null.
-/// With HEDDLE_VALIDATE=1 these are errors on the CPU: a slot at or above the number of slots, a used slot whose address in a table of
-/// pointers is null, segments that overlap, and segments that leave the rows [0, num_tokens).
+/// With HEDDLE_VALIDATE=1 these are errors: a slot at or above the number of slots, a used slot whose address in a table of
+/// pointers is null, segments that overlap, and segments that leave the rows [0, num_tokens). On CUDA every call then waits for
+/// its stream, and one that is captured checks nothing (heddle/core/validate.h).
 struct LoraBatch {
   ConstTensorView slot_ids{};    // [num_tokens] i32|i64, or absent when segments are given
   ConstTensorView seg_starts{};  // [num_segments] i32|i64

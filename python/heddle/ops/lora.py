@@ -5,7 +5,8 @@ to `seg_ends[s]` use `seg_slots[s]`. Segments must not overlap; they may come in
 gaps. A negative slot, one at or above the number of slots, a slot whose weights are null, and a row
 in no segment mean: no adapter, the row is not touched. `row_scale`, [num_tokens] f32, is a factor
 for each row. With HEDDLE_VALIDATE=1 a slot at or above the number of slots, a null address in use,
-and segments that overlap or leave the rows raise ValueError.
+and segments that overlap or leave the rows raise ValueError; calls on a GPU then wait for their
+stream, and check nothing while a graph is captured.
 
 Weights come in one of three forms:
 

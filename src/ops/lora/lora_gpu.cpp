@@ -6,10 +6,12 @@
 #include "heddle/config.h"
 #include "heddle/core/check.h"
 #include "heddle/core/dispatch.h"
+#include "heddle/core/validate.h"
 
 #include "ops/lora/lora_cuda_params.h"
 #include "ops/lora/lora_plan.h"
 #include "ops/lora/lora_table_kernels.h"
+#include "ops/lora/lora_validate.h"
 
 namespace heddle {
 namespace {
@@ -268,6 +270,7 @@ void run_on_gpu(const ExecContext& ctx, const char* op, const LoraGpuCall& call)
     const int num_slices = static_cast<int>(call.slices.size());
     const int64_t tokens = call.u.size(0);
     if (call.batch->plan) check_plan(ctx, call.batch->plan, tokens, table.max_rank);
+    if (validating()) cuda::validate_batch(ctx, *call.batch, tokens, call.a, call.b);
     const std::byte* plan = call.batch->plan.raw();
     std::optional<Workspace::Scope> scope;
     if (plan == nullptr) {
@@ -313,8 +316,12 @@ void lora_plan(const ExecContext& ctx, TensorView plan, const LoraBatch& batch, 
     throw_error(ErrorCode::kUnsupported, "lora_plan: ", ctx.device, " needs no plan");
   }
   if constexpr (kWithCuda) {
-    if (num_tokens > 0)
-      make_plan(ctx, batch, num_tokens, num_slots, max_rank, slot_ranks, plan.raw());
+    if (num_tokens == 0) return;
+    if (validating()) {
+      const LoraTable slots_alone{.num_slots = num_slots};
+      cuda::validate_batch(ctx, batch, num_tokens, &slots_alone, nullptr);
+    }
+    make_plan(ctx, batch, num_tokens, num_slots, max_rank, slot_ranks, plan.raw());
   } else {
     throw_error(ErrorCode::kUnsupported, "lora_plan: built without CUDA");
   }
