@@ -20,13 +20,14 @@ __device__ inline uint2 load_once_8(const void* p) {
   return v;
 }
 
-/// Starts copying 16 or 8 bytes into shared memory, zeros where is_there is false: then `from` is not read.
-__device__ inline void copy_async_16(void* to, const void* from, bool is_there) {
+/// Starts copying `bytes` bytes, 0 to 16, into 16 bytes of shared memory, zeros behind them; both begin at multiples of 16.
+__device__ inline void copy_async_16(void* to, const void* from, int bytes) {
   const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(from),
-               "r"(is_there ? 16 : 0)
+               "r"(bytes)
                : "memory");
 }
+/// Starts copying 8 bytes into shared memory, zeros where is_there is false: then `from` is not read.
 __device__ inline void copy_async_8(void* to, const void* from, bool is_there) {
   const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 8, %2;" ::"r"(shared), "l"(from),

@@ -73,6 +73,7 @@ __global__ void __launch_bounds__(kLoraThreads, 2)
   const int num_expands = kExpands ? p.plan->num_parts * p.items_per_part[0] : 0;
   const bool twice = kOp != LoraOp::kShrink && num_expands >= 2 * static_cast<int>(gridDim.x);
   Share expands(twice ? p.plan->num_parts * p.items_per_part[1] : num_expands, p.block_reciprocal);
+  const int warp = threadIdx.x / 32;
   bool is_start = true;
   HeldH held;
   ExpandSums sum = {};
@@ -81,14 +82,15 @@ __global__ void __launch_bounds__(kLoraThreads, 2)
     LoraCursor fetched, at;
 #pragma unroll 1
     for (int turn = 1 - kSlots, ahead = 0, slot = 0;; ++turn) {
+      __syncwarp();  // all lanes have read what is overwritten now
       if (fetched.shrink < num.x) {
-        fetch_shrink<T, kPlain>(p, s.shrinks[fetched.shrink++], s.slots[ahead]);
+        fetch_shrink<T, kPlain>(p, s.shrinks[fetched.shrink++], s.slots[ahead][warp]);
       } else if (fetched.expand < num.y) {
         const LoraItem& item = s.expands[fetched.expand];
         if constexpr (kOp == LoraOp::kShrink) {
           ++fetched.expand;
         } else {
-          if (item.rank > 0) fetch_expand<T, kPlain>(p, item, fetched, s.slots[ahead]);
+          if (item.rank > 0) fetch_expand<T, kPlain>(p, item, fetched, s.slots[ahead][warp]);
           fetched.next_piece(item);
         }
       }
@@ -102,16 +104,17 @@ __global__ void __launch_bounds__(kLoraThreads, 2)
         if constexpr (kIsFused) __syncthreads();
       }
       wait_for_copies<kSlots - 1>();
+      __syncwarp();
       if (at.shrink < num.x) {
-        run_shrink<T, kIsFused, kPlain>(p, s, s.shrinks[at.shrink++], s.slots[slot]);
+        run_shrink<T, kIsFused, kPlain>(p, s, s.shrinks[at.shrink++], s.slots[slot][warp]);
       } else if (at.expand < num.y) {
         const LoraItem& item = s.expands[at.expand];
         if constexpr (kOp == LoraOp::kShrink) {
-          if (item.rank > 0) run_sum<T, kForm, kPlain>(p, s, item, s.slots[slot]);
+          if (item.rank > 0) run_sum<T, kForm, kPlain>(p, s, item, s.slots[slot][warp]);
           ++at.expand;
         } else {
           if (item.rank > 0) {
-            run_expand<T, kOp, kForm, kPlain>(p, s, item, at, s.slots[slot], held, sum);
+            run_expand<T, kOp, kForm, kPlain>(p, s, item, at, s.slots[slot][warp], held, sum);
           }
           at.next_piece(item);
         }

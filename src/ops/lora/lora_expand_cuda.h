@@ -40,64 +40,74 @@ __device__ void describe_expand(const LoraParams& p, int item, bool twice, LoraI
   reinterpret_cast<int4*>(to.rows)[1] = high;
 }
 
-/// Ranks up to 16: vector i has of this lane's i-th output, i < 4, in either half, the ranks 4 q + [0, 4). Vector 4 + half has
-/// the outputs of the rows, where they are plain.
-template <class T, bool kPlain>
-__device__ void fetch_narrow(const LoraParams& p, const LoraItem& item, LoraSlot& slot) {
-  const LoraOperand<T, kPlain> b(item.weight, item.row_stride, p.is_transposed_b);
-  const bool in_lines = !kPlain && b.is_in_lines(8);
-  const int q = threadIdx.x % 4;
-  uint4* to = &slot[0][threadIdx.x];
-#pragma unroll 1
-  for (int half = 0; half < item.num_halves; ++half) {
-    const int n = output_of_lane(half);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int count = n + i < item.left ? item.rank - 4 * q : 0;
-      const T* from = b.at(n + i, 4 * q);
-      uint2* four = reinterpret_cast<uint2*>(to + i * kLoraThreads) + half;
-      if (kPlain || (count >= 4 && in_lines)) {
-        copy_async_8(four, count > 0 ? from : b.data, count > 0);
-      } else {
-        const uint4 some = count > 0 ? gather_8(from, b.k_stride, min(count, 4)) : uint4{};
-        *four = {some.x, some.y};
-      }
-    }
-    if constexpr (kPlain) fetch_old<T>(p, item, half, to + (4 + half) * kLoraThreads);
-  }
-}
-
-/// More ranks: vector i has of this lane's i-th output of the half, of the 32 ranks from first_rank on, 8 q + [0, 8). With the
-/// last of them vector 4 has the outputs of the rows, where they are plain.
-template <class T, bool kPlain>
-__device__ void fetch_wide(const LoraParams& p, const LoraItem& item, int half, int first_rank,
-                           LoraSlot& slot) {
-  const LoraOperand<T, kPlain> b(item.weight, item.row_stride, p.is_transposed_b);
-  const bool in_lines = !kPlain && b.is_in_lines(16);
-  const int n = output_of_lane(half), r = first_rank + static_cast<int>(threadIdx.x % 4 * 8);
-  uint4* to = &slot[0][threadIdx.x];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    fetch_8(to + i * kLoraThreads, b, n + i, r, n + i < item.left ? item.rank - r : 0, in_lines);
-  }
-  if constexpr (kPlain) {
-    if (first_rank + kRankPiece >= item.rank) fetch_old<T>(p, item, half, to + 4 * kLoraThreads);
-  }
-}
-
 /// Steps through described items: those of shrink, then the pieces of those of expand.
 struct LoraCursor {
-  int shrink = 0, expand = 0, half = 0, first_rank = 0;
+  int shrink = 0, expand = 0, half = 0, first_rank = 0, pair = 0;
 
+  [[nodiscard]] __device__ bool is_last_of_half(const LoraItem& item) const {
+    return item.rank <= kLoraRankTile || (pair == 1 && first_rank + kWidePiece >= item.rank);
+  }
   __device__ void next_piece(const LoraItem& item) {
-    first_rank += kRankPiece;
-    if (first_rank < item.rank) return;
-    first_rank = 0;
-    if (item.rank > kLoraRankTile && ++half < item.num_halves) return;
+    const bool is_wide = item.rank > kLoraRankTile;
+    if (is_wide && !is_last_of_half(item)) {
+      if (pair == 1) first_rank += kWidePiece;
+      pair ^= 1;
+      return;
+    }
+    first_rank = pair = 0;
+    if (is_wide && ++half < item.num_halves) return;
     half = 0;
     ++expand;
   }
 };
+
+/// Where ranks [8 part, 8 part + 8) of output n of 32 lie, of an adapter with up to 16.
+__device__ inline int narrow_vector(int n, int part) { return (n * 2 + part) ^ n / 4 % 4 * 2; }
+
+/// Ranks up to 16: the warp's 32 outputs of either half.
+template <class T, bool kPlain>
+__device__ void fetch_narrow(const LoraParams& p, const LoraItem& item, LoraSlot& slot) {
+  const LoraOperand<T, kPlain> b(item.weight, item.row_stride, p.is_transposed_b);
+  const bool in_lines = !kPlain && b.is_in_lines(16);
+  const int lane = threadIdx.x % 32;
+#pragma unroll 1
+  for (int half = 0; half < item.num_halves; ++half) {
+    const int first = half * kLoraOutTile + static_cast<int>(threadIdx.x / 32 * 32);
+#pragma unroll
+    for (int i = lane; i < 64; i += 32) {
+      const int n = i / 2, k = i % 2 * 8;
+      fetch_8(&slot.weights[64 * half + narrow_vector(n, i % 2)], b, first + n, k,
+              first + n < item.left ? item.rank - k : 0, in_lines);
+    }
+    if constexpr (kPlain) fetch_old<T>(p, item, half, &slot.old[half][lane]);
+  }
+}
+
+/// Output of row `row` of 16: those of lane group g that are the rows g and g + 8 of product `pair` lie one behind the other.
+__device__ inline int output_of_row(int row, int pair) { return row / 2 * 4 + pair * 2 + row % 2; }
+__device__ inline int wide_vector(int row, int index) {
+  return row * 8 + (index ^ row / 2 % 2 * 4);
+}
+
+/// More ranks: 64 from at.first_rank on of the 16 outputs of a half that product at.pair takes. With the last of them the
+/// outputs of the rows, where they are plain.
+template <class T, bool kPlain>
+__device__ void fetch_wide(const LoraParams& p, const LoraItem& item, const LoraCursor& at,
+                           LoraSlot& slot) {
+  const LoraOperand<T, kPlain> b(item.weight, item.row_stride, p.is_transposed_b);
+  const bool in_lines = !kPlain && b.is_in_lines(16);
+  const int lane = threadIdx.x % 32;
+  const int first = at.half * kLoraOutTile + static_cast<int>(threadIdx.x / 32 * 32);
+#pragma unroll
+  for (int i = lane; i < 128; i += 32) {
+    const int n = first + output_of_row(i / 8, at.pair), k = at.first_rank + i % 8 * 8;
+    fetch_8(&slot.weights[wide_vector(i / 8, i % 8)], b, n, k, n < item.left ? item.rank - k : 0,
+            in_lines);
+  }
+  if constexpr (kPlain) {
+    if (at.is_last_of_half(item)) fetch_old<T>(p, item, at.half, &slot.old[0][lane]);
+  }
+}
 
 template <class T, bool kPlain>
 __device__ void fetch_expand(const LoraParams& p, const LoraItem& item, const LoraCursor& at,
@@ -105,28 +115,60 @@ __device__ void fetch_expand(const LoraParams& p, const LoraItem& item, const Lo
   if (item.rank <= kLoraRankTile) {
     fetch_narrow<T, kPlain>(p, item, slot);
   } else {
-    fetch_wide<T, kPlain>(p, item, at.half, at.first_rank, slot);
+    fetch_wide<T, kPlain>(p, item, at, slot);
   }
 }
 
-/// Adds products of `steps` times 16 ranks: those that output i has in words 2 step and 2 step + 1 of b[i].
+/// Adds the products of 16 ranks: `a` of outputs, h as hi and lo.
 template <class T>
-__device__ void multiply(const LoraPieceOfH& piece, const uint4 (&b)[4], int steps, int num_tiles,
-                         ExpandSums& sum) {
+__device__ void multiply(const uint4 (&h)[kPartTiles][32], const uint32_t (&a)[4], int pair,
+                         int num_tiles, ExpandSums& sum) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int step = 0; step < kPieceSteps; ++step) {
-    if (step >= steps) break;
+  for (int tile = 0; tile < kPartTiles; ++tile) {
+    if (tile >= num_tiles) break;
+    const uint4 v = h[tile][lane];
+    mma_m16n8k16<T>(sum[tile][pair], a, v.x, v.y);
+    mma_m16n8k16<T>(sum[tile][pair], a, v.z, v.w);
+  }
+}
+
+/// Of lane (g, q): ranks 4 q + [0, 4) of the outputs 4 g + [0, 4) of a half.
+template <class T>
+__device__ void multiply_narrow(const LoraPieceOfH& h, const LoraSlot& slot, int half,
+                                int num_tiles, ExpandSums& sum) {
+  const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  uint2 b[4];
 #pragma unroll
-    for (int tile = 0; tile < kPartTiles; ++tile) {
-      if (tile >= num_tiles) break;
-      const uint4 h = piece[step][tile][lane];
+  for (int i = 0; i < 4; ++i) {
+    const uint4* vector = &slot.weights[64 * half + narrow_vector(4 * g + i, q / 2)];
+    b[i] = reinterpret_cast<const uint2*>(vector)[q % 2];
+  }
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {  // outputs 2 i and 2 i + 1
-        const uint32_t a[4] = {word(b[2 * i], 2 * step), word(b[2 * i + 1], 2 * step),
-                               word(b[2 * i], 2 * step + 1), word(b[2 * i + 1], 2 * step + 1)};
-        mma_m16n8k16<T>(sum[tile][i], a, h.x, h.y);
-        mma_m16n8k16<T>(sum[tile][i], a, h.z, h.w);
+  for (int pair = 0; pair < 2; ++pair) {
+    const uint32_t a[4] = {b[2 * pair].x, b[2 * pair + 1].x, b[2 * pair].y, b[2 * pair + 1].y};
+    multiply<T>(h[0], a, pair, num_tiles, sum);
+  }
+}
+
+/// Of lane (g, q): ranks 8 q + [0, 8) of each 32 of the outputs 4 g + 2 pair + [0, 2).
+template <class T>
+__device__ void multiply_wide(const LoraPieceOfH* h, const LoraSlot& slot, const LoraCursor& at,
+                              int rank, int num_tiles, ExpandSums& sum) {
+  const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+#pragma unroll
+  for (int block = 0; block < kWidePiece / kHPiece; ++block) {
+    if (at.first_rank + block * kHPiece >= rank) break;
+    const uint4 low = slot.weights[wide_vector(2 * g, 4 * block + q)];
+    const uint4 high = slot.weights[wide_vector(2 * g + 1, 4 * block + q)];
+#pragma unroll
+    for (int step = 0; step < kHSteps; ++step) {
+      const uint32_t a[4] = {word(low, 2 * step), word(high, 2 * step), word(low, 2 * step + 1),
+                             word(high, 2 * step + 1)};
+      if (at.pair == 0) {
+        multiply<T>(h[block][step], a, 0, num_tiles, sum);
+      } else {
+        multiply<T>(h[block][step], a, 1, num_tiles, sum);
       }
     }
   }
@@ -147,25 +189,23 @@ __device__ void run_expand(const LoraParams& p, LoraShared& s, const LoraItem& i
       fetch_expand<T, kPlain>(p, item, at, slot);
       commit_copies();
       wait_for_copies<0>();
+      __syncwarp();
     }
     held = {item.part, item.slice, block};
   }
-  const LoraPieceOfH& h = s.h[(at.first_rank - block) / kRankPiece];
   const int num_tiles = (item.num_rows + kTileRows - 1) / kTileRows;
-  const bool is_narrow = item.rank <= kLoraRankTile;
-  const int num_halves = is_narrow ? item.num_halves : 1;
-#pragma unroll 1
-  for (int i = 0; i < num_halves; ++i) {
-    uint4 b[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      b[j] = slot[j][threadIdx.x];
-      if (i == 1) b[j] = {b[j].z, b[j].w, 0, 0};
+  const int lane = threadIdx.x % 32;
+  if (item.rank > kLoraRankTile) {
+    multiply_wide<T>(&s.h[(at.first_rank - block) / kHPiece], slot, at, item.rank, num_tiles, sum);
+    if (at.is_last_of_half(item)) {
+      write_half<T, kPlain>(p, item, at.half, num_tiles, slot.old[0][lane], sum);
     }
-    multiply<T>(h, b, is_narrow ? 1 : kPieceSteps, num_tiles, sum);
-    if (at.first_rank + kRankPiece < item.rank) break;
-    write_half<T, kPlain>(p, item, is_narrow ? i : at.half, num_tiles, slot[4 + i][threadIdx.x],
-                          sum);
+    return;
+  }
+#pragma unroll 1
+  for (int half = 0; half < item.num_halves; ++half) {
+    multiply_narrow<T>(s.h[0], slot, half, num_tiles, sum);
+    write_half<T, kPlain>(p, item, half, num_tiles, slot.old[half][lane], sum);
   }
 }
 

@@ -115,6 +115,7 @@ __device__ __noinline__ void remake_partials(const LoraParams& p, LoraShared& s,
     fetch_shrink<T, kPlain>(p, shrink, slot);
     commit_copies();
     wait_for_copies<0>();
+    __syncwarp();
     run_shrink<T, true, kPlain>(p, s, shrink, slot);
   }
 }
@@ -122,8 +123,8 @@ __device__ __noinline__ void remake_partials(const LoraParams& p, LoraShared& s,
 /// Puts h[row][rank] as hi + lo where lane (g, q) of the products finds it.
 template <class T>
 __device__ void store_h(LoraShared& s, bool is_narrow, int row, int rank, float h) {
-  const int piece = rank / kRankPiece;
-  rank %= kRankPiece;
+  const int piece = rank / kHPiece;
+  rank %= kHPiece;
   const int q = is_narrow ? rank / 4 : rank / 8;
   const int step = is_narrow ? 0 : rank % 8 / 4;
   const T hi = narrow<T>(h);
@@ -141,7 +142,7 @@ __device__ bool make_h(const LoraParams& p, LoraShared& s, const LoraItem& item,
   const bool is_narrow = item.rank <= kLoraRankTile;
   const int num = min(kBlockRanks, item.rank - first_rank);
   // Ranks that the products take, but the adapter does not have.
-  const int to = is_narrow ? 16 : (num + kRankPiece - 1) / kRankPiece * kRankPiece;
+  const int to = is_narrow ? 16 : (num + kHPiece - 1) / kHPiece * kHPiece;
   __syncthreads();
   for (int i = threadIdx.x; i < kLoraPartRows * (to - num); i += kLoraThreads) {
     store_h<T>(s, is_narrow, i % kLoraPartRows, num + i / kLoraPartRows, 0.0f);

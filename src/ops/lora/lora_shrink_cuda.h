@@ -28,42 +28,38 @@ __device__ void describe_shrink(const LoraParams& p, int item, LoraItem& to) {
   reinterpret_cast<int4*>(to.rows)[1] = high;
 }
 
-/// First feature of this lane in block 0 of a chunk; that of block 1 is 32 behind.
-__device__ inline int feature_of_lane() {
-  return static_cast<int>(threadIdx.x / 32 * 64 + threadIdx.x % 4 * 8);
-}
+/// Where vector `index` of row `row` lies, in rows of 64 features: rows that lanes read together are in other banks.
+__device__ inline int line_vector(int row, int index) { return row * 8 + (index ^ row % 2 * 4); }
 
-/// Row g of a tile of x at the features 8 q + [0, 8) and 32 + 8 q + [0, 8) of the warp's 64.
-template <class T, bool kPlain>
-__device__ void fetch_rows(const LoraParams& p, const LoraItem& item, int tile, uint4* to) {
-  const int i = tile * kTileRows + static_cast<int>(threadIdx.x % 32 / 4);
-  const bool is_row = i < item.num_rows;
-  const LoraOperand<T, kPlain> x(static_cast<const T*>(p.u) + item.first, p.u_stride, false);
-  const int row = is_row ? item.rows[i] : 0, left = is_row ? item.left : 0;
+/// kRows rows of a matrix at the 64 features of this warp, `left` of them there are in the chunk's first row of warps on.
+template <int kRows, class T, bool kPlain, class Row>
+__device__ void fetch_lines(uint4* to, const LoraOperand<T, kPlain>& w, int left, bool in_lines,
+                            Row&& row_of) {
+  const int lane = threadIdx.x % 32, first = static_cast<int>(threadIdx.x / 32 * 64);
 #pragma unroll
-  for (int block = 0; block < 2; ++block) {
-    const int k = feature_of_lane() + 32 * block;
-    fetch_8(to + block * kLoraThreads, x, row, k, left - k, p.is_u_aligned);
+  for (int i = lane; i < kRows * 8; i += 32) {
+    const int row = i / 8, k = first + i % 8 * 8, m = row_of(row);
+    fetch_8(&to[line_vector(row, i % 8)], w, m < 0 ? 0 : m, k, m < 0 ? 0 : left - k, in_lines);
   }
 }
 
-/// Of lane (g, q): ranks g and g + 8 of A at those features, vectors 0 to 3, and row g of x, vectors 4 and 5.
+/// A tile of rows of x.
+template <class T, bool kPlain>
+__device__ void fetch_rows(const LoraParams& p, const LoraItem& item, int tile, LoraSlot& slot) {
+  const LoraOperand<T, kPlain> x(static_cast<const T*>(p.u) + item.first, p.u_stride, false);
+  fetch_lines<kTileRows>(slot.rows, x, item.left, p.is_u_aligned, [&](int row) {
+    const int i = tile * kTileRows + row;
+    return i < item.num_rows ? int{item.rows[i]} : -1;
+  });
+}
+
+/// The item's 16 ranks of A, and its first tile of rows.
 template <class T, bool kPlain>
 __device__ void fetch_shrink(const LoraParams& p, const LoraItem& item, LoraSlot& slot) {
   const LoraOperand<T, kPlain> a(item.weight, item.row_stride, p.is_transposed_a);
-  const bool in_lines = !kPlain && a.is_in_lines(16);
-  uint4* to = &slot[0][threadIdx.x];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int m = static_cast<int>(threadIdx.x % 32 / 4) + 8 * half;
-    const int left = m < item.rank ? item.left : 0;
-#pragma unroll
-    for (int block = 0; block < 2; ++block) {
-      const int k = feature_of_lane() + 32 * block;
-      fetch_8(to + (2 * half + block) * kLoraThreads, a, m, k, left - k, in_lines);
-    }
-  }
-  fetch_rows<T, kPlain>(p, item, 0, to + 4 * kLoraThreads);
+  fetch_lines<kLoraRankTile>(slot.weights, a, item.left, !kPlain && a.is_in_lines(16),
+                             [&](int row) { return row < item.rank ? row : -1; });
+  fetch_rows<T, kPlain>(p, item, 0, slot);
 }
 
 /// Writes the partial sums of an item that was fetched. All threads of the block call it.
@@ -71,19 +67,21 @@ template <class T, bool kFlagged, bool kPlain>
 __device__ void run_shrink(const LoraParams& p, LoraShared& s, const LoraItem& item,
                            LoraSlot& slot) {
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4, warp = threadIdx.x / 32;
-  uint4* mine = &slot[0][threadIdx.x];
 #pragma unroll 1
   for (int tile = 0; tile * kTileRows < item.num_rows; ++tile) {
     if (tile > 0) {
-      fetch_rows<T, kPlain>(p, item, tile, mine + 4 * kLoraThreads);
+      __syncwarp();
+      fetch_rows<T, kPlain>(p, item, tile, slot);
       commit_copies();
       wait_for_copies<0>();
+      __syncwarp();
     }
     float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
-      const uint4 low = mine[block * kLoraThreads], high = mine[(2 + block) * kLoraThreads];
-      const uint4 x = mine[(4 + block) * kLoraThreads];
+      // Lane (g, q): ranks g and g + 8, and row g, at the features 8 q + [0, 8) of the block's 32.
+      const int at = line_vector(g, 4 * block + q);
+      const uint4 low = slot.weights[at], high = slot.weights[64 + at], x = slot.rows[at];
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         const uint32_t a[4] = {word(low, 2 * j), word(high, 2 * j), word(low, 2 * j + 1),

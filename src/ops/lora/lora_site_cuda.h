@@ -12,19 +12,26 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kRowSumStride = 20;
 constexpr int kTileRows = 8;  // rows of u in one product
 constexpr int kPartTiles = kLoraPartRows / kTileRows;
-constexpr int kRankPiece = 32;                // ranks of B in a slot
-constexpr int kPieceSteps = kRankPiece / 16;  // products of 16 ranks
-constexpr int kBlockRanks = kLoraSumRanks;    // ranks of h in shared memory
+constexpr int kHPiece = 32;                 // ranks of one LoraPieceOfH
+constexpr int kHSteps = kHPiece / 16;       // products of 16 ranks
+constexpr int kWidePiece = 64;              // ranks of B in a slot, of adapters with more than 16
+constexpr int kBlockRanks = kLoraSumRanks;  // ranks of h in shared memory
 
-constexpr int kSlotVectors = 6;  // of a thread, 16 bytes each
-constexpr int kSlots = 3;        // items on their way from memory
-constexpr int kBatch = 32;       // items of either kind that are described at once
+constexpr int kSlots = 3;   // items on their way from memory
+constexpr int kBatch = 32;  // items of either kind that are described at once
 
-/// What a thread copies ahead for one item, and nobody else reads: [vector][thread].
-using LoraSlot = uint4[kSlotVectors][kLoraThreads];
+/// What a warp copies ahead for one item, and no other warp reads. Copies take whole lines of 128 bytes, 8 lanes a line, and
+/// products read other lanes' parts; so vectors of 16 bytes are exchanged where two lanes would meet in a bank.
+struct alignas(128) LoraSlot {
+  uint4 weights[128];
+  union {
+    uint4 rows[64];    // shrink: of u
+    uint4 old[2][32];  // expand: of y, of either half, each lane its own
+  };
+};
 
 /// Of lane (g, q) for one piece and tile of rows: hi of its first two ranks, of its others, lo, lo.
-using LoraPieceOfH = uint4[kPieceSteps][kPartTiles][32];
+using LoraPieceOfH = uint4[kHSteps][kPartTiles][32];
 
 /// A work item, as one thread describes it for all. Shrink: 16 ranks times 512 features of A, times the rows of a part.
 /// Expand: 256 or 512 outputs of B times all ranks (of shrink alone: 128 ranks of the sum).
@@ -52,8 +59,8 @@ struct LoraShared {
   LoraItem expands[kBatch];
   LoraItem remade;
   float sums[kLoraWarps][kPartTiles][kTileRows * kRowSumStride];
-  LoraPieceOfH h[kBlockRanks / kRankPiece];
-  LoraSlot slots[kSlots];
+  LoraPieceOfH h[kBlockRanks / kHPiece];
+  LoraSlot slots[kSlots][kLoraWarps];
 };
 static_assert(sizeof(LoraShared) <= 99 * 1024);  // what every chip from sm_80 on gives a block
 
@@ -115,15 +122,14 @@ __device__ uint4 gather_8(const T* p, int64_t k_stride, int64_t n) {
           static_cast<uint32_t>(words[1]), static_cast<uint32_t>(words[1] >> 32)};
 }
 
-/// Puts n elements of row m from k on, at most 8 and zeros behind them, into a slot; kPlain: all is aligned and n a multiple
-/// of 8.
+/// Puts n elements of row m from k on, at most 8 and zeros behind them, into a slot; kPlain: all is aligned.
 template <class T, bool kPlain>
 __device__ void fetch_8(uint4* to, const LoraOperand<T, kPlain>& w, int m, int k, int n,
                         bool is_in_lines) {
   if constexpr (kPlain) {
-    copy_async_16(to, n > 0 ? w.at(m, k) : w.data, n > 0);
+    copy_async_16(to, n > 0 ? w.at(m, k) : w.data, max(0, min(n, 8)) * int{sizeof(T)});
   } else if (n >= 8 && is_in_lines) {
-    copy_async_16(to, w.at(m, k), true);
+    copy_async_16(to, w.at(m, k), 16);
   } else {
     *to = n > 0 ? gather_8(w.at(m, k), w.k_stride, n) : uint4{0, 0, 0, 0};
   }
