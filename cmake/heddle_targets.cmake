@@ -1,7 +1,7 @@
 # heddle_library() and heddle_op(): the functions that turn folders into targets. In every folder X_test.cpp is a test,
 # X_bench.cpp a benchmark, X_fuzz.cpp a fuzz target, and every other .cpp belongs to the library. Builds with CUDA add
 # X_cuda.cu and X_cuda.cpp (portable) and X_sm90.cu (for compute capability 9.0 alone) to the library; X_cuda_test.cpp or .cu are the
-# tests that run on a GPU, in program test_<folder>_cuda, and X_cuda_bench.cpp or .cu are program bench_<folder>_cuda.
+# tests that run on a GPU, in program test_<folder>_cuda, and each X_cuda_bench.cpp or .cu is a program bench_X_cuda.
 
 if(HEDDLE_BUILD_TESTS)
   enable_testing()
@@ -88,16 +88,27 @@ function(heddle_add_folder target name folder)
   if(HEDDLE_BUILD_TESTS AND cuda_tests)
     heddle_test(${target} ${name}_cuda SOURCES ${cuda_tests} LABEL cuda)
   endif()
-  if(HEDDLE_BUILD_TESTS AND cuda_benches)
-    heddle_cuda_bench(${target} ${name} ${cuda_benches})
+  if(HEDDLE_BUILD_TESTS)
+    foreach(bench IN LISTS cuda_benches)
+      heddle_cuda_bench(${target} ${bench})
+    endforeach()
   endif()
 endfunction()
 
-# Program bench_<name>_cuda, which times kernels on a GPU. It has a main of its own and uses nothing but the library, the test tools
-# and CUDA, so that it is built where google-benchmark is not.
-function(heddle_cuda_bench target name)
-  add_executable(bench_${name}_cuda ${ARGN})
+# Program bench_X_cuda of X_cuda_bench.cpp or .cu, which times kernels on a GPU. It has a main of its own and uses nothing but the
+# library, the test tools and CUDA, so that it is built where google-benchmark is not; X_cublas_cuda_bench also cuBLASLt.
+function(heddle_cuda_bench target source)
+  cmake_path(GET source STEM stem)
+  string(REGEX REPLACE "_cuda_bench$" "" name ${stem})
+  if(name MATCHES "_cublas$" AND NOT TARGET CUDA::cublasLt)
+    message(STATUS "heddle: cuBLASLt not found, leaving out bench_${name}_cuda")
+    return()
+  endif()
+  add_executable(bench_${name}_cuda ${source})
   target_link_libraries(bench_${name}_cuda PRIVATE ${target} heddle_flags CUDA::cudart_static)
+  if(name MATCHES "_cublas$")
+    target_link_libraries(bench_${name}_cuda PRIVATE CUDA::cublasLt)
+  endif()
   target_include_directories(bench_${name}_cuda PRIVATE ${PROJECT_SOURCE_DIR}/src)
 endfunction()
 

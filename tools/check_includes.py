@@ -46,7 +46,7 @@ LAYERS = {
 }
 
 # Tests, benches and references may also use the test tools and every public op, to compare one with another.
-TEST_FILE = re.compile(r"_(test|bench|fuzz)\.(cpp|cu)$|_(ref|cases)\.h$")
+TEST_FILE = re.compile(r"_(test|bench|fuzz)\.(cpp|cu)$|_(ref|cases|bench_cuda)\.h$")
 TEST_EXTRA = (["src/testing", "include/heddle"], ["gtest", "benchmark", "highway", "json", "system"])
 
 
@@ -137,6 +137,7 @@ def self_test():
         ("src/ops/lora/lora_cpu.cpp", '"cpu/vec-inl.h"'),
         ("src/ops/lora/lora_cuda.cu", '"cuda/check.h"'),
         ("src/ops/lora/lora_cuda.cu", "<cuda_fp16.h>"),
+        ("src/ops/lora/lora_bench_cuda.h", '"testing/random.h"'),
         ("src/ops/lora/lora_sm90.cu", "<cooperative_groups.h>"),
         ("src/ops/lora/lora_cuda_test.cu", '"random.h"'),
         ("src/ops/lora/lora_test.cpp", '"random.h"'),

@@ -6,8 +6,10 @@
 
 namespace heddle::testing {
 
-inline constexpr int kWarmUpReplays = 3;
-inline constexpr int kTimedReplays = 9;
+/// How often a graph is replayed.
+struct Replays {
+  int warm_up = 3, timed = 9;
+};
 
 /// Owns a captured and instantiated graph of the calls that `record` makes on the stream.
 class RecordedGraph {
@@ -32,27 +34,48 @@ class RecordedGraph {
   cudaGraphExec_t graph_ = nullptr;
 };
 
+/// Times replays with a pair of events.
+class ReplayTimer {
+ public:
+  ReplayTimer() {
+    HEDDLE_CUDA_CHECK(cudaEventCreate(&begin_));
+    HEDDLE_CUDA_CHECK(cudaEventCreate(&end_));
+  }
+  ~ReplayTimer() {
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+  }
+  ReplayTimer(const ReplayTimer&) = delete;
+  ReplayTimer& operator=(const ReplayTimer&) = delete;
+
+  /// Microseconds of one replay, which has ended when this returns.
+  double operator()(const RecordedGraph& graph, cudaStream_t stream) {
+    HEDDLE_CUDA_CHECK(cudaEventRecord(begin_, stream));
+    graph.launch(stream);
+    HEDDLE_CUDA_CHECK(cudaEventRecord(end_, stream));
+    HEDDLE_CUDA_CHECK(cudaEventSynchronize(end_));
+    float milliseconds = 0;
+    HEDDLE_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin_, end_));
+    return double{milliseconds} * 1e3;
+  }
+
+ private:
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
 /// Microseconds of one of num_calls calls, one sample for each timed replay of a graph of call(0), ..., call(num_calls - 1).
 template <class Call>
-std::vector<double> time_in_graph(cudaStream_t stream, int num_calls, Call&& call) {
+std::vector<double> time_in_graph(cudaStream_t stream, int num_calls, Call&& call,
+                                  Replays replays = {}) {
   const RecordedGraph graph(stream, [&] {
     for (int i = 0; i < num_calls; ++i) call(i);
   });
-  cudaEvent_t begin = nullptr, end = nullptr;
-  HEDDLE_CUDA_CHECK(cudaEventCreate(&begin));
-  HEDDLE_CUDA_CHECK(cudaEventCreate(&end));
+  ReplayTimer replay_us;
   std::vector<double> samples;
-  for (int i = 0; i < kWarmUpReplays + kTimedReplays; ++i) {
-    HEDDLE_CUDA_CHECK(cudaEventRecord(begin, stream));
-    graph.launch(stream);
-    HEDDLE_CUDA_CHECK(cudaEventRecord(end, stream));
-    HEDDLE_CUDA_CHECK(cudaEventSynchronize(end));
-    float milliseconds = 0;
-    HEDDLE_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin, end));
-    if (i >= kWarmUpReplays) samples.push_back(double{milliseconds} * 1e3 / num_calls);
+  for (int i = 0; i < replays.warm_up + replays.timed; ++i) {
+    const double us = replay_us(graph, stream);
+    if (i >= replays.warm_up) samples.push_back(us / num_calls);
   }
-  HEDDLE_CUDA_CHECK(cudaEventDestroy(begin));
-  HEDDLE_CUDA_CHECK(cudaEventDestroy(end));
   return samples;
 }
 
