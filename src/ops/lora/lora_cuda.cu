@@ -1,4 +1,5 @@
 #include "cuda/check.h"
+#include "cuda/shared_memory.h"
 
 #include "ops/lora/lora_cuda_params.h"
 #include "ops/lora/lora_expand_cuda.h"
@@ -131,10 +132,9 @@ __global__ void __launch_bounds__(kLoraThreads, 2)
 
 template <class T, LoraOp kOp, LoraForm kForm, bool kPlain>
 void run(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream) {
-  const auto kernel = lora_kernel<T, kOp, kForm, kPlain>;
+  constexpr auto kKernel = lora_kernel<T, kOp, kForm, kPlain>;
   constexpr int kBytes = sizeof(LoraShared);
-  HEDDLE_CUDA_CHECK(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  allow_shared_memory<kKernel, kBytes>(launch.device);
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
@@ -146,7 +146,7 @@ void run(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream) {
   config.stream = stream;
   config.attrs = &early;
   config.numAttrs = waits && launch.starts_early ? 1 : 0;
-  HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, p));
+  HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kKernel, p));
 }
 
 template <class T, bool kPlain>

@@ -126,6 +126,7 @@ struct LoraLaunch {
   bool is_plain;  // all is aligned for vector loads, ranks included, and y is of the weights' dtype
   bool starts_early;  // the chip can launch the second half before the first ends
   int num_blocks;
+  int device;  // the current one
 };
 
 /// T: dtype of the weights and of x.

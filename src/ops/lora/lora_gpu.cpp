@@ -178,7 +178,8 @@ void run_window(const ExecContext& ctx, const LoraGpuCall& call, LoraOp op, Lora
                           .form = LoraForm::kSecond,
                           .is_plain = is_plain(call),
                           .starts_early = ctx.info.compute_capability >= 90,
-                          .num_blocks = 0};
+                          .num_blocks = 0,
+                          .device = ctx.device.index};
   const auto run = [&](LoraForm form, int64_t num_items) {
     launch.form = form;
     launch.num_blocks = static_cast<int>(std::clamp<int64_t>(num_items, 1, resident));
