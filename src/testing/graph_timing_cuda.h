@@ -17,8 +17,14 @@ class RecordedGraph {
   template <class Record>
   RecordedGraph(cudaStream_t stream, Record&& record) {
     HEDDLE_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    record();
     cudaGraph_t graph = nullptr;
+    try {
+      record();
+    } catch (...) {  // so that the stream can be used for others
+      cudaStreamEndCapture(stream, &graph);
+      if (graph != nullptr) cudaGraphDestroy(graph);
+      throw;
+    }
     HEDDLE_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
     const cudaError_t error = cudaGraphInstantiate(&graph_, graph, 0);
     cudaGraphDestroy(graph);
