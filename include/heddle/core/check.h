@@ -2,7 +2,6 @@
 
 #include <initializer_list>
 #include <string>
-#include <utility>
 
 #include "heddle/core/context.h"
 #include "heddle/core/tensor_view.h"
@@ -49,17 +48,24 @@ inline void check_unit_stride(const char* tensor, const ConstTensorView& t) {
 
 inline void check_dtype(const char* tensor, const ConstTensorView& t,
                         std::initializer_list<DType> allowed) {
-  std::string list;
   for (const DType dtype : allowed) {
     if (t.dtype() == dtype) return;
+  }
+  std::string list;
+  for (const DType dtype : allowed) {
     list += std::string(list.empty() ? "" : ", ") + name(dtype);
   }
   throw_error(ErrorCode::kUnsupported, tensor, " is ", t.dtype(), ", supported: ", list);
 }
 
+/// A tensor and what errors call it, for the length of one call.
+struct NamedTensor {
+  const char* name;
+  const ConstTensorView& tensor;
+};
+
 /// Every tensor must live where the context runs; absent ones (see BasicTensorView) pass.
-inline void check_device(const ExecContext& ctx,
-                         std::initializer_list<std::pair<const char*, ConstTensorView>> tensors) {
+inline void check_device(const ExecContext& ctx, std::initializer_list<NamedTensor> tensors) {
   for (const auto& [tensor, t] : tensors) {
     HEDDLE_CHECK(!t || t.device() == ctx.device, tensor, " is on ", t.device(),
                  ", the context runs on ", ctx.device);
