@@ -1,0 +1,204 @@
+"""The tables of LoRA's figures on the GPU, as Markdown, for tools/plot_lora.py."""
+
+import pathlib
+import statistics
+
+PLOT = "docs/ops/lora_h200.svg"
+CELL = ("op", "site", "rank", "tokens", "adapters")
+SITES_PROGRAM, STEP_PROGRAM, SHAPES_PROGRAM = "bench_lora_cuda", "bench_lora_step_cublas_cuda", "bench_lora_shapes_cuda"
+PROGRAMS = (SITES_PROGRAM, STEP_PROGRAM, SHAPES_PROGRAM)
+MIN_SAMPLES = 5
+STEP_ASKED, STEP_AIMS = 22, (15, 10)  # percent that LoRA may add to a decode step
+MIXED_ASKED = 1.10  # times as long as with a uniform rank
+LOADED_ASKED = 3  # percent more with 512 adapters in the table than with 8
+WORST_SHAPES = 10  # in the table
+FRONT_CELLS = ("qkv r16 1/1", "qkv r16 32/8", "qkv r16 32/32", "qkv r64 32/8", "gate_up r16 32/8", "down r16 32/8", "qkv r16 2048/8",
+               "gate_up r16 2048/8")
+PHASES = {"decode": "Decode: an adapter id for each token", "prefill": "Prefill: 8 adapters, 8 equal segments"}
+
+
+def cell_of(record):
+    return tuple(record[key] for key in CELL)
+
+
+class Row:
+    """One cell with what heddle, the memory and the peers take, in microseconds."""
+
+    def __init__(self, cell, forms):
+        main = forms["default"]
+        self.phase, self.site, self.rank = cell["phase"], cell["site"], cell["rank"]
+        self.tokens, self.adapters = cell["tokens"], cell["adapters"]
+        self.us, self.floor = main["us"], main["floor_us"]
+        self.two = forms["two launches"]["us"] if "two launches" in forms else None
+        self.peer, self.peer_us = main.get("best_peer"), main.get("best_peer_us")
+        self.bar, self.target = cell["bar_us"], cell["target_us"]
+
+    @property
+    def label(self):
+        return f"{self.site} r{self.rank} {self.tokens}/{self.adapters}"
+
+
+def of_program(results, program):
+    return [record for record in results["records"] if record.get("program", SITES_PROGRAM) == program]
+
+
+def rows_of(results, peers):
+    """Rows in the order of the peers' file."""
+    forms = {}
+    for record in of_program(results, SITES_PROGRAM):
+        forms.setdefault(cell_of(record), {})[record["form"]] = record
+    return [Row(cell, forms[cell_of(cell)]) for cell in peers["records"]]
+
+
+def number(us):
+    return "" if us is None else f"{us:.0f}" if us >= 100 else f"{us:.1f}" if us >= 20 else f"{us:.2f}"
+
+
+def table_of(rows):
+    """Markdown. Bold is what heddle loses: slower than a peer, or above the bar."""
+    lines = ["| site | rank | tokens / adapters | floor | heddle | two launches | best peer | its time | times faster | bar | target |",
+             "|" + "---|" * 11]
+    for row in rows:
+        faster = row.peer_us / row.us
+        lines.append("| " + " | ".join([
+            row.site, str(row.rank), f"{row.tokens} / {row.adapters}", number(row.floor),
+            number(row.us) if row.us <= row.bar else f"**{number(row.us)}**", number(row.two), row.peer.split(",")[0],
+            number(row.peer_us), bold_below_one(faster), number(row.bar), number(row.target)]) + " |")
+    return lines
+
+
+def bold_below_one(faster):
+    return f"{faster:.2f}" if faster >= 1 else f"**{faster:.2f}**"
+
+
+def summary_of(rows):
+    faster, bar, target = (sum(row.us <= limit(row) for row in rows)
+                           for limit in (lambda r: r.peer_us, lambda r: r.bar, lambda r: r.target))
+    losses = ", ".join(row.label for row in rows if row.us > row.peer_us)
+    return (f"Of {len(rows)} cells {faster} are as fast as the best peer or faster, {bar} are within the bar and {target} meet the "
+            "target." + (f" Slower than the best peer: {losses}." if losses else ""))
+
+
+def plan_line(results):
+    plans = [r for r in of_program(results, SITES_PROGRAM) if r["op"] == "lora_plan"]
+    parts = [f"{number(r['us'])} ({r['tokens']} / {r['adapters']}, rank {r['rank']})" for r in plans]
+    return "`lora_plan`, once a step and not in the times above, us (tokens / adapters): " + ", ".join(parts) + "."
+
+
+def no_adapter_lines(results, rows):
+    asked = next((row.bar for row in rows if row.adapters == 0), None)
+    none = [r for r in of_program(results, SITES_PROGRAM) if r["op"] == "lora_apply" and r["adapters"] == 0 and r["form"] == "default"]
+    parts = [f"{bold_above(r['us'], asked)} at {r['site']}" for r in none]
+    return [f"{none[0]['tokens']} rows without an adapter, us: {', '.join(parts)}; asked: at most {number(asked)}."] if none else []
+
+
+def bold_above(value, limit, text=number):
+    return text(value) if value <= limit else f"**{text(value)}**"
+
+
+def mixed_part(results):
+    """Beside each cell of mixed ranks the one with their mean."""
+    forms = {form: {cell_of(r): r["us"] for r in of_program(results, SITES_PROGRAM) if r["form"] == form}
+             for form in ("uniform ranks", "mixed ranks")}
+    lines = [f"| {site} | {tokens} / {adapters} | {rank} | {number(forms['uniform ranks'][cell])} | {number(us)} | "
+             f"{bold_above(us / forms['uniform ranks'][cell], MIXED_ASKED, '{:.2f}'.format)} |"
+             for cell, us in forms["mixed ranks"].items() for _, site, rank, tokens, adapters in [cell]]
+    if not lines:
+        return []
+    return ["Ranks 8, 16, 32, 64 and 128 mixed, beside as many adapters of their mean, us; asked: at most "
+            f"{MIXED_ASKED:.2f} times as long.", "", "| site | tokens / adapters | mean rank | uniform | mixed | times |",
+            "|" + "---|" * 6, *lines]
+
+
+def loaded_part(results):
+    by_loaded = sorted((r for r in of_program(results, SITES_PROGRAM) if "loaded" in r), key=lambda r: r["loaded"])
+    if len(by_loaded) < 2:
+        return []
+    few, many = by_loaded[0], by_loaded[-1]
+    return [f"{few['adapters']} adapters in use at {few['site']}, rank {few['rank']}, {few['tokens']} rows: {number(few['us'])} us with "
+            f"{few['loaded']} in the table, {number(many['us'])} us with {many['loaded']} "
+            f"({bold_above(100 * (many['us'] / few['us'] - 1), LOADED_ASKED, '{:+.1f} %'.format)}; asked: at most {LOADED_ASKED} %)."]
+
+
+def step_part(results, peers):
+    """The modelled decode step: what LoRA adds in each form."""
+    records = of_program(results, STEP_PROGRAM)
+    steps = [r for r in records if r["op"] == "decode_step"]
+    if not steps:
+        return []
+    base, layers = next(r["us"] for r in steps if r["adapters"] == 0), steps[0]["layers"]
+    with_lora = [r for r in steps if r["adapters"] > 0]
+    tokens, adapters, rank = (with_lora[0][key] for key in ("tokens", "adapters", "rank"))
+    peer = {r["site"]: min(r["peers_us"].values()) for r in peers["records"]
+            if (r["op"], r["rank"], r["tokens"], r["adapters"]) == ("lora_apply", rank, tokens, adapters)}
+    by_peers = 100 * layers * (peer["qkv"] + peer["gate_up"] + 2 * peer["down"]) / base
+    products = ", ".join(f"{r['site']} {number(r['us'])}" for r in records if r["op"] == "product")
+    lines = [f"A modelled decode step: {layers} layers of qkv, o (4096 -> 4096), gate_up and down, {tokens} rows, {adapters} adapters of "
+             f"rank {rank}, weights of their own at every site, one graph, the plan in it. The base products alone, by cuBLASLt, take "
+             f"{base:.0f} us ({products} us each). Asked: LoRA adds at most {STEP_ASKED} %, then "
+             f"{' % and '.join(map(str, STEP_AIMS))} %. The best peers' times of these sites would add {by_peers:.0f} % (o as down).", "",
+             "| LoRA | step, us | added, us | added |", "|" + "---|" * 4]
+    for r in with_lora:
+        added = r["us"] - base
+        lines.append(f"| {r['form']} | {r['us']:.0f} | {added:.0f} | {bold_above(100 * added / base, STEP_ASKED, '{:.1f} %'.format)} |")
+    return lines
+
+
+def shapes_part(results):
+    """How many of the random shapes are above their bar, and the worst."""
+    shapes = of_program(results, SHAPES_PROGRAM)
+    if not shapes:
+        return []
+    times = sorted(((r["us"] / r["bar_us"], r) for r in shapes), key=lambda pair: -pair[0])
+    above = sum(t > 1 for t, _ in times)
+    lines = [f"{len(shapes)} random shapes (features 1 to 32768, ranks 1 to 512, rows 1 to 4096, adapters 1 to 256; a third with odd "
+             f"strides and starts): {above} take longer than asked, which is 2.5 times the larger of their bytes at 4.6 TB/s and their "
+             f"operations at 700 TFLOP/s, and 6 us. Median: {statistics.median(t for t, _ in times):.2f} of that. The furthest:", "",
+             "| in -> out | rank | tokens / adapters | rows | alignment | us | asked | times |", "|" + "---|" * 8]
+    for t, r in times[:WORST_SHAPES]:
+        outs = " + ".join(map(str, r["out_features"]))
+        lines.append(f"| {r['in_features']} -> {outs} | {r['rank']} | {r['tokens']} / {r['adapters']} | {r['rows']} | {r['alignment']} | "
+                     f"{number(r['us'])} | {number(r['bar_us'])} | {bold_above(t, 1, '{:.2f}'.format)} |")
+    return lines
+
+
+def page_part(results, peers):
+    """What stands between the markers."""
+    if results is None:
+        return "No figures yet.\n"
+    rows = rows_of(results, peers)
+    device, commits = results["device"]["name"], sorted({r["commit"][:12] for r in results["records"]})
+    lines = [f"{device}, bf16, us, medians of at least {MIN_SAMPLES} replays; commit {', '.join(commits)}. "
+             "Bold: slower than the best peer, or above the bar.", "", f"![heddle and its peers]({pathlib.Path(PLOT).name})"]
+    for phase, title in PHASES.items():
+        of_phase = [row for row in rows if row.phase == phase]
+        lines += ["", f"{title}. {summary_of(of_phase)}", "", *table_of(of_phase)]
+    parts = [lines, [*no_adapter_lines(results, rows), plan_line(results)], mixed_part(results), loaded_part(results),
+             step_part(results, peers), shapes_part(results)]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def front_part(results, peers):
+    """What stands between the markers of the front page: a choice of cells, and all losses."""
+    if results is None:
+        return "No figures yet.\n"
+    rows = rows_of(results, peers)
+    lines = [f"![heddle and its peers]({PLOT})", "", f"{results['device']['name']}. Bold: slower than the best peer.", "",
+             "| site, rank, tokens / adapters | heddle, us | best peer, us | times faster |",
+             "|---|---|---|---|"]
+    for row in rows:
+        if row.label in FRONT_CELLS:
+            faster = row.peer_us / row.us
+            lines.append(f"| {row.label} | {number(row.us)} | {number(row.peer_us)}, {row.peer.split(',')[0]} | {bold_below_one(faster)} |")
+    lines.append("")
+    for phase in PHASES:
+        of_phase = [row for row in rows if row.phase == phase]
+        losses = [row.label for row in of_phase if row.us > row.peer_us]
+        lines.append(f"{phase.capitalize()}: slower than the best peer in {len(losses)} of {len(of_phase)} cells"
+                     + (f": {', '.join(losses)}." if losses else "."))
+    steps = [r for r in of_program(results, STEP_PROGRAM) if "added_percent" in r]
+    if steps:
+        best = min(steps, key=lambda r: r["us"])
+        lines += ["", f"A modelled decode step of an 8B Llama, {best['tokens']} rows, {best['adapters']} adapters of rank {best['rank']}: "
+                  f"{best['us']:.0f} us with LoRA, {bold_above(best['added_percent'], STEP_ASKED, '{:.1f} %'.format)} more than without."]
+    return "\n".join(lines) + "\n"
