@@ -6,11 +6,13 @@ import statistics
 PLOT = "docs/ops/lora_h200.svg"
 CELL = ("op", "site", "rank", "tokens", "adapters")
 SITES_PROGRAM, STEP_PROGRAM, SHAPES_PROGRAM = "bench_lora_cuda", "bench_lora_step_cublas_cuda", "bench_lora_shapes_cuda"
-PROGRAMS = (SITES_PROGRAM, STEP_PROGRAM, SHAPES_PROGRAM)
+HOST_PROGRAM = "bench_lora_host_cuda"
+PROGRAMS = (SITES_PROGRAM, STEP_PROGRAM, SHAPES_PROGRAM, HOST_PROGRAM)
 MIN_SAMPLES = 5
 STEP_ASKED, STEP_AIMS = 22, (15, 10)  # percent that LoRA may add to a decode step
 MIXED_ASKED = 1.10  # times as long as with a uniform rank
 LOADED_ASKED = 3  # percent more with 512 adapters in the table than with 8
+HOST_ASKED = 2.5  # us of the thread that makes a call
 WORST_SHAPES = 10  # in the table
 FRONT_CELLS = ("qkv r16 1/1", "qkv r16 32/8", "qkv r16 32/32", "qkv r64 32/8", "gate_up r16 32/8", "down r16 32/8", "qkv r16 2048/8",
                "gate_up r16 2048/8")
@@ -162,6 +164,21 @@ def shapes_part(results):
     return lines
 
 
+def host_part(results):
+    """What calls cost the thread that makes them."""
+    records = of_program(results, HOST_PROGRAM)
+    if not records:
+        return []
+    parts = []
+    for r in records:
+        form = r["form"].removeprefix("host").removeprefix(", ")
+        us = number(r["us"]) if r["op"] == "launch" else bold_above(r["us"], HOST_ASKED)
+        parts.append(f"{form or '`' + r['op'] + '`'} {us}" if r["op"] == "launch" or not form else f"`{r['op']}`, {form}, {us}")
+    first = records[0]
+    return [f"What a call costs the thread that makes it, us, at {first['site']}, rank {first['rank']}, {first['tokens']} / "
+            f"{first['adapters']}: {'; '.join(parts)}. Asked: at most {HOST_ASKED}."]
+
+
 def page_part(results, peers):
     """What stands between the markers."""
     if results is None:
@@ -174,7 +191,7 @@ def page_part(results, peers):
         of_phase = [row for row in rows if row.phase == phase]
         lines += ["", f"{title}. {summary_of(of_phase)}", "", *table_of(of_phase)]
     parts = [lines, [*no_adapter_lines(results, rows), plan_line(results)], mixed_part(results), loaded_part(results),
-             step_part(results, peers), shapes_part(results)]
+             step_part(results, peers), shapes_part(results), host_part(results)]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 

@@ -18,8 +18,8 @@ import sys
 import tempfile
 
 from lora_drawing import LOSS, plot_of
-from lora_tables import (CELL, MIN_SAMPLES, PLOT, PROGRAMS, SHAPES_PROGRAM, SITES_PROGRAM, STEP_PROGRAM, cell_of, front_part,
-                         page_part)
+from lora_tables import (CELL, HOST_PROGRAM, MIN_SAMPLES, PLOT, PROGRAMS, SHAPES_PROGRAM, SITES_PROGRAM, STEP_PROGRAM, cell_of,
+                         front_part, page_part)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = "bench/results/lora_h200.json"
@@ -148,9 +148,10 @@ def made_up_report(peers):
                for us, form in ((4600, "beside"), (5000, "after")))]
     shapes = [record(us, site=f"seed {us}", in_features=77, out_features=[5, us], bar_us=10.0, rows="ids", alignment="odd", form="random")
               for us in (5, 8, 30)]
+    host = [record(3.0, form="host"), record(2.0, form="host, two launches"), record(2.0, op="launch", form="host, empty kernel")]
     return {"device": {"name": "NVIDIA H200"}, "commit": "0123456789abcdef", "nvcc": "13.0", "quick": False, "benches": [
         {"program": program, "ok": True, "clocks": {"clocks.sm": {"min": 1980.0, "max": 1980.0}}, "records": of_program}
-        for program, of_program in ((SITES_PROGRAM, records), (STEP_PROGRAM, steps), (SHAPES_PROGRAM, shapes))]}
+        for program, of_program in ((SITES_PROGRAM, records), (STEP_PROGRAM, steps), (SHAPES_PROGRAM, shapes), (HOST_PROGRAM, host))]}
 
 
 def self_test():
@@ -180,6 +181,7 @@ def self_test():
         assert "Slower than the best peer: qkv r16 1/1." in page and (root / FRONT_PAGE).read_text().count("\n| ") == 9
         assert "| 1.20 |" not in page and "**1.20**" in page and "5.10 us with 512 (+2.0 %" in page, "mixed ranks and many adapters"
         assert "| beside | 4600 | 600 | 15.0 % |" in page and "| after | 5000 | 1000 | **25.0 %** |" in page
+        assert "`lora_apply` **3.00**; `lora_apply`, two launches, 2.00; empty kernel 2.00. Asked: at most 2.5" in page
         assert "15.0 % more than without" in (root / FRONT_PAGE).read_text()
         assert "3 random shapes" in page and "1 take longer" in page and "| 77 -> 5 + 30 |" in page and "**3.00**" in page
         assert plot.count("2.00x") == 33 and plot.count("0.67x") == 1 and plot.count(LOSS) == 6
