@@ -54,7 +54,30 @@ class ContextOptions(ctypes.Structure):
 class LoraBatch(ctypes.Structure):
     _fields_ = [
         (name, ctypes.POINTER(DLTensor))
-        for name in ("slot_ids", "seg_starts", "seg_ends", "seg_slots", "row_scale", "plan")
+        for name in (
+            "slot_ids",
+            "seg_starts",
+            "seg_ends",
+            "seg_slots",
+            "row_scale",
+            "plan",
+            "pair_starts",
+            "pair_slots",
+            "pair_scales",
+        )
+    ] + [("max_pairs", ctypes.POINTER(ctypes.c_int64))]
+
+
+class LoraTable(ctypes.Structure):
+    _fields_ = [
+        ("adapters", ctypes.c_void_p),
+        ("stack", ctypes.POINTER(DLTensor)),
+        ("pointers", ctypes.POINTER(DLTensor)),
+        ("layout", ctypes.c_int32),
+        ("dtype", DLDataType),
+        ("rank", ctypes.c_int64),
+        ("features", ctypes.c_int64),
+        ("layer_idx", ctypes.c_int64),
     ]
 
 
@@ -92,6 +115,10 @@ def open_library(path):
     library.heddle_rms_norm.argtypes = [pointer, t, t, t, ctypes.POINTER(RmsNormOptions)]
     library.heddle_lora_shrink.argtypes = [pointer, t, t, t, batch, f32, flag, i32]
     library.heddle_lora_expand.argtypes = [pointer, t, t, t, batch, i64, f32, flag, i32]
+    table = ctypes.POINTER(LoraTable)
+    library.heddle_lora_table_init.argtypes = [table]
+    library.heddle_lora_table_init.restype = None
+    library.heddle_lora_apply.argtypes = [pointer, ctypes.POINTER(t), i32, t, table, table, batch]
     return library
 
 
@@ -141,7 +168,7 @@ class Site:
 
 class CApi(unittest.TestCase):
     def test_versions(self):
-        self.assertEqual(LIBRARY.heddle_abi_version(), 2)
+        self.assertEqual(LIBRARY.heddle_abi_version(), 3)
         self.assertRegex(LIBRARY.heddle_version().decode(), r"^\d+\.\d+\.\d+$")
 
     def test_rms_norm_of_a_column_slice(self):
@@ -164,6 +191,35 @@ class CApi(unittest.TestCase):
                     statuses, y = site.run(context, site.slots.astype(ids))
                     self.assertEqual(statuses, [0, 0])
                     np.testing.assert_allclose(y, site.want, rtol=1e-5, atol=1e-4)
+
+    def test_several_adapters_of_a_token(self):
+        site = Site(SEED)
+        counts = np.arange(13) % 4
+        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        slots = (np.arange(starts[-1]) % 5 - 1).astype(np.int32)
+        scales = np.linspace(-1, 1, len(slots), dtype=np.float32)
+        want = np.ones((13, 50))
+        for t in range(13):
+            for pair in range(starts[t], min(starts[t + 1], starts[t] + 2)):
+                if slots[pair] >= 0:
+                    h = site.a[slots[pair]].astype(np.float64) @ site.x[t]
+                    want[t] += scales[pair] * (site.b[slots[pair]].astype(np.float64) @ h)
+        y = np.ones((13, 50), np.float32)
+        a, b = LoraTable(), LoraTable()
+        for table, stack, layout in ((a, site.a, RANK_MAJOR), (b, site.b, RANK_MINOR)):
+            LIBRARY.heddle_lora_table_init(table)
+            table.stack, table.layout = tensor(stack), layout
+        batch = LoraBatch(
+            pair_starts=tensor(starts),
+            pair_slots=tensor(slots),
+            pair_scales=tensor(scales),
+            max_pairs=ctypes.pointer(ctypes.c_int64(2)),
+        )
+        ys = (ctypes.POINTER(DLTensor) * 1)(tensor(y))
+        with Context() as context:
+            status = LIBRARY.heddle_lora_apply(context, ys, 1, tensor(site.x), a, b, batch)
+        self.assertEqual(status, 0, LIBRARY.heddle_last_error())
+        np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-4)
 
     def test_errors_have_a_status_and_a_message(self):
         x, weight = tensor(np.zeros((2, 6), np.float32)), tensor(np.zeros(5, np.float32))

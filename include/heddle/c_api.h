@@ -25,7 +25,7 @@ extern "C" {
 
 /* ---- Version, status ------------------------------------------------------------------------------------------------ */
 
-#define HEDDLE_ABI_VERSION 2
+#define HEDDLE_ABI_VERSION 3
 
 /* HEDDLE_ABI_VERSION of the library that is loaded; it fits this header when both are equal. */
 int32_t heddle_abi_version(void);
@@ -224,7 +224,7 @@ heddle_status heddle_packed_embedding(heddle_context* context, DLTensor* y,
 
 /* ---- LoRA: heddle/ops/lora.h, heddle/ops/lora_table.h --------------------------------------------------------------- */
 
-/* Which adapter each row uses: slot_ids, or the three seg_*; the others are NULL. */
+/* Which adapter each row uses: slot_ids, or the three seg_*, or, for heddle_lora_apply, the pair_*; the others are NULL. */
 typedef struct heddle_lora_batch {
   const DLTensor* slot_ids;   /* [num_tokens] */
   const DLTensor* seg_starts; /* [num_segments] */
@@ -232,6 +232,12 @@ typedef struct heddle_lora_batch {
   const DLTensor* seg_slots;  /* [num_segments], or NULL: segment s uses slot s */
   const DLTensor* row_scale;  /* [num_tokens] f32, may be NULL */
   const DLTensor* plan; /* of heddle_lora_plan, may be NULL: a call on CUDA then makes its own */
+  /* Token t has the pairs (adapter, scale) [pair_starts[t], pair_starts[t + 1]); max_pairs NULL: all of them, which the CPU
+   * alone can count. */
+  const DLTensor* pair_starts; /* [num_tokens + 1] */
+  const DLTensor* pair_slots;  /* [num_pairs] */
+  const DLTensor* pair_scales; /* [num_pairs] f32, may be NULL: 1 */
+  const int64_t* max_pairs;    /* of a token: it uses its first ones */
 } heddle_lora_batch;
 
 typedef int32_t heddle_lora_layout;
@@ -303,6 +309,10 @@ heddle_status heddle_lora_apply(heddle_context* context, DLTensor* const* ys, in
                                 const heddle_lora_table* b, const heddle_lora_batch* batch);
 size_t heddle_lora_apply_workspace_bytes(DLDevice device, int64_t num_tokens, int64_t in_features,
                                          int32_t num_slices, int32_t max_rank);
+/* The same for a batch with pairs; out_features: of all slices together, those whose y is f32 left out. */
+size_t heddle_lora_pairs_workspace_bytes(DLDevice device, int64_t num_tokens, int64_t in_features,
+                                         int64_t out_features, int32_t num_slices,
+                                         int32_t max_rank);
 
 /* CUDA: groups the rows of a batch by adapter, once for all sites of a step;   plan [heddle_lora_plan_bytes] u8, 256-byte
  * aligned; slot_ranks [num_slots] may be NULL: max_rank for all. HEDDLE_UNSUPPORTED on the CPU, where calls need no plan. */

@@ -185,6 +185,60 @@ TEST(CApiLora, ApplyOfASite) {
                  heddle_lora_apply(context, ys, 1, site.x.c(), &a.table, &b.table, nullptr));
 }
 
+TEST(CApiLora, ApplyOfPairs) {
+  EXPECT_EQ(heddle_lora_pairs_workspace_bytes({kDLCPU, 0}, kTokens, kIn, kOut, 1, kRank),
+            lora_pairs_workspace_bytes({}, kTokens, kIn, kOut, 1, kRank));
+  EXPECT_EQ(heddle_lora_pairs_workspace_bytes({kDLCUDA, 0}, kTokens, kIn, kOut, 1, kRank),
+            lora_pairs_workspace_bytes({DeviceType::kCuda, 0}, kTokens, kIn, kOut, 1, kRank));
+  const Context context(2);
+  Site site;
+  Table a(context, kIn, HEDDLE_LORA_RANK_MAJOR), b(context, kOut, HEDDLE_LORA_RANK_MINOR);
+  a.fill(context, site.a, 1.0f);
+  b.fill(context, site.b, 3.0f);
+  // Every token has its id with its scale, and then slot 1 twice.
+  Array<int32_t> starts({kTokens + 1});
+  Array<int64_t> slots({3 * kTokens}), ones({kTokens});
+  Array<float> scales({3 * kTokens}), rest({kTokens});
+  for (int64_t t = 0; t < kTokens; ++t) {
+    starts.values[size_t(t) + 1] = int32_t(3 * t) + 3;
+    slots.values[size_t(3 * t)] = site.ids.values[size_t(t)];
+    slots.values[size_t(3 * t) + 1] = slots.values[size_t(3 * t) + 2] = 1;
+    scales.values[size_t(3 * t)] = site.scale.values[size_t(t)];
+    scales.values[size_t(3 * t) + 1] = 0.25f, scales.values[size_t(3 * t) + 2] = -2.0f;
+    ones.values[size_t(t)] = 1;
+  }
+  heddle_lora_batch batch{}, ids = site.batch();
+  batch.pair_starts = starts.c();
+  batch.pair_slots = slots.c();
+  batch.pair_scales = scales.c();
+  Array<float> y({kTokens, kOut}), want({kTokens, kOut});
+  DLTensor* const ys[] = {y.c()};
+  DLTensor* const wants[] = {want.c()};
+  const auto apply = [&](DLTensor* const* to, const heddle_lora_batch& rows) {
+    return heddle_lora_apply(context, to, 1, site.x.c(), &a.table, &b.table, &rows);
+  };
+  const int64_t one = 1;
+  batch.max_pairs = &one;
+  expect_ok(apply(ys, batch));
+  expect_ok(apply(wants, ids));
+  EXPECT_EQ(y, want) << "the first pair alone";
+  batch.max_pairs = nullptr;
+  y.values.assign(kTokens * kOut, 0.0f);
+  want.values.assign(kTokens * kOut, 0.0f);
+  expect_ok(apply(ys, batch));
+  expect_ok(apply(wants, ids));
+  ids.slot_ids = ones.c();
+  ids.row_scale = rest.c();
+  for (const float scale : {0.25f, -2.0f}) {
+    rest.values.assign(kTokens, scale);
+    expect_ok(apply(wants, ids));
+  }
+  EXPECT_EQ(y, want);
+  batch.slot_ids = site.ids.c();
+  expect_failure(HEDDLE_INVALID_ARGUMENT, "the batch has pairs and slot_ids or segments",
+                 apply(ys, batch));
+}
+
 TEST(CApiLora, AnAlignedTableRefusesWhatDoesNotFit) {
   const Context context(1);
   const int64_t features = kIn;

@@ -1,5 +1,6 @@
 #include "heddle/ops/lora.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,12 @@ heddle::LoraLayout layout_of(heddle_lora_layout layout) {
                       ", expected HEDDLE_LORA_RANK_MAJOR or HEDDLE_LORA_RANK_MINOR");
 }
 
+/// For functions that cannot fail: a device of another kind counts as the CPU.
+heddle::Device device_of(DLDevice device) {
+  const bool is_cuda = device.device_type == kDLCUDA || device.device_type == kDLCUDAManaged;
+  return {is_cuda ? heddle::DeviceType::kCuda : heddle::DeviceType::kCpu, device.device_id};
+}
+
 heddle::LoraBatch batch_of(const heddle_lora_batch* batch) {
   const heddle_lora_batch& b = required("batch", batch);
   return {.slot_ids = in_or_absent("slot_ids", b.slot_ids),
@@ -34,7 +41,11 @@ heddle::LoraBatch batch_of(const heddle_lora_batch* batch) {
           .seg_ends = in_or_absent("seg_ends", b.seg_ends),
           .seg_slots = in_or_absent("seg_slots", b.seg_slots),
           .row_scale = in_or_absent("row_scale", b.row_scale),
-          .plan = in_or_absent("plan", b.plan)};
+          .plan = in_or_absent("plan", b.plan),
+          .pair_starts = in_or_absent("pair_starts", b.pair_starts),
+          .pair_slots = in_or_absent("pair_slots", b.pair_slots),
+          .pair_scales = in_or_absent("pair_scales", b.pair_scales),
+          .max_pairs = b.max_pairs != nullptr ? std::optional(*b.max_pairs) : std::nullopt};
 }
 
 heddle::LoraTable table_of(const char* name, const heddle_lora_table* table) {
@@ -173,10 +184,15 @@ heddle_status heddle_lora_apply(heddle_context* context, DLTensor* const* ys, in
 
 size_t heddle_lora_apply_workspace_bytes(DLDevice device, int64_t num_tokens, int64_t in_features,
                                          int32_t num_slices, int32_t max_rank) {
-  const bool is_cuda = device.device_type == kDLCUDA || device.device_type == kDLCUDAManaged;
-  return heddle::lora_apply_workspace_bytes(
-      {is_cuda ? heddle::DeviceType::kCuda : heddle::DeviceType::kCpu, device.device_id},
-      num_tokens, in_features, num_slices, max_rank);
+  return heddle::lora_apply_workspace_bytes(device_of(device), num_tokens, in_features, num_slices,
+                                            max_rank);
+}
+
+size_t heddle_lora_pairs_workspace_bytes(DLDevice device, int64_t num_tokens, int64_t in_features,
+                                         int64_t out_features, int32_t num_slices,
+                                         int32_t max_rank) {
+  return heddle::lora_pairs_workspace_bytes(device_of(device), num_tokens, in_features,
+                                            out_features, num_slices, max_rank);
 }
 
 heddle_status heddle_lora_plan(heddle_context* context, DLTensor* plan,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "heddle/core/context.h"
@@ -11,7 +12,8 @@ namespace heddle {
 
 inline constexpr int32_t kNoAdapter = -1;
 
-/// Which adapter each row of a batch uses: per-token ids, or segments of rows that share one. Kernel-ready arrays.
+/// Which adapter each row of a batch uses: per-token ids, segments of rows that share one, or, for lora_apply, any number of pairs
+/// (adapter, scale) a token. One of the three is given. Kernel-ready arrays.
 ///
 /// With segments, row t in [seg_starts[s], seg_ends[s]) uses slot seg_slots[s]; segments must not overlap, may come in any
 /// order and leave gaps, and one with seg_ends <= seg_starts is empty. A negative slot, one at or above the number of slots
@@ -19,14 +21,23 @@ inline constexpr int32_t kNoAdapter = -1;
 /// With HEDDLE_VALIDATE=1 these are errors: a slot at or above the number of slots, a used slot whose address in a table of
 /// pointers is null, segments that overlap, and segments that leave the rows [0, num_tokens). On CUDA every call then waits for
 /// its stream, and one that is captured checks nothing (heddle/core/validate.h).
+///
+/// With pairs, token t has the pairs [pair_starts[t], pair_starts[t + 1]), in this order; it may have none, and an adapter more than
+/// once. A pair whose slot is no adapter, as above, adds nothing. A token uses its first max_pairs pairs; where max_pairs is
+/// absent, all of them, which the CPU alone can count. HEDDLE_VALIDATE=1 refuses starts that do not ascend from 0 up to at most
+/// num_pairs, a token with more than max_pairs pairs, and slots as above; without it no pair outside [0, num_pairs) is read.
 struct LoraBatch {
   ConstTensorView slot_ids{};    // [num_tokens] i32|i64, or absent when segments are given
   ConstTensorView seg_starts{};  // [num_segments] i32|i64
   ConstTensorView seg_ends{};    // [num_segments] i32|i64
   ConstTensorView seg_slots{};   // [num_segments] i32|i64, or absent: segment s uses slot s
   ConstTensorView row_scale{};   // [num_tokens] f32, or absent: a factor for each row's delta
-  /// Of lora_plan, or absent: then a call on CUDA makes its own. The CPU needs none.
+  /// Of lora_plan, or absent: then a call on CUDA makes its own. The CPU needs none, and pairs take none.
   ConstTensorView plan{};
+  ConstTensorView pair_starts{};       // [num_tokens + 1] i32|i64
+  ConstTensorView pair_slots{};        // [num_pairs] i32|i64
+  ConstTensorView pair_scales{};       // [num_pairs] f32, or absent: 1
+  std::optional<int64_t> max_pairs{};  // of a token; CUDA needs it: each costs launches
 
   [[nodiscard]] static LoraBatch from_ids(ConstTensorView slot_ids) {
     return {.slot_ids = slot_ids};
@@ -34,6 +45,12 @@ struct LoraBatch {
   [[nodiscard]] static LoraBatch from_segments(ConstTensorView starts, ConstTensorView ends,
                                                ConstTensorView slots = {}) {
     return {.seg_starts = starts, .seg_ends = ends, .seg_slots = slots};
+  }
+  [[nodiscard]] static LoraBatch from_pairs(ConstTensorView starts, ConstTensorView slots,
+                                            ConstTensorView scales = {},
+                                            std::optional<int64_t> max_pairs = {}) {
+    return {
+        .pair_starts = starts, .pair_slots = slots, .pair_scales = scales, .max_pairs = max_pairs};
   }
 };
 
@@ -80,6 +97,12 @@ struct LoraSlice {
 /// with A and B the entries [slot(t), s] of the two tables; A's scale is not read. The bits are those of lora_shrink into
 /// f32 followed by lora_expand. Needs lora_apply_workspace_bytes of workspace. A slot that has A but not B, or the other way
 /// round, for a slice counts as not touching it.
+///
+/// With the pairs p of token t, in their order,
+///   slices[s].y[t] = T(y[t] + sum_p (pair_scales[p] * row_scale[t]) * B_p.scale * B_p A_p x[t])
+/// where the sum begins with y[t] and is in f32, rounded to T once: one pair has the bits of slot_ids with row_scale = its scale
+/// (on CUDA up to 256 tokens a call), and a row's bits do not depend on the batch. Rows none of whose pairs touches a slice
+/// keep its y, which is neither read nor written. Needs lora_pairs_workspace_bytes.
 void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, ConstTensorView x,
                 const LoraTable& a, const LoraTable& b, const LoraBatch& batch);
 
@@ -95,5 +118,9 @@ void lora_plan(const ExecContext& ctx, TensorView plan, const LoraBatch& batch, 
 /// and lora_expand as much as with in_features = 0.
 [[nodiscard]] size_t lora_apply_workspace_bytes(Device device, int64_t num_tokens,
                                                 int64_t in_features, int num_slices, int max_rank);
+/// The same for a batch with pairs, however many. out_features: of all slices together, those whose y is f32 left out.
+[[nodiscard]] size_t lora_pairs_workspace_bytes(Device device, int64_t num_tokens,
+                                                int64_t in_features, int64_t out_features,
+                                                int num_slices, int max_rank);
 
 }  // namespace heddle

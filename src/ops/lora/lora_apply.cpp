@@ -1,3 +1,5 @@
+#include "ops/lora/lora_apply.h"
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -13,9 +15,10 @@ namespace heddle {
 namespace {
 
 /// The two halves of an adapter must agree on the rank of a slice that both have.
-void check_equal_ranks(const RowPlan& plan, const LoraTable& a, const LoraTable& b) {
+void check_equal_ranks(const RowPlan& plan, const LoraTable& a, const LoraTable& b, int first_slice,
+                       int num_slices) {
   for (int t = 0; t < plan.num_tiles; ++t) {
-    for (int s = 0; s < a.num_slices; ++s) {
+    for (int s = first_slice; s < first_slice + num_slices; ++s) {
       const int32_t slot = plan.tiles[t].slot;
       const LoraWeight wa = a.weight(slot, s), wb = b.weight(slot, s);
       if (wa.data == nullptr || wb.data == nullptr) continue;
@@ -70,6 +73,47 @@ void check_tables(const ExecContext& ctx, const LoraTable& a, const LoraTable& b
   }
 }
 
+void apply_on_cpu(const ExecContext& ctx, const LoraSite& site, const LoraBatch& batch) {
+  const LoraTable &a = *site.a, &b = *site.b;
+  const int num_slices = static_cast<int>(site.slices.size()), first_slice = site.first_slice;
+  const int64_t tokens = site.x.size(0);
+  Workspace& workspace = require_workspace(ctx, "lora_apply");
+  const Workspace::Scope scope(workspace);
+  const int64_t window = std::min<int64_t>(tokens, kWindowRows);
+  const int64_t h_width = int64_t{num_slices} * a.max_rank;
+  const auto h_floats = workspace.take<float>(size_t(window * h_width));
+  const TensorView h = host_view(h_floats.data(), {window, h_width});
+  const auto work = workspace.take<LoraProductSlice>(site.slices.size());
+
+  for_each_window(batch, tokens, a.num_slots, [&](const RowPlan& plan, int64_t first) {
+    check_used_ranks(plan, "a", a, first_slice, num_slices, "a.max_rank", a.max_rank);
+    check_used_ranks(plan, "b", b, first_slice, num_slices, "b.max_rank", b.max_rank);
+    check_equal_ranks(plan, a, b, first_slice, num_slices);
+
+    LoraProduct shrink{.features = site.x.size(1), .scale = 1.0f, .is_shrink = true};
+    use_table(shrink, a, first_slice);
+    use_rows(shrink, plan, first, site.x, {});
+    shrink.partner = b;
+    shrink.has_partner = true;
+    for (int s = 0; s < num_slices; ++s) {
+      work[size_t(s)] = product_slice(h, 0, int64_t{s} * a.max_rank, a.max_rank);
+    }
+    run_product(ctx, shrink, work);
+
+    LoraProduct expand{.u_slice_stride = a.max_rank, .scale = 1.0f, .accumulate = true};
+    use_table(expand, b, first_slice);
+    use_rows(expand, plan, 0, h, {});
+    if (batch.row_scale) expand.row_scale = batch.row_scale.data<float>() + first;
+    expand.partner = a;
+    expand.has_partner = true;
+    for (size_t s = 0; s < site.slices.size(); ++s) {
+      const TensorView& y = site.slices[s].y;
+      work[s] = product_slice(y, first, 0, y.size(1));
+    }
+    run_product(ctx, expand, work);
+  });
+}
+
 }  // namespace
 
 void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, ConstTensorView x,
@@ -79,56 +123,30 @@ void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, Const
   check_shape("x", x, {&tokens, &in});
   check_floats("x", x);
   check_slices(ctx, slices, tokens);
-  const int num_slices = static_cast<int>(slices.size());
   check_tables(ctx, a, b, slices, in.value());
-  check_batch(ctx, batch, tokens.value());
+  check_batch(ctx, batch, tokens.value(), TakesPairs::kYes);
   if (x.num_elements() == 0 || a.max_rank == 0) return;
   if (ctx.device.type == DeviceType::kCuda) {
     const auto is_empty = [](const LoraSlice& slice) { return slice.y.size(1) == 0; };
     if (std::ranges::all_of(slices, is_empty)) return;
-    return run_on_gpu(
-        ctx, "lora_apply",
-        {.slices = slices, .u = x, .a = &a, .b = &b, .batch = &batch, .accumulate = true});
-  }
-  if (validating()) {
+  } else if (validating()) {
     validate_batch(batch, tokens.value(), "a", a);
     validate_batch(batch, tokens.value(), "b", b);
   }
+  const LoraSite site{slices, x, &a, &b};
+  batch.pair_starts ? apply_pairs(ctx, site, batch) : apply_site(ctx, site, batch);
+}
 
-  Workspace& workspace = require_workspace(ctx, "lora_apply");
-  const Workspace::Scope scope(workspace);
-  const int64_t window = std::min<int64_t>(tokens.value(), kWindowRows);
-  const int64_t h_width = int64_t{num_slices} * a.max_rank;
-  const auto h_floats = workspace.take<float>(size_t(window * h_width));
-  const TensorView h = host_view(h_floats.data(), {window, h_width});
-  const auto work = workspace.take<LoraProductSlice>(slices.size());
-
-  for_each_window(batch, tokens.value(), a.num_slots, [&](const RowPlan& plan, int64_t first) {
-    check_used_ranks(plan, "a", a, 0, num_slices, "a.max_rank", a.max_rank);
-    check_used_ranks(plan, "b", b, 0, num_slices, "b.max_rank", b.max_rank);
-    check_equal_ranks(plan, a, b);
-
-    LoraProduct shrink{.features = in.value(), .scale = 1.0f, .is_shrink = true};
-    use_table(shrink, a, 0);
-    use_rows(shrink, plan, first, x, {});
-    shrink.partner = b;
-    shrink.has_partner = true;
-    for (int s = 0; s < num_slices; ++s) {
-      work[size_t(s)] = product_slice(h, 0, int64_t{s} * a.max_rank, a.max_rank);
-    }
-    run_product(ctx, shrink, work);
-
-    LoraProduct expand{.u_slice_stride = a.max_rank, .scale = 1.0f, .accumulate = true};
-    use_table(expand, b, 0);
-    use_rows(expand, plan, 0, h, {});
-    if (batch.row_scale) expand.row_scale = batch.row_scale.data<float>() + first;
-    expand.partner = a;
-    expand.has_partner = true;
-    for (size_t s = 0; s < slices.size(); ++s) {
-      work[s] = product_slice(slices[s].y, first, 0, slices[s].y.size(1));
-    }
-    run_product(ctx, expand, work);
-  });
+void apply_site(const ExecContext& ctx, const LoraSite& site, const LoraBatch& batch) {
+  if (ctx.device.type != DeviceType::kCuda) return apply_on_cpu(ctx, site, batch);
+  run_on_gpu(ctx, "lora_apply",
+             {.slices = site.slices,
+              .u = site.x,
+              .a = site.a,
+              .b = site.b,
+              .first_slice = site.first_slice,
+              .batch = &batch,
+              .accumulate = true});
 }
 
 size_t lora_apply_workspace_bytes(Device device, int64_t num_tokens, int64_t in_features,

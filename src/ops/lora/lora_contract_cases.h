@@ -67,7 +67,8 @@ struct LoraCall {
   }
   template <class Call>
   void call(const LoraBatch& rows, int64_t n, const Call& op) {
-    Workspace workspace = run.workspace(n, 3, 1, 2);
+    Workspace workspace =
+        rows.pair_starts ? run.pairs_workspace(n, 3, 0, 1, 2) : run.workspace(n, 3, 1, 2);
     op(run.with(workspace), run.batch(rows, n, a_table.num_slots, 2));
     run.mirror.back();
   }

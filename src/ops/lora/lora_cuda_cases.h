@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
+#include "cuda/check.h"
 #include "cuda_test.h"
 
 #include "heddle/core/cuda_context.h"
@@ -35,6 +37,29 @@ class LoraStream {
  private:
   DeviceStream stream_;
   CudaContext context_;
+};
+
+/// What `record` launches into a stream, to be replayed there.
+class Graph {
+ public:
+  template <class Record>
+  Graph(const LoraStream& stream, const Record& record) : stream_(stream.get()) {
+    HEDDLE_CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    record();
+    cudaGraph_t graph = nullptr;
+    HEDDLE_CUDA_CHECK(cudaStreamEndCapture(stream_, &graph));
+    const cudaError_t error = cudaGraphInstantiate(&graph_, graph, 0);
+    cudaGraphDestroy(graph);
+    HEDDLE_CUDA_CHECK(error);
+  }
+  ~Graph() { cudaGraphExecDestroy(graph_); }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  void launch() const { HEDDLE_CUDA_CHECK(cudaGraphLaunch(graph_, stream_)); }
+
+ private:
+  cudaStream_t stream_;
+  cudaGraphExec_t graph_ = nullptr;
 };
 
 /// A site on the device whose ids, ranks, weights and scales can change in place. With is_regular all is aligned for loads of
@@ -132,6 +157,13 @@ class DeviceSite {
   }
   [[nodiscard]] size_t workspace_bytes() const {
     return lora_apply_workspace_bytes({DeviceType::kCuda, 0}, num_tokens_, in_,
+                                      static_cast<int>(outs_.size()), max_rank_);
+  }
+
+  /// The same for a batch with pairs.
+  [[nodiscard]] size_t pairs_workspace_bytes() const {
+    return lora_pairs_workspace_bytes({DeviceType::kCuda, 0}, num_tokens_, in_,
+                                      std::accumulate(outs_.begin(), outs_.end(), int64_t{0}),
                                       static_cast<int>(outs_.size()), max_rank_);
   }
 

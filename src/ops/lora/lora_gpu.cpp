@@ -33,36 +33,6 @@ int64_t partials_of_row(int64_t in_features, int64_t num_slices, int64_t max_ran
          ceil_div(in_features, cuda::kLoraChunk) * kRowParts;
 }
 
-cuda::LoraAddresses addresses(const LoraTable& table, int first_slice, int64_t rank_limit) {
-  using Addresses = cuda::LoraAddresses;
-  const auto element = int64_t(size_of(table.dtype));
-  Addresses a{};
-  a.max_rank = static_cast<int32_t>(std::min<int64_t>(table.max_rank, rank_limit));
-  if (table.entries != nullptr) {
-    a.kind = Addresses::kEntries;
-    a.base = reinterpret_cast<const std::byte*>(table.entries + first_slice);
-    a.slot_stride = table.num_slices;
-    return a;
-  }
-  a.offset = table.element_offset * element;
-  a.row_stride = table.row_stride;
-  if (table.pointers != nullptr) {
-    a.kind = Addresses::kPointers;
-    a.base = reinterpret_cast<const std::byte*>(table.pointers);
-    a.slot_stride = table.pointer_stride;
-  } else {
-    a.kind = Addresses::kStack;
-    a.base = table.stack;
-    a.slot_stride = table.slot_stride * element;
-  }
-  return a;
-}
-
-cuda::LoraIndices indices(const ConstTensorView& t) {
-  if (!t) return {};
-  return {t.raw(), t.stride(0), t.dtype() == DType::kInt64};
-}
-
 /// Whether rows begin at multiples of `bytes`, and so near to one another that kernels count in 32 bits.
 bool fits_vectors(const void* data, int64_t stride, size_t element, size_t bytes) {
   return (reinterpret_cast<uintptr_t>(data) | uintptr_t(stride) * element) % bytes == 0 &&
@@ -253,6 +223,36 @@ void make_plan(const ExecContext& ctx, const LoraBatch& batch, int64_t num_token
 }
 
 }  // namespace
+
+cuda::LoraAddresses addresses(const LoraTable& table, int first_slice, int64_t rank_limit) {
+  using Addresses = cuda::LoraAddresses;
+  const auto element = int64_t(size_of(table.dtype));
+  Addresses a{};
+  a.max_rank = static_cast<int32_t>(std::min<int64_t>(table.max_rank, rank_limit));
+  if (table.entries != nullptr) {
+    a.kind = Addresses::kEntries;
+    a.base = reinterpret_cast<const std::byte*>(table.entries + first_slice);
+    a.slot_stride = table.num_slices;
+    return a;
+  }
+  a.offset = table.element_offset * element;
+  a.row_stride = table.row_stride;
+  if (table.pointers != nullptr) {
+    a.kind = Addresses::kPointers;
+    a.base = reinterpret_cast<const std::byte*>(table.pointers);
+    a.slot_stride = table.pointer_stride;
+  } else {
+    a.kind = Addresses::kStack;
+    a.base = table.stack;
+    a.slot_stride = table.slot_stride * element;
+  }
+  return a;
+}
+
+cuda::LoraIndices indices(const ConstTensorView& t) {
+  if (!t) return {};
+  return {t.raw(), t.stride(0), t.dtype() == DType::kInt64};
+}
 
 cuda::LoraForm select_lora_form(int64_t num_shrinks, int64_t num_expands, int num_chunks,
                                 int64_t num_resident) {

@@ -24,6 +24,11 @@ struct LoraGpuCall {
   [[nodiscard]] const LoraTable& table() const { return a != nullptr ? *a : *b; }
 };
 
+/// A table from slice first_slice on, and an index array, as kernels read them. Ranks count up to rank_limit.
+[[nodiscard]] cuda::LoraAddresses addresses(const LoraTable& table, int first_slice,
+                                            int64_t rank_limit);
+[[nodiscard]] cuda::LoraIndices indices(const ConstTensorView& t);
+
 void run_on_gpu(const ExecContext& ctx, const char* op, const LoraGpuCall& call);
 
 /// How a window with up to these work items runs: kFused in one launch, kFirst in two. Two where all blocks of both run at

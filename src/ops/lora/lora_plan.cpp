@@ -47,6 +47,32 @@ void check_index_vector(const char* tensor, const ConstTensorView& t, Dim& exten
   check_dtype(tensor, t, {DType::kInt32, DType::kInt64});
 }
 
+void check_factors(const char* tensor, const ConstTensorView& t, Dim& extent) {
+  if (!t) return;
+  check_shape(tensor, t, {&extent});
+  check_dtype(tensor, t, {DType::kFloat32});
+  check_unit_stride(tensor, t);
+}
+
+void check_pairs(const ExecContext& ctx, const LoraBatch& batch, int64_t num_tokens) {
+  HEDDLE_CHECK(batch.pair_starts && batch.pair_slots, "the batch has ",
+               batch.pair_starts ? "pair_starts" : "pairs", ", but no ",
+               batch.pair_starts ? "pair_slots" : "pair_starts");
+  HEDDLE_CHECK(!batch.plan, "the batch has pairs and a plan, but calls with pairs make their own");
+  check_device(ctx, {{"pair_starts", batch.pair_starts},
+                     {"pair_slots", batch.pair_slots},
+                     {"pair_scales", batch.pair_scales}});
+  Dim starts("num_tokens + 1", num_tokens + 1), pairs("num_pairs");
+  check_index_vector("pair_starts", batch.pair_starts, starts);
+  check_index_vector("pair_slots", batch.pair_slots, pairs);
+  check_factors("pair_scales", batch.pair_scales, pairs);
+  HEDDLE_CHECK(batch.max_pairs || ctx.device.type == DeviceType::kCpu,
+               "max_pairs is absent, but pair_starts is on ", ctx.device,
+               ", where a call does not look");
+  HEDDLE_CHECK(!batch.max_pairs || *batch.max_pairs >= 0, "max_pairs is ", *batch.max_pairs,
+               ", expected at least 0");
+}
+
 }  // namespace
 
 void plan_rows(const LoraBatch& batch, int64_t first_row, int num_rows, int64_t num_slots,
@@ -91,28 +117,32 @@ void plan_rows(const LoraBatch& batch, int64_t first_row, int num_rows, int64_t 
   }
 }
 
-void check_batch(const ExecContext& ctx, const LoraBatch& batch, int64_t num_tokens) {
+void check_batch(const ExecContext& ctx, const LoraBatch& batch, int64_t num_tokens,
+                 TakesPairs takes_pairs) {
   check_device(ctx, {{"slot_ids", batch.slot_ids},
                      {"seg_starts", batch.seg_starts},
                      {"seg_ends", batch.seg_ends},
                      {"seg_slots", batch.seg_slots},
                      {"row_scale", batch.row_scale}});
   Dim tokens("num_tokens", num_tokens), segments("num_segments");
-  if (batch.slot_ids) {
-    HEDDLE_CHECK(!batch.seg_starts && !batch.seg_ends && !batch.seg_slots,
-                 "the batch has both slot_ids and segments, expected one of them");
+  const bool has_segments = batch.seg_starts || batch.seg_ends || batch.seg_slots;
+  if (batch.pair_starts || batch.pair_slots || batch.pair_scales) {
+    HEDDLE_CHECK(takes_pairs == TakesPairs::kYes,
+                 "the batch has pairs, which lora_apply alone takes");
+    HEDDLE_CHECK(!batch.slot_ids && !has_segments,
+                 "the batch has pairs and slot_ids or segments, expected one of them");
+    check_pairs(ctx, batch, num_tokens);
+  } else if (batch.slot_ids) {
+    HEDDLE_CHECK(!has_segments, "the batch has both slot_ids and segments, expected one of them");
     check_index_vector("slot_ids", batch.slot_ids, tokens);
   } else {
-    HEDDLE_CHECK(batch.seg_starts, "the batch has neither slot_ids nor segments");
+    HEDDLE_CHECK(batch.seg_starts, "the batch has neither slot_ids nor segments",
+                 takes_pairs == TakesPairs::kYes ? " nor pairs" : "");
     check_index_vector("seg_starts", batch.seg_starts, segments);
     check_index_vector("seg_ends", batch.seg_ends, segments);
     if (batch.seg_slots) check_index_vector("seg_slots", batch.seg_slots, segments);
   }
-  if (batch.row_scale) {
-    check_shape("row_scale", batch.row_scale, {&tokens});
-    check_dtype("row_scale", batch.row_scale, {DType::kFloat32});
-    check_unit_stride("row_scale", batch.row_scale);
-  }
+  check_factors("row_scale", batch.row_scale, tokens);
 }
 
 }  // namespace heddle

@@ -28,7 +28,10 @@ struct RowPlan {
 void plan_rows(const LoraBatch& batch, int64_t first_row, int num_rows, int64_t num_slots,
                RowPlan& plan);
 
+enum class TakesPairs { kNo, kYes };
+
 /// Checks the shapes and dtypes of the batch's arrays for a call of num_tokens rows.
-void check_batch(const ExecContext& ctx, const LoraBatch& batch, int64_t num_tokens);
+void check_batch(const ExecContext& ctx, const LoraBatch& batch, int64_t num_tokens,
+                 TakesPairs takes_pairs = TakesPairs::kNo);
 
 }  // namespace heddle

@@ -1,6 +1,6 @@
 #include "cuda/check.h"
 
-#include "ops/lora/lora_cuda_params.h"
+#include "ops/lora/lora_indices_cuda.h"
 
 namespace heddle::cuda {
 namespace {
@@ -25,20 +25,12 @@ struct Shared {
   Counts warp_totals[kLoraWarps];
 };
 
-__device__ int64_t read_index(const LoraIndices& a, int64_t i) {
-  return a.is_wide ? static_cast<const int64_t*>(a.data)[i * a.stride]
-                   : static_cast<const int32_t*>(a.data)[i * a.stride];
-}
-
-__device__ int32_t valid_slot(const LoraPlanParams& p, int64_t slot) {
-  return slot >= 0 && slot < p.num_slots ? static_cast<int32_t>(slot) : kNoAdapter;
-}
-
 /// The slot of each row of the window.
 __device__ void resolve_slots(const LoraPlanParams& p, Shared& s, int64_t first_row, int num_rows) {
   const int t = static_cast<int>(threadIdx.x);
   const bool has_id = p.slot_ids.data != nullptr && t < num_rows;
-  s.slot_of[t] = has_id ? valid_slot(p, read_index(p.slot_ids, first_row + t)) : kNoAdapter;
+  s.slot_of[t] =
+      has_id ? valid_slot(read_index(p.slot_ids, first_row + t), p.num_slots) : kNoAdapter;
   __syncthreads();
   if (p.slot_ids.data != nullptr) return;
   for (int i = t; i < p.num_segments; i += kLoraThreads) {
@@ -46,7 +38,7 @@ __device__ void resolve_slots(const LoraPlanParams& p, Shared& s, int64_t first_
     const int64_t end = min(read_index(p.seg_ends, i) - first_row, int64_t{num_rows});
     if (begin >= end) continue;
     const int32_t slot =
-        valid_slot(p, p.seg_slots.data != nullptr ? read_index(p.seg_slots, i) : i);
+        valid_slot(p.seg_slots.data != nullptr ? read_index(p.seg_slots, i) : i, p.num_slots);
     for (int64_t row = begin; row < end; ++row) s.slot_of[row] = slot;
   }
   __syncthreads();

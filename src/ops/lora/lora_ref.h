@@ -19,4 +19,16 @@ inline float lora_sum_in_order(std::span<const float> u, std::span<const float> 
   return sum;
 }
 
+/// What one pair of a token adds to one output: the pair's factor, h = A x of its adapter, and the output's row of B.
+struct LoraPairTerm {
+  double factor;
+  std::span<const double> h, b;
+};
+
+/// One output of lora_apply with pairs.
+inline double lora_pairs(double y, std::span<const LoraPairTerm> pairs) {
+  for (const LoraPairTerm& pair : pairs) y += pair.factor * lora_sum(pair.h, pair.b);
+  return y;
+}
+
 }  // namespace heddle::ref

@@ -15,29 +15,6 @@
 namespace heddle::testing {
 namespace {
 
-/// What `record` launches into a stream, to be replayed there.
-class Graph {
- public:
-  template <class Record>
-  Graph(const LoraStream& stream, const Record& record) : stream_(stream.get()) {
-    HEDDLE_CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
-    record();
-    cudaGraph_t graph = nullptr;
-    HEDDLE_CUDA_CHECK(cudaStreamEndCapture(stream_, &graph));
-    const cudaError_t error = cudaGraphInstantiate(&graph_, graph, 0);
-    cudaGraphDestroy(graph);
-    HEDDLE_CUDA_CHECK(error);
-  }
-  ~Graph() { cudaGraphExecDestroy(graph_); }
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
-  void launch() const { HEDDLE_CUDA_CHECK(cudaGraphLaunch(graph_, stream_)); }
-
- private:
-  cudaStream_t stream_;
-  cudaGraphExec_t graph_ = nullptr;
-};
-
 class LoraReplay : public CudaTest {
  protected:
   [[nodiscard]] Device device() const { return cuda_context().device; }

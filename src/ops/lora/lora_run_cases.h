@@ -31,6 +31,13 @@ struct LoraRun {
     return Workspace(mirror.scratch(
         lora_apply_workspace_bytes(ctx.device, num_tokens, in_features, num_slices, max_rank)));
   }
+  /// The same for a batch with pairs; out_features: of the slices whose y is not f32.
+  [[nodiscard]] Workspace pairs_workspace(int64_t num_tokens, int64_t in_features,
+                                          int64_t out_features, int num_slices,
+                                          int max_rank) const {
+    return Workspace(mirror.scratch(lora_pairs_workspace_bytes(
+        ctx.device, num_tokens, in_features, out_features, num_slices, max_rank)));
+  }
   [[nodiscard]] ExecContext with(Workspace& workspace) const {
     ExecContext result = ctx;
     result.workspace = &workspace;
@@ -40,11 +47,11 @@ struct LoraRun {
   /// A batch and its plan, if the run has one, where calls read them.
   [[nodiscard]] LoraBatch batch(LoraBatch b, int64_t num_tokens, int num_slots, int max_rank,
                                 const std::vector<int>& slot_ranks = {}) const {
-    for (ConstTensorView* t :
-         {&b.slot_ids, &b.seg_starts, &b.seg_ends, &b.seg_slots, &b.row_scale}) {
+    for (ConstTensorView* t : {&b.slot_ids, &b.seg_starts, &b.seg_ends, &b.seg_slots, &b.row_scale,
+                               &b.pair_starts, &b.pair_slots, &b.pair_scales}) {
       *t = mirror(*t);
     }
-    if (!with_plan || num_tokens == 0) return b;
+    if (!with_plan || num_tokens == 0 || b.pair_starts) return b;
     const auto plan = mirror.scratch(lora_plan_bytes(num_tokens, max_rank));
     const TensorView view(plan.data(), DType::kUInt8, ctx.device, {int64_t(plan.size())});
     ConstTensorView ranks;

@@ -45,10 +45,26 @@ void validate_segments(const LoraBatch& batch, int64_t num_tokens, const char* n
   }
 }
 
+void validate_pairs(const LoraBatch& batch, int64_t num_tokens, const char* name,
+                    const LoraTable& table) {
+  const cpu::IndexArray starts(batch.pair_starts), slots(batch.pair_slots);
+  HEDDLE_CHECK(starts[0] == 0, "pair_starts[0] is ", starts[0], ", expected 0");
+  cpu::check_indptr("pair_starts", batch.pair_starts, batch.pair_slots.size(0), "num_pairs");
+  for (int64_t t = 0; batch.max_pairs && t < num_tokens; ++t) {
+    const int64_t limit = starts[t] + *batch.max_pairs;
+    HEDDLE_CHECK(starts[t + 1] <= limit, "pair_starts[", t + 1, "] is ", starts[t + 1],
+                 ", expected at most pair_starts[", t, "] + max_pairs = ", limit);
+  }
+  for (int64_t p = 0; p < starts[num_tokens]; ++p) {
+    validate_slot("pair_slots", p, slots[p], name, table);
+  }
+}
+
 }  // namespace
 
 void validate_batch(const LoraBatch& batch, int64_t num_tokens, const char* name,
                     const LoraTable& table) {
+  if (batch.pair_starts) return validate_pairs(batch, num_tokens, name, table);
   if (!batch.slot_ids) return validate_segments(batch, num_tokens, name, table);
   const cpu::IndexArray ids(batch.slot_ids);
   for (int64_t t = 0; t < num_tokens; ++t) validate_slot("slot_ids", t, ids[t], name, table);

@@ -30,8 +30,19 @@ struct ValidatedSite {
 
   explicit ValidatedSite(const LoraRun& run) : run(run) {}
 
-  /// Every op that takes a batch, with the table for A and for B: an error that holds all parts, or none where there are none.
+  /// Every op that takes the batch, with the table for A and for B: an error that holds all parts, or none where there are none.
   void run_all(const LoraBatch& batch, const LoraTable& host_table, const Parts& parts) {
+    if (!batch.pair_starts) run_halves(batch, host_table, parts);
+    const auto apply = [&](const LoraTable& a, const LoraTable& b) {
+      call(batch, parts, [&](const ExecContext& ctx, const LoraBatch& rows) {
+        const LoraSlice slice{out()};
+        lora_apply(ctx, {&slice, 1}, in(), there(a), there(b), rows);
+      });
+    };
+    apply(host_table, table);
+    apply(table, host_table);
+  }
+  void run_halves(const LoraBatch& batch, const LoraTable& host_table, const Parts& parts) {
     if (host_table.stack != nullptr) {
       call(batch, parts, [&](const ExecContext& ctx, const LoraBatch& rows) {
         lora_shrink(ctx, out(), in(), stack(), rows);
@@ -46,20 +57,13 @@ struct ValidatedSite {
     call(batch, parts, [&](const ExecContext& ctx, const LoraBatch& rows) {
       lora_expand(ctx, out(), in(), there(host_table), 0, 1, rows);
     });
-    const auto apply = [&](const LoraTable& a, const LoraTable& b) {
-      call(batch, parts, [&](const ExecContext& ctx, const LoraBatch& rows) {
-        const LoraSlice slice{out()};
-        lora_apply(ctx, {&slice, 1}, in(), there(a), there(b), rows);
-      });
-    };
-    apply(host_table, table);
-    apply(table, host_table);
   }
   /// One call, for each of the parts anew.
   template <class Op>
   void call(const LoraBatch& batch, const Parts& parts, const Op& op) {
     const auto once = [&] {
-      Workspace workspace = run.workspace(4, 1, 1, 1);
+      Workspace workspace =
+          batch.pair_starts ? run.pairs_workspace(4, 1, 0, 1, 1) : run.workspace(4, 1, 1, 1);
       op(run.with(workspace), run.batch(batch, 4, 2, 1));
     };
     if (parts.empty()) once();
@@ -151,6 +155,39 @@ void expect_segments_stay_within_the_rows_and_apart(const LoraRun& run) {
   const LoraBatch own_number =
       LoraBatch::from_segments(host_view(starts.data(), {3}), host_view(ends.data(), {3}));
   site.run_all(own_number, site.table, {"seg_slots[2] is 2, expected below num_slots = 2"});
+}
+
+template <class T>
+void expect_starts_of_pairs_are_in_order(const LoraRun& run) {
+  ValidatedSite<T> site(run);
+  struct Case {
+    std::vector<int64_t> starts, slots;
+    int64_t max_pairs;
+    std::vector<const char*> parts;
+  };
+  const std::vector<Case> cases{
+      {{0, 0, 2, 2, 3}, {1, -9, 0, 77}, 2, {}},
+      {{1, 1, 2, 2, 3}, {1, 0, 0}, 2, {"pair_starts[0] is 1, expected 0"}},
+      {{0, 2, 1, 2, 3},
+       {1, 0, 0},
+       2,
+       {"pair_starts[2] is 1, expected at least pair_starts[1] = 2"}},
+      {{0, 1, 1, 2, 4}, {1, 0, 0}, 2, {"pair_starts[4] is 4, expected at most num_pairs = 3"}},
+      {{0, 0, 3, 3, 3},
+       {1, 0, 0},
+       2,
+       {"pair_starts[2] is 3, expected at most pair_starts[1] + max_pairs = 2"}},
+      {{0, 1, 2, 2, 3}, {1, 0, 2}, 2, {"pair_slots[2] is 2, expected below num_slots = 2"}},
+  };
+  const auto batch_of = [](const Case& c) {
+    return LoraBatch::from_pairs(host_view(c.starts.data(), {5}),
+                                 host_view(c.slots.data(), {int64_t(c.slots.size())}), {},
+                                 c.max_pairs);
+  };
+  for (const Case& c : cases) site.run_all(batch_of(c), site.table, {});
+  const ScopedValidation on;
+  for (const Case& c : cases) site.run_all(batch_of(c), site.table, c.parts);
+  site.run_all(batch_of(cases[0]), site.pointers, {"pair_slots[0] is 1, but ", "is null"});
 }
 
 }  // namespace heddle::testing

@@ -62,6 +62,9 @@ void validate_batch(const ExecContext& ctx, const LoraBatch& batch, int64_t num_
   on_host.seg_starts = copy(batch.seg_starts);
   on_host.seg_ends = copy(batch.seg_ends);
   on_host.seg_slots = copy(batch.seg_slots);
+  on_host.pair_starts = copy(batch.pair_starts);
+  on_host.pair_slots = copy(batch.pair_slots);
+  on_host.max_pairs = batch.max_pairs;
   const LoraTable a_on_host = a != nullptr ? copy(*a) : LoraTable{};
   const LoraTable b_on_host = b != nullptr ? copy(*b) : LoraTable{};
   copy.wait();

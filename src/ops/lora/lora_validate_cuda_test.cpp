@@ -44,6 +44,10 @@ TEST_F(LoraValidateCuda, SegmentsStayWithinTheRowsAndApart) {
   expect_segments_stay_within_the_rows_and_apart<bfloat16>(run());
 }
 
+TEST_F(LoraValidateCuda, StartsOfPairsAreInOrder) {
+  expect_starts_of_pairs_are_in_order<half>(run());
+}
+
 /// A plan of four rows, two slots and rank 1.
 TensorView plan_view(const DeviceBuffer<uint8_t>& memory) {
   return memory.view({static_cast<int64_t>(memory.size())});

@@ -20,5 +20,7 @@ TEST_F(LoraValidate, SegmentsStayWithinTheRowsAndApart) {
   expect_segments_stay_within_the_rows_and_apart<float>(run);
 }
 
+TEST_F(LoraValidate, StartsOfPairsAreInOrder) { expect_starts_of_pairs_are_in_order<float>(run); }
+
 }  // namespace
 }  // namespace heddle::testing
