@@ -141,21 +141,37 @@ void expand(nb::handle y, nb::handle h, nb::handle b, nb::handle slot_ids, nb::h
       half_workspace_bytes(in, 0, rank_of(stack, axes)));
 }
 
+size_t apply_workspace_bytes(const std::vector<LoraSlice>& slices, const ConstTensorView& x,
+                             const LoraTable& a, const LoraBatch& batch) {
+  if (!batch.pair_starts) {
+    return lora_apply_workspace_bytes(x.device(), x.size(0), x.size(1), a.num_slices, a.max_rank);
+  }
+  int64_t out_features = 0;
+  for (const auto& [y] : slices) {
+    if (y.dtype() != DType::kFloat32 && y.rank() == 2) out_features += y.size(1);
+  }
+  return lora_pairs_workspace_bytes(x.device(), x.size(0), x.size(1), out_features, a.num_slices,
+                                    a.max_rank);
+}
+
 void apply(nb::handle y, nb::handle x, const AdapterWeights& a, const AdapterWeights& b,
            nb::handle slot_ids, nb::handle seg_starts, nb::handle seg_ends, nb::handle seg_slots,
-           nb::handle row_scale, nb::handle plan) {
+           nb::handle row_scale, nb::handle plan, nb::handle pair_starts, nb::handle pair_slots,
+           nb::handle pair_scales, std::optional<int64_t> max_pairs) {
   Call call;
   std::vector<LoraSlice> slices;
   for (const TensorView& view : call.outs("y", y)) slices.push_back({view});
   const ConstTensorView in = call.in("x", x);
   check_matrix("x", in);
   const LoraTable table_a = a.view(), table_b = b.view();
-  const LoraBatch batch =
-      batch_of(call, slot_ids, seg_starts, seg_ends, seg_slots, row_scale, plan);
-  const size_t bytes = lora_apply_workspace_bytes(in.device(), in.size(0), in.size(1),
-                                                  table_a.num_slices, table_a.max_rank);
+  LoraBatch batch = batch_of(call, slot_ids, seg_starts, seg_ends, seg_slots, row_scale, plan);
+  batch.pair_starts = call.optional_in("pair_starts", pair_starts);
+  batch.pair_slots = call.optional_in("pair_slots", pair_slots);
+  batch.pair_scales = call.optional_in("pair_scales", pair_scales);
+  batch.max_pairs = max_pairs;
   call.run_on_any_device(
-      [&](const ExecContext& ctx) { lora_apply(ctx, slices, in, table_a, table_b, batch); }, bytes);
+      [&](const ExecContext& ctx) { lora_apply(ctx, slices, in, table_a, table_b, batch); },
+      apply_workspace_bytes(slices, in, table_a, batch));
 }
 
 void plan_rows(nb::handle plan, int64_t num_tokens, int32_t num_slots, int32_t max_rank,
@@ -233,7 +249,8 @@ void bind_lora(nb::module_& m) {
         "first_rank"_a = 0);
   m.def("lora_apply", &apply, "y"_a, "x"_a, "a"_a, "b"_a, nb::kw_only(), "slot_ids"_a = nb::none(),
         "seg_starts"_a = nb::none(), "seg_ends"_a = nb::none(), "seg_slots"_a = nb::none(),
-        "row_scale"_a = nb::none(), "plan"_a = nb::none());
+        "row_scale"_a = nb::none(), "plan"_a = nb::none(), "pair_starts"_a = nb::none(),
+        "pair_slots"_a = nb::none(), "pair_scales"_a = nb::none(), "max_pairs"_a = nb::none());
   m.def("lora_plan", &plan_rows, "plan"_a, "num_tokens"_a, "num_slots"_a, "max_rank"_a,
         nb::kw_only(), "slot_ids"_a = nb::none(), "seg_starts"_a = nb::none(),
         "seg_ends"_a = nb::none(), "seg_slots"_a = nb::none(), "slot_ranks"_a = nb::none());

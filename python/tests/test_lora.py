@@ -242,3 +242,114 @@ def test_weights_by_address(framework: Framework, rng: np.random.Generator, layo
         framework.numpy(h)[2] @ plain[0],
     )
     assert_close(framework.numpy(out), want, "f32", terms=rank)
+
+
+def pairs_site(
+    framework: Framework, rng: np.random.Generator, dtype: str
+) -> tuple[heddle.AdapterTable, heddle.AdapterTable, Any]:
+    """Tables of three adapters of ranks 3, 8 and 5 (12 -> 10), and B A of each with its scale."""
+    a = heddle.AdapterTable(3, [12], 8, dtype=dtype)
+    b = heddle.AdapterTable(3, [10], 8, dtype=dtype, layout="rank_minor")
+    products = []
+    for slot, rank in enumerate((3, 8, 5)):
+        half_a = framework.array(rng.standard_normal((rank, 12)), dtype)
+        half_b = framework.array(rng.standard_normal((10, rank)), dtype)
+        a.set(slot, 0, half_a)
+        b.set(slot, 0, half_b, scale=slot + 0.5)
+        products.append((slot + 0.5) * (framework.numpy(half_b) @ framework.numpy(half_a)))
+    return a, b, np.stack(products)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("ids", INTEGERS)
+@pytest.mark.parametrize("most", [None, 2])
+def test_several_adapters_for_one_token(
+    framework: Framework, rng: np.random.Generator, dtype: str, ids: str, most: int | None
+) -> None:
+    a, b, products = pairs_site(framework, rng, "f16")
+    starts = np.array([0, 2, 2, 3, 7, 8, 8])
+    slots = np.array([0, 1, 2, 2, -1, 2, 0, 5])
+    scales = framework.array(rng.standard_normal(8), "f32")
+    row_scale = framework.array(rng.standard_normal(6), "f32")
+    x = framework.array(rng.standard_normal((6, 12)), "f32")
+    y = framework.array(rng.standard_normal((6, 10)), dtype)
+    before = framework.numpy(y).copy()
+    want = before.copy()
+    for t in range(6):
+        for pair in range(starts[t], min(starts[t + 1], starts[t] + (most or 9))):
+            if 0 <= slots[pair] < 3:
+                delta = products[slots[pair]] @ framework.numpy(x)[t]
+                factor = framework.numpy(scales)[pair] * framework.numpy(row_scale)[t]
+                want[t] = want[t] + factor * delta
+    ops.lora_apply(
+        [y],
+        x,
+        a,
+        b,
+        row_scale=row_scale,
+        pair_starts=framework.array(starts, ids),
+        pair_slots=framework.array(slots, ids),
+        pair_scales=scales,
+        max_pairs=most,
+    )
+    assert_close(framework.numpy(y), want, dtype, terms=60)
+    assert (framework.numpy(y)[[1, 4, 5]] == before[[1, 4, 5]]).all()
+
+
+def test_one_pair_has_the_bits_of_an_id(framework: Framework, rng: np.random.Generator) -> None:
+    a, b, _ = pairs_site(framework, rng, "bf16")
+    slots = framework.array([2, -1, 0, 1], "i32")
+    scales = framework.array(rng.standard_normal(4), "f32")
+    x = framework.array(rng.standard_normal((4, 12)), "f32")
+    start = rng.standard_normal((4, 10))
+    by_ids, by_pairs = (framework.array(start, "f16") for _ in range(2))
+    ops.lora_apply([by_ids], x, a, b, slot_ids=slots, row_scale=scales)
+    starts = framework.array(np.arange(5), "i64")
+    ops.lora_apply(
+        [by_pairs], x, a, b, pair_starts=starts, pair_slots=slots, pair_scales=scales, max_pairs=1
+    )
+    assert (framework.numpy(by_pairs) == framework.numpy(by_ids)).all()
+    assert (
+        (framework.numpy(by_pairs)[[0, 2, 3]] != start.astype(np.float16)[[0, 2, 3]]).any(1).all()
+    )
+
+
+def test_errors_of_pairs(
+    framework: Framework, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, _ = pairs_site(framework, rng, "f32")
+    x = framework.array(np.ones((2, 12)), "f32")
+    y = framework.array(np.ones((2, 10)), "f32")
+    starts, slots = framework.array([0, 1, 3], "i32"), framework.array([0, 1, 3], "i64")
+
+    def apply(**kwargs: Any) -> None:
+        ops.lora_apply([y], x, a, b, **kwargs)
+
+    with pytest.raises(ValueError, match="neither slot_ids nor segments nor pairs"):
+        apply()
+    with pytest.raises(ValueError, match="pairs and slot_ids or segments, expected one"):
+        apply(pair_starts=starts, pair_slots=slots, slot_ids=slots)
+    with pytest.raises(ValueError, match="has pair_starts, but no pair_slots"):
+        apply(pair_starts=starts)
+    with pytest.raises(
+        ValueError, match=r"pair_starts.size\(0\) is 2, expected num_tokens \+ 1 = 3"
+    ):
+        apply(pair_starts=starts[:2], pair_slots=slots)
+    with pytest.raises(ValueError, match="max_pairs is -1, expected at least 0"):
+        apply(pair_starts=starts, pair_slots=slots, max_pairs=-1)
+    assert (framework.numpy(y) == 1).all()
+    apply(pair_starts=starts, pair_slots=slots)
+    monkeypatch.setenv("HEDDLE_VALIDATE", "1")
+    with pytest.raises(ValueError, match=r"pair_slots\[2\] is 3, expected below num_slots = 3"):
+        apply(pair_starts=starts, pair_slots=slots)
+    with pytest.raises(ValueError, match=r"expected at most pair_starts\[1\] \+ max_pairs = 2"):
+        apply(pair_starts=starts, pair_slots=slots, max_pairs=1)
+
+
+def test_empty_lists_of_pairs(framework: Framework, rng: np.random.Generator) -> None:
+    a, b, _ = pairs_site(framework, rng, "f32")
+    starts, slots = framework.array(np.zeros(4), "i64"), framework.array(np.zeros(0), "i32")
+    x = framework.array(np.ones((3, 12)), "f32")
+    y = framework.array(np.full((3, 10), 7.0), "bf16")
+    ops.lora_apply([y], x, a, b, pair_starts=starts, pair_slots=slots)
+    assert (framework.numpy(y) == 7).all()

@@ -419,6 +419,54 @@ def test_the_torch_operators_take_cuda_tensors() -> None:
     assert not torch.equal(want, torch.full_like(want, 2))
 
 
+@each_half
+def test_several_adapters_for_one_token(dtype: torch.dtype) -> None:
+    ranks, tokens = (4, 16, 9), 40
+    name = {torch.float16: "f16", torch.bfloat16: "bf16"}[dtype]
+    a = heddle.AdapterTable(3, [128], 16, dtype=name, device=GPU)
+    b = heddle.AdapterTable(3, [96], 16, dtype=name, layout="rank_minor", device=GPU)
+    halves = [(randn(r, 128, dtype=dtype), randn(96, r, dtype=dtype)) for r in ranks]
+    for slot, (half_a, half_b) in enumerate(halves):
+        a.set(slot, 0, half_a)
+        b.set(slot, 0, half_b, scale=slot + 0.5)
+    x, start = randn(tokens, 128, dtype=dtype), randn(tokens, 96, dtype=dtype)
+    starts = torch.zeros(tokens + 1, dtype=torch.int32, device=GPU)
+    slots = torch.zeros(3 * tokens, dtype=torch.int64, device=GPU)
+    scales = torch.zeros(3 * tokens, device=GPU)
+
+    def apply(to: torch.Tensor, **rows: Any) -> None:
+        ops.lora_apply([to], x, a, b, **rows)
+
+    pairs = {"pair_starts": starts, "pair_slots": slots, "pair_scales": scales}
+    with pytest.raises(ValueError, match="max_pairs is absent, but pair_starts is on cuda:0"):
+        apply(start, **pairs)
+    y = start.clone()
+    graph = captured(lambda: apply(y, **pairs, max_pairs=3))
+    for _ in range(3):
+        counts = torch.randint(0, 4, (tokens,), device=GPU)
+        counts[0] = 0
+        starts[1:] = counts.cumsum(0)
+        slots.copy_(random_ids(3 * tokens, 3))
+        scales.normal_()
+        y.copy_(start)
+        graph.replay()
+        # One call with ids after another, to y in f32.
+        want = start.float()
+        for index in range(3):
+            at = (starts[:-1] + index).clamp(max=3 * tokens - 1).long()
+            ids = torch.where(counts > index, slots[at], -1)
+            apply(want, slot_ids=ids, row_scale=scales[at])
+        assert torch.equal(y, want.to(dtype))
+        assert torch.equal(y[0], start[0])
+        assert not torch.equal(y, start)
+
+    ones = torch.arange(tokens + 1, device=GPU)
+    by_pairs, by_ids = start.clone(), start.clone()
+    apply(by_pairs, pair_starts=ones, pair_slots=slots, pair_scales=scales, max_pairs=1)
+    apply(by_ids, slot_ids=slots[:tokens], row_scale=scales[:tokens])
+    assert torch.equal(by_pairs, by_ids)
+
+
 def test_validation_names_row_and_value(monkeypatch: pytest.MonkeyPatch) -> None:
     x, a, h = randn(3, 64).half(), randn(2, 8, 64).half(), torch.zeros(3, 8, device=GPU)
     ids = torch.tensor([0, 5, -1], device=GPU)

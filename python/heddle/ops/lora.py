@@ -157,11 +157,20 @@ def lora_apply(
     seg_slots: Array | None = None,
     row_scale: Array | None = None,
     plan: Array | None = None,
+    pair_starts: Array | None = None,
+    pair_slots: Array | None = None,
+    pair_scales: Array | None = None,
+    max_pairs: int | None = None,
 ) -> None:
     """A whole linear layer, all slices: `y[s][t] += row_scale[t] * scale * B_s A_s x[t]`.
 
     The rank vector stays f32, `y` is rounded once. The bits are those of `lora_shrink` into f32
     followed by `lora_expand`.
+
+    With pairs (adapter, scale), `y[s][t]` grows by the sum over those of token t, in f32 and in
+    their order, each with `pair_scales[p] * row_scale[t]` as the factor of its row; `y` is rounded
+    once, after the last. One pair has the bits of a slot id. A pair without an adapter adds
+    nothing, and a token without pairs is not touched.
 
     Args:
         y: A list with the product of each slice, [num_tokens, out_features] f32|f16|bf16, updated;
@@ -174,10 +183,17 @@ def lora_apply(
         seg_ends: [num_segments] i32|i64.
         seg_slots: [num_segments] i32|i64, or None: segment s uses slot s.
         row_scale: [num_tokens] f32.
-        plan: [>= lora_plan_bytes] u8, of `lora_plan`; None: on a GPU the call makes its own.
+        plan: [>= lora_plan_bytes] u8, of `lora_plan`; None: on a GPU the call makes its own, and
+            with pairs it always does.
+        pair_starts: [num_tokens + 1] i32|i64.
+        pair_slots: [num_pairs] i32|i64.
+        pair_scales: [num_pairs] f32; None: 1.
+        max_pairs: The most pairs of a token: one that has more uses the first ones. None: all,
+            which the call counts itself; on a GPU it cannot, and raises. A GPU takes time for
+            each, whether or not a token has as many.
 
     Raises:
-        ValueError: Shapes that disagree, ids and segments both or neither given.
+        ValueError: Shapes that disagree, more or less than one of ids, segments and pairs given.
         NotImplementedError: Another dtype or device.
 
     Source: Hu et al. 2021, arXiv 2106.09685; Chen et al. 2023, arXiv 2310.18547.
