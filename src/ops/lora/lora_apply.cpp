@@ -48,10 +48,11 @@ class SliceName {
 void check_slices(const ExecContext& ctx, std::span<const LoraSlice> slices, Dim& tokens) {
   for (size_t s = 0; s < slices.size(); ++s) {
     const SliceName name(s, "");
+    const ConstTensorView y = slices[s].y;
     Dim out("out_features");
-    check_device(ctx, {{name.c_str(), slices[s].y}});
-    check_shape(name.c_str(), slices[s].y, {&tokens, &out});
-    check_floats(name.c_str(), slices[s].y);
+    check_device(ctx, {{name.c_str(), y}});
+    check_shape(name.c_str(), y, {&tokens, &out});
+    check_floats(name.c_str(), y);
   }
 }
 
