@@ -10,6 +10,7 @@
 
 #include "ops/lora/lora_cuda_params.h"
 #include "ops/lora/lora_plan.h"
+#include "ops/lora/lora_prefill.h"
 #include "ops/lora/lora_table_kernels.h"
 #include "ops/lora/lora_validate.h"
 
@@ -203,9 +204,20 @@ void check_plan(const ExecContext& ctx, const ConstTensorView& plan, int64_t num
                "plan begins at an address that is no multiple of ", kPlanAlignment);
 }
 
+/// Of a plan, what windows read, which comes first.
+size_t windows_plan_bytes(int64_t num_tokens, int64_t max_rank) {
+  return size_t(ceil_div(num_tokens, cuda::kLoraWindow)) *
+         cuda::window_plan_bytes(cuda::kLoraWindow, max_rank);
+}
+
+/// The halves of a plan that calls read: that of windows, that of a prefill.
+struct PlanUse {
+  bool windows, prefill;
+};
+
 void make_plan(const ExecContext& ctx, const LoraBatch& batch, int64_t num_tokens,
                int32_t num_slots, int32_t max_rank, const ConstTensorView& slot_ranks,
-               std::byte* plan) {
+               std::byte* plan, PlanUse use) {
   cuda::LoraPlanParams p{};
   p.plans = plan;
   p.plan_bytes = cuda::window_plan_bytes(cuda::kLoraWindow, max_rank);
@@ -219,7 +231,9 @@ void make_plan(const ExecContext& ctx, const LoraBatch& batch, int64_t num_token
   p.seg_slots = indices(batch.seg_slots);
   p.slot_ranks = indices(slot_ranks);
   p.num_segments = batch.seg_starts ? static_cast<int32_t>(batch.seg_starts.size(0)) : 0;
-  cuda::plan_rows(p, ctx.stream);
+  if (use.windows) cuda::plan_rows(p, ctx.stream);
+  p.plans = plan + windows_plan_bytes(num_tokens, max_rank);
+  if (use.prefill) cuda::plan_prefill(p, ctx.stream);
 }
 
 }  // namespace
@@ -272,16 +286,24 @@ void run_on_gpu(const ExecContext& ctx, const char* op, const LoraGpuCall& call)
     const int64_t tokens = call.u.size(0);
     if (call.batch->plan) check_plan(ctx, call.batch->plan, tokens, table.max_rank);
     if (validating()) cuda::validate_batch(ctx, *call.batch, tokens, call.a, call.b);
+    const bool prefills = is_prefill(call, is_plain(call));
     const std::byte* plan = call.batch->plan.raw();
     std::optional<Workspace::Scope> scope;
     if (plan == nullptr) {
       Workspace& workspace = require_workspace(ctx, op);
       scope.emplace(workspace);
       std::byte* own = workspace.take<std::byte>(lora_plan_bytes(tokens, table.max_rank)).data();
-      make_plan(ctx, *call.batch, tokens, table.num_slots, table.max_rank, {}, own);
+      make_plan(ctx, *call.batch, tokens, table.num_slots, table.max_rank, {}, own,
+                {.windows = !prefills, .prefill = prefills});
       plan = own;
     }
     dispatch_dtype<half, bfloat16>(table.dtype, op, [&]<class T>() {
+      for (int slice = 0; prefills && slice < num_slices; slice += cuda::kLoraMaxSlices) {
+        const int count = std::min(num_slices - slice, cuda::kLoraMaxSlices);
+        run_prefill<T>(ctx, call, window_params(call, kind, 0, slice, count),
+                       plan + windows_plan_bytes(tokens, table.max_rank));
+      }
+      if (prefills) return;
       for (int64_t first = 0; first < tokens; first += cuda::kLoraWindow) {
         const int64_t rows = std::min<int64_t>(cuda::kLoraWindow, tokens - first);
         for (int slice = 0; slice < num_slices; slice += cuda::kLoraMaxSlices) {
@@ -322,15 +344,17 @@ void lora_plan(const ExecContext& ctx, TensorView plan, const LoraBatch& batch, 
       const LoraTable slots_alone{.num_slots = num_slots};
       cuda::validate_batch(ctx, batch, num_tokens, &slots_alone, nullptr);
     }
-    make_plan(ctx, batch, num_tokens, num_slots, max_rank, slot_ranks, plan.raw());
+    make_plan(ctx, batch, num_tokens, num_slots, max_rank, slot_ranks, plan.raw(),
+              {.windows = true, .prefill = num_tokens > cuda::kPrefillRows});
   } else {
     throw_error(ErrorCode::kUnsupported, "lora_plan: built without CUDA");
   }
 }
 
 size_t lora_plan_bytes(int64_t num_tokens, int max_rank) {
-  return size_t(ceil_div(num_tokens, cuda::kLoraWindow)) *
-         cuda::window_plan_bytes(cuda::kLoraWindow, max_rank);
+  const bool may_prefill = num_tokens > cuda::kPrefillRows;
+  return windows_plan_bytes(num_tokens, max_rank) +
+         (may_prefill ? cuda::prefill_plan_bytes(num_tokens) : 0);
 }
 
 size_t lora_gpu_workspace_bytes(int64_t num_tokens, int64_t in_features, int num_slices,
@@ -338,7 +362,11 @@ size_t lora_gpu_workspace_bytes(int64_t num_tokens, int64_t in_features, int num
   const int64_t of_row =
       partials_of_row(in_features, std::min(num_slices, cuda::kLoraMaxSlices), max_rank);
   const int64_t rows = std::min<int64_t>(num_tokens, cuda::kLoraWindow);
-  return Workspace::bytes_for<float>(size_t(rows * of_row)) +
+  const int64_t of_prefill =
+      in_features == 0
+          ? 0
+          : prefill_partials(num_tokens, std::min(num_slices, cuda::kLoraMaxSlices), max_rank);
+  return Workspace::bytes_for<float>(size_t(std::max(rows * of_row, of_prefill))) +
          Workspace::bytes_for<std::byte>(lora_plan_bytes(num_tokens, max_rank));
 }
 

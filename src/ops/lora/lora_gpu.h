@@ -20,6 +20,7 @@ struct LoraGpuCall {
   bool accumulate = false;
   /// How often a block looks for another's sums before it makes them itself; 0 in tests.
   uint32_t spin_limit = 1u << 14;
+  bool in_windows = false;  // however many rows there are; true in tests
 
   [[nodiscard]] const LoraTable& table() const { return a != nullptr ? *a : *b; }
 };

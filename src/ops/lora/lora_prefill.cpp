@@ -1,0 +1,100 @@
+#include "ops/lora/lora_prefill.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "ops/lora/lora_table_kernels.h"
+
+namespace heddle {
+namespace {
+
+using cuda::LoraPrefillConfig;
+using cuda::PrefillRanks;
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+constexpr int64_t kPartialBytes = int64_t{32} << 20;  // more only where it must be
+constexpr int kMostChunksOfWideTiles = cuda::kLoraStrands;
+// Ranks times rows of h in the shared memory of one block, for ranks above 64.
+constexpr int kHValues = 24 << 10, kManyHValues = 48 << 10;
+
+/// Parts of the strands, at most, whose sums the workspace has place for.
+int max_split(int64_t num_tokens, int64_t width) {
+  int split = cuda::kLoraStrands;
+  while (split > cuda::kMinLoraParts && split * num_tokens * width * 4 > kPartialBytes) split /= 2;
+  return split;
+}
+
+/// Whether a block may have more than the 99 KB of shared memory that every chip gives.
+bool has_large_shared_memory(const DeviceInfo& info) {
+  return info.compute_capability / 10 == 9 || info.compute_capability / 10 == 10;
+}
+
+bool fits_lines(const TensorView& y) {
+  const size_t element = size_of(y.dtype());
+  return (reinterpret_cast<uintptr_t>(y.raw()) | uintptr_t(y.stride(0)) * element |
+          uintptr_t(y.size(1)) * element) %
+             kVectorBytes ==
+         0;
+}
+
+}  // namespace
+
+LoraPrefillConfig select_prefill_config(const LoraPrefillShape& shape, const DeviceInfo& info) {
+  const bool is_large = has_large_shared_memory(info);
+  const int64_t width = lora_h_width(shape.num_slices, shape.max_rank);
+  const int64_t rank_tiles = width / cuda::kLoraRankTile;
+  LoraPrefillConfig c{};
+  // 128 ranks at once need registers that sums of several chunks would need, too.
+  c.shrink_tiles = rank_tiles > 4 && shape.num_chunks <= kMostChunksOfWideTiles ? 4 : 2;
+  c.stages = c.shrink_tiles == 2 ? (is_large ? 8 : 4) : (is_large ? 6 : 3);
+  c.shrink_blocks = info.num_sms;
+  c.max_passes = static_cast<int>(std::max<int64_t>(1, ceil_div(rank_tiles, 2 * c.shrink_tiles)));
+  c.max_split = shape.num_chunks <= 1 ? 1 : max_split(shape.num_tokens, width);
+  if (shape.in_features == 0 || shape.max_rank > 64) {
+    c.ranks = PrefillRanks::kAny;
+    c.expand_blocks = info.num_sms;
+    c.h_values = is_large ? kManyHValues : kHValues;
+    c.round_outputs = 8 * cuda::kWarpOutputs;
+  } else if (shape.max_rank > 16) {
+    c.ranks = PrefillRanks::kWide;
+    c.expand_blocks = 3 * info.num_sms;
+    c.h_values = 64 * cuda::kRowTileRows;
+    c.round_outputs = 4 * cuda::kWarpOutputs;
+  } else {
+    c.ranks = PrefillRanks::kNarrow;
+    c.expand_blocks = 2 * info.num_sms;
+    c.h_values = 16 * cuda::kRowTileRows;
+    c.round_outputs = 8 * cuda::kWarpOutputs;
+  }
+  return c;
+}
+
+bool is_prefill(const LoraGpuCall& call, bool is_plain) {
+  const int64_t tokens = call.u.size(0);
+  if (call.in_windows || !is_plain || call.b == nullptr || tokens <= cuda::kPrefillRows) {
+    return false;
+  }
+  // Kernels read whole vectors of B, and count rows and work items in 32 bits.
+  if (call.a == nullptr && call.u.size(1) < call.b->max_rank) return false;
+  int64_t outputs = 0;
+  for (const LoraSlice& slice : call.slices) {
+    if (!fits_lines(slice.y)) return false;
+    outputs += slice.y.size(1);
+  }
+  const int64_t tiles =
+      lora_h_width(std::ssize(call.slices), call.b->max_rank) / cuda::kLoraRankTile;
+  const int64_t items =
+      tokens * std::max({tiles * cuda::kLoraStrands,
+                         outputs / cuda::kWarpOutputs + std::ssize(call.slices), int64_t{32}});
+  return std::max(items, call.u.size(1) * 2) < std::numeric_limits<int32_t>::max();
+}
+
+int64_t prefill_partials(int64_t num_tokens, int64_t num_slices, int64_t max_rank) {
+  if (num_tokens <= cuda::kPrefillRows) return 0;
+  const int64_t values = num_tokens * lora_h_width(num_slices, max_rank);
+  return std::max(cuda::kMinLoraParts * values,
+                  std::min(cuda::kLoraStrands * values, kPartialBytes / int64_t{sizeof(float)}));
+}
+
+}  // namespace heddle

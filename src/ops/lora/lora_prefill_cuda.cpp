@@ -1,0 +1,54 @@
+#include <algorithm>
+
+#include "ops/lora/lora_prefill.h"
+
+namespace heddle {
+
+template <class T>
+void run_prefill(const ExecContext& ctx, const LoraGpuCall& call, const cuda::LoraParams& site,
+                 const std::byte* plan) {
+  const int64_t tokens = call.u.size(0);
+  const bool has_a = call.a != nullptr;
+  const int max_rank = has_a ? std::min(site.a.max_rank, site.b.max_rank) : site.b.max_rank;
+  if (max_rank == 0) return;
+  const LoraPrefillShape shape{.num_tokens = tokens,
+                               .num_slices = site.num_slices,
+                               .num_chunks = site.num_chunks,
+                               .max_rank = max_rank,
+                               .in_features = has_a ? site.in_features : 0};
+  const cuda::LoraPrefillConfig config = select_prefill_config(shape, ctx.info);
+  cuda::LoraPrefillParams p{};
+  p.site = site;
+  p.plan = cuda::prefill_rows(plan, tokens);
+  p.h_width = static_cast<int32_t>(lora_h_width(site.num_slices, max_rank));
+  p.slice_ranks = p.h_width / site.num_slices;
+  p.part_stride = tokens * p.h_width;
+  p.max_passes = config.max_passes;
+  p.max_split = config.max_split;
+  p.shrink_blocks = config.shrink_blocks;
+  p.stages = config.stages;
+  p.h_values = config.h_values;
+  p.has_a = has_a;
+  p.has_b = true;
+  for (int s = 0; s < site.num_slices; ++s) {
+    p.rounds_per_tile += (site.slices[s].width + config.round_outputs - 1) / config.round_outputs;
+    p.round_end[s] = p.rounds_per_tile;
+  }
+  if (p.rounds_per_tile == 0) return;
+  const cuda::LoraPrefillLaunch launch{
+      .config = config, .starts_early = ctx.info.compute_capability >= 90, .stream = ctx.stream};
+  if (!has_a) return cuda::launch_prefill_expand<T>(p, launch);
+  Workspace& workspace = require_workspace(ctx, "lora_apply");
+  const Workspace::Scope scope(workspace);
+  const int64_t parts = std::max<int64_t>(cuda::kMinLoraParts, config.max_split);
+  p.partials = workspace.take<float>(size_t(parts * p.part_stride)).data();
+  cuda::launch_prefill_shrink<T>(p, launch);
+  cuda::launch_prefill_expand<T>(p, launch);
+}
+
+template void run_prefill<half>(const ExecContext&, const LoraGpuCall&, const cuda::LoraParams&,
+                                const std::byte*);
+template void run_prefill<bfloat16>(const ExecContext&, const LoraGpuCall&, const cuda::LoraParams&,
+                                    const std::byte*);
+
+}  // namespace heddle

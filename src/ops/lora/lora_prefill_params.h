@@ -1,0 +1,94 @@
+#pragma once
+
+#include "ops/lora/lora_cuda_params.h"
+
+namespace heddle::cuda {
+
+// Batches of many rows: the rows of the whole batch are grouped by adapter, up to 128 a row tile. The first kernel makes the sums
+// of h of a row tile and up to 64 or 128 ranks of all slices, the second multiplies them with B. The sums are those of
+// lora_cuda_params.h, bit for bit. Each of the eight strands of a row has one place in a tree of sums, so a work item of the
+// first kernel may have 1, 2, 4 or 8 of them.
+inline constexpr int kRowTileRows = 128;
+inline constexpr int kSubtreeStrands =
+    4;  // at most this many strands are joined by the first kernel
+inline constexpr int kMinLoraParts = kLoraStrands / kSubtreeStrands;
+inline constexpr int kWarpOutputs = 64;  // of one warp of the second kernel
+inline constexpr int kPlanThreads = 1024;
+inline constexpr int kPlanSlots = 512;        // slots that are grouped at a time
+inline constexpr int64_t kPrefillRows = 256;  // batches with more rows than this
+
+/// Rows of one adapter: rows[first + i] of the plan, i < num_rows.
+struct LoraRowTile {
+  int32_t slot, first, num_rows;
+  int32_t num_rank_tiles;  // of the adapter, as slot_ranks of the plan says
+};
+
+/// Begins the plan of a batch; then come, for each row of the batch, a LoraRowTile, the number of the row that is there when rows
+/// are in the order of their adapters, and its slot.
+struct LoraPrefillPlan {
+  int32_t num_tiles, num_rows;
+};
+inline constexpr size_t kPrefillPlanHead = 256;
+
+[[nodiscard]] constexpr size_t prefill_plan_bytes(int64_t num_tokens) {
+  const size_t of_row = sizeof(LoraRowTile) + 2 * sizeof(int32_t);
+  return (kPrefillPlanHead + size_t(num_tokens) * of_row + 255) / 256 * 256;
+}
+
+/// What the kernels read of a plan.
+struct LoraPrefillRows {
+  const LoraPrefillPlan* head;
+  const LoraRowTile* tiles;  // [num_tiles]
+  const int32_t* rows;       // [num_rows]
+};
+[[nodiscard]] inline LoraPrefillRows prefill_rows(const std::byte* plan, int64_t num_tokens) {
+  const auto* tiles = reinterpret_cast<const LoraRowTile*>(plan + kPrefillPlanHead);
+  return {reinterpret_cast<const LoraPrefillPlan*>(plan), tiles,
+          reinterpret_cast<const int32_t*>(tiles + num_tokens)};
+}
+
+/// Groups all rows of a batch, one block; p.plans is the plan.
+void plan_prefill(const LoraPlanParams& p, cudaStream_t stream);
+
+struct LoraPrefillParams {
+  LoraParams site;  // of all rows; plan, partials and the counts of work items are not used
+  LoraPrefillRows plan;
+  // [parts][row in the plan's order][h_width] sums of subtrees of 8 / parts strands.
+  float* partials;
+  int64_t part_stride;
+  int32_t h_width, slice_ranks;  // slice s has the columns [s * slice_ranks, ...)
+  int32_t max_passes;            // rank passes of the adapter that has most
+  int32_t max_split, shrink_blocks;
+  int32_t stages;                     // steps of 64 features in shared memory
+  int32_t h_values;                   // ranks times rows of h that the second kernel has place for
+  int32_t rounds_per_tile;            // work items of the second kernel for one row tile
+  int32_t round_end[kLoraMaxSlices];  // of this slice and those before
+  bool has_a, has_b;
+};
+
+/// Ranks that an instance of the second kernel takes: up to 16, up to 64, any.
+enum class PrefillRanks { kNarrow, kWide, kAny };
+
+/// How a call runs: chosen without looking at the batch's rows.
+struct LoraPrefillConfig {
+  int shrink_tiles;  // rank tiles of a warp of the first kernel
+  int shrink_blocks, stages, max_passes, max_split;
+  PrefillRanks ranks;
+  int expand_blocks, h_values;
+  int round_outputs;  // of one work item of the second kernel
+  friend bool operator==(const LoraPrefillConfig&, const LoraPrefillConfig&) = default;
+};
+
+struct LoraPrefillLaunch {
+  LoraPrefillConfig config;
+  bool starts_early;  // the chip can launch the second kernel before the first ends
+  cudaStream_t stream;
+};
+
+/// T: dtype of the weights, x and y.
+template <class T>
+void launch_prefill_shrink(const LoraPrefillParams& p, const LoraPrefillLaunch& launch);
+template <class T>
+void launch_prefill_expand(const LoraPrefillParams& p, const LoraPrefillLaunch& launch);
+
+}  // namespace heddle::cuda

@@ -1,0 +1,108 @@
+// How a long batch runs on a GPU, decided without one.
+#include "ops/lora/lora_prefill.h"
+
+#include <gtest/gtest.h>
+
+namespace heddle {
+namespace {
+
+using cuda::LoraPrefillConfig;
+using cuda::PrefillRanks;
+
+constexpr DeviceInfo kLarge{90, 132}, kSmall{86, 46};
+
+TEST(LoraPrefill, TakesWideTilesWhereThereAreRanksForThemAndFewChunks) {
+  const auto tiles = [](int slices, int chunks, int rank) {
+    const LoraPrefillShape shape{2048, slices, chunks, rank, int64_t{chunks} * 512};
+    const LoraPrefillConfig c = select_prefill_config(shape, kLarge);
+    return std::pair(c.shrink_tiles, c.max_passes);
+  };
+  EXPECT_EQ(tiles(3, 8, 16), std::pair(2, 1));
+  EXPECT_EQ(tiles(3, 8, 64), std::pair(4, 2));
+  EXPECT_EQ(tiles(3, 9, 64), std::pair(2, 3));
+  EXPECT_EQ(tiles(1, 28, 16), std::pair(2, 1));
+  EXPECT_EQ(tiles(4, 8, kMaxLoraRank), std::pair(4, 16));
+}
+
+TEST(LoraPrefill, FitsTheSharedMemoryOfTheChip) {
+  for (const DeviceInfo& info : {kLarge, kSmall}) {
+    const int limit = info.compute_capability == 90 ? 227 : 99;
+    for (const int rank : {1, 16, 17, 64, 65, kMaxLoraRank}) {
+      for (const int slices : {1, 4}) {
+        const LoraPrefillConfig c = select_prefill_config({5000, slices, 8, rank, 4096}, info);
+        const int step = (cuda::kRowTileRows + 32 * c.shrink_tiles) * 128;
+        EXPECT_LT(c.stages * step + 2400, limit * 1024);
+        EXPECT_LT(c.h_values * 4 + 1800, limit * 1024);
+        EXPECT_GE(c.h_values, 8 * rank) << "a tile of rows at least";
+        // All rows of a row tile, where the kernel takes them at once.
+        const int most = c.ranks == PrefillRanks::kNarrow ? 16 : 64;
+        EXPECT_TRUE(c.ranks == PrefillRanks::kAny || c.h_values == most * cuda::kRowTileRows);
+      }
+    }
+  }
+}
+
+TEST(LoraPrefill, CutsStrandsOnlyWhereTheSumsHaveAPlace) {
+  for (const int64_t tokens : {257, 512, 2048, 8192, 70'000}) {
+    for (const int slices : {1, 3, 4}) {
+      for (const int rank : {1, 16, 64, kMaxLoraRank}) {
+        const LoraPrefillConfig c = select_prefill_config({tokens, slices, 8, rank, 4096}, kLarge);
+        const int64_t parts = std::max(cuda::kMinLoraParts, c.max_split);
+        const int64_t needed = parts * tokens * lora_h_width(slices, rank);
+        EXPECT_LE(needed, prefill_partials(tokens, slices, rank));
+        // The workspace is made for the largest batch, rank and number of slices.
+        EXPECT_LE(needed, prefill_partials(tokens + 1, slices, rank));
+        EXPECT_LE(needed, prefill_partials(tokens, slices + 1, rank));
+        EXPECT_LE(needed, prefill_partials(tokens, slices, rank + 1));
+      }
+    }
+  }
+  EXPECT_EQ(select_prefill_config({512, 3, 8, 64, 4096}, kLarge).max_split, 8);
+  EXPECT_EQ(select_prefill_config({8192, 3, 8, 64, 4096}, kLarge).max_split, 4);
+  EXPECT_EQ(select_prefill_config({512, 3, 1, 64, 512}, kLarge).max_split, 1);
+  EXPECT_EQ(prefill_partials(cuda::kPrefillRows, 3, 64), 0);
+}
+
+/// A call whose tensors are numbers alone: nothing reads them.
+struct Call {
+  static constexpr Device kGpu{DeviceType::kCuda, 0};
+  LoraTable a{.max_rank = 16}, b{.max_rank = 16};
+  LoraSlice slice;
+  LoraGpuCall call;
+
+  Call(int64_t tokens, int64_t width, uintptr_t address = 4096)
+      : slice{{reinterpret_cast<std::byte*>(address), DType::kFloat16, kGpu, {tokens, width}}} {
+    call.slices = {&slice, 1};
+    call.u = {
+        reinterpret_cast<const std::byte*>(uintptr_t{4096}), DType::kFloat16, kGpu, {tokens, 16}};
+    call.a = &a;
+    call.b = &b;
+  }
+};
+
+TEST(LoraPrefill, IsForLongBatchesInWholeVectors) {
+  EXPECT_TRUE(is_prefill(Call(257, 64).call, true));
+  EXPECT_FALSE(is_prefill(Call(256, 64).call, true));
+  EXPECT_FALSE(is_prefill(Call(257, 64).call, false));
+  EXPECT_FALSE(is_prefill(Call(257, 60).call, true));
+  EXPECT_FALSE(is_prefill(Call(257, 64, 4096 + 8).call, true));
+  Call shrink(257, 64), expand(257, 64), windows(257, 64);
+  shrink.call.b = nullptr;
+  EXPECT_FALSE(is_prefill(shrink.call, true));
+  expand.call.a = nullptr;
+  EXPECT_TRUE(is_prefill(expand.call, true));
+  expand.b.max_rank = 17;  // more than h has columns
+  EXPECT_FALSE(is_prefill(expand.call, true));
+  windows.call.in_windows = true;
+  EXPECT_FALSE(is_prefill(windows.call, true));
+}
+
+TEST(LoraPrefill, CountsItemsIn32Bits) {
+  const int64_t most = int64_t{1} << 31;
+  EXPECT_TRUE(is_prefill(Call(1 << 24, 64).call, true));
+  EXPECT_FALSE(is_prefill(Call(most, 8).call, true));
+  EXPECT_FALSE(is_prefill(Call(1 << 24, 64 * 128).call, true));
+}
+
+}  // namespace
+}  // namespace heddle
