@@ -102,8 +102,32 @@ TEST_F(CApiCuda, StackedWeights) {
   site.expect_y();
 }
 
-/// y of the site by lora_apply with adapter tables; with a plan of its own where `plans`.
-void apply_tables(heddle_context* context, const Site& site, bool plans) {
+/// How a call names the adapters of its rows.
+enum class Rows { kIds, kPlannedIds, kPairs };
+
+/// The ids of the site as two pairs for each token, the first of scale 0.75, the second of scale 0.25.
+struct Pairs {
+  DeviceBuffer<int32_t> starts{kTokens + 1};
+  DeviceBuffer<int64_t> slots{2 * kTokens};
+  DeviceBuffer<float> scales{2 * kTokens};
+
+  explicit Pairs(const Site& site) {
+    std::vector<int32_t> all_starts;
+    std::vector<int64_t> all_slots;
+    std::vector<float> all_scales;
+    for (int32_t t = 0; t <= kTokens; ++t) all_starts.push_back(2 * t);
+    for (const int64_t id : site.ids) {
+      all_slots.insert(all_slots.end(), {id, id});
+      all_scales.insert(all_scales.end(), {0.75f, 0.25f});
+    }
+    starts.upload(all_starts);
+    slots.upload(all_slots);
+    scales.upload(all_scales);
+  }
+};
+
+/// y of the site by lora_apply with adapter tables.
+void apply_tables(heddle_context* context, const Site& site, Rows rows) {
   const int64_t in = kIn, out = kOut;
   heddle_lora_table tables[2];
   heddle_adapter_table* halves[2] = {};
@@ -128,9 +152,20 @@ void apply_tables(heddle_context* context, const Site& site, bool plans) {
   const DeviceBuffer<uint8_t> memory(heddle_lora_plan_bytes(kTokens, kRank));
   const OnDevice ids(site.ids_there, {kTokens}), x(site.x_there, {kTokens, kIn}),
       y(site.y_there, {kTokens, kOut}), plan(memory, {static_cast<int64_t>(memory.size())});
+  const Pairs pairs(site);
+  const OnDevice starts(pairs.starts, {kTokens + 1}), slots(pairs.slots, {2 * kTokens}),
+      scales(pairs.scales, {2 * kTokens});
+  const int64_t max_pairs = 2;
   heddle_lora_batch batch{};
-  batch.slot_ids = ids.get();
-  if (plans) {
+  if (rows == Rows::kPairs) {
+    batch.pair_starts = starts.get();
+    batch.pair_slots = slots.get();
+    batch.pair_scales = scales.get();
+    batch.max_pairs = &max_pairs;
+  } else {
+    batch.slot_ids = ids.get();
+  }
+  if (rows == Rows::kPlannedIds) {
     expect_ok(heddle_lora_plan(context, plan.get(), &batch, kTokens, kSlots, kRank, nullptr));
     batch.plan = plan.get();
   }
@@ -140,9 +175,11 @@ void apply_tables(heddle_context* context, const Site& site, bool plans) {
   for (heddle_adapter_table* half_table : halves) heddle_adapter_table_destroy(half_table);
 }
 
-TEST_F(CApiCuda, AdapterTables) { apply_tables(context_, Site(), false); }
+TEST_F(CApiCuda, AdapterTables) { apply_tables(context_, Site(), Rows::kIds); }
 
-TEST_F(CApiCuda, AdapterTablesWithAPlan) { apply_tables(context_, Site(), true); }
+TEST_F(CApiCuda, AdapterTablesWithAPlan) { apply_tables(context_, Site(), Rows::kPlannedIds); }
+
+TEST_F(CApiCuda, AdapterTablesWithPairs) { apply_tables(context_, Site(), Rows::kPairs); }
 
 TEST_F(CApiCuda, AnOperationWithoutKernelIsRefused) {
   const DeviceBuffer<float> data(8);

@@ -99,22 +99,36 @@ class Adapters {
   std::vector<std::vector<T>> memory_;
 };
 
-/// lora_apply on every site in turn.
-template <class T>
+/// lora_apply on every site in turn. Y: dtype of y.
+template <class T, class Y = float>
 class Step {
  public:
   Step(const Adapters<T>& adapters, int64_t num_rows, std::vector<int32_t> ids, int threads)
       : adapters_(adapters), num_rows_(num_rows), ids_(std::move(ids)), pool_(threads) {
     x_.assign(size_t(num_rows * 1536), 0.5f);
-    y_.assign(size_t(num_rows * 3072), 0.0f);
-    memory_.resize(lora_apply_workspace_bytes({}, num_rows, 1536, 3, kMaxLoraRank));
+    y_.assign(size_t(num_rows * 3072), Y{});
+    memory_.resize(lora_pairs_workspace_bytes({}, num_rows, 1536, 3072, 3, kMaxLoraRank));
+  }
+  /// From now on row t has the adapters of the rows t, t + 1, ..., of its own ids, num_pairs of them.
+  void use_pairs(int64_t num_pairs) {
+    for (int64_t t = 0; t < num_rows_; ++t) {
+      for (int64_t i = 0; i < num_pairs; ++i) {
+        pair_slots_.push_back(ids_[size_t((t + i) % num_rows_)]);
+      }
+      pair_starts_.push_back(int32_t(pair_slots_.size()));
+    }
   }
   void run() {
     Workspace workspace(memory_);
     ExecContext ctx;
     ctx.workspace = &workspace;
     ctx.threads = &pool_;
-    const LoraBatch batch = LoraBatch::from_ids(host_view(std::as_const(ids_).data(), {num_rows_}));
+    const auto view = [](const std::vector<int32_t>& v) {
+      return host_view(v.data(), {int64_t(v.size())});
+    };
+    const LoraBatch batch = pair_slots_.empty()
+                                ? LoraBatch::from_ids(view(ids_))
+                                : LoraBatch::from_pairs(view(pair_starts_), view(pair_slots_));
     for (const Site& site : adapters_.sites()) {
       LoraSlice slices[3];
       int64_t width = 0, column = 0;
@@ -133,9 +147,10 @@ class Step {
  private:
   const Adapters<T>& adapters_;
   int64_t num_rows_;
-  std::vector<int32_t> ids_;
+  std::vector<int32_t> ids_, pair_starts_{0}, pair_slots_;
   ThreadPool pool_;
-  std::vector<float> x_, y_;
+  std::vector<float> x_;
+  std::vector<Y> y_;
   std::vector<std::byte> memory_;
 };
 
@@ -145,6 +160,16 @@ template <class T>
 void decode_step(benchmark::State& state, int rank, int threads, Stored stored) {
   const Adapters<T> adapters(8, rank, kNumBlocks, stored);
   Step<T> step(adapters, 8, {3, 1, 4, 0, 5, 2, 6, 7}, threads);
+  for (auto _ : state) step.run();
+  state.SetBytesProcessed(state.iterations() * adapters.bytes());
+}
+
+/// The same step with several adapters for each row; they are the same 8, so that as many bytes come from memory.
+template <class T, class Y>
+void step_of_pairs(benchmark::State& state, int64_t num_pairs, int threads) {
+  const Adapters<T> adapters(8, 16, kNumBlocks, Stored::kStreamed);
+  Step<T, Y> step(adapters, 8, {3, 1, 4, 0, 5, 2, 6, 7}, threads);
+  step.use_pairs(num_pairs);
   for (auto _ : state) step.run();
   state.SetBytesProcessed(state.iterations() * adapters.bytes());
 }
@@ -206,6 +231,14 @@ const bool registered = [] {
   for (const int threads : {1, 2}) {
     add("lora/read_bandwidth/threads:" + std::to_string(threads), benchmark::kMillisecond,
         read_bandwidth, threads);
+    for (const int64_t num_pairs : {1, 2, 4}) {
+      const std::string suffix =
+          std::to_string(num_pairs) + "/rank:16/f16/threads:" + std::to_string(threads);
+      add("lora/pairs:" + suffix + "/y:f32", benchmark::kMillisecond, step_of_pairs<half, float>,
+          num_pairs, threads);
+      add("lora/pairs:" + suffix + "/y:bf16", benchmark::kMillisecond,
+          step_of_pairs<half, bfloat16>, num_pairs, threads);
+    }
     for (const Stored stored : {Stored::kStreamed, Stored::kAsPeft}) {
       add_layout<half>("/f16", stored, threads);
       add_layout<float>("/f32", stored, threads);

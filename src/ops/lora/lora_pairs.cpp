@@ -165,12 +165,13 @@ void run_window(const ExecContext& ctx, const PairWindow& w) {
   };
   LoraBatch pass = LoraBatch::from_ids(rows_of(w.slot_ids, DType::kInt32));
   pass.row_scale = rows_of(w.factors, DType::kFloat32);
-  steps.copy(LoraPairCopy::kWiden);
+  const bool any_sums = std::ranges::any_of(w.site.slices, has_sums);
+  if (any_sums) steps.copy(LoraPairCopy::kWiden);
   for (int64_t index = 0; index < num_passes; ++index) {
     steps.pick(index);
     apply_site(ctx, w.passes, pass);
   }
-  steps.copy(LoraPairCopy::kNarrow);
+  if (any_sums) steps.copy(LoraPairCopy::kNarrow);
 }
 
 /// Up to kMaxSlices slices, window by window.
