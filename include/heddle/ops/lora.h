@@ -100,9 +100,9 @@ struct LoraSlice {
 ///
 /// With the pairs p of token t, in their order,
 ///   slices[s].y[t] = T(y[t] + sum_p (pair_scales[p] * row_scale[t]) * B_p.scale * B_p A_p x[t])
-/// where the sum begins with y[t] and is in f32, rounded to T once: one pair has the bits of slot_ids with row_scale = its scale
-/// (on CUDA up to 256 tokens a call), and a row's bits do not depend on the batch. Rows none of whose pairs touches a slice
-/// keep its y, which is neither read nor written. Needs lora_pairs_workspace_bytes.
+/// where the sum begins with y[t] and is in f32, rounded to T once: one pair has the bits of slot_ids with row_scale = its scale,
+/// and a row's bits do not depend on the batch. Rows none of whose pairs touches a slice keep its y, which is neither read nor
+/// written. Needs lora_pairs_workspace_bytes.
 void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, ConstTensorView x,
                 const LoraTable& a, const LoraTable& b, const LoraBatch& batch);
 
