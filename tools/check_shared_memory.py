@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""No portable kernel asks for more shared memory than every chip gives a block, 99 KB: shown from object files, without a GPU.
+"""No portable kernel asks for more shared memory than the chip gives a block, 99 KB: shown from object files, without a GPU.
 
 A kernel's own shared memory is read from the machine code of each architecture in the objects. Dynamic shared memory above what
 every launch may have needs allow_shared_memory of cuda/shared_memory.h, whose instances carry kernel and bytes in their names; no
-other file may ask the runtime for it. A kernel without an instance has at most 48 KB of both, or its launch is refused.
+other file may ask the runtime for it. A kernel without an instance has at most 48 KB of both, or its launch is refused. Where an
+instance has a second number of bytes, that is for chips of 9.x and 10.x alone, which give 227 KB.
 
 tools/check_shared_memory.py ARCHITECTURES OBJECT...  e.g. 80,90 x_cuda.cu.o: each object must hold code for all of these
 tools/check_shared_memory.py --self-test NVCC         checks the checker on kernels within the limit and above it
@@ -21,11 +22,13 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HELPER = "src/cuda/shared_memory.h"
 ATTRIBUTE = "cudaFuncAttributeMaxDynamicSharedMemorySize"
-LIMIT = 99 * 1024
+LIMIT, LARGE_LIMIT, LARGE = 99 * 1024, 227 * 1024, (9, 10)
 UNASKED = 48 * 1024
 # From 9.0 on sections begin with what the chip takes for itself, which is not part of the limit.
 RESERVED, RESERVED_SECTION = 1024, ".nv.shared.reserved.0"
-INSTANCE = re.compile(r"allow_shared_memory<&\((.*)\), (\d+), \d+>\(int\)$")
+ASKS = re.compile(r" U cudaFuncSetAttribute$| [a-zA-Z] void heddle::cuda::allow_shared_memory<")
+# The kernel is "&(void f<int>(int))", or "&f" where it is no template.
+INSTANCE = re.compile(r"allow_shared_memory<&(\()?(.*?)(?(1)\)), (\d+), (\d+)>\(int, int\)$")
 
 
 def output_of(*command, text=""):
@@ -75,26 +78,34 @@ def kernels_of(path):
 
 
 def dynamic_of(path):
-    """{kernel: bytes of dynamic shared memory that it is allowed}."""
-    instances = (INSTANCE.search(line) for line in output_of("nm", "-C", path).splitlines())
-    return {match.group(1): int(match.group(2)) for match in instances if match}
+    """{kernel: bytes of dynamic shared memory that it is allowed, and those on chips with more}."""
+    lines = [line for line in output_of("nm", "-C", path).splitlines() if ASKS.search(line)]
+    instances = [match for line in lines if (match := INSTANCE.search(line))]
+    if len(lines) != len(instances) + bool(instances):  # one line is the runtime's function
+        sys.exit("\n".join([f"{path.name}: cannot tell who asks for how much", *lines]))
+    return {match.group(2): (int(match.group(3)), int(match.group(4))) for match in instances}
 
 
 def check(path, architectures):
-    """(what is wrong, kernels seen, the largest sum of an architecture)"""
-    kernels, dynamic, wrong, largest = kernels_of(path), dynamic_of(path), [], 0
+    """(what is wrong, kernels seen, the largest sum of an architecture, and the largest where a kernel asks for more)"""
+    kernels, allowed, wrong, largest = kernels_of(path), dynamic_of(path), [], [0, 0]
     for architecture in architectures:
         of_architecture = kernels.get(architecture, {})
         if not of_architecture:
             wrong.append(f"{path.name}: no kernel for {architecture}")
             continue
+        names = {kernel[:kernel.rfind("(")]: kernel for kernel in of_architecture}  # of those that are no templates
+        dynamic = {names.get(kernel, kernel): bytes_of for kernel, bytes_of in allowed.items()}
         wrong += [f"{path.name}: allowed {kernel}, which is no kernel" for kernel in dynamic if kernel not in of_architecture]
         for kernel, own in of_architecture.items():
-            total, limit = own + dynamic.get(kernel, 0), LIMIT if kernel in dynamic else UNASKED
-            largest = max(largest, total)
+            everywhere, large = dynamic.get(kernel, (0, 0))
+            is_large = large > everywhere and architecture // 10 in LARGE
+            limit = LARGE_LIMIT if is_large else LIMIT if kernel in dynamic else UNASKED
+            total = own + (large if is_large else everywhere)
+            largest[is_large] = max(largest[is_large], total)
             if total > limit:
                 wrong.append(f"{path.name}: {kernel} needs {total} bytes of shared memory on {architecture}, above {limit}")
-    return wrong, sum(len(of) for of in kernels.values()), largest
+    return wrong, sum(len(of) for of in kernels.values()), *largest
 
 
 def files_that_ask(root):
@@ -107,9 +118,10 @@ def files_that_ask(root):
 def main(architectures, paths):
     wrong = [f"{name}: asks for shared memory without {HELPER}" for name in files_that_ask(ROOT)]
     for path in paths:
-        found, count, largest = check(path, architectures)
+        found, count, largest, large = check(path, architectures)
         wrong += found
-        print(f"{path.name:32} {count:3} kernels for {len(architectures)} architectures, at most {largest:6} of {LIMIT} bytes")
+        print(f"{path.name:32} {count:3} kernels for {len(architectures)} architectures, at most {largest:6} of {LIMIT} bytes"
+              + (f", and {large} of {LARGE_LIMIT} on chips of 9.x and 10.x" if large else ""))
     print("\n".join(wrong))
     return 1 if wrong or not paths else 0
 
@@ -118,8 +130,8 @@ def self_test(nvcc):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
 
-        def compiled(own, dynamic):
-            """An object whose kernel has `own` bytes and is allowed `dynamic` more; another has nothing."""
+        def compiled(own, dynamic, large):
+            """An object whose kernel has `own` bytes and is allowed `dynamic` more, `large` on large chips; another has nothing."""
             source, target = folder / "x_cuda.cu", folder / "x_cuda.cu.o"
             source.write_text(f"""
                 #include "cuda/shared_memory.h"
@@ -136,7 +148,8 @@ def self_test(nvcc):
                 __global__ void plain(int* p) {{ *p = 1; }}
                 }}
                 void launch(int* p) {{
-                  {f"allow_shared_memory<kernel<int>, {dynamic}, 1 << 20>(0);" if dynamic else ""}
+                  {f"allow_shared_memory<kernel<int>, {dynamic}, {large}>(0);" if dynamic else ""}
+                  {"allow_shared_memory<plain, 64>(0);" if dynamic else ""}
                   kernel<<<1, 32, {dynamic}>>>(p);
                   plain<<<1, 1>>>(p);
                 }}
@@ -149,11 +162,11 @@ def self_test(nvcc):
             if want != got:
                 sys.exit(f"{what}: expected {want}, got {got}")
 
-        within, asked = compiled(4096, LIMIT - 4096), [80, 90]
-        expect("within", ([], 4, LIMIT), check(within, asked))
+        within, asked = compiled(4096, LIMIT - 4096, LARGE_LIMIT - 4096), [80, 90]
+        expect("within", ([], 4, LIMIT, LARGE_LIMIT), check(within, asked))
         expect("an architecture that is not there", 1, len(check(within, [80, 86])[0]))
-        expect("above", 2, len(check(compiled(4112, LIMIT - 4096), asked)[0]))
-        expect("without dynamic memory", ([], 4, UNASKED), check(compiled(UNASKED, 0), asked))
+        expect("above", 2, len(check(compiled(4112, LIMIT - 4096, LARGE_LIMIT - 4096), asked)[0]))
+        expect("without dynamic memory", ([], 4, UNASKED, 0), check(compiled(UNASKED, 0, 0), asked))
         (folder / "src").mkdir()
         (folder / "src/x_cuda.cu").write_text(ATTRIBUTE)
         (folder / "src/x_cuda_test.cu").write_text(ATTRIBUTE)

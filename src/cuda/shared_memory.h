@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 
@@ -7,22 +8,24 @@
 
 namespace heddle::cuda {
 
-/// Shared memory that a block can have, of a kernel's own and dynamic, on every chip from 8.0 on, and on those of 9.0.
+/// Shared memory that a block can have, a kernel's own and dynamic: on every chip from 8.0 on, and on those of 9.x and 10.x.
 inline constexpr int kPortableSharedBytes = 99 * 1024;
-inline constexpr int kHopperSharedBytes = 227 * 1024;
+inline constexpr int kLargeSharedBytes = 227 * 1024;
 
-/// Lets kKernel be launched with kBytes of dynamic shared memory on `device`, which is the current one. The runtime is told once
-/// per device, and not again after a cudaDeviceReset. Kernels of X_sm90.cu give kHopperSharedBytes as kLimit.
-/// Not inlined: tools/check_shared_memory.py reads kBytes from the names of the instances.
-template <auto kKernel, int kBytes, int kLimit = kPortableSharedBytes>
-[[gnu::noinline]] void allow_shared_memory(int device) {
-  static_assert(kBytes <= kLimit);
-  static std::atomic<uint64_t> told{0};  // a bit for each of the first 64 devices
+/// Before kKernel is launched with `bytes` of dynamic shared memory on `device`, the current one: at most kBytes, or kLargeBytes on
+/// chips of 9.x and 10.x. The runtime is told once per device, and not again after a cudaDeviceReset.
+/// Compiled as it is: tools/check_shared_memory.py reads both limits from the names of the instances.
+template <auto kKernel, int kBytes, int kLargeBytes = kBytes>
+[[gnu::noipa]] void allow_shared_memory(int device, int bytes = kBytes) {
+  static_assert(kBytes <= kPortableSharedBytes && kBytes <= kLargeBytes &&
+                kLargeBytes <= kLargeSharedBytes);
+  static std::array<std::atomic<uint64_t>, 2> told{};  // kBytes, kLargeBytes: the first 64 devices
+  const bool is_large = bytes > kBytes;
   const uint64_t bit = device < 64 ? uint64_t{1} << device : 0;
-  if ((told.load(std::memory_order_acquire) & bit) != 0) return;
-  HEDDLE_CUDA_CHECK(
-      cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-  told.fetch_or(bit, std::memory_order_release);
+  if (((told[is_large] | told[1]) & bit) != 0) return;
+  HEDDLE_CUDA_CHECK(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         is_large ? kLargeBytes : kBytes));
+  told[is_large] |= bit;
 }
 
 }  // namespace heddle::cuda

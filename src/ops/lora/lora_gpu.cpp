@@ -233,7 +233,7 @@ void make_plan(const ExecContext& ctx, const LoraBatch& batch, int64_t num_token
   p.num_segments = batch.seg_starts ? static_cast<int32_t>(batch.seg_starts.size(0)) : 0;
   if (use.windows) cuda::plan_rows(p, ctx.stream);
   p.plans = plan + windows_plan_bytes(num_tokens, max_rank);
-  if (use.prefill) cuda::plan_prefill(p, ctx.stream);
+  if (use.prefill) cuda::plan_prefill(p, ctx.device.index, ctx.stream);
 }
 
 }  // namespace

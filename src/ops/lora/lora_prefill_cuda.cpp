@@ -35,8 +35,10 @@ void run_prefill(const ExecContext& ctx, const LoraGpuCall& call, const cuda::Lo
     p.round_end[s] = p.rounds_per_tile;
   }
   if (p.rounds_per_tile == 0) return;
-  const cuda::LoraPrefillLaunch launch{
-      .config = config, .starts_early = ctx.info.compute_capability >= 90, .stream = ctx.stream};
+  const cuda::LoraPrefillLaunch launch{.config = config,
+                                       .starts_early = ctx.info.compute_capability >= 90,
+                                       .device = ctx.device.index,
+                                       .stream = ctx.stream};
   if (!has_a) return cuda::launch_prefill_expand<T>(p, launch);
   Workspace& workspace = require_workspace(ctx, "lora_apply");
   const Workspace::Scope scope(workspace);

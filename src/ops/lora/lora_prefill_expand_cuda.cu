@@ -1,5 +1,6 @@
 #include "cuda/check.h"
 #include "cuda/convert_cuda.h"
+#include "cuda/shared_memory.h"
 
 #include "ops/lora/lora_prefill_site_cuda.h"
 
@@ -380,10 +381,10 @@ __global__ void __launch_bounds__(kWarpsOf<kRanks> * 32, kBlocksOf<kRanks>)
 
 template <class T, PrefillRanks kRanks, bool kIsTensor>
 void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
-  const auto kernel = prefill_expand_kernel<T, kRanks, kIsTensor>;
+  constexpr auto kKernel = prefill_expand_kernel<T, kRanks, kIsTensor>;
+  constexpr int kLimit = kRanks == PrefillRanks::kAny ? kLargeSharedBytes : kPortableSharedBytes;
   const int bytes = kHeadBytes + p.h_values * 4;
-  HEDDLE_CUDA_CHECK(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  allow_shared_memory<kKernel, kPortableSharedBytes, kLimit>(launch.device, bytes);
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
@@ -394,7 +395,7 @@ void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
   config.stream = launch.stream;
   config.attrs = &early;
   config.numAttrs = !kIsTensor && launch.starts_early ? 1 : 0;
-  HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, p));
+  HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kKernel, p));
 }
 
 template <class T>

@@ -47,8 +47,8 @@ struct LoraPrefillRows {
           reinterpret_cast<const int32_t*>(tiles + num_tokens)};
 }
 
-/// Groups all rows of a batch, one block; p.plans is the plan.
-void plan_prefill(const LoraPlanParams& p, cudaStream_t stream);
+/// Groups all rows of a batch, one block; p.plans is the plan, `device` the current one.
+void plan_prefill(const LoraPlanParams& p, int device, cudaStream_t stream);
 
 struct LoraPrefillParams {
   LoraParams site;  // of all rows; plan, partials and the counts of work items are not used
@@ -82,6 +82,7 @@ struct LoraPrefillConfig {
 struct LoraPrefillLaunch {
   LoraPrefillConfig config;
   bool starts_early;  // the chip can launch the second kernel before the first ends
+  int device;         // the current one
   cudaStream_t stream;
 };
 

@@ -1,4 +1,5 @@
 #include "cuda/check.h"
+#include "cuda/shared_memory.h"
 
 #include "ops/lora/lora_indices_cuda.h"
 #include "ops/lora/lora_prefill_params.h"
@@ -165,11 +166,9 @@ __global__ void __launch_bounds__(kPlanThreads)
 
 }  // namespace
 
-void plan_prefill(const LoraPlanParams& p, cudaStream_t stream) {
+void plan_prefill(const LoraPlanParams& p, int device, cudaStream_t stream) {
   constexpr int kBytes = sizeof(PlanShared);
-  static_assert(kBytes <= 99 * 1024);
-  HEDDLE_CUDA_CHECK(cudaFuncSetAttribute(prefill_plan_kernel,
-                                         cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  allow_shared_memory<prefill_plan_kernel, kBytes>(device);
   prefill_plan_kernel<<<1, kPlanThreads, kBytes, stream>>>(p);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }

@@ -1,4 +1,5 @@
 #include "cuda/check.h"
+#include "cuda/shared_memory.h"
 
 #include "ops/lora/lora_prefill_site_cuda.h"
 
@@ -362,12 +363,11 @@ __global__ void __launch_bounds__(kLoraThreads, 1)
 
 template <class T, int kWarpTiles, bool kManyChunks>
 void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
-  const auto kernel = prefill_shrink_kernel<T, kWarpTiles, kManyChunks>;
+  constexpr auto kKernel = prefill_shrink_kernel<T, kWarpTiles, kManyChunks>;
   const int bytes = Shared<kWarpTiles>::bytes(p.stages);
-  HEDDLE_CUDA_CHECK(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  kernel<<<static_cast<unsigned>(p.shrink_blocks), kLoraThreads, static_cast<size_t>(bytes),
-           launch.stream>>>(p);
+  allow_shared_memory<kKernel, kPortableSharedBytes, kLargeSharedBytes>(launch.device, bytes);
+  kKernel<<<static_cast<unsigned>(p.shrink_blocks), kLoraThreads, static_cast<size_t>(bytes),
+            launch.stream>>>(p);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
