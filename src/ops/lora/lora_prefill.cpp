@@ -45,11 +45,18 @@ LoraPrefillConfig select_prefill_config(const LoraPrefillShape& shape, const Dev
   const int64_t width = lora_h_width(shape.num_slices, shape.max_rank);
   const int64_t rank_tiles = width / cuda::kLoraRankTile;
   LoraPrefillConfig c{};
-  // 128 ranks at once need registers that sums of several chunks would need, too.
-  c.shrink_tiles = rank_tiles > 4 && shape.num_chunks <= kMostChunksOfWideTiles ? 4 : 2;
-  c.stages = c.shrink_tiles == 2 ? (is_large ? 8 : 4) : (is_large ? 6 : 3);
+  if (!is_large || rank_tiles <= 3) {
+    c.shrink_tiles = 1;
+    c.stages = is_large ? 8 : 3;
+  } else if (rank_tiles <= 6 || shape.num_chunks > kMostChunksOfWideTiles) {
+    c.shrink_tiles = 2;
+    c.stages = 6;
+  } else {  // registers that sums of several chunks would need are taken
+    c.shrink_tiles = 4;
+    c.stages = 3;
+  }
   c.shrink_blocks = info.num_sms;
-  c.max_passes = static_cast<int>(std::max<int64_t>(1, ceil_div(rank_tiles, 2 * c.shrink_tiles)));
+  c.max_passes = static_cast<int>(std::max<int64_t>(1, ceil_div(rank_tiles, 3 * c.shrink_tiles)));
   c.max_split = shape.num_chunks <= 1 ? 1 : max_split(shape.num_tokens, width);
   if (shape.in_features == 0 || shape.max_rank > 64) {
     c.ranks = PrefillRanks::kAny;

@@ -7,10 +7,17 @@
 namespace heddle::cuda {
 namespace {
 
-constexpr int kLaneOutputs = 8;  // of a row: 16 bytes of y
+constexpr int kLaneOutputs = 8;  // of a row and a group of outputs: 16 bytes of y
+constexpr int kGroupOutputs = 32;
+constexpr int kGroups = kWarpOutputs / kGroupOutputs;
+constexpr int kProductRows = 16;                          // rows of h of one product
+constexpr int kProductOutputs = 8;                        // of one product
+constexpr int kColumns = kWarpOutputs / kProductOutputs;  // products along the outputs of a warp
+constexpr int kAhead = 4;  // tiles of rows whose outputs are on their way
 
-/// Of lane (g, q) for 16 ranks and a tile of 8 rows: hi of two and two ranks of row g, then lo.
+/// Of lane (g, q) for 16 ranks and a tile of 16 rows: two and two ranks of row g are x and z, of row g + 8 y and w.
 using HVector = uint4;
+constexpr int kHTileVectors = 2 * 32;  // hi of all lanes, then lo
 
 struct Shared {
   // The row tile and slice whose h and rows are here.
@@ -103,13 +110,13 @@ __device__ uint32_t pack(T low, T high) {
          static_cast<uint32_t>(reinterpret_cast<const uint16_t&>(high)) << 16;
 }
 
-/// h of the rows [first, first + num_rows) of the tile, at most `tiles` tiles, as h[step][tile][lane]. All threads call it.
+/// h of the rows [first, first + 16 * tiles) of the tile, as h[step][tile][hi or lo][lane]. All threads call it.
 template <class T, int kWarps, bool kIsTensor>
 __device__ void make_h(const LoraPrefillParams& p, const Shared& s, int slice, int first, int tiles,
                        int parts, HVector* h) {
   const int steps = num_steps(s.rank), quads = 4 * steps;  // of ranks
 #pragma unroll 2
-  for (int i = static_cast<int>(threadIdx.x); i < tiles * kTileRows * quads; i += kWarps * 32) {
+  for (int i = static_cast<int>(threadIdx.x); i < tiles * kProductRows * quads; i += kWarps * 32) {
     const int row = i / quads, rank = (i - row * quads) * 4;
     float4 v{0.0f, 0.0f, 0.0f, 0.0f};
     const int num = s.rank - rank;
@@ -129,170 +136,213 @@ __device__ void make_h(const LoraPrefillParams& p, const Shared& s, int slice, i
                      narrow<T>(v.z - widen(hi[2])), narrow<T>(v.w - widen(hi[3]))};
     const int q = s.rank <= 16 ? rank / 4 : rank % 32 / 8;
     const int step = s.rank <= 16 ? 0 : rank / 32 * 2 + rank % 8 / 4;
-    h[(step * tiles + row / kTileRows) * 32 + row % kTileRows * 4 + q] = {
-        pack(hi[0], hi[1]), pack(hi[2], hi[3]), pack(lo[0], lo[1]), pack(lo[2], lo[3])};
+    const int tile = row / kProductRows, lane = row % 8 * 4 + q;
+    auto* to = reinterpret_cast<uint32_t*>(h + (step * tiles + tile) * kHTileVectors + lane) +
+               row % kProductRows / 8;
+    to[0] = pack(hi[0], hi[1]), to[2] = pack(hi[2], hi[3]);
+    to += 32 * 4;
+    to[0] = pack(lo[0], lo[1]), to[2] = pack(lo[2], lo[3]);
   }
 }
 
-/// Weights of the 8 outputs 8 g + i of a lane for the ranks of a piece: 8 of 32, or 4 of 16.
-struct Piece {
-  uint4 v[kLaneOutputs];
-};
+/// Output of a warp that lane group g has in column i: so each lane has sums of outputs that lie one behind the other.
+__device__ int output_of(int i, int g) {
+  return i / 4 * kGroupOutputs + g / 2 * kLaneOutputs + i % 4 * 2 + g % 2;
+}
 
-template <bool kIsNarrow>
-__device__ Piece load_piece(const Shared& s, int first_output, int width, int piece) {
-  const int lane = threadIdx.x % 32, n = first_output + lane / 4 * kLaneOutputs;
-  const bool is_narrow = kIsNarrow || s.rank <= 16;
-  const int rank = is_narrow ? lane % 4 * 4 : piece * 32 + lane % 4 * 8;
-  const bool is_there = n < width && rank < s.rank;
-  const std::byte* from = s.b + n * s.b_stride + rank * 2;
-  Piece b;
+/// Weights of a lane for kSteps steps of 16 ranks.
+template <int kSteps>
+struct Weights {
+  uint2 v[kColumns][kSteps];
+
+  /// All ranks of an adapter with up to 16, or 32 of one with more.
+  template <bool kIsNarrow>
+  __device__ void load(const Shared& s, int first_output, int width, int first_rank, int to) {
+    const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+    const bool is_narrow = kIsNarrow || s.rank <= 16;
+    const int rank = is_narrow ? q * 4 : first_rank + q * 8;
+    const std::byte* const from = s.b + (first_output + output_of(0, g)) * s.b_stride + rank * 2;
 #pragma unroll
-  for (int i = 0; i < kLaneOutputs; ++i) {
-    b.v[i] = {0, 0, 0, 0};
-    if (!is_there) continue;
-    if (is_narrow) {
-      const uint2 two = __ldg(reinterpret_cast<const uint2*>(from + i * s.b_stride));
-      b.v[i].x = two.x, b.v[i].y = two.y;
-    } else {
-      b.v[i] = __ldg(reinterpret_cast<const uint4*>(from + i * s.b_stride));
+    for (int i = 0; i < kColumns; ++i) {
+      const bool is_there = rank < s.rank && first_output + output_of(i, g) < width;
+      const std::byte* at = from + output_of(i, 0) * s.b_stride;
+      uint4 x{0, 0, 0, 0};
+      if (is_narrow) {
+        const uint2 two = is_there ? __ldg(reinterpret_cast<const uint2*>(at)) : uint2{0, 0};
+        x.x = two.x, x.y = two.y;
+      } else if (is_there) {
+        x = __ldg(reinterpret_cast<const uint4*>(at));
+      }
+      v[i][to] = {x.x, x.y};
+      if constexpr (kSteps > 1) v[i][to + 1] = {x.z, x.w};
     }
   }
-  return b;
-}
+};
 
-/// Of lane (g, q): sums of rows 2 q + j of a tile and outputs 8 g + 2 m + k in [m][2 k + j].
-using Sums = float[4][4];
+/// Of lane (g, q): row g of a tile and outputs 2 q + [0, 2) of a column, then row g + 8.
+using Sums = float[kColumns][4];
 
-template <class T>
-__device__ void multiply(const Piece& b, int step, const HVector& h, Sums& sum) {
+template <class T, int kSteps>
+__device__ void multiply(const HVector* h, const Weights<kSteps>& b, int step, Sums& sum) {
+  const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {  // hi, then lo
+    const HVector x = h[half * 32 + lane];
+    const uint32_t a[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
-    for (int m = 0; m < 4; ++m) {
-      const uint32_t a[4] = {word(b.v[2 * m], 2 * step), word(b.v[2 * m + 1], 2 * step),
-                             word(b.v[2 * m], 2 * step + 1), word(b.v[2 * m + 1], 2 * step + 1)};
-      mma_m16n8k16<T>(sum[m], a, half == 0 ? h.x : h.z, half == 0 ? h.y : h.w);
+    for (int i = 0; i < kColumns; ++i) {
+      mma_m16n8k16<T>(sum[i], a, b.v[i][step].x, b.v[i][step].y);
     }
   }
 }
 
-/// What the rows 2 q and 2 q + 1 of a tile hold at this lane's outputs.
-struct Old {
-  uint4 v[2];
-};
-
-/// The outputs of one warp in a round: those from `first` on, of rows of the tile.
+/// The 64 outputs of one warp in a round, of all rows of the tile. Lane (g, q) has outputs 8 q + [0, 8) of either group of the
+/// rows g and g + 8 of 16.
 struct Outputs {
-  int n;          // first output of this lane
-  bool is_there;  // there are such outputs
+  int n;  // first output of this lane
+  int width;
   bool accumulate;
   int num_rows;
 
   __device__ Outputs(const Shared& s, int first, int width, bool accumulate)
-      : n(first + static_cast<int>(threadIdx.x % 32 / 4) * kLaneOutputs),
-        is_there(n < width),
+      : n(first + static_cast<int>(threadIdx.x % 4) * kLaneOutputs),
+        width(width),
         accumulate(accumulate),
         num_rows(s.num_rows) {}
 
-  [[nodiscard]] __device__ static int row_of(int tile, int j) {
-    return tile * kTileRows + static_cast<int>(threadIdx.x % 4 * 2) + j;
-  }
-  [[nodiscard]] __device__ Old load(const Shared& s, int tile) const {
-    Old old{};
+  /// Calls f(i, factor, vector) for each vector of y that this lane has of a tile.
+  template <class F>
+  __device__ void for_each(const Shared& s, int tile, F&& f) const {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      const int row = row_of(tile, j);
-      if (is_there && accumulate && row < num_rows) {
-        old.v[j] = __ldcg(reinterpret_cast<const uint4*>(s.y[row] + n * 2));
+      const int row = tile * kProductRows + 8 * j + static_cast<int>(threadIdx.x % 32 / 4);
+      if (row >= num_rows) continue;
+      std::byte* const y = s.y[row] + n * 2;
+      const float factor = s.factor[row];
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        if (n + group * kGroupOutputs >= width) continue;
+        f(j * kGroups + group, factor, reinterpret_cast<uint4*>(y + group * kGroupOutputs * 2));
       }
     }
-    return old;
   }
-  template <class T>
-  __device__ void store(const Shared& s, int tile, const Old& old, const Sums& sum) const {
+
+  /// Starts copying what a tile holds to old[i][lane].
+  __device__ void fetch(const Shared& s, int tile, uint4* old) const {
+    if (!accumulate) return;
+    for_each(s, tile, [&](int i, float, const uint4* y) {
+      copy_async_16(&old[i * 32 + static_cast<int>(threadIdx.x % 32)], y, 16);
+    });
+  }
+
+  /// Writes a tile; `old(i)` is what it held.
+  template <class T, class GetOld>
+  __device__ void store(const Shared& s, int tile, const Sums& sum, GetOld&& old) const {
     struct alignas(16) Eight {
       T v[kLaneOutputs];
     };
+    for_each(s, tile, [&](int i, float factor, uint4* y) {
+      const auto delta = [&](int k) {
+        return sum[i % kGroups * 4 + k / 2][i / kGroups * 2 + k % 2];
+      };
+      Eight eight;
+      if (accumulate) {
+        const uint4 raw = old(i);
+        const Eight& held = reinterpret_cast<const Eight&>(raw);
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const int row = row_of(tile, j);
-      if (!is_there || row >= num_rows) continue;
-      const float factor = s.factor[row];
-      Eight eight = reinterpret_cast<const Eight&>(old.v[j]);
+        for (int k = 0; k < kLaneOutputs; ++k) {
+          eight.v[k] = narrow<T>(__fmaf_rn(factor, delta(k), widen(held.v[k])));
+        }
+      } else {
 #pragma unroll
-      for (int i = 0; i < kLaneOutputs; ++i) {
-        const float delta = sum[i / 2][i % 2 * 2 + j];
-        eight.v[i] =
-            narrow<T>(accumulate ? __fmaf_rn(factor, delta, widen(eight.v[i])) : factor * delta);
+        for (int k = 0; k < kLaneOutputs; ++k) eight.v[k] = narrow<T>(factor * delta(k));
       }
-      __stcg(reinterpret_cast<uint4*>(s.y[row] + n * 2), reinterpret_cast<const uint4&>(eight));
+      __stcs(y, reinterpret_cast<const uint4&>(eight));
+    });
+  }
+};
+constexpr int kOldVectors = kGroups * 2 * 32;  // of a tile and a warp
+
+/// Up to 16 * kSteps ranks: the weights of 64 outputs stay in registers for all rows, and a ring in shared memory takes what tiles of
+/// rows hold. start() needs nothing of the kernel before.
+template <class T, int kSteps>
+struct HeldRound {
+  Weights<kSteps> b;
+  Outputs out;
+  uint4* old;  // of this warp, [kAhead][kOldVectors]
+
+  __device__ HeldRound(const Shared& s, const Outputs& out, int first_output, uint4* old)
+      : out(out), old(old) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      out.fetch(s, i, &old[i * kOldVectors]);
+      commit_copies();
+    }
+    b.template load<kSteps == 1>(s, first_output, out.width, 0, 0);
+    if constexpr (kSteps > 2) {
+#pragma unroll
+      for (int i = 2; i < kSteps; i += 2) {
+        b.template load<false>(s, first_output, out.width, 16 * i, i);
+      }
+    }
+  }
+
+  __device__ void run(const Shared& s, const HVector* h, int tiles) const {
+    const int lane = threadIdx.x % 32, steps = num_steps(s.rank);
+    uint4* slot = old;
+#pragma unroll 1
+    for (int tile = 0; tile < tiles; ++tile) {
+      Sums sum = {};
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        if (step >= steps) break;
+        multiply<T>(h + (step * tiles + tile) * kHTileVectors, b, step, sum);
+      }
+      wait_for_copies<kAhead - 1>();
+      out.store<T>(s, tile, sum, [&](int i) { return slot[i * 32 + lane]; });
+      out.fetch(s, tile + kAhead, slot);
+      commit_copies();
+      slot = slot == old + (kAhead - 1) * kOldVectors ? old : slot + kOldVectors;
     }
   }
 };
 
-/// Up to kPieces times 32 ranks, or 16: the weights of 64 outputs stay in registers for all rows, and outputs of kAhead tiles of
-/// rows are on their way.
-template <class T, bool kIsNarrow, int kPieces, int kAhead>
-__device__ void run_held(const Shared& s, const HVector* h, int tiles, const Outputs& out,
-                         int first_output, int width) {
-  const int lane = threadIdx.x % 32, steps = kIsNarrow ? 1 : num_steps(s.rank);
-  Old old[kAhead];
-#pragma unroll
-  for (int i = 0; i < kAhead; ++i) old[i] = out.load(s, i);
-  Piece b[kPieces];
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i) {
-    if (2 * i < steps) b[i] = load_piece<kIsNarrow>(s, first_output, width, i);
-  }
-#pragma unroll 1
-  for (int base = 0; base < tiles; base += kAhead) {
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int tile = base + i;
-      if (tile >= tiles) break;
-      Sums sum = {};
-#pragma unroll
-      for (int step = 0; step < 2 * kPieces; ++step) {
-        if (step >= steps) break;
-        multiply<T>(b[step / 2], step % 2, h[(step * tiles + tile) * 32 + lane], sum);
-      }
-      out.store<T>(s, tile, old[i], sum);
-      old[i] = out.load(s, tile + kAhead);
-    }
-  }
-}
-
 /// Any rank: tiles [first_tile, first_tile + tiles) of rows, kGroup at a time, for which the weights come piece by piece.
 template <class T>
 __device__ void run_long(const Shared& s, const HVector* h, int first_tile, int tiles,
-                         const Outputs& out, int first_output, int width) {
-  constexpr int kGroup = 4;
-  const int lane = threadIdx.x % 32, steps = num_steps(s.rank);
+                         const Outputs& out, int first_output) {
+  constexpr int kGroup = 2;
+  const int steps = num_steps(s.rank);
 #pragma unroll 1
   for (int base = 0; base < tiles; base += kGroup) {
-    Old old[kGroup];
+    uint4 old[kGroup][kGroups * 2];
     Sums sum[kGroup] = {};
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) old[i] = out.load(s, first_tile + base + i);
-    Piece next = load_piece<false>(s, first_output, width, 0);
+    for (int i = 0; i < kGroup; ++i) {
+      if (!out.accumulate || base + i >= tiles) continue;
+      out.for_each(s, first_tile + base + i,
+                   [&](int at, float, const uint4* y) { old[i][at] = __ldcs(y); });
+    }
+    Weights<2> next;
+    next.load<false>(s, first_output, out.width, 0, 0);
 #pragma unroll 1
     for (int step = 0; step < steps; step += 2) {
-      const Piece b = next;
-      if (step + 2 < steps) next = load_piece<false>(s, first_output, width, step / 2 + 1);
+      const Weights<2> b = next;
+      if (step + 2 < steps) next.load<false>(s, first_output, out.width, step * 16 + 32, 0);
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
         if (step + k >= steps) break;
 #pragma unroll
         for (int i = 0; i < kGroup; ++i) {
           if (base + i >= tiles) break;
-          multiply<T>(b, k, h[((step + k) * tiles + base + i) * 32 + lane], sum[i]);
+          multiply<T>(h + ((step + k) * tiles + base + i) * kHTileVectors, b, k, sum[i]);
         }
       }
     }
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
-      if (base + i < tiles) out.store<T>(s, first_tile + base + i, old[i], sum[i]);
+      if (base + i >= tiles) continue;
+      out.store<T>(s, first_tile + base + i, sum[i], [&](int at) { return old[i][at]; });
     }
   }
 }
@@ -305,15 +355,10 @@ constexpr int kBlocksOf = kRanks == PrefillRanks::kNarrow ? 2
                           : kRanks == PrefillRanks::kWide ? 3
                                                           : 1;
 
-/// Asks for what the first loads of a round will need.
-__device__ void prefetch(const Shared& s, const Outputs& out, int first_output, int width) {
-  const int lane = threadIdx.x % 32;
-  const auto ask = [](const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); };
-  for (int i = lane; i < kWarpOutputs && first_output + i < width; i += 32) {
-    ask(s.b + (first_output + i) * s.b_stride);
-  }
-  if (out.accumulate && lane < s.num_rows) ask(s.y[lane] + first_output * 2);
-}
+/// Tiles of rows whose outputs a block keeps in shared memory.
+template <PrefillRanks kRanks>
+constexpr int kOldBytesOf =
+    kRanks == PrefillRanks::kAny ? 0 : kWarpsOf<kRanks>* kAhead* kOldVectors* int{sizeof(uint4)};
 
 // y += factor * h B^T: a block takes a share of the rounds, which are row tiles times 512 outputs, and keeps h of the row tile in
 // shared memory as hi + lo. Each warp has 64 outputs and all rows, and reads and writes y by itself, whole lines of
@@ -324,7 +369,9 @@ __global__ void __launch_bounds__(kWarpsOf<kRanks> * 32, kBlocksOf<kRanks>)
   constexpr int kWarps = kWarpsOf<kRanks>;
   extern __shared__ uint4 memory[];
   Shared& s = *reinterpret_cast<Shared*>(memory);
-  HVector* const h = memory + kHeadBytes / sizeof(uint4);
+  uint4* const old =
+      memory + kHeadBytes / sizeof(uint4) + threadIdx.x / 32 * (kAhead * kOldVectors);
+  HVector* const h = memory + (kHeadBytes + kOldBytesOf<kRanks>) / sizeof(uint4);
   const int num_tiles = p.plan.head->num_tiles;
   const int total = num_tiles * p.rounds_per_tile;
   const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
@@ -349,30 +396,34 @@ __global__ void __launch_bounds__(kWarpsOf<kRanks> * 32, kBlocksOf<kRanks>)
     const int width = p.site.slices[round.slice].width;
     const int first = round.first + static_cast<int>(threadIdx.x / 32) * kWarpOutputs;
     const Outputs out(s, first, width, p.site.accumulate);
-    if (first < width) prefetch(s, out, first, width);
-    if (waits) wait_for_predecessor();
-    waits = false;
-    const int tiles = (s.num_rows + kTileRows - 1) / kTileRows;
+    const int tiles = (s.num_rows + kProductRows - 1) / kProductRows;
+    const auto wait = [&] {
+      if (waits) wait_for_predecessor();
+      waits = false;
+    };
     if constexpr (kRanks == PrefillRanks::kAny) {
+      wait();
       // Where h of all rows has no place, some rows come at a time.
-      const int steps = num_steps(s.rank), fit = max(1, p.h_values / (16 * kTileRows * steps));
+      const int steps = num_steps(s.rank), fit = max(1, p.h_values / (16 * kProductRows * steps));
       for (int first_tile = 0; first_tile < tiles; first_tile += fit) {
         const int some = min(fit, tiles - first_tile);
         if (is_new || fit < tiles) {
           __syncthreads();
-          make_h<T, kWarps, kIsTensor>(p, s, round.slice, first_tile * kTileRows, some, parts, h);
+          make_h<T, kWarps, kIsTensor>(p, s, round.slice, first_tile * kProductRows, some, parts,
+                                       h);
           __syncthreads();
         }
-        if (first < width) run_long<T>(s, h, first_tile, some, out, first, width);
+        if (first < width) run_long<T>(s, h, first_tile, some, out, first);
       }
     } else {
-      constexpr bool kIsNarrow = kRanks == PrefillRanks::kNarrow;
-      constexpr int kPieces = kIsNarrow ? 1 : 2, kAhead = kIsNarrow ? 4 : 3;
+      constexpr int kSteps = kRanks == PrefillRanks::kNarrow ? 1 : 4;
+      const HeldRound<T, kSteps> held(s, out, first, old);
+      wait();
       if (is_new) {
         make_h<T, kWarps, kIsTensor>(p, s, round.slice, 0, tiles, parts, h);
         __syncthreads();
       }
-      if (first < width) run_held<T, kIsNarrow, kPieces, kAhead>(s, h, tiles, out, first, width);
+      if (first < width) held.run(s, h, tiles);
     }
     held_tile = round.tile, held_slice = round.slice;
   }
@@ -383,7 +434,7 @@ template <class T, PrefillRanks kRanks, bool kIsTensor>
 void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
   constexpr auto kKernel = prefill_expand_kernel<T, kRanks, kIsTensor>;
   constexpr int kLimit = kRanks == PrefillRanks::kAny ? kLargeSharedBytes : kPortableSharedBytes;
-  const int bytes = kHeadBytes + p.h_values * 4;
+  const int bytes = kHeadBytes + kOldBytesOf<kRanks> + p.h_values * 4;
   allow_shared_memory<kKernel, kPortableSharedBytes, kLimit>(launch.device, bytes);
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;

@@ -5,12 +5,12 @@
 namespace heddle::cuda {
 
 // Batches of many rows: the rows of the whole batch are grouped by adapter, up to 128 a row tile. The first kernel makes the sums
-// of h of a row tile and up to 64 or 128 ranks of all slices, the second multiplies them with B. The sums are those of
+// of h of a row tile and up to 48, 96 or 192 ranks of all slices, the second multiplies them with B. The sums are those of
 // lora_cuda_params.h, bit for bit. Each of the eight strands of a row has one place in a tree of sums, so a work item of the
 // first kernel may have 1, 2, 4 or 8 of them.
 inline constexpr int kRowTileRows = 128;
 inline constexpr int kSubtreeStrands =
-    4;  // at most this many strands are joined by the first kernel
+    2;  // at most this many strands are joined by the first kernel
 inline constexpr int kMinLoraParts = kLoraStrands / kSubtreeStrands;
 inline constexpr int kWarpOutputs = 64;  // of one warp of the second kernel
 inline constexpr int kPlanThreads = 1024;

@@ -24,7 +24,8 @@ struct SlotWeights {
 /// num_blocks blocks end first, where an item costs half a strand beyond its own.
 __host__ __device__ constexpr int select_split(int units, int num_blocks, int max_split) {
   int best = 1, least = 0;
-  for (int split = 1; split <= max_split; split *= 2) {
+  for (int split = 1; split <= kLoraStrands; split *= 2) {
+    if (split > max_split) break;
     const int waves = (units * split + num_blocks - 1) / num_blocks;
     const int cost = waves * (2 * kLoraStrands / split + 1);
     if (split == 1 || cost < least) best = split, least = cost;
