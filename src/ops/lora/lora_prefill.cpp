@@ -15,19 +15,13 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 constexpr int64_t kPartialBytes = int64_t{32} << 20;  // more only where it must be
 constexpr int kMostChunksOfWideTiles = cuda::kLoraStrands;
-// Ranks times rows of h in the shared memory of one block, for ranks above 64.
-constexpr int kHValues = 24 << 10, kManyHValues = 48 << 10;
+constexpr int kHValues = 24 << 10;  // of one block, for ranks above 64
 
 /// Parts of the strands, at most, whose sums the workspace has place for.
 int max_split(int64_t num_tokens, int64_t width) {
   int split = cuda::kLoraStrands;
   while (split > cuda::kMinLoraParts && split * num_tokens * width * 4 > kPartialBytes) split /= 2;
   return split;
-}
-
-/// Whether a block may have more than the 99 KB of shared memory that every chip gives.
-bool has_large_shared_memory(const DeviceInfo& info) {
-  return info.compute_capability / 10 == 9 || info.compute_capability / 10 == 10;
 }
 
 bool fits_lines(const TensorView& y) {
@@ -41,19 +35,15 @@ bool fits_lines(const TensorView& y) {
 }  // namespace
 
 LoraPrefillConfig select_prefill_config(const LoraPrefillShape& shape, const DeviceInfo& info) {
-  const bool is_large = has_large_shared_memory(info);
   const int64_t width = lora_h_width(shape.num_slices, shape.max_rank);
   const int64_t rank_tiles = width / cuda::kLoraRankTile;
   LoraPrefillConfig c{};
-  if (!is_large || rank_tiles <= 3) {
+  if (rank_tiles <= 3) {
     c.shrink_tiles = 1;
-    c.stages = is_large ? 8 : 3;
   } else if (rank_tiles <= 6 || shape.num_chunks > kMostChunksOfWideTiles) {
     c.shrink_tiles = 2;
-    c.stages = 6;
   } else {  // registers that sums of several chunks would need are taken
     c.shrink_tiles = 4;
-    c.stages = 3;
   }
   c.shrink_blocks = info.num_sms;
   c.max_passes = static_cast<int>(std::max<int64_t>(1, ceil_div(rank_tiles, 3 * c.shrink_tiles)));
@@ -61,7 +51,7 @@ LoraPrefillConfig select_prefill_config(const LoraPrefillShape& shape, const Dev
   if (shape.in_features == 0 || shape.max_rank > 64) {
     c.ranks = PrefillRanks::kAny;
     c.expand_blocks = info.num_sms;
-    c.h_values = is_large ? kManyHValues : kHValues;
+    c.h_values = kHValues;
     c.round_outputs = 8 * cuda::kWarpOutputs;
   } else if (shape.max_rank > 16) {
     c.ranks = PrefillRanks::kWide;

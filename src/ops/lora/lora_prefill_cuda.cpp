@@ -26,7 +26,6 @@ void run_prefill(const ExecContext& ctx, const LoraGpuCall& call, const cuda::Lo
   p.max_passes = config.max_passes;
   p.max_split = config.max_split;
   p.shrink_blocks = config.shrink_blocks;
-  p.stages = config.stages;
   p.h_values = config.h_values;
   p.has_a = has_a;
   p.has_b = true;

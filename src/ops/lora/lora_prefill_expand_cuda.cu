@@ -433,9 +433,8 @@ __global__ void __launch_bounds__(kWarpsOf<kRanks> * 32, kBlocksOf<kRanks>)
 template <class T, PrefillRanks kRanks, bool kIsTensor>
 void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
   constexpr auto kKernel = prefill_expand_kernel<T, kRanks, kIsTensor>;
-  constexpr int kLimit = kRanks == PrefillRanks::kAny ? kLargeSharedBytes : kPortableSharedBytes;
   const int bytes = kHeadBytes + kOldBytesOf<kRanks> + p.h_values * 4;
-  allow_shared_memory<kKernel, kPortableSharedBytes, kLimit>(launch.device, bytes);
+  allow_shared_memory<kKernel, kPortableSharedBytes>(launch.device);
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;

@@ -59,7 +59,6 @@ struct LoraPrefillParams {
   int32_t h_width, slice_ranks;  // slice s has the columns [s * slice_ranks, ...)
   int32_t max_passes;            // rank passes of the adapter that has most
   int32_t max_split, shrink_blocks;
-  int32_t stages;                     // steps of 64 features in shared memory
   int32_t h_values;                   // ranks times rows of h that the second kernel has place for
   int32_t rounds_per_tile;            // work items of the second kernel for one row tile
   int32_t round_end[kLoraMaxSlices];  // of this slice and those before
@@ -72,7 +71,7 @@ enum class PrefillRanks { kNarrow, kWide, kAny };
 /// How a call runs: chosen without looking at the batch's rows.
 struct LoraPrefillConfig {
   int shrink_tiles;  // rank tiles of a warp of the first kernel
-  int shrink_blocks, stages, max_passes, max_split;
+  int shrink_blocks, max_passes, max_split;
   PrefillRanks ranks;
   int expand_blocks, h_values;
   int round_outputs;  // of one work item of the second kernel

@@ -15,16 +15,16 @@ constexpr int kProductRows = 16;                     // rows of x of one product
 constexpr int kGroupRows = 32;                       // rows of x of one warp
 constexpr int kMostGroups = kRowTileRows / kGroupRows;
 constexpr int kProducts = kStep / 16;  // along the features of a step
+constexpr int kMostStages = 8;         // steps in shared memory
 
 /// A block's shared memory: a work item, which is a row tile, up to 3 * kWarpTiles rank tiles of its adapter and some strands;
-/// then sums that wait for those of the next strand; then steps of 64 features.
+/// then as many steps of 64 features as fit.
 template <int kWarpTiles>
 struct Shared {
   static constexpr int kRankTiles = kWarps / kMostGroups * kWarpTiles;
   static constexpr int kLines = kRowTileRows + kRankTiles * kLoraRankTile;
   static constexpr int kCopies = (kLines + kCopyLines - 1) / kCopyLines;  // of a thread in a step
   static constexpr int kLineBytes = kStep * 2;
-  static constexpr int kWaitingBytes = kWarpTiles * 4 * int{sizeof(float4)} * kThreads;
 
   LoraWeight a[kLoraMaxSlices];
   int32_t ranks[kLoraMaxSlices];
@@ -37,23 +37,16 @@ struct Shared {
   [[nodiscard]] __host__ __device__ static constexpr int head_bytes() {
     return (static_cast<int>(sizeof(Shared)) + kLineBytes - 1) / kLineBytes * kLineBytes;
   }
-  [[nodiscard]] __host__ __device__ static constexpr int bytes(int stages) {
-    return head_bytes() + kWaitingBytes + stages * kLines * kLineBytes;
+  [[nodiscard]] __host__ __device__ static constexpr int num_stages(int lines) {
+    const int fit = (kPortableSharedBytes - head_bytes()) / (lines * kLineBytes);
+    return fit < kMostStages ? fit : kMostStages;
   }
-  [[nodiscard]] __device__ std::byte* tail() {
-    return reinterpret_cast<std::byte*>(this) + head_bytes();
-  }
-  /// Of this thread, kThreads apart.
-  [[nodiscard]] __device__ float4* waiting() {
-    return reinterpret_cast<float4*>(tail()) + threadIdx.x;
-  }
-  [[nodiscard]] __device__ uint4* stage(int i) {
-    return reinterpret_cast<uint4*>(tail() + kWaitingBytes) + i * kLines * kLineVectors;
+  [[nodiscard]] __device__ uint4* stages() {
+    return reinterpret_cast<uint4*>(reinterpret_cast<std::byte*>(this) + head_bytes());
   }
 };
-static_assert(Shared<1>::bytes(3) <= 99 * 1024);
-static_assert(Shared<1>::bytes(8) <= 227 * 1024 && Shared<2>::bytes(6) <= 227 * 1024 &&
-              Shared<4>::bytes(3) <= 227 * 1024);
+static_assert(Shared<1>::num_stages(Shared<1>::kLines) == 4);
+static_assert(Shared<4>::num_stages(Shared<4>::kLines) == 2 && Shared<4>::num_stages(256) == 3);
 
 /// Vector `index` of a row of a step: rows that lanes read together are in other banks.
 __device__ int line_vector(int row, int index) {
@@ -69,13 +62,15 @@ __device__ int num_groups(int num_rows) {
 struct WarpPlace {
   int first_row;          // of kGroupRows
   int first_tile;         // of kTiles rank tiles
+  int last_tile;          // of these, the last one that is there
   int of_rows, of_ranks;  // vectors of a step: first line, vector q
 
-  __device__ WarpPlace(int num_rows, int tiles) {
+  __device__ WarpPlace(int num_rows, int num_rank_tiles, int tiles) {
     const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
     const int groups = num_groups(num_rows);
     first_row = warp % groups * kGroupRows;
     first_tile = warp / groups * tiles;
+    last_tile = num_rank_tiles - 1 - first_tile;
     of_rows = line_vector(first_row + lane / 4, lane % 4);
     of_ranks = line_vector(groups * kGroupRows + first_tile * kLoraRankTile + lane / 4, lane % 4);
   }
@@ -194,8 +189,12 @@ struct Copies {
 __device__ void wait_for_stage(int stages) {
   switch (stages) {
     case 8: return wait_for_copies<6>();
+    case 7: return wait_for_copies<5>();
     case 6: return wait_for_copies<4>();
-    default: return wait_for_copies<1>();
+    case 5: return wait_for_copies<3>();
+    case 4: return wait_for_copies<2>();
+    case 3: return wait_for_copies<1>();
+    default: return wait_for_copies<0>();
   }
 }
 
@@ -241,12 +240,14 @@ __device__ void add_step(const uint4* stage, const WarpPlace& place, uint32_t ze
   }
 #pragma unroll
   for (int r = 0; r < kTiles; ++r) {
+    // Beyond the last tile it is read again; nobody reads the sums.
+    const int tile = r == 0 ? 0 : min(r, place.last_tile);
     uint4 a[2][2];
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
-      const uint4* from = &stage[place.of_ranks ^ 4 * block];
+      const uint4* from = &stage[place.of_ranks ^ 4 * block] + 2 * tile * kEightLines;
 #pragma unroll
-      for (int n = 0; n < 2; ++n) a[n][block] = from[(2 * r + n) * kEightLines];
+      for (int n = 0; n < 2; ++n) a[n][block] = from[n * kEightLines];
     }
     float sum[2][2][4] = {};
 #pragma unroll
@@ -271,7 +272,8 @@ __device__ void add_step(const uint4* stage, const WarpPlace& place, uint32_t ze
   }
 }
 
-template <int kWarpTiles, int kTiles>
+/// Writes the sums of a strand, or adds them to those of the strand before, which this thread wrote.
+template <bool kAdds, int kWarpTiles, int kTiles>
 __device__ void store_part(const LoraPrefillParams& p, const Shared<kWarpTiles>& s,
                            const WarpPlace& place, int part, const Sums<kTiles>& sums) {
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
@@ -291,32 +293,16 @@ __device__ void store_part(const LoraPrefillParams& p, const Shared<kWarpTiles>&
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
           const float(&v)[4] = sums.v[r][m][n];
-          *reinterpret_cast<float2*>(to + 8 * n) = {v[2 * j], v[2 * j + 1]};
+          float2 sum{v[2 * j], v[2 * j + 1]};
+          if constexpr (kAdds) {
+            const float2 before = __ldcg(reinterpret_cast<const float2*>(to + 8 * n));
+            sum = {before.x + sum.x, before.y + sum.y};
+          }
+          __stcg(reinterpret_cast<float2*>(to + 8 * n), sum);
         }
       }
     }
   }
-}
-
-/// Writes the sums of a strand, or joins them first to those of the strand before, which wait in shared memory.
-template <int kWarpTiles, int kTiles>
-__device__ void join(const LoraPrefillParams& p, Shared<kWarpTiles>& s, const WarpPlace& place,
-                     int strand, int subtree, Sums<kTiles>& sums) {
-  float4* const waiting = s.waiting();
-  auto* four = reinterpret_cast<float4*>(&sums);
-  if (subtree == 2 && strand % 2 == 0) {
-#pragma unroll
-    for (int i = 0; i < kTiles * 4; ++i) waiting[i * kThreads] = four[i];
-    return;
-  }
-  if (subtree == 2) {
-#pragma unroll
-    for (int i = 0; i < kTiles * 4; ++i) {
-      const float4 v = waiting[i * kThreads];
-      four[i] = {four[i].x + v.x, four[i].y + v.y, four[i].z + v.z, four[i].w + v.w};
-    }
-  }
-  store_part(p, s, place, subtree == 2 ? strand / 2 : strand, sums);
 }
 
 /// The sums of the strands of an item, kTiles rank tiles a warp. -0 is where sums begin: it changes no bit of what is added to it.
@@ -325,26 +311,27 @@ __device__ void run_item(const LoraPrefillParams& p, Shared<kWarpTiles>& s, int 
                          int num_strands, int subtree) {
   const LoraParams& site = p.site;
   const int in_features = static_cast<int>(site.in_features), num_chunks = site.num_chunks;
-  const WarpPlace place(s.num_rows, kTiles);
-  const Copies<Shared<kWarpTiles>::kCopies> copies(
-      s.lines, num_groups(s.num_rows) * kGroupRows + s.num_rank_tiles * kLoraRankTile);
+  const WarpPlace place(s.num_rows, s.num_rank_tiles, kTiles);
+  const int num_lines = num_groups(s.num_rows) * kGroupRows + s.num_rank_tiles * kLoraRankTile;
+  const int stages = Shared<kWarpTiles>::num_stages(num_lines);
+  const Copies<Shared<kWarpTiles>::kCopies> copies(s.lines, num_lines);
   const bool has_work = place.first_row < s.num_rows && place.first_tile < s.num_rank_tiles;
   const uint32_t zero = static_cast<uint32_t>(s.num_rank_tiles) >> 31;
   Features ahead(first_strand, num_strands, num_chunks);
-  uint4* to = s.stage(0);
+  uint4* to = s.stages();
   const uint4* from = to;
-  const uint4* const last_stage = s.stage(p.stages - 1);
-  constexpr int kStageVectors = Shared<kWarpTiles>::kLines * kLineVectors;
+  const int stage_vectors = num_lines * kLineVectors;
+  const uint4* const last_stage = to + (stages - 1) * stage_vectors;
   const auto fetch_next = [&] {
     if (!ahead.is_done()) {
       copies.start(ahead.k, in_features, to);
       ahead.next(in_features, num_chunks);
     }
     commit_copies();
-    to = to == last_stage ? s.stage(0) : to + kStageVectors;
+    to = to == last_stage ? s.stages() : to + stage_vectors;
   };
 #pragma unroll 1
-  for (int i = 0; i < p.stages - 1; ++i) fetch_next();
+  for (int i = 0; i < stages - 1; ++i) fetch_next();
 
   Features at(first_strand, num_strands, num_chunks);
 #pragma unroll 1
@@ -354,11 +341,11 @@ __device__ void run_item(const LoraPrefillParams& p, Shared<kWarpTiles>& s, int 
     if constexpr (kManyChunks) sums.fill(-0.0f);
 #pragma unroll 1
     while (!at.is_done() && at.strand == strand) {
-      wait_for_stage(p.stages);
+      wait_for_stage(stages);
       __syncthreads();
       fetch_next();
       if (has_work) add_step<T, kTiles>(from, place, zero, chunk);
-      from = from == last_stage ? s.stage(0) : from + kStageVectors;
+      from = from == last_stage ? s.stages() : from + stage_vectors;
       const int last = at.chunk;
       at.next(in_features, num_chunks);
       if constexpr (kManyChunks) {
@@ -369,7 +356,11 @@ __device__ void run_item(const LoraPrefillParams& p, Shared<kWarpTiles>& s, int 
       }
     }
     if constexpr (kManyChunks) chunk.add(sums);
-    join(p, s, place, strand, subtree, chunk);
+    if (subtree == 2 && strand % 2 == 1) {
+      store_part<true>(p, s, place, strand / 2, chunk);
+    } else {
+      store_part<false>(p, s, place, strand / subtree, chunk);
+    }
   }
   wait_for_copies<0>();
 }
@@ -416,10 +407,9 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <class T, int kWarpTiles, bool kManyChunks>
 void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
   constexpr auto kKernel = prefill_shrink_kernel<T, kWarpTiles, kManyChunks>;
-  const int bytes = Shared<kWarpTiles>::bytes(p.stages);
-  allow_shared_memory<kKernel, kPortableSharedBytes, kLargeSharedBytes>(launch.device, bytes);
-  kKernel<<<static_cast<unsigned>(p.shrink_blocks), kThreads, static_cast<size_t>(bytes),
-            launch.stream>>>(p);
+  constexpr int kBytes = kPortableSharedBytes;
+  allow_shared_memory<kKernel, kBytes>(launch.device);
+  kKernel<<<static_cast<unsigned>(p.shrink_blocks), kThreads, kBytes, launch.stream>>>(p);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 

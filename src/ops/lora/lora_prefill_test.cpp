@@ -27,15 +27,11 @@ TEST(LoraPrefill, TakesAsManyRanksAtOnceAsThereAreAndFit) {
 
 TEST(LoraPrefill, FitsTheSharedMemoryOfTheChip) {
   for (const DeviceInfo& info : {kLarge, kSmall}) {
-    const int limit = info.compute_capability == 90 ? 227 : 99;
     for (const int rank : {1, 16, 17, 64, 65, kMaxLoraRank}) {
       for (const int slices : {1, 4}) {
         const LoraPrefillConfig c = select_prefill_config({5000, slices, 8, rank, 4096}, info);
-        const int step = (cuda::kRowTileRows + 48 * c.shrink_tiles) * 128;
-        const int waiting = c.shrink_tiles * 64 * 384;
-        EXPECT_LT(c.stages * step + waiting + 2900, limit * 1024);
         const int ring = c.ranks == PrefillRanks::kAny ? 0 : c.round_outputs * 16 * 2 * 4;
-        EXPECT_LT(c.h_values * 4 + ring + 1800, limit * 1024);
+        EXPECT_LT(c.h_values * 4 + ring + 1800, 99 * 1024);
         EXPECT_GE(c.h_values, 16 * rank) << "a tile of rows at least";
         // All rows of a row tile, where the kernel takes them at once.
         const int most = c.ranks == PrefillRanks::kNarrow ? 16 : 64;
