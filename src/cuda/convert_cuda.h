@@ -25,6 +25,30 @@ __device__ inline float narrow<float>(float v) {
   return v;
 }
 
+/// Two neighbours as one word.
+template <class T>
+__device__ float2 widen_two(uint32_t two);
+template <>
+__device__ inline float2 widen_two<__half>(uint32_t two) {
+  return __half22float2(*reinterpret_cast<const __half2*>(&two));
+}
+template <>
+__device__ inline float2 widen_two<__nv_bfloat16>(uint32_t two) {
+  return {__uint_as_float(two << 16), __uint_as_float(two & 0xffff0000u)};
+}
+template <class T>
+__device__ uint32_t narrow_two(float2 v);
+template <>
+__device__ inline uint32_t narrow_two<__half>(float2 v) {
+  const __half2 two = __float22half2_rn(v);
+  return *reinterpret_cast<const uint32_t*>(&two);
+}
+template <>
+__device__ inline uint32_t narrow_two<__nv_bfloat16>(float2 v) {
+  const __nv_bfloat162 two = __float22bfloat162_rn(v);
+  return *reinterpret_cast<const uint32_t*>(&two);
+}
+
 /// Calls f with a value of the type that holds `dtype`.
 template <class F>
 __device__ void with_type(DType dtype, F&& f) {

@@ -7,35 +7,6 @@
 namespace heddle::cuda {
 namespace {
 
-constexpr uint64_t kArrivalBlocks = 1u << 16;
-
-/// Counts a block that begins. What the counter held says which launch this is.
-__device__ uint64_t arrive(uint64_t* arrivals) {
-  return atomicAdd(reinterpret_cast<unsigned long long*>(arrivals), 1ull);
-}
-
-/// The flag of the launch whose arrivals were `before`; the last of its blocks counts the launch. Never 0, with which
-/// memory begins; 2^32 - 1 launches later it comes again.
-__device__ uint32_t flag_of(uint64_t before, uint64_t* arrivals) {
-  if (before % kArrivalBlocks == gridDim.x - 1) {
-    atomicAdd(reinterpret_cast<unsigned long long*>(arrivals), kArrivalBlocks - gridDim.x);
-  }
-  return static_cast<uint32_t>(before / kArrivalBlocks % 0xffffffffu) + 1;
-}
-
-/// Items [begin, end) of num that this block has; those of all blocks differ by one at most.
-struct Share {
-  int begin, end;
-
-  __device__ Share(int num, uint32_t block_reciprocal) {
-    const int block = static_cast<int>(blockIdx.x);
-    const int each = divide(num, block_reciprocal);
-    const int more = num - each * static_cast<int>(gridDim.x);
-    begin = block * each + min(block, more);
-    end = begin + each + (block < more);
-  }
-};
-
 /// Describes the next items of this block; gives their numbers.
 template <class T, LoraOp kOp, bool kShrinks, bool kExpands>
 __device__ int2 describe(const LoraParams& p, LoraShared& s, const Share& shrinks,

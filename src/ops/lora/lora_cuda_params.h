@@ -31,6 +31,8 @@ struct LoraPart {
   int16_t num_rows, num_tiles;
   int32_t first_tile;
   uint32_t row_reciprocal;  // i / num_rows = i * this >> 32; 0 for one row
+  int32_t first_partial;    // rows of all tiles before
+  int32_t padding[3];
   int16_t rows[kLoraPartRows];
 };
 
@@ -42,7 +44,7 @@ struct LoraTile {
   int32_t padding;
   int16_t rows[kLoraPartRows];  // of the part
 };
-static_assert(sizeof(LoraPart) == 48 && sizeof(LoraTile) == 48);
+static_assert(sizeof(LoraPart) == 64 && sizeof(LoraTile) == 48);
 
 /// What a launch of 256 rows is made of; written by plan_rows, the same for all sites of a step.
 struct LoraWindowPlan {
@@ -103,6 +105,7 @@ struct LoraParams {
   int64_t in_features;
   LoraAddresses a, b;
   int32_t num_slices, num_chunks, items_per_part[2];
+  int32_t last_part, last_tile;  // that the plan has memory for
   // See divide().
   uint32_t chunk_reciprocal, slice_reciprocal, part_reciprocal[2], block_reciprocal;
   float scale;
@@ -132,5 +135,18 @@ struct LoraLaunch {
 /// T: dtype of the weights and of x.
 template <class T>
 void launch_lora(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream);
+
+/// Of both halves of a plain lora_apply with tables of entries in one launch.
+struct LoraDirectLaunch {
+  bool is_wide;    // some adapter has more than 16 ranks
+  bool is_single;  // no block has more than one unit of either half
+  int num_blocks;
+
+  bool operator==(const LoraDirectLaunch&) const = default;
+};
+inline constexpr int kLoraDirectBlocks = 2;  // of a multiprocessor
+
+template <class T>
+void launch_lora_direct(const LoraParams& p, const LoraDirectLaunch& launch, cudaStream_t stream);
 
 }  // namespace heddle::cuda

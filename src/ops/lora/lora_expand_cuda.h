@@ -29,9 +29,9 @@ __device__ void describe_expand(const LoraParams& p, int item, bool twice, LoraI
   to.first = first;
   to.left = p.slices[slice].width - first;
   to.num_halves = twice && to.left > kLoraOutTile ? 2 : 1;
-  int tile = part.first_tile;
-  if (kOp == LoraOp::kShrink) tile += first / kLoraRankTile;
-  to.partial = to.rank == 0 ? 0 : partial_row(p, slice, 0, p.plan->tiles[tile].first_partial);
+  int row = part.first_partial;
+  if (kOp == LoraOp::kShrink) row += first / kLoraRankTile * part.num_rows;
+  to.partial = partial_row(p, slice, 0, row);
   to.num_rows = part.num_rows;
   to.part = index;
   to.row_reciprocal = part.row_reciprocal;
@@ -223,15 +223,16 @@ __device__ void run_sum(const LoraParams& p, LoraShared& s, const LoraItem& item
       *y = finish(p.accumulate ? *y : Y{}, factor, h, p.accumulate);
     });
   };
+  const PartialRows partials{item.partial, item.num_rows, item.row_reciprocal};
   if constexpr (kForm == LoraForm::kFused) {
     // Nothing is written before all is there: with accumulate a value must be added once.
     const auto look = [](int, int, float) {};
-    while (!__syncthreads_and(gather_partials<true>(p, s, item, 0, item.rank, look))) {
+    while (!__syncthreads_and(gather_partials<true>(p, s.flag, partials, 0, item.rank, look))) {
       remake_partials<T, kPlain>(p, s, item, item.first / kLoraRankTile, item.rank, slot);
     }
-    gather_partials<true>(p, s, item, 0, item.rank, take);
+    gather_partials<true>(p, s.flag, partials, 0, item.rank, take);
   } else {
-    gather_partials<false>(p, s, item, 0, item.rank, take);
+    gather_partials<false>(p, s.flag, partials, 0, item.rank, take);
   }
 }
 

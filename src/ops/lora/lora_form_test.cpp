@@ -23,6 +23,14 @@ TEST(LoraForm, TwoLaunchesWhereManyChunksAreSharedByFewRows) {
   EXPECT_EQ(select_lora_form(2 * kResident, 100, 17, kResident), LoraForm::kFused);
 }
 
+TEST(LoraForm, OneUnitABlockWhereAllAreThereAtOnce) {
+  using Launch = cuda::LoraDirectLaunch;
+  EXPECT_EQ(select_direct_launch(24, 24, 16, 132), (Launch{false, true, 24}));
+  EXPECT_EQ(select_direct_launch(96, 264, 17, 132), (Launch{true, true, 264}));
+  EXPECT_EQ(select_direct_launch(265, 24, 64, 132), (Launch{true, false, 264}));
+  EXPECT_EQ(select_direct_launch(0, 0, 16, 132), (Launch{false, true, 1}));
+}
+
 TEST(LoraWorkspace, GrowsWithWhatACallHas) {
   const auto bytes = [](DeviceType device, int64_t tokens, int64_t in, int slices, int rank) {
     return lora_apply_workspace_bytes({device, 0}, tokens, in, slices, rank);

@@ -1,6 +1,7 @@
 #include "ops/lora/lora_gpu.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "heddle/config.h"
@@ -114,6 +115,12 @@ LoraParams window_params(const LoraGpuCall& call, LoraOp op, int64_t first, int 
       p.slices[s].end[twice] = p.items_per_part[twice];
     }
   }
+  for (int s = num_slices; s < cuda::kLoraMaxSlices; ++s) {
+    p.slices[s].end[0] = p.slices[s].end[1] = std::numeric_limits<int32_t>::max();
+  }
+  p.last_part = cuda::kLoraWindow - 1;
+  p.last_tile = static_cast<int32_t>(
+      cuda::kLoraWindow * ceil_div(call.table().max_rank, cuda::kLoraRankTile) - 1);
   p.chunk_reciprocal = reciprocal(p.num_chunks);
   p.slice_reciprocal = reciprocal(p.num_slices);
   for (int twice = 0; twice < 2; ++twice) {
@@ -139,6 +146,12 @@ ItemCounts most_items(const LoraParams& p, const LoraTable& table, int64_t rows)
   return most;
 }
 
+/// Whether the kernel for aligned weights in tables of entries serves.
+bool fits_direct(const LoraGpuCall& call, const cuda::LoraLaunch& launch) {
+  return launch.op == LoraOp::kApply && launch.is_plain && call.a->entries != nullptr &&
+         call.b->entries != nullptr;
+}
+
 template <class T>
 void run_window(const ExecContext& ctx, const LoraGpuCall& call, LoraOp op, LoraParams p,
                 int64_t rows) {
@@ -162,10 +175,20 @@ void run_window(const ExecContext& ctx, const LoraGpuCall& call, LoraOp op, Lora
   const int64_t partials = rows * partials_of_row(p.in_features, p.num_slices, table.max_rank);
   const bool has_exchange =
       int64_t(ctx.exchange.size()) >= kExchangeHead + partials * kExchangeWordBytes;
-  const LoraForm form = select_lora_form(items.shrinks, items.expands, p.num_chunks, resident);
-  if (has_exchange && form == LoraForm::kFused) {
+  const auto fuse = [&] {
     p.arrivals = reinterpret_cast<uint64_t*>(ctx.exchange.data());
     p.partials = ctx.exchange.data() + kExchangeHead;
+  };
+  if (has_exchange && fits_direct(call, launch)) {
+    fuse();
+    const cuda::LoraDirectLaunch direct =
+        select_direct_launch(items.shrinks, items.expands, table.max_rank, ctx.info.num_sms);
+    p.block_reciprocal = reciprocal(direct.num_blocks);
+    return cuda::launch_lora_direct<T>(p, direct, ctx.stream);
+  }
+  const LoraForm form = select_lora_form(items.shrinks, items.expands, p.num_chunks, resident);
+  if (has_exchange && form == LoraForm::kFused) {
+    fuse();
     return run(LoraForm::kFused, std::max(items.shrinks, items.expands));
   }
   Workspace& workspace = require_workspace(ctx, "lora");
@@ -266,6 +289,15 @@ cuda::LoraAddresses addresses(const LoraTable& table, int first_slice, int64_t r
 cuda::LoraIndices indices(const ConstTensorView& t) {
   if (!t) return {};
   return {t.raw(), t.stride(0), t.dtype() == DType::kInt64};
+}
+
+cuda::LoraDirectLaunch select_direct_launch(int64_t num_shrinks, int64_t num_expands, int max_rank,
+                                            int num_sms) {
+  const int64_t most = std::max(num_shrinks, num_expands);
+  const int64_t resident = int64_t{cuda::kLoraDirectBlocks} * num_sms;
+  return {.is_wide = max_rank > cuda::kLoraRankTile,
+          .is_single = most <= resident,
+          .num_blocks = static_cast<int>(std::clamp<int64_t>(most, 1, resident))};
 }
 
 cuda::LoraForm select_lora_form(int64_t num_shrinks, int64_t num_expands, int num_chunks,

@@ -104,6 +104,7 @@ __device__ void write_adapter(LoraWindowPlan& plan, int slot, int num_rows, int 
     part.num_rows = static_cast<int16_t>(rows);
     part.num_tiles = static_cast<int16_t>(num_tiles);
     part.first_tile = before.tiles;
+    part.first_partial = before.partials;
     part.row_reciprocal = 0xffffffffu / static_cast<unsigned>(rows) + 1;
     for (int i = 0; i < num_tiles; ++i) {
       LoraTile& tile = plan.tiles[before.tiles++];

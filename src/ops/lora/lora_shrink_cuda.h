@@ -62,11 +62,53 @@ __device__ void fetch_shrink(const LoraParams& p, const LoraItem& item, LoraSlot
   fetch_rows<T, kPlain>(p, item, 0, slot);
 }
 
+/// Adds 32 features of 16 ranks and a tile of rows; lane (g, q) has the features 8 q + [0, 8) of the ranks g and g + 8 and of
+/// row g.
+template <class T>
+__device__ void multiply_block(const uint4& low, const uint4& high, const uint4& x,
+                               float (&sum)[4]) {
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const uint32_t a[4] = {word(low, 2 * j), word(high, 2 * j), word(low, 2 * j + 1),
+                           word(high, 2 * j + 1)};
+    mma_m16n8k16<T>(sum, a, word(x, 2 * j), word(x, 2 * j + 1));
+  }
+}
+
+__device__ inline void store_sums(LoraTileSums& sums, int tile, const float (&sum)[4]) {
+  const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  float* to = sums[threadIdx.x / 32][tile] + 2 * q * kRowSumStride + g;
+  to[0] = sum[0];
+  to[kRowSumStride] = sum[1];
+  to[8] = sum[2];
+  to[kRowSumStride + 8] = sum[3];
+}
+
+/// Adds the sums of the warps in order: the partial sums of the rows from row `partial` on.
+template <bool kFlagged>
+__device__ void publish_sums(const LoraParams& p, uint32_t flag, int partial, int num_rows,
+                             const LoraTileSums& sums) {
+  const int row = threadIdx.x / kLoraRankTile, rank = threadIdx.x % kLoraRankTile;
+  static_assert(kLoraThreads == kLoraPartRows * kLoraRankTile);
+  if (row >= num_rows) return;
+  const float* from = sums[0][row / kTileRows] + row % kTileRows * kRowSumStride + rank;
+  constexpr int kWarpStride = sizeof(sums[0]) / sizeof(float);
+  float sum = from[0];
+#pragma unroll
+  for (int k = 1; k < kLoraWarps; ++k) sum += from[k * kWarpStride];
+  const int64_t to = int64_t{partial} * kLoraRankTile + static_cast<int>(threadIdx.x);
+  if constexpr (kFlagged) {
+    publish(static_cast<FlaggedWord*>(p.partials) + to, {sum, flag});
+  } else {
+    static_cast<float*>(p.partials)[to] = sum;
+  }
+}
+
 /// Writes the partial sums of an item that was fetched. All threads of the block call it.
 template <class T, bool kFlagged, bool kPlain>
 __device__ void run_shrink(const LoraParams& p, LoraShared& s, const LoraItem& item,
                            LoraSlot& slot) {
-  const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4, warp = threadIdx.x / 32;
+  const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
 #pragma unroll 1
   for (int tile = 0; tile * kTileRows < item.num_rows; ++tile) {
     if (tile > 0) {
@@ -79,38 +121,13 @@ __device__ void run_shrink(const LoraParams& p, LoraShared& s, const LoraItem& i
     float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
-      // Lane (g, q): ranks g and g + 8, and row g, at the features 8 q + [0, 8) of the block's 32.
       const int at = line_vector(g, 4 * block + q);
-      const uint4 low = slot.weights[at], high = slot.weights[64 + at], x = slot.rows[at];
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const uint32_t a[4] = {word(low, 2 * j), word(high, 2 * j), word(low, 2 * j + 1),
-                               word(high, 2 * j + 1)};
-        mma_m16n8k16<T>(sum, a, word(x, 2 * j), word(x, 2 * j + 1));
-      }
+      multiply_block<T>(slot.weights[at], slot.weights[64 + at], slot.rows[at], sum);
     }
-    float* sums = s.sums[warp][tile] + 2 * q * kRowSumStride + g;
-    sums[0] = sum[0];
-    sums[kRowSumStride] = sum[1];
-    sums[8] = sum[2];
-    sums[kRowSumStride + 8] = sum[3];
+    store_sums(s.sums, tile, sum);
   }
   __syncthreads();
-  const int row = threadIdx.x / kLoraRankTile, rank = threadIdx.x % kLoraRankTile;
-  static_assert(kLoraThreads == kLoraPartRows * kLoraRankTile);
-  if (row < item.num_rows) {
-    const float* sums = s.sums[0][row / kTileRows] + row % kTileRows * kRowSumStride + rank;
-    constexpr int kWarpStride = sizeof(s.sums[0]) / sizeof(float);
-    float sum = sums[0];
-#pragma unroll
-    for (int k = 1; k < kLoraWarps; ++k) sum += sums[k * kWarpStride];
-    const int64_t to = int64_t{item.partial} * kLoraRankTile + static_cast<int>(threadIdx.x);
-    if constexpr (kFlagged) {
-      publish(static_cast<FlaggedWord*>(p.partials) + to, {sum, s.flag});
-    } else {
-      static_cast<float*>(p.partials)[to] = sum;
-    }
-  }
+  publish_sums<kFlagged>(p, s.flag, item.partial, item.num_rows, s.sums);
   __syncthreads();
 }
 

@@ -30,6 +30,9 @@ struct alignas(128) LoraSlot {
   };
 };
 
+/// Sums over the 64 features of each warp: of 16 ranks and up to 16 rows.
+using LoraTileSums = float[kLoraWarps][kPartTiles][kTileRows * kRowSumStride];
+
 /// Of lane (g, q) for one piece and tile of rows: hi of its first two ranks, of its others, lo, lo.
 using LoraPieceOfH = uint4[kHSteps][kPartTiles][32];
 
@@ -58,16 +61,40 @@ struct LoraShared {
   alignas(16) LoraItem shrinks[kBatch];
   LoraItem expands[kBatch];
   LoraItem remade;
-  float sums[kLoraWarps][kPartTiles][kTileRows * kRowSumStride];
+  LoraTileSums sums;
   LoraPieceOfH h[kBlockRanks / kHPiece];
   LoraSlot slots[kSlots][kLoraWarps];
 };
 static_assert(sizeof(LoraShared) <= 99 * 1024);  // what every chip from sm_80 on gives a block
 
+/// Rows of partials of a part: those of its first 16 ranks, then of the next.
+struct PartialRows {
+  int first, num_rows;
+  uint32_t row_reciprocal;
+};
+
 /// n / d, where reciprocal = ceil(2^32 / d) modulo 2^32 and n d < 2^32.
 __device__ inline int divide(int n, uint32_t reciprocal) {
   return reciprocal == 0 ? n : static_cast<int>(__umulhi(static_cast<uint32_t>(n), reciprocal));
 }
+
+/// Items [begin, end) of num that this block has; those of all blocks differ by one at most.
+struct Share {
+  int begin, end;
+
+  __device__ explicit Share(int begin) : begin(begin), end(begin + 1) {}
+  __device__ Share(int num, uint32_t block_reciprocal) {
+    const int block = static_cast<int>(blockIdx.x);
+    const int each = divide(num, block_reciprocal);
+    const int more = num - each * static_cast<int>(gridDim.x);
+    begin = block * each + min(block, more);
+    end = begin + each + (block < more);
+  }
+  /// Whether one that was asked for before `share` was known begins where it does, or there is nothing to begin.
+  [[nodiscard]] __device__ bool is_right_for(const Share& share) const {
+    return begin == share.begin || share.begin == share.end;
+  }
+};
 
 /// data is null where the adapter does not touch the slice.
 __device__ inline LoraWeight read_weight(const LoraAddresses& a, int slot, int slice) {

@@ -1,0 +1,362 @@
+#pragma once
+
+#include "ops/lora/lora_gather_cuda.h"
+#include "ops/lora/lora_outputs_cuda.h"
+
+namespace heddle::cuda {
+
+// lora_apply of aligned weights in one launch, in as few instructions as can be: at few adapters a call is one chain of
+// latencies, and every instruction on it counts. What a block multiplies goes from memory straight to registers; several blocks
+// on a multiprocessor hide one another's latencies.
+
+struct LoraDirectShared {
+  uint32_t flag;  // of this launch
+  alignas(16) LoraTileSums sums[2];
+  LoraPieceOfH h[kWidePiece / kHPiece];
+};
+
+__device__ inline LoraWeight read_entry(const LoraAddresses& table, int slot, int slice) {
+  const auto* entries = reinterpret_cast<const LoraWeight*>(table.base);
+  return entries[slot * static_cast<int>(table.slot_stride) + slice];
+}
+
+/// Of this thread as products see it: lane (g, q) of a warp.
+__device__ inline int lane_g() { return threadIdx.x % 32 / 4; }
+__device__ inline int lane_q() { return threadIdx.x % 4; }
+
+__device__ inline uint4 load_16_if(bool is_there, const void* p) {
+  return is_there ? load_once_16(p) : uint4{0, 0, 0, 0};
+}
+
+/// One unit of shrink: 16 ranks times 512 features of A, times the rows of a part. A warp has 64 of the features.
+struct ShrinkUnit {
+  int slot, slice, chunk, num_rows, first_rank;
+  int feature;  // the first of this lane
+  int partial;  // row of partials of the first row
+  int index;    // of the tile
+  int row;      // g of the part
+
+  ShrinkUnit() = default;
+  __device__ ShrinkUnit(const LoraParams& p, int num_partials, int unit) {
+    const int rest = divide(unit, p.chunk_reciprocal);
+    chunk = unit - rest * p.num_chunks;
+    index = min(divide(rest, p.slice_reciprocal), p.last_tile);
+    const LoraTile& tile = p.plan->tiles[index];
+    const int4 head = *reinterpret_cast<const int4*>(&tile);
+    slice = rest - index * p.num_slices;
+    slot = head.x;
+    num_rows = head.y & 0xffff;
+    first_rank = (head.y >> 16) * kLoraRankTile;
+    feature = chunk * kLoraChunk + static_cast<int>(threadIdx.x / 32 * 64) + lane_q() * 8;
+    partial = (slice * p.num_chunks + chunk) * num_partials + head.z;
+    row = tile.rows[lane_g()];
+  }
+  /// To the next chunk.
+  __device__ void advance(int num_partials) {
+    ++chunk;
+    feature += kLoraChunk;
+    partial += num_partials;
+  }
+};
+
+/// 64 features: of the ranks g and g + 8, and of one row.
+struct ShrinkData {
+  uint4 low[2], high[2], x[2];
+};
+
+/// x of row `row`, which is row `row_of_part` of the part.
+template <class T>
+__device__ void load_x(const LoraParams& p, const ShrinkUnit& unit, int row, int row_of_part,
+                       ShrinkData& to) {
+  const T* x = static_cast<const T*>(p.u) + (row * static_cast<int>(p.u_stride) + unit.feature);
+  const int left = row_of_part < unit.num_rows ? static_cast<int>(p.in_features) - unit.feature : 0;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    to.x[i] = 32 * i < left ? *reinterpret_cast<const uint4*>(x + 32 * i) : uint4{0, 0, 0, 0};
+  }
+}
+
+template <class T>
+__device__ void load_shrink(const LoraParams& p, const ShrinkUnit& unit, const LoraWeight& a,
+                            ShrinkData& to) {
+  const int stride = static_cast<int>(a.row_stride), rank = unit.first_rank + lane_g();
+  const T* low = static_cast<const T*>(a.data) + (rank * stride + unit.feature);
+  const T* high = low + 8 * stride;
+  const int left = a.data != nullptr ? static_cast<int>(p.in_features) - unit.feature : 0;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    to.low[i] = load_16_if(32 * i < left && rank < a.rank, low + 32 * i);
+    to.high[i] = load_16_if(32 * i < left && rank + 8 < a.rank, high + 32 * i);
+  }
+  load_x<T>(p, unit, unit.row, lane_g(), to);
+}
+
+/// Multiplies a unit whose data are on their way: the sums of each warp.
+template <class T>
+__device__ void multiply_shrink(const LoraParams& p, const ShrinkUnit& unit, ShrinkData& data,
+                                LoraTileSums& sums) {
+#pragma unroll 1
+  for (int tile = 0;;) {
+    float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) multiply_block<T>(data.low[i], data.high[i], data.x[i], sum);
+    store_sums(sums, tile, sum);
+    if (++tile * kTileRows >= unit.num_rows) return;
+    const int row = tile * kTileRows + lane_g();
+    load_x<T>(p, unit, p.plan->tiles[unit.index].rows[row], row, data);
+  }
+}
+
+/// One unit of expand: 256 outputs of B, or twice as many, times all ranks, times the rows of a part. A warp has 32 of the
+/// outputs of either half, a lane four.
+struct ExpandUnit {
+  int part, slot, slice, num_rows, max_rank;
+  int output;   // the first of this lane
+  int partial;  // row of partials of the first row
+  uint32_t row_reciprocal;
+  int rows;  // 2 q and 2 q + 1 of the part, 16 bits each
+
+  ExpandUnit() = default;
+  __device__ ExpandUnit(const LoraParams& p, int num_partials, int unit, bool twice) {
+    part = divide(unit, p.part_reciprocal[twice]);
+    const LoraPart& from = p.plan->parts[min(part, p.last_part)];
+    const int4 head = *reinterpret_cast<const int4*>(&from);
+    int local = unit - part * p.items_per_part[twice];
+    slice = 0;
+#pragma unroll
+    for (int i = 0; i < kLoraMaxSlices - 1; ++i) slice += local >= p.slices[i].end[twice];
+    if (slice > 0) local -= p.slices[slice - 1].end[twice];
+    output = local * (kLoraOutTile << twice) + output_of_lane(0);
+    slot = head.x;
+    num_rows = head.y & 0xffff;
+    max_rank = (head.y >> 16) * kLoraRankTile;
+    row_reciprocal = static_cast<uint32_t>(head.w);
+    partial = slice * p.num_chunks * num_partials + from.first_partial;
+    rows = reinterpret_cast<const int*>(from.rows)[lane_q()];
+  }
+  /// To the next outputs of the slice; false where it has no more.
+  __device__ bool advance(const LoraParams& p, int num_outputs) {
+    output += num_outputs;
+    return output - output_of_lane(0) < p.slices[slice].width;
+  }
+};
+
+/// Of a unit of expand: B from this lane's first output on.
+template <class T>
+struct ExpandWeight {
+  const T* data = nullptr;
+  int rank = 0, stride = 0;  // rank 0: nothing to do
+  float scale = 0.0f;
+
+  ExpandWeight() = default;
+  __device__ ExpandWeight(const LoraParams& p, const ExpandUnit& unit) {
+    const LoraWeight a = read_entry(p.a, unit.slot, unit.slice);
+    const LoraWeight b = read_entry(p.b, unit.slot, unit.slice);
+    stride = static_cast<int>(b.row_stride);
+    data = static_cast<const T*>(b.data) + unit.output * stride;
+    rank = a.data != nullptr && b.data != nullptr ? min(min(a.rank, b.rank), unit.max_rank) : 0;
+    scale = p.scale * b.scale;
+  }
+};
+
+/// What a lane (g, q) multiplies. Wide: ranks 8 q + [0, 8) of each 32 of 64, of its four outputs. Ranks up to 16: 4 q + [0, 4) of
+/// its outputs in either half. `old`: what the rows 2 q and 2 q + 1 hold in either half.
+struct ExpandData {
+  uint4 b[4][2];
+  uint2 old[2][2];
+};
+
+template <class T, bool kIsWide>
+__device__ void load_b(const ExpandWeight<T>& w, int left, int first_rank, ExpandData& to) {
+  const int q = lane_q();
+  const auto load_narrow = [&] {
+#pragma unroll
+    for (int i = 0; i < (kIsWide ? 4 : 8); ++i) {
+      const int half = i / 4 * kLoraOutTile;
+      const bool is_there = half < left && 4 * q < w.rank;
+      const T* from = w.data + ((half + i % 4) * w.stride + 4 * q);
+      const uint2 v = is_there ? load_once_8(from) : uint2{0, 0};
+      to.b[i % 4][i / 4] = {v.x, v.y, 0, 0};
+    }
+  };
+  if constexpr (kIsWide) {
+    if (w.rank <= kLoraRankTile) return load_narrow();
+    const int rank = left > 0 ? w.rank : 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int first = first_rank + i % 2 * kHPiece + 8 * q;
+      to.b[i / 2][i % 2] = load_16_if(first < rank, w.data + (i / 2 * w.stride + first));
+    }
+  } else {
+    load_narrow();
+  }
+}
+
+/// Where row 2 q + j has this lane's outputs.
+template <class T>
+__device__ T* outputs_of(const LoraParams& p, const ExpandUnit& unit, int j) {
+  const LoraSliceParams& slice = p.slices[unit.slice];
+  const int row = unit.rows >> 16 * j & 0xffff;
+  return static_cast<T*>(slice.y) + (row * static_cast<int>(slice.y_stride) + unit.output);
+}
+
+/// Of a tile of rows; wide units have one half.
+template <class T, bool kIsWide>
+__device__ void load_old(const LoraParams& p, const ExpandUnit& unit, int left, int first_row,
+                         ExpandData& to) {
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const bool is_row = first_row + lane_q() * 2 + j < unit.num_rows;
+    const T* from = outputs_of<T>(p, unit, j);
+#pragma unroll
+    for (int half = 0; half < (kIsWide ? 1 : 2); ++half) {
+      const bool is_there = is_row && half * kLoraOutTile < left;
+      to.old[half][j] =
+          is_there ? *reinterpret_cast<const uint2*>(from + half * kLoraOutTile) : uint2{0, 0};
+    }
+  }
+}
+
+/// Outputs of a unit that follow its lane's first one, at most num_outputs.
+__device__ inline int outputs_left(const LoraParams& p, const ExpandUnit& unit, int num_outputs) {
+  return min(p.slices[unit.slice].width - unit.output, num_outputs);
+}
+
+template <class T, bool kIsWide>
+__device__ void load_expand(const LoraParams& p, const ExpandUnit& unit, const ExpandWeight<T>& w,
+                            int num_outputs, ExpandData& to) {
+  const int left = outputs_left(p, unit, num_outputs);
+  load_b<T, kIsWide>(w, left, 0, to);
+  load_old<T, kIsWide>(p, unit, left, 0, to);
+}
+
+/// Adds 64 ranks, of which `left` are there, for one tile of rows; ranks up to 16 those of a half.
+template <class T, bool kIsWide>
+__device__ void multiply_expand(const LoraPieceOfH* h, const ExpandData& data, int tile, int half,
+                                bool is_narrow, int left, float (&sum)[2][4]) {
+  const int lane = threadIdx.x % 32;
+  const auto multiply = [&](const uint4& v, int block, int step) {
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+      const uint4 &low = data.b[2 * pair][block], &high = data.b[2 * pair + 1][block];
+      const uint32_t a[4] = {word(low, 2 * step), word(high, 2 * step), word(low, 2 * step + 1),
+                             word(high, 2 * step + 1)};
+      mma_m16n8k16<T>(sum[pair], a, v.x, v.y);
+      mma_m16n8k16<T>(sum[pair], a, v.z, v.w);
+    }
+  };
+  multiply(h[0][0][tile][lane], half, 0);
+  if (!kIsWide || is_narrow) return;
+  multiply(h[0][1][tile][lane], 0, 1);
+  if (left <= kHPiece) return;
+  multiply(h[1][0][tile][lane], 1, 0);
+  multiply(h[1][1][tile][lane], 1, 1);
+}
+
+/// Adds a half of a tile of rows to y.
+template <class T>
+__device__ void write_rows(const LoraParams& p, const ExpandUnit& unit, float scale, int first_row,
+                           int half, const uint2 (&old)[2], const float (&sum)[2][4]) {
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    if (first_row + lane_q() * 2 + j >= unit.num_rows) return;
+    float factor = scale;
+    if (p.row_scale != nullptr) factor *= p.row_scale[unit.rows >> 16 * j & 0xffff];
+    const auto finish_two = [&](uint32_t two, const float(&of)[4]) {
+      const float2 v = widen_two<T>(two);
+      return narrow_two<T>({__fmaf_rn(factor, of[j], v.x), __fmaf_rn(factor, of[2 + j], v.y)});
+    };
+    *reinterpret_cast<uint2*>(outputs_of<T>(p, unit, j) + half * kLoraOutTile) = {
+        finish_two(old[j].x, sum[0]), finish_two(old[j].y, sum[1])};
+  }
+}
+
+/// h of up to 64 ranks from first_rank on into shared memory: each thread adds up one value of a row at a time. False where
+/// another block's sums did not come in time. All threads of the block call it.
+template <class T>
+__device__ bool gather_h(const LoraParams& p, LoraDirectShared& s, int num_partials,
+                         const ExpandUnit& unit, int rank, int first_rank) {
+  const bool is_narrow = rank <= kLoraRankTile;
+  const int num = min(kWidePiece, rank - first_rank), num_rows = unit.num_rows;
+  const int count = (num + kLoraRankTile - 1) / kLoraRankTile * num_rows * kLoraRankTile;
+  const int chunk_stride = num_partials * kLoraRankTile;
+  const FlaggedWord* words =
+      static_cast<const FlaggedWord*>(p.partials) +
+      int64_t{unit.partial + first_rank / kLoraRankTile * num_rows} * kLoraRankTile;
+  // With many chunks, where threads are left; few chunks cost fewer requests with one thread a value.
+  const bool is_by_four = p.num_chunks > kLoraStrands && count <= kLoraThreads / 4;
+  bool is_there = true;
+  clear_h(s.h, is_narrow, num);
+#pragma unroll 1
+  for (int i = is_by_four ? threadIdx.x / 4 : threadIdx.x; i < count; i += kLoraThreads) {
+    float h;
+    if (is_by_four) {
+      is_there &= sum_chunks_by_four(p, s.flag, words + i, chunk_stride, h);
+      if (threadIdx.x % 4 != 0) break;
+    } else {
+      is_there &= sum_chunks(p, s.flag, words + i, chunk_stride, h);
+    }
+    const int row = i / kLoraRankTile, tile = divide(row, unit.row_reciprocal);
+    const int r = tile * kLoraRankTile + i % kLoraRankTile;
+    store_h<T>(s.h, is_narrow, row - tile * num_rows, r, r < num ? h : 0.0f);
+  }
+  return __syncthreads_and(is_there);
+}
+
+/// Adds all ranks to y, where the unit's data are on their way. is_held: h of its part and slice lies in shared memory. False,
+/// and nothing is written, where sums did not come in time.
+template <class T, bool kIsWide>
+__device__ bool finish_expand(const LoraParams& p, LoraDirectShared& s, int num_partials,
+                              ExpandUnit unit, const ExpandWeight<T>& w, int num_outputs,
+                              bool is_held, ExpandData& data) {
+  const int left = outputs_left(p, unit, num_outputs);
+#pragma unroll 1
+  for (int row = 0;;) {
+#pragma unroll
+    for (int half = 0; half < (kIsWide ? 1 : 2); ++half) {
+      float sum[2][4] = {};
+#pragma unroll 1
+      for (int rank = 0; half * kLoraOutTile < num_outputs;) {
+        // Where h does not fit shared memory at once it is made again for the second tile; the sums are there by then.
+        if ((row == 0 && half == 0 && !is_held) || (kIsWide && w.rank > kWidePiece)) {
+          __syncthreads();
+          if (!gather_h<T>(p, s, num_partials, unit, w.rank, rank)) return false;
+        }
+        multiply_expand<T, kIsWide>(s.h, data, row / kTileRows, half, w.rank <= kLoraRankTile,
+                                    w.rank - rank, sum);
+        rank += kWidePiece;
+        if (!kIsWide || rank >= w.rank) break;
+        load_b<T, kIsWide>(w, left, rank, data);
+      }
+      if (half * kLoraOutTile < left)
+        write_rows<T>(p, unit, w.scale, row, half, data.old[half], sum);
+    }
+    row += kTileRows;
+    if (row >= unit.num_rows) return true;
+    unit.rows = reinterpret_cast<const int*>(p.plan->parts[unit.part].rows)[4 + lane_q()];
+    load_old<T, kIsWide>(p, unit, left, row, data);
+    if (kIsWide && w.rank > kWidePiece) load_b<T, kIsWide>(w, left, 0, data);
+  }
+}
+
+/// Makes the partial sums of a part that other blocks have not made yet: the same bits.
+template <class T>
+__device__ void remake_sums(const LoraParams& p, LoraDirectShared& s, int num_partials,
+                            const ExpandUnit& unit, int rank) {
+  const int first_tile = p.plan->parts[unit.part].first_tile;
+  const int num_tiles = (rank + kLoraRankTile - 1) / kLoraRankTile;
+#pragma unroll 1
+  for (int i = 0; i < num_tiles * p.num_chunks; ++i) {
+    const int tile = divide(i, p.chunk_reciprocal), chunk = i - tile * p.num_chunks;
+    const ShrinkUnit shrink(
+        p, num_partials, ((first_tile + tile) * p.num_slices + unit.slice) * p.num_chunks + chunk);
+    ShrinkData data;
+    load_shrink<T>(p, shrink, read_entry(p.a, shrink.slot, shrink.slice), data);
+    __syncthreads();
+    multiply_shrink<T>(p, shrink, data, s.sums[0]);
+    __syncthreads();
+    publish_sums<true>(p, s.flag, shrink.partial, shrink.num_rows, s.sums[0]);
+  }
+}
+
+}  // namespace heddle::cuda
