@@ -129,7 +129,7 @@ class CudaSteps {
             .num_tokens = static_cast<int32_t>(window.rows()),
             .num_slots = window.site.a->num_slots} {}
 
-  [[nodiscard]] int64_t num_passes() const { return pairs_.max_pairs; }
+  [[nodiscard]] int64_t num_passes() const { return std::min(pairs_.max_pairs, pairs_.num_pairs); }
   void pick(int64_t index) const {
     cuda::pick_pairs(pairs_, index, w_.slot_ids, w_.factors, stream_);
   }
