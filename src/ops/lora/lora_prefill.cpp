@@ -45,25 +45,28 @@ LoraPrefillConfig select_prefill_config(const LoraPrefillShape& shape, const Dev
   } else {  // registers that sums of several chunks would need are taken
     c.shrink_tiles = 4;
   }
+  const auto passes = [&] {
+    return static_cast<int>(std::max<int64_t>(1, ceil_div(rank_tiles, 3 * c.shrink_tiles)));
+  };
+  // Few row tiles: ranks are shared out as well, if that gives no more items than blocks.
+  const int64_t strand_items = ceil_div(shape.num_tokens, 64) * cuda::kLoraStrands;
+  while (c.shrink_tiles > 1 && strand_items * passes() * 2 <= info.num_sms) c.shrink_tiles /= 2;
   c.shrink_blocks = info.num_sms;
-  c.max_passes = static_cast<int>(std::max<int64_t>(1, ceil_div(rank_tiles, 3 * c.shrink_tiles)));
+  c.max_passes = passes();
   c.max_split = shape.num_chunks <= 1 ? 1 : max_split(shape.num_tokens, width);
   if (shape.in_features == 0 || shape.max_rank > 64) {
     c.ranks = PrefillRanks::kAny;
-    c.expand_blocks = info.num_sms;
     c.h_values = kHValues;
-    c.round_outputs = 8 * cuda::kWarpOutputs;
   } else if (shape.max_rank > 16) {
     c.ranks = PrefillRanks::kWide;
-    c.expand_blocks = 3 * info.num_sms;
     c.h_values = 64 * cuda::kRowTileRows;
-    c.round_outputs = 4 * cuda::kWarpOutputs;
   } else {
     c.ranks = PrefillRanks::kNarrow;
-    c.expand_blocks = 2 * info.num_sms;
     c.h_values = 16 * cuda::kRowTileRows;
-    c.round_outputs = 8 * cuda::kWarpOutputs;
   }
+  const cuda::PrefillForm form = cuda::prefill_form(c.ranks);
+  c.expand_blocks = form.blocks * info.num_sms;
+  c.round_outputs = form.warps * form.warp_outputs;
   return c;
 }
 
@@ -83,7 +86,7 @@ bool is_prefill(const LoraGpuCall& call, bool is_plain) {
       lora_h_width(std::ssize(call.slices), call.b->max_rank) / cuda::kLoraRankTile;
   const int64_t items =
       tokens * std::max({tiles * cuda::kLoraStrands,
-                         outputs / cuda::kWarpOutputs + std::ssize(call.slices), int64_t{32}});
+                         outputs / cuda::kMinWarpOutputs + std::ssize(call.slices), int64_t{32}});
   return std::max(items, call.u.size(1) * 2) < std::numeric_limits<int32_t>::max();
 }
 

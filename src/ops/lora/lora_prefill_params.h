@@ -12,7 +12,6 @@ inline constexpr int kRowTileRows = 128;
 inline constexpr int kSubtreeStrands =
     2;  // at most this many strands are joined by the first kernel
 inline constexpr int kMinLoraParts = kLoraStrands / kSubtreeStrands;
-inline constexpr int kWarpOutputs = 64;  // of one warp of the second kernel
 inline constexpr int kPlanThreads = 1024;
 inline constexpr int kPlanSlots = 512;        // slots that are grouped at a time
 inline constexpr int64_t kPrefillRows = 256;  // batches with more rows than this
@@ -67,6 +66,19 @@ struct LoraPrefillParams {
 
 /// Ranks that an instance of the second kernel takes: up to 16, up to 64, any.
 enum class PrefillRanks { kNarrow, kWide, kAny };
+
+/// Such an instance: warps of a block, blocks that a multiprocessor has at once, outputs of a warp.
+struct PrefillForm {
+  int warps, blocks, warp_outputs;
+};
+[[nodiscard]] constexpr PrefillForm prefill_form(PrefillRanks ranks) {
+  switch (ranks) {
+    case PrefillRanks::kNarrow: return {8, 2, 64};
+    case PrefillRanks::kWide: return {8, 2, 32};
+    default: return {8, 1, 64};
+  }
+}
+inline constexpr int kMinWarpOutputs = 32;
 
 /// How a call runs: chosen without looking at the batch's rows.
 struct LoraPrefillConfig {
