@@ -98,7 +98,8 @@ __device__ void fetch_wide(const LoraParams& p, const LoraItem& item, const Lora
   const bool in_lines = !kPlain && b.is_in_lines(16);
   const int lane = threadIdx.x % 32;
   const int first = at.half * kLoraOutTile + static_cast<int>(threadIdx.x / 32 * 32);
-#pragma unroll
+  constexpr int kUnroll = kPlain ? 4 : 2;
+#pragma unroll kUnroll
   for (int i = lane; i < 128; i += 32) {
     const int n = first + output_of_row(i / 8, at.pair), k = at.first_rank + i % 8 * 8;
     fetch_8(&slot.weights[wide_vector(i / 8, i % 8)], b, n, k, n < item.left ? item.rank - k : 0,

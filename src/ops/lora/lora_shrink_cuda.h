@@ -36,7 +36,8 @@ template <int kRows, class T, bool kPlain, class Row>
 __device__ void fetch_lines(uint4* to, const LoraOperand<T, kPlain>& w, int left, bool in_lines,
                             Row&& row_of) {
   const int lane = threadIdx.x % 32, first = static_cast<int>(threadIdx.x / 32 * 64);
-#pragma unroll
+  constexpr int kUnroll = kPlain ? kRows / 4 : 2;  // loads of single elements are many
+#pragma unroll kUnroll
   for (int i = lane; i < kRows * 8; i += 32) {
     const int row = i / 8, k = first + i % 8 * 8, m = row_of(row);
     fetch_8(&to[line_vector(row, i % 8)], w, m < 0 ? 0 : m, k, m < 0 ? 0 : left - k, in_lines);

@@ -135,18 +135,14 @@ struct LoraOperand {
   }
 };
 
-/// Elements [0, min(8, n)) of a row whose elements lie k_stride apart, zeros behind them; n > 0.
+/// Elements [0, min(8, n)) of a row whose elements lie k_stride apart, zeros behind them; all are asked for at once.
 template <class T>
-__device__ uint4 gather_8(const T* p, int64_t k_stride, int64_t n) {
-  uint64_t words[2] = {0, 0};
-#pragma unroll 1
-  for (int i = 0; i < 8 && i < n; ++i) {
-    const uint64_t bits = reinterpret_cast<const uint16_t*>(p)[i * k_stride];
-    words[0] |= i < 4 ? bits << 16 * i : 0;
-    words[1] |= i < 4 ? 0 : bits << 16 * (i - 4);
-  }
-  return {static_cast<uint32_t>(words[0]), static_cast<uint32_t>(words[0] >> 32),
-          static_cast<uint32_t>(words[1]), static_cast<uint32_t>(words[1] >> 32)};
+__device__ uint4 gather_8(const T* p, int64_t k_stride, int n) {
+  const auto* from = reinterpret_cast<const uint16_t*>(p);
+  uint32_t v[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) v[i] = i < n ? from[i * k_stride] : 0;
+  return {v[0] | v[1] << 16, v[2] | v[3] << 16, v[4] | v[5] << 16, v[6] | v[7] << 16};
 }
 
 /// Puts n elements of row m from k on, at most 8 and zeros behind them, into a slot; kPlain: all is aligned.
