@@ -106,6 +106,7 @@ struct LoraParams {
   LoraAddresses a, b;
   int32_t num_slices, num_chunks, items_per_part[2];
   int32_t last_part, last_tile;  // that the plan has memory for
+  int32_t max_rank;              // of either table
   // See divide().
   uint32_t chunk_reciprocal, slice_reciprocal, part_reciprocal[2], block_reciprocal;
   float scale;
@@ -136,10 +137,11 @@ struct LoraLaunch {
 template <class T>
 void launch_lora(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream);
 
-/// Of both halves of a plain lora_apply with tables of entries in one launch.
+/// Of both halves of a lora_apply with tables of entries in one launch.
 struct LoraDirectLaunch {
-  bool is_wide;    // some adapter has more than 16 ranks
-  bool is_single;  // no block has more than one unit of either half
+  bool is_aligned;  // all is aligned for vector loads
+  bool is_wide;     // some adapter has more than 16 ranks
+  bool is_single;   // no block has more than one unit of either half
   int num_blocks;
 
   bool operator==(const LoraDirectLaunch&) const = default;

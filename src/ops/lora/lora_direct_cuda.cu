@@ -7,7 +7,7 @@ namespace heddle::cuda {
 namespace {
 
 /// The units of expand from this one on, for a block that waited in vain: it makes the sums that lack itself.
-template <class T, bool kIsWide>
+template <class T, bool kAligned, bool kIsWide>
 __device__ __noinline__ void expand_alone(const LoraParams& p, LoraDirectShared& s, Share units,
                                           bool twice) {
   const int4 plan = *reinterpret_cast<const int4*>(p.plan);
@@ -15,19 +15,19 @@ __device__ __noinline__ void expand_alone(const LoraParams& p, LoraDirectShared&
 #pragma unroll 1
   for (; units.begin < units.end; ++units.begin) {
     const ExpandUnit unit(p, plan.z, units.begin, twice);
-    const ExpandWeight<T> w(p, unit);
+    const ExpandWeight<T, kAligned> w(p, unit);
     if (w.rank == 0) continue;
-    remake_sums<T>(p, s, plan.z, unit, w.rank);
+    remake_sums<T, kAligned>(p, s, plan.z, unit, w.rank);
     ExpandData data;
-    load_expand<T, kIsWide>(p, unit, w, num_outputs, data);
-    finish_expand<T, kIsWide>(p, s, plan.z, unit, w, num_outputs, false, data);
+    load_expand<T, kAligned, kIsWide>(p, unit, w, num_outputs, data);
+    finish_expand<T, kAligned, kIsWide>(p, s, plan.z, unit, w, num_outputs, false, data);
   }
 }
 
 /// Units of shrink, then units of expand; a block has neighbours of either kind, so that the next mostly begins where the one
 /// before ends. The first of either are asked for before it is known how many there are: they are right where no block has
 /// more than one, as with kIsSingle, which leaves out all that the next would need.
-template <class T, bool kIsWide, bool kIsSingle>
+template <class T, bool kAligned, bool kIsWide, bool kIsSingle>
 __global__ void __launch_bounds__(kLoraThreads, kLoraDirectBlocks)
     lora_direct_kernel(const __grid_constant__ LoraParams p) {
   __shared__ LoraDirectShared s;
@@ -61,12 +61,12 @@ __global__ void __launch_bounds__(kLoraThreads, kLoraDirectBlocks)
   const int num_outputs = kLoraOutTile << twice;
   const bool has_shrink = shrinks.begin < shrinks.end;
   LoraWeight a;
-  ExpandWeight<T> b;
+  ExpandWeight<T, kAligned> b;
   ShrinkData x;
   ExpandData y;
   if (has_shrink) a = read_entry(p.a, shrink.slot, shrink.slice);
-  if (expands.begin < expands.end) b = ExpandWeight<T>(p, expand);
-  if (has_shrink) load_shrink<T>(p, shrink, a, x);
+  if (expands.begin < expands.end) b = ExpandWeight<T, kAligned>(p, expand);
+  if (has_shrink) load_shrink<T, kAligned>(p, shrink, a, x);
   if (is_counter) s.flag = flag_of(before, p.arrivals);
 #pragma unroll 1
   for (int turn = 0;; turn ^= 1) {
@@ -75,10 +75,10 @@ __global__ void __launch_bounds__(kLoraThreads, kLoraDirectBlocks)
     const bool is_same = unit.chunk + 1 < p.num_chunks;
     if (has_next && is_same) shrink.advance(plan.z);
     if (has_next && !is_same) shrink = ShrinkUnit(p, plan.z, shrinks.begin);
-    if (has_shrink) multiply_shrink<T>(p, unit, x, s.sums[turn]);
+    if (has_shrink) multiply_shrink<T, kAligned>(p, unit, x, s.sums[turn]);
     if (has_next && !is_same) a = read_entry(p.a, shrink.slot, shrink.slice);
-    if (has_next) load_shrink<T>(p, shrink, a, x);
-    if (!has_next && b.rank > 0) load_expand<T, kIsWide>(p, expand, b, num_outputs, y);
+    if (has_next) load_shrink<T, kAligned>(p, shrink, a, x);
+    if (!has_next && b.rank > 0) load_expand<T, kAligned, kIsWide>(p, expand, b, num_outputs, y);
     if (has_shrink) {
       __syncthreads();
       publish_sums<true>(p, s.flag, unit.partial, unit.num_rows, s.sums[turn]);
@@ -89,8 +89,8 @@ __global__ void __launch_bounds__(kLoraThreads, kLoraDirectBlocks)
 #pragma unroll 1
   while (expands.begin < expands.end) {
     if (b.rank > 0 &&
-        !finish_expand<T, kIsWide>(p, s, plan.z, expand, b, num_outputs, is_held, y)) {
-      return expand_alone<T, kIsWide>(p, s, expands, twice);
+        !finish_expand<T, kAligned, kIsWide>(p, s, plan.z, expand, b, num_outputs, is_held, y)) {
+      return expand_alone<T, kAligned, kIsWide>(p, s, expands, twice);
     }
     if (kIsSingle || ++expands.begin == expands.end) return;
     is_held = expand.advance(p, num_outputs);
@@ -98,28 +98,35 @@ __global__ void __launch_bounds__(kLoraThreads, kLoraDirectBlocks)
       b.data += num_outputs * b.stride;
     } else {
       expand = ExpandUnit(p, plan.z, expands.begin, twice);
-      b = ExpandWeight<T>(p, expand);
+      b = ExpandWeight<T, kAligned>(p, expand);
     }
-    if (b.rank > 0) load_expand<T, kIsWide>(p, expand, b, num_outputs, y);
+    if (b.rank > 0) load_expand<T, kAligned, kIsWide>(p, expand, b, num_outputs, y);
   }
 }
 
-template <class T, bool kIsWide, bool kIsSingle>
+template <class T, bool kAligned, bool kIsWide, bool kIsSingle>
 void run(const LoraParams& p, int num_blocks, cudaStream_t stream) {
-  lora_direct_kernel<T, kIsWide, kIsSingle>
+  lora_direct_kernel<T, kAligned, kIsWide, kIsSingle>
       <<<static_cast<unsigned>(num_blocks), kLoraThreads, 0, stream>>>(p);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
-template <class T, bool kIsWide>
+template <class T, bool kAligned, bool kIsWide>
 void run_any(const LoraParams& p, const LoraDirectLaunch& launch, cudaStream_t stream) {
-  launch.is_single ? run<T, kIsWide, true>(p, launch.num_blocks, stream)
-                   : run<T, kIsWide, false>(p, launch.num_blocks, stream);
+  launch.is_single ? run<T, kAligned, kIsWide, true>(p, launch.num_blocks, stream)
+                   : run<T, kAligned, kIsWide, false>(p, launch.num_blocks, stream);
+}
+
+template <class T, bool kAligned>
+void run_aligned(const LoraParams& p, const LoraDirectLaunch& launch, cudaStream_t stream) {
+  launch.is_wide ? run_any<T, kAligned, true>(p, launch, stream)
+                 : run_any<T, kAligned, false>(p, launch, stream);
 }
 
 template <class T>
 void run_typed(const LoraParams& p, const LoraDirectLaunch& launch, cudaStream_t stream) {
-  launch.is_wide ? run_any<T, true>(p, launch, stream) : run_any<T, false>(p, launch, stream);
+  launch.is_aligned ? run_aligned<T, true>(p, launch, stream)
+                    : run_aligned<T, false>(p, launch, stream);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 namespace heddle::cuda {
 
-// lora_apply of aligned weights in one launch, in as few instructions as can be: at few adapters a call is one chain of
+// lora_apply in one launch, in as few instructions as can be: at few adapters a call is one chain of
 // latencies, and every instruction on it counts. What a block multiplies goes from memory straight to registers; several blocks
 // on a multiprocessor hide one another's latencies.
 
@@ -24,9 +24,40 @@ __device__ inline LoraWeight read_entry(const LoraAddresses& table, int slot, in
 __device__ inline int lane_g() { return threadIdx.x % 32 / 4; }
 __device__ inline int lane_q() { return threadIdx.x % 4; }
 
-__device__ inline uint4 load_16_if(bool is_there, const void* p) {
-  return is_there ? load_once_16(p) : uint4{0, 0, 0, 0};
+/// Elements [0, min(8, n)) of a row, zeros behind them, or zeros where is_there is false. kAligned: 16 bytes aligned, n is a
+/// multiple of 8.
+template <bool kAligned, class T>
+__device__ uint4 load_8(bool is_there, const T* p, int n) {
+  if constexpr (kAligned) {
+    return is_there && n > 0 ? load_once_16(p) : uint4{0, 0, 0, 0};
+  } else {
+    return gather_8(p, 1, is_there ? n : 0);
+  }
 }
+/// The same of 4 elements.
+template <bool kAligned, class T>
+__device__ uint2 load_4(bool is_there, const T* p, int n) {
+  if constexpr (kAligned) {
+    return is_there && n > 0 ? load_once_8(p) : uint2{0, 0};
+  } else {
+    const uint4 v = gather_8(p, 1, is_there ? min(n, 4) : 0);
+    return {v.x, v.y};
+  }
+}
+
+/// The same of outputs, which a launch before wrote.
+template <bool kAligned, class T>
+__device__ uint2 load_output_4(const T* p, int n) {
+  if constexpr (kAligned) {
+    return n > 0 ? *reinterpret_cast<const uint2*>(p) : uint2{0, 0};
+  } else {
+    return load_4<false>(true, p, n);
+  }
+}
+
+/// Of elements in a matrix; aligned ones lie near to one another.
+template <bool kAligned>
+using Offset = std::conditional_t<kAligned, int, int64_t>;
 
 /// One unit of shrink: 16 ranks times 512 features of A, times the rows of a part. A warp has 64 of the features.
 struct ShrinkUnit {
@@ -65,34 +96,40 @@ struct ShrinkData {
 };
 
 /// x of row `row`, which is row `row_of_part` of the part.
-template <class T>
+template <class T, bool kAligned>
 __device__ void load_x(const LoraParams& p, const ShrinkUnit& unit, int row, int row_of_part,
                        ShrinkData& to) {
-  const T* x = static_cast<const T*>(p.u) + (row * static_cast<int>(p.u_stride) + unit.feature);
+  const auto stride = static_cast<Offset<kAligned>>(p.u_stride);
+  const T* x = static_cast<const T*>(p.u) + (row * stride + unit.feature);
   const int left = row_of_part < unit.num_rows ? static_cast<int>(p.in_features) - unit.feature : 0;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    to.x[i] = 32 * i < left ? *reinterpret_cast<const uint4*>(x + 32 * i) : uint4{0, 0, 0, 0};
+    if constexpr (kAligned) {  // other blocks read the same rows
+      to.x[i] = 32 * i < left ? *reinterpret_cast<const uint4*>(x + 32 * i) : uint4{0, 0, 0, 0};
+    } else {
+      to.x[i] = gather_8(x + 32 * i, 1, left - 32 * i);
+    }
   }
 }
 
-template <class T>
+template <class T, bool kAligned>
 __device__ void load_shrink(const LoraParams& p, const ShrinkUnit& unit, const LoraWeight& a,
                             ShrinkData& to) {
-  const int stride = static_cast<int>(a.row_stride), rank = unit.first_rank + lane_g();
+  const auto stride = static_cast<Offset<kAligned>>(a.row_stride);
+  const int rank = unit.first_rank + lane_g();
   const T* low = static_cast<const T*>(a.data) + (rank * stride + unit.feature);
   const T* high = low + 8 * stride;
   const int left = a.data != nullptr ? static_cast<int>(p.in_features) - unit.feature : 0;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    to.low[i] = load_16_if(32 * i < left && rank < a.rank, low + 32 * i);
-    to.high[i] = load_16_if(32 * i < left && rank + 8 < a.rank, high + 32 * i);
+    to.low[i] = load_8<kAligned>(rank < a.rank, low + 32 * i, left - 32 * i);
+    to.high[i] = load_8<kAligned>(rank + 8 < a.rank, high + 32 * i, left - 32 * i);
   }
-  load_x<T>(p, unit, unit.row, lane_g(), to);
+  load_x<T, kAligned>(p, unit, unit.row, lane_g(), to);
 }
 
 /// Multiplies a unit whose data are on their way: the sums of each warp.
-template <class T>
+template <class T, bool kAligned>
 __device__ void multiply_shrink(const LoraParams& p, const ShrinkUnit& unit, ShrinkData& data,
                                 LoraTileSums& sums) {
 #pragma unroll 1
@@ -103,7 +140,7 @@ __device__ void multiply_shrink(const LoraParams& p, const ShrinkUnit& unit, Shr
     store_sums(sums, tile, sum);
     if (++tile * kTileRows >= unit.num_rows) return;
     const int row = tile * kTileRows + lane_g();
-    load_x<T>(p, unit, p.plan->tiles[unit.index].rows[row], row, data);
+    load_x<T, kAligned>(p, unit, p.plan->tiles[unit.index].rows[row], row, data);
   }
 }
 
@@ -142,19 +179,21 @@ struct ExpandUnit {
 };
 
 /// Of a unit of expand: B from this lane's first output on.
-template <class T>
+template <class T, bool kAligned>
 struct ExpandWeight {
   const T* data = nullptr;
-  int rank = 0, stride = 0;  // rank 0: nothing to do
+  Offset<kAligned> stride = 0;
+  int rank = 0;  // 0: nothing to do
   float scale = 0.0f;
 
   ExpandWeight() = default;
   __device__ ExpandWeight(const LoraParams& p, const ExpandUnit& unit) {
     const LoraWeight a = read_entry(p.a, unit.slot, unit.slice);
     const LoraWeight b = read_entry(p.b, unit.slot, unit.slice);
-    stride = static_cast<int>(b.row_stride);
+    stride = static_cast<Offset<kAligned>>(b.row_stride);
     data = static_cast<const T*>(b.data) + unit.output * stride;
-    rank = a.data != nullptr && b.data != nullptr ? min(min(a.rank, b.rank), unit.max_rank) : 0;
+    rank = min(min(a.rank, b.rank), min(unit.max_rank, p.max_rank));
+    if (a.data == nullptr || b.data == nullptr) rank = 0;
     scale = p.scale * b.scale;
   }
 };
@@ -166,26 +205,29 @@ struct ExpandData {
   uint2 old[2][2];
 };
 
-template <class T, bool kIsWide>
-__device__ void load_b(const ExpandWeight<T>& w, int left, int first_rank, ExpandData& to) {
+/// `left` outputs of the unit follow this lane's first one.
+template <class T, bool kAligned, bool kIsWide>
+__device__ void load_b(const ExpandWeight<T, kAligned>& w, int left, int first_rank,
+                       ExpandData& to) {
   const int q = lane_q();
+  // Aligned, all four outputs of a lane are there or none.
+  const auto is_there = [&](int output) { return (kAligned ? output / 4 * 4 : output) < left; };
   const auto load_narrow = [&] {
 #pragma unroll
     for (int i = 0; i < (kIsWide ? 4 : 8); ++i) {
-      const int half = i / 4 * kLoraOutTile;
-      const bool is_there = half < left && 4 * q < w.rank;
-      const T* from = w.data + ((half + i % 4) * w.stride + 4 * q);
-      const uint2 v = is_there ? load_once_8(from) : uint2{0, 0};
+      const int output = i / 4 * kLoraOutTile + i % 4;
+      const uint2 v =
+          load_4<kAligned>(is_there(output), w.data + (output * w.stride + 4 * q), w.rank - 4 * q);
       to.b[i % 4][i / 4] = {v.x, v.y, 0, 0};
     }
   };
   if constexpr (kIsWide) {
     if (w.rank <= kLoraRankTile) return load_narrow();
-    const int rank = left > 0 ? w.rank : 0;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int first = first_rank + i % 2 * kHPiece + 8 * q;
-      to.b[i / 2][i % 2] = load_16_if(first < rank, w.data + (i / 2 * w.stride + first));
+      to.b[i / 2][i % 2] =
+          load_8<kAligned>(is_there(i / 2), w.data + (i / 2 * w.stride + first), w.rank - first);
     }
   } else {
     load_narrow();
@@ -193,26 +235,26 @@ __device__ void load_b(const ExpandWeight<T>& w, int left, int first_rank, Expan
 }
 
 /// Where row 2 q + j has this lane's outputs.
-template <class T>
+template <class T, bool kAligned>
 __device__ T* outputs_of(const LoraParams& p, const ExpandUnit& unit, int j) {
   const LoraSliceParams& slice = p.slices[unit.slice];
   const int row = unit.rows >> 16 * j & 0xffff;
-  return static_cast<T*>(slice.y) + (row * static_cast<int>(slice.y_stride) + unit.output);
+  return static_cast<T*>(slice.y) +
+         (row * static_cast<Offset<kAligned>>(slice.y_stride) + unit.output);
 }
 
 /// Of a tile of rows; wide units have one half.
-template <class T, bool kIsWide>
+template <class T, bool kAligned, bool kIsWide>
 __device__ void load_old(const LoraParams& p, const ExpandUnit& unit, int left, int first_row,
                          ExpandData& to) {
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
     const bool is_row = first_row + lane_q() * 2 + j < unit.num_rows;
-    const T* from = outputs_of<T>(p, unit, j);
+    const T* from = outputs_of<T, kAligned>(p, unit, j);
 #pragma unroll
     for (int half = 0; half < (kIsWide ? 1 : 2); ++half) {
-      const bool is_there = is_row && half * kLoraOutTile < left;
-      to.old[half][j] =
-          is_there ? *reinterpret_cast<const uint2*>(from + half * kLoraOutTile) : uint2{0, 0};
+      to.old[half][j] = load_output_4<kAligned>(from + half * kLoraOutTile,
+                                                is_row ? left - half * kLoraOutTile : 0);
     }
   }
 }
@@ -222,12 +264,12 @@ __device__ inline int outputs_left(const LoraParams& p, const ExpandUnit& unit, 
   return min(p.slices[unit.slice].width - unit.output, num_outputs);
 }
 
-template <class T, bool kIsWide>
-__device__ void load_expand(const LoraParams& p, const ExpandUnit& unit, const ExpandWeight<T>& w,
-                            int num_outputs, ExpandData& to) {
+template <class T, bool kAligned, bool kIsWide>
+__device__ void load_expand(const LoraParams& p, const ExpandUnit& unit,
+                            const ExpandWeight<T, kAligned>& w, int num_outputs, ExpandData& to) {
   const int left = outputs_left(p, unit, num_outputs);
-  load_b<T, kIsWide>(w, left, 0, to);
-  load_old<T, kIsWide>(p, unit, left, 0, to);
+  load_b<T, kAligned, kIsWide>(w, left, 0, to);
+  load_old<T, kAligned, kIsWide>(p, unit, left, 0, to);
 }
 
 /// Adds 64 ranks, of which `left` are there, for one tile of rows; ranks up to 16 those of a half.
@@ -253,10 +295,10 @@ __device__ void multiply_expand(const LoraPieceOfH* h, const ExpandData& data, i
   multiply(h[1][1][tile][lane], 1, 1);
 }
 
-/// Adds a half of a tile of rows to y.
-template <class T>
+/// Adds a half of a tile of rows to y, where this lane has `left` outputs.
+template <class T, bool kAligned>
 __device__ void write_rows(const LoraParams& p, const ExpandUnit& unit, float scale, int first_row,
-                           int half, const uint2 (&old)[2], const float (&sum)[2][4]) {
+                           int half, int left, const uint2 (&old)[2], const float (&sum)[2][4]) {
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
     if (first_row + lane_q() * 2 + j >= unit.num_rows) return;
@@ -266,8 +308,17 @@ __device__ void write_rows(const LoraParams& p, const ExpandUnit& unit, float sc
       const float2 v = widen_two<T>(two);
       return narrow_two<T>({__fmaf_rn(factor, of[j], v.x), __fmaf_rn(factor, of[2 + j], v.y)});
     };
-    *reinterpret_cast<uint2*>(outputs_of<T>(p, unit, j) + half * kLoraOutTile) = {
-        finish_two(old[j].x, sum[0]), finish_two(old[j].y, sum[1])};
+    const uint2 v{finish_two(old[j].x, sum[0]), finish_two(old[j].y, sum[1])};
+    T* y = outputs_of<T, kAligned>(p, unit, j) + half * kLoraOutTile;
+    if constexpr (kAligned) {
+      *reinterpret_cast<uint2*>(y) = v;
+    } else {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const auto bits = static_cast<uint16_t>((k < 2 ? v.x : v.y) >> k % 2 * 16);
+        if (k < left) reinterpret_cast<uint16_t*>(y)[k] = bits;
+      }
+    }
   }
 }
 
@@ -305,9 +356,9 @@ __device__ bool gather_h(const LoraParams& p, LoraDirectShared& s, int num_parti
 
 /// Adds all ranks to y, where the unit's data are on their way. is_held: h of its part and slice lies in shared memory. False,
 /// and nothing is written, where sums did not come in time.
-template <class T, bool kIsWide>
+template <class T, bool kAligned, bool kIsWide>
 __device__ bool finish_expand(const LoraParams& p, LoraDirectShared& s, int num_partials,
-                              ExpandUnit unit, const ExpandWeight<T>& w, int num_outputs,
+                              ExpandUnit unit, const ExpandWeight<T, kAligned>& w, int num_outputs,
                               bool is_held, ExpandData& data) {
   const int left = outputs_left(p, unit, num_outputs);
 #pragma unroll 1
@@ -326,21 +377,23 @@ __device__ bool finish_expand(const LoraParams& p, LoraDirectShared& s, int num_
                                     w.rank - rank, sum);
         rank += kWidePiece;
         if (!kIsWide || rank >= w.rank) break;
-        load_b<T, kIsWide>(w, left, rank, data);
+        load_b<T, kAligned, kIsWide>(w, left, rank, data);
       }
-      if (half * kLoraOutTile < left)
-        write_rows<T>(p, unit, w.scale, row, half, data.old[half], sum);
+      if (half * kLoraOutTile < left) {
+        write_rows<T, kAligned>(p, unit, w.scale, row, half, left - half * kLoraOutTile,
+                                data.old[half], sum);
+      }
     }
     row += kTileRows;
     if (row >= unit.num_rows) return true;
     unit.rows = reinterpret_cast<const int*>(p.plan->parts[unit.part].rows)[4 + lane_q()];
-    load_old<T, kIsWide>(p, unit, left, row, data);
-    if (kIsWide && w.rank > kWidePiece) load_b<T, kIsWide>(w, left, 0, data);
+    load_old<T, kAligned, kIsWide>(p, unit, left, row, data);
+    if (kIsWide && w.rank > kWidePiece) load_b<T, kAligned, kIsWide>(w, left, 0, data);
   }
 }
 
 /// Makes the partial sums of a part that other blocks have not made yet: the same bits.
-template <class T>
+template <class T, bool kAligned>
 __device__ void remake_sums(const LoraParams& p, LoraDirectShared& s, int num_partials,
                             const ExpandUnit& unit, int rank) {
   const int first_tile = p.plan->parts[unit.part].first_tile;
@@ -351,9 +404,9 @@ __device__ void remake_sums(const LoraParams& p, LoraDirectShared& s, int num_pa
     const ShrinkUnit shrink(
         p, num_partials, ((first_tile + tile) * p.num_slices + unit.slice) * p.num_chunks + chunk);
     ShrinkData data;
-    load_shrink<T>(p, shrink, read_entry(p.a, shrink.slot, shrink.slice), data);
+    load_shrink<T, kAligned>(p, shrink, read_entry(p.a, shrink.slot, shrink.slice), data);
     __syncthreads();
-    multiply_shrink<T>(p, shrink, data, s.sums[0]);
+    multiply_shrink<T, kAligned>(p, shrink, data, s.sums[0]);
     __syncthreads();
     publish_sums<true>(p, s.flag, shrink.partial, shrink.num_rows, s.sums[0]);
   }

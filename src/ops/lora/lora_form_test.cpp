@@ -25,10 +25,10 @@ TEST(LoraForm, TwoLaunchesWhereManyChunksAreSharedByFewRows) {
 
 TEST(LoraForm, OneUnitABlockWhereAllAreThereAtOnce) {
   using Launch = cuda::LoraDirectLaunch;
-  EXPECT_EQ(select_direct_launch(24, 24, 16, 132), (Launch{false, true, 24}));
-  EXPECT_EQ(select_direct_launch(96, 264, 17, 132), (Launch{true, true, 264}));
-  EXPECT_EQ(select_direct_launch(265, 24, 64, 132), (Launch{true, false, 264}));
-  EXPECT_EQ(select_direct_launch(0, 0, 16, 132), (Launch{false, true, 1}));
+  EXPECT_EQ(select_direct_launch(24, 24, 16, true, 132), (Launch{true, false, true, 24}));
+  EXPECT_EQ(select_direct_launch(96, 264, 17, false, 132), (Launch{false, true, true, 264}));
+  EXPECT_EQ(select_direct_launch(265, 24, 64, true, 132), (Launch{true, true, false, 264}));
+  EXPECT_EQ(select_direct_launch(0, 0, 16, true, 132), (Launch{true, false, true, 1}));
 }
 
 TEST(LoraWorkspace, GrowsWithWhatACallHas) {

@@ -118,6 +118,8 @@ LoraParams window_params(const LoraGpuCall& call, LoraOp op, int64_t first, int 
   for (int s = num_slices; s < cuda::kLoraMaxSlices; ++s) {
     p.slices[s].end[0] = p.slices[s].end[1] = std::numeric_limits<int32_t>::max();
   }
+  p.max_rank = std::min(call.a != nullptr ? p.a.max_rank : kMaxLoraRank,
+                        call.b != nullptr ? p.b.max_rank : kMaxLoraRank);
   p.last_part = cuda::kLoraWindow - 1;
   p.last_tile = static_cast<int32_t>(
       cuda::kLoraWindow * ceil_div(call.table().max_rank, cuda::kLoraRankTile) - 1);
@@ -146,10 +148,12 @@ ItemCounts most_items(const LoraParams& p, const LoraTable& table, int64_t rows)
   return most;
 }
 
-/// Whether the kernel for aligned weights in tables of entries serves.
-bool fits_direct(const LoraGpuCall& call, const cuda::LoraLaunch& launch) {
-  return launch.op == LoraOp::kApply && launch.is_plain && call.a->entries != nullptr &&
-         call.b->entries != nullptr;
+/// Whether the kernel for tables of entries serves: weights with the layout that has rows without gaps, y of their dtype.
+bool fits_direct(const LoraGpuCall& call, LoraOp op) {
+  return op == LoraOp::kApply && call.a->entries != nullptr && call.b->entries != nullptr &&
+         call.a->layout == LoraLayout::kRankMajor && call.b->layout == LoraLayout::kRankMinor &&
+         std::ranges::all_of(
+             call.slices, [&](const LoraSlice& slice) { return slice.y.dtype() == call.a->dtype; });
 }
 
 template <class T>
@@ -179,10 +183,10 @@ void run_window(const ExecContext& ctx, const LoraGpuCall& call, LoraOp op, Lora
     p.arrivals = reinterpret_cast<uint64_t*>(ctx.exchange.data());
     p.partials = ctx.exchange.data() + kExchangeHead;
   };
-  if (has_exchange && fits_direct(call, launch)) {
+  if (has_exchange && fits_direct(call, op)) {
     fuse();
-    const cuda::LoraDirectLaunch direct =
-        select_direct_launch(items.shrinks, items.expands, table.max_rank, ctx.info.num_sms);
+    const cuda::LoraDirectLaunch direct = select_direct_launch(
+        items.shrinks, items.expands, table.max_rank, launch.is_plain, ctx.info.num_sms);
     p.block_reciprocal = reciprocal(direct.num_blocks);
     return cuda::launch_lora_direct<T>(p, direct, ctx.stream);
   }
@@ -292,10 +296,11 @@ cuda::LoraIndices indices(const ConstTensorView& t) {
 }
 
 cuda::LoraDirectLaunch select_direct_launch(int64_t num_shrinks, int64_t num_expands, int max_rank,
-                                            int num_sms) {
+                                            bool is_aligned, int num_sms) {
   const int64_t most = std::max(num_shrinks, num_expands);
   const int64_t resident = int64_t{cuda::kLoraDirectBlocks} * num_sms;
-  return {.is_wide = max_rank > cuda::kLoraRankTile,
+  return {.is_aligned = is_aligned,
+          .is_wide = max_rank > cuda::kLoraRankTile,
           .is_single = most <= resident,
           .num_blocks = static_cast<int>(std::clamp<int64_t>(most, 1, resident))};
 }

@@ -32,9 +32,10 @@ struct LoraGpuCall {
 
 void run_on_gpu(const ExecContext& ctx, const char* op, const LoraGpuCall& call);
 
-/// How the kernel for aligned weights in tables of entries runs a window with up to these units.
+/// How the kernel for tables of entries runs a window with up to these units.
 [[nodiscard]] cuda::LoraDirectLaunch select_direct_launch(int64_t num_shrinks, int64_t num_expands,
-                                                          int max_rank, int num_sms);
+                                                          int max_rank, bool is_aligned,
+                                                          int num_sms);
 
 /// How a window with up to these work items runs in the other kernels: kFused in one launch, kFirst in two. Two where all blocks of both run at
 /// once, so that nobody waits for a flag, and where few rows share many chunks, whose sums every block reads; else one (on an
