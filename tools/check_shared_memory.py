@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""No portable kernel asks for more shared memory than the chip gives a block, 99 KB: shown from object files, without a GPU.
+"""No kernel asks for more shared memory than its chips give a block, 99 KB on most: shown from object files, without a GPU.
 
 A kernel's own shared memory is read from the machine code of each architecture in the objects. Dynamic shared memory above what
 every launch may have needs allow_shared_memory of cuda/shared_memory.h, whose instances carry kernel and bytes in their names; no

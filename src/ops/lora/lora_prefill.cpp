@@ -38,6 +38,7 @@ LoraPrefillConfig select_prefill_config(const LoraPrefillShape& shape, const Dev
   const int64_t width = lora_h_width(shape.num_slices, shape.max_rank);
   const int64_t rank_tiles = width / cuda::kLoraRankTile;
   LoraPrefillConfig c{};
+  c.shrink_sm90 = info.compute_capability == 90;
   if (rank_tiles <= 3) {
     c.shrink_tiles = 1;
   } else if (rank_tiles <= 6 || shape.num_chunks > kMostChunksOfWideTiles) {

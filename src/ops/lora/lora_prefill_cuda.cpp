@@ -43,7 +43,11 @@ void run_prefill(const ExecContext& ctx, const LoraGpuCall& call, const cuda::Lo
   const Workspace::Scope scope(workspace);
   const int64_t parts = std::max<int64_t>(cuda::kMinLoraParts, config.max_split);
   p.partials = workspace.take<float>(size_t(parts * p.part_stride)).data();
-  cuda::launch_prefill_shrink<T>(p, launch);
+  if (config.shrink_sm90) {
+    cuda::launch_prefill_shrink_sm90<T>(p, launch);
+  } else {
+    cuda::launch_prefill_shrink<T>(p, launch);
+  }
   cuda::launch_prefill_expand<T>(p, launch);
 }
 

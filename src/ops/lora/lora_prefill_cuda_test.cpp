@@ -116,7 +116,7 @@ TYPED_TEST(LoraPrefillCuda, HasTheBitsOfWindows) {
       for (const int num_sms : {1, 7, 40, 1000}) {
         ExecContext ctx = stream.ctx_of_chip(num_sms);
         EXPECT_TRUE(p.run(ctx, p.call(false)) == want) << num_sms << " SMs";
-        ctx.info.compute_capability = 86;  // less shared memory, and no early start
+        ctx.info.compute_capability = 86;  // the portable first kernel, and no early start
         EXPECT_TRUE(p.run(ctx, p.call(false)) == want) << num_sms << " SMs, portable";
       }
     }

@@ -82,6 +82,7 @@ inline constexpr int kMinWarpOutputs = 32;
 
 /// How a call runs: chosen without looking at the batch's rows.
 struct LoraPrefillConfig {
+  bool shrink_sm90;  // the first kernel is that for compute capability 9.0
   int shrink_tiles;  // rank tiles of a warp of the first kernel
   int shrink_blocks, max_passes, max_split;
   PrefillRanks ranks;
@@ -97,9 +98,12 @@ struct LoraPrefillLaunch {
   cudaStream_t stream;
 };
 
-/// T: dtype of the weights, x and y.
+/// The first kernel: portable, and for compute capability 9.0 with the same bits. T: dtype of the weights, x and y.
 template <class T>
 void launch_prefill_shrink(const LoraPrefillParams& p, const LoraPrefillLaunch& launch);
+template <class T>
+void launch_prefill_shrink_sm90(const LoraPrefillParams& p, const LoraPrefillLaunch& launch);
+/// The second kernel.
 template <class T>
 void launch_prefill_expand(const LoraPrefillParams& p, const LoraPrefillLaunch& launch);
 

@@ -25,6 +25,20 @@ TEST(LoraPrefill, TakesAsManyRanksAtOnceAsThereAreAndFit) {
   EXPECT_EQ(tiles(4, 8, kMaxLoraRank), std::pair(4, 11));
 }
 
+TEST(LoraPrefill, TakesTheKernelFor90ThereAlone) {
+  for (const int capability : {80, 86, 89, 90, 100, 103, 120}) {
+    for (const int rank : {1, 64, kMaxLoraRank}) {
+      const LoraPrefillConfig c =
+          select_prefill_config({2048, 3, 8, rank, 4096}, {capability, kLarge.num_sms});
+      EXPECT_EQ(c.shrink_sm90, capability == 90) << capability;
+      // In all else the kernels are alike, so the choice does not depend on the chip's generation.
+      LoraPrefillConfig large = select_prefill_config({2048, 3, 8, rank, 4096}, kLarge);
+      large.shrink_sm90 = c.shrink_sm90;
+      EXPECT_EQ(c, large) << capability;
+    }
+  }
+}
+
 TEST(LoraPrefill, FitsTheSharedMemoryOfTheChip) {
   for (const DeviceInfo& info : {kLarge, kSmall}) {
     for (const int rank : {1, 16, 17, 64, 65, kMaxLoraRank}) {
