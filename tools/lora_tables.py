@@ -215,7 +215,8 @@ def front_part(results, peers):
                      + (f": {', '.join(losses)}." if losses else "."))
     steps = [r for r in of_program(results, STEP_PROGRAM) if "added_percent" in r]
     if steps:
-        best = min(steps, key=lambda r: r["us"])
-        lines += ["", f"A modelled decode step of an 8B Llama, {best['tokens']} rows, {best['adapters']} adapters of rank {best['rank']}: "
-                  f"{best['us']:.0f} us with LoRA, {bold_above(best['added_percent'], STEP_ASKED, '{:.1f} %'.format)} more than without."]
+        added = [f"{bold_above(r['added_percent'], STEP_ASKED, '{:.1f} %'.format)} ({r['form']})"
+                 for r in sorted(steps, key=lambda r: r["us"])]
+        lines += ["", f"A modelled decode step of an 8B Llama, {steps[0]['tokens']} rows, {steps[0]['adapters']} adapters of rank "
+                  f"{steps[0]['rank']}: LoRA adds {', '.join(added)}; [what these are](docs/ops/lora.md#on-the-gpu)."]
     return "\n".join(lines) + "\n"

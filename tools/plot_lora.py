@@ -182,7 +182,7 @@ def self_test():
         assert "| 1.20 |" not in page and "**1.20**" in page and "5.10 us with 512 (+2.0 %" in page, "mixed ranks and many adapters"
         assert "| beside | 4600 | 600 | 15.0 % |" in page and "| after | 5000 | 1000 | **25.0 %** |" in page
         assert "`lora_apply` **3.00**; `lora_apply`, two launches, 2.00; empty kernel 2.00. Asked: at most 2.5" in page
-        assert "15.0 % more than without" in (root / FRONT_PAGE).read_text()
+        assert "LoRA adds 15.0 % (beside), " in (root / FRONT_PAGE).read_text()
         assert "3 random shapes" in page and "1 take longer" in page and "| 77 -> 5 + 30 |" in page and "**3.00**" in page
         assert plot.count("2.00x") == 33 and plot.count("0.67x") == 1 and plot.count(LOSS) == 6
         (root / PAGE).write_text(page.replace("**0.67**", "1.67"))
