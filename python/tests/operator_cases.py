@@ -15,7 +15,18 @@ from torch import full, randn, tensor, zeros
 Call = tuple[list[Any], dict[str, Any]]
 CUDA_ALONE = {"lora_plan"}
 """Operations of arrays on a GPU alone; test_lora_cuda.py has their calls."""
-WITH_CUDA_KERNELS = {"lora_shrink", "lora_expand", "lora_apply", "lora_plan"}
+WITH_CUDA_KERNELS = {
+    "block_tables_to_padded",
+    "block_tables_to_ragged",
+    "copy_next_input_ids_inplace",
+    "lora_apply",
+    "lora_expand",
+    "lora_plan",
+    "lora_shrink",
+    "prepare_batch",
+    "prepare_position_slot_ids",
+    "slots_filtering",
+}
 """Operations that also run on a GPU."""
 CASES: dict[str, Callable[[], Call]] = {
     "silu_and_mul": lambda: ([zeros(3, 8), randn(3, 8), randn(3, 8)], {}),

@@ -1,6 +1,10 @@
 #pragma once
 
+#include <initializer_list>
+
+#include "heddle/config.h"
 #include "heddle/core/check.h"
+#include "heddle/core/context.h"
 
 namespace heddle {
 
@@ -21,6 +25,32 @@ inline void check_optional_index_tensor(const ExecContext& ctx, const char* tens
                                         const ConstTensorView& t,
                                         std::initializer_list<Dim*> dims) {
   if (t) check_index_tensor(ctx, tensor, t, dims);
+}
+
+/// That this build has kernels for the context's device.
+inline void check_kernels(const ExecContext& ctx, const char* op) {
+  if (!kWithCuda && ctx.device.type == DeviceType::kCuda) {
+    throw_error(ErrorCode::kUnsupported, op, ": built without CUDA");
+  }
+}
+
+namespace cuda {
+
+/// See heddle::check_on_host.
+void check_on_host(const ExecContext& ctx, std::initializer_list<ConstTensorView*> tensors,
+                   FunctionRef<void()> check);
+
+}  // namespace cuda
+
+/// What HEDDLE_VALIDATE=1 asks for: check(), once these tensors are in host memory. Where they lie on a device, the views are
+/// replaced by those of copies, taken in the order of the stream; during a capture, when nothing can be read, check is left out.
+inline void check_on_host(const ExecContext& ctx, std::initializer_list<ConstTensorView*> tensors,
+                          FunctionRef<void()> check) {
+  if (ctx.device.type == DeviceType::kCpu) {
+    check();
+  } else if constexpr (kWithCuda) {
+    cuda::check_on_host(ctx, tensors, check);
+  }
 }
 
 }  // namespace heddle

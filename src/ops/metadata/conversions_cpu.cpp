@@ -7,8 +7,8 @@ namespace {
 
 constexpr int64_t kSeqsPerScan = 1024;  // their starts lie on the stack
 
-int64_t sequence_length(const BlockTablesToRaggedParams& p, int64_t seq) {
-  return length_of(bounded(p.input_lengths[seq]) + bounded(p.cache_lengths[seq]));
+int64_t sequence_length(const ConstIndices& input, const ConstIndices& cache, int64_t seq) {
+  return length_of(bounded(input[seq]) + bounded(cache[seq]));
 }
 
 /// The starts of a ragged tensor as offsets that cannot overflow.
@@ -39,9 +39,11 @@ void fill_outside(const ExecContext& ctx, const Indices& to, int64_t begin, int6
 
 }  // namespace
 
-int64_t total_length(const BlockTablesToRaggedParams& p) {
+int64_t total_length(const ConstIndices& input_lengths, const ConstIndices& cache_lengths) {
   int64_t total = 0;
-  for (int64_t i = 0; i < p.num_seqs; ++i) total = bounded(total + sequence_length(p, i));
+  for (int64_t i = 0; i < input_lengths.size; ++i) {
+    total = bounded(total + sequence_length(input_lengths, cache_lengths, i));
+  }
   return total;
 }
 
@@ -51,7 +53,8 @@ void block_tables_to_ragged(const ExecContext& ctx, const BlockTablesToRaggedPar
   for (int64_t first = 0; first < p.num_seqs; first += kSeqsPerScan) {
     const int64_t count = std::min(kSeqsPerScan, p.num_seqs - first);
     for (int64_t i = 0; i < count; ++i) {
-      starts[i + 1] = bounded(starts[i] + sequence_length(p, first + i));
+      starts[i + 1] =
+          bounded(starts[i] + sequence_length(p.input_lengths, p.cache_lengths, first + i));
     }
     for_each_piece(
         ctx, count, starts[0], std::min(starts[count], p.ragged.size), kElementsPerTask,

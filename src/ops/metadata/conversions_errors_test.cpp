@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "heddle/config.h"
 #include "heddle/ops/metadata.h"
 
 #include "expect_error.h"
@@ -51,9 +52,14 @@ TEST(ConversionErrors, NameTensorAxisAndBothValues) {
   });
   ExecContext cuda;
   cuda.device = {DeviceType::kCuda, 0};
-  expect_unsupported({"slots_filtering: no implementation for cuda:0"}, [&] {
+  const auto filter = [&] {
     slots_filtering(cuda, t.flat.view(), t.flat.view(), t.cu.view(), t.two.view());
-  });
+  };
+  if (kWithCuda) {
+    expect_invalid({"filtered_slots is on cpu, the context runs on cuda:0"}, filter);
+  } else {
+    expect_unsupported({"slots_filtering: built without CUDA"}, filter);
+  }
 }
 
 TEST(ConversionErrors, ATotalThatDisagreesWithTheLengthsIsAnError) {

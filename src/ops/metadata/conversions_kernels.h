@@ -45,7 +45,7 @@ static_assert(std::is_trivially_copyable_v<BlockTablesToRaggedParams>);
 namespace cpu {
 
 /// The sum of all lengths.
-int64_t total_length(const BlockTablesToRaggedParams& p);
+int64_t total_length(const ConstIndices& input_lengths, const ConstIndices& cache_lengths);
 
 void block_tables_to_ragged(const ExecContext& ctx, const BlockTablesToRaggedParams& p);
 void block_tables_to_padded(const ExecContext& ctx, const BlockTablesToPaddedParams& p);
@@ -54,4 +54,14 @@ void prepare_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsPara
 void slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void block_tables_to_ragged(const ExecContext& ctx, const BlockTablesToRaggedParams& p);
+void block_tables_to_padded(const ExecContext& ctx, const BlockTablesToPaddedParams& p);
+void copy_next_input_ids(const ExecContext& ctx, const CopyNextInputIdsParams& p);
+void prepare_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsParams& p);
+void slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p);
+
+}  // namespace cuda
 }  // namespace heddle

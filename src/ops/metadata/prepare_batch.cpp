@@ -153,11 +153,22 @@ void pack_inputs(const PrepareBatchInputs& in, PrepareBatchParams& p) {
   p.pad_token = in.pad_token;
 }
 
+void validate(const ExecContext& ctx, PrepareBatchInputs in, PrepareBatchParams p) {
+  check_on_host(ctx,
+                {&in.cache_lengths, &in.accepted_lengths, &in.input_lengths, &in.num_active,
+                 &in.seq_page_table, &in.seq_pages, &in.seq_page_indptr, &in.adapter_slots,
+                 &in.next_indptr, &in.prompt_lengths},
+                [&] {
+                  pack_inputs(in, p);
+                  validate_prepare_batch(in, p);
+                });
+}
+
 }  // namespace
 
 void prepare_batch(const ExecContext& ctx, const PrepareBatchOutputs& outputs,
                    const PrepareBatchInputs& inputs) {
-  check_cpu(ctx, "prepare_batch");
+  check_kernels(ctx, "prepare_batch");
   HEDDLE_CHECK(inputs.cache_lengths.rank() == 1, "cache_lengths has rank ",
                inputs.cache_lengths.rank(), ", expected 1");
   Extents extents(inputs.cache_lengths.size(0));
@@ -167,8 +178,12 @@ void prepare_batch(const ExecContext& ctx, const PrepareBatchOutputs& outputs,
   PrepareBatchParams p;
   pack_inputs(inputs, p);
   pack_outputs(outputs, extents, p);
-  if (validating()) validate_prepare_batch(inputs, p);
-  cpu::prepare_batch(ctx, p);
+  if (validating()) validate(ctx, inputs, p);
+  if (ctx.device.type == DeviceType::kCpu) {
+    cpu::prepare_batch(ctx, p);
+  } else if constexpr (kWithCuda) {
+    cuda::prepare_batch(ctx, p);
+  }
 }
 
 }  // namespace heddle

@@ -4,6 +4,7 @@
 
 #include "heddle/ops/metadata.h"
 
+#include "mirror.h"
 #include "ops/metadata/index_tensor_cases.h"
 #include "ops/metadata/prepare_batch_ref.h"
 
@@ -28,6 +29,32 @@ class BatchTensors {
   }
 
   void run(const ExecContext& ctx) { prepare_batch(ctx, out, in); }
+  /// The same on the mirror's device.
+  void run(const ExecContext& ctx, Mirror& mirror) {
+    PrepareBatchOutputs o;
+    PrepareBatchInputs i;
+    mirror_into(o, i, mirror);
+    prepare_batch(ctx, o, i);
+    mirror.back();
+  }
+  /// The call's tensors on the mirror's device.
+  void mirror_into(PrepareBatchOutputs& o, PrepareBatchInputs& i, Mirror& mirror) {
+    o = out;
+    i = in;
+    for (TensorView* t :
+         {&o.q_indptr, &o.start_lengths, &o.kv_lengths, &o.page_indptr, &o.last_page_len, &o.pages,
+          &o.page_table, &o.positions, &o.kv_slots, &o.token_to_seq, &o.input_ids, &o.slot_ids,
+          &o.seg_starts, &o.seg_ends, &o.seg_slots, &o.adapter_rows, &o.adapter_indptr,
+          &o.all_input_ids, &o.overflow}) {
+      *t = mirror(*t);
+    }
+    for (ConstTensorView* t :
+         {&i.cache_lengths, &i.accepted_lengths, &i.input_lengths, &i.num_active, &i.seq_page_table,
+          &i.seq_pages, &i.seq_page_indptr, &i.adapter_slots, &i.next_input_ids, &i.next_indptr,
+          &i.prompt_lengths}) {
+      *t = mirror(*t);
+    }
+  }
 
   /// Expects the outputs that are there to be those of the definition.
   void expect(const ref::BatchResult& want) const {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "heddle/config.h"
+
 #include "expect_error.h"
 #include "ops/metadata/prepare_batch_cases.h"
 #include "scoped_validation.h"
@@ -64,8 +66,12 @@ TEST(PrepareBatchErrors, NameTensorAxisAndBothValues) {
   });
   ExecContext cuda;
   cuda.device = {DeviceType::kCuda, 0};
-  expect_unsupported({"prepare_batch: no implementation for cuda:0"},
-                     [&] { BatchTensors(two_requests(), kOutputs).run(cuda); });
+  const auto prepare = [&] { BatchTensors(two_requests(), kOutputs).run(cuda); };
+  if (kWithCuda) {
+    expect_invalid({"cache_lengths is on cpu, the context runs on cuda:0"}, prepare);
+  } else {
+    expect_unsupported({"prepare_batch: built without CUDA"}, prepare);
+  }
 }
 
 TEST(PrepareBatchErrors, SayWhatAnOutputNeeds) {

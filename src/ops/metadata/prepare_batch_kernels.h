@@ -82,4 +82,10 @@ namespace cpu {
 void prepare_batch(const ExecContext& ctx, const PrepareBatchParams& p);
 
 }  // namespace cpu
+
+namespace cuda {
+
+void prepare_batch(const ExecContext& ctx, const PrepareBatchParams& p);
+
+}  // namespace cuda
 }  // namespace heddle

@@ -1,0 +1,138 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ops/metadata/indices.h"
+
+// The device's side of indices.h. The index width is a branch that all threads of a kernel take alike.
+
+namespace heddle::cuda {
+
+__device__ inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+__device__ inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+/// As heddle::bounded and heddle::length_of.
+__device__ inline int64_t held(int64_t x) { return larger(-kHuge, smaller(x, kHuge)); }
+__device__ inline int64_t length_from(int64_t x) { return larger(0, smaller(x, kHuge)); }
+
+/// a / b of numbers that are not negative. Few of them need the long division, which takes five times as long.
+__device__ inline int64_t divide(int64_t a, int64_t b) {
+  if (((a | b) >> 32) == 0) return static_cast<uint32_t>(a) / static_cast<uint32_t>(b);
+  return a / b;
+}
+
+/// An index as its load leaves it. Nothing is computed of it before value(), so a thread can have several on their way: written
+/// as a choice of two loads, each would be waited for before the next.
+struct RawIndex {
+  uint32_t low = 0, high = 0;
+  bool wide = false;
+
+  [[nodiscard]] __device__ int64_t value() const {
+    return wide ? static_cast<int64_t>(uint64_t{high} << 32 | low) : static_cast<int32_t>(low);
+  }
+  [[nodiscard]] static __device__ RawIndex of(int64_t value) {
+    return {static_cast<uint32_t>(value), static_cast<uint32_t>(value >> 32), true};
+  }
+};
+
+/// The index at an address; zero, without a read, where is_there is false.
+__device__ inline RawIndex load_raw(const std::byte* at, bool wide, bool is_there = true) {
+  RawIndex raw{.wide = wide};
+  const auto* words = reinterpret_cast<const uint32_t*>(at);
+  if (is_there) raw.low = words[0];
+  if (is_there && wide) raw.high = words[1];
+  return raw;
+}
+__device__ inline void store_at(std::byte* at, bool wide, int64_t value) {
+  if (wide) {
+    *reinterpret_cast<int64_t*>(at) = value;
+  } else {
+    *reinterpret_cast<int32_t*>(at) = static_cast<int32_t>(value);
+  }
+}
+
+template <class Byte>
+__device__ Byte* address_of(const BasicIndices<Byte>& t, int64_t i) {
+  return t.data + i * t.stride * (t.wide ? 8 : 4);
+}
+template <class Byte>
+__device__ Byte* address_of(const BasicIndexRows<Byte>& t, int64_t row, int64_t column) {
+  return t.data + (row * t.row_stride + column * t.stride) * (t.wide ? 8 : 4);
+}
+template <class Byte>
+__device__ RawIndex load_raw(const BasicIndices<Byte>& t, int64_t i) {
+  return load_raw(address_of(t, i), t.wide);
+}
+template <class Byte>
+__device__ RawIndex load_raw(const BasicIndexRows<Byte>& t, int64_t row, int64_t column) {
+  return load_raw(address_of(t, row, column), t.wide);
+}
+template <class Byte>
+__device__ int64_t load(const BasicIndices<Byte>& t, int64_t i) {
+  return load_raw(t, i).value();
+}
+__device__ inline void store(const Indices& t, int64_t i, int64_t value) {
+  store_at(address_of(t, i), t.wide, value);
+}
+__device__ inline void store(const IndexRows& t, int64_t row, int64_t column, int64_t value) {
+  store_at(address_of(t, row, column), t.wide, value);
+}
+
+/// The row with starts[row] <= element < starts[row + 1], for starts[0] <= element < starts[num_rows]. Where the starts do not
+/// ascend it is some row of which this is true.
+__device__ inline int row_of(const int64_t* starts, int num_rows, int64_t element) {
+  int row = 0;
+  for (int high = num_rows; high - row > 1;) {
+    const int middle = (row + high) / 2;
+    (starts[middle] <= element ? row : high) = middle;
+  }
+  return row;
+}
+
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+inline constexpr int kMaxWarps = 32;
+
+/// Several sums that are taken side by side, so that they wait for one another's exchanges once.
+template <int kCount>
+struct Sums {
+  int64_t of[kCount];
+};
+
+/// What the threads in front of this one add up to, and what all do; each sum stops at its cap, which lets it be taken in any
+/// order. Numbers and caps are not negative and at most kHuge. Called by all threads of a block of whole warps; a barrier lies
+/// between two calls with the same scratch.
+template <int kCount>
+__device__ Sums<kCount> block_sums_before(Sums<kCount> x, const Sums<kCount>& cap,
+                                          Sums<kCount> (&scratch)[kMaxWarps], Sums<kCount>& total) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int num_warps = static_cast<int>(blockDim.x) / 32;
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      const int64_t other = __shfl_up_sync(kAllLanes, x.of[k], distance);
+      if (lane >= distance) x.of[k] = smaller(x.of[k] + other, cap.of[k]);
+    }
+  }
+  if (lane == 31) scratch[warp] = x;
+  Sums<kCount> before;
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) {
+    before.of[k] = __shfl_up_sync(kAllLanes, x.of[k], 1);
+    if (lane == 0) before.of[k] = 0;
+    total.of[k] = 0;
+  }
+  __syncthreads();
+  Sums<kCount> front{};  // of the warps in front
+  for (int w = 0; w < num_warps; ++w) {
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      if (w == warp) front.of[k] = total.of[k];
+      total.of[k] = smaller(total.of[k] + scratch[w].of[k], cap.of[k]);
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) before.of[k] = smaller(before.of[k] + front.of[k], cap.of[k]);
+  return before;
+}
+
+}  // namespace heddle::cuda
