@@ -1,4 +1,4 @@
-// LoRA through the C interface on a GPU: stacked weights, adapter tables and plans.
+// LoRA (stacked weights, adapter tables and plans) and batch metadata through the C interface on a GPU.
 #include <vector>
 
 #include "cuda_test.h"
@@ -180,6 +180,27 @@ TEST_F(CApiCuda, AdapterTables) { apply_tables(context_, Site(), Rows::kIds); }
 TEST_F(CApiCuda, AdapterTablesWithAPlan) { apply_tables(context_, Site(), Rows::kPlannedIds); }
 
 TEST_F(CApiCuda, AdapterTablesWithPairs) { apply_tables(context_, Site(), Rows::kPairs); }
+
+TEST_F(CApiCuda, MetadataOfABatch) {
+  const DeviceBuffer<int32_t> tables(std::vector<int32_t>{1, 2, 3, 4, 5, 6}), ragged(4),
+      positions(3);
+  const DeviceBuffer<int64_t> input(std::vector<int64_t>{1, 2}), cache(std::vector<int64_t>{1, 0});
+  const OnDevice c_tables(tables, {2, 3}), c_ragged(ragged, {4}), c_positions(positions, {3});
+  const OnDevice c_input(input, {2}), c_cache(cache, {2});
+  expect_ok(heddle_block_tables_to_ragged(context_, c_ragged.get(), c_tables.get(), c_input.get(),
+                                          c_cache.get(), nullptr, nullptr));
+  EXPECT_EQ(ragged.download(), (std::vector<int32_t>{1, 2, 4, 5}));
+  heddle_prepare_batch_outputs outputs;
+  heddle_prepare_batch_inputs inputs;
+  heddle_prepare_batch_outputs_init(&outputs);
+  heddle_prepare_batch_inputs_init(&inputs);
+  inputs.cache_lengths = c_cache.get();
+  inputs.input_lengths = c_input.get();
+  outputs.positions = c_positions.get();
+  expect_ok(heddle_prepare_batch(context_, &outputs, &inputs));
+  EXPECT_EQ(positions.download(), (std::vector<int32_t>{1, 0, 1}));
+  EXPECT_TRUE(ragged.guards_intact() && positions.guards_intact());
+}
 
 TEST_F(CApiCuda, AnOperationWithoutKernelIsRefused) {
   const DeviceBuffer<float> data(8);

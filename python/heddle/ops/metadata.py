@@ -48,7 +48,8 @@ def block_tables_to_ragged(
         input_lengths: [num_seqs].
         cache_lengths: [num_seqs].
         fill_value: For the entries that the formula does not reach.
-        total: The sum of all lengths that `ragged` was sized for.
+        total: The sum of all lengths that `ragged` was sized for. On a GPU it is checked with
+            HEDDLE_VALIDATE=1 alone.
 
     Raises:
         ValueError: Shapes that disagree; lengths that do not sum to `total`.

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "cuda/load_cuda.h"
+
 #include "ops/metadata/indices.h"
 
 // The device's side of indices.h. The index width is a branch that all threads of a kernel take alike.
@@ -36,11 +38,7 @@ struct RawIndex {
 
 /// The index at an address; zero, without a read, where is_there is false.
 __device__ inline RawIndex load_raw(const std::byte* at, bool wide, bool is_there = true) {
-  RawIndex raw{.wide = wide};
-  const auto* words = reinterpret_cast<const uint32_t*>(at);
-  if (is_there) raw.low = words[0];
-  if (is_there && wide) raw.high = words[1];
-  return raw;
+  return {load_word_if(at, is_there), load_word_if(at + 4, is_there && wide), wide};
 }
 __device__ inline void store_at(std::byte* at, bool wide, int64_t value) {
   if (wide) {

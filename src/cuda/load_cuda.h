@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+
+namespace heddle::cuda {
+
+/// The word at an address of global memory, which no thread of the kernel writes before; zero, without a read, where is_there is false. One
+/// predicated instruction: as a branch it would hold back the loads behind it until its own has come.
+__device__ inline uint32_t load_word_if(const void* at, bool is_there) {
+  uint32_t word;
+  asm volatile(
+      "{\n"
+      "  .reg .pred there;\n"
+      "  setp.ne.u32 there, %2, 0;\n"
+      "  mov.u32 %0, 0;\n"
+      "  @there ld.global.u32 %0, [%1];\n"
+      "}"
+      : "=r"(word)
+      : "l"(at), "r"(static_cast<uint32_t>(is_there)));
+  return word;
+}
+
+}  // namespace heddle::cuda

@@ -1,0 +1,278 @@
+// Times the metadata ops on the first GPU, in a graph and from the host, at 256 requests; indices are i32.
+//   bench_metadata_cuda --json FILE [--quick]
+// A sample is one call's share of a replay of kCalls calls, made one after the other, or of kCalls calls from the host into a stream
+// that is empty at first. Beside them: an empty kernel with as many bytes of parameters, which is what every launch takes.
+//
+// Floors are bytes at 4.6 TB/s; all but those of the wide tables are far below a launch, so what counts is a chain of latencies. Of
+// the conversions that is: lengths or starts, with all else that a row needs (one read), a barrier, the search (8 steps in shared
+// memory), the element (one read), its write. Predicted on an H200: 0.6 us over an empty kernel; 0.9 us over it for the wide
+// tables' 4.2 MB in two to three rounds of reads in flight. prepare_batch: one read, three sums over the block (0.2 us), the sums
+// for adapter_rows (0.3 us), up to two reads one after the other (page range and page, or starts and id), writes: 1.2 us over it.
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cuda/check.h"
+
+#include "heddle/core/cuda_context.h"
+#include "heddle/ops/metadata.h"
+
+#include "core/device_bytes.h"
+#include "testing/graph_timing_cuda.h"
+
+namespace heddle {
+namespace {
+
+constexpr Device kGpu{DeviceType::kCuda, 0};
+constexpr int64_t kSeqs = 256;
+constexpr int kCalls = 100;
+constexpr double kBytesPerUs = 4.6e6;
+
+using Values = std::vector<int32_t>;
+
+/// An i32 tensor on the device.
+class Tensor {
+ public:
+  explicit Tensor(const Values& values)
+      : size_(std::ssize(values)), memory_(allocate_zeroed(kGpu, values.size() * 4 + 4)) {
+    HEDDLE_CUDA_CHECK(
+        cudaMemcpy(memory_.get(), values.data(), values.size() * 4, cudaMemcpyHostToDevice));
+    HEDDLE_CUDA_CHECK(cudaDeviceSynchronize());  // the copy may come after the call's return
+  }
+  explicit Tensor(int64_t size, int32_t value = 0) : Tensor(Values(size_t(size), value)) {}
+
+  [[nodiscard]] TensorView vector() const { return {memory_.get(), DType::kInt32, kGpu, {size_}}; }
+  [[nodiscard]] TensorView rows() const {
+    return {memory_.get(), DType::kInt32, kGpu, {kSeqs, size_ / kSeqs}};
+  }
+
+ private:
+  int64_t size_;
+  DeviceBytes memory_;
+};
+
+struct EmptyParams {
+  char bytes[216];  // as the largest conversion has
+};
+__global__ void empty_kernel(const __grid_constant__ EmptyParams) {}
+
+class Bench {
+ public:
+  explicit Bench(bool is_quick) : is_quick_(is_quick) {
+    HEDDLE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    context_.emplace(kGpu, stream_, 0);
+  }
+  ~Bench() { cudaStreamDestroy(stream_); }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  /// Times call(ctx) in a graph and from the host. `bytes` is what it has to read and write.
+  template <class Call>
+  void time(const std::string& op, const std::string& batch, int64_t bytes, const Call& call) {
+    const ExecContext& ctx = context_->exec();
+    call(ctx);  // loads the kernel
+    HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+    const testing::Replays replays{.warm_up = 3, .timed = is_quick_ ? 9 : 51};
+    add(op, batch, "graph", bytes,
+        testing::time_in_graph(
+            stream_, kCalls, [&](int) { call(ctx); }, replays));
+    add(op, batch, "host", bytes, host_us(ctx, replays, call));
+  }
+  void time_empty_kernel() {
+    time("launch", "empty kernel", 0, [&](const ExecContext& ctx) {
+      empty_kernel<<<1, 32, 0, ctx.stream>>>(EmptyParams{});
+      HEDDLE_CUDA_CHECK(cudaGetLastError());
+    });
+  }
+  void write_json(const std::string& path) const {
+    std::ofstream file(path);
+    for (size_t i = 0; i < records_.size(); ++i) file << (i == 0 ? "[\n" : ",\n") << records_[i];
+    file << (records_.empty() ? "[]\n" : "\n]\n");
+    file.close();
+    HEDDLE_CHECK(!file.fail(), "cannot write ", path);
+  }
+
+ private:
+  template <class Call>
+  std::vector<double> host_us(const ExecContext& ctx, testing::Replays replays, const Call& call) {
+    using Clock = std::chrono::steady_clock;
+    std::vector<double> samples;
+    for (int i = 0; i < replays.warm_up + replays.timed; ++i) {
+      HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+      const auto begin = Clock::now();
+      for (int c = 0; c < kCalls; ++c) call(ctx);
+      const std::chrono::duration<double, std::micro> time = Clock::now() - begin;
+      if (i >= replays.warm_up) samples.push_back(time.count() / kCalls);
+    }
+    HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+    return samples;
+  }
+  void add(const std::string& op, const std::string& batch, const char* form, int64_t bytes,
+           std::vector<double> samples) {
+    std::string list;
+    for (const double s : samples) list += (list.empty() ? "" : ", ") + std::to_string(s);
+    std::sort(samples.begin(), samples.end());
+    const double us = samples[samples.size() / 2], floor = double(bytes) / kBytesPerUs;
+    std::printf("%-28s %-34s %-5s %8.2f us  floor %6.2f\n", op.c_str(), batch.c_str(), form, us,
+                floor);
+    std::fflush(stdout);
+    records_.push_back(R"({"op": ")" + op + R"(", "batch": ")" + batch + R"(", "form": ")" + form +
+                       R"(", "requests": )" + std::to_string(kSeqs) + R"(, "calls": )" +
+                       std::to_string(kCalls) + R"(, "floor_us": )" + std::to_string(floor) +
+                       R"(, "us": )" + std::to_string(us) + R"(, "samples": [)" + list + "]}");
+  }
+
+  bool is_quick_;
+  cudaStream_t stream_ = nullptr;
+  std::optional<CudaContext> context_;
+  std::vector<std::string> records_;
+};
+
+Values starts_of(const Values& lengths) {
+  Values starts(1 + lengths.size(), 0);
+  std::partial_sum(lengths.begin(), lengths.end(), starts.begin() + 1);
+  return starts;
+}
+
+/// The conversions on rows of these lengths, in tables of `width` columns.
+void time_conversions(Bench& bench, const std::string& batch, const Values& lengths,
+                      int64_t width) {
+  const Values starts = starts_of(lengths);
+  const int64_t total = starts.back(), copied = 8 * total;
+  const Tensor tables(kSeqs * width, 3), ragged(total), values(total, 5), input(lengths);
+  const Tensor cu(starts), zeros(kSeqs), positions(total), slots(total);
+  bench.time("block_tables_to_ragged", batch, copied, [&](const ExecContext& ctx) {
+    block_tables_to_ragged(ctx, ragged.vector(), tables.rows(), input.vector(), zeros.vector());
+  });
+  bench.time("block_tables_to_padded", batch, copied, [&](const ExecContext& ctx) {
+    block_tables_to_padded(ctx, tables.rows(), values.vector(), cu.vector());
+  });
+  bench.time("prepare_position_slot_ids", batch, copied, [&](const ExecContext& ctx) {
+    prepare_position_slot_ids(ctx, positions.vector(), slots.vector(), input.vector(), cu.vector(),
+                              cu.vector());
+  });
+  bench.time("slots_filtering", batch, copied, [&](const ExecContext& ctx) {
+    slots_filtering(ctx, ragged.vector(), values.vector(), cu.vector(),
+                    cu.vector().narrow(0, 0, kSeqs));
+  });
+}
+
+void time_next_ids(Bench& bench) {
+  const Values accepted(kSeqs, 4);
+  const Tensor all(kSeqs * 1024), next(4 * kSeqs, 7), cu(starts_of(accepted)), cache(kSeqs, 500);
+  const Tensor input(kSeqs, 1), prompt(kSeqs, 100);
+  bench.time("copy_next_input_ids_inplace", "4 ids each", 8 * 4 * kSeqs,
+             [&](const ExecContext& ctx) {
+               copy_next_input_ids_inplace(ctx, all.rows(), next.vector(), cu.vector(),
+                                           cache.vector(), input.vector(), prompt.vector());
+             });
+}
+
+/// All outputs of a step with `num_new` tokens each, at some 500 tokens in the cache, pages of 16 and 8 adapters; tables have
+/// `width` columns, those of batches that are compared the same.
+void time_prepare_batch(Bench& bench, const std::string& batch, const Values& num_new,
+                        int64_t width) {
+  constexpr int64_t kSlots = 8;
+  const int64_t tokens = starts_of(num_new).back();
+  Values slots(kSeqs);
+  for (size_t i = 0; i < slots.size(); ++i)
+    slots[i] = static_cast<int32_t>(i * 5 % (kSlots + 1)) - 1;
+  const Tensor cache(kSeqs, 500), accepted(kSeqs, 2), input(num_new), adapters(slots);
+  const Tensor table(kSeqs * width, 3), next(tokens, 7), cu(starts_of(num_new));
+  const Tensor q_indptr(kSeqs + 1), start(kSeqs), kv(kSeqs), page_indptr(kSeqs + 1), last(kSeqs);
+  const Tensor pages(kSeqs * width), padded(kSeqs * width), all(kSeqs * 1024), overflow(1);
+  const Tensor positions(tokens), kv_slots(tokens), seqs(tokens), ids(tokens), slot_ids(tokens);
+  const Tensor seg_starts(kSeqs), seg_ends(kSeqs), seg_slots(kSeqs), rows(tokens),
+      indptr(kSlots + 1);
+  PrepareBatchInputs in;
+  in.cache_lengths = cache.vector();
+  in.accepted_lengths = accepted.vector();
+  in.input_lengths = input.vector();
+  in.seq_page_table = table.rows();
+  in.adapter_slots = adapters.vector();
+  in.next_input_ids = next.vector();
+  in.next_indptr = cu.vector();
+  in.page_size = 16;
+  in.accepted_extra = 1;
+  PrepareBatchOutputs out;
+  out.q_indptr = q_indptr.vector();
+  out.start_lengths = start.vector();
+  out.kv_lengths = kv.vector();
+  out.page_indptr = page_indptr.vector();
+  out.last_page_len = last.vector();
+  out.pages = pages.vector();
+  out.page_table = padded.rows();
+  out.positions = positions.vector();
+  out.kv_slots = kv_slots.vector();
+  out.token_to_seq = seqs.vector();
+  out.input_ids = ids.vector();
+  out.slot_ids = slot_ids.vector();
+  out.seg_starts = seg_starts.vector();
+  out.seg_ends = seg_ends.vector();
+  out.seg_slots = seg_slots.vector();
+  out.adapter_rows = rows.vector();
+  out.adapter_indptr = indptr.vector();
+  out.all_input_ids = all.rows();
+  out.overflow = overflow.vector();
+  const int64_t bytes = 4 * (12 * kSeqs + 9 * tokens + 3 * kSeqs * width);
+  bench.time("prepare_batch", batch, bytes,
+             [&](const ExecContext& ctx) { prepare_batch(ctx, out, in); });
+}
+
+void time_all(Bench& bench) {
+  bench.time_empty_kernel();
+  const auto rows_around = [](int32_t mean) {  // 0 to 2 * mean, the same in every run
+    Values lengths(kSeqs);
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      lengths[i] = static_cast<int32_t>(i * 97 % kSeqs * size_t(2 * mean) / (kSeqs - 1));
+    }
+    return lengths;
+  };
+  Values skewed(kSeqs, 1);
+  skewed[100] = 32'768;
+  time_conversions(bench, "width 512, 253 on average", rows_around(253), 512);
+  time_conversions(bench, "width 8192, 4093 on average", rows_around(4093), 8192);
+  time_conversions(bench, "129 each", Values(kSeqs, 129), 32'768);
+  time_conversions(bench, "one of 32768, the others 1", skewed, 32'768);
+  time_next_ids(bench);
+  time_prepare_batch(bench, "1 token each", Values(kSeqs, 1), 33);
+  time_prepare_batch(bench, "4 tokens each", Values(kSeqs, 4), 33);
+  time_prepare_batch(bench, "129 tokens each", Values(kSeqs, 129), 2081);
+  time_prepare_batch(bench, "one of 32768 tokens, the others 1", skewed, 2081);
+}
+
+int run(int argc, char** argv) {
+  std::string path;
+  bool is_quick = false;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--quick") == 0) is_quick = true;
+    if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) path = argv[++i];
+  }
+  if (path.empty()) {
+    std::fprintf(stderr, "%s --json FILE [--quick]\n", argv[0]);
+    return 2;
+  }
+  try {
+    const ScopedDevice current(kGpu);
+    Bench bench(is_quick);
+    time_all(bench);
+    bench.write_json(path);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
+    return 1;
+  }
+}
+
+}  // namespace
+}  // namespace heddle
+
+int main(int argc, char** argv) { return heddle::run(argc, argv); }
