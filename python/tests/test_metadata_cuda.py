@@ -68,7 +68,8 @@ def test_drop_ins_are_as_on_the_cpu(rng: np.random.Generator, index: str, num_se
     slots, filtered = twice(there([-7] * (lengths.sum() + 3))), twice(positions[0].clone())
     ids = twice(there(rng.integers(0, 999, (num_seqs, 120)), index))
     ragged = []
-    for which, place in enumerate((lambda t: t, lambda t: t.cpu())):
+    places: list[Callable[[torch.Tensor], torch.Tensor]] = [lambda t: t, lambda t: t.cpu()]
+    for which, place in enumerate(places):
         ragged.append(
             metadata_kernels.block_tables_to_ragged(
                 block_tables=place(tables),
