@@ -111,7 +111,7 @@ def test_a_graph_follows_lengths_that_change(rng: np.random.Generator) -> None:
 
 def test_prepare_batch_is_as_on_the_cpu_and_follows_in_a_graph(rng: np.random.Generator) -> None:
     num_seqs, slots, page_size = 256, 5, 16
-    inputs = {
+    inputs: dict[str, Any] = {
         "cache_lengths": there([0] * num_seqs),
         "accepted_lengths": there([0] * num_seqs),
         "input_lengths": there([0] * num_seqs),
@@ -135,17 +135,20 @@ def test_prepare_batch_is_as_on_the_cpu_and_follows_in_a_graph(rng: np.random.Ge
         "adapter_indptr": slots + 1,
         "overflow": 1,
     }
-    outputs = {name: there([77] * size) for name, size in sizes.items()}
-    scalars = {"page_size": page_size, "accepted_extra": 1}
-    graph = captured(lambda: ops.prepare_batch(**inputs, **outputs, **scalars))
+    outputs: dict[str, Any] = {name: there([77] * size) for name, size in sizes.items()}
+    scalars: dict[str, Any] = {"page_size": page_size, "accepted_extra": 1}
+    graph = captured(lambda: ops.prepare_batch(**scalars, **inputs, **outputs))
     for _ in range(3):
         inputs["cache_lengths"].copy_(there(rng.integers(0, 500, num_seqs)))
         inputs["accepted_lengths"].copy_(there(rng.integers(0, 4, num_seqs)))
         inputs["input_lengths"].copy_(there(rng.integers(0, 5, num_seqs)))
         inputs["adapter_slots"].copy_(there(rng.integers(-1, slots, num_seqs)))
         graph.replay()
-        want = {name: torch.full((size,), 77, dtype=torch.int32) for name, size in sizes.items()}
-        ops.prepare_batch(**{n: t.cpu() for n, t in inputs.items()}, **want, **scalars)
+        want: dict[str, Any] = {
+            name: torch.full((size,), 77, dtype=torch.int32) for name, size in sizes.items()
+        }
+        on_cpu: dict[str, Any] = {name: t.cpu() for name, t in inputs.items()}
+        ops.prepare_batch(**scalars, **on_cpu, **want)
         for name, got in outputs.items():
             expect(got, want[name].numpy())
 
@@ -155,4 +158,3 @@ def test_validation_names_row_and_value(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("HEDDLE_VALIDATE", "1")
     with pytest.raises(ValueError, match=r"cu_seqlens\[2\] is 1"):
         ops.block_tables_to_padded(tables, ragged, there([0, 3, 1]))
-
