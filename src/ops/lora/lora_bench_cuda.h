@@ -20,6 +20,7 @@
 #include "heddle/core/tensor_view.h"
 
 #include "core/device_bytes.h"
+#include "testing/device_memory.h"
 #include "testing/graph_timing_cuda.h"
 
 namespace heddle::lora_bench {
@@ -80,18 +81,6 @@ class Indices {
  private:
   int64_t size_;
   DeviceBytes memory_;
-};
-
-class Stream {
- public:
-  Stream() { HEDDLE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
-  ~Stream() { cudaStreamDestroy(stream_); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  [[nodiscard]] cudaStream_t get() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
 };
 
 struct Record {
@@ -159,7 +148,7 @@ class Bench {
 
  private:
   bool is_quick_;
-  Stream stream_;
+  testing::DeviceStream stream_;
   CudaContext context_;
   std::vector<Record> records_;
 };

@@ -18,7 +18,7 @@ inline constexpr int kLoraChunk = 512;
 inline constexpr int kLoraStrands = 8;
 inline constexpr int kLoraRankTile = 16;  // ranks of one work item of shrink
 inline constexpr int kLoraOutTile =
-    256;  // outputs of one work item of expand, or half of them where there are many
+    256;  // outputs of one work item of expand, which has twice as many where there are many
 inline constexpr int kLoraSumRanks =
     128;  // ranks of one work item that sums partial sums of shrink alone
 inline constexpr int kLoraPartRows = 16;  // rows of one adapter that share a work item
@@ -106,7 +106,7 @@ struct LoraParams {
   LoraAddresses a, b;
   int32_t num_slices, num_chunks, items_per_part[2];
   int32_t last_part, last_tile;  // that the plan has memory for
-  int32_t max_rank;              // of either table
+  int32_t max_rank;              // the smaller one of the tables
   // See divide().
   uint32_t chunk_reciprocal, slice_reciprocal, part_reciprocal[2], block_reciprocal;
   float scale;
@@ -137,7 +137,8 @@ struct LoraLaunch {
 template <class T>
 void launch_lora(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream);
 
-/// Of both halves of a lora_apply with tables of entries in one launch.
+/// Of both halves of a lora_apply with tables of entries in one launch, which adds to y whatever
+/// LoraParams::accumulate says.
 struct LoraDirectLaunch {
   bool is_aligned;  // all is aligned for vector loads
   bool is_wide;     // some adapter has more than 16 ranks

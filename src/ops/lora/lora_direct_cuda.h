@@ -6,8 +6,8 @@
 namespace heddle::cuda {
 
 // lora_apply in one launch, in as few instructions as can be: at few adapters a call is one chain of
-// latencies, and every instruction on it counts. What a block multiplies goes from memory straight to registers; several blocks
-// on a multiprocessor hide one another's latencies.
+// latencies, of instructions, too. What a block multiplies goes from memory straight to registers; the
+// blocks of a multiprocessor hide one another's latencies.
 
 struct LoraDirectShared {
   uint32_t flag;  // of this launch

@@ -37,9 +37,9 @@ void run_on_gpu(const ExecContext& ctx, const char* op, const LoraGpuCall& call)
                                                           int max_rank, bool is_aligned,
                                                           int num_sms);
 
-/// How a window with up to these work items runs in the other kernels: kFused in one launch, kFirst in two. Two where all blocks of both run at
-/// once, so that nobody waits for a flag, and where few rows share many chunks, whose sums every block reads; else one (on an
-/// H200 7.4 against 8.8 us for 8 rows of qkv, rank 16: bench/results/lora_h200.json).
+/// How a window with up to these work items runs in the other kernels: kFused in one launch, kFirst in
+/// two. Two where all blocks of both run at once, so that nobody waits for a flag, and where few rows
+/// share many chunks, whose sums every block reads.
 [[nodiscard]] cuda::LoraForm select_lora_form(int64_t num_shrinks, int64_t num_expands,
                                               int num_chunks, int64_t num_resident);
 

@@ -9,18 +9,17 @@ void run_prefill(const ExecContext& ctx, const LoraGpuCall& call, const cuda::Lo
                  const std::byte* plan) {
   const int64_t tokens = call.u.size(0);
   const bool has_a = call.a != nullptr;
-  const int max_rank = has_a ? std::min(site.a.max_rank, site.b.max_rank) : site.b.max_rank;
-  if (max_rank == 0) return;
+  if (site.max_rank == 0) return;
   const LoraPrefillShape shape{.num_tokens = tokens,
                                .num_slices = site.num_slices,
                                .num_chunks = site.num_chunks,
-                               .max_rank = max_rank,
+                               .max_rank = site.max_rank,
                                .in_features = has_a ? site.in_features : 0};
   const cuda::LoraPrefillConfig config = select_prefill_config(shape, ctx.info);
   cuda::LoraPrefillParams p{};
   p.site = site;
   p.plan = cuda::prefill_rows(plan, tokens);
-  p.h_width = static_cast<int32_t>(lora_h_width(site.num_slices, max_rank));
+  p.h_width = static_cast<int32_t>(lora_h_width(site.num_slices, site.max_rank));
   p.slice_ranks = p.h_width / site.num_slices;
   p.part_stride = tokens * p.h_width;
   p.max_passes = config.max_passes;

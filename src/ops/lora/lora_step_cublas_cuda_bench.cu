@@ -299,7 +299,7 @@ class Step {
   int num_layers_;
   CublasLt cublas_;
   Batch batch_;
-  Stream side_streams_[kMaxSlices];
+  testing::DeviceStream side_streams_[kMaxSlices];
   std::deque<CudaContext> side_contexts_;
   Event event_;
   std::deque<StepSite> sites_;
