@@ -31,7 +31,7 @@ LAYERS = {
     "include/heddle": (["include/heddle/core", "include/heddle/ops"], ["dlpack"]),
     "src/core": (["include/heddle"], ["system"]),
     "src/cpu": (["include/heddle/core", "src/core"], ["highway", "system"]),
-    "src/cuda": (["include/heddle/core", "src/core"], ["cuda", "system"]),
+    "src/cuda": (["include/heddle/core", "include/heddle/config.h", "src/core"], ["cuda", "system"]),
     "src/ops": (["own headers", "include/heddle/core", "include/heddle/config.h", "src/core", "src/cpu", "src/cuda"],
                 ["highway", "cuda", "system"]),
     "src/model": (["include/heddle/core", "include/heddle/ops"], ["json", "pcre2", "system"]),

@@ -24,8 +24,17 @@ WITH_CUDA_KERNELS = {
     "lora_plan",
     "lora_shrink",
     "prepare_batch",
+    "prepare_next_forward_pass",
     "prepare_position_slot_ids",
+    "rewind_kv_cache",
     "slots_filtering",
+    "speculative_step",
+    "tree_kv_moves",
+    "verify_greedy",
+    "verify_speculative_tokens",
+    "verify_stochastic",
+    "verify_tree_greedy",
+    "verify_tree_stochastic",
 }
 """Operations that also run on a GPU."""
 CASES: dict[str, Callable[[], Call]] = {

@@ -19,6 +19,9 @@ class CountReader {
         element_(count.tensor()) {}
 
   [[nodiscard]] int64_t limit() const { return limit_; }
+  [[nodiscard]] bool on_device() const { return on_device_; }
+  [[nodiscard]] int64_t host_value() const { return value_; }  // unless on_device()
+  [[nodiscard]] const IndexArray& element() const { return element_; }
   [[nodiscard]] int64_t unclamped() const { return on_device_ ? element_[0] : value_; }
   [[nodiscard]] int64_t read() const {
     const int64_t value = unclamped();

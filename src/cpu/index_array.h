@@ -18,6 +18,11 @@ class BasicIndexArray {
       : BasicIndexArray(t.raw(), t.stride(0) * static_cast<int64_t>(size_of(t.dtype())),
                         t.dtype() == DType::kInt64) {}
 
+  // What a kernel of another device needs to do the same.
+  [[nodiscard]] Byte* data() const { return data_; }
+  [[nodiscard]] int64_t step_bytes() const { return step_; }
+  [[nodiscard]] bool is_wide() const { return wide_; }
+
   int64_t operator[](int64_t i) const {
     const std::byte* element = data_ + i * step_;
     return wide_ ? *reinterpret_cast<const int64_t*>(element)
@@ -51,6 +56,11 @@ class BasicIndexMatrix {
         row_step_(t.stride(0) * static_cast<int64_t>(size_of(t.dtype()))),
         column_step_(t.stride(1) * static_cast<int64_t>(size_of(t.dtype()))),
         wide_(t.dtype() == DType::kInt64) {}
+
+  [[nodiscard]] Byte* data() const { return data_; }
+  [[nodiscard]] int64_t row_step_bytes() const { return row_step_; }
+  [[nodiscard]] int64_t column_step_bytes() const { return column_step_; }
+  [[nodiscard]] bool is_wide() const { return wide_; }
 
   [[nodiscard]] BasicIndexArray<Byte> row(int64_t i) const {
     if (data_ == nullptr) return {};

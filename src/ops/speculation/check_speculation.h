@@ -1,9 +1,12 @@
 #pragma once
 
+#include "cuda/host_copies.h"
+
 #include "heddle/core/check.h"
 #include "heddle/core/count.h"
 #include "heddle/ops/speculation.h"
 
+#include "core/check_kernels.h"
 #include "cpu/count_reader.h"
 
 namespace heddle {
@@ -39,6 +42,17 @@ void validate_requests(const cpu::CountReader& num_decode, const cpu::CountReade
                        const Drafts& drafts, int64_t num_tokens);
 /// The starts of num_decode requests, where drafts are ragged.
 void validate_drafts(const Drafts& drafts, int64_t num_decode);
+
+/// The same in host memory, as check_on_host brings it there.
+template <class Host>
+[[nodiscard]] Drafts drafts_on_host(Host& host, const Drafts& drafts) {
+  return {drafts.num_speculative_tokens, host(drafts.indptr), drafts.reject_placeholders};
+}
+template <class Host>
+[[nodiscard]] KvBlockState state_on_host(Host& host, const KvBlockState& state) {
+  return {host(state.last_kv_block_offset), host(state.kv_length_offsets),
+          host(state.kv_block_counts), host(state.last_kv_block_id), host(state.kv_block_ids)};
+}
 
 /// The state of `rows` requests and what a rewind of it gives.
 void check_rewind(const ExecContext& ctx, const ReleasedBlocks& released, const KvBlockState& state,

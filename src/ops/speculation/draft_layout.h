@@ -26,6 +26,9 @@ class DraftLayout {
 
   [[nodiscard]] int64_t num_tokens() const { return num_tokens_; }
   [[nodiscard]] int64_t max_drafts() const { return max_drafts_; }
+  [[nodiscard]] const cpu::IndexArray& indptr() const { return indptr_; }
+  [[nodiscard]] int64_t num_starts() const { return num_starts_; }
+  [[nodiscard]] bool rejects_placeholders() const { return reject_placeholders_; }
   /// Whether this draft stands for none.
   [[nodiscard]] bool rejects(int64_t token) const {
     return reject_placeholders_ && token == kNoToken;

@@ -14,6 +14,9 @@ class BasicMaskArray {
   BasicMaskArray() = default;
   explicit BasicMaskArray(const BasicTensorView<Byte>& t) : data_(t.raw()), step_(t.stride(0)) {}
 
+  [[nodiscard]] Byte* data() const { return data_; }
+  [[nodiscard]] int64_t step() const { return step_; }  // elements, which are bytes
+
   bool operator[](int64_t i) const { return data_[i * step_] != std::byte{0}; }
   void set(int64_t i, bool value) const {
     if (data_ != nullptr) data_[i * step_] = std::byte{value};

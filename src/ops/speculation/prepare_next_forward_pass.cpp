@@ -9,11 +9,18 @@
 namespace heddle {
 namespace {
 
-void validate(const PrepareParams& params, const Drafts& drafts, ConstTensorView last_one_indices) {
-  cpu::validate_count("num_decode_requests", params.num_decode, "the rows for requests");
-  validate_drafts(drafts, params.num_decode.read());
-  cpu::check_indices("last_one_indices", last_one_indices, -1, params.layout.num_tokens(),
-                     "num_tokens");
+/// What is to be validated, in host memory.
+struct Rows {
+  Count num_decode;
+  Drafts drafts;
+  ConstTensorView last_one_indices;
+};
+
+void validate(const Rows& rows, int64_t num_tokens) {
+  const cpu::CountReader num_decode(rows.num_decode, rows.last_one_indices.size(0));
+  cpu::validate_count("num_decode_requests", num_decode, "the rows for requests");
+  validate_drafts(rows.drafts, num_decode.read());
+  cpu::check_indices("last_one_indices", rows.last_one_indices, -1, num_tokens, "num_tokens");
 }
 
 }  // namespace
@@ -26,7 +33,7 @@ void prepare_next_forward_pass(const ExecContext& ctx, TensorView sampled_tokens
                                ConstTensorView accepted_tokens_mask, ConstTensorView input_tokens,
                                const Count& num_decode_requests, const Drafts& drafts,
                                const PrepareOptions& options) {
-  check_cpu(ctx, "prepare_next_forward_pass");
+  check_has_kernels(ctx, "prepare_next_forward_pass");
   const ConstTensorView input = token_row("input_tokens", input_tokens);
   const ConstTensorView output = token_row("output_tokens", output_tokens);
   const ConstTensorView mask = token_row("accepted_tokens_mask", accepted_tokens_mask);
@@ -60,8 +67,20 @@ void prepare_next_forward_pass(const ExecContext& ctx, TensorView sampled_tokens
       .num_rows = rows.value(),
       .write_prefill_rows = options.write_prefill_rows,
   };
-  if (validating()) validate(params, drafts, last_one_indices);
-  cpu::prepare_next_forward_pass(ctx, params);
+  if (validating()) {
+    check_on_host(
+        ctx,
+        [&](auto& host) {
+          return Rows{host(num_decode_requests), drafts_on_host(host, drafts),
+                      host(last_one_indices)};
+        },
+        [&](const Rows& on_host) { validate(on_host, params.layout.num_tokens()); });
+  }
+  if (ctx.device.type == DeviceType::kCpu) {
+    cpu::prepare_next_forward_pass(ctx, params);
+  } else if constexpr (kWithCuda) {
+    cuda::prepare_next_forward_pass(params, ctx.stream);
+  }
 }
 
 }  // namespace heddle

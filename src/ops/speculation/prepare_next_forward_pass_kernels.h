@@ -51,5 +51,8 @@ struct PrepareParams {
 namespace cpu {
 void prepare_next_forward_pass(const ExecContext& ctx, const PrepareParams& params);
 }
+namespace cuda {
+void prepare_next_forward_pass(const PrepareParams& params, cudaStream_t stream);
+}
 
 }  // namespace heddle

@@ -12,7 +12,28 @@
 namespace heddle {
 namespace {
 
-void validate(const RewindParams& params, const Drafts& drafts) {
+RewindParams make_params(const ReleasedBlocks& released, const KvBlockState& state,
+                         const ConstTensorView& accepted_counts,
+                         const ConstTensorView& prefill_status, const Drafts& drafts,
+                         int64_t block_size_tokens, const Count& num_active) {
+  const int64_t num_requests = accepted_counts.size(0);
+  return {.kv = KvBlocks(state, block_size_tokens),
+          .releases = Releases(released),
+          .accepted_counts = cpu::IndexArray(accepted_counts),
+          .prefill_status = cpu::IndexArray(prefill_status),
+          .layout = DraftLayout(drafts, 0),  // no tokens here
+          .num_active = cpu::CountReader(num_active, num_requests),
+          .num_requests = num_requests};
+}
+
+/// What is to be validated, in host memory.
+struct Requests {
+  RewindParams params;
+  Drafts drafts;
+};
+
+void validate(const Requests& requests) {
+  const auto& [params, drafts] = requests;
   cpu::validate_count("num_active", params.num_active, "num_requests");
   const int64_t num_active = params.num_active.read();
   int64_t num_decode = num_active;
@@ -34,7 +55,7 @@ void rewind_kv_cache(const ExecContext& ctx, const ReleasedBlocks& released,
                      const KvBlockState& state, ConstTensorView accepted_counts,
                      ConstTensorView prefill_status, const Drafts& drafts,
                      int64_t block_size_tokens, const Count& num_active) {
-  check_cpu(ctx, "rewind_kv_cache");
+  check_has_kernels(ctx, "rewind_kv_cache");
   check_index_rows(ctx, "accepted_counts", accepted_counts, Dim("num_requests", 0));
   const Dim requests("num_requests", accepted_counts.size(0));
   check_index_rows(ctx, "prefill_status", prefill_status, requests);
@@ -42,17 +63,25 @@ void rewind_kv_cache(const ExecContext& ctx, const ReleasedBlocks& released,
   check_count("num_active", ctx, num_active, requests.value());
   check_rewind(ctx, released, state, block_size_tokens, requests);
 
-  const RewindParams params{
-      .kv = KvBlocks(state, block_size_tokens),
-      .releases = Releases(released),
-      .accepted_counts = cpu::IndexArray(accepted_counts),
-      .prefill_status = cpu::IndexArray(prefill_status),
-      .layout = DraftLayout(drafts, 0),  // no tokens here
-      .num_active = cpu::CountReader(num_active, requests.value()),
-      .num_requests = requests.value(),
-  };
-  if (validating()) validate(params, drafts);
-  cpu::rewind_kv_cache(ctx, params);
+  if (validating()) {
+    check_on_host(
+        ctx,
+        [&](auto& host) {
+          const Drafts host_drafts = drafts_on_host(host, drafts);
+          return Requests{
+              make_params({}, state_on_host(host, state), host(accepted_counts),
+                          host(prefill_status), host_drafts, block_size_tokens, host(num_active)),
+              host_drafts};
+        },
+        validate);
+  }
+  const RewindParams params = make_params(released, state, accepted_counts, prefill_status, drafts,
+                                          block_size_tokens, num_active);
+  if (ctx.device.type == DeviceType::kCpu) {
+    cpu::rewind_kv_cache(ctx, params);
+  } else if constexpr (kWithCuda) {
+    cuda::rewind_kv_cache(params, ctx.stream);
+  }
 }
 
 }  // namespace heddle

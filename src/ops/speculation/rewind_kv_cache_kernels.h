@@ -115,5 +115,8 @@ struct RewindParams {
 namespace cpu {
 void rewind_kv_cache(const ExecContext& ctx, const RewindParams& params);
 }
+namespace cuda {
+void rewind_kv_cache(const RewindParams& params, cudaStream_t stream);
+}
 
 }  // namespace heddle

@@ -33,16 +33,35 @@ void check_next(const ExecContext& ctx, const SpeculativeStepOutputs& outputs, c
   check_rows("next_last_page_len", outputs.next_last_page_len);
 }
 
-void validate(const SpeculativeStepParams& params, const Drafts& drafts) {
-  const VerifyParams& verify = params.verify;
+/// What the requests verify; the outputs are the caller's to add.
+VerifyParams make_verify(const ConstTensorView& input, const ConstTensorView& output,
+                         const Count& num_decode, const Count& num_prefill, const Drafts& drafts,
+                         int64_t num_requests) {
+  return {.last_one_indices = {},
+          .accepted_tokens_mask = {},
+          .input_tokens = cpu::IndexArray(input),
+          .output_tokens = cpu::IndexArray(output),
+          .layout = DraftLayout(drafts, input.size(0)),
+          .num_decode = cpu::CountReader(num_decode, num_requests),
+          .num_prefill = cpu::CountReader(num_prefill, num_requests),
+          .num_rows = num_requests};
+}
+
+/// What is to be validated, in host memory. The verification stores nothing: it tells what would be accepted.
+struct Requests {
+  VerifyParams verify;
+  KvBlocks kv;
+  Drafts drafts;
+};
+
+void validate(const Requests& requests) {
+  const auto& [verify, kv, drafts] = requests;
   validate_requests(verify.num_decode, verify.num_prefill, drafts, verify.layout.num_tokens());
   const int64_t num_decode = verify.num_decode.read();
-  VerifyParams dry_run = verify;  // tells what would be accepted, and stores nothing
-  dry_run.accepted_tokens_mask = {};
   for (int64_t p = 0; p < verify.num_active(num_decode); ++p) {
     const TokenRange range = verify.layout.tokens(p, num_decode);
-    const int64_t num_accepted = verify_request(dry_run, range) - range.begin;
-    validate_blocks(params.kv, p, p < num_decode ? verify.layout.drafts(p) - num_accepted : 0);
+    const int64_t num_accepted = verify_request(verify, range) - range.begin;
+    validate_blocks(kv, p, p < num_decode ? verify.layout.drafts(p) - num_accepted : 0);
   }
 }
 
@@ -54,7 +73,7 @@ void speculative_step(const ExecContext& ctx, const SpeculativeStepOutputs& outp
                       const Count& num_decode_requests, const Count& num_prefill_requests,
                       const Drafts& drafts, int64_t block_size_tokens,
                       const SpeculativeStepOptions& options) {
-  check_cpu(ctx, "speculative_step");
+  check_has_kernels(ctx, "speculative_step");
   const ConstTensorView input = token_row("input_tokens", input_tokens);
   const ConstTensorView output = token_row("output_tokens", output_tokens);
   Dim tokens("num_tokens", input.size(0));
@@ -78,15 +97,20 @@ void speculative_step(const ExecContext& ctx, const SpeculativeStepOutputs& outp
   check_rewind(ctx, outputs.released, state, block_size_tokens, rows);
   check_next(ctx, outputs, rows, drafts, options.num_next_tokens);
 
-  const SpeculativeStepParams params{
-      .verify = {.last_one_indices = cpu::MutableIndexArray(outputs.last_one_indices),
-                 .accepted_tokens_mask = mask_array,
-                 .input_tokens = cpu::IndexArray(input),
-                 .output_tokens = cpu::IndexArray(output),
-                 .layout = DraftLayout(drafts, input.size(0)),
-                 .num_decode = cpu::CountReader(num_decode_requests, rows.value()),
-                 .num_prefill = cpu::CountReader(num_prefill_requests, rows.value()),
-                 .num_rows = rows.value()},
+  if (validating()) {
+    check_on_host(
+        ctx,
+        [&](auto& host) {
+          const Drafts host_drafts = drafts_on_host(host, drafts);
+          return Requests{make_verify(host(input), host(output), host(num_decode_requests),
+                                      host(num_prefill_requests), host_drafts, rows.value()),
+                          KvBlocks(state_on_host(host, state), block_size_tokens), host_drafts};
+        },
+        validate);
+  }
+  SpeculativeStepParams params{
+      .verify = make_verify(input, output, num_decode_requests, num_prefill_requests, drafts,
+                            rows.value()),
       .next = {cpu::MutableIndexArray(outputs.sampled_tokens),
                cpu::MutableIndexArray(outputs.last_accepted_seq),
                cpu::MutableIndexMatrix(outputs.accepted_tokens),
@@ -103,8 +127,13 @@ void speculative_step(const ExecContext& ctx, const SpeculativeStepOutputs& outp
       .num_last_ones = outputs.last_one_indices ? outputs.last_one_indices.size(0) : 0,
       .write_prefill_rows = options.write_prefill_rows,
   };
-  if (validating()) validate(params, drafts);
-  cpu::speculative_step(ctx, params);
+  params.verify.last_one_indices = cpu::MutableIndexArray(outputs.last_one_indices);
+  params.verify.accepted_tokens_mask = mask_array;
+  if (ctx.device.type == DeviceType::kCpu) {
+    cpu::speculative_step(ctx, params);
+  } else if constexpr (kWithCuda) {
+    cuda::speculative_step(params, ctx.stream);
+  }
 }
 
 }  // namespace heddle

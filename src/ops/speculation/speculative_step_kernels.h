@@ -62,5 +62,8 @@ struct SpeculativeStepParams {
 namespace cpu {
 void speculative_step(const ExecContext& ctx, const SpeculativeStepParams& params);
 }
+namespace cuda {
+void speculative_step(const SpeculativeStepParams& params, cudaStream_t stream);
+}
 
 }  // namespace heddle

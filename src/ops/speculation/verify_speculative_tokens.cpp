@@ -11,7 +11,7 @@ void verify_speculative_tokens(const ExecContext& ctx, TensorView last_one_indic
                                TensorView accepted_tokens_mask, ConstTensorView input_tokens,
                                ConstTensorView output_tokens, const Count& num_decode_requests,
                                const Count& num_prefill_requests, const Drafts& drafts) {
-  check_cpu(ctx, "verify_speculative_tokens");
+  check_has_kernels(ctx, "verify_speculative_tokens");
   const ConstTensorView input = token_row("input_tokens", input_tokens);
   const ConstTensorView output = token_row("output_tokens", output_tokens);
   const TensorView mask = token_row("accepted_tokens_mask", accepted_tokens_mask);
@@ -35,9 +35,26 @@ void verify_speculative_tokens(const ExecContext& ctx, TensorView last_one_indic
       .num_rows = num_rows,
   };
   if (validating()) {
-    validate_requests(params.num_decode, params.num_prefill, drafts, input.size(0));
+    struct Requests {
+      Count num_decode, num_prefill;
+      Drafts drafts;
+    };
+    check_on_host(
+        ctx,
+        [&](auto& host) {
+          return Requests{host(num_decode_requests), host(num_prefill_requests),
+                          drafts_on_host(host, drafts)};
+        },
+        [&](const Requests& r) {
+          validate_requests(cpu::CountReader(r.num_decode, num_rows),
+                            cpu::CountReader(r.num_prefill, num_rows), r.drafts, input.size(0));
+        });
   }
-  cpu::verify_speculative_tokens(ctx, params);
+  if (ctx.device.type == DeviceType::kCpu) {
+    cpu::verify_speculative_tokens(ctx, params);
+  } else if constexpr (kWithCuda) {
+    cuda::verify_speculative_tokens(params, ctx.stream);
+  }
 }
 
 }  // namespace heddle

@@ -42,5 +42,8 @@ inline int64_t verify_request(const VerifyParams& params, TokenRange range) {
 namespace cpu {
 void verify_speculative_tokens(const ExecContext& ctx, const VerifyParams& params);
 }
+namespace cuda {
+void verify_speculative_tokens(const VerifyParams& params, cudaStream_t stream);
+}
 
 }  // namespace heddle

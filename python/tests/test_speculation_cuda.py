@@ -1,0 +1,123 @@
+"""Speculation on torch's CUDA tensors: the tests of test_speculation.py, drop-ins and CUDA graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from frameworks import TORCH_WANTED
+
+if not TORCH_WANTED:
+    pytest.skip("skipped: HEDDLE_TEST_TORCH=0", allow_module_level=True)
+
+import numpy as np
+import torch
+from frameworks import TorchFramework
+from test_speculation import (
+    Arrays,
+    Batch,
+    batch,
+    test_placeholders_are_compared_or_rejected,
+    test_prefill_rows_are_written_where_asked,
+    test_rewind_leaves_padding_alone,
+    test_speculative_step,
+    test_verify_prepare_and_rewind,
+)
+
+import heddle
+from heddle import ops
+from heddle.compat.megatron import mtp_utils
+
+if not (heddle.has_cuda() and torch.cuda.is_available()):
+    pytest.skip("skipped: no CUDA device", allow_module_level=True)
+
+__all__ = [
+    "batch",
+    "test_placeholders_are_compared_or_rejected",
+    "test_prefill_rows_are_written_where_asked",
+    "test_rewind_leaves_padding_alone",
+    "test_speculative_step",
+    "test_verify_prepare_and_rewind",
+]
+
+
+class TorchOnGpu(TorchFramework):
+    """Torch on the first GPU."""
+
+    def array(self, values: Any, dtype: str) -> Any:
+        """See Framework."""
+        return super().array(values, dtype).to("cuda:0")
+
+    def numpy(self, array: Any) -> Any:
+        """See Framework."""
+        return super().numpy(array.cpu())
+
+
+@pytest.fixture
+def framework() -> TorchOnGpu:
+    """In place of the frameworks of the CPU."""
+    return TorchOnGpu()
+
+
+def test_drop_ins(framework: TorchOnGpu, rng: np.random.Generator) -> None:
+    batch = Batch(rng, decode=300, prefill=5, most=3, ragged=False)
+    a = Arrays(framework, batch, "i64")
+    last_ones, mask, tokens = mtp_utils.verify_speculative_tokens(
+        a.input.reshape(1, -1), a.output, batch.decode, batch.prefill, batch.most
+    )
+    mtp_utils.prepare_next_forward_pass(
+        batch.decode, a.output, a.required, last_ones, mask, tokens,
+        a.sampled, a.last_seq, a.tokens, a.counts, batch.most,
+    )  # fmt: skip
+    status = framework.array([0] * batch.decode + [1] * batch.prefill, "i32")
+    a.blocks, a.remove = mtp_utils.rewind_kv_cache(
+        a.counts, status, *a.state, batch.most, batch.block_size
+    )
+    a.last_ones, a.mask = last_ones, mask
+    assert {t.device.type for t in (last_ones, mask, a.blocks, a.remove)} == {"cuda"}
+    listed = Arrays(framework, batch, "i64")  # the drop-in gives no list: that of the op
+    ops.rewind_kv_cache(
+        None, None, *listed.state, a.counts, status, batch.most, batch.block_size,
+        released_ids=a.released, num_released=a.num_released,
+    )  # fmt: skip
+    a.check(batch)
+
+
+def test_a_captured_step_takes_other_tokens_and_counts(
+    framework: TorchOnGpu, rng: np.random.Generator
+) -> None:
+    first, second = (Batch(rng, decode=7, prefill=2, most=4, ragged=False) for _ in range(2))
+    second.block_size = first.block_size
+    longest = second.block_size * second.max_blocks
+    second.length = [min(n, longest) for n in second.length]
+    second.ids = [
+        rng.integers(0, 99, -(-n // second.block_size)).tolist()
+        + [-1] * (second.max_blocks - -(-n // second.block_size))
+        for n in second.length
+    ]
+    a, b = (Arrays(framework, batch, "i32") for batch in (first, second))
+    decode, prefill = framework.array([0], "i32"), framework.array([0], "i32")
+
+    def step() -> None:
+        ops.speculative_step(
+            *a.state, a.input, a.output, decode, prefill, first.most, first.block_size,
+            required_logit_indices=a.required, last_one_indices=a.last_ones,
+            accepted_tokens_mask=a.mask, sampled_tokens=a.sampled, last_accepted_seq=a.last_seq,
+            accepted_tokens=a.tokens, accepted_counts=a.counts, blocks_to_release=a.blocks,
+            remove_mask=a.remove, released_ids=a.released, num_released=a.num_released,
+        )  # fmt: skip
+
+    step()  # of no requests; makes the stream's context
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    for name, array in vars(b).items():
+        mine = getattr(a, name)
+        for to, source in zip(mine, array) if name == "state" else [(mine, array)]:
+            if isinstance(to, torch.Tensor):
+                to.copy_(source)
+    decode.fill_(second.decode)
+    prefill.fill_(second.prefill)
+    graph.replay()
+    torch.cuda.synchronize()
+    a.check(second)
