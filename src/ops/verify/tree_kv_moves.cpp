@@ -15,14 +15,6 @@ namespace {
 
 constexpr int64_t kSeqsPerTask = 256;
 
-struct TreeMoveParams {
-  cpu::MutableIndexMatrix from, to;  // [num_seqs, max_depth]
-  cpu::IndexMatrix nodes;            // [num_seqs, max_depth]
-  cpu::IndexArray accepted;          // [num_seqs]
-  cpu::IndexArray roots;             // [num_seqs]
-  int64_t num_seqs, max_depth;
-};
-
 void plan_moves(const TreeMoveParams& p, int64_t seq) {
   const int64_t accepted = std::clamp<int64_t>(p.accepted[seq], 0, p.max_depth);
   const int64_t first = p.roots[seq] + 1;
@@ -49,7 +41,7 @@ void validate_paths(const TreeMoveParams& p, const ConstTensorView& num_accepted
 void tree_kv_moves(const ExecContext& ctx, TensorView from_positions, TensorView to_positions,
                    ConstTensorView accepted_nodes, ConstTensorView num_accepted,
                    ConstTensorView root_positions) {
-  check_cpu(ctx, "tree_kv_moves");
+  check_has_kernels(ctx, "tree_kv_moves");
   Dim seqs("num_seqs"), max_depth("max_depth");
   check_index_matrix(ctx, "from_positions", from_positions, seqs, max_depth);
   check_index_matrix(ctx, "to_positions", to_positions, seqs, max_depth);
@@ -64,13 +56,30 @@ void tree_kv_moves(const ExecContext& ctx, TensorView from_positions, TensorView
                               .num_seqs = seqs.value(),
                               .max_depth = max_depth.value()};
   if (validating()) {
-    cpu::check_indices("root_positions", root_positions, 0, std::numeric_limits<int64_t>::max(),
-                       "the largest i64");
-    validate_paths(params, num_accepted);
+    struct Tensors {
+      ConstTensorView nodes, accepted, roots;
+    };
+    check_on_host(
+        ctx,
+        [&](auto& host) {
+          return Tensors{host(accepted_nodes), host(num_accepted), host(root_positions)};
+        },
+        [&](const Tensors& t) {
+          cpu::check_indices("root_positions", t.roots, 0, std::numeric_limits<int64_t>::max(),
+                             "the largest i64");
+          TreeMoveParams on_host = params;
+          on_host.nodes = cpu::IndexMatrix(t.nodes);
+          on_host.accepted = cpu::IndexArray(t.accepted);
+          validate_paths(on_host, t.accepted);
+        });
   }
-  parallel_for(ctx, params.num_seqs, kSeqsPerTask, [&](int64_t begin, int64_t end) {
-    for (int64_t seq = begin; seq < end; ++seq) plan_moves(params, seq);
-  });
+  if (ctx.device.type == DeviceType::kCpu) {
+    parallel_for(ctx, params.num_seqs, kSeqsPerTask, [&](int64_t begin, int64_t end) {
+      for (int64_t seq = begin; seq < end; ++seq) plan_moves(params, seq);
+    });
+  } else if constexpr (kWithCuda) {
+    cuda::tree_kv_moves(params, ctx.stream);
+  }
 }
 
 }  // namespace heddle

@@ -1,9 +1,12 @@
 #pragma once
 
+#include "cuda/host_copies.h"
+
 #include "heddle/core/check.h"
 #include "heddle/core/context.h"
 #include "heddle/core/tensor_view.h"
 
+#include "core/check_kernels.h"
 #include "ops/verify/verify_kernels.h"
 
 namespace heddle {
@@ -28,6 +31,16 @@ struct DraftTensors {
             .max_accepted = output_tokens.size(1) - 1};
   }
 };
+
+/// The drafts in host memory, as check_on_host brings them there; of the outputs only the shapes are looked at.
+template <class Host>
+[[nodiscard]] DraftTensors drafts_on_host(Host& host, const DraftTensors& drafts) {
+  DraftTensors result = drafts;
+  result.tokens = host(drafts.tokens);
+  result.tree_mask = host(drafts.tree_mask);
+  result.indptr = host(drafts.indptr);
+  return result;
+}
 
 /// Shapes, dtypes and devices.
 void check_drafts(const ExecContext& ctx, const DraftTensors& drafts);

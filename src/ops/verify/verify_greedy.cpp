@@ -13,13 +13,6 @@ namespace {
 constexpr int64_t kSeqsPerTask = 256;  // chains: a few loads each
 constexpr int64_t kTreesPerTask = 16;
 
-struct GreedyParams {
-  DraftBatch batch;
-  TreeMask tree;
-  cpu::IndexArray target_tokens;  // [num_drafts + num_seqs]
-  VerifyOutputs outputs;
-};
-
 /// Whether draft i, which follows node `parent`, is what the target chose there.
 bool is_confirmed(const GreedyParams& p, const DraftSpan& span, int64_t i, int64_t parent) {
   const int64_t token = p.batch.tokens[span.begin + i];
@@ -65,7 +58,7 @@ void verify_tree(const GreedyParams& p, int64_t seq) {
 
 GreedyParams check_greedy(const ExecContext& ctx, const char* op, const DraftTensors& drafts,
                           const ConstTensorView& target_tokens) {
-  check_cpu(ctx, op);
+  check_has_kernels(ctx, op);
   check_drafts(ctx, drafts);
   const GreedyParams params{.batch = drafts.batch(),
                             .tree = drafts.tree(),
@@ -74,10 +67,33 @@ GreedyParams check_greedy(const ExecContext& ctx, const char* op, const DraftTen
   Dim rows("num_drafts + num_seqs", params.batch.num_drafts + params.batch.num_seqs);
   check_index_vector(ctx, "target_tokens", target_tokens, rows);
   if (validating()) {
-    validate_drafts(drafts, std::numeric_limits<int64_t>::max());
-    validate_target_tokens(drafts, target_tokens);
+    struct Tensors {
+      DraftTensors drafts;
+      ConstTensorView target_tokens;
+    };
+    check_on_host(
+        ctx,
+        [&](auto& host) {
+          return Tensors{drafts_on_host(host, drafts), host(target_tokens)};
+        },
+        [](const Tensors& t) {
+          validate_drafts(t.drafts, std::numeric_limits<int64_t>::max());
+          validate_target_tokens(t.drafts, t.target_tokens);
+        });
   }
   return params;
+}
+
+/// verify(params, seq) for each request, so many to a task, or the kernel for all.
+template <class Verify>
+void run(const ExecContext& ctx, const GreedyParams& params, int64_t grain, const Verify& verify) {
+  if (ctx.device.type == DeviceType::kCpu) {
+    parallel_for(ctx, params.batch.num_seqs, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t seq = begin; seq < end; ++seq) verify(params, seq);
+    });
+  } else if constexpr (kWithCuda) {
+    cuda::verify_greedy(params, ctx.stream);
+  }
 }
 
 }  // namespace
@@ -93,9 +109,7 @@ void verify_greedy(const ExecContext& ctx, TensorView output_tokens, TensorView 
                             .indptr = draft_indptr,
                             .indptr_name = "draft_indptr"};
   const GreedyParams params = check_greedy(ctx, "verify_greedy", drafts, target_tokens);
-  parallel_for(ctx, params.batch.num_seqs, kSeqsPerTask, [&](int64_t begin, int64_t end) {
-    for (int64_t seq = begin; seq < end; ++seq) verify_chain(params, seq);
-  });
+  run(ctx, params, kSeqsPerTask, verify_chain);
 }
 
 void verify_tree_greedy(const ExecContext& ctx, TensorView output_tokens, TensorView num_accepted,
@@ -113,9 +127,7 @@ void verify_tree_greedy(const ExecContext& ctx, TensorView output_tokens, Tensor
                             .indptr = node_indptr,
                             .indptr_name = "node_indptr"};
   const GreedyParams params = check_greedy(ctx, "verify_tree_greedy", drafts, target_tokens);
-  parallel_for(ctx, params.batch.num_seqs, kTreesPerTask, [&](int64_t begin, int64_t end) {
-    for (int64_t seq = begin; seq < end; ++seq) verify_tree(params, seq);
-  });
+  run(ctx, params, kTreesPerTask, verify_tree);
 }
 
 }  // namespace heddle

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "heddle/config.h"
 #include "heddle/ops/verify.h"
 
 #include "expect_error.h"
@@ -226,7 +227,9 @@ TEST(VerifyErrors, NameTensorAxisAndBothValues) {
   const std::vector<float> floats(4);
   expect_refused(ErrorCode::kUnsupported, "draft_tokens is f32, supported: i32, i64",
                  [&](TreeCall& c) { c.drafts_view = host_view(floats.data(), {4}); });
-  expect_refused(ErrorCode::kUnsupported, "verify_tree_greedy: no implementation for cuda:0",
+  expect_refused(kWithCuda ? ErrorCode::kInvalidArgument : ErrorCode::kUnsupported,
+                 kWithCuda ? "output_tokens is on cpu, the context runs on cuda:0"
+                           : "verify_tree_greedy: no implementation for cuda:0",
                  [](TreeCall& c) {
                    c.ctx.device = {DeviceType::kCuda, 0};
                  });

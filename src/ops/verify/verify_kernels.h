@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "heddle/core/context.h"
 #include "heddle/core/tensor_view.h"
 
 #include "cpu/index_array.h"
@@ -46,6 +47,9 @@ class TreeMask {
         word_bits_(mask.dtype() == DType::kInt64 ? 64 : 32),
         is_chain_(false) {}
 
+  [[nodiscard]] const std::byte* words() const { return words_; }
+  [[nodiscard]] int64_t row_stride() const { return row_stride_; }  // words
+  [[nodiscard]] bool is_chain() const { return is_chain_; }
   [[nodiscard]] int64_t num_words() const { return num_words_; }
   [[nodiscard]] int64_t word_bits() const { return word_bits_; }
 
@@ -109,5 +113,44 @@ struct VerifyOutputs {
     }
   }
 };
+
+struct GreedyParams {
+  DraftBatch batch;
+  TreeMask tree;
+  cpu::IndexArray target_tokens;  // [num_drafts + num_seqs]
+  VerifyOutputs outputs;
+};
+
+/// Rows of probabilities; data is nullptr where there are none.
+struct ProbabilityRows {
+  const float* data;  // [num_rows, vocab_size]
+  int64_t row_stride;
+
+  [[nodiscard]] const float* row(int64_t i) const { return data + i * row_stride; }
+};
+
+struct StochasticParams {
+  DraftBatch batch;
+  TreeMask tree;
+  ProbabilityRows draft_probs;   // [num_drafts, vocab_size], or none
+  ProbabilityRows target_probs;  // [num_drafts + num_seqs, vocab_size]
+  int64_t vocab_size;
+  cpu::IndexArray seed, step;  // [num_seqs]
+  VerifyOutputs outputs;
+};
+
+struct TreeMoveParams {
+  cpu::MutableIndexMatrix from, to;  // [num_seqs, max_depth]
+  cpu::IndexMatrix nodes;            // [num_seqs, max_depth]
+  cpu::IndexArray accepted;          // [num_seqs]
+  cpu::IndexArray roots;             // [num_seqs]
+  int64_t num_seqs, max_depth;
+};
+
+namespace cuda {
+void verify_greedy(const GreedyParams& params, cudaStream_t stream);
+void verify_stochastic(const StochasticParams& params, cudaStream_t stream);
+void tree_kv_moves(const TreeMoveParams& params, cudaStream_t stream);
+}  // namespace cuda
 
 }  // namespace heddle

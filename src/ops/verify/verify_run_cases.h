@@ -9,6 +9,7 @@
 
 #include "heddle/ops/verify.h"
 
+#include "mirror.h"
 #include "ops/verify/verify_cases.h"
 #include "ops/verify/verify_ref.h"
 #include "poison.h"
@@ -22,6 +23,9 @@ struct VerifyRun {
   int64_t max_accepted = 0;
   int64_t gap = 0;  // between rows of the outputs and of the inputs
   ThreadPool* threads = nullptr;
+  // Another device: its context, and a mirror that brings the tensors there.
+  ExecContext ctx{};
+  testing::Mirror* mirror = nullptr;
 };
 
 /// A matrix with `gap` elements between its rows that nobody may look at.
@@ -100,8 +104,10 @@ std::vector<ref::Verdict> run_verify(const VerifyBatch& batch, const VerifyRun& 
   const int64_t num_seqs = batch.num_seqs(), width = run.max_accepted + 1;
   OutputRows<Out> tokens(num_seqs, width, run.gap), counts(num_seqs, 1, run.gap);
   OutputRows<Out> nodes(num_seqs, run.max_accepted, run.gap);
-  ExecContext ctx;
+  ExecContext ctx = run.ctx;
   ctx.threads = run.threads;
+  testing::Mirror host;
+  testing::Mirror& m = run.mirror != nullptr ? *run.mirror : host;
 
   constexpr int64_t kBits = 8 * sizeof(In);
   const int64_t words = (batch.max_drafts() + kBits - 1) / kBits + 1;
@@ -111,21 +117,22 @@ std::vector<ref::Verdict> run_verify(const VerifyBatch& batch, const VerifyRun& 
   const auto step = indices<int64_t>(batch.step, run.gap), seed = indices<int64_t>(batch.seed, 0);
   const GappedRows<float> p(batch.target_probs, batch.vocab_size, run.gap);
   const GappedRows<float> q_rows(batch.draft_probs, batch.vocab_size, run.gap);
-  const ConstTensorView q = run.use_q ? q_rows.view() : ConstTensorView{};
+  const ConstTensorView q = m(run.use_q ? q_rows.view() : ConstTensorView{});
+  const TensorView to = m(tokens.view()), count = m(counts.vector_view()), path = m(nodes.view());
+  const ConstTensorView drafted = m(drafts.vector_view()), starts = m(indptr.vector_view());
+  const ConstTensorView chosen = m(targets.vector_view()), mask = m(masks.view());
+  const ConstTensorView seeds = m(seed.vector_view()), steps = m(step.vector_view());
   if (run.is_tree && run.stochastic) {
-    verify_tree_stochastic(ctx, tokens.view(), counts.vector_view(), nodes.view(),
-                           drafts.vector_view(), q, p.view(), masks.view(), indptr.vector_view(),
-                           seed.vector_view(), step.vector_view());
+    verify_tree_stochastic(ctx, to, count, path, drafted, q, m(p.view()), mask, starts, seeds,
+                           steps);
   } else if (run.is_tree) {
-    verify_tree_greedy(ctx, tokens.view(), counts.vector_view(), nodes.view(), drafts.vector_view(),
-                       targets.vector_view(), masks.view(), indptr.vector_view());
+    verify_tree_greedy(ctx, to, count, path, drafted, chosen, mask, starts);
   } else if (run.stochastic) {
-    verify_stochastic(ctx, tokens.view(), counts.vector_view(), drafts.vector_view(), q, p.view(),
-                      indptr.vector_view(), seed.vector_view(), step.vector_view());
+    verify_stochastic(ctx, to, count, drafted, q, m(p.view()), starts, seeds, steps);
   } else {
-    verify_greedy(ctx, tokens.view(), counts.vector_view(), drafts.vector_view(),
-                  targets.vector_view(), indptr.vector_view());
+    verify_greedy(ctx, to, count, drafted, chosen, starts);
   }
+  m.back();
 
   tokens.expect_gaps_untouched();
   counts.expect_gaps_untouched();

@@ -13,24 +13,6 @@
 namespace heddle {
 namespace {
 
-/// Rows of probabilities; data is nullptr where there are none.
-struct ProbabilityRows {
-  const float* data;  // [num_rows, vocab_size]
-  int64_t row_stride;
-
-  [[nodiscard]] const float* row(int64_t i) const { return data + i * row_stride; }
-};
-
-struct StochasticParams {
-  DraftBatch batch;
-  TreeMask tree;
-  ProbabilityRows draft_probs;   // [num_drafts, vocab_size], or none
-  ProbabilityRows target_probs;  // [num_drafts + num_seqs, vocab_size]
-  int64_t vocab_size;
-  cpu::IndexArray seed, step;  // [num_seqs]
-  VerifyOutputs outputs;
-};
-
 /// One request on its way down the tree (or along the chain).
 class Walk {
  public:
@@ -138,7 +120,7 @@ ProbabilityRows rows_of(const ConstTensorView& t) {
 void verify(const ExecContext& ctx, const char* op, const DraftTensors& drafts,
             const ConstTensorView& draft_probs, const ConstTensorView& target_probs,
             const ConstTensorView& seed, const ConstTensorView& step) {
-  check_cpu(ctx, op);
+  check_has_kernels(ctx, op);
   check_drafts(ctx, drafts);
   const DraftBatch batch = drafts.batch();
   Dim num_drafts("num_drafts", batch.num_drafts), vocab("vocab_size");
@@ -151,9 +133,22 @@ void verify(const ExecContext& ctx, const char* op, const DraftTensors& drafts,
   check_index_vector(ctx, "seed", seed, seqs);
   check_index_vector(ctx, "step", step, seqs);
   if (validating()) {
-    validate_drafts(drafts, vocab.value());
-    validate_probabilities(drafts, draft_probs, target_probs);
-    cpu::check_indices("step", step, 0, std::numeric_limits<int64_t>::max(), "the largest i64");
+    struct Tensors {
+      DraftTensors drafts;
+      ConstTensorView draft_probs, target_probs, step;
+    };
+    check_on_host(
+        ctx,
+        [&](auto& host) {
+          return Tensors{drafts_on_host(host, drafts), host(draft_probs), host(target_probs),
+                         host(step)};
+        },
+        [&](const Tensors& t) {
+          validate_drafts(t.drafts, vocab.value());
+          validate_probabilities(t.drafts, t.draft_probs, t.target_probs);
+          cpu::check_indices("step", t.step, 0, std::numeric_limits<int64_t>::max(),
+                             "the largest i64");
+        });
   }
   const StochasticParams params{.batch = batch,
                                 .tree = drafts.tree(),
@@ -163,9 +158,13 @@ void verify(const ExecContext& ctx, const char* op, const DraftTensors& drafts,
                                 .seed = cpu::IndexArray(seed),
                                 .step = cpu::IndexArray(step),
                                 .outputs = drafts.outputs()};
-  parallel_for(ctx, batch.num_seqs, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t seq = begin; seq < end; ++seq) Walk(params, seq).run();
-  });
+  if (ctx.device.type == DeviceType::kCpu) {
+    parallel_for(ctx, batch.num_seqs, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t seq = begin; seq < end; ++seq) Walk(params, seq).run();
+    });
+  } else if constexpr (kWithCuda) {
+    cuda::verify_stochastic(params, ctx.stream);
+  }
 }
 
 }  // namespace

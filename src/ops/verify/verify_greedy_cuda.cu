@@ -1,0 +1,154 @@
+#include "cuda/check.h"
+
+#include "ops/verify/draft_tree_cuda.h"
+
+namespace heddle::cuda {
+namespace {
+
+constexpr int kThreads = 64;  // few, so that a small batch spreads over many multiprocessors
+constexpr int kTrees = kThreads / 32;  // of a block
+
+/// GreedyParams.
+struct DeviceGreedy {
+  DeviceDraftBatch batch;
+  DeviceTreeMask tree;
+  DeviceIndices target_tokens;
+  DeviceVerifyOutputs outputs;
+
+  explicit DeviceGreedy(const GreedyParams& p)
+      : batch(p.batch),
+        tree(p.tree),
+        target_tokens(on_device(p.target_tokens)),
+        outputs(p.outputs) {}
+
+  /// Whether draft i, which follows node `parent`, is what the target chose there.
+  [[nodiscard]] __device__ bool is_confirmed(const DraftSpan& span, int64_t i,
+                                             int64_t parent) const {
+    const int64_t token = batch.tokens[span.begin + i];
+    const int64_t chosen = target_tokens[span.target_row + 1 + parent];
+    return token >= 0 && token == chosen;
+  }
+  /// Nodes from the root to `node` if the target confirms them all, else 0.
+  [[nodiscard]] __device__ int64_t confirmed_depth(const DraftSpan& span, int64_t node) const {
+    int64_t depth = 0;
+    while (node >= 0) {
+      const int64_t parent = tree.parent(span, node);
+      if (!is_confirmed(span, node, parent)) return 0;
+      ++depth;
+      node = parent;
+    }
+    return depth;
+  }
+};
+
+// The longest run of drafts that the target chose, and what it chose next. One thread per request; grid ceil(num_seqs / kThreads).
+__global__ void __launch_bounds__(kThreads) chain_kernel(const __grid_constant__ DeviceGreedy p) {
+  const int64_t seq = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (seq >= p.batch.num_seqs) return;
+  constexpr int kAtOnce = 4;
+  const DraftSpan span = p.batch.span(seq);
+  const int64_t most =
+      span.num_drafts < p.outputs.max_accepted ? span.num_drafts : p.outputs.max_accepted;
+  int64_t accepted = 0;
+  bool accepts = true;
+  for (int64_t first = 0; first < most && accepts; first += kAtOnce) {
+    int64_t drafted[kAtOnce], chosen[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {  // past the end the last one again, which nobody looks at
+      const int64_t i = first + k < most ? first + k : most - 1;
+      drafted[k] = p.batch.tokens[span.begin + i];
+      chosen[k] = p.target_tokens[span.target_row + i];
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      accepts = accepts && first + k < most && drafted[k] >= 0 && drafted[k] == chosen[k];
+      if (!accepts) break;
+      p.outputs.accept(seq, accepted, accepted, drafted[k]);
+      ++accepted;
+    }
+  }
+  p.outputs.finish(seq, accepted, p.target_tokens[span.target_row + accepted]);
+}
+
+// The longest confirmed path, of equal ones that with the lowest last node. One warp per request, whose lanes judge 32 nodes at
+// once; grid ceil(num_seqs / kTrees).
+__global__ void __launch_bounds__(kThreads) tree_kernel(const __grid_constant__ DeviceGreedy p) {
+  const int64_t seq = int64_t{blockIdx.x} * kTrees + threadIdx.x / 32;
+  if (seq >= p.batch.num_seqs) return;  // whole warps leave together
+  const int64_t lane = threadIdx.x % 32;
+  const DraftSpan span = p.batch.span(seq);
+  int64_t best = -1;
+  unsigned best_depth = 0;
+  for (int64_t first = 0; first < span.num_drafts; first += 32) {
+    const int64_t i = first + lane;
+    const int64_t of_node = i < span.num_drafts ? p.confirmed_depth(span, i) : 0;
+    const unsigned depth = of_node <= p.outputs.max_accepted ? static_cast<unsigned>(of_node) : 0;
+    const unsigned deepest = __reduce_max_sync(kAllLanes, depth);
+    const unsigned lanes = __ballot_sync(kAllLanes, depth == deepest);
+    if (deepest <= best_depth) continue;
+    best_depth = deepest;
+    best = first + __ffs(static_cast<int>(lanes)) - 1;
+  }
+  if (lane != 0) return;
+  int64_t place = best_depth;
+  for (int64_t i = best; i >= 0; i = p.tree.parent(span, i)) {
+    p.outputs.accept(seq, --place, i, p.batch.tokens[span.begin + i]);
+  }
+  p.outputs.finish(seq, best_depth, p.target_tokens[span.target_row + 1 + best]);
+}
+
+/// TreeMoveParams.
+struct DeviceTreeMoves {
+  MutableDeviceIndexRows from, to;
+  DeviceIndexRows nodes;
+  DeviceIndices accepted, roots;
+  int64_t max_depth, num_places;  // num_seqs * max_depth
+
+  explicit DeviceTreeMoves(const TreeMoveParams& p)
+      : from(on_device(p.from)),
+        to(on_device(p.to)),
+        nodes(on_device(p.nodes)),
+        accepted(on_device(p.accepted)),
+        roots(on_device(p.roots)),
+        max_depth(p.max_depth),
+        num_places(p.num_seqs * p.max_depth) {}
+};
+
+// from[b, k] = roots[b] + 1 + nodes[b, k], to[b, k] = roots[b] + 1 + k below accepted[b], -1 from there on. One thread per place;
+// grid ceil(num_places / kThreads).
+__global__ void __launch_bounds__(kThreads)
+    moves_kernel(const __grid_constant__ DeviceTreeMoves p) {
+  const int64_t place = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (place >= p.num_places) return;
+  const int64_t seq = place / p.max_depth, k = place % p.max_depth;
+  const int64_t accepted = p.accepted[seq], first = p.roots[seq] + 1, node = p.nodes.row(seq)[k];
+  p.from.row(seq).set(k, k < accepted ? first + node : -1);
+  p.to.row(seq).set(k, k < accepted ? first + k : -1);
+}
+
+unsigned blocks_for(int64_t n, int per_block) {
+  return static_cast<unsigned>((n + per_block - 1) / per_block);
+}
+
+}  // namespace
+
+void verify_greedy(const GreedyParams& params, cudaStream_t stream) {
+  const int64_t num_seqs = params.batch.num_seqs;
+  if (num_seqs == 0) return;
+  const DeviceGreedy p(params);
+  if (params.tree.is_chain()) {
+    chain_kernel<<<blocks_for(num_seqs, kThreads), kThreads, 0, stream>>>(p);
+  } else {
+    tree_kernel<<<blocks_for(num_seqs, kTrees), kThreads, 0, stream>>>(p);
+  }
+  HEDDLE_CUDA_CHECK(cudaGetLastError());
+}
+
+void tree_kv_moves(const TreeMoveParams& params, cudaStream_t stream) {
+  const DeviceTreeMoves p(params);
+  if (p.num_places == 0) return;
+  moves_kernel<<<blocks_for(p.num_places, kThreads), kThreads, 0, stream>>>(p);
+  HEDDLE_CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace heddle::cuda
