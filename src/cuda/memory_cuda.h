@@ -20,6 +20,11 @@ __device__ inline uint2 load_once_8(const void* p) {
   return v;
 }
 
+/// Has what lies there brought into the L2 cache.
+__device__ inline void prefetch(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
 /// Starts copying `bytes` bytes, 0 to 16, into 16 bytes of shared memory, zeros behind them; both begin at multiples of 16.
 __device__ inline void copy_async_16(void* to, const void* from, int bytes) {
   const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));

@@ -323,7 +323,8 @@ void run_on_gpu(const ExecContext& ctx, const char* op, const LoraGpuCall& call)
     const int64_t tokens = call.u.size(0);
     if (call.batch->plan) check_plan(ctx, call.batch->plan, tokens, table.max_rank);
     if (validating()) cuda::validate_batch(ctx, *call.batch, tokens, call.a, call.b);
-    const bool prefills = is_prefill(call, is_plain(call));
+    const bool prefills = is_prefill(call);
+    const bool is_aligned = prefills && is_aligned_prefill(call, is_plain(call));
     const std::byte* plan = call.batch->plan.raw();
     std::optional<Workspace::Scope> scope;
     if (plan == nullptr) {
@@ -337,7 +338,7 @@ void run_on_gpu(const ExecContext& ctx, const char* op, const LoraGpuCall& call)
     dispatch_dtype<half, bfloat16>(table.dtype, op, [&]<class T>() {
       for (int slice = 0; prefills && slice < num_slices; slice += cuda::kLoraMaxSlices) {
         const int count = std::min(num_slices - slice, cuda::kLoraMaxSlices);
-        run_prefill<T>(ctx, call, window_params(call, kind, 0, slice, count),
+        run_prefill<T>(ctx, call, is_aligned, window_params(call, kind, 0, slice, count),
                        plan + windows_plan_bytes(tokens, table.max_rank));
       }
       if (prefills) return;

@@ -15,7 +15,6 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 constexpr int64_t kPartialBytes = int64_t{32} << 20;  // more only where it must be
 constexpr int kMostChunksOfWideTiles = cuda::kLoraStrands;
-constexpr int kHValues = 24 << 10;  // of one block, for ranks above 64
 
 /// Parts of the strands, at most, whose sums the workspace has place for.
 int max_split(int64_t num_tokens, int64_t width) {
@@ -38,10 +37,11 @@ LoraPrefillConfig select_prefill_config(const LoraPrefillShape& shape, const Dev
   const int64_t width = lora_h_width(shape.num_slices, shape.max_rank);
   const int64_t rank_tiles = width / cuda::kLoraRankTile;
   LoraPrefillConfig c{};
-  c.shrink_sm90 = info.compute_capability == 90;
+  c.is_aligned = shape.is_aligned;
+  c.shrink_sm90 = c.is_aligned && info.compute_capability == 90;
   if (rank_tiles <= 3) {
     c.shrink_tiles = 1;
-  } else if (rank_tiles <= 6 || shape.num_chunks > kMostChunksOfWideTiles) {
+  } else if (rank_tiles <= 6 || shape.num_chunks > kMostChunksOfWideTiles || !c.is_aligned) {
     c.shrink_tiles = 2;
   } else {  // registers that sums of several chunks would need are taken
     c.shrink_tiles = 4;
@@ -55,9 +55,9 @@ LoraPrefillConfig select_prefill_config(const LoraPrefillShape& shape, const Dev
   c.shrink_blocks = info.num_sms;
   c.max_passes = passes();
   c.max_split = shape.num_chunks <= 1 ? 1 : max_split(shape.num_tokens, width);
-  if (shape.in_features == 0 || shape.max_rank > 64) {
+  if (shape.in_features == 0 || shape.max_rank > 64 || !c.is_aligned) {
     c.ranks = PrefillRanks::kAny;
-    c.h_values = kHValues;
+    c.h_values = c.is_aligned ? cuda::kLongHValues : cuda::kAnyHValues;
   } else if (shape.max_rank > 16) {
     c.ranks = PrefillRanks::kWide;
     c.h_values = 64 * cuda::kRowTileRows;
@@ -65,30 +65,31 @@ LoraPrefillConfig select_prefill_config(const LoraPrefillShape& shape, const Dev
     c.ranks = PrefillRanks::kNarrow;
     c.h_values = 16 * cuda::kRowTileRows;
   }
-  const cuda::PrefillForm form = cuda::prefill_form(c.ranks);
+  const cuda::PrefillForm form = c.is_aligned ? cuda::prefill_form(c.ranks) : cuda::kAnyForm;
   c.expand_blocks = form.blocks * info.num_sms;
   c.round_outputs = form.warps * form.warp_outputs;
   return c;
 }
 
-bool is_prefill(const LoraGpuCall& call, bool is_plain) {
-  const int64_t tokens = call.u.size(0);
-  if (call.in_windows || !is_plain || call.b == nullptr || tokens <= cuda::kPrefillRows) {
-    return false;
-  }
-  // Kernels read whole vectors of B, and count rows and work items in 32 bits.
-  if (call.a == nullptr && call.u.size(1) < call.b->max_rank) return false;
+bool is_prefill(const LoraGpuCall& call) {
+  const int64_t tokens = call.u.size(0), num_slices = std::ssize(call.slices);
+  if (call.in_windows || tokens <= cuda::kPrefillRows) return false;
+  // Kernels count rows and work items in 32 bits.
   int64_t outputs = 0;
-  for (const LoraSlice& slice : call.slices) {
-    if (!fits_lines(slice.y)) return false;
-    outputs += slice.y.size(1);
-  }
-  const int64_t tiles =
-      lora_h_width(std::ssize(call.slices), call.b->max_rank) / cuda::kLoraRankTile;
+  for (const LoraSlice& slice : call.slices) outputs += slice.y.size(1);
+  const int64_t tiles = lora_h_width(num_slices, call.table().max_rank) / cuda::kLoraRankTile;
   const int64_t items =
-      tokens * std::max({tiles * cuda::kLoraStrands,
-                         outputs / cuda::kMinWarpOutputs + std::ssize(call.slices), int64_t{32}});
+      tokens * std::max({tiles * cuda::kLoraStrands, outputs / cuda::kMinWarpOutputs + num_slices,
+                         int64_t{32}});
   return std::max(items, call.u.size(1) * 2) < std::numeric_limits<int32_t>::max();
+}
+
+bool is_aligned_prefill(const LoraGpuCall& call, bool is_plain) {
+  if (!is_plain || call.b == nullptr) return is_plain;
+  // Kernels read whole vectors of B.
+  if (call.a == nullptr && call.u.size(1) < call.b->max_rank) return false;
+  return std::ranges::all_of(call.slices,
+                             [](const LoraSlice& slice) { return fits_lines(slice.y); });
 }
 
 int64_t prefill_partials(int64_t num_tokens, int64_t num_slices, int64_t max_rank) {

@@ -12,6 +12,7 @@ struct LoraPrefillShape {
   int64_t num_tokens;
   int num_slices, num_chunks, max_rank;
   int64_t in_features;  // 0: h is a tensor
+  bool is_aligned = true;
 };
 
 /// How a call of this shape runs on this chip; the bits are the same whatever comes out.
@@ -19,8 +20,11 @@ struct LoraPrefillShape {
                                                             const DeviceInfo& info);
 
 /// Whether the whole batch is grouped by adapter, in two kernels for all rows, rather than window by window: where it is longer than
-/// a window, is_plain(call) holds and y can be read and written 16 bytes at a time. lora_shrink alone goes window by window.
-[[nodiscard]] bool is_prefill(const LoraGpuCall& call, bool is_plain);
+/// a window.
+[[nodiscard]] bool is_prefill(const LoraGpuCall& call);
+
+/// Whether a prefill can read and write 16 bytes at a time: where is_plain(call) holds and y allows it.
+[[nodiscard]] bool is_aligned_prefill(const LoraGpuCall& call, bool is_plain);
 
 /// Columns of h of all slices: each has its own, to the next multiple of 16.
 [[nodiscard]] constexpr int64_t lora_h_width(int64_t num_slices, int64_t max_rank) {
@@ -31,9 +35,10 @@ struct LoraPrefillShape {
 /// f32 values of partial sums that such a call needs of the workspace at most; of a call with less of each it is no more.
 [[nodiscard]] int64_t prefill_partials(int64_t num_tokens, int64_t num_slices, int64_t max_rank);
 
-/// Runs slices of a call; `site` has the pointers of their first row, `plan` is that of plan_prefill. T: dtype of the weights.
+/// Runs slices of a call; is_aligned: of is_aligned_prefill. `site` has the pointers of their first row, `plan` is that of plan_prefill.
+/// T: dtype of the weights.
 template <class T>
-void run_prefill(const ExecContext& ctx, const LoraGpuCall& call, const cuda::LoraParams& site,
-                 const std::byte* plan);
+void run_prefill(const ExecContext& ctx, const LoraGpuCall& call, bool is_aligned,
+                 const cuda::LoraParams& site, const std::byte* plan);
 
 }  // namespace heddle

@@ -5,16 +5,18 @@
 namespace heddle {
 
 template <class T>
-void run_prefill(const ExecContext& ctx, const LoraGpuCall& call, const cuda::LoraParams& site,
-                 const std::byte* plan) {
+void run_prefill(const ExecContext& ctx, const LoraGpuCall& call, bool is_aligned,
+                 const cuda::LoraParams& site, const std::byte* plan) {
   const int64_t tokens = call.u.size(0);
-  const bool has_a = call.a != nullptr;
-  if (site.max_rank == 0) return;
+  const bool has_a = call.a != nullptr, has_b = call.b != nullptr;
+  const int max_rank = site.max_rank;
+  if (max_rank == 0) return;
   const LoraPrefillShape shape{.num_tokens = tokens,
                                .num_slices = site.num_slices,
                                .num_chunks = site.num_chunks,
-                               .max_rank = site.max_rank,
-                               .in_features = has_a ? site.in_features : 0};
+                               .max_rank = max_rank,
+                               .in_features = has_a ? site.in_features : 0,
+                               .is_aligned = is_aligned};
   const cuda::LoraPrefillConfig config = select_prefill_config(shape, ctx.info);
   cuda::LoraPrefillParams p{};
   p.site = site;
@@ -27,7 +29,7 @@ void run_prefill(const ExecContext& ctx, const LoraGpuCall& call, const cuda::Lo
   p.shrink_blocks = config.shrink_blocks;
   p.h_values = config.h_values;
   p.has_a = has_a;
-  p.has_b = true;
+  p.has_b = has_b;
   for (int s = 0; s < site.num_slices; ++s) {
     p.rounds_per_tile += (site.slices[s].width + config.round_outputs - 1) / config.round_outputs;
     p.round_end[s] = p.rounds_per_tile;
@@ -37,22 +39,29 @@ void run_prefill(const ExecContext& ctx, const LoraGpuCall& call, const cuda::Lo
                                        .starts_early = ctx.info.compute_capability >= 90,
                                        .device = ctx.device.index,
                                        .stream = ctx.stream};
-  if (!has_a) return cuda::launch_prefill_expand<T>(p, launch);
-  Workspace& workspace = require_workspace(ctx, "lora_apply");
+  const auto expand = [&] {
+    if (!has_b) return cuda::launch_prefill_sum(p, launch);
+    is_aligned ? cuda::launch_prefill_expand<T>(p, launch)
+               : cuda::launch_prefill_expand_any<T>(p, launch);
+  };
+  if (!has_a) return expand();
+  Workspace& workspace = require_workspace(ctx, "lora");
   const Workspace::Scope scope(workspace);
   const int64_t parts = std::max<int64_t>(cuda::kMinLoraParts, config.max_split);
   p.partials = workspace.take<float>(size_t(parts * p.part_stride)).data();
   if (config.shrink_sm90) {
     cuda::launch_prefill_shrink_sm90<T>(p, launch);
-  } else {
+  } else if (is_aligned) {
     cuda::launch_prefill_shrink<T>(p, launch);
+  } else {
+    cuda::launch_prefill_shrink_any<T>(p, launch);
   }
-  cuda::launch_prefill_expand<T>(p, launch);
+  expand();
 }
 
-template void run_prefill<half>(const ExecContext&, const LoraGpuCall&, const cuda::LoraParams&,
-                                const std::byte*);
-template void run_prefill<bfloat16>(const ExecContext&, const LoraGpuCall&, const cuda::LoraParams&,
-                                    const std::byte*);
+template void run_prefill<half>(const ExecContext&, const LoraGpuCall&, bool,
+                                const cuda::LoraParams&, const std::byte*);
+template void run_prefill<bfloat16>(const ExecContext&, const LoraGpuCall&, bool,
+                                    const cuda::LoraParams&, const std::byte*);
 
 }  // namespace heddle

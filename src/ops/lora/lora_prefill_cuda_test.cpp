@@ -57,8 +57,9 @@ struct PrefillSite {
   LoraTable a = site.a(), b = site.b();
   LoraBatch batch = site.batch();
 
-  PrefillSite(int64_t num_tokens, int64_t in, std::vector<int64_t> outs, int max_rank)
-      : site(num_tokens, in, std::move(outs), max_rank, true) {}
+  PrefillSite(int64_t num_tokens, int64_t in, std::vector<int64_t> outs, int max_rank,
+              bool is_regular = true)
+      : site(num_tokens, in, std::move(outs), max_rank, is_regular) {}
 
   [[nodiscard]] LoraGpuCall call(bool in_windows) const {
     return {.slices = slices,
@@ -80,13 +81,18 @@ struct Shape {
   int64_t tokens, in;
   std::vector<int64_t> outs;
   int max_rank;
+  bool is_regular = true;
 };
 
 /// Every kernel: one chunk and several to a strand, one rank pass and more, ranks up to 16, 64 and 512, fewer and more than four
 /// slices, tails of features, outputs and rows.
 std::vector<Shape> shapes() {
   if (small_sizes()) {
-    return {{300, 72, {64, 8}, 16}, {260, 520, {72}, 64}, {270, 136, {8, 8, 8, 8, 24}, 200}};
+    return {{300, 72, {64, 8}, 16},
+            {260, 520, {72}, 64},
+            {270, 136, {8, 8, 8, 8, 24}, 200},
+            {260, 71, {65, 3}, 21, false},
+            {270, 521, {300, 1}, 9, false}};
   }
   return {{300, 64, {64}, 8},
           {1000, 520, {192, 64, 72}, 16},
@@ -97,14 +103,23 @@ std::vector<Shape> shapes() {
           {400, 9224, {192}, 24},
           {900, 2056, {72, 1088, 8, 64, 520}, 136},
           {500, 1544, {328, 80}, 512},
-          {9000, 64, {64}, 64}};
+          {9000, 64, {64}, 64},
+          {3200, 81, {134, 5}, 102, false},
+          {1000, 13, {66, 6}, 10, false},
+          {700, 2549, {3, 1065, 4, 1}, 180, false},
+          {3000, 2, {1522, 18, 26, 19, 33}, 119, false},
+          {5000, 512, {257}, 40, false},
+          {600, 4609, {33, 264}, 47, false},
+          {400, 9223, {191}, 24, false},
+          {500, 1543, {333}, 512, false},
+          {900, 64, {64, 32}, 1, false}};
 }
 
 TYPED_TEST(LoraPrefillCuda, HasTheBitsOfWindows) {
   for (const Shape& shape : shapes()) {
     SCOPED_TRACE(::testing::Message() << shape.tokens << " tokens, in_features " << shape.in
                                       << ", ranks up to " << shape.max_rank);
-    PrefillSite<TypeParam> p(shape.tokens, shape.in, shape.outs, shape.max_rank);
+    PrefillSite<TypeParam> p(shape.tokens, shape.in, shape.outs, shape.max_rank, shape.is_regular);
     const LoraStream stream(this->device(), p.site.workspace_bytes(), false);
     const ConstTensorView row_scale = p.batch.row_scale;
     for (const bool has_segments : {false, true}) {
@@ -112,7 +127,8 @@ TYPED_TEST(LoraPrefillCuda, HasTheBitsOfWindows) {
       if (has_segments) p.batch = segments.batch();
       if (has_segments && random_int(0, 1) == 0) p.batch.row_scale = row_scale;
       const auto want = p.run(stream.ctx(), p.call(true));
-      ASSERT_TRUE(is_prefill(p.call(false), true));
+      ASSERT_TRUE(is_prefill(p.call(false)));
+      ASSERT_TRUE(!shape.is_regular || is_aligned_prefill(p.call(false), true));
       for (const int num_sms : {1, 7, 40, 1000}) {
         ExecContext ctx = stream.ctx_of_chip(num_sms);
         EXPECT_TRUE(p.run(ctx, p.call(false)) == want) << num_sms << " SMs";
@@ -184,9 +200,83 @@ TYPED_TEST(LoraPrefillCuda, ExpandHasTheBitsOfWindows) {
         call.scale = 0.7f;
         const auto want = p.run(stream.ctx(), call);
         call.in_windows = false;
-        ASSERT_TRUE(is_prefill(call, true));
+        ASSERT_TRUE(is_prefill(call) && is_aligned_prefill(call, true));
         EXPECT_TRUE(p.run(stream.ctx(), call) == want) << "rank " << max_rank;
         EXPECT_TRUE(p.run(stream.ctx_of_chip(3), call) == want) << "rank " << max_rank;
+      }
+    }
+  }
+}
+
+TYPED_TEST(LoraPrefillCuda, ShrinkHasTheBitsOfWindows) {
+  for (const bool is_regular : {true, false}) {
+    for (const int max_rank : {16, 72, small_or(136, 512)}) {
+      const int64_t in = small_or(136, is_regular ? 4608 : 4609);
+      PrefillSite<TypeParam> p(small_or(290, 1500), in, {max_rank}, max_rank, is_regular);
+      const LoraStream stream(this->device(), p.site.workspace_bytes(), false);
+      for (const bool accumulate : {false, true}) {
+        LoraGpuCall call = p.call(true);
+        call.b = nullptr;
+        call.accumulate = accumulate;
+        call.scale = 0.7f;
+        const auto want = p.run(stream.ctx(), call);
+        ASSERT_NE(want, p.site.start_bits());
+        call.in_windows = false;
+        ASSERT_TRUE(is_prefill(call));
+        EXPECT_TRUE(p.run(stream.ctx(), call) == want) << "rank " << max_rank;
+        EXPECT_TRUE(p.run(stream.ctx_of_chip(3), call) == want) << "rank " << max_rank;
+      }
+      EXPECT_TRUE(p.site.guards_intact());
+    }
+  }
+}
+
+/// Rows of y that begin one element behind a vector, of each dtype; stacked weights of either layout.
+TYPED_TEST(LoraPrefillCuda, EveryLayoutAndDtypeHasTheBitsOfWindows) {
+  constexpr int64_t kSlots = 5;
+  const int64_t tokens = small_or(270, 1100), in = small_or(70, 1030), out = small_or(37, 301);
+  const DeviceBuffer<TypeParam> x(random_normal<TypeParam>(size_t(tokens * in)));
+  const DeviceBuffer<float> row_scale(random_normal<float>(size_t(tokens)));
+  const RandomSegments segments(tokens);
+  LoraBatch batch = segments.batch();
+  batch.row_scale = row_scale.view({tokens});
+  for (const int64_t rank : {13, small_or(21, 83)}) {
+    const DeviceBuffer<TypeParam> a(random_normal<TypeParam>(size_t(kSlots * rank * in)));
+    const DeviceBuffer<TypeParam> b(random_normal<TypeParam>(size_t(kSlots * rank * out)));
+    const LoraStream stream(this->device(),
+                            lora_apply_workspace_bytes(this->device(), tokens, in, 1, int(rank)),
+                            false);
+    const auto table = [&](const DeviceBuffer<TypeParam>& w, int64_t features, LoraLayout layout) {
+      return layout == LoraLayout::kRankMajor
+                 ? LoraTable::from_stack(w.view({kSlots, rank, features}), layout)
+                 : LoraTable::from_stack(w.view({kSlots, features, rank}), layout);
+    };
+    const auto expect_same = [&]<class Y>(Y, LoraLayout a_layout, LoraLayout b_layout) {
+      const LoraTable a_table = table(a, in, a_layout), b_table = table(b, out, b_layout);
+      const std::vector<Y> start = random_normal<Y>(size_t(tokens * (out + 1)));
+      std::vector<std::vector<Y>> results;
+      for (const bool in_windows : {true, false}) {
+        const DeviceBuffer<Y> y(start);
+        const LoraSlice slice{y.view({tokens, out + 1}).narrow(1, 1, out)};
+        const LoraGpuCall call{.slices = {&slice, 1},
+                               .u = x.view({tokens, in}),
+                               .a = &a_table,
+                               .b = &b_table,
+                               .batch = &batch,
+                               .accumulate = true,
+                               .in_windows = in_windows};
+        run_on_gpu(stream.ctx(), "lora_apply", call);
+        results.push_back(y.download());
+        EXPECT_TRUE(y.guards_intact());
+      }
+      EXPECT_EQ(std::memcmp(results[0].data(), results[1].data(), start.size() * sizeof(Y)), 0)
+          << "rank " << rank << ", " << kDType<Y>;
+    };
+    for (const LoraLayout a_layout : {LoraLayout::kRankMajor, LoraLayout::kRankMinor}) {
+      for (const LoraLayout b_layout : {LoraLayout::kRankMajor, LoraLayout::kRankMinor}) {
+        expect_same(float{}, a_layout, b_layout);
+        expect_same(half{}, a_layout, b_layout);
+        expect_same(bfloat16{}, a_layout, b_layout);
       }
     }
   }
@@ -234,7 +324,7 @@ TYPED_TEST(LoraPrefillCuda, TakesAnyNumberOfSlots) {
                              .batch = &batch,
                              .accumulate = true,
                              .in_windows = in_windows};
-      ASSERT_TRUE(in_windows || is_prefill(call, true));
+      ASSERT_TRUE(in_windows || is_prefill(call));
       run_on_gpu(stream.ctx(), "lora_apply", call);
       results.push_back(y.download());
       EXPECT_TRUE(y.guards_intact());

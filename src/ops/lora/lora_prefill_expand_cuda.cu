@@ -3,55 +3,15 @@
 #include "cuda/check.h"
 #include "cuda/shared_memory.h"
 
-#include "ops/lora/lora_prefill_h_cuda.h"
+#include "ops/lora/lora_prefill_round_cuda.h"
 
 namespace heddle::cuda {
 namespace {
 
-constexpr int kLaneOutputs = 8;  // of a row and a group of outputs: 16 bytes of y
-constexpr int kGroupOutputs = 32;
-constexpr int kProductOutputs = 8;  // of one product
-constexpr int kAhead = 4;           // tiles of rows whose outputs are on their way
-
 template <PrefillRanks kRanks>
 constexpr PrefillForm kForm = prefill_form(kRanks);
 
-/// A row tile, a slice and as many outputs of it as a block has at once.
-template <PrefillRanks kRanks>
-struct Round {
-  int tile, slice, first;
-
-  __device__ Round(const LoraPrefillParams& p, int index) {
-    tile = index / p.rounds_per_tile;
-    int local = index - tile * p.rounds_per_tile;
-    slice = 0;
-    while (local >= p.round_end[slice]) ++slice;
-    if (slice > 0) local -= p.round_end[slice - 1];
-    first = local * kForm<kRanks>.warps * kForm<kRanks>.warp_outputs;
-  }
-};
-
-template <PrefillRanks kRanks>
-__device__ void describe(const LoraPrefillParams& p, const Round<kRanks>& round, PrefillShared& s) {
-  const LoraParams& site = p.site;
-  const LoraSliceParams& slice = site.slices[round.slice];
-  const LoraRowTile tile = p.plan.tiles[round.tile];
-  const SlotWeights weights(p, tile, round.slice);
-  const LoraWeight& b = weights.b;
-  const float scale = site.scale * b.scale;
-  if (threadIdx.x == 0) {
-    s.b = static_cast<const std::byte*>(b.data);
-    s.b_stride = b.row_stride * 2;
-    s.rank = weights.rank;
-    s.first_row = tile.first;
-    s.num_rows = tile.num_rows;
-  }
-  for (int i = static_cast<int>(threadIdx.x); i < tile.num_rows; i += kForm<kRanks>.warps * 32) {
-    const int64_t row = p.plan.rows[tile.first + i];
-    s.y[i] = static_cast<std::byte*>(slice.y) + row * slice.y_stride * 2;
-    s.factor[i] = site.row_scale != nullptr ? scale * site.row_scale[row] : scale;
-  }
-}
+constexpr int kAhead = 4;  // tiles of rows whose outputs are on their way
 
 template <class T>
 __device__ uint32_t pack_rounded(float low, float high) {
@@ -70,66 +30,6 @@ __device__ float2 unpack(uint32_t two) {
     return __half22float2(reinterpret_cast<const __half2&>(two));
   } else {
     return {__uint_as_float(two << 16), __uint_as_float(two & 0xffff0000u)};
-  }
-}
-
-/// Output of a warp that lane group g has in column i: so each lane has sums of outputs that lie one behind the other.
-__device__ int output_of(int i, int g) {
-  return i / 4 * kGroupOutputs + g / 2 * kLaneOutputs + i % 4 * 2 + g % 2;
-}
-
-/// Weights of a lane for kSteps steps of 16 ranks; products along the outputs of a warp.
-template <int kSteps, int kColumns>
-struct Weights {
-  uint2 v[kColumns][kSteps];
-
-  /// All ranks of an adapter with up to 16, or 32 of one with more.
-  template <bool kIsNarrow>
-  __device__ void load(const PrefillShared& s, int first_output, int width, int first_rank,
-                       int to) {
-    const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-    const bool is_narrow = kIsNarrow || s.rank <= 16;
-    const int rank = is_narrow ? q * 4 : first_rank + q * 8;
-    const std::byte* const from = s.b + (first_output + output_of(0, g)) * s.b_stride + rank * 2;
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i) {
-      const bool is_there = rank < s.rank && first_output + output_of(i, g) < width;
-      const std::byte* at = from + output_of(i, 0) * s.b_stride;
-      uint4 x{0, 0, 0, 0};
-      if (is_narrow) {
-        const uint2 two = is_there ? __ldg(reinterpret_cast<const uint2*>(at)) : uint2{0, 0};
-        x.x = two.x, x.y = two.y;
-      } else if (is_there) {
-        x = __ldg(reinterpret_cast<const uint4*>(at));
-      }
-      v[i][to] = {x.x, x.y};
-      if constexpr (kSteps > 1) v[i][to + 1] = {x.z, x.w};
-    }
-  }
-};
-
-/// Of lane (g, q): row g of a tile and outputs 2 q + [0, 2) of a column, then row g + 8.
-template <int kColumns>
-using Sums = float[kColumns][4];
-
-/// What a lane has of h for one step and 16 rows.
-struct HPair {
-  HVector v[2];  // hi, lo
-
-  __device__ explicit HPair(const HVector* h) : v{h[0], h[32]} {}
-};
-
-template <class T, int kSteps, int kColumns>
-__device__ void multiply(const HPair& h, const Weights<kSteps, kColumns>& b, int step,
-                         Sums<kColumns>& sum) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const HVector& x = h.v[half];
-    const uint32_t a[4] = {x.x, x.y, x.z, x.w};
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i) {
-      mma_m16n8k16<T>(sum[i], a, b.v[i][step].x, b.v[i][step].y);
-    }
   }
 }
 
@@ -341,11 +241,11 @@ __global__ void __launch_bounds__(kForm<kRanks>.warps * 32, kForm<kRanks>.blocks
   bool waits = !kIsTensor;
 #pragma unroll 1
   for (int index = begin; index < end; ++index) {
-    const Round<kRanks> round(p, index);
+    const Round round(p, index, kWarps * kForm<kRanks>.warp_outputs);
     const bool is_new = round.tile != held_tile || round.slice != held_slice;
     if (is_new) {
       __syncthreads();
-      describe(p, round, s);
+      describe<kWarps * 32>(p, round, int{sizeof(T)}, s);
       __syncthreads();
     }
     if (s.rank == 0) {

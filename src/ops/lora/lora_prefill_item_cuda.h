@@ -16,6 +16,7 @@ inline constexpr int kGroupRows = 32;                       // rows of x of one 
 inline constexpr int kMostGroups = kRowTileRows / kGroupRows;
 inline constexpr int kProducts = kStep / 16;  // along the features of a step
 inline constexpr int kMostStages = 8;         // steps in shared memory
+inline constexpr int kPrefetchSteps = 4;      // that lines loaded by elements are asked for before
 
 /// Begins a block's shared memory: a work item, which is a row tile, up to 3 * kWarpTiles rank tiles of its adapter and some
 /// strands. Behind it come sums that wait for others, if any, and then steps of 64 features.
@@ -139,7 +140,8 @@ __device__ void describe(const LoraPrefillParams& p, Shared<kWarpTiles>& s, int 
       const int rank = rank_tile * kLoraRankTile + i % kLoraRankTile;
       const LoraWeight& a = s.a[slice];
       if (rank < s.ranks[slice]) {
-        line = static_cast<const std::byte*>(a.data) + rank * a.row_stride * 2;
+        const int64_t stride = site.is_transposed_a ? 1 : a.row_stride;
+        line = static_cast<const std::byte*>(a.data) + rank * stride * 2;
       }
       if (i % kLoraRankTile == 0) {
         s.columns[i / kLoraRankTile] = slice * p.slice_ranks + rank_tile * kLoraRankTile;
@@ -158,7 +160,8 @@ struct Copies {
   unsigned present = 0;
   int feature, to;
 
-  __device__ explicit Copies(const std::byte* const* lines, int num_lines)
+  template <class Item>
+  __device__ Copies(const LoraPrefillParams&, const Item& s, int num_lines)
       : feature(static_cast<int>(threadIdx.x % kLineVectors * 8)),
         to(line_vector(static_cast<int>(threadIdx.x / kLineVectors),
                        static_cast<int>(threadIdx.x % kLineVectors))) {
@@ -166,7 +169,7 @@ struct Copies {
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
       const int line = i * kCopyLines + static_cast<int>(threadIdx.x / kLineVectors);
-      from[i] = line < num_lines ? lines[line] : nullptr;
+      from[i] = line < num_lines ? s.lines[line] : nullptr;
       if (from[i] == nullptr) continue;
       present |= 1u << i;
       from[i] += feature * 2;
@@ -180,6 +183,69 @@ struct Copies {
     for (int i = 0; i < kCopies; ++i) {
       if ((present & 1u << i) == 0) continue;
       copy_async_16(&stage[to + i * kCopyLines * kLineVectors], from[i] + k * 2, bytes);
+    }
+  }
+};
+
+/// The same of lines that begin anywhere, with any number of features, and of A of either layout. Vectors that lie at multiples of 16
+/// bytes are copied, others loaded one element at a time: of all lines of this thread at once.
+template <int kCopies>
+struct AnyCopies {
+  const std::byte* from[kCopies];
+  int64_t step[kCopies];  // elements from one feature to the next
+  unsigned present = 0, gathered = 0;
+  int feature, to;
+
+  template <class Item>
+  __device__ AnyCopies(const LoraPrefillParams& p, const Item& s, int num_lines)
+      : feature(static_cast<int>(threadIdx.x % kLineVectors * 8)),
+        to(line_vector(static_cast<int>(threadIdx.x / kLineVectors),
+                       static_cast<int>(threadIdx.x % kLineVectors))) {
+    const int first_rank_line = num_groups(s.num_rows) * kGroupRows;
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      const int line = i * kCopyLines + static_cast<int>(threadIdx.x / kLineVectors);
+      from[i] = line < num_lines ? s.lines[line] : nullptr;
+      step[i] = 1;
+      if (from[i] == nullptr) continue;
+      present |= 1u << i;
+      if (p.site.is_transposed_a && line >= first_rank_line) {
+        step[i] =
+            s.a[s.columns[(line - first_rank_line) / kLoraRankTile] / p.slice_ranks].row_stride;
+      }
+      if (step[i] != 1 || reinterpret_cast<uintptr_t>(from[i]) % 16 != 0) gathered |= 1u << i;
+      from[i] += feature * step[i] * 2;
+    }
+  }
+
+  /// Copies the features [k, k + 64), zeros behind the last one.
+  __device__ void start(int k, int in_features, uint4* stage) const {
+    const int left = in_features - (k + feature), num = max(0, min(8, left));
+    // Nobody else runs ahead of these loads; one lane of the eight of a line asks.
+    if (feature == 0 && left > kPrefetchSteps * kStep) {
+#pragma unroll
+      for (int i = 0; i < kCopies; ++i) {
+        if ((gathered & 1u << i) != 0 && step[i] == 1) {
+          prefetch(from[i] + (k + kPrefetchSteps * kStep) * 2);
+        }
+      }
+    }
+    uint4 v[kCopies];
+#pragma unroll
+    for (int i = 0; i < kCopies;
+         ++i) {  // without branches, so that all lines are on their way at once
+      const auto* first = reinterpret_cast<const uint16_t*>(from[i]);
+      v[i] = gather_8(first + k * step[i], step[i], (gathered & 1u << i) != 0 ? num : 0);
+    }
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      if ((present & 1u << i) == 0) continue;
+      uint4* const at = &stage[to + i * kCopyLines * kLineVectors];
+      if ((gathered & 1u << i) != 0) {
+        *at = v[i];
+      } else {
+        copy_async_16(at, from[i] + k * 2, num * 2);
+      }
     }
   }
 };

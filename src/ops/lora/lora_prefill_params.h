@@ -78,10 +78,15 @@ struct PrefillForm {
     default: return {8, 1, 64};
   }
 }
+/// The same of the instance for what is not aligned, of any rank.
+inline constexpr PrefillForm kAnyForm{8, 1, 32};
 inline constexpr int kMinWarpOutputs = 32;
+/// Ranks times rows of h that a block has in shared memory, for ranks above 64, and where something is not aligned.
+inline constexpr int kLongHValues = 24 << 10, kAnyHValues = 19 << 10;
 
 /// How a call runs: chosen without looking at the batch's rows.
 struct LoraPrefillConfig {
+  bool is_aligned;   // else the kernels for anything
   bool shrink_sm90;  // the first kernel is that for compute capability 9.0
   int shrink_tiles;  // rank tiles of a warp of the first kernel
   int shrink_blocks, max_passes, max_split;
@@ -103,8 +108,16 @@ template <class T>
 void launch_prefill_shrink(const LoraPrefillParams& p, const LoraPrefillLaunch& launch);
 template <class T>
 void launch_prefill_shrink_sm90(const LoraPrefillParams& p, const LoraPrefillLaunch& launch);
+/// Of what is not aligned, of any layout.
+template <class T>
+void launch_prefill_shrink_any(const LoraPrefillParams& p, const LoraPrefillLaunch& launch);
 /// The second kernel.
 template <class T>
 void launch_prefill_expand(const LoraPrefillParams& p, const LoraPrefillLaunch& launch);
+/// Of what is not aligned, of any layout and dtype of y.
+template <class T>
+void launch_prefill_expand_any(const LoraPrefillParams& p, const LoraPrefillLaunch& launch);
+/// That of lora_shrink.
+void launch_prefill_sum(const LoraPrefillParams& p, const LoraPrefillLaunch& launch);
 
 }  // namespace heddle::cuda

@@ -13,11 +13,20 @@ namespace heddle::cuda::prefill_shrink {
 struct PortableForm {
   static constexpr int kSharedBytes = kPortableSharedBytes;
   static constexpr bool kSumsWait = false;  // in shared memory, for those of the next strand
+  template <int kCopies>
+  using LineCopies = Copies<kCopies>;
+};
+/// The same for what is not aligned.
+struct AnyForm : PortableForm {
+  template <int kCopies>
+  using LineCopies = AnyCopies<kCopies>;
 };
 /// For 9.0, which has room for more steps and for the sums of a strand beside them.
 struct Sm90Form {
   static constexpr int kSharedBytes = kLargeSharedBytes;
   static constexpr bool kSumsWait = true;
+  template <int kCopies>
+  using LineCopies = Copies<kCopies>;
 };
 
 /// What the sums of a block take that wait, where a warp has kTiles rank tiles.
@@ -191,7 +200,7 @@ __device__ void run_item(const LoraPrefillParams& p, Shared<kWarpTiles>& s, int 
   const WarpPlace place(s.num_rows, s.num_rank_tiles, kTiles);
   const int num_lines = num_groups(s.num_rows) * kGroupRows + s.num_rank_tiles * kLoraRankTile;
   const int stages = num_stages<Form, kWarpTiles, kTiles>(num_lines);
-  const Copies<Shared<kWarpTiles>::kCopies> copies(s.lines, num_lines);
+  const typename Form::template LineCopies<Shared<kWarpTiles>::kCopies> copies(p, s, num_lines);
   const bool has_work = place.first_row < s.num_rows && place.first_tile < s.num_rank_tiles;
   const uint32_t zero = static_cast<uint32_t>(s.num_rank_tiles) >> 31;
   Features ahead(first_strand, num_strands, num_chunks);

@@ -93,28 +93,59 @@ struct Call {
   }
 };
 
-TEST(LoraPrefill, IsForLongBatchesInWholeVectors) {
-  EXPECT_TRUE(is_prefill(Call(257, 64).call, true));
-  EXPECT_FALSE(is_prefill(Call(256, 64).call, true));
-  EXPECT_FALSE(is_prefill(Call(257, 64).call, false));
-  EXPECT_FALSE(is_prefill(Call(257, 60).call, true));
-  EXPECT_FALSE(is_prefill(Call(257, 64, 4096 + 8).call, true));
-  Call shrink(257, 64), expand(257, 64), windows(257, 64);
+TEST(LoraPrefill, IsForLongBatches) {
+  EXPECT_TRUE(is_prefill(Call(257, 64).call));
+  EXPECT_FALSE(is_prefill(Call(256, 64).call));
+  EXPECT_TRUE(is_prefill(Call(257, 3, 4095).call));
+  Call shrink(257, 3), expand(257, 3), windows(257, 64);
   shrink.call.b = nullptr;
-  EXPECT_FALSE(is_prefill(shrink.call, true));
   expand.call.a = nullptr;
-  EXPECT_TRUE(is_prefill(expand.call, true));
-  expand.b.max_rank = 17;  // more than h has columns
-  EXPECT_FALSE(is_prefill(expand.call, true));
   windows.call.in_windows = true;
-  EXPECT_FALSE(is_prefill(windows.call, true));
+  EXPECT_TRUE(is_prefill(shrink.call));
+  EXPECT_TRUE(is_prefill(expand.call));
+  EXPECT_FALSE(is_prefill(windows.call));
+}
+
+TEST(LoraPrefill, TakesWholeVectorsWhereAllFits) {
+  EXPECT_TRUE(is_aligned_prefill(Call(257, 64).call, true));
+  EXPECT_FALSE(is_aligned_prefill(Call(257, 64).call, false));
+  EXPECT_FALSE(is_aligned_prefill(Call(257, 60).call, true));
+  EXPECT_FALSE(is_aligned_prefill(Call(257, 64, 4096 + 8).call, true));
+  Call shrink(257, 60), expand(257, 64);
+  shrink.call.b = nullptr;  // y is written one element at a time
+  EXPECT_TRUE(is_aligned_prefill(shrink.call, true));
+  EXPECT_FALSE(is_aligned_prefill(shrink.call, false));
+  expand.call.a = nullptr;
+  EXPECT_TRUE(is_aligned_prefill(expand.call, true));
+  expand.b.max_rank = 17;  // more than h has columns
+  EXPECT_FALSE(is_aligned_prefill(expand.call, true));
+}
+
+TEST(LoraPrefill, TakesTheKernelsForAnythingWhereNotAllIsAligned) {
+  for (const int capability : {80, 86, 90, 100}) {
+    for (const int rank : {1, 16, 17, 64, 65, kMaxLoraRank}) {
+      for (const int slices : {1, 4}) {
+        const LoraPrefillConfig c =
+            select_prefill_config({3000, slices, 2, rank, 1000, false}, {capability, 132});
+        EXPECT_FALSE(c.is_aligned || c.shrink_sm90);
+        EXPECT_LE(c.shrink_tiles, 2);
+        EXPECT_EQ(c.ranks, PrefillRanks::kAny);
+        EXPECT_EQ(c.h_values, cuda::kAnyHValues);
+        EXPECT_GE(c.h_values, 16 * rank) << "a tile of rows at least";
+        const int64_t width = lora_h_width(slices, rank);
+        EXPECT_GE(c.max_passes * 3 * c.shrink_tiles * cuda::kLoraRankTile, width);
+        EXPECT_LE(std::max(cuda::kMinLoraParts, c.max_split) * 3000 * width,
+                  prefill_partials(3000, slices, rank));
+      }
+    }
+  }
 }
 
 TEST(LoraPrefill, CountsItemsIn32Bits) {
   const int64_t most = int64_t{1} << 31;
-  EXPECT_TRUE(is_prefill(Call(1 << 24, 64).call, true));
-  EXPECT_FALSE(is_prefill(Call(most, 8).call, true));
-  EXPECT_FALSE(is_prefill(Call(1 << 24, 64 * 128).call, true));
+  EXPECT_TRUE(is_prefill(Call(1 << 24, 64).call));
+  EXPECT_FALSE(is_prefill(Call(most, 8).call));
+  EXPECT_FALSE(is_prefill(Call(1 << 24, 64 * 128).call));
 }
 
 }  // namespace
