@@ -431,10 +431,13 @@ heddle_status heddle_prepare_batch(heddle_context* context,
 typedef struct heddle_rms_norm_options {
   float epsilon;         /* 1e-6 */
   int32_t weight_offset; /* 0; 1: scale by 1 + weight */
+  /* For an output of float8_e4m3fn one of the two, else NULL: what values are divided by. */
+  const DLTensor* output_scale; /* NULL; one element f32 */
+  DLTensor* row_scales;         /* NULL; [...] f32, written: max|value| / 448 of each row */
 } heddle_rms_norm_options;
 void heddle_rms_norm_options_init(heddle_rms_norm_options* options);
 
-/* output = input / rms(input) * weight over the last axis;   output, input [..., width]; weight [width] */
+/* output = input / rms(input) * weight over the last axis;   output, input [..., width]; weight [width]; on CUDA, too */
 heddle_status heddle_rms_norm(heddle_context* context, DLTensor* output, const DLTensor* input,
                               const DLTensor* weight, const heddle_rms_norm_options* options);
 /* residual += input; output = rms_norm(residual) */

@@ -10,6 +10,8 @@ namespace heddle {
 
 /// Type code of booleans; DLPack's header names it from version 0.8 on.
 inline constexpr uint8_t kDlpackBool = 6;
+/// The same of float8_e4m3fn, from version 1.1 on.
+inline constexpr uint8_t kDlpackFloat8E4m3fn = 10;
 
 /// The dtype of one-lane DLPack elements; throws kUnsupported, naming `tensor`, for those that heddle has no name for.
 [[nodiscard]] inline DType dtype_of(const char* tensor, DLDataType type) {
@@ -21,7 +23,7 @@ inline constexpr uint8_t kDlpackBool = 6;
       {kDLFloat, 32, DType::kFloat32},   {kDLFloat, 16, DType::kFloat16},
       {kDLBfloat, 16, DType::kBFloat16}, {kDLInt, 32, DType::kInt32},
       {kDLInt, 64, DType::kInt64},       {kDLUInt, 8, DType::kUInt8},
-      {kDlpackBool, 8, DType::kBool},
+      {kDlpackBool, 8, DType::kBool},    {kDlpackFloat8E4m3fn, 8, DType::kFloat8E4M3},
   };
   if (type.lanes == 1) {
     for (const Known& k : known) {
@@ -30,7 +32,7 @@ inline constexpr uint8_t kDlpackBool = 6;
   }
   throw_error(ErrorCode::kUnsupported, tensor, " has DLPack type code ", int{type.code}, " with ",
               int{type.bits}, " bits and ", type.lanes,
-              " lanes, supported: f32, f16, bf16, i32, i64, u8, bool");
+              " lanes, supported: f32, f16, bf16, i32, i64, u8, bool, f8e4m3");
 }
 
 /// Host memory, pinned or not, is the CPU's; managed memory is its GPU's.

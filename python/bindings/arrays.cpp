@@ -16,7 +16,7 @@ namespace {
 
 /// How DLPack and the CUDA array interface write the default stream, since 0 could mean none.
 constexpr uintptr_t kDefaultStreamNumber = 1;
-constexpr const char* kSupported = "f32, f16, bf16, i32, i64, u8, bool";
+constexpr const char* kSupported = "f32, f16, bf16, i32, i64, u8, bool, f8e4m3";
 
 /// The table of C functions of a tensor type, null where it offers none. Looked up once a type: the attribute belongs to the
 /// type by the standard. The types are kept alive, so that no other can take a cached address. Guarded by the GIL.
@@ -208,15 +208,18 @@ TensorView BorrowedArrays::from_array_struct(const char* name, nb::handle array,
       PyCapsule_GetPointer(capsule.ptr(), PyCapsule_GetName(capsule.ptr())));
   const nb::object type = array.attr("dtype");
   const nb::str dtype{nb::handle(type)};
-  const bool is_bfloat16 = std::strcmp(dtype.c_str(), "bfloat16") == 0 && fields.item_bytes == 2;
-  if (!is_bfloat16 || (fields.flags & kArrayNotSwapped) == 0) {
+  const auto is = [&](const char* known, DType type) {
+    return std::strcmp(dtype.c_str(), known) == 0 && size_t(fields.item_bytes) == size_of(type);
+  };
+  const bool is_float8 = is("float8_e4m3fn", DType::kFloat8E4M3);
+  if (!(is_float8 || is("bfloat16", DType::kBFloat16)) || (fields.flags & kArrayNotSwapped) == 0) {
     throw_error(ErrorCode::kUnsupported, name, " has dtype ", dtype.c_str(),
                 ", supported: ", kSupported);
   }
   if (access == Access::kWrite) check_writable(name, (fields.flags & kArrayWriteable) != 0);
   owners_.push_back(std::move(capsule));
-  return byte_strided_view(name, fields.data, DType::kBFloat16, fields.rank, fields.shape,
-                           fields.strides);
+  return byte_strided_view(name, fields.data, is_float8 ? DType::kFloat8E4M3 : DType::kBFloat16,
+                           fields.rank, fields.shape, fields.strides);
 }
 
 TensorView BorrowedArrays::from_exchange(const char* name, nb::handle array, Access access,

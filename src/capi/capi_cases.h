@@ -9,6 +9,7 @@
 
 #include "heddle/c_api.h"
 #include "heddle/core/tensor_view.h"
+#include "heddle/dlpack.h"
 
 #include "compare.h"
 #include "random.h"
@@ -43,6 +44,7 @@ class CTensor {
       case DType::kBFloat16: return {kDLBfloat, bits, 1};
       case DType::kUInt8:
       case DType::kBool: return {kDLUInt, bits, 1};
+      case DType::kFloat8E4M3: return {kDlpackFloat8E4m3fn, bits, 1};
       default: return {kDLInt, bits, 1};
     }
   }

@@ -6,6 +6,7 @@
 
 #include "heddle/c_api.h"
 #include "heddle/ops/lora.h"
+#include "heddle/ops/norm.h"
 
 #include "capi/capi_cases.h"
 #include "compare.h"
@@ -204,10 +205,19 @@ TEST_F(CApiCuda, MetadataOfABatch) {
 
 TEST_F(CApiCuda, AnOperationWithoutKernelIsRefused) {
   const DeviceBuffer<float> data(8);
-  const OnDevice x(data, {2, 4}), weight(data, {4});
-  expect_failure(HEDDLE_UNSUPPORTED, "rms_norm",
-                 heddle_rms_norm(context_, x.get(), x.get(), weight.get(), nullptr));
+  const OnDevice x(data, {2, 4});
+  expect_failure(HEDDLE_UNSUPPORTED, "silu_and_mul",
+                 heddle_silu_and_mul(context_, x.get(), x.get(), x.get()));
   EXPECT_TRUE(data.untouched(0, 8));
+}
+
+TEST_F(CApiCuda, RmsNorm) {
+  const DeviceBuffer<half> x(random_normal<half>(2 * 40)), weight(random_normal<half>(40));
+  const DeviceBuffer<half> got(2 * 40), want(2 * 40);
+  const OnDevice y(got, {2, 40}), in(x, {2, 40}), w(weight, {40});
+  expect_ok(heddle_rms_norm(context_, y.get(), in.get(), w.get(), nullptr));
+  rms_norm(cuda_context(), want.view({2, 40}), x.view({2, 40}), weight.view({40}));
+  EXPECT_TRUE(same_bits<half>(got.download(), want.download()));
 }
 
 TEST_F(CApiCuda, TensorsOfTheCpuAreNamed) {

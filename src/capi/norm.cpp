@@ -5,20 +5,28 @@
 
 using heddle::capi::guard;
 using heddle::capi::in;
+using heddle::capi::in_or_absent;
 using heddle::capi::out;
+using heddle::capi::out_or_absent;
 
 namespace {
 
 heddle::RmsNormOptions options_of(const heddle_rms_norm_options* options) {
   if (options == nullptr) return {};
-  return {.epsilon = options->epsilon, .weight_offset = options->weight_offset};
+  return {.epsilon = options->epsilon,
+          .weight_offset = options->weight_offset,
+          .output_scale = {.fixed = in_or_absent("output_scale", options->output_scale),
+                           .per_row = out_or_absent("row_scales", options->row_scales)}};
 }
 
 }  // namespace
 
 void heddle_rms_norm_options_init(heddle_rms_norm_options* options) {
   const heddle::RmsNormOptions defaults;
-  *options = {.epsilon = defaults.epsilon, .weight_offset = defaults.weight_offset};
+  *options = {.epsilon = defaults.epsilon,
+              .weight_offset = defaults.weight_offset,
+              .output_scale = nullptr,
+              .row_scales = nullptr};
 }
 
 heddle_status heddle_rms_norm(heddle_context* context, DLTensor* output, const DLTensor* input,

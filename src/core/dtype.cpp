@@ -11,6 +11,7 @@ const char* name(DType dtype) {
     case DType::kInt64: return "i64";
     case DType::kUInt8: return "u8";
     case DType::kBool: return "bool";
+    case DType::kFloat8E4M3: return "f8e4m3";
   }
   return "?";
 }

@@ -63,6 +63,49 @@ TEST(Half, RoundsToNearestEven) {
   EXPECT_EQ(from_float<half>(65520.0f).bits, 0x7c00);
 }
 
+/// The value of an e4m3 by its definition.
+double value_of(float8_e4m3 x) {
+  const int exponent = (x.bits >> 3) & 15, fraction = x.bits & 7;
+  const double sign = (x.bits & 0x80) != 0 ? -1.0 : 1.0;
+  if (exponent == 15 && fraction == 7) return NAN;
+  if (exponent == 0) return sign * std::ldexp(fraction, -9);
+  return sign * std::ldexp(8 + fraction, exponent - 10);
+}
+
+TEST(Float8E4M3, EveryValueWidensExactlyAndComesBack) {
+  for (uint32_t bits = 0; bits < 0x100; ++bits) {
+    const float8_e4m3 x{static_cast<uint8_t>(bits)};
+    if (std::isnan(value_of(x))) {
+      EXPECT_TRUE(std::isnan(to_float(x)));
+      EXPECT_EQ(from_float<float8_e4m3>(to_float(x)).bits, 0x7f);
+    } else {
+      ASSERT_EQ(double{to_float(x)}, value_of(x)) << bits;
+      ASSERT_EQ(from_float<float8_e4m3>(to_float(x)).bits, bits);
+    }
+  }
+}
+
+TEST(Float8E4M3, RoundsToNearestEven) {
+  for (int bits = 0; bits < 0x7e; ++bits) {  // around every tie between two neighbours
+    const int next = bits + 1, even = bits % 2 == 0 ? bits : next;
+    const auto value = [](int b) { return value_of(float8_e4m3{static_cast<uint8_t>(b)}); };
+    const auto tie = static_cast<float>((value(bits) + value(next)) / 2);
+    for (const int sign : {0x00, 0x80}) {
+      const float s = sign == 0 ? 1.0f : -1.0f;
+      EXPECT_EQ(from_float<float8_e4m3>(s * std::nextafter(tie, 0.0f)).bits, bits | sign);
+      EXPECT_EQ(from_float<float8_e4m3>(s * tie).bits, even | sign);
+      EXPECT_EQ(from_float<float8_e4m3>(s * std::nextafter(tie, 500.0f)).bits, next | sign);
+    }
+  }
+}
+
+TEST(Float8E4M3, WhatIsTooLargeIsTheLargest) {
+  for (const float x : {448.0f, 464.0f, 465.0f, 1e30f, std::numeric_limits<float>::infinity()}) {
+    EXPECT_EQ(from_float<float8_e4m3>(x).bits, 0x7e);
+    EXPECT_EQ(from_float<float8_e4m3>(-x).bits, 0xfe);
+  }
+}
+
 TEST(Bfloat16, NanStaysNanAndOverflowIsInfinity) {
   EXPECT_TRUE(std::isnan(to_float(from_float<bfloat16>(std::numeric_limits<float>::quiet_NaN()))));
   EXPECT_TRUE(std::isinf(to_float(from_float<bfloat16>(std::numeric_limits<float>::max()))));

@@ -71,7 +71,7 @@ HWY_INLINE void store_f32([[maybe_unused]] D d, hn::Vec<D> v, bfloat16* HWY_REST
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1u));
   const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fffu))));
   const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(d32, 0x40u));
-  const auto is_nan = hn::RebindMask(d32, hn::Ne(v, v));
+  const auto is_nan = hn::RebindMask(d32, hn::IsNaN(v));
   hn::StoreU(hn::TruncateTo(d16, hn::IfThenElse(is_nan, quiet, rounded)), d16,
              reinterpret_cast<uint16_t*>(p));
 }
@@ -87,6 +87,28 @@ HWY_INLINE void store_f32(D d, hn::Vec<D> v, half* HWY_RESTRICT p) {
   hn::StoreU(v, d, lanes);
   for (size_t i = 0; i < hn::Lanes(d); ++i) p[i] = from_float<half>(lanes[i]);
 #endif
+}
+
+template <class D>
+HWY_INLINE void store_f32([[maybe_unused]] D d, hn::Vec<D> v, float8_e4m3* HWY_RESTRICT p) {
+  const hn::Rebind<uint8_t, D> d8;
+  const hn::Rebind<uint32_t, D> d32;
+  const auto bits = hn::BitCast(d32, v);
+  const auto sign = hn::And(hn::ShiftRight<24>(bits), hn::Set(d32, 0x80u));
+  // Whatever a NaN becomes here, its lanes are replaced at the end.
+  const auto capped = hn::Min(hn::Abs(v), hn::Set(d, 448.0f));
+  const auto magnitude = hn::BitCast(d32, capped);
+  const auto odd = hn::And(hn::ShiftRight<20>(magnitude), hn::Set(d32, 1u));
+  const auto rounded = hn::Add(magnitude, hn::Add(odd, hn::Set(d32, 0x7ffffu)));
+  const auto normal = hn::ShiftRight<20>(hn::Sub(rounded, hn::Set(d32, 120u << 23)));
+  // Below 2^-6: adding 2^14 leaves the multiple of 2^-9 in the low bits.
+  const auto shifted = hn::BitCast(d32, hn::Add(capped, hn::Set(d, 16384.0f)));
+  const auto subnormal = hn::Sub(shifted, hn::Set(d32, 0x46800000u));
+  const auto is_normal = hn::RebindMask(d32, hn::Ge(capped, hn::Set(d, 0.015625f)));
+  const auto number = hn::Or(sign, hn::IfThenElse(is_normal, normal, subnormal));
+  const auto is_nan = hn::RebindMask(d32, hn::IsNaN(v));
+  hn::StoreU(hn::TruncateTo(d8, hn::IfThenElse(is_nan, hn::Set(d32, 0x7fu), number)), d8,
+             reinterpret_cast<uint8_t*>(p));
 }
 
 /// The first n < Lanes(d) elements at p, the other lanes zero; nothing past them is read.

@@ -49,6 +49,27 @@ __device__ inline uint32_t narrow_two<__nv_bfloat16>(float2 v) {
   return *reinterpret_cast<const uint32_t*>(&two);
 }
 
+/// Two neighbours as e4m3, `low` first: rounded to nearest even, 448 where larger, 0x7f for NaN; from_float<float8_e4m3>'s bits.
+__device__ inline uint16_t narrow_two_e4m3(float low, float high) {
+#if __CUDA_ARCH__ >= 890
+  uint16_t two;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(two) : "f"(high), "f"(low));
+  return two;
+#else
+  const auto narrow_one = [](float x) -> uint32_t {
+    const uint32_t bits = __float_as_uint(x), sign = (bits >> 24) & 0x80u;
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return 0x7fu;
+    if (magnitude >= 0x43e00000u) return sign | 0x7eu;
+    if (magnitude < 0x3c800000u) {  // below 2^-6: multiples of 2^-9
+      return sign | (__float_as_uint(__uint_as_float(magnitude) + 16384.0f) - 0x46800000u);
+    }
+    return sign | ((magnitude + 0x7ffffu + ((magnitude >> 20) & 1u) - (120u << 23)) >> 20);
+  };
+  return static_cast<uint16_t>(narrow_one(low) | narrow_one(high) << 8);
+#endif
+}
+
 /// Calls f with a value of the type that holds `dtype`.
 template <class F>
 __device__ void with_type(DType dtype, F&& f) {

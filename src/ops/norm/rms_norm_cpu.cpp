@@ -61,24 +61,72 @@ float sum_of_squares(const T* HWY_RESTRICT x, int64_t n) {
   return sum_tree(s);
 }
 
-/// output[i] = T((input[i] * rstd) * (weight_offset + weight[i]))
-template <class T, class W>
-void scale_row(T* output, const T* input, const W* weight, float rstd, const RmsNormRun& run) {
+/// What a row's elements are multiplied by, one after the other.
+struct RowFactors {
+  float rstd, weight_offset;
+  float inverse_scale;  // of f8e4m3
+};
+
+/// (x * rstd) * (weight_offset + w)
+HWY_INLINE hn::Vec<D> normalised(hn::Vec<D> x, hn::Vec<D> w, const RowFactors& row) {
   const D d;
-  const auto scale = hn::Set(d, rstd), offset = hn::Set(d, run.weight_offset);
-  const int64_t lanes = int64_t(hn::Lanes(d)), n = run.width;
-  const auto scaled = [&](auto x, auto w) {
-    return hn::Mul(hn::Mul(x, scale), hn::Add(offset, w));
-  };
+  return hn::Mul(hn::Mul(x, hn::Set(d, row.rstd)), hn::Add(hn::Set(d, row.weight_offset), w));
+}
+/// The same as what O rounds.
+template <class O>
+HWY_INLINE hn::Vec<D> output_value(hn::Vec<D> x, hn::Vec<D> w, const RowFactors& row) {
+  const auto v = normalised(x, w, row);
+  if constexpr (sizeof(O) == 1) return hn::Mul(v, hn::Set(D(), row.inverse_scale));
+  return v;
+}
+
+/// output[i] = O(output_value(input[i], weight[i]))
+template <class O, class T, class W>
+void scale_row(O* output, const T* input, const W* weight, int64_t n, const RowFactors& row) {
+  const D d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
-    store_f32(d, scaled(load_f32(d, input + i), load_f32(d, weight + i)), output + i);
+    store_f32(d, output_value<O>(load_f32(d, input + i), load_f32(d, weight + i), row), output + i);
   }
   if (i < n) {
     const size_t left = size_t(n - i);
-    store_f32_n(d, scaled(load_f32_n(d, input + i, left), load_f32_n(d, weight + i, left)),
-                output + i, left);
+    store_f32_n(
+        d, output_value<O>(load_f32_n(d, input + i, left), load_f32_n(d, weight + i, left), row),
+        output + i, left);
   }
+}
+
+/// max_i |normalised(input[i], weight[i])| over what is no NaN
+template <class T, class W>
+float largest_of_row(const T* input, const W* weight, int64_t n, const RowFactors& row) {
+  const D d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  auto largest = hn::Zero(d);
+  const auto take = [&](hn::Vec<D> v) {
+    const auto size = hn::Abs(v);
+    largest = hn::IfThenElse(hn::Gt(size, largest), size, largest);
+  };
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    take(normalised(load_f32(d, input + i), load_f32(d, weight + i), row));
+  }
+  if (i < n) {
+    const size_t left = size_t(n - i);
+    // Zeros behind the row: an element 0 * rstd is 0, or NaN where rstd is infinite.
+    take(normalised(load_f32_n(d, input + i, left), load_f32_n(d, weight + i, left), row));
+  }
+  return hn::GetLane(hn::MaxOfLanes(d, largest));
+}
+
+/// The scale of a row of f8e4m3: given, or of the row's largest value, which is then written.
+template <class T, class W>
+float row_scale(const T* input, const W* weight, int64_t row, const RowFactors& factors,
+                const RmsNormRun& run) {
+  if (run.scale.fixed != nullptr) return *run.scale.fixed;
+  const float scale = largest_of_row(input, weight, run.width, factors) / kMaxFp8;
+  run.scale.per_row[row] = scale > kMinFp8Scale ? scale : kMinFp8Scale;
+  return run.scale.per_row[row];
 }
 
 /// residual[i] = T(f32(residual[i]) + f32(input[i]))
@@ -102,7 +150,7 @@ void rms_norm_rows(const RmsNormRun& run) {
   const hn::CappedTag<float, 1> d1;
   const W* weight = reinterpret_cast<const W*>(run.weight);
   for (int64_t row = 0; row < run.num_rows; ++row) {
-    T* output = reinterpret_cast<T*>(run.output + row * run.output_stride);
+    std::byte* output = run.output + row * run.output_stride;
     const T* input = reinterpret_cast<const T*>(run.input + row * run.input_stride);
     if (run.residual != nullptr) {
       T* residual = reinterpret_cast<T*>(run.residual + row * run.residual_stride);
@@ -111,7 +159,13 @@ void rms_norm_rows(const RmsNormRun& run) {
     }
     const float mean = sum_of_squares(input, run.width) / static_cast<float>(run.width);
     const float rms = hn::GetLane(hn::Sqrt(hn::Set(d1, mean + run.epsilon)));
-    scale_row(output, input, weight, 1.0f / rms, run);
+    RowFactors factors{1.0f / rms, run.weight_offset, 1.0f};
+    if (run.output_dtype == DType::kFloat8E4M3) {
+      factors.inverse_scale = 1.0f / row_scale(input, weight, row, factors, run);
+      scale_row(reinterpret_cast<float8_e4m3*>(output), input, weight, run.width, factors);
+    } else {
+      scale_row(reinterpret_cast<T*>(output), input, weight, run.width, factors);
+    }
   }
 }
 

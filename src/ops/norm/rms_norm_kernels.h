@@ -3,24 +3,65 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "heddle/core/context.h"
 #include "heddle/core/dtype.h"
 
 namespace heddle {
 
+/// Rows of f8e4m3 are divided by a scale: by one that is given, or by one per row that is written.
+struct RmsNormScale {
+  const float* fixed;  // [1], or nullptr
+  float* per_row;      // [num_rows], or nullptr
+};
+
+/// The least scale of a row: its reciprocal is finite, so a row of zeros gives zeros.
+inline constexpr float kMinFp8Scale = 0x1p-126f;
+inline constexpr float kMaxFp8 = 448.0f;
+
+namespace cpu {
+
 /// Rows that lie at constant distances. With a residual, it takes the input in first and the norm
 /// is taken of it.
 struct RmsNormRun {
-  std::byte* output;                                     // [num_rows, width], dtype
+  std::byte* output;                                     // [num_rows, width], output_dtype
   std::byte* residual;                                   // [num_rows, width], dtype, or nullptr
   const std::byte* input;                                // [num_rows, width], dtype
   const std::byte* weight;                               // [width], weight_dtype: dtype or f32
   int64_t output_stride, residual_stride, input_stride;  // bytes between rows
+  RmsNormScale scale;                                    // of an output of f8e4m3
   int64_t num_rows, width;
-  DType dtype, weight_dtype;
+  DType dtype, weight_dtype, output_dtype;
   float epsilon, weight_offset;
 };
 
-namespace cpu {
 void rms_norm(const RmsNormRun& run);
-}
+
+}  // namespace cpu
+
+namespace cuda {
+
+/// Axes that are counted as rows in one launch; the last of them is the innermost.
+inline constexpr int kRmsNormAxes = 3;
+
+struct RmsNormTensor {
+  std::byte* data;                // nullptr: absent; of the input never written
+  int64_t strides[kRmsNormAxes];  // bytes
+};
+
+/// Row r is r = (i * sizes[1] + j) * sizes[2] + k of the three axes.
+struct RmsNormParams {
+  RmsNormTensor output, residual, input;  // [num_rows, width]
+  const std::byte* weight;                // [width], f32 or as input
+  RmsNormScale scale;                     // of an output of f8e4m3
+  int64_t width;
+  uint32_t num_rows, sizes[kRmsNormAxes];
+  float epsilon, weight_offset;
+  bool is_weight_f32, is_output_fp8;
+};
+static_assert(sizeof(RmsNormParams) <= 256);
+
+/// dtype: of the input. is_aligned: all rows and the weight begin at multiples of 16 bytes, rows of f8e4m3 of 8.
+void rms_norm(const RmsNormParams& params, DType dtype, bool is_aligned, cudaStream_t stream);
+
+}  // namespace cuda
 }  // namespace heddle

@@ -1,0 +1,149 @@
+// rms_norm and fused_add_rms_norm on a GPU: the bodies of the CPU's tests, rows of every form, and graphs.
+#include <vector>
+
+#include "cuda_test.h"
+#include <gtest/gtest.h>
+
+#include "device_buffer.h"
+#include "device_mirror.h"
+#include "ops/norm/rms_norm_cases.h"
+#include "small_sizes.h"
+#include "testing/graph_timing_cuda.h"
+
+namespace heddle::testing {
+namespace {
+
+template <class Pair>
+class RmsNormCuda : public CudaTest {
+ protected:
+  using T = typename Pair::Element;
+  using W = typename Pair::Weight;
+
+  /// body(ctx, mirror, width) for widths around those at which the kernels and the lanes of a row change.
+  template <class Body>
+  void for_each_width(const Body& body) {
+    std::vector<int64_t> widths{1, 7, 8, 63, 64, 65, 96, 128, 129, 192, 256, 257, 1000, 1024, 1025};
+    if (small_sizes()) {
+      widths.insert(widths.end(), {33000});
+    } else {
+      widths.insert(widths.end(), {1536, 2049, 4096, 5120, 7168, 16384, 16385, 32768, 32769});
+      widths.insert(widths.end(), {40000, 65536 + random_int(0, 9), 262144});
+    }
+    for (const int64_t width : widths) {
+      SCOPED_TRACE(width);
+      DeviceMirror on(random_int(0, 1) == 0 ? DeviceMirror::Guards::kBoth
+                                            : DeviceMirror::Guards::kFlush);
+      body(this->cuda_context(), on, width);
+      if (this->HasFatalFailure()) return;
+    }
+  }
+};
+TYPED_TEST_SUITE(RmsNormCuda, AllNormTypes);
+
+TYPED_TEST(RmsNormCuda, EqualsTheDefinition) {
+  this->for_each_width([](const ExecContext& ctx, Mirror& on, int64_t width) {
+    for (int round = 0; round < small_or(1, 3); ++round) {
+      expect_definition<typename TestFixture::T, typename TestFixture::W>(ctx, on, width);
+    }
+  });
+}
+
+TYPED_TEST(RmsNormCuda, FusedAddNormalisesTheRoundedResidual) {
+  this->for_each_width([](const ExecContext& ctx, Mirror& on, int64_t width) {
+    expect_fused_add_normalises_the_rounded_residual<typename TestFixture::T,
+                                                     typename TestFixture::W>(ctx, on, width);
+  });
+}
+
+TYPED_TEST(RmsNormCuda, Fp8IsTheRoundingOfTheF32Value) {
+  this->for_each_width([](const ExecContext& ctx, Mirror& on, int64_t width) {
+    for (int round = 0; round < small_or(1, 4); ++round) {
+      expect_fp8_is_the_rounding_of_the_f32_value<typename TestFixture::T, typename TestFixture::W>(
+          ctx, on, width);
+    }
+  });
+}
+
+TYPED_TEST(RmsNormCuda, BitsDependOnTheRowAlone) {
+  this->for_each_width([](const ExecContext& ctx, Mirror& on, int64_t width) {
+    const int64_t rows = width > 20000 ? 5 : small_or(9, 70);
+    expect_bits_of_a_row_alone<typename TestFixture::T, typename TestFixture::W>(ctx, on, rows,
+                                                                                 width);
+  });
+}
+
+class RmsNormCudaShapes : public CudaTest {};
+
+TEST_F(RmsNormCudaShapes, OuterAxesMayHaveAnyRankAndStrides) {
+  DeviceMirror on;
+  expect_any_rank_and_strides(cuda_context(), on);
+}
+
+TEST_F(RmsNormCudaShapes, EmptyTensorsAreANoOp) {
+  DeviceMirror on;
+  expect_empty_tensors_are_a_no_op(cuda_context(), on);
+}
+
+TEST_F(RmsNormCudaShapes, NanStaysInItsRow) {
+  DeviceMirror on;
+  expect_nan_stays_in_its_row(cuda_context(), on);
+}
+
+TEST_F(RmsNormCudaShapes, Fp8OfZerosAndNan) {
+  DeviceMirror on;
+  expect_fp8_of_zeros_and_nan(cuda_context(), on);
+}
+
+TEST_F(RmsNormCudaShapes, MoreThan65535RowsInEveryForm) {
+  for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{70000, 64}, {70000, 300}}) {
+    if (small_sizes()) continue;
+    NormProblem<half, half> p(rows, width);
+    DeviceMirror on;
+    const auto y = normalised_in_place(cuda_context(), on, p, p.input, RowLayout::any());
+    expect_close(y, p.expected(p.input), width);
+  }
+  NormProblem<half, half> p(small_or(80, 66000), 1032);  // one block a row
+  DeviceMirror on;
+  const auto y = normalised_in_place(cuda_context(), on, p, p.input, RowLayout::any());
+  expect_close(y, p.expected(p.input), 1032);
+}
+
+TEST_F(RmsNormCudaShapes, AReplaySeesValuesThatChangedInPlace) {
+  const DeviceStream stream;
+  const ExecContext ctx = cuda_context(stream.get());
+  for (const int64_t width : {128, 640, 4096, 40000}) {
+    const int64_t rows = 3;
+    const auto count = size_t(rows * width);
+    DeviceBuffer<bfloat16> x(random_normal<bfloat16>(count)), residual(count);
+    const DeviceBuffer<bfloat16> weight(random_normal<bfloat16>(size_t(width)));
+    const DeviceBuffer<float8_e4m3> y(count), want(count);
+    const DeviceBuffer<float> scales{size_t(rows)}, want_scales{size_t(rows)};
+    const auto call = [&](const ExecContext& c, const DeviceBuffer<float8_e4m3>& to,
+                          const DeviceBuffer<float>& row_scales) {
+      RmsNormOptions options;
+      options.output_scale.per_row = row_scales.view({rows});
+      fused_add_rms_norm(c, to.view({rows, width}), residual.view({rows, width}),
+                         x.view({rows, width}), weight.view({width}), options);
+    };
+    call(ctx, y, scales);  // loads the kernel
+    stream.wait();
+    const RecordedGraph graph(stream.get(), [&] { call(ctx, y, scales); });
+    for (int round = 0; round < 3; ++round) {
+      x.upload(random_normal<bfloat16>(count));
+      const auto start = random_normal<bfloat16>(count);
+      residual.upload(start);
+      call(cuda_context(), want, want_scales);
+      const auto want_residual = residual.download();
+      residual.upload(start);
+      graph.launch(stream.get());
+      stream.wait();
+      EXPECT_TRUE(same_bits<float8_e4m3>(y.download(), want.download()));
+      EXPECT_TRUE(same_bits<float>(scales.download(), want_scales.download()));
+      EXPECT_TRUE(same_bits<bfloat16>(residual.download(), want_residual));
+    }
+    EXPECT_TRUE(y.guards_intact() && scales.guards_intact() && residual.guards_intact());
+  }
+}
+
+}  // namespace
+}  // namespace heddle::testing
