@@ -24,6 +24,7 @@ WITH_CUDA_KERNELS = {
     "lora_expand",
     "lora_plan",
     "lora_shrink",
+    "mamba_state_selective_copy",
     "prepare_batch",
     "prepare_next_forward_pass",
     "prepare_position_slot_ids",

@@ -1,7 +1,9 @@
+#include <array>
 #include <ostream>
 #include <utility>
 #include <vector>
 
+#include "heddle/config.h"
 #include "heddle/core/check.h"
 #include "heddle/core/validate.h"
 #include "heddle/ops/mamba.h"
@@ -71,11 +73,12 @@ StateCopy pack(const MambaState& state) {
           .max_accepted = state.intermediate.size(2) - 1};
 }
 
+}  // namespace
+
 void validate(const SelectiveCopyParams& params) {
   cpu::validate_count("num_active", params.num_active, "num_requests");
   const int64_t num_active = params.num_active.read();
-  for (int s = 0; s < params.num_states; ++s) {
-    const StateCopy& state = params.states[s];
+  for (const StateCopy& state : params.states) {
     std::vector<int64_t> owner(static_cast<size_t>(state.num_slots), -1);
     for (int64_t i = 0; i < num_active; ++i) {
       const int64_t slot = params.state_idx[i], accepted = params.accepted_counts[i];
@@ -90,13 +93,10 @@ void validate(const SelectiveCopyParams& params) {
   }
 }
 
-}  // namespace
-
 void mamba_state_selective_copy(const ExecContext& ctx, std::span<const MambaState> states,
                                 ConstTensorView prefill_status, ConstTensorView state_idx,
                                 ConstTensorView accepted_counts, int64_t num_layers,
                                 const Count& num_active) {
-  check_cpu(ctx, "mamba_state_selective_copy");
   HEDDLE_CHECK(states.size() <= size_t{kMaxMambaStates}, "states has ", states.size(),
                " entries, at most ", kMaxMambaStates, " are supported");
   HEDDLE_CHECK(num_layers >= 0, "num_layers is ", num_layers, ", expected at least 0");
@@ -110,22 +110,36 @@ void mamba_state_selective_copy(const ExecContext& ctx, std::span<const MambaSta
   }
   check_count("num_active", ctx, num_active, requests.value());
 
-  SelectiveCopyParams params{
-      .states = {},
-      .num_states = 0,
-      .prefill_status = cpu::IndexArray(prefill_status),
-      .state_idx = cpu::IndexArray(state_idx),
-      .accepted_counts = cpu::IndexArray(accepted_counts),
-      .num_layers = num_layers,
-      .num_active = cpu::CountReader(num_active, requests.value()),
-  };
+  std::array<StateCopy, kMaxMambaStates> copies;
+  size_t num_copies = 0;
   for (size_t s = 0; s < states.size(); ++s) {
     check_state(ctx, s, states[s], num_layers);
     if (states[s].intermediate.num_elements() == 0) continue;  // nothing to copy
-    params.states[params.num_states++] = pack(states[s]);
+    copies[num_copies++] = pack(states[s]);
   }
-  if (validating()) validate(params);
-  cpu::mamba_state_selective_copy(ctx, params);
+  const std::span<const StateCopy> to_copy(copies.data(), num_copies);
+  if (ctx.device.type == DeviceType::kCpu) {
+    const SelectiveCopyParams params{
+        .states = to_copy,
+        .prefill_status = cpu::IndexArray(prefill_status),
+        .state_idx = cpu::IndexArray(state_idx),
+        .accepted_counts = cpu::IndexArray(accepted_counts),
+        .num_layers = num_layers,
+        .num_active = cpu::CountReader(num_active, requests.value()),
+    };
+    if (validating()) validate(params);
+    cpu::mamba_state_selective_copy(ctx, params);
+  } else if constexpr (kWithCuda) {
+    const cuda::SelectiveCopyRequests there{.prefill_status = prefill_status,
+                                            .state_idx = state_idx,
+                                            .accepted_counts = accepted_counts,
+                                            .num_layers = num_layers,
+                                            .num_active = num_active};
+    if (validating()) cuda::validate(ctx, to_copy, there);
+    cuda::mamba_state_selective_copy(ctx, to_copy, there);
+  } else {
+    throw_error(ErrorCode::kUnsupported, "mamba_state_selective_copy: built without CUDA");
+  }
 }
 
 }  // namespace heddle

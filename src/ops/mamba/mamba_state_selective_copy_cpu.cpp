@@ -34,8 +34,7 @@ void copy_pieces(const SelectiveCopyParams& params, const StateCopy& state, int6
 
 void mamba_state_selective_copy(const ExecContext& ctx, const SelectiveCopyParams& params) {
   const int64_t num_active = params.num_active.read();
-  for (int s = 0; s < params.num_states; ++s) {
-    const StateCopy& state = params.states[s];
+  for (const StateCopy& state : params.states) {
     const int64_t pieces_per_state = (state.state_bytes + kPieceBytes - 1) / kPieceBytes;
     const int64_t grain =
         std::max<int64_t>(1, kTaskBytes / std::min(kPieceBytes, state.state_bytes));

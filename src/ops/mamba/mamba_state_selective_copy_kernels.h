@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "heddle/ops/mamba.h"
 
@@ -21,8 +22,7 @@ struct StateCopy {
 };
 
 struct SelectiveCopyParams {
-  StateCopy states[kMaxMambaStates];
-  int num_states;
+  std::span<const StateCopy> states;
   cpu::IndexArray prefill_status;   // [num_requests]
   cpu::IndexArray state_idx;        // [num_requests]
   cpu::IndexArray accepted_counts;  // [num_requests]
@@ -37,8 +37,27 @@ struct SelectiveCopyParams {
   }
 };
 
+/// For HEDDLE_VALIDATE: throws for counts out of range, and slots past the end or used twice. The arrays lie in host memory.
+void validate(const SelectiveCopyParams& params);
+
 namespace cpu {
 void mamba_state_selective_copy(const ExecContext& ctx, const SelectiveCopyParams& params);
 }
 
+namespace cuda {
+
+/// What every state of a call has in common.
+struct SelectiveCopyRequests {
+  ConstTensorView prefill_status, state_idx, accepted_counts;  // [num_requests]
+  int64_t num_layers;
+  Count num_active;
+};
+void mamba_state_selective_copy(const ExecContext& ctx, std::span<const StateCopy> states,
+                                const SelectiveCopyRequests& requests);
+
+/// `validate` of copies of the arrays; waits for the stream. Checks nothing while that is being captured.
+void validate(const ExecContext& ctx, std::span<const StateCopy> states,
+              const SelectiveCopyRequests& requests);
+
+}  // namespace cuda
 }  // namespace heddle
