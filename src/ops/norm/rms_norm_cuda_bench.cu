@@ -60,6 +60,8 @@ class Rows {
     return {memory_.get() + copy * c.rows * c.width * 2, dtype, kGpu, {c.rows, c.width}};
   }
 
+  [[nodiscard]] std::byte* raw() const { return memory_.get(); }
+
  private:
   DeviceBytes memory_;
 };
@@ -82,8 +84,7 @@ Record time_case(const CudaContext& context, cudaStream_t stream, const Case& c,
   const Rows x(ring * c.rows * c.width), y(ring * c.rows * c.width);
   const Rows residual(c.is_fused() ? ring * c.rows * c.width : 1), weight(c.width);
   const DeviceBytes scales = allocate_zeroed(kGpu, static_cast<size_t>(c.rows) * sizeof(float));
-  const ConstTensorView w =
-      TensorView(weight.view({c.form, 1, c.width}, 0).raw(), DType::kBFloat16, kGpu, {c.width});
+  const ConstTensorView w = TensorView(weight.raw(), DType::kBFloat16, kGpu, {c.width});
   RmsNormOptions options;
   if (c.is_fp8()) {
     options.output_scale.per_row = TensorView(scales.get(), DType::kFloat32, kGpu, {c.rows});
