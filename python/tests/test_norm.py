@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from frameworks import FLOATS, Framework, assert_close
@@ -84,3 +85,19 @@ def test_an_unknown_dtype_is_not_implemented(framework: Framework) -> None:
     x = framework.array(np.ones((2, 8)), "i32")
     with pytest.raises(NotImplementedError, match="is i32, supported: f32, f16, bf16"):
         ops.rms_norm(x, x, x[0])
+
+
+def test_float8_is_the_rounding_of_the_f32_value(rng: np.random.Generator) -> None:
+    x, weight = rng.standard_normal((2, 5, 100), np.float32), np.ones(100, np.float32)
+    value, scales = np.empty_like(x), np.empty((2, 5), np.float32)
+    y = np.empty(x.shape, ml_dtypes.float8_e4m3fn)
+    ops.rms_norm(value, x, weight)
+    ops.rms_norm(y, x, weight, row_scales=scales)
+    assert (scales == np.abs(value).max(-1) / np.float32(448)).all()
+    want = value * (np.float32(1) / scales)[..., None]
+    assert (y == np.clip(want, -448, 448).astype(y.dtype)).all()
+    ops.rms_norm(y, x, weight, output_scale=np.array([0.001], np.float32))
+    want = value * (np.float32(1) / np.float32(0.001))
+    assert (y == np.clip(want, -448, 448).astype(y.dtype)).all()
+    with pytest.raises(ValueError, match="output is f8e4m3, but of output_scale"):
+        ops.rms_norm(y, x, weight)

@@ -1,0 +1,90 @@
+"""rms_norm, fused_add_rms_norm and mamba_state_selective_copy on torch's CUDA tensors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from frameworks import TORCH_WANTED
+
+if not TORCH_WANTED:
+    pytest.skip("skipped: HEDDLE_TEST_TORCH=0", allow_module_level=True)
+
+import torch
+
+import heddle
+from heddle import ops
+
+if not (heddle.has_cuda() and torch.cuda.is_available()):
+    pytest.skip("skipped: no CUDA device", allow_module_level=True)
+
+GPU = torch.device("cuda", 0)
+
+
+@pytest.fixture(autouse=True)
+def seed_of_torch(rng: np.random.Generator) -> None:
+    """Torch's random data repeat with HEDDLE_TEST_SEED, too."""
+    torch.manual_seed(int(rng.integers(2**31)))
+
+
+def reference(x: torch.Tensor, weight: torch.Tensor, weight_offset: int = 0) -> torch.Tensor:
+    """The formula, in double."""
+    x = x.double()
+    rms = (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+    return x / rms * (weight_offset + weight.double())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("width", [64, 100, 4096, 40000])
+def test_rows_of_strided_tensors_and_a_residual(dtype: torch.dtype, width: int) -> None:
+    x = torch.randn(5, 3, width + 8, device=GPU).to(dtype)[..., :width]
+    residual = torch.randn(5, 3, width, device=GPU).to(dtype)
+    weight = torch.randn(width, device=GPU).to(dtype)
+    total = (residual.float() + x.float()).to(dtype)
+    y = torch.full_like(residual, torch.nan)
+    ops.fused_add_rms_norm(y, residual, x, weight, weight_offset=1)
+    assert torch.equal(residual, total)
+    torch.testing.assert_close(y, reference(total, weight, 1).to(dtype))
+    ops.rms_norm(y, x, weight)
+    torch.testing.assert_close(y, reference(x, weight).to(dtype))
+
+
+def test_float8_is_the_rounding_of_the_f32_value() -> None:
+    x, weight = torch.randn(7, 1000, device=GPU), torch.randn(1000, device=GPU)
+    value, y = torch.empty_like(x), torch.empty_like(x, dtype=torch.float8_e4m3fn)
+    scales = torch.empty(7, device=GPU)
+    ops.rms_norm(value, x, weight)
+    ops.rms_norm(y, x, weight, row_scales=scales)
+    assert torch.equal(scales, value.abs().amax(-1) / 448)
+    want = (value * (1 / scales)[:, None]).clamp(-448, 448).to(torch.float8_e4m3fn)
+    assert torch.equal(y.view(torch.uint8), want.view(torch.uint8))
+    fixed = torch.tensor(0.02, device=GPU)
+    ops.rms_norm(y, x, weight, output_scale=fixed)
+    want = (value * (1 / fixed)).clamp(-448, 448).to(torch.float8_e4m3fn)
+    assert torch.equal(y.view(torch.uint8), want.view(torch.uint8))
+
+
+def test_a_graph_replays_with_other_mamba_slots() -> None:
+    conv, scan = torch.zeros(2, 4, 6, device=GPU), torch.zeros(2, 4, 3, 5, device=GPU)
+    conv_from = torch.randn(2, 4, 3, 6, device=GPU)
+    scan_from = torch.randn(2, 4, 3, 3, 5, device=GPU)
+    prefill = torch.zeros(2, dtype=torch.int32, device=GPU)
+    slots, accepted = torch.tensor([1, 0], device=GPU), torch.tensor([2, 1], device=GPU)
+
+    def copy() -> None:
+        ops.mamba_state_selective_copy(
+            [conv, scan], [conv_from, scan_from], prefill, slots, accepted, 2
+        )
+
+    copy()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        copy()
+    slots.copy_(torch.tensor([3, -1]))
+    accepted.copy_(torch.tensor([0, 1]))
+    conv.zero_()
+    graph.replay()
+    assert torch.equal(conv[:, 3], conv_from[:, 3, 0])
+    assert torch.equal(scan[:, 3], scan_from[:, 3, 0])
+    assert not conv[:, :3].any()
+    assert torch.equal(scan[:, 1], scan_from[:, 1, 2])  # of the first call
