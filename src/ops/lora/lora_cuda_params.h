@@ -48,7 +48,8 @@ static_assert(sizeof(LoraPart) == 64 && sizeof(LoraTile) == 48);
 
 /// What a launch of 256 rows is made of; written by plan_rows, the same for all sites of a step.
 struct LoraWindowPlan {
-  int32_t num_parts, num_tiles, num_partials, padding;
+  int32_t num_parts, num_tiles, num_partials;
+  int32_t is_mixed;  // not all parts have as many tiles
   LoraPart parts[kLoraWindow];
   LoraTile tiles[1];  // [rows of the window * most tiles of an adapter]
 };

@@ -13,7 +13,7 @@ __device__ __noinline__ void expand_alone(const LoraParams& p, LoraDirectShared&
   const int4 plan = *reinterpret_cast<const int4*>(p.plan);
   const int num_outputs = kLoraOutTile << twice;
 #pragma unroll 1
-  for (; units.begin < units.end; ++units.begin) {
+  for (; units.begin < units.end; units.begin += units.step) {
     const ExpandUnit unit(p, plan.z, units.begin, twice);
     const ExpandWeight<T, kAligned> w(p, unit);
     if (w.rank == 0) continue;
@@ -34,7 +34,9 @@ __global__ void __launch_bounds__(kLoraThreads, kLoraDirectBlocks)
   const bool is_counter = threadIdx.x == kLoraThreads - 1;
   uint64_t before = 0;
   if (is_counter) before = arrive(p.arrivals);
-  const int4 plan = *reinterpret_cast<const int4*>(p.plan);  // numbers of parts, tiles, partials
+  // Numbers of parts, tiles, partials, and whether ranks differ.
+  const int4 plan = *reinterpret_cast<const int4*>(p.plan);
+  const bool is_mixed = kIsWide && plan.w != 0;
   const int num_shrinks = plan.y * p.num_slices * p.num_chunks;
   const int num_expands = plan.x * p.items_per_part[0];
   Share shrinks(static_cast<int>(blockIdx.x)), expands = shrinks;
@@ -53,10 +55,16 @@ __global__ void __launch_bounds__(kLoraThreads, kLoraDirectBlocks)
     }
     twice = !kIsWide && num_expands >= 2 * static_cast<int>(gridDim.x);
     shrinks = Share(num_shrinks, p.block_reciprocal);
-    expands = Share(twice ? plan.x * p.items_per_part[1] : num_expands, p.block_reciprocal);
+    const int num_units = twice ? plan.x * p.items_per_part[1] : num_expands;
+    // Units of adapters with more ranks take longer: neighbours would have them all.
+    expands = is_mixed ? Share::strided(num_units) : Share(num_units, p.block_reciprocal);
     const bool is_right = asked_twice == twice && asked_shrinks.is_right_for(shrinks) &&
                           asked_expands.is_right_for(expands);
     if (is_right) break;
+  }
+  if (num_expands == 0) {
+    if (is_counter) flag_of(before, p.arrivals);
+    return;
   }
   const int num_outputs = kLoraOutTile << twice;
   const bool has_shrink = shrinks.begin < shrinks.end;
@@ -92,8 +100,9 @@ __global__ void __launch_bounds__(kLoraThreads, kLoraDirectBlocks)
         !finish_expand<T, kAligned, kIsWide>(p, s, plan.z, expand, b, num_outputs, is_held, y)) {
       return expand_alone<T, kAligned, kIsWide>(p, s, expands, twice);
     }
-    if (kIsSingle || ++expands.begin == expands.end) return;
-    is_held = expand.advance(p, num_outputs);
+    expands.begin += kIsWide ? expands.step : 1;
+    if (kIsSingle || expands.begin >= expands.end) return;
+    is_held = expand.advance(p, num_outputs) && !is_mixed;
     if (is_held) {
       b.data += num_outputs * b.stride;
     } else {

@@ -158,7 +158,9 @@ __global__ void __launch_bounds__(kLoraThreads)
     s.num_tiles[t] = static_cast<int16_t>(tiles);
     write_adapter(plan, slot, place.count, tiles, before);
   }
+  const bool is_mixed = __syncthreads_or(is_first && tiles * total.parts != total.tiles);
   if (t == 0) {
+    plan.is_mixed = is_mixed;
     plan.num_parts = total.parts;
     plan.num_tiles = total.tiles;
     plan.num_partials = total.partials;

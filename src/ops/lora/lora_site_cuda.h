@@ -78,11 +78,12 @@ __device__ inline int divide(int n, uint32_t reciprocal) {
   return reciprocal == 0 ? n : static_cast<int>(__umulhi(static_cast<uint32_t>(n), reciprocal));
 }
 
-/// Items [begin, end) of num that this block has; those of all blocks differ by one at most.
+/// Which items of num a block has: begin, begin + step, ... below end; those of all blocks differ by one at most.
 struct Share {
-  int begin, end;
+  int begin, end, step = 1;
 
   __device__ explicit Share(int begin) : begin(begin), end(begin + 1) {}
+  /// Neighbours.
   __device__ Share(int num, uint32_t block_reciprocal) {
     const int block = static_cast<int>(blockIdx.x);
     const int each = divide(num, block_reciprocal);
@@ -90,9 +91,16 @@ struct Share {
     begin = block * each + min(block, more);
     end = begin + each + (block < more);
   }
+  /// Every grid-th.
+  [[nodiscard]] static __device__ Share strided(int num) {
+    Share share(static_cast<int>(blockIdx.x));
+    share.end = num;
+    share.step = static_cast<int>(gridDim.x);
+    return share;
+  }
   /// Whether one that was asked for before `share` was known begins where it does, or there is nothing to begin.
   [[nodiscard]] __device__ bool is_right_for(const Share& share) const {
-    return begin == share.begin || share.begin == share.end;
+    return begin == share.begin || share.begin >= share.end;
   }
 };
 
