@@ -6,207 +6,231 @@
 #include "ops/metadata/conversions_kernels.h"
 #include "ops/metadata/ragged_rows_cuda.h"
 
-// One launch each. What a kernel waits for, one after the other: starts or lengths with whatever else it needs of a row, all at
-// once; the search of the row in shared memory; the element itself.
+// One launch each, of blocks that have kRowThreads threads and a chunk of the ragged array (ragged_rows_cuda.h). Of a row
+// [start, end), element `start + j` becomes:
 
 namespace heddle::cuda {
 namespace {
 
-/// block_tables[row][j] = ragged[element]
+template <class Byte>
+__device__ int64_t step_of(const BasicIndices<Byte>& t) {
+  return t.stride * (t.wide ? 8 : 4);
+}
+template <class Byte>
+__device__ int64_t step_of(const BasicIndexRows<Byte>& t) {
+  return t.stride * (t.wide ? 8 : 4);
+}
+template <class Byte>
+__device__ int64_t row_step_of(const BasicIndexRows<Byte>& t) {
+  return t.row_stride * (t.wide ? 8 : 4);
+}
+
+/// block_tables[row][j]
 struct ToPadded {
   const BlockTablesToPaddedParams& p;
 
-  __device__ RowFacts facts(int64_t /*row*/) const { return {}; }
-  __device__ bool fetch(RowFacts, int64_t, int64_t j, int64_t element, RawIndex& value) const {
-    if (j >= p.block_tables.width) return false;
-    value = load_raw(p.ragged, element);
-    return true;
+  struct Facts {};
+  __device__ Facts facts(int64_t, bool) const { return {}; }
+  __device__ RowSpan span(int64_t row, int64_t start, int64_t end, Facts) const {
+    return {start, smaller(end, start + p.block_tables.width),
+            row * row_step_of(p.block_tables) - start * step_of(p.block_tables)};
   }
-  __device__ void put(RowFacts, int64_t row, int64_t j, int64_t, int64_t value) const {
-    store(p.block_tables, row, j, value);
+  __device__ ElementCopies<false> copies(int64_t first) const {
+    const IndexRows& t = p.block_tables;
+    return {{t.data, t.stride, t.wide, first},
+            {p.ragged.data, p.ragged.stride, p.ragged.wide, first}};
   }
 };
 
-/// all_input_ids[row][a + j] = next_input_ids[element] from position b on
+/// all_input_ids[row][cache_lengths[row] + input_lengths[row] + j], behind the prompt
 struct CopyNext {
   const CopyNextInputIdsParams& p;
 
-  __device__ RowFacts facts(int64_t row) const {
-    return {held(load(p.cache_lengths, row)) + held(load(p.input_lengths, row)),
-            held(load(p.prompt_lengths, row))};
+  struct Facts {
+    RawIndex cache, input, prompt;
+  };
+  __device__ Facts facts(int64_t row, bool is_there) const {
+    return {load_raw(p.cache_lengths, row, is_there), load_raw(p.input_lengths, row, is_there),
+            load_raw(p.prompt_lengths, row, is_there)};
   }
-  __device__ bool fetch(RowFacts f, int64_t, int64_t j, int64_t element, RawIndex& value) const {
-    const int64_t position = f.a + j;
-    if (position < f.b || position < 0 || position >= p.all_input_ids.width) return false;
-    value = load_raw(p.next_input_ids, element);
-    return true;
+  __device__ RowSpan span(int64_t row, int64_t start, int64_t end, const Facts& f) const {
+    const int64_t shift = held(f.cache.value()) + held(f.input.value()) - start;  // to a position
+    return {larger(start, larger(held(f.prompt.value()), 0) - shift),
+            smaller(end, p.all_input_ids.width - shift),
+            row * row_step_of(p.all_input_ids) + shift * step_of(p.all_input_ids)};
   }
-  __device__ void put(RowFacts f, int64_t row, int64_t j, int64_t, int64_t value) const {
-    store(p.all_input_ids, row, f.a + j, value);
-  }
-};
-
-/// position_ids[element] = a + j, slot_indices[element] = b + j
-struct PositionSlots {
-  const PositionSlotIdsParams& p;
-
-  __device__ RowFacts facts(int64_t row) const {
-    const int64_t position = held(load(p.cache_lengths, row));
-    return {position, p.slot_indices.size > 0 ? position + held(load(p.cu_slots, row)) : 0};
-  }
-  __device__ bool fetch(RowFacts, int64_t, int64_t, int64_t, RawIndex& value) const {
-    value = {};
-    return true;
-  }
-  __device__ void put(RowFacts f, int64_t, int64_t j, int64_t element, int64_t) const {
-    if (element < p.position_ids.size) store(p.position_ids, element, f.a + j);
-    if (element < p.slot_indices.size) store(p.slot_indices, element, f.b + j);
+  __device__ ElementCopies<false> copies(int64_t first) const {
+    const IndexRows& t = p.all_input_ids;
+    return {{t.data, t.stride, t.wide, first},
+            {p.next_input_ids.data, p.next_input_ids.stride, p.next_input_ids.wide, first}};
   }
 };
 
-/// filtered_slots[element] = slots[a + j]
+/// filtered_slots[start + j] = slots[slots_start[row] + j]
 struct FilterSlots {
   const SlotsFilteringParams& p;
 
-  __device__ RowFacts facts(int64_t row) const { return {held(load(p.slots_start, row)), 0}; }
-  __device__ bool fetch(RowFacts f, int64_t, int64_t j, int64_t, RawIndex& value) const {
-    const int64_t from = f.a + j;
-    value = RawIndex::of(p.fill.value);
-    if (from < 0 || from >= p.slots.size) return p.fill.on;
-    value = load_raw(p.slots, from);
-    return true;
+  struct Facts {
+    RawIndex from;
+  };
+  __device__ Facts facts(int64_t row, bool is_there) const {
+    return {load_raw(p.slots_start, row, is_there)};
   }
-  __device__ void put(RowFacts, int64_t, int64_t, int64_t element, int64_t value) const {
-    store(p.filtered_slots, element, value);
+  __device__ RowSpan span(int64_t, int64_t start, int64_t end, const Facts& f) const {
+    const int64_t shift = held(f.from.value()) - start;
+    return {larger(start, -shift), smaller(end, p.slots.size - shift), shift * step_of(p.slots)};
+  }
+  __device__ ElementCopies<true> copies(int64_t first) const {
+    return {{p.filtered_slots.data, p.filtered_slots.stride, p.filtered_slots.wide, first},
+            {p.slots.data, p.slots.stride, p.slots.wide, first},
+            p.fill};
   }
 };
 
-// The four conversions whose rows have given starts: Op says what becomes of element j of a row (ragged_rows_cuda.h).
-// Blocks of kRowThreads, any grid; chunks of the ragged array go round the blocks.
+/// position_ids[start + j] = cache_lengths[row] + j; slot_indices the same and cu_slots[row] more
+struct PositionSlots {
+  const PositionSlotIdsParams& p;
+  int64_t* slot_shifts;  // [kRowThreads], in shared memory
+
+  struct Facts {
+    RawIndex cache, slot;
+  };
+  __device__ Facts facts(int64_t row, bool is_there) const {
+    return {load_raw(p.cache_lengths, row, is_there),
+            load_raw(p.cu_slots, row, is_there && p.slot_indices.size > 0)};
+  }
+  __device__ RowSpan span(int64_t, int64_t start, int64_t end, const Facts& f) const {
+    const int64_t shift = held(f.cache.value()) - start;
+    slot_shifts[threadIdx.x] = shift + held(f.slot.value());
+    return {start, end, shift};
+  }
+};
+struct PositionSlotCopies {
+  const PositionSlotIdsParams& p;
+  const int64_t* slot_shifts;
+  int64_t first;
+
+  __device__ RawIndex fetch(int, int row, int64_t, bool) const {
+    return RawIndex::of(slot_shifts[row]);
+  }
+  __device__ void put(int x, int64_t shift, bool is_copied, const RawIndex& slot_shift) const {
+    const int64_t element = first + x;
+    if (!is_copied) return;
+    if (element < p.position_ids.size) store(p.position_ids, element, element + shift);
+    if (element < p.slot_indices.size) store(p.slot_indices, element, element + slot_shift.value());
+  }
+};
+
 template <int kPerThread>
 __global__ void __launch_bounds__(kRowThreads)
     to_padded_kernel(const __grid_constant__ BlockTablesToPaddedParams p) {
   __shared__ RowWindow window;
-  write_ragged<kPerThread>(ToPadded{p}, p.cu_seqlens, p.num_seqs, p.ragged.size, window);
+  const Chunk chunk = Chunk::of_block(p.ragged.size, kPerThread);
+  const ToPadded op{p};
+  write_chunk<kPerThread>(op, op.copies(chunk.first), p.cu_seqlens, p.num_seqs, chunk, window);
 }
 template <int kPerThread>
 __global__ void __launch_bounds__(kRowThreads)
     copy_next_kernel(const __grid_constant__ CopyNextInputIdsParams p) {
   __shared__ RowWindow window;
-  write_ragged<kPerThread>(CopyNext{p}, p.cu_accepted_ids, p.num_seqs, p.next_input_ids.size,
-                           window);
+  const Chunk chunk = Chunk::of_block(p.next_input_ids.size, kPerThread);
+  const CopyNext op{p};
+  write_chunk<kPerThread>(op, op.copies(chunk.first), p.cu_accepted_ids, p.num_seqs, chunk, window);
 }
 template <int kPerThread>
 __global__ void __launch_bounds__(kRowThreads)
     position_slots_kernel(const __grid_constant__ PositionSlotIdsParams p) {
   __shared__ RowWindow window;
-  write_ragged<kPerThread>(PositionSlots{p}, p.cu_seqlens, p.num_seqs,
-                           larger(p.position_ids.size, p.slot_indices.size), window);
+  __shared__ int64_t slot_shifts[kRowThreads];
+  const Chunk chunk = Chunk::of_block(larger(p.position_ids.size, p.slot_indices.size), kPerThread);
+  const PositionSlotCopies copies{p, slot_shifts, chunk.first};
+  write_chunk<kPerThread>(PositionSlots{p, slot_shifts}, copies, p.cu_seqlens, p.num_seqs, chunk,
+                          window);
 }
 template <int kPerThread>
 __global__ void __launch_bounds__(kRowThreads)
     filter_slots_kernel(const __grid_constant__ SlotsFilteringParams p) {
   __shared__ RowWindow window;
-  const int64_t size = p.filtered_slots.size;
-  if (p.fill.on) {  // what lies in front of the first row and behind the last one
-    const int64_t begin = larger(0, smaller(load(p.cu_slots, 0), size));
-    const int64_t end = larger(begin, smaller(load(p.cu_slots, p.num_seqs), size));
-    const int64_t step = int64_t{gridDim.x} * kRowThreads;
-    for (int64_t i = int64_t{blockIdx.x} * kRowThreads + threadIdx.x; i < size; i += step) {
-      if (i < begin || i >= end) store(p.filtered_slots, i, p.fill.value);
-    }
-  }
-  write_ragged<kPerThread>(FilterSlots{p}, p.cu_slots, p.num_seqs, size, window);
+  const Chunk chunk = Chunk::of_block(p.filtered_slots.size, kPerThread);
+  const FilterSlots op{p};
+  write_chunk<kPerThread>(op, op.copies(chunk.first), p.cu_slots, p.num_seqs, chunk, window);
 }
 
 // block_tables whole: each element gets its entry of `ragged` or the fill value, so elements balance and nothing is searched.
 template <int kPerThread>
 __global__ void __launch_bounds__(kRowThreads)
     to_filled_padded_kernel(const __grid_constant__ BlockTablesToPaddedParams p) {
-  constexpr int64_t kChunk = int64_t{kPerThread} * kRowThreads;
-  const int64_t width = p.block_tables.width, size = p.num_seqs * width;
-  for (int64_t first = blockIdx.x * kChunk; first < size; first += gridDim.x * kChunk) {
-    RawIndex value[kPerThread];
-    int64_t row[kPerThread];
+  const int64_t width = p.block_tables.width;
+  const Chunk chunk = Chunk::of_block(p.num_seqs * width, kPerThread);
+  RawIndex value[kPerThread];
+  int64_t row[kPerThread];
 #pragma unroll
-    for (int k = 0; k < kPerThread; ++k) {
-      const int64_t element = first + k * kRowThreads + threadIdx.x;
-      if (element >= size) continue;
-      row[k] = divide(element, width);
-      const int64_t j = element - row[k] * width, start = held(load(p.cu_seqlens, row[k])),
-                    end = held(load(p.cu_seqlens, row[k] + 1)), from = start + j;
-      const bool is_there = from < end && from >= 0 && from < p.ragged.size;
-      value[k] = is_there ? load_raw(p.ragged, from) : RawIndex::of(p.fill.value);
-    }
+  for (int k = 0; k < kPerThread; ++k) {
+    const int x = k * kRowThreads + static_cast<int>(threadIdx.x);
+    if (x >= chunk.size) continue;
+    row[k] = divide(chunk.first + x, width);
+    const int64_t j = chunk.first + x - row[k] * width, start = held(load(p.cu_seqlens, row[k])),
+                  end = held(load(p.cu_seqlens, row[k] + 1)), from = start + j;
+    const bool is_there = from < end && from >= 0 && from < p.ragged.size;
+    value[k] = is_there ? load_raw(p.ragged, from) : RawIndex::of(p.fill.value);
+  }
 #pragma unroll
-    for (int k = 0; k < kPerThread; ++k) {
-      const int64_t element = first + k * kRowThreads + threadIdx.x;
-      if (element < size) store(p.block_tables, row[k], element - row[k] * width, value[k].value());
+  for (int k = 0; k < kPerThread; ++k) {
+    const int x = k * kRowThreads + static_cast<int>(threadIdx.x);
+    if (x < chunk.size) {
+      store(p.block_tables, row[k], chunk.first + x - row[k] * width, value[k].value());
     }
   }
 }
 
-/// ragged[element] = block_tables[row][j]
-struct ToRagged {
-  const BlockTablesToRaggedParams& p;
-
-  __device__ bool fetch(RowFacts, int64_t row, int64_t j, int64_t, RawIndex& value) const {
-    value = RawIndex::of(p.fill.value);
-    if (j >= p.block_tables.width) return p.fill.on;
-    value = load_raw(p.block_tables, row, j);
-    return true;
-  }
-  __device__ void put(RowFacts, int64_t, int64_t, int64_t element, int64_t value) const {
-    store(p.ragged, element, value);
-  }
-};
-
-__device__ int64_t row_length(const BlockTablesToRaggedParams& p, int64_t row) {
-  if (row >= p.num_seqs) return 0;
-  return length_from(held(load(p.input_lengths, row)) + held(load(p.cache_lengths, row)));
-}
-
-// ragged[start(i) + j] = block_tables[i][j]. Every block adds up all lengths in front of its chunks, kRowThreads rows at a time:
-// that is cheaper than to wait for another block, and no block waits. Blocks of kRowThreads, any grid.
+// ragged[start(i) + j] = block_tables[i][j]. Every block adds up all lengths in front of its chunk's end, kRowThreads rows at a
+// time: that is cheaper than to wait for another block, and no block waits.
 template <int kPerThread>
 __global__ void __launch_bounds__(kRowThreads)
     to_ragged_kernel(const __grid_constant__ BlockTablesToRaggedParams p) {
-  __shared__ int64_t starts[kRowThreads + 1];
+  __shared__ RowWindow window;
   __shared__ Sums<1> scratch[kMaxWarps];
-  constexpr int64_t kChunk = int64_t{kPerThread} * kRowThreads;
-  const int64_t size = p.ragged.size, step = int64_t{gridDim.x} * kChunk;
-  int64_t chunk = blockIdx.x * kChunk;  // the first element of this block's next chunk
-  int64_t start = 0;                    // of the window's rows
-  int64_t length = row_length(p, threadIdx.x);
-  for (int64_t base = 0; base < p.num_seqs && chunk < size; base += kRowThreads) {
-    Sums<1> total;
-    const Sums<1> before = block_sums_before(Sums<1>{length}, Sums<1>{kHuge}, scratch, total);
-    length = row_length(p, base + kRowThreads + threadIdx.x);  // of the next window
-    const int64_t end = smaller(start + total.of[0], kHuge);
-    starts[threadIdx.x] = smaller(start + before.of[0], kHuge);
-    if (threadIdx.x == 0) starts[kRowThreads] = end;
+  __shared__ uint32_t small_scratch[kRowThreads / 32];
+  const Chunk chunk = Chunk::of_block(p.ragged.size, kPerThread);
+  const ConstIndexRows& t = p.block_tables;
+  const ElementCopies<true> copies{{p.ragged.data, p.ragged.stride, p.ragged.wide, chunk.first},
+                                   {t.data, t.stride, t.wide, chunk.first},
+                                   p.fill};
+  int64_t window_start = 0;
+  int done = 0;
+  for (int64_t row = threadIdx.x;; row += kRowThreads) {
+    const bool is_there = row < p.num_seqs, is_last = row - threadIdx.x + kRowThreads >= p.num_seqs;
+    const RawIndex input = load_raw(p.input_lengths, row, is_there),
+                   cache = load_raw(p.cache_lengths, row, is_there);
+    const int64_t length =
+        smaller(length_from(held(input.value()) + held(cache.value())), p.ragged.size);
+    int64_t before, total;
+    if (p.ragged.size < kSmallSum) {
+      uint32_t all;
+      before = block_sum_before(static_cast<uint32_t>(length), small_scratch, all);
+      total = all;
+    } else {
+      Sums<1> all;
+      before = block_sums_before(Sums<1>{length}, Sums<1>{kHuge}, scratch, all).of[0];
+      total = all.of[0];
+    }
+    const int64_t start = window_start + before, end = start + length;
+    set_row(window, chunk, is_there, start, end,
+            {start, smaller(end, start + t.width), row * row_step_of(t) - start * step_of(t)});
+    window_start = smaller(window_start + total, p.ragged.size);
     __syncthreads();
-    for (; chunk < size && chunk < end; chunk += step) {
-      const int64_t last = smaller(chunk + kChunk, size);
-      write_elements<kPerThread>(ToRagged{p}, starts, nullptr, base, kRowThreads,
-                                 larger(chunk, start), smaller(last, end));
-      if (last > end) break;  // the rest of the chunk is the next window's
+    const int rows_end = is_last ? chunk.size : chunk.place_of(window_start);
+    if (rows_end > done) {
+      write_elements<kPerThread>(copies, window, done, rows_end);
+      if (rows_end == chunk.size) return;
+      done = rows_end;
     }
-    __syncthreads();  // before the next window's sums and starts
-    start = end;
-  }
-  if (!p.fill.on) return;
-  for (; chunk < size; chunk += step) {
-    const int64_t last = smaller(chunk + kChunk, size);
-    for (int64_t i = larger(chunk, start) + threadIdx.x; i < last; i += kRowThreads) {
-      store(p.ragged, i, p.fill.value);
-    }
+    __syncthreads();
   }
 }
 
-/// Below this many elements per multiprocessor one block per kRowThreads elements ends sooner than fewer, longer ones.
+/// Below this many elements per multiprocessor one element per thread ends sooner than more of them.
 constexpr int64_t kShortPerSm = 4 * kRowThreads;
-constexpr int64_t kBlocksPerSm = 8;  // as many threads as a multiprocessor holds
 
 /// launch(elements per thread as a constant, blocks) for `size` elements.
 template <class Launch>
@@ -214,8 +238,7 @@ void launch_for(const ExecContext& ctx, int64_t size, const Launch& launch) {
   if (size <= 0) return;
   const auto blocks = [&](int64_t per_thread) {
     const int64_t chunk = per_thread * kRowThreads;
-    return static_cast<unsigned>(
-        std::min((size + chunk - 1) / chunk, kBlocksPerSm * ctx.info.num_sms));
+    return static_cast<unsigned>((size + chunk - 1) / chunk);
   };
   if (size <= kShortPerSm * ctx.info.num_sms) {
     launch(std::integral_constant<int, 1>{}, blocks(1));

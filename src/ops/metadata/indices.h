@@ -13,6 +13,9 @@ namespace heddle {
 /// cannot overflow, whatever the tensor holds. No tensor is that long.
 inline constexpr int64_t kHuge = int64_t{1} << 60;
 
+/// 256 numbers up to this add up within 32 bits.
+inline constexpr int64_t kSmallSum = int64_t{1} << 23;
+
 [[nodiscard]] constexpr int64_t bounded(int64_t x) { return std::clamp(x, -kHuge, kHuge); }
 /// A length as the ops count it: below 0 is 0.
 [[nodiscard]] constexpr int64_t length_of(int64_t x) { return std::clamp<int64_t>(x, 0, kHuge); }

@@ -57,12 +57,8 @@ __device__ Byte* address_of(const BasicIndexRows<Byte>& t, int64_t row, int64_t 
   return t.data + (row * t.row_stride + column * t.stride) * (t.wide ? 8 : 4);
 }
 template <class Byte>
-__device__ RawIndex load_raw(const BasicIndices<Byte>& t, int64_t i) {
-  return load_raw(address_of(t, i), t.wide);
-}
-template <class Byte>
-__device__ RawIndex load_raw(const BasicIndexRows<Byte>& t, int64_t row, int64_t column) {
-  return load_raw(address_of(t, row, column), t.wide);
+__device__ RawIndex load_raw(const BasicIndices<Byte>& t, int64_t i, bool is_there = true) {
+  return load_raw(address_of(t, i), t.wide, is_there);
 }
 template <class Byte>
 __device__ int64_t load(const BasicIndices<Byte>& t, int64_t i) {
@@ -77,7 +73,8 @@ __device__ inline void store(const IndexRows& t, int64_t row, int64_t column, in
 
 /// The row with starts[row] <= element < starts[row + 1], for starts[0] <= element < starts[num_rows]. Where the starts do not
 /// ascend it is some row of which this is true.
-__device__ inline int row_of(const int64_t* starts, int num_rows, int64_t element) {
+template <class Place>
+__device__ int row_of(const Place* starts, int num_rows, Place element) {
   int row = 0;
   for (int high = num_rows; high - row > 1;) {
     const int middle = (row + high) / 2;
@@ -130,6 +127,27 @@ __device__ Sums<kCount> block_sums_before(Sums<kCount> x, const Sums<kCount>& ca
   }
 #pragma unroll
   for (int k = 0; k < kCount; ++k) before.of[k] = smaller(before.of[k] + front.of[k], cap.of[k]);
+  return before;
+}
+
+/// The same for a block of 256 threads whose numbers are at most kSmallSum.
+__device__ inline uint32_t block_sum_before(uint32_t x, uint32_t (&scratch)[8], uint32_t& total) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  uint32_t sum = x;
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const uint32_t other = __shfl_up_sync(kAllLanes, sum, distance);
+    if (lane >= distance) sum += other;
+  }
+  if (lane == 31) scratch[warp] = sum;
+  __syncthreads();
+  uint32_t before = sum - x;
+  total = 0;
+#pragma unroll
+  for (int w = 0; w < 8; ++w) {
+    if (w < warp) before += scratch[w];
+    total += scratch[w];
+  }
   return before;
 }
 

@@ -165,15 +165,20 @@ void time_conversions(Bench& bench, const std::string& batch, const Values& leng
   });
 }
 
-void time_next_ids(Bench& bench) {
+/// One step of four tokens each.
+void time_new_tokens(Bench& bench) {
   const Values accepted(kSeqs, 4);
   const Tensor all(kSeqs * 1024), next(4 * kSeqs, 7), cu(starts_of(accepted)), cache(kSeqs, 500);
   const Tensor input(kSeqs, 1), prompt(kSeqs, 100);
-  bench.time("copy_next_input_ids_inplace", "4 ids each", 8 * 4 * kSeqs,
-             [&](const ExecContext& ctx) {
-               copy_next_input_ids_inplace(ctx, all.rows(), next.vector(), cu.vector(),
-                                           cache.vector(), input.vector(), prompt.vector());
-             });
+  const Tensor positions(4 * kSeqs), slots(4 * kSeqs), cu_slots(starts_of(Values(kSeqs, 508)));
+  bench.time("prepare_position_slot_ids", "4 each", 8 * 4 * kSeqs, [&](const ExecContext& ctx) {
+    prepare_position_slot_ids(ctx, positions.vector(), slots.vector(), cache.vector(), cu.vector(),
+                              cu_slots.vector());
+  });
+  bench.time("copy_next_input_ids_inplace", "4 each", 8 * 4 * kSeqs, [&](const ExecContext& ctx) {
+    copy_next_input_ids_inplace(ctx, all.rows(), next.vector(), cu.vector(), cache.vector(),
+                                input.vector(), prompt.vector());
+  });
 }
 
 /// All outputs of a step with `num_new` tokens each, at some 500 tokens in the cache, pages of 16 and 8 adapters; tables have
@@ -242,7 +247,7 @@ void time_all(Bench& bench) {
   time_conversions(bench, "width 8192, 4093 on average", rows_around(4093), 8192);
   time_conversions(bench, "129 each", Values(kSeqs, 129), 32'768);
   time_conversions(bench, "one of 32768, the others 1", skewed, 32'768);
-  time_next_ids(bench);
+  time_new_tokens(bench);
   time_prepare_batch(bench, "1 token each", Values(kSeqs, 1), 33);
   time_prepare_batch(bench, "4 tokens each", Values(kSeqs, 4), 33);
   time_prepare_batch(bench, "129 tokens each", Values(kSeqs, 129), 2081);

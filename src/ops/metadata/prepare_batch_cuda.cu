@@ -53,6 +53,9 @@ PrepareBatchCudaParams pack(const PrepareBatchParams& p, int num_sms) {
           .num_next_ids = p.next_input_ids.size,
           .max_length = p.all_input_ids.width,
           .page_end = p.page_size > 0 ? kHuge / p.page_size : 0,
+          .page_shift = std::has_single_bit(static_cast<uint64_t>(p.page_size))
+                            ? std::countr_zero(static_cast<uint64_t>(p.page_size))
+                            : -1,
           .has_given_pages = p.pages_are_given,
           .has_loose_ids = !p.has_token_outputs && p.all_input_ids && p.next_input_ids,
           .items = select_prepare_batch_items(p, num_sms)};
@@ -383,6 +386,10 @@ __global__ void __launch_bounds__(kSeqsPerWindow)
 void prepare_batch(const ExecContext& ctx, const PrepareBatchParams& p) {
   const PrepareBatchCudaParams packed = pack(p, ctx.info.num_sms);
   const PrepareBatchItems& items = packed.items;
+  if (items.is_small) {
+    prepare_small_batch(ctx, packed);
+    return;
+  }
   prepare_batch_kernel<<<items.blocks, items.threads, 0, ctx.stream>>>(packed);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "ops/metadata/prepare_batch_kernels.h"
@@ -35,12 +36,14 @@ struct BasicPackedRows {
   }
 };
 
-/// How the work of one launch is cut into items, which go round the blocks behind the first one.
+/// How the work of one launch is cut into items, which go round the blocks behind the first one, of a small batch their warps.
 struct PrepareBatchItems {
   int64_t tokens_per_item = 0;
   int64_t token_items = 0, page_items = 0, table_items = 0;
-  int threads = 0;  // of a block, and requests that are planned at a time
+  int64_t slot_items = 0;  // of a small batch
+  int threads = 0;         // of a block, and requests that are planned at a time
   unsigned blocks = 0;
+  bool is_small = false;  // prepare_small_batch_cuda.cu takes it
 };
 
 inline constexpr int kFewSeqs = 256, kSeqsPerWindow = 512;
@@ -49,8 +52,43 @@ inline constexpr int64_t kPagesPerItem = 512;
 inline constexpr int64_t kFewTokens = 32, kManyTokens = 256;
 inline constexpr int kLanesPerSum = 8;
 
+inline constexpr int64_t kSmallPagesPerItem = 128;
+inline constexpr int64_t kMostLanes = 32;
+
+/// Whether a window holds all requests and 32 bits all sums.
+[[nodiscard]] inline bool is_small_batch(const PrepareBatchParams& p) {
+  const int64_t given_pages = !p.pages_are_given  ? kHuge
+                              : p.seq_page_indptr ? p.seq_pages.size
+                                                  : p.seq_page_table.width;
+  const int64_t pages = std::min({p.max_pages, p.table_width, given_pages});
+  const int64_t slots = p.adapter_indptr.size;
+  return p.num_seqs <= kFewSeqs && p.has_token_outputs && p.num_tokens < kSmallSum &&
+         (p.page_size == 0 || pages < kSmallSum) && p.pages.size < (1 << 30) &&
+         p.page_table.rows * p.page_table.width < (1 << 30) && slots < (1 << 30);
+}
+
+[[nodiscard]] inline PrepareBatchItems select_small_batch_items(const PrepareBatchParams& p,
+                                                                int num_sms) {
+  constexpr int64_t kWarps = kFewSeqs / 32;
+  const auto items = [](int64_t n, int64_t per_item) { return (n + per_item - 1) / per_item; };
+  PrepareBatchItems s;
+  s.is_small = true;
+  s.threads = kFewSeqs;
+  s.tokens_per_item = 1;  // two blocks' warps for each multiprocessor
+  while (s.tokens_per_item < kMostLanes && p.num_tokens > s.tokens_per_item * 2 * kWarps * num_sms)
+    s.tokens_per_item *= 2;
+  s.token_items = items(p.num_tokens, s.tokens_per_item);
+  s.page_items = items(p.pages.size, kSmallPagesPerItem);
+  s.table_items = items(p.page_table.rows * p.page_table.width, kSmallPagesPerItem);
+  s.slot_items = p.adapter_indptr.size;
+  const int64_t all = s.token_items + s.page_items + s.table_items + s.slot_items;
+  s.blocks = 1 + static_cast<unsigned>(std::min(items(all, kWarps), int64_t{4} * num_sms));
+  return s;
+}
+
 [[nodiscard]] inline PrepareBatchItems select_prepare_batch_items(const PrepareBatchParams& p,
                                                                   int num_sms) {
+  if (is_small_batch(p)) return select_small_batch_items(p, num_sms);
   const auto items = [](int64_t n, int64_t per_item) { return (n + per_item - 1) / per_item; };
   PrepareBatchItems s;
   s.threads = p.num_seqs <= kFewSeqs ? kFewSeqs : kSeqsPerWindow;
@@ -83,10 +121,12 @@ struct PrepareBatchCudaParams {
   int64_t num_next_ids;  // in next_input_ids
   int64_t max_length;    // of a row of all_input_ids
   int64_t page_end;      // pages from here on have no place that fits an integer
+  int page_shift;        // page_size is 1 << page_shift; negative where it is no power of two
   bool has_given_pages, has_loose_ids;
   PrepareBatchItems items;
 };
 
 [[nodiscard]] PrepareBatchCudaParams pack(const PrepareBatchParams& p, int num_sms);
+void prepare_small_batch(const ExecContext& ctx, const PrepareBatchCudaParams& p);
 
 }  // namespace heddle::cuda

@@ -22,31 +22,60 @@ PrepareBatchParams decode_of(int64_t num_seqs, int64_t num_tokens) {
   return p;
 }
 
-TEST(PrepareBatchItems, AreSmallForFewTokensAndLargeForMany) {
+TEST(PrepareBatchItems, OfASmallBatchShareTheWarpsOfTwoBlocksEach) {
   const PrepareBatchItems few = select_prepare_batch_items(decode_of(256, 1024), kSms);
+  EXPECT_TRUE(few.is_small);
   EXPECT_EQ(few.threads, 256);
-  EXPECT_EQ(few.tokens_per_item, 32);
-  EXPECT_EQ(few.token_items, 32);
-  EXPECT_EQ(few.blocks, 33u);  // the first one has the requests
-  const PrepareBatchItems many = select_prepare_batch_items(decode_of(257, 33'024), kSms);
-  EXPECT_EQ(many.threads, 512);
-  EXPECT_EQ(many.tokens_per_item, 256);
-  EXPECT_EQ(many.token_items, 129);
+  EXPECT_EQ(few.tokens_per_item, 1);
+  EXPECT_EQ(few.blocks, 1u + 1024 / 8);  // the first one has the requests
+  const PrepareBatchItems many = select_prepare_batch_items(decode_of(256, 33'024), kSms);
+  EXPECT_EQ(many.tokens_per_item, 16);
+  EXPECT_EQ(many.token_items, 2064);
+  const PrepareBatchItems most = select_prepare_batch_items(decode_of(256, 1 << 20), kSms);
+  EXPECT_EQ(most.tokens_per_item, 32);
+  EXPECT_EQ(most.blocks, 1u + 4 * kSms);
 }
 
 TEST(PrepareBatchItems, DependOnExtentsAlone) {
   PrepareBatchParams p = decode_of(256, 256);
   p.pages = vector_of(513);
+  p.max_pages = 513;
+  p.page_size = 16;
   p.adapter_indptr = vector_of(33);
-  const PrepareBatchItems items = select_prepare_batch_items(p, kSms);
-  EXPECT_EQ(items.page_items, 2);
+  PrepareBatchItems items = select_prepare_batch_items(p, kSms);
+  EXPECT_TRUE(items.is_small);
+  EXPECT_EQ(items.page_items, 5);
   EXPECT_EQ(items.table_items, 0);
-  EXPECT_EQ(items.blocks, 1u + 8 + 2 + 2);  // tokens, pages, slots
+  EXPECT_EQ(items.slot_items, 33);
+  EXPECT_EQ(items.blocks, 1u + (256 + 5 + 33 + 7) / 8);
+  p.num_seqs = 257;
+  items = select_prepare_batch_items(p, kSms);
+  EXPECT_FALSE(items.is_small);
+  EXPECT_EQ(items.threads, 512);
+  EXPECT_EQ(items.tokens_per_item, 32);
+  EXPECT_EQ(items.blocks, 1u + 8 + 2 + 1);  // tokens, pages, slots
+}
+
+TEST(PrepareBatchItems, AreSmallWhereAllSumsFit32Bits) {
+  const auto is_small = [](const auto& change) {
+    PrepareBatchParams p = decode_of(256, kSmallSum - 1);
+    change(p);
+    return select_prepare_batch_items(p, kSms).is_small;
+  };
+  EXPECT_TRUE(is_small([](PrepareBatchParams&) {}));
+  EXPECT_FALSE(is_small([](PrepareBatchParams& p) { p.num_tokens = kSmallSum; }));
+  EXPECT_FALSE(is_small([](PrepareBatchParams& p) { p.has_token_outputs = false; }));
+  EXPECT_FALSE(is_small([](PrepareBatchParams& p) { p.page_size = 16; }));  // unknown pages
+  EXPECT_TRUE(is_small([](PrepareBatchParams& p) {
+    p.page_size = 16;
+    p.pages_are_given = true;
+    p.seq_page_table.width = 2048;
+  }));
 }
 
 TEST(PrepareBatchItems, GoRoundAsManyBlocksAsRunAtATime) {
-  EXPECT_EQ(select_prepare_batch_items(decode_of(256, 1 << 20), kSms).blocks, 1u + 4 * kSms);
-  EXPECT_EQ(select_prepare_batch_items(decode_of(70'000, 1 << 20), kSms).blocks, 1u + 2 * kSms);
+  EXPECT_EQ(select_prepare_batch_items(decode_of(257, 1 << 20), kSms).blocks, 1u + 2 * kSms);
+  EXPECT_EQ(select_prepare_batch_items(decode_of(70'000, 1 << 24), kSms).blocks, 1u + 2 * kSms);
 }
 
 TEST(PrepareBatchItems, WithoutOutputsThatAreSharedOneBlockIsEnough) {

@@ -2,90 +2,179 @@
 
 #include "ops/metadata/indices_cuda.h"
 
-// The elements of a ragged array, shared among blocks: chunk c belongs to block c mod grid, whatever rows lie in it, so one long
-// row costs what many short ones do. The grid follows from the array's extent; how much of it is in use is read on the device.
+// The elements of a ragged array, shared among blocks: block b has chunk b, whatever rows lie in it, so one long row costs what
+// many short ones do. The grid follows from the array's extent; how much of it is in use is read on the device.
+//
+// What a block waits for, one after the other: all that it needs of its rows, a row per thread; a barrier; the element. Within the
+// block everything counts from the chunk's beginning, in 32 bits.
 
 namespace heddle::cuda {
 
-inline constexpr int kRowThreads = 256;  // of a block
-inline constexpr int kWindowRows = 512;  // whose starts lie in shared memory at a time
-inline constexpr int kManyPerThread = 4;
+inline constexpr int kRowThreads = 256;  // of a block, and rows that lie in shared memory at a time
+inline constexpr int kManyPerThread = 8;
 
-/// Rows of a ragged array as an op sees them. An Op has
-///   RowFacts facts(row): what it reads once per row, in shared memory by the time that the elements are looked at;
-///   bool fetch(facts, row, j, element, RawIndex& value): reads what becomes of element j of the row, which is `element` of the array;
-///     false where nothing is to be written;
-///   void put(facts, row, j, element, int64_t value).
-struct RowFacts {
-  int64_t a, b;
+/// What becomes of a row: its elements [begin, end) are copied. `offset` is what the op adds to all of them.
+struct RowSpan {
+  int64_t begin = 0, end = 0, offset = 0;
 };
 
 struct RowWindow {
-  int64_t starts[kWindowRows + 1];
-  RowFacts facts[kWindowRows];
+  struct __align__(16) Row {
+    int32_t begin, end;
+    int64_t offset;
+  };
+  int32_t starts[kRowThreads];  // at most the end of the chunk
+  Row rows[kRowThreads];
+  int32_t end;  // of the last row
 };
 
-/// Elements [first, last) of the array, all of them in the window's rows, which begin with row `row_base`.
-/// All threads of a block; kPerThread * kRowThreads elements at most. Reads are on their way before the first write waits.
-template <int kPerThread, class Op>
-__device__ void write_elements(const Op& op, const int64_t* starts, const RowFacts* facts,
-                               int64_t row_base, int num_rows, int64_t first, int64_t last) {
-  RawIndex value[kPerThread];
-  int row[kPerThread];
+/// A block's chunk of a ragged array.
+struct Chunk {
+  int64_t first;
+  int32_t size;
+
+  [[nodiscard]] static __device__ Chunk of_block(int64_t elements, int per_thread) {
+    const int64_t all = int64_t{kRowThreads} * per_thread, first = blockIdx.x * all;
+    return {first, static_cast<int32_t>(smaller(all, elements - first))};
+  }
+  /// A place in the array, seen from the chunk: -1 in front of it, `size` behind it.
+  [[nodiscard]] __device__ int32_t place_of(int64_t element) const {
+    return static_cast<int32_t>(larger(-1, smaller(element - first, size)));
+  }
+};
+
+/// A vector as the elements of a chunk see it: x is at + x * step.
+template <class Byte>
+struct ChunkOf {
+  Byte* at;
+  int64_t step;  // bytes
+  bool wide;
+
+  __device__ ChunkOf(Byte* data, int64_t stride, bool is_wide, int64_t first)
+      : at(data), step(stride * (is_wide ? 8 : 4)), wide(is_wide) {
+    at += first * step;
+  }
+};
+
+/// One side of a copy has an element where the ragged array has it; the other side has it `offset` bytes further, by rows.
+/// With a fill value, what no row copies gets that.
+template <bool kReadsByRow>
+struct ElementCopies {
+  ChunkOf<std::byte> to;
+  ChunkOf<const std::byte> from;
+  Fill fill{};
+
+  __device__ RawIndex fetch(int x, int /*row*/, int64_t offset, bool is_copied) const {
+    return load_raw(from.at + (kReadsByRow ? offset : 0) + x * from.step, from.wide, is_copied);
+  }
+  __device__ void put(int x, int64_t offset, bool is_copied, const RawIndex& value) const {
+    if (!is_copied && !fill.on) return;
+    store_at(to.at + (kReadsByRow ? 0 : offset) + x * to.step, to.wide,
+             is_copied ? value.value() : fill.value);
+  }
+};
+
+/// Puts a row per thread into the window; `start` is its beginning, `end` that of the next one. A barrier follows.
+__device__ inline void set_row(RowWindow& window, const Chunk& chunk, bool is_there, int64_t start,
+                               int64_t end, const RowSpan& span) {
+  window.starts[threadIdx.x] = is_there ? chunk.place_of(start) : chunk.size;
+  window.rows[threadIdx.x] = {chunk.place_of(span.begin), is_there ? chunk.place_of(span.end) : -1,
+                              span.offset};
+  if (threadIdx.x == kRowThreads - 1) window.end = chunk.place_of(end);
+}
+
+/// kCount elements of each lane, 32 apart, from `begin` on and of [first, last); window row row_of(x) has element x. Reads are on their
+/// way before a write waits.
+template <int kCount, class Copies, class RowOf>
+__device__ void copy_elements(const Copies& copies, const RowWindow& window, int begin, int first,
+                              int last, const RowOf& row_of_element) {
+  RawIndex value[kCount];
+  int row[kCount];
+  bool is_copied[kCount];
 #pragma unroll
-  for (int k = 0; k < kPerThread; ++k) {
-    const int64_t element = first + k * kRowThreads + threadIdx.x;
-    row[k] = -1;
-    if (element >= last) continue;
-    const int r = row_of(starts, num_rows, element);
-    const RowFacts f = facts != nullptr ? facts[r] : RowFacts{};
-    if (op.fetch(f, row_base + r, element - starts[r], element, value[k])) row[k] = r;
+  for (int k = 0; k < kCount; ++k) {
+    const int x = begin + k * 32 + static_cast<int>(threadIdx.x) % 32;
+    row[k] = row_of_element(x);
+    const RowWindow::Row span = window.rows[row[k]];
+    is_copied[k] = x >= first && x < last && x >= span.begin && x < span.end;
+    value[k] = copies.fetch(x, row[k], span.offset, is_copied[k]);
   }
 #pragma unroll
-  for (int k = 0; k < kPerThread; ++k) {
-    const int r = row[k];
-    if (r < 0) continue;
-    const int64_t element = first + k * kRowThreads + threadIdx.x;
-    const RowFacts f = facts != nullptr ? facts[r] : RowFacts{};
-    op.put(f, row_base + r, element - starts[r], element, value[k].value());
+  for (int k = 0; k < kCount; ++k) {
+    const int x = begin + k * 32 + static_cast<int>(threadIdx.x) % 32;
+    if (x < first || x >= last) continue;
+    copies.put(x, window.rows[row[k]].offset, is_copied[k], value[k]);
   }
 }
 
-/// The last row that starts at or before the element, or row 0: where to begin in a long list of starts. All threads alike.
+/// Elements [from, to) of the chunk, all of them in the window's rows or in none. All threads. A warp has neighbouring elements; it
+/// counts the rows that begin in front of them, so that most warps, with one row, search no further.
+template <int kPerThread, class Copies>
+__device__ void write_elements(const Copies& copies, const RowWindow& window, int from, int to) {
+  const int lane = threadIdx.x % 32;
+  const int begin = static_cast<int>(threadIdx.x) / 32 * 32 * kPerThread;
+  const int end = begin + 32 * kPerThread;
+  const int first = begin > from ? begin : from, last = end < to ? end : to;
+  if (first >= last) return;
+  uint32_t begun = 0;  // at the first element, and 16 bits higher at the last one
+#pragma unroll
+  for (int r = 0; r < kRowThreads; r += 32) {
+    const int start = window.starts[r + lane];
+    begun += (start <= first ? 1u : 0u) + (start < last ? 1u << 16 : 0u);
+  }
+  begun = __reduce_add_sync(kAllLanes, begun);
+  const int begun_at_first = static_cast<int>(begun & 0xffff);
+  const int row = begun_at_first > 0 ? begun_at_first - 1 : 0;
+  const int num_rows = static_cast<int>(begun >> 16) - row;
+  if (num_rows <= 1) {
+    copy_elements<kPerThread>(copies, window, begin, first, last, [&](int) { return row; });
+    return;
+  }
+  constexpr int kAtATime = kPerThread < 2 ? kPerThread : 2;
+#pragma unroll 1
+  for (int x = begin; x < last; x += 32 * kAtATime) {
+    copy_elements<kAtATime>(copies, window, x, first, last, [&](int element) {
+      return row + row_of(window.starts + row, num_rows, element);
+    });
+  }
+}
+
+/// The last of many rows that starts at or before the element, or a row in front of it that is no further away than a window is
+/// long. All threads; each looks at one start per round.
 __device__ inline int64_t first_row_of(const ConstIndices& cu, int64_t num_rows, int64_t element) {
   int64_t row = 0;
-  for (int64_t high = num_rows; high - row > 1;) {
-    const int64_t middle = row + (high - row) / 2;
-    (held(load(cu, middle)) <= element ? row : high) = middle;
+  for (int64_t count = num_rows; count > kRowThreads;) {
+    const int64_t step = (count + kRowThreads - 1) / kRowThreads, r = threadIdx.x * step;
+    const bool is_before = r < count && held(load(cu, row + r)) <= element;
+    const int before = __syncthreads_count(is_before ? 1 : 0);
+    row += (before > 0 ? before - 1 : 0) * step;
+    count = smaller(step, num_rows - row);
   }
   return row;
 }
 
-/// All elements that `cu` [num_rows + 1] places in [0, size). Blocks of kRowThreads; any grid.
-template <int kPerThread, class Op>
-__device__ void write_ragged(const Op& op, const ConstIndices& cu, int64_t num_rows, int64_t size,
-                             RowWindow& window) {
-  constexpr int64_t kChunk = int64_t{kPerThread} * kRowThreads;
-  int64_t loaded = -1;  // first row of the window
-  for (int64_t chunk = blockIdx.x; chunk * kChunk < size; chunk += gridDim.x) {
-    const int64_t first = chunk * kChunk, last = smaller(first + kChunk, size);
-    int64_t base = num_rows > kWindowRows ? first_row_of(cu, num_rows, first) : 0;
-    for (; base < num_rows; base += kWindowRows) {
-      const int rows = static_cast<int>(smaller(kWindowRows, num_rows - base));
-      if (base != loaded) {
-        __syncthreads();
-        for (int r = threadIdx.x; r <= rows; r += kRowThreads) {
-          window.starts[r] = held(load(cu, base + r));
-          if (r < rows) window.facts[r] = op.facts(base + r);
-        }
-        __syncthreads();
-        loaded = base;
-      }
-      write_elements<kPerThread>(op, window.starts, window.facts, base, rows,
-                                 larger(first, window.starts[0]),
-                                 smaller(last, window.starts[rows]));
-      if (window.starts[rows] >= last) break;
-    }
+/// The chunk of an array whose rows start where `cu` [num_rows + 1] says. An Op has
+///   facts(row): what else it reads of a row, not yet looked at;
+///   RowSpan span(row, start, end, facts).
+template <int kPerThread, class Op, class Copies>
+__device__ void write_chunk(const Op& op, const Copies& copies, const ConstIndices& cu,
+                            int64_t num_rows, const Chunk& chunk, RowWindow& window) {
+  int done = 0;
+  int64_t base = num_rows > kRowThreads ? first_row_of(cu, num_rows, chunk.first) : 0;
+  while (true) {
+    const int64_t row = base + threadIdx.x;
+    const bool is_there = row < num_rows;
+    const RawIndex start = load_raw(cu, row, is_there), end = load_raw(cu, row + 1, is_there);
+    const auto facts = op.facts(row, is_there);
+    const int64_t from = held(start.value()), to = held(end.value());
+    set_row(window, chunk, is_there, from, to, op.span(row, from, to, facts));
+    __syncthreads();
+    base += kRowThreads;
+    const int rows_end = base >= num_rows ? chunk.size : (window.end > done ? window.end : done);
+    write_elements<kPerThread>(copies, window, done, rows_end);
+    if (rows_end >= chunk.size) return;
+    done = rows_end;
+    __syncthreads();
   }
 }
 

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""Figures of the small ops on the GPU: from measurements to docs. Needs Python's standard library alone.
+
+small_ops_figures.py --collect REPORT...  takes the records of the programs in PAGES out of reports of tools/gpu_check, which must come
+                                          from an H200, writes bench/results/small_ops_h200.json, where the records of programs that no
+                                          report has stay, and then goes on as
+small_ops_figures.py                      which writes the table between the markers of each page in PAGES that has them
+small_ops_figures.py --check              whether the pages are what the results give
+small_ops_figures.py --self-test          the same with made-up records in a temporary folder
+
+A record has `op`, `floor_us`, `samples` (at least MIN_SAMPLES, in microseconds) and whatever names its case: all members but those in
+NO_CASE. Peers and bars stand in bench/peers/small_ops_h200.json; a row there applies to each record that has all members of `where`.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS, PEERS = "bench/results/small_ops_h200.json", "bench/peers/small_ops_h200.json"
+PAGES = {"bench_metadata_cuda": "docs/ops/metadata.md", "bench_speculation_cuda": "docs/ops/speculation.md",
+         "bench_verify_cuda": "docs/ops/verify.md", "bench_rms_norm_cuda": "docs/ops/norm.md",
+         "bench_mamba_state_selective_copy_cuda": "docs/ops/mamba.md"}
+BEGIN, END = "<!-- table of bench/results/small_ops_h200.json -->\n", "<!-- end of table -->\n"
+MIN_SAMPLES = 5
+# What is measured, or the same for all records of a program.
+NO_CASE = {"op", "floor_us", "us", "samples", "calls", "calls_in_graph", "bytes", "program", "device", "clocks", "commit"}
+
+
+def load(path):
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+# From a report of gpu_check to the results.
+
+
+def records_of(report, bench):
+    """The records of one program; stops at what is no proof."""
+    if not bench["ok"]:
+        sys.exit(f"the run of {bench['program']} failed")
+    for record in bench["records"]:
+        if len(record["samples"]) < MIN_SAMPLES:
+            sys.exit(f"only {len(record['samples'])} samples: {record['op']} {case_of(record)}")
+        yield {**record, "us": statistics.median(record["samples"]), "program": bench["program"],
+               "device": report["device"]["name"], "clocks": bench["clocks"], "commit": report["commit"]}
+
+
+def collect(reports, old=None):
+    """The results: later reports replace earlier ones and the old results, program by program."""
+    records, found = {}, old or {"device": None, "nvcc": None}
+    for record in (old or {"records": []})["records"]:
+        records.setdefault(record["program"], []).append(record)
+    for report in reports:
+        if "H200" not in report["device"]["name"]:
+            sys.exit(f"the report is of a {report['device']['name']}; the peers were measured on an H200")
+        if report.get("quick"):
+            sys.exit("the report is of a quick run")
+        benches = [bench for bench in report["benches"] if bench["program"] in PAGES]
+        if not benches:
+            sys.exit(f"the report has no run of {', '.join(PAGES)}")
+        for bench in benches:
+            records[bench["program"]] = list(records_of(report, bench))
+            found = report
+    return {"what": "heddle's small ops on one H200, written by tools/small_ops_figures.py from reports of tools/gpu_check",
+            "device": found["device"], "nvcc": found["nvcc"], "records": [r for program in PAGES for r in records.get(program, [])]}
+
+
+def write_results(root, results):
+    """One record a line, so that differences can be read."""
+    head = json.dumps({key: value for key, value in results.items() if key != "records"}, indent=1)
+    lines = ",\n".join("  " + json.dumps(record) for record in results["records"])
+    (root / RESULTS).write_text(f'{head[:-2]},\n "records": [\n{lines}\n ]\n}}\n')
+
+
+# From the results to the pages.
+
+
+def case_of(record):
+    values = [(key, value) for key, value in record.items() if key not in NO_CASE]
+    return ", ".join(str(value) if isinstance(value, str) else f"{value} {key}" for key, value in values)
+
+
+def number(us):
+    return "" if us is None else f"{us:.0f}" if us >= 100 else f"{us:.1f}" if us >= 20 else f"{us:.2f}"
+
+
+def row_of(record, peers):
+    """A line of the table. Bold is what heddle loses: slower than a peer, or above the bar."""
+    rows = [row for row in peers if row["op"] == record["op"] and row["where"].items() <= record.items()]
+    peer = min((row for row in rows if row.get("us") is not None), key=lambda row: row["us"], default=None)
+    bar = min((row["bar_us"] for row in rows if row.get("bar_us") is not None), default=None)
+    us, name, peer_us, faster = record["us"], "", "", ""
+    if peer is not None:
+        name, peer_us, ratio = peer["peer"], number(peer["us"]), peer["us"] / us
+        faster = f"{ratio:.2f}" if ratio >= 1 else f"**{ratio:.2f}**"
+    own = number(us) if bar is None or us <= bar else f"**{number(us)}**"
+    floor = number(record["floor_us"]) if record["floor_us"] > 0 else ""
+    return f"| `{record['op']}` | {case_of(record)} | {floor} | {own} | {name} | {peer_us} | {faster} | {number(bar)} |"
+
+
+def page_part(results, peers, programs):
+    """What stands between the markers."""
+    records = [r for r in (results or {"records": []})["records"] if r["program"] in programs]
+    if not records:
+        return "No figures yet.\n"
+    commits = ", ".join(sorted({r["commit"][:12] for r in records}))
+    lines = [f"{records[0]['device']}, us, medians of at least {MIN_SAMPLES} samples; commit {commits}. Bold: slower than the best "
+             "peer, or above the bar.", "",
+             "| op | case | floor | heddle | best peer | its time | times faster | bar |", "|" + "---|" * 8]
+    return "\n".join([*lines, *(row_of(record, peers) for record in records)]) + "\n"
+
+
+def filled(path, part):
+    """The page with `part` between its markers; None where it has none."""
+    page = path.read_text() if path.exists() else ""
+    if BEGIN not in page:
+        return None
+    before, _, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end or BEGIN in rest:
+        sys.exit(f"{path}: {BEGIN.strip()} must stand there once and be followed by {END.strip()}")
+    return before + BEGIN + "\n" + part + "\n" + END + after
+
+
+def outputs(root):
+    """What the pages should hold: (path, text) each."""
+    results, peers = load(root / RESULTS), load(root / PEERS)["records"]
+    for page in dict.fromkeys(PAGES.values()):
+        text = filled(root / page, page_part(results, peers, [program for program, of in PAGES.items() if of == page]))
+        if text is not None:
+            yield root / page, text
+
+
+def stale(root):
+    return [path for path, text in outputs(root) if path.read_text() != text]
+
+
+def update(root):
+    for path, text in outputs(root):
+        path.write_text(text)
+        print(path.relative_to(root))
+
+
+def self_test():
+    program, page = next(iter(PAGES.items()))
+    record = {"op": "some_op", "batch": "4 each", "form": "graph", "requests": 256, "calls": 100, "floor_us": 0.5, "us": 9,
+              "samples": [3.0, 1.9, 2.0, 2.1, 1.0]}
+    report = {"device": {"name": "NVIDIA H200"}, "commit": "0123456789abcdef", "nvcc": "13.0", "quick": False, "benches": [
+        {"program": program, "ok": True, "clocks": {}, "records": [record, {**record, "form": "host", "floor_us": 0}]},
+        {"program": "bench_other_cuda", "ok": True, "clocks": {}, "records": [record]}]}
+    peers = [{"op": "some_op", "where": {"batch": "4 each", "form": "graph"}, "peer": "slow", "us": 5.0, "bar_us": 1.5},
+             {"op": "some_op", "where": {"form": "graph"}, "peer": "fast", "us": 1.0},
+             {"op": "some_op", "where": {"form": "host"}, "peer": "slow", "us": 5.0, "bar_us": 2.5}]
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for name in (RESULTS, PEERS, page):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / PEERS).write_text(json.dumps({"records": peers}))
+        (root / page).write_text(f"# Title\n\n{BEGIN}by hand\n{END}\nThe end.\n")
+        update(root)
+        assert "No figures yet." in (root / page).read_text()
+        write_results(root, collect([report]))
+        write_results(root, collect([report], load(root / RESULTS)))
+        assert len(load(root / RESULTS)["records"]) == 2 and stale(root) == [root / page]
+        update(root)
+        text = (root / page).read_text()
+        assert "| `some_op` | 4 each, graph, 256 requests | 0.50 | **2.00** | fast | 1.00 | **0.50** | 1.50 |\n" in text
+        assert "| `some_op` | 4 each, host, 256 requests |  | 2.00 | slow | 5.00 | 2.50 | 2.50 |\n" in text
+        assert text.startswith("# Title\n\n") and text.endswith("\nThe end.\n") and "by hand" not in text and not stale(root)
+    for spoil, word in ((lambda r: r["device"].update(name="NVIDIA H100"), "H100"), (lambda r: r.update(quick=True), "quick"),
+                        (lambda r: r["benches"][0]["records"][0]["samples"].clear(), "samples"),
+                        (lambda r: r["benches"][0].update(ok=False), "failed"), (lambda r: r["benches"].pop(0), "no run of")):
+        spoilt = json.loads(json.dumps(report))
+        spoil(spoilt)
+        try:
+            collect([spoilt])
+        except SystemExit as refusal:
+            assert word in str(refusal), refusal
+        else:
+            raise AssertionError(f"a report is taken in spite of: {word}")
+    print("small_ops_figures.py: self-test passed")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--collect", nargs="+", type=pathlib.Path, metavar="REPORT")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--self-test", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.self_test:
+        self_test()
+        return 0
+    if arguments.check:
+        old = stale(ROOT)
+        print("\n".join(f"{path.relative_to(ROOT)} is not what {RESULTS} gives: run tools/small_ops_figures.py" for path in old)
+              or "the tables are what the results give")
+        return 1 if old else 0
+    if arguments.collect:
+        write_results(ROOT, collect([load(path) for path in arguments.collect], load(ROOT / RESULTS)))
+    update(ROOT)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
