@@ -47,10 +47,11 @@ void for_random_batches(const MetadataRun& run, const Body& body) {
   for (int repeat = 0; repeat < small_or(42, 120); ++repeat) {
     ThreadPool pool(static_cast<int>(random_int(1, 3)));
     const ExecContext ctx = run.with(pool);
+    const ScopedPlainIndexTensors plain(repeat % 2 == 0);
     const int64_t num_seqs = pick<int64_t>({0, 1, 2, random_int(3, 40), 256});
-    if (repeat % 40 == 0) {
+    if (repeat % 40 == 1) {
       body(ctx, random_int(1020, 3000), 30);
-    } else if (repeat % 40 == 1) {
+    } else if (repeat % 40 == 0) {
       body(ctx, random_int(1, 40), 3000);
     } else {
       body(ctx, num_seqs, random_int(1, 20));
@@ -168,6 +169,7 @@ inline void expect_conversions_take_any_number_of_requests_and_any_skew(const Me
   const ExecContext ctx = run.with(pool);
   const int64_t long_row = small_or(2000, 32'768);
   for (const int64_t num_seqs : {256, small_or(700, 70'000)}) {
+    const ScopedPlainIndexTensors plain(pick({false, true}));
     Vector lengths(size_t(num_seqs), 1);
     lengths[size_t(random_int(0, num_seqs - 1))] = long_row;
     const Vector cu = starts_of_lengths(lengths), zeros(size_t(num_seqs), 0);
@@ -200,6 +202,39 @@ inline void expect_conversions_take_any_number_of_requests_and_any_skew(const Me
   }
 }
 
+// More elements than a GPU has threads.
+inline void expect_conversions_of_long_plain_tensors_equal_the_definition(const MetadataRun& run) {
+  constexpr int64_t kSeqs = 256, kWidth = 1500;
+  const ScopedPlainIndexTensors plain(true);
+  const Vector lengths = random_vector(kSeqs, 0, kWidth), zeros(size_t(kSeqs), 0);
+  const Vector cu = starts_of_lengths(lengths), values = random_vector(cu.back(), 0, 1'000'000);
+  const Matrix entries = random_matrix(kSeqs, kWidth);
+  IndexTensor tables(entries), flat(values), cu_tensor(cu), inputs(lengths), none(zeros);
+  IndexTensor ragged(Vector(size_t(cu.back()), 0)), padded(entries), ids(entries);
+  IndexTensor positions(Vector(size_t(cu.back()), 0)), filtered(Vector(size_t(cu.back()), 0));
+  const auto on_device = [&](IndexTensor& t) { return run.mirror(t.view()); };
+  const TensorView starts = on_device(cu_tensor), from = on_device(flat);
+  block_tables_to_ragged(run.ctx, on_device(ragged), on_device(tables), on_device(inputs),
+                         on_device(none));
+  block_tables_to_padded(run.ctx, on_device(padded), from, starts);
+  copy_next_input_ids_inplace(run.ctx, on_device(ids), from, starts, on_device(none),
+                              on_device(none), on_device(none));
+  prepare_position_slot_ids(run.ctx, on_device(positions), {}, on_device(inputs), starts, {});
+  slots_filtering(run.ctx, on_device(filtered), from, starts, starts.narrow(0, 0, kSeqs));
+  run.mirror.back();
+  Vector want(size_t(cu.back()), 0);
+  Matrix rows = entries;
+  ref::block_tables_to_ragged(want, entries, lengths, zeros, std::nullopt);
+  ragged.expect(want);
+  ref::block_tables_to_padded(rows, values, cu, std::nullopt);
+  padded.expect(rows.values);
+  ids.expect(rows.values);
+  Vector no_slots;
+  ref::prepare_position_slot_ids(want, no_slots, lengths, cu, zeros);
+  positions.expect(want);
+  filtered.expect(values);
+}
+
 /// Starts and lengths that no batch has.
 inline Vector garbage(int64_t n) {
   Vector values = random_vector(n, -20, 60);
@@ -217,6 +252,7 @@ inline Vector garbage(int64_t n) {
 inline void expect_conversions_stay_within_their_tensors_whatever_the_metadata_holds(
     const MetadataRun& run) {
   for (int repeat = 0; repeat < small_or(40, 400); ++repeat) {
+    const ScopedPlainIndexTensors plain(repeat % 2 == 0);
     const int64_t num_seqs = random_int(0, 9);
     const auto fill = random_fill();
     IndexTensor flat(random_vector(random_int(0, 60), 0, 9)),

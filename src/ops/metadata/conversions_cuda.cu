@@ -251,12 +251,14 @@ void launch_for(const ExecContext& ctx, int64_t size, const Launch& launch) {
 }  // namespace
 
 void block_tables_to_ragged(const ExecContext& ctx, const BlockTablesToRaggedParams& p) {
+  if (plain_block_tables_to_ragged(ctx, p)) return;
   launch_for(ctx, p.ragged.size, [&](auto per_thread, unsigned blocks) {
     to_ragged_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
   });
 }
 
 void block_tables_to_padded(const ExecContext& ctx, const BlockTablesToPaddedParams& p) {
+  if (plain_block_tables_to_padded(ctx, p)) return;
   if (p.fill.on) {
     launch_for(ctx, p.num_seqs * p.block_tables.width, [&](auto per_thread, unsigned blocks) {
       to_filled_padded_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
@@ -269,6 +271,7 @@ void block_tables_to_padded(const ExecContext& ctx, const BlockTablesToPaddedPar
 }
 
 void copy_next_input_ids(const ExecContext& ctx, const CopyNextInputIdsParams& p) {
+  if (plain_copy_next_input_ids(ctx, p)) return;
   if (p.num_seqs == 0) return;
   launch_for(ctx, p.next_input_ids.size, [&](auto per_thread, unsigned blocks) {
     copy_next_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
@@ -276,6 +279,7 @@ void copy_next_input_ids(const ExecContext& ctx, const CopyNextInputIdsParams& p
 }
 
 void prepare_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsParams& p) {
+  if (plain_position_slot_ids(ctx, p)) return;
   if (p.num_seqs == 0) return;
   const int64_t size = std::max(p.position_ids.size, p.slot_indices.size);
   launch_for(ctx, size, [&](auto per_thread, unsigned blocks) {
@@ -284,6 +288,7 @@ void prepare_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsPara
 }
 
 void slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p) {
+  if (plain_slots_filtering(ctx, p)) return;
   if (p.num_seqs == 0 && !p.fill.on) return;
   launch_for(ctx, p.filtered_slots.size, [&](auto per_thread, unsigned blocks) {
     filter_slots_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);

@@ -14,6 +14,21 @@
 
 namespace heddle::testing {
 
+/// While one made with `on` lives, index tensors are i32 without gaps between elements: the GPU has kernels for those alone.
+class ScopedPlainIndexTensors {
+ public:
+  explicit ScopedPlainIndexTensors(bool on) : before_(is_on_) { is_on_ = on; }
+  ~ScopedPlainIndexTensors() { is_on_ = before_; }
+  ScopedPlainIndexTensors(const ScopedPlainIndexTensors&) = delete;
+  ScopedPlainIndexTensors& operator=(const ScopedPlainIndexTensors&) = delete;
+
+  [[nodiscard]] static bool is_on() { return is_on_; }
+
+ private:
+  static inline bool is_on_ = false;
+  bool before_;
+};
+
 /// An index tensor of tests: i32 or i64 at random, with gaps between rows and elements at random, all of them filled, so that
 /// a write beside the elements shows.
 class IndexTensor {
@@ -63,10 +78,10 @@ class IndexTensor {
   IndexTensor(int64_t rows, int64_t width, const ref::Vector& values)
       : rows_(rows),
         width_(width),
-        stride_(pick<int64_t>({1, 1, 2, 3})),
+        stride_(ScopedPlainIndexTensors::is_on() ? 1 : pick<int64_t>({1, 1, 2, 3})),
         row_stride_(width * stride_ + random_int(0, 3)),
         size_(size_t(rows * row_stride_)),
-        wide_(pick({false, true})),
+        wide_(!ScopedPlainIndexTensors::is_on() && pick({false, true})),
         i32_(wide_ ? 0 : size_),
         i64_(wide_ ? size_ : 0) {
     for (size_t i = 0; i < size_; ++i) write(i, kGap);

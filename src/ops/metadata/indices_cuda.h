@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cuda/load_cuda.h"
 
@@ -10,8 +11,15 @@
 
 namespace heddle::cuda {
 
-__device__ inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-__device__ inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+/// Of signed integers.
+template <class A, class B>
+__device__ std::common_type_t<A, B> smaller(A a, B b) {
+  return a < b ? a : b;
+}
+template <class A, class B>
+__device__ std::common_type_t<A, B> larger(A a, B b) {
+  return a > b ? a : b;
+}
 /// As heddle::bounded and heddle::length_of.
 __device__ inline int64_t held(int64_t x) { return larger(-kHuge, smaller(x, kHuge)); }
 __device__ inline int64_t length_from(int64_t x) { return larger(0, smaller(x, kHuge)); }

@@ -7,60 +7,6 @@
 
 namespace heddle::cuda {
 
-PrepareBatchCudaParams pack(const PrepareBatchParams& p, int num_sms) {
-  return {.q_indptr = Packed(p.q_indptr),
-          .start_lengths = Packed(p.start_lengths),
-          .kv_lengths = Packed(p.kv_lengths),
-          .page_indptr = Packed(p.page_indptr),
-          .last_page_len = Packed(p.last_page_len),
-          .pages = Packed(p.pages),
-          .positions = Packed(p.positions),
-          .kv_slots = Packed(p.kv_slots),
-          .token_to_seq = Packed(p.token_to_seq),
-          .input_ids = Packed(p.input_ids),
-          .slot_ids = Packed(p.slot_ids),
-          .seg_starts = Packed(p.seg_starts),
-          .seg_ends = Packed(p.seg_ends),
-          .seg_slots = Packed(p.seg_slots),
-          .adapter_rows = Packed(p.adapter_rows),
-          .adapter_indptr = Packed(p.adapter_indptr),
-          .overflow = Packed(p.overflow),
-          .page_table = BasicPackedRows<std::byte>(p.page_table),
-          .all_input_ids = BasicPackedRows<std::byte>(p.all_input_ids),
-          .cache_lengths = ConstPacked(p.cache_lengths),
-          .accepted_lengths = ConstPacked(p.accepted_lengths),
-          .input_lengths = ConstPacked(p.input_lengths),
-          .num_active = ConstPacked(p.num_active),
-          .seq_pages = ConstPacked(p.seq_pages),
-          .seq_page_indptr = ConstPacked(p.seq_page_indptr),
-          .adapter_slots = ConstPacked(p.adapter_slots),
-          .next_input_ids = ConstPacked(p.next_input_ids),
-          .next_indptr = ConstPacked(p.next_indptr),
-          .prompt_lengths = ConstPacked(p.prompt_lengths),
-          .seq_page_table = BasicPackedRows<const std::byte>(p.seq_page_table),
-          .num_seqs = p.num_seqs,
-          .num_tokens = p.num_tokens,
-          .max_pages = p.max_pages,
-          .table_width = p.table_width,
-          .num_segments = p.num_segments,
-          .num_slots = p.num_slots,
-          .page_size = p.page_size,
-          .tokens_per_seq = p.tokens_per_seq,
-          .accepted_extra = p.accepted_extra,
-          .pad_page = p.pad_page,
-          .pad_token = p.pad_token,
-          .given_pages = p.seq_page_indptr ? p.seq_pages.size : p.seq_page_table.width,
-          .num_next_ids = p.next_input_ids.size,
-          .max_length = p.all_input_ids.width,
-          .page_end = p.page_size > 0 ? kHuge / p.page_size : 0,
-          .page_shift = std::has_single_bit(static_cast<uint64_t>(p.page_size))
-                            ? std::countr_zero(static_cast<uint64_t>(p.page_size))
-                            : -1,
-          .has_given_pages = p.pages_are_given,
-          .has_loose_ids = !p.has_token_outputs && p.all_input_ids && p.next_input_ids,
-          .items = select_prepare_batch_items(p, num_sms)};
-}
-
 namespace {
 
 /// Elements [begin, end) that an item shares with a part of an array.
@@ -125,7 +71,7 @@ __device__ void finish_segments(const PrepareBatchCudaParams& p, const Segments&
   if (threadIdx.x == 0 && segments.last_slot >= 0 && open < p.num_segments) {
     store_if(p.seg_ends, open, num_tokens);
   }
-  if (p.num_segments == kHuge) return;  // there are no outputs
+  if (!p.has_segments) return;  // there are no outputs
   for (int64_t i = segments.count + threadIdx.x; i < p.num_segments; i += blockDim.x) {
     store_if(p.seg_starts, i, 0);
     store_if(p.seg_ends, i, 0);
@@ -384,13 +330,12 @@ __global__ void __launch_bounds__(kSeqsPerWindow)
 }  // namespace
 
 void prepare_batch(const ExecContext& ctx, const PrepareBatchParams& p) {
-  const PrepareBatchCudaParams packed = pack(p, ctx.info.num_sms);
-  const PrepareBatchItems& items = packed.items;
+  const PrepareBatchItems items = select_prepare_batch_items(p, ctx.info.num_sms);
   if (items.is_small) {
-    prepare_small_batch(ctx, packed);
+    prepare_small_batch(ctx, p, items);
     return;
   }
-  prepare_batch_kernel<<<items.blocks, items.threads, 0, ctx.stream>>>(packed);
+  prepare_batch_kernel<<<items.blocks, items.threads, 0, ctx.stream>>>(pack<AnyTensors>(p, items));
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 

@@ -3,38 +3,16 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <type_traits>
 
+#include "ops/metadata/packed_indices.h"
 #include "ops/metadata/prepare_batch_kernels.h"
 
 // A call of prepare_batch as its kernel takes it: half the size of PrepareBatchParams, since every launch carries it along.
 
 namespace heddle::cuda {
-
-/// Indices without their extent. `step` is the stride in bytes, a multiple of 4; its lowest bit says that elements are i64.
-template <class Byte>
-struct BasicPacked {
-  Byte* data = nullptr;
-  int64_t step = 0;
-
-  BasicPacked() = default;
-  explicit BasicPacked(const BasicIndices<Byte>& t)
-      : data(t.size > 0 ? t.data : nullptr), step(t.stride * (t.wide ? 8 : 4) + (t.wide ? 1 : 0)) {}
-};
-using Packed = BasicPacked<std::byte>;
-using ConstPacked = BasicPacked<const std::byte>;
-
-/// The same for rows; `row_step` in bytes.
-template <class Byte>
-struct BasicPackedRows {
-  BasicPacked<Byte> row;  // row 0
-  int64_t row_step = 0;
-
-  BasicPackedRows() = default;
-  explicit BasicPackedRows(const BasicIndexRows<Byte>& t)
-      : row_step(t.row_stride * (t.wide ? 8 : 4)) {
-    if (t) row = BasicPacked<Byte>(t[0]);
-  }
-};
 
 /// How the work of one launch is cut into items, which go round the blocks behind the first one, of a small batch their warps.
 struct PrepareBatchItems {
@@ -74,8 +52,8 @@ inline constexpr int64_t kMostLanes = 32;
   PrepareBatchItems s;
   s.is_small = true;
   s.threads = kFewSeqs;
-  s.tokens_per_item = 1;  // two blocks' warps for each multiprocessor
-  while (s.tokens_per_item < kMostLanes && p.num_tokens > s.tokens_per_item * 2 * kWarps * num_sms)
+  s.tokens_per_item = 1;  // half a block's warps for each multiprocessor
+  while (s.tokens_per_item < kMostLanes && p.num_tokens > s.tokens_per_item * kWarps / 2 * num_sms)
     s.tokens_per_item *= 2;
   s.token_items = items(p.num_tokens, s.tokens_per_item);
   s.page_items = items(p.pages.size, kSmallPagesPerItem);
@@ -105,28 +83,137 @@ inline constexpr int64_t kMostLanes = 32;
   return s;
 }
 
-struct PrepareBatchCudaParams {
-  Packed q_indptr, start_lengths, kv_lengths, page_indptr, last_page_len, pages;
-  Packed positions, kv_slots, token_to_seq, input_ids, slot_ids;
-  Packed seg_starts, seg_ends, seg_slots, adapter_rows, adapter_indptr, overflow;
-  BasicPackedRows<std::byte> page_table, all_input_ids;
-  ConstPacked cache_lengths, accepted_lengths, input_lengths, num_active;
-  ConstPacked seq_pages, seq_page_indptr, adapter_slots, next_input_ids, next_indptr,
-      prompt_lengths;
-  BasicPackedRows<const std::byte> seq_page_table;
-
-  int64_t num_seqs, num_tokens, max_pages, table_width, num_segments, num_slots;
-  int64_t page_size, tokens_per_seq, accepted_extra, pad_page, pad_token;
-  int64_t given_pages;   // in `seq_pages`, or in a row of seq_page_table
-  int64_t num_next_ids;  // in next_input_ids
-  int64_t max_length;    // of a row of all_input_ids
-  int64_t page_end;      // pages from here on have no place that fits an integer
-  int page_shift;        // page_size is 1 << page_shift; negative where it is no power of two
-  bool has_given_pages, has_loose_ids;
-  PrepareBatchItems items;
+/// Tensors as BatchParams holds them, and the numbers that go with them.
+struct AnyTensors {
+  using Vector = Packed;
+  using ConstVector = ConstPacked;
+  using Rows = PackedRows;
+  using ConstRows = ConstPackedRows;
+  using Number = int64_t;
+  static constexpr Number kMostTokens = kHuge;
+};
+struct PlainTensors {
+  using Vector = BasicPlain<int32_t>;
+  using ConstVector = BasicPlain<const int32_t>;
+  using Rows = BasicPlainRows<int32_t>;
+  using ConstRows = BasicPlainRows<const int32_t>;
+  using Number = int32_t;
+  static constexpr Number kMostTokens = 1 << 28;  // of a request: sums of some stay within 32 bits
 };
 
-[[nodiscard]] PrepareBatchCudaParams pack(const PrepareBatchParams& p, int num_sms);
-void prepare_small_batch(const ExecContext& ctx, const PrepareBatchCudaParams& p);
+/// In the order in which a kernel needs them.
+template <class T>
+struct BatchParams {
+  using Tensors = T;
+  using Number = typename T::Number;
+
+  typename T::ConstVector cache_lengths, accepted_lengths, input_lengths, num_active, adapter_slots;
+  typename T::ConstVector seq_page_indptr, next_indptr, prompt_lengths;
+  Number num_seqs, num_tokens, max_pages, table_width, num_slots;
+  Number page_size, tokens_per_seq, accepted_extra;
+  Number given_pages;  // in `seq_pages`, or in a row of seq_page_table
+  int page_shift;      // page_size is 1 << page_shift; negative where it is no power of two
+  bool has_given_pages, has_loose_ids, has_segments;
+  struct {
+    Number tokens_per_item, token_items, page_items, table_items, slot_items;
+  } items;
+
+  typename T::ConstVector seq_pages, next_input_ids;
+  typename T::ConstRows seq_page_table;
+  typename T::Rows all_input_ids;
+  Number num_next_ids;  // in next_input_ids
+  Number max_length;    // of a row of all_input_ids
+  Number page_end;      // pages from here on have no place that fits an integer
+  Number pad_page, pad_token, num_segments;
+  typename T::Vector positions, kv_slots, token_to_seq, input_ids, slot_ids, adapter_rows;
+  typename T::Vector q_indptr, start_lengths, kv_lengths, page_indptr, last_page_len, pages;
+  typename T::Vector seg_starts, seg_ends, seg_slots, adapter_indptr, overflow;
+  typename T::Rows page_table;
+};
+using PrepareBatchCudaParams = BatchParams<AnyTensors>;
+using PlainBatchParams = BatchParams<PlainTensors>;
+
+template <class T>
+[[nodiscard]] BatchParams<T> pack(const PrepareBatchParams& p, const PrepareBatchItems& items) {
+  using Number = typename T::Number;
+  const auto held = [](int64_t x) {
+    return static_cast<Number>(std::clamp<int64_t>(x, std::numeric_limits<Number>::min(),
+                                                   std::numeric_limits<Number>::max()));
+  };
+  const auto page_size = static_cast<uint64_t>(p.page_size);
+  BatchParams<T> q{};
+  const auto set = [](auto& to, const auto& tensor) {
+    to = std::remove_cvref_t<decltype(to)>(tensor);
+  };
+  set(q.cache_lengths, p.cache_lengths);
+  set(q.accepted_lengths, p.accepted_lengths);
+  set(q.input_lengths, p.input_lengths);
+  set(q.num_active, p.num_active);
+  set(q.adapter_slots, p.adapter_slots);
+  set(q.seq_page_indptr, p.seq_page_indptr);
+  set(q.next_indptr, p.next_indptr);
+  set(q.prompt_lengths, p.prompt_lengths);
+  q.num_seqs = held(p.num_seqs);
+  q.num_tokens = held(p.num_tokens);
+  q.max_pages = held(p.max_pages);
+  q.table_width = held(p.table_width);
+  q.num_slots = held(p.num_slots);
+  q.page_size = held(p.page_size);
+  q.tokens_per_seq = std::min(held(p.tokens_per_seq), T::kMostTokens);
+  q.accepted_extra = held(p.accepted_extra);
+  q.given_pages = held(p.seq_page_indptr ? p.seq_pages.size : p.seq_page_table.width);
+  q.page_shift = std::has_single_bit(page_size) ? std::countr_zero(page_size) : -1;
+  q.has_given_pages = p.pages_are_given;
+  q.has_loose_ids = !p.has_token_outputs && p.all_input_ids && p.next_input_ids;
+  q.has_segments = p.num_segments != kHuge;
+  q.items = {held(items.tokens_per_item), held(items.token_items), held(items.page_items),
+             held(items.table_items), held(items.slot_items)};
+  set(q.seq_pages, p.seq_pages);
+  set(q.next_input_ids, p.next_input_ids);
+  set(q.seq_page_table, p.seq_page_table);
+  set(q.all_input_ids, p.all_input_ids);
+  q.num_next_ids = held(p.next_input_ids.size);
+  q.max_length = held(p.all_input_ids.width);
+  q.page_end = held(p.page_size > 0 ? kHuge / p.page_size : 0);
+  q.pad_page = static_cast<Number>(p.pad_page);
+  q.pad_token = static_cast<Number>(p.pad_token);
+  q.num_segments = held(p.num_segments);
+  set(q.positions, p.positions);
+  set(q.kv_slots, p.kv_slots);
+  set(q.token_to_seq, p.token_to_seq);
+  set(q.input_ids, p.input_ids);
+  set(q.slot_ids, p.slot_ids);
+  set(q.adapter_rows, p.adapter_rows);
+  set(q.q_indptr, p.q_indptr);
+  set(q.start_lengths, p.start_lengths);
+  set(q.kv_lengths, p.kv_lengths);
+  set(q.page_indptr, p.page_indptr);
+  set(q.last_page_len, p.last_page_len);
+  set(q.pages, p.pages);
+  set(q.seg_starts, p.seg_starts);
+  set(q.seg_ends, p.seg_ends);
+  set(q.seg_slots, p.seg_slots);
+  set(q.adapter_indptr, p.adapter_indptr);
+  set(q.overflow, p.overflow);
+  set(q.page_table, p.page_table);
+  return q;
+}
+
+/// Whether a small batch can be packed as PlainBatchParams.
+[[nodiscard]] inline bool is_plain(const PrepareBatchParams& p) {
+  const auto all = [](const auto&... tensors) { return (is_plain(tensors) && ...); };
+  return all(p.q_indptr, p.start_lengths, p.kv_lengths, p.page_indptr, p.last_page_len, p.pages,
+             p.page_table, p.positions, p.kv_slots, p.token_to_seq, p.input_ids, p.slot_ids) &&
+         all(p.seg_starts, p.seg_ends, p.seg_slots, p.adapter_rows, p.adapter_indptr,
+             p.all_input_ids, p.overflow) &&
+         all(p.cache_lengths, p.accepted_lengths, p.input_lengths, p.num_active, p.seq_page_table,
+             p.seq_pages, p.seq_page_indptr, p.adapter_slots, p.next_input_ids, p.next_indptr,
+             p.prompt_lengths) &&
+         p.page_size <= PlainTensors::kMostTokens &&
+         std::abs(p.accepted_extra) <= PlainTensors::kMostTokens;
+}
+
+void prepare_small_batch(const ExecContext& ctx, const PrepareBatchParams& p,
+                         const PrepareBatchItems& items);
 
 }  // namespace heddle::cuda

@@ -1,38 +1,12 @@
 #pragma once
 
-#include "ops/metadata/indices_cuda.h"
+#include "ops/metadata/packed_indices_cuda.h"
 #include "ops/metadata/prepare_batch_cuda_params.h"
 
 // The plan of prepare_batch on the device. Every block makes it for itself: a window of as many requests as it has threads at a
 // time, by sums over its threads. So no block waits for another, and a small batch is planned once.
 
 namespace heddle::cuda {
-
-template <class Byte>
-__device__ Byte* address_of(const BasicPacked<Byte>& t, int64_t i) {
-  return t.data + i * (t.step & ~int64_t{1});
-}
-/// Of an absent tensor zero.
-template <class Byte>
-__device__ RawIndex load_raw(const BasicPacked<Byte>& t, int64_t i, bool is_there = true) {
-  return load_raw(address_of(t, i), (t.step & 1) != 0, is_there && t.data != nullptr);
-}
-template <class Byte>
-__device__ int64_t load(const BasicPacked<Byte>& t, int64_t i) {
-  return load_raw(t, i).value();
-}
-__device__ inline void store(const Packed& t, int64_t i, int64_t value) {
-  store_at(address_of(t, i), (t.step & 1) != 0, value);
-}
-__device__ inline void store_if(const Packed& t, int64_t i, int64_t value) {
-  if (t.data != nullptr) store(t, i, value);
-}
-template <class Byte>
-__device__ BasicPacked<Byte> row_of(const BasicPackedRows<Byte>& t, int64_t row) {
-  BasicPacked<Byte> result = t.row;
-  result.data += row * t.row_step;
-  return result;
-}
 
 /// How many pages a request is given, of which seq_page_indptr, if there is one, says [begin, end): any number where none are.
 __device__ inline int64_t num_given_pages(const PrepareBatchCudaParams& p, int64_t begin,

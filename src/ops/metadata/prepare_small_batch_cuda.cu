@@ -1,6 +1,7 @@
 #include "cuda/check.h"
 
-#include "ops/metadata/prepare_batch_plan_cuda.h"
+#include "ops/metadata/packed_indices_cuda.h"
+#include "ops/metadata/prepare_batch_cuda_params.h"
 
 // prepare_batch for at most as many requests as a block has threads and for extents whose sums fit 32 bits: every decode step. Each
 // block plans all requests, one per thread; behind that barrier warps share no more. The first block writes what has one entry
@@ -10,15 +11,22 @@ namespace heddle::cuda {
 namespace {
 
 constexpr int kThreads = kFewSeqs, kWarps = kThreads / 32;
-constexpr int32_t kNoSlot = 0x7fffffff;  // behind all slots
 
+template <class Number>
 struct SmallPlan {
   int32_t first_token[kThreads], first_page[kThreads + 1];
-  int2 slot_tokens[kThreads];  // kNoSlot and none of requests without adapter
-  int64_t start[kThreads], slot[kThreads];
-  int64_t next_begin[kThreads], next_end[kThreads], prompt[kThreads];
-  int64_t given_begin[kThreads], num_given[kThreads];  // pages
+  uint2 slot_tokens[kThreads];  // a request without adapter has the highest slot
+  Number start[kThreads], slot[kThreads];
+  Number next_begin[kThreads], next_end[kThreads], prompt[kThreads];
+  Number given_begin[kThreads], num_given[kThreads];  // pages
   uint32_t scratch[2][3][kWarps];
+};
+
+/// What a thread alone knows of its request.
+template <class Number>
+struct SmallSeq {
+  Number start = 0, kv_length = 0, last_page_len = 0;
+  int32_t overflow = 0;
 };
 
 /// Of all requests.
@@ -43,24 +51,46 @@ __device__ uint2 sums_before(uint3 x, uint32_t (&scratch)[3][kWarps], uint3& tot
     scratch[2][warp] = rows;
   }
   __syncthreads();
-  uint2 before{sum.x - x.x, sum.y - x.y};
-  total = {0, 0, 0};
-#pragma unroll
-  for (int w = 0; w < kWarps; ++w) {
-    if (w < warp) before = {before.x + scratch[0][w], before.y + scratch[1][w]};
-    total = {total.x + scratch[0][w], total.y + scratch[1][w], total.z + scratch[2][w]};
-  }
+  // The eight sums in a lane each, once more in every eighth one.
+  const uint32_t tokens = scratch[0][lane % kWarps], pages = scratch[1][lane % kWarps];
+  const bool is_sum = lane < kWarps, is_before = lane < warp;
+  const uint2 before{sum.x - x.x + __reduce_add_sync(kAllLanes, is_before ? tokens : 0),
+                     sum.y - x.y + __reduce_add_sync(kAllLanes, is_before ? pages : 0)};
+  total = {__reduce_add_sync(kAllLanes, is_sum ? tokens : 0),
+           __reduce_add_sync(kAllLanes, is_sum ? pages : 0),
+           __reduce_add_sync(kAllLanes, is_sum ? scratch[2][lane % kWarps] : 0)};
   return before;
 }
 
 /// floor(a / page_size) of a number that is not negative.
-__device__ int64_t pages_in(const PrepareBatchCudaParams& p, int64_t a) {
-  return p.page_shift >= 0 ? a >> p.page_shift : divide(a, p.page_size);
+template <class P>
+__device__ typename P::Number pages_in(const P& p, typename P::Number a) {
+  if (p.page_shift >= 0) return a >> p.page_shift;
+  return static_cast<typename P::Number>(divide(a, p.page_size));
+}
+
+template <class P>
+__device__ typename P::Number held_length(int64_t x) {
+  constexpr int64_t kMost = P::Tensors::kMostTokens;
+  return static_cast<typename P::Number>(larger(int64_t{0}, smaller(x, kMost)));
+}
+
+/// How many pages a request is given, of which seq_page_indptr, if there is one, says [begin, end): any number where none are.
+template <class P>
+__device__ typename P::Number num_given_pages(const P& p, typename P::Number begin,
+                                              typename P::Number end) {
+  using Number = typename P::Number;
+  if (!p.has_given_pages) return P::Tensors::kMostTokens;
+  if (p.seq_page_indptr.data == nullptr) return p.given_pages;
+  end = smaller(end, p.given_pages);
+  return begin >= 0 && begin < end ? end - begin : Number{0};
 }
 
 /// Plans the request of this thread; a barrier follows before others see it.
-__device__ PlannedSeq plan_seq(const PrepareBatchCudaParams& p, SmallPlan& plan,
-                               SmallTotals& totals) {
+template <class P>
+__device__ SmallSeq<typename P::Number> plan_seq(const P& p, SmallPlan<typename P::Number>& plan,
+                                                 SmallTotals& totals) {
+  using Number = typename P::Number;
   const int r = threadIdx.x;
   const bool is_there = r < p.num_seqs;
   // All reads at once. Those of padding are made, too, so that nothing waits for num_active.
@@ -73,58 +103,67 @@ __device__ PlannedSeq plan_seq(const PrepareBatchCudaParams& p, SmallPlan& plan,
                  next_begin = load_raw(p.next_indptr, r, is_there),
                  next_end = load_raw(p.next_indptr, r + 1, is_there),
                  prompt = load_raw(p.prompt_lengths, r, is_there);
+  const auto held_number = [](const RawIndex& x) { return static_cast<Number>(held(x.value())); };
   const bool is_active = is_there && (p.num_active.data == nullptr || r < active.value());
-  PlannedSeq seq;
-  int64_t asked = 0, slot = -1;
+  SmallSeq<Number> seq;
+  Number asked = 0, slot = -1;
   if (is_active) {
-    seq.start = length_from(cache.value());
+    seq.start = held_length<P>(cache.value());
     if (p.accepted_lengths.data != nullptr) {
-      seq.start += length_from(held(accepted.value()) + p.accepted_extra);
+      seq.start += held_length<P>(held(accepted.value()) + p.accepted_extra);
     }
-    asked = p.input_lengths.data != nullptr ? length_from(input.value()) : p.tokens_per_seq;
-    slot = slot_within(p, adapter.value());
+    asked = p.input_lengths.data != nullptr ? held_length<P>(input.value()) : p.tokens_per_seq;
+    const int64_t given_slot = adapter.value();
+    if (p.adapter_slots.data != nullptr && given_slot >= 0 && given_slot < p.num_slots) {
+      slot = static_cast<Number>(given_slot);
+    }
   }
-  const int64_t given = num_given_pages(p, given_begin.value(), given_end.value());
-  const int64_t most_pages = smaller(smaller(given, p.table_width), p.max_pages);
-  const auto needed_pages = [&](int64_t tokens) {
-    if (p.page_size == 0 || !is_active) return int64_t{0};
+  const Number given = num_given_pages(p, held_number(given_begin), held_number(given_end));
+  const Number most_pages = smaller(smaller(given, p.table_width), p.max_pages);
+  const auto needed_pages = [&](Number tokens) {
+    if (p.page_size == 0 || !is_active) return Number{0};
     return pages_in(p, seq.start + tokens + p.page_size - 1);
   };
-  const auto sums_for = [&](int64_t tokens) {
+  const auto sums_for = [&](Number tokens) {
     const auto held_tokens = static_cast<uint32_t>(smaller(tokens, p.num_tokens + 1));
     return uint3{held_tokens, static_cast<uint32_t>(smaller(needed_pages(tokens), most_pages)),
                  slot >= 0 ? held_tokens : 0};
   };
+  const auto num_tokens = static_cast<uint32_t>(p.num_tokens);
+  const auto most_in_all = [](uint32_t x, Number cap) {  // the cap may be far above 32 bits
+    return static_cast<Number>(smaller(int64_t{x}, int64_t{cap}));
+  };
   uint3 total;
   uint2 before = sums_before(sums_for(asked), plan.scratch[0], total);
-  const int64_t first_token = smaller(before.x, p.num_tokens);
-  const int64_t tokens = smaller(asked, p.num_tokens - first_token);
-  totals.tokens = static_cast<int32_t>(smaller(total.x, p.num_tokens));
-  if (total.x > p.num_tokens) {  // once more with the tokens that there are
+  const Number first_token = most_in_all(before.x, p.num_tokens);
+  const Number tokens = smaller(asked, p.num_tokens - first_token);
+  totals.tokens = static_cast<int32_t>(total.x < num_tokens ? total.x : num_tokens);
+  if (total.x > num_tokens) {  // once more with the tokens that there are
     before = sums_before(sums_for(tokens), plan.scratch[1], total);
   }
-  const int64_t needed = needed_pages(tokens), held_pages = smaller(needed, given);
-  const int64_t first_page = smaller(before.y, p.max_pages);
-  const int64_t room = smaller(p.table_width, p.max_pages - first_page);
-  const int64_t pages = smaller(held_pages, room);
+  const Number needed = needed_pages(tokens), held_pages = smaller(needed, given);
+  const Number first_page = most_in_all(before.y, p.max_pages);
+  const Number room = smaller(p.table_width, p.max_pages - first_page);
+  const Number pages = smaller(held_pages, room);
   seq.kv_length = pages < needed ? pages * p.page_size : seq.start + tokens;
   seq.last_page_len = pages > 0 ? seq.kv_length - (pages - 1) * p.page_size : 0;
   seq.overflow = (tokens < asked ? kTokenOverflow : 0) | (needed > given ? kMissingPages : 0) |
                  (held_pages > room ? kPageOverflow : 0);
-  totals.pages = static_cast<int32_t>(smaller(total.y, p.max_pages));
+  totals.pages = static_cast<int32_t>(most_in_all(total.y, p.max_pages));
   totals.adapter_rows = static_cast<int32_t>(total.z);
 
   plan.first_token[r] = static_cast<int32_t>(first_token);
   plan.first_page[r] = static_cast<int32_t>(first_page);
   if (r == kThreads - 1) plan.first_page[r + 1] = totals.pages;
-  plan.slot_tokens[r] = {slot >= 0 && slot < kNoSlot ? static_cast<int32_t>(slot) : kNoSlot,
-                         static_cast<int32_t>(tokens)};
+  plan.slot_tokens[r] = {static_cast<uint32_t>(slot), static_cast<uint32_t>(tokens)};
   plan.start[r] = seq.start;
   plan.slot[r] = slot;
-  plan.next_begin[r] = held(next_begin.value());
-  plan.next_end[r] = held(next_end.value());
-  plan.prompt[r] = held(prompt.value());
-  plan.given_begin[r] = given_begin.value();
+  if (p.next_indptr.data != nullptr) {
+    plan.next_begin[r] = held_number(next_begin);
+    plan.next_end[r] = held_number(next_end);
+    plan.prompt[r] = held_number(prompt);
+  }
+  plan.given_begin[r] = held_number(given_begin);
   plan.num_given[r] = given;
   return seq;
 }
@@ -151,44 +190,52 @@ __device__ int row_within(const int32_t* starts, const Rows& rows, int element) 
 }
 
 /// Rows with an adapter that come before those of request `row` with this slot. All lanes.
-__device__ int adapter_rows_before(const SmallPlan& plan, int slot, int row) {
+template <class Number>
+__device__ int adapter_rows_before(const SmallPlan<Number>& plan, uint32_t slot, int row) {
   uint32_t sum = 0;
 #pragma unroll
   for (int r = 0; r < kThreads; r += 32) {
     const int other = r + static_cast<int>(threadIdx.x) % 32;
-    const int2 o = plan.slot_tokens[other];
-    if (o.x < slot || (o.x == slot && other < row)) sum += static_cast<uint32_t>(o.y);
+    const uint2 o = plan.slot_tokens[other];
+    if (o.x < slot || (o.x == slot && other < row)) sum += o.y;
   }
   return static_cast<int>(__reduce_add_sync(kAllLanes, sum));
 }
 
 /// Page `index` of a request; -1, without a read, where it has none.
-__device__ RawIndex load_page(const PrepareBatchCudaParams& p, const SmallPlan& plan, int row,
-                              int64_t index, bool is_there) {
+template <class P>
+__device__ RawIndex load_page(const P& p, const SmallPlan<typename P::Number>& plan, int row,
+                              typename P::Number index, bool is_there) {
   is_there = is_there && index < plan.num_given[row];
   const bool in_list = p.seq_page_indptr.data != nullptr;
-  const ConstPacked pages = in_list ? p.seq_pages : row_of(p.seq_page_table, row);
+  const auto pages = in_list ? p.seq_pages : row_of(p.seq_page_table, row);
   const RawIndex page = load_raw(pages, index + (in_list ? plan.given_begin[row] : 0), is_there);
   return is_there ? page : RawIndex::of(-1);
 }
 
 // Token `token` of the batch, of request `row`.
-__device__ void write_token(const PrepareBatchCudaParams& p, const SmallPlan& plan, int row,
+template <class P>
+__device__ void write_token(const P& p, const SmallPlan<typename P::Number>& plan, int row,
                             int token, int first_adapter_row) {
   const int j = token - plan.first_token[row];
-  const int64_t position = plan.start[row] + j, slot = plan.slot[row];
-  int64_t index = 0, place = 0;  // of the page, and in it
+  using Number = typename P::Number;
+  const Number position = plan.start[row] + j, slot = plan.slot[row];
+  Number index = 0, place = 0;  // of the page, and in it
   RawIndex page;
   if (p.kv_slots.data != nullptr) {
     index = pages_in(p, position);
     place = position - index * p.page_size;
     page = load_page(p, plan, row, index, true);
   }
-  const int64_t from = plan.next_begin[row] + j;
-  const bool is_brought = p.next_input_ids.data != nullptr && from < plan.next_end[row] &&
-                          from >= 0 && from < p.num_next_ids && position >= plan.prompt[row];
+  bool is_brought = false;
+  Number from = 0;
+  if (p.next_input_ids.data != nullptr) {
+    from = plan.next_begin[row] + j;
+    is_brought = from < plan.next_end[row] && from >= 0 && from < p.num_next_ids &&
+                 position >= plan.prompt[row];
+  }
   const bool has_place = p.all_input_ids.row.data != nullptr && position < p.max_length;
-  const Packed ids = row_of(p.all_input_ids, row);
+  const auto ids = row_of(p.all_input_ids, row);
   RawIndex id = RawIndex::of(p.pad_token);
   if (is_brought) {
     id = load_raw(p.next_input_ids, from);
@@ -204,18 +251,20 @@ __device__ void write_token(const PrepareBatchCudaParams& p, const SmallPlan& pl
   if (p.kv_slots.data != nullptr) {
     const int64_t number = page.value();
     store(p.kv_slots, token,
-          number >= 0 && number < p.page_end ? number * p.page_size + place : -1);
+          number >= 0 && number < p.page_end ? number * int64_t{p.page_size} + place : -1);
   }
   store_if(p.input_ids, token, id.value());
   if (is_brought && has_place) store(ids, position, id.value());
 }
 
 // The tokens of a warp. A warp with several requests takes the sums for adapter_rows one after the other.
-__device__ void write_tokens(const PrepareBatchCudaParams& p, const SmallPlan& plan,
+template <class P>
+__device__ void write_tokens(const P& p, const SmallPlan<typename P::Number>& plan,
                              const SmallTotals& totals, int item) {
   const int per_warp = static_cast<int>(p.items.tokens_per_item), first = item * per_warp;
   const int token = first + static_cast<int>(threadIdx.x) % 32;
-  const int end = static_cast<int>(smaller(first + per_warp, p.num_tokens));
+  const int end =
+      static_cast<int>(smaller(static_cast<typename P::Number>(first + per_warp), p.num_tokens));
   const int last = end < totals.tokens ? end : totals.tokens;  // behind it is padding
   if (first < last) {
     const Rows rows = rows_of(plan.first_token, first, last);
@@ -223,8 +272,8 @@ __device__ void write_tokens(const PrepareBatchCudaParams& p, const SmallPlan& p
     int place = 0;
     if (p.adapter_rows.data != nullptr) {
       for (int r = rows.first; r < rows.first + rows.count; ++r) {
-        const int2 own = plan.slot_tokens[r];
-        if (own.x == kNoSlot || own.y == 0) continue;
+        const uint2 own = plan.slot_tokens[r];
+        if (plan.slot[r] < 0 || own.y == 0) continue;
         const int before = adapter_rows_before(plan, own.x, r);
         if (r == row) place = before;
       }
@@ -243,11 +292,13 @@ __device__ void write_tokens(const PrepareBatchCudaParams& p, const SmallPlan& p
 
 constexpr int kPerLane = static_cast<int>(kSmallPagesPerItem) / 32;
 
-__device__ void write_pages(const PrepareBatchCudaParams& p, const SmallPlan& plan,
+template <class P>
+__device__ void write_pages(const P& p, const SmallPlan<typename P::Number>& plan,
                             const SmallTotals& totals, int item) {
   const int first = item * static_cast<int>(kSmallPagesPerItem);
   const int begin = first + static_cast<int>(threadIdx.x) % 32;
-  const int end = static_cast<int>(smaller(first + kSmallPagesPerItem, p.max_pages));
+  const int end =
+      static_cast<int>(smaller(int64_t{first} + kSmallPagesPerItem, int64_t{p.max_pages}));
   const int last = end < totals.pages ? end : totals.pages;
   RawIndex page[kPerLane];
   if (first < last) {
@@ -265,7 +316,8 @@ __device__ void write_pages(const PrepareBatchCudaParams& p, const SmallPlan& pl
   }
 }
 
-__device__ void write_table(const PrepareBatchCudaParams& p, const SmallPlan& plan, int item) {
+template <class P>
+__device__ void write_table(const P& p, const SmallPlan<typename P::Number>& plan, int item) {
   const auto width = static_cast<uint32_t>(p.table_width);
   const uint32_t end = static_cast<uint32_t>(p.num_seqs) * width;
   const uint32_t begin = static_cast<uint32_t>(item) * kSmallPagesPerItem + threadIdx.x % 32;
@@ -283,13 +335,15 @@ __device__ void write_table(const PrepareBatchCudaParams& p, const SmallPlan& pl
 #pragma unroll
   for (int k = 0; k < kPerLane; ++k) {
     const uint32_t i = begin + k * 32;
-    if (i < end) store(row_of(p.page_table, row[k]), i - row[k] * width, page[k].value());
+    if (i < end)
+      store(row_of(p.page_table, static_cast<int>(row[k])), i - row[k] * width, page[k].value());
   }
 }
 
 // An entry of adapter_indptr.
-__device__ void write_slot(const PrepareBatchCudaParams& p, const SmallPlan& plan, int slot) {
-  const int before = adapter_rows_before(plan, slot, 0);
+template <class P>
+__device__ void write_slot(const P& p, const SmallPlan<typename P::Number>& plan, int slot) {
+  const int before = adapter_rows_before(plan, static_cast<uint32_t>(slot), 0);
   if (threadIdx.x % 32 == 0) store(p.adapter_indptr, slot, before);
 }
 
@@ -300,7 +354,8 @@ struct SegmentScratch {
 };
 
 // The segment outputs; how many segments there are. Requests without rows end no run. All threads.
-__device__ int64_t write_segments(const PrepareBatchCudaParams& p, const SmallPlan& plan,
+template <class P>
+__device__ int64_t write_segments(const P& p, const SmallPlan<typename P::Number>& plan,
                                   int32_t num_tokens, SegmentScratch& scratch) {
   const int r = threadIdx.x, lane = r % 32, warp = r / 32;
   const unsigned lower = (1u << lane) - 1;
@@ -317,7 +372,8 @@ __device__ int64_t write_segments(const PrepareBatchCudaParams& p, const SmallPl
     if (of_warp >= 0) last = of_warp;
   }
   if ((with_rows & lower) != 0) previous = warp * 32 + last_in(with_rows & lower);
-  const int64_t slot = plan.slot[r], slot_before = previous >= 0 ? plan.slot[previous] : -1;
+  const typename P::Number slot = plan.slot[r],
+                           slot_before = previous >= 0 ? plan.slot[previous] : -1;
   const bool changes = has_rows && slot != slot_before;
   const bool begins = changes && slot >= 0, ends = changes && slot_before >= 0;
   const unsigned begun = __ballot_sync(kAllLanes, begins);
@@ -337,7 +393,7 @@ __device__ int64_t write_segments(const PrepareBatchCudaParams& p, const SmallPl
   if (r == last && slot >= 0 && count - 1 < p.num_segments) {
     store_if(p.seg_ends, count - 1, num_tokens);
   }
-  if (p.num_segments == kHuge) return count;  // there are no outputs
+  if (!p.has_segments) return count;  // there are no outputs
   for (int64_t i = count + r; i < p.num_segments; i += kThreads) {
     store_if(p.seg_starts, i, 0);
     store_if(p.seg_ends, i, 0);
@@ -347,8 +403,9 @@ __device__ int64_t write_segments(const PrepareBatchCudaParams& p, const SmallPl
 }
 
 // What has one entry per request, the segments and `overflow`. All threads of one block.
-__device__ void write_requests(const PrepareBatchCudaParams& p, const SmallPlan& plan,
-                               const SmallTotals& totals, const PlannedSeq& seq,
+template <class P>
+__device__ void write_requests(const P& p, const SmallPlan<typename P::Number>& plan,
+                               const SmallTotals& totals, const SmallSeq<typename P::Number>& seq,
                                SegmentScratch& scratch) {
   const int r = threadIdx.x;
   if (r < p.num_seqs) {
@@ -364,7 +421,7 @@ __device__ void write_requests(const PrepareBatchCudaParams& p, const SmallPlan&
     store_if(p.page_indptr, 0, 0);
   }
   int64_t segments = 0;
-  if (p.adapter_slots.data != nullptr || p.num_segments < kHuge) {
+  if (p.adapter_slots.data != nullptr || p.has_segments) {
     segments = write_segments(p, plan, totals.tokens, scratch);
   }
   if (p.overflow.data == nullptr) return;
@@ -376,12 +433,14 @@ __device__ void write_requests(const PrepareBatchCudaParams& p, const SmallPlan&
 }
 
 // One block for the requests; items go round the warps of the others.
+template <class P>
 __global__ void __launch_bounds__(kThreads)
-    prepare_small_batch_kernel(const __grid_constant__ PrepareBatchCudaParams p) {
-  __shared__ SmallPlan plan;
+    prepare_small_batch_kernel(const __grid_constant__ P p) {
+  using Number = typename P::Number;
+  __shared__ SmallPlan<Number> plan;
   __shared__ SegmentScratch segment_scratch;
   SmallTotals totals;
-  const PlannedSeq seq = plan_seq(p, plan, totals);
+  const SmallSeq<Number> seq = plan_seq(p, plan, totals);
   __syncthreads();
   if (blockIdx.x == 0) {
     write_requests(p, plan, totals, seq, segment_scratch);
@@ -408,8 +467,15 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void prepare_small_batch(const ExecContext& ctx, const PrepareBatchCudaParams& p) {
-  prepare_small_batch_kernel<<<p.items.blocks, kThreads, 0, ctx.stream>>>(p);
+void prepare_small_batch(const ExecContext& ctx, const PrepareBatchParams& p,
+                         const PrepareBatchItems& items) {
+  if (is_plain(p)) {
+    const auto packed = pack<PlainTensors>(p, items);
+    prepare_small_batch_kernel<<<items.blocks, kThreads, 0, ctx.stream>>>(packed);
+  } else {
+    const auto packed = pack<AnyTensors>(p, items);
+    prepare_small_batch_kernel<<<items.blocks, kThreads, 0, ctx.stream>>>(packed);
+  }
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 

@@ -1,0 +1,296 @@
+#include <algorithm>
+#include <type_traits>
+
+#include "cuda/check.h"
+
+#include "ops/metadata/conversions_kernels.h"
+#include "ops/metadata/packed_indices.h"
+#include "ops/metadata/plain_rows_cuda.h"
+
+// The conversions of plain tensors (plain_rows_cuda.h). Parameters are few, since a kernel gets 64 bytes of them at a time.
+
+namespace heddle::cuda {
+namespace {
+
+__device__ int32_t load_if(const int32_t* at, bool is_there) {
+  return static_cast<int32_t>(load_word_if(at, is_there));
+}
+/// A number held to 32 bits.
+__device__ int32_t narrow(int64_t x) {
+  return static_cast<int32_t>(larger(int64_t{INT32_MIN}, smaller(x, int64_t{INT32_MAX})));
+}
+
+/// block_tables[row][j] = ragged[element]
+struct PlainToPadded {
+  int32_t* block_tables;
+  const int32_t *ragged, *starts;
+  int32_t row_stride, width, num_rows, size;
+
+  struct Facts {};
+  __device__ Facts facts(int) const { return {}; }
+  __device__ PlainRow row(int r, int32_t start, int32_t end, Facts) const {
+    return {start, narrow(smaller(int64_t{end}, int64_t{start} + width)), r, start};
+  }
+  __device__ static bool fills() { return false; }
+  __device__ int32_t fetch(int32_t element, const PlainRow&, bool is_copied) const {
+    return load_if(ragged + element, is_copied);
+  }
+  __device__ void put(int32_t element, const PlainRow& row, int32_t value) const {
+    block_tables[int64_t{row.a} * row_stride + (element - row.b)] = value;
+  }
+};
+
+/// all_input_ids[row][a + element] = next_input_ids[element]
+struct PlainCopyNext {
+  int32_t* all_input_ids;
+  const int32_t *next_input_ids, *starts, *cache_lengths, *input_lengths, *prompt_lengths;
+  int32_t row_stride, width, num_rows, size;
+
+  struct Facts {
+    int32_t cache, input, prompt;
+  };
+  __device__ Facts facts(int r) const {
+    return {load_if(cache_lengths + r, true), load_if(input_lengths + r, true),
+            load_if(prompt_lengths + r, true)};
+  }
+  __device__ PlainRow row(int r, int32_t start, int32_t end, const Facts& f) const {
+    const int64_t shift = int64_t{f.cache} + f.input - start;  // from an element to its position
+    const int64_t begin = larger(int64_t{start}, larger(f.prompt, 0) - shift);
+    return {narrow(begin), narrow(smaller(int64_t{end}, width - shift)),
+            static_cast<int32_t>(shift), r};
+  }
+  __device__ static bool fills() { return false; }
+  __device__ int32_t fetch(int32_t element, const PlainRow&, bool is_copied) const {
+    return load_if(next_input_ids + element, is_copied);
+  }
+  __device__ void put(int32_t element, const PlainRow& row, int32_t value) const {
+    all_input_ids[int64_t{row.b} * row_stride + (element + row.a)] = value;
+  }
+};
+
+/// position_ids[element] = a + element, slot_indices[element] = b + element
+struct PlainPositionSlots {
+  int32_t *position_ids, *slot_indices;
+  const int32_t *starts, *cache_lengths, *cu_slots;
+  int32_t num_positions, num_slots, num_rows, size;
+
+  struct Facts {
+    int32_t cache, slot;
+  };
+  __device__ Facts facts(int r) const {
+    return {load_if(cache_lengths + r, true), load_if(cu_slots + r, num_slots > 0)};
+  }
+  __device__ PlainRow row(int, int32_t start, int32_t end, const Facts& f) const {
+    const auto shift = static_cast<uint32_t>(f.cache) - static_cast<uint32_t>(start);
+    return {start, end, static_cast<int32_t>(shift),
+            static_cast<int32_t>(shift + static_cast<uint32_t>(f.slot))};
+  }
+  __device__ static bool fills() { return false; }
+  __device__ int32_t fetch(int32_t, const PlainRow&, bool) const { return 0; }
+  __device__ void put(int32_t element, const PlainRow& row, int32_t) const {
+    if (element < num_positions) position_ids[element] = row.a + element;
+    if (element < num_slots) slot_indices[element] = row.b + element;
+  }
+};
+
+/// filtered_slots[element] = slots[a + element]
+struct PlainFilterSlots {
+  int32_t* filtered_slots;
+  const int32_t *slots, *starts, *slots_start;
+  int32_t num_slots, num_rows, size, fill_value;
+  bool has_fill;
+
+  struct Facts {
+    int32_t from;
+  };
+  __device__ Facts facts(int r) const { return {load_if(slots_start + r, true)}; }
+  __device__ PlainRow row(int, int32_t start, int32_t end, const Facts& f) const {
+    const int64_t shift = int64_t{f.from} - start;
+    return {narrow(larger(int64_t{start}, -shift)),
+            narrow(smaller(int64_t{end}, num_slots - shift)), static_cast<int32_t>(shift), 0};
+  }
+  __device__ bool fills() const { return has_fill; }
+  __device__ int32_t fetch(int32_t element, const PlainRow& row, bool is_copied) const {
+    const int32_t value = load_if(slots + (element + row.a), is_copied);
+    return is_copied ? value : fill_value;
+  }
+  __device__ void put(int32_t element, const PlainRow&, int32_t value) const {
+    filtered_slots[element] = value;
+  }
+};
+
+// The four conversions whose rows have given starts.
+template <int kPerLane, class Op>
+__global__ void __launch_bounds__(kPlainThreads) plain_kernel(const __grid_constant__ Op op) {
+  __shared__ PlainWindow<kPerLane> window;
+  const int r = threadIdx.x;
+  const bool is_row = r < op.num_rows;
+  int32_t start = 0, end = 0;
+  typename Op::Facts facts;
+  if (is_row) {
+    start = load_if(op.starts + r, true);
+    end = load_if(op.starts + r + 1, true);
+    facts = op.facts(r);
+  }
+  clear_marks(window);
+  const PlainChunk chunk = PlainChunk::of_block(op.size, kPerLane);
+  __syncthreads();
+  if (is_row) mark_row(window, chunk, start, end, op.row(r, start, end, facts));
+  __syncthreads();
+  write_chunk(op, window, chunk);
+}
+
+/// ragged[element] = block_tables[row][a + element]
+struct PlainToRagged {
+  int32_t* ragged;
+  const int32_t *block_tables, *input_lengths, *cache_lengths;
+  int32_t row_stride, width, num_rows, size, fill_value;
+  bool has_fill;
+
+  __device__ bool fills() const { return has_fill; }
+  __device__ int32_t fetch(int32_t element, const PlainRow& row, bool is_copied) const {
+    const int32_t value =
+        load_if(block_tables + int64_t{row.b} * row_stride + (element + row.a), is_copied);
+    return is_copied ? value : fill_value;
+  }
+  __device__ void put(int32_t element, const PlainRow&, int32_t value) const {
+    ragged[element] = value;
+  }
+};
+
+// Every block adds up all lengths: that is cheaper than to wait for another block, and no block waits.
+template <int kPerLane>
+__global__ void __launch_bounds__(kPlainThreads)
+    plain_to_ragged_kernel(const __grid_constant__ PlainToRagged op) {
+  __shared__ PlainWindow<kPerLane> window;
+  __shared__ uint32_t scratch[kPlainThreads / 32];
+  const int r = threadIdx.x;
+  const bool is_row = r < op.num_rows;
+  const int32_t input = load_if(op.input_lengths + r, is_row),
+                cache = load_if(op.cache_lengths + r, is_row);
+  clear_marks(window);
+  const PlainChunk chunk = PlainChunk::of_block(op.size, kPerLane);
+  const int64_t asked = int64_t{input} + cache;
+  const auto length = static_cast<int32_t>(larger(int64_t{0}, smaller(asked, int64_t{op.size})));
+  uint32_t total;
+  const auto start = static_cast<int32_t>(
+      block_sum_before(static_cast<uint32_t>(length), scratch, total));  // with a barrier
+  mark_row(window, chunk, start, start + length,
+           {start, start + smaller(length, op.width), -start, r});
+  __syncthreads();
+  write_chunk(op, window, chunk);
+}
+
+/// Up to so many elements per multiprocessor a lane has one of them, so that more warps share the instructions.
+constexpr int64_t kShortPerSm = 1024;
+
+/// launch(elements per lane as a constant, blocks) for `size` elements.
+template <class Launch>
+void launch_for(const ExecContext& ctx, int32_t size, const Launch& launch) {
+  if (size <= 0) return;
+  const auto blocks = [&](int per_lane) {
+    const int64_t chunk = int64_t{kPlainThreads} * per_lane;
+    return static_cast<unsigned>((size + chunk - 1) / chunk);
+  };
+  if (size <= kShortPerSm * ctx.info.num_sms) {
+    launch(std::integral_constant<int, 1>{}, blocks(1));
+  } else {
+    launch(std::integral_constant<int, 8>{}, blocks(8));
+  }
+  HEDDLE_CUDA_CHECK(cudaGetLastError());
+}
+
+template <class Op>
+void launch_plain(const ExecContext& ctx, const Op& op) {
+  launch_for(ctx, op.size, [&](auto per_lane, unsigned blocks) {
+    plain_kernel<per_lane><<<blocks, kPlainThreads, 0, ctx.stream>>>(op);
+  });
+}
+
+template <class... Tensors>
+bool are_plain(int64_t num_seqs, const Tensors&... tensors) {
+  return num_seqs > 0 && num_seqs <= kPlainThreads && (is_plain(tensors) && ...);
+}
+
+template <class Byte>
+auto* data_of(const BasicIndices<Byte>& t) {
+  using Number = std::conditional_t<std::is_const_v<Byte>, const int32_t, int32_t>;
+  return reinterpret_cast<Number*>(t.data);
+}
+template <class Byte>
+auto* data_of(const BasicIndexRows<Byte>& t) {
+  return data_of(t[0]);
+}
+int32_t narrow_size(int64_t x) { return static_cast<int32_t>(x); }
+
+}  // namespace
+
+bool plain_block_tables_to_ragged(const ExecContext& ctx, const BlockTablesToRaggedParams& p) {
+  if (!are_plain(p.num_seqs, p.ragged, p.block_tables, p.input_lengths, p.cache_lengths) ||
+      p.ragged.size >= kSmallSum) {
+    return false;
+  }
+  const PlainToRagged op{data_of(p.ragged),
+                         data_of(p.block_tables),
+                         data_of(p.input_lengths),
+                         data_of(p.cache_lengths),
+                         narrow_size(p.block_tables.row_stride),
+                         narrow_size(p.block_tables.width),
+                         narrow_size(p.num_seqs),
+                         narrow_size(p.ragged.size),
+                         static_cast<int32_t>(p.fill.value),
+                         p.fill.on};
+  launch_for(ctx, op.size, [&](auto per_lane, unsigned blocks) {
+    plain_to_ragged_kernel<per_lane><<<blocks, kPlainThreads, 0, ctx.stream>>>(op);
+  });
+  return true;
+}
+
+bool plain_block_tables_to_padded(const ExecContext& ctx, const BlockTablesToPaddedParams& p) {
+  if (p.fill.on || !are_plain(p.num_seqs, p.block_tables, p.ragged, p.cu_seqlens)) return false;
+  launch_plain(
+      ctx, PlainToPadded{data_of(p.block_tables), data_of(p.ragged), data_of(p.cu_seqlens),
+                         narrow_size(p.block_tables.row_stride), narrow_size(p.block_tables.width),
+                         narrow_size(p.num_seqs), narrow_size(p.ragged.size)});
+  return true;
+}
+
+bool plain_copy_next_input_ids(const ExecContext& ctx, const CopyNextInputIdsParams& p) {
+  if (!are_plain(p.num_seqs, p.all_input_ids, p.next_input_ids, p.cu_accepted_ids, p.cache_lengths,
+                 p.input_lengths, p.prompt_lengths)) {
+    return false;
+  }
+  launch_plain(
+      ctx,
+      PlainCopyNext{data_of(p.all_input_ids), data_of(p.next_input_ids), data_of(p.cu_accepted_ids),
+                    data_of(p.cache_lengths), data_of(p.input_lengths), data_of(p.prompt_lengths),
+                    narrow_size(p.all_input_ids.row_stride), narrow_size(p.all_input_ids.width),
+                    narrow_size(p.num_seqs), narrow_size(p.next_input_ids.size)});
+  return true;
+}
+
+bool plain_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsParams& p) {
+  if (!are_plain(p.num_seqs, p.position_ids, p.slot_indices, p.cache_lengths, p.cu_seqlens,
+                 p.cu_slots)) {
+    return false;
+  }
+  launch_plain(
+      ctx, PlainPositionSlots{data_of(p.position_ids), data_of(p.slot_indices),
+                              data_of(p.cu_seqlens), data_of(p.cache_lengths), data_of(p.cu_slots),
+                              narrow_size(p.position_ids.size), narrow_size(p.slot_indices.size),
+                              narrow_size(p.num_seqs),
+                              narrow_size(std::max(p.position_ids.size, p.slot_indices.size))});
+  return true;
+}
+
+bool plain_slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p) {
+  if (!are_plain(p.num_seqs, p.filtered_slots, p.slots, p.cu_slots, p.slots_start)) return false;
+  launch_plain(ctx,
+               PlainFilterSlots{data_of(p.filtered_slots), data_of(p.slots), data_of(p.cu_slots),
+                                data_of(p.slots_start), narrow_size(p.slots.size),
+                                narrow_size(p.num_seqs), narrow_size(p.filtered_slots.size),
+                                static_cast<int32_t>(p.fill.value), p.fill.on});
+  return true;
+}
+
+}  // namespace heddle::cuda
