@@ -89,7 +89,8 @@ struct KvBlockState {
   TensorView kv_block_ids;          // [rows, max_blocks]
 };
 
-/// Blocks that a rewind frees; any of these may be absent. num_requests rows at least, those behind get 0 and false.
+/// Blocks that a rewind frees; any of these may be absent. On CUDA several blocks of threads make the list where the context has
+/// an exchange (16 KB), else one. num_requests rows at least, those behind get 0 and false.
 struct ReleasedBlocks {
   TensorView blocks_to_release{};  // [rows]  the last block id before the call
   TensorView remove_mask{};        // [rows]  bool|u8: whether that block is released
@@ -109,7 +110,7 @@ struct ReleasedBlocks {
 /// So accepted counts outside [0, drafts(i)] are clamped, a rewind may cross several blocks (capacity num_requests *
 /// ceil(S / block_size_tokens) holds whatever is released), and S = 0 changes nothing. A count beyond max_blocks clears
 /// the last entry for those that the table does not have. num_requests is the length of accepted_counts; num_active not
-/// given: all of them. Requests from num_active on are padding: their state is neither read nor written.
+/// given: all of them. Requests from num_active on are padding: their state is not written, whatever it holds.
 ///   accepted_counts [num_requests]; prefill_status [>= num_requests]; block_size_tokens >= 1
 void rewind_kv_cache(const ExecContext& ctx, const ReleasedBlocks& released,
                      const KvBlockState& state, ConstTensorView accepted_counts,

@@ -4,6 +4,8 @@
 #include <limits>
 #include <optional>
 
+#include "cuda/exchange.h"
+
 #include "heddle/config.h"
 #include "heddle/core/check.h"
 #include "heddle/core/dispatch.h"
@@ -24,7 +26,7 @@ using cuda::LoraParams;
 
 constexpr int64_t kRowParts = 16;  // values of a rank tile of a row
 constexpr uintptr_t kPlanAlignment = 256;
-constexpr int64_t kExchangeHead = 256;  // bytes before the words
+constexpr int64_t kExchangeHead = cuda::kLoraPartials;  // bytes before the words
 constexpr int64_t kExchangeWordBytes = 8;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -180,7 +182,7 @@ void run_window(const ExecContext& ctx, const LoraGpuCall& call, LoraOp op, Lora
   const bool has_exchange =
       int64_t(ctx.exchange.size()) >= kExchangeHead + partials * kExchangeWordBytes;
   const auto fuse = [&] {
-    p.arrivals = reinterpret_cast<uint64_t*>(ctx.exchange.data());
+    p.arrivals = reinterpret_cast<uint64_t*>(ctx.exchange.data() + cuda::kLoraArrivals);
     p.partials = ctx.exchange.data() + kExchangeHead;
   };
   if (has_exchange && fits_direct(call, op)) {

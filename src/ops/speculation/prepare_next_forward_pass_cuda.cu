@@ -1,6 +1,7 @@
 #include "cuda/check.h"
 
 #include "ops/speculation/prepare_next_forward_pass_cuda.h"
+#include "ops/speculation/team_cuda.h"
 
 namespace heddle::cuda {
 namespace {
@@ -54,7 +55,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void prepare_next_forward_pass(const PrepareParams& params, cudaStream_t stream) {
-  if (params.num_rows == 0) return;
+  if (params.num_rows == 0 || prepare_next_forward_pass_by_teams(params, stream)) return;
   const int64_t blocks = (params.num_rows + kThreads - 1) / kThreads;
   prepare_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(DevicePrepare(params));
   HEDDLE_CUDA_CHECK(cudaGetLastError());

@@ -80,7 +80,7 @@ void rewind_kv_cache(const ExecContext& ctx, const ReleasedBlocks& released,
   if (ctx.device.type == DeviceType::kCpu) {
     cpu::rewind_kv_cache(ctx, params);
   } else if constexpr (kWithCuda) {
-    cuda::rewind_kv_cache(params, ctx.stream);
+    cuda::rewind_kv_cache(params, ctx.exchange, ctx.stream);
   }
 }
 

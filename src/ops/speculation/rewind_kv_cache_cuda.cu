@@ -1,8 +1,10 @@
 #include <algorithm>
 
 #include "cuda/check.h"
+#include "cuda/list_sums_cuda.h"
 
 #include "ops/speculation/rewind_kv_cache_cuda.h"
+#include "ops/speculation/team_cuda.h"
 
 namespace heddle::cuda {
 namespace {
@@ -66,10 +68,12 @@ __global__ void __launch_bounds__(kListThreads)
 
 }  // namespace
 
-void rewind_kv_cache(const RewindParams& params, cudaStream_t stream) {
+void rewind_kv_cache(const RewindParams& params, std::span<std::byte> exchange,
+                     cudaStream_t stream) {
   const DeviceRewind p(params);
   const bool listed = params.releases.listed;
   if (p.num_rows == 0 && !listed) return;
+  if (rewind_kv_cache_by_teams(params, list_sums_of(exchange), stream)) return;
   const RowGrid grid = select_row_grid(p.num_rows, listed);
   (listed ? rewind_kernel<true>
           : rewind_kernel<false>)<<<grid.blocks, grid.threads, 0, stream>>>(p);

@@ -5,17 +5,45 @@
 
 namespace heddle::cuda {
 
-/// The cache of one request, and what a rewind makes of it.
+/// The cache of one request.
 struct KvRow {
   int64_t offset, length, count, last_id;
 };
-struct KvRewind {
-  int64_t rejected;      // tokens
-  int64_t crossed;       // blocks that end with them
-  int64_t offset;        // of the last token, afterwards
-  int64_t left;          // blocks in use, afterwards
-  int64_t num_released;  // ids for the list
+/// What a rewind makes of it. Int: i64, or i32 where no value comes near its ends.
+template <class Int>
+struct BasicKvRewind {
+  Int rejected;      // tokens
+  Int crossed;       // blocks that end with them
+  Int offset;        // of the last token, afterwards
+  Int left;          // blocks in use, afterwards
+  Int num_released;  // ids for the list
 };
+using KvRewind = BasicKvRewind<int64_t>;
+
+/// Of the blocks that are released behind the last one, the first that the table has.
+template <class Int>
+[[nodiscard]] __device__ Int last_listed(Int count, Int max_blocks) {
+  return count - 2 < max_blocks - 1 ? count - 2 : max_blocks - 1;
+}
+/// a / b, out of the way of kernels that hardly ever divide.
+template <class Int>
+[[nodiscard]] __device__ __noinline__ Int rare_quotient(Int a, Int b) {
+  return a / b;
+}
+/// Divides only where a rewind crosses more than one block, or the offset was wrong before.
+template <class Int>
+[[nodiscard]] __device__ BasicKvRewind<Int> plan_rewind(Int offset, Int count, Int rejected,
+                                                        Int max_blocks, Int block_size) {
+  const Int missing = rejected - offset;
+  Int crossed = missing > 0 ? 1 : 0;
+  if (missing > block_size) crossed = rare_quotient<Int>(missing + block_size - 1, block_size);
+  Int moved = crossed * block_size - missing;
+  if (moved >= block_size) moved -= rare_quotient<Int>(moved, block_size) * block_size;
+  if (crossed == 0) return {rejected, 0, moved, count, 0};
+  const Int left = count > crossed ? count - crossed : 0;
+  const Int listed = last_listed<Int>(count, max_blocks) - left + 1;
+  return {rejected, crossed, moved, left, Int{count > 0} + (listed > 0 ? listed : 0)};
+}
 
 /// KvBlocks.
 struct DeviceKvBlocks {
@@ -40,22 +68,11 @@ struct DeviceKvBlocks {
     if (row.count < 1 || max_blocks < 1) return;
     ids.row(i).touch((row.count < max_blocks ? row.count : max_blocks) - 1);
   }
-  /// Divides only where a rewind crosses more than one block, or the offset was wrong before.
   [[nodiscard]] __device__ KvRewind plan(const KvRow& row, int64_t rejected) const {
-    const int64_t missing = rejected - row.offset;
-    const int64_t crossed = missing <= 0            ? 0
-                            : missing <= block_size ? 1
-                                                    : (missing + block_size - 1) / block_size;
-    const int64_t moved = row.offset - rejected + crossed * block_size;
-    const int64_t offset = moved < block_size ? moved : moved % block_size;
-    if (crossed == 0) return {rejected, 0, offset, row.count, 0};
-    const int64_t left = row.count > crossed ? row.count - crossed : 0;
-    const int64_t listed = last_listed(row) - left + 1;
-    return {rejected, crossed, offset, left, (row.count > 0) + (listed > 0 ? listed : 0)};
+    return plan_rewind<int64_t>(row.offset, row.count, rejected, max_blocks, block_size);
   }
-  /// Of the blocks that are released behind the last one, the first that the table has.
   [[nodiscard]] __device__ int64_t last_listed(const KvRow& row) const {
-    return row.count - 2 < max_blocks - 1 ? row.count - 2 : max_blocks - 1;
+    return cuda::last_listed<int64_t>(row.count, max_blocks);
   }
 };
 

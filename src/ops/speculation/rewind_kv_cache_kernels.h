@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "heddle/ops/speculation.h"
 
@@ -116,7 +117,9 @@ namespace cpu {
 void rewind_kv_cache(const ExecContext& ctx, const RewindParams& params);
 }
 namespace cuda {
-void rewind_kv_cache(const RewindParams& params, cudaStream_t stream);
-}
+/// exchange: that of the context, in which several blocks make the list of released blocks.
+void rewind_kv_cache(const RewindParams& params, std::span<std::byte> exchange,
+                     cudaStream_t stream);
+}  // namespace cuda
 
 }  // namespace heddle

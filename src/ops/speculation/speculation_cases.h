@@ -17,6 +17,29 @@ namespace heddle::testing {
 
 using ref::Ints;
 
+/// How the buffers of a test lie: with gaps and of either index type as it falls, or as calls are for which there are kernels of
+/// their own.
+enum class BufferLayout { kAny, kPlain, kPlainNarrow, kPlainWide };
+inline BufferLayout buffer_layout = BufferLayout::kAny;
+
+class ScopedBufferLayout {
+ public:
+  explicit ScopedBufferLayout(BufferLayout layout) { buffer_layout = layout; }
+  ~ScopedBufferLayout() { buffer_layout = BufferLayout::kAny; }
+  ScopedBufferLayout(const ScopedBufferLayout&) = delete;
+  ScopedBufferLayout& operator=(const ScopedBufferLayout&) = delete;
+};
+
+/// A number of elements from `least` to `most`; the least where buffers have no gaps.
+inline int64_t random_gap(int64_t least, int64_t most) {
+  return buffer_layout == BufferLayout::kAny ? random_int(least, most) : least;
+}
+inline bool random_is_wide() {
+  const bool either = random_int(0, 1) == 1;
+  return buffer_layout == BufferLayout::kPlainWide ||
+         (buffer_layout != BufferLayout::kPlainNarrow && either);
+}
+
 /// A vector or matrix of i32 or i64 with gaps between its elements, both as it falls. Elements begin as kBefore, so that a
 /// written -1 is told from one that nothing wrote; gaps and guards must keep their bytes.
 class IndexBuffer {
@@ -30,9 +53,10 @@ class IndexBuffer {
   IndexBuffer(int64_t rows, int64_t columns)
       : rows_(rows),
         columns_(columns),
-        column_stride_(random_int(1, 2)),
-        row_stride_(std::max<int64_t>(1, columns * column_stride_) + random_int(0, 3)),
-        wide_(random_int(0, 1) == 1),
+        column_stride_(random_gap(1, 2)),
+        row_stride_(std::max<int64_t>(1, columns * column_stride_) +
+                    (columns == 1 ? random_gap(0, 3) : random_int(0, 3))),
+        wide_(random_is_wide()),
         narrow_data_(wide_ ? 0 : size_t(rows * row_stride_)),
         wide_data_(wide_ ? size_t(rows * row_stride_) : 0) {
     for (int64_t i = 0; i < rows; ++i) {
@@ -110,7 +134,7 @@ class IndexBuffer {
 class MaskBuffer {
  public:
   explicit MaskBuffer(int64_t n)
-      : n_(n), stride_(random_int(1, 2)), data_(size_t(n * stride_)), boolean_(random_int(0, 1)) {}
+      : n_(n), stride_(random_gap(1, 2)), data_(size_t(n * stride_)), boolean_(random_int(0, 1)) {}
   explicit MaskBuffer(const Ints& values) : MaskBuffer(int64_t(values.size())) {
     for (int64_t i = 0; i < n_; ++i) data_[size_t(i * stride_)] = uint8_t(values[size_t(i)]);
   }

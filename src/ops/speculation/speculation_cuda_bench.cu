@@ -11,6 +11,7 @@
 #include <cstring>
 #include <exception>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -169,11 +170,13 @@ class Bench {
  public:
   explicit Bench(bool is_quick) : is_quick_(is_quick) {
     HEDDLE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    ctx_.device = kGpu;
-    ctx_.info = query_device(kGpu);
-    ctx_.stream = stream_;
+    context_.emplace(kGpu, stream_, 0);
+    ctx_ = context_->exec();
   }
-  ~Bench() { cudaStreamDestroy(stream_); }
+  ~Bench() {
+    context_.reset();
+    cudaStreamDestroy(stream_);
+  }
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
 
@@ -251,6 +254,7 @@ class Bench {
 
   bool is_quick_;
   cudaStream_t stream_ = nullptr;
+  std::optional<CudaContext> context_;
   ExecContext ctx_;
   std::vector<Record> records_;
 };

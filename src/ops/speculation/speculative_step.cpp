@@ -132,7 +132,7 @@ void speculative_step(const ExecContext& ctx, const SpeculativeStepOutputs& outp
   if (ctx.device.type == DeviceType::kCpu) {
     cpu::speculative_step(ctx, params);
   } else if constexpr (kWithCuda) {
-    cuda::speculative_step(params, ctx.stream);
+    cuda::speculative_step(params, ctx.exchange, ctx.stream);
   }
 }
 

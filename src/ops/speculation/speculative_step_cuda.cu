@@ -1,10 +1,12 @@
 #include <algorithm>
 
 #include "cuda/check.h"
+#include "cuda/list_sums_cuda.h"
 
 #include "ops/speculation/prepare_next_forward_pass_cuda.h"
 #include "ops/speculation/rewind_kv_cache_cuda.h"
 #include "ops/speculation/speculative_step_kernels.h"
+#include "ops/speculation/team_cuda.h"
 #include "ops/speculation/verify_speculative_tokens_cuda.h"
 
 namespace heddle::cuda {
@@ -151,10 +153,12 @@ __global__ void __launch_bounds__(kListThreads) step_kernel(const __grid_constan
 
 }  // namespace
 
-void speculative_step(const SpeculativeStepParams& params, cudaStream_t stream) {
+void speculative_step(const SpeculativeStepParams& params, std::span<std::byte> exchange,
+                      cudaStream_t stream) {
   const DeviceStep p(params);
   const bool listed = params.releases.listed;
   if (p.num_rows == 0 && !listed && p.verify.mask.data == nullptr) return;
+  if (speculative_step_by_teams(params, list_sums_of(exchange), stream)) return;
   const RowGrid grid = select_row_grid(p.num_rows, listed);
   (listed ? step_kernel<true> : step_kernel<false>)<<<grid.blocks, grid.threads, 0, stream>>>(p);
   HEDDLE_CUDA_CHECK(cudaGetLastError());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "prepare_next_forward_pass_kernels.h"
 #include "rewind_kv_cache_kernels.h"
@@ -63,7 +64,9 @@ namespace cpu {
 void speculative_step(const ExecContext& ctx, const SpeculativeStepParams& params);
 }
 namespace cuda {
-void speculative_step(const SpeculativeStepParams& params, cudaStream_t stream);
-}
+/// exchange: that of the context, in which several blocks make the list of released blocks.
+void speculative_step(const SpeculativeStepParams& params, std::span<std::byte> exchange,
+                      cudaStream_t stream);
+}  // namespace cuda
 
 }  // namespace heddle

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstddef>
+
+namespace heddle::cuda {
+
+// Who has which bytes of ExecContext::exchange. An op's words say by themselves which launch wrote them, so no op may find
+// another's there.
+
+inline constexpr size_t kLoraArrivals = 0;  // 8 bytes
+inline constexpr size_t kListSums = 256;    // see list_sums_cuda.h
+inline constexpr size_t kListSumsBytes = 8192 - kListSums;
+inline constexpr size_t kLoraPartials = kListSums + kListSumsBytes;  // up to the end
+
+}  // namespace heddle::cuda
