@@ -534,6 +534,26 @@ heddle_status heddle_speculative_step(
     const heddle_count* num_prefill_requests, const heddle_drafts* drafts,
     int64_t block_size_tokens, const heddle_speculative_step_options* options);
 
+/* Which occurrence of an n-gram drafts are taken from where there are several. */
+typedef int32_t heddle_ngram_match;
+enum { HEDDLE_NGRAM_FIRST = 0, HEDDLE_NGRAM_LAST = 1 };
+
+typedef struct heddle_ngram_options {
+  int64_t min_ngram, max_ngram; /* 1, 3 */
+  heddle_ngram_match match;     /* HEDDLE_NGRAM_FIRST */
+  int64_t max_length;           /* 0: any; tokens that a sequence may have with its drafts */
+} heddle_ngram_options;
+void heddle_ngram_options_init(heddle_ngram_options* options);
+
+/* Drafts from a sequence's own tokens: those that followed where its last ones stood before.
+ *   draft_tokens [num_rows, num_speculative_tokens]; num_drafts [num_rows]; tokens [num_rows, max_tokens]; lengths [num_rows]
+ *   num_active NULL: all; options NULL: the defaults */
+heddle_status heddle_propose_ngram_drafts(heddle_context* context, DLTensor* draft_tokens,
+                                          DLTensor* num_drafts, const DLTensor* tokens,
+                                          const DLTensor* lengths, int64_t num_speculative_tokens,
+                                          const heddle_count* num_active,
+                                          const heddle_ngram_options* options);
+
 /* ---- Sampling: heddle/ops/sampling.h -------------------------------------------------------------------------------- */
 
 /* How each row picks its token, all [num_rows]. */

@@ -1,6 +1,8 @@
 #include "heddle/ops/speculation.h"
 
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include <nanobind/stl/optional.h>
 
@@ -141,6 +143,28 @@ void step(nb::handle last_kv_block_offset, nb::handle kv_length_offsets, nb::han
   });
 }
 
+NgramMatch match_of(std::string_view match) {
+  if (match == "first") return NgramMatch::kFirst;
+  if (match == "last") return NgramMatch::kLast;
+  throw nb::value_error(
+      ("match is \"" + std::string(match) + "\", expected \"first\" or \"last\"").c_str());
+}
+
+void propose_ngrams(nb::handle draft_tokens, nb::handle num_drafts, nb::handle tokens,
+                    nb::handle lengths, int64_t num_speculative_tokens, nb::handle num_active,
+                    int64_t min_ngram, int64_t max_ngram, const char* match, int64_t max_length) {
+  Call call;
+  const TensorView drafts = call.out("draft_tokens", draft_tokens);
+  const TensorView counts = call.out("num_drafts", num_drafts);
+  const ConstTensorView from = call.in("tokens", tokens);
+  const ConstTensorView held = call.in("lengths", lengths);
+  const Count active = count_of(call, "num_active", num_active);
+  const NgramOptions options{min_ngram, max_ngram, match_of(match), max_length};
+  call.run_on_any_device([&](const ExecContext& ctx) {
+    propose_ngram_drafts(ctx, drafts, counts, from, held, num_speculative_tokens, active, options);
+  });
+}
+
 }  // namespace
 
 void bind_speculation(nb::module_& m) {
@@ -177,6 +201,12 @@ void bind_speculation(nb::module_& m) {
         "next_positions"_a = nb::none(), "next_slots"_a = nb::none(), "next_kv_lens"_a = nb::none(),
         "next_last_page_len"_a = nb::none(), "write_prefill_rows"_a = kDefaults.write_prefill_rows,
         "num_next_tokens"_a = kDefaults.num_next_tokens);
+
+  constexpr NgramOptions kNgram;
+  m.def("propose_ngram_drafts", &propose_ngrams, "draft_tokens"_a, "num_drafts"_a, "tokens"_a,
+        "lengths"_a, "num_speculative_tokens"_a, "num_active"_a = nb::none(), nb::kw_only(),
+        "min_ngram"_a = kNgram.min_ngram, "max_ngram"_a = kNgram.max_ngram, "match"_a = "first",
+        "max_length"_a = kNgram.max_length);
 }
 
 }  // namespace heddle::python

@@ -28,6 +28,7 @@ WITH_CUDA_KERNELS = {
     "prepare_batch",
     "prepare_next_forward_pass",
     "prepare_position_slot_ids",
+    "propose_ngram_drafts",
     "rewind_kv_cache",
     "rms_norm",
     "slots_filtering",
@@ -144,6 +145,10 @@ CASES: dict[str, Callable[[], Call]] = {
             "sampled_tokens": zeros(2, dtype=torch.int64),
             "next_slots": zeros(2, 1, dtype=torch.int64),
         },
+    ),
+    "propose_ngram_drafts": lambda: (
+        [full((1, 2), 9), full((1,), 9), tensor([[7, 8, 1, 7, 8]]), tensor([5]), 2],
+        {"match": "last", "num_active": tensor([1])},
     ),
     "sample": lambda: (
         [

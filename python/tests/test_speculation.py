@@ -282,3 +282,38 @@ def test_errors(framework: Framework, batch: Batch, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HEDDLE_VALIDATE", "1")
     with pytest.raises(ValueError, match=r"accepted_counts\[2\] is 9, expected 0 to .* = 0"):
         ops.rewind_kv_cache(None, None, *a.state, wrong, nothing, 0, batch.block_size)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_ngram_drafts(framework: Framework, rng: np.random.Generator, dtype: str) -> None:
+    rows, wide, most = 9, 40, 4
+    tokens = rng.integers(0, 3, (rows, wide)).tolist()
+    lengths = [0, 1, *rng.integers(2, wide + 1, rows - 2).tolist()]
+    for match in ("first", "last"):
+        drafts = framework.array([[7] * most] * rows, dtype)
+        counts = framework.array([7] * rows, dtype)
+        ops.propose_ngram_drafts(
+            drafts, counts, framework.array(tokens, dtype), framework.array(lengths, dtype), most,
+            rows - 1, min_ngram=2, max_ngram=4, match=match, max_length=wide,
+        )  # fmt: skip
+        want = []
+        for row, length in zip(tokens[:-1], lengths, strict=False):
+            found: list[int] = []
+            for n in (2, 3, 4):
+                last = row[length - n : length]
+                starts = [s for s in range(length - n) if row[s : s + n] == last]
+                if starts:
+                    begin = starts[0 if match == "first" else -1] + n
+                    found = row[begin : min(length, begin + most)][: wide - length]
+            want.append(found)
+        want.append([])  # padding
+        assert framework.numpy(counts).tolist() == [len(found) for found in want]
+        assert framework.numpy(drafts).tolist() == [
+            found + [-1] * (most - len(found)) for found in want
+        ]
+
+
+def test_ngram_drafts_refuse_another_match(framework: Framework) -> None:
+    array = framework.array([[1, 2]], "i32")
+    with pytest.raises(ValueError, match='match is "best", expected "first" or "last"'):
+        ops.propose_ngram_drafts(array, array, array, array, 1, match="best")

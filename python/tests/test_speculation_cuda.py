@@ -17,6 +17,7 @@ from test_speculation import (
     Arrays,
     Batch,
     batch,
+    test_ngram_drafts,
     test_placeholders_are_compared_or_rejected,
     test_prefill_rows_are_written_where_asked,
     test_rewind_leaves_padding_alone,
@@ -33,6 +34,7 @@ if not (heddle.has_cuda() and torch.cuda.is_available()):
 
 __all__ = [
     "batch",
+    "test_ngram_drafts",
     "test_placeholders_are_compared_or_rejected",
     "test_prefill_rows_are_written_where_asked",
     "test_rewind_leaves_padding_alone",

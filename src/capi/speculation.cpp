@@ -1,5 +1,7 @@
 #include "heddle/ops/speculation.h"
 
+#include "heddle/core/error.h"
+
 #include "capi/convert.h"
 #include "capi/count.h"
 #include "capi/guard.h"
@@ -58,6 +60,16 @@ heddle::SpeculativeStepOptions options_of(const heddle_speculative_step_options*
   if (options == nullptr) return {};
   return {.write_prefill_rows = options->write_prefill_rows,
           .num_next_tokens = options->num_next_tokens};
+}
+
+heddle::NgramOptions options_of(const heddle_ngram_options* options) {
+  if (options == nullptr) return {};
+  const bool is_known = options->match == HEDDLE_NGRAM_FIRST || options->match == HEDDLE_NGRAM_LAST;
+  HEDDLE_CHECK(is_known, "match is ", options->match, ", expected HEDDLE_NGRAM_FIRST or LAST");
+  return {.min_ngram = options->min_ngram,
+          .max_ngram = options->max_ngram,
+          .match = static_cast<heddle::NgramMatch>(options->match),
+          .max_length = options->max_length};
 }
 
 }  // namespace
@@ -132,5 +144,26 @@ heddle_status heddle_speculative_step(
                              count_of("num_decode_requests", num_decode_requests),
                              count_of("num_prefill_requests", num_prefill_requests),
                              drafts_of(drafts), block_size_tokens, options_of(options));
+  });
+}
+
+void heddle_ngram_options_init(heddle_ngram_options* options) {
+  const heddle::NgramOptions defaults;
+  *options = {.min_ngram = defaults.min_ngram,
+              .max_ngram = defaults.max_ngram,
+              .match = static_cast<heddle_ngram_match>(defaults.match),
+              .max_length = defaults.max_length};
+}
+
+heddle_status heddle_propose_ngram_drafts(heddle_context* context, DLTensor* draft_tokens,
+                                          DLTensor* num_drafts, const DLTensor* tokens,
+                                          const DLTensor* lengths, int64_t num_speculative_tokens,
+                                          const heddle_count* num_active,
+                                          const heddle_ngram_options* options) {
+  return guard(context, [&](const heddle::ExecContext& ctx) {
+    heddle::propose_ngram_drafts(ctx, out("draft_tokens", draft_tokens),
+                                 out("num_drafts", num_drafts), in("tokens", tokens),
+                                 in("lengths", lengths), num_speculative_tokens,
+                                 count_or_absent("num_active", num_active), options_of(options));
   });
 }

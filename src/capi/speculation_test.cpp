@@ -110,6 +110,29 @@ TEST(CApiSpeculation, StepWithCountsOnTheDevice) {
   EXPECT_EQ(slots, (std::vector<int64_t>{-1, -1}));  // both in a third block
 }
 
+TEST(CApiSpeculation, NgramDrafts) {
+  std::vector<int32_t> tokens{7, 8, 1, 7, 8, 2, 7, 8}, lengths{8}, drafts{0, 0}, count{0};
+  const CTensor from(tokens.data(), {1, 8}), length(lengths.data(), {1});
+  const CTensor to(drafts.data(), {1, 2}), num_drafts(count.data(), {1});
+  const Context context(1);
+  const auto propose = [&](const heddle_ngram_options* options) {
+    return heddle_propose_ngram_drafts(context, to.get(), num_drafts.get(), from.get(),
+                                       length.get(), 2, nullptr, options);
+  };
+  ASSERT_EQ(propose(nullptr), HEDDLE_OK) << heddle_last_error();
+  EXPECT_EQ(drafts, (std::vector<int32_t>{1, 7}));
+  EXPECT_EQ(count[0], 2);
+  heddle_ngram_options options;
+  heddle_ngram_options_init(&options);
+  options.match = HEDDLE_NGRAM_LAST;
+  options.max_length = 9;
+  ASSERT_EQ(propose(&options), HEDDLE_OK) << heddle_last_error();
+  EXPECT_EQ(drafts, (std::vector<int32_t>{2, -1}));
+  EXPECT_EQ(count[0], 1);
+  options.match = 5;
+  expect_failure(HEDDLE_INVALID_ARGUMENT, "match is 5", propose(&options));
+}
+
 TEST(CApiSpeculation, FailuresNameTheArgument) {
   Example e;
   const Context context(1);

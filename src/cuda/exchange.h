@@ -10,6 +10,8 @@ namespace heddle::cuda {
 inline constexpr size_t kLoraArrivals = 0;  // 8 bytes
 inline constexpr size_t kListSums = 256;    // see list_sums_cuda.h
 inline constexpr size_t kListSumsBytes = 8192 - kListSums;
-inline constexpr size_t kLoraPartials = kListSums + kListSumsBytes;  // up to the end
+inline constexpr size_t kNgramWords = 8192;  // see propose_ngram_drafts_cuda.cu
+inline constexpr size_t kNgramWordsBytes = 8192;
+inline constexpr size_t kLoraPartials = kNgramWords + kNgramWordsBytes;  // up to the end
 
 }  // namespace heddle::cuda

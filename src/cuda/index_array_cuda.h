@@ -31,6 +31,11 @@ class BasicDeviceIndices {
       *reinterpret_cast<int32_t*>(element(i)) = static_cast<int32_t>(value);
     }
   }
+  /// The lower 32 bits of element i, which is all of an i32.
+  __device__ uint32_t low_word(int64_t i) const {
+    return *reinterpret_cast<const uint32_t*>(element(i));
+  }
+  [[nodiscard]] __device__ Byte* element(int64_t i) const { return data_ + i * (step_ & ~1); }
   /// Brings the line of element i into the first cache, which a later load then finds there. Nothing waits for it.
   __device__ void touch(int64_t i) const {
     int32_t ignored;
@@ -40,7 +45,6 @@ class BasicDeviceIndices {
  private:
   // Steps are multiples of 4: their lowest bit is free to tell the type.
   [[nodiscard]] __device__ bool is_wide() const { return (step_ & 1) != 0; }
-  [[nodiscard]] __device__ Byte* element(int64_t i) const { return data_ + i * (step_ & ~1); }
 
   Byte* data_ = nullptr;
   int64_t step_ = 0;  // bytes, plus 1 for i64

@@ -152,4 +152,31 @@ void speculative_step(const ExecContext& ctx, const SpeculativeStepOutputs& outp
                       const Drafts& drafts, int64_t block_size_tokens,
                       const SpeculativeStepOptions& options = {});
 
+/// Which occurrence of an n-gram drafts are taken from where there are several.
+enum class NgramMatch {
+  kFirst,  // the earliest, behind which most tokens stand: as vLLM and Hugging Face's prompt lookup do
+  kLast,  // the most recent
+};
+
+struct NgramOptions {
+  int64_t min_ngram = 1, max_ngram = 3;  // 1 <= min_ngram <= max_ngram
+  NgramMatch match = NgramMatch::kFirst;
+  int64_t max_length = 0;  // tokens that a sequence may have with its drafts; 0: any number
+};
+
+/// Drafts from a sequence's own tokens (prompt lookup): those that followed where its last n tokens stood before.
+/// Of the tokens t[0], ..., t[L - 1] of row i < num_active, L = lengths[i]:
+///   n = the largest in [min_ngram, max_ngram] with t[s + m] == t[L - n + m] for all 0 <= m < n, for some 0 <= s < L - n
+///   s = the first such s, or the last                                        the occurrence may overlap the last n tokens
+///   num_drafts[i] = min(k, L - s - n, max(max_length - L, 0)), or 0 where there is no such n
+///   draft_tokens[i, j] = t[s + n + j], j < num_drafts[i];  kNoToken for the other j < k
+/// k = num_speculative_tokens >= 0. Rows from num_active on are padding: no drafts; not given: all are active.
+///   draft_tokens [>= num_rows, >= k], num_drafts [>= num_rows]: nothing else of them is touched
+///   tokens [>= num_rows, max_tokens]; lengths [num_rows], clamped to [0, max_tokens]
+/// Drafts{k, {}, true} verifies such drafts as they are, since a placeholder is never accepted. Nothing may alias.
+void propose_ngram_drafts(const ExecContext& ctx, TensorView draft_tokens, TensorView num_drafts,
+                          ConstTensorView tokens, ConstTensorView lengths,
+                          int64_t num_speculative_tokens, const Count& num_active = {},
+                          const NgramOptions& options = {});
+
 }  // namespace heddle

@@ -35,6 +35,7 @@ from heddle.ops.rope import rope, rope_table
 from heddle.ops.sampling import greedy, sample
 from heddle.ops.speculation import (
     prepare_next_forward_pass,
+    propose_ngram_drafts,
     rewind_kv_cache,
     speculative_step,
     verify_speculative_tokens,
@@ -73,6 +74,7 @@ __all__ = [
     "prepare_batch",
     "prepare_next_forward_pass",
     "prepare_position_slot_ids",
+    "propose_ngram_drafts",
     "rewind_kv_cache",
     "rms_norm",
     "rope",

@@ -295,3 +295,44 @@ def speculative_step(
 
     Source: the three are Megatron-LM's, mtp_utils_triton.py; one pass for all is heddle's own.
     """
+
+
+@operation(mutates=["draft_tokens", "num_drafts"])
+def propose_ngram_drafts(
+    draft_tokens: Array,
+    num_drafts: Array,
+    tokens: Array,
+    lengths: Array,
+    num_speculative_tokens: int,
+    num_active: int | Array | None = None,
+    *,
+    min_ngram: int = 1,
+    max_ngram: int = 3,
+    match: str = "first",
+    max_length: int = 0,
+) -> None:
+    """Drafts from a sequence's own tokens (prompt lookup).
+
+    The last n tokens of a row, for the largest n from `max_ngram` down to `min_ngram` that stand
+    in the row before, are looked up there; the tokens behind that place are the drafts. Of several
+    places the first counts, behind which most tokens stand, as in vLLM and Hugging Face's prompt
+    lookup, or with `match="last"` the most recent one. It may overlap the last n tokens.
+
+    Index arrays are i32 or i64, in any mix; results are exact.
+
+    Args:
+        draft_tokens: [>= num_rows, >= num_speculative_tokens], written; -1 behind a row's drafts.
+        num_drafts: [>= num_rows], written.
+        tokens: [>= num_rows, max_tokens].
+        lengths: [num_rows], tokens of each row.
+        num_speculative_tokens: Drafts that a row gets at most.
+        num_active: Rows from here on are padding and get no drafts; None: all are active.
+        min_ngram: The least n.
+        max_ngram: The largest n.
+        match: "first" or "last".
+        max_length: Tokens that a row may have with its drafts; 0: any number.
+
+    Raises:
+        ValueError: Shapes that disagree, n-grams of no tokens.
+        NotImplementedError: Another dtype or device.
+    """

@@ -1,9 +1,8 @@
 // Times the bookkeeping after a forward pass over drafts on the first GPU, in a graph and from the host.
 //   bench_speculation_cuda --json FILE [--quick]
 // Requests keep 0, 1, 2 or 3 of three drafts in turn and lie in blocks of 16 tokens, so that one in six or so gives a block back.
-// The floor is an empty kernel in a graph, 1.03 us on an H200; 256 requests read and write 60 KB, 0.02 us. Expected there for the
-// step: three dependent loads from L2 (tokens, block ids, what they lead to), one barrier and 8 warps' stores, 2.2 to 2.5 us; 1.5
-// to 1.8 us each for the three calls. Peers' calls: 1.9 + 3.4 + 1.9 us in a graph, 130 us of host time.
+// The floor is an empty kernel in a graph, 1.03 us on an H200; 256 requests read and write 60 KB, 0.02 us. Peers' calls: 1.9 + 3.4 +
+// 1.9 us in a graph, 130 us of host time.
 
 #include <algorithm>
 #include <chrono>
@@ -158,9 +157,41 @@ class Batch {
   DeviceBytes masks_;
 };
 
+/// n sequences of `length` tokens in rows of max_tokens. The last two tokens come again, and nothing else, three quarters in.
+class Sequences {
+ public:
+  Sequences(int64_t n, int64_t length, int64_t max_tokens, DType dtype)
+      : n_(n),
+        max_tokens_(max_tokens),
+        tokens_(dtype, tokens(n, length, max_tokens)),
+        lengths_(dtype, std::vector<int64_t>(size_t(n), length)),
+        drafts_(dtype, std::vector<int64_t>(size_t(n * kDrafts))),
+        counts_(dtype, std::vector<int64_t>(size_t(n))) {}
+
+  void propose(const ExecContext& ctx) const {
+    propose_ngram_drafts(ctx, drafts_.table(kDrafts), counts_.row(), tokens_.table(max_tokens_),
+                         lengths_.row(), kDrafts);
+  }
+  void restore() {}
+
+ private:
+  static std::vector<int64_t> tokens(int64_t n, int64_t length, int64_t max_tokens) {
+    std::vector<int64_t> values(size_t(n * max_tokens));
+    for (size_t i = 0; i < values.size(); ++i) {
+      const auto at = int64_t(i) % max_tokens;
+      const bool is_ngram = at >= length - 2 || at / 2 == length * 3 / 8;
+      values[i] = is_ngram ? (length - at) % 2 : 2 + at;
+    }
+    return values;
+  }
+
+  int64_t n_, max_tokens_;
+  Indices tokens_, lengths_, drafts_, counts_;
+};
+
 struct Record {
   std::string op, form;
-  int64_t requests;
+  int64_t requests, length;  // length: tokens of a sequence, where they count
   DType dtype;
   double floor_us;
   std::vector<double> samples;  // us of one call
@@ -192,15 +223,23 @@ class Bench {
         time("speculative_step", batch, requests, dtype, &Batch::step);
       }
     }
+    for (const auto& [requests, length] :
+         {std::pair<int64_t, int64_t>{1, 2048}, {256, 2048}, {1, 131072}, {32, 131072}}) {
+      Sequences sequences(requests, length, length, DType::kInt32);
+      length_ = length;
+      time("propose_ngram_drafts", sequences, requests, DType::kInt32, &Sequences::propose);
+    }
   }
   void write_json(const std::string& path) const {
     std::ofstream file(path);
     const char* separator = "[\n";
     for (const Record& r : records_) {
       file << separator << R"({"op": ")" << r.op << R"(", "form": ")" << r.form
-           << R"(", "requests": )" << r.requests << R"(, "drafts": )" << kDrafts
-           << R"(, "dtype": ")" << name(r.dtype) << R"(", "floor_us": )" << r.floor_us
-           << R"(, "us": )" << median(r.samples) << R"(, "samples": )";
+           << R"(", "requests": )" << r.requests;
+      if (r.length > 0) file << R"(, "length": )" << r.length;
+      file << R"(, "drafts": )" << kDrafts << R"(, "dtype": ")" << name(r.dtype)
+           << R"(", "floor_us": )" << r.floor_us << R"(, "us": )" << median(r.samples)
+           << R"(, "samples": )";
       for (size_t i = 0; i < r.samples.size(); ++i) file << (i == 0 ? "[" : ", ") << r.samples[i];
       file << "]}";
       separator = ",\n";
@@ -211,23 +250,24 @@ class Bench {
   }
 
  private:
-  using Op = void (Batch::*)(const ExecContext&) const;
-
   static double median(std::vector<double> samples) {
     std::sort(samples.begin(), samples.end());
     return samples[samples.size() / 2];
   }
   /// One sample for each graph of kCalls calls, before which the blocks are put back.
-  void time(const char* op, Batch& batch, int64_t requests, DType dtype, Op call) {
+  template <class Batch>
+  void time(const char* op, Batch& batch, int64_t requests, DType dtype,
+            void (Batch::*call)(const ExecContext&) const) {
     constexpr double kEmptyKernelUs = 1.03, kBytesPerRequest = 240, kReadBytesPerUs = 4.6e6;
     const int samples = is_quick_ ? 5 : 15;
-    const double floor = kEmptyKernelUs + double(requests) * kBytesPerRequest / kReadBytesPerUs;
+    const double bytes = length_ > 0 ? double(length_) * double(size_of(dtype)) : kBytesPerRequest;
+    const double floor = kEmptyKernelUs + double(requests) * bytes / kReadBytesPerUs;
     const testing::RecordedGraph graph(stream_, [&] {
       for (int i = 0; i < kCalls; ++i) (batch.*call)(ctx_);
     });
     testing::ReplayTimer replay_us;
-    Record in_graph{op, "graph", requests, dtype, floor, {}};
-    Record on_host{op, "host", requests, dtype, 0, {}};
+    Record in_graph{op, "graph", requests, length_, dtype, floor, {}};
+    Record on_host{op, "host", requests, length_, dtype, 0, {}};
     for (int i = 0; i < samples + 3; ++i) {
       batch.restore();
       const double us = replay_us(graph, stream_) / kCalls;
@@ -245,14 +285,16 @@ class Bench {
     add(std::move(on_host));
   }
   void add(Record record) {
-    std::printf("%-26s %-5s %5lld requests %-3s %8.2f us  floor %5.2f\n", record.op.c_str(),
-                record.form.c_str(), static_cast<long long>(record.requests), name(record.dtype),
-                median(record.samples), record.floor_us);
+    std::printf("%-26s %-5s %5lld requests %6lld tokens %-3s %8.2f us  floor %5.2f\n",
+                record.op.c_str(), record.form.c_str(), static_cast<long long>(record.requests),
+                static_cast<long long>(record.length), name(record.dtype), median(record.samples),
+                record.floor_us);
     std::fflush(stdout);
     records_.push_back(std::move(record));
   }
 
   bool is_quick_;
+  int64_t length_ = 0;
   cudaStream_t stream_ = nullptr;
   std::optional<CudaContext> context_;
   ExecContext ctx_;

@@ -2,6 +2,7 @@
 #include "cuda_test.h"
 
 #include "ops/speculation/prepare_next_forward_pass_cases.h"
+#include "ops/speculation/propose_ngram_drafts_cases.h"
 #include "ops/speculation/rewind_kv_cache_cases.h"
 #include "ops/speculation/speculation_cuda_cases.h"
 #include "ops/speculation/speculative_step_cases.h"
@@ -155,6 +156,36 @@ TEST_F(SpeculativeStepCuda, ValidationNamesRowAndValueAndChangesNothing) {
 }
 TEST_F(SpeculativeStepCuda, ValidationCoversCountsStartsAndTheCache) {
   on_cuda(speculative_step_cases::validation_covers_counts_starts_and_the_cache);
+}
+
+class ProposeNgramDraftsCuda : public CudaTest {};
+TEST_F(ProposeNgramDraftsCuda, EqualsTheReference) {
+  on_cuda(propose_ngram_drafts_cases::equals_the_reference);
+}
+TEST_F(ProposeNgramDraftsCuda, LongAndShortSequences) {
+  on_cuda(propose_ngram_drafts_cases::long_and_short_sequences);
+}
+TEST_F(ProposeNgramDraftsCuda, TakesAnyNumberOfSequences) {
+  on_cuda(propose_ngram_drafts_cases::takes_any_number_of_sequences);
+}
+TEST_F(ProposeNgramDraftsCuda, TakesTheLongestNgramAndOfThoseTheFirstOrTheLast) {
+  on_cuda(propose_ngram_drafts_cases::takes_the_longest_ngram_and_of_those_the_first_or_the_last);
+}
+TEST_F(ProposeNgramDraftsCuda, AnOccurrenceMayOverlapTheLastTokens) {
+  on_cuda(propose_ngram_drafts_cases::an_occurrence_may_overlap_the_last_tokens);
+}
+TEST_F(ProposeNgramDraftsCuda, TokensDifferInAllTheirBits) {
+  on_cuda(propose_ngram_drafts_cases::tokens_differ_in_all_their_bits);
+}
+TEST_F(ProposeNgramDraftsCuda, LengthsAreClamped) {
+  on_cuda(propose_ngram_drafts_cases::lengths_are_clamped);
+}
+TEST_F(ProposeNgramDraftsCuda, EmptyBatch) { on_cuda(propose_ngram_drafts_cases::empty_batch); }
+TEST_F(ProposeNgramDraftsCuda, ErrorsNameTensorAxisAndValues) {
+  on_cuda(propose_ngram_drafts_cases::errors_name_tensor_axis_and_values);
+}
+TEST_F(ProposeNgramDraftsCuda, ValidationNamesRowAndValue) {
+  on_cuda(propose_ngram_drafts_cases::validation_names_row_and_value);
 }
 
 }  // namespace

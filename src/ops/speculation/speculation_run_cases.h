@@ -97,6 +97,17 @@ inline void rewind_kv_cache(const SpeculationRun& run, const ReleasedBlocks& rel
   });
 }
 
+inline void propose_ngram_drafts(const SpeculationRun& run, TensorView draft_tokens,
+                                 TensorView num_drafts, ConstTensorView tokens,
+                                 ConstTensorView lengths, int64_t num_speculative_tokens,
+                                 const Count& num_active = {}, const NgramOptions& options = {}) {
+  run.call([&](const ExecContext& ctx, Mirror& m) {
+    heddle::propose_ngram_drafts(ctx, m(draft_tokens), m(num_drafts), m(tokens), m(lengths),
+                                 num_speculative_tokens, mirrored(m, num_active), options);
+    m.back();
+  });
+}
+
 inline void speculative_step(const SpeculationRun& run, const SpeculativeStepOutputs& outputs,
                              const KvBlockState& state, ConstTensorView input,
                              ConstTensorView output, ConstTensorView required,
