@@ -116,7 +116,11 @@ struct NormProblem {
     return y;
   }
   [[nodiscard]] std::vector<T> row(const std::vector<T>& values, int64_t r) const {
-    return {values.begin() + r * width, values.begin() + (r + 1) * width};
+    return rows_of(values, r, 1);
+  }
+  [[nodiscard]] std::vector<T> rows_of(const std::vector<T>& values, int64_t first,
+                                       int64_t count) const {
+    return {values.begin() + first * width, values.begin() + (first + count) * width};
   }
 };
 

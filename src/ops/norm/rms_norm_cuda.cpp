@@ -5,6 +5,7 @@ namespace heddle {
 namespace {
 
 constexpr int64_t kMaxRows = int64_t{1} << 30;  // of one launch, whose grid has an axis of 2^31 - 1
+constexpr int64_t kPiece = 8;                   // elements that a thread moves at once
 constexpr uint64_t kVectorBytes = 16;
 
 cuda::RmsNormTensor pack_tensor(std::byte* data, const RowBlock& block, size_t t) {
@@ -25,7 +26,7 @@ bool is_aligned(const cuda::RmsNormParams& p) {
   const uint64_t output_bits = bits_of(p.output) * (p.is_output_fp8 ? 2 : 1);
   const uint64_t bits =
       output_bits | bits_of(p.residual) | bits_of(p.input) | reinterpret_cast<uint64_t>(p.weight);
-  return bits % kVectorBytes == 0;
+  return bits % kVectorBytes == 0 && p.width % kPiece == 0;
 }
 
 }  // namespace
@@ -45,14 +46,21 @@ void normalise_on_gpu(const ExecContext& ctx, const TensorView& output, const Te
                       .per_row =
                           scale.per_row == nullptr ? nullptr : scale.per_row + block.first_row},
             .width = input.size(input.rank() - 1),
+            .chunk_width = 0,
             .num_rows = block.sizes[0] * block.sizes[1] * block.sizes[2],
             .sizes = {block.sizes[0], block.sizes[1], block.sizes[2]},
+            .inverse_width = 1.0f / static_cast<float>(input.size(input.rank() - 1)),
             .epsilon = options.epsilon,
             .weight_offset = static_cast<float>(options.weight_offset),
+            .num_chunks = 0,
             .is_weight_f32 = weight.dtype() == DType::kFloat32,
             .is_output_fp8 = output.dtype() == DType::kFloat8E4M3,
         };
-        cuda::rms_norm(params, input.dtype(), is_aligned(params), ctx.stream);
+        cuda::rms_norm(params, {.device = ctx.device.index,
+                                .stream = ctx.stream,
+                                .dtype = input.dtype(),
+                                .is_aligned = is_aligned(params),
+                                .is_sm90 = ctx.info.compute_capability == 90});
       });
 }
 

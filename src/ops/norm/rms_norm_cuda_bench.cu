@@ -126,7 +126,10 @@ void run(const std::string& path, bool is_quick) {
     cases.push_back({form, 65536, 4096});
     for (const int64_t rows : {1, 8, 32, 64, 128, 256}) cases.push_back({form, rows, 4096});
   }
-  for (const int64_t width : {64, 128, 256, 1024, 8192, 16384, 65536, 262144}) {
+  cases.push_back({Form::kPlain, 2048, 4096});
+  cases.push_back({Form::kPlain, 16384, 4096});
+  cases.push_back({Form::kPlain, 16384, 8192});
+  for (const int64_t width : {64, 128, 256, 1024, 8192, 16384, 32768, 65536, 262144}) {
     cases.push_back({Form::kPlain, (int64_t{256} << 20) / width, width});  // 512 MB
   }
   cudaStream_t stream = nullptr;

@@ -1,0 +1,295 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "ops/norm/rms_norm_kernels.h"
+#include "ops/norm/rms_norm_piece_cuda.h"
+
+// A row is cut into chunks, one if a block's registers hold it, and a chunk into pieces of 8 elements, of which piece c belongs to lane
+// c mod n of n lanes. The cut follows from the width alone, and so does the order of the sums, whatever the dtypes, the alignment and
+// the chip are: each lane adds the squares of its pieces in four sums (element i to sum i mod 4), these as (s0 + s2) + (s1 + s3), the
+// lanes of a warp as a tree, warps as trees of eight, and chunks one after the other.
+
+namespace heddle::cuda {
+
+inline constexpr unsigned kAll = 0xffffffffu;
+inline constexpr int kWarp = 32, kFewLanes = 256, kMaxLanes = 512, kMaxChunks = 16;
+inline constexpr int kMaxWarps = kMaxLanes / kWarp, kGroup = 8;  // warps that are added as a tree
+inline constexpr int kFew = 2, kMany = 4;  // pieces of a lane that are in registers at a time
+
+/// The widest rows that one piece a lane of one warp, four of one warp, two of a block of 256, and four of one of 512 hold.
+inline constexpr int64_t kOnePieceWidth = kWarp * kPiece;
+inline constexpr int64_t kWarpWidth = kWarp * kMany * kPiece;
+inline constexpr int64_t kFewWidth = kFewLanes * kFew * kPiece;
+inline constexpr int64_t kBlockWidth = kMaxLanes * kMany * kPiece;
+inline constexpr int64_t kClusterWidth = kMaxChunks * kBlockWidth;
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// How a row is shared among threads: one chunk, or as many blocks as hold it, a power of two; and the lanes of a chunk.
+struct RowCut {
+  int num_chunks, lanes;
+  int64_t chunk_width;  // elements, of the last chunk fewer
+  friend constexpr bool operator==(const RowCut&, const RowCut&) = default;
+};
+constexpr RowCut cut_of(int64_t width) {
+  const int64_t pieces = ceil_div(width, kPiece);
+  RowCut cut{.num_chunks = 1, .lanes = kWarp, .chunk_width = width};
+  if (pieces <= 8) {
+    cut.lanes = 8;
+  } else if (pieces <= 16) {
+    cut.lanes = 16;
+  } else if (width > kWarpWidth) {
+    while (cut.num_chunks < kMaxChunks && width > cut.num_chunks * kBlockWidth) cut.num_chunks *= 2;
+    const int64_t chunk_pieces = ceil_div(pieces, cut.num_chunks);
+    if (cut.num_chunks > 1) cut.chunk_width = chunk_pieces * kPiece;
+    const int64_t warps = ceil_div(chunk_pieces, kWarp * (width <= kFewWidth ? kFew : kMany));
+    cut.lanes = static_cast<int>(std::min<int64_t>(kMaxLanes, warps * kWarp));
+  }
+  return cut;
+}
+static_assert(cut_of(64) == RowCut{1, 8, 64} && cut_of(256) == RowCut{1, 32, 256});
+static_assert(cut_of(kWarpWidth).lanes == 32 && cut_of(kWarpWidth + 1).lanes == 96);
+static_assert(cut_of(4096) == RowCut{1, 256, 4096} && cut_of(8192) == RowCut{1, 256, 8192});
+static_assert(cut_of(4097).lanes == 160 && cut_of(16384) == RowCut{1, 512, 16384});
+static_assert(cut_of(16385) == RowCut{2, 288, 8200} && cut_of(262144) == RowCut{16, 512, 16384});
+
+/// Where a lane's pieces of one row, or of a chunk of it, begin, and what is left there. For what is no row, nothing is.
+/// Index counts the elements of a row: int, or int64_t where they may be more.
+template <class T, class I>
+struct LaneOfRow {
+  using Index = I;
+  std::byte* output;
+  T* residual;  // where there is one
+  const T* input;
+  Index first;  // element of the row that the lane begins with
+  Index left;   // elements from there on to the end of the chunk; none: 0 or less
+  Index step;   // elements from one piece of the lane to the next
+};
+
+/// Of the chunk [begin, end) of a row.
+template <class T, class Index>
+__device__ LaneOfRow<T, Index> lane_of_row(const RmsNormParams& p, uint32_t row, Index begin,
+                                           Index end, int lane, int lanes) {
+  const bool is_row = row < p.num_rows;
+  const uint32_t known_row = is_row ? row : 0;
+  int64_t output = 0, residual = 0, input = 0;  // bytes
+  if (p.sizes[2] == p.num_rows) {
+    output = known_row * p.output.strides[2];
+    residual = known_row * p.residual.strides[2];
+    input = known_row * p.input.strides[2];
+  } else {
+    const uint32_t outer = known_row / p.sizes[2], k = known_row - outer * p.sizes[2];
+    const uint32_t i = outer / p.sizes[1], j = outer - i * p.sizes[1];
+    const auto offset = [&](const int64_t(&strides)[kRmsNormAxes]) {
+      return i * strides[0] + j * strides[1] + k * strides[2];
+    };
+    output = offset(p.output.strides);
+    residual = offset(p.residual.strides);
+    input = offset(p.input.strides);
+  }
+  const Index first = begin + lane * kPiece;
+  return {.output = p.output.data + output + first * (p.is_output_fp8 ? 1 : sizeof(T)),
+          .residual = reinterpret_cast<T*>(p.residual.data + residual) + first,
+          .input = reinterpret_cast<const T*>(p.input.data + input) + first,
+          .first = first,
+          .left = is_row ? end - first : 0,
+          .step = static_cast<Index>(lanes) * kPiece};
+}
+
+/// Pieces k * lanes from piece `base` on of a row.
+template <bool kVectors, int kCount, class T, class Index>
+__device__ void load_pieces(const T* row, const LaneOfRow<T, Index>& lane, Index base,
+                            Piece<T> (&x)[kCount]) {
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) {
+    const Index at = base + k * lane.step;
+    x[k] = load_piece<kVectors>(row + at, lane.left - at);
+  }
+}
+
+/// residual += x, rounded; x becomes what is stored.
+template <bool kVectors, int kCount, class T, class Index>
+__device__ void add_to_residual(const LaneOfRow<T, Index>& lane, Index base,
+                                const Piece<T> (&residual)[kCount], Piece<T> (&x)[kCount]) {
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) {
+    float sum[kPiece], addend[kPiece];
+    widen_piece(residual[k], sum);
+    widen_piece(x[k], addend);
+#pragma unroll
+    for (int i = 0; i < kPiece; ++i) sum[i] += addend[i];
+    x[k] = narrow_piece<T>(sum);
+    const Index at = base + k * lane.step;
+    store_piece<kVectors>(lane.residual + at, x[k], lane.left - at);
+  }
+}
+
+template <int kCount, class T>
+__device__ void add_squares(const Piece<T> (&x)[kCount], float (&sums)[4]) {
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) {
+    float values[kPiece];
+    widen_piece(x[k], values);
+#pragma unroll
+    for (int i = 0; i < kPiece; ++i) sums[i % 4] = fmaf(values[i], values[i], sums[i % 4]);
+  }
+}
+__device__ inline float total(const float (&sums)[4]) {
+  return (sums[0] + sums[2]) + (sums[1] + sums[3]);
+}
+
+struct Plus {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+/// Of sizes that are no NaN.
+struct Larger {
+  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+
+/// One value of each warp.
+struct alignas(16) Partials {
+  float values[kMaxWarps];
+};
+
+/// op over the lanes of a row, in all of them; op is commutative, and 0 neutral. Lanes of several rows share a warp, or kOneRow: the
+/// block has one row, and `partials` is used once.
+template <bool kOneRow, class Op>
+__device__ inline float reduce_row(float v, int lanes, Partials& partials, Op op) {
+  if constexpr (kOneRow && std::is_same_v<Op, Larger>) {  // sizes, whose bits are in their order
+    v = __uint_as_float(__reduce_max_sync(kAll, __float_as_uint(v)));
+  } else {
+#pragma unroll
+    for (int step = kWarp / 2; step > 0; step /= 2) {
+      if (kOneRow || step < lanes) v = op(v, __shfl_xor_sync(kAll, v, step));
+    }
+  }
+  if constexpr (kOneRow) {
+    const int num_warps = lanes / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    if (lane == 0) partials.values[warp] = v;
+    if (warp == 0 && lane >= num_warps && lane < kMaxWarps) partials.values[lane] = 0.0f;
+    __syncthreads();
+    v = 0.0f;
+    for (int first = 0; first < num_warps; first += kGroup) {
+      const float4 a = *reinterpret_cast<const float4*>(partials.values + first);
+      const float4 b = *reinterpret_cast<const float4*>(partials.values + first + 4);
+      v = op(v, op(op(op(a.x, b.x), op(a.z, b.z)), op(op(a.y, b.y), op(a.w, b.w))));
+    }
+  }
+  return v;
+}
+
+/// The weights of a lane. fetch() loads those of T, if they are of 16 bits; of f32 they are only brought nearer.
+template <bool kVectors, int kCount, class T, class Index>
+class LaneWeights {
+ public:
+  __device__ LaneWeights(const RmsNormParams& p, const LaneOfRow<T, Index>& lane, Index base)
+      : p_(p), lane_(lane), base_(base) {}
+  __device__ void fetch() {
+    if (is_ahead()) {
+      load_pieces<kVectors>(reinterpret_cast<const T*>(p_.weight) + lane_.first, lane_, base_,
+                            ahead_);
+      return;
+    }
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      const Index at = base_ + k * lane_.step;
+      if (at < lane_.left) asm volatile("prefetch.global.L2 [%0];" ::"l"(f32_at(at)));
+    }
+  }
+  /// weight_offset + weight of piece k.
+  __device__ void read(int k, float (&factors)[kPiece]) const {
+    if (is_ahead()) {
+      widen_piece(ahead_[k], factors);
+    } else {
+      const Index at = base_ + k * lane_.step;
+      widen_piece(load_piece<kVectors>(f32_at(at), lane_.left - at), factors);
+    }
+#pragma unroll
+    for (float& factor : factors) factor += p_.weight_offset;
+  }
+
+ private:
+  [[nodiscard]] __device__ bool is_ahead() const { return sizeof(T) == 2 && !p_.is_weight_f32; }
+  [[nodiscard]] __device__ const float* f32_at(Index at) const {
+    return reinterpret_cast<const float*>(p_.weight) + lane_.first + at;
+  }
+
+  const RmsNormParams& p_;
+  const LaneOfRow<T, Index>& lane_;
+  Index base_;
+  Piece<T> ahead_[kCount];
+};
+
+/// (x * rstd) * (weight_offset + weight) of piece k.
+template <class Weights, class T>
+__device__ void normalise(const Piece<T>& x, const Weights& weights, int k, float rstd,
+                          float (&values)[kPiece]) {
+  float factors[kPiece];
+  weights.read(k, factors);
+  widen_piece(x, values);
+#pragma unroll
+  for (int i = 0; i < kPiece; ++i) values[i] = values[i] * rstd * factors[i];
+}
+
+template <bool kVectors, int kCount, class Weights, class T, class Index>
+__device__ void write(const LaneOfRow<T, Index>& lane, Index base, const Piece<T> (&x)[kCount],
+                      const Weights& weights, float rstd) {
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) {
+    const Index at = base + k * lane.step;
+    float values[kPiece];
+    normalise(x[k], weights, k, rstd, values);
+    store_piece<kVectors>(reinterpret_cast<T*>(lane.output) + at, narrow_piece<T>(values),
+                          lane.left - at);
+  }
+}
+
+/// Normalised pieces, for an output of f8e4m3.
+template <int kCount, class T>
+struct Normalised {
+  float values[kCount][kPiece];
+
+  template <class Weights>
+  __device__ Normalised(const Piece<T> (&x)[kCount], const Weights& weights, float rstd) {
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) normalise(x[k], weights, k, rstd, values[k]);
+  }
+  /// The larger of `largest` and of all sizes that are no NaN.
+  [[nodiscard]] __device__ float largest(float largest) const {
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+#pragma unroll
+      for (const float value : values[k]) largest = fmaxf(largest, fabsf(value));
+    }
+    return largest;
+  }
+  template <bool kVectors, class Index>
+  __device__ void write(const LaneOfRow<T, Index>& lane, Index base, float inverse_scale) {
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      const Index at = base + k * lane.step;
+#pragma unroll
+      for (float& value : values[k]) value *= inverse_scale;
+      store_piece_e4m3<kVectors>(reinterpret_cast<uint8_t*>(lane.output) + at, values[k],
+                                 lane.left - at);
+    }
+  }
+};
+
+__device__ inline float rstd_of(const RmsNormParams& p, float sum_of_squares) {
+  return rsqrtf(sum_of_squares * p.inverse_width + p.epsilon);
+}
+
+/// 1 / scale of a row whose largest size is `largest`; is_writer: this thread writes the scale.
+__device__ inline float inverse_of_largest(const RmsNormParams& p, uint32_t row, float largest,
+                                           bool is_writer) {
+  const float scale = fmaxf(largest / kMaxFp8, kMinFp8Scale);
+  if (is_writer) p.scale.per_row[row] = scale;
+  return 1.0f / scale;
+}
+
+}  // namespace heddle::cuda
