@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "cuda/check.h"
+#include "cuda/early_launch.h"
 #include "cuda/host_copies.h"
 #include "cuda/memory_cuda.h"
 
@@ -9,7 +9,7 @@
 namespace heddle::cuda {
 namespace {
 
-constexpr int64_t kMaxGridY = 65535, kMaxGridZ = 65535;
+constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1, kMaxGridY = 65535;
 
 __device__ int64_t read_index(const IndexVector& a, int64_t i) {
   const std::byte* element = a.data + i * a.step;
@@ -17,27 +17,13 @@ __device__ int64_t read_index(const IndexVector& a, int64_t i) {
                    : *reinterpret_cast<const int32_t*>(element);
 }
 
-template <class Word>
-__device__ Word load_word(const std::byte* p) {
-  if constexpr (sizeof(Word) == 16) return load_once_16(p);
-  return *reinterpret_cast<const Word*>(p);
-}
-
-/// Copies `bytes` bytes, which the block shares: whole words, kCopyUnroll of a thread at a time, and what is left one by one.
+/// Copies `bytes` bytes, which the block shares: whole words, and what is left one by one.
 template <class Word>
 __device__ void copy_piece(std::byte* to, const std::byte* from, int bytes) {
-  constexpr int kSize = sizeof(Word), kStep = kCopyThreads * kSize;
+  constexpr int kSize = sizeof(Word);
   const int end = bytes / kSize * kSize, thread = static_cast<int>(threadIdx.x);
-  for (int base = thread * kSize; base < end; base += kStep * kCopyUnroll) {
-    Word words[kCopyUnroll];
-#pragma unroll
-    for (int k = 0; k < kCopyUnroll; ++k) {
-      if (base + k * kStep < end) words[k] = load_word<Word>(from + base + k * kStep);
-    }
-#pragma unroll
-    for (int k = 0; k < kCopyUnroll; ++k) {
-      if (base + k * kStep < end) *reinterpret_cast<Word*>(to + base + k * kStep) = words[k];
-    }
+  for (int at = thread * kSize; at < end; at += kCopyThreads * kSize) {
+    *reinterpret_cast<Word*>(to + at) = *reinterpret_cast<const Word*>(from + at);
   }
   if (end + thread < bytes) to[end + thread] = from[end + thread];  // fewer than a word
 }
@@ -51,44 +37,38 @@ __device__ void copy_words(int word_bytes, std::byte* to, const std::byte* from,
   }
 }
 
-// current[l, slot] = intermediate[l, slot, accepted]: a block copies a piece of one request's state in one layer.
-// Grid (requests, layers, pieces of all states), the last two at most 65535, beyond which blocks take several; 256 threads.
+// current[l, slot] = intermediate[l, slot, accepted]: a block copies a piece of one request's state in one layer, each thread one word,
+// which comes closer to a plain copy than longer pieces do. Grid (pieces of all states of all requests, layers), so that neighbours are
+// copied at the same time; 256 threads.
 template <int kStates>
-__global__ void __launch_bounds__(kCopyThreads, kStates == 2 ? 3 : 2)
+__global__ void __launch_bounds__(kCopyThreads, 8)
     selective_copy_kernel(const __grid_constant__ SelectiveCopyLaunch<kStates> p) {
-  const int64_t i = blockIdx.x;
+  const uint32_t i = blockIdx.x / p.num_pieces, piece = blockIdx.x - i * p.num_pieces;
+  int s = 0;
+#pragma unroll
+  for (int next = 1; next < kStates; ++next) {
+    if (piece >= p.states[next].first_piece) s = next;
+  }
+  const StatePieces& state = p.states[s];
+  const StateCopy& copy = state.copy;
+
+  wait_for_predecessor();
   // Four loads that do not wait for each other. A row that is only padding is there, too: the arrays have max_active rows or more.
   const int64_t active = p.num_active.data == nullptr ? p.max_active : read_index(p.num_active, 0);
   const int64_t prefill = read_index(p.prefill_status, i), slot = read_index(p.state_idx, i);
   const int64_t accepted = read_index(p.accepted_counts, i);
-  if (i >= active || prefill == 1 || slot < 0) return;
+  trigger_dependents();
+  if (i >= active || prefill == 1 || slot < 0 || slot >= copy.num_slots) return;
 
-  int num_pieces = 0;
-#pragma unroll
-  for (int s = 0; s < kStates; ++s) {
-    if (s < p.num_states) num_pieces = p.states[s].first_piece + p.states[s].num_pieces;
-  }
-  for (int z = static_cast<int>(blockIdx.z); z < num_pieces; z += static_cast<int>(gridDim.z)) {
-    int s = 0;
-#pragma unroll
-    for (int next = 1; next < kStates; ++next) {
-      if (next < p.num_states && z >= p.states[next].first_piece) s = next;
-    }
-    const StatePieces& state = p.states[s];
-    const StateCopy& copy = state.copy;
-    if (slot >= copy.num_slots) continue;
-    const int64_t token = accepted < 0 ? 0 : min(accepted, copy.max_accepted);
-    const int64_t offset = (z - state.first_piece) * p.piece_bytes;
-    const int bytes = static_cast<int>(min(p.piece_bytes, copy.state_bytes - offset));
-    for (int64_t layer = blockIdx.y; layer < p.num_layers; layer += gridDim.y) {
-      copy_words(
-          state.word_bytes,
-          copy.current + layer * copy.current_layer_step + slot * copy.current_slot_step + offset,
-          copy.intermediate + layer * copy.intermediate_layer_step +
-              slot * copy.intermediate_slot_step + token * copy.intermediate_token_step + offset,
-          bytes);
-    }
-  }
+  const int64_t token = accepted < 0 ? 0 : min(accepted, copy.max_accepted);
+  const int64_t layer = blockIdx.y;
+  const int64_t offset = int64_t{piece - state.first_piece} * kPieceBytes;
+  copy_words(
+      state.word_bytes,
+      copy.current + layer * copy.current_layer_step + slot * copy.current_slot_step + offset,
+      copy.intermediate + layer * copy.intermediate_layer_step +
+          slot * copy.intermediate_slot_step + token * copy.intermediate_token_step + offset,
+      static_cast<int>(min(int64_t{kPieceBytes}, copy.state_bytes - offset)));
 }
 
 IndexVector index_vector(const ConstTensorView& t) {
@@ -101,34 +81,37 @@ IndexVector index_vector(const ConstTensorView& t) {
 template <int kStates>
 void launch(const ExecContext& ctx, std::span<const StateCopy> states,
             const SelectiveCopyRequests& requests, int64_t max_active) {
-  int64_t bytes = 0;  // of one layer of one request
-  for (const StateCopy& state : states) bytes += state.state_bytes;
   SelectiveCopyLaunch<kStates> p{
       .prefill_status = index_vector(requests.prefill_status),
       .state_idx = index_vector(requests.state_idx),
       .accepted_counts = index_vector(requests.accepted_counts),
       .num_active = {},
-      .num_layers = requests.num_layers,
       .max_active = max_active,
-      .piece_bytes = piece_bytes_of(bytes * requests.num_layers * max_active, ctx.info.num_sms),
-      .num_states = static_cast<int32_t>(states.size()),
+      .num_pieces = 0,
       .states = {},
   };
   if (requests.num_active.on_device()) p.num_active = index_vector(requests.num_active.tensor());
   int64_t num_pieces = 0;
-  for (size_t s = 0; s < states.size(); ++s) {
-    const int64_t pieces = (states[s].state_bytes + p.piece_bytes - 1) / p.piece_bytes;
-    p.states[s] = {.copy = states[s],
-                   .first_piece = static_cast<int32_t>(num_pieces),
-                   .num_pieces = static_cast<int32_t>(pieces),
-                   .word_bytes = word_bytes_of(states[s])};
-    num_pieces += pieces;
+  for (size_t s = 0; s < kStates; ++s) {
+    p.states[s].first_piece = static_cast<uint32_t>(num_pieces);
+    if (s >= states.size()) continue;  // no piece is its
+    p.states[s].copy = states[s];
+    p.states[s].word_bytes = word_bytes_of(states[s]);
+    num_pieces += (states[s].state_bytes + kPieceBytes - 1) / kPieceBytes;
   }
-  const dim3 grid(static_cast<unsigned>(max_active),
-                  static_cast<unsigned>(std::min(requests.num_layers, kMaxGridY)),
-                  static_cast<unsigned>(std::min(num_pieces, kMaxGridZ)));
-  selective_copy_kernel<kStates><<<grid, kCopyThreads, 0, ctx.stream>>>(p);
-  HEDDLE_CUDA_CHECK(cudaGetLastError());
+  const int64_t num_blocks = num_pieces * max_active;
+  if (num_blocks > kMaxGridX || requests.num_layers > kMaxGridY) {
+    throw_error(ErrorCode::kUnsupported, "the states of a layer have ", num_blocks, " pieces of ",
+                kPieceBytes, " bytes, and num_layers is ", requests.num_layers, ", at most ",
+                kMaxGridX, " and ", kMaxGridY, " are supported");
+  }
+  p.num_pieces = static_cast<uint32_t>(num_pieces);
+  cudaLaunchConfig_t config{};
+  config.gridDim =
+      dim3(static_cast<unsigned>(num_blocks), static_cast<unsigned>(requests.num_layers));
+  config.blockDim = dim3(kCopyThreads);
+  config.stream = ctx.stream;
+  launch_early<selective_copy_kernel<kStates>>(ctx.device.index, config, p);
 }
 static_assert(sizeof(SelectiveCopyLaunch<2>) <= 360 &&
               sizeof(SelectiveCopyLaunch<kMaxMambaStates>) <= 1024);

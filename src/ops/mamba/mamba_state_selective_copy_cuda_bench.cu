@@ -1,7 +1,6 @@
 // Times mamba_state_selective_copy on the first GPU, states of the convolution and of the scan in one launch:
 //   bench_mamba_state_selective_copy_cuda --json FILE [--quick]
-// 4 layers, states of 6 KiB and 128 KiB, 3 drafts. Each call of a graph copies other counts of the same states, which from 64 requests
-// on are larger than the L2 cache. floor_us is the bytes that are read and written at 4.28 TB/s (a plain copy on an H200), and at
+// 3 drafts. Each call of a graph copies other counts of the same states, which from 64 requests on are larger than the L2 cache. floor_us is the bytes that are read and written at 4.28 TB/s (a plain copy on an H200), and at
 // least an empty kernel in a graph, 1.03 us.
 
 #include <algorithm>
@@ -25,25 +24,39 @@ namespace {
 
 constexpr Device kGpu{DeviceType::kCuda, 0};
 constexpr double kCopyBytesPerUs = 4.28e6, kEmptyKernelUs = 1.03;
-constexpr int64_t kLayers = 4, kDrafts = 3, kConvBytes = 6 << 10, kScanBytes = 128 << 10;
+constexpr int64_t kDrafts = 3;
+
+struct Case {
+  int64_t layers, requests, conv_bytes, scan_bytes;
+  [[nodiscard]] int64_t bytes() const { return 2 * layers * requests * (conv_bytes + scan_bytes); }
+};
+
+/// A small model's states; and larger ones in 24 and 48 layers, together and each alone.
+constexpr Case kCases[] = {
+    {4, 1, 6 << 10, 128 << 10},    {4, 8, 6 << 10, 128 << 10},    {4, 64, 6 << 10, 128 << 10},
+    {4, 256, 6 << 10, 128 << 10},  {4, 1024, 6 << 10, 128 << 10}, {24, 32, 64 << 10, 2 << 20},
+    {48, 64, 64 << 10, 256 << 10}, {24, 8, 0, 2 << 20},           {24, 32, 0, 2 << 20},
+    {48, 64, 0, 256 << 10},        {24, 64, 64 << 10, 0},
+};
 
 /// Memory of the states of n requests.
 class State {
  public:
-  State(int64_t n, int64_t bytes)
-      : n_(n),
+  State(int64_t layers, int64_t n, int64_t bytes)
+      : layers_(layers),
+        n_(n),
         bytes_(bytes),
-        current_(allocate_zeroed(kGpu, static_cast<size_t>(kLayers * n * bytes))),
+        current_(allocate_zeroed(kGpu, static_cast<size_t>(layers * n * bytes))),
         intermediate_(
-            allocate_zeroed(kGpu, static_cast<size_t>(kLayers * n * (kDrafts + 1) * bytes))) {}
+            allocate_zeroed(kGpu, static_cast<size_t>(layers * n * (kDrafts + 1) * bytes))) {}
   [[nodiscard]] MambaState view() const {
     return {
-        TensorView(current_.get(), DType::kUInt8, kGpu, {kLayers, n_, bytes_}),
-        TensorView(intermediate_.get(), DType::kUInt8, kGpu, {kLayers, n_, kDrafts + 1, bytes_})};
+        TensorView(current_.get(), DType::kUInt8, kGpu, {layers_, n_, bytes_}),
+        TensorView(intermediate_.get(), DType::kUInt8, kGpu, {layers_, n_, kDrafts + 1, bytes_})};
   }
 
  private:
-  int64_t n_, bytes_;
+  int64_t layers_, n_, bytes_;
   DeviceBytes current_, intermediate_;
 };
 
@@ -65,9 +78,11 @@ class Indices {
   DeviceBytes memory_;
 };
 
-std::vector<double> time_copies(const CudaContext& context, cudaStream_t stream, int64_t n,
+std::vector<double> time_copies(const CudaContext& context, cudaStream_t stream, const Case& c,
                                 bool is_quick) {
-  const State conv(n, kConvBytes), scan(n, kScanBytes);
+  const int64_t n = c.requests;
+  // A state of no elements is one that is left out.
+  const State conv(c.layers, n, c.conv_bytes), scan(c.layers, n, c.scan_bytes);
   const MambaState states[] = {conv.view(), scan.view()};
   std::vector<int32_t> slots(static_cast<size_t>(n));
   std::iota(slots.begin(), slots.end(), 0);
@@ -83,11 +98,11 @@ std::vector<double> time_copies(const CudaContext& context, cudaStream_t stream,
   }
   const testing::Replays replays{.warm_up = 3, .timed = is_quick ? 5 : 31};
   return testing::time_in_graph(
-      stream, n < 64 ? 200 : 20,
+      stream, c.bytes() < (10 << 20) ? 200 : 20,
       [&](int i) {
         mamba_state_selective_copy(context.exec(), states, prefill.view(), state_idx.view(),
                                    accepted[static_cast<size_t>(i) % accepted.size()].view(),
-                                   kLayers);
+                                   c.layers);
       },
       replays);
 }
@@ -99,20 +114,25 @@ void run(const std::string& path, bool is_quick) {
     const CudaContext context(kGpu, stream, 0);
     std::ofstream file(path);
     const char* separator = "[\n";
-    for (const int64_t n : {1, 8, 64, 256, 1024}) {
-      const std::vector<double> samples = time_copies(context, stream, n, is_quick);
+    for (const Case& c : kCases) {
+      const std::vector<double> samples = time_copies(context, stream, c, is_quick);
       std::vector<double> sorted = samples;
       std::sort(sorted.begin(), sorted.end());
       const double us = sorted[sorted.size() / 2];
-      const int64_t bytes = 2 * kLayers * n * (kConvBytes + kScanBytes);
+      const int64_t bytes = c.bytes();
       const double floor_us =
           std::max(kEmptyKernelUs, static_cast<double>(bytes) / kCopyBytesPerUs);
-      std::printf("%5lld requests  %9.2f us  floor %8.2f  %5.2f TB/s\n", static_cast<long long>(n),
-                  us, floor_us, static_cast<double>(bytes) / us * 1e-6);
+      std::printf(
+          "%2lld layers, %4lld requests, %6lld and %7lld bytes  %9.2f us  floor %8.2f  %5.2f "
+          "TB/s\n",
+          static_cast<long long>(c.layers), static_cast<long long>(c.requests),
+          static_cast<long long>(c.conv_bytes), static_cast<long long>(c.scan_bytes), us, floor_us,
+          static_cast<double>(bytes) / us * 1e-6);
       std::fflush(stdout);
-      file << separator << R"({"op": "mamba_state_selective_copy", "requests": )" << n
-           << R"(, "bytes": )" << bytes << R"(, "floor_us": )" << floor_us << R"(, "us": )" << us
-           << R"(, "samples": )";
+      file << separator << R"({"op": "mamba_state_selective_copy", "layers": )" << c.layers
+           << R"(, "requests": )" << c.requests << R"(, "conv_bytes": )" << c.conv_bytes
+           << R"(, "scan_bytes": )" << c.scan_bytes << R"(, "bytes": )" << bytes
+           << R"(, "floor_us": )" << floor_us << R"(, "us": )" << us << R"(, "samples": )";
       for (size_t i = 0; i < samples.size(); ++i) file << (i == 0 ? "[" : ", ") << samples[i];
       file << "]}";
       separator = ",\n";

@@ -22,19 +22,13 @@ class MambaCopyCuda : public CudaTest {
 TEST_F(MambaCopyCuda, EqualsTheReference) {
   for (int round = 0; round < small_or(20, 200); ++round) {
     DeviceMirror on(round % 2 == 0 ? DeviceMirror::Guards::kBoth : DeviceMirror::Guards::kFlush);
-    ExecContext ctx = cuda_context();
-    ctx.info.num_sms = pick({1, 132});  // large and small pieces
-    expect_random_copies(ctx, on);
+    expect_random_copies(cuda_context(), on);
     ASSERT_FALSE(HasFailure()) << "round " << round;
   }
 }
 
 TEST_F(MambaCopyCuda, LargeStatesAreCutIntoPieces) {
-  for (const int num_sms : {1, 132}) {
-    ExecContext ctx = cuda_context();
-    ctx.info.num_sms = num_sms;
-    expect_large_states_are_cut_into_pieces(ctx, on_);
-  }
+  expect_large_states_are_cut_into_pieces(cuda_context(), on_);
 }
 
 TEST_F(MambaCopyCuda, TakesAnyNumberOfRequests) {
