@@ -6,18 +6,11 @@
 #include "heddle/core/check.h"
 
 #include "attention_kernels.h"
+#include "check_rope.h"
+#include "page_validate.h"
 
 namespace heddle {
 namespace {
-
-void check_rope(const RopeParams& rope, int head_dim) {
-  const int rotary_dim = rope.rotary_dim != 0 ? rope.rotary_dim : head_dim;
-  HEDDLE_CHECK(rotary_dim > 0 && rotary_dim <= head_dim && rotary_dim % 2 == 0,
-               "options.rope: rotary_dim is ", rotary_dim,
-               ", expected an even number up to head_dim = ", head_dim);
-  HEDDLE_CHECK(rope.theta > 0.0 && rope.scale > 0.0, "options.rope: theta is ", rope.theta,
-               " and scale ", rope.scale, ", expected > 0");
-}
 
 /// Checks o, q and lse [num_tokens, num_q_heads(, head_dim)] and the options against the cache, and packs all.
 AttentionParams check_and_pack(const ExecContext& ctx, TensorView o, TensorView lse,
@@ -41,7 +34,7 @@ AttentionParams check_and_pack(const ExecContext& ctx, TensorView o, TensorView 
                options.logits_soft_cap, ", expected >= 0");
   HEDDLE_CHECK(options.window_left >= -1, "options.window_left is ", options.window_left,
                ", expected >= -1");
-  if (options.rope) check_rope(*options.rope, cache.head_dim);
+  if (options.rope) check_rope("options.rope", *options.rope, cache.head_dim);
 
   AttentionParams params;
   if (lse) {
@@ -70,12 +63,32 @@ AttentionParams check_and_pack(const ExecContext& ctx, TensorView o, TensorView 
   return params;
 }
 
+/// Checks the tree masks of a call with q_indptr. What they say is read on the CPU alone.
+void check_trees(const ExecContext& ctx, const AttentionOptions& options, const Dim& num_seqs,
+                 const cpu::IndexArray& q_indptr) {
+  const ConstTensorView &mask = options.tree_mask, &indptr = options.tree_mask_indptr;
+  if (!mask && !indptr) return;
+  HEDDLE_CHECK(mask && indptr, "options.", mask ? "tree_mask_indptr" : "tree_mask",
+               " is absent, expected both or none");
+  Dim words("num words"), size("num_seqs + 1", num_seqs.value() + 1);
+  check_shape("options.tree_mask", mask, {&words});
+  check_dtype("options.tree_mask", mask, {DType::kInt32});
+  check_unit_stride("options.tree_mask", mask);
+  check_shape("options.tree_mask_indptr", indptr, {&size});
+  check_dtype("options.tree_mask_indptr", indptr, {DType::kInt32, DType::kInt64});
+  check_device(ctx, {{"options.tree_mask", mask}, {"options.tree_mask_indptr", indptr}});
+  check_tree_mask_indptr(cpu::IndexArray(indptr), q_indptr, num_seqs.value(), words.value());
+}
+
 void attend_all(const ExecContext& ctx, AttentionParams params, const PagedKv& cache,
                 const PageTable& table, const AttentionOptions& options, int64_t num_seqs,
                 std::optional<cpu::IndexArray> q_indptr) {
   const PageWalk walk(cache, table);
   params.cache = &walk;
   params.value_distance = walk.value_distance();
+  if (options.tree_mask) {
+    params.trees = {options.tree_mask.data<int32_t>(), cpu::IndexArray(options.tree_mask_indptr)};
+  }
   std::optional<RotaryAngles> angles;
   if (options.rope) params.angles = &angles.emplace(*options.rope, cache.head_dim);
   const AttentionItems items(params, cache.num_kv_heads, num_seqs, q_indptr);
@@ -96,7 +109,9 @@ void batch_prefill(const ExecContext& ctx, TensorView o, TensorView lse, ConstTe
   check_paged_kv(ctx, cache, table, num_seqs);
   const AttentionParams params = check_and_pack(ctx, o, lse, q, num_tokens, cache, options);
   check_token_indptr("q_indptr", ctx, q_indptr, num_seqs, num_tokens);
-  attend_all(ctx, params, cache, table, options, num_seqs.value(), cpu::IndexArray(q_indptr));
+  const cpu::IndexArray starts(q_indptr);
+  check_trees(ctx, options, num_seqs, starts);
+  attend_all(ctx, params, cache, table, options, num_seqs.value(), starts);
 }
 
 void batch_decode(const ExecContext& ctx, TensorView o, TensorView lse, ConstTensorView q,
@@ -105,6 +120,8 @@ void batch_decode(const ExecContext& ctx, TensorView o, TensorView lse, ConstTen
   Dim num_seqs("num_seqs");
   check_paged_kv(ctx, cache, table, num_seqs);
   const AttentionParams params = check_and_pack(ctx, o, lse, q, num_seqs, cache, options);
+  HEDDLE_CHECK(!options.tree_mask && !options.tree_mask_indptr,
+               "options.tree_mask is given, but a query of batch_decode is one token alone");
   attend_all(ctx, params, cache, table, options, num_seqs.value(), std::nullopt);
 }
 

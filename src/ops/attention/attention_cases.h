@@ -2,6 +2,9 @@
 
 // Batches of attention for the tests: plain keys and values, and calls of the ops over a cache that is made of them.
 
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "heddle/ops/attention.h"
@@ -9,6 +12,7 @@
 #include "paged_cases.h"
 #include "testing/compare.h"
 #include "testing/exec_context.h"
+#include "testing/mirror.h"
 
 namespace heddle::testing {
 
@@ -33,11 +37,33 @@ Sequence<TQ, TKV> random_sequence(const HeadShape& heads, int64_t q_len, int64_t
           random_normal<TKV>(kv_size)};
 }
 
+/// Where calls run, and how far from the definition their results may be.
+struct AttentionRun {
+  ExecContext ctx;
+  Mirror& mirror;
+  /// CUDA: products of tensor cores, with weights and rotated keys in the dtype of the cache.
+  bool is_gpu = false;
+
+  /// What an element may differ by.
+  template <class T>
+  [[nodiscard]] double bound(double want) const {
+    if (!is_gpu) return 1.01 * kRounding<T> * std::abs(want) + 2e-5;
+    constexpr bool kIsHalf = std::is_same_v<T, half>;
+    return (kIsHalf ? 1e-3 : 8e-3) * std::abs(want) + (kIsHalf ? 5e-4 : 8e-3);
+  }
+  template <class T>
+  [[nodiscard]] double lse_bound(double want) const {
+    const double each = !is_gpu ? 1e-5 : std::is_same_v<T, half> ? 1e-3 : 8e-3;
+    return each * std::max(1.0, std::abs(want));
+  }
+};
+
 struct Setting {
   int page_size = 16;
   PageLayout layout = PageLayout::kHeadMajor;
   ThreadPool* threads = nullptr;
   bool decode = false;
+  const AttentionRun* run = nullptr;  // nullptr: the CPU with `threads`
 };
 
 /// Output rows of one call, all sequences behind each other.
@@ -85,18 +111,22 @@ Attended<TQ> attend(const HeadShape& heads, const std::vector<Sequence<TQ, TKV>>
   const int64_t tokens = indptr.back(), q_heads = heads.num_q_heads();
   Attended<TQ> result{std::vector<TQ>(q.size()),
                       std::vector<float>(static_cast<size_t>(tokens * q_heads))};
-  const TensorView o = host_view(result.o.data(), {tokens, q_heads, heads.head_dim});
-  const TensorView lse = host_view(result.lse.data(), {tokens, q_heads});
+  Mirror here;
+  const AttentionRun cpu{context_with(setting.threads), here};
+  const AttentionRun& run = setting.run != nullptr ? *setting.run : cpu;
+  const auto [kv, table] = cache.on(run.mirror);
+  const TensorView o =
+      run.mirror(host_view(result.o.data(), {tokens, q_heads, int64_t{heads.head_dim}}));
+  const TensorView lse = run.mirror(host_view(result.lse.data(), {tokens, q_heads}));
   const ConstTensorView queries =
-      host_view(static_cast<const TQ*>(q.data()), {tokens, q_heads, heads.head_dim});
+      run.mirror(ConstTensorView(host_view(q.data(), {tokens, q_heads, int64_t{heads.head_dim}})));
   if (setting.decode) {
-    batch_decode(context_with(setting.threads), o, lse, queries, cache.kv(), cache.table(),
-                 options);
+    batch_decode(run.ctx, o, lse, queries, kv, table, options);
   } else {
-    batch_prefill(context_with(setting.threads), o, lse, queries,
-                  host_view(indptr.data(), {static_cast<int64_t>(indptr.size())}), cache.kv(),
-                  cache.table(), options);
+    const ConstTensorView starts = host_view(indptr.data(), {std::ssize(indptr)});
+    batch_prefill(run.ctx, o, lse, queries, run.mirror(starts), kv, table, options);
   }
+  run.mirror.back();
   return result;
 }
 

@@ -17,6 +17,33 @@ HWY_INLINE int clip(int64_t position, int64_t base, int tile) {
   return static_cast<int>(x < 0 ? 0 : x > tile ? tile : x);
 }
 
+/// The query token of a row of an item.
+HWY_INLINE int64_t token_of(const AttentionParams& p, const AttentionItem& item, int row) {
+  return (item.first_row + row) / p.group_size;
+}
+
+/// Whether query `token` of a sequence with a tree mask sees the key at `position`, which is before the sequence's end.
+HWY_INLINE bool tree_sees(const AttentionItem& item, int64_t token, int64_t position) {
+  const int64_t j = position - (item.kv_len - item.q_len);  // its number among the new tokens
+  if (j < 0) return true;
+  const int32_t* mask = item.tree + token * ((item.q_len + 31) / 32);
+  return (static_cast<uint32_t>(mask[j / 32]) >> (j % 32) & 1u) != 0;
+}
+
+/// A block of rows of one query token against the keys of the tile that its tree mask lets it see, one run of them after the
+/// other: a run is to the sums what the visible part of a tile is without a mask.
+template <class T>
+void attend_runs(const AttentionParams& p, const AttentionItem& item, int64_t base, int64_t token,
+                 const RowBlock& rows, ItemScratch& scratch) {
+  for (int c = rows.lo; c < rows.hi;) {
+    while (c < rows.hi && !tree_sees(item, token, base + c)) ++c;
+    RowBlock run{rows.first, rows.num_rows, c, c};
+    while (c < rows.hi && tree_sees(item, token, base + c)) ++c;
+    run.hi = c;
+    if (run.lo < run.hi) attend_block_of<T>(p, run, scratch);
+  }
+}
+
 /// All rows of an item against the tile of keys at position `base`. Rows that see the same part of the tile go through it
 /// in blocks: all of them in a tile before the diagonal, the heads of one token on it. A key that a row does not see
 /// takes no part in its sums, so what its value holds (even NaN) has no effect.
@@ -40,15 +67,22 @@ void attend_tile(const AttentionParams& p, const AttentionItem& item, int64_t ba
   p.cache->key_rows(item.seq, item.kv_head, base + tile, next, scratch.next_rows);
   for (int c = 0; c < next; ++c) prefetch_row<T>(scratch.next_rows[c], p.head_dim);
 
+  const bool one_token = item.tree != nullptr;  // a block: its heads see the same new tokens
   for (int r = 0; r < item.num_rows;) {
     RowBlock block{r, 0, clip(scratch.lo[r], base, tile), clip(scratch.hi[r], base, tile)};
+    const int64_t token = token_of(p, item, r);
     do {
       ++block.num_rows;
       ++r;
     } while (r < item.num_rows && block.num_rows < kRowBlock &&
              clip(scratch.lo[r], base, tile) == block.lo &&
-             clip(scratch.hi[r], base, tile) == block.hi);
-    if (block.lo < block.hi) attend_block_of<T>(p, block, scratch);
+             clip(scratch.hi[r], base, tile) == block.hi &&
+             !(one_token && token_of(p, item, r) != token));
+    if (item.tree != nullptr) {
+      attend_runs<T>(p, item, base, token, block, scratch);
+    } else if (block.lo < block.hi) {
+      attend_block_of<T>(p, block, scratch);
+    }
   }
 }
 
@@ -72,10 +106,11 @@ void start_rows(const AttentionParams& p, const AttentionItem& item, ItemScratch
   float cos[RotaryAngles::kMaxPairs], sin[RotaryAngles::kMaxPairs];
   int64_t angles_of = -1;  // token
   for (int r = 0; r < item.num_rows; ++r) {
-    const int64_t token = (item.first_row + r) / p.group_size;
+    const int64_t token = token_of(p, item, r);
     const int64_t head = item.kv_head * p.group_size + (item.first_row + r) % p.group_size;
     const int64_t position = item.kv_len - item.q_len + token;
-    const int64_t hi = p.causal && position + 1 < item.kv_len ? position + 1 : item.kv_len;
+    const bool causal = p.causal && item.tree == nullptr;
+    const int64_t hi = causal && position + 1 < item.kv_len ? position + 1 : item.kv_len;
     const int64_t lo = p.window_left >= 0 ? position - p.window_left : 0;
     scratch.lo[r] = lo > 0 ? lo : 0;
     scratch.hi[r] = hi > 0 ? hi : 0;

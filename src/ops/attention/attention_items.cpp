@@ -8,6 +8,7 @@ namespace heddle {
 AttentionItems::AttentionItems(const AttentionParams& params, int num_kv_heads, int64_t num_seqs,
                                std::optional<cpu::IndexArray> q_indptr)
     : cache_(*params.cache),
+      trees_(params.trees),
       group_size_(params.group_size),
       rows_per_item_(item_rows(params.head_dim)),
       num_kv_heads_(num_kv_heads),
@@ -33,6 +34,7 @@ std::optional<AttentionItem> AttentionItems::get(int64_t number) const {
   if (rows_left <= 0) return std::nullopt;
   item.num_rows = static_cast<int>(std::min(rows_left, rows_per_item_));
   item.kv_len = cache_.kv_len(low);
+  item.tree = trees_.of(low);
   return item;
 }
 

@@ -42,6 +42,18 @@ constexpr int item_rows(int head_dim) {
 }
 static_assert(item_rows(64) == 60 && item_rows(128) == 30 && item_rows(256) == 12);
 
+/// The tree masks of a call: see AttentionOptions.
+struct TreeMasks {
+  const int32_t* words = nullptr;  // nullptr: no sequence has one
+  cpu::IndexArray indptr;
+
+  /// The masks of a sequence; nullptr where it has none.
+  [[nodiscard]] const int32_t* of(int64_t seq) const {
+    return words == nullptr || indptr[seq] == indptr[seq + 1] ? nullptr : words + indptr[seq];
+  }
+};
+constexpr int64_t tree_mask_words(int64_t q_len) { return (q_len + 31) / 32; }
+
 /// What one call computes, checked and unpacked.
 struct AttentionParams {
   std::byte* o = nullptr;        // [num_tokens, num_q_heads, head_dim] of q_dtype
@@ -58,6 +70,7 @@ struct AttentionParams {
   bool causal = true;
   int64_t window_left = -1;
   const RotaryAngles* angles = nullptr;  // nullptr: q and k come rotated
+  TreeMasks trees;
 };
 
 /// A piece of the work: some rows of one sequence and kv head. Row r is query token r / group_size of the sequence and
@@ -67,7 +80,8 @@ struct AttentionItem {
   int64_t first_token = 0;  // row of q that holds the sequence's first query
   int64_t q_len = 0, kv_len = 0;
   int64_t first_row = 0;
-  int num_rows = 0;  // at most item_rows(head_dim)
+  int num_rows = 0;               // at most item_rows(head_dim)
+  const int32_t* tree = nullptr;  // [q_len, tree_mask_words(q_len)], or nullptr: causality decides
 };
 
 /// The numbering of the items of a call, without a table: those of sequence i are numbered from first_item(i) on. Each
@@ -89,6 +103,7 @@ class AttentionItems {
   }
 
   const PageWalk& cache_;
+  TreeMasks trees_;
   int64_t group_size_, rows_per_item_, num_kv_heads_, num_seqs_;
   std::optional<cpu::IndexArray> q_indptr_;
 };

@@ -28,17 +28,24 @@ struct AttentionRow {
   double lse;
 };
 
-/// One row of attention in double. q [head_dim] at `position`; k, v [kv_len, num_kv_heads, head_dim].
+/// One row of attention in double. q [head_dim] at `position`; k, v [kv_len, num_kv_heads, head_dim]. With a tree mask the query sees
+/// the last tree->size() keys by its bits.
 inline AttentionRow attention(const double* q, int64_t position, const std::vector<double>& k,
                               const std::vector<double>& v, int64_t kv_len, int num_kv_heads,
-                              int kv_head, int head_dim, const AttentionOptions& options) {
+                              int kv_head, int head_dim, const AttentionOptions& options,
+                              const std::vector<bool>* tree = nullptr) {
   const double scale = options.sm_scale ? *options.sm_scale : 1.0 / std::sqrt(head_dim);
   const std::vector<double> query = rotated(q, head_dim, position, options.rope);
   std::vector<double> scores;
   std::vector<int64_t> seen;
   double max = -std::numeric_limits<double>::infinity();
   for (int64_t j = 0; j < kv_len; ++j) {
-    if (options.causal && j > position) continue;
+    if (tree != nullptr) {
+      const int64_t number = j - (kv_len - std::ssize(*tree));
+      if (number >= 0 && !(*tree)[size_t(number)]) continue;
+    } else if (options.causal && j > position) {
+      continue;
+    }
     if (options.window_left >= 0 && j < position - options.window_left) continue;
     const auto at = static_cast<size_t>((j * num_kv_heads + kv_head) * head_dim);
     const std::vector<double> key = rotated(&k[at], head_dim, j, options.rope);

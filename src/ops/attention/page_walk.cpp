@@ -2,27 +2,11 @@
 
 #include <algorithm>
 
-#include "cpu/validate_indices.h"
+#include "heddle/core/validate.h"
+
+#include "page_validate.h"
 
 namespace heddle {
-namespace {
-
-/// Every page that a sequence uses is one of the pool, or has an address.
-void validate_pages(const PagedKv& cache, const PageTable& table, int64_t num_seqs) {
-  const cpu::IndexArray page_indptr(table.page_indptr), pages(table.pages);
-  for (int64_t seq = 0; seq < num_seqs; ++seq) {
-    for (int64_t i = page_indptr[seq]; i < page_indptr[seq + 1]; ++i) {
-      if (cache.pool != nullptr) {
-        cpu::check_index("pages", i, pages[i], 0, cache.num_pages, "num_pages");
-      } else {
-        HEDDLE_CHECK(pages[i] != 0, "pages[", i, "] is null, but sequence ", seq, " uses it");
-      }
-    }
-  }
-}
-
-}  // namespace
-
 void check_paged_kv(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
                     Dim& num_seqs) {
   HEDDLE_CHECK(cache.device == ctx.device, "cache is on ", cache.device, ", the context runs on ",
@@ -50,17 +34,7 @@ void check_paged_kv(const ExecContext& ctx, const PagedKv& cache, const PageTabl
                      {"pages", table.pages}});
   if (ctx.device.type != DeviceType::kCpu) return;  // what follows reads the table
 
-  const cpu::IndexArray page_indptr(table.page_indptr), last_page_len(table.last_page_len);
-  HEDDLE_CHECK(page_indptr[0] >= 0, "page_indptr[0] is ", page_indptr[0], ", expected 0");
-  for (int64_t i = 0; i < num_seqs.value(); ++i) {
-    const int64_t begin = page_indptr[i], end = page_indptr[i + 1];
-    HEDDLE_CHECK(begin <= end && end <= num_pages.value(), "page_indptr[", i + 1, "] is ", end,
-                 ", expected at least page_indptr[", i, "] = ", begin,
-                 " and at most num pages = ", num_pages.value());
-    if (begin == end) continue;
-    HEDDLE_CHECK(1 <= last_page_len[i] && last_page_len[i] <= cache.page_size, "last_page_len[", i,
-                 "] is ", last_page_len[i], ", expected 1 to page_size = ", cache.page_size);
-  }
+  check_page_lengths(cache, table, num_seqs.value());
   if (validating()) validate_pages(cache, table, num_seqs.value());
 }
 
@@ -71,13 +45,7 @@ void check_token_indptr(const char* name, const ExecContext& ctx, const ConstTen
   check_dtype(name, indptr, {DType::kInt32, DType::kInt64});
   check_device(ctx, {{name, indptr}});
   if (ctx.device.type != DeviceType::kCpu) return;
-  const cpu::IndexArray begin(indptr);
-  HEDDLE_CHECK(begin[0] >= 0, name, "[0] is ", begin[0], ", expected at least 0");
-  for (int64_t i = 0; i < num_seqs.value(); ++i) {
-    HEDDLE_CHECK(begin[i] <= begin[i + 1] && begin[i + 1] <= num_tokens.value(), name, "[", i + 1,
-                 "] is ", begin[i + 1], ", expected at least ", name, "[", i, "] = ", begin[i],
-                 " and at most num_tokens = ", num_tokens.value());
-  }
+  check_token_starts(name, cpu::IndexArray(indptr), num_seqs.value(), num_tokens.value());
 }
 
 PageWalk::PageWalk(const PagedKv& cache, const PageTable& table)

@@ -6,10 +6,12 @@
 #include <array>
 #include <numeric>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "heddle/ops/kv_cache.h"
 
+#include "testing/mirror.h"
 #include "testing/poison.h"
 #include "testing/random.h"
 
@@ -50,26 +52,17 @@ class PagedCache {
     }
   }
 
-  [[nodiscard]] PagedKv kv() {
-    const auto& s = shape_;
-    if (s.layout == PageLayout::kPointers) {
-      return PagedKv::from_pointers(kDType<T>, {}, kNumLayers, kLayer, s.num_kv_heads, s.page_size,
-                                    s.head_dim);
-    }
-    const std::array<int64_t, 4> extents{static_cast<int64_t>(page_ids_.size()), s.num_kv_heads,
-                                         s.page_size, s.head_dim};
-    const std::array<int64_t, 4> strides{page_stride_, head_stride_, slot_stride_, 1};
-    auto view = [&](int64_t offset) {
-      return TensorView(reinterpret_cast<std::byte*>(memory_->data() + offset), kDType<T>, {},
-                        extents, strides);
-    };
-    return PagedKv::from_pool(view(k_offset_), view(v_offset_));
-  }
-
+  [[nodiscard]] PagedKv kv() { return kv_at(reinterpret_cast<std::byte*>(memory_->data()), {}); }
   [[nodiscard]] PageTable table() {
-    const bool wide = shape_.wide_indices || shape_.layout == PageLayout::kPointers;
-    return {index_view(0, page_indptr_, shape_.wide_indices), index_view(2, table_, wide),
-            index_view(1, last_page_len_, !shape_.wide_indices)};
+    Mirror here;
+    return table_of(here, 0);
+  }
+  /// The cache and its table where calls of the mirror's device read and write them, until mirror.back().
+  std::pair<PagedKv, PageTable> on(Mirror& mirror) {
+    const TensorView all = mirror(memory_->view({std::ssize(memory())}));
+    const int64_t moved =
+        reinterpret_cast<intptr_t>(all.raw()) - reinterpret_cast<intptr_t>(memory_->data());
+    return {kv_at(all.raw(), mirror.device()), table_of(mirror, moved)};
   }
 
   /// The first element of a key (or value).
@@ -124,6 +117,32 @@ class PagedCache {
     return memory_->data() + page_ids_[static_cast<size_t>(index)] * page_stride_ + offset +
            head * head_stride_ + position % shape_.page_size * slot_stride_;
   }
+  [[nodiscard]] PagedKv kv_at(std::byte* memory, Device device) const {
+    const auto& s = shape_;
+    if (s.layout == PageLayout::kPointers) {
+      return PagedKv::from_pointers(kDType<T>, device, kNumLayers, kLayer, s.num_kv_heads,
+                                    s.page_size, s.head_dim);
+    }
+    const std::array<int64_t, 4> extents{static_cast<int64_t>(page_ids_.size()), s.num_kv_heads,
+                                         s.page_size, s.head_dim};
+    const std::array<int64_t, 4> strides{page_stride_, head_stride_, slot_stride_, 1};
+    auto view = [&](int64_t offset) {
+      return TensorView(memory + offset * int64_t{sizeof(T)}, kDType<T>, device, extents, strides);
+    };
+    return PagedKv::from_pool(view(k_offset_), view(v_offset_));
+  }
+  /// moved: bytes from the memory here to its mirror, which addresses must point into.
+  PageTable table_of(Mirror& mirror, int64_t moved) {
+    const bool has_addresses = shape_.layout == PageLayout::kPointers;
+    moved_table_ = table_;
+    if (has_addresses) {
+      for (size_t i = 0; i + 2 < moved_table_.size(); ++i) moved_table_[i] += moved;
+    }
+    const bool wide = shape_.wide_indices || has_addresses;
+    return {mirror(index_view(0, page_indptr_, shape_.wide_indices)),
+            mirror(index_view(2, moved_table_, wide)),
+            mirror(index_view(1, last_page_len_, !shape_.wide_indices))};
+  }
   ConstTensorView index_view(size_t narrow, const std::vector<int64_t>& wide, bool use_wide) {
     const auto n = static_cast<int64_t>(wide.size());
     if (use_wide) return host_view(wide.data(), {n});
@@ -132,6 +151,7 @@ class PagedCache {
 
   CacheShape shape_;
   std::vector<int64_t> kv_lens_, page_indptr_, last_page_len_, page_ids_, table_;
+  std::vector<int64_t> moved_table_;          // what table() gave last
   std::vector<std::vector<int32_t>> narrow_;  // page_indptr, last_page_len and table as i32
   int64_t page_stride_ = 0, head_stride_ = 0, slot_stride_ = 0, k_offset_ = 0, v_offset_ = 0;
   int64_t memory_per_page_ = 1;

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "heddle/core/check.h"
+#include "heddle/ops/attention.h"
+
+#include "cpu/index_array.h"
+
+namespace heddle {
+
+// What is checked of tables in host memory: always on the CPU, with HEDDLE_VALIDATE=1 also on CUDA, on copies.
+
+/// Starts ascend and lie within the table, lengths within a page.
+void check_page_lengths(const PagedKv& cache, const PageTable& table, int64_t num_seqs);
+/// Every page that a sequence uses is one of the pool, or has an address, aligned for CUDA. With HEDDLE_VALIDATE=1 alone.
+void validate_pages(const PagedKv& cache, const PageTable& table, int64_t num_seqs);
+/// q_indptr or seq_indptr [num_seqs + 1] ascends within [0, num_tokens].
+void check_token_starts(const char* name, const cpu::IndexArray& begin, int64_t num_seqs,
+                        int64_t num_tokens);
+/// Each sequence has no mask or one of its size, within num_words.
+void check_tree_mask_indptr(const cpu::IndexArray& begin, const cpu::IndexArray& q_indptr,
+                            int64_t num_seqs, int64_t num_words);
+
+namespace cuda {
+
+/// All of the above for tables on the device, which this waits for; nothing while the stream is captured. token_indptr may be absent.
+void validate_tables(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
+                     int64_t num_seqs, const char* token_indptr_name,
+                     const ConstTensorView& token_indptr, int64_t num_tokens,
+                     const AttentionOptions& options = {});
+
+}  // namespace cuda
+}  // namespace heddle
