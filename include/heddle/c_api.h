@@ -143,6 +143,14 @@ heddle_status heddle_rope(heddle_context* context, DLTensor* x, const DLTensor* 
 heddle_status heddle_rope_positions(heddle_context* context, DLTensor* x, const DLTensor* positions,
                                     const heddle_rope_params* params);
 
+/* heddle/ops/kv_cache.h: heddle_rope_positions of q, which may be NULL, and of k, then heddle_kv_init, in one pass. seq_indptr NULL: one new
+ * token per sequence; positions NULL: the tokens' places in the cache. */
+heddle_status heddle_rope_kv_append(heddle_context* context, DLTensor* q,
+                                    const heddle_paged_kv* cache, const heddle_page_table* table,
+                                    const DLTensor* k, const DLTensor* v,
+                                    const DLTensor* seq_indptr, const DLTensor* positions,
+                                    const heddle_rope_params* rope);
+
 /* ---- Attention: heddle/ops/attention.h ------------------------------------------------------------------------------ */
 
 typedef struct heddle_attention_options {
@@ -153,6 +161,9 @@ typedef struct heddle_attention_options {
   float logits_soft_cap;   /* 0: none */
   bool has_rope;           /* false: q and k come rotated; else they are rotated inside by `rope` */
   heddle_rope_params rope; /* the defaults of heddle_rope_params_init */
+  /* NULL, both; prefill alone. Bits of each query among its sequence's new tokens, and the first word of each sequence. */
+  const DLTensor* tree_mask;        /* [num words] i32 */
+  const DLTensor* tree_mask_indptr; /* [num_seqs + 1] */
 } heddle_attention_options;
 void heddle_attention_options_init(heddle_attention_options* options);
 

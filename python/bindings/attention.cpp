@@ -18,7 +18,8 @@ std::optional<RopeParams> inner_rope(const std::optional<double>& theta, double 
 
 void prefill(nb::handle o, nb::handle lse, nb::handle q, nb::handle q_indptr, nb::handle k_pages,
              nb::handle v_pages, nb::handle page_indptr, nb::handle pages, nb::handle last_page_len,
-             std::optional<float> sm_scale, bool causal, int64_t window_left, float logits_soft_cap,
+             nb::handle tree_mask, nb::handle tree_mask_indptr, std::optional<float> sm_scale,
+             bool causal, int64_t window_left, float logits_soft_cap,
              std::optional<double> rope_theta, double rope_scale, int rotary_dim,
              const Llama3Numbers& llama3, int num_layers, int layer_idx, int num_kv_heads,
              int page_size, nb::handle cache_dtype) {
@@ -35,6 +36,8 @@ void prefill(nb::handle o, nb::handle lse, nb::handle q, nb::handle q_indptr, nb
       .window_left = window_left,
       .logits_soft_cap = logits_soft_cap,
       .rope = inner_rope(rope_theta, rope_scale, rotary_dim, llama3),
+      .tree_mask = call.optional_in("tree_mask", tree_mask),
+      .tree_mask_indptr = call.optional_in("tree_mask_indptr", tree_mask_indptr),
   };
   call.run([&](const ExecContext& ctx) {
     batch_prefill(ctx, out, sums, queries, starts, cache, table, options);
@@ -71,7 +74,8 @@ void merge(nb::handle o, nb::handle lse, nb::handle o_a, nb::handle lse_a, nb::h
   const TensorView out = call.out("o", o), sums = call.optional_out("lse", lse);
   const ConstTensorView a = call.in("o_a", o_a), sums_a = call.in("lse_a", lse_a);
   const ConstTensorView b = call.in("o_b", o_b), sums_b = call.in("lse_b", lse_b);
-  call.run([&](const ExecContext& ctx) { merge_states(ctx, out, sums, a, sums_a, b, sums_b); });
+  call.run_on_any_device(
+      [&](const ExecContext& ctx) { merge_states(ctx, out, sums, a, sums_a, b, sums_b); });
 }
 
 }  // namespace
@@ -80,7 +84,8 @@ void bind_attention(nb::module_& m) {
   const AttentionOptions defaults;
   constexpr RopeParams kRope;
   m.def("batch_prefill", &prefill, "o"_a, "lse"_a.none(), "q"_a, "q_indptr"_a, "k_pages"_a.none(),
-        "v_pages"_a.none(), "page_indptr"_a, "pages"_a, "last_page_len"_a, nb::kw_only(),
+        "v_pages"_a.none(), "page_indptr"_a, "pages"_a, "last_page_len"_a,
+        "tree_mask"_a = nb::none(), "tree_mask_indptr"_a = nb::none(), nb::kw_only(),
         "sm_scale"_a = nb::none(), "causal"_a = defaults.causal,
         "window_left"_a = defaults.window_left, "logits_soft_cap"_a = defaults.logits_soft_cap,
         "rope_theta"_a = nb::none(), "rope_scale"_a = kRope.scale,

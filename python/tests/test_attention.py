@@ -1,4 +1,4 @@
-"""heddle.ops.batch_prefill, batch_decode, merge_states, kv_init and kv_append."""
+"""heddle.ops.batch_prefill, batch_decode, merge_states, kv_init, kv_append, rope_kv_append."""
 
 from __future__ import annotations
 
@@ -14,15 +14,28 @@ PAGE, KV_HEADS, HEAD_DIM = 4, 2, 8
 
 
 def attention(
-    q: Any, k: Any, v: Any, positions: Any, scale: float, window: int = -1, cap: float = 0.0
+    q: Any,
+    k: Any,
+    v: Any,
+    positions: Any,
+    scale: float,
+    window: int = -1,
+    cap: float = 0.0,
+    tree: Any = None,
 ) -> Any:
-    """Outputs and log-sums of q [tokens, heads, dim] over k, v [keys, kv_heads, dim], in double."""
+    """Outputs and log-sums of q [tokens, heads, dim] over k, v [keys, kv_heads, dim], in double.
+
+    tree [tokens, tokens]: which of the last keys each token sees, instead of causality.
+    """
     group = q.shape[1] // k.shape[1]
     s = np.einsum("thd,jhd->thj", q, np.repeat(k, group, 1)) * scale
     if cap > 0:
         s = cap * np.tanh(s / cap)
     keys = np.arange(len(k))
     visible = keys <= positions[:, None]
+    if tree is not None:
+        visible[:] = True
+        visible[:, len(k) - len(tree) :] = tree
     if window >= 0:
         visible &= keys >= positions[:, None] - window
     s = np.where(visible[:, None], s, -np.inf)
@@ -109,6 +122,68 @@ def test_batch_prefill(
         )
         assert_close(framework.numpy(o)[rows], want, dtype, terms=100)
         assert_close(framework.numpy(lse)[rows], want_lse, "f32", terms=100)
+
+
+def test_a_tree_mask_replaces_causality(framework: Framework, rng: np.random.Generator) -> None:
+    batch = Batch(framework, rng, "f32")
+    new = [3, 1, 0, 7]
+    starts = np.concatenate([[0], np.cumsum(new)])
+    # The last sequence: token 0, behind it two branches of three tokens that do not see each other.
+    tree = np.zeros((7, 7), bool)
+    for branch in ([1, 2, 3], [4, 5, 6]):
+        for depth, token in enumerate(branch):
+            tree[token, [0, *branch[: depth + 1]]] = True
+    tree[0, 0] = True
+    words = (tree * (1 << np.arange(7))).sum(-1)
+    q = framework.array(rng.standard_normal((11, 4, HEAD_DIM)), "f32")
+    o = framework.array(np.full((11, 4, HEAD_DIM), np.nan), "f32")
+    ops.batch_prefill(
+        o,
+        None,
+        q,
+        framework.array(starts, "i32"),
+        *batch.pool,
+        *batch.table,
+        framework.array(words, "i32"),
+        framework.array([0, 0, 0, 0, 7], "i64"),
+    )
+    for i, n in enumerate(batch.lengths):
+        if new[i] == 0:
+            continue
+        rows = slice(starts[i], starts[i + 1])
+        want, _ = attention(
+            framework.numpy(q)[rows],
+            batch.keys[i],
+            batch.values[i],
+            np.arange(n - new[i], n),
+            HEAD_DIM**-0.5,
+            tree=tree if i == 3 else None,
+        )
+        assert_close(framework.numpy(o)[rows], want, "f32", terms=100)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("with_positions", [False, True])
+def test_rope_and_append_in_one_call(
+    framework: Framework, rng: np.random.Generator, dtype: str, with_positions: bool
+) -> None:
+    one, other = Batch(framework, rng, dtype), Batch(framework, rng, dtype)
+    other.table = one.table
+    for of_one, of_other in zip(one.pool, other.pool, strict=True):
+        of_other[:] = of_one
+    starts = framework.array([0, 2, 3, 3, 8], "i32")
+    places = np.array([5, 6, 0, 7, 8, 9, 10, 11])
+    positions = framework.array(places + 40 if with_positions else places, "i64")
+    q, k, v = (framework.array(rng.standard_normal((8, h, HEAD_DIM)), dtype) for h in (4, 2, 2))
+    q2, k2 = (framework.array(framework.numpy(x), dtype) for x in (q, k))
+    ops.rope_kv_append(
+        q, *one.pool, *one.table, k, v, starts, positions if with_positions else None, theta=500.0
+    )
+    for x in (q2, k2):
+        ops.rope(x, positions=positions, theta=500.0)
+    ops.kv_init(*other.pool, *other.table, k2, v, starts)
+    for got, want in [(q, q2), *zip(one.pool, other.pool, strict=True)]:
+        np.testing.assert_array_equal(framework.numpy(got), framework.numpy(want))
 
 
 @pytest.mark.parametrize("ids", ["i32", "i64"])

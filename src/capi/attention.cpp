@@ -7,6 +7,7 @@
 
 using heddle::capi::guard;
 using heddle::capi::in;
+using heddle::capi::in_or_absent;
 using heddle::capi::out;
 using heddle::capi::out_or_absent;
 using heddle::capi::page_table_of;
@@ -21,6 +22,8 @@ heddle::AttentionOptions options_of(const heddle_attention_options* options) {
                                   .logits_soft_cap = options->logits_soft_cap};
   if (options->has_sm_scale) result.sm_scale = options->sm_scale;
   if (options->has_rope) result.rope = heddle::capi::rope_params_of(&options->rope);
+  result.tree_mask = in_or_absent("options.tree_mask", options->tree_mask);
+  result.tree_mask_indptr = in_or_absent("options.tree_mask_indptr", options->tree_mask_indptr);
   return result;
 }
 
@@ -34,7 +37,9 @@ void heddle_attention_options_init(heddle_attention_options* options) {
               .window_left = defaults.window_left,
               .logits_soft_cap = defaults.logits_soft_cap,
               .has_rope = false,
-              .rope = {}};
+              .rope = {},
+              .tree_mask = nullptr,
+              .tree_mask_indptr = nullptr};
   heddle_rope_params_init(&options->rope);
 }
 

@@ -143,9 +143,24 @@ TEST_F(CApiAttention, StoresAndAttends) {
   EXPECT_EQ(k_got, k_pool);
   EXPECT_EQ(v_got, v_pool);
 
+  heddle_rope_params rope;
+  heddle_rope_params_init(&rope);
+  rope.theta = 300.0;
+  auto turned = random_array({8, 4, 16}), turned_want = turned;
+  expect_ok(heddle_rope_kv_append(context, turned.c(), &c_cache, &c_table, k.c(), v.c(), starts.c(),
+                                  nullptr, &rope));
+  const Array<float> k_turned = k_pool;
+  rope_kv_append(ctx, turned_want.view(), cache, table, k.view(), v.view(), starts.view(), {},
+                 {.theta = 300.0});
+  EXPECT_EQ(turned, turned_want);
+  EXPECT_EQ(k_turned, k_pool);
+  EXPECT_NE(k_turned, k_got);
+
   heddle_attention_options options;
   heddle_attention_options_init(&options);
   const AttentionOptions defaults;
+  EXPECT_EQ(options.tree_mask, nullptr);
+  EXPECT_EQ(options.tree_mask_indptr, nullptr);
   EXPECT_FALSE(options.has_sm_scale);
   EXPECT_EQ(options.causal, defaults.causal);
   EXPECT_EQ(options.window_left, defaults.window_left);
@@ -171,6 +186,20 @@ TEST_F(CApiAttention, StoresAndAttends) {
   batch_prefill(ctx, o_want.view(), lse_want.view(), q.view(), starts.view(), cache, table, same);
   EXPECT_EQ(o, o_want);
   EXPECT_EQ(lse, lse_want);
+
+  Array<int32_t> tree({8}, {1, 3, 5, 9, 31, 1, 2, 7}), tree_starts({3}, {0, 5, 8});
+  options.tree_mask = tree.c();
+  options.tree_mask_indptr = tree_starts.c();
+  AttentionOptions with_tree = same;
+  with_tree.tree_mask = tree.view();
+  with_tree.tree_mask_indptr = tree_starts.view();
+  const Array<float> without = o;
+  expect_ok(heddle_batch_prefill(context, o.c(), lse.c(), q.c(), starts.c(), &c_cache, &c_table,
+                                 &options));
+  batch_prefill(ctx, o_want.view(), lse_want.view(), q.view(), starts.view(), cache, table,
+                with_tree);
+  EXPECT_EQ(o, o_want);
+  EXPECT_NE(o, without);
 
   auto q1 = random_array({2, 4, 16}), d = q1, d_want = q1;
   expect_ok(heddle_batch_decode(context, d.c(), nullptr, q1.c(), &c_cache, &c_table, nullptr));

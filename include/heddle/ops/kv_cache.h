@@ -2,6 +2,7 @@
 
 #include "heddle/core/context.h"
 #include "heddle/core/tensor_view.h"
+#include "heddle/ops/rope.h"
 
 namespace heddle {
 
@@ -37,6 +38,8 @@ struct PagedKv {
 ///   kv_len(i) = (num pages of i - 1) * page_size + last_page_len[i],  0 when it has no page.
 /// On the CPU page_indptr and last_page_len are always checked. Page ids are not, and one outside the pool reads or writes
 /// outside it; with HEDDLE_VALIDATE=1 a used page outside the pool, or a null address, is an error.
+/// On CUDA kernels read the table, so a captured graph replays with what it then holds: nothing is checked but with
+/// HEDDLE_VALIDATE=1, outside captures. Pages with addresses begin at multiples of 16 bytes; a sequence has fewer than 2^31 tokens.
 struct PageTable {
   ConstTensorView page_indptr;    // [num_seqs + 1] i32|i64, ascending from 0
   ConstTensorView pages;          // [page_indptr[num_seqs]] ids i32|i64; addresses i64 without pool
@@ -55,5 +58,14 @@ void kv_init(const ExecContext& ctx, const PagedKv& cache, const PageTable& tabl
 /// One new token per sequence, k and v [num_seqs, num_kv_heads, head_dim]: kv_init with n(i) = 1.
 void kv_append(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
                ConstTensorView k, ConstTensorView v);
+
+/// rope of q and k, then kv_init of k and v, in one pass (on CUDA in one launch) and with the same bits.
+///   q          [num_tokens, num_q_heads, head_dim]  dtype of k, rotated in place; or absent
+///   seq_indptr [num_seqs + 1]                       as in kv_init; absent: one new token per sequence, as in kv_append
+///   positions  [num_tokens] i32|i64                 the angles' positions; absent: the tokens' places in the cache
+/// head_dim up to 256. A row that is not stored is not rotated either. k may not overlap q or the cache.
+void rope_kv_append(const ExecContext& ctx, TensorView q, const PagedKv& cache,
+                    const PageTable& table, ConstTensorView k, ConstTensorView v,
+                    ConstTensorView seq_indptr, ConstTensorView positions, const RopeParams& rope);
 
 }  // namespace heddle

@@ -14,7 +14,7 @@ RuntimeError from CUDA.
 from heddle.ops.activation import silu_and_mul
 from heddle.ops.attention import batch_decode, batch_prefill, merge_states
 from heddle.ops.embedding import embedding
-from heddle.ops.kv_cache import kv_append, kv_init
+from heddle.ops.kv_cache import kv_append, kv_init, rope_kv_append
 from heddle.ops.linear import dequantize, linear
 from heddle.ops.lora import lora_apply, lora_expand, lora_plan, lora_shrink
 from heddle.ops.mamba import mamba_state_selective_copy
@@ -78,6 +78,7 @@ __all__ = [
     "rewind_kv_cache",
     "rms_norm",
     "rope",
+    "rope_kv_append",
     "rope_table",
     "sample",
     "silu_and_mul",

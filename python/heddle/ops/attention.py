@@ -22,6 +22,8 @@ def batch_prefill(
     page_indptr: Array,
     pages: Array,
     last_page_len: Array,
+    tree_mask: Array | None = None,
+    tree_mask_indptr: Array | None = None,
     *,
     sm_scale: float | None = None,
     causal: bool = True,
@@ -54,6 +56,11 @@ def batch_prefill(
         page_indptr: [num_seqs + 1] i32|i64.
         pages: [page_indptr[-1]] i32|i64, page numbers; addresses, i64, without a pool.
         last_page_len: [num_seqs] i32|i64.
+        tree_mask: [num_words] i32, or None: which of its sequence's q_len(i) new tokens each token
+            sees, instead of `causal`: ceil(q_len(i) / 32) words each, bit j % 32 of word j / 32 for
+            new token j. The keys before them are all seen.
+        tree_mask_indptr: [num_seqs + 1] i32|i64: first word of each sequence, of which one without
+            words has no mask; or None.
         sm_scale: None: 1 / sqrt(head_dim).
         causal: Keys after the token's position are not seen.
         window_left: Keys before the token's position that it sees; -1: all.

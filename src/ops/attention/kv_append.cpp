@@ -1,46 +1,17 @@
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
-#include "heddle/core/check.h"
 #include "heddle/core/dispatch.h"
 #include "heddle/ops/kv_cache.h"
 
-#include "kv_append_kernels.h"
-#include "page_walk.h"
+#include "kv_append_gpu.h"
+#include "new_tokens.h"
 
 namespace heddle {
 namespace {
 
 constexpr int64_t kElementsPerTask =
     32768;  // some 10 us of copying: less is not worth another thread
-
-template <class From, class To>
-void store_row(const From* from, To* to, int64_t n) {
-  if constexpr (std::is_same_v<From, To>) {
-    std::memcpy(to, from, static_cast<size_t>(n) * sizeof(To));
-  } else {
-    cpu::convert_row(from, to, n);
-  }
-}
-
-/// The rows of k and v: those of sequence i are [begin(i), begin(i + 1)).
-struct NewTokens {
-  ConstTensorView k, v;
-  std::optional<cpu::IndexArray> seq_indptr;  // nothing: one token per sequence
-  int64_t num_seqs;
-
-  [[nodiscard]] int64_t begin(int64_t seq) const { return seq_indptr ? (*seq_indptr)[seq] : seq; }
-  /// The sequence of row t: the last one that begins at or before it.
-  [[nodiscard]] int64_t seq_of(int64_t t) const {
-    int64_t low = 0, high = num_seqs;  // begin(low) <= t < begin(high)
-    while (high - low > 1) {
-      const int64_t middle = low + (high - low) / 2;
-      (begin(middle) <= t ? low : high) = middle;
-    }
-    return low;
-  }
-};
 
 template <class From, class To>
 void store_token(const PagedKv& cache, const PageWalk& walk, const NewTokens& tokens, int64_t seq,
@@ -76,8 +47,10 @@ void store_tokens(const ExecContext& ctx, const PagedKv& cache, const PageTable&
   });
 }
 
-void check_new_tokens(const ExecContext& ctx, const PagedKv& cache, ConstTensorView k,
-                      ConstTensorView v, Dim& num_tokens) {
+}  // namespace
+
+void check_new_tokens(const ExecContext& ctx, const PagedKv& cache, const ConstTensorView& k,
+                      const ConstTensorView& v, Dim& num_tokens) {
   Dim heads("num_kv_heads", cache.num_kv_heads), head_dim("head_dim", cache.head_dim);
   check_shape("k", k, {&num_tokens, &heads, &head_dim});
   check_shape("v", v, {&num_tokens, &heads, &head_dim});
@@ -88,24 +61,24 @@ void check_new_tokens(const ExecContext& ctx, const PagedKv& cache, ConstTensorV
   check_device(ctx, {{"k", k}, {"v", v}});
 }
 
-}  // namespace
-
 void kv_init(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
              ConstTensorView k, ConstTensorView v, ConstTensorView seq_indptr) {
-  check_cpu(ctx, "kv_init");
   Dim num_seqs("num_seqs"), num_tokens("num_tokens");
   check_paged_kv(ctx, cache, table, num_seqs);
   check_new_tokens(ctx, cache, k, v, num_tokens);
   check_token_indptr("seq_indptr", ctx, seq_indptr, num_seqs, num_tokens);
+  if (ctx.device.type == DeviceType::kCuda) {
+    return append_on_gpu(ctx, cache, table, k, v, seq_indptr);
+  }
   store_tokens(ctx, cache, table, {k, v, cpu::IndexArray(seq_indptr), num_seqs.value()});
 }
 
 void kv_append(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
                ConstTensorView k, ConstTensorView v) {
-  check_cpu(ctx, "kv_append");
   Dim num_seqs("num_seqs");
   check_paged_kv(ctx, cache, table, num_seqs);
   check_new_tokens(ctx, cache, k, v, num_seqs);
+  if (ctx.device.type == DeviceType::kCuda) return append_on_gpu(ctx, cache, table, k, v, {});
   store_tokens(ctx, cache, table, {k, v, std::nullopt, num_seqs.value()});
 }
 

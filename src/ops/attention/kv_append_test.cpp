@@ -1,4 +1,3 @@
-#include <cstring>
 #include <functional>
 
 #include <gtest/gtest.h>
@@ -6,128 +5,40 @@
 #include "heddle/core/error.h"
 #include "heddle/ops/kv_cache.h"
 
-#include "compare.h"
 #include "exec_context.h"
 #include "isa.h"
-#include "paged_cases.h"
+#include "kv_append_cases.h"
 
 namespace heddle {
 namespace {
 
-using testing::CacheShape;
 using testing::PagedCache;
-using testing::PageLayout;
 using testing::pick;
-using testing::random_int;
-
-CacheShape random_shape() {
-  CacheShape shape;
-  shape.num_kv_heads = static_cast<int>(random_int(1, 4));
-  shape.head_dim = static_cast<int>(pick<int64_t>({1, 7, 16, 64, 80, random_int(1, 300)}));
-  shape.page_size = static_cast<int>(pick<int64_t>({1, 2, 16, random_int(1, 70)}));
-  shape.layout = pick({PageLayout::kHeadMajor, PageLayout::kTokenMajor,
-                       PageLayout::kSeparateKeysAndValues, PageLayout::kPointers});
-  shape.wide_indices = pick({false, true});
-  shape.gap = shape.layout == PageLayout::kPointers ? 0 : static_cast<int>(random_int(0, 3));
-  return shape;
-}
-
-/// A row-strided [tokens, heads, head_dim] tensor of random values.
-template <class T>
-struct Tokens {
-  Tokens(int64_t tokens, const CacheShape& shape)
-      : head_stride(shape.head_dim + random_int(0, 2)),
-        token_stride(shape.num_kv_heads * head_stride + random_int(0, 5)),
-        extents{tokens, shape.num_kv_heads, shape.head_dim},
-        values(testing::random_normal<T>(static_cast<size_t>(tokens * token_stride))) {}
-
-  [[nodiscard]] ConstTensorView view() const {
-    return {reinterpret_cast<const std::byte*>(values.data()),
-            kDType<T>,
-            {},
-            extents,
-            std::array<int64_t, 3>{token_stride, head_stride, 1}};
-  }
-  [[nodiscard]] T at(int64_t t, int64_t h, int64_t d) const {
-    return values[static_cast<size_t>(t * token_stride + h * head_stride + d)];
-  }
-
-  int64_t head_stride, token_stride;
-  std::array<int64_t, 3> extents;
-  std::vector<T> values;
-};
-
-template <class From, class To>
-void expect_converted(From from, const To* to) {
-  To want;
-  if constexpr (std::is_same_v<From, To>) {
-    want = from;
-  } else {
-    want = from_float<To>(to_float(from));
-  }
-  EXPECT_EQ(std::memcmp(&want, to, sizeof(To)), 0);
-}
-
-/// Stores random tokens at the tail of random sequences and looks at every element of the cache.
-template <class From, class To>
-void check_kv_init(bool append, ThreadPool* threads) {
-  const CacheShape shape = random_shape();
-  std::vector<int64_t> kv_lens, new_lens;
-  for (int64_t i = random_int(0, 6); i > 0; --i) {
-    kv_lens.push_back(pick<int64_t>({0, random_int(1, 100), shape.page_size, shape.page_size + 1}));
-    new_lens.push_back(append ? 1 : pick<int64_t>({0, 1, kv_lens.back(), random_int(0, 110)}));
-  }
-  const std::vector<int64_t> indptr = testing::starts_of(new_lens, append ? 0 : random_int(0, 2));
-  const auto num_seqs = static_cast<int64_t>(kv_lens.size());
-  const int64_t num_tokens = indptr.back() + (append ? 0 : random_int(0, 2));
-  PagedCache<To> cache(shape, kv_lens);
-  const Tokens<From> k(num_tokens, shape), v(num_tokens, shape);
-  if (append) {
-    kv_append(testing::context_with(threads), cache.kv(), cache.table(), k.view(), v.view());
-  } else {
-    kv_init(testing::context_with(threads), cache.kv(), cache.table(), k.view(), v.view(),
-            host_view(indptr.data(), {num_seqs + 1}));
-  }
-
-  std::vector<bool> written(cache.memory().size(), false);
-  for (int64_t i = 0; i < num_seqs; ++i) {
-    const int64_t len = kv_lens[size_t(i)], n = new_lens[size_t(i)];
-    for (int64_t position = std::max<int64_t>(0, len - n); position < len; ++position) {
-      const int64_t t = indptr[size_t(i)] + position - (len - n);
-      for (int64_t h = 0; h < shape.num_kv_heads; ++h) {
-        for (int64_t d = 0; d < shape.head_dim; ++d) {
-          To* key = cache.key(i, position, h) + d;
-          To* value = cache.value(i, position, h) + d;
-          expect_converted(k.at(t, h, d), key);
-          expect_converted(v.at(t, h, d), value);
-          written[size_t(key - cache.memory().data())] = true;
-          written[size_t(value - cache.memory().data())] = true;
-        }
-      }
-    }
-  }
-  for (size_t i = 0; i < written.size(); ++i) {
-    EXPECT_TRUE(written[i] || cache.memory().untouched(i)) << i;
-  }
-  EXPECT_TRUE(cache.memory().guards_intact());
-}
-
-template <class From>
-void check_all_cache_types(bool append, ThreadPool* threads) {
-  check_kv_init<From, float>(append, threads);
-  check_kv_init<From, half>(append, threads);
-  check_kv_init<From, bfloat16>(append, threads);
-}
 
 TEST(KvCache, NewTokensLandAtTheTailAndNowhereElse) {
   ThreadPool pool(3);
+  testing::Mirror here;
   for (const int64_t target : testing::cpu_targets()) {
     const testing::ScopedCpuTarget scope(target);
     for (int round = 0; round < 24; ++round) {
-      ThreadPool* threads = pick<ThreadPool*>({nullptr, &pool});
-      check_all_cache_types<float>(round % 2 == 0, threads);
-      check_all_cache_types<half>(round % 2 == 0, threads);
-      check_all_cache_types<bfloat16>(round % 2 == 0, threads);
+      const ExecContext ctx = testing::context_with(pick<ThreadPool*>({nullptr, &pool}));
+      testing::for_each_cache_type([&]<class From, class To>(From, To) {
+        testing::check_kv_init<From, To>(round % 2 == 0, ctx, here);
+      });
+    }
+  }
+}
+
+TEST(KvCache, RopeAndAppendInOnePassHaveTheBitsOfRopeAndInit) {
+  ThreadPool pool(3);
+  testing::Mirror here;
+  for (const int64_t target : testing::cpu_targets()) {
+    const testing::ScopedCpuTarget scope(target);
+    for (int round = 0; round < 6; ++round) {
+      const ExecContext ctx = testing::context_with(pick<ThreadPool*>({nullptr, &pool}));
+      testing::for_each_cache_type([&]<class From, class To>(From, To) {
+        testing::check_rope_kv_append<From, To>(round % 2 == 0, ctx, here);
+      });
     }
   }
 }

@@ -9,6 +9,7 @@
 #include "heddle/core/dispatch.h"
 
 #include "cpu/index_array.h"
+#include "rope_gpu.h"
 #include "rope_kernels.h"
 
 namespace heddle {
@@ -93,7 +94,6 @@ double rope_frequency(const RopeParams& params, int rotary_dim, int d) {
 
 void rope_table(const ExecContext& ctx, TensorView cos, TensorView sin, ConstTensorView positions,
                 const RopeParams& params, ConstTensorView frequency_factors) {
-  check_cpu(ctx, "rope_table");
   Dim tokens("num_tokens"), pairs("rotary_dim / 2");
   if (params.rotary_dim != 0) pairs.bind(params.rotary_dim / 2);
   check_shape("positions", positions, {&tokens});
@@ -118,6 +118,9 @@ void rope_table(const ExecContext& ctx, TensorView cos, TensorView sin, ConstTen
   const int num_pairs = static_cast<int>(pairs.value());
   check_params(params, params.rotary_dim != 0 ? params.rotary_dim : 2 * num_pairs);
 
+  if (ctx.device.type == DeviceType::kCuda) {
+    return rope_table_on_gpu(ctx, cos, sin, positions, params, factors);
+  }
   const cpu::IndexArray position(positions);
   for_frequencies(params, num_pairs, factors, [&](int first, std::span<const double> frequencies) {
     parallel_for(ctx, tokens.value(), tokens_per_task(kAnglesPerTask, std::ssize(frequencies)),
@@ -132,7 +135,6 @@ void rope_table(const ExecContext& ctx, TensorView cos, TensorView sin, ConstTen
 }
 
 void rope(const ExecContext& ctx, TensorView x, ConstTensorView cos, ConstTensorView sin) {
-  check_cpu(ctx, "rope");
   Dim tokens("num_tokens"), heads("num_heads"), head_dim("head_dim"), pairs("rotary_dim / 2");
   check_shape("x", x, {&tokens, &heads, &head_dim});
   check_shape("cos", cos, {&tokens, &pairs});
@@ -147,6 +149,7 @@ void rope(const ExecContext& ctx, TensorView x, ConstTensorView cos, ConstTensor
   HEDDLE_CHECK(2 * pairs.value() <= head_dim.value(), "cos.size(1) is ", pairs.value(),
                ", expected at most half of head_dim = ", head_dim.value());
 
+  if (ctx.device.type == DeviceType::kCuda) return rope_on_gpu(ctx, x, cos, sin);
   RopeKernelParams params = pack(x);
   params.cos = cos.data<float>();
   params.sin = sin.data<float>();
@@ -158,7 +161,6 @@ void rope(const ExecContext& ctx, TensorView x, ConstTensorView cos, ConstTensor
 
 void rope(const ExecContext& ctx, TensorView x, ConstTensorView positions,
           const RopeParams& params) {
-  check_cpu(ctx, "rope");
   Dim tokens("num_tokens"), heads("num_heads"), head_dim("head_dim");
   check_shape("x", x, {&tokens, &heads, &head_dim});
   check_shape("positions", positions, {&tokens});
@@ -172,6 +174,9 @@ void rope(const ExecContext& ctx, TensorView x, ConstTensorView positions,
                ", expected at most head_dim = ", head_dim.value());
 
   const int num_pairs = static_cast<int>(rotary_dim / 2);
+  if (ctx.device.type == DeviceType::kCuda) {
+    return rope_on_gpu(ctx, x, positions, params, num_pairs);
+  }
   const cpu::IndexArray position(positions);
   const RopeKernelParams all = pack(x);
   dispatch_dtype<float, half, bfloat16>(x.dtype(), "rope", [&]<class T>() {

@@ -1,0 +1,159 @@
+"""The paged cache, rotary positions and merged states on torch's CUDA tensors, and punica_kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from frameworks import TORCH_WANTED
+
+if not TORCH_WANTED:
+    pytest.skip("skipped: HEDDLE_TEST_TORCH=0", allow_module_level=True)
+
+import torch
+
+import heddle
+from heddle import ops
+from heddle.compat import punica_kernels
+
+if not (heddle.has_cuda() and torch.cuda.is_available()):
+    pytest.skip("skipped: no CUDA device", allow_module_level=True)
+
+GPU = torch.device("cuda", 0)
+HALVES = [torch.float16, torch.bfloat16]
+LAYERS, HEADS, PAGE, DIM = 3, 2, 16, 64
+
+each_half = pytest.mark.parametrize("dtype", HALVES)
+
+
+@pytest.fixture(autouse=True)
+def seed_of_torch(rng: np.random.Generator) -> None:
+    """Torch's random data repeat with HEDDLE_TEST_SEED, too."""
+    torch.manual_seed(int(rng.integers(2**31)))
+
+
+def ints(values: list[int], dtype: torch.dtype = torch.int32) -> torch.Tensor:
+    return torch.tensor(values, device=GPU, dtype=dtype)
+
+
+class Pages:
+    """Sequences whose pages are tensors of their own, of several layers, all NaN at first."""
+
+    def __init__(self, lengths: list[int], dtype: torch.dtype) -> None:
+        self.lengths = lengths
+        counts = [-(-n // PAGE) for n in lengths]
+        self.pages = [
+            [
+                torch.full((LAYERS, 2, HEADS, PAGE, DIM), torch.nan, dtype=dtype, device=GPU)
+                for _ in range(count)
+            ]
+            for count in counts
+        ]
+        self.ptrs = ints([p.data_ptr() for of_seq in self.pages for p in of_seq], torch.int64)
+        self.indptr = ints([0, *np.cumsum(counts).tolist()])
+        self.last = ints([n - (c - 1) * PAGE for n, c in zip(lengths, counts, strict=True)])
+
+    def tokens(self, seq: int, layer: int, plane: int) -> torch.Tensor:
+        """[length, heads, dim] of a sequence; plane 0: keys, 1: values."""
+        rows = torch.cat([p[layer, plane] for p in self.pages[seq]], 1)
+        return rows[:, : self.lengths[seq]].transpose(0, 1)
+
+
+@each_half
+def test_punica_stores_new_tokens_at_the_ends_of_pages_by_address(dtype: torch.dtype) -> None:
+    lengths, new = [5, 16, 33, 1], [5, 3, 20, 1]
+    pages = Pages(lengths, dtype)
+    k, v = torch.randn(2, sum(new), HEADS, DIM, device=GPU).to(dtype)
+    starts = ints([0, *np.cumsum(new).tolist()])
+    punica_kernels.init_kv(
+        pages.ptrs, pages.indptr, pages.last, k, v, starts, LAYERS, 1, HEADS, PAGE
+    )
+    for seq, n in enumerate(new):
+        rows = slice(int(starts[seq]), int(starts[seq + 1]))
+        for plane, want in ((0, k), (1, v)):
+            got = pages.tokens(seq, 1, plane)
+            assert torch.equal(got[-n:], want[rows])
+            assert got[:-n].isnan().all()
+            assert pages.tokens(seq, 0, plane).isnan().all()
+    k1, v1 = torch.randn(2, len(lengths), HEADS, DIM, device=GPU).to(dtype)
+    punica_kernels.append_kv(pages.ptrs, pages.indptr, pages.last, k1, v1, LAYERS, 2, HEADS, PAGE)
+    for seq in range(len(lengths)):
+        assert torch.equal(pages.tokens(seq, 2, 0)[-1], k1[seq])
+        assert torch.equal(pages.tokens(seq, 2, 1)[-1], v1[seq])
+
+
+def rotated(x: torch.Tensor, positions: torch.Tensor, theta: float) -> torch.Tensor:
+    """Rotate-half form, all of a head, in double."""
+    half = x.shape[-1] // 2
+    places = torch.arange(half, device=GPU, dtype=torch.float64)
+    angle = positions.double()[:, None] * theta ** (-places / half)
+    cos, sin = angle.cos()[:, None], angle.sin()[:, None]
+    a, b = x.double().split(half, -1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+@each_half
+def test_rope_and_append_in_one_call(dtype: torch.dtype) -> None:
+    q = torch.randn(3, 4, DIM, device=GPU).to(dtype)
+    k, v = torch.randn(2, 3, HEADS, DIM, device=GPU).to(dtype)
+    pool = torch.full((2, 5, PAGE, HEADS, DIM), torch.nan, dtype=dtype, device=GPU)
+    k_pages, v_pages = pool.transpose(2, 3)  # token-major pages
+    table = [ints([0, 1, 3, 4]), ints([4, 0, 2, 1]), ints([3, 16, 1])]
+    positions = torch.tensor([2, 31, 0], device=GPU)
+    turned_q, turned_k = rotated(q, positions, 1e4), rotated(k, positions, 1e4)
+    ops.rope_kv_append(q, k_pages, v_pages, *table, k, v)
+    torch.testing.assert_close(q, turned_q.to(dtype))
+    for seq, (page, slot) in enumerate([(4, 2), (2, 15), (1, 0)]):
+        torch.testing.assert_close(pool[0, page, slot], turned_k[seq].to(dtype))
+        assert torch.equal(pool[1, page, slot], v[seq])
+    assert int(pool.isnan().any(-1).sum()) == 2 * (5 * PAGE - 3) * HEADS
+
+
+def test_a_table_far_out_is_that_of_double_precision() -> None:
+    positions = torch.tensor([0, 1, 4097, 1_000_000, 30_000_000], device=GPU)
+    cos, sin = torch.empty(2, 5, 64, device=GPU)
+    ops.rope_table(cos, sin, positions, theta=5e5)
+    frequency = 5e5 ** (-torch.arange(64, device=GPU, dtype=torch.float64) / 64)
+    angle = positions.double()[:, None] * frequency
+    assert (cos - angle.cos()).abs().max() < 2**-24 + 1e-8
+    assert (sin - angle.sin()).abs().max() < 2**-24 + 1e-8
+    x = torch.randn(5, 3, 128, device=GPU)
+    y = x.clone()
+    ops.rope(x, cos, sin)
+    ops.rope(y, positions=positions, theta=5e5)
+    assert torch.equal(x, y)
+
+
+def test_a_graph_replays_with_other_lengths() -> None:
+    k, v = torch.randn(2, 2, HEADS, DIM, device=GPU).half()
+    pool = torch.zeros(2, 4, HEADS, PAGE, DIM, dtype=torch.float16, device=GPU)
+    indptr, pages, last = ints([0, 1, 2]), ints([3, 0, 0, 0]), ints([1, 7])
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        ops.kv_append(*pool, indptr, pages, last, k, v)
+    indptr.copy_(ints([0, 2, 3]))
+    pages.copy_(ints([1, 2, 3, 0]))
+    last.copy_(ints([16, 4]))
+    pool.zero_()
+    graph.replay()
+    want = torch.zeros_like(pool)
+    for plane, rows in enumerate((k, v)):
+        want[plane, 2, :, 15], want[plane, 3, :, 3] = rows
+    assert torch.equal(pool, want)
+
+
+@each_half
+def test_merged_states_are_attention_over_all_keys(dtype: torch.dtype) -> None:
+    scores = 3 * torch.randn(5, 2, 9, device=GPU, dtype=torch.float64)
+    values = torch.randn(5, 2, 9, DIM, device=GPU, dtype=torch.float64)
+
+    def state(keys: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        s, x = scores[..., keys], values[:, :, keys]
+        return (s.softmax(-1)[..., None] * x).sum(2), s.logsumexp(-1)
+
+    parts = [state(slice(0, 4)), state(slice(4, 9))]
+    (o_a, lse_a), (o_b, lse_b) = [(o.to(dtype), lse.float()) for o, lse in parts]
+    want, want_lse = state(slice(0, 9))
+    o, lse = torch.full_like(o_a, torch.nan), torch.full_like(lse_a, torch.nan)
+    ops.merge_states(o, lse, o_a, lse_a, o_b, lse_b)
+    torch.testing.assert_close(o.double(), want, rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(lse.double(), want_lse, rtol=1e-6, atol=1e-6)
