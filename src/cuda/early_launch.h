@@ -53,30 +53,17 @@ void launch_early(int device, cudaLaunchConfig_t config, const Params& params,
   HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kKernel, params));
 }
 
-/// The same in clusters of up to kMaxSize blocks; false where the device, or the part of it that is there, has no room for one of them.
+/// Whether the current device, or the part of it that is there, has room for a cluster of `size` blocks of a kernel, as large as its
+/// launch bounds say; more than 8 are asked for.
+[[nodiscard]] bool has_room_for_cluster(const void* kernel, unsigned size);
+
+/// The same in clusters of up to kMaxSize blocks; false where there is no room for one of them.
 template <auto kKernel, unsigned kMaxSize, class Params>
 bool launch_early_in_clusters(int device, const cudaLaunchConfig_t& config, unsigned cluster_size,
                               const Params& params) {
   static AnswerPerDevice has_room;
-  if (!has_room(device, [] {
-        HEDDLE_CUDA_CHECK(
-            cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
-        cudaFuncAttributes kernel{};
-        HEDDLE_CUDA_CHECK(cudaFuncGetAttributes(&kernel, kKernel));
-        cudaLaunchAttribute cluster{};
-        cluster.id = cudaLaunchAttributeClusterDimension;
-        cluster.val.clusterDim = {kMaxSize, 1, 1};
-        cudaLaunchConfig_t largest{};
-        largest.gridDim = dim3(kMaxSize);
-        largest.blockDim = dim3(static_cast<unsigned>(kernel.maxThreadsPerBlock));
-        largest.attrs = &cluster;
-        largest.numAttrs = 1;
-        int num_clusters = 0;
-        HEDDLE_CUDA_CHECK(cudaOccupancyMaxActiveClusters(&num_clusters, kKernel, &largest));
-        return num_clusters > 0;
-      })) {
-    return false;
-  }
+  const auto* kernel = reinterpret_cast<const void*>(kKernel);
+  if (!has_room(device, [=] { return has_room_for_cluster(kernel, kMaxSize); })) return false;
   launch_early<kKernel>(device, config, params, cluster_size);
   return true;
 }
