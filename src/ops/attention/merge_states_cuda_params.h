@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "heddle/core/context.h"
+#include "heddle/core/dtype.h"
 
 namespace heddle::cuda {
 

@@ -6,6 +6,7 @@
 #include "cuda/rotary.h"
 
 #include "heddle/core/context.h"
+#include "heddle/core/dtype.h"
 
 namespace heddle::cuda {
 

@@ -3,6 +3,7 @@
 #include "heddle/core/cuda_context.h"
 
 #include "device_mirror.h"
+#include "ops/speculation/speculation_cases.h"
 #include "ops/speculation/speculation_run_cases.h"
 #include "small_sizes.h"
 
