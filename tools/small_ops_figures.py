@@ -27,7 +27,8 @@ PAGES = {"bench_metadata_cuda": "docs/ops/metadata.md", "bench_speculation_cuda"
 BEGIN, END = "<!-- table of bench/results/small_ops_h200.json -->\n", "<!-- end of table -->\n"
 MIN_SAMPLES = 5
 # What is measured, or the same for all records of a program.
-NO_CASE = {"op", "floor_us", "us", "samples", "calls", "calls_in_graph", "bytes", "program", "device", "clocks", "commit"}
+NO_CASE = {"op", "floor_us", "us", "samples", "calls", "calls_in_graph", "bytes", "program", "device", "clocks", "commit",
+           "note"}
 
 
 def load(path):
