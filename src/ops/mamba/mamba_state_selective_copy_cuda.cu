@@ -37,11 +37,19 @@ __device__ void copy_words(int word_bytes, std::byte* to, const std::byte* from,
   }
 }
 
+// Blocks that a multiprocessor of the chip compiled for runs at once, when registers allow it.
+#if defined(__CUDA_ARCH__) && \
+    (__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200)
+constexpr int kCopyBlocks = 1536 / kCopyThreads;
+#else
+constexpr int kCopyBlocks = 2048 / kCopyThreads;
+#endif
+
 // current[l, slot] = intermediate[l, slot, accepted]: a block copies a piece of one request's state in one layer, each thread one word,
 // which comes closer to a plain copy than longer pieces do. Grid (pieces of all states of all requests, layers), so that neighbours are
 // copied at the same time; 256 threads.
 template <int kStates>
-__global__ void __launch_bounds__(kCopyThreads, 8)
+__global__ void __launch_bounds__(kCopyThreads, kCopyBlocks)
     selective_copy_kernel(const __grid_constant__ SelectiveCopyLaunch<kStates> p) {
   const uint32_t i = blockIdx.x / p.num_pieces, piece = blockIdx.x - i * p.num_pieces;
   int s = 0;
