@@ -326,7 +326,7 @@ def propose_ngram_drafts(
         tokens: [>= num_rows, max_tokens].
         lengths: [num_rows], tokens of each row.
         num_speculative_tokens: Drafts that a row gets at most.
-        num_active: Rows from here on are padding and get no drafts; None: all are active.
+        num_active: One element; rows from it on are padding without drafts. None: all are active.
         min_ngram: The least n.
         max_ngram: The largest n.
         match: "first" or "last".
