@@ -11,7 +11,8 @@ if(HEDDLE_BUILD_TESTS)
   target_include_directories(heddle_testing PUBLIC src/testing include ${CMAKE_BINARY_DIR}/include)
   target_link_libraries(heddle_testing PUBLIC GTest::gtest hwy::hwy PRIVATE heddle_flags)
   if(HEDDLE_WITH_CUDA)
-    target_sources(heddle_testing PRIVATE src/testing/device_memory.cu src/testing/cuda_test.cpp)
+    target_sources(heddle_testing PRIVATE
+      src/testing/bench_program_cuda.cu src/testing/cuda_test.cpp src/testing/device_memory.cu)
     target_include_directories(heddle_testing PRIVATE src)
     target_link_libraries(heddle_testing PUBLIC CUDA::cudart_static PRIVATE heddle)
   endif()
@@ -95,8 +96,9 @@ function(heddle_add_folder target name folder)
   endif()
 endfunction()
 
-# Program bench_X_cuda of X_cuda_bench.cpp or .cu, which times kernels on a GPU. It has a main of its own and uses nothing but the
-# library, the test tools and CUDA, so that it is built where google-benchmark is not; X_cublas_cuda_bench also cuBLASLt.
+# Program bench_X_cuda of X_cuda_bench.cpp or .cu, which times kernels on a GPU. Its main calls testing::run_bench, and it uses
+# nothing but the library, the test tools and CUDA, so that it is built where google-benchmark is not; X_cublas_cuda_bench also
+# cuBLASLt.
 function(heddle_cuda_bench target source)
   cmake_path(GET source STEM stem)
   string(REGEX REPLACE "_cuda_bench$" "" name ${stem})

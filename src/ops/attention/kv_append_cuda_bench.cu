@@ -8,104 +8,80 @@
 // starts and length (one read), the page (one read), the write: 0.6 us. kv_init has one read more, to find the sequence.
 
 #include <algorithm>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <numeric>
-#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "cuda/check.h"
-
-#include "heddle/core/cuda_context.h"
 #include "heddle/ops/attention.h"
 #include "heddle/ops/kv_cache.h"
 #include "heddle/ops/rope.h"
 
 #include "core/device_bytes.h"
-#include "testing/graph_timing_cuda.h"
+#include "testing/bench_program_cuda.h"
 
 namespace heddle {
 namespace {
 
-constexpr Device kGpu{DeviceType::kCuda, 0};
+using testing::DeviceIndices;
+using testing::kGpu;
+using testing::RandomValues;
+
 constexpr int64_t kQHeads = 32, kKvHeads = 8, kDim = 128, kPageSize = 16, kElement = 2;
 constexpr int64_t kKeyBytes = kKvHeads * kDim * kElement, kQueryBytes = kQHeads * kDim * kElement;
-constexpr double kCopyBytesPerUs = 4.28e6;
 constexpr int64_t kLargeBytes = int64_t{32} << 20;  // calls that move more are timed one by one
 
-template <class T>
-DeviceBytes upload(const std::vector<T>& values) {
-  DeviceBytes memory = allocate_zeroed(kGpu, values.size() * sizeof(T));
-  HEDDLE_CUDA_CHECK(
-      cudaMemcpy(memory.get(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-  HEDDLE_CUDA_CHECK(cudaDeviceSynchronize());  // the copy may come after the call's return
-  return memory;
+/// 0, step, 2 * step, ...
+std::vector<int32_t> starts(int64_t num_seqs, int64_t step) {
+  std::vector<int32_t> values(static_cast<size_t>(num_seqs + 1));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(int64_t(i) * step);
+  return values;
 }
-
-// Bits of a hash as values of [1, 2) or (-2, -1]: never zeros, which take less power.
-__global__ void fill_kernel(uint16_t* values, size_t count) {
-  const size_t step = size_t{gridDim.x} * blockDim.x;
-  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
-    const uint32_t hash = (static_cast<uint32_t>(i) * 2654435761u) >> 7;
-    values[i] = static_cast<uint16_t>(0x3f80u | (hash & 0x807fu));
+std::vector<int32_t> shuffled(int64_t n) {
+  std::vector<int32_t> values(static_cast<size_t>(n));
+  std::iota(values.begin(), values.end(), 0);
+  std::shuffle(values.begin(), values.end(), std::mt19937(1));
+  return values;
+}
+/// The positions of new tokens: the last ones of each sequence.
+std::vector<int32_t> last_positions(int64_t num_seqs, int64_t length, int64_t new_tokens) {
+  std::vector<int32_t> values(static_cast<size_t>(num_seqs * new_tokens));
+  for (size_t t = 0; t < values.size(); ++t) {
+    values[t] = static_cast<int32_t>(length - new_tokens + int64_t(t) % new_tokens);
   }
-}
-DeviceBytes random_values(int64_t bytes) {
-  DeviceBytes memory = allocate_zeroed(kGpu, size_t(bytes));
-  fill_kernel<<<1024, 256>>>(reinterpret_cast<uint16_t*>(memory.get()), size_t(bytes) / 2);
-  HEDDLE_CUDA_CHECK(cudaGetLastError());
-  HEDDLE_CUDA_CHECK(cudaDeviceSynchronize());
-  return memory;
+  return values;
 }
 
 /// num_seqs sequences of `length` tokens, of which the last new_tokens are new.
 struct Batch {
-  int64_t num_seqs, new_tokens, num_tokens, num_pages;
-  DeviceBytes pool, k, v, q, page_indptr, pages, last_page_len, seq_indptr, positions;
+  int64_t num_tokens, pages_of_seq, num_pages;
+  DeviceIndices page_indptr, pages, last_page_len, seq_indptr, positions;
+  RandomValues pool, k, v, q;
 
   Batch(int64_t num_seqs, int64_t length, int64_t new_tokens)
-      : num_seqs(num_seqs), new_tokens(new_tokens), num_tokens(num_seqs * new_tokens) {
-    const int64_t of_seq = (length + kPageSize - 1) / kPageSize;
-    num_pages = num_seqs * of_seq;
-    std::vector<int32_t> starts(static_cast<size_t>(num_seqs + 1)), rows(starts.size());
-    std::vector<int32_t> ids(static_cast<size_t>(num_pages));
-    for (size_t i = 0; i < starts.size(); ++i) {
-      starts[i] = static_cast<int32_t>(int64_t(i) * of_seq);
-      rows[i] = static_cast<int32_t>(int64_t(i) * new_tokens);
-    }
-    std::iota(ids.begin(), ids.end(), 0);
-    std::shuffle(ids.begin(), ids.end(), std::mt19937(1));
-    const auto last = static_cast<int32_t>(length - (of_seq - 1) * kPageSize);
-    page_indptr = upload(starts);
-    seq_indptr = upload(rows);
-    pages = upload(ids);
-    last_page_len = upload(std::vector<int32_t>(size_t(num_seqs), last));
-    std::vector<int32_t> places(size_t(num_tokens), 0);
-    for (size_t t = 0; t < places.size(); ++t) {
-      places[t] = static_cast<int32_t>(length - new_tokens + int64_t(t) % new_tokens);
-    }
-    positions = upload(places);
-    pool = random_values(2 * num_pages * kPageSize * kKeyBytes);
-    k = random_values(num_tokens * kKeyBytes);
-    v = random_values(num_tokens * kKeyBytes);
-    q = random_values(num_tokens * kQueryBytes);
-  }
+      : num_tokens(num_seqs * new_tokens),
+        pages_of_seq((length + kPageSize - 1) / kPageSize),
+        num_pages(num_seqs * pages_of_seq),
+        page_indptr(starts(num_seqs, pages_of_seq)),
+        pages(shuffled(num_pages)),
+        last_page_len(std::vector<int32_t>(
+            size_t(num_seqs), static_cast<int32_t>(length - (pages_of_seq - 1) * kPageSize))),
+        seq_indptr(starts(num_seqs, new_tokens)),
+        positions(last_positions(num_seqs, length, new_tokens)),
+        pool(2 * num_pages * kPageSize * kKvHeads * kDim),
+        k(num_tokens * kKvHeads * kDim),
+        v(num_tokens * kKvHeads * kDim),
+        q(num_tokens * kQHeads * kDim) {}
   [[nodiscard]] PagedKv cache() const {
-    const TensorView all(pool.get(), DType::kBFloat16, kGpu,
+    const TensorView all(pool.data(), DType::kBFloat16, kGpu,
                          {2 * num_pages, kKvHeads, kPageSize, kDim});
     return PagedKv::from_pool(all.narrow(0, 0, num_pages), all.narrow(0, num_pages, num_pages));
   }
-  [[nodiscard]] static TensorView ints(const DeviceBytes& memory, int64_t n) {
-    return {memory.get(), DType::kInt32, kGpu, {n}};
-  }
   [[nodiscard]] PageTable table() const {
-    return {ints(page_indptr, num_seqs + 1), ints(pages, num_pages), ints(last_page_len, num_seqs)};
+    return {page_indptr.view(), pages.view(), last_page_len.view()};
   }
-  [[nodiscard]] TensorView rows(const DeviceBytes& memory, int64_t heads) const {
-    return {memory.get(), DType::kBFloat16, kGpu, {num_tokens, heads, kDim}};
+  [[nodiscard]] TensorView rows(const RandomValues& values, int64_t heads) const {
+    return {values.data(), DType::kBFloat16, kGpu, {num_tokens, heads, kDim}};
   }
 };
 
@@ -116,36 +92,18 @@ __global__ void empty_kernel(const __grid_constant__ EmptyParams) {}
 
 class Bench {
  public:
-  explicit Bench(bool is_quick) : is_quick_(is_quick) {
-    HEDDLE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    context_.emplace(kGpu, stream_, 0);
-  }
-  ~Bench() { cudaStreamDestroy(stream_); }
-  Bench(const Bench&) = delete;
-  Bench& operator=(const Bench&) = delete;
-
-  [[nodiscard]] const ExecContext& ctx() const { return context_->exec(); }
+  explicit Bench(testing::BenchProgram& program)
+      : program_(program), ctx_(program.context().exec()) {}
 
   /// bytes: read and written.
   template <class Call>
   void time(const char* op, const std::string& batch, int64_t bytes, const Call& call) {
-    const int calls = bytes > kLargeBytes ? 4 : is_quick_ ? 20 : 100;
-    std::vector<double> samples =
-        testing::time_in_graph(stream_, calls, [&](int) { call(); }, {3, is_quick_ ? 5 : 15});
-    std::vector<double> sorted = samples;
-    std::sort(sorted.begin(), sorted.end());
-    const double us = sorted[sorted.size() / 2];
-    std::printf("%-15s %-28s %10.2f us  floor %9.2f us  %6.3f TB/s\n", op, batch.c_str(), us,
-                double(bytes) / kCopyBytesPerUs, double(bytes) / us * 1e-6);
-    std::fflush(stdout);
-    records_ += records_.empty() ? "[\n" : ",\n";
-    records_ += R"({"op": ")" + std::string(op) + R"(", "batch": ")" + batch + R"(", "bytes": )" +
-                std::to_string(bytes) + R"(, "calls_in_graph": )" + std::to_string(calls) +
-                R"(, "us": )" + std::to_string(us) + R"(, "samples": [)";
-    for (size_t i = 0; i < samples.size(); ++i) {
-      records_ += (i == 0 ? "" : ", ") + std::to_string(samples[i]);
-    }
-    records_ += "]}";
+    const bool is_quick = program_.is_quick();
+    const int calls = bytes > kLargeBytes ? 4 : is_quick ? 20 : 100;
+    program_.add({{"op", op}, {"batch", batch}, {"bytes", bytes}, {"calls_in_graph", calls}},
+                 double(bytes) / testing::kCopyBytesPerUs,
+                 testing::time_in_graph(program_.stream(), calls, [&](int) { call(); },
+                                        {3, is_quick ? 5 : 15}));
   }
 
   /// All that is done with new tokens, at one size.
@@ -154,84 +112,58 @@ class Bench {
     const std::string name = std::to_string(num_seqs) + " x " + std::to_string(new_tokens);
     const int64_t kv_bytes = 4 * b.num_tokens * kKeyBytes;
     const ConstTensorView k = b.rows(b.k, kKvHeads), v = b.rows(b.v, kKvHeads);
-    const ConstTensorView starts = Batch::ints(b.seq_indptr, b.num_seqs + 1);
+    const ConstTensorView starts = b.seq_indptr.view();
     if (new_tokens == 1) {
-      time("kv_append", name, kv_bytes, [&] { kv_append(ctx(), b.cache(), b.table(), k, v); });
+      time("kv_append", name, kv_bytes, [&] { kv_append(ctx_, b.cache(), b.table(), k, v); });
     }
-    time("kv_init", name, kv_bytes, [&] { kv_init(ctx(), b.cache(), b.table(), k, v, starts); });
+    time("kv_init", name, kv_bytes, [&] { kv_init(ctx_, b.cache(), b.table(), k, v, starts); });
     if (kv_bytes > kLargeBytes) {
       time("copy", name, kv_bytes, [&] {
-        HEDDLE_CUDA_CHECK(cudaMemcpyAsync(b.pool.get(), b.k.get(), size_t(kv_bytes / 4),
-                                          cudaMemcpyDeviceToDevice, ctx().stream));
-        HEDDLE_CUDA_CHECK(cudaMemcpyAsync(b.pool.get() + kv_bytes / 4, b.v.get(),
+        HEDDLE_CUDA_CHECK(cudaMemcpyAsync(b.pool.data(), b.k.data(), size_t(kv_bytes / 4),
+                                          cudaMemcpyDeviceToDevice, ctx_.stream));
+        HEDDLE_CUDA_CHECK(cudaMemcpyAsync(b.pool.data() + kv_bytes / 4, b.v.data(),
                                           size_t(kv_bytes / 4), cudaMemcpyDeviceToDevice,
-                                          ctx().stream));
+                                          ctx_.stream));
       });
     }
     const TensorView q = b.rows(b.q, kQHeads);
     const int64_t q_bytes = 2 * b.num_tokens * kQueryBytes;
     time("rope_kv_append", name, kv_bytes + q_bytes,
-         [&] { rope_kv_append(ctx(), q, b.cache(), b.table(), k, v, starts, {}, {.theta = 5e5}); });
-    const ConstTensorView positions = Batch::ints(b.positions, b.num_tokens);
-    time("rope", name, q_bytes, [&] { rope(ctx(), q, positions, {.theta = 5e5}); });
+         [&] { rope_kv_append(ctx_, q, b.cache(), b.table(), k, v, starts, {}, {.theta = 5e5}); });
+    const ConstTensorView positions = b.positions.view();
+    time("rope", name, q_bytes, [&] { rope(ctx_, q, positions, {.theta = 5e5}); });
     time_merge(name, b);
   }
 
   void time_empty() {
-    time("empty kernel", "", 0, [&] { empty_kernel<<<1, 32, 0, stream_>>>({}); });
-  }
-
-  void write_json(const std::string& path) const {
-    std::ofstream file(path);
-    file << records_ << "\n]\n";
-    file.close();
-    HEDDLE_CHECK(!file.fail(), "cannot write ", path);
+    time("empty kernel", "", 0, [&] { empty_kernel<<<1, 32, 0, ctx_.stream>>>({}); });
   }
 
  private:
   void time_merge(const std::string& name, const Batch& b) {
-    const DeviceBytes other = random_values(b.num_tokens * kQueryBytes);
+    const RandomValues other(b.num_tokens * kQHeads * kDim);
     const DeviceBytes lse = allocate_zeroed(kGpu, size_t(b.num_tokens * kQHeads * 4));
     const TensorView q = b.rows(b.q, kQHeads);
     const TensorView sums(lse.get(), DType::kFloat32, kGpu, {b.num_tokens, kQHeads});
     time("merge_states", name, 3 * b.num_tokens * (kQueryBytes + kQHeads * 4),
-         [&] { merge_states(ctx(), q, sums, q, sums, b.rows(other, kQHeads), sums); });
+         [&] { merge_states(ctx_, q, sums, q, sums, b.rows(other, kQHeads), sums); });
   }
 
-  bool is_quick_;
-  cudaStream_t stream_ = nullptr;
-  std::optional<CudaContext> context_;
-  std::string records_;
+  testing::BenchProgram& program_;
+  const ExecContext& ctx_;
 };
 
-void run(int argc, char** argv) {
-  std::string path;
-  bool is_quick = false;
-  for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--quick") == 0) is_quick = true;
-    if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) path = argv[++i];
-  }
-  HEDDLE_CHECK(!path.empty(), "usage: ", argv[0], " --json FILE [--quick]");
-  const ScopedDevice current(kGpu);
-  Bench bench(is_quick);
+void run(testing::BenchProgram& program) {
+  Bench bench(program);
   bench.time_empty();
   for (const int64_t num_seqs : {1, 32, 256}) bench.time_tokens(num_seqs, 1, 2048);
   bench.time_tokens(8, 512, 1024);    // 17 MB of keys and values
   bench.time_tokens(8, 2048, 2048);   // 67 MB
   bench.time_tokens(32, 2048, 2048);  // 268 MB
-  if (!is_quick) bench.time_tokens(1, 100'000, 100'000);
-  bench.write_json(path);
+  if (!program.is_quick()) bench.time_tokens(1, 100'000, 100'000);
 }
 
 }  // namespace
 }  // namespace heddle
 
-int main(int argc, char** argv) {
-  try {
-    heddle::run(argc, argv);
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return heddle::testing::run_bench(argc, argv, heddle::run); }

@@ -11,6 +11,7 @@
 
 #include "heddle/core/check.h"
 
+#include "core/device_bytes.h"
 #include "ops/lora/lora_bench_cuda.h"
 
 namespace heddle::lora_bench {

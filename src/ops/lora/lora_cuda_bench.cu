@@ -47,15 +47,15 @@ void time_apply(Bench& bench, const Cell& cell) {
   const ExecContext& with_exchange = bench.context().exec();
   ExecContext without_exchange = with_exchange;
   without_exchange.exchange = {};
-  bench.add(calls.time(bench, with_exchange, "default"));
-  bench.add(calls.time(bench, without_exchange, "two launches"));
+  add(bench, calls.time(bench, with_exchange, "default"));
+  add(bench, calls.time(bench, without_exchange, "two launches"));
 }
 
 /// The plan alone; `cell` names the site of which the plan is one, but all sites of the rank have the same.
 void time_plan(Bench& bench, const Cell& cell) {
   const ExecContext& ctx = bench.context().exec();
   const Batch batch(ctx, cell);
-  bench.add(
+  add(bench,
       {.op = "lora_plan",
        .site = cell.site->name,
        .rank = cell.rank,
@@ -82,8 +82,8 @@ void time_mixed_ranks(Bench& bench, const Site& site, int64_t tokens, int adapte
     const SiteCalls calls(bench, cell);
     Record record = calls.time(bench, bench.context().exec(),
                                cell.ranks.empty() ? "uniform ranks" : "mixed ranks");
-    if (!cell.ranks.empty()) record.facts.emplace_back("ranks", json_list(cell.ranks));
-    bench.add(std::move(record));
+    if (!cell.ranks.empty()) record.facts.emplace_back("ranks", cell.ranks);
+    add(bench, record);
   }
 }
 
@@ -92,8 +92,8 @@ void time_loaded(Bench& bench, const Site& site, int adapters, int loaded) {
   const Cell cell{.site = &site, .rank = 16, .tokens = 32, .adapters = adapters, .loaded = loaded};
   const std::string form = std::to_string(loaded) + " loaded";
   Record record = SiteCalls(bench, cell).time(bench, bench.context().exec(), form.c_str());
-  record.facts.emplace_back("loaded", std::to_string(loaded));
-  bench.add(std::move(record));
+  record.facts.emplace_back("loaded", loaded);
+  add(bench, record);
 }
 
 void run(Bench& bench) {
@@ -116,5 +116,5 @@ void run(Bench& bench) {
 }  // namespace heddle::lora_bench
 
 int main(int argc, char** argv) {
-  return heddle::lora_bench::run_bench(argc, argv, heddle::lora_bench::run);
+  return heddle::testing::run_bench(argc, argv, heddle::lora_bench::run);
 }

@@ -4,10 +4,7 @@
 // A sample is the mean of calls made one after the other into a stream that is empty at first and far from full at last. Beside
 // them: an empty kernel with as many bytes of parameters, which is what the runtime takes of each call.
 
-#include <chrono>
 #include <deque>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "ops/lora/lora_bench_cuda.h"
@@ -19,27 +16,10 @@ namespace {
 
 constexpr int kCalls =
     200;  // of a sample; a stream takes a thousand launches before it makes the host wait
-constexpr int kWarmUps = 3, kSamples = 31, kQuickSamples = 9;
 constexpr int kRank = 16;
 
 // Does nothing, with the parameters of LoRA.
 __global__ void empty_kernel(const __grid_constant__ cuda::LoraParams) {}
-
-/// us of one call, a sample for each round of kCalls.
-template <class Call>
-std::vector<double> host_us(const Bench& bench, const Call& call) {
-  using Clock = std::chrono::steady_clock;
-  std::vector<double> samples;
-  for (int i = 0; i < kWarmUps + (bench.is_quick() ? kQuickSamples : kSamples); ++i) {
-    HEDDLE_CUDA_CHECK(cudaStreamSynchronize(bench.stream()));
-    const auto begin = Clock::now();
-    for (int c = 0; c < kCalls; ++c) call();
-    const std::chrono::duration<double, std::micro> time = Clock::now() - begin;
-    if (i >= kWarmUps) samples.push_back(time.count() / kCalls);
-  }
-  HEDDLE_CUDA_CHECK(cudaStreamSynchronize(bench.stream()));
-  return samples;
-}
 
 class HostTimes {
  public:
@@ -78,18 +58,19 @@ class HostTimes {
   }
   template <class Call>
   void time(const char* op, const char* form, const Call& call) {
-    std::vector<double> samples = host_us(bench_, call);
-    bench_.add({.op = op,
-                .site = cell_.site->name,
-                .rank = cell_.rank,
-                .tokens = cell_.tokens,
-                .adapters = cell_.adapters,
-                .form = form,
-                .num_calls = 0,
-                .floor_us = 0,
-                .samples = samples,
-                .facts = {{"host_us", std::to_string(median(samples))},
-                          {"calls_in_sample", std::to_string(kCalls)}}});
+    const testing::Replays rounds{.warm_up = 3, .timed = bench_.is_quick() ? 9 : 31};
+    const std::vector<double> samples =
+        testing::time_on_host(bench_.stream(), kCalls, call, rounds);
+    add(bench_, {.op = op,
+                 .site = cell_.site->name,
+                 .rank = cell_.rank,
+                 .tokens = cell_.tokens,
+                 .adapters = cell_.adapters,
+                 .form = form,
+                 .num_calls = 0,
+                 .floor_us = 0,
+                 .samples = samples,
+                 .facts = {{"host_us", median(samples)}, {"calls_in_sample", kCalls}}});
   }
 
   Bench& bench_;
@@ -106,5 +87,5 @@ class HostTimes {
 
 int main(int argc, char** argv) {
   using namespace heddle::lora_bench;
-  return run_bench(argc, argv, [](Bench& bench) { HostTimes(bench).time_all(); });
+  return heddle::testing::run_bench(argc, argv, [](Bench& bench) { HostTimes(bench).time_all(); });
 }

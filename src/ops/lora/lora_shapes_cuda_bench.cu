@@ -18,6 +18,7 @@
 #include "heddle/core/error.h"
 #include "heddle/ops/lora.h"
 
+#include "core/device_bytes.h"
 #include "ops/lora/lora_bench_cuda.h"
 
 namespace heddle::lora_bench {
@@ -233,17 +234,16 @@ class Shapes {
                   .num_calls = num_calls,
                   .floor_us = shape.floor_us(),
                   .samples = std::move(samples)};
-    const auto quoted = [](const char* text) { return '"' + std::string(text) + '"'; };
-    result.facts = {{"seed", std::to_string(shape.seed)},
-                    {"in_features", std::to_string(shape.in_features)},
-                    {"out_features", json_list(shape.out_features)},
-                    {"loaded", std::to_string(shape.adapters)},
-                    {"rows", quoted(shape.ids.empty() ? "segments" : "ids")},
-                    {"alignment", quoted(kAlignmentNames[static_cast<int>(shape.alignment)])},
-                    {"sets_of_weights", std::to_string(num_copies)},
-                    {"flops_us", std::to_string(shape.flops_us())},
-                    {"bar_us", std::to_string(shape.bar_us())},
-                    {"times_bar", std::to_string(us / shape.bar_us())}};
+    result.facts = {{"seed", shape.seed},
+                    {"in_features", shape.in_features},
+                    {"out_features", shape.out_features},
+                    {"loaded", shape.adapters},
+                    {"rows", shape.ids.empty() ? "segments" : "ids"},
+                    {"alignment", kAlignmentNames[static_cast<int>(shape.alignment)]},
+                    {"sets_of_weights", num_copies},
+                    {"flops_us", shape.flops_us()},
+                    {"bar_us", shape.bar_us()},
+                    {"times_bar", us / shape.bar_us()}};
     return result;
   }
 
@@ -263,15 +263,15 @@ void run(Bench& bench) {
       continue;
     }
     try {
-      Record record = shapes.time(shape);
+      const Record record = shapes.time(shape);
       const double times_bar = median(record.samples) / shape.bar_us();
       if (times_bar > 1) {
         ++above;
         std::printf("%.2f times the bar: %lld -> %s\n", times_bar,
                     static_cast<long long>(shape.in_features),
-                    json_list(shape.out_features).c_str());
+                    Fact("", shape.out_features).text.c_str());
       }
-      bench.add(std::move(record));
+      add(bench, record);
       ++measured;
     } catch (const Error& error) {
       ++failed;
@@ -287,5 +287,5 @@ void run(Bench& bench) {
 }  // namespace heddle::lora_bench
 
 int main(int argc, char** argv) {
-  return heddle::lora_bench::run_bench(argc, argv, heddle::lora_bench::run);
+  return heddle::testing::run_bench(argc, argv, heddle::lora_bench::run);
 }

@@ -12,6 +12,7 @@
 
 #include "heddle/ops/lora.h"
 
+#include "core/device_bytes.h"
 #include "ops/lora/lora_bench_cuda.h"
 
 namespace heddle::lora_bench {

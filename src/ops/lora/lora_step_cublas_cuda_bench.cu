@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/device_bytes.h"
 #include "ops/lora/lora_bench_cuda.h"
 #include "ops/lora/lora_cublas_bench_cuda.h"
 #include "ops/lora/lora_sites_bench_cuda.h"
@@ -166,15 +167,15 @@ class Step {
             [&](int layer) { site.run_product(bench_.stream(), layer); }, replays);
       };
       site.product.choose([&] { return time({.warm_up = 1, .timed = 3}); });
-      bench_.add({.op = "product",
-                  .site = site.cell.site->name,
-                  .rank = 0,
-                  .tokens = kTokens,
-                  .adapters = 0,
-                  .form = "cuBLASLt",
-                  .num_calls = num_layers_,
-                  .floor_us = site.product_floor_us(),
-                  .samples = time({})});
+      add(bench_, {.op = "product",
+                   .site = site.cell.site->name,
+                   .rank = 0,
+                   .tokens = kTokens,
+                   .adapters = 0,
+                   .form = "cuBLASLt",
+                   .num_calls = num_layers_,
+                   .floor_us = site.product_floor_us(),
+                   .samples = time({})});
     }
   }
 
@@ -204,13 +205,13 @@ class Step {
                     .num_calls = 1,
                     .floor_us = step_floor_us(has_lora),
                     .samples = samples[g]};
-      result.facts.emplace_back("layers", std::to_string(num_layers_));
+      result.facts.emplace_back("layers", num_layers_);
       if (has_lora) {
         const double added = 100 * (median(samples[g]) / base_us - 1);
-        result.facts.emplace_back("added_percent", std::to_string(added));
+        result.facts.emplace_back("added_percent", added);
         std::printf("added %.1f %%:\n", added);
       }
-      bench_.add(std::move(result));
+      add(bench_, result);
     }
   }
 
@@ -315,5 +316,5 @@ void run(Bench& bench) {
 }  // namespace heddle::lora_bench
 
 int main(int argc, char** argv) {
-  return heddle::lora_bench::run_bench(argc, argv, heddle::lora_bench::run);
+  return heddle::testing::run_bench(argc, argv, heddle::lora_bench::run);
 }

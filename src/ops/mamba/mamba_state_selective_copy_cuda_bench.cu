@@ -4,26 +4,20 @@
 // least an empty kernel in a graph, 1.03 us.
 
 #include <algorithm>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <numeric>
-#include <string>
 #include <vector>
 
-#include "cuda/check.h"
-
-#include "heddle/core/cuda_context.h"
 #include "heddle/ops/mamba.h"
 
 #include "core/device_bytes.h"
-#include "testing/graph_timing_cuda.h"
+#include "testing/bench_program_cuda.h"
 
 namespace heddle {
 namespace {
 
-constexpr Device kGpu{DeviceType::kCuda, 0};
-constexpr double kCopyBytesPerUs = 4.28e6, kEmptyKernelUs = 1.03;
+using testing::DeviceIndices;
+using testing::kGpu;
+
 constexpr int64_t kDrafts = 3;
 
 struct Case {
@@ -60,26 +54,7 @@ class State {
   DeviceBytes current_, intermediate_;
 };
 
-class Indices {
- public:
-  explicit Indices(const std::vector<int32_t>& values)
-      : size_(static_cast<int64_t>(values.size())),
-        memory_(allocate_zeroed(kGpu, values.size() * sizeof(int32_t))) {
-    HEDDLE_CUDA_CHECK(cudaMemcpy(memory_.get(), values.data(), values.size() * sizeof(int32_t),
-                                 cudaMemcpyHostToDevice));
-    HEDDLE_CUDA_CHECK(cudaDeviceSynchronize());
-  }
-  [[nodiscard]] ConstTensorView view() const {
-    return TensorView(memory_.get(), DType::kInt32, kGpu, {size_});
-  }
-
- private:
-  int64_t size_;
-  DeviceBytes memory_;
-};
-
-std::vector<double> time_copies(const CudaContext& context, cudaStream_t stream, const Case& c,
-                                bool is_quick) {
+std::vector<double> time_copies(testing::BenchProgram& bench, const Case& c) {
   const int64_t n = c.requests;
   // A state of no elements is one that is left out.
   const State conv(c.layers, n, c.conv_bytes), scan(c.layers, n, c.scan_bytes);
@@ -87,8 +62,8 @@ std::vector<double> time_copies(const CudaContext& context, cudaStream_t stream,
   std::vector<int32_t> slots(static_cast<size_t>(n));
   std::iota(slots.begin(), slots.end(), 0);
   std::reverse(slots.begin(), slots.end());
-  const Indices prefill(std::vector<int32_t>(static_cast<size_t>(n))), state_idx(slots);
-  std::vector<Indices> accepted;
+  const DeviceIndices prefill(std::vector<int32_t>(static_cast<size_t>(n))), state_idx(slots);
+  std::vector<DeviceIndices> accepted;
   for (int64_t first = 0; first <= kDrafts; ++first) {
     std::vector<int32_t> counts;
     for (int64_t i = 0; i < n; ++i) {
@@ -96,77 +71,32 @@ std::vector<double> time_copies(const CudaContext& context, cudaStream_t stream,
     }
     accepted.emplace_back(counts);
   }
-  const testing::Replays replays{.warm_up = 3, .timed = is_quick ? 5 : 31};
+  const testing::Replays replays{.warm_up = 3, .timed = bench.is_quick() ? 5 : 31};
   return testing::time_in_graph(
-      stream, c.bytes() < (10 << 20) ? 200 : 20,
+      bench.stream(), c.bytes() < (10 << 20) ? 200 : 20,
       [&](int i) {
-        mamba_state_selective_copy(context.exec(), states, prefill.view(), state_idx.view(),
+        mamba_state_selective_copy(bench.context().exec(), states, prefill.view(), state_idx.view(),
                                    accepted[static_cast<size_t>(i) % accepted.size()].view(),
                                    c.layers);
       },
       replays);
 }
 
-void run(const std::string& path, bool is_quick) {
-  cudaStream_t stream = nullptr;
-  HEDDLE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  {
-    const CudaContext context(kGpu, stream, 0);
-    std::ofstream file(path);
-    const char* separator = "[\n";
-    for (const Case& c : kCases) {
-      const std::vector<double> samples = time_copies(context, stream, c, is_quick);
-      std::vector<double> sorted = samples;
-      std::sort(sorted.begin(), sorted.end());
-      const double us = sorted[sorted.size() / 2];
-      const int64_t bytes = c.bytes();
-      const double floor_us =
-          std::max(kEmptyKernelUs, static_cast<double>(bytes) / kCopyBytesPerUs);
-      std::printf(
-          "%2lld layers, %4lld requests, %6lld and %7lld bytes  %9.2f us  floor %8.2f  %5.2f "
-          "TB/s\n",
-          static_cast<long long>(c.layers), static_cast<long long>(c.requests),
-          static_cast<long long>(c.conv_bytes), static_cast<long long>(c.scan_bytes), us, floor_us,
-          static_cast<double>(bytes) / us * 1e-6);
-      std::fflush(stdout);
-      file << separator << R"({"op": "mamba_state_selective_copy", "layers": )" << c.layers
-           << R"(, "requests": )" << c.requests << R"(, "conv_bytes": )" << c.conv_bytes
-           << R"(, "scan_bytes": )" << c.scan_bytes << R"(, "bytes": )" << bytes
-           << R"(, "floor_us": )" << floor_us << R"(, "us": )" << us << R"(, "samples": )";
-      for (size_t i = 0; i < samples.size(); ++i) file << (i == 0 ? "[" : ", ") << samples[i];
-      file << "]}";
-      separator = ",\n";
-    }
-    file << "\n]\n";
-    file.close();
-    HEDDLE_CHECK(!file.fail(), "cannot write ", path);
+void run(testing::BenchProgram& bench) {
+  for (const Case& c : kCases) {
+    const double floor_us =
+        std::max(testing::kEmptyKernelUs, double(c.bytes()) / testing::kCopyBytesPerUs);
+    bench.add({{"op", "mamba_state_selective_copy"},
+               {"layers", c.layers},
+               {"requests", c.requests},
+               {"conv_bytes", c.conv_bytes},
+               {"scan_bytes", c.scan_bytes},
+               {"bytes", c.bytes()}},
+              floor_us, time_copies(bench, c));
   }
-  cudaStreamDestroy(stream);
 }
 
 }  // namespace
 }  // namespace heddle
 
-int main(int argc, char** argv) {
-  std::string path;
-  bool is_quick = false;
-  for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--quick") == 0) {
-      is_quick = true;
-    } else if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
-      path = argv[++i];
-    }
-  }
-  if (path.empty()) {
-    std::fprintf(stderr, "%s --json FILE [--quick]\n", argv[0]);
-    return 2;
-  }
-  try {
-    const heddle::ScopedDevice current({heddle::DeviceType::kCuda, 0});
-    heddle::run(path, is_quick);
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return heddle::testing::run_bench(argc, argv, heddle::run); }

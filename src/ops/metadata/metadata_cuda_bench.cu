@@ -9,54 +9,30 @@
 // parameters, two reads, two barriers and some 100 instructions, 1.4 us; of the wide tables 4.2 MB read and as much written, which a
 // copy without any search does in 2.9 us. prepare_batch: five lines, two reads, three barriers, some 400 instructions, 2.5 us.
 
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <numeric>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "cuda/check.h"
-
-#include "heddle/core/cuda_context.h"
 #include "heddle/ops/metadata.h"
 
-#include "core/device_bytes.h"
-#include "testing/graph_timing_cuda.h"
+#include "testing/bench_program_cuda.h"
 
 namespace heddle {
 namespace {
 
-constexpr Device kGpu{DeviceType::kCuda, 0};
 constexpr int64_t kSeqs = 256;
 constexpr int kCalls = 100;
-constexpr double kBytesPerUs = 4.6e6;
 
 using Values = std::vector<int32_t>;
 
 /// An i32 tensor on the device.
-class Tensor {
+class Tensor : public testing::DeviceIndices {
  public:
-  explicit Tensor(const Values& values)
-      : size_(std::ssize(values)), memory_(allocate_zeroed(kGpu, values.size() * 4 + 4)) {
-    HEDDLE_CUDA_CHECK(
-        cudaMemcpy(memory_.get(), values.data(), values.size() * 4, cudaMemcpyHostToDevice));
-    HEDDLE_CUDA_CHECK(cudaDeviceSynchronize());  // the copy may come after the call's return
-  }
-  explicit Tensor(int64_t size, int32_t value = 0) : Tensor(Values(size_t(size), value)) {}
+  using DeviceIndices::DeviceIndices;
+  explicit Tensor(int64_t size, int32_t value = 0) : DeviceIndices(Values(size_t(size), value)) {}
 
-  [[nodiscard]] TensorView vector() const { return {memory_.get(), DType::kInt32, kGpu, {size_}}; }
-  [[nodiscard]] TensorView rows() const {
-    return {memory_.get(), DType::kInt32, kGpu, {kSeqs, size_ / kSeqs}};
-  }
-
- private:
-  int64_t size_;
-  DeviceBytes memory_;
+  [[nodiscard]] TensorView vector() const { return view(); }
+  [[nodiscard]] TensorView rows() const { return table(view().size(0) / kSeqs); }
 };
 
 struct EmptyParams {
@@ -66,25 +42,24 @@ __global__ void empty_kernel(const __grid_constant__ EmptyParams) {}
 
 class Bench {
  public:
-  explicit Bench(bool is_quick) : is_quick_(is_quick) {
-    HEDDLE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    context_.emplace(kGpu, stream_, 0);
-  }
-  ~Bench() { cudaStreamDestroy(stream_); }
-  Bench(const Bench&) = delete;
-  Bench& operator=(const Bench&) = delete;
+  explicit Bench(testing::BenchProgram& program) : program_(program) {}
 
   /// Times call(ctx) in a graph and from the host. `bytes` is what it has to read and write.
   template <class Call>
   void time(const std::string& op, const std::string& batch, int64_t bytes, const Call& call) {
-    const ExecContext& ctx = context_->exec();
+    const ExecContext& ctx = program_.context().exec();
+    const cudaStream_t stream = program_.stream();
     call(ctx);  // loads the kernel
-    HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream_));
-    const testing::Replays replays{.warm_up = 3, .timed = is_quick_ ? 9 : 51};
-    add(op, batch, "graph", bytes,
-        testing::time_in_graph(
-            stream_, kCalls, [&](int) { call(ctx); }, replays));
-    add(op, batch, "host", bytes, host_us(ctx, replays, call));
+    HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream));
+    const testing::Replays replays{.warm_up = 3, .timed = program_.is_quick() ? 9 : 51};
+    const auto add = [&](const char* form, const std::vector<double>& samples) {
+      program_.add(
+          {{"op", op}, {"batch", batch}, {"form", form}, {"requests", kSeqs}, {"calls", kCalls}},
+          double(bytes) / testing::kReadBytesPerUs, samples);
+    };
+    const auto one_call = [&](auto...) { call(ctx); };
+    add("graph", testing::time_in_graph(stream, kCalls, one_call, replays));
+    add("host", testing::time_on_host(stream, kCalls, one_call, replays));
   }
   void time_empty_kernel() {
     time("launch", "empty kernel", 0, [&](const ExecContext& ctx) {
@@ -92,48 +67,9 @@ class Bench {
       HEDDLE_CUDA_CHECK(cudaGetLastError());
     });
   }
-  void write_json(const std::string& path) const {
-    std::ofstream file(path);
-    for (size_t i = 0; i < records_.size(); ++i) file << (i == 0 ? "[\n" : ",\n") << records_[i];
-    file << (records_.empty() ? "[]\n" : "\n]\n");
-    file.close();
-    HEDDLE_CHECK(!file.fail(), "cannot write ", path);
-  }
 
  private:
-  template <class Call>
-  std::vector<double> host_us(const ExecContext& ctx, testing::Replays replays, const Call& call) {
-    using Clock = std::chrono::steady_clock;
-    std::vector<double> samples;
-    for (int i = 0; i < replays.warm_up + replays.timed; ++i) {
-      HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream_));
-      const auto begin = Clock::now();
-      for (int c = 0; c < kCalls; ++c) call(ctx);
-      const std::chrono::duration<double, std::micro> time = Clock::now() - begin;
-      if (i >= replays.warm_up) samples.push_back(time.count() / kCalls);
-    }
-    HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream_));
-    return samples;
-  }
-  void add(const std::string& op, const std::string& batch, const char* form, int64_t bytes,
-           std::vector<double> samples) {
-    std::string list;
-    for (const double s : samples) list += (list.empty() ? "" : ", ") + std::to_string(s);
-    std::sort(samples.begin(), samples.end());
-    const double us = samples[samples.size() / 2], floor = double(bytes) / kBytesPerUs;
-    std::printf("%-28s %-34s %-5s %8.2f us  floor %6.2f\n", op.c_str(), batch.c_str(), form, us,
-                floor);
-    std::fflush(stdout);
-    records_.push_back(R"({"op": ")" + op + R"(", "batch": ")" + batch + R"(", "form": ")" + form +
-                       R"(", "requests": )" + std::to_string(kSeqs) + R"(, "calls": )" +
-                       std::to_string(kCalls) + R"(, "floor_us": )" + std::to_string(floor) +
-                       R"(, "us": )" + std::to_string(us) + R"(, "samples": [)" + list + "]}");
-  }
-
-  bool is_quick_;
-  cudaStream_t stream_ = nullptr;
-  std::optional<CudaContext> context_;
-  std::vector<std::string> records_;
+  testing::BenchProgram& program_;
 };
 
 Values starts_of(const Values& lengths) {
@@ -232,7 +168,8 @@ void time_prepare_batch(Bench& bench, const std::string& batch, const Values& nu
              [&](const ExecContext& ctx) { prepare_batch(ctx, out, in); });
 }
 
-void time_all(Bench& bench) {
+void run(testing::BenchProgram& program) {
+  Bench bench(program);
   bench.time_empty_kernel();
   const auto rows_around = [](int32_t mean) {  // 0 to 2 * mean, the same in every run
     Values lengths(kSeqs);
@@ -254,30 +191,7 @@ void time_all(Bench& bench) {
   time_prepare_batch(bench, "one of 32768 tokens, the others 1", skewed, 2081);
 }
 
-int run(int argc, char** argv) {
-  std::string path;
-  bool is_quick = false;
-  for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--quick") == 0) is_quick = true;
-    if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) path = argv[++i];
-  }
-  if (path.empty()) {
-    std::fprintf(stderr, "%s --json FILE [--quick]\n", argv[0]);
-    return 2;
-  }
-  try {
-    const ScopedDevice current(kGpu);
-    Bench bench(is_quick);
-    time_all(bench);
-    bench.write_json(path);
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
-    return 1;
-  }
-}
-
 }  // namespace
 }  // namespace heddle
 
-int main(int argc, char** argv) { return heddle::run(argc, argv); }
+int main(int argc, char** argv) { return heddle::testing::run_bench(argc, argv, heddle::run); }
