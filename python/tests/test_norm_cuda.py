@@ -1,4 +1,4 @@
-"""rms_norm, fused_add_rms_norm and mamba_state_selective_copy on torch's CUDA tensors."""
+"""Norms and copies of Mamba states on torch's CUDA tensors, and their drop-ins."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import torch
 
 import heddle
 from heddle import ops
+from heddle.compat import punica_kernels
+from heddle.compat.megatron import mtp_utils
 
 if not (heddle.has_cuda() and torch.cuda.is_available()):
     pytest.skip("skipped: no CUDA device", allow_module_level=True)
@@ -62,6 +64,41 @@ def test_float8_is_the_rounding_of_the_f32_value() -> None:
     ops.rms_norm(y, x, weight, output_scale=fixed)
     want = (value * (1 / fixed)).clamp(-448, 448).to(torch.float8_e4m3fn)
     assert torch.equal(y.view(torch.uint8), want.view(torch.uint8))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_punica(dtype: torch.dtype) -> None:
+    x, weight = (torch.randn(*shape, device=GPU).to(dtype) for shape in ((9, 4096), (4096,)))
+    y = torch.full_like(x, torch.nan)
+    punica_kernels.rms_norm(y, x, weight, 1e-6)
+    torch.testing.assert_close(y, reference(x, weight).to(dtype))
+    with_gaps = torch.full((9, 8192), 7.0, device=GPU, dtype=dtype)
+    punica_kernels.rms_norm(with_gaps[:, ::2], x, weight, 1e-6)
+    assert torch.equal(with_gaps[:, ::2], y)
+    assert (with_gaps[:, 1::2] == 7).all()
+    punica_kernels.rms_norm(x, x, weight, 1e-6)
+    assert torch.equal(x, y)
+
+
+def test_megatron() -> None:
+    states = torch.randn(3, 4, 5, 7, 2, device=GPU).to(torch.bfloat16)
+    current = torch.zeros(3, 4, 7, 2, device=GPU, dtype=torch.bfloat16)
+    prefill, slots, accepted = (
+        torch.tensor(v, dtype=torch.int32, device=GPU) for v in ([0, 1, 0], [2, 0, -1], [9, 1, 1])
+    )
+    mtp_utils.mamba_state_selective_copy(states, current, prefill, slots, accepted, 2)
+    want = torch.zeros_like(current)
+    want[:2, 2] = states[:2, 2, 4]  # a count of 9 is clamped
+    assert torch.equal(current, want)
+
+
+def test_validation_names_row_and_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEDDLE_VALIDATE", "1")
+    states, current = torch.zeros(1, 2, 3, 4, device=GPU), torch.zeros(1, 2, 4, device=GPU)
+    prefill, accepted = (torch.zeros(2, dtype=torch.int32, device=GPU) for _ in range(2))
+    slots = torch.tensor([1, 7], device=GPU)
+    with pytest.raises(ValueError, match=r"state_idx\[1\] is 7, expected below num_slots = 2"):
+        ops.mamba_state_selective_copy([current], [states], prefill, slots, accepted, 1)
 
 
 def test_a_graph_replays_with_other_mamba_slots() -> None:

@@ -1,4 +1,6 @@
-// LoRA (stacked weights, adapter tables and plans), batch metadata and speculation through the C interface on a GPU.
+// LoRA (stacked weights, adapter tables and plans), batch metadata, speculation, rms_norm and Mamba states through the C interface on
+// a GPU.
+#include <algorithm>
 #include <vector>
 
 #include "cuda_test.h"
@@ -263,6 +265,51 @@ TEST_F(CApiCuda, RmsNorm) {
   expect_ok(heddle_rms_norm(context_, y.get(), in.get(), w.get(), nullptr));
   rms_norm(cuda_context(), want.view({2, 40}), x.view({2, 40}), weight.view({40}));
   EXPECT_TRUE(same_bits<half>(got.download(), want.download()));
+
+  const std::vector<half> start = random_normal<half>(2 * 40);
+  const DeviceBuffer<half> sum(start), same_sum(start);
+  const DeviceBuffer<float8_e4m3> got8(2 * 40), want8(2 * 40);
+  const DeviceBuffer<float> scales(2), want_scales(2);
+  const OnDevice y8(got8, {2, 40}), residual(sum, {2, 40}), row_scales(scales, {2});
+  heddle_rms_norm_options options;
+  heddle_rms_norm_options_init(&options);
+  options.row_scales = row_scales.get();
+  expect_ok(
+      heddle_fused_add_rms_norm(context_, y8.get(), residual.get(), in.get(), w.get(), &options));
+  RmsNormOptions per_row;
+  per_row.output_scale.per_row = want_scales.view({2});
+  fused_add_rms_norm(cuda_context(), want8.view({2, 40}), same_sum.view({2, 40}), x.view({2, 40}),
+                     weight.view({40}), per_row);
+  EXPECT_TRUE(same_bits<half>(sum.download(), same_sum.download()));
+  EXPECT_TRUE(same_bits<float8_e4m3>(got8.download(), want8.download()));
+  EXPECT_TRUE(same_bits<float>(scales.download(), want_scales.download()));
+  EXPECT_TRUE(got8.guards_intact() && scales.guards_intact() && sum.guards_intact());
+}
+
+// One layer, two slots, S = 1: request 0 has slot 1 and an accepted draft, request 1 none, and request 2 is padding.
+TEST_F(CApiCuda, MambaStates) {
+  const std::vector<float> conv = random_normal<float>(2 * 2 * 3),
+                           scan = random_normal<float>(2 * 2 * 5);
+  const DeviceBuffer<float> conv_from(conv), scan_from(scan);
+  const DeviceBuffer<float> conv_to(std::vector<float>(2 * 3)), scan_to(std::vector<float>(2 * 5));
+  const DeviceBuffer<int32_t> prefill(std::vector{0, 0, 0}), active(std::vector{2});
+  const DeviceBuffer<int64_t> slots(std::vector<int64_t>{1, -1, 0});
+  const DeviceBuffer<int64_t> accepted(std::vector<int64_t>{1, 0, 1});
+  const OnDevice to[] = {{conv_to, {1, 2, 3}}, {scan_to, {1, 2, 5}}};
+  const OnDevice from[] = {{conv_from, {1, 2, 2, 3}}, {scan_from, {1, 2, 2, 5}}};
+  DLTensor* const current[] = {to[0].get(), to[1].get()};
+  const DLTensor* const intermediate[] = {from[0].get(), from[1].get()};
+  const OnDevice c_prefill(prefill, {3}), c_slots(slots, {3}), c_accepted(accepted, {3});
+  const OnDevice c_active(active, {1});
+  const heddle_count num_active{.value = 0, .on_device = c_active.get()};
+  expect_ok(heddle_mamba_state_selective_copy(context_, current, intermediate, 2, c_prefill.get(),
+                                              c_slots.get(), c_accepted.get(), 1, &num_active));
+  std::vector<float> conv_want(2 * 3), scan_want(2 * 5);
+  std::copy_n(conv.begin() + 3 * 3, 3, conv_want.begin() + 3);
+  std::copy_n(scan.begin() + 3 * 5, 5, scan_want.begin() + 5);
+  EXPECT_EQ(conv_to.download(), conv_want);
+  EXPECT_EQ(scan_to.download(), scan_want);
+  EXPECT_TRUE(conv_to.guards_intact() && scan_to.guards_intact());
 }
 
 /// Two sequences of 5 and 3 tokens on pages of 4, one kv head of 16: a cache that C fills and one that C++ does.
