@@ -1,6 +1,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <memory>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -10,10 +12,11 @@
 
 namespace heddle::testing {
 
-/// The mirror of the current CUDA device: every tensor has an allocation of its own, between two poisoned guards.
+/// The mirror of the current CUDA device: every tensor lies between two poisoned guards.
 class DeviceMirror final : public Mirror {
  public:
-  /// kFlush: tensors end where their allocations end, so that compute-sanitizer sees a read one byte past them.
+  /// kBoth: tensors share memory that is kept from call to call, since to allocate takes a thousand times as long as a small kernel.
+  /// kFlush: each has an allocation that ends where it ends, so that compute-sanitizer sees a read one byte past it.
   enum class Guards { kBoth, kFlush };
 
   explicit DeviceMirror(Guards guards = Guards::kBoth) : guards_(guards) {}
@@ -21,13 +24,14 @@ class DeviceMirror final : public Mirror {
   void back() override {
     for (const Copy& copy : copies_) {
       const size_t end = copy.begin + copy.bytes;
-      EXPECT_EQ(copy.memory.count_other(0, kPoison, copy.begin), 0u) << "written in front";
-      EXPECT_EQ(copy.memory.count_other(end, kPoison, copy.memory.size() - end), 0u)
-          << "written behind";
+      expect_poison(*copy.memory, copy.begin - copy.guard, copy.guard, "in front");
+      expect_poison(*copy.memory, end, std::min(copy.guard, copy.memory->size() - end), "behind");
       if (copy.access == Access::kWrite && copy.bytes > 0)
-        copy.memory.read(copy.begin, copy.host, copy.bytes);
+        copy.memory->read(copy.begin, copy.host, copy.bytes);
     }
     copies_.clear();
+    if (used_ > 0) shared_->fill(0, kPoison, used_);
+    used_ = 0;
     Mirror::back();
   }
 
@@ -37,25 +41,46 @@ class DeviceMirror final : public Mirror {
   std::byte* place(std::byte* host, size_t bytes, Access access) override {
     const size_t guard = guards_ == Guards::kBoth ? kGuard : 0;
     const size_t begin = guard + reinterpret_cast<uintptr_t>(host) % kLine;
-    copies_.push_back(
-        {host, bytes, begin, access, DeviceMemory(std::max<size_t>(1, begin + bytes + guard))});
-    DeviceMemory& memory = copies_.back().memory;
-    memory.fill(0, kPoison, memory.size());
-    if (bytes > 0) memory.write(begin, host, bytes);
-    return memory.data() + begin;
+    const size_t size = std::max<size_t>(1, begin + bytes + guard);
+    if (guards_ == Guards::kBoth && size <= kShared - used_) {
+      if (!shared_) shared_ = poisoned(kShared);
+      copies_.push_back({host, bytes, used_ + begin, guard, access, shared_});
+      used_ += (size + kLine - 1) / kLine * kLine;
+    } else {
+      copies_.push_back({host, bytes, begin, begin, access, poisoned(size)});
+    }
+    const Copy& copy = copies_.back();
+    if (bytes > 0) copy.memory->write(copy.begin, host, bytes);
+    return copy.memory->data() + copy.begin;
   }
 
  private:
   struct Copy {
     std::byte* host;
-    size_t bytes, begin;
+    size_t bytes, begin, guard;
     Access access;
-    DeviceMemory memory;
+    std::shared_ptr<DeviceMemory> memory;
   };
-  static constexpr size_t kGuard = 256, kLine = 16;
+  static constexpr size_t kGuard = 256, kLine = 16, kShared = size_t{32} << 20;
   static constexpr unsigned char kPoison = 0xFF;
 
+  static std::shared_ptr<DeviceMemory> poisoned(size_t bytes) {
+    auto memory = std::make_shared<DeviceMemory>(bytes);
+    memory->fill(0, kPoison, bytes);
+    return memory;
+  }
+  /// Guards are short: they are looked at here, which takes one copy.
+  static void expect_poison(const DeviceMemory& memory, size_t at, size_t bytes,
+                            const char* where) {
+    std::vector<unsigned char> guard(bytes);
+    if (bytes > 0) memory.read(at, guard.data(), bytes);
+    EXPECT_EQ(std::count(guard.begin(), guard.end(), kPoison), std::ptrdiff_t(bytes))
+        << "written " << where;
+  }
+
   Guards guards_;
+  std::shared_ptr<DeviceMemory> shared_;
+  size_t used_ = 0;  // of shared_; poison behind it
   std::vector<Copy> copies_;
 };
 
