@@ -39,6 +39,11 @@ __device__ inline void copy_async_8(void* to, const void* from, bool is_there) {
                "r"(is_there ? 8 : 0)
                : "memory");
 }
+/// Starts copying 4 bytes into shared memory.
+__device__ inline void copy_async_4(void* to, const void* from) {
+  const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(from) : "memory");
+}
 /// Closes a group of copies of this thread; wait_for_copies waits until at most kPending of its groups are open.
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int kPending>

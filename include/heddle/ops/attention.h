@@ -37,6 +37,9 @@ struct AttentionOptions {
 /// The bits of a row depend on its query, the keys and values it sees and the options alone: not on the batch, the page
 /// size, the number of threads, or on how a prompt was cut into chunks; batch_decode gives the bits of batch_prefill.
 /// Strides: any, last axis without gaps. Rows outside [q_indptr[0], q_indptr[num_seqs]) are not touched.
+/// CUDA: q and the cache of one dtype, f16 or bf16; lengths, tables and masks are read on the device, so that a captured graph replays
+/// with others; pages with addresses begin at multiples of 16 bytes; fewer than 2^31 tokens a sequence. Weights are rounded to T where
+/// they meet the values; all else about bits and precision holds. batch_decode has no kernel yet.
 /// Online softmax: Milakov and Gimelshein 2018, arXiv 1805.02867; paging: Kwon et al. 2023, arXiv 2309.06180.
 void batch_prefill(const ExecContext& ctx, TensorView o, TensorView lse, ConstTensorView q,
                    ConstTensorView q_indptr, const PagedKv& cache, const PageTable& table,

@@ -5,6 +5,7 @@
 
 #include "heddle/core/check.h"
 
+#include "attention_gpu.h"
 #include "attention_kernels.h"
 #include "check_rope.h"
 #include "page_validate.h"
@@ -77,6 +78,7 @@ void check_trees(const ExecContext& ctx, const AttentionOptions& options, const 
   check_shape("options.tree_mask_indptr", indptr, {&size});
   check_dtype("options.tree_mask_indptr", indptr, {DType::kInt32, DType::kInt64});
   check_device(ctx, {{"options.tree_mask", mask}, {"options.tree_mask_indptr", indptr}});
+  if (ctx.device.type != DeviceType::kCpu) return;
   check_tree_mask_indptr(cpu::IndexArray(indptr), q_indptr, num_seqs.value(), words.value());
 }
 
@@ -104,13 +106,16 @@ void attend_all(const ExecContext& ctx, AttentionParams params, const PagedKv& c
 void batch_prefill(const ExecContext& ctx, TensorView o, TensorView lse, ConstTensorView q,
                    ConstTensorView q_indptr, const PagedKv& cache, const PageTable& table,
                    const AttentionOptions& options) {
-  check_cpu(ctx, "batch_prefill");
   Dim num_seqs("num_seqs"), num_tokens("num_tokens");
   check_paged_kv(ctx, cache, table, num_seqs);
   const AttentionParams params = check_and_pack(ctx, o, lse, q, num_tokens, cache, options);
   check_token_indptr("q_indptr", ctx, q_indptr, num_seqs, num_tokens);
   const cpu::IndexArray starts(q_indptr);
   check_trees(ctx, options, num_seqs, starts);
+  if (ctx.device.type == DeviceType::kCuda) {
+    return attend_on_gpu(ctx, "batch_prefill", params, cache, table, options, num_tokens.value(),
+                         num_seqs.value(), q_indptr);
+  }
   attend_all(ctx, params, cache, table, options, num_seqs.value(), starts);
 }
 
