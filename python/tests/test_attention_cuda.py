@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from frameworks import TORCH_WANTED
+from torch_on_gpu import GPU, each_half, seed_of_torch, torch
 
-if not TORCH_WANTED:
-    pytest.skip("skipped: HEDDLE_TEST_TORCH=0", allow_module_level=True)
-
-import torch
-
-import heddle
 from heddle import ops
 from heddle.compat import punica_kernels
 
-if not (heddle.has_cuda() and torch.cuda.is_available()):
-    pytest.skip("skipped: no CUDA device", allow_module_level=True)
+__all__ = ["seed_of_torch"]
 
-GPU = torch.device("cuda", 0)
-HALVES = [torch.float16, torch.bfloat16]
 LAYERS, HEADS, PAGE, DIM = 3, 2, 16, 64
-
-each_half = pytest.mark.parametrize("dtype", HALVES)
-
-
-@pytest.fixture(autouse=True)
-def seed_of_torch(rng: np.random.Generator) -> None:
-    """Torch's random data repeat with HEDDLE_TEST_SEED, too."""
-    torch.manual_seed(int(rng.integers(2**31)))
 
 
 def ints(values: list[int], dtype: torch.dtype = torch.int32) -> torch.Tensor:

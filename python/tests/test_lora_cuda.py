@@ -7,34 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from frameworks import TORCH_WANTED
-
-if not TORCH_WANTED:
-    pytest.skip("skipped: HEDDLE_TEST_TORCH=0", allow_module_level=True)
-
-import numpy as np
-import torch
+from torch_on_gpu import GPU, each_half, seed_of_torch, torch
 
 import heddle
 from heddle import ops
 from heddle.compat import punica_kernels
 from heddle.compat.lorax import ops as lorax
 
-if not (heddle.has_cuda() and torch.cuda.is_available()):
-    pytest.skip("skipped: no CUDA device", allow_module_level=True)
+__all__ = ["seed_of_torch"]
 
-GPU = torch.device("cuda", 0)
-HALVES = [torch.float16, torch.bfloat16]
 STEP = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-22}
 """Largest relative error of one rounding; for f32 that of the two halves that h enters as."""
-
-each_half = pytest.mark.parametrize("dtype", HALVES)
-
-
-@pytest.fixture(autouse=True)
-def seed_of_torch(rng: np.random.Generator) -> None:
-    """Torch's random data repeat with HEDDLE_TEST_SEED, too."""
-    torch.manual_seed(int(rng.integers(2**31)))
 
 
 def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-from frameworks import INTEGERS, TORCH_WANTED
-
-if not TORCH_WANTED:
-    pytest.skip("skipped: HEDDLE_TEST_TORCH=0", allow_module_level=True)
-
 import numpy as np
-import torch
+import pytest
+from frameworks import INTEGERS
+from torch_on_gpu import GPU, torch
 
-import heddle
 from heddle import ops
 from heddle.compat.lorax import metadata_kernels
 
-if not (heddle.has_cuda() and torch.cuda.is_available()):
-    pytest.skip("skipped: no CUDA device", allow_module_level=True)
-
-GPU = torch.device("cuda", 0)
 DTYPES = {"i32": torch.int32, "i64": torch.int64}
 
 

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from frameworks import TORCH_WANTED
+from torch_on_gpu import GPU, seed_of_torch, torch
 
-if not TORCH_WANTED:
-    pytest.skip("skipped: HEDDLE_TEST_TORCH=0", allow_module_level=True)
-
-import torch
-
-import heddle
 from heddle import ops
 from heddle.compat import punica_kernels
 from heddle.compat.megatron import mtp_utils
 
-if not (heddle.has_cuda() and torch.cuda.is_available()):
-    pytest.skip("skipped: no CUDA device", allow_module_level=True)
-
-GPU = torch.device("cuda", 0)
-
-
-@pytest.fixture(autouse=True)
-def seed_of_torch(rng: np.random.Generator) -> None:
-    """Torch's random data repeat with HEDDLE_TEST_SEED, too."""
-    torch.manual_seed(int(rng.integers(2**31)))
+__all__ = ["seed_of_torch"]
 
 
 def reference(x: torch.Tensor, weight: torch.Tensor, weight_offset: int = 0) -> torch.Tensor:

@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-from frameworks import TORCH_WANTED
-
-if not TORCH_WANTED:
-    pytest.skip("skipped: HEDDLE_TEST_TORCH=0", allow_module_level=True)
-
 import numpy as np
-import torch
-from frameworks import TorchFramework
 from test_speculation import (
     Arrays,
     Batch,
@@ -24,16 +14,14 @@ from test_speculation import (
     test_speculative_step,
     test_verify_prepare_and_rewind,
 )
+from torch_on_gpu import TorchOnGpu, framework, torch
 
-import heddle
 from heddle import ops
 from heddle.compat.megatron import mtp_utils
 
-if not (heddle.has_cuda() and torch.cuda.is_available()):
-    pytest.skip("skipped: no CUDA device", allow_module_level=True)
-
 __all__ = [
     "batch",
+    "framework",
     "test_ngram_drafts",
     "test_placeholders_are_compared_or_rejected",
     "test_prefill_rows_are_written_where_asked",
@@ -41,24 +29,6 @@ __all__ = [
     "test_speculative_step",
     "test_verify_prepare_and_rewind",
 ]
-
-
-class TorchOnGpu(TorchFramework):
-    """Torch on the first GPU."""
-
-    def array(self, values: Any, dtype: str) -> Any:
-        """See Framework."""
-        return super().array(values, dtype).to("cuda:0")
-
-    def numpy(self, array: Any) -> Any:
-        """See Framework."""
-        return super().numpy(array.cpu())
-
-
-@pytest.fixture
-def framework() -> TorchOnGpu:
-    """In place of the frameworks of the CPU."""
-    return TorchOnGpu()
 
 
 def test_drop_ins(framework: TorchOnGpu, rng: np.random.Generator) -> None:
