@@ -1,4 +1,4 @@
-"""The paged cache, rotary positions and merged states on torch's CUDA tensors, and punica_kernels."""
+"""Attention, its cache, rotary positions and merged states on torch's CUDA tensors."""
 
 from __future__ import annotations
 
@@ -71,6 +71,113 @@ def rotated(x: torch.Tensor, positions: torch.Tensor, theta: float) -> torch.Ten
     cos, sin = angle.cos()[:, None], angle.sin()[:, None]
     a, b = x.double().split(half, -1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: torch.Tensor, cap: float = 0.0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """o and lse in double of q [n, heads, dim] over k, v [m, kv heads, dim]; seen: [n, m]."""
+    group = q.shape[1] // k.shape[1]
+    keys, values = (x.double().repeat_interleave(group, 1) for x in (k, v))
+    scores = torch.einsum("nhd,mhd->hnm", q.double(), keys) / DIM**0.5
+    if cap:
+        scores = cap * (scores / cap).tanh()
+    scores = scores.masked_fill(~seen, -torch.inf)
+    return torch.einsum("hnm,mhd->nhd", scores.softmax(-1), values), scores.logsumexp(-1).T
+
+
+def positions_of(kv_len: int, q_len: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Positions of the last q_len tokens, as a column, and of all."""
+    every = torch.arange(kv_len, device=GPU)
+    return every[kv_len - q_len :, None], every
+
+
+def expect_close(got: torch.Tensor, want: torch.Tensor) -> None:
+    """Within the tolerances of 16-bit products."""
+    close = {torch.float16: (1e-3, 5e-4), torch.bfloat16: (8e-3, 8e-3), torch.float32: (8e-3, 8e-3)}
+    rtol, atol = close[got.dtype]
+    torch.testing.assert_close(got.double(), want, rtol=rtol, atol=atol)
+
+
+@each_half
+@pytest.mark.parametrize("rope", ["llama", "none"])
+def test_punica_prefill_over_pages_by_address(dtype: torch.dtype, rope: str) -> None:
+    lengths, new = [5, 16, 33, 90], [5, 3, 0, 70]
+    pages = Pages(lengths, dtype)
+    k, v = torch.randn(2, sum(lengths), HEADS, DIM, device=GPU).to(dtype)
+    starts = ints([0, *np.cumsum(lengths).tolist()])
+    place = (LAYERS, 1, HEADS, PAGE)
+    punica_kernels.init_kv(pages.ptrs, pages.indptr, pages.last, k, v, starts, *place)
+    q = torch.randn(sum(new), 3 * HEADS, DIM, device=GPU).to(dtype)
+    o, lse = torch.full_like(q, torch.nan), torch.empty(sum(new), 3 * HEADS, device=GPU)
+    begins = np.cumsum([0, *new]).tolist()
+    punica_kernels.batch_prefill(
+        o, q, ints(begins), pages.ptrs, pages.indptr, pages.last, None, *place, rope=rope, lse=lse
+    )
+    for seq, (kv_len, q_len) in enumerate(zip(lengths, new, strict=True)):
+        rows = slice(begins[seq], begins[seq + 1])
+        at, every = positions_of(kv_len, q_len)
+        queries, keys = q[rows], pages.tokens(seq, 1, 0)
+        if rope == "llama":
+            queries, keys = rotated(queries, at[:, 0], 1e4), rotated(keys, every, 1e4)
+        want, want_lse = attention(queries, keys, pages.tokens(seq, 1, 1), every <= at)
+        expect_close(o[rows], want)
+        expect_close(lse[rows], want_lse)
+
+
+@each_half
+def test_prefill_with_every_option(dtype: torch.dtype) -> None:
+    lengths, new = [100, 37], [40, 37]
+    k, v = ([torch.randn(n, HEADS, DIM, device=GPU).to(dtype) for n in lengths] for _ in range(2))
+    pool = torch.full((2, 12, HEADS, PAGE, DIM), torch.nan, dtype=dtype, device=GPU)
+    table = [ints([0, 7, 10]), ints([9, 2, 3, 11, 5, 0, 7, 1, 4, 6, 2**30]), ints([4, 5])]
+    starts = ints([0, *np.cumsum(lengths).tolist()], torch.int64)
+    ops.kv_init(*pool, *table, torch.cat(k), torch.cat(v), starts)
+    q = torch.randn(sum(new), 4 * HEADS, DIM, device=GPU).to(dtype)
+    o, begins = torch.full_like(q, torch.nan), ints([0, 40, 77])
+    # Random bits for the first sequence, causality for the second.
+    seen_new = torch.rand(40, 40, device=GPU) < 0.5
+    bits = (seen_new.to(torch.int64) << torch.arange(40, device=GPU) % 32).split(32, 1)
+    words = torch.stack([b.sum(1) for b in bits], 1).to(torch.int32).flatten()
+    calls: list[tuple[dict[str, object], float]] = [
+        ({"window_left": 20}, 0.0),
+        ({"causal": False}, 0.0),
+        ({"logits_soft_cap": 3.0}, 3.0),
+        ({"tree_mask": words, "tree_mask_indptr": ints([0, 80, 80])}, 0.0),
+    ]
+    for options, cap in calls:
+        ops.batch_prefill(o, None, q, begins, *pool, *table, **options)
+        for seq, (kv_len, q_len) in enumerate(zip(lengths, new, strict=True)):
+            at, every = positions_of(kv_len, q_len)
+            seen = (every <= at) | (options.get("causal") is False)
+            if "window_left" in options:
+                seen &= every >= at - 20
+            if "tree_mask" in options and seq == 0:
+                seen = torch.cat([torch.ones(40, 60, dtype=torch.bool, device=GPU), seen_new], 1)
+            rows = slice(40 * seq, 40 + 37 * seq)
+            expect_close(o[rows], attention(q[rows], k[seq], v[seq], seen, cap)[0])
+
+
+def test_a_graph_of_prefill_replays_with_other_lengths() -> None:
+    pool = torch.randn(2, 6, HEADS, PAGE, DIM, device=GPU).half()
+    q = torch.randn(30, 2 * HEADS, DIM, device=GPU).half()
+    o = torch.empty_like(q)
+    starts, table = ints([0, 10, 30]), [ints([0, 1, 3]), ints([3, 0, 5, 1]), ints([16, 9])]
+    ops.batch_prefill(o, None, q, starts, *pool, *table)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        ops.batch_prefill(o, None, q, starts, *pool, *table)
+    for tensor, values in zip(
+        [starts, *table], [[0, 7, 8], [0, 3, 4], [1, 2, 4, 0], [5, 16]], strict=True
+    ):
+        tensor.copy_(ints(values))
+    o.fill_(torch.nan)
+    graph.replay()
+    want = torch.full_like(o, torch.nan)
+    ops.batch_prefill(want[:8], None, q[:8], starts, *pool, *table)
+    assert torch.equal(o[:8], want[:8])
+    assert o[8:].isnan().all()
+    assert not o[:8].isnan().any()
 
 
 @each_half

@@ -313,7 +313,7 @@ TEST_F(CApiCuda, MambaStates) {
 }
 
 /// Two sequences of 5 and 3 tokens on pages of 4, one kv head of 16: a cache that C fills and one that C++ does.
-TEST_F(CApiCuda, NewTokensAndStates) {
+TEST_F(CApiCuda, NewTokensAttentionAndStates) {
   const DeviceBuffer<half> k(random_normal<half>(8 * 16)), v(random_normal<half>(8 * 16));
   const DeviceBuffer<half> got(2 * 4 * 4 * 16), want(got.size());
   const std::vector<half> queries = random_normal<half>(8 * 2 * 16);
@@ -349,7 +349,17 @@ TEST_F(CApiCuda, NewTokensAndStates) {
   EXPECT_TRUE(same_bits<half>(q_got.download(), q_want.download()));
   EXPECT_FALSE(same_bits<half>(q_got.download(), queries));
 
-  const DeviceBuffer<float> lse(random_normal<float>(16));
+  const DeviceBuffer<half> a_got(queries.size()), a_want(queries.size());
+  const DeviceBuffer<float> lse(16), lse_want(16);
+  const OnDevice c_a(a_got, {8, 2, 16}), c_a_lse(lse, {8, 2});
+  expect_ok(heddle_batch_prefill(context_, c_a.get(), c_a_lse.get(), c_q.get(), c_starts.get(),
+                                 &cache, &table, nullptr));
+  batch_prefill(ctx, a_want.view({8, 2, 16}), lse_want.view({8, 2}), q_want.view({8, 2, 16}),
+                starts.view({3}), same, same_table);
+  EXPECT_TRUE(same_bits<half>(a_got.download(), a_want.download()));
+  EXPECT_TRUE(same_bits<float>(lse.download(), lse_want.download()));
+  EXPECT_FALSE(a_got.untouched(0, a_got.size()));
+
   const DeviceBuffer<half> o_got(queries.size()), o_want(queries.size());
   const OnDevice c_lse(lse, {8, 2}), c_o(o_got, {8, 2, 16}), c_other(q_want, {8, 2, 16});
   expect_ok(heddle_merge_states(context_, c_o.get(), nullptr, c_q.get(), c_lse.get(), c_other.get(),
