@@ -8,6 +8,7 @@
 #include "cuda/shared_memory.h"
 
 #include "ops/attention/attention_prefill_rare_cuda.h"
+#include "ops/attention/attention_prefill_rotate_cuda.h"
 
 namespace heddle::cuda::prefill {
 
@@ -82,7 +83,12 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
   const bool has_rows = warp * S::kWarpRows < item.num_rows;
   const int warp_end = has_rows ? keys_of_row(p, item, (warp + 1) * S::kWarpRows - 1).end : 0;
   bool rotates = false;
-  if constexpr (S::kGeneral) rotates = rotation.num_pairs != 0;
+  if constexpr (S::kGeneral) {
+    rotates = rotation.num_pairs != 0;
+    if (rotates) {
+      leave_frequencies<S>(rotation, reinterpret_cast<Turns*>(shared + S::kFrequenciesAt));
+    }
+  }
 
   const Copier<S> copier(shared, p.call.head_dim);
   const KeyTiles<S> keys(shared, item);
@@ -105,24 +111,29 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
     if (!rotates) keys.fetch(p, copier, tile, S::kValuesAt, p.call.kv.value_distance);
     if constexpr (S::kGeneral) {
       if (rotates) {
-        if (tile == item.begin) rotate_queries<T, S>(p, rotation, item, warp, lane, shared);
-        rotate_keys<T, S>(rotation, tile * S::kKeys, warp, lane, shared);
+        if (tile == item.begin) rotate_queries<T, S>(p, rotation.num_pairs, item, shared);
+        rotate_keys<T, S>(rotation.num_pairs, tile * S::kKeys, shared);
         __syncthreads();
       }
     }
     Scores<S> s;
     clear_scores<S>(
         s);  // by all warps: as part of the branch it makes the compiler spill and bunch up what it mixes otherwise
-    if (works) add_scores<T, S>(at.queries, at.keys, s);
     if constexpr (S::kGeneral) {
-      if (rotates) {
-        if (works) {
-          add_scores<T, S>(at.queries + S::kLowQueriesAt, at.keys, s);
-          add_scores<T, S>(at.queries, at.keys + (S::kLowKeysAt - S::kKeysAt), s);
+      // Of rotated ones: queries * low keys, low queries * keys, then queries * keys as ever.
+#pragma unroll 1
+      for (int part = rotates ? 0 : 2; part < 3; ++part) {
+        if (part == 1) {
+          __syncthreads();  // the values take the place of the low keys
+          keys.fetch(p, copier, tile, S::kValuesAt, p.call.kv.value_distance);
         }
-        __syncthreads();  // the values take the place of the low keys
-        keys.fetch(p, copier, tile, S::kValuesAt, p.call.kv.value_distance);
+        if (works) {
+          add_scores<T, S>(at.queries + (part == 1 ? S::kLowQueriesAt : 0),
+                           at.keys + (part == 0 ? S::kLowKeysAt - S::kKeysAt : 0), s);
+        }
       }
+    } else if (works) {
+      add_scores<T, S>(at.queries, at.keys, s);
     }
     wait_for_copies<0>();
     keys.leave_address(p, item, tile + 1);

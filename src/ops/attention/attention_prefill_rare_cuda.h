@@ -1,79 +1,15 @@
 #pragma once
 
-// What few calls or few tiles need: rotation inside, and values that are not finite in tiles that some rows see in part.
+// What few tiles need: values that are not finite in tiles that some rows see in part.
 
 #include <cstdint>
 
 #include "cuda/convert_cuda.h"
 #include "cuda/mma_cuda.h"
-#include "cuda/rotary_cuda.h"
 
 #include "ops/attention/attention_prefill_softmax_cuda.h"
 
 namespace heddle::cuda::prefill {
-
-// Queries and keys that are rotated inside count twice: x = high + low, both of type T, where low is what the rounding to T takes off. The
-// scores are the sums of high * high, low * high and high * low, so the rotation costs no precision.
-
-/// Elements of `row` of a tile: those of `pair` turned, and the low parts of all written; pairs past the last are the elements that stay.
-template <class T, class S>
-__device__ void rotate_pair(std::byte* high, std::byte* low, int row, int pair, int num_pairs,
-                            CosSin turn) {
-  const bool turns = pair < num_pairs;
-  const uint32_t at[2] = {element_offset<S::kDim>(row, turns ? pair : 2 * pair),
-                          element_offset<S::kDim>(row, turns ? pair + num_pairs : 2 * pair + 1)};
-  if (!turns) {
-    *reinterpret_cast<T*>(low + at[0]) = *reinterpret_cast<T*>(low + at[1]) = narrow<T>(0.0f);
-    return;
-  }
-  const float2 turned = rotate(widen(*reinterpret_cast<const T*>(high + at[0])),
-                               widen(*reinterpret_cast<const T*>(high + at[1])), turn);
-  const T top[2] = {narrow<T>(turned.x), narrow<T>(turned.y)};
-  *reinterpret_cast<T*>(high + at[0]) = top[0];
-  *reinterpret_cast<T*>(high + at[1]) = top[1];
-  *reinterpret_cast<T*>(low + at[0]) = narrow<T>(turned.x - widen(top[0]));
-  *reinterpret_cast<T*>(low + at[1]) = narrow<T>(turned.y - widen(top[1]));
-}
-
-/// The queries of a warp, each angle exact.
-template <class T, class S>
-__device__ void rotate_queries(const PrefillParams& p, const RotaryFrequencies& rope,
-                               const Item& item, int warp, int lane, std::byte* shared) {
-#pragma unroll 1
-  for (int i = 0; i < min(S::kWarpRows, item.num_rows - warp * S::kWarpRows); ++i) {
-    const int row = warp * S::kWarpRows + i;
-    const int position = item.kv_len - item.q_len + row_of(p, item, row).token;
-#pragma unroll 1
-    for (int pair = lane; pair < S::kDim / 2; pair += 32) {
-      const Turns frequency = pair < rope.num_pairs ? rope.frequency[pair] : 0;
-      rotate_pair<T, S>(shared, shared + S::kLowQueriesAt, row, pair, rope.num_pairs,
-                        cos_sin_at(position, frequency));
-    }
-  }
-  __syncwarp();
-}
-
-/// A share of the keys of a tile by each warp. The angle of its first key is exact, the others turn by one step at a time in f32, up to
-/// 31 roundings. Positions alone decide, since tiles begin at fixed ones.
-template <class T, class S>
-__device__ void rotate_keys(const RotaryFrequencies& rope, int first_key, int warp, int lane,
-                            std::byte* shared) {
-  constexpr int kCount = S::kKeys / S::kWarps;
-  const int first = warp * kCount;
-#pragma unroll 1
-  for (int pair = lane; pair < S::kDim / 2; pair += 32) {
-    const Turns frequency = pair < rope.num_pairs ? rope.frequency[pair] : 0;
-    const CosSin step = cos_sin(frequency);
-    CosSin turn = cos_sin_at(first_key + first, frequency);
-#pragma unroll 4
-    for (int i = 0; i < kCount; ++i) {
-      rotate_pair<T, S>(shared + S::kKeysAt, shared + S::kLowKeysAt, first + i, pair,
-                        rope.num_pairs, turn);
-      turn = {fmaf(-turn.sin, step.sin, turn.cos * step.cos),
-              fmaf(turn.sin, step.cos, turn.cos * step.sin)};
-    }
-  }
-}
 
 /// Two elements as one word: the bits of their exponents, and 1 in both.
 template <class T>

@@ -32,7 +32,8 @@ struct Shape {
   static constexpr int kSharedBytes = kItemAt + 128;
   // Where rotated queries and keys leave what their rounding takes off; rows begin at multiples of their length.
   static constexpr int kLowQueriesAt = kAddressesAt + 1536, kLowKeysAt = kValuesAt;
-  static constexpr int kRotatingBytes = kLowQueriesAt + kRows * kRowBytes;
+  static constexpr int kFrequenciesAt = kLowQueriesAt + kRows * kRowBytes;
+  static constexpr int kRotatingBytes = kFrequenciesAt + kDim / 2 * int{sizeof(Turns)};
 };
 
 /// Offset of a vector of 8 elements in rows of kDim elements: exchanged by the row's number, so that neither copies nor ldmatrix meet
