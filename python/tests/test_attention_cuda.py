@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from torch_on_gpu import GPU, each_half, seed_of_torch, torch
 
 from heddle import ops
