@@ -26,6 +26,8 @@ function(heddle_test target name)
   target_link_libraries(test_${name} PRIVATE ${target} heddle_testing heddle_flags)
   target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_compile_definitions(test_${name} PRIVATE HEDDLE_SOURCE_DIR="${HEDDLE_SOURCE_DIR_OF_TESTS}")
+  # Tests take far longer to compile than to run: -O1 with inlining of accessors halves what -O3 takes.
+  target_compile_options(test_${name} PRIVATE "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1;-finline-small-functions>")
   add_test(NAME ${name} COMMAND ${arg_LAUNCHER} $<TARGET_FILE:test_${name}>)
   if(NOT arg_LABEL)
     set(arg_LABEL unit)
