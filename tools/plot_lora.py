@@ -17,6 +17,7 @@ import statistics
 import sys
 import tempfile
 
+from figure_files import END, filled, load, write_results
 from lora_drawing import LOSS, plot_of
 from lora_tables import (CELL, HOST_PROGRAM, MIN_SAMPLES, PLOT, PROGRAMS, SHAPES_PROGRAM, SITES_PROGRAM, STEP_PROGRAM, cell_of,
                          front_part, page_part)
@@ -25,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = "bench/results/lora_h200.json"
 PEERS = "bench/peers/lora_h200.json"
 PAGE, FRONT_PAGE = "docs/ops/lora.md", "README.md"
-BEGIN, END = "<!-- table of bench/results/lora_h200.json -->\n", "<!-- end of table -->\n"
+BEGIN = "<!-- table of bench/results/lora_h200.json -->\n"
 
 # From a report of gpu_check to the results.
 
@@ -80,27 +81,11 @@ def collect(reports, peers, old=None):
 # Files.
 
 
-def load(path):
-    return json.loads(path.read_text()) if path.exists() else None
-
-
-def filled(path, part):
-    """The page with `part` between its markers; None where it has none."""
-    page = path.read_text()
-    if BEGIN not in page:
-        return None
-    before, _, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end or BEGIN in rest:
-        sys.exit(f"{path}: {BEGIN.strip()} must stand there once and be followed by {END.strip()}")
-    return before + BEGIN + "\n" + part + "\n" + END + after
-
-
 def outputs(root):
     """What the files of docs should hold: (path, text) each."""
     results, peers = load(root / RESULTS), load(root / PEERS)
-    pages = {root / PAGE: filled(root / PAGE, page_part(results, peers)),
-             root / FRONT_PAGE: filled(root / FRONT_PAGE, front_part(results, peers))}
+    pages = {root / PAGE: filled(root / PAGE, BEGIN, page_part(results, peers)),
+             root / FRONT_PAGE: filled(root / FRONT_PAGE, BEGIN, front_part(results, peers))}
     if pages[root / PAGE] is None:
         sys.exit(f"{PAGE} lacks the line {BEGIN.strip()}")
     files = [(path, text) for path, text in pages.items() if text is not None]
@@ -116,13 +101,6 @@ def update(root):
     for path, text in outputs(root):
         path.write_text(text)
         print(path.relative_to(root))
-
-
-def write_results(root, results):
-    """One record a line, so that differences can be read."""
-    head = json.dumps({key: value for key, value in results.items() if key != "records"}, indent=1)
-    lines = ",\n".join("  " + json.dumps(record) for record in results["records"])
-    (root / RESULTS).write_text(f'{head[:-2]},\n "records": [\n{lines}\n ]\n}}\n')
 
 
 def made_up_report(peers):
@@ -167,11 +145,11 @@ def self_test():
         assert stale(root) == [root / PAGE], "a page without results is filled, too"
         (root / FRONT_PAGE).write_text(BEGIN + END)
         sites_alone = {**report, "benches": report["benches"][:1]}
-        write_results(root, collect([sites_alone], peers))
+        write_results(root / RESULTS, collect([sites_alone], peers))
         update(root)
         assert "decode step" not in (root / PAGE).read_text() and "random shapes" not in (root / PAGE).read_text()
         others_alone = {**report, "benches": report["benches"][1:]}
-        write_results(root, collect([others_alone], peers, load(root / RESULTS)))
+        write_results(root / RESULTS, collect([others_alone], peers, load(root / RESULTS)))
         assert load(root / RESULTS)["records"] == collect([sites_alone, others_alone], peers)["records"]
         update(root)
         assert stale(root) == []
@@ -217,7 +195,7 @@ def main():
         return 1 if old else 0
     else:
         if arguments.collect:
-            write_results(ROOT, collect(map(load, arguments.collect), load(ROOT / PEERS), load(ROOT / RESULTS)))
+            write_results(ROOT / RESULTS, collect(map(load, arguments.collect), load(ROOT / PEERS), load(ROOT / RESULTS)))
         update(ROOT)
     return 0
 

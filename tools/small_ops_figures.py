@@ -19,20 +19,18 @@ import statistics
 import sys
 import tempfile
 
+from figure_files import END, filled, load, write_results
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS, PEERS = "bench/results/small_ops_h200.json", "bench/peers/small_ops_h200.json"
 PAGES = {"bench_metadata_cuda": "docs/ops/metadata.md", "bench_speculation_cuda": "docs/ops/speculation.md",
          "bench_verify_cuda": "docs/ops/verify.md", "bench_rms_norm_cuda": "docs/ops/norm.md",
          "bench_mamba_state_selective_copy_cuda": "docs/ops/mamba.md"}
-BEGIN, END = "<!-- table of bench/results/small_ops_h200.json -->\n", "<!-- end of table -->\n"
+BEGIN = "<!-- table of bench/results/small_ops_h200.json -->\n"
 MIN_SAMPLES = 5
 # What is measured, or the same for all records of a program.
 NO_CASE = {"op", "floor_us", "us", "samples", "calls", "calls_in_graph", "bytes", "program", "device", "clocks", "commit",
            "note"}
-
-
-def load(path):
-    return json.loads(path.read_text()) if path.exists() else None
 
 
 # From a report of gpu_check to the results.
@@ -67,13 +65,6 @@ def collect(reports, old=None):
             found = report
     return {"what": "heddle's small ops on one H200, written by tools/small_ops_figures.py from reports of tools/gpu_check",
             "device": found["device"], "nvcc": found["nvcc"], "records": [r for program in PAGES for r in records.get(program, [])]}
-
-
-def write_results(root, results):
-    """One record a line, so that differences can be read."""
-    head = json.dumps({key: value for key, value in results.items() if key != "records"}, indent=1)
-    lines = ",\n".join("  " + json.dumps(record) for record in results["records"])
-    (root / RESULTS).write_text(f'{head[:-2]},\n "records": [\n{lines}\n ]\n}}\n')
 
 
 # From the results to the pages.
@@ -114,23 +105,11 @@ def page_part(results, peers, programs):
     return "\n".join([*lines, *(row_of(record, peers) for record in records)]) + "\n"
 
 
-def filled(path, part):
-    """The page with `part` between its markers; None where it has none."""
-    page = path.read_text() if path.exists() else ""
-    if BEGIN not in page:
-        return None
-    before, _, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end or BEGIN in rest:
-        sys.exit(f"{path}: {BEGIN.strip()} must stand there once and be followed by {END.strip()}")
-    return before + BEGIN + "\n" + part + "\n" + END + after
-
-
 def outputs(root):
     """What the pages should hold: (path, text) each."""
     results, peers = load(root / RESULTS), load(root / PEERS)["records"]
     for page in dict.fromkeys(PAGES.values()):
-        text = filled(root / page, page_part(results, peers, [program for program, of in PAGES.items() if of == page]))
+        text = filled(root / page, BEGIN, page_part(results, peers, [program for program, of in PAGES.items() if of == page]))
         if text is not None:
             yield root / page, text
 
@@ -163,8 +142,8 @@ def self_test():
         (root / page).write_text(f"# Title\n\n{BEGIN}by hand\n{END}\nThe end.\n")
         update(root)
         assert "No figures yet." in (root / page).read_text()
-        write_results(root, collect([report]))
-        write_results(root, collect([report], load(root / RESULTS)))
+        write_results(root / RESULTS, collect([report]))
+        write_results(root / RESULTS, collect([report], load(root / RESULTS)))
         assert len(load(root / RESULTS)["records"]) == 2 and stale(root) == [root / page]
         update(root)
         text = (root / page).read_text()
@@ -200,7 +179,7 @@ def main():
               or "the tables are what the results give")
         return 1 if old else 0
     if arguments.collect:
-        write_results(ROOT, collect([load(path) for path in arguments.collect], load(ROOT / RESULTS)))
+        write_results(ROOT / RESULTS, collect([load(path) for path in arguments.collect], load(ROOT / RESULTS)))
     update(ROOT)
     return 0
 
