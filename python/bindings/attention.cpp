@@ -63,9 +63,13 @@ void decode(nb::handle o, nb::handle lse, nb::handle q, nb::handle k_pages, nb::
       .logits_soft_cap = logits_soft_cap,
       .rope = inner_rope(rope_theta, rope_scale, rotary_dim, llama3),
   };
-  call.run([&](const ExecContext& ctx) {
-    batch_decode(ctx, out, sums, queries, cache, table, options);
-  });
+  const size_t workspace_bytes =
+      queries.rank() != 3 ? 0  // which batch_decode refuses
+                          : batch_decode_workspace_bytes(queries.device(), queries.size(0),
+                                                         queries.size(1), queries.size(2));
+  call.run_on_any_device(
+      [&](const ExecContext& ctx) { batch_decode(ctx, out, sums, queries, cache, table, options); },
+      workspace_bytes);
 }
 
 void merge(nb::handle o, nb::handle lse, nb::handle o_a, nb::handle lse_a, nb::handle o_b,

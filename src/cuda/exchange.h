@@ -12,6 +12,9 @@ inline constexpr size_t kListSums = 256;    // see list_sums_cuda.h
 inline constexpr size_t kListSumsBytes = 8192 - kListSums;
 inline constexpr size_t kNgramWords = 8192;  // see propose_ngram_drafts_cuda.cu
 inline constexpr size_t kNgramWordsBytes = 8192;
-inline constexpr size_t kLoraPartials = kNgramWords + kNgramWordsBytes;  // up to the end
+/// Counters of batch_decode, the only bytes that are zero between calls.
+inline constexpr size_t kDecodeCounters = kNgramWords + kNgramWordsBytes;
+inline constexpr size_t kDecodeCountersBytes = 8192;
+inline constexpr size_t kLoraPartials = kDecodeCounters + kDecodeCountersBytes;  // up to the end
 
 }  // namespace heddle::cuda

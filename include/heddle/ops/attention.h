@@ -39,7 +39,8 @@ struct AttentionOptions {
 /// Strides: any, last axis without gaps. Rows outside [q_indptr[0], q_indptr[num_seqs]) are not touched.
 /// CUDA: q and the cache of one dtype, f16 or bf16; lengths, tables and masks are read on the device, so that a captured graph replays
 /// with others; pages with addresses begin at multiples of 16 bytes; fewer than 2^31 tokens a sequence. Weights are rounded to T where
-/// they meet the values; all else about bits and precision holds. batch_decode has no kernel yet.
+/// they meet the values. batch_decode cuts a sequence into segments by the number of keys it shows, so its bits depend on that number as well,
+/// and are not those of batch_prefill; all else about bits and precision holds.
 /// Online softmax: Milakov and Gimelshein 2018, arXiv 1805.02867; paging: Kwon et al. 2023, arXiv 2309.06180.
 void batch_prefill(const ExecContext& ctx, TensorView o, TensorView lse, ConstTensorView q,
                    ConstTensorView q_indptr, const PagedKv& cache, const PageTable& table,
@@ -49,6 +50,11 @@ void batch_prefill(const ExecContext& ctx, TensorView o, TensorView lse, ConstTe
 void batch_decode(const ExecContext& ctx, TensorView o, TensorView lse, ConstTensorView q,
                   const PagedKv& cache, const PageTable& table,
                   const AttentionOptions& options = {});
+
+/// What batch_decode can use of ctx.workspace: on CUDA several blocks then share a long sequence. Without a workspace the bits are the
+/// same and few long sequences take longer; the CPU uses none.
+[[nodiscard]] size_t batch_decode_workspace_bytes(Device device, int64_t num_seqs,
+                                                  int64_t num_q_heads, int64_t head_dim);
 
 /// Attention over the union of two disjoint key sets from the results over each:
 ///   lse = log(exp(lse_a) + exp(lse_b)),  o = T(o_a exp(lse_a - lse) + o_b exp(lse_b - lse))

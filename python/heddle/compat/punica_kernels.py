@@ -1,8 +1,8 @@
 """Drop-in for the extension module `punica_kernels`: paged attention, LoRA by address, and RMSNorm.
 
-Arrays may lie on the CPU, where pointer tables hold host addresses, and on a GPU, but for
-batch_decode; index arrays are int32 or int64. Every shape works, an empty batch included. `tmp` and
-`tmpbuf` may be anything: no scratch is taken from them. Wrong calls raise RuntimeError.
+Arrays may lie on the CPU, where pointer tables hold host addresses, and on a GPU; index arrays are
+int32 or int64. Every shape works, an empty batch included. `tmp` and `tmpbuf` may be anything: no
+scratch is taken from them. Wrong calls raise RuntimeError.
 """
 
 from __future__ import annotations

@@ -107,7 +107,9 @@ def batch_decode(
     page_size: int = 0,
     cache_dtype: str | None = None,
 ) -> None:
-    """`batch_prefill` with one query per sequence, at position `kv_len(i) - 1`; the same bits.
+    """`batch_prefill` with one query per sequence, at position `kv_len(i) - 1`.
+
+    On the CPU with the bits of `batch_prefill`.
 
     Everything is f32 between the loads and the one rounding of `o`.
 

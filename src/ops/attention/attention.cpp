@@ -121,12 +121,15 @@ void batch_prefill(const ExecContext& ctx, TensorView o, TensorView lse, ConstTe
 
 void batch_decode(const ExecContext& ctx, TensorView o, TensorView lse, ConstTensorView q,
                   const PagedKv& cache, const PageTable& table, const AttentionOptions& options) {
-  check_cpu(ctx, "batch_decode");
   Dim num_seqs("num_seqs");
   check_paged_kv(ctx, cache, table, num_seqs);
   const AttentionParams params = check_and_pack(ctx, o, lse, q, num_seqs, cache, options);
   HEDDLE_CHECK(!options.tree_mask && !options.tree_mask_indptr,
                "options.tree_mask is given, but a query of batch_decode is one token alone");
+  if (ctx.device.type == DeviceType::kCuda) {
+    return attend_on_gpu(ctx, "batch_decode", params, cache, table, options, num_seqs.value(),
+                         num_seqs.value(), {});
+  }
   attend_all(ctx, params, cache, table, options, num_seqs.value(), std::nullopt);
 }
 

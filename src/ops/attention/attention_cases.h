@@ -56,6 +56,16 @@ struct AttentionRun {
     const double each = !is_gpu ? 1e-5 : std::is_same_v<T, half> ? 1e-3 : 8e-3;
     return each * std::max(1.0, std::abs(want));
   }
+  /// The context with the workspace that batch_decode can use, until mirror.back(). `workspace` is the caller's.
+  [[nodiscard]] Workspace workspace(int64_t num_seqs, int64_t num_q_heads, int64_t head_dim) const {
+    return Workspace(
+        mirror.scratch(batch_decode_workspace_bytes(ctx.device, num_seqs, num_q_heads, head_dim)));
+  }
+  [[nodiscard]] ExecContext with(Workspace& workspace) const {
+    ExecContext result = ctx;
+    result.workspace = &workspace;
+    return result;
+  }
 };
 
 struct Setting {
@@ -121,7 +131,8 @@ Attended<TQ> attend(const HeadShape& heads, const std::vector<Sequence<TQ, TKV>>
   const ConstTensorView queries =
       run.mirror(ConstTensorView(host_view(q.data(), {tokens, q_heads, int64_t{heads.head_dim}})));
   if (setting.decode) {
-    batch_decode(run.ctx, o, lse, queries, kv, table, options);
+    Workspace workspace = run.workspace(tokens, q_heads, heads.head_dim);
+    batch_decode(run.with(workspace), o, lse, queries, kv, table, options);
   } else {
     const ConstTensorView starts = host_view(indptr.data(), {std::ssize(indptr)});
     batch_prefill(run.ctx, o, lse, queries, run.mirror(starts), kv, table, options);

@@ -11,7 +11,7 @@
 
 namespace heddle::cuda {
 
-/// One call of batch_prefill, checked and packed; a kernel's only parameter but RotaryFrequencies. Steps of q, o and lse
+/// One call of batch_decode or batch_prefill, checked and packed; a kernel's only parameter but RotaryFrequencies. Steps of q, o and lse
 /// are elements. Head h of q uses kv head h / group_size.
 struct AttentionKernelParams {
   PagedKvParams kv;
@@ -37,6 +37,13 @@ struct AttentionKernelParams {
   bool causal = true;         // decode: true, where it says nothing
   bool is_q_aligned = false;  // rows of q and o begin at multiples of 16 bytes, head_dim * 2 is one
   // kv.is_aligned says the same of keys and values.
+
+  /// Of decode: where blocks leave the states of segments that another block merges, not initialised. nullptr: a block computes all
+  /// segments of its rows.
+  float* partials = nullptr;  // decode_partial_floats()
+  /// Of decode: counters that are zero before and after every kernel, one for each block if there are as many.
+  uint32_t* counters = nullptr;
+  int32_t num_counters = 0;
 };
 
 /// How a call runs. The kernels take no more than f16 and bf16, q and cache of one dtype.
@@ -48,6 +55,8 @@ struct AttentionLaunch {
 };
 
 /// rope: nullptr where q and k come rotated. None of the params is empty: num_seqs, num_tokens >= 1.
+void launch_decode(const AttentionKernelParams& p, const RotaryFrequencies* rope,
+                   const AttentionLaunch& launch);
 void launch_prefill(const AttentionKernelParams& p, const RotaryFrequencies* rope,
                     const AttentionLaunch& launch);
 

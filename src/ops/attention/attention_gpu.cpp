@@ -4,10 +4,12 @@
 #include <limits>
 #include <optional>
 
+#include "cuda/exchange.h"
+
 #include "heddle/config.h"
 #include "heddle/core/validate.h"
 
-#include "ops/attention/attention_cuda_params.h"
+#include "ops/attention/attention_decode_params.h"
 #include "ops/attention/page_validate.h"
 #include "ops/attention/rotary_frequencies.h"
 
@@ -67,7 +69,35 @@ AttentionKernelParams pack(const AttentionParams& params, const PagedKv& cache,
   return p;
 }
 
+/// What blocks share sequences through: the context's exchange and workspace, where there is room in both.
+void share_sequences(const ExecContext& ctx, AttentionKernelParams& p,
+                     std::optional<Workspace::Scope>& scope) {
+  constexpr size_t kEnd = cuda::kDecodeCounters + cuda::kDecodeCountersBytes;
+  if (ctx.workspace == nullptr || ctx.exchange.size() < kEnd) return;
+  const size_t floats = cuda::decode_partial_floats(p.num_seqs, p.num_kv_heads, p.group_size,
+                                                    p.head_dim, ctx.info.num_sms);
+  scope.emplace(*ctx.workspace);
+  try {
+    p.partials = ctx.workspace->take<float>(floats).data();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfMemory) throw;
+    return;  // a workspace of another size than batch_decode_workspace_bytes: nothing is shared
+  }
+  p.counters = reinterpret_cast<uint32_t*>(ctx.exchange.data() + cuda::kDecodeCounters);
+  p.num_counters = static_cast<int32_t>(cuda::kDecodeCountersBytes / sizeof(uint32_t));
+}
+
 }  // namespace
+
+size_t batch_decode_workspace_bytes(Device device, int64_t num_seqs, int64_t num_q_heads,
+                                    int64_t head_dim) {
+  if constexpr (kWithCuda) {
+    if (device.type != DeviceType::kCuda) return 0;
+    return Workspace::bytes_for<float>(cuda::most_decode_partial_floats(
+        num_seqs, num_q_heads, static_cast<int>(head_dim), query_device(device).num_sms));
+  }
+  return 0;
+}
 
 void attend_on_gpu(const ExecContext& ctx, const char* op, const AttentionParams& params,
                    const PagedKv& cache, const PageTable& table, const AttentionOptions& options,
@@ -82,7 +112,10 @@ void attend_on_gpu(const ExecContext& ctx, const char* op, const AttentionParams
     std::optional<cuda::RotaryFrequencies> rope;
     if (options.rope) rope = rotary_frequencies(*options.rope, cache.head_dim);
     const cuda::AttentionLaunch launch{params.q_dtype, ctx.info, ctx.device.index, ctx.stream};
-    cuda::launch_prefill(p, rope ? &*rope : nullptr, launch);
+    if (q_indptr) return cuda::launch_prefill(p, rope ? &*rope : nullptr, launch);
+    std::optional<Workspace::Scope> scope;
+    share_sequences(ctx, p, scope);
+    cuda::launch_decode(p, rope ? &*rope : nullptr, launch);
   } else {
     throw_error(ErrorCode::kUnsupported, op, ": built without CUDA");
   }

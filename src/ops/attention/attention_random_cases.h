@@ -159,7 +159,9 @@ class AttentionCheck {
     }
     const auto [kv, table] = cache_.on(run.mirror);
     if (c_.decode) {
-      batch_decode(run.ctx, o_view, lse_view, q_view, kv, table, c_.options);
+      Workspace workspace = run.workspace(rows_, heads, dim);
+      const ExecContext ctx = random_int(0, 3) == 0 ? run.ctx : run.with(workspace);
+      batch_decode(ctx, o_view, lse_view, q_view, kv, table, c_.options);
     } else {
       AttentionOptions options = c_.options;
       if (!c_.has_tree.empty()) {

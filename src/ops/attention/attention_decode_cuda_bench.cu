@@ -1,0 +1,152 @@
+// Times batch_decode on the first GPU.
+//   bench_attention_decode_cuda --json FILE [--quick]
+// bf16, head-major pages of 16 in random order. A sample is one call's share of a replay of a graph of calls that take other pages each,
+// so that keys and values come from memory.
+//
+// Floors are the bytes of keys and values, each once, at the 4.6 TB/s of plain reads on an H200.
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "heddle/ops/attention.h"
+
+#include "core/device_bytes.h"
+#include "testing/bench_program_cuda.h"
+
+namespace heddle {
+namespace {
+
+using testing::DeviceIndices;
+using testing::kGpu;
+using testing::RandomValues;
+
+constexpr int64_t kPageSize = 16, kElement = 2;
+constexpr int64_t kColdBytes = int64_t{420} << 20;  // the L2 cache of an H200 has 60 MB
+constexpr int64_t kMostBytes = int64_t{18} << 30, kMostQuickBytes = int64_t{1} << 30;
+constexpr size_t kWorkspaceBytes = size_t{64} << 20;
+
+struct Case {
+  int64_t batch, length;
+  int64_t q_heads = 32, kv_heads = 8, head_dim = 128;
+  bool rotates = false;
+  int64_t others = 0;  // further sequences, of one token
+
+  [[nodiscard]] int64_t num_seqs() const { return batch + others; }
+  [[nodiscard]] int64_t pages_of_seq() const { return (length + kPageSize - 1) / kPageSize; }
+  [[nodiscard]] int64_t num_pages() const { return batch * pages_of_seq() + others; }
+  [[nodiscard]] int64_t bytes() const {
+    return 2 * kElement * (batch * length + others) * kv_heads * head_dim;
+  }
+};
+
+std::vector<Case> cases(bool is_quick) {
+  std::vector<Case> all;
+  for (const auto& [q_heads, kv_heads] : {std::pair{32, 8}, {32, 32}, {64, 8}}) {
+    for (const int64_t batch : {1, 8, 32, 64, 128, 256}) {
+      for (const int64_t length : {512, 2048, 8192, 32768}) {
+        all.push_back({batch, length, q_heads, kv_heads});
+      }
+    }
+  }
+  for (const int64_t batch : {32, 128}) {
+    all.push_back({.batch = batch, .length = 2048, .rotates = true});
+  }
+  for (const int64_t dim : {64, 80, 96, 112, 192, 256}) {
+    all.push_back({.batch = 64, .length = 2048, .head_dim = dim});
+  }
+  all.push_back({.batch = 1, .length = 32768, .others = 63});
+  const int64_t most = is_quick ? kMostQuickBytes : kMostBytes;
+  std::erase_if(all, [&](const Case& c) { return c.bytes() > most; });
+  return all;
+}
+
+/// The first page of each sequence, and the end.
+std::vector<int32_t> page_starts(const Case& c) {
+  std::vector<int32_t> starts{0};
+  for (int64_t i = 0; i < c.num_seqs(); ++i) {
+    starts.push_back(starts.back() + static_cast<int32_t>(i < c.batch ? c.pages_of_seq() : 1));
+  }
+  return starts;
+}
+std::vector<int32_t> last_page_lengths(const Case& c) {
+  std::vector<int32_t> lengths(static_cast<size_t>(c.num_seqs()), 1);
+  std::fill_n(lengths.begin(), c.batch,
+              static_cast<int32_t>(c.length - (c.pages_of_seq() - 1) * kPageSize));
+  return lengths;
+}
+std::vector<int32_t> shuffled(int64_t n) {
+  std::vector<int32_t> values(static_cast<size_t>(n));
+  std::iota(values.begin(), values.end(), 0);
+  std::shuffle(values.begin(), values.end(), std::mt19937(1));
+  return values;
+}
+
+/// A cache of which each of `parts` calls takes its own part.
+class Batch {
+ public:
+  Batch(const Case& c, int64_t parts)
+      : c_(c),
+        parts_(parts),
+        q_(c.num_seqs() * c.q_heads * c.head_dim),
+        o_(c.num_seqs() * c.q_heads * c.head_dim),
+        pool_(2 * parts * c.num_pages() * c.kv_heads * kPageSize * c.head_dim),
+        page_indptr_(page_starts(c)),
+        last_page_len_(last_page_lengths(c)),
+        pages_(shuffled(parts * c.num_pages())) {}
+
+  void decode(const ExecContext& ctx, int call) const {
+    const int64_t num_pages = parts_ * c_.num_pages();
+    const TensorView all(pool_.data(), DType::kBFloat16, kGpu,
+                         {2 * num_pages, c_.kv_heads, kPageSize, c_.head_dim});
+    const PagedKv cache =
+        PagedKv::from_pool(all.narrow(0, 0, num_pages), all.narrow(0, num_pages, num_pages));
+    const PageTable table{page_indptr_.view(),
+                          pages_.view().narrow(0, call % parts_ * c_.num_pages(), c_.num_pages()),
+                          last_page_len_.view()};
+    AttentionOptions options;
+    if (c_.rotates) options.rope = RopeParams{};
+    batch_decode(ctx, rows(o_), {}, rows(q_), cache, table, options);
+  }
+
+ private:
+  [[nodiscard]] TensorView rows(const RandomValues& values) const {
+    return {values.data(), DType::kBFloat16, kGpu, {c_.num_seqs(), c_.q_heads, c_.head_dim}};
+  }
+
+  Case c_;
+  int64_t parts_;
+  RandomValues q_, o_, pool_;
+  DeviceIndices page_indptr_, last_page_len_, pages_;
+};
+
+void run(testing::BenchProgram& program) {
+  CudaContext context(kGpu, program.stream(), kWorkspaceBytes);
+  for (const Case& c : cases(program.is_quick())) {
+    const auto parts = std::clamp<int64_t>(kColdBytes / c.bytes() + 1, 1, 64);
+    const int calls = c.bytes() > kMostQuickBytes ? 2 : std::max(static_cast<int>(parts), 4);
+    const Batch batch(c, parts);
+    const std::vector<double> samples = testing::time_in_graph(
+        program.stream(), calls, [&](int call) { batch.decode(context.exec(), call); },
+        {3, program.is_quick() ? 5 : 11});
+    const auto bytes = static_cast<double>(c.bytes());
+    program.add({{"op", "batch_decode"},
+                 {"q_heads", c.q_heads},
+                 {"kv_heads", c.kv_heads},
+                 {"head_dim", c.head_dim},
+                 {"batch", c.batch},
+                 {"kv_len", c.length},
+                 {"others_of_one_token", c.others},
+                 {"rope", int{c.rotates}},
+                 {"bytes", c.bytes()},
+                 {"calls_in_graph", calls}},
+                bytes / testing::kReadBytesPerUs, samples);
+  }
+}
+
+}  // namespace
+}  // namespace heddle
+
+int main(int argc, char** argv) { return heddle::testing::run_bench(argc, argv, heddle::run); }

@@ -1,0 +1,49 @@
+#pragma once
+
+#include "ops/attention/attention_cuda_params.h"
+
+namespace heddle::cuda {
+
+inline constexpr int kTileKeys = 16;  // that one warp takes at a time
+/// A sequence is cut into segments by the number of keys that it shows alone, so that a row's bits do not depend on the batch: at most
+/// kMaxSegments, of whole rounds of a block's tiles, and long enough for what a segment costs beside its keys.
+inline constexpr int kMaxSegments = 16;
+inline constexpr int kSegmentUnit = 64;
+inline constexpr int kMinSegmentKeys = 256;
+
+/// Rows of q that share their keys in a block of the kernel for these heads.
+[[nodiscard]] constexpr int decode_rows(int head_dim, int group_size) {
+  return head_dim > 128 || (head_dim > 64 && group_size <= 8) ? 8 : 16;
+}
+/// Heads are taken as one of three sizes.
+[[nodiscard]] constexpr int decode_dim(int head_dim) {
+  return head_dim > 128 ? 256 : head_dim > 64 ? 128 : 64;
+}
+
+struct DecodeParams : AttentionKernelParams {
+  int32_t num_blocks = 0;
+  uint32_t blocks_per_sm = 1;  // divides num_blocks
+  int32_t partial_rows = 0;    // of a state in `partials`
+  bool has_whole_tiles =
+      false;  // every tile lies within a page, and rows begin at multiples of 16 bytes
+};
+
+/// Blocks of a launch: those that run at once, or as many as there may be segments where that is fewer than multiprocessors.
+struct DecodeBlocks {
+  int count, per_sm;
+};
+[[nodiscard]] DecodeBlocks select_decode_blocks(int64_t max_segments, int num_sms);
+
+/// Floats of AttentionKernelParams::partials. The states that blocks leave for each other: [block][segment][row][elements + 4].
+[[nodiscard]] size_t decode_partial_floats(int64_t num_seqs, int num_kv_heads, int group_size,
+                                           int head_dim, int num_sms);
+
+/// At least that many for any number of kv heads.
+[[nodiscard]] size_t most_decode_partial_floats(int64_t num_seqs, int64_t num_q_heads, int head_dim,
+                                                int num_sms);
+
+template <class T>
+void launch_decode_of(const DecodeParams& p, const RotaryFrequencies* rope,
+                      const AttentionLaunch& launch);
+
+}  // namespace heddle::cuda

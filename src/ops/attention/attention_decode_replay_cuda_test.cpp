@@ -1,0 +1,124 @@
+// batch_decode in a captured graph: lengths and tables are those that lie on the device when it replays. And sequences that several blocks
+// share: the bits are those without a workspace, where each block has whole ones.
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "cuda/check.h"
+#include "cuda_test.h"
+#include <gtest/gtest.h>
+
+#include "heddle/core/cuda_context.h"
+#include "heddle/ops/attention.h"
+
+#include "compare.h"
+#include "device_buffer.h"
+#include "graph_timing_cuda.h"
+#include "random.h"
+#include "small_sizes.h"
+
+namespace heddle::testing {
+namespace {
+
+/// Room for sequences in one pool of pages; their lengths and places change from replay to replay.
+template <class T>
+class ChangingSequences {
+ public:
+  static constexpr int64_t kKvHeads = 2, kQHeads = 8, kDim = 128, kPageSize = 16;
+
+  ChangingSequences(int64_t num_seqs, int64_t num_pages)
+      : num_seqs_(num_seqs),
+        num_pages_(num_pages),
+        pool_(random_normal<T>(2 * num_pages * kKvHeads * kPageSize * kDim)),
+        q_(random_normal<T>(num_seqs * kQHeads * kDim)),
+        o_(size_t(num_seqs * kQHeads * kDim)),
+        lse_(size_t(num_seqs * kQHeads)),
+        page_indptr_(size_t(num_seqs + 1)),
+        pages_(size_t(num_pages)),
+        last_page_len_(size_t(num_seqs)) {}
+
+  /// Draws lengths up to `longest`, as long as there are pages, and places them anew.
+  void change(int64_t longest) {
+    std::vector<int32_t> starts{0}, last, ids(static_cast<size_t>(num_pages_));
+    for (int64_t i = 0; i < num_seqs_; ++i) {
+      const int64_t room = (num_pages_ - starts.back()) * kPageSize;
+      const int64_t length =
+          std::min(pick<int64_t>({0, 16, 17, random_int(1, 300), random_int(1, longest)}), room);
+      const int64_t of_seq = (length + kPageSize - 1) / kPageSize;
+      last.push_back(static_cast<int32_t>(length - (of_seq - 1) * kPageSize));
+      starts.push_back(starts.back() + static_cast<int32_t>(of_seq));
+    }
+    std::iota(ids.begin(), ids.end(), 0);
+    std::shuffle(ids.begin(), ids.end(), rng());
+    std::fill(ids.begin() + starts.back(), ids.end(), int32_t{1} << 30);  // nobody's
+    page_indptr_.upload(starts);
+    pages_.upload(ids);
+    last_page_len_.upload(last);
+  }
+
+  void run(const ExecContext& ctx) {
+    const TensorView all = pool_.view({2 * num_pages_, kKvHeads, kPageSize, kDim});
+    const PageTable table{page_indptr_.view({num_seqs_ + 1}), pages_.view({num_pages_}),
+                          last_page_len_.view({num_seqs_})};
+    batch_decode(
+        ctx, o_.view({num_seqs_, kQHeads, kDim}), lse_.view({num_seqs_, kQHeads}),
+        q_.view({num_seqs_, kQHeads, kDim}),
+        PagedKv::from_pool(all.narrow(0, 0, num_pages_), all.narrow(0, num_pages_, num_pages_)),
+        table);
+  }
+  void poison() {
+    o_.poison();
+    lse_.poison();
+  }
+  [[nodiscard]] std::vector<T> rows() const { return o_.download(0, o_.size()); }
+  [[nodiscard]] std::vector<float> lse() const { return lse_.download(0, lse_.size()); }
+  [[nodiscard]] int64_t num_seqs() const { return num_seqs_; }
+
+ private:
+  int64_t num_seqs_, num_pages_;
+  DeviceBuffer<T> pool_, q_, o_;
+  DeviceBuffer<float> lse_;
+  DeviceBuffer<int32_t> page_indptr_, pages_, last_page_len_;
+};
+
+template <class T>
+class AttentionDecodeReplay : public CudaTest {
+ protected:
+  using Sequences = ChangingSequences<T>;
+  [[nodiscard]] static size_t workspace_bytes(const Sequences& s, Device device) {
+    return batch_decode_workspace_bytes(device, s.num_seqs(), Sequences::kQHeads, Sequences::kDim);
+  }
+};
+using HalfTypes = ::testing::Types<half, bfloat16>;
+TYPED_TEST_SUITE(AttentionDecodeReplay, HalfTypes);
+
+TYPED_TEST(AttentionDecodeReplay, SeesLengthsAndTablesThatChangedInPlace) {
+  const DeviceStream stream;
+  const Device device = this->cuda_context(stream.get()).device;
+  for (const int64_t num_seqs : {1, 5, 70, small_or(80, 600)}) {
+    ChangingSequences<TypeParam> sequences(num_seqs, small_or(100, 1500));
+    const CudaContext context(device, stream.get(), this->workspace_bytes(sequences, device));
+    const CudaContext without(device, stream.get(), 0);
+    sequences.change(1000);
+    sequences.run(context.exec());  // loads the kernels
+    const RecordedGraph graph(stream.get(), [&] { sequences.run(context.exec()); });
+    for (int round = 0; round < small_or(2, 6); ++round) {
+      sequences.change(small_or(600, 20000));
+      sequences.poison();
+      sequences.run(without.exec());
+      stream.wait();
+      const auto want = sequences.rows();
+      const auto want_lse = sequences.lse();
+      for (int replay = 0; replay < 2; ++replay) {
+        sequences.poison();
+        graph.launch(stream.get());
+        stream.wait();
+        ASSERT_TRUE(same_bits<TypeParam>(sequences.rows(), want)) << num_seqs << " sequences";
+        ASSERT_TRUE(same_bits<float>(sequences.lse(), want_lse)) << num_seqs << " sequences";
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle::testing
