@@ -29,5 +29,25 @@ TYPED_TEST(AttentionDecodeCuda, PagesDoNotShow) {
   expect_pages_do_not_show<TypeParam>({.decode = true, .run = &run});
 }
 
+TYPED_TEST(AttentionDecodeCuda, OneLongSequenceAmongShortOnes) {
+  const AttentionRun run = this->run();
+  const Setting setting{.decode = true, .run = &run};
+  const HeadShape heads{.group_size = 4, .num_kv_heads = 2, .head_dim = 64};
+  std::vector<Sequence<TypeParam, TypeParam>> batch{
+      random_sequence<TypeParam, TypeParam>(heads, 1, small_or<int64_t>(600, 32768))};
+  const auto alone = attend<TypeParam, TypeParam>(heads, batch, setting, {});
+  for (int i = 0; i < 63; ++i) {
+    batch.push_back(random_sequence<TypeParam, TypeParam>(heads, 1, 1));
+  }
+  const auto together = attend(heads, batch, setting, AttentionOptions{});
+  EXPECT_TRUE(together.tokens(heads, 0, 1).same_bits_as(alone));
+  for (int64_t i = 1; i < 64; ++i) {  // of one key, the output is its value
+    const std::vector<TypeParam>&v = batch[size_t(i)].v, &o = together.tokens(heads, i, 1).o;
+    for (size_t j = 0; j < o.size(); ++j) {
+      EXPECT_EQ(to_float(o[j]), to_float(v[j / (4 * 64) * 64 + j % 64]));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace heddle::testing

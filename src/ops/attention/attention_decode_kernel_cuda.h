@@ -21,32 +21,52 @@ namespace heddle::cuda::decode {
 
 constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-/// The rows of q of a run to shared memory, zeros where there is none. As T; where q is rotated it is rounded to T once more.
+/// The place of vector number `place` of a run's rows in shared memory, where it comes from, and how many of its elements there are: none
+/// behind the rows of the group or the end of a row. The query is one token.
+struct RowVector {
+  std::byte* to;
+  const std::byte* from;
+  int there;
+};
+template <class Shape>
+__device__ RowVector row_vector(const AttentionKernelParams& p, const Run& run, int place,
+                                std::byte* q) {
+  constexpr int kVectors = Shape::kDim / 8;
+  const int row = place / kVectors, vector = place % kVectors, r = run.first_row + row;
+  const int64_t head = int64_t{run.kv_head} * p.group_size + r;
+  return {q + vector_offset(row, vector, Shape::kRowBytes),
+          p.q + (run.first_token * p.q_token + head * p.q_head + vector * 8) * 2,
+          r < p.group_size ? p.head_dim - vector * 8 : 0};
+}
+
+/// Starts copying the rows of q of a run, which begin at multiples of 16 bytes, to shared memory: a group of copies.
+template <class Shape>
+__device__ void fetch_rows(const AttentionKernelParams& p, const Run& run, std::byte* q) {
+  constexpr int kPlaces = Shape::kRows * Shape::kDim / 8;
+  for (int i = static_cast<int>(threadIdx.x); i < kPlaces; i += Shape::kThreads) {
+    const RowVector v = row_vector<Shape>(p, run, i, q);
+    copy_async_16(v.to, v.from, v.there > 0 ? 16 : 0);
+  }
+}
+/// The same at once, for rows that begin anywhere.
 template <class Shape>
 __device__ void load_rows(const AttentionKernelParams& p, const Run& run, std::byte* q) {
-  constexpr int kVectors = Shape::kDim / 8;
-  const auto load = [&](int i, auto&& load_vector) {
-    const int place = static_cast<int>(threadIdx.x) + i * Shape::kThreads;
-    const int row = place / kVectors, vector = place % kVectors;
-    if (row >= Shape::kRows) return;
-    const int r = run.first_row + row, token = r / p.group_size;
-    const int head = run.kv_head * p.group_size + r - token * p.group_size;
-    const int there = token < run.q_len ? p.head_dim - vector * 8 : 0;
-    load_vector(q + vector_offset(row, vector, Shape::kRowBytes),
-                p.q + ((run.first_token + token) * p.q_token + head * p.q_head + vector * 8) * 2,
-                there);
-  };
-  constexpr int kCount = (Shape::kRows * kVectors + Shape::kThreads - 1) / Shape::kThreads;
+  constexpr int kPlaces = Shape::kRows * Shape::kDim / 8;
   if (p.is_q_aligned) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      load(i, [](std::byte* to, const std::byte* from, int there) {
-        *reinterpret_cast<uint4*>(to) = there > 0 ? *reinterpret_cast<const uint4*>(from) : uint4{};
-      });
+    for (int i = 0; i < (kPlaces + Shape::kThreads - 1) / Shape::kThreads; ++i) {
+      const int place = static_cast<int>(threadIdx.x) + i * Shape::kThreads;
+      if (place >= kPlaces) break;
+      const RowVector v = row_vector<Shape>(p, run, place, q);
+      *reinterpret_cast<uint4*>(v.to) =
+          v.there > 0 ? *reinterpret_cast<const uint4*>(v.from) : uint4{};
     }
   } else {
 #pragma unroll 1
-    for (int i = 0; i < kCount; ++i) load(i, copy_elements);
+    for (int i = static_cast<int>(threadIdx.x); i < kPlaces; i += Shape::kThreads) {
+      const RowVector v = row_vector<Shape>(p, run, i, q);
+      copy_elements(v.to, v.from, v.there);
+    }
   }
 }
 
@@ -54,13 +74,12 @@ __device__ void load_rows(const AttentionKernelParams& p, const Run& run, std::b
 template <class T>
 __device__ void store_row(const AttentionKernelParams& p, const Run& run, int row, int quad,
                           const QuadState& state) {
-  const int r = run.first_row + row;
-  const int64_t token = run.first_token + r / p.group_size;
-  const int64_t head = int64_t{run.kv_head} * p.group_size + r % p.group_size;
+  const int64_t token = run.first_token;
+  const int64_t head = int64_t{run.kv_head} * p.group_size + run.first_row + row;
   const bool is_empty = state.row.sum == 0.0f;
-  const float scale = is_empty ? 1.0f : state.row.sum;
-  const float values[4] = {state.o.x / scale, state.o.y / scale, state.o.z / scale,
-                           state.o.w / scale};
+  const float scale = is_empty ? 0.0f : 1.0f / state.row.sum;
+  const float values[4] = {state.o.x * scale, state.o.y * scale, state.o.z * scale,
+                           state.o.w * scale};
   T* to = reinterpret_cast<T*>(p.o) + token * p.o_token + head * p.o_head + quad * 4;
   if (p.is_q_aligned) {
     *reinterpret_cast<uint2*>(to) = {narrow_two<T>({values[0], values[1]}),
@@ -126,8 +145,8 @@ __device__ bool arrive(const AttentionKernelParams& p, const Run& run, uint32_t 
     __threadfence();
     const bool is_last = atomicAdd(counter, num) + num == run.num_segments;
     if (is_last) {
-      *counter = 0;
       __threadfence();
+      *counter = 0;
     }
     s.is_last = is_last;
   }
@@ -176,6 +195,8 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
 
   WorkWalk<Shape::kWarps, Shape::kMaxRuns> walk(p, s.work, Shape::kRows, block, gridDim.x);
   while (walk.next()) {
+    if (p.is_q_aligned) fetch_rows<Shape>(p, s.work.runs[0], s.q);  // ahead of all else
+    commit_copies();
     TileCursor<kDim, Shape::kWarps> ahead(p, s.work.runs, s.work.num_runs);
     int filled = 0, used = 0;  // parts of the ring
     const auto fetch = [&] {
@@ -197,7 +218,11 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
 #pragma unroll 1
     for (int r = 0; r < s.work.num_runs; ++r) {
       const Run& run = s.work.runs[r];
-      load_rows<Shape>(p, run, s.q);
+      if (r == 0 && p.is_q_aligned) {
+        wait_for_copies<Shape::kParts - 1>();
+      } else {
+        load_rows<Shape>(p, run, s.q);
+      }
       if constexpr (Shape::kRotates) {
         for (int i = static_cast<int>(threadIdx.x); i < Shape::kRows * Shape::kRowBytes / 16;
              i += Shape::kThreads) {

@@ -11,7 +11,7 @@
 namespace heddle::cuda {
 
 /// Costs are counted in tiles of keys, 32 bits: 2^32 of them are 17 TB of keys and values of 128 elements.
-inline constexpr uint32_t kSegmentCost = 2;  // of beginning and ending one, in tiles
+inline constexpr uint32_t kSegmentCost = 6;  // of beginning and ending one, in tiles
 
 /// A unit is a kv head of a sequence with up to a number of rows of q; its segments are numbered, those of the next unit follow.
 struct SequenceWork {
@@ -53,8 +53,8 @@ __device__ inline SequenceWork sequence_work(const AttentionKernelParams& p, int
   work.unit_cost = static_cast<uint32_t>((length + kTileKeys - 1) / kTileKeys) +
                    work.num_segments * kSegmentCost;
   const int num_rows = rows.q_len * p.group_size;
-  work.num_units =
-      static_cast<uint32_t>((num_rows + rows_of_unit - 1) / rows_of_unit * p.num_kv_heads);
+  work.num_units = static_cast<uint32_t>(
+      ((num_rows + rows_of_unit - 1) >> (rows_of_unit == 16 ? 4 : 3)) * p.num_kv_heads);
   return work;
 }
 
