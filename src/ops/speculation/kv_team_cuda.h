@@ -98,24 +98,35 @@ class TeamRow {
   return static_cast<uint32_t>(plan_large(kv, row, rejected).num_released);
 }
 
-/// The places of a team's released ids in the list: those in front of its block are known only later.
+/// The places of a team's released ids in the list: those in front of its block are known only later. Threads behind the first
+/// `lanes` of a block take no part.
 class TeamPlaces {
  public:
-  /// Called by all threads of a block, once; tells the other blocks how many ids this one has.
-  __device__ TeamPlaces(const TeamKv& kv, const ListSums& sums, const TeamLane& team,
-                        uint32_t num_released) {
+  /// A barrier of the block lies between this and publish().
+  __device__ void count(const TeamKv& kv, const TeamLane& team, uint32_t num_released,
+                        uint32_t* warp_totals) {
     if (!kv.is_listed) return;
-    __shared__ uint32_t warp_totals[kMaxTeamThreads / 32];
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    uint32_t sum = num_released;
-    for (uint32_t d = team.size; d < 32; d *= 2) {
-      const uint32_t below = __shfl_up_sync(kAllLanes, sum, d);
-      if (lane >= d) sum += below;
+    uint32_t sum;  // up to this team
+    if (__any_sync(kAllLanes, num_released > 1)) {
+      sum = num_released;
+      for (uint32_t d = team.size; d < 32; d *= 2) {
+        const uint32_t below = __shfl_up_sync(kAllLanes, sum, d);
+        if (lane >= d) sum += below;
+      }
+    } else {
+      const uint32_t ones = __ballot_sync(kAllLanes, num_released == 1 && team.lane == 0);
+      sum = __popc(ones & (kAllLanes >> (31 - lane)));
     }
     in_block_ = sum - num_released;
     if (lane == 31) warp_totals[warp] = sum;
-    __syncthreads();
-    const uint32_t of_warp = lane < blockDim.x / 32 ? warp_totals[lane] : 0;
+  }
+  /// Tells the other blocks how many ids this one has.
+  __device__ void publish(const TeamKv& kv, const ListSums& sums, uint32_t lanes,
+                          const uint32_t* warp_totals) {
+    if (!kv.is_listed) return;
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const uint32_t of_warp = lane < lanes / 32 ? warp_totals[lane] : 0;
     in_block_ += __reduce_add_sync(kAllLanes, lane < warp ? of_warp : 0);
     of_block_ = __reduce_add_sync(kAllLanes, of_warp);
     if (threadIdx.x == 0) sums.publish(of_block_);
@@ -157,6 +168,24 @@ __device__ void store_rewind(const TeamKv& kv, const TeamLane& team, bool is_act
   if (kv.release_mask != nullptr && (changes || (is_first && team.row < kv.mask_size))) {
     kv.release_mask[team.row] = std::byte{crosses};
   }
+}
+/// Whether a request releases just its last block, as nearly all do that release any.
+template <class Int>
+[[nodiscard]] __device__ bool is_one_block(const TeamKv& kv, const BasicKvRewind<Int>& rewind) {
+  return rewind.crossed == 1 && rewind.num_released == 1 &&
+         rewind.left < static_cast<Int>(kv.max_blocks);
+}
+/// store_released where that is so: the entry first, its id when its place is known.
+template <Widths kWidths>
+__device__ void clear_one_entry(const TeamKv& kv, const TeamLane& team, bool is_one,
+                                const BasicKvRewind<int32_t>& rewind) {
+  store_if<kWidths>(is_one && team.lane == 0, row_of<kWidths>(kv.ids, team.row),
+                    static_cast<uint32_t>(rewind.left), kNoBlock);
+}
+template <Widths kWidths>
+__device__ void list_one_id(const TeamKv& kv, const TeamLane& team, bool is_one, int64_t id,
+                            uint32_t place) {
+  store_if<kWidths>(is_one && team.lane == 0 && place < kv.capacity, kv.list, place, id);
 }
 /// Lists the ids that a request releases from place `place` on and clears them in the table. All lanes of its team call it, where
 /// there are any.

@@ -24,7 +24,7 @@ struct TeamPrepare {
 template <Widths kWidths>
 __global__ void __launch_bounds__(kMaxTeamThreads)
     prepare_team_kernel(const __grid_constant__ TeamPrepare p) {
-  const TeamLane team(p.team_shift);
+  const TeamLane team(p.team_shift, blockDim.x);
   const uint32_t row = team.row, lane = team.lane;
   const bool is_row = row < p.num_rows;
   const LoadedIndex last_one = load_if<kWidths>(is_row, p.last_ones, row);

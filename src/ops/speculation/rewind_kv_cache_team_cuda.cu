@@ -31,7 +31,7 @@ __device__ __noinline__ void finish_large(const TeamKv& kv, TeamLane team, KvRow
 template <Widths kWidths>
 __global__ void __launch_bounds__(kMaxTeamThreads)
     rewind_team_kernel(const __grid_constant__ TeamRewind p) {
-  const TeamLane team(0);
+  const TeamLane team(0, blockDim.x);
   const uint32_t row = team.row;
   const ListSums sums(p.kv.list_sums);
   const bool is_request = row < p.num_requests;
@@ -57,15 +57,22 @@ __global__ void __launch_bounds__(kMaxTeamThreads)
   if (is_active && !is_large) rewind = kv_row.plan(p.kv, rejected);
   auto num_released = static_cast<uint32_t>(rewind.num_released);
   if (is_large) num_released = count_released(p.kv, kv_row.row(), rejected);
-  const TeamPlaces places(p.kv, sums, team, num_released);
+  __shared__ uint32_t warp_totals[kMaxTeamThreads / 32];
+  TeamPlaces places;
+  places.count(p.kv, team, num_released, warp_totals);
+  if (p.kv.is_listed) __syncthreads();
+  places.publish(p.kv, sums, blockDim.x, warp_totals);
 
   const KvRow kv = kv_row.row();
   if (!is_large) {
     const int64_t id = rewind.crossed > 0 ? kv_row.last_used_id(p.kv, row, rewind) : kNoBlock;
     store_rewind<kWidths>(p.kv, team, is_active, kv, rewind, id);
   }
+  const bool is_one = is_one_block(p.kv, rewind);
+  clear_one_entry<kWidths>(p.kv, team, is_one, rewind);
   const uint32_t place = places.first<kWidths>(p.kv, sums, num_released);
-  if (rewind.crossed > 0) store_released<kWidths>(p.kv, team, kv, rewind, place);
+  list_one_id<kWidths>(p.kv, team, is_one, kv.last_id, place);
+  if (rewind.crossed > 0 && !is_one) store_released<kWidths>(p.kv, team, kv, rewind, place);
   if (is_large) finish_large<kWidths>(p.kv, team, kv, rejected, place);
 }
 

@@ -147,6 +147,9 @@ TEST_F(SpeculativeStepCuda, EveryOutputMayBeAbsent) {
 TEST_F(SpeculativeStepCuda, ASlotInABlockThatIsYetToBeHadIsMinusOne) {
   on_cuda(speculative_step_cases::a_slot_in_a_block_that_is_yet_to_be_had_is_minus_one);
 }
+TEST_F(SpeculativeStepCuda, StatesThatMakeNoSenseGiveWhatTheFormulasSay) {
+  on_cuda(speculative_step_cases::states_that_make_no_sense_give_what_the_formulas_say);
+}
 TEST_F(SpeculativeStepCuda, EmptyBatch) { on_cuda(speculative_step_cases::empty_batch); }
 TEST_F(SpeculativeStepCuda, ErrorsNameTensorAxisAndValues) {
   on_cuda(speculative_step_cases::errors_name_tensor_axis_and_values);

@@ -4,10 +4,13 @@
 #include "cuda/check.h"
 #include "cuda_test.h"
 
+#include "heddle/core/cuda_context.h"
 #include "heddle/ops/speculation.h"
 
 #include "device_buffer.h"
+#include "device_mirror.h"
 #include "graph_timing_cuda.h"
+#include "ops/speculation/propose_ngram_drafts_ref.h"
 #include "ops/speculation/speculation_cases.h"
 
 namespace heddle::testing {
@@ -123,17 +126,60 @@ class SpeculativeStepReplay : public CudaTest {};
 
 TEST_F(SpeculativeStepReplay, TakesOtherTokensCountsAndTables) {
   const DeviceStream stream;
-  ReplayedStep step;
-  step.load(1, 0);
-  step.record(cuda_context(stream.get()));  // loads the kernel
+  const CudaContext context(DeviceMirror().device(), stream.get(), 0);
+  for (const bool with_exchange : {false, true}) {  // one block makes the list, or several do
+    SCOPED_TRACE(with_exchange);
+    ExecContext ctx = context.exec();
+    if (!with_exchange) ctx.exchange = {};
+    ReplayedStep step;
+    step.load(1, 0);
+    step.record(ctx);  // loads the kernel
+    stream.wait();
+    const RecordedGraph graph(stream.get(), [&] { step.record(ctx); });
+    for (const auto& [decode, prefill] :
+         {std::pair<int64_t, int64_t>{280, 20}, {0, 0}, {100, 7}, {0, 300}, {257, 0}}) {
+      step.load(decode, prefill);
+      graph.launch(stream.get());
+      stream.wait();
+      step.expect_reference();
+    }
+  }
+}
+
+/// N-gram drafts of rows that several blocks share, replayed with other tokens and lengths.
+TEST_F(SpeculativeStepReplay, NgramDraftsTakeOtherTokensAndLengths) {
+  constexpr int64_t kLength = 9000, kNgrams = 4;
+  const DeviceStream stream;
+  const CudaContext context(DeviceMirror().device(), stream.get(), 0);
+  DeviceBuffer<int32_t> tokens(2 * kLength), lengths(2), drafts(2 * kNgrams), counts(2);
+  const auto propose = [&] {
+    propose_ngram_drafts(context.exec(), drafts.view({2, kNgrams}), counts.view({2}),
+                         tokens.view({2, kLength}), lengths.view({2}), kNgrams);
+  };
+  lengths.upload(std::vector<int32_t>{0, 0});
+  propose();  // loads the kernel
   stream.wait();
-  const RecordedGraph graph(stream.get(), [&] { step.record(cuda_context(stream.get())); });
-  for (const auto& [decode, prefill] :
-       {std::pair<int64_t, int64_t>{280, 20}, {0, 0}, {100, 7}, {0, 300}, {257, 0}}) {
-    step.load(decode, prefill);
+  const RecordedGraph graph(stream.get(), propose);
+  for (int round = 0; round < 8; ++round) {
+    std::vector<int32_t> values;
+    for (int64_t i = 0; i < 2 * kLength; ++i) {
+      values.push_back(static_cast<int32_t>(random_int(0, round < 4 ? 5000 : 2)));
+    }
+    const std::vector<int32_t> held{static_cast<int32_t>(random_int(0, kLength)),
+                                    static_cast<int32_t>(kLength)};
+    tokens.upload(values);
+    lengths.upload(held);
     graph.launch(stream.get());
     stream.wait();
-    step.expect_reference();
+    const std::vector<int32_t> got = drafts.download(), num_drafts = counts.download();
+    for (size_t i = 0; i < 2; ++i) {
+      const auto row = values.begin() + int64_t(i) * kLength;
+      Ints want = ref::propose_ngram_drafts(Ints(row, row + held[i]), kNgrams, {});
+      EXPECT_EQ(num_drafts[i], int64_t(want.size())) << i;
+      want.resize(kNgrams, kNoToken);
+      const auto to = got.begin() + int64_t(i) * kNgrams;
+      EXPECT_EQ(Ints(to, to + kNgrams), want) << i;
+    }
   }
 }
 

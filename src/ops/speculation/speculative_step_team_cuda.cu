@@ -13,7 +13,8 @@ struct TeamStep {
   TeamDrafts layout;
   PlainIndices input, output;  // [num_tokens]
   uint32_t num_requests = 0, num_next = 0;
-  bool has_next = false, write_prefill_rows = false;
+  uint32_t lanes = 0;  // of a block, for its requests
+  bool write_prefill_rows = false;
   // By the blocks of the caches.
   TeamKv kv;
   PlainIndexRows positions, slots;       // [num_requests, num_next]
@@ -67,7 +68,8 @@ __device__ void store_next_step(const TeamStep& p, const TeamLane& team, bool is
   const int64_t before = left > 0 ? int64_t{left - 1} * size : 0;  // of the last block
   const Int place = left > 0 ? rewind.offset + 1 : 0;
   const Int at = place + static_cast<Int>(team.lane);  // past the last block: in one yet to be had
-  const bool has_slot = at < size && id >= 0 && left > 0 && left <= max_blocks && is_active;
+  const bool has_slot = at < size && id >= 0 && left > 0 && is_active &&
+                        left + Int{rewind.crossed > 0} <= max_blocks;  // else the rewind cleared it
   const bool stores = team.lane < p.num_next && team.row < p.num_requests;
   store_if<kWidths>(stores && p.positions.first.is_there(), row_of<kWidths>(p.positions, team.row),
                     team.lane, is_active ? before + at : -1);
@@ -80,47 +82,65 @@ __device__ void store_next_step(const TeamStep& p, const TeamLane& team, bool is
   store_if<kWidths>(stores && team.lane == 0, p.last_page_lens, team.row, is_active ? in_last : 0);
 }
 
-/// All that follows from a rewind, where the state of a cache makes no sense.
+/// What follows from a rewind, where the state of a cache makes no sense.
 template <Widths kWidths>
-__device__ __noinline__ void finish_large(const TeamStep& p, TeamLane team, KvRow row,
+__device__ __noinline__ void rewind_large(const TeamStep& p, TeamLane team, KvRow row,
                                           uint32_t rejected, uint32_t place) {
   const KvRewind rewind = plan_large(p.kv, row, rejected);
   const int64_t id = load_last_used_id<kWidths>(p.kv, team.row, rewind);
   store_rewind<kWidths>(p.kv, team, true, row, rewind, id);
-  if (p.has_next) store_next_step<kWidths>(p, team, true, rewind, id);
   if (rewind.crossed > 0) store_released<kWidths>(p.kv, team, row, rewind, place);
 }
+template <Widths kWidths>
+__device__ __noinline__ void next_step_large(const TeamStep& p, TeamLane team, KvRow row,
+                                             uint32_t rejected) {
+  const KvRewind rewind = plan_large(p.kv, row, rejected);
+  store_next_step<kWidths>(p, team, true, rewind,
+                           load_last_used_id<kWidths>(p.kv, team.row, rewind));
+}
 
-/// rewind_kv_cache of each request, and its next step.
+/// rewind_kv_cache of each request by the first p.lanes threads of a block, its next step by as many others. They read the cache
+/// before the barrier, these change it behind; none of the ids that are cleared is one that a slot of the next step is made of.
 template <Widths kWidths>
 __device__ void step_caches(const TeamStep& p, const TeamLane& team) {
+  __shared__ uint32_t warp_totals[kMaxTeamThreads / 32];
   const uint32_t row = team.row;
-  const ListSums sums(p.kv.list_sums);
+  const bool is_next = threadIdx.x >= p.lanes;
+  const ListSums sums(is_next ? nullptr : p.kv.list_sums);
   TeamRow<kWidths> kv_row(p.kv, row, row < p.num_requests);
   const TeamCounts counts = TeamCounts::read<kWidths>(p);
   const bool is_active = row < counts.active;
   const TeamRange range = is_active ? range_of<kWidths>(p.layout, row, counts.decode) : TeamRange{};
   const TeamDraft<kWidths> draft(p, range, team.lane);
-  kv_row.load_ids(p.kv, row, is_active, p.has_next);
+  kv_row.load_ids(p.kv, row, is_active, is_next);
 
   const uint32_t run = draft.count_accepted(p, team, range);
   const uint32_t rejected = range.drafts - (run > 0 ? run - 1 : 0);
   const bool is_large = is_active && !kv_row.is_small();
   BasicKvRewind<int32_t> rewind{};
   if (is_active && !is_large) rewind = kv_row.plan(p.kv, rejected);
-  auto num_released = static_cast<uint32_t>(rewind.num_released);
-  if (is_large) num_released = count_released(p.kv, kv_row.row(), rejected);
-  const TeamPlaces places(p.kv, sums, team, num_released);
-
   const KvRow kv = kv_row.row();
-  if (!is_large) {
+  auto num_released = static_cast<uint32_t>(rewind.num_released);
+  if (is_large) num_released = count_released(p.kv, kv, rejected);
+  TeamPlaces places;
+  if (!is_next) places.count(p.kv, team, num_released, warp_totals);
+  __syncthreads();
+  if (is_next) {
+    if (is_large) return next_step_large<kWidths>(p, team, kv, rejected);
     const int64_t id = kv_row.last_used_id(p.kv, row, rewind);
-    store_rewind<kWidths>(p.kv, team, is_active, kv, rewind, id);
-    if (p.has_next) store_next_step<kWidths>(p, team, is_active, rewind, id);
+    return store_next_step<kWidths>(p, team, is_active, rewind, id);
   }
+  places.publish(p.kv, sums, p.lanes, warp_totals);
+  if (!is_large) {
+    const int64_t id = rewind.crossed > 0 ? kv_row.last_used_id(p.kv, row, rewind) : kNoBlock;
+    store_rewind<kWidths>(p.kv, team, is_active, kv, rewind, id);
+  }
+  const bool is_one = is_one_block(p.kv, rewind);
+  clear_one_entry<kWidths>(p.kv, team, is_one, rewind);
   const uint32_t place = places.first<kWidths>(p.kv, sums, num_released);
-  if (rewind.crossed > 0) store_released<kWidths>(p.kv, team, kv, rewind, place);
-  if (is_large) finish_large<kWidths>(p, team, kv, rejected, place);
+  list_one_id<kWidths>(p.kv, team, is_one, kv.last_id, place);
+  if (rewind.crossed > 0 && !is_one) store_released<kWidths>(p.kv, team, kv, rewind, place);
+  if (is_large) rewind_large<kWidths>(p, team, kv, rejected, place);
 }
 
 /// Clears the mask where a request has fewer tokens than its starts give it, and behind the last request.
@@ -138,8 +158,8 @@ __device__ void clear_gaps(const TeamStep& p, const TeamLane& team, const TeamRa
   const int64_t tail =
       counts.active == 0 ? 0 : range_of<kWidths>(p.layout, counts.active, counts.decode).next - 1;
 #pragma unroll 1
-  for (int64_t t = (tail < 0 ? 0 : tail) + blockIdx.x * blockDim.x + threadIdx.x; t < num_tokens;
-       t += gridDim.x * blockDim.x) {
+  for (int64_t t = (tail < 0 ? 0 : tail) + blockIdx.x * p.lanes + threadIdx.x; t < num_tokens;
+       t += gridDim.x * p.lanes) {
     p.mask[t] = std::byte{0};
   }
 }
@@ -177,16 +197,16 @@ __device__ void step_tokens(const TeamStep& p, const TeamLane& team) {
 
 // All of a step. A team of lanes for each request, a lane for each of its tokens; everything is asked for before anything is looked
 // at, so that a request waits for memory twice: for its count of blocks, then for their ids. Such a kernel takes as long as its
-// longest chain of instructions, so half of the blocks, those with blockIdx.y = 1, do what needs the tokens alone. Grid
-// (blocks, 2) and block: select_team_launch.
+// longest chain of instructions, so half of the blocks, those with blockIdx.y = 1, do what needs the tokens alone. Grid (blocks, 2),
+// block p.lanes threads as select_team_launch has them, twice as many where the next step is asked for.
 template <Widths kWidths>
-__global__ void __launch_bounds__(kMaxTeamThreads)
+__global__ void __launch_bounds__(2 * kMaxTeamThreads)
     step_team_kernel(const __grid_constant__ TeamStep p) {
-  const TeamLane team(p.kv.team_shift);
+  const TeamLane team(p.kv.team_shift, p.lanes);
 
   if (blockIdx.y == 0) {
     step_caches<kWidths>(p, team);
-  } else {
+  } else if (threadIdx.x < p.lanes) {
     step_tokens<kWidths>(p, team);
   }
 }
@@ -218,9 +238,7 @@ bool speculative_step_by_teams(const SpeculativeStepParams& params, uint64_t* li
                    .output = plain(params.verify.output_tokens),
                    .num_requests = static_cast<uint32_t>(params.num_requests),
                    .num_next = static_cast<uint32_t>(next.num_tokens),
-                   .has_next = next.positions.data() != nullptr || next.slots.data() != nullptr ||
-                               next.kv_lens.data() != nullptr ||
-                               next.last_page_lens.data() != nullptr,
+                   .lanes = launch.threads,
                    .write_prefill_rows = params.write_prefill_rows,
                    .kv = make_team_kv(params.kv, params.releases, num_rows,
                                       launch.blocks > 1 ? list_sums : nullptr, shift, plain),
@@ -237,8 +255,11 @@ bool speculative_step_by_teams(const SpeculativeStepParams& params, uint64_t* li
                    .mask = mask.data(),
                    .num_last_ones = static_cast<uint32_t>(params.num_last_ones)};
   if (!plain.is_plain()) return false;
+  const bool has_next = next.positions.data() != nullptr || next.slots.data() != nullptr ||
+                        next.kv_lens.data() != nullptr || next.last_page_lens.data() != nullptr;
+  const unsigned threads = has_next ? 2 * launch.threads : launch.threads;
   dispatch_widths(plain.widths(), [&]<Widths kWidths>() {
-    step_team_kernel<kWidths><<<dim3(launch.blocks, 2), launch.threads, 0, stream>>>(p);
+    step_team_kernel<kWidths><<<dim3(launch.blocks, 2), threads, 0, stream>>>(p);
   });
   HEDDLE_CUDA_CHECK(cudaGetLastError());
   return true;

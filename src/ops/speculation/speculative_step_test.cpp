@@ -18,6 +18,9 @@ TEST(SpeculativeStep, EveryOutputMayBeAbsent) {
 TEST(SpeculativeStep, ASlotInABlockThatIsYetToBeHadIsMinusOne) {
   speculative_step_cases::a_slot_in_a_block_that_is_yet_to_be_had_is_minus_one(SpeculationRun());
 }
+TEST(SpeculativeStep, StatesThatMakeNoSenseGiveWhatTheFormulasSay) {
+  speculative_step_cases::states_that_make_no_sense_give_what_the_formulas_say(SpeculationRun());
+}
 TEST(SpeculativeStep, EmptyBatch) { speculative_step_cases::empty_batch(SpeculationRun()); }
 TEST(SpeculativeStep, ErrorsNameTensorAxisAndValues) {
   speculative_step_cases::errors_name_tensor_axis_and_values(SpeculationRun());

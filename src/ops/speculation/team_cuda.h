@@ -43,8 +43,9 @@ inline constexpr unsigned kAllLanes = 0xffffffffu;
 struct TeamLane {
   uint32_t row, lane, size;
 
-  __device__ explicit TeamLane(uint32_t team_shift) {
-    const uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
+  /// lanes: of a block, a power of two; more threads than that have the places of its first ones.
+  __device__ TeamLane(uint32_t team_shift, uint32_t lanes) {
+    const uint32_t thread = blockIdx.x * lanes + (threadIdx.x & (lanes - 1));
     size = 1u << team_shift;
     row = thread >> team_shift;
     lane = thread & (size - 1);
