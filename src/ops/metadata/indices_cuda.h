@@ -30,6 +30,10 @@ __device__ inline int64_t divide(int64_t a, int64_t b) {
   return a / b;
 }
 
+__device__ inline int32_t divide(int32_t a, int32_t b) {
+  return static_cast<int32_t>(static_cast<uint32_t>(a) / static_cast<uint32_t>(b));
+}
+
 /// An index as its load leaves it. Nothing is computed of it before value(), so a thread can have several on their way: written
 /// as a choice of two loads, each would be waited for before the next.
 struct RawIndex {

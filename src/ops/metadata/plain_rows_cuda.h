@@ -6,21 +6,21 @@
 // time is instructions, so there are few: a third of those for any tensors.
 //
 // A block has the elements of a chunk and a thread for each row. A row's thread reads what there is to know of it, all at once, and
-// marks the first element of the chunk that the row has, and the first one of each warp. An element finds its row by the last mark
-// at or before it within its warp.
+// marks the first element of the chunk that the row has, and each first element of a warp that it has. Most warps find no other
+// mark; else an element's row is that of the last mark at or before it, within its warp.
 
 namespace heddle::cuda {
 
 inline constexpr int kPlainThreads = 256;  // of a block, and rows
 
-/// What becomes of a row: elements [begin, end) are copied, `a` and `b` say where to or what.
+/// A row: elements [begin, end); what `a` and `b` say depends on the op.
 struct alignas(16) PlainRow {
   int32_t begin, end, a, b;
 };
 
 template <int kPerLane>
 struct alignas(16) PlainWindow {
-  int16_t marks[kPlainThreads * kPerLane];  // a row or -1
+  int32_t marks[kPlainThreads * kPerLane];  // a row or -1
   PlainRow rows[kPlainThreads];
 };
 
@@ -36,48 +36,58 @@ struct PlainChunk {
 
 /// No marks. A barrier follows.
 template <int kPerLane>
-__device__ void clear_marks(PlainWindow<kPerLane>& window) {
-  using Marks = std::conditional_t<kPerLane == 1, int16_t, int4>;
-  static_assert(kPerLane == 1 || kPerLane == 8);
-  if constexpr (kPerLane == 1) {
-    window.marks[threadIdx.x] = -1;
-  } else {
-    reinterpret_cast<Marks*>(window.marks)[threadIdx.x] = make_int4(-1, -1, -1, -1);
+__device__ void clear(PlainWindow<kPerLane>& window) {
+#pragma unroll
+  for (int k = 0; k < kPerLane; ++k) window.marks[k * kPlainThreads + threadIdx.x] = -1;
+}
+
+/// Puts this thread's row there, which begins and ends in the array where it says. A barrier follows. Where rows overlap, which they
+/// do not in a batch that makes sense, the last one has the element.
+template <int kPerLane>
+__device__ void set_row(PlainWindow<kPerLane>& window, const PlainChunk& chunk,
+                        const PlainRow& row) {
+  constexpr int kPerWarp = 32 * kPerLane;
+  const int r = threadIdx.x;
+  window.rows[r] = row;
+  const int from = larger(row.begin, chunk.first) - chunk.first;
+  const int to = smaller(row.end, chunk.first + chunk.size) - chunk.first;
+  if (from >= to) return;
+  atomicMax(&window.marks[from], r);
+#pragma unroll
+  for (int i = kPerWarp; i < kPlainThreads * kPerLane; i += kPerWarp) {
+    if (from < i && i < to) atomicMax(&window.marks[i], r);
   }
 }
 
-/// Marks the elements of this thread's row, [start, end) of the array. A barrier follows.
-template <int kPerLane>
-__device__ void mark_row(PlainWindow<kPerLane>& window, const PlainChunk& chunk, int32_t start,
-                         int32_t end, const PlainRow& row) {
-  constexpr int kPerWarp = 32 * kPerLane;
-  window.rows[threadIdx.x] = row;
-  const int from = larger(start, chunk.first) - chunk.first;
-  const int to = smaller(end, chunk.first + chunk.size) - chunk.first;
-  if (from >= to) return;
-  const auto mark = static_cast<int16_t>(threadIdx.x);
-  window.marks[from] = mark;
-  for (int i = (from / kPerWarp + 1) * kPerWarp; i < to; i += kPerWarp) window.marks[i] = mark;
-}
-
 /// Writes the chunk. An Op has
+///   bool has(element, row): whether there is something to copy, the element being the row's;
 ///   int32_t fetch(element, row, is_copied): reads what becomes of the element, or the fill value;
 ///   void put(element, row, value);
-///   kFills: put is called for all elements, else for those that a row copies.
+///   bool fills(): whether put is called for all elements, else for those that are copied.
 template <int kPerLane, class Op>
 __device__ void write_chunk(const Op& op, const PlainWindow<kPerLane>& window,
                             const PlainChunk& chunk) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int begin = static_cast<int>(threadIdx.x) / 32 * 32 * kPerLane + lane;
-  const unsigned up_to_lane = 0xffffffffu >> (31 - lane);
-  const auto fetch = [&](int x, int r, const PlainRow& row, bool& is_copied) {
-    const int element = chunk.first + x;
-    is_copied = r >= 0 && x < chunk.size && element >= row.begin && element < row.end;
-    return op.fetch(element, row, is_copied);
+  const int lane = threadIdx.x % 32u;
+  const int begin = static_cast<int>(threadIdx.x / 32u) * 32 * kPerLane + lane;
+  const auto copy = [&](const auto& row_of_group) {  // reads are on their way before a write waits
+    int32_t value[kPerLane];
+    bool is_copied[kPerLane];
+#pragma unroll
+    for (int k = 0; k < kPerLane; ++k) {
+      const int x = begin + k * 32, element = chunk.first + x;
+      const PlainRow row = row_of_group(k);
+      is_copied[k] = x < chunk.size && element < row.end && op.has(element, row);
+      value[k] = op.fetch(element, row, is_copied[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < kPerLane; ++k) {
+      const int x = begin + k * 32;
+      if (is_copied[k] || (op.fills() && x < chunk.size)) {
+        op.put(chunk.first + x, row_of_group(k), value[k]);
+      }
+    }
   };
-  const auto put = [&](int x, const PlainRow& row, bool is_copied, int32_t value) {
-    if (is_copied || (op.fills() && x < chunk.size)) op.put(chunk.first + x, row, value);
-  };
+  const auto row_at = [&](int r) { return r >= 0 ? window.rows[r] : PlainRow{0, 0, 0, 0}; };
   int marks[kPerLane];
   bool is_new = false;  // a row begins behind the warp's first element
 #pragma unroll
@@ -85,29 +95,23 @@ __device__ void write_chunk(const Op& op, const PlainWindow<kPerLane>& window,
     marks[k] = window.marks[begin + k * 32];
     is_new = is_new || (marks[k] >= 0 && (k > 0 || lane > 0));
   }
-  int r = __shfl_sync(kAllLanes, marks[0], 0);
+  int last = __shfl_sync(kAllLanes, marks[0], 0);  // row of the groups of 32 so far
   if (!__any_sync(kAllLanes, is_new)) {
-    const PlainRow row = window.rows[larger(r, 0)];
-    int32_t value[kPerLane];
-    bool is_copied[kPerLane];
-#pragma unroll
-    for (int k = 0; k < kPerLane; ++k) value[k] = fetch(begin + k * 32, r, row, is_copied[k]);
-#pragma unroll
-    for (int k = 0; k < kPerLane; ++k) put(begin + k * 32, row, is_copied[k], value[k]);
+    const PlainRow row = row_at(last);
+    copy([&](int) { return row; });
     return;
   }
+  int own[kPerLane];
 #pragma unroll
   for (int k = 0; k < kPerLane; ++k) {
     const unsigned marked = __ballot_sync(kAllLanes, marks[k] >= 0);
-    const unsigned before = marked & up_to_lane;
-    const int of_lane = __shfl_sync(kAllLanes, marks[k], before != 0 ? 31 - __clz(before) : 0);
-    const int own = before != 0 ? of_lane : r;
-    const PlainRow row = window.rows[larger(own, 0)];
-    bool is_copied;
-    const int32_t value = fetch(begin + k * 32, own, row, is_copied);
-    put(begin + k * 32, row, is_copied, value);
-    if (marked != 0) r = __shfl_sync(kAllLanes, marks[k], 31 - __clz(marked));
+    const unsigned before = marked & (0xffffffffu >> (31 - lane));
+    const int of_lane = __shfl_sync(kAllLanes, marks[k], 31 - __clz(before | 1));
+    const int of_group = __shfl_sync(kAllLanes, marks[k], 31 - __clz(marked | 1));
+    own[k] = before != 0 ? of_lane : last;
+    last = marked != 0 ? of_group : last;
   }
+  copy([&](int k) { return row_at(own[k]); });
 }
 
 }  // namespace heddle::cuda

@@ -18,8 +18,8 @@ namespace heddle::cuda {
 struct PrepareBatchItems {
   int64_t tokens_per_item = 0;
   int64_t token_items = 0, page_items = 0, table_items = 0;
-  int64_t slot_items = 0;  // of a small batch
-  int threads = 0;         // of a block, and requests that are planned at a time
+  int64_t adapter_items = 0, slot_items = 0;  // of a small batch
+  int threads = 0;                            // of a block, and requests that are planned at a time
   unsigned blocks = 0;
   bool is_small = false;  // prepare_small_batch_cuda.cu takes it
 };
@@ -52,14 +52,15 @@ inline constexpr int64_t kMostLanes = 32;
   PrepareBatchItems s;
   s.is_small = true;
   s.threads = kFewSeqs;
-  s.tokens_per_item = 1;  // half a block's warps for each multiprocessor
-  while (s.tokens_per_item < kMostLanes && p.num_tokens > s.tokens_per_item * kWarps / 2 * num_sms)
+  s.tokens_per_item = 1;  // a block's warps for each multiprocessor
+  while (s.tokens_per_item < kMostLanes && p.num_tokens > s.tokens_per_item * kWarps * num_sms)
     s.tokens_per_item *= 2;
   s.token_items = items(p.num_tokens, s.tokens_per_item);
+  s.adapter_items = p.adapter_rows ? s.token_items : 0;
   s.page_items = items(p.pages.size, kSmallPagesPerItem);
   s.table_items = items(p.page_table.rows * p.page_table.width, kSmallPagesPerItem);
   s.slot_items = p.adapter_indptr.size;
-  const int64_t all = s.token_items + s.page_items + s.table_items + s.slot_items;
+  const int64_t all = s.token_items + s.adapter_items + s.page_items + s.table_items + s.slot_items;
   s.blocks = 1 + static_cast<unsigned>(std::min(items(all, kWarps), int64_t{4} * num_sms));
   return s;
 }
@@ -115,7 +116,7 @@ struct BatchParams {
   int page_shift;      // page_size is 1 << page_shift; negative where it is no power of two
   bool has_given_pages, has_loose_ids, has_segments;
   struct {
-    Number tokens_per_item, token_items, page_items, table_items, slot_items;
+    Number tokens_per_item, token_items, adapter_items, page_items, table_items, slot_items;
   } items;
 
   typename T::ConstVector seq_pages, next_input_ids;
@@ -166,8 +167,8 @@ template <class T>
   q.has_given_pages = p.pages_are_given;
   q.has_loose_ids = !p.has_token_outputs && p.all_input_ids && p.next_input_ids;
   q.has_segments = p.num_segments != kHuge;
-  q.items = {held(items.tokens_per_item), held(items.token_items), held(items.page_items),
-             held(items.table_items), held(items.slot_items)};
+  q.items = {held(items.tokens_per_item), held(items.token_items), held(items.adapter_items),
+             held(items.page_items),      held(items.table_items), held(items.slot_items)};
   set(q.seq_pages, p.seq_pages);
   set(q.next_input_ids, p.next_input_ids);
   set(q.seq_page_table, p.seq_page_table);

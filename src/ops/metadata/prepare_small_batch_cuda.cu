@@ -1,7 +1,6 @@
 #include "cuda/check.h"
 
-#include "ops/metadata/packed_indices_cuda.h"
-#include "ops/metadata/prepare_batch_cuda_params.h"
+#include "ops/metadata/prepare_small_batch_plan_cuda.h"
 
 // prepare_batch for at most as many requests as a block has threads and for extents whose sums fit 32 bits: every decode step. Each
 // block plans all requests, one per thread; behind that barrier warps share no more. The first block writes what has one entry
@@ -10,163 +9,7 @@
 namespace heddle::cuda {
 namespace {
 
-constexpr int kThreads = kFewSeqs, kWarps = kThreads / 32;
-
-template <class Number>
-struct SmallPlan {
-  int32_t first_token[kThreads], first_page[kThreads + 1];
-  uint2 slot_tokens[kThreads];  // a request without adapter has the highest slot
-  Number start[kThreads], slot[kThreads];
-  Number next_begin[kThreads], next_end[kThreads], prompt[kThreads];
-  Number given_begin[kThreads], num_given[kThreads];  // pages
-  uint32_t scratch[2][3][kWarps];
-};
-
-/// What a thread alone knows of its request.
-template <class Number>
-struct SmallSeq {
-  Number start = 0, kv_length = 0, last_page_len = 0;
-  int32_t overflow = 0;
-};
-
-/// Of all requests.
-struct SmallTotals {
-  int32_t tokens, pages, adapter_rows;
-};
-
-/// Tokens and pages of the requests in front of this thread's, and totals of those and of rows with an adapter. A barrier within.
-__device__ uint2 sums_before(uint3 x, uint32_t (&scratch)[3][kWarps], uint3& total) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  uint2 sum{x.x, x.y};
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const uint32_t tokens = __shfl_up_sync(kAllLanes, sum.x, distance);
-    const uint32_t pages = __shfl_up_sync(kAllLanes, sum.y, distance);
-    if (lane >= distance) sum = {sum.x + tokens, sum.y + pages};
-  }
-  const uint32_t rows = __reduce_add_sync(kAllLanes, x.z);
-  if (lane == 31) {
-    scratch[0][warp] = sum.x;
-    scratch[1][warp] = sum.y;
-    scratch[2][warp] = rows;
-  }
-  __syncthreads();
-  // The eight sums in a lane each, once more in every eighth one.
-  const uint32_t tokens = scratch[0][lane % kWarps], pages = scratch[1][lane % kWarps];
-  const bool is_sum = lane < kWarps, is_before = lane < warp;
-  const uint2 before{sum.x - x.x + __reduce_add_sync(kAllLanes, is_before ? tokens : 0),
-                     sum.y - x.y + __reduce_add_sync(kAllLanes, is_before ? pages : 0)};
-  total = {__reduce_add_sync(kAllLanes, is_sum ? tokens : 0),
-           __reduce_add_sync(kAllLanes, is_sum ? pages : 0),
-           __reduce_add_sync(kAllLanes, is_sum ? scratch[2][lane % kWarps] : 0)};
-  return before;
-}
-
-/// floor(a / page_size) of a number that is not negative.
-template <class P>
-__device__ typename P::Number pages_in(const P& p, typename P::Number a) {
-  if (p.page_shift >= 0) return a >> p.page_shift;
-  return static_cast<typename P::Number>(divide(a, p.page_size));
-}
-
-template <class P>
-__device__ typename P::Number held_length(int64_t x) {
-  constexpr int64_t kMost = P::Tensors::kMostTokens;
-  return static_cast<typename P::Number>(larger(int64_t{0}, smaller(x, kMost)));
-}
-
-/// How many pages a request is given, of which seq_page_indptr, if there is one, says [begin, end): any number where none are.
-template <class P>
-__device__ typename P::Number num_given_pages(const P& p, typename P::Number begin,
-                                              typename P::Number end) {
-  using Number = typename P::Number;
-  if (!p.has_given_pages) return P::Tensors::kMostTokens;
-  if (p.seq_page_indptr.data == nullptr) return p.given_pages;
-  end = smaller(end, p.given_pages);
-  return begin >= 0 && begin < end ? end - begin : Number{0};
-}
-
-/// Plans the request of this thread; a barrier follows before others see it.
-template <class P>
-__device__ SmallSeq<typename P::Number> plan_seq(const P& p, SmallPlan<typename P::Number>& plan,
-                                                 SmallTotals& totals) {
-  using Number = typename P::Number;
-  const int r = threadIdx.x;
-  const bool is_there = r < p.num_seqs;
-  // All reads at once. Those of padding are made, too, so that nothing waits for num_active.
-  const RawIndex active = load_raw(p.num_active, 0), cache = load_raw(p.cache_lengths, r, is_there),
-                 accepted = load_raw(p.accepted_lengths, r, is_there),
-                 input = load_raw(p.input_lengths, r, is_there),
-                 adapter = load_raw(p.adapter_slots, r, is_there),
-                 given_begin = load_raw(p.seq_page_indptr, r, is_there),
-                 given_end = load_raw(p.seq_page_indptr, r + 1, is_there),
-                 next_begin = load_raw(p.next_indptr, r, is_there),
-                 next_end = load_raw(p.next_indptr, r + 1, is_there),
-                 prompt = load_raw(p.prompt_lengths, r, is_there);
-  const auto held_number = [](const RawIndex& x) { return static_cast<Number>(held(x.value())); };
-  const bool is_active = is_there && (p.num_active.data == nullptr || r < active.value());
-  SmallSeq<Number> seq;
-  Number asked = 0, slot = -1;
-  if (is_active) {
-    seq.start = held_length<P>(cache.value());
-    if (p.accepted_lengths.data != nullptr) {
-      seq.start += held_length<P>(held(accepted.value()) + p.accepted_extra);
-    }
-    asked = p.input_lengths.data != nullptr ? held_length<P>(input.value()) : p.tokens_per_seq;
-    const int64_t given_slot = adapter.value();
-    if (p.adapter_slots.data != nullptr && given_slot >= 0 && given_slot < p.num_slots) {
-      slot = static_cast<Number>(given_slot);
-    }
-  }
-  const Number given = num_given_pages(p, held_number(given_begin), held_number(given_end));
-  const Number most_pages = smaller(smaller(given, p.table_width), p.max_pages);
-  const auto needed_pages = [&](Number tokens) {
-    if (p.page_size == 0 || !is_active) return Number{0};
-    return pages_in(p, seq.start + tokens + p.page_size - 1);
-  };
-  const auto sums_for = [&](Number tokens) {
-    const auto held_tokens = static_cast<uint32_t>(smaller(tokens, p.num_tokens + 1));
-    return uint3{held_tokens, static_cast<uint32_t>(smaller(needed_pages(tokens), most_pages)),
-                 slot >= 0 ? held_tokens : 0};
-  };
-  const auto num_tokens = static_cast<uint32_t>(p.num_tokens);
-  const auto most_in_all = [](uint32_t x, Number cap) {  // the cap may be far above 32 bits
-    return static_cast<Number>(smaller(int64_t{x}, int64_t{cap}));
-  };
-  uint3 total;
-  uint2 before = sums_before(sums_for(asked), plan.scratch[0], total);
-  const Number first_token = most_in_all(before.x, p.num_tokens);
-  const Number tokens = smaller(asked, p.num_tokens - first_token);
-  totals.tokens = static_cast<int32_t>(total.x < num_tokens ? total.x : num_tokens);
-  if (total.x > num_tokens) {  // once more with the tokens that there are
-    before = sums_before(sums_for(tokens), plan.scratch[1], total);
-  }
-  const Number needed = needed_pages(tokens), held_pages = smaller(needed, given);
-  const Number first_page = most_in_all(before.y, p.max_pages);
-  const Number room = smaller(p.table_width, p.max_pages - first_page);
-  const Number pages = smaller(held_pages, room);
-  seq.kv_length = pages < needed ? pages * p.page_size : seq.start + tokens;
-  seq.last_page_len = pages > 0 ? seq.kv_length - (pages - 1) * p.page_size : 0;
-  seq.overflow = (tokens < asked ? kTokenOverflow : 0) | (needed > given ? kMissingPages : 0) |
-                 (held_pages > room ? kPageOverflow : 0);
-  totals.pages = static_cast<int32_t>(most_in_all(total.y, p.max_pages));
-  totals.adapter_rows = static_cast<int32_t>(total.z);
-
-  plan.first_token[r] = static_cast<int32_t>(first_token);
-  plan.first_page[r] = static_cast<int32_t>(first_page);
-  if (r == kThreads - 1) plan.first_page[r + 1] = totals.pages;
-  plan.slot_tokens[r] = {static_cast<uint32_t>(slot), static_cast<uint32_t>(tokens)};
-  plan.start[r] = seq.start;
-  plan.slot[r] = slot;
-  if (p.next_indptr.data != nullptr) {
-    plan.next_begin[r] = held_number(next_begin);
-    plan.next_end[r] = held_number(next_end);
-    plan.prompt[r] = held_number(prompt);
-  }
-  plan.given_begin[r] = held_number(given_begin);
-  plan.num_given[r] = given;
-  return seq;
-}
+constexpr int kThreads = kSmallThreads, kWarps = kSmallWarps;
 
 /// Consecutive requests.
 struct Rows {
@@ -213,10 +56,34 @@ __device__ RawIndex load_page(const P& p, const SmallPlan<typename P::Number>& p
   return is_there ? page : RawIndex::of(-1);
 }
 
+/// Where the rows of each of up to 32 requests from `first` on begin in adapter_rows: that of request first + i in lane i. All lanes.
+/// One sum over the requests in front for each slot that these have.
+template <class Number>
+__device__ int adapter_places(const SmallPlan<Number>& plan, int first, int count) {
+  const int lane = threadIdx.x % 32;
+  const uint2 own = lane < count ? plan.slot_tokens[first + lane] : uint2{~0u, 0};
+  int place = 0;
+  unsigned left = __ballot_sync(kAllLanes, static_cast<int32_t>(own.x) >= 0 && own.y > 0);
+  while (left != 0) {
+    const uint32_t slot = __shfl_sync(kAllLanes, own.x, __ffs(static_cast<int>(left)) - 1);
+    const int before = adapter_rows_before(plan, slot, first);
+    const bool is_mine = own.x == slot;
+    uint32_t sum = is_mine ? own.y : 0;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const uint32_t other = __shfl_up_sync(kAllLanes, sum, distance);
+      if (lane >= distance) sum += other;
+    }
+    if (is_mine) place = before + static_cast<int>(sum - own.y);
+    left &= ~__ballot_sync(kAllLanes, is_mine);
+  }
+  return place;
+}
+
 // Token `token` of the batch, of request `row`.
 template <class P>
 __device__ void write_token(const P& p, const SmallPlan<typename P::Number>& plan, int row,
-                            int token, int first_adapter_row) {
+                            int token) {
   const int j = token - plan.first_token[row];
   using Number = typename P::Number;
   const Number position = plan.start[row] + j, slot = plan.slot[row];
@@ -245,9 +112,6 @@ __device__ void write_token(const P& p, const SmallPlan<typename P::Number>& pla
   store_if(p.positions, token, position);
   store_if(p.token_to_seq, token, row);
   store_if(p.slot_ids, token, slot);
-  if (p.adapter_rows.data != nullptr && slot >= 0) {
-    store(p.adapter_rows, first_adapter_row + j, token);
-  }
   if (p.kv_slots.data != nullptr) {
     const int64_t number = page.value();
     store(p.kv_slots, token,
@@ -257,37 +121,54 @@ __device__ void write_token(const P& p, const SmallPlan<typename P::Number>& pla
   if (is_brought && has_place) store(ids, position, id.value());
 }
 
-// The tokens of a warp. A warp with several requests takes the sums for adapter_rows one after the other.
+/// A warp's tokens: those up to `last` are there, behind it is padding.
+struct TokenSpan {
+  int first, last, end, own;  // `own` is the lane's
+
+  template <class P>
+  static __device__ TokenSpan of(const P& p, const SmallTotals& totals, int item) {
+    using Number = typename P::Number;
+    const int per_warp = static_cast<int>(p.items.tokens_per_item), first = item * per_warp;
+    const auto end = static_cast<int>(smaller(static_cast<Number>(first + per_warp), p.num_tokens));
+    return {first, smaller(end, totals.tokens), end, first + static_cast<int>(threadIdx.x) % 32};
+  }
+};
+
 template <class P>
 __device__ void write_tokens(const P& p, const SmallPlan<typename P::Number>& plan,
                              const SmallTotals& totals, int item) {
-  const int per_warp = static_cast<int>(p.items.tokens_per_item), first = item * per_warp;
-  const int token = first + static_cast<int>(threadIdx.x) % 32;
-  const int end =
-      static_cast<int>(smaller(static_cast<typename P::Number>(first + per_warp), p.num_tokens));
-  const int last = end < totals.tokens ? end : totals.tokens;  // behind it is padding
-  if (first < last) {
-    const Rows rows = rows_of(plan.first_token, first, last);
-    const int row = row_within(plan.first_token, rows, token);
-    int place = 0;
-    if (p.adapter_rows.data != nullptr) {
-      for (int r = rows.first; r < rows.first + rows.count; ++r) {
-        const uint2 own = plan.slot_tokens[r];
-        if (plan.slot[r] < 0 || own.y == 0) continue;
-        const int before = adapter_rows_before(plan, own.x, r);
-        if (r == row) place = before;
-      }
-    }
-    if (token < last) write_token(p, plan, row, token, place);
+  const TokenSpan span = TokenSpan::of(p, totals, item);
+  const int token = span.own;
+  if (span.first < span.last) {
+    const Rows rows = rows_of(plan.first_token, span.first, span.last);
+    if (token < span.last) write_token(p, plan, row_within(plan.first_token, rows, token), token);
   }
-  if (token >= end) return;
-  if (token >= totals.adapter_rows) store_if(p.adapter_rows, token, -1);
-  if (token < last) return;
+  if (token < span.last || token >= span.end) return;
   store_if(p.positions, token, 0);
   store_if(p.kv_slots, token, -1);
   store_if(p.token_to_seq, token, -1);
   store_if(p.input_ids, token, p.pad_token);
   store_if(p.slot_ids, token, -1);
+}
+
+template <class P>
+__device__ void write_adapter_rows(const P& p, const SmallPlan<typename P::Number>& plan,
+                                   const SmallTotals& totals, int item) {
+  const TokenSpan span = TokenSpan::of(p, totals, item);
+  const int token = span.own;
+  if (span.first < span.last) {
+    const Rows rows = rows_of(plan.first_token, span.first, span.last);
+    const int row = row_within(plan.first_token, rows, token);
+    for (int first_row = 0; first_row < rows.count; first_row += 32) {
+      const int places =
+          adapter_places(plan, rows.first + first_row, smaller(32, rows.count - first_row));
+      const int of_lane = row - rows.first - first_row;
+      const int place = __shfl_sync(kAllLanes, places, of_lane & 31);
+      if (of_lane < 0 || of_lane >= 32 || token >= span.last || plan.slot[row] < 0) continue;
+      store(p.adapter_rows, place + token - plan.first_token[row], token);
+    }
+  }
+  if (token < span.end && token >= totals.adapter_rows) store(p.adapter_rows, token, -1);
 }
 
 constexpr int kPerLane = static_cast<int>(kSmallPagesPerItem) / 32;
@@ -351,6 +232,7 @@ __device__ void write_slot(const P& p, const SmallPlan<typename P::Number>& plan
 struct SegmentScratch {
   int last_of_warp[kWarps];  // the last request of each warp that has rows, or -1
   int begun_by_warp[kWarps];
+  uint32_t overflow_of_warp[kWarps];
 };
 
 // The segment outputs; how many segments there are. Requests without rows end no run. All threads.
@@ -420,16 +302,13 @@ __device__ void write_requests(const P& p, const SmallPlan<typename P::Number>& 
     store_if(p.q_indptr, 0, 0);
     store_if(p.page_indptr, 0, 0);
   }
-  int64_t segments = 0;
-  if (p.adapter_slots.data != nullptr || p.has_segments) {
-    segments = write_segments(p, plan, totals.tokens, scratch);
-  }
-  if (p.overflow.data == nullptr) return;
-  int flags = 0;  // one bit after the other: there are three
-  for (const int flag : {kTokenOverflow, kPageOverflow, kMissingPages}) {
-    if (__syncthreads_or(seq.overflow & flag) != 0) flags |= flag;
-  }
-  if (r == 0) store(p.overflow, 0, flags | (segments > p.num_segments ? kSegmentOverflow : 0));
+  const uint32_t flags = __reduce_or_sync(kAllLanes, static_cast<uint32_t>(seq.overflow));
+  if (r % 32 == 0) scratch.overflow_of_warp[r / 32] = flags;
+  const int64_t segments = write_segments(p, plan, totals.tokens, scratch);  // with barriers
+  if (r > 0 || p.overflow.data == nullptr) return;
+  uint32_t all = segments > p.num_segments ? kSegmentOverflow : 0;
+  for (int w = 0; w < kWarps; ++w) all |= scratch.overflow_of_warp[w];
+  store(p.overflow, 0, all);
 }
 
 // One block for the requests; items go round the warps of the others.
@@ -446,15 +325,18 @@ __global__ void __launch_bounds__(kThreads)
     write_requests(p, plan, totals, seq, segment_scratch);
     return;
   }
-  const auto pages_begin = static_cast<int>(p.items.token_items);
+  const auto adapters_begin = static_cast<int>(p.items.token_items);
+  const int pages_begin = adapters_begin + static_cast<int>(p.items.adapter_items);
   const int table_begin = pages_begin + static_cast<int>(p.items.page_items);
   const int slots_begin = table_begin + static_cast<int>(p.items.table_items);
   const int end = slots_begin + static_cast<int>(p.items.slot_items);
   const int step = static_cast<int>(gridDim.x - 1) * kWarps;
   int item = static_cast<int>(blockIdx.x - 1) * kWarps + static_cast<int>(threadIdx.x) / 32;
   for (; item < end; item += step) {
-    if (item < pages_begin) {
+    if (item < adapters_begin) {
       write_tokens(p, plan, totals, item);
+    } else if (item < pages_begin) {
+      write_adapter_rows(p, plan, totals, item - adapters_begin);
     } else if (item < table_begin) {
       write_pages(p, plan, totals, item - pages_begin);
     } else if (item < slots_begin) {
