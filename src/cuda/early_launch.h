@@ -6,6 +6,8 @@
 
 #include "cuda/check.h"
 
+#include "heddle/core/context.h"
+
 namespace heddle::cuda {
 
 /// The answer to a question about the current device, which is asked once for each of the first 64.
@@ -29,43 +31,28 @@ class AnswerPerDevice {
 /// blocks are in place when that one ends. kKernel calls wait_for_predecessor() before it touches memory. Chips of 9.0 and later can
 /// do so, but not with code made from PTX for 8.0, in which the wait is empty; so the kernel is asked.
 template <auto kKernel, class Params>
-void launch_early(int device, cudaLaunchConfig_t config, const Params& params,
-                  unsigned cluster_size = 1) {
+void launch_early(int device, cudaLaunchConfig_t config, const Params& params) {
   static AnswerPerDevice waits;
-  std::array<cudaLaunchAttribute, 2> attributes{};
-  config.attrs = attributes.data();
-  config.numAttrs = 0;
-  if (waits(device, [] {
-        constexpr int kFirstWithWait = 90;
-        cudaFuncAttributes kernel{};
-        HEDDLE_CUDA_CHECK(cudaFuncGetAttributes(&kernel, kKernel));
-        return kernel.ptxVersion >= kFirstWithWait && kernel.binaryVersion >= kFirstWithWait;
-      })) {
-    cudaLaunchAttribute& early = attributes[config.numAttrs++];
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (cluster_size > 1) {
-    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {cluster_size, 1, 1};
-  }
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &early;
+  const bool can_wait = waits(device, [] {
+    constexpr int kFirstWithWait = 90;
+    cudaFuncAttributes kernel{};
+    HEDDLE_CUDA_CHECK(cudaFuncGetAttributes(&kernel, kKernel));
+    return kernel.ptxVersion >= kFirstWithWait && kernel.binaryVersion >= kFirstWithWait;
+  });
+  config.numAttrs = can_wait ? 1 : 0;
   HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kKernel, params));
 }
-
-/// Whether the current device, or the part of it that is there, has room for a cluster of `size` blocks of a kernel, as large as its
-/// launch bounds say; more than 8 are asked for.
-[[nodiscard]] bool has_room_for_cluster(const void* kernel, unsigned size);
-
-/// The same in clusters of up to kMaxSize blocks; false where there is no room for one of them.
-template <auto kKernel, unsigned kMaxSize, class Params>
-bool launch_early_in_clusters(int device, const cudaLaunchConfig_t& config, unsigned cluster_size,
-                              const Params& params) {
-  static AnswerPerDevice has_room;
-  const auto* kernel = reinterpret_cast<const void*>(kKernel);
-  if (!has_room(device, [=] { return has_room_for_cluster(kernel, kMaxSize); })) return false;
-  launch_early<kKernel>(device, config, params, cluster_size);
-  return true;
+template <auto kKernel, class Params>
+void launch_early(const ExecContext& ctx, dim3 grid, unsigned threads, const Params& params) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.stream = ctx.stream;
+  launch_early<kKernel>(ctx.device.index, config, params);
 }
 
 }  // namespace heddle::cuda

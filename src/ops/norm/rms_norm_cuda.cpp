@@ -52,15 +52,13 @@ void normalise_on_gpu(const ExecContext& ctx, const TensorView& output, const Te
             .inverse_width = 1.0f / static_cast<float>(input.size(input.rank() - 1)),
             .epsilon = options.epsilon,
             .weight_offset = static_cast<float>(options.weight_offset),
-            .num_chunks = 0,
             .is_weight_f32 = weight.dtype() == DType::kFloat32,
             .is_output_fp8 = output.dtype() == DType::kFloat8E4M3,
         };
         cuda::rms_norm(params, {.device = ctx.device.index,
                                 .stream = ctx.stream,
                                 .dtype = input.dtype(),
-                                .is_aligned = is_aligned(params),
-                                .is_sm90 = ctx.info.compute_capability == 90});
+                                .is_aligned = is_aligned(params)});
       });
 }
 

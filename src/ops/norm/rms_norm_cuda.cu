@@ -184,9 +184,7 @@ void launch(const RmsNormParams& p, const RmsNormLaunch& launch) {
 }  // namespace
 
 void rms_norm(RmsNormParams params, const RmsNormLaunch& how) {
-  const RowCut cut = cut_of(params.width);
-  params.chunk_width = cut.chunk_width;
-  if (cut.num_chunks > 1 && rms_norm_in_clusters(params, how)) return;
+  params.chunk_width = cut_of(params.width).chunk_width;
   switch (how.dtype) {
     case DType::kFloat16: return launch<__half>(params, how);
     case DType::kBFloat16: return launch<__nv_bfloat16>(params, how);

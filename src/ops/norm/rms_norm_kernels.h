@@ -56,7 +56,6 @@ struct RmsNormParams {
   int64_t width, chunk_width;             // elements; see cut_of()
   uint32_t num_rows, sizes[kRmsNormAxes];
   float inverse_width, epsilon, weight_offset;
-  int num_chunks;
   bool is_weight_f32, is_output_fp8;
 };
 static_assert(sizeof(RmsNormParams) <= 256);
@@ -67,12 +66,9 @@ struct RmsNormLaunch {
   DType dtype;  // of the input
   bool
       is_aligned;  // rows and weight are whole pieces of 8 elements at multiples of 16 bytes, of f8e4m3 of 8
-  bool is_sm90;
 };
 /// The cut of the rows need not be filled in.
 void rms_norm(RmsNormParams params, const RmsNormLaunch& how);
-/// Rows of several chunks on a chip of 9.0, read once; false where it has to be done otherwise.
-bool rms_norm_in_clusters(RmsNormParams params, const RmsNormLaunch& how);
 
 }  // namespace cuda
 }  // namespace heddle

@@ -24,7 +24,6 @@ inline constexpr int64_t kOnePieceWidth = kWarp * kPiece;
 inline constexpr int64_t kWarpWidth = kWarp * kMany * kPiece;
 inline constexpr int64_t kFewWidth = kFewLanes * kFew * kPiece;
 inline constexpr int64_t kBlockWidth = kMaxLanes * kMany * kPiece;
-inline constexpr int64_t kClusterWidth = kMaxChunks * kBlockWidth;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
