@@ -11,6 +11,7 @@
 //   Lengths and starts (cu_x: part i of a ragged array is [cu_x[i], cu_x[i + 1])) are read where the tensors lie and nothing
 //   else tells how much is written, so a captured call may be replayed with other contents. Lengths below 0 count as 0.
 //   An entry whose source or destination lies outside its tensor is skipped: nothing is read or written out of bounds.
+//   Where starts descend, so that parts overlap, it is unspecified, and may differ from run to run, of which of them an entry is.
 //   With HEDDLE_VALIDATE=1 such an entry, or a start that descends, throws instead, with row and value.
 //   Entries that the formula does not reach stay as they are, or get fill_value where that is given.
 //   Any number of requests; none is legal. Outputs must not overlap inputs.

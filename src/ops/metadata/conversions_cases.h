@@ -44,7 +44,7 @@ inline std::optional<int64_t> random_fill() {
 /// several threads share.
 template <class Body>
 void for_random_batches(const MetadataRun& run, const Body& body) {
-  for (int repeat = 0; repeat < small_or(42, 120); ++repeat) {
+  for (int repeat = 0; repeat < small_or(10, 120); ++repeat) {
     ThreadPool pool(static_cast<int>(random_int(1, 3)));
     const ExecContext ctx = run.with(pool);
     const ScopedPlainIndexTensors plain(repeat % 2 == 0);
@@ -251,7 +251,7 @@ inline Vector garbage(int64_t n) {
 // the build with an address sanitizer sees).
 inline void expect_conversions_stay_within_their_tensors_whatever_the_metadata_holds(
     const MetadataRun& run) {
-  for (int repeat = 0; repeat < small_or(40, 400); ++repeat) {
+  for (int repeat = 0; repeat < small_or(6, 100); ++repeat) {
     const ScopedPlainIndexTensors plain(repeat % 2 == 0);
     const int64_t num_seqs = random_int(0, 9);
     const auto fill = random_fill();

@@ -3,11 +3,9 @@
 // A sample is one call's share of a replay of kCalls calls, made one after the other, or of kCalls calls from the host into a stream
 // that is empty at first. Beside them: an empty kernel with as many bytes of parameters, which is what every launch takes.
 //
-// Floors are bytes at 4.6 TB/s; all but those of the wide tables are far below a launch, so what counts is a chain of latencies. On an
-// H200 kernels that do nothing else take, in a graph: 0.53 us for a launch, 0.3 more to store something, 0.1 for each 64 bytes of
-// parameters one after the other, 0.15 for a read that waits for another one, 0.02 for a barrier. Of a conversion: two lines of
-// parameters, two reads, two barriers and some 100 instructions, 1.4 us; of the wide tables 4.2 MB read and as much written, which a
-// copy without any search does in 2.9 us. prepare_batch: five lines, two reads, three barriers, some 400 instructions, 2.5 us.
+// Floors are bytes at 4.6 TB/s; all but those of the wide tables are far below a launch, so what counts is a chain of latencies: the
+// launch and its parameters, which overlap the call before (cuda/early_launch.h); two reads one after the other, the barriers between
+// them, the instructions of one thread, and the writes.
 
 #include <numeric>
 #include <string>

@@ -1,7 +1,8 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "cuda/check.h"
+#include "cuda/begin_early_cuda.h"
+#include "cuda/early_launch.h"
 
 #include "ops/metadata/conversions_kernels.h"
 #include "ops/metadata/packed_indices.h"
@@ -17,7 +18,7 @@ __device__ int32_t load_if(const int32_t* at, bool is_there) {
 }
 /// The number at an address, or that at another one which can be read: no branch, so that several loads go out one after the other.
 __device__ int32_t load_either(const int32_t* at, bool is_there, const int32_t* readable) {
-  return __ldg(is_there ? at : readable);
+  return *(is_there ? at : readable);
 }
 /// Places are sums that may wrap where the metadata makes no sense; so seen, those in front of a tensor are behind it.
 __device__ int32_t sum_of(int32_t a, int32_t b) {
@@ -149,6 +150,9 @@ __global__ void __launch_bounds__(kPlainThreads) plain_kernel(const __grid_const
   __shared__ PlainWindow<kPerLane> window;
   const int r = threadIdx.x;
   const bool is_row = r < op.num_rows;
+  clear(window);
+  const PlainChunk chunk = PlainChunk::of_block(op.size, kPerLane);
+  begin_early(op);
   int32_t start = 0, end = 0;
   typename Op::Facts facts;
   if (is_row) {
@@ -156,8 +160,6 @@ __global__ void __launch_bounds__(kPlainThreads) plain_kernel(const __grid_const
     end = load_if(op.starts + r + 1, true);
     facts = op.facts(r);
   }
-  clear(window);
-  const PlainChunk chunk = PlainChunk::of_block(op.size, kPerLane);
   __syncthreads();
   if (is_row) set_row(window, chunk, op.row(r, start, end, facts));
   __syncthreads();
@@ -196,10 +198,11 @@ __global__ void __launch_bounds__(kPlainThreads)
   __shared__ uint32_t scratch[kPlainThreads / 32];
   const int r = threadIdx.x;
   const bool is_row = r < op.num_rows;
-  const int32_t input = load_if(op.input_lengths + r, is_row),
-                cache = load_if(op.cache_lengths + r, is_row);
   clear(window);
   const PlainChunk chunk = PlainChunk::of_block(op.size, kPerLane);
+  begin_early(op);
+  const int32_t input = load_if(op.input_lengths + r, is_row),
+                cache = load_if(op.cache_lengths + r, is_row);
   const int64_t asked = int64_t{input} + cache;
   const auto length = static_cast<int32_t>(larger(int64_t{0}, smaller(asked, int64_t{op.size})));
   uint32_t total;
@@ -226,13 +229,12 @@ void launch_for(const ExecContext& ctx, int32_t size, const Launch& launch) {
   } else {
     launch(std::integral_constant<int, 8>{}, blocks(8));
   }
-  HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
 template <class Op>
 void launch_plain(const ExecContext& ctx, const Op& op) {
   launch_for(ctx, op.size, [&](auto per_lane, unsigned blocks) {
-    plain_kernel<per_lane><<<blocks, kPlainThreads, 0, ctx.stream>>>(op);
+    launch_early<plain_kernel<decltype(per_lane)::value, Op>>(ctx, blocks, kPlainThreads, op);
   });
 }
 
@@ -270,7 +272,7 @@ bool plain_block_tables_to_ragged(const ExecContext& ctx, const BlockTablesToRag
                          .fill_value = narrow(p.fill.value),
                          .has_fill = p.fill.on};
   launch_for(ctx, op.size, [&](auto per_lane, unsigned blocks) {
-    plain_to_ragged_kernel<per_lane><<<blocks, kPlainThreads, 0, ctx.stream>>>(op);
+    launch_early<plain_to_ragged_kernel<decltype(per_lane)::value>>(ctx, blocks, kPlainThreads, op);
   });
   return true;
 }

@@ -53,9 +53,11 @@ __device__ void set_row(PlainWindow<kPerLane>& window, const PlainChunk& chunk,
   const int to = smaller(row.end, chunk.first + chunk.size) - chunk.first;
   if (from >= to) return;
   atomicMax(&window.marks[from], r);
+  // At places that differ from thread to thread: of one that does not, the compiler would have a warp take the maximum first.
+  const int before = from & ~(kPerWarp - 1);
 #pragma unroll
   for (int i = kPerWarp; i < kPlainThreads * kPerLane; i += kPerWarp) {
-    if (from < i && i < to) atomicMax(&window.marks[i], r);
+    if (before + i < to) atomicMax(&window.marks[before + i], r);
   }
 }
 

@@ -52,15 +52,17 @@ inline constexpr int64_t kMostLanes = 32;
   PrepareBatchItems s;
   s.is_small = true;
   s.threads = kFewSeqs;
-  s.tokens_per_item = 1;  // a block's warps for each multiprocessor
-  while (s.tokens_per_item < kMostLanes && p.num_tokens > s.tokens_per_item * kWarps * num_sms)
-    s.tokens_per_item *= 2;
-  s.token_items = items(p.num_tokens, s.tokens_per_item);
-  s.adapter_items = p.adapter_rows ? s.token_items : 0;
   s.page_items = items(p.pages.size, kSmallPagesPerItem);
   s.table_items = items(p.page_table.rows * p.page_table.width, kSmallPagesPerItem);
   s.slot_items = p.adapter_indptr.size;
-  const int64_t all = s.token_items + s.adapter_items + s.page_items + s.table_items + s.slot_items;
+  int64_t all = 0;
+  // A block per multiprocessor, or as few more as can be: each of them plans anew.
+  for (s.tokens_per_item = 1;; s.tokens_per_item *= 2) {
+    s.token_items = items(p.num_tokens, s.tokens_per_item);
+    s.adapter_items = p.adapter_rows ? s.token_items : 0;
+    all = s.token_items + s.adapter_items + s.page_items + s.table_items + s.slot_items;
+    if (all <= kWarps * (num_sms - 1) || s.tokens_per_item == kMostLanes) break;
+  }
   s.blocks = 1 + static_cast<unsigned>(std::min(items(all, kWarps), int64_t{4} * num_sms));
   return s;
 }

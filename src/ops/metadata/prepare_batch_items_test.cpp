@@ -22,7 +22,7 @@ PrepareBatchParams decode_of(int64_t num_seqs, int64_t num_tokens) {
   return p;
 }
 
-TEST(PrepareBatchItems, OfASmallBatchShareABlockEach) {
+TEST(PrepareBatchItems, OfASmallBatchAreForABlockOnEachMultiprocessor) {
   const PrepareBatchItems few = select_prepare_batch_items(decode_of(256, 1024), kSms);
   EXPECT_TRUE(few.is_small);
   EXPECT_EQ(few.threads, 256);
@@ -33,7 +33,10 @@ TEST(PrepareBatchItems, OfASmallBatchShareABlockEach) {
   EXPECT_EQ(many.token_items, 1032);
   PrepareBatchParams grouped = decode_of(256, 1024);
   grouped.adapter_rows = vector_of(1024);
-  EXPECT_EQ(select_prepare_batch_items(grouped, kSms).blocks, 1u + 2 * 1024 / 8);
+  const PrepareBatchItems with_adapters = select_prepare_batch_items(grouped, kSms);
+  EXPECT_EQ(with_adapters.tokens_per_item, 2);
+  EXPECT_EQ(with_adapters.adapter_items, 512);
+  EXPECT_EQ(with_adapters.blocks, 1u + 2 * 512 / 8);
   const PrepareBatchItems most = select_prepare_batch_items(decode_of(256, 1 << 20), kSms);
   EXPECT_EQ(most.tokens_per_item, 32);
   EXPECT_EQ(most.blocks, 1u + 4 * kSms);

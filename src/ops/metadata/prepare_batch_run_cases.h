@@ -104,7 +104,7 @@ inline Names random_outputs(BatchCall& c) {
 }
 
 inline void expect_prepare_batch_equals_the_definition(const MetadataRun& run) {
-  for (int repeat = 0; repeat < small_or(101, 400); ++repeat) {
+  for (int repeat = 0; repeat < small_or(6, 200); ++repeat) {
     ThreadPool pool(static_cast<int>(random_int(1, 3)));
     const ExecContext ctx = run.with(pool);
     const ScopedPlainIndexTensors plain(repeat % 2 == 0);

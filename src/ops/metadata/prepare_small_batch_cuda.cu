@@ -1,4 +1,5 @@
-#include "cuda/check.h"
+#include "cuda/begin_early_cuda.h"
+#include "cuda/early_launch.h"
 
 #include "ops/metadata/prepare_small_batch_plan_cuda.h"
 
@@ -318,6 +319,7 @@ __global__ void __launch_bounds__(kThreads)
   using Number = typename P::Number;
   __shared__ SmallPlan<Number> plan;
   __shared__ SegmentScratch segment_scratch;
+  begin_early(p);
   SmallTotals totals;
   const SmallSeq<Number> seq = plan_seq(p, plan, totals);
   __syncthreads();
@@ -353,12 +355,12 @@ void prepare_small_batch(const ExecContext& ctx, const PrepareBatchParams& p,
                          const PrepareBatchItems& items) {
   if (is_plain(p)) {
     const auto packed = pack<PlainTensors>(p, items);
-    prepare_small_batch_kernel<<<items.blocks, kThreads, 0, ctx.stream>>>(packed);
+    launch_early<prepare_small_batch_kernel<PlainBatchParams>>(ctx, items.blocks, kThreads, packed);
   } else {
     const auto packed = pack<AnyTensors>(p, items);
-    prepare_small_batch_kernel<<<items.blocks, kThreads, 0, ctx.stream>>>(packed);
+    launch_early<prepare_small_batch_kernel<PrepareBatchCudaParams>>(ctx, items.blocks, kThreads,
+                                                                     packed);
   }
-  HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
 }  // namespace heddle::cuda

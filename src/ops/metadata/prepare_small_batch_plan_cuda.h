@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstddef>
-
 #include "ops/metadata/packed_indices_cuda.h"
 #include "ops/metadata/prepare_batch_cuda_params.h"
 
@@ -20,7 +18,6 @@ struct SmallPlan {
   Number next_begin[kSmallThreads], next_end[kSmallThreads], prompt[kSmallThreads];
   Number given_begin[kSmallThreads], num_given[kSmallThreads];  // pages
   uint32_t scratch[2][3][kSmallWarps];
-  uint32_t touched;  // nobody reads it
 };
 
 /// What a thread alone knows of its request.
@@ -98,15 +95,6 @@ __device__ typename P::Number num_given_pages(const P& p, typename P::Number beg
   return begin >= 0 && begin < end ? end - begin : Number{0};
 }
 
-/// A multiprocessor fetches parameters 64 bytes at a time, each when it is first used. One thread uses those of the token outputs
-/// while reads are on their way.
-template <class P>
-__device__ uint32_t words_for_later(const P& p) {
-  constexpr int kLine = 16;
-  const auto* words = reinterpret_cast<const uint32_t*>(&p) + offsetof(P, items) / 4;
-  return words[kLine / 4] ^ words[kLine / 4 + kLine] ^ words[kLine / 4 + 2 * kLine];
-}
-
 /// Plans the request of this thread; a barrier follows before others see it.
 template <class P>
 __device__ SmallSeq<typename P::Number> plan_seq(const P& p, SmallPlan<typename P::Number>& plan,
@@ -124,7 +112,6 @@ __device__ SmallSeq<typename P::Number> plan_seq(const P& p, SmallPlan<typename 
                  next_begin = load_raw(p.next_indptr, r, is_there),
                  next_end = load_raw(p.next_indptr, r + 1, is_there),
                  prompt = load_raw(p.prompt_lengths, r, is_there);
-  if (r == kSmallThreads - 1) plan.touched = words_for_later(p);
   const bool is_active = is_there && (p.num_active.data == nullptr || r < active.value());
   SmallSeq<Number> seq;
   Number asked = 0, slot = -1;

@@ -79,7 +79,7 @@ void prepare_next_forward_pass(const ExecContext& ctx, TensorView sampled_tokens
   if (ctx.device.type == DeviceType::kCpu) {
     cpu::prepare_next_forward_pass(ctx, params);
   } else if constexpr (kWithCuda) {
-    cuda::prepare_next_forward_pass(params, ctx.stream);
+    cuda::prepare_next_forward_pass(ctx, params);
   }
 }
 

@@ -54,10 +54,10 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void prepare_next_forward_pass(const PrepareParams& params, cudaStream_t stream) {
-  if (params.num_rows == 0 || prepare_next_forward_pass_by_teams(params, stream)) return;
+void prepare_next_forward_pass(const ExecContext& ctx, const PrepareParams& params) {
+  if (params.num_rows == 0 || prepare_next_forward_pass_by_teams(ctx, params)) return;
   const int64_t blocks = (params.num_rows + kThreads - 1) / kThreads;
-  prepare_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(DevicePrepare(params));
+  prepare_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, ctx.stream>>>(DevicePrepare(params));
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 

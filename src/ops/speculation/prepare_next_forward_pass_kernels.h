@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "heddle/core/context.h"
+
 #include "cpu/count_reader.h"
 #include "cpu/index_array.h"
 #include "draft_layout.h"
@@ -52,7 +54,7 @@ namespace cpu {
 void prepare_next_forward_pass(const ExecContext& ctx, const PrepareParams& params);
 }
 namespace cuda {
-void prepare_next_forward_pass(const PrepareParams& params, cudaStream_t stream);
+void prepare_next_forward_pass(const ExecContext& ctx, const PrepareParams& params);
 }
 
 }  // namespace heddle

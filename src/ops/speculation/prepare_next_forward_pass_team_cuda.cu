@@ -1,4 +1,5 @@
-#include "cuda/check.h"
+#include "cuda/begin_early_cuda.h"
+#include "cuda/early_launch.h"
 
 #include "ops/speculation/draft_team_cuda.h"
 #include "ops/speculation/team_cuda.h"
@@ -24,6 +25,7 @@ struct TeamPrepare {
 template <Widths kWidths>
 __global__ void __launch_bounds__(kMaxTeamThreads)
     prepare_team_kernel(const __grid_constant__ TeamPrepare p) {
+  begin_early(p);
   const TeamLane team(p.team_shift, blockDim.x);
   const uint32_t row = team.row, lane = team.lane;
   const bool is_row = row < p.num_rows;
@@ -59,7 +61,7 @@ __global__ void __launch_bounds__(kMaxTeamThreads)
 
 }  // namespace
 
-bool prepare_next_forward_pass_by_teams(const PrepareParams& params, cudaStream_t stream) {
+bool prepare_next_forward_pass_by_teams(const ExecContext& ctx, const PrepareParams& params) {
   const DraftLayout& layout = params.layout;
   const int shift = select_team_shift(1 + layout.max_drafts());
   if (shift < 0 || !fits_team(layout, params.num_rows) || params.accepted_tokens_mask.step() != 1) {
@@ -83,9 +85,8 @@ bool prepare_next_forward_pass_by_teams(const PrepareParams& params, cudaStream_
   if (!plain.is_plain()) return false;
   const TeamLaunch launch = select_team_launch(params.num_rows, shift, false, false);
   dispatch_widths(plain.widths(), [&]<Widths kWidths>() {
-    prepare_team_kernel<kWidths><<<launch.blocks, launch.threads, 0, stream>>>(p);
+    launch_early<prepare_team_kernel<kWidths>>(ctx, launch.blocks, launch.threads, p);
   });
-  HEDDLE_CUDA_CHECK(cudaGetLastError());
   return true;
 }
 

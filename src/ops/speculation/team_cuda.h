@@ -21,8 +21,8 @@ namespace heddle::cuda {
 
 [[nodiscard]] bool speculative_step_by_teams(const SpeculativeStepParams& params,
                                              uint64_t* list_sums, cudaStream_t stream);
-[[nodiscard]] bool prepare_next_forward_pass_by_teams(const PrepareParams& params,
-                                                      cudaStream_t stream);
+[[nodiscard]] bool prepare_next_forward_pass_by_teams(const ExecContext& ctx,
+                                                      const PrepareParams& params);
 [[nodiscard]] bool rewind_kv_cache_by_teams(const RewindParams& params, uint64_t* list_sums,
                                             cudaStream_t stream);
 

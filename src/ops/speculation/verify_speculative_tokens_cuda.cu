@@ -1,4 +1,5 @@
-#include "cuda/check.h"
+#include "cuda/begin_early_cuda.h"
+#include "cuda/early_launch.h"
 
 #include "ops/speculation/verify_speculative_tokens_cuda.h"
 
@@ -10,6 +11,7 @@ constexpr int kThreads = 64;  // few, so that a small batch spreads over many mu
 // mask[base(p) + j] = mask[base(p) + j - 1] and input[base(p) + j] == output[base(p) + j - 1]; last_one_indices[p] = the last true one.
 // One thread per row; behind the last request all threads clear the mask. Grid ceil(num_rows / kThreads), at least one block.
 __global__ void __launch_bounds__(kThreads) verify_kernel(const __grid_constant__ DeviceVerify p) {
+  begin_early(p);
   const int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int64_t num_decode = p.num_decode.read(), num_active = p.num_active(num_decode);
   if (row < num_active) {
@@ -23,11 +25,10 @@ __global__ void __launch_bounds__(kThreads) verify_kernel(const __grid_constant_
 
 }  // namespace
 
-void verify_speculative_tokens(const VerifyParams& params, cudaStream_t stream) {
+void verify_speculative_tokens(const ExecContext& ctx, const VerifyParams& params) {
   const int64_t blocks = (params.num_rows + kThreads - 1) / kThreads;
-  verify_kernel<<<static_cast<unsigned>(blocks > 0 ? blocks : 1), kThreads, 0, stream>>>(
-      DeviceVerify(params));
-  HEDDLE_CUDA_CHECK(cudaGetLastError());
+  launch_early<verify_kernel>(ctx, static_cast<unsigned>(blocks > 0 ? blocks : 1), kThreads,
+                              DeviceVerify(params));
 }
 
 }  // namespace heddle::cuda

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "heddle/core/context.h"
+
 #include "cpu/count_reader.h"
 #include "cpu/index_array.h"
 #include "draft_layout.h"
@@ -43,7 +45,7 @@ namespace cpu {
 void verify_speculative_tokens(const ExecContext& ctx, const VerifyParams& params);
 }
 namespace cuda {
-void verify_speculative_tokens(const VerifyParams& params, cudaStream_t stream);
+void verify_speculative_tokens(const ExecContext& ctx, const VerifyParams& params);
 }
 
 }  // namespace heddle
