@@ -45,7 +45,7 @@ class DeviceMirror final : public Mirror {
     if (guards_ == Guards::kBoth && size <= kShared - used_) {
       if (!shared_) shared_ = poisoned(kShared);
       copies_.push_back({host, bytes, used_ + begin, guard, access, shared_});
-      used_ += (size + kLine - 1) / kLine * kLine;
+      used_ += (size + kAlignment - 1) / kAlignment * kAlignment;
     } else {
       copies_.push_back({host, bytes, begin, begin, access, poisoned(size)});
     }
@@ -62,6 +62,7 @@ class DeviceMirror final : public Mirror {
     std::shared_ptr<DeviceMemory> memory;
   };
   static constexpr size_t kGuard = 256, kLine = 16, kShared = size_t{32} << 20;
+  static constexpr size_t kAlignment = 256;  // of an allocation, and as the plans of ops need it
   static constexpr unsigned char kPoison = 0xFF;
 
   static std::shared_ptr<DeviceMemory> poisoned(size_t bytes) {

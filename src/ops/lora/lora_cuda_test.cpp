@@ -43,7 +43,7 @@ RandomCall<U, W, Y> random_call(bool is_shrink) {
 
 TYPED_TEST(LoraCuda, ShrinkAndExpandAreTheSumsOfTheReference) {
   using W = TypeParam;
-  for (int round = 0; round < small_or(12, 200); ++round) {
+  for (int round = 0; round < small_or(12, 30); ++round) {
     const bool is_shrink = round % 2 == 0;
     const DType u =
         is_shrink ? kDType<W> : pick({DType::kFloat32, DType::kFloat16, DType::kBFloat16});
@@ -84,7 +84,7 @@ void expect_same_bits(RandomCall<U, W, Y> call, const ForEachForm& for_each_form
 
 TYPED_TEST(LoraCuda, EveryFormOfShrinkAndExpandHasTheSameBits) {
   using W = TypeParam;
-  for (int round = 0; round < small_or(2, 20); ++round) {
+  for (int round = 0; round < small_or(2, 4); ++round) {
     const auto forms = [&](const auto& body) { this->for_each_form(body); };
     expect_same_bits(random_call<W, W, float>(true), forms);
     expect_same_bits(random_call<float, W, W>(false), forms);
@@ -94,7 +94,7 @@ TYPED_TEST(LoraCuda, EveryFormOfShrinkAndExpandHasTheSameBits) {
 
 TYPED_TEST(LoraCuda, EveryFormOfApplyHasTheSameBits) {
   const Device device = this->cuda_context().device;
-  for (int round = 0; round < small_or(2, 20); ++round) {
+  for (int round = 0; round < small_or(2, 4); ++round) {
     const bool is_regular = round % 2 == 0;
     const int64_t in = small_or<int64_t>(520, pick<int64_t>({64, 520, 1104, 4608}));
     const std::vector<int64_t> outs{192, is_regular ? 64 : 65, 8, 256, 72};
@@ -121,7 +121,7 @@ TYPED_TEST(LoraCuda, EveryFormOfApplyHasTheSameBits) {
 }
 
 TYPED_TEST(LoraCuda, ApplyHasTheBitsOfShrinkAndExpand) {
-  for (int round = 0; round < small_or(3, 24); ++round) {
+  for (int round = 0; round < small_or(3, 8); ++round) {
     const int64_t num_tokens =
         small_sizes() ? pick<int64_t>({1, 8, 20}) : pick<int64_t>({1, 8, 17, 100, 270});
     const LoraRun run = this->runs().any();
@@ -227,7 +227,7 @@ TYPED_TEST(LoraCuda, SlicesWithoutColumnsAreLegal) {
 
 TYPED_TEST(LoraCuda, BlocksThatCannotWaitMakeTheSameBits) {
   const Device device = this->cuda_context().device;
-  for (int round = 0; round < small_or(2, 20); ++round) {
+  for (int round = 0; round < small_or(2, 4); ++round) {
     DeviceSite<TypeParam> site(random_int(1, small_or(20, 300)),
                                pick<int64_t>({520, 1104, small_or(1104, 4608)}), {64, 192, 256},
                                pick({16, 64, 136}), random_int(0, 1) == 0);

@@ -141,7 +141,7 @@ TEST_F(LoraOccupied, TwoStreamsFinishBesideAKernelThatHoldsMostOfTheChip) {
   // compute-sanitizer runs one kernel at a time.
   std::optional<Occupier> occupier;
   if (!small_sizes()) occupier.emplace(device.index);
-  const int rounds = num_rounds(small_or(3, 200));
+  const int rounds = num_rounds(small_or(3, 60));
   for (int round = 0; round < rounds; ++round) {
     for (auto& site : sites) site.restart();
     if (occupier) occupier->hold(1 << round % 4);

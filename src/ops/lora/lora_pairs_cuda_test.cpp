@@ -29,7 +29,7 @@ TYPED_TEST_SUITE(LoraPairsCuda, HalfTypes);
 
 TYPED_TEST(LoraPairsCuda, AreTheSumsOfTheReference) {
   using W = TypeParam;
-  for (int round = 0; round < small_or(2, 16); ++round) {
+  for (int round = 0; round < small_or(2, 4); ++round) {
     const int64_t tokens = small_sizes() ? pick<int64_t>({1, 6}) : pick<int64_t>({1, 5, 40, 300});
     const LoraRun run = this->runs().any();
     this->with_any_y(
@@ -40,7 +40,7 @@ TYPED_TEST(LoraPairsCuda, AreTheSumsOfTheReference) {
 
 TYPED_TEST(LoraPairsCuda, HaveTheBitsOfOneCallAfterAnother) {
   using W = TypeParam;
-  for (int round = 0; round < small_or(2, 16); ++round) {
+  for (int round = 0; round < small_or(2, 4); ++round) {
     const int64_t tokens = small_sizes() ? pick<int64_t>({1, 6}) : pick<int64_t>({1, 5, 40, 300});
     const LoraRun run = this->runs().any();
     this->with_any_y([&]<class Y>() {
@@ -52,7 +52,7 @@ TYPED_TEST(LoraPairsCuda, HaveTheBitsOfOneCallAfterAnother) {
 
 TYPED_TEST(LoraPairsCuda, OnePairHasTheBitsOfAnId) {
   using W = TypeParam;
-  for (int round = 0; round < small_or(2, 16); ++round) {
+  for (int round = 0; round < small_or(2, 4); ++round) {
     const int64_t tokens = small_sizes() ? 6 : pick<int64_t>({1, 17, 300});
     const LoraRun run = this->runs().any();
     this->with_any_y(
@@ -93,7 +93,7 @@ TYPED_TEST(LoraPairsCuda, TakeAnyNumberOfSlices) {
 /// add to y, and those of many rows take more than 256, but not when they add to sums in f32.
 TYPED_TEST(LoraPairsCuda, OnePairHasTheBitsOfAnIdOnEveryPath) {
   const Device device = this->cuda_context().device;
-  for (int round = 0; round < small_or(2, 12); ++round) {
+  for (int round = 0; round < small_or(2, 4); ++round) {
     const int64_t tokens = small_or<int64_t>(9, pick<int64_t>({1, 33, 256, 300}));
     const bool is_regular = round % 2 == 0;
     DeviceSite<TypeParam> site(tokens, small_or(520, 2104), {192, is_regular ? 64 : 65, 256, 8, 72},
@@ -165,7 +165,7 @@ TYPED_TEST(LoraPairsCuda, AReplaySeesPairsThatChangedInPlace) {
     site.apply(ctx, pairs.batch());  // loads the kernels
     const Graph graph(stream, [&] { site.apply(ctx, pairs.batch()); });
     std::vector<uint16_t> last;
-    for (int round = 0; round < small_or(3, 20); ++round) {
+    for (int round = 0; round < small_or(3, 6); ++round) {
       site.change();
       pairs.change();
       site.restart();

@@ -1,4 +1,5 @@
 // Long batches on a GPU: a row has the bits that it has in a short one, whatever way the batch goes.
+#include <algorithm>
 #include <vector>
 
 #include "cuda/check.h"
@@ -85,7 +86,7 @@ struct Shape {
 };
 
 /// Every kernel: one chunk and several to a strand, one rank pass and more, ranks up to 16, 64 and 512, fewer and more than four
-/// slices, tails of features, outputs and rows.
+/// slices, tails of features, outputs and rows. Each run draws some of them.
 std::vector<Shape> shapes() {
   if (small_sizes()) {
     return {{300, 72, {64, 8}, 16},
@@ -94,25 +95,28 @@ std::vector<Shape> shapes() {
             {260, 71, {65, 3}, 21, false},
             {270, 521, {300, 1}, 9, false}};
   }
-  return {{300, 64, {64}, 8},
-          {1000, 520, {192, 64, 72}, 16},
-          {700, 4096, {1024, 256, 256}, 64},
-          {3000, 1104, {520}, 16},
-          {5000, 512, {136, 1032}, 32},
-          {600, 4608, {264, 64}, 64},
-          {400, 9224, {192}, 24},
-          {900, 2056, {72, 1088, 8, 64, 520}, 136},
-          {500, 1544, {328, 80}, 512},
-          {9000, 64, {64}, 64},
-          {3200, 81, {134, 5}, 102, false},
-          {1000, 13, {66, 6}, 10, false},
-          {700, 2549, {3, 1065, 4, 1}, 180, false},
-          {3000, 2, {1522, 18, 26, 19, 33}, 119, false},
-          {5000, 512, {257}, 40, false},
-          {600, 4609, {33, 264}, 47, false},
-          {400, 9223, {191}, 24, false},
-          {500, 1543, {333}, 512, false},
-          {900, 64, {64, 32}, 1, false}};
+  std::vector<Shape> all = {{300, 64, {64}, 8},
+                            {1000, 520, {192, 64, 72}, 16},
+                            {700, 4096, {1024, 256, 256}, 64},
+                            {3000, 1104, {520}, 16},
+                            {5000, 512, {136, 1032}, 32},
+                            {600, 4608, {264, 64}, 64},
+                            {400, 9224, {192}, 24},
+                            {900, 2056, {72, 1088, 8, 64, 520}, 136},
+                            {500, 1544, {328, 80}, 512},
+                            {9000, 64, {64}, 64},
+                            {3200, 81, {134, 5}, 102, false},
+                            {1000, 13, {66, 6}, 10, false},
+                            {700, 2549, {3, 1065, 4, 1}, 180, false},
+                            {3000, 2, {1522, 18, 26, 19, 33}, 119, false},
+                            {5000, 512, {257}, 40, false},
+                            {600, 4609, {33, 264}, 47, false},
+                            {400, 9223, {191}, 24, false},
+                            {500, 1543, {333}, 512, false},
+                            {900, 64, {64, 32}, 1, false}};
+  std::ranges::shuffle(all, rng());
+  all.resize(7);
+  return all;
 }
 
 TYPED_TEST(LoraPrefillCuda, HasTheBitsOfWindows) {
@@ -152,7 +156,7 @@ TYPED_TEST(LoraPrefillCuda, APlanServesWindowsAndPrefill) {
 }
 
 TYPED_TEST(LoraPrefillCuda, ARowAloneHasTheBitsItHasInABatch) {
-  const int64_t tokens = small_or(270, 3000), in = small_or(136, 4608);
+  const int64_t tokens = small_or(270, 1000), in = small_or(136, 2104);
   for (const int max_rank : {16, small_or(40, 128)}) {
     PrefillSite<TypeParam> p(tokens, in, {128, 72}, max_rank);
     const LoraStream stream(this->device(), p.site.workspace_bytes(), true);
@@ -211,8 +215,8 @@ TYPED_TEST(LoraPrefillCuda, ExpandHasTheBitsOfWindows) {
 TYPED_TEST(LoraPrefillCuda, ShrinkHasTheBitsOfWindows) {
   for (const bool is_regular : {true, false}) {
     for (const int max_rank : {16, 72, small_or(136, 512)}) {
-      const int64_t in = small_or(136, is_regular ? 4608 : 4609);
-      PrefillSite<TypeParam> p(small_or(290, 1500), in, {max_rank}, max_rank, is_regular);
+      const int64_t in = small_or(136, is_regular ? 2104 : 2105);
+      PrefillSite<TypeParam> p(small_or(290, 600), in, {max_rank}, max_rank, is_regular);
       const LoraStream stream(this->device(), p.site.workspace_bytes(), false);
       for (const bool accumulate : {false, true}) {
         LoraGpuCall call = p.call(true);
@@ -342,7 +346,7 @@ TYPED_TEST(LoraPrefillCuda, AReplaySeesIdsRanksAndWeightsThatChangedInPlace) {
     p.site.apply(stream.ctx(), has_plan);  // loads the kernels
     const RecordedGraph graph(stream.get(), [&] { p.site.apply(stream.ctx(), has_plan); });
     std::vector<uint16_t> last;
-    for (int round = 0; round < small_or(3, 12); ++round) {
+    for (int round = 0; round < small_or(3, 6); ++round) {
       p.site.change();
       p.site.restart();
       graph.launch(stream.get());
