@@ -11,6 +11,7 @@
 #include "heddle/core/cuda_context.h"
 
 #include "device_buffer.h"
+#include "graph_timing_cuda.h"
 #include "ops/lora/lora_cases.h"
 #include "ops/lora/lora_gpu.h"
 #include "random.h"
@@ -43,23 +44,13 @@ class LoraStream {
 class Graph {
  public:
   template <class Record>
-  Graph(const LoraStream& stream, const Record& record) : stream_(stream.get()) {
-    HEDDLE_CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
-    record();
-    cudaGraph_t graph = nullptr;
-    HEDDLE_CUDA_CHECK(cudaStreamEndCapture(stream_, &graph));
-    const cudaError_t error = cudaGraphInstantiate(&graph_, graph, 0);
-    cudaGraphDestroy(graph);
-    HEDDLE_CUDA_CHECK(error);
-  }
-  ~Graph() { cudaGraphExecDestroy(graph_); }
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
-  void launch() const { HEDDLE_CUDA_CHECK(cudaGraphLaunch(graph_, stream_)); }
+  Graph(const LoraStream& stream, const Record& record)
+      : stream_(stream.get()), graph_(stream_, record) {}
+  void launch() const { graph_.launch(stream_); }
 
  private:
   cudaStream_t stream_;
-  cudaGraphExec_t graph_ = nullptr;
+  RecordedGraph graph_;
 };
 
 /// A site on the device whose ids, ranks, weights and scales can change in place. With is_regular all is aligned for loads of

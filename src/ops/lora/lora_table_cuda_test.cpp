@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cuda/check.h"
@@ -35,8 +36,8 @@ class LoraTableCuda : public CudaTest {
   void SetUp() override {
     CudaTest::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
-    HEDDLE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    ctx_ = cuda_context(stream_);
+    stream_.emplace();
+    ctx_ = cuda_context(stream_->get());
     weights_ = std::make_unique<DeviceBuffer<half>>(size_t{1} << 16);
     table_ = make(kSlots, LoraFit::kAny);
     want_.assign(kSlots * kFeatures.size(), LoraWeight{});
@@ -44,7 +45,7 @@ class LoraTableCuda : public CudaTest {
   void TearDown() override {
     table_.reset();
     weights_.reset();
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+    stream_.reset();
     CudaTest::TearDown();
   }
 
@@ -79,7 +80,7 @@ class LoraTableCuda : public CudaTest {
   [[nodiscard]] size_t table_bytes() const { return want_.size() * sizeof(LoraWeight); }
   [[nodiscard]] std::vector<LoraWeight> entries() const {
     std::vector<LoraWeight> result(want_.size());
-    HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+    stream_->wait();
     HEDDLE_CUDA_CHECK(
         cudaMemcpy(result.data(), table_->view().entries, table_bytes(), cudaMemcpyDeviceToHost));
     return result;
@@ -89,7 +90,7 @@ class LoraTableCuda : public CudaTest {
     for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same(got[i], want[i])) << "entry " << i;
   }
 
-  cudaStream_t stream_ = nullptr;
+  std::optional<DeviceStream> stream_;  // made where there is a device
   ExecContext ctx_;
   std::unique_ptr<DeviceBuffer<half>> weights_;
   std::unique_ptr<AdapterTable> table_;
@@ -119,14 +120,14 @@ TEST_F(LoraTableCuda, ChangesAreInTheOrderOfTheStream) {
   const int rounds = small_or(20, 200);
   DeviceBuffer<LoraWeight> log(size_t(rounds) * want_.size());
   const DeviceBuffer<uint8_t> busy(size_t(small_or(1 << 16, 1 << 28)));
-  HEDDLE_CUDA_CHECK(cudaMemsetAsync(busy.data(), 0, busy.size(), stream_));
+  HEDDLE_CUDA_CHECK(cudaMemsetAsync(busy.data(), 0, busy.size(), stream_->get()));
   std::vector<std::vector<LoraWeight>> wants;
   for (int round = 0; round < rounds; ++round) {  // nothing waits for the device
     change();
     wants.push_back(want_);
     HEDDLE_CUDA_CHECK(cudaMemcpyAsync(log.data() + size_t(round) * want_.size(),
                                       table_->view().entries, table_bytes(),
-                                      cudaMemcpyDeviceToDevice, stream_));
+                                      cudaMemcpyDeviceToDevice, stream_->get()));
   }
   for (int round = 0; round < rounds; ++round) {
     expect_entries(log.download(size_t(round) * want_.size(), want_.size()), wants[size_t(round)]);
@@ -137,7 +138,7 @@ TEST_F(LoraTableCuda, ChangesAreInTheOrderOfTheStream) {
 TEST_F(LoraTableCuda, ACaptureRecordsAChangeWithItsEntry) {
   change();
   const std::vector<LoraWeight> before = want_;
-  HEDDLE_CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal));
+  HEDDLE_CUDA_CHECK(cudaStreamBeginCapture(stream_->get(), cudaStreamCaptureModeGlobal));
   for (int i = 0; i < 4; ++i) change();
   for (int32_t slot = 1; slot < kSlots; ++slot) {  // so that the graph fixes every entry
     table_->clear(ctx_, slot);
@@ -149,14 +150,14 @@ TEST_F(LoraTableCuda, ACaptureRecordsAChangeWithItsEntry) {
     want_[size_t(slice)] = {w.raw(), 7, 2.5f, w.stride(0)};
   }
   cudaGraph_t graph = nullptr;
-  HEDDLE_CUDA_CHECK(cudaStreamEndCapture(stream_, &graph));
+  HEDDLE_CUDA_CHECK(cudaStreamEndCapture(stream_->get(), &graph));
   const std::vector<LoraWeight> of_graph = want_;
   expect_entries(entries(), before);
 
   cudaGraphExec_t exec = nullptr;
   HEDDLE_CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
   for (int replay = 0; replay < 3; ++replay) {
-    HEDDLE_CUDA_CHECK(cudaGraphLaunch(exec, stream_));
+    HEDDLE_CUDA_CHECK(cudaGraphLaunch(exec, stream_->get()));
     expect_entries(entries(), of_graph);
     for (int i = 0; i < 3; ++i) change();
   }
@@ -171,7 +172,7 @@ TEST_F(LoraTableCuda, TheLastSlotOfALargeTable) {
   large->set(ctx_, slots - 1, 2, w);
   const auto last = [&] {
     LoraWeight entry;
-    HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+    stream_->wait();
     HEDDLE_CUDA_CHECK(cudaMemcpy(&entry, large->view().entries + int64_t{slots} * 3 - 1,
                                  sizeof(entry), cudaMemcpyDeviceToHost));
     return entry;
