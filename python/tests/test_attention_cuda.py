@@ -127,6 +127,57 @@ def test_punica_prefill_over_pages_by_address(dtype: torch.dtype, rope: str) -> 
 
 
 @each_half
+@pytest.mark.parametrize("rope", ["llama", "none"])
+def test_punica_decode_over_pages_by_address(dtype: torch.dtype, rope: str) -> None:
+    lengths = [5, 16, 33, 900]
+    pages = Pages(lengths, dtype)
+    k, v = torch.randn(2, sum(lengths), HEADS, DIM, device=GPU).to(dtype)
+    starts = ints([0, *np.cumsum(lengths).tolist()])
+    place = (LAYERS, 1, HEADS, PAGE)
+    punica_kernels.init_kv(pages.ptrs, pages.indptr, pages.last, k, v, starts, *place)
+    q = torch.randn(len(lengths), 3 * HEADS, DIM, device=GPU).to(dtype)
+    o, lse = torch.full_like(q, torch.nan), torch.empty(len(lengths), 3 * HEADS, device=GPU)
+    punica_kernels.batch_decode(
+        o, q, pages.ptrs, pages.indptr, pages.last, None, *place, rope=rope, lse=lse
+    )
+    for seq, kv_len in enumerate(lengths):
+        at, every = positions_of(kv_len, 1)
+        queries, keys = q[seq : seq + 1], pages.tokens(seq, 1, 0)
+        if rope == "llama":
+            queries, keys = rotated(queries, at[:, 0], 1e4), rotated(keys, every, 1e4)
+        want, want_lse = attention(queries, keys, pages.tokens(seq, 1, 1), every <= at)
+        expect_close(o[seq : seq + 1], want)
+        expect_close(lse[seq : seq + 1], want_lse)
+
+
+def test_a_graph_of_decode_replays_with_other_lengths_and_options() -> None:
+    k, v = torch.randn(2, 40, 1, HEADS, DIM, device=GPU).half().unbind(0)
+    pool = torch.full((2, 4, HEADS, PAGE, DIM), torch.nan, dtype=torch.float16, device=GPU)
+    table = [ints([0, 1, 2]), ints([3, 0, 1, 2**30]), ints([1, 1])]
+    q = torch.randn(2, 4 * HEADS, DIM, device=GPU).half()
+    o = torch.empty_like(q)
+
+    def decode(out: torch.Tensor) -> None:
+        ops.batch_decode(out, None, q, *pool, *table, window_left=20, logits_soft_cap=3.0)
+
+    for token in range(40):  # one after the other: of sequence 0, whose pages are 3, 0 and 1
+        pages, last = ints([3, 0, 1]), ints([token % PAGE + 1])
+        ops.kv_append(*pool, ints([0, token // PAGE + 1]), pages, last, k[token], v[token])
+    decode(o)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        decode(o)
+    table[0].copy_(ints([0, 3, 3]))
+    table[2].copy_(ints([8, 0]))
+    o.fill_(torch.nan)
+    graph.replay()
+    at, every = positions_of(40, 1)
+    seen = (every <= at) & (every >= at - 20)
+    expect_close(o[:1], attention(q[:1], k[:, 0], v[:, 0], seen, 3.0)[0])
+    assert (o[1] == 0).all()  # no keys
+
+
+@each_half
 def test_prefill_with_every_option(dtype: torch.dtype) -> None:
     lengths, new = [100, 37], [40, 37]
     k, v = ([torch.randn(n, HEADS, DIM, device=GPU).to(dtype) for n in lengths] for _ in range(2))

@@ -360,6 +360,16 @@ TEST_F(CApiCuda, NewTokensAttentionAndStates) {
   EXPECT_TRUE(same_bits<float>(lse.download(), lse_want.download()));
   EXPECT_FALSE(a_got.untouched(0, a_got.size()));
 
+  const DeviceBuffer<half> d_got(2 * 2 * 16), d_want(d_got.size());
+  const OnDevice c_d(d_got, {2, 2, 16}), c_d_lse(lse, {2, 2}), c_d_q(q_got, {2, 2, 16});
+  expect_ok(heddle_batch_decode(context_, c_d.get(), c_d_lse.get(), c_d_q.get(), &cache, &table,
+                                nullptr));
+  batch_decode(ctx, d_want.view({2, 2, 16}), lse_want.view({2, 2}), q_want.view({2, 2, 16}), same,
+               same_table);
+  EXPECT_TRUE(same_bits<half>(d_got.download(), d_want.download()));
+  EXPECT_TRUE(same_bits<float>(lse.download(), lse_want.download()));
+  EXPECT_FALSE(d_got.untouched(0, d_got.size()));
+
   const DeviceBuffer<half> o_got(queries.size()), o_want(queries.size());
   const OnDevice c_lse(lse, {8, 2}), c_o(o_got, {8, 2, 16}), c_other(q_want, {8, 2, 16});
   expect_ok(heddle_merge_states(context_, c_o.get(), nullptr, c_q.get(), c_lse.get(), c_other.get(),
