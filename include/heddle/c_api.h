@@ -177,6 +177,9 @@ heddle_status heddle_batch_decode(heddle_context* context, DLTensor* o, DLTensor
                                   const DLTensor* q, const heddle_paged_kv* cache,
                                   const heddle_page_table* table,
                                   const heddle_attention_options* options);
+/* What it can use; with less a long sequence takes longer, to the same bits. 0 where there is no such device. */
+size_t heddle_batch_decode_workspace_bytes(DLDevice device, int64_t num_seqs, int64_t num_q_heads,
+                                           int64_t head_dim);
 /* Attention over two disjoint sets of keys from the results over each;   lse may be NULL */
 heddle_status heddle_merge_states(heddle_context* context, DLTensor* o, DLTensor* lse,
                                   const DLTensor* o_a, const DLTensor* lse_a, const DLTensor* o_b,

@@ -39,7 +39,7 @@ void prefill(nb::handle o, nb::handle lse, nb::handle q, nb::handle q_indptr, nb
       .tree_mask = call.optional_in("tree_mask", tree_mask),
       .tree_mask_indptr = call.optional_in("tree_mask_indptr", tree_mask_indptr),
   };
-  call.run([&](const ExecContext& ctx) {
+  call.run_on_any_device([&](const ExecContext& ctx) {
     batch_prefill(ctx, out, sums, queries, starts, cache, table, options);
   });
 }

@@ -16,6 +16,8 @@ Call = tuple[list[Any], dict[str, Any]]
 CUDA_ALONE = {"lora_plan"}
 """Operations of arrays on a GPU alone; test_lora_cuda.py has their calls."""
 WITH_CUDA_KERNELS = {
+    "batch_decode",
+    "batch_prefill",
     "block_tables_to_padded",
     "block_tables_to_ragged",
     "copy_next_input_ids_inplace",

@@ -5,6 +5,7 @@
 #include "capi/paged_kv.h"
 #include "capi/rope_params.h"
 
+using heddle::capi::device_of;
 using heddle::capi::guard;
 using heddle::capi::in;
 using heddle::capi::in_or_absent;
@@ -62,6 +63,15 @@ heddle_status heddle_batch_decode(heddle_context* context, DLTensor* o, DLTensor
     heddle::batch_decode(ctx, out("o", o), out_or_absent("lse", lse), in("q", q),
                          paged_kv_of(ctx, cache), page_table_of(table), options_of(options));
   });
+}
+
+size_t heddle_batch_decode_workspace_bytes(DLDevice device, int64_t num_seqs, int64_t num_q_heads,
+                                           int64_t head_dim) {
+  try {
+    return heddle::batch_decode_workspace_bytes(device_of(device), num_seqs, num_q_heads, head_dim);
+  } catch (const heddle::Error&) {
+    return 0;
+  }
 }
 
 heddle_status heddle_merge_states(heddle_context* context, DLTensor* o, DLTensor* lse,

@@ -369,6 +369,9 @@ TEST_F(CApiCuda, NewTokensAttentionAndStates) {
   EXPECT_TRUE(same_bits<half>(d_got.download(), d_want.download()));
   EXPECT_TRUE(same_bits<float>(lse.download(), lse_want.download()));
   EXPECT_FALSE(d_got.untouched(0, d_got.size()));
+  const size_t bytes = heddle_batch_decode_workspace_bytes({kDLCUDA, 0}, 2, 2, 16);
+  EXPECT_GT(bytes, 0);
+  EXPECT_EQ(bytes, batch_decode_workspace_bytes({DeviceType::kCuda, 0}, 2, 2, 16));
 
   const DeviceBuffer<half> o_got(queries.size()), o_want(queries.size());
   const OnDevice c_lse(lse, {8, 2}), c_o(o_got, {8, 2, 16}), c_other(q_want, {8, 2, 16});

@@ -204,6 +204,8 @@ TEST_F(CApiAttention, StoresAndAttends) {
   auto q1 = random_array({2, 4, 16}), d = q1, d_want = q1;
   expect_ok(heddle_batch_decode(context, d.c(), nullptr, q1.c(), &c_cache, &c_table, nullptr));
   batch_decode(ctx, d_want.view(), {}, q1.view(), cache, table);
+  EXPECT_EQ(heddle_batch_decode_workspace_bytes({kDLCPU, 0}, 3, 4, 64), 0);
+  EXPECT_EQ(heddle_batch_decode_workspace_bytes({kDLCUDA, 1000}, 3, 4, 64), 0);
   EXPECT_EQ(d, d_want);
 
   auto other = random_array({8, 4, 16}), lse_other = random_array({8, 4}), m = q, m_want = q;

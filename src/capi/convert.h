@@ -37,4 +37,10 @@ inline ConstTensorView in_or_absent(const char* name, const DLTensor* tensor) {
   return view_or_absent<const std::byte>(name, tensor);
 }
 
+/// For functions that cannot fail: a device of another kind counts as the CPU.
+inline Device device_of(DLDevice device) {
+  const bool is_cuda = device.device_type == kDLCUDA || device.device_type == kDLCUDAManaged;
+  return {is_cuda ? DeviceType::kCuda : DeviceType::kCpu, device.device_id};
+}
+
 }  // namespace heddle::capi

@@ -7,6 +7,7 @@
 #include "capi/convert.h"
 #include "capi/guard.h"
 
+using heddle::capi::device_of;
 using heddle::capi::guard;
 using heddle::capi::in;
 using heddle::capi::in_or_absent;
@@ -26,12 +27,6 @@ heddle::LoraLayout layout_of(heddle_lora_layout layout) {
   }
   heddle::throw_error(heddle::ErrorCode::kInvalidArgument, "layout is ", layout,
                       ", expected HEDDLE_LORA_RANK_MAJOR or HEDDLE_LORA_RANK_MINOR");
-}
-
-/// For functions that cannot fail: a device of another kind counts as the CPU.
-heddle::Device device_of(DLDevice device) {
-  const bool is_cuda = device.device_type == kDLCUDA || device.device_type == kDLCUDAManaged;
-  return {is_cuda ? heddle::DeviceType::kCuda : heddle::DeviceType::kCpu, device.device_id};
 }
 
 heddle::LoraBatch batch_of(const heddle_lora_batch* batch) {

@@ -1,5 +1,5 @@
-#include "cuda/check.h"
 #include "cuda/convert_cuda.h"
+#include "cuda/early_launch.h"
 #include "cuda/memory_cuda.h"
 
 #include "ops/attention/new_token_cuda.h"
@@ -49,6 +49,7 @@ struct WarpShare {
 __global__ void __launch_bounds__(kAppendThreads)
     append_vectors_kernel(const __grid_constant__ KvAppendParams p) {
   const WarpShare share(p);
+  wait_for_predecessor();
   if (share.t >= p.num_tokens) return;
   uint4 data[kAppendUnits];
 #pragma unroll
@@ -73,6 +74,7 @@ __global__ void __launch_bounds__(kAppendThreads)
 __global__ void __launch_bounds__(kAppendThreads)
     append_elements_kernel(const __grid_constant__ KvAppendParams p) {
   const WarpShare share(p);
+  wait_for_predecessor();
   if (share.t >= p.num_tokens) return;
   const NewToken token = find_token(p, share.t);
   if (token.position < 0) return;
@@ -101,14 +103,13 @@ __global__ void __launch_bounds__(kAppendThreads)
 
 }  // namespace
 
-void launch_kv_append(const KvAppendParams& p, bool is_vector, cudaStream_t stream) {
+void launch_kv_append(const ExecContext& ctx, const KvAppendParams& p, bool is_vector) {
   const auto blocks = static_cast<unsigned>((p.num_tokens * p.team_warps + kWarps - 1) / kWarps);
   if (is_vector) {
-    append_vectors_kernel<<<blocks, kAppendThreads, 0, stream>>>(p);
+    launch_early<append_vectors_kernel>(ctx, blocks, kAppendThreads, p);
   } else {
-    append_elements_kernel<<<blocks, kAppendThreads, 0, stream>>>(p);
+    launch_early<append_elements_kernel>(ctx, blocks, kAppendThreads, p);
   }
-  HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
 }  // namespace heddle::cuda

@@ -42,7 +42,7 @@ inline constexpr int kAppendUnits = 4;
 inline constexpr int kAppendThreads = 256;
 
 /// is_vector: cache, k and v have one dtype and all rows begin at multiples of 16 bytes and are multiples of 16 bytes long.
-void launch_kv_append(const KvAppendParams& p, bool is_vector, cudaStream_t stream);
+void launch_kv_append(const ExecContext& ctx, const KvAppendParams& p, bool is_vector);
 
 /// is_vector: also the rows of q, and the pairs are a multiple of 16 bytes.
 void launch_rope_kv_append(const KvAppendParams& p, const RopeAppendParams& rope,

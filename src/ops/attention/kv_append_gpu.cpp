@@ -77,7 +77,7 @@ void append_on_gpu(const ExecContext& ctx, const PagedKv& cache, const PageTable
       cuda::validate_tables(ctx, cache, table, num_seqs, "seq_indptr", seq_indptr, k.size(0));
     }
     const Packed packed = pack(ctx, cache, table, k, v, seq_indptr);
-    cuda::launch_kv_append(packed.params, packed.is_vector, ctx.stream);
+    cuda::launch_kv_append(ctx, packed.params, packed.is_vector);
   } else {
     throw_error(ErrorCode::kUnsupported, "kv_append: built without CUDA");
   }
