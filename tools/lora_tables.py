@@ -3,12 +3,13 @@
 import pathlib
 import statistics
 
+from figure_files import MIN_SAMPLES
+
 PLOT = "docs/ops/lora_h200.svg"
 CELL = ("op", "site", "rank", "tokens", "adapters")
 SITES_PROGRAM, STEP_PROGRAM, SHAPES_PROGRAM = "bench_lora_cuda", "bench_lora_step_cublas_cuda", "bench_lora_shapes_cuda"
 HOST_PROGRAM = "bench_lora_host_cuda"
 PROGRAMS = (SITES_PROGRAM, STEP_PROGRAM, SHAPES_PROGRAM, HOST_PROGRAM)
-MIN_SAMPLES = 5
 STEP_ASKED, STEP_AIMS = 22, (15, 10)  # percent that LoRA may add to a decode step
 MIXED_ASKED = 1.10  # times as long as with a uniform rank
 LOADED_ASKED = 3  # percent more with 512 adapters in the table than with 8

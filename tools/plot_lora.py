@@ -13,13 +13,12 @@ plot_lora.py --self-test          the same with made-up records in a temporary f
 import argparse
 import json
 import pathlib
-import statistics
 import sys
 import tempfile
 
-from figure_files import END, filled, load, write_results
+from figure_files import END, MIN_SAMPLES, collected, filled, load, write_results
 from lora_drawing import LOSS, plot_of
-from lora_tables import (CELL, HOST_PROGRAM, MIN_SAMPLES, PLOT, PROGRAMS, SHAPES_PROGRAM, SITES_PROGRAM, STEP_PROGRAM, cell_of,
+from lora_tables import (CELL, HOST_PROGRAM, PLOT, PROGRAMS, SHAPES_PROGRAM, SITES_PROGRAM, STEP_PROGRAM, cell_of,
                          front_part, page_part)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -40,42 +39,15 @@ def with_best_peer(record, peers_of):
     return {**record, "best_peer": name, "best_peer_us": peers[name], "times_faster": round(peers[name] / record["us"], 3)}
 
 
-def records_of(report, bench, peers_of):
-    """The records of one program; stops at what is no proof."""
-    if not bench["ok"]:
-        sys.exit(f"the run of {bench['program']} failed")
-    for record in bench["records"]:
-        if len(record["samples"]) < MIN_SAMPLES:
-            sys.exit(f"only {len(record['samples'])} samples: {cell_of(record)}")
-        record = {**record, "us": statistics.median(record["samples"]), "program": bench["program"],
-                  "device": report["device"]["name"], "clocks": bench["clocks"], "commit": report["commit"]}
-        yield with_best_peer(record, peers_of) if bench["program"] == SITES_PROGRAM else record
-
-
 def collect(reports, peers, old=None):
-    """The results: every record with its samples, machine, clocks and commit. Later reports replace earlier ones and the old results,
-    program by program."""
+    """The results, with the best peer at every site."""
     peers_of = {cell_of(record): record for record in peers["records"]}
-    records, found = {program: [] for program in PROGRAMS}, {"device": None, "nvcc": None}
-    if old is not None:
-        found = old
-        for record in old["records"]:
-            records[record.get("program", SITES_PROGRAM)].append(record)
-    for report in reports:
-        if "H200" not in report["device"]["name"]:
-            sys.exit(f"the report is of a {report['device']['name']}; the peers were measured on an H200")
-        if report.get("quick"):
-            sys.exit("the report is of a quick run")
-        benches = [bench for bench in report["benches"] if bench["program"] in PROGRAMS]
-        if not benches:
-            sys.exit(f"the report has no run of {', '.join(PROGRAMS)}")
-        for bench in benches:
-            records[bench["program"]] = list(records_of(report, bench, peers_of))
-            found = report
-    if missing := set(peers_of) - {cell_of(record) for record in records[SITES_PROGRAM]}:
+    results = collected("heddle's LoRA ops", reports, PROGRAMS, cell_of, old)
+    results["records"] = [with_best_peer(record, peers_of) if record["program"] == SITES_PROGRAM else record
+                          for record in results["records"]]
+    if missing := set(peers_of) - {cell_of(record) for record in results["records"] if record["program"] == SITES_PROGRAM}:
         sys.exit(f"the records lack {sorted(missing)}")
-    return {"what": "heddle's LoRA ops on one H200, written by tools/plot_lora.py from reports of tools/gpu_check",
-            "device": found["device"], "nvcc": found["nvcc"], "records": [r for program in PROGRAMS for r in records[program]]}
+    return results
 
 
 # Files.

@@ -15,11 +15,10 @@ NO_CASE. Peers and bars stand in bench/peers/small_ops_h200.json; a row there ap
 import argparse
 import json
 import pathlib
-import statistics
 import sys
 import tempfile
 
-from figure_files import END, filled, load, write_results
+from figure_files import END, MIN_SAMPLES, collected, filled, load, write_results
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS, PEERS = "bench/results/small_ops_h200.json", "bench/peers/small_ops_h200.json"
@@ -27,44 +26,16 @@ PAGES = {"bench_metadata_cuda": "docs/ops/metadata.md", "bench_speculation_cuda"
          "bench_verify_cuda": "docs/ops/verify.md", "bench_rms_norm_cuda": "docs/ops/norm.md",
          "bench_mamba_state_selective_copy_cuda": "docs/ops/mamba.md"}
 BEGIN = "<!-- table of bench/results/small_ops_h200.json -->\n"
-MIN_SAMPLES = 5
 # What is measured, or the same for all records of a program.
 NO_CASE = {"op", "floor_us", "us", "samples", "calls", "calls_in_graph", "bytes", "program", "device", "clocks", "commit",
            "note"}
 
 
-# From a report of gpu_check to the results.
-
-
-def records_of(report, bench):
-    """The records of one program; stops at what is no proof."""
-    if not bench["ok"]:
-        sys.exit(f"the run of {bench['program']} failed")
-    for record in bench["records"]:
-        if len(record["samples"]) < MIN_SAMPLES:
-            sys.exit(f"only {len(record['samples'])} samples: {record['op']} {case_of(record)}")
-        yield {**record, "us": statistics.median(record["samples"]), "program": bench["program"],
-               "device": report["device"]["name"], "clocks": bench["clocks"], "commit": report["commit"]}
+# From reports of gpu_check to the results.
 
 
 def collect(reports, old=None):
-    """The results: later reports replace earlier ones and the old results, program by program."""
-    records, found = {}, old or {"device": None, "nvcc": None}
-    for record in (old or {"records": []})["records"]:
-        records.setdefault(record["program"], []).append(record)
-    for report in reports:
-        if "H200" not in report["device"]["name"]:
-            sys.exit(f"the report is of a {report['device']['name']}; the peers were measured on an H200")
-        if report.get("quick"):
-            sys.exit("the report is of a quick run")
-        benches = [bench for bench in report["benches"] if bench["program"] in PAGES]
-        if not benches:
-            sys.exit(f"the report has no run of {', '.join(PAGES)}")
-        for bench in benches:
-            records[bench["program"]] = list(records_of(report, bench))
-            found = report
-    return {"what": "heddle's small ops on one H200, written by tools/small_ops_figures.py from reports of tools/gpu_check",
-            "device": found["device"], "nvcc": found["nvcc"], "records": [r for program in PAGES for r in records.get(program, [])]}
+    return collected("heddle's small ops", reports, PAGES, case_of, old)
 
 
 # From the results to the pages.

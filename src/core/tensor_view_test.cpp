@@ -77,7 +77,10 @@ TEST(Workspace, GivesAlignedPiecesAndTakesThemBack) {
     first = workspace.take<float>(10).data();
     EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % Workspace::kAlignment, 0u);
     EXPECT_GE(workspace.take<float>(10).data(), first + 10);
+    EXPECT_FALSE(workspace.has_room<float>(1000));
     EXPECT_THROW((void)workspace.take<float>(1000), Error);
+    EXPECT_TRUE(workspace.has_room<float>(100));
+    EXPECT_EQ(workspace.take<float>(100).size(), 100);
   }
   EXPECT_EQ(workspace.take<float>(10).data(), first);
 }

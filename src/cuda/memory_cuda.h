@@ -25,23 +25,30 @@ __device__ inline void prefetch(const void* p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
 
+/// The address of what lies in shared memory, as instructions for it take it.
+__device__ inline uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
 /// Starts copying `bytes` bytes, 0 to 16, into 16 bytes of shared memory, zeros behind them; both begin at multiples of 16.
-__device__ inline void copy_async_16(void* to, const void* from, int bytes) {
-  const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(from),
+__device__ inline void copy_async_16(uint32_t to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(bytes)
                : "memory");
 }
+__device__ inline void copy_async_16(void* to, const void* from, int bytes) {
+  copy_async_16(shared_address(to), from, bytes);
+}
 /// Starts copying 8 bytes into shared memory, zeros where is_there is false: then `from` is not read.
 __device__ inline void copy_async_8(void* to, const void* from, bool is_there) {
-  const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  const uint32_t shared = shared_address(to);
   asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 8, %2;" ::"r"(shared), "l"(from),
                "r"(is_there ? 8 : 0)
                : "memory");
 }
 /// Starts copying 4 bytes into shared memory.
 __device__ inline void copy_async_4(void* to, const void* from) {
-  const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  const uint32_t shared = shared_address(to);
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(from) : "memory");
 }
 /// Closes a group of copies of this thread; wait_for_copies waits until at most kPending of its groups are open.

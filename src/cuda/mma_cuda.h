@@ -7,6 +7,20 @@
 
 namespace heddle::cuda {
 
+/// Four 8 x 8 matrices of 16-bit elements from shared memory; lanes 8 i ... 8 i + 7 give the addresses of the rows of matrix i.
+__device__ inline void load_matrices(uint32_t (&m)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ inline void load_matrices_transposed(uint32_t (&m)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+               : "r"(address)
+               : "memory");
+}
+
 /// d += a b for one warp: a 16 x 16, b 16 x 8, f32 sums. Lane (g, q) = (lane / 4, lane % 4) holds
 ///   a[0] = A[g][2q, 2q+1], a[1] = A[g+8][2q, 2q+1], a[2] = A[g][2q+8, 2q+9], a[3] = A[g+8][2q+8, 2q+9]
 ///   b[0] = B[2q, 2q+1][g], b[1] = B[2q+8, 2q+9][g];   d[0], d[1] = D[g][2q, 2q+1], d[2], d[3] = D[g+8][2q, 2q+1]

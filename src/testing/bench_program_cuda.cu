@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <exception>
 #include <fstream>
+#include <numeric>
+#include <random>
 #include <string_view>
 
 #include "heddle/core/check.h"
@@ -32,6 +34,18 @@ std::string member(const Fact& fact) {
 }
 
 }  // namespace
+
+std::vector<int32_t> even_starts(int64_t count, int64_t step) {
+  std::vector<int32_t> values(static_cast<size_t>(count + 1));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(int64_t(i) * step);
+  return values;
+}
+std::vector<int32_t> shuffled(int64_t n) {
+  std::vector<int32_t> values(static_cast<size_t>(n));
+  std::iota(values.begin(), values.end(), 0);
+  std::shuffle(values.begin(), values.end(), std::mt19937(1));
+  return values;
+}
 
 double median(std::vector<double> samples) {
   std::sort(samples.begin(), samples.end());

@@ -24,7 +24,7 @@ namespace heddle::testing {
 inline constexpr Device kGpu{DeviceType::kCuda, 0};
 
 // What an H200 reaches at most: plain reads; a copy, whose bytes count twice; and an empty kernel in a graph.
-inline constexpr double kReadBytesPerUs = 4.6e6, kCopyBytesPerUs = 4.28e6, kEmptyKernelUs = 1.03;
+inline constexpr double kReadBytesPerUs = 4.6e6, kCopyBytesPerUs = 4.28e6, kEmptyKernelUs = 0.53;
 
 [[nodiscard]] double median(std::vector<double> samples);
 
@@ -99,6 +99,11 @@ class RandomValues {
  private:
   DeviceMemory memory_;
 };
+
+/// 0, step, 2 step, ..., count * step: where rows of one length begin, and the end.
+[[nodiscard]] std::vector<int32_t> even_starts(int64_t count, int64_t step);
+/// 0, 1, ..., n - 1 in an order that looks random, the same in every run.
+[[nodiscard]] std::vector<int32_t> shuffled(int64_t n);
 
 /// An array of i32 or i64 on the GPU.
 class DeviceIndices {

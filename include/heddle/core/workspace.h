@@ -20,15 +20,19 @@ class Workspace {
   /// n elements of T, uninitialised, 64-byte aligned. Throws kOutOfMemory when the buffer is too small.
   template <class T>
   [[nodiscard]] std::span<T> take(size_t n) {
-    const size_t misaligned = reinterpret_cast<uintptr_t>(buffer_.data() + used_) % kAlignment;
-    const size_t begin = used_ + (misaligned == 0 ? 0 : kAlignment - misaligned);
-    const size_t end = begin + n * sizeof(T);
+    const size_t begin = next_begin(), end = begin + n * sizeof(T);
     if (end > buffer_.size()) {
       throw_error(ErrorCode::kOutOfMemory, "workspace holds ", buffer_.size(), " bytes, needed ",
                   end);
     }
     used_ = end;
     return {reinterpret_cast<T*>(buffer_.data() + begin), n};
+  }
+
+  /// Whether `take` has n elements of T left: for ops that can do without.
+  template <class T>
+  [[nodiscard]] bool has_room(size_t n) const {
+    return next_begin() + n * sizeof(T) <= buffer_.size();
   }
 
   /// Bytes that a `take` of n elements of T may use up, padding included: for `*_workspace_bytes`.
@@ -51,6 +55,11 @@ class Workspace {
   };
 
  private:
+  [[nodiscard]] size_t next_begin() const {
+    const size_t misaligned = reinterpret_cast<uintptr_t>(buffer_.data() + used_) % kAlignment;
+    return used_ + (misaligned == 0 ? 0 : kAlignment - misaligned);
+  }
+
   std::span<std::byte> buffer_;
   size_t used_ = 0;
 };

@@ -11,6 +11,8 @@
 
 namespace heddle::cuda {
 
+inline constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
+
 /// One call of batch_decode or batch_prefill, checked and packed; a kernel's only parameter but RotaryFrequencies. Steps of q, o and lse
 /// are elements. Head h of q uses kv head h / group_size.
 struct AttentionKernelParams {

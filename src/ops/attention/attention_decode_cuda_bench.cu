@@ -6,8 +6,6 @@
 // Floors are the bytes of keys and values, each once, at the 4.6 TB/s of plain reads on an H200.
 
 #include <algorithm>
-#include <numeric>
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -77,13 +75,6 @@ std::vector<int32_t> last_page_lengths(const Case& c) {
               static_cast<int32_t>(c.length - (c.pages_of_seq() - 1) * kPageSize));
   return lengths;
 }
-std::vector<int32_t> shuffled(int64_t n) {
-  std::vector<int32_t> values(static_cast<size_t>(n));
-  std::iota(values.begin(), values.end(), 0);
-  std::shuffle(values.begin(), values.end(), std::mt19937(1));
-  return values;
-}
-
 /// A cache of which each of `parts` calls takes its own part.
 class Batch {
  public:
@@ -95,7 +86,7 @@ class Batch {
         pool_(2 * parts * c.num_pages() * c.kv_heads * kPageSize * c.head_dim),
         page_indptr_(page_starts(c)),
         last_page_len_(last_page_lengths(c)),
-        pages_(shuffled(parts * c.num_pages())) {}
+        pages_(testing::shuffled(parts * c.num_pages())) {}
 
   void decode(const ExecContext& ctx, int call) const {
     const int64_t num_pages = parts_ * c_.num_pages();

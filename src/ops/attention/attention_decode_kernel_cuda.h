@@ -19,8 +19,6 @@
 
 namespace heddle::cuda::decode {
 
-constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
-
 /// The place of vector number `place` of a run's rows in shared memory, where it comes from, and how many of its elements there are: none
 /// behind the rows of the group or the end of a row. The query is one token.
 struct RowVector {
@@ -97,14 +95,14 @@ __device__ void store_row(const AttentionKernelParams& p, const Run& run, int ro
 template <int kRowTiles>
 __device__ void scale_scores(const AttentionKernelParams& p, float (&s)[kRowTiles][4]) {
   if (p.soft_cap > 0.0f) {
-    const float scale = p.sm_scale / p.soft_cap, cap = p.soft_cap * kLog2e;
+    const float scale = p.sm_scale / p.soft_cap, cap = p.soft_cap * kLog2E;
 #pragma unroll
     for (int tile = 0; tile < kRowTiles; ++tile) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) s[tile][i] = cap * tanhf(s[tile][i] * scale);
     }
   } else {
-    const float scale = p.sm_scale * kLog2e;
+    const float scale = p.sm_scale * kLog2E;
 #pragma unroll
     for (int tile = 0; tile < kRowTiles; ++tile) {
 #pragma unroll

@@ -3,6 +3,8 @@
 // Merging the softmax states of warps, segments and blocks. All threads of a block share the sums of a row tile: thread t has the groups of
 // four t, t + kThreads, ...
 
+#include "cuda/exp_cuda.h"
+
 #include "ops/attention/attention_decode_shape_cuda.h"
 #include "ops/attention/attention_decode_tile_cuda.h"
 

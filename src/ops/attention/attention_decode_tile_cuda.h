@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "cuda/convert_cuda.h"
+#include "cuda/exp_cuda.h"
 #include "cuda/memory_cuda.h"
 #include "cuda/mma_cuda.h"
 #include "cuda/rotary_cuda.h"
@@ -17,44 +18,16 @@
 
 namespace heddle::cuda {
 
-__device__ inline uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
-
 /// The compiler knows nothing about v from here on. So what follows from it is computed where it is used, not before a loop, where it
 /// would hold registers.
 __device__ inline void forget(int& v) { asm volatile("" : "+r"(v)); }
 __device__ inline void forget(uint32_t& v) { asm volatile("" : "+r"(v)); }
 __device__ inline void forget(int64_t& v) { asm volatile("" : "+l"(v)); }
 
-/// As copy_async_16 of memory_cuda.h, to a shared address.
-__device__ inline void copy_async_16(uint32_t to, const void* from, int bytes) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(bytes)
-               : "memory");
-}
-/// Four 8 x 8 matrices of 16-bit elements; lanes 8 i .. 8 i + 7 give the rows of matrix i.
-__device__ inline void load_matrices(uint32_t (&m)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-               : "r"(address)
-               : "memory");
-}
-__device__ inline void load_matrices_transposed(uint32_t (&m)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-               : "r"(address)
-               : "memory");
-}
 __device__ inline uint32_t transpose_matrix(uint32_t m) {
   uint32_t t;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(t) : "r"(m));
   return t;
-}
-__device__ inline float exp2_fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
 }
 
 /// Offset of 16-byte vector `vector` of row `row` in a tile whose rows have row_bytes.

@@ -76,13 +76,9 @@ void share_sequences(const ExecContext& ctx, AttentionKernelParams& p,
   if (ctx.workspace == nullptr || ctx.exchange.size() < kEnd) return;
   const size_t floats = cuda::decode_partial_floats(p.num_seqs, p.num_kv_heads, p.group_size,
                                                     p.head_dim, ctx.info.num_sms);
+  if (!ctx.workspace->has_room<float>(floats)) return;
   scope.emplace(*ctx.workspace);
-  try {
-    p.partials = ctx.workspace->take<float>(floats).data();
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kOutOfMemory) throw;
-    return;  // a workspace of another size than batch_decode_workspace_bytes: nothing is shared
-  }
+  p.partials = ctx.workspace->take<float>(floats).data();
   p.counters = reinterpret_cast<uint32_t*>(ctx.exchange.data() + cuda::kDecodeCounters);
   p.num_counters = static_cast<int32_t>(cuda::kDecodeCountersBytes / sizeof(uint32_t));
 }

@@ -6,8 +6,6 @@
 // The first five cases are those that other kernels were measured in.
 
 #include <algorithm>
-#include <numeric>
-#include <random>
 #include <vector>
 
 #include "heddle/ops/attention.h"
@@ -66,19 +64,6 @@ std::vector<Case> cases(bool is_quick) {
   return all;
 }
 
-/// 0, step, 2 step, ..., batch * step
-std::vector<int32_t> starts(int64_t batch, int64_t step) {
-  std::vector<int32_t> values(static_cast<size_t>(batch + 1));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(int64_t(i) * step);
-  return values;
-}
-std::vector<int32_t> shuffled(int64_t n) {
-  std::vector<int32_t> values(static_cast<size_t>(n));
-  std::iota(values.begin(), values.end(), 0);
-  std::shuffle(values.begin(), values.end(), std::mt19937(1));
-  return values;
-}
-
 /// Queries and tables of a case, and pools for calls that take turns.
 class Prompts {
  public:
@@ -86,9 +71,9 @@ class Prompts {
       : c_(c),
         q_(c.num_tokens() * c.q_heads * c.head_dim, kUnitVariance),
         o_(c.num_tokens() * c.q_heads * c.head_dim),
-        q_indptr_(starts(c.batch, c.length)),
-        page_indptr_(starts(c.batch, c.pages_per_seq())),
-        pages_(shuffled(c.num_pages())),
+        q_indptr_(testing::even_starts(c.batch, c.length)),
+        page_indptr_(testing::even_starts(c.batch, c.pages_per_seq())),
+        pages_(testing::shuffled(c.num_pages())),
         last_page_len_(std::vector<int32_t>(
             size_t(c.batch),
             static_cast<int32_t>(c.length - (c.pages_per_seq() - 1) * kPageSize))) {

@@ -18,8 +18,6 @@ inline constexpr int kPrefillTileKeys = 64;
   return (p.num_tokens * p.group_size / rows + p.num_seqs) * p.num_kv_heads;
 }
 
-inline constexpr float kLog2E = 1.44269504f;
-
 /// Scores are q . k. Plain calls have weights exp2(scale * (score - maximum)); others, with a soft cap or a scale that is not positive, make
 /// each score soft_cap * tanh(q . k * sm_scale / soft_cap) first.
 struct PrefillParams {

@@ -9,29 +9,13 @@
 #include <cstdint>
 
 #include "cuda/convert_cuda.h"
+#include "cuda/exp_cuda.h"
 #include "cuda/mma_cuda.h"
 
 #include "ops/attention/attention_prefill_tile_cuda.h"
 
 namespace heddle::cuda::prefill {
 
-/// Four 8 x 8 matrices of 16-bit elements; lanes 8 i ... 8 i + 7 give the addresses of the rows of matrix i.
-__device__ inline void load_matrices(uint32_t (&m)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-               : "r"(address));
-}
-__device__ inline void load_matrices_transposed(uint32_t (&m)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-               : "r"(address));
-}
-/// 2^x within 2 ulp, results below 2^-126 are 0. exp2_fast(0) is 1.
-__device__ inline float exp2_fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 /// Within 1e-6: 1 - 2 / (exp(2 x) + 1).
 __device__ inline float tanh_fast(float x) {
   return 1.0f - __fdividef(2.0f, exp2_fast(x * 2.88539008f) + 1.0f);
@@ -43,7 +27,7 @@ struct LaneAddresses {
   uint32_t queries, keys, values;
 
   __device__ LaneAddresses(const std::byte* shared, int warp, int lane) {
-    const auto base = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+    const uint32_t base = shared_address(shared);
     queries = base + vector_offset<S::kDim>(warp * S::kWarpRows + lane % 16, lane / 16);
     keys = base + S::kKeysAt + vector_offset<S::kDim>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
     values = base + S::kValuesAt + vector_offset<S::kDim>(lane % 16, lane / 16);

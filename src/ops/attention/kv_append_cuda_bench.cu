@@ -8,8 +8,6 @@
 // starts and length (one read), the page (one read), the write: 0.6 us. kv_init has one read more, to find the sequence.
 
 #include <algorithm>
-#include <numeric>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -31,18 +29,6 @@ constexpr int64_t kQHeads = 32, kKvHeads = 8, kDim = 128, kPageSize = 16, kEleme
 constexpr int64_t kKeyBytes = kKvHeads * kDim * kElement, kQueryBytes = kQHeads * kDim * kElement;
 constexpr int64_t kLargeBytes = int64_t{32} << 20;  // calls that move more are timed one by one
 
-/// 0, step, 2 * step, ...
-std::vector<int32_t> starts(int64_t num_seqs, int64_t step) {
-  std::vector<int32_t> values(static_cast<size_t>(num_seqs + 1));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(int64_t(i) * step);
-  return values;
-}
-std::vector<int32_t> shuffled(int64_t n) {
-  std::vector<int32_t> values(static_cast<size_t>(n));
-  std::iota(values.begin(), values.end(), 0);
-  std::shuffle(values.begin(), values.end(), std::mt19937(1));
-  return values;
-}
 /// The positions of new tokens: the last ones of each sequence.
 std::vector<int32_t> last_positions(int64_t num_seqs, int64_t length, int64_t new_tokens) {
   std::vector<int32_t> values(static_cast<size_t>(num_seqs * new_tokens));
@@ -62,11 +48,11 @@ struct Batch {
       : num_tokens(num_seqs * new_tokens),
         pages_of_seq((length + kPageSize - 1) / kPageSize),
         num_pages(num_seqs * pages_of_seq),
-        page_indptr(starts(num_seqs, pages_of_seq)),
-        pages(shuffled(num_pages)),
+        page_indptr(testing::even_starts(num_seqs, pages_of_seq)),
+        pages(testing::shuffled(num_pages)),
         last_page_len(std::vector<int32_t>(
             size_t(num_seqs), static_cast<int32_t>(length - (pages_of_seq - 1) * kPageSize))),
-        seq_indptr(starts(num_seqs, new_tokens)),
+        seq_indptr(testing::even_starts(num_seqs, new_tokens)),
         positions(last_positions(num_seqs, length, new_tokens)),
         pool(2 * num_pages * kPageSize * kKvHeads * kDim),
         k(num_tokens * kKvHeads * kDim),
