@@ -1,8 +1,12 @@
-"""Files of figures: results as JSON, and pages that have a table of them between two markers."""
+"""Files of figures: results as JSON, and pages that have tables of them between two markers; and the command line of the tools."""
 
+import argparse
 import json
+import pathlib
 import statistics
 import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 MIN_SAMPLES = 5
 END = "<!-- end of table -->\n"
@@ -50,13 +54,89 @@ def collected(what, reports, programs, case_of, old=None):
             "records": [record for program in programs for record in records[program]]}
 
 
-def filled(path, begin, part):
-    """The page with `part` between the line `begin` and END; None where it has no such line."""
+def with_best_peer(record, peers_us):
+    """The record with the fastest of its peers and how many times faster heddle is, where there is one."""
+    if not peers_us:
+        return record
+    name = min(peers_us, key=peers_us.get)
+    return {**record, "best_peer": name, "best_peer_us": peers_us[name], "times_faster": round(peers_us[name] / record["us"], 3)}
+
+
+def filled(path, parts):
+    """The page with each of `parts` between the line that is its key and END; None where the page lacks such a line."""
     page = path.read_text() if path.exists() else ""
-    if begin not in page:
-        return None
-    before, _, rest = page.partition(begin)
-    _, end, after = rest.partition(END)
-    if not end or begin in rest:
-        sys.exit(f"{path}: {begin.strip()} must stand there once and be followed by {END.strip()}")
-    return before + begin + "\n" + part + "\n" + END + after
+    for begin, part in parts.items():
+        if begin not in page:
+            return None
+        before, _, rest = page.partition(begin)
+        _, end, after = rest.partition(END)
+        if not end or begin in rest:
+            sys.exit(f"{path}: {begin.strip()} must stand there once and be followed by {END.strip()}")
+        page = before + begin + "\n" + part + "\n" + END + after
+    return page
+
+
+# Cells of the tables. Bold is what heddle loses.
+
+
+def number(us):
+    return "" if us is None else f"{us:.0f}" if us >= 100 else f"{us:.1f}" if us >= 20 else f"{us:.2f}"
+
+
+def bold_above(value, limit, text=number):
+    return text(value) if value <= limit else f"**{text(value)}**"
+
+
+def bold_below_one(faster):
+    return f"{faster:.2f}" if faster >= 1 else f"**{faster:.2f}**"
+
+
+# What the tools do. `outputs` gives (path, text) of what the files of docs should hold.
+
+
+def stale(outputs):
+    """The files that are not what the results give."""
+    return [path for path, text in outputs if not path.exists() or path.read_text() != text]
+
+
+def update(outputs, root=ROOT):
+    for path, text in outputs:
+        path.write_text(text)
+        print(path.relative_to(root))
+
+
+def assert_refuses_no_proof(collect, report, *more):
+    """That collect([report]) stops at a report that is no proof. `more`: (what spoils a report, word of the reason)."""
+    for spoil, word in ((lambda r: r["device"].update(name="NVIDIA H100"), "H100"), (lambda r: r.update(quick=True), "quick"),
+                        (lambda r: r["benches"][0]["records"][0]["samples"].clear(), "samples"),
+                        (lambda r: r["benches"][0].update(ok=False), "failed"), (lambda r: r["benches"].clear(), "no run of"), *more):
+        spoilt = json.loads(json.dumps(report))
+        spoil(spoilt)
+        try:
+            collect([spoilt])
+        except SystemExit as refusal:
+            assert word in str(refusal), refusal
+        else:
+            raise AssertionError(f"a report is taken in spite of: {word}")
+
+
+def run_tool(doc, results, collect, outputs, self_test):
+    """The command line that all tools have. `collect(reports, old)` gives the results, which lie at ROOT / results."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--collect", type=pathlib.Path, metavar="REPORT", nargs="+")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--self-test", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.self_test:
+        self_test()
+        print(f"{parser.prog}: self-test passed")
+        return 0
+    if arguments.check:
+        old = stale(outputs(ROOT))
+        print("\n".join(f"{path.relative_to(ROOT)} is not what {results} gives: run tools/{parser.prog}" for path in old)
+              or (f"docs are what {results} gives" if (ROOT / results).exists() else f"no {results} yet, and the docs say so"))
+        return 1 if old else 0
+    if arguments.collect:
+        write_results(ROOT / results, collect([load(path) for path in arguments.collect], load(ROOT / results)))
+    update(outputs(ROOT))
+    return 0

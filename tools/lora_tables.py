@@ -3,7 +3,7 @@
 import pathlib
 import statistics
 
-from figure_files import MIN_SAMPLES
+from figure_files import MIN_SAMPLES, bold_above, bold_below_one, number
 
 PLOT = "docs/ops/lora_h200.svg"
 CELL = ("op", "site", "rank", "tokens", "adapters")
@@ -53,10 +53,6 @@ def rows_of(results, peers):
     return [Row(cell, forms[cell_of(cell)]) for cell in peers["records"]]
 
 
-def number(us):
-    return "" if us is None else f"{us:.0f}" if us >= 100 else f"{us:.1f}" if us >= 20 else f"{us:.2f}"
-
-
 def table_of(rows):
     """Markdown. Bold is what heddle loses: slower than a peer, or above the bar."""
     lines = ["| site | rank | tokens / adapters | floor | heddle | two launches | best peer | its time | times faster | bar | target |",
@@ -65,13 +61,9 @@ def table_of(rows):
         faster = row.peer_us / row.us
         lines.append("| " + " | ".join([
             row.site, str(row.rank), f"{row.tokens} / {row.adapters}", number(row.floor),
-            number(row.us) if row.us <= row.bar else f"**{number(row.us)}**", number(row.two), row.peer.split(",")[0],
+            bold_above(row.us, row.bar), number(row.two), row.peer.split(",")[0],
             number(row.peer_us), bold_below_one(faster), number(row.bar), number(row.target)]) + " |")
     return lines
-
-
-def bold_below_one(faster):
-    return f"{faster:.2f}" if faster >= 1 else f"**{faster:.2f}**"
 
 
 def summary_of(rows):
@@ -93,10 +85,6 @@ def no_adapter_lines(results, rows):
     none = [r for r in of_program(results, SITES_PROGRAM) if r["op"] == "lora_apply" and r["adapters"] == 0 and r["form"] == "default"]
     parts = [f"{bold_above(r['us'], asked)} at {r['site']}" for r in none]
     return [f"{none[0]['tokens']} rows without an adapter, us: {', '.join(parts)}; asked: at most {number(asked)}."] if none else []
-
-
-def bold_above(value, limit, text=number):
-    return text(value) if value <= limit else f"**{text(value)}**"
 
 
 def mixed_part(results):

@@ -10,18 +10,17 @@ plot_lora.py --check              whether all that is what the results give
 plot_lora.py --self-test          the same with made-up records in a temporary folder
 """
 
-import argparse
 import json
 import pathlib
 import sys
 import tempfile
 
-from figure_files import END, MIN_SAMPLES, collected, filled, load, write_results
-from lora_drawing import LOSS, plot_of
-from lora_tables import (CELL, HOST_PROGRAM, PLOT, PROGRAMS, SHAPES_PROGRAM, SITES_PROGRAM, STEP_PROGRAM, cell_of,
-                         front_part, page_part)
+from figure_drawing import LOSS, dot_plot
+from figure_files import (END, MIN_SAMPLES, ROOT, assert_refuses_no_proof, collected, filled, load, run_tool, stale, update,
+                          with_best_peer, write_results)
+from lora_tables import (CELL, HOST_PROGRAM, PHASES, PLOT, PROGRAMS, SHAPES_PROGRAM, SITES_PROGRAM, STEP_PROGRAM, cell_of,
+                         front_part, page_part, rows_of)
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = "bench/results/lora_h200.json"
 PEERS = "bench/peers/lora_h200.json"
 PAGE, FRONT_PAGE = "docs/ops/lora.md", "README.md"
@@ -30,20 +29,11 @@ BEGIN = "<!-- table of bench/results/lora_h200.json -->\n"
 # From a report of gpu_check to the results.
 
 
-def with_best_peer(record, peers_of):
-    """The record with the fastest peer of its cell and how many times faster heddle is, where there is one."""
-    peers = peers_of.get(cell_of(record), {}).get("peers_us")
-    if not peers:
-        return record
-    name = min(peers, key=peers.get)
-    return {**record, "best_peer": name, "best_peer_us": peers[name], "times_faster": round(peers[name] / record["us"], 3)}
-
-
 def collect(reports, peers, old=None):
     """The results, with the best peer at every site."""
-    peers_of = {cell_of(record): record for record in peers["records"]}
+    peers_of = {cell_of(record): record["peers_us"] for record in peers["records"]}
     results = collected("heddle's LoRA ops", reports, PROGRAMS, cell_of, old)
-    results["records"] = [with_best_peer(record, peers_of) if record["program"] == SITES_PROGRAM else record
+    results["records"] = [with_best_peer(record, peers_of.get(cell_of(record))) if record["program"] == SITES_PROGRAM else record
                           for record in results["records"]]
     if missing := set(peers_of) - {cell_of(record) for record in results["records"] if record["program"] == SITES_PROGRAM}:
         sys.exit(f"the records lack {sorted(missing)}")
@@ -53,26 +43,21 @@ def collect(reports, peers, old=None):
 # Files.
 
 
+def plot_of(results, peers):
+    rows = [row for row in rows_of(results, peers) if row.peer_us]
+    return dot_plot([(f"{title} (site, rank, tokens/adapters)", [row for row in rows if row.phase == phase])
+                     for phase, title in PHASES.items()])
+
+
 def outputs(root):
     """What the files of docs should hold: (path, text) each."""
     results, peers = load(root / RESULTS), load(root / PEERS)
-    pages = {root / PAGE: filled(root / PAGE, BEGIN, page_part(results, peers)),
-             root / FRONT_PAGE: filled(root / FRONT_PAGE, BEGIN, front_part(results, peers))}
+    pages = {root / PAGE: filled(root / PAGE, {BEGIN: page_part(results, peers)}),
+             root / FRONT_PAGE: filled(root / FRONT_PAGE, {BEGIN: front_part(results, peers)})}
     if pages[root / PAGE] is None:
         sys.exit(f"{PAGE} lacks the line {BEGIN.strip()}")
     files = [(path, text) for path, text in pages.items() if text is not None]
     return files if results is None else [*files, (root / PLOT, plot_of(results, peers))]
-
-
-def stale(root):
-    """The files of docs that are not what the results give."""
-    return [path for path, text in outputs(root) if not path.exists() or path.read_text() != text]
-
-
-def update(root):
-    for path, text in outputs(root):
-        path.write_text(text)
-        print(path.relative_to(root))
 
 
 def made_up_report(peers):
@@ -114,17 +99,17 @@ def self_test():
         (root / PEERS).write_text(json.dumps(peers))
         (root / PAGE).write_text(f"# Title\n\n{BEGIN}by hand\n{END}\nThe end.\n")
         (root / FRONT_PAGE).write_text("No markers.\n")
-        assert stale(root) == [root / PAGE], "a page without results is filled, too"
+        assert stale(outputs(root)) == [root / PAGE], "a page without results is filled, too"
         (root / FRONT_PAGE).write_text(BEGIN + END)
         sites_alone = {**report, "benches": report["benches"][:1]}
         write_results(root / RESULTS, collect([sites_alone], peers))
-        update(root)
+        update(outputs(root), root)
         assert "decode step" not in (root / PAGE).read_text() and "random shapes" not in (root / PAGE).read_text()
         others_alone = {**report, "benches": report["benches"][1:]}
         write_results(root / RESULTS, collect([others_alone], peers, load(root / RESULTS)))
         assert load(root / RESULTS)["records"] == collect([sites_alone, others_alone], peers)["records"]
-        update(root)
-        assert stale(root) == []
+        update(outputs(root), root)
+        assert stale(outputs(root)) == []
         page, plot = (root / PAGE).read_text(), (root / PLOT).read_text()
         assert page.startswith("# Title\n\n") and page.endswith("\nThe end.\n") and "by hand" not in page
         assert "Of 22 cells 21 are as fast" in page and "Of 12 cells 12 are as fast" in page and "**0.67**" in page
@@ -136,41 +121,10 @@ def self_test():
         assert "3 random shapes" in page and "1 take longer" in page and "| 77 -> 5 + 30 |" in page and "**3.00**" in page
         assert plot.count("2.00x") == 33 and plot.count("0.67x") == 1 and plot.count(LOSS) == 6
         (root / PAGE).write_text(page.replace("**0.67**", "1.67"))
-        assert stale(root) == [root / PAGE], "a table changed by hand is noticed"
-    for spoil, word in ((lambda r: r["device"].update(name="NVIDIA H100"), "H100"), (lambda r: r.update(quick=True), "quick"),
-                        (lambda r: r["benches"][0]["records"].pop(0) and r["benches"][0]["records"].pop(0), "lack"),
-                        (lambda r: r["benches"][0]["records"][0]["samples"].clear(), "samples"),
-                        (lambda r: r["benches"][1].update(ok=False), "failed"), (lambda r: r["benches"].clear(), "no run of")):
-        spoilt = json.loads(json.dumps(report))
-        spoil(spoilt)
-        try:
-            collect([spoilt], peers)
-        except SystemExit as refusal:
-            assert word in str(refusal), refusal
-        else:
-            raise AssertionError(f"a report that should be refused was taken: {word}")
-    print("plot_lora.py: self-test passed")
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--collect", type=pathlib.Path, metavar="REPORT", nargs="+")
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--self-test", action="store_true")
-    arguments = parser.parse_args()
-    if arguments.self_test:
-        self_test()
-    elif arguments.check:
-        old = stale(ROOT)
-        print("\n".join(f"{path.relative_to(ROOT)} is not what {RESULTS} gives: run tools/plot_lora.py" for path in old)
-              or f"docs are what {RESULTS} gives" if (ROOT / RESULTS).exists() else f"no {RESULTS} yet, and the docs say so")
-        return 1 if old else 0
-    else:
-        if arguments.collect:
-            write_results(ROOT / RESULTS, collect(map(load, arguments.collect), load(ROOT / PEERS), load(ROOT / RESULTS)))
-        update(ROOT)
-    return 0
+        assert stale(outputs(root)) == [root / PAGE], "a table changed by hand is noticed"
+    assert_refuses_no_proof(lambda reports: collect(reports, peers), report,
+                            (lambda r: r["benches"][0]["records"].pop(0) and r["benches"][0]["records"].pop(0), "lack"))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tool(__doc__, RESULTS, lambda reports, old: collect(reports, load(ROOT / PEERS), old), outputs, self_test))

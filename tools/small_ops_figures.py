@@ -12,15 +12,14 @@ A record has `op`, `floor_us`, `samples` (at least MIN_SAMPLES, in microseconds)
 NO_CASE. Peers and bars stand in bench/peers/small_ops_h200.json; a row there applies to each record that has all members of `where`.
 """
 
-import argparse
 import json
 import pathlib
 import sys
 import tempfile
 
-from figure_files import END, MIN_SAMPLES, collected, filled, load, write_results
+from figure_files import (END, MIN_SAMPLES, assert_refuses_no_proof, bold_above, bold_below_one, collected, filled, load, number,
+                          run_tool, stale, update, write_results)
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS, PEERS = "bench/results/small_ops_h200.json", "bench/peers/small_ops_h200.json"
 PAGES = {"bench_metadata_cuda": "docs/ops/metadata.md", "bench_speculation_cuda": "docs/ops/speculation.md",
          "bench_verify_cuda": "docs/ops/verify.md", "bench_rms_norm_cuda": "docs/ops/norm.md",
@@ -46,10 +45,6 @@ def case_of(record):
     return ", ".join(str(value) if isinstance(value, str) else f"{value} {key}" for key, value in values)
 
 
-def number(us):
-    return "" if us is None else f"{us:.0f}" if us >= 100 else f"{us:.1f}" if us >= 20 else f"{us:.2f}"
-
-
 def row_of(record, peers):
     """A line of the table. Bold is what heddle loses: slower than a peer, or above the bar."""
     rows = [row for row in peers if row["op"] == record["op"] and row["where"].items() <= record.items()]
@@ -58,8 +53,8 @@ def row_of(record, peers):
     us, name, peer_us, faster = record["us"], "", "", ""
     if peer is not None:
         name, peer_us, ratio = peer["peer"], number(peer["us"]), peer["us"] / us
-        faster = f"{ratio:.2f}" if ratio >= 1 else f"**{ratio:.2f}**"
-    own = number(us) if bar is None or us <= bar else f"**{number(us)}**"
+        faster = bold_below_one(ratio)
+    own = number(us) if bar is None else bold_above(us, bar)
     floor = number(record["floor_us"]) if record["floor_us"] > 0 else ""
     return f"| `{record['op']}` | {case_of(record)} | {floor} | {own} | {name} | {peer_us} | {faster} | {number(bar)} |"
 
@@ -80,19 +75,9 @@ def outputs(root):
     """What the pages should hold: (path, text) each."""
     results, peers = load(root / RESULTS), load(root / PEERS)["records"]
     for page in dict.fromkeys(PAGES.values()):
-        text = filled(root / page, BEGIN, page_part(results, peers, [program for program, of in PAGES.items() if of == page]))
+        text = filled(root / page, {BEGIN: page_part(results, peers, [program for program, of in PAGES.items() if of == page])})
         if text is not None:
             yield root / page, text
-
-
-def stale(root):
-    return [path for path, text in outputs(root) if path.read_text() != text]
-
-
-def update(root):
-    for path, text in outputs(root):
-        path.write_text(text)
-        print(path.relative_to(root))
 
 
 def self_test():
@@ -111,49 +96,18 @@ def self_test():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / PEERS).write_text(json.dumps({"records": peers}))
         (root / page).write_text(f"# Title\n\n{BEGIN}by hand\n{END}\nThe end.\n")
-        update(root)
+        update(outputs(root), root)
         assert "No figures yet." in (root / page).read_text()
         write_results(root / RESULTS, collect([report]))
         write_results(root / RESULTS, collect([report], load(root / RESULTS)))
-        assert len(load(root / RESULTS)["records"]) == 2 and stale(root) == [root / page]
-        update(root)
+        assert len(load(root / RESULTS)["records"]) == 2 and stale(outputs(root)) == [root / page]
+        update(outputs(root), root)
         text = (root / page).read_text()
         assert "| `some_op` | 4 each, graph, 256 requests | 0.50 | **2.00** | fast | 1.00 | **0.50** | 1.50 |\n" in text
         assert "| `some_op` | 4 each, host, 256 requests |  | 2.00 | slow | 5.00 | 2.50 | 2.50 |\n" in text
-        assert text.startswith("# Title\n\n") and text.endswith("\nThe end.\n") and "by hand" not in text and not stale(root)
-    for spoil, word in ((lambda r: r["device"].update(name="NVIDIA H100"), "H100"), (lambda r: r.update(quick=True), "quick"),
-                        (lambda r: r["benches"][0]["records"][0]["samples"].clear(), "samples"),
-                        (lambda r: r["benches"][0].update(ok=False), "failed"), (lambda r: r["benches"].pop(0), "no run of")):
-        spoilt = json.loads(json.dumps(report))
-        spoil(spoilt)
-        try:
-            collect([spoilt])
-        except SystemExit as refusal:
-            assert word in str(refusal), refusal
-        else:
-            raise AssertionError(f"a report is taken in spite of: {word}")
-    print("small_ops_figures.py: self-test passed")
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--collect", nargs="+", type=pathlib.Path, metavar="REPORT")
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--self-test", action="store_true")
-    arguments = parser.parse_args()
-    if arguments.self_test:
-        self_test()
-        return 0
-    if arguments.check:
-        old = stale(ROOT)
-        print("\n".join(f"{path.relative_to(ROOT)} is not what {RESULTS} gives: run tools/small_ops_figures.py" for path in old)
-              or "the tables are what the results give")
-        return 1 if old else 0
-    if arguments.collect:
-        write_results(ROOT / RESULTS, collect([load(path) for path in arguments.collect], load(ROOT / RESULTS)))
-    update(ROOT)
-    return 0
+        assert text.startswith("# Title\n\n") and text.endswith("\nThe end.\n") and "by hand" not in text and not stale(outputs(root))
+    assert_refuses_no_proof(collect, {**report, "benches": report["benches"][:1]})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tool(__doc__, RESULTS, collect, outputs, self_test))
