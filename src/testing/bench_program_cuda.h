@@ -2,7 +2,7 @@
 
 // What the programs bench_X_cuda share, which time ops on the first GPU:
 //   bench_X_cuda --json FILE [--quick]
-// FILE gets a list of records, which tools/gpu_check, plot_lora.py and small_ops_figures.py read.
+// FILE gets a list of records, which tools/gpu_check, plot_lora.py, plot_attention.py and small_ops_figures.py read.
 
 #include <chrono>
 #include <concepts>

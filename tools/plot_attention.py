@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Figures of attention on the GPU: from measurements to docs. Needs Python's standard library alone.
+
+plot_attention.py --collect REPORT...  takes the records of the programs bench_attention_*_cuda and bench_kv_append_cuda out of reports of
+                                       tools/gpu_check, which must come from an H200, adds the peers of bench/peers/attention_h200.json,
+                                       writes bench/results/attention_h200.json, where the records of programs that no report has stay,
+                                       and then goes on as
+plot_attention.py                      which draws the plots docs/ops/attention_*_h200.svg and writes the tables between the markers in
+                                       docs/ops/attention.md
+plot_attention.py --check              whether all that is what the results give
+plot_attention.py --self-test          the same with made-up records in a temporary folder
+"""
+
+import json
+import pathlib
+import sys
+import tempfile
+
+from attention_tables import (DECODE_PLOT, DECODE_PROGRAM, PORTABLE, PORTABLE_PEER, PREFILL_ASKED, PREFILL_PLOT, PREFILL_PROGRAM,
+                              PROGRAMS, STORE_PROGRAM, by_heads, case_of, decode_part, decode_rows, peer_of, prefill_cells, prefill_part,
+                              shape_of, store_part)
+from figure_drawing import LOSS, OTHER, OURS, PEER, bar_plot, dot_plot
+from figure_files import (END, MIN_SAMPLES, ROOT, assert_refuses_no_proof, collected, filled, load, run_tool, stale, update,
+                          with_best_peer, write_results)
+
+RESULTS, PEERS, PAGE = "bench/results/attention_h200.json", "bench/peers/attention_h200.json", "docs/ops/attention.md"
+BEGIN = {program: f"<!-- table of {RESULTS}, {program} -->\n" for program in PROGRAMS}
+
+
+def collect(reports, peers, old=None):
+    """The results, with the best peer on the same pages."""
+    results = collected("heddle's attention ops", reports, PROGRAMS, case_of, old)
+    of_record = [(record, peer_of(record, peers)) for record in results["records"]]
+    results["records"] = [with_best_peer(record, peer and peer["peers_us"]) for record, peer in of_record]
+    found, timed = [peer for _, peer in of_record if peer], {record["op"] for record, _ in of_record}
+    missing = [case_of(peer) for peer in peers["records"] if peer["op"] in timed and not peer.get("rope") and peer not in found]
+    if missing:
+        sys.exit(f"the records lack {missing}")
+    return results
+
+
+def decode_plot(results):
+    return dot_plot([(f"{heads} heads (sequences x keys)", rows) for heads, rows in by_heads(decode_rows(results)).items()],
+                    names_peers=True)
+
+
+def prefill_plot(results, peers):
+    groups = []
+    for record, rates in prefill_cells(results, peers):
+        kept = record["tflops"] >= PREFILL_ASKED * rates[PORTABLE_PEER]
+        bars = [("heddle", record["tflops"], OURS if kept else LOSS),
+                *((name, rate, PEER if name in PORTABLE else OTHER) for name, rate in sorted(rates.items(), key=lambda pair: -pair[1]))]
+        groups.append((f"{shape_of(record)} tokens, TFLOP/s", bars))
+    legend = [(OURS, "heddle"), (LOSS, "heddle, less than asked"), (PEER, "peers for every chip from 8.0"), (OTHER, "for Hopper alone")]
+    return bar_plot(groups, "", 100, legend)
+
+
+def outputs(root):
+    """What the files of docs should hold: (path, text) each."""
+    results, peers = load(root / RESULTS) or {"records": []}, load(root / PEERS)
+    parts = {DECODE_PROGRAM: decode_part(results, peers), PREFILL_PROGRAM: prefill_part(results, peers),
+             STORE_PROGRAM: store_part(results)}
+    page = filled(root / PAGE, {BEGIN[program]: part for program, part in parts.items()})
+    if page is None:
+        sys.exit(f"{PAGE} lacks one of the lines {' '.join(line.strip() for line in BEGIN.values())}")
+    files = [(root / PAGE, page)]
+    if decode_rows(results):
+        files.append((root / DECODE_PLOT, decode_plot(results)))
+    if prefill_cells(results, peers):
+        files.append((root / PREFILL_PLOT, prefill_plot(results, peers)))
+    return files
+
+
+def made_up_report(peers):
+    """heddle is twice as fast as the best peer, but in the first cell of decode and of prefill half as fast."""
+    decode, prefill, slow = [], [], {"batch_decode": 4, "batch_prefill": 4}
+    for peer in peers["records"]:
+        if peer.get("rope") and (peer["batch"], peer["kv_len"]) != (32, 2048):
+            continue
+        us = min(peer["peers_us"].values()) / 2 * slow.pop(peer["op"], 1)
+        record = {key: value for key, value in peer.items() if not key.endswith("_us")}
+        samples = [us * scale for scale in (0.9, 0.95, 1, 1.05, 1.1)]
+        if peer["op"] == "batch_decode":
+            decode.append({**record, "bytes": 1000, "floor_us": us / 4, "us": 0, "samples": samples})
+        else:
+            prefill.append({**record, "tflops": 1e5 / us, "floor_us": us / 4, "us": 0, "samples": samples})
+    first = decode[0]
+    decode.append({**first, "head_dim": 64, "bytes": 10**7, "samples": [5.0] * MIN_SAMPLES})
+    decode.append({**first, "others_of_one_token": 63, "samples": [77.0] * MIN_SAMPLES})
+    prefill.append({**prefill[0], "batch": 4, "q_len": 2048, "head_dim": 64, "tflops": 111.0})
+    rotates = {**prefill[-1], "op": "batch_prefill, RoPE inside", "tflops": 55.0}
+    prefill.append({**rotates, "samples": [2 * us for us in rotates["samples"]]})
+    store = [{"op": op, "batch": batch, "bytes": 10**8, "floor_us": 1.0, "samples": [us] * MIN_SAMPLES}
+             for op, batch, us in (("empty kernel", "", 0.5), ("kv_append", "1 x 1", 1.5), ("kv_init", "1 x 1", 2.5),
+                                   ("kv_init", "8 x 2048", 50.0), ("copy", "8 x 2048", 25.0))]
+    return {"device": {"name": "NVIDIA H200"}, "commit": "0123456789abcdef", "nvcc": "13.0", "quick": False, "benches": [
+        {"program": program, "ok": True, "clocks": {"clocks.sm": {"min": 1980.0, "max": 1980.0}}, "records": records}
+        for program, records in ((DECODE_PROGRAM, decode), (PREFILL_PROGRAM, prefill), (STORE_PROGRAM, store))]}
+
+
+def check_page(page):
+    assert page.startswith("# Title\n\n") and page.endswith("\nThe end.\n") and "by hand" not in page
+    assert "Of 66 cells heddle is at least as fast as the fastest peer in 65" in page and "**0.50**" in page, "a loss stands there"
+    assert page.count(") 2.00 |") == 65 and "0.50 at the least (32/8, 1 x 512)" in page
+    assert "RoPE inside: 32 x 2048 " in page and "; FlashInfer CUDA cores " in page and " times the call without" in page
+    assert "64: 2.00 TB/s." in page and "beside 63 sequences of one: 77.0 us, alone 14.52." in page
+    assert "| times the best on pages of 16 | **0.50** | 2.00 | 2.00 | 2.00 | 2.00 |" in page
+    assert "| 4 x 2048, heads of | 32/8 of 64 | 32/8 of 64, RoPE inside |" in page and "| TFLOP/s | 111 | 55 |" in page
+    assert "RoPE inside takes 2.00 times the call without." in page
+    assert "| `kv_append` | 1.50 us |  |" in page and "| `kv_init` | **2.50 us** | **2.00 TB/s** |" in page
+    assert "reaches 0.50 (8 x 2048) of the copy" in page and "empty kernel there takes 0.50 us" in page
+
+
+def self_test():
+    peers = load(ROOT / PEERS)
+    report = made_up_report(peers)
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for name in (RESULTS, PEERS, PAGE):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / PEERS).write_text(json.dumps(peers))
+        (root / PAGE).write_text("# Title\n\n" + "".join(f"{line}by hand\n{END}\n" for line in BEGIN.values()) + "The end.\n")
+        update(outputs(root), root)
+        assert (root / PAGE).read_text().count("No figures yet.") == 3 and not (root / DECODE_PLOT).exists()
+        decode_alone = {**report, "benches": report["benches"][:1]}
+        write_results(root / RESULTS, collect([decode_alone], peers))
+        update(outputs(root), root)
+        assert (root / PAGE).read_text().count("No figures yet.") == 2 and not (root / PREFILL_PLOT).exists()
+        others_alone = {**report, "benches": report["benches"][1:]}
+        write_results(root / RESULTS, collect([others_alone], peers, load(root / RESULTS)))
+        assert load(root / RESULTS)["records"] == collect([report], peers)["records"]
+        first = load(root / RESULTS)["records"][0]
+        assert (first["best_peer"], first["times_faster"]) == ("XQA sm90", 0.5) and first["clocks"]["clocks.sm"]["min"] == 1980
+        update(outputs(root), root)
+        check_page((root / PAGE).read_text())
+        decode, prefill = (root / DECODE_PLOT).read_text(), (root / PREFILL_PLOT).read_text()
+        assert decode.count("2.00x") == 65 and decode.count("0.50x") == 1 and decode.count(">XQA sm90<") == 33
+        assert prefill.count(">heddle<") == 6 and prefill.count(f'fill="{OTHER}"') == 26, "five shapes and the legend"
+        assert not stale(outputs(root))
+        (root / PAGE).write_text((root / PAGE).read_text().replace("**0.50**", "1.50"))
+        assert stale(outputs(root)) == [root / PAGE], "a table changed by hand is noticed"
+    assert_refuses_no_proof(lambda reports: collect(reports, peers), report, (lambda r: r["benches"][0]["records"].pop(1), "lack"))
+
+
+if __name__ == "__main__":
+    sys.exit(run_tool(__doc__, RESULTS, lambda reports, old: collect(reports, load(ROOT / PEERS), old), outputs, self_test))
