@@ -8,15 +8,13 @@ in-place addition by torch, for comparison.
 
 from __future__ import annotations
 
-import argparse
-import json
 import platform
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from call_cost import run, samples_of
 
 from heddle import ops
 
@@ -126,44 +124,23 @@ def speculation_calls() -> dict[str, Callable[[], None]]:
     }
 
 
-def samples_of(call: Callable[[], None]) -> list[float]:
-    """Microseconds per call in each round."""
-    call()
-    samples = []
-    for _ in range(ROUNDS):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(CALLS):
-            call()
-        samples.append(round((time.perf_counter() - start) / CALLS * 1e6, 3))
-    torch.cuda.synchronize()
-    return samples
-
-
-def main() -> None:
-    """Prints the table and writes the file."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--json", help="file for the results")
-    arguments = parser.parse_args()
+def measure() -> dict[str, Any]:
+    """All calls, each of which is printed."""
     other = filled(REQUESTS)
     calls = {**metadata_calls(), **speculation_calls(), "torch add_": lambda: other.add_(0)}
     records = []
     for name, call in calls.items():
-        samples = samples_of(call)
+        samples = [round(us, 3) for us in samples_of(call, ROUNDS, CALLS, torch.cuda.synchronize)]
         us = statistics.median(samples)
         records.append({"op": name, "us": us, "samples": samples})
         print(f"{us:7.2f} us  {name}")
-    if arguments.json:
-        found = {
-            "what": "microseconds per call from Python, 256 requests with 3 drafts",
-            "device": torch.cuda.get_device_name(),
-            "versions": {"python": platform.python_version(), "torch": torch.__version__},
-            "records": records,
-        }
-        with open(arguments.json, "w") as file:
-            json.dump(found, file, indent=1)
-            file.write("\n")
+    return {
+        "what": "microseconds per call from Python, 256 requests with 3 drafts",
+        "device": torch.cuda.get_device_name(),
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "records": records,
+    }
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__ or "", measure)

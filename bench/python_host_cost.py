@@ -8,16 +8,14 @@ alone; the number of arrays is varied to show what one of them costs.
 
 from __future__ import annotations
 
-import argparse
-import json
 import platform
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from call_cost import run, samples_of
 
 try:  # before heddle, which then registers its torch operators: calls ask whether torch traces
     import torch
@@ -76,31 +74,22 @@ def calls(convert: Callable[[Any], Any]) -> dict[str, Callable[[], None]]:
     }
 
 
-def microseconds(call: Callable[[], None]) -> dict[str, float]:
-    """Median and fastest of the rounds."""
-    call()
-    rounds = []
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        for _ in range(CALLS):
-            call()
-        rounds.append((time.perf_counter() - start) / CALLS * 1e6)
-    return {"median_us": round(statistics.median(rounds), 2), "fastest_us": round(min(rounds), 2)}
-
-
 def measure() -> dict[str, Any]:
-    """All cases of the frameworks that are there."""
+    """All cases of the frameworks that are there; each is printed."""
     frameworks: dict[str, Callable[[Any], Any]] = {"numpy": lambda a: a}
     versions = {}
     if torch is not None:
         frameworks["torch"] = torch.from_numpy
         frameworks["torch through __dlpack__ alone"] = lambda a: OnlyDlpack(torch.from_numpy(a))
         versions["torch"] = torch.__version__
-    results = [
-        {"framework": framework, "case": case, **microseconds(call)}
-        for framework, convert in frameworks.items()
-        for case, call in calls(convert).items()
-    ]
+    results = []
+    for framework, convert in frameworks.items():
+        for case, call in calls(convert).items():
+            rounds = samples_of(call, ROUNDS, CALLS)
+            median, fastest = statistics.median(rounds), min(rounds)
+            print(f"{median:7.2f} us (fastest {fastest:.2f})  {case}, {framework}")
+            us = {"median_us": round(median, 2), "fastest_us": round(fastest, 2)}
+            results.append({"framework": framework, "case": case, **us})
     return {
         "what": "microseconds per call from Python, arrays of one or two elements",
         "machine": platform.machine(),
@@ -115,22 +104,5 @@ def measure() -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Prints the table and writes the file."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--json", help="file for the results")
-    arguments = parser.parse_args()
-    found = measure()
-    for row in found["results"]:
-        print(
-            f"{row['median_us']:7.2f} us (fastest {row['fastest_us']:.2f})  "
-            f"{row['case']}, {row['framework']}"
-        )
-    if arguments.json:
-        with open(arguments.json, "w") as file:
-            json.dump(found, file, indent=1)
-            file.write("\n")
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__ or "", measure)
