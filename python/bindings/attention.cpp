@@ -39,7 +39,7 @@ void prefill(nb::handle o, nb::handle lse, nb::handle q, nb::handle q_indptr, nb
       .tree_mask = call.optional_in("tree_mask", tree_mask),
       .tree_mask_indptr = call.optional_in("tree_mask_indptr", tree_mask_indptr),
   };
-  call.run_on_any_device([&](const ExecContext& ctx) {
+  call.run([&](const ExecContext& ctx) {
     batch_prefill(ctx, out, sums, queries, starts, cache, table, options);
   });
 }
@@ -67,7 +67,7 @@ void decode(nb::handle o, nb::handle lse, nb::handle q, nb::handle k_pages, nb::
       queries.rank() != 3 ? 0  // which batch_decode refuses
                           : batch_decode_workspace_bytes(queries.device(), queries.size(0),
                                                          queries.size(1), queries.size(2));
-  call.run_on_any_device(
+  call.run(
       [&](const ExecContext& ctx) { batch_decode(ctx, out, sums, queries, cache, table, options); },
       workspace_bytes);
 }
@@ -78,8 +78,7 @@ void merge(nb::handle o, nb::handle lse, nb::handle o_a, nb::handle lse_a, nb::h
   const TensorView out = call.out("o", o), sums = call.optional_out("lse", lse);
   const ConstTensorView a = call.in("o_a", o_a), sums_a = call.in("lse_a", lse_a);
   const ConstTensorView b = call.in("o_b", o_b), sums_b = call.in("lse_b", lse_b);
-  call.run_on_any_device(
-      [&](const ExecContext& ctx) { merge_states(ctx, out, sums, a, sums_a, b, sums_b); });
+  call.run([&](const ExecContext& ctx) { merge_states(ctx, out, sums, a, sums_a, b, sums_b); });
 }
 
 }  // namespace

@@ -45,15 +45,15 @@ class Call {
 
   [[nodiscard]] Device device() const { return arrays_.device(); }
 
-  /// body(context) without the GIL, for an operation with CPU kernels alone. The workspace holds at least workspace_bytes.
+  /// body(context) without the GIL, on the device of the arrays. The workspace holds at least workspace_bytes.
   template <class Body>
   void run(Body&& body, size_t workspace_bytes = 0) {
-    run_with(body, workspace_bytes, Kernels::kCpu);
-  }
-  /// The same for an operation that has CUDA kernels, too.
-  template <class Body>
-  void run_on_any_device(Body&& body, size_t workspace_bytes = 0) {
     run_with(body, workspace_bytes, Kernels::kCpuAndCuda);
+  }
+  /// The same for an operation without CUDA kernels.
+  template <class Body>
+  void run_on_cpu(Body&& body, size_t workspace_bytes = 0) {
+    run_with(body, workspace_bytes, Kernels::kCpu);
   }
 
  private:

@@ -16,11 +16,11 @@ void bind_embedding(nb::module_& m) {
         const ConstTensorView ids = call.in("token_ids", token_ids);
         const OwnedWeight* packed = nullptr;
         if (nb::try_cast<const OwnedWeight*>(table, packed) && packed != nullptr) {
-          return call.run(
+          return call.run_on_cpu(
               [&](const ExecContext& ctx) { embedding(ctx, out, ids, packed->view()); });
         }
         const ConstTensorView rows = call.in("table", table);
-        call.run([&](const ExecContext& ctx) { embedding(ctx, out, ids, rows); });
+        call.run_on_cpu([&](const ExecContext& ctx) { embedding(ctx, out, ids, rows); });
       },
       "y"_a, "token_ids"_a, "table"_a);
 }

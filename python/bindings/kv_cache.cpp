@@ -18,8 +18,7 @@ void init(nb::handle k_pages, nb::handle v_pages, nb::handle page_indptr, nb::ha
                                  {num_layers, layer_idx, 0, page_size, cache_dtype}, keys);
   const PageTable table = page_table(call, page_indptr, pages, last_page_len);
   const ConstTensorView starts = call.in("seq_indptr", seq_indptr);
-  call.run_on_any_device(
-      [&](const ExecContext& ctx) { kv_init(ctx, cache, table, keys, values, starts); });
+  call.run([&](const ExecContext& ctx) { kv_init(ctx, cache, table, keys, values, starts); });
 }
 
 void append(nb::handle k_pages, nb::handle v_pages, nb::handle page_indptr, nb::handle pages,
@@ -30,8 +29,7 @@ void append(nb::handle k_pages, nb::handle v_pages, nb::handle page_indptr, nb::
   const PagedKv cache = paged_kv(call, k_pages, v_pages, Access::kWrite,
                                  {num_layers, layer_idx, 0, page_size, cache_dtype}, keys);
   const PageTable table = page_table(call, page_indptr, pages, last_page_len);
-  call.run_on_any_device(
-      [&](const ExecContext& ctx) { kv_append(ctx, cache, table, keys, values); });
+  call.run([&](const ExecContext& ctx) { kv_append(ctx, cache, table, keys, values); });
 }
 
 void rope_append(nb::handle q, nb::handle k_pages, nb::handle v_pages, nb::handle page_indptr,
@@ -48,7 +46,7 @@ void rope_append(nb::handle q, nb::handle k_pages, nb::handle v_pages, nb::handl
   const ConstTensorView starts = call.optional_in("seq_indptr", seq_indptr);
   const ConstTensorView places = call.optional_in("positions", positions);
   const RopeParams rope = rope_params(theta, scale, rotary_dim, llama3);
-  call.run_on_any_device([&](const ExecContext& ctx) {
+  call.run([&](const ExecContext& ctx) {
     rope_kv_append(ctx, queries, cache, table, keys, values, starts, places, rope);
   });
 }

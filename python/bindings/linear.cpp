@@ -23,7 +23,7 @@ void multiply_all(nb::handle y, nb::handle x, nb::handle weights) {
     outputs.push_back({outs[i], nb::cast<const OwnedWeight&>(held[i]).view()});
   }
   const ConstTensorView in = call.in("x", x);
-  call.run([&](const ExecContext& ctx) { linear(ctx, outputs, in); });
+  call.run_on_cpu([&](const ExecContext& ctx) { linear(ctx, outputs, in); });
 }
 
 void multiply(nb::handle y, nb::handle x, nb::handle weight) {
@@ -32,7 +32,7 @@ void multiply(nb::handle y, nb::handle x, nb::handle weight) {
   Call call;
   const TensorView out = call.out("y", y);
   const ConstTensorView in = call.in("x", x);
-  call.run([&](const ExecContext& ctx) { linear(ctx, out, in, packed->view()); });
+  call.run_on_cpu([&](const ExecContext& ctx) { linear(ctx, out, in, packed->view()); });
 }
 
 void expand_blocks(nb::handle out, const char* type_name, nb::handle stored) {
@@ -48,7 +48,7 @@ void expand_blocks(nb::handle out, const char* type_name, nb::handle stored) {
   HEDDLE_CHECK(n % static_cast<size_t>(block_size(type)) == 0 && bytes.size() == expected,
                "stored has ", bytes.size(), " bytes, expected ", expected, " for ", n,
                " weights of ", type, " in blocks of ", block_size(type));
-  call.run([&](const ExecContext& ctx) {
+  call.run_on_cpu([&](const ExecContext& ctx) {
     check_cpu(ctx, "dequantize");
     dequantize({values.data<float>(), n}, type, bytes);
   });

@@ -92,14 +92,14 @@ void shrink(nb::handle y, nb::handle x, nb::handle a, nb::handle slot_ids, nb::h
   const LoraBatch batch =
       batch_of(call, slot_ids, seg_starts, seg_ends, seg_slots, row_scale, plan);
   if (table) {
-    return call.run_on_any_device(
+    return call.run(
         [&](const ExecContext& ctx) {
           lora_shrink(ctx, out, in, *table, slice, batch, scale, accumulate);
         },
         half_workspace_bytes(in, in.size(1), table->max_rank));
   }
   const LoraLayout axes = layout_named(layout);
-  call.run_on_any_device(
+  call.run(
       [&](const ExecContext& ctx) {
         lora_shrink(ctx, out, in, stack, batch, scale, accumulate, axes);
       },
@@ -127,14 +127,14 @@ void expand(nb::handle y, nb::handle h, nb::handle b, nb::handle slot_ids, nb::h
     const bool knows_features =
         !out_features && table->features != nullptr && slice >= 0 && slice < table->num_slices;
     const int64_t width = knows_features ? table->features[slice] : features;
-    return call.run_on_any_device(
+    return call.run(
         [&](const ExecContext& ctx) {
           lora_expand(ctx, out, in, *table, slice, width, batch, slice_offset, scale, accumulate);
         },
         half_workspace_bytes(in, 0, table->max_rank));
   }
   const LoraLayout axes = layout_named(layout);
-  call.run_on_any_device(
+  call.run(
       [&](const ExecContext& ctx) {
         lora_expand(ctx, out, in, stack, batch, slice_offset, scale, accumulate, axes);
       },
@@ -169,9 +169,8 @@ void apply(nb::handle y, nb::handle x, const AdapterWeights& a, const AdapterWei
   batch.pair_slots = call.optional_in("pair_slots", pair_slots);
   batch.pair_scales = call.optional_in("pair_scales", pair_scales);
   batch.max_pairs = max_pairs;
-  call.run_on_any_device(
-      [&](const ExecContext& ctx) { lora_apply(ctx, slices, in, table_a, table_b, batch); },
-      apply_workspace_bytes(slices, in, table_a, batch));
+  call.run([&](const ExecContext& ctx) { lora_apply(ctx, slices, in, table_a, table_b, batch); },
+           apply_workspace_bytes(slices, in, table_a, batch));
 }
 
 void plan_rows(nb::handle plan, int64_t num_tokens, int32_t num_slots, int32_t max_rank,
@@ -182,7 +181,7 @@ void plan_rows(nb::handle plan, int64_t num_tokens, int32_t num_slots, int32_t m
   const LoraBatch batch =
       batch_of(call, slot_ids, seg_starts, seg_ends, seg_slots, nb::none(), nb::none());
   const ConstTensorView ranks = call.optional_in("slot_ranks", slot_ranks);
-  call.run_on_any_device([&](const ExecContext& ctx) {
+  call.run([&](const ExecContext& ctx) {
     lora_plan(ctx, out, batch, num_tokens, num_slots, max_rank, ranks);
   });
 }

@@ -24,7 +24,7 @@ void selective_copy(nb::handle current_states, nb::handle intermediate_states,
   const ConstTensorView slots = call.in("state_idx", state_idx);
   const ConstTensorView accepted = call.in("accepted_counts", accepted_counts);
   const Count active = count_of(call, "num_active", num_active);
-  call.run_on_any_device([&](const ExecContext& ctx) {
+  call.run([&](const ExecContext& ctx) {
     mamba_state_selective_copy(ctx, states, prefill, slots, accepted, num_layers, active);
   });
 }

@@ -23,7 +23,7 @@ void to_ragged(nb::handle ragged, nb::handle block_tables, nb::handle input_leng
   const ConstTensorView tables = call.in("block_tables", block_tables);
   const ConstTensorView input = call.in("input_lengths", input_lengths);
   const ConstTensorView cache = call.in("cache_lengths", cache_lengths);
-  call.run_on_any_device([&](const ExecContext& ctx) {
+  call.run([&](const ExecContext& ctx) {
     block_tables_to_ragged(ctx, out, tables, input, cache, fill_value, total);
   });
 }
@@ -33,8 +33,7 @@ void to_padded(nb::handle block_tables, nb::handle ragged, nb::handle cu_seqlens
   Call call;
   const TensorView out = call.out("block_tables", block_tables);
   const ConstTensorView from = call.in("ragged", ragged), cu = call.in("cu_seqlens", cu_seqlens);
-  call.run_on_any_device(
-      [&](const ExecContext& ctx) { block_tables_to_padded(ctx, out, from, cu, fill_value); });
+  call.run([&](const ExecContext& ctx) { block_tables_to_padded(ctx, out, from, cu, fill_value); });
 }
 
 void copy_next(nb::handle all_input_ids, nb::handle next_input_ids, nb::handle cu_accepted_ids,
@@ -46,7 +45,7 @@ void copy_next(nb::handle all_input_ids, nb::handle next_input_ids, nb::handle c
   const ConstTensorView cache = call.in("cache_lengths", cache_lengths);
   const ConstTensorView input = call.in("input_lengths", input_lengths);
   const ConstTensorView prompt = call.in("prompt_lengths", prompt_lengths);
-  call.run_on_any_device([&](const ExecContext& ctx) {
+  call.run([&](const ExecContext& ctx) {
     copy_next_input_ids_inplace(ctx, all, next, cu, cache, input, prompt);
   });
 }
@@ -59,7 +58,7 @@ void position_slot_ids(nb::handle position_ids, nb::handle slot_indices, nb::han
   const ConstTensorView cache = call.in("cache_lengths", cache_lengths);
   const ConstTensorView cu = call.in("cu_seqlens", cu_seqlens);
   const ConstTensorView starts = call.optional_in("cu_slots", cu_slots);
-  call.run_on_any_device([&](const ExecContext& ctx) {
+  call.run([&](const ExecContext& ctx) {
     prepare_position_slot_ids(ctx, positions, slots, cache, cu, starts);
   });
 }
@@ -70,8 +69,7 @@ void filtering(nb::handle filtered_slots, nb::handle slots, nb::handle cu_slots,
   const TensorView out = call.out("filtered_slots", filtered_slots);
   const ConstTensorView from = call.in("slots", slots), cu = call.in("cu_slots", cu_slots);
   const ConstTensorView start = call.in("slots_start", slots_start);
-  call.run_on_any_device(
-      [&](const ExecContext& ctx) { slots_filtering(ctx, out, from, cu, start, fill_value); });
+  call.run([&](const ExecContext& ctx) { slots_filtering(ctx, out, from, cu, start, fill_value); });
 }
 
 /// A keyword of prepare_batch and the member that it sets.
@@ -141,7 +139,7 @@ void whole_step(const nb::kwargs& arguments) {
     }
   }
   if (!in.cache_lengths) nb::raise_type_error("prepare_batch() needs the argument 'cache_lengths'");
-  call.run_on_any_device([&](const ExecContext& ctx) { prepare_batch(ctx, out, in); });
+  call.run([&](const ExecContext& ctx) { prepare_batch(ctx, out, in); });
 }
 
 }  // namespace

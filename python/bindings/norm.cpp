@@ -32,7 +32,7 @@ void bind_norm(nb::module_& m) {
         const ConstTensorView x = call.in("input", input), w = call.in("weight", weight);
         const RmsNormOptions options =
             options_of(call, epsilon, weight_offset, output_scale, row_scales);
-        call.run_on_any_device([&](const ExecContext& ctx) { rms_norm(ctx, y, x, w, options); });
+        call.run([&](const ExecContext& ctx) { rms_norm(ctx, y, x, w, options); });
       },
       "output"_a, "input"_a, "weight"_a, nb::kw_only(), "epsilon"_a = defaults.epsilon,
       "weight_offset"_a = defaults.weight_offset, "output_scale"_a = nb::none(),
@@ -47,8 +47,7 @@ void bind_norm(nb::module_& m) {
         const ConstTensorView x = call.in("input", input), w = call.in("weight", weight);
         const RmsNormOptions options =
             options_of(call, epsilon, weight_offset, output_scale, row_scales);
-        call.run_on_any_device(
-            [&](const ExecContext& ctx) { fused_add_rms_norm(ctx, y, r, x, w, options); });
+        call.run([&](const ExecContext& ctx) { fused_add_rms_norm(ctx, y, r, x, w, options); });
       },
       "output"_a, "residual"_a, "input"_a, "weight"_a, nb::kw_only(),
       "epsilon"_a = defaults.epsilon, "weight_offset"_a = defaults.weight_offset,

@@ -42,7 +42,7 @@ OwnedWeight::OwnedWeight(nb::handle stored, const char* type_name, int64_t out_f
   num_bytes_ = packed_bytes(type, out_features, in_features);
   data_.reset(static_cast<std::byte*>(::operator new[](num_bytes_, kAlignment)));
   view_ = {type, out_features, in_features, data_.get()};
-  call.run([&](const ExecContext& ctx) {
+  call.run_on_cpu([&](const ExecContext& ctx) {
     check_cpu(ctx, "PackedWeight");
     pack_rows(ctx, {data_.get(), num_bytes_}, type, out_features, in_features, 0, out_features,
               bytes);

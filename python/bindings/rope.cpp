@@ -16,8 +16,7 @@ void table(nb::handle cos, nb::handle sin, nb::handle positions, double theta, d
   const ConstTensorView p = call.in("positions", positions);
   const ConstTensorView factors = call.optional_in("frequency_factors", frequency_factors);
   const RopeParams params = rope_params(theta, scale, rotary_dim, llama3);
-  call.run_on_any_device(
-      [&](const ExecContext& ctx) { rope_table(ctx, c, s, p, params, factors); });
+  call.run([&](const ExecContext& ctx) { rope_table(ctx, c, s, p, params, factors); });
 }
 
 void rotate(nb::handle x, nb::handle cos, nb::handle sin, nb::handle positions, double theta,
@@ -29,10 +28,10 @@ void rotate(nb::handle x, nb::handle cos, nb::handle sin, nb::handle positions, 
   if (!positions.is_none()) {
     const ConstTensorView p = call.in("positions", positions);
     const RopeParams params = rope_params(theta, scale, rotary_dim, llama3);
-    return call.run_on_any_device([&](const ExecContext& ctx) { rope(ctx, out, p, params); });
+    return call.run([&](const ExecContext& ctx) { rope(ctx, out, p, params); });
   }
   const ConstTensorView c = call.in("cos", cos), s = call.in("sin", sin);
-  call.run_on_any_device([&](const ExecContext& ctx) { rope(ctx, out, c, s); });
+  call.run([&](const ExecContext& ctx) { rope(ctx, out, c, s); });
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ void draw(nb::handle token_ids, nb::handle logprobs, nb::handle logits, nb::hand
                             .step = call.in("step", step)};
   const size_t bytes =
       rows.rank() == 2 ? sample_workspace_bytes(rows.size(0), rows.size(1)) : size_t{0};
-  call.run([&](const ExecContext& ctx) { sample(ctx, ids, logs, rows, table); }, bytes);
+  call.run_on_cpu([&](const ExecContext& ctx) { sample(ctx, ids, logs, rows, table); }, bytes);
 }
 
 void pick(nb::handle token_ids, nb::handle logprobs, nb::handle logits) {
@@ -30,7 +30,7 @@ void pick(nb::handle token_ids, nb::handle logprobs, nb::handle logits) {
   const TensorView ids = call.out("token_ids", token_ids);
   const TensorView logs = call.optional_out("logprobs", logprobs);
   const ConstTensorView rows = call.in("logits", logits);
-  call.run([&](const ExecContext& ctx) { greedy(ctx, ids, logs, rows); });
+  call.run_on_cpu([&](const ExecContext& ctx) { greedy(ctx, ids, logs, rows); });
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ void verify(nb::handle last_one_indices, nb::handle accepted_tokens_mask, nb::ha
   const Count decode = count_of(call, "num_decode_requests", num_decode_requests);
   const Count prefill = count_of(call, "num_prefill_requests", num_prefill_requests);
   const Drafts drafts = drafts_of(call, num_speculative_tokens, draft_indptr, reject_placeholders);
-  call.run_on_any_device([&](const ExecContext& ctx) {
+  call.run([&](const ExecContext& ctx) {
     verify_speculative_tokens(ctx, last_ones, mask, input, output, decode, prefill, drafts);
   });
 }
@@ -77,7 +77,7 @@ void prepare(nb::handle sampled_tokens, nb::handle last_accepted_seq, nb::handle
   const ConstTensorView input = call.in("input_tokens", input_tokens);
   const Count decode = count_of(call, "num_decode_requests", num_decode_requests);
   const Drafts drafts = drafts_of(call, num_speculative_tokens, draft_indptr, std::nullopt);
-  call.run_on_any_device([&](const ExecContext& ctx) {
+  call.run([&](const ExecContext& ctx) {
     prepare_next_forward_pass(ctx, sampled, last_seq, tokens, counts, output, required, last_ones,
                               mask, input, decode, drafts,
                               {.write_prefill_rows = write_prefill_rows});
@@ -98,7 +98,7 @@ void rewind(nb::handle blocks_to_release, nb::handle remove_mask, nb::handle las
   const ConstTensorView prefill = call.in("prefill_status", prefill_status);
   const Drafts drafts = drafts_of(call, num_speculative_tokens, draft_indptr, std::nullopt);
   const Count active = count_of(call, "num_active", num_active);
-  call.run_on_any_device([&](const ExecContext& ctx) {
+  call.run([&](const ExecContext& ctx) {
     rewind_kv_cache(ctx, released, state, accepted, prefill, drafts, block_size_tokens, active);
   });
 }
@@ -136,7 +136,7 @@ void step(nb::handle last_kv_block_offset, nb::handle kv_length_offsets, nb::han
   const Count decode = count_of(call, "num_decode_requests", num_decode_requests);
   const Count prefill = count_of(call, "num_prefill_requests", num_prefill_requests);
   const Drafts drafts = drafts_of(call, num_speculative_tokens, draft_indptr, reject_placeholders);
-  call.run_on_any_device([&](const ExecContext& ctx) {
+  call.run([&](const ExecContext& ctx) {
     speculative_step(
         ctx, outputs, state, input, output, required, decode, prefill, drafts, block_size_tokens,
         {.write_prefill_rows = write_prefill_rows, .num_next_tokens = num_next_tokens});
@@ -160,7 +160,7 @@ void propose_ngrams(nb::handle draft_tokens, nb::handle num_drafts, nb::handle t
   const ConstTensorView held = call.in("lengths", lengths);
   const Count active = count_of(call, "num_active", num_active);
   const NgramOptions options{min_ngram, max_ngram, match_of(match), max_length};
-  call.run_on_any_device([&](const ExecContext& ctx) {
+  call.run([&](const ExecContext& ctx) {
     propose_ngram_drafts(ctx, drafts, counts, from, held, num_speculative_tokens, active, options);
   });
 }

@@ -20,7 +20,7 @@ void bind_chains(nb::module_& m) {
         const ConstTensorView drafts = call.in("draft_tokens", draft_tokens);
         const ConstTensorView targets = call.in("target_tokens", target_tokens);
         const ConstTensorView indptr = call.in("draft_indptr", draft_indptr);
-        call.run_on_any_device([&](const ExecContext& ctx) {
+        call.run([&](const ExecContext& ctx) {
           verify_greedy(ctx, tokens, accepted, drafts, targets, indptr);
         });
       },
@@ -39,7 +39,7 @@ void bind_chains(nb::module_& m) {
         const ConstTensorView p = call.in("target_probs", target_probs);
         const ConstTensorView indptr = call.in("draft_indptr", draft_indptr);
         const ConstTensorView seeds = call.in("seed", seed), steps = call.in("step", step);
-        call.run_on_any_device([&](const ExecContext& ctx) {
+        call.run([&](const ExecContext& ctx) {
           verify_stochastic(ctx, tokens, accepted, drafts, q, p, indptr, seeds, steps);
         });
       },
@@ -61,7 +61,7 @@ void bind_trees(nb::module_& m) {
         const ConstTensorView targets = call.in("target_tokens", target_tokens);
         const ConstTensorView mask = call.in("tree_mask", tree_mask);
         const ConstTensorView indptr = call.in("node_indptr", node_indptr);
-        call.run_on_any_device([&](const ExecContext& ctx) {
+        call.run([&](const ExecContext& ctx) {
           verify_tree_greedy(ctx, tokens, accepted, nodes, drafts, targets, mask, indptr);
         });
       },
@@ -83,7 +83,7 @@ void bind_trees(nb::module_& m) {
         const ConstTensorView mask = call.in("tree_mask", tree_mask);
         const ConstTensorView indptr = call.in("node_indptr", node_indptr);
         const ConstTensorView seeds = call.in("seed", seed), steps = call.in("step", step);
-        call.run_on_any_device([&](const ExecContext& ctx) {
+        call.run([&](const ExecContext& ctx) {
           verify_tree_stochastic(ctx, tokens, accepted, nodes, drafts, q, p, mask, indptr, seeds,
                                  steps);
         });
@@ -101,7 +101,7 @@ void bind_trees(nb::module_& m) {
         const ConstTensorView nodes = call.in("accepted_nodes", accepted_nodes);
         const ConstTensorView accepted = call.in("num_accepted", num_accepted);
         const ConstTensorView roots = call.in("root_positions", root_positions);
-        call.run_on_any_device(
+        call.run(
             [&](const ExecContext& ctx) { tree_kv_moves(ctx, from, to, nodes, accepted, roots); });
       },
       "from_positions"_a, "to_positions"_a, "accepted_nodes"_a, "num_accepted"_a,

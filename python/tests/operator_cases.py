@@ -15,40 +15,8 @@ from torch import full, randn, tensor, zeros
 Call = tuple[list[Any], dict[str, Any]]
 CUDA_ALONE = {"lora_plan"}
 """Operations of arrays on a GPU alone; test_lora_cuda.py has their calls."""
-WITH_CUDA_KERNELS = {
-    "batch_decode",
-    "batch_prefill",
-    "block_tables_to_padded",
-    "block_tables_to_ragged",
-    "copy_next_input_ids_inplace",
-    "fused_add_rms_norm",
-    "kv_append",
-    "kv_init",
-    "lora_apply",
-    "lora_expand",
-    "lora_plan",
-    "lora_shrink",
-    "mamba_state_selective_copy",
-    "merge_states",
-    "prepare_batch",
-    "prepare_next_forward_pass",
-    "prepare_position_slot_ids",
-    "propose_ngram_drafts",
-    "rewind_kv_cache",
-    "rms_norm",
-    "rope",
-    "rope_kv_append",
-    "rope_table",
-    "slots_filtering",
-    "speculative_step",
-    "tree_kv_moves",
-    "verify_greedy",
-    "verify_speculative_tokens",
-    "verify_stochastic",
-    "verify_tree_greedy",
-    "verify_tree_stochastic",
-}
-"""Operations that also run on a GPU."""
+WITHOUT_CUDA_KERNELS = {"dequantize", "embedding", "greedy", "sample", "silu_and_mul"}
+"""Operations that run on the CPU alone."""
 CASES: dict[str, Callable[[], Call]] = {
     "silu_and_mul": lambda: ([zeros(3, 8), randn(3, 8), randn(3, 8)], {}),
     "rms_norm": lambda: ([zeros(3, 8), randn(3, 8), randn(8)], {"epsilon": 1e-5}),
