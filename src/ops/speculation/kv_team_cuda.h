@@ -217,6 +217,33 @@ __device__ void store_released(const TeamKv& kv, const TeamLane& team, const KvR
   }
 }
 
+/// All that follows from a rewind, where the state of a cache makes no sense. Params: of a kernel, with a TeamKv kv.
+template <Widths kWidths, class Params>
+static __device__ __noinline__ void finish_large_rewind(const Params& p, TeamLane team, KvRow row,
+                                                        uint32_t rejected, uint32_t place) {
+  const KvRewind rewind = plan_large(p.kv, row, rejected);
+  const int64_t id = load_last_used_id<kWidths>(p.kv, team.row, rewind);
+  store_rewind<kWidths>(p.kv, team, true, row, rewind, id);
+  if (rewind.crossed > 0) store_released<kWidths>(p.kv, team, row, rewind, place);
+}
+/// All that follows from a rewind, behind places.publish(). before: of `row`; `rewind` is that of one that is not large.
+template <Widths kWidths, class Params>
+__device__ void finish_rewind(const Params& p, const TeamLane& team, const TeamRow<kWidths>& row,
+                              const KvRow& before, bool is_active, bool is_large, uint32_t rejected,
+                              const BasicKvRewind<int32_t>& rewind, uint32_t num_released,
+                              const TeamPlaces& places, const ListSums& sums) {
+  if (!is_large) {
+    const int64_t id = rewind.crossed > 0 ? row.last_used_id(p.kv, team.row, rewind) : kNoBlock;
+    store_rewind<kWidths>(p.kv, team, is_active, before, rewind, id);
+  }
+  const bool is_one = is_one_block(p.kv, rewind);
+  clear_one_entry<kWidths>(p.kv, team, is_one, rewind);
+  const uint32_t place = places.template first<kWidths>(p.kv, sums, num_released);
+  list_one_id<kWidths>(p.kv, team, is_one, before.last_id, place);
+  if (rewind.crossed > 0 && !is_one) store_released<kWidths>(p.kv, team, before, rewind, place);
+  if (is_large) finish_large_rewind<kWidths>(p, team, before, rejected, place);
+}
+
 /// TeamKv, where nothing in it counts further than 32 bits.
 [[nodiscard]] inline bool fits_team(const KvBlocks& kv, const Releases& r, int64_t num_rows) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();

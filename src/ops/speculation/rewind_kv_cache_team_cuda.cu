@@ -15,16 +15,6 @@ struct TeamRewind {
   uint32_t num_starts = 0, max_drafts = 0, num_requests = 0;
 };
 
-/// All that follows from a rewind, where the state of a cache makes no sense.
-template <Widths kWidths>
-__device__ __noinline__ void finish_large(const TeamKv& kv, TeamLane team, KvRow row,
-                                          uint32_t rejected, uint32_t place) {
-  const KvRewind rewind = plan_large(kv, row, rejected);
-  const int64_t id = load_last_used_id<kWidths>(kv, team.row, rewind);
-  store_rewind<kWidths>(kv, team, true, row, rewind, id);
-  if (rewind.crossed > 0) store_released<kWidths>(kv, team, row, rewind, place);
-}
-
 // Takes the rejected drafts of each active request off its cache. One thread per request; everything is asked for before anything is
 // looked at, so that a request waits for memory twice: for its count of blocks, then for their ids. Grid and block:
 // select_team_launch.
@@ -62,18 +52,8 @@ __global__ void __launch_bounds__(kMaxTeamThreads)
   places.count(p.kv, team, num_released, warp_totals);
   if (p.kv.is_listed) __syncthreads();
   places.publish(p.kv, sums, blockDim.x, warp_totals);
-
-  const KvRow kv = kv_row.row();
-  if (!is_large) {
-    const int64_t id = rewind.crossed > 0 ? kv_row.last_used_id(p.kv, row, rewind) : kNoBlock;
-    store_rewind<kWidths>(p.kv, team, is_active, kv, rewind, id);
-  }
-  const bool is_one = is_one_block(p.kv, rewind);
-  clear_one_entry<kWidths>(p.kv, team, is_one, rewind);
-  const uint32_t place = places.first<kWidths>(p.kv, sums, num_released);
-  list_one_id<kWidths>(p.kv, team, is_one, kv.last_id, place);
-  if (rewind.crossed > 0 && !is_one) store_released<kWidths>(p.kv, team, kv, rewind, place);
-  if (is_large) finish_large<kWidths>(p.kv, team, kv, rejected, place);
+  finish_rewind<kWidths>(p, team, kv_row, kv_row.row(), is_active, is_large, rejected, rewind,
+                         num_released, places, sums);
 }
 
 }  // namespace

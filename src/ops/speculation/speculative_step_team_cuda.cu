@@ -82,15 +82,7 @@ __device__ void store_next_step(const TeamStep& p, const TeamLane& team, bool is
   store_if<kWidths>(stores && team.lane == 0, p.last_page_lens, team.row, is_active ? in_last : 0);
 }
 
-/// What follows from a rewind, where the state of a cache makes no sense.
-template <Widths kWidths>
-__device__ __noinline__ void rewind_large(const TeamStep& p, TeamLane team, KvRow row,
-                                          uint32_t rejected, uint32_t place) {
-  const KvRewind rewind = plan_large(p.kv, row, rejected);
-  const int64_t id = load_last_used_id<kWidths>(p.kv, team.row, rewind);
-  store_rewind<kWidths>(p.kv, team, true, row, rewind, id);
-  if (rewind.crossed > 0) store_released<kWidths>(p.kv, team, row, rewind, place);
-}
+/// The same where the state of a cache makes no sense.
 template <Widths kWidths>
 __device__ __noinline__ void next_step_large(const TeamStep& p, TeamLane team, KvRow row,
                                              uint32_t rejected) {
@@ -131,16 +123,8 @@ __device__ void step_caches(const TeamStep& p, const TeamLane& team) {
     return store_next_step<kWidths>(p, team, is_active, rewind, id);
   }
   places.publish(p.kv, sums, p.lanes, warp_totals);
-  if (!is_large) {
-    const int64_t id = rewind.crossed > 0 ? kv_row.last_used_id(p.kv, row, rewind) : kNoBlock;
-    store_rewind<kWidths>(p.kv, team, is_active, kv, rewind, id);
-  }
-  const bool is_one = is_one_block(p.kv, rewind);
-  clear_one_entry<kWidths>(p.kv, team, is_one, rewind);
-  const uint32_t place = places.first<kWidths>(p.kv, sums, num_released);
-  list_one_id<kWidths>(p.kv, team, is_one, kv.last_id, place);
-  if (rewind.crossed > 0 && !is_one) store_released<kWidths>(p.kv, team, kv, rewind, place);
-  if (is_large) rewind_large<kWidths>(p, team, kv, rejected, place);
+  finish_rewind<kWidths>(p, team, kv_row, kv, is_active, is_large, rejected, rewind, num_released,
+                         places, sums);
 }
 
 /// Clears the mask where a request has fewer tokens than its starts give it, and behind the last request.
