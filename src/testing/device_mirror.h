@@ -39,18 +39,14 @@ class DeviceMirror final : public Mirror {
 
  protected:
   std::byte* place(std::byte* host, size_t bytes, Access access) override {
-    const size_t guard = guards_ == Guards::kBoth ? kGuard : 0;
-    const size_t begin = guard + reinterpret_cast<uintptr_t>(host) % kLine;
-    const size_t size = std::max<size_t>(1, begin + bytes + guard);
-    if (guards_ == Guards::kBoth && size <= kShared - used_) {
-      if (!shared_) shared_ = poisoned(kShared);
-      copies_.push_back({host, bytes, used_ + begin, guard, access, shared_});
-      used_ += (size + kAlignment - 1) / kAlignment * kAlignment;
-    } else {
-      copies_.push_back({host, bytes, begin, begin, access, poisoned(size)});
-    }
-    const Copy& copy = copies_.back();
+    const Copy& copy = reserve(host, bytes, reinterpret_cast<uintptr_t>(host) % kLine, access);
     if (bytes > 0) copy.memory->write(copy.begin, host, bytes);
+    return copy.memory->data() + copy.begin;
+  }
+  /// Workspaces may be large, and nobody reads them here: their bytes do not pass through the host.
+  std::byte* blank(size_t bytes, unsigned char value) override {
+    const Copy& copy = reserve(nullptr, bytes, 0, Access::kRead);
+    copy.memory->fill(copy.begin, value, bytes);
     return copy.memory->data() + copy.begin;
   }
 
@@ -61,10 +57,24 @@ class DeviceMirror final : public Mirror {
     Access access;
     std::shared_ptr<DeviceMemory> memory;
   };
-  static constexpr size_t kGuard = 256, kLine = 16, kShared = size_t{32} << 20;
+  static constexpr size_t kGuard = 256, kLine = 16, kShared = size_t{128} << 20;
   static constexpr size_t kAlignment = 256;  // of an allocation, and as the plans of ops need it
   static constexpr unsigned char kPoison = 0xFF;
 
+  /// Room for a tensor whose address is `offset` modulo kLine.
+  const Copy& reserve(std::byte* host, size_t bytes, size_t offset, Access access) {
+    const size_t guard = guards_ == Guards::kBoth ? kGuard : 0;
+    const size_t begin = guard + offset;
+    const size_t size = std::max<size_t>(1, begin + bytes + guard);
+    if (guards_ == Guards::kBoth && size <= kShared - used_) {
+      if (!shared_) shared_ = poisoned(kShared);
+      copies_.push_back({host, bytes, used_ + begin, guard, access, shared_});
+      used_ += (size + kAlignment - 1) / kAlignment * kAlignment;
+    } else {
+      copies_.push_back({host, bytes, begin, begin, access, poisoned(size)});
+    }
+    return copies_.back();
+  }
   static std::shared_ptr<DeviceMemory> poisoned(size_t bytes) {
     auto memory = std::make_shared<DeviceMemory>(bytes);
     memory->fill(0, kPoison, bytes);

@@ -43,11 +43,9 @@ class Mirror {
     kept_.push_back(kept);
     return (*this)(std::span<const T>(*kept));
   }
-  /// Memory for a workspace or an exchange; its bytes are all `value`.
+  /// Memory for a workspace or an exchange, until back(); its bytes are all `value`.
   std::span<std::byte> scratch(size_t bytes, unsigned char value = 0xFF) {
-    const auto kept = std::make_shared<std::vector<std::byte>>(bytes, std::byte{value});
-    kept_.push_back(kept);
-    return {place(kept->data(), bytes, Access::kWrite), bytes};
+    return {blank(bytes, value), bytes};
   }
 
   /// Waits for the call and copies what it could write back to where it came from; a byte written outside fails the test.
@@ -59,6 +57,11 @@ class Mirror {
  protected:
   enum class Access { kRead, kWrite };
   virtual std::byte* place(std::byte* host, size_t /*bytes*/, Access /*access*/) { return host; }
+  virtual std::byte* blank(size_t bytes, unsigned char value) {
+    const auto kept = std::make_shared<std::vector<std::byte>>(bytes, std::byte{value});
+    kept_.push_back(kept);
+    return kept->data();
+  }
 
  private:
   /// From the first element to the last, gaps included; strides are not negative.

@@ -26,10 +26,11 @@ class ChangingSequences {
  public:
   static constexpr int64_t kKvHeads = 2, kQHeads = 8, kDim = 128, kPageSize = 16;
 
-  ChangingSequences(int64_t num_seqs, int64_t num_pages)
+  /// pool: keys, then values of num_pages.
+  ChangingSequences(int64_t num_seqs, int64_t num_pages, const std::vector<T>& pool)
       : num_seqs_(num_seqs),
         num_pages_(num_pages),
-        pool_(random_normal<T>(2 * num_pages * kKvHeads * kPageSize * kDim)),
+        pool_(pool),
         q_(random_normal<T>(num_seqs * kQHeads * kDim)),
         o_(size_t(num_seqs * kQHeads * kDim)),
         lse_(size_t(num_seqs * kQHeads)),
@@ -66,6 +67,9 @@ class ChangingSequences {
         PagedKv::from_pool(all.narrow(0, 0, num_pages_), all.narrow(0, num_pages_, num_pages_)),
         table);
   }
+  static std::vector<T> random_pool(int64_t num_pages) {
+    return random_normal<T>(size_t(2 * num_pages * kKvHeads * kPageSize * kDim));
+  }
   void poison() {
     o_.poison();
     lse_.poison();
@@ -95,8 +99,10 @@ TYPED_TEST_SUITE(AttentionDecodeReplay, HalfTypes);
 TYPED_TEST(AttentionDecodeReplay, SeesLengthsAndTablesThatChangedInPlace) {
   const DeviceStream stream;
   const Device device = this->cuda_context(stream.get()).device;
+  const int64_t num_pages = small_or(100, 1500);
+  const auto pool = ChangingSequences<TypeParam>::random_pool(num_pages);
   for (const int64_t num_seqs : {1, 5, 70, small_or(80, 600)}) {
-    ChangingSequences<TypeParam> sequences(num_seqs, small_or(100, 1500));
+    ChangingSequences<TypeParam> sequences(num_seqs, num_pages, pool);
     const CudaContext context(device, stream.get(), this->workspace_bytes(sequences, device));
     const CudaContext without(device, stream.get(), 0);
     sequences.change(1000);

@@ -216,6 +216,7 @@ class AttentionCheck {
     const int64_t q_len = c_.q_lens[size_t(seq)], kv_len = c_.kv_lens[size_t(seq)];
     AttentionOptions options = c_.options;
     options.causal = options.causal || c_.decode;
+    const auto keys = ref::rotated_keys(k, c_.cache.num_kv_heads, dim, options.rope);
     for (int64_t r = 0; r < q_len; ++r) {
       const std::vector<bool> tree = tree_row(size_t(seq), r);
       for (int64_t h = 0; h < c_.num_q_heads(); ++h) {
@@ -223,7 +224,7 @@ class AttentionCheck {
         const int64_t at =
             (indptr_[size_t(seq)] + r) * row_elements(c_.q_gap) + h * (dim + c_.q_gap);
         for (int d = 0; d < dim; ++d) q.push_back(to_float(q_[size_t(at + d)]));
-        want_.push_back(ref::attention(q.data(), kv_len - q_len + r, k, v, kv_len,
+        want_.push_back(ref::attention(q.data(), kv_len - q_len + r, keys, v, kv_len,
                                        c_.cache.num_kv_heads, static_cast<int>(h / c_.group_size),
                                        dim, options, tree.empty() ? nullptr : &tree));
       }

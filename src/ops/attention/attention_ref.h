@@ -23,14 +23,27 @@ inline std::vector<double> rotated(const double* x, int head_dim, int64_t positi
   return y;
 }
 
+/// Keys k [kv_len, num_kv_heads, head_dim], each turned by its position.
+inline std::vector<double> rotated_keys(const std::vector<double>& k, int num_kv_heads,
+                                        int head_dim, const std::optional<RopeParams>& rope) {
+  if (!rope) return k;
+  std::vector<double> keys;
+  for (size_t at = 0; at < k.size(); at += size_t(head_dim)) {
+    const auto position = static_cast<int64_t>(at) / head_dim / num_kv_heads;
+    const std::vector<double> key = rotated(&k[at], head_dim, position, rope);
+    keys.insert(keys.end(), key.begin(), key.end());
+  }
+  return keys;
+}
+
 struct AttentionRow {
   std::vector<double> o;
   double lse;
 };
 
-/// One row of attention in double. q [head_dim] at `position`; k, v [kv_len, num_kv_heads, head_dim]. With a tree mask the query sees
-/// the last tree->size() keys by its bits.
-inline AttentionRow attention(const double* q, int64_t position, const std::vector<double>& k,
+/// One row of attention in double. q [head_dim] at `position`; keys of rotated_keys and v [kv_len, num_kv_heads, head_dim]. With a tree
+/// mask the query sees the last tree->size() keys by its bits.
+inline AttentionRow attention(const double* q, int64_t position, const std::vector<double>& keys,
                               const std::vector<double>& v, int64_t kv_len, int num_kv_heads,
                               int kv_head, int head_dim, const AttentionOptions& options,
                               const std::vector<bool>* tree = nullptr) {
@@ -48,9 +61,8 @@ inline AttentionRow attention(const double* q, int64_t position, const std::vect
     }
     if (options.window_left >= 0 && j < position - options.window_left) continue;
     const auto at = static_cast<size_t>((j * num_kv_heads + kv_head) * head_dim);
-    const std::vector<double> key = rotated(&k[at], head_dim, j, options.rope);
     double s = 0.0;
-    for (int d = 0; d < head_dim; ++d) s += query[size_t(d)] * key[size_t(d)];
+    for (int d = 0; d < head_dim; ++d) s += query[size_t(d)] * keys[at + size_t(d)];
     s *= scale;
     if (options.logits_soft_cap > 0.0f) {
       s = options.logits_soft_cap * std::tanh(s / options.logits_soft_cap);
