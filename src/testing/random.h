@@ -20,12 +20,19 @@ template <class T>
 T pick(std::initializer_list<T> choices) {
   return choices.begin()[random_int(0, static_cast<int64_t>(choices.size()) - 1)];
 }
-/// n draws from N(0, scale^2), rounded to T.
+/// n draws from nearly N(0, scale^2), rounded to T: sums of four uniform numbers, so none is beyond 3.47 scale. These take a tenth of
+/// the time of std::normal_distribution, with which tests spent most of theirs.
 template <class T>
 std::vector<T> random_normal(size_t n, float scale = 1.0f) {
-  std::normal_distribution<float> normal(0.0f, scale);
+  constexpr float kMean = 4 * 65535 / 2.0f, kDeviation = 37837.227f;  // sqrt(4 (2^32 - 1) / 12)
+  std::mt19937_64& bits = rng();
   std::vector<T> values(n);
-  for (T& value : values) value = from_float<T>(normal(rng()));
+  for (T& value : values) {
+    const uint64_t draw = bits();
+    const uint64_t sum =
+        (draw & 0xFFFF) + (draw >> 16 & 0xFFFF) + (draw >> 32 & 0xFFFF) + (draw >> 48);
+    value = from_float<T>(scale * ((static_cast<float>(sum) - kMean) / kDeviation));
+  }
   return values;
 }
 /// The values as double, for a reference.
