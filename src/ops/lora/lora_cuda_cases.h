@@ -99,13 +99,16 @@ class DeviceSite {
             s * 2 * kNumSlots + static_cast<size_t>(random_int(0, 2 * kNumSlots - 1));
         // The last slice has every adapter, so that the row above changes something.
         const bool is_there = s + 1 == outs_.size() || random_int(0, 4) > 0;
+        // Without gaps, where its rows are vectors then, or with some.
+        const int b_stride =
+            ranks.back() % 8 == 0 && random_int(0, 1) == 0 ? ranks.back() : max_rank_;
         a.push_back({.data = is_there ? a_[index].data() : nullptr,
                      .rank = ranks.back(),
                      .row_stride = in_});
         b.push_back({.data = is_there ? b_[index].data() : nullptr,
                      .rank = ranks.back(),
                      .scale = static_cast<float>(random_int(1, 9)) * 0.25f,
-                     .row_stride = max_rank_});
+                     .row_stride = b_stride});
       }
     }
     ids_.upload(ids);

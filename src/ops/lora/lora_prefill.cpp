@@ -14,6 +14,8 @@ using cuda::PrefillRanks;
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 constexpr int64_t kPartialBytes = int64_t{32} << 20;  // more only where it must be
+// Outputs of all rows for each multiprocessor from which on they are streamed, for ranks up to 16 and up to 64.
+constexpr int64_t kStreamedNarrow = 350'000, kStreamedWide = 60'000;
 constexpr int kMostChunksOfWideTiles = cuda::kLoraStrands;
 
 /// Parts of the strands, at most, whose sums the workspace has place for.
@@ -21,6 +23,13 @@ int max_split(int64_t num_tokens, int64_t width) {
   int split = cuda::kLoraStrands;
   while (split > cuda::kMinLoraParts && split * num_tokens * width * 4 > kPartialBytes) split /= 2;
   return split;
+}
+
+/// Whether the second kernel is the one that streams y, after one more that joins h: where that saves more than it costs.
+bool streams_y(const LoraPrefillShape& shape, PrefillRanks ranks, int num_sms) {
+  if (ranks == PrefillRanks::kAny) return false;
+  const int64_t least = ranks == PrefillRanks::kNarrow ? kStreamedNarrow : kStreamedWide;
+  return shape.num_tokens * shape.num_outputs >= least * num_sms;
 }
 
 bool fits_lines(const TensorView& y) {
@@ -50,7 +59,10 @@ LoraPrefillConfig select_prefill_config(const LoraPrefillShape& shape, const Dev
     return static_cast<int>(std::max<int64_t>(1, ceil_div(rank_tiles, 3 * c.shrink_tiles)));
   };
   // Few row tiles: ranks are shared out as well, if that gives no more items than blocks.
-  const int64_t strand_items = ceil_div(shape.num_tokens, 64) * cuda::kLoraStrands;
+  const int64_t row_tiles =
+      ceil_div(shape.num_tokens,
+               shape.num_tokens <= cuda::kFewRows ? cuda::kRowTileFewRows : cuda::kRowTileSomeRows);
+  const int64_t strand_items = row_tiles * cuda::kLoraStrands;
   while (c.shrink_tiles > 1 && strand_items * passes() * 2 <= info.num_sms) c.shrink_tiles /= 2;
   c.shrink_blocks = info.num_sms;
   c.max_passes = passes();
@@ -65,9 +77,11 @@ LoraPrefillConfig select_prefill_config(const LoraPrefillShape& shape, const Dev
     c.ranks = PrefillRanks::kNarrow;
     c.h_values = 16 * cuda::kRowTileRows;
   }
-  const cuda::PrefillForm form = c.is_aligned ? cuda::prefill_form(c.ranks) : cuda::kAnyForm;
+  c.expand_sm90 = c.shrink_sm90 && streams_y(shape, c.ranks, info.num_sms);
+  cuda::PrefillForm form = c.is_aligned ? cuda::prefill_form(c.ranks) : cuda::kAnyForm;
+  if (c.expand_sm90) form = cuda::kPrefillStreamForm;
   c.expand_blocks = form.blocks * info.num_sms;
-  c.round_outputs = form.warps * form.warp_outputs;
+  c.round_outputs = form.outputs();
   return c;
 }
 
@@ -92,10 +106,16 @@ bool is_aligned_prefill(const LoraGpuCall& call, bool is_plain) {
                              [](const LoraSlice& slice) { return fits_lines(slice.y); });
 }
 
+int64_t joined_h_values(int64_t num_tokens, int64_t num_slices, int64_t max_rank) {
+  const int row_vectors = joined_row_vectors(static_cast<int>(std::min<int64_t>(max_rank, 64)));
+  return num_tokens * num_slices * row_vectors * int64_t{kVectorBytes / sizeof(float)};
+}
+
 int64_t prefill_partials(int64_t num_tokens, int64_t num_slices, int64_t max_rank) {
   if (num_tokens <= cuda::kPrefillRows) return 0;
   const int64_t values = num_tokens * lora_h_width(num_slices, max_rank);
-  return std::max(cuda::kMinLoraParts * values,
+  return joined_h_values(num_tokens, num_slices, max_rank) +
+         std::max(cuda::kMinLoraParts * values,
                   std::min(cuda::kLoraStrands * values, kPartialBytes / int64_t{sizeof(float)}));
 }
 

@@ -13,6 +13,7 @@ struct LoraPrefillShape {
   int num_slices, num_chunks, max_rank;
   int64_t in_features;  // 0: h is a tensor
   bool is_aligned = true;
+  int64_t num_outputs = 0;  // of all slices
 };
 
 /// How a call of this shape runs on this chip; the bits are the same whatever comes out.
@@ -32,7 +33,16 @@ struct LoraPrefillShape {
          cuda::kLoraRankTile;
 }
 
-/// f32 values of partial sums that such a call needs of the workspace at most; of a call with less of each it is no more.
+/// Vectors of 16 bytes that a row of h takes in a slice where it is joined between the kernels, for ranks up to 64.
+[[nodiscard]] constexpr int joined_row_vectors(int max_rank) {
+  const int pairs = (max_rank + cuda::kHPairRanks - 1) / cuda::kHPairRanks;
+  return (max_rank <= cuda::kLoraRankTile ? 1 : 2 * pairs) * cuda::kHStepVectors;
+}
+
+/// Values of 4 bytes that h of a call takes which is joined between its kernels: that of ranks up to 64, and as much where more are.
+[[nodiscard]] int64_t joined_h_values(int64_t num_tokens, int64_t num_slices, int64_t max_rank);
+
+/// f32 values of partial sums and h that such a call needs of the workspace at most; of a call with less of each it is no more.
 [[nodiscard]] int64_t prefill_partials(int64_t num_tokens, int64_t num_slices, int64_t max_rank);
 
 /// Runs slices of a call; is_aligned: of is_aligned_prefill. `site` has the pointers of their first row, `plan` is that of plan_prefill.

@@ -1,7 +1,7 @@
-#include "cuda/check.h"
 #include "cuda/shared_memory.h"
 
 #include "ops/lora/lora_outputs_cuda.h"
+#include "ops/lora/lora_prefill_launch_cuda.h"
 #include "ops/lora/lora_prefill_round_cuda.h"
 
 namespace heddle::cuda {
@@ -264,23 +264,6 @@ __global__ void __launch_bounds__(kSumThreads)
       });
     }
   }
-}
-
-/// Launches a kernel that waits for the one before by itself, where it does.
-template <class Kernel>
-void launch_second(Kernel kernel, const LoraPrefillParams& p, const LoraPrefillLaunch& launch,
-                   int blocks, int threads, int bytes, bool waits) {
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = static_cast<size_t>(bytes);
-  config.stream = launch.stream;
-  config.attrs = &early;
-  config.numAttrs = waits && launch.starts_early ? 1 : 0;
-  HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, p));
 }
 
 template <class T, bool kIsTensor>

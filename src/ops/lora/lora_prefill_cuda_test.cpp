@@ -62,13 +62,13 @@ struct PrefillSite {
               bool is_regular = true)
       : site(num_tokens, in, std::move(outs), max_rank, is_regular) {}
 
-  [[nodiscard]] LoraGpuCall call(bool in_windows) const {
+  [[nodiscard]] LoraGpuCall call(bool in_windows, bool accumulate = true) const {
     return {.slices = slices,
             .u = site.x(),
             .a = &a,
             .b = &b,
             .batch = &batch,
-            .accumulate = true,
+            .accumulate = accumulate,
             .in_windows = in_windows};
   }
   [[nodiscard]] std::vector<uint16_t> run(const ExecContext& ctx, const LoraGpuCall& call) {
@@ -130,14 +130,15 @@ TYPED_TEST(LoraPrefillCuda, HasTheBitsOfWindows) {
       const RandomSegments segments(shape.tokens);
       if (has_segments) p.batch = segments.batch();
       if (has_segments && random_int(0, 1) == 0) p.batch.row_scale = row_scale;
-      const auto want = p.run(stream.ctx(), p.call(true));
+      const bool accumulate = !has_segments || random_int(0, 1) == 0;
+      const auto want = p.run(stream.ctx(), p.call(true, accumulate));
       ASSERT_TRUE(is_prefill(p.call(false)));
       ASSERT_TRUE(!shape.is_regular || is_aligned_prefill(p.call(false), true));
       for (const int num_sms : {1, 7, 40, 1000}) {
         ExecContext ctx = stream.ctx_of_chip(num_sms);
-        EXPECT_TRUE(p.run(ctx, p.call(false)) == want) << num_sms << " SMs";
-        ctx.info.compute_capability = 86;  // the portable first kernel, and no early start
-        EXPECT_TRUE(p.run(ctx, p.call(false)) == want) << num_sms << " SMs, portable";
+        EXPECT_TRUE(p.run(ctx, p.call(false, accumulate)) == want) << num_sms << " SMs";
+        ctx.info.compute_capability = 86;  // the portable kernels, and no early start
+        EXPECT_TRUE(p.run(ctx, p.call(false, accumulate)) == want) << num_sms << " SMs, portable";
       }
     }
     ASSERT_TRUE(p.site.guards_intact());

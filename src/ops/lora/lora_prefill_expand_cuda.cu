@@ -1,8 +1,6 @@
-#include <type_traits>
-
-#include "cuda/check.h"
 #include "cuda/shared_memory.h"
 
+#include "ops/lora/lora_prefill_launch_cuda.h"
 #include "ops/lora/lora_prefill_round_cuda.h"
 
 namespace heddle::cuda {
@@ -13,26 +11,6 @@ constexpr PrefillForm kForm = prefill_form(kRanks);
 
 constexpr int kAhead = 4;  // tiles of rows whose outputs are on their way
 
-template <class T>
-__device__ uint32_t pack_rounded(float low, float high) {
-  if constexpr (std::is_same_v<T, __half>) {
-    const __half2 two = __floats2half2_rn(low, high);
-    return reinterpret_cast<const uint32_t&>(two);
-  } else {
-    const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
-    return reinterpret_cast<const uint32_t&>(two);
-  }
-}
-
-template <class T>
-__device__ float2 unpack(uint32_t two) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __half22float2(reinterpret_cast<const __half2&>(two));
-  } else {
-    return {__uint_as_float(two << 16), __uint_as_float(two & 0xffff0000u)};
-  }
-}
-
 /// The outputs of one warp in a round, of all rows of the tile. Lane (g, q) has outputs 8 q + [0, 8) of each group of the
 /// rows g and g + 8 of 16: vector j * kGroups + group is of row g + 8 j.
 template <class T, int kColumns>
@@ -40,8 +18,6 @@ struct Outputs {
   static constexpr int kGroups = kColumns * kProductOutputs / kGroupOutputs;
   static constexpr int kVectors = kGroups * 2;        // of a lane and 16 rows
   static constexpr int kWarpVectors = kVectors * 32;  // old[vector][lane]
-  static constexpr uint32_t kNothing =
-      0x8000'8000u;  // -0 twice: it changes no bit of what is added to it
 
   int offset;  // bytes from output 0 of a row to the first vector of this lane
   int groups;  // that are there
@@ -100,9 +76,7 @@ struct Outputs {
         const uint4 held = old(j * kGroups + group);
         const auto two = [&](int i) {
           const float(&delta)[4] = sum[group * 4 + i];
-          const float2 v = unpack<T>(word(held, i));
-          return pack_rounded<T>(__fmaf_rn(factor, delta[2 * j], v.x),
-                                 __fmaf_rn(factor, delta[2 * j + 1], v.y));
+          return add_rounded<T>(word(held, i), factor, delta[2 * j], delta[2 * j + 1]);
         };
         result[j * kGroups + group] = {two(0), two(1), two(2), two(3)};
       }
@@ -163,7 +137,6 @@ template <class T, int kColumns>
 __device__ void run_long(const PrefillShared& s, const HVector* h, int first_tile, int tiles,
                          const Outputs<T, kColumns>& out, int first_output, int width) {
   constexpr int kGroup = 2, kVectors = Outputs<T, kColumns>::kVectors;
-  constexpr uint32_t kNothing = Outputs<T, kColumns>::kNothing;
   const int steps = num_steps(s.rank);
 #pragma unroll 1
   for (int base = 0; base < tiles; base += kGroup) {
@@ -296,17 +269,8 @@ void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
   constexpr auto kKernel = prefill_expand_kernel<T, kRanks, kIsTensor>;
   const int bytes = shared_bytes<kRanks>(p.h_values);
   allow_shared_memory<kKernel, kPortableSharedBytes>(launch.device);
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(launch.config.expand_blocks));
-  config.blockDim = dim3(kForm<kRanks>.warps * 32);
-  config.dynamicSmemBytes = static_cast<size_t>(bytes);
-  config.stream = launch.stream;
-  config.attrs = &early;
-  config.numAttrs = !kIsTensor && launch.starts_early ? 1 : 0;
-  HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kKernel, p));
+  launch_second(kKernel, p, launch, launch.config.expand_blocks, kForm<kRanks>.warps * 32, bytes,
+                !kIsTensor);
 }
 
 template <class T>

@@ -24,7 +24,14 @@ struct PrefillShared {
 inline constexpr int kHeadBytes = (sizeof(PrefillShared) + 127) / 128 * 128;
 
 /// Ranks are multiplied 16 at a time. In an adapter with more, lane q has 8 of each 32, so the products are two and two.
-__device__ inline int num_steps(int rank) { return rank <= 16 ? 1 : (rank + 31) / 32 * 2; }
+__host__ __device__ constexpr int num_steps(int rank) {
+  return rank <= kLoraRankTile ? 1 : (rank + kHPairRanks - 1) / kHPairRanks * 2;
+}
+
+/// Vector `index` of a row of joined h lies at index ^ h_swap(): eight rows that are read together meet in no bank.
+__device__ constexpr int h_swap(int row, int row_vectors) {
+  return row_vectors == kHStepVectors ? row / 2 % 4 : row % 8;
+}
 
 /// Four ranks of h of one row: the sums of its subtrees, or values of a tensor.
 __device__ inline float4 load_h(const LoraPrefillParams& p, int slice, int row, int rank,
@@ -66,6 +73,35 @@ __device__ uint32_t pack(T low, T high) {
          static_cast<uint32_t>(reinterpret_cast<const uint16_t&>(high)) << 16;
 }
 
+/// Four ranks of h of a row, as products take them: two and two.
+struct HWords {
+  uint32_t hi[2], lo[2];
+};
+template <class T>
+__device__ HWords split_h(const float4& v) {
+  const T hi[4] = {narrow<T>(v.x), narrow<T>(v.y), narrow<T>(v.z), narrow<T>(v.w)};
+  const T lo[4] = {narrow<T>(v.x - widen(hi[0])), narrow<T>(v.y - widen(hi[1])),
+                   narrow<T>(v.z - widen(hi[2])), narrow<T>(v.w - widen(hi[3]))};
+  return {{pack(hi[0], hi[1]), pack(hi[2], hi[3])}, {pack(lo[0], lo[1]), pack(lo[2], lo[3])}};
+}
+
+/// Where four ranks from `rank` on go, in an adapter that has `ranks`: step, and lane of four.
+struct HPlace {
+  int step, q;
+
+  __device__ HPlace(int ranks, int rank)
+      : step(ranks <= 16 ? 0 : rank / 32 * 2 + rank % 8 / 4),
+        q(ranks <= 16 ? rank / 4 : rank % 32 / 8) {}
+};
+
+/// Zeros in the place of ranks that are not there.
+__device__ inline float4 keep_ranks(float4 v, int num) {
+  if (num < 2) v.y = 0.0f;
+  if (num < 3) v.z = 0.0f;
+  if (num < 4) v.w = 0.0f;
+  return v;
+}
+
 /// h of the rows [first, first + 16 * tiles) of the tile, as h[tile][step][hi or lo][lane]. All threads call it.
 template <class T, int kWarps, bool kIsTensor>
 __device__ void make_h(const LoraPrefillParams& p, const PrefillShared& s, int slice, int first,
@@ -81,23 +117,17 @@ __device__ void make_h(const LoraPrefillParams& p, const PrefillShared& s, int s
       if constexpr (kIsTensor) {
         v = load_tensor_h(p.site, p.plan.rows[at], rank, num);
       } else {
-        v = load_h(p, slice, at, rank, parts);
-        if (num < 2) v.y = 0.0f;
-        if (num < 3) v.z = 0.0f;
-        if (num < 4) v.w = 0.0f;
+        v = keep_ranks(load_h(p, slice, at, rank, parts), num);
       }
     }
-    const T hi[4] = {narrow<T>(v.x), narrow<T>(v.y), narrow<T>(v.z), narrow<T>(v.w)};
-    const T lo[4] = {narrow<T>(v.x - widen(hi[0])), narrow<T>(v.y - widen(hi[1])),
-                     narrow<T>(v.z - widen(hi[2])), narrow<T>(v.w - widen(hi[3]))};
-    const int q = s.rank <= 16 ? rank / 4 : rank % 32 / 8;
-    const int step = s.rank <= 16 ? 0 : rank / 32 * 2 + rank % 8 / 4;
-    const int tile = row / kProductRows, lane = row % 8 * 4 + q;
-    auto* to = reinterpret_cast<uint32_t*>(h + (tile * steps + step) * kHTileVectors + lane) +
+    const HWords words = split_h<T>(v);
+    const HPlace place(s.rank, rank);
+    const int tile = row / kProductRows, lane = row % 8 * 4 + place.q;
+    auto* to = reinterpret_cast<uint32_t*>(h + (tile * steps + place.step) * kHTileVectors + lane) +
                row % kProductRows / 8;
-    to[0] = pack(hi[0], hi[1]), to[2] = pack(hi[2], hi[3]);
+    to[0] = words.hi[0], to[2] = words.hi[1];
     to += 32 * 4;
-    to[0] = pack(lo[0], lo[1]), to[2] = pack(lo[2], lo[3]);
+    to[0] = words.lo[0], to[2] = words.lo[1];
   }
 }
 

@@ -94,10 +94,9 @@ struct Features {
 };
 
 template <int kWarpTiles>
-__device__ void describe(const LoraPrefillParams& p, Shared<kWarpTiles>& s, int tile_index,
+__device__ void describe(const LoraPrefillParams& p, Shared<kWarpTiles>& s, const LoraRowTile& tile,
                          int pass) {
   const LoraParams& site = p.site;
-  const LoraRowTile tile = p.plan.tiles[tile_index];
   const int t = static_cast<int>(threadIdx.x);
   const int first_rank_line = num_groups(tile.num_rows) * kGroupRows;
   if (t < site.num_slices) {

@@ -2,12 +2,11 @@
 #include "cuda/shared_memory.h"
 
 #include "ops/lora/lora_indices_cuda.h"
-#include "ops/lora/lora_prefill_params.h"
+#include "ops/lora/lora_prefill_site_cuda.h"
 
 namespace heddle::cuda {
 namespace {
 
-constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kWarps = kPlanThreads / 32;
 
 struct PlanShared {
@@ -97,11 +96,6 @@ __device__ int rank_tiles_of(const LoraPlanParams& p, int slot) {
     rank = max(int64_t{0}, min(rank, read_index(p.slot_ranks, slot)));
   }
   return static_cast<int>((rank + kLoraRankTile - 1) / kLoraRankTile);
-}
-
-/// Fewer rows a tile where there are few, so that all multiprocessors have one.
-__device__ int rows_of_tile(int num_rows) {
-  return num_rows <= 1024 ? 32 : num_rows <= 4096 ? 64 : kRowTileRows;
 }
 
 // Sorts the rows by slot, rows of a slot in ascending order, and cuts each slot into row tiles. Counts first: warp w has the w-th

@@ -29,21 +29,30 @@ struct Sm90Form {
   using LineCopies = Copies<kCopies>;
 };
 
-/// What the sums of a block take that wait, where a warp has kTiles rank tiles.
+/// What the sums of a block take that wait where a subtree has two strands and a warp kTiles rank tiles.
 template <class Form, int kTiles>
-constexpr int kWaitingBytes = Form::kSumsWait ? kTiles * 4 * int{sizeof(float4)} * kThreads : 0;
+[[nodiscard]] __host__ __device__ constexpr int waiting_bytes(int subtree) {
+  return Form::kSumsWait && subtree == 2 ? kTiles * 4 * int{sizeof(float4)} * kThreads : 0;
+}
 
 /// Steps of so many lines in shared memory.
 template <class Form, int kWarpTiles, int kTiles = kWarpTiles>
-[[nodiscard]] __host__ __device__ constexpr int num_stages(int lines) {
-  return Shared<kWarpTiles>::num_stages(Form::kSharedBytes - kWaitingBytes<Form, kTiles>, lines);
+[[nodiscard]] __host__ __device__ constexpr int num_stages(int lines, int subtree) {
+  return Shared<kWarpTiles>::num_stages(Form::kSharedBytes - waiting_bytes<Form, kTiles>(subtree),
+                                        lines);
 }
-static_assert(num_stages<PortableForm, 1>(Shared<1>::kLines) == 4);
-static_assert(num_stages<PortableForm, 2>(Shared<2>::kLines) == 3);
-static_assert(num_stages<PortableForm, 4>(Shared<4>::kLines) == 2);
-static_assert(num_stages<Sm90Form, 1>(Shared<1>::kLines) == 8);
-static_assert(num_stages<Sm90Form, 2>(Shared<2>::kLines) == 6);
-static_assert(num_stages<Sm90Form, 4>(Shared<4>::kLines) == 3);
+static_assert(num_stages<PortableForm, 1>(Shared<1>::kLines, 2) == 4);
+static_assert(num_stages<PortableForm, 2>(Shared<2>::kLines, 2) == 3);
+static_assert(num_stages<PortableForm, 4>(Shared<4>::kLines, 2) == 2);
+static_assert(num_stages<Sm90Form, 1>(Shared<1>::kLines, 2) == 8);
+static_assert(num_stages<Sm90Form, 2>(Shared<2>::kLines, 2) == 6);
+static_assert(num_stages<Sm90Form, 4>(Shared<4>::kLines, 2) == 3);
+static_assert(num_stages<Sm90Form, 4>(Shared<4>::kLines, 1) == 5);
+
+constexpr int kSplits = 4;  // 1, 2, 4 or 8 items of a row tile and rank pass
+static_assert(1 << (kSplits - 1) == kLoraStrands);
+// The last row tile that a plan of this many rows has place for, whether or not there are so many.
+constexpr int kLastGuess = int{kPrefillRows};
 
 /// Waits until at most stages - 2 groups of copies are open.
 __device__ inline void wait_for_stage(int stages) {
@@ -199,12 +208,13 @@ __device__ void run_item(const LoraPrefillParams& p, Shared<kWarpTiles>& s, int 
   const int in_features = static_cast<int>(site.in_features), num_chunks = site.num_chunks;
   const WarpPlace place(s.num_rows, s.num_rank_tiles, kTiles);
   const int num_lines = num_groups(s.num_rows) * kGroupRows + s.num_rank_tiles * kLoraRankTile;
-  const int stages = num_stages<Form, kWarpTiles, kTiles>(num_lines);
+  const int stages = num_stages<Form, kWarpTiles, kTiles>(num_lines, subtree);
   const typename Form::template LineCopies<Shared<kWarpTiles>::kCopies> copies(p, s, num_lines);
   const bool has_work = place.first_row < s.num_rows && place.first_tile < s.num_rank_tiles;
   const uint32_t zero = static_cast<uint32_t>(s.num_rank_tiles) >> 31;
   Features ahead(first_strand, num_strands, num_chunks);
-  auto* const first_stage = reinterpret_cast<uint4*>(s.tail() + kWaitingBytes<Form, kTiles>);
+  auto* const first_stage =
+      reinterpret_cast<uint4*>(s.tail() + waiting_bytes<Form, kTiles>(subtree));
   uint4* to = first_stage;
   const uint4* from = to;
   const int stage_vectors = num_lines * kLineVectors;
@@ -269,16 +279,28 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ uint4 memory[];
   auto& s = *reinterpret_cast<Shared<kWarpTiles>*>(memory);
   trigger_dependents();
+  const int first = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
+  // The first row tile is asked for together with the number of tiles, on which it depends: one for each way to cut strands.
+  LoraRowTile guesses[kSplits];
+#pragma unroll
+  for (int i = 0; i < kSplits; ++i) {
+    guesses[i] = p.plan.tiles[min(first / (p.max_passes << i), kLastGuess)];
+  }
   const int num_tiles = p.plan.head->num_tiles;
   const StrandSplit split(p, num_tiles);
   const int num_strands = kLoraStrands / split.split;
   const int num_items = num_tiles * p.max_passes * split.split;
+  LoraRowTile tile = guesses[0];
+#pragma unroll
+  for (int i = 1; i < kSplits; ++i) {
+    if (split.split == 1 << i) tile = guesses[i];
+  }
 #pragma unroll 1
-  for (int index = static_cast<int>(blockIdx.x); index < num_items;
-       index += static_cast<int>(gridDim.x)) {
+  for (int index = first; index < num_items; index += blocks) {
     const int unit = index / split.split, part = index - unit * split.split;
-    const int tile = unit / p.max_passes;
-    describe<kWarpTiles>(p, s, tile, unit - tile * p.max_passes);
+    const int tile_index = unit / p.max_passes;
+    if (index != first || tile_index > kLastGuess) tile = p.plan.tiles[tile_index];
+    describe<kWarpTiles>(p, s, tile, unit - tile_index * p.max_passes);
     if (s.num_rank_tiles > 0) {
       run_any_item<Form, T, kWarpTiles, kManyChunks>(p, s, part * num_strands, num_strands,
                                                      split.subtree);

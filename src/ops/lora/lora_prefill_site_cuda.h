@@ -5,11 +5,23 @@
 
 namespace heddle::cuda {
 
+/// Rows of each row tile but the last of an adapter, in a batch of so many.
+__device__ inline int rows_of_tile(int num_rows) {
+  return num_rows <= kFewRows    ? kRowTileFewRows
+         : num_rows <= kSomeRows ? kRowTileSomeRows
+                                 : kRowTileRows;
+}
+
 /// The weights of a slot for a slice; their rank, 0 where the adapter does not touch the slice.
 struct SlotWeights {
   LoraWeight a, b;
   int rank;
 
+  /// Of weights of both halves, and the adapter's rank tiles as the plan says.
+  __device__ SlotWeights(const LoraWeight& a, const LoraWeight& b, int num_rank_tiles)
+      : a(a), b(b), rank(min(num_rank_tiles * kLoraRankTile, min(a.rank, b.rank))) {
+    if (a.data == nullptr || b.data == nullptr || rank < 0) rank = 0;
+  }
   __device__ SlotWeights(const LoraPrefillParams& p, const LoraRowTile& tile, int slice) {
     if (p.has_a) a = read_weight(p.site.a, tile.slot, slice);
     if (p.has_b) b = read_weight(p.site.b, tile.slot, slice);

@@ -25,18 +25,51 @@ TEST(LoraPrefill, TakesAsManyRanksAtOnceAsThereAreAndFit) {
   EXPECT_EQ(tiles(4, 8, kMaxLoraRank), std::pair(4, 11));
 }
 
-TEST(LoraPrefill, TakesTheKernelFor90ThereAlone) {
+/// A call of 2048 rows with three slices and 8 chunks.
+LoraPrefillShape shape_of(int rank, int64_t num_outputs) {
+  return {.num_tokens = 2048,
+          .num_slices = 3,
+          .num_chunks = 8,
+          .max_rank = rank,
+          .in_features = 4096,
+          .num_outputs = num_outputs};
+}
+
+TEST(LoraPrefill, TakesTheKernelsFor90ThereAlone) {
   for (const int capability : {80, 86, 89, 90, 100, 103, 120}) {
-    for (const int rank : {1, 64, kMaxLoraRank}) {
-      const LoraPrefillConfig c =
-          select_prefill_config({2048, 3, 8, rank, 4096}, {capability, kLarge.num_sms});
-      EXPECT_EQ(c.shrink_sm90, capability == 90) << capability;
+    const bool is_90 = capability == 90;
+    for (const int rank : {1, 16, 17, 64, 65, kMaxLoraRank}) {
+      const LoraPrefillShape shape = shape_of(rank, 28672);
+      const LoraPrefillConfig c = select_prefill_config(shape, {capability, kLarge.num_sms});
+      EXPECT_EQ(c.shrink_sm90, is_90) << capability;
+      EXPECT_EQ(c.expand_sm90, is_90 && rank <= 64) << capability << ' ' << rank;
       // In all else the kernels are alike, so the choice does not depend on the chip's generation.
-      LoraPrefillConfig large = select_prefill_config({2048, 3, 8, rank, 4096}, kLarge);
+      LoraPrefillConfig large = select_prefill_config(shape, kLarge);
       large.shrink_sm90 = c.shrink_sm90;
+      if (c.expand_sm90 != large.expand_sm90) {
+        EXPECT_EQ(large.round_outputs, cuda::kPrefillStreamForm.outputs());
+        EXPECT_EQ(large.expand_blocks, cuda::kPrefillStreamForm.blocks * kLarge.num_sms);
+        large.expand_sm90 = c.expand_sm90;
+        large.round_outputs = c.round_outputs, large.expand_blocks = c.expand_blocks;
+      }
       EXPECT_EQ(c, large) << capability;
     }
   }
+}
+
+TEST(LoraPrefill, StreamsYWhereThereIsMuchOfIt) {
+  const auto streams = [](int rank, int64_t num_outputs) {
+    return select_prefill_config(shape_of(rank, num_outputs), kLarge).expand_sm90;
+  };
+  EXPECT_TRUE(streams(16, 28672) && streams(64, 28672) && streams(64, 6144));
+  EXPECT_FALSE(streams(16, 6144) || streams(64, 3072) || streams(1, 0));
+  // h that is a tensor is not joined, and what is not aligned has no vectors.
+  LoraPrefillShape shape = shape_of(16, 28672);
+  shape.in_features = 0;
+  EXPECT_FALSE(select_prefill_config(shape, kLarge).expand_sm90);
+  shape = shape_of(16, 28672);
+  shape.is_aligned = false;
+  EXPECT_FALSE(select_prefill_config(shape, kLarge).expand_sm90);
 }
 
 TEST(LoraPrefill, FitsTheSharedMemoryOfTheChip) {
@@ -61,7 +94,8 @@ TEST(LoraPrefill, CutsStrandsOnlyWhereTheSumsHaveAPlace) {
       for (const int rank : {1, 16, 64, kMaxLoraRank}) {
         const LoraPrefillConfig c = select_prefill_config({tokens, slices, 8, rank, 4096}, kLarge);
         const int64_t parts = std::max(cuda::kMinLoraParts, c.max_split);
-        const int64_t needed = parts * tokens * lora_h_width(slices, rank);
+        const int64_t needed =
+            parts * tokens * lora_h_width(slices, rank) + joined_h_values(tokens, slices, rank);
         EXPECT_LE(needed, prefill_partials(tokens, slices, rank));
         // The workspace is made for the largest batch, rank and number of slices.
         EXPECT_LE(needed, prefill_partials(tokens + 1, slices, rank));
