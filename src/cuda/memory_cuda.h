@@ -39,6 +39,17 @@ __device__ inline void copy_async_16(uint32_t to, const void* from, int bytes) {
 __device__ inline void copy_async_16(void* to, const void* from, int bytes) {
   copy_async_16(shared_address(to), from, bytes);
 }
+/// Starts copying 16 bytes into shared memory, zeros where is_there is false: then `from` is not read.
+__device__ inline void copy_async_16_if(uint32_t to, const void* from, bool is_there) {
+  asm volatile(
+      "{\n"
+      "  .reg .pred missing;\n"
+      "  setp.eq.u32 missing, %2, 0;\n"
+      "  cp.async.cg.shared.global.L2::128B [%0], [%1], 16, missing;\n"
+      "}" ::"r"(to),
+      "l"(from), "r"(static_cast<uint32_t>(is_there))
+      : "memory");
+}
 /// Starts copying 8 bytes into shared memory, zeros where is_there is false: then `from` is not read.
 __device__ inline void copy_async_8(void* to, const void* from, bool is_there) {
   const uint32_t shared = shared_address(to);
@@ -71,6 +82,17 @@ __device__ inline FlaggedWord peek(const FlaggedWord* word) {
   uint64_t bits;
   asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(bits) : "l"(word) : "memory");
   return {__uint_as_float(static_cast<uint32_t>(bits)), static_cast<uint32_t>(bits >> 32)};
+}
+
+/// Adds to a counter in global memory and returns what it was. What the thread knew to be written before is seen by those whose addition
+/// comes later.
+__device__ inline uint32_t add_to_counter(uint32_t* counter, uint32_t n) {
+  uint32_t before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(counter), "r"(n)
+               : "memory");
+  return before;
 }
 
 /// Lets the next kernel of the stream start, if it was launched to start early.

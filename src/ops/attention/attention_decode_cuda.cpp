@@ -6,10 +6,19 @@ namespace heddle::cuda {
 namespace {
 
 constexpr int kBlocksPerSm = 2;
+constexpr int kRowTile = 8;
 
-int64_t max_segments(int64_t num_seqs, int num_kv_heads, int group_size, int head_dim) {
+int units_of_sequence(int num_kv_heads, int group_size, int head_dim) {
   const int rows = decode_rows(head_dim, group_size);
-  return num_seqs * num_kv_heads * ((group_size + rows - 1) / rows) * kMaxSegments;
+  return num_kv_heads * ((group_size + rows - 1) / rows);
+}
+/// Pairs of rows in a row tile whose state is kept.
+int partial_pairs(int group_size) { return (std::min(group_size, kRowTile) + 1) / 2; }
+size_t partial_floats(int64_t max_segments, int group_size, int head_dim, int num_sms) {
+  const int64_t blocks = select_decode_blocks(max_segments, num_sms).count;
+  const int row_tiles = decode_rows(head_dim, group_size) / kRowTile;
+  const int groups = (decode_dim(head_dim) / 16 + 1) * 8 * partial_pairs(group_size);
+  return static_cast<size_t>(blocks * kMaxSegments * row_tiles * groups * 4);
 }
 
 }  // namespace
@@ -21,29 +30,30 @@ DecodeBlocks select_decode_blocks(int64_t max_segments, int num_sms) {
 
 size_t decode_partial_floats(int64_t num_seqs, int num_kv_heads, int group_size, int head_dim,
                              int num_sms) {
-  const int64_t blocks =
-      select_decode_blocks(max_segments(num_seqs, num_kv_heads, group_size, head_dim), num_sms)
-          .count;
-  const int rows = std::min(group_size, decode_rows(head_dim, group_size));
-  return static_cast<size_t>(blocks * kMaxSegments * rows * (decode_dim(head_dim) + 4));
+  const int64_t units = num_seqs * units_of_sequence(num_kv_heads, group_size, head_dim);
+  return partial_floats(units * kMaxSegments, group_size, head_dim, num_sms);
 }
 
 size_t most_decode_partial_floats(int64_t num_seqs, int64_t num_q_heads, int head_dim,
                                   int num_sms) {
-  const int64_t blocks = select_decode_blocks(num_seqs * num_q_heads * kMaxSegments, num_sms).count;
-  const int64_t rows = std::min<int64_t>(num_q_heads, 16);
-  return static_cast<size_t>(blocks * kMaxSegments * rows * (decode_dim(head_dim) + 4));
+  const auto group_size = static_cast<int>(std::min<int64_t>(num_q_heads, 2 * kRowTile));
+  return partial_floats(num_seqs * num_q_heads * kMaxSegments, group_size, head_dim, num_sms);
 }
 
 void launch_decode(const AttentionKernelParams& call, const RotaryFrequencies* rope,
                    const AttentionLaunch& launch) {
   DecodeParams p;
   static_cast<AttentionKernelParams&>(p) = call;
-  const DecodeBlocks blocks = select_decode_blocks(
-      max_segments(p.num_seqs, p.num_kv_heads, p.group_size, p.head_dim), launch.info.num_sms);
+  const int rows = decode_rows(p.head_dim, p.group_size);
+  const int units = units_of_sequence(p.num_kv_heads, p.group_size, p.head_dim);
+  const DecodeBlocks blocks =
+      select_decode_blocks(int64_t{p.num_seqs} * units * kMaxSegments, launch.info.num_sms);
   p.num_blocks = blocks.count;
   p.blocks_per_sm = static_cast<uint32_t>(blocks.per_sm);
-  p.partial_rows = std::min(p.group_size, decode_rows(p.head_dim, p.group_size));
+  p.num_units = static_cast<uint32_t>(units);
+  p.unit_rows = rows;
+  p.by_kv_heads = Divisor(static_cast<uint32_t>(p.num_kv_heads));
+  p.partial_pairs = partial_pairs(p.group_size);
   p.has_whole_tiles = p.kv.is_aligned && p.kv.page_size % kTileKeys == 0;
   if (p.num_counters < p.num_blocks) p.partials = nullptr;
   if (launch.dtype == DType::kFloat16) return launch_decode_of<half>(p, rope, launch);

@@ -1,4 +1,5 @@
 // batch_decode on a GPU: the bodies of the CPU's tests.
+#include <cstring>
 #include <vector>
 
 #include "ops/attention/attention_bits_cases.h"
@@ -45,6 +46,30 @@ TYPED_TEST(AttentionDecodeCuda, OneLongSequenceAmongShortOnes) {
     const std::vector<TypeParam>&v = batch[size_t(i)].v, &o = together.tokens(heads, i, 1).o;
     for (size_t j = 0; j < o.size(); ++j) {
       EXPECT_EQ(to_float(o[j]), to_float(v[j / (4 * 64) * 64 + j % 64]));
+    }
+  }
+}
+
+/// More sequences than a block has threads, and at full size more than that in the share of a block.
+TYPED_TEST(AttentionDecodeCuda, ManySequencesOfOneKeyAmongLongOnes) {
+  const AttentionRun run = this->run();
+  const Setting setting{.decode = true, .run = &run};
+  const HeadShape heads{.group_size = 1, .num_kv_heads = 1, .head_dim = 64};
+  const int64_t count = small_or<int64_t>(150, 40000), step = small_or<int64_t>(37, 3001);
+  std::vector<Sequence<TypeParam, TypeParam>> batch;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t length = i % step == 5 ? random_int(130, 700) : 1;
+    batch.push_back(random_sequence<TypeParam, TypeParam>(heads, 1, length));
+  }
+  const auto together = attend(heads, batch, setting, AttentionOptions{});
+  for (int64_t i = 0; i < count; ++i) {
+    const auto row = together.tokens(heads, i, 1);
+    if (i % step == 5) {
+      const auto alone = attend<TypeParam, TypeParam>(heads, {batch[size_t(i)]}, setting, {});
+      EXPECT_TRUE(row.same_bits_as(alone)) << "sequence " << i;
+    } else {
+      ASSERT_EQ(0, std::memcmp(row.o.data(), batch[size_t(i)].v.data(), 64 * sizeof(TypeParam)))
+          << "sequence " << i;
     }
   }
 }

@@ -19,75 +19,77 @@
 
 namespace heddle::cuda::decode {
 
-/// The place of vector number `place` of a run's rows in shared memory, where it comes from, and how many of its elements there are: none
-/// behind the rows of the group or the end of a row. The query is one token.
+/// The rows of q of a run: heads of one token.
+struct QueryRows {
+  int64_t token, first_head;
+  int count;
+
+  __device__ QueryRows(const DecodeParams& p, const Run& run, int most) : token(run.seq) {
+    const UnitRows rows = rows_of(p, run.unit);
+    first_head = int64_t{rows.kv_head} * p.group_size + rows.first;
+    count = min(p.group_size - rows.first, most);
+  }
+};
+
+/// The place of vector number `place` of the rows in shared memory, where it comes from, and how many of its elements there are: none
+/// behind the last row or the end of a row.
 struct RowVector {
   std::byte* to;
   const std::byte* from;
   int there;
 };
 template <class Shape>
-__device__ RowVector row_vector(const AttentionKernelParams& p, const Run& run, int place,
+__device__ RowVector row_vector(const DecodeParams& p, const QueryRows& rows, int place,
                                 std::byte* q) {
   constexpr int kVectors = Shape::kDim / 8;
-  const int row = place / kVectors, vector = place % kVectors, r = run.first_row + row;
-  const int64_t head = int64_t{run.kv_head} * p.group_size + r;
+  const int row = place / kVectors, vector = place % kVectors;
   return {q + vector_offset(row, vector, Shape::kRowBytes),
-          p.q + (run.first_token * p.q_token + head * p.q_head + vector * 8) * 2,
-          r < p.group_size ? p.head_dim - vector * 8 : 0};
+          p.q + (rows.token * p.q_token + (rows.first_head + row) * p.q_head + vector * 8) * 2,
+          row < rows.count ? p.head_dim - vector * 8 : 0};
 }
 
-/// Starts copying the rows of q of a run, which begin at multiples of 16 bytes, to shared memory: a group of copies.
+/// Copies rows of q to shared memory: where they begin at multiples of 16 bytes, the copies are on their way then, else they have ended.
 template <class Shape>
-__device__ void fetch_rows(const AttentionKernelParams& p, const Run& run, std::byte* q) {
+__device__ void fetch_rows(const DecodeParams& p, const Run& run, std::byte* q) {
   constexpr int kPlaces = Shape::kRows * Shape::kDim / 8;
-  for (int i = static_cast<int>(threadIdx.x); i < kPlaces; i += Shape::kThreads) {
-    const RowVector v = row_vector<Shape>(p, run, i, q);
-    copy_async_16(v.to, v.from, v.there > 0 ? 16 : 0);
-  }
-}
-/// The same at once, for rows that begin anywhere.
-template <class Shape>
-__device__ void load_rows(const AttentionKernelParams& p, const Run& run, std::byte* q) {
-  constexpr int kPlaces = Shape::kRows * Shape::kDim / 8;
-  if (p.is_q_aligned) {
-#pragma unroll
-    for (int i = 0; i < (kPlaces + Shape::kThreads - 1) / Shape::kThreads; ++i) {
-      const int place = static_cast<int>(threadIdx.x) + i * Shape::kThreads;
-      if (place >= kPlaces) break;
-      const RowVector v = row_vector<Shape>(p, run, place, q);
-      *reinterpret_cast<uint4*>(v.to) =
-          v.there > 0 ? *reinterpret_cast<const uint4*>(v.from) : uint4{};
-    }
-  } else {
+  const QueryRows rows(p, run, Shape::kRows);
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x); i < kPlaces; i += Shape::kThreads) {
-      const RowVector v = row_vector<Shape>(p, run, i, q);
+  for (int i = static_cast<int>(threadIdx.x); i < kPlaces; i += Shape::kThreads) {
+    const RowVector v = row_vector<Shape>(p, rows, i, q);
+    if (p.is_q_aligned) {
+      copy_async_16(v.to, v.from, v.there > 0 ? 16 : 0);
+    } else {
       copy_elements(v.to, v.from, v.there);
     }
   }
 }
 
-/// The row's output from the state of all its keys.
-template <class T>
-__device__ void store_row(const AttentionKernelParams& p, const Run& run, int row, int quad,
-                          const QuadState& state) {
-  const int64_t token = run.first_token;
-  const int64_t head = int64_t{run.kv_head} * p.group_size + run.first_row + row;
-  const bool is_empty = state.row.sum == 0.0f;
-  const float scale = is_empty ? 0.0f : 1.0f / state.row.sum;
-  const float values[4] = {state.o.x * scale, state.o.y * scale, state.o.z * scale,
-                           state.o.w * scale};
-  T* to = reinterpret_cast<T*>(p.o) + token * p.o_token + head * p.o_head + quad * 4;
-  if (p.is_q_aligned) {
-    *reinterpret_cast<uint2*>(to) = {narrow_two<T>({values[0], values[1]}),
-                                     narrow_two<T>({values[2], values[3]})};
-  } else {
-    for (int i = 0; i < 4 && quad * 4 + i < p.head_dim; ++i) to[i] = narrow<T>(values[i]);
-  }
-  if (quad == 0 && p.lse != nullptr) {
-    p.lse[token * p.lse_token + head * p.lse_head] =
-        is_empty ? -INFINITY : (state.row.max + log2f(state.row.sum)) * kLn2;
+/// The output of row tile `tile` from the state of all keys: the groups of the warp.
+template <class T, class Shape>
+__device__ void store_rows(const DecodeParams& p, const Run& run, int tile,
+                           const State<Shape::kGroups>& state) {
+  const QueryRows rows(p, run, Shape::kRows);
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = tile * Shape::kRowTile + lane % 4 * 2 + i;
+    const float sum = sum_of_keys(state.rows.sum[i]);
+    const bool is_empty = sum == 0.0f;
+    const float scale = is_empty ? 0.0f : 1.0f / sum;
+    if (row >= rows.count) continue;
+    const int64_t head = rows.first_head + row;
+    T* to = reinterpret_cast<T*>(p.o) + rows.token * p.o_token + head * p.o_head;
+#pragma unroll
+    for (int j = 0; j < Shape::kGroups; ++j) {
+      const int element = (warp * Shape::kGroups + j) * 16 + lane / 4;
+      const float4& o = state.o[j];
+      if (element < p.head_dim) to[element] = narrow<T>((i == 0 ? o.x : o.y) * scale);
+      if (element + 8 < p.head_dim) to[element + 8] = narrow<T>((i == 0 ? o.z : o.w) * scale);
+    }
+    if (warp == 0 && lane / 4 == 0 && p.lse != nullptr) {
+      p.lse[rows.token * p.lse_token + head * p.lse_head] =
+          is_empty ? -INFINITY : (state.rows.max[i] + log2f(sum)) * kLn2;
+    }
   }
 }
 
@@ -117,35 +119,16 @@ struct RotatingDecodeParams : DecodeParams {
 template <int kDim, int kRowTiles, class Params>
 using ShapeOf = DecodeShape<kDim, kRowTiles, std::is_same_v<Params, RotatingDecodeParams>>;
 
-/// f(row, quad, i) for the groups of four of row tile `tile` that the thread has and that there are; i counts its groups.
-template <class Shape, class F>
-__device__ void for_each_quad(const AttentionKernelParams& p, int num_rows, int tile, F&& f) {
-#pragma unroll
-  for (int i = 0; i < Shape::kQuads; ++i) {
-    const int place = static_cast<int>(threadIdx.x) + i * Shape::kThreads;
-    const int row = place / Shape::kQuadsOfRow, quad = place % Shape::kQuadsOfRow;
-    if (row < Shape::kRowTile && tile * Shape::kRowTile + row < num_rows && quad * 4 < p.head_dim) {
-      f(row, quad, tile * Shape::kQuads + i);
-    }
-    asm volatile("" ::
-                     : "memory");  // one after the other: all at once would take too many registers
-  }
-}
-
 /// Whether this block is the last of those that share a unit; its states are in memory then. All threads call.
 template <class Shape>
-__device__ bool arrive(const AttentionKernelParams& p, const Run& run, uint32_t owner,
+__device__ bool arrive(const DecodeParams& p, const Run& run, uint32_t owner,
                        DecodeShared<Shape>& s) {
   __syncthreads();
   if (threadIdx.x == 0) {
     uint32_t* counter = p.counters + owner;
-    const uint32_t num = run.end_segment - run.first_segment;
-    __threadfence();
-    const bool is_last = atomicAdd(counter, num) + num == run.num_segments;
-    if (is_last) {
-      __threadfence();
-      *counter = 0;
-    }
+    const uint32_t num = run.end - run.first;
+    const bool is_last = add_to_counter(counter, num) + num == run.cut->num_segments;
+    if (is_last) *counter = 0;
     s.is_last = is_last;
   }
   __syncthreads();
@@ -153,21 +136,99 @@ __device__ bool arrive(const AttentionKernelParams& p, const Run& run, uint32_t 
 }
 
 /// A unit that several blocks share, whose states the block has left: merges all where it is the last.
-template <class T, int kDim, class Shape>
-__device__ __noinline__ void share_unit(const DecodeParams& p, const Run& run, int num_rows,
-                                        uint32_t owner, const Partials<kDim>& partials,
-                                        DecodeShared<Shape>& s) {
+template <class T, class Shape>
+__device__ void share_unit(const DecodeParams& p, const Run& run, const Partials<Shape>& partials,
+                           DecodeShared<Shape>& s) {
+  const auto segment = min(threadIdx.x % 32, run.cut->num_segments - 1);
+  const uint32_t owner = s.work.owner(run.cost_before + run.unit * run.cut->unit_cost +
+                                      segment * run.cut->segment_cost());
   // The counter is that of the block that has segment 0, which shares no other unit's beginning.
   if (!arrive(p, run, __shfl_sync(~0u, owner, 0), s)) return;
 #pragma unroll 1
-  for (int i = 0; i * Shape::kThreads < Shape::kRows * Shape::kQuadsOfRow; ++i) {
-    const int place = static_cast<int>(threadIdx.x) + i * Shape::kThreads;
-    const int row = place / Shape::kQuadsOfRow, quad = place % Shape::kQuadsOfRow;
-    const bool is_there = row < num_rows && quad * 4 < p.head_dim;
-    const QuadState state =
-        merge_segments<kDim>(partials, owner, run.num_segments, row, quad, is_there);
-    if (is_there) store_row<T>(p, run, row, quad, state);
+  for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
+    const auto state = merge_segments(partials, owner, run.cut->num_segments, tile);
+    store_rows<T, Shape>(p, run, tile, state);
   }
+}
+
+/// The ring of a warp: keys and values of one tile after the other, in the order in which they are asked for.
+template <class Shape>
+class PartRing {
+ public:
+  __device__ PartRing(const DecodeParams& p, DecodeShared<Shape>& s)
+      : ahead_(p, s.work), parts_(s.ring[threadIdx.x / 32]) {}
+
+  /// Asks for all parts but one.
+  __device__ void begin() {
+    ahead_.begin();
+#pragma unroll 1
+    for (int part = 0; part < Shape::kParts - 1; part += 2) {
+      ahead_.fetch_keys(next(filled_));
+      if (part + 1 < Shape::kParts - 1) ahead_.fetch_values(next(filled_));
+    }
+  }
+  /// The keys of the next tile, or the values behind them: asks for the part that is kParts - 1 behind it. All lanes have read the part
+  /// before.
+  template <bool kIsValues>
+  [[nodiscard]] __device__ std::byte* take() {
+    __syncwarp();
+    constexpr bool kFetchesValues = kIsValues == (Shape::kParts % 2 == 1);
+    kFetchesValues ? ahead_.fetch_values(next(filled_)) : ahead_.fetch_keys(next(filled_));
+    wait_for_copies<Shape::kParts - 1>();
+    __syncwarp();
+    return next(used_);
+  }
+  /// What is filled next; it is not in use.
+  [[nodiscard]] __device__ std::byte* free_part() const { return parts_[filled_]; }
+
+ private:
+  __device__ std::byte* next(int& part) {
+    std::byte* at = parts_[part];
+    part = part == Shape::kParts - 1 ? 0 : part + 1;
+    return at;
+  }
+
+  TileCursor<Shape::kDim, Shape::kWarps> ahead_;
+  std::byte (*parts_)[Shape::kPartBytes];
+  int filled_ = 0, used_ = 0;
+};
+
+/// Adds the warp's tiles of a run from `position` on and before `end` to sums; returns the position of the next one.
+template <class T, class Shape, class Params>
+__device__ int add_tiles(const Params& p, const SequenceCut& cut, const std::byte* q, int position,
+                         int end, const DecodeShared<Shape>& s, PartRing<Shape>& ring,
+                         TileSums<Shape::kDim, Shape::kRowTiles>& sums) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll 1
+  for (; position < end; position += Shape::kWarps * kTileKeys) {
+    const std::byte* keys = ring.template take<false>();
+    float weights[Shape::kRowTiles][4];
+    if constexpr (Shape::kRotates) {
+      const int num_steps = (p.head_dim + 15) / 16;
+      RotatedScores<T, Shape>(s, q, p.rope.num_pairs, num_steps, lane)(keys, position, weights);
+    } else {
+      score_tile<T, Shape::kDim, Shape::kRowTiles>(shared_address(keys), shared_address(q), lane,
+                                                   weights);
+    }
+    scale_scores(p, weights);
+    hide_keys(position, cut.first_key, cut.kv_len, weights);
+    weigh_tile(sums, weights);
+    add_values<T>(shared_address(ring.template take<true>()), lane, weights, sums);
+  }
+  return position;
+}
+
+/// Rotates the rows of q, which all threads see; all call.
+template <class T, class Shape>
+__device__ void rotate_queries(const RotatingDecodeParams& p, int position, std::byte* q,
+                               DecodeShared<Shape>& s) {
+  for (int i = static_cast<int>(threadIdx.x); i < Shape::kRows * Shape::kRowBytes / 16;
+       i += Shape::kThreads) {
+    reinterpret_cast<uint4*>(s.q_rest)[i] = {};
+  }
+  __syncthreads();
+  rotate_rows<T, Shape>(p.rope, position, q, s.q_rest);
+  __syncthreads();
 }
 
 // Grid: DecodeParams::num_blocks. Block b is number `block` in the order of the work, so that neighbours share a multiprocessor and few
@@ -179,122 +240,78 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
   using Shape = ShapeOf<kDim, kRowTiles, Params>;
   extern __shared__ uint4 memory[];
   auto& s = *reinterpret_cast<DecodeShared<Shape>*>(memory);
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const uint32_t first = gridDim.x / p.blocks_per_sm;
   const uint32_t block = blockIdx.x % first * p.blocks_per_sm + blockIdx.x / first;
-  const Partials<kDim> partials{p.partials, p.partial_rows};
-  const int num_steps = (p.head_dim + 15) / 16;
-  const uint32_t q = shared_address(s.q);
+  const Partials<Shape> partials{reinterpret_cast<float4*>(p.partials), p.partial_pairs};
   if constexpr (Shape::kRotates) {
     for (int i = static_cast<int>(threadIdx.x); i < p.rope.num_pairs; i += Shape::kThreads) {
       s.frequency[i] = p.rope.frequency[i];
     }
   }
+  if (!deal_work(p, block, gridDim.x, s.work)) return;
 
-  WorkWalk<Shape::kWarps, Shape::kMaxRuns> walk(p, s.work, Shape::kRows, block, gridDim.x);
-  while (walk.next()) {
-    if (p.is_q_aligned) fetch_rows<Shape>(p, s.work.runs[0], s.q);  // ahead of all else
-    commit_copies();
-    TileCursor<kDim, Shape::kWarps> ahead(p, s.work.runs, s.work.num_runs);
-    int filled = 0, used = 0;  // parts of the ring
-    const auto fetch = [&] {
-      ahead.fetch(s.ring[warp][filled]);
-      filled = filled == Shape::kParts - 1 ? 0 : filled + 1;
-    };
-    // The next part that the warp has asked for; asks for another one.
-    const auto next_part = [&] {
-      __syncwarp();  // all lanes have read the part that is filled now
-      fetch();
-      wait_for_copies<Shape::kParts - 1>();
-      __syncwarp();
-      std::byte* part = s.ring[warp][used];
-      used = used == Shape::kParts - 1 ? 0 : used + 1;
-      return part;
-    };
-    for (int i = 0; i < Shape::kParts - 1; ++i) fetch();
-
+  PartRing<Shape> ring(p, s);
+  RunWalk<Shape::kWarps, 1, 2> walk(p, s.work);
+  fetch_rows<Shape>(p, walk.run(), s.q[0]);
+  commit_copies();
+  ring.begin();
+  wait_for_copies<Shape::kParts - 1>();
+  __syncthreads();
+  std::byte *q = s.q[0], *next_q = s.q[1];
 #pragma unroll 1
-    for (int r = 0; r < s.work.num_runs; ++r) {
-      const Run& run = s.work.runs[r];
-      if (r == 0 && p.is_q_aligned) {
-        wait_for_copies<Shape::kParts - 1>();
-      } else {
-        load_rows<Shape>(p, run, s.q);
+  while (walk.is_there()) {
+    const Run run = walk.run();
+    walk.next();
+    if (walk.is_there()) fetch_rows<Shape>(p, walk.run(), next_q);  // in the group of the next part
+    if constexpr (Shape::kRotates) rotate_queries<T>(p, run.cut->kv_len - 1, q, s);
+    State<Shape::kGroups> states[kRowTiles];
+    int position = run.begin_key() + static_cast<int>(threadIdx.x) / 32 * kTileKeys;
+    const int run_end = run.end_key();
+    int end = run.begin_key();
+    // Whether the next rows of q may be on their way still when the warp has taken all its parts.
+    const bool is_short = run_end - end < Shape::kParts * Shape::kWarps * kTileKeys;
+#pragma unroll 1
+    for (uint32_t segment = run.first; segment < run.end; ++segment) {
+      end = min(end + run.cut->segment, run_end);
+      TileSums<kDim, kRowTiles> sums;
+      sums.clear();
+      position = add_tiles<T>(p, *run.cut, q, position, end, s, ring, sums);
+      if (is_short) {
+        commit_copies();
+        wait_for_copies<0>();
       }
-      if constexpr (Shape::kRotates) {
-        for (int i = static_cast<int>(threadIdx.x); i < Shape::kRows * Shape::kRowBytes / 16;
-             i += Shape::kThreads) {
-          reinterpret_cast<uint4*>(s.q_rest)[i] = {};
+#pragma unroll
+      for (int tile = 0; tile < kRowTiles; ++tile) {
+        __syncwarp();
+        put_sums(sums, tile, ring.free_part(), s);
+        __syncthreads();  // the next rows of q are there, too
+        const auto sum = gather_sums(s);
+        if (run.first != 0) {
+          partials.put(block, segment, tile, sum);
+        } else {
+          states[tile] = segment == 0 ? sum : merge(states[tile], sum);
         }
         __syncthreads();
-        rotate_rows<T>(p.rope, run.kv_len - 1, s);
       }
-      const VisibleKeys<kRowTiles> visible(p, run);
-      const int num_rows = min(run.q_len * p.group_size - run.first_row, Shape::kRows);
-      QuadState states[kRowTiles * Shape::kQuads];
-      __syncthreads();
-      int position = TileCursor<kDim, Shape::kWarps>::first_position(run);
-      int end = run.begin;
-#pragma unroll 1
-      for (uint32_t segment = run.first_segment; segment < run.end_segment; ++segment) {
-        end = min(end + run.segment, run.end);
-        TileSums<kDim, kRowTiles> sums;
-        sums.clear();
-#pragma unroll 1
-        for (; position < end; position += Shape::kWarps * kTileKeys) {
-          std::byte* keys = next_part();
-          float weights[kRowTiles][4];
-          if constexpr (Shape::kRotates) {
-            RotatedScores<T, Shape>(s, p.rope.num_pairs, num_steps, lane)(keys, position, weights);
-          } else {
-            score_tile<T, kDim, kRowTiles>(shared_address(keys), q, num_steps, lane, weights);
-          }
-          scale_scores(p, weights);
-          visible.hide(position, weights);
-          weigh_tile(sums, weights);
-          add_values<T>(shared_address(next_part()), num_steps, lane, weights, sums);
-        }
-#pragma unroll
-        for (int tile = 0; tile < kRowTiles; ++tile) {
-          __syncwarp();
-          put_sums(sums, tile, num_steps, s.ring[warp][filled], s);
-          __syncthreads();
-          for_each_quad<Shape>(p, num_rows, tile, [&](int row, int quad, int i) {
-            const QuadState state = gather_sums<kDim>(s, row, quad);
-            if (run.first_segment != 0) {
-              partials.put(block, segment, tile * Shape::kRowTile + row, quad, state, segment + 1);
-            } else {
-              states[i] = segment == 0 ? state : merge(states[i], state);
-            }
-          });
-          __syncthreads();
-        }
-      }
-
-      const bool is_whole = run.end_segment - run.first_segment == run.num_segments;
-      if (run.first_segment == 0) {
-#pragma unroll
-        for (int tile = 0; tile < kRowTiles; ++tile) {
-          for_each_quad<Shape>(p, num_rows, tile, [&](int row, int quad, int i) {
-            const int r_of_unit = tile * Shape::kRowTile + row;
-            if (is_whole) {
-              store_row<T>(p, run, r_of_unit, quad, states[i]);
-            } else {
-              partials.put(block, 0, r_of_unit, quad, states[i], run.end_segment);
-            }
-          });
-        }
-      }
-      if (!is_whole) {
-        const auto segment = min(static_cast<uint32_t>(lane), run.num_segments - 1);
-        const uint32_t owner = walk.owner(run.cost_before + segment * run.segment_cost);
-        share_unit<T, kDim>(p, run, num_rows, owner, partials, s);
-      }
-      __syncthreads();  // s.q and s.is_last are free
     }
-    wait_for_copies<0>();
-    __syncthreads();
+
+    const bool is_whole = run.is_whole();
+    if (run.first == 0) {
+#pragma unroll
+      for (int tile = 0; tile < kRowTiles; ++tile) {
+        if (is_whole) {
+          store_rows<T, Shape>(p, run, tile, states[tile]);
+        } else {
+          partials.put(block, 0, tile, states[tile]);
+        }
+      }
+    }
+    if (!is_whole) share_unit<T>(p, run, partials, s);
+    std::byte* const old_q = q;
+    q = next_q;
+    next_q = old_q;
   }
+  wait_for_copies<0>();
 }
 
 template <class T, int kDim, int kRowTiles, class Params>

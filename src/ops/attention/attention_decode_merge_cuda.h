@@ -1,7 +1,7 @@
 #pragma once
 
-// Merging the softmax states of warps, segments and blocks. All threads of a block share the sums of a row tile: thread t has the groups of
-// four t, t + kThreads, ...
+// Merging the softmax states of warps, segments and blocks, in the layout of the sums of a tensor core product: the lane of rows 2q, 2q + 1
+// has of every 16 elements a group of four, elements g and g + 8 of both rows. Warp w merges the groups of its share of the elements.
 
 #include "cuda/exp_cuda.h"
 
@@ -10,124 +10,166 @@
 
 namespace heddle::cuda {
 
-/// Four sums of a row, not divided by the sum of weights.
-struct QuadState {
-  RowState row;
-  float4 o;
+/// Of rows 2q, 2q + 1: the maxima of their scores, in units of log2, and the lane's part of the sums of their weights 2^(score - max).
+struct RowStates {
+  float max[2], sum[2];
+
+  __device__ float4 packed() const { return {max[0], max[1], sum[0], sum[1]}; }
+};
+__device__ inline RowStates unpack(float4 v) { return {{v.x, v.y}, {v.z, v.w}}; }
+
+/// The state of two rows and kGroups groups of four sums, which are not divided by the sum of weights.
+template <int kGroups>
+struct State {
+  RowStates rows;
+  float4 o[kGroups];
 };
 
 /// 2^(max - top), 0 where max is -inf.
 __device__ inline float scale_to(float max, float top) {
   return max == -INFINITY ? 0.0f : exp2_fast(max - top);
 }
-/// sum += state, brought to the maximum of sum, which is no less than that of state.
-__device__ inline void add_state(QuadState& sum, const QuadState& state) {
-  const float scale = scale_to(state.row.max, sum.row.max);
-  sum.row.sum = fmaf(state.row.sum, scale, sum.row.sum);
-  sum.o.x = fmaf(state.o.x, scale, sum.o.x);
-  sum.o.y = fmaf(state.o.y, scale, sum.o.y);
-  sum.o.z = fmaf(state.o.z, scale, sum.o.z);
-  sum.o.w = fmaf(state.o.w, scale, sum.o.w);
+/// sum += state, brought to the maxima of sum, which are no less than those of state.
+template <int kGroups>
+__device__ void add_state(State<kGroups>& sum, const State<kGroups>& state) {
+  float scale[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    scale[i] = scale_to(state.rows.max[i], sum.rows.max[i]);
+    sum.rows.sum[i] = fmaf(state.rows.sum[i], scale[i], sum.rows.sum[i]);
+  }
+#pragma unroll
+  for (int j = 0; j < kGroups; ++j) {
+    sum.o[j].x = fmaf(state.o[j].x, scale[0], sum.o[j].x);
+    sum.o[j].y = fmaf(state.o[j].y, scale[1], sum.o[j].y);
+    sum.o[j].z = fmaf(state.o[j].z, scale[0], sum.o[j].z);
+    sum.o[j].w = fmaf(state.o[j].w, scale[1], sum.o[j].w);
+  }
 }
-__device__ inline QuadState merge(const QuadState& a, const QuadState& b) {
-  QuadState sum{{fmaxf(a.row.max, b.row.max), 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}};
+/// An empty sum with the greater maxima of a and b.
+template <int kGroups>
+__device__ State<kGroups> empty_state(const RowStates& a, const RowStates& b) {
+  State<kGroups> sum = {};
+  sum.rows.max[0] = fmaxf(a.max[0], b.max[0]);
+  sum.rows.max[1] = fmaxf(a.max[1], b.max[1]);
+  return sum;
+}
+template <int kGroups>
+__device__ State<kGroups> merge(const State<kGroups>& a, const State<kGroups>& b) {
+  State<kGroups> sum = empty_state<kGroups>(a.rows, b.rows);
   add_state(sum, a);
   add_state(sum, b);
   return sum;
 }
 
-/// Group of four `quad` of a row among the sums of a warp: exchanged by the row's number, so that the warp's lanes meet in no bank.
-template <int kDim>
-__device__ int quad_place(int row, int quad) {
-  return row * (kDim / 4) + (quad ^ (row / 2 % 4 * 2));
-}
-
 /// The sums of a row tile of the warp to `to` in shared memory.
 template <int kDim, int kRowTiles, class Shape>
-__device__ void put_sums(const TileSums<kDim, kRowTiles>& sums, int tile, int num_steps,
-                         std::byte* to, DecodeShared<Shape>& s) {
-  int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  forget(lane);
-  auto* floats = reinterpret_cast<float*>(to);
+__device__ void put_sums(const TileSums<kDim, kRowTiles>& sums, int tile, std::byte* to,
+                         DecodeShared<Shape>& s) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  auto* groups = reinterpret_cast<float4*>(to) + lane;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int row = lane % 4 * 2 + i;
-    const float sum = sum_of_keys(sums.sum[tile][i]);
-    if (lane < 4) s.states[warp][row] = {sums.max[tile][i], sum};
-#pragma unroll
-    for (int j = 0; j < kDim / 16; ++j) {
-      if (j >= num_steps) break;
-      const int element = j * 16 + lane / 4;
-      floats[quad_place<kDim>(row, element / 4) * 4 + element % 4] = sums.o[j][tile][i];
-      floats[quad_place<kDim>(row, element / 4 + 2) * 4 + element % 4] = sums.o[j][tile][i + 2];
-    }
+  for (int j = 0; j < kDim / 16; ++j) {
+    const float(&o)[4] = sums.o[j][tile];
+    groups[j * 32] = {o[0], o[1], o[2], o[3]};
   }
+  s.states[warp][lane] = {sums.max[tile][0], sums.max[tile][1], sums.sum[tile][0],
+                          sums.sum[tile][1]};
   if (lane == 0) s.sums[warp] = static_cast<uint32_t>(to - &s.ring[0][0][0]);
 }
 
-/// The state of a segment from those of the warps.
-template <int kDim, class Shape>
-__device__ QuadState gather_sums(const DecodeShared<Shape>& s, int row, int quad) {
-  QuadState sum{{s.states[0][row].max, 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}};
+/// The state of a segment from those of the warps: the groups of the warp.
+template <class Shape>
+__device__ State<Shape::kGroups> gather_sums(const DecodeShared<Shape>& s) {
+  constexpr int kGroups = Shape::kGroups;
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  RowStates rows[Shape::kWarps];
 #pragma unroll
-  for (int w = 1; w < Shape::kWarps; ++w) sum.row.max = fmaxf(sum.row.max, s.states[w][row].max);
-#pragma unroll 4
+  for (int w = 0; w < Shape::kWarps; ++w) rows[w] = unpack(s.states[w][lane]);
+  State<kGroups> sum = empty_state<kGroups>(rows[0], rows[1]);
+#pragma unroll
+  for (int w = 2; w < Shape::kWarps; ++w) {
+    sum.rows.max[0] = fmaxf(sum.rows.max[0], rows[w].max[0]);
+    sum.rows.max[1] = fmaxf(sum.rows.max[1], rows[w].max[1]);
+  }
+#pragma unroll
   for (int w = 0; w < Shape::kWarps; ++w) {
-    const auto* quads = reinterpret_cast<const float4*>(&s.ring[0][0][0] + s.sums[w]);
-    add_state(sum, {s.states[w][row], quads[quad_place<kDim>(row, quad)]});
+    const auto* groups =
+        reinterpret_cast<const float4*>(&s.ring[0][0][0] + s.sums[w]) + warp * kGroups * 32 + lane;
+    State<kGroups> state;
+    state.rows = rows[w];
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) state.o[j] = groups[j * 32];
+    add_state(sum, state);
   }
   return sum;
 }
 
-/// The states that blocks leave for the one that merges a shared unit: [block][segment][row][kDim + 4] floats, the sums, then maximum,
-/// sum of weights, and in the state of segment 0 the first segment that is not part of it.
-template <int kDim>
+/// The states that blocks leave for the one that merges a shared unit: [block][segment][row tile][kDim / 16 + 1][8][num_pairs] groups of
+/// four, the last of the groups the state of the rows. Lanes of rows that there are not put and take nothing.
+template <class Shape>
 struct Partials {
-  static constexpr int kWidth = kDim + 4;
-  float* data;
-  int num_rows;
+  static constexpr int kGroups = Shape::kGroups;
+  float4* data;
+  int num_pairs;  // of rows in a row tile, at most 4
 
-  [[nodiscard]] __device__ float* row(uint32_t block, uint32_t segment, int row) const {
-    return data + ((int64_t{block} * kMaxSegments + segment) * num_rows + row) * kWidth;
+  [[nodiscard]] __device__ bool is_there() const {
+    return static_cast<int>(threadIdx.x) % 4 < num_pairs;
   }
-  __device__ void put(uint32_t block, uint32_t segment, int r, int quad, const QuadState& state,
-                      uint32_t end_segment) const {
-    float* to = row(block, segment, r);
-    __stcg(reinterpret_cast<float4*>(to) + quad, state.o);
-    if (quad != 0) return;
-    __stcg(reinterpret_cast<float4*>(to + kDim),
-           float4{state.row.max, state.row.sum, __uint_as_float(end_segment), 0.0f});
+  [[nodiscard]] __device__ float4* group(uint32_t block, uint32_t segment, int tile) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int64_t state = (int64_t{block} * kMaxSegments + segment) * Shape::kRowTiles + tile;
+    return data + (state * (Shape::kDim / 16 + 1) * 8 + lane / 4) * num_pairs + lane % 4;
+  }
+  __device__ void put(uint32_t block, uint32_t segment, int tile,
+                      const State<kGroups>& state) const {
+    if (!is_there()) return;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    float4* to = group(block, segment, tile);
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+      __stcg(to + (warp * kGroups + j) * 8 * num_pairs, state.o[j]);
+    }
+    if (warp == 0) __stcg(to + Shape::kDim / 16 * 8 * num_pairs, state.rows.packed());
+  }
+  [[nodiscard]] __device__ State<kGroups> take(uint32_t block, uint32_t segment, int tile) const {
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const float4* from = group(block, segment, tile);
+    State<kGroups> state;
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+      state.o[j] = __ldcg(from + (warp * kGroups + j) * 8 * num_pairs);
+    }
+    state.rows = unpack(__ldcg(from + Shape::kDim / 16 * 8 * num_pairs));
+    return state;
   }
 };
 
-/// Merges the states of all segments of a unit in ascending order; owner: the block of segment s in lane s. All lanes call; is_there: for
-/// a group of four that there is.
-template <int kDim>
-__device__ QuadState merge_segments(const Partials<kDim>& partials, uint32_t owner,
-                                    uint32_t num_segments, int row, int quad, bool is_there) {
+/// Merges the states of all segments of a unit in ascending order; owner: the block of segment s in lane s, and that of segment 0 has left
+/// one state of all its segments. All lanes call.
+template <class Shape>
+__device__ State<Shape::kGroups> merge_segments(const Partials<Shape>& partials, uint32_t owner,
+                                                uint32_t num_segments, int tile) {
   constexpr uint32_t kAtOnce = 8;
-  QuadState sum{{-INFINITY, 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}};
-  uint32_t end = 0;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const uint32_t first_owner = __shfl_sync(~0u, owner, 0);
+  const uint32_t first = __popc(
+      __ballot_sync(~0u, owner == first_owner && static_cast<uint32_t>(lane) < num_segments));
+  State<Shape::kGroups> sum = {{{-INFINITY, -INFINITY}, {}}, {}};
+  if (partials.is_there()) sum = partials.take(first_owner, 0, tile);
 #pragma unroll 1
-  for (uint32_t first = 0; first < num_segments; first += kAtOnce) {
-    QuadState states[kAtOnce];
-    uint32_t ends[kAtOnce];
+  for (uint32_t segment = first; segment < num_segments; segment += kAtOnce) {
+    State<Shape::kGroups> states[kAtOnce];
 #pragma unroll
     for (uint32_t i = 0; i < kAtOnce; ++i) {
-      const uint32_t block = __shfl_sync(~0u, owner, static_cast<int>(first + i));
-      if (first + i >= num_segments || !is_there) continue;
-      const float* from = partials.row(block, first + i, row);
-      const float4 rest = __ldcg(reinterpret_cast<const float4*>(from + kDim));
-      states[i] = {{rest.x, rest.y}, __ldcg(reinterpret_cast<const float4*>(from) + quad)};
-      ends[i] = __float_as_uint(rest.z);
+      const uint32_t block = __shfl_sync(~0u, owner, static_cast<int>(segment + i));
+      if (segment + i < num_segments && partials.is_there()) {
+        states[i] = partials.take(block, segment + i, tile);
+      }
     }
-    if (!is_there) continue;
-    if (first == 0) end = ends[0];
-    if (first == 0) sum = states[0];
 #pragma unroll
     for (uint32_t i = 0; i < kAtOnce; ++i) {
-      if (first + i >= end && first + i < num_segments) sum = merge(sum, states[i]);
+      if (segment + i < num_segments) sum = merge(sum, states[i]);
     }
   }
   return sum;

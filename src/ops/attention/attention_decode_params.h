@@ -9,7 +9,7 @@ inline constexpr int kTileKeys = 16;  // that one warp takes at a time
 /// kMaxSegments, of whole rounds of a block's tiles, and long enough for what a segment costs beside its keys.
 inline constexpr int kMaxSegments = 16;
 inline constexpr int kSegmentUnit = 64;
-inline constexpr int kMinSegmentKeys = 256;
+inline constexpr int kMinSegmentKeys = 128;
 
 /// Rows of q that share their keys in a block of the kernel for these heads.
 [[nodiscard]] constexpr int decode_rows(int head_dim, int group_size) {
@@ -22,8 +22,12 @@ inline constexpr int kMinSegmentKeys = 256;
 
 struct DecodeParams : AttentionKernelParams {
   int32_t num_blocks = 0;
+  uint32_t num_units =
+      0;  // of a sequence: kv heads, times the parts of a group that are taken apart
+  Divisor by_kv_heads;
   uint32_t blocks_per_sm = 1;  // divides num_blocks
-  int32_t partial_rows = 0;    // of a state in `partials`
+  int32_t unit_rows = 0;       // most rows of a unit
+  int32_t partial_pairs = 0;   // of rows of a row tile in `partials`
   bool has_whole_tiles =
       false;  // every tile lies within a page, and rows begin at multiples of 16 bytes
 };
@@ -34,7 +38,7 @@ struct DecodeBlocks {
 };
 [[nodiscard]] DecodeBlocks select_decode_blocks(int64_t max_segments, int num_sms);
 
-/// Floats of AttentionKernelParams::partials. The states that blocks leave for each other: [block][segment][row][elements + 4].
+/// Floats of AttentionKernelParams::partials: the states that blocks leave for each other, see Partials.
 [[nodiscard]] size_t decode_partial_floats(int64_t num_seqs, int num_kv_heads, int group_size,
                                            int head_dim, int num_sms);
 

@@ -29,7 +29,8 @@ __device__ inline CosSin cos_sin_fast(int position, Turns frequency) {
 
 /// Rotates the rows of q in shared memory, whose q_rest is zeros. The query is the last token.
 template <class T, class Shape>
-__device__ void rotate_rows(const RotaryFrequencies& rope, int position, DecodeShared<Shape>& s) {
+__device__ void rotate_rows(const RotaryFrequencies& rope, int position, std::byte* q,
+                            std::byte* q_rest) {
   constexpr int kPairs = Shape::kDim / 2;
   for (int i = static_cast<int>(threadIdx.x); i < Shape::kRows * kPairs; i += Shape::kThreads) {
     const int row = i / kPairs, pair = i % kPairs;
@@ -40,11 +41,11 @@ __device__ void rotate_rows(const RotaryFrequencies& rope, int position, DecodeS
     const auto at = [](std::byte* rows, uint32_t offset) -> T& {
       return *reinterpret_cast<T*>(rows + offset);
     };
-    const float2 turned = rotate(widen(at(s.q, low)), widen(at(s.q, high)), turn);
-    at(s.q, low) = narrow<T>(turned.x);
-    at(s.q, high) = narrow<T>(turned.y);
-    at(s.q_rest, low) = narrow<T>(turned.x - widen(at(s.q, low)));
-    at(s.q_rest, high) = narrow<T>(turned.y - widen(at(s.q, high)));
+    const float2 turned = rotate(widen(at(q, low)), widen(at(q, high)), turn);
+    at(q, low) = narrow<T>(turned.x);
+    at(q, high) = narrow<T>(turned.y);
+    at(q_rest, low) = narrow<T>(turned.x - widen(at(q, low)));
+    at(q_rest, high) = narrow<T>(turned.y - widen(at(q, high)));
   }
 }
 
@@ -55,12 +56,13 @@ class RotatedScores {
   static constexpr int kDim = Shape::kDim, kRowTiles = Shape::kRowTiles;
   using Scores = float[kRowTiles][4];
 
-  __device__ RotatedScores(const DecodeShared<Shape>& s, int num_pairs, int num_steps, int lane)
+  __device__ RotatedScores(const DecodeShared<Shape>& s, const std::byte* q, int num_pairs,
+                           int num_steps, int lane)
       : frequency_(s.frequency),
         num_pairs_(num_pairs),
         num_steps_(num_steps),
         lane_(lane),
-        q_(shared_address(s.q) + row_place(lane)),
+        q_(shared_address(q) + row_place(lane)),
         q_rest_(shared_address(s.q_rest) + row_place(lane)) {}
 
   /// s = the products of the keys at `position` and behind with the rows of q.

@@ -10,7 +10,7 @@ namespace heddle::cuda {
 /// keys. The warps of a block take the tiles of a segment in turn. Each keeps its own on the way, keys and values of a tile as two
 /// parts of a ring of its own, so that warps wait for each other only where a segment ends.
 ///
-/// Keys that are rotated inside become sums of two values of their dtype, and so do queries. This takes registers, so fewer warps.
+/// Keys that are rotated inside become sums of two values of their dtype, and so do queries.
 template <int kElements, int kTiles, bool kRotates_>
 struct DecodeShape {
   static constexpr int kDim = kElements, kRowTiles = kTiles;
@@ -20,33 +20,26 @@ struct DecodeShape {
   static constexpr int kWarps = 4;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kBlocksPerSm = 2;
-  static constexpr int kParts = kDim == 256 ? 2 : 5;
+  /// 4 to 8 KB of a warp on the way keep an H200's memory busy; with more it is not faster, or slower.
+  static constexpr int kParts = kDim == 256 ? 2 : kDim == 128 ? 3 : 5;
   static constexpr int kRowBytes = 2 * kDim;
   static constexpr int kPartBytes = kTileKeys * kRowBytes;
-  static constexpr int kQuadsOfRow = kDim / 4;  // groups of four sums
-  static constexpr int kQuads =
-      (kRowTile * kQuadsOfRow + kThreads - 1) / kThreads;  // of a thread in a row tile
-  static constexpr int kMaxRuns = 5;  // 8.6 and 8.9 have 99 KB of shared memory
+  static constexpr int kGroups = kDim / 16 / kWarps;  // of 16 elements of a row that a warp merges
   /// The sums of a warp, f32, fit into the part that it has read last.
   static_assert(kRowTile * kDim * 4 == kPartBytes);
-};
-
-/// Of a row: the maximum of its scores, in units of log2, and the sum of its weights 2^(score - max).
-struct RowState {
-  float max, sum;
 };
 
 template <class Shape>
 struct DecodeShared {
   std::byte ring[Shape::kWarps][Shape::kParts][Shape::kPartBytes];
-  std::byte q[Shape::kRows * Shape::kRowBytes];
+  std::byte q[2][Shape::kRows * Shape::kRowBytes];  // of a run and the next
   /// Where keys rotate: what q lacks to its rotated values, and the frequencies of the pairs.
   std::byte q_rest[Shape::kRotates ? Shape::kRows * Shape::kRowBytes : 16];
   Turns frequency[Shape::kRotates ? Shape::kDim / 2 : 1];
-  RowState states[Shape::kWarps][Shape::kRowTile];
-  uint32_t sums[Shape::kWarps];  // where the warp's sums lie in the ring
+  float4 states[Shape::kWarps][32];  // of the rows of a lane
+  uint32_t sums[Shape::kWarps];      // where the warp's sums lie in the ring
   uint32_t is_last;
-  WorkList<Shape::kMaxRuns, Shape::kWarps> work;
+  WorkShare<Shape::kWarps> work;
 };
 
 }  // namespace heddle::cuda

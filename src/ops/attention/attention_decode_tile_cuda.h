@@ -63,7 +63,6 @@ __device__ __noinline__ void copy_rows(std::byte* to, uint64_t address, int posi
         reinterpret_cast<const std::byte*>(__shfl_sync(~0u, address, r)) + vector * 16;
     const bool is_key = position + r >= first_key && position + r < kv_len;
     std::byte* place = to + vector_offset(r, vector, 2 * kDim);
-    if (vector >= (head_dim + 15) / 16 * 2) continue;
     if (is_aligned) {
       copy_async_16(place, row, is_key ? min(max(there, 0), 8) * 2 : 0);
     } else {
@@ -72,35 +71,30 @@ __device__ __noinline__ void copy_rows(std::byte* to, uint64_t address, int posi
   }
 }
 
-/// What a warp asks for next: the keys or the values of a tile. Warp w has the tiles w, w + kWarps, ... of a unit. Entries of the table are
-/// asked for long before they are needed: where tiles lie within pages, 32 tiles at once.
+/// What a warp asks for next: the keys or the values of a tile. Warp w has the tiles w, w + kWarps, ... of a run. Entries of the table are
+/// asked for long before they are needed: of 32 tiles at once where tiles lie within pages, else of the rows of one.
 template <int kDim, int kWarps>
 class TileCursor {
  public:
-  __device__ TileCursor(const DecodeParams& p, const Run* runs, int num_runs)
-      : p_(p), runs_(runs), num_runs_(num_runs), lane_(static_cast<int>(threadIdx.x) % 32) {
-    if (num_runs > 0) position_ = first_position(runs[0]);
-    skip_runs();
-    if (p_.has_whole_tiles) {
-      addresses_ = address_of(lane_);
-      next_addresses_ = address_of(32 + lane_);
-    } else {
-      ask_for_row();
-    }
+  __device__ TileCursor(const DecodeParams& p, WorkShare<kWarps>& share)
+      : p_(p), lane_(static_cast<int>(threadIdx.x) % 32), walk_(p, share) {
+    position_ = first_position();
+    next_ = next_batch();
   }
+  /// Before the first copy.
+  __device__ void begin() { change_batch(); }
 
-  /// The position of the warp's first tile of a run.
-  [[nodiscard]] __device__ static int first_position(const Run& run) {
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    return run.begin + ((warp - run.first_tile) & (kWarps - 1)) * kTileKeys;
+  /// Start copying the keys, then the values of the next tile, if there is one, to `to`; one group of copies either way.
+  __device__ void fetch_keys(std::byte* to) {
+    if (batch_.position < batch_.end) copy(to, 0);
+    commit_copies();
   }
-
-  /// Starts copying the next part, if there is one, to `to`; one group of copies either way.
-  __device__ void fetch(std::byte* to) {
-    if (run_ < num_runs_) {
-      copy(to, is_value_ ? p_.kv.value_distance : 0);
-      if (is_value_) go_on();
-      is_value_ = !is_value_;
+  __device__ void fetch_values(std::byte* to) {
+    if (batch_.position < batch_.end) {
+      copy(to, p_.kv.value_distance);
+      batch_.position += kStep;
+      ++tile_;
+      if (batch_.position >= batch_.end) change_batch();
     }
     commit_copies();
   }
@@ -109,60 +103,61 @@ class TileCursor {
   static constexpr int kVectors = kDim / 8, kRowBytes = 2 * kDim, kRowsAtOnce = 32 / kVectors;
   static constexpr int kStep = kWarps * kTileKeys;
 
-  __device__ void skip_runs() {
-    while (run_ < num_runs_ && position_ >= runs_[run_].end) {
-      if (++run_ < num_runs_) position_ = first_position(runs_[run_]);
-    }
-  }
+  /// Tiles of one run. page, offset: of the key at the beginning of a tile in each lane, or of a tile's rows.
+  struct Batch {
+    int position = 0, end = 0;
+    int kv_len, first_key;
+    IndexWords page;
+    int64_t offset;
+  };
 
-  /// The address of the key at the beginning of the warp's tile number `tile`, which lies within a page.
-  [[nodiscard]] __device__ uint64_t address_of(int tile) const {
-    for (int r = 0; r < num_runs_; ++r) {
-      const Run& run = runs_[r];
-      const int position = first_position(run);
-      const int count = max((run.end - position + kStep - 1) / kStep, 0);
-      if (tile < count) return address(run, position + tile * kStep);
-      tile -= count;
+  [[nodiscard]] __device__ int first_position() const {
+    return walk_.run().begin_key() + static_cast<int>(threadIdx.x) / 32 * kTileKeys;
+  }
+  /// The next tiles that the warp has; an empty batch behind the last.
+  __device__ Batch next_batch() {
+    Batch batch;
+    while (walk_.is_there() && position_ >= walk_.run().end_key()) {
+      walk_.next();
+      if (walk_.is_there()) position_ = first_position();
     }
-    return 0;
+    if (!walk_.is_there()) return batch;
+    const Run& run = walk_.run();
+    batch.position = position_;
+    batch.end = min(run.end_key(), position_ + (p_.has_whole_tiles ? 32 * kStep : 1));
+    batch.kv_len = run.cut->kv_len;
+    batch.first_key = run.cut->first_key;
+    // Nearest to what there is.
+    const int key =
+        p_.has_whole_tiles
+            ? min(position_ + lane_ * kStep, batch.kv_len - 1) & -kTileKeys
+            : min(max(position_ + lane_ % kTileKeys, batch.first_key), batch.kv_len - 1);
+    const PageSlot at = page_slot(p_.kv, key);
+    batch.page = ask_index(p_.kv.pages, run.cut->first_page + at.page);
+    batch.offset = row_offset(p_.kv, rows_of(p_, run.unit).kv_head, at.slot);
+    position_ += p_.has_whole_tiles ? 32 * kStep : kStep;
+    return batch;
   }
-  [[nodiscard]] __device__ uint64_t address(const Run& run, int position) const {
-    const PageSlot at = page_slot(p_.kv, position);
-    return reinterpret_cast<uint64_t>(page_address(p_.kv, run.first_page + at.page) +
-                                      row_offset(p_.kv, run.kv_head, at.slot));
-  }
-  /// Of the lane's row of the tile, nearest to what there is.
-  __device__ void ask_for_row() {
-    if (run_ == num_runs_) return;
-    const Run& run = runs_[run_];
-    addresses_ =
-        address(run, min(max(position_ + lane_ % kTileKeys, run.first_key), run.kv_len - 1));
-  }
-
-  __device__ void go_on() {
-    position_ += kStep;
-    skip_runs();
-    if (!p_.has_whole_tiles) return ask_for_row();
-    if (++tile_ % 32 != 0) return;
-    addresses_ = next_addresses_;
-    next_addresses_ = address_of(tile_ + 32 + lane_);
+  __device__ void change_batch() {
+    batch_ = next_;
+    addresses_ = reinterpret_cast<uint64_t>(page_address(p_.kv, next_.page)) +
+                 static_cast<uint64_t>(next_.offset);
+    tile_ = 0;
+    next_ = next_batch();
   }
 
   __device__ void copy(std::byte* to, int64_t distance) const {
-    const Run& run = runs_[run_];
     const int vector = lane_ % kVectors, first_row = lane_ / kVectors;
     if (!p_.has_whole_tiles) {
-      return copy_rows<kDim>(to, addresses_ + static_cast<uint64_t>(distance), position_,
-                             run.first_key, run.kv_len, p_.head_dim, p_.kv.is_aligned);
+      return copy_rows<kDim>(to, addresses_ + static_cast<uint64_t>(distance), batch_.position,
+                             batch_.first_key, batch_.kv_len, p_.head_dim, p_.kv.is_aligned);
     }
-    const uint64_t tile =
-        __shfl_sync(~0u, addresses_, tile_ % 32) + static_cast<uint64_t>(distance);
-    if (position_ < run.first_key || position_ + kTileKeys > run.kv_len) {
+    const uint64_t tile = __shfl_sync(~0u, addresses_, tile_) + static_cast<uint64_t>(distance);
+    if (batch_.position < batch_.first_key || batch_.position + kTileKeys > batch_.kv_len) {
       return copy_rows<kDim>(to, tile + static_cast<uint64_t>(lane_ % kTileKeys * p_.kv.slot_step),
-                             position_, run.first_key, run.kv_len, p_.head_dim, true);
+                             batch_.position, batch_.first_key, batch_.kv_len, p_.head_dim, true);
     }
-    if (vector >= (p_.head_dim + 15) / 16 * 2) return;
-    const int bytes = min(max(p_.head_dim - vector * 8, 0), 8) * 2;
+    const bool is_there = vector * 8 < p_.head_dim;
     int64_t step = kRowsAtOnce * p_.kv.slot_step;
     forget(step);
     const auto* row =
@@ -172,66 +167,33 @@ class TileCursor {
     for (int i = 0; i < kTileKeys / kRowsAtOnce; ++i) {
       // Row i * kRowsAtOnce + first_row: its vectors are exchanged by both numbers, one after the other.
       const uint32_t flip = (i * kRowsAtOnce & 7) << 4;
-      copy_async_16((place ^ flip) + i * kRowsAtOnce * kRowBytes, row, bytes);
+      copy_async_16_if((place ^ flip) + i * kRowsAtOnce * kRowBytes, row, is_there);
       row += step;
     }
   }
 
   const DecodeParams& p_;
-  const Run* runs_;
-  int num_runs_, lane_;
-  int run_ = 0, position_ = 0, tile_ = 0;
-  bool is_value_ = false;
-  uint64_t addresses_ = 0, next_addresses_ = 0;  // of the keys of 32 tiles, or of the rows of one
+  int lane_;
+  RunWalk<kWarps, 0, 1> walk_;
+  int position_;  // of the next batch in the run of walk_
+  Batch batch_, next_;
+  uint64_t addresses_;  // of batch_
+  int tile_ = 0;        // of batch_
 };
 
-/// Which keys the rows of a unit see.
+/// Scores of the keys of the tile at `position` that are not in [first_key, kv_len) become -inf.
 template <int kRowTiles>
-class VisibleKeys {
- public:
-  __device__ VisibleKeys(const AttentionKernelParams& p, const Run& run) : p_(p), run_(run) {
-    tree_ = tree_mask(p, run.seq, run.q_len);
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const KeyRange range = range_of(token_of(lane % (8 * kRowTiles)));
-    all_begin_ = __reduce_max_sync(~0u, range.begin);
-    all_end_ = __reduce_min_sync(~0u, range.end);
-    if (tree_.words != nullptr) all_end_ = min(all_end_, run.kv_len - run.q_len);
-  }
-
-  /// Scores of the tile at `position` that a row does not see become -inf.
-  __device__ void hide(int position, float (&s)[kRowTiles][4]) const {
-    if (position >= all_begin_ && position + kTileKeys <= all_end_) return;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
+__device__ void hide_keys(int position, int first_key, int kv_len, float (&s)[kRowTiles][4]) {
+  if (position >= first_key && position + kTileKeys <= kv_len) return;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-    for (int tile = 0; tile < kRowTiles; ++tile) {
+  for (int i = 0; i < 2; ++i) {
+    const int key = position + lane / 4 + i * 8;
+    if (key >= first_key && key < kv_len) continue;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int token = token_of(tile * 8 + lane % 4 * 2 + i % 2);
-        if (!sees(token, position + lane / 4 + i / 2 * 8)) s[tile][i] = -INFINITY;
-      }
-    }
+    for (int tile = 0; tile < kRowTiles; ++tile) s[tile][2 * i] = s[tile][2 * i + 1] = -INFINITY;
   }
-
- private:
-  /// The query of a row; the last one for rows behind it, whose sums nobody takes.
-  [[nodiscard]] __device__ int token_of(int row) const {
-    return run_.q_len == 1 ? 0 : min((run_.first_row + row) / p_.group_size, run_.q_len - 1);
-  }
-  [[nodiscard]] __device__ KeyRange range_of(int token) const {
-    return visible_keys(p_, run_.kv_len - run_.q_len + token, run_.kv_len, tree_.words != nullptr);
-  }
-  [[nodiscard]] __device__ bool sees(int token, int key) const {
-    const KeyRange range = range_of(token);
-    if (key < range.begin || key >= range.end) return false;
-    const int drafted = key - (run_.kv_len - run_.q_len);
-    return tree_.words == nullptr || drafted < 0 || (tree_.bits(token, drafted) & 1) != 0;
-  }
-
-  const AttentionKernelParams& p_;
-  const Run& run_;
-  TreeMask tree_;
-  int all_begin_, all_end_;  // keys that all rows see
-};
+}
 
 /// The state of a warp in a segment.
 template <int kDim, int kRowTiles>
@@ -254,8 +216,7 @@ struct TileSums {
 
 /// s = the products of 16 keys and the rows of q, both in shared memory; the sum of the even and of the odd products of 16 elements.
 template <class T, int kDim, int kRowTiles>
-__device__ void score_tile(uint32_t keys, uint32_t q, int num_steps, int lane,
-                           float (&s)[kRowTiles][4]) {
+__device__ void score_tile(uint32_t keys, uint32_t q, int lane, float (&s)[kRowTiles][4]) {
   float part[2][kRowTiles][4] = {};
   const uint32_t key_row = keys + vector_offset(lane & 15, lane >> 4, 2 * kDim);
   // Of one row tile: the four vectors of two steps. Of two: both vectors of one step, of either tile.
@@ -265,20 +226,18 @@ __device__ void score_tile(uint32_t keys, uint32_t q, int num_steps, int lane,
   forget(q_row);
 #pragma unroll
   for (int k = 0; k < kDim / 16; k += 2) {
-    if (k >= num_steps) break;
-    uint32_t rows[4], a[4];
+    uint32_t rows[4], a[4], b[4];
     load_matrices(rows, q_row ^ (k << 5));
     load_matrices(a, key_row ^ (k << 5));
+    load_matrices(b, key_row ^ ((k + 1) << 5));
     mma_m16n8k16<T>(part[0][0], a, rows[0], rows[1]);
-    if constexpr (kRowTiles == 2) mma_m16n8k16<T>(part[0][1], a, rows[2], rows[3]);
-    if (k + 1 >= num_steps) break;
-    load_matrices(a, key_row ^ ((k + 1) << 5));
     if constexpr (kRowTiles == 2) {
+      mma_m16n8k16<T>(part[0][1], a, rows[2], rows[3]);
       load_matrices(rows, q_row ^ ((k + 1) << 5));
-      mma_m16n8k16<T>(part[1][0], a, rows[0], rows[1]);
-      mma_m16n8k16<T>(part[1][1], a, rows[2], rows[3]);
+      mma_m16n8k16<T>(part[1][0], b, rows[0], rows[1]);
+      mma_m16n8k16<T>(part[1][1], b, rows[2], rows[3]);
     } else {
-      mma_m16n8k16<T>(part[1][0], a, rows[2], rows[3]);
+      mma_m16n8k16<T>(part[1][0], b, rows[2], rows[3]);
     }
   }
 #pragma unroll
@@ -338,8 +297,8 @@ __device__ void weigh_tile(TileSums<kDim, kRowTiles>& sums, float (&s)[kRowTiles
 
 /// Adds the weighted values of a tile; the weights are rounded to T.
 template <class T, int kDim, int kRowTiles>
-__device__ void add_values(uint32_t values, int num_steps, int lane,
-                           const float (&weights)[kRowTiles][4], TileSums<kDim, kRowTiles>& sums) {
+__device__ void add_values(uint32_t values, int lane, const float (&weights)[kRowTiles][4],
+                           TileSums<kDim, kRowTiles>& sums) {
   uint32_t b[kRowTiles][2];
 #pragma unroll
   for (int tile = 0; tile < kRowTiles; ++tile) {
@@ -350,7 +309,6 @@ __device__ void add_values(uint32_t values, int num_steps, int lane,
       values + vector_offset((lane & 7) + (lane >> 4) * 8, (lane >> 3) & 1, 2 * kDim);
 #pragma unroll
   for (int j = 0; j < kDim / 16; ++j) {
-    if (j >= num_steps) break;
     uint32_t a[4];
     load_matrices_transposed(a, row ^ (j << 5));
 #pragma unroll

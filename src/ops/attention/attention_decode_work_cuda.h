@@ -1,264 +1,291 @@
 #pragma once
 
-// Who computes what in decode, found on the device: sequences are cut into segments by their own length, and the segments of all
-// sequences are dealt to the blocks in order, so that each gets about the same number of keys.
+// Who computes what in decode, found on the device. A unit is a kv head of a sequence with up to a number of its rows of q. Units are cut
+// into segments by the length of their sequence alone, and the segments of all units, in order, are dealt to the blocks, so that each
+// gets about the same number of keys: from where they begin on a line of costs.
 
 #include <cstdint>
 
 #include "ops/attention/attention_decode_params.h"
-#include "ops/attention/attention_mask_cuda.h"
+#include "ops/attention/paged_kv_cuda.h"
 
 namespace heddle::cuda {
 
 /// Costs are counted in tiles of keys, 32 bits: 2^32 of them are 17 TB of keys and values of 128 elements.
 inline constexpr uint32_t kSegmentCost = 6;  // of beginning and ending one, in tiles
 
-/// A unit is a kv head of a sequence with up to a number of rows of q; its segments are numbered, those of the next unit follow.
-struct SequenceWork {
-  int64_t first_page = 0;
-  int first_token = 0, q_len = 0, kv_len = 0;
-  int first_key = 0, begin = 0;  // the first key that any row sees; the tile's begin
-  int segment = 0;               // keys of a segment
-  uint32_t num_segments = 0, num_units = 0, segment_cost = 0, unit_cost = 0;
-
-  [[nodiscard]] __device__ uint32_t cost() const { return num_units * unit_cost; }
-  /// The first segment (of the unit's first where units are not shared) that begins at x or behind; x counts from the sequence's begin.
-  [[nodiscard]] __device__ uint32_t first_segment_from(uint32_t x, bool is_shared) const {
-    if (x >= cost()) return num_units * num_segments;
-    const uint32_t unit = x / unit_cost, rest = x - unit * unit_cost;
-    uint32_t segment = (rest + segment_cost - 1) / segment_cost;
-    if (!is_shared && segment > 0) segment = num_segments;
-    return unit * num_segments + min(segment, num_segments);
-  }
-};
-
-__device__ inline SequenceWork sequence_work(const AttentionKernelParams& p, int64_t seq,
-                                             int rows_of_unit) {
-  const SequenceRows rows = sequence_rows(p, seq);
-  const SequencePages pages = sequence_pages(p.kv, seq);
-  SequenceWork work;
-  work.first_page = pages.first_page;
-  work.first_token = static_cast<int>(rows.first);
-  work.q_len = rows.q_len;
-  work.kv_len = pages.kv_len;
-  if (p.window_left >= 0) {
-    work.first_key = min(max(pages.kv_len - rows.q_len - p.window_left, 0), pages.kv_len);
-  }
-  work.begin = work.first_key / kTileKeys * kTileKeys;
-  const int length = pages.kv_len - work.begin;
-  work.segment = max((length + kMaxSegments - 1) / kMaxSegments, kMinSegmentKeys);
-  work.segment = (work.segment + kSegmentUnit - 1) / kSegmentUnit * kSegmentUnit;
-  work.num_segments = static_cast<uint32_t>(max((length + work.segment - 1) / work.segment, 1));
-  work.segment_cost = static_cast<uint32_t>(work.segment / kTileKeys) + kSegmentCost;
-  work.unit_cost = static_cast<uint32_t>((length + kTileKeys - 1) / kTileKeys) +
-                   work.num_segments * kSegmentCost;
-  const int num_rows = rows.q_len * p.group_size;
-  work.num_units = static_cast<uint32_t>(
-      ((num_rows + rows_of_unit - 1) >> (rows_of_unit == 16 ? 4 : 3)) * p.num_kv_heads);
-  return work;
-}
-
-/// Neighbouring segments of one unit, for one block.
-struct Run {
+/// The keys of a sequence and how they are cut.
+struct SequenceCut {
   int64_t first_page;
-  int seq, kv_head,
-      first_row;  // row r of a unit is query r / group_size and head r % group_size of the kv head
-  int first_token, q_len, kv_len;
-  int first_key, begin, end;  // keys of the run; those before first_key are seen by nobody
-  int segment, first_tile;    // keys of a segment; tiles of the unit before the run
-  uint32_t first_segment, end_segment, num_segments;
-  uint32_t cost_before, segment_cost;  // of all before the unit, of a segment
-};
+  int kv_len, first_key;  // keys before first_key are seen by nobody
+  int segment;            // keys of a segment; the first begins with the tile of first_key
+  uint32_t num_segments;
+  uint32_t unit_cost;
 
-/// The share of block `block` of `num_blocks` in `total`: [begin(block), begin(block + 1)).
-struct Shares {
-  uint32_t part, rest;
-
-  __device__ Shares(uint32_t total, uint32_t num_blocks)
-      : part(total / num_blocks), rest(total % num_blocks) {}
-  [[nodiscard]] __device__ uint32_t begin(uint32_t block) const {
-    return part * block + min(block, rest);
-  }
-  /// The block in whose share x lies.
-  [[nodiscard]] __device__ uint32_t owner(uint32_t x) const {
-    const uint32_t large = rest * (part + 1);
-    return x < large ? x / (part + 1) : rest + (x - large) / max(part, 1u);
+  [[nodiscard]] __device__ int begin() const { return first_key / kTileKeys * kTileKeys; }
+  [[nodiscard]] __device__ uint32_t segment_cost() const {
+    return static_cast<uint32_t>(segment / kTileKeys) + kSegmentCost;
   }
 };
 
-/// The sum of the values of the threads before, and of all.
-struct Sums {
-  uint32_t before, all;
-};
-/// Of a warp, all of whose lanes call.
-__device__ inline Sums warp_sums(uint32_t value) {
-  const uint32_t lane = threadIdx.x % 32;
-  uint32_t sum = value;
-  for (uint32_t distance = 1; distance < 32; distance *= 2) {
-    const uint32_t other = __shfl_up_sync(~0u, sum, distance);
-    if (lane >= distance) sum += other;
-  }
-  return {sum - value, __shfl_sync(~0u, sum, 31)};
+/// n / d rounded up, for a quotient below 2^16.
+__device__ inline uint32_t divide_up(uint32_t n, uint32_t d) {
+  auto quotient = static_cast<uint32_t>(__fdividef(static_cast<float>(n), static_cast<float>(d)));
+  quotient -= quotient * d >= n && quotient > 0 ? 1 : 0;  // now too small by up to two
+  quotient += quotient * d < n ? 1 : 0;
+  return quotient + (quotient * d < n ? 1 : 0);
 }
-/// Of a block, all of whose threads call; scratch [kWarps].
+
+__device__ inline SequenceCut cut_sequence(const AttentionKernelParams& p, int seq) {
+  const SequencePages pages = sequence_pages(p.kv, seq);
+  SequenceCut cut;
+  cut.first_page = pages.first_page;
+  cut.kv_len = pages.kv_len;
+  cut.first_key = p.window_left >= 0 ? max(pages.kv_len - 1 - p.window_left, 0) : 0;
+  const int length = pages.kv_len - cut.begin();
+  const int segment = max((length + kMaxSegments - 1) / kMaxSegments, kMinSegmentKeys);
+  cut.segment = (segment + kSegmentUnit - 1) / kSegmentUnit * kSegmentUnit;
+  cut.num_segments = max(divide_up(static_cast<uint32_t>(length + kSegmentUnit - 1) / kSegmentUnit,
+                                   static_cast<uint32_t>(cut.segment) / kSegmentUnit),
+                         1u);
+  cut.unit_cost =
+      static_cast<uint32_t>((length + kTileKeys - 1) / kTileKeys) + cut.num_segments * kSegmentCost;
+  return cut;
+}
+/// The same for sequences that are seldom needed, by a warp.
+__device__ inline __noinline__ void put_far_cut(const AttentionKernelParams& p, int seq,
+                                                SequenceCut& to) {
+  const SequenceCut cut = cut_sequence(p, seq);
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) to = cut;
+  __syncwarp();
+}
+
+/// A segment; that behind the last one is the first of the sequence behind the last one.
+struct WorkPlace {
+  int seq;
+  uint32_t unit, segment;
+};
+
+/// The share of a block, in shared memory.
 template <int kWarps>
-__device__ Sums block_sums(uint32_t value, uint32_t* scratch) {
-  const uint32_t warp = threadIdx.x / 32;
-  const Sums own = warp_sums(value);
-  if (threadIdx.x % 32 == 0) scratch[warp] = own.all;
-  __syncthreads();
-  Sums result{own.before, 0};
-  for (uint32_t w = 0; w < kWarps; ++w) {
-    if (w < warp) result.before += scratch[w];
-    result.all += scratch[w];
-  }
-  return result;
-}
+struct WorkShare {
+  static constexpr int kThreads = 32 * kWarps, kWindow = kThreads;
+  SequenceCut cuts[kWindow];        // of the sequences from `base` on
+  SequenceCut far_cuts[kWarps][3];  // of others: those that a warp's walks are at
+  WorkPlace first, end;
+  int base;
+  uint32_t cost_before;  // of the sequences before first.seq
+  uint32_t size;         // of a share
+  uint32_t sums[kWarps];
+  int alike[kWarps];  // keys of each of the sequences of a warp; -1 where they differ
 
-/// The next runs of a block, in shared memory.
-template <int kMaxRuns, int kWarps>
-struct WorkList {
-  Run runs[kMaxRuns];
-  int num_runs;
-  uint32_t begin, end, total;  // the share of the block that is not in `runs` yet; of all
-  uint32_t first_cost;         // of all sequences before first_seq
-  int first_seq;
-  uint32_t scratch[kWarps];
+  /// The block in whose share the segment at `cost` begins.
+  [[nodiscard]] __device__ uint32_t owner(uint32_t cost) const { return cost / size; }
 };
 
-/// Walks the share of a block, number `block` of `num_blocks`. All threads call.
-template <int kWarps, int kMaxRuns>
-class WorkWalk {
- public:
-  __device__ WorkWalk(const AttentionKernelParams& p, WorkList<kMaxRuns, kWarps>& list,
-                      int rows_of_unit, uint32_t block, uint32_t num_blocks)
-      : p_(p), list_(list), rows_of_unit_(rows_of_unit), block_(block), num_blocks_(num_blocks) {}
-
-  /// Fills the list; false where there is no more. Nothing of the list is in use.
-  __device__ bool next() {
-    if (is_first_ && p_.num_seqs > 32) find_share();
-    if (threadIdx.x < 32) list_runs();
-    is_first_ = false;
-    __syncthreads();
-    return list_.num_runs > 0;
+/// The first segment of a sequence that begins at `cost` of it or behind; of the units alone where none is shared.
+__device__ inline WorkPlace place_at(const AttentionKernelParams& p, const SequenceCut& cut,
+                                     uint32_t num_units, int seq, uint32_t cost) {
+  uint32_t unit = cost / cut.unit_cost;
+  const uint32_t rest = cost - unit * cut.unit_cost;
+  uint32_t segment = (rest + cut.segment_cost() - 1) / cut.segment_cost();
+  if (segment >= cut.num_segments || (p.partials == nullptr && segment > 0)) {
+    ++unit;
+    segment = 0;
   }
+  if (unit == num_units) return {seq + 1, 0, 0};
+  return {seq, unit, segment};
+}
 
-  /// The block in whose share the work before which `cost` lies begins.
-  [[nodiscard]] __device__ uint32_t owner(uint32_t cost) const {
-    return Shares(list_.total, num_blocks_).owner(cost);
+/// The places where a block's share begins and ends, from what `before` says of the thread's sequences.
+template <int kWarps>
+__device__ void find_places(const DecodeParams& p, uint32_t begin, uint32_t end, uint32_t before,
+                            int seq, const SequenceCut& cut, WorkShare<kWarps>& s) {
+  const uint32_t behind = before + cut.unit_cost * p.num_units;
+#pragma unroll 1
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t cost = i == 0 ? begin : end;
+    if (cost < before || cost >= behind) continue;
+    const WorkPlace place = place_at(p, cut, p.num_units, seq, cost - before);
+    if (i == 0) {
+      s.first = place;
+      s.cost_before = place.seq == seq ? before : behind;
+    } else {
+      s.end = place;
+    }
+  }
+}
+/// Of more sequences than a block has threads: those of the thread, from `seq` on. is_alike: all are as long as the first.
+struct FarCosts {
+  uint32_t sum;
+  bool is_alike;
+};
+__device__ inline __noinline__ FarCosts sum_costs(const DecodeParams& p, int seq, int end) {
+  const SequenceCut first = cut_sequence(p, seq);
+  FarCosts costs{first.unit_cost * p.num_units, true};
+  while (++seq < end) {
+    const SequenceCut cut = cut_sequence(p, seq);
+    costs.sum += cut.unit_cost * p.num_units;
+    costs.is_alike &= cut.kv_len == first.kv_len;
+  }
+  return costs;
+}
+template <int kWarps>
+__device__ __noinline__ void find_far_places(const DecodeParams& p, uint32_t begin, uint32_t end,
+                                             uint32_t before, int seq, int last,
+                                             WorkShare<kWarps>& s) {
+  for (; seq < last; ++seq) {
+    const SequenceCut cut = cut_sequence(p, seq);
+    find_places(p, begin, end, before, seq, cut, s);
+    before += cut.unit_cost * p.num_units;
+  }
+}
+
+/// Sets the share of block `block` of `num_blocks`. All threads call. False where it has none.
+template <int kWarps>
+__device__ bool deal_work(const DecodeParams& p, uint32_t block, uint32_t num_blocks,
+                          WorkShare<kWarps>& s) {
+  constexpr int kThreads = 32 * kWarps;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  const bool is_far = p.num_seqs > kThreads;
+  const int count = is_far ? (p.num_seqs + kThreads - 1) / kThreads : 1;
+  const int seq = thread * count, last = min(seq + count, p.num_seqs);
+  FarCosts own{0, true};
+  SequenceCut cut = {};
+  if (seq < last) {
+    cut = cut_sequence(p, seq);
+    own.sum = cut.unit_cost * p.num_units;
+    if (is_far) own = sum_costs(p, seq, last);
+    s.cuts[thread] = cut;
+  }
+  const uint32_t sum = own.sum;
+  uint32_t before = sum;
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const uint32_t other = __shfl_up_sync(~0u, before, distance);
+    if (lane >= distance) before += other;
+  }
+  if (lane == 31) s.sums[warp] = before;
+  before -= sum;
+  // Whether the sequences of the warp are alike.
+  const int first_len = __shfl_sync(~0u, cut.kv_len, 0);
+  const bool is_alike = __all_sync(~0u, own.is_alike && (cut.kv_len == first_len || seq >= last));
+  if (lane == 0) s.alike[warp] = is_alike ? first_len : -1;
+  __syncthreads();
+  uint32_t all = 0;
+  bool are_alike = s.alike[0] >= 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    if (w < warp) before += s.sums[w];
+    all += s.sums[w];
+    are_alike &= s.alike[w] == s.alike[0] || 32 * w * count >= p.num_seqs;
+  }
+  uint32_t size = (all + num_blocks - 1) / num_blocks;
+  if (are_alike) {
+    // Shares of whole units, or of whole segments: memory is busy with fewer blocks, too, and less is joined.
+    const uint32_t unit = s.cuts[0].unit_cost;
+    const uint32_t step = 2 * size >= unit ? unit : s.cuts[0].segment_cost();
+    size = (size + step - 1) / step * step;
+  }
+  const auto begin = static_cast<uint32_t>(min(uint64_t{block} * size, uint64_t{all}));
+  const uint32_t end = begin + min(size, all - begin);
+  if (begin == end) return false;
+  if (thread == 0) {
+    s.size = size;
+    s.base = 0;
+    if (end == all) s.end = {p.num_seqs, 0, 0};
+  }
+  if (begin < before + sum && end >= before) {
+    if (is_far) {
+      find_far_places(p, begin, end, before, seq, last, s);
+    } else {
+      find_places(p, begin, end, before, seq, cut, s);
+    }
+  }
+  __syncthreads();
+  if (is_far) {
+    const int near = s.first.seq + thread;
+    if (near < p.num_seqs) s.cuts[thread] = cut_sequence(p, near);
+    if (thread == 0) s.base = s.first.seq;
+    __syncthreads();
+  }
+  const WorkPlace a = s.first, b = s.end;
+  return a.seq != b.seq || a.unit != b.unit || a.segment != b.segment;
+}
+
+/// Neighbouring segments of one unit.
+struct Run {
+  const SequenceCut* cut;  // in shared memory
+  int seq;
+  uint32_t unit;
+  uint32_t first, end;   // segments
+  uint32_t cost_before;  // of the sequences before
+
+  [[nodiscard]] __device__ int begin_key() const {
+    return cut->begin() + static_cast<int>(first) * cut->segment;
+  }
+  [[nodiscard]] __device__ int end_key() const {
+    return min(cut->begin() + static_cast<int>(end) * cut->segment, cut->kv_len);
+  }
+  [[nodiscard]] __device__ bool is_whole() const { return end - first == cut->num_segments; }
+};
+
+/// The rows of a unit: heads of q that share a kv head.
+struct UnitRows {
+  int kv_head, first;  // first: of the group
+};
+__device__ inline UnitRows rows_of(const DecodeParams& p, uint32_t unit) {
+  const int part = divide(static_cast<int>(unit), p.by_kv_heads);
+  return {static_cast<int>(unit) - part * p.num_kv_heads, part * p.unit_rows};
+}
+
+/// Walks the runs of a share; all lanes of a warp go the same way. kAlive runs are in use at a time, so that many cuts of far sequences are
+/// kept, from far_cuts[warp][kFirstSlot] on.
+template <int kWarps, int kFirstSlot, int kAlive>
+class RunWalk {
+ public:
+  __device__ RunWalk(const DecodeParams& p, WorkShare<kWarps>& s) : p_(p), s_(s) {
+    run_.seq = s.first.seq;
+    run_.unit = s.first.unit;
+    run_.first = s.first.segment;
+    run_.cost_before = s.cost_before;
+    enter(true);
+  }
+  [[nodiscard]] __device__ bool is_there() const { return is_there_; }
+  [[nodiscard]] const __device__ Run& run() const { return run_; }
+  __device__ void next() {
+    run_.first = 0;
+    if (++run_.unit == p_.num_units) {
+      run_.unit = 0;
+      ++run_.seq;
+      run_.cost_before += run_.cut->unit_cost * p_.num_units;
+    }
+    const WorkPlace& end = s_.end;
+    is_there_ = run_.seq < end.seq ||
+                (run_.seq == end.seq &&
+                 (run_.unit < end.unit || (run_.unit == end.unit && end.segment > 0)));
+    if (is_there_) enter(run_.unit == 0);
   }
 
  private:
-  __device__ void take_share(uint32_t total) {
-    const Shares shares(total, num_blocks_);
-    list_.total = total;
-    list_.begin = shares.begin(block_);
-    list_.end = shares.begin(block_ + 1);
-  }
-
-  /// Of more sequences than a warp has lanes: finds the one in which the block's share begins.
-  __device__ __noinline__ void find_share() {
-    constexpr int kThreads = 32 * kWarps;
-    const int count = (p_.num_seqs + kThreads - 1) / kThreads;
-    const int first = min(static_cast<int>(threadIdx.x) * count, p_.num_seqs);
-    const int end = min(first + count, p_.num_seqs);
-    uint32_t sum = 0;
-    for (int seq = first; seq < end; ++seq) sum += sequence_work(p_, seq, rows_of_unit_).cost();
-    const Sums cost = block_sums<kWarps>(sum, list_.scratch);
-    const uint32_t begin = Shares(cost.all, num_blocks_).begin(block_);
-    if (threadIdx.x == 0) take_share(cost.all);
-    if (cost.before <= begin && begin < cost.before + sum) {
-      uint32_t before = cost.before;
-      int seq = first;
-      for (;; ++seq) {
-        const uint32_t own = sequence_work(p_, seq, rows_of_unit_).cost();
-        if (begin < before + own) break;
-        before += own;
-      }
-      list_.first_seq = seq;
-      list_.first_cost = before;
+  __device__ void enter(bool is_other_sequence) {
+    const int i = run_.seq - s_.base;
+    if (i < WorkShare<kWarps>::kWindow) {
+      run_.cut = &s_.cuts[i];
+    } else if (is_other_sequence) {
+      SequenceCut& slot = s_.far_cuts[threadIdx.x / 32][kFirstSlot + run_.seq % kAlive];
+      put_far_cut(p_, run_.seq, slot);
+      run_.cut = &slot;
     }
-    __syncthreads();
+    const bool is_last = run_.seq == s_.end.seq && run_.unit == s_.end.unit;
+    run_.end = is_last ? s_.end.segment : run_.cut->num_segments;
   }
 
-  /// One warp, each lane the runs of a sequence, until there is one.
-  __device__ __noinline__ void list_runs() {
-    bool has_share = !is_first_ || p_.num_seqs > 32;
-    int first_seq = has_share ? list_.first_seq : 0;
-    uint32_t first_cost = has_share ? list_.first_cost : 0;
-    uint32_t begin = has_share ? list_.begin : 0, end = has_share ? list_.end : 0;
-    int num_runs = 0;
-    while (num_runs == 0 && (!has_share || begin < end)) {
-      const int seq = first_seq + static_cast<int>(threadIdx.x);
-      SequenceWork work;
-      if (seq < p_.num_seqs) work = sequence_work(p_, seq, rows_of_unit_);
-      const Sums cost = warp_sums(work.cost());
-      if (!has_share) {
-        has_share = true;
-        if (threadIdx.x == 0) take_share(cost.all);
-        __syncwarp();
-        begin = list_.begin;
-        end = list_.end;
-        if (begin == end) break;
-      }
-      const bool is_shared = p_.partials != nullptr;
-      const uint32_t before = first_cost + cost.before, n = max(work.num_segments, 1u);
-      const uint32_t from = begin > before ? work.first_segment_from(begin - before, is_shared) : 0;
-      const uint32_t to = end > before ? work.first_segment_from(end - before, is_shared) : 0;
-      const uint32_t own = from < to ? (to - 1) / n - from / n + 1 : 0;
-      const Sums runs = warp_sums(own);
-      num_runs = static_cast<int>(min(runs.all, uint32_t{kMaxRuns}));
-      uint32_t at = from;
-      for (uint32_t i = runs.before; i < min(runs.before + own, uint32_t{kMaxRuns}); ++i) {
-        const uint32_t unit = at / n, first = at - unit * n;
-        list_.runs[i] = make_run(work, seq, unit, first, min(to - unit * n, n), before);
-        at = (unit + 1) * n;
-      }
-      __syncwarp();  // all have read list_.begin and list_.end
-      const bool is_full = runs.all >= kMaxRuns;
-      if (is_full ? runs.before < kMaxRuns && runs.before + own >= kMaxRuns : threadIdx.x == 0) {
-        list_.first_seq = is_full ? seq : first_seq + 32;
-        list_.first_cost = is_full ? before : first_cost + cost.all;
-        const uint32_t next = is_full ? before + at / n * work.unit_cost : first_cost + cost.all;
-        list_.begin = min(next, end);
-      }
-      __syncwarp();
-      first_seq = list_.first_seq;
-      first_cost = list_.first_cost;
-      begin = list_.begin;
-    }
-    if (threadIdx.x == 0) list_.num_runs = num_runs;
-  }
-
-  __device__ Run make_run(const SequenceWork& work, int seq, uint32_t unit, uint32_t first,
-                          uint32_t last, uint32_t cost_before) const {
-    Run run;
-    const uint32_t row_tile = unit / static_cast<uint32_t>(p_.num_kv_heads);
-    run.first_page = work.first_page;
-    run.seq = seq;
-    run.kv_head = static_cast<int>(unit - row_tile * p_.num_kv_heads);
-    run.first_row = static_cast<int>(row_tile) * rows_of_unit_;
-    run.first_token = work.first_token;
-    run.q_len = work.q_len;
-    run.kv_len = work.kv_len;
-    run.first_key = work.first_key;
-    run.first_tile = static_cast<int>(first) * work.segment / kTileKeys;
-    run.begin = work.begin + static_cast<int>(first) * work.segment;
-    run.end = min(work.begin + static_cast<int>(last) * work.segment, work.kv_len);
-    run.segment = work.segment;
-    run.first_segment = first;
-    run.end_segment = last;
-    run.num_segments = work.num_segments;
-    run.cost_before = cost_before + unit * work.unit_cost;
-    run.segment_cost = work.segment_cost;
-    return run;
-  }
-
-  const AttentionKernelParams& p_;
-  WorkList<kMaxRuns, kWarps>& list_;
-  int rows_of_unit_;
-  uint32_t block_, num_blocks_;
-  bool is_first_ = true;
+  const DecodeParams& p_;
+  WorkShare<kWarps>& s_;
+  Run run_;
+  bool is_there_ = true;
 };
 
 }  // namespace heddle::cuda

@@ -20,11 +20,19 @@ namespace heddle::cuda {
 
 /// Two loads of words, the second for i64 alone, that are joined where the value is needed: with a branch between loads of 4 and of 8
 /// bytes, no load could begin before the one in front of it has ended.
-__device__ inline int64_t read_index(const IndexParams& a, int64_t i) {
+struct IndexWords {
+  uint32_t low, high;
+};
+__device__ inline IndexWords ask_index(const IndexParams& a, int64_t i) {
   const std::byte* element = a.data + i * a.stride * (a.is_wide ? 8 : 4);
-  const int32_t low = *reinterpret_cast<const int32_t*>(element);
-  const auto high = static_cast<int32_t>(load_word_if(element + 4, a.is_wide));
-  return a.is_wide ? static_cast<int64_t>(high) << 32 | static_cast<uint32_t>(low) : int64_t{low};
+  return {*reinterpret_cast<const uint32_t*>(element), load_word_if(element + 4, a.is_wide)};
+}
+__device__ inline int64_t join_index(const IndexParams& a, IndexWords words) {
+  return a.is_wide ? static_cast<int64_t>(uint64_t{words.high} << 32 | words.low)
+                   : int64_t{static_cast<int32_t>(words.low)};
+}
+__device__ inline int64_t read_index(const IndexParams& a, int64_t i) {
+  return join_index(a, ask_index(a, i));
 }
 
 /// n / d for 0 <= n < 2^31.
@@ -55,10 +63,13 @@ __device__ inline PageSlot page_slot(const PagedKvParams& p, int position) {
 }
 
 /// The address of the page at `index` of the table, its offset to the layer's keys included.
-__device__ inline std::byte* page_address(const PagedKvParams& p, int64_t index) {
+__device__ inline std::byte* page_address(const PagedKvParams& p, IndexWords page) {
   const auto pool = reinterpret_cast<intptr_t>(p.pool);  // 0 for tables of addresses
-  return reinterpret_cast<std::byte*>(pool + read_index(p.pages, index) * p.page_step +
+  return reinterpret_cast<std::byte*>(pool + join_index(p.pages, page) * p.page_step +
                                       p.key_offset);
+}
+__device__ inline std::byte* page_address(const PagedKvParams& p, int64_t index) {
+  return page_address(p, ask_index(p.pages, index));
 }
 
 /// From page_address() to the key of (kv head, slot).
