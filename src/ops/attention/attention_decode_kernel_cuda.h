@@ -231,6 +231,48 @@ __device__ void rotate_queries(const RotatingDecodeParams& p, int position, std:
   __syncthreads();
 }
 
+/// Merges what the warps have of a segment: into the states of the run if it begins with segment 0, else into a state of its own that is
+/// left for the block that merges the unit. All threads call.
+template <class Shape>
+__device__ void end_segment(const Run& run, uint32_t segment, uint32_t block,
+                            const TileSums<Shape::kDim, Shape::kRowTiles>& sums,
+                            PartRing<Shape>& ring, const Partials<Shape>& partials,
+                            DecodeShared<Shape>& s,
+                            State<Shape::kGroups> (&states)[Shape::kRowTiles]) {
+#pragma unroll
+  for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
+    __syncwarp();
+    put_sums(sums, tile, ring.free_part(), s);
+    __syncthreads();  // the next rows of q are there, too
+    const auto sum = gather_sums(s);
+    if (run.first != 0) {
+      partials.put(block, segment, tile, sum);
+    } else {
+      states[tile] = segment == 0 ? sum : merge(states[tile], sum);
+    }
+    __syncthreads();
+  }
+}
+
+/// Stores the outputs of a unit that the block has whole, else leaves what it has and merges the unit if it is the last. All threads call.
+template <class T, class Shape>
+__device__ void end_run(const DecodeParams& p, const Run& run, uint32_t block,
+                        const State<Shape::kGroups> (&states)[Shape::kRowTiles],
+                        const Partials<Shape>& partials, DecodeShared<Shape>& s) {
+  const bool is_whole = run.is_whole();
+  if (run.first == 0) {
+#pragma unroll
+    for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
+      if (is_whole) {
+        store_rows<T, Shape>(p, run, tile, states[tile]);
+      } else {
+        partials.put(block, 0, tile, states[tile]);
+      }
+    }
+  }
+  if (!is_whole) share_unit<T>(p, run, partials, s);
+}
+
 // Grid: DecodeParams::num_blocks. Block b is number `block` in the order of the work, so that neighbours share a multiprocessor and few
 // blocks do not. Block: DecodeShape::kThreads.
 template <class T, int kDim, int kRowTiles, class Params>
@@ -280,33 +322,9 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
         commit_copies();
         wait_for_copies<0>();
       }
-#pragma unroll
-      for (int tile = 0; tile < kRowTiles; ++tile) {
-        __syncwarp();
-        put_sums(sums, tile, ring.free_part(), s);
-        __syncthreads();  // the next rows of q are there, too
-        const auto sum = gather_sums(s);
-        if (run.first != 0) {
-          partials.put(block, segment, tile, sum);
-        } else {
-          states[tile] = segment == 0 ? sum : merge(states[tile], sum);
-        }
-        __syncthreads();
-      }
+      end_segment(run, segment, block, sums, ring, partials, s, states);
     }
-
-    const bool is_whole = run.is_whole();
-    if (run.first == 0) {
-#pragma unroll
-      for (int tile = 0; tile < kRowTiles; ++tile) {
-        if (is_whole) {
-          store_rows<T, Shape>(p, run, tile, states[tile]);
-        } else {
-          partials.put(block, 0, tile, states[tile]);
-        }
-      }
-    }
-    if (!is_whole) share_unit<T>(p, run, partials, s);
+    end_run<T>(p, run, block, states, partials, s);
     std::byte* const old_q = q;
     q = next_q;
     next_q = old_q;

@@ -142,12 +142,45 @@ __device__ __noinline__ void find_far_places(const DecodeParams& p, uint32_t beg
   }
 }
 
+/// What the threads before have, and all; are_alike: all sequences are of one length.
+struct BlockCosts {
+  uint32_t before, all;
+  bool are_alike;
+};
+/// own: of the thread's sequences, `count` of them but for the last ones, the first of which has kv_len keys. All threads call.
+template <int kWarps>
+__device__ BlockCosts add_costs(const DecodeParams& p, const FarCosts& own, int kv_len, int count,
+                                WorkShare<kWarps>& s) {
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  BlockCosts costs{own.sum, 0, true};
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const uint32_t other = __shfl_up_sync(~0u, costs.before, distance);
+    if (lane >= distance) costs.before += other;
+  }
+  if (lane == 31) s.sums[warp] = costs.before;
+  costs.before -= own.sum;
+  const int first_len = __shfl_sync(~0u, kv_len, 0);
+  const bool is_there = thread * count < p.num_seqs;
+  const bool is_alike = __all_sync(~0u, own.is_alike && (kv_len == first_len || !is_there));
+  if (lane == 0) s.alike[warp] = is_alike ? first_len : -1;
+  __syncthreads();
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    if (w < warp) costs.before += s.sums[w];
+    costs.all += s.sums[w];
+    costs.are_alike &= s.alike[w] == s.alike[0] || 32 * w * count >= p.num_seqs;
+  }
+  costs.are_alike &= s.alike[0] >= 0;
+  return costs;
+}
+
 /// Sets the share of block `block` of `num_blocks`. All threads call. False where it has none.
 template <int kWarps>
 __device__ bool deal_work(const DecodeParams& p, uint32_t block, uint32_t num_blocks,
                           WorkShare<kWarps>& s) {
   constexpr int kThreads = 32 * kWarps;
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  const int thread = static_cast<int>(threadIdx.x);
   const bool is_far = p.num_seqs > kThreads;
   const int count = is_far ? (p.num_seqs + kThreads - 1) / kThreads : 1;
   const int seq = thread * count, last = min(seq + count, p.num_seqs);
@@ -159,28 +192,7 @@ __device__ bool deal_work(const DecodeParams& p, uint32_t block, uint32_t num_bl
     if (is_far) own = sum_costs(p, seq, last);
     s.cuts[thread] = cut;
   }
-  const uint32_t sum = own.sum;
-  uint32_t before = sum;
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const uint32_t other = __shfl_up_sync(~0u, before, distance);
-    if (lane >= distance) before += other;
-  }
-  if (lane == 31) s.sums[warp] = before;
-  before -= sum;
-  // Whether the sequences of the warp are alike.
-  const int first_len = __shfl_sync(~0u, cut.kv_len, 0);
-  const bool is_alike = __all_sync(~0u, own.is_alike && (cut.kv_len == first_len || seq >= last));
-  if (lane == 0) s.alike[warp] = is_alike ? first_len : -1;
-  __syncthreads();
-  uint32_t all = 0;
-  bool are_alike = s.alike[0] >= 0;
-#pragma unroll
-  for (int w = 0; w < kWarps; ++w) {
-    if (w < warp) before += s.sums[w];
-    all += s.sums[w];
-    are_alike &= s.alike[w] == s.alike[0] || 32 * w * count >= p.num_seqs;
-  }
+  const auto [before, all, are_alike] = add_costs(p, own, cut.kv_len, count, s);
   uint32_t size = (all + num_blocks - 1) / num_blocks;
   if (are_alike) {
     // Shares of whole units, or of whole segments: memory is busy with fewer blocks, too, and less is joined.
@@ -196,7 +208,7 @@ __device__ bool deal_work(const DecodeParams& p, uint32_t block, uint32_t num_bl
     s.base = 0;
     if (end == all) s.end = {p.num_seqs, 0, 0};
   }
-  if (begin < before + sum && end >= before) {
+  if (begin < before + own.sum && end >= before) {
     if (is_far) {
       find_far_places(p, begin, end, before, seq, last, s);
     } else {
