@@ -22,14 +22,13 @@ inline constexpr int kMinSegmentKeys = 128;
 
 struct DecodeParams : AttentionKernelParams {
   int32_t num_blocks = 0;
-  uint32_t num_units =
-      0;  // of a sequence: kv heads, times the parts of a group that are taken apart
-  Divisor by_kv_heads;
   uint32_t blocks_per_sm = 1;  // divides num_blocks
+  uint32_t num_units = 0;      // of a sequence: kv heads, times the parts that groups are taken in
   int32_t unit_rows = 0;       // most rows of a unit
   int32_t partial_pairs = 0;   // of rows of a row tile in `partials`
-  bool has_whole_tiles =
-      false;  // every tile lies within a page, and rows begin at multiples of 16 bytes
+  Divisor by_kv_heads;
+  /// Every tile lies within a page, and rows begin at multiples of 16 bytes.
+  bool has_whole_tiles = false;
 };
 
 /// Blocks of a launch: those that run at once, or as many as there may be segments where that is fewer than multiprocessors.
