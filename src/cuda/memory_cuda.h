@@ -30,6 +30,22 @@ __device__ inline uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
+/// The 16 bytes that begin `bytes` bytes (even, below 16) behind `low`, which `high` follows.
+__device__ inline uint4 shift_down(const uint4& low, const uint4& high, int bytes) {
+  uint32_t w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  if ((bytes & 8) != 0) {
+#pragma unroll
+    for (int i = 0; i < 6; ++i) w[i] = w[i + 2];
+  }
+  if ((bytes & 4) != 0) {
+#pragma unroll
+    for (int i = 0; i < 5; ++i) w[i] = w[i + 1];
+  }
+  const int bits = (bytes & 2) * 8;
+  return {__funnelshift_r(w[0], w[1], bits), __funnelshift_r(w[1], w[2], bits),
+          __funnelshift_r(w[2], w[3], bits), __funnelshift_r(w[3], w[4], bits)};
+}
+
 /// Starts copying `bytes` bytes, 0 to 16, into 16 bytes of shared memory, zeros behind them; both begin at multiples of 16.
 __device__ inline void copy_async_16(uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),

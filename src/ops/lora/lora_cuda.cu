@@ -7,60 +7,49 @@
 namespace heddle::cuda {
 namespace {
 
-/// Describes the next items of this block; gives their numbers.
-template <class T, LoraOp kOp, bool kShrinks, bool kExpands>
-__device__ int2 describe(const LoraParams& p, LoraShared& s, const Share& shrinks,
-                         const Share& expands, bool twice) {
-  const int num_shrinks = min(kBatch, shrinks.end - shrinks.begin);
-  const bool is_last = shrinks.begin + num_shrinks == shrinks.end;
-  const int num_expands = is_last ? min(kBatch, expands.end - expands.begin) : 0;
-  const int t = static_cast<int>(threadIdx.x), i = t % kBatch;
-  if constexpr (kShrinks) {
-    if (t / kBatch == 0 && i < num_shrinks) describe_shrink<T>(p, shrinks.begin + i, s.shrinks[i]);
-  }
-  if constexpr (kExpands) {
-    if (t / kBatch == 1 && i < num_expands) {
-      describe_expand<T, kOp>(p, expands.begin + i, twice, s.expands[i]);
+/// Describes the next items of this block; gives their number.
+template <class T, bool kShrinks>
+__device__ int describe(const LoraParams& p, LoraShared& s, const Share& items, bool twice) {
+  const int num = min(kBatch, items.end - items.begin), i = static_cast<int>(threadIdx.x);
+  if (i < num) {
+    if constexpr (kShrinks) {
+      describe_shrink<T>(p, items.begin + i, s.items[i]);
+    } else {
+      describe_expand<T>(p, items.begin + i, twice, s.items[i]);
     }
   }
   __syncthreads();
-  return {num_shrinks, num_expands};
+  return num;
 }
 
-/// Shrink items write partial sums, expand items read them. Copies from memory run kSlots - 1 items ahead.
-template <class T, LoraOp kOp, LoraForm kForm, bool kPlain>
+// Partial sums h = A x of chunks of x, or y (+)= factor * B h, where h is the sum of these or a tensor. Copies from memory run kSlots - 1
+// items ahead. Grid: blocks that run at once.
+template <class T, bool kShrinks, bool kPlain>
 __global__ void __launch_bounds__(kLoraThreads, 2)
     lora_kernel(const __grid_constant__ LoraParams p) {
   extern __shared__ uint4 memory[];
   LoraShared& s = *reinterpret_cast<LoraShared*>(memory);
-  constexpr bool kIsFused = kForm == LoraForm::kFused;
-  constexpr bool kShrinks = kForm != LoraForm::kSecond, kExpands = kForm != LoraForm::kFirst;
-  const bool is_counter = kIsFused && threadIdx.x == kLoraThreads - 1;
-  uint64_t before = 0;
-  if (is_counter) before = arrive(p.arrivals);  // asked for long before it is needed
-  if constexpr (kForm == LoraForm::kFirst) trigger_dependents();
-
-  Share shrinks(kShrinks ? p.plan->num_tiles * p.num_slices * p.num_chunks : 0, p.block_reciprocal);
+  if constexpr (kShrinks) trigger_dependents();
   // Where every block has several items of expand, larger ones cost less; the sums are the same.
-  const int num_expands = kExpands ? p.plan->num_parts * p.items_per_part[0] : 0;
-  const bool twice = kOp != LoraOp::kShrink && num_expands >= 2 * static_cast<int>(gridDim.x);
-  Share expands(twice ? p.plan->num_parts * p.items_per_part[1] : num_expands, p.block_reciprocal);
+  const int num_items = kShrinks ? p.plan->num_tiles * p.num_slices * p.num_chunks
+                                 : p.plan->num_parts * p.items_per_part[0];
+  const bool twice = !kShrinks && num_items >= 2 * static_cast<int>(gridDim.x);
+  Share items(twice ? p.plan->num_parts * p.items_per_part[1] : num_items, p.block_reciprocal);
   const int warp = threadIdx.x / 32;
-  bool is_start = true;
+  bool waits = !kShrinks && p.partials != nullptr;
   HeldH held;
   ExpandSums sum = {};
   do {
-    const int2 num = describe<T, kOp, kShrinks, kExpands>(p, s, shrinks, expands, twice);
+    const int num = describe<T, kShrinks>(p, s, items, twice);
     LoraCursor fetched, at;
 #pragma unroll 1
     for (int turn = 1 - kSlots, ahead = 0, slot = 0;; ++turn) {
       __syncwarp();  // all lanes have read what is overwritten now
-      if (fetched.shrink < num.x) {
-        fetch_shrink<T, kPlain>(p, s.shrinks[fetched.shrink++], s.slots[ahead][warp]);
-      } else if (fetched.expand < num.y) {
-        const LoraItem& item = s.expands[fetched.expand];
-        if constexpr (kOp == LoraOp::kShrink) {
-          ++fetched.expand;
+      if (fetched.item < num) {
+        const LoraItem& item = s.items[fetched.item];
+        if constexpr (kShrinks) {
+          fetch_shrink<T, kPlain>(p, item, s.slots[ahead][warp]);
+          ++fetched.item;
         } else {
           if (item.rank > 0) fetch_expand<T, kPlain>(p, item, fetched, s.slots[ahead][warp]);
           fetched.next_piece(item);
@@ -69,70 +58,72 @@ __global__ void __launch_bounds__(kLoraThreads, 2)
       commit_copies();
       ahead = ahead == kSlots - 1 ? 0 : ahead + 1;
       if (turn < 0) continue;
-      if (is_start) {
-        is_start = false;
-        if constexpr (kForm == LoraForm::kSecond) wait_for_predecessor();
-        if (is_counter) s.flag = flag_of(before, p.arrivals);
-        if constexpr (kIsFused) __syncthreads();
-      }
+      if (waits) wait_for_predecessor();
+      waits = false;
       wait_for_copies<kSlots - 1>();
       __syncwarp();
-      if (at.shrink < num.x) {
-        run_shrink<T, kIsFused, kPlain>(p, s, s.shrinks[at.shrink++], s.slots[slot][warp]);
-      } else if (at.expand < num.y) {
-        const LoraItem& item = s.expands[at.expand];
-        if constexpr (kOp == LoraOp::kShrink) {
-          if (item.rank > 0) run_sum<T, kForm, kPlain>(p, s, item, s.slots[slot][warp]);
-          ++at.expand;
-        } else {
-          if (item.rank > 0) {
-            run_expand<T, kOp, kForm, kPlain>(p, s, item, at, s.slots[slot][warp], held, sum);
-          }
-          at.next_piece(item);
-        }
+      if (at.item >= num) break;
+      const LoraItem& item = s.items[at.item];
+      if constexpr (kShrinks) {
+        run_shrink<T, kPlain>(p, s, item, s.slots[slot][warp]);
+        ++at.item;
       } else {
-        break;
+        if (item.rank > 0) run_expand<T, kPlain>(p, s, item, at, s.slots[slot][warp], held, sum);
+        at.next_piece(item);
       }
       slot = slot == kSlots - 1 ? 0 : slot + 1;
     }
-    shrinks.begin += num.x;
-    expands.begin += num.y;
+    items.begin += num;
     __syncthreads();
-  } while (shrinks.begin < shrinks.end || expands.begin < expands.end);
+  } while (items.begin < items.end);
 }
 
-template <class T, LoraOp kOp, LoraForm kForm, bool kPlain>
-void run(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream) {
-  constexpr auto kKernel = lora_kernel<T, kOp, kForm, kPlain>;
-  constexpr int kBytes = sizeof(LoraShared);
-  allow_shared_memory<kKernel, kBytes>(launch.device);
+// y (+)= factor * h of lora_shrink, the sum of the partial sums. Grid: blocks that run at once.
+__global__ void __launch_bounds__(kLoraThreads)
+    lora_sum_kernel(const __grid_constant__ LoraParams p) {
+  __shared__ LoraItem item;
+  Share items(p.plan->num_parts * p.items_per_part[0], p.block_reciprocal);
+  wait_for_predecessor();
+#pragma unroll 1
+  for (; items.begin < items.end; ++items.begin) {
+    if (threadIdx.x == 0) describe_sum(p, items.begin, item);
+    __syncthreads();
+    if (item.rank > 0) run_sum(p, item);
+    __syncthreads();
+  }
+}
+
+void run(void (*kernel)(LoraParams), int bytes, const LoraParams& p, const LoraLaunch& launch,
+         cudaStream_t stream) {
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
-  const bool waits = kForm == LoraForm::kSecond && kOp != LoraOp::kExpand;
+  const bool waits = launch.stage != LoraStage::kShrink && p.partials != nullptr;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(launch.num_blocks));
   config.blockDim = dim3(kLoraThreads);
-  config.dynamicSmemBytes = kBytes;
+  config.dynamicSmemBytes = static_cast<size_t>(bytes);
   config.stream = stream;
   config.attrs = &early;
   config.numAttrs = waits && launch.starts_early ? 1 : 0;
-  HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kKernel, p));
+  HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, p));
+}
+
+template <class T, bool kShrinks, bool kPlain>
+void run_half(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream) {
+  constexpr auto kKernel = lora_kernel<T, kShrinks, kPlain>;
+  constexpr int kBytes = sizeof(LoraShared);
+  allow_shared_memory<kKernel, kBytes>(launch.device);
+  run(kKernel, kBytes, p, launch, stream);
 }
 
 template <class T, bool kPlain>
 void run_any(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream) {
-  using enum LoraOp;
-  using enum LoraForm;
-  const LoraOp op = launch.op;
-  const LoraForm form = launch.form;
-  if (op == kExpand) return run<T, kExpand, kSecond, kPlain>(p, launch, stream);
-  if (form == kFirst) return run<T, kApply, kFirst, kPlain>(p, launch, stream);  // of both
-  if (op == kApply && form == kFused) return run<T, kApply, kFused, kPlain>(p, launch, stream);
-  if (op == kApply) return run<T, kApply, kSecond, kPlain>(p, launch, stream);
-  if (form == kFused) return run<T, kShrink, kFused, kPlain>(p, launch, stream);
-  // Reads no weights, so one kernel serves both.
-  return run<T, kShrink, kSecond, false>(p, launch, stream);
+  switch (launch.stage) {
+    case LoraStage::kShrink: return run_half<T, true, kPlain>(p, launch, stream);
+    case LoraStage::kExpand: return run_half<T, false, kPlain>(p, launch, stream);
+    case LoraStage::kSum: return run(lora_sum_kernel, 0, p, launch, stream);
+  }
 }
 
 template <class T>

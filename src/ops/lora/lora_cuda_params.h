@@ -106,28 +106,23 @@ struct LoraParams {
   int64_t in_features;
   LoraAddresses a, b;
   int32_t num_slices, num_chunks, items_per_part[2];
-  int32_t last_part, last_tile;  // that the plan has memory for
-  int32_t max_rank;              // the smaller one of the tables
+  int32_t last_tile;  // that the plan has memory for
+  int32_t max_rank;   // the smaller one of the tables
   // See divide().
   uint32_t chunk_reciprocal, slice_reciprocal, part_reciprocal[2], block_reciprocal;
   float scale;
-  uint32_t spin_limit;     // polls for another block's sums before a block makes them itself
   const float* row_scale;  // of the window's rows, or nullptr
-  uint64_t* arrivals;      // fused only: blocks that began, 16 bits, below the number of launches
-  void* partials;          // fused: FlaggedWord, else float: [slice][chunk][row of a tile][16]
+  float* partials;         // [slice][chunk][row of a tile][16]; null where u is h
   LoraSliceParams slices[kLoraMaxSlices];
   DType u_dtype, y_dtype;
   bool accumulate, is_transposed_a, is_transposed_b, is_u_aligned;
 };
 
-enum class LoraOp { kApply, kShrink, kExpand };
-
-/// What a launch does: both halves in one, or the first and the second half one after the other.
-enum class LoraForm { kFused, kFirst, kSecond };
+/// Parts of a call, one after the other: lora_apply is kShrink and kExpand, lora_shrink kShrink and kSum, lora_expand kExpand alone.
+enum class LoraStage { kShrink, kExpand, kSum };
 
 struct LoraLaunch {
-  LoraOp op;
-  LoraForm form;
+  LoraStage stage;
   bool is_plain;  // all is aligned for vector loads, ranks included, and y is of the weights' dtype
   bool starts_early;  // the chip can launch the second half before the first ends
   int num_blocks;
@@ -138,10 +133,45 @@ struct LoraLaunch {
 template <class T>
 void launch_lora(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream);
 
-/// Of both halves of a lora_apply with tables of entries in one launch, which adds to y whatever
-/// LoraParams::accumulate says.
+struct LoraDirectSlice {
+  void* y;  // the window's first row, the slice's first column
+  int32_t y_stride, width;
+};
+
+/// Both halves of a lora_apply, which adds to y, in one launch; what a block needs first stands first, since each 64 bytes come from
+/// memory at their first use.
+struct LoraDirectParams {
+  uint64_t* arrivals;  // blocks that began, 16 bits, below the number of launches
+  const LoraWindowPlan* plan;
+  const LoraWeight *a, *b;     // entries of the first slice, where all is aligned
+  int32_t a_stride, b_stride;  // from slot to slot
+  int32_t num_slices, num_chunks, items_per_part[2];
+  uint32_t chunk_reciprocal, slice_reciprocal, part_reciprocal[2], block_reciprocal;
+  int32_t end[2][kLoraMaxSlices - 1];  // as in LoraSliceParams, of all slices but the last
+  int32_t last_tile;
+  const void* u;
+  int32_t u_stride, in_features;
+  int32_t max_rank;
+  float scale;
+  void* partials;  // FlaggedWord[slice][chunk][row of a tile][16]
+  const float* row_scale;
+  uint32_t spin_limit;  // polls for another block's sums before a block makes them itself
+  LoraDirectSlice slices[kLoraMaxSlices];
+};
+static_assert(sizeof(LoraDirectParams) == 216);
+
+/// The same of anything, and several windows; a and b are not used.
+struct LoraDirectAnyParams : LoraDirectParams {
+  LoraAddresses a_at, b_at;
+  int64_t window_plan_bytes, window_words;  // from one to the next, of the plan and of FlaggedWords
+  int32_t num_rows;                         // of all windows
+  DType y_dtype;
+  bool is_transposed_a, is_transposed_b;
+  bool is_single;  // no block has more than one unit of either half
+};
+
 struct LoraDirectLaunch {
-  bool is_aligned;  // all is aligned for vector loads
+  bool is_aligned;  // all that is loaded and stored, for vectors
   bool is_wide;     // some adapter has more than 16 ranks
   bool is_single;   // no block has more than one unit of either half
   int num_blocks;
@@ -151,6 +181,11 @@ struct LoraDirectLaunch {
 inline constexpr int kLoraDirectBlocks = 2;  // of a multiprocessor
 
 template <class T>
-void launch_lora_direct(const LoraParams& p, const LoraDirectLaunch& launch, cudaStream_t stream);
+void launch_lora_direct(const LoraDirectParams& p, const LoraDirectLaunch& launch,
+                        cudaStream_t stream);
+/// Each window has num_blocks blocks; `device` is the current one.
+template <class T>
+void launch_lora_direct_any(const LoraDirectAnyParams& p, int num_blocks, int num_windows,
+                            int device, cudaStream_t stream);
 
 }  // namespace heddle::cuda

@@ -254,6 +254,22 @@ TYPED_TEST(LoraCuda, BlocksThatCannotWaitMakeTheSameBits) {
   }
 }
 
+TYPED_TEST(LoraCuda, ManyUnitsOfRanksThatDifferAreSharedOut) {
+  const Device device = this->cuda_context().device;
+  for (int round = 0; round < small_or(2, 6); ++round) {
+    DeviceSite<TypeParam> site(random_int(2, small_or(20, 200)), pick<int64_t>({72, 520}),
+                               {pick<int64_t>({8, 1032}), 256}, pick({24, 136}), true);
+    const auto want = site.expected_bits(device);
+    const LoraStream stream(device, site.workspace_bytes(), true);
+    const LoraBatch planned = site.planned(stream.ctx());
+    for (const int num_sms : {1, 3, 40}) {
+      site.restart();
+      site.apply(stream.ctx_of_chip(num_sms), planned);
+      ASSERT_EQ(site.bits(), want) << "round " << round << ", " << num_sms << " SMs";
+    }
+  }
+}
+
 /// One row, one adapter of rank 8, on the device.
 struct SmallCall {
   DeviceBuffer<half> x{std::vector<half>(64)}, w{std::vector<half>(8 * 64)};

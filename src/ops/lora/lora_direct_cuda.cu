@@ -1,3 +1,5 @@
+#include <cassert>
+
 #include "cuda/check.h"
 
 #include "ops/lora/lora_cuda_params.h"
@@ -8,8 +10,8 @@ namespace {
 
 /// The units of expand from this one on, for a block that waited in vain: it makes the sums that lack itself.
 template <class T, bool kAligned, bool kIsWide>
-__device__ __noinline__ void expand_alone(const LoraParams& p, LoraDirectShared& s, Share units,
-                                          bool twice) {
+__device__ __noinline__ void expand_alone(const LoraDirectParams& p, LoraDirectShared& s,
+                                          Share units, bool twice) {
   const int4 plan = *reinterpret_cast<const int4*>(p.plan);
   const int num_outputs = kLoraOutTile << twice;
 #pragma unroll 1
@@ -28,9 +30,7 @@ __device__ __noinline__ void expand_alone(const LoraParams& p, LoraDirectShared&
 /// before ends. The first of either are asked for before it is known how many there are: they are right where no block has
 /// more than one, as with kIsSingle, which leaves out all that the next would need.
 template <class T, bool kAligned, bool kIsWide, bool kIsSingle>
-__global__ void __launch_bounds__(kLoraThreads, kLoraDirectBlocks)
-    lora_direct_kernel(const __grid_constant__ LoraParams p) {
-  __shared__ LoraDirectShared s;
+__device__ void run_units(const LoraDirectParams& p, LoraDirectShared& s) {
   const bool is_counter = threadIdx.x == kLoraThreads - 1;
   uint64_t before = 0;
   if (is_counter) before = arrive(p.arrivals);
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kLoraThreads, kLoraDirectBlocks)
   for (;;) {
     const Share asked_shrinks = shrinks, asked_expands = expands;
     const bool asked_twice = twice;
-    shrink = ShrinkUnit(p, plan.z, shrinks.begin);
+    shrink = ShrinkUnit(p, *p.plan, plan.z, shrinks.begin);
     expand = ExpandUnit(p, plan.z, expands.begin, twice);
     if constexpr (kIsSingle) {
       shrinks.end = min(shrinks.end, num_shrinks), expands.end = min(expands.end, num_expands);
@@ -67,13 +67,13 @@ __global__ void __launch_bounds__(kLoraThreads, kLoraDirectBlocks)
     return;
   }
   const int num_outputs = kLoraOutTile << twice;
-  const bool has_shrink = shrinks.begin < shrinks.end;
+  const bool has_shrink = shrinks.begin < shrinks.end, has_expand = expands.begin < expands.end;
   LoraWeight a;
   ExpandWeight<T, kAligned> b;
   ShrinkData x;
   ExpandData y;
-  if (has_shrink) a = read_entry(p.a, shrink.slot, shrink.slice);
-  if (expands.begin < expands.end) b = ExpandWeight<T, kAligned>(p, expand);
+  if (has_shrink) a = read_entry(p.a, p.a_stride, shrink.slot, shrink.slice);
+  if (has_expand) b = ExpandWeight<T, kAligned>(p, expand);
   if (has_shrink) load_shrink<T, kAligned>(p, shrink, a, x);
   if (is_counter) s.flag = flag_of(before, p.arrivals);
 #pragma unroll 1
@@ -82,14 +82,14 @@ __global__ void __launch_bounds__(kLoraThreads, kLoraDirectBlocks)
     const bool has_next = !kIsSingle && ++shrinks.begin < shrinks.end;
     const bool is_same = unit.chunk + 1 < p.num_chunks;
     if (has_next && is_same) shrink.advance(plan.z);
-    if (has_next && !is_same) shrink = ShrinkUnit(p, plan.z, shrinks.begin);
+    if (has_next && !is_same) shrink = ShrinkUnit(p, *p.plan, plan.z, shrinks.begin);
     if (has_shrink) multiply_shrink<T, kAligned>(p, unit, x, s.sums[turn]);
-    if (has_next && !is_same) a = read_entry(p.a, shrink.slot, shrink.slice);
+    if (has_next && !is_same) a = read_entry(p.a, p.a_stride, shrink.slot, shrink.slice);
     if (has_next) load_shrink<T, kAligned>(p, shrink, a, x);
     if (!has_next && b.rank > 0) load_expand<T, kAligned, kIsWide>(p, expand, b, num_outputs, y);
     if (has_shrink) {
       __syncthreads();
-      publish_sums<true>(p, s.flag, unit.partial, unit.num_rows, s.sums[turn]);
+      publish_sums(p.partials, s.flag, unit.partial, unit.num_rows, s.sums[turn]);
     }
     if (!has_next) break;
   }
@@ -114,41 +114,48 @@ __global__ void __launch_bounds__(kLoraThreads, kLoraDirectBlocks)
 }
 
 template <class T, bool kAligned, bool kIsWide, bool kIsSingle>
-void run(const LoraParams& p, int num_blocks, cudaStream_t stream) {
+__global__ void __launch_bounds__(kLoraThreads, kLoraDirectBlocks)
+    lora_direct_kernel(const __grid_constant__ LoraDirectParams p) {
+  __shared__ LoraDirectShared s;
+  run_units<T, kAligned, kIsWide, kIsSingle>(p, s);
+}
+
+template <class T, bool kAligned, bool kIsWide, bool kIsSingle>
+void run(const LoraDirectParams& p, int num_blocks, cudaStream_t stream) {
   lora_direct_kernel<T, kAligned, kIsWide, kIsSingle>
       <<<static_cast<unsigned>(num_blocks), kLoraThreads, 0, stream>>>(p);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
 template <class T, bool kAligned, bool kIsWide>
-void run_any(const LoraParams& p, const LoraDirectLaunch& launch, cudaStream_t stream) {
-  launch.is_single ? run<T, kAligned, kIsWide, true>(p, launch.num_blocks, stream)
-                   : run<T, kAligned, kIsWide, false>(p, launch.num_blocks, stream);
+void run_wide(const LoraDirectParams& p, const LoraDirectLaunch& launch, cudaStream_t stream) {
+  if (launch.is_single) return run<T, kAligned, kIsWide, true>(p, launch.num_blocks, stream);
+  if constexpr (kAligned || !kIsWide) {
+    run<T, kAligned, kIsWide, false>(p, launch.num_blocks, stream);
+  } else {
+    assert(!"has_direct_kernel() leaves these to lora_direct_any");
+  }
 }
 
 template <class T, bool kAligned>
-void run_aligned(const LoraParams& p, const LoraDirectLaunch& launch, cudaStream_t stream) {
-  launch.is_wide ? run_any<T, kAligned, true>(p, launch, stream)
-                 : run_any<T, kAligned, false>(p, launch, stream);
-}
-
-template <class T>
-void run_typed(const LoraParams& p, const LoraDirectLaunch& launch, cudaStream_t stream) {
-  launch.is_aligned ? run_aligned<T, true>(p, launch, stream)
-                    : run_aligned<T, false>(p, launch, stream);
+void run_typed(const LoraDirectParams& p, const LoraDirectLaunch& launch, cudaStream_t stream) {
+  launch.is_wide ? run_wide<T, kAligned, true>(p, launch, stream)
+                 : run_wide<T, kAligned, false>(p, launch, stream);
 }
 
 }  // namespace
 
 template <>
-void launch_lora_direct<bfloat16>(const LoraParams& p, const LoraDirectLaunch& launch,
+void launch_lora_direct<bfloat16>(const LoraDirectParams& p, const LoraDirectLaunch& launch,
                                   cudaStream_t stream) {
-  run_typed<__nv_bfloat16>(p, launch, stream);
+  launch.is_aligned ? run_typed<__nv_bfloat16, true>(p, launch, stream)
+                    : run_typed<__nv_bfloat16, false>(p, launch, stream);
 }
 template <>
-void launch_lora_direct<half>(const LoraParams& p, const LoraDirectLaunch& launch,
+void launch_lora_direct<half>(const LoraDirectParams& p, const LoraDirectLaunch& launch,
                               cudaStream_t stream) {
-  run_typed<__half>(p, launch, stream);
+  launch.is_aligned ? run_typed<__half, true>(p, launch, stream)
+                    : run_typed<__half, false>(p, launch, stream);
 }
 
 }  // namespace heddle::cuda

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ops/lora/lora_fused_cuda.h"
 #include "ops/lora/lora_gather_cuda.h"
 #include "ops/lora/lora_outputs_cuda.h"
 
@@ -15,14 +16,11 @@ struct LoraDirectShared {
   LoraPieceOfH h[kWidePiece / kHPiece];
 };
 
-__device__ inline LoraWeight read_entry(const LoraAddresses& table, int slot, int slice) {
-  const auto* entries = reinterpret_cast<const LoraWeight*>(table.base);
-  return entries[slot * static_cast<int>(table.slot_stride) + slice];
+/// The weight of a slot and slice, of entries that begin with those of the first slice.
+__device__ inline LoraWeight read_entry(const LoraWeight* entries, int stride, int slot,
+                                        int slice) {
+  return entries[slot * stride + slice];
 }
-
-/// Of this thread as products see it: lane (g, q) of a warp.
-__device__ inline int lane_g() { return threadIdx.x % 32 / 4; }
-__device__ inline int lane_q() { return threadIdx.x % 4; }
 
 /// Elements [0, min(8, n)) of a row, zeros behind them, or zeros where is_there is false. kAligned: 16 bytes aligned, n is a
 /// multiple of 8.
@@ -44,7 +42,6 @@ __device__ uint2 load_4(bool is_there, const T* p, int n) {
     return {v.x, v.y};
   }
 }
-
 /// The same of outputs, which a launch before wrote.
 template <bool kAligned, class T>
 __device__ uint2 load_output_4(const T* p, int n) {
@@ -59,49 +56,67 @@ __device__ uint2 load_output_4(const T* p, int n) {
 template <bool kAligned>
 using Offset = std::conditional_t<kAligned, int, int64_t>;
 
-/// One unit of shrink: 16 ranks times 512 features of A, times the rows of a part. A warp has 64 of the features.
-struct ShrinkUnit {
-  int slot, slice, chunk, num_rows, first_rank;
-  int feature;  // the first of this lane
-  int partial;  // row of partials of the first row
-  int index;    // of the tile
-  int row;      // g of the part
-
-  ShrinkUnit() = default;
-  __device__ ShrinkUnit(const LoraParams& p, int num_partials, int unit) {
-    const int rest = divide(unit, p.chunk_reciprocal);
-    chunk = unit - rest * p.num_chunks;
-    index = min(divide(rest, p.slice_reciprocal), p.last_tile);
-    const LoraTile& tile = p.plan->tiles[index];
-    const int4 head = *reinterpret_cast<const int4*>(&tile);
-    slice = rest - index * p.num_slices;
-    slot = head.x;
-    num_rows = head.y & 0xffff;
-    first_rank = (head.y >> 16) * kLoraRankTile;
-    feature = chunk * kLoraChunk + static_cast<int>(threadIdx.x / 32 * 64) + lane_q() * 8;
-    partial = (slice * p.num_chunks + chunk) * num_partials + head.z;
-    row = tile.rows[lane_g()];
+/// Sums kNum strands from that of *word on, asking for kDeep words of each until all are there; `left` chunks follow it.
+template <int kNum, int kDeep>
+__device__ bool sum_strands(const LoraDirectParams& p, uint32_t flag, const FlaggedWord* word,
+                            int chunk_stride, int left, float (&sum)[kNum]) {
+#pragma unroll
+  for (float& s : sum) s = kNoSum;
+  uint32_t spins = 0;
+#pragma unroll 1
+  for (; left > 0; left -= kDeep * kLoraStrands) {
+    FlaggedWord v[kDeep][kNum];
+    bool ready;
+    do {
+      ready = true;
+#pragma unroll
+      for (int i = 0; i < kDeep * kNum; ++i) {
+        const int chunk = i / kNum * kLoraStrands + i % kNum;
+        FlaggedWord& to = v[i / kNum][i % kNum];
+        to = peek(word + (chunk < left ? chunk * chunk_stride : 0));
+        ready &= to.flag == flag;
+      }
+    } while (!ready && ++spins <= p.spin_limit);
+    if (!ready) return false;
+#pragma unroll
+    for (int i = 0; i < kDeep * kNum; ++i) {
+      const int chunk = i / kNum * kLoraStrands + i % kNum;
+      sum[i % kNum] += chunk < left ? v[i / kNum][i % kNum].value : kNoSum;
+    }
+    word += kDeep * kLoraStrands * chunk_stride;
   }
-  /// To the next chunk.
-  __device__ void advance(int num_partials) {
-    ++chunk;
-    feature += kLoraChunk;
-    partial += num_partials;
-  }
-};
+  return true;
+}
 
-/// 64 features: of the ranks g and g + 8, and of one row.
-struct ShrinkData {
-  uint4 low[2], high[2], x[2];
-};
+/// h of one row and rank, whose partial sum of the first chunk is *word.
+__device__ inline bool sum_chunks(const LoraDirectParams& p, uint32_t flag, const FlaggedWord* word,
+                                  int chunk_stride, float& h) {
+  float sum[kLoraStrands];
+  if (!sum_strands<kLoraStrands, 1>(p, flag, word, chunk_stride, p.num_chunks, sum)) return false;
+  h = ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+  return true;
+}
+
+/// The same by four lanes, which all get it; whole warps call it.
+__device__ inline bool sum_chunks_by_four(const LoraDirectParams& p, uint32_t flag,
+                                          const FlaggedWord* word, int chunk_stride, float& h) {
+  const int first = threadIdx.x % 4 * 2;
+  float sum[2];
+  const bool is_there = sum_strands<2, 4>(p, flag, word + first * chunk_stride, chunk_stride,
+                                          p.num_chunks - first, sum);
+  h = sum[0] + sum[1];
+  h += __shfl_xor_sync(kAllLanes, h, 1);
+  h += __shfl_xor_sync(kAllLanes, h, 2);
+  return is_there;
+}
 
 /// x of row `row`, which is row `row_of_part` of the part.
 template <class T, bool kAligned>
-__device__ void load_x(const LoraParams& p, const ShrinkUnit& unit, int row, int row_of_part,
+__device__ void load_x(const LoraDirectParams& p, const ShrinkUnit& unit, int row, int row_of_part,
                        ShrinkData& to) {
-  const auto stride = static_cast<Offset<kAligned>>(p.u_stride);
-  const T* x = static_cast<const T*>(p.u) + (row * stride + unit.feature);
-  const int left = row_of_part < unit.num_rows ? static_cast<int>(p.in_features) - unit.feature : 0;
+  const T* x =
+      static_cast<const T*>(p.u) + (row * static_cast<Offset<kAligned>>(p.u_stride) + unit.feature);
+  const int left = row_of_part < unit.num_rows ? p.in_features - unit.feature : 0;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     if constexpr (kAligned) {  // other blocks read the same rows
@@ -113,13 +128,13 @@ __device__ void load_x(const LoraParams& p, const ShrinkUnit& unit, int row, int
 }
 
 template <class T, bool kAligned>
-__device__ void load_shrink(const LoraParams& p, const ShrinkUnit& unit, const LoraWeight& a,
+__device__ void load_shrink(const LoraDirectParams& p, const ShrinkUnit& unit, const LoraWeight& a,
                             ShrinkData& to) {
   const auto stride = static_cast<Offset<kAligned>>(a.row_stride);
   const int rank = unit.first_rank + lane_g();
   const T* low = static_cast<const T*>(a.data) + (rank * stride + unit.feature);
   const T* high = low + 8 * stride;
-  const int left = a.data != nullptr ? static_cast<int>(p.in_features) - unit.feature : 0;
+  const int left = a.data != nullptr ? p.in_features - unit.feature : 0;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     to.low[i] = load_8<kAligned>(rank < a.rank, low + 32 * i, left - 32 * i);
@@ -130,7 +145,7 @@ __device__ void load_shrink(const LoraParams& p, const ShrinkUnit& unit, const L
 
 /// Multiplies a unit whose data are on their way: the sums of each warp.
 template <class T, bool kAligned>
-__device__ void multiply_shrink(const LoraParams& p, const ShrinkUnit& unit, ShrinkData& data,
+__device__ void multiply_shrink(const LoraDirectParams& p, const ShrinkUnit& unit, ShrinkData& data,
                                 LoraTileSums& sums) {
 #pragma unroll 1
   for (int tile = 0;;) {
@@ -154,15 +169,15 @@ struct ExpandUnit {
   int rows;  // 2 q and 2 q + 1 of the part, 16 bits each
 
   ExpandUnit() = default;
-  __device__ ExpandUnit(const LoraParams& p, int num_partials, int unit, bool twice) {
+  __device__ ExpandUnit(const LoraDirectParams& p, int num_partials, int unit, bool twice) {
     part = divide(unit, p.part_reciprocal[twice]);
-    const LoraPart& from = p.plan->parts[min(part, p.last_part)];
+    const LoraPart& from = p.plan->parts[min(part, kLoraWindow - 1)];
     const int4 head = *reinterpret_cast<const int4*>(&from);
     int local = unit - part * p.items_per_part[twice];
     slice = 0;
 #pragma unroll
-    for (int i = 0; i < kLoraMaxSlices - 1; ++i) slice += local >= p.slices[i].end[twice];
-    if (slice > 0) local -= p.slices[slice - 1].end[twice];
+    for (int i = 0; i < kLoraMaxSlices - 1; ++i) slice += local >= p.end[twice][i];
+    if (slice > 0) local -= p.end[twice][slice - 1];
     output = local * (kLoraOutTile << twice) + output_of_lane(0);
     slot = head.x;
     num_rows = head.y & 0xffff;
@@ -172,7 +187,7 @@ struct ExpandUnit {
     rows = reinterpret_cast<const int*>(from.rows)[lane_q()];
   }
   /// To the next outputs of the slice; false where it has no more.
-  __device__ bool advance(const LoraParams& p, int num_outputs) {
+  __device__ bool advance(const LoraDirectParams& p, int num_outputs) {
     output += num_outputs;
     return output - output_of_lane(0) < p.slices[slice].width;
   }
@@ -187,9 +202,9 @@ struct ExpandWeight {
   float scale = 0.0f;
 
   ExpandWeight() = default;
-  __device__ ExpandWeight(const LoraParams& p, const ExpandUnit& unit) {
-    const LoraWeight a = read_entry(p.a, unit.slot, unit.slice);
-    const LoraWeight b = read_entry(p.b, unit.slot, unit.slice);
+  __device__ ExpandWeight(const LoraDirectParams& p, const ExpandUnit& unit) {
+    const LoraWeight a = read_entry(p.a, p.a_stride, unit.slot, unit.slice);
+    const LoraWeight b = read_entry(p.b, p.b_stride, unit.slot, unit.slice);
     stride = static_cast<Offset<kAligned>>(b.row_stride);
     data = static_cast<const T*>(b.data) + unit.output * stride;
     rank = min(min(a.rank, b.rank), min(unit.max_rank, p.max_rank));
@@ -236,8 +251,8 @@ __device__ void load_b(const ExpandWeight<T, kAligned>& w, int left, int first_r
 
 /// Where row 2 q + j has this lane's outputs.
 template <class T, bool kAligned>
-__device__ T* outputs_of(const LoraParams& p, const ExpandUnit& unit, int j) {
-  const LoraSliceParams& slice = p.slices[unit.slice];
+__device__ T* outputs_of(const LoraDirectParams& p, const ExpandUnit& unit, int j) {
+  const LoraDirectSlice& slice = p.slices[unit.slice];
   const int row = unit.rows >> 16 * j & 0xffff;
   return static_cast<T*>(slice.y) +
          (row * static_cast<Offset<kAligned>>(slice.y_stride) + unit.output);
@@ -245,7 +260,7 @@ __device__ T* outputs_of(const LoraParams& p, const ExpandUnit& unit, int j) {
 
 /// Of a tile of rows; wide units have one half.
 template <class T, bool kAligned, bool kIsWide>
-__device__ void load_old(const LoraParams& p, const ExpandUnit& unit, int left, int first_row,
+__device__ void load_old(const LoraDirectParams& p, const ExpandUnit& unit, int left, int first_row,
                          ExpandData& to) {
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
@@ -260,12 +275,13 @@ __device__ void load_old(const LoraParams& p, const ExpandUnit& unit, int left, 
 }
 
 /// Outputs of a unit that follow its lane's first one, at most num_outputs.
-__device__ inline int outputs_left(const LoraParams& p, const ExpandUnit& unit, int num_outputs) {
+__device__ inline int outputs_left(const LoraDirectParams& p, const ExpandUnit& unit,
+                                   int num_outputs) {
   return min(p.slices[unit.slice].width - unit.output, num_outputs);
 }
 
 template <class T, bool kAligned, bool kIsWide>
-__device__ void load_expand(const LoraParams& p, const ExpandUnit& unit,
+__device__ void load_expand(const LoraDirectParams& p, const ExpandUnit& unit,
                             const ExpandWeight<T, kAligned>& w, int num_outputs, ExpandData& to) {
   const int left = outputs_left(p, unit, num_outputs);
   load_b<T, kAligned, kIsWide>(w, left, 0, to);
@@ -297,8 +313,9 @@ __device__ void multiply_expand(const LoraPieceOfH* h, const ExpandData& data, i
 
 /// Adds a half of a tile of rows to y, where this lane has `left` outputs.
 template <class T, bool kAligned>
-__device__ void write_rows(const LoraParams& p, const ExpandUnit& unit, float scale, int first_row,
-                           int half, int left, const uint2 (&old)[2], const float (&sum)[2][4]) {
+__device__ void write_rows(const LoraDirectParams& p, const ExpandUnit& unit, float scale,
+                           int first_row, int half, int left, const uint2 (&old)[2],
+                           const float (&sum)[2][4]) {
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
     if (first_row + lane_q() * 2 + j >= unit.num_rows) return;
@@ -325,7 +342,7 @@ __device__ void write_rows(const LoraParams& p, const ExpandUnit& unit, float sc
 /// h of up to 64 ranks from first_rank on into shared memory: each thread adds up one value of a row at a time. False where
 /// another block's sums did not come in time. All threads of the block call it.
 template <class T>
-__device__ bool gather_h(const LoraParams& p, LoraDirectShared& s, int num_partials,
+__device__ bool gather_h(const LoraDirectParams& p, LoraDirectShared& s, int num_partials,
                          const ExpandUnit& unit, int rank, int first_rank) {
   const bool is_narrow = rank <= kLoraRankTile;
   const int num = min(kWidePiece, rank - first_rank), num_rows = unit.num_rows;
@@ -357,7 +374,7 @@ __device__ bool gather_h(const LoraParams& p, LoraDirectShared& s, int num_parti
 /// Adds all ranks to y, where the unit's data are on their way. is_held: h of its part and slice lies in shared memory. False,
 /// and nothing is written, where sums did not come in time.
 template <class T, bool kAligned, bool kIsWide>
-__device__ bool finish_expand(const LoraParams& p, LoraDirectShared& s, int num_partials,
+__device__ bool finish_expand(const LoraDirectParams& p, LoraDirectShared& s, int num_partials,
                               ExpandUnit unit, const ExpandWeight<T, kAligned>& w, int num_outputs,
                               bool is_held, ExpandData& data) {
   const int left = outputs_left(p, unit, num_outputs);
@@ -394,7 +411,7 @@ __device__ bool finish_expand(const LoraParams& p, LoraDirectShared& s, int num_
 
 /// Makes the partial sums of a part that other blocks have not made yet: the same bits.
 template <class T, bool kAligned>
-__device__ void remake_sums(const LoraParams& p, LoraDirectShared& s, int num_partials,
+__device__ void remake_sums(const LoraDirectParams& p, LoraDirectShared& s, int num_partials,
                             const ExpandUnit& unit, int rank) {
   const int first_tile = p.plan->parts[unit.part].first_tile;
   const int num_tiles = (rank + kLoraRankTile - 1) / kLoraRankTile;
@@ -402,13 +419,15 @@ __device__ void remake_sums(const LoraParams& p, LoraDirectShared& s, int num_pa
   for (int i = 0; i < num_tiles * p.num_chunks; ++i) {
     const int tile = divide(i, p.chunk_reciprocal), chunk = i - tile * p.num_chunks;
     const ShrinkUnit shrink(
-        p, num_partials, ((first_tile + tile) * p.num_slices + unit.slice) * p.num_chunks + chunk);
+        p, *p.plan, num_partials,
+        ((first_tile + tile) * p.num_slices + unit.slice) * p.num_chunks + chunk);
     ShrinkData data;
-    load_shrink<T, kAligned>(p, shrink, read_entry(p.a, shrink.slot, shrink.slice), data);
+    load_shrink<T, kAligned>(p, shrink, read_entry(p.a, p.a_stride, shrink.slot, shrink.slice),
+                             data);
     __syncthreads();
     multiply_shrink<T, kAligned>(p, shrink, data, s.sums[0]);
     __syncthreads();
-    publish_sums<true>(p, s.flag, shrink.partial, shrink.num_rows, s.sums[0]);
+    publish_sums(p.partials, s.flag, shrink.partial, shrink.num_rows, s.sums[0]);
   }
 }
 

@@ -5,59 +5,83 @@
 
 namespace heddle::cuda {
 
-template <class T, LoraOp kOp>
-__device__ void describe_expand(const LoraParams& p, int item, bool twice, LoraItem& to) {
-  const int index = divide(item, p.part_reciprocal[twice]);
-  int local = item - index * p.items_per_part[twice], slice = 0;
-  while (local >= p.slices[slice].end[twice]) ++slice;
-  if (slice > 0) local -= p.slices[slice - 1].end[twice];
+/// Of the outputs from `first` on of a part and slice, or the ranks of its sum, what both have.
+__device__ inline void describe_rows(const LoraParams& p, int index, int slice, int first,
+                                     LoraItem& to) {
   const LoraPart& part = p.plan->parts[index];
   const int4* rows = reinterpret_cast<const int4*>(part.rows);
   const int4 low = rows[0], high = rows[1];
-  LoraWeight a, b;  // both on their way at once
-  if constexpr (kOp != LoraOp::kExpand) a = read_weight(p.a, part.slot, slice);
-  if constexpr (kOp != LoraOp::kShrink) b = read_weight(p.b, part.slot, slice);
-  if constexpr (kOp == LoraOp::kShrink) b = a;
-  if constexpr (kOp == LoraOp::kApply) b.rank = a.data == nullptr ? 0 : min(b.rank, a.rank);
-  const int rank = b.data == nullptr ? 0 : min(b.rank, part.num_tiles * kLoraRankTile);
-  const int first = local * (kOp == LoraOp::kShrink ? kBlockRanks : kLoraOutTile << twice);
-  const LoraOperand<T, false> w(b.data, b.row_stride, p.is_transposed_b);
-  to.weight = rank > 0 ? w.at(first, 0) : nullptr;
-  to.row_stride = b.row_stride;
-  to.rank = kOp == LoraOp::kShrink ? max(0, min(kBlockRanks, rank - first)) : rank;
   to.slice = slice;
   to.first = first;
   to.left = p.slices[slice].width - first;
-  to.num_halves = twice && to.left > kLoraOutTile ? 2 : 1;
-  int row = part.first_partial;
-  if (kOp == LoraOp::kShrink) row += first / kLoraRankTile * part.num_rows;
-  to.partial = partial_row(p, slice, 0, row);
   to.num_rows = part.num_rows;
   to.part = index;
   to.row_reciprocal = part.row_reciprocal;
-  to.scale = p.scale * b.scale;
   reinterpret_cast<int4*>(to.rows)[0] = low;
   reinterpret_cast<int4*>(to.rows)[1] = high;
 }
 
-/// Steps through described items: those of shrink, then the pieces of those of expand.
-struct LoraCursor {
-  int shrink = 0, expand = 0, half = 0, first_rank = 0, pair = 0;
+/// The slice of an item of a part, of which `local` is its number from then on.
+__device__ inline int slice_of(const LoraParams& p, bool twice, int& local) {
+  int slice = 0;
+  while (local >= p.slices[slice].end[twice]) ++slice;
+  if (slice > 0) local -= p.slices[slice - 1].end[twice];
+  return slice;
+}
 
-  [[nodiscard]] __device__ bool is_last_of_half(const LoraItem& item) const {
-    return item.rank <= kLoraRankTile || (pair == 1 && first_rank + kWidePiece >= item.rank);
+template <class T>
+__device__ void describe_expand(const LoraParams& p, int item, bool twice, LoraItem& to) {
+  const int index = divide(item, p.part_reciprocal[twice]);
+  int local = item - index * p.items_per_part[twice];
+  const int slice = slice_of(p, twice, local), first = local * (kLoraOutTile << twice);
+  const LoraPart& part = p.plan->parts[index];
+  LoraWeight a, b = read_weight(p.b, part.slot, slice);  // both on their way at once
+  if (p.partials != nullptr) {
+    a = read_weight(p.a, part.slot, slice);
+    b.rank = a.data == nullptr ? 0 : min(b.rank, a.rank);
   }
-  __device__ void next_piece(const LoraItem& item) {
-    const bool is_wide = item.rank > kLoraRankTile;
-    if (is_wide && !is_last_of_half(item)) {
+  describe_rows(p, index, slice, first, to);
+  const int rank = b.data == nullptr ? 0 : min(b.rank, part.num_tiles * kLoraRankTile);
+  const LoraOperand<T, false> w(b.data, b.row_stride, p.is_transposed_b);
+  to.weight = rank > 0 ? w.at(first, 0) : nullptr;
+  to.row_stride = b.row_stride;
+  to.rank = rank;
+  to.num_halves = twice && to.left > kLoraOutTile ? 2 : 1;
+  to.partial = partial_row(p, slice, 0, part.first_partial);
+  to.scale = p.scale * b.scale;
+}
+
+/// 128 ranks of the sum of lora_shrink.
+__device__ inline void describe_sum(const LoraParams& p, int item, LoraItem& to) {
+  const int index = divide(item, p.part_reciprocal[0]);
+  int local = item - index * p.items_per_part[0];
+  const int slice = slice_of(p, false, local), first = local * kLoraSumRanks;
+  const LoraPart& part = p.plan->parts[index];
+  const LoraWeight a = read_weight(p.a, part.slot, slice);
+  describe_rows(p, index, slice, first, to);
+  const int rank = a.data == nullptr ? 0 : min(a.rank, part.num_tiles * kLoraRankTile);
+  to.rank = max(0, min(kLoraSumRanks, rank - first));
+  to.partial = partial_row(p, slice, 0, part.first_partial + first / kLoraRankTile * part.num_rows);
+}
+
+/// Steps through the pieces of described items.
+struct LoraCursor {
+  int item = 0, half = 0, first_rank = 0, pair = 0;
+
+  [[nodiscard]] __device__ bool is_last_of_half(const LoraItem& of) const {
+    return of.rank <= kLoraRankTile || (pair == 1 && first_rank + kWidePiece >= of.rank);
+  }
+  __device__ void next_piece(const LoraItem& of) {
+    const bool is_wide = of.rank > kLoraRankTile;
+    if (is_wide && !is_last_of_half(of)) {
       if (pair == 1) first_rank += kWidePiece;
       pair ^= 1;
       return;
     }
     first_rank = pair = 0;
-    if (is_wide && ++half < item.num_halves) return;
+    if (is_wide && ++half < of.num_halves) return;
     half = 0;
-    ++expand;
+    ++item;
   }
 };
 
@@ -181,17 +205,12 @@ struct HeldH {
 };
 
 /// One piece of an item that was fetched; with the last one of a half y is written.
-template <class T, LoraOp kOp, LoraForm kForm, bool kPlain>
+template <class T, bool kPlain>
 __device__ void run_expand(const LoraParams& p, LoraShared& s, const LoraItem& item,
                            const LoraCursor& at, LoraSlot& slot, HeldH& held, ExpandSums& sum) {
   const int block = at.first_rank / kBlockRanks * kBlockRanks;
   if (held.part != item.part || held.slice != item.slice || held.first_rank != block) {
-    if (!make_h<T, kOp, kForm, kPlain>(p, s, item, block, slot)) {
-      fetch_expand<T, kPlain>(p, item, at, slot);
-      commit_copies();
-      wait_for_copies<0>();
-      __syncwarp();
-    }
+    make_h<T>(p, s, item, block);
     held = {item.part, item.slice, block};
   }
   const int num_tiles = (item.num_rows + kTileRows - 1) / kTileRows;
@@ -210,11 +229,11 @@ __device__ void run_expand(const LoraParams& p, LoraShared& s, const LoraItem& i
   }
 }
 
-/// Of shrink alone: sums the parts and writes y.
-template <class T, LoraForm kForm, bool kPlain>
-__device__ void run_sum(const LoraParams& p, LoraShared& s, const LoraItem& item, LoraSlot& slot) {
+/// Sums the parts of lora_shrink and writes y.
+__device__ inline void run_sum(const LoraParams& p, const LoraItem& item) {
   const LoraSliceParams& slice = p.slices[item.slice];
-  const auto take = [&](int row_of_part, int r, float h) {
+  const PartialRows partials{item.partial, item.num_rows, item.row_reciprocal};
+  gather_partials(p, partials, 0, item.rank, [&](int row_of_part, int r, float h) {
     if (r >= item.rank) return;
     const int row = item.rows[row_of_part];
     const float factor = p.row_scale != nullptr ? p.scale * p.row_scale[row] : p.scale;
@@ -223,18 +242,7 @@ __device__ void run_sum(const LoraParams& p, LoraShared& s, const LoraItem& item
       Y* y = static_cast<Y*>(slice.y) + row * slice.y_stride + item.first + r;
       *y = finish(p.accumulate ? *y : Y{}, factor, h, p.accumulate);
     });
-  };
-  const PartialRows partials{item.partial, item.num_rows, item.row_reciprocal};
-  if constexpr (kForm == LoraForm::kFused) {
-    // Nothing is written before all is there: with accumulate a value must be added once.
-    const auto look = [](int, int, float) {};
-    while (!__syncthreads_and(gather_partials<true>(p, s.flag, partials, 0, item.rank, look))) {
-      remake_partials<T, kPlain>(p, s, item, item.first / kLoraRankTile, item.rank, slot);
-    }
-    gather_partials<true>(p, s.flag, partials, 0, item.rank, take);
-  } else {
-    gather_partials<false>(p, s.flag, partials, 0, item.rank, take);
-  }
+  });
 }
 
 }  // namespace heddle::cuda

@@ -20,14 +20,15 @@
 namespace heddle {
 namespace {
 
-using cuda::LoraForm;
-using cuda::LoraOp;
+using cuda::LoraDirectParams;
 using cuda::LoraParams;
+using cuda::LoraStage;
 
 constexpr int64_t kRowParts = 16;  // values of a rank tile of a row
 constexpr uintptr_t kPlanAlignment = 256;
 constexpr int64_t kExchangeHead = cuda::kLoraPartials;  // bytes before the words
 constexpr int64_t kExchangeWordBytes = 8;
+constexpr int kBlocksOfHalf = 2;  // of a multiprocessor, where a call is two launches
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -78,8 +79,7 @@ uint32_t reciprocal(int32_t d) {
 }
 
 /// The window [first, first + rows) of the call, for the slices [slice, slice + num_slices).
-LoraParams window_params(const LoraGpuCall& call, LoraOp op, int64_t first, int slice,
-                         int num_slices) {
+LoraParams window_params(const LoraGpuCall& call, int64_t first, int slice, int num_slices) {
   const auto row_of = [&](const auto& t) {
     return t.raw() + first * t.stride(0) * int64_t(size_of(t.dtype()));
   };
@@ -89,28 +89,27 @@ LoraParams window_params(const LoraGpuCall& call, LoraOp op, int64_t first, int 
   p.accumulate = call.accumulate;
   p.num_slices = num_slices;
   p.scale = call.scale;
-  p.spin_limit = call.spin_limit;
   p.u = row_of(call.u);
   p.u_stride = call.u.stride(0);
   p.is_u_aligned = fits_vectors(p.u, p.u_stride, size_of(p.u_dtype), kVectorBytes);
   p.in_features = call.u.size(1);
   p.num_chunks = 1;
   if (call.a != nullptr) {
-    const int64_t limit = op == LoraOp::kShrink ? call.slices[0].y.size(1) : kMaxLoraRank;
+    const int64_t limit = call.b == nullptr ? call.slices[0].y.size(1) : kMaxLoraRank;
     p.a = addresses(*call.a, call.first_slice + slice, limit);
     p.is_transposed_a = call.a->layout == LoraLayout::kRankMinor;
     p.num_chunks = static_cast<int32_t>(ceil_div(p.in_features, cuda::kLoraChunk));
   }
   if (call.b != nullptr) {
-    const int64_t limit = op == LoraOp::kExpand ? call.u.size(1) : kMaxLoraRank;
+    const int64_t limit = call.a == nullptr ? call.u.size(1) : kMaxLoraRank;
     p.b = addresses(*call.b, call.first_slice + slice, limit);
     p.is_transposed_b = call.b->layout == LoraLayout::kRankMajor;
   }
   if (call.batch->row_scale) p.row_scale = call.batch->row_scale.data<float>() + first;
   for (int s = 0; s < num_slices; ++s) {
     const TensorView& y = call.slices[size_t(slice + s)].y;
-    const int64_t item = op == LoraOp::kShrink ? cuda::kLoraSumRanks : cuda::kLoraOutTile;
-    const int64_t width = op == LoraOp::kShrink ? p.a.max_rank : y.size(1);
+    const int64_t item = call.b == nullptr ? cuda::kLoraSumRanks : cuda::kLoraOutTile;
+    const int64_t width = call.b == nullptr ? p.a.max_rank : y.size(1);
     p.slices[s] = {.y = row_of(y), .y_stride = y.stride(0), .width = int32_t(y.size(1)), .end = {}};
     for (int twice = 0; twice < 2; ++twice) {
       p.items_per_part[twice] += static_cast<int32_t>(ceil_div(width, item << twice));
@@ -122,7 +121,6 @@ LoraParams window_params(const LoraGpuCall& call, LoraOp op, int64_t first, int 
   }
   p.max_rank = std::min(call.a != nullptr ? p.a.max_rank : kMaxLoraRank,
                         call.b != nullptr ? p.b.max_rank : kMaxLoraRank);
-  p.last_part = cuda::kLoraWindow - 1;
   p.last_tile = static_cast<int32_t>(
       cuda::kLoraWindow * ceil_div(call.table().max_rank, cuda::kLoraRankTile) - 1);
   p.chunk_reciprocal = reciprocal(p.num_chunks);
@@ -150,58 +148,143 @@ ItemCounts most_items(const LoraParams& p, const LoraTable& table, int64_t rows)
   return most;
 }
 
-/// Whether the kernel for tables of entries serves: weights with the layout that has rows without gaps, y of their dtype.
-bool fits_direct(const LoraGpuCall& call, LoraOp op) {
-  return op == LoraOp::kApply && call.a->entries != nullptr && call.b->entries != nullptr &&
-         call.a->layout == LoraLayout::kRankMajor && call.b->layout == LoraLayout::kRankMinor &&
-         std::ranges::all_of(
-             call.slices, [&](const LoraSlice& slice) { return slice.y.dtype() == call.a->dtype; });
+/// Whether both halves may be one launch, which counts in 32 bits from row to row.
+bool fits_fused(const LoraGpuCall& call) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  return call.a != nullptr && call.b != nullptr && call.u.stride(0) <= kMost &&
+         std::ranges::all_of(call.slices,
+                             [](const LoraSlice& slice) { return slice.y.stride(0) <= kMost; });
+}
+
+/// Whether the call is of the form of lora_direct: table entries in the layouts that are read in rows, y of the dtype of the weights.
+bool fits_direct(const LoraGpuCall& call) {
+  const LoraTable &a = *call.a, &b = *call.b;
+  return a.entries != nullptr && b.entries != nullptr && a.layout == LoraLayout::kRankMajor &&
+         b.layout == LoraLayout::kRankMinor &&
+         std::ranges::all_of(call.slices,
+                             [&](const LoraSlice& slice) { return slice.y.dtype() == a.dtype; });
+}
+
+/// Of a fused launch what both kernels read.
+LoraDirectParams direct_params(const ExecContext& ctx, const LoraParams& p, uint32_t spin_limit) {
+  LoraDirectParams d{};
+  d.arrivals = reinterpret_cast<uint64_t*>(ctx.exchange.data() + cuda::kLoraArrivals);
+  d.plan = p.plan;
+  d.num_slices = p.num_slices;
+  d.num_chunks = p.num_chunks;
+  d.chunk_reciprocal = p.chunk_reciprocal;
+  d.slice_reciprocal = p.slice_reciprocal;
+  d.last_tile = p.last_tile;
+  d.u = p.u;
+  d.u_stride = static_cast<int32_t>(p.u_stride);
+  d.in_features = static_cast<int32_t>(p.in_features);
+  d.max_rank = p.max_rank;
+  d.scale = p.scale;
+  d.partials = ctx.exchange.data() + kExchangeHead;
+  d.row_scale = p.row_scale;
+  d.spin_limit = spin_limit;
+  for (int twice = 0; twice < 2; ++twice) {
+    d.items_per_part[twice] = p.items_per_part[twice];
+    d.part_reciprocal[twice] = p.part_reciprocal[twice];
+    for (int s = 0; s < cuda::kLoraMaxSlices - 1; ++s) d.end[twice][s] = p.slices[s].end[twice];
+  }
+  for (int s = 0; s < cuda::kLoraMaxSlices; ++s) {
+    const cuda::LoraSliceParams& from = p.slices[s];
+    d.slices[s] = {from.y, static_cast<int32_t>(from.y_stride), from.width};
+  }
+  return d;
+}
+
+/// Both halves in one launch, of num_windows windows of up to `rows` rows; `p` is the first one. The exchange has place for their sums.
+template <class T>
+void run_fused(const ExecContext& ctx, const LoraGpuCall& call, const LoraParams& p, int64_t rows,
+               int num_windows) {
+  const LoraTable& a = *call.a;
+  const ItemCounts items = most_items(p, a, rows);
+  const cuda::LoraDirectLaunch launch = select_direct_launch(
+      items.shrinks, items.expands, a.max_rank, is_plain(call), ctx.info.num_sms, num_windows);
+  LoraDirectParams d = direct_params(ctx, p, call.spin_limit);
+  d.block_reciprocal = reciprocal(launch.num_blocks);
+  if (num_windows == 1 && fits_direct(call) && has_direct_kernel(launch, a.max_rank)) {
+    d.a = reinterpret_cast<const LoraWeight*>(p.a.base);
+    d.b = reinterpret_cast<const LoraWeight*>(p.b.base);
+    d.a_stride = static_cast<int32_t>(p.a.slot_stride);
+    d.b_stride = static_cast<int32_t>(p.b.slot_stride);
+    return cuda::launch_lora_direct<T>(d, launch, ctx.stream);
+  }
+  const cuda::LoraDirectAnyParams any{
+      d,
+      p.a,
+      p.b,
+      int64_t(cuda::window_plan_bytes(cuda::kLoraWindow, a.max_rank)),
+      rows * partials_of_row(p.in_features, p.num_slices, a.max_rank),
+      static_cast<int32_t>(num_windows == 1 ? rows : call.u.size(0)),
+      p.y_dtype,
+      p.is_transposed_a,
+      p.is_transposed_b,
+      launch.is_single};
+  cuda::launch_lora_direct_any<T>(any, launch.num_blocks, num_windows, ctx.device.index,
+                                  ctx.stream);
 }
 
 template <class T>
-void run_window(const ExecContext& ctx, const LoraGpuCall& call, LoraOp op, LoraParams p,
-                int64_t rows) {
+void run_window(const ExecContext& ctx, const LoraGpuCall& call, LoraParams p, int64_t rows) {
   const LoraTable& table = call.table();
+  const int64_t partials = rows * partials_of_row(p.in_features, p.num_slices, table.max_rank);
+  if (fits_fused(call) &&
+      int64_t(ctx.exchange.size()) >= kExchangeHead + partials * kExchangeWordBytes) {
+    return run_fused<T>(ctx, call, p, rows, 1);
+  }
   const ItemCounts items = most_items(p, table, rows);
-  const int64_t resident = 2 * int64_t{ctx.info.num_sms};
-  cuda::LoraLaunch launch{.op = op,
-                          .form = LoraForm::kSecond,
+  const auto run = [&](LoraStage stage, int64_t num_items) {
+    const int64_t most = int64_t{kBlocksOfHalf} * ctx.info.num_sms;
+    const int blocks = static_cast<int>(std::clamp<int64_t>(num_items, 1, most));
+    p.block_reciprocal = reciprocal(blocks);
+    cuda::launch_lora<T>(p,
+                         {.stage = stage,
                           .is_plain = is_plain(call),
                           .starts_early = ctx.info.compute_capability >= 90,
-                          .num_blocks = 0,
-                          .device = ctx.device.index};
-  const auto run = [&](LoraForm form, int64_t num_items) {
-    launch.form = form;
-    launch.num_blocks = static_cast<int>(std::clamp<int64_t>(num_items, 1, resident));
-    p.block_reciprocal = reciprocal(launch.num_blocks);
-    cuda::launch_lora<T>(p, launch, ctx.stream);
+                          .num_blocks = blocks,
+                          .device = ctx.device.index},
+                         ctx.stream);
   };
-  if (op == LoraOp::kExpand) return run(LoraForm::kSecond, items.expands);
-
-  const int64_t partials = rows * partials_of_row(p.in_features, p.num_slices, table.max_rank);
-  const bool has_exchange =
-      int64_t(ctx.exchange.size()) >= kExchangeHead + partials * kExchangeWordBytes;
-  const auto fuse = [&] {
-    p.arrivals = reinterpret_cast<uint64_t*>(ctx.exchange.data() + cuda::kLoraArrivals);
-    p.partials = ctx.exchange.data() + kExchangeHead;
-  };
-  if (has_exchange && fits_direct(call, op)) {
-    fuse();
-    const cuda::LoraDirectLaunch direct = select_direct_launch(
-        items.shrinks, items.expands, table.max_rank, launch.is_plain, ctx.info.num_sms);
-    p.block_reciprocal = reciprocal(direct.num_blocks);
-    return cuda::launch_lora_direct<T>(p, direct, ctx.stream);
-  }
-  const LoraForm form = select_lora_form(items.shrinks, items.expands, p.num_chunks, resident);
-  if (has_exchange && form == LoraForm::kFused) {
-    fuse();
-    return run(LoraForm::kFused, std::max(items.shrinks, items.expands));
-  }
+  if (call.a == nullptr) return run(LoraStage::kExpand, items.expands);
   Workspace& workspace = require_workspace(ctx, "lora");
   const Workspace::Scope scope(workspace);
   p.partials = workspace.take<float>(size_t(partials)).data();
-  run(LoraForm::kFirst, items.shrinks);
-  run(LoraForm::kSecond, items.expands);
+  run(LoraStage::kShrink, items.shrinks);
+  run(call.b != nullptr ? LoraStage::kExpand : LoraStage::kSum, items.expands);
+}
+
+/// Words of the exchange for a window of so many rows whose sums pass through it.
+int64_t exchange_words(const LoraGpuCall& call, int64_t rows) {
+  const int64_t slices = std::min<int64_t>(std::ssize(call.slices), cuda::kLoraMaxSlices);
+  return rows * partials_of_row(call.u.size(1), slices, call.table().max_rank);
+}
+
+LoraWay way_of(const ExecContext& ctx, const LoraGpuCall& call) {
+  if (call.way) return *call.way;
+  const int64_t tokens = call.u.size(0), windows = ceil_div(tokens, cuda::kLoraWindow);
+  if (!is_prefill(call) || (windows == 1 && (call.a == nullptr || call.b == nullptr)))
+    return LoraWay::kWindows;
+  const auto fits_exchange = [&](int64_t words) {
+    return kExchangeHead + words * kExchangeWordBytes <= int64_t(ctx.exchange.size());
+  };
+  const int64_t of_window = exchange_words(call, std::min<int64_t>(tokens, cuda::kLoraWindow));
+  LoraWork work{.tokens = tokens,
+                .in_features = call.a != nullptr ? call.u.size(1) : 0,
+                .output_tiles = 0,
+                .num_slices = static_cast<int>(call.slices.size()),
+                .max_rank = call.table().max_rank,
+                .num_slots = call.table().num_slots,
+                .fits_exchange = fits_exchange(of_window),
+                .fits_at_once = fits_fused(call) && fits_exchange(windows * of_window),
+                .is_aligned = is_aligned_prefill(call, is_plain(call)),
+                .num_sms = ctx.info.num_sms};
+  for (const LoraSlice& slice : call.slices) {
+    work.output_tiles += ceil_div(slice.y.size(1), cuda::kLoraOutTile);
+  }
+  return select_way(work);
 }
 
 void check_dtypes(const ExecContext& ctx, const LoraGpuCall& call) {
@@ -298,34 +381,31 @@ cuda::LoraIndices indices(const ConstTensorView& t) {
 }
 
 cuda::LoraDirectLaunch select_direct_launch(int64_t num_shrinks, int64_t num_expands, int max_rank,
-                                            bool is_aligned, int num_sms) {
-  const int64_t most = std::max(num_shrinks, num_expands);
-  const int64_t resident = int64_t{cuda::kLoraDirectBlocks} * num_sms;
+                                            bool is_aligned, int num_sms, int num_windows) {
+  const int64_t most = std::max<int64_t>({num_shrinks, num_expands, 1});
+  const int64_t resident =
+      std::max<int64_t>(1, int64_t{cuda::kLoraDirectBlocks} * num_sms / num_windows);
   return {.is_aligned = is_aligned,
           .is_wide = max_rank > cuda::kLoraRankTile,
           .is_single = most <= resident,
-          .num_blocks = static_cast<int>(std::clamp<int64_t>(most, 1, resident))};
+          .num_blocks = static_cast<int>(std::min(most, resident))};
 }
 
-cuda::LoraForm select_lora_form(int64_t num_shrinks, int64_t num_expands, int num_chunks,
-                                int64_t num_resident) {
-  if (num_shrinks + num_expands <= num_resident) return LoraForm::kFirst;
-  if (num_chunks > 16 && num_shrinks > 2 * num_resident) return LoraForm::kFirst;
-  return LoraForm::kFused;
+bool has_direct_kernel(const cuda::LoraDirectLaunch& launch, int max_rank) {
+  constexpr int kMostRank = 64;
+  return launch.is_aligned || !launch.is_wide || (launch.is_single && max_rank <= kMostRank);
 }
 
 void run_on_gpu(const ExecContext& ctx, const char* op, const LoraGpuCall& call) {
   if constexpr (kWithCuda) {
     const LoraTable& table = call.table();
     check_dtypes(ctx, call);
-    const LoraOp kind = call.a == nullptr   ? LoraOp::kExpand
-                        : call.b == nullptr ? LoraOp::kShrink
-                                            : LoraOp::kApply;
     const int num_slices = static_cast<int>(call.slices.size());
     const int64_t tokens = call.u.size(0);
     if (call.batch->plan) check_plan(ctx, call.batch->plan, tokens, table.max_rank);
     if (validating()) cuda::validate_batch(ctx, *call.batch, tokens, call.a, call.b);
-    const bool prefills = is_prefill(call);
+    const LoraWay way = way_of(ctx, call);
+    const bool prefills = way == LoraWay::kPrefill;
     const bool is_aligned = prefills && is_aligned_prefill(call, is_plain(call));
     const std::byte* plan = call.batch->plan.raw();
     std::optional<Workspace::Scope> scope;
@@ -340,19 +420,27 @@ void run_on_gpu(const ExecContext& ctx, const char* op, const LoraGpuCall& call)
     dispatch_dtype<half, bfloat16>(table.dtype, op, [&]<class T>() {
       for (int slice = 0; prefills && slice < num_slices; slice += cuda::kLoraMaxSlices) {
         const int count = std::min(num_slices - slice, cuda::kLoraMaxSlices);
-        run_prefill<T>(ctx, call, is_aligned, window_params(call, kind, 0, slice, count),
+        run_prefill<T>(ctx, call, is_aligned, window_params(call, 0, slice, count),
                        plan + windows_plan_bytes(tokens, table.max_rank));
       }
-      if (prefills) return;
+      for (int slice = 0; way == LoraWay::kWindowsAtOnce && slice < num_slices;
+           slice += cuda::kLoraMaxSlices) {
+        const int count = std::min(num_slices - slice, cuda::kLoraMaxSlices);
+        LoraParams p = window_params(call, 0, slice, count);
+        p.plan = reinterpret_cast<const cuda::LoraWindowPlan*>(plan);
+        run_fused<T>(ctx, call, p, cuda::kLoraWindow,
+                     static_cast<int>(ceil_div(tokens, cuda::kLoraWindow)));
+      }
+      if (way != LoraWay::kWindows) return;
       for (int64_t first = 0; first < tokens; first += cuda::kLoraWindow) {
         const int64_t rows = std::min<int64_t>(cuda::kLoraWindow, tokens - first);
         for (int slice = 0; slice < num_slices; slice += cuda::kLoraMaxSlices) {
           const int count = std::min(num_slices - slice, cuda::kLoraMaxSlices);
-          LoraParams p = window_params(call, kind, first, slice, count);
+          LoraParams p = window_params(call, first, slice, count);
           p.plan = reinterpret_cast<const cuda::LoraWindowPlan*>(
               plan + first / cuda::kLoraWindow *
                          int64_t(cuda::window_plan_bytes(cuda::kLoraWindow, table.max_rank)));
-          run_window<T>(ctx, call, kind, p, rows);
+          run_window<T>(ctx, call, p, rows);
         }
       }
     });
@@ -385,16 +473,15 @@ void lora_plan(const ExecContext& ctx, TensorView plan, const LoraBatch& batch, 
       cuda::validate_batch(ctx, batch, num_tokens, &slots_alone, nullptr);
     }
     make_plan(ctx, batch, num_tokens, num_slots, max_rank, slot_ranks, plan.raw(),
-              {.windows = true, .prefill = num_tokens > cuda::kPrefillRows});
+              {.windows = true, .prefill = may_prefill(num_tokens, max_rank)});
   } else {
     throw_error(ErrorCode::kUnsupported, "lora_plan: built without CUDA");
   }
 }
 
 size_t lora_plan_bytes(int64_t num_tokens, int max_rank) {
-  const bool may_prefill = num_tokens > cuda::kPrefillRows;
   return windows_plan_bytes(num_tokens, max_rank) +
-         (may_prefill ? cuda::prefill_plan_bytes(num_tokens) : 0);
+         (may_prefill(num_tokens, max_rank) ? cuda::prefill_plan_bytes(num_tokens) : 0);
 }
 
 size_t lora_gpu_workspace_bytes(int64_t num_tokens, int64_t in_features, int num_slices,

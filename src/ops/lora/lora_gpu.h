@@ -1,10 +1,12 @@
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "heddle/ops/lora.h"
 
 #include "ops/lora/lora_cuda_params.h"
+#include "ops/lora/lora_way.h"
 
 namespace heddle {
 
@@ -20,7 +22,7 @@ struct LoraGpuCall {
   bool accumulate = false;
   /// How often a block looks for another's sums before it makes them itself; 0 in tests.
   uint32_t spin_limit = 1u << 14;
-  bool in_windows = false;  // however many rows there are; true in tests
+  std::optional<LoraWay> way = {};  // rather than the one that select_way() finds; in tests
 
   [[nodiscard]] const LoraTable& table() const { return a != nullptr ? *a : *b; }
 };
@@ -32,16 +34,14 @@ struct LoraGpuCall {
 
 void run_on_gpu(const ExecContext& ctx, const char* op, const LoraGpuCall& call);
 
-/// How the kernel for tables of entries runs a window with up to these units.
+/// How one launch of windows with up to these units each runs.
 [[nodiscard]] cuda::LoraDirectLaunch select_direct_launch(int64_t num_shrinks, int64_t num_expands,
                                                           int max_rank, bool is_aligned,
-                                                          int num_sms);
+                                                          int num_sms, int num_windows = 1);
 
-/// How a window with up to these work items runs in the other kernels: kFused in one launch, kFirst in
-/// two. Two where all blocks of both run at once, so that nobody waits for a flag, and where few rows
-/// share many chunks, whose sums every block reads.
-[[nodiscard]] cuda::LoraForm select_lora_form(int64_t num_shrinks, int64_t num_expands,
-                                              int num_chunks, int64_t num_resident);
+/// Whether lora_direct takes a launch of one window; all others are for lora_direct_any, whose vectors cost more instructions, but less
+/// where many elements are not aligned.
+[[nodiscard]] bool has_direct_kernel(const cuda::LoraDirectLaunch& launch, int max_rank);
 
 /// Workspace of a call without an exchange.
 [[nodiscard]] size_t lora_gpu_workspace_bytes(int64_t num_tokens, int64_t in_features,

@@ -69,7 +69,11 @@ LoraPrefillConfig select_prefill_config(const LoraPrefillShape& shape, const Dev
   c.max_split = shape.num_chunks <= 1 ? 1 : max_split(shape.num_tokens, width);
   if (shape.in_features == 0 || shape.max_rank > 64 || !c.is_aligned) {
     c.ranks = PrefillRanks::kAny;
-    c.h_values = c.is_aligned ? cuda::kLongHValues : cuda::kAnyHValues;
+    c.h_values =
+        c.is_aligned
+            ? cuda::kLongHValues
+            : std::min(cuda::kAnyHValues,
+                       cuda::kRowTileRows * static_cast<int>(ceil_div(shape.max_rank, 32)) * 32);
   } else if (shape.max_rank > 16) {
     c.ranks = PrefillRanks::kWide;
     c.h_values = 64 * cuda::kRowTileRows;
@@ -87,7 +91,7 @@ LoraPrefillConfig select_prefill_config(const LoraPrefillShape& shape, const Dev
 
 bool is_prefill(const LoraGpuCall& call) {
   const int64_t tokens = call.u.size(0), num_slices = std::ssize(call.slices);
-  if (call.in_windows || tokens <= cuda::kPrefillRows) return false;
+  if (!may_prefill(tokens, call.table().max_rank)) return false;
   // Kernels count rows and work items in 32 bits.
   int64_t outputs = 0;
   for (const LoraSlice& slice : call.slices) outputs += slice.y.size(1);
@@ -112,7 +116,7 @@ int64_t joined_h_values(int64_t num_tokens, int64_t num_slices, int64_t max_rank
 }
 
 int64_t prefill_partials(int64_t num_tokens, int64_t num_slices, int64_t max_rank) {
-  if (num_tokens <= cuda::kPrefillRows) return 0;
+  if (!may_prefill(num_tokens, max_rank)) return 0;
   const int64_t values = num_tokens * lora_h_width(num_slices, max_rank);
   return joined_h_values(num_tokens, num_slices, max_rank) +
          std::max(cuda::kMinLoraParts * values,

@@ -20,8 +20,7 @@ struct LoraPrefillShape {
 [[nodiscard]] cuda::LoraPrefillConfig select_prefill_config(const LoraPrefillShape& shape,
                                                             const DeviceInfo& info);
 
-/// Whether the whole batch is grouped by adapter, in two kernels for all rows, rather than window by window: where it is longer than
-/// a window.
+/// Whether the whole batch can be grouped by adapter, in two kernels for all rows.
 [[nodiscard]] bool is_prefill(const LoraGpuCall& call);
 
 /// Whether a prefill can read and write 16 bytes at a time: where is_plain(call) holds and y allows it.

@@ -2,232 +2,186 @@
 
 #include "ops/lora/lora_outputs_cuda.h"
 #include "ops/lora/lora_prefill_launch_cuda.h"
-#include "ops/lora/lora_prefill_round_cuda.h"
+#include "ops/lora/lora_unaligned_cuda.h"
 
 namespace heddle::cuda {
 namespace {
 
 // The second kernel for batches of many rows where something is not aligned, B is transposed, or y has another dtype than the weights:
-// the bits of lora_prefill_expand_cuda.cu. What a warp multiplied goes through shared memory, so that its lanes read and
-// write outputs that lie one behind the other, one element each.
+// the bits of lora_prefill_expand_cuda.cu. What the warps multiplied goes through shared memory, so that a warp reads and writes whole
+// rows of y, 256 outputs of them.
 
-constexpr int kWarps = kAnyForm.warps, kColumns = kAnyForm.warp_outputs / kProductOutputs;
-constexpr int kTiles = 4;  // of rows, for which a warp loads weights once
-static_assert(kAnyForm.warp_outputs == kGroupOutputs);  // a lane has one output of a row
+constexpr int kThreads = kAnyForm.warps * 32;
+static_assert(kAnyForm.warps == kBlockWarps && kAnyForm.warp_outputs == kGroupOutputs);
+static_assert(kHeadBytes % 16 == 0 && sizeof(StagedSums) % 16 == 0);
+static_assert(kHeadBytes + int{sizeof(StagedSums)} + kAnyHValues * 4 <= kPortableSharedBytes);
 
-/// Sums of 16 rows and a group of outputs, rows so far apart that no two lanes of a quarter of a warp meet in a bank.
-using StagedSums = float[kProductRows][kGroupOutputs + 4];
-static_assert(kHeadBytes + kWarps * int{sizeof(StagedSums)} + kAnyHValues * 4 <=
-              kPortableSharedBytes);
+/// The last parts of a row's sums are zeros where there are fewer chunks than strands: so many begin with others, 1, 2, 4 or 8.
+__device__ int parts_with_sums(const LoraPrefillParams& p, const StrandSplit& split) {
+  const int there = (p.site.num_chunks + split.subtree - 1) / split.subtree;
+  int parts = 1;
+  while (parts < there && parts < split.parts) parts *= 2;
+  return parts;
+}
 
-/// The outputs and tiles of rows of a warp. Where there are few outputs, warps share the rows.
-struct WarpShare {
-  int first_output;
-  int first_tile, tiles, step;  // so many, then those `step` further
-
-  __device__ WarpShare(int first, int width) {
-    const int warp = static_cast<int>(threadIdx.x / 32);
-    const int across = min(kWarps, (width - first + kGroupOutputs - 1) / kGroupOutputs);
-    const int along = kWarps / across;
-    constexpr int kAllTiles = kRowTileRows / kProductRows;
-    tiles = min(kTiles, kAllTiles / along);
-    first_output = first + warp % across * kGroupOutputs;
-    // Warps that are left over have no rows.
-    first_tile = warp / across < along ? warp / across * tiles : kAllTiles;
-    step = along * tiles;
-  }
-};
-static_assert(kWarps <= kRowTileRows / kProductRows);
-
-/// B as it lies in memory.
-struct AnyWeights {
-  const std::byte* b;
-  int64_t output_bytes, rank_bytes;  // from one to the next
-  int rank, left;                    // outputs from the warp's first one on
-  bool is_in_lines;
-
-  __device__ AnyWeights(const LoraPrefillParams& p, const PrefillShared& s, int first_output,
-                        int width)
-      : output_bytes(p.site.is_transposed_b ? 2 : s.b_stride),
-        rank_bytes(p.site.is_transposed_b ? s.b_stride : 2),
-        rank(s.rank),
-        left(width - first_output),
-        is_in_lines(!p.site.is_transposed_b &&
-                    (reinterpret_cast<uintptr_t>(s.b) | static_cast<uintptr_t>(s.b_stride)) % 16 ==
-                        0) {
-    b = s.b + first_output * output_bytes;
-  }
-
-  /// What a lane multiplies of all ranks up to 16, or of 32 of more, as Weights::load has it.
-  __device__ void load(int first_rank, Weights<2, kColumns>& to) const {
-    const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-    const bool is_narrow = rank <= 16;
-    const int each = is_narrow ? 4 : 8, first = first_rank + q * each;
-    const int num = max(0, min(each, rank - first));
-    const std::byte* const from = b + first * rank_bytes;
+/// Quads of ranks of h from `begin` on, every kThreads-th, as make_any_h() has them: all sums of kQuads are asked for at once.
+template <class T, int kParts, int kQuads>
+__device__ void make_quads(const LoraPrefillParams& p, const PrefillShared& s, int slice, int first,
+                           int count, int parts, HVector* h) {
+  const int steps = num_steps(s.rank), quads = 4 * steps;
+  const float* const sums = p.partials + slice * p.slice_ranks;
+#pragma unroll 1
+  for (int begin = static_cast<int>(threadIdx.x); begin < count; begin += kQuads * kThreads) {
+    float4 v[kQuads][kParts];
 #pragma unroll
-    for (int i = 0; i < kColumns; ++i) {
-      const int output = output_of(i, g);
-      const std::byte* const at = from + output * output_bytes;
-      uint4 v{0, 0, 0, 0};
-      if (output < left) {
-        if (is_in_lines && num == 8) {
-          v = __ldg(reinterpret_cast<const uint4*>(at));
-        } else if (is_in_lines && is_narrow && num == 4) {
-          const uint2 two = __ldg(reinterpret_cast<const uint2*>(at));
-          v.x = two.x, v.y = two.y;
-        } else {
-          v = gather_8(reinterpret_cast<const uint16_t*>(at), rank_bytes / 2, num);
+    for (int i = 0; i < kQuads; ++i) {
+      const int at = begin + i * kThreads, row = at / quads, rank = (at - row * quads) * 4;
+      const bool is_there = at < count && first + row < s.num_rows && rank < s.rank;
+      const float* const from = sums + int64_t{s.first_row + first + row} * p.h_width + rank;
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        v[i][part] = {0.0f, 0.0f, 0.0f, 0.0f};
+        if (is_there && part < parts)
+          v[i][part] = __ldcg(reinterpret_cast<const float4*>(from + part * p.part_stride));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) {
+      const int at = begin + i * kThreads, row = at / quads, rank = (at - row * quads) * 4;
+      if (at >= count) break;
+#pragma unroll
+      for (int d = 1; d < kParts; d *= 2) {
+#pragma unroll
+        for (int part = 0; part < kParts; part += 2 * d) {
+          float4 &x = v[i][part], &y = v[i][part + d];
+          x = {x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w};
         }
       }
-      to.v[i][0] = {v.x, v.y};
-      to.v[i][1] = {v.z, v.w};
+      put_quad<T>(s.rank, row, rank, v[i][0], h);
     }
   }
-};
-
-/// What 16 rows hold at this lane's output, as it lies in memory.
-using OldOutputs = uint32_t[kProductRows];
-
-template <class Y>
-__device__ uint32_t bits_of(const Y* y) {
-  if constexpr (sizeof(Y) == 4) return *reinterpret_cast<const uint32_t*>(y);
-  return *reinterpret_cast<const uint16_t*>(y);
-}
-template <class Y>
-__device__ Y from_bits(uint32_t bits) {
-  if constexpr (sizeof(Y) == 4) {
-    return __uint_as_float(bits);
-  } else {
-    const auto low = static_cast<uint16_t>(bits);
-    return reinterpret_cast<const Y&>(low);
-  }
 }
 
-/// Asks for what 16 rows hold at output n.
-__device__ void load_old(const LoraPrefillParams& p, const PrefillShared& s, int tile, int n,
-                         int width, OldOutputs& old) {
-  if (!p.site.accumulate) return;
-  with_type(p.site.y_dtype, [&](auto type) {
-    using Y = decltype(type);
-#pragma unroll
-    for (int i = 0; i < kProductRows; ++i) {
-      const int row = tile * kProductRows + i;
-      if (row < s.num_rows && n < width) old[i] = bits_of(reinterpret_cast<const Y*>(s.y[row]) + n);
-    }
-  });
-}
-
-/// Adds the sums of 16 rows to output n.
-__device__ void store_rows(const LoraPrefillParams& p, const PrefillShared& s, int tile, int n,
-                           int width, const OldOutputs& old, const Sums<kColumns>& sum,
-                           StagedSums& staged) {
-  const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-  __syncwarp();  // all have read the rows before
-#pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    auto* const to = reinterpret_cast<float4*>(&staged[8 * j + g][q * kLaneOutputs]);
-    to[0] = {sum[0][2 * j], sum[0][2 * j + 1], sum[1][2 * j], sum[1][2 * j + 1]};
-    to[1] = {sum[2][2 * j], sum[2][2 * j + 1], sum[3][2 * j], sum[3][2 * j + 1]};
-  }
-  __syncwarp();
-  with_type(p.site.y_dtype, [&](auto type) {
-    using Y = decltype(type);
-#pragma unroll
-    for (int i = 0; i < kProductRows; ++i) {
-      const int row = tile * kProductRows + i;
-      if (row >= s.num_rows || n >= width) continue;
-      reinterpret_cast<Y*>(s.y[row])[n] =
-          finish(from_bits<Y>(old[i]), s.factor[row], staged[i][lane], p.site.accumulate);
-    }
-  });
-}
-
-/// Tiles [first_tile, first_tile + tiles) of rows, whose h is there: those of this warp.
+/// h of the rows [first, first + 16 * tiles) of the tile, as h[tile][step][hi or lo][lane]. All threads call it.
 template <class T>
-__device__ void run_share(const LoraPrefillParams& p, const PrefillShared& s, const HVector* h,
-                          int first_tile, int tiles, int width, const WarpShare& share,
-                          StagedSums& staged) {
-  const int steps = num_steps(s.rank), lane = threadIdx.x % 32, n = share.first_output + lane;
-  const AnyWeights weights(p, s, share.first_output, width);
-#pragma unroll 1
-  for (int base = share.first_tile; base < tiles; base += share.step) {
-    const int num = min(share.tiles, tiles - base);
-    OldOutputs old[kTiles] = {};
-    Sums<kColumns> sum[kTiles] = {};
-#pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-      if (i < num) load_old(p, s, first_tile + base + i, n, width, old[i]);
-    }
-    Weights<2, kColumns> next;
-    weights.load(0, next);
-#pragma unroll 1
-    for (int step = 0; step < steps; step += 2) {
-      const Weights<2, kColumns> b = next;
-      if (step + 2 < steps) weights.load(step * 16 + 32, next);
-      __syncwarp();
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        if (step + k >= steps) break;
-#pragma unroll
-        for (int i = 0; i < kTiles; ++i) {
-          if (i >= num) break;
-          multiply<T>(HPair(h + ((base + i) * steps + step + k) * kHTileVectors + lane), b, k,
-                      sum[i]);
-        }
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-      if (i < num) store_rows(p, s, first_tile + base + i, n, width, old[i], sum[i], staged);
-    }
+__device__ void make_any_h(const LoraPrefillParams& p, const PrefillShared& s, int slice, int first,
+                           int tiles, int parts, HVector* h) {
+  const int count = tiles * kProductRows * 4 * num_steps(s.rank);
+  if (!p.has_a) {
+    make_h<T, kAnyForm.warps, true>(p, s, slice, first, tiles, parts, h);
+  } else if (parts <= 2) {
+    make_quads<T, 2, 4>(p, s, slice, first, count, parts, h);
+  } else {
+    make_quads<T, 8, 1>(p, s, slice, first, count, parts, h);
   }
 }
 
-// y (+)= factor * h B^T: a block takes a share of the rounds and keeps h of the row tile in shared memory as hi + lo. Grid: blocks that
-// run at once.
-template <class T, bool kIsTensor>
-__global__ void __launch_bounds__(kWarps * 32, kAnyForm.blocks)
+/// Two rows of y that a warp has of 16.
+template <class F>
+__device__ void for_rows(const LoraPrefillParams& p, const PrefillShared& s, int tile, int first,
+                         int width, F&& f) {
+  with_type(p.site.y_dtype, [&](auto type) {
+    using Y = decltype(type);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int in_tile = static_cast<int>(threadIdx.x / 32) + 8 * j;
+      const int row = tile * kProductRows + in_tile;
+      if (row < s.num_rows)
+        f(j, in_tile, row,
+          RowOutputs<Y>(reinterpret_cast<Y*>(s.y[row]) + first, min(kBlockOutputs, width - first)));
+    }
+  });
+}
+
+// y (+)= factor * h B^T: a block takes a share of the rounds and keeps h of the row tile in shared memory as hi + lo; weights are loaded
+// once for kTiles tiles of 16 rows. Grid: blocks that run at once.
+template <class T, int kTiles>
+__global__ void __launch_bounds__(kThreads, kAnyForm.blocks)
     prefill_any_expand_kernel(const __grid_constant__ LoraPrefillParams p) {
   extern __shared__ uint4 memory[];
   auto& s = *reinterpret_cast<PrefillShared*>(memory);
-  auto* const staged = reinterpret_cast<StagedSums*>(memory + kHeadBytes / sizeof(uint4));
-  auto* const h = reinterpret_cast<HVector*>(staged + kWarps);
-  if constexpr (!kIsTensor) wait_for_predecessor();
+  auto& staged = *reinterpret_cast<StagedSums*>(memory + kHeadBytes / sizeof(uint4));
+  HVector* const h = memory + (kHeadBytes + sizeof(StagedSums)) / sizeof(uint4);
   const int num_tiles = p.plan.head->num_tiles;
   const int total = num_tiles * p.rounds_per_tile;
   const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
   const int each = total / blocks, more = total - each * blocks;
   const int begin = block * each + min(block, more), end = begin + each + (block < more);
-  const int parts = kIsTensor ? 1 : StrandSplit(p, num_tiles).parts;
+  const int parts = p.has_a ? parts_with_sums(p, StrandSplit(p, num_tiles)) : 1;
   const int y_bytes = p.site.y_dtype == DType::kFloat32 ? 4 : 2;
   int held_tile = -1, held_slice = -1;
+  bool waits = p.has_a;
 #pragma unroll 1
   for (int index = begin; index < end; ++index) {
-    const Round round(p, index, kWarps * kAnyForm.warp_outputs);
+    const Round round(p, index, kBlockOutputs);
     const bool is_new = round.tile != held_tile || round.slice != held_slice;
     if (is_new) {
       __syncthreads();
-      describe<kWarps * 32>(p, round, y_bytes, s);
+      describe<kThreads>(p, round, y_bytes, s);
       __syncthreads();
     }
     held_tile = round.tile, held_slice = round.slice;
     if (s.rank == 0) continue;
     const int width = p.site.slices[round.slice].width;
-    const WarpShare share(round.first, width);
-    const int tiles = (s.num_rows + kProductRows - 1) / kProductRows;
+    const AnyWeights weights(s.b, s.b_stride / 2, p.site.is_transposed_b, s.rank,
+                             round.first + static_cast<int>(threadIdx.x / 32) * kGroupOutputs,
+                             width);
+    Weights<2, kWarpColumns> next;
+    weights.load(0, next);
+    const int steps = num_steps(s.rank), tiles = (s.num_rows + kProductRows - 1) / kProductRows;
     // Where h of all rows has no place, some rows come at a time.
-    const int fit = max(1, p.h_values / (16 * kProductRows * num_steps(s.rank)));
-    for (int first_tile = 0; first_tile < tiles; first_tile += fit) {
-      const int some = min(fit, tiles - first_tile);
-      if (is_new || fit < tiles) {
+    const int fit = max(1, p.h_values / (16 * kProductRows * steps));
+#pragma unroll 1
+    for (int tile = 0, first = 0; tile < tiles;) {
+      const int some = min(fit, tiles - first), num = min(kTiles, first + some - tile);
+      OldOutputs old[2];
+      const auto load_old = [&](int of) {
+        if (!p.site.accumulate) return;
+        for_rows(p, s, of, round.first, width,
+                 [&](int j, int, int, const auto& y) { y.load(old[j]); });
+      };
+      if constexpr (kTiles == 1) load_old(tile);
+      if (tile == first && (is_new || fit < tiles)) {
+        if (waits) wait_for_predecessor();
+        waits = false;
         __syncthreads();
-        make_h<T, kWarps, kIsTensor>(p, s, round.slice, first_tile * kProductRows, some, parts, h);
+        make_any_h<T>(p, s, round.slice, first * kProductRows, some, parts, h);
         __syncthreads();
       }
-      run_share<T>(p, s, h, first_tile, some, width, share, staged[threadIdx.x / 32]);
+      Sums<kWarpColumns> sum[kTiles] = {};
+      const HVector* const of_tile = h + (tile - first) * steps * kHTileVectors + threadIdx.x % 32;
+#pragma unroll 1
+      for (int step = 0; step < steps; step += 2) {
+        const Weights<2, kWarpColumns> b = next;
+        // After the last ranks come the first ones for the next rows.
+        if (steps > 2) weights.load(step + 2 < steps ? step * 16 + 32 : 0, next);
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+          if (step + k >= steps) break;
+#pragma unroll
+          for (int i = 0; i < kTiles; ++i) {
+            if (i >= num) break;
+            multiply<T>(HPair(of_tile + (i * steps + step + k) * kHTileVectors), b, k, sum[i]);
+          }
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        if (i >= num) break;
+        if constexpr (kTiles > 1) load_old(tile + i);
+        __syncthreads();  // the rows before were read
+        stage(sum[i], staged);
+        __syncthreads();
+        for_rows(p, s, tile + i, round.first, width,
+                 [&](int j, int in_tile, int row, const auto& y) {
+                   y.store(old[j], s.factor[row], p.site.accumulate, staged[in_tile]);
+                 });
+      }
+      tile += num;
+      if (tile == first + some) first = tile;
     }
   }
+  if (waits) wait_for_predecessor();  // this kernel ends after the first one
 }
 
 constexpr int kSumThreads = 256, kSumBlocks = 4;  // of a multiprocessor
@@ -266,12 +220,18 @@ __global__ void __launch_bounds__(kSumThreads)
   }
 }
 
-template <class T, bool kIsTensor>
+template <class T, int kTiles>
 void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
-  constexpr auto kKernel = prefill_any_expand_kernel<T, kIsTensor>;
-  const int bytes = kHeadBytes + kWarps * int{sizeof(StagedSums)} + p.h_values * 4;
+  constexpr auto kKernel = prefill_any_expand_kernel<T, kTiles>;
+  const int bytes = kHeadBytes + int{sizeof(StagedSums)} + p.h_values * 4;
   allow_shared_memory<kKernel, kPortableSharedBytes>(launch.device);
-  launch_second(kKernel, p, launch, launch.config.expand_blocks, kWarps * 32, bytes, !kIsTensor);
+  launch_second(kKernel, p, launch, launch.config.expand_blocks, kThreads, bytes, p.has_a);
+}
+
+/// Ranks of one load of weights stay where they are for all rows.
+template <class T>
+void run_any(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
+  p.has_a&& p.site.max_rank <= 32 ? run<T, 1>(p, launch) : run<T, 2>(p, launch);
 }
 
 }  // namespace
@@ -279,11 +239,11 @@ void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
 template <>
 void launch_prefill_expand_any<bfloat16>(const LoraPrefillParams& p,
                                          const LoraPrefillLaunch& launch) {
-  p.has_a ? run<__nv_bfloat16, false>(p, launch) : run<__nv_bfloat16, true>(p, launch);
+  run_any<__nv_bfloat16>(p, launch);
 }
 template <>
 void launch_prefill_expand_any<half>(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
-  p.has_a ? run<__half, false>(p, launch) : run<__half, true>(p, launch);
+  run_any<__half>(p, launch);
 }
 
 void launch_prefill_sum(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {

@@ -62,14 +62,14 @@ struct PrefillSite {
               bool is_regular = true)
       : site(num_tokens, in, std::move(outs), max_rank, is_regular) {}
 
-  [[nodiscard]] LoraGpuCall call(bool in_windows, bool accumulate = true) const {
+  [[nodiscard]] LoraGpuCall call(LoraWay way, bool accumulate = true) const {
     return {.slices = slices,
             .u = site.x(),
             .a = &a,
             .b = &b,
             .batch = &batch,
             .accumulate = accumulate,
-            .in_windows = in_windows};
+            .way = way};
   }
   [[nodiscard]] std::vector<uint16_t> run(const ExecContext& ctx, const LoraGpuCall& call) {
     site.restart();
@@ -131,14 +131,15 @@ TYPED_TEST(LoraPrefillCuda, HasTheBitsOfWindows) {
       if (has_segments) p.batch = segments.batch();
       if (has_segments && random_int(0, 1) == 0) p.batch.row_scale = row_scale;
       const bool accumulate = !has_segments || random_int(0, 1) == 0;
-      const auto want = p.run(stream.ctx(), p.call(true, accumulate));
-      ASSERT_TRUE(is_prefill(p.call(false)));
-      ASSERT_TRUE(!shape.is_regular || is_aligned_prefill(p.call(false), true));
+      const auto want = p.run(stream.ctx(), p.call(LoraWay::kWindows, accumulate));
+      ASSERT_TRUE(is_prefill(p.call(LoraWay::kPrefill)));
+      ASSERT_TRUE(!shape.is_regular || is_aligned_prefill(p.call(LoraWay::kPrefill), true));
       for (const int num_sms : {1, 7, 40, 1000}) {
         ExecContext ctx = stream.ctx_of_chip(num_sms);
-        EXPECT_TRUE(p.run(ctx, p.call(false, accumulate)) == want) << num_sms << " SMs";
+        EXPECT_TRUE(p.run(ctx, p.call(LoraWay::kPrefill, accumulate)) == want) << num_sms << " SMs";
         ctx.info.compute_capability = 86;  // the portable kernels, and no early start
-        EXPECT_TRUE(p.run(ctx, p.call(false, accumulate)) == want) << num_sms << " SMs, portable";
+        EXPECT_TRUE(p.run(ctx, p.call(LoraWay::kPrefill, accumulate)) == want)
+            << num_sms << " SMs, portable";
       }
     }
     ASSERT_TRUE(p.site.guards_intact());
@@ -146,14 +147,59 @@ TYPED_TEST(LoraPrefillCuda, HasTheBitsOfWindows) {
   }
 }
 
+TYPED_TEST(LoraPrefillCuda, WindowsAtOnceHaveTheBitsOfWindows) {
+  const std::vector<Shape> shapes = {{small_or(270, 400), 41, {5, 3}, 8, false},
+                                     {small_or(520, 1000), small_or(72, 520), {192, 64, 72}, 16},
+                                     {small_or(300, 2000), 13, {66, 6}, 33, false},
+                                     {small_or(260, 700), 100, {small_or(30, 300), 1}, 100, false},
+                                     {small_or(257, 513), small_or(71, 1031), {33}, 200, false}};
+  for (const Shape& shape : shapes) {
+    SCOPED_TRACE(::testing::Message() << shape.tokens << " tokens, in_features " << shape.in
+                                      << ", ranks up to " << shape.max_rank);
+    PrefillSite<TypeParam> p(shape.tokens, shape.in, shape.outs, shape.max_rank, shape.is_regular);
+    const LoraStream stream(this->device(), p.site.workspace_bytes(), true);
+    for (const bool has_segments : {false, true}) {
+      const RandomSegments segments(shape.tokens);
+      if (has_segments) p.batch = segments.batch();
+      const auto want = p.run(stream.ctx(), p.call(LoraWay::kWindows));
+      LoraGpuCall call = p.call(LoraWay::kWindowsAtOnce);
+      for (const int num_sms : {1, 7, 40, 1000}) {
+        EXPECT_TRUE(p.run(stream.ctx_of_chip(num_sms), call) == want) << num_sms << " SMs";
+      }
+      call.spin_limit = 0;
+      EXPECT_TRUE(p.run(stream.ctx(), call) == want) << "without waiting";
+    }
+    p.batch = p.site.batch();
+    p.site.remove_all();
+    EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraWay::kWindowsAtOnce)) == p.site.start_bits());
+    ASSERT_TRUE(p.site.guards_intact());
+    ASSERT_FALSE(this->HasFailure());
+  }
+}
+
+/// Fewer rows than a window has, of high ranks.
+TYPED_TEST(LoraPrefillCuda, AShortBatchHasTheBitsOfAWindow) {
+  for (const bool is_regular : {false, true}) {
+    PrefillSite<TypeParam> p(small_or(128, 141), small_or(72, 1528), {small_or(40, 640), 24},
+                             small_or(72, 200), is_regular);
+    for (const bool has_exchange : {false, true}) {
+      const LoraStream stream(this->device(), p.site.workspace_bytes(), has_exchange);
+      const auto want = p.run(stream.ctx(), p.call(LoraWay::kWindows));
+      ASSERT_TRUE(is_prefill(p.call(LoraWay::kPrefill)));
+      EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraWay::kPrefill)) == want);
+    }
+    EXPECT_TRUE(p.site.guards_intact());
+  }
+}
+
 TYPED_TEST(LoraPrefillCuda, APlanServesWindowsAndPrefill) {
   PrefillSite<TypeParam> p(small_or(300, 2000), small_or(72, 1104), {64, 192}, 64);
   const LoraStream stream(this->device(), p.site.workspace_bytes(), true);
-  const auto want = p.run(stream.ctx(), p.call(true));
+  const auto want = p.run(stream.ctx(), p.call(LoraWay::kWindows));
   ASSERT_NE(want, p.site.start_bits());
   p.batch = p.site.planned(stream.ctx());
-  EXPECT_TRUE(p.run(stream.ctx(), p.call(true)) == want);
-  EXPECT_TRUE(p.run(stream.ctx(), p.call(false)) == want);
+  EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraWay::kWindows)) == want);
+  EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraWay::kPrefill)) == want);
 }
 
 TYPED_TEST(LoraPrefillCuda, ARowAloneHasTheBitsItHasInABatch) {
@@ -161,7 +207,7 @@ TYPED_TEST(LoraPrefillCuda, ARowAloneHasTheBitsItHasInABatch) {
   for (const int max_rank : {16, small_or(40, 128)}) {
     PrefillSite<TypeParam> p(tokens, in, {128, 72}, max_rank);
     const LoraStream stream(this->device(), p.site.workspace_bytes(), true);
-    const auto want = p.run(stream.ctx(), p.call(false));
+    const auto want = p.run(stream.ctx(), p.call(LoraWay::kPrefill));
     p.site.restart();
     const LoraBatch batch = p.site.batch();
     const std::vector<LoraSlice> slices = p.site.slices();
@@ -198,13 +244,13 @@ TYPED_TEST(LoraPrefillCuda, ExpandHasTheBitsOfWindows) {
     const DeviceBuffer<half> narrow_h(random_normal<half>(size_t(tokens * max_rank)));
     for (const bool is_narrow : {false, true}) {
       for (const bool accumulate : {false, true}) {
-        LoraGpuCall call = p.call(true);
+        LoraGpuCall call = p.call(LoraWay::kWindows);
         call.a = nullptr;
         call.u = is_narrow ? narrow_h.view({tokens, max_rank}) : h.view({tokens, max_rank});
         call.accumulate = accumulate;
         call.scale = 0.7f;
         const auto want = p.run(stream.ctx(), call);
-        call.in_windows = false;
+        call.way = LoraWay::kPrefill;
         ASSERT_TRUE(is_prefill(call) && is_aligned_prefill(call, true));
         EXPECT_TRUE(p.run(stream.ctx(), call) == want) << "rank " << max_rank;
         EXPECT_TRUE(p.run(stream.ctx_of_chip(3), call) == want) << "rank " << max_rank;
@@ -220,13 +266,13 @@ TYPED_TEST(LoraPrefillCuda, ShrinkHasTheBitsOfWindows) {
       PrefillSite<TypeParam> p(small_or(290, 600), in, {max_rank}, max_rank, is_regular);
       const LoraStream stream(this->device(), p.site.workspace_bytes(), false);
       for (const bool accumulate : {false, true}) {
-        LoraGpuCall call = p.call(true);
+        LoraGpuCall call = p.call(LoraWay::kWindows);
         call.b = nullptr;
         call.accumulate = accumulate;
         call.scale = 0.7f;
         const auto want = p.run(stream.ctx(), call);
         ASSERT_NE(want, p.site.start_bits());
-        call.in_windows = false;
+        call.way = LoraWay::kPrefill;
         ASSERT_TRUE(is_prefill(call));
         EXPECT_TRUE(p.run(stream.ctx(), call) == want) << "rank " << max_rank;
         EXPECT_TRUE(p.run(stream.ctx_of_chip(3), call) == want) << "rank " << max_rank;
@@ -260,7 +306,7 @@ TYPED_TEST(LoraPrefillCuda, EveryLayoutAndDtypeHasTheBitsOfWindows) {
       const LoraTable a_table = table(a, in, a_layout), b_table = table(b, out, b_layout);
       const std::vector<Y> start = random_normal<Y>(size_t(tokens * (out + 1)));
       std::vector<std::vector<Y>> results;
-      for (const bool in_windows : {true, false}) {
+      for (const LoraWay way : {LoraWay::kWindows, LoraWay::kPrefill}) {
         const DeviceBuffer<Y> y(start);
         const LoraSlice slice{y.view({tokens, out + 1}).narrow(1, 1, out)};
         const LoraGpuCall call{.slices = {&slice, 1},
@@ -269,7 +315,7 @@ TYPED_TEST(LoraPrefillCuda, EveryLayoutAndDtypeHasTheBitsOfWindows) {
                                .b = &b_table,
                                .batch = &batch,
                                .accumulate = true,
-                               .in_windows = in_windows};
+                               .way = way};
         run_on_gpu(stream.ctx(), "lora_apply", call);
         results.push_back(y.download());
         EXPECT_TRUE(y.guards_intact());
@@ -291,13 +337,15 @@ TYPED_TEST(LoraPrefillCuda, TakesAnyNumberOfRows) {
   const int64_t tokens = small_or(600, 70'000);
   PrefillSite<TypeParam> p(tokens, 64, {16}, 8);
   const LoraStream stream(this->device(), p.site.workspace_bytes(), false);
-  EXPECT_TRUE(p.run(stream.ctx(), p.call(false)) == p.run(stream.ctx(), p.call(true)));
+  EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraWay::kPrefill)) ==
+              p.run(stream.ctx(), p.call(LoraWay::kWindows)));
   const RandomSegments segments(tokens);
   p.batch = segments.batch();
-  EXPECT_TRUE(p.run(stream.ctx(), p.call(false)) == p.run(stream.ctx(), p.call(true)));
+  EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraWay::kPrefill)) ==
+              p.run(stream.ctx(), p.call(LoraWay::kWindows)));
   p.batch = p.site.batch();
   p.site.remove_all();
-  EXPECT_TRUE(p.run(stream.ctx(), p.call(false)) == p.site.start_bits());
+  EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraWay::kPrefill)) == p.site.start_bits());
 }
 
 /// As many slots as are grouped at once, one more, and a row or two of each.
@@ -319,7 +367,7 @@ TYPED_TEST(LoraPrefillCuda, TakesAnyNumberOfSlots) {
     const LoraStream stream(
         this->device(), lora_apply_workspace_bytes(this->device(), tokens, kIn, 1, kRank), false);
     std::vector<std::vector<TypeParam>> results;
-    for (const bool in_windows : {true, false}) {
+    for (const LoraWay way : {LoraWay::kWindows, LoraWay::kPrefill}) {
       const DeviceBuffer<TypeParam> y(std::vector<TypeParam>(size_t(tokens * kOut)));
       const LoraSlice slice{y.view({tokens, kOut})};
       const LoraGpuCall call{.slices = {&slice, 1},
@@ -328,8 +376,8 @@ TYPED_TEST(LoraPrefillCuda, TakesAnyNumberOfSlots) {
                              .b = &b_table,
                              .batch = &batch,
                              .accumulate = true,
-                             .in_windows = in_windows};
-      ASSERT_TRUE(in_windows || is_prefill(call));
+                             .way = way};
+      ASSERT_TRUE(is_prefill(call));
       run_on_gpu(stream.ctx(), "lora_apply", call);
       results.push_back(y.download());
       EXPECT_TRUE(y.guards_intact());
@@ -352,7 +400,7 @@ TYPED_TEST(LoraPrefillCuda, AReplaySeesIdsRanksAndWeightsThatChangedInPlace) {
       p.site.restart();
       graph.launch(stream.get());
       const auto got = p.site.bits();
-      ASSERT_TRUE(got == p.run(stream.ctx(), p.call(true))) << "round " << round;
+      ASSERT_TRUE(got == p.run(stream.ctx(), p.call(LoraWay::kWindows))) << "round " << round;
       ASSERT_FALSE(got == last) << "round " << round;
       last = got;
     }

@@ -16,7 +16,6 @@ inline constexpr int kGroupRows = 32;                       // rows of x of one 
 inline constexpr int kMostGroups = kRowTileRows / kGroupRows;
 inline constexpr int kProducts = kStep / 16;  // along the features of a step
 inline constexpr int kMostStages = 8;         // steps in shared memory
-inline constexpr int kPrefetchSteps = 4;      // that lines loaded by elements are asked for before
 
 /// Begins a block's shared memory: a work item, which is a row tile, up to 3 * kWarpTiles rank tiles of its adapter and some
 /// strands. Behind it come sums that wait for others, if any, and then steps of 64 features.
@@ -155,6 +154,7 @@ __device__ void describe(const LoraPrefillParams& p, Shared<kWarpTiles>& s, cons
 /// of whatever lies in shared memory; nobody reads these.
 template <int kCopies>
 struct Copies {
+  static constexpr int kStageVectors = kLineVectors;
   const std::byte* from[kCopies];
   unsigned present = 0;
   int feature, to;
@@ -184,26 +184,36 @@ struct Copies {
       copy_async_16(&stage[to + i * kCopyLines * kLineVectors], from[i] + k * 2, bytes);
     }
   }
+  __device__ void arrive(uint4*) const {}
 };
 
-/// The same of lines that begin anywhere, with any number of features, and of A of either layout. Vectors that lie at multiples of 16
-/// bytes are copied, others loaded one element at a time: of all lines of this thread at once.
+/// The same of lines that begin anywhere, with any number of features, and of A of either layout. The vectors that hold the features of
+/// a line are copied as they lie, nine where they begin between multiples of 16 bytes, and shifted when they have arrived. Of a transposed A
+/// elements are loaded one at a time.
 template <int kCopies>
 struct AnyCopies {
+  static constexpr int kStageVectors =
+      kLineVectors + 1;  // of a line: behind all lines their ninth vectors come
   const std::byte* from[kCopies];
   int64_t step[kCopies];  // elements from one feature to the next
-  unsigned present = 0, gathered = 0;
+  unsigned present = 0, gathered = 0, shifted = 0;
   int feature, to;
+  int next, next_step;  // the vector behind `to`, from one line of this thread to the next
+  bool shifts;          // some lane of the warp
 
   template <class Item>
   __device__ AnyCopies(const LoraPrefillParams& p, const Item& s, int num_lines)
-      : feature(static_cast<int>(threadIdx.x % kLineVectors * 8)),
-        to(line_vector(static_cast<int>(threadIdx.x / kLineVectors),
-                       static_cast<int>(threadIdx.x % kLineVectors))) {
+      : feature(static_cast<int>(threadIdx.x % kLineVectors * 8)) {
+    const int first = static_cast<int>(threadIdx.x / kLineVectors);
+    const int vector = static_cast<int>(threadIdx.x % kLineVectors);
+    to = line_vector(first, vector);
+    const bool is_last = vector == kLineVectors - 1;
+    next = is_last ? num_lines * kLineVectors + first : line_vector(first, vector + 1);
+    next_step = is_last ? kCopyLines : kCopyLines * kLineVectors;
     const int first_rank_line = num_groups(s.num_rows) * kGroupRows;
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
-      const int line = i * kCopyLines + static_cast<int>(threadIdx.x / kLineVectors);
+      const int line = i * kCopyLines + first;
       from[i] = line < num_lines ? s.lines[line] : nullptr;
       step[i] = 1;
       if (from[i] == nullptr) continue;
@@ -211,40 +221,59 @@ struct AnyCopies {
       if (p.site.is_transposed_a && line >= first_rank_line) {
         step[i] =
             s.a[s.columns[(line - first_rank_line) / kLoraRankTile] / p.slice_ranks].row_stride;
+        gathered |= 1u << i;
+      } else if (reinterpret_cast<uintptr_t>(from[i]) % 16 != 0) {
+        shifted |= 1u << i;
       }
-      if (step[i] != 1 || reinterpret_cast<uintptr_t>(from[i]) % 16 != 0) gathered |= 1u << i;
       from[i] += feature * step[i] * 2;
     }
+    shifts = __any_sync(kAllLanes, shifted != 0);
   }
 
-  /// Copies the features [k, k + 64), zeros behind the last one.
+  /// Starts copying what holds the features [k, k + 64), zeros behind the last one.
   __device__ void start(int k, int in_features, uint4* stage) const {
-    const int left = in_features - (k + feature), num = max(0, min(8, left));
-    // Nobody else runs ahead of these loads; one lane of the eight of a line asks.
-    if (feature == 0 && left > kPrefetchSteps * kStep) {
+    const int left = in_features - (k + feature);
 #pragma unroll
-      for (int i = 0; i < kCopies; ++i) {
-        if ((gathered & 1u << i) != 0 && step[i] == 1) {
-          prefetch(from[i] + (k + kPrefetchSteps * kStep) * 2);
-        }
+    for (int i = 0; i < kCopies; ++i) {
+      if ((present & ~gathered & 1u << i) == 0) continue;
+      const int past = static_cast<int>(reinterpret_cast<uintptr_t>(from[i]) % 16);
+      const std::byte* const at = from[i] - past + k * 2;
+      const int bytes = left * 2 + past;
+      copy_async_16(&stage[to + i * kCopyLines * kLineVectors], at, max(0, min(bytes, 16)));
+      if (past != 0 && feature == kStep - 8) {
+        copy_async_16(&stage[next + i * next_step], at + 16, max(0, min(bytes - 16, 16)));
       }
     }
+    if (gathered == 0) return;
+    const int num = max(0, min(8, left));
     uint4 v[kCopies];
 #pragma unroll
-    for (int i = 0; i < kCopies;
-         ++i) {  // without branches, so that all lines are on their way at once
+    for (int i = 0; i < kCopies; ++i) {  // without branches: all lines are on their way at once
       const auto* first = reinterpret_cast<const uint16_t*>(from[i]);
       v[i] = gather_8(first + k * step[i], step[i], (gathered & 1u << i) != 0 ? num : 0);
     }
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
-      if ((present & 1u << i) == 0) continue;
-      uint4* const at = &stage[to + i * kCopyLines * kLineVectors];
-      if ((gathered & 1u << i) != 0) {
-        *at = v[i];
-      } else {
-        copy_async_16(at, from[i] + k * 2, num * 2);
-      }
+      if ((gathered & 1u << i) != 0) stage[to + i * kCopyLines * kLineVectors] = v[i];
+    }
+  }
+
+  /// Shifts what this warp copied to where products read it; its copies have arrived.
+  __device__ void arrive(uint4* stage) const {
+    if (!shifts) return;
+    __syncwarp();
+    uint4 v[kCopies];
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      if ((shifted & 1u << i) == 0) continue;
+      const int past = static_cast<int>(reinterpret_cast<uintptr_t>(from[i]) % 16);
+      v[i] =
+          shift_down(stage[to + i * kCopyLines * kLineVectors], stage[next + i * next_step], past);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      if ((shifted & 1u << i) != 0) stage[to + i * kCopyLines * kLineVectors] = v[i];
     }
   }
 };

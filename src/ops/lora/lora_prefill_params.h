@@ -92,7 +92,7 @@ struct PrefillForm {
   }
 }
 /// The same of the instance for what is not aligned, of any rank.
-inline constexpr PrefillForm kAnyForm{8, 1, 32};
+inline constexpr PrefillForm kAnyForm{8, 2, 32};
 /// That of the second kernel for 9.0, beside two warps that move data.
 inline constexpr PrefillForm kPrefillStreamForm{8, 2, 32};
 inline constexpr int kMinWarpOutputs = 32;

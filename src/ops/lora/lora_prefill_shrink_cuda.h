@@ -38,8 +38,10 @@ template <class Form, int kTiles>
 /// Steps of so many lines in shared memory.
 template <class Form, int kWarpTiles, int kTiles = kWarpTiles>
 [[nodiscard]] __host__ __device__ constexpr int num_stages(int lines, int subtree) {
+  using LineCopies = typename Form::template LineCopies<Shared<kWarpTiles>::kCopies>;
+  static_assert(Shared<kWarpTiles>::kLines % kLineVectors == 0);  // whole lines more
   return Shared<kWarpTiles>::num_stages(Form::kSharedBytes - waiting_bytes<Form, kTiles>(subtree),
-                                        lines);
+                                        lines * LineCopies::kStageVectors / kLineVectors);
 }
 static_assert(num_stages<PortableForm, 1>(Shared<1>::kLines, 2) == 4);
 static_assert(num_stages<PortableForm, 2>(Shared<2>::kLines, 2) == 3);
@@ -209,16 +211,17 @@ __device__ void run_item(const LoraPrefillParams& p, Shared<kWarpTiles>& s, int 
   const WarpPlace place(s.num_rows, s.num_rank_tiles, kTiles);
   const int num_lines = num_groups(s.num_rows) * kGroupRows + s.num_rank_tiles * kLoraRankTile;
   const int stages = num_stages<Form, kWarpTiles, kTiles>(num_lines, subtree);
-  const typename Form::template LineCopies<Shared<kWarpTiles>::kCopies> copies(p, s, num_lines);
+  using LineCopies = typename Form::template LineCopies<Shared<kWarpTiles>::kCopies>;
+  const LineCopies copies(p, s, num_lines);
   const bool has_work = place.first_row < s.num_rows && place.first_tile < s.num_rank_tiles;
   const uint32_t zero = static_cast<uint32_t>(s.num_rank_tiles) >> 31;
   Features ahead(first_strand, num_strands, num_chunks);
   auto* const first_stage =
       reinterpret_cast<uint4*>(s.tail() + waiting_bytes<Form, kTiles>(subtree));
   uint4* to = first_stage;
-  const uint4* from = to;
-  const int stage_vectors = num_lines * kLineVectors;
-  const uint4* const last_stage = to + (stages - 1) * stage_vectors;
+  uint4* from = to;
+  const int stage_vectors = num_lines * LineCopies::kStageVectors;
+  uint4* const last_stage = to + (stages - 1) * stage_vectors;
   const auto fetch_next = [&] {
     if (!ahead.is_done()) {
       copies.start(ahead.k, in_features, to);
@@ -239,6 +242,7 @@ __device__ void run_item(const LoraPrefillParams& p, Shared<kWarpTiles>& s, int 
 #pragma unroll 1
     while (!at.is_done() && at.strand == strand) {
       wait_for_stage(stages);
+      copies.arrive(from);
       __syncthreads();
       fetch_next();
       if (has_work) add_step<T, kTiles>(from, place, zero, chunk);

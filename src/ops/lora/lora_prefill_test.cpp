@@ -131,13 +131,11 @@ TEST(LoraPrefill, IsForLongBatches) {
   EXPECT_TRUE(is_prefill(Call(257, 64).call));
   EXPECT_FALSE(is_prefill(Call(256, 64).call));
   EXPECT_TRUE(is_prefill(Call(257, 3, 4095).call));
-  Call shrink(257, 3), expand(257, 3), windows(257, 64);
+  Call shrink(257, 3), expand(257, 3);
   shrink.call.b = nullptr;
   expand.call.a = nullptr;
-  windows.call.in_windows = true;
   EXPECT_TRUE(is_prefill(shrink.call));
   EXPECT_TRUE(is_prefill(expand.call));
-  EXPECT_FALSE(is_prefill(windows.call));
 }
 
 TEST(LoraPrefill, TakesWholeVectorsWhereAllFits) {
@@ -164,7 +162,7 @@ TEST(LoraPrefill, TakesTheKernelsForAnythingWhereNotAllIsAligned) {
         EXPECT_FALSE(c.is_aligned || c.shrink_sm90);
         EXPECT_LE(c.shrink_tiles, 2);
         EXPECT_EQ(c.ranks, PrefillRanks::kAny);
-        EXPECT_EQ(c.h_values, cuda::kAnyHValues);
+        EXPECT_LE(c.h_values, cuda::kAnyHValues);
         EXPECT_GE(c.h_values, 16 * rank) << "a tile of rows at least";
         const int64_t width = lora_h_width(slices, rank);
         EXPECT_GE(c.max_passes * 3 * c.shrink_tiles * cuda::kLoraRankTile, width);

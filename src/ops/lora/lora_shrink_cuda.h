@@ -85,28 +85,20 @@ __device__ inline void store_sums(LoraTileSums& sums, int tile, const float (&su
   to[kRowSumStride + 8] = sum[3];
 }
 
-/// Adds the sums of the warps in order: the partial sums of the rows from row `partial` on.
-template <bool kFlagged>
-__device__ void publish_sums(const LoraParams& p, uint32_t flag, int partial, int num_rows,
-                             const LoraTileSums& sums) {
+/// The sum of the warps, in order, of the row and rank of this thread.
+__device__ inline float sum_of_warps(const LoraTileSums& sums) {
   const int row = threadIdx.x / kLoraRankTile, rank = threadIdx.x % kLoraRankTile;
   static_assert(kLoraThreads == kLoraPartRows * kLoraRankTile);
-  if (row >= num_rows) return;
   const float* from = sums[0][row / kTileRows] + row % kTileRows * kRowSumStride + rank;
   constexpr int kWarpStride = sizeof(sums[0]) / sizeof(float);
   float sum = from[0];
 #pragma unroll
   for (int k = 1; k < kLoraWarps; ++k) sum += from[k * kWarpStride];
-  const int64_t to = int64_t{partial} * kLoraRankTile + static_cast<int>(threadIdx.x);
-  if constexpr (kFlagged) {
-    publish(static_cast<FlaggedWord*>(p.partials) + to, {sum, flag});
-  } else {
-    static_cast<float*>(p.partials)[to] = sum;
-  }
+  return sum;
 }
 
 /// Writes the partial sums of an item that was fetched. All threads of the block call it.
-template <class T, bool kFlagged, bool kPlain>
+template <class T, bool kPlain>
 __device__ void run_shrink(const LoraParams& p, LoraShared& s, const LoraItem& item,
                            LoraSlot& slot) {
   const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
@@ -128,7 +120,10 @@ __device__ void run_shrink(const LoraParams& p, LoraShared& s, const LoraItem& i
     store_sums(s.sums, tile, sum);
   }
   __syncthreads();
-  publish_sums<kFlagged>(p, s.flag, item.partial, item.num_rows, s.sums);
+  const int at = static_cast<int>(threadIdx.x);
+  if (at / kLoraRankTile < item.num_rows) {
+    p.partials[int64_t{item.partial} * kLoraRankTile + at] = sum_of_warps(s.sums);
+  }
   __syncthreads();
 }
 

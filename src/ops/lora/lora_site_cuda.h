@@ -18,7 +18,7 @@ constexpr int kWidePiece = 64;              // ranks of B in a slot, of adapters
 constexpr int kBlockRanks = kLoraSumRanks;  // ranks of h in shared memory
 
 constexpr int kSlots = 3;   // items on their way from memory
-constexpr int kBatch = 32;  // items of either kind that are described at once
+constexpr int kBatch = 32;  // items that are described at once
 
 /// What a warp copies ahead for one item, and no other warp reads. Copies take whole lines of 128 bytes, 8 lanes a line, and
 /// products read other lanes' parts; so vectors of 16 bytes are exchanged where two lanes would meet in a bank.
@@ -57,10 +57,7 @@ struct LoraItem {
 static_assert(sizeof(LoraItem) == 96 && offsetof(LoraItem, rows) % 16 == 0);
 
 struct LoraShared {
-  uint32_t flag;  // of this launch
-  alignas(16) LoraItem shrinks[kBatch];
-  LoraItem expands[kBatch];
-  LoraItem remade;
+  LoraItem items[kBatch];
   LoraTileSums sums;
   LoraPieceOfH h[kBlockRanks / kHPiece];
   LoraSlot slots[kSlots][kLoraWarps];
@@ -169,6 +166,8 @@ __device__ void fetch_8(uint4* to, const LoraOperand<T, kPlain>& w, int m, int k
 __device__ inline uint32_t word(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
+
+constexpr float kNoSum = -0.0f;  // v + kNoSum is v, whatever v is
 
 /// Row of partials of (slice, chunk, row of a tile); each has 16 values.
 __device__ inline int partial_row(const LoraParams& p, int slice, int chunk, int row) {
