@@ -11,7 +11,7 @@ struct Replays {
   int warm_up = 3, timed = 9;
 };
 
-/// Replays before the first timed one take this long: on a GPU that has just had nothing to do, the first tens of milliseconds are slower.
+/// Replays before the first timed one take this long, so that a GPU that has had nothing to do is at its clocks.
 inline constexpr double kWarmUpUs = 60e3;
 
 /// Owns a captured and instantiated graph of the calls that `record` makes on the stream.

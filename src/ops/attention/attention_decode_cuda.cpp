@@ -5,18 +5,15 @@
 namespace heddle::cuda {
 namespace {
 
-constexpr int kBlocksPerSm = 2;
-constexpr int kRowTile = 8;
-
 int units_of_sequence(int num_kv_heads, int group_size, int head_dim) {
   const int rows = decode_rows(head_dim, group_size);
   return num_kv_heads * ((group_size + rows - 1) / rows);
 }
 /// Pairs of rows in a row tile whose state is kept.
-int partial_pairs(int group_size) { return (std::min(group_size, kRowTile) + 1) / 2; }
+int partial_pairs(int group_size) { return (std::min(group_size, kDecodeRowTile) + 1) / 2; }
 size_t partial_floats(int64_t max_segments, int group_size, int head_dim, int num_sms) {
   const int64_t blocks = select_decode_blocks(max_segments, num_sms).count;
-  const int row_tiles = decode_rows(head_dim, group_size) / kRowTile;
+  const int row_tiles = decode_rows(head_dim, group_size) / kDecodeRowTile;
   const int groups = (decode_dim(head_dim) / 16 + 1) * 8 * partial_pairs(group_size);
   return static_cast<size_t>(blocks * kMaxSegments * row_tiles * groups * 4);
 }
@@ -25,7 +22,7 @@ size_t partial_floats(int64_t max_segments, int group_size, int head_dim, int nu
 
 DecodeBlocks select_decode_blocks(int64_t max_segments, int num_sms) {
   if (max_segments <= num_sms) return {static_cast<int>(max_segments), 1};
-  return {num_sms * kBlocksPerSm, kBlocksPerSm};
+  return {num_sms * kDecodeBlocksPerSm, kDecodeBlocksPerSm};
 }
 
 size_t decode_partial_floats(int64_t num_seqs, int num_kv_heads, int group_size, int head_dim,
@@ -36,7 +33,7 @@ size_t decode_partial_floats(int64_t num_seqs, int num_kv_heads, int group_size,
 
 size_t most_decode_partial_floats(int64_t num_seqs, int64_t num_q_heads, int head_dim,
                                   int num_sms) {
-  const auto group_size = static_cast<int>(std::min<int64_t>(num_q_heads, 2 * kRowTile));
+  const auto group_size = static_cast<int>(std::min<int64_t>(num_q_heads, 2 * kDecodeRowTile));
   return partial_floats(num_seqs * num_q_heads * kMaxSegments, group_size, head_dim, num_sms);
 }
 

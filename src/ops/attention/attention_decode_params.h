@@ -11,6 +11,9 @@ inline constexpr int kMaxSegments = 16;
 inline constexpr int kSegmentUnit = 64;
 inline constexpr int kMinSegmentKeys = 128;
 
+inline constexpr int kDecodeRowTile = 8;      // rows of q in a tensor core product
+inline constexpr int kDecodeBlocksPerSm = 2;  // that run at once
+
 /// Rows of q that share their keys in a block of the kernel for these heads.
 [[nodiscard]] constexpr int decode_rows(int head_dim, int group_size) {
   return head_dim > 128 || (head_dim > 64 && group_size <= 8) ? 8 : 16;

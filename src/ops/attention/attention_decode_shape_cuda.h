@@ -15,12 +15,11 @@ template <int kElements, int kTiles, bool kRotates_>
 struct DecodeShape {
   static constexpr int kDim = kElements, kRowTiles = kTiles;
   static constexpr bool kRotates = kRotates_;
-  static constexpr int kRowTile = 8;
+  static constexpr int kRowTile = kDecodeRowTile;
   static constexpr int kRows = kRowTiles * kRowTile;
   static constexpr int kWarps = 4;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kBlocksPerSm = 2;
-  /// 4 to 8 KB of a warp on the way keep an H200's memory busy; with more it is not faster, or slower.
+  static constexpr int kBlocksPerSm = kDecodeBlocksPerSm;
   static constexpr int kParts = kDim == 256 ? 2 : kDim == 128 ? 3 : 5;
   static constexpr int kRowBytes = 2 * kDim;
   static constexpr int kPartBytes = kTileKeys * kRowBytes;

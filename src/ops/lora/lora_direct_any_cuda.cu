@@ -103,20 +103,12 @@ __device__ void load_any_shrink(const AnyWindow& w, const ShrinkUnit& unit, cons
   load_any_x(w, unit, unit.row, lane_g(), to);
 }
 
-/// Multiplies a unit whose data are on their way: the sums of each warp.
 template <class T>
 __device__ void multiply_any_shrink(const AnyWindow& w, const ShrinkUnit& unit, ShrinkData& data,
                                     LoraTileSums& sums) {
-#pragma unroll 1
-  for (int tile = 0;;) {
-    float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-    for (int i = 0; i < 2; ++i) multiply_block<T>(data.low[i], data.high[i], data.x[i], sum);
-    store_sums(sums, tile, sum);
-    if (++tile * kTileRows >= unit.num_rows) return;
-    const int row = tile * kTileRows + lane_g();
+  multiply_tiles<T>(unit, data, sums, [&](int row) {
     load_any_x(w, unit, w.plan.tiles[unit.index].rows[row], row, data);
-  }
+  });
 }
 
 /// 256 outputs of B times all ranks, times the rows of a part. A warp has 32 of the outputs, and writes two rows of all.

@@ -143,20 +143,12 @@ __device__ void load_shrink(const LoraDirectParams& p, const ShrinkUnit& unit, c
   load_x<T, kAligned>(p, unit, unit.row, lane_g(), to);
 }
 
-/// Multiplies a unit whose data are on their way: the sums of each warp.
 template <class T, bool kAligned>
 __device__ void multiply_shrink(const LoraDirectParams& p, const ShrinkUnit& unit, ShrinkData& data,
                                 LoraTileSums& sums) {
-#pragma unroll 1
-  for (int tile = 0;;) {
-    float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-    for (int i = 0; i < 2; ++i) multiply_block<T>(data.low[i], data.high[i], data.x[i], sum);
-    store_sums(sums, tile, sum);
-    if (++tile * kTileRows >= unit.num_rows) return;
-    const int row = tile * kTileRows + lane_g();
+  multiply_tiles<T>(unit, data, sums, [&](int row) {
     load_x<T, kAligned>(p, unit, p.plan->tiles[unit.index].rows[row], row, data);
-  }
+  });
 }
 
 /// One unit of expand: 256 outputs of B, or twice as many, times all ranks, times the rows of a part. A warp has 32 of the

@@ -70,6 +70,21 @@ struct ShrinkData {
   uint4 low[2], high[2], x[2];
 };
 
+/// Multiplies a unit whose data are on their way: the sums of each warp. load_x(row of the part): to data.
+template <class T, class LoadX>
+__device__ void multiply_tiles(const ShrinkUnit& unit, ShrinkData& data, LoraTileSums& sums,
+                               LoadX&& load_x) {
+#pragma unroll 1
+  for (int tile = 0;;) {
+    float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) multiply_block<T>(data.low[i], data.high[i], data.x[i], sum);
+    store_sums(sums, tile, sum);
+    if (++tile * kTileRows >= unit.num_rows) return;
+    load_x(tile * kTileRows + lane_g());
+  }
+}
+
 /// Hands the sums of a unit to all blocks: those of the rows from row `partial` on.
 __device__ inline void publish_sums(void* partials, uint32_t flag, int partial, int num_rows,
                                     const LoraTileSums& sums) {
