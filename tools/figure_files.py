@@ -1,10 +1,12 @@
 """Files of figures: results as JSON, and pages that have tables of them between two markers; and the command line of the tools."""
 
 import argparse
+import contextlib
 import json
 import pathlib
 import statistics
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -103,6 +105,18 @@ def update(outputs, root=ROOT):
     for path, text in outputs:
         path.write_text(text)
         print(path.relative_to(root))
+
+
+@contextlib.contextmanager
+def made_up_root(texts, *later):
+    """A temporary folder in ROOT's place, with files of these texts, and with the folders of files that come later."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for name in (*texts, *later):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (root / name).write_text(text)
+        yield root
 
 
 def assert_refuses_no_proof(collect, report, *more):

@@ -12,16 +12,14 @@ plot_attention.py --self-test          the same with made-up records in a tempor
 """
 
 import json
-import pathlib
 import sys
-import tempfile
 
 from attention_tables import (DECODE_PLOT, DECODE_PROGRAM, PORTABLE, PORTABLE_PEER, PREFILL_ASKED, PREFILL_PLOT, PREFILL_PROGRAM,
                               PROGRAMS, STORE_PROGRAM, by_heads, case_of, decode_part, decode_rows, peer_of, prefill_cells, prefill_part,
                               shape_of, store_part)
 from figure_drawing import LOSS, OTHER, OURS, PEER, bar_plot, dot_plot
-from figure_files import (END, MIN_SAMPLES, ROOT, assert_refuses_no_proof, collected, filled, load, run_tool, stale, update,
-                          with_best_peer, write_results)
+from figure_files import (END, MIN_SAMPLES, ROOT, assert_refuses_no_proof, collected, filled, load, made_up_root, run_tool, stale,
+                          update, with_best_peer, write_results)
 
 RESULTS, PEERS, PAGE = "bench/results/attention_h200.json", "bench/peers/attention_h200.json", "docs/ops/attention.md"
 BEGIN = {program: f"<!-- table of {RESULTS}, {program} -->\n" for program in PROGRAMS}
@@ -114,12 +112,8 @@ def check_page(page):
 def self_test():
     peers = load(ROOT / PEERS)
     report = made_up_report(peers)
-    with tempfile.TemporaryDirectory() as folder:
-        root = pathlib.Path(folder)
-        for name in (RESULTS, PEERS, PAGE):
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / PEERS).write_text(json.dumps(peers))
-        (root / PAGE).write_text("# Title\n\n" + "".join(f"{line}by hand\n{END}\n" for line in BEGIN.values()) + "The end.\n")
+    page = "# Title\n\n" + "".join(f"{line}by hand\n{END}\n" for line in BEGIN.values()) + "The end.\n"
+    with made_up_root({PEERS: json.dumps(peers), PAGE: page}, RESULTS) as root:
         update(outputs(root), root)
         assert (root / PAGE).read_text().count("No figures yet.") == 3 and not (root / DECODE_PLOT).exists()
         decode_alone = {**report, "benches": report["benches"][:1]}

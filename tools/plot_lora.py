@@ -11,13 +11,11 @@ plot_lora.py --self-test          the same with made-up records in a temporary f
 """
 
 import json
-import pathlib
 import sys
-import tempfile
 
 from figure_drawing import LOSS, dot_plot
-from figure_files import (END, MIN_SAMPLES, ROOT, assert_refuses_no_proof, collected, filled, load, run_tool, stale, update,
-                          with_best_peer, write_results)
+from figure_files import (END, MIN_SAMPLES, ROOT, assert_refuses_no_proof, collected, filled, load, made_up_root, run_tool, stale,
+                          update, with_best_peer, write_results)
 from lora_tables import (CELL, HOST_PROGRAM, PHASES, PLOT, PROGRAMS, SHAPES_PROGRAM, SITES_PROGRAM, STEP_PROGRAM, cell_of,
                          front_part, page_part, rows_of)
 
@@ -92,13 +90,8 @@ def made_up_report(peers):
 def self_test():
     peers = load(ROOT / PEERS)
     report = made_up_report(peers)
-    with tempfile.TemporaryDirectory() as folder:
-        root = pathlib.Path(folder)
-        for name in (RESULTS, PEERS, PAGE):
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / PEERS).write_text(json.dumps(peers))
-        (root / PAGE).write_text(f"# Title\n\n{BEGIN}by hand\n{END}\nThe end.\n")
-        (root / FRONT_PAGE).write_text("No markers.\n")
+    texts = {PEERS: json.dumps(peers), PAGE: f"# Title\n\n{BEGIN}by hand\n{END}\nThe end.\n", FRONT_PAGE: "No markers.\n"}
+    with made_up_root(texts, RESULTS) as root:
         assert stale(outputs(root)) == [root / PAGE], "a page without results is filled, too"
         (root / FRONT_PAGE).write_text(BEGIN + END)
         sites_alone = {**report, "benches": report["benches"][:1]}

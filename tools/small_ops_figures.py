@@ -13,12 +13,10 @@ NO_CASE. Peers and bars stand in bench/peers/small_ops_h200.json; a row there ap
 """
 
 import json
-import pathlib
 import sys
-import tempfile
 
-from figure_files import (END, MIN_SAMPLES, assert_refuses_no_proof, bold_above, bold_below_one, collected, filled, load, number,
-                          run_tool, stale, update, write_results)
+from figure_files import (END, MIN_SAMPLES, assert_refuses_no_proof, bold_above, bold_below_one, collected, filled, load,
+                          made_up_root, number, run_tool, stale, update, write_results)
 
 RESULTS, PEERS = "bench/results/small_ops_h200.json", "bench/peers/small_ops_h200.json"
 PAGES = {"bench_metadata_cuda": "docs/ops/metadata.md", "bench_speculation_cuda": "docs/ops/speculation.md",
@@ -90,12 +88,8 @@ def self_test():
     peers = [{"op": "some_op", "where": {"batch": "4 each", "form": "graph"}, "peer": "slow", "us": 5.0, "bar_us": 1.5},
              {"op": "some_op", "where": {"form": "graph"}, "peer": "fast", "us": 1.0},
              {"op": "some_op", "where": {"form": "host"}, "peer": "slow", "us": 5.0, "bar_us": 2.5}]
-    with tempfile.TemporaryDirectory() as folder:
-        root = pathlib.Path(folder)
-        for name in (RESULTS, PEERS, page):
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / PEERS).write_text(json.dumps({"records": peers}))
-        (root / page).write_text(f"# Title\n\n{BEGIN}by hand\n{END}\nThe end.\n")
+    texts = {PEERS: json.dumps({"records": peers}), page: f"# Title\n\n{BEGIN}by hand\n{END}\nThe end.\n"}
+    with made_up_root(texts, RESULTS) as root:
         update(outputs(root), root)
         assert "No figures yet." in (root / page).read_text()
         write_results(root / RESULTS, collect([report]))

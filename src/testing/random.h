@@ -20,8 +20,7 @@ template <class T>
 T pick(std::initializer_list<T> choices) {
   return choices.begin()[random_int(0, static_cast<int64_t>(choices.size()) - 1)];
 }
-/// n draws from nearly N(0, scale^2), rounded to T: sums of four uniform numbers, so none is beyond 3.47 scale. These take a tenth of
-/// the time of std::normal_distribution, with which tests spent most of theirs.
+/// n draws from nearly N(0, scale^2), rounded to T: sums of the four uniform numbers of one draw of rng(), so none is beyond 3.47 scale.
 template <class T>
 std::vector<T> random_normal(size_t n, float scale = 1.0f) {
   constexpr float kMean = 4 * 65535 / 2.0f, kDeviation = 37837.227f;  // sqrt(4 (2^32 - 1) / 12)

@@ -195,7 +195,7 @@ __device__ bool deal_work(const DecodeParams& p, uint32_t block, uint32_t num_bl
   const auto [before, all, are_alike] = add_costs(p, own, cut.kv_len, count, s);
   uint32_t size = (all + num_blocks - 1) / num_blocks;
   if (are_alike) {
-    // Shares of whole units, or of whole segments: memory is busy with fewer blocks, too, and less is joined.
+    // Shares of whole units, or of whole segments, so that less is joined.
     const uint32_t unit = s.cuts[0].unit_cost;
     const uint32_t step = 2 * size >= unit ? unit : s.cuts[0].segment_cost();
     size = (size + step - 1) / step * step;

@@ -39,8 +39,7 @@ void run_on_gpu(const ExecContext& ctx, const char* op, const LoraGpuCall& call)
                                                           int max_rank, bool is_aligned,
                                                           int num_sms, int num_windows = 1);
 
-/// Whether lora_direct takes a launch of one window; all others are for lora_direct_any, whose vectors cost more instructions, but less
-/// where many elements are not aligned.
+/// Whether lora_direct takes a launch of one window; all others are for lora_direct_any, which loads vectors that begin anywhere.
 [[nodiscard]] bool has_direct_kernel(const cuda::LoraDirectLaunch& launch, int max_rank);
 
 /// Workspace of a call without an exchange.
