@@ -9,14 +9,6 @@ namespace {
 
 constexpr int kColumns = kGroupOutputs / kProductOutputs;
 
-/// Of lane l the row l % 8 of matrix l / 8, of 8 x 8 values each; it gets two values of its place in each matrix.
-__device__ void load_matrices(uint32_t (&v)[4], uint32_t shared_address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-               : "r"(shared_address)
-               : "memory");
-}
-
 /// A warp that multiplies: 32 outputs of all rows that come.
 template <class T, int kSteps>
 struct Products {

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <type_traits>
-
 #include "ops/lora/lora_prefill_h_cuda.h"
 
 namespace heddle::cuda {
@@ -111,31 +109,11 @@ __device__ void multiply(const HPair& h, const Weights<kSteps, kColumns>& b, int
   }
 }
 
-template <class T>
-__device__ uint32_t pack_rounded(float low, float high) {
-  if constexpr (std::is_same_v<T, __half>) {
-    const __half2 two = __floats2half2_rn(low, high);
-    return reinterpret_cast<const uint32_t&>(two);
-  } else {
-    const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
-    return reinterpret_cast<const uint32_t&>(two);
-  }
-}
-
-template <class T>
-__device__ float2 unpack(uint32_t two) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __half22float2(reinterpret_cast<const __half2&>(two));
-  } else {
-    return {__uint_as_float(two << 16), __uint_as_float(two & 0xffff0000u)};
-  }
-}
-
 /// Two outputs: what they held and factor times their sums.
 template <class T>
 __device__ uint32_t add_rounded(uint32_t held, float factor, float low, float high) {
-  const float2 v = unpack<T>(held);
-  return pack_rounded<T>(__fmaf_rn(factor, low, v.x), __fmaf_rn(factor, high, v.y));
+  const float2 v = widen_two<T>(held);
+  return narrow_two<T>({__fmaf_rn(factor, low, v.x), __fmaf_rn(factor, high, v.y)});
 }
 
 }  // namespace heddle::cuda

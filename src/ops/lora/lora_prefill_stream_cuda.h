@@ -38,8 +38,7 @@ struct StageHead {
   std::byte* y[kProductRows];
   float factor[kProductRows];
 
-  /// Calls copy(i, y of row i) for each row, all lanes of a warp together. Sixteen copies of one lane take less time than one of each
-  /// of sixteen lanes, which go through a loop over lanes.
+  /// Calls copy(i, y of row i) for each row, all lanes of a warp together: sixteen by one lane, see is_elected().
   template <class Copy>
   __device__ void for_each_row(int rows, Copy&& copy) const {
     if (rows == kProductRows) {
