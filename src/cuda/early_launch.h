@@ -27,32 +27,46 @@ class AnswerPerDevice {
   std::array<std::atomic<uint64_t>, 2> known_{};  // no, yes
 };
 
-/// Launches kKernel on `device`, the current one, so that it may start while the kernel in front of it on the stream still runs: its
-/// blocks are in place when that one ends. kKernel calls wait_for_predecessor() before it touches memory. Chips of 9.0 and later can
-/// do so, but not with code made from PTX for 8.0, in which the wait is empty; so the kernel is asked.
-template <auto kKernel, class Params>
-void launch_early(int device, cudaLaunchConfig_t config, const Params& params) {
+/// Whether kKernel can be launched early on `device`, the current one. Chips of 9.0 and later can do so, but not with code made from PTX
+/// for 8.0, in which the wait is empty; so the kernel is asked.
+template <auto kKernel>
+[[nodiscard]] bool can_start_early(int device) {
   static AnswerPerDevice waits;
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &early;
-  const bool can_wait = waits(device, [] {
+  return waits(device, [] {
     constexpr int kFirstWithWait = 90;
     cudaFuncAttributes kernel{};
     HEDDLE_CUDA_CHECK(cudaFuncGetAttributes(&kernel, kKernel));
     return kernel.ptxVersion >= kFirstWithWait && kernel.binaryVersion >= kFirstWithWait;
   });
-  config.numAttrs = can_wait ? 1 : 0;
-  HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kKernel, params));
 }
-template <auto kKernel, class Params>
-void launch_early(const ExecContext& ctx, dim3 grid, unsigned threads, const Params& params) {
+
+/// launch_early() in clusters of so many blocks, which divide the grid; where can_start_early() is false, as blocks of their own.
+template <auto kKernel, class... Params>
+void launch_clusters_early(int device, cudaLaunchConfig_t config, unsigned cluster_size,
+                           const Params&... params) {
+  std::array<cudaLaunchAttribute, 2> attributes{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {cluster_size, 1, 1};
+  config.attrs = attributes.data();
+  config.numAttrs = !can_start_early<kKernel>(device) ? 0 : cluster_size > 1 ? 2 : 1;
+  HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kKernel, params...));
+}
+
+/// Launches kKernel on `device`, the current one, so that it may start while the kernel in front of it on the stream still runs: its
+/// blocks are in place when that one ends. kKernel calls wait_for_predecessor() before it touches memory.
+template <auto kKernel, class... Params>
+void launch_early(int device, cudaLaunchConfig_t config, const Params&... params) {
+  launch_clusters_early<kKernel>(device, config, 1, params...);
+}
+template <auto kKernel, class... Params>
+void launch_early(const ExecContext& ctx, dim3 grid, unsigned threads, const Params&... params) {
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(threads);
   config.stream = ctx.stream;
-  launch_early<kKernel>(ctx.device.index, config, params);
+  launch_early<kKernel>(ctx.device.index, config, params...);
 }
 
 }  // namespace heddle::cuda

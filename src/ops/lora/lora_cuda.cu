@@ -1,4 +1,5 @@
 #include "cuda/check.h"
+#include "cuda/early_launch.h"
 #include "cuda/shared_memory.h"
 
 #include "ops/lora/lora_cuda_params.h"
@@ -93,20 +94,16 @@ __global__ void __launch_bounds__(kLoraThreads)
   }
 }
 
-void run(void (*kernel)(LoraParams), int bytes, const LoraParams& p, const LoraLaunch& launch,
-         cudaStream_t stream) {
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  const bool waits = launch.stage != LoraStage::kShrink && p.partials != nullptr;
+template <auto kKernel>
+void run(int bytes, const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream) {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(launch.num_blocks));
   config.blockDim = dim3(kLoraThreads);
   config.dynamicSmemBytes = static_cast<size_t>(bytes);
   config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = waits && launch.starts_early ? 1 : 0;
-  HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, p));
+  const bool waits = launch.stage != LoraStage::kShrink && p.partials != nullptr;
+  if (waits) return launch_early<kKernel>(launch.device, config, p);
+  HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kKernel, p));
 }
 
 template <class T, bool kShrinks, bool kPlain>
@@ -114,7 +111,7 @@ void run_half(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream
   constexpr auto kKernel = lora_kernel<T, kShrinks, kPlain>;
   constexpr int kBytes = sizeof(LoraShared);
   allow_shared_memory<kKernel, kBytes>(launch.device);
-  run(kKernel, kBytes, p, launch, stream);
+  run<kKernel>(kBytes, p, launch, stream);
 }
 
 template <class T, bool kPlain>
@@ -122,7 +119,7 @@ void run_any(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream)
   switch (launch.stage) {
     case LoraStage::kShrink: return run_half<T, true, kPlain>(p, launch, stream);
     case LoraStage::kExpand: return run_half<T, false, kPlain>(p, launch, stream);
-    case LoraStage::kSum: return run(lora_sum_kernel, 0, p, launch, stream);
+    case LoraStage::kSum: return run<lora_sum_kernel>(0, p, launch, stream);
   }
 }
 

@@ -124,7 +124,6 @@ enum class LoraStage { kShrink, kExpand, kSum };
 struct LoraLaunch {
   LoraStage stage;
   bool is_plain;  // all is aligned for vector loads, ranks included, and y is of the weights' dtype
-  bool starts_early;  // the chip can launch the second half before the first ends
   int num_blocks;
   int device;  // the current one
 };

@@ -243,7 +243,6 @@ void run_window(const ExecContext& ctx, const LoraGpuCall& call, LoraParams p, i
     cuda::launch_lora<T>(p,
                          {.stage = stage,
                           .is_plain = is_plain(call),
-                          .starts_early = ctx.info.compute_capability >= 90,
                           .num_blocks = blocks,
                           .device = ctx.device.index},
                          ctx.stream);

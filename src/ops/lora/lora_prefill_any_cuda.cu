@@ -225,7 +225,7 @@ void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
   constexpr auto kKernel = prefill_any_expand_kernel<T, kTiles>;
   const int bytes = kHeadBytes + int{sizeof(StagedSums)} + p.h_values * 4;
   allow_shared_memory<kKernel, kPortableSharedBytes>(launch.device);
-  launch_second(kKernel, p, launch, launch.config.expand_blocks, kThreads, bytes, p.has_a);
+  launch_second<kKernel>(p, launch, launch.config.expand_blocks, kThreads, bytes, p.has_a);
 }
 
 /// Ranks of one load of weights stay where they are for all rows.
@@ -247,7 +247,7 @@ void launch_prefill_expand_any<half>(const LoraPrefillParams& p, const LoraPrefi
 }
 
 void launch_prefill_sum(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
-  launch_second(prefill_sum_kernel, p, launch, kSumBlocks * p.shrink_blocks, kSumThreads, 0, true);
+  launch_second<prefill_sum_kernel>(p, launch, kSumBlocks * p.shrink_blocks, kSumThreads, 0, true);
 }
 
 }  // namespace heddle::cuda

@@ -38,10 +38,8 @@ void run_prefill(const ExecContext& ctx, const LoraGpuCall& call, bool is_aligne
     p.round_end[s] = p.rounds_per_tile;
   }
   if (p.rounds_per_tile == 0) return;
-  const cuda::LoraPrefillLaunch launch{.config = config,
-                                       .starts_early = ctx.info.compute_capability >= 90,
-                                       .device = ctx.device.index,
-                                       .stream = ctx.stream};
+  const cuda::LoraPrefillLaunch launch{
+      .config = config, .device = ctx.device.index, .stream = ctx.stream};
   const auto expand = [&] {
     if (!has_b) return cuda::launch_prefill_sum(p, launch);
     if (config.expand_sm90) {

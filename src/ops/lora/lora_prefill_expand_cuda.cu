@@ -269,8 +269,8 @@ void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
   constexpr auto kKernel = prefill_expand_kernel<T, kRanks, kIsTensor>;
   const int bytes = shared_bytes<kRanks>(p.h_values);
   allow_shared_memory<kKernel, kPortableSharedBytes>(launch.device);
-  launch_second(kKernel, p, launch, launch.config.expand_blocks, kForm<kRanks>.warps * 32, bytes,
-                !kIsTensor);
+  launch_second<kKernel>(p, launch, launch.config.expand_blocks, kForm<kRanks>.warps * 32, bytes,
+                         !kIsTensor);
 }
 
 template <class T>

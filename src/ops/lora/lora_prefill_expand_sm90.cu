@@ -146,7 +146,7 @@ void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
   constexpr int kBytes = sizeof(Shared<kSteps>);
   constexpr int kMost = kBytes > kPortableSharedBytes ? kBytes : kPortableSharedBytes;
   allow_shared_memory<kKernel, kPortableSharedBytes, kMost>(launch.device, kBytes);
-  launch_second(kKernel, p, launch, launch.config.expand_blocks, kThreads, kBytes, true);
+  launch_second<kKernel>(p, launch, launch.config.expand_blocks, kThreads, kBytes, true);
 }
 
 template <class T>

@@ -58,7 +58,7 @@ void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
   const int64_t rows = p.part_stride / p.h_width;
   const int64_t units = rows * p.h_row_vectors / kThreads * p.site.num_slices + 1;  // or more
   const int64_t blocks = std::min<int64_t>(units, p.shrink_blocks * kBlocksOfMultiprocessor);
-  launch_second(prefill_join_kernel<T>, p, launch, static_cast<int>(blocks), kThreads, 0, true);
+  launch_second<prefill_join_kernel<T>>(p, launch, static_cast<int>(blocks), kThreads, 0, true);
 }
 
 }  // namespace

@@ -114,8 +114,7 @@ struct LoraPrefillConfig {
 
 struct LoraPrefillLaunch {
   LoraPrefillConfig config;
-  bool starts_early;  // the chip can launch the second kernel before the first ends
-  int device;         // the current one
+  int device;  // the current one
   cudaStream_t stream;
 };
 
