@@ -45,8 +45,8 @@ inline constexpr int kAppendThreads = 256;
 void launch_kv_append(const ExecContext& ctx, const KvAppendParams& p, bool is_vector);
 
 /// is_vector: also the rows of q, and the pairs are a multiple of 16 bytes.
-void launch_rope_kv_append(const KvAppendParams& p, const RopeAppendParams& rope,
-                           const RotaryFrequencies& frequencies, bool is_vector,
-                           cudaStream_t stream);
+void launch_rope_kv_append(const ExecContext& ctx, const KvAppendParams& p,
+                           const RopeAppendParams& rope, const RotaryFrequencies& frequencies,
+                           bool is_vector);
 
 }  // namespace heddle::cuda

@@ -108,7 +108,7 @@ void rope_append_on_gpu(const ExecContext& ctx, const TensorView& q, const Paged
       is_vector = is_vector && is_aligned(q);
     }
     if (!is_vector) packed.params.head_units = cache.head_dim;
-    cuda::launch_rope_kv_append(packed.params, r, frequencies, is_vector, ctx.stream);
+    cuda::launch_rope_kv_append(ctx, packed.params, r, frequencies, is_vector);
   } else {
     throw_error(ErrorCode::kUnsupported, "rope_kv_append: built without CUDA");
   }

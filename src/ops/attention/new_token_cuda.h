@@ -29,15 +29,26 @@ struct NewToken {
   std::byte* key = nullptr;  // of head 0
 };
 
-/// By all lanes of a warp for the same row t of [0, num_tokens).
+/// By all lanes of a warp for the same row t of [0, num_tokens). Where there are as many rows as sequences, each may well have one: what
+/// sequence t says is asked for beside the question whether it has the row.
 __device__ inline NewToken find_token(const KvAppendParams& p, int64_t t) {
-  int64_t seq = t, behind = 1;  // rows from t to the end of its sequence
-  if (p.seq_indptr.data != nullptr) {
-    seq = find_sequence(p.seq_indptr, p.num_seqs, t);
+  const bool is_indexed = p.seq_indptr.data != nullptr;
+  SequencePages pages;
+  int64_t behind = 0;  // rows from t to the end of its sequence
+  bool is_found = false;
+  if (!is_indexed || p.num_tokens == p.num_seqs) {
+    pages = sequence_pages(p.kv, t);
+    const int64_t begin = is_indexed ? read_index(p.seq_indptr, t) : t;
+    const int64_t end = is_indexed ? read_index(p.seq_indptr, t + 1) : t + 1;
+    is_found = begin <= t && t < end;
+    behind = end - t;
+  }
+  if (!is_found) {
+    const int seq = find_sequence(p.seq_indptr, p.num_seqs, t);
     if (seq < 0) return {};
+    pages = sequence_pages(p.kv, seq);
     behind = read_index(p.seq_indptr, seq + 1) - t;
   }
-  const SequencePages pages = sequence_pages(p.kv, seq);
   const int64_t position = pages.kv_len - behind;
   if (behind <= 0 || position < 0) return {};
   const PageSlot at = page_slot(p.kv, static_cast<int>(position));

@@ -1,6 +1,7 @@
 #include <algorithm>
 
-#include "cuda/check.h"
+#include "cuda/early_launch.h"
+#include "cuda/memory_cuda.h"
 #include "cuda/rotate_vectors_cuda.h"
 
 #include "ops/attention/new_token_cuda.h"
@@ -56,6 +57,7 @@ __global__ void __launch_bounds__(kMostThreads)
     return (i - head * head_units) * kVec;
   };
 
+  wait_for_predecessor();
   int row = my_row, head = 0;
   Pairs<T, kVec> pairs;
   if (row < num_rows) pairs = Pairs<T, kVec>(row_from(row), pair, num_pairs);
@@ -103,7 +105,7 @@ __global__ void __launch_bounds__(kMostThreads)
 
 template <class T, int kVec>
 void launch(const KvAppendParams& p, const RopeAppendParams& r, const RotaryFrequencies& f,
-            cudaStream_t stream) {
+            const ExecContext& ctx) {
   const int threads_of_row = f.num_pairs / kVec;
   const int wanted =
       std::max((r.num_q_heads + p.num_kv_heads) * threads_of_row, p.num_kv_heads * p.head_units);
@@ -111,22 +113,21 @@ void launch(const KvAppendParams& p, const RopeAppendParams& r, const RotaryFreq
   const RowShare share{threads_of_row, threads / threads_of_row,
                        Divisor(static_cast<uint32_t>(threads_of_row)),
                        Divisor(static_cast<uint32_t>(p.head_units))};
-  rope_append_kernel<T, kVec>
-      <<<static_cast<unsigned>(p.num_tokens), threads, 0, stream>>>(p, r, share, f);
-  HEDDLE_CUDA_CHECK(cudaGetLastError());
+  launch_early<rope_append_kernel<T, kVec>>(ctx, static_cast<unsigned>(p.num_tokens),
+                                            static_cast<unsigned>(threads), p, r, share, f);
 }
 
 }  // namespace
 
-void launch_rope_kv_append(const KvAppendParams& p, const RopeAppendParams& rope,
-                           const RotaryFrequencies& frequencies, bool is_vector,
-                           cudaStream_t stream) {
+void launch_rope_kv_append(const ExecContext& ctx, const KvAppendParams& p,
+                           const RopeAppendParams& rope, const RotaryFrequencies& frequencies,
+                           bool is_vector) {
   const auto of_type = [&]<class T>(T) {
     constexpr int kVec = 16 / sizeof(T);
     if (is_vector) {
-      launch<T, kVec>(p, rope, frequencies, stream);
+      launch<T, kVec>(p, rope, frequencies, ctx);
     } else {
-      launch<T, 1>(p, rope, frequencies, stream);
+      launch<T, 1>(p, rope, frequencies, ctx);
     }
   };
   switch (p.from) {
