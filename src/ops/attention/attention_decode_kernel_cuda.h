@@ -11,9 +11,11 @@
 #include <cmath>
 #include <type_traits>
 
-#include "cuda/check.h"
+#include "cuda/begin_early_cuda.h"
+#include "cuda/early_launch.h"
 #include "cuda/shared_memory.h"
 
+#include "ops/attention/attention_decode_cluster_cuda.h"
 #include "ops/attention/attention_decode_merge_cuda.h"
 #include "ops/attention/attention_decode_rotate_cuda.h"
 
@@ -196,9 +198,11 @@ class PartRing {
 /// Adds the warp's tiles of a run from `position` on and before `end` to sums; returns the position of the next one.
 template <class T, class Shape, class Params>
 __device__ int add_tiles(const Params& p, const SequenceCut& cut, const std::byte* q, int position,
-                         int end, const DecodeShared<Shape>& s, PartRing<Shape>& ring,
+                         int end, DecodeShared<Shape>& s, PartRing<Shape>& ring,
                          TileSums<Shape::kDim, Shape::kRowTiles>& sums) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  RowFragments<Shape::kDim, Shape::kRowTiles> rows;
+  if constexpr (!Shape::kRotates) rows.load(shared_address(q), lane);
 #pragma unroll 1
   for (; position < end; position += Shape::kWarps * kTileKeys) {
     const std::byte* keys = ring.template take<false>();
@@ -207,8 +211,7 @@ __device__ int add_tiles(const Params& p, const SequenceCut& cut, const std::byt
       const int num_steps = (p.head_dim + 15) / 16;
       RotatedScores<T, Shape>(s, q, p.rope.num_pairs, num_steps, lane)(keys, position, weights);
     } else {
-      score_tile<T, Shape::kDim, Shape::kRowTiles>(shared_address(keys), shared_address(q), lane,
-                                                   weights);
+      score_tile<T>(shared_address(keys), rows, lane, weights);
     }
     scale_scores(p, weights);
     hide_keys(position, cut.first_key, cut.kv_len, weights);
@@ -231,8 +234,8 @@ __device__ void rotate_queries(const RotatingDecodeParams& p, int position, std:
   __syncthreads();
 }
 
-/// Merges what the warps have of a segment: into the states of the run if it begins with segment 0, else into a state of its own that is
-/// left for the block that merges the unit. All threads call.
+/// Merges what the warps have of a segment: into the states of the run if it begins with segment 0 or has no other, else into a state of
+/// its own that is left for the block that merges the unit. All threads call.
 template <class Shape>
 __device__ void end_segment(const Run& run, uint32_t segment, uint32_t block,
                             const TileSums<Shape::kDim, Shape::kRowTiles>& sums,
@@ -245,20 +248,44 @@ __device__ void end_segment(const Run& run, uint32_t segment, uint32_t block,
     put_sums(sums, tile, ring.free_part(), s);
     __syncthreads();  // the next rows of q are there, too
     const auto sum = gather_sums(s);
-    if (run.first != 0) {
+    if (run.first != 0 && !s.work.is_of_cluster) {
       partials.put(block, segment, tile, sum);
     } else {
-      states[tile] = segment == 0 ? sum : merge(states[tile], sum);
+      states[tile] = segment == run.first ? sum : merge(states[tile], sum);
     }
     __syncthreads();
   }
 }
 
+/// The end of a block in a cluster that shares a unit: `run` is its only one. All threads call.
+template <class T, class Shape>
+__device__ void end_cluster(const DecodeParams& p, const Run& run,
+                            State<Shape::kGroups> (&states)[Shape::kRowTiles],
+                            DecodeShared<Shape>& s) {
+  if (run.first != 0) {
+    put_cluster_states(states, s);
+    release_to_cluster();
+    wait_for_cluster();
+    arrive_at_cluster();
+    wait_for_cluster();  // the states have been read
+    return;
+  }
+  arrive_at_cluster();
+  wait_for_cluster();
+  take_cluster_states(run.cut->num_segments, states, s);
+#pragma unroll
+  for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
+    store_rows<T, Shape>(p, run, tile, states[tile]);
+  }
+  release_to_cluster();
+}
+
 /// Stores the outputs of a unit that the block has whole, else leaves what it has and merges the unit if it is the last. All threads call.
 template <class T, class Shape>
 __device__ void end_run(const DecodeParams& p, const Run& run, uint32_t block,
-                        const State<Shape::kGroups> (&states)[Shape::kRowTiles],
+                        State<Shape::kGroups> (&states)[Shape::kRowTiles],
                         const Partials<Shape>& partials, DecodeShared<Shape>& s) {
+  if (s.work.is_of_cluster) return end_cluster<T>(p, run, states, s);
   const bool is_whole = run.is_whole();
   if (run.first == 0) {
 #pragma unroll
@@ -273,6 +300,25 @@ __device__ void end_run(const DecodeParams& p, const Run& run, uint32_t block,
   if (!is_whole) share_unit<T>(p, run, partials, s);
 }
 
+/// Brings element `i`, which may be behind the last one, to the second cache.
+__device__ inline void prefetch_index(const IndexParams& a, int64_t i, int64_t count) {
+  if (i < count) prefetch(a.data + i * a.stride * (a.is_wide ? 8 : 4));
+}
+/// What can be done while the kernel in front still runs: parameters, lengths and the page table are brought near. Then waits for it.
+template <class Params>
+__device__ void begin(const Params& p) {
+  if (p.starts_next_early) trigger_dependents();
+#if __CUDA_ARCH__ >= 900
+  constexpr int64_t kEntriesOfLine = 16;  // or more
+  fetch_parameters(p);
+  const int64_t thread = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  prefetch_index(p.kv.page_indptr, thread, p.num_seqs + 1);
+  prefetch_index(p.kv.last_page_len, thread, p.num_seqs);
+  prefetch_index(p.kv.pages, thread * kEntriesOfLine, p.num_pages);
+#endif
+  wait_for_predecessor();
+}
+
 // Grid: DecodeParams::num_blocks. Block b is number `block` in the order of the work, so that neighbours share a multiprocessor and few
 // blocks do not. Block: DecodeShape::kThreads.
 template <class T, int kDim, int kRowTiles, class Params>
@@ -280,16 +326,13 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
                                   ShapeOf<kDim, kRowTiles, Params>::kBlocksPerSm)
     decode_kernel(const __grid_constant__ Params p) {
   using Shape = ShapeOf<kDim, kRowTiles, Params>;
+  begin(p);
   extern __shared__ uint4 memory[];
   auto& s = *reinterpret_cast<DecodeShared<Shape>*>(memory);
   const uint32_t first = gridDim.x / p.blocks_per_sm;
   const uint32_t block = blockIdx.x % first * p.blocks_per_sm + blockIdx.x / first;
   const Partials<Shape> partials{reinterpret_cast<float4*>(p.partials), p.partial_pairs};
-  if constexpr (Shape::kRotates) {
-    for (int i = static_cast<int>(threadIdx.x); i < p.rope.num_pairs; i += Shape::kThreads) {
-      s.frequency[i] = p.rope.frequency[i];
-    }
-  }
+  if constexpr (Shape::kRotates) put_near_turns<Shape>(p.rope, s);
   if (!deal_work(p, block, gridDim.x, s.work)) return;
 
   PartRing<Shape> ring(p, s);
@@ -324,6 +367,7 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
       }
       end_segment(run, segment, block, sums, ring, partials, s, states);
     }
+    if (!p.starts_next_early && !walk.is_there()) trigger_dependents();
     end_run<T>(p, run, block, states, partials, s);
     std::byte* const old_q = q;
     q = next_q;
@@ -338,15 +382,21 @@ void run(Params p, const AttentionLaunch& launch) {
   constexpr auto kKernel = decode_kernel<T, kDim, kRowTiles, Params>;
   constexpr int kBytes = sizeof(DecodeShared<Shape>);
   allow_shared_memory<kKernel, kBytes>(launch.device);
-  kKernel<<<static_cast<unsigned>(p.num_blocks), Shape::kThreads, kBytes, launch.stream>>>(p);
-  HEDDLE_CUDA_CHECK(cudaGetLastError());
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(p.num_blocks));
+  config.blockDim = dim3(Shape::kThreads);
+  config.dynamicSmemBytes = kBytes;
+  config.stream = launch.stream;
+  launch_clusters_early<kKernel>(launch.device, config, p.cluster_size, p);
 }
 
 template <class T, class Params>
 void run_any(const Params& p, const AttentionLaunch& launch) {
   if (p.head_dim > 128) return run<T, 256, 1>(p, launch);
-  if (p.head_dim <= 64) return run<T, 64, 2>(p, launch);
-  p.group_size > 8 ? run<T, 128, 2>(p, launch) : run<T, 128, 1>(p, launch);
+  if (p.head_dim > 64) {
+    return p.group_size > 8 ? run<T, 128, 2>(p, launch) : run<T, 128, 1>(p, launch);
+  }
+  p.group_size > 8 ? run<T, 64, 2>(p, launch) : run<T, 64, 1>(p, launch);
 }
 
 template <class T>

@@ -73,8 +73,8 @@ __device__ void put_sums(const TileSums<kDim, kRowTiles>& sums, int tile, std::b
     const float(&o)[4] = sums.o[j][tile];
     groups[j * 32] = {o[0], o[1], o[2], o[3]};
   }
-  s.states[warp][lane] = {sums.max[tile][0], sums.max[tile][1], sums.sum[tile][0],
-                          sums.sum[tile][1]};
+  s.scratch[warp].states[lane] = {sums.max[tile][0], sums.max[tile][1], sums.sum[tile][0],
+                                  sums.sum[tile][1]};
   if (lane == 0) s.sums[warp] = static_cast<uint32_t>(to - &s.ring[0][0][0]);
 }
 
@@ -85,7 +85,7 @@ __device__ State<Shape::kGroups> gather_sums(const DecodeShared<Shape>& s) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   RowStates rows[Shape::kWarps];
 #pragma unroll
-  for (int w = 0; w < Shape::kWarps; ++w) rows[w] = unpack(s.states[w][lane]);
+  for (int w = 0; w < Shape::kWarps; ++w) rows[w] = unpack(s.scratch[w].states[lane]);
   State<kGroups> sum = empty_state<kGroups>(rows[0], rows[1]);
 #pragma unroll
   for (int w = 2; w < Shape::kWarps; ++w) {
@@ -150,7 +150,7 @@ struct Partials {
 template <class Shape>
 __device__ State<Shape::kGroups> merge_segments(const Partials<Shape>& partials, uint32_t owner,
                                                 uint32_t num_segments, int tile) {
-  constexpr uint32_t kAtOnce = 8;
+  constexpr uint32_t kAtOnce = 4;  // more of them, and the loop over tiles spills
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const uint32_t first_owner = __shfl_sync(~0u, owner, 0);
   const uint32_t first = __popc(

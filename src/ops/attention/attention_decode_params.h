@@ -6,17 +6,19 @@ namespace heddle::cuda {
 
 inline constexpr int kTileKeys = 16;  // that one warp takes at a time
 /// A sequence is cut into segments by the number of keys that it shows alone, so that a row's bits do not depend on the batch: at most
-/// kMaxSegments, of whole rounds of a block's tiles, and long enough for what a segment costs beside its keys.
+/// kMaxSegments, of whole rounds of a block's tiles, and long enough for what a segment costs beside its keys. Short sequences are cut
+/// shorter, so that a few of them keep a chip busy.
 inline constexpr int kMaxSegments = 16;
 inline constexpr int kSegmentUnit = 64;
-inline constexpr int kMinSegmentKeys = 128;
+inline constexpr int kMinSegmentKeys = 256;
+inline constexpr int kShortKeys = 1024, kMinShortSegmentKeys = 128;
 
 inline constexpr int kDecodeRowTile = 8;      // rows of q in a tensor core product
 inline constexpr int kDecodeBlocksPerSm = 2;  // that run at once
 
 /// Rows of q that share their keys in a block of the kernel for these heads.
 [[nodiscard]] constexpr int decode_rows(int head_dim, int group_size) {
-  return head_dim > 128 || (head_dim > 64 && group_size <= 8) ? 8 : 16;
+  return head_dim > 128 || group_size <= 8 ? 8 : 16;
 }
 /// Heads are taken as one of three sizes.
 [[nodiscard]] constexpr int decode_dim(int head_dim) {
@@ -26,10 +28,14 @@ inline constexpr int kDecodeBlocksPerSm = 2;  // that run at once
 struct DecodeParams : AttentionKernelParams {
   int32_t num_blocks = 0;
   uint32_t blocks_per_sm = 1;  // divides num_blocks
+  uint32_t cluster_size = 1;   // divides num_blocks, too
   uint32_t num_units = 0;      // of a sequence: kv heads, times the parts that groups are taken in
   int32_t unit_rows = 0;       // most rows of a unit
   int32_t partial_pairs = 0;   // of rows of a row tile in `partials`
   Divisor by_kv_heads;
+  /// All blocks are busy, so that it is all the same where those of the next kernel come to lie. Else it starts when they end: blocks that
+  /// come earlier share multiprocessors that this one uses, and leave others idle.
+  bool starts_next_early = false;
   /// Every tile lies within a page, and rows begin at multiples of 16 bytes.
   bool has_whole_tiles = false;
 };
@@ -39,6 +45,10 @@ struct DecodeBlocks {
   int count, per_sm;
 };
 [[nodiscard]] DecodeBlocks select_decode_blocks(int64_t max_segments, int num_sms);
+
+/// Blocks of a cluster, which may have a segment each of one unit: where units are so few that each can have a cluster with a
+/// multiprocessor for each block, and sequences, of so many keys in the mean, so short that a block needs no more than one segment. Else 1.
+[[nodiscard]] uint32_t select_cluster_size(int64_t num_units, int64_t mean_keys, int num_sms);
 
 /// Floats of AttentionKernelParams::partials: the states that blocks leave for each other, see Partials.
 [[nodiscard]] size_t decode_partial_floats(int64_t num_seqs, int num_kv_heads, int group_size,

@@ -49,6 +49,23 @@ __device__ void rotate_rows(const RotaryFrequencies& rope, int position, std::by
   }
 }
 
+/// How far half a tile of keys turns, for all tiles: sums of two angles are taken by the sum of two turns.
+template <class Shape>
+__device__ void put_near_turns(const RotaryFrequencies& rope, DecodeShared<Shape>& s) {
+  constexpr int kPairs = Shape::kDim / 2;
+  for (int i = static_cast<int>(threadIdx.x); i < kHalfTile * kPairs; i += Shape::kThreads) {
+    const int key = i / kPairs, pair = i % kPairs;
+    if (pair >= rope.num_pairs) continue;
+    s.near[key][pair] = cos_sin_at(key, rope.frequency[pair]);
+    if (key == 0) s.frequency[pair] = rope.frequency[pair];
+  }
+}
+
+/// The turn by a and then by b.
+__device__ inline CosSin add_turns(CosSin a, CosSin b) {
+  return {fmaf(-a.sin, b.sin, a.cos * b.cos), fmaf(a.cos, b.sin, a.sin * b.cos)};
+}
+
 /// Scores of a tile whose keys are rotated on the way from shared memory.
 template <class T, class Shape>
 class RotatedScores {
@@ -56,94 +73,122 @@ class RotatedScores {
   static constexpr int kDim = Shape::kDim, kRowTiles = Shape::kRowTiles;
   using Scores = float[kRowTiles][4];
 
-  __device__ RotatedScores(const DecodeShared<Shape>& s, const std::byte* q, int num_pairs,
-                           int num_steps, int lane)
-      : frequency_(s.frequency),
+  __device__ RotatedScores(DecodeShared<Shape>& s, const std::byte* q, int num_pairs, int num_steps,
+                           int lane)
+      : s_(s),
+        far_(s.scratch[threadIdx.x / 32].far),
         num_pairs_(num_pairs),
         num_steps_(num_steps),
         lane_(lane),
-        q_(shared_address(q) + row_place(lane)),
-        q_rest_(shared_address(s.q_rest) + row_place(lane)) {}
+        q_(shared_address(q)),
+        q_rest_(shared_address(s.q_rest)) {}
 
   /// s = the products of the keys at `position` and behind with the rows of q.
   __device__ void operator()(const std::byte* keys, int position, Scores& s) const {
+    Sums sums = num_pairs_ % 8 == 0 ? products_of_vectors(keys, position)
+                                    : products_of_elements(keys, position);
+#pragma unroll 1
+    for (int k = (2 * num_pairs_ + 15) / 16; k < num_steps_; ++k) {
+      uint32_t a[4];
+      load_matrices(a, key_vectors(keys, 2 * k, 2 * k + 1));
+      add_product(sums.whole, a, row_vectors(q_, 2 * k, 2 * k + 1));
+    }
 #pragma unroll
     for (int tile = 0; tile < kRowTiles; ++tile) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) s[tile][i] = 0.0f;
-    }
-    const int num_rotated =
-        num_pairs_ % 16 == 0 ? add_halves(keys, position, s) : add_elements(keys, position, s);
-#pragma unroll 1
-    for (int k = num_rotated; k < num_steps_; ++k) {
-      uint32_t a[4];
-      load_matrices(a, key_place(keys, k));
-      add_product(s, a, q_, k);
+      for (int i = 0; i < 4; ++i) {
+        s[tile][i] = sums.whole[tile][i] + (sums.rest_of_key[tile][i] + sums.rest_of_q[tile][i]);
+      }
     }
   }
 
  private:
-  __device__ static uint32_t row_place(int lane) {
-    return kRowTiles == 1 ? vector_offset(lane & 7, lane >> 3, 2 * kDim)
-                          : vector_offset((lane & 7) + (lane >> 4) * 8, (lane >> 3) & 1, 2 * kDim);
+  /// Products of values, of what keys lack and of what q lacks: three chains.
+  struct Sums {
+    Scores whole, rest_of_key, rest_of_q;
+  };
+
+  /// Where a lane finds its row of two vectors of 16 bytes: of keys 0-7 and 8-15 the first vector, then the second.
+  [[nodiscard]] __device__ uint32_t key_vectors(const std::byte* keys, int first,
+                                                int second) const {
+    const int vector = lane_ < 16 ? first : second;
+    return shared_address(keys) + vector_offset(lane_ & 15, vector, 2 * kDim);
   }
-  [[nodiscard]] __device__ uint32_t key_place(const std::byte* keys, int k) const {
-    return (shared_address(keys) + vector_offset(lane_ & 15, lane_ >> 4, 2 * kDim)) ^
-           static_cast<uint32_t>(k << 5);
+  /// The same of rows of q: of each row tile both vectors.
+  [[nodiscard]] __device__ uint32_t row_vectors(uint32_t q, int first, int second) const {
+    const int vector = (lane_ & 8) == 0 ? first : second;
+    const int row = kRowTiles == 1 ? lane_ & 7 : (lane_ & 7) + (lane_ >> 4) * 8;
+    return q + vector_offset(row, vector, 2 * kDim);
   }
   /// The key of word i of a lane, and the first of its two elements in a step.
-  [[nodiscard]] __device__ int key_of(int i) const { return lane_ / 4 + i % 2 * 8; }
+  [[nodiscard]] __device__ int key_of(int i) const { return lane_ / 4 + i % 2 * kHalfTile; }
   [[nodiscard]] __device__ int element_of(int i) const { return lane_ % 4 * 2 + i / 2 * 8; }
 
-  __device__ void add_product(Scores& s, const uint32_t (&a)[4], uint32_t q, int k) const {
+  __device__ static void add_product(Scores& s, const uint32_t (&a)[4], uint32_t q) {
     uint32_t rows[4];
-    load_matrices(rows, q ^ static_cast<uint32_t>(k << 5));
+    load_matrices(rows, q);
 #pragma unroll
     for (int tile = 0; tile < kRowTiles; ++tile) {
       mma_m16n8k16<T>(s[tile], a, rows[2 * tile], rows[2 * tile + 1]);
     }
   }
-  __device__ void add_split(Scores& s, const uint32_t (&high)[4], const uint32_t (&rest)[4],
-                            int k) const {
-    add_product(s, rest, q_, k);
-    add_product(s, high, q_rest_, k);
-    add_product(s, high, q_, k);
+  __device__ void add_split(Sums& sums, const uint32_t (&high)[4], const uint32_t (&rest)[4],
+                            int first, int second) const {
+    const uint32_t q = row_vectors(q_, first, second);
+    add_product(sums.whole, high, q);
+    add_product(sums.rest_of_key, rest, q);
+    add_product(sums.rest_of_q, high, row_vectors(q_rest_, first, second));
   }
 
-  /// Both elements of a pair lie at the same place of two steps. Returns the number of steps that are done.
-  __device__ int add_halves(const std::byte* keys, int position, Scores& s) const {
-    const int half = num_pairs_ / 16;
-#pragma unroll 1
-    for (int k = 0; k < half; ++k) {
-      uint32_t low[4], high[4], low_rest[4], high_rest[4];
-      load_matrices(low, key_place(keys, k));
-      load_matrices(high, key_place(keys, k + half));
+  /// The turns of the first keys of both halves of the tile at `position`.
+  __device__ void put_far_turns(int position) const {
+    __syncwarp();
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const Turns* frequency = frequency_ + 16 * k + element_of(i);
-        const int key = position + key_of(i);
-        const CosSin first = cos_sin_fast(key, frequency[0]);
-        const CosSin second = cos_sin_fast(key, frequency[1]);
-        const float2 x = widen_two<T>(low[i]), y = widen_two<T>(high[i]);
-        const float2 a = rotate(x.x, y.x, first), b = rotate(x.y, y.y, second);
-        const SplitWord turned_low = split_two<T>({a.x, b.x});
-        const SplitWord turned_high = split_two<T>({a.y, b.y});
-        low[i] = turned_low.high;
-        low_rest[i] = turned_low.rest;
-        high[i] = turned_high.high;
-        high_rest[i] = turned_high.rest;
-      }
-      add_split(s, low, low_rest, k);
-      add_split(s, high, high_rest, k + half);
+    for (int first = 0; first < kDim / 2; first += 32) {
+      const int pair = first + lane_;
+      if (pair >= num_pairs_) continue;
+      const Turns frequency = s_.frequency[pair];
+      far_[0][pair] = cos_sin_fast(position, frequency);
+      far_[1][pair] = cos_sin_fast(position + kHalfTile, frequency);
     }
-    return 2 * half;
+    __syncwarp();
   }
 
-  /// Any number of pairs: element by element.
-  __device__ __noinline__ int add_elements(const std::byte* keys, int position, Scores& s) const {
-    const int num_rotated = (2 * num_pairs_ + 15) / 16;
+  /// Of vectors of 8 pairs. A product takes the first and the second elements of 8 pairs together.
+  __device__ Sums products_of_vectors(const std::byte* keys, int position) const {
+    Sums sums = {};
+    put_far_turns(position);
+    const int count = num_pairs_ / 8;
+    const CosSin* const near = s_.near[lane_ / 4];
+#pragma unroll 4
+    for (int v = 0; v < count; ++v) {
+      uint32_t high[4], rest[4];
+      load_matrices(high, key_vectors(keys, v, v + count));
+      const int pair = 8 * v + lane_ % 4 * 2;
+      const float4 key = *reinterpret_cast<const float4*>(near + pair);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float4 base = *reinterpret_cast<const float4*>(far_[half] + pair);
+        const CosSin first = add_turns({key.x, key.y}, {base.x, base.y});
+        const CosSin second = add_turns({key.z, key.w}, {base.z, base.w});
+        const float2 x = widen_two<T>(high[half]), y = widen_two<T>(high[half + 2]);
+        const float2 a = rotate(x.x, y.x, first), b = rotate(x.y, y.y, second);
+        const SplitWord low = split_two<T>({a.x, b.x}), up = split_two<T>({a.y, b.y});
+        high[half] = low.high;
+        rest[half] = low.rest;
+        high[half + 2] = up.high;
+        rest[half + 2] = up.rest;
+      }
+      add_split(sums, high, rest, v, v + count);
+    }
+    return sums;
+  }
+
+  /// Of any number of pairs: element by element.
+  __device__ __noinline__ Sums products_of_elements(const std::byte* keys, int position) const {
+    Sums sums = {};
 #pragma unroll 1
-    for (int k = 0; k < num_rotated; ++k) {
+    for (int k = 0; k < (2 * num_pairs_ + 15) / 16; ++k) {
       uint32_t high[4], rest[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -153,9 +198,9 @@ class RotatedScores {
         high[i] = turned.high;
         rest[i] = turned.rest;
       }
-      add_split(s, high, rest, k);
+      add_split(sums, high, rest, 2 * k, 2 * k + 1);
     }
-    return num_rotated;
+    return sums;
   }
   [[nodiscard]] __device__ float rotated(const std::byte* keys, int key, int element,
                                          int position) const {
@@ -165,12 +210,14 @@ class RotatedScores {
     const float own = load(element);
     if (element >= 2 * num_pairs_) return own;
     const bool is_low = element < num_pairs_;
-    const CosSin turn = cos_sin_fast(position, frequency_[is_low ? element : element - num_pairs_]);
-    const float other = load(is_low ? element + num_pairs_ : element - num_pairs_);
+    const int pair = is_low ? element : element - num_pairs_;
+    const CosSin turn = cos_sin_fast(position, s_.frequency[pair]);
+    const float other = load(is_low ? element + num_pairs_ : pair);
     return is_low ? rotate(own, other, turn).x : rotate(other, own, turn).y;
   }
 
-  const Turns* frequency_;
+  DecodeShared<Shape>& s_;
+  CosSin (&far_)[2][Shape::kDim / 2];
   int num_pairs_, num_steps_, lane_;
   uint32_t q_, q_rest_;
 };

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cuda/rotary.h"
+#include "cuda/rotary_cuda.h"
 
 #include "ops/attention/attention_decode_work_cuda.h"
 
@@ -24,8 +24,23 @@ struct DecodeShape {
   static constexpr int kRowBytes = 2 * kDim;
   static constexpr int kPartBytes = kTileKeys * kRowBytes;
   static constexpr int kGroups = kDim / 16 / kWarps;  // of 16 elements of a row that a warp merges
+  static constexpr int kPairs = kRotates ? kDim / 2 : 1;
   /// The sums of a warp, f32, fit into the part that it has read last.
   static_assert(kRowTile * kDim * 4 == kPartBytes);
+};
+
+inline constexpr int kHalfTile = kTileKeys / 2;
+
+/// By how much the keys of half a tile turn from its first one on: [key][pair]. Keys are apart by an odd number of 64 bytes, so that the
+/// lanes of two do not meet in a bank.
+template <class Shape>
+using NearTurns = CosSin[Shape::kRotates ? kHalfTile : 1][Shape::kPairs + 8];
+
+/// What a warp keeps of its tile while it goes through a segment, and of its sums where that ends.
+template <class Shape>
+union WarpScratch {
+  float4 states[32];             // of the rows of a lane
+  CosSin far[2][Shape::kPairs];  // the turns of the first key of either half of a tile
 };
 
 template <class Shape>
@@ -34,9 +49,10 @@ struct DecodeShared {
   std::byte q[2][Shape::kRows * Shape::kRowBytes];  // of a run and the next
   /// Where keys rotate: what q lacks to its rotated values, and the frequencies of the pairs.
   std::byte q_rest[Shape::kRotates ? Shape::kRows * Shape::kRowBytes : 16];
-  Turns frequency[Shape::kRotates ? Shape::kDim / 2 : 1];
-  float4 states[Shape::kWarps][32];  // of the rows of a lane
-  uint32_t sums[Shape::kWarps];      // where the warp's sums lie in the ring
+  Turns frequency[Shape::kPairs];
+  alignas(16) NearTurns<Shape> near;
+  WarpScratch<Shape> scratch[Shape::kWarps];
+  uint32_t sums[Shape::kWarps];  // where the warp's sums lie in the ring
   uint32_t is_last;
   WorkShare<Shape::kWarps> work;
 };

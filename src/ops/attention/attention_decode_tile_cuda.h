@@ -77,9 +77,11 @@ template <int kDim, int kWarps>
 class TileCursor {
  public:
   __device__ TileCursor(const DecodeParams& p, WorkShare<kWarps>& share)
-      : p_(p), lane_(static_cast<int>(threadIdx.x) % 32), walk_(p, share) {
-    position_ = first_position();
-    next_ = next_batch();
+      : p_(p),
+        lane_(static_cast<int>(threadIdx.x) % 32),
+        walk_(p, share),
+        next_(share.next[threadIdx.x / 32]) {
+    ask_for_batch(first_position());
   }
   /// Before the first copy.
   __device__ void begin() { change_batch(); }
@@ -103,47 +105,44 @@ class TileCursor {
   static constexpr int kVectors = kDim / 8, kRowBytes = 2 * kDim, kRowsAtOnce = 32 / kVectors;
   static constexpr int kStep = kWarps * kTileKeys;
 
-  /// Tiles of one run. page, offset: of the key at the beginning of a tile in each lane, or of a tile's rows.
-  struct Batch {
-    int position = 0, end = 0;
-    int kv_len, first_key;
-    IndexWords page;
-    int64_t offset;
-  };
-
   [[nodiscard]] __device__ int first_position() const {
     return walk_.run().begin_key() + static_cast<int>(threadIdx.x) / 32 * kTileKeys;
   }
-  /// The next tiles that the warp has; an empty batch behind the last.
-  __device__ Batch next_batch() {
-    Batch batch;
-    while (walk_.is_there() && position_ >= walk_.run().end_key()) {
+  /// The key at the beginning of a tile of the batch in each lane, or of a row of its tile: the nearest that there is.
+  [[nodiscard]] __device__ PageSlot place_in(const TileBatch& batch) const {
+    const int last = batch.kv_len - 1;
+    return page_slot(p_.kv,
+                     p_.has_whole_tiles
+                         ? min(batch.position + lane_ * kStep, last) & -kTileKeys
+                         : min(max(batch.position + lane_ % kTileKeys, batch.first_key), last));
+  }
+  /// The next tiles that the warp has, from `position` of the run on; an empty batch behind the last.
+  __device__ void ask_for_batch(int position) {
+    while (walk_.is_there() && position >= walk_.run().end_key()) {
       walk_.next();
-      if (walk_.is_there()) position_ = first_position();
+      if (walk_.is_there()) position = first_position();
     }
-    if (!walk_.is_there()) return batch;
-    const Run& run = walk_.run();
-    batch.position = position_;
-    batch.end = min(run.end_key(), position_ + (p_.has_whole_tiles ? 32 * kStep : 1));
-    batch.kv_len = run.cut->kv_len;
-    batch.first_key = run.cut->first_key;
-    // Nearest to what there is.
-    const int key =
-        p_.has_whole_tiles
-            ? min(position_ + lane_ * kStep, batch.kv_len - 1) & -kTileKeys
-            : min(max(position_ + lane_ % kTileKeys, batch.first_key), batch.kv_len - 1);
-    const PageSlot at = page_slot(p_.kv, key);
-    batch.page = ask_index(p_.kv.pages, run.cut->first_page + at.page);
-    batch.offset = row_offset(p_.kv, rows_of(p_, run.unit).kv_head, at.slot);
-    position_ += p_.has_whole_tiles ? 32 * kStep : kStep;
-    return batch;
+    TileBatch batch{};
+    if (walk_.is_there()) {
+      const Run run = walk_.run();
+      batch.position = position;
+      batch.end = min(run.end_key(), position + (p_.has_whole_tiles ? 32 * kStep : 1));
+      batch.kv_len = run.cut->kv_len;
+      batch.first_key = run.cut->first_key;
+      page_ = ask_index(p_.kv.pages, run.cut->first_page + place_in(batch).page);
+    }
+    __syncwarp();
+    next_ = batch;
+    __syncwarp();
   }
   __device__ void change_batch() {
     batch_ = next_;
-    addresses_ = reinterpret_cast<uint64_t>(page_address(p_.kv, next_.page)) +
-                 static_cast<uint64_t>(next_.offset);
+    if (batch_.position >= batch_.end) return;
+    const int kv_head = rows_of(p_, walk_.run().unit).kv_head;
+    addresses_ = reinterpret_cast<uint64_t>(page_address(p_.kv, page_)) +
+                 static_cast<uint64_t>(row_offset(p_.kv, kv_head, place_in(batch_).slot));
     tile_ = 0;
-    next_ = next_batch();
+    ask_for_batch(batch_.position + (p_.has_whole_tiles ? 32 * kStep : kStep));
   }
 
   __device__ void copy(std::byte* to, int64_t distance) const {
@@ -175,8 +174,9 @@ class TileCursor {
   const DecodeParams& p_;
   int lane_;
   RunWalk<kWarps, 0, 1> walk_;
-  int position_;  // of the next batch in the run of walk_
-  Batch batch_, next_;
+  TileBatch& next_;    // in the run of walk_
+  IndexWords page_{};  // of next_
+  TileBatch batch_;
   uint64_t addresses_;  // of batch_
   int tile_ = 0;        // of batch_
 };
@@ -214,30 +214,40 @@ struct TileSums {
   }
 };
 
-/// s = the products of 16 keys and the rows of q, both in shared memory; the sum of the even and of the odd products of 16 elements.
+/// The rows of q as the tensor cores take them, for all tiles of a run: of each 16 elements, of each row tile.
+template <int kDim, int kRowTiles>
+struct RowFragments {
+  uint32_t at[kDim / 16][kRowTiles][2];
+
+  __device__ void load(uint32_t q, int lane) {
+    // Of one row tile: the four vectors of two steps. Of two: both vectors of one step, of either tile.
+    constexpr int kSteps = kRowTiles == 1 ? 2 : 1;
+    const uint32_t row =
+        kRowTiles == 1 ? q + vector_offset(lane & 7, lane >> 3, 2 * kDim)
+                       : q + vector_offset((lane & 7) + (lane >> 4) * 8, (lane >> 3) & 1, 2 * kDim);
+#pragma unroll
+    for (int k = 0; k < kDim / 16; k += kSteps) {
+      uint32_t m[4];
+      load_matrices(m, row ^ static_cast<uint32_t>(k << 5));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) (&at[k][0][0])[i] = m[i];
+    }
+  }
+};
+
+/// s = the products of 16 keys in shared memory and the rows of q; the sum of the even and of the odd products of 16 elements.
 template <class T, int kDim, int kRowTiles>
-__device__ void score_tile(uint32_t keys, uint32_t q, int lane, float (&s)[kRowTiles][4]) {
+__device__ void score_tile(uint32_t keys, const RowFragments<kDim, kRowTiles>& q, int lane,
+                           float (&s)[kRowTiles][4]) {
   float part[2][kRowTiles][4] = {};
   const uint32_t key_row = keys + vector_offset(lane & 15, lane >> 4, 2 * kDim);
-  // Of one row tile: the four vectors of two steps. Of two: both vectors of one step, of either tile.
-  uint32_t q_row = kRowTiles == 1
-                       ? q + vector_offset(lane & 7, lane >> 3, 2 * kDim)
-                       : q + vector_offset((lane & 7) + (lane >> 4) * 8, (lane >> 3) & 1, 2 * kDim);
-  forget(q_row);
 #pragma unroll
-  for (int k = 0; k < kDim / 16; k += 2) {
-    uint32_t rows[4], a[4], b[4];
-    load_matrices(rows, q_row ^ (k << 5));
-    load_matrices(a, key_row ^ (k << 5));
-    load_matrices(b, key_row ^ ((k + 1) << 5));
-    mma_m16n8k16<T>(part[0][0], a, rows[0], rows[1]);
-    if constexpr (kRowTiles == 2) {
-      mma_m16n8k16<T>(part[0][1], a, rows[2], rows[3]);
-      load_matrices(rows, q_row ^ ((k + 1) << 5));
-      mma_m16n8k16<T>(part[1][0], b, rows[0], rows[1]);
-      mma_m16n8k16<T>(part[1][1], b, rows[2], rows[3]);
-    } else {
-      mma_m16n8k16<T>(part[1][0], b, rows[2], rows[3]);
+  for (int k = 0; k < kDim / 16; ++k) {
+    uint32_t a[4];
+    load_matrices(a, key_row ^ static_cast<uint32_t>(k << 5));
+#pragma unroll
+    for (int tile = 0; tile < kRowTiles; ++tile) {
+      mma_m16n8k16<T>(part[k % 2][tile], a, q.at[k][tile][0], q.at[k][tile][1]);
     }
   }
 #pragma unroll

@@ -6,13 +6,15 @@
 
 #include <cstdint>
 
+#include "cuda/cluster_cuda.h"
+
 #include "ops/attention/attention_decode_params.h"
 #include "ops/attention/paged_kv_cuda.h"
 
 namespace heddle::cuda {
 
 /// Costs are counted in tiles of keys, 32 bits: 2^32 of them are 17 TB of keys and values of 128 elements.
-inline constexpr uint32_t kSegmentCost = 6;  // of beginning and ending one, in tiles
+inline constexpr uint32_t kSegmentCost = 9;  // of beginning and ending one, in tiles
 
 /// The keys of a sequence and how they are cut.
 struct SequenceCut {
@@ -43,7 +45,8 @@ __device__ inline SequenceCut cut_sequence(const AttentionKernelParams& p, int s
   cut.kv_len = pages.kv_len;
   cut.first_key = p.window_left >= 0 ? max(pages.kv_len - 1 - p.window_left, 0) : 0;
   const int length = pages.kv_len - cut.begin();
-  const int segment = max((length + kMaxSegments - 1) / kMaxSegments, kMinSegmentKeys);
+  const int segment = max((length + kMaxSegments - 1) / kMaxSegments,
+                          length > kShortKeys ? kMinSegmentKeys : kMinShortSegmentKeys);
   cut.segment = (segment + kSegmentUnit - 1) / kSegmentUnit * kSegmentUnit;
   cut.num_segments = max(divide_up(static_cast<uint32_t>(length + kSegmentUnit - 1) / kSegmentUnit,
                                    static_cast<uint32_t>(cut.segment) / kSegmentUnit),
@@ -67,16 +70,42 @@ struct WorkPlace {
   uint32_t unit, segment;
 };
 
+/// Neighbouring segments of one unit.
+struct Run {
+  const SequenceCut* cut;  // in shared memory
+  int seq;
+  uint32_t unit;
+  uint32_t first, end;   // segments
+  uint32_t cost_before;  // of the sequences before
+
+  [[nodiscard]] __device__ int begin_key() const {
+    return cut->begin() + static_cast<int>(first) * cut->segment;
+  }
+  [[nodiscard]] __device__ int end_key() const {
+    return min(cut->begin() + static_cast<int>(end) * cut->segment, cut->kv_len);
+  }
+  [[nodiscard]] __device__ bool is_whole() const { return end - first == cut->num_segments; }
+};
+
+/// Tiles of one run.
+struct TileBatch {
+  int position, end;
+  int kv_len, first_key;
+};
+
 /// The share of a block, in shared memory.
 template <int kWarps>
 struct WorkShare {
   static constexpr int kThreads = 32 * kWarps, kWindow = kThreads;
   SequenceCut cuts[kWindow];        // of the sequences from `base` on
   SequenceCut far_cuts[kWarps][3];  // of others: those that a warp's walks are at
+  TileBatch next[kWarps];           // that a warp takes next
+  Run runs[kWarps][2];  // that the walks of a warp are at; behind the last one, one without a cut
   WorkPlace first, end;
   int base;
   uint32_t cost_before;  // of the sequences before first.seq
   uint32_t size;         // of a share
+  bool is_of_cluster;    // the blocks of a cluster have a segment each of one unit
   uint32_t sums[kWarps];
   int alike[kWarps];  // keys of each of the sequences of a warp; -1 where they differ
 
@@ -175,6 +204,24 @@ __device__ BlockCosts add_costs(const DecodeParams& p, const FarCosts& own, int 
   return costs;
 }
 
+/// Where all sequences are of one length and a unit has no more segments than the cluster blocks: cluster c has unit c, a segment a block.
+/// All threads call. False where the block has none.
+template <int kWarps>
+__device__ bool take_segment(const DecodeParams& p, WorkShare<kWarps>& s) {
+  const uint32_t all_units = p.num_units * static_cast<uint32_t>(p.num_seqs);
+  const uint32_t unit = blockIdx.x / p.cluster_size, rank = cluster_rank();
+  const uint32_t seq = unit / p.num_units;
+  if (threadIdx.x == 0) {
+    s.is_of_cluster = true;
+    s.base = 0;
+    s.cost_before = 0;
+    s.first = {static_cast<int>(seq), unit - seq * p.num_units, rank};
+    s.end = {s.first.seq, s.first.unit, rank + 1};
+  }
+  __syncthreads();
+  return unit < all_units && rank < s.cuts[0].num_segments;
+}
+
 /// Sets the share of block `block` of `num_blocks`. All threads call. False where it has none.
 template <int kWarps>
 __device__ bool deal_work(const DecodeParams& p, uint32_t block, uint32_t num_blocks,
@@ -193,6 +240,10 @@ __device__ bool deal_work(const DecodeParams& p, uint32_t block, uint32_t num_bl
     s.cuts[thread] = cut;
   }
   const auto [before, all, are_alike] = add_costs(p, own, cut.kv_len, count, s);
+  if (are_alike && !is_far && cluster_size() > 1 && s.cuts[0].num_segments > 1 &&
+      s.cuts[0].num_segments <= cluster_size()) {
+    return take_segment(p, s);
+  }
   uint32_t size = (all + num_blocks - 1) / num_blocks;
   if (are_alike) {
     // Shares of whole units, or of whole segments, so that less is joined.
@@ -204,6 +255,7 @@ __device__ bool deal_work(const DecodeParams& p, uint32_t block, uint32_t num_bl
   const uint32_t end = begin + min(size, all - begin);
   if (begin == end) return false;
   if (thread == 0) {
+    s.is_of_cluster = false;
     s.size = size;
     s.base = 0;
     if (end == all) s.end = {p.num_seqs, 0, 0};
@@ -226,23 +278,6 @@ __device__ bool deal_work(const DecodeParams& p, uint32_t block, uint32_t num_bl
   return a.seq != b.seq || a.unit != b.unit || a.segment != b.segment;
 }
 
-/// Neighbouring segments of one unit.
-struct Run {
-  const SequenceCut* cut;  // in shared memory
-  int seq;
-  uint32_t unit;
-  uint32_t first, end;   // segments
-  uint32_t cost_before;  // of the sequences before
-
-  [[nodiscard]] __device__ int begin_key() const {
-    return cut->begin() + static_cast<int>(first) * cut->segment;
-  }
-  [[nodiscard]] __device__ int end_key() const {
-    return min(cut->begin() + static_cast<int>(end) * cut->segment, cut->kv_len);
-  }
-  [[nodiscard]] __device__ bool is_whole() const { return end - first == cut->num_segments; }
-};
-
 /// The rows of a unit: heads of q that share a kv head.
 struct UnitRows {
   int kv_head, first;  // first: of the group
@@ -252,52 +287,58 @@ __device__ inline UnitRows rows_of(const DecodeParams& p, uint32_t unit) {
   return {static_cast<int>(unit) - part * p.num_kv_heads, part * p.unit_rows};
 }
 
-/// Walks the runs of a share; all lanes of a warp go the same way. kAlive runs are in use at a time, so that many cuts of far sequences are
-/// kept, from far_cuts[warp][kFirstSlot] on.
+/// Walks the runs of a share; all lanes of a warp go the same way. The run that it is at lies in shared memory, where it takes no
+/// registers. kAlive runs are in use at a time, so that many cuts of far sequences are kept, from far_cuts[warp][kFirstSlot] on.
 template <int kWarps, int kFirstSlot, int kAlive>
 class RunWalk {
  public:
   __device__ RunWalk(const DecodeParams& p, WorkShare<kWarps>& s) : p_(p), s_(s) {
-    run_.seq = s.first.seq;
-    run_.unit = s.first.unit;
-    run_.first = s.first.segment;
-    run_.cost_before = s.cost_before;
-    enter(true);
+    enter({nullptr, s.first.seq, s.first.unit, s.first.segment, 0, s.cost_before}, true);
   }
-  [[nodiscard]] __device__ bool is_there() const { return is_there_; }
-  [[nodiscard]] const __device__ Run& run() const { return run_; }
+  [[nodiscard]] __device__ bool is_there() const { return at().cut != nullptr; }
+  [[nodiscard]] __device__ Run run() const { return at(); }
   __device__ void next() {
-    run_.first = 0;
-    if (++run_.unit == p_.num_units) {
-      run_.unit = 0;
-      ++run_.seq;
-      run_.cost_before += run_.cut->unit_cost * p_.num_units;
+    Run run = at();
+    run.first = 0;
+    if (++run.unit == p_.num_units) {
+      run.unit = 0;
+      ++run.seq;
+      run.cost_before += run.cut->unit_cost * p_.num_units;
     }
     const WorkPlace& end = s_.end;
-    is_there_ = run_.seq < end.seq ||
-                (run_.seq == end.seq &&
-                 (run_.unit < end.unit || (run_.unit == end.unit && end.segment > 0)));
-    if (is_there_) enter(run_.unit == 0);
+    const bool is_there =
+        run.seq < end.seq ||
+        (run.seq == end.seq && (run.unit < end.unit || (run.unit == end.unit && end.segment > 0)));
+    if (is_there) return enter(run, run.unit == 0);
+    run.cut = nullptr;
+    put(run);
   }
 
  private:
-  __device__ void enter(bool is_other_sequence) {
-    const int i = run_.seq - s_.base;
+  [[nodiscard]] __device__ Run& at() const {
+    return s_.runs[threadIdx.x / 32][kFirstSlot == 0 ? 0 : 1];
+  }
+  __device__ void put(const Run& run) {
+    __syncwarp();
+    at() = run;  // by all lanes, the same
+    __syncwarp();
+  }
+  __device__ void enter(Run run, bool is_other_sequence) {
+    const int i = run.seq - s_.base;
     if (i < WorkShare<kWarps>::kWindow) {
-      run_.cut = &s_.cuts[i];
+      run.cut = &s_.cuts[i];
     } else if (is_other_sequence) {
-      SequenceCut& slot = s_.far_cuts[threadIdx.x / 32][kFirstSlot + run_.seq % kAlive];
-      put_far_cut(p_, run_.seq, slot);
-      run_.cut = &slot;
+      SequenceCut& slot = s_.far_cuts[threadIdx.x / 32][kFirstSlot + run.seq % kAlive];
+      put_far_cut(p_, run.seq, slot);
+      run.cut = &slot;
     }
-    const bool is_last = run_.seq == s_.end.seq && run_.unit == s_.end.unit;
-    run_.end = is_last ? s_.end.segment : run_.cut->num_segments;
+    const bool is_last = run.seq == s_.end.seq && run.unit == s_.end.unit;
+    run.end = is_last ? s_.end.segment : run.cut->num_segments;
+    put(run);
   }
 
   const DecodeParams& p_;
   WorkShare<kWarps>& s_;
-  Run run_;
-  bool is_there_ = true;
 };
 
 }  // namespace heddle::cuda
