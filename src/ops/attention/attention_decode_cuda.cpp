@@ -30,14 +30,6 @@ DecodeBlocks select_decode_blocks(int64_t max_segments, int num_sms) {
   return {num_sms * kDecodeBlocksPerSm, kDecodeBlocksPerSm};
 }
 
-uint32_t select_cluster_size(int64_t num_units, int64_t mean_keys, int num_sms) {
-  constexpr int kSmall = 4, kLarge = 8;  // no chip has larger ones but on request
-  const bool is_short = mean_keys <= kSmall * kMinShortSegmentKeys;
-  if (!is_short && mean_keys > kLarge * kMinSegmentKeys) return 1;
-  const int size = is_short ? kSmall : kLarge;
-  return num_units * size <= num_sms ? static_cast<uint32_t>(size) : 1;
-}
-
 size_t decode_partial_floats(int64_t num_seqs, int num_kv_heads, int group_size, int head_dim,
                              int num_sms) {
   const int64_t units = num_seqs * units_of_sequence(num_kv_heads, group_size, head_dim);
@@ -58,13 +50,7 @@ void launch_decode(const AttentionKernelParams& call, const RotaryFrequencies* r
   const int units = units_of_sequence(p.num_kv_heads, p.group_size, p.head_dim);
   const int64_t all_units = int64_t{p.num_seqs} * units;
   const int64_t mean_keys = p.num_pages * p.kv.page_size / p.num_seqs;  // or less
-  constexpr int kFirstWithClusters = 90;
-  if (launch.info.compute_capability >= kFirstWithClusters) {
-    p.cluster_size = select_cluster_size(all_units, mean_keys, launch.info.num_sms);
-  }
-  const DecodeBlocks blocks =
-      p.cluster_size > 1 ? DecodeBlocks{static_cast<int>(all_units * p.cluster_size), 1}
-                         : select_decode_blocks(all_units * kMaxSegments, launch.info.num_sms);
+  const DecodeBlocks blocks = select_decode_blocks(all_units * kMaxSegments, launch.info.num_sms);
   p.num_blocks = blocks.count;
   p.starts_next_early = all_units * most_segments(mean_keys) > p.num_blocks;
   p.blocks_per_sm = static_cast<uint32_t>(blocks.per_sm);

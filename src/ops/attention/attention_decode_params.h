@@ -28,7 +28,7 @@ inline constexpr int kDecodeBlocksPerSm = 2;  // that run at once
 struct DecodeParams : AttentionKernelParams {
   int32_t num_blocks = 0;
   uint32_t blocks_per_sm = 1;  // divides num_blocks
-  uint32_t cluster_size = 1;   // divides num_blocks, too
+  uint32_t cluster_size = 1;   // divides num_blocks, too; see attention_decode_cluster_cuda.h
   uint32_t num_units = 0;      // of a sequence: kv heads, times the parts that groups are taken in
   int32_t unit_rows = 0;       // most rows of a unit
   int32_t partial_pairs = 0;   // of rows of a row tile in `partials`
@@ -45,10 +45,6 @@ struct DecodeBlocks {
   int count, per_sm;
 };
 [[nodiscard]] DecodeBlocks select_decode_blocks(int64_t max_segments, int num_sms);
-
-/// Blocks of a cluster, which may have a segment each of one unit: where units are so few that each can have a cluster with a
-/// multiprocessor for each block, and sequences, of so many keys in the mean, so short that a block needs no more than one segment. Else 1.
-[[nodiscard]] uint32_t select_cluster_size(int64_t num_units, int64_t mean_keys, int num_sms);
 
 /// Floats of AttentionKernelParams::partials: the states that blocks leave for each other, see Partials.
 [[nodiscard]] size_t decode_partial_floats(int64_t num_seqs, int num_kv_heads, int group_size,
