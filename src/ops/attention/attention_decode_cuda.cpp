@@ -52,7 +52,7 @@ void launch_decode(const AttentionKernelParams& call, const RotaryFrequencies* r
   const int64_t mean_keys = p.num_pages * p.kv.page_size / p.num_seqs;  // or less
   const DecodeBlocks blocks = select_decode_blocks(all_units * kMaxSegments, launch.info.num_sms);
   p.num_blocks = blocks.count;
-  p.starts_next_early = all_units * most_segments(mean_keys) > p.num_blocks;
+  p.starts_next_early = all_units * most_segments(mean_keys) >= p.num_blocks;
   p.blocks_per_sm = static_cast<uint32_t>(blocks.per_sm);
   p.num_units = static_cast<uint32_t>(units);
   p.unit_rows = rows;
