@@ -6,7 +6,7 @@
 
 namespace heddle::cuda {
 
-// Clusters of blocks (cluster_launch.h), which run at once and can read each other's shared memory: compute capability 9.0 on. In other
+// Clusters of blocks (early_launch.h), which run at once and can read each other's shared memory: compute capability 9.0 on. In other
 // code a block is a cluster of its own. Source: PTX ISA, "Cluster-level barriers" and "mapa".
 
 /// The number of blocks in this block's cluster, and which of them this is.
