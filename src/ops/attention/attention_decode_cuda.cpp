@@ -11,7 +11,7 @@ int units_of_sequence(int num_kv_heads, int group_size, int head_dim) {
 }
 /// Pairs of rows in a row tile whose state is kept.
 int partial_pairs(int group_size) { return (std::min(group_size, kDecodeRowTile) + 1) / 2; }
-/// Of a sequence of so many keys without a window, or more.
+/// The segments of a sequence of so many keys, at most: see cut_sequence() in attention_decode_work_cuda.h.
 int64_t most_segments(int64_t keys) {
   const int shortest = keys > kShortKeys ? kMinSegmentKeys : kMinShortSegmentKeys;
   return std::min<int64_t>((keys + shortest - 1) / shortest, kMaxSegments);
@@ -49,7 +49,7 @@ void launch_decode(const AttentionKernelParams& call, const RotaryFrequencies* r
   const int rows = decode_rows(p.head_dim, p.group_size);
   const int units = units_of_sequence(p.num_kv_heads, p.group_size, p.head_dim);
   const int64_t all_units = int64_t{p.num_seqs} * units;
-  const int64_t mean_keys = p.num_pages * p.kv.page_size / p.num_seqs;  // or less
+  const int64_t mean_keys = p.num_pages * p.kv.page_size / p.num_seqs;  // at most
   const DecodeBlocks blocks = select_decode_blocks(all_units * kMaxSegments, launch.info.num_sms);
   p.num_blocks = blocks.count;
   p.starts_next_early = all_units * most_segments(mean_keys) >= p.num_blocks;

@@ -300,7 +300,7 @@ __device__ void end_run(const DecodeParams& p, const Run& run, uint32_t block,
   if (!is_whole) share_unit<T>(p, run, partials, s);
 }
 
-/// Brings element `i`, which may be behind the last one, to the second cache.
+/// Brings element `i`, which may be behind the last one, to the L2 cache.
 __device__ inline void prefetch_index(const IndexParams& a, int64_t i, int64_t count) {
   if (i < count) prefetch(a.data + i * a.stride * (a.is_wide ? 8 : 4));
 }
@@ -308,9 +308,9 @@ __device__ inline void prefetch_index(const IndexParams& a, int64_t i, int64_t c
 template <class Params>
 __device__ void begin(const Params& p) {
   if (p.starts_next_early) trigger_dependents();
+  fetch_parameters(p);
 #if __CUDA_ARCH__ >= 900
   constexpr int64_t kEntriesOfLine = 16;  // or more
-  fetch_parameters(p);
   const int64_t thread = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   prefetch_index(p.kv.page_indptr, thread, p.num_seqs + 1);
   prefetch_index(p.kv.last_page_len, thread, p.num_seqs);

@@ -214,7 +214,7 @@ struct TileSums {
   }
 };
 
-/// The rows of q as the tensor cores take them, for all tiles of a run: of each 16 elements, of each row tile.
+/// The rows of q as the tensor cores take them, for the warp's tiles of a segment: of each 16 elements, of each row tile.
 template <int kDim, int kRowTiles>
 struct RowFragments {
   uint32_t at[kDim / 16][kRowTiles][2];
