@@ -12,7 +12,8 @@ if(HEDDLE_BUILD_TESTS)
   target_link_libraries(heddle_testing PUBLIC GTest::gtest hwy::hwy PRIVATE heddle_flags)
   if(HEDDLE_WITH_CUDA)
     target_sources(heddle_testing PRIVATE
-      src/testing/bench_program_cuda.cu src/testing/cuda_test.cpp src/testing/device_memory.cu)
+      src/testing/bench_program_cuda.cu src/testing/cuda_test.cpp src/testing/device_memory.cu
+      src/testing/late_copy.cu)
     target_include_directories(heddle_testing PRIVATE src)
     target_link_libraries(heddle_testing PUBLIC CUDA::cudart_static PRIVATE heddle)
   endif()

@@ -25,21 +25,16 @@ namespace heddle::cuda {
   return rank;
 }
 
-/// Tells the cluster that this thread is here and what it did before has been done; the second orders nothing. Waiting ends when all
-/// threads of the cluster have told so, or have ended. A thread tells again only behind a wait.
-__device__ inline void release_to_cluster() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-#endif
-}
+/// Tells the cluster that this thread is here and what it did before has been done; waits until all threads of the cluster have told so.
+/// Threads tell and wait in turn, each as often as every other.
 __device__ inline void arrive_at_cluster() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 #endif
 }
 __device__ inline void wait_for_cluster() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 #endif
 }
 

@@ -20,4 +20,20 @@ __device__ inline uint32_t load_word_if(const void* at, bool is_there) {
   return word;
 }
 
+/// The same past the first cache, for a word that the kernel in front may still write.
+__device__ inline uint32_t load_changing_word_if(const void* at, bool is_there) {
+  uint32_t word;
+  asm volatile(
+      "{\n"
+      "  .reg .pred there;\n"
+      "  setp.ne.u32 there, %2, 0;\n"
+      "  mov.u32 %0, 0;\n"
+      "  @there ld.relaxed.gpu.global.u32 %0, [%1];\n"
+      "}"
+      : "=r"(word)
+      : "l"(at), "r"(static_cast<uint32_t>(is_there))
+      : "memory");
+  return word;
+}
+
 }  // namespace heddle::cuda

@@ -1,14 +1,22 @@
 #pragma once
 
 // A unit of a few segments that the blocks of a cluster have, a segment each: the states go through shared memory to the block that has
-// segment 0, which merges them in ascending order. No launch asks for clusters yet: with them the tests pass, with the same bits, but under
-// racecheck one run of them did not end, and why is not known.
+// segment 0, which merges them in ascending order.
+// Every thread of a cluster meets the others twice: when the states are there, and when they have been read.
 
 #include "cuda/cluster_cuda.h"
 
 #include "ops/attention/attention_decode_merge_cuda.h"
 
 namespace heddle::cuda {
+
+/// What a block does that has no segment.
+__device__ inline void idle_in_cluster() {
+  for (int i = 0; i < 2; ++i) {
+    arrive_at_cluster();
+    wait_for_cluster();
+  }
+}
 
 /// Where the block's state of row tile `tile` lies: in its ring, when that is empty.
 template <class Shape>

@@ -11,11 +11,6 @@ int units_of_sequence(int num_kv_heads, int group_size, int head_dim) {
 }
 /// Pairs of rows in a row tile whose state is kept.
 int partial_pairs(int group_size) { return (std::min(group_size, kDecodeRowTile) + 1) / 2; }
-/// The segments of a sequence of so many keys, at most: see cut_sequence() in attention_decode_work_cuda.h.
-int64_t most_segments(int64_t keys) {
-  const int shortest = keys > kShortKeys ? kMinSegmentKeys : kMinShortSegmentKeys;
-  return std::min<int64_t>((keys + shortest - 1) / shortest, kMaxSegments);
-}
 size_t partial_floats(int64_t max_segments, int group_size, int head_dim, int num_sms) {
   const int64_t blocks = select_decode_blocks(max_segments, num_sms).count;
   const int row_tiles = decode_rows(head_dim, group_size) / kDecodeRowTile;
@@ -28,6 +23,14 @@ size_t partial_floats(int64_t max_segments, int group_size, int head_dim, int nu
 DecodeBlocks select_decode_blocks(int64_t max_segments, int num_sms) {
   if (max_segments <= num_sms) return {static_cast<int>(max_segments), 1};
   return {num_sms * kDecodeBlocksPerSm, kDecodeBlocksPerSm};
+}
+
+uint32_t select_cluster_size(int64_t num_units, int64_t mean_keys, int num_sms) {
+  constexpr int kSmall = 4, kLarge = 8;  // no chip has larger ones but on request
+  const bool is_short = mean_keys <= kSmall * kMinShortSegmentKeys;
+  if (!is_short && mean_keys > kLarge * kMinSegmentKeys) return 1;
+  const int size = is_short ? kSmall : kLarge;
+  return num_units * size <= num_sms ? static_cast<uint32_t>(size) : 1;
 }
 
 size_t decode_partial_floats(int64_t num_seqs, int num_kv_heads, int group_size, int head_dim,
@@ -50,14 +53,20 @@ void launch_decode(const AttentionKernelParams& call, const RotaryFrequencies* r
   const int units = units_of_sequence(p.num_kv_heads, p.group_size, p.head_dim);
   const int64_t all_units = int64_t{p.num_seqs} * units;
   const int64_t mean_keys = p.num_pages * p.kv.page_size / p.num_seqs;  // at most
-  const DecodeBlocks blocks = select_decode_blocks(all_units * kMaxSegments, launch.info.num_sms);
+  constexpr int kFirstWithClusters = 90;
+  if (launch.info.compute_capability >= kFirstWithClusters) {
+    p.cluster_size = select_cluster_size(all_units, mean_keys, launch.info.num_sms);
+  }
+  const DecodeBlocks blocks =
+      p.cluster_size > 1 ? DecodeBlocks{static_cast<int>(all_units * p.cluster_size), 1}
+                         : select_decode_blocks(all_units * kMaxSegments, launch.info.num_sms);
   p.num_blocks = blocks.count;
-  p.starts_next_early = all_units * most_segments(mean_keys) >= p.num_blocks;
   p.blocks_per_sm = static_cast<uint32_t>(blocks.per_sm);
   p.num_units = static_cast<uint32_t>(units);
   p.unit_rows = rows;
   p.by_kv_heads = Divisor(static_cast<uint32_t>(p.num_kv_heads));
   p.partial_pairs = partial_pairs(p.group_size);
+  p.guesses_share = p.kv.pool_pages > 0 && p.num_seqs <= 32 * kDecodeWarps;
   p.has_whole_tiles = p.kv.is_aligned && p.kv.page_size % kTileKeys == 0;
   if (p.num_counters < p.num_blocks) p.partials = nullptr;
   if (launch.dtype == DType::kFloat16) return launch_decode_of<half>(p, rope, launch);

@@ -50,6 +50,30 @@ TYPED_TEST(AttentionDecodeCuda, OneLongSequenceAmongShortOnes) {
   }
 }
 
+/// Few sequences of one length go to clusters of blocks where the chip has them.
+TYPED_TEST(AttentionDecodeCuda, ClustersDoNotShow) {
+  const AttentionRun run = this->run();
+  AttentionRun without = run;
+  without.ctx.info.compute_capability = 80;
+  for (int round = 0; round < small_or(6, 60); ++round) {
+    HeadShape heads = random_heads();
+    heads.head_dim = static_cast<int>(pick<int64_t>({64, 80, 128, 256, random_int(1, 256)}));
+    heads.group_size = static_cast<int>(pick<int64_t>({1, 4, 9, 16}));
+    const int64_t longest = small_or<int64_t>(300, 2048);
+    const int64_t length = pick<int64_t>({129, 512, longest, random_int(1, longest)});
+    std::vector<Sequence<TypeParam, TypeParam>> batch;
+    for (int64_t i = random_int(1, small_or(2, 9)); i > 0; --i) {
+      batch.push_back(random_sequence<TypeParam, TypeParam>(heads, 1, length));
+    }
+    const AttentionOptions options = random_options(heads.head_dim);
+    SCOPED_TRACE(::testing::Message()
+                 << batch.size() << " of " << length << ", heads " << heads.num_kv_heads << " x "
+                 << heads.group_size << " of " << heads.head_dim);
+    const auto want = attend(heads, batch, {.decode = true, .run = &without}, options);
+    EXPECT_TRUE(attend(heads, batch, {.decode = true, .run = &run}, options).same_bits_as(want));
+  }
+}
+
 /// More sequences than a block has threads, and at full size more than that in the share of a block.
 TYPED_TEST(AttentionDecodeCuda, ManySequencesOfOneKeyAmongLongOnes) {
   const AttentionRun run = this->run();

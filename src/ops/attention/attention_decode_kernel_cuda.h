@@ -6,65 +6,20 @@
 // sums its tiles on tensor cores from a fresh softmax state, at the segment's end the states of the warps are merged in order, and the
 // segments' states are merged in ascending order. Which block computes a segment depends on the batch, the sums do not: a block keeps
 // the state of segments 0 to i of a unit itself, others leave theirs in memory, and the block that arrives last merges them. No block
-// waits for another.
+// waits for another but in a cluster.
 
+#include <algorithm>
 #include <cmath>
 #include <type_traits>
 
-#include "cuda/begin_early_cuda.h"
 #include "cuda/early_launch.h"
 #include "cuda/shared_memory.h"
 
+#include "ops/attention/attention_decode_begin_cuda.h"
 #include "ops/attention/attention_decode_cluster_cuda.h"
-#include "ops/attention/attention_decode_merge_cuda.h"
 #include "ops/attention/attention_decode_rotate_cuda.h"
 
 namespace heddle::cuda::decode {
-
-/// The rows of q of a run: heads of one token.
-struct QueryRows {
-  int64_t token, first_head;
-  int count;
-
-  __device__ QueryRows(const DecodeParams& p, const Run& run, int most) : token(run.seq) {
-    const UnitRows rows = rows_of(p, run.unit);
-    first_head = int64_t{rows.kv_head} * p.group_size + rows.first;
-    count = min(p.group_size - rows.first, most);
-  }
-};
-
-/// The place of vector number `place` of the rows in shared memory, where it comes from, and how many of its elements there are: none
-/// behind the last row or the end of a row.
-struct RowVector {
-  std::byte* to;
-  const std::byte* from;
-  int there;
-};
-template <class Shape>
-__device__ RowVector row_vector(const DecodeParams& p, const QueryRows& rows, int place,
-                                std::byte* q) {
-  constexpr int kVectors = Shape::kDim / 8;
-  const int row = place / kVectors, vector = place % kVectors;
-  return {q + vector_offset(row, vector, Shape::kRowBytes),
-          p.q + (rows.token * p.q_token + (rows.first_head + row) * p.q_head + vector * 8) * 2,
-          row < rows.count ? p.head_dim - vector * 8 : 0};
-}
-
-/// Copies rows of q to shared memory: where they begin at multiples of 16 bytes, the copies are on their way then, else they have ended.
-template <class Shape>
-__device__ void fetch_rows(const DecodeParams& p, const Run& run, std::byte* q) {
-  constexpr int kPlaces = Shape::kRows * Shape::kDim / 8;
-  const QueryRows rows(p, run, Shape::kRows);
-#pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < kPlaces; i += Shape::kThreads) {
-    const RowVector v = row_vector<Shape>(p, rows, i, q);
-    if (p.is_q_aligned) {
-      copy_async_16(v.to, v.from, v.there > 0 ? 16 : 0);
-    } else {
-      copy_elements(v.to, v.from, v.there);
-    }
-  }
-}
 
 /// The output of row tile `tile` from the state of all keys: the groups of the warp.
 template <class T, class Shape>
@@ -140,7 +95,7 @@ __device__ bool arrive(const DecodeParams& p, const Run& run, uint32_t owner,
 /// A unit that several blocks share, whose states the block has left: merges all where it is the last.
 template <class T, class Shape>
 __device__ void share_unit(const DecodeParams& p, const Run& run, const Partials<Shape>& partials,
-                           DecodeShared<Shape>& s) {
+                           const MergePlace& place, DecodeShared<Shape>& s) {
   const auto segment = min(threadIdx.x % 32, run.cut->num_segments - 1);
   const uint32_t owner = s.work.owner(run.cost_before + run.unit * run.cut->unit_cost +
                                       segment * run.cut->segment_cost());
@@ -148,52 +103,10 @@ __device__ void share_unit(const DecodeParams& p, const Run& run, const Partials
   if (!arrive(p, run, __shfl_sync(~0u, owner, 0), s)) return;
 #pragma unroll 1
   for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
-    const auto state = merge_segments(partials, owner, run.cut->num_segments, tile);
+    const auto state = merge_segments(partials, owner, run.cut->num_segments, tile, place);
     store_rows<T, Shape>(p, run, tile, state);
   }
 }
-
-/// The ring of a warp: keys and values of one tile after the other, in the order in which they are asked for.
-template <class Shape>
-class PartRing {
- public:
-  __device__ PartRing(const DecodeParams& p, DecodeShared<Shape>& s)
-      : ahead_(p, s.work), parts_(s.ring[threadIdx.x / 32]) {}
-
-  /// Asks for all parts but one.
-  __device__ void begin() {
-    ahead_.begin();
-#pragma unroll 1
-    for (int part = 0; part < Shape::kParts - 1; part += 2) {
-      ahead_.fetch_keys(next(filled_));
-      if (part + 1 < Shape::kParts - 1) ahead_.fetch_values(next(filled_));
-    }
-  }
-  /// The keys of the next tile, or the values behind them: asks for the part that is kParts - 1 behind it. All lanes have read the part
-  /// before.
-  template <bool kIsValues>
-  [[nodiscard]] __device__ std::byte* take() {
-    __syncwarp();
-    constexpr bool kFetchesValues = kIsValues == (Shape::kParts % 2 == 1);
-    kFetchesValues ? ahead_.fetch_values(next(filled_)) : ahead_.fetch_keys(next(filled_));
-    wait_for_copies<Shape::kParts - 1>();
-    __syncwarp();
-    return next(used_);
-  }
-  /// What is filled next; it is not in use.
-  [[nodiscard]] __device__ std::byte* free_part() const { return parts_[filled_]; }
-
- private:
-  __device__ std::byte* next(int& part) {
-    std::byte* at = parts_[part];
-    part = part == Shape::kParts - 1 ? 0 : part + 1;
-    return at;
-  }
-
-  TileCursor<Shape::kDim, Shape::kWarps> ahead_;
-  std::byte (*parts_)[Shape::kPartBytes];
-  int filled_ = 0, used_ = 0;
-};
 
 /// Adds the warp's tiles of a run from `position` on and before `end` to sums; returns the position of the next one.
 template <class T, class Shape, class Params>
@@ -249,7 +162,7 @@ __device__ void end_segment(const Run& run, uint32_t segment, uint32_t block,
     __syncthreads();  // the next rows of q are there, too
     const auto sum = gather_sums(s);
     if (run.first != 0 && !s.work.is_of_cluster) {
-      partials.put(block, segment, tile, sum);
+      partials.put(block, static_cast<int>(segment), tile, sum);
     } else {
       states[tile] = segment == run.first ? sum : merge(states[tile], sum);
     }
@@ -262,29 +175,27 @@ template <class T, class Shape>
 __device__ void end_cluster(const DecodeParams& p, const Run& run,
                             State<Shape::kGroups> (&states)[Shape::kRowTiles],
                             DecodeShared<Shape>& s) {
-  if (run.first != 0) {
-    put_cluster_states(states, s);
-    release_to_cluster();
-    wait_for_cluster();
-    arrive_at_cluster();
-    wait_for_cluster();  // the states have been read
-    return;
-  }
+  const bool is_first = run.first == 0;
+  if (!is_first) put_cluster_states(states, s);
   arrive_at_cluster();
   wait_for_cluster();
-  take_cluster_states(run.cut->num_segments, states, s);
+  if (is_first) take_cluster_states(run.cut->num_segments, states, s);
+  arrive_at_cluster();
+  if (is_first) {
 #pragma unroll
-  for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
-    store_rows<T, Shape>(p, run, tile, states[tile]);
+    for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
+      store_rows<T, Shape>(p, run, tile, states[tile]);
+    }
   }
-  release_to_cluster();
+  wait_for_cluster();
 }
 
 /// Stores the outputs of a unit that the block has whole, else leaves what it has and merges the unit if it is the last. All threads call.
 template <class T, class Shape>
 __device__ void end_run(const DecodeParams& p, const Run& run, uint32_t block,
                         State<Shape::kGroups> (&states)[Shape::kRowTiles],
-                        const Partials<Shape>& partials, DecodeShared<Shape>& s) {
+                        const Partials<Shape>& partials, const MergePlace& place,
+                        DecodeShared<Shape>& s) {
   if (s.work.is_of_cluster) return end_cluster<T>(p, run, states, s);
   const bool is_whole = run.is_whole();
   if (run.first == 0) {
@@ -297,26 +208,7 @@ __device__ void end_run(const DecodeParams& p, const Run& run, uint32_t block,
       }
     }
   }
-  if (!is_whole) share_unit<T>(p, run, partials, s);
-}
-
-/// Brings element `i`, which may be behind the last one, to the L2 cache.
-__device__ inline void prefetch_index(const IndexParams& a, int64_t i, int64_t count) {
-  if (i < count) prefetch(a.data + i * a.stride * (a.is_wide ? 8 : 4));
-}
-/// What can be done while the kernel in front still runs: parameters, lengths and the page table are brought near. Then waits for it.
-template <class Params>
-__device__ void begin(const Params& p) {
-  if (p.starts_next_early) trigger_dependents();
-  fetch_parameters(p);
-#if __CUDA_ARCH__ >= 900
-  constexpr int64_t kEntriesOfLine = 16;  // or more
-  const int64_t thread = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  prefetch_index(p.kv.page_indptr, thread, p.num_seqs + 1);
-  prefetch_index(p.kv.last_page_len, thread, p.num_seqs);
-  prefetch_index(p.kv.pages, thread * kEntriesOfLine, p.num_pages);
-#endif
-  wait_for_predecessor();
+  if (!is_whole) share_unit<T>(p, run, partials, place, s);
 }
 
 // Grid: DecodeParams::num_blocks. Block b is number `block` in the order of the work, so that neighbours share a multiprocessor and few
@@ -326,20 +218,19 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
                                   ShapeOf<kDim, kRowTiles, Params>::kBlocksPerSm)
     decode_kernel(const __grid_constant__ Params p) {
   using Shape = ShapeOf<kDim, kRowTiles, Params>;
-  begin(p);
+  trigger_dependents();
+  fetch_tables(p);
   extern __shared__ uint4 memory[];
   auto& s = *reinterpret_cast<DecodeShared<Shape>*>(memory);
   const uint32_t first = gridDim.x / p.blocks_per_sm;
   const uint32_t block = blockIdx.x % first * p.blocks_per_sm + blockIdx.x / first;
   const Partials<Shape> partials{reinterpret_cast<float4*>(p.partials), p.partial_pairs};
   if constexpr (Shape::kRotates) put_near_turns<Shape>(p.rope, s);
-  if (!deal_work(p, block, gridDim.x, s.work)) return;
-
   PartRing<Shape> ring(p, s);
   RunWalk<Shape::kWarps, 1, 2> walk(p, s.work);
-  fetch_rows<Shape>(p, walk.run(), s.q[0]);
-  commit_copies();
-  ring.begin();
+  const Share share = begin_share(p, block, s, walk, ring);
+  if (share == Share::kIdleInCluster) return idle_in_cluster();
+  if (share == Share::kNone) return;
   wait_for_copies<Shape::kParts - 1>();
   __syncthreads();
   std::byte *q = s.q[0], *next_q = s.q[1];
@@ -367,8 +258,7 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
       }
       end_segment(run, segment, block, sums, ring, partials, s, states);
     }
-    if (!p.starts_next_early && !walk.is_there()) trigger_dependents();
-    end_run<T>(p, run, block, states, partials, s);
+    end_run<T>(p, run, block, states, partials, ring.free_place(!walk.is_there()), s);
     std::byte* const old_q = q;
     q = next_q;
     next_q = old_q;
@@ -381,11 +271,16 @@ void run(Params p, const AttentionLaunch& launch) {
   using Shape = ShapeOf<kDim, kRowTiles, Params>;
   constexpr auto kKernel = decode_kernel<T, kDim, kRowTiles, Params>;
   constexpr int kBytes = sizeof(DecodeShared<Shape>);
-  allow_shared_memory<kKernel, kBytes>(launch.device);
+  // More than a third of what a multiprocessor has: blocks of the next kernel come early, and three on one would leave others less.
+  constexpr int kLargeBytes = std::max(kBytes, 76 * 1024);
+  static_assert(3 * (kLargeBytes + 1024) > kLargeSharedBytes + 1024);
+  const int chip = launch.info.compute_capability / 10;
+  const int bytes = chip == 9 || chip == 10 ? kLargeBytes : kBytes;
+  allow_shared_memory<kKernel, kBytes, kLargeBytes>(launch.device, bytes);
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(p.num_blocks));
   config.blockDim = dim3(Shape::kThreads);
-  config.dynamicSmemBytes = kBytes;
+  config.dynamicSmemBytes = static_cast<size_t>(bytes);
   config.stream = launch.stream;
   launch_clusters_early<kKernel>(launch.device, config, p.cluster_size, p);
 }

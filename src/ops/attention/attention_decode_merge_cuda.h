@@ -116,13 +116,12 @@ struct Partials {
   [[nodiscard]] __device__ bool is_there() const {
     return static_cast<int>(threadIdx.x) % 4 < num_pairs;
   }
-  [[nodiscard]] __device__ float4* group(uint32_t block, uint32_t segment, int tile) const {
+  [[nodiscard]] __device__ float4* group(uint32_t block, int segment, int tile) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int64_t state = (int64_t{block} * kMaxSegments + segment) * Shape::kRowTiles + tile;
-    return data + (state * (Shape::kDim / 16 + 1) * 8 + lane / 4) * num_pairs + lane % 4;
+    const int state = (static_cast<int>(block) * kMaxSegments + segment) * Shape::kRowTiles + tile;
+    return data + ((state * (Shape::kDim / 16 + 1) * 8 + lane / 4) * num_pairs + lane % 4);
   }
-  __device__ void put(uint32_t block, uint32_t segment, int tile,
-                      const State<kGroups>& state) const {
+  __device__ void put(uint32_t block, int segment, int tile, const State<kGroups>& state) const {
     if (!is_there()) return;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     float4* to = group(block, segment, tile);
@@ -132,45 +131,62 @@ struct Partials {
     }
     if (warp == 0) __stcg(to + Shape::kDim / 16 * 8 * num_pairs, state.rows.packed());
   }
-  [[nodiscard]] __device__ State<kGroups> take(uint32_t block, uint32_t segment, int tile) const {
+  /// Starts copying the lane's groups of a state to shared memory of the warp, `place` and what follows.
+  __device__ void fetch(uint32_t block, int segment, int tile, float4* place) const {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const float4* from = group(block, segment, tile);
-    State<kGroups> state;
 #pragma unroll
     for (int j = 0; j < kGroups; ++j) {
-      state.o[j] = __ldcg(from + (warp * kGroups + j) * 8 * num_pairs);
+      copy_async_16(place + j * 8 * num_pairs, from + (warp * kGroups + j) * 8 * num_pairs, 16);
     }
-    state.rows = unpack(__ldcg(from + Shape::kDim / 16 * 8 * num_pairs));
+    copy_async_16(place + kGroups * 8 * num_pairs, from + Shape::kDim / 16 * 8 * num_pairs, 16);
+  }
+  /// What fetch() has brought there.
+  [[nodiscard]] __device__ State<kGroups> take(const float4* place) const {
+    State<kGroups> state;
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) state.o[j] = place[j * 8 * num_pairs];
+    state.rows = unpack(place[kGroups * 8 * num_pairs]);
     return state;
   }
+  /// What a warp fetches of a state.
+  [[nodiscard]] __device__ int size() const { return (kGroups + 1) * 8 * num_pairs; }
+};
+
+/// Shared memory of a warp.
+struct MergePlace {
+  float4* data;
+  int size;
 };
 
 /// Merges the states of all segments of a unit in ascending order; owner: the block of segment s in lane s, and that of segment 0 has left
-/// one state of all its segments. All lanes call.
+/// one state of all its segments. They come through `place`, as many at once as it has room for. All lanes call.
 template <class Shape>
 __device__ State<Shape::kGroups> merge_segments(const Partials<Shape>& partials, uint32_t owner,
-                                                uint32_t num_segments, int tile) {
-  constexpr uint32_t kAtOnce = 4;  // more of them, and the loop over tiles spills
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+                                                uint32_t num_segments, int tile,
+                                                const MergePlace& place) {
+  static_assert((Shape::kGroups + 1) * 32 * sizeof(float4) <= Shape::kPartBytes);
+  const int lane = static_cast<int>(threadIdx.x) % 32, num = static_cast<int>(num_segments);
   const uint32_t first_owner = __shfl_sync(~0u, owner, 0);
-  const uint32_t first = __popc(
-      __ballot_sync(~0u, owner == first_owner && static_cast<uint32_t>(lane) < num_segments));
+  const int of_first = __popc(__ballot_sync(~0u, owner == first_owner && lane < num));
+  const int num_states = num - of_first + 1;  // the first stands for all segments of its block
+  const int size = partials.size(), at_once = place.size / size;
+  float4* const own = place.data + lane / 4 * partials.num_pairs + lane % 4;
   State<Shape::kGroups> sum = {{{-INFINITY, -INFINITY}, {}}, {}};
-  if (partials.is_there()) sum = partials.take(first_owner, 0, tile);
 #pragma unroll 1
-  for (uint32_t segment = first; segment < num_segments; segment += kAtOnce) {
-    State<Shape::kGroups> states[kAtOnce];
-#pragma unroll
-    for (uint32_t i = 0; i < kAtOnce; ++i) {
-      const uint32_t block = __shfl_sync(~0u, owner, static_cast<int>(segment + i));
-      if (segment + i < num_segments && partials.is_there()) {
-        states[i] = partials.take(block, segment + i, tile);
-      }
+  for (int begin = 0; begin < num_states; begin += at_once) {
+    const int count = min(at_once, num_states - begin);
+#pragma unroll 4
+    for (int i = 0; i < count; ++i) {
+      const int segment = begin + i == 0 ? 0 : of_first + begin + i - 1;
+      const uint32_t block = __shfl_sync(~0u, owner, segment);
+      if (partials.is_there()) partials.fetch(block, segment, tile, own + i * size);
     }
-#pragma unroll
-    for (uint32_t i = 0; i < kAtOnce; ++i) {
-      if (segment + i < num_segments) sum = merge(sum, states[i]);
-    }
+    commit_copies();
+    wait_for_copies<0>();
+    if (!partials.is_there()) continue;
+#pragma unroll 4
+    for (int i = 0; i < count; ++i) sum = merge(sum, partials.take(own + i * size));
   }
   return sum;
 }

@@ -14,6 +14,7 @@ inline constexpr int kMinSegmentKeys = 256;
 inline constexpr int kShortKeys = 1024, kMinShortSegmentKeys = 128;
 
 inline constexpr int kDecodeRowTile = 8;      // rows of q in a tensor core product
+inline constexpr int kDecodeWarps = 4;        // of a block
 inline constexpr int kDecodeBlocksPerSm = 2;  // that run at once
 
 /// Rows of q that share their keys in a block of the kernel for these heads.
@@ -33,9 +34,9 @@ struct DecodeParams : AttentionKernelParams {
   int32_t unit_rows = 0;       // most rows of a unit
   int32_t partial_pairs = 0;   // of rows of a row tile in `partials`
   Divisor by_kv_heads;
-  /// All blocks are busy, so that it is all the same where those of the next kernel come to lie. Else it starts when they end: blocks that
-  /// come earlier share multiprocessors that this one uses, and leave others idle.
-  bool starts_next_early = false;
+  /// Blocks may begin by lengths and a page table that the kernel in front may still write (attention_decode_begin_cuda.h): the pages are
+  /// those of a pool, and each sequence has a thread.
+  bool guesses_share = false;
   /// Every tile lies within a page, and rows begin at multiples of 16 bytes.
   bool has_whole_tiles = false;
 };
@@ -45,6 +46,10 @@ struct DecodeBlocks {
   int count, per_sm;
 };
 [[nodiscard]] DecodeBlocks select_decode_blocks(int64_t max_segments, int num_sms);
+
+/// Blocks of a cluster, which may have a segment each of one unit: where units are so few that each can have a cluster with a
+/// multiprocessor for each block, and sequences, of so many keys in the mean, so short that a block needs no more than one segment. Else 1.
+[[nodiscard]] uint32_t select_cluster_size(int64_t num_units, int64_t mean_keys, int num_sms);
 
 /// Floats of AttentionKernelParams::partials: the states that blocks leave for each other, see Partials.
 [[nodiscard]] size_t decode_partial_floats(int64_t num_seqs, int num_kv_heads, int group_size,

@@ -14,6 +14,7 @@
 #include "compare.h"
 #include "device_buffer.h"
 #include "graph_timing_cuda.h"
+#include "late_copy.h"
 #include "random.h"
 #include "small_sizes.h"
 
@@ -74,6 +75,19 @@ class ChangingSequences {
     o_.poison();
     lse_.poison();
   }
+  void poison_tables() {
+    page_indptr_.poison();
+    pages_.poison();
+    last_page_len_.poison();
+  }
+  /// Copies that make q and the tables those of `other`, which has as many sequences.
+  [[nodiscard]] std::vector<LateCopy> copies_of(const ChangingSequences& other) const {
+    const auto copy = [](const auto& to, const auto& from) {
+      return LateCopy{to.data(), from.data(), to.size() * sizeof(*to.data())};
+    };
+    return {copy(q_, other.q_), copy(page_indptr_, other.page_indptr_), copy(pages_, other.pages_),
+            copy(last_page_len_, other.last_page_len_)};
+  }
   [[nodiscard]] std::vector<T> rows() const { return o_.download(0, o_.size()); }
   [[nodiscard]] std::vector<float> lse() const { return lse_.download(0, lse_.size()); }
   [[nodiscard]] int64_t num_seqs() const { return num_seqs_; }
@@ -122,6 +136,32 @@ TYPED_TEST(AttentionDecodeReplay, SeesLengthsAndTablesThatChangedInPlace) {
         ASSERT_TRUE(same_bits<TypeParam>(sequences.rows(), want)) << num_seqs << " sequences";
         ASSERT_TRUE(same_bits<float>(sequences.lse(), want_lse)) << num_seqs << " sequences";
       }
+    }
+  }
+}
+
+/// Where chips can, decode starts before the kernel in front of it has ended, and looks at what lies in the tables then.
+TYPED_TEST(AttentionDecodeReplay, SeesWhatTheKernelInFrontWritesLast) {
+  const DeviceStream stream;
+  const Device device = this->cuda_context(stream.get()).device;
+  const int64_t num_pages = small_or(100, 1500);
+  const auto pool = ChangingSequences<TypeParam>::random_pool(num_pages);
+  for (const int64_t num_seqs : {1, 5, 70, 130}) {
+    ChangingSequences<TypeParam> sequences(num_seqs, num_pages, pool),
+        late(num_seqs, num_pages, pool);
+    const CudaContext context(device, stream.get(), this->workspace_bytes(sequences, device));
+    for (int round = 0; round < small_or(3, 12); ++round) {
+      late.change(small_or(600, 5000));
+      late.run(context.exec());
+      stream.wait();
+      const auto want = late.rows();
+      sequences.change(small_or(600, 5000));
+      if (round % 3 == 2) sequences.poison_tables();
+      sequences.poison();
+      copy_late(sequences.copies_of(late), stream.get());
+      sequences.run(context.exec());
+      stream.wait();
+      ASSERT_TRUE(same_bits<TypeParam>(sequences.rows(), want)) << num_seqs << " sequences";
     }
   }
 }

@@ -17,7 +17,7 @@ struct DecodeShape {
   static constexpr bool kRotates = kRotates_;
   static constexpr int kRowTile = kDecodeRowTile;
   static constexpr int kRows = kRowTiles * kRowTile;
-  static constexpr int kWarps = 4;
+  static constexpr int kWarps = kDecodeWarps;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kBlocksPerSm = kDecodeBlocksPerSm;
   static constexpr int kParts = kDim == 256 ? 2 : kDim == 128 ? 3 : 5;

@@ -71,6 +71,15 @@ __device__ __noinline__ void copy_rows(std::byte* to, uint64_t address, int posi
   }
 }
 
+/// Where a page of a lane stands in the table, and what stood there; entry -1 where there is none.
+struct AskedPage {
+  int64_t entry = -1, id = 0;
+};
+/// The pages of the first batches of tiles.
+struct FirstPages {
+  AskedPage of_batch[2];
+};
+
 /// What a warp asks for next: the keys or the values of a tile. Warp w has the tiles w, w + kWarps, ... of a run. Entries of the table are
 /// asked for long before they are needed: of 32 tiles at once where tiles lie within pages, else of the rows of one.
 template <int kDim, int kWarps>
@@ -80,11 +89,16 @@ class TileCursor {
       : p_(p),
         lane_(static_cast<int>(threadIdx.x) % 32),
         walk_(p, share),
-        next_(share.next[threadIdx.x / 32]) {
-    ask_for_batch(first_position());
-  }
+        next_(share.next[threadIdx.x / 32]) {}
+
   /// Before the first copy.
-  __device__ void begin() { change_batch(); }
+  __device__ FirstPages start() {
+    walk_.start();
+    ask_for_batch(first_position());
+    const AskedPage first = asked();
+    change_batch();
+    return {{first, asked()}};
+  }
 
   /// Start copying the keys, then the values of the next tile, if there is one, to `to`; one group of copies either way.
   __device__ void fetch_keys(std::byte* to) {
@@ -116,6 +130,13 @@ class TileCursor {
                          ? min(batch.position + lane_ * kStep, last) & -kTileKeys
                          : min(max(batch.position + lane_ % kTileKeys, batch.first_key), last));
   }
+  [[nodiscard]] __device__ int64_t entry_of(const TileBatch& batch) const {
+    return walk_.run().cut->first_page + place_in(batch).page;
+  }
+  [[nodiscard]] __device__ AskedPage asked() const {
+    if (next_.position >= next_.end) return {};
+    return {entry_of(next_), join_index(p_.kv.pages, page_)};
+  }
   /// The next tiles that the warp has, from `position` of the run on; an empty batch behind the last.
   __device__ void ask_for_batch(int position) {
     while (walk_.is_there() && position >= walk_.run().end_key()) {
@@ -129,7 +150,7 @@ class TileCursor {
       batch.end = min(run.end_key(), position + (p_.has_whole_tiles ? 32 * kStep : 1));
       batch.kv_len = run.cut->kv_len;
       batch.first_key = run.cut->first_key;
-      page_ = ask_index(p_.kv.pages, run.cut->first_page + place_in(batch).page);
+      page_ = ask_index<load_changing_word_if>(p_.kv.pages, entry_of(batch));
     }
     __syncwarp();
     next_ = batch;

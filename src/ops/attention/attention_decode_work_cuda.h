@@ -39,8 +39,19 @@ __device__ inline uint32_t divide_up(uint32_t n, uint32_t d) {
   return quotient + (quotient * d < n ? 1 : 0);
 }
 
-__device__ inline SequenceCut cut_sequence(const AttentionKernelParams& p, int seq) {
-  const SequencePages pages = sequence_pages(p.kv, seq);
+/// The pages of a sequence while the kernel in front may still write what says so: none where the table does not have them.
+__device__ inline SequencePages guess_pages(const AttentionKernelParams& p, int64_t seq) {
+  const int64_t begin = read_index<load_changing_word_if>(p.kv.page_indptr, seq),
+                end = read_index<load_changing_word_if>(p.kv.page_indptr, seq + 1),
+                last = read_index<load_changing_word_if>(p.kv.last_page_len, seq);
+  const bool can_be =
+      begin >= 0 && begin < end && end <= p.num_pages && last > 0 && last <= p.kv.page_size;
+  if (!can_be) return {begin, 0};
+  return {begin, static_cast<int>(end - begin - 1) * p.kv.page_size + static_cast<int>(last)};
+}
+
+__device__ inline SequenceCut cut_sequence(const AttentionKernelParams& p, int seq,
+                                           const SequencePages& pages) {
   SequenceCut cut;
   cut.first_page = pages.first_page;
   cut.kv_len = pages.kv_len;
@@ -55,6 +66,9 @@ __device__ inline SequenceCut cut_sequence(const AttentionKernelParams& p, int s
   cut.unit_cost =
       static_cast<uint32_t>((length + kTileKeys - 1) / kTileKeys) + cut.num_segments * kSegmentCost;
   return cut;
+}
+__device__ inline SequenceCut cut_sequence(const AttentionKernelParams& p, int seq) {
+  return cut_sequence(p, seq, sequence_pages(p.kv, seq));
 }
 /// The same for sequences that are seldom needed, by a warp.
 __device__ inline __noinline__ void put_far_cut(const AttentionKernelParams& p, int seq,
@@ -205,11 +219,13 @@ __device__ BlockCosts add_costs(const DecodeParams& p, const FarCosts& own, int 
   return costs;
 }
 
+/// What a block has to do; of kIdleInCluster, what idle_in_cluster() does.
+enum class Share { kNone, kSegments, kIdleInCluster };
+
 /// Where all sequences are of one length and a unit has no more segments than the cluster blocks: cluster c has unit c, a segment a block.
-/// All threads call. False where the block has none.
+/// All threads call.
 template <int kWarps>
-__device__ bool take_segment(const DecodeParams& p, WorkShare<kWarps>& s) {
-  const uint32_t all_units = p.num_units * static_cast<uint32_t>(p.num_seqs);
+__device__ Share take_segment(const DecodeParams& p, WorkShare<kWarps>& s) {
   const uint32_t unit = blockIdx.x / p.cluster_size, rank = cluster_rank();
   const uint32_t seq = unit / p.num_units;
   if (threadIdx.x == 0) {
@@ -220,13 +236,13 @@ __device__ bool take_segment(const DecodeParams& p, WorkShare<kWarps>& s) {
     s.end = {s.first.seq, s.first.unit, rank + 1};
   }
   __syncthreads();
-  return unit < all_units && rank < s.cuts[0].num_segments;
+  return rank < s.cuts[0].num_segments ? Share::kSegments : Share::kIdleInCluster;
 }
 
-/// Sets the share of block `block` of `num_blocks`. All threads call. False where it has none.
+/// Sets the share of block `block` of `num_blocks`. All threads call. is_guess: see DecodeParams::guesses_share.
 template <int kWarps>
-__device__ bool deal_work(const DecodeParams& p, uint32_t block, uint32_t num_blocks,
-                          WorkShare<kWarps>& s) {
+__device__ Share deal_work(const DecodeParams& p, uint32_t block, uint32_t num_blocks,
+                           bool is_guess, WorkShare<kWarps>& s) {
   constexpr int kThreads = 32 * kWarps;
   const int thread = static_cast<int>(threadIdx.x);
   const bool is_far = p.num_seqs > kThreads;
@@ -235,7 +251,7 @@ __device__ bool deal_work(const DecodeParams& p, uint32_t block, uint32_t num_bl
   FarCosts own{0, true};
   SequenceCut cut = {};
   if (seq < last) {
-    cut = cut_sequence(p, seq);
+    cut = cut_sequence(p, seq, is_guess ? guess_pages(p, seq) : sequence_pages(p.kv, seq));
     own.sum = cut.unit_cost * p.num_units;
     if (is_far) own = sum_costs(p, seq, last);
     s.cuts[thread] = cut;
@@ -254,7 +270,7 @@ __device__ bool deal_work(const DecodeParams& p, uint32_t block, uint32_t num_bl
   }
   const auto begin = static_cast<uint32_t>(min(uint64_t{block} * size, uint64_t{all}));
   const uint32_t end = begin + min(size, all - begin);
-  if (begin == end) return false;
+  if (begin == end) return Share::kNone;
   if (thread == 0) {
     s.is_of_cluster = false;
     s.size = size;
@@ -276,7 +292,8 @@ __device__ bool deal_work(const DecodeParams& p, uint32_t block, uint32_t num_bl
     __syncthreads();
   }
   const WorkPlace a = s.first, b = s.end;
-  return a.seq != b.seq || a.unit != b.unit || a.segment != b.segment;
+  const bool has_work = a.seq != b.seq || a.unit != b.unit || a.segment != b.segment;
+  return has_work ? Share::kSegments : Share::kNone;
 }
 
 /// The rows of a unit: heads of q that share a kv head.
@@ -293,8 +310,10 @@ __device__ inline UnitRows rows_of(const DecodeParams& p, uint32_t unit) {
 template <int kWarps, int kFirstSlot, int kAlive>
 class RunWalk {
  public:
-  __device__ RunWalk(const DecodeParams& p, WorkShare<kWarps>& s) : p_(p), s_(s) {
-    enter({nullptr, s.first.seq, s.first.unit, s.first.segment, 0, s.cost_before}, true);
+  __device__ RunWalk(const DecodeParams& p, WorkShare<kWarps>& s) : p_(p), s_(s) {}
+
+  __device__ void start() {
+    enter({nullptr, s_.first.seq, s_.first.unit, s_.first.segment, 0, s_.cost_before}, true);
   }
   [[nodiscard]] __device__ bool is_there() const { return at().cut != nullptr; }
   [[nodiscard]] __device__ Run run() const { return at(); }

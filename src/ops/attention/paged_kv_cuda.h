@@ -23,16 +23,18 @@ namespace heddle::cuda {
 struct IndexWords {
   uint32_t low, high;
 };
-__device__ inline IndexWords ask_index(const IndexParams& a, int64_t i) {
+template <auto kLoadIf = load_word_if>
+__device__ IndexWords ask_index(const IndexParams& a, int64_t i) {
   const std::byte* element = a.data + i * a.stride * (a.is_wide ? 8 : 4);
-  return {*reinterpret_cast<const uint32_t*>(element), load_word_if(element + 4, a.is_wide)};
+  return {kLoadIf(element, true), kLoadIf(element + 4, a.is_wide)};
 }
 __device__ inline int64_t join_index(const IndexParams& a, IndexWords words) {
   return a.is_wide ? static_cast<int64_t>(uint64_t{words.high} << 32 | words.low)
                    : int64_t{static_cast<int32_t>(words.low)};
 }
-__device__ inline int64_t read_index(const IndexParams& a, int64_t i) {
-  return join_index(a, ask_index(a, i));
+template <auto kLoadIf = load_word_if>
+__device__ int64_t read_index(const IndexParams& a, int64_t i) {
+  return join_index(a, ask_index<kLoadIf>(a, i));
 }
 
 /// n / d for 0 <= n < 2^31.
@@ -46,11 +48,23 @@ struct SequencePages {
   int kv_len;          // tokens, 0 without pages
 };
 
-__device__ inline SequencePages sequence_pages(const PagedKvParams& p, int64_t seq) {
-  const int64_t begin = read_index(p.page_indptr, seq), end = read_index(p.page_indptr, seq + 1);
-  const auto last = static_cast<int>(read_index(p.last_page_len, seq));
+/// The loads, then what follows from them.
+struct SequenceWords {
+  IndexWords begin, end, last;
+};
+__device__ inline SequenceWords ask_sequence(const PagedKvParams& p, int64_t seq) {
+  return {ask_index(p.page_indptr, seq), ask_index(p.page_indptr, seq + 1),
+          ask_index(p.last_page_len, seq)};
+}
+__device__ inline SequencePages sequence_pages(const PagedKvParams& p, const SequenceWords& words) {
+  const int64_t begin = join_index(p.page_indptr, words.begin),
+                end = join_index(p.page_indptr, words.end);
+  const auto last = static_cast<int>(join_index(p.last_page_len, words.last));
   const auto whole = static_cast<int>(end - begin - 1) * p.page_size;
   return {begin, end > begin ? whole + last : 0};
+}
+__device__ inline SequencePages sequence_pages(const PagedKvParams& p, int64_t seq) {
+  return sequence_pages(p, ask_sequence(p, seq));
 }
 
 struct PageSlot {

@@ -4,6 +4,7 @@ namespace heddle::cuda {
 
 PagedKvParams::PagedKvParams(const PagedKv& cache, const PageTable& table)
     : pool(cache.pool),
+      pool_pages(cache.num_pages),
       page_indptr(table.page_indptr),
       pages(table.pages),
       last_page_len(table.last_page_len),

@@ -51,6 +51,7 @@ struct PagedKvParams {
   std::byte* pool =
       nullptr;  // nullptr with page_step 1 where the table holds addresses: one formula serves both
   int64_t page_step = 1;
+  int64_t pool_pages = 0;  // 0 where the table holds addresses
   int64_t key_offset = 0;  // from a page's address to its first key (slot 0, head 0) of the layer
   int64_t value_distance = 0;  // from a key to its value
   int64_t head_step = 0, slot_step = 0;
