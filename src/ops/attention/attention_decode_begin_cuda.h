@@ -5,8 +5,6 @@
 // has ended it asks for the first rows of q, keys and values, and reads lengths and pages again. If something has changed it begins anew.
 // What a guess makes it read lies in the table and in the pool of pages, whatever the table says.
 
-#include "cuda/begin_early_cuda.h"
-
 #include "ops/attention/attention_decode_ring_cuda.h"
 
 namespace heddle::cuda::decode {
@@ -60,10 +58,8 @@ __device__ void fetch_rows(const DecodeParams& p, const Run& run, std::byte* q) 
 __device__ inline void prefetch_index(const IndexParams& a, int64_t i, int64_t count) {
   if (i < count) prefetch(a.data + i * a.stride * (a.is_wide ? 8 : 4));
 }
-/// Brings parameters, lengths and the page table near.
-template <class Params>
-__device__ void fetch_tables(const Params& p) {
-  fetch_parameters(p);
+/// Brings lengths and the page table near.
+__device__ inline void fetch_tables(const DecodeParams& p) {
 #if __CUDA_ARCH__ >= 900
   constexpr int64_t kEntriesOfLine = 16;  // or more
   const int64_t thread = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -126,6 +122,7 @@ __device__ Share begin_share(const DecodeParams& p, uint32_t block, DecodeShared
 #else
   bool is_guess = false;
 #endif
+  if (!is_guess) fetch_tables(p);
 #pragma unroll 1
   while (true) {
     if (!is_guess) wait_for_predecessor();

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "cuda/begin_early_cuda.h"
 #include "cuda/early_launch.h"
 #include "cuda/shared_memory.h"
 
@@ -219,7 +220,7 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
     decode_kernel(const __grid_constant__ Params p) {
   using Shape = ShapeOf<kDim, kRowTiles, Params>;
   trigger_dependents();
-  fetch_tables(p);
+  fetch_parameters(p);
   extern __shared__ uint4 memory[];
   auto& s = *reinterpret_cast<DecodeShared<Shape>*>(memory);
   const uint32_t first = gridDim.x / p.blocks_per_sm;
