@@ -32,9 +32,9 @@ set(HEDDLE_PORTABLE_ARCHITECTURES ${HEDDLE_CUDA_ARCHITECTURES})
 if(HEDDLE_CUDA_ARCHITECTURES STREQUAL "development")
   set(HEDDLE_PORTABLE_ARCHITECTURES 80-virtual 90a-real)
 elseif(HEDDLE_CUDA_ARCHITECTURES STREQUAL "release")
-  set(HEDDLE_PORTABLE_ARCHITECTURES 80-real 86-real 89-real 90a-real 100-real 120-real)
-  # Most of the time goes into making PTX: that of 8.0 serves 8.6 and 8.9 too, that of 10.0 serves 12.0.
-  set(HEDDLE_PORTABLE_CODE "--generate-code=arch=compute_80,code=[sm_80,sm_86,sm_89]" --generate-code=arch=compute_90a,code=[sm_90a]
+  set(HEDDLE_PORTABLE_ARCHITECTURES 80-real 90a-real 100-real 120-real)
+  # Chips of 8.6 and 8.9 run the code for 8.0. Most of the time goes into making PTX: that of 10.0 serves 12.0.
+  set(HEDDLE_PORTABLE_CODE "--generate-code=arch=compute_80,code=[sm_80]" --generate-code=arch=compute_90a,code=[sm_90a]
     "--generate-code=arch=compute_100,code=[sm_100,sm_120]")
 endif()
 set(CMAKE_CUDA_ARCHITECTURES ${HEDDLE_PORTABLE_ARCHITECTURES})
