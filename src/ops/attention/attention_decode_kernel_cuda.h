@@ -18,7 +18,8 @@
 
 #include "ops/attention/attention_decode_begin_cuda.h"
 #include "ops/attention/attention_decode_cluster_cuda.h"
-#include "ops/attention/attention_decode_rotate_cuda.h"
+#include "ops/attention/attention_decode_rotated_split_cuda.h"
+#include "ops/attention/attention_decode_rotated_tf32_cuda.h"
 
 namespace heddle::cuda::decode {
 
@@ -109,6 +110,11 @@ __device__ void share_unit(const DecodeParams& p, const Run& run, const Partials
   }
 }
 
+/// tf32 has 11 significant bits: more than bf16 has, no more than f16.
+template <class T, class Shape>
+using RotatedScores = std::conditional_t<std::is_same_v<T, __nv_bfloat16> && Shape::kHasRoomForTf32,
+                                         Tf32Scores<T, Shape>, SplitScores<T, Shape>>;
+
 /// Adds the warp's tiles of a run from `position` on and before `end` to sums; returns the position of the next one.
 template <class T, class Shape, class Params>
 __device__ int add_tiles(const Params& p, const SequenceCut& cut, const std::byte* q, int position,
@@ -123,7 +129,7 @@ __device__ int add_tiles(const Params& p, const SequenceCut& cut, const std::byt
     float weights[Shape::kRowTiles][4];
     if constexpr (Shape::kRotates) {
       const int num_steps = (p.head_dim + 15) / 16;
-      RotatedScores<T, Shape>(s, q, p.rope.num_pairs, num_steps, lane)(keys, position, weights);
+      RotatedScores<T, Shape>(s, q, p.rope.num_pairs, num_steps)(keys, position, weights);
     } else {
       score_tile<T>(shared_address(keys), rows, lane, weights);
     }
@@ -133,19 +139,6 @@ __device__ int add_tiles(const Params& p, const SequenceCut& cut, const std::byt
     add_values<T>(shared_address(ring.template take<true>()), lane, weights, sums);
   }
   return position;
-}
-
-/// Rotates the rows of q, which all threads see; all call.
-template <class T, class Shape>
-__device__ void rotate_queries(const RotatingDecodeParams& p, int position, std::byte* q,
-                               DecodeShared<Shape>& s) {
-  for (int i = static_cast<int>(threadIdx.x); i < Shape::kRows * Shape::kRowBytes / 16;
-       i += Shape::kThreads) {
-    reinterpret_cast<uint4*>(s.q_rest)[i] = {};
-  }
-  __syncthreads();
-  rotate_rows<T, Shape>(p.rope, position, q, s.q_rest);
-  __syncthreads();
 }
 
 /// Merges what the warps have of a segment: into the states of the run if it begins with segment 0 or has no other, else into a state of
@@ -240,7 +233,10 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
     const Run run = walk.run();
     walk.next();
     if (walk.is_there()) fetch_rows<Shape>(p, walk.run(), next_q);  // in the group of the next part
-    if constexpr (Shape::kRotates) rotate_queries<T>(p, run.cut->kv_len - 1, q, s);
+    if constexpr (Shape::kRotates) {
+      RotatedScores<T, Shape>::turn_rows(p.rope, run.cut->kv_len - 1, q, s);
+      __syncthreads();
+    }
     State<Shape::kGroups> states[kRowTiles];
     int position = run.begin_key() + static_cast<int>(threadIdx.x) / 32 * kTileKeys;
     const int run_end = run.end_key();

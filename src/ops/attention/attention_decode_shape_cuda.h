@@ -10,7 +10,7 @@ namespace heddle::cuda {
 /// keys. The warps of a block take the tiles of a segment in turn. Each keeps its own on the way, keys and values of a tile as two
 /// parts of a ring of its own, so that warps wait for each other only where a segment ends.
 ///
-/// Keys that are rotated inside become sums of two values of their dtype, and so do queries.
+/// Keys that are rotated inside become tf32 or sums of two values of their dtype, and so do queries.
 template <int kElements, int kTiles, bool kRotates_>
 struct DecodeShape {
   static constexpr int kDim = kElements, kRowTiles = kTiles;
@@ -25,6 +25,10 @@ struct DecodeShape {
   static constexpr int kPartBytes = kTileKeys * kRowBytes;
   static constexpr int kGroups = kDim / 16 / kWarps;  // of 16 elements of a row that a warp merges
   static constexpr int kPairs = kRotates ? kDim / 2 : 1;
+  static constexpr bool kHasRoomForTf32 = kDim <= 128;  // of rows of q
+  static constexpr int kTurnedBytes = !kRotates         ? 16
+                                      : kHasRoomForTf32 ? kRows * (kDim + 8) * 4
+                                                        : kRows * kRowBytes;
   /// The sums of a warp, f32, fit into the part that it has read last.
   static_assert(kRowTile * kDim * 4 == kPartBytes);
 };
@@ -47,8 +51,8 @@ template <class Shape>
 struct DecodeShared {
   std::byte ring[Shape::kWarps][Shape::kParts][Shape::kPartBytes];
   std::byte q[2][Shape::kRows * Shape::kRowBytes];  // of a run and the next
-  /// Where keys rotate: what q lacks to its rotated values, and the frequencies of the pairs.
-  std::byte q_rest[Shape::kRotates ? Shape::kRows * Shape::kRowBytes : 16];
+  /// Where keys rotate: rows of q as RotatedScores takes them, or a part of it, and the frequencies of the pairs.
+  alignas(16) std::byte turned_q[Shape::kTurnedBytes];
   Turns frequency[Shape::kPairs];
   alignas(16) NearTurns<Shape> near;
   WarpScratch<Shape> scratch[Shape::kWarps];
