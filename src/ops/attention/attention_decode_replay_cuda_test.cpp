@@ -41,7 +41,7 @@ class ChangingSequences {
 
   /// Draws lengths up to `longest`, as long as there are pages, and places them anew.
   void change(int64_t longest) {
-    std::vector<int32_t> starts{0}, last, ids(static_cast<size_t>(num_pages_));
+    std::vector<int32_t> starts{0}, last;
     for (int64_t i = 0; i < num_seqs_; ++i) {
       const int64_t room = (num_pages_ - starts.back()) * kPageSize;
       const int64_t length =
@@ -50,12 +50,16 @@ class ChangingSequences {
       last.push_back(static_cast<int32_t>(length - (of_seq - 1) * kPageSize));
       starts.push_back(starts.back() + static_cast<int32_t>(of_seq));
     }
-    std::iota(ids.begin(), ids.end(), 0);
-    std::shuffle(ids.begin(), ids.end(), rng());
-    std::fill(ids.begin() + starts.back(), ids.end(), int32_t{1} << 30);  // nobody's
     page_indptr_.upload(starts);
-    pages_.upload(ids);
     last_page_len_.upload(last);
+    place(starts.back());
+  }
+  /// The lengths of `other`, which has as many sequences, on other pages.
+  void take_lengths_of(const ChangingSequences& other) {
+    const std::vector<int32_t> starts = other.page_indptr_.download();
+    page_indptr_.upload(starts);
+    last_page_len_.upload(other.last_page_len_.download());
+    place(starts.back());
   }
 
   void run(const ExecContext& ctx) {
@@ -93,6 +97,15 @@ class ChangingSequences {
   [[nodiscard]] int64_t num_seqs() const { return num_seqs_; }
 
  private:
+  /// Draws the table's first entries; the others are nobody's.
+  void place(int32_t num_used) {
+    std::vector<int32_t> ids(static_cast<size_t>(num_pages_));
+    std::iota(ids.begin(), ids.end(), 0);
+    std::shuffle(ids.begin(), ids.end(), rng());
+    std::fill(ids.begin() + num_used, ids.end(), int32_t{1} << 30);
+    pages_.upload(ids);
+  }
+
   int64_t num_seqs_, num_pages_;
   DeviceBuffer<T> pool_, q_, o_;
   DeviceBuffer<float> lse_;
@@ -156,6 +169,7 @@ TYPED_TEST(AttentionDecodeReplay, SeesWhatTheKernelInFrontWritesLast) {
       stream.wait();
       const auto want = late.rows();
       sequences.change(small_or(600, 5000));
+      if (round % 3 == 1) sequences.take_lengths_of(late);
       if (round % 3 == 2) sequences.poison_tables();
       sequences.poison();
       copy_late(sequences.copies_of(late), stream.get());
