@@ -1,8 +1,7 @@
 #pragma once
 
-// RoPE inside decode: keys turn between shared memory and the tensor cores. What takes the products stands in
-// attention_decode_rotated_split_cuda.h and attention_decode_rotated_tf32_cuda.h: rounding rotated keys and queries to their dtype would take most of the
-// tolerance.
+// RoPE inside decode: keys turn between shared memory and the tensor cores. Rounding rotated keys and queries to their dtype would take
+// most of the tolerance; what is done instead stands in attention_decode_rotated_split_cuda.h and attention_decode_rotated_tf32_cuda.h.
 
 #include "ops/attention/attention_decode_shape_cuda.h"
 #include "ops/attention/attention_decode_tile_cuda.h"
