@@ -11,6 +11,11 @@ int units_of_sequence(int num_kv_heads, int group_size, int head_dim) {
 }
 /// Pairs of rows in a row tile whose state is kept.
 int partial_pairs(int group_size) { return (std::min(group_size, kDecodeRowTile) + 1) / 2; }
+/// The segments of a sequence of so many keys, at most: see cut_sequence() in attention_decode_work_cuda.h.
+int64_t most_segments(int64_t keys) {
+  const int shortest = keys > kShortKeys ? kMinSegmentKeys : kMinShortSegmentKeys;
+  return std::min<int64_t>((keys + shortest - 1) / shortest, kMaxSegments);
+}
 size_t partial_floats(int64_t max_segments, int group_size, int head_dim, int num_sms) {
   const int64_t blocks = select_decode_blocks(max_segments, num_sms).count;
   const int row_tiles = decode_rows(head_dim, group_size) / kDecodeRowTile;
@@ -61,7 +66,9 @@ void launch_decode(const AttentionKernelParams& call, const RotaryFrequencies* r
       p.cluster_size > 1 ? DecodeBlocks{static_cast<int>(all_units * p.cluster_size), 1}
                          : select_decode_blocks(all_units * kMaxSegments, launch.info.num_sms);
   p.num_blocks = blocks.count;
-  p.blocks_per_sm = static_cast<uint32_t>(blocks.per_sm);
+  // Neighbours share a multiprocessor, but those that have nothing to do should not.
+  const bool are_few = all_units * most_segments(mean_keys) < p.num_blocks;
+  p.neighbours = are_few ? 1 : static_cast<uint32_t>(blocks.per_sm);
   p.num_units = static_cast<uint32_t>(units);
   p.unit_rows = rows;
   p.by_kv_heads = Divisor(static_cast<uint32_t>(p.num_kv_heads));

@@ -205,8 +205,7 @@ __device__ void end_run(const DecodeParams& p, const Run& run, uint32_t block,
   if (!is_whole) share_unit<T>(p, run, partials, place, s);
 }
 
-// Grid: DecodeParams::num_blocks. Block b is number `block` in the order of the work, so that neighbours share a multiprocessor and few
-// blocks do not. Block: DecodeShape::kThreads.
+// Grid: DecodeParams::num_blocks. Block b is number `block` in the order of the work. Block: DecodeShape::kThreads.
 template <class T, int kDim, int kRowTiles, class Params>
 __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
                                   ShapeOf<kDim, kRowTiles, Params>::kBlocksPerSm)
@@ -216,8 +215,8 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
   fetch_parameters(p);
   extern __shared__ uint4 memory[];
   auto& s = *reinterpret_cast<DecodeShared<Shape>*>(memory);
-  const uint32_t first = gridDim.x / p.blocks_per_sm;
-  const uint32_t block = blockIdx.x % first * p.blocks_per_sm + blockIdx.x / first;
+  const uint32_t first = gridDim.x / p.neighbours;
+  const uint32_t block = blockIdx.x % first * p.neighbours + blockIdx.x / first;
   const Partials<Shape> partials{reinterpret_cast<float4*>(p.partials), p.partial_pairs};
   if constexpr (Shape::kRotates) put_near_turns<Shape>(p.rope, s);
   PartRing<Shape> ring(p, s);

@@ -28,11 +28,12 @@ inline constexpr int kDecodeBlocksPerSm = 2;  // that run at once
 
 struct DecodeParams : AttentionKernelParams {
   int32_t num_blocks = 0;
-  uint32_t blocks_per_sm = 1;  // divides num_blocks
-  uint32_t cluster_size = 1;   // divides num_blocks, too; see attention_decode_cluster_cuda.h
-  uint32_t num_units = 0;      // of a sequence: kv heads, times the parts that groups are taken in
-  int32_t unit_rows = 0;       // most rows of a unit
-  int32_t partial_pairs = 0;   // of rows of a row tile in `partials`
+  uint32_t neighbours =
+      1;  // in the order of the work that share a multiprocessor; divides num_blocks
+  uint32_t cluster_size = 1;  // divides num_blocks, too; see attention_decode_cluster_cuda.h
+  uint32_t num_units = 0;     // of a sequence: kv heads, times the parts that groups are taken in
+  int32_t unit_rows = 0;      // most rows of a unit
+  int32_t partial_pairs = 0;  // of rows of a row tile in `partials`
   Divisor by_kv_heads;
   /// Blocks may begin by lengths and a page table that the kernel in front may still write (attention_decode_begin_cuda.h): the pages are
   /// those of a pool, and each sequence has a thread.
