@@ -124,14 +124,27 @@ def other_decode_lines(records):
     return lines
 
 
-def decode_part(results, peers):
+def other_card_lines(results, link):
+    """What decode comes to on another card of the same kind."""
+    rows, records = decode_rows(results), of_program(results, DECODE_PROGRAM)
+    if not rows:
+        return []
+    plain = {case_of({**r, "rope": 1}): r["us"] for r in records if not r["rope"]}
+    rope = ", ".join(f"{r['us'] / plain[case_of(r)]:.2f}" for r in records if r["rope"])
+    median = statistics.median(row.peer_us / row.us for row in rows)
+    return [f"Cards differ. On [another one]({link}) (commit {records[0]['commit'][:12]}) {sum(row.us <= row.bar for row in rows)} cells "
+            f"are within the bar, and in {sum(row.us <= row.peer_us for row in rows)} heddle is at least as fast as the fastest peer, "
+            f"{median:.2f} times as fast in the median; with RoPE inside calls take {rope} times those without."]
+
+
+def decode_part(results, peers, other_card_lines=()):
     records, rows = of_program(results, DECODE_PROGRAM), decode_rows(results)
     if not rows:
         return "No figures yet.\n"
     lines = [f"{origin(records)}. bf16, head size 128, pages of 16 in random order, keys and values from memory.", "",
              f"![heddle and its fastest peers]({DECODE_PLOT.rpartition('/')[2]})", "", decode_summary(rows), "",
              "In each cell: heddle, us (the fastest peer) times faster. Bold: above the bar, or slower than that peer.", "",
-             *decode_table(rows), "", *rope_lines(records, peers), *other_decode_lines(records)]
+             *decode_table(rows), "", *rope_lines(records, peers), *other_decode_lines(records), *other_card_lines]
     return "\n".join(lines) + "\n"
 
 

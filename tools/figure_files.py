@@ -138,6 +138,7 @@ def run_tool(doc, results, collect, outputs, self_test):
     """The command line that all tools have. `collect(reports, old)` gives the results, which lie at ROOT / results."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--collect", type=pathlib.Path, metavar="REPORT", nargs="+")
+    parser.add_argument("--into", metavar="RESULTS", default=results)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--self-test", action="store_true")
     arguments = parser.parse_args()
@@ -151,6 +152,7 @@ def run_tool(doc, results, collect, outputs, self_test):
               or (f"docs are what {results} gives" if (ROOT / results).exists() else f"no {results} yet, and the docs say so"))
         return 1 if old else 0
     if arguments.collect:
-        write_results(ROOT / results, collect([load(path) for path in arguments.collect], load(ROOT / results)))
+        into = ROOT / arguments.into
+        write_results(into, collect([load(path) for path in arguments.collect], load(into)))
     update(outputs(ROOT))
     return 0

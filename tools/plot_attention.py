@@ -5,6 +5,8 @@ plot_attention.py --collect REPORT...  takes the records of the programs bench_a
                                        tools/gpu_check, which must come from an H200, adds the peers of bench/peers/attention_h200.json,
                                        writes bench/results/attention_h200.json, where the records of programs that no report has stay,
                                        and then goes on as
+plot_attention.py --collect REPORT... --into bench/results/attention_h200_other_card.json
+                                       the same for another card, of which a line is told
 plot_attention.py                      which draws the plots docs/ops/attention_*_h200.svg and writes the tables between the markers in
                                        docs/ops/attention.md
 plot_attention.py --check              whether all that is what the results give
@@ -15,13 +17,14 @@ import json
 import sys
 
 from attention_tables import (DECODE_PLOT, DECODE_PROGRAM, PORTABLE, PORTABLE_PEER, PREFILL_ASKED, PREFILL_PLOT, PREFILL_PROGRAM,
-                              PROGRAMS, STORE_PROGRAM, by_heads, case_of, decode_part, decode_rows, peer_of, prefill_cells, prefill_part,
-                              shape_of, store_part)
+                              PROGRAMS, STORE_PROGRAM, by_heads, case_of, decode_part, decode_rows, other_card_lines, peer_of, prefill_cells,
+                              prefill_part, shape_of, store_part)
 from figure_drawing import LOSS, OTHER, OURS, PEER, bar_plot, dot_plot
 from figure_files import (END, MIN_SAMPLES, ROOT, assert_refuses_no_proof, collected, filled, load, made_up_root, run_tool, stale,
                           update, with_best_peer, write_results)
 
 RESULTS, PEERS, PAGE = "bench/results/attention_h200.json", "bench/peers/attention_h200.json", "docs/ops/attention.md"
+OTHER_CARD = "bench/results/attention_h200_other_card.json"
 BEGIN = {program: f"<!-- table of {RESULTS}, {program} -->\n" for program in PROGRAMS}
 
 
@@ -56,7 +59,8 @@ def prefill_plot(results, peers):
 def outputs(root):
     """What the files of docs should hold: (path, text) each."""
     results, peers = load(root / RESULTS) or {"records": []}, load(root / PEERS)
-    parts = {DECODE_PROGRAM: decode_part(results, peers), PREFILL_PROGRAM: prefill_part(results, peers),
+    other_card = other_card_lines(load(root / OTHER_CARD) or {"records": []}, f"../../{OTHER_CARD}")
+    parts = {DECODE_PROGRAM: decode_part(results, peers, other_card), PREFILL_PROGRAM: prefill_part(results, peers),
              STORE_PROGRAM: store_part(results)}
     page = filled(root / PAGE, {BEGIN[program]: part for program, part in parts.items()})
     if page is None:
@@ -131,6 +135,10 @@ def self_test():
         assert decode.count("2.00x") == 65 and decode.count("0.50x") == 1 and decode.count(">XQA sm90<") == 33
         assert prefill.count(">heddle<") == 6 and prefill.count(f'fill="{OTHER}"') == 26, "five shapes and the legend"
         assert not stale(outputs(root))
+        assert "Cards differ" not in (root / PAGE).read_text()
+        write_results(root / OTHER_CARD, collect([report], peers))
+        update(outputs(root), root)
+        assert "65 cells are within the bar, and in 65 heddle is" in (root / PAGE).read_text()
         (root / PAGE).write_text((root / PAGE).read_text().replace("**0.50**", "1.50"))
         assert stale(outputs(root)) == [root / PAGE], "a table changed by hand is noticed"
     assert_refuses_no_proof(lambda reports: collect(reports, peers), report, (lambda r: r["benches"][0]["records"].pop(1), "lack"))
