@@ -137,14 +137,14 @@ def other_card_lines(results, link):
             f"{median:.2f} times as fast in the median; with RoPE inside calls take {rope} times those without."]
 
 
-def decode_part(results, peers, other_card_lines=()):
+def decode_part(results, peers, more_lines=()):
     records, rows = of_program(results, DECODE_PROGRAM), decode_rows(results)
     if not rows:
         return "No figures yet.\n"
     lines = [f"{origin(records)}. bf16, head size 128, pages of 16 in random order, keys and values from memory.", "",
              f"![heddle and its fastest peers]({DECODE_PLOT.rpartition('/')[2]})", "", decode_summary(rows), "",
              "In each cell: heddle, us (the fastest peer) times faster. Bold: above the bar, or slower than that peer.", "",
-             *decode_table(rows), "", *rope_lines(records, peers), *other_decode_lines(records), *other_card_lines]
+             *decode_table(rows), "", *rope_lines(records, peers), *other_decode_lines(records), *more_lines]
     return "\n".join(lines) + "\n"
 
 

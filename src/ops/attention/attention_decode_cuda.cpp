@@ -16,6 +16,13 @@ int64_t most_segments(int64_t keys) {
   const int shortest = keys > kShortKeys ? kMinSegmentKeys : kMinShortSegmentKeys;
   return std::min<int64_t>((keys + shortest - 1) / shortest, kMaxSegments);
 }
+/// See DecodeParams::guesses_share.
+bool can_guess(const AttentionKernelParams& p, int64_t all_units) {
+  const int64_t keys = p.num_pages * p.kv.page_size;  // a sequence has fewer than 2^31
+  const int64_t cost = all_units * (keys / kTileKeys + 1 + kMaxSegments * int64_t{kSegmentCost});
+  return p.kv.pool_pages > 0 && p.num_seqs <= 32 * kDecodeWarps && keys < int64_t{1} << 31 &&
+         cost < int64_t{1} << 32;
+}
 size_t partial_floats(int64_t max_segments, int group_size, int head_dim, int num_sms) {
   const int64_t blocks = select_decode_blocks(max_segments, num_sms).count;
   const int row_tiles = decode_rows(head_dim, group_size) / kDecodeRowTile;
@@ -73,7 +80,7 @@ void launch_decode(const AttentionKernelParams& call, const RotaryFrequencies* r
   p.unit_rows = rows;
   p.by_kv_heads = Divisor(static_cast<uint32_t>(p.num_kv_heads));
   p.partial_pairs = partial_pairs(p.group_size);
-  p.guesses_share = p.kv.pool_pages > 0 && p.num_seqs <= 32 * kDecodeWarps;
+  p.guesses_share = can_guess(p, all_units);
   p.has_whole_tiles = p.kv.is_aligned && p.kv.page_size % kTileKeys == 0;
   if (p.num_counters < p.num_blocks) p.partials = nullptr;
   if (launch.dtype == DType::kFloat16) return launch_decode_of<half>(p, rope, launch);

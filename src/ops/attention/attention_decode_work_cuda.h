@@ -13,10 +13,6 @@
 
 namespace heddle::cuda {
 
-/// Costs are counted in tiles of keys, 32 bits: 2^32 of them are 17 TB of keys and values of 128 elements.
-/// This is what beginning and ending a segment costs, found on an H200 with 32768 keys beside 63 sequences of one.
-inline constexpr uint32_t kSegmentCost = 9;
-
 /// The keys of a sequence and how they are cut.
 struct SequenceCut {
   int64_t first_page;
