@@ -28,8 +28,10 @@ build: ## build the program build/heddle, the libraries and the tests
 	@tools/bootstrap
 	@tools/build release
 
-bench: build ## run the op benches; BENCH=lora runs those whose name has "lora"
-	@build/heddle bench $(BENCH)
+bench: ## run the op benches; BENCH=lora runs those whose name has "lora"
+	@tools/bootstrap
+	@tools/build release heddle_bench
+	@build/heddle-bench $(BENCH)
 
 check: build ## run the checks of the source tree alone: format, includes, headers, docs
 	@ctest --test-dir build --output-on-failure -L check

@@ -65,7 +65,7 @@ def library_of(header):
 
 def resolve(path, header, files):
     """The file of the tree that `header` means in a file at `path`, None for one outside."""
-    folders = [path.rsplit("/", 1)[0], "include", "src", "src/testing"]
+    folders = [path.rsplit("/", 1)[0], "include", "src", "src/testing", "apps/heddle"]
     for folder in folders:
         if f"{folder}/{header}" in files:
             return f"{folder}/{header}"

@@ -1,4 +1,4 @@
-// The command line of heddle: generate, inspect, bench.
+// The command line of heddle: generate, inspect.
 #include <iostream>
 
 #include <CLI/CLI.hpp>
@@ -9,39 +9,14 @@
 #include "heddle/core/error.h"
 #include "heddle/engine/inspect.h"
 
-#include "bench.h"
 #include "default_model.h"
+#include "engine_arguments.h"
 #include "generate.h"
 
 namespace heddle::app {
 namespace {
 
 constexpr int kExitWrongInput = 2;
-
-void add_engine_options(CLI::App& command, EngineOptions& engine) {
-  command.add_option("--model", engine.model_path,
-                     "GGUF file; without it $HEDDLE_MODEL, then the default model in the cache");
-  command.add_option("--threads", engine.num_threads, "0: one per processor")
-      ->check(CLI::Range(0, 1024));
-  command.add_option("--page-size", engine.page_size, "Tokens in a page of the KV cache")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 4096));
-  command.add_option("--prefill-chunk", engine.prefill_chunk, "Prompt tokens a step takes in")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 65536));
-  command
-      .add_option("--max-context", engine.max_context,
-                  "Tokens of one row, prompt and answer; 0: as the model was made for")
-      ->check(CLI::NonNegativeNumber);
-}
-
-/// NAME=DIR, cut at the first '='.
-std::pair<std::string, std::string> parse_adapter(const std::string& text) {
-  const size_t at = text.find('=');
-  HEDDLE_CHECK(at != std::string::npos && at > 0 && at + 1 < text.size(), "--adapter ", text,
-               ": expected NAME=DIR");
-  return {text.substr(0, at), text.substr(at + 1)};
-}
 
 void add_generate(CLI::App& app, GenerateOptions& options, std::vector<std::string>& adapters) {
   CLI::App* command =
@@ -66,20 +41,6 @@ void add_generate(CLI::App& app, GenerateOptions& options, std::vector<std::stri
   command->add_option("--stats", options.stats_path, "Writes times and counts to this file");
 }
 
-void add_bench(CLI::App& app, BenchOptions& options, std::vector<std::string>& adapters) {
-  CLI::App* command =
-      app.add_subcommand("bench", "Measures ops by name, or the model (`bench model`)");
-  add_engine_options(*command, options.engine);
-  command->add_option("NAME", options.names,
-                      "Regular expressions of op benches, or `model`; none: list what there is");
-  command->add_option("--json", options.json_path, "Writes the raw samples to this file");
-  command->add_option("--adapter", adapters, "NAME=DIR: for `model`, adapters of eight more rows")
-      ->allow_extra_args(false);
-  command->add_option("--samples", options.num_samples, "Samples of each figure of the model")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
-}
-
 int run(int argc, char** argv) {
   CLI::App app("heddle " + std::string(kVersion) +
                ": one language model, many LoRA adapters in a batch");
@@ -88,8 +49,6 @@ int run(int argc, char** argv) {
   GenerateOptions generate_options;
   std::vector<std::string> adapters;
   add_generate(app, generate_options, adapters);
-  BenchOptions bench_options;
-  add_bench(app, bench_options, adapters);
   std::string inspected;
   CLI::App* inspect_command =
       app.add_subcommand("inspect", "Tells what a model file or an adapter folder holds");
@@ -103,16 +62,12 @@ int run(int argc, char** argv) {
   }
 
   HEDDLE_CHECK(!app.get_subcommands().empty(),
-               "a subcommand is missing: generate, inspect or bench (see heddle --help)");
+               "a subcommand is missing: generate or inspect (see heddle --help)");
   std::vector<std::pair<std::string, std::string>> named_adapters;
   for (const std::string& text : adapters) named_adapters.push_back(parse_adapter(text));
   if (inspect_command->parsed()) {
     inspect(std::cout, inspected);
     return 0;
-  }
-  if (app.got_subcommand("bench")) {
-    bench_options.adapters = std::move(named_adapters);
-    return bench(bench_options);
   }
   HEDDLE_CHECK(!generate_options.prompts_path.empty() || !generate_options.prompts.empty(),
                "generate: no prompts; give --prompts FILE or prompts as arguments");

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # bench/peers/run_all.sh: measures heddle and its peers in turns on this machine, writes bench/results/cpu_model.json.
 #
-# Needs build/heddle and the environment of install.sh; takes some ten minutes, on a machine that does nothing else.
+# Needs build/heddle-bench, which `make bench` builds, and the environment of install.sh; takes some ten minutes, on a machine that
+# does nothing else.
 #   PEERS=FOLDER    the environment of the peers (build/peers)
 #   THREADS=N       threads of every program (2)
 #   ROUNDS=N        how often all are measured, in turns (3); every round adds samples
@@ -30,7 +31,7 @@ for round in $(seq "${ROUNDS:-3}"); do
   peers "$round" bandwidth
   peers "$round" llama
   echo "round $round: heddle" >&2
-  $prefix build/heddle bench model --model "$model" --threads "$threads" --samples 3 "${adapters[@]}" \
+  $prefix build/heddle-bench model --model "$model" --threads "$threads" --samples 3 "${adapters[@]}" \
     --json "$parts/$round-heddle.json"
   peers "$round" transformers
   peers "$round" peft

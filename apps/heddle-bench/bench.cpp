@@ -11,12 +11,12 @@ namespace heddle::app {
 int bench(const BenchOptions& options) {
   if (std::ranges::find(options.names, "model") != options.names.end()) {
     HEDDLE_CHECK(options.names.size() == 1,
-                 "bench: `model` is measured alone, not together with op benches");
+                 "`model` is measured alone, not together with op benches");
     return bench_model(options);
   }
   std::string filter;  // google-benchmark takes one expression
   for (const std::string& name : options.names) filter += (filter.empty() ? "" : "|") + name;
-  std::vector<std::string> arguments = {"heddle"};
+  std::vector<std::string> arguments = {"heddle-bench"};
   if (options.names.empty()) {
     arguments.push_back("--benchmark_list_tests=true");
   } else {
@@ -31,8 +31,7 @@ int bench(const BenchOptions& options) {
   int argc = static_cast<int>(argv.size());
   benchmark::Initialize(&argc, argv.data());
   const size_t num_run = benchmark::RunSpecifiedBenchmarks();
-  HEDDLE_CHECK(num_run > 0, "bench: no op bench is named like ", filter,
-               "; `heddle bench` lists them");
+  HEDDLE_CHECK(num_run > 0, "no op bench is named like ", filter, "; `heddle-bench` lists them");
   return 0;
 }
 
