@@ -1,6 +1,8 @@
 // Statements, and what values are made of for them.
 #include "model/template_eval.h"
 
+#include <nlohmann/json.hpp>
+
 #include "model/printable.h"
 #include "model/template_format.h"
 

@@ -1,0 +1,62 @@
+# Two libraries of each: heddle and heddle_engine, with CUDA code where the build has CUDA, and heddle_cpu and heddle_engine_cpu, without,
+# for programs that run on the CPU alone. The sources that know the difference include heddle/config.h; they are few and light, and are
+# compiled for either. All others are compiled once, as objects of heddle_once and heddle_engine_once. Where the build has no CUDA, the
+# second names mean the first libraries.
+
+# For the objects compiled once: a config.h that stops the compiler, so that what is sorted wrongly cannot be built.
+set(HEDDLE_ONCE_FOLDER ${CMAKE_BINARY_DIR}/once)
+file(CONFIGURE OUTPUT ${HEDDLE_ONCE_FOLDER}/heddle/config.h @ONLY CONTENT [[
+#error "compiled once for builds with and without CUDA: a source that came to include heddle/config.h needs `touch CMakeLists.txt`"
+]])
+if(HEDDLE_WITH_CUDA)
+  set(HEDDLE_WITH_CUDA_VALUE false)
+  configure_file(include/heddle/config.h.in ${CMAKE_BINARY_DIR}/cpu/heddle/config.h @ONLY)
+endif()
+
+# The headers of src that depend on heddle/config.h, by name in a regular expression: they include it, or one that does.
+set(HEDDLE_CONFIGURED_HEADERS "heddle/config[.]h")
+file(GLOB_RECURSE headers RELATIVE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/src/*.h)
+set(before)
+while(NOT before STREQUAL HEDDLE_CONFIGURED_HEADERS)
+  set(before "${HEDDLE_CONFIGURED_HEADERS}")
+  foreach(header IN LISTS headers)
+    file(STRINGS ${PROJECT_SOURCE_DIR}/src/${header} lines REGEX "^#include \"(.*/)?(${before})\"" LIMIT_COUNT 1)
+    if(lines)
+      list(REMOVE_ITEM headers ${header})
+      cmake_path(GET header STEM name)
+      string(APPEND HEDDLE_CONFIGURED_HEADERS "|${name}[.]h")
+    endif()
+  endforeach()
+endwhile()
+
+# Makes library `target` one of two, as above, which are linked with the libraries that follow.
+function(heddle_make_both target)
+  add_library(${target}_once OBJECT)
+  target_include_directories(${target}_once PRIVATE
+    ${HEDDLE_ONCE_FOLDER} ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(${target}_once PRIVATE heddle_flags ${ARGN})
+  target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_once>)
+  if(NOT HEDDLE_WITH_CUDA)
+    add_library(${target}_cpu ALIAS ${target})
+    return()
+  endif()
+  add_library(${target}_cpu STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:${target}_once>)
+  target_include_directories(${target}_cpu
+    PUBLIC ${CMAKE_BINARY_DIR}/cpu ${PROJECT_SOURCE_DIR}/include PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(${target}_cpu PRIVATE heddle_flags ${ARGN})
+endfunction()
+
+# Adds sources to both libraries.
+function(heddle_both_sources target)
+  foreach(source IN LISTS ARGN)
+    file(STRINGS ${source} lines REGEX "^#include \"(.*/)?(${HEDDLE_CONFIGURED_HEADERS})\"" LIMIT_COUNT 1)
+    if(NOT lines)
+      target_sources(${target}_once PRIVATE ${source})
+      continue()
+    endif()
+    target_sources(${target} PRIVATE ${source})
+    if(HEDDLE_WITH_CUDA)
+      target_sources(${target}_cpu PRIVATE ${source})
+    endif()
+  endforeach()
+endfunction()
