@@ -8,59 +8,22 @@ import math
 import os
 import pathlib
 import struct
-import subprocess
 import sys
-import tempfile
-import unittest
 
-HEDDLE, ADAPTERS = None, None
-
-
-def run(*arguments, env=None):
-    """(exit code, standard output, standard error) of the program."""
-    done = subprocess.run([HEDDLE, *map(str, arguments)], capture_output=True, text=True, env=env, cwd="/")
-    return done.returncode, done.stdout, done.stderr
+from program_case import ADAPTERS, Case, adapters, main, run
 
 
 def f32(number):
     return struct.unpack("f", struct.pack("f", number))[0]
 
 
-class Case(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-
-    def file(self, name, content):
-        path = pathlib.Path(self.folder.name) / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
-
-    def rows(self, *rows):
-        return self.file("rows.jsonl", "".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows))
-
-    def answers(self, *arguments, code=0):
-        got, out, err = run("generate", "--json", *arguments)
-        self.assertEqual(got, code, err)
-        return [json.loads(line) for line in out.split("\n") if line]
-
-    def refused(self, *arguments, says=(), env=None):
-        """Exit code 2, nothing on standard output, one line on standard error that holds the words."""
-        code, out, err = run(*arguments, env=env)
-        self.assertEqual((code, out), (2, ""), err)
-        self.assertEqual(err.count("\n"), 1, err)
-        for word in says:
-            self.assertIn(str(word), err)
-
-
 class Answers(Case):
     def test_fields_of_a_row(self):
-        rows = self.rows({"prompt": "Opposites: hot, big, fast", "adapter": "opposite", "unknown field": [1]},
+        rows = self.rows({"prompt": "Opposites: hot, big, fast", "adapter": "opposite"},
                          {"messages": [{"role": "user", "content": "Say: é"}], "max_tokens": 3})
         first, second = self.answers("--adapter", f"opposite={ADAPTERS}/opposite", "--logprobs", "--prompts", rows)
-        self.assertEqual(list(first), ["index", "adapter", "text", "token_ids", "prompt_tokens", "completion_tokens",
-                                       "finish_reason", "error", "logprobs"])
+        self.assertEqual(list(first), ["index", "id", "adapter", "text", "token_ids", "prompt_tokens", "completion_tokens",
+                                       "finish_reason", "error", "hash", "logprobs"])
         self.assertEqual((first["index"], first["adapter"], first["error"]), (0, "opposite", None))
         self.assertEqual((first["text"], first["finish_reason"]), ("COLD, SMALL, SLOW", "stop"))
         self.assertEqual((second["index"], second["adapter"], second["finish_reason"]), (1, None, "length"))
@@ -90,45 +53,35 @@ class Answers(Case):
         self.assertEqual(among[1]["logprobs"], alone["logprobs"])
         self.assertNotEqual(among[2]["token_ids"], alone["token_ids"])
 
-    def test_plain_text_shows_rows_in_order_and_a_table(self):
-        rows = self.rows({"prompt": "Opposites: hot", "adapter": "opposite"}, {"prompt": "Hi", "max_tokens": 2})
-        code, out, err = run("generate", "--adapter", f"opposite={ADAPTERS}/opposite", "--prompts", rows)
-        self.assertEqual((code, err), (0, ""))
-        lines = out.split("\n")
-        self.assertEqual(lines[0], "[0 opposite] COLD")
-        self.assertTrue(lines[1].startswith("[1 base model] "))
-        for word in ("prefill", "decode", "LoRA", "tokens/s"):
-            self.assertIn(word, out)
-
     def test_raw_text_is_not_templated(self):
         raw = self.answers("--raw", "The sky is")[0]
         chat = self.answers("The sky is")[0]
         self.assertLess(raw["prompt_tokens"], chat["prompt_tokens"])
 
     def test_the_file_of_statistics(self):
-        path = pathlib.Path(self.folder.name) / "stats.json"
+        path = self.folder / "stats.json"
         rows = self.rows(*[{"prompt": "Hi", "max_tokens": 4}] * 5)
         self.answers("--stats", path, "--max-batch", 2, "--prompts", rows)
         stats = json.loads(path.read_text())
         self.assertEqual((stats["rows"], stats["failed_rows"]), (5, 0))
         self.assertGreater(stats["decode_seconds"], 0)
-        self.assertEqual(os.listdir(self.folder.name).count("stats.json.partial"), 0)
+        self.assertEqual(os.listdir(self.folder).count("stats.json.partial"), 0)
 
     def test_the_default_model_is_found_from_anywhere(self):
         env = {k: v for k, v in os.environ.items() if k != "HEDDLE_MODEL"}
-        cache = pathlib.Path(self.folder.name) / "heddle/models"
+        cache = self.folder / "heddle/models"
         cache.mkdir(parents=True)
         (cache / "SmolLM2-135M-Instruct.Q4_1.gguf").symlink_to(os.environ["HEDDLE_MODEL"])
-        code, out, err = run("generate", "--json", "Hi", "--raw", env=dict(env, XDG_CACHE_HOME=self.folder.name))
+        code, out, err = run("generate", "--json", "Hi", "--raw", env=dict(env, XDG_CACHE_HOME=self.folder))
         self.assertEqual(code, 0, err)
         self.refused("generate", "Hi", env=dict(env, XDG_CACHE_HOME="/nowhere"), says=["no model", "/nowhere", "--model"])
 
 
 class RowsThatFail(Case):
-    def test_they_fail_alone(self):
+    def test_they_fail_alone_where_that_is_wanted(self):
         rows = self.rows({"prompt": "Hi", "max_tokens": 2}, {"prompt": "Hi", "adapter": "nobody"},
                          {"prompt": "loom " * 9000}, {"prompt": "Hi", "max_tokens": 2})
-        answers = self.answers("--prompts", rows, code=1)
+        answers = self.answers("--keep-going", "--prompts", rows, code=1)
         self.assertEqual([a["finish_reason"] for a in answers], ["length", "error", "error", "length"])
         self.assertIn("nobody", answers[1]["error"])
         self.assertEqual((answers[1]["text"], answers[1]["token_ids"]), ("", []))
@@ -137,24 +90,12 @@ class RowsThatFail(Case):
 
 
 class Limits(Case):
-    def test_ten_thousand_rows_in_bounded_memory(self):
-        path = pathlib.Path(self.folder.name) / "stats.json"
-        row = {"prompt": "a", "max_tokens": 1}
-        peaks = []
-        for count in (500, 10000):
-            rows = self.rows(*[row] * count)
-            answers = self.answers("--raw", "--max-batch", 64, "--stats", path, "--prompts", rows)
-            self.assertEqual([a["index"] for a in answers], list(range(count)))
-            peaks.append(json.loads(path.read_text())["peak_memory_bytes"])
-        self.assertLess(peaks[1] - peaks[0], 20e6)
-
     def test_peak_memory_is_little_more_than_the_file(self):
-        path = pathlib.Path(self.folder.name) / "stats.json"
-        adapters = [x for folder in sorted(ADAPTERS.iterdir()) if (folder / "adapter_config.json").exists()
-                    for x in ("--adapter", f"{folder.name}={folder}")]
+        path = self.folder / "stats.json"
+        names = sorted(folder.parent.name for folder in ADAPTERS.glob("*/adapter_config.json"))
         adapter_bytes = sum(f.stat().st_size for f in ADAPTERS.glob("*/*.safetensors"))
         rows = self.rows(*[{"prompt": "Why is the sky blue?", "max_tokens": 40}] * 8)
-        self.answers(*adapters, "--stats", path, "--prompts", rows)
+        self.answers(*adapters(*names), "--stats", path, "--prompts", rows)
         peak = json.loads(path.read_text())["peak_memory_bytes"]
         page_bytes = 30 * 2 * 3 * 16 * 64 * 4  # of the default model, pages of 16 tokens
         pages = 8 * math.ceil((37 + 40) / 16)
@@ -227,13 +168,14 @@ class WrongInput(Case):
                 (dict(good, seed=2**63), ["seed", 2**63]),
                 (dict(good, stop=[""]), ["stop", "empty"]),
                 (dict(good, stop=[1]), ["stop", "number"]),
+                (dict(good, top_p=0), ["top_p", "0"]),
                 (dict(good, adapter=3), ["adapter", "number"]),
                 ("[" * 5000, ["5000", "64"]),
         ]:
             with self.subTest(row=str(row)[:60]):
                 self.refused("generate", "--prompts", self.rows(good, row, good), says=["rows.jsonl, line 2", *words])
         self.refused("generate", "--prompts", "/no/such/file", says=["/no/such/file"])
-        self.refused("generate", "--prompts", self.folder.name, says=[self.folder.name])
+        self.refused("generate", "--prompts", self.folder, says=[self.folder])
 
     def test_inspect(self):
         code, out, err = run("inspect", os.environ["HEDDLE_MODEL"])
@@ -248,5 +190,4 @@ class WrongInput(Case):
 
 
 if __name__ == "__main__":
-    HEDDLE, ADAPTERS = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
-    unittest.main(argv=sys.argv[:1])
+    main()

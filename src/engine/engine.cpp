@@ -11,6 +11,7 @@
 #include "engine/model_runner.h"
 #include "engine/scheduler.h"
 #include "model/gguf_text.h"
+#include "model/model_names.h"
 
 namespace heddle {
 namespace {
@@ -44,6 +45,7 @@ struct Engine::State {
   explicit State(const EngineOptions& given)
       : file(given.model_path),
         config(model::read_llama_config(file)),
+        names(model::read_model_names(file)),
         options(complete(given, config)),
         tokenizer(model::read_vocabulary(file)),
         end_tokens(model::read_end_tokens(file)),
@@ -57,7 +59,7 @@ struct Engine::State {
 
   void fill_info();
   std::vector<int32_t> tokenize(const Request& request) const;
-  Sequence make_sequence(const Request& request);
+  Sequence make_sequence(const Request& request) const;
   void admit_waiting();
   void run_step(std::vector<Event>& events);
   bool take_token(Sequence& row, int32_t token, float logprob, std::vector<Event>& events);
@@ -67,6 +69,7 @@ struct Engine::State {
 
   model::GgufFile file;
   model::LlamaConfig config;
+  model::ModelNames names;
   EngineOptions options;
   model::Tokenizer tokenizer;
   std::vector<int32_t> end_tokens;
@@ -125,7 +128,7 @@ std::vector<int32_t> Engine::State::tokenize(const Request& request) const {
                           model::ControlTokens::kParse);
 }
 
-Sequence Engine::State::make_sequence(const Request& request) {
+Sequence Engine::State::make_sequence(const Request& request) const {
   Sequence row;
   row.sampling = request.sampling;
   row.ignore_end = request.ignore_end;
@@ -245,12 +248,17 @@ Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 
-void Engine::add_adapter(const std::string& name, const std::string& folder) {
+AdapterInfo Engine::add_adapter(const std::string& name, const std::string& folder) {
   HEDDLE_CHECK(!name.empty(), folder, ": an adapter needs a name");
   HEDDLE_CHECK(!has_adapter(name), "adapter name \"", name, "\" is given twice");
   const model::PeftAdapter adapter(folder);
   adapter.check_fits(state_->config.dims());
   state_->slot_of[name] = state_->runner.adapters().add(adapter);
+  const std::string& base_model = adapter.config().base_model;
+  return {.name = name,
+          .folder = folder,
+          .base_model = base_model,
+          .names_this_model = state_->names.may_be(base_model)};
 }
 
 bool Engine::has_adapter(const std::string& name) const { return state_->slot_of.contains(name); }
@@ -272,6 +280,10 @@ RequestId Engine::submit(const Request& request) {
     state_->failed.push_back({.request = id, .text = "", .completion = std::move(completion)});
   }
   return id;
+}
+
+void Engine::check(const Request& request) const {
+  static_cast<void>(state_->make_sequence(request));
 }
 
 int64_t Engine::num_unfinished() const {

@@ -27,6 +27,15 @@ struct ModelInfo {
   int64_t num_parameters = 0, weight_bytes = 0;
 };
 
+/// Facts of a loaded adapter.
+struct AdapterInfo {
+  std::string name, folder;
+  std::string base_model;  // the model it was made for, as its configuration names it; may be empty
+  /// Whether base_model may be the engine's model: it is empty, or agrees with one of the names
+  /// that the model's file has and gives.
+  bool names_this_model = true;
+};
+
 /// Where the time of an engine has gone, in seconds, and what it did. A step that takes in prompt
 /// tokens counts as prefill.
 struct EngineStats {
@@ -51,7 +60,7 @@ class Engine {
 
   /// Loads a PEFT adapter from a folder. Throws Error if it does not fit the model or the name is
   /// taken.
-  void add_adapter(const std::string& name, const std::string& folder);
+  AdapterInfo add_adapter(const std::string& name, const std::string& folder);
   [[nodiscard]] bool has_adapter(const std::string& name) const;
 
   [[nodiscard]] const ModelInfo& model() const;
@@ -60,6 +69,8 @@ class Engine {
   /// Queues a request. One that cannot run (an unknown adapter, a prompt longer than the context, a
   /// template that refuses it) does not throw: it ends with finish_reason kError.
   RequestId submit(const Request& request);
+  /// Throws the Error with which `submit` would end the request.
+  void check(const Request& request) const;
   /// Requests that wait or run.
   [[nodiscard]] int64_t num_unfinished() const;
   /// Takes in what fits, runs the model once and returns the news; nothing when there is no work.

@@ -5,13 +5,16 @@
 
 #include "heddle/core/error.h"
 
-#include "prompts_file.h"
+#include "generate/row_parser.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string line(reinterpret_cast<const char*>(data), size);
   for (const bool raw : {false, true}) {
     try {
-      const heddle::Request request = heddle::app::parse_row(line, "line", raw, 0);
+      heddle::app::Row row;
+      heddle::app::parse_row(line, "line", {.raw = raw, .adapters = {"a"}, .base_names = {"m"}},
+                             row);
+      const heddle::Request& request = row.request;
       if (request.max_tokens < 1 || request.text.has_value() == !request.messages.empty()) {
         __builtin_trap();
       }

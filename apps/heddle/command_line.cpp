@@ -1,0 +1,201 @@
+#include "command_line.h"
+
+#include <limits>
+#include <sstream>
+
+#include "heddle/config.h"
+#include "heddle/core/error.h"
+
+namespace heddle::app {
+namespace {
+
+/// NAME=DIR, cut at the first '='.
+NamedAdapter parse_adapter(const std::string& text) {
+  const size_t at = text.find('=');
+  HEDDLE_CHECK(at != std::string::npos && at > 0 && at + 1 < text.size(), "--adapter ", text,
+               ": expected NAME=DIR");
+  const std::string name = text.substr(0, at);
+  HEDDLE_CHECK(name != kBaseName, "--adapter ", text, ": the name ", kBaseName,
+               " stands for the model without an adapter");
+  return {name, text.substr(at + 1)};
+}
+
+/// Refuses numbers outside of [low, high], and NaN, which CLI::Range lets pass.
+CLI::Validator number_in(float low, float high) {
+  return {[low, high](const std::string& text) {
+            float number = 0;
+            const bool is_in =
+                CLI::detail::lexical_cast(text, number) && number >= low && number <= high;
+            std::ostringstream range;
+            range << text << " is no number from " << low << " to " << high;
+            return is_in ? std::string() : range.str();
+          },
+          ""};
+}
+
+void add_engine_options(CLI::App& command, EngineOptions& engine) {
+  constexpr const char* kGroup = "Engine";
+  command.add_option("-t,--threads", engine.num_threads, "Threads; 0: one per processor")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1024))
+      ->group(kGroup);
+  command
+      .add_option("--max-context", engine.max_context,
+                  "Tokens of one row, prompt and answer; 0: as the model was made for")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber)
+      ->group(kGroup);
+  command.add_option("--page-size", engine.page_size, "Tokens in a page of the KV cache")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096))
+      ->group(kGroup);
+  command.add_option("--prefill-chunk", engine.prefill_chunk, "Prompt tokens a step takes in")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536))
+      ->group(kGroup);
+}
+
+void add_input_options(CLI::App& command, GenerateOptions& options) {
+  constexpr const char* kGroup = "Input";
+  CLI::Option* file =
+      command
+          .add_option("--prompts", options.prompts_path,
+                      "File of one JSON object a line; - reads standard input as it comes")
+          ->type_name("FILE")
+          ->group(kGroup);
+  command.add_option("PROMPT", options.prompts, "Prompts; a single - is --prompts -")
+      ->excludes(file);
+  command.add_flag("--raw", options.raw, "Prompts are plain text, without the chat template")
+      ->group(kGroup);
+  command
+      .add_flag("--keep-going", options.keep_going,
+                "Wrong rows of a file are answered with their error; the others run")
+      ->group(kGroup);
+}
+
+void add_output_options(CLI::App& command, GenerateOptions& options) {
+  constexpr const char* kGroup = "Output";
+  command
+      .add_flag("--json", options.json, "One JSON object a row, written when the row is finished")
+      ->group(kGroup);
+  command.add_flag("--ordered", options.ordered, "With --json: rows in the order of the input")
+      ->group(kGroup);
+  command
+      .add_option("--hold", options.hold,
+                  "Finished rows that wait for an earlier one, at most; then no row is admitted")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()))
+      ->type_name("N")
+      ->group(kGroup);
+  command
+      .add_option("--resume", options.resume_path,
+                  "Appends JSON answers to this file and skips the rows that it answers")
+      ->type_name("FILE")
+      ->group(kGroup);
+  command.add_flag("--logprobs", options.logprobs, "With --json: log-probabilities of the tokens")
+      ->group(kGroup);
+  command.add_option("--stats", options.stats_path, "Writes times and counts to this file")
+      ->type_name("FILE")
+      ->group(kGroup);
+  command.add_flag("-q,--quiet", options.quiet, "No progress, statistics and notes")->group(kGroup);
+}
+
+void add_generate(CLI::App& app, GenerateOptions& options) {
+  CLI::App* command =
+      app.add_subcommand("generate", "Answers prompts, each with an adapter of its own");
+  add_input_options(*command, options);
+  add_model_options(*command, options.model);
+  command->add_option("--max-batch", options.model.engine.max_batch, "Rows that run at once")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096))
+      ->group("Engine");
+  add_answer_options(*command, options.answer);
+  add_output_options(*command, options);
+}
+
+void add_inspect(CLI::App& app, std::string& path) {
+  app.add_subcommand("inspect", "Tells what a model file or an adapter folder holds")
+      ->add_option("PATH", path)
+      ->required();
+}
+
+}  // namespace
+
+void add_model_options(CLI::App& command, ModelOptions& options) {
+  constexpr const char* kGroup = "Model";
+  command
+      .add_option("-m,--model", options.engine.model_path,
+                  "GGUF file; without it $HEDDLE_MODEL, then the default model in the cache")
+      ->type_name("FILE")
+      ->group(kGroup);
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--adapter",
+          [&options](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) options.adapters.push_back(parse_adapter(text));
+          },
+          "A PEFT adapter and its name; may be given many times")
+      ->allow_extra_args(false)
+      ->type_name("NAME=DIR")
+      ->group(kGroup);
+  command
+      .add_flag("--strict", options.strict,
+                "An adapter that was made for another model is an error, not a warning")
+      ->group(kGroup);
+  add_engine_options(command, options.engine);
+}
+
+void add_answer_options(CLI::App& command, AnswerOptions& options) {
+  constexpr const char* kGroup = "Answers";
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  SamplingOptions& sampling = options.sampling;
+  command.add_option("--use", options.use, "The adapter to use; base: the model without one")
+      ->type_name("NAME")
+      ->group(kGroup);
+  command.add_option("--system", options.system, "System message in front of each conversation")
+      ->type_name("TEXT")
+      ->group(kGroup);
+  command.add_option("--max-tokens", options.max_tokens, "Tokens of an answer, at most")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, kMax))
+      ->type_name("N")
+      ->group(kGroup);
+  command.add_option("--temperature", sampling.temperature, "0: the most likely token")
+      ->capture_default_str()
+      ->check(number_in(0.0f, 1e6f))
+      ->type_name("X")
+      ->group(kGroup);
+  command.add_option("--top-k", sampling.top_k, "Draws from the K most likely tokens; 0: off")
+      ->capture_default_str()
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
+      ->type_name("K")
+      ->group(kGroup);
+  command
+      .add_option("--top-p", sampling.top_p, "Draws from the tokens that hold this mass; 1: off")
+      ->capture_default_str()
+      ->check(number_in(std::numeric_limits<float>::min(), 1.0f))
+      ->type_name("P")
+      ->group(kGroup);
+  command.add_option("--min-p", sampling.min_p, "Least share of the best token's mass; 0: off")
+      ->capture_default_str()
+      ->check(number_in(0.0f, 1.0f))
+      ->type_name("P")
+      ->group(kGroup);
+  command.add_option("--stop", options.stop, "The text ends before this; may be given many times")
+      ->allow_extra_args(false)
+      ->type_name("TEXT")
+      ->group(kGroup);
+  command.add_option("--seed", sampling.seed, "Row i without a seed draws with this number + i")
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(kGroup);
+}
+
+void declare_commands(CLI::App& app, CommandLine& line) {
+  app.require_subcommand(0, 1);
+  app.set_version_flag("--version", kVersion);
+  add_generate(app, line.generate);
+  add_inspect(app, line.inspected);
+}
+
+}  // namespace heddle::app

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "options.h"
+
+namespace heddle::app {
+
+/// What the command line asks for: the options of the subcommand that was given.
+struct CommandLine {
+  GenerateOptions generate;
+  std::string inspected;  // path for `inspect`
+};
+
+/// Declares all subcommands with their options. Values are stored in `line`, which must outlive
+/// `app`. Help, completions and the man page are made from these declarations.
+void declare_commands(CLI::App& app, CommandLine& line);
+
+/// The options that every subcommand with a model takes; groups "Model" and "Engine".
+void add_model_options(CLI::App& command, ModelOptions& options);
+
+/// The options that say how answers are made; group "Answers".
+void add_answer_options(CLI::App& command, AnswerOptions& options);
+
+}  // namespace heddle::app

@@ -1,0 +1,98 @@
+#include "generate/fingerprint.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <xxhash.h>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/core/error.h"
+
+namespace heddle::app {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+class Hash {
+ public:
+  Hash() : state_(XXH3_createState(), &XXH3_freeState) { XXH3_128bits_reset(state_.get()); }
+
+  void add(const std::string& bytes) {
+    XXH3_128bits_update(state_.get(), bytes.data(), bytes.size());
+  }
+
+  /// At most `count` bytes of the file, from `begin` on.
+  void add_file(const std::string& path, int64_t begin, int64_t count) {
+    std::ifstream file(path, std::ios::binary);
+    file.seekg(begin);
+    std::string part(static_cast<size_t>(kMiB), '\0');
+    while (count > 0 && file.read(part.data(), std::min(count, kMiB)).gcount() > 0) {
+      XXH3_128bits_update(state_.get(), part.data(), static_cast<size_t>(file.gcount()));
+      count -= file.gcount();
+    }
+    HEDDLE_CHECK(!file.bad() && file.is_open(), path, ": cannot read it");
+  }
+
+  std::string digits() const {
+    const XXH128_hash_t value = XXH3_128bits_digest(state_.get());
+    char text[33];
+    std::snprintf(text, sizeof text, "%016llx%016llx",
+                  static_cast<unsigned long long>(value.high64),
+                  static_cast<unsigned long long>(value.low64));
+    return text;
+  }
+
+ private:
+  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
+};
+
+std::string hash_of_model(const std::string& path) {
+  const auto size = static_cast<int64_t>(std::filesystem::file_size(path));
+  Hash hash;
+  hash.add(std::to_string(size) + " bytes ");
+  hash.add_file(path, 0, kMiB);
+  hash.add_file(path, std::max<int64_t>(size - kMiB, 0), kMiB);
+  return hash.digits();
+}
+
+std::string hash_of_adapter(const std::string& folder) {
+  Hash hash;
+  for (const char* name : {"/adapter_config.json", "/adapter_model.safetensors"}) {
+    hash.add(name);
+    hash.add_file(folder + name, 0, std::numeric_limits<int64_t>::max());
+  }
+  return hash.digits();
+}
+
+}  // namespace
+
+Fingerprint::Fingerprint(const GenerateOptions& options, const std::string& model_path)
+    : logprobs_(options.logprobs), model_(hash_of_model(model_path)) {
+  for (const NamedAdapter& adapter : options.model.adapters) {
+    adapters_[adapter.name] = hash_of_adapter(adapter.folder);
+  }
+}
+
+std::string Fingerprint::of(const Request& request) const {
+  nlohmann::ordered_json row = {model_, logprobs_, request.max_tokens, request.stop};
+  if (request.adapter.empty()) {
+    row.push_back(nullptr);
+  } else {
+    row.push_back({request.adapter, adapters_.at(request.adapter)});
+  }
+  if (request.text) row.push_back(*request.text);
+  for (const Message& message : request.messages) row.push_back({message.role, message.content});
+  const SamplingOptions& sampling = request.sampling;
+  if (sampling.temperature > 0.0f) {  // else the rest changes nothing
+    row.push_back(
+        {sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.seed});
+  }
+  Hash hash;
+  hash.add(row.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  return hash.digits();
+}
+
+}  // namespace heddle::app

@@ -1,0 +1,161 @@
+#include "generate/generate.h"
+
+#include <csignal>
+#include <iostream>
+#include <unordered_map>
+
+#include <spdlog/spdlog.h>
+
+#include "heddle/core/error.h"
+
+#include "generate/answer_writer.h"
+#include "generate/fingerprint.h"
+#include "generate/progress.h"
+#include "generate/resume_file.h"
+#include "generate/row_source.h"
+#include "generate/signals.h"
+#include "generate/statistics.h"
+#include "open_model.h"
+
+namespace heddle::app {
+namespace {
+
+constexpr int kExitOfSignals = 128;  // + the signal's number, as shells have it
+
+AnswerWriter::Form form_of(const GenerateOptions& options, const RowSource& rows) {
+  if (options.json || !options.resume_path.empty()) {
+    return options.ordered ? AnswerWriter::Form::kOrderedJson : AnswerWriter::Form::kJson;
+  }
+  return rows.num_rows() == 1 ? AnswerWriter::Form::kBareText : AnswerWriter::Form::kText;
+}
+
+void tell_unused_adapters(const GenerateOptions& options, const RowSource& rows) {
+  if (options.quiet) return;
+  for (const std::string& name : rows.unused_adapters()) {
+    spdlog::info("note: no row uses adapter {}", name);
+  }
+}
+
+/// One run of `generate`: takes rows from the source into the engine, and writes what becomes of
+/// them.
+class Run {
+ public:
+  Run(const GenerateOptions& options, RowSource& rows, Engine& engine, ResumeFile* resume)
+      : options_(options),
+        rows_(rows),
+        engine_(engine),
+        resume_(resume),
+        fingerprint_(options, engine.model().path),
+        writer_(resume == nullptr ? std::cout : resume->append(), form_of(options, rows),
+                options.logprobs),
+        progress_(!options.quiet, rows.num_rows()) {}
+
+  /// Until all rows are answered or a signal comes; returns the signal or 0.
+  int run();
+  [[nodiscard]] RowCounts counts() const {
+    return {writer_.num_finished(), writer_.num_failed(), num_skipped_};
+  }
+
+ private:
+  bool has_room() const;
+  void admit_rows();
+  void begin(const Row& row);
+  void step();
+
+  const GenerateOptions& options_;
+  RowSource& rows_;
+  Engine& engine_;
+  ResumeFile* resume_;  // null: answers go to standard output
+  Fingerprint fingerprint_;
+  AnswerWriter writer_;
+  Progress progress_;
+  StopSignal signal_;
+  std::unordered_map<RequestId, int64_t> index_of_;  // of rows in the engine
+  RowSource::Status input_ = RowSource::Status::kRow;
+  int64_t num_skipped_ = 0;
+};
+
+bool Run::has_room() const {
+  return engine_.num_unfinished() < engine_.options().max_batch &&
+         writer_.num_held() < options_.hold;
+}
+
+/// Takes in what there is and fits.
+void Run::admit_rows() {
+  Row row;
+  while (has_room() && signal_.received() == 0) {
+    input_ = rows_.next(row);
+    if (input_ != RowSource::Status::kRow) return;
+    begin(row);
+  }
+}
+
+void Run::begin(const Row& row) {
+  AnswerHead head{row.index, row.id, row.custom_id, row.metadata, row.request.adapter, ""};
+  if (!row.error.empty()) {
+    writer_.begin_row(std::move(head));
+    Completion completion;
+    completion.finish_reason = FinishReason::kError;
+    completion.error = row.error;
+    writer_.finish_row(row.index, std::move(completion));
+    return;
+  }
+  head.hash = fingerprint_.of(row.request);
+  if (resume_ != nullptr && resume_->answers(row, head.hash)) {
+    ++num_skipped_;
+    return;
+  }
+  writer_.begin_row(std::move(head));
+  index_of_[engine_.submit(row.request)] = row.index;
+}
+
+void Run::step() {
+  for (Event& event : engine_.step()) {
+    const int64_t index = index_of_.at(event.request);
+    writer_.add_text(index, event.text);
+    if (!event.completion) continue;
+    index_of_.erase(event.request);
+    writer_.finish_row(index, std::move(*event.completion));
+  }
+}
+
+int Run::run() {
+  while (signal_.received() == 0) {
+    admit_rows();
+    if (engine_.num_unfinished() > 0) {
+      step();
+    } else if (input_ == RowSource::Status::kEnd) {
+      break;
+    } else if (input_ == RowSource::Status::kNotYet) {
+      signal_.wait_for(rows_.fd());
+    }
+    progress_.show(writer_.num_finished() + num_skipped_, engine_.stats());
+  }
+  progress_.clear();
+  writer_.interrupt();
+  return signal_.received();
+}
+
+}  // namespace
+
+int generate(const GenerateOptions& options) {
+  RowSource rows(options);
+  rows.check_lines();
+  if (!options.stats_path.empty()) check_writable(options.stats_path);
+  std::optional<ResumeFile> resume;
+  if (!options.resume_path.empty()) resume.emplace(options.resume_path);
+  Engine engine = open_model(options.model);
+  rows.check_requests(engine);
+  if (rows.num_rows()) tell_unused_adapters(options, rows);
+
+  Run run(options, rows, engine, resume ? &*resume : nullptr);
+  const int signal = run.run();
+  const RowCounts counts = run.counts();
+  if (!rows.num_rows() && signal == 0) tell_unused_adapters(options, rows);
+  if (!options.quiet) print_statistics(engine.stats(), counts);
+  if (!options.stats_path.empty()) write_statistics(options.stats_path, engine.stats(), counts);
+  if (signal != 0) return kExitOfSignals + signal;
+  return counts.failed > 0 ? 1 : 0;
+}
+
+}  // namespace heddle::app

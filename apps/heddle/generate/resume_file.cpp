@@ -1,0 +1,107 @@
+#include "generate/resume_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <optional>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
+
+#include "heddle/core/error.h"
+
+namespace heddle::app {
+namespace {
+
+using nlohmann::json;
+
+/// What answers_ holds of a row: an id is JSON text, which no index with # is.
+std::string key_of(const std::string& id, int64_t index, const std::string& hash) {
+  std::string key = id;
+  if (id.empty()) key.append("#").append(std::to_string(index));
+  return key.append(" ").append(hash);
+}
+
+struct Answer {
+  std::string key;
+  bool failed;
+};
+
+/// Nothing where the line is no answer.
+std::optional<Answer> parse_answer(const std::string& line) {
+  const json object = json::parse(line, nullptr, false);
+  if (!object.is_object()) return std::nullopt;
+  const auto index = object.find("index"), id = object.find("id"), hash = object.find("hash"),
+             error = object.find("error");
+  const auto end = object.end();
+  if (index == end || !index->is_number_integer() || id == end || hash == end || error == end) {
+    return std::nullopt;
+  }
+  const std::string id_text =
+      id->is_null() ? "" : id->dump(-1, ' ', false, json::error_handler_t::replace);
+  const std::string hash_text = hash->is_string() ? hash->get<std::string>() : "";
+  return Answer{key_of(id_text, index->get<int64_t>(), hash_text), !error->is_null()};
+}
+
+}  // namespace
+
+ResumeFile::ResumeFile(std::string path) : path_(std::move(path)) {
+  struct stat status = {};
+  is_new_ = stat(path_.c_str(), &status) != 0;
+  fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  HEDDLE_CHECK(fd_ >= 0, "--resume ", path_, ": cannot open: ", std::strerror(errno));
+  try {
+    HEDDLE_CHECK(flock(fd_, LOCK_EX | LOCK_NB) == 0, "--resume ", path_,
+                 ": another program writes it");
+    read();
+  } catch (...) {
+    close(fd_);
+    throw;
+  }
+}
+
+ResumeFile::~ResumeFile() {
+  if (is_new_) unlink(path_.c_str());
+  close(fd_);
+}
+
+void ResumeFile::read() {
+  std::ifstream file(path_);
+  std::string line;
+  for (int64_t number = 1; std::getline(file, line); ++number) {
+    const std::optional<Answer> answer = parse_answer(line);
+    const bool is_last = file.eof();  // there was no newline behind it
+    HEDDLE_CHECK(answer || is_last, "--resume ", path_, ", line ", number,
+                 ": not an answer of heddle; the file stays as it is");
+    if (!answer) return;
+    lacks_newline_ = is_last;
+    whole_bytes_ += std::ssize(line) + (is_last ? 0 : 1);
+    if (!answer->failed) answered_.insert(answer->key);
+  }
+  HEDDLE_CHECK(!file.bad(), "--resume ", path_, ": cannot read it");
+}
+
+bool ResumeFile::answers(const Row& row, const std::string& hash) const {
+  return answered_.contains(key_of(row.id, row.index, hash));
+}
+
+std::ofstream& ResumeFile::append() {
+  is_new_ = false;
+  struct stat status = {};
+  const bool is_torn = fstat(fd_, &status) == 0 && status.st_size > whole_bytes_;
+  if (is_torn) {
+    spdlog::info("note: {}: the last line was torn and is cut off", path_);
+    if (ftruncate(fd_, whole_bytes_) != 0) {
+      throw std::system_error(errno, std::generic_category(), path_ + ": cannot cut it");
+    }
+  }
+  stream_.open(path_, std::ios::app);
+  if (lacks_newline_) stream_ << "\n";
+  return stream_;
+}
+
+}  // namespace heddle::app

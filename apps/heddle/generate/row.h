@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "heddle/engine/request.h"
+
+namespace heddle::app {
+
+/// A row of work: a prompt of the command line, or a line of a prompts file.
+struct Row {
+  int64_t index = 0;                          // among the rows of the input, from 0
+  std::string id{}, custom_id{}, metadata{};  // JSON text, echoed in the answer; empty: not given
+  Request request{};
+  std::string error{};  // one sentence that says why the row cannot run; empty: it can
+};
+
+}  // namespace heddle::app

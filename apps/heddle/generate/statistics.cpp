@@ -1,0 +1,71 @@
+#include "generate/statistics.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <sys/resource.h>
+#include <system_error>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/core/error.h"
+
+namespace heddle::app {
+namespace {
+
+int64_t peak_memory_bytes() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
+void print_line(const char* what, int64_t tokens, double seconds) {
+  std::fprintf(stderr, "%-9s%8lld%10.3f%12.1f\n", what, static_cast<long long>(tokens), seconds,
+               seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0);
+}
+
+}  // namespace
+
+void print_statistics(const EngineStats& stats, const RowCounts& rows) {
+  const double seconds = stats.prefill_seconds + stats.decode_seconds;
+  std::string counts = std::to_string(rows.finished) + (rows.finished == 1 ? " row" : " rows");
+  if (rows.failed > 0) counts += ", " + std::to_string(rows.failed) + " failed";
+  if (rows.skipped > 0) counts += ", " + std::to_string(rows.skipped) + " were answered before";
+  std::fprintf(stderr, "\n%s\n           tokens   seconds    tokens/s\n", counts.c_str());
+  print_line("prefill", stats.prefill_tokens, stats.prefill_seconds);
+  print_line("decode", stats.decode_tokens, stats.decode_seconds);
+  std::fprintf(stderr, "LoRA%23.3f  (%.1f %% of the time)\n", stats.lora_seconds,
+               100.0 * stats.lora_seconds / std::max(seconds, 1e-9));
+}
+
+void check_writable(const std::string& path) {
+  const std::string partial = path + ".partial";
+  const bool opened = std::ofstream(partial).good();
+  HEDDLE_CHECK(opened, path, ": cannot write the statistics");
+  std::remove(partial.c_str());
+}
+
+void write_statistics(const std::string& path, const EngineStats& stats, const RowCounts& rows) {
+  const nlohmann::ordered_json object = {{"rows", rows.finished},
+                                         {"failed_rows", rows.failed},
+                                         {"skipped_rows", rows.skipped},
+                                         {"prefill_tokens", stats.prefill_tokens},
+                                         {"prefill_seconds", stats.prefill_seconds},
+                                         {"decode_tokens", stats.decode_tokens},
+                                         {"decode_seconds", stats.decode_seconds},
+                                         {"generated_tokens", stats.generated_tokens},
+                                         {"prefill_steps", stats.prefill_steps},
+                                         {"decode_steps", stats.decode_steps},
+                                         {"lora_seconds", stats.lora_seconds},
+                                         {"peak_memory_bytes", peak_memory_bytes()}};
+  const std::string partial = path + ".partial";
+  std::ofstream file(partial);
+  file << object.dump(1) << "\n";
+  file.close();
+  if (!file.good() || std::rename(partial.c_str(), path.c_str()) != 0) {
+    throw std::system_error(errno, std::generic_category(), path + ": cannot write the statistics");
+  }
+}
+
+}  // namespace heddle::app

@@ -1,0 +1,36 @@
+#include "nearest.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace heddle::app {
+namespace {
+
+constexpr size_t kMaxWord = 64;  // of what is longer the first letters decide
+
+size_t distance(std::string_view from, std::string_view to) {
+  std::vector<size_t> row(to.size() +
+                          1);  // from the letters of `from` so far to each start of `to`
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < from.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < to.size(); ++j) {
+      const size_t replaced = diagonal + size_t{from[i] != to[j]};
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::string_view nearest(std::string_view word, std::span<const std::string_view> known) {
+  word = word.substr(0, kMaxWord);
+  return *std::ranges::min_element(
+      known, {}, [word](std::string_view candidate) { return distance(word, candidate); });
+}
+
+}  // namespace heddle::app

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+#include "heddle/engine/engine.h"
+
+#include "options.h"
+
+namespace heddle::app {
+
+/// Loads the model and its adapters. An adapter that was made for a model of another name is a
+/// warning, with `strict` an Error.
+[[nodiscard]] Engine open_model(const ModelOptions& options);
+
+/// The adapter of prompts that do not name one: the one that `use` names, else the only one there
+/// is. Empty: the base model. Throws Error with the names where there are several.
+[[nodiscard]] std::string adapter_in_use(const ModelOptions& options, const std::string& use);
+
+}  // namespace heddle::app

@@ -1,0 +1,67 @@
+#include "model/model_names.h"
+
+#include <algorithm>
+#include <filesystem>
+
+namespace heddle::model {
+namespace {
+
+constexpr bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/// Letters, in lower case, and digits; bytes above ASCII are kept.
+std::string key_of(std::string_view text) {
+  std::string key;
+  for (const char c : text) {
+    if (c >= 'A' && c <= 'Z') {
+      key += static_cast<char>(c - 'A' + 'a');
+    } else if (is_letter(c) || is_digit(c) || static_cast<unsigned char>(c) >= 0x80) {
+      key += c;
+    }
+  }
+  return key;
+}
+
+/// Whether the text is the name of a weights' format: F16, BF16, Q4_1, Q4_K_M, IQ2_XXS, ...
+bool is_format(std::string_view text) {
+  const std::string key = key_of(text);
+  if (key == "f16" || key == "f32" || key == "bf16" || key == "fp16" || key == "fp32") return true;
+  const size_t q = key.starts_with("iq") || key.starts_with("tq") ? 1 : 0;
+  return key.size() > q + 1 && key[q] == 'q' && is_digit(key[q + 1]);
+}
+
+/// "SmolLM2-135M-Instruct" of "dir/SmolLM2-135M-Instruct.Q4_1.gguf".
+std::string name_of_file(const std::string& path) {
+  std::string name = std::filesystem::path(path).filename().string();
+  if (name.ends_with(".gguf")) name.resize(name.size() - 5);
+  const size_t cut = name.find_last_of(".-");
+  if (cut != std::string::npos && is_format(std::string_view(name).substr(cut + 1))) {
+    name.resize(cut);
+  }
+  return name;
+}
+
+}  // namespace
+
+bool ModelNames::may_be(std::string_view base_model) const {
+  while (base_model.ends_with('/')) base_model.remove_suffix(1);
+  const std::string key = key_of(base_model.substr(base_model.find_last_of('/') + 1));
+  if (key.empty()) return true;
+  return std::ranges::find(whole, key) != whole.end() ||
+         (!family.empty() && key.starts_with(family));
+}
+
+ModelNames read_model_names(const GgufFile& file) {
+  ModelNames names;
+  const auto add = [&names](std::string_view text) {
+    if (std::string key = key_of(text); !key.empty()) names.whole.push_back(std::move(key));
+  };
+  add(name_of_file(file.path()));
+  add(file.get_or<std::string_view>("general.name", ""));
+  const std::string basename = key_of(file.get_or<std::string_view>("general.basename", ""));
+  const std::string size = key_of(file.get_or<std::string_view>("general.size_label", ""));
+  if (!basename.empty() && !size.empty()) names.family = basename + size;
+  return names;
+}
+
+}  // namespace heddle::model

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/gguf.h"
+
+namespace heddle::model {
+
+/// What a model is called, in lower case and without anything but letters and digits:
+/// "SmolLM2-135M-Instruct" is "smollm2135minstruct".
+struct ModelNames {
+  std::vector<std::string> whole;  // of its file and by its settings
+  std::string family;              // what all versions of it begin with; empty: not known
+
+  /// Whether `base_model`, a path or a name of a hub ("HuggingFaceTB/SmolLM2-135M-Instruct"), may
+  /// mean this model: its last part is one of the whole names or begins with the family. An empty
+  /// text may mean any model.
+  [[nodiscard]] bool may_be(std::string_view base_model) const;
+};
+
+/// The names of a GGUF file: that of the file without the weights' format ("Q4_1", "f16"),
+/// general.name, and as family general.basename with general.size_label.
+[[nodiscard]] ModelNames read_model_names(const GgufFile& file);
+
+}  // namespace heddle::model
