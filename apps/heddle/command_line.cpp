@@ -1,5 +1,6 @@
 #include "command_line.h"
 
+#include <algorithm>
 #include <limits>
 #include <sstream>
 
@@ -10,14 +11,16 @@ namespace heddle::app {
 namespace {
 
 /// NAME=DIR, cut at the first '='.
-NamedAdapter parse_adapter(const std::string& text) {
+void add_adapter(std::vector<NamedAdapter>& adapters, const std::string& text) {
   const size_t at = text.find('=');
   HEDDLE_CHECK(at != std::string::npos && at > 0 && at + 1 < text.size(), "--adapter ", text,
                ": expected NAME=DIR");
   const std::string name = text.substr(0, at);
   HEDDLE_CHECK(name != kBaseName, "--adapter ", text, ": the name ", kBaseName,
                " stands for the model without an adapter");
-  return {name, text.substr(at + 1)};
+  const bool is_new = std::ranges::find(adapters, name, &NamedAdapter::name) == adapters.end();
+  HEDDLE_CHECK(is_new, "--adapter ", text, ": the name \"", name, "\" is given twice");
+  adapters.push_back({name, text.substr(at + 1)});
 }
 
 /// Refuses numbers outside of [low, high], and NaN, which CLI::Range lets pass.
@@ -132,7 +135,7 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       .add_option_function<std::vector<std::string>>(
           "--adapter",
           [&options](const std::vector<std::string>& texts) {
-            for (const std::string& text : texts) options.adapters.push_back(parse_adapter(text));
+            for (const std::string& text : texts) add_adapter(options.adapters, text);
           },
           "A PEFT adapter and its name; may be given many times")
       ->allow_extra_args(false)

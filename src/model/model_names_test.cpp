@@ -7,6 +7,8 @@
 namespace heddle::model {
 namespace {
 
+using testing::GgufBuilder;
+
 ModelNames names_of(const std::string& path, std::string_view name = "",
                     std::string_view basename = "", std::string_view size_label = "") {
   GgufBuilder builder;
@@ -19,9 +21,10 @@ ModelNames names_of(const std::string& path, std::string_view name = "",
 }
 
 TEST(ModelNames, TheFileIsNamedLikeTheModel) {
-  for (const char* path : {"/models/SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2-135m-instruct.gguf",
-                           "SmolLM2-135M-Instruct-f16.gguf", "a/SmolLM2-135M-Instruct-Q4_K_M.gguf",
-                           "SmolLM2-135M-Instruct.IQ2_XXS.gguf", "SmolLM2_135M_Instruct-BF16.gguf"}) {
+  for (const char* path :
+       {"/models/SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2-135m-instruct.gguf",
+        "SmolLM2-135M-Instruct-f16.gguf", "a/SmolLM2-135M-Instruct-Q4_K_M.gguf",
+        "SmolLM2-135M-Instruct.IQ2_XXS.gguf", "SmolLM2_135M_Instruct-BF16.gguf"}) {
     const ModelNames names = names_of(path);
     EXPECT_TRUE(names.may_be("HuggingFaceTB/SmolLM2-135M-Instruct")) << path;
     EXPECT_TRUE(names.may_be("/home/me/smollm2-135m-instruct/")) << path;
