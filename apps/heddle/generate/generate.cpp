@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <iostream>
+#include <unistd.h>
 #include <unordered_map>
 
 #include <spdlog/spdlog.h>
@@ -48,7 +49,11 @@ class Run {
         fingerprint_(options, engine.model().path),
         writer_(resume == nullptr ? std::cout : resume->append(), form_of(options, rows),
                 options.logprobs),
-        progress_(!options.quiet, rows.num_rows()) {}
+        progress_(isatty(STDERR_FILENO) != 0, rows.num_rows(), Progress::Clock::now()) {
+    // Text that streams to the same terminal would be torn apart by the line.
+    const bool is_shared = isatty(STDERR_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
+    shows_progress_ = !options.quiet && (!is_shared || resume != nullptr);
+  }
 
   /// Until all rows are answered or a signal comes; returns the signal or 0.
   int run();
@@ -61,6 +66,7 @@ class Run {
   void admit_rows();
   void begin(const Row& row);
   void step();
+  void show_progress();
 
   const GenerateOptions& options_;
   RowSource& rows_;
@@ -69,6 +75,7 @@ class Run {
   Fingerprint fingerprint_;
   AnswerWriter writer_;
   Progress progress_;
+  bool shows_progress_;
   StopSignal signal_;
   std::unordered_map<RequestId, int64_t> index_of_;  // of rows in the engine
   RowSource::Status input_ = RowSource::Status::kRow;
@@ -119,6 +126,12 @@ void Run::step() {
   }
 }
 
+void Run::show_progress() {
+  if (!shows_progress_) return;
+  const int64_t num_done = writer_.num_finished() + num_skipped_;
+  std::cerr << progress_.update(num_done, engine_.stats(), Progress::Clock::now()) << std::flush;
+}
+
 int Run::run() {
   while (signal_.received() == 0) {
     admit_rows();
@@ -129,9 +142,9 @@ int Run::run() {
     } else if (input_ == RowSource::Status::kNotYet) {
       signal_.wait_for(rows_.fd());
     }
-    progress_.show(writer_.num_finished() + num_skipped_, engine_.stats());
+    show_progress();
   }
-  progress_.clear();
+  if (shows_progress_) std::cerr << progress_.end();
   writer_.interrupt();
   return signal_.received();
 }
