@@ -64,6 +64,7 @@ struct Engine::State {
   void run_step(std::vector<Event>& events);
   bool take_token(Sequence& row, int32_t token, float logprob, std::vector<Event>& events);
   void retire(const Sequence* row);
+  void cancel(Sequence& row);
   void count_step(double seconds, int64_t num_prompt_tokens, int64_t num_drawn);
   void release(Sequence& row);
 
@@ -81,7 +82,7 @@ struct Engine::State {
   RequestId next_id = 0;
   std::deque<Sequence> waiting;
   std::vector<std::unique_ptr<Sequence>> running;
-  std::vector<Event> failed;  // requests that never ran; told with the next step
+  std::vector<Event> ended;  // requests that ended outside of a step; told with the next one
   int64_t reserved_pages = 0;
 };
 
@@ -229,6 +230,15 @@ void Engine::State::retire(const Sequence* row) {
   running.erase(place);
 }
 
+/// Ends the row's answer where it is; the next step tells it.
+void Engine::State::cancel(Sequence& row) {
+  Event event{.request = row.id, .text = row.text.finish()};
+  row.completion.text += event.text;
+  row.completion.finish_reason = FinishReason::kCancelled;
+  event.completion = std::move(row.completion);
+  ended.push_back(std::move(event));
+}
+
 void Engine::State::count_step(double seconds, int64_t num_prompt_tokens, int64_t num_drawn) {
   stats.lora_seconds = runner.lora_seconds();
   stats.generated_tokens += num_drawn;
@@ -277,7 +287,7 @@ RequestId Engine::submit(const Request& request) {
     Completion completion;
     completion.finish_reason = FinishReason::kError;
     completion.error = error.what();
-    state_->failed.push_back({.request = id, .text = "", .completion = std::move(completion)});
+    state_->ended.push_back({.request = id, .text = "", .completion = std::move(completion)});
   }
   return id;
 }
@@ -286,9 +296,25 @@ void Engine::check(const Request& request) const {
   static_cast<void>(state_->make_sequence(request));
 }
 
+bool Engine::cancel(RequestId request) {
+  State& s = *state_;
+  if (const auto row = std::ranges::find(s.waiting, request, &Sequence::id);
+      row != s.waiting.end()) {
+    s.cancel(*row);
+    s.waiting.erase(row);
+    return true;
+  }
+  const auto has_id = [request](const auto& row) { return row->id == request; };
+  const auto row = std::ranges::find_if(s.running, has_id);
+  if (row == s.running.end()) return false;
+  s.cancel(**row);
+  s.retire(row->get());
+  return true;
+}
+
 int64_t Engine::num_unfinished() const {
   return static_cast<int64_t>(state_->waiting.size() + state_->running.size() +
-                              state_->failed.size());
+                              state_->ended.size());
 }
 
 std::vector<int32_t> Engine::tokenize(const Request& request) const {
@@ -297,7 +323,7 @@ std::vector<int32_t> Engine::tokenize(const Request& request) const {
 
 std::vector<Event> Engine::step() {
   State& s = *state_;
-  std::vector<Event> events = std::exchange(s.failed, {});
+  std::vector<Event> events = std::exchange(s.ended, {});
   s.admit_waiting();
   if (!s.running.empty()) s.run_step(events);
   return events;
@@ -322,6 +348,7 @@ const char* name(FinishReason reason) {
     case FinishReason::kStop: return "stop";
     case FinishReason::kLength: return "length";
     case FinishReason::kError: return "error";
+    case FinishReason::kCancelled: return "cancelled";
   }
   return "?";
 }

@@ -67,11 +67,19 @@ class Engine {
   [[nodiscard]] const EngineOptions& options() const;  // with the defaults filled in
 
   /// Queues a request. One that cannot run (an unknown adapter, a prompt longer than the context, a
-  /// template that refuses it) does not throw: it ends with finish_reason kError.
+  /// template that refuses it) does not throw: it ends with finish_reason kError. Every request has
+  /// exactly one event with a completion, its last, however it ends.
   RequestId submit(const Request& request);
   /// Throws the Error with which `submit` would end the request.
   void check(const Request& request) const;
-  /// Requests that wait or run.
+  /// Ends a request that waits or runs: it takes no part in further steps, and when this returns its
+  /// place in the batch and its pages are free. The next step tells its end: an event with
+  /// finish_reason kCancelled and what the answer was so far, its text complete as if the answer had
+  /// been cut off there by max_tokens. Returns whether there was something to end: false, and
+  /// nothing happens, for a request that has ended already or was never submitted. Other requests
+  /// keep their bits.
+  bool cancel(RequestId request);
+  /// Requests that wait or run, and those that have ended where a step has yet to tell it.
   [[nodiscard]] int64_t num_unfinished() const;
   /// Takes in what fits, runs the model once and returns the news; nothing when there is no work.
   [[nodiscard]] std::vector<Event> step();

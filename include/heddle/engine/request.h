@@ -35,8 +35,8 @@ struct Request {
   bool ignore_end = false;        // the end token does not end the answer: for measurements
 };
 
-enum class FinishReason : uint8_t { kStop, kLength, kError };
-/// "stop", "length" or "error".
+enum class FinishReason : uint8_t { kStop, kLength, kError, kCancelled };
+/// "stop", "length", "error" or "cancelled".
 [[nodiscard]] const char* name(FinishReason reason);
 
 /// What a request has become.
