@@ -116,6 +116,23 @@ void add_generate(CLI::App& app, GenerateOptions& options) {
   add_output_options(*command, options);
 }
 
+void add_chat(CLI::App& app, ChatOptions& options) {
+  CLI::App* command =
+      app.add_subcommand("chat", "A conversation, on a terminal or with lines of standard input");
+  add_model_options(*command, options.model);
+  add_answer_options(*command, options.answer);
+  constexpr const char* kGroup = "Conversation";
+  command
+      ->add_flag_callback(
+          "--no-history", [&options] { options.history = false; },
+          "Lines of the terminal are not kept for later runs")
+      ->group(kGroup);
+  command
+      ->add_flag("--timings", options.timings,
+                 "Tokens and seconds after each answer, on standard error")
+      ->group(kGroup);
+}
+
 void add_inspect(CLI::App& app, std::string& path) {
   app.add_subcommand("inspect", "Tells what a model file or an adapter folder holds")
       ->add_option("PATH", path)
@@ -198,6 +215,7 @@ void declare_commands(CLI::App& app, CommandLine& line) {
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", kVersion);
   add_generate(app, line.generate);
+  add_chat(app, line.chat);
   add_inspect(app, line.inspected);
 }
 

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "chat.h"
 #include "options.h"
 
 namespace heddle::app {
@@ -11,6 +12,7 @@ namespace heddle::app {
 /// What the command line asks for: the options of the subcommand that was given.
 struct CommandLine {
   GenerateOptions generate;
+  ChatOptions chat;
   std::string inspected;  // path for `inspect`
 };
 

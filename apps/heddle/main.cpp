@@ -10,6 +10,7 @@
 #include "heddle/core/error.h"
 #include "heddle/engine/inspect.h"
 
+#include "chat.h"
 #include "command_line.h"
 #include "generate/generate.h"
 
@@ -35,6 +36,7 @@ int run(int argc, char** argv) {
     inspect(std::cout, line.inspected);
     return 0;
   }
+  if (app.got_subcommand("chat")) return chat(line.chat);
   return generate(line.generate);
 }
 

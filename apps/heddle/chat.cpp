@@ -1,0 +1,65 @@
+#include "chat.h"
+
+#include <algorithm>
+#include <clocale>
+#include <cstdio>
+#include <cstring>
+#include <langinfo.h>
+#include <optional>
+#include <unistd.h>
+
+#include "chat_commands.h"
+#include "chat_display.h"
+#include "chat_history.h"
+#include "chat_input.h"
+#include "chat_room.h"
+#include "chat_signals.h"
+#include "open_model.h"
+
+namespace heddle::app {
+namespace {
+
+/// Characters are UTF-8, whatever the environment says: so are the model's.
+void use_utf8() {
+  std::setlocale(LC_CTYPE, "");
+  if (std::strcmp(nl_langinfo(CODESET), "UTF-8") != 0) std::setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+/// Loads the model with room for one row of each adapter and of the base model.
+Engine open_for_comparisons(ModelOptions options, bool signals_are_taken) {
+  options.engine.max_batch = static_cast<int>(options.adapters.size()) + 1;
+  std::optional<UsualSignals> usual;  // ctrl-C while the model loads ends the program
+  if (signals_are_taken) usual.emplace();
+  return open_model(options);
+}
+
+std::unique_ptr<ChatInput> make_input(const ChatOptions& options, const ChatSignals* signals,
+                                      const ChatDisplay& display) {
+  if (signals == nullptr) return make_plain_input();
+  std::vector<std::string> names = {kBaseName};
+  for (const NamedAdapter& adapter : options.model.adapters) names.push_back(adapter.name);
+  return make_edited_input(
+      *signals,
+      {.history_path = options.history ? chat_history_path() : "",
+       .colour = display.colour(),
+       .complete = [names](const std::string& line) { return complete_chat_line(line, names); },
+       .warn = [&display](const std::string& text) { display.error(text); }});
+}
+
+}  // namespace
+
+int chat(const ChatOptions& options) {
+  const std::string in_use = adapter_in_use(options.model, options.answer.use);
+  use_utf8();
+  // As a shell does: somebody types where both are terminals.
+  const bool interactive = isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0;
+  std::optional<ChatSignals> taken;
+  if (interactive) taken.emplace();
+  const ChatSignals* signals = taken ? &*taken : nullptr;
+  Engine engine = open_for_comparisons(options.model, interactive);
+  ChatDisplay display(interactive);
+  const std::unique_ptr<ChatInput> input = make_input(options, signals, display);
+  return ChatRoom(options, in_use, {engine, display, *input, signals}).run();
+}
+
+}  // namespace heddle::app
