@@ -24,6 +24,7 @@ std::vector<Glyph> glyphs_of(std::string_view text) {
     wchar_t character = 0;
     size_t length = std::mbrtowc(&character, text.data(), text.size(), &state);
     if (length == 0 || length > text.size()) {  // no character of the locale
+      character = L'?';
       length = 1;
       state = {};
     }
@@ -102,9 +103,9 @@ std::string side_by_side(const std::vector<ChatColumn>& columns, int per_band, i
     for (size_t i = begin; i < end; ++i) {
       texts.push_back(wrap(columns[i].text, width));
       height = std::max(height, texts.back().size());
-      const std::string heading = padded(wrap(columns[i].heading, width).front(), width);
-      out += (i > begin ? std::string(kGap) : "") + std::string(before_heading) + heading;
-      out += after_heading;
+      const std::string heading = wrap(columns[i].heading, width).front();
+      out += (i > begin ? std::string(kGap) : "") + std::string(before_heading);
+      out += (i + 1 < end ? padded(heading, width) : heading) + std::string(after_heading);
     }
     out += "\n";
     for (size_t row = 0; row < height; ++row) {

@@ -121,7 +121,8 @@ ChatRead EditedInput::read(const std::string& prompt, std::string& line) {
   }
   line.assign(text, static_cast<size_t>(length));
   while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
-  if (line.find_first_not_of(" \t") != std::string::npos) keep(line);
+  const size_t last = line.find_last_not_of(" \t");
+  if (last != std::string::npos) keep(line.substr(0, last + 1));
   return ChatRead::kLine;
 }
 

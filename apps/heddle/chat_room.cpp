@@ -161,13 +161,13 @@ bool ChatRoom::ask(const std::string& prompt) {
   const std::vector<Completion> completions = answer(requests, show);
   parts_.display.end_answer();
   const Completion& completion = completions.front();
-  tell_end(completion);
+  const bool unsaid =
+      completion.finish_reason == FinishReason::kCancelled && completion.token_ids.empty();
+  const std::string end = end_of(completion) + (unsaid ? "; the message is left out" : "");
+  if (!end.empty()) parts_.display.remark(end);
   if (options_.timings) parts_.display.remark(timing_of(completions, begin));
-  if (completion.finish_reason == FinishReason::kCancelled && completion.token_ids.empty()) {
-    return false;
-  }
-  conversation_.add_turn(prompt, completion.text);
-  return true;
+  if (!unsaid) conversation_.add_turn(prompt, completion.text);
+  return !unsaid;
 }
 
 void ChatRoom::ask_again() {
@@ -191,39 +191,44 @@ void ChatRoom::compare(const std::string& argument) {
     requests.push_back(conversation_.ask(asked.prompt, adapter_of(name)));
   }
   if (is_refused(requests.front())) return;
+  const Clock::time_point begin = Clock::now();
   const int num_columns = parts_.display.num_columns(static_cast<int>(names.size()));
-  if (num_columns > 1) {
-    show_side_by_side(names, requests, num_columns);
-  } else {
-    show_in_turn(names, requests);
+  const std::vector<Completion> completions = num_columns > 1
+                                                  ? show_side_by_side(names, requests, num_columns)
+                                                  : show_in_turn(names, requests);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string end = end_of(completions[i]);
+    if (!end.empty()) parts_.display.remark(names[i] + ": " + end);
   }
+  if (options_.timings) parts_.display.remark(timing_of(completions, begin));
 }
 
-void ChatRoom::show_side_by_side(const std::vector<std::string>& names,
-                                 const std::vector<Request>& requests, int num_columns) {
-  const Clock::time_point begin = Clock::now();
+std::vector<Completion> ChatRoom::show_side_by_side(const std::vector<std::string>& names,
+                                                    const std::vector<Request>& requests,
+                                                    int num_columns) {
   const int64_t before = parts_.engine.stats().generated_tokens;
+  int64_t shown = 0;
   const auto count = [&](size_t, const std::string&, bool) {
-    const int64_t num_tokens = parts_.engine.stats().generated_tokens - before;
-    parts_.display.progress("(" + std::to_string(num_tokens) + " tokens)");
+    const int64_t now = parts_.engine.stats().generated_tokens - before;
+    if (now == shown) return;
+    shown = now;
+    parts_.display.progress("(" + std::to_string(shown) + " tokens)");
   };
-  const std::vector<Completion> completions = answer(requests, count);
+  std::vector<Completion> completions = answer(requests, count);
   parts_.display.progress("");
   std::vector<ChatColumn> columns;
   for (size_t i = 0; i < names.size(); ++i) columns.push_back({names[i], completions[i].text});
   parts_.display.columns(columns, num_columns);
-  if (options_.timings) parts_.display.remark(timing_of(completions, begin));
+  return completions;
 }
 
-void ChatRoom::show_in_turn(const std::vector<std::string>& names,
-                            const std::vector<Request>& requests) {
-  const Clock::time_point begin = Clock::now();
+std::vector<Completion> ChatRoom::show_in_turn(const std::vector<std::string>& names,
+                                               const std::vector<Request>& requests) {
   InTurn in_turn(parts_.display, names);
   const auto show = [&](size_t index, const std::string& text, bool ended) {
     in_turn.take(index, text, ended);
   };
-  const std::vector<Completion> completions = answer(requests, show);
-  if (options_.timings) parts_.display.remark(timing_of(completions, begin));
+  return answer(requests, show);
 }
 
 /// Runs the requests in one batch to their ends, or until a signal ends them.
@@ -253,19 +258,15 @@ void ChatRoom::meet_signals(const std::vector<RequestId>& running) {
   }
 }
 
-/// Tells why an answer ended where the model did not end it.
-void ChatRoom::tell_end(const Completion& completion) const {
+/// Why the answer ended, nothing if the model ended it.
+std::string ChatRoom::end_of(const Completion& completion) const {
   const int64_t num_tokens = std::ssize(completion.token_ids);
   const std::string after = " after " + std::to_string(num_tokens) + " tokens";
-  if (completion.finish_reason == FinishReason::kCancelled) {
-    parts_.display.remark(num_tokens > 0 ? "stopped" + after : "stopped; the message is left out");
-  }
-  if (completion.finish_reason != FinishReason::kLength) return;
-  if (num_tokens == options_.answer.max_tokens) {
-    parts_.display.remark("cut off" + after + ", --max-tokens");
-  } else {
-    parts_.display.remark("cut off" + after + ": the context is full; /reset makes room");
-  }
+  if (completion.finish_reason == FinishReason::kCancelled) return "stopped" + after;
+  if (completion.finish_reason != FinishReason::kLength) return "";
+  return "cut off" + after +
+         (num_tokens == options_.answer.max_tokens ? ", --max-tokens"
+                                                   : ": the context is full; /reset makes room");
 }
 
 void ChatRoom::use_adapter(const std::string& name) {

@@ -44,13 +44,14 @@ class ChatRoom {
   bool ask(const std::string& prompt);
   void ask_again();
   void compare(const std::string& argument);
-  void show_side_by_side(const std::vector<std::string>& names,
-                         const std::vector<Request>& requests, int num_columns);
-  void show_in_turn(const std::vector<std::string>& names, const std::vector<Request>& requests);
+  std::vector<Completion> show_side_by_side(const std::vector<std::string>& names,
+                                            const std::vector<Request>& requests, int num_columns);
+  std::vector<Completion> show_in_turn(const std::vector<std::string>& names,
+                                       const std::vector<Request>& requests);
   bool is_refused(const Request& request);
   std::vector<Completion> answer(const std::vector<Request>& requests, const OnText& on_text);
   void meet_signals(const std::vector<RequestId>& running);
-  void tell_end(const Completion& completion) const;
+  [[nodiscard]] std::string end_of(const Completion& completion) const;
 
   void use_adapter(const std::string& name);
   void set_system(const std::string& text);
