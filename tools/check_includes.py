@@ -17,7 +17,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
 LIBRARIES = {
     "stdbool.h": "std", "stddef.h": "std", "stdint.h": "std",
     "hwy": "highway", "gtest": "gtest", "gmock": "gtest", "benchmark": "benchmark", "nlohmann": "json",
-    "pcre2.h": "pcre2", "CLI": "cli11", "spdlog": "spdlog", "xxhash.h": "xxhash", "dlpack": "dlpack",
+    "pcre2.h": "pcre2", "CLI": "cli11", "spdlog": "spdlog", "xxhash.h": "xxhash", "histedit.h": "edit", "dlpack": "dlpack",
     "nanobind": "nanobind", "Python.h": "python",
     "cub": "cuda", "thrust": "cuda", "cooperative_groups": "cuda", "cooperative_groups.h": "cuda", "mma.h": "cuda",
 }
@@ -40,7 +40,7 @@ LAYERS = {
     "src/server": (["include/heddle/engine", "include/heddle/core"], ["json", "spdlog", "system"]),
     "src/testing": (["include/heddle/core", "src/cuda"], ["highway", "gtest", "cuda", "system"]),
     "python": (["include/heddle"], ["nanobind", "python", "dlpack", "system"]),
-    "apps": (["include/heddle"], ["cli11", "spdlog", "json", "xxhash", "benchmark", "system"]),
+    "apps": (["include/heddle"], ["cli11", "spdlog", "json", "xxhash", "edit", "benchmark", "system"]),
     "examples": (["include/heddle"], []),
     "tests": (["include/heddle", "src"], ["gtest", "json", "dlpack", "system"]),
 }

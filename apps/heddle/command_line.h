@@ -4,7 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "chat.h"
+#include "chat/chat.h"
 #include "options.h"
 
 namespace heddle::app {

@@ -10,7 +10,7 @@
 #include "heddle/core/error.h"
 #include "heddle/engine/inspect.h"
 
-#include "chat.h"
+#include "chat/chat.h"
 #include "command_line.h"
 #include "generate/generate.h"
 

@@ -10,7 +10,9 @@ namespace {
 
 constexpr size_t kMaxWord = 64;  // of what is longer the first letters decide
 
-size_t distance(std::string_view from, std::string_view to) {
+}  // namespace
+
+size_t edit_distance(std::string_view from, std::string_view to) {
   std::vector<size_t> row(to.size() +
                           1);  // from the letters of `from` so far to each start of `to`
   std::iota(row.begin(), row.end(), size_t{0});
@@ -25,12 +27,10 @@ size_t distance(std::string_view from, std::string_view to) {
   return row.back();
 }
 
-}  // namespace
-
 std::string_view nearest(std::string_view word, std::span<const std::string_view> known) {
   word = word.substr(0, kMaxWord);
   return *std::ranges::min_element(
-      known, {}, [word](std::string_view candidate) { return distance(word, candidate); });
+      known, {}, [word](std::string_view candidate) { return edit_distance(word, candidate); });
 }
 
 }  // namespace heddle::app

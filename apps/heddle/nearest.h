@@ -1,12 +1,17 @@
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string_view>
 
 namespace heddle::app {
 
-/// The word of `known`, which is not empty, that the fewest insertions, deletions and replacements
-/// of letters make out of `word` (Levenshtein 1966); the first of several.
+/// The fewest insertions, deletions and replacements of bytes that make `to` out of `from`
+/// (Levenshtein 1966).
+[[nodiscard]] size_t edit_distance(std::string_view from, std::string_view to);
+
+/// The word of `known`, which is not empty, that is nearest to `word` by edit_distance; the first of
+/// several.
 [[nodiscard]] std::string_view nearest(std::string_view word,
                                        std::span<const std::string_view> known);
 

@@ -1,6 +1,6 @@
 #include <iostream>
 
-#include "chat_input.h"
+#include "chat/input.h"
 
 namespace heddle::app {
 namespace {

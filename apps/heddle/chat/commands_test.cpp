@@ -1,4 +1,4 @@
-#include "chat_commands.h"
+#include "chat/commands.h"
 
 #include <gtest/gtest.h>
 

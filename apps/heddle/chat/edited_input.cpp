@@ -8,8 +8,8 @@
 
 #include "heddle/core/error.h"
 
-#include "chat_history.h"
-#include "chat_input.h"
+#include "chat/history.h"
+#include "chat/input.h"
 
 namespace heddle::app {
 namespace {

@@ -1,4 +1,4 @@
-#include "chat_display.h"
+#include "chat/display.h"
 
 #include <cstdio>
 #include <cstdlib>

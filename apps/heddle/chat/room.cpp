@@ -1,4 +1,4 @@
-#include "chat_room.h"
+#include "chat/room.h"
 
 #include <algorithm>
 #include <chrono>

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "chat_columns.h"
+#include "chat/columns.h"
 
 namespace heddle::app {
 

@@ -1,4 +1,4 @@
-#include "chat_history.h"
+#include "chat/history.h"
 
 #include <filesystem>
 #include <fstream>

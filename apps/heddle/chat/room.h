@@ -6,12 +6,12 @@
 
 #include "heddle/engine/engine.h"
 
-#include "chat.h"
-#include "chat_commands.h"
-#include "chat_display.h"
-#include "chat_input.h"
-#include "chat_signals.h"
-#include "conversation.h"
+#include "chat/chat.h"
+#include "chat/commands.h"
+#include "chat/conversation.h"
+#include "chat/display.h"
+#include "chat/input.h"
+#include "chat/signals.h"
 
 namespace heddle::app {
 

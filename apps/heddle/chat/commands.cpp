@@ -1,8 +1,9 @@
-#include "chat_commands.h"
+#include "chat/commands.h"
 
 #include <algorithm>
 #include <array>
-#include <numeric>
+
+#include "nearest.h"
 
 namespace heddle::app {
 namespace {
@@ -25,22 +26,6 @@ std::string trim(std::string_view text) {
   const size_t first = text.find_first_not_of(kBlanks);
   if (first == std::string_view::npos) return {};
   return std::string(text.substr(first, text.find_last_not_of(kBlanks) - first + 1));
-}
-
-/// Insertions, deletions and replacements of bytes that lead from a to b.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
 }
 
 std::vector<std::string> split_names(std::string_view word) {

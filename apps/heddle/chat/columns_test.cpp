@@ -1,4 +1,4 @@
-#include "chat_columns.h"
+#include "chat/columns.h"
 
 #include <clocale>
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "chat_signals.h"
+#include "chat/signals.h"
 
 namespace heddle::app {
 

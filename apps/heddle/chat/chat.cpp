@@ -1,4 +1,4 @@
-#include "chat.h"
+#include "chat/chat.h"
 
 #include <algorithm>
 #include <clocale>
@@ -8,12 +8,12 @@
 #include <optional>
 #include <unistd.h>
 
-#include "chat_commands.h"
-#include "chat_display.h"
-#include "chat_history.h"
-#include "chat_input.h"
-#include "chat_room.h"
-#include "chat_signals.h"
+#include "chat/commands.h"
+#include "chat/display.h"
+#include "chat/history.h"
+#include "chat/input.h"
+#include "chat/room.h"
+#include "chat/signals.h"
 #include "open_model.h"
 
 namespace heddle::app {

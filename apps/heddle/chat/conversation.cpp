@@ -1,4 +1,4 @@
-#include "conversation.h"
+#include "chat/conversation.h"
 
 namespace heddle::app {
 

@@ -1,4 +1,4 @@
-#include "chat_signals.h"
+#include "chat/signals.h"
 
 #include <cerrno>
 #include <cstring>
