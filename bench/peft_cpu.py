@@ -115,7 +115,7 @@ def main():
     plain = reference.with_adapters(reference.load_model(args.model), args.adapters, names)
     # Modules of its own on the same weights.
     fast = copy.deepcopy(plain, {id(weight): weight for weight in plain.parameters()})
-    assert accelerate(fast)
+    accelerate(fast)
 
     what = facts(args.threads)
     print("| adapters | PEFT, ms a step | heddle | ratio | PEFT, ms a prompt | heddle | ratio |")

@@ -16,75 +16,29 @@ if not frameworks.TORCH_WANTED:
 
 import itertools
 
-import peft
 import torch
-import transformers
-from heddle.integrations.peft import accelerate
+from heddle.integrations.peft import Acceleration, accelerate, restore
+from peft_models import (
+    ALL,
+    BATCHES,
+    assert_close,
+    config,
+    logits,
+    lora_layers,
+    parts_of,
+    prompt,
+    randomize,
+    tiny_model,
+)
 
 torch.set_num_threads(1)  # beside other tests, threads of torch that spin hold each other up
-
-ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-ADAPTERS: dict[str, dict[str, Any]] = {
-    "seven": {"r": 8, "lora_alpha": 16, "target_modules": ALL},
-    "query_value": {"r": 3, "lora_alpha": 4, "target_modules": ["q_proj", "v_proj"]},
-    "wide": {
-        "r": 33,
-        "lora_alpha": 8,
-        "use_rslora": True,
-        "target_modules": ["v_proj", "down_proj"],
-    },
-    "one": {"r": 1, "lora_alpha": 2, "lora_dropout": 0.3, "target_modules": ALL},
-}
-BATCHES = [
-    ["seven"],
-    ["__base__"],
-    ["__base__", "__base__", "__base__"],
-    ["one", "seven", "__base__", "wide", "seven", "query_value"],
-    ["query_value", "query_value", "query_value"],
-    ["wide", "__base__"],
-]
-
-
-def config(**options: Any) -> peft.LoraConfig:
-    """An adapter's configuration for inference."""
-    return peft.LoraConfig(task_type="CAUSAL_LM", inference_mode=True, **options)
-
-
-def randomize(model: Any) -> None:
-    """Gives every adapter weights that matter: PEFT starts with B = 0."""
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if "lora_" in name:
-                weight.normal_(std=0.1)
 
 
 @pytest.fixture
 def model(rng: Any) -> Any:
     """A tiny random Llama with four adapters."""
     torch.manual_seed(int(rng.integers(2**31)))
-    base = transformers.LlamaForCausalLM(
-        transformers.LlamaConfig(
-            vocab_size=97,
-            hidden_size=48,
-            intermediate_size=80,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=64,
-        )
-    )
-    with torch.no_grad():
-        for weight in base.parameters():
-            if weight.ndim == 2:
-                weight.normal_(std=weight.shape[1] ** -0.5)
-    wrapped: Any = None
-    for name, options in ADAPTERS.items():
-        if wrapped is None:
-            wrapped = peft.get_peft_model(base, config(**options), adapter_name=name)
-        else:
-            wrapped.add_adapter(name, config(**options))
-    randomize(wrapped)
-    return wrapped.eval()
+    return tiny_model()
 
 
 @pytest.fixture(autouse=True)
@@ -95,41 +49,16 @@ def fail_on_warnings() -> Iterator[None]:
         yield
 
 
-def prompt(num_rows: int) -> torch.Tensor:
-    """Random tokens, five for each row."""
-    return torch.randint(0, 97, (num_rows, 5))
-
-
-@torch.no_grad()
-def logits(model: Any, tokens: torch.Tensor, names: list[str]) -> torch.Tensor:
-    """Of a prompt, then of two more tokens one by one."""
-    out = model(input_ids=tokens, adapter_names=names, use_cache=True)
-    parts = [out.logits]
-    for token in (3, 5):
-        step = torch.full((len(tokens), 1), token)
-        out = model(
-            input_ids=step, past_key_values=out.past_key_values, adapter_names=names, use_cache=True
-        )
-        parts.append(out.logits)
-    return torch.cat(parts, 1)
-
-
-def assert_close(got: torch.Tensor, want: torch.Tensor, limit: float = 1e-5) -> None:
-    """Within `limit` of the largest value; NaN never is."""
-    error = ((got - want).abs().max() / want.abs().max()).item()
-    assert error <= limit, error
-
-
 @pytest.mark.parametrize("names", BATCHES, ids=" ".join)
 def test_mixed_batches_have_peft_logits(model: Any, names: list[str]) -> None:
     tokens = prompt(len(names))
     want = logits(model, tokens, names)
-    assert accelerate(model) is True
+    accelerate(model)
     got = logits(model, tokens, names)
     assert_close(got, want)
     if any(name != "__base__" for name in names):
         assert not torch.equal(got, logits(model, tokens, ["__base__"] * len(names)))
-    assert accelerate(model) is False
+    assert restore(model) is True
     assert torch.equal(logits(model, tokens, names), want)
 
 
@@ -143,15 +72,64 @@ def test_a_row_has_the_same_bits_in_any_batch_of_adapters(model: Any) -> None:
     assert not torch.equal(first[1], second[1])
 
 
-def test_undoing_leaves_nothing_behind(model: Any) -> None:
-    layers = [
-        module for module in model.modules() if isinstance(module, peft.tuners.lora.LoraLayer)
-    ]
-    before = [set(module.__dict__) for module in [model.base_model, *layers]]
-    accelerate(model)
-    assert [set(module.__dict__) for module in [model.base_model, *layers]] != before
-    accelerate(model)
-    assert [set(module.__dict__) for module in [model.base_model, *layers]] == before
+def test_a_second_call_changes_nothing(model: Any) -> None:
+    names, tokens = ["seven", "wide", "__base__"], prompt(3)
+    acceleration = accelerate(model)
+    assert isinstance(acceleration, Acceleration)
+    before = logits(model, tokens, names)
+    parts = parts_of(model)
+    tables = [layer.__dict__["_mixed_batch_forward"].tables for layer in lora_layers(model)]
+    for again in (model, model.base_model):
+        assert accelerate(again) is acceleration
+    assert parts_of(model) == parts
+    for layer, table in zip(lora_layers(model), tables, strict=True):
+        assert layer.__dict__["_mixed_batch_forward"].tables is table
+    assert torch.equal(logits(model, tokens, names), before)
+
+
+def test_restoring_leaves_nothing_behind(model: Any) -> None:
+    before = parts_of(model)
+    assert restore(model) is False
+    for _ in range(2):
+        accelerate(model)
+        accelerate(model)
+        assert parts_of(model) != before
+        assert restore(model) is True
+        assert parts_of(model) == before
+        assert restore(model) is False
+        assert parts_of(model) == before
+
+
+def test_the_account_tells_what_heddle_does(model: Any) -> None:
+    acceleration = accelerate(model)
+    assert acceleration.num_layers == 2 * len(ALL)
+    assert acceleration.left_to_peft == {}
+    assert str(acceleration) == "heddle computes the mixed batches of 14 layers"
+    model.add_adapter(
+        "late", config(r=4, target_modules=["q_proj"], alora_invocation_tokens=[1, 2])
+    )
+    model.add_adapter("words", config(r=4, target_modules=["embed_tokens", "lm_head"]))
+    with pytest.warns(UserWarning, match="'late' .ALora.* .2 layers.; layers of type lora.Embed"):
+        accelerate(model)  # tells what is new
+    assert acceleration.num_layers == 2 * len(ALL) + 1
+    model.eval()
+    with torch.autocast("cpu"), pytest.warns(UserWarning, match="calls under autocast"):
+        logits(model, prompt(2), ["query_value", "__base__"])
+    left = acceleration.left_to_peft
+    assert list(left) == sorted(left)
+    assert [n for reason, n in left.items() if "'late' (ALora" in reason] == [2]
+    assert left["layers of type lora.Embedding"] == 1
+    assert left["calls under autocast"] == 2 * 2
+    assert len(left) == 3
+    assert all(f"{reason} ({n} layers)" in str(acceleration) for reason, n in left.items())
+    model.delete_adapter("late")
+    assert "ALora" not in str(acceleration)
+    restore(model)
+    assert acceleration.num_layers == 0
+    assert acceleration.left_to_peft["layers that are not accelerated"] == 2 * len(ALL) + 1
+    with pytest.warns(UserWarning, match="layers of type lora.Embedding"):
+        acceleration = accelerate(model)
+    assert acceleration.left_to_peft == {"layers of type lora.Embedding": 1}
 
 
 def test_heddle_is_called_once_for_each_layer(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +163,7 @@ def test_weights_that_change_are_seen(model: Any) -> None:
 
     def check() -> torch.Tensor:
         got = logits(model, tokens, names)
-        accelerate(model)
+        restore(model)
         assert_close(got, logits(model, tokens, names))
         accelerate(model)
         return got
@@ -215,7 +193,7 @@ def test_weights_changed_between_steps_are_seen_without_a_new_table(model: Any) 
     before = logits(model, tokens, ["seven", "__base__"])
     randomize(model)
     after = logits(model, tokens, ["seven", "__base__"])
-    accelerate(model)
+    restore(model)
     assert_close(after, logits(model, tokens, ["seven", "__base__"]))
     assert not torch.equal(before[0], after[0])
     assert torch.equal(before[1], after[1])
@@ -232,14 +210,14 @@ def test_adapters_come_and_go(model: Any) -> None:
         names = ["late", "seven", "__base__"]
         got = logits(model, tokens, names)
         assert "_mixed_batch_forward" in model.base_model.model.lm_head.__dict__
-        accelerate(model)
+        restore(model)
         assert_close(got, logits(model, tokens, names))
         accelerate(model)
         model.delete_adapter("wide")
         got = logits(model, tokens, ["one", "late", "seven"])
         with pytest.raises(ValueError, match="non-existing adapter"):
             logits(model, tokens, ["wide", "late", "seven"])
-        accelerate(model)
+        restore(model)
         assert_close(got, logits(model, tokens, ["one", "late", "seven"]))
 
 
@@ -310,7 +288,7 @@ def test_generate_and_beams(model: Any) -> None:
         want = model.generate(input_ids=tokens, num_beams=beams, **options)
         accelerate(model)
         got = model.generate(input_ids=tokens, num_beams=beams, **options)
-        accelerate(model)
+        restore(model)
         assert torch.equal(got, want)
 
 
@@ -326,14 +304,16 @@ def test_a_copy_works_by_itself(model: Any) -> None:
         with torch.no_grad():
             for weight in model.parameters():
                 weight.neg_()
-        assert accelerate(other) is False
+        assert restore(other) is True
+        assert restore(other) is False
 
 
-def test_another_model_is_refused() -> None:
+@pytest.mark.parametrize("function", [accelerate, restore])
+def test_another_model_is_refused(function: Any) -> None:
     with pytest.raises(
         TypeError, match="model is a Linear, expected a PeftModel with LoRA adapters"
     ):
-        accelerate(torch.nn.Linear(2, 2))
+        function(torch.nn.Linear(2, 2))
 
 
 def sixteen_bit_weights(model: Any) -> None:
