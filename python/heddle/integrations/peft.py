@@ -205,7 +205,6 @@ class _Site:
         tables = self.current_tables(used)
         reason = self._why_left(tables, x, used)
         if reason is not None:
-            self.left.add(reason)
             self.acceleration._tell(reason)
             return LoraLayer._mixed_batch_forward(
                 self.layer, x, *args, adapter_names=adapter_names, **kwargs
@@ -242,17 +241,21 @@ class _Site:
         return tables
 
     def _why_left(self, tables: LayerTables, x: torch.Tensor, used: set[str]) -> str | None:
-        """Why this call stays with PEFT."""
+        """Why this call stays with PEFT. What is not said of an adapter is noted."""
+        if not used:
+            return None  # the base layer is all of it
         for name in used:
             if name in tables.unknown:
                 return _of_adapter(name, tables.unknown[name])
-        if not used:
-            return None  # the base layer is all of it
         if type(x) is not torch.Tensor:
-            return f"inputs of type {type(x).__name__}"
-        if torch.is_autocast_enabled(x.device.type):
-            return "calls under autocast"
-        return self._why_apart(tables, x) or self._why_training(tables, x, used)
+            reason: str | None = f"inputs of type {type(x).__name__}"
+        elif torch.is_autocast_enabled(x.device.type):
+            reason = "calls under autocast"
+        else:
+            reason = self._why_apart(tables, x) or self._why_training(tables, x, used)
+        if reason is not None:
+            self.left.add(reason)
+        return reason
 
     @staticmethod
     def _why_apart(tables: LayerTables, x: torch.Tensor) -> str | None:
