@@ -19,7 +19,7 @@ from peft.tuners.lora.layer import Linear, LoraLayer
 from torch import nn
 
 from heddle.integrations._peft_batches import Batches
-from heddle.integrations._peft_tables import DTYPES, LayerTables, names_of
+from heddle.integrations._peft_tables import DTYPES, Adapter, LayerTables, names_of
 from heddle.integrations._streams import (
     is_capturing,
     is_gpu,
@@ -241,36 +241,31 @@ class _Site:
         return tables
 
     def _why_left(self, tables: LayerTables, x: torch.Tensor, used: set[str]) -> str | None:
-        """Why this call stays with PEFT. What is not said of an adapter is noted."""
+        """Why this call stays with PEFT; the account gets to know."""
         if not used:
             return None  # the base layer is all of it
         for name in used:
             if name in tables.unknown:
                 return _of_adapter(name, tables.unknown[name])
-        if type(x) is not torch.Tensor:
-            reason: str | None = f"inputs of type {type(x).__name__}"
-        elif torch.is_autocast_enabled(x.device.type):
-            reason = "calls under autocast"
-        else:
-            reason = self._why_apart(tables, x) or self._why_training(tables, x, used)
+        reason = self._why_unfit(tables, x, [tables.adapters[name] for name in used])
         if reason is not None:
             self.left.add(reason)
         return reason
 
-    @staticmethod
-    def _why_apart(tables: LayerTables, x: torch.Tensor) -> str | None:
-        """Why inputs and weights do not go together."""
+    def _why_unfit(
+        self, tables: LayerTables, x: torch.Tensor, adapters: list[Adapter]
+    ) -> str | None:
+        """Why PEFT computes these adapters for these inputs now."""
+        if type(x) is not torch.Tensor:
+            return f"inputs of type {type(x).__name__}"
         if x.device != tables.device:
             return f"inputs on {x.device} with weights on {tables.device}"
+        if torch.is_autocast_enabled(x.device.type):
+            return "calls under autocast"
         # PEFT rounds x to the weights' dtype; heddle multiplies what it is given.
-        fits = x.dtype == tables.dtype or (
-            x.dtype in DTYPES and tables.dtype == torch.float32 and not is_gpu(x.device)
-        )
-        return None if fits else f"inputs of {x.dtype} with weights of {tables.dtype}"
-
-    def _why_training(self, tables: LayerTables, x: torch.Tensor, used: set[str]) -> str | None:
-        """Why the call is none for inference alone."""
-        adapters = [tables.adapters[name] for name in used]
+        takes_all = tables.dtype == torch.float32 and not is_gpu(x.device)
+        if x.dtype != tables.dtype and not (takes_all and x.dtype in DTYPES):
+            return f"inputs of {x.dtype} with weights of {tables.dtype}"
         if any(a.dropout is not None and a.dropout.training for a in adapters):
             return "dropout in training mode"
         if torch.is_grad_enabled() and (
