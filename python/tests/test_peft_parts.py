@@ -206,24 +206,41 @@ def test_other_ranks_have_a_plan_of_their_own(model: Any, on_gpu: list[tuple[Any
 def test_batches_are_forgotten_when_they_are_many_or_large(
     model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batches = _peft_batches.Batches()
-    waited: list[Any] = []
+    batches, waited = _peft_batches.Batches(), list[Any]()
     monkeypatch.setattr(_peft_batches, "wait_for_all", waited.append)
-    tables = LayerTables.of(model.base_model.model.model.layers[0].mlp.up_proj)
-    for num_rows in range(1, _peft_batches.MOST_BATCHES + 1):
+    layers = model.base_model.model.model.layers[0]
+    tables, others = LayerTables.of(layers.mlp.up_proj), LayerTables.of(layers.self_attn.q_proj)
+    for num_rows in range(1, _peft_batches.MOST_KEPT + 1):
         rows = batches.rows(("seven", "one"), num_rows, tables)
         assert rows.slot_ids.tolist() == [0] * num_rows + [1] * num_rows
-    assert len(batches.kept) == _peft_batches.MOST_BATCHES
+    assert len(batches.kept) == _peft_batches.MOST_KEPT
     assert waited == []
+    rows_of_others = batches.rows(("seven", "one"), 5, others)  # of a batch that is known
+    assert rows_of_others.slot_ids.tolist() == [0] * 5 + [2] * 5
+    assert (len(batches.kept), len(waited)) == (2, 1)
     rows = batches.rows(("one", "__base__"), 2, tables)
     assert rows.slot_ids.tolist() == [1, 1, -1, -1]
-    assert (len(batches.kept), len(waited)) == (1, 1)
     assert batches.rows(("one", "__base__"), 2, tables) is rows
-    monkeypatch.setattr(_peft_batches, "MOST_BYTES", 15)
-    batches.rows(("one",), 1, tables)
-    assert (len(batches.kept), len(waited)) == (1, 2)
-    batches.rows(("seven",), 1, tables)
+    assert (len(batches.kept), len(waited)) == (3, 1)
+    monkeypatch.setattr(_peft_batches, "MOST_BYTES", 16)
+    batches.rows(("one", "__base__"), 2, others)  # the same batch: what it has stays
+    assert batches.rows(("one", "__base__"), 2, tables) is rows
     assert (len(batches.kept), len(waited)) == (2, 2)
+    batches.rows(("seven",), 1, tables)
+    assert (len(batches.kept), len(waited)) == (1, 3)
+
+
+def test_layers_of_ever_new_kinds_are_forgotten(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_peft_batches, "MOST_KEPT", 4)
+    batches = _peft_batches.Batches()
+    layer = model.base_model.model.model.layers[0].mlp.up_proj
+    for rank in range(1, 10):
+        layer.lora_A["one"].weight.data = torch.zeros(rank, 48)
+        layer.lora_B["one"].weight.data = torch.zeros(80, rank)
+        batches.rows(("one",), 1, LayerTables.of(layer))
+        assert len(batches.kept) <= 4
 
 
 def test_nothing_is_made_while_a_graph_is_captured(
@@ -293,3 +310,18 @@ def test_inputs_may_have_any_strides(model: Any) -> None:
     with torch.inference_mode():
         assert torch.equal(layer(x, adapter_names=names), got)
         assert torch.equal(layer(x, adapter_names=names[::-1])[1], layer(x, adapter_names=names)[1])
+
+
+@torch.no_grad()
+def test_what_is_compiled_is_peft_s(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, names = model.base_model.model.model.layers[0].mlp.up_proj, ["seven", "one"]
+    x = torch.randn(2, 5, 48)
+    want = layer(x, adapter_names=names)
+    integration.accelerate(model)
+    calls: list[Any] = []
+    monkeypatch.setattr(integration, "lora_apply", lambda *args, **kwargs: calls.append(args))
+    compiled = torch.compile(lambda x: layer(x, adapter_names=names), backend="aot_eager")
+    assert_close(compiled(x), want)
+    assert calls == []
+    layer(x, adapter_names=names)
+    assert len(calls) == 1

@@ -17,7 +17,7 @@ from heddle.integrations._streams import (
 )
 from heddle.ops import lora_plan
 
-MOST_BATCHES = 64
+MOST_KEPT = 256
 MOST_BYTES = 64 << 20
 
 
@@ -38,7 +38,8 @@ class Batches:
     """The rows of the latest batches, for every kind of layer."""
 
     def __init__(self) -> None:
-        self.kept: dict[tuple[tuple[str, ...], int], dict[tuple[Any, ...], Rows]] = {}
+        # By names, rows of each, and what layers differ in.
+        self.kept: dict[tuple[Any, ...], Rows] = {}
 
     def rows(self, names: tuple[str, ...], rows_per_name: int, tables: LayerTables) -> Rows:
         """Those of a batch in which the n-th `rows_per_name` rows use the n-th adapter.
@@ -46,27 +47,24 @@ class Batches:
         The layers of a forward pass that hold the same adapters share them, and so do the steps of
         a decode.
         """
-        batch = self.kept.get((names, rows_per_name))
-        if batch is None:
-            refuse_while_capturing("this batch")
-            self._make_room()
-            batch = self.kept.setdefault((names, rows_per_name), {})
-        # With their ranks and device; a plan depends on nothing else.
-        kind = (tables.slots, tables.ranks, tables.device)
-        rows = batch.get(kind)
+        # Ids and a plan depend on nothing else.
+        key = (names, rows_per_name, tables.slots, tables.ranks, tables.device)
+        rows = self.kept.get(key)
         if rows is None:
             refuse_while_capturing("this batch")
-            rows = batch[kind] = _rows(names, rows_per_name, tables)
+            self._make_room(key)
+            rows = self.kept[key] = _rows(names, rows_per_name, tables)
         return rows
 
-    def _make_room(self) -> None:
-        """Forgets all batches once they are many or large."""
-        kept = [rows for batch in self.kept.values() for rows in batch.values()]
-        many = len(self.kept) >= MOST_BATCHES
-        if many or sum(rows.num_bytes for rows in kept) > MOST_BYTES:
-            for device in {rows.slot_ids.device for rows in kept}:
-                wait_for_all(device)
-            self.kept.clear()
+    def _make_room(self, key: tuple[Any, ...]) -> None:
+        """Once they are many or large, forgets the rows of other batches than the key's."""
+        kept = self.kept
+        if len(kept) < MOST_KEPT and sum(rows.num_bytes for rows in kept.values()) < MOST_BYTES:
+            return
+        for device in {rows.slot_ids.device for rows in kept.values()}:
+            wait_for_all(device)
+        of_batch = {other: rows for other, rows in kept.items() if other[:2] == key[:2]}
+        self.kept = of_batch if len(of_batch) < MOST_KEPT // 2 else {}
 
 
 def _rows(names: tuple[str, ...], rows_per_name: int, tables: LayerTables) -> Rows:

@@ -236,8 +236,9 @@ class _Site:
         if tables is None or not tables.is_current(layer, used):
             refuse_while_capturing("the adapters of a layer as they are now")
             wait_for_all(tables.device if tables is not None else None)
-            tables = self.tables = LayerTables.of(layer)
+            tables = LayerTables.of(layer)
             wait_for_stream(tables.device)
+            self.tables = tables
         return tables
 
     def _why_left(self, tables: LayerTables, x: torch.Tensor, used: set[str]) -> str | None:
