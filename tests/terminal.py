@@ -42,6 +42,9 @@ class Terminal:
     def kill(self, number):
         os.kill(self.pid, number)
 
+    def num_threads(self):
+        return len(os.listdir(f"/proc/{self.pid}/task"))
+
     def read_some(self, seconds):
         """Takes in what the program shows within the time; returns whether there may be more."""
         if not select.select([self.file], [], [], seconds)[0]:

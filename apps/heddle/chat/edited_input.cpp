@@ -109,6 +109,7 @@ ChatRead EditedInput::read(const std::string& prompt, std::string& line) {
   prompt_ = std::string(begin) + prompt + std::string(end) + " ";
   signal_ = 0;
   was_empty_ = true;
+  el_set(editor_, EL_PREP_TERM, 1);  // before the prompt: what is typed then would be echoed twice
   int length = 0;
   const char* text = el_gets(editor_, &length);
   if (signal_ == SIGINT) {
