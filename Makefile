@@ -19,7 +19,7 @@ demo: ## build, fetch the model, and answer nine prompts with eight adapters
 	@tools/demo.sh
 
 test: ## build what is missing and run all tests, also under the sanitizers
-	@echo "[1/4] Debian packages"; tools/bootstrap
+	@echo "[1/4] Debian packages"; tools/bootstrap build test
 	@echo "[2/4] build, also with sanitizers, and Python packages"; tools/build_for_tests
 	@echo "[3/4] model"; tools/fetch_model >/dev/null
 	@echo "[4/4] tests"; tools/test.sh

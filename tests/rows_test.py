@@ -131,6 +131,10 @@ class Fields(Case):
             with self.subTest(option=option, value=value):
                 self.refused("generate", f"{option}={value}", "Hi", says=[option])
 
+    def test_options_that_would_do_nothing(self):
+        self.refused("generate", "--logprobs", "Hi", says=["--logprobs", "--json"])
+        self.refused("generate", "--json", "--hold", 5, "Hi", says=["--hold", "--ordered"])
+
     def test_short_options(self):
         code, out, err = run("generate", "-m", os.environ["HEDDLE_MODEL"], "-t", 1, "Hi", "--max-tokens", 1, "-q")
         self.assertEqual((code, err), (0, ""))

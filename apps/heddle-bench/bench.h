@@ -1,19 +1,17 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "heddle/engine/engine.h"
+#include "options.h"
 
 namespace heddle::app {
 
 struct BenchOptions {
-  EngineOptions engine;
+  ModelOptions model;              // adapters: for `model`, those of eight more rows
   std::vector<std::string> names;  // regular expressions of op benches, or "model"; none: list them
   std::string json_path;           // empty: no file
   int num_samples = 7;
-  std::vector<std::pair<std::string, std::string>> adapters;  // name, folder: for `model`
 };
 
 /// Runs benches and prints their figures; returns the program's exit code.

@@ -6,7 +6,7 @@
 #include "heddle/config.h"
 
 #include "bench.h"
-#include "engine_arguments.h"
+#include "command_line.h"
 
 namespace heddle::app {
 namespace {
@@ -18,13 +18,10 @@ int run(int argc, char** argv) {
                ": measures ops by name, or whole steps of the model (`heddle-bench model`)");
   app.set_version_flag("--version", kVersion);
   BenchOptions options;
-  std::vector<std::string> adapters;
-  add_engine_options(app, options.engine);
+  add_model_options(app, options.model);
   app.add_option("NAME", options.names,
                  "Regular expressions of op benches, or `model`; none: list what there is");
   app.add_option("--json", options.json_path, "Writes the raw samples to this file");
-  app.add_option("--adapter", adapters, "NAME=DIR: for `model`, adapters of eight more rows")
-      ->allow_extra_args(false);
   app.add_option("--samples", options.num_samples, "Samples of each figure of the model")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
@@ -35,7 +32,6 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForVersion& request) {
     return app.exit(request);
   }
-  for (const std::string& text : adapters) options.adapters.push_back(parse_adapter(text));
   return bench(options);
 }
 

@@ -11,7 +11,7 @@
 #include "heddle/core/error.h"
 
 #include "bench.h"
-#include "default_model.h"
+#include "open_model.h"
 #include "synthetic_adapter.h"
 
 namespace heddle::app {
@@ -153,16 +153,12 @@ void write_json(const std::string& path, const std::vector<Figure>& figures, con
 }  // namespace
 
 int bench_model(const BenchOptions& options) {
-  EngineOptions engine_options = options.engine;
-  engine_options.model_path = find_model(engine_options.model_path);
-  engine_options.max_batch = kNumRows;
-  Engine engine(engine_options);
+  ModelOptions model_options = options.model;
+  model_options.engine.max_batch = kNumRows;
+  Engine engine = open_model(model_options);
   const TemporaryFolder folder;
   std::vector<std::string> given, synthetic;
-  for (const auto& [name, adapter_folder] : options.adapters) {
-    engine.add_adapter(name, adapter_folder);
-    given.push_back(name);
-  }
+  for (const NamedAdapter& adapter : options.model.adapters) given.push_back(adapter.name);
   for (int i = 0; i < kNumRows; ++i) {
     const std::string name = "synthetic-" + std::to_string(i);
     write_synthetic_adapter(folder.file(name), engine.model(), kRank, static_cast<uint64_t>(i));

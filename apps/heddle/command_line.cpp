@@ -60,14 +60,15 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
 
 void add_input_options(CLI::App& command, GenerateOptions& options) {
   constexpr const char* kGroup = "Input";
-  CLI::Option* file =
-      command
-          .add_option("--prompts", options.prompts_path,
-                      "File of one JSON object a line; - reads standard input as it comes")
-          ->type_name("FILE")
+  CLI::Option* prompts =
+      command.add_option("PROMPT", options.prompts, "Prompts; a single - is --prompts -")
           ->group(kGroup);
-  command.add_option("PROMPT", options.prompts, "Prompts; a single - is --prompts -")
-      ->excludes(file);
+  command
+      .add_option("--prompts", options.prompts_path,
+                  "File of one JSON object a line; - reads standard input as it comes")
+      ->type_name("FILE")
+      ->excludes(prompts)
+      ->group(kGroup);
   command.add_flag("--raw", options.raw, "Prompts are plain text, without the chat template")
       ->group(kGroup);
   command
@@ -114,6 +115,10 @@ void add_generate(CLI::App& app, GenerateOptions& options) {
       ->group("Engine");
   add_answer_options(*command, options.answer);
   add_output_options(*command, options);
+  command->footer(
+      "heddle generate \"What is a loom?\"\n"
+      "heddle generate --adapter sql=examples/adapters/sql \"SQL: count cars\"\n"
+      "tail -1 examples/demo.jsonl | heddle generate --json -");
 }
 
 void add_chat(CLI::App& app, ChatOptions& options) {
@@ -131,12 +136,14 @@ void add_chat(CLI::App& app, ChatOptions& options) {
       ->add_flag("--timings", options.timings,
                  "Tokens and seconds after each answer, on standard error")
       ->group(kGroup);
+  command->footer("heddle chat --adapter sql=examples/adapters/sql");
 }
 
 void add_inspect(CLI::App& app, std::string& path) {
-  app.add_subcommand("inspect", "Tells what a model file or an adapter folder holds")
-      ->add_option("PATH", path)
-      ->required();
+  CLI::App* command =
+      app.add_subcommand("inspect", "Tells what a model file or an adapter folder holds");
+  command->add_option("PATH", path, "A GGUF file, or the folder of an adapter")->required();
+  command->footer("heddle inspect examples/adapters/sql");
 }
 
 }  // namespace
@@ -213,10 +220,14 @@ void add_answer_options(CLI::App& command, AnswerOptions& options) {
 
 void declare_commands(CLI::App& app, CommandLine& line) {
   app.require_subcommand(0, 1);
-  app.set_version_flag("--version", kVersion);
+  app.set_version_flag("--version", kVersion, "Shows the version");
   add_generate(app, line.generate);
   add_chat(app, line.chat);
   add_inspect(app, line.inspected);
+  add_help_commands(app, line.help);
+  app.footer(
+      "heddle generate \"What is a loom?\"\n"
+      "heddle generate --adapter sql=examples/adapters/sql \"SQL: count cars\"");
 }
 
 }  // namespace heddle::app

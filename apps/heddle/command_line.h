@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "chat/chat.h"
+#include "help/help_commands.h"
 #include "options.h"
 
 namespace heddle::app {
@@ -14,6 +15,7 @@ struct CommandLine {
   GenerateOptions generate;
   ChatOptions chat;
   std::string inspected;  // path for `inspect`
+  HelpOptions help;
 };
 
 /// Declares all subcommands with their options. Values are stored in `line`, which must outlive

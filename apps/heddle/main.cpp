@@ -26,12 +26,14 @@ int run(int argc, char** argv) {
   declare_commands(app, line);
   try {
     app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& request) {
-    return app.exit(request);
+  } catch (const CLI::CallForHelp&) {
+    print_help(app);
+    return 0;
   } catch (const CLI::CallForVersion& request) {
     return app.exit(request);
   }
   HEDDLE_CHECK(!app.get_subcommands().empty(), "a subcommand is missing (see heddle --help)");
+  if (run_help_command(app, line.help)) return 0;
   if (app.got_subcommand("inspect")) {
     inspect(std::cout, line.inspected);
     return 0;

@@ -50,5 +50,10 @@ diff <(nm -D --defined-only "$libraries/libheddle_c.so" | awk '{print $3}' | sor
 
 if [ -x "$build/heddle" ]; then
   echo "--- the installed program"
-  "$work/prefix/bin/heddle" --help >/dev/null
+  heddle=$work/prefix/bin/heddle
+  "$heddle" --help >/dev/null
+  diff <("$heddle" man) "$work/prefix/share/man/man1/heddle.1"
+  diff <("$heddle" completion bash) "$work/prefix/share/bash-completion/completions/heddle"
+  diff <("$heddle" completion zsh) "$work/prefix/share/zsh/site-functions/_heddle"
+  diff <("$heddle" completion fish) "$work/prefix/share/fish/vendor_completions.d/heddle.fish"
 fi

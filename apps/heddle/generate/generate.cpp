@@ -23,8 +23,21 @@ namespace {
 
 constexpr int kExitOfSignals = 128;  // + the signal's number, as shells have it
 
+bool writes_json(const GenerateOptions& options) {
+  return options.json || !options.resume_path.empty();
+}
+
+/// Refuses options that would do nothing.
+void check_options(const GenerateOptions& options) {
+  const bool json = writes_json(options);
+  HEDDLE_CHECK(json || !options.logprobs, "--logprobs: only answers in JSON have them (--json)");
+  const bool has_hold = options.hold != GenerateOptions{}.hold;
+  HEDDLE_CHECK(!has_hold || !json || options.ordered,
+               "--hold: without --ordered no finished row waits");
+}
+
 AnswerWriter::Form form_of(const GenerateOptions& options, const RowSource& rows) {
-  if (options.json || !options.resume_path.empty()) {
+  if (writes_json(options)) {
     return options.ordered ? AnswerWriter::Form::kOrderedJson : AnswerWriter::Form::kJson;
   }
   return rows.num_rows() == 1 ? AnswerWriter::Form::kBareText : AnswerWriter::Form::kText;
@@ -152,6 +165,7 @@ int Run::run() {
 }  // namespace
 
 int generate(const GenerateOptions& options) {
+  check_options(options);
   RowSource rows(options);
   rows.check_lines();
   if (!options.stats_path.empty()) check_writable(options.stats_path);
