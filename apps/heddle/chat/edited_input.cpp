@@ -1,10 +1,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <cwchar>
-#include <histedit.h>
 #include <optional>
 #include <string_view>
 #include <unistd.h>
+
+#include <histedit.h>
 
 #include "heddle/core/error.h"
 
