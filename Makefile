@@ -12,17 +12,13 @@ help: ## show this list
 	@echo "heddle: one base model, many LoRA adapters in one batch"
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
 
-demo: ## build, fetch the model, and answer nine prompts with eight adapters
-	@echo "[1/3] Debian packages"; tools/bootstrap
-	@echo "[2/3] build"; tools/build release heddle_program
-	@echo "[3/3] model"; tools/fetch_model >/dev/null
-	@tools/demo.sh
+demo: ## build the program, fetch the model, and show answers of base model and adapters side by side
+	@tools/demo
 
 test: ## build what is missing and run all tests, also under the sanitizers
-	@echo "[1/4] Debian packages"; tools/bootstrap build test
-	@echo "[2/4] build, also with sanitizers, and Python packages"; tools/build_for_tests
-	@echo "[3/4] model"; tools/fetch_model >/dev/null
-	@echo "[4/4] tests"; tools/test.sh
+	@echo "[1/3] Debian packages"; tools/bootstrap build test
+	@echo "[2/3] build, first what the demo needs, also with sanitizers, and Python packages"; tools/build_for_tests
+	@echo "[3/3] tests"; tools/test.sh
 
 build: ## build the program build/heddle, the libraries and the tests
 	@tools/bootstrap
@@ -50,7 +46,9 @@ fuzz: ## run every fuzz target for SECONDS=60 each
 	@tools/build fuzz
 	@tools/fuzz.sh $(SECONDS) $(FUZZ)
 
-install: build ## install program, libraries, headers and CMake package to PREFIX=/usr/local
+install: ## install program, libraries, headers and CMake package to PREFIX=/usr/local
+	@tools/bootstrap
+	@tools/build release heddle_installed
 	@cmake --install build --prefix $(PREFIX)
 
 clean: ## remove all build folders; the model in the cache stays

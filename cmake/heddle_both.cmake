@@ -29,6 +29,26 @@ while(NOT before STREQUAL HEDDLE_CONFIGURED_HEADERS)
   endforeach()
 endwhile()
 
+# Headers that most sources use, read once for all of them. Kernels do without: Highway includes them again for each instruction set. The
+# builds with sanitizers and for the debugger do without, too, so that an #include that is missing does not stay unnoticed.
+if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT HEDDLE_SANITIZE AND NOT HEDDLE_FUZZ AND NOT HEDDLE_GPU_CHECK)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled.cpp CONTENT "")
+  add_library(heddle_precompiled OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/precompiled.cpp)
+  target_link_libraries(heddle_precompiled PRIVATE heddle_flags)
+  target_include_directories(heddle_precompiled PRIVATE ${PROJECT_SOURCE_DIR}/include)
+  target_precompile_headers(heddle_precompiled PRIVATE
+    <algorithm> <array> <cstdint> <cstring> <filesystem> <fstream> <functional> <limits> <map> <memory> <optional> <ostream> <ranges>
+    <span> <string> <string_view> <unordered_map> <utility> <variant> <vector>
+    <heddle/core/check.h> <heddle/core/context.h> <heddle/core/dispatch.h> <heddle/core/error.h> <heddle/core/tensor_view.h>)
+endif()
+
+# Gives library `target` the precompiled headers, where there are any.
+function(heddle_use_precompiled target)
+  if(TARGET heddle_precompiled)
+    target_precompile_headers(${target} REUSE_FROM heddle_precompiled)
+  endif()
+endfunction()
+
 # Makes library `target` one of two, as above, which are linked with the libraries that follow.
 function(heddle_make_both target)
   add_library(${target}_once OBJECT)
@@ -36,6 +56,7 @@ function(heddle_make_both target)
     ${HEDDLE_ONCE_FOLDER} ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${target}_once PRIVATE heddle_flags ${ARGN})
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_once>)
+  heddle_use_precompiled(${target}_once)
   if(NOT HEDDLE_WITH_CUDA)
     add_library(${target}_cpu ALIAS ${target})
     return()
@@ -52,6 +73,9 @@ function(heddle_both_sources target)
     file(STRINGS ${source} lines REGEX "^#include \"(.*/)?(${HEDDLE_CONFIGURED_HEADERS})\"" LIMIT_COUNT 1)
     if(NOT lines)
       target_sources(${target}_once PRIVATE ${source})
+      if(source MATCHES "_cpu[.]cpp$")
+        set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+      endif()
       continue()
     endif()
     target_sources(${target} PRIVATE ${source})

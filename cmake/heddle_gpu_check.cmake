@@ -14,5 +14,3 @@ if(NOT HWY_FOUND)
   add_library(hwy::hwy INTERFACE IMPORTED)
   add_link_options(-rdynamic LINKER:--unresolved-symbols=ignore-in-object-files,-z,lazy)
 endif()
-
-find_path(HEDDLE_DLPACK dlpack/dlpack.h)  # without it the C interface is left out

@@ -1,5 +1,5 @@
 # What `cmake --install` puts down: libraries, public headers, the package for find_package(heddle), one for pkg-config.
-# (The program installs itself in apps/.)
+# (The program installs itself in apps/.) Target heddle_installed builds all of it and nothing else.
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -8,6 +8,10 @@ set_target_properties(heddle_engine PROPERTIES EXPORT_NAME engine)
 set_target_properties(heddle_c PROPERTIES EXPORT_NAME c)
 set_target_properties(heddle_c_static PROPERTIES EXPORT_NAME c_static)
 install(TARGETS heddle heddle_engine heddle_c heddle_c_static EXPORT heddle_targets)
+add_custom_target(heddle_installed DEPENDS heddle heddle_engine heddle_c heddle_c_static)
+if(TARGET heddle_program)
+  add_dependencies(heddle_installed heddle_program)
+endif()
 install(EXPORT heddle_targets NAMESPACE heddle:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/heddle)
 install(DIRECTORY include/heddle DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(FILES ${CMAKE_BINARY_DIR}/include/heddle/config.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/heddle)

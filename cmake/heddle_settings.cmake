@@ -13,16 +13,7 @@ endif()
 
 option(HEDDLE_GPU_CHECK "Build what tools/gpu_check runs and nothing else: the tests and GPU benches of the ops" OFF)
 set(HEDDLE_SOURCE_DIR_OF_TESTS ${PROJECT_SOURCE_DIR})
-find_package(Threads REQUIRED)
-if(HEDDLE_GPU_CHECK)
-  include(heddle_gpu_check)
-else()
-  find_package(HWY 1.0.3 REQUIRED)
-  find_package(nlohmann_json 3.11 REQUIRED)
-  find_package(PkgConfig REQUIRED)  # Debian's PCRE2 brings no CMake package
-  pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8>=10.42)
-endif()
-
+include(heddle_dependencies)
 include(heddle_cuda)
 set(HEDDLE_WITH_CUDA_VALUE false)
 if(HEDDLE_WITH_CUDA)

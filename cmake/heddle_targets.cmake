@@ -4,8 +4,6 @@
 # tests that run on a GPU, in program test_<folder>_cuda, and each X_cuda_bench.cpp or .cu is a program bench_X_cuda.
 
 if(HEDDLE_BUILD_TESTS)
-  enable_testing()
-  find_package(GTest 1.12 REQUIRED)
   add_library(heddle_testing STATIC EXCLUDE_FROM_ALL src/testing/main.cpp)
   target_sources(heddle_testing PRIVATE src/testing/$<IF:$<BOOL:${HWY_FOUND}>,isa,isa_none>.cpp)
   target_include_directories(heddle_testing PUBLIC src/testing include ${CMAKE_BINARY_DIR}/include)

@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""What `make demo` shows: every question with both answers in 80 columns, and next commands that work when pasted.
+
+  python3 tests/demo_test.py HEDDLE      (HEDDLE_MODEL names the model)
+"""
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+HEDDLE = None
+
+
+class Demo(unittest.TestCase):
+    def test_every_question_has_both_answers(self):
+        done = subprocess.run([ROOT / "tools/demo.py", "--heddle", HEDDLE], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        parts = done.stdout.split("\nQuestion: ")[1:]
+        self.assertEqual(len(parts), 8)
+        for part, (adapter, answer) in zip(parts, [
+                ("iso-date", "2021-03-03"), ("cron", "30 9 * * 1-5"), ("person-json", '"city": "Porto"'), ("sql", "AVG(price)"),
+                ("sentiment", "positive"), ("shell", "find /tmp"), ("slug", "the-quick-brown-river"),
+                ("opposite", "COLD, SMALL, SLOW")]):
+            heads, *lines = part.split("\n")[1:]
+            self.assertRegex(heads, f"^  base model: +adapter {adapter}:$")
+            columns = [" ".join(line[cut].strip() for line in lines) for cut in (slice(0, 40), slice(40, None))]
+            self.assertTrue(columns[0].strip())
+            self.assertIn(answer, columns[1])
+            self.assertNotIn(answer, columns[0])
+        self.assertNotRegex(done.stdout, "[^\\n -~]")  # no colours where nobody sees them
+        self.assertLessEqual(max(map(len, done.stdout.split("\n"))), 80)
+
+    def test_a_model_that_is_missing_fails(self):
+        with tempfile.NamedTemporaryFile() as nothing:
+            done = subprocess.run([ROOT / "tools/demo.py", "--heddle", HEDDLE], capture_output=True, text=True,
+                                  env={"HEDDLE_MODEL": nothing.name, "PATH": "/usr/bin:/bin"})
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+
+    def test_the_next_commands_work_when_pasted(self):
+        text = re.search(r"<<'END'\n(.*)^END$", (ROOT / "tools/demo").read_text(), re.M | re.S).group(1)
+        self.assertLessEqual(max(map(len, text.split("\n"))), 80)
+        commands = re.findall(r"^  build/heddle ((?:.*\\\n)*.*)$", text, re.M)
+        self.assertEqual([c.split()[0] for c in commands], ["generate", "chat"])
+        for command in commands:
+            done = subprocess.run(["bash", "-c", f"'{HEDDLE}' {command}"], cwd=ROOT, text=True, capture_output=True,
+                                  stdin=subprocess.DEVNULL)
+            self.assertEqual(done.returncode, 0, command + done.stderr)
+            if command.startswith("generate"):
+                self.assertIn("my-first-adapter", done.stdout)
+
+
+if __name__ == "__main__":
+    HEDDLE = str(pathlib.Path(sys.argv[1]).resolve())
+    unittest.main(argv=sys.argv[:1])
