@@ -6,11 +6,24 @@ source=$1 build=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# What `make install` builds has neither tests nor benches in it.
+cmake --build "$build" --target heddle_installed
+ninja -C "$build" -t commands heddle_installed >"$work/commands"
+if grep -oE '[a-z0-9_/]+_(test|bench)\.(cpp|cu)\.o|libheddle_testing' "$work/commands"; then
+  echo "make install would build that" >&2
+  exit 1
+fi
+
 cmake --install "$build" --prefix "$work/prefix" >/dev/null
 diff <(cd "$source/include" && find . -name '*.h' | sort) \
      <(cd "$work/prefix/include" && find . -name '*.h' ! -path ./heddle/config.h | sort)
 
 libraries=$(dirname "$(find "$work/prefix" -name libheddle.a)")
+for file in "$libraries"/*.a "$libraries"/*.so "$work"/prefix/bin/*; do  # and all that is installed
+  [ -e "$file" ] || continue
+  grep -qE -- "(-o|qc) $(basename "$(readlink -f "$file")") " "$work/commands" ||
+    { echo "make install does not build $file" >&2; exit 1; }
+done
 flags() { PKG_CONFIG_PATH="$libraries/pkgconfig" pkg-config "$@"; }
 
 # built_by_cmake LANGUAGE: builds a copy of the examples, so that nothing of the tree is in reach of their includes.
