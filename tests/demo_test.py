@@ -5,6 +5,7 @@
 """
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -50,6 +51,41 @@ class Demo(unittest.TestCase):
             self.assertEqual(done.returncode, 0, command + done.stderr)
             if command.startswith("generate"):
                 self.assertIn("my-first-adapter", done.stdout)
+
+
+class Limit(unittest.TestCase):
+    """tools/demo in a tree where everything else is a stub, and compiling takes two seconds."""
+
+    def demo(self, *arguments, built=False):
+        with tempfile.TemporaryDirectory() as folder:
+            tools, build = pathlib.Path(folder) / "tools", pathlib.Path(folder) / "build"
+            tools.mkdir()
+            shutil.copy(ROOT / "tools/demo", tools)
+            for name, does in (("bootstrap", "true"), ("fetch_model", "sleep 1"), ("build", 'echo "built $*"; sleep 2'),
+                               ("demo.py", "echo answers")):
+                (tools / name).write_text(f"#!/bin/sh\n{does}\n")
+                (tools / name).chmod(0o755)
+            if built:
+                build.mkdir()
+                (build / ".ninja_log").touch()
+            done = subprocess.run([tools / "demo", *arguments], capture_output=True, text=True)
+        self.assertIn("built release heddle_program\n", done.stdout)
+        return done
+
+    def test_it_says_before_and_after_how_long_it_takes(self):
+        done = self.demo()
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("about 3 minutes on 2 cores", done.stdout.split("\n")[0])
+        self.assertRegex(done.stdout, r"answers\n\ndemo: \d+ s from the first compile to the last answer\n")
+
+    def test_above_the_limit_it_fails(self):
+        self.assertRegex(self.demo("--limit", "60").stdout, r"\ndemo: \d+ s .* \(limit 60 s\)\n")
+        done = self.demo("--limit", "1")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"^demo: \d+ s .*above the limit of 1 s\n$")
+
+    def test_an_incremental_build_is_told(self):
+        self.assertRegex(self.demo(built=True).stdout, r"\ndemo: \d+ s .*, of an incremental build\n")
 
 
 if __name__ == "__main__":
