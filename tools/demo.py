@@ -34,7 +34,7 @@ def answers(heddle, rows, threads):
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
         file.flush()
-        command = [heddle, "generate", "--json", "--threads", str(threads), "--max-batch", str(len(rows)), *adapters,
+        command = [heddle, "generate", "--json", "--quiet", "--threads", str(threads), "--max-batch", str(len(rows)), *adapters,
                    "--prompts", file.name]
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
