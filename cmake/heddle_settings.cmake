@@ -33,9 +33,14 @@ target_compile_options(heddle_flags INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${HEDDLE_FLAGS}>"
   "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;-Xcompiler=$<JOIN:${HEDDLE_FLAGS},$<COMMA>>>"
   $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<NOT:$<STREQUAL:${HEDDLE_CUDA_ARCHITECTURES},release>>>:-lineinfo>)  # for profilers
-# PCLMUL and AES are not used; x86-64-v2 lacks them, and with them Highway's baseline would be scalar code.
+# PCLMUL and AES are not used; x86-64-v2 lacks them, and with them Highway's baseline would be scalar code. Vectors of SVE have no
+# size, and the kernels keep arrays of vectors: on ARM that leaves NEON.
+set(HEDDLE_DISABLED_TARGETS HWY_SSSE3|HWY_AVX3_DL)
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
+  set(HEDDLE_DISABLED_TARGETS HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128)
+endif()
 target_compile_definitions(heddle_flags INTERFACE
-  "$<$<COMPILE_LANGUAGE:CXX>:HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_AVX3_DL);HWY_DISABLE_PCLMUL_AES>")
+  "$<$<COMPILE_LANGUAGE:CXX>:HWY_DISABLED_TARGETS=(${HEDDLE_DISABLED_TARGETS});HWY_DISABLE_PCLMUL_AES>")
 
 set(HEDDLE_SANITIZE "" CACHE STRING "Sanitizers for -fsanitize=, e.g. address,undefined")
 if(HEDDLE_SANITIZE)

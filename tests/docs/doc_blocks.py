@@ -1,0 +1,108 @@
+"""The fenced blocks of the documentation, and the rules that they keep.
+
+A block of a language of RUN is run by docs_test.py, one of DATA must be what it says, and `text` is output, syntax or code of
+other projects: nothing to paste. The line before a block may take it out, with one of REASONS:
+
+    <!-- docs-test: needs a GPU -->
+"""
+
+import dataclasses
+import json
+import pathlib
+import re
+
+PAGES = ["*.md", "docs/**/*.md", "examples/**/*.md", "bench/**/*.md", "tests/golden/*.md"]
+REASONS = ("needs a GPU", "installs system packages", "is this test")
+MOST_MARKED = 8
+RUN = ("sh", "python", "cpp", "c")
+DATA = ("json", "jsonl")
+
+FENCE = re.compile(r"( *)(```+|~~~+) *(.*)")
+MARKER = re.compile(r" *<!-- *docs-test: *(.*?) *-->")
+LIST_ITEM = re.compile(r" *([-*+]|\d+[.)]) ")
+
+
+@dataclasses.dataclass
+class Block:
+    """One fenced block. `line` is that of its first line of code, counted from 1."""
+    page: str
+    line: int
+    language: str
+    code: str
+    reason: str = ""
+
+    @property
+    def place(self):
+        return f"{self.page}:{self.line}"
+
+
+def data_error(block):
+    """Why the block's text is not what its language says, or nothing."""
+    try:
+        for text in block.code.splitlines() if block.language == "jsonl" else [block.code]:
+            json.loads(text)
+    except ValueError as error:
+        return f"{block.place}: no {block.language}: {error}"
+    return None
+
+
+def check(block):
+    """What is wrong with the block as it stands, before anything runs."""
+    errors = []
+    if not block.language:
+        errors.append(f"{block.place}: the block names no language; output and syntax are ```text")
+    elif block.language not in (*RUN, *DATA, "text"):
+        errors.append(f"{block.place}: language {block.language!r}, known: {', '.join((*RUN, *DATA, 'text'))}")
+    elif block.language in DATA:
+        errors.append(data_error(block))
+    if block.reason and block.reason not in REASONS:
+        errors.append(f"{block.place}: reason {block.reason!r}, known: {'; '.join(REASONS)}")
+    if block.reason and block.language not in RUN:
+        errors.append(f"{block.place}: a mark on a block that would not run")
+    return [e for e in errors if e]
+
+
+def parse(page, text):
+    """(blocks, errors) of a page."""
+    blocks, errors, lines = [], [], text.split("\n")
+    in_list, number = False, 0
+    while number < len(lines):
+        line = lines[number]
+        fence, marker = FENCE.fullmatch(line), MARKER.fullmatch(line)
+        number += 1
+        if marker:
+            if number == len(lines) or not FENCE.fullmatch(lines[number]):
+                errors.append(f"{page}:{number}: a mark without a block in the next line")
+            continue
+        if line.strip() and not line.startswith(" "):
+            in_list = bool(LIST_ITEM.match(line))
+        if not fence:
+            if line.startswith("    ") and line.strip() and not in_list:
+                errors.append(f"{page}:{number}: an indented block; fence it and name its language")
+            continue
+        indent, ticks, language = fence.groups()
+        first = number
+        while number < len(lines) and lines[number].strip() != ticks:
+            number += 1
+        if number == len(lines):
+            errors.append(f"{page}:{first}: the block has no end")
+        before = MARKER.fullmatch(lines[first - 2]) if first > 1 else None
+        code = "".join(l.removeprefix(indent) + "\n" for l in lines[first:number])
+        blocks.append(Block(page, first + 1, language, code, before.group(1) if before else ""))
+        number += 1
+    for block in blocks:
+        errors += check(block)
+    return blocks, errors
+
+
+def read_pages(root):
+    """({page: its blocks}, errors) of all pages under `root`; too many marks are an error, too."""
+    pages, errors = {}, []
+    for path in sorted({p for pattern in PAGES for p in pathlib.Path(root).glob(pattern)}):
+        name = str(path.relative_to(root))
+        pages[name], wrong = parse(name, path.read_text())
+        errors += wrong
+    marked = [b for blocks in pages.values() for b in blocks if b.reason]
+    if len(marked) > MOST_MARKED:
+        errors.append(f"{len(marked)} blocks are marked, at most {MOST_MARKED}: {', '.join(b.place for b in marked)}")
+    return pages, errors
