@@ -29,7 +29,7 @@ class Block:
     line: int
     language: str
     code: str
-    reason: str = ""
+    reason: str | None = None  # of its mark
 
     @property
     def place(self):
@@ -55,9 +55,9 @@ def check(block):
         errors.append(f"{block.place}: language {block.language!r}, known: {', '.join((*RUN, *DATA, 'text'))}")
     elif block.language in DATA:
         errors.append(data_error(block))
-    if block.reason and block.reason not in REASONS:
+    if block.reason is not None and block.reason not in REASONS:
         errors.append(f"{block.place}: reason {block.reason!r}, known: {'; '.join(REASONS)}")
-    if block.reason and block.language not in RUN:
+    if block.reason is not None and block.language not in RUN:
         errors.append(f"{block.place}: a mark on a block that would not run")
     return [e for e in errors if e]
 
@@ -88,7 +88,7 @@ def parse(page, text):
             errors.append(f"{page}:{first}: the block has no end")
         before = MARKER.fullmatch(lines[first - 2]) if first > 1 else None
         code = "".join(l.removeprefix(indent) + "\n" for l in lines[first:number])
-        blocks.append(Block(page, first + 1, language, code, before.group(1) if before else ""))
+        blocks.append(Block(page, first + 1, language, code, before.group(1) if before else None))
         number += 1
     for block in blocks:
         errors += check(block)
@@ -102,7 +102,7 @@ def read_pages(root):
         name = str(path.relative_to(root))
         pages[name], wrong = parse(name, path.read_text())
         errors += wrong
-    marked = [b for blocks in pages.values() for b in blocks if b.reason]
+    marked = [b for blocks in pages.values() for b in blocks if b.reason is not None]
     if len(marked) > MOST_MARKED:
         errors.append(f"{len(marked)} blocks are marked, at most {MOST_MARKED}: {', '.join(b.place for b in marked)}")
     return pages, errors

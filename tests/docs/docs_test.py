@@ -150,10 +150,10 @@ def run_page(blocks, tools):
 def run_pages(pages, tools):
     """Runs all pages, two at a time, and prints what came of each. True if all of them work."""
     with_module = any((tools.build / "python" / "heddle").glob("_core.*.so"))
-    marked = [b for blocks in pages.values() for b in blocks if b.reason]
+    marked = [b for blocks in pages.values() for b in blocks if b.reason is not None]
     todo, skipped = {}, []
     for page, blocks in pages.items():
-        blocks = [b for b in blocks if b.language in doc_blocks.RUN and not b.reason]
+        blocks = [b for b in blocks if b.language in doc_blocks.RUN and b.reason is None]
         out = left_out(blocks, with_module)
         skipped += out
         if blocks := blocks[:len(blocks) - len(out)]:

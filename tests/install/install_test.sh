@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # install_test.sh SOURCE BUILD: installs the build into an empty prefix, then builds and runs examples/cpp and examples/c against
 # nothing but that prefix, once found by CMake and once by pkg-config. Every header of the source tree must have been installed.
+# HEDDLE_MODEL names the model that the engine's example runs.
 set -euo pipefail
 source=$1 build=$2
 work=$(mktemp -d)
@@ -33,14 +34,30 @@ built_by_cmake() {
   cmake --build "$work/$1/build"
 }
 
+# run_example PROGRAM: without arguments; the engine's with the model and two adapters, whose answers are known.
+run_example() {
+  if [ "$(basename "$1")" != engine ]; then
+    "$1"
+    return
+  fi
+  "$1" "$HEDDLE_MODEL" opposite="$source/examples/adapters/opposite" slug="$source/examples/adapters/slug" >"$work/answers"
+  cat "$work/answers"
+  grep -qx 'opposite (stop): COLD, SMALL, SLOW' "$work/answers"
+  grep -q '^slug (stop): ' "$work/answers"
+  grep -q '^base (length): ' "$work/answers"
+  ! "$1" "$HEDDLE_MODEL" nothing=/nonexistent 2>"$work/error" || { echo "an adapter that is not there was loaded"; exit 1; }
+  grep -q '^/nonexistent/adapter_config.json' "$work/error"
+}
+
 built_by_cmake cpp
 for program in "$work"/cpp/*.cpp; do
   name=$(basename "$program" .cpp)
   echo "--- $name, found by CMake"
-  "$work/cpp/build/$name"
+  run_example "$work/cpp/build/$name"
   echo "--- $name, found by pkg-config"
-  c++ -std=c++20 "$program" -o "$work/$name" $(flags heddle --cflags --libs)
-  "$work/$name"
+  mkdir -p "$work/pkg"
+  c++ -std=c++20 "$program" -o "$work/pkg/$name" $(flags heddle --cflags --libs)
+  run_example "$work/pkg/$name"
 done
 
 built_by_cmake c
