@@ -15,7 +15,7 @@ tests=$(ctest --test-dir "$build" -N | tail -1)
 
 "$python" -m venv "$folder/clean"
 "$folder/clean/bin/python" -m pip install --quiet --disable-pip-version-check --retries 10 \
-  "$(grep '^numpy==' "$source/python/requirements-test.txt")" "$folder"/heddle-*.whl
+  "$(grep '^numpy==' "$source/python/requirements-test.txt")" "$folder"/heddle_lora-*.whl
 cd "$folder"
 "$folder/clean/bin/python" - <<'PYTHON'
 import importlib.metadata
@@ -25,7 +25,7 @@ import sys
 import heddle
 
 assert pathlib.Path(heddle.__file__).is_relative_to(sys.prefix), heddle.__file__
-assert importlib.metadata.version("heddle") == heddle.__version__, heddle.__version__
+assert importlib.metadata.version("heddle-lora") == heddle.__version__, heddle.__version__
 assert heddle.has_cuda() in (True, False)
 assert not {"numpy", "torch"} & sys.modules.keys()
 package = pathlib.Path(heddle.__file__).parent

@@ -114,7 +114,10 @@ def environment(home, build, built):
     if not built:
         # Compiling takes minutes: objects that the build folder has are copied by what CMake puts before the compiler.
         launcher = str(pathlib.Path(__file__).with_name("copy_object.sh"))
-        env.update(HEDDLE_BUILT=str(build), CMAKE_CXX_COMPILER_LAUNCHER=launcher, CMAKE_CUDA_COMPILER_LAUNCHER=launcher)
+        cache = (build / "CMakeCache.txt").read_text()
+        settings = re.findall(r"^(HEDDLE_CUDA|HEDDLE_CUDA_ARCHITECTURES):\w+=(.+)$", cache, re.MULTILINE)
+        env.update(HEDDLE_BUILT=str(build), CMAKE_CXX_COMPILER_LAUNCHER=launcher, CMAKE_CUDA_COMPILER_LAUNCHER=launcher,
+                   CMAKE_ARGS=" ".join(f"-D{name}={value}" for name, value in settings))
     return env
 
 
