@@ -1,13 +1,13 @@
 // A model with several adapters: rows of one batch, each with its own adapter, printed as they come.
 //
 //   engine MODEL.gguf [NAME=FOLDER]...      one prompt for the base model, the same one for each adapter
+#include "heddle/engine/engine.h"
+
 #include <cstdio>
 #include <exception>
 #include <map>
 #include <string>
 #include <vector>
-
-#include "heddle/engine/engine.h"
 
 namespace {
 
@@ -18,8 +18,9 @@ struct Row {
 
 heddle::Request request_for(const std::string& adapter, const std::string& prompt) {
   heddle::Request request;
-  request.messages = {{.role = "user", .content = prompt}};  // goes through the model's chat template
-  request.adapter = adapter;                                 // empty: the base model
+  request.messages = {
+      {.role = "user", .content = prompt}};  // goes through the model's chat template
+  request.adapter = adapter;                 // empty: the base model
   request.max_tokens = 32;
   return request;
 }
