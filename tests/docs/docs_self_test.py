@@ -66,7 +66,7 @@ class Rules(unittest.TestCase):
 
 
 class Runs(unittest.TestCase):
-    tools = docs_test.Tools(docs_test.ROOT / "build", sys.executable)
+    tools = docs_test.Tools(pathlib.Path(os.environ.get("HEDDLE_BUILD_DIR", docs_test.ROOT / "build")), sys.executable)
 
     def run_text(self, *parts):
         blocks, errors = doc_blocks.parse("page.md", page(*parts))
