@@ -3,10 +3,12 @@
   peft_gpu.py [--json FILE] [--cases base 1 2 4 8] [--rounds 5] [--commit NAME] [--quick]
 
 A random Llama of 16 layers and hidden size 2048 in bf16 (nothing is fetched) with eight adapters of
-rank 16 on all linear layers, in bf16, too. Eight rows, shared out among the first N adapters
-("base": none); a prompt of 128 random tokens each, then single tokens with the cache. What is timed
-is the model's call alone, from an idle GPU until it is idle again; PEFT and heddle take turns on the
-same weights and tokens. Their logits are compared, and a difference beyond rounding is an error.
+rank 16 on all linear layers, as PEFT loads files in bf16 by default: in f32, with values that bf16
+holds. Eight rows, shared out among the first N adapters ("base": none); a prompt of 128 random
+tokens each, then single tokens with the cache. What is timed is the model's call alone, from an idle
+GPU until it is idle again; PEFT and heddle take turns on the same weights and tokens. PEFT computes
+adapters in f32 then, and heddle with copies in bf16. Their logits are compared, and a difference
+beyond rounding is an error.
 Needs torch, transformers, peft, NumPy and heddle (PYTHONPATH=<build folder>/python). --quick: a tiny
 model; --device cpu tries the script without a GPU.
 """
@@ -59,13 +61,13 @@ def model_with_adapters(sizes: dict[str, int], device: str) -> Any:
     model = peft.get_peft_model(base, config, adapter_name="adapter_0")
     for number in range(1, ADAPTERS):
         model.add_adapter(f"adapter_{number}", config)
-    model.to(device, torch.bfloat16)  # PEFT makes adapters in f32
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if "lora_A" in name:
-                weight.normal_(std=weight.shape[1] ** -0.5)
-            elif "lora_B" in name:
-                weight.normal_(std=0.05 * weight.shape[1] ** -0.5)
+            if "lora_" in name:
+                assert weight.dtype == torch.float32
+                part = 0.05 if "lora_B" in name else 1
+                weight.normal_(std=part * weight.shape[1] ** -0.5)
+                weight.copy_(weight.bfloat16())
     return model.eval()
 
 
@@ -141,7 +143,8 @@ def facts(arguments: argparse.Namespace, sizes: dict[str, int]) -> dict[str, Any
             "transformers": transformers.__version__,
             "peft": peft.__version__,
         },
-        "model": sizes | {"dtype": "bf16", "rank": RANK, "target_modules": LINEARS},
+        "model": sizes
+        | {"dtype": "bf16", "adapters_dtype": "f32", "rank": RANK, "target_modules": LINEARS},
         "rows": ROWS,
         "prompt_tokens": PROMPT_TOKENS,
     }

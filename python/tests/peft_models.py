@@ -44,6 +44,14 @@ def randomize(model: Any) -> None:
                 weight.normal_(std=0.1)
 
 
+def round_adapters(model: Any, dtype: torch.dtype) -> None:
+    """Gives every adapter in f32 weights that `dtype` holds: what PEFT loads of a file in it."""
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_" in name:
+                weight.copy_(weight.to(dtype))
+
+
 def tiny_model(
     *,
     hidden_size: int = 48,

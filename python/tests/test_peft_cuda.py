@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import gc
 import itertools
-import warnings
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from peft_on_gpu import (
+    EVEN,
+    LIMITS,
+    all_ranks,
+    captured,
+    check_layer,
+    fail_on_warnings,
+    whole_call,
+    with_peft,
+)
 from torch_on_gpu import GPU, each_half, seed_of_torch, torch
-
-pytest.importorskip("peft")
-pytest.importorskip("transformers")
 
 from heddle.integrations.peft import accelerate, restore
 from peft_models import (
-    ADAPTERS,
     BATCHES,
     VOCABULARY,
     assert_close,
@@ -26,30 +30,11 @@ from peft_models import (
     lora_layers,
     prompt,
     randomize,
+    round_adapters,
     tiny_model,
 )
 
-__all__ = ["seed_of_torch"]
-
-# PEFT rounds h, B h and the scaled delta to 16 bits, heddle the sum alone.
-LIMITS = {torch.float16: 0.01, torch.bfloat16: 0.08}
-STEP = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
-"""Largest relative error of one rounding."""
-
-# Ranks that no kernel loads in vectors, and such that all do.
-EVEN = {
-    name: options | {"r": rank}
-    for (name, options), rank in zip(ADAPTERS.items(), (16, 8, 64, 32), strict=True)
-}
-all_ranks = pytest.mark.parametrize("adapters", [ADAPTERS, EVEN], ids=["odd", "even"])
-
-
-@pytest.fixture(autouse=True)
-def fail_on_warnings() -> Iterator[None]:
-    """A call that stays with PEFT says so, and then no test of ours would see the difference."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message="heddle leaves to PEFT")
-        yield
+__all__ = ["fail_on_warnings", "seed_of_torch"]
 
 
 def half_model(
@@ -58,37 +43,6 @@ def half_model(
     """The tiny model with features that are multiples of 16; adapters are of 16 bits, too."""
     model = tiny_model(hidden_size=64, intermediate_size=96, adapters=adapters)
     return model.to(device=device, dtype=dtype)
-
-
-def with_peft(model: Any, tokens: torch.Tensor, names: list[str]) -> torch.Tensor:
-    """What PEFT answers by itself."""
-    assert restore(model)
-    result = logits(model, tokens, names)
-    accelerate(model)
-    return result
-
-
-@torch.no_grad()
-def check_layer(layer: Any, tokens: int, names: list[str]) -> None:
-    """Holds one call against the definition: what the base layer gives, in float64, rounded once.
-
-    Rows whose adapter the layer lacks keep the base layer's bits.
-    """
-    weight = layer.base_layer.weight
-    x = torch.randn(len(names), tokens, weight.shape[1], device=weight.device).to(weight.dtype)
-    base = layer.base_layer(x)
-    want = base.double()
-    for row, name in enumerate(names):
-        if name in layer.lora_A:
-            a, b = (half[name].weight.double() for half in (layer.lora_A, layer.lora_B))
-            want[row] += layer.scaling[name] * (x[row].double() @ a.T @ b.T)
-    got = layer(x, adapter_names=names)
-    assert got.dtype == weight.dtype
-    limit = 1.01 * STEP[weight.dtype] * want.abs() + 5e-5 * want.abs().max()
-    wrong = ~((got.double() - want).abs() <= limit)
-    assert not wrong.any(), f"{int(wrong.sum())} of {wrong.numel()} differ"
-    for row, name in enumerate(names):
-        assert torch.equal(got[row], base[row]) == (name not in layer.lora_A)
 
 
 @each_half
@@ -205,9 +159,9 @@ def test_adapters_come_and_go(dtype: torch.dtype) -> None:
     accelerate(model)
     logits(model, tokens, ["seven", "wide", "one"])
     model.add_adapter("late", config(r=40, lora_alpha=40, target_modules=["q_proj", "lm_head"]))
-    model.to(dtype)  # PEFT made it in f32
     model.eval()
     randomize(model)
+    round_adapters(model, dtype)  # PEFT made it in f32
     names = ["late", "seven", "__base__"]
     assert_close(logits(model, tokens, names), with_peft(model, tokens, names), LIMITS[dtype])
     assert accelerate(model).num_layers == 15
@@ -237,24 +191,14 @@ def test_a_model_may_move() -> None:
     assert acceleration.num_layers == 14
 
 
-def test_adapters_in_f32_are_left_to_peft() -> None:
-    reason = "where heddle takes f16 and bf16"
+def test_models_in_f32_are_left_to_peft() -> None:
     model, tokens, names = tiny_model().to(GPU), prompt(3, GPU), ["seven", "wide", "__base__"]
     want = logits(model, tokens, names)
-    with pytest.warns(UserWarning, match=reason):
-        acceleration = accelerate(model)
+    with pytest.warns(UserWarning, match="where heddle takes f16 and bf16"):
+        acceleration = accelerate(model, round_weights=True)
+    assert torch.equal(logits(model, tokens, names), want)
     assert acceleration.num_layers == 0
-    assert torch.equal(logits(model, tokens, names), want)
-    for name, weight in model.named_parameters():  # as PEFT loads adapters by itself
-        if "lora_" not in name:
-            weight.data = weight.data.bfloat16()
-    want = logits(model, tokens, names)
-    restore(model)
-    with pytest.warns(UserWarning, match=reason):
-        acceleration = accelerate(model)
-    assert torch.equal(logits(model, tokens, names), want)
     assert sorted(acceleration.left_to_peft.values()) == [4, 4, 14, 14]
-    assert all(reason in told for told in acceleration.left_to_peft)
     model.to(torch.bfloat16)
     got = logits(model, tokens, names)
     assert acceleration.left_to_peft == {}
@@ -304,33 +248,6 @@ def test_calls_may_come_on_any_stream() -> None:
     torch.cuda.synchronize()
     for index, result in results:
         assert torch.equal(result, want[index])
-
-
-def whole_call(model: Any, tokens: torch.Tensor, names: list[str]) -> Callable[[], torch.Tensor]:
-    """A call that can be captured: with a mask of its own, since transformers looks at its own."""
-    rows, length = tokens.shape
-    dtype = model.base_model.model.lm_head.weight.dtype
-    above = torch.full((length, length), -torch.inf, device=GPU, dtype=dtype).triu(1)
-    mask = above.expand(rows, 1, length, length).contiguous()
-
-    @torch.no_grad()
-    def call() -> torch.Tensor:
-        result: torch.Tensor = model(
-            input_ids=tokens, attention_mask=mask, adapter_names=names, use_cache=False
-        ).logits
-        return result
-
-    return call
-
-
-def captured(call: Callable[[], torch.Tensor]) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
-    """A graph of the call, and where each replay leaves its result."""
-    call()  # to warm up
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = call()
-    return graph, result
 
 
 @each_half

@@ -13,7 +13,7 @@ if not frameworks.TORCH_WANTED:
 
 import heddle
 import torch
-from heddle.integrations import _peft_batches, _peft_tables, _streams
+from heddle.integrations import _peft_batches, _peft_tables, _peft_weights, _streams
 from heddle.integrations import peft as integration
 from heddle.integrations._peft_tables import LayerTables
 from peft_models import assert_close, config, logits, prompt, tiny_model
@@ -65,17 +65,17 @@ def test_a_layer_whose_weights_all_fit_promises_it(
 
 
 def test_why_weights_have_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    why = _peft_tables.why_no_kernel
+    why = _peft_weights.why_no_kernel
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         assert why(dtype, "cpu") is None
     assert why(torch.float64, "cpu") == (
         "weights of torch.float64 on cpu, where heddle takes f32 and f16 and bf16"
     )
     assert why(torch.float16, "meta") == "weights on meta"
-    monkeypatch.setattr(_peft_tables, "has_cuda", lambda: False)
+    monkeypatch.setattr(_peft_weights, "has_cuda", lambda: False)
     reason = "weights on cuda, but heddle was built without CUDA"
     assert why(torch.bfloat16, "cuda") == reason
-    monkeypatch.setattr(_peft_tables, "has_cuda", lambda: True)
+    monkeypatch.setattr(_peft_weights, "has_cuda", lambda: True)
     assert why(torch.bfloat16, "cuda") is None
     assert why(torch.float16, "cuda") is None
     assert why(torch.float32, "cuda") == (
@@ -104,6 +104,14 @@ def test_adapters_of_another_dtype_or_device_stay_with_peft(model: Any) -> None:
     assert LayerTables.of(layer).unknown["one"] == "weights on meta"
 
 
+def test_a_scaling_that_may_change_unseen_stays_with_peft(model: Any) -> None:
+    layer = model.base_model.model.model.layers[0].self_attn.v_proj
+    layer.scaling["wide"] = torch.tensor(2.0)  # as PEFT's prepare_model_for_compiled_hotswap
+    tables = LayerTables.of(layer)
+    assert tables.unknown == {"wide": "scaling of type Tensor"}
+    assert tables.is_current(layer, layer.lora_A.keys())
+
+
 def test_a_layer_without_known_adapters_has_no_tables(model: Any) -> None:
     layer = model.base_model.model.model.layers[0].self_attn.v_proj.double()
     tables = LayerTables.of(layer)
@@ -123,9 +131,9 @@ def test_tables_are_made_anew_only_where_a_layer_changed(
         integration.accelerate(model)
     made = []
 
-    def counted(layer: Any) -> LayerTables:
+    def counted(layer: Any, *terms: Any) -> LayerTables:
         made.append(layer)
-        return tables_of(layer)
+        return tables_of(layer, *terms)
 
     tables_of = LayerTables.of
     monkeypatch.setattr(LayerTables, "of", counted)

@@ -9,52 +9,19 @@ import torch
 from peft.tuners.lora.layer import Linear
 from torch import nn
 
-from heddle._core import MAX_LORA_RANK, AdapterTable, has_cuda
-
-DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
-# Of weights, by the type of their device.
-KERNEL_DTYPES = {"cpu": tuple(DTYPES), "cuda": (torch.float16, torch.bfloat16)}
+from heddle._core import MAX_LORA_RANK, AdapterTable
+from heddle.integrations._peft_weights import (
+    DTYPES,
+    Adapter,
+    Terms,
+    base_dtype_of,
+    dtype_to_read,
+    why_not_held,
+    why_unknown_weight,
+)
 
 VECTOR_BYTES = 16
 LARGEST_VECTOR_STRIDE = 2**22  # elements
-
-Memory = tuple[int, torch.Size, tuple[int, ...], torch.dtype]
-
-
-@dataclass(frozen=True)
-class Adapter:
-    """An adapter's weights in one layer, as the tables hold them."""
-
-    a: nn.Parameter  # [rank, in_features]
-    b: nn.Parameter  # [out_features, rank]
-    # The same memory, kept so that no new weight can come to lie at its address.
-    held: tuple[torch.Tensor, torch.Tensor]
-    memory: tuple[Memory, Memory]
-    dropout: nn.Dropout | None
-    scaling: float
-
-    @staticmethod
-    def of(layer: Linear, name: str) -> Adapter:
-        """As the layer has it now."""
-        a, b, dropout = layer.lora_A[name].weight, layer.lora_B[name].weight, layer.lora_dropout
-        return Adapter(
-            a,
-            b,
-            (a.detach(), b.detach()),
-            (memory_of(a), memory_of(b)),
-            None if type(dropout[name]) is nn.Identity else dropout[name],
-            layer.scaling[name],
-        )
-
-    def is_current(self, a: torch.Tensor | None, b: torch.Tensor | None, scaling: float) -> bool:
-        """Whether these are the weights, at the same addresses, whatever they hold."""
-        return (
-            a is self.a
-            and b is self.b
-            and scaling == self.scaling
-            and memory_of(a) == self.memory[0]
-            and memory_of(b) == self.memory[1]
-        )
 
 
 @dataclass(frozen=True)
@@ -66,7 +33,10 @@ class LayerTables:
 
     adapters: dict[str, Adapter]  # in the order of their slots
     unknown: dict[str, str]  # adapter -> why PEFT keeps it
-    # Those of all adapters; nothing if none is known.
+    inexact: dict[str, Adapter]  # those of `unknown` that PEFT keeps for what their weights hold
+    base_dtype: torch.dtype | None
+    terms: Terms | None  # of the copies, where the kernels' dtype asks for such
+    # What kernels would read of all adapters; nothing if none is known.
     dtype: torch.dtype | None
     device: torch.device | None
     tables: tuple[AdapterTable, AdapterTable] | None  # A, B
@@ -74,41 +44,49 @@ class LayerTables:
     ranks: tuple[int, ...]
 
     @staticmethod
-    def of(layer: Linear) -> LayerTables:
+    def of(layer: Linear, terms: Terms = Terms()) -> LayerTables:
         """As the layer is now."""
-        own = {name: _why_unknown(layer, name) for name in layer.lora_A}
-        first = next((name for name, reason in own.items() if reason is None), None)
-        if first is None:
-            unknown = {name: reason for name, reason in own.items() if reason is not None}
-            return LayerTables({}, unknown, None, None, None, (), ())
-        weight = layer.lora_A[first].weight
-        adapters, unknown = {}, {}
-        for name, reason in own.items():
-            reason = reason or _why_apart(layer, name, weight.dtype, weight.device)
-            if reason is None:
-                adapters[name] = Adapter.of(layer, name)
-            else:
+        base_dtype = base_dtype_of(layer)
+        unknown: dict[str, str] = {}
+        known: dict[str, Adapter] = {}
+        dtype, device = None, None
+        for name in layer.lora_A:
+            reason = _why_unknown(layer, name, base_dtype, dtype, device)
+            if reason is not None:
                 unknown[name] = reason
+                continue
+            weight = layer.lora_A[name].weight
+            dtype, device = dtype_to_read(weight, base_dtype), weight.device
+            known[name] = Adapter.of(layer, name, dtype)
+        not_held = why_not_held(known, round_weights=terms.round_weights)
+        adapters = {name: adapter for name, adapter in known.items() if name not in not_held}
         return LayerTables(
             adapters,
-            unknown,
-            weight.dtype,
-            weight.device,
-            _tables(list(adapters.values()), weight.dtype, weight.device),
+            unknown | not_held,
+            {name: known[name].without_copies() for name in not_held},
+            base_dtype,
+            terms if any(adapter.versions is not None for adapter in known.values()) else None,
+            dtype,
+            device,
+            _tables(list(adapters.values())) if adapters else None,
             tuple(adapters),
             tuple(adapter.held[0].shape[0] for adapter in adapters.values()),
         )
 
-    def is_current(self, layer: Linear, used: Iterable[str]) -> bool:
+    def is_current(self, layer: Linear, used: Iterable[str], terms: Terms = Terms()) -> bool:
         """Whether the layer still has these adapters, and those in use where they were."""
         a_parts, b_parts = names_of(layer), layer._modules["lora_B"]._modules
         if len(self.adapters) + len(self.unknown) != len(a_parts):
             return False
+        if self.terms not in (None, terms) or base_dtype_of(layer) != self.base_dtype:
+            return False
         scalings = layer.scaling
         for name in used:
-            adapter = self.adapters.get(name)
+            adapter = self.adapters.get(name) or self.inexact.get(name)
             if adapter is None:
-                if name not in self.unknown or self.unknown[name] != self._why(layer, name):
+                if name not in self.unknown or self.unknown[name] != _why_unknown(
+                    layer, name, self.base_dtype, self.dtype, self.device
+                ):
                     return False
             elif not adapter.is_current(
                 a_parts[name]._parameters.get("weight"),
@@ -118,22 +96,11 @@ class LayerTables:
                 return False
         return True
 
-    def _why(self, layer: Linear, name: str) -> str | None:
-        reason = _why_unknown(layer, name)
-        if reason is None and self.dtype is not None and self.device is not None:
-            reason = _why_apart(layer, name, self.dtype, self.device)
-        return reason
-
 
 def names_of(layer: Linear) -> dict[str, nn.Module]:
     """The layer's adapters, known or not, by name; this way of asking costs every call least."""
     parts: dict[str, nn.Module] = layer._modules["lora_A"]._modules
     return parts
-
-
-def memory_of(weight: torch.Tensor) -> Memory:
-    """Where a weight lies, and how."""
-    return weight.data_ptr(), weight.shape, weight.stride(), weight.dtype
 
 
 def fits_vectors(weight: torch.Tensor, rank: int) -> bool:
@@ -147,15 +114,13 @@ def fits_vectors(weight: torch.Tensor, rank: int) -> bool:
     )
 
 
-def _tables(
-    adapters: list[Adapter], dtype: torch.dtype, device: torch.device
-) -> tuple[AdapterTable, AdapterTable]:
-    a, b = adapters[0].held
-    ranks = [adapter.held[0].shape[0] for adapter in adapters]
+def _tables(adapters: list[Adapter]) -> tuple[AdapterTable, AdapterTable]:
+    a, b = adapters[0].read
+    ranks = [adapter.read[0].shape[0] for adapter in adapters]
     aligned = all(
         fits_vectors(weight, rank)
         for adapter, rank in zip(adapters, ranks, strict=True)
-        for weight in adapter.held
+        for weight in adapter.read
     )
 
     def table(features: int, layout: str) -> AdapterTable:
@@ -163,21 +128,27 @@ def _tables(
             len(adapters),
             [features],
             max(ranks),
-            dtype=DTYPES[dtype],
+            dtype=DTYPES[a.dtype],
             layout=layout,
-            device=device,
+            device=a.device,
             aligned=aligned,
         )
 
     a_table, b_table = table(a.shape[1], "rank_major"), table(b.shape[0], "rank_minor")
     for slot, adapter in enumerate(adapters):
-        a_table.set(slot, 0, adapter.held[0])
-        b_table.set(slot, 0, adapter.held[1], scale=adapter.scaling)
+        a_table.set(slot, 0, adapter.read[0])
+        b_table.set(slot, 0, adapter.read[1], scale=adapter.scaling)
     return a_table, b_table
 
 
-def _why_unknown(layer: Linear, name: str) -> str | None:
-    """Why PEFT keeps an adapter of a layer, whatever the others are."""
+def _why_unknown(
+    layer: Linear,
+    name: str,
+    base_dtype: torch.dtype | None,
+    dtype: torch.dtype | None,
+    device: torch.device | None,
+) -> str | None:
+    """Why PEFT keeps an adapter of a layer, beside others that kernels read in `dtype`."""
     if name in layer.lora_variant:
         return type(layer.lora_variant[name]).__name__
     a, b, dropout = layer.lora_A[name], layer.lora_B[name], layer.lora_dropout[name]
@@ -190,41 +161,19 @@ def _why_unknown(layer: Linear, name: str) -> str | None:
     if any(part._forward_hooks or part._forward_pre_hooks for part in (a, b)):
         return "forward hooks on its parts"
     for weight in (a.weight, b.weight):
-        reason = _why_unknown_weight(weight)
+        reason = why_unknown_weight(weight, base_dtype)
         if reason is not None:
             return reason
     if (b.weight.dtype, b.weight.device) != (a.weight.dtype, a.weight.device):
         return f"weights of {_place(a.weight)} and {_place(b.weight)}"
+    if not isinstance(layer.scaling[name], (float, int)):
+        return f"scaling of type {type(layer.scaling[name]).__name__}"
     rank = a.weight.shape[0]
-    return f"rank {rank}, above {MAX_LORA_RANK}" if rank > MAX_LORA_RANK else None
-
-
-def _why_unknown_weight(weight: torch.Tensor) -> str | None:
-    if type(weight) is not nn.Parameter:
-        return f"weights of type {type(weight).__name__}"
-    reason = why_no_kernel(weight.dtype, weight.device.type)
-    return reason if reason or weight.is_contiguous() else "weights with gaps"
-
-
-def why_no_kernel(dtype: torch.dtype, device_type: str) -> str | None:
-    """Why heddle computes nothing with such weights."""
-    if device_type not in KERNEL_DTYPES:
-        return f"weights on {device_type}"
-    if device_type == "cuda" and not has_cuda():
-        return "weights on cuda, but heddle was built without CUDA"
-    dtypes = KERNEL_DTYPES[device_type]
-    if dtype in dtypes:
+    if rank > MAX_LORA_RANK:
+        return f"rank {rank}, above {MAX_LORA_RANK}"
+    if dtype in (None, dtype_to_read(a.weight, base_dtype)) and device in (None, a.weight.device):
         return None
-    taken = " and ".join(DTYPES[each] for each in dtypes)
-    return f"weights of {dtype} on {device_type}, where heddle takes {taken}"
-
-
-def _why_apart(layer: Linear, name: str, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Why an adapter cannot be in the tables of others."""
-    weight = layer.lora_A[name].weight
-    if weight.dtype == dtype and weight.device == device:
-        return None
-    return f"weights of {_place(weight)} beside {dtype} on {device}"
+    return f"weights of {_place(a.weight)} beside {dtype} on {device}"
 
 
 def _place(weight: torch.Tensor) -> str:

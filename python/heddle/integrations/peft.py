@@ -2,8 +2,10 @@
 
 PEFT answers `model(..., adapter_names=[...])` with a loop over the adapters in every layer. After
 `accelerate(model)` a layer computes `result[t] += scaling * B (A x[t])` for all rows at once, each
-with its own adapter, by `heddle.ops.lora_apply` on PEFT's own weights: nothing is copied, so a
-weight that is changed in place is seen by the next call. `restore(model)` takes it out again.
+with its own adapter, by `heddle.ops.lora_apply` on PEFT's own weights, so that a weight that is
+changed in place is seen by the next call. Of f32 weights beside a base layer of 16 bits on a GPU it
+reads copies of 16 bits, and makes them anew where the weights changed. `restore(model)` takes it out
+again.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from peft.tuners.lora.layer import Linear, LoraLayer
 from torch import nn
 
 from heddle.integrations._peft_batches import Batches
-from heddle.integrations._peft_tables import DTYPES, Adapter, LayerTables, names_of
+from heddle.integrations._peft_tables import LayerTables, names_of
+from heddle.integrations._peft_weights import DTYPES, Adapter, Terms
 from heddle.integrations._streams import (
     is_capturing,
     is_gpu,
@@ -32,10 +35,11 @@ from heddle.ops import lora_apply
 __all__ = ["Acceleration", "accelerate", "restore"]
 
 
-def accelerate(model: nn.Module) -> Acceleration:
+def accelerate(model: nn.Module, *, round_weights: bool = False) -> Acceleration:
     """Makes heddle compute the mixed batches of a PEFT model, on the CPU and on GPUs.
 
-    A second call changes nothing, but for layers that are new to heddle. What heddle does not know
+    A second call changes nothing, but for layers that are new to heddle, and for another
+    `round_weights`, which the next call of the model applies. What heddle does not know
     stays with PEFT: layers other than PEFT's `lora.Linear` (embeddings, convolutions, quantised
     layers), adapters with a variant (DoRA, aLoRA and others) or a bias, calls that need gradients,
     autocast, dropout in training mode, other devices and dtypes. A warning says so once for each
@@ -43,6 +47,11 @@ def accelerate(model: nn.Module) -> Acceleration:
 
     Args:
         model: A PeftModel with LoRA adapters, or its LoraModel.
+        round_weights: What to do with adapters in f32 beside base layers in f16 or bf16 on a GPU,
+            where heddle reads copies in that dtype. If it holds all weights of an adapter in a
+            layer exactly, as after PEFT has loaded a file of 16 bits, this changes nothing.
+            Otherwise False leaves the adapter to PEFT there, and True rounds the copies to the
+            nearest value, ties to even; PEFT's own weights stay as they are.
 
     Returns:
         What heddle does for the model and what it leaves to PEFT, always the same object of it.
@@ -52,6 +61,7 @@ def accelerate(model: nn.Module) -> Acceleration:
     """
     lora_model = _lora_model(model)
     acceleration = _acceleration_of(lora_model) or Acceleration(lora_model)
+    acceleration._terms = acceleration._terms._replace(round_weights=round_weights)
     acceleration._attach()
     acceleration._survey()
     return acceleration
@@ -82,10 +92,11 @@ class Acceleration:
     Its properties are of the moment when they are read.
     """
 
-    # Stands in for the model's `inject_adapter`, to learn of new layers.
+    # Stands in for the model's `inject_adapter`, to learn of new layers, and for its `state_dict`.
 
     def __init__(self, model: LoraModel) -> None:
         self._model = model
+        self._terms = Terms()
         self._forget()
 
     def _forget(self) -> None:
@@ -127,16 +138,25 @@ class Acceleration:
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy of the model learns all else anew.
-        return {"model": self._model}
+        return {"model": self._model, "terms": self._terms}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._model = state["model"]
+        self._model, self._terms = state["model"], state["terms"]
         self._forget()
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """See LoraModel.inject_adapter."""
         type(self._model).inject_adapter(self._model, *args, **kwargs)
         self._attach()
+
+    def _state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """See Module.state_dict.
+
+        PEFT's hotswap_adapter asks for it and then writes through `.data`, which leaves no trace.
+        """
+        given_out = self._terms.times_given_out + 1
+        self._terms = self._terms._replace(times_given_out=given_out)
+        return type(self._model).state_dict(self._model, *args, **kwargs)
 
     def _sites(self) -> list[_Site]:
         sites = (_site_of(layer) for layer in self._model.modules())
@@ -145,12 +165,14 @@ class Acceleration:
     def _attach(self) -> None:
         """Makes every layer that heddle knows call it, but for those that do already."""
         self._model.__dict__["inject_adapter"] = self
+        self._model.__dict__.setdefault("state_dict", self._state_dict)
         for layer in self._model.modules():
             if type(layer) is Linear and "_mixed_batch_forward" not in layer.__dict__:
                 layer.__dict__["_mixed_batch_forward"] = _Site(layer, self)
 
     def _detach(self) -> None:
-        del self._model.__dict__["inject_adapter"]
+        for name in ("inject_adapter", "state_dict"):
+            del self._model.__dict__[name]
         sites = self._sites()
         for device in {site.tables.device for site in sites if site.tables is not None}:
             wait_for_all(device)
@@ -233,10 +255,11 @@ class _Site:
         tables, layer = self.tables, self.layer
         if used is None:
             used = set(names_of(layer))
-        if tables is None or not tables.is_current(layer, used):
+        terms = self.acceleration._terms
+        if tables is None or not tables.is_current(layer, used, terms):
             refuse_while_capturing("the adapters of a layer as they are now")
             wait_for_all(tables.device if tables is not None else None)
-            tables = LayerTables.of(layer)
+            tables = LayerTables.of(layer, terms)
             wait_for_stream(tables.device)
             self.tables = tables
         return tables
