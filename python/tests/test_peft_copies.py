@@ -259,8 +259,9 @@ def test_peft_s_hotswap_is_seen() -> None:
     got = logits(model, tokens, ["seven", "one"])
     assert not torch.equal(got[0], before[0])
     assert torch.equal(got[1], before[1])
-    restore(model)
-    assert "state_dict" not in model.base_model.__dict__
+    for each in (copy.deepcopy(model), model):
+        restore(each)
+        assert "state_dict" not in each.base_model.__dict__
     accelerate(model)
     assert torch.equal(logits(model, tokens, ["seven", "one"]), got)
 

@@ -39,11 +39,10 @@ def accelerate(model: nn.Module, *, round_weights: bool = False) -> Acceleration
     """Makes heddle compute the mixed batches of a PEFT model, on the CPU and on GPUs.
 
     A second call changes nothing, but for layers that are new to heddle, and for another
-    `round_weights`, which the next call of the model applies. What heddle does not know
-    stays with PEFT: layers other than PEFT's `lora.Linear` (embeddings, convolutions, quantised
-    layers), adapters with a variant (DoRA, aLoRA and others) or a bias, calls that need gradients,
-    autocast, dropout in training mode, other devices and dtypes. A warning says so once for each
-    reason, and the result lists all of them.
+    `round_weights`, which it applies. What heddle does not know stays with PEFT: layers other than
+    PEFT's `lora.Linear` (embeddings, convolutions, quantised layers), adapters with a variant (DoRA,
+    aLoRA and others) or a bias, calls that need gradients, autocast, dropout in training mode, other
+    devices and dtypes. A warning says so once for each reason, and the result lists all of them.
 
     Args:
         model: A PeftModel with LoRA adapters, or its LoraModel.
@@ -171,8 +170,10 @@ class Acceleration:
                 layer.__dict__["_mixed_batch_forward"] = _Site(layer, self)
 
     def _detach(self) -> None:
-        for name in ("inject_adapter", "state_dict"):
-            del self._model.__dict__[name]
+        own = self._model.__dict__
+        del own["inject_adapter"]
+        if own.get("state_dict") == self._state_dict:
+            del own["state_dict"]
         sites = self._sites()
         for device in {site.tables.device for site in sites if site.tables is not None}:
             wait_for_all(device)
