@@ -48,7 +48,7 @@ else()
   heddle_find_package(libhwy-dev Highway HWY 1.0.3)
   heddle_find_package(nlohmann-json3-dev nlohmann-json nlohmann_json 3.11)
   heddle_need(libdlpack-dev DLPack HEDDLE_DLPACK)
-  find_package(PkgConfig QUIET)  # Debian's PCRE2 brings no CMake package
+  find_package(PkgConfig QUIET)  # Debian's PCRE2, xxHash and libedit bring no CMake packages
   heddle_need(pkg-config pkg-config PkgConfig_FOUND)
   heddle_find_module(libpcre2-dev PCRE2 PCRE2 libpcre2-8 10.42)
   if(HEDDLE_BUILD_APPS)

@@ -24,7 +24,8 @@ in_list() {
   for package in "$@"; do grep -qE "^build +$package\$" "$source/tools/packages.txt" || fail "$package is not in packages.txt"; done
 }
 
-packages=(libhwy-dev nlohmann-json3-dev libdlpack-dev libpcre2-dev libcli11-dev libspdlog-dev libbenchmark-dev libgtest-dev)
+packages=(libhwy-dev nlohmann-json3-dev libdlpack-dev libpcre2-dev libcli11-dev libspdlog-dev libxxhash-dev libedit-dev
+  libbenchmark-dev libgtest-dev)
 disabled=()
 for name in HWY nlohmann_json CLI11 spdlog benchmark GTest; do disabled+=("-DCMAKE_DISABLE_FIND_PACKAGE_$name=ON"); done
 export PKG_CONFIG_LIBDIR=/nowhere
