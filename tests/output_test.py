@@ -56,7 +56,7 @@ class Signals(Case):
         process = self.start("generate", "--raw", "--json", *options, "--max-batch", 4, "--stats", self.folder / "stats.json",
                              "--prompts", rows, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if "--ordered" in options:
-            time.sleep(4)
+            time.sleep(6)
             out = ""
         else:
             out = "".join(process.stdout.readline() for _ in range(6))
