@@ -48,6 +48,7 @@ function(heddle_fuzz target source)
   else()
     return()
   endif()
+  set_target_properties(fuzz_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})  # where tools/fuzz.sh looks
   target_link_libraries(fuzz_${name} PRIVATE ${target} heddle_flags)
   target_include_directories(fuzz_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
 endfunction()
