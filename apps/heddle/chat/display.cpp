@@ -6,7 +6,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "heddle/core/error.h"
+#include "flush_answers.h"
 
 namespace heddle::app {
 namespace {
@@ -70,8 +70,7 @@ void ChatDisplay::answer(const std::string& text) {
 
 void ChatDisplay::end_answer() {
   std::cout << "\n";
-  std::cout.flush();
-  HEDDLE_CHECK(std::cout.good(), "standard output: cannot write the answer");
+  flush_answers(std::cout);
 }
 
 void ChatDisplay::heading(const std::string& name) {
@@ -90,8 +89,7 @@ void ChatDisplay::columns(const std::vector<ChatColumn>& columns, int per_band) 
   }
   std::cout << side_by_side(shown, per_band, terminal_width(), colour_out_ ? kBold : "",
                             colour_out_ ? kPlain : "");
-  std::cout.flush();
-  HEDDLE_CHECK(std::cout.good(), "standard output: cannot write the answers");
+  flush_answers(std::cout);
 }
 
 void ChatDisplay::tell(const std::string& text) const { write_line(text, "", ""); }

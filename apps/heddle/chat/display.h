@@ -22,7 +22,7 @@ class ChatDisplay {
   /// Text of an answer as it comes. On a terminal control characters are shown as U+FFFD: a model
   /// could otherwise move the cursor.
   void answer(const std::string& text);
-  /// Ends the answer's line. Throws Error when standard output cannot be written.
+  /// Ends the answer's line. Throws std::system_error when standard output cannot be written.
   void end_answer();
   /// The name above one of several answers.
   void heading(const std::string& name);

@@ -1,10 +1,8 @@
 #include "generate/answer_writer.h"
 
-#include <cerrno>
-#include <system_error>
-
 #include <nlohmann/json.hpp>
 
+#include "flush_answers.h"
 #include "options.h"
 
 namespace heddle::app {
@@ -37,7 +35,7 @@ void AnswerWriter::finish_row(int64_t index, Completion completion) {
   if (form_ == Form::kJson) {
     write_json(row);
     rows_.erase(index);
-    flush();
+    flush_answers(out_);
     return;
   }
   ++num_held_;
@@ -54,7 +52,7 @@ void AnswerWriter::write_first_rows() {
     rows_.erase(rows_.begin());
     --num_held_;
   }
-  flush();
+  flush_answers(out_);
 }
 
 void AnswerWriter::interrupt() {
@@ -94,11 +92,6 @@ void AnswerWriter::write_json(const Row& row) {
   // Each f32 is widened to double, whose shortest decimal form reads back to the same bits.
   if (logprobs_) object["logprobs"] = completion.logprobs;
   out_ << object.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << "\n";
-}
-
-void AnswerWriter::flush() {
-  out_.flush();
-  if (!out_.good()) throw std::system_error(errno, std::generic_category(), "cannot write answers");
 }
 
 }  // namespace heddle::app

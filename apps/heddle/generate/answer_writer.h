@@ -56,7 +56,6 @@ class AnswerWriter {
   void write_first_rows();
   void write_text(Row& row);
   void write_json(const Row& row);
-  void flush();
 
   std::ostream& out_;
   Form form_;

@@ -15,7 +15,7 @@ namespace heddle::app {
 class Fingerprint {
  public:
   /// Reads what it needs of the model and of all adapters.
-  explicit Fingerprint(const GenerateOptions& options, const std::string& model_path);
+  Fingerprint(const GenerateOptions& options, const std::string& model_path);
 
   [[nodiscard]] std::string of(const Request& request) const;
 

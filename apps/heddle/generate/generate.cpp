@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <iostream>
+#include <optional>
 #include <unistd.h>
 #include <unordered_map>
 
@@ -59,10 +60,10 @@ class Run {
         rows_(rows),
         engine_(engine),
         resume_(resume),
-        fingerprint_(options, engine.model().path),
         writer_(resume == nullptr ? std::cout : resume->append(), form_of(options, rows),
                 options.logprobs),
         progress_(isatty(STDERR_FILENO) != 0, rows.num_rows(), Progress::Clock::now()) {
+    if (writes_json(options)) fingerprint_.emplace(options, engine.model().path);
     // Text that streams to the same terminal would be torn apart by the line.
     const bool is_shared = isatty(STDERR_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
     shows_progress_ = !options.quiet && (!is_shared || resume != nullptr);
@@ -84,8 +85,8 @@ class Run {
   const GenerateOptions& options_;
   RowSource& rows_;
   Engine& engine_;
-  ResumeFile* resume_;  // null: answers go to standard output
-  Fingerprint fingerprint_;
+  ResumeFile* resume_;                      // null: answers go to standard output
+  std::optional<Fingerprint> fingerprint_;  // for answers in JSON, which alone have a hash
   AnswerWriter writer_;
   Progress progress_;
   bool shows_progress_;
@@ -120,7 +121,7 @@ void Run::begin(const Row& row) {
     writer_.finish_row(row.index, std::move(completion));
     return;
   }
-  head.hash = fingerprint_.of(row.request);
+  if (fingerprint_) head.hash = fingerprint_->of(row.request);
   if (resume_ != nullptr && resume_->answers(row, head.hash)) {
     ++num_skipped_;
     return;
