@@ -1,7 +1,8 @@
-# heddle_library() and heddle_op(): the functions that turn folders into targets. In every folder X_test.cpp is a test,
-# X_bench.cpp a benchmark, X_fuzz.cpp a fuzz target, and every other .cpp belongs to the library. Builds with CUDA add
-# X_cuda.cu and X_cuda.cpp (portable) and X_sm90.cu (for compute capability 9.0 alone) to the library; X_cuda_test.cpp or .cu are the
-# tests that run on a GPU, in program test_<folder>_cuda, and each X_cuda_bench.cpp or .cu is a program bench_X_cuda.
+# heddle_library() and heddle_op(): the functions that turn folders, and the folders in them, into targets. X_test.cpp is a
+# test, X_bench.cpp a benchmark, X_fuzz.cpp a fuzz target, and every other .cpp belongs to the library. Builds with CUDA
+# add X_cuda.cu and X_cuda.cpp (portable) and X_sm90.cu (for compute capability 9.0 alone) to the library;
+# X_cuda_test.cpp or .cu are the tests that run on a GPU, in program test_<folder>_cuda, and each X_cuda_bench.cpp or .cu
+# is a program bench_X_cuda.
 
 if(HEDDLE_BUILD_TESTS)
   add_library(heddle_testing STATIC EXCLUDE_FROM_ALL src/testing/main.cpp)
@@ -62,9 +63,10 @@ function(heddle_move_matching from to regex)
   set(${to} ${matching} PARENT_SCOPE)
 endfunction()
 
-# Adds the sources of the folder (relative to the project) to library `target`, its tests as program test_<name>.
+# Adds the sources in the folder (relative to the project) and below to library `target`, its tests as program test_<name>.
 function(heddle_add_folder target name folder)
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp ${PROJECT_SOURCE_DIR}/${folder}/*.cu)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS
+    ${PROJECT_SOURCE_DIR}/${folder}/*.cpp ${PROJECT_SOURCE_DIR}/${folder}/*.cu)
   heddle_move_matching(sources cuda_tests "_cuda_test\\.(cpp|cu)$")
   heddle_move_matching(sources cuda_benches "_cuda_bench\\.(cpp|cu)$")
   heddle_move_matching(sources cuda_sources "(_cuda\\.cpp|\\.cu)$")

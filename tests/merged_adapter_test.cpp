@@ -8,9 +8,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "model/gguf.h"
+#include "files/gguf.h"
+#include "model/adapters/peft_adapter.h"
 #include "model/llama_config.h"
-#include "model/peft_adapter.h"
 #include "model_fixture.h"
 
 namespace heddle {

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "model/gguf.h"
-#include "model/tokenizer.h"
+#include "files/gguf.h"
+#include "tokenizer/tokenizer.h"
 
 namespace heddle::model {
 namespace {

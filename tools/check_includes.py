@@ -34,8 +34,19 @@ LAYERS = {
     "src/cuda": (["include/heddle/core", "include/heddle/config.h", "src/core"], ["cuda", "system"]),
     "src/ops": (["own headers", "include/heddle/core", "include/heddle/config.h", "src/core", "src/cpu", "src/cuda"],
                 ["highway", "cuda", "system"]),
-    "src/model": (["include/heddle/core", "include/heddle/ops"], ["json", "pcre2", "system"]),
-    "src/engine": (["include/heddle", "src/model"], ["system"]),
+    "src/files": (["include/heddle/core", "include/heddle/ops/linear.h"], ["json", "system"]),
+    "src/tokenizer": (["include/heddle/core"], ["pcre2"]),
+    "src/chat_template/values": (["include/heddle/core", "src/files/printable.h"], ["json"]),
+    "src/chat_template/syntax": (["include/heddle/core", "src/files/printable.h", "src/chat_template/values",
+                                  "src/chat_template/chat_template.h"], []),
+    "src/chat_template/interpreter": (["include/heddle/core", "src/files/printable.h", "src/chat_template/values",
+                                       "src/chat_template/syntax"], ["json"]),
+    "src/chat_template/library": (["include/heddle/core", "src/files/printable.h", "src/chat_template/values",
+                                   "src/chat_template/syntax", "src/chat_template/interpreter"], ["json"]),
+    "src/chat_template": (["include/heddle/core", "src/files/printable.h"], ["json"]),
+    "src/model": (["include/heddle/core", "include/heddle/ops", "src/files", "src/tokenizer", "src/chat_template"],
+                  ["json", "pcre2"]),
+    "src/engine": (["include/heddle", "src/model", "src/files", "src/tokenizer", "src/chat_template"], ["system"]),
     "src/capi": (["include/heddle"], ["dlpack", "system"]),
     "src/server": (["include/heddle/engine", "include/heddle/core"], ["json", "spdlog", "system"]),
     "src/testing": (["include/heddle/core", "src/cuda"], ["highway", "gtest", "cuda", "system"]),
@@ -46,7 +57,7 @@ LAYERS = {
 }
 
 # Tests, benches and references may also use the test tools and every public op, to compare one with another.
-TEST_FILE = re.compile(r"_(test|bench|fuzz)\.(cpp|cu)$|_(ref|cases|bench_cuda)\.h$")
+TEST_FILE = re.compile(r"/(test|bench)/|^python/tests/")
 TEST_EXTRA = (["src/testing", "include/heddle"], ["gtest", "benchmark", "highway", "json", "system"])
 
 
@@ -137,11 +148,11 @@ def self_test():
         ("src/ops/lora/lora_cpu.cpp", '"cpu/vec-inl.h"'),
         ("src/ops/lora/lora_cuda.cu", '"cuda/check.h"'),
         ("src/ops/lora/lora_cuda.cu", "<cuda_fp16.h>"),
-        ("src/ops/lora/lora_bench_cuda.h", '"testing/random.h"'),
+        ("src/ops/lora/bench/lora_bench_cuda.h", '"testing/random.h"'),
         ("src/ops/lora/lora_sm90.cu", "<cooperative_groups.h>"),
-        ("src/ops/lora/lora_cuda_test.cu", '"random.h"'),
-        ("src/ops/lora/lora_test.cpp", '"random.h"'),
-        ("src/ops/lora/lora_test.cpp", '"heddle/ops/norm.h"'),
+        ("src/ops/lora/test/lora_cuda_test.cu", '"random.h"'),
+        ("src/ops/lora/test/lora_test.cpp", '"random.h"'),
+        ("src/ops/lora/test/lora_test.cpp", '"heddle/ops/norm.h"'),
         ("src/ops/attention/attention.cpp", '"heddle/ops/norm.h"'),
         ("src/model/llama.cpp", '"heddle/ops/norm.h"'),
         ("src/model/adapter.cpp", "<nlohmann/json.hpp>"),
@@ -168,7 +179,7 @@ def self_test():
         ("src/ops/lora/lora.cpp", '"model/gguf.h"'),
         ("src/ops/lora/lora.cpp", '"random.h"'),
         ("src/ops/lora/lora.cpp", '"missing.h"'),
-        ("src/ops/lora/lora_test.cpp", '"ops/norm/norm_kernels.h"'),
+        ("src/ops/lora/test/lora_test.cpp", '"ops/norm/norm_kernels.h"'),
         ("src/model/llama.cpp", '"cpu/vec-inl.h"'),
         ("src/model/llama.cpp", '"ops/lora/lora_kernels.h"'),
         ("src/model/llama.cpp", '"heddle/engine/engine.h"'),

@@ -3,7 +3,7 @@
 #include "heddle/c_api.h"
 #include "heddle/core/error.h"
 
-#include "capi/context.h"
+#include "capi/c_context.h"
 
 namespace heddle::capi {
 

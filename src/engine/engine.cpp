@@ -10,8 +10,8 @@
 
 #include "engine/model_runner.h"
 #include "engine/scheduler.h"
-#include "model/gguf_text.h"
 #include "model/model_names.h"
+#include "model/model_text.h"
 
 namespace heddle {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "heddle/core/error.h"
 
-#include "model/gguf.h"
-#include "model/peft_adapter.h"
+#include "files/gguf.h"
+#include "model/adapters/peft_adapter.h"
 
 namespace heddle {
 namespace {

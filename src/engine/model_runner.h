@@ -9,8 +9,8 @@
 #include "engine/kv_cache.h"
 #include "engine/page_pool.h"
 #include "engine/sequence.h"
+#include "model/adapters/lora_tables.h"
 #include "model/llama_model.h"
-#include "model/lora_tables.h"
 
 namespace heddle {
 

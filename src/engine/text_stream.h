@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/utf8.h"
+#include "tokenizer/utf8.h"
 
 namespace heddle {
 

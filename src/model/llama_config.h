@@ -6,8 +6,8 @@
 
 #include "heddle/ops/rope.h"
 
-#include "model/gguf.h"
-#include "model/projection.h"
+#include "files/gguf.h"
+#include "model/adapters/projection.h"
 
 namespace heddle::model {
 

@@ -7,9 +7,9 @@
 #include "heddle/core/context.h"
 #include "heddle/ops/kv_cache.h"
 
+#include "model/adapters/lora_tables.h"
 #include "model/llama_config.h"
 #include "model/llama_weights.h"
-#include "model/lora_tables.h"
 
 namespace heddle::model {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/gguf.h"
+#include "files/gguf.h"
 
 namespace heddle::model {
 

@@ -5,10 +5,10 @@
 
 #include "heddle/core/check.h"
 
-#include "attention_gpu.h"
-#include "attention_kernels.h"
-#include "check_rope.h"
-#include "page_validate.h"
+#include "ops/attention/cpu/attention_kernels.h"
+#include "ops/attention/paged/page_validate.h"
+#include "ops/attention/rope/check_rope.h"
+#include "ops/attention/run/run_gpu.h"
 
 namespace heddle {
 namespace {

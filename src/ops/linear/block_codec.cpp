@@ -1,4 +1,4 @@
-#include "block_codec.h"
+#include "ops/linear/block_codec.h"
 
 #include <cstring>
 

@@ -6,7 +6,7 @@
 
 #include "heddle/core/dtype.h"
 
-#include "block_format.h"
+#include "ops/linear/block_format.h"
 
 namespace heddle {
 

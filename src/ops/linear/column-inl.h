@@ -11,7 +11,7 @@
 #include <hwy/highway.h>
 
 #include "cpu/vec-inl.h"
-#include "packed_layout.h"
+#include "ops/linear/packed_layout.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::cpu::HWY_NAMESPACE {

@@ -1,7 +1,7 @@
 #include "heddle/core/error.h"
 #include "heddle/ops/linear.h"
 
-#include "block_codec.h"
+#include "ops/linear/block_codec.h"
 
 namespace heddle {
 

@@ -4,8 +4,8 @@
 
 #include "heddle/core/check.h"
 
-#include "linear_kernels.h"
-#include "packed_layout.h"
+#include "ops/linear/linear_kernels.h"
+#include "ops/linear/packed_layout.h"
 
 namespace heddle {
 namespace {

@@ -1,12 +1,12 @@
-#include "linear_kernels.h"
+#include "ops/linear/linear_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/linear_high_bits_cpu.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "column-inl.h"
-#include "tile-inl.h"
+#include "ops/linear/column-inl.h"
+#include "ops/linear/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::cpu::HWY_NAMESPACE {

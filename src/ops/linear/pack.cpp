@@ -4,8 +4,8 @@
 #include "heddle/core/check.h"
 #include "heddle/ops/linear.h"
 
-#include "packed_block.h"
-#include "packed_layout.h"
+#include "ops/linear/packed_block.h"
+#include "ops/linear/packed_layout.h"
 
 namespace heddle {
 namespace {

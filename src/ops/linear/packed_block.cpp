@@ -1,8 +1,8 @@
-#include "packed_block.h"
+#include "ops/linear/packed_block.h"
 
 #include <cstring>
 
-#include "packed_layout.h"
+#include "ops/linear/packed_layout.h"
 
 namespace heddle {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "block_codec.h"
+#include "ops/linear/block_codec.h"
 
 namespace heddle {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "block_format.h"
+#include "ops/linear/block_format.h"
 
 namespace heddle {
 

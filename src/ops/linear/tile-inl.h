@@ -16,8 +16,8 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
-#include "column-inl.h"
-#include "linear_kernels.h"
+#include "ops/linear/column-inl.h"
+#include "ops/linear/linear_kernels.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::cpu::HWY_NAMESPACE {

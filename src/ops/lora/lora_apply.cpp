@@ -7,9 +7,9 @@
 
 #include "heddle/core/validate.h"
 
-#include "ops/lora/lora_gpu.h"
-#include "ops/lora/lora_launch.h"
-#include "ops/lora/lora_validate.h"
+#include "ops/lora/checks/validate.h"
+#include "ops/lora/cpu/product.h"
+#include "ops/lora/run/run_gpu.h"
 
 namespace heddle {
 namespace {

@@ -9,7 +9,7 @@
 #include "heddle/ops/mamba.h"
 
 #include "cpu/validate_indices.h"
-#include "mamba_state_selective_copy_kernels.h"
+#include "ops/mamba/mamba_state_selective_copy_kernels.h"
 
 namespace heddle {
 namespace {

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "mamba_state_selective_copy_kernels.h"
+#include "ops/mamba/mamba_state_selective_copy_kernels.h"
 
 namespace heddle::cpu {
 namespace {

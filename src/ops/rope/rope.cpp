@@ -9,8 +9,8 @@
 #include "heddle/core/dispatch.h"
 
 #include "cpu/index_array.h"
-#include "rope_gpu.h"
-#include "rope_kernels.h"
+#include "ops/rope/rope_gpu.h"
+#include "ops/rope/rope_kernels.h"
 
 namespace heddle {
 namespace {

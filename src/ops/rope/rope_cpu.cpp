@@ -1,6 +1,6 @@
 #include "heddle/core/dtype.h"
 
-#include "rope_kernels.h"
+#include "ops/rope/rope_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/rope/rope_cpu.cpp"

@@ -1,4 +1,4 @@
-#include "rope_gpu.h"
+#include "ops/rope/rope_gpu.h"
 
 #include <algorithm>
 

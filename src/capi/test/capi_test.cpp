@@ -1,0 +1,135 @@
+// What every function of the C interface shares: status, message, context, tensors.
+#include <cmath>
+#include <limits>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "heddle/c_api.h"
+#include "heddle/config.h"
+#include "heddle/core/error.h"
+#include "heddle/ops/norm.h"
+
+#include "capi/guard.h"
+#include "capi/test/capi_test_body.h"
+#include "random.h"
+
+namespace heddle::testing {
+namespace {
+
+TEST(CApi, TellsItsVersions) {
+  EXPECT_EQ(heddle_abi_version(), HEDDLE_ABI_VERSION);
+  EXPECT_STREQ(heddle_version(), kVersion);
+}
+
+TEST(CApi, EveryExceptionBecomesAStatusAndAMessage) {
+  const auto status_of = [](auto thrown) { return capi::guard([&] { throw thrown; }); };
+  EXPECT_EQ(status_of(Error(ErrorCode::kInvalidArgument, "one")), HEDDLE_INVALID_ARGUMENT);
+  EXPECT_STREQ(heddle_last_error(), "one");
+  EXPECT_EQ(status_of(Error(ErrorCode::kUnsupported, "two")), HEDDLE_UNSUPPORTED);
+  EXPECT_EQ(status_of(Error(ErrorCode::kOutOfMemory, "three")), HEDDLE_OUT_OF_MEMORY);
+  EXPECT_EQ(status_of(Error(ErrorCode::kCuda, "four")), HEDDLE_CUDA_ERROR);
+  EXPECT_STREQ(heddle_last_error(), "four");
+  EXPECT_EQ(status_of(std::bad_alloc()), HEDDLE_OUT_OF_MEMORY);
+  EXPECT_EQ(status_of(std::logic_error("five")), HEDDLE_INTERNAL_ERROR);
+  EXPECT_STREQ(heddle_last_error(), "five");
+  EXPECT_EQ(status_of(6), HEDDLE_INTERNAL_ERROR);
+  EXPECT_EQ(capi::guard([] {}), HEDDLE_OK);
+  EXPECT_STREQ(heddle_last_error(), "an exception that is no std::exception");
+  EXPECT_EQ(status_of(std::runtime_error(std::string(5000, 'x'))), HEDDLE_INTERNAL_ERROR);
+  EXPECT_EQ(std::string(heddle_last_error()), std::string(1023, 'x'));
+}
+
+TEST(CApi, MessagesAreOfTheThread) {
+  (void)capi::guard([] { throw std::runtime_error("mine"); });
+  std::thread([] {
+    EXPECT_STREQ(heddle_last_error(), "");
+    (void)capi::guard([] { throw std::runtime_error("theirs"); });
+    EXPECT_STREQ(heddle_last_error(), "theirs");
+  }).join();
+  EXPECT_STREQ(heddle_last_error(), "mine");
+}
+
+TEST(CApi, AContextChecksItsOptions) {
+  heddle_context_options options;
+  heddle_context_options_init(&options);
+  EXPECT_EQ(options.device.device_type, kDLCPU);
+  EXPECT_EQ(options.stream, nullptr);
+  EXPECT_EQ(options.workspace_bytes, size_t{64} << 20);
+  EXPECT_EQ(options.num_threads, 0);
+
+  heddle_context* context = nullptr;
+  ASSERT_EQ(heddle_context_create(&context, nullptr), HEDDLE_OK);
+  EXPECT_NE(context, nullptr);
+  heddle_context_destroy(context);
+  heddle_context_destroy(nullptr);
+
+  expect_failure(HEDDLE_INVALID_ARGUMENT, "context is NULL",
+                 heddle_context_create(nullptr, &options));
+  options.num_threads = -1;
+  expect_failure(HEDDLE_INVALID_ARGUMENT, "options.num_threads is -1, expected 0 to 1024",
+                 heddle_context_create(&context, &options));
+  options.num_threads = 1;
+  options.device = {kDLCUDA, 1 << 20};
+  if (kWithCuda) {
+    expect_failure(HEDDLE_INVALID_ARGUMENT, "device is cuda:1048576, CUDA devices: ",
+                   heddle_context_create(&context, &options));
+  } else {
+    expect_failure(HEDDLE_UNSUPPORTED, "device is cuda:1048576, this build is for the CPU alone",
+                   heddle_context_create(&context, &options));
+  }
+  options.device = {kDLMetal, 0};
+  expect_failure(HEDDLE_UNSUPPORTED, "options.device is on DLPack device type 8",
+                 heddle_context_create(&context, &options));
+  options.device = {kDLCPU, 0};
+  options.workspace_bytes = std::numeric_limits<size_t>::max();
+  expect_failure(HEDDLE_INVALID_ARGUMENT, "options.workspace_bytes is 18446744073709551615",
+                 heddle_context_create(&context, &options));
+}
+
+TEST(CApi, AWrongCallNamesTheArgument) {
+  const Context context(1);
+  std::vector<float> data(12);
+  const CTensor x(data.data(), {3, 4}), weight(data.data(), {4}), wrong(data.data(), {5});
+  const auto call = [&](heddle_context* c, DLTensor* output, const DLTensor* w) {
+    return heddle_rms_norm(c, output, x.get(), w, nullptr);
+  };
+  expect_failure(HEDDLE_INVALID_ARGUMENT, "context is NULL", call(nullptr, x.get(), weight.get()));
+  expect_failure(HEDDLE_INVALID_ARGUMENT, "output is NULL", call(context, nullptr, weight.get()));
+  expect_failure(HEDDLE_INVALID_ARGUMENT, "weight is NULL", call(context, x.get(), nullptr));
+  expect_failure(HEDDLE_INVALID_ARGUMENT, "weight.size(0) is 5, expected width = 4",
+                 call(context, x.get(), wrong.get()));
+  const CTensor nowhere(static_cast<float*>(nullptr), {4});
+  expect_failure(HEDDLE_INVALID_ARGUMENT, "weight.data is NULL, but it has 4 elements",
+                 call(context, x.get(), nowhere.get()));
+  CTensor lanes(data.data(), {4});
+  lanes.get()->dtype.lanes = 4;
+  expect_failure(HEDDLE_UNSUPPORTED, "weight has DLPack type code 2 with 32 bits and 4 lanes",
+                 call(context, x.get(), lanes.get()));
+  CTensor elsewhere(data.data(), {4});
+  elsewhere.get()->device = {kDLCUDA, 1};
+  expect_failure(HEDDLE_INVALID_ARGUMENT, "weight is on cuda:1, the context runs on cpu",
+                 call(context, x.get(), elsewhere.get()));
+  EXPECT_EQ(call(context, x.get(), weight.get()), HEDDLE_OK);
+}
+
+TEST(CApi, TensorsMayHaveStridesAndOffsets) {
+  const Context context(2);
+  const std::vector<float> data = random_normal<float>(40);
+  std::vector<float> got(8), want(8);
+  CTensor x(const_cast<float*>(data.data()), {2, 4}, {10, 1});
+  x.get()->byte_offset = 3 * sizeof(float);
+  const CTensor y(got.data(), {2, 4}), weight(const_cast<float*>(data.data()), {4});
+  ASSERT_EQ(heddle_rms_norm(context, y.get(), x.get(), weight.get(), nullptr), HEDDLE_OK);
+  const ConstTensorView wide = host_view(data.data(), {4, 10});
+  rms_norm({}, host_view(want.data(), {2, 4}), wide.narrow(0, 0, 2).narrow(1, 3, 4),
+           host_view(data.data(), {4}));
+  EXPECT_EQ(got, want);
+}
+
+}  // namespace
+}  // namespace heddle::testing

@@ -1,0 +1,228 @@
+// Statements, and what values are made of for them.
+#include "chat_template/interpreter/eval.h"
+
+#include <nlohmann/json.hpp>
+
+#include "chat_template/values/format.h"
+#include "files/printable.h"
+
+namespace heddle::model {
+
+void Scope::assign(NameId name, Value value) {
+  for (auto& [known, current] : variables) {
+    if (known == name) {
+      current = std::move(value);
+      return;
+    }
+  }
+  variables.emplace_back(name, std::move(value));
+}
+
+const Value* Scope::find(NameId name) const {
+  for (const Scope* scope = this; scope != nullptr; scope = scope->parent) {
+    for (const auto& [known, value] : scope->variables) {
+      if (known == name) return &value;
+    }
+  }
+  return nullptr;
+}
+
+namespace {
+
+/// Sets a variable for the time of a block.
+template <class T>
+class Temporarily {
+ public:
+  Temporarily(T& variable, T value) : variable_(variable), before_(variable) { variable = value; }
+  ~Temporarily() { variable_ = before_; }
+  Temporarily(const Temporarily&) = delete;
+  Temporarily& operator=(const Temporarily&) = delete;
+
+ private:
+  T& variable_;
+  T before_;
+};
+
+}  // namespace
+
+Interpreter::Interpreter(const ChatTemplate::Program& program,
+                         const nlohmann::ordered_json& variables,
+                         const std::function<std::time_t()>& clock)
+    : program_(program), clock_(clock) {
+  HEDDLE_CHECK(variables.is_object(), "the variables are no object");
+  for (const std::string& name : program.names) {
+    const auto found = variables.find(name);
+    context_.push_back(found == variables.end() ? std::nullopt
+                                                : std::optional(Value::from_json(*found)));
+  }
+}
+
+std::string Interpreter::run() {
+  execute(program_.body);
+  return std::move(output_);
+}
+
+Interpreter::Flow Interpreter::execute(const Body& body) {
+  const Temporarily depth(depth_, depth_ + 1);
+  HEDDLE_CHECK(depth_ <= kMaxEvaluationDepth, "macros call one another too deep");
+  for (const Stmt& statement : body) {
+    line_ = statement.line;
+    budget.spend_steps(1);
+    const Flow flow = execute(statement);
+    if (flow != Flow::kNext) return flow;
+  }
+  return Flow::kNext;
+}
+
+Interpreter::Flow Interpreter::execute(const Stmt& statement) {
+  switch (statement.kind) {
+    case Stmt::Kind::kText:
+      budget.spend_bytes(statement.text.size());
+      *out_ += statement.text;
+      break;
+    case Stmt::Kind::kOutput: print(evaluate(*statement.expr)); break;
+    case Stmt::Kind::kIf: return execute_if(statement);
+    case Stmt::Kind::kFor: return execute_for(statement);
+    case Stmt::Kind::kSet: assign(statement.target, evaluate(*statement.expr)); break;
+    case Stmt::Kind::kSetBlock: return execute_set_block(statement);
+    case Stmt::Kind::kMacro: scope_->assign(statement.macro->id, statement.macro.get()); break;
+    case Stmt::Kind::kScope: return execute_scope(statement);
+    case Stmt::Kind::kBreak: return Flow::kBreak;
+    case Stmt::Kind::kContinue: return Flow::kContinue;
+  }
+  return Flow::kNext;
+}
+
+void Interpreter::print(const Value& value) { *out_ += to_text(budget, value); }
+
+Interpreter::Flow Interpreter::execute_if(const Stmt& statement) {
+  for (const Stmt::Clause& clause : statement.clauses) {
+    if (evaluate(*clause.condition).is_true()) return execute(clause.body);
+  }
+  return execute(statement.otherwise);
+}
+
+/// What a for goes through: the items for which its condition holds.
+Values Interpreter::select_items(const Stmt& statement) {
+  Values items = iterate(evaluate(*statement.expr));
+  if (statement.condition == nullptr) return items;
+  Values selected;
+  for (Value& item : items) {
+    Scope scope{.parent = scope_, .variables = {}};
+    const Temporarily inside(scope_, &scope);
+    assign(statement.target, item);
+    if (evaluate(*statement.condition).is_true()) selected.push_back(std::move(item));
+  }
+  return selected;
+}
+
+Interpreter::Flow Interpreter::execute_for(const Stmt& statement) {
+  const Value items = Value::list(select_items(statement));
+  const auto loop = std::make_shared<Loop>(Loop{.items = items.shared_sequence()});
+  bool is_complete =
+      false;  // jinja2 runs `else` where no pass reached its end, be it for break or continue
+  for (const Value& item : items.sequence()->items) {
+    line_ = statement.line;
+    budget.spend_steps(1);
+    Scope scope{.parent = scope_, .variables = {}};
+    const Temporarily inside(scope_, &scope);
+    scope.assign(kLoopName, loop);
+    assign(statement.target, item);
+    const Flow flow = execute(statement.body);
+    if (flow == Flow::kBreak) break;
+    if (flow == Flow::kNext) is_complete = true;
+    ++loop->index0;
+  }
+  if (is_complete || statement.otherwise.empty()) return Flow::kNext;
+  Scope scope{.parent = scope_, .variables = {}};
+  const Temporarily inside(scope_, &scope);
+  return execute(statement.otherwise);
+}
+
+Interpreter::Flow Interpreter::execute_scope(const Stmt& statement) {
+  Scope scope{.parent = scope_, .variables = {}};
+  const Temporarily inside(scope_, &scope);
+  return execute(statement.body);
+}
+
+Interpreter::Flow Interpreter::execute_set_block(const Stmt& statement) {
+  Value text;
+  {
+    std::string collected;
+    Scope scope{.parent = scope_, .variables = {}};
+    const Temporarily inside(scope_, &scope);
+    const Temporarily out(out_, &collected);
+    const Flow flow = execute(statement.body);
+    if (flow != Flow::kNext) return flow;
+    text = std::move(collected);
+    if (statement.expr != nullptr) {
+      scope.assign(kBlockText, std::move(text));
+      text = evaluate(*statement.expr);
+    }
+  }
+  assign(statement.target, std::move(text));
+  return Flow::kNext;
+}
+
+void Interpreter::assign(const Target& target, Value value) {
+  if (target.kind == Target::Kind::kName) {
+    scope_->assign(target.name, std::move(value));
+  } else if (target.kind == Target::Kind::kAttribute) {
+    const Value* object = scope_->find(target.name);
+    Namespace* space = object == nullptr ? nullptr : object->name_space();
+    HEDDLE_CHECK(space != nullptr, "an attribute is assigned to what is no namespace");
+    // Namespaces are the only values that change, so only through them a value could come to hold
+    // itself.
+    if (value.holds_namespace()) throw_error(ErrorCode::kUnsupported, "a namespace in a namespace");
+    for (auto& [name, current] : space->attributes) {
+      budget.spend_steps(1);
+      if (name == target.attribute) {
+        current = std::move(value);
+        return;
+      }
+    }
+    space->attributes.emplace_back(target.attribute, std::move(value));
+  } else {
+    const Values items = iterate(value);
+    HEDDLE_CHECK(items.size() == target.items.size(), items.size(), " values are assigned to ",
+                 target.items.size(), " names");
+    for (size_t i = 0; i < items.size(); ++i) assign(target.items[i], items[i]);
+  }
+}
+
+Value Interpreter::call_macro(const Macro& macro, Arguments arguments) {
+  const size_t num_positional = arguments.positional.size();
+  HEDDLE_CHECK(num_positional <= macro.parameters.size(), "macro '", macro.name, "' takes ",
+               macro.parameters.size(), " arguments, ", num_positional, " are given");
+  Scope scope{.parent = &root_, .variables = {}};
+  std::vector<bool> is_given(macro.parameters.size());
+  for (size_t i = 0; i < macro.parameters.size(); ++i) {
+    is_given[i] = i < num_positional;
+    scope.assign(macro.parameters[i].name,
+                 is_given[i] ? std::move(arguments.positional[i])
+                             : Value::undefined("parameter " + quote(macro.parameters[i].text) +
+                                                " was not provided"));
+  }
+  for (auto& [name, value] : arguments.named) {
+    size_t i = num_positional;
+    while (i < macro.parameters.size() && macro.parameters[i].text != name) ++i;
+    HEDDLE_CHECK(i < macro.parameters.size(), "macro '", macro.name, "' takes no argument '", name,
+                 "'");
+    is_given[i] = true;
+    scope.assign(macro.parameters[i].name, std::move(value));
+  }
+  std::string text;
+  const int line = line_;
+  const Temporarily inside(scope_, &scope);
+  const Temporarily out(out_, &text);
+  for (size_t i = 0; i < macro.parameters.size(); ++i) {
+    const Parameter& parameter = macro.parameters[i];
+    if (is_given[i] || parameter.otherwise == nullptr) continue;
+    scope.assign(parameter.name, evaluate(*parameter.otherwise));
+  }
+  execute(macro.body);
+  line_ = line;
+  return text;
+}
+
+}  // namespace heddle::model

@@ -1,0 +1,90 @@
+// Runs a parsed template.
+#pragma once
+
+#include <ctime>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "chat_template/syntax/ast.h"
+#include "chat_template/syntax/callable.h"
+#include "chat_template/values/value.h"
+
+namespace heddle::model {
+
+/// The variables of a block. Assignments go to the innermost scope, lookups end at the template's
+/// own.
+struct Scope {
+  const Scope* parent = nullptr;
+  std::vector<std::pair<NameId, Value>> variables;
+
+  void assign(NameId name, Value value);
+  [[nodiscard]] const Value* find(NameId name) const;
+};
+
+/// One render.
+class Interpreter {
+ public:
+  Interpreter(const ChatTemplate::Program& program, const nlohmann::ordered_json& variables,
+              const std::function<std::time_t()>& clock);
+  std::string run();
+  /// Where the evaluation is, or was when it failed.
+  [[nodiscard]] int line() const { return line_; }
+
+  // What filters, tests and methods need.
+  Budget budget;
+  [[nodiscard]] std::time_t now() const { return clock_(); }
+  /// object.name and object[key], as jinja2's sandbox resolves them.
+  Value attribute(const Value& object, const std::string& name);
+  Value item(const Value& object, const Value& key);
+  /// Python's iter(): all there is to come; throws where the value cannot be iterated.
+  Values iterate(const Value& value);
+  /// Python's `in`.
+  bool contains(const Value& container, const Value& member);
+  Value call(const Value& callee, Arguments arguments);
+  Value apply(const Callable& callable, const Value& self, Arguments arguments);
+
+ private:
+  enum class Flow : uint8_t { kNext, kBreak, kContinue };
+
+  // Statements.
+  Flow execute(const Body& body);
+  Flow execute(const Stmt& statement);
+  Flow execute_if(const Stmt& statement);
+  Flow execute_for(const Stmt& statement);
+  Flow execute_scope(const Stmt& statement);
+  Flow execute_set_block(const Stmt& statement);
+  Values select_items(const Stmt& statement);
+  void assign(const Target& target, Value value);
+  void print(const Value& value);
+  Value call_macro(const Macro& macro, Arguments arguments);
+
+  // Expressions.
+  Value evaluate(const Expr& expr);
+  Value evaluate_node(const Expr& expr);
+  Value lookup(const Expr& expr);
+  Values evaluate_children(const Expr& expr);
+  Value evaluate_dict(const Expr& expr);
+  Value evaluate_logical(const Expr& expr);
+  Value evaluate_compare(const Expr& expr);
+  Value evaluate_concat(const Expr& expr);
+  Value evaluate_conditional(const Expr& expr);
+  Value evaluate_slice(const Expr& expr);
+  Value evaluate_call(const Expr& expr);
+  Arguments evaluate_arguments(const Expr& expr);
+  bool compare(const std::string& op, const Value& a, const Value& b);
+
+  const ChatTemplate::Program& program_;
+  const std::function<std::time_t()>& clock_;
+  std::vector<std::optional<Value>> context_;  // the caller's variables, by NameId
+  Scope root_;
+  Scope* scope_ = &root_;
+  std::string output_;
+  std::string* out_ =
+      &output_;  // where text goes: the output, or a block or macro that collects it
+  int line_ = 1;
+  int depth_ = 0;
+};
+
+}  // namespace heddle::model

@@ -1,0 +1,197 @@
+// Expressions.
+#include <algorithm>
+
+#include "chat_template/interpreter/eval.h"
+#include "chat_template/interpreter/operators.h"
+#include "chat_template/values/format.h"
+#include "files/printable.h"
+
+namespace heddle::model {
+
+Value Interpreter::evaluate(const Expr& expr) {
+  HEDDLE_CHECK(depth_ < kMaxEvaluationDepth, "macros call one another too deep");
+  ++depth_;  // not taken back when an exception leaves: nothing is evaluated after one
+  line_ = expr.line;
+  budget.spend_steps(1);
+  Value value = evaluate_node(expr);
+  --depth_;
+  return value;
+}
+
+Value Interpreter::evaluate_node(const Expr& expr) {
+  switch (expr.kind) {
+    case Expr::Kind::kLiteral: return expr.value;
+    case Expr::Kind::kName: return lookup(expr);
+    case Expr::Kind::kList: return Value::list(evaluate_children(expr));
+    case Expr::Kind::kTuple: return Value::tuple(evaluate_children(expr));
+    case Expr::Kind::kDict: return evaluate_dict(expr);
+    case Expr::Kind::kUnary: {
+      const Value operand = evaluate(*expr.children[0]);
+      line_ = expr.line;
+      if (expr.operators[0] == "not") return !operand.is_true();
+      return apply_sign(expr.operators[0], operand);
+    }
+    case Expr::Kind::kBinary: {
+      const Value left = evaluate(*expr.children[0]), right = evaluate(*expr.children[1]);
+      line_ = expr.line;
+      return apply_binary(budget, expr.operators[0], left, right);
+    }
+    case Expr::Kind::kLogical: return evaluate_logical(expr);
+    case Expr::Kind::kCompare: return evaluate_compare(expr);
+    case Expr::Kind::kConcat: return evaluate_concat(expr);
+    case Expr::Kind::kConditional: return evaluate_conditional(expr);
+    case Expr::Kind::kAttribute: {
+      const Value object = evaluate(*expr.children[0]);
+      line_ = expr.line;
+      return attribute(object, expr.text);
+    }
+    case Expr::Kind::kItem: {
+      const Value object = evaluate(*expr.children[0]), key = evaluate(*expr.children[1]);
+      line_ = expr.line;
+      return item(object, key);
+    }
+    case Expr::Kind::kSlice: return evaluate_slice(expr);
+    case Expr::Kind::kFilter:
+    case Expr::Kind::kTest:
+    case Expr::Kind::kCall: return evaluate_call(expr);
+  }
+  return {};
+}
+
+Value Interpreter::lookup(const Expr& expr) {
+  size_t num_variables = 0;
+  for (const Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
+    num_variables += scope->variables.size();
+  }
+  budget.spend_steps(
+      static_cast<int64_t>(num_variables / 16));  // nothing for a template of usual size
+  if (const Value* value = scope_->find(expr.name)) return *value;
+  const auto& given = context_[static_cast<size_t>(expr.name)];
+  if (given) return *given;
+  if (const Callable* function = find_function(expr.text)) return function;
+  return Value::undefined(quote(expr.text) + " is undefined");
+}
+
+Values Interpreter::evaluate_children(const Expr& expr) {
+  budget.spend_bytes(expr.children.size() * sizeof(Value));
+  Values values;
+  values.reserve(expr.children.size());
+  for (const ExprPtr& child : expr.children) values.push_back(evaluate(*child));
+  return values;
+}
+
+Value Interpreter::evaluate_dict(const Expr& expr) {
+  Values values = evaluate_children(expr);
+  line_ = expr.line;
+  std::vector<std::pair<Value, Value>> entries;
+  for (size_t i = 0; i < values.size(); i += 2) {
+    const Value& key = values[i];
+    HEDDLE_CHECK(key.dict() == nullptr && !key.is_list(), "a ", key.type_name(),
+                 " as key of a dict");
+    const auto known = std::find_if(entries.begin(), entries.end(), [&](const auto& entry) {
+      return is_equal(budget, entry.first, key);
+    });
+    if (known == entries.end()) {
+      entries.emplace_back(key, std::move(values[i + 1]));
+    } else {
+      known->second = std::move(values[i + 1]);
+    }
+  }
+  return Value::dict(std::move(entries));
+}
+
+Value Interpreter::evaluate_logical(const Expr& expr) {
+  Value left = evaluate(*expr.children[0]);
+  const bool is_decided = left.is_true() == (expr.operators[0] == "or");
+  return is_decided ? left : evaluate(*expr.children[1]);
+}
+
+Value Interpreter::evaluate_compare(const Expr& expr) {
+  Value left = evaluate(*expr.children[0]);
+  for (size_t i = 0; i < expr.operators.size(); ++i) {
+    Value right = evaluate(*expr.children[i + 1]);
+    line_ = expr.line;
+    if (!compare(expr.operators[i], left, right)) return false;
+    left = std::move(right);
+  }
+  return true;
+}
+
+bool Interpreter::compare(const std::string& op, const Value& a, const Value& b) {
+  if (op == "in") return contains(b, a);
+  if (op == "not in") return !contains(b, a);
+  if (op == "==") return is_equal(budget, a, b);
+  if (op == "!=") return !is_equal(budget, a, b);
+  if (op == "<") return is_less(budget, a, b);
+  if (op == ">") return is_less(budget, b, a);
+  const bool is_strict = op == "<=" ? is_less(budget, a, b) : is_less(budget, b, a);
+  return is_strict || is_equal(budget, a, b);
+}
+
+Value Interpreter::evaluate_concat(const Expr& expr) {
+  const Values values = evaluate_children(expr);
+  line_ = expr.line;
+  std::string result;
+  for (const Value& value : values) result += to_text(budget, value);
+  return result;
+}
+
+Value Interpreter::evaluate_conditional(const Expr& expr) {
+  if (evaluate(*expr.children[0]).is_true()) return evaluate(*expr.children[1]);
+  if (expr.children.size() > 2) return evaluate(*expr.children[2]);
+  return Value::undefined("the inline if-expression on line " + std::to_string(expr.line) +
+                          " evaluated to false and no else section was defined.");
+}
+
+Value Interpreter::evaluate_slice(const Expr& expr) {
+  const Value object = evaluate(*expr.children[0]);
+  Values parts(3);
+  const Value* given[3] = {};
+  for (size_t i = 0; i < 3; ++i) {
+    if (expr.children[i + 1] == nullptr) continue;
+    parts[i] = evaluate(*expr.children[i + 1]);
+    given[i] = &parts[i];
+  }
+  line_ = expr.line;
+  return apply_slice(budget, object, given[0], given[1], given[2]);
+}
+
+Arguments Interpreter::evaluate_arguments(const Expr& expr) {
+  Arguments arguments;
+  const size_t num_positional = expr.children.size() - expr.keywords.size();
+  for (size_t i = 1; i < expr.children.size(); ++i) {
+    Value value = evaluate(*expr.children[i]);
+    if (i < num_positional) {
+      arguments.positional.push_back(std::move(value));
+    } else {
+      arguments.named.emplace_back(expr.keywords[i - num_positional], std::move(value));
+    }
+  }
+  return arguments;
+}
+
+Value Interpreter::evaluate_call(const Expr& expr) {
+  const Value first = evaluate(*expr.children[0]);
+  Arguments arguments = evaluate_arguments(expr);
+  line_ = expr.line;
+  if (expr.kind == Expr::Kind::kCall) return call(first, std::move(arguments));
+  return apply(*expr.callable, first, std::move(arguments));
+}
+
+Value Interpreter::call(const Value& callee, Arguments arguments) {
+  if (callee.is_undefined()) throw Error(ErrorCode::kInvalidArgument, callee.why_undefined());
+  if (callee.macro() != nullptr) return call_macro(*callee.macro(), std::move(arguments));
+  if (callee.method() != nullptr) {
+    return apply(*callee.method()->method, callee.method()->self, std::move(arguments));
+  }
+  HEDDLE_CHECK(callee.function() != nullptr, "a ", callee.type_name(), " is called");
+  return apply(*callee.function(), callee, std::move(arguments));
+}
+
+Value Interpreter::apply(const Callable& callable, const Value& self, Arguments arguments) {
+  Call call(*this, self, std::move(arguments));
+  call.bind(callable);
+  return callable.call(call);
+}
+
+}  // namespace heddle::model

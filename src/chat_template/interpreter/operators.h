@@ -1,0 +1,21 @@
+// Python's arithmetic.
+#pragma once
+
+#include <string_view>
+
+#include "chat_template/values/value.h"
+
+namespace heddle::model {
+
+/// a + b, a - b, a * b, a / b, a // b, a % b, a ** b. Throws Error(kInvalidArgument) for types that
+/// do not fit, division by zero and integers beyond 64 bits.
+Value apply_binary(Budget& budget, std::string_view op, const Value& a, const Value& b);
+/// -a and +a.
+Value apply_sign(std::string_view op, const Value& a);
+/// s[start:stop:step] of a string, list, tuple or range; null is an absent part.
+Value apply_slice(Budget& budget, const Value& s, const Value* start, const Value* stop,
+                  const Value* step);
+/// HTML's special characters as entities.
+std::string escape_html(std::string_view s);
+
+}  // namespace heddle::model

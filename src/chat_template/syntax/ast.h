@@ -1,0 +1,114 @@
+// The parsed template.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "chat_template/chat_template.h"
+#include "chat_template/values/value.h"
+
+namespace heddle::model {
+
+struct Expr;
+struct Stmt;
+using ExprPtr = std::unique_ptr<Expr>;
+using Body = std::vector<Stmt>;
+
+/// Index into Program::names.
+enum class NameId : int32_t {};
+inline constexpr NameId kBlockText{
+    0};  // what a block of `set` printed, for its filters; its name is empty
+inline constexpr NameId kLoopName{1};  // "loop"
+
+struct Expr {
+  enum class Kind : uint8_t {
+    kLiteral,      // value
+    kName,         // name
+    kList,         // children
+    kTuple,        // children
+    kDict,         // children: key, value, key, value ...
+    kUnary,        // operators[0] of children[0]: "not", "-" or "+"
+    kBinary,       // operators[0] of both children: + - * / // % **
+    kLogical,      // operators[0] of both children: "and" or "or"
+    kCompare,      // children[i] operators[i] children[i + 1], all of them
+    kConcat,       // children joined by ~
+    kConditional,  // children: condition, value and, where given, the other value
+    kAttribute,    // children[0].text
+    kItem,         // children[0][children[1]]
+    kSlice,   // children[0][children[1] : children[2] : children[3]], each of the last three may be
+              // null
+    kFilter,  // callable applied to children[0]; arguments are the other children
+    kTest,    // as kFilter
+    kCall,    // children[0] called; arguments are the other children
+  };
+  Kind kind;
+  int line = 0;
+  int height = 1;  // expressions inside one another, this one counted
+  Value value;
+  NameId name{};
+  std::string text;
+  const Callable* callable = nullptr;
+  std::vector<std::string> operators;
+  std::vector<ExprPtr> children;
+  std::vector<std::string> keywords;  // of the last keywords.size() children
+};
+
+/// What a value is assigned to: a name, an attribute of a namespace, or several of them.
+struct Target {
+  enum class Kind : uint8_t { kName, kAttribute, kTuple };
+  Kind kind;
+  NameId name{};
+  std::string attribute{};
+  std::vector<Target> items{};
+};
+
+struct Parameter {
+  NameId name;
+  std::string text;
+  ExprPtr otherwise;  // null where an argument must be given
+};
+
+struct Stmt {
+  enum class Kind : uint8_t {
+    kText,      // text
+    kOutput,    // expr
+    kIf,        // the body of the first clause whose condition holds, else otherwise
+    kFor,       // target, expr, condition (may be null), body, otherwise
+    kSet,       // target = expr
+    kSetBlock,  // target = what body prints, through the filters of expr where there is one
+    kMacro,     // macro
+    kScope,     // body, whose assignments end with it
+    kBreak,
+    kContinue,
+  };
+  struct Clause {
+    ExprPtr condition;
+    Body body;
+  };
+  Kind kind;
+  int line = 0;
+  std::string text{};
+  ExprPtr expr{};
+  ExprPtr condition{};
+  Target target{};
+  std::vector<Clause> clauses{};
+  Body body{};
+  Body otherwise{};
+  std::unique_ptr<Macro> macro{};
+};
+
+struct Macro {
+  std::string name;
+  NameId id{};
+  std::vector<Parameter> parameters;
+  Body body;
+};
+
+struct ChatTemplate::Program {
+  std::string name;                // of the template, for messages
+  std::vector<std::string> names;  // of variables, by NameId
+  Body body;
+};
+
+}  // namespace heddle::model

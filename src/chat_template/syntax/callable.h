@@ -1,0 +1,85 @@
+// Filters, tests, methods and global functions: C++ functions under the names that templates know.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chat_template/values/value.h"
+
+namespace heddle::model {
+
+class Interpreter;
+
+struct Arguments {
+  Values positional;
+  std::vector<std::pair<std::string, Value>> named;
+};
+
+/// One call, its arguments sorted by parameter.
+class Call {
+ public:
+  Call(Interpreter& interpreter, const Value& self, Arguments arguments)
+      : interpreter(interpreter), self(self), raw(std::move(arguments)) {}
+
+  /// Gives each argument to its parameter; throws where there is none for it, or none for a
+  /// required parameter.
+  void bind(const Callable& callable);
+
+  /// The argument of parameter i, null where it is not given.
+  [[nodiscard]] const Value* arg(size_t i) const { return by_parameter_.at(i); }
+  /// As arg(), and null for None.
+  [[nodiscard]] const Value* some(size_t i) const;
+  [[nodiscard]] bool flag(size_t i) const { return arg(i) != nullptr && arg(i)->is_true(); }
+  [[nodiscard]] int64_t integer(size_t i, int64_t otherwise) const;
+  /// The argument must be given, and be a string.
+  [[nodiscard]] const std::string& text(size_t i) const;
+
+  Interpreter& interpreter;
+  const Value& self;  // what the filter, test or method is applied to
+  Arguments raw;      // as written, for variadic ones
+
+ private:
+  const Callable* callable_ = nullptr;
+  std::vector<const Value*> by_parameter_;
+};
+
+struct Callable {
+  std::string_view name;
+  Value (*call)(Call&);
+  std::array<std::string_view, 5> parameters = {};
+  int required = 0;
+  bool is_variadic = false;  // takes its arguments as they come
+};
+
+// Each is null where there is no such name.
+const Callable* find_filter(std::string_view name);
+const Callable* find_test(std::string_view name);
+const Callable* find_function(std::string_view name);
+const Callable* find_method(const Value& self, std::string_view name);
+
+/// A method of some type that is here, or one that the sandbox forbids when it is reached.
+bool is_method_name(std::string_view name);
+/// An attribute that Python gives to values of this type and this interpreter does not have.
+bool is_missing_attribute(const Value& self, std::string_view name);
+/// A method that would change the value.
+bool is_mutating(const Value& self, std::string_view name);
+
+template <size_t kSize>
+const Callable* find_in(const Callable (&table)[kSize], std::string_view name) {
+  for (const Callable& callable : table) {
+    if (callable.name == name) return &callable;
+  }
+  return nullptr;
+}
+
+const Callable* find_string_method(std::string_view name);
+
+// Parts of the filter table, by what they work on.
+const Callable* find_text_filter(std::string_view name);
+const Callable* find_number_filter(std::string_view name);
+const Callable* find_sequence_filter(std::string_view name);
+const Callable* find_higher_filter(std::string_view name);
+
+}  // namespace heddle::model

@@ -1,0 +1,252 @@
+// Statements.
+#include "chat_template/syntax/parser.h"
+
+#include <algorithm>
+
+#include "chat_template/syntax/callable.h"
+#include "chat_template/syntax/parser_state.h"
+#include "files/printable.h"
+
+namespace heddle::model {
+
+using Kind = Token::Kind;
+
+namespace {
+
+constexpr std::string_view kReserved[] = {"true", "True", "false", "False",  "none", "None",
+                                          "and",  "or",   "not",   "in",     "is",   "if",
+                                          "else", "elif", "for",   "endfor", "endif"};
+
+bool is_reserved(std::string_view word) {
+  return std::find(std::begin(kReserved), std::end(kReserved), word) != std::end(kReserved);
+}
+
+}  // namespace
+
+NameId Parser::intern(const std::string& name) {
+  const auto [place, is_new] = ids_.emplace(name, static_cast<NameId>(program_->names.size()));
+  if (is_new) program_->names.push_back(name);
+  return place->second;
+}
+
+std::string Parser::expect_variable() {
+  if (at(Kind::kName) && is_reserved(current().text)) {
+    fail(quote(current().text) + " is no name for a variable");
+  }
+  return expect_name("a name");
+}
+
+NameId Parser::store(const std::string& name) {
+  stored_.insert(name);
+  return intern(name);
+}
+
+std::shared_ptr<ChatTemplate::Program> Parser::run() {
+  program_ = std::make_shared<ChatTemplate::Program>();
+  intern("");  // kBlockText
+  intern("loop");
+  program_->body = parse_body({});
+  for (const auto& [name, line] : called_) {
+    if (find_function(name) == nullptr && stored_.count(name) == 0) {
+      fail_at(line, ErrorCode::kUnsupported, "unknown function " + quote(name));
+    }
+  }
+  return std::move(program_);
+}
+
+/// Statements up to a tag that starts with one of the words, which becomes the current token;
+/// without words, up to the template's end.
+Body Parser::parse_body(std::initializer_list<std::string_view> ends) {
+  const Nesting nesting(*this);
+  Body body;
+  while (!at(Kind::kEnd)) {
+    Token token = take();
+    if (token.kind == Kind::kText) {
+      body.push_back(
+          {.kind = Stmt::Kind::kText, .line = token.line, .text = std::move(token.text)});
+    } else if (token.kind == Kind::kOutputBegin) {
+      ExprPtr expr = parse_tuple();
+      body.push_back({.kind = Stmt::Kind::kOutput, .line = token.line, .expr = std::move(expr)});
+      expect(Kind::kOutputEnd, "'}}'");
+    } else {
+      if (at(Kind::kName) && std::find(ends.begin(), ends.end(), current().text) != ends.end()) {
+        return body;
+      }
+      parse_statement(body);
+      expect(Kind::kTagEnd, "'%}'");
+    }
+  }
+  if (ends.size() > 0)
+    fail("expected '{% " + std::string(*(ends.end() - 1)) + " %}', found " + found());
+  return body;
+}
+
+void Parser::parse_statement(Body& body) {
+  const int line = current().line;
+  const std::string tag = expect_name("a tag's name");
+  if (tag == "if") {
+    body.push_back(parse_if());
+  } else if (tag == "for") {
+    body.push_back(parse_for());
+  } else if (tag == "set") {
+    body.push_back(parse_set());
+  } else if (tag == "macro") {
+    body.push_back(parse_macro());
+  } else if (tag == "generation") {
+    body.push_back(parse_generation());
+  } else if (tag == "break") {
+    body.push_back(parse_jump(Stmt::Kind::kBreak));
+  } else if (tag == "continue") {
+    body.push_back(parse_jump(Stmt::Kind::kContinue));
+  } else {
+    const bool is_end = tag.starts_with("end") || tag == "else" || tag == "elif";
+    fail_at(line, is_end ? ErrorCode::kInvalidArgument : ErrorCode::kUnsupported,
+            (is_end ? "unexpected tag " : "unknown tag ") + quote(tag));
+  }
+  body.back().line = line;
+}
+
+/// The rest of a tag, then its block; the word that ends it has been taken when this returns.
+Body Parser::parse_block(std::initializer_list<std::string_view> ends) {
+  skip_operator(":");
+  expect(Kind::kTagEnd, "'%}'");
+  return parse_body(ends);
+}
+
+Stmt Parser::parse_if() {
+  Stmt statement{.kind = Stmt::Kind::kIf};
+  do {
+    ExprPtr condition = parse_tuple(false);
+    Body body = parse_block({"elif", "else", "endif"});
+    statement.clauses.push_back({std::move(condition), std::move(body)});
+  } while (skip_word("elif"));
+  if (skip_word("else")) statement.otherwise = parse_block({"endif"});
+  expect_word("endif");
+  return statement;
+}
+
+Stmt Parser::parse_for() {
+  Stmt statement{.kind = Stmt::Kind::kFor};
+  statement.target = parse_target(false);
+  expect_word("in");
+  statement.expr = parse_tuple(false);
+  if (skip_word("if")) statement.condition = parse_expression();
+  if (at_word("recursive")) refuse("a recursive for");
+  ++scopes_;
+  ++loops_;
+  statement.body = parse_block({"else", "endfor"});
+  --loops_;
+  if (skip_word("else")) statement.otherwise = parse_block({"endfor"});
+  --scopes_;
+  expect_word("endfor");
+  return statement;
+}
+
+Stmt Parser::parse_set() {
+  Stmt statement{.kind = Stmt::Kind::kSet};
+  statement.target = parse_target(true);
+  if (skip_operator("=")) {
+    statement.expr = parse_tuple();
+    return statement;
+  }
+  statement.kind = Stmt::Kind::kSetBlock;
+  if (at_operator("|")) {
+    statement.expr = make(Expr::Kind::kName, current().line);
+    statement.expr->name = kBlockText;
+    while (skip_operator("|")) statement.expr = parse_filter(std::move(statement.expr));
+  }
+  ++scopes_;
+  statement.body = parse_block({"endset"});
+  --scopes_;
+  expect_word("endset");
+  return statement;
+}
+
+Stmt Parser::parse_macro() {
+  // A macro sees the variables of the place where it stands; here these are always the template's
+  // own.
+  if (scopes_ > 0) refuse("a macro inside of another block than if");
+  Stmt statement{.kind = Stmt::Kind::kMacro};
+  auto macro = std::make_unique<Macro>();
+  macro->name = expect_variable();
+  macro->id = store(macro->name);
+  expect_operator("(");
+  while (!at_operator(")")) {
+    if (!macro->parameters.empty()) expect_operator(",");
+    const std::string name = expect_variable();
+    Parameter parameter{.name = store(name), .text = name, .otherwise = nullptr};
+    if (skip_operator("=")) {
+      parameter.otherwise = parse_expression();
+    } else if (!macro->parameters.empty() && macro->parameters.back().otherwise != nullptr) {
+      fail("parameter " + quote(name) + " without a default follows one with a default");
+    }
+    macro->parameters.push_back(std::move(parameter));
+    if (macro->parameters.size() > kMaxArguments) fail("too many parameters");
+  }
+  expect_operator(")");
+  const int loops = std::exchange(loops_, 0);
+  ++scopes_;
+  macro->body = parse_block({"endmacro"});
+  --scopes_;
+  loops_ = loops;
+  expect_word("endmacro");
+  statement.macro = std::move(macro);
+  return statement;
+}
+
+/// Marks what the model has said, for training; here it prints its body.
+Stmt Parser::parse_generation() {
+  Stmt statement{.kind = Stmt::Kind::kScope};
+  const int loops = std::exchange(loops_, 0);
+  ++scopes_;
+  statement.body = parse_block({"endgeneration"});
+  --scopes_;
+  loops_ = loops;
+  expect_word("endgeneration");
+  return statement;
+}
+
+Stmt Parser::parse_jump(Stmt::Kind kind) {
+  if (loops_ == 0) {
+    fail(std::string(kind == Stmt::Kind::kBreak ? "break" : "continue") + " outside of a for");
+  }
+  return {.kind = kind};
+}
+
+Target Parser::parse_target(bool with_attributes) {
+  Target first = parse_target_item(with_attributes);
+  if (!at_operator(",")) return first;
+  Target tuple{.kind = Target::Kind::kTuple};
+  tuple.items.push_back(std::move(first));
+  while (skip_operator(",")) {
+    if (at_word("in") || at_operator("=") || at_operator(")")) break;
+    tuple.items.push_back(parse_target_item(with_attributes));
+  }
+  return tuple;
+}
+
+Target Parser::parse_target_item(bool with_attributes) {
+  const Nesting nesting(*this);
+  if (skip_operator("(")) {
+    Target target = parse_target(false);
+    expect_operator(")");
+    return target;
+  }
+  const std::string name = expect_variable();
+  if (at_operator(".") && with_attributes) {
+    take();
+    return {.kind = Target::Kind::kAttribute,
+            .name = intern(name),
+            .attribute = expect_name("an attribute")};
+  }
+  if (name == "loop") refuse("an assignment to 'loop'");
+  return {.kind = Target::Kind::kName, .name = store(name)};
+}
+
+std::shared_ptr<ChatTemplate::Program> parse_template(std::string_view source) {
+  HEDDLE_CHECK(source.size() <= kMaxTemplateBytes, "line 1: the template has ", source.size(),
+               " bytes, at most ", kMaxTemplateBytes, " are taken");
+  return Parser(tokenize(source)).run();
+}
+
+}  // namespace heddle::model

@@ -1,0 +1,50 @@
+#include "files/printable.h"
+
+namespace heddle::model {
+namespace {
+
+/// Length of the well-formed UTF-8 sequence at the start of `text`, 0 where there is none.
+size_t sequence_length(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return 1;
+  const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  // Overlong forms, surrogates and what lies past U+10FFFF show in the second byte.
+  if (lead == 0xE0 && byte(1) < 0xA0) return 0;
+  if (lead == 0xED && byte(1) > 0x9F) return 0;
+  if (lead == 0xF0 && byte(1) < 0x90) return 0;
+  if (lead == 0xF4 && byte(1) > 0x8F) return 0;
+  return length;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text, size_t longest) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string result;
+  for (size_t i = 0; i < text.size();) {
+    if (result.size() >= longest) return result + "...";
+    const unsigned char c = static_cast<unsigned char>(text[i]);
+    const size_t length = sequence_length(text.substr(i));
+    // U+0080 to U+009F are control characters too.
+    const bool is_control =
+        c < 0x20 || c == 0x7F ||
+        (length == 2 && c == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0);
+    if (length == 0 || is_control) {
+      result += "\\x";
+      result += kDigits[c >> 4];
+      result += kDigits[c & 15];
+      ++i;
+    } else {
+      result += text.substr(i, length);
+      i += length;
+    }
+  }
+  return result;
+}
+
+}  // namespace heddle::model

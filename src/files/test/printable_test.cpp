@@ -1,0 +1,33 @@
+#include "files/printable.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace heddle::model {
+namespace {
+
+TEST(Printable, KeepsTextAndShowsEveryOtherByte) {
+  EXPECT_EQ(printable("blk.0.attn_q.weight"), "blk.0.attn_q.weight");
+  EXPECT_EQ(printable("h\xc3\xa9 \xe4\xb8\xad \xf0\x9f\x98\x80"),
+            "h\xc3\xa9 \xe4\xb8\xad \xf0\x9f\x98\x80");
+  EXPECT_EQ(printable(std::string_view("a\n\t\0\x7f", 5)), "a\\x0a\\x09\\x00\\x7f");
+  EXPECT_EQ(printable("\xc2\x9b"), "\\xc2\\x9b");  // a control character of its own
+  // Cut, overlong, surrogate, past the last code point, lone continuation.
+  EXPECT_EQ(printable("\xe4\xb8"), "\\xe4\\xb8");
+  EXPECT_EQ(printable("\xc0\xaf"), "\\xc0\\xaf");
+  EXPECT_EQ(printable("\xe0\x80\xaf"), "\\xe0\\x80\\xaf");
+  EXPECT_EQ(printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");
+  EXPECT_EQ(printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
+  EXPECT_EQ(printable("\x80"), "\\x80");
+  EXPECT_EQ(quote("a'b"), "'a'b'");
+}
+
+TEST(Printable, CutsWhatIsLong) {
+  EXPECT_EQ(printable(std::string(120, 'x')), std::string(120, 'x'));
+  EXPECT_EQ(printable(std::string(121, 'x')), std::string(120, 'x') + "...");
+  EXPECT_LT(printable(std::string(100000, '\n')).size(), 130u);
+}
+
+}  // namespace
+}  // namespace heddle::model

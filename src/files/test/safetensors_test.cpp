@@ -1,0 +1,161 @@
+#include "files/safetensors.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "expect_error.h"
+#include "safetensors_builder.h"
+#include "temp_folder.h"
+
+namespace heddle::model {
+namespace {
+
+using testing::expect_invalid;
+using testing::expect_unsupported;
+using testing::safetensors_of;
+using testing::SafetensorsBuilder;
+
+std::string text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+SafetensorsFile read(const std::string& bytes) {
+  return {std::as_bytes(std::span(bytes.data(), bytes.size())), "a.safetensors"};
+}
+void expect_refused(std::initializer_list<const char*> parts, const std::string& header,
+                    const std::string& data = "") {
+  const std::string bytes = safetensors_of(header, data);
+  expect_invalid(parts, [&] { (void)read(bytes); });
+}
+
+TEST(SafetensorsFile, ReadsTensorsInTheOrderOfTheirData) {
+  const testing::TempFolder folder;
+  const std::string bytes = safetensors_of(R"({"__metadata__": {"format": "pt"},
+ "b": {"dtype": "F16", "shape": [2, 1], "data_offsets": [4, 8]},
+ "a": {"data_offsets": [0, 4], "shape": [], "dtype": "F32"},
+ "c": {"dtype": "BF16", "shape": [3, 0], "data_offsets": [8, 8]},
+ "d": {"dtype": "I64", "shape": [1], "data_offsets": [8, 16]},
+ "e": {"dtype": "F4_E2M1", "shape": [3], "data_offsets": [16, 17]}}   )",
+                                           "aaaabbbbdddddddde");
+  SafetensorsFile first(folder.write("a.safetensors", bytes));
+  const SafetensorsFile file = std::move(first);
+  ASSERT_EQ(file.tensors().size(), 5u);
+  std::string names;
+  for (const SafetensorsTensor& tensor : file.tensors()) names += tensor.name;
+  EXPECT_EQ(names, "abcde");
+  const SafetensorsTensor* b = file.find("b");
+  ASSERT_NE(b, nullptr);
+  EXPECT_EQ(b->shape, (std::vector<int64_t>{2, 1}));
+  EXPECT_EQ(shape_text(b->shape), "[2, 1]");
+  EXPECT_EQ(text_of(b->data), "bbbb");
+  EXPECT_EQ(file.dtype(*b), DType::kFloat16);
+  EXPECT_EQ(file.dtype(*file.find("a")), DType::kFloat32);
+  EXPECT_EQ(file.dtype(*file.find("c")), DType::kBFloat16);
+  EXPECT_TRUE(file.find("c")->data.empty());
+  EXPECT_EQ(file.find("other"), nullptr);
+  EXPECT_EQ(file.metadata().at("format"), "pt");
+  expect_unsupported({"a.safetensors: tensor 'd' has type I64, supported: F32, F16, BF16"},
+                     [&] { (void)file.dtype(*file.find("d")); });
+  expect_unsupported({"tensor 'e' has type F4_E2M1"}, [&] { (void)file.dtype(*file.find("e")); });
+}
+
+TEST(SafetensorsFile, RefusesEveryTruncation) {
+  const std::string bytes = SafetensorsBuilder()
+                                .tensor("a", "F32", {2}, "12345678")
+                                .tensor("b", "F16", {1}, "12")
+                                .build();
+  EXPECT_NO_THROW((void)read(bytes));
+  for (size_t length = 0; length < bytes.size(); ++length) {
+    const std::string cut = bytes.substr(0, length);
+    expect_invalid({"a.safetensors: "}, [&] { (void)read(cut); });
+  }
+  const std::string longer = bytes + "x";
+  expect_invalid({"the tensors end at byte 10 of the data, the file has 11"},
+                 [&] { (void)read(longer); });
+}
+
+TEST(SafetensorsFile, RefusesHeadersOfTheWrongLength) {
+  std::string bytes = safetensors_of("{}", "");
+  EXPECT_NO_THROW((void)read(bytes));
+  bytes[7] = '\x7f';
+  expect_invalid({"the header takes 9151314442816847874 bytes, the file has 10"},
+                 [&] { (void)read(bytes); });
+  const std::string large = safetensors_of(std::string((16 << 20) + 1, ' '), "");
+  expect_unsupported({"the header takes 16777217 bytes, supported: 16777216"},
+                     [&] { (void)read(large); });
+  const std::string tiny = "{}";
+  expect_invalid({"not a safetensors file: it has 2 bytes"}, [&] { (void)read(tiny); });
+}
+
+TEST(SafetensorsFile, RefusesWhatIsNoObjectOfTensors) {
+  expect_refused({"a.safetensors: not valid JSON: parse error at line 1"}, "{\"a\": ");
+  expect_refused({"not valid JSON"}, "{} {}");
+  expect_refused({"not valid JSON"}, "");
+  expect_refused({"not valid JSON"}, "{\"\xff\": 1}");
+  expect_refused({"the header is an array, expected an object"}, "[]");
+  expect_refused({"the header is null"}, "null");
+  expect_refused({"nested deeper than 3 levels"}, std::string(1000000, '['));
+  expect_refused({"nested deeper than 3 levels"}, R"({"a": {"shape": [[1]]}})");
+  expect_refused({"key 'a' is given twice"}, R"({"a": {}, "a": {}})");
+  expect_refused({"key 'shape' is given twice"}, R"({"a": {"shape": [1], "shape": [2]}})");
+  expect_refused({"tensor 'a' is a string, expected an object"}, R"({"a": "F32"})");
+  expect_refused({"tensor '__metadata__' is an array, expected an object"},
+                 R"({"__metadata__": []})");
+  expect_refused({"__metadata__ has for 'k' an integer, expected a string"},
+                 R"({"__metadata__": {"k": 1}})");
+}
+
+TEST(SafetensorsFile, RefusesTensorsThatAreNotWhole) {
+  const auto entry = [](const std::string& dtype, const std::string& shape,
+                        const std::string& offsets) {
+    return std::string("{\"t\": {\"dtype\": ") + dtype + ", \"shape\": " + shape +
+           ", \"data_offsets\": " + offsets + "}}";
+  };
+  const std::string data(8, 'x');
+  EXPECT_NO_THROW((void)read(safetensors_of(entry("\"F32\"", "[2]", "[0, 8]"), data)));
+  expect_refused({"a.safetensors: tensor 't' has no dtype"}, R"({"t": {"shape": []}})", data);
+  expect_refused({"tensor 't' has no shape"}, R"({"t": {"dtype": "F32"}})", data);
+  expect_refused({"tensor 't' has no data_offsets"}, R"({"t": {"dtype": "F32", "shape": []}})");
+  expect_refused({"'t' has as dtype an integer, expected a string"}, entry("1", "[2]", "[0, 8]"),
+                 data);
+  expect_refused({"'t' has as shape an integer, expected an array"},
+                 entry("\"F32\"", "2", "[0, 8]"), data);
+  for (const char* bad : {"-1", "1.5", "\"2\"", "null", "true", "9223372036854775808", "1e300",
+                          "99999999999999999999"}) {
+    expect_refused({"'t' has ", "in shape, expected an integer of 0 or more"},
+                   entry("\"F32\"", std::string("[") + bad + "]", "[0, 8]"), data);
+  }
+  expect_refused({"not valid JSON: number overflow"}, entry("\"F32\"", "[1e999]", "[0, 8]"), data);
+  expect_refused({"overflows 64 bits"}, entry("\"F32\"", "[4294967296, 4294967296]", "[0, 8]"),
+                 data);
+  expect_refused({"'t' is F32 [3], which takes 12 bytes, data_offsets span 8"},
+                 entry("\"F32\"", "[3]", "[0, 8]"), data);
+  expect_refused({"'t' has 3 data_offsets, expected 2"}, entry("\"F32\"", "[2]", "[0, 8, 8]"),
+                 data);
+  expect_refused({"'t' has data_offsets 8 to 0, the file has 8 bytes"},
+                 entry("\"F32\"", "[2]", "[8, 0]"), data);
+  expect_refused({"'t' has data_offsets 0 to 16, the file has 8 bytes"},
+                 entry("\"F32\"", "[4]", "[0, 16]"), data);
+}
+
+TEST(SafetensorsFile, RefusesHolesAndOverlaps) {
+  const auto two = [](const char* first, const char* second) {
+    return std::string(R"({"a": {"dtype": "U8", "shape": [4], "data_offsets": )") + first +
+           R"(}, "b": {"dtype": "U8", "shape": [4], "data_offsets": )" + second + "}}";
+  };
+  const std::string data(12, 'x');
+  expect_refused({"tensor 'b' begins at byte 8 of the data, the one before it ends at 4"},
+                 two("[0, 4]", "[8, 12]"), data);
+  expect_refused({"tensor 'b' begins at byte 2 of the data, the one before it ends at 4"},
+                 two("[0, 4]", "[2, 6]"), data);
+  expect_refused({"tensor 'b' begins at byte 0"}, two("[0, 4]", "[0, 4]"), data);
+  expect_refused({"tensor 'a' begins at byte 4 of the data, the one before it ends at 0"},
+                 two("[4, 8]", "[8, 12]"), data);
+  expect_refused({"the tensors end at byte 8 of the data, the file has 12"},
+                 two("[0, 4]", "[4, 8]"), data);
+}
+
+}  // namespace
+}  // namespace heddle::model

@@ -1,0 +1,292 @@
+#include "model/adapters/adapter_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/core/error.h"
+
+#include "files/parse_json.h"
+#include "files/printable.h"
+
+namespace heddle::model {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr size_t kMaxFile = size_t{1} << 20;
+constexpr JsonLimits kLimits{.depth = 32, .members = 4096};
+constexpr size_t kMaxExpressions = 64;  // in one field; plain names are not counted
+
+// Fields that change what an adapter computes, in ways that heddle does not: accepted only where
+// they are unset.
+constexpr const char* kUnsupported[] = {
+    "use_dora",
+    "lora_bias",
+    "modules_to_save",
+    "trainable_token_indices",
+    "target_parameters",
+    "layer_replication",
+    "alora_invocation_tokens",
+    "use_qalora",
+    "use_bdlora",
+    "arrow_config",
+    "kasa_config",
+    "monteclora_config",
+    "megatron_config",
+};
+
+// Initialisations that take the adapter's first value out of the base weights: what is trained on
+// top belongs to those changed weights. PEFT writes true in their place when it converts such an
+// adapter to one for the plain base model.
+constexpr const char* kChangesBase[] = {"pissa", "corda", "olora", "loftq", "lora_ga"};
+
+bool is_unset(const ordered_json& value) {
+  return value.is_null() || value == false || (value.is_structured() && value.empty()) ||
+         (value.is_string() && value.get_ref<const std::string&>().empty());
+}
+
+std::string text_of(const ordered_json& value) {
+  return printable(value.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+}
+
+class ConfigReader {
+ public:
+  ConfigReader(const ordered_json& root, AdapterConfig& config) : root_(root), config_(config) {}
+
+  void run() {
+    refuse_unsupported();
+    if (const auto* value = find("base_model_name_or_path")) {
+      config_.base_model = string("base_model_name_or_path", *value);
+    }
+    if (const auto* value = find("r")) config_.r = rank("r", *value);
+    if (const auto* value = find("lora_alpha")) config_.lora_alpha = number("lora_alpha", *value);
+    config_.use_rslora = flag("use_rslora");
+    config_.fan_in_fan_out = flag("fan_in_fan_out");
+    config_.target_modules = modules("target_modules");
+    config_.exclude_modules = modules("exclude_modules");
+    read_layers();
+    config_.rank_pattern = patterns<int64_t>(
+        "rank_pattern", [&](const auto& field, const auto& value) { return rank(field, value); });
+    config_.alpha_pattern = patterns<double>(
+        "alpha_pattern",
+        [&](const auto& field, const auto& value) { return number(field, value); });
+  }
+
+ private:
+  [[nodiscard]] std::string context(const std::string& field) const {
+    return config_.path + ": " + field;
+  }
+  [[noreturn]] void wrong(const std::string& field, const ordered_json& value,
+                          const char* expected) const {
+    throw_error(ErrorCode::kInvalidArgument, context(field), " is ", text_of(value), ", expected ",
+                expected);
+  }
+  [[noreturn]] void unsupported(const char* field, const ordered_json& value,
+                                const char* why) const {
+    throw_error(ErrorCode::kUnsupported, context(field), " is ", text_of(value), ", ", why);
+  }
+
+  // Null where the field is missing or null, which mean the same to PEFT.
+  [[nodiscard]] const ordered_json* find(const char* field) const {
+    const auto found = root_.find(field);
+    return found == root_.end() || found->is_null() ? nullptr : &*found;
+  }
+
+  void refuse_unsupported() const {
+    const auto* type = find("peft_type");
+    HEDDLE_CHECK(type != nullptr, config_.path, ": has no peft_type, expected \"LORA\"");
+    if (*type != "LORA") unsupported("peft_type", *type, "supported: \"LORA\"");
+    for (const char* field : kUnsupported) {
+      const auto* value = find(field);
+      if (value != nullptr && !is_unset(*value))
+        unsupported(field, *value, "which is not supported");
+    }
+    const auto* bias = find("bias");
+    if (bias != nullptr && *bias != "none") unsupported("bias", *bias, "supported: \"none\"");
+    const auto* init = find("init_lora_weights");
+    if (init == nullptr || init->is_boolean()) return;
+    const std::string method = string("init_lora_weights", *init);
+    for (const char* name : kChangesBase) {
+      if (!method.starts_with(name)) continue;
+      unsupported("init_lora_weights", *init,
+                  "which adapts a changed base model; only an adapter converted to plain LoRA is "
+                  "supported");
+    }
+  }
+
+  [[nodiscard]] std::string string(const std::string& field, const ordered_json& value) const {
+    if (!value.is_string()) wrong(field, value, "a string");
+    return value.get<std::string>();
+  }
+  [[nodiscard]] bool flag(const char* field) const {
+    const auto* value = find(field);
+    if (value == nullptr) return false;
+    if (!value->is_boolean()) wrong(field, *value, "true or false");
+    return value->get<bool>();
+  }
+  [[nodiscard]] double number(const std::string& field, const ordered_json& value) const {
+    if (!value.is_number()) wrong(field, value, "a number");
+    return value.get<double>();
+  }
+  // A count that is 0 or more and fits.
+  [[nodiscard]] int64_t index(const std::string& field, const ordered_json& value) const {
+    if (!value.is_number_unsigned() || !std::in_range<int32_t>(value.get<uint64_t>())) {
+      wrong(field, value, "an integer of 0 or more");
+    }
+    return value.get<int64_t>();
+  }
+  [[nodiscard]] int64_t rank(const std::string& field, const ordered_json& value) const {
+    if (!value.is_number_integer() || value <= 0) wrong(field, value, "an integer of 1 or more");
+    return index(field, value);
+  }
+
+  // A list of strings, or the one string that some fields may be instead.
+  [[nodiscard]] std::vector<std::string> strings(const char* field,
+                                                 const ordered_json& value) const {
+    if (value.is_string()) return {value.get<std::string>()};
+    if (!value.is_array()) wrong(field, value, "a string or a list of strings");
+    std::vector<std::string> result;
+    for (const auto& element : value) {
+      if (!element.is_string()) wrong(field, value, "a string or a list of strings");
+      result.push_back(element.get<std::string>());
+    }
+    return result;
+  }
+
+  [[nodiscard]] std::optional<ModuleSet> modules(const char* field) const {
+    const auto* value = find(field);
+    if (value == nullptr || is_unset(*value)) return std::nullopt;
+    ModuleSet set;
+    set.text = text_of(*value);
+    set.names = strings(field, *value);
+    if (value->is_string()) {
+      const bool all = set.names[0] == "all-linear";
+      set.expression = ModulePattern::whole(all ? ".*" : set.names[0], context(field));
+      set.names.clear();
+    }
+    return set;
+  }
+
+  void read_layers() {
+    const auto* layers = find("layers_to_transform");
+    if (layers != nullptr && layers->is_array()) {
+      for (const auto& layer : *layers) {
+        config_.layers_to_transform.push_back(index("layers_to_transform", layer));
+      }
+    } else if (layers != nullptr) {
+      config_.layers_to_transform.push_back(index("layers_to_transform", *layers));
+    }
+    const auto* pattern = find("layers_pattern");
+    if (pattern != nullptr && !is_unset(*pattern)) {
+      const std::vector<std::string> keys = strings("layers_pattern", *pattern);
+      check_expressions("layers_pattern", keys.size());
+      for (const std::string& key : keys) {
+        config_.layers_pattern.push_back(ModulePattern::numbered(key, context("layers_pattern")));
+      }
+    }
+    // PEFT refuses this too: an expression for the whole name says the layers itself.
+    HEDDLE_CHECK(config_.layers_to_transform.empty() || !config_.target_modules ||
+                     !config_.target_modules->expression,
+                 config_.path, ": layers_to_transform is set, but target_modules is ",
+                 config_.target_modules->text, ", expected a list of names");
+  }
+
+  template <class T, class Read>
+  [[nodiscard]] std::vector<std::pair<ModulePattern, T>> patterns(const char* field,
+                                                                  const Read& read) const {
+    std::vector<std::pair<ModulePattern, T>> result;
+    const auto* value = find(field);
+    if (value == nullptr) return result;
+    if (!value->is_object()) wrong(field, *value, "an object");
+    size_t expressions = 0;
+    for (const auto& [key, element] : value->items()) {
+      const std::string place = std::string(field) + '[' + quote(key) + ']';
+      ModulePattern pattern = ModulePattern::ending(key, context(field));
+      if (pattern.is_expression()) check_expressions(field, ++expressions);
+      result.emplace_back(std::move(pattern), read(place, element));
+    }
+    return result;
+  }
+
+  void check_expressions(const char* field, size_t count) const {
+    HEDDLE_CHECK(count <= kMaxExpressions, context(field), " holds more than ", kMaxExpressions,
+                 " regular expressions");
+  }
+
+  const ordered_json& root_;
+  AdapterConfig& config_;
+};
+
+template <class T>
+T first_match(const std::vector<std::pair<ModulePattern, T>>& patterns, std::string_view module,
+              T otherwise) {
+  for (const auto& [pattern, value] : patterns) {
+    if (pattern.matches(module)) return value;
+  }
+  return otherwise;
+}
+
+/// The number of the first segment that is one, or -1: 3 in "model.layers.3.mlp.up_proj".
+int64_t layer_of(std::string_view module) {
+  while (!module.empty()) {
+    const std::string_view segment = module.substr(0, module.find('.'));
+    module.remove_prefix(std::min(module.size(), segment.size() + 1));
+    const bool is_number = !segment.empty() && segment.size() <= 9 &&
+                           segment.find_first_not_of("0123456789") == segment.npos;
+    if (is_number) return std::stoll(std::string(segment));
+  }
+  return -1;
+}
+
+}  // namespace
+
+bool ModuleSet::contains(std::string_view module) const {
+  if (expression) return expression->matches(module);
+  return std::any_of(names.begin(), names.end(), [&](std::string_view name) {
+    if (!module.ends_with(name)) return false;
+    return module.size() == name.size() || module[module.size() - name.size() - 1] == '.';
+  });
+}
+
+int64_t AdapterConfig::rank_of(std::string_view module) const {
+  return first_match(rank_pattern, module, r);
+}
+
+float AdapterConfig::scale_of(std::string_view module) const {
+  const double alpha = first_match(alpha_pattern, module, lora_alpha);
+  const double rank = static_cast<double>(rank_of(module));
+  const float scale = static_cast<float>(alpha / (use_rslora ? std::sqrt(rank) : rank));
+  HEDDLE_CHECK(std::isfinite(scale), path, ": the scale of ", printable(module), " is ", alpha,
+               " over a function of rank ", rank, ", which is no finite f32");
+  return scale;
+}
+
+bool AdapterConfig::targets(std::string_view module) const {
+  if (exclude_modules && exclude_modules->contains(module)) return false;
+  if (!target_modules) return true;
+  if (!target_modules->contains(module)) return false;
+  if (layers_to_transform.empty()) return true;
+  const bool in_pattern =
+      layers_pattern.empty() ||
+      std::any_of(layers_pattern.begin(), layers_pattern.end(),
+                  [&](const ModulePattern& pattern) { return pattern.matches(module); });
+  return in_pattern && std::find(layers_to_transform.begin(), layers_to_transform.end(),
+                                 layer_of(module)) != layers_to_transform.end();
+}
+
+AdapterConfig parse_adapter_config(std::string_view json, const std::string& path) {
+  HEDDLE_CHECK(json.size() <= kMaxFile, path, ": has ", json.size(), " bytes, at most ", kMaxFile,
+               " are read");
+  const auto root = parse_json<ordered_json>(json, path, kLimits);
+  HEDDLE_CHECK(root.is_object(), path, ": is ", json_kind(root.type()), ", expected an object");
+  AdapterConfig config;
+  config.path = path;
+  ConfigReader(root, config).run();
+  return config;
+}
+
+}  // namespace heddle::model

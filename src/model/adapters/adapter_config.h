@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "model/adapters/module_pattern.h"
+
+namespace heddle::model {
+
+/// A field that names modules: a list of names, of which a module's name must be one or end with
+/// one, or a string, which is an expression for the whole name ("all-linear" stands for every layer
+/// that heddle adapts).
+struct ModuleSet {
+  std::vector<std::string> names;
+  std::optional<ModulePattern> expression;
+  std::string text;  // as in the file, shortened: for messages and inspection
+
+  [[nodiscard]] bool contains(std::string_view module) const;
+};
+
+/// The fields of PEFT's adapter_config.json that say what a LoRA adapter computes; those that only
+/// steer training are left out. docs/files.md lists both, and those that are refused. Modules are
+/// named as in the base model, such as "model.layers.3.self_attn.q_proj".
+struct AdapterConfig {
+  std::string path;        // begins every error
+  std::string base_model;  // as the file names it; empty where it does not
+  int64_t r = 8;
+  double lora_alpha = 8.0;
+  bool use_rslora = false;
+  bool fan_in_fan_out =
+      false;  // no effect: PEFT ignores it for linear layers, and Llama has no others
+  std::optional<ModuleSet> target_modules, exclude_modules;
+  std::vector<int64_t> layers_to_transform;                     // empty: all
+  std::vector<ModulePattern> layers_pattern;                    // empty: any
+  std::vector<std::pair<ModulePattern, int64_t>> rank_pattern;  // the first match wins
+  std::vector<std::pair<ModulePattern, double>> alpha_pattern;
+
+  [[nodiscard]] int64_t rank_of(std::string_view module) const;
+  /// alpha / rank, or alpha / sqrt(rank) with use_rslora, in double and then rounded to f32.
+  [[nodiscard]] float scale_of(std::string_view module) const;
+  /// Whether the adapter applies to the module; true where the file does not say what it targets.
+  [[nodiscard]] bool targets(std::string_view module) const;
+};
+
+/// Reads the text of adapter_config.json; `path` begins every error.
+[[nodiscard]] AdapterConfig parse_adapter_config(std::string_view json, const std::string& path);
+
+}  // namespace heddle::model

@@ -1,0 +1,222 @@
+#include "model/adapters/adapter_config.h"
+
+#include <cmath>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "expect_error.h"
+
+namespace heddle::model {
+namespace {
+
+using testing::expect_invalid;
+using testing::expect_unsupported;
+
+const std::string kPath = "dir/adapter_config.json";
+const std::string kQ3 = "model.layers.3.self_attn.q_proj";
+const std::string kQ13 = "model.layers.13.self_attn.q_proj";
+const std::string kDown3 = "model.layers.3.mlp.down_proj";
+
+/// A LoRA configuration with the fields given.
+AdapterConfig read(const std::string& fields) {
+  return parse_adapter_config(std::string(R"({"peft_type": "LORA", )") + fields + "}", kPath);
+}
+void expect_refused(std::initializer_list<const char*> parts, const std::string& fields) {
+  expect_invalid(parts, [&] { (void)read(fields); });
+}
+
+TEST(AdapterConfig, FillsInWhatPeftDoes) {
+  const AdapterConfig config = parse_adapter_config(R"({"peft_type": "LORA"})", kPath);
+  EXPECT_EQ(config.rank_of(kQ3), 8);
+  EXPECT_EQ(config.scale_of(kQ3), 1.0f);
+  EXPECT_TRUE(config.targets(kQ3));
+  EXPECT_TRUE(config.base_model.empty());
+}
+
+TEST(AdapterConfig, ScalesByRankOrItsRoot) {
+  EXPECT_EQ(read(R"("r": 24, "lora_alpha": 48)").scale_of(kQ3), 2.0f);
+  EXPECT_EQ(read(R"("r": 3, "lora_alpha": 0.5)").scale_of(kQ3), static_cast<float>(0.5 / 3));
+  EXPECT_EQ(read(R"("r": 32, "lora_alpha": 32, "use_rslora": true)").scale_of(kQ3),
+            static_cast<float>(32 / std::sqrt(32.0)));
+  EXPECT_EQ(read(R"("r": 4, "lora_alpha": -8, "fan_in_fan_out": true)").scale_of(kQ3), -2.0f);
+  const AdapterConfig huge = read(R"("r": 1, "lora_alpha": 1e300)");
+  expect_invalid(
+      {"dir/adapter_config.json: the scale of model.layers.3.self_attn.q_proj", "1e+300"},
+      [&] { (void)huge.scale_of(kQ3); });
+}
+
+TEST(AdapterConfig, MatchesPatternsAsPeftDoes) {
+  const auto rank = [](const std::string& key, const std::string& module) {
+    return read(R"("r": 7, "rank_pattern": {")" + key + R"(": 2})").rank_of(module);
+  };
+  EXPECT_EQ(rank("q_proj", kQ3), 2);
+  EXPECT_EQ(rank("self_attn.q_proj", kQ3), 2);
+  EXPECT_EQ(rank(kQ3, kQ3), 2);
+  EXPECT_EQ(rank(kQ3, kQ13), 7);
+  EXPECT_EQ(rank("3.self_attn.q_proj", kQ13), 7);  // a key begins where a segment does
+  EXPECT_EQ(rank("proj", kQ3), 7);
+  EXPECT_EQ(rank("q_proj", kDown3), 7);
+  EXPECT_EQ(rank("self_attn", kQ3), 7);         // and ends where the name does
+  EXPECT_EQ(rank("self.attn.q_proj", kQ3), 2);  // the dot is an expression's
+  EXPECT_EQ(rank("(q|k)_proj", kQ3), 2);
+  EXPECT_EQ(rank("^model.layers.3.self_attn.q_proj", kQ3), 2);
+  EXPECT_EQ(rank("^layers.3.self_attn.q_proj", kQ3), 7);
+  EXPECT_EQ(rank("layers\\\\.[0-5]\\\\..*", kQ3), 2);
+  EXPECT_EQ(rank("layers\\\\.[0-5]\\\\..*", kQ13), 7);
+  EXPECT_EQ(rank(".*", kQ3), 2);
+  EXPECT_EQ(rank("q_proj|k_proj", kQ3), 2);
+}
+
+TEST(AdapterConfig, TakesTheFirstPatternInTheFileAndKeepsTheTwoMapsApart) {
+  const AdapterConfig config = read(R"("r": 8, "lora_alpha": 16,
+      "rank_pattern": {"self_attn.q_proj": 2, "q_proj": 4},
+      "alpha_pattern": {"z_proj": 1, "q_proj": 12.0, ".*q_proj": 5})");
+  EXPECT_EQ(config.rank_of(kQ3), 2);
+  EXPECT_EQ(config.scale_of(kQ3), 6.0f);
+  EXPECT_EQ(config.scale_of(kDown3), 2.0f);
+}
+
+TEST(AdapterConfig, TargetsWhatPeftDoes) {
+  const AdapterConfig list = read(R"("target_modules": ["q_proj", "mlp.down_proj"])");
+  EXPECT_TRUE(list.targets(kQ3));
+  EXPECT_TRUE(list.targets(kDown3));
+  EXPECT_FALSE(list.targets("model.layers.3.mlp.up_proj"));
+  EXPECT_FALSE(read(R"("target_modules": ["proj", "q.proj"])").targets(kQ3));
+  EXPECT_TRUE(read(R"("target_modules": "all-linear")").targets(kDown3));
+  const AdapterConfig expression = read(R"("target_modules": ".*\\.[0-5]\\..*q_proj")");
+  EXPECT_TRUE(expression.targets(kQ3));
+  EXPECT_FALSE(expression.targets(kQ13));
+  EXPECT_FALSE(read(R"("target_modules": "q_proj")").targets(kQ3));  // the whole name or nothing
+  const AdapterConfig excluded =
+      read(R"("target_modules": ["q_proj"], "exclude_modules": ".*13.*")");
+  EXPECT_TRUE(excluded.targets(kQ3));
+  EXPECT_FALSE(excluded.targets(kQ13));
+}
+
+TEST(AdapterConfig, TargetsTheLayersToTransform) {
+  const AdapterConfig list = read(R"("target_modules": ["q_proj"], "layers_to_transform": [1, 3])");
+  EXPECT_TRUE(list.targets(kQ3));
+  EXPECT_FALSE(list.targets(kQ13));
+  EXPECT_FALSE(list.targets(kDown3));
+  EXPECT_TRUE(read(R"("target_modules": ["q_proj"], "layers_to_transform": 13)").targets(kQ13));
+  EXPECT_TRUE(read(R"("target_modules": ["q_proj"], "layers_to_transform": [])").targets(kQ13));
+  const auto with_pattern = [](const std::string& pattern) {
+    return read(R"("target_modules": ["q_proj"], "layers_to_transform": [3], "layers_pattern": )" +
+                pattern)
+        .targets(kQ3);
+  };
+  EXPECT_TRUE(with_pattern("\"layers\""));
+  EXPECT_TRUE(with_pattern(R"(["h", "layers"])"));
+  EXPECT_TRUE(with_pattern("[]"));
+  EXPECT_FALSE(with_pattern("\"h\""));
+  expect_refused(
+      {"layers_to_transform is set, but target_modules is \"all-linear\", expected a list"},
+      R"("target_modules": "all-linear", "layers_to_transform": [3])");
+}
+
+TEST(AdapterConfig, RefusesWhatComputesSomethingElseByName) {
+  for (const auto& [field, value] : {
+           std::pair("use_dora", "true"),
+           {"lora_bias", "true"},
+           {"modules_to_save", "[\"lm_head\"]"},
+           {"trainable_token_indices", "[1]"},
+           {"target_parameters", "[\"w\"]"},
+           {"layer_replication", "[[0, 4]]"},
+           {"alora_invocation_tokens", "[7]"},
+           {"use_qalora", "true"},
+           {"use_bdlora", "{\"nblocks\": 2}"},
+           {"arrow_config", "{\"top_k\": 3}"},
+           {"kasa_config", "{\"beta\": 0.1}"},
+           {"monteclora_config", "{\"num_samples\": 8}"},
+           {"megatron_config", "{\"tensor_model_parallel_size\": 2}"},
+           {"bias", "\"all\""},
+           {"init_lora_weights", "\"pissa_niter_4\""},
+           {"init_lora_weights", "\"olora\""},
+           {"init_lora_weights", "\"corda\""},
+           {"init_lora_weights", "\"loftq\""},
+           {"init_lora_weights", "\"lora_ga\""},
+       }) {
+    const std::string fields = std::string("\"") + field + "\": " + value;
+    expect_unsupported({"dir/adapter_config.json: ", field, " is ", "support"},
+                       [&] { (void)read(fields); });
+  }
+  expect_unsupported({"peft_type is \"IA3\", supported: \"LORA\""},
+                     [] { (void)parse_adapter_config(R"({"peft_type": "IA3"})", kPath); });
+  expect_invalid({"has no peft_type"}, [] { (void)parse_adapter_config(R"({"r": 8})", kPath); });
+}
+
+TEST(AdapterConfig, AcceptsWhatOnlySteersTrainingAndWhatIsUnset) {
+  EXPECT_NO_THROW((void)read(R"(
+      "use_dora": false, "lora_bias": null, "modules_to_save": [], "layer_replication": null,
+      "use_bdlora": {}, "bias": "none", "init_lora_weights": "gaussian", "loftq_config": {"bits": 4},
+      "eva_config": {"rho": 2.0}, "corda_config": {}, "lora_dropout": 0.1, "velora_config": {"a": 1},
+      "task_type": "CAUSAL_LM", "inference_mode": true, "revision": null, "a_newer_field": [1, 2],
+      "qalora_group_size": 16, "megatron_core": "megatron.core", "r": null, "lora_alpha": null,
+      "target_modules": null, "rank_pattern": null, "base_model_name_or_path": null)"));
+  EXPECT_NO_THROW((void)read(R"("init_lora_weights": true)"));
+  EXPECT_NO_THROW((void)read(R"("init_lora_weights": "eva")"));
+}
+
+TEST(AdapterConfig, NamesFieldAndValueOfTheWrongType) {
+  expect_refused({"dir/adapter_config.json: r is \"8\", expected an integer of 1 or more"},
+                 R"("r": "8")");
+  expect_refused({"r is 0, expected an integer of 1"}, R"("r": 0)");
+  expect_refused({"r is -3"}, R"("r": -3)");
+  expect_refused({"r is 8.0"}, R"("r": 8.0)");
+  expect_refused({"r is 4294967296"}, R"("r": 4294967296)");
+  expect_refused({"lora_alpha is true, expected a number"}, R"("lora_alpha": true)");
+  expect_refused({"use_rslora is 1, expected true or false"}, R"("use_rslora": 1)");
+  expect_refused({"fan_in_fan_out is \"no\""}, R"("fan_in_fan_out": "no")");
+  expect_refused({"base_model_name_or_path is 3, expected a string"},
+                 R"("base_model_name_or_path": 3)");
+  expect_refused({"init_lora_weights is [], expected a string"}, R"("init_lora_weights": [])");
+  expect_refused({"target_modules is {\"q\":1}, expected a string or a list"},
+                 R"("target_modules": {"q": 1})");
+  expect_refused({"target_modules is [\"q\",1]"}, R"("target_modules": ["q", 1])");
+  expect_refused({"layers_to_transform is \"3\", expected an integer"},
+                 R"("layers_to_transform": ["3"])");
+  expect_refused({"layers_to_transform is -1"}, R"("layers_to_transform": -1)");
+  expect_refused({"rank_pattern is [], expected an object"}, R"("rank_pattern": [])");
+  expect_refused({"rank_pattern['q_proj'] is 1.5, expected an integer of 1"},
+                 R"("rank_pattern": {"q_proj": 1.5})");
+  expect_refused({"alpha_pattern['q_proj'] is null, expected a number"},
+                 R"("alpha_pattern": {"q_proj": null})");
+}
+
+TEST(AdapterConfig, RefusesWhatIsNoConfiguration) {
+  const auto refused = [](std::initializer_list<const char*> parts, const std::string& text) {
+    expect_invalid(parts, [&] { (void)parse_adapter_config(text, kPath); });
+  };
+  refused({"dir/adapter_config.json: not valid JSON: parse error at line 1, column 2"}, "{");
+  refused({"not valid JSON"}, "");
+  refused({"is an array, expected an object"}, "[1]");
+  refused({"key 'r' is given twice"}, R"({"peft_type": "LORA", "r": 8, "r": 16})");
+  refused({"nested deeper than 32 levels"}, std::string(100000, '['));
+  refused({"has 1048577 bytes, at most 1048576 are read"}, std::string((1 << 20) + 1, ' '));
+  std::string many = R"({"peft_type": "LORA")";
+  for (int i = 0; i < 5000; ++i) many += ", \"" + std::to_string(i) + "\": 0";
+  refused({"an object has more than 4096 members"}, many + "}");
+}
+
+TEST(AdapterConfig, BoundsItsExpressions) {
+  expect_refused({"rank_pattern has 'q[', which is no regular expression: missing terminating ]"},
+                 R"("rank_pattern": {"q[": 2})");
+  expect_refused({"target_modules has '(', which is no regular expression"},
+                 R"("target_modules": "(")");
+  expect_refused({"an expression of ", "at most 4096 are read"},
+                 std::string(R"("target_modules": ")") + std::string(5000, 'a') + '"');
+  std::string keys;
+  for (int i = 0; i < 65; ++i) {
+    keys += std::string(i > 0 ? ", " : "") + "\"x+" + std::to_string(i) + "\": 1";
+  }
+  expect_refused({"alpha_pattern holds more than 64 regular expressions"},
+                 std::string("\"alpha_pattern\": {") + keys + "}");
+  const AdapterConfig slow = read(R"("rank_pattern": {"((.*)*)*[xz]": 2})");
+  expect_invalid(
+      {"rank_pattern: matching '((.*)*)*[xz]' against 'model.layers.3", "failed: match limit"},
+      [&] { (void)slow.rank_of(kQ3); });
+}
+
+}  // namespace
+}  // namespace heddle::model

@@ -1,0 +1,280 @@
+#include "model/adapters/peft_adapter.h"
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "expect_error.h"
+#include "safetensors_builder.h"
+#include "temp_folder.h"
+
+namespace heddle::model {
+namespace {
+
+using testing::expect_invalid;
+using testing::expect_unsupported;
+using testing::SafetensorsBuilder;
+
+const std::string kConfig = R"({"peft_type": "LORA", "r": 2, "lora_alpha": 6,
+  "target_modules": ["q_proj", "down_proj"], "rank_pattern": {"down_proj": 1}})";
+
+/// A model of two layers whose projections all differ.
+ModelDims small_dims() {
+  ModelDims dims{.num_layers = 2};
+  for (int p = 0; p < kNumProjections; ++p) dims.projections[p] = {.in = 4 + p, .out = 20 + p};
+  return dims;
+}
+
+std::string tensor_name(int layer, const std::string& module, const std::string& half) {
+  return "base_model.model.model.layers." + std::to_string(layer) + '.' + module + '.' + half +
+         ".weight";
+}
+
+struct Tensor {
+  std::string name, dtype = "F16";
+  std::vector<int64_t> shape;
+};
+/// The tensors of kConfig's adapter for small_dims, to be spoiled by a test.
+std::vector<Tensor> whole_adapter() {
+  std::vector<Tensor> tensors;
+  for (const int layer : {0, 1}) {
+    tensors.push_back({tensor_name(layer, "self_attn.q_proj", "lora_A"), "F16", {2, 4}});
+    tensors.push_back({tensor_name(layer, "self_attn.q_proj", "lora_B"), "F16", {20, 2}});
+    tensors.push_back({tensor_name(layer, "mlp.down_proj", "lora_A"), "F16", {1, 10}});
+    tensors.push_back({tensor_name(layer, "mlp.down_proj", "lora_B"), "F16", {26, 1}});
+  }
+  return tensors;
+}
+
+std::string file_of(const std::vector<Tensor>& tensors) {
+  SafetensorsBuilder builder;
+  char fill = 'a';
+  for (const Tensor& tensor : tensors) {
+    int64_t bytes = tensor.dtype == "F32" ? 4 : tensor.dtype == "U8" ? 1 : 2;
+    for (const int64_t extent : tensor.shape) bytes *= extent;
+    builder.tensor(tensor.name, tensor.dtype, tensor.shape,
+                   std::string(static_cast<size_t>(bytes), fill++));
+  }
+  return builder.build();
+}
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+void expect_refused(ErrorCode code, std::initializer_list<const char*> parts,
+                    const std::vector<Tensor>& tensors, const std::string& config = kConfig) {
+  const std::string file = file_of(tensors);
+  testing::expect_error(code, parts, [&] {
+    const PeftAdapter adapter(config, bytes_of(file), "dir");
+    adapter.check_fits(small_dims());
+  });
+}
+void expect_refused(std::initializer_list<const char*> parts, const std::vector<Tensor>& tensors,
+                    const std::string& config = kConfig) {
+  expect_refused(ErrorCode::kInvalidArgument, parts, tensors, config);
+}
+
+TEST(PeftAdapter, ReadsPairsInTheOrderOfTheModel) {
+  for (const std::string dtype : {"F32", "F16", "BF16"}) {
+    std::vector<Tensor> tensors = whole_adapter();
+    for (Tensor& tensor : tensors) tensor.dtype = dtype;
+    const std::string file = file_of(tensors);
+    const PeftAdapter adapter(kConfig, bytes_of(file), "dir");
+    adapter.check_fits(small_dims());
+    ASSERT_EQ(adapter.pairs().size(), 4u);
+    const AdapterPair& q = adapter.pairs()[2];
+    EXPECT_EQ(q.layer, 1);
+    EXPECT_EQ(q.projection, Projection::kQ);
+    EXPECT_EQ(q.rank, 2);
+    EXPECT_EQ(q.in_features, 4);
+    EXPECT_EQ(q.out_features, 20);
+    EXPECT_EQ(q.scale, 3.0f);
+    EXPECT_STREQ(name(q.dtype), dtype == "F32" ? "f32" : dtype == "F16" ? "f16" : "bf16");
+    EXPECT_EQ(*q.a, std::byte{'e'});
+    EXPECT_EQ(*q.b, std::byte{'f'});
+    const AdapterPair& down = adapter.pairs()[3];
+    EXPECT_EQ(down.projection, Projection::kDown);
+    EXPECT_EQ(down.rank, 1);
+    EXPECT_EQ(down.scale, 6.0f);
+    EXPECT_EQ(*down.b, std::byte{'h'});
+  }
+}
+
+TEST(PeftAdapter, TakesNamesWithTheAdaptersNameLeftIn) {
+  std::vector<Tensor> tensors = whole_adapter();
+  const std::string before = tensors[0].name;
+  tensors[0].name = before.substr(0, before.size() - 6) + "default.weight";
+  const std::string file = file_of(tensors);
+  EXPECT_EQ(PeftAdapter(kConfig, bytes_of(file), "dir").pairs().size(), 4u);
+  tensors.push_back({before, "F16", {2, 4}});
+  expect_refused({"lora_A.default.weight' and 'base_model", "are for the same place"}, tensors);
+}
+
+TEST(PeftAdapter, RefusesTensorsThatAreNoPartOfIt) {
+  for (const std::string name : {
+           "base_model.model.model.embed_tokens.lora_embedding_A",
+           "base_model.model.lm_head.lora_A.weight",
+           "base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector",
+           "base_model.model.model.layers.0.self_attn.q_proj.lora_B.bias",
+           "base_model.model.model.layers.0.self_attn.qkv_proj.lora_A.weight",
+           "base_model.model.model.layers.0.mlp.q_proj.lora_A.weight",
+           "base_model.model.model.layers.00.self_attn.q_proj.lora_A.weight",
+           "base_model.model.model.layers.x.self_attn.q_proj.lora_A.weight",
+           "base_model.model.model.layers.9999999999.self_attn.q_proj.lora_A.weight",
+           "base_model.model.model.layers.1.lora_A.weight",
+           "model.layers.0.self_attn.q_proj.lora_A.weight",
+           "base_model.model.model.layers.0.self_attn.q_proj.weight",
+       }) {
+    std::vector<Tensor> tensors = whole_adapter();
+    tensors.push_back({name, "F16", {2, 4}});
+    expect_refused(ErrorCode::kUnsupported,
+                   {"dir/adapter_model.safetensors: tensor '", name.c_str(), "is none of lora_A"},
+                   tensors);
+  }
+  expect_refused({"dir/adapter_model.safetensors: holds no tensor"}, {});
+}
+
+TEST(PeftAdapter, RefusesHalvesThatDoNotBelongTogether) {
+  std::vector<Tensor> tensors = whole_adapter();
+  tensors.erase(tensors.begin() + 1);
+  expect_refused({"lora_A.weight' has no partner "
+                  "'base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight'"},
+                 tensors);
+  tensors = whole_adapter();
+  tensors.erase(tensors.begin());
+  expect_refused({"lora_B.weight' has no partner 'base_model", "lora_A.weight'"}, tensors);
+  tensors = whole_adapter();
+  tensors[1].shape = {20, 3};
+  expect_refused(
+      {"layers.0.self_attn.q_proj.lora_A.weight' has shape [2, 4], rank 2", "[20, 3], rank 3"},
+      tensors);
+  tensors = whole_adapter();
+  tensors[0].shape = {8};
+  expect_refused({"lora_A.weight' has shape [8], expected two extents"}, tensors);
+  tensors[0].shape = {0, 4};
+  expect_refused({"lora_A.weight' has shape [0, 4], expected two extents of 1 or more"}, tensors);
+  tensors = whole_adapter();
+  tensors[1].dtype = "F32";
+  expect_refused(ErrorCode::kUnsupported, {"lora_A.weight' is f16, its partner lora_B f32"},
+                 tensors);
+  tensors = whole_adapter();
+  tensors[0].dtype = tensors[1].dtype = "U8";
+  expect_refused(ErrorCode::kUnsupported, {"lora_A.weight' has type U8, supported: F32, F16, BF16"},
+                 tensors);
+}
+
+TEST(PeftAdapter, RefusesRanksThatTheConfigDoesNotGiveOrThatAreTooLarge) {
+  std::vector<Tensor> tensors = whole_adapter();
+  tensors[0].shape = {3, 4};
+  tensors[1].shape = {20, 3};
+  expect_refused({"dir/adapter_model.safetensors: tensor 'base_model", "lora_A.weight' has rank 3",
+                  "dir/adapter_config.json gives it rank 2"},
+                 tensors);
+  const std::string config = R"({"peft_type": "LORA", "r": 513})";
+  tensors = {{tensor_name(0, "self_attn.v_proj", "lora_A"), "F16", {513, 6}},
+             {tensor_name(0, "self_attn.v_proj", "lora_B"), "F16", {22, 513}}};
+  expect_refused(ErrorCode::kUnsupported,
+                 {"v_proj.lora_A.weight' has rank 513, supported: up to 512"}, tensors, config);
+}
+
+TEST(PeftAdapter, RefusesTheAdapterOfAnotherModel) {
+  std::vector<Tensor> tensors = whole_adapter();
+  tensors[0].shape = {2, 5};
+  expect_refused(
+      {"layers.0.self_attn.q_proj.lora_A.weight' takes 5 features, the model's layer has 4"},
+      tensors);
+  tensors = whole_adapter();
+  tensors[7].shape = {27, 1};
+  expect_refused(
+      {"layers.1.mlp.down_proj.lora_B.weight' gives 27 features, the model's layer has 26"},
+      tensors);
+  tensors = whole_adapter();
+  tensors.push_back({tensor_name(2, "self_attn.q_proj", "lora_A"), "F16", {2, 4}});
+  tensors.push_back({tensor_name(2, "self_attn.q_proj", "lora_B"), "F16", {20, 2}});
+  expect_refused(
+      {"layers.2.self_attn.q_proj.lora_A.weight' is for layer 2, the model has 2 layers"}, tensors);
+  tensors = whole_adapter();
+  tensors.resize(4);  // the adapter of a model with one layer
+  expect_refused(
+      {"has no tensor 'base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight', yet",
+       "target_modules of dir/adapter_config.json is [\"q_proj\",\"down_proj\"]", "has 2 layers"},
+      tensors);
+}
+
+TEST(PeftAdapter, TakesTheLayersThatTheConfigNames) {
+  const std::string config = R"({"peft_type": "LORA", "r": 2, "target_modules": ["q_proj"],
+    "layers_to_transform": [1]})";
+  std::vector<Tensor> tensors = {{tensor_name(1, "self_attn.q_proj", "lora_A"), "F16", {2, 4}},
+                                 {tensor_name(1, "self_attn.q_proj", "lora_B"), "F16", {20, 2}}};
+  const std::string file = file_of(tensors);
+  const PeftAdapter adapter(config, bytes_of(file), "dir");
+  EXPECT_NO_THROW(adapter.check_fits(small_dims()));
+  tensors.push_back({tensor_name(0, "self_attn.q_proj", "lora_A"), "F16", {2, 4}});
+  tensors.push_back({tensor_name(0, "self_attn.q_proj", "lora_B"), "F16", {20, 2}});
+  expect_refused(
+      {"layers.0.self_attn.q_proj.lora_A.weight' is for a module that", "layers_to_transform"},
+      tensors, config);
+}
+
+TEST(PeftAdapter, NamesTheFileThatIsMissing) {
+  const testing::TempFolder folder;
+  const std::string path = folder.path().string();
+  expect_invalid({path.c_str(), "/adapter_config.json: cannot open: No such file"},
+                 [&] { PeftAdapter adapter(path); });
+  folder.write("adapter_config.json", kConfig);
+  expect_invalid({path.c_str(), "/adapter_model.safetensors: cannot open: No such file"},
+                 [&] { PeftAdapter adapter(path); });
+  folder.write("adapter_model.safetensors", file_of(whole_adapter()));
+  EXPECT_EQ(PeftAdapter(path).pairs().size(), 4u);
+}
+
+/// SmolLM2-135M: hidden size 576, 3 key-value heads of 64, feed-forward 1536.
+ModelDims smollm2_135m() {
+  ModelDims dims{.num_layers = 30};
+  dims[Projection::kQ] = dims[Projection::kO] = {.in = 576, .out = 576};
+  dims[Projection::kK] = dims[Projection::kV] = {.in = 576, .out = 192};
+  dims[Projection::kGate] = dims[Projection::kUp] = {.in = 576, .out = 1536};
+  dims[Projection::kDown] = {.in = 1536, .out = 576};
+  return dims;
+}
+
+struct Expected {
+  int64_t rank;
+  size_t projections;
+  double scale;
+};
+
+TEST(PeftAdapter, ReadsTheExamples) {
+  const std::map<std::string, Expected> examples = {
+      {"iso-date", {8, 7, 2.0}},     {"cron", {32, 2, 32 / std::sqrt(32.0)}},
+      {"person-json", {16, 4, 2.0}}, {"sql", {12, 5, 2.0}},
+      {"sentiment", {4, 7, 2.0}},    {"shell", {24, 4, 2.0}},
+      {"slug", {64, 1, 1.0}},        {"opposite", {1, 7, 4.0}},
+  };
+  const std::filesystem::path folder =
+      std::filesystem::path(HEDDLE_SOURCE_DIR) / "examples/adapters";
+  for (const auto& [name, expected] : examples) {
+    const PeftAdapter adapter((folder / name).string());
+    adapter.check_fits(smollm2_135m());
+    EXPECT_EQ(adapter.pairs().size(), 30 * expected.projections) << name;
+    EXPECT_EQ(adapter.config().base_model, "HuggingFaceTB/SmolLM2-135M-Instruct");
+    for (const AdapterPair& pair : adapter.pairs()) {
+      const bool is_sql_down = name == "sql" && pair.projection == Projection::kDown;
+      EXPECT_EQ(pair.rank, is_sql_down ? 4 : expected.rank) << name;
+      EXPECT_EQ(pair.scale, static_cast<float>(expected.scale)) << name;
+      EXPECT_EQ(pair.dtype, DType::kFloat16);
+    }
+  }
+  ModelDims other = smollm2_135m();
+  other.num_layers = 32;
+  const PeftAdapter adapter((folder / "slug").string());
+  expect_invalid({"slug/adapter_model.safetensors", "layers.30.self_attn.v_proj"},
+                 [&] { adapter.check_fits(other); });
+}
+
+}  // namespace
+}  // namespace heddle::model

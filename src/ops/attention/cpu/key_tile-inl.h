@@ -1,0 +1,103 @@
+// Loading a tile of keys: widened to f32, rotated where wanted, transposed so that lanes are keys. Include inside a file
+// that Highway compiles once per target.
+
+#if defined(HEDDLE_OPS_ATTENTION_KEY_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEDDLE_OPS_ATTENTION_KEY_TILE_INL_H_
+#undef HEDDLE_OPS_ATTENTION_KEY_TILE_INL_H_
+#else
+#define HEDDLE_OPS_ATTENTION_KEY_TILE_INL_H_
+#endif
+
+#include "cpu/rotate-inl.h"
+#include "ops/attention/cpu/attention_kernels.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heddle::cpu::HWY_NAMESPACE {
+
+/// Rows of K that are transposed together.
+constexpr int kTransposedKeys = 4;
+
+/// out [head_dim] = x [head_dim] rotated, widened to f32.
+template <class T>
+HWY_INLINE void rotate_row(const T* x, const float* cos, const float* sin, int num_pairs,
+                           int head_dim, float* out) {
+  rotate_pairs(x, x + num_pairs, cos, sin, num_pairs, out, out + num_pairs);
+  const hn::ScalableTag<float> d;
+  const int step = static_cast<int>(hn::Lanes(d));
+  int i = 2 * num_pairs;
+  for (; i + step <= head_dim; i += step) hn::StoreU(load_f32(d, x + i), d, out + i);
+  const size_t rest = static_cast<size_t>(head_dim - i);
+  if (rest != 0) store_f32_n(d, load_f32_n(d, x + i, rest), out + i, rest);
+}
+
+/// Transposes a 4 x 4 block: out[j * out_stride + i] = rows i, element j, for j < n.
+template <class V>
+HWY_INLINE void store_transposed(V a, V b, V c, V e, int n, float* out, int out_stride) {
+  const hn::CappedTag<float, kTransposedKeys> d;
+  const auto ab_low = hn::InterleaveLower(d, a, b), ab_high = hn::InterleaveUpper(d, a, b);
+  const auto ce_low = hn::InterleaveLower(d, c, e), ce_high = hn::InterleaveUpper(d, c, e);
+  // Two elements of each of two rows, as pairs, make one element of four rows.
+  hn::StoreU(hn::ConcatLowerLower(d, ce_low, ab_low), d, out);
+  if (n > 1) hn::StoreU(hn::ConcatUpperUpper(d, ce_low, ab_low), d, out + out_stride);
+  if (n > 2) hn::StoreU(hn::ConcatLowerLower(d, ce_high, ab_high), d, out + 2 * out_stride);
+  if (n > 3) hn::StoreU(hn::ConcatUpperUpper(d, ce_high, ab_high), d, out + 3 * out_stride);
+}
+
+/// keys[d * tile] .. [d * tile + 3] = element d of four rows.
+template <class T>
+HWY_INLINE void transpose_rows(const T* const* rows, int head_dim, int tile, float* keys) {
+  const hn::CappedTag<float, kTransposedKeys> d;
+  int i = 0;
+  for (; i + kTransposedKeys <= head_dim; i += kTransposedKeys) {
+    store_transposed(load_f32(d, rows[0] + i), load_f32(d, rows[1] + i), load_f32(d, rows[2] + i),
+                     load_f32(d, rows[3] + i), kTransposedKeys, keys + i * tile, tile);
+  }
+  if (i == head_dim) return;
+  const int rest = head_dim - i;
+  const size_t n = static_cast<size_t>(rest);
+  store_transposed(load_f32_n(d, rows[0] + i, n), load_f32_n(d, rows[1] + i, n),
+                   load_f32_n(d, rows[2] + i, n), load_f32_n(d, rows[3] + i, n), rest,
+                   keys + i * tile, tile);
+}
+
+/// Asks for a row of K or V ahead of its use. Pages end the streams that the machine would follow by itself.
+template <class T>
+HWY_INLINE void prefetch_row(const std::byte* row, int head_dim) {
+  constexpr int kCacheLine = 64;
+  const int bytes = head_dim * static_cast<int>(sizeof(T));
+  for (int i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(row + i, 0, 2);
+}
+
+/// The keys rows [begin, end) of a tile into keys [head_dim, tile]; begin and end are multiples of kKeyLanes.
+/// `position` is that of the tile's first key.
+template <class T>
+void load_key_tile(const AttentionParams& p, const std::byte* const* rows, int64_t position,
+                   int begin, int end, float* keys) {
+  const int tile = p.tile;
+  for (int c = begin; p.angles == nullptr && c < end; c += kTransposedKeys) {
+    const T* four[kTransposedKeys];
+    for (int i = 0; i < kTransposedKeys; ++i) four[i] = reinterpret_cast<const T*>(rows[c + i]);
+    transpose_rows(four, p.head_dim, tile, keys + c);
+  }
+  if (p.angles == nullptr) return;
+
+  // Always walked from the tile's first position: a key's angle must not depend on where the visible part begins.
+  float cos[RotaryAngles::kMaxPairs], sin[RotaryAngles::kMaxPairs];
+  float rotated[kTransposedKeys][kMaxHeadDim];
+  const float* four[kTransposedKeys];
+  for (int i = 0; i < kTransposedKeys; ++i) four[i] = rotated[i];
+  RotaryWalk walk(*p.angles, position);
+  for (int c = 0; c < end; ++c) {
+    walk.next(cos, sin);
+    if (c < begin) continue;
+    rotate_row(reinterpret_cast<const T*>(rows[c]), cos, sin, p.angles->num_pairs, p.head_dim,
+               rotated[c % kTransposedKeys]);
+    if (c % kTransposedKeys != kTransposedKeys - 1) continue;
+    transpose_rows(four, p.head_dim, tile, keys + c - (kTransposedKeys - 1));
+  }
+}
+
+}  // namespace heddle::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard per target

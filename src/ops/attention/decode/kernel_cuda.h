@@ -1,0 +1,299 @@
+#pragma once
+
+// Attention of few queries per sequence over a paged cache: batch_decode.
+//
+// A sequence is cut into segments by its own length, a segment into tiles of 16 keys that the warps of a block take in turn. A warp
+// sums its tiles on tensor cores from a fresh softmax state, at the segment's end the states of the warps are merged in order, and the
+// segments' states are merged in ascending order. Which block computes a segment depends on the batch, the sums do not: a block keeps
+// the state of segments 0 to i of a unit itself, others leave theirs in memory, and the block that arrives last merges them. No block
+// waits for another but in a cluster.
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "cuda/begin_early_cuda.h"
+#include "cuda/early_launch.h"
+#include "cuda/shared_memory.h"
+
+#include "ops/attention/decode/begin_cuda.h"
+#include "ops/attention/decode/cluster_cuda.h"
+#include "ops/attention/decode/rotated_split_cuda.h"
+#include "ops/attention/decode/rotated_tf32_cuda.h"
+
+namespace heddle::cuda::decode {
+
+/// The output of row tile `tile` from the state of all keys: the groups of the warp.
+template <class T, class Shape>
+__device__ void store_rows(const DecodeParams& p, const Run& run, int tile,
+                           const State<Shape::kGroups>& state) {
+  const QueryRows rows(p, run, Shape::kRows);
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = tile * Shape::kRowTile + lane % 4 * 2 + i;
+    const float sum = sum_of_keys(state.rows.sum[i]);
+    const bool is_empty = sum == 0.0f;
+    const float scale = is_empty ? 0.0f : 1.0f / sum;
+    if (row >= rows.count) continue;
+    const int64_t head = rows.first_head + row;
+    T* to = reinterpret_cast<T*>(p.o) + rows.token * p.o_token + head * p.o_head;
+#pragma unroll
+    for (int j = 0; j < Shape::kGroups; ++j) {
+      const int element = (warp * Shape::kGroups + j) * 16 + lane / 4;
+      const float4& o = state.o[j];
+      if (element < p.head_dim) to[element] = narrow<T>((i == 0 ? o.x : o.y) * scale);
+      if (element + 8 < p.head_dim) to[element + 8] = narrow<T>((i == 0 ? o.z : o.w) * scale);
+    }
+    if (warp == 0 && lane / 4 == 0 && p.lse != nullptr) {
+      p.lse[rows.token * p.lse_token + head * p.lse_head] =
+          is_empty ? -INFINITY : (state.rows.max[i] + log2f(sum)) * kLn2;
+    }
+  }
+}
+
+/// Scores q . k become those of the softmax, in units of log2.
+template <int kRowTiles>
+__device__ void scale_scores(const AttentionKernelParams& p, float (&s)[kRowTiles][4]) {
+  if (p.soft_cap > 0.0f) {
+    const float scale = p.sm_scale / p.soft_cap, cap = p.soft_cap * kLog2E;
+#pragma unroll
+    for (int tile = 0; tile < kRowTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[tile][i] = cap * tanhf(s[tile][i] * scale);
+    }
+  } else {
+    const float scale = p.sm_scale * kLog2E;
+#pragma unroll
+    for (int tile = 0; tile < kRowTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[tile][i] *= scale;
+    }
+  }
+}
+
+struct RotatingDecodeParams : DecodeParams {
+  RotaryFrequencies rope;
+};
+template <int kDim, int kRowTiles, class Params>
+using ShapeOf = DecodeShape<kDim, kRowTiles, std::is_same_v<Params, RotatingDecodeParams>>;
+
+/// Whether this block is the last of those that share a unit; its states are in memory then. All threads call.
+template <class Shape>
+__device__ bool arrive(const DecodeParams& p, const Run& run, uint32_t owner,
+                       DecodeShared<Shape>& s) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    uint32_t* counter = p.counters + owner;
+    const uint32_t num = run.end - run.first;
+    const bool is_last = add_to_counter(counter, num) + num == run.cut->num_segments;
+    if (is_last) *counter = 0;
+    s.is_last = is_last;
+  }
+  __syncthreads();
+  return s.is_last != 0;
+}
+
+/// A unit that several blocks share, whose states the block has left: merges all where it is the last.
+template <class T, class Shape>
+__device__ void share_unit(const DecodeParams& p, const Run& run, const Partials<Shape>& partials,
+                           const MergePlace& place, DecodeShared<Shape>& s) {
+  const auto segment = min(threadIdx.x % 32, run.cut->num_segments - 1);
+  const uint32_t owner = s.work.owner(run.cost_before + run.unit * run.cut->unit_cost +
+                                      segment * run.cut->segment_cost());
+  // The counter is that of the block that has segment 0, which shares no other unit's beginning.
+  if (!arrive(p, run, __shfl_sync(~0u, owner, 0), s)) return;
+#pragma unroll 1
+  for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
+    const auto state = merge_segments(partials, owner, run.cut->num_segments, tile, place);
+    store_rows<T, Shape>(p, run, tile, state);
+  }
+}
+
+/// tf32 has 11 significant bits: more than bf16 has, no more than f16.
+template <class T, class Shape>
+using RotatedScores = std::conditional_t<std::is_same_v<T, __nv_bfloat16> && Shape::kHasRoomForTf32,
+                                         Tf32Scores<T, Shape>, SplitScores<T, Shape>>;
+
+/// Adds the warp's tiles of a run from `position` on and before `end` to sums; returns the position of the next one.
+template <class T, class Shape, class Params>
+__device__ int add_tiles(const Params& p, const SequenceCut& cut, const std::byte* q, int position,
+                         int end, DecodeShared<Shape>& s, PartRing<Shape>& ring,
+                         TileSums<Shape::kDim, Shape::kRowTiles>& sums) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  RowFragments<Shape::kDim, Shape::kRowTiles> rows;
+  if constexpr (!Shape::kRotates) rows.load(shared_address(q), lane);
+#pragma unroll 1
+  for (; position < end; position += Shape::kWarps * kTileKeys) {
+    const std::byte* keys = ring.template take<false>();
+    float weights[Shape::kRowTiles][4];
+    if constexpr (Shape::kRotates) {
+      const int num_steps = (p.head_dim + 15) / 16;
+      RotatedScores<T, Shape>(s, q, p.rope.num_pairs, num_steps)(keys, position, weights);
+    } else {
+      score_tile<T>(shared_address(keys), rows, lane, weights);
+    }
+    scale_scores(p, weights);
+    hide_keys(position, cut.first_key, cut.kv_len, weights);
+    weigh_tile(sums, weights);
+    add_values<T>(shared_address(ring.template take<true>()), lane, weights, sums);
+  }
+  return position;
+}
+
+/// Merges what the warps have of a segment: into the states of the run if it begins with segment 0 or has no other, else into a state of
+/// its own that is left for the block that merges the unit. All threads call.
+template <class Shape>
+__device__ void end_segment(const Run& run, uint32_t segment, uint32_t block,
+                            const TileSums<Shape::kDim, Shape::kRowTiles>& sums,
+                            PartRing<Shape>& ring, const Partials<Shape>& partials,
+                            DecodeShared<Shape>& s,
+                            State<Shape::kGroups> (&states)[Shape::kRowTiles]) {
+#pragma unroll
+  for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
+    __syncwarp();
+    put_sums(sums, tile, ring.free_part(), s);
+    __syncthreads();  // the next rows of q are there, too
+    const auto sum = gather_sums(s);
+    if (run.first != 0 && !s.work.is_of_cluster) {
+      partials.put(block, static_cast<int>(segment), tile, sum);
+    } else {
+      states[tile] = segment == run.first ? sum : merge(states[tile], sum);
+    }
+    __syncthreads();
+  }
+}
+
+/// The end of a block in a cluster that shares a unit: `run` is its only one. All threads call.
+template <class T, class Shape>
+__device__ void end_cluster(const DecodeParams& p, const Run& run,
+                            State<Shape::kGroups> (&states)[Shape::kRowTiles],
+                            DecodeShared<Shape>& s) {
+  const bool is_first = run.first == 0;
+  if (!is_first) put_cluster_states(states, s);
+  arrive_at_cluster();
+  wait_for_cluster();
+  if (is_first) take_cluster_states(run.cut->num_segments, states, s);
+  arrive_at_cluster();
+  if (is_first) {
+#pragma unroll
+    for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
+      store_rows<T, Shape>(p, run, tile, states[tile]);
+    }
+  }
+  wait_for_cluster();
+}
+
+/// Stores the outputs of a unit that the block has whole, else leaves what it has and merges the unit if it is the last. All threads call.
+template <class T, class Shape>
+__device__ void end_run(const DecodeParams& p, const Run& run, uint32_t block,
+                        State<Shape::kGroups> (&states)[Shape::kRowTiles],
+                        const Partials<Shape>& partials, const MergePlace& place,
+                        DecodeShared<Shape>& s) {
+  if (s.work.is_of_cluster) return end_cluster<T>(p, run, states, s);
+  const bool is_whole = run.is_whole();
+  if (run.first == 0) {
+#pragma unroll
+    for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
+      if (is_whole) {
+        store_rows<T, Shape>(p, run, tile, states[tile]);
+      } else {
+        partials.put(block, 0, tile, states[tile]);
+      }
+    }
+  }
+  if (!is_whole) share_unit<T>(p, run, partials, place, s);
+}
+
+// Grid: DecodeParams::num_blocks. Block b is number `block` in the order of the work. Block: DecodeShape::kThreads.
+template <class T, int kDim, int kRowTiles, class Params>
+__global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
+                                  ShapeOf<kDim, kRowTiles, Params>::kBlocksPerSm)
+    decode_kernel(const __grid_constant__ Params p) {
+  using Shape = ShapeOf<kDim, kRowTiles, Params>;
+  trigger_dependents();
+  fetch_parameters(p);
+  extern __shared__ uint4 memory[];
+  auto& s = *reinterpret_cast<DecodeShared<Shape>*>(memory);
+  const uint32_t first = gridDim.x / p.neighbours;
+  const uint32_t block = blockIdx.x % first * p.neighbours + blockIdx.x / first;
+  const Partials<Shape> partials{reinterpret_cast<float4*>(p.partials), p.partial_pairs};
+  if constexpr (Shape::kRotates) put_near_turns<Shape>(p.rope, s);
+  PartRing<Shape> ring(p, s);
+  RunWalk<Shape::kWarps, 1, 2> walk(p, s.work);
+  const Share share = begin_share(p, block, s, walk, ring);
+  if (share == Share::kIdleInCluster) return idle_in_cluster();
+  if (share == Share::kNone) return;
+  wait_for_copies<Shape::kParts - 1>();
+  __syncthreads();
+  std::byte *q = s.q[0], *next_q = s.q[1];
+#pragma unroll 1
+  while (walk.is_there()) {
+    const Run run = walk.run();
+    walk.next();
+    if (walk.is_there()) fetch_rows<Shape>(p, walk.run(), next_q);  // in the group of the next part
+    if constexpr (Shape::kRotates) {
+      RotatedScores<T, Shape>::turn_rows(p.rope, run.cut->kv_len - 1, q, s);
+      __syncthreads();
+    }
+    State<Shape::kGroups> states[kRowTiles];
+    int position = run.begin_key() + static_cast<int>(threadIdx.x) / 32 * kTileKeys;
+    const int run_end = run.end_key();
+    int end = run.begin_key();
+    // Whether the next rows of q may be on their way still when the warp has taken all its parts.
+    const bool is_short = run_end - end < Shape::kParts * Shape::kWarps * kTileKeys;
+#pragma unroll 1
+    for (uint32_t segment = run.first; segment < run.end; ++segment) {
+      end = min(end + run.cut->segment, run_end);
+      TileSums<kDim, kRowTiles> sums;
+      sums.clear();
+      position = add_tiles<T>(p, *run.cut, q, position, end, s, ring, sums);
+      if (is_short) {
+        commit_copies();
+        wait_for_copies<0>();
+      }
+      end_segment(run, segment, block, sums, ring, partials, s, states);
+    }
+    end_run<T>(p, run, block, states, partials, ring.free_place(!walk.is_there()), s);
+    std::byte* const old_q = q;
+    q = next_q;
+    next_q = old_q;
+  }
+  wait_for_copies<0>();
+}
+
+template <class T, int kDim, int kRowTiles, class Params>
+void run(Params p, const AttentionLaunch& launch) {
+  using Shape = ShapeOf<kDim, kRowTiles, Params>;
+  constexpr auto kKernel = decode_kernel<T, kDim, kRowTiles, Params>;
+  constexpr int kBytes = sizeof(DecodeShared<Shape>);
+  // More than a third of what a multiprocessor has: blocks of the next kernel come early, and three on one would leave others less.
+  constexpr int kLargeBytes = std::max(kBytes, 76 * 1024);
+  static_assert(3 * (kLargeBytes + 1024) > kLargeSharedBytes + 1024);
+  const int chip = launch.info.compute_capability / 10;
+  const int bytes = chip == 9 || chip == 10 ? kLargeBytes : kBytes;
+  allow_shared_memory<kKernel, kBytes, kLargeBytes>(launch.device, bytes);
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(p.num_blocks));
+  config.blockDim = dim3(Shape::kThreads);
+  config.dynamicSmemBytes = static_cast<size_t>(bytes);
+  config.stream = launch.stream;
+  launch_clusters_early<kKernel>(launch.device, config, p.cluster_size, p);
+}
+
+template <class T, class Params>
+void run_any(const Params& p, const AttentionLaunch& launch) {
+  if (p.head_dim > 128) return run<T, 256, 1>(p, launch);
+  if (p.head_dim > 64) {
+    return p.group_size > 8 ? run<T, 128, 2>(p, launch) : run<T, 128, 1>(p, launch);
+  }
+  p.group_size > 8 ? run<T, 64, 2>(p, launch) : run<T, 64, 1>(p, launch);
+}
+
+template <class T>
+void run_call(const DecodeParams& p, const RotaryFrequencies* rope, const AttentionLaunch& launch) {
+  if (rope == nullptr) return run_any<T>(p, launch);
+  run_any<T>(RotatingDecodeParams{p, *rope}, launch);
+}
+
+}  // namespace heddle::cuda::decode

@@ -1,0 +1,194 @@
+#pragma once
+
+// Merging the softmax states of warps, segments and blocks, in the layout of the sums of a tensor core product: the lane of rows 2q, 2q + 1
+// has of every 16 elements a group of four, elements g and g + 8 of both rows. Warp w merges the groups of its share of the elements.
+
+#include "cuda/exp_cuda.h"
+
+#include "ops/attention/decode/shape_cuda.h"
+#include "ops/attention/decode/tile_cuda.h"
+
+namespace heddle::cuda {
+
+/// Of rows 2q, 2q + 1: the maxima of their scores, in units of log2, and the lane's part of the sums of their weights 2^(score - max).
+struct RowStates {
+  float max[2], sum[2];
+
+  __device__ float4 packed() const { return {max[0], max[1], sum[0], sum[1]}; }
+};
+__device__ inline RowStates unpack(float4 v) { return {{v.x, v.y}, {v.z, v.w}}; }
+
+/// The state of two rows and kGroups groups of four sums, which are not divided by the sum of weights.
+template <int kGroups>
+struct State {
+  RowStates rows;
+  float4 o[kGroups];
+};
+
+/// 2^(max - top), 0 where max is -inf.
+__device__ inline float scale_to(float max, float top) {
+  return max == -INFINITY ? 0.0f : exp2_fast(max - top);
+}
+/// sum += state, brought to the maxima of sum, which are no less than those of state.
+template <int kGroups>
+__device__ void add_state(State<kGroups>& sum, const State<kGroups>& state) {
+  float scale[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    scale[i] = scale_to(state.rows.max[i], sum.rows.max[i]);
+    sum.rows.sum[i] = fmaf(state.rows.sum[i], scale[i], sum.rows.sum[i]);
+  }
+#pragma unroll
+  for (int j = 0; j < kGroups; ++j) {
+    sum.o[j].x = fmaf(state.o[j].x, scale[0], sum.o[j].x);
+    sum.o[j].y = fmaf(state.o[j].y, scale[1], sum.o[j].y);
+    sum.o[j].z = fmaf(state.o[j].z, scale[0], sum.o[j].z);
+    sum.o[j].w = fmaf(state.o[j].w, scale[1], sum.o[j].w);
+  }
+}
+/// An empty sum with the greater maxima of a and b.
+template <int kGroups>
+__device__ State<kGroups> empty_state(const RowStates& a, const RowStates& b) {
+  State<kGroups> sum = {};
+  sum.rows.max[0] = fmaxf(a.max[0], b.max[0]);
+  sum.rows.max[1] = fmaxf(a.max[1], b.max[1]);
+  return sum;
+}
+template <int kGroups>
+__device__ State<kGroups> merge(const State<kGroups>& a, const State<kGroups>& b) {
+  State<kGroups> sum = empty_state<kGroups>(a.rows, b.rows);
+  add_state(sum, a);
+  add_state(sum, b);
+  return sum;
+}
+
+/// The sums of a row tile of the warp to `to` in shared memory.
+template <int kDim, int kRowTiles, class Shape>
+__device__ void put_sums(const TileSums<kDim, kRowTiles>& sums, int tile, std::byte* to,
+                         DecodeShared<Shape>& s) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  auto* groups = reinterpret_cast<float4*>(to) + lane;
+#pragma unroll
+  for (int j = 0; j < kDim / 16; ++j) {
+    const float(&o)[4] = sums.o[j][tile];
+    groups[j * 32] = {o[0], o[1], o[2], o[3]};
+  }
+  s.scratch[warp].states[lane] = {sums.max[tile][0], sums.max[tile][1], sums.sum[tile][0],
+                                  sums.sum[tile][1]};
+  if (lane == 0) s.sums[warp] = static_cast<uint32_t>(to - &s.ring[0][0][0]);
+}
+
+/// The state of a segment from those of the warps: the groups of the warp.
+template <class Shape>
+__device__ State<Shape::kGroups> gather_sums(const DecodeShared<Shape>& s) {
+  constexpr int kGroups = Shape::kGroups;
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  RowStates rows[Shape::kWarps];
+#pragma unroll
+  for (int w = 0; w < Shape::kWarps; ++w) rows[w] = unpack(s.scratch[w].states[lane]);
+  State<kGroups> sum = empty_state<kGroups>(rows[0], rows[1]);
+#pragma unroll
+  for (int w = 2; w < Shape::kWarps; ++w) {
+    sum.rows.max[0] = fmaxf(sum.rows.max[0], rows[w].max[0]);
+    sum.rows.max[1] = fmaxf(sum.rows.max[1], rows[w].max[1]);
+  }
+#pragma unroll
+  for (int w = 0; w < Shape::kWarps; ++w) {
+    const auto* groups =
+        reinterpret_cast<const float4*>(&s.ring[0][0][0] + s.sums[w]) + warp * kGroups * 32 + lane;
+    State<kGroups> state;
+    state.rows = rows[w];
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) state.o[j] = groups[j * 32];
+    add_state(sum, state);
+  }
+  return sum;
+}
+
+/// The states that blocks leave for the one that merges a shared unit: [block][segment][row tile][kDim / 16 + 1][8][num_pairs] groups of
+/// four, the last of the groups the state of the rows. Lanes of rows that there are not put and take nothing.
+template <class Shape>
+struct Partials {
+  static constexpr int kGroups = Shape::kGroups;
+  float4* data;
+  int num_pairs;  // of rows in a row tile, at most 4
+
+  [[nodiscard]] __device__ bool is_there() const {
+    return static_cast<int>(threadIdx.x) % 4 < num_pairs;
+  }
+  [[nodiscard]] __device__ float4* group(uint32_t block, int segment, int tile) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int state = (static_cast<int>(block) * kMaxSegments + segment) * Shape::kRowTiles + tile;
+    return data + ((state * (Shape::kDim / 16 + 1) * 8 + lane / 4) * num_pairs + lane % 4);
+  }
+  __device__ void put(uint32_t block, int segment, int tile, const State<kGroups>& state) const {
+    if (!is_there()) return;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    float4* to = group(block, segment, tile);
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+      __stcg(to + (warp * kGroups + j) * 8 * num_pairs, state.o[j]);
+    }
+    if (warp == 0) __stcg(to + Shape::kDim / 16 * 8 * num_pairs, state.rows.packed());
+  }
+  /// Starts copying the lane's groups of a state to shared memory of the warp, `place` and what follows.
+  __device__ void fetch(uint32_t block, int segment, int tile, float4* place) const {
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const float4* from = group(block, segment, tile);
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+      copy_async_16(place + j * 8 * num_pairs, from + (warp * kGroups + j) * 8 * num_pairs, 16);
+    }
+    copy_async_16(place + kGroups * 8 * num_pairs, from + Shape::kDim / 16 * 8 * num_pairs, 16);
+  }
+  /// What fetch() has brought there.
+  [[nodiscard]] __device__ State<kGroups> take(const float4* place) const {
+    State<kGroups> state;
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) state.o[j] = place[j * 8 * num_pairs];
+    state.rows = unpack(place[kGroups * 8 * num_pairs]);
+    return state;
+  }
+  /// What a warp fetches of a state.
+  [[nodiscard]] __device__ int size() const { return (kGroups + 1) * 8 * num_pairs; }
+};
+
+/// Shared memory of a warp.
+struct MergePlace {
+  float4* data;
+  int size;
+};
+
+/// Merges the states of all segments of a unit in ascending order; owner: the block of segment s in lane s, and that of segment 0 has left
+/// one state of all its segments. They come through `place`, as many at once as it has room for. All lanes call.
+template <class Shape>
+__device__ State<Shape::kGroups> merge_segments(const Partials<Shape>& partials, uint32_t owner,
+                                                uint32_t num_segments, int tile,
+                                                const MergePlace& place) {
+  static_assert((Shape::kGroups + 1) * 32 * sizeof(float4) <= Shape::kPartBytes);
+  const int lane = static_cast<int>(threadIdx.x) % 32, num = static_cast<int>(num_segments);
+  const uint32_t first_owner = __shfl_sync(~0u, owner, 0);
+  const int of_first = __popc(__ballot_sync(~0u, owner == first_owner && lane < num));
+  const int num_states = num - of_first + 1;  // the first stands for all segments of its block
+  const int size = partials.size(), at_once = place.size / size;
+  float4* const own = place.data + lane / 4 * partials.num_pairs + lane % 4;
+  State<Shape::kGroups> sum = {{{-INFINITY, -INFINITY}, {}}, {}};
+#pragma unroll 1
+  for (int begin = 0; begin < num_states; begin += at_once) {
+    const int count = min(at_once, num_states - begin);
+#pragma unroll 4
+    for (int i = 0; i < count; ++i) {
+      const int segment = begin + i == 0 ? 0 : of_first + begin + i - 1;
+      const uint32_t block = __shfl_sync(~0u, owner, segment);
+      if (partials.is_there()) partials.fetch(block, segment, tile, own + i * size);
+    }
+    commit_copies();
+    wait_for_copies<0>();
+    if (!partials.is_there()) continue;
+#pragma unroll 4
+    for (int i = 0; i < count; ++i) sum = merge(sum, partials.take(own + i * size));
+  }
+  return sum;
+}
+
+}  // namespace heddle::cuda

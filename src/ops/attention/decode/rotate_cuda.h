@@ -1,0 +1,135 @@
+#pragma once
+
+// RoPE inside decode: keys turn between shared memory and the tensor cores. Rounding rotated keys and queries to their dtype would take
+// most of the tolerance; what is done instead stands in attention_decode_rotated_split_cuda.h and attention_decode_rotated_tf32_cuda.h.
+
+#include "ops/attention/decode/shape_cuda.h"
+#include "ops/attention/decode/tile_cuda.h"
+
+namespace heddle::cuda {
+
+/// Within 2^-21 of the exact values, in a few instructions: for each key and pair.
+__device__ inline CosSin cos_sin_fast(int position, Turns frequency) {
+  const auto turns =
+      static_cast<int32_t>(static_cast<uint32_t>((static_cast<Turns>(position) * frequency) >> 32));
+  const float radians = static_cast<float>(turns) * 0x1.921fb6p-30f;  // 2 pi * 2^-32
+  return {__cosf(radians), __sinf(radians)};
+}
+
+/// How far half a tile of keys turns, for all tiles: sums of two angles are taken by the sum of two turns.
+template <class Shape>
+__device__ void put_near_turns(const RotaryFrequencies& rope, DecodeShared<Shape>& s) {
+  constexpr int kPairs = Shape::kDim / 2;
+  for (int i = static_cast<int>(threadIdx.x); i < kHalfTile * kPairs; i += Shape::kThreads) {
+    const int key = i / kPairs, pair = i % kPairs;
+    if (pair >= rope.num_pairs) continue;
+    s.near[key][pair] = cos_sin_at(key, rope.frequency[pair]);
+    if (key == 0) s.frequency[pair] = rope.frequency[pair];
+  }
+}
+
+/// The turn by a and then by b.
+__device__ inline CosSin add_turns(CosSin a, CosSin b) {
+  return {fmaf(-a.sin, b.sin, a.cos * b.cos), fmaf(a.cos, b.sin, a.sin * b.cos)};
+}
+
+/// Keys of a tile that are rotated on the way from shared memory.
+template <class T, class Shape>
+class RotatingTile {
+ protected:
+  static constexpr int kDim = Shape::kDim, kRowTiles = Shape::kRowTiles;
+  using Scores = float[kRowTiles][4];
+
+  __device__ RotatingTile(DecodeShared<Shape>& s, const std::byte* q, int num_pairs, int num_steps)
+      : s_(s),
+        far_(s.scratch[threadIdx.x / 32].far),
+        num_pairs_(num_pairs),
+        num_steps_(num_steps),
+        lane_(static_cast<int>(threadIdx.x) % 32),
+        q_(shared_address(q)) {}
+
+  /// Steps of 16 elements in which something is rotated.
+  [[nodiscard]] __device__ int rotated_steps() const { return (2 * num_pairs_ + 15) / 16; }
+
+  /// Where a lane finds its row of two vectors of 16 bytes: of keys 0-7 and 8-15 the first vector, then the second.
+  [[nodiscard]] __device__ uint32_t key_vectors(const std::byte* keys, int first,
+                                                int second) const {
+    const int vector = lane_ < 16 ? first : second;
+    return shared_address(keys) + vector_offset(lane_ & 15, vector, 2 * kDim);
+  }
+  /// The same of rows of q: of each row tile both vectors.
+  [[nodiscard]] __device__ uint32_t row_vectors(uint32_t q, int first, int second) const {
+    const int vector = (lane_ & 8) == 0 ? first : second;
+    const int row = kRowTiles == 1 ? lane_ & 7 : (lane_ & 7) + (lane_ >> 4) * 8;
+    return q + vector_offset(row, vector, 2 * kDim);
+  }
+  __device__ static void add_product(Scores& s, const uint32_t (&a)[4], uint32_t q) {
+    uint32_t rows[4];
+    load_matrices(rows, q);
+#pragma unroll
+    for (int tile = 0; tile < kRowTiles; ++tile) {
+      mma_m16n8k16<T>(s[tile], a, rows[2 * tile], rows[2 * tile + 1]);
+    }
+  }
+  /// s += the products of the elements behind the rotated ones.
+  __device__ void add_plain_steps(const std::byte* keys, Scores& s) const {
+#pragma unroll 1
+    for (int k = rotated_steps(); k < num_steps_; ++k) {
+      uint32_t a[4];
+      load_matrices(a, key_vectors(keys, 2 * k, 2 * k + 1));
+      add_product(s, a, row_vectors(q_, 2 * k, 2 * k + 1));
+    }
+  }
+
+  /// The turns of the first keys of both halves of the tile at `position`.
+  __device__ void put_far_turns(int position) const {
+    __syncwarp();
+#pragma unroll
+    for (int first = 0; first < kDim / 2; first += 32) {
+      const int pair = first + lane_;
+      if (pair >= num_pairs_) continue;
+      const Turns frequency = s_.frequency[pair];
+      far_[0][pair] = cos_sin_fast(position, frequency);
+      far_[1][pair] = cos_sin_fast(position + kHalfTile, frequency);
+    }
+    __syncwarp();
+  }
+  /// Pairs p, p + 1 of a lane's key, turned: their first elements, and their second ones.
+  struct TurnedPairs {
+    float2 first, second;
+  };
+  /// From the words of both; near: of p and p + 1 in a row of the table of near turns.
+  [[nodiscard]] __device__ TurnedPairs turn(uint32_t first, uint32_t second, const float4& near,
+                                            int half, int pair) const {
+    const float4 far = *reinterpret_cast<const float4*>(far_[half] + pair);
+    const CosSin turns[2] = {add_turns({near.x, near.y}, {far.x, far.y}),
+                             add_turns({near.z, near.w}, {far.z, far.w})};
+    const float2 x = widen_two<T>(first), y = widen_two<T>(second);
+    const float2 a = rotate(x.x, y.x, turns[0]), b = rotate(x.y, y.y, turns[1]);
+    return {{a.x, b.x}, {a.y, b.y}};
+  }
+  [[nodiscard]] __device__ float4 near_turns(int pair) const {
+    return *reinterpret_cast<const float4*>(s_.near[lane_ / 4] + pair);
+  }
+  /// Element `element` of the key of the tile at `position`, turned if it is one of a pair.
+  [[nodiscard]] __device__ float turned(const std::byte* keys, int key, int element,
+                                        int position) const {
+    const auto load = [&](int e) {
+      return widen(*reinterpret_cast<const T*>(keys + element_offset(key, e, 2 * kDim)));
+    };
+    const float own = load(element);
+    if (element >= 2 * num_pairs_) return own;
+    const bool is_low = element < num_pairs_;
+    const int pair = is_low ? element : element - num_pairs_;
+    const CosSin turn = cos_sin_fast(position + key, s_.frequency[pair]);
+    const float other = load(is_low ? element + num_pairs_ : pair);
+    return is_low ? rotate(own, other, turn).x : rotate(other, own, turn).y;
+  }
+
+  DecodeShared<Shape>& s_;
+  CosSin (&far_)[2][Shape::kDim / 2];
+  int num_pairs_, num_steps_, lane_;
+  uint32_t q_;
+};
+
+}  // namespace heddle::cuda

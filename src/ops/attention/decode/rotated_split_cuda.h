@@ -1,0 +1,133 @@
+#pragma once
+
+// Scores of rotated keys and queries that are taken as sums of two values of their dtype. A product is the sum of three: the one that is
+// left out is below 2^-16 (bf16) or 2^-22 (f16) of it.
+
+#include "ops/attention/decode/rotate_cuda.h"
+
+namespace heddle::cuda {
+
+/// Two neighbours as values of a dtype and what those lack.
+struct SplitWord {
+  uint32_t high, rest;
+};
+template <class T>
+__device__ SplitWord split_two(float2 v) {
+  const uint32_t high = narrow_two<T>(v);
+  const float2 rounded = widen_two<T>(high);
+  return {high, narrow_two<T>({v.x - rounded.x, v.y - rounded.y})};
+}
+
+/// Scores of a tile: products of values, of what keys lack and of what q lacks.
+template <class T, class Shape>
+class SplitScores : RotatingTile<T, Shape> {
+  using Base = RotatingTile<T, Shape>;
+  using typename Base::Scores;
+
+ public:
+  __device__ SplitScores(DecodeShared<Shape>& s, const std::byte* q, int num_pairs, int num_steps)
+      : Base(s, q, num_pairs, num_steps), q_rest_(shared_address(s.turned_q)) {}
+
+  /// Rotates the rows of q, of the token at `position`, in place; what they lack then goes to turned_q. All threads call.
+  __device__ static void turn_rows(const RotaryFrequencies& rope, int position, std::byte* q,
+                                   DecodeShared<Shape>& s) {
+    constexpr int kPairs = Shape::kDim / 2;
+    std::byte* const q_rest = s.turned_q;
+    for (int i = static_cast<int>(threadIdx.x); i < Shape::kRows * Shape::kRowBytes / 16;
+         i += Shape::kThreads) {
+      reinterpret_cast<uint4*>(q_rest)[i] = {};
+    }
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < Shape::kRows * kPairs; i += Shape::kThreads) {
+      const int row = i / kPairs, pair = i % kPairs;
+      if (pair >= rope.num_pairs) continue;
+      const CosSin turn = cos_sin_at(position, rope.frequency[pair]);
+      const uint32_t low = element_offset(row, pair, Shape::kRowBytes);
+      const uint32_t high = element_offset(row, pair + rope.num_pairs, Shape::kRowBytes);
+      const auto at = [](std::byte* rows, uint32_t offset) -> T& {
+        return *reinterpret_cast<T*>(rows + offset);
+      };
+      const float2 turned = rotate(widen(at(q, low)), widen(at(q, high)), turn);
+      at(q, low) = narrow<T>(turned.x);
+      at(q, high) = narrow<T>(turned.y);
+      at(q_rest, low) = narrow<T>(turned.x - widen(at(q, low)));
+      at(q_rest, high) = narrow<T>(turned.y - widen(at(q, high)));
+    }
+  }
+
+  /// s = the products of the keys at `position` and behind with the rows of q.
+  __device__ void operator()(const std::byte* keys, int position, Scores& s) const {
+    Sums sums = this->num_pairs_ % 8 == 0 ? products_of_vectors(keys, position)
+                                          : products_of_elements(keys, position);
+    this->add_plain_steps(keys, sums.whole);
+#pragma unroll
+    for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        s[tile][i] = sums.whole[tile][i] + (sums.rest_of_key[tile][i] + sums.rest_of_q[tile][i]);
+      }
+    }
+  }
+
+ private:
+  struct Sums {
+    Scores whole, rest_of_key, rest_of_q;
+  };
+
+  __device__ void add_split(Sums& sums, const uint32_t (&high)[4], const uint32_t (&rest)[4],
+                            int first, int second) const {
+    const uint32_t q = this->row_vectors(this->q_, first, second);
+    this->add_product(sums.whole, high, q);
+    this->add_product(sums.rest_of_key, rest, q);
+    this->add_product(sums.rest_of_q, high, this->row_vectors(q_rest_, first, second));
+  }
+
+  /// Of vectors of 8 pairs. A product takes the first and the second elements of 8 pairs together.
+  __device__ Sums products_of_vectors(const std::byte* keys, int position) const {
+    Sums sums = {};
+    this->put_far_turns(position);
+    const int count = this->num_pairs_ / 8;
+#pragma unroll 4
+    for (int v = 0; v < count; ++v) {
+      uint32_t high[4], rest[4];
+      load_matrices(high, this->key_vectors(keys, v, v + count));
+      const int pair = 8 * v + this->lane_ % 4 * 2;
+      const float4 near = this->near_turns(pair);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const auto turned = this->turn(high[half], high[half + 2], near, half, pair);
+        const SplitWord low = split_two<T>(turned.first), up = split_two<T>(turned.second);
+        high[half] = low.high;
+        rest[half] = low.rest;
+        high[half + 2] = up.high;
+        rest[half + 2] = up.rest;
+      }
+      add_split(sums, high, rest, v, v + count);
+    }
+    return sums;
+  }
+
+  /// Of any number of pairs: element by element.
+  __device__ __noinline__ Sums products_of_elements(const std::byte* keys, int position) const {
+    Sums sums = {};
+#pragma unroll 1
+    for (int k = 0; k < this->rotated_steps(); ++k) {
+      uint32_t high[4], rest[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int key = this->lane_ / 4 + i % 2 * kHalfTile;
+        const int element = 16 * k + this->lane_ % 4 * 2 + i / 2 * 8;
+        const SplitWord turned = split_two<T>({this->turned(keys, key, element, position),
+                                               this->turned(keys, key, element + 1, position)});
+        high[i] = turned.high;
+        rest[i] = turned.rest;
+      }
+      add_split(sums, high, rest, 2 * k, 2 * k + 1);
+    }
+    return sums;
+  }
+
+  uint32_t q_rest_;
+};
+
+}  // namespace heddle::cuda

@@ -1,0 +1,361 @@
+#pragma once
+
+// Who computes what in decode, found on the device. A unit is a kv head of a sequence with up to a number of its rows of q. Units are cut
+// into segments by the length of their sequence alone, and the segments of all units, in order, are dealt to the blocks, so that each
+// gets about the same number of keys: from where they begin on a line of costs.
+
+#include <cstdint>
+
+#include "cuda/cluster_cuda.h"
+
+#include "ops/attention/decode/decode_params.h"
+#include "ops/attention/paged/paged_kv_cuda.h"
+
+namespace heddle::cuda {
+
+/// The keys of a sequence and how they are cut.
+struct SequenceCut {
+  int64_t first_page;
+  int kv_len, first_key;  // keys before first_key are seen by nobody
+  int segment;            // keys of a segment; the first begins with the tile of first_key
+  uint32_t num_segments;
+  uint32_t unit_cost;
+
+  [[nodiscard]] __device__ int begin() const { return first_key / kTileKeys * kTileKeys; }
+  [[nodiscard]] __device__ uint32_t segment_cost() const {
+    return static_cast<uint32_t>(segment / kTileKeys) + kSegmentCost;
+  }
+};
+
+/// n / d for a quotient below 2^20 and d below 2^31, in fewer instructions than the operator.
+__device__ inline uint32_t divide(uint32_t n, uint32_t d) {
+  const auto quotient =
+      static_cast<uint32_t>(__fdividef(static_cast<float>(n), static_cast<float>(d)));
+  const auto rest = static_cast<int32_t>(n - quotient * d);  // of a quotient that errs by up to one
+  return rest < 0 ? quotient - 1 : quotient + (rest >= static_cast<int32_t>(d) ? 1 : 0);
+}
+__device__ inline uint32_t divide_up(uint32_t n, uint32_t d) { return divide(n + d - 1, d); }
+
+/// The pages of a sequence while the kernel in front may still write what says so: none where the table does not have them.
+__device__ inline SequencePages guess_pages(const AttentionKernelParams& p, int64_t seq) {
+  const int64_t begin = read_index<load_changing_word_if>(p.kv.page_indptr, seq),
+                end = read_index<load_changing_word_if>(p.kv.page_indptr, seq + 1),
+                last = read_index<load_changing_word_if>(p.kv.last_page_len, seq);
+  const bool can_be =
+      begin >= 0 && begin < end && end <= p.num_pages && last > 0 && last <= p.kv.page_size;
+  if (!can_be) return {begin, 0};
+  return {begin, static_cast<int>(end - begin - 1) * p.kv.page_size + static_cast<int>(last)};
+}
+
+__device__ inline SequenceCut cut_sequence(const AttentionKernelParams& p, int seq,
+                                           const SequencePages& pages) {
+  SequenceCut cut;
+  cut.first_page = pages.first_page;
+  cut.kv_len = pages.kv_len;
+  cut.first_key = p.window_left >= 0 ? max(pages.kv_len - 1 - p.window_left, 0) : 0;
+  const int length = pages.kv_len - cut.begin();
+  const int segment = max((length + kMaxSegments - 1) / kMaxSegments,
+                          length > kShortKeys ? kMinSegmentKeys : kMinShortSegmentKeys);
+  cut.segment = (segment + kSegmentUnit - 1) / kSegmentUnit * kSegmentUnit;
+  cut.num_segments = max(divide_up(static_cast<uint32_t>(length + kSegmentUnit - 1) / kSegmentUnit,
+                                   static_cast<uint32_t>(cut.segment) / kSegmentUnit),
+                         1u);
+  cut.unit_cost =
+      static_cast<uint32_t>((length + kTileKeys - 1) / kTileKeys) + cut.num_segments * kSegmentCost;
+  return cut;
+}
+__device__ inline SequenceCut cut_sequence(const AttentionKernelParams& p, int seq) {
+  return cut_sequence(p, seq, sequence_pages(p.kv, seq));
+}
+/// The same for sequences that are seldom needed, by a warp.
+__device__ inline __noinline__ void put_far_cut(const AttentionKernelParams& p, int seq,
+                                                SequenceCut& to) {
+  const SequenceCut cut = cut_sequence(p, seq);
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) to = cut;
+  __syncwarp();
+}
+
+/// A segment; that behind the last one is the first of the sequence behind the last one.
+struct WorkPlace {
+  int seq;
+  uint32_t unit, segment;
+};
+
+/// Neighbouring segments of one unit.
+struct Run {
+  const SequenceCut* cut;  // in shared memory
+  int seq;
+  uint32_t unit;
+  uint32_t first, end;   // segments
+  uint32_t cost_before;  // of the sequences before
+
+  [[nodiscard]] __device__ int begin_key() const {
+    return cut->begin() + static_cast<int>(first) * cut->segment;
+  }
+  [[nodiscard]] __device__ int end_key() const {
+    return min(cut->begin() + static_cast<int>(end) * cut->segment, cut->kv_len);
+  }
+  [[nodiscard]] __device__ bool is_whole() const { return end - first == cut->num_segments; }
+};
+
+/// Tiles of one run.
+struct TileBatch {
+  int position, end;
+  int kv_len, first_key;
+};
+
+/// The share of a block, in shared memory.
+template <int kWarps>
+struct WorkShare {
+  static constexpr int kThreads = 32 * kWarps, kWindow = kThreads;
+  SequenceCut cuts[kWindow];        // of the sequences from `base` on
+  SequenceCut far_cuts[kWarps][3];  // of others: those that a warp's walks are at
+  TileBatch next[kWarps];           // that a warp takes next
+  Run runs[kWarps][2];  // that the walks of a warp are at; behind the last one, one without a cut
+  WorkPlace first, end;
+  int base;
+  uint32_t cost_before;  // of the sequences before first.seq
+  uint32_t size;         // of a share
+  bool is_of_cluster;    // the blocks of a cluster have a segment each of one unit
+  uint32_t sums[kWarps];
+  int alike[kWarps];  // keys of each of the sequences of a warp; -1 where they differ
+
+  /// The block in whose share the segment at `cost` begins.
+  [[nodiscard]] __device__ uint32_t owner(uint32_t cost) const { return divide(cost, size); }
+};
+
+/// The first segment of a sequence that begins at `cost` of it or behind; of the units alone where none is shared.
+__device__ inline WorkPlace place_at(const AttentionKernelParams& p, const SequenceCut& cut,
+                                     uint32_t num_units, int seq, uint32_t cost) {
+  uint32_t unit = divide(cost, cut.unit_cost);
+  const uint32_t rest = cost - unit * cut.unit_cost;
+  uint32_t segment = divide_up(rest, cut.segment_cost());
+  if (segment >= cut.num_segments || (p.partials == nullptr && segment > 0)) {
+    ++unit;
+    segment = 0;
+  }
+  if (unit == num_units) return {seq + 1, 0, 0};
+  return {seq, unit, segment};
+}
+
+/// The places where a block's share begins and ends, from what `before` says of the thread's sequences.
+template <int kWarps>
+__device__ void find_places(const DecodeParams& p, uint32_t begin, uint32_t end, uint32_t before,
+                            int seq, const SequenceCut& cut, WorkShare<kWarps>& s) {
+  const uint32_t behind = before + cut.unit_cost * p.num_units;
+#pragma unroll 1
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t cost = i == 0 ? begin : end;
+    if (cost < before || cost >= behind) continue;
+    const WorkPlace place = place_at(p, cut, p.num_units, seq, cost - before);
+    if (i == 0) {
+      s.first = place;
+      s.cost_before = place.seq == seq ? before : behind;
+    } else {
+      s.end = place;
+    }
+  }
+}
+/// Of more sequences than a block has threads: those of the thread, from `seq` on. is_alike: all are as long as the first.
+struct FarCosts {
+  uint32_t sum;
+  bool is_alike;
+};
+__device__ inline __noinline__ FarCosts sum_costs(const DecodeParams& p, int seq, int end) {
+  const SequenceCut first = cut_sequence(p, seq);
+  FarCosts costs{first.unit_cost * p.num_units, true};
+  while (++seq < end) {
+    const SequenceCut cut = cut_sequence(p, seq);
+    costs.sum += cut.unit_cost * p.num_units;
+    costs.is_alike &= cut.kv_len == first.kv_len;
+  }
+  return costs;
+}
+template <int kWarps>
+__device__ __noinline__ void find_far_places(const DecodeParams& p, uint32_t begin, uint32_t end,
+                                             uint32_t before, int seq, int last,
+                                             WorkShare<kWarps>& s) {
+  for (; seq < last; ++seq) {
+    const SequenceCut cut = cut_sequence(p, seq);
+    find_places(p, begin, end, before, seq, cut, s);
+    before += cut.unit_cost * p.num_units;
+  }
+}
+
+/// What the threads before have, and all; are_alike: all sequences are of one length.
+struct BlockCosts {
+  uint32_t before, all;
+  bool are_alike;
+};
+/// own: of the thread's sequences, `count` of them but for the last ones, the first of which has kv_len keys. All threads call.
+template <int kWarps>
+__device__ BlockCosts add_costs(const DecodeParams& p, const FarCosts& own, int kv_len, int count,
+                                WorkShare<kWarps>& s) {
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  BlockCosts costs{own.sum, 0, true};
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const uint32_t other = __shfl_up_sync(~0u, costs.before, distance);
+    if (lane >= distance) costs.before += other;
+  }
+  if (lane == 31) s.sums[warp] = costs.before;
+  costs.before -= own.sum;
+  const int first_len = __shfl_sync(~0u, kv_len, 0);
+  const bool is_there = thread * count < p.num_seqs;
+  const bool is_alike = __all_sync(~0u, own.is_alike && (kv_len == first_len || !is_there));
+  if (lane == 0) s.alike[warp] = is_alike ? first_len : -1;
+  __syncthreads();
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    if (w < warp) costs.before += s.sums[w];
+    costs.all += s.sums[w];
+    costs.are_alike &= s.alike[w] == s.alike[0] || 32 * w * count >= p.num_seqs;
+  }
+  costs.are_alike &= s.alike[0] >= 0;
+  return costs;
+}
+
+/// What a block has to do; of kIdleInCluster, what idle_in_cluster() does.
+enum class Share { kNone, kSegments, kIdleInCluster };
+
+/// Where all sequences are of one length and a unit has no more segments than the cluster blocks: cluster c has unit c, a segment a block.
+/// All threads call.
+template <int kWarps>
+__device__ Share take_segment(const DecodeParams& p, WorkShare<kWarps>& s) {
+  const uint32_t unit = blockIdx.x / p.cluster_size, rank = cluster_rank();
+  const uint32_t seq = unit / p.num_units;
+  if (threadIdx.x == 0) {
+    s.is_of_cluster = true;
+    s.base = 0;
+    s.cost_before = 0;
+    s.first = {static_cast<int>(seq), unit - seq * p.num_units, rank};
+    s.end = {s.first.seq, s.first.unit, rank + 1};
+  }
+  __syncthreads();
+  return rank < s.cuts[0].num_segments ? Share::kSegments : Share::kIdleInCluster;
+}
+
+/// Sets the share of block `block` of `num_blocks`. All threads call. is_guess: see DecodeParams::guesses_share.
+template <int kWarps>
+__device__ Share deal_work(const DecodeParams& p, uint32_t block, uint32_t num_blocks,
+                           bool is_guess, WorkShare<kWarps>& s) {
+  constexpr int kThreads = 32 * kWarps;
+  const int thread = static_cast<int>(threadIdx.x);
+  const bool is_far = p.num_seqs > kThreads;
+  const int count = is_far ? (p.num_seqs + kThreads - 1) / kThreads : 1;
+  const int seq = thread * count, last = min(seq + count, p.num_seqs);
+  FarCosts own{0, true};
+  SequenceCut cut = {};
+  if (seq < last) {
+    cut = cut_sequence(p, seq, is_guess ? guess_pages(p, seq) : sequence_pages(p.kv, seq));
+    own.sum = cut.unit_cost * p.num_units;
+    if (is_far) own = sum_costs(p, seq, last);
+    s.cuts[thread] = cut;
+  }
+  const auto [before, all, are_alike] = add_costs(p, own, cut.kv_len, count, s);
+  if (are_alike && !is_far && cluster_size() > 1 && s.cuts[0].num_segments > 1 &&
+      s.cuts[0].num_segments <= cluster_size()) {
+    return take_segment(p, s);
+  }
+  uint32_t size = (all + num_blocks - 1) / num_blocks;
+  if (are_alike) {
+    // Shares of whole units, or of whole segments, so that less is joined.
+    const uint32_t unit = s.cuts[0].unit_cost;
+    const uint32_t step = 2 * size >= unit ? unit : s.cuts[0].segment_cost();
+    size = (size + step - 1) / step * step;
+  }
+  const auto begin = static_cast<uint32_t>(min(uint64_t{block} * size, uint64_t{all}));
+  const uint32_t end = begin + min(size, all - begin);
+  if (begin == end) return Share::kNone;
+  if (thread == 0) {
+    s.is_of_cluster = false;
+    s.size = size;
+    s.base = 0;
+    if (end == all) s.end = {p.num_seqs, 0, 0};
+  }
+  if (begin < before + own.sum && end >= before) {
+    if (is_far) {
+      find_far_places(p, begin, end, before, seq, last, s);
+    } else {
+      find_places(p, begin, end, before, seq, cut, s);
+    }
+  }
+  __syncthreads();
+  if (is_far) {
+    const int near = s.first.seq + thread;
+    if (near < p.num_seqs) s.cuts[thread] = cut_sequence(p, near);
+    if (thread == 0) s.base = s.first.seq;
+    __syncthreads();
+  }
+  const WorkPlace a = s.first, b = s.end;
+  const bool has_work = a.seq != b.seq || a.unit != b.unit || a.segment != b.segment;
+  return has_work ? Share::kSegments : Share::kNone;
+}
+
+/// The rows of a unit: heads of q that share a kv head.
+struct UnitRows {
+  int kv_head, first;  // first: of the group
+};
+__device__ inline UnitRows rows_of(const DecodeParams& p, uint32_t unit) {
+  const int part = divide(static_cast<int>(unit), p.by_kv_heads);
+  return {static_cast<int>(unit) - part * p.num_kv_heads, part * p.unit_rows};
+}
+
+/// Walks the runs of a share; all lanes of a warp go the same way. The run that it is at lies in shared memory, where it takes no
+/// registers. kAlive runs are in use at a time, so that many cuts of far sequences are kept, from far_cuts[warp][kFirstSlot] on.
+template <int kWarps, int kFirstSlot, int kAlive>
+class RunWalk {
+ public:
+  __device__ RunWalk(const DecodeParams& p, WorkShare<kWarps>& s) : p_(p), s_(s) {}
+
+  __device__ void start() {
+    enter({nullptr, s_.first.seq, s_.first.unit, s_.first.segment, 0, s_.cost_before}, true);
+  }
+  [[nodiscard]] __device__ bool is_there() const { return at().cut != nullptr; }
+  [[nodiscard]] __device__ Run run() const { return at(); }
+  __device__ void next() {
+    Run run = at();
+    run.first = 0;
+    if (++run.unit == p_.num_units) {
+      run.unit = 0;
+      ++run.seq;
+      run.cost_before += run.cut->unit_cost * p_.num_units;
+    }
+    const WorkPlace& end = s_.end;
+    const bool is_there =
+        run.seq < end.seq ||
+        (run.seq == end.seq && (run.unit < end.unit || (run.unit == end.unit && end.segment > 0)));
+    if (is_there) return enter(run, run.unit == 0);
+    run.cut = nullptr;
+    put(run);
+  }
+
+ private:
+  [[nodiscard]] __device__ Run& at() const {
+    return s_.runs[threadIdx.x / 32][kFirstSlot == 0 ? 0 : 1];
+  }
+  __device__ void put(const Run& run) {
+    __syncwarp();
+    at() = run;  // by all lanes, the same
+    __syncwarp();
+  }
+  __device__ void enter(Run run, bool is_other_sequence) {
+    const int i = run.seq - s_.base;
+    if (i < WorkShare<kWarps>::kWindow) {
+      run.cut = &s_.cuts[i];
+    } else if (is_other_sequence) {
+      SequenceCut& slot = s_.far_cuts[threadIdx.x / 32][kFirstSlot + run.seq % kAlive];
+      put_far_cut(p_, run.seq, slot);
+      run.cut = &slot;
+    }
+    const bool is_last = run.seq == s_.end.seq && run.unit == s_.end.unit;
+    run.end = is_last ? s_.end.segment : run.cut->num_segments;
+    put(run);
+  }
+
+  const DecodeParams& p_;
+  WorkShare<kWarps>& s_;
+};
+
+}  // namespace heddle::cuda

@@ -1,0 +1,115 @@
+#include "cuda/convert_cuda.h"
+#include "cuda/early_launch.h"
+#include "cuda/memory_cuda.h"
+
+#include "ops/attention/kv_append/new_token_cuda.h"
+
+namespace heddle::cuda {
+namespace {
+
+constexpr int kWarps = kAppendThreads / 32;
+
+/// Where unit i of a token's key, or of its value, lies: a unit of head i / head_units.
+struct UnitPlace {
+  bool is_value;
+  int head, unit;
+
+  __device__ UnitPlace(const KvAppendParams& p, int i) {
+    const int of_plane = p.num_kv_heads * p.head_units;
+    is_value = i >= of_plane;
+    const int rest = is_value ? i - of_plane : i;
+    head = divide(rest, p.by_head_units);
+    unit = rest - head * p.head_units;
+  }
+  [[nodiscard]] const __device__ std::byte* from(const KvAppendParams& p, int64_t t) const {
+    return is_value ? p.v + t * p.v_token + head * p.v_head : p.k + t * p.k_token + head * p.k_head;
+  }
+  [[nodiscard]] __device__ std::byte* to(const KvAppendParams& p, std::byte* key) const {
+    return key + head * p.kv.head_step + (is_value ? p.kv.value_distance : 0);
+  }
+};
+
+/// The share of a warp: token t, and of its units the lanes' first, first + step, ...
+struct WarpShare {
+  int64_t t;
+  int first, step, end;
+
+  __device__ explicit WarpShare(const KvAppendParams& p) {
+    const int warp = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32);
+    const int token = divide(warp, p.by_team_warps);
+    t = token;
+    first = (warp - token * p.team_warps) * 32 + static_cast<int>(threadIdx.x % 32);
+    step = p.team_warps * 32;
+    end = 2 * p.num_kv_heads * p.head_units;
+  }
+};
+
+// Cache[position of t] = k[t], v[t], 16 bytes at a time. A warp takes one token, or a part of it: a lane reads its up to kAppendUnits
+// units first, and while they come looks up where they go; nothing is shared between warps. Tokens and their parts in grid.x.
+__global__ void __launch_bounds__(kAppendThreads)
+    append_vectors_kernel(const __grid_constant__ KvAppendParams p) {
+  const WarpShare share(p);
+  wait_for_predecessor();
+  if (share.t >= p.num_tokens) return;
+  uint4 data[kAppendUnits];
+#pragma unroll
+  for (int u = 0; u < kAppendUnits; ++u) {
+    const int i = share.first + u * share.step;
+    if (i >= share.end) continue;
+    const UnitPlace place(p, i);
+    data[u] = load_once_16(place.from(p, share.t) + place.unit * 16);
+  }
+  const NewToken token = find_token(p, share.t);
+  if (token.position < 0) return;
+#pragma unroll
+  for (int u = 0; u < kAppendUnits; ++u) {
+    const int i = share.first + u * share.step;
+    if (i >= share.end) continue;
+    const UnitPlace place(p, i);
+    *reinterpret_cast<uint4*>(place.to(p, token.key) + place.unit * 16) = data[u];
+  }
+}
+
+// The same element by element, from any dtype to any, with rows that begin anywhere.
+__global__ void __launch_bounds__(kAppendThreads)
+    append_elements_kernel(const __grid_constant__ KvAppendParams p) {
+  const WarpShare share(p);
+  wait_for_predecessor();
+  if (share.t >= p.num_tokens) return;
+  const NewToken token = find_token(p, share.t);
+  if (token.position < 0) return;
+  for (int i = share.first; i < share.end; i += share.step) {
+    const UnitPlace place(p, i);
+    const std::byte* from = place.from(p, share.t);
+    std::byte* to = place.to(p, token.key);
+    if (p.from == p.to) {  // the bits, also of a NaN
+      if (p.from == DType::kFloat32) {
+        reinterpret_cast<uint32_t*>(to)[place.unit] =
+            reinterpret_cast<const uint32_t*>(from)[place.unit];
+      } else {
+        reinterpret_cast<uint16_t*>(to)[place.unit] =
+            reinterpret_cast<const uint16_t*>(from)[place.unit];
+      }
+      continue;
+    }
+    with_type(p.from, [&]<class From>(From) {
+      with_type(p.to, [&]<class To>(To) {
+        reinterpret_cast<To*>(to)[place.unit] =
+            narrow<To>(widen(reinterpret_cast<const From*>(from)[place.unit]));
+      });
+    });
+  }
+}
+
+}  // namespace
+
+void launch_kv_append(const ExecContext& ctx, const KvAppendParams& p, bool is_vector) {
+  const auto blocks = static_cast<unsigned>((p.num_tokens * p.team_warps + kWarps - 1) / kWarps);
+  if (is_vector) {
+    launch_early<append_vectors_kernel>(ctx, blocks, kAppendThreads, p);
+  } else {
+    launch_early<append_elements_kernel>(ctx, blocks, kAppendThreads, p);
+  }
+}
+
+}  // namespace heddle::cuda

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/rotary.h"
+
+#include "heddle/core/context.h"
+
+#include "ops/attention/paged/paged_kv_params.h"
+
+namespace heddle::cuda {
+
+/// New tokens on their way into a cache. Steps are bytes.
+struct KvAppendParams {
+  PagedKvParams kv;
+  const std::byte* k = nullptr;  // [num_tokens, num_kv_heads, head_dim]
+  const std::byte* v = nullptr;
+  int64_t k_token = 0, k_head = 0, v_token = 0, v_head = 0;
+  /// Rows of sequence i: [seq_indptr[i], seq_indptr[i + 1]); absent: row i alone.
+  IndexParams seq_indptr;
+  int64_t num_tokens = 0;
+  int32_t num_seqs = 0, num_kv_heads = 0;
+  int32_t head_units = 0;  // of 16 bytes, or elements where something is not aligned
+  int32_t team_warps = 0;  // that share a token
+  Divisor by_head_units, by_team_warps;
+  DType from = DType::kFloat32, to = DType::kFloat32;  // of k and v, of the cache
+};
+static_assert(sizeof(KvAppendParams) <= 288);
+
+/// What rope_kv_append adds.
+struct RopeAppendParams {
+  std::byte* q =
+      nullptr;  // [num_tokens, num_q_heads, head_dim] of k's dtype, rotated in place; nullptr: none
+  int64_t q_token = 0, q_head = 0;
+  IndexParams positions;  // [num_tokens]; absent: the places that the tokens get in the cache
+  int32_t num_q_heads = 0, head_dim = 0;
+};
+
+/// A thread moves up to so many units of 16 bytes.
+inline constexpr int kAppendUnits = 4;
+inline constexpr int kAppendThreads = 256;
+
+/// is_vector: cache, k and v have one dtype and all rows begin at multiples of 16 bytes and are multiples of 16 bytes long.
+void launch_kv_append(const ExecContext& ctx, const KvAppendParams& p, bool is_vector);
+
+/// is_vector: also the rows of q, and the pairs are a multiple of 16 bytes.
+void launch_rope_kv_append(const ExecContext& ctx, const KvAppendParams& p,
+                           const RopeAppendParams& rope, const RotaryFrequencies& frequencies,
+                           bool is_vector);
+
+}  // namespace heddle::cuda

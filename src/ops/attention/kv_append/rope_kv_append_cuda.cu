@@ -1,0 +1,140 @@
+#include <algorithm>
+
+#include "cuda/early_launch.h"
+#include "cuda/memory_cuda.h"
+#include "cuda/rotate_vectors_cuda.h"
+
+#include "ops/attention/kv_append/new_token_cuda.h"
+
+namespace heddle::cuda {
+namespace {
+
+constexpr int kMostThreads = 256;
+
+/// How the threads of a block share the rows (heads) of q and k: each has the same pairs in every rows_at_once-th row.
+struct RowShare {
+  int32_t threads_of_row, rows_at_once;
+  Divisor by_threads_of_row, by_head_units;
+};
+
+/// Elements on their way into the cache: as they are, or rounded to its dtype where they come one by one.
+template <class T, int kVec>
+__device__ void store_in_cache(const KvAppendParams& p, std::byte* row, int first,
+                               const Elements<T, kVec>& v) {
+  if constexpr (kVec > 1) {
+    store_elements(row, first, v);
+  } else if (p.from == p.to) {
+    store_elements(row, first, v);
+  } else {
+    with_type(p.to, [&]<class To>(To) {
+      reinterpret_cast<To*>(row)[first] = narrow<To>(widen(v.at[0]));
+    });
+  }
+}
+
+// q[t][h] and k[t][h] turned by the token's position, q in place, k and v into the cache. T: dtype of q, k and v. One block a token
+// (grid.x); a thread turns kVec pairs of every rows_at_once-th head, by angles that the block computes once. The first row and the
+// first value of a thread are asked for before the token's place is known.
+template <class T, int kVec>
+__global__ void __launch_bounds__(kMostThreads)
+    rope_append_kernel(const __grid_constant__ KvAppendParams p,
+                       const __grid_constant__ RopeAppendParams r,
+                       const __grid_constant__ RowShare share,
+                       const __grid_constant__ RotaryFrequencies f) {
+  const int64_t t = blockIdx.x;
+  const int thread = static_cast<int>(threadIdx.x), num_pairs = f.num_pairs;
+  const int my_row = divide(thread, share.by_threads_of_row);
+  const int pair = (thread - my_row * share.threads_of_row) * kVec;
+  const int num_rows = my_row < share.rows_at_once ? r.num_q_heads + p.num_kv_heads : 0;
+  std::byte* q = r.q + t * r.q_token;
+  const std::byte *k = p.k + t * p.k_token, *v = p.v + t * p.v_token;
+  const auto row_from = [&](int row) -> const std::byte* {
+    return row < r.num_q_heads ? q + row * r.q_head : k + (row - r.num_q_heads) * p.k_head;
+  };
+  const int head_units = p.head_units, num_units = p.num_kv_heads * head_units;
+  const auto value_unit = [&](int i, int& head) {
+    head = divide(i, share.by_head_units);
+    return (i - head * head_units) * kVec;
+  };
+
+  wait_for_predecessor();
+  int row = my_row, head = 0;
+  Pairs<T, kVec> pairs;
+  if (row < num_rows) pairs = Pairs<T, kVec>(row_from(row), pair, num_pairs);
+  Elements<T, kVec> value;
+  const int first_unit = value_unit(thread, head);
+  if (thread < num_units) value = load_elements<T, kVec>(v + head * p.v_head, first_unit);
+
+  const NewToken token = find_token(p, t);
+  if (token.position < 0) return;
+  if (thread < num_units) {
+    store_in_cache(p, token.key + p.kv.value_distance + head * p.kv.head_step, first_unit, value);
+  }
+  const int64_t position =
+      r.positions.data != nullptr ? read_index(r.positions, t) : int64_t{token.position};
+  __shared__ SharedTurns shared;
+  shared.fill(position, f);
+  if (row < num_rows) {
+    CosSin turns[kVec];
+    shared.read(pair, turns);
+    while (true) {
+      pairs.turn(turns);
+      if (row < r.num_q_heads) {
+        pairs.store(q + row * r.q_head, pair, num_pairs);
+      } else {
+        std::byte* to = token.key + (row - r.num_q_heads) * p.kv.head_step;
+        store_in_cache(p, to, pair, pairs.a);
+        store_in_cache(p, to, pair + num_pairs, pairs.b);
+      }
+      row += share.rows_at_once;
+      if (row >= num_rows) break;
+      pairs = Pairs<T, kVec>(row_from(row), pair, num_pairs);
+    }
+  }
+  for (int i = thread; i < num_units; i += static_cast<int>(blockDim.x)) {
+    const int element = value_unit(i, head);
+    if (element >= 2 * num_pairs) {  // what of a key does not turn
+      store_in_cache(p, token.key + head * p.kv.head_step, element,
+                     load_elements<T, kVec>(k + head * p.k_head, element));
+    }
+    if (i == thread) continue;
+    store_in_cache(p, token.key + p.kv.value_distance + head * p.kv.head_step, element,
+                   load_elements<T, kVec>(v + head * p.v_head, element));
+  }
+}
+
+template <class T, int kVec>
+void launch(const KvAppendParams& p, const RopeAppendParams& r, const RotaryFrequencies& f,
+            const ExecContext& ctx) {
+  const int threads_of_row = f.num_pairs / kVec;
+  const int wanted =
+      std::max((r.num_q_heads + p.num_kv_heads) * threads_of_row, p.num_kv_heads * p.head_units);
+  const int threads = std::clamp((wanted + 31) / 32 * 32, 64, kMostThreads);
+  const RowShare share{threads_of_row, threads / threads_of_row,
+                       Divisor(static_cast<uint32_t>(threads_of_row)),
+                       Divisor(static_cast<uint32_t>(p.head_units))};
+  launch_early<rope_append_kernel<T, kVec>>(ctx, static_cast<unsigned>(p.num_tokens),
+                                            static_cast<unsigned>(threads), p, r, share, f);
+}
+
+}  // namespace
+
+void launch_rope_kv_append(const ExecContext& ctx, const KvAppendParams& p,
+                           const RopeAppendParams& rope, const RotaryFrequencies& frequencies,
+                           bool is_vector) {
+  const auto of_type = [&]<class T>(T) {
+    constexpr int kVec = 16 / sizeof(T);
+    if (is_vector) {
+      launch<T, kVec>(p, rope, frequencies, ctx);
+    } else {
+      launch<T, 1>(p, rope, frequencies, ctx);
+    }
+  };
+  switch (p.from) {
+    case DType::kFloat16: return of_type(__half{});
+    case DType::kBFloat16: return of_type(__nv_bfloat16{});
+    default: return of_type(float{});
+  }
+}
+
+}  // namespace heddle::cuda

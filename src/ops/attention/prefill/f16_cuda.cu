@@ -1,0 +1,11 @@
+#include "ops/attention/prefill/kernel_cuda.h"
+
+namespace heddle::cuda {
+
+template <>
+void launch_prefill_of<half>(const PrefillParams& p, const RotaryFrequencies* rope,
+                             const AttentionLaunch& launch) {
+  prefill::run_call<__half>(p, rope, launch);
+}
+
+}  // namespace heddle::cuda

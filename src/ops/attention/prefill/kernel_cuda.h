@@ -1,0 +1,191 @@
+#pragma once
+
+// The portable kernel of batch_prefill and its launch; one .cu file per dtype has the instances.
+
+#include <type_traits>
+
+#include "cuda/check.h"
+#include "cuda/shared_memory.h"
+
+#include "ops/attention/prefill/rare_cuda.h"
+#include "ops/attention/prefill/rotate_cuda.h"
+
+namespace heddle::cuda::prefill {
+
+/// In place of RotaryFrequencies in the parameters of the plain kernel.
+struct NoRotation {};
+template <int kDim, class Rotation>
+using ShapeOf = Shape<kDim, std::is_same_v<Rotation, RotaryFrequencies>>;
+
+/// Writes the rows of a warp: through its queries' place in shared memory, so that whole lines are written.
+template <class T, class S>
+__device__ void write_rows(const PrefillParams& p, const Item item, int warp, int lane,
+                           std::byte* shared, Softmax<S>& softmax) {
+#pragma unroll
+  for (int m = 0; m < S::kProductRows; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = warp * S::kWarpRows + m * 16 + h * 8 + lane / 4;
+      float sum = softmax.sum[m][h];
+      sum += __shfl_xor_sync(~0u, sum, 1);
+      sum += __shfl_xor_sync(~0u, sum, 2);
+      const float factor = sum == 0.0f ? 0.0f : __fdividef(1.0f, sum);
+#pragma unroll
+      for (int d = 0; d < S::kDim / 8; ++d) {
+        const float* const o = &softmax.o[m][d][2 * h];
+        *reinterpret_cast<uint32_t*>(shared + vector_offset<S::kDim>(row, d) + lane % 4 * 4) =
+            narrow_two<T>({o[0] * factor, o[1] * factor});
+      }
+      if (p.call.lse == nullptr || lane % 4 != 0 || row >= item.num_rows) continue;
+      const Row at = row_of(p, item, row);
+      p.call.lse[(item.first_token + at.token) * p.call.lse_token + at.head * p.call.lse_head] =
+          sum == 0.0f ? -INFINITY : softmax.max[m][h] * p.scale + __logf(sum);
+    }
+  }
+  __syncwarp();
+  constexpr int kVectors = S::kDim / 8;
+#pragma unroll 4
+  for (int i = lane; i < S::kWarpRows * kVectors; i += 32) {
+    const int row = warp * S::kWarpRows + i / kVectors, element = i % kVectors * 8;
+    if (row >= item.num_rows || element >= p.call.head_dim) continue;
+    const Row at = row_of(p, item, row);
+    const int64_t offset = (item.first_token + at.token) * p.call.o_token + at.head * p.call.o_head;
+    auto* const to = reinterpret_cast<T*>(p.call.o) + offset + element;
+    const std::byte* const from = shared + vector_offset<S::kDim>(row, element / 8);
+    if (!S::kGeneral || p.call.is_q_aligned) {
+      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+    } else {
+      for (int e = 0; e < min(8, p.call.head_dim - element); ++e) {
+        to[e] = reinterpret_cast<const T*>(from)[e];
+      }
+    }
+  }
+}
+
+// o = softmax(scale q k^T) v with an online softmax, in the manner of FlashAttention-2 (Dao 2023, arXiv 2307.08691): a block takes up to
+// kRows rows of a sequence and kv head through tiles of 64 keys, a warp 16 or 32 rows, whose scores, weights and sums stay in registers.
+// Keys and values have one buffer each: the values of a tile come while its scores are made, the next keys while its weights are used.
+// What a row adds up, and in which order, depends on the positions of its keys alone: tiles begin at fixed ones, a tile that it does not
+// see changes nothing, and no sum runs over rows. Grid (max_prefill_tiles * num_kv_heads), block (128); surplus blocks leave at once.
+template <class T, int kDim, class Rotation>
+__global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
+    prefill_kernel(const __grid_constant__ PrefillParams p,
+                   const __grid_constant__ Rotation rotation) {
+  using S = ShapeOf<kDim, Rotation>;
+  extern __shared__ uint4 memory[];
+  auto* const shared = reinterpret_cast<std::byte*>(memory);
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  auto& item = *reinterpret_cast<Item*>(shared + S::kItemAt);
+  if (warp == 0) find_item<S>(p, item);
+  __syncthreads();
+  if (item.num_rows <= 0) return;
+  // A warp has no part in tiles behind the last key that one of its rows sees.
+  const bool has_rows = warp * S::kWarpRows < item.num_rows;
+  const int warp_end = has_rows ? keys_of_row(p, item, (warp + 1) * S::kWarpRows - 1).end : 0;
+  bool rotates = false;
+  if constexpr (S::kGeneral) {
+    rotates = rotation.num_pairs != 0;
+    if (rotates) {
+      leave_frequencies<S>(rotation, reinterpret_cast<Turns*>(shared + S::kFrequenciesAt));
+    }
+  }
+
+  const Copier<S> copier(shared, p.call.head_dim);
+  const KeyTiles<S> keys(shared, item);
+  keys.look_up(p, item, item.begin);
+  commit_copies();
+  copier.copy_queries(p, item);
+  wait_for_copies<0>();
+  keys.leave_address(p, item, item.begin);
+  __syncthreads();
+  keys.fetch(p, copier, item.begin, S::kKeysAt, 0);
+
+  const LaneAddresses<S> at(shared, warp, lane);
+  Softmax<S> softmax;
+#pragma unroll 1
+  for (int tile = item.begin; tile * S::kKeys < keys.num_keys; ++tile) {
+    const bool is_masked = item.is_masked(tile), works = tile * S::kKeys < warp_end;
+    wait_for_copies<0>();
+    __syncthreads();
+    keys.look_up(p, item, tile + 1);
+    if (!rotates) keys.fetch(p, copier, tile, S::kValuesAt, p.call.kv.value_distance);
+    if constexpr (S::kGeneral) {
+      if (rotates) {
+        if (tile == item.begin) rotate_queries<T, S>(p, rotation.num_pairs, item, shared);
+        rotate_keys<T, S>(rotation.num_pairs, tile * S::kKeys, shared);
+        __syncthreads();
+      }
+    }
+    Scores<S> s;
+    clear_scores<S>(
+        s);  // by all warps: as part of the branch it makes the compiler spill and bunch up what it mixes otherwise
+    if constexpr (S::kGeneral) {
+      // Of rotated ones: queries * low keys, low queries * keys, then queries * keys as ever.
+#pragma unroll 1
+      for (int part = rotates ? 0 : 2; part < 3; ++part) {
+        if (part == 1) {
+          __syncthreads();  // the values take the place of the low keys
+          keys.fetch(p, copier, tile, S::kValuesAt, p.call.kv.value_distance);
+        }
+        if (works) {
+          add_scores<T, S>(at.queries + (part == 1 ? S::kLowQueriesAt : 0),
+                           at.keys + (part == 0 ? S::kLowKeysAt - S::kKeysAt : 0), s);
+        }
+      }
+    } else if (works) {
+      add_scores<T, S>(at.queries, at.keys, s);
+    }
+    wait_for_copies<0>();
+    keys.leave_address(p, item, tile + 1);
+    bool is_guarded = false;
+    if (is_masked) {
+      is_guarded = __syncthreads_or(any_not_finite<T>(copier)) != 0;
+    } else {
+      __syncthreads();
+    }
+    keys.fetch(p, copier, tile + 1, S::kKeysAt, 0);
+    if (!works) continue;
+    if constexpr (S::kGeneral) {
+      if (p.is_transformed) transform_scores<S>(p.call, s);
+    }
+    if (is_masked) mask_scores<S>(p, item, tile * S::kKeys, s);
+    softmax.raise_max(s, p.scale_log2);
+    if (is_guarded) {
+      add_guarded_values<T, S>(at, s, p.scale_log2, softmax);
+    } else {
+      softmax.template add_values<T>(at, s, p.scale_log2);
+    }
+  }
+  wait_for_copies<0>();
+  if (item.begin >= item.end) __syncthreads();  // the queries are there, though nobody needs them
+  if (has_rows) write_rows<T, S>(p, item, warp, lane, shared, softmax);
+}
+
+template <class T, int kDim, class Rotation>
+void run(const PrefillParams& p, const Rotation& rotation, const AttentionLaunch& launch) {
+  constexpr auto kKernel = prefill_kernel<T, kDim, Rotation>;
+  using S = ShapeOf<kDim, Rotation>;
+  int bytes = S::kSharedBytes;
+  if constexpr (S::kGeneral) bytes = rotation.num_pairs != 0 ? S::kRotatingBytes : bytes;
+  allow_shared_memory<kKernel, S::kGeneral ? S::kRotatingBytes : S::kSharedBytes>(launch.device);
+  const unsigned blocks = static_cast<unsigned>(num_prefill_blocks(p.call, S::kGeneral));
+  kKernel<<<blocks, S::kThreads, bytes, launch.stream>>>(p, rotation);
+  HEDDLE_CUDA_CHECK(cudaGetLastError());
+}
+
+template <class T, class Rotation>
+void run_any(const PrefillParams& p, const Rotation& rotation, const AttentionLaunch& launch) {
+  if (p.call.head_dim <= 64) return run<T, 64>(p, rotation, launch);
+  if (p.call.head_dim <= 128) return run<T, 128>(p, rotation, launch);
+  run<T, 256>(p, rotation, launch);
+}
+
+/// T: dtype of queries, keys and values.
+template <class T>
+void run_call(const PrefillParams& p, const RotaryFrequencies* rope,
+              const AttentionLaunch& launch) {
+  if (is_plain_prefill(p.call, rope)) return run_any<T>(p, NoRotation{}, launch);
+  run_any<T>(p, rope != nullptr ? *rope : RotaryFrequencies{}, launch);
+}
+
+}  // namespace heddle::cuda::prefill

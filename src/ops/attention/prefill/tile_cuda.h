@@ -1,0 +1,277 @@
+#pragma once
+
+// What a block of the prefill kernel works on, where that lies in shared memory, and the copies that bring it there.
+
+#include <cstdint>
+
+#include "cuda/load_cuda.h"
+#include "cuda/memory_cuda.h"
+
+#include "ops/attention/paged/tree_mask_cuda.h"
+#include "ops/attention/prefill/prefill_params.h"
+
+namespace heddle::cuda::prefill {
+
+/// A block has 4 or 2 warps of 16 * kProductRows rows. A row is (query token, query head of the group): row r of a sequence and kv head
+/// is token r / group_size and head r % group_size, so that the heads of a group share keys and a tile ends soon behind the diagonal.
+/// Heads up to kHeadDim elements are taken as kHeadDim, zeros behind them.
+template <int kHeadDim, bool kIsGeneral>
+struct Shape {
+  static constexpr int kDim = kHeadDim;
+  static constexpr bool kGeneral = kIsGeneral;
+  static constexpr int kRows = prefill_rows(kDim, kGeneral);
+  static constexpr int kProductRows =
+      kDim <= 128 ? 2 : 1;  // 16 each: sums are half of the registers
+  static constexpr int kWarpRows = 16 * kProductRows, kWarps = kRows / kWarpRows;
+  static constexpr int kThreads = kWarps * 32, kKeys = kPrefillTileKeys;
+  static constexpr int kRowBytes = 2 * kDim, kTileBytes = kKeys * kRowBytes;
+  // Shared memory: queries, a tile of keys, one of values, the addresses of the keys of two tiles, the item.
+  static constexpr int kKeysAt = kRows * kRowBytes, kValuesAt = kKeysAt + kTileBytes;
+  static constexpr int kAddressesAt = kValuesAt + kTileBytes;
+  static constexpr int kItemAt = kAddressesAt + 2 * kKeys * int{sizeof(int64_t)};
+  static constexpr int kSharedBytes = kItemAt + 128;
+  // Where rotated queries and keys leave what their rounding takes off; rows begin at multiples of their length.
+  static constexpr int kLowQueriesAt = kAddressesAt + 1536, kLowKeysAt = kValuesAt;
+  static constexpr int kFrequenciesAt = kLowQueriesAt + kRows * kRowBytes;
+  static constexpr int kRotatingBytes = kFrequenciesAt + kDim / 2 * int{sizeof(Turns)};
+};
+
+/// Offset of a vector of 8 elements in rows of kDim elements: exchanged by the row's number, so that neither copies nor ldmatrix meet
+/// in a bank. Rows begin at multiples of 128 bytes.
+template <int kDim>
+__device__ constexpr uint32_t vector_offset(int row, int vector) {
+  return static_cast<uint32_t>(row * kDim * 2 + (vector ^ (row & 7)) * 16);
+}
+template <int kDim>
+__device__ constexpr uint32_t element_offset(int row, int element) {
+  return vector_offset<kDim>(row, element / 8) + static_cast<uint32_t>(element % 8 * 2);
+}
+
+/// Up to kRows rows of one sequence and kv head, and what they see. In shared memory, since most of it is seldom read.
+struct alignas(16) Item {
+  int64_t first_token;     // row of q that holds the sequence's first query
+  const std::byte* pages;  // entries of the table
+  int64_t first_key;       // of the kv head: address of the key in slot 0, less that of the page
+  TreeMask tree;
+  int q_len, kv_len, kv_head;
+  int first_row,
+      num_rows;  // of the q_len * group_size rows of the sequence; num_rows is 0 or less where there is no work
+
+  // The tiles [begin, end) of keys that rows of the item see, of which all rows see [whole_begin, whole_end) whole.
+  int begin, end, whole_begin, whole_end;
+  int num_keys;  // in the tiles
+
+  [[nodiscard]] __device__ bool has_tree() const { return tree.words != nullptr; }
+  [[nodiscard]] __device__ bool is_masked(int tile) const {
+    return tile < whole_begin || tile >= whole_end;
+  }
+};
+
+struct Row {
+  int token;  // of the sequence
+  int head;   // of q
+};
+
+__device__ inline Row row_of(const PrefillParams& p, const Item& item, int row) {
+  const int packed = item.first_row + row, token = divide(packed, p.by_group_size);
+  return {token, item.kv_head * p.call.group_size + packed - token * p.call.group_size};
+}
+
+/// Keys that a row sees, but for the bits of a tree mask. Rows past the last are taken as that.
+__device__ inline KeyRange keys_of_row(const PrefillParams& p, const Item& item, int row) {
+  const int token = row_of(p, item, min(row, item.num_rows - 1)).token;
+  return visible_keys(p.call, item.kv_len - item.q_len + token, item.kv_len, item.has_tree());
+}
+
+/// An entry of an i32 or i64 array whose words are on their way: what is made of them must not wait before others are asked for.
+struct Entry {
+  uint32_t low, high;
+
+  __device__ Entry(const std::byte* at, bool is_wide, bool is_there = true)
+      : low(load_word_if(at, is_there)), high(load_word_if(at + 4, is_there && is_wide)) {}
+  __device__ Entry(const IndexParams& a, int64_t i)
+      : Entry(a.data + i * a.stride * (a.is_wide ? 8 : 4), a.is_wide) {}
+  [[nodiscard]] __device__ int64_t value(bool is_wide) const {
+    return is_wide ? static_cast<int64_t>(uint64_t{high} << 32 | low) : static_cast<int32_t>(low);
+  }
+};
+
+/// A sequence's rows and pages, of a lane: sequence_rows and sequence_pages with all loads at once.
+struct Sequence {
+  SequenceRows rows;
+  SequencePages pages;
+  int64_t first_token;  // of the first sequence
+
+  __device__ Sequence(const PrefillParams& p, int seq) {
+    const IndexParams &starts = p.call.q_indptr, &page_starts = p.call.kv.page_indptr;
+    const IndexParams& lens = p.call.kv.last_page_len;
+    const Entry origin(starts, 0), begin(starts, seq), end(starts, seq + 1);
+    const Entry first_page(page_starts, seq), page_end(page_starts, seq + 1), last(lens, seq);
+    first_token = origin.value(starts.is_wide);
+    rows.first = begin.value(starts.is_wide);
+    rows.q_len = static_cast<int>(end.value(starts.is_wide) - rows.first);
+    pages.first_page = first_page.value(page_starts.is_wide);
+    const auto num_pages = static_cast<int>(page_end.value(page_starts.is_wide) - pages.first_page);
+    pages.kv_len = num_pages > 0 ? (num_pages - 1) * p.call.kv.page_size +
+                                       static_cast<int>(last.value(lens.is_wide))
+                                 : 0;
+  }
+};
+
+template <int kKeys>
+__device__ void set_tiles(const PrefillParams& p, int num_rows, Item& item) {
+  const KeyRange first = keys_of_row(p, item, 0), last = keys_of_row(p, item, num_rows - 1);
+  const int first_new = item.kv_len - item.q_len;
+  const int whole = item.has_tree() ? max(min(first_new, first.end), 0) : first.end;
+  item.num_keys = last.end;
+  item.begin = first.begin / kKeys;
+  item.end = (last.end + kKeys - 1) / kKeys;
+  item.whole_begin = (last.begin + kKeys - 1) / kKeys;
+  item.whole_end = whole / kKeys;
+}
+
+/// What the block works on, found by one warp. Tiles of the sequences are numbered without a table: those of sequence i from first_tile(i)
+/// on, at least as many numbers as it has tiles. The last tiles of a prompt see the most keys and come first; the heads of a tile are
+/// neighbours.
+template <class S>
+__device__ void find_item(const PrefillParams& p, Item& item) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const auto number = static_cast<int>(gridDim.x - 1 - blockIdx.x);
+  const int place = divide(number, p.by_kv_heads);
+  const auto first_tile = [&](int64_t tokens_before, int seq) {
+    return static_cast<int>(tokens_before * p.call.group_size / S::kRows) + seq;
+  };
+  int begin = 0, count = p.call.num_seqs;  // the sequences that it may be
+  while (count > 32) {                     // each lane looks at one of 32 that part the range
+    const int step = (count + 31) / 32, mine = lane * step;
+    const int64_t tokens = read_index(p.call.q_indptr, min(begin + mine, p.call.num_seqs)) -
+                           read_index(p.call.q_indptr, 0);
+    const bool before = mine < count && first_tile(tokens, begin + mine) <= place;
+    const int skipped = (__popc(__ballot_sync(~0u, before)) - 1) * step;
+    begin += skipped;
+    count = min(step, count - skipped);
+  }
+  const int mine = begin + min(lane, count - 1);
+  const Sequence seq(p, mine);
+  const int number_of_first = first_tile(seq.rows.first - seq.first_token, mine);
+  const unsigned before = __ballot_sync(~0u, lane < count && number_of_first <= place);
+  if (lane != __popc(before) - 1) return;
+  item.first_token = seq.rows.first;
+  item.tree = S::kGeneral ? tree_mask(p.call, mine, seq.rows.q_len) : TreeMask{};
+  item.q_len = seq.rows.q_len;
+  item.kv_len = seq.pages.kv_len;
+  item.kv_head = number - place * p.call.num_kv_heads;
+  item.pages = p.call.kv.pages.data + seq.pages.first_page * p.page_entry_step;
+  item.first_key = reinterpret_cast<int64_t>(p.call.kv.pool) + p.call.kv.key_offset +
+                   row_offset(p.call.kv, item.kv_head, 0);
+  item.first_row = (place - number_of_first) * S::kRows;
+  item.num_rows = min(seq.rows.q_len * p.call.group_size - item.first_row, S::kRows);
+  if (item.num_rows > 0) set_tiles<S::kKeys>(p, item.num_rows, item);
+}
+
+/// 8 elements from `from`, of which `count` are there, to shared memory, zeros behind them. For rows that are not aligned.
+__device__ inline void copy_elements(void* to, const std::byte* from, int count) {
+  uint32_t words[4] = {};
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    if (i < count)
+      words[i / 2] |= uint32_t{reinterpret_cast<const uint16_t*>(from)[i]} << i % 2 * 16;
+  }
+  *static_cast<uint4*>(to) = {words[0], words[1], words[2], words[3]};
+}
+
+/// A thread copies, of every kThreads / 8 th row, the vectors v, v + 8, ...: lines of 128 bytes by 8 neighbours.
+template <class S>
+struct Copier {
+  static constexpr int kRowStep = S::kThreads / 8, kVectors = S::kDim / 64;
+  static_assert(kRowStep % 8 == 0, "a thread's rows are exchanged alike");
+
+  std::byte* to;  // of its first row, in the first tile
+  int row, vector, head_dim;
+
+  __device__ Copier(std::byte* shared, int head_dim)
+      : row(threadIdx.x / 8), vector(threadIdx.x % 8), head_dim(head_dim) {
+    to = shared + vector_offset<S::kDim>(row, vector);
+  }
+
+  /// Row `row + i * kRowStep` from `from`; zeros where is_there is false.
+  __device__ void copy(int tile_at, int i, const std::byte* from, bool is_there,
+                       bool is_aligned) const {
+    std::byte* const row_to = to + tile_at + i * kRowStep * S::kRowBytes;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const int left = head_dim - (vector + 8 * v) * 8;  // elements
+      const std::byte* const vector_from = from + vector * 16 + v * 128;
+      if (S::kGeneral && !is_aligned) {
+        copy_elements(row_to + v * 128, vector_from, is_there ? left : 0);
+      } else {
+        copy_async_16(row_to + v * 128, vector_from, is_there && left > 0 ? 16 : 0);
+      }
+    }
+  }
+
+  __device__ void copy_queries(const PrefillParams& p, const Item item) const {
+#pragma unroll
+    for (int i = 0; i < S::kRows / kRowStep; ++i) {
+      const bool is_there = i * kRowStep + row < item.num_rows;
+      const Row at = row_of(p, item, is_there ? i * kRowStep + row : 0);
+      const int64_t offset =
+          (item.first_token + at.token) * p.call.q_token + at.head * p.call.q_head;
+      copy(0, i, p.call.q + offset * 2, is_there, p.call.is_q_aligned);
+    }
+  }
+};
+
+/// Fetches the tiles of keys and values of an item. The addresses of the keys of a tile are made by a thread each while the tile before
+/// it is worked on, and wait in shared memory: so a page of any size costs a division and an entry of the table for each key.
+template <class S>
+struct KeyTiles {
+  using C = Copier<S>;
+
+  int64_t* addresses;  // [2][kKeys]
+  int num_keys;        // of the item: behind them come zeros
+
+  __device__ KeyTiles(std::byte* shared, const Item& item)
+      : addresses(reinterpret_cast<int64_t*>(shared + S::kAddressesAt)), num_keys(item.num_keys) {}
+
+  /// Starts copying the table's entry for this thread's key of a tile to where the address will be: no register waits for it. It belongs
+  /// to the group of copies that ends next.
+  __device__ void look_up(const PrefillParams& p, const Item& item, int tile) const {
+    const int key = tile * S::kKeys + static_cast<int>(threadIdx.x);
+    if (threadIdx.x >= S::kKeys || key >= num_keys) return;
+    int64_t* const to = &addresses[(tile & 1) * S::kKeys + threadIdx.x];
+    const std::byte* const entry = item.pages + page_slot(p.call.kv, key).page * p.page_entry_step;
+    if (p.call.kv.pages.is_wide) {
+      copy_async_8(to, entry, true);
+    } else {
+      copy_async_4(to, entry);
+    }
+  }
+  /// Makes the address of this thread's key of the entry that look_up brought.
+  __device__ void leave_address(const PrefillParams& p, const Item& item, int tile) const {
+    const int key = tile * S::kKeys + static_cast<int>(threadIdx.x);
+    if (threadIdx.x >= S::kKeys || key >= num_keys) return;
+    int64_t* const at = &addresses[(tile & 1) * S::kKeys + threadIdx.x];
+    const int64_t page = p.call.kv.pages.is_wide ? *at : *reinterpret_cast<const int32_t*>(at);
+    *at = item.first_key + page * p.call.kv.page_step +
+          page_slot(p.call.kv, key).slot * p.call.kv.slot_step;
+  }
+  /// Starts copying a tile, its keys, or with `distance` the values, as a group of copies. Behind the last tile come zeros.
+  __device__ void fetch(const PrefillParams& p, const C& copier, int tile, int tile_at,
+                        int64_t distance) const {
+    const int left = num_keys - tile * S::kKeys - copier.row;
+    int64_t from[S::kKeys / C::kRowStep];
+#pragma unroll
+    for (int i = 0; i < S::kKeys / C::kRowStep; ++i) {
+      from[i] = addresses[(tile & 1) * S::kKeys + copier.row + i * C::kRowStep] + distance;
+    }
+#pragma unroll
+    for (int i = 0; i < S::kKeys / C::kRowStep; ++i) {
+      copier.copy(tile_at, i, reinterpret_cast<const std::byte*>(from[i]), i * C::kRowStep < left,
+                  p.call.kv.is_aligned);
+    }
+    commit_copies();
+  }
+};
+
+}  // namespace heddle::cuda::prefill

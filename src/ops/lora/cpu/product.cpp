@@ -1,0 +1,111 @@
+#include "ops/lora/cpu/product.h"
+
+namespace heddle {
+namespace {
+
+// Columns of one work item: enough work to be handed out, few enough to share. Multiples of every block of the loops.
+constexpr int64_t kMinRankChunk = 32, kMaxRankChunk = 128;
+constexpr int64_t kMinOutChunk = 128, kMaxOutChunk = 2048;
+constexpr int64_t kItemsPerThread = 2;
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+void check_floats(const char* tensor, const ConstTensorView& t) {
+  check_dtype(tensor, t, {DType::kFloat32, DType::kFloat16, DType::kBFloat16});
+  check_unit_stride(tensor, t);
+}
+
+void check_table(const ExecContext& ctx, const char* name, const LoraTable& table) {
+  HEDDLE_CHECK(table.device == ctx.device, name, ".entries is on ", table.device,
+               ", the context runs on ", ctx.device);
+  HEDDLE_CHECK(table.num_slots >= 0, name, ".num_slots is ", table.num_slots);
+  HEDDLE_CHECK(table.num_slices >= 1, name, ".num_slices is ", table.num_slices,
+               ", expected at least 1");
+  const int addressings =
+      int{table.entries != nullptr} + int{table.pointers != nullptr} + int{table.stack != nullptr};
+  HEDDLE_CHECK(
+      addressings == 1 || table.num_slots == 0, name, " has ", addressings,
+      " of entries, pointers and stack, expected one of them for num_slots = ", table.num_slots);
+  HEDDLE_CHECK(table.entries != nullptr || table.num_slots == 0 || table.num_slices == 1, name,
+               ".num_slices is ", table.num_slices, ", expected 1 without entries");
+  HEDDLE_CHECK(table.max_rank >= 0 && table.max_rank <= kMaxLoraRank, name, ".max_rank is ",
+               table.max_rank, ", at most ", kMaxLoraRank, " is supported");
+  if (table.dtype != DType::kFloat32 && table.dtype != DType::kFloat16 &&
+      table.dtype != DType::kBFloat16) {
+    throw_error(ErrorCode::kUnsupported, name, " is ", table.dtype, ", supported: f32, f16, bf16");
+  }
+}
+
+void check_features(const char* extent_name, int64_t extent, const char* name,
+                    const LoraTable& table, int slice) {
+  HEDDLE_CHECK(table.features == nullptr || table.features[slice] == extent, extent_name, " is ",
+               extent, ", expected ", name, ".features[", slice, "] = ", table.features[slice]);
+}
+
+void check_used_ranks(const RowPlan& plan, const char* name, const LoraTable& table,
+                      int first_slice, int num_slices, const char* limit_name, int64_t limit) {
+  if (table.entries == nullptr) {
+    HEDDLE_CHECK(table.max_rank <= limit, name, ".max_rank is ", table.max_rank, ", but ",
+                 limit_name, " is ", limit);
+    return;
+  }
+  for (int t = 0; t < plan.num_tiles; ++t) {
+    const int64_t slot = plan.tiles[t].slot;
+    for (int s = first_slice; s < first_slice + num_slices; ++s) {
+      const LoraWeight& w = table.entries[slot * table.num_slices + s];
+      if (w.data == nullptr) continue;
+      HEDDLE_CHECK(w.rank >= 1 && w.rank <= table.max_rank, name, ".entries[slot ", slot,
+                   ", slice ", s, "].rank is ", w.rank,
+                   ", expected 1 to max_rank = ", table.max_rank);
+      HEDDLE_CHECK(w.rank <= limit, name, ".entries[slot ", slot, ", slice ", s, "].rank is ",
+                   w.rank, ", but ", limit_name, " is ", limit);
+    }
+  }
+}
+
+void use_table(LoraProduct& p, const LoraTable& table, int first_slice) {
+  p.weights = table;
+  p.first_slice = first_slice;
+  p.is_by_width = p.is_shrink == (table.layout == LoraLayout::kRankMinor);
+}
+
+void use_rows(LoraProduct& p, const RowPlan& plan, int64_t first, const ConstTensorView& u,
+              const LoraBatch& batch) {
+  p.plan = &plan;
+  p.u = row_of(u, first);
+  p.u_stride = u.stride(0);
+  p.u_dtype = u.dtype();
+  p.row_scale = batch.row_scale ? batch.row_scale.data<float>() + first : nullptr;
+}
+
+LoraProductSlice product_slice(const TensorView& y, int64_t first, int64_t column, int64_t width) {
+  return {.y = row_of(y, first) + column * int64_t(size_of(y.dtype())),
+          .y_stride = y.stride(0),
+          .width = width,
+          .chunk = width,
+          .first_item = 0,
+          .y_dtype = y.dtype()};
+}
+
+void run_product(const ExecContext& ctx, LoraProduct& p, std::span<LoraProductSlice> slices) {
+  const int64_t threads = ctx.threads == nullptr ? 1 : ctx.threads->num_threads();
+  const int64_t min_chunk = p.is_shrink ? kMinRankChunk : kMinOutChunk;
+  const int64_t max_chunk = p.is_shrink ? kMaxRankChunk : kMaxOutChunk;
+  const int64_t tiles = p.plan->num_tiles, num_slices = int64_t(slices.size());
+  const int64_t wanted = threads == 1 ? 1 : ceil_div(kItemsPerThread * threads, tiles * num_slices);
+  p.items_per_tile = 0;
+  for (LoraProductSlice& slice : slices) {
+    const int64_t chunk = ceil_div(ceil_div(slice.width, wanted), min_chunk) * min_chunk;
+    slice.chunk = std::clamp(chunk, min_chunk, max_chunk);
+    slice.first_item = p.items_per_tile;
+    p.items_per_tile += static_cast<int>(ceil_div(slice.width, slice.chunk));
+  }
+  p.slices = slices.data();
+  p.num_slices = static_cast<int>(num_slices);
+  parallel_for(ctx, tiles * p.items_per_tile, 1,
+               [&p](int64_t begin, int64_t end) { cpu::lora_product(p, begin, end); });
+}
+
+}  // namespace heddle

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <algorithm>
+#include <span>
+
+#include "heddle/core/check.h"
+#include "heddle/ops/lora.h"
+
+#include "ops/lora/cpu/product_kernels.h"
+
+namespace heddle {
+
+/// The first element of row `row` of a matrix.
+template <class Byte>
+Byte* row_of(const BasicTensorView<Byte>& t, int64_t row) {
+  return t.raw() + row * t.stride(0) * int64_t(size_of(t.dtype()));
+}
+
+/// f32, f16 or bf16, the last axis without gaps.
+void check_floats(const char* tensor, const ConstTensorView& t);
+
+/// What is wrong with a table whatever the batch is.
+void check_table(const ExecContext& ctx, const char* name, const LoraTable& table);
+
+/// The extent called `extent_name` is what the table says of its slice, where it says so.
+void check_features(const char* extent_name, int64_t extent, const char* name,
+                    const LoraTable& table, int slice);
+
+/// The ranks of the entries that the rows of a window use: they size what the loops read and write. `limit` is the extent
+/// of an axis called `limit_name`.
+void check_used_ranks(const RowPlan& plan, const char* name, const LoraTable& table,
+                      int first_slice, int num_slices, const char* limit_name, int64_t limit);
+
+/// The weights of a product whose is_shrink is set: slices of a table from first_slice on.
+void use_table(LoraProduct& p, const LoraTable& table, int first_slice);
+
+/// The rows of u from the window's first one on, and their factors.
+void use_rows(LoraProduct& p, const RowPlan& plan, int64_t first, const ConstTensorView& u,
+              const LoraBatch& batch);
+
+/// Columns of y from `column` on, `width` of them.
+LoraProductSlice product_slice(const TensorView& y, int64_t first, int64_t column, int64_t width);
+
+/// Cuts the slices into work items and runs them. How they are cut does not change a result.
+void run_product(const ExecContext& ctx, LoraProduct& p, std::span<LoraProductSlice> slices);
+
+/// Plans the batch window by window and calls run(plan, first row) for each.
+template <class Run>
+void for_each_window(const LoraBatch& batch, int64_t num_tokens, int64_t num_slots, Run&& run) {
+  RowPlan plan;
+  for (int64_t first = 0; first < num_tokens; first += kWindowRows) {
+    const int64_t rows = std::min<int64_t>(kWindowRows, num_tokens - first);
+    plan_rows(batch, first, static_cast<int>(rows), num_slots, plan);
+    if (plan.num_tiles > 0) run(plan, first);
+  }
+}
+
+}  // namespace heddle

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/lora/cpu/row_groups.h"
+
+namespace heddle {
+
+/// Shrink and expand are one product, y[t] (+)= factor * u[t] W, with a weight W [depth, width] for each slot and slice:
+///   shrink: u = x, W = A transposed, depth = in_features, width = rank
+///   expand: u = h, W = B transposed, depth = rank, width = out_features
+/// A slot's W lies either with its width without gaps ("rows", fast) or with its depth without gaps.
+
+/// What one slice of a site writes.
+struct LoraProductSlice {
+  std::byte* y;      // the window's first row, the slice's first column
+  int64_t y_stride;  // elements between rows
+  int64_t width;     // out_features; for shrink an upper bound of the rank
+  int64_t chunk;     // columns of one work item
+  int first_item;    // within the items of a tile
+  DType y_dtype;
+};
+
+struct LoraProduct {
+  const RowPlan* plan = nullptr;
+  const std::byte* u = nullptr;  // the window's first row
+  int64_t u_stride = 0;          // elements between rows
+  /// Elements between the columns that two slices read: 0, or the width of one slice of h.
+  int64_t u_slice_stride = 0;
+  int64_t features = 0;  // in_features of shrink, unused by expand
+  const LoraProductSlice* slices = nullptr;
+  LoraTable weights{};  // slices from first_slice on
+  /// The other half, with has_partner: where its weight is null, so is this one's.
+  LoraTable partner{};
+  const float* row_scale = nullptr;  // [rows of the window] or nullptr
+  int num_slices = 0, first_slice = 0, items_per_tile = 0;
+  float scale = 1.0f;
+  DType u_dtype = DType::kFloat32;
+  bool is_shrink = false;   // width is the rank; else depth is
+  bool is_by_width = true;  // the width of W is without gaps
+  bool has_partner = false;
+  bool accumulate = false;
+};
+
+namespace cpu {
+/// The work items [begin, end) of plan->num_tiles * items_per_tile: a tile of rows times a chunk of columns each.
+void lora_product(const LoraProduct& p, int64_t begin, int64_t end);
+}  // namespace cpu
+}  // namespace heddle

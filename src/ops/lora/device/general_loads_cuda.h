@@ -1,0 +1,230 @@
+#pragma once
+
+#include "ops/lora/device/outputs_cuda.h"
+#include "ops/lora/grouped/round_cuda.h"
+
+namespace heddle::cuda {
+
+// Reading and writing rows that begin anywhere, in vectors all the same: what a block of 8 warps needs to multiply 16 rows of h with
+// 256 outputs of B, whatever their layout, and to add the products to y.
+
+inline constexpr int kBlockOutputs = 256;
+inline constexpr int kBlockWarps = 8;
+inline constexpr int kWarpColumns = kGroupOutputs / kProductOutputs;  // products across a warp
+static_assert(kBlockOutputs == kBlockWarps * kGroupOutputs);
+
+/// The first n of 8 elements, zeros behind them.
+__device__ inline uint4 keep_first(const uint4& v, int n) {
+  const auto keep = [&](uint32_t two, int i) {
+    return n >= i + 2 ? two : n > i ? two & 0xffffu : 0u;
+  };
+  return {keep(v.x, 0), keep(v.y, 2), keep(v.z, 4), keep(v.w, 6)};
+}
+
+/// Elements [0, min(8, n)) of a row, zeros behind them, one after the other: where that is rare.
+__device__ inline uint4 load_slowly(const std::byte* from, int n) {
+  uint64_t low = 0, high = 0;
+#pragma unroll 1
+  for (int i = min(n, 8) - 1; i >= 0; --i) {
+    high = high << 16 | low >> 48;
+    low = low << 16 | reinterpret_cast<const uint16_t*>(from)[i];
+  }
+  return {static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32), static_cast<uint32_t>(high),
+          static_cast<uint32_t>(high >> 32)};
+}
+
+/// Elements [0, min(8, n)) of kNum rows from from[i] on, zeros behind them: all rows are asked for at once, each by the one or two vectors of
+/// 16 bytes that hold them. Nothing is read from `end` on, where the array ends; what lies before it in the same 16 bytes may be.
+template <int kNum>
+__device__ void load_anywhere(const std::byte* const (&from)[kNum], const int (&n)[kNum],
+                              const std::byte* end, uint4 (&to)[kNum]) {
+  uint4 low[kNum], high[kNum];
+#pragma unroll
+  for (int i = 0; i < kNum; ++i) {
+    const auto address = reinterpret_cast<uintptr_t>(from[i]);
+    const auto* at = reinterpret_cast<const uint4*>(address & ~uintptr_t{15});
+    const int bytes = static_cast<int>(address & 15), last = bytes + 2 * min(n[i], 8);
+    const bool fits =
+        n[i] > 0 && reinterpret_cast<const std::byte*>(at + (last > 16 ? 2 : 1)) <= end;
+    low[i] = high[i] = {0, 0, 0, 0};
+    if (fits) low[i] = __ldg(at);
+    if (fits && last > 16) high[i] = __ldg(at + 1);
+  }
+#pragma unroll
+  for (int i = 0; i < kNum; ++i) {
+    const auto address = reinterpret_cast<uintptr_t>(from[i]);
+    const int bytes = static_cast<int>(address & 15), last = bytes + 2 * min(n[i], 8);
+    const auto* at = reinterpret_cast<const std::byte*>(address & ~uintptr_t{15});
+    to[i] = keep_first(shift_down(low[i], high[i], bytes), n[i]);
+    if (n[i] > 0 && at + (last > 16 ? 32 : 16) > end) to[i] = load_slowly(from[i], n[i]);
+  }
+}
+
+/// B of an adapter, from a warp's first output on, as it lies in memory.
+struct AnyWeights {
+  const std::byte* b;
+  int64_t output_bytes, rank_bytes;  // from one to the next
+  const std::byte* end;              // of B, where ranks lie one behind the other
+  int rank, left;                    // outputs from the warp's first one on
+
+  AnyWeights() = default;
+  /// `stride` elements from an output to the next, or of a transposed B from a rank to the next.
+  __device__ AnyWeights(const void* data, int64_t stride, bool is_transposed, int rank,
+                        int first_output, int width)
+      : b(static_cast<const std::byte*>(data)),
+        output_bytes(is_transposed ? 2 : stride * 2),
+        rank_bytes(is_transposed ? stride * 2 : 2),
+        end(b + (width - 1) * output_bytes + rank * 2),
+        rank(rank),
+        left(width - first_output) {
+    b += first_output * output_bytes;
+  }
+
+  /// What a lane multiplies of all ranks up to 16, or of 32 of more, as Weights::load has it.
+  __device__ void load(int first_rank, Weights<2, kWarpColumns>& to) const {
+    const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+    const bool is_narrow = rank <= 16;
+    const int each = is_narrow ? 4 : 8, first = first_rank + q * each;
+    const int there = max(0, min(each, rank - first));
+    const std::byte* from[kWarpColumns];
+    int num[kWarpColumns];
+    uint4 v[kWarpColumns];
+#pragma unroll
+    for (int i = 0; i < kWarpColumns; ++i) {
+      const int output = output_of(i, g);
+      from[i] = b + first * rank_bytes + output * output_bytes;
+      num[i] = output < left ? there : 0;
+    }
+    if (rank_bytes == 2) {
+      load_anywhere(from, num, end, v);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kWarpColumns; ++i) {
+        v[i] = gather_8(reinterpret_cast<const uint16_t*>(from[i]), rank_bytes / 2, num[i]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kWarpColumns; ++i) {
+      to.v[i][0] = {v[i].x, v[i].y};
+      to.v[i][1] = {v[i].z, v[i].w};
+    }
+  }
+};
+
+/// Puts four ranks from `rank` on of a row of h, of an adapter that has `ranks`, where products take them: as hi and lo, zeros from `ranks`
+/// on.
+template <class T>
+__device__ void put_quad(int ranks, int row, int rank, float4 v, HVector* h) {
+  const int num = ranks - rank;
+  const float x[4] = {num > 0 ? v.x : 0.0f, num > 1 ? v.y : 0.0f, num > 2 ? v.z : 0.0f,
+                      num > 3 ? v.w : 0.0f};
+  T hi[4], lo[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    hi[i] = narrow<T>(x[i]);
+    lo[i] = narrow<T>(x[i] - widen(hi[i]));
+  }
+  const int q = ranks <= 16 ? rank / 4 : rank % 32 / 8;
+  const int step = ranks <= 16 ? 0 : rank / 32 * 2 + rank % 8 / 4;
+  const int tile = row / kProductRows, lane = row % 8 * 4 + q;
+  auto* to =
+      reinterpret_cast<uint32_t*>(h + (tile * num_steps(ranks) + step) * kHTileVectors + lane) +
+      row % kProductRows / 8;
+  to[0] = pack(hi[0], hi[1]), to[2] = pack(hi[2], hi[3]);
+  to += 32 * 4;
+  to[0] = pack(lo[0], lo[1]), to[2] = pack(lo[2], lo[3]);
+}
+
+/// Sums of 16 rows and the outputs of a block, in shared memory on their way from the lanes that have them to those that add them to y. A
+/// place is left free behind every 32 outputs: neither side meets in a bank.
+inline constexpr int kStagedPitch = kBlockOutputs + kBlockOutputs / 32 + 1;
+using StagedSums = float[kProductRows][kStagedPitch];
+
+__device__ inline void stage(const Sums<kWarpColumns>& sum, StagedSums& staged) {
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = threadIdx.x % 32;
+  const int g = lane / 4, q = lane % 4;
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    float* const to = &staged[8 * j + g][warp * (kGroupOutputs + 1) + q * kLaneOutputs];
+#pragma unroll
+    for (int i = 0; i < kWarpColumns; ++i) {
+      to[2 * i] = sum[i][2 * j];
+      to[2 * i + 1] = sum[i][2 * j + 1];
+    }
+  }
+}
+
+template <class Y>
+__device__ uint32_t bits_of(const Y* y) {
+  if constexpr (sizeof(Y) == 4) return *reinterpret_cast<const uint32_t*>(y);
+  return *reinterpret_cast<const uint16_t*>(y);
+}
+template <class Y>
+__device__ Y from_bits(uint32_t bits) {
+  if constexpr (sizeof(Y) == 4) {
+    return __uint_as_float(bits);
+  } else {
+    const auto low = static_cast<uint16_t>(bits);
+    return reinterpret_cast<const Y&>(low);
+  }
+}
+
+/// What a lane has of a row of y, as it lies in memory.
+struct OldOutputs {
+  uint4 vectors[2];  // of f32 both
+  uint32_t single;
+};
+
+/// Up to 256 outputs of a row of y, one warp: vectors that begin at multiples of 16 bytes, and single elements before and behind them.
+template <class Y>
+struct RowOutputs {
+  static constexpr int kEach = 16 / int{sizeof(Y)};
+  static constexpr int kPasses = kBlockOutputs / (32 * kEach);
+  Y* y;
+  int head, num_vectors;
+  int single;  // the element of this lane, or -1
+
+  __device__ RowOutputs(Y* y, int num) : y(y) {
+    const auto past = static_cast<int>(reinterpret_cast<uintptr_t>(y) % 16);
+    head = min(num, (16 - past) % 16 / int{sizeof(Y)});
+    num_vectors = (num - head) / kEach;
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int behind = head + num_vectors * kEach + lane - 16;
+    single = lane < head ? lane : lane >= 16 && behind < num ? behind : -1;
+  }
+  __device__ uint4* vector(int pass, int lane) const {
+    return reinterpret_cast<uint4*>(y + head) + pass * 32 + lane;
+  }
+
+  __device__ void load(OldOutputs& old) const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      if (i * 32 + lane < num_vectors) old.vectors[i] = *vector(i, lane);
+    }
+    if (single >= 0) old.single = bits_of(y + single);
+  }
+
+  /// sums: of this row.
+  __device__ void store(const OldOutputs& old, float factor, bool accumulate,
+                        const float* sums) const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const auto sum_of = [&](int n) { return sums[n + n / 32]; };
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      if (i * 32 + lane >= num_vectors) continue;
+      uint4 v = old.vectors[i];
+      auto* const values = reinterpret_cast<Y*>(&v);
+#pragma unroll
+      for (int k = 0; k < kEach; ++k) {
+        values[k] =
+            finish(values[k], factor, sum_of(head + (i * 32 + lane) * kEach + k), accumulate);
+      }
+      *vector(i, lane) = v;
+    }
+    if (single >= 0)
+      y[single] = finish(from_bits<Y>(old.single), factor, sum_of(single), accumulate);
+  }
+};
+
+}  // namespace heddle::cuda

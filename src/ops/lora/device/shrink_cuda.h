@@ -1,0 +1,130 @@
+#pragma once
+
+#include "ops/lora/device/operands_cuda.h"
+
+namespace heddle::cuda {
+
+template <class T>
+__device__ void describe_shrink(const LoraParams& p, int item, LoraItem& to) {
+  const int rest = divide(item, p.chunk_reciprocal);
+  const int index = divide(rest, p.slice_reciprocal);
+  const int slice = rest - index * p.num_slices, chunk = item - rest * p.num_chunks;
+  const LoraTile& tile = p.plan->tiles[index];
+  const int4* rows = reinterpret_cast<const int4*>(tile.rows);
+  const int4 low = rows[0], high = rows[1];
+  const LoraWeight weight = read_weight(p.a, tile.slot, slice);
+  const int first = chunk * kLoraChunk, first_rank = tile.tile * kLoraRankTile;
+  const LoraOperand<T, false> a(weight.data, weight.row_stride, p.is_transposed_a);
+  const bool is_there = weight.data != nullptr && first_rank < weight.rank;
+  to.weight = is_there ? a.at(first_rank, first) : nullptr;
+  to.row_stride = weight.row_stride;
+  to.rank = is_there ? min(kLoraRankTile, weight.rank - first_rank) : 0;
+  to.slice = slice;
+  to.first = first;
+  to.left = static_cast<int32_t>(p.in_features) - first;
+  to.partial = partial_row(p, slice, chunk, tile.first_partial);
+  to.num_rows = tile.num_rows;
+  reinterpret_cast<int4*>(to.rows)[0] = low;
+  reinterpret_cast<int4*>(to.rows)[1] = high;
+}
+
+/// Where vector `index` of row `row` lies, in rows of 64 features: rows that lanes read together are in other banks.
+__device__ inline int line_vector(int row, int index) { return row * 8 + (index ^ row % 2 * 4); }
+
+/// kRows rows of a matrix at the 64 features of this warp, `left` of them there are in the chunk's first row of warps on.
+template <int kRows, class T, bool kPlain, class Row>
+__device__ void fetch_lines(uint4* to, const LoraOperand<T, kPlain>& w, int left, bool in_lines,
+                            Row&& row_of) {
+  const int lane = threadIdx.x % 32, first = static_cast<int>(threadIdx.x / 32 * 64);
+  constexpr int kUnroll = kPlain ? kRows / 4 : 2;  // loads of single elements are many
+#pragma unroll kUnroll
+  for (int i = lane; i < kRows * 8; i += 32) {
+    const int row = i / 8, k = first + i % 8 * 8, m = row_of(row);
+    fetch_8(&to[line_vector(row, i % 8)], w, m < 0 ? 0 : m, k, m < 0 ? 0 : left - k, in_lines);
+  }
+}
+
+/// A tile of rows of x.
+template <class T, bool kPlain>
+__device__ void fetch_rows(const LoraParams& p, const LoraItem& item, int tile, LoraSlot& slot) {
+  const LoraOperand<T, kPlain> x(static_cast<const T*>(p.u) + item.first, p.u_stride, false);
+  fetch_lines<kTileRows>(slot.rows, x, item.left, p.is_u_aligned, [&](int row) {
+    const int i = tile * kTileRows + row;
+    return i < item.num_rows ? int{item.rows[i]} : -1;
+  });
+}
+
+/// The item's 16 ranks of A, and its first tile of rows.
+template <class T, bool kPlain>
+__device__ void fetch_shrink(const LoraParams& p, const LoraItem& item, LoraSlot& slot) {
+  const LoraOperand<T, kPlain> a(item.weight, item.row_stride, p.is_transposed_a);
+  fetch_lines<kLoraRankTile>(slot.weights, a, item.left, !kPlain && a.is_in_lines(16),
+                             [&](int row) { return row < item.rank ? row : -1; });
+  fetch_rows<T, kPlain>(p, item, 0, slot);
+}
+
+/// Adds 32 features of 16 ranks and a tile of rows; lane (g, q) has the features 8 q + [0, 8) of the ranks g and g + 8 and of
+/// row g.
+template <class T>
+__device__ void multiply_block(const uint4& low, const uint4& high, const uint4& x,
+                               float (&sum)[4]) {
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const uint32_t a[4] = {word(low, 2 * j), word(high, 2 * j), word(low, 2 * j + 1),
+                           word(high, 2 * j + 1)};
+    mma_m16n8k16<T>(sum, a, word(x, 2 * j), word(x, 2 * j + 1));
+  }
+}
+
+__device__ inline void store_sums(LoraTileSums& sums, int tile, const float (&sum)[4]) {
+  const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  float* to = sums[threadIdx.x / 32][tile] + 2 * q * kRowSumStride + g;
+  to[0] = sum[0];
+  to[kRowSumStride] = sum[1];
+  to[8] = sum[2];
+  to[kRowSumStride + 8] = sum[3];
+}
+
+/// The sum of the warps, in order, of the row and rank of this thread.
+__device__ inline float sum_of_warps(const LoraTileSums& sums) {
+  const int row = threadIdx.x / kLoraRankTile, rank = threadIdx.x % kLoraRankTile;
+  static_assert(kLoraThreads == kLoraPartRows * kLoraRankTile);
+  const float* from = sums[0][row / kTileRows] + row % kTileRows * kRowSumStride + rank;
+  constexpr int kWarpStride = sizeof(sums[0]) / sizeof(float);
+  float sum = from[0];
+#pragma unroll
+  for (int k = 1; k < kLoraWarps; ++k) sum += from[k * kWarpStride];
+  return sum;
+}
+
+/// Writes the partial sums of an item that was fetched. All threads of the block call it.
+template <class T, bool kPlain>
+__device__ void run_shrink(const LoraParams& p, LoraShared& s, const LoraItem& item,
+                           LoraSlot& slot) {
+  const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+#pragma unroll 1
+  for (int tile = 0; tile * kTileRows < item.num_rows; ++tile) {
+    if (tile > 0) {
+      __syncwarp();
+      fetch_rows<T, kPlain>(p, item, tile, slot);
+      commit_copies();
+      wait_for_copies<0>();
+      __syncwarp();
+    }
+    float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+    for (int block = 0; block < 2; ++block) {
+      const int at = line_vector(g, 4 * block + q);
+      multiply_block<T>(slot.weights[at], slot.weights[64 + at], slot.rows[at], sum);
+    }
+    store_sums(s.sums, tile, sum);
+  }
+  __syncthreads();
+  const int at = static_cast<int>(threadIdx.x);
+  if (at / kLoraRankTile < item.num_rows) {
+    p.partials[int64_t{item.partial} * kLoraRankTile + at] = sum_of_warps(s.sums);
+  }
+  __syncthreads();
+}
+
+}  // namespace heddle::cuda

@@ -1,0 +1,296 @@
+#include "cuda/shared_memory.h"
+
+#include "ops/lora/grouped/launch_cuda.h"
+#include "ops/lora/grouped/round_cuda.h"
+
+namespace heddle::cuda {
+namespace {
+
+template <PrefillRanks kRanks>
+constexpr PrefillForm kForm = prefill_form(kRanks);
+
+constexpr int kAhead = 4;  // tiles of rows whose outputs are on their way
+
+/// The outputs of one warp in a round, of all rows of the tile. Lane (g, q) has outputs 8 q + [0, 8) of each group of the
+/// rows g and g + 8 of 16: vector j * kGroups + group is of row g + 8 j.
+template <class T, int kColumns>
+struct Outputs {
+  static constexpr int kGroups = kColumns * kProductOutputs / kGroupOutputs;
+  static constexpr int kVectors = kGroups * 2;        // of a lane and 16 rows
+  static constexpr int kWarpVectors = kVectors * 32;  // old[vector][lane]
+
+  int offset;  // bytes from output 0 of a row to the first vector of this lane
+  int groups;  // that are there
+  int num_rows;
+  bool accumulate;
+
+  __device__ Outputs(const PrefillShared& s, int first, int width, bool accumulate)
+      : num_rows(s.num_rows), accumulate(accumulate) {
+    const int n = first + static_cast<int>(threadIdx.x % 4) * kLaneOutputs;
+    offset = n * 2;
+    groups = max(0, (width - n + kGroupOutputs - 1) / kGroupOutputs);
+  }
+  __device__ static int row_of(int tile, int j) {
+    return tile * kProductRows + 8 * j + static_cast<int>(threadIdx.x % 32 / 4);
+  }
+  /// Calls f(vector, address) for each vector of y that this lane has of 16 rows.
+  template <class F>
+  __device__ void for_each(const PrefillShared& s, int tile, F&& f) const {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int row = row_of(tile, j);
+      std::byte* const y = s.y[min(row, kRowTileRows - 1)] + offset;
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        if (row < num_rows && group < groups) {
+          f(j * kGroups + group, reinterpret_cast<uint4*>(y + group * kGroupOutputs * 2));
+        }
+      }
+    }
+  }
+
+  /// What is there where nothing is fetched.
+  __device__ void clear(uint4* old) const {
+    if (accumulate) return;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      old[i * 32] = {kNothing, kNothing, kNothing, kNothing};
+    }
+  }
+  /// Starts copying what 16 rows hold.
+  __device__ void fetch(const PrefillShared& s, int tile, uint4* old) const {
+    if (!accumulate) return;
+    for_each(s, tile, [&](int i, const uint4* y) { copy_async_16(&old[i * 32], y, 16); });
+  }
+
+  /// Writes 16 rows; old(i) is what they held.
+  template <class GetOld>
+  __device__ void store(const PrefillShared& s, int tile, const Sums<kColumns>& sum,
+                        GetOld&& old) const {
+    uint4 result[kVectors];
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float factor = s.factor[row_of(tile, j)];
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        const uint4 held = old(j * kGroups + group);
+        const auto two = [&](int i) {
+          const float(&delta)[4] = sum[group * 4 + i];
+          return add_rounded<T>(word(held, i), factor, delta[2 * j], delta[2 * j + 1]);
+        };
+        result[j * kGroups + group] = {two(0), two(1), two(2), two(3)};
+      }
+    }
+    for_each(s, tile, [&](int i, uint4* y) { __stcg(y, result[i]); });
+  }
+};
+
+/// Up to 16 * kSteps ranks: the weights of a warp's outputs stay in registers for all rows, and a ring in shared memory takes what
+/// tiles of rows hold. What comes before run() needs nothing of the kernel before.
+template <class T, int kSteps, int kColumns>
+struct HeldRound {
+  using Out = Outputs<T, kColumns>;
+  Weights<kSteps, kColumns> b;
+  Out out;
+  uint4* old;  // of this lane, [kAhead][Out::kVectors][32]
+
+  __device__ HeldRound(const PrefillShared& s, const Out& out, int first_output, int width,
+                       uint4* old)
+      : out(out), old(old) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      out.clear(&old[i * Out::kWarpVectors]);
+      out.fetch(s, i, &old[i * Out::kWarpVectors]);
+      commit_copies();
+    }
+    b.template load<kSteps == 1>(s, first_output, width, 0, 0);
+    if constexpr (kSteps > 2) {
+#pragma unroll
+      for (int i = 2; i < kSteps; i += 2) b.template load<false>(s, first_output, width, 16 * i, i);
+    }
+  }
+
+  __device__ void run(const PrefillShared& s, const HVector* h, int tiles) const {
+    const int steps = num_steps(s.rank);
+    const uint4* const last = old + (kAhead - 1) * Out::kWarpVectors;
+    uint4* slot = old;
+#pragma unroll 1
+    for (int tile = 0; tile < tiles; ++tile) {
+      Sums<kColumns> sum = {};
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        if (step >= steps) break;
+        multiply<T>(HPair(h + step * kHTileVectors), b, step, sum);
+      }
+      h += steps * kHTileVectors;
+      wait_for_copies<kAhead - 1>();
+      out.store(s, tile, sum, [&](int i) { return slot[i * 32]; });
+      out.fetch(s, tile + kAhead, slot);
+      commit_copies();
+      slot = slot == last ? old : slot + Out::kWarpVectors;
+    }
+  }
+};
+
+/// Any rank: tiles [first_tile, first_tile + tiles) of rows, kGroup at a time, for which the weights come piece by piece.
+template <class T, int kColumns>
+__device__ void run_long(const PrefillShared& s, const HVector* h, int first_tile, int tiles,
+                         const Outputs<T, kColumns>& out, int first_output, int width) {
+  constexpr int kGroup = 2, kVectors = Outputs<T, kColumns>::kVectors;
+  const int steps = num_steps(s.rank);
+#pragma unroll 1
+  for (int base = 0; base < tiles; base += kGroup) {
+    uint4 old[kGroup][kVectors];
+    Sums<kColumns> sum[kGroup] = {};
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+#pragma unroll
+      for (uint4& v : old[i]) v = {kNothing, kNothing, kNothing, kNothing};
+      if (!out.accumulate || base + i >= tiles) continue;
+      out.for_each(s, first_tile + base + i,
+                   [&](int at, const uint4* y) { old[i][at] = __ldcs(y); });
+    }
+    Weights<2, kColumns> next;
+    next.template load<false>(s, first_output, width, 0, 0);
+#pragma unroll 1
+    for (int step = 0; step < steps; step += 2) {
+      const Weights<2, kColumns> b = next;
+      if (step + 2 < steps) next.template load<false>(s, first_output, width, step * 16 + 32, 0);
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        if (step + k >= steps) break;
+#pragma unroll
+        for (int i = 0; i < kGroup; ++i) {
+          if (base + i >= tiles) break;
+          multiply<T>(HPair(h + threadIdx.x % 32 + ((base + i) * steps + step + k) * kHTileVectors),
+                      b, k, sum[i]);
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      if (base + i >= tiles) continue;
+      out.store(s, first_tile + base + i, sum[i], [&](int at) { return old[i][at]; });
+    }
+  }
+}
+
+template <PrefillRanks kRanks>
+constexpr int kColumnsOf = kForm<kRanks>.warp_outputs / kProductOutputs;
+
+/// Steps of 16 ranks whose weights a warp has in registers.
+template <PrefillRanks kRanks>
+constexpr int kHeldSteps = kRanks == PrefillRanks::kNarrow ? 1 : 4;
+
+/// Of the shared memory of a block that holds weights: h, then y of each warp.
+template <PrefillRanks kRanks>
+constexpr int kHeldVectors = kHeldSteps<kRanks>* kRowTileRows / kProductRows* kHTileVectors;
+template <PrefillRanks kRanks>
+constexpr int kOldVectors = kAhead* kForm<kRanks>.warp_outputs* kProductRows * 2 / 16;
+
+template <PrefillRanks kRanks>
+int shared_bytes(int h_values) {
+  if constexpr (kRanks == PrefillRanks::kAny) return kHeadBytes + h_values * 4;
+  return kHeadBytes +
+         (kHeldVectors<kRanks> + kForm<kRanks>.warps * kOldVectors<kRanks>)*int{sizeof(uint4)};
+}
+
+// y += factor * h B^T: a block takes a share of the rounds and keeps h of the row tile in shared memory as hi + lo. Each warp has
+// its outputs of all rows, and reads and writes y by itself in pieces of 64 bytes or more. Grid: blocks that run at once.
+template <class T, PrefillRanks kRanks, bool kIsTensor>
+__global__ void __launch_bounds__(kForm<kRanks>.warps * 32, kForm<kRanks>.blocks)
+    prefill_expand_kernel(const __grid_constant__ LoraPrefillParams p) {
+  constexpr int kWarps = kForm<kRanks>.warps, kColumns = kColumnsOf<kRanks>;
+  extern __shared__ uint4 memory[];
+  auto& s = *reinterpret_cast<PrefillShared*>(memory);
+  HVector* const h = memory + kHeadBytes / sizeof(uint4);
+  const int num_tiles = p.plan.head->num_tiles;
+  const int total = num_tiles * p.rounds_per_tile;
+  const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
+  const int each = total / blocks, more = total - each * blocks;
+  const int begin = block * each + min(block, more), end = begin + each + (block < more);
+  const int parts = kIsTensor ? 1 : StrandSplit(p, num_tiles).parts;
+  int held_tile = -1, held_slice = -1;
+  bool waits = !kIsTensor;
+#pragma unroll 1
+  for (int index = begin; index < end; ++index) {
+    const Round round(p, index, kWarps * kForm<kRanks>.warp_outputs);
+    const bool is_new = round.tile != held_tile || round.slice != held_slice;
+    if (is_new) {
+      __syncthreads();
+      describe<kWarps * 32>(p, round, int{sizeof(T)}, s);
+      __syncthreads();
+    }
+    if (s.rank == 0) {
+      held_tile = -1;
+      continue;
+    }
+    const int width = p.site.slices[round.slice].width;
+    const int first = round.first + static_cast<int>(threadIdx.x / 32) * kForm<kRanks>.warp_outputs;
+    const Outputs<T, kColumns> out(s, first, width, p.site.accumulate);
+    const int tiles = (s.num_rows + kProductRows - 1) / kProductRows;
+    const auto wait = [&] {
+      if (waits) wait_for_predecessor();
+      waits = false;
+    };
+    if constexpr (kRanks == PrefillRanks::kAny) {
+      wait();
+      // Where h of all rows has no place, some rows come at a time.
+      const int steps = num_steps(s.rank), fit = max(1, p.h_values / (16 * kProductRows * steps));
+      for (int first_tile = 0; first_tile < tiles; first_tile += fit) {
+        const int some = min(fit, tiles - first_tile);
+        if (is_new || fit < tiles) {
+          __syncthreads();
+          make_h<T, kWarps, kIsTensor>(p, s, round.slice, first_tile * kProductRows, some, parts,
+                                       h);
+          __syncthreads();
+        }
+        if (first < width) run_long<T>(s, h, first_tile, some, out, first, width);
+      }
+    } else {
+      constexpr int kSteps = kHeldSteps<kRanks>;
+      uint4* const old =
+          h + kHeldVectors<kRanks> + threadIdx.x / 32 * kOldVectors<kRanks> + threadIdx.x % 32;
+      const HeldRound<T, kSteps, kColumns> held(s, out, first, width, old);
+      wait();
+      if (is_new) {
+        make_h<T, kWarps, kIsTensor>(p, s, round.slice, 0, tiles, parts, h);
+        __syncthreads();
+      }
+      if (first < width) held.run(s, h + threadIdx.x % 32, tiles);
+    }
+    held_tile = round.tile, held_slice = round.slice;
+  }
+  if (waits) wait_for_predecessor();  // this kernel ends after the first one
+}
+
+template <class T, PrefillRanks kRanks, bool kIsTensor>
+void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
+  constexpr auto kKernel = prefill_expand_kernel<T, kRanks, kIsTensor>;
+  const int bytes = shared_bytes<kRanks>(p.h_values);
+  allow_shared_memory<kKernel, kPortableSharedBytes>(launch.device);
+  launch_second<kKernel>(p, launch, launch.config.expand_blocks, kForm<kRanks>.warps * 32, bytes,
+                         !kIsTensor);
+}
+
+template <class T>
+void run_any(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
+  using enum PrefillRanks;
+  if (!p.has_a) return run<T, kAny, true>(p, launch);
+  if (launch.config.ranks == kNarrow) return run<T, kNarrow, false>(p, launch);
+  if (launch.config.ranks == kWide) return run<T, kWide, false>(p, launch);
+  run<T, kAny, false>(p, launch);
+}
+
+}  // namespace
+
+template <>
+void launch_prefill_expand<bfloat16>(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
+  run_any<__nv_bfloat16>(p, launch);
+}
+template <>
+void launch_prefill_expand<half>(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
+  run_any<__half>(p, launch);
+}
+
+}  // namespace heddle::cuda

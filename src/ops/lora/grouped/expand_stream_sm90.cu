@@ -1,0 +1,171 @@
+#include "cuda/shared_memory.h"
+
+#include "ops/lora/grouped/launch_cuda.h"
+#include "ops/lora/grouped/stream_cuda.h"
+
+namespace heddle::cuda {
+namespace prefill_stream {
+namespace {
+
+constexpr int kColumns = kGroupOutputs / kProductOutputs;
+
+/// A warp that multiplies: 32 outputs of all rows that come.
+template <class T, int kSteps>
+struct Products {
+  const LoraPrefillParams& p;
+  Shared<kSteps>& s;
+  Weights<kSteps, kColumns> weights;
+
+  __device__ static int warp() { return static_cast<int>(threadIdx.x / 32); }
+  __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
+
+  /// B of this warp's outputs, zeros in the place of ranks that are not there.
+  __device__ void take_b(const StageHead& head) {
+    const int g = lane() / 4, q = lane() % 4, rank = head.rank, outputs = head.y_bytes / 2;
+    const int first = warp() * kGroupOutputs + output_of(0, g);
+    const std::byte* const b = head.takes_b == TakesB::kCopy ? s.b : head.b;
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) {
+      const int output = first + output_of(i, 0);
+      const std::byte* const from = b + int64_t{output} * head.b_stride;
+      if (kSteps == 1 || rank <= kLoraRankTile) {
+        const bool is_there = q * 4 < rank && output < outputs;
+        weights.v[i][0] = is_there ? reinterpret_cast<const uint2*>(from)[q] : uint2{0, 0};
+        continue;
+      }
+      if constexpr (kSteps > 1) {
+#pragma unroll
+        for (int step = 0; step < kSteps; step += 2) {
+          const bool is_there = step * kLoraRankTile + q * 8 < rank && output < outputs;
+          [[maybe_unused]] const uint4 two =
+              is_there ? reinterpret_cast<const uint4*>(from)[step * 2 + q] : uint4{0, 0, 0, 0};
+          weights.v[i][step] = {two.x, two.y};
+          weights.v[i][step + 1] = {two.z, two.w};
+        }
+      }
+    }
+  }
+
+  __device__ void add(Stage<kSteps>& stage) const {
+    const StageHead& head = stage.head;
+    Sums<kColumns> sum = {};
+    const int row = lane() % kProductRows, steps = num_steps(head.rank);
+    const uint32_t h =
+        shared_address(&stage.h[row * (kSteps == 1 ? kHStepVectors : p.h_row_vectors)]);
+    const int swap = h_swap(head.h_row + row, kSteps == 1 ? kHStepVectors : p.h_row_vectors);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      if (step >= steps) break;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int index = step * kHStepVectors + half * 2 + lane() / kProductRows;
+        uint32_t a[4];
+        load_matrices(a, h + static_cast<uint32_t>((index ^ swap) * int{sizeof(uint4)}));
+#pragma unroll
+        for (int i = 0; i < kColumns; ++i) {
+          mma_m16n8k16<T>(sum[i], a, weights.v[i][step].x, weights.v[i][step].y);
+        }
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int at = lane() / 4 + 8 * j;
+      uint4& y = stage.y[at][warp() * (kGroupOutputs / kLaneOutputs) + lane() % 4];
+      const float factor = head.factor[at];
+      uint4 held{kNothing, kNothing, kNothing, kNothing};
+      if (p.site.accumulate) held = y;
+      const auto two = [&](int i) {
+        return add_rounded<T>(word(held, i), factor, sum[i][2 * j], sum[i][2 * j + 1]);
+      };
+      y = uint4{two(0), two(1), two(2), two(3)};
+    }
+  }
+
+  __device__ void run() {
+    Ring<kStages<kSteps>> ring(0);
+    uint32_t b_parity = 0;
+#pragma unroll 1
+    while (true) {
+      s.full[ring.stage].wait(ring.parity);
+      Stage<kSteps>& stage = s.stages[ring.stage];
+      const bool is_end = stage.head.num_rows == 0;
+      if (!is_end) {
+        if (stage.head.takes_b == TakesB::kCopy) {
+          s.b_full.wait(b_parity);
+          b_parity ^= 1;
+          take_b(stage.head);
+          show_to_copy_engine();
+          __syncwarp();
+          if (lane() == 0) s.b_empty.arrive();
+        } else if (stage.head.takes_b == TakesB::kMemory) {
+          take_b(stage.head);
+        }
+        add(stage);
+      }
+      show_to_copy_engine();
+      __syncwarp();
+      if (lane() == 0) s.done[ring.stage].arrive();
+      if (is_end) break;
+      ring.next();
+    }
+  }
+};
+
+// y += factor * h B^T for ranks up to 64, h as the kernel before joined it: a block takes units of a row tile and 256 outputs. One
+// warp loads 16 rows of y and h at a time, stages ahead, and B once for a unit; eight hold B in registers and multiply, and
+// one stores y. The copy engine moves whole pieces of rows, without a thread for each vector. Grid: blocks that run at once.
+template <class T, int kSteps>
+__global__ void __launch_bounds__(kThreads, kForm.blocks)
+    prefill_stream_kernel(const __grid_constant__ LoraPrefillParams p) {
+  extern __shared__ __align__(128) uint4 memory[];
+  auto& s = *reinterpret_cast<Shared<kSteps>*>(memory);
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages<kSteps>; ++i) {
+      s.full[i].init(1);
+      s.done[i].init(kWarps);
+      s.empty[i].init(1);
+    }
+    s.b_full.init(1);
+    s.b_empty.init(kWarps);
+    show_to_copy_engine();
+  }
+  __syncthreads();
+  if (warp == kLoader) {
+    Loader<kSteps>{p, s}.run();
+  } else if (warp == kStorer) {
+    store_all(s);
+  } else {
+    Products<T, kSteps>{p, s}.run();
+  }
+}
+
+template <class T, int kSteps>
+void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
+  constexpr auto kKernel = prefill_stream_kernel<T, kSteps>;
+  constexpr int kBytes = sizeof(Shared<kSteps>);
+  constexpr int kMost = kBytes > kPortableSharedBytes ? kBytes : kPortableSharedBytes;
+  allow_shared_memory<kKernel, kPortableSharedBytes, kMost>(launch.device, kBytes);
+  launch_second<kKernel>(p, launch, launch.config.expand_blocks, kThreads, kBytes, true);
+}
+
+template <class T>
+void run_any(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
+  if (launch.config.ranks == PrefillRanks::kNarrow) return run<T, 1>(p, launch);
+  run<T, 4>(p, launch);
+}
+
+}  // namespace
+}  // namespace prefill_stream
+
+template <>
+void launch_prefill_expand_sm90<bfloat16>(const LoraPrefillParams& p,
+                                          const LoraPrefillLaunch& launch) {
+  prefill_stream::run_any<__nv_bfloat16>(p, launch);
+}
+template <>
+void launch_prefill_expand_sm90<half>(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
+  prefill_stream::run_any<__half>(p, launch);
+}
+
+}  // namespace heddle::cuda

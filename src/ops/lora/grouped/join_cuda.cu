@@ -1,0 +1,75 @@
+#include <algorithm>
+
+#include "ops/lora/grouped/h_cuda.h"
+#include "ops/lora/grouped/launch_cuda.h"
+
+namespace heddle::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kBlocksOfMultiprocessor = 4;  // that are asked for; more would only wait
+
+// h of ranks up to 64 from the sums of strands, once for all blocks of the second kernel: hi + lo in the order in which they are
+// multiplied. A block takes some rows of a row tile and a slice at a time, a thread four ranks of a row.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    prefill_join_kernel(const __grid_constant__ LoraPrefillParams p) {
+  trigger_dependents();
+  const int num_tiles = p.plan.head->num_tiles;
+  const int part_rows = kThreads / p.h_row_vectors;  // a row has as many vectors as four ranks
+  const int tile_parts = (rows_of_tile(p.plan.head->num_rows) + part_rows - 1) / part_rows;
+  const int slices = p.site.num_slices, of_tile = tile_parts * slices;
+  const int parts = StrandSplit(p, num_tiles).parts;
+  bool waits = true;
+#pragma unroll 1
+  for (int unit = static_cast<int>(blockIdx.x); unit < num_tiles * of_tile;
+       unit += static_cast<int>(gridDim.x)) {
+    const int tile_index = unit / of_tile, local = unit - tile_index * of_tile;
+    const int slice = local % slices, first = local / slices * part_rows;
+    const LoraRowTile tile = p.plan.tiles[tile_index];
+    const SlotWeights weights(p, tile, slice);
+    if (waits) wait_for_predecessor();
+    waits = false;
+    const int quads = 4 * num_steps(weights.rank);  // of ranks
+    const int row = first + static_cast<int>(threadIdx.x) / quads;
+    const int rank = static_cast<int>(threadIdx.x) % quads * 4, num = weights.rank - rank;
+    if (row >= min(first + part_rows, tile.num_rows)) continue;
+    const int at = tile.first + row;
+    float4 v{0.0f, 0.0f, 0.0f, 0.0f};
+    if (num > 0) v = keep_ranks(load_h(p, slice, at, rank, parts), num);
+    const HWords words = split_h<T>(v);
+    const HPlace place(weights.rank, rank);
+    std::byte* const to = p.h + slice * p.h_slice_bytes +
+                          int64_t{at} * p.h_row_vectors * int{sizeof(uint4)} +
+                          place.q * int{sizeof(uint32_t)};
+    const int swap = h_swap(at, p.h_row_vectors);
+    const auto store = [&](int index, uint32_t v) {
+      const int vector = (place.step * kHStepVectors + index) ^ swap;
+      __stcg(reinterpret_cast<uint32_t*>(to + vector * int{sizeof(uint4)}), v);
+    };
+#pragma unroll
+    for (int i = 0; i < 2; ++i) store(i, words.hi[i]), store(i + 2, words.lo[i]);
+  }
+  if (waits) wait_for_predecessor();  // this kernel ends after the first one
+}
+
+template <class T>
+void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
+  const int64_t rows = p.part_stride / p.h_width;
+  const int64_t units = rows * p.h_row_vectors / kThreads * p.site.num_slices + 1;  // or more
+  const int64_t blocks = std::min<int64_t>(units, p.shrink_blocks * kBlocksOfMultiprocessor);
+  launch_second<prefill_join_kernel<T>>(p, launch, static_cast<int>(blocks), kThreads, 0, true);
+}
+
+}  // namespace
+
+template <>
+void launch_prefill_join<bfloat16>(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
+  run<__nv_bfloat16>(p, launch);
+}
+template <>
+void launch_prefill_join<half>(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
+  run<__half>(p, launch);
+}
+
+}  // namespace heddle::cuda

@@ -1,0 +1,23 @@
+#pragma once
+
+#include "cuda/check.h"
+#include "cuda/early_launch.h"
+
+#include "ops/lora/grouped/grouped_params.h"
+
+namespace heddle::cuda {
+
+/// Launches a kernel that waits for the one before by itself, where it does.
+template <auto kKernel>
+void launch_second(const LoraPrefillParams& p, const LoraPrefillLaunch& launch, int blocks,
+                   int threads, int bytes, bool waits) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(bytes);
+  config.stream = launch.stream;
+  if (waits) return launch_early<kKernel>(launch.device, config, p);
+  HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kKernel, p));
+}
+
+}  // namespace heddle::cuda

@@ -1,0 +1,321 @@
+#pragma once
+
+#include "cuda/bulk_copy_cuda.h"
+
+#include "ops/lora/grouped/round_cuda.h"
+
+namespace heddle::cuda::prefill_stream {
+
+// Of the second kernel for batches of many rows on 9.0: what its warps hand each other, and those that move data.
+
+inline constexpr PrefillForm kForm = kPrefillStreamForm;
+inline constexpr int kWarps = kForm.warps;                    // that multiply
+inline constexpr int kLoader = kWarps, kStorer = kWarps + 1;  // warps behind them
+inline constexpr int kThreads = (kWarps + 2) * 32;
+inline constexpr int kBlockOutputs = kWarps * kGroupOutputs;
+inline constexpr int kLaneRows =
+    kRowTileRows / 32;              // of a row tile, that each lane of the loader knows
+inline constexpr int kMostRun = 8;  // units of one run where row tiles are small
+// Vectors of a row of y: with four more than there are, eight lanes that go together meet in no bank.
+inline constexpr int kYVectors = kBlockOutputs / kLaneOutputs + 4;
+static_assert(kForm.warp_outputs == kGroupOutputs);
+
+template <int kSteps>
+inline constexpr int kStages = kSteps == 1 ? 8 : 6;
+
+/// Where B of the outputs of a block is, from one unit on.
+enum class TakesB : int32_t { kNo, kCopy, kMemory };
+
+/// What the loader says of up to 16 rows of a row tile and the outputs of a block.
+struct StageHead {
+  int32_t num_rows;  // 0: the end
+  int32_t rank;      // of the adapter
+  int32_t h_row;     // number of the first row in the plan's order
+  int32_t y_bytes;   // of a row, that are there
+  TakesB takes_b;    // B is another one than before
+  int64_t b_stride;  // bytes from one output to the next
+  const std::byte* b;
+  std::byte* y[kProductRows];
+  float factor[kProductRows];
+
+  /// Calls copy(i, y of row i) for each row, all lanes of a warp together: sixteen by one lane, see is_elected().
+  template <class Copy>
+  __device__ void for_each_row(int rows, Copy&& copy) const {
+    if (rows == kProductRows) {
+      if (is_elected()) {
+        std::byte* to[kProductRows];
+#pragma unroll
+        for (int i = 0; i < kProductRows; ++i) to[i] = y[i];
+#pragma unroll
+        for (int i = 0; i < kProductRows; ++i) copy(i, to[i]);
+      }
+    } else if (const int lane = static_cast<int>(threadIdx.x % 32); lane < rows) {
+      copy(lane, y[lane]);
+    }
+    __syncwarp();
+  }
+};
+
+template <int kSteps>
+struct alignas(128) Stage {
+  uint4 y[kProductRows][kYVectors];
+  uint4 h[kProductRows * kSteps * kHStepVectors];
+  StageHead head;
+};
+
+template <int kSteps>
+struct Shared {
+  static constexpr int kBBytes = kSteps * kLoraRankTile * 2;  // of an output
+
+  Stage<kSteps> stages[kStages<kSteps>];
+  alignas(16) std::byte b[kBlockOutputs * kBBytes];
+  PhaseBarrier full[kStages<kSteps>], done[kStages<kSteps>], empty[kStages<kSteps>];
+  PhaseBarrier b_full, b_empty;
+};
+static_assert(2 * (sizeof(Shared<1>) + 1024) <= 228 * 1024);
+static_assert(2 * (sizeof(Shared<4>) + 1024) <= 228 * 1024);
+
+/// The stages of a ring, one after the other, and the parity of the phase in which each is.
+template <int kCount>
+struct Ring {
+  int stage = 0;
+  uint32_t parity;
+
+  __device__ explicit Ring(uint32_t parity) : parity(parity) {}
+  __device__ void next() {
+    if (++stage < kCount) return;
+    stage = 0;
+    parity ^= 1;
+  }
+};
+
+/// Which row tiles and outputs a block has, as units of a row tile times the outputs of a block. Units that follow each other are of as many
+/// row tiles as have 128 rows, then the next outputs. Blocks take runs of them in turn, so that all work on rows that lie close
+/// to each other in memory, of several units where row tiles are small: those may share B.
+struct Units {
+  int num_tiles, rounds, group, run, total, blocks;
+
+  __device__ explicit Units(const LoraPrefillParams& p)
+      : num_tiles(p.plan.head->num_tiles),
+        rounds(p.rounds_per_tile),
+        group(kRowTileRows / rows_of_tile(p.plan.head->num_rows)),
+        total(num_tiles * rounds),
+        blocks(static_cast<int>(gridDim.x)) {
+    run = 1;
+    if (group == 1) return;
+    const int each = (total + blocks - 1) / blocks;
+    const int group_runs = (total + group - 1) / group;
+    if (each <= kMostRun) {
+      run = max(each, 1);
+    } else if ((group_runs + blocks - 1) / blocks * group == each) {
+      run = group;
+    }
+  }
+  /// The i-th unit of this block, or total.
+  [[nodiscard]] __device__ int get(int i) const {
+    return min(total, (i / run * blocks + static_cast<int>(blockIdx.x)) * run + i % run);
+  }
+  [[nodiscard]] __device__ int tile_of(int unit, int& round) const {
+    const int of_group = group * rounds, at = unit / of_group;
+    const int tiles = min(group, num_tiles - at * group), local = unit - at * of_group;
+    round = local / tiles;
+    return at * group + local - round * tiles;
+  }
+};
+
+/// What the loader knows of a unit, loaded while it works on those before.
+struct Unit {
+  LoraRowTile tile;
+  int slice, first;  // output
+  LoraWeight a, b;
+  int32_t rows[kLaneRows];
+
+  __device__ void find(const LoraPrefillParams& p, const Units& units, int i) {
+    int round = 0;
+    const int unit = units.get(i);
+    tile.slot = -1;
+    if (unit >= units.total) return;
+    tile = p.plan.tiles[units.tile_of(unit, round)];
+    slice = 0;
+    while (round >= p.round_end[slice]) ++slice;
+    first = (slice > 0 ? round - p.round_end[slice - 1] : round) * kBlockOutputs;
+  }
+  __device__ void load(const LoraPrefillParams& p) {
+    if (tile.slot < 0) return;
+    a = read_weight(p.site.a, tile.slot, slice);
+    b = read_weight(p.site.b, tile.slot, slice);
+    const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+    for (int i = 0; i < kLaneRows; ++i) {
+      if (i * 32 + lane < tile.num_rows) rows[i] = p.plan.rows[tile.first + i * 32 + lane];
+    }
+  }
+};
+
+/// Where the rows of a unit lie: y and B of output `first`, and h.
+struct Target {
+  std::byte* y;
+  const std::byte* b;
+  int64_t y_stride, b_stride;  // bytes
+  const std::byte* h;
+  int32_t h_row_bytes;
+  uint32_t y_bytes;  // of a row
+  int32_t rank;
+  float scale;
+
+  __device__ Target(const LoraPrefillParams& p, const Unit& unit, int rank)
+      : h_row_bytes(p.h_row_vectors * kHVectorBytes),
+        rank(rank),
+        scale(p.site.scale * unit.b.scale) {
+    const LoraSliceParams& slice = p.site.slices[unit.slice];
+    y = static_cast<std::byte*>(slice.y) + int64_t{unit.first} * 2;
+    y_stride = slice.y_stride * 2;
+    b_stride = unit.b.row_stride * 2;
+    b = static_cast<const std::byte*>(unit.b.data) + unit.first * b_stride;
+    y_bytes = static_cast<uint32_t>(min(kBlockOutputs, slice.width - unit.first)) * 2;
+    h = p.h + unit.slice * p.h_slice_bytes + int64_t{unit.tile.first} * h_row_bytes;
+  }
+};
+
+/// The warp that fills stages and B.
+template <int kSteps>
+struct Loader {
+  const LoraPrefillParams& p;
+  Shared<kSteps>& s;
+  Ring<kStages<kSteps>> ring{1};
+  uint32_t b_parity = 1;
+  int held_slot = -1, held_slice = -1, held_first = -1;
+  // h comes from the kernel before: lane i keeps where that of stage i begins until that has ended.
+  bool waits = true;
+  int early = 0;
+  const std::byte* early_h = nullptr;
+  uint32_t early_bytes = 0;
+
+  __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
+
+  __device__ void wait_for_h() {
+    wait_for_predecessor();
+    waits = false;
+    if (lane() < early) bulk_load(s.stages[lane()].h, early_h, early_bytes, s.full[lane()]);
+    __syncwarp();
+  }
+
+  /// Starts copying B of a unit's outputs where it is one piece of memory; ranks and outputs that are not there are left as they are.
+  __device__ TakesB load_b(const Target& target) {
+    if (target.b_stride != target.rank * 2 || target.b_stride % 16 != 0) return TakesB::kMemory;
+    if (waits && early > 0) wait_for_h();  // without which nobody takes the B before
+    s.b_empty.wait(b_parity);
+    b_parity ^= 1;
+    if (is_elected()) {
+      const auto bytes = target.y_bytes / 2 * static_cast<uint32_t>(target.b_stride);
+      s.b_full.arrive_and_expect(bytes);
+      bulk_load(s.b, target.b, bytes, s.b_full);
+    }
+    __syncwarp();
+    return TakesB::kCopy;
+  }
+
+  /// Starts filling the next stage with rows [first, first + 16) of a tile.
+  __device__ void load_rows(const Unit& unit, const Target& target, int first, TakesB takes_b) {
+    int32_t of_lane = unit.rows[0];
+#pragma unroll
+    for (int i = 1; i < kLaneRows; ++i) {
+      if (first / 32 == i) of_lane = unit.rows[i];
+    }
+    const int row = __shfl_sync(kAllLanes, of_lane, first % 32 + lane() % kProductRows);
+    const int num_rows = min(kProductRows, unit.tile.num_rows - first);
+    const std::byte* const h = target.h + first * target.h_row_bytes;
+    const auto h_bytes = static_cast<uint32_t>(num_rows * target.h_row_bytes);
+    std::byte* const y = target.y + row * target.y_stride;
+    const bool has_row = lane() < num_rows;
+    float factor = target.scale;
+    if (p.site.row_scale != nullptr && has_row) factor *= p.site.row_scale[row];
+
+    s.empty[ring.stage].wait(ring.parity);
+    Stage<kSteps>& stage = s.stages[ring.stage];
+    PhaseBarrier& full = s.full[ring.stage];
+    if (has_row) stage.head.y[lane()] = y, stage.head.factor[lane()] = factor;
+    if (lane() == 0) {
+      stage.head.num_rows = num_rows, stage.head.rank = target.rank;
+      stage.head.h_row = unit.tile.first + first;
+      stage.head.y_bytes = static_cast<int32_t>(target.y_bytes);
+      stage.head.takes_b = takes_b;
+      stage.head.b_stride = target.b_stride, stage.head.b = target.b;
+    }
+    __syncwarp();
+    if (lane() == 0) {
+      const uint32_t all_y =
+          p.site.accumulate ? static_cast<uint32_t>(num_rows) * target.y_bytes : 0;
+      full.arrive_and_expect(all_y + h_bytes);
+    }
+    if (waits && lane() == ring.stage) early_h = h, early_bytes = h_bytes;
+    __syncwarp();
+    if (!waits && is_elected()) bulk_load(stage.h, h, h_bytes, full);
+    if (p.site.accumulate) {
+      stage.head.for_each_row(num_rows, [&](int i, const std::byte* y_row) {
+        bulk_load(stage.y[i], y_row, target.y_bytes, full);
+      });
+    }
+    if (waits && ++early == kStages<kSteps>) wait_for_h();
+    ring.next();
+  }
+
+  __device__ void run() {
+    const Units units(p);
+    Unit unit, next;
+    unit.find(p, units, 0);
+    unit.load(p);
+    next.find(p, units, 1);
+#pragma unroll 1
+    for (int i = 0; unit.tile.slot >= 0; ++i) {
+      Unit later;
+      later.find(p, units, i + 2);
+      next.load(p);
+      const SlotWeights weights(unit.a, unit.b, unit.tile.num_rank_tiles);
+      if (weights.rank > 0) {
+        const Target target(p, unit, weights.rank);
+        TakesB takes_b = TakesB::kNo;
+        if (held_slot != unit.tile.slot || held_slice != unit.slice || held_first != unit.first) {
+          takes_b = load_b(target);
+          held_slot = unit.tile.slot, held_slice = unit.slice, held_first = unit.first;
+        }
+#pragma unroll 1
+        for (int first = 0; first < unit.tile.num_rows; first += kProductRows) {
+          load_rows(unit, target, first, takes_b);
+          takes_b = TakesB::kNo;
+        }
+      }
+      unit = next;
+      next = later;
+    }
+    if (waits) wait_for_h();
+    s.empty[ring.stage].wait(ring.parity);
+    if (lane() == 0) {
+      s.stages[ring.stage].head.num_rows = 0;
+      s.full[ring.stage].arrive();
+    }
+  }
+};
+
+/// The warp that writes what is done.
+template <int kSteps>
+__device__ void store_all(Shared<kSteps>& s) {
+  Ring<kStages<kSteps>> ring(0);
+#pragma unroll 1
+  while (true) {
+    s.done[ring.stage].wait(ring.parity);
+    const Stage<kSteps>& stage = s.stages[ring.stage];
+    const auto bytes = static_cast<uint32_t>(stage.head.y_bytes);
+    if (stage.head.num_rows == 0) break;
+    stage.head.for_each_row(stage.head.num_rows,
+                            [&](int i, std::byte* y) { bulk_store(y, stage.y[i], bytes); });
+    commit_bulk_stores();
+    wait_for_bulk_reads();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) s.empty[ring.stage].arrive();
+    ring.next();
+  }
+  wait_for_bulk_stores();
+}
+
+}  // namespace heddle::cuda::prefill_stream

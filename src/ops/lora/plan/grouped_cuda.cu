@@ -1,0 +1,170 @@
+#include "cuda/check.h"
+#include "cuda/shared_memory.h"
+
+#include "ops/lora/device/indices_cuda.h"
+#include "ops/lora/grouped/site_cuda.h"
+
+namespace heddle::cuda {
+namespace {
+
+constexpr int kWarps = kPlanThreads / 32;
+
+struct PlanShared {
+  int32_t counts
+      [kWarps]
+      [kPlanSlots];  // rows of each slot among those of a warp; then those of the warps before
+  int32_t first[kPlanSlots];  // where the rows of a slot begin
+  int2 warp_totals[kWarps];
+  int32_t num_rows;
+};
+
+/// slots[t] = the slot of each row.
+__device__ void resolve_slots(const LoraPlanParams& p, int32_t* slots) {
+  const bool has_ids = p.slot_ids.data != nullptr;
+  for (int64_t t = threadIdx.x; t < p.num_tokens; t += kPlanThreads) {
+    slots[t] = has_ids ? valid_slot(read_index(p.slot_ids, t), p.num_slots) : kNoAdapter;
+  }
+  __syncthreads();
+  if (has_ids) return;
+  for (int i = static_cast<int>(threadIdx.x / 32); i < p.num_segments; i += kWarps) {
+    const int64_t begin = max(read_index(p.seg_starts, i), int64_t{0});
+    const int64_t end = min(read_index(p.seg_ends, i), p.num_tokens);
+    const int32_t slot =
+        valid_slot(p.seg_slots.data != nullptr ? read_index(p.seg_slots, i) : i, p.num_slots);
+    for (int64_t t = begin + threadIdx.x % 32; t < end; t += 32) slots[t] = slot;
+  }
+  __syncthreads();
+}
+
+/// Rows that have an adapter.
+__device__ int count_rows(PlanShared& s, const int32_t* slots, int64_t num_tokens) {
+  if (threadIdx.x == 0) s.num_rows = 0;
+  __syncthreads();
+  int count = 0;
+  for (int64_t t = threadIdx.x; t < num_tokens; t += kPlanThreads) count += slots[t] >= 0;
+  count = __reduce_add_sync(kAllLanes, count);
+  if (threadIdx.x % 32 == 0) atomicAdd(&s.num_rows, count);
+  __syncthreads();
+  return s.num_rows;
+}
+
+/// Calls take(row, slot - first_slot, lanes with the same slot) for the rows of this warp in ascending order, 32 at a time; slots
+/// out of range come as -1.
+template <class Take>
+__device__ void for_each_row(const int32_t* slots, int64_t num_tokens, int first_slot,
+                             int num_slots, Take&& take) {
+  const int64_t each = (num_tokens + kPlanThreads - 1) / kPlanThreads * 32;
+  const int64_t begin = threadIdx.x / 32 * each, end = min(begin + each, num_tokens);
+  for (int64_t base = begin; base < end; base += 32) {
+    const int64_t t = base + threadIdx.x % 32;
+    int slot = t < end ? slots[t] - first_slot : -1;
+    if (slot >= num_slots || slot < 0) slot = -1;
+    take(static_cast<int32_t>(t), slot, __match_any_sync(kAllLanes, slot));
+    __syncwarp();
+  }
+}
+
+__device__ int2 lanes_up_to(int2 v) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    const int x = __shfl_up_sync(kAllLanes, v.x, d), y = __shfl_up_sync(kAllLanes, v.y, d);
+    if (lane >= d) v.x += x, v.y += y;
+  }
+  return v;
+}
+
+/// Sums of the threads before this one; `total` becomes that of all.
+__device__ int2 threads_before(PlanShared& s, int2 v, int2& total) {
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int2 up_to = lanes_up_to(v);
+  if (threadIdx.x % 32 == 31) s.warp_totals[warp] = up_to;
+  __syncthreads();
+  if (warp == 0) {
+    const int2 sum = lanes_up_to(s.warp_totals[threadIdx.x]);
+    s.warp_totals[threadIdx.x] = sum;
+  }
+  __syncthreads();
+  const int2 before = warp > 0 ? s.warp_totals[warp - 1] : int2{0, 0};
+  total = s.warp_totals[kWarps - 1];
+  return {before.x + up_to.x - v.x, before.y + up_to.y - v.y};
+}
+
+__device__ int rank_tiles_of(const LoraPlanParams& p, int slot) {
+  int64_t rank = p.max_rank;
+  if (p.slot_ranks.data != nullptr) {
+    rank = max(int64_t{0}, min(rank, read_index(p.slot_ranks, slot)));
+  }
+  return static_cast<int>((rank + kLoraRankTile - 1) / kLoraRankTile);
+}
+
+// Sorts the rows by slot, rows of a slot in ascending order, and cuts each slot into row tiles. Counts first: warp w has the w-th
+// part of the rows, and counts those of each slot. One block of 32 warps; kPlanSlots slots at a time. Any number of rows and slots.
+__global__ void __launch_bounds__(kPlanThreads)
+    prefill_plan_kernel(const __grid_constant__ LoraPlanParams p) {
+  extern __shared__ uint4 memory[];
+  PlanShared& s = *reinterpret_cast<PlanShared*>(memory);
+  auto* tiles = reinterpret_cast<LoraRowTile*>(p.plans + kPrefillPlanHead);
+  auto* rows = reinterpret_cast<int32_t*>(tiles + p.num_tokens);
+  int32_t* slots = rows + p.num_tokens;
+  const int t = static_cast<int>(threadIdx.x), warp = t / 32, lane = t % 32;
+  resolve_slots(p, slots);
+  const int num_rows = count_rows(s, slots, p.num_tokens);
+  const int tile_rows = rows_of_tile(num_rows);
+  int2 done{0, 0};  // rows and tiles of the slots before
+  for (int first_slot = 0; first_slot < p.num_slots; first_slot += kPlanSlots) {
+    const int num_slots = min(kPlanSlots, p.num_slots - first_slot);
+    for (int i = lane; i < num_slots; i += 32) s.counts[warp][i] = 0;
+    __syncwarp();
+    for_each_row(slots, p.num_tokens, first_slot, num_slots, [&](int, int slot, unsigned same) {
+      if (slot >= 0 && lane == __ffs(same) - 1) s.counts[warp][slot] += __popc(same);
+    });
+    __syncthreads();
+    int count = 0;
+    if (t < num_slots) {
+#pragma unroll 8
+      for (int w = 0; w < kWarps; ++w) {
+        const int of_warp = s.counts[w][t];
+        s.counts[w][t] = count;
+        count += of_warp;
+      }
+    }
+    int2 total;
+    const int2 before = threads_before(s, {count, (count + tile_rows - 1) / tile_rows}, total);
+    if (t < num_slots) {
+      const int first = done.x + before.x;
+      s.first[t] = first;
+      const int num_rank_tiles = count > 0 ? rank_tiles_of(p, first_slot + t) : 0;
+      LoraRowTile* tile = tiles + done.y + before.y;
+      for (int i = 0; i < count; i += tile_rows) {
+        *tile++ = {first_slot + t, first + i, min(tile_rows, count - i), num_rank_tiles};
+      }
+    }
+    __syncthreads();
+    for_each_row(slots, p.num_tokens, first_slot, num_slots, [&](int row, int slot, unsigned same) {
+      int at = 0;
+      if (slot >= 0) {
+        at = s.counts[warp][slot] + __popc(same & ((1u << lane) - 1));
+        rows[s.first[slot] + at] = row;
+      }
+      __syncwarp();
+      if (slot >= 0 && lane == 31 - __clz(static_cast<int>(same))) {
+        s.counts[warp][slot] = at + 1;
+      }
+    });
+    done.x += total.x, done.y += total.y;
+    __syncthreads();
+  }
+  if (t == 0) *reinterpret_cast<LoraPrefillPlan*>(p.plans) = {done.y, done.x};
+}
+
+}  // namespace
+
+void plan_prefill(const LoraPlanParams& p, int device, cudaStream_t stream) {
+  constexpr int kBytes = sizeof(PlanShared);
+  allow_shared_memory<prefill_plan_kernel, kBytes>(device);
+  prefill_plan_kernel<<<1, kPlanThreads, kBytes, stream>>>(p);
+  HEDDLE_CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace heddle::cuda

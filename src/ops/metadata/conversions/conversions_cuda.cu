@@ -1,0 +1,298 @@
+#include <algorithm>
+#include <type_traits>
+
+#include "cuda/check.h"
+
+#include "ops/metadata/conversions/conversions_kernels.h"
+#include "ops/metadata/ragged_rows_cuda.h"
+
+// One launch each, of blocks that have kRowThreads threads and a chunk of the ragged array (ragged_rows_cuda.h). Of a row
+// [start, end), element `start + j` becomes:
+
+namespace heddle::cuda {
+namespace {
+
+template <class Byte>
+__device__ int64_t step_of(const BasicIndices<Byte>& t) {
+  return t.stride * (t.wide ? 8 : 4);
+}
+template <class Byte>
+__device__ int64_t step_of(const BasicIndexRows<Byte>& t) {
+  return t.stride * (t.wide ? 8 : 4);
+}
+template <class Byte>
+__device__ int64_t row_step_of(const BasicIndexRows<Byte>& t) {
+  return t.row_stride * (t.wide ? 8 : 4);
+}
+
+/// block_tables[row][j]
+struct ToPadded {
+  const BlockTablesToPaddedParams& p;
+
+  struct Facts {};
+  __device__ Facts facts(int64_t, bool) const { return {}; }
+  __device__ RowSpan span(int64_t row, int64_t start, int64_t end, Facts) const {
+    return {start, smaller(end, start + p.block_tables.width),
+            row * row_step_of(p.block_tables) - start * step_of(p.block_tables)};
+  }
+  __device__ ElementCopies<false> copies(int64_t first) const {
+    const IndexRows& t = p.block_tables;
+    return {{t.data, t.stride, t.wide, first},
+            {p.ragged.data, p.ragged.stride, p.ragged.wide, first}};
+  }
+};
+
+/// all_input_ids[row][cache_lengths[row] + input_lengths[row] + j], behind the prompt
+struct CopyNext {
+  const CopyNextInputIdsParams& p;
+
+  struct Facts {
+    RawIndex cache, input, prompt;
+  };
+  __device__ Facts facts(int64_t row, bool is_there) const {
+    return {load_raw(p.cache_lengths, row, is_there), load_raw(p.input_lengths, row, is_there),
+            load_raw(p.prompt_lengths, row, is_there)};
+  }
+  __device__ RowSpan span(int64_t row, int64_t start, int64_t end, const Facts& f) const {
+    const int64_t shift = held(f.cache.value()) + held(f.input.value()) - start;  // to a position
+    return {larger(start, larger(held(f.prompt.value()), 0) - shift),
+            smaller(end, p.all_input_ids.width - shift),
+            row * row_step_of(p.all_input_ids) + shift * step_of(p.all_input_ids)};
+  }
+  __device__ ElementCopies<false> copies(int64_t first) const {
+    const IndexRows& t = p.all_input_ids;
+    return {{t.data, t.stride, t.wide, first},
+            {p.next_input_ids.data, p.next_input_ids.stride, p.next_input_ids.wide, first}};
+  }
+};
+
+/// filtered_slots[start + j] = slots[slots_start[row] + j]
+struct FilterSlots {
+  const SlotsFilteringParams& p;
+
+  struct Facts {
+    RawIndex from;
+  };
+  __device__ Facts facts(int64_t row, bool is_there) const {
+    return {load_raw(p.slots_start, row, is_there)};
+  }
+  __device__ RowSpan span(int64_t, int64_t start, int64_t end, const Facts& f) const {
+    const int64_t shift = held(f.from.value()) - start;
+    return {larger(start, -shift), smaller(end, p.slots.size - shift), shift * step_of(p.slots)};
+  }
+  __device__ ElementCopies<true> copies(int64_t first) const {
+    return {{p.filtered_slots.data, p.filtered_slots.stride, p.filtered_slots.wide, first},
+            {p.slots.data, p.slots.stride, p.slots.wide, first},
+            p.fill};
+  }
+};
+
+/// position_ids[start + j] = cache_lengths[row] + j; slot_indices the same and cu_slots[row] more
+struct PositionSlots {
+  const PositionSlotIdsParams& p;
+  int64_t* slot_shifts;  // [kRowThreads], in shared memory
+
+  struct Facts {
+    RawIndex cache, slot;
+  };
+  __device__ Facts facts(int64_t row, bool is_there) const {
+    return {load_raw(p.cache_lengths, row, is_there),
+            load_raw(p.cu_slots, row, is_there && p.slot_indices.size > 0)};
+  }
+  __device__ RowSpan span(int64_t, int64_t start, int64_t end, const Facts& f) const {
+    const int64_t shift = held(f.cache.value()) - start;
+    slot_shifts[threadIdx.x] = shift + held(f.slot.value());
+    return {start, end, shift};
+  }
+};
+struct PositionSlotCopies {
+  const PositionSlotIdsParams& p;
+  const int64_t* slot_shifts;
+  int64_t first;
+
+  __device__ RawIndex fetch(int, int row, int64_t, bool) const {
+    return RawIndex::of(slot_shifts[row]);
+  }
+  __device__ void put(int x, int64_t shift, bool is_copied, const RawIndex& slot_shift) const {
+    const int64_t element = first + x;
+    if (!is_copied) return;
+    if (element < p.position_ids.size) store(p.position_ids, element, element + shift);
+    if (element < p.slot_indices.size) store(p.slot_indices, element, element + slot_shift.value());
+  }
+};
+
+template <int kPerThread>
+__global__ void __launch_bounds__(kRowThreads)
+    to_padded_kernel(const __grid_constant__ BlockTablesToPaddedParams p) {
+  __shared__ RowWindow window;
+  const Chunk chunk = Chunk::of_block(p.ragged.size, kPerThread);
+  const ToPadded op{p};
+  write_chunk<kPerThread>(op, op.copies(chunk.first), p.cu_seqlens, p.num_seqs, chunk, window);
+}
+template <int kPerThread>
+__global__ void __launch_bounds__(kRowThreads)
+    copy_next_kernel(const __grid_constant__ CopyNextInputIdsParams p) {
+  __shared__ RowWindow window;
+  const Chunk chunk = Chunk::of_block(p.next_input_ids.size, kPerThread);
+  const CopyNext op{p};
+  write_chunk<kPerThread>(op, op.copies(chunk.first), p.cu_accepted_ids, p.num_seqs, chunk, window);
+}
+template <int kPerThread>
+__global__ void __launch_bounds__(kRowThreads)
+    position_slots_kernel(const __grid_constant__ PositionSlotIdsParams p) {
+  __shared__ RowWindow window;
+  __shared__ int64_t slot_shifts[kRowThreads];
+  const Chunk chunk = Chunk::of_block(larger(p.position_ids.size, p.slot_indices.size), kPerThread);
+  const PositionSlotCopies copies{p, slot_shifts, chunk.first};
+  write_chunk<kPerThread>(PositionSlots{p, slot_shifts}, copies, p.cu_seqlens, p.num_seqs, chunk,
+                          window);
+}
+template <int kPerThread>
+__global__ void __launch_bounds__(kRowThreads)
+    filter_slots_kernel(const __grid_constant__ SlotsFilteringParams p) {
+  __shared__ RowWindow window;
+  const Chunk chunk = Chunk::of_block(p.filtered_slots.size, kPerThread);
+  const FilterSlots op{p};
+  write_chunk<kPerThread>(op, op.copies(chunk.first), p.cu_slots, p.num_seqs, chunk, window);
+}
+
+// block_tables whole: each element gets its entry of `ragged` or the fill value, so elements balance and nothing is searched.
+template <int kPerThread>
+__global__ void __launch_bounds__(kRowThreads)
+    to_filled_padded_kernel(const __grid_constant__ BlockTablesToPaddedParams p) {
+  const int64_t width = p.block_tables.width;
+  const Chunk chunk = Chunk::of_block(p.num_seqs * width, kPerThread);
+  RawIndex value[kPerThread];
+  int64_t row[kPerThread];
+#pragma unroll
+  for (int k = 0; k < kPerThread; ++k) {
+    const int x = k * kRowThreads + static_cast<int>(threadIdx.x);
+    if (x >= chunk.size) continue;
+    row[k] = divide(chunk.first + x, width);
+    const int64_t j = chunk.first + x - row[k] * width, start = held(load(p.cu_seqlens, row[k])),
+                  end = held(load(p.cu_seqlens, row[k] + 1)), from = start + j;
+    const bool is_there = from < end && from >= 0 && from < p.ragged.size;
+    value[k] = is_there ? load_raw(p.ragged, from) : RawIndex::of(p.fill.value);
+  }
+#pragma unroll
+  for (int k = 0; k < kPerThread; ++k) {
+    const int x = k * kRowThreads + static_cast<int>(threadIdx.x);
+    if (x < chunk.size) {
+      store(p.block_tables, row[k], chunk.first + x - row[k] * width, value[k].value());
+    }
+  }
+}
+
+// ragged[start(i) + j] = block_tables[i][j]. Every block adds up all lengths in front of its chunk's end, kRowThreads rows at a
+// time: that is cheaper than to wait for another block, and no block waits.
+template <int kPerThread>
+__global__ void __launch_bounds__(kRowThreads)
+    to_ragged_kernel(const __grid_constant__ BlockTablesToRaggedParams p) {
+  __shared__ RowWindow window;
+  __shared__ Sums<1> scratch[kMaxWarps];
+  __shared__ uint32_t small_scratch[kRowThreads / 32];
+  const Chunk chunk = Chunk::of_block(p.ragged.size, kPerThread);
+  const ConstIndexRows& t = p.block_tables;
+  const ElementCopies<true> copies{{p.ragged.data, p.ragged.stride, p.ragged.wide, chunk.first},
+                                   {t.data, t.stride, t.wide, chunk.first},
+                                   p.fill};
+  int64_t window_start = 0;
+  int done = 0;
+  for (int64_t row = threadIdx.x;; row += kRowThreads) {
+    const bool is_there = row < p.num_seqs, is_last = row - threadIdx.x + kRowThreads >= p.num_seqs;
+    const RawIndex input = load_raw(p.input_lengths, row, is_there),
+                   cache = load_raw(p.cache_lengths, row, is_there);
+    const int64_t length =
+        smaller(length_from(held(input.value()) + held(cache.value())), p.ragged.size);
+    int64_t before, total;
+    if (p.ragged.size < kSmallSum) {
+      uint32_t all;
+      before = block_sum_before(static_cast<uint32_t>(length), small_scratch, all);
+      total = all;
+    } else {
+      Sums<1> all;
+      before = block_sums_before(Sums<1>{length}, Sums<1>{kHuge}, scratch, all).of[0];
+      total = all.of[0];
+    }
+    const int64_t start = window_start + before, end = start + length;
+    set_row(window, chunk, is_there, start, end,
+            {start, smaller(end, start + t.width), row * row_step_of(t) - start * step_of(t)});
+    window_start = smaller(window_start + total, p.ragged.size);
+    __syncthreads();
+    const int rows_end = is_last ? chunk.size : chunk.place_of(window_start);
+    if (rows_end > done) {
+      write_elements<kPerThread>(copies, window, done, rows_end);
+      if (rows_end == chunk.size) return;
+      done = rows_end;
+    }
+    __syncthreads();
+  }
+}
+
+/// Below this many elements per multiprocessor one element per thread ends sooner than more of them.
+constexpr int64_t kShortPerSm = 4 * kRowThreads;
+
+/// launch(elements per thread as a constant, blocks) for `size` elements.
+template <class Launch>
+void launch_for(const ExecContext& ctx, int64_t size, const Launch& launch) {
+  if (size <= 0) return;
+  const auto blocks = [&](int64_t per_thread) {
+    const int64_t chunk = per_thread * kRowThreads;
+    return static_cast<unsigned>((size + chunk - 1) / chunk);
+  };
+  if (size <= kShortPerSm * ctx.info.num_sms) {
+    launch(std::integral_constant<int, 1>{}, blocks(1));
+  } else {
+    launch(std::integral_constant<int, kManyPerThread>{}, blocks(kManyPerThread));
+  }
+  HEDDLE_CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace
+
+void block_tables_to_ragged(const ExecContext& ctx, const BlockTablesToRaggedParams& p) {
+  if (plain_block_tables_to_ragged(ctx, p)) return;
+  launch_for(ctx, p.ragged.size, [&](auto per_thread, unsigned blocks) {
+    to_ragged_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
+  });
+}
+
+void block_tables_to_padded(const ExecContext& ctx, const BlockTablesToPaddedParams& p) {
+  if (plain_block_tables_to_padded(ctx, p)) return;
+  if (p.fill.on) {
+    launch_for(ctx, p.num_seqs * p.block_tables.width, [&](auto per_thread, unsigned blocks) {
+      to_filled_padded_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
+    });
+  } else if (p.num_seqs > 0) {
+    launch_for(ctx, p.ragged.size, [&](auto per_thread, unsigned blocks) {
+      to_padded_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
+    });
+  }
+}
+
+void copy_next_input_ids(const ExecContext& ctx, const CopyNextInputIdsParams& p) {
+  if (plain_copy_next_input_ids(ctx, p)) return;
+  if (p.num_seqs == 0) return;
+  launch_for(ctx, p.next_input_ids.size, [&](auto per_thread, unsigned blocks) {
+    copy_next_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
+  });
+}
+
+void prepare_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsParams& p) {
+  if (plain_position_slot_ids(ctx, p)) return;
+  if (p.num_seqs == 0) return;
+  const int64_t size = std::max(p.position_ids.size, p.slot_indices.size);
+  launch_for(ctx, size, [&](auto per_thread, unsigned blocks) {
+    position_slots_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
+  });
+}
+
+void slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p) {
+  if (plain_slots_filtering(ctx, p)) return;
+  if (p.num_seqs == 0 && !p.fill.on) return;
+  launch_for(ctx, p.filtered_slots.size, [&](auto per_thread, unsigned blocks) {
+    filter_slots_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
+  });
+}
+
+}  // namespace heddle::cuda

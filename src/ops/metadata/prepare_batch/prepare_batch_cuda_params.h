@@ -1,0 +1,222 @@
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <type_traits>
+
+#include "ops/metadata/packed_indices.h"
+#include "ops/metadata/prepare_batch/prepare_batch_kernels.h"
+
+// A call of prepare_batch as its kernel takes it: half the size of PrepareBatchParams, since every launch carries it along.
+
+namespace heddle::cuda {
+
+/// How the work of one launch is cut into items, which go round the blocks behind the first one, of a small batch their warps.
+struct PrepareBatchItems {
+  int64_t tokens_per_item = 0;
+  int64_t token_items = 0, page_items = 0, table_items = 0;
+  int64_t adapter_items = 0, slot_items = 0;  // of a small batch
+  int threads = 0;                            // of a block, and requests that are planned at a time
+  unsigned blocks = 0;
+  bool is_small = false;  // prepare_small_batch_cuda.cu takes it
+};
+
+inline constexpr int kFewSeqs = 256, kSeqsPerWindow = 512;
+inline constexpr int64_t kPagesPerItem = 512;
+/// A batch of few tokens takes small items: the requests of an item are looked up in all others by the lanes of one block.
+inline constexpr int64_t kFewTokens = 32, kManyTokens = 256;
+inline constexpr int kLanesPerSum = 8;
+
+inline constexpr int64_t kSmallPagesPerItem = 128;
+inline constexpr int64_t kMostLanes = 32;
+
+/// Whether a window holds all requests and 32 bits all sums.
+[[nodiscard]] inline bool is_small_batch(const PrepareBatchParams& p) {
+  const int64_t given_pages = !p.pages_are_given  ? kHuge
+                              : p.seq_page_indptr ? p.seq_pages.size
+                                                  : p.seq_page_table.width;
+  const int64_t pages = std::min({p.max_pages, p.table_width, given_pages});
+  const int64_t slots = p.adapter_indptr.size;
+  return p.num_seqs <= kFewSeqs && p.has_token_outputs && p.num_tokens < kSmallSum &&
+         (p.page_size == 0 || pages < kSmallSum) && p.pages.size < (1 << 30) &&
+         p.page_table.rows * p.page_table.width < (1 << 30) && slots < (1 << 30);
+}
+
+[[nodiscard]] inline PrepareBatchItems select_small_batch_items(const PrepareBatchParams& p,
+                                                                int num_sms) {
+  constexpr int64_t kWarps = kFewSeqs / 32;
+  const auto items = [](int64_t n, int64_t per_item) { return (n + per_item - 1) / per_item; };
+  PrepareBatchItems s;
+  s.is_small = true;
+  s.threads = kFewSeqs;
+  s.page_items = items(p.pages.size, kSmallPagesPerItem);
+  s.table_items = items(p.page_table.rows * p.page_table.width, kSmallPagesPerItem);
+  s.slot_items = p.adapter_indptr.size;
+  int64_t all = 0;
+  // A block per multiprocessor, or as few more as can be: each of them plans anew.
+  for (s.tokens_per_item = 1;; s.tokens_per_item *= 2) {
+    s.token_items = items(p.num_tokens, s.tokens_per_item);
+    s.adapter_items = p.adapter_rows ? s.token_items : 0;
+    all = s.token_items + s.adapter_items + s.page_items + s.table_items + s.slot_items;
+    if (all <= kWarps * (num_sms - 1) || s.tokens_per_item == kMostLanes) break;
+  }
+  s.blocks = 1 + static_cast<unsigned>(std::min(items(all, kWarps), int64_t{4} * num_sms));
+  return s;
+}
+
+[[nodiscard]] inline PrepareBatchItems select_prepare_batch_items(const PrepareBatchParams& p,
+                                                                  int num_sms) {
+  if (is_small_batch(p)) return select_small_batch_items(p, num_sms);
+  const auto items = [](int64_t n, int64_t per_item) { return (n + per_item - 1) / per_item; };
+  PrepareBatchItems s;
+  s.threads = p.num_seqs <= kFewSeqs ? kFewSeqs : kSeqsPerWindow;
+  s.tokens_per_item = p.num_tokens <= 2 * kFewTokens * num_sms ? kFewTokens : kManyTokens;
+  if (p.has_token_outputs) s.token_items = items(p.num_tokens, s.tokens_per_item);
+  s.page_items = items(p.pages.size, kPagesPerItem);
+  s.table_items = items(p.page_table.rows * p.page_table.width, kPagesPerItem);
+  const int64_t sums = items(p.adapter_indptr.size, s.threads / kLanesPerSum);
+  const bool has_loose_ids = !p.has_token_outputs && p.all_input_ids && p.next_input_ids;
+  const int64_t loose = has_loose_ids ? items(p.num_seqs, s.threads / 32) : 0;
+  const int64_t all = s.token_items + s.page_items + s.table_items + sums + loose;
+  const int64_t most = int64_t{num_sms} * (1024 / s.threads);
+  s.blocks = 1 + static_cast<unsigned>(std::min(all, most));
+  return s;
+}
+
+/// Tensors as BatchParams holds them, and the numbers that go with them.
+struct AnyTensors {
+  using Vector = Packed;
+  using ConstVector = ConstPacked;
+  using Rows = PackedRows;
+  using ConstRows = ConstPackedRows;
+  using Number = int64_t;
+  static constexpr Number kMostTokens = kHuge;
+};
+struct PlainTensors {
+  using Vector = BasicPlain<int32_t>;
+  using ConstVector = BasicPlain<const int32_t>;
+  using Rows = BasicPlainRows<int32_t>;
+  using ConstRows = BasicPlainRows<const int32_t>;
+  using Number = int32_t;
+  static constexpr Number kMostTokens = 1 << 28;  // of a request: sums of some stay within 32 bits
+};
+
+/// In the order in which a kernel needs them.
+template <class T>
+struct BatchParams {
+  using Tensors = T;
+  using Number = typename T::Number;
+
+  typename T::ConstVector cache_lengths, accepted_lengths, input_lengths, num_active, adapter_slots;
+  typename T::ConstVector seq_page_indptr, next_indptr, prompt_lengths;
+  Number num_seqs, num_tokens, max_pages, table_width, num_slots;
+  Number page_size, tokens_per_seq, accepted_extra;
+  Number given_pages;  // in `seq_pages`, or in a row of seq_page_table
+  int page_shift;      // page_size is 1 << page_shift; negative where it is no power of two
+  bool has_given_pages, has_loose_ids, has_segments;
+  struct {
+    Number tokens_per_item, token_items, adapter_items, page_items, table_items, slot_items;
+  } items;
+
+  typename T::ConstVector seq_pages, next_input_ids;
+  typename T::ConstRows seq_page_table;
+  typename T::Rows all_input_ids;
+  Number num_next_ids;  // in next_input_ids
+  Number max_length;    // of a row of all_input_ids
+  Number page_end;      // pages from here on have no place that fits an integer
+  Number pad_page, pad_token, num_segments;
+  typename T::Vector positions, kv_slots, token_to_seq, input_ids, slot_ids, adapter_rows;
+  typename T::Vector q_indptr, start_lengths, kv_lengths, page_indptr, last_page_len, pages;
+  typename T::Vector seg_starts, seg_ends, seg_slots, adapter_indptr, overflow;
+  typename T::Rows page_table;
+};
+using PrepareBatchCudaParams = BatchParams<AnyTensors>;
+using PlainBatchParams = BatchParams<PlainTensors>;
+
+template <class T>
+[[nodiscard]] BatchParams<T> pack(const PrepareBatchParams& p, const PrepareBatchItems& items) {
+  using Number = typename T::Number;
+  const auto held = [](int64_t x) {
+    return static_cast<Number>(std::clamp<int64_t>(x, std::numeric_limits<Number>::min(),
+                                                   std::numeric_limits<Number>::max()));
+  };
+  const auto page_size = static_cast<uint64_t>(p.page_size);
+  BatchParams<T> q{};
+  const auto set = [](auto& to, const auto& tensor) {
+    to = std::remove_cvref_t<decltype(to)>(tensor);
+  };
+  set(q.cache_lengths, p.cache_lengths);
+  set(q.accepted_lengths, p.accepted_lengths);
+  set(q.input_lengths, p.input_lengths);
+  set(q.num_active, p.num_active);
+  set(q.adapter_slots, p.adapter_slots);
+  set(q.seq_page_indptr, p.seq_page_indptr);
+  set(q.next_indptr, p.next_indptr);
+  set(q.prompt_lengths, p.prompt_lengths);
+  q.num_seqs = held(p.num_seqs);
+  q.num_tokens = held(p.num_tokens);
+  q.max_pages = held(p.max_pages);
+  q.table_width = held(p.table_width);
+  q.num_slots = held(p.num_slots);
+  q.page_size = held(p.page_size);
+  q.tokens_per_seq = std::min(held(p.tokens_per_seq), T::kMostTokens);
+  q.accepted_extra = held(p.accepted_extra);
+  q.given_pages = held(p.seq_page_indptr ? p.seq_pages.size : p.seq_page_table.width);
+  q.page_shift = std::has_single_bit(page_size) ? std::countr_zero(page_size) : -1;
+  q.has_given_pages = p.pages_are_given;
+  q.has_loose_ids = !p.has_token_outputs && p.all_input_ids && p.next_input_ids;
+  q.has_segments = p.num_segments != kHuge;
+  q.items = {held(items.tokens_per_item), held(items.token_items), held(items.adapter_items),
+             held(items.page_items),      held(items.table_items), held(items.slot_items)};
+  set(q.seq_pages, p.seq_pages);
+  set(q.next_input_ids, p.next_input_ids);
+  set(q.seq_page_table, p.seq_page_table);
+  set(q.all_input_ids, p.all_input_ids);
+  q.num_next_ids = held(p.next_input_ids.size);
+  q.max_length = held(p.all_input_ids.width);
+  q.page_end = held(p.page_size > 0 ? kHuge / p.page_size : 0);
+  q.pad_page = static_cast<Number>(p.pad_page);
+  q.pad_token = static_cast<Number>(p.pad_token);
+  q.num_segments = held(p.num_segments);
+  set(q.positions, p.positions);
+  set(q.kv_slots, p.kv_slots);
+  set(q.token_to_seq, p.token_to_seq);
+  set(q.input_ids, p.input_ids);
+  set(q.slot_ids, p.slot_ids);
+  set(q.adapter_rows, p.adapter_rows);
+  set(q.q_indptr, p.q_indptr);
+  set(q.start_lengths, p.start_lengths);
+  set(q.kv_lengths, p.kv_lengths);
+  set(q.page_indptr, p.page_indptr);
+  set(q.last_page_len, p.last_page_len);
+  set(q.pages, p.pages);
+  set(q.seg_starts, p.seg_starts);
+  set(q.seg_ends, p.seg_ends);
+  set(q.seg_slots, p.seg_slots);
+  set(q.adapter_indptr, p.adapter_indptr);
+  set(q.overflow, p.overflow);
+  set(q.page_table, p.page_table);
+  return q;
+}
+
+/// Whether a small batch can be packed as PlainBatchParams.
+[[nodiscard]] inline bool is_plain(const PrepareBatchParams& p) {
+  const auto all = [](const auto&... tensors) { return (is_plain(tensors) && ...); };
+  return all(p.q_indptr, p.start_lengths, p.kv_lengths, p.page_indptr, p.last_page_len, p.pages,
+             p.page_table, p.positions, p.kv_slots, p.token_to_seq, p.input_ids, p.slot_ids) &&
+         all(p.seg_starts, p.seg_ends, p.seg_slots, p.adapter_rows, p.adapter_indptr,
+             p.all_input_ids, p.overflow) &&
+         all(p.cache_lengths, p.accepted_lengths, p.input_lengths, p.num_active, p.seq_page_table,
+             p.seq_pages, p.seq_page_indptr, p.adapter_slots, p.next_input_ids, p.next_indptr,
+             p.prompt_lengths) &&
+         p.page_size <= PlainTensors::kMostTokens &&
+         std::abs(p.accepted_extra) <= PlainTensors::kMostTokens;
+}
+
+void prepare_small_batch(const ExecContext& ctx, const PrepareBatchParams& p,
+                         const PrepareBatchItems& items);
+
+}  // namespace heddle::cuda

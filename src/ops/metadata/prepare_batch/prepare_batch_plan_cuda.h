@@ -1,0 +1,184 @@
+#pragma once
+
+#include "ops/metadata/packed_indices_cuda.h"
+#include "ops/metadata/prepare_batch/prepare_batch_cuda_params.h"
+
+// The plan of prepare_batch on the device. Every block makes it for itself: a window of as many requests as it has threads at a
+// time, by sums over its threads. So no block waits for another, and a small batch is planned once.
+
+namespace heddle::cuda {
+
+/// How many pages a request is given, of which seq_page_indptr, if there is one, says [begin, end): any number where none are.
+__device__ inline int64_t num_given_pages(const PrepareBatchCudaParams& p, int64_t begin,
+                                          int64_t end) {
+  if (!p.has_given_pages) return kHuge;
+  if (p.seq_page_indptr.data == nullptr) return p.given_pages;
+  begin = held(begin);
+  end = smaller(held(end), p.given_pages);
+  return begin >= 0 && begin < end ? end - begin : 0;
+}
+
+/// The pages that the caller has given to a request, in use or not; see heddle::pages_of.
+struct GivenPages {
+  ConstPacked pages;
+  int64_t size;
+};
+__device__ inline GivenPages pages_of(const PrepareBatchCudaParams& p, int64_t seq) {
+  if (p.seq_page_indptr.data == nullptr) {
+    return {row_of(p.seq_page_table, seq), p.given_pages};
+  }
+  const int64_t begin = load(p.seq_page_indptr, seq), end = load(p.seq_page_indptr, seq + 1);
+  GivenPages given{p.seq_pages, num_given_pages(p, begin, end)};
+  if (given.size > 0) given.pages.data = address_of(p.seq_pages, begin);
+  return given;
+}
+
+/// A request's adapter and how many rows it has.
+struct __align__(16) SlotTokens {
+  int64_t slot, tokens;
+};
+
+/// What all blocks know of a window's requests; request r of the window is first_seq + r.
+struct PlannedWindow {
+  int64_t first_token[kSeqsPerWindow + 1], first_page[kSeqsPerWindow + 1];
+  int64_t start[kSeqsPerWindow];
+  SlotTokens slots[kSeqsPerWindow];
+  int64_t adapter_place
+      [kSeqsPerWindow];  // of an item's requests: where their rows begin in adapter_rows
+  Sums<3> scratch[2][kMaxWarps];
+  unsigned long long cut_seq;  // the first request that has less tokens than it asks for,
+  int64_t cut_tokens;          // and how many it has
+};
+
+/// Up to where the windows so far have come.
+struct Progress {
+  int64_t tokens = 0, pages = 0, adapter_rows = 0;
+};
+
+/// What one thread knows of its request in the window.
+struct PlannedSeq {
+  int64_t start = 0, kv_length = 0, last_page_len = 0;
+  int32_t overflow = 0;
+};
+
+__device__ inline int64_t num_active_of(const PrepareBatchCudaParams& p) {
+  if (p.num_active.data == nullptr) return p.num_seqs;
+  return larger(0, smaller(load(p.num_active, 0), p.num_seqs));
+}
+__device__ inline int64_t asked_tokens_of(const PrepareBatchCudaParams& p, int64_t seq) {
+  return p.input_lengths.data != nullptr ? length_from(load(p.input_lengths, seq))
+                                         : p.tokens_per_seq;
+}
+/// The slot of an adapter that there is, else -1.
+__device__ inline int64_t slot_within(const PrepareBatchCudaParams& p, int64_t slot) {
+  const bool is_there = p.adapter_slots.data != nullptr && slot >= 0 && slot < p.num_slots;
+  return is_there ? slot : -1;
+}
+__device__ inline int64_t slot_of(const PrepareBatchCudaParams& p, int64_t seq) {
+  return slot_within(p, load(p.adapter_slots, seq));
+}
+
+/// Plans the requests [first_seq, first_seq + blockDim.x), as far as they are there. All threads; a barrier lies before the next
+/// call. When it returns, all threads see the window, and `progress` includes it.
+__device__ inline PlannedSeq plan_window(const PrepareBatchCudaParams& p, int64_t first_seq,
+                                         PlannedWindow& window, Progress& progress) {
+  const int r = threadIdx.x, last = static_cast<int>(blockDim.x) - 1;
+  const int64_t seq = first_seq + r;
+  // All reads at once. Those of padding are made, too, so that nothing waits for num_active.
+  const bool is_there = seq < p.num_seqs;
+  const RawIndex active = load_raw(p.num_active, 0),
+                 cache = load_raw(p.cache_lengths, seq, is_there),
+                 accepted = load_raw(p.accepted_lengths, seq, is_there),
+                 input = load_raw(p.input_lengths, seq, is_there),
+                 adapter = load_raw(p.adapter_slots, seq, is_there),
+                 pages_begin = load_raw(p.seq_page_indptr, seq, is_there),
+                 pages_end = load_raw(p.seq_page_indptr, seq + 1, is_there);
+  const bool is_active = is_there && (p.num_active.data == nullptr || seq < active.value());
+  PlannedSeq plan;
+  int64_t asked = 0, slot = -1;
+  if (is_active) {
+    plan.start = length_from(cache.value());
+    if (p.accepted_lengths.data != nullptr) {
+      plan.start += length_from(held(accepted.value()) + p.accepted_extra);
+    }
+    asked = p.input_lengths.data != nullptr ? length_from(input.value()) : p.tokens_per_seq;
+    slot = slot_within(p, adapter.value());
+  }
+  const int64_t given = num_given_pages(p, pages_begin.value(), pages_end.value());
+
+  const auto needed_pages = [&](int64_t tokens) {
+    if (p.page_size == 0 || !is_active) return int64_t{0};
+    return divide(plan.start + tokens + p.page_size - 1, p.page_size);
+  };
+  const auto sums_for = [&](int64_t tokens) {
+    const int64_t pages = smaller(smaller(needed_pages(tokens), given), p.table_width);
+    return Sums<3>{{asked, pages, slot >= 0 ? tokens : 0}};
+  };
+  const Sums<3> cap{{p.num_tokens, p.max_pages, kHuge}};
+  // As if no request were cut; else once more with the tokens that there are.
+  Sums<3> total, before = block_sums_before(sums_for(asked), cap, window.scratch[0], total);
+  const int64_t first_token = smaller(progress.tokens + before.of[0], p.num_tokens);
+  const int64_t tokens = smaller(asked, p.num_tokens - first_token);
+  if (__syncthreads_or(tokens < asked) != 0) {
+    before = block_sums_before(sums_for(tokens), cap, window.scratch[1], total);
+    if (tokens < asked) atomicMin(&window.cut_seq, static_cast<unsigned long long>(seq));
+  }
+  const int64_t needed = needed_pages(tokens), held_pages = smaller(needed, given);
+  const int64_t first_page = smaller(progress.pages + before.of[1], p.max_pages);
+  const int64_t room = smaller(p.table_width, p.max_pages - first_page);
+  const int64_t pages = smaller(held_pages, room);
+  plan.kv_length = pages < needed ? pages * p.page_size : plan.start + tokens;
+  plan.last_page_len = pages > 0 ? plan.kv_length - (pages - 1) * p.page_size : 0;
+  plan.overflow = (tokens < asked ? kTokenOverflow : 0) | (needed > given ? kMissingPages : 0) |
+                  (held_pages > room ? kPageOverflow : 0);
+
+  window.first_token[r] = first_token;
+  window.first_page[r] = first_page;
+  window.start[r] = plan.start;
+  window.slots[r] = {slot, tokens};
+  if (r == last) {
+    window.first_token[r + 1] = first_token + tokens;
+    window.first_page[r + 1] = first_page + pages;
+  }
+  __syncthreads();
+  if (tokens < asked && window.cut_seq == static_cast<unsigned long long>(seq)) {
+    window.cut_tokens = tokens;
+  }
+  progress.tokens = window.first_token[last + 1];
+  progress.pages = window.first_page[last + 1];
+  progress.adapter_rows = smaller(progress.adapter_rows + total.of[2], kHuge);
+  return plan;
+}
+
+/// The rows in adapter_rows before those of request `seq`, whose adapter is in `slot`: all of lower slots, and those of the
+/// slot's earlier requests. kLanesPerSum neighbours share a sum and all get it; whole warps. `window` holds the plan where
+/// `is_whole`, when one window holds all requests; else find_cut has set what it says of a cut.
+__device__ inline int64_t adapter_rows_before(const PrepareBatchCudaParams& p,
+                                              const PlannedWindow& window, bool is_whole,
+                                              int64_t num_active, int64_t slot, int64_t seq) {
+  int64_t sum = 0;
+  const auto add = [&](int64_t other, const SlotTokens& t) {
+    const bool is_before = t.slot < slot || (t.slot == slot && other < seq);
+    if (t.slot >= 0 && is_before) sum += t.tokens;
+  };
+  const int lane = threadIdx.x % kLanesPerSum;
+  if (is_whole) {
+    const int count = static_cast<int>(p.num_seqs);
+#pragma unroll 4
+    for (int other = lane; other < count; other += kLanesPerSum) add(other, window.slots[other]);
+  } else {
+    const int64_t cut = static_cast<int64_t>(window.cut_seq);
+    const int64_t end = smaller(num_active, cut);
+#pragma unroll 4
+    for (int64_t other = lane; other < end; other += kLanesPerSum) {
+      add(other, {slot_of(p, other), asked_tokens_of(p, other)});
+    }
+    if (lane == 0 && cut < num_active) add(cut, {slot_of(p, cut), window.cut_tokens});
+  }
+  for (int distance = kLanesPerSum / 2; distance > 0; distance /= 2) {
+    sum += __shfl_xor_sync(kAllLanes, sum, distance);
+  }
+  return sum;
+}
+
+}  // namespace heddle::cuda

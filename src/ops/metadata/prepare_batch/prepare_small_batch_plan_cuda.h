@@ -1,0 +1,182 @@
+#pragma once
+
+#include "ops/metadata/packed_indices_cuda.h"
+#include "ops/metadata/prepare_batch/prepare_batch_cuda_params.h"
+
+// The plan of a small batch: of at most as many requests as a block has threads, with sums that fit 32 bits. Every block makes it for
+// itself, a request per thread.
+
+namespace heddle::cuda {
+
+inline constexpr int kSmallThreads = kFewSeqs, kSmallWarps = kSmallThreads / 32;
+
+template <class Number>
+struct SmallPlan {
+  int32_t first_token[kSmallThreads], first_page[kSmallThreads + 1];
+  uint2 slot_tokens[kSmallThreads];  // a request without adapter has the highest slot
+  Number start[kSmallThreads], slot[kSmallThreads];
+  Number next_begin[kSmallThreads], next_end[kSmallThreads], prompt[kSmallThreads];
+  Number given_begin[kSmallThreads], num_given[kSmallThreads];  // pages
+  uint32_t scratch[2][3][kSmallWarps];
+};
+
+/// What a thread alone knows of its request.
+template <class Number>
+struct SmallSeq {
+  Number start = 0, kv_length = 0, last_page_len = 0;
+  int32_t overflow = 0;
+};
+
+/// Of all requests.
+struct SmallTotals {
+  int32_t tokens, pages, adapter_rows;
+};
+
+/// Tokens and pages of the requests in front of this thread's, and totals of those and of rows with an adapter. A barrier within.
+__device__ inline uint2 sums_before(uint3 x, uint32_t (&scratch)[3][kSmallWarps], uint3& total) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  uint2 sum{x.x, x.y};
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const uint32_t tokens = __shfl_up_sync(kAllLanes, sum.x, distance);
+    const uint32_t pages = __shfl_up_sync(kAllLanes, sum.y, distance);
+    if (lane >= distance) sum = {sum.x + tokens, sum.y + pages};
+  }
+  const uint32_t rows = __reduce_add_sync(kAllLanes, x.z);
+  if (lane == 31) {
+    scratch[0][warp] = sum.x;
+    scratch[1][warp] = sum.y;
+    scratch[2][warp] = rows;
+  }
+  __syncthreads();
+  // The eight sums in a lane each, once more in every eighth one.
+  const uint32_t tokens = scratch[0][lane % kSmallWarps], pages = scratch[1][lane % kSmallWarps];
+  const bool is_sum = lane < kSmallWarps, is_before = lane < warp;
+  const uint2 before{sum.x - x.x + __reduce_add_sync(kAllLanes, is_before ? tokens : 0),
+                     sum.y - x.y + __reduce_add_sync(kAllLanes, is_before ? pages : 0)};
+  total = {__reduce_add_sync(kAllLanes, is_sum ? tokens : 0),
+           __reduce_add_sync(kAllLanes, is_sum ? pages : 0),
+           __reduce_add_sync(kAllLanes, is_sum ? scratch[2][lane % kSmallWarps] : 0)};
+  return before;
+}
+
+/// floor(a / page_size) of a number that is not negative.
+template <class P>
+__device__ typename P::Number pages_in(const P& p, typename P::Number a) {
+  if (p.page_shift >= 0) return a >> p.page_shift;
+  return divide(a, p.page_size);
+}
+
+template <class P>
+__device__ typename P::Number held_length(int64_t x) {
+  constexpr int64_t kMost = P::Tensors::kMostTokens;
+  return static_cast<typename P::Number>(larger(int64_t{0}, smaller(x, kMost)));
+}
+
+template <class P>
+__device__ int32_t held_length(int32_t x) {
+  return larger(0, smaller(x, P::Tensors::kMostTokens));
+}
+/// As RawIndex::value, in the numbers that P has.
+template <class P>
+__device__ typename P::Number number_of(const RawIndex& x) {
+  if constexpr (sizeof(typename P::Number) == 4) return static_cast<int32_t>(x.low);
+  return static_cast<typename P::Number>(held(x.value()));
+}
+
+/// How many pages a request is given, of which seq_page_indptr, if there is one, says [begin, end): any number where none are.
+template <class P>
+__device__ typename P::Number num_given_pages(const P& p, typename P::Number begin,
+                                              typename P::Number end) {
+  using Number = typename P::Number;
+  if (!p.has_given_pages) return P::Tensors::kMostTokens;
+  if (p.seq_page_indptr.data == nullptr) return p.given_pages;
+  end = smaller(end, p.given_pages);
+  return begin >= 0 && begin < end ? end - begin : Number{0};
+}
+
+/// Plans the request of this thread; a barrier follows before others see it.
+template <class P>
+__device__ SmallSeq<typename P::Number> plan_seq(const P& p, SmallPlan<typename P::Number>& plan,
+                                                 SmallTotals& totals) {
+  using Number = typename P::Number;
+  const int r = threadIdx.x;
+  const bool is_there = r < p.num_seqs;
+  // All reads at once. Those of padding are made, too, so that nothing waits for num_active.
+  const RawIndex active = load_raw(p.num_active, 0), cache = load_raw(p.cache_lengths, r, is_there),
+                 accepted = load_raw(p.accepted_lengths, r, is_there),
+                 input = load_raw(p.input_lengths, r, is_there),
+                 adapter = load_raw(p.adapter_slots, r, is_there),
+                 given_begin = load_raw(p.seq_page_indptr, r, is_there),
+                 given_end = load_raw(p.seq_page_indptr, r + 1, is_there),
+                 next_begin = load_raw(p.next_indptr, r, is_there),
+                 next_end = load_raw(p.next_indptr, r + 1, is_there),
+                 prompt = load_raw(p.prompt_lengths, r, is_there);
+  const bool is_active = is_there && (p.num_active.data == nullptr || r < active.value());
+  SmallSeq<Number> seq;
+  Number asked = 0, slot = -1;
+  if (is_active) {
+    seq.start = held_length<P>(number_of<P>(cache));
+    if (p.accepted_lengths.data != nullptr) {
+      const Number most = P::Tensors::kMostTokens;
+      const Number held_accepted = larger(-most, smaller(number_of<P>(accepted), most));
+      seq.start += held_length<P>(held_accepted + p.accepted_extra);
+    }
+    asked =
+        p.input_lengths.data != nullptr ? held_length<P>(number_of<P>(input)) : p.tokens_per_seq;
+    const Number given_slot = number_of<P>(adapter);
+    if (p.adapter_slots.data != nullptr && given_slot >= 0 && given_slot < p.num_slots) {
+      slot = given_slot;
+    }
+  }
+  const Number given = num_given_pages(p, number_of<P>(given_begin), number_of<P>(given_end));
+  const Number most_pages = smaller(smaller(given, p.table_width), p.max_pages);
+  const auto needed_pages = [&](Number tokens) {
+    if (p.page_size == 0 || !is_active) return Number{0};
+    return pages_in(p, seq.start + tokens + p.page_size - 1);
+  };
+  const auto sums_for = [&](Number tokens) {
+    const auto held_tokens = static_cast<uint32_t>(smaller(tokens, p.num_tokens + 1));
+    return uint3{held_tokens, static_cast<uint32_t>(smaller(needed_pages(tokens), most_pages)),
+                 slot >= 0 ? held_tokens : 0};
+  };
+  const auto num_tokens = static_cast<uint32_t>(p.num_tokens);
+  const auto most_in_all = [](uint32_t x, Number cap) {  // the cap may be far above 32 bits
+    return static_cast<Number>(smaller(int64_t{x}, int64_t{cap}));
+  };
+  uint3 total;
+  uint2 before = sums_before(sums_for(asked), plan.scratch[0], total);
+  const Number first_token = most_in_all(before.x, p.num_tokens);
+  const Number tokens = smaller(asked, p.num_tokens - first_token);
+  totals.tokens = static_cast<int32_t>(total.x < num_tokens ? total.x : num_tokens);
+  if (total.x > num_tokens) {  // once more with the tokens that there are
+    before = sums_before(sums_for(tokens), plan.scratch[1], total);
+  }
+  const Number needed = needed_pages(tokens), held_pages = smaller(needed, given);
+  const Number first_page = most_in_all(before.y, p.max_pages);
+  const Number room = smaller(p.table_width, p.max_pages - first_page);
+  const Number pages = smaller(held_pages, room);
+  seq.kv_length = pages < needed ? pages * p.page_size : seq.start + tokens;
+  seq.last_page_len = pages > 0 ? seq.kv_length - (pages - 1) * p.page_size : 0;
+  seq.overflow = (tokens < asked ? kTokenOverflow : 0) | (needed > given ? kMissingPages : 0) |
+                 (held_pages > room ? kPageOverflow : 0);
+  totals.pages = static_cast<int32_t>(most_in_all(total.y, p.max_pages));
+  totals.adapter_rows = static_cast<int32_t>(total.z);
+
+  plan.first_token[r] = static_cast<int32_t>(first_token);
+  plan.first_page[r] = static_cast<int32_t>(first_page);
+  if (r == kSmallThreads - 1) plan.first_page[r + 1] = totals.pages;
+  plan.slot_tokens[r] = {static_cast<uint32_t>(slot), static_cast<uint32_t>(tokens)};
+  plan.start[r] = seq.start;
+  plan.slot[r] = slot;
+  if (p.next_indptr.data != nullptr) {
+    plan.next_begin[r] = number_of<P>(next_begin);
+    plan.next_end[r] = number_of<P>(next_end);
+    plan.prompt[r] = number_of<P>(prompt);
+  }
+  plan.given_begin[r] = number_of<P>(given_begin);
+  plan.num_given[r] = given;
+  return seq;
+}
+
+}  // namespace heddle::cuda

@@ -1,0 +1,142 @@
+#pragma once
+
+// Random calls of the rotary operations against their definitions, on any device.
+
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "heddle/ops/rope.h"
+
+#include "ops/rope/test/rope_ref.h"
+#include "testing/compare.h"
+#include "testing/mirror.h"
+#include "testing/poison.h"
+#include "testing/random.h"
+
+namespace heddle::testing {
+
+inline RopeParams random_rope_params(int rotary_dim) {
+  RopeParams params{.theta = pick({1e4, 5e5, 1e6, 100.0}), .scale = pick({1.0, 1.0, 2.0, 0.5})};
+  params.rotary_dim = rotary_dim;
+  if (random_int(0, 1) == 1) {
+    params.llama3 = Llama3RopeScaling{.factor = pick({8.0, 32.0}),
+                                      .original_max_position = pick({8192.0, 256.0})};
+  }
+  return params;
+}
+
+inline std::vector<int64_t> random_positions(int64_t n) {
+  std::vector<int64_t> positions(static_cast<size_t>(n));
+  for (int64_t& p : positions) p = random_int(0, pick<int64_t>({10, 2000, 200000}));
+  return positions;
+}
+
+inline void check_rope_table(const ExecContext& ctx, Mirror& mirror) {
+  const int num_pairs = static_cast<int>(random_int(1, 150));
+  const RopeParams params = random_rope_params(pick({0, 2 * num_pairs}));
+  std::vector<int64_t> positions = random_positions(7);
+  positions.push_back(100'000'000);
+  const auto n = static_cast<int64_t>(positions.size());
+  const int64_t stride = num_pairs + 3;
+  PoisonedBuffer<float> cos(static_cast<size_t>(n * stride)), sin(cos.size());
+  rope_table(ctx, mirror(cos.view({n, stride}).narrow(1, 0, num_pairs)),
+             mirror(sin.view({n, stride}).narrow(1, 0, num_pairs)),
+             mirror(ConstTensorView(host_view(positions.data(), {n}))), params);
+  mirror.back();
+  for (int64_t t = 0; t < n; ++t) {
+    for (int d = 0; d < stride; ++d) {
+      const auto at = static_cast<size_t>(t * stride + d);
+      if (d >= num_pairs) {
+        EXPECT_TRUE(cos.untouched(at) && sin.untouched(at));
+        continue;
+      }
+      // The product position * frequency rounds in double, which matters at large angles only.
+      const double angle = ref::rope_angle(params, 2 * num_pairs, d, positions[size_t(t)]);
+      const double slack = std::abs(angle) * 0x1p-50;
+      EXPECT_LE(std::abs(cos[at] - std::cos(angle)), 0x1p-24 + slack) << angle;
+      EXPECT_LE(std::abs(sin[at] - std::sin(angle)), 0x1p-24 + slack) << angle;
+    }
+  }
+  EXPECT_TRUE(cos.guards_intact() && sin.guards_intact());
+}
+
+/// Both forms against the definition, on heads inside a wider row, with gaps that must survive.
+template <class T>
+void check_rope(const ExecContext& ctx, Mirror& mirror) {
+  const int64_t tokens = random_int(0, 40), heads = random_int(1, 5);
+  const int head_dim = static_cast<int>(
+      pick<int64_t>({64, 80, 96, 112, 128, 192, 256, random_int(2, pick({40, 600}))}));
+  const int rotary_dim =
+      random_int(0, 1) == 0 ? head_dim / 2 * 2 : 2 * static_cast<int>(random_int(1, head_dim / 2));
+  const int64_t head_stride = head_dim + pick<int64_t>({0, 0, 8, random_int(0, 3)});
+  const int64_t token_stride = heads * head_stride + pick<int64_t>({0, 0, 16, random_int(0, 5)});
+  const RopeParams params = random_rope_params(rotary_dim);
+  const std::vector<int64_t> positions = random_positions(tokens);
+  const std::vector<int32_t> positions32(positions.begin(), positions.end());
+
+  PoisonedBuffer<T> x(static_cast<size_t>(tokens * token_stride));
+  std::vector<double> want(x.size(), 0.0);
+  std::vector<bool> inside(x.size(), false);
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t h = 0; h < heads; ++h) {
+      const auto at = static_cast<size_t>(t * token_stride + h * head_stride);
+      const auto row = random_normal<T>(static_cast<size_t>(head_dim));
+      for (size_t d = 0; d < row.size(); ++d) {
+        x[at + d] = row[d];
+        want[at + d] = to_float(row[d]);
+        inside[at + d] = true;
+      }
+      ref::rope(&want[at], head_dim, positions[size_t(t)], params);
+    }
+  }
+  const std::array<int64_t, 3> shape{tokens, heads, head_dim};
+  const std::array<int64_t, 3> strides{token_stride, head_stride, 1};
+  PoisonedBuffer<T> y = x;
+  const TensorView x_view(x.view({}).raw(), kDType<T>, Device{}, shape, strides);
+  const TensorView y_view(y.view({}).raw(), kDType<T>, Device{}, shape, strides);
+  rope(ctx, mirror(x_view), mirror(ConstTensorView(host_view(positions.data(), {tokens}))), params);
+  const int64_t pairs = rotary_dim / 2;
+  PoisonedBuffer<float> cos(static_cast<size_t>(tokens * pairs)), sin(cos.size());
+  rope_table(ctx, mirror(cos.view({tokens, pairs})), mirror(sin.view({tokens, pairs})),
+             mirror(ConstTensorView(host_view(positions32.data(), {tokens}))), params);
+  mirror.back();
+  rope(ctx, mirror(y_view), mirror(ConstTensorView(cos.view({tokens, pairs}))),
+       mirror(ConstTensorView(sin.view({tokens, pairs}))));
+  mirror.back();
+  EXPECT_TRUE(same_bits<T>({x.data(), x.size()}, {y.data(), y.size()}));
+
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (!inside[i]) {
+      EXPECT_TRUE(x.untouched(i));
+    } else {  // two products and a sum in f32, angles of up to 2e5 radians in double
+      const double bound = kRounding<T> * std::abs(want[i]) + 2e-6;
+      EXPECT_LE(std::abs(static_cast<double>(to_float(x[i])) - want[i]), bound) << i;
+    }
+  }
+  EXPECT_TRUE(x.guards_intact() && y.guards_intact());
+}
+
+inline void check_rope_factors(const ExecContext& ctx, Mirror& mirror) {
+  const std::array<int32_t, 3> positions{0, 7, 1000};
+  const std::array<float, 4> factors{1.0f, 2.0f, 0.5f, 8.0f};
+  const RopeParams params{.theta = 500.0};
+  PoisonedBuffer<float> cos(12), sin(12);
+  rope_table(ctx, mirror(cos.view({3, 4})), mirror(sin.view({3, 4})),
+             mirror(ConstTensorView(host_view(positions.data(), {3}))), params,
+             mirror(ConstTensorView(host_view(factors.data(), {4}))));
+  mirror.back();
+  for (size_t t = 0; t < 3; ++t) {
+    for (size_t d = 0; d < 4; ++d) {
+      const double angle = positions[t] * rope_frequency(params, 8, static_cast<int>(d)) /
+                           static_cast<double>(factors[d]);
+      EXPECT_FLOAT_EQ(cos[t * 4 + d], static_cast<float>(std::cos(angle)));
+      EXPECT_FLOAT_EQ(sin[t * 4 + d], static_cast<float>(std::sin(angle)));
+    }
+  }
+  EXPECT_TRUE(cos.guards_intact() && sin.guards_intact());
+}
+
+}  // namespace heddle::testing

@@ -1,0 +1,329 @@
+#include "heddle/ops/sampling.h"
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "compare.h"
+#include "cpu/philox.h"
+#include "expect_error.h"
+#include "isa.h"
+#include "ops/sampling/test/sampling_cases.h"
+#include "ops/sampling/test/sampling_ref.h"
+#include "poison.h"
+#include "random.h"
+#include "scoped_validation.h"
+
+namespace heddle {
+namespace {
+
+using testing::message_of;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr int64_t kSizes[] = {1, 2, 3, 7, 15, 16, 17, 31, 63, 64, 65, 1000, 1023, 1025, 5000};
+
+struct Picked {
+  std::vector<int64_t> tokens;
+  std::vector<float> logprobs;
+};
+
+ConstTensorView rows_view(const std::vector<float>& logits, int64_t rows, int64_t vocab,
+                          int64_t stride) {
+  const std::array<int64_t, 2> shape{rows, vocab}, strides{stride, 1};
+  return {reinterpret_cast<const std::byte*>(logits.data()), DType::kFloat32, {}, shape, strides};
+}
+
+Picked sample_rows(const std::vector<float>& logits, const std::vector<SamplingRow>& rows,
+                   ThreadPool* threads = nullptr) {
+  const auto n = static_cast<int64_t>(rows.size());
+  const int64_t vocab = static_cast<int64_t>(logits.size()) / n;
+  Picked picked{std::vector<int64_t>(rows.size()), std::vector<float>(rows.size())};
+  const SamplingColumns columns(rows);
+  sample(SamplingContext(n, vocab, threads), host_view(picked.tokens.data(), {n}),
+         host_view(picked.logprobs.data(), {n}), host_view(logits.data(), {n, vocab}),
+         columns.table());
+  return picked;
+}
+
+SamplingRow random_row(int64_t vocab) {
+  using testing::pick;
+  return {.temperature = pick({0.0f, 0.05f, 0.7f, 1.0f, 3.0f}),
+          .top_k = static_cast<int32_t>(pick<int64_t>({0, -3, 1, 2, 40, vocab / 2, vocab, 99999})),
+          .top_p = pick({-1.0f, 0.0f, 0.1f, 0.9f, 0.999f, 1.0f, 2.0f}),
+          .min_p = pick({-1.0f, 0.0f, 0.01f, 0.2f, 1.0f}),
+          .seed = testing::random_int(INT64_MIN, INT64_MAX),
+          .step = testing::random_int(0, 1000)};
+}
+
+/// Logits with ties, masked tokens and NaN among them.
+std::vector<float> random_logits(size_t n) {
+  std::vector<float> logits = testing::random_normal<float>(n, testing::pick({0.1f, 2.0f, 6.0f}));
+  const int64_t kind = testing::random_int(0, 3);
+  for (float& x : logits) {
+    if (kind == 1) x = std::round(x * 2.0f) / 2.0f;  // -0 and 0, too
+    if (kind == 2 && testing::random_int(0, 3) == 0) x = testing::pick({-kInfinity, kNan});
+  }
+  return logits;
+}
+
+int64_t plain_argmax(std::span<const float> logits) {
+  int64_t best = 0;
+  float top = -kInfinity;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] > top) top = logits[i], best = static_cast<int64_t>(i);
+  }
+  return best;
+}
+
+TEST(Greedy, TakesTheLargestLogitOfTheLowestIdOnEveryTarget) {
+  for (const int64_t target : testing::cpu_targets()) {
+    SCOPED_TRACE(testing::cpu_target_name(target));
+    const testing::ScopedCpuTarget scoped(target);
+    for (const int64_t vocab : kSizes) {
+      const int64_t rows = testing::random_int(1, 4), stride = vocab + testing::random_int(0, 3);
+      const std::vector<float> logits = random_logits(size_t(rows * stride));
+      testing::PoisonedBuffer<int64_t> tokens(size_t(2 * rows));
+      testing::PoisonedBuffer<float> logprobs(size_t(3 * rows));
+      const std::array<int64_t, 1> shape{rows}, two{2}, three{3};
+      greedy({}, {reinterpret_cast<std::byte*>(tokens.data()), DType::kInt64, {}, shape, two},
+             {reinterpret_cast<std::byte*>(logprobs.data()), DType::kFloat32, {}, shape, three},
+             rows_view(logits, rows, vocab, stride));
+      EXPECT_TRUE(tokens.guards_intact() && logprobs.guards_intact());
+      for (int64_t r = 0; r < rows; ++r) {
+        const std::span row(logits.data() + r * stride, size_t(vocab));
+        const int64_t want = plain_argmax(row);
+        EXPECT_EQ(tokens[size_t(2 * r)], want);
+        EXPECT_TRUE(tokens.untouched(size_t(2 * r + 1)));
+        EXPECT_TRUE(logprobs.untouched(size_t(3 * r + 1)) && logprobs.untouched(size_t(3 * r + 2)));
+        const float got = logprobs[size_t(3 * r)];
+        if (!(row[size_t(want)] > -kInfinity)) {
+          EXPECT_EQ(got, -kInfinity);
+        } else {
+          EXPECT_NEAR(got, ref::logprob(row, size_t(want)), 2e-6);
+        }
+      }
+    }
+  }
+}
+
+TEST(Greedy, WritesIntsOfBothWidthsAndNeedsNoLogprobs) {
+  const std::vector<float> logits{0.0f, 3.0f, 3.0f, 1.0f, 0.5f, 0.0f};
+  testing::PoisonedBuffer<int32_t> narrow(2);
+  testing::PoisonedBuffer<int64_t> wide(2);
+  greedy({}, narrow.view({2}), {}, host_view(logits.data(), {2, 3}));
+  greedy({}, wide.view({2}), {}, host_view(logits.data(), {2, 3}));
+  EXPECT_EQ((std::vector<int32_t>{narrow[0], narrow[1]}), (std::vector<int32_t>{1, 0}));
+  EXPECT_EQ((std::vector<int64_t>{wide[0], wide[1]}), (std::vector<int64_t>{1, 0}));
+}
+
+/// Whether the definition, in double, gives the token for u, up to rounding: u may lie a little outside the token's part of
+/// [0, 1), and the thresholds may be met a little earlier or later.
+bool may_draw(int64_t token, double u, std::span<const float> logits, const SamplingRow& row) {
+  constexpr double kSlack = 4e-6;
+  std::vector<float> finite(logits.begin(), logits.end());
+  for (float& x : finite) x = std::isnan(x) ? -kInfinity : x;
+  for (const double shift : {0.0, -kSlack, kSlack}) {
+    const auto c = ref::candidates(
+        finite, {row.temperature, row.top_k, row.top_p * (1 + shift), row.min_p * (1 + shift)});
+    double sum = 0.0;
+    for (size_t i = 0; i < c.tokens.size(); ++i) {
+      const double before = sum;
+      sum += c.probabilities[i];
+      if (c.tokens[i] == token) {
+        if (u > before - kSlack && u < sum + kSlack && c.probabilities[i] > 0.0) return true;
+        break;
+      }
+    }
+  }
+  return false;
+}
+
+TEST(Sample, DrawsWhatTheDefinitionDrawsOnEveryTarget) {
+  for (const int64_t target : testing::cpu_targets()) {
+    SCOPED_TRACE(testing::cpu_target_name(target));
+    const testing::ScopedCpuTarget scoped(target);
+    for (const int64_t vocab : kSizes) {
+      for (int repeat = 0; repeat < 6; ++repeat) {
+        const int64_t num_rows = testing::random_int(1, 20);
+        std::vector<SamplingRow> rows;
+        for (int64_t r = 0; r < num_rows; ++r) rows.push_back(random_row(vocab));
+        const std::vector<float> logits = random_logits(size_t(num_rows * vocab));
+        const Picked picked = sample_rows(logits, rows);
+        for (int64_t r = 0; r < num_rows; ++r) {
+          const SamplingRow& row = rows[size_t(r)];
+          const std::span own(logits.data() + r * vocab, size_t(vocab));
+          const int64_t token = picked.tokens[size_t(r)], best = plain_argmax(own);
+          ASSERT_TRUE(token >= 0 && token < vocab);
+          if (row.temperature == 0.0f || !(own[size_t(best)] > -kInfinity)) {
+            EXPECT_EQ(token, best);
+          } else {
+            EXPECT_TRUE(may_draw(token, cpu::uniform_draw(row.seed, row.step), own, row))
+                << "token " << token << " of " << vocab << ", temperature " << row.temperature
+                << ", top_k " << row.top_k << ", top_p " << row.top_p << ", min_p " << row.min_p;
+          }
+          if (own[size_t(best)] > -kInfinity) {
+            const double want = ref::logprob(own, size_t(token));
+            EXPECT_NEAR(picked.logprobs[size_t(r)], want, 2e-6 + 1e-7 * std::abs(want));
+          }
+        }
+      }
+    }
+  }
+}
+
+/// Pearson's statistic of 50,000 draws must stay below a bound that it exceeds with a probability of less than 1e-10 where
+/// the sampler is right (Wilson and Hilferty's approximation at 6.5 standard deviations).
+void expect_distribution(const std::vector<float>& logits, SamplingRow row) {
+  constexpr int64_t kDraws = 50000;
+  const auto c = ref::candidates(logits, {row.temperature, row.top_k, row.top_p, row.min_p});
+  row.seed = testing::random_int(INT64_MIN, INT64_MAX);
+  std::vector<SamplingRow> rows(size_t{kDraws}, row);
+  for (int64_t i = 0; i < kDraws; ++i) rows[size_t(i)].step = i;
+  std::vector<int32_t> tokens(size_t{kDraws});
+  const auto vocab = static_cast<int64_t>(logits.size());
+  const SamplingColumns columns(rows);
+  sample(SamplingContext(kDraws, vocab), host_view(tokens.data(), {kDraws}), {},
+         rows_view(logits, kDraws, vocab, 0), columns.table());  // one row of logits for all
+
+  std::vector<double> counts(logits.size());
+  for (const int32_t token : tokens) ++counts[size_t(token)];
+  double statistic = 0.0, seen = 0.0;
+  for (size_t i = 0; i < c.tokens.size(); ++i) {
+    const double expected = c.probabilities[i] * kDraws, count = counts[size_t(c.tokens[i])];
+    ASSERT_GT(expected, 20.0) << "the case is too thin for the test";
+    statistic += (count - expected) * (count - expected) / expected;
+    seen += count;
+  }
+  EXPECT_EQ(seen, kDraws) << "a token was drawn that the filters leave out";
+  const double k = static_cast<double>(c.tokens.size()) - 1.0;
+  if (k < 1.0) return;
+  EXPECT_LT(statistic, k * std::pow(1.0 - 2.0 / (9.0 * k) + 6.5 * std::sqrt(2.0 / (9.0 * k)), 3));
+}
+
+TEST(Sample, DrawsWithTheExactProbabilities) {
+  const std::vector<float> eight{0.3f, -1.2f, 2.0f, 0.3f, 1.1f, -0.4f, 1.9f, 0.0f};
+  expect_distribution(eight, {});
+  expect_distribution(eight, {.temperature = 0.5f});
+  expect_distribution(eight, {.temperature = 2.0f});
+  expect_distribution(eight, {.top_k = 3});
+  expect_distribution(eight, {.top_p = 0.8f});
+  expect_distribution(eight, {.min_p = 0.2f});
+  expect_distribution(eight, {.temperature = 1.5f, .top_k = 6, .top_p = 0.9f, .min_p = 0.15f});
+  expect_distribution(std::vector<float>(100, 1.0f), {});             // all equal
+  expect_distribution(std::vector<float>(100, 1.0f), {.top_k = 10});  // the ten lowest ids
+  expect_distribution(testing::random_normal<float>(90, 0.5f), {});
+}
+
+TEST(Sample, ARowDependsOnItsOwnLogitsAndParametersAlone) {
+  const int64_t num_rows = 37, vocab = 3001;
+  const std::vector<float> logits = testing::random_normal<float>(size_t(num_rows * vocab), 3.0f);
+  std::vector<SamplingRow> rows;
+  for (int64_t r = 0; r < num_rows; ++r) rows.push_back(random_row(vocab));
+  Picked first;
+  for (const int64_t target : testing::cpu_targets()) {
+    if (!testing::has_fused_multiply_add(target)) continue;
+    SCOPED_TRACE(testing::cpu_target_name(target));
+    const testing::ScopedCpuTarget scoped(target);
+    for (const int threads : {1, 2, 3}) {
+      ThreadPool pool(threads);
+      const Picked picked = sample_rows(logits, rows, &pool);
+      if (first.tokens.empty()) first = picked;
+      EXPECT_EQ(picked.tokens, first.tokens);
+      EXPECT_TRUE(testing::same_bits<float>(picked.logprobs, first.logprobs));
+    }
+    for (int64_t r = 0; r < num_rows; ++r) {
+      const std::vector<float> own(logits.begin() + r * vocab, logits.begin() + (r + 1) * vocab);
+      const Picked alone = sample_rows(own, {rows[size_t(r)]});
+      EXPECT_EQ(alone.tokens[0], first.tokens[size_t(r)]);
+      EXPECT_TRUE(testing::same_bits<float>(alone.logprobs, {&first.logprobs[size_t(r)], 1}));
+    }
+  }
+}
+
+TEST(Sample, DefinesTheBordersOfItsDomain) {
+  const auto draw = [](const std::vector<float>& logits, SamplingRow row) {
+    row.seed = testing::random_int(0, 1 << 30);
+    return sample_rows(logits, {row});
+  };
+  for (int repeat = 0; repeat < 30; ++repeat) {
+    const Picked nothing = draw({-kInfinity, kNan, -kInfinity}, {});
+    EXPECT_EQ(nothing.tokens[0], 0);
+    EXPECT_EQ(nothing.logprobs[0], -kInfinity);
+    EXPECT_EQ(draw({kNan, -kInfinity, -5.0f}, {.temperature = kInfinity}).tokens[0], 2);
+    EXPECT_EQ(draw({1.0f, 2.0f, 1.9f}, {.temperature = 1e-40f}).tokens[0], 1);
+    EXPECT_EQ(draw({1.0f, 2.0f, 2.0f}, {.top_p = 0.0f}).tokens[0], 1);
+    EXPECT_EQ(draw({1.0f, 2.0f, 2.0f}, {.min_p = 7.0f}).tokens[0], 1);
+    EXPECT_EQ(draw({1.0f, 2.0f, 2.0f}, {.temperature = -1.0f}).tokens[0], 1);
+    EXPECT_EQ(draw({4.0f}, {.top_k = 1}).logprobs[0], 0.0f);
+    const Picked infinite = draw({kInfinity, 3.0f, kInfinity}, {});
+    EXPECT_NE(infinite.tokens[0], 1);
+    EXPECT_NEAR(infinite.logprobs[0], -std::log(2.0), 1e-6);
+  }
+}
+
+TEST(Sample, EmptyBatchesAreANoOpAndGreedyRowsNeedNoWorkspace) {
+  const std::vector<float> logits{1.0f, 5.0f, 2.0f, 0.0f};
+  testing::PoisonedBuffer<int64_t> tokens(2);
+  sample({}, tokens.view({0}), {}, host_view(logits.data(), {0, 4}), SamplingColumns({}).table());
+  EXPECT_TRUE(tokens.untouched(0));
+  const SamplingColumns columns({{.temperature = 0.0f}, {.temperature = 0.0f}});
+  sample({}, tokens.view({2}), {}, host_view(logits.data(), {2, 2}), columns.table());
+  EXPECT_EQ(tokens[0], 1);
+  EXPECT_EQ(tokens[1], 0);
+}
+
+TEST(SampleErrors, NameTensorAxisAndBothValues) {
+  std::vector<float> logits(8), logprobs(3);
+  std::vector<int64_t> tokens(2);
+  const SamplingColumns two({{}, {}}), three({{}, {}, {}});
+  const auto with = [&](const ExecContext& ctx, TensorView out_logprobs, ConstTensorView in,
+                        const SamplingTable& table) {
+    return message_of([&] { sample(ctx, host_view(tokens.data(), {2}), out_logprobs, in, table); });
+  };
+  const ConstTensorView in = host_view(logits.data(), {2, 4});
+  const SamplingContext ctx(2, 4);
+  EXPECT_EQ(with(ctx, {}, in, two.table()), "no error");
+  EXPECT_EQ(with(ctx, {}, in, three.table()), "temperature.size(0) is 3, expected num_rows = 2");
+  EXPECT_EQ(with(ctx, host_view(logprobs.data(), {3}), in, two.table()),
+            "logprobs.size(0) is 3, expected num_rows = 2");
+  EXPECT_EQ(with(ctx, {}, host_view(logits.data(), {2, 0}), two.table()),
+            "logits.size(1) is 0, expected 1 to 2147483647");
+  EXPECT_EQ(with({}, {}, in, two.table()), "sample: the context has no workspace");
+  const std::vector<float> wide(2000);
+  const ConstTensorView wide_in = host_view(wide.data(), {2, 1000});
+  EXPECT_EQ(with(SamplingContext(2, 1000), {}, wide_in, two.table()), "no error");
+  EXPECT_EQ(with(SamplingContext(1, 1000), {}, wide_in, two.table()).substr(0, 28),
+            "workspace holds 12128 bytes,");
+  SamplingTable wrong = two.table();
+  wrong.top_k = wrong.seed;
+  EXPECT_EQ(with(ctx, {}, in, wrong), "top_k is i64, supported: i32");
+}
+
+TEST(SampleErrors, ValidationRefusesValuesWithoutMeaning) {
+  const std::vector<float> logits(8);
+  std::vector<int64_t> tokens(2);
+  const SamplingContext ctx(2, 4);
+  const testing::ScopedValidation on;
+  const auto with = [&](const SamplingRow& row) {
+    return message_of([&] {
+      sample(ctx, host_view(tokens.data(), {2}), {}, host_view(logits.data(), {2, 4}),
+             SamplingColumns({{}, row}).table());
+    });
+  };
+  EXPECT_EQ(with(SamplingRow{}), "no error");
+  EXPECT_EQ(with(SamplingRow{.temperature = -1.0f}),
+            "temperature[1] is -1, expected a finite number of at least 0");
+  EXPECT_EQ(with(SamplingRow{.temperature = NAN}).substr(0, 17), "temperature[1] is");
+  EXPECT_EQ(with(SamplingRow{.top_p = 0.0f}), "top_p[1] is 0, expected above 0");
+  EXPECT_EQ(with(SamplingRow{.min_p = 1.5f}), "min_p[1] is 1.5, expected at most 1");
+  EXPECT_EQ(with(SamplingRow{.step = -2}), "step[1] is -2, expected at least 0");
+}
+
+}  // namespace
+}  // namespace heddle

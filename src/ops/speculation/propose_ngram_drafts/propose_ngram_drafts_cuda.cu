@@ -1,0 +1,198 @@
+#include <algorithm>
+#include <limits>
+
+#include "cuda/check.h"
+#include "cuda/exchange.h"
+#include "cuda/index_array_cuda.h"
+#include "cuda/load_cuda.h"
+
+#include "heddle/core/error.h"
+
+#include "ops/speculation/propose_ngram_drafts/propose_ngram_drafts_cuda.h"
+#include "ops/speculation/propose_ngram_drafts/propose_ngram_drafts_kernels.h"
+
+namespace heddle::cuda {
+namespace {
+
+constexpr int kLoadsAtOnce = 8;
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+/// NgramParams. With several blocks a row, words of the exchange: the number of the launch above that of its blocks that began,
+/// then one word a block, the launch above what the block found.
+struct DeviceNgram {
+  MutableDeviceIndexRows draft_tokens;
+  MutableDeviceIndices num_drafts;
+  DeviceIndexRows tokens;
+  DeviceIndices lengths;
+  DeviceCount num_active;
+  int64_t max_tokens, max_drafts, min_ngram, max_ngram, max_length;
+  bool first;
+  int blocks_per_row;
+  unsigned long long* words;
+
+  DeviceNgram(const NgramParams& p, int blocks, std::byte* exchange)
+      : draft_tokens(on_device(p.draft_tokens)),
+        num_drafts(on_device(p.num_drafts)),
+        tokens(on_device(p.tokens)),
+        lengths(on_device(p.lengths)),
+        num_active(on_device(p.num_active)),
+        max_tokens(p.max_tokens),
+        max_drafts(p.max_drafts),
+        min_ngram(p.min_ngram),
+        max_ngram(p.max_ngram),
+        max_length(p.max_length == 0 ? INT64_MAX : p.max_length),
+        first(p.match == NgramMatch::kFirst),
+        blocks_per_row(blocks),
+        words(blocks > 1 ? reinterpret_cast<unsigned long long*>(exchange + kNgramWords)
+                         : nullptr) {}
+};
+
+/// The length of an n-gram above what prefers one of its occurrences; the larger of two is the better one. 0: none.
+__device__ uint64_t key_of(const DeviceNgram& p, int64_t n, int64_t end) {
+  return static_cast<uint64_t>(n) << 32 | static_cast<uint32_t>(p.first ? ~end : end);
+}
+
+/// The best n-gram that ends with token `end`, which equals the last one.
+__device__ uint64_t ngram_at(const DeviceNgram& p, const DeviceIndices& tokens, int64_t length,
+                             int64_t end) {
+  const int64_t most = p.max_ngram < end + 1 ? p.max_ngram : end + 1;
+  int64_t n = 0;
+  while (n < most && tokens[end - n] == tokens[length - 1 - n]) ++n;
+  return n >= p.min_ngram ? key_of(p, n, end) : 0;
+}
+
+/// Of tokens [begin, end), which lie in front of the last one. All threads of a block share them.
+__device__ uint64_t search(const DeviceNgram& p, const DeviceIndices& tokens, int64_t length,
+                           int64_t begin, int64_t end) {
+  uint64_t best = 0;
+  const uint32_t last = tokens.low_word(length - 1);
+  for (int64_t at = begin + threadIdx.x; at < end; at += int64_t{kLoadsAtOnce} * blockDim.x) {
+    uint32_t low[kLoadsAtOnce];
+#pragma unroll
+    for (int k = 0; k < kLoadsAtOnce; ++k) {
+      const int64_t i = at + int64_t{k} * blockDim.x;
+      low[k] = load_word_if(tokens.element(i), i < end);
+    }
+    uint32_t equal = 0;
+#pragma unroll
+    for (int k = 0; k < kLoadsAtOnce; ++k) equal |= uint32_t{low[k] == last} << k;
+    for (; equal != 0; equal &= equal - 1) {
+      const int64_t i = at + int64_t{__ffs(static_cast<int>(equal)) - 1} * blockDim.x;
+      const uint64_t found = i < end ? ngram_at(p, tokens, length, i) : 0;
+      best = found > best ? found : best;
+    }
+  }
+  return best;
+}
+
+__device__ uint64_t warp_max(uint64_t x) {
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) {
+    const uint64_t other = __shfl_xor_sync(kAllLanes, x, d);
+    x = other > x ? other : x;
+  }
+  return x;
+}
+
+/// What the blocks of a row found, brought together by its last block: called by all threads of each block with that block's best;
+/// true in the first warp of the last block, with the row's.
+__device__ bool meet(const DeviceNgram& p, uint64_t before, int64_t share, uint64_t& best) {
+  if (p.blocks_per_row == 1) return threadIdx.x < 32;
+  if (threadIdx.x >= 32) return false;
+  // 10 bits of length above 22 of the place in the block's share.
+  const auto block = static_cast<int>(blockIdx.x % p.blocks_per_row);
+  const uint64_t tag = (before >> 32) + 1 & 0xffffffffu;
+  const bool is_last = block + 1 == p.blocks_per_row;
+  if (!is_last) {
+    if (threadIdx.x == 0) {
+      const auto end = static_cast<uint32_t>(p.first ? ~best : best);
+      const uint64_t place = best == 0 ? 0 : end - static_cast<uint32_t>(block * share);
+      const uint64_t word = tag << 32 | best >> 32 << kNgramPlaceBits | place;
+      asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p.words + 1 + blockIdx.x), "l"(word)
+                   : "memory");
+    }
+    return false;
+  }
+  const auto lane = static_cast<int>(threadIdx.x);
+  if (lane < block) {
+    const unsigned long long* at = p.words + 1 + (blockIdx.x - block + lane);
+    uint64_t word;
+    do {
+      asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
+    } while (word >> 32 != tag);
+    const auto found = static_cast<uint32_t>(word);
+    const int64_t n = found >> kNgramPlaceBits;
+    const int64_t place = found & ((1u << kNgramPlaceBits) - 1);
+    const uint64_t key = n == 0 ? 0 : key_of(p, n, lane * share + place);
+    best = key > best ? key : best;
+  }
+  best = warp_max(best);
+  return true;
+}
+
+// The last n tokens of each row, looked for among those before. Blocks_per_row blocks share the tokens of a row, its last block
+// writes the drafts. Grid num_rows * blocks_per_row, block blockDim.x threads, whole warps.
+__global__ void __launch_bounds__(kNgramThreads)
+    propose_kernel(const __grid_constant__ DeviceNgram p) {
+  __shared__ uint64_t warp_best[kNgramThreads / 32];
+  const int64_t row = blockIdx.x / p.blocks_per_row;
+  const int64_t block = blockIdx.x % p.blocks_per_row;
+  uint64_t before = 0;
+  if (p.blocks_per_row > 1 && threadIdx.x < 32) {
+    if (threadIdx.x == 0) {
+      before = atomicAdd(p.words, 1ull);
+      if ((before & 0xffffffffu) + 1 == gridDim.x) {  // the last block to begin counts the launch
+        atomicAdd(p.words, (1ull << 32) - gridDim.x);
+      }
+    }
+    before = __shfl_sync(kAllLanes, before, 0);
+  }
+  const int64_t held = p.lengths[row], num_active = p.num_active.read();
+  const int64_t clamped = held < 0 ? 0 : held < p.max_tokens ? held : p.max_tokens;
+  const int64_t length = row < num_active ? clamped : 0;
+  const DeviceIndices tokens = p.tokens.row(row);
+  const int64_t before_last = length - 1;
+  const int64_t share = static_cast<uint32_t>(length + p.blocks_per_row - 1) /
+                        static_cast<uint32_t>(p.blocks_per_row);
+  const int64_t begin = block * share;
+  const int64_t end = begin + share < before_last ? begin + share : before_last;
+  uint64_t best = begin < end ? search(p, tokens, length, begin, end) : 0;
+
+  best = warp_max(best);
+  if (threadIdx.x % 32 == 0) warp_best[threadIdx.x / 32] = best;
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    best = warp_max(threadIdx.x < blockDim.x / 32 ? warp_best[threadIdx.x] : 0);
+  }
+  if (!meet(p, before, share, best)) return;
+
+  const auto stored = static_cast<uint32_t>(best);
+  const int64_t at = static_cast<uint32_t>(p.first ? ~stored : stored);
+  const int64_t behind = length - 1 - at, left = p.max_length - length;
+  int64_t count = behind < p.max_drafts ? behind : p.max_drafts;
+  count = best == 0 || left < 0 ? 0 : left < count ? left : count;
+  const MutableDeviceIndices drafts = p.draft_tokens.row(row);
+  for (int64_t j = threadIdx.x; j < p.max_drafts; j += 32) {
+    drafts.set(j, j < count ? tokens[at + 1 + j] : kNoToken);
+  }
+  if (threadIdx.x == 0) p.num_drafts.set(row, count);
+}
+
+}  // namespace
+
+void propose_ngram_drafts(const NgramParams& params, const ExecContext& ctx) {
+  constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
+  if (params.max_tokens > kMostTokens) {
+    throw_error(ErrorCode::kUnsupported, "tokens.size(1) is ", params.max_tokens, ", at most ",
+                kMostTokens, " on ", ctx.device);
+  }
+  const NgramLaunch launch =
+      select_ngram_launch(params.num_rows, params.max_tokens, params.max_ngram,
+                          ctx.exchange.size() >= kNgramWords + kNgramWordsBytes, ctx.info.num_sms);
+  const auto blocks = static_cast<unsigned>(params.num_rows * launch.blocks_per_row);
+  propose_kernel<<<blocks, launch.threads, 0, ctx.stream>>>(
+      DeviceNgram(params, launch.blocks_per_row, ctx.exchange.data()));
+  HEDDLE_CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace heddle::cuda

@@ -1,0 +1,26 @@
+#include "ops/speculation/rewind_kv_cache/rewind_kv_cache_kernels.h"
+
+namespace heddle::cpu {
+namespace {
+
+constexpr int64_t kRequestsPerTask = 2048;  // some 10 us: less is not worth another thread
+
+}  // namespace
+
+void rewind_kv_cache(const ExecContext& ctx, const RewindParams& params) {
+  const int64_t num_active = params.num_active.read();
+  // The place in the list follows from the requests before, so one thread then does all of them.
+  const int64_t grain = params.releases.listed ? num_active : kRequestsPerTask;
+  int64_t num_released = 0;
+  parallel_for(ctx, num_active, grain, [&](int64_t begin, int64_t end) {
+    int64_t place = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      place = rewind_request(params.kv, params.releases, i, params.rejected(i), place);
+    }
+    if (params.releases.listed) num_released = place;
+  });
+  params.releases.list_size.set(0, num_released);
+  params.releases.clear_from(num_active);
+}
+
+}  // namespace heddle::cpu

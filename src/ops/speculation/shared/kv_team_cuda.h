@@ -1,0 +1,277 @@
+#pragma once
+
+#include <algorithm>
+#include <limits>
+
+#include "cuda/list_sums_cuda.h"
+#include "cuda/plain_indices_cuda.h"
+
+#include "ops/speculation/rewind_kv_cache/rewind_kv_cache_cuda.h"
+#include "ops/speculation/shared/team_cuda.h"
+
+namespace heddle::cuda {
+
+// Rewinds by teams: 2^team_shift neighbouring lanes of a warp have a request together, and blocks have shares of the requests. For
+// tensors without gaps and few drafts; rewind_kv_cache_cuda.h has what serves all others.
+
+/// KvBlocks and Releases.
+struct TeamKv {
+  PlainIndices last_offset, length, count, last_id;  // [rows]
+  PlainIndexRows ids;                                // [rows, max_blocks]
+  PlainIndices release_ids;                          // [num_last_ids]
+  std::byte* release_mask = nullptr;                 // [mask_size]
+  PlainIndices list, list_size;                      // [capacity], [1]
+  uint64_t* list_sums = nullptr;
+  uint32_t block_size = 0, max_blocks = 0, num_last_ids = 0, mask_size = 0, capacity = 0,
+           num_rows = 0;
+  uint8_t team_shift = 0;
+  bool is_listed = false;
+};
+
+/// Numbers that 32 bits hold with room for sums: those of any state that makes sense.
+inline constexpr int64_t kSmall = int64_t{1} << 29;
+
+/// The id of the last block that is in use after a rewind, or of the table's last entry where more are said to be.
+template <Widths kWidths, class Int>
+[[nodiscard]] __device__ int64_t load_last_used_id(const TeamKv& kv, uint32_t row,
+                                                   const BasicKvRewind<Int>& rewind) {
+  const auto max_blocks = static_cast<Int>(kv.max_blocks);
+  if (rewind.left <= 0 || max_blocks == 0) return kNoBlock;
+  const Int entry = rewind.left < max_blocks ? rewind.left - 1 : max_blocks - 1;
+  return load_if<kWidths>(true, row_of<kWidths>(kv.ids, row), static_cast<uint32_t>(entry)).value();
+}
+
+/// The cache of a request on its way, and the ids of its last two blocks. Each lane of a team has all of it.
+template <Widths kWidths>
+class TeamRow {
+ public:
+  __device__ TeamRow(const TeamKv& kv, uint32_t row, bool is_active)
+      : offset_(load_if<kWidths>(is_active, kv.last_offset, row)),
+        count_(load_if<kWidths>(is_active, kv.count, row)),
+        last_id_(load_if<kWidths>(is_active, kv.last_id, row)),
+        length_(load_if<kWidths>(is_active, kv.length, row)) {}
+
+  /// Waits for the count. Asks for the ids at the end of the row, before it is known which of them is wanted.
+  __device__ void load_ids(const TeamKv& kv, uint32_t row, bool is_active, bool with_last) {
+    const PlainIndices ids = row_of<kWidths>(kv.ids, row);
+    is_small_ = offset_.is_within(kSmall) && count_.is_within(kSmall);
+    const auto count = static_cast<int32_t>(count_.low);
+    const auto max_blocks = static_cast<int32_t>(kv.max_blocks);
+    const int32_t in_table = count < max_blocks ? count : max_blocks;
+    const bool loads = is_active && is_small_;
+    last_ = load_if<kWidths>(loads && with_last && in_table > 0, ids, uint32_t(in_table - 1));
+    before_ = load_if<kWidths>(loads && in_table > 1, ids, uint32_t(in_table - 2));
+  }
+  /// Whether offset and count are small.
+  [[nodiscard]] __device__ bool is_small() const { return is_small_; }
+  [[nodiscard]] __device__ KvRow row() const {
+    return {offset_.value(), length_.value(), count_.value(), last_id_.value()};
+  }
+  /// Of a small row.
+  [[nodiscard]] __device__ BasicKvRewind<int32_t> plan(const TeamKv& kv, uint32_t rejected) const {
+    return plan_rewind<int32_t>(static_cast<int32_t>(offset_.low), static_cast<int32_t>(count_.low),
+                                static_cast<int32_t>(rejected), static_cast<int32_t>(kv.max_blocks),
+                                static_cast<int32_t>(kv.block_size));
+  }
+  /// As load_last_used_id() does, of a small row. Reads again in cases that hardly occur.
+  [[nodiscard]] __device__ int64_t last_used_id(const TeamKv& kv, uint32_t row,
+                                                const BasicKvRewind<int32_t>& rewind) const {
+    if (rewind.crossed <= 1 && rewind.left > 0 &&
+        rewind.left < static_cast<int32_t>(kv.max_blocks)) {
+      return rewind.crossed == 0 ? last_.value() : before_.value();
+    }
+    return load_last_used_id<kWidths>(kv, row, rewind);
+  }
+
+ private:
+  LoadedIndex offset_, count_, last_id_, length_, last_{}, before_{};
+  bool is_small_ = false;
+};
+
+/// plan_rewind of a row that is not small.
+[[nodiscard]] inline __device__ KvRewind plan_large(const TeamKv& kv, const KvRow& row,
+                                                    uint32_t rejected) {
+  return plan_rewind<int64_t>(row.offset, row.count, rejected, kv.max_blocks, kv.block_size);
+}
+[[nodiscard]] static __device__ __noinline__ uint32_t count_released(const TeamKv& kv, KvRow row,
+                                                                     uint32_t rejected) {
+  return static_cast<uint32_t>(plan_large(kv, row, rejected).num_released);
+}
+
+/// The places of a team's released ids in the list: those in front of its block are known only later. Threads behind the first
+/// `lanes` of a block take no part.
+class TeamPlaces {
+ public:
+  /// A barrier of the block lies between this and publish().
+  __device__ void count(const TeamKv& kv, const TeamLane& team, uint32_t num_released,
+                        uint32_t* warp_totals) {
+    if (!kv.is_listed) return;
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    uint32_t sum;  // up to this team
+    if (__any_sync(kAllLanes, num_released > 1)) {
+      sum = num_released;
+      for (uint32_t d = team.size; d < 32; d *= 2) {
+        const uint32_t below = __shfl_up_sync(kAllLanes, sum, d);
+        if (lane >= d) sum += below;
+      }
+    } else {
+      const uint32_t ones = __ballot_sync(kAllLanes, num_released == 1 && team.lane == 0);
+      sum = __popc(ones & (kAllLanes >> (31 - lane)));
+    }
+    in_block_ = sum - num_released;
+    if (lane == 31) warp_totals[warp] = sum;
+  }
+  /// Tells the other blocks how many ids this one has.
+  __device__ void publish(const TeamKv& kv, const ListSums& sums, uint32_t lanes,
+                          const uint32_t* warp_totals) {
+    if (!kv.is_listed) return;
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const uint32_t of_warp = lane < lanes / 32 ? warp_totals[lane] : 0;
+    in_block_ += __reduce_add_sync(kAllLanes, lane < warp ? of_warp : 0);
+    of_block_ = __reduce_add_sync(kAllLanes, of_warp);
+    if (threadIdx.x == 0) sums.publish(of_block_);
+  }
+  /// Waits for the blocks before this one where this warp releases something. The last block writes how many ids there are. Called
+  /// by all threads of a block.
+  template <Widths kWidths>
+  [[nodiscard]] __device__ uint32_t first(const TeamKv& kv, const ListSums& sums,
+                                          uint32_t num_released) const {
+    if (!kv.is_listed) return 0;
+    const bool is_end = blockIdx.x + 1 == gridDim.x && threadIdx.x < 32;
+    if (!__any_sync(kAllLanes, is_end || num_released > 0)) return 0;
+    const uint32_t before = sums.before();
+    if (is_end && threadIdx.x == 0) {
+      store_if<kWidths>(true, kv.list_size, 0, before + of_block_);
+      sums.end_launch();
+    }
+    return before + in_block_;
+  }
+
+ private:
+  uint32_t in_block_ = 0, of_block_ = 0;
+};
+
+/// Writes the cache of a request after its rewind, or what a row that is not active gets. last_id is last_used_id().
+template <Widths kWidths, class Int>
+__device__ void store_rewind(const TeamKv& kv, const TeamLane& team, bool is_active,
+                             const KvRow& row, const BasicKvRewind<Int>& rewind, int64_t last_id) {
+  const bool is_first = team.lane == 0, changes = is_active && is_first;
+  const bool moves =
+      changes && (rewind.rejected != 0 || rewind.offset != static_cast<Int>(row.offset));
+  const bool crosses = changes && rewind.crossed > 0;
+  store_if<kWidths>(moves, kv.last_offset, team.row, rewind.offset);
+  store_if<kWidths>(moves, kv.length, team.row, row.length - rewind.rejected);
+  store_if<kWidths>(crosses, kv.count, team.row, rewind.left);
+  store_if<kWidths>(crosses, kv.last_id, team.row, last_id);
+  store_if<kWidths>(changes || (is_first && team.row < kv.num_last_ids), kv.release_ids, team.row,
+                    is_active ? row.last_id : 0);
+  if (kv.release_mask != nullptr && (changes || (is_first && team.row < kv.mask_size))) {
+    kv.release_mask[team.row] = std::byte{crosses};
+  }
+}
+/// Whether a request releases just its last block, as nearly all do that release any.
+template <class Int>
+[[nodiscard]] __device__ bool is_one_block(const TeamKv& kv, const BasicKvRewind<Int>& rewind) {
+  return rewind.crossed == 1 && rewind.num_released == 1 &&
+         rewind.left < static_cast<Int>(kv.max_blocks);
+}
+/// store_released where that is so: the entry first, its id when its place is known.
+template <Widths kWidths>
+__device__ void clear_one_entry(const TeamKv& kv, const TeamLane& team, bool is_one,
+                                const BasicKvRewind<int32_t>& rewind) {
+  store_if<kWidths>(is_one && team.lane == 0, row_of<kWidths>(kv.ids, team.row),
+                    static_cast<uint32_t>(rewind.left), kNoBlock);
+}
+template <Widths kWidths>
+__device__ void list_one_id(const TeamKv& kv, const TeamLane& team, bool is_one, int64_t id,
+                            uint32_t place) {
+  store_if<kWidths>(is_one && team.lane == 0 && place < kv.capacity, kv.list, place, id);
+}
+/// Lists the ids that a request releases from place `place` on and clears them in the table. All lanes of its team call it, where
+/// there are any.
+template <Widths kWidths, class Int>
+__device__ void store_released(const TeamKv& kv, const TeamLane& team, const KvRow& row,
+                               const BasicKvRewind<Int>& rewind, uint32_t place) {
+  const PlainIndices ids = row_of<kWidths>(kv.ids, team.row);
+  const auto count = static_cast<Int>(row.count), max_blocks = static_cast<Int>(kv.max_blocks);
+  const auto lane = static_cast<Int>(team.lane), size = static_cast<Int>(team.size);
+  if (kv.list.is_there()) {
+    const Int with_last = count > 0 ? 1 : 0;
+    const Int last = last_listed<Int>(count, max_blocks) + with_last;
+#pragma unroll 1
+    for (Int e = lane; e < rewind.num_released; e += size) {
+      const LoadedIndex id = load_if<kWidths>(e >= with_last, ids, static_cast<uint32_t>(last - e));
+      const uint32_t to = place + static_cast<uint32_t>(e);
+      store_if<kWidths>(to < kv.capacity, kv.list, to, e >= with_last ? id.value() : row.last_id);
+    }
+    __syncwarp(team.mask());
+  }
+  // Entry 0 is cleared even without a block in use, the last one where more are said to be than the table has.
+  const Int used = count > 1 ? count : 1, end = used < max_blocks ? used : max_blocks;
+#pragma unroll 1
+  for (Int b = rewind.left + lane; b < end; b += size) {
+    store_if<kWidths>(true, ids, static_cast<uint32_t>(b), kNoBlock);
+  }
+  if (used > max_blocks) {
+    store_if<kWidths>(lane == 0 && max_blocks > 0, ids, kv.max_blocks - 1, kNoBlock);
+  }
+}
+
+/// All that follows from a rewind, where the state of a cache makes no sense. Params: of a kernel, with a TeamKv kv.
+template <Widths kWidths, class Params>
+static __device__ __noinline__ void finish_large_rewind(const Params& p, TeamLane team, KvRow row,
+                                                        uint32_t rejected, uint32_t place) {
+  const KvRewind rewind = plan_large(p.kv, row, rejected);
+  const int64_t id = load_last_used_id<kWidths>(p.kv, team.row, rewind);
+  store_rewind<kWidths>(p.kv, team, true, row, rewind, id);
+  if (rewind.crossed > 0) store_released<kWidths>(p.kv, team, row, rewind, place);
+}
+/// All that follows from a rewind, behind places.publish(). before: of `row`; `rewind` is that of one that is not large.
+template <Widths kWidths, class Params>
+__device__ void finish_rewind(const Params& p, const TeamLane& team, const TeamRow<kWidths>& row,
+                              const KvRow& before, bool is_active, bool is_large, uint32_t rejected,
+                              const BasicKvRewind<int32_t>& rewind, uint32_t num_released,
+                              const TeamPlaces& places, const ListSums& sums) {
+  if (!is_large) {
+    const int64_t id = rewind.crossed > 0 ? row.last_used_id(p.kv, team.row, rewind) : kNoBlock;
+    store_rewind<kWidths>(p.kv, team, is_active, before, rewind, id);
+  }
+  const bool is_one = is_one_block(p.kv, rewind);
+  clear_one_entry<kWidths>(p.kv, team, is_one, rewind);
+  const uint32_t place = places.template first<kWidths>(p.kv, sums, num_released);
+  list_one_id<kWidths>(p.kv, team, is_one, before.last_id, place);
+  if (rewind.crossed > 0 && !is_one) store_released<kWidths>(p.kv, team, before, rewind, place);
+  if (is_large) finish_large_rewind<kWidths>(p, team, before, rejected, place);
+}
+
+/// TeamKv, where nothing in it counts further than 32 bits.
+[[nodiscard]] inline bool fits_team(const KvBlocks& kv, const Releases& r, int64_t num_rows) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  return num_rows <= kMost >> 5 && r.capacity <= kMost && kv.max_blocks < kSmall &&
+         kv.block_size < kSmall && num_rows * (kv.max_blocks + 1) <= kMost &&
+         (r.mask.data() == nullptr || r.mask.step() == 1);
+}
+[[nodiscard]] inline TeamKv make_team_kv(const KvBlocks& kv, const Releases& r, int64_t num_rows,
+                                         uint64_t* list_sums, int team_shift,
+                                         PlainIndexing& plain) {
+  return {.last_offset = plain(kv.last_offset),
+          .length = plain(kv.length),
+          .count = plain(kv.count),
+          .last_id = plain(kv.last_id),
+          .ids = plain(kv.ids),
+          .release_ids = plain(r.last_ids),
+          .release_mask = r.mask.data(),
+          .list = plain(r.list),
+          .list_size = plain.element(r.list_size),
+          .list_sums = list_sums,
+          .block_size = static_cast<uint32_t>(kv.block_size),
+          .max_blocks = static_cast<uint32_t>(kv.max_blocks),
+          .num_last_ids = static_cast<uint32_t>(r.num_last_ids),
+          .mask_size = static_cast<uint32_t>(r.mask_size),
+          .capacity = static_cast<uint32_t>(r.capacity),
+          .num_rows = static_cast<uint32_t>(num_rows),
+          .team_shift = static_cast<uint8_t>(team_shift),
+          .is_listed = r.listed};
+}
+
+}  // namespace heddle::cuda

@@ -1,0 +1,231 @@
+#include "tokenizer/tokenizer.h"
+
+#include <chrono>
+#include <fstream>
+#include <map>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "heddle/core/error.h"
+
+#include "tokenizer/utf8.h"
+
+namespace heddle::model {
+namespace {
+
+using nlohmann::json;
+
+json read_fixture(const std::string& name) {
+  return json::parse(std::ifstream(HEDDLE_SOURCE_DIR "/tests/fixtures/tokenizer/" + name));
+}
+
+const std::vector<std::string>& fixture_texts() {
+  static const auto texts = read_fixture("texts.json").get<std::vector<std::string>>();
+  return texts;
+}
+
+Vocabulary fixture_vocabulary(const std::string& pre_tokenizer) {
+  static const json file = read_fixture("vocabulary.json");
+  Vocabulary vocabulary;
+  vocabulary.tokens = file["tokens"].get<std::vector<std::string>>();
+  vocabulary.types = file["types"].get<std::vector<TokenType>>();
+  vocabulary.merges = file["merges"].get<std::vector<std::string>>();
+  vocabulary.pre_tokenizer = pre_tokenizer;
+  return vocabulary;
+}
+
+/// Every byte has a token: ids 0 to 255 in the alphabet's order, then the tokens given, which have no merges.
+Vocabulary byte_vocabulary(const std::vector<std::string>& more_tokens, TokenType type) {
+  Vocabulary vocabulary;
+  for (int invisible = 0x100, byte = 0; byte < 256; ++byte) {
+    const bool visible = (byte > ' ' && byte < 0x7F) || (byte > 0xA0 && byte != 0xAD);
+    const int character = visible ? byte : invisible++;
+    std::string token;
+    if (character >= 0x80) token += static_cast<char>(0xC0 | character >> 6);
+    token += static_cast<char>(character >= 0x80 ? 0x80 | (character & 0x3F) : character);
+    vocabulary.tokens.push_back(token);
+  }
+  vocabulary.types.assign(256, TokenType::kNormal);
+  for (const std::string& token : more_tokens) {
+    vocabulary.tokens.push_back(token);
+    vocabulary.types.push_back(type);
+  }
+  vocabulary.pre_tokenizer = "gpt-2";
+  return vocabulary;
+}
+
+void expect_recorded(const Tokenizer& tokenizer, ControlTokens control, const std::string& key) {
+  static const json recorded = read_fixture("ids.json");
+  const auto want = recorded.at(key).get<std::vector<std::vector<int32_t>>>();
+  ASSERT_EQ(want.size(), fixture_texts().size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_EQ(tokenizer.encode(fixture_texts()[i], control), want[i])
+        << key << ", text " << i << ": " << json(fixture_texts()[i]);
+  }
+}
+
+TEST(Tokenizer, EncodesAsTheTokenizersPackageDoes) {
+  for (const char* name : {"smollm", "gpt-2", "llama-bpe", "qwen2"}) {
+    expect_recorded(Tokenizer(fixture_vocabulary(name)), ControlTokens::kParse, name);
+  }
+}
+
+TEST(Tokenizer, TreatsControlTokensAsPlainTextOnRequest) {
+  const Tokenizer tokenizer(fixture_vocabulary("smollm"));
+  expect_recorded(tokenizer, ControlTokens::kPlain, "smollm, control tokens as plain text");
+  const int32_t end = tokenizer.find("<|im_end|>");
+  ASSERT_TRUE(tokenizer.is_control(end));
+  for (const int32_t id : tokenizer.encode("a<|im_end|>b", ControlTokens::kPlain)) {
+    EXPECT_FALSE(tokenizer.is_control(id));
+  }
+}
+
+TEST(Tokenizer, DecodesWhatItEncoded) {
+  for (const char* name : {"smollm", "gpt-2", "llama-bpe", "qwen2"}) {
+    Vocabulary vocabulary = byte_vocabulary({"<|end|>"}, TokenType::kControl);
+    vocabulary.merges = {"a b", "Ġ t", "Ã ©", "h e", "Ġt he"};
+    for (const char* merged : {"ab", "Ġt", "Ã©", "he", "Ġthe"}) {
+      vocabulary.tokens.push_back(merged);
+      vocabulary.types.push_back(TokenType::kNormal);
+    }
+    vocabulary.pre_tokenizer = name;
+    const Tokenizer tokenizer(std::move(vocabulary));
+    for (const std::string& text : fixture_texts()) {
+      for (const ControlTokens control : {ControlTokens::kParse, ControlTokens::kPlain}) {
+        EXPECT_EQ(tokenizer.decode(tokenizer.encode(text, control)), text);
+      }
+    }
+  }
+}
+
+TEST(Tokenizer, ReplacesBrokenUtf8BeforeAnythingElse) {
+  const Tokenizer tokenizer(byte_vocabulary({"<|end|>"}, TokenType::kControl));
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("a\xE2\x82 b\xFF", ControlTokens::kParse)),
+            "a\uFFFD b\uFFFD");
+  EXPECT_EQ(tokenizer.encode("\xF0\x9F<|end|>\x80", ControlTokens::kParse),
+            tokenizer.encode("\uFFFD<|end|>\uFFFD", ControlTokens::kParse));
+}
+
+TEST(Tokenizer, CutsOutTheLeftmostThenLongestAddedToken) {
+  const Tokenizer tokenizer(
+      byte_vocabulary({"ab", "abcd", "bc", "bcdefg", "\xC3", "", "ab"}, TokenType::kUserDefined));
+  const auto pieces = [&](std::string_view text) {
+    std::vector<std::string> result;
+    for (const int32_t id : tokenizer.encode(text, ControlTokens::kPlain)) {
+      result.emplace_back(tokenizer.token_bytes(id));
+    }
+    return result;
+  };
+  EXPECT_EQ(pieces("xabcdefg"), (std::vector<std::string>{"x", "abcd", "e", "f", "g"}));
+  EXPECT_EQ(pieces("abcbcdefg"), (std::vector<std::string>{"ab", "c", "bcdefg"}));
+  EXPECT_EQ(pieces("abc"), (std::vector<std::string>{"ab", "c"}));
+  EXPECT_EQ(pieces("é"),
+            (std::vector<std::string>{"\xC3", "\xA9"}));  // bytes, not the token of one
+  EXPECT_EQ(tokenizer.encode("ab", ControlTokens::kPlain), (std::vector<int32_t>{256}));
+  EXPECT_EQ(tokenizer.encode("é", ControlTokens::kPlain), (std::vector<int32_t>{0xC3, 0xA9}));
+}
+
+TEST(Tokenizer, KnowsItsTokens) {
+  Vocabulary vocabulary = byte_vocabulary({"<s>", "</s>"}, TokenType::kControl);
+  vocabulary.bos = 256;
+  vocabulary.eos = 257;
+  vocabulary.add_bos = true;
+  const Tokenizer tokenizer(std::move(vocabulary));
+  EXPECT_EQ(tokenizer.vocab_size(), 258);
+  EXPECT_EQ(tokenizer.bos(), 256);
+  EXPECT_EQ(tokenizer.eos(), 257);
+  EXPECT_TRUE(tokenizer.add_bos());
+  EXPECT_EQ(tokenizer.find("</s>"), 257);
+  EXPECT_EQ(tokenizer.find(" "), ' ');
+  EXPECT_EQ(tokenizer.find("no such token"), kNoToken);
+  EXPECT_EQ(tokenizer.token_bytes('\n'), "\n");
+  EXPECT_TRUE(tokenizer.encode("", ControlTokens::kParse).empty());
+}
+
+/// A word without a break must not cost the square of its length, whichever pattern or merge it meets.
+TEST(Tokenizer, TakesLongWordsInOneGo) {
+  using Clock = std::chrono::steady_clock;
+  for (const char* name : {"smollm", "llama-bpe"}) {
+    const Tokenizer tokenizer(fixture_vocabulary(name));
+    for (const std::string unit :
+         {"a", "e ", " ", "\n", "1", "!", "<|im_", " \n ", "ab", "'", "→"}) {
+      std::string text;
+      while (text.size() < (unit == "a" ? 1'000'000 : 200'000)) text += unit;
+      text += "x";
+      const auto start = Clock::now();
+      EXPECT_TRUE(tokenizer.decode(tokenizer.encode(text, ControlTokens::kParse)) == text);
+      const std::chrono::duration<double> seconds = Clock::now() - start;
+      EXPECT_LT(seconds.count(), 10.0) << name << " " << json(unit);
+    }
+  }
+}
+
+TEST(Tokenizer, ServesSeveralThreads) {
+  const Tokenizer tokenizer(fixture_vocabulary("smollm"));
+  const auto encode_all = [&] {
+    std::vector<std::vector<int32_t>> ids;
+    for (const std::string& text : fixture_texts()) {
+      ids.push_back(tokenizer.encode(text, ControlTokens::kParse));
+    }
+    return ids;
+  };
+  const auto want = encode_all();
+  std::vector<std::vector<std::vector<int32_t>>> got(3);
+  std::vector<std::thread> threads;
+  for (auto& ids : got) threads.emplace_back([&] { ids = encode_all(); });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& ids : got) EXPECT_EQ(ids, want);
+}
+
+std::string refusal(Vocabulary vocabulary) {
+  try {
+    const Tokenizer tokenizer(std::move(vocabulary));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Tokenizer, RefusesAVocabularyThatContradictsItself) {
+  const auto with = [](auto change) {
+    Vocabulary vocabulary = byte_vocabulary({"ab"}, TokenType::kNormal);
+    change(vocabulary);
+    return refusal(std::move(vocabulary));
+  };
+  EXPECT_EQ(with([](Vocabulary& v) { v.merges = {"a b"}; }), "accepted");
+  EXPECT_EQ(refusal({}), "a vocabulary has 0 tokens");
+  EXPECT_EQ(with([](Vocabulary& v) { v.types.resize(5); }),
+            "a vocabulary has 257 tokens, but 5 token types");
+  EXPECT_EQ(with([](Vocabulary& v) { v.types[7] = TokenType{9}; }),
+            "token 7 has type 9, expected 1 to 6");
+  EXPECT_EQ(with([](Vocabulary& v) { v.eos = 257; }),
+            "eos token is 257, the vocabulary has 257 tokens");
+  EXPECT_EQ(with([](Vocabulary& v) { v.bos = -2; }),
+            "bos token is -2, the vocabulary has 257 tokens");
+  EXPECT_EQ(with([](Vocabulary& v) { v.add_bos = true; }),
+            "prompts begin with a bos token, but the vocabulary has none");
+  EXPECT_EQ(with([](Vocabulary& v) {
+              v.merges = {"a b", "ab"};
+            }),
+            "merge 1 is \"ab\", expected two tokens with a space between");
+  EXPECT_EQ(with([](Vocabulary& v) { v.merges = {"a c"}; }),
+            "merge 0 (\"a c\") needs the token \"ac\", which the vocabulary lacks");
+  EXPECT_EQ(
+      with([](Vocabulary& v) { v.pre_tokenizer = "default"; }),
+      "pre-tokenizer \"default\" is not supported; supported: smollm, gpt-2, llama-bpe, qwen2");
+}
+
+TEST(Tokenizer, RefusesIdsOutsideTheVocabulary) {
+  const Tokenizer tokenizer(byte_vocabulary({}, TokenType::kNormal));
+  for (const int32_t id : {-1, 256}) {
+    EXPECT_THROW((void)tokenizer.token_bytes(id), Error);
+    EXPECT_THROW((void)tokenizer.is_control(id), Error);
+    EXPECT_THROW((void)tokenizer.decode(std::vector{65, id}), Error);
+  }
+}
+
+}  // namespace
+}  // namespace heddle::model
