@@ -10,7 +10,7 @@ BENCH ?=
 
 help: ## show this list
 	@echo "heddle: one base model, many LoRA adapters in one batch"
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z%-]*\):.*## /  make \1\t/p' Makefile | expand -t 16
 
 demo: ## build the program, fetch the model, and show answers of base model and adapters side by side
 	@tools/demo
@@ -19,6 +19,10 @@ test: ## build what is missing and run all tests, also under the sanitizers
 	@echo "[1/3] Debian packages"; tools/bootstrap build test
 	@echo "[2/3] build, first what the demo needs, also with sanitizers, and Python packages"; tools/build_for_tests
 	@echo "[3/3] tests"; tools/test.sh
+
+test-%: ## build and run the tests of one family: make test-lora
+	@tools/bootstrap
+	@tools/test_family $*
 
 build: ## build the program build/heddle, the libraries and the tests
 	@tools/bootstrap
@@ -52,4 +56,4 @@ install: ## install program, libraries, headers and CMake package to PREFIX=/usr
 	@cmake --install build --prefix $(PREFIX)
 
 clean: ## remove all build folders; the model in the cache stays
-	@rm -rf build build-asan build-dev build-fuzz build-ci build-cuda build-gpu
+	@rm -rf build build-asan build-dev build-fuzz build-quick build-ci build-cuda build-gpu

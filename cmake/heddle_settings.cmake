@@ -11,6 +11,15 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
 
+# A compiler cache where one is installed. Clones share it: paths below the project count from its root.
+find_program(HEDDLE_CCACHE ccache)
+mark_as_advanced(HEDDLE_CCACHE)
+if(HEDDLE_CCACHE AND PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+    CCACHE_SLOPPINESS=pch_defines,time_macros ${HEDDLE_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+endif()
+
 option(HEDDLE_GPU_CHECK "Build what tools/gpu_check runs and nothing else: the tests and GPU benches of the ops" OFF)
 set(HEDDLE_SOURCE_DIR_OF_TESTS ${PROJECT_SOURCE_DIR})
 include(heddle_dependencies)

@@ -67,7 +67,7 @@ void write(std::ofstream& file, const T& value) {
 }
 
 /// The model file with every tensor widened to f32 and the adapter added.
-void write_merged(const std::string& path, const model::GgufFile& base,
+void write_merged(const std::string& path, const files::GgufFile& base,
                   const model::PeftAdapter& adapter) {
   const int64_t head_dim = model::read_llama_config(base).head_dim;
   std::map<std::string, const model::AdapterPair*> pairs;
@@ -80,8 +80,8 @@ void write_merged(const std::string& path, const model::GgufFile& base,
   std::vector<char> head(24);  // magic, version, number of tensors, number of settings
   original.read(head.data(), static_cast<std::streamsize>(head.size()));
   file.write(head.data(), static_cast<std::streamsize>(head.size()));
-  const model::GgufValue& last = base.metadata().back();
-  const model::GgufValue& first = base.metadata().front();
+  const files::GgufValue& last = base.metadata().back();
+  const files::GgufValue& first = base.metadata().front();
   const char* begin = first.key.data() - sizeof(uint64_t);
   const char* end = reinterpret_cast<const char*>(last.bytes.data() + last.bytes.size());
   file.write(begin, end - begin);
@@ -89,7 +89,7 @@ void write_merged(const std::string& path, const model::GgufFile& base,
     return (bytes + base.alignment() - 1) / base.alignment() * base.alignment();
   };
   uint64_t offset = 0;
-  for (const model::GgufTensor& tensor : base.tensors()) {
+  for (const files::GgufTensor& tensor : base.tensors()) {
     write(file, uint64_t{tensor.name.size()});
     file << tensor.name;
     write(file, static_cast<uint32_t>(tensor.rank));
@@ -102,7 +102,7 @@ void write_merged(const std::string& path, const model::GgufFile& base,
     while (static_cast<uint64_t>(file.tellp()) % base.alignment() != 0) file.put(0);
   };
   pad();
-  for (const model::GgufTensor& tensor : base.tensors()) {
+  for (const files::GgufTensor& tensor : base.tensors()) {
     std::vector<float> values(static_cast<size_t>(tensor.num_weights()));
     dequantize(values, base.weight_type(tensor), base.data(tensor));
     const auto pair = pairs.find(std::string(tensor.name));
@@ -136,7 +136,7 @@ TEST_P(MergedAdapter, GivesTheTokensOfTheAdapter) {
   const std::string path = (std::filesystem::temp_directory_path() /
                             ("heddle-merged-" + adapter + "-" + std::to_string(getpid()) + ".gguf"))
                                .string();
-  write_merged(path, model::GgufFile(testing::model_path()),
+  write_merged(path, files::GgufFile(testing::model_path()),
                model::PeftAdapter(testing::kAdapterFolder + adapter));
   std::vector<Completion> merged;
   {

@@ -8,14 +8,14 @@
 #include "chat_template/syntax/parser.h"
 #include "files/printable.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 namespace {
 
 // Long enough for what raise_exception says; the text of a template can stand in a message, so it is cut and made one line.
 constexpr size_t kLongestMessage = 1000;
 
 [[noreturn]] void fail(const Error& error, const std::string& place) {
-  throw Error(error.code(), place + printable(error.what(), kLongestMessage));
+  throw Error(error.code(), place + files::printable(error.what(), kLongestMessage));
 }
 
 }  // namespace
@@ -43,4 +43,4 @@ std::string ChatTemplate::render(const nlohmann::ordered_json& variables) const 
   }
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

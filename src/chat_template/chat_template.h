@@ -8,7 +8,9 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-namespace heddle::model {
+namespace heddle::chat_template {
+
+struct Program;  // a parsed template, see syntax/ast.h
 
 /// A chat template: the subset of Jinja that the templates of language models use, rendered byte
 /// for byte as jinja2 does in the environment of Hugging Face transformers (trim_blocks,
@@ -25,18 +27,16 @@ class ChatTemplate {
 
   /// The text for `variables`, an object: messages, add_generation_prompt, bos_token, eos_token,
   /// tools and so on. Throws Error with name and line where the template fails, calls
-  /// raise_exception (its message ends the text) or passes a limit of template_limits.h on nesting,
+  /// raise_exception (its message ends the text) or passes a limit of values/limits.h on nesting,
   /// evaluation steps or memory.
   [[nodiscard]] std::string render(const nlohmann::ordered_json& variables) const;
 
   /// What strftime_now tells: local time of the system unless set here.
   void set_clock(std::function<std::time_t()> clock) { clock_ = std::move(clock); }
 
-  struct Program;  // the parsed template, see template_ast.h
-
  private:
   std::shared_ptr<const Program> program_;  // shared by copies: it never changes
   std::function<std::time_t()> clock_ = [] { return std::time(nullptr); };
 };
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

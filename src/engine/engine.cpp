@@ -68,13 +68,13 @@ struct Engine::State {
   void count_step(double seconds, int64_t num_prompt_tokens, int64_t num_drawn);
   void release(Sequence& row);
 
-  model::GgufFile file;
+  files::GgufFile file;
   model::LlamaConfig config;
   model::ModelNames names;
   EngineOptions options;
-  model::Tokenizer tokenizer;
+  tokenizer::Tokenizer tokenizer;
   std::vector<int32_t> end_tokens;
-  std::optional<model::ChatTemplate> chat_template;
+  std::optional<chat_template::ChatTemplate> chat_template;
   ModelRunner runner;
   ModelInfo info;
   EngineStats stats;
@@ -98,7 +98,7 @@ void Engine::State::fill_info() {
           .head_dim = config.head_dim,
           .vocab_size = config.vocab_size,
           .context_length = config.context_length};
-  for (const model::GgufTensor& tensor : file.tensors())
+  for (const files::GgufTensor& tensor : file.tensors())
     info.num_parameters += tensor.num_weights();
   info.weight_bytes = static_cast<int64_t>(runner.model().weights().num_bytes);
 }
@@ -116,8 +116,8 @@ std::vector<int32_t> Engine::State::tokenize(const Request& request) const {
     return *request.token_ids;
   }
   if (request.text) {
-    std::vector<int32_t> ids = tokenizer.encode(*request.text, model::ControlTokens::kParse);
-    if (tokenizer.add_bos() && tokenizer.bos() != model::kNoToken) {
+    std::vector<int32_t> ids = tokenizer.encode(*request.text, tokenizer::ControlTokens::kParse);
+    if (tokenizer.add_bos() && tokenizer.bos() != tokenizer::kNoToken) {
       ids.insert(ids.begin(), tokenizer.bos());
     }
     return ids;
@@ -126,7 +126,7 @@ std::vector<int32_t> Engine::State::tokenize(const Request& request) const {
   std::vector<model::ChatTurn> turns;
   for (const Message& message : request.messages) turns.push_back({message.role, message.content});
   return tokenizer.encode(model::render_chat(*chat_template, turns, tokenizer),
-                          model::ControlTokens::kParse);
+                          tokenizer::ControlTokens::kParse);
 }
 
 Sequence Engine::State::make_sequence(const Request& request) const {

@@ -28,8 +28,8 @@ std::string shown(std::string_view text) {
   return line;
 }
 
-void print_value(std::ostream& out, const model::GgufFile& file, const model::GgufValue& value) {
-  using model::GgufType;
+void print_value(std::ostream& out, const files::GgufFile& file, const files::GgufValue& value) {
+  using files::GgufType;
   const auto print = [&]<class T>() {
     if (!value.is_array) {
       if constexpr (std::is_same_v<T, std::string_view>) {
@@ -51,21 +51,21 @@ void print_value(std::ostream& out, const model::GgufFile& file, const model::Gg
     }
   };
   switch (value.type) {
-    case GgufType::kString: return print.template operator()<std::string_view>();
-    case GgufType::kBool: return print.template operator()<bool>();
-    case GgufType::kFloat32:
-    case GgufType::kFloat64: return print.template operator()<double>();
-    case GgufType::kUInt64: return print.template operator()<uint64_t>();
+    case files::GgufType::kString: return print.template operator()<std::string_view>();
+    case files::GgufType::kBool: return print.template operator()<bool>();
+    case files::GgufType::kFloat32:
+    case files::GgufType::kFloat64: return print.template operator()<double>();
+    case files::GgufType::kUInt64: return print.template operator()<uint64_t>();
     default: return print.template operator()<int64_t>();
   }
 }
 
 void inspect_model(std::ostream& out, const std::string& path) {
-  const model::GgufFile file(path);
+  const files::GgufFile file(path);
   out << path << ": GGUF version " << file.version() << ", " << file.file_size() << " bytes, "
       << file.metadata().size() << " settings, " << file.tensors().size()
       << " tensors\n\nsettings\n";
-  for (const model::GgufValue& value : file.metadata()) {
+  for (const files::GgufValue& value : file.metadata()) {
     out << "  " << shown(value.key) << " = ";
     print_value(out, file, value);
     out << "\n";
@@ -76,8 +76,8 @@ void inspect_model(std::ostream& out, const std::string& path) {
   };
   std::map<std::string, Total> totals;
   out << "\ntensors\n";
-  for (const model::GgufTensor& tensor : file.tensors()) {
-    const std::string type = model::ggml_type_name(tensor.type_id);
+  for (const files::GgufTensor& tensor : file.tensors()) {
+    const std::string type = files::ggml_type_name(tensor.type_id);
     out << "  " << shown(tensor.name) << "  " << type << " [";
     for (int d = tensor.rank; d-- > 0;) out << tensor.dims[d] << (d > 0 ? ", " : "]\n");
     Total& total = totals[type];

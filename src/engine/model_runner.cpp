@@ -9,7 +9,7 @@
 
 namespace heddle {
 
-ModelRunner::ModelRunner(const model::GgufFile& file, const model::LlamaConfig& config,
+ModelRunner::ModelRunner(const files::GgufFile& file, const model::LlamaConfig& config,
                          const Limits& limits)
     : limits_(limits),
       threads_(limits.num_threads),

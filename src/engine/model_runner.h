@@ -22,7 +22,7 @@ class ModelRunner {
     int64_t max_context;
   };
 
-  ModelRunner(const model::GgufFile& file, const model::LlamaConfig& config, const Limits& limits);
+  ModelRunner(const files::GgufFile& file, const model::LlamaConfig& config, const Limits& limits);
 
   [[nodiscard]] const model::LlamaModel& model() const { return model_; }
   [[nodiscard]] model::LoraTables& adapters() { return adapters_; }

@@ -26,7 +26,7 @@ class TextStream {
   std::string take_final(bool at_end);
 
   std::vector<std::string> stop_;
-  model::Utf8Stream utf8_;
+  tokenizer::Utf8Stream utf8_;
   std::string held_;
   bool stopped_ = false;
 };

@@ -10,7 +10,7 @@
 
 #include "files/printable.h"
 
-namespace heddle::model {
+namespace heddle::files {
 
 static_assert(std::endian::native == std::endian::little, "GGUF numbers are read as they lie");
 
@@ -287,4 +287,4 @@ void GgufFile::release(const GgufTensor& tensor, uint64_t first, uint64_t length
   if (mapping_) mapping_->release(tensor.offset + first, length);
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::files

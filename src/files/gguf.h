@@ -14,7 +14,7 @@
 #include "files/gguf_types.h"
 #include "files/mapped_file.h"
 
-namespace heddle::model {
+namespace heddle::files {
 
 /// One metadata value, still in the file's bytes. For an array `type` is that of its elements.
 struct GgufValue {
@@ -102,4 +102,4 @@ class GgufFile {
   std::unordered_map<std::string_view, size_t> key_index_, tensor_index_;
 };
 
-}  // namespace heddle::model
+}  // namespace heddle::files

@@ -1,6 +1,6 @@
 #include "files/gguf_types.h"
 
-namespace heddle::model {
+namespace heddle::files {
 namespace {
 
 // The tensor types of ggml. Those that heddle does not compute with are here for inspection and for
@@ -97,4 +97,4 @@ std::string supported_ggml_types() {
   return list;
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::files

@@ -8,7 +8,7 @@
 
 #include "heddle/ops/linear.h"
 
-namespace heddle::model {
+namespace heddle::files {
 
 /// Types of metadata values, numbered as in the file.
 enum class GgufType : uint32_t {
@@ -49,4 +49,4 @@ struct GgmlType {
 /// "F32, F16, Q4_0, ...": what weight_type_of takes.
 [[nodiscard]] std::string supported_ggml_types();
 
-}  // namespace heddle::model
+}  // namespace heddle::files

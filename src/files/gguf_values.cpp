@@ -8,7 +8,7 @@
 #include "files/gguf.h"
 #include "files/printable.h"
 
-namespace heddle::model {
+namespace heddle::files {
 namespace {
 
 template <class T>
@@ -132,4 +132,4 @@ HEDDLE_GGUF_GET(uint64_t)
 HEDDLE_GGUF_GET(float)
 HEDDLE_GGUF_GET(double)
 
-}  // namespace heddle::model
+}  // namespace heddle::files

@@ -10,7 +10,7 @@
 
 #include "heddle/core/error.h"
 
-namespace heddle::model {
+namespace heddle::files {
 namespace {
 
 /// An open file that closes itself.
@@ -76,4 +76,4 @@ void MappedFile::release(size_t offset, size_t length) const {
   ::madvise(const_cast<std::byte*>(bytes_.data()) + first, last - first, MADV_DONTNEED);
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::files

@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-namespace heddle::model {
+namespace heddle::files {
 
 /// A file mapped for reading. Pages are read as they are touched and count as memory of this
 /// process until released. The file must not shrink while it is mapped: the system then ends a
@@ -33,4 +33,4 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-}  // namespace heddle::model
+}  // namespace heddle::files

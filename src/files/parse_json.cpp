@@ -7,7 +7,7 @@
 
 #include "files/printable.h"
 
-namespace heddle::model {
+namespace heddle::files {
 namespace {
 
 /// What nlohmann says, without its exception's number: "parse error at line 1, column 5: ...".
@@ -71,4 +71,4 @@ const char* json_kind(nlohmann::json::value_t type) {
   return "no JSON";
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::files

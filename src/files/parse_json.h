@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace heddle::model {
+namespace heddle::files {
 
 struct JsonLimits {
   int depth = 32;                    // of nested objects and arrays
@@ -23,4 +23,4 @@ template <class Json>
 /// "a string", "an object" and so on.
 [[nodiscard]] const char* json_kind(nlohmann::json::value_t type);
 
-}  // namespace heddle::model
+}  // namespace heddle::files

@@ -1,6 +1,6 @@
 #include "files/printable.h"
 
-namespace heddle::model {
+namespace heddle::files {
 namespace {
 
 /// Length of the well-formed UTF-8 sequence at the start of `text`, 0 where there is none.
@@ -47,4 +47,4 @@ std::string printable(std::string_view text, size_t longest) {
   return result;
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::files

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace heddle::model {
+namespace heddle::files {
 
 /// Text of a file made fit for one line of an error: control characters and bytes that are not
 /// UTF-8 become \xNN, and what goes past `longest` bytes becomes "...".
@@ -15,4 +15,4 @@ namespace heddle::model {
   return '\'' + printable(text) + '\'';
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::files

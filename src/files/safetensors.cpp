@@ -12,7 +12,7 @@
 #include "files/parse_json.h"
 #include "files/printable.h"
 
-namespace heddle::model {
+namespace heddle::files {
 namespace {
 
 using nlohmann::json;
@@ -206,4 +206,4 @@ DType SafetensorsFile::dtype(const SafetensorsTensor& tensor) const {
               printable(tensor.dtype_name), ", supported: F32, F16, BF16");
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::files

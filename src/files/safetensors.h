@@ -14,7 +14,7 @@
 
 #include "files/mapped_file.h"
 
-namespace heddle::model {
+namespace heddle::files {
 
 /// One tensor of a safetensors file, row-major without gaps. The data may lie at any address: no
 /// alignment is promised.
@@ -60,4 +60,4 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-}  // namespace heddle::model
+}  // namespace heddle::files

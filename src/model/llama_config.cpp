@@ -8,18 +8,18 @@ namespace {
 /// Far above any model, low enough that products of two extents stay within 64 bits.
 constexpr int64_t kMaxExtent = int64_t{1} << 31;
 
-int64_t read_extent(const GgufFile& file, std::string_view key) {
+int64_t read_extent(const files::GgufFile& file, std::string_view key) {
   const auto value = file.get<int64_t>(key);
   HEDDLE_CHECK(value >= 1 && value < kMaxExtent, file.path(), ": ", key, " is ", value,
                ", expected 1 to ", kMaxExtent - 1);
   return value;
 }
 
-int64_t read_extent_or(const GgufFile& file, std::string_view key, int64_t fallback) {
+int64_t read_extent_or(const files::GgufFile& file, std::string_view key, int64_t fallback) {
   return file.find(key) != nullptr ? read_extent(file, key) : fallback;
 }
 
-RopeParams read_rope(const GgufFile& file, int64_t head_dim) {
+RopeParams read_rope(const files::GgufFile& file, int64_t head_dim) {
   RopeParams rope;
   rope.theta = file.get_or<double>("llama.rope.freq_base", 1e4);
   HEDDLE_CHECK(rope.theta > 0, file.path(), ": llama.rope.freq_base is ", rope.theta,
@@ -54,7 +54,7 @@ ModelDims LlamaConfig::dims() const {
   return dims;
 }
 
-LlamaConfig read_llama_config(const GgufFile& file) {
+LlamaConfig read_llama_config(const files::GgufFile& file) {
   const auto architecture = file.get<std::string_view>("general.architecture");
   if (architecture != "llama") {
     throw_error(ErrorCode::kUnsupported, file.path(), ": general.architecture is ", architecture,

@@ -25,6 +25,6 @@ struct LlamaConfig {
 
 /// Reads and checks the settings of a GGUF file of the `llama` architecture. Errors name file, key
 /// and both values.
-[[nodiscard]] LlamaConfig read_llama_config(const GgufFile& file);
+[[nodiscard]] LlamaConfig read_llama_config(const files::GgufFile& file);
 
 }  // namespace heddle::model

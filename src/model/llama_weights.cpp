@@ -17,7 +17,7 @@ constexpr size_t kAlignment = 64;
 
 class Loader {
  public:
-  Loader(const ExecContext& ctx, const GgufFile& file, const LlamaConfig& config)
+  Loader(const ExecContext& ctx, const files::GgufFile& file, const LlamaConfig& config)
       : ctx_(ctx), file_(file), config_(config) {}
 
   LlamaWeights load() {
@@ -31,7 +31,7 @@ class Loader {
       weights_.rope_factors = vector("rope_freqs.weight", config_.rope.rotary_dim / 2);
     }
     for (int64_t layer = 0; layer < config_.num_layers; ++layer) load_layer(layer, dims);
-    for (const GgufTensor& tensor : file_.tensors()) {
+    for (const files::GgufTensor& tensor : file_.tensors()) {
       if (!used_.contains(tensor.name)) {
         throw_error(ErrorCode::kUnsupported, file_.path(), ": tensor ", tensor.name,
                     " has no place in a llama model of ", config_.num_layers, " layers");
@@ -58,8 +58,8 @@ class Loader {
     weights_.layers.push_back(std::move(layer));
   }
 
-  const GgufTensor& checked(const std::string& name, int rank, int64_t d0, int64_t d1) {
-    const GgufTensor& tensor = file_.tensor(name);
+  const files::GgufTensor& checked(const std::string& name, int rank, int64_t d0, int64_t d1) {
+    const files::GgufTensor& tensor = file_.tensor(name);
     HEDDLE_CHECK(tensor.rank == rank && tensor.dims[0] == d0 && tensor.dims[1] == d1, file_.path(),
                  ": tensor ", name, " is [", tensor.dims[1], ", ", tensor.dims[0], "] of rank ",
                  tensor.rank, ", expected [", d1, ", ", d0, "] of rank ", rank);
@@ -68,7 +68,7 @@ class Loader {
   }
 
   std::vector<float> vector(const std::string& name, int64_t size) {
-    const GgufTensor& tensor = checked(name, 1, size, 1);
+    const files::GgufTensor& tensor = checked(name, 1, size, 1);
     std::vector<float> values(static_cast<size_t>(size));
     dequantize(values, file_.weight_type(tensor), file_.data(tensor));
     return values;
@@ -76,7 +76,7 @@ class Loader {
 
   /// head_dim: rows of each head of this size are interleaved in the file; 0: they lie in order.
   PackedWeight matrix(const std::string& name, const ProjectionDims& dims, int64_t head_dim = 0) {
-    const GgufTensor& tensor = checked(name, 2, dims.in, dims.out);
+    const files::GgufTensor& tensor = checked(name, 2, dims.in, dims.out);
     PackedWeight weight{file_.weight_type(tensor), dims.out, dims.in, nullptr};
     const size_t size = packed_bytes(weight.type, dims.out, dims.in);
     PackedBuffer buffer = allocate_packed(size);
@@ -91,7 +91,7 @@ class Loader {
     return weight;
   }
 
-  void pack_in_order(const GgufTensor& tensor, const PackedWeight& weight,
+  void pack_in_order(const files::GgufTensor& tensor, const PackedWeight& weight,
                      std::span<std::byte> packed) {
     const std::span<const std::byte> stored = file_.data(tensor);
     const size_t row_bytes = stored_bytes(weight.type, weight.in_features);
@@ -110,7 +110,7 @@ class Loader {
 
   /// Row 2 j + i of a head in the file (j a frequency, i the first or second element of its pair)
   /// is row i * head_dim / 2 + j in Hugging Face's order.
-  void pack_deinterleaved(const GgufTensor& tensor, const PackedWeight& weight,
+  void pack_deinterleaved(const files::GgufTensor& tensor, const PackedWeight& weight,
                           std::span<std::byte> packed, int64_t head_dim) {
     const std::span<const std::byte> stored = file_.data(tensor);
     const size_t row_bytes = stored_bytes(weight.type, weight.in_features);
@@ -127,7 +127,7 @@ class Loader {
   }
 
   const ExecContext& ctx_;
-  const GgufFile& file_;
+  const files::GgufFile& file_;
   const LlamaConfig& config_;
   LlamaWeights weights_;
   std::set<std::string_view> used_;
@@ -144,7 +144,7 @@ PackedBuffer allocate_packed(size_t num_bytes) {
   return PackedBuffer(data);
 }
 
-LlamaWeights load_llama_weights(const ExecContext& ctx, const GgufFile& file,
+LlamaWeights load_llama_weights(const ExecContext& ctx, const files::GgufFile& file,
                                 const LlamaConfig& config) {
   return Loader(ctx, file, config).load();
 }

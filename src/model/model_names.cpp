@@ -51,7 +51,7 @@ bool ModelNames::may_be(std::string_view base_model) const {
          (!family.empty() && key.starts_with(family));
 }
 
-ModelNames read_model_names(const GgufFile& file) {
+ModelNames read_model_names(const files::GgufFile& file) {
   ModelNames names;
   const auto add = [&names](std::string_view text) {
     if (std::string key = key_of(text); !key.empty()) names.whole.push_back(std::move(key));

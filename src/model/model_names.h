@@ -22,6 +22,6 @@ struct ModelNames {
 
 /// The names of a GGUF file: that of the file without the weights' format ("Q4_1", "f16"),
 /// general.name, and as family general.basename with general.size_label.
-[[nodiscard]] ModelNames read_model_names(const GgufFile& file);
+[[nodiscard]] ModelNames read_model_names(const files::GgufFile& file);
 
 }  // namespace heddle::model

@@ -10,8 +10,8 @@
 namespace heddle::model {
 namespace {
 
-int32_t read_token(const GgufFile& file, std::string_view key, size_t vocab_size) {
-  if (file.find(key) == nullptr) return kNoToken;
+int32_t read_token(const files::GgufFile& file, std::string_view key, size_t vocab_size) {
+  if (file.find(key) == nullptr) return tokenizer::kNoToken;
   const auto id = file.get<int64_t>(key);
   HEDDLE_CHECK(id >= 0 && id < static_cast<int64_t>(vocab_size), file.path(), ": ", key, " is ", id,
                ", the vocabulary has ", vocab_size, " tokens");
@@ -20,18 +20,18 @@ int32_t read_token(const GgufFile& file, std::string_view key, size_t vocab_size
 
 }  // namespace
 
-Vocabulary read_vocabulary(const GgufFile& file) {
+tokenizer::Vocabulary read_vocabulary(const files::GgufFile& file) {
   const auto kind = file.get<std::string_view>("tokenizer.ggml.model");
   if (kind != "gpt2") {
     throw_error(ErrorCode::kUnsupported, file.path(), ": tokenizer.ggml.model is ", kind,
                 ", supported: gpt2 (byte-level BPE)");
   }
-  Vocabulary vocabulary;
+  tokenizer::Vocabulary vocabulary;
   const auto tokens = file.get_array<std::string_view>("tokenizer.ggml.tokens");
   vocabulary.tokens.assign(tokens.begin(), tokens.end());
   if (file.find("tokenizer.ggml.token_type") != nullptr) {
     for (const int32_t type : file.get_array<int32_t>("tokenizer.ggml.token_type")) {
-      vocabulary.types.push_back(static_cast<TokenType>(type));
+      vocabulary.types.push_back(static_cast<tokenizer::TokenType>(type));
     }
   }
   const auto merges = file.get_array<std::string_view>("tokenizer.ggml.merges");
@@ -44,32 +44,33 @@ Vocabulary read_vocabulary(const GgufFile& file) {
   return vocabulary;
 }
 
-std::vector<int32_t> read_end_tokens(const GgufFile& file) {
-  const GgufValue* tokens = file.find("tokenizer.ggml.tokens");
+std::vector<int32_t> read_end_tokens(const files::GgufFile& file) {
+  const files::GgufValue* tokens = file.find("tokenizer.ggml.tokens");
   const size_t vocab_size = tokens == nullptr ? 0 : tokens->count;
   std::vector<int32_t> ids;
   for (const std::string_view key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                      "tokenizer.ggml.eom_token_id"}) {
     const int32_t id = read_token(file, key, vocab_size);
-    if (id != kNoToken && std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
+    if (id != tokenizer::kNoToken && std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
   }
   return ids;
 }
 
-std::optional<ChatTemplate> read_chat_template(const GgufFile& file) {
+std::optional<chat_template::ChatTemplate> read_chat_template(const files::GgufFile& file) {
   constexpr std::string_view kKey = "tokenizer.chat_template";
   if (file.find(kKey) == nullptr) return std::nullopt;
-  return ChatTemplate::parse(file.get<std::string_view>(kKey), file.path() + ": chat template");
+  return chat_template::ChatTemplate::parse(file.get<std::string_view>(kKey),
+                                            file.path() + ": chat template");
 }
 
-std::string render_chat(const ChatTemplate& chat_template, std::span<const ChatTurn> turns,
-                        const Tokenizer& tokenizer) {
+std::string render_chat(const chat_template::ChatTemplate& chat_template,
+                        std::span<const ChatTurn> turns, const tokenizer::Tokenizer& tokenizer) {
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   for (const ChatTurn& turn : turns) {
     messages.push_back({{"role", turn.role}, {"content", turn.content}});
   }
   const auto text_of = [&](int32_t id) {
-    return id == kNoToken ? std::string() : std::string(tokenizer.token_bytes(id));
+    return id == tokenizer::kNoToken ? std::string() : std::string(tokenizer.token_bytes(id));
   };
   return chat_template.render({{"messages", std::move(messages)},
                                {"add_generation_prompt", true},

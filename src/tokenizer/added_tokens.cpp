@@ -4,7 +4,7 @@
 
 #include "tokenizer/utf8.h"
 
-namespace heddle::model {
+namespace heddle::tokenizer {
 
 AddedTokens::AddedTokens(std::vector<Token> tokens) : tokens_(std::move(tokens)) {
   std::erase_if(tokens_, [](const Token& token) {
@@ -45,4 +45,4 @@ std::optional<AddedTokens::Match> AddedTokens::find(std::string_view text, size_
   return std::nullopt;
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::tokenizer

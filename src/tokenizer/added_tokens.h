@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace heddle::model {
+namespace heddle::tokenizer {
 
 /// Tokens that stand for literal text and are looked for before anything else is done to a text.
 class AddedTokens {
@@ -34,4 +34,4 @@ class AddedTokens {
   std::array<bool, 256> begins_token_{};
 };
 
-}  // namespace heddle::model
+}  // namespace heddle::tokenizer

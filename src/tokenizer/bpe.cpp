@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-namespace heddle::model {
+namespace heddle::tokenizer {
 
 BytePairEncoder::BytePairEncoder(const std::array<int32_t, 256>& byte_tokens,
                                  std::span<const MergeRule> rules, int32_t vocab_size)
@@ -82,4 +82,4 @@ void BytePairEncoder::encode(std::string_view word, Scratch& scratch,
   for (int32_t i = 0; i >= 0; i = symbols[size_t(i)].next) ids.push_back(symbols[size_t(i)].id);
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::tokenizer

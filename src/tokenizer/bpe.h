@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace heddle::model {
+namespace heddle::tokenizer {
 
 /// Two neighbouring tokens may become one.
 struct MergeRule {
@@ -57,4 +57,4 @@ struct BytePairEncoder::Scratch {
       heap;  // rank << 32 | position of the left symbol; entries may be out of date
 };
 
-}  // namespace heddle::model
+}  // namespace heddle::tokenizer

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-namespace heddle::model {
+namespace heddle::tokenizer {
 namespace {
 
 constexpr int kAlphabetEnd =
@@ -46,4 +46,4 @@ std::string bytes_of_spelling(std::string_view spelling) {
   return bytes;
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::tokenizer

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-namespace heddle::model {
+namespace heddle::tokenizer {
 
 /// The bytes that `spelling` stands for in the alphabet of byte-level BPE, which gives each of the
 /// 256 bytes a printable character: itself as a Latin-1 character where that is visible, else the
@@ -11,4 +11,4 @@ namespace heddle::model {
 /// stands for itself.
 [[nodiscard]] std::string bytes_of_spelling(std::string_view spelling);
 
-}  // namespace heddle::model
+}  // namespace heddle::tokenizer

@@ -9,7 +9,7 @@
 
 #include "heddle/core/error.h"
 
-namespace heddle::model {
+namespace heddle::tokenizer {
 namespace {
 
 // Every pattern writes white space as \s inside brackets, which compile() spells out: PCRE2's own
@@ -139,4 +139,4 @@ void PreTokenizer::State::split(size_t stage, std::string_view text, pcre2_match
   }
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::tokenizer

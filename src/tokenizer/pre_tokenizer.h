@@ -5,7 +5,7 @@
 
 #include "heddle/core/thread_pool.h"
 
-namespace heddle::model {
+namespace heddle::tokenizer {
 
 /// Splits text into the words within which byte pairs merge: runs of letters, digits, signs or
 /// spaces, by the patterns of a family of tokenizers.
@@ -29,4 +29,4 @@ class PreTokenizer {
   std::unique_ptr<const State> state_;
 };
 
-}  // namespace heddle::model
+}  // namespace heddle::tokenizer

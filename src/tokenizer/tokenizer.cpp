@@ -13,7 +13,7 @@
 #include "tokenizer/pre_tokenizer.h"
 #include "tokenizer/utf8.h"
 
-namespace heddle::model {
+namespace heddle::tokenizer {
 namespace {
 
 using IdByBytes = std::unordered_map<std::string_view, int32_t>;
@@ -200,7 +200,7 @@ int32_t Tokenizer::find(std::string_view bytes) const {
 
 bool Tokenizer::is_control(int32_t id) const {
   HEDDLE_CHECK(id >= 0 && id < vocab_size(), "token ", id, " of a vocabulary of ", vocab_size());
-  return model::is_control(state_->types[size_t(id)]);
+  return tokenizer::is_control(state_->types[size_t(id)]);
 }
 
 int32_t Tokenizer::vocab_size() const { return static_cast<int32_t>(state_->bytes.size()); }
@@ -208,4 +208,4 @@ int32_t Tokenizer::bos() const { return state_->bos; }
 int32_t Tokenizer::eos() const { return state_->eos; }
 bool Tokenizer::add_bos() const { return state_->add_bos; }
 
-}  // namespace heddle::model
+}  // namespace heddle::tokenizer

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace heddle::model {
+namespace heddle::tokenizer {
 
 inline constexpr int32_t kNoToken = -1;
 
@@ -77,4 +77,4 @@ class Tokenizer {
   std::unique_ptr<const State> state_;
 };
 
-}  // namespace heddle::model
+}  // namespace heddle::tokenizer

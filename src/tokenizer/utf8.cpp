@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace heddle::model {
+namespace heddle::tokenizer {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
@@ -81,4 +81,4 @@ std::string Utf8Stream::finish() {
   return std::string(cut ? kReplacement : "");
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::tokenizer

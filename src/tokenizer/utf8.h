@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-namespace heddle::model {
+namespace heddle::tokenizer {
 
 /// `bytes` with each maximal part of a broken character, and each byte that begins none, replaced
 /// by U+FFFD (Unicode 15, section 3.9, "substitution of maximal subparts"; what Python's
@@ -23,4 +23,4 @@ class Utf8Stream {
   std::string pending_;  // at most 3 bytes: the valid beginning of a character
 };
 
-}  // namespace heddle::model
+}  // namespace heddle::tokenizer

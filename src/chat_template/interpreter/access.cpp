@@ -5,7 +5,7 @@
 #include "chat_template/values/format.h"
 #include "chat_template/values/text.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 namespace {
 
 constexpr const char* kLoopAttributes[] = {"index",    "index0", "revindex", "revindex0",
@@ -173,4 +173,4 @@ bool Interpreter::contains(const Value& container, const Value& member) {
   return false;
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

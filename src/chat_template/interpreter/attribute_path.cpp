@@ -6,7 +6,7 @@
 
 #include "chat_template/values/text.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 
 AttributePath::AttributePath(const Value* path) {
   if (path == nullptr || path->is_none()) return;
@@ -53,4 +53,4 @@ Values sort_by(Interpreter& interpreter, Values items, const Values& keys, bool 
   return sorted;
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

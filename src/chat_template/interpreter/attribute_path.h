@@ -4,7 +4,7 @@
 
 #include "chat_template/interpreter/eval.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 
 /// The values that a path leads to; digits are indexes.
 class AttributePath {
@@ -34,4 +34,4 @@ class SortKey {
 /// `items` in the order of their keys, equal ones in the order in which they come.
 Values sort_by(Interpreter& interpreter, Values items, const Values& keys, bool is_reversed);
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

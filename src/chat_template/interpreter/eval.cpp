@@ -6,7 +6,7 @@
 #include "chat_template/values/format.h"
 #include "files/printable.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 
 void Scope::assign(NameId name, Value value) {
   for (auto& [known, current] : variables) {
@@ -45,8 +45,7 @@ class Temporarily {
 
 }  // namespace
 
-Interpreter::Interpreter(const ChatTemplate::Program& program,
-                         const nlohmann::ordered_json& variables,
+Interpreter::Interpreter(const Program& program, const nlohmann::ordered_json& variables,
                          const std::function<std::time_t()>& clock)
     : program_(program), clock_(clock) {
   HEDDLE_CHECK(variables.is_object(), "the variables are no object");
@@ -199,9 +198,10 @@ Value Interpreter::call_macro(const Macro& macro, Arguments arguments) {
   for (size_t i = 0; i < macro.parameters.size(); ++i) {
     is_given[i] = i < num_positional;
     scope.assign(macro.parameters[i].name,
-                 is_given[i] ? std::move(arguments.positional[i])
-                             : Value::undefined("parameter " + quote(macro.parameters[i].text) +
-                                                " was not provided"));
+                 is_given[i]
+                     ? std::move(arguments.positional[i])
+                     : Value::undefined("parameter " + files::quote(macro.parameters[i].text) +
+                                        " was not provided"));
   }
   for (auto& [name, value] : arguments.named) {
     size_t i = num_positional;
@@ -225,4 +225,4 @@ Value Interpreter::call_macro(const Macro& macro, Arguments arguments) {
   return text;
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

@@ -11,7 +11,7 @@
 #include "chat_template/syntax/callable.h"
 #include "chat_template/values/value.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 
 /// The variables of a block. Assignments go to the innermost scope, lookups end at the template's
 /// own.
@@ -26,7 +26,7 @@ struct Scope {
 /// One render.
 class Interpreter {
  public:
-  Interpreter(const ChatTemplate::Program& program, const nlohmann::ordered_json& variables,
+  Interpreter(const Program& program, const nlohmann::ordered_json& variables,
               const std::function<std::time_t()>& clock);
   std::string run();
   /// Where the evaluation is, or was when it failed.
@@ -75,7 +75,7 @@ class Interpreter {
   Arguments evaluate_arguments(const Expr& expr);
   bool compare(const std::string& op, const Value& a, const Value& b);
 
-  const ChatTemplate::Program& program_;
+  const Program& program_;
   const std::function<std::time_t()>& clock_;
   std::vector<std::optional<Value>> context_;  // the caller's variables, by NameId
   Scope root_;
@@ -87,4 +87,4 @@ class Interpreter {
   int depth_ = 0;
 };
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

@@ -6,7 +6,7 @@
 #include "chat_template/values/format.h"
 #include "files/printable.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 
 Value Interpreter::evaluate(const Expr& expr) {
   HEDDLE_CHECK(depth_ < kMaxEvaluationDepth, "macros call one another too deep");
@@ -69,7 +69,7 @@ Value Interpreter::lookup(const Expr& expr) {
   const auto& given = context_[static_cast<size_t>(expr.name)];
   if (given) return *given;
   if (const Callable* function = find_function(expr.text)) return function;
-  return Value::undefined(quote(expr.text) + " is undefined");
+  return Value::undefined(files::quote(expr.text) + " is undefined");
 }
 
 Values Interpreter::evaluate_children(const Expr& expr) {
@@ -194,4 +194,4 @@ Value Interpreter::apply(const Callable& callable, const Value& self, Arguments 
   return callable.call(call);
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

@@ -6,7 +6,7 @@
 #include "chat_template/values/format.h"
 #include "chat_template/values/text.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 namespace {
 
 [[noreturn]] void fail_overflow() {
@@ -232,4 +232,4 @@ std::string escape_html(std::string_view s) {
   return result;
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

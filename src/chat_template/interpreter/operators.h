@@ -5,7 +5,7 @@
 
 #include "chat_template/values/value.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 
 /// a + b, a - b, a * b, a / b, a // b, a % b, a ** b. Throws Error(kInvalidArgument) for types that
 /// do not fit, division by zero and integers beyond 64 bits.
@@ -18,4 +18,4 @@ Value apply_slice(Budget& budget, const Value& s, const Value* start, const Valu
 /// HTML's special characters as entities.
 std::string escape_html(std::string_view s);
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

@@ -5,7 +5,7 @@
 #include "chat_template/syntax/callable.h"
 #include "chat_template/values/format.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 namespace {
 
 Value range(Call& call) {
@@ -108,4 +108,4 @@ constexpr Callable kFunctions[] = {
 
 const Callable* find_function(std::string_view name) { return find_in(kFunctions, name); }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

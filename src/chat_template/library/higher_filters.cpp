@@ -7,7 +7,7 @@
 #include "chat_template/interpreter/eval.h"
 #include "chat_template/syntax/callable.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 namespace {
 
 const Callable& callable_named(const Value& name, bool is_test) {
@@ -94,4 +94,4 @@ constexpr Callable kFilters[] = {
 
 const Callable* find_higher_filter(std::string_view name) { return find_in(kFilters, name); }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

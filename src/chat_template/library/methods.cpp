@@ -4,7 +4,7 @@
 #include "chat_template/interpreter/eval.h"
 #include "chat_template/syntax/callable.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 namespace {
 
 Value get(Call& call) {
@@ -124,4 +124,4 @@ bool is_missing_attribute(const Value& self, std::string_view name) {
          (self.sequence() != nullptr && self.sequence()->kind >= Sequence::Kind::kRange);
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

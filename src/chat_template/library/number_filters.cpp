@@ -9,7 +9,7 @@
 #include "chat_template/syntax/callable.h"
 #include "chat_template/values/text.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 namespace {
 
 [[noreturn]] void fail_undefined(const Value& value) {
@@ -160,4 +160,4 @@ constexpr Callable kFilters[] = {
 
 const Callable* find_number_filter(std::string_view name) { return find_in(kFilters, name); }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

@@ -8,7 +8,7 @@
 #include "chat_template/values/format.h"
 #include "chat_template/values/text.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 namespace {
 
 Value otherwise(Call& call) {
@@ -222,4 +222,4 @@ constexpr Callable kFilters[] = {
 
 const Callable* find_sequence_filter(std::string_view name) { return find_in(kFilters, name); }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

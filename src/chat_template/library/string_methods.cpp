@@ -6,7 +6,7 @@
 #include "chat_template/syntax/callable.h"
 #include "chat_template/values/text.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 namespace {
 
 constexpr size_t kNone = std::string_view::npos;
@@ -203,4 +203,4 @@ constexpr Callable kStringMethods[] = {
 
 const Callable* find_string_method(std::string_view name) { return find_in(kStringMethods, name); }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

@@ -5,7 +5,7 @@
 #include "chat_template/values/format.h"
 #include "chat_template/values/text.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 namespace {
 
 Value remainder(Call& call, const Value& divisor) {
@@ -99,4 +99,4 @@ constexpr Callable kTests[] = {
 
 const Callable* find_test(std::string_view name) { return find_in(kTests, name); }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

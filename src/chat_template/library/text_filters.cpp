@@ -5,7 +5,7 @@
 #include "chat_template/values/format.h"
 #include "chat_template/values/text.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 namespace {
 
 /// The value as text, marked as safe where it is: jinja2's soft_str().
@@ -154,4 +154,4 @@ constexpr Callable kFilters[] = {
 
 const Callable* find_text_filter(std::string_view name) { return find_in(kFilters, name); }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

@@ -5,10 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "chat_template/chat_template.h"
 #include "chat_template/values/value.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 
 struct Expr;
 struct Stmt;
@@ -105,10 +104,11 @@ struct Macro {
   Body body;
 };
 
-struct ChatTemplate::Program {
+/// A parsed template.
+struct Program {
   std::string name;                // of the template, for messages
   std::vector<std::string> names;  // of variables, by NameId
   Body body;
 };
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace heddle::model {
+namespace heddle::chat_template {
 
 void Call::bind(const Callable& callable) {
   callable_ = &callable;
@@ -51,4 +51,4 @@ const Callable* find_filter(std::string_view name) {
   return nullptr;
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

@@ -8,7 +8,7 @@
 
 #include "chat_template/values/value.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 
 class Interpreter;
 
@@ -82,4 +82,4 @@ const Callable* find_number_filter(std::string_view name);
 const Callable* find_sequence_filter(std::string_view name);
 const Callable* find_higher_filter(std::string_view name);
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

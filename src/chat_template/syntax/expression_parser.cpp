@@ -4,7 +4,7 @@
 #include "chat_template/syntax/callable.h"
 #include "chat_template/syntax/parser_state.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 
 using Kind = Token::Kind;
 
@@ -229,4 +229,4 @@ ExprPtr Parser::parse_dict() {
   return dict;
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

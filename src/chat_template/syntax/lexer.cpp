@@ -8,7 +8,7 @@
 #include "chat_template/values/text.h"
 #include "files/printable.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 namespace {
 
 constexpr size_t kNone = std::string_view::npos;
@@ -240,7 +240,7 @@ void Lexer::read_operator() {
     if (op == "[") open_ += ']';
     if (op == "{") open_ += '}';
     if (op == ")" || op == "]" || op == "}") {
-      if (open_.empty() || open_.back() != op[0]) fail("unexpected " + quote(op));
+      if (open_.empty() || open_.back() != op[0]) fail("unexpected " + files::quote(op));
       open_.pop_back();
     }
     add(Token::Kind::kOperator, std::string(op));
@@ -248,7 +248,7 @@ void Lexer::read_operator() {
   }
   size_t stop = pos_;
   text::next_code_point(source_, stop);
-  fail("unexpected character " + quote(source_.substr(pos_, stop - pos_)) + " in a tag");
+  fail("unexpected character " + files::quote(source_.substr(pos_, stop - pos_)) + " in a tag");
 }
 
 }  // namespace
@@ -261,4 +261,4 @@ std::vector<Token> tokenize(std::string_view source) {
   return Lexer(normalized).run();
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace heddle::model {
+namespace heddle::chat_template {
 
 struct Token {
   enum class Kind : uint8_t {
@@ -32,4 +32,4 @@ struct Token {
 /// Error(kInvalidArgument) that starts with "line N: ".
 std::vector<Token> tokenize(std::string_view source);
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

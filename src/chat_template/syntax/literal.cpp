@@ -6,7 +6,7 @@
 
 #include "chat_template/values/text.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 namespace {
 
 constexpr std::string_view kSimple = "\\'\"abfnrtv";
@@ -121,4 +121,4 @@ std::string unescape_string(std::string_view body) {
   return result;
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace heddle::model {
+namespace heddle::chat_template {
 
 /// The value of a literal, given what stands between its quotes. Throws Error(kInvalidArgument) for
 /// a broken escape and kUnsupported for \N{...} and for surrogates, which UTF-8 cannot hold.
@@ -18,4 +18,4 @@ struct NumberLiteral {
 /// The number that starts at byte `pos` of `source`, where there is a digit.
 NumberLiteral scan_number(std::string_view source, size_t pos);
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

@@ -7,7 +7,7 @@
 #include "chat_template/syntax/parser_state.h"
 #include "files/printable.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 
 using Kind = Token::Kind;
 
@@ -31,7 +31,7 @@ NameId Parser::intern(const std::string& name) {
 
 std::string Parser::expect_variable() {
   if (at(Kind::kName) && is_reserved(current().text)) {
-    fail(quote(current().text) + " is no name for a variable");
+    fail(files::quote(current().text) + " is no name for a variable");
   }
   return expect_name("a name");
 }
@@ -41,14 +41,14 @@ NameId Parser::store(const std::string& name) {
   return intern(name);
 }
 
-std::shared_ptr<ChatTemplate::Program> Parser::run() {
-  program_ = std::make_shared<ChatTemplate::Program>();
+std::shared_ptr<Program> Parser::run() {
+  program_ = std::make_shared<Program>();
   intern("");  // kBlockText
   intern("loop");
   program_->body = parse_body({});
   for (const auto& [name, line] : called_) {
     if (find_function(name) == nullptr && stored_.count(name) == 0) {
-      fail_at(line, ErrorCode::kUnsupported, "unknown function " + quote(name));
+      fail_at(line, ErrorCode::kUnsupported, "unknown function " + files::quote(name));
     }
   }
   return std::move(program_);
@@ -101,7 +101,7 @@ void Parser::parse_statement(Body& body) {
   } else {
     const bool is_end = tag.starts_with("end") || tag == "else" || tag == "elif";
     fail_at(line, is_end ? ErrorCode::kInvalidArgument : ErrorCode::kUnsupported,
-            (is_end ? "unexpected tag " : "unknown tag ") + quote(tag));
+            (is_end ? "unexpected tag " : "unknown tag ") + files::quote(tag));
   }
   body.back().line = line;
 }
@@ -178,7 +178,7 @@ Stmt Parser::parse_macro() {
     if (skip_operator("=")) {
       parameter.otherwise = parse_expression();
     } else if (!macro->parameters.empty() && macro->parameters.back().otherwise != nullptr) {
-      fail("parameter " + quote(name) + " without a default follows one with a default");
+      fail("parameter " + files::quote(name) + " without a default follows one with a default");
     }
     macro->parameters.push_back(std::move(parameter));
     if (macro->parameters.size() > kMaxArguments) fail("too many parameters");
@@ -243,10 +243,10 @@ Target Parser::parse_target_item(bool with_attributes) {
   return {.kind = Target::Kind::kName, .name = store(name)};
 }
 
-std::shared_ptr<ChatTemplate::Program> parse_template(std::string_view source) {
+std::shared_ptr<Program> parse_template(std::string_view source) {
   HEDDLE_CHECK(source.size() <= kMaxTemplateBytes, "line 1: the template has ", source.size(),
                " bytes, at most ", kMaxTemplateBytes, " are taken");
   return Parser(tokenize(source)).run();
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

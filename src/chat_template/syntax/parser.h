@@ -6,9 +6,9 @@
 
 #include "chat_template/syntax/ast.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 
 /// Throws Error whose text starts with "line N: ".
-std::shared_ptr<ChatTemplate::Program> parse_template(std::string_view source);
+std::shared_ptr<Program> parse_template(std::string_view source);
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

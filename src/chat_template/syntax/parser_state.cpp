@@ -3,7 +3,7 @@
 
 #include "files/printable.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 
 using Kind = Token::Kind;
 
@@ -33,7 +33,7 @@ std::string Parser::found() const {
     case Kind::kOutputBegin:
     case Kind::kEnd: return "the end of the template";
     case Kind::kString: return "a string";
-    default: return quote(current().text);
+    default: return files::quote(current().text);
   }
 }
 
@@ -57,14 +57,14 @@ void Parser::expect(Kind kind, const char* what) {
   take();
 }
 void Parser::expect_operator(std::string_view op) {
-  if (!skip_operator(op)) fail("expected " + quote(op) + ", found " + found());
+  if (!skip_operator(op)) fail("expected " + files::quote(op) + ", found " + found());
 }
 void Parser::expect_word(std::string_view word) {
-  if (!skip_word(word)) fail("expected " + quote(word) + ", found " + found());
+  if (!skip_word(word)) fail("expected " + files::quote(word) + ", found " + found());
 }
 std::string Parser::expect_name(const char* what) {
   if (!at(Kind::kName)) fail(std::string("expected ") + what + ", found " + found());
   return take().text;
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

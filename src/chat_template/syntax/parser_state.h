@@ -1,5 +1,5 @@
-// The parser's class; its statements are in template_parser.cpp, its expressions in
-// template_expression_parser.cpp.
+// The parser's class; its statements are in parser.cpp, its expressions in
+// expression_parser.cpp.
 #pragma once
 
 #include <initializer_list>
@@ -12,12 +12,12 @@
 #include "chat_template/syntax/ast.h"
 #include "chat_template/syntax/lexer.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 
 class Parser {
  public:
   explicit Parser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
-  std::shared_ptr<ChatTemplate::Program> run();
+  std::shared_ptr<Program> run();
 
  private:
   // Tokens.
@@ -110,11 +110,11 @@ class Parser {
   int nesting_ = 0;
   int loops_ = 0;   // for statements around the current one, up to the next macro
   int scopes_ = 0;  // scopes around the current statement other than the template's own
-  std::shared_ptr<ChatTemplate::Program> program_;
+  std::shared_ptr<Program> program_;
   std::map<std::string, NameId> ids_;  // where each name is in program_->names
   std::vector<std::pair<std::string, int>>
       called_;                    // names called and the lines, to be found at the end
   std::set<std::string> stored_;  // names that the template itself gives a value
 };
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

@@ -6,7 +6,7 @@
 #include "chat_template/syntax/parser_state.h"
 #include "files/printable.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 
 using Kind = Token::Kind;
 
@@ -93,7 +93,7 @@ ExprPtr Parser::parse_call(ExprPtr callee) {
 void Parser::check_callee(const Expr& callee, int line) {
   if (callee.kind == Expr::Kind::kName) called_.emplace_back(callee.text, line);
   if (callee.kind == Expr::Kind::kAttribute && !is_method_name(callee.text)) {
-    fail_at(line, ErrorCode::kUnsupported, "unknown method " + quote(callee.text));
+    fail_at(line, ErrorCode::kUnsupported, "unknown method " + files::quote(callee.text));
   }
 }
 
@@ -102,7 +102,7 @@ ExprPtr Parser::parse_filter(ExprPtr input) {
   expr->text = expect_name("a filter");
   expr->callable = find_filter(expr->text);
   if (expr->callable == nullptr) {
-    fail_at(expr->line, ErrorCode::kUnsupported, "unknown filter " + quote(expr->text));
+    fail_at(expr->line, ErrorCode::kUnsupported, "unknown filter " + files::quote(expr->text));
   }
   add_child(*expr, std::move(input));
   if (at_operator("(")) parse_arguments(*expr);
@@ -123,7 +123,7 @@ void Parser::check_named_callable(const Expr& call) {
       is_select ? find_test(name.value.bytes()) : find_filter(name.value.bytes());
   if (callable == nullptr) {
     fail_at(name.line, ErrorCode::kUnsupported,
-            (is_select ? "unknown test " : "unknown filter ") + quote(name.value.bytes()));
+            (is_select ? "unknown test " : "unknown filter ") + files::quote(name.value.bytes()));
   }
 }
 
@@ -133,7 +133,7 @@ ExprPtr Parser::parse_test(ExprPtr subject) {
   expr->text = expect_name("a test");
   expr->callable = find_test(expr->text);
   if (expr->callable == nullptr) {
-    fail_at(expr->line, ErrorCode::kUnsupported, "unknown test " + quote(expr->text));
+    fail_at(expr->line, ErrorCode::kUnsupported, "unknown test " + files::quote(expr->text));
   }
   add_child(*expr, std::move(subject));
   const bool at_operand = at(Kind::kName) || at(Kind::kString) || at(Kind::kInteger) ||
@@ -155,11 +155,12 @@ ExprPtr Parser::parse_test(ExprPtr subject) {
 void Parser::parse_arguments(Expr& call) {
   expect_operator("(");
   while (!at_operator(")")) {
-    if (at_operator("*") || at_operator("**")) refuse("arguments after " + quote(current().text));
+    if (at_operator("*") || at_operator("**"))
+      refuse("arguments after " + files::quote(current().text));
     if (at(Kind::kName) && ahead().kind == Kind::kOperator && ahead().text == "=") {
       std::string keyword = take().text;
       if (std::find(call.keywords.begin(), call.keywords.end(), keyword) != call.keywords.end()) {
-        fail("argument " + quote(keyword) + " is given twice");
+        fail("argument " + files::quote(keyword) + " is given twice");
       }
       call.keywords.push_back(std::move(keyword));
       take();
@@ -187,4 +188,4 @@ Value Parser::parse_integer_token(const Token& token) const {
   return number;
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

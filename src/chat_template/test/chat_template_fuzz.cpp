@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t end = input.find('\0');
   const std::string_view variables = end == input.npos ? "" : input.substr(end + 1);
   try {
-    const auto chat_template = heddle::model::ChatTemplate::parse(input.substr(0, end));
+    const auto chat_template = heddle::chat_template::ChatTemplate::parse(input.substr(0, end));
     (void)chat_template.render(variables_of(variables));
   } catch (const heddle::Error& e) {
     if (std::string_view(e.what()).find('\n') != std::string_view::npos) std::abort();

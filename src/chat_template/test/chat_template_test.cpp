@@ -10,7 +10,7 @@
 #include "chat_template/values/limits.h"
 #include "expect_error.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 namespace {
 
 using nlohmann::ordered_json;
@@ -199,4 +199,4 @@ TEST(ChatTemplate, BoundsWhatATemplateMayCost) {
 }
 
 }  // namespace
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

@@ -5,7 +5,7 @@
 
 #include "chat_template/values/text.h"
 
-namespace heddle::model::text {
+namespace heddle::chat_template::text {
 namespace {
 
 /// Capitals `first`, first + step ... `last`, each `delta` below its small letter.
@@ -187,4 +187,4 @@ std::string capitalize(std::string_view s) {
 bool is_upper(std::string_view s) { return all_cased(s, is_capital); }
 bool is_lower(std::string_view s) { return all_cased(s, is_small); }
 
-}  // namespace heddle::model::text
+}  // namespace heddle::chat_template::text

@@ -4,7 +4,7 @@
 
 #include "chat_template/values/value.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 namespace {
 
 /// An integer against a float without the rounding that a conversion to double would bring.
@@ -95,4 +95,4 @@ const Value* find_key(Budget& budget, const Dict& dict, const Value& key) {
   return nullptr;
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

@@ -6,7 +6,7 @@
 
 #include "chat_template/values/text.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 namespace {
 
 /// Whether repr() shows a character as itself: not controls, formats, separators, private use and
@@ -168,4 +168,4 @@ std::string to_text(Budget& budget, const Value& value) {
   return to_repr(budget, value);
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

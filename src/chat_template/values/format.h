@@ -6,7 +6,7 @@
 
 #include "chat_template/values/value.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 
 /// What {{ value }} prints. Throws Error(kUnsupported) for values that Python shows by their
 /// address.
@@ -24,4 +24,4 @@ struct JsonStyle {
 };
 std::string to_json(Budget& budget, const Value& value, const JsonStyle& style);
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

@@ -6,7 +6,7 @@
 #include "chat_template/values/format.h"
 #include "chat_template/values/text.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 namespace {
 
 class JsonWriter {
@@ -135,4 +135,4 @@ std::string to_json(Budget& budget, const Value& value, const JsonStyle& style) 
   return std::move(writer.out);
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

@@ -7,7 +7,7 @@
 
 #include "heddle/core/error.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 
 inline constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
 /// Arguments of one call, parameters of one macro.
@@ -46,4 +46,4 @@ class Budget {
   int64_t bytes_ = kMaxBytes;
 };
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

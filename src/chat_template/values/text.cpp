@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace heddle::model::text {
+namespace heddle::chat_template::text {
 namespace {
 
 constexpr char32_t kInvalid = 0xFFFFFFFF;
@@ -236,4 +236,4 @@ Pieces split_lines(std::string_view s, bool keep_ends) {
   return lines;
 }
 
-}  // namespace heddle::model::text
+}  // namespace heddle::chat_template::text

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace heddle::model::text {
+namespace heddle::chat_template::text {
 
 /// Strict UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF. All functions below
 /// assume it.
@@ -53,4 +53,4 @@ std::string capitalize(std::string_view s);
 bool is_upper(std::string_view s);
 bool is_lower(std::string_view s);
 
-}  // namespace heddle::model::text
+}  // namespace heddle::chat_template::text

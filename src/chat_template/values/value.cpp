@@ -6,7 +6,7 @@
 
 #include "chat_template/values/text.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 namespace {
 
 void check_depth(int depth) {
@@ -172,4 +172,4 @@ bool Value::is_same(const Value& other) const {
       data_);
 }
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

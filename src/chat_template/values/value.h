@@ -14,13 +14,13 @@
 
 #include "chat_template/values/limits.h"
 
-namespace heddle::model {
+namespace heddle::chat_template {
 
 class Value;
 using Values = std::vector<Value>;
 
-struct Macro;     // template_ast.h
-struct Callable;  // template_callable.h
+struct Macro;     // syntax/ast.h
+struct Callable;  // syntax/callable.h
 
 struct None {};
 /// The result of looking up what is not there: prints nothing, is false and empty, and fails with
@@ -177,4 +177,4 @@ bool is_less(Budget& budget, const Value& a, const Value& b);
 /// The value of a key, or null. Takes a step for each key looked at.
 const Value* find_key(Budget& budget, const Dict& dict, const Value& key);
 
-}  // namespace heddle::model
+}  // namespace heddle::chat_template

@@ -9,9 +9,9 @@
 
 namespace {
 
-using heddle::model::GgufFile;
-using heddle::model::GgufTensor;
-using heddle::model::GgufValue;
+using heddle::files::GgufFile;
+using heddle::files::GgufTensor;
+using heddle::files::GgufValue;
 
 // Touches every byte, so that the address sanitizer sees a view that leaves the input.
 unsigned sum(std::span<const std::byte> bytes) {
@@ -45,7 +45,7 @@ void read_all(const GgufFile& file) {
   }
   for (const GgufTensor& tensor : file.tensors()) {
     if (file.find_tensor(tensor.name) != &tensor) std::abort();
-    if (!heddle::model::weight_type_of(tensor.type_id)) continue;
+    if (!heddle::files::weight_type_of(tensor.type_id)) continue;
     const auto data = file.data(tensor);
     if (data.size() != tensor.num_bytes || data.empty()) std::abort();
     total += sum(data);

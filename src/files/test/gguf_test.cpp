@@ -12,7 +12,7 @@
 #include "gguf_builder.h"
 #include "temp_folder.h"
 
-namespace heddle::model {
+namespace heddle::files {
 namespace {
 
 using testing::append;
@@ -289,4 +289,4 @@ TEST(GgufFile, RefusesHostileTensors) {
 }
 
 }  // namespace
-}  // namespace heddle::model
+}  // namespace heddle::files

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace heddle::model {
+namespace heddle::files {
 namespace {
 
 TEST(GgmlTypes, AgreeWithTheFormatsOfLinearLayers) {
@@ -21,4 +21,4 @@ TEST(GgmlTypes, AgreeWithTheFormatsOfLinearLayers) {
 }
 
 }  // namespace
-}  // namespace heddle::model
+}  // namespace heddle::files

@@ -11,7 +11,7 @@
 #include "random.h"
 #include "temp_folder.h"
 
-namespace heddle::model {
+namespace heddle::files {
 namespace {
 
 using testing::expect_invalid;
@@ -89,4 +89,4 @@ TEST(MappedFile, RefusesToReleaseWhatItHasNot) {
 }
 
 }  // namespace
-}  // namespace heddle::model
+}  // namespace heddle::files

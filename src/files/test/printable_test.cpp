@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace heddle::model {
+namespace heddle::files {
 namespace {
 
 TEST(Printable, KeepsTextAndShowsEveryOtherByte) {
@@ -30,4 +30,4 @@ TEST(Printable, CutsWhatIsLong) {
 }
 
 }  // namespace
-}  // namespace heddle::model
+}  // namespace heddle::files

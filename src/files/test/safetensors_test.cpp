@@ -10,7 +10,7 @@
 #include "safetensors_builder.h"
 #include "temp_folder.h"
 
-namespace heddle::model {
+namespace heddle::files {
 namespace {
 
 using testing::expect_invalid;
@@ -158,4 +158,4 @@ TEST(SafetensorsFile, RefusesHolesAndOverlaps) {
 }
 
 }  // namespace
-}  // namespace heddle::model
+}  // namespace heddle::files

@@ -18,7 +18,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr size_t kMaxFile = size_t{1} << 20;
-constexpr JsonLimits kLimits{.depth = 32, .members = 4096};
+constexpr files::JsonLimits kLimits{.depth = 32, .members = 4096};
 constexpr size_t kMaxExpressions = 64;  // in one field; plain names are not counted
 
 // Fields that change what an adapter computes, in ways that heddle does not: accepted only where
@@ -50,7 +50,7 @@ bool is_unset(const ordered_json& value) {
 }
 
 std::string text_of(const ordered_json& value) {
-  return printable(value.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+  return files::printable(value.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
 }
 
 class ConfigReader {
@@ -204,7 +204,7 @@ class ConfigReader {
     if (!value->is_object()) wrong(field, *value, "an object");
     size_t expressions = 0;
     for (const auto& [key, element] : value->items()) {
-      const std::string place = std::string(field) + '[' + quote(key) + ']';
+      const std::string place = std::string(field) + '[' + files::quote(key) + ']';
       ModulePattern pattern = ModulePattern::ending(key, context(field));
       if (pattern.is_expression()) check_expressions(field, ++expressions);
       result.emplace_back(std::move(pattern), read(place, element));
@@ -260,8 +260,8 @@ float AdapterConfig::scale_of(std::string_view module) const {
   const double alpha = first_match(alpha_pattern, module, lora_alpha);
   const double rank = static_cast<double>(rank_of(module));
   const float scale = static_cast<float>(alpha / (use_rslora ? std::sqrt(rank) : rank));
-  HEDDLE_CHECK(std::isfinite(scale), path, ": the scale of ", printable(module), " is ", alpha,
-               " over a function of rank ", rank, ", which is no finite f32");
+  HEDDLE_CHECK(std::isfinite(scale), path, ": the scale of ", files::printable(module), " is ",
+               alpha, " over a function of rank ", rank, ", which is no finite f32");
   return scale;
 }
 
@@ -281,8 +281,9 @@ bool AdapterConfig::targets(std::string_view module) const {
 AdapterConfig parse_adapter_config(std::string_view json, const std::string& path) {
   HEDDLE_CHECK(json.size() <= kMaxFile, path, ": has ", json.size(), " bytes, at most ", kMaxFile,
                " are read");
-  const auto root = parse_json<ordered_json>(json, path, kLimits);
-  HEDDLE_CHECK(root.is_object(), path, ": is ", json_kind(root.type()), ", expected an object");
+  const auto root = files::parse_json<ordered_json>(json, path, kLimits);
+  HEDDLE_CHECK(root.is_object(), path, ": is ", files::json_kind(root.type()),
+               ", expected an object");
   AdapterConfig config;
   config.path = path;
   ConfigReader(root, config).run();

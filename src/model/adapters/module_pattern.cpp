@@ -78,7 +78,7 @@ void ModulePattern::compile(const std::string& expression) {
   pcre2_code* code =
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
                     PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
-  HEDDLE_CHECK(code != nullptr, context_, " has ", quote(key_),
+  HEDDLE_CHECK(code != nullptr, context_, " has ", files::quote(key_),
                ", which is no regular expression: ", message_of(error));
   code_ = std::make_shared<Code>(Code{own(code)});
 }
@@ -98,8 +98,9 @@ bool ModulePattern::matches(std::string_view module) const {
   const auto result = own(pcre2_match_data_create_from_pattern(code_->code.get(), nullptr));
   const int status = pcre2_match(code_->code.get(), reinterpret_cast<PCRE2_SPTR>(module.data()),
                                  module.size(), 0, 0, result.get(), limits.get());
-  HEDDLE_CHECK(status >= 0 || status == PCRE2_ERROR_NOMATCH, context_, ": matching ", quote(key_),
-               " against ", quote(module), " failed: ", message_of(status));
+  HEDDLE_CHECK(status >= 0 || status == PCRE2_ERROR_NOMATCH, context_, ": matching ",
+               files::quote(key_), " against ", files::quote(module),
+               " failed: ", message_of(status));
   return status >= 0;
 }
 

@@ -74,28 +74,28 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 }
 
 AdapterConfig read_config(const std::string& path) {
-  return parse_adapter_config(text_of(MappedFile(path).bytes()), path);
+  return parse_adapter_config(text_of(files::MappedFile(path).bytes()), path);
 }
 
 /// The tensors of one pair while a file is read.
 struct Halves {
-  const SafetensorsTensor *a = nullptr, *b = nullptr;
+  const files::SafetensorsTensor *a = nullptr, *b = nullptr;
 };
 using HalvesByModule = std::map<std::pair<int64_t, Projection>, Halves>;
 
-HalvesByModule sort_tensors(const SafetensorsFile& file) {
+HalvesByModule sort_tensors(const files::SafetensorsFile& file) {
   HalvesByModule modules;
-  for (const SafetensorsTensor& tensor : file.tensors()) {
+  for (const files::SafetensorsTensor& tensor : file.tensors()) {
     const auto parsed = parse_tensor_name(tensor.name);
     if (!parsed) {
-      throw_error(ErrorCode::kUnsupported, file.path(), ": tensor ", quote(tensor.name),
+      throw_error(ErrorCode::kUnsupported, file.path(), ": tensor ", files::quote(tensor.name),
                   " is none of lora_A and lora_B of a layer's q_proj, k_proj, v_proj, o_proj, "
                   "gate_proj, up_proj or down_proj");
     }
     Halves& halves = modules[{parsed->layer, parsed->projection}];
-    const SafetensorsTensor*& half = parsed->is_b ? halves.b : halves.a;
-    HEDDLE_CHECK(half == nullptr, file.path(), ": tensors ", quote(half->name), " and ",
-                 quote(tensor.name), " are for the same place");
+    const files::SafetensorsTensor*& half = parsed->is_b ? halves.b : halves.a;
+    HEDDLE_CHECK(half == nullptr, file.path(), ": tensors ", files::quote(half->name), " and ",
+                 files::quote(tensor.name), " are for the same place");
     half = &tensor;
   }
   HEDDLE_CHECK(!modules.empty(), file.path(), ": holds no tensor");
@@ -104,18 +104,19 @@ HalvesByModule sort_tensors(const SafetensorsFile& file) {
 
 void check_halves(const std::string& path, int64_t layer, Projection projection,
                   const Halves& halves) {
-  HEDDLE_CHECK(halves.a != nullptr, path, ": tensor ", quote(halves.b->name), " has no partner ",
-               quote(tensor_name(layer, projection, "lora_A")));
-  HEDDLE_CHECK(halves.b != nullptr, path, ": tensor ", quote(halves.a->name), " has no partner ",
-               quote(tensor_name(layer, projection, "lora_B")));
-  for (const SafetensorsTensor* half : {halves.a, halves.b}) {
+  HEDDLE_CHECK(halves.a != nullptr, path, ": tensor ", files::quote(halves.b->name),
+               " has no partner ", files::quote(tensor_name(layer, projection, "lora_A")));
+  HEDDLE_CHECK(halves.b != nullptr, path, ": tensor ", files::quote(halves.a->name),
+               " has no partner ", files::quote(tensor_name(layer, projection, "lora_B")));
+  for (const files::SafetensorsTensor* half : {halves.a, halves.b}) {
     HEDDLE_CHECK(half->shape.size() == 2 && half->shape[0] > 0 && half->shape[1] > 0, path,
-                 ": tensor ", quote(half->name), " has shape ", shape_text(half->shape),
-                 ", expected two extents of 1 or more");
+                 ": tensor ", files::quote(half->name), " has shape ",
+                 files::shape_text(half->shape), ", expected two extents of 1 or more");
   }
-  HEDDLE_CHECK(halves.a->shape[0] == halves.b->shape[1], path, ": tensor ", quote(halves.a->name),
-               " has shape ", shape_text(halves.a->shape), ", rank ", halves.a->shape[0],
-               ", its partner lora_B ", shape_text(halves.b->shape), ", rank ", halves.b->shape[1]);
+  HEDDLE_CHECK(halves.a->shape[0] == halves.b->shape[1], path, ": tensor ",
+               files::quote(halves.a->name), " has shape ", files::shape_text(halves.a->shape),
+               ", rank ", halves.a->shape[0], ", its partner lora_B ",
+               files::shape_text(halves.b->shape), ", rank ", halves.b->shape[1]);
 }
 
 }  // namespace
@@ -140,20 +141,20 @@ void PeftAdapter::read_pairs() {
     check_halves(path, layer, projection, halves);
     const std::string module = module_name(layer, projection);
     const int64_t rank = halves.a->shape[0], expected = config_.rank_of(module);
-    HEDDLE_CHECK(rank == expected, path, ": tensor ", quote(halves.a->name), " has rank ", rank,
-                 ", ", config_.path, " gives it rank ", expected);
+    HEDDLE_CHECK(rank == expected, path, ": tensor ", files::quote(halves.a->name), " has rank ",
+                 rank, ", ", config_.path, " gives it rank ", expected);
     if (rank > kMaxLoraRank) {
-      throw_error(ErrorCode::kUnsupported, path, ": tensor ", quote(halves.a->name), " has rank ",
-                  rank, ", supported: up to ", kMaxLoraRank);
+      throw_error(ErrorCode::kUnsupported, path, ": tensor ", files::quote(halves.a->name),
+                  " has rank ", rank, ", supported: up to ", kMaxLoraRank);
     }
     HEDDLE_CHECK(
-        config_.targets(module), path, ": tensor ", quote(halves.a->name),
+        config_.targets(module), path, ": tensor ", files::quote(halves.a->name),
         " is for a module that target_modules, exclude_modules and layers_to_transform of ",
         config_.path, " leave out");
     const DType dtype = tensors_.dtype(*halves.a);
     if (tensors_.dtype(*halves.b) != dtype) {
-      throw_error(ErrorCode::kUnsupported, path, ": tensor ", quote(halves.a->name), " is ", dtype,
-                  ", its partner lora_B ", tensors_.dtype(*halves.b),
+      throw_error(ErrorCode::kUnsupported, path, ": tensor ", files::quote(halves.a->name), " is ",
+                  dtype, ", its partner lora_B ", tensors_.dtype(*halves.b),
                   ", supported: one type for both");
     }
     pairs_.push_back({.layer = layer,
@@ -178,23 +179,23 @@ void PeftAdapter::check_fits(const ModelDims& dims) const {
           std::tie(next->layer, next->projection) == std::tie(layer, projection)) {
         const auto [in, out] = dims[projection];
         HEDDLE_CHECK(next->in_features == in, path, ": tensor ",
-                     quote(tensor_name(layer, projection, "lora_A")), " takes ", next->in_features,
-                     " features, the model's layer has ", in);
+                     files::quote(tensor_name(layer, projection, "lora_A")), " takes ",
+                     next->in_features, " features, the model's layer has ", in);
         HEDDLE_CHECK(next->out_features == out, path, ": tensor ",
-                     quote(tensor_name(layer, projection, "lora_B")), " gives ", next->out_features,
-                     " features, the model's layer has ", out);
+                     files::quote(tensor_name(layer, projection, "lora_B")), " gives ",
+                     next->out_features, " features, the model's layer has ", out);
         ++next;
         continue;
       }
       const std::string module = module_name(layer, projection);
       HEDDLE_CHECK(!config_.target_modules || !config_.targets(module), path, ": has no tensor ",
-                   quote(tensor_name(layer, projection, "lora_A")), ", yet target_modules of ",
-                   config_.path, " is ", config_.target_modules->text, " and the model has ",
-                   dims.num_layers, " layers");
+                   files::quote(tensor_name(layer, projection, "lora_A")),
+                   ", yet target_modules of ", config_.path, " is ", config_.target_modules->text,
+                   " and the model has ", dims.num_layers, " layers");
     }
   }
   HEDDLE_CHECK(next == pairs_.end(), path, ": tensor ",
-               quote(tensor_name(next->layer, next->projection, "lora_A")), " is for layer ",
+               files::quote(tensor_name(next->layer, next->projection, "lora_A")), " is for layer ",
                next->layer, ", the model has ", dims.num_layers, " layers");
 }
 

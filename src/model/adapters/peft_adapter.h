@@ -51,7 +51,7 @@ class PeftAdapter {
 
   std::string path_;
   AdapterConfig config_;
-  SafetensorsFile tensors_;
+  files::SafetensorsFile tensors_;
   std::vector<AdapterPair> pairs_;
 };
 

@@ -16,7 +16,7 @@ ModelNames names_of(const std::string& path, std::string_view name = "",
   if (!basename.empty()) builder.value("general.basename", basename);
   if (!size_label.empty()) builder.value("general.size_label", size_label);
   const std::string bytes = builder.build();
-  const GgufFile file(std::as_bytes(std::span(bytes.data(), bytes.size())), path);
+  const files::GgufFile file(std::as_bytes(std::span(bytes.data(), bytes.size())), path);
   return read_model_names(file);
 }
 

@@ -6,7 +6,7 @@
 
 #include "random.h"
 
-namespace heddle::model {
+namespace heddle::tokenizer {
 namespace {
 
 /// The definition: look for the strongest rule, apply it at the leftmost place, start over.
@@ -64,4 +64,4 @@ TEST(BytePairEncoder, MergesTheStrongestPairFirst) {
 }
 
 }  // namespace
-}  // namespace heddle::model
+}  // namespace heddle::tokenizer

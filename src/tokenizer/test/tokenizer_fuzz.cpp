@@ -7,7 +7,7 @@
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/utf8.h"
 
-namespace heddle::model {
+namespace heddle::tokenizer {
 namespace {
 
 /// All bytes and a few merges and added tokens.
@@ -58,10 +58,10 @@ void check_round_trip(const Tokenizer& tokenizer, std::string_view bytes, Contro
 }
 
 }  // namespace
-}  // namespace heddle::model
+}  // namespace heddle::tokenizer
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace heddle::model;
+  using namespace heddle::tokenizer;
   static const std::vector<Tokenizer> tokenizers = [] {
     std::vector<Tokenizer> all;
     for (const char* name : {"smollm", "gpt-2", "llama-bpe", "qwen2"}) {

@@ -13,7 +13,7 @@
 
 #include "tokenizer/utf8.h"
 
-namespace heddle::model {
+namespace heddle::tokenizer {
 namespace {
 
 using nlohmann::json;
@@ -228,4 +228,4 @@ TEST(Tokenizer, RefusesIdsOutsideTheVocabulary) {
 }
 
 }  // namespace
-}  // namespace heddle::model
+}  // namespace heddle::tokenizer

@@ -7,7 +7,7 @@
 
 #include "random.h"
 
-namespace heddle::model {
+namespace heddle::tokenizer {
 namespace {
 
 struct Recorded {
@@ -74,4 +74,4 @@ TEST(Utf8Stream, HoldsBackOnlyWhatIsIncomplete) {
 }
 
 }  // namespace
-}  // namespace heddle::model
+}  // namespace heddle::tokenizer
