@@ -15,8 +15,6 @@ MIXED_ASKED = 1.10  # times as long as with a uniform rank
 LOADED_ASKED = 3  # percent more with 512 adapters in the table than with 8
 HOST_ASKED = 2.5  # us of the thread that makes a call
 WORST_SHAPES = 10  # in the table
-FRONT_CELLS = ("qkv r16 1/1", "qkv r16 32/8", "qkv r16 32/32", "qkv r64 32/8", "gate_up r16 32/8", "down r16 32/8", "qkv r16 2048/8",
-               "gate_up r16 2048/8")
 PHASES = {"decode": "Decode: an adapter id for each token", "prefill": "Prefill: 8 adapters, 8 equal segments"}
 
 
@@ -182,30 +180,3 @@ def page_part(results, peers):
     parts = [lines, [*no_adapter_lines(results, rows), plan_line(results)], mixed_part(results), loaded_part(results),
              step_part(results, peers), shapes_part(results), host_part(results)]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
-
-
-def front_part(results, peers):
-    """What stands between the markers of the front page: a choice of cells, and all losses."""
-    if results is None:
-        return "No figures yet.\n"
-    rows = rows_of(results, peers)
-    lines = [f"![heddle and its peers]({PLOT})", "", f"{results['device']['name']}. Bold: slower than the best peer.", "",
-             "| site, rank, tokens / adapters | heddle, us | best peer, us | times faster |",
-             "|---|---|---|---|"]
-    for row in rows:
-        if row.label in FRONT_CELLS:
-            faster = row.peer_us / row.us
-            lines.append(f"| {row.label} | {number(row.us)} | {number(row.peer_us)}, {row.peer.split(',')[0]} | {bold_below_one(faster)} |")
-    lines.append("")
-    for phase in PHASES:
-        of_phase = [row for row in rows if row.phase == phase]
-        losses = [row.label for row in of_phase if row.us > row.peer_us]
-        lines.append(f"{phase.capitalize()}: slower than the best peer in {len(losses)} of {len(of_phase)} cells"
-                     + (f": {', '.join(losses)}." if losses else "."))
-    steps = [r for r in of_program(results, STEP_PROGRAM) if "added_percent" in r]
-    if steps:
-        added = [f"{bold_above(r['added_percent'], STEP_ASKED, '{:.1f} %'.format)} ({r['form']})"
-                 for r in sorted(steps, key=lambda r: r["us"])]
-        lines += ["", f"A modelled decode step of an 8B Llama, {steps[0]['tokens']} rows, {steps[0]['adapters']} adapters of rank "
-                  f"{steps[0]['rank']}: LoRA adds {', '.join(added)}; [what these are](docs/ops/lora.md#on-the-gpu)."]
-    return "\n".join(lines) + "\n"

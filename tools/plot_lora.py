@@ -4,8 +4,7 @@
 plot_lora.py --collect REPORT...  takes the records of the programs bench_lora*_cuda out of reports of tools/gpu_check, which must come
                                   from an H200, adds the peers of bench/peers/lora_h200.json, writes bench/results/lora_h200.json, where
                                   the records of programs that no report has stay, and then goes on as
-plot_lora.py                      which draws docs/ops/lora_h200.svg and writes the tables between the markers in docs/ops/lora.md and,
-                                  where it has them, a short one in README.md
+plot_lora.py                      which draws docs/ops/lora_h200.svg and writes the tables between the markers in docs/ops/lora.md
 plot_lora.py --check              whether all that is what the results give
 plot_lora.py --self-test          the same with made-up records in a temporary folder
 """
@@ -17,11 +16,11 @@ from figure_drawing import LOSS, dot_plot
 from figure_files import (END, MIN_SAMPLES, ROOT, assert_refuses_no_proof, collected, filled, load, made_up_root, run_tool, stale,
                           update, with_best_peer, write_results)
 from lora_tables import (CELL, HOST_PROGRAM, PHASES, PLOT, PROGRAMS, SHAPES_PROGRAM, SITES_PROGRAM, STEP_PROGRAM, cell_of,
-                         front_part, page_part, rows_of)
+                         page_part, rows_of)
 
 RESULTS = "bench/results/lora_h200.json"
 PEERS = "bench/peers/lora_h200.json"
-PAGE, FRONT_PAGE = "docs/ops/lora.md", "README.md"
+PAGE = "docs/ops/lora.md"
 BEGIN = "<!-- table of bench/results/lora_h200.json -->\n"
 
 # From a report of gpu_check to the results.
@@ -50,11 +49,10 @@ def plot_of(results, peers):
 def outputs(root):
     """What the files of docs should hold: (path, text) each."""
     results, peers = load(root / RESULTS), load(root / PEERS)
-    pages = {root / PAGE: filled(root / PAGE, {BEGIN: page_part(results, peers)}),
-             root / FRONT_PAGE: filled(root / FRONT_PAGE, {BEGIN: front_part(results, peers)})}
-    if pages[root / PAGE] is None:
+    page = filled(root / PAGE, {BEGIN: page_part(results, peers)})
+    if page is None:
         sys.exit(f"{PAGE} lacks the line {BEGIN.strip()}")
-    files = [(path, text) for path, text in pages.items() if text is not None]
+    files = [(root / PAGE, page)]
     return files if results is None else [*files, (root / PLOT, plot_of(results, peers))]
 
 
@@ -90,10 +88,9 @@ def made_up_report(peers):
 def self_test():
     peers = load(ROOT / PEERS)
     report = made_up_report(peers)
-    texts = {PEERS: json.dumps(peers), PAGE: f"# Title\n\n{BEGIN}by hand\n{END}\nThe end.\n", FRONT_PAGE: "No markers.\n"}
+    texts = {PEERS: json.dumps(peers), PAGE: f"# Title\n\n{BEGIN}by hand\n{END}\nThe end.\n"}
     with made_up_root(texts, RESULTS) as root:
         assert stale(outputs(root)) == [root / PAGE], "a page without results is filled, too"
-        (root / FRONT_PAGE).write_text(BEGIN + END)
         sites_alone = {**report, "benches": report["benches"][:1]}
         write_results(root / RESULTS, collect([sites_alone], peers))
         update(outputs(root), root)
@@ -106,11 +103,10 @@ def self_test():
         page, plot = (root / PAGE).read_text(), (root / PLOT).read_text()
         assert page.startswith("# Title\n\n") and page.endswith("\nThe end.\n") and "by hand" not in page
         assert "Of 22 cells 21 are as fast" in page and "Of 12 cells 12 are as fast" in page and "**0.67**" in page
-        assert "Slower than the best peer: qkv r16 1/1." in page and (root / FRONT_PAGE).read_text().count("\n| ") == 9
+        assert "Slower than the best peer: qkv r16 1/1." in page
         assert "| 1.20 |" not in page and "**1.20**" in page and "5.10 us with 512 (+2.0 %" in page, "mixed ranks and many adapters"
         assert "| beside | 4600 | 600 | 15.0 % |" in page and "| after | 5000 | 1000 | **25.0 %** |" in page
         assert "`lora_apply` **3.00**; `lora_apply`, two launches, 2.00; empty kernel 2.00. Asked: at most 2.5" in page
-        assert "LoRA adds 15.0 % (beside), " in (root / FRONT_PAGE).read_text()
         assert "3 random shapes" in page and "1 take longer" in page and "| 77 -> 5 + 30 |" in page and "**3.00**" in page
         assert plot.count("2.00x") == 33 and plot.count("0.67x") == 1 and plot.count(LOSS) == 6
         (root / PAGE).write_text(page.replace("**0.67**", "1.67"))

@@ -1,4 +1,4 @@
-"""The fenced blocks of the documentation, and the rules that they keep.
+"""The fenced blocks of the documentation, and the rules that pages and blocks keep.
 
 A block of a language of RUN is run by docs_test.py, one of DATA must be what it says, and `text` is output, syntax or code of
 other projects: nothing to paste. The line before a block may take it out, with one of REASONS:
@@ -14,6 +14,7 @@ import re
 PAGES = ["*.md", "docs/**/*.md", "examples/**/*.md", "bench/**/*.md", "tests/golden/*.md"]
 REASONS = ("needs a GPU", "installs system packages", "is this test")
 MOST_MARKED = 8
+MOST_WORDS = {"README.md": 600}  # a minute's reading; tables and code count
 RUN = ("sh", "python", "cpp", "c")
 DATA = ("json", "jsonl")
 
@@ -87,7 +88,7 @@ def parse(page, text):
         if number == len(lines):
             errors.append(f"{page}:{first}: the block has no end")
         before = MARKER.fullmatch(lines[first - 2]) if first > 1 else None
-        code = "".join(l.removeprefix(indent) + "\n" for l in lines[first:number])
+        code = "".join(line.removeprefix(indent) + "\n" for line in lines[first:number])
         blocks.append(Block(page, first + 1, language, code, before.group(1) if before else None))
         number += 1
     for block in blocks:
@@ -95,13 +96,22 @@ def parse(page, text):
     return blocks, errors
 
 
+def page_errors(page, text):
+    """What is wrong with the page as a whole."""
+    words = sum(any(c.isalnum() for c in word) for word in text.split())
+    if words > MOST_WORDS.get(page, words):
+        return [f"{page} has {words} words, at most {MOST_WORDS[page]}"]
+    return []
+
+
 def read_pages(root):
     """({page: its blocks}, errors) of all pages under `root`; too many marks are an error, too."""
     pages, errors = {}, []
     for path in sorted({p for pattern in PAGES for p in pathlib.Path(root).glob(pattern)}):
         name = str(path.relative_to(root))
-        pages[name], wrong = parse(name, path.read_text())
-        errors += wrong
+        text = path.read_text()
+        pages[name], wrong = parse(name, text)
+        errors += wrong + page_errors(name, text)
     marked = [b for blocks in pages.values() for b in blocks if b.reason is not None]
     if len(marked) > MOST_MARKED:
         errors.append(f"{len(marked)} blocks are marked, at most {MOST_MARKED}: {', '.join(b.place for b in marked)}")

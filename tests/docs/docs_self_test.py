@@ -56,6 +56,12 @@ class Rules(unittest.TestCase):
         self.assertEqual(self.errors(fenced("jsonl", '{"a": 1}', '{"a": 2}')), [])
         self.assertIn("no json", self.errors(fenced("json", "{,}"))[0])
 
+    def test_the_front_page_is_short(self):
+        words = "| word, `code` |\n" * 300
+        self.assertEqual(doc_blocks.page_errors("README.md", words), [])
+        self.assertIn("601 words, at most 600", doc_blocks.page_errors("README.md", words + "more")[0])
+        self.assertEqual(doc_blocks.page_errors("docs/page.md", words + "more"), [])
+
     def test_nine_marks_are_one_too_many(self):
         for count in (8, 9):
             with self.subTest(count), tempfile.TemporaryDirectory() as folder:

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""The three tables of figures in README.md: from recorded results to the page. Needs Python's standard library alone.
+
+readme_figures.py              writes them between their markers
+readme_figures.py --check      whether they are what the results give
+readme_figures.py --self-test  that a loss is bold, and that a table changed by hand is noticed
+
+All tables have the same columns: heddle, the fastest peer with its name, and how many times faster heddle is. A table shows the
+cells that are named here, so that a new measurement cannot drop one that has become a loss; the line below it counts all losses.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+
+from attention_tables import decode_rows, prefill_cells, prefill_peers
+from figure_files import END, ROOT, bold_below_one, filled, load, made_up_root, number, stale, update
+from lora_tables import rows_of
+
+PAGE = "README.md"
+LORA, ATTENTION, CPU = "bench/results/lora_h200.json", "bench/results/attention_h200.json", "bench/results/cpu_model.json"
+OTHER_CARD = "bench/results/attention_h200_other_card.json"
+LORA_PEERS, ATTENTION_PEERS = "bench/peers/lora_h200.json", "bench/peers/attention_h200.json"
+BEGIN = {name: f"<!-- table of {name} -->\n" for name in (LORA, ATTENTION, CPU)}
+
+# Label of a row of lora_tables -> what the page calls it.
+LORA_CELLS = {"qkv r16 1/1": "qkv, rank 16, 1 row", "qkv r16 32/8": "qkv, rank 16, 32 rows, 8 adapters",
+              "down r64 32/8": "down, rank 64, 32 rows, 8 adapters", "gate_up r16 2048/8": "gate_up, rank 16, 2048 rows, 8 adapters"}
+# Query and kv heads, and label, of a row of attention_tables.
+DECODE_CELLS = (("32/8", "1 x 2048"), ("32/8", "32 x 2048"), ("32/32", "256 x 512"))
+PREFILL_CELLS = ((1, 4096), (16, 512))  # sequences, tokens
+# Name of heddle's samples -> what the page calls it, and peers' samples by name.
+CPU_CELLS = {
+    "decode_1_row": ("1 row", {"llama.cpp/decode_1_row": "llama.cpp"}),
+    "decode_8_rows": ("8 rows, no adapters", {"llama.cpp/decode_8_rows": "llama.cpp"}),
+    "decode_8_rows_8_adapters": ("8 rows, 8 adapters", {"peft/decode_8_rows_8_adapters": "PEFT",
+                                                        "llama.cpp/decode_8_rows_one_after_another": "llama.cpp, no adapters"}),
+    "prefill_512": ("prompt of 512 tokens", {"llama.cpp/prefill_512": "llama.cpp", "transformers/prefill_512": "torch"})}
+
+
+def row_of(case, ours, peer, name, faster):
+    return f"| {case} | {ours} | {peer}, {name} | {bold_below_one(faster)} |"
+
+
+def table(unit, rows):
+    return [f"| {unit} | heddle | best peer | ratio |", "|---|---|---|---|", *rows]
+
+
+def lora_part(results, peers):
+    rows = {row.label: row for row in rows_of(results, peers) if row.peer_us}
+    lines = [row_of(title, number(row.us), number(row.peer_us), row.peer.split(",")[0].split()[0], row.peer_us / row.us)
+             for label, title in LORA_CELLS.items() for row in [rows[label]]]
+    losses = sum(row.us > row.peer_us for row in rows.values())
+    return [*table("us", lines), "", f"Slower in {losses} of {len(rows)} cells."]
+
+
+def attention_part(results, peers, other_card):
+    decode, prefill = decode_rows(results), []
+    for record, _ in prefill_cells(results, peers):
+        rates = prefill_peers(record, peers)
+        name = max(rates, key=rates.get)
+        peer_us = record["us"] * record["tflops"] / rates[name]
+        prefill.append(((record["batch"], record["q_len"]), record["us"], peer_us, name))
+    by_cell = {(row.heads, row.label): row for row in decode}
+    lines = [row_of(f"decode, {label} keys, {heads} heads", number(row.us), number(row.peer_us), row.peer, row.peer_us / row.us)
+             for heads, label in DECODE_CELLS for row in [by_cell[heads, label]]]
+    lines += [row_of(f"prefill, {batch} x {tokens} tokens", number(us), number(peer_us), name.split(",")[0], peer_us / us)
+              for cell in PREFILL_CELLS for (batch, tokens), us, peer_us, name in prefill if (batch, tokens) == cell]
+    here, there = (sum(row.us > row.peer_us for row in rows) for rows in (decode, decode_rows(other_card)))
+    in_prefill = sum(us > peer_us for _, us, peer_us, _ in prefill)
+    return [*table("us", lines), "",
+            f"Slower in {here} of {len(decode)} decode cells ({there} on another H200), {in_prefill} of {len(prefill)} prefill cells."]
+
+
+def cpu_part(results):
+    median = {entry["name"]: statistics.median(entry["samples"]) for entry in results["results"]}
+    lines, losses = [], 0
+    for ours, (title, peers) in CPU_CELLS.items():
+        best = max(peers, key=median.__getitem__)
+        ratio = median[ours] / median[best]
+        losses += ratio < 1
+        lines.append(row_of(title, f"{median[ours]:.0f}", f"{median[best]:.0f}", peers[best], ratio))
+    return [*table("tokens/s", lines), "", f"Slower in {losses} of {len(lines)} cells."]
+
+
+def outputs(root):
+    """What README.md should hold."""
+    parts = {LORA: lora_part(load(root / LORA), load(root / LORA_PEERS)),
+             ATTENTION: attention_part(load(root / ATTENTION), load(root / ATTENTION_PEERS), load(root / OTHER_CARD)),
+             CPU: cpu_part(load(root / CPU))}
+    page = filled(root / PAGE, {BEGIN[name]: "\n".join(lines) + "\n" for name, lines in parts.items()})
+    if page is None:
+        sys.exit(f"{PAGE} lacks one of the lines {' '.join(line.strip() for line in BEGIN.values())}")
+    return [(root / PAGE, page)]
+
+
+def self_test():
+    results = {name: load(ROOT / name) for name in (LORA, ATTENTION, OTHER_CARD, CPU, LORA_PEERS, ATTENTION_PEERS)}
+    for entry in results[CPU]["results"]:
+        if entry["name"] == "decode_1_row":
+            entry["samples"] = [1.0]
+    for record in results[LORA]["records"]:
+        if (record["site"], record["rank"], record["tokens"]) == ("qkv", 16, 1) and record["op"] == "lora_apply":
+            record["us"] = 1000.0
+    page = "# Title\n\n" + "".join(f"{line}by hand\n{END}\n" for line in BEGIN.values()) + "The end.\n"
+    with made_up_root({**{name: json.dumps(data) for name, data in results.items()}, PAGE: page}) as root:
+        update(outputs(root), root)
+        text = (root / PAGE).read_text()
+        assert text.startswith("# Title\n\n") and text.endswith("\nThe end.\n") and "by hand" not in text
+        assert "| 1 row | 1 |" in text and "llama.cpp | **0.01** |" in text and "Slower in 1 of 4 cells." in text
+        assert "| qkv, rank 16, 1 row | 1000 |" in text and "SGLang | **0.01** |" in text
+        assert text.count("| heddle | best peer | ratio |") == 3 and not stale(outputs(root))
+        (root / PAGE).write_text(text.replace("**0.01**", "1.01"))
+        assert stale(outputs(root)) == [root / PAGE], "a table changed by hand is noticed"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--self-test", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.self_test:
+        self_test()
+        print("readme_figures.py: self-test passed")
+        return 0
+    if arguments.check:
+        old = stale(outputs(ROOT))
+        print(f"{PAGE} is not what the results give: run tools/readme_figures.py" if old else f"{PAGE} is what the results give")
+        return 1 if old else 0
+    update(outputs(ROOT))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
