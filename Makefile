@@ -33,8 +33,10 @@ bench: ## run the op benches; BENCH=lora runs those whose name has "lora"
 	@tools/build release heddle_bench
 	@build/heddle-bench $(BENCH)
 
-check: build ## run the checks of the source tree alone: format, includes, headers, docs
+check: build ## run the checks of the source tree alone: format, includes, headers, docs; clang-tidy of what changed
+	@tools/bootstrap build check
 	@ctest --test-dir build --output-on-failure -L check
+	@tools/tidy.sh
 
 format: ## format all C++ in place
 	@tools/bootstrap
