@@ -4,9 +4,11 @@ import argparse
 import contextlib
 import json
 import pathlib
+import re
 import statistics
 import sys
 import tempfile
+import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -64,6 +66,21 @@ def with_best_peer(record, peers_us):
     return {**record, "best_peer": name, "best_peer_us": peers_us[name], "times_faster": round(peers_us[name] / record["us"], 3)}
 
 
+def wrapped(text):
+    """Prose in lines of at most 100 columns; tables and pictures as they are."""
+    lines = []
+    for line in text.split("\n"):
+        is_prose = line and not line.startswith(("|", "!"))
+        kept = line.replace(" %", "\0%")  # stays with its number
+        lines += textwrap.wrap(kept, 100, break_long_words=False, break_on_hyphens=False) if is_prose else [kept]
+    return "\n".join(lines).replace("\0", " ")
+
+
+def unwrapped(page):
+    """The page with each paragraph in one line, for tests that look for words."""
+    return re.sub(r"(?<=[^\n|])\n(?=[^\n|<])", " ", page)
+
+
 def filled(path, parts):
     """The page with each of `parts` between the line that is its key and END; None where the page lacks such a line."""
     page = path.read_text() if path.exists() else ""
@@ -74,7 +91,7 @@ def filled(path, parts):
         _, end, after = rest.partition(END)
         if not end or begin in rest:
             sys.exit(f"{path}: {begin.strip()} must stand there once and be followed by {END.strip()}")
-        page = before + begin + "\n" + part + "\n" + END + after
+        page = before + begin + "\n" + wrapped(part) + "\n" + END + after
     return page
 
 
