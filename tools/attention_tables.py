@@ -7,14 +7,14 @@ from figure_files import MIN_SAMPLES, bold_above, bold_below_one, number
 
 DECODE_PROGRAM, PREFILL_PROGRAM, STORE_PROGRAM = "bench_attention_decode_cuda", "bench_attention_prefill_cuda", "bench_kv_append_cuda"
 PROGRAMS = (DECODE_PROGRAM, PREFILL_PROGRAM, STORE_PROGRAM)
-DECODE_PLOT, PREFILL_PLOT = "docs/ops/attention_decode_h200.svg", "docs/ops/attention_prefill_h200.svg"
+DECODE_PLOT, PREFILL_PLOT = "docs/benchmarks/attention_decode_h200.svg", "docs/benchmarks/attention_prefill_h200.svg"
 # What is measured, or the same for all records of a program.
 NO_CASE = {"floor_us", "us", "samples", "calls_in_graph", "bytes", "tflops", "program", "device", "clocks", "commit", "note", "best_peer",
            "best_peer_us", "times_faster"}
-ROPE_ASKED = 1.15  # times the call without
-PORTABLE_PEER, PREFILL_ASKED = "FlashInfer fa2", 0.95  # of its TFLOP/s
+ROPE_LIMIT = 1.15  # times the call without
+PORTABLE_PEER, PREFILL_TARGET = "FlashInfer fa2", 0.95  # of its TFLOP/s
 PORTABLE = (PORTABLE_PEER, "FlashAttention-2, contiguous")  # kernels for every chip from 8.0; the others are for Hopper alone
-STORE_ASKED_US, STORE_ASKED_OF_COPY = 2.0, 0.85
+STORE_LIMIT_US, STORE_TARGET_OF_COPY = 2.0, 0.85
 STORE_OPS = ("kv_append", "kv_init", "copy", "rope_kv_append", "rope", "merge_states")
 
 
@@ -41,7 +41,7 @@ def of_program(results, program):
     return [record for record in results["records"] if record["program"] == program]
 
 
-def bar_of(peer_us, floor_us):
+def limit_of(peer_us, floor_us):
     """What decode must not exceed, by how near the fastest peer comes to the bytes."""
     if peer_us <= 1.1 * floor_us:
         return 1.03 * peer_us
@@ -54,7 +54,7 @@ class DecodeRow:
     def __init__(self, record):
         self.heads, self.batch, self.kv_len = f"{record['q_heads']}/{record['kv_heads']}", record["batch"], record["kv_len"]
         self.us, self.floor, self.peer, self.peer_us = (record[key] for key in ("us", "floor_us", "best_peer", "best_peer_us"))
-        self.bar = bar_of(self.peer_us, self.floor)
+        self.limit = limit_of(self.peer_us, self.floor)
         self.label = f"{self.batch} x {self.kv_len}"
 
 
@@ -80,18 +80,18 @@ def decode_table(rows):
     lines = head_of("heads", ["batch", *(f"{length} keys" for length in lengths)])
     for heads, batch in dict.fromkeys((row.heads, row.batch) for row in rows):
         of_batch = [cells.get((heads, batch, length)) for length in lengths]
-        texts = ["" if row is None else f"{bold_above(row.us, row.bar)} ({number(row.peer_us)}) {bold_below_one(row.peer_us / row.us)}"
+        texts = ["" if row is None else f"{bold_above(row.us, row.limit)} ({number(row.peer_us)}) {bold_below_one(row.peer_us / row.us)}"
                  for row in of_batch]
         lines.append(row_of(heads, [str(batch), *texts]))
     return lines
 
 
 def decode_summary(rows):
-    faster, within = sum(row.us <= row.peer_us for row in rows), sum(row.us <= row.bar for row in rows)
+    faster, within = sum(row.us <= row.peer_us for row in rows), sum(row.us <= row.limit for row in rows)
     slowest = min(rows, key=lambda row: row.peer_us / row.us)
     fastest_peers = collections.Counter(row.peer for row in rows).most_common()
     median = statistics.median(row.peer_us / row.us for row in rows)
-    return (f"Of {len(rows)} cells heddle is at least as fast as the fastest peer in {faster}, and within the bar in {within}. The bar is 1.03 "
+    return (f"Of {len(rows)} cells heddle is at least as fast as the fastest peer in {faster}, and within the limit in {within}. The limit is 1.03 "
             "times that peer's time where it takes at most 1.1 times the bytes at 4.6 TB/s, 1 / 1.15 of its time where it takes more than 1.3 "
             f"times, and its time in between. Times faster: {median:.2f} in the median, {slowest.peer_us / slowest.us:.2f} at the least "
             f"({slowest.heads}, {slowest.label}). The fastest peer is " + ", ".join(f"{name} in {count}" for name, count in fastest_peers)
@@ -99,15 +99,15 @@ def decode_summary(rows):
 
 
 def rope_lines(records, peers):
-    plain = {case_of({**r, "rope": 1}): r["us"] for r in records if not r["rope"]}
+    without_rope = {case_of({**r, "rope": 1}): r["us"] for r in records if not r["rope"]}
     parts = []
     for r in records:
-        if r["rope"] and case_of(r) in plain:
-            times = r["us"] / plain[case_of(r)]
-            beside = "".join(f"; {name} {number(us)}" for name, us in ((peer_of(r, peers) or {}).get("peers_us", {})).items())
-            parts.append(f"{r['batch']} x {r['kv_len']} {number(r['us'])} us, {bold_above(times, ROPE_ASKED, '{:.2f}'.format)} times the "
-                         f"call without{beside}")
-    return [f"RoPE inside: {', '.join(parts)}. Asked: at most {ROPE_ASKED} times."] if parts else []
+        if r["rope"] and case_of(r) in without_rope:
+            times = r["us"] / without_rope[case_of(r)]
+            of_peers = "".join(f"; {name} {number(us)}" for name, us in ((peer_of(r, peers) or {}).get("peers_us", {})).items())
+            parts.append(f"{r['batch']} x {r['kv_len']} {number(r['us'])} us, {bold_above(times, ROPE_LIMIT, '{:.2f}'.format)} times the "
+                         f"call without{of_peers}")
+    return [f"RoPE inside: {', '.join(parts)}. Limit: {ROPE_LIMIT} times."] if parts else []
 
 
 def other_decode_lines(records):
@@ -119,7 +119,7 @@ def other_decode_lines(records):
     for r in records:
         if r["others_of_one_token"]:
             alone = next((a["us"] for a in records if case_of(a) == case_of({**r, "others_of_one_token": 0})), None)
-            lines.append(f"{r['kv_len']} keys beside {r['others_of_one_token']} sequences of one: {number(r['us'])} us"
+            lines.append(f"{r['kv_len']} keys with {r['others_of_one_token']} sequences of one: {number(r['us'])} us"
                          + ("." if alone is None else f", alone {number(alone)}."))
     return lines
 
@@ -129,11 +129,11 @@ def other_card_lines(results, link):
     rows, records = decode_rows(results), of_program(results, DECODE_PROGRAM)
     if not rows:
         return []
-    plain = {case_of({**r, "rope": 1}): r["us"] for r in records if not r["rope"]}
-    rope = ", ".join(f"{r['us'] / plain[case_of(r)]:.2f}" for r in records if r["rope"])
+    without_rope = {case_of({**r, "rope": 1}): r["us"] for r in records if not r["rope"]}
+    rope = ", ".join(f"{r['us'] / without_rope[case_of(r)]:.2f}" for r in records if r["rope"])
     median = statistics.median(row.peer_us / row.us for row in rows)
-    return [f"Cards differ. On [another one]({link}) (commit {records[0]['commit'][:12]}) {sum(row.us <= row.bar for row in rows)} cells "
-            f"are within the bar, and in {sum(row.us <= row.peer_us for row in rows)} heddle is at least as fast as the fastest peer, "
+    return [f"Cards differ. On [another one]({link}) (commit {records[0]['commit'][:12]}) {sum(row.us <= row.limit for row in rows)} cells "
+            f"are within the limit, and in {sum(row.us <= row.peer_us for row in rows)} heddle is at least as fast as the fastest peer, "
             f"{median:.2f} times as fast in the median; with RoPE inside calls take {rope} times those without."]
 
 
@@ -143,7 +143,7 @@ def decode_part(results, peers, more_lines=()):
         return "No figures yet.\n"
     lines = [f"{origin(records)}. bf16, head size 128, pages of 16 in random order, keys and values from memory.", "",
              f"![heddle and its fastest peers]({DECODE_PLOT.rpartition('/')[2]})", "", decode_summary(rows), "",
-             "In each cell: heddle, us (the fastest peer) times faster. Bold: above the bar, or slower than that peer.", "",
+             "In each cell: heddle, us (the fastest peer) times faster. Bold: above the limit, or slower than that peer.", "",
              *decode_table(rows), "", *rope_lines(records, peers), *other_decode_lines(records), *more_lines]
     return "\n".join(lines) + "\n"
 
@@ -174,7 +174,7 @@ def prefill_table(cells):
     heads = f"{record['q_heads']}/{record['kv_heads']} heads of {record['head_dim']}"
     lines = head_of(f"TFLOP/s, {heads}", [shape_of(r) for r, _ in cells])
     ours = [f"{r['tflops']:.0f}" if kept else f"**{r['tflops']:.0f}**"
-            for r, rates in cells for kept in [r["tflops"] >= PREFILL_ASKED * rates[PORTABLE_PEER]]]
+            for r, rates in cells for kept in [r["tflops"] >= PREFILL_TARGET * rates[PORTABLE_PEER]]]
     lines.append(row_of("heddle", ours))
     lines.append(row_of(f"times {PORTABLE_PEER}", [bold_below_one(r["tflops"] / rates[PORTABLE_PEER]) for r, rates in cells]))
     lines.append(row_of("times the best on pages of 16", [bold_below_one(r["times_faster"]) for r, _ in cells]))
@@ -193,9 +193,9 @@ def other_prefill_table(records):
         parts = [f"{heads} of {dim}", *([dtype] if dtype != usual[3] else []), *(["RoPE inside"] if "RoPE" in r["op"] else [])]
         names.append(", ".join(parts))
     lines = ["", *head_of(f"{shape_of(others[0])}, heads of", names), row_of("TFLOP/s", [f"{r['tflops']:.0f}" for r in others])]
-    plain = {case_of(r): r["us"] for r in others}
+    without_rope = {case_of(r): r["us"] for r in others}
     for r in others:
-        without = plain.get(case_of({**r, "op": r["op"].removesuffix(", RoPE inside")}))
+        without = without_rope.get(case_of({**r, "op": r["op"].removesuffix(", RoPE inside")}))
         if "RoPE" in r["op"] and without:
             lines += ["", f"RoPE inside takes {r['us'] / without:.2f} times the call without."]
     return lines
@@ -207,8 +207,8 @@ def prefill_part(results, peers):
         return "No figures yet.\n"
     lines = [f"{origin(records)}. bf16, causal, pages of 16 in random order; TFLOP/s of the visible half of the scores.", "",
              f"![heddle and its peers]({PREFILL_PLOT.rpartition('/')[2]})", "",
-             f"Asked: {PREFILL_ASKED} of {PORTABLE_PEER}, which is for every chip from 8.0, as heddle's kernel is and FlashAttention-2; the "
-             "others are for Hopper alone. Peers on pages of 16 where nothing else is said. Bold: less than asked, or slower.", "",
+             f"Target: {PREFILL_TARGET} of {PORTABLE_PEER}, which is for every chip from 8.0, as heddle's kernel is and FlashAttention-2; the "
+             "others are for Hopper alone. Peers on pages of 16 where nothing else is said. Bold: below the target, or slower.", "",
              *prefill_table(cells), *other_prefill_table(records)]
     return "\n".join(lines) + "\n"
 
@@ -219,11 +219,11 @@ def prefill_part(results, peers):
 def store_cell(record, copy):
     """Microseconds of small batches, TB/s of large ones; `copy`: of the same bytes, by the driver."""
     if record["batch"].endswith("x 1"):
-        asked = record["op"] in ("kv_append", "kv_init")
+        has_limit = record["op"] in ("kv_append", "kv_init")
         text = f"{record['us']:.2f} us"
-        return text if not asked or record["us"] <= STORE_ASKED_US else f"**{text}**"
+        return text if not has_limit or record["us"] <= STORE_LIMIT_US else f"**{text}**"
     text = f"{record['bytes'] / record['us'] * 1e-6:.2f} TB/s"
-    missed = record["op"] == "kv_init" and copy is not None and copy["us"] < STORE_ASKED_OF_COPY * record["us"]
+    missed = record["op"] == "kv_init" and copy is not None and copy["us"] < STORE_TARGET_OF_COPY * record["us"]
     return f"**{text}**" if missed else text
 
 
@@ -234,8 +234,8 @@ def store_part(results):
     if not batches:
         return "No figures yet.\n"
     lines = [f"{origin(records)}. bf16, 32 query and 8 kv heads of 128, pages of 16 in random order. TB/s count what is read and written. "
-             f"Asked of `kv_init` and `kv_append`: at most {STORE_ASKED_US:g} us with a token for each sequence, and from 64 MB on "
-             f"{STORE_ASKED_OF_COPY} of the driver's copy of the same bytes. Bold: missed.", "", *head_of("op", batches)]
+             f"Targets of `kv_init` and `kv_append`: {STORE_LIMIT_US:g} us with a token for each sequence, and from 64 MB on "
+             f"{STORE_TARGET_OF_COPY} of the driver's copy of the same bytes. Bold: missed.", "", *head_of("op", batches)]
     for op in STORE_OPS:
         cells = [by_case.get((op, batch)) for batch in batches]
         texts = ["" if r is None else store_cell(r, by_case.get(("copy", r["batch"]))) for r in cells]
