@@ -9,7 +9,7 @@ small_ops_figures.py --check              whether the pages are what the results
 small_ops_figures.py --self-test          the same with made-up records in a temporary folder
 
 A record has `op`, `floor_us`, `samples` (at least MIN_SAMPLES, in microseconds) and whatever names its case: all members but those in
-NO_CASE. Peers and bars stand in bench/peers/small_ops_h200.json; a row there applies to each record that has all members of `where`.
+NO_CASE. Peers and limits stand in bench/peers/small_ops_h200.json; a row there applies to each record that has all members of `where`.
 """
 
 import json
@@ -19,9 +19,9 @@ from figure_files import (END, MIN_SAMPLES, assert_refuses_no_proof, bold_above,
                           made_up_root, number, run_tool, stale, update, write_results)
 
 RESULTS, PEERS = "bench/results/small_ops_h200.json", "bench/peers/small_ops_h200.json"
-PAGES = {"bench_metadata_cuda": "docs/ops/metadata.md", "bench_speculation_cuda": "docs/ops/speculation.md",
-         "bench_verify_cuda": "docs/ops/verify.md", "bench_rms_norm_cuda": "docs/ops/norm.md",
-         "bench_mamba_state_selective_copy_cuda": "docs/ops/mamba.md"}
+PAGES = {"bench_metadata_cuda": "docs/benchmarks/metadata.md", "bench_speculation_cuda": "docs/benchmarks/speculation.md",
+         "bench_verify_cuda": "docs/benchmarks/verify.md", "bench_rms_norm_cuda": "docs/benchmarks/norm.md",
+         "bench_mamba_state_selective_copy_cuda": "docs/benchmarks/mamba.md"}
 BEGIN = "<!-- table of bench/results/small_ops_h200.json -->\n"
 # What is measured, or the same for all records of a program.
 NO_CASE = {"op", "floor_us", "us", "samples", "calls", "calls_in_graph", "bytes", "program", "device", "clocks", "commit",
@@ -44,17 +44,17 @@ def case_of(record):
 
 
 def row_of(record, peers):
-    """A line of the table. Bold is what heddle loses: slower than a peer, or above the bar."""
+    """A line of the table. Bold is what heddle loses: slower than a peer, or above the limit."""
     rows = [row for row in peers if row["op"] == record["op"] and row["where"].items() <= record.items()]
     peer = min((row for row in rows if row.get("us") is not None), key=lambda row: row["us"], default=None)
-    bar = min((row["bar_us"] for row in rows if row.get("bar_us") is not None), default=None)
+    limit = min((row["bar_us"] for row in rows if row.get("bar_us") is not None), default=None)
     us, name, peer_us, faster = record["us"], "", "", ""
     if peer is not None:
         name, peer_us, ratio = peer["peer"], number(peer["us"]), peer["us"] / us
         faster = bold_below_one(ratio)
-    own = number(us) if bar is None else bold_above(us, bar)
+    own = number(us) if limit is None else bold_above(us, limit)
     floor = number(record["floor_us"]) if record["floor_us"] > 0 else ""
-    return f"| `{record['op']}` | {case_of(record)} | {floor} | {own} | {name} | {peer_us} | {faster} | {number(bar)} |"
+    return f"| `{record['op']}` | {case_of(record)} | {floor} | {own} | {name} | {peer_us} | {faster} | {number(limit)} |"
 
 
 def page_part(results, peers, programs):
@@ -64,8 +64,8 @@ def page_part(results, peers, programs):
         return "No figures yet.\n"
     commits = ", ".join(sorted({r["commit"][:12] for r in records}))
     lines = [f"{records[0]['device']}, us, medians of at least {MIN_SAMPLES} samples; commit {commits}. Bold: slower than the best "
-             "peer, or above the bar.", "",
-             "| op | case | floor | heddle | best peer | its time | times faster | bar |", "|" + "---|" * 8]
+             "peer, or above the limit.", "",
+             "| op | case | floor | heddle | best peer | its time | times faster | limit |", "|" + "---|" * 8]
     return "\n".join([*lines, *(row_of(record, peers) for record in records)]) + "\n"
 
 

@@ -15,6 +15,7 @@ PAGES = ["*.md", "docs/**/*.md", "examples/**/*.md", "bench/**/*.md", "tests/gol
 REASONS = ("needs a GPU", "installs system packages", "is this test")
 MOST_MARKED = 8
 MOST_WORDS = {"README.md": 600}  # a minute's reading; tables and code count
+FIRST_EXAMPLE = 40  # the line of a page of an op by which its first example begins
 RUN = ("sh", "python", "cpp", "c")
 DATA = ("json", "jsonl")
 
@@ -96,12 +97,15 @@ def parse(page, text):
     return blocks, errors
 
 
-def page_errors(page, text):
+def page_errors(page, text, blocks):
     """What is wrong with the page as a whole."""
+    errors = []
     words = sum(any(c.isalnum() for c in word) for word in text.split())
     if words > MOST_WORDS.get(page, words):
-        return [f"{page} has {words} words, at most {MOST_WORDS[page]}"]
-    return []
+        errors.append(f"{page} has {words} words, at most {MOST_WORDS[page]}")
+    if page.startswith("docs/ops/") and not any(b.language in RUN and b.line <= FIRST_EXAMPLE for b in blocks):
+        errors.append(f"{page} shows no code in its first {FIRST_EXAMPLE} lines")
+    return errors
 
 
 def read_pages(root):
@@ -111,7 +115,7 @@ def read_pages(root):
         name = str(path.relative_to(root))
         text = path.read_text()
         pages[name], wrong = parse(name, text)
-        errors += wrong + page_errors(name, text)
+        errors += wrong + page_errors(name, text, pages[name])
     marked = [b for blocks in pages.values() for b in blocks if b.reason is not None]
     if len(marked) > MOST_MARKED:
         errors.append(f"{len(marked)} blocks are marked, at most {MOST_MARKED}: {', '.join(b.place for b in marked)}")

@@ -58,9 +58,17 @@ class Rules(unittest.TestCase):
 
     def test_the_front_page_is_short(self):
         words = "| word, `code` |\n" * 300
-        self.assertEqual(doc_blocks.page_errors("README.md", words), [])
-        self.assertIn("601 words, at most 600", doc_blocks.page_errors("README.md", words + "more")[0])
-        self.assertEqual(doc_blocks.page_errors("docs/page.md", words + "more"), [])
+        self.assertEqual(doc_blocks.page_errors("README.md", words, []), [])
+        self.assertIn("601 words, at most 600", doc_blocks.page_errors("README.md", words + "more", [])[0])
+        self.assertEqual(doc_blocks.page_errors("docs/page.md", words + "more", []), [])
+
+    def test_a_page_of_an_op_begins_with_an_example(self):
+        for before, language, count in ((37, "cpp", 0), (39, "cpp", 1), (0, "text", 1)):
+            with self.subTest(before=before, language=language):
+                text = "prose\n" * before + "\n" + fenced(language, "int x;")
+                blocks = doc_blocks.parse("docs/ops/op.md", text)[0]
+                self.assertEqual(len(doc_blocks.page_errors("docs/ops/op.md", text, blocks)), count)
+                self.assertEqual(doc_blocks.page_errors("docs/page.md", text, blocks), [])
 
     def test_nine_marks_are_one_too_many(self):
         for count in (8, 9):
