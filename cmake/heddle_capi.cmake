@@ -1,10 +1,14 @@
-# The C interface of src/capi: libheddle_c.so with the C functions as its only symbols, for other languages, and libheddle_c.a to
-# be linked together with libheddle.a.
+# The C interface, src/capi and the X_c.cpp of the ops: libheddle_c.so with the C functions as its only symbols, for other
+# languages, and libheddle_c.a to be linked together with libheddle.a. Their tests are programs test_capi and test_capi_cuda.
 
 block()
   set(BUILD_SHARED_LIBS OFF)
-  heddle_library(heddle_c_static src/capi)
+  heddle_library(heddle_c_static)
 endblock()
+file(GLOB_RECURSE shared CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/capi/*.cpp)
+file(GLOB_RECURSE adapters CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/ops/*.cpp)
+list(FILTER adapters INCLUDE REGEX ${HEDDLE_C_ADAPTERS})
+heddle_add_sources(heddle_c_static capi ${shared} ${adapters})
 target_link_libraries(heddle_c_static PUBLIC heddle)
 set_target_properties(heddle_c_static PROPERTIES OUTPUT_NAME heddle_c)
 

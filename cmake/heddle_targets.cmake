@@ -3,6 +3,11 @@
 # add X_cuda.cu and X_cuda.cpp (portable) and X_sm90.cu (for compute capability 9.0 alone) to the library;
 # X_cuda_test.cpp or .cu are the tests that run on a GPU, in program test_<folder>_cuda, and each X_cuda_bench.cpp or .cu
 # is a program bench_X_cuda.
+#
+# The adapters of an op's folder belong to other targets: X_c.cpp to the C library, with its tests X_c_test.cpp and
+# X_c_cuda_test.cpp (heddle_capi.cmake), and X_python.cpp to the Python module (python/CMakeLists.txt).
+set(HEDDLE_C_ADAPTERS "_c(_cuda_test|_test)?\\.cpp$")
+set(HEDDLE_PYTHON_ADAPTERS "_python\\.cpp$")
 
 if(HEDDLE_BUILD_TESTS)
   add_library(heddle_testing STATIC EXCLUDE_FROM_ALL src/testing/main.cpp)
@@ -67,6 +72,13 @@ endfunction()
 function(heddle_add_folder target name folder)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS
     ${PROJECT_SOURCE_DIR}/${folder}/*.cpp ${PROJECT_SOURCE_DIR}/${folder}/*.cu)
+  list(FILTER sources EXCLUDE REGEX "${HEDDLE_C_ADAPTERS}|${HEDDLE_PYTHON_ADAPTERS}")
+  heddle_add_sources(${target} ${name} ${sources})
+endfunction()
+
+# The same of a list of sources.
+function(heddle_add_sources target name)
+  set(sources ${ARGN})
   heddle_move_matching(sources cuda_tests "_cuda_test\\.(cpp|cu)$")
   heddle_move_matching(sources cuda_benches "_cuda_bench\\.(cpp|cu)$")
   heddle_move_matching(sources cuda_sources "(_cuda\\.cpp|\\.cu)$")
@@ -78,7 +90,7 @@ function(heddle_add_folder target name folder)
     list(FILTER sources EXCLUDE REGEX "_cpu\\.cpp$")
     set(tests)
   endif()
-  if(TARGET ${target}_once AND NOT folder STREQUAL "src/cuda")
+  if(TARGET ${target}_once AND NOT name STREQUAL "cuda")
     heddle_both_sources(${target} ${sources})
   else()
     target_sources(${target} PRIVATE ${sources})

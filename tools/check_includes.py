@@ -24,6 +24,7 @@ LIBRARIES = {
 
 # folder: (folders it may include besides itself, libraries it may include). The first entry that matches a file's folder
 # counts. "own headers" are heddle/ops/<family>.h and what that header includes; "system" are headers of the platform.
+# An op's adapters to C and Python, src/ops/.../X_c.cpp and X_python.cpp, have layers of their own: they see what their users see.
 LAYERS = {
     "include/heddle/core": ([], []),
     "include/heddle/ops": (["include/heddle/core"], []),
@@ -32,6 +33,8 @@ LAYERS = {
     "src/core": (["include/heddle"], ["system"]),
     "src/cpu": (["include/heddle/core", "src/core"], ["highway", "system"]),
     "src/cuda": (["include/heddle/core", "include/heddle/config.h", "src/core"], ["cuda", "system"]),
+    "X_c": (["include/heddle", "src/capi"], ["dlpack"]),
+    "X_python": (["include/heddle", "python/bindings"], ["nanobind", "python", "system"]),
     "src/ops": (["own headers", "include/heddle/core", "include/heddle/config.h", "src/core", "src/cpu", "src/cuda"],
                 ["highway", "cuda", "system"]),
     "src/files": (["include/heddle/core", "include/heddle/ops/linear.h"], ["json", "system"]),
@@ -58,6 +61,7 @@ LAYERS = {
 # Tests, benches and references may also use the test tools and every public op, to compare one with another.
 TEST_FILE = re.compile(r"/(test|bench)/|^python/tests/")
 TEST_EXTRA = (["src/testing", "include/heddle"], ["gtest", "benchmark", "highway", "json", "system"])
+ADAPTER = re.compile(r"^src/ops/.*(_c|_python)(_cuda_test|_test)?[.](?:h|cpp)$")
 
 
 def is_within(path, folder):
@@ -75,7 +79,7 @@ def library_of(header):
 
 def resolve(path, header, files):
     """The file of the tree that `header` means in a file at `path`, None for one outside."""
-    folders = [path.rsplit("/", 1)[0], "include", "src", "src/testing", "apps/heddle"]
+    folders = [path.rsplit("/", 1)[0], "include", "src", "src/testing", "apps/heddle", "python"]
     for folder in folders:
         if f"{folder}/{header}" in files:
             return f"{folder}/{header}"
@@ -87,17 +91,27 @@ def own_headers(path, files):
     return [header] + [f"include/{h}" for _, h in INCLUDE.findall(files.get(header, ""))]
 
 
+def layer_of(path):
+    adapter = ADAPTER.match(path)
+    return f"X{adapter[1]}" if adapter else next((folder for folder in LAYERS if is_within(path, folder)), None)
+
+
+def are_of_one_room(path, target):
+    """Whether both are in one layer; a family's folder is a layer of its own: it does not see other families."""
+    if not path.startswith("src/ops/"):
+        return is_within(target, layer_of(path))
+    is_visible = layer_of(target) == layer_of(path) or TEST_FILE.search(path)
+    return is_visible and is_within(target, "/".join(path.split("/")[:3]))
+
+
 def refusal(path, quote, header, files):
     """Why the file at `path` may not include `header`; None where it may. files: text of every file by path."""
-    layer = next((folder for folder in LAYERS if is_within(path, folder)), None)
+    layer = layer_of(path)
     if layer is None:
         return "its folder is in no line of LAYERS"
     folders, libraries = LAYERS[layer]
-    # A family's folder is a layer of its own: it does not see other families.
-    own = "/".join(path.split("/")[:3]) if layer == "src/ops" else layer
-    folders = [own, *folders]
     if "own headers" in folders:
-        folders += own_headers(path, files)
+        folders = folders + own_headers(path, files)
     if TEST_FILE.search(path):
         folders, libraries = folders + TEST_EXTRA[0], libraries + TEST_EXTRA[1]
     target = resolve(path, header, files)
@@ -106,7 +120,9 @@ def refusal(path, quote, header, files):
         if quote == '"' and library in ("std", "system"):
             return "there is no such file"
         return None if library in ["std", *libraries] else f"{layer} may not use {library}"
-    return None if any(is_within(target, folder) for folder in folders) else f"{layer} may not use {target}"
+    if are_of_one_room(path, target) or any(is_within(target, folder) for folder in folders):
+        return None
+    return f"{layer} may not use {target}"
 
 
 def violations(files):
@@ -133,6 +149,10 @@ def self_test():
         "src/cpu/vec-inl.h": "",
         "src/cuda/check.h": "",
         "src/ops/lora/lora_kernels.h": "",
+        "src/ops/lora/table_python.h": "",
+        "src/ops/norm/norm_c.h": "",
+        "src/capi/guard.h": "",
+        "python/bindings/call.h": "",
         "src/ops/norm/norm_kernels.h": "",
         "src/model/gguf.h": "",
         "src/testing/random.h": "",
@@ -153,6 +173,13 @@ def self_test():
         ("src/ops/lora/test/lora_test.cpp", '"random.h"'),
         ("src/ops/lora/test/lora_test.cpp", '"heddle/ops/norm.h"'),
         ("src/ops/attention/attention.cpp", '"heddle/ops/norm.h"'),
+        ("src/ops/lora/lora_c.cpp", '"capi/guard.h"'),
+        ("src/ops/lora/lora_c.cpp", '"heddle/ops/norm.h"'),
+        ("src/ops/lora/test/lora_c_test.cpp", '"capi/guard.h"'),
+        ("src/ops/lora/test/lora_c_cuda_test.cpp", '"random.h"'),
+        ("src/ops/lora/lora_python.cpp", "<nanobind/nanobind.h>"),
+        ("src/ops/lora/lora_python.cpp", '"bindings/call.h"'),
+        ("src/ops/lora/lora_python.cpp", '"ops/lora/table_python.h"'),
         ("src/model/llama.cpp", '"heddle/ops/norm.h"'),
         ("src/model/adapter.cpp", "<nlohmann/json.hpp>"),
         ("src/engine/engine.cpp", '"model/gguf.h"'),
@@ -178,6 +205,13 @@ def self_test():
         ("src/ops/lora/lora.cpp", '"model/gguf.h"'),
         ("src/ops/lora/lora.cpp", '"random.h"'),
         ("src/ops/lora/lora.cpp", '"missing.h"'),
+        ("src/ops/lora/lora.cpp", '"capi/guard.h"'),
+        ("src/ops/lora/lora.cpp", '"ops/lora/table_python.h"'),
+        ("src/ops/lora/lora_c.cpp", '"ops/lora/lora_kernels.h"'),
+        ("src/ops/lora/lora_c.cpp", '"ops/norm/norm_c.h"'),
+        ("src/ops/lora/lora_c.cpp", '"bindings/call.h"'),
+        ("src/ops/lora/lora_python.cpp", '"cpu/vec-inl.h"'),
+        ("src/ops/lora/test/lora_test.cpp", '"capi/guard.h"'),
         ("src/ops/lora/test/lora_test.cpp", '"ops/norm/norm_kernels.h"'),
         ("src/model/llama.cpp", '"cpu/vec-inl.h"'),
         ("src/model/llama.cpp", '"ops/lora/lora_kernels.h"'),

@@ -1,4 +1,4 @@
-#include "arrays.h"
+#include "bindings/arrays.h"
 
 #include <algorithm>
 #include <bit>
@@ -9,7 +9,7 @@
 
 #include "heddle/dlpack.h"
 
-#include "dlpack_exchange.h"
+#include "bindings/dlpack_exchange.h"
 
 namespace heddle::python {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "arrays.h"
-#include "contexts.h"
+#include "bindings/arrays.h"
+#include "bindings/contexts.h"
 
 namespace heddle::python {
 

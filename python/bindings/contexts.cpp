@@ -1,4 +1,4 @@
-#include "contexts.h"
+#include "bindings/contexts.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -2,7 +2,7 @@
 
 #include "heddle/core/count.h"
 
-#include "call.h"
+#include "bindings/call.h"
 
 namespace heddle::python {
 

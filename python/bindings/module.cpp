@@ -8,10 +8,10 @@
 #include "heddle/core/device.h"
 #include "heddle/core/error.h"
 
-#include "arrays.h"
-#include "contexts.h"
-#include "families.h"
-#include "scalars.h"
+#include "bindings/arrays.h"
+#include "bindings/contexts.h"
+#include "bindings/families.h"
+#include "bindings/scalars.h"
 
 namespace heddle::python {
 namespace {

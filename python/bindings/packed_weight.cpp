@@ -1,4 +1,4 @@
-#include "packed_weight.h"
+#include "bindings/packed_weight.h"
 
 #include <cstring>
 #include <new>

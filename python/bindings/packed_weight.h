@@ -4,7 +4,7 @@
 
 #include "heddle/ops/linear.h"
 
-#include "call.h"
+#include "bindings/call.h"
 
 namespace heddle::python {
 

@@ -1,4 +1,4 @@
-#include "scalars.h"
+#include "bindings/scalars.h"
 
 #include <charconv>
 #include <cstring>

@@ -1,4 +1,6 @@
 // LoRA through the C interface: the bits of C++ in every addressing, adapter tables, and contexts side by side.
+#include "heddle/ops/lora.h"
+
 #include <array>
 #include <mutex>
 #include <optional>
@@ -8,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include "heddle/c_api.h"
-#include "heddle/ops/lora.h"
 
 #include "capi/test/capi_test_body.h"
 

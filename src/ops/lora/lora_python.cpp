@@ -5,10 +5,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "adapter_table.h"
-#include "call.h"
-#include "families.h"
-#include "scalars.h"
+#include "bindings/call.h"
+#include "bindings/families.h"
+#include "bindings/scalars.h"
+#include "ops/lora/adapter_table_python.h"
 
 namespace heddle::python {
 namespace {

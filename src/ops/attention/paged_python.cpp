@@ -1,6 +1,6 @@
-#include "paged.h"
+#include "ops/attention/paged_python.h"
 
-#include "scalars.h"
+#include "bindings/scalars.h"
 
 namespace heddle::python {
 

@@ -6,9 +6,9 @@
 
 #include <nanobind/stl/optional.h>
 
-#include "call.h"
-#include "count.h"
-#include "families.h"
+#include "bindings/call.h"
+#include "bindings/count.h"
+#include "bindings/families.h"
 
 namespace heddle::python {
 namespace {

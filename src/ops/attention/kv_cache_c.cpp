@@ -2,8 +2,8 @@
 
 #include "capi/convert.h"
 #include "capi/guard.h"
-#include "capi/paged_kv.h"
 #include "capi/rope_params.h"
+#include "ops/attention/paged_kv_c.h"
 
 using heddle::capi::guard;
 using heddle::capi::in;

@@ -1,8 +1,8 @@
 #include "heddle/ops/kv_cache.h"
 
-#include "families.h"
-#include "paged.h"
-#include "scalars.h"
+#include "bindings/families.h"
+#include "bindings/scalars.h"
+#include "ops/attention/paged_python.h"
 
 namespace heddle::python {
 namespace {

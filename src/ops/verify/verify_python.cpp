@@ -1,7 +1,7 @@
 #include "heddle/ops/verify.h"
 
-#include "call.h"
-#include "families.h"
+#include "bindings/call.h"
+#include "bindings/families.h"
 
 namespace heddle::python {
 

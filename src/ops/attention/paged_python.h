@@ -2,8 +2,8 @@
 
 #include "heddle/ops/kv_cache.h"
 
-#include "call.h"
-#include "scalars.h"
+#include "bindings/call.h"
+#include "bindings/scalars.h"
 
 namespace heddle::python {
 

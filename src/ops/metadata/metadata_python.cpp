@@ -6,8 +6,8 @@
 
 #include <nanobind/stl/optional.h>
 
-#include "call.h"
-#include "families.h"
+#include "bindings/call.h"
+#include "bindings/families.h"
 
 namespace heddle::python {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "heddle/ops/lora_table.h"
 
-#include "arrays.h"
-#include "contexts.h"
+#include "bindings/arrays.h"
+#include "bindings/contexts.h"
 
 namespace heddle::python {
 

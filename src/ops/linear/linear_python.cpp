@@ -2,8 +2,8 @@
 
 #include "heddle/core/check.h"
 
-#include "families.h"
-#include "packed_weight.h"
+#include "bindings/families.h"
+#include "bindings/packed_weight.h"
 
 namespace heddle::python {
 namespace {

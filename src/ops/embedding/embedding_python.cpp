@@ -1,7 +1,7 @@
 #include "heddle/ops/embedding.h"
 
-#include "families.h"
-#include "packed_weight.h"
+#include "bindings/families.h"
+#include "bindings/packed_weight.h"
 
 namespace heddle::python {
 

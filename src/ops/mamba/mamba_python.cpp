@@ -1,8 +1,8 @@
 #include "heddle/ops/mamba.h"
 
-#include "call.h"
-#include "count.h"
-#include "families.h"
+#include "bindings/call.h"
+#include "bindings/count.h"
+#include "bindings/families.h"
 
 namespace heddle::python {
 namespace {

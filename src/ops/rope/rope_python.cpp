@@ -1,8 +1,8 @@
 #include "heddle/ops/rope.h"
 
-#include "call.h"
-#include "families.h"
-#include "scalars.h"
+#include "bindings/call.h"
+#include "bindings/families.h"
+#include "bindings/scalars.h"
 
 namespace heddle::python {
 namespace {

@@ -1,4 +1,4 @@
-#include "adapter_table.h"
+#include "ops/lora/adapter_table_python.h"
 
 #include <algorithm>
 #include <utility>
