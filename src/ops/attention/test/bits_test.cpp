@@ -8,7 +8,6 @@ namespace {
 
 using testing::Attended;
 using testing::HeadShape;
-using testing::Setting;
 
 template <class T>
 class AttentionBits : public ::testing::Test {};
