@@ -15,11 +15,11 @@ namespace heddle {
 namespace {
 
 /// The two halves of an adapter must agree on the rank of a slice that both have.
-void check_equal_ranks(const RowPlan& plan, const LoraTable& a, const LoraTable& b, int first_slice,
-                       int num_slices) {
-  for (int t = 0; t < plan.num_tiles; ++t) {
+void check_equal_ranks(const RowGroups& groups, const LoraTable& a, const LoraTable& b,
+                       int first_slice, int num_slices) {
+  for (int t = 0; t < groups.num_tiles; ++t) {
     for (int s = first_slice; s < first_slice + num_slices; ++s) {
-      const int32_t slot = plan.tiles[t].slot;
+      const int32_t slot = groups.tiles[t].slot;
       const LoraWeight wa = a.weight(slot, s), wb = b.weight(slot, s);
       if (wa.data == nullptr || wb.data == nullptr) continue;
       HEDDLE_CHECK(wa.rank == wb.rank, "the rank of a[slot ", slot, ", slice ", s, "] is ", wa.rank,
@@ -86,14 +86,14 @@ void apply_on_cpu(const ExecContext& ctx, const LoraSite& site, const LoraBatch&
   const TensorView h = host_view(h_floats.data(), {window, h_width});
   const auto work = workspace.take<LoraProductSlice>(site.slices.size());
 
-  for_each_window(batch, tokens, a.num_slots, [&](const RowPlan& plan, int64_t first) {
-    check_used_ranks(plan, "a", a, first_slice, num_slices, "a.max_rank", a.max_rank);
-    check_used_ranks(plan, "b", b, first_slice, num_slices, "b.max_rank", b.max_rank);
-    check_equal_ranks(plan, a, b, first_slice, num_slices);
+  for_each_window(batch, tokens, a.num_slots, [&](const RowGroups& groups, int64_t first) {
+    check_used_ranks(groups, "a", a, first_slice, num_slices, "a.max_rank", a.max_rank);
+    check_used_ranks(groups, "b", b, first_slice, num_slices, "b.max_rank", b.max_rank);
+    check_equal_ranks(groups, a, b, first_slice, num_slices);
 
     LoraProduct shrink{.features = site.x.size(1), .scale = 1.0f, .is_shrink = true};
     use_table(shrink, a, first_slice);
-    use_rows(shrink, plan, first, site.x, {});
+    use_rows(shrink, groups, first, site.x, {});
     shrink.partner = b;
     shrink.has_partner = true;
     for (int s = 0; s < num_slices; ++s) {
@@ -101,9 +101,9 @@ void apply_on_cpu(const ExecContext& ctx, const LoraSite& site, const LoraBatch&
     }
     run_product(ctx, shrink, work);
 
-    LoraProduct expand{.u_slice_stride = a.max_rank, .scale = 1.0f, .accumulate = true};
+    LoraProduct expand{.input_slice_stride = a.max_rank, .scale = 1.0f, .accumulate = true};
     use_table(expand, b, first_slice);
-    use_rows(expand, plan, 0, h, {});
+    use_rows(expand, groups, 0, h, {});
     if (batch.row_scale) expand.row_scale = batch.row_scale.data<float>() + first;
     expand.partner = a;
     expand.has_partner = true;
@@ -142,7 +142,7 @@ void apply_site(const ExecContext& ctx, const LoraSite& site, const LoraBatch& b
   if (ctx.device.type != DeviceType::kCuda) return apply_on_cpu(ctx, site, batch);
   run_on_gpu(ctx, "lora_apply",
              {.slices = site.slices,
-              .u = site.x,
+              .input = site.x,
               .a = site.a,
               .b = site.b,
               .first_slice = site.first_slice,

@@ -18,24 +18,24 @@ void check_slice(const char* name, const LoraTable& table, int slice) {
                ".num_slices is ", table.num_slices);
 }
 
-/// y and u are the call's own tensors; p holds its weights. One slice, columns of y from `column` on.
-void run_window(const ExecContext& ctx, LoraProduct p, const RowPlan& plan, int64_t first,
+/// y and the input are the call's own tensors; p holds its weights. One slice, columns of y from `column` on.
+void run_window(const ExecContext& ctx, LoraProduct p, const RowGroups& groups, int64_t first,
                 const LoraBatch& batch, const TensorView& y, int64_t column, int64_t width,
-                const ConstTensorView& u) {
-  use_rows(p, plan, first, u, batch);
+                const ConstTensorView& input) {
+  use_rows(p, groups, first, input, batch);
   LoraProductSlice slice = product_slice(y, first, column, width);
   run_product(ctx, p, {&slice, 1});
 }
 
-/// The rows of y and u agree, and y has the columns that the call writes.
-void check_rows(const ExecContext& ctx, Dim& tokens, const TensorView& y, const char* u_name,
-                const ConstTensorView& u, const LoraBatch& batch) {
-  check_device(ctx, {{"y", y}, {u_name, u}});
-  Dim y_columns("the columns of y"), u_columns("the columns of its rows");
-  check_shape(u_name, u, {&tokens, &u_columns});
+/// The rows of y and the input agree, and y has the columns that the call writes.
+void check_rows(const ExecContext& ctx, Dim& tokens, const TensorView& y, const char* input_name,
+                const ConstTensorView& input, const LoraBatch& batch) {
+  check_device(ctx, {{"y", y}, {input_name, input}});
+  Dim y_columns("the columns of y"), input_columns("the columns of its rows");
+  check_shape(input_name, input, {&tokens, &input_columns});
   check_shape("y", y, {&tokens, &y_columns});
   check_floats("y", y);
-  check_floats(u_name, u);
+  check_floats(input_name, input);
   check_batch(ctx, batch, tokens.value());
 }
 
@@ -53,7 +53,7 @@ void shrink_on_gpu(const ExecContext& ctx, const TensorView& y, const ConstTenso
   const LoraSlice out{y};
   run_on_gpu(ctx, "lora_shrink",
              {.slices = {&out, 1},
-              .u = x,
+              .input = x,
               .a = &a,
               .first_slice = slice,
               .batch = &batch,
@@ -68,7 +68,7 @@ void expand_on_gpu(const ExecContext& ctx, const TensorView& y, const ConstTenso
   const LoraSlice out{y};
   run_on_gpu(ctx, "lora_expand",
              {.slices = {&out, 1},
-              .u = h,
+              .input = h,
               .b = &b,
               .first_slice = slice,
               .batch = &batch,
@@ -99,9 +99,10 @@ void lora_shrink(const ExecContext& ctx, TensorView y, ConstTensorView x, ConstT
       .features = in.value(), .scale = scale, .is_shrink = true, .accumulate = accumulate};
   use_table(p, table, 0);
   if (validating()) validate_batch(batch, tokens.value(), "a", p.weights);
-  for_each_window(batch, tokens.value(), slots.value(), [&](const RowPlan& plan, int64_t first) {
-    run_window(ctx, p, plan, first, batch, y, 0, rank.value(), x);
-  });
+  for_each_window(batch, tokens.value(), slots.value(),
+                  [&](const RowGroups& groups, int64_t first) {
+                    run_window(ctx, p, groups, first, batch, y, 0, rank.value(), x);
+                  });
 }
 
 void lora_shrink(const ExecContext& ctx, TensorView y, ConstTensorView x, const LoraTable& a,
@@ -119,9 +120,9 @@ void lora_shrink(const ExecContext& ctx, TensorView y, ConstTensorView x, const 
   LoraProduct p{.features = x.size(1), .scale = scale, .is_shrink = true, .accumulate = accumulate};
   use_table(p, a, slice);
   if (validating()) validate_batch(batch, tokens.value(), "a", a);
-  for_each_window(batch, tokens.value(), a.num_slots, [&](const RowPlan& plan, int64_t first) {
-    check_used_ranks(plan, "a", a, slice, 1, "y.size(1)", y.size(1));
-    run_window(ctx, p, plan, first, batch, y, 0, std::min<int64_t>(a.max_rank, y.size(1)), x);
+  for_each_window(batch, tokens.value(), a.num_slots, [&](const RowGroups& groups, int64_t first) {
+    check_used_ranks(groups, "a", a, slice, 1, "y.size(1)", y.size(1));
+    run_window(ctx, p, groups, first, batch, y, 0, std::min<int64_t>(a.max_rank, y.size(1)), x);
   });
 }
 
@@ -147,9 +148,10 @@ void lora_expand(const ExecContext& ctx, TensorView y, ConstTensorView h, ConstT
   LoraProduct p{.scale = scale, .accumulate = accumulate};
   use_table(p, table, 0);
   if (validating()) validate_batch(batch, tokens.value(), "b", p.weights);
-  for_each_window(batch, tokens.value(), slots.value(), [&](const RowPlan& plan, int64_t first) {
-    run_window(ctx, p, plan, first, batch, y, slice_offset, out.value(), h);
-  });
+  for_each_window(batch, tokens.value(), slots.value(),
+                  [&](const RowGroups& groups, int64_t first) {
+                    run_window(ctx, p, groups, first, batch, y, slice_offset, out.value(), h);
+                  });
 }
 
 void lora_expand(const ExecContext& ctx, TensorView y, ConstTensorView h, const LoraTable& b,
@@ -170,9 +172,9 @@ void lora_expand(const ExecContext& ctx, TensorView y, ConstTensorView h, const 
   LoraProduct p{.scale = scale, .accumulate = accumulate};
   use_table(p, b, slice);
   if (validating()) validate_batch(batch, tokens.value(), "b", b);
-  for_each_window(batch, tokens.value(), b.num_slots, [&](const RowPlan& plan, int64_t first) {
-    check_used_ranks(plan, "b", b, slice, 1, "h.size(1)", h.size(1));
-    run_window(ctx, p, plan, first, batch, y, slice_offset, out_features, h);
+  for_each_window(batch, tokens.value(), b.num_slots, [&](const RowGroups& groups, int64_t first) {
+    check_used_ranks(groups, "b", b, slice, 1, "h.size(1)", h.size(1));
+    run_window(ctx, p, groups, first, batch, y, slice_offset, out_features, h);
   });
 }
 

@@ -19,7 +19,7 @@ constexpr int kCalls =
 constexpr int kRank = 16;
 
 // Does nothing, with the parameters of LoRA.
-__global__ void empty_kernel(const __grid_constant__ cuda::LoraParams) {}
+__global__ void empty_kernel(const __grid_constant__ cuda::lora::SiteParams) {}
 
 class HostTimes {
  public:
@@ -46,7 +46,7 @@ class HostTimes {
     time("lora_apply", "host, without a plan", [&] { apply(ctx, unplanned); });
     time("lora_plan", "host", [&] { batch_.plan(ctx); });
     time("launch", "host, empty kernel", [&] {
-      empty_kernel<<<1, 32, 0, bench_.stream()>>>(cuda::LoraParams{});
+      empty_kernel<<<1, 32, 0, bench_.stream()>>>(cuda::lora::SiteParams{});
       HEDDLE_CUDA_CHECK(cudaGetLastError());
     });
   }

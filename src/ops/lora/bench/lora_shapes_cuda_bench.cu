@@ -30,8 +30,8 @@ constexpr int kMaxRank = 512, kMaxAdapters = 256, kMaxSlices = 4;
 constexpr int64_t kPoolBytes = int64_t{40} << 30, kQuickPoolBytes = int64_t{8} << 30;
 constexpr int64_t kColdBytes = int64_t{256}
                                << 20;  // of weights in use in a graph, if there is room
-constexpr int64_t kMostCopies = 64, kMostEntries = 20000;  // of one shape: making them takes time
-constexpr double kGraphUs = 8000;                          // a graph should take about that long
+constexpr int64_t kMaxCopies = 64, kMaxEntries = 20000;  // of one shape: making them takes time
+constexpr double kGraphUs = 8000;                        // a graph should take about that long
 constexpr double kFlopsPerUs = 7e8, kFactor = 2.5, kExtraUs = 6;
 constexpr testing::Replays kReplays{.warm_up = 2, .timed = 5};
 
@@ -173,7 +173,7 @@ class Shapes {
     const int64_t entries = 2 * int64_t{shape.adapters} * std::ssize(shape.out_features);
     const int64_t num_copies = std::clamp<int64_t>(
         kColdBytes / shape.weight_bytes(shape.used), 1,
-        std::min({kMostCopies, kMostEntries / entries, pool_bytes_ / kElement / size}));
+        std::min({kMaxCopies, kMaxEntries / entries, pool_bytes_ / kElement / size}));
     std::deque<Tables> tables;
     for (int64_t i = 0; i < num_copies; ++i) tables.emplace_back(ctx, shape, weights_, i * size);
 
@@ -195,7 +195,7 @@ class Shapes {
         x_.view(shape.tokens, shape.in_features, shape.start(0), shape.stride(shape.in_features));
     const std::vector<LoraSlice> slices = slices_of(shape);
     const int num_calls =
-        std::clamp(static_cast<int>(kGraphUs / shape.bar_us()), 2, static_cast<int>(kMostCopies));
+        std::clamp(static_cast<int>(kGraphUs / shape.bar_us()), 2, static_cast<int>(kMaxCopies));
     auto samples = testing::time_in_graph(
         bench_.stream(), num_calls,
         [&](int i) {

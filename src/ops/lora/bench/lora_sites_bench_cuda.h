@@ -19,7 +19,7 @@ namespace heddle::lora_bench {
 
 inline constexpr int64_t kColdBytes =
     int64_t{400} << 20;  // of different weights in a graph; the L2 cache of an H200 has 60 MB
-inline constexpr int kMostSites = 256, kFewestSites = 24, kQuickSites = 32;
+inline constexpr int kMaxSites = 256, kFewestSites = 24, kQuickSites = 32;
 
 struct Site {
   const char* name;
@@ -187,7 +187,7 @@ class SiteCalls {
         kGpu, cell.tokens, cell.site->in_features, cell.site->num_slices(), cell.max_rank()));
     const int64_t cold = (kColdBytes - 1) / cell.weight_bytes() + 1;
     const auto num_weights =
-        std::clamp<int64_t>(cold, 2, bench.is_quick() ? kQuickSites : kMostSites);
+        std::clamp<int64_t>(cold, 2, bench.is_quick() ? kQuickSites : kMaxSites);
     num_sites_ = static_cast<int>(std::max<int64_t>(num_weights, kFewestSites));
     for (int64_t i = 0; i < num_weights; ++i) weights_.emplace_back(ctx, cell);
     for (const int64_t out : cell.site->out_features) {

@@ -4,7 +4,7 @@
 
 #include "ops/lora/checks/validate.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::lora {
 namespace {
 
 LoraTable copy_of(const LoraTable& table, HostCopies& copy) {
@@ -38,4 +38,4 @@ void validate_batch(const ExecContext& ctx, const LoraBatch& batch, int64_t num_
   if (b != nullptr) heddle::validate_batch(on_host, num_tokens, "b", b_on_host);
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::lora

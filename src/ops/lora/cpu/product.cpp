@@ -44,15 +44,15 @@ void check_features(const char* extent_name, int64_t extent, const char* name,
                extent, ", expected ", name, ".features[", slice, "] = ", table.features[slice]);
 }
 
-void check_used_ranks(const RowPlan& plan, const char* name, const LoraTable& table,
+void check_used_ranks(const RowGroups& groups, const char* name, const LoraTable& table,
                       int first_slice, int num_slices, const char* limit_name, int64_t limit) {
   if (table.entries == nullptr) {
     HEDDLE_CHECK(table.max_rank <= limit, name, ".max_rank is ", table.max_rank, ", but ",
                  limit_name, " is ", limit);
     return;
   }
-  for (int t = 0; t < plan.num_tiles; ++t) {
-    const int64_t slot = plan.tiles[t].slot;
+  for (int t = 0; t < groups.num_tiles; ++t) {
+    const int64_t slot = groups.tiles[t].slot;
     for (int s = first_slice; s < first_slice + num_slices; ++s) {
       const LoraWeight& w = table.entries[slot * table.num_slices + s];
       if (w.data == nullptr) continue;
@@ -71,12 +71,12 @@ void use_table(LoraProduct& p, const LoraTable& table, int first_slice) {
   p.is_by_width = p.is_shrink == (table.layout == LoraLayout::kRankMinor);
 }
 
-void use_rows(LoraProduct& p, const RowPlan& plan, int64_t first, const ConstTensorView& u,
+void use_rows(LoraProduct& p, const RowGroups& groups, int64_t first, const ConstTensorView& input,
               const LoraBatch& batch) {
-  p.plan = &plan;
-  p.u = row_of(u, first);
-  p.u_stride = u.stride(0);
-  p.u_dtype = u.dtype();
+  p.groups = &groups;
+  p.input = row_of(input, first);
+  p.input_stride = input.stride(0);
+  p.input_dtype = input.dtype();
   p.row_scale = batch.row_scale ? batch.row_scale.data<float>() + first : nullptr;
 }
 
@@ -93,7 +93,7 @@ void run_product(const ExecContext& ctx, LoraProduct& p, std::span<LoraProductSl
   const int64_t threads = ctx.threads == nullptr ? 1 : ctx.threads->num_threads();
   const int64_t min_chunk = p.is_shrink ? kMinRankChunk : kMinOutChunk;
   const int64_t max_chunk = p.is_shrink ? kMaxRankChunk : kMaxOutChunk;
-  const int64_t tiles = p.plan->num_tiles, num_slices = int64_t(slices.size());
+  const int64_t tiles = p.groups->num_tiles, num_slices = int64_t(slices.size());
   const int64_t wanted = threads == 1 ? 1 : ceil_div(kItemsPerThread * threads, tiles * num_slices);
   p.items_per_tile = 0;
   for (LoraProductSlice& slice : slices) {
@@ -105,7 +105,7 @@ void run_product(const ExecContext& ctx, LoraProduct& p, std::span<LoraProductSl
   p.slices = slices.data();
   p.num_slices = static_cast<int>(num_slices);
   parallel_for(ctx, tiles * p.items_per_tile, 1,
-               [&p](int64_t begin, int64_t end) { cpu::lora_product(p, begin, end); });
+               [&p](int64_t begin, int64_t end) { cpu::lora::run_product_items(p, begin, end); });
 }
 
 }  // namespace heddle

@@ -28,14 +28,14 @@ void check_features(const char* extent_name, int64_t extent, const char* name,
 
 /// The ranks of the entries that the rows of a window use: they size what the loops read and write. `limit` is the extent
 /// of an axis called `limit_name`.
-void check_used_ranks(const RowPlan& plan, const char* name, const LoraTable& table,
+void check_used_ranks(const RowGroups& groups, const char* name, const LoraTable& table,
                       int first_slice, int num_slices, const char* limit_name, int64_t limit);
 
 /// The weights of a product whose is_shrink is set: slices of a table from first_slice on.
 void use_table(LoraProduct& p, const LoraTable& table, int first_slice);
 
-/// The rows of u from the window's first one on, and their factors.
-void use_rows(LoraProduct& p, const RowPlan& plan, int64_t first, const ConstTensorView& u,
+/// The rows of input from the window's first one on, and their factors.
+void use_rows(LoraProduct& p, const RowGroups& groups, int64_t first, const ConstTensorView& input,
               const LoraBatch& batch);
 
 /// Columns of y from `column` on, `width` of them.
@@ -47,11 +47,11 @@ void run_product(const ExecContext& ctx, LoraProduct& p, std::span<LoraProductSl
 /// Plans the batch window by window and calls run(plan, first row) for each.
 template <class Run>
 void for_each_window(const LoraBatch& batch, int64_t num_tokens, int64_t num_slots, Run&& run) {
-  RowPlan plan;
+  RowGroups groups;
   for (int64_t first = 0; first < num_tokens; first += kWindowRows) {
     const int64_t rows = std::min<int64_t>(kWindowRows, num_tokens - first);
-    plan_rows(batch, first, static_cast<int>(rows), num_slots, plan);
-    if (plan.num_tiles > 0) run(plan, first);
+    group_rows(batch, first, static_cast<int>(rows), num_slots, groups);
+    if (groups.num_tiles > 0) run(groups, first);
   }
 }
 

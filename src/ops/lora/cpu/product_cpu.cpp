@@ -13,9 +13,9 @@
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace heddle::cpu::HWY_NAMESPACE {
+namespace heddle::cpu::lora::HWY_NAMESPACE {
 
-/// Depths of u that are widened at once when u is not f32.
+/// Depths of input that are widened at once when input is not f32.
 constexpr int64_t kWidenedDepths = kMaxLoraRank;
 
 /// Columns of an item that stream_columns takes: 8 KB of sums.
@@ -34,8 +34,8 @@ struct Item {
   int num_rows;
   float factors[kTileRows];
   int64_t rows[kTileRows];
-  const std::byte* u[kTileRows];
-  // Widened depths [first_widened, end_widened) of u.
+  const std::byte* input[kTileRows];
+  // Widened depths [first_widened, end_widened) of input.
   int64_t first_widened = 0, end_widened = 0;
   HWY_ALIGN float widened[kTileRows][kWidenedDepths];
 };
@@ -52,10 +52,11 @@ template <class T>
 void widen(Item<T>& item, int64_t k0, int64_t k1) {
   if (k0 == item.first_widened && k1 == item.end_widened) return;
   for (int row = 0; row < item.num_rows; ++row) {
-    if (item.p->u_dtype == DType::kFloat16) {
-      widen_row(reinterpret_cast<const half*>(item.u[row]) + k0, k1 - k0, item.widened[row]);
+    if (item.p->input_dtype == DType::kFloat16) {
+      widen_row(reinterpret_cast<const half*>(item.input[row]) + k0, k1 - k0, item.widened[row]);
     } else {
-      widen_row(reinterpret_cast<const bfloat16*>(item.u[row]) + k0, k1 - k0, item.widened[row]);
+      widen_row(reinterpret_cast<const bfloat16*>(item.input[row]) + k0, k1 - k0,
+                item.widened[row]);
     }
   }
   item.first_widened = k0;
@@ -84,20 +85,20 @@ void block(Item<T>& item, int64_t n) {
   for (int row = 0; row < kRows; ++row) {
     for (int v = 0; v < kVecs; ++v) acc[row][v] = hn::Zero(D());
   }
-  const bool is_f32 = item.p->u_dtype == DType::kFloat32;
+  const bool is_f32 = item.p->input_dtype == DType::kFloat32;
   const int64_t depth = item.w.depth, step = is_f32 ? depth : kWidenedDepths;
   for (int64_t k0 = 0; k0 < depth; k0 += step) {
     const int64_t k1 = depth - k0 < step ? depth : k0 + step;
     if (!is_f32) widen(item, k0, k1);
-    const float* u[kRows];
+    const float* input[kRows];
     for (int i = 0; i < kRows; ++i) {
       const int row = i < item.num_rows ? i : item.num_rows - 1;
-      u[i] = is_f32 ? reinterpret_cast<const float*>(item.u[row]) : item.widened[row];
+      input[i] = is_f32 ? reinterpret_cast<const float*>(item.input[row]) : item.widened[row];
     }
     if constexpr (kIsByWidth) {
-      accumulate_any(item.w, u, k0, k1, n, acc);
+      accumulate_any(item.w, input, k0, k1, n, acc);
     } else {
-      accumulate_transposed(item.w, u, k0, k1, n, acc);
+      accumulate_transposed(item.w, input, k0, k1, n, acc);
     }
   }
   for (int row = 0; row < kRows && row < item.num_rows; ++row) {
@@ -114,12 +115,12 @@ void stream_columns(Item<T>& item) {
   HWY_ALIGN float sums[kStreamedColumns];
   const int64_t columns = item.end - item.begin, whole = columns / kLanes * kLanes;
   for (int64_t n = 0; n < columns; n += kLanes) hn::Store(hn::Zero(d), d, sums + n);
-  const bool is_f32 = item.p->u_dtype == DType::kFloat32;
+  const bool is_f32 = item.p->input_dtype == DType::kFloat32;
   if (!is_f32) widen(item, 0, item.w.depth);
-  const float* u = is_f32 ? reinterpret_cast<const float*>(item.u[0]) : item.widened[0];
+  const float* input = is_f32 ? reinterpret_cast<const float*>(item.input[0]) : item.widened[0];
   const T* w = item.w.data + item.begin;
   for (int64_t k = 0; k < item.w.depth; ++k, w += item.w.stride) {
-    const Vec factor = hn::Set(d, u[k]);
+    const Vec factor = hn::Set(d, input[k]);
     for (int64_t n = 0; n < whole; n += kLanes) {
       hn::Store(hn::MulAdd(factor, load_f32(d, w + n), hn::Load(d, sums + n)), d, sums + n);
     }
@@ -179,12 +180,12 @@ void run_item(const LoraProduct& p, const RowTile& tile, int s, int64_t begin) {
   item.begin = begin;
   item.end = width - begin < slice.chunk ? width : begin + slice.chunk;
   item.num_rows = tile.count;
-  const int64_t u_bytes = p.u_dtype == DType::kFloat32 ? 4 : 2;
+  const int64_t input_bytes = p.input_dtype == DType::kFloat32 ? 4 : 2;
   const float entry_scale = p.is_shrink ? 1.0f : weight.scale;
   for (int i = 0; i < tile.count; ++i) {
-    const int64_t row = p.plan->rows[tile.first + i];
+    const int64_t row = p.groups->rows[tile.first + i];
     item.rows[i] = row;
-    item.u[i] = p.u + (row * p.u_stride + s * p.u_slice_stride) * u_bytes;
+    item.input[i] = p.input + (row * p.input_stride + s * p.input_slice_stride) * input_bytes;
     const float row_scale = p.row_scale != nullptr ? p.row_scale[row] : 1.0f;
     item.factors[i] = p.scale * row_scale * entry_scale;
   }
@@ -201,7 +202,7 @@ void run_item(const LoraProduct& p, const RowTile& tile, int s, int64_t begin) {
 template <class T>
 void run_items(const LoraProduct& p, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) {
-    const RowTile& tile = p.plan->tiles[i / p.items_per_tile];
+    const RowTile& tile = p.groups->tiles[i / p.items_per_tile];
     const int of_tile = static_cast<int>(i % p.items_per_tile);
     int s = p.num_slices - 1;
     while (of_tile < p.slices[s].first_item) --s;
@@ -209,7 +210,7 @@ void run_items(const LoraProduct& p, int64_t begin, int64_t end) {
   }
 }
 
-void lora_product(const LoraProduct& p, int64_t begin, int64_t end) {
+void run_product_items(const LoraProduct& p, int64_t begin, int64_t end) {
   switch (p.weights.dtype) {
     case DType::kFloat16: return run_items<half>(p, begin, end);
     case DType::kBFloat16: return run_items<bfloat16>(p, begin, end);
@@ -217,14 +218,14 @@ void lora_product(const LoraProduct& p, int64_t begin, int64_t end) {
   }
 }
 
-}  // namespace heddle::cpu::HWY_NAMESPACE
+}  // namespace heddle::cpu::lora::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace heddle::cpu {
-HWY_EXPORT(lora_product);
-void lora_product(const LoraProduct& p, int64_t begin, int64_t end) {
-  HWY_DYNAMIC_DISPATCH(lora_product)(p, begin, end);
+namespace heddle::cpu::lora {
+HWY_EXPORT(run_product_items);
+void run_product_items(const LoraProduct& p, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(run_product_items)(p, begin, end);
 }
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::lora
 #endif

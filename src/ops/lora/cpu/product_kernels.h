@@ -7,9 +7,9 @@
 
 namespace heddle {
 
-/// Shrink and expand are one product, y[t] (+)= factor * u[t] W, with a weight W [depth, width] for each slot and slice:
-///   shrink: u = x, W = A transposed, depth = in_features, width = rank
-///   expand: u = h, W = B transposed, depth = rank, width = out_features
+/// Shrink and expand are one product, y[t] (+)= factor * input[t] W, with a weight W [depth, width] for each slot and slice:
+///   shrink: input = x, W = A transposed, depth = in_features, width = rank
+///   expand: input = h, W = B transposed, depth = rank, width = out_features
 /// A slot's W lies either with its width without gaps ("rows", fast) or with its depth without gaps.
 
 /// What one slice of a site writes.
@@ -23,11 +23,11 @@ struct LoraProductSlice {
 };
 
 struct LoraProduct {
-  const RowPlan* plan = nullptr;
-  const std::byte* u = nullptr;  // the window's first row
-  int64_t u_stride = 0;          // elements between rows
+  const RowGroups* groups = nullptr;
+  const std::byte* input = nullptr;  // the window's first row
+  int64_t input_stride = 0;          // elements between rows
   /// Elements between the columns that two slices read: 0, or the width of one slice of h.
-  int64_t u_slice_stride = 0;
+  int64_t input_slice_stride = 0;
   int64_t features = 0;  // in_features of shrink, unused by expand
   const LoraProductSlice* slices = nullptr;
   LoraTable weights{};  // slices from first_slice on
@@ -36,15 +36,15 @@ struct LoraProduct {
   const float* row_scale = nullptr;  // [rows of the window] or nullptr
   int num_slices = 0, first_slice = 0, items_per_tile = 0;
   float scale = 1.0f;
-  DType u_dtype = DType::kFloat32;
+  DType input_dtype = DType::kFloat32;
   bool is_shrink = false;   // width is the rank; else depth is
   bool is_by_width = true;  // the width of W is without gaps
   bool has_partner = false;
   bool accumulate = false;
 };
 
-namespace cpu {
-/// The work items [begin, end) of plan->num_tiles * items_per_tile: a tile of rows times a chunk of columns each.
-void lora_product(const LoraProduct& p, int64_t begin, int64_t end);
-}  // namespace cpu
+namespace cpu::lora {
+/// The work items [begin, end) of groups->num_tiles * items_per_tile: a tile of rows times a chunk of columns each.
+void run_product_items(const LoraProduct& p, int64_t begin, int64_t end);
+}  // namespace cpu::lora
 }  // namespace heddle

@@ -75,10 +75,10 @@ void check_pairs(const ExecContext& ctx, const LoraBatch& batch, int64_t num_tok
 
 }  // namespace
 
-void plan_rows(const LoraBatch& batch, int64_t first_row, int num_rows, int64_t num_slots,
-               RowPlan& plan) {
+void group_rows(const LoraBatch& batch, int64_t first_row, int num_rows, int64_t num_slots,
+                RowGroups& groups) {
   Slots slots, group_slots;
-  std::array<int16_t, kWindowRows> group_of, group_rows, group_begin;
+  std::array<int16_t, kWindowRows> group_of, rows_of_group, group_begin;
   resolve_slots(batch, first_row, num_rows, num_slots, slots);
 
   // Groups in the order of their first rows. Most rows continue the group of the row before.
@@ -91,20 +91,20 @@ void plan_rows(const LoraBatch& batch, int64_t first_row, int num_rows, int64_t 
       group = static_cast<int>(std::find(group_slots.begin(), end, slot) - group_slots.begin());
       if (group == num_groups) {
         group_slots[size_t(group)] = slot;
-        group_rows[size_t(group)] = 0;
+        rows_of_group[size_t(group)] = 0;
         ++num_groups;
       }
     }
     group_of[size_t(i)] = static_cast<int16_t>(group);
-    ++group_rows[size_t(group)];
+    ++rows_of_group[size_t(group)];
   }
 
-  plan.num_tiles = 0;
+  groups.num_tiles = 0;
   for (int group = 0, first = 0; group < num_groups; ++group) {
     group_begin[size_t(group)] = static_cast<int16_t>(first);
-    const int end = first + group_rows[size_t(group)];
+    const int end = first + rows_of_group[size_t(group)];
     for (; first < end; first += kTileRows) {
-      plan.tiles[plan.num_tiles++] = {
+      groups.tiles[groups.num_tiles++] = {
           .slot = group_slots[size_t(group)],
           .first = static_cast<int16_t>(first),
           .count = static_cast<int16_t>(std::min(kTileRows, end - first))};
@@ -113,7 +113,7 @@ void plan_rows(const LoraBatch& batch, int64_t first_row, int num_rows, int64_t 
   }
   for (int i = 0; i < num_rows; ++i) {
     if (slots[size_t(i)] == kNoAdapter) continue;
-    plan.rows[group_begin[size_t(group_of[size_t(i)])]++] = static_cast<uint16_t>(i);
+    groups.rows[group_begin[size_t(group_of[size_t(i)])]++] = static_cast<uint16_t>(i);
   }
 }
 

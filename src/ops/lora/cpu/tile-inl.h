@@ -16,7 +16,8 @@
 #include "cpu/vec-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace heddle::cpu::HWY_NAMESPACE {
+namespace heddle::cpu::lora::HWY_NAMESPACE {
+using namespace cpu::HWY_NAMESPACE;  // of cpu/vec-inl.h
 
 using D = hn::CappedTag<float, 16>;
 using Vec = hn::Vec<D>;
@@ -44,16 +45,16 @@ struct Weight {
   }
 };
 
-/// acc[row][v] += u[row][k] * w[k][v] for k in [0, depth), ascending, one fused multiply-add each.
+/// acc[row][v] += input[row][k] * w[k][v] for k in [0, depth), ascending, one fused multiply-add each.
 template <class T, int kRows, int kVecs>
-HWY_INLINE void accumulate(const float* const (&u)[kRows], const T* HWY_RESTRICT w, int64_t stride,
-                           int64_t depth, Vec (&acc)[kRows][kVecs]) {
+HWY_INLINE void accumulate(const float* const (&input)[kRows], const T* HWY_RESTRICT w,
+                           int64_t stride, int64_t depth, Vec (&acc)[kRows][kVecs]) {
   const D d;
   for (int64_t k = 0; k < depth; ++k, w += stride) {
     Vec weights[kVecs];
     for (int v = 0; v < kVecs; ++v) weights[v] = load_f32(d, w + v * kLanes);
     for (int row = 0; row < kRows; ++row) {
-      const Vec factor = hn::Set(d, u[row][k]);
+      const Vec factor = hn::Set(d, input[row][k]);
       for (int v = 0; v < kVecs; ++v) acc[row][v] = hn::MulAdd(factor, weights[v], acc[row][v]);
     }
   }
@@ -158,10 +159,10 @@ HWY_INLINE void load_transposed(const T* const (&columns)[kLanes], int64_t k, Ve
   }
 }
 
-/// acc[row] += sum over k in [k0, k1) of u[row][k - k0] * W[k][n ...], k ascending, from a W whose depth is without gaps:
+/// acc[row] += sum over k in [k0, k1) of input[row][k - k0] * W[k][n ...], k ascending, from a W whose depth is without gaps:
 /// kLanes columns advance together, and their elements are transposed in registers.
 template <class T, int kRows>
-HWY_INLINE void accumulate_transposed(const Weight<T>& w, const float* const (&u)[kRows],
+HWY_INLINE void accumulate_transposed(const Weight<T>& w, const float* const (&input)[kRows],
                                       int64_t k0, int64_t k1, int64_t n, Vec (&acc)[kRows][1]) {
   const T* columns[kLanes];
   for (int i = 0; i < kLanes; ++i) {  // those past the width repeat the last one and are dropped
@@ -173,7 +174,7 @@ HWY_INLINE void accumulate_transposed(const Weight<T>& w, const float* const (&u
     load_transposed<kDepths>(columns, at, weights);
     for (int j = 0; j < kDepths && j < depths; ++j) {
       for (int row = 0; row < kRows; ++row) {
-        acc[row][0] = hn::MulAdd(hn::Set(D(), u[row][k + j]), weights[j], acc[row][0]);
+        acc[row][0] = hn::MulAdd(hn::Set(D(), input[row][k + j]), weights[j], acc[row][0]);
       }
     }
   };
@@ -192,22 +193,22 @@ HWY_INLINE void accumulate_transposed(const Weight<T>& w, const float* const (&u
   add(four, 0, k, depths - k);
 }
 
-/// acc[row][v] += sum over k in [k0, k1) of u[row][k - k0] * W[k][n + v * kLanes ...], k ascending, from a W whose width is
+/// acc[row][v] += sum over k in [k0, k1) of input[row][k - k0] * W[k][n + v * kLanes ...], k ascending, from a W whose width is
 /// without gaps. Depths that cannot be loaded as they lie go through a copy, with the same sums.
 template <class T, int kRows, int kVecs>
-HWY_INLINE void accumulate_any(const Weight<T>& w, const float* const (&u)[kRows], int64_t k0,
+HWY_INLINE void accumulate_any(const Weight<T>& w, const float* const (&input)[kRows], int64_t k0,
                                int64_t k1, int64_t n, Vec (&acc)[kRows][kVecs]) {
   constexpr int kColumns = kVecs * kLanes;
   constexpr int64_t kScratchDepths = kScratchFloats / kColumns;
   const int64_t loadable = w.loadable_depths(n, kColumns);
   int64_t k = k0 < loadable ? (k1 < loadable ? k1 : loadable) : k0;
-  if (k > k0) accumulate(u, w.data + k0 * w.stride + n, w.stride, k - k0, acc);
+  if (k > k0) accumulate(input, w.data + k0 * w.stride + n, w.stride, k - k0, acc);
   while (k < k1) {
     HWY_ALIGN float scratch[kScratchFloats];
     const int64_t depths = k1 - k < kScratchDepths ? k1 - k : kScratchDepths;
     copy_rows(w, k, depths, n, kColumns, scratch);
     const float* part[kRows];
-    for (int row = 0; row < kRows; ++row) part[row] = u[row] + (k - k0);
+    for (int row = 0; row < kRows; ++row) part[row] = input[row] + (k - k0);
     accumulate(part, scratch, kColumns, depths, acc);
     k += depths;
   }
@@ -230,7 +231,7 @@ HWY_INLINE void finish_row(Y* HWY_RESTRICT y, const Vec (&sums)[kVecs], float fa
   }
 }
 
-}  // namespace heddle::cpu::HWY_NAMESPACE
+}  // namespace heddle::cpu::lora::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // include guard per target

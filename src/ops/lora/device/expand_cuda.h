@@ -3,107 +3,109 @@
 #include "ops/lora/device/gather_cuda.h"
 #include "ops/lora/device/outputs_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::lora {
 
-/// Of the outputs from `first` on of a part and slice, or the ranks of its sum, what both have.
-__device__ inline void describe_rows(const LoraParams& p, int index, int slice, int first,
-                                     LoraItem& to) {
-  const LoraPart& part = p.plan->parts[index];
-  const int4* rows = reinterpret_cast<const int4*>(part.rows);
+/// Of the outputs from `first` on of a row tile and slice, or the ranks of its sum, what both have.
+__device__ inline void describe_rows(const SiteParams& p, int index, int slice, int first,
+                                     WorkItem& to) {
+  const RowTile& row_tile = p.plan->row_tiles[index];
+  const int4* rows = reinterpret_cast<const int4*>(row_tile.rows);
   const int4 low = rows[0], high = rows[1];
   to.slice = slice;
   to.first = first;
   to.left = p.slices[slice].width - first;
-  to.num_rows = part.num_rows;
-  to.part = index;
-  to.row_reciprocal = part.row_reciprocal;
+  to.num_rows = row_tile.num_rows;
+  to.row_tile = index;
+  to.row_reciprocal = row_tile.row_reciprocal;
   reinterpret_cast<int4*>(to.rows)[0] = low;
   reinterpret_cast<int4*>(to.rows)[1] = high;
 }
 
-/// The slice of an item of a part, of which `local` is its number from then on.
-__device__ inline int slice_of(const LoraParams& p, bool twice, int& local) {
+/// The slice of an item of a row tile, of which `local` is its number from then on.
+__device__ inline int slice_of(const SiteParams& p, bool double_width, int& local) {
   int slice = 0;
-  while (local >= p.slices[slice].end[twice]) ++slice;
-  if (slice > 0) local -= p.slices[slice - 1].end[twice];
+  while (local >= p.slices[slice].end[double_width]) ++slice;
+  if (slice > 0) local -= p.slices[slice - 1].end[double_width];
   return slice;
 }
 
 template <class T>
-__device__ void describe_expand(const LoraParams& p, int item, bool twice, LoraItem& to) {
-  const int index = divide(item, p.part_reciprocal[twice]);
-  int local = item - index * p.items_per_part[twice];
-  const int slice = slice_of(p, twice, local), first = local * (kLoraOutTile << twice);
-  const LoraPart& part = p.plan->parts[index];
-  LoraWeight a, b = read_weight(p.b, part.slot, slice);  // both on their way at once
+__device__ void describe_expand(const SiteParams& p, int item, bool double_width, WorkItem& to) {
+  const int index = divide(item, p.row_tile_reciprocal[double_width]);
+  int local = item - index * p.items_per_row_tile[double_width];
+  const int slice = slice_of(p, double_width, local),
+            first = local * (kTileOutputs << double_width);
+  const RowTile& row_tile = p.plan->row_tiles[index];
+  LoraWeight a, b = read_weight(p.b, row_tile.slot, slice);  // both on their way at once
   if (p.partials != nullptr) {
-    a = read_weight(p.a, part.slot, slice);
+    a = read_weight(p.a, row_tile.slot, slice);
     b.rank = a.data == nullptr ? 0 : min(b.rank, a.rank);
   }
   describe_rows(p, index, slice, first, to);
-  const int rank = b.data == nullptr ? 0 : min(b.rank, part.num_tiles * kLoraRankTile);
-  const LoraOperand<T, false> w(b.data, b.row_stride, p.is_transposed_b);
+  const int rank = b.data == nullptr ? 0 : min(b.rank, row_tile.num_tiles * kTileRanks);
+  const Operand<T, false> w(b.data, b.row_stride, p.is_transposed_b);
   to.weight = rank > 0 ? w.at(first, 0) : nullptr;
   to.row_stride = b.row_stride;
   to.rank = rank;
-  to.num_halves = twice && to.left > kLoraOutTile ? 2 : 1;
-  to.partial = partial_row(p, slice, 0, part.first_partial);
+  to.num_halves = double_width && to.left > kTileOutputs ? 2 : 1;
+  to.partial = partial_row(p, slice, 0, row_tile.first_partial);
   to.scale = p.scale * b.scale;
 }
 
 /// 128 ranks of the sum of lora_shrink.
-__device__ inline void describe_sum(const LoraParams& p, int item, LoraItem& to) {
-  const int index = divide(item, p.part_reciprocal[0]);
-  int local = item - index * p.items_per_part[0];
-  const int slice = slice_of(p, false, local), first = local * kLoraSumRanks;
-  const LoraPart& part = p.plan->parts[index];
-  const LoraWeight a = read_weight(p.a, part.slot, slice);
+__device__ inline void describe_sum(const SiteParams& p, int item, WorkItem& to) {
+  const int index = divide(item, p.row_tile_reciprocal[0]);
+  int local = item - index * p.items_per_row_tile[0];
+  const int slice = slice_of(p, false, local), first = local * kSumRanks;
+  const RowTile& row_tile = p.plan->row_tiles[index];
+  const LoraWeight a = read_weight(p.a, row_tile.slot, slice);
   describe_rows(p, index, slice, first, to);
-  const int rank = a.data == nullptr ? 0 : min(a.rank, part.num_tiles * kLoraRankTile);
-  to.rank = max(0, min(kLoraSumRanks, rank - first));
-  to.partial = partial_row(p, slice, 0, part.first_partial + first / kLoraRankTile * part.num_rows);
+  const int rank = a.data == nullptr ? 0 : min(a.rank, row_tile.num_tiles * kTileRanks);
+  to.rank = max(0, min(kSumRanks, rank - first));
+  to.partial =
+      partial_row(p, slice, 0, row_tile.first_partial + first / kTileRanks * row_tile.num_rows);
 }
 
-/// Steps through the pieces of described items.
-struct LoraCursor {
+/// Steps through the rank blocks of described items.
+struct Cursor {
   int item = 0, half = 0, first_rank = 0, pair = 0;
 
-  [[nodiscard]] __device__ bool is_last_of_half(const LoraItem& of) const {
-    return of.rank <= kLoraRankTile || (pair == 1 && first_rank + kWidePiece >= of.rank);
+  [[nodiscard]] __device__ bool is_last_of_half(const WorkItem& of) const {
+    return of.rank <= kTileRanks || (pair == 1 && first_rank + kWideRanks >= of.rank);
   }
-  __device__ void next_piece(const LoraItem& of) {
-    const bool is_wide = of.rank > kLoraRankTile;
-    if (is_wide && !is_last_of_half(of)) {
-      if (pair == 1) first_rank += kWidePiece;
+  __device__ void advance(const WorkItem& of) {
+    const bool has_rank_above_16 = of.rank > kTileRanks;
+    if (has_rank_above_16 && !is_last_of_half(of)) {
+      if (pair == 1) first_rank += kWideRanks;
       pair ^= 1;
       return;
     }
     first_rank = pair = 0;
-    if (is_wide && ++half < of.num_halves) return;
+    if (has_rank_above_16 && ++half < of.num_halves) return;
     half = 0;
     ++item;
   }
 };
 
-/// Where ranks [8 part, 8 part + 8) of output n of 32 lie, of an adapter with up to 16.
-__device__ inline int narrow_vector(int n, int part) { return (n * 2 + part) ^ n / 4 % 4 * 2; }
+/// Where ranks [8 eighth, 8 eighth + 8) of output n of 32 lie, of an adapter with up to 16.
+__device__ inline int narrow_vector(int n, int eighth) { return (n * 2 + eighth) ^ n / 4 % 4 * 2; }
 
 /// Ranks up to 16: the warp's 32 outputs of either half.
-template <class T, bool kPlain>
-__device__ void fetch_narrow(const LoraParams& p, const LoraItem& item, LoraSlot& slot) {
-  const LoraOperand<T, kPlain> b(item.weight, item.row_stride, p.is_transposed_b);
-  const bool in_lines = !kPlain && b.is_in_lines(16);
+template <class T, bool kAligned>
+__device__ void fetch_narrow(const SiteParams& p, const WorkItem& item, StagingSlot& slot) {
+  const Operand<T, kAligned> b(item.weight, item.row_stride, p.is_transposed_b);
+  const bool in_lines = !kAligned && b.is_in_lines(16);
   const int lane = threadIdx.x % 32;
 #pragma unroll 1
   for (int half = 0; half < item.num_halves; ++half) {
-    const int first = half * kLoraOutTile + static_cast<int>(threadIdx.x / 32 * 32);
+    const int first = half * kTileOutputs + static_cast<int>(threadIdx.x / 32 * 32);
 #pragma unroll
     for (int i = lane; i < 64; i += 32) {
       const int n = i / 2, k = i % 2 * 8;
       fetch_8(&slot.weights[64 * half + narrow_vector(n, i % 2)], b, first + n, k,
               first + n < item.left ? item.rank - k : 0, in_lines);
     }
-    if constexpr (kPlain) fetch_old<T>(p, item, half, &slot.old[half][lane]);
+    if constexpr (kAligned) fetch_old<T>(p, item, half, &slot.old[half][lane]);
   }
 }
 
@@ -115,42 +117,42 @@ __device__ inline int wide_vector(int row, int index) {
 
 /// More ranks: 64 from at.first_rank on of the 16 outputs of a half that product at.pair takes. With the last of them the
 /// outputs of the rows, where they are plain.
-template <class T, bool kPlain>
-__device__ void fetch_wide(const LoraParams& p, const LoraItem& item, const LoraCursor& at,
-                           LoraSlot& slot) {
-  const LoraOperand<T, kPlain> b(item.weight, item.row_stride, p.is_transposed_b);
-  const bool in_lines = !kPlain && b.is_in_lines(16);
+template <class T, bool kAligned>
+__device__ void fetch_wide(const SiteParams& p, const WorkItem& item, const Cursor& at,
+                           StagingSlot& slot) {
+  const Operand<T, kAligned> b(item.weight, item.row_stride, p.is_transposed_b);
+  const bool in_lines = !kAligned && b.is_in_lines(16);
   const int lane = threadIdx.x % 32;
-  const int first = at.half * kLoraOutTile + static_cast<int>(threadIdx.x / 32 * 32);
-  constexpr int kUnroll = kPlain ? 4 : 2;
+  const int first = at.half * kTileOutputs + static_cast<int>(threadIdx.x / 32 * 32);
+  constexpr int kUnroll = kAligned ? 4 : 2;
 #pragma unroll kUnroll
   for (int i = lane; i < 128; i += 32) {
     const int n = first + output_of_row(i / 8, at.pair), k = at.first_rank + i % 8 * 8;
     fetch_8(&slot.weights[wide_vector(i / 8, i % 8)], b, n, k, n < item.left ? item.rank - k : 0,
             in_lines);
   }
-  if constexpr (kPlain) {
+  if constexpr (kAligned) {
     if (at.is_last_of_half(item)) fetch_old<T>(p, item, at.half, &slot.old[0][lane]);
   }
 }
 
-template <class T, bool kPlain>
-__device__ void fetch_expand(const LoraParams& p, const LoraItem& item, const LoraCursor& at,
-                             LoraSlot& slot) {
-  if (item.rank <= kLoraRankTile) {
-    fetch_narrow<T, kPlain>(p, item, slot);
+template <class T, bool kAligned>
+__device__ void fetch_expand(const SiteParams& p, const WorkItem& item, const Cursor& at,
+                             StagingSlot& slot) {
+  if (item.rank <= kTileRanks) {
+    fetch_narrow<T, kAligned>(p, item, slot);
   } else {
-    fetch_wide<T, kPlain>(p, item, at, slot);
+    fetch_wide<T, kAligned>(p, item, at, slot);
   }
 }
 
 /// Adds the products of 16 ranks: `a` of outputs, h as hi and lo.
 template <class T>
-__device__ void multiply(const uint4 (&h)[kPartTiles][32], const uint32_t (&a)[4], int pair,
+__device__ void multiply(const uint4 (&h)[kProductTiles][32], const uint32_t (&a)[4], int pair,
                          int num_tiles, ExpandSums& sum) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int tile = 0; tile < kPartTiles; ++tile) {
+  for (int tile = 0; tile < kProductTiles; ++tile) {
     if (tile >= num_tiles) break;
     const uint4 v = h[tile][lane];
     mma_m16n8k16<T>(sum[tile][pair], a, v.x, v.y);
@@ -160,8 +162,8 @@ __device__ void multiply(const uint4 (&h)[kPartTiles][32], const uint32_t (&a)[4
 
 /// Of lane (g, q): ranks 4 q + [0, 4) of the outputs 4 g + [0, 4) of a half.
 template <class T>
-__device__ void multiply_narrow(const LoraPieceOfH& h, const LoraSlot& slot, int half,
-                                int num_tiles, ExpandSums& sum) {
+__device__ void multiply_narrow(const HBlock& h, const StagingSlot& slot, int half, int num_tiles,
+                                ExpandSums& sum) {
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   uint2 b[4];
 #pragma unroll
@@ -178,12 +180,12 @@ __device__ void multiply_narrow(const LoraPieceOfH& h, const LoraSlot& slot, int
 
 /// Of lane (g, q): ranks 8 q + [0, 8) of each 32 of the outputs 4 g + 2 pair + [0, 2).
 template <class T>
-__device__ void multiply_wide(const LoraPieceOfH* h, const LoraSlot& slot, const LoraCursor& at,
-                              int rank, int num_tiles, ExpandSums& sum) {
+__device__ void multiply_wide(const HBlock* h, const StagingSlot& slot, const Cursor& at, int rank,
+                              int num_tiles, ExpandSums& sum) {
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
 #pragma unroll
-  for (int block = 0; block < kWidePiece / kHPiece; ++block) {
-    if (at.first_rank + block * kHPiece >= rank) break;
+  for (int block = 0; block < kWideRanks / kHBlockRanks; ++block) {
+    if (at.first_rank + block * kHBlockRanks >= rank) break;
     const uint4 low = slot.weights[wide_vector(2 * g, 4 * block + q)];
     const uint4 high = slot.weights[wide_vector(2 * g + 1, 4 * block + q)];
 #pragma unroll
@@ -199,43 +201,45 @@ __device__ void multiply_wide(const LoraPieceOfH* h, const LoraSlot& slot, const
   }
 }
 
-/// Whose h lies in shared memory.
-struct HeldH {
-  int part = -1, slice = -1, first_rank = -1;
+/// The row tile, slice and ranks whose h lies in shared memory.
+struct CachedH {
+  int row_tile = -1, slice = -1, first_rank = -1;
 };
 
-/// One piece of an item that was fetched; with the last one of a half y is written.
-template <class T, bool kPlain>
-__device__ void run_expand(const LoraParams& p, LoraShared& s, const LoraItem& item,
-                           const LoraCursor& at, LoraSlot& slot, HeldH& held, ExpandSums& sum) {
+/// One rank block of an item that was fetched; with the last one of a half y is written.
+template <class T, bool kAligned>
+__device__ void run_expand(const SiteParams& p, HalfShared& s, const WorkItem& item,
+                           const Cursor& at, StagingSlot& slot, CachedH& cached, ExpandSums& sum) {
   const int block = at.first_rank / kBlockRanks * kBlockRanks;
-  if (held.part != item.part || held.slice != item.slice || held.first_rank != block) {
+  if (cached.row_tile != item.row_tile || cached.slice != item.slice ||
+      cached.first_rank != block) {
     make_h<T>(p, s, item, block);
-    held = {item.part, item.slice, block};
+    cached = {item.row_tile, item.slice, block};
   }
-  const int num_tiles = (item.num_rows + kTileRows - 1) / kTileRows;
+  const int num_tiles = (item.num_rows + kProductTileRows - 1) / kProductTileRows;
   const int lane = threadIdx.x % 32;
-  if (item.rank > kLoraRankTile) {
-    multiply_wide<T>(&s.h[(at.first_rank - block) / kHPiece], slot, at, item.rank, num_tiles, sum);
+  if (item.rank > kTileRanks) {
+    multiply_wide<T>(&s.h[(at.first_rank - block) / kHBlockRanks], slot, at, item.rank, num_tiles,
+                     sum);
     if (at.is_last_of_half(item)) {
-      write_half<T, kPlain>(p, item, at.half, num_tiles, slot.old[0][lane], sum);
+      write_half<T, kAligned>(p, item, at.half, num_tiles, slot.old[0][lane], sum);
     }
     return;
   }
 #pragma unroll 1
   for (int half = 0; half < item.num_halves; ++half) {
     multiply_narrow<T>(s.h[0], slot, half, num_tiles, sum);
-    write_half<T, kPlain>(p, item, half, num_tiles, slot.old[half][lane], sum);
+    write_half<T, kAligned>(p, item, half, num_tiles, slot.old[half][lane], sum);
   }
 }
 
-/// Sums the parts of lora_shrink and writes y.
-__device__ inline void run_sum(const LoraParams& p, const LoraItem& item) {
-  const LoraSliceParams& slice = p.slices[item.slice];
+/// Sums the row tiles of lora_shrink and writes y.
+__device__ inline void run_sum(const SiteParams& p, const WorkItem& item) {
+  const SliceParams& slice = p.slices[item.slice];
   const PartialRows partials{item.partial, item.num_rows, item.row_reciprocal};
-  gather_partials(p, partials, 0, item.rank, [&](int row_of_part, int r, float h) {
+  gather_partials(p, partials, 0, item.rank, [&](int row_of_tile, int r, float h) {
     if (r >= item.rank) return;
-    const int row = item.rows[row_of_part];
+    const int row = item.rows[row_of_tile];
     const float factor = p.row_scale != nullptr ? p.scale * p.row_scale[row] : p.scale;
     with_type(p.y_dtype, [&](auto type) {
       using Y = decltype(type);
@@ -245,4 +249,4 @@ __device__ inline void run_sum(const LoraParams& p, const LoraItem& item) {
   });
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::lora

@@ -1,15 +1,14 @@
 #pragma once
 
 #include "ops/lora/device/outputs_cuda.h"
-#include "ops/lora/grouped/round_cuda.h"
+#include "ops/lora/grouped/output_tile_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::lora {
 
 // Reading and writing rows that begin anywhere, in vectors all the same: what a block of 8 warps needs to multiply 16 rows of h with
 // 256 outputs of B, whatever their layout, and to add the products to y.
 
 inline constexpr int kBlockOutputs = 256;
-inline constexpr int kBlockWarps = 8;
 inline constexpr int kWarpColumns = kGroupOutputs / kProductOutputs;  // products across a warp
 static_assert(kBlockOutputs == kBlockWarps * kGroupOutputs);
 
@@ -61,16 +60,16 @@ __device__ void load_anywhere(const std::byte* const (&from)[kNum], const int (&
 }
 
 /// B of an adapter, from a warp's first output on, as it lies in memory.
-struct AnyWeights {
+struct GeneralWeights {
   const std::byte* b;
   int64_t output_bytes, rank_bytes;  // from one to the next
   const std::byte* end;              // of B, where ranks lie one behind the other
   int rank, left;                    // outputs from the warp's first one on
 
-  AnyWeights() = default;
+  GeneralWeights() = default;
   /// `stride` elements from an output to the next, or of a transposed B from a rank to the next.
-  __device__ AnyWeights(const void* data, int64_t stride, bool is_transposed, int rank,
-                        int first_output, int width)
+  __device__ GeneralWeights(const void* data, int64_t stride, bool is_transposed, int rank,
+                            int first_output, int width)
       : b(static_cast<const std::byte*>(data)),
         output_bytes(is_transposed ? 2 : stride * 2),
         rank_bytes(is_transposed ? stride * 2 : 2),
@@ -227,4 +226,4 @@ struct RowOutputs {
   }
 };
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::lora

@@ -5,82 +5,82 @@
 
 #include "heddle/ops/lora.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::lora {
 
 // The arithmetic of LoRA on the GPU, the same for every kernel, batch and grid:
 //   a chunk is 512 features; warp w of eight sums features [64 w, 64 w + 64) of it on tensor cores in f32, and the eight
-//   sums are added in order; strand j of eight adds the chunks j, j + 8, ... in order; h is the tree sum
-//   ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7)) of the strands, in f32
+//   sums are added in order; chain j of eight adds the chunks j, j + 8, ... in order; h is the tree sum
+//   ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7)) of the chains, in f32
 //   h enters the product with B as hi + lo, two values of the weights' dtype, each multiplied on tensor cores in f32
-inline constexpr int kLoraThreads = 256;
-inline constexpr int kLoraWarps = kLoraThreads / 32;
-inline constexpr int kLoraChunk = 512;
-inline constexpr int kLoraStrands = 8;
-inline constexpr int kLoraRankTile = 16;  // ranks of one work item of shrink
-inline constexpr int kLoraOutTile =
+inline constexpr int kBlockThreads = 256;
+inline constexpr int kBlockWarps = kBlockThreads / 32;
+inline constexpr int kChunkFeatures = 512;
+inline constexpr int kChains = 8;
+inline constexpr int kTileRanks = 16;  // ranks of one work item of shrink
+inline constexpr int kTileOutputs =
     256;  // outputs of one work item of expand, which has twice as many where there are many
-inline constexpr int kLoraSumRanks =
+inline constexpr int kSumRanks =
     128;  // ranks of one work item that sums partial sums of shrink alone
-inline constexpr int kLoraPartRows = 16;  // rows of one adapter that share a work item
-inline constexpr int kLoraWindow = 256;   // rows of one launch
-inline constexpr int kLoraMaxSlices = 4;  // of one launch
+inline constexpr int kRowTileRows = 16;  // rows of one adapter that share a work item
+inline constexpr int kWindowRows = 256;  // rows of one launch
+inline constexpr int kMaxSlices = 4;     // of one launch
 
-/// Up to kLoraPartRows rows of one adapter, whose rank tiles are the tiles [first_tile, first_tile + num_tiles) of the plan.
-struct LoraPart {
+/// Up to kRowTileRows rows of one adapter, whose rank tiles are the tiles [first_tile, first_tile + num_tiles) of the plan.
+struct RowTile {
   int32_t slot;
   int16_t num_rows, num_tiles;
   int32_t first_tile;
   uint32_t row_reciprocal;  // i / num_rows = i * this >> 32; 0 for one row
   int32_t first_partial;    // rows of all tiles before
   int32_t padding[3];
-  int16_t rows[kLoraPartRows];
+  int16_t rows[kRowTileRows];
 };
 
-/// 16 ranks of the adapter of one part.
-struct LoraTile {
+/// 16 ranks of the adapter of one row tile.
+struct RankTile {
   int32_t slot;
   int16_t num_rows, tile;  // ranks [16 tile, 16 tile + 16)
   int32_t first_partial;   // rows of all tiles before
   int32_t padding;
-  int16_t rows[kLoraPartRows];  // of the part
+  int16_t rows[kRowTileRows];  // of the row tile
 };
-static_assert(sizeof(LoraPart) == 64 && sizeof(LoraTile) == 48);
+static_assert(sizeof(RowTile) == 64 && sizeof(RankTile) == 48);
 
-/// What a launch of 256 rows is made of; written by plan_rows, the same for all sites of a step.
-struct LoraWindowPlan {
-  int32_t num_parts, num_tiles, num_partials;
-  int32_t is_mixed;  // not all parts have as many tiles
-  LoraPart parts[kLoraWindow];
-  LoraTile tiles[1];  // [rows of the window * most tiles of an adapter]
+/// What a launch of 256 rows is made of; written by plan_windows, the same for all sites of a step.
+struct WindowPlan {
+  int32_t num_row_tiles, num_tiles, num_partials;
+  int32_t is_mixed;  // not all row tiles have as many tiles
+  RowTile row_tiles[kWindowRows];
+  RankTile tiles[1];  // [rows of the window * most tiles of an adapter]
 };
 
 /// Bytes of one window's plan.
 [[nodiscard]] constexpr size_t window_plan_bytes(int64_t rows, int64_t max_rank) {
-  const int64_t tiles = rows * ((max_rank + kLoraRankTile - 1) / kLoraRankTile);
-  return (offsetof(LoraWindowPlan, tiles) + size_t(tiles) * sizeof(LoraTile) + 255) / 256 * 256;
+  const int64_t tiles = rows * ((max_rank + kTileRanks - 1) / kTileRanks);
+  return (offsetof(WindowPlan, tiles) + size_t(tiles) * sizeof(RankTile) + 255) / 256 * 256;
 }
 
 /// An i32 or i64 array.
-struct LoraIndices {
+struct Indices {
   const void* data;
   int64_t stride;
-  bool is_wide;
+  bool is_int64;
 };
 
-struct LoraPlanParams {
+struct PlanParams {
   std::byte* plans;  // of each window
   size_t plan_bytes;
   int64_t num_tokens;
   int32_t window_rows, num_slots, num_segments, max_rank;
-  LoraIndices slot_ids, seg_starts, seg_ends, seg_slots;
-  LoraIndices slot_ranks;  // the largest rank of a slot at any site, or absent: max_rank for all
+  Indices slot_ids, seg_starts, seg_ends, seg_slots;
+  Indices slot_ranks;  // the largest rank of a slot at any site, or absent: max_rank for all
 };
 
 /// Groups the rows of each window by adapter, one block a window.
-void plan_rows(const LoraPlanParams& p, cudaStream_t stream);
+void plan_windows(const PlanParams& p, cudaStream_t stream);
 
 /// LoraTable as a kernel reads it: where the weight of (slot, slice) lies.
-struct LoraAddresses {
+struct WeightAddresses {
   enum Kind : int32_t { kEntries, kPointers, kStack };
   const std::byte* base;  // entries of the first slice, pointers, or stack
   int64_t slot_stride;    // LoraWeights, pointers, or bytes
@@ -90,101 +90,101 @@ struct LoraAddresses {
   Kind kind;
 };
 
-struct LoraSliceParams {
+struct SliceParams {
   void* y;           // the window's first row, the slice's first column
   int64_t y_stride;  // elements
   int32_t width;     // out_features; of shrink the columns of y
-  // Work items of this slice and those before, of one part; [1]: items twice as large.
+  // Work items of this slice and those before, of one row tile; [1]: items twice as large.
   int32_t end[2];
 };
 
-/// One launch: rows of a window, up to kLoraMaxSlices slices of a site.
-struct LoraParams {
-  const LoraWindowPlan* plan;
-  const void* u;     // x or h: the window's first row
-  int64_t u_stride;  // elements
+/// One launch: rows of a window, up to kMaxSlices slices of a site.
+struct SiteParams {
+  const WindowPlan* plan;
+  const void* input;     // x or h: the window's first row
+  int64_t input_stride;  // elements
   int64_t in_features;
-  LoraAddresses a, b;
-  int32_t num_slices, num_chunks, items_per_part[2];
+  WeightAddresses a, b;
+  int32_t num_slices, num_chunks, items_per_row_tile[2];
   int32_t last_tile;  // that the plan has memory for
   int32_t max_rank;   // the smaller one of the tables
   // See divide().
-  uint32_t chunk_reciprocal, slice_reciprocal, part_reciprocal[2], block_reciprocal;
+  uint32_t chunk_reciprocal, slice_reciprocal, row_tile_reciprocal[2], block_reciprocal;
   float scale;
   const float* row_scale;  // of the window's rows, or nullptr
-  float* partials;         // [slice][chunk][row of a tile][16]; null where u is h
-  LoraSliceParams slices[kLoraMaxSlices];
-  DType u_dtype, y_dtype;
-  bool accumulate, is_transposed_a, is_transposed_b, is_u_aligned;
+  float* partials;         // [slice][chunk][row of a tile][16]; null where the input is h
+  SliceParams slices[kMaxSlices];
+  DType input_dtype, y_dtype;
+  bool accumulate, is_transposed_a, is_transposed_b, is_input_aligned;
 };
 
 /// Parts of a call, one after the other: lora_apply is kShrink and kExpand, lora_shrink kShrink and kSum, lora_expand kExpand alone.
-enum class LoraStage { kShrink, kExpand, kSum };
+enum class HalfStep { kShrink, kExpand, kSum };
 
-struct LoraLaunch {
-  LoraStage stage;
-  bool is_plain;  // all is aligned for vector loads, ranks included, and y is of the weights' dtype
+struct HalfLaunch {
+  HalfStep step;
+  bool
+      is_aligned;  // all is aligned for vector loads, ranks included, and y is of the weights' dtype
   int num_blocks;
   int device;  // the current one
 };
 
 /// T: dtype of the weights and of x.
 template <class T>
-void launch_lora(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream);
+void launch_half(const SiteParams& p, const HalfLaunch& launch, cudaStream_t stream);
 
-struct LoraDirectSlice {
+struct FusedSlice {
   void* y;  // the window's first row, the slice's first column
   int32_t y_stride, width;
 };
 
 /// Both halves of a lora_apply, which adds to y, in one launch; what a block needs first stands first, since each 64 bytes come from
 /// memory at their first use.
-struct LoraDirectParams {
+struct FusedParams {
   uint64_t* arrivals;  // blocks that began, 16 bits, below the number of launches
-  const LoraWindowPlan* plan;
+  const WindowPlan* plan;
   const LoraWeight *a, *b;     // entries of the first slice, where all is aligned
   int32_t a_stride, b_stride;  // from slot to slot
-  int32_t num_slices, num_chunks, items_per_part[2];
-  uint32_t chunk_reciprocal, slice_reciprocal, part_reciprocal[2], block_reciprocal;
-  int32_t end[2][kLoraMaxSlices - 1];  // as in LoraSliceParams, of all slices but the last
+  int32_t num_slices, num_chunks, items_per_row_tile[2];
+  uint32_t chunk_reciprocal, slice_reciprocal, row_tile_reciprocal[2], block_reciprocal;
+  int32_t end[2][kMaxSlices - 1];  // as in SliceParams, of all slices but the last
   int32_t last_tile;
-  const void* u;
-  int32_t u_stride, in_features;
+  const void* input;
+  int32_t input_stride, in_features;
   int32_t max_rank;
   float scale;
   void* partials;  // FlaggedWord[slice][chunk][row of a tile][16]
   const float* row_scale;
   uint32_t spin_limit;  // polls for another block's sums before a block makes them itself
-  LoraDirectSlice slices[kLoraMaxSlices];
+  FusedSlice slices[kMaxSlices];
 };
-static_assert(sizeof(LoraDirectParams) == 216);
+static_assert(sizeof(FusedParams) == 216);
 
 /// The same of anything, and several windows; a and b are not used.
-struct LoraDirectAnyParams : LoraDirectParams {
-  LoraAddresses a_at, b_at;
+struct FusedGeneralParams : FusedParams {
+  WeightAddresses a_at, b_at;
   int64_t window_plan_bytes, window_words;  // from one to the next, of the plan and of FlaggedWords
   int32_t num_rows;                         // of all windows
   DType y_dtype;
   bool is_transposed_a, is_transposed_b;
-  bool is_single;  // no block has more than one unit of either half
+  bool one_item_per_block;  // no block has more than one unit of either half
 };
 
-struct LoraDirectLaunch {
-  bool is_aligned;  // all that is loaded and stored, for vectors
-  bool is_wide;     // some adapter has more than 16 ranks
-  bool is_single;   // no block has more than one unit of either half
+struct FusedLaunch {
+  bool is_aligned;          // all that is loaded and stored, for vectors
+  bool has_rank_above_16;   // some adapter has more than 16 ranks
+  bool one_item_per_block;  // no block has more than one unit of either half
   int num_blocks;
 
-  bool operator==(const LoraDirectLaunch&) const = default;
+  bool operator==(const FusedLaunch&) const = default;
 };
-inline constexpr int kLoraDirectBlocks = 2;  // of a multiprocessor
+inline constexpr int kFusedBlocksPerSm = 2;  // of a multiprocessor
 
 template <class T>
-void launch_lora_direct(const LoraDirectParams& p, const LoraDirectLaunch& launch,
-                        cudaStream_t stream);
+void launch_fused_aligned(const FusedParams& p, const FusedLaunch& launch, cudaStream_t stream);
 /// Each window has num_blocks blocks; `device` is the current one.
 template <class T>
-void launch_lora_direct_any(const LoraDirectAnyParams& p, int num_blocks, int num_windows,
-                            int device, cudaStream_t stream);
+void launch_fused_general(const FusedGeneralParams& p, int num_blocks, int num_windows, int device,
+                          cudaStream_t stream);
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::lora

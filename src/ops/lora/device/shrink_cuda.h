@@ -2,23 +2,23 @@
 
 #include "ops/lora/device/operands_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::lora {
 
 template <class T>
-__device__ void describe_shrink(const LoraParams& p, int item, LoraItem& to) {
+__device__ void describe_shrink(const SiteParams& p, int item, WorkItem& to) {
   const int rest = divide(item, p.chunk_reciprocal);
   const int index = divide(rest, p.slice_reciprocal);
   const int slice = rest - index * p.num_slices, chunk = item - rest * p.num_chunks;
-  const LoraTile& tile = p.plan->tiles[index];
+  const RankTile& tile = p.plan->tiles[index];
   const int4* rows = reinterpret_cast<const int4*>(tile.rows);
   const int4 low = rows[0], high = rows[1];
   const LoraWeight weight = read_weight(p.a, tile.slot, slice);
-  const int first = chunk * kLoraChunk, first_rank = tile.tile * kLoraRankTile;
-  const LoraOperand<T, false> a(weight.data, weight.row_stride, p.is_transposed_a);
-  const bool is_there = weight.data != nullptr && first_rank < weight.rank;
-  to.weight = is_there ? a.at(first_rank, first) : nullptr;
+  const int first = chunk * kChunkFeatures, first_rank = tile.tile * kTileRanks;
+  const Operand<T, false> a(weight.data, weight.row_stride, p.is_transposed_a);
+  const bool in_range = weight.data != nullptr && first_rank < weight.rank;
+  to.weight = in_range ? a.at(first_rank, first) : nullptr;
   to.row_stride = weight.row_stride;
-  to.rank = is_there ? min(kLoraRankTile, weight.rank - first_rank) : 0;
+  to.rank = in_range ? min(kTileRanks, weight.rank - first_rank) : 0;
   to.slice = slice;
   to.first = first;
   to.left = static_cast<int32_t>(p.in_features) - first;
@@ -32,11 +32,11 @@ __device__ void describe_shrink(const LoraParams& p, int item, LoraItem& to) {
 __device__ inline int line_vector(int row, int index) { return row * 8 + (index ^ row % 2 * 4); }
 
 /// kRows rows of a matrix at the 64 features of this warp, `left` of them there are in the chunk's first row of warps on.
-template <int kRows, class T, bool kPlain, class Row>
-__device__ void fetch_lines(uint4* to, const LoraOperand<T, kPlain>& w, int left, bool in_lines,
+template <int kRows, class T, bool kAligned, class Row>
+__device__ void fetch_lines(uint4* to, const Operand<T, kAligned>& w, int left, bool in_lines,
                             Row&& row_of) {
   const int lane = threadIdx.x % 32, first = static_cast<int>(threadIdx.x / 32 * 64);
-  constexpr int kUnroll = kPlain ? kRows / 4 : 2;  // loads of single elements are many
+  constexpr int kUnroll = kAligned ? kRows / 4 : 2;  // loads of single elements are many
 #pragma unroll kUnroll
   for (int i = lane; i < kRows * 8; i += 32) {
     const int row = i / 8, k = first + i % 8 * 8, m = row_of(row);
@@ -45,22 +45,22 @@ __device__ void fetch_lines(uint4* to, const LoraOperand<T, kPlain>& w, int left
 }
 
 /// A tile of rows of x.
-template <class T, bool kPlain>
-__device__ void fetch_rows(const LoraParams& p, const LoraItem& item, int tile, LoraSlot& slot) {
-  const LoraOperand<T, kPlain> x(static_cast<const T*>(p.u) + item.first, p.u_stride, false);
-  fetch_lines<kTileRows>(slot.rows, x, item.left, p.is_u_aligned, [&](int row) {
-    const int i = tile * kTileRows + row;
+template <class T, bool kAligned>
+__device__ void fetch_rows(const SiteParams& p, const WorkItem& item, int tile, StagingSlot& slot) {
+  const Operand<T, kAligned> x(static_cast<const T*>(p.input) + item.first, p.input_stride, false);
+  fetch_lines<kProductTileRows>(slot.rows, x, item.left, p.is_input_aligned, [&](int row) {
+    const int i = tile * kProductTileRows + row;
     return i < item.num_rows ? int{item.rows[i]} : -1;
   });
 }
 
 /// The item's 16 ranks of A, and its first tile of rows.
-template <class T, bool kPlain>
-__device__ void fetch_shrink(const LoraParams& p, const LoraItem& item, LoraSlot& slot) {
-  const LoraOperand<T, kPlain> a(item.weight, item.row_stride, p.is_transposed_a);
-  fetch_lines<kLoraRankTile>(slot.weights, a, item.left, !kPlain && a.is_in_lines(16),
-                             [&](int row) { return row < item.rank ? row : -1; });
-  fetch_rows<T, kPlain>(p, item, 0, slot);
+template <class T, bool kAligned>
+__device__ void fetch_shrink(const SiteParams& p, const WorkItem& item, StagingSlot& slot) {
+  const Operand<T, kAligned> a(item.weight, item.row_stride, p.is_transposed_a);
+  fetch_lines<kTileRanks>(slot.weights, a, item.left, !kAligned && a.is_in_lines(16),
+                          [&](int row) { return row < item.rank ? row : -1; });
+  fetch_rows<T, kAligned>(p, item, 0, slot);
 }
 
 /// Adds 32 features of 16 ranks and a tile of rows; lane (g, q) has the features 8 q + [0, 8) of the ranks g and g + 8 and of
@@ -76,7 +76,7 @@ __device__ void multiply_block(const uint4& low, const uint4& high, const uint4&
   }
 }
 
-__device__ inline void store_sums(LoraTileSums& sums, int tile, const float (&sum)[4]) {
+__device__ inline void store_sums(WarpSums& sums, int tile, const float (&sum)[4]) {
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   float* to = sums[threadIdx.x / 32][tile] + 2 * q * kRowSumStride + g;
   to[0] = sum[0];
@@ -86,27 +86,28 @@ __device__ inline void store_sums(LoraTileSums& sums, int tile, const float (&su
 }
 
 /// The sum of the warps, in order, of the row and rank of this thread.
-__device__ inline float sum_of_warps(const LoraTileSums& sums) {
-  const int row = threadIdx.x / kLoraRankTile, rank = threadIdx.x % kLoraRankTile;
-  static_assert(kLoraThreads == kLoraPartRows * kLoraRankTile);
-  const float* from = sums[0][row / kTileRows] + row % kTileRows * kRowSumStride + rank;
+__device__ inline float sum_of_warps(const WarpSums& sums) {
+  const int row = threadIdx.x / kTileRanks, rank = threadIdx.x % kTileRanks;
+  static_assert(kBlockThreads == kRowTileRows * kTileRanks);
+  const float* from =
+      sums[0][row / kProductTileRows] + row % kProductTileRows * kRowSumStride + rank;
   constexpr int kWarpStride = sizeof(sums[0]) / sizeof(float);
   float sum = from[0];
 #pragma unroll
-  for (int k = 1; k < kLoraWarps; ++k) sum += from[k * kWarpStride];
+  for (int k = 1; k < kBlockWarps; ++k) sum += from[k * kWarpStride];
   return sum;
 }
 
 /// Writes the partial sums of an item that was fetched. All threads of the block call it.
-template <class T, bool kPlain>
-__device__ void run_shrink(const LoraParams& p, LoraShared& s, const LoraItem& item,
-                           LoraSlot& slot) {
+template <class T, bool kAligned>
+__device__ void run_shrink(const SiteParams& p, HalfShared& s, const WorkItem& item,
+                           StagingSlot& slot) {
   const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
 #pragma unroll 1
-  for (int tile = 0; tile * kTileRows < item.num_rows; ++tile) {
+  for (int tile = 0; tile * kProductTileRows < item.num_rows; ++tile) {
     if (tile > 0) {
       __syncwarp();
-      fetch_rows<T, kPlain>(p, item, tile, slot);
+      fetch_rows<T, kAligned>(p, item, tile, slot);
       commit_copies();
       wait_for_copies<0>();
       __syncwarp();
@@ -121,10 +122,10 @@ __device__ void run_shrink(const LoraParams& p, LoraShared& s, const LoraItem& i
   }
   __syncthreads();
   const int at = static_cast<int>(threadIdx.x);
-  if (at / kLoraRankTile < item.num_rows) {
-    p.partials[int64_t{item.partial} * kLoraRankTile + at] = sum_of_warps(s.sums);
+  if (at / kTileRanks < item.num_rows) {
+    p.partials[int64_t{item.partial} * kTileRanks + at] = sum_of_warps(s.sums);
   }
   __syncthreads();
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::lora

@@ -5,68 +5,69 @@
 #include "ops/lora/device/params.h"
 #include "ops/lora/fused/aligned_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::lora {
 namespace {
 
-/// The units of expand from this one on, for a block that waited in vain: it makes the sums that lack itself.
-template <class T, bool kAligned, bool kIsWide>
-__device__ __noinline__ void expand_alone(const LoraDirectParams& p, LoraDirectShared& s,
-                                          Share units, bool twice) {
+/// The items of expand from this one on, for a block that waited too long for another's sums: it computes them itself.
+template <class T, bool kAligned, bool kHasRankAbove16>
+__device__ __noinline__ void expand_without_waiting(const FusedParams& p, AlignedShared& s,
+                                                    BlockRange items, bool double_width) {
   const int4 plan = *reinterpret_cast<const int4*>(p.plan);
-  const int num_outputs = kLoraOutTile << twice;
+  const int num_outputs = kTileOutputs << double_width;
 #pragma unroll 1
-  for (; units.begin < units.end; units.begin += units.step) {
-    const ExpandUnit unit(p, plan.z, units.begin, twice);
-    const ExpandWeight<T, kAligned> w(p, unit);
+  for (; items.begin < items.end; items.begin += items.step) {
+    const ExpandItem item(p, plan.z, items.begin, double_width);
+    const ExpandWeight<T, kAligned> w(p, item);
     if (w.rank == 0) continue;
-    remake_sums<T, kAligned>(p, s, plan.z, unit, w.rank);
+    recompute_sums<T, kAligned>(p, s, plan.z, item, w.rank);
     ExpandData data;
-    load_expand<T, kAligned, kIsWide>(p, unit, w, num_outputs, data);
-    finish_expand<T, kAligned, kIsWide>(p, s, plan.z, unit, w, num_outputs, false, data);
+    load_expand<T, kAligned, kHasRankAbove16>(p, item, w, num_outputs, data);
+    finish_expand<T, kAligned, kHasRankAbove16>(p, s, plan.z, item, w, num_outputs, false, data);
   }
 }
 
-/// Units of shrink, then units of expand; a block has neighbours of either kind, so that the next mostly begins where the one
+/// Items of shrink, then items of expand; a block has consecutive ones of either kind, so that the next mostly begins where the one
 /// before ends. The first of either are asked for before it is known how many there are: they are right where no block has
-/// more than one, as with kIsSingle, which leaves out all that the next would need.
-template <class T, bool kAligned, bool kIsWide, bool kIsSingle>
-__device__ void run_units(const LoraDirectParams& p, LoraDirectShared& s) {
-  const bool is_counter = threadIdx.x == kLoraThreads - 1;
+/// more than one, as with kOneItemPerBlock, which leaves out all that the next would need.
+template <class T, bool kAligned, bool kHasRankAbove16, bool kOneItemPerBlock>
+__device__ void run_items(const FusedParams& p, AlignedShared& s) {
+  const bool is_counter = threadIdx.x == kBlockThreads - 1;
   uint64_t before = 0;
   if (is_counter) before = arrive(p.arrivals);
-  // Numbers of parts, tiles, partials, and whether ranks differ.
+  // Numbers of row tiles, tiles, partials, and whether ranks differ.
   const int4 plan = *reinterpret_cast<const int4*>(p.plan);
-  const bool is_mixed = kIsWide && plan.w != 0;
+  const bool is_mixed = kHasRankAbove16 && plan.w != 0;
   const int num_shrinks = plan.y * p.num_slices * p.num_chunks;
-  const int num_expands = plan.x * p.items_per_part[0];
-  Share shrinks(static_cast<int>(blockIdx.x)), expands = shrinks;
-  ShrinkUnit shrink;
-  ExpandUnit expand;
-  bool twice = false;
+  const int num_expands = plan.x * p.items_per_row_tile[0];
+  BlockRange shrinks(static_cast<int>(blockIdx.x)), expands = shrinks;
+  ShrinkItem shrink;
+  ExpandItem expand;
+  bool double_width = false;
 #pragma unroll 1
   for (;;) {
-    const Share asked_shrinks = shrinks, asked_expands = expands;
-    const bool asked_twice = twice;
-    shrink = ShrinkUnit(p, *p.plan, plan.z, shrinks.begin);
-    expand = ExpandUnit(p, plan.z, expands.begin, twice);
-    if constexpr (kIsSingle) {
+    const BlockRange speculative_shrinks = shrinks, speculative_expands = expands;
+    const bool speculative_width = double_width;
+    shrink = ShrinkItem(p, *p.plan, plan.z, shrinks.begin);
+    expand = ExpandItem(p, plan.z, expands.begin, double_width);
+    if constexpr (kOneItemPerBlock) {
       shrinks.end = min(shrinks.end, num_shrinks), expands.end = min(expands.end, num_expands);
       break;
     }
-    twice = !kIsWide && num_expands >= 2 * static_cast<int>(gridDim.x);
-    shrinks = Share(num_shrinks, p.block_reciprocal);
-    const int num_units = twice ? plan.x * p.items_per_part[1] : num_expands;
-    // Units of adapters with more ranks take longer: neighbours would have them all.
-    expands = is_mixed ? Share::strided(num_units) : Share(num_units, p.block_reciprocal);
-    const bool is_right = asked_twice == twice && asked_shrinks.is_right_for(shrinks) &&
-                          asked_expands.is_right_for(expands);
-    if (is_right) break;
+    double_width = !kHasRankAbove16 && num_expands >= 2 * static_cast<int>(gridDim.x);
+    shrinks = BlockRange(num_shrinks, p.block_reciprocal);
+    const int num_items = double_width ? plan.x * p.items_per_row_tile[1] : num_expands;
+    // Items of adapters with more ranks take longer: consecutive ones would all be of one block.
+    expands = is_mixed ? BlockRange::strided(num_items) : BlockRange(num_items, p.block_reciprocal);
+    const bool speculation_holds = speculative_width == double_width &&
+                                   speculative_shrinks.starts_like(shrinks) &&
+                                   speculative_expands.starts_like(expands);
+    if (speculation_holds) break;
   }
   if (num_expands == 0) {
     if (is_counter) flag_of(before, p.arrivals);
     return;
   }
-  const int num_outputs = kLoraOutTile << twice;
+  const int num_outputs = kTileOutputs << double_width;
   const bool has_shrink = shrinks.begin < shrinks.end, has_expand = expands.begin < expands.end;
   LoraWeight a;
   ExpandWeight<T, kAligned> b;
@@ -78,84 +79,86 @@ __device__ void run_units(const LoraDirectParams& p, LoraDirectShared& s) {
   if (is_counter) s.flag = flag_of(before, p.arrivals);
 #pragma unroll 1
   for (int turn = 0;; turn ^= 1) {
-    const ShrinkUnit unit = shrink;
-    const bool has_next = !kIsSingle && ++shrinks.begin < shrinks.end;
-    const bool is_same = unit.chunk + 1 < p.num_chunks;
+    const ShrinkItem item = shrink;
+    const bool has_next = !kOneItemPerBlock && ++shrinks.begin < shrinks.end;
+    const bool is_same = item.chunk + 1 < p.num_chunks;
     if (has_next && is_same) shrink.advance(plan.z);
-    if (has_next && !is_same) shrink = ShrinkUnit(p, *p.plan, plan.z, shrinks.begin);
-    if (has_shrink) multiply_shrink<T, kAligned>(p, unit, x, s.sums[turn]);
+    if (has_next && !is_same) shrink = ShrinkItem(p, *p.plan, plan.z, shrinks.begin);
+    if (has_shrink) multiply_shrink<T, kAligned>(p, item, x, s.sums[turn]);
     if (has_next && !is_same) a = read_entry(p.a, p.a_stride, shrink.slot, shrink.slice);
     if (has_next) load_shrink<T, kAligned>(p, shrink, a, x);
-    if (!has_next && b.rank > 0) load_expand<T, kAligned, kIsWide>(p, expand, b, num_outputs, y);
+    if (!has_next && b.rank > 0)
+      load_expand<T, kAligned, kHasRankAbove16>(p, expand, b, num_outputs, y);
     if (has_shrink) {
       __syncthreads();
-      publish_sums(p.partials, s.flag, unit.partial, unit.num_rows, s.sums[turn]);
+      publish_sums(p.partials, s.flag, item.partial, item.num_rows, s.sums[turn]);
     }
     if (!has_next) break;
   }
-  bool is_held = false;
+  bool is_cached = false;
 #pragma unroll 1
   while (expands.begin < expands.end) {
-    if (b.rank > 0 &&
-        !finish_expand<T, kAligned, kIsWide>(p, s, plan.z, expand, b, num_outputs, is_held, y)) {
-      return expand_alone<T, kAligned, kIsWide>(p, s, expands, twice);
+    if (b.rank > 0 && !finish_expand<T, kAligned, kHasRankAbove16>(p, s, plan.z, expand, b,
+                                                                   num_outputs, is_cached, y)) {
+      return expand_without_waiting<T, kAligned, kHasRankAbove16>(p, s, expands, double_width);
     }
-    expands.begin += kIsWide ? expands.step : 1;
-    if (kIsSingle || expands.begin >= expands.end) return;
-    is_held = expand.advance(p, num_outputs) && !is_mixed;
-    if (is_held) {
+    expands.begin += kHasRankAbove16 ? expands.step : 1;
+    if (kOneItemPerBlock || expands.begin >= expands.end) return;
+    is_cached = expand.advance(p, num_outputs) && !is_mixed;
+    if (is_cached) {
       b.data += num_outputs * b.stride;
     } else {
-      expand = ExpandUnit(p, plan.z, expands.begin, twice);
+      expand = ExpandItem(p, plan.z, expands.begin, double_width);
       b = ExpandWeight<T, kAligned>(p, expand);
     }
-    if (b.rank > 0) load_expand<T, kAligned, kIsWide>(p, expand, b, num_outputs, y);
+    if (b.rank > 0) load_expand<T, kAligned, kHasRankAbove16>(p, expand, b, num_outputs, y);
   }
 }
 
-template <class T, bool kAligned, bool kIsWide, bool kIsSingle>
-__global__ void __launch_bounds__(kLoraThreads, kLoraDirectBlocks)
-    lora_direct_kernel(const __grid_constant__ LoraDirectParams p) {
-  __shared__ LoraDirectShared s;
-  run_units<T, kAligned, kIsWide, kIsSingle>(p, s);
+template <class T, bool kAligned, bool kHasRankAbove16, bool kOneItemPerBlock>
+__global__ void __launch_bounds__(kBlockThreads, kFusedBlocksPerSm)
+    fused_aligned_kernel(const __grid_constant__ FusedParams p) {
+  __shared__ AlignedShared s;
+  run_items<T, kAligned, kHasRankAbove16, kOneItemPerBlock>(p, s);
 }
 
-template <class T, bool kAligned, bool kIsWide, bool kIsSingle>
-void run(const LoraDirectParams& p, int num_blocks, cudaStream_t stream) {
-  lora_direct_kernel<T, kAligned, kIsWide, kIsSingle>
-      <<<static_cast<unsigned>(num_blocks), kLoraThreads, 0, stream>>>(p);
+template <class T, bool kAligned, bool kHasRankAbove16, bool kOneItemPerBlock>
+void run(const FusedParams& p, int num_blocks, cudaStream_t stream) {
+  fused_aligned_kernel<T, kAligned, kHasRankAbove16, kOneItemPerBlock>
+      <<<static_cast<unsigned>(num_blocks), kBlockThreads, 0, stream>>>(p);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
-template <class T, bool kAligned, bool kIsWide>
-void run_wide(const LoraDirectParams& p, const LoraDirectLaunch& launch, cudaStream_t stream) {
-  if (launch.is_single) return run<T, kAligned, kIsWide, true>(p, launch.num_blocks, stream);
-  if constexpr (kAligned || !kIsWide) {
-    run<T, kAligned, kIsWide, false>(p, launch.num_blocks, stream);
+template <class T, bool kAligned, bool kHasRankAbove16>
+void run_ranks(const FusedParams& p, const FusedLaunch& launch, cudaStream_t stream) {
+  if (launch.one_item_per_block)
+    return run<T, kAligned, kHasRankAbove16, true>(p, launch.num_blocks, stream);
+  if constexpr (kAligned || !kHasRankAbove16) {
+    run<T, kAligned, kHasRankAbove16, false>(p, launch.num_blocks, stream);
   } else {
-    assert(!"has_direct_kernel() leaves these to lora_direct_any");
+    assert(!"has_aligned_kernel() leaves these to the general kernel");
   }
 }
 
 template <class T, bool kAligned>
-void run_typed(const LoraDirectParams& p, const LoraDirectLaunch& launch, cudaStream_t stream) {
-  launch.is_wide ? run_wide<T, kAligned, true>(p, launch, stream)
-                 : run_wide<T, kAligned, false>(p, launch, stream);
+void run_typed(const FusedParams& p, const FusedLaunch& launch, cudaStream_t stream) {
+  launch.has_rank_above_16 ? run_ranks<T, kAligned, true>(p, launch, stream)
+                           : run_ranks<T, kAligned, false>(p, launch, stream);
 }
 
 }  // namespace
 
 template <>
-void launch_lora_direct<bfloat16>(const LoraDirectParams& p, const LoraDirectLaunch& launch,
-                                  cudaStream_t stream) {
+void launch_fused_aligned<bfloat16>(const FusedParams& p, const FusedLaunch& launch,
+                                    cudaStream_t stream) {
   launch.is_aligned ? run_typed<__nv_bfloat16, true>(p, launch, stream)
                     : run_typed<__nv_bfloat16, false>(p, launch, stream);
 }
 template <>
-void launch_lora_direct<half>(const LoraDirectParams& p, const LoraDirectLaunch& launch,
-                              cudaStream_t stream) {
+void launch_fused_aligned<half>(const FusedParams& p, const FusedLaunch& launch,
+                                cudaStream_t stream) {
   launch.is_aligned ? run_typed<__half, true>(p, launch, stream)
                     : run_typed<__half, false>(p, launch, stream);
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::lora

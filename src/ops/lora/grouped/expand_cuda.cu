@@ -1,17 +1,17 @@
 #include "cuda/shared_memory.h"
 
 #include "ops/lora/grouped/launch_cuda.h"
-#include "ops/lora/grouped/round_cuda.h"
+#include "ops/lora/grouped/output_tile_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::lora {
 namespace {
 
-template <PrefillRanks kRanks>
-constexpr PrefillForm kForm = prefill_form(kRanks);
+template <GroupedRanks kRanks>
+constexpr ExpandForm kForm = expand_form(kRanks);
 
 constexpr int kAhead = 4;  // tiles of rows whose outputs are on their way
 
-/// The outputs of one warp in a round, of all rows of the tile. Lane (g, q) has outputs 8 q + [0, 8) of each group of the
+/// The outputs of one warp in an output tile, of all rows of the tile. Lane (g, q) has outputs 8 q + [0, 8) of each group of the
 /// rows g and g + 8 of 16: vector j * kGroups + group is of row g + 8 j.
 template <class T, int kColumns>
 struct Outputs {
@@ -24,7 +24,7 @@ struct Outputs {
   int num_rows;
   bool accumulate;
 
-  __device__ Outputs(const PrefillShared& s, int first, int width, bool accumulate)
+  __device__ Outputs(const ExpandShared& s, int first, int width, bool accumulate)
       : num_rows(s.num_rows), accumulate(accumulate) {
     const int n = first + static_cast<int>(threadIdx.x % 4) * kLaneOutputs;
     offset = n * 2;
@@ -35,11 +35,11 @@ struct Outputs {
   }
   /// Calls f(vector, address) for each vector of y that this lane has of 16 rows.
   template <class F>
-  __device__ void for_each(const PrefillShared& s, int tile, F&& f) const {
+  __device__ void for_each(const ExpandShared& s, int tile, F&& f) const {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       const int row = row_of(tile, j);
-      std::byte* const y = s.y[min(row, kRowTileRows - 1)] + offset;
+      std::byte* const y = s.y[min(row, kGroupedTileRows - 1)] + offset;
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) {
         if (row < num_rows && group < groups) {
@@ -58,14 +58,14 @@ struct Outputs {
     }
   }
   /// Starts copying what 16 rows hold.
-  __device__ void fetch(const PrefillShared& s, int tile, uint4* old) const {
+  __device__ void fetch(const ExpandShared& s, int tile, uint4* old) const {
     if (!accumulate) return;
     for_each(s, tile, [&](int i, const uint4* y) { copy_async_16(&old[i * 32], y, 16); });
   }
 
   /// Writes 16 rows; old(i) is what they held.
   template <class GetOld>
-  __device__ void store(const PrefillShared& s, int tile, const Sums<kColumns>& sum,
+  __device__ void store(const ExpandShared& s, int tile, const Sums<kColumns>& sum,
                         GetOld&& old) const {
     uint4 result[kVectors];
 #pragma unroll
@@ -73,10 +73,10 @@ struct Outputs {
       const float factor = s.factor[row_of(tile, j)];
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) {
-        const uint4 held = old(j * kGroups + group);
+        const uint4 before = old(j * kGroups + group);
         const auto two = [&](int i) {
           const float(&delta)[4] = sum[group * 4 + i];
-          return add_rounded<T>(word(held, i), factor, delta[2 * j], delta[2 * j + 1]);
+          return add_rounded<T>(word(before, i), factor, delta[2 * j], delta[2 * j + 1]);
         };
         result[j * kGroups + group] = {two(0), two(1), two(2), two(3)};
       }
@@ -88,14 +88,14 @@ struct Outputs {
 /// Up to 16 * kSteps ranks: the weights of a warp's outputs stay in registers for all rows, and a ring in shared memory takes what
 /// tiles of rows hold. What comes before run() needs nothing of the kernel before.
 template <class T, int kSteps, int kColumns>
-struct HeldRound {
+struct CachedTile {
   using Out = Outputs<T, kColumns>;
   Weights<kSteps, kColumns> b;
   Out out;
   uint4* old;  // of this lane, [kAhead][Out::kVectors][32]
 
-  __device__ HeldRound(const PrefillShared& s, const Out& out, int first_output, int width,
-                       uint4* old)
+  __device__ CachedTile(const ExpandShared& s, const Out& out, int first_output, int width,
+                        uint4* old)
       : out(out), old(old) {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
@@ -110,7 +110,7 @@ struct HeldRound {
     }
   }
 
-  __device__ void run(const PrefillShared& s, const HVector* h, int tiles) const {
+  __device__ void run(const ExpandShared& s, const HVector* h, int tiles) const {
     const int steps = num_steps(s.rank);
     const uint4* const last = old + (kAhead - 1) * Out::kWarpVectors;
     uint4* slot = old;
@@ -134,7 +134,7 @@ struct HeldRound {
 
 /// Any rank: tiles [first_tile, first_tile + tiles) of rows, kGroup at a time, for which the weights come piece by piece.
 template <class T, int kColumns>
-__device__ void run_long(const PrefillShared& s, const HVector* h, int first_tile, int tiles,
+__device__ void run_long(const ExpandShared& s, const HVector* h, int first_tile, int tiles,
                          const Outputs<T, kColumns>& out, int first_output, int width) {
   constexpr int kGroup = 2, kVectors = Outputs<T, kColumns>::kVectors;
   const int steps = num_steps(s.rank);
@@ -175,65 +175,66 @@ __device__ void run_long(const PrefillShared& s, const HVector* h, int first_til
   }
 }
 
-template <PrefillRanks kRanks>
+template <GroupedRanks kRanks>
 constexpr int kColumnsOf = kForm<kRanks>.warp_outputs / kProductOutputs;
 
 /// Steps of 16 ranks whose weights a warp has in registers.
-template <PrefillRanks kRanks>
-constexpr int kHeldSteps = kRanks == PrefillRanks::kNarrow ? 1 : 4;
+template <GroupedRanks kRanks>
+constexpr int kCachedSteps = kRanks == GroupedRanks::kNarrow ? 1 : 4;
 
 /// Of the shared memory of a block that holds weights: h, then y of each warp.
-template <PrefillRanks kRanks>
-constexpr int kHeldVectors = kHeldSteps<kRanks>* kRowTileRows / kProductRows* kHTileVectors;
-template <PrefillRanks kRanks>
+template <GroupedRanks kRanks>
+constexpr int kCachedVectors = kCachedSteps<kRanks>* kGroupedTileRows / kProductRows* kHTileVectors;
+template <GroupedRanks kRanks>
 constexpr int kOldVectors = kAhead* kForm<kRanks>.warp_outputs* kProductRows * 2 / 16;
 
-template <PrefillRanks kRanks>
+template <GroupedRanks kRanks>
 int shared_bytes(int h_values) {
-  if constexpr (kRanks == PrefillRanks::kAny) return kHeadBytes + h_values * 4;
+  if constexpr (kRanks == GroupedRanks::kAny) return kHeadBytes + h_values * 4;
   return kHeadBytes +
-         (kHeldVectors<kRanks> + kForm<kRanks>.warps * kOldVectors<kRanks>)*int{sizeof(uint4)};
+         (kCachedVectors<kRanks> + kForm<kRanks>.warps * kOldVectors<kRanks>)*int{sizeof(uint4)};
 }
 
-// y += factor * h B^T: a block takes a share of the rounds and keeps h of the row tile in shared memory as hi + lo. Each warp has
+// y += factor * h B^T: a block takes a range of the output tiles and keeps h of the row tile in shared memory as hi + lo. Each warp has
 // its outputs of all rows, and reads and writes y by itself in pieces of 64 bytes or more. Grid: blocks that run at once.
-template <class T, PrefillRanks kRanks, bool kIsTensor>
+template <class T, GroupedRanks kRanks, bool kIsTensor>
 __global__ void __launch_bounds__(kForm<kRanks>.warps * 32, kForm<kRanks>.blocks)
-    prefill_expand_kernel(const __grid_constant__ LoraPrefillParams p) {
+    grouped_expand_kernel(const __grid_constant__ GroupedParams p) {
   constexpr int kWarps = kForm<kRanks>.warps, kColumns = kColumnsOf<kRanks>;
   extern __shared__ uint4 memory[];
-  auto& s = *reinterpret_cast<PrefillShared*>(memory);
+  auto& s = *reinterpret_cast<ExpandShared*>(memory);
   HVector* const h = memory + kHeadBytes / sizeof(uint4);
   const int num_tiles = p.plan.head->num_tiles;
-  const int total = num_tiles * p.rounds_per_tile;
+  const int total = num_tiles * p.output_tiles_per_row_tile;
   const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
   const int each = total / blocks, more = total - each * blocks;
   const int begin = block * each + min(block, more), end = begin + each + (block < more);
-  const int parts = kIsTensor ? 1 : StrandSplit(p, num_tiles).parts;
-  int held_tile = -1, held_slice = -1;
+  const int parts = kIsTensor ? 1 : ChainSplit(p, num_tiles).parts;
+  int cached_tile = -1, cached_slice = -1;
   bool waits = !kIsTensor;
 #pragma unroll 1
   for (int index = begin; index < end; ++index) {
-    const Round round(p, index, kWarps * kForm<kRanks>.warp_outputs);
-    const bool is_new = round.tile != held_tile || round.slice != held_slice;
+    const OutputTile output_tile(p, index, kWarps * kForm<kRanks>.warp_outputs);
+    const bool is_new = output_tile.tile != cached_tile || output_tile.slice != cached_slice;
     if (is_new) {
       __syncthreads();
-      describe<kWarps * 32>(p, round, int{sizeof(T)}, s);
+      describe<kWarps * 32>(p, output_tile, int{sizeof(T)}, s);
       __syncthreads();
     }
     if (s.rank == 0) {
-      held_tile = -1;
+      cached_tile = -1;
       continue;
     }
-    const int width = p.site.slices[round.slice].width;
-    const int first = round.first + static_cast<int>(threadIdx.x / 32) * kForm<kRanks>.warp_outputs;
+    const int width = p.site.slices[output_tile.slice].width;
+    const int first =
+        output_tile.first + static_cast<int>(threadIdx.x / 32) * kForm<kRanks>.warp_outputs;
     const Outputs<T, kColumns> out(s, first, width, p.site.accumulate);
     const int tiles = (s.num_rows + kProductRows - 1) / kProductRows;
     const auto wait = [&] {
       if (waits) wait_for_predecessor();
       waits = false;
     };
-    if constexpr (kRanks == PrefillRanks::kAny) {
+    if constexpr (kRanks == GroupedRanks::kAny) {
       wait();
       // Where h of all rows has no place, some rows come at a time.
       const int steps = num_steps(s.rank), fit = max(1, p.h_values / (16 * kProductRows * steps));
@@ -241,32 +242,32 @@ __global__ void __launch_bounds__(kForm<kRanks>.warps * 32, kForm<kRanks>.blocks
         const int some = min(fit, tiles - first_tile);
         if (is_new || fit < tiles) {
           __syncthreads();
-          make_h<T, kWarps, kIsTensor>(p, s, round.slice, first_tile * kProductRows, some, parts,
-                                       h);
+          make_h<T, kWarps, kIsTensor>(p, s, output_tile.slice, first_tile * kProductRows, some,
+                                       parts, h);
           __syncthreads();
         }
         if (first < width) run_long<T>(s, h, first_tile, some, out, first, width);
       }
     } else {
-      constexpr int kSteps = kHeldSteps<kRanks>;
+      constexpr int kSteps = kCachedSteps<kRanks>;
       uint4* const old =
-          h + kHeldVectors<kRanks> + threadIdx.x / 32 * kOldVectors<kRanks> + threadIdx.x % 32;
-      const HeldRound<T, kSteps, kColumns> held(s, out, first, width, old);
+          h + kCachedVectors<kRanks> + threadIdx.x / 32 * kOldVectors<kRanks> + threadIdx.x % 32;
+      const CachedTile<T, kSteps, kColumns> cached(s, out, first, width, old);
       wait();
       if (is_new) {
-        make_h<T, kWarps, kIsTensor>(p, s, round.slice, 0, tiles, parts, h);
+        make_h<T, kWarps, kIsTensor>(p, s, output_tile.slice, 0, tiles, parts, h);
         __syncthreads();
       }
-      if (first < width) held.run(s, h + threadIdx.x % 32, tiles);
+      if (first < width) cached.run(s, h + threadIdx.x % 32, tiles);
     }
-    held_tile = round.tile, held_slice = round.slice;
+    cached_tile = output_tile.tile, cached_slice = output_tile.slice;
   }
   if (waits) wait_for_predecessor();  // this kernel ends after the first one
 }
 
-template <class T, PrefillRanks kRanks, bool kIsTensor>
-void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
-  constexpr auto kKernel = prefill_expand_kernel<T, kRanks, kIsTensor>;
+template <class T, GroupedRanks kRanks, bool kIsTensor>
+void run(const GroupedParams& p, const GroupedLaunch& launch) {
+  constexpr auto kKernel = grouped_expand_kernel<T, kRanks, kIsTensor>;
   const int bytes = shared_bytes<kRanks>(p.h_values);
   allow_shared_memory<kKernel, kPortableSharedBytes>(launch.device);
   launch_second<kKernel>(p, launch, launch.config.expand_blocks, kForm<kRanks>.warps * 32, bytes,
@@ -274,8 +275,8 @@ void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
 }
 
 template <class T>
-void run_any(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
-  using enum PrefillRanks;
+void run_any(const GroupedParams& p, const GroupedLaunch& launch) {
+  using enum GroupedRanks;
   if (!p.has_a) return run<T, kAny, true>(p, launch);
   if (launch.config.ranks == kNarrow) return run<T, kNarrow, false>(p, launch);
   if (launch.config.ranks == kWide) return run<T, kWide, false>(p, launch);
@@ -285,12 +286,12 @@ void run_any(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
 }  // namespace
 
 template <>
-void launch_prefill_expand<bfloat16>(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
+void launch_grouped_expand<bfloat16>(const GroupedParams& p, const GroupedLaunch& launch) {
   run_any<__nv_bfloat16>(p, launch);
 }
 template <>
-void launch_prefill_expand<half>(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
+void launch_grouped_expand<half>(const GroupedParams& p, const GroupedLaunch& launch) {
   run_any<__half>(p, launch);
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::lora

@@ -4,29 +4,29 @@
 #include "ops/lora/device/outputs_cuda.h"
 #include "ops/lora/grouped/launch_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::lora {
 namespace {
 
 // The second kernel for batches of many rows where something is not aligned, B is transposed, or y has another dtype than the weights:
-// the bits of lora_prefill_expand_cuda.cu. What the warps multiplied goes through shared memory, so that a warp reads and writes whole
+// the bits of grouped/expand_cuda.cu. What the warps multiplied goes through shared memory, so that a warp reads and writes whole
 // rows of y, 256 outputs of them.
 
-constexpr int kThreads = kAnyForm.warps * 32;
-static_assert(kAnyForm.warps == kBlockWarps && kAnyForm.warp_outputs == kGroupOutputs);
+constexpr int kThreads = kGeneralForm.warps * 32;
+static_assert(kGeneralForm.warps == kBlockWarps && kGeneralForm.warp_outputs == kGroupOutputs);
 static_assert(kHeadBytes % 16 == 0 && sizeof(StagedSums) % 16 == 0);
-static_assert(kHeadBytes + int{sizeof(StagedSums)} + kAnyHValues * 4 <= kPortableSharedBytes);
+static_assert(kHeadBytes + int{sizeof(StagedSums)} + kGeneralHValues * 4 <= kPortableSharedBytes);
 
-/// The last parts of a row's sums are zeros where there are fewer chunks than strands: so many begin with others, 1, 2, 4 or 8.
-__device__ int parts_with_sums(const LoraPrefillParams& p, const StrandSplit& split) {
+/// The last parts of a row's sums are zeros where there are fewer chunks than chains: so many begin with others, 1, 2, 4 or 8.
+__device__ int parts_with_sums(const GroupedParams& p, const ChainSplit& split) {
   const int there = (p.site.num_chunks + split.subtree - 1) / split.subtree;
   int parts = 1;
   while (parts < there && parts < split.parts) parts *= 2;
   return parts;
 }
 
-/// Quads of ranks of h from `begin` on, every kThreads-th, as make_any_h() has them: all sums of kQuads are asked for at once.
+/// Quads of ranks of h from `begin` on, every kThreads-th, as make_general_h() has them: all sums of kQuads are asked for at once.
 template <class T, int kParts, int kQuads>
-__device__ void make_quads(const LoraPrefillParams& p, const PrefillShared& s, int slice, int first,
+__device__ void make_quads(const GroupedParams& p, const ExpandShared& s, int slice, int first,
                            int count, int parts, HVector* h) {
   const int steps = num_steps(s.rank), quads = 4 * steps;
   const float* const sums = p.partials + slice * p.slice_ranks;
@@ -36,12 +36,12 @@ __device__ void make_quads(const LoraPrefillParams& p, const PrefillShared& s, i
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
       const int at = begin + i * kThreads, row = at / quads, rank = (at - row * quads) * 4;
-      const bool is_there = at < count && first + row < s.num_rows && rank < s.rank;
+      const bool in_range = at < count && first + row < s.num_rows && rank < s.rank;
       const float* const from = sums + int64_t{s.first_row + first + row} * p.h_width + rank;
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
         v[i][part] = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (is_there && part < parts)
+        if (in_range && part < parts)
           v[i][part] = __ldcg(reinterpret_cast<const float4*>(from + part * p.part_stride));
       }
     }
@@ -64,11 +64,11 @@ __device__ void make_quads(const LoraPrefillParams& p, const PrefillShared& s, i
 
 /// h of the rows [first, first + 16 * tiles) of the tile, as h[tile][step][hi or lo][lane]. All threads call it.
 template <class T>
-__device__ void make_any_h(const LoraPrefillParams& p, const PrefillShared& s, int slice, int first,
-                           int tiles, int parts, HVector* h) {
+__device__ void make_general_h(const GroupedParams& p, const ExpandShared& s, int slice, int first,
+                               int tiles, int parts, HVector* h) {
   const int count = tiles * kProductRows * 4 * num_steps(s.rank);
   if (!p.has_a) {
-    make_h<T, kAnyForm.warps, true>(p, s, slice, first, tiles, parts, h);
+    make_h<T, kGeneralForm.warps, true>(p, s, slice, first, tiles, parts, h);
   } else if (parts <= 2) {
     make_quads<T, 2, 4>(p, s, slice, first, count, parts, h);
   } else {
@@ -78,7 +78,7 @@ __device__ void make_any_h(const LoraPrefillParams& p, const PrefillShared& s, i
 
 /// Two rows of y that a warp has of 16.
 template <class F>
-__device__ void for_rows(const LoraPrefillParams& p, const PrefillShared& s, int tile, int first,
+__device__ void for_rows(const GroupedParams& p, const ExpandShared& s, int tile, int first,
                          int width, F&& f) {
   with_type(p.site.y_dtype, [&](auto type) {
     using Y = decltype(type);
@@ -93,39 +93,39 @@ __device__ void for_rows(const LoraPrefillParams& p, const PrefillShared& s, int
   });
 }
 
-// y (+)= factor * h B^T: a block takes a share of the rounds and keeps h of the row tile in shared memory as hi + lo; weights are loaded
+// y (+)= factor * h B^T: a block takes a range of the output tiles and keeps h of the row tile in shared memory as hi + lo; weights are loaded
 // once for kTiles tiles of 16 rows. Grid: blocks that run at once.
 template <class T, int kTiles>
-__global__ void __launch_bounds__(kThreads, kAnyForm.blocks)
-    prefill_any_expand_kernel(const __grid_constant__ LoraPrefillParams p) {
+__global__ void __launch_bounds__(kThreads, kGeneralForm.blocks)
+    grouped_expand_general_kernel(const __grid_constant__ GroupedParams p) {
   extern __shared__ uint4 memory[];
-  auto& s = *reinterpret_cast<PrefillShared*>(memory);
+  auto& s = *reinterpret_cast<ExpandShared*>(memory);
   auto& staged = *reinterpret_cast<StagedSums*>(memory + kHeadBytes / sizeof(uint4));
   HVector* const h = memory + (kHeadBytes + sizeof(StagedSums)) / sizeof(uint4);
   const int num_tiles = p.plan.head->num_tiles;
-  const int total = num_tiles * p.rounds_per_tile;
+  const int total = num_tiles * p.output_tiles_per_row_tile;
   const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
   const int each = total / blocks, more = total - each * blocks;
   const int begin = block * each + min(block, more), end = begin + each + (block < more);
-  const int parts = p.has_a ? parts_with_sums(p, StrandSplit(p, num_tiles)) : 1;
+  const int parts = p.has_a ? parts_with_sums(p, ChainSplit(p, num_tiles)) : 1;
   const int y_bytes = p.site.y_dtype == DType::kFloat32 ? 4 : 2;
-  int held_tile = -1, held_slice = -1;
+  int cached_tile = -1, cached_slice = -1;
   bool waits = p.has_a;
 #pragma unroll 1
   for (int index = begin; index < end; ++index) {
-    const Round round(p, index, kBlockOutputs);
-    const bool is_new = round.tile != held_tile || round.slice != held_slice;
+    const OutputTile output_tile(p, index, kBlockOutputs);
+    const bool is_new = output_tile.tile != cached_tile || output_tile.slice != cached_slice;
     if (is_new) {
       __syncthreads();
-      describe<kThreads>(p, round, y_bytes, s);
+      describe<kThreads>(p, output_tile, y_bytes, s);
       __syncthreads();
     }
-    held_tile = round.tile, held_slice = round.slice;
+    cached_tile = output_tile.tile, cached_slice = output_tile.slice;
     if (s.rank == 0) continue;
-    const int width = p.site.slices[round.slice].width;
-    const AnyWeights weights(s.b, s.b_stride / 2, p.site.is_transposed_b, s.rank,
-                             round.first + static_cast<int>(threadIdx.x / 32) * kGroupOutputs,
-                             width);
+    const int width = p.site.slices[output_tile.slice].width;
+    const GeneralWeights weights(
+        s.b, s.b_stride / 2, p.site.is_transposed_b, s.rank,
+        output_tile.first + static_cast<int>(threadIdx.x / 32) * kGroupOutputs, width);
     Weights<2, kWarpColumns> next;
     weights.load(0, next);
     const int steps = num_steps(s.rank), tiles = (s.num_rows + kProductRows - 1) / kProductRows;
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kThreads, kAnyForm.blocks)
       OldOutputs old[2];
       const auto load_old = [&](int of) {
         if (!p.site.accumulate) return;
-        for_rows(p, s, of, round.first, width,
+        for_rows(p, s, of, output_tile.first, width,
                  [&](int j, int, int, const auto& y) { y.load(old[j]); });
       };
       if constexpr (kTiles == 1) load_old(tile);
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kThreads, kAnyForm.blocks)
         if (waits) wait_for_predecessor();
         waits = false;
         __syncthreads();
-        make_any_h<T>(p, s, round.slice, first * kProductRows, some, parts, h);
+        make_general_h<T>(p, s, output_tile.slice, first * kProductRows, some, parts, h);
         __syncthreads();
       }
       Sums<kWarpColumns> sum[kTiles] = {};
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kThreads, kAnyForm.blocks)
         __syncthreads();  // the rows before were read
         stage(sum[i], staged);
         __syncthreads();
-        for_rows(p, s, tile + i, round.first, width,
+        for_rows(p, s, tile + i, output_tile.first, width,
                  [&](int j, int in_tile, int row, const auto& y) {
                    y.store(old[j], s.factor[row], p.site.accumulate, staged[in_tile]);
                  });
@@ -188,17 +188,17 @@ constexpr int kSumThreads = 256, kSumBlocks = 4;  // of a multiprocessor
 
 // y (+)= factor * h of lora_shrink: a block has a row tile of a slice at a time, a thread four ranks of a row.
 __global__ void __launch_bounds__(kSumThreads)
-    prefill_sum_kernel(const __grid_constant__ LoraPrefillParams p) {
+    grouped_sum_kernel(const __grid_constant__ GroupedParams p) {
   wait_for_predecessor();
-  const LoraParams& site = p.site;
+  const SiteParams& site = p.site;
   const int num_tiles = p.plan.head->num_tiles;
-  const int parts = StrandSplit(p, num_tiles).parts;
+  const int parts = ChainSplit(p, num_tiles).parts;
 #pragma unroll 1
   for (int index = static_cast<int>(blockIdx.x); index < num_tiles * site.num_slices;
        index += static_cast<int>(gridDim.x)) {
     const int tile_index = index / site.num_slices, s = index - tile_index * site.num_slices;
-    const LoraSliceParams& slice = site.slices[s];
-    const LoraRowTile tile = p.plan.tiles[tile_index];
+    const SliceParams& slice = site.slices[s];
+    const GroupedTile tile = p.plan.tiles[tile_index];
     const int rank = SlotWeights(p, tile, s).rank, quads = (rank + 3) / 4;
     for (int i = static_cast<int>(threadIdx.x); i < tile.num_rows * quads; i += kSumThreads) {
       const int of_tile = i / quads, first = (i - of_tile * quads) * 4;
@@ -221,8 +221,8 @@ __global__ void __launch_bounds__(kSumThreads)
 }
 
 template <class T, int kTiles>
-void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
-  constexpr auto kKernel = prefill_any_expand_kernel<T, kTiles>;
+void run(const GroupedParams& p, const GroupedLaunch& launch) {
+  constexpr auto kKernel = grouped_expand_general_kernel<T, kTiles>;
   const int bytes = kHeadBytes + int{sizeof(StagedSums)} + p.h_values * 4;
   allow_shared_memory<kKernel, kPortableSharedBytes>(launch.device);
   launch_second<kKernel>(p, launch, launch.config.expand_blocks, kThreads, bytes, p.has_a);
@@ -230,24 +230,23 @@ void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
 
 /// Ranks of one load of weights stay where they are for all rows.
 template <class T>
-void run_any(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
+void run_any(const GroupedParams& p, const GroupedLaunch& launch) {
   p.has_a&& p.site.max_rank <= 32 ? run<T, 1>(p, launch) : run<T, 2>(p, launch);
 }
 
 }  // namespace
 
 template <>
-void launch_prefill_expand_any<bfloat16>(const LoraPrefillParams& p,
-                                         const LoraPrefillLaunch& launch) {
+void launch_grouped_expand_general<bfloat16>(const GroupedParams& p, const GroupedLaunch& launch) {
   run_any<__nv_bfloat16>(p, launch);
 }
 template <>
-void launch_prefill_expand_any<half>(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
+void launch_grouped_expand_general<half>(const GroupedParams& p, const GroupedLaunch& launch) {
   run_any<__half>(p, launch);
 }
 
-void launch_prefill_sum(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
-  launch_second<prefill_sum_kernel>(p, launch, kSumBlocks * p.shrink_blocks, kSumThreads, 0, true);
+void launch_grouped_sum(const GroupedParams& p, const GroupedLaunch& launch) {
+  launch_second<grouped_sum_kernel>(p, launch, kSumBlocks * p.shrink_blocks, kSumThreads, 0, true);
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::lora

@@ -3,8 +3,8 @@
 #include "ops/lora/grouped/launch_cuda.h"
 #include "ops/lora/grouped/stream_cuda.h"
 
-namespace heddle::cuda {
-namespace prefill_stream {
+namespace heddle::cuda::lora {
+namespace grouped_stream {
 namespace {
 
 constexpr int kColumns = kGroupOutputs / kProductOutputs;
@@ -12,7 +12,7 @@ constexpr int kColumns = kGroupOutputs / kProductOutputs;
 /// A warp that multiplies: 32 outputs of all rows that come.
 template <class T, int kSteps>
 struct Products {
-  const LoraPrefillParams& p;
+  const GroupedParams& p;
   Shared<kSteps>& s;
   Weights<kSteps, kColumns> weights;
 
@@ -28,17 +28,17 @@ struct Products {
     for (int i = 0; i < kColumns; ++i) {
       const int output = first + output_of(i, 0);
       const std::byte* const from = b + int64_t{output} * head.b_stride;
-      if (kSteps == 1 || rank <= kLoraRankTile) {
-        const bool is_there = q * 4 < rank && output < outputs;
-        weights.v[i][0] = is_there ? reinterpret_cast<const uint2*>(from)[q] : uint2{0, 0};
+      if (kSteps == 1 || rank <= kTileRanks) {
+        const bool in_range = q * 4 < rank && output < outputs;
+        weights.v[i][0] = in_range ? reinterpret_cast<const uint2*>(from)[q] : uint2{0, 0};
         continue;
       }
       if constexpr (kSteps > 1) {
 #pragma unroll
         for (int step = 0; step < kSteps; step += 2) {
-          const bool is_there = step * kLoraRankTile + q * 8 < rank && output < outputs;
+          const bool in_range = step * kTileRanks + q * 8 < rank && output < outputs;
           [[maybe_unused]] const uint4 two =
-              is_there ? reinterpret_cast<const uint4*>(from)[step * 2 + q] : uint4{0, 0, 0, 0};
+              in_range ? reinterpret_cast<const uint4*>(from)[step * 2 + q] : uint4{0, 0, 0, 0};
           weights.v[i][step] = {two.x, two.y};
           weights.v[i][step + 1] = {two.z, two.w};
         }
@@ -72,10 +72,10 @@ struct Products {
       const int at = lane() / 4 + 8 * j;
       uint4& y = stage.y[at][warp() * (kGroupOutputs / kLaneOutputs) + lane() % 4];
       const float factor = head.factor[at];
-      uint4 held{kNothing, kNothing, kNothing, kNothing};
-      if (p.site.accumulate) held = y;
+      uint4 before{kNothing, kNothing, kNothing, kNothing};
+      if (p.site.accumulate) before = y;
       const auto two = [&](int i) {
-        return add_rounded<T>(word(held, i), factor, sum[i][2 * j], sum[i][2 * j + 1]);
+        return add_rounded<T>(word(before, i), factor, sum[i][2 * j], sum[i][2 * j + 1]);
       };
       y = uint4{two(0), two(1), two(2), two(3)};
     }
@@ -111,12 +111,12 @@ struct Products {
   }
 };
 
-// y += factor * h B^T for ranks up to 64, h as the kernel before joined it: a block takes units of a row tile and 256 outputs. One
-// warp loads 16 rows of y and h at a time, stages ahead, and B once for a unit; eight hold B in registers and multiply, and
+// y += factor * h B^T for ranks up to 64, h as the kernel before joined it: a block takes items of a row tile and 256 outputs. One
+// warp loads 16 rows of y and h at a time, stages ahead, and B once for an item; eight hold B in registers and multiply, and
 // one stores y. The copy engine moves whole pieces of rows, without a thread for each vector. Grid: blocks that run at once.
 template <class T, int kSteps>
 __global__ void __launch_bounds__(kThreads, kForm.blocks)
-    prefill_stream_kernel(const __grid_constant__ LoraPrefillParams p) {
+    grouped_stream_kernel(const __grid_constant__ GroupedParams p) {
   extern __shared__ __align__(128) uint4 memory[];
   auto& s = *reinterpret_cast<Shared<kSteps>*>(memory);
   const int warp = static_cast<int>(threadIdx.x / 32);
@@ -141,31 +141,30 @@ __global__ void __launch_bounds__(kThreads, kForm.blocks)
 }
 
 template <class T, int kSteps>
-void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
-  constexpr auto kKernel = prefill_stream_kernel<T, kSteps>;
+void run(const GroupedParams& p, const GroupedLaunch& launch) {
+  constexpr auto kKernel = grouped_stream_kernel<T, kSteps>;
   constexpr int kBytes = sizeof(Shared<kSteps>);
-  constexpr int kMost = kBytes > kPortableSharedBytes ? kBytes : kPortableSharedBytes;
-  allow_shared_memory<kKernel, kPortableSharedBytes, kMost>(launch.device, kBytes);
+  constexpr int kMax = kBytes > kPortableSharedBytes ? kBytes : kPortableSharedBytes;
+  allow_shared_memory<kKernel, kPortableSharedBytes, kMax>(launch.device, kBytes);
   launch_second<kKernel>(p, launch, launch.config.expand_blocks, kThreads, kBytes, true);
 }
 
 template <class T>
-void run_any(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
-  if (launch.config.ranks == PrefillRanks::kNarrow) return run<T, 1>(p, launch);
+void run_any(const GroupedParams& p, const GroupedLaunch& launch) {
+  if (launch.config.ranks == GroupedRanks::kNarrow) return run<T, 1>(p, launch);
   run<T, 4>(p, launch);
 }
 
 }  // namespace
-}  // namespace prefill_stream
+}  // namespace grouped_stream
 
 template <>
-void launch_prefill_expand_sm90<bfloat16>(const LoraPrefillParams& p,
-                                          const LoraPrefillLaunch& launch) {
-  prefill_stream::run_any<__nv_bfloat16>(p, launch);
+void launch_grouped_expand_sm90<bfloat16>(const GroupedParams& p, const GroupedLaunch& launch) {
+  grouped_stream::run_any<__nv_bfloat16>(p, launch);
 }
 template <>
-void launch_prefill_expand_sm90<half>(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
-  prefill_stream::run_any<__half>(p, launch);
+void launch_grouped_expand_sm90<half>(const GroupedParams& p, const GroupedLaunch& launch) {
+  grouped_stream::run_any<__half>(p, launch);
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::lora

@@ -4,7 +4,7 @@
 
 #include "ops/lora/grouped/site_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::lora {
 
 inline constexpr int kProductRows = 16;  // rows of h of one product
 
@@ -13,19 +13,19 @@ using HVector = uint4;
 inline constexpr int kHTileVectors = 2 * 32;  // hi of all lanes, then lo
 
 /// In shared memory: the row tile and slice whose h comes behind.
-struct PrefillShared {
+struct ExpandShared {
   const std::byte* b;
   int64_t b_stride;  // bytes
   int32_t rank;      // 0: nothing to do
   int32_t first_row, num_rows;
-  std::byte* y[kRowTileRows];  // output 0 of each row
-  float factor[kRowTileRows];
+  std::byte* y[kGroupedTileRows];  // output 0 of each row
+  float factor[kGroupedTileRows];
 };
-inline constexpr int kHeadBytes = (sizeof(PrefillShared) + 127) / 128 * 128;
+inline constexpr int kHeadBytes = (sizeof(ExpandShared) + 127) / 128 * 128;
 
 /// Ranks are multiplied 16 at a time. In an adapter with more, lane q has 8 of each 32, so the products are two and two.
 __host__ __device__ constexpr int num_steps(int rank) {
-  return rank <= kLoraRankTile ? 1 : (rank + kHPairRanks - 1) / kHPairRanks * 2;
+  return rank <= kTileRanks ? 1 : (rank + kHPairRanks - 1) / kHPairRanks * 2;
 }
 
 /// Vector `index` of a row of joined h lies at index ^ h_swap(): eight rows that are read together meet in no bank.
@@ -34,17 +34,16 @@ __device__ constexpr int h_swap(int row, int row_vectors) {
 }
 
 /// Four ranks of h of one row: the sums of its subtrees, or values of a tensor.
-__device__ inline float4 load_h(const LoraPrefillParams& p, int slice, int row, int rank,
-                                int parts) {
+__device__ inline float4 load_h(const GroupedParams& p, int slice, int row, int rank, int parts) {
   const float* from = p.partials + int64_t{row} * p.h_width + slice * p.slice_ranks + rank;
-  float4 v[kLoraStrands];
+  float4 v[kChains];
 #pragma unroll
-  for (int i = 0; i < kLoraStrands; ++i) {
+  for (int i = 0; i < kChains; ++i) {
     if (i < parts) v[i] = __ldcg(reinterpret_cast<const float4*>(from + i * p.part_stride));
   }
   const auto join = [&](int num) {
 #pragma unroll
-    for (int i = 0; i < kLoraStrands / 2; ++i) {
+    for (int i = 0; i < kChains / 2; ++i) {
       if (i >= num) break;
       const float4 x = v[2 * i], y = v[2 * i + 1];
       v[i] = {x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w};
@@ -56,11 +55,11 @@ __device__ inline float4 load_h(const LoraPrefillParams& p, int slice, int row, 
   return v[0];
 }
 
-__device__ inline float4 load_tensor_h(const LoraParams& site, int64_t row, int rank, int num) {
+__device__ inline float4 load_tensor_h(const SiteParams& site, int64_t row, int rank, int num) {
   float v[4];
-  with_type(site.u_dtype, [&](auto type) {
+  with_type(site.input_dtype, [&](auto type) {
     using U = decltype(type);
-    const U* from = static_cast<const U*>(site.u) + row * site.u_stride + rank;
+    const U* from = static_cast<const U*>(site.input) + row * site.input_stride + rank;
 #pragma unroll
     for (int i = 0; i < 4; ++i) v[i] = i < num ? widen(from[i]) : 0.0f;
   });
@@ -104,7 +103,7 @@ __device__ inline float4 keep_ranks(float4 v, int num) {
 
 /// h of the rows [first, first + 16 * tiles) of the tile, as h[tile][step][hi or lo][lane]. All threads call it.
 template <class T, int kWarps, bool kIsTensor>
-__device__ void make_h(const LoraPrefillParams& p, const PrefillShared& s, int slice, int first,
+__device__ void make_h(const GroupedParams& p, const ExpandShared& s, int slice, int first,
                        int tiles, int parts, HVector* h) {
   const int steps = num_steps(s.rank), quads = 4 * steps;  // of ranks
 #pragma unroll 2
@@ -131,4 +130,4 @@ __device__ void make_h(const LoraPrefillParams& p, const PrefillShared& s, int s
   }
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::lora

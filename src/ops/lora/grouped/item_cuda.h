@@ -2,7 +2,7 @@
 
 #include "ops/lora/grouped/site_cuda.h"
 
-namespace heddle::cuda::prefill_shrink {
+namespace heddle::cuda::lora::grouped_shrink {
 
 // Of the first kernel for batches of many rows: its work items, and how they come into shared memory.
 
@@ -13,21 +13,21 @@ inline constexpr int kLineVectors = kStep / 8;              // 16-byte vectors o
 inline constexpr int kCopyLines = kThreads / kLineVectors;  // lines that are copied at once
 inline constexpr int kProductRows = 16;                     // rows of x of one product
 inline constexpr int kGroupRows = 32;                       // rows of x of one warp
-inline constexpr int kMostGroups = kRowTileRows / kGroupRows;
+inline constexpr int kMaxGroups = kGroupedTileRows / kGroupRows;
 inline constexpr int kProducts = kStep / 16;  // along the features of a step
-inline constexpr int kMostStages = 8;         // steps in shared memory
+inline constexpr int kMaxStages = 8;          // steps in shared memory
 
 /// Begins a block's shared memory: a work item, which is a row tile, up to 3 * kWarpTiles rank tiles of its adapter and some
-/// strands. Behind it come sums that wait for others, if any, and then steps of 64 features.
+/// chains. Behind it come sums that wait for others, if any, and then steps of 64 features.
 template <int kWarpTiles>
 struct Shared {
-  static constexpr int kRankTiles = kWarps / kMostGroups * kWarpTiles;
-  static constexpr int kLines = kRowTileRows + kRankTiles * kLoraRankTile;
+  static constexpr int kRankTiles = kWarps / kMaxGroups * kWarpTiles;
+  static constexpr int kLines = kGroupedTileRows + kRankTiles * kTileRanks;
   static constexpr int kCopies = (kLines + kCopyLines - 1) / kCopyLines;  // of a thread in a step
   static constexpr int kLineBytes = kStep * 2;
 
-  LoraWeight a[kLoraMaxSlices];
-  int32_t ranks[kLoraMaxSlices];
+  LoraWeight a[kMaxSlices];
+  int32_t ranks[kMaxSlices];
   int32_t first_row, num_rows;  // of the plan's order
   int32_t num_rank_tiles;       // 0: nothing to do
   int32_t columns[kRankTiles];  // of h, the first of each rank tile
@@ -40,7 +40,7 @@ struct Shared {
   /// Steps of so many lines that fit into `bytes` with this.
   [[nodiscard]] __host__ __device__ static constexpr int num_stages(int bytes, int lines) {
     const int fit = (bytes - head_bytes()) / (lines * kLineBytes);
-    return fit < kMostStages ? fit : kMostStages;
+    return fit < kMaxStages ? fit : kMaxStages;
   }
   [[nodiscard]] __device__ std::byte* tail() {
     return reinterpret_cast<std::byte*>(this) + head_bytes();
@@ -54,7 +54,7 @@ __device__ inline int line_vector(int row, int index) {
 
 /// Warps along the rows of an item.
 __device__ inline int num_groups(int num_rows) {
-  return num_rows <= kGroupRows ? 1 : num_rows <= 2 * kGroupRows ? 2 : kMostGroups;
+  return num_rows <= kGroupRows ? 1 : num_rows <= 2 * kGroupRows ? 2 : kMaxGroups;
 }
 
 /// Which rows and rank tiles of an item a warp has; lane (g, q) reads line g of eight, its vectors q and q + 4.
@@ -71,31 +71,34 @@ struct WarpPlace {
     first_tile = warp / groups * tiles;
     last_tile = num_rank_tiles - 1 - first_tile;
     of_rows = line_vector(first_row + lane / 4, lane % 4);
-    of_ranks = line_vector(groups * kGroupRows + first_tile * kLoraRankTile + lane / 4, lane % 4);
+    of_ranks = line_vector(groups * kGroupRows + first_tile * kTileRanks + lane / 4, lane % 4);
   }
 };
 
-/// The features of some strands: chunks of a strand in ascending order, one strand after the other.
+/// The features of some chains: chunks of a chain in ascending order, one chain after the other.
 struct Features {
-  int strand, end;  // strands
+  int chain, end;  // chains
   int chunk, k;
 
   __device__ Features(int first, int count, int num_chunks)
-      : strand(first), end(min(first + count, num_chunks)), chunk(first), k(first * kLoraChunk) {}
-  [[nodiscard]] __device__ bool is_done() const { return strand >= end; }
+      : chain(first),
+        end(min(first + count, num_chunks)),
+        chunk(first),
+        k(first * kChunkFeatures) {}
+  [[nodiscard]] __device__ bool is_done() const { return chain >= end; }
   __device__ void next(int in_features, int num_chunks) {
     k += kStep;
-    if (k % kLoraChunk != 0 && k < in_features) return;
-    chunk += kLoraStrands;
-    if (chunk >= num_chunks) chunk = ++strand;
-    k = chunk * kLoraChunk;
+    if (k % kChunkFeatures != 0 && k < in_features) return;
+    chunk += kChains;
+    if (chunk >= num_chunks) chunk = ++chain;
+    k = chunk * kChunkFeatures;
   }
 };
 
 template <int kWarpTiles>
-__device__ void describe(const LoraPrefillParams& p, Shared<kWarpTiles>& s, const LoraRowTile& tile,
+__device__ void describe(const GroupedParams& p, Shared<kWarpTiles>& s, const GroupedTile& tile,
                          int pass) {
-  const LoraParams& site = p.site;
+  const SiteParams& site = p.site;
   const int t = static_cast<int>(threadIdx.x);
   const int first_rank_line = num_groups(tile.num_rows) * kGroupRows;
   if (t < site.num_slices) {
@@ -103,21 +106,21 @@ __device__ void describe(const LoraPrefillParams& p, Shared<kWarpTiles>& s, cons
     s.a[t] = weights.a;
     s.ranks[t] = weights.rank;
   }
-  if (const int i = t - (kThreads - kRowTileRows); i >= 0 && i < first_rank_line) {
+  if (const int i = t - (kThreads - kGroupedTileRows); i >= 0 && i < first_rank_line) {
     const std::byte* line = nullptr;
     if (i < tile.num_rows) {
       const int64_t row = p.plan.rows[tile.first + i];
-      line = static_cast<const std::byte*>(site.u) + row * site.u_stride * 2;
+      line = static_cast<const std::byte*>(site.input) + row * site.input_stride * 2;
     }
     s.lines[i] = line;
   }
   __syncthreads();
-  constexpr int kMost = Shared<kWarpTiles>::kRankTiles;
+  constexpr int kMax = Shared<kWarpTiles>::kRankTiles;
   int total = 0;
   for (int i = 0; i < site.num_slices; ++i) {
-    total += (s.ranks[i] + kLoraRankTile - 1) / kLoraRankTile;
+    total += (s.ranks[i] + kTileRanks - 1) / kTileRanks;
   }
-  const int passes = (total + kMost - 1) / kMost;
+  const int passes = (total + kMax - 1) / kMax;
   const int each = passes > 1 ? (total + passes - 1) / passes : total;
   const int num_rank_tiles = max(0, min(each, total - pass * each));
   if (t == 0) {
@@ -127,22 +130,22 @@ __device__ void describe(const LoraPrefillParams& p, Shared<kWarpTiles>& s, cons
   }
   for (int i = t; i < Shared<kWarpTiles>::kLines - first_rank_line; i += kThreads) {
     const std::byte* line = nullptr;
-    if (i < num_rank_tiles * kLoraRankTile) {
-      int rank_tile = pass * each + i / kLoraRankTile, slice = 0;
+    if (i < num_rank_tiles * kTileRanks) {
+      int rank_tile = pass * each + i / kTileRanks, slice = 0;
       while (true) {
-        const int of_slice = (s.ranks[slice] + kLoraRankTile - 1) / kLoraRankTile;
+        const int of_slice = (s.ranks[slice] + kTileRanks - 1) / kTileRanks;
         if (rank_tile < of_slice) break;
         rank_tile -= of_slice;
         ++slice;
       }
-      const int rank = rank_tile * kLoraRankTile + i % kLoraRankTile;
+      const int rank = rank_tile * kTileRanks + i % kTileRanks;
       const LoraWeight& a = s.a[slice];
       if (rank < s.ranks[slice]) {
         const int64_t stride = site.is_transposed_a ? 1 : a.row_stride;
         line = static_cast<const std::byte*>(a.data) + rank * stride * 2;
       }
-      if (i % kLoraRankTile == 0) {
-        s.columns[i / kLoraRankTile] = slice * p.slice_ranks + rank_tile * kLoraRankTile;
+      if (i % kTileRanks == 0) {
+        s.columns[i / kTileRanks] = slice * p.slice_ranks + rank_tile * kTileRanks;
       }
     }
     s.lines[first_rank_line + i] = line;
@@ -160,7 +163,7 @@ struct Copies {
   int feature, to;
 
   template <class Item>
-  __device__ Copies(const LoraPrefillParams&, const Item& s, int num_lines)
+  __device__ Copies(const GroupedParams&, const Item& s, int num_lines)
       : feature(static_cast<int>(threadIdx.x % kLineVectors * 8)),
         to(line_vector(static_cast<int>(threadIdx.x / kLineVectors),
                        static_cast<int>(threadIdx.x % kLineVectors))) {
@@ -191,7 +194,7 @@ struct Copies {
 /// a line are copied as they lie, nine where they begin between multiples of 16 bytes, and shifted when they have arrived. Of a transposed A
 /// elements are loaded one at a time.
 template <int kCopies>
-struct AnyCopies {
+struct GeneralCopies {
   static constexpr int kStageVectors =
       kLineVectors + 1;  // of a line: behind all lines their ninth vectors come
   const std::byte* from[kCopies];
@@ -202,7 +205,7 @@ struct AnyCopies {
   bool shifts;          // some lane of the warp
 
   template <class Item>
-  __device__ AnyCopies(const LoraPrefillParams& p, const Item& s, int num_lines)
+  __device__ GeneralCopies(const GroupedParams& p, const Item& s, int num_lines)
       : feature(static_cast<int>(threadIdx.x % kLineVectors * 8)) {
     const int first = static_cast<int>(threadIdx.x / kLineVectors);
     const int vector = static_cast<int>(threadIdx.x % kLineVectors);
@@ -219,8 +222,7 @@ struct AnyCopies {
       if (from[i] == nullptr) continue;
       present |= 1u << i;
       if (p.site.is_transposed_a && line >= first_rank_line) {
-        step[i] =
-            s.a[s.columns[(line - first_rank_line) / kLoraRankTile] / p.slice_ranks].row_stride;
+        step[i] = s.a[s.columns[(line - first_rank_line) / kTileRanks] / p.slice_ranks].row_stride;
         gathered |= 1u << i;
       } else if (reinterpret_cast<uintptr_t>(from[i]) % 16 != 0) {
         shifted |= 1u << i;
@@ -278,4 +280,4 @@ struct AnyCopies {
   }
 };
 
-}  // namespace heddle::cuda::prefill_shrink
+}  // namespace heddle::cuda::lora::grouped_shrink

@@ -3,30 +3,30 @@
 #include "ops/lora/grouped/h_cuda.h"
 #include "ops/lora/grouped/launch_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::lora {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kBlocksOfMultiprocessor = 4;  // that are asked for; more would only wait
 
-// h of ranks up to 64 from the sums of strands, once for all blocks of the second kernel: hi + lo in the order in which they are
+// h of ranks up to 64 from the sums of chains, once for all blocks of the second kernel: hi + lo in the order in which they are
 // multiplied. A block takes some rows of a row tile and a slice at a time, a thread four ranks of a row.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    prefill_join_kernel(const __grid_constant__ LoraPrefillParams p) {
+    grouped_join_kernel(const __grid_constant__ GroupedParams p) {
   trigger_dependents();
   const int num_tiles = p.plan.head->num_tiles;
   const int part_rows = kThreads / p.h_row_vectors;  // a row has as many vectors as four ranks
   const int tile_parts = (rows_of_tile(p.plan.head->num_rows) + part_rows - 1) / part_rows;
   const int slices = p.site.num_slices, of_tile = tile_parts * slices;
-  const int parts = StrandSplit(p, num_tiles).parts;
+  const int parts = ChainSplit(p, num_tiles).parts;
   bool waits = true;
 #pragma unroll 1
-  for (int unit = static_cast<int>(blockIdx.x); unit < num_tiles * of_tile;
-       unit += static_cast<int>(gridDim.x)) {
-    const int tile_index = unit / of_tile, local = unit - tile_index * of_tile;
+  for (int item = static_cast<int>(blockIdx.x); item < num_tiles * of_tile;
+       item += static_cast<int>(gridDim.x)) {
+    const int tile_index = item / of_tile, local = item - tile_index * of_tile;
     const int slice = local % slices, first = local / slices * part_rows;
-    const LoraRowTile tile = p.plan.tiles[tile_index];
+    const GroupedTile tile = p.plan.tiles[tile_index];
     const SlotWeights weights(p, tile, slice);
     if (waits) wait_for_predecessor();
     waits = false;
@@ -54,22 +54,22 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
-void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
+void run(const GroupedParams& p, const GroupedLaunch& launch) {
   const int64_t rows = p.part_stride / p.h_width;
-  const int64_t units = rows * p.h_row_vectors / kThreads * p.site.num_slices + 1;  // or more
-  const int64_t blocks = std::min<int64_t>(units, p.shrink_blocks * kBlocksOfMultiprocessor);
-  launch_second<prefill_join_kernel<T>>(p, launch, static_cast<int>(blocks), kThreads, 0, true);
+  const int64_t items = rows * p.h_row_vectors / kThreads * p.site.num_slices + 1;  // or more
+  const int64_t blocks = std::min<int64_t>(items, p.shrink_blocks * kBlocksOfMultiprocessor);
+  launch_second<grouped_join_kernel<T>>(p, launch, static_cast<int>(blocks), kThreads, 0, true);
 }
 
 }  // namespace
 
 template <>
-void launch_prefill_join<bfloat16>(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
+void launch_grouped_join<bfloat16>(const GroupedParams& p, const GroupedLaunch& launch) {
   run<__nv_bfloat16>(p, launch);
 }
 template <>
-void launch_prefill_join<half>(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
+void launch_grouped_join<half>(const GroupedParams& p, const GroupedLaunch& launch) {
   run<__half>(p, launch);
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::lora

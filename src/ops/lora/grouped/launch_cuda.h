@@ -5,12 +5,12 @@
 
 #include "ops/lora/grouped/grouped_params.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::lora {
 
 /// Launches a kernel that waits for the one before by itself, where it does.
 template <auto kKernel>
-void launch_second(const LoraPrefillParams& p, const LoraPrefillLaunch& launch, int blocks,
-                   int threads, int bytes, bool waits) {
+void launch_second(const GroupedParams& p, const GroupedLaunch& launch, int blocks, int threads,
+                   int bytes, bool waits) {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(static_cast<unsigned>(threads));
@@ -20,4 +20,4 @@ void launch_second(const LoraPrefillParams& p, const LoraPrefillLaunch& launch, 
   HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kKernel, p));
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::lora

@@ -1,14 +1,14 @@
 #include "ops/lora/grouped/shrink_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::lora {
 
 template <>
-void launch_prefill_shrink<bfloat16>(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
-  prefill_shrink::run_any<prefill_shrink::PortableForm, __nv_bfloat16>(p, launch);
+void launch_grouped_shrink<bfloat16>(const GroupedParams& p, const GroupedLaunch& launch) {
+  grouped_shrink::run_any<grouped_shrink::PortableForm, __nv_bfloat16>(p, launch);
 }
 template <>
-void launch_prefill_shrink<half>(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
-  prefill_shrink::run_any<prefill_shrink::PortableForm, __half>(p, launch);
+void launch_grouped_shrink<half>(const GroupedParams& p, const GroupedLaunch& launch) {
+  grouped_shrink::run_any<grouped_shrink::PortableForm, __half>(p, launch);
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::lora

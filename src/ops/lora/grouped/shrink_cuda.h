@@ -5,23 +5,23 @@
 
 #include "ops/lora/grouped/item_cuda.h"
 
-namespace heddle::cuda::prefill_shrink {
+namespace heddle::cuda::lora::grouped_shrink {
 
 // The first kernel for batches of many rows comes in forms, with the same bits, that differ in what they do with shared memory.
 
-/// For every chip: steps take all of the 99 KB, and sums of two strands are joined in global memory.
+/// For every chip: steps take all of the 99 KB, and sums of two chains are joined in global memory.
 struct PortableForm {
   static constexpr int kSharedBytes = kPortableSharedBytes;
-  static constexpr bool kSumsWait = false;  // in shared memory, for those of the next strand
+  static constexpr bool kSumsWait = false;  // in shared memory, for those of the next chain
   template <int kCopies>
   using LineCopies = Copies<kCopies>;
 };
 /// The same for what is not aligned.
-struct AnyForm : PortableForm {
+struct GeneralForm : PortableForm {
   template <int kCopies>
-  using LineCopies = AnyCopies<kCopies>;
+  using LineCopies = GeneralCopies<kCopies>;
 };
-/// For 9.0, which has room for more steps and for the sums of a strand beside them.
+/// For 9.0, which has room for more steps and for the sums of a chain beside them.
 struct Sm90Form {
   static constexpr int kSharedBytes = kLargeSharedBytes;
   static constexpr bool kSumsWait = true;
@@ -29,7 +29,7 @@ struct Sm90Form {
   using LineCopies = Copies<kCopies>;
 };
 
-/// What the sums of a block take that wait where a subtree has two strands and a warp kTiles rank tiles.
+/// What the sums of a block take that wait where a subtree has two chains and a warp kTiles rank tiles.
 template <class Form, int kTiles>
 [[nodiscard]] __host__ __device__ constexpr int waiting_bytes(int subtree) {
   return Form::kSumsWait && subtree == 2 ? kTiles * 4 * int{sizeof(float4)} * kThreads : 0;
@@ -52,9 +52,9 @@ static_assert(num_stages<Sm90Form, 4>(Shared<4>::kLines, 2) == 3);
 static_assert(num_stages<Sm90Form, 4>(Shared<4>::kLines, 1) == 5);
 
 constexpr int kSplits = 4;  // 1, 2, 4 or 8 items of a row tile and rank pass
-static_assert(1 << (kSplits - 1) == kLoraStrands);
+static_assert(1 << (kSplits - 1) == kChains);
 // The last row tile that a plan of this many rows has place for, whether or not there are so many.
-constexpr int kLastGuess = int{kPrefillRows};
+constexpr int kLastSpeculativeTile = int{kShortBatchRows};
 
 /// Waits until at most stages - 2 groups of copies are open.
 __device__ inline void wait_for_stage(int stages) {
@@ -145,7 +145,7 @@ __device__ void add_step(const uint4* stage, const WarpPlace& place, uint32_t ze
 
 /// Writes sums, or adds them to what this thread wrote.
 template <bool kAdds, int kWarpTiles, int kTiles>
-__device__ void store_part(const LoraPrefillParams& p, const Shared<kWarpTiles>& s,
+__device__ void store_part(const GroupedParams& p, const Shared<kWarpTiles>& s,
                            const WarpPlace& place, int part, const Sums<kTiles>& sums) {
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   float* const first = p.partials + part * p.part_stride + 2 * q;
@@ -176,11 +176,11 @@ __device__ void store_part(const LoraPrefillParams& p, const Shared<kWarpTiles>&
   }
 }
 
-/// Writes the sums of a strand; of a subtree of two, joined to those of the strand before.
+/// Writes the sums of a chain; of a subtree of two, joined to those of the chain before.
 template <class Form, int kWarpTiles, int kTiles>
-__device__ void finish_strand(const LoraPrefillParams& p, Shared<kWarpTiles>& s,
-                              const WarpPlace& place, int strand, int subtree, Sums<kTiles>& sums) {
-  const bool is_second = subtree == 2 && strand % 2 == 1;
+__device__ void finish_chain(const GroupedParams& p, Shared<kWarpTiles>& s, const WarpPlace& place,
+                             int chain, int subtree, Sums<kTiles>& sums) {
+  const bool is_second = subtree == 2 && chain % 2 == 1;
   if constexpr (Form::kSumsWait) {
     auto* const waiting = reinterpret_cast<float4*>(s.tail()) + threadIdx.x;
     auto* const four = reinterpret_cast<float4*>(&sums);
@@ -197,25 +197,25 @@ __device__ void finish_strand(const LoraPrefillParams& p, Shared<kWarpTiles>& s,
       }
     }
   } else if (is_second) {
-    return store_part<true>(p, s, place, strand / 2, sums);
+    return store_part<true>(p, s, place, chain / 2, sums);
   }
-  store_part<false>(p, s, place, strand / subtree, sums);
+  store_part<false>(p, s, place, chain / subtree, sums);
 }
 
-/// The sums of the strands of an item, kTiles rank tiles a warp. -0 is where sums begin: it changes no bit of what is added to it.
+/// The sums of the chains of an item, kTiles rank tiles a warp. -0 is where sums begin: it changes no bit of what is added to it.
 template <class Form, class T, int kWarpTiles, bool kManyChunks, int kTiles>
-__device__ void run_item(const LoraPrefillParams& p, Shared<kWarpTiles>& s, int first_strand,
-                         int num_strands, int subtree) {
-  const LoraParams& site = p.site;
+__device__ void run_item(const GroupedParams& p, Shared<kWarpTiles>& s, int first_chain,
+                         int num_chains, int subtree) {
+  const SiteParams& site = p.site;
   const int in_features = static_cast<int>(site.in_features), num_chunks = site.num_chunks;
   const WarpPlace place(s.num_rows, s.num_rank_tiles, kTiles);
-  const int num_lines = num_groups(s.num_rows) * kGroupRows + s.num_rank_tiles * kLoraRankTile;
+  const int num_lines = num_groups(s.num_rows) * kGroupRows + s.num_rank_tiles * kTileRanks;
   const int stages = num_stages<Form, kWarpTiles, kTiles>(num_lines, subtree);
   using LineCopies = typename Form::template LineCopies<Shared<kWarpTiles>::kCopies>;
   const LineCopies copies(p, s, num_lines);
   const bool has_work = place.first_row < s.num_rows && place.first_tile < s.num_rank_tiles;
   const uint32_t zero = static_cast<uint32_t>(s.num_rank_tiles) >> 31;
-  Features ahead(first_strand, num_strands, num_chunks);
+  Features ahead(first_chain, num_chains, num_chunks);
   auto* const first_stage =
       reinterpret_cast<uint4*>(s.tail() + waiting_bytes<Form, kTiles>(subtree));
   uint4* to = first_stage;
@@ -233,14 +233,14 @@ __device__ void run_item(const LoraPrefillParams& p, Shared<kWarpTiles>& s, int 
 #pragma unroll 1
   for (int i = 0; i < stages - 1; ++i) fetch_next();
 
-  Features at(first_strand, num_strands, num_chunks);
+  Features at(first_chain, num_chains, num_chunks);
 #pragma unroll 1
-  for (int strand = first_strand; strand < first_strand + num_strands; ++strand) {
+  for (int chain = first_chain; chain < first_chain + num_chains; ++chain) {
     Sums<kTiles> chunk, sums;
     chunk.fill(at.is_done() ? 0.0f : -0.0f);
     if constexpr (kManyChunks) sums.fill(-0.0f);
 #pragma unroll 1
-    while (!at.is_done() && at.strand == strand) {
+    while (!at.is_done() && at.chain == chain) {
       wait_for_stage(stages);
       copies.arrive(from);
       __syncthreads();
@@ -257,56 +257,56 @@ __device__ void run_item(const LoraPrefillParams& p, Shared<kWarpTiles>& s, int 
       }
     }
     if constexpr (kManyChunks) chunk.add(sums);
-    finish_strand<Form>(p, s, place, strand, subtree, chunk);
+    finish_chain<Form>(p, s, place, chain, subtree, chunk);
   }
   wait_for_copies<0>();
 }
 
 /// The same with as few rank tiles a warp as the item's need.
 template <class Form, class T, int kWarpTiles, bool kManyChunks, int kTiles = kWarpTiles>
-__device__ void run_any_item(const LoraPrefillParams& p, Shared<kWarpTiles>& s, int first_strand,
-                             int num_strands, int subtree) {
+__device__ void run_any_item(const GroupedParams& p, Shared<kWarpTiles>& s, int first_chain,
+                             int num_chains, int subtree) {
   if constexpr (kTiles > 1) {
     if (s.num_rank_tiles <= kWarps / num_groups(s.num_rows) * (kTiles - 1)) {
-      return run_any_item<Form, T, kWarpTiles, kManyChunks, kTiles - 1>(p, s, first_strand,
-                                                                        num_strands, subtree);
+      return run_any_item<Form, T, kWarpTiles, kManyChunks, kTiles - 1>(p, s, first_chain,
+                                                                        num_chains, subtree);
     }
   }
-  run_item<Form, T, kWarpTiles, kManyChunks, kTiles>(p, s, first_strand, num_strands, subtree);
+  run_item<Form, T, kWarpTiles, kManyChunks, kTiles>(p, s, first_chain, num_chains, subtree);
 }
 
-// Sums of h = A x: a block takes work items of up to 128 rows of one adapter, 48 * kWarpTiles ranks and some strands; of these, a
+// Sums of h = A x: a block takes work items of up to 128 rows of one adapter, 48 * kWarpTiles ranks and some chains; of these, a
 // warp has 32 rows and kWarpTiles rank tiles. A ring of steps of 64 features runs ahead. Grid: blocks that run at once.
 template <class Form, class T, int kWarpTiles, bool kManyChunks>
 __global__ void __launch_bounds__(kThreads, 1)
-    prefill_shrink_kernel(const __grid_constant__ LoraPrefillParams p) {
+    grouped_shrink_kernel(const __grid_constant__ GroupedParams p) {
   extern __shared__ uint4 memory[];
   auto& s = *reinterpret_cast<Shared<kWarpTiles>*>(memory);
   trigger_dependents();
   const int first = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
-  // The first row tile is asked for together with the number of tiles, on which it depends: one for each way to cut strands.
-  LoraRowTile guesses[kSplits];
+  // The first row tile is asked for together with the number of tiles, on which it depends: one for each way to cut chains.
+  GroupedTile speculative_tiles[kSplits];
 #pragma unroll
   for (int i = 0; i < kSplits; ++i) {
-    guesses[i] = p.plan.tiles[min(first / (p.max_passes << i), kLastGuess)];
+    speculative_tiles[i] = p.plan.tiles[min(first / (p.max_passes << i), kLastSpeculativeTile)];
   }
   const int num_tiles = p.plan.head->num_tiles;
-  const StrandSplit split(p, num_tiles);
-  const int num_strands = kLoraStrands / split.split;
+  const ChainSplit split(p, num_tiles);
+  const int num_chains = kChains / split.split;
   const int num_items = num_tiles * p.max_passes * split.split;
-  LoraRowTile tile = guesses[0];
+  GroupedTile tile = speculative_tiles[0];
 #pragma unroll
   for (int i = 1; i < kSplits; ++i) {
-    if (split.split == 1 << i) tile = guesses[i];
+    if (split.split == 1 << i) tile = speculative_tiles[i];
   }
 #pragma unroll 1
   for (int index = first; index < num_items; index += blocks) {
-    const int unit = index / split.split, part = index - unit * split.split;
-    const int tile_index = unit / p.max_passes;
-    if (index != first || tile_index > kLastGuess) tile = p.plan.tiles[tile_index];
-    describe<kWarpTiles>(p, s, tile, unit - tile_index * p.max_passes);
+    const int tile_pass = index / split.split, part = index - tile_pass * split.split;
+    const int tile_index = tile_pass / p.max_passes;
+    if (index != first || tile_index > kLastSpeculativeTile) tile = p.plan.tiles[tile_index];
+    describe<kWarpTiles>(p, s, tile, tile_pass - tile_index * p.max_passes);
     if (s.num_rank_tiles > 0) {
-      run_any_item<Form, T, kWarpTiles, kManyChunks>(p, s, part * num_strands, num_strands,
+      run_any_item<Form, T, kWarpTiles, kManyChunks>(p, s, part * num_chains, num_chains,
                                                      split.subtree);
     }
     __syncthreads();
@@ -314,8 +314,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <class Form, class T, int kWarpTiles, bool kManyChunks>
-void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
-  constexpr auto kKernel = prefill_shrink_kernel<Form, T, kWarpTiles, kManyChunks>;
+void run(const GroupedParams& p, const GroupedLaunch& launch) {
+  constexpr auto kKernel = grouped_shrink_kernel<Form, T, kWarpTiles, kManyChunks>;
   constexpr int kBytes = Form::kSharedBytes;
   allow_shared_memory<kKernel, kPortableSharedBytes, kBytes>(launch.device, kBytes);
   kKernel<<<static_cast<unsigned>(p.shrink_blocks), kThreads, kBytes, launch.stream>>>(p);
@@ -324,7 +324,7 @@ void run(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
 
 /// Launches the kernel in a form; T: dtype of the weights.
 template <class Form, class T>
-void run_any(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
+void run_any(const GroupedParams& p, const GroupedLaunch& launch) {
   switch (launch.config.shrink_tiles) {
     case 1: return run<Form, T, 1, true>(p, launch);
     case 2: return run<Form, T, 2, true>(p, launch);
@@ -332,4 +332,4 @@ void run_any(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
   }
 }
 
-}  // namespace heddle::cuda::prefill_shrink
+}  // namespace heddle::cuda::lora::grouped_shrink

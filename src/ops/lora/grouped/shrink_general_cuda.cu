@@ -1,25 +1,24 @@
 #include "ops/lora/grouped/shrink_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::lora {
 namespace {
 
 template <class T>
-void run_any(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
-  using namespace prefill_shrink;
-  launch.config.shrink_tiles == 1 ? run<AnyForm, T, 1, true>(p, launch)
-                                  : run<AnyForm, T, 2, true>(p, launch);
+void run_any(const GroupedParams& p, const GroupedLaunch& launch) {
+  using namespace grouped_shrink;
+  launch.config.shrink_tiles == 1 ? run<GeneralForm, T, 1, true>(p, launch)
+                                  : run<GeneralForm, T, 2, true>(p, launch);
 }
 
 }  // namespace
 
 template <>
-void launch_prefill_shrink_any<bfloat16>(const LoraPrefillParams& p,
-                                         const LoraPrefillLaunch& launch) {
+void launch_grouped_shrink_general<bfloat16>(const GroupedParams& p, const GroupedLaunch& launch) {
   run_any<__nv_bfloat16>(p, launch);
 }
 template <>
-void launch_prefill_shrink_any<half>(const LoraPrefillParams& p, const LoraPrefillLaunch& launch) {
+void launch_grouped_shrink_general<half>(const GroupedParams& p, const GroupedLaunch& launch) {
   run_any<__half>(p, launch);
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::lora

@@ -2,20 +2,20 @@
 
 #include "cuda/bulk_copy_cuda.h"
 
-#include "ops/lora/grouped/round_cuda.h"
+#include "ops/lora/grouped/output_tile_cuda.h"
 
-namespace heddle::cuda::prefill_stream {
+namespace heddle::cuda::lora::grouped_stream {
 
 // Of the second kernel for batches of many rows on 9.0: what its warps hand each other, and those that move data.
 
-inline constexpr PrefillForm kForm = kPrefillStreamForm;
+inline constexpr ExpandForm kForm = kStreamForm;
 inline constexpr int kWarps = kForm.warps;                    // that multiply
 inline constexpr int kLoader = kWarps, kStorer = kWarps + 1;  // warps behind them
 inline constexpr int kThreads = (kWarps + 2) * 32;
 inline constexpr int kBlockOutputs = kWarps * kGroupOutputs;
 inline constexpr int kLaneRows =
-    kRowTileRows / 32;              // of a row tile, that each lane of the loader knows
-inline constexpr int kMostRun = 8;  // units of one run where row tiles are small
+    kGroupedTileRows / 32;         // of a row tile, that each lane of the loader knows
+inline constexpr int kMaxRun = 8;  // items of one run where row tiles are small
 // Vectors of a row of y: with four more than there are, eight lanes that go together meet in no bank.
 inline constexpr int kYVectors = kBlockOutputs / kLaneOutputs + 4;
 static_assert(kForm.warp_outputs == kGroupOutputs);
@@ -23,7 +23,7 @@ static_assert(kForm.warp_outputs == kGroupOutputs);
 template <int kSteps>
 inline constexpr int kStages = kSteps == 1 ? 8 : 6;
 
-/// Where B of the outputs of a block is, from one unit on.
+/// Where B of the outputs of a block is, from one item on.
 enum class TakesB : int32_t { kNo, kCopy, kMemory };
 
 /// What the loader says of up to 16 rows of a row tile and the outputs of a block.
@@ -65,7 +65,7 @@ struct alignas(128) Stage {
 
 template <int kSteps>
 struct Shared {
-  static constexpr int kBBytes = kSteps * kLoraRankTile * 2;  // of an output
+  static constexpr int kBBytes = kSteps * kTileRanks * 2;  // of an output
 
   Stage<kSteps> stages[kStages<kSteps>];
   alignas(16) std::byte b[kBlockOutputs * kBBytes];
@@ -89,58 +89,58 @@ struct Ring {
   }
 };
 
-/// Which row tiles and outputs a block has, as units of a row tile times the outputs of a block. Units that follow each other are of as many
+/// Which row tiles and outputs a block has, as items of a row tile times the outputs of a block. Items that follow each other are of as many
 /// row tiles as have 128 rows, then the next outputs. Blocks take runs of them in turn, so that all work on rows that lie close
-/// to each other in memory, of several units where row tiles are small: those may share B.
-struct Units {
-  int num_tiles, rounds, group, run, total, blocks;
+/// to each other in memory, of several items where row tiles are small: those may share B.
+struct ItemOrder {
+  int num_tiles, output_tiles, group, run, total, blocks;
 
-  __device__ explicit Units(const LoraPrefillParams& p)
+  __device__ explicit ItemOrder(const GroupedParams& p)
       : num_tiles(p.plan.head->num_tiles),
-        rounds(p.rounds_per_tile),
-        group(kRowTileRows / rows_of_tile(p.plan.head->num_rows)),
-        total(num_tiles * rounds),
+        output_tiles(p.output_tiles_per_row_tile),
+        group(kGroupedTileRows / rows_of_tile(p.plan.head->num_rows)),
+        total(num_tiles * output_tiles),
         blocks(static_cast<int>(gridDim.x)) {
     run = 1;
     if (group == 1) return;
     const int each = (total + blocks - 1) / blocks;
     const int group_runs = (total + group - 1) / group;
-    if (each <= kMostRun) {
+    if (each <= kMaxRun) {
       run = max(each, 1);
     } else if ((group_runs + blocks - 1) / blocks * group == each) {
       run = group;
     }
   }
-  /// The i-th unit of this block, or total.
+  /// The i-th item of this block, or total.
   [[nodiscard]] __device__ int get(int i) const {
     return min(total, (i / run * blocks + static_cast<int>(blockIdx.x)) * run + i % run);
   }
-  [[nodiscard]] __device__ int tile_of(int unit, int& round) const {
-    const int of_group = group * rounds, at = unit / of_group;
-    const int tiles = min(group, num_tiles - at * group), local = unit - at * of_group;
-    round = local / tiles;
-    return at * group + local - round * tiles;
+  [[nodiscard]] __device__ int tile_of(int item, int& output_tile) const {
+    const int of_group = group * output_tiles, at = item / of_group;
+    const int tiles = min(group, num_tiles - at * group), local = item - at * of_group;
+    output_tile = local / tiles;
+    return at * group + local - output_tile * tiles;
   }
 };
 
-/// What the loader knows of a unit, loaded while it works on those before.
-struct Unit {
-  LoraRowTile tile;
+/// What the loader knows of an item, loaded while it works on those before.
+struct StreamItem {
+  GroupedTile tile;
   int slice, first;  // output
   LoraWeight a, b;
   int32_t rows[kLaneRows];
 
-  __device__ void find(const LoraPrefillParams& p, const Units& units, int i) {
-    int round = 0;
-    const int unit = units.get(i);
+  __device__ void find(const GroupedParams& p, const ItemOrder& order, int i) {
+    int output_tile = 0;
+    const int item = order.get(i);
     tile.slot = -1;
-    if (unit >= units.total) return;
-    tile = p.plan.tiles[units.tile_of(unit, round)];
+    if (item >= order.total) return;
+    tile = p.plan.tiles[order.tile_of(item, output_tile)];
     slice = 0;
-    while (round >= p.round_end[slice]) ++slice;
-    first = (slice > 0 ? round - p.round_end[slice - 1] : round) * kBlockOutputs;
+    while (output_tile >= p.output_tile_end[slice]) ++slice;
+    first = (slice > 0 ? output_tile - p.output_tile_end[slice - 1] : output_tile) * kBlockOutputs;
   }
-  __device__ void load(const LoraPrefillParams& p) {
+  __device__ void load(const GroupedParams& p) {
     if (tile.slot < 0) return;
     a = read_weight(p.site.a, tile.slot, slice);
     b = read_weight(p.site.b, tile.slot, slice);
@@ -152,7 +152,7 @@ struct Unit {
   }
 };
 
-/// Where the rows of a unit lie: y and B of output `first`, and h.
+/// Where the rows of an item lie: y and B of output `first`, and h.
 struct Target {
   std::byte* y;
   const std::byte* b;
@@ -163,28 +163,28 @@ struct Target {
   int32_t rank;
   float scale;
 
-  __device__ Target(const LoraPrefillParams& p, const Unit& unit, int rank)
+  __device__ Target(const GroupedParams& p, const StreamItem& item, int rank)
       : h_row_bytes(p.h_row_vectors * kHVectorBytes),
         rank(rank),
-        scale(p.site.scale * unit.b.scale) {
-    const LoraSliceParams& slice = p.site.slices[unit.slice];
-    y = static_cast<std::byte*>(slice.y) + int64_t{unit.first} * 2;
+        scale(p.site.scale * item.b.scale) {
+    const SliceParams& slice = p.site.slices[item.slice];
+    y = static_cast<std::byte*>(slice.y) + int64_t{item.first} * 2;
     y_stride = slice.y_stride * 2;
-    b_stride = unit.b.row_stride * 2;
-    b = static_cast<const std::byte*>(unit.b.data) + unit.first * b_stride;
-    y_bytes = static_cast<uint32_t>(min(kBlockOutputs, slice.width - unit.first)) * 2;
-    h = p.h + unit.slice * p.h_slice_bytes + int64_t{unit.tile.first} * h_row_bytes;
+    b_stride = item.b.row_stride * 2;
+    b = static_cast<const std::byte*>(item.b.data) + item.first * b_stride;
+    y_bytes = static_cast<uint32_t>(min(kBlockOutputs, slice.width - item.first)) * 2;
+    h = p.h + item.slice * p.h_slice_bytes + int64_t{item.tile.first} * h_row_bytes;
   }
 };
 
 /// The warp that fills stages and B.
 template <int kSteps>
 struct Loader {
-  const LoraPrefillParams& p;
+  const GroupedParams& p;
   Shared<kSteps>& s;
   Ring<kStages<kSteps>> ring{1};
   uint32_t b_parity = 1;
-  int held_slot = -1, held_slice = -1, held_first = -1;
+  int cached_slot = -1, cached_slice = -1, cached_first = -1;
   // h comes from the kernel before: lane i keeps where that of stage i begins until that has ended.
   bool waits = true;
   int early = 0;
@@ -200,7 +200,7 @@ struct Loader {
     __syncwarp();
   }
 
-  /// Starts copying B of a unit's outputs where it is one piece of memory; ranks and outputs that are not there are left as they are.
+  /// Starts copying B of an item's outputs where it is one piece of memory; ranks and outputs that are not there are left as they are.
   __device__ TakesB load_b(const Target& target) {
     if (target.b_stride != target.rank * 2 || target.b_stride % 16 != 0) return TakesB::kMemory;
     if (waits && early > 0) wait_for_h();  // without which nobody takes the B before
@@ -216,14 +216,15 @@ struct Loader {
   }
 
   /// Starts filling the next stage with rows [first, first + 16) of a tile.
-  __device__ void load_rows(const Unit& unit, const Target& target, int first, TakesB takes_b) {
-    int32_t of_lane = unit.rows[0];
+  __device__ void load_rows(const StreamItem& item, const Target& target, int first,
+                            TakesB takes_b) {
+    int32_t of_lane = item.rows[0];
 #pragma unroll
     for (int i = 1; i < kLaneRows; ++i) {
-      if (first / 32 == i) of_lane = unit.rows[i];
+      if (first / 32 == i) of_lane = item.rows[i];
     }
     const int row = __shfl_sync(kAllLanes, of_lane, first % 32 + lane() % kProductRows);
-    const int num_rows = min(kProductRows, unit.tile.num_rows - first);
+    const int num_rows = min(kProductRows, item.tile.num_rows - first);
     const std::byte* const h = target.h + first * target.h_row_bytes;
     const auto h_bytes = static_cast<uint32_t>(num_rows * target.h_row_bytes);
     std::byte* const y = target.y + row * target.y_stride;
@@ -237,7 +238,7 @@ struct Loader {
     if (has_row) stage.head.y[lane()] = y, stage.head.factor[lane()] = factor;
     if (lane() == 0) {
       stage.head.num_rows = num_rows, stage.head.rank = target.rank;
-      stage.head.h_row = unit.tile.first + first;
+      stage.head.h_row = item.tile.first + first;
       stage.head.y_bytes = static_cast<int32_t>(target.y_bytes);
       stage.head.takes_b = takes_b;
       stage.head.b_stride = target.b_stride, stage.head.b = target.b;
@@ -261,31 +262,32 @@ struct Loader {
   }
 
   __device__ void run() {
-    const Units units(p);
-    Unit unit, next;
-    unit.find(p, units, 0);
-    unit.load(p);
-    next.find(p, units, 1);
+    const ItemOrder order(p);
+    StreamItem item, next;
+    item.find(p, order, 0);
+    item.load(p);
+    next.find(p, order, 1);
 #pragma unroll 1
-    for (int i = 0; unit.tile.slot >= 0; ++i) {
-      Unit later;
-      later.find(p, units, i + 2);
+    for (int i = 0; item.tile.slot >= 0; ++i) {
+      StreamItem later;
+      later.find(p, order, i + 2);
       next.load(p);
-      const SlotWeights weights(unit.a, unit.b, unit.tile.num_rank_tiles);
+      const SlotWeights weights(item.a, item.b, item.tile.num_rank_tiles);
       if (weights.rank > 0) {
-        const Target target(p, unit, weights.rank);
+        const Target target(p, item, weights.rank);
         TakesB takes_b = TakesB::kNo;
-        if (held_slot != unit.tile.slot || held_slice != unit.slice || held_first != unit.first) {
+        if (cached_slot != item.tile.slot || cached_slice != item.slice ||
+            cached_first != item.first) {
           takes_b = load_b(target);
-          held_slot = unit.tile.slot, held_slice = unit.slice, held_first = unit.first;
+          cached_slot = item.tile.slot, cached_slice = item.slice, cached_first = item.first;
         }
 #pragma unroll 1
-        for (int first = 0; first < unit.tile.num_rows; first += kProductRows) {
-          load_rows(unit, target, first, takes_b);
+        for (int first = 0; first < item.tile.num_rows; first += kProductRows) {
+          load_rows(item, target, first, takes_b);
           takes_b = TakesB::kNo;
         }
       }
-      unit = next;
+      item = next;
       next = later;
     }
     if (waits) wait_for_h();
@@ -318,4 +320,4 @@ __device__ void store_all(Shared<kSteps>& s) {
   wait_for_bulk_stores();
 }
 
-}  // namespace heddle::cuda::prefill_stream
+}  // namespace heddle::cuda::lora::grouped_stream

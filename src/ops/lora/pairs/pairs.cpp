@@ -19,8 +19,8 @@
 namespace heddle {
 namespace {
 
-constexpr int kMaxSlices = cuda::kLoraMaxSlices;  // that are taken together
-static_assert(kWindowRows <= cuda::kLoraWindow);  // so a pass is one launch
+constexpr int kMaxSlices = cuda::lora::kMaxSlices;      // that are taken together
+static_assert(kWindowRows <= cuda::lora::kWindowRows);  // so a pass is one launch
 
 /// What a window of tokens is made of; views hold its rows alone.
 struct PairWindow {
@@ -102,9 +102,9 @@ class CpuSteps {
     auto* sums = reinterpret_cast<float*>(row_of(w_.passes.slices[size_t(s)].y, t));
     std::byte* y = row_of(slice.y, t);
     if (copy == LoraPairCopy::kWiden) {
-      cpu::widen_outputs(sums, y, slice.y.dtype(), slice.y.size(1));
+      cpu::lora::widen_outputs(sums, y, slice.y.dtype(), slice.y.size(1));
     } else {
-      cpu::narrow_outputs(y, sums, slice.y.dtype(), slice.y.size(1));
+      cpu::lora::narrow_outputs(y, sums, slice.y.dtype(), slice.y.size(1));
     }
   }
 
@@ -131,11 +131,11 @@ class CudaSteps {
 
   [[nodiscard]] int64_t num_passes() const { return std::min(pairs_.max_pairs, pairs_.num_pairs); }
   void pick(int64_t index) const {
-    cuda::pick_pairs(pairs_, index, w_.slot_ids, w_.factors, stream_);
+    cuda::lora::pick_pairs(pairs_, index, w_.slot_ids, w_.factors, stream_);
   }
   void copy(LoraPairCopy copy) const {
     const LoraSite& site = w_.site;
-    cuda::LoraPairSite p{};
+    cuda::lora::PairSite p{};
     p.a = addresses(*site.a, site.first_slice, kMaxLoraRank);
     p.b = addresses(*site.b, site.first_slice, kMaxLoraRank);
     p.num_slices = static_cast<int32_t>(site.slices.size());
@@ -146,13 +146,13 @@ class CudaSteps {
       p.sums_stride = sums.stride(0);
       p.widest = std::max(p.widest, y.size(1));
     }
-    if (p.widest > 0) cuda::copy_touched_rows(pairs_, p, copy, stream_);
+    if (p.widest > 0) cuda::lora::copy_touched_rows(pairs_, p, copy, stream_);
   }
 
  private:
   cudaStream_t stream_;
   const PairWindow& w_;
-  cuda::LoraPairs pairs_;
+  cuda::lora::Pairs pairs_;
 };
 
 template <class Steps>
@@ -217,7 +217,7 @@ void apply_slices(const ExecContext& ctx, Workspace& workspace, const LoraSite& 
 void apply_pairs(const ExecContext& ctx, const LoraSite& site, const LoraBatch& batch) {
   if (ctx.device.type == DeviceType::kCuda) {
     if constexpr (kWithCuda) {
-      if (validating()) cuda::validate_batch(ctx, batch, site.x.size(0), site.a, site.b);
+      if (validating()) cuda::lora::validate_batch(ctx, batch, site.x.size(0), site.a, site.b);
     } else {
       throw_error(ErrorCode::kUnsupported, "lora_apply: built without CUDA");
     }

@@ -11,7 +11,8 @@
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace heddle::cpu::HWY_NAMESPACE {
+namespace heddle::cpu::lora::HWY_NAMESPACE {
+using namespace cpu::HWY_NAMESPACE;  // of cpu/vec-inl.h
 
 /// to[i] = from[i] by way of f32, for any two of the float types.
 template <class To, class From>
@@ -33,11 +34,11 @@ void narrow_outputs(std::byte* y, const float* sums, DType dtype, int64_t n) {
   convert(reinterpret_cast<bfloat16*>(y), sums, n);
 }
 
-}  // namespace heddle::cpu::HWY_NAMESPACE
+}  // namespace heddle::cpu::lora::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace heddle::cpu {
+namespace heddle::cpu::lora {
 HWY_EXPORT(widen_outputs);
 HWY_EXPORT(narrow_outputs);
 void widen_outputs(float* sums, const std::byte* y, DType dtype, int64_t n) {
@@ -46,5 +47,5 @@ void widen_outputs(float* sums, const std::byte* y, DType dtype, int64_t n) {
 void narrow_outputs(std::byte* y, const float* sums, DType dtype, int64_t n) {
   HWY_DYNAMIC_DISPATCH(narrow_outputs)(y, sums, dtype, n);
 }
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::lora
 #endif

@@ -7,7 +7,7 @@
 #include "ops/lora/device/operands_cuda.h"
 #include "ops/lora/pairs/pairs_kernels.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::lora {
 namespace {
 
 constexpr int kCopyColumns = 2048;  // of one block
@@ -17,7 +17,7 @@ struct PairRange {
 };
 
 /// The pairs of token t that count; none outside the arrays, whatever the starts are.
-__device__ PairRange pairs_of(const LoraPairs& p, int t) {
+__device__ PairRange pairs_of(const Pairs& p, int t) {
   const auto start = [&](int i) {
     return min(max(read_index(p.starts, i), int64_t{0}), p.num_pairs);
   };
@@ -26,10 +26,9 @@ __device__ PairRange pairs_of(const LoraPairs& p, int t) {
 }
 
 // slot_ids[t], factors[t] = slot and scale * row_scale of pair `index` of token t. One thread a token, grid ceil(num_tokens / 256).
-__global__ void __launch_bounds__(kLoraThreads)
-    pick_kernel(const __grid_constant__ LoraPairs p, int64_t index, int32_t* slot_ids,
-                float* factors) {
-  const int t = static_cast<int>(blockIdx.x * kLoraThreads + threadIdx.x);
+__global__ void __launch_bounds__(kBlockThreads)
+    pick_kernel(const __grid_constant__ Pairs p, int64_t index, int32_t* slot_ids, float* factors) {
+  const int t = static_cast<int>(blockIdx.x * kBlockThreads + threadIdx.x);
   if (t >= p.num_tokens) return;
   const PairRange pairs = pairs_of(p, t);
   const int64_t pair = pairs.begin + index;
@@ -45,7 +44,7 @@ __global__ void __launch_bounds__(kLoraThreads)
 }
 
 /// Whether a pair adds to a slice: as describe_expand says.
-__device__ bool touches(const LoraPairs& p, const LoraPairSite& site, int64_t pair, int slice) {
+__device__ bool touches(const Pairs& p, const PairSite& site, int64_t pair, int slice) {
   const int32_t slot = valid_slot(read_index(p.slots, pair), p.num_slots);
   if (slot == kNoAdapter) return false;
   const LoraWeight a = read_weight(site.a, slot, slice), b = read_weight(site.b, slot, slice);
@@ -54,16 +53,16 @@ __device__ bool touches(const LoraPairs& p, const LoraPairSite& site, int64_t pa
 
 // sums = y or y = sums for the rows that a pair touches. Grid (num_tokens, num_slices, ceil(widest / 2048)): a block has 2048 columns
 // of a row, a thread every 256th of them.
-__global__ void __launch_bounds__(kLoraThreads)
-    copy_kernel(const __grid_constant__ LoraPairs p, const __grid_constant__ LoraPairSite site,
+__global__ void __launch_bounds__(kBlockThreads)
+    copy_kernel(const __grid_constant__ Pairs p, const __grid_constant__ PairSite site,
                 LoraPairCopy copy) {
   const int t = static_cast<int>(blockIdx.x), s = static_cast<int>(blockIdx.y);
-  const LoraPairSlice& slice = site.slices[s];
+  const PairSlice& slice = site.slices[s];
   const int64_t first = int64_t{blockIdx.z} * kCopyColumns;
   if (slice.sums == nullptr || first >= slice.width) return;
   const PairRange pairs = pairs_of(p, t);
   bool is_touched = false;
-  for (int64_t pair = pairs.begin + threadIdx.x; pair < pairs.end; pair += kLoraThreads) {
+  for (int64_t pair = pairs.begin + threadIdx.x; pair < pairs.end; pair += kBlockThreads) {
     is_touched = is_touched || touches(p, site, pair, s);
   }
   if (!__syncthreads_or(is_touched)) return;
@@ -72,7 +71,7 @@ __global__ void __launch_bounds__(kLoraThreads)
   with_type(slice.dtype, [&](auto type) {
     using Y = decltype(type);
     Y* y = static_cast<Y*>(slice.y) + t * slice.y_stride;
-    for (int64_t n = first + threadIdx.x; n < end; n += kLoraThreads) {
+    for (int64_t n = first + threadIdx.x; n < end; n += kBlockThreads) {
       if (copy == LoraPairCopy::kWiden) {
         sums[n] = widen(y[n]);
       } else {
@@ -88,19 +87,19 @@ constexpr unsigned num_blocks(int64_t work, int each) {
 
 }  // namespace
 
-void pick_pairs(const LoraPairs& p, int64_t index, int32_t* slot_ids, float* factors,
+void pick_pairs(const Pairs& p, int64_t index, int32_t* slot_ids, float* factors,
                 cudaStream_t stream) {
-  pick_kernel<<<num_blocks(p.num_tokens, kLoraThreads), kLoraThreads, 0, stream>>>(
+  pick_kernel<<<num_blocks(p.num_tokens, kBlockThreads), kBlockThreads, 0, stream>>>(
       p, index, slot_ids, factors);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
-void copy_touched_rows(const LoraPairs& p, const LoraPairSite& site, LoraPairCopy copy,
+void copy_touched_rows(const Pairs& p, const PairSite& site, LoraPairCopy copy,
                        cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(p.num_tokens), static_cast<unsigned>(site.num_slices),
                   num_blocks(site.widest, kCopyColumns));
-  copy_kernel<<<grid, kLoraThreads, 0, stream>>>(p, site, copy);
+  copy_kernel<<<grid, kBlockThreads, 0, stream>>>(p, site, copy);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::lora

@@ -12,21 +12,21 @@ namespace heddle {
 /// Before the first pass, and after the last.
 enum class LoraPairCopy : int32_t { kWiden, kNarrow };
 
-namespace cpu {
+namespace cpu::lora {
 
 /// sums[i] = y[i], widened exactly, for i in [0, n); dtype is f16 or bf16.
 void widen_outputs(float* sums, const std::byte* y, DType dtype, int64_t n);
 /// y[i] = sums[i], rounded.
 void narrow_outputs(std::byte* y, const float* sums, DType dtype, int64_t n);
 
-}  // namespace cpu
+}  // namespace cpu::lora
 
-namespace cuda {
+namespace cuda::lora {
 
 /// The pairs of a window of tokens.
-struct LoraPairs {
-  LoraIndices starts;      // [num_tokens + 1], from the window's first token on
-  LoraIndices slots;       // [num_pairs] of the whole batch
+struct Pairs {
+  Indices starts;          // [num_tokens + 1], from the window's first token on
+  Indices slots;           // [num_pairs] of the whole batch
   const float* scales;     // [num_pairs], or nullptr: 1
   const float* row_scale;  // [num_tokens] of the window, or nullptr: 1
   int64_t num_pairs, max_pairs;
@@ -34,11 +34,11 @@ struct LoraPairs {
 };
 
 /// slot_ids[t] and factors[t] = slot and scale * row_scale of the index-th pair of token t; kNoAdapter and 0 where it has none.
-void pick_pairs(const LoraPairs& p, int64_t index, int32_t* slot_ids, float* factors,
+void pick_pairs(const Pairs& p, int64_t index, int32_t* slot_ids, float* factors,
                 cudaStream_t stream);
 
 /// One slice of a window: y and its sums, from the first row on. Without sums it is left alone.
-struct LoraPairSlice {
+struct PairSlice {
   void* y;           // [num_tokens, width] of `dtype`
   int64_t y_stride;  // elements
   float* sums;       // [num_tokens, width]
@@ -46,17 +46,17 @@ struct LoraPairSlice {
   DType dtype;
 };
 
-struct LoraPairSite {
-  LoraAddresses a, b;   // from the first of the slices on
-  int64_t sums_stride;  // elements between rows of sums
-  int64_t widest;       // of the widths
+struct PairSite {
+  WeightAddresses a, b;  // from the first of the slices on
+  int64_t sums_stride;   // elements between rows of sums
+  int64_t widest;        // of the widths
   int32_t num_slices;
-  LoraPairSlice slices[kLoraMaxSlices];
+  PairSlice slices[kMaxSlices];
 };
 
 /// sums = y, widened exactly (kWiden), or y = sums, rounded (kNarrow), for the rows of each slice that a pair touches.
-void copy_touched_rows(const LoraPairs& p, const LoraPairSite& site, LoraPairCopy copy,
+void copy_touched_rows(const Pairs& p, const PairSite& site, LoraPairCopy copy,
                        cudaStream_t stream);
 
-}  // namespace cuda
+}  // namespace cuda::lora
 }  // namespace heddle

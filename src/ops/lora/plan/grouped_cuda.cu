@@ -4,7 +4,7 @@
 #include "ops/lora/device/indices_cuda.h"
 #include "ops/lora/grouped/site_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::lora {
 namespace {
 
 constexpr int kWarps = kPlanThreads / 32;
@@ -19,7 +19,7 @@ struct PlanShared {
 };
 
 /// slots[t] = the slot of each row.
-__device__ void resolve_slots(const LoraPlanParams& p, int32_t* slots) {
+__device__ void resolve_slots(const PlanParams& p, int32_t* slots) {
   const bool has_ids = p.slot_ids.data != nullptr;
   for (int64_t t = threadIdx.x; t < p.num_tokens; t += kPlanThreads) {
     slots[t] = has_ids ? valid_slot(read_index(p.slot_ids, t), p.num_slots) : kNoAdapter;
@@ -90,21 +90,21 @@ __device__ int2 threads_before(PlanShared& s, int2 v, int2& total) {
   return {before.x + up_to.x - v.x, before.y + up_to.y - v.y};
 }
 
-__device__ int rank_tiles_of(const LoraPlanParams& p, int slot) {
+__device__ int rank_tiles_of(const PlanParams& p, int slot) {
   int64_t rank = p.max_rank;
   if (p.slot_ranks.data != nullptr) {
     rank = max(int64_t{0}, min(rank, read_index(p.slot_ranks, slot)));
   }
-  return static_cast<int>((rank + kLoraRankTile - 1) / kLoraRankTile);
+  return static_cast<int>((rank + kTileRanks - 1) / kTileRanks);
 }
 
 // Sorts the rows by slot, rows of a slot in ascending order, and cuts each slot into row tiles. Counts first: warp w has the w-th
 // part of the rows, and counts those of each slot. One block of 32 warps; kPlanSlots slots at a time. Any number of rows and slots.
 __global__ void __launch_bounds__(kPlanThreads)
-    prefill_plan_kernel(const __grid_constant__ LoraPlanParams p) {
+    grouped_plan_kernel(const __grid_constant__ PlanParams p) {
   extern __shared__ uint4 memory[];
   PlanShared& s = *reinterpret_cast<PlanShared*>(memory);
-  auto* tiles = reinterpret_cast<LoraRowTile*>(p.plans + kPrefillPlanHead);
+  auto* tiles = reinterpret_cast<GroupedTile*>(p.plans + kGroupedPlanHead);
   auto* rows = reinterpret_cast<int32_t*>(tiles + p.num_tokens);
   int32_t* slots = rows + p.num_tokens;
   const int t = static_cast<int>(threadIdx.x), warp = t / 32, lane = t % 32;
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kPlanThreads)
       const int first = done.x + before.x;
       s.first[t] = first;
       const int num_rank_tiles = count > 0 ? rank_tiles_of(p, first_slot + t) : 0;
-      LoraRowTile* tile = tiles + done.y + before.y;
+      GroupedTile* tile = tiles + done.y + before.y;
       for (int i = 0; i < count; i += tile_rows) {
         *tile++ = {first_slot + t, first + i, min(tile_rows, count - i), num_rank_tiles};
       }
@@ -155,16 +155,16 @@ __global__ void __launch_bounds__(kPlanThreads)
     done.x += total.x, done.y += total.y;
     __syncthreads();
   }
-  if (t == 0) *reinterpret_cast<LoraPrefillPlan*>(p.plans) = {done.y, done.x};
+  if (t == 0) *reinterpret_cast<GroupedPlan*>(p.plans) = {done.y, done.x};
 }
 
 }  // namespace
 
-void plan_prefill(const LoraPlanParams& p, int device, cudaStream_t stream) {
+void plan_grouped(const PlanParams& p, int device, cudaStream_t stream) {
   constexpr int kBytes = sizeof(PlanShared);
-  allow_shared_memory<prefill_plan_kernel, kBytes>(device);
-  prefill_plan_kernel<<<1, kPlanThreads, kBytes, stream>>>(p);
+  allow_shared_memory<grouped_plan_kernel, kBytes>(device);
+  grouped_plan_kernel<<<1, kPlanThreads, kBytes, stream>>>(p);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::lora

@@ -2,38 +2,38 @@
 
 #include "ops/lora/device/indices_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::lora {
 namespace {
 
 constexpr unsigned kAllLanes = 0xffffffffu;
 
 /// Of one adapter, or of all before.
 struct Counts {
-  int32_t parts, tiles, partials;
+  int32_t row_tiles, tiles, partials;
 
   __device__ Counts& operator+=(const Counts& o) {
-    parts += o.parts, tiles += o.tiles, partials += o.partials;
+    row_tiles += o.row_tiles, tiles += o.tiles, partials += o.partials;
     return *this;
   }
 };
 
 struct Shared {
-  alignas(16) int32_t slot_of[kLoraWindow];
-  // Of rows that are the first of their adapter: where its parts and tiles begin, and the tiles of a part.
-  int16_t first_part[kLoraWindow], num_tiles[kLoraWindow];
-  int32_t first_tile[kLoraWindow];
-  Counts warp_totals[kLoraWarps];
+  alignas(16) int32_t slot_of[kWindowRows];
+  // Of rows that are the first of their adapter: where its row tiles and tiles begin, and the tiles of a row tile.
+  int16_t first_row_tile[kWindowRows], num_tiles[kWindowRows];
+  int32_t first_tile[kWindowRows];
+  Counts warp_totals[kBlockWarps];
 };
 
 /// The slot of each row of the window.
-__device__ void resolve_slots(const LoraPlanParams& p, Shared& s, int64_t first_row, int num_rows) {
+__device__ void resolve_slots(const PlanParams& p, Shared& s, int64_t first_row, int num_rows) {
   const int t = static_cast<int>(threadIdx.x);
   const bool has_id = p.slot_ids.data != nullptr && t < num_rows;
   s.slot_of[t] =
       has_id ? valid_slot(read_index(p.slot_ids, first_row + t), p.num_slots) : kNoAdapter;
   __syncthreads();
   if (p.slot_ids.data != nullptr) return;
-  for (int i = t; i < p.num_segments; i += kLoraThreads) {
+  for (int i = t; i < p.num_segments; i += kBlockThreads) {
     const int64_t begin = max(read_index(p.seg_starts, i) - first_row, int64_t{0});
     const int64_t end = min(read_index(p.seg_ends, i) - first_row, int64_t{num_rows});
     if (begin >= end) continue;
@@ -80,34 +80,34 @@ __device__ int32_t lanes_before(int32_t v) {
 /// Sum over the threads before this one, and over all.
 __device__ Counts threads_before(Shared& s, const Counts& c, Counts& total) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  Counts before{lanes_before(c.parts), lanes_before(c.tiles), lanes_before(c.partials)};
+  Counts before{lanes_before(c.row_tiles), lanes_before(c.tiles), lanes_before(c.partials)};
   if (lane == 31) {
     s.warp_totals[warp] = before;
     s.warp_totals[warp] += c;
   }
   __syncthreads();
   total = {0, 0, 0};
-  for (int w = 0; w < kLoraWarps; ++w) {
+  for (int w = 0; w < kBlockWarps; ++w) {
     if (w == warp) before += total;
     total += s.warp_totals[w];
   }
   return before;
 }
 
-/// The parts and tiles of one adapter but for their rows.
-__device__ void write_adapter(LoraWindowPlan& plan, int slot, int num_rows, int num_tiles,
+/// The row tiles and tiles of one adapter but for their rows.
+__device__ void write_adapter(WindowPlan& plan, int slot, int num_rows, int num_tiles,
                               Counts before) {
-  for (int done = 0; done < num_rows; done += kLoraPartRows) {
-    const int rows = min(kLoraPartRows, num_rows - done);
-    LoraPart& part = plan.parts[before.parts++];
-    part.slot = slot;
-    part.num_rows = static_cast<int16_t>(rows);
-    part.num_tiles = static_cast<int16_t>(num_tiles);
-    part.first_tile = before.tiles;
-    part.first_partial = before.partials;
-    part.row_reciprocal = 0xffffffffu / static_cast<unsigned>(rows) + 1;
+  for (int done = 0; done < num_rows; done += kRowTileRows) {
+    const int rows = min(kRowTileRows, num_rows - done);
+    RowTile& row_tile = plan.row_tiles[before.row_tiles++];
+    row_tile.slot = slot;
+    row_tile.num_rows = static_cast<int16_t>(rows);
+    row_tile.num_tiles = static_cast<int16_t>(num_tiles);
+    row_tile.first_tile = before.tiles;
+    row_tile.first_partial = before.partials;
+    row_tile.row_reciprocal = 0xffffffffu / static_cast<unsigned>(rows) + 1;
     for (int i = 0; i < num_tiles; ++i) {
-      LoraTile& tile = plan.tiles[before.tiles++];
+      RankTile& tile = plan.tiles[before.tiles++];
       tile.slot = slot;
       tile.num_rows = static_cast<int16_t>(rows);
       tile.tile = static_cast<int16_t>(i);
@@ -117,24 +117,24 @@ __device__ void write_adapter(LoraWindowPlan& plan, int slot, int num_rows, int 
   }
 }
 
-/// Row t as the index-th row of an adapter whose parts and tiles begin at first_part and first_tile.
-__device__ void write_row(LoraWindowPlan& plan, int t, int index, int first_part, int first_tile,
+/// Row t as the index-th row of an adapter whose row tiles and tiles begin at first_row_tile and first_tile.
+__device__ void write_row(WindowPlan& plan, int t, int index, int first_row_tile, int first_tile,
                           int num_tiles) {
-  const int part = index / kLoraPartRows, at = index % kLoraPartRows;
+  const int row_tile = index / kRowTileRows, at = index % kRowTileRows;
   const auto row = static_cast<int16_t>(t);
-  plan.parts[first_part + part].rows[at] = row;
+  plan.row_tiles[first_row_tile + row_tile].rows[at] = row;
   for (int i = 0; i < num_tiles; ++i) {
-    plan.tiles[first_tile + part * num_tiles + i].rows[at] = row;
+    plan.tiles[first_tile + row_tile * num_tiles + i].rows[at] = row;
   }
 }
 
-__global__ void __launch_bounds__(kLoraThreads)
-    plan_kernel(const __grid_constant__ LoraPlanParams p) {
+__global__ void __launch_bounds__(kBlockThreads)
+    window_plan_kernel(const __grid_constant__ PlanParams p) {
   __shared__ Shared s;
   const int t = static_cast<int>(threadIdx.x);
   const int64_t first_row = int64_t{blockIdx.x} * p.window_rows;
   const int num_rows = static_cast<int>(min(int64_t{p.window_rows}, p.num_tokens - first_row));
-  auto& plan = *reinterpret_cast<LoraWindowPlan*>(p.plans + blockIdx.x * p.plan_bytes);
+  auto& plan = *reinterpret_cast<WindowPlan*>(p.plans + blockIdx.x * p.plan_bytes);
   resolve_slots(p, s, first_row, num_rows);
 
   const int slot = s.slot_of[t];
@@ -146,38 +146,38 @@ __global__ void __launch_bounds__(kLoraThreads)
     int64_t rank = p.max_rank;
     if (p.slot_ranks.data != nullptr)
       rank = max(int64_t{0}, min(rank, read_index(p.slot_ranks, slot)));
-    tiles = static_cast<int>((rank + kLoraRankTile - 1) / kLoraRankTile);
-    const int parts = (place.count + kLoraPartRows - 1) / kLoraPartRows;
-    counts = {parts, parts * tiles, place.count * tiles};
+    tiles = static_cast<int>((rank + kTileRanks - 1) / kTileRanks);
+    const int row_tiles = (place.count + kRowTileRows - 1) / kRowTileRows;
+    counts = {row_tiles, row_tiles * tiles, place.count * tiles};
   }
   Counts total;
   const Counts before = threads_before(s, counts, total);
   if (is_first) {
-    s.first_part[t] = static_cast<int16_t>(before.parts);
+    s.first_row_tile[t] = static_cast<int16_t>(before.row_tiles);
     s.first_tile[t] = before.tiles;
     s.num_tiles[t] = static_cast<int16_t>(tiles);
     write_adapter(plan, slot, place.count, tiles, before);
   }
-  const bool is_mixed = __syncthreads_or(is_first && tiles * total.parts != total.tiles);
+  const bool is_mixed = __syncthreads_or(is_first && tiles * total.row_tiles != total.tiles);
   if (t == 0) {
     plan.is_mixed = is_mixed;
-    plan.num_parts = total.parts;
+    plan.num_row_tiles = total.row_tiles;
     plan.num_tiles = total.tiles;
     plan.num_partials = total.partials;
   }
   __syncthreads();
   if (slot >= 0) {
-    write_row(plan, t, place.index, s.first_part[place.first], s.first_tile[place.first],
+    write_row(plan, t, place.index, s.first_row_tile[place.first], s.first_tile[place.first],
               s.num_tiles[place.first]);
   }
 }
 
 }  // namespace
 
-void plan_rows(const LoraPlanParams& p, cudaStream_t stream) {
+void plan_windows(const PlanParams& p, cudaStream_t stream) {
   const int64_t windows = (p.num_tokens + p.window_rows - 1) / p.window_rows;
-  plan_kernel<<<static_cast<unsigned>(windows), kLoraThreads, 0, stream>>>(p);
+  window_plan_kernel<<<static_cast<unsigned>(windows), kBlockThreads, 0, stream>>>(p);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::lora

@@ -4,11 +4,11 @@
 
 namespace heddle {
 
-/// How the rows of a call on a GPU run; all ways have the same bits.
-enum class LoraWay {
-  kWindows,        // 256 rows at a time, one launch or two for each
-  kWindowsAtOnce,  // all windows in one launch
-  kPrefill,        // all rows grouped by adapter, two launches
+/// How the rows of a call on a GPU run; all routes have the same bits.
+enum class LoraRoute {
+  kWindows,       // 256 rows at a time, one launch or two for each
+  kFusedWindows,  // all windows in one launch
+  kGrouped,       // all rows grouped by adapter, two launches
 };
 
 /// What decides it, all of it known to the host.
@@ -23,7 +23,7 @@ struct LoraWork {
 };
 
 /// Of a call that may be a prefill; others go in windows.
-[[nodiscard]] LoraWay select_way(const LoraWork& work);
+[[nodiscard]] LoraRoute select_route(const LoraWork& work);
 
 /// Whether a plan of so many rows and ranks has what a prefill needs: always above 256 rows, and where one may be faster.
 [[nodiscard]] constexpr bool may_prefill(int64_t num_tokens, int64_t max_rank) {

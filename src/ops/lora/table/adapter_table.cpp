@@ -137,7 +137,7 @@ void AdapterTable::write_entries(const ExecContext& ctx, int64_t first, int64_t 
   if (device_.type == DeviceType::kCpu) {
     std::fill_n(entries_.get() + first, count, value);
   } else if constexpr (kWithCuda) {
-    cuda::write_lora_entries(entries_.get() + first, count, value, ctx.stream);
+    cuda::lora::write_entries(entries_.get() + first, count, value, ctx.stream);
   }
 }
 

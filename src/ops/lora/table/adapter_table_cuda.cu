@@ -2,7 +2,7 @@
 
 #include "ops/lora/table/adapter_table_kernels.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::lora {
 namespace {
 
 constexpr int kEntryThreads = 128;
@@ -20,10 +20,10 @@ __global__ void __launch_bounds__(kEntryThreads)
 
 }  // namespace
 
-void write_lora_entries(LoraWeight* entries, int64_t count, const LoraWeight& value,
-                        cudaStream_t stream) {
+void write_entries(LoraWeight* entries, int64_t count, const LoraWeight& value,
+                   cudaStream_t stream) {
   write_entries_kernel<<<1, kEntryThreads, 0, stream>>>(entries, count, value);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::lora

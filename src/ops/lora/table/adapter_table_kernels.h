@@ -13,9 +13,9 @@ inline constexpr int64_t kMaxVectorStride = int64_t{1} << 22;
 /// The ranks of an aligned table are multiples of this.
 [[nodiscard]] constexpr int64_t lora_rank_unit(int64_t rank) { return rank <= 16 ? 4 : 8; }
 
-namespace cuda {
+namespace cuda::lora {
 /// entries[i] = value for i in [0, count), in the order of the stream.
-void write_lora_entries(LoraWeight* entries, int64_t count, const LoraWeight& value,
-                        cudaStream_t stream);
-}  // namespace cuda
+void write_entries(LoraWeight* entries, int64_t count, const LoraWeight& value,
+                   cudaStream_t stream);
+}  // namespace cuda::lora
 }  // namespace heddle

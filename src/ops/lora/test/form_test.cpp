@@ -8,23 +8,23 @@ namespace heddle {
 namespace {
 
 TEST(LoraForm, OneUnitABlockWhereAllAreThereAtOnce) {
-  using Launch = cuda::LoraDirectLaunch;
-  EXPECT_EQ(select_direct_launch(24, 24, 16, true, 132), (Launch{true, false, true, 24}));
-  EXPECT_EQ(select_direct_launch(96, 264, 17, false, 132), (Launch{false, true, true, 264}));
-  EXPECT_EQ(select_direct_launch(265, 24, 64, true, 132), (Launch{true, true, false, 264}));
-  EXPECT_EQ(select_direct_launch(0, 0, 16, true, 132), (Launch{true, false, true, 1}));
+  using Launch = cuda::lora::FusedLaunch;
+  EXPECT_EQ(select_fused_launch(24, 24, 16, true, 132), (Launch{true, false, true, 24}));
+  EXPECT_EQ(select_fused_launch(96, 264, 17, false, 132), (Launch{false, true, true, 264}));
+  EXPECT_EQ(select_fused_launch(265, 24, 64, true, 132), (Launch{true, true, false, 264}));
+  EXPECT_EQ(select_fused_launch(0, 0, 16, true, 132), (Launch{true, false, true, 1}));
 }
 
 TEST(LoraForm, WindowsOfOneLaunchShareTheChip) {
-  EXPECT_EQ(select_direct_launch(100, 50, 8, true, 132, 2).num_blocks, 100);
-  EXPECT_EQ(select_direct_launch(100, 50, 8, true, 132, 4).num_blocks, 66);
-  EXPECT_EQ(select_direct_launch(100, 50, 8, true, 132, 1000).num_blocks, 1);
+  EXPECT_EQ(select_fused_launch(100, 50, 8, true, 132, 2).num_blocks, 100);
+  EXPECT_EQ(select_fused_launch(100, 50, 8, true, 132, 4).num_blocks, 66);
+  EXPECT_EQ(select_fused_launch(100, 50, 8, true, 132, 1000).num_blocks, 1);
 }
 
 TEST(LoraForm, HighRanksThatAreNotAlignedAreForTheOtherKernel) {
   const auto has_kernel = [](int64_t units, int max_rank, bool is_aligned) {
-    return has_direct_kernel(select_direct_launch(units, units, max_rank, is_aligned, 132),
-                             max_rank);
+    return has_aligned_kernel(select_fused_launch(units, units, max_rank, is_aligned, 132),
+                              max_rank);
   };
   EXPECT_TRUE(has_kernel(10000, 512, true) && has_kernel(10000, 16, false));
   EXPECT_TRUE(has_kernel(264, 64, false));
@@ -46,27 +46,27 @@ LoraWork work(int64_t tokens, int64_t in_features, int max_rank) {
 }
 
 TEST(LoraWay, ShortBatchesAreAWindowUnlessHighRanksTakeTooLong) {
-  EXPECT_EQ(select_way(work(128, 64, 65)), LoraWay::kWindows);
+  EXPECT_EQ(select_route(work(128, 64, 65)), LoraRoute::kWindows);
   LoraWork wide = work(141, 153, 494);
   wide.output_tiles = 122, wide.num_slices = 4, wide.num_slots = 3;
-  EXPECT_EQ(select_way(wide), LoraWay::kPrefill);
+  EXPECT_EQ(select_route(wide), LoraRoute::kGrouped);
   LoraWork aligned = work(200, 4096, 128);
   aligned.is_aligned = true;
-  EXPECT_EQ(select_way(aligned), LoraWay::kWindows);
+  EXPECT_EQ(select_route(aligned), LoraRoute::kWindows);
   aligned.fits_exchange = false;
-  EXPECT_EQ(select_way(aligned), LoraWay::kPrefill);
+  EXPECT_EQ(select_route(aligned), LoraRoute::kGrouped);
 }
 
 TEST(LoraWay, LongBatchesOfLittleWorkAreOneLaunch) {
-  EXPECT_EQ(select_way(work(375, 41, 8)), LoraWay::kWindowsAtOnce);
-  EXPECT_EQ(select_way(work(4096, 41, 8)), LoraWay::kPrefill);
-  EXPECT_EQ(select_way(work(375, 16384, 100)), LoraWay::kPrefill);
+  EXPECT_EQ(select_route(work(375, 41, 8)), LoraRoute::kFusedWindows);
+  EXPECT_EQ(select_route(work(4096, 41, 8)), LoraRoute::kGrouped);
+  EXPECT_EQ(select_route(work(375, 16384, 100)), LoraRoute::kGrouped);
   LoraWork changed = work(375, 41, 8);
   changed.is_aligned = true;
-  EXPECT_EQ(select_way(changed), LoraWay::kPrefill);
+  EXPECT_EQ(select_route(changed), LoraRoute::kGrouped);
   changed = work(375, 41, 8);
   changed.fits_at_once = false;
-  EXPECT_EQ(select_way(changed), LoraWay::kPrefill);
+  EXPECT_EQ(select_route(changed), LoraRoute::kGrouped);
 }
 
 TEST(LoraWay, WhatAPlanHasGrowsWithTheBatch) {

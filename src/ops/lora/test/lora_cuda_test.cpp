@@ -237,7 +237,7 @@ TYPED_TEST(LoraCuda, BlocksThatCannotWaitMakeTheSameBits) {
     const LoraTable a = site.a(), b = site.b();
     const LoraBatch batch = site.batch();
     const LoraGpuCall call{.slices = slices,
-                           .u = site.x(),
+                           .input = site.x(),
                            .a = &a,
                            .b = &b,
                            .batch = &batch,

@@ -17,7 +17,7 @@ class LoraCuda : public CudaTest {
  protected:
   using Guards = DeviceMirror::Guards;
   /// With an exchange a call is one launch where it is large for the chip.
-  enum class Form { kTwoLaunches, kFewBlocks, kAnyBlocks };
+  enum class Form { kTwoLaunches, kFewBlocks, kGeneralBlocks };
 
   /// The runs that a call can make: one launch or two, with a plan or without, between guards or flush with its allocations.
   struct Runs {
@@ -29,7 +29,7 @@ class LoraCuda : public CudaTest {
               guards == Guards::kBoth ? between_guards : flush, LoraSums::kSplit, plan};
     }
     [[nodiscard]] LoraRun any() {
-      return run(pick({Form::kTwoLaunches, Form::kFewBlocks, Form::kAnyBlocks}),
+      return run(pick({Form::kTwoLaunches, Form::kFewBlocks, Form::kGeneralBlocks}),
                  random_int(0, 1) == 0, pick({Guards::kBoth, Guards::kFlush}));
     }
     LoraStream with_exchange, without;
@@ -48,7 +48,7 @@ class LoraCuda : public CudaTest {
   /// Every form a call can take.
   template <class Body>
   void for_each_form(const Body& body) {
-    for (const Form form : {Form::kTwoLaunches, Form::kFewBlocks, Form::kAnyBlocks}) {
+    for (const Form form : {Form::kTwoLaunches, Form::kFewBlocks, Form::kGeneralBlocks}) {
       for (const bool plan : {false, true}) {
         SCOPED_TRACE(std::string(form == Form::kTwoLaunches ? "two launches"
                                  : form == Form::kFewBlocks ? "few blocks"

@@ -62,14 +62,14 @@ struct PrefillSite {
               bool is_regular = true)
       : site(num_tokens, in, std::move(outs), max_rank, is_regular) {}
 
-  [[nodiscard]] LoraGpuCall call(LoraWay way, bool accumulate = true) const {
+  [[nodiscard]] LoraGpuCall call(LoraRoute route, bool accumulate = true) const {
     return {.slices = slices,
-            .u = site.x(),
+            .input = site.x(),
             .a = &a,
             .b = &b,
             .batch = &batch,
             .accumulate = accumulate,
-            .way = way};
+            .route = route};
   }
   [[nodiscard]] std::vector<uint16_t> run(const ExecContext& ctx, const LoraGpuCall& call) {
     site.restart();
@@ -131,14 +131,15 @@ TYPED_TEST(LoraPrefillCuda, HasTheBitsOfWindows) {
       if (has_segments) p.batch = segments.batch();
       if (has_segments && random_int(0, 1) == 0) p.batch.row_scale = row_scale;
       const bool accumulate = !has_segments || random_int(0, 1) == 0;
-      const auto want = p.run(stream.ctx(), p.call(LoraWay::kWindows, accumulate));
-      ASSERT_TRUE(is_prefill(p.call(LoraWay::kPrefill)));
-      ASSERT_TRUE(!shape.is_regular || is_aligned_prefill(p.call(LoraWay::kPrefill), true));
+      const auto want = p.run(stream.ctx(), p.call(LoraRoute::kWindows, accumulate));
+      ASSERT_TRUE(is_prefill(p.call(LoraRoute::kGrouped)));
+      ASSERT_TRUE(!shape.is_regular || is_aligned_prefill(p.call(LoraRoute::kGrouped), true));
       for (const int num_sms : {1, 7, 40, 1000}) {
         ExecContext ctx = stream.ctx_of_chip(num_sms);
-        EXPECT_TRUE(p.run(ctx, p.call(LoraWay::kPrefill, accumulate)) == want) << num_sms << " SMs";
+        EXPECT_TRUE(p.run(ctx, p.call(LoraRoute::kGrouped, accumulate)) == want)
+            << num_sms << " SMs";
         ctx.info.compute_capability = 86;  // the portable kernels, and no early start
-        EXPECT_TRUE(p.run(ctx, p.call(LoraWay::kPrefill, accumulate)) == want)
+        EXPECT_TRUE(p.run(ctx, p.call(LoraRoute::kGrouped, accumulate)) == want)
             << num_sms << " SMs, portable";
       }
     }
@@ -161,8 +162,8 @@ TYPED_TEST(LoraPrefillCuda, WindowsAtOnceHaveTheBitsOfWindows) {
     for (const bool has_segments : {false, true}) {
       const RandomSegments segments(shape.tokens);
       if (has_segments) p.batch = segments.batch();
-      const auto want = p.run(stream.ctx(), p.call(LoraWay::kWindows));
-      LoraGpuCall call = p.call(LoraWay::kWindowsAtOnce);
+      const auto want = p.run(stream.ctx(), p.call(LoraRoute::kWindows));
+      LoraGpuCall call = p.call(LoraRoute::kFusedWindows);
       for (const int num_sms : {1, 7, 40, 1000}) {
         EXPECT_TRUE(p.run(stream.ctx_of_chip(num_sms), call) == want) << num_sms << " SMs";
       }
@@ -171,7 +172,7 @@ TYPED_TEST(LoraPrefillCuda, WindowsAtOnceHaveTheBitsOfWindows) {
     }
     p.batch = p.site.batch();
     p.site.remove_all();
-    EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraWay::kWindowsAtOnce)) == p.site.start_bits());
+    EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraRoute::kFusedWindows)) == p.site.start_bits());
     ASSERT_TRUE(p.site.guards_intact());
     ASSERT_FALSE(this->HasFailure());
   }
@@ -184,9 +185,9 @@ TYPED_TEST(LoraPrefillCuda, AShortBatchHasTheBitsOfAWindow) {
                              small_or(72, 200), is_regular);
     for (const bool has_exchange : {false, true}) {
       const LoraStream stream(this->device(), p.site.workspace_bytes(), has_exchange);
-      const auto want = p.run(stream.ctx(), p.call(LoraWay::kWindows));
-      ASSERT_TRUE(is_prefill(p.call(LoraWay::kPrefill)));
-      EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraWay::kPrefill)) == want);
+      const auto want = p.run(stream.ctx(), p.call(LoraRoute::kWindows));
+      ASSERT_TRUE(is_prefill(p.call(LoraRoute::kGrouped)));
+      EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraRoute::kGrouped)) == want);
     }
     EXPECT_TRUE(p.site.guards_intact());
   }
@@ -195,11 +196,11 @@ TYPED_TEST(LoraPrefillCuda, AShortBatchHasTheBitsOfAWindow) {
 TYPED_TEST(LoraPrefillCuda, APlanServesWindowsAndPrefill) {
   PrefillSite<TypeParam> p(small_or(300, 2000), small_or(72, 1104), {64, 192}, 64);
   const LoraStream stream(this->device(), p.site.workspace_bytes(), true);
-  const auto want = p.run(stream.ctx(), p.call(LoraWay::kWindows));
+  const auto want = p.run(stream.ctx(), p.call(LoraRoute::kWindows));
   ASSERT_NE(want, p.site.start_bits());
   p.batch = p.site.planned(stream.ctx());
-  EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraWay::kWindows)) == want);
-  EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraWay::kPrefill)) == want);
+  EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraRoute::kWindows)) == want);
+  EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraRoute::kGrouped)) == want);
 }
 
 TYPED_TEST(LoraPrefillCuda, ARowAloneHasTheBitsItHasInABatch) {
@@ -207,7 +208,7 @@ TYPED_TEST(LoraPrefillCuda, ARowAloneHasTheBitsItHasInABatch) {
   for (const int max_rank : {16, small_or(40, 128)}) {
     PrefillSite<TypeParam> p(tokens, in, {128, 72}, max_rank);
     const LoraStream stream(this->device(), p.site.workspace_bytes(), true);
-    const auto want = p.run(stream.ctx(), p.call(LoraWay::kPrefill));
+    const auto want = p.run(stream.ctx(), p.call(LoraRoute::kGrouped));
     p.site.restart();
     const LoraBatch batch = p.site.batch();
     const std::vector<LoraSlice> slices = p.site.slices();
@@ -244,13 +245,13 @@ TYPED_TEST(LoraPrefillCuda, ExpandHasTheBitsOfWindows) {
     const DeviceBuffer<half> narrow_h(random_normal<half>(size_t(tokens * max_rank)));
     for (const bool is_narrow : {false, true}) {
       for (const bool accumulate : {false, true}) {
-        LoraGpuCall call = p.call(LoraWay::kWindows);
+        LoraGpuCall call = p.call(LoraRoute::kWindows);
         call.a = nullptr;
-        call.u = is_narrow ? narrow_h.view({tokens, max_rank}) : h.view({tokens, max_rank});
+        call.input = is_narrow ? narrow_h.view({tokens, max_rank}) : h.view({tokens, max_rank});
         call.accumulate = accumulate;
         call.scale = 0.7f;
         const auto want = p.run(stream.ctx(), call);
-        call.way = LoraWay::kPrefill;
+        call.route = LoraRoute::kGrouped;
         ASSERT_TRUE(is_prefill(call) && is_aligned_prefill(call, true));
         EXPECT_TRUE(p.run(stream.ctx(), call) == want) << "rank " << max_rank;
         EXPECT_TRUE(p.run(stream.ctx_of_chip(3), call) == want) << "rank " << max_rank;
@@ -266,13 +267,13 @@ TYPED_TEST(LoraPrefillCuda, ShrinkHasTheBitsOfWindows) {
       PrefillSite<TypeParam> p(small_or(290, 600), in, {max_rank}, max_rank, is_regular);
       const LoraStream stream(this->device(), p.site.workspace_bytes(), false);
       for (const bool accumulate : {false, true}) {
-        LoraGpuCall call = p.call(LoraWay::kWindows);
+        LoraGpuCall call = p.call(LoraRoute::kWindows);
         call.b = nullptr;
         call.accumulate = accumulate;
         call.scale = 0.7f;
         const auto want = p.run(stream.ctx(), call);
         ASSERT_NE(want, p.site.start_bits());
-        call.way = LoraWay::kPrefill;
+        call.route = LoraRoute::kGrouped;
         ASSERT_TRUE(is_prefill(call));
         EXPECT_TRUE(p.run(stream.ctx(), call) == want) << "rank " << max_rank;
         EXPECT_TRUE(p.run(stream.ctx_of_chip(3), call) == want) << "rank " << max_rank;
@@ -306,16 +307,16 @@ TYPED_TEST(LoraPrefillCuda, EveryLayoutAndDtypeHasTheBitsOfWindows) {
       const LoraTable a_table = table(a, in, a_layout), b_table = table(b, out, b_layout);
       const std::vector<Y> start = random_normal<Y>(size_t(tokens * (out + 1)));
       std::vector<std::vector<Y>> results;
-      for (const LoraWay way : {LoraWay::kWindows, LoraWay::kPrefill}) {
+      for (const LoraRoute route : {LoraRoute::kWindows, LoraRoute::kGrouped}) {
         const DeviceBuffer<Y> y(start);
         const LoraSlice slice{y.view({tokens, out + 1}).narrow(1, 1, out)};
         const LoraGpuCall call{.slices = {&slice, 1},
-                               .u = x.view({tokens, in}),
+                               .input = x.view({tokens, in}),
                                .a = &a_table,
                                .b = &b_table,
                                .batch = &batch,
                                .accumulate = true,
-                               .way = way};
+                               .route = route};
         run_on_gpu(stream.ctx(), "lora_apply", call);
         results.push_back(y.download());
         EXPECT_TRUE(y.guards_intact());
@@ -337,20 +338,21 @@ TYPED_TEST(LoraPrefillCuda, TakesAnyNumberOfRows) {
   const int64_t tokens = small_or(600, 70'000);
   PrefillSite<TypeParam> p(tokens, 64, {16}, 8);
   const LoraStream stream(this->device(), p.site.workspace_bytes(), false);
-  EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraWay::kPrefill)) ==
-              p.run(stream.ctx(), p.call(LoraWay::kWindows)));
+  EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraRoute::kGrouped)) ==
+              p.run(stream.ctx(), p.call(LoraRoute::kWindows)));
   const RandomSegments segments(tokens);
   p.batch = segments.batch();
-  EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraWay::kPrefill)) ==
-              p.run(stream.ctx(), p.call(LoraWay::kWindows)));
+  EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraRoute::kGrouped)) ==
+              p.run(stream.ctx(), p.call(LoraRoute::kWindows)));
   p.batch = p.site.batch();
   p.site.remove_all();
-  EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraWay::kPrefill)) == p.site.start_bits());
+  EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraRoute::kGrouped)) == p.site.start_bits());
 }
 
 /// As many slots as are grouped at once, one more, and a row or two of each.
 TYPED_TEST(LoraPrefillCuda, TakesAnyNumberOfSlots) {
-  for (const int64_t num_slots : {cuda::kPlanSlots, cuda::kPlanSlots + 1, small_or(600, 3000)}) {
+  for (const int64_t num_slots :
+       {cuda::lora::kPlanSlots, cuda::lora::kPlanSlots + 1, small_or(600, 3000)}) {
     constexpr int64_t kIn = 64, kOut = 8, kRank = 8;
     const int64_t tokens = num_slots * 3 / 2;
     const DeviceBuffer<TypeParam> x(random_normal<TypeParam>(size_t(tokens * kIn)));
@@ -367,16 +369,16 @@ TYPED_TEST(LoraPrefillCuda, TakesAnyNumberOfSlots) {
     const LoraStream stream(
         this->device(), lora_apply_workspace_bytes(this->device(), tokens, kIn, 1, kRank), false);
     std::vector<std::vector<TypeParam>> results;
-    for (const LoraWay way : {LoraWay::kWindows, LoraWay::kPrefill}) {
+    for (const LoraRoute route : {LoraRoute::kWindows, LoraRoute::kGrouped}) {
       const DeviceBuffer<TypeParam> y(std::vector<TypeParam>(size_t(tokens * kOut)));
       const LoraSlice slice{y.view({tokens, kOut})};
       const LoraGpuCall call{.slices = {&slice, 1},
-                             .u = x.view({tokens, kIn}),
+                             .input = x.view({tokens, kIn}),
                              .a = &a_table,
                              .b = &b_table,
                              .batch = &batch,
                              .accumulate = true,
-                             .way = way};
+                             .route = route};
       ASSERT_TRUE(is_prefill(call));
       run_on_gpu(stream.ctx(), "lora_apply", call);
       results.push_back(y.download());
@@ -400,7 +402,7 @@ TYPED_TEST(LoraPrefillCuda, AReplaySeesIdsRanksAndWeightsThatChangedInPlace) {
       p.site.restart();
       graph.launch(stream.get());
       const auto got = p.site.bits();
-      ASSERT_TRUE(got == p.run(stream.ctx(), p.call(LoraWay::kWindows))) << "round " << round;
+      ASSERT_TRUE(got == p.run(stream.ctx(), p.call(LoraRoute::kWindows))) << "round " << round;
       ASSERT_FALSE(got == last) << "round " << round;
       last = got;
     }

@@ -5,18 +5,19 @@
 #include "ops/lora/device/expand_cuda.h"
 #include "ops/lora/device/params.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::lora {
 namespace {
 
 /// Describes the next items of this block; gives their number.
 template <class T, bool kShrinks>
-__device__ int describe(const LoraParams& p, LoraShared& s, const Share& items, bool twice) {
+__device__ int describe(const SiteParams& p, HalfShared& s, const BlockRange& items,
+                        bool double_width) {
   const int num = min(kBatch, items.end - items.begin), i = static_cast<int>(threadIdx.x);
   if (i < num) {
     if constexpr (kShrinks) {
       describe_shrink<T>(p, items.begin + i, s.items[i]);
     } else {
-      describe_expand<T>(p, items.begin + i, twice, s.items[i]);
+      describe_expand<T>(p, items.begin + i, double_width, s.items[i]);
     }
   }
   __syncthreads();
@@ -25,35 +26,36 @@ __device__ int describe(const LoraParams& p, LoraShared& s, const Share& items, 
 
 // Partial sums h = A x of chunks of x, or y (+)= factor * B h, where h is the sum of these or a tensor. Copies from memory run kSlots - 1
 // items ahead. Grid: blocks that run at once.
-template <class T, bool kShrinks, bool kPlain>
-__global__ void __launch_bounds__(kLoraThreads, 2)
-    lora_kernel(const __grid_constant__ LoraParams p) {
+template <class T, bool kShrinks, bool kAligned>
+__global__ void __launch_bounds__(kBlockThreads, 2)
+    half_kernel(const __grid_constant__ SiteParams p) {
   extern __shared__ uint4 memory[];
-  LoraShared& s = *reinterpret_cast<LoraShared*>(memory);
+  HalfShared& s = *reinterpret_cast<HalfShared*>(memory);
   if constexpr (kShrinks) trigger_dependents();
   // Where every block has several items of expand, larger ones cost less; the sums are the same.
   const int num_items = kShrinks ? p.plan->num_tiles * p.num_slices * p.num_chunks
-                                 : p.plan->num_parts * p.items_per_part[0];
-  const bool twice = !kShrinks && num_items >= 2 * static_cast<int>(gridDim.x);
-  Share items(twice ? p.plan->num_parts * p.items_per_part[1] : num_items, p.block_reciprocal);
+                                 : p.plan->num_row_tiles * p.items_per_row_tile[0];
+  const bool double_width = !kShrinks && num_items >= 2 * static_cast<int>(gridDim.x);
+  BlockRange items(double_width ? p.plan->num_row_tiles * p.items_per_row_tile[1] : num_items,
+                   p.block_reciprocal);
   const int warp = threadIdx.x / 32;
   bool waits = !kShrinks && p.partials != nullptr;
-  HeldH held;
+  CachedH cached;
   ExpandSums sum = {};
   do {
-    const int num = describe<T, kShrinks>(p, s, items, twice);
-    LoraCursor fetched, at;
+    const int num = describe<T, kShrinks>(p, s, items, double_width);
+    Cursor fetched, at;
 #pragma unroll 1
     for (int turn = 1 - kSlots, ahead = 0, slot = 0;; ++turn) {
       __syncwarp();  // all lanes have read what is overwritten now
       if (fetched.item < num) {
-        const LoraItem& item = s.items[fetched.item];
+        const WorkItem& item = s.items[fetched.item];
         if constexpr (kShrinks) {
-          fetch_shrink<T, kPlain>(p, item, s.slots[ahead][warp]);
+          fetch_shrink<T, kAligned>(p, item, s.slots[ahead][warp]);
           ++fetched.item;
         } else {
-          if (item.rank > 0) fetch_expand<T, kPlain>(p, item, fetched, s.slots[ahead][warp]);
-          fetched.next_piece(item);
+          if (item.rank > 0) fetch_expand<T, kAligned>(p, item, fetched, s.slots[ahead][warp]);
+          fetched.advance(item);
         }
       }
       commit_copies();
@@ -64,13 +66,14 @@ __global__ void __launch_bounds__(kLoraThreads, 2)
       wait_for_copies<kSlots - 1>();
       __syncwarp();
       if (at.item >= num) break;
-      const LoraItem& item = s.items[at.item];
+      const WorkItem& item = s.items[at.item];
       if constexpr (kShrinks) {
-        run_shrink<T, kPlain>(p, s, item, s.slots[slot][warp]);
+        run_shrink<T, kAligned>(p, s, item, s.slots[slot][warp]);
         ++at.item;
       } else {
-        if (item.rank > 0) run_expand<T, kPlain>(p, s, item, at, s.slots[slot][warp], held, sum);
-        at.next_piece(item);
+        if (item.rank > 0)
+          run_expand<T, kAligned>(p, s, item, at, s.slots[slot][warp], cached, sum);
+        at.advance(item);
       }
       slot = slot == kSlots - 1 ? 0 : slot + 1;
     }
@@ -80,10 +83,9 @@ __global__ void __launch_bounds__(kLoraThreads, 2)
 }
 
 // y (+)= factor * h of lora_shrink, the sum of the partial sums. Grid: blocks that run at once.
-__global__ void __launch_bounds__(kLoraThreads)
-    lora_sum_kernel(const __grid_constant__ LoraParams p) {
-  __shared__ LoraItem item;
-  Share items(p.plan->num_parts * p.items_per_part[0], p.block_reciprocal);
+__global__ void __launch_bounds__(kBlockThreads) sum_kernel(const __grid_constant__ SiteParams p) {
+  __shared__ WorkItem item;
+  BlockRange items(p.plan->num_row_tiles * p.items_per_row_tile[0], p.block_reciprocal);
   wait_for_predecessor();
 #pragma unroll 1
   for (; items.begin < items.end; ++items.begin) {
@@ -95,48 +97,48 @@ __global__ void __launch_bounds__(kLoraThreads)
 }
 
 template <auto kKernel>
-void run(int bytes, const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream) {
+void run(int bytes, const SiteParams& p, const HalfLaunch& launch, cudaStream_t stream) {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(launch.num_blocks));
-  config.blockDim = dim3(kLoraThreads);
+  config.blockDim = dim3(kBlockThreads);
   config.dynamicSmemBytes = static_cast<size_t>(bytes);
   config.stream = stream;
-  const bool waits = launch.stage != LoraStage::kShrink && p.partials != nullptr;
+  const bool waits = launch.step != HalfStep::kShrink && p.partials != nullptr;
   if (waits) return launch_early<kKernel>(launch.device, config, p);
   HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kKernel, p));
 }
 
-template <class T, bool kShrinks, bool kPlain>
-void run_half(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream) {
-  constexpr auto kKernel = lora_kernel<T, kShrinks, kPlain>;
-  constexpr int kBytes = sizeof(LoraShared);
+template <class T, bool kShrinks, bool kAligned>
+void run_half(const SiteParams& p, const HalfLaunch& launch, cudaStream_t stream) {
+  constexpr auto kKernel = half_kernel<T, kShrinks, kAligned>;
+  constexpr int kBytes = sizeof(HalfShared);
   allow_shared_memory<kKernel, kBytes>(launch.device);
   run<kKernel>(kBytes, p, launch, stream);
 }
 
-template <class T, bool kPlain>
-void run_any(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream) {
-  switch (launch.stage) {
-    case LoraStage::kShrink: return run_half<T, true, kPlain>(p, launch, stream);
-    case LoraStage::kExpand: return run_half<T, false, kPlain>(p, launch, stream);
-    case LoraStage::kSum: return run<lora_sum_kernel>(0, p, launch, stream);
+template <class T, bool kAligned>
+void run_any(const SiteParams& p, const HalfLaunch& launch, cudaStream_t stream) {
+  switch (launch.step) {
+    case HalfStep::kShrink: return run_half<T, true, kAligned>(p, launch, stream);
+    case HalfStep::kExpand: return run_half<T, false, kAligned>(p, launch, stream);
+    case HalfStep::kSum: return run<sum_kernel>(0, p, launch, stream);
   }
 }
 
 template <class T>
-void run_typed(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream) {
-  launch.is_plain ? run_any<T, true>(p, launch, stream) : run_any<T, false>(p, launch, stream);
+void run_typed(const SiteParams& p, const HalfLaunch& launch, cudaStream_t stream) {
+  launch.is_aligned ? run_any<T, true>(p, launch, stream) : run_any<T, false>(p, launch, stream);
 }
 
 }  // namespace
 
 template <>
-void launch_lora<bfloat16>(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream) {
+void launch_half<bfloat16>(const SiteParams& p, const HalfLaunch& launch, cudaStream_t stream) {
   run_typed<__nv_bfloat16>(p, launch, stream);
 }
 template <>
-void launch_lora<half>(const LoraParams& p, const LoraLaunch& launch, cudaStream_t stream) {
+void launch_half<half>(const SiteParams& p, const HalfLaunch& launch, cudaStream_t stream) {
   run_typed<__half>(p, launch, stream);
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::lora
