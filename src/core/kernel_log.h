@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+namespace heddle {
+
+/// Whether the environment holds HEDDLE_LOG_KERNELS=1; read at the first call of the process.
+[[nodiscard]] inline bool logs_kernels() {
+  static const bool logs = [] {
+    const char* value = std::getenv("HEDDLE_LOG_KERNELS");
+    return value != nullptr && std::string_view(value) == "1";
+  }();
+  return logs;
+}
+
+/// Writes "heddle: <line>" to stderr, in one piece.
+void write_kernel_log(const std::string& line);
+
+/// With HEDDLE_LOG_KERNELS=1 prints which kernels a call of `op` takes, as one line; `choice` needs operator<<.
+///   log_choice("batch_decode", choice);   // heddle: batch_decode split chunks=4
+template <class Choice>
+void log_choice(std::string_view op, const Choice& choice) {
+  if (!logs_kernels()) [[likely]] {
+    return;
+  }
+  std::ostringstream line;
+  line << op << ' ' << choice;
+  write_kernel_log(line.str());
+}
+
+}  // namespace heddle
