@@ -14,9 +14,10 @@ namespace heddle {
 namespace {
 
 /// Checks o, q and lse [num_tokens, num_q_heads(, head_dim)] and the options against the cache, and packs all.
-AttentionParams check_and_pack(const ExecContext& ctx, TensorView o, TensorView lse,
-                               ConstTensorView q, Dim& num_tokens, const PagedKv& cache,
-                               const AttentionOptions& options) {
+cpu::attention::AttentionParams check_and_pack(const ExecContext& ctx, TensorView o, TensorView lse,
+                                               ConstTensorView q, Dim& num_tokens,
+                                               const PagedKv& cache,
+                                               const AttentionOptions& options) {
   Dim q_heads("num_q_heads"), head_dim("head_dim", cache.head_dim);
   check_shape("q", q, {&num_tokens, &q_heads, &head_dim});
   check_shape("o", o, {&num_tokens, &q_heads, &head_dim});
@@ -27,9 +28,9 @@ AttentionParams check_and_pack(const ExecContext& ctx, TensorView o, TensorView 
   check_device(ctx, {{"q", q}, {"o", o}, {"lse", lse}});
   HEDDLE_CHECK(q_heads.value() % cache.num_kv_heads == 0, "q.size(1) is ", q_heads.value(),
                ", expected a multiple of the cache's num_kv_heads = ", cache.num_kv_heads);
-  if (cache.head_dim > kMaxHeadDim) {
+  if (cache.head_dim > cpu::attention::kMaxHeadDim) {
     throw_error(ErrorCode::kUnsupported, "head_dim is ", cache.head_dim, ", supported: up to ",
-                kMaxHeadDim);
+                cpu::attention::kMaxHeadDim);
   }
   HEDDLE_CHECK(options.logits_soft_cap >= 0.0f, "options.logits_soft_cap is ",
                options.logits_soft_cap, ", expected >= 0");
@@ -37,7 +38,7 @@ AttentionParams check_and_pack(const ExecContext& ctx, TensorView o, TensorView 
                ", expected >= -1");
   if (options.rope) check_rope("options.rope", *options.rope, cache.head_dim);
 
-  AttentionParams params;
+  cpu::attention::AttentionParams params;
   if (lse) {
     check_shape("lse", lse, {&num_tokens, &q_heads});
     check_dtype("lse", lse, {DType::kFloat32});
@@ -55,8 +56,8 @@ AttentionParams check_and_pack(const ExecContext& ctx, TensorView o, TensorView 
   params.kv_dtype = cache.dtype;
   params.group_size = static_cast<int>(q_heads.value() / cache.num_kv_heads);
   params.head_dim = cache.head_dim;
-  params.tile = tile_keys(cache.head_dim);
-  params.stride = row_stride(cache.head_dim);
+  params.tile = cpu::attention::tile_keys(cache.head_dim);
+  params.stride = cpu::attention::row_stride(cache.head_dim);
   params.sm_scale = options.sm_scale.value_or(1.0f / std::sqrt(static_cast<float>(cache.head_dim)));
   params.soft_cap = options.logits_soft_cap;
   params.causal = options.causal;
@@ -82,21 +83,21 @@ void check_trees(const ExecContext& ctx, const AttentionOptions& options, const 
   check_tree_mask_indptr(cpu::IndexArray(indptr), q_indptr, num_seqs.value(), words.value());
 }
 
-void attend_all(const ExecContext& ctx, AttentionParams params, const PagedKv& cache,
-                const PageTable& table, const AttentionOptions& options, int64_t num_seqs,
-                std::optional<cpu::IndexArray> q_indptr) {
-  const PageWalk walk(cache, table);
+void attend_all(const ExecContext& ctx, cpu::attention::AttentionParams params,
+                const PagedKv& cache, const PageTable& table, const AttentionOptions& options,
+                int64_t num_seqs, std::optional<cpu::IndexArray> q_indptr) {
+  const cpu::attention::PageWalk walk(cache, table);
   params.cache = &walk;
   params.value_distance = walk.value_distance();
   if (options.tree_mask) {
     params.trees = {options.tree_mask.data<int32_t>(), cpu::IndexArray(options.tree_mask_indptr)};
   }
-  std::optional<RotaryAngles> angles;
+  std::optional<cpu::attention::RotaryAngles> angles;
   if (options.rope) params.angles = &angles.emplace(*options.rope, cache.head_dim);
-  const AttentionItems items(params, cache.num_kv_heads, num_seqs, q_indptr);
+  const cpu::attention::AttentionItems items(params, cache.num_kv_heads, num_seqs, q_indptr);
   parallel_for(ctx, items.count(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      if (const auto item = items.get(i)) cpu::attend(params, *item);
+      if (const auto item = items.get(i)) cpu::attention::attend(params, *item);
     }
   });
 }
@@ -108,13 +109,14 @@ void batch_prefill(const ExecContext& ctx, TensorView o, TensorView lse, ConstTe
                    const AttentionOptions& options) {
   Dim num_seqs("num_seqs"), num_tokens("num_tokens");
   check_paged_kv(ctx, cache, table, num_seqs);
-  const AttentionParams params = check_and_pack(ctx, o, lse, q, num_tokens, cache, options);
+  const cpu::attention::AttentionParams params =
+      check_and_pack(ctx, o, lse, q, num_tokens, cache, options);
   check_token_indptr("q_indptr", ctx, q_indptr, num_seqs, num_tokens);
   const cpu::IndexArray starts(q_indptr);
   check_trees(ctx, options, num_seqs, starts);
   if (ctx.device.type == DeviceType::kCuda) {
-    return attend_on_gpu(ctx, "batch_prefill", params, cache, table, options, num_tokens.value(),
-                         num_seqs.value(), q_indptr);
+    return attend_on_cuda(ctx, "batch_prefill", params, cache, table, options, num_tokens.value(),
+                          num_seqs.value(), q_indptr);
   }
   attend_all(ctx, params, cache, table, options, num_seqs.value(), starts);
 }
@@ -123,12 +125,13 @@ void batch_decode(const ExecContext& ctx, TensorView o, TensorView lse, ConstTen
                   const PagedKv& cache, const PageTable& table, const AttentionOptions& options) {
   Dim num_seqs("num_seqs");
   check_paged_kv(ctx, cache, table, num_seqs);
-  const AttentionParams params = check_and_pack(ctx, o, lse, q, num_seqs, cache, options);
+  const cpu::attention::AttentionParams params =
+      check_and_pack(ctx, o, lse, q, num_seqs, cache, options);
   HEDDLE_CHECK(!options.tree_mask && !options.tree_mask_indptr,
                "options.tree_mask is given, but a query of batch_decode is one token alone");
   if (ctx.device.type == DeviceType::kCuda) {
-    return attend_on_gpu(ctx, "batch_decode", params, cache, table, options, num_seqs.value(),
-                         num_seqs.value(), {});
+    return attend_on_cuda(ctx, "batch_decode", params, cache, table, options, num_seqs.value(),
+                          num_seqs.value(), {});
   }
   attend_all(ctx, params, cache, table, options, num_seqs.value(), std::nullopt);
 }

@@ -23,7 +23,7 @@ using testing::RandomValues;
 
 constexpr int64_t kPageSize = 16, kElement = 2;
 constexpr int64_t kColdBytes = int64_t{420} << 20;  // the L2 cache of an H200 has 60 MB
-constexpr int64_t kMostBytes = int64_t{18} << 30, kMostQuickBytes = int64_t{1} << 30;
+constexpr int64_t kMaxBytes = int64_t{18} << 30, kMaxQuickBytes = int64_t{1} << 30;
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 
 struct Case {
@@ -56,7 +56,7 @@ std::vector<Case> cases(bool is_quick) {
     all.push_back({.batch = 64, .length = 2048, .head_dim = dim});
   }
   all.push_back({.batch = 1, .length = 32768, .others = 63});
-  const int64_t most = is_quick ? kMostQuickBytes : kMostBytes;
+  const int64_t most = is_quick ? kMaxQuickBytes : kMaxBytes;
   std::erase_if(all, [&](const Case& c) { return c.bytes() > most; });
   return all;
 }
@@ -117,7 +117,7 @@ void run(testing::BenchProgram& program) {
   CudaContext context(kGpu, program.stream(), kWorkspaceBytes);
   for (const Case& c : cases(program.is_quick())) {
     const auto parts = std::clamp<int64_t>(kColdBytes / c.bytes() + 1, 1, 64);
-    const int calls = c.bytes() > kMostQuickBytes ? 2 : std::max(static_cast<int>(parts), 4);
+    const int calls = c.bytes() > kMaxQuickBytes ? 2 : std::max(static_cast<int>(parts), 4);
     const Batch batch(c, parts);
     const std::vector<double> samples = testing::time_in_graph(
         program.stream(), calls, [&](int call) { batch.decode(context.exec(), call); },

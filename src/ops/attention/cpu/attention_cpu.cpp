@@ -9,7 +9,8 @@
 #include "ops/attention/cpu/row_block-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace heddle::cpu::HWY_NAMESPACE {
+namespace heddle::cpu::attention::HWY_NAMESPACE {
+using namespace heddle::cpu::HWY_NAMESPACE;  // the toolbox: hn, load_f32, store_f32, ...
 
 /// The part of [lo, hi) that lies in the tile at `base`, relative to it; empty where they do not meet.
 HWY_INLINE int clip(int64_t position, int64_t base, int tile) {
@@ -26,7 +27,7 @@ HWY_INLINE int64_t token_of(const AttentionParams& p, const AttentionItem& item,
 HWY_INLINE bool tree_sees(const AttentionItem& item, int64_t token, int64_t position) {
   const int64_t j = position - (item.kv_len - item.q_len);  // its number among the new tokens
   if (j < 0) return true;
-  const int32_t* mask = item.tree + token * ((item.q_len + 31) / 32);
+  const int32_t* mask = item.tree + token * tree_mask_words(item.q_len);
   return (static_cast<uint32_t>(mask[j / 32]) >> (j % 32) & 1u) != 0;
 }
 
@@ -187,14 +188,14 @@ void attend_item(const AttentionParams& p, const AttentionItem& item) {
   }
 }
 
-}  // namespace heddle::cpu::HWY_NAMESPACE
+}  // namespace heddle::cpu::attention::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace heddle::cpu {
+namespace heddle::cpu::attention {
 HWY_EXPORT(attend_item);
 void attend(const AttentionParams& params, const AttentionItem& item) {
   HWY_DYNAMIC_DISPATCH(attend_item)(params, item);
 }
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::attention
 #endif

@@ -3,10 +3,10 @@
 
 #include "ops/attention/cpu/attention_kernels.h"
 
-namespace heddle {
+namespace heddle::cpu::attention {
 
 AttentionItems::AttentionItems(const AttentionParams& params, int num_kv_heads, int64_t num_seqs,
-                               std::optional<cpu::IndexArray> q_indptr)
+                               std::optional<IndexArray> q_indptr)
     : cache_(*params.cache),
       trees_(params.trees),
       group_size_(params.group_size),
@@ -38,6 +38,6 @@ std::optional<AttentionItem> AttentionItems::get(int64_t number) const {
   return item;
 }
 
-float cpu::log_sum_exp(float max, float sum) { return max + std::log(sum); }
+float log_sum_exp(float max, float sum) { return max + std::log(sum); }
 
-}  // namespace heddle
+}  // namespace heddle::cpu::attention

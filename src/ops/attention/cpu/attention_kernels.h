@@ -7,9 +7,10 @@
 #include "heddle/core/dtype.h"
 
 #include "ops/attention/cpu/page_walk.h"
+#include "ops/attention/paged/tree_masks.h"
 #include "ops/attention/rope/rotary_angles.h"
 
-namespace heddle {
+namespace heddle::cpu::attention {
 
 inline constexpr int kMaxHeadDim = 256;
 inline constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
@@ -45,14 +46,13 @@ static_assert(item_rows(64) == 60 && item_rows(128) == 30 && item_rows(256) == 1
 /// The tree masks of a call: see AttentionOptions.
 struct TreeMasks {
   const int32_t* words = nullptr;  // nullptr: no sequence has one
-  cpu::IndexArray indptr;
+  IndexArray indptr;
 
   /// The masks of a sequence; nullptr where it has none.
   [[nodiscard]] const int32_t* of(int64_t seq) const {
     return words == nullptr || indptr[seq] == indptr[seq + 1] ? nullptr : words + indptr[seq];
   }
 };
-constexpr int64_t tree_mask_words(int64_t q_len) { return (q_len + 31) / 32; }
 
 /// What one call computes, checked and unpacked.
 struct AttentionParams {
@@ -90,7 +90,7 @@ class AttentionItems {
  public:
   /// q_indptr nothing: one query per sequence.
   AttentionItems(const AttentionParams& params, int num_kv_heads, int64_t num_seqs,
-                 std::optional<cpu::IndexArray> q_indptr);
+                 std::optional<IndexArray> q_indptr);
 
   [[nodiscard]] int64_t count() const { return num_kv_heads_ * first_item(num_seqs_); }
   /// Item `number`; nothing where the number is left over.
@@ -105,15 +105,12 @@ class AttentionItems {
   const PageWalk& cache_;
   TreeMasks trees_;
   int64_t group_size_, rows_per_item_, num_kv_heads_, num_seqs_;
-  std::optional<cpu::IndexArray> q_indptr_;
+  std::optional<IndexArray> q_indptr_;
 };
-
-namespace cpu {
 
 void attend(const AttentionParams& params, const AttentionItem& item);
 
 /// max + log(sum): the natural log of a sum of exponentials from the state of an online softmax.
 float log_sum_exp(float max, float sum);
 
-}  // namespace cpu
-}  // namespace heddle
+}  // namespace heddle::cpu::attention

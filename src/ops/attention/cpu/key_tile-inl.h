@@ -12,7 +12,8 @@
 #include "ops/attention/cpu/attention_kernels.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace heddle::cpu::HWY_NAMESPACE {
+namespace heddle::cpu::attention::HWY_NAMESPACE {
+using namespace heddle::cpu::HWY_NAMESPACE;  // the toolbox: hn, load_f32, store_f32, ...
 
 /// Rows of K that are transposed together.
 constexpr int kTransposedKeys = 4;
@@ -97,7 +98,7 @@ void load_key_tile(const AttentionParams& p, const std::byte* const* rows, int64
   }
 }
 
-}  // namespace heddle::cpu::HWY_NAMESPACE
+}  // namespace heddle::cpu::attention::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // include guard per target

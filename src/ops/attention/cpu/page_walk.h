@@ -1,19 +1,10 @@
 #pragma once
 
-#include "heddle/core/check.h"
 #include "heddle/ops/kv_cache.h"
 
 #include "cpu/index_array.h"
 
-namespace heddle {
-
-/// Checks all that can be said of a cache and a page table without its pages; binds the number of sequences.
-void check_paged_kv(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
-                    Dim& num_seqs);
-
-/// Checks q_indptr or seq_indptr [num_seqs + 1]: ascending, and within the rows [0, num_tokens) that it cuts.
-void check_token_indptr(const char* name, const ExecContext& ctx, const ConstTensorView& indptr,
-                        const Dim& num_seqs, const Dim& num_tokens);
+namespace heddle::cpu::attention {
 
 /// The cache of a checked call on the CPU, walked by sequence and position.
 class PageWalk {
@@ -32,10 +23,10 @@ class PageWalk {
  private:
   [[nodiscard]] std::byte* page_address(int64_t index) const;
 
-  cpu::IndexArray page_indptr_, pages_, last_page_len_;
+  IndexArray page_indptr_, pages_, last_page_len_;
   std::byte* pool_;
   int64_t page_size_;
   int64_t page_distance_, key_offset_, value_distance_, head_distance_, slot_distance_;  // bytes
 };
 
-}  // namespace heddle
+}  // namespace heddle::cpu::attention

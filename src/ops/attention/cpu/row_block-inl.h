@@ -12,7 +12,8 @@
 #include "ops/attention/cpu/softmax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace heddle::cpu::HWY_NAMESPACE {
+namespace heddle::cpu::attention::HWY_NAMESPACE {
+using namespace heddle::cpu::HWY_NAMESPACE;  // the toolbox: hn, load_f32, store_f32, ...
 
 /// What one item keeps on the stack: some 60 KB.
 struct ItemScratch {
@@ -153,7 +154,7 @@ void attend_block_of(const AttentionParams& p, const RowBlock& block, ItemScratc
   }
 }
 
-}  // namespace heddle::cpu::HWY_NAMESPACE
+}  // namespace heddle::cpu::attention::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // include guard per target

@@ -14,7 +14,8 @@
 #include "ops/attention/cpu/attention_kernels.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace heddle::cpu::HWY_NAMESPACE {
+namespace heddle::cpu::attention::HWY_NAMESPACE {
+using namespace heddle::cpu::HWY_NAMESPACE;  // the toolbox: hn, load_f32, store_f32, ...
 
 /// exp(x) for x <= 0 with an error below 1 ulp; 0 below -87, where f32 would become subnormal; NaN for NaN.
 /// x = n ln 2 + r with |r| <= ln 2 / 2, and exp(r) = 1 + r + r^2 P(r): P is the minimax polynomial of degree 4, whose
@@ -110,7 +111,7 @@ HWY_INLINE void update_row(D d, float soft_cap, int lo, int hi, float* s, RowSta
   }
 }
 
-}  // namespace heddle::cpu::HWY_NAMESPACE
+}  // namespace heddle::cpu::attention::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // include guard per target

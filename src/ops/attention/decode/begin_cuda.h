@@ -7,7 +7,7 @@
 
 #include "ops/attention/decode/ring_cuda.h"
 
-namespace heddle::cuda::decode {
+namespace heddle::cuda::attention::decode {
 
 /// The rows of q of a run: heads of one token.
 struct QueryRows {
@@ -97,57 +97,58 @@ __device__ inline TableWords ask_again(const DecodeParams& p, const FirstPages& 
   return now;
 }
 template <int kWarps>
-__device__ bool holds(const DecodeParams& p, const WorkShare<kWarps>& share,
-                      const FirstPages& first, const TableWords& now) {
-  bool holds = true;
+__device__ bool is_unchanged(const DecodeParams& p, const Schedule<kWarps>& share,
+                             const FirstPages& first, const TableWords& now) {
+  bool is_unchanged = true;
   if (static_cast<int>(threadIdx.x) < p.num_seqs) {
     const SequencePages pages = sequence_pages(p.kv, now.sequence);
     const SequenceCut& cut = share.cuts[threadIdx.x];
-    holds = pages.first_page == cut.first_page && pages.kv_len == cut.kv_len;
+    is_unchanged = pages.first_page == cut.first_page && pages.kv_len == cut.kv_len;
   }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const AskedPage& page = first.of_batch[i];
-    holds &= page.entry < 0 || join_index(p.kv.pages, now.pages[i]) == page.id;
+    is_unchanged &= page.entry < 0 || join_index(p.kv.pages, now.pages[i]) == page.id;
   }
-  return holds;
+  return is_unchanged;
 }
 
 /// Waits for the kernel in front, sets the share of the block, and asks for the first rows of q, keys and values. All threads call.
 template <class Shape>
-__device__ Share begin_share(const DecodeParams& p, uint32_t block, DecodeShared<Shape>& s,
-                             RunWalk<Shape::kWarps, 1, 2>& walk, PartRing<Shape>& ring) {
+__device__ BlockWork begin_work(const DecodeParams& p, uint32_t block, DecodeShared<Shape>& s,
+                                RunWalk<Shape::kWarps, 1, 2>& walk, PartRing<Shape>& ring) {
 #if __CUDA_ARCH__ >= 900
-  bool is_guess = p.guesses_share;
+  bool is_speculative = p.can_start_on_stale_table;
 #else
-  bool is_guess = false;
+  bool is_speculative = false;
 #endif
-  if (!is_guess) fetch_tables(p);
+  if (!is_speculative) fetch_tables(p);
 #pragma unroll 1
   while (true) {
-    if (!is_guess) wait_for_predecessor();
-    const Share share = deal_work(p, block, gridDim.x, is_guess, s.work);
+    if (!is_speculative) wait_for_predecessor();
+    const BlockWork share = partition_work(p, block, gridDim.x, is_speculative, s.work);
     FirstPages first;
-    if (share == Share::kSegments) {
+    if (share == BlockWork::kSegments) {
       walk.start();
       first = ring.start();
     }
-    const bool is_sound = !is_guess || are_of_pool(p, first);
+    const bool is_in_pool = !is_speculative || are_of_pool(p, first);
     TableWords now;
-    if (is_guess) {
+    if (is_speculative) {
       wait_for_predecessor();
       now = ask_again(p, first);  // not behind the copies, which would hold it up
     }
-    if (share == Share::kSegments && is_sound) {
+    if (share == BlockWork::kSegments && is_in_pool) {
       fetch_rows<Shape>(p, walk.run(), s.q[0]);
       commit_copies();
       ring.begin();
     }
-    if (!is_guess || __syncthreads_and(is_sound && holds(p, s.work, first, now))) return share;
+    if (!is_speculative || __syncthreads_and(is_in_pool && is_unchanged(p, s.work, first, now)))
+      return share;
     wait_for_copies<0>();
     __syncthreads();
-    is_guess = false;
+    is_speculative = false;
   }
 }
 
-}  // namespace heddle::cuda::decode
+}  // namespace heddle::cuda::attention::decode

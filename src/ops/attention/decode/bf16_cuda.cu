@@ -1,6 +1,6 @@
 #include "ops/attention/decode/kernel_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention {
 
 template <>
 void launch_decode_of<bfloat16>(const DecodeParams& p, const RotaryFrequencies* rope,
@@ -8,4 +8,4 @@ void launch_decode_of<bfloat16>(const DecodeParams& p, const RotaryFrequencies* 
   decode::run_call<__nv_bfloat16>(p, rope, launch);
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention

@@ -8,7 +8,7 @@
 
 #include "ops/attention/decode/merge_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention::decode {
 
 /// What a block does that has no segment.
 __device__ inline void idle_in_cluster() {
@@ -65,4 +65,4 @@ __device__ void take_cluster_states(uint32_t num_segments,
   }
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention::decode

@@ -2,7 +2,7 @@
 
 #include "ops/attention/run/params.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention {
 
 inline constexpr int kTileKeys = 16;  // that one warp takes at a time
 /// A sequence is cut into segments by the number of keys that it shows alone, so that a row's bits do not depend on the batch: at most
@@ -32,15 +32,15 @@ inline constexpr int kDecodeBlocksPerSm = 2;  // that run at once
 
 struct DecodeParams : AttentionKernelParams {
   int32_t num_blocks = 0;
-  uint32_t neighbours = 1;    // in the work that share a multiprocessor; divides num_blocks
-  uint32_t cluster_size = 1;  // divides num_blocks, too; see attention_decode_cluster_cuda.h
-  uint32_t num_units = 0;     // of a sequence: kv heads, times the parts that groups are taken in
-  int32_t unit_rows = 0;      // most rows of a unit
-  int32_t partial_pairs = 0;  // of rows of a row tile in `partials`
+  uint32_t blocks_per_sm = 1;  // in the work that share a multiprocessor; divides num_blocks
+  uint32_t cluster_size = 1;   // divides num_blocks, too; see attention_decode_cluster_cuda.h
+  uint32_t num_units = 0;      // of a sequence: kv heads, times the parts that groups are taken in
+  int32_t unit_rows = 0;       // most rows of a unit
+  int32_t partial_pairs = 0;   // of rows of a row tile in `partials`
   Divisor by_kv_heads;
   /// Blocks may begin by lengths and a page table that the kernel in front may still write (attention_decode_begin_cuda.h): the pages are
   /// those of a pool, each sequence has a thread, and costs fit into 32 bits even if each sequence had the whole table.
-  bool guesses_share = false;
+  bool can_start_on_stale_table = false;
   /// Every tile lies within a page, and rows begin at multiples of 16 bytes.
   bool has_whole_tiles = false;
 };
@@ -60,11 +60,11 @@ struct DecodeBlocks {
                                            int head_dim, int num_sms);
 
 /// At least that many for any number of kv heads.
-[[nodiscard]] size_t most_decode_partial_floats(int64_t num_seqs, int64_t num_q_heads, int head_dim,
-                                                int num_sms);
+[[nodiscard]] size_t max_decode_partial_floats(int64_t num_seqs, int64_t num_q_heads, int head_dim,
+                                               int num_sms);
 
 template <class T>
 void launch_decode_of(const DecodeParams& p, const RotaryFrequencies* rope,
                       const AttentionLaunch& launch);
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention

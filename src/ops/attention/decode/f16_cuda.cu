@@ -1,6 +1,6 @@
 #include "ops/attention/decode/kernel_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention {
 
 template <>
 void launch_decode_of<half>(const DecodeParams& p, const RotaryFrequencies* rope,
@@ -8,4 +8,4 @@ void launch_decode_of<half>(const DecodeParams& p, const RotaryFrequencies* rope
   decode::run_call<__half>(p, rope, launch);
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention

@@ -21,7 +21,7 @@
 #include "ops/attention/decode/rotated_split_cuda.h"
 #include "ops/attention/decode/rotated_tf32_cuda.h"
 
-namespace heddle::cuda::decode {
+namespace heddle::cuda::attention::decode {
 
 /// The output of row tile `tile` from the state of all keys: the groups of the warp.
 template <class T, class Shape>
@@ -80,11 +80,11 @@ using ShapeOf = DecodeShape<kDim, kRowTiles, std::is_same_v<Params, RotatingDeco
 
 /// Whether this block is the last of those that share a unit; its states are in memory then. All threads call.
 template <class Shape>
-__device__ bool arrive(const DecodeParams& p, const Run& run, uint32_t owner,
+__device__ bool arrive(const DecodeParams& p, const Run& run, uint32_t block_of,
                        DecodeShared<Shape>& s) {
   __syncthreads();
   if (threadIdx.x == 0) {
-    uint32_t* counter = p.counters + owner;
+    uint32_t* counter = p.counters + block_of;
     const uint32_t num = run.end - run.first;
     const bool is_last = add_to_counter(counter, num) + num == run.cut->num_segments;
     if (is_last) *counter = 0;
@@ -99,13 +99,13 @@ template <class T, class Shape>
 __device__ void share_unit(const DecodeParams& p, const Run& run, const Partials<Shape>& partials,
                            const MergePlace& place, DecodeShared<Shape>& s) {
   const auto segment = min(threadIdx.x % 32, run.cut->num_segments - 1);
-  const uint32_t owner = s.work.owner(run.cost_before + run.unit * run.cut->unit_cost +
-                                      segment * run.cut->segment_cost());
+  const uint32_t block_of = s.work.block_of(run.cost_before + run.unit * run.cut->unit_cost +
+                                            segment * run.cut->segment_cost());
   // The counter is that of the block that has segment 0, which shares no other unit's beginning.
-  if (!arrive(p, run, __shfl_sync(~0u, owner, 0), s)) return;
+  if (!arrive(p, run, __shfl_sync(~0u, block_of, 0), s)) return;
 #pragma unroll 1
   for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
-    const auto state = merge_segments(partials, owner, run.cut->num_segments, tile, place);
+    const auto state = merge_segments(partials, block_of, run.cut->num_segments, tile, place);
     store_rows<T, Shape>(p, run, tile, state);
   }
 }
@@ -215,25 +215,25 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
   fetch_parameters(p);
   extern __shared__ uint4 memory[];
   auto& s = *reinterpret_cast<DecodeShared<Shape>*>(memory);
-  const uint32_t first = gridDim.x / p.neighbours;
-  const uint32_t block = blockIdx.x % first * p.neighbours + blockIdx.x / first;
+  const uint32_t first = gridDim.x / p.blocks_per_sm;
+  const uint32_t block = blockIdx.x % first * p.blocks_per_sm + blockIdx.x / first;
   const Partials<Shape> partials{reinterpret_cast<float4*>(p.partials), p.partial_pairs};
-  if constexpr (Shape::kRotates) put_near_turns<Shape>(p.rope, s);
+  if constexpr (Shape::kRotates) put_in_tile_rotations<Shape>(p.rope, s);
   PartRing<Shape> ring(p, s);
   RunWalk<Shape::kWarps, 1, 2> walk(p, s.work);
-  const Share share = begin_share(p, block, s, walk, ring);
-  if (share == Share::kIdleInCluster) return idle_in_cluster();
-  if (share == Share::kNone) return;
+  const BlockWork share = begin_work(p, block, s, walk, ring);
+  if (share == BlockWork::kIdleInCluster) return idle_in_cluster();
+  if (share == BlockWork::kNone) return;
   wait_for_copies<Shape::kParts - 1>();
   __syncthreads();
   std::byte *q = s.q[0], *next_q = s.q[1];
 #pragma unroll 1
-  while (walk.is_there()) {
+  while (walk.has_run()) {
     const Run run = walk.run();
     walk.next();
-    if (walk.is_there()) fetch_rows<Shape>(p, walk.run(), next_q);  // in the group of the next part
+    if (walk.has_run()) fetch_rows<Shape>(p, walk.run(), next_q);  // in the group of the next part
     if constexpr (Shape::kRotates) {
-      RotatedScores<T, Shape>::turn_rows(p.rope, run.cut->kv_len - 1, q, s);
+      RotatedScores<T, Shape>::rotate_rows(p.rope, run.cut->kv_len - 1, q, s);
       __syncthreads();
     }
     State<Shape::kGroups> states[kRowTiles];
@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
       }
       end_segment(run, segment, block, sums, ring, partials, s, states);
     }
-    end_run<T>(p, run, block, states, partials, ring.free_place(!walk.is_there()), s);
+    end_run<T>(p, run, block, states, partials, ring.free_place(!walk.has_run()), s);
     std::byte* const old_q = q;
     q = next_q;
     next_q = old_q;
@@ -296,4 +296,4 @@ void run_call(const DecodeParams& p, const RotaryFrequencies* rope, const Attent
   run_any<T>(RotatingDecodeParams{p, *rope}, launch);
 }
 
-}  // namespace heddle::cuda::decode
+}  // namespace heddle::cuda::attention::decode

@@ -2,7 +2,7 @@
 
 #include "ops/attention/decode/decode_params.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention {
 namespace {
 
 int units_of_sequence(int num_kv_heads, int group_size, int head_dim) {
@@ -12,12 +12,12 @@ int units_of_sequence(int num_kv_heads, int group_size, int head_dim) {
 /// Pairs of rows in a row tile whose state is kept.
 int partial_pairs(int group_size) { return (std::min(group_size, kDecodeRowTile) + 1) / 2; }
 /// The segments of a sequence of so many keys, at most: see cut_sequence() in attention_decode_work_cuda.h.
-int64_t most_segments(int64_t keys) {
+int64_t max_segments_of(int64_t keys) {
   const int shortest = keys > kShortKeys ? kMinSegmentKeys : kMinShortSegmentKeys;
   return std::min<int64_t>((keys + shortest - 1) / shortest, kMaxSegments);
 }
 /// See DecodeParams::guesses_share.
-bool can_guess(const AttentionKernelParams& p, int64_t all_units) {
+bool can_start_on_stale_table(const AttentionKernelParams& p, int64_t all_units) {
   const int64_t keys = p.num_pages * p.kv.page_size;  // a sequence has fewer than 2^31
   const int64_t cost = all_units * (keys / kTileKeys + 1 + kMaxSegments * int64_t{kSegmentCost});
   return p.kv.pool_pages > 0 && p.num_seqs <= 32 * kDecodeWarps && keys < int64_t{1} << 31 &&
@@ -51,8 +51,7 @@ size_t decode_partial_floats(int64_t num_seqs, int num_kv_heads, int group_size,
   return partial_floats(units * kMaxSegments, group_size, head_dim, num_sms);
 }
 
-size_t most_decode_partial_floats(int64_t num_seqs, int64_t num_q_heads, int head_dim,
-                                  int num_sms) {
+size_t max_decode_partial_floats(int64_t num_seqs, int64_t num_q_heads, int head_dim, int num_sms) {
   const auto group_size = static_cast<int>(std::min<int64_t>(num_q_heads, 2 * kDecodeRowTile));
   return partial_floats(num_seqs * num_q_heads * kMaxSegments, group_size, head_dim, num_sms);
 }
@@ -74,17 +73,17 @@ void launch_decode(const AttentionKernelParams& call, const RotaryFrequencies* r
                          : select_decode_blocks(all_units * kMaxSegments, launch.info.num_sms);
   p.num_blocks = blocks.count;
   // Neighbours share a multiprocessor, but those that have nothing to do should not.
-  const bool are_few = all_units * most_segments(mean_keys) < p.num_blocks;
-  p.neighbours = are_few ? 1 : static_cast<uint32_t>(blocks.per_sm);
+  const bool are_few = all_units * max_segments_of(mean_keys) < p.num_blocks;
+  p.blocks_per_sm = are_few ? 1 : static_cast<uint32_t>(blocks.per_sm);
   p.num_units = static_cast<uint32_t>(units);
   p.unit_rows = rows;
   p.by_kv_heads = Divisor(static_cast<uint32_t>(p.num_kv_heads));
   p.partial_pairs = partial_pairs(p.group_size);
-  p.guesses_share = can_guess(p, all_units);
+  p.can_start_on_stale_table = can_start_on_stale_table(p, all_units);
   p.has_whole_tiles = p.kv.is_aligned && p.kv.page_size % kTileKeys == 0;
   if (p.num_counters < p.num_blocks) p.partials = nullptr;
   if (launch.dtype == DType::kFloat16) return launch_decode_of<half>(p, rope, launch);
   launch_decode_of<bfloat16>(p, rope, launch);
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention

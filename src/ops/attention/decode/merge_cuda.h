@@ -8,7 +8,7 @@
 #include "ops/attention/decode/shape_cuda.h"
 #include "ops/attention/decode/tile_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention::decode {
 
 /// Of rows 2q, 2q + 1: the maxima of their scores, in units of log2, and the lane's part of the sums of their weights 2^(score - max).
 struct RowStates {
@@ -113,7 +113,7 @@ struct Partials {
   float4* data;
   int num_pairs;  // of rows in a row tile, at most 4
 
-  [[nodiscard]] __device__ bool is_there() const {
+  [[nodiscard]] __device__ bool has_rows() const {
     return static_cast<int>(threadIdx.x) % 4 < num_pairs;
   }
   [[nodiscard]] __device__ float4* group(uint32_t block, int segment, int tile) const {
@@ -122,7 +122,7 @@ struct Partials {
     return data + ((state * (Shape::kDim / 16 + 1) * 8 + lane / 4) * num_pairs + lane % 4);
   }
   __device__ void put(uint32_t block, int segment, int tile, const State<kGroups>& state) const {
-    if (!is_there()) return;
+    if (!has_rows()) return;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     float4* to = group(block, segment, tile);
 #pragma unroll
@@ -162,13 +162,13 @@ struct MergePlace {
 /// Merges the states of all segments of a unit in ascending order; owner: the block of segment s in lane s, and that of segment 0 has left
 /// one state of all its segments. They come through `place`, as many at once as it has room for. All lanes call.
 template <class Shape>
-__device__ State<Shape::kGroups> merge_segments(const Partials<Shape>& partials, uint32_t owner,
+__device__ State<Shape::kGroups> merge_segments(const Partials<Shape>& partials, uint32_t block_of,
                                                 uint32_t num_segments, int tile,
                                                 const MergePlace& place) {
   static_assert((Shape::kGroups + 1) * 32 * sizeof(float4) <= Shape::kPartBytes);
   const int lane = static_cast<int>(threadIdx.x) % 32, num = static_cast<int>(num_segments);
-  const uint32_t first_owner = __shfl_sync(~0u, owner, 0);
-  const int of_first = __popc(__ballot_sync(~0u, owner == first_owner && lane < num));
+  const uint32_t first_block = __shfl_sync(~0u, block_of, 0);
+  const int of_first = __popc(__ballot_sync(~0u, block_of == first_block && lane < num));
   const int num_states = num - of_first + 1;  // the first stands for all segments of its block
   const int size = partials.size(), at_once = place.size / size;
   float4* const own = place.data + lane / 4 * partials.num_pairs + lane % 4;
@@ -179,16 +179,16 @@ __device__ State<Shape::kGroups> merge_segments(const Partials<Shape>& partials,
 #pragma unroll 4
     for (int i = 0; i < count; ++i) {
       const int segment = begin + i == 0 ? 0 : of_first + begin + i - 1;
-      const uint32_t block = __shfl_sync(~0u, owner, segment);
-      if (partials.is_there()) partials.fetch(block, segment, tile, own + i * size);
+      const uint32_t block = __shfl_sync(~0u, block_of, segment);
+      if (partials.has_rows()) partials.fetch(block, segment, tile, own + i * size);
     }
     commit_copies();
     wait_for_copies<0>();
-    if (!partials.is_there()) continue;
+    if (!partials.has_rows()) continue;
 #pragma unroll 4
     for (int i = 0; i < count; ++i) sum = merge(sum, partials.take(own + i * size));
   }
   return sum;
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention::decode

@@ -2,7 +2,7 @@
 
 #include "ops/attention/decode/merge_cuda.h"
 
-namespace heddle::cuda::decode {
+namespace heddle::cuda::attention::decode {
 
 /// The ring of a warp: keys and values of one tile after the other, in the order in which they are asked for.
 template <class Shape>
@@ -56,4 +56,4 @@ class PartRing {
   int filled_ = 0, used_ = 0;
 };
 
-}  // namespace heddle::cuda::decode
+}  // namespace heddle::cuda::attention::decode

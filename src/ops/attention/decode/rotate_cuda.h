@@ -6,7 +6,7 @@
 #include "ops/attention/decode/shape_cuda.h"
 #include "ops/attention/decode/tile_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention::decode {
 
 /// Within 2^-21 of the exact values, in a few instructions: for each key and pair.
 __device__ inline CosSin cos_sin_fast(int position, Turns frequency) {
@@ -18,18 +18,18 @@ __device__ inline CosSin cos_sin_fast(int position, Turns frequency) {
 
 /// How far half a tile of keys turns, for all tiles: sums of two angles are taken by the sum of two turns.
 template <class Shape>
-__device__ void put_near_turns(const RotaryFrequencies& rope, DecodeShared<Shape>& s) {
+__device__ void put_in_tile_rotations(const RotaryFrequencies& rope, DecodeShared<Shape>& s) {
   constexpr int kPairs = Shape::kDim / 2;
   for (int i = static_cast<int>(threadIdx.x); i < kHalfTile * kPairs; i += Shape::kThreads) {
     const int key = i / kPairs, pair = i % kPairs;
     if (pair >= rope.num_pairs) continue;
-    s.near[key][pair] = cos_sin_at(key, rope.frequency[pair]);
+    s.in_tile[key][pair] = cos_sin_at(key, rope.frequency[pair]);
     if (key == 0) s.frequency[pair] = rope.frequency[pair];
   }
 }
 
 /// The turn by a and then by b.
-__device__ inline CosSin add_turns(CosSin a, CosSin b) {
+__device__ inline CosSin compose(CosSin a, CosSin b) {
   return {fmaf(-a.sin, b.sin, a.cos * b.cos), fmaf(a.cos, b.sin, a.sin * b.cos)};
 }
 
@@ -42,7 +42,7 @@ class RotatingTile {
 
   __device__ RotatingTile(DecodeShared<Shape>& s, const std::byte* q, int num_pairs, int num_steps)
       : s_(s),
-        far_(s.scratch[threadIdx.x / 32].far),
+        tile_rotation_(s.scratch[threadIdx.x / 32].tile_rotation),
         num_pairs_(num_pairs),
         num_steps_(num_steps),
         lane_(static_cast<int>(threadIdx.x) % 32),
@@ -72,7 +72,7 @@ class RotatingTile {
     }
   }
   /// s += the products of the elements behind the rotated ones.
-  __device__ void add_plain_steps(const std::byte* keys, Scores& s) const {
+  __device__ void add_unrotated_steps(const std::byte* keys, Scores& s) const {
 #pragma unroll 1
     for (int k = rotated_steps(); k < num_steps_; ++k) {
       uint32_t a[4];
@@ -82,38 +82,38 @@ class RotatingTile {
   }
 
   /// The turns of the first keys of both halves of the tile at `position`.
-  __device__ void put_far_turns(int position) const {
+  __device__ void put_tile_rotations(int position) const {
     __syncwarp();
 #pragma unroll
     for (int first = 0; first < kDim / 2; first += 32) {
       const int pair = first + lane_;
       if (pair >= num_pairs_) continue;
       const Turns frequency = s_.frequency[pair];
-      far_[0][pair] = cos_sin_fast(position, frequency);
-      far_[1][pair] = cos_sin_fast(position + kHalfTile, frequency);
+      tile_rotation_[0][pair] = cos_sin_fast(position, frequency);
+      tile_rotation_[1][pair] = cos_sin_fast(position + kHalfTile, frequency);
     }
     __syncwarp();
   }
   /// Pairs p, p + 1 of a lane's key, turned: their first elements, and their second ones.
-  struct TurnedPairs {
+  struct RotatedPairs {
     float2 first, second;
   };
   /// From the words of both; near: of p and p + 1 in a row of the table of near turns.
-  [[nodiscard]] __device__ TurnedPairs turn(uint32_t first, uint32_t second, const float4& near,
-                                            int half, int pair) const {
-    const float4 far = *reinterpret_cast<const float4*>(far_[half] + pair);
-    const CosSin turns[2] = {add_turns({near.x, near.y}, {far.x, far.y}),
-                             add_turns({near.z, near.w}, {far.z, far.w})};
+  [[nodiscard]] __device__ RotatedPairs rotation(uint32_t first, uint32_t second,
+                                                 const float4& in_tile, int half, int pair) const {
+    const float4 tile_rotation = *reinterpret_cast<const float4*>(tile_rotation_[half] + pair);
+    const CosSin turns[2] = {compose({in_tile.x, in_tile.y}, {tile_rotation.x, tile_rotation.y}),
+                             compose({in_tile.z, in_tile.w}, {tile_rotation.z, tile_rotation.w})};
     const float2 x = widen_two<T>(first), y = widen_two<T>(second);
     const float2 a = rotate(x.x, y.x, turns[0]), b = rotate(x.y, y.y, turns[1]);
     return {{a.x, b.x}, {a.y, b.y}};
   }
-  [[nodiscard]] __device__ float4 near_turns(int pair) const {
-    return *reinterpret_cast<const float4*>(s_.near[lane_ / 4] + pair);
+  [[nodiscard]] __device__ float4 in_tile_rotations(int pair) const {
+    return *reinterpret_cast<const float4*>(s_.in_tile[lane_ / 4] + pair);
   }
   /// Element `element` of the key of the tile at `position`, turned if it is one of a pair.
-  [[nodiscard]] __device__ float turned(const std::byte* keys, int key, int element,
-                                        int position) const {
+  [[nodiscard]] __device__ float rotated(const std::byte* keys, int key, int element,
+                                         int position) const {
     const auto load = [&](int e) {
       return widen(*reinterpret_cast<const T*>(keys + element_offset(key, e, 2 * kDim)));
     };
@@ -121,15 +121,15 @@ class RotatingTile {
     if (element >= 2 * num_pairs_) return own;
     const bool is_low = element < num_pairs_;
     const int pair = is_low ? element : element - num_pairs_;
-    const CosSin turn = cos_sin_fast(position + key, s_.frequency[pair]);
+    const CosSin rotation = cos_sin_fast(position + key, s_.frequency[pair]);
     const float other = load(is_low ? element + num_pairs_ : pair);
-    return is_low ? rotate(own, other, turn).x : rotate(other, own, turn).y;
+    return is_low ? rotate(own, other, rotation).x : rotate(other, own, rotation).y;
   }
 
   DecodeShared<Shape>& s_;
-  CosSin (&far_)[2][Shape::kDim / 2];
+  CosSin (&tile_rotation_)[2][Shape::kDim / 2];
   int num_pairs_, num_steps_, lane_;
   uint32_t q_;
 };
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention::decode

@@ -5,7 +5,7 @@
 
 #include "ops/attention/decode/rotate_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention::decode {
 
 /// Two neighbours as values of a dtype and what those lack.
 struct SplitWord {
@@ -26,13 +26,13 @@ class SplitScores : RotatingTile<T, Shape> {
 
  public:
   __device__ SplitScores(DecodeShared<Shape>& s, const std::byte* q, int num_pairs, int num_steps)
-      : Base(s, q, num_pairs, num_steps), q_rest_(shared_address(s.turned_q)) {}
+      : Base(s, q, num_pairs, num_steps), q_rest_(shared_address(s.rotated_q)) {}
 
   /// Rotates the rows of q, of the token at `position`, in place; what they lack then goes to turned_q. All threads call.
-  __device__ static void turn_rows(const RotaryFrequencies& rope, int position, std::byte* q,
-                                   DecodeShared<Shape>& s) {
+  __device__ static void rotate_rows(const RotaryFrequencies& rope, int position, std::byte* q,
+                                     DecodeShared<Shape>& s) {
     constexpr int kPairs = Shape::kDim / 2;
-    std::byte* const q_rest = s.turned_q;
+    std::byte* const q_rest = s.rotated_q;
     for (int i = static_cast<int>(threadIdx.x); i < Shape::kRows * Shape::kRowBytes / 16;
          i += Shape::kThreads) {
       reinterpret_cast<uint4*>(q_rest)[i] = {};
@@ -41,17 +41,17 @@ class SplitScores : RotatingTile<T, Shape> {
     for (int i = static_cast<int>(threadIdx.x); i < Shape::kRows * kPairs; i += Shape::kThreads) {
       const int row = i / kPairs, pair = i % kPairs;
       if (pair >= rope.num_pairs) continue;
-      const CosSin turn = cos_sin_at(position, rope.frequency[pair]);
+      const CosSin rotation = cos_sin_at(position, rope.frequency[pair]);
       const uint32_t low = element_offset(row, pair, Shape::kRowBytes);
       const uint32_t high = element_offset(row, pair + rope.num_pairs, Shape::kRowBytes);
       const auto at = [](std::byte* rows, uint32_t offset) -> T& {
         return *reinterpret_cast<T*>(rows + offset);
       };
-      const float2 turned = rotate(widen(at(q, low)), widen(at(q, high)), turn);
-      at(q, low) = narrow<T>(turned.x);
-      at(q, high) = narrow<T>(turned.y);
-      at(q_rest, low) = narrow<T>(turned.x - widen(at(q, low)));
-      at(q_rest, high) = narrow<T>(turned.y - widen(at(q, high)));
+      const float2 rotated = rotate(widen(at(q, low)), widen(at(q, high)), rotation);
+      at(q, low) = narrow<T>(rotated.x);
+      at(q, high) = narrow<T>(rotated.y);
+      at(q_rest, low) = narrow<T>(rotated.x - widen(at(q, low)));
+      at(q_rest, high) = narrow<T>(rotated.y - widen(at(q, high)));
     }
   }
 
@@ -59,7 +59,7 @@ class SplitScores : RotatingTile<T, Shape> {
   __device__ void operator()(const std::byte* keys, int position, Scores& s) const {
     Sums sums = this->num_pairs_ % 8 == 0 ? products_of_vectors(keys, position)
                                           : products_of_elements(keys, position);
-    this->add_plain_steps(keys, sums.whole);
+    this->add_unrotated_steps(keys, sums.whole);
 #pragma unroll
     for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
 #pragma unroll
@@ -85,18 +85,18 @@ class SplitScores : RotatingTile<T, Shape> {
   /// Of vectors of 8 pairs. A product takes the first and the second elements of 8 pairs together.
   __device__ Sums products_of_vectors(const std::byte* keys, int position) const {
     Sums sums = {};
-    this->put_far_turns(position);
+    this->put_tile_rotations(position);
     const int count = this->num_pairs_ / 8;
 #pragma unroll 4
     for (int v = 0; v < count; ++v) {
       uint32_t high[4], rest[4];
       load_matrices(high, this->key_vectors(keys, v, v + count));
       const int pair = 8 * v + this->lane_ % 4 * 2;
-      const float4 near = this->near_turns(pair);
+      const float4 in_tile = this->in_tile_rotations(pair);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const auto turned = this->turn(high[half], high[half + 2], near, half, pair);
-        const SplitWord low = split_two<T>(turned.first), up = split_two<T>(turned.second);
+        const auto rotated = this->rotation(high[half], high[half + 2], in_tile, half, pair);
+        const SplitWord low = split_two<T>(rotated.first), up = split_two<T>(rotated.second);
         high[half] = low.high;
         rest[half] = low.rest;
         high[half + 2] = up.high;
@@ -117,10 +117,10 @@ class SplitScores : RotatingTile<T, Shape> {
       for (int i = 0; i < 4; ++i) {
         const int key = this->lane_ / 4 + i % 2 * kHalfTile;
         const int element = 16 * k + this->lane_ % 4 * 2 + i / 2 * 8;
-        const SplitWord turned = split_two<T>({this->turned(keys, key, element, position),
-                                               this->turned(keys, key, element + 1, position)});
-        high[i] = turned.high;
-        rest[i] = turned.rest;
+        const SplitWord rotated = split_two<T>({this->rotated(keys, key, element, position),
+                                                this->rotated(keys, key, element + 1, position)});
+        high[i] = rotated.high;
+        rest[i] = rotated.rest;
       }
       add_split(sums, high, rest, 2 * k, 2 * k + 1);
     }
@@ -130,4 +130,4 @@ class SplitScores : RotatingTile<T, Shape> {
   uint32_t q_rest_;
 };
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention::decode

@@ -4,7 +4,7 @@
 
 #include "ops/attention/decode/work_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention::decode {
 
 /// How one instance of the decode kernel is laid out, for heads of up to kDim elements and kRowTiles * 8 rows of q that share their
 /// keys. The warps of a block take the tiles of a segment in turn. Each keeps its own on the way, keys and values of a tile as two
@@ -26,9 +26,9 @@ struct DecodeShape {
   static constexpr int kGroups = kDim / 16 / kWarps;  // of 16 elements of a row that a warp merges
   static constexpr int kPairs = kRotates ? kDim / 2 : 1;
   static constexpr bool kHasRoomForTf32 = kDim <= 128;  // of rows of q
-  static constexpr int kTurnedBytes = !kRotates         ? 16
-                                      : kHasRoomForTf32 ? kRows * (kDim + 8) * 4
-                                                        : kRows * kRowBytes;
+  static constexpr int kRotatedBytes = !kRotates         ? 16
+                                       : kHasRoomForTf32 ? kRows * (kDim + 8) * 4
+                                                         : kRows * kRowBytes;
   /// The sums of a warp, f32, fit into the part that it has read last.
   static_assert(kRowTile * kDim * 4 == kPartBytes);
 };
@@ -38,13 +38,13 @@ inline constexpr int kHalfTile = kTileKeys / 2;
 /// By how much the keys of half a tile turn from its first one on: [key][pair]. Keys are apart by an odd number of 64 bytes, so that the
 /// lanes of two do not meet in a bank.
 template <class Shape>
-using NearTurns = CosSin[Shape::kRotates ? kHalfTile : 1][Shape::kPairs + 8];
+using InTileRotations = CosSin[Shape::kRotates ? kHalfTile : 1][Shape::kPairs + 8];
 
 /// What a warp keeps of its tile while it goes through a segment, and of its sums where that ends.
 template <class Shape>
 union WarpScratch {
-  float4 states[32];             // of the rows of a lane
-  CosSin far[2][Shape::kPairs];  // the turns of the first key of either half of a tile
+  float4 states[32];                       // of the rows of a lane
+  CosSin tile_rotation[2][Shape::kPairs];  // the turns of the first key of either half of a tile
 };
 
 template <class Shape>
@@ -52,13 +52,13 @@ struct DecodeShared {
   std::byte ring[Shape::kWarps][Shape::kParts][Shape::kPartBytes];
   std::byte q[2][Shape::kRows * Shape::kRowBytes];  // of a run and the next
   /// Where keys rotate: rows of q as RotatedScores takes them, or a part of it, and the frequencies of the pairs.
-  alignas(16) std::byte turned_q[Shape::kTurnedBytes];
+  alignas(16) std::byte rotated_q[Shape::kRotatedBytes];
   Turns frequency[Shape::kPairs];
-  alignas(16) NearTurns<Shape> near;
+  alignas(16) InTileRotations<Shape> in_tile;
   WarpScratch<Shape> scratch[Shape::kWarps];
   uint32_t sums[Shape::kWarps];  // where the warp's sums lie in the ring
   uint32_t is_last;
-  WorkShare<Shape::kWarps> work;
+  Schedule<Shape::kWarps> work;
 };
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention::decode

@@ -16,7 +16,7 @@
 
 #include "ops/attention/decode/work_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention::decode {
 
 /// The compiler knows nothing about v from here on. So what follows from it is computed where it is used, not before a loop, where it
 /// would hold registers.
@@ -85,7 +85,7 @@ struct FirstPages {
 template <int kDim, int kWarps>
 class TileCursor {
  public:
-  __device__ TileCursor(const DecodeParams& p, WorkShare<kWarps>& share)
+  __device__ TileCursor(const DecodeParams& p, Schedule<kWarps>& share)
       : p_(p),
         lane_(static_cast<int>(threadIdx.x) % 32),
         walk_(p, share),
@@ -139,12 +139,12 @@ class TileCursor {
   }
   /// The next tiles that the warp has, from `position` of the run on; an empty batch behind the last.
   __device__ void ask_for_batch(int position) {
-    while (walk_.is_there() && position >= walk_.run().end_key()) {
+    while (walk_.has_run() && position >= walk_.run().end_key()) {
       walk_.next();
-      if (walk_.is_there()) position = first_position();
+      if (walk_.has_run()) position = first_position();
     }
     TileBatch batch{};
-    if (walk_.is_there()) {
+    if (walk_.has_run()) {
       const Run run = walk_.run();
       batch.position = position;
       batch.end = min(run.end_key(), position + (p_.has_whole_tiles ? 32 * kStep : 1));
@@ -177,7 +177,7 @@ class TileCursor {
       return copy_rows<kDim>(to, tile + static_cast<uint64_t>(lane_ % kTileKeys * p_.kv.slot_step),
                              batch_.position, batch_.first_key, batch_.kv_len, p_.head_dim, true);
     }
-    const bool is_there = vector * 8 < p_.head_dim;
+    const bool in_range = vector * 8 < p_.head_dim;
     int64_t step = kRowsAtOnce * p_.kv.slot_step;
     forget(step);
     const auto* row =
@@ -187,7 +187,7 @@ class TileCursor {
     for (int i = 0; i < kTileKeys / kRowsAtOnce; ++i) {
       // Row i * kRowsAtOnce + first_row: its vectors are exchanged by both numbers, one after the other.
       const uint32_t flip = (i * kRowsAtOnce & 7) << 4;
-      copy_async_16_if((place ^ flip) + i * kRowsAtOnce * kRowBytes, row, is_there);
+      copy_async_16_if((place ^ flip) + i * kRowsAtOnce * kRowBytes, row, in_range);
       row += step;
     }
   }
@@ -349,4 +349,4 @@ __device__ void add_values(uint32_t values, int lane, const float (&weights)[kRo
   }
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention::decode

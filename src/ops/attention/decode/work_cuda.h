@@ -11,7 +11,7 @@
 #include "ops/attention/decode/decode_params.h"
 #include "ops/attention/paged/paged_kv_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention::decode {
 
 /// The keys of a sequence and how they are cut.
 struct SequenceCut {
@@ -37,7 +37,7 @@ __device__ inline uint32_t divide(uint32_t n, uint32_t d) {
 __device__ inline uint32_t divide_up(uint32_t n, uint32_t d) { return divide(n + d - 1, d); }
 
 /// The pages of a sequence while the kernel in front may still write what says so: none where the table does not have them.
-__device__ inline SequencePages guess_pages(const AttentionKernelParams& p, int64_t seq) {
+__device__ inline SequencePages stale_pages(const AttentionKernelParams& p, int64_t seq) {
   const int64_t begin = read_index<load_changing_word_if>(p.kv.page_indptr, seq),
                 end = read_index<load_changing_word_if>(p.kv.page_indptr, seq + 1),
                 last = read_index<load_changing_word_if>(p.kv.last_page_len, seq);
@@ -68,8 +68,8 @@ __device__ inline SequenceCut cut_sequence(const AttentionKernelParams& p, int s
   return cut_sequence(p, seq, sequence_pages(p.kv, seq));
 }
 /// The same for sequences that are seldom needed, by a warp.
-__device__ inline __noinline__ void put_far_cut(const AttentionKernelParams& p, int seq,
-                                                SequenceCut& to) {
+__device__ inline __noinline__ void put_overflow_cut(const AttentionKernelParams& p, int seq,
+                                                     SequenceCut& to) {
   const SequenceCut cut = cut_sequence(p, seq);
   __syncwarp();
   if (threadIdx.x % 32 == 0) to = cut;
@@ -107,11 +107,11 @@ struct TileBatch {
 
 /// The share of a block, in shared memory.
 template <int kWarps>
-struct WorkShare {
+struct Schedule {
   static constexpr int kThreads = 32 * kWarps, kWindow = kThreads;
-  SequenceCut cuts[kWindow];        // of the sequences from `base` on
-  SequenceCut far_cuts[kWarps][3];  // of others: those that a warp's walks are at
-  TileBatch next[kWarps];           // that a warp takes next
+  SequenceCut cuts[kWindow];             // of the sequences from `base` on
+  SequenceCut overflow_cuts[kWarps][3];  // of others: those that a warp's walks are at
+  TileBatch next[kWarps];                // that a warp takes next
   Run runs[kWarps][2];  // that the walks of a warp are at; behind the last one, one without a cut
   WorkPlace first, end;
   int base;
@@ -122,7 +122,7 @@ struct WorkShare {
   int alike[kWarps];  // keys of each of the sequences of a warp; -1 where they differ
 
   /// The block in whose share the segment at `cost` begins.
-  [[nodiscard]] __device__ uint32_t owner(uint32_t cost) const { return divide(cost, size); }
+  [[nodiscard]] __device__ uint32_t block_of(uint32_t cost) const { return divide(cost, size); }
 };
 
 /// The first segment of a sequence that begins at `cost` of it or behind; of the units alone where none is shared.
@@ -142,7 +142,7 @@ __device__ inline WorkPlace place_at(const AttentionKernelParams& p, const Seque
 /// The places where a block's share begins and ends, from what `before` says of the thread's sequences.
 template <int kWarps>
 __device__ void find_places(const DecodeParams& p, uint32_t begin, uint32_t end, uint32_t before,
-                            int seq, const SequenceCut& cut, WorkShare<kWarps>& s) {
+                            int seq, const SequenceCut& cut, Schedule<kWarps>& s) {
   const uint32_t behind = before + cut.unit_cost * p.num_units;
 #pragma unroll 1
   for (int i = 0; i < 2; ++i) {
@@ -158,13 +158,13 @@ __device__ void find_places(const DecodeParams& p, uint32_t begin, uint32_t end,
   }
 }
 /// Of more sequences than a block has threads: those of the thread, from `seq` on. is_alike: all are as long as the first.
-struct FarCosts {
+struct ThreadCosts {
   uint32_t sum;
   bool is_alike;
 };
-__device__ inline __noinline__ FarCosts sum_costs(const DecodeParams& p, int seq, int end) {
+__device__ inline __noinline__ ThreadCosts sum_costs(const DecodeParams& p, int seq, int end) {
   const SequenceCut first = cut_sequence(p, seq);
-  FarCosts costs{first.unit_cost * p.num_units, true};
+  ThreadCosts costs{first.unit_cost * p.num_units, true};
   while (++seq < end) {
     const SequenceCut cut = cut_sequence(p, seq);
     costs.sum += cut.unit_cost * p.num_units;
@@ -173,9 +173,9 @@ __device__ inline __noinline__ FarCosts sum_costs(const DecodeParams& p, int seq
   return costs;
 }
 template <int kWarps>
-__device__ __noinline__ void find_far_places(const DecodeParams& p, uint32_t begin, uint32_t end,
-                                             uint32_t before, int seq, int last,
-                                             WorkShare<kWarps>& s) {
+__device__ __noinline__ void find_overflow_places(const DecodeParams& p, uint32_t begin,
+                                                  uint32_t end, uint32_t before, int seq, int last,
+                                                  Schedule<kWarps>& s) {
   for (; seq < last; ++seq) {
     const SequenceCut cut = cut_sequence(p, seq);
     find_places(p, begin, end, before, seq, cut, s);
@@ -190,8 +190,8 @@ struct BlockCosts {
 };
 /// own: of the thread's sequences, `count` of them but for the last ones, the first of which has kv_len keys. All threads call.
 template <int kWarps>
-__device__ BlockCosts add_costs(const DecodeParams& p, const FarCosts& own, int kv_len, int count,
-                                WorkShare<kWarps>& s) {
+__device__ BlockCosts add_costs(const DecodeParams& p, const ThreadCosts& own, int kv_len,
+                                int count, Schedule<kWarps>& s) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   BlockCosts costs{own.sum, 0, true};
 #pragma unroll
@@ -202,8 +202,8 @@ __device__ BlockCosts add_costs(const DecodeParams& p, const FarCosts& own, int 
   if (lane == 31) s.sums[warp] = costs.before;
   costs.before -= own.sum;
   const int first_len = __shfl_sync(~0u, kv_len, 0);
-  const bool is_there = thread * count < p.num_seqs;
-  const bool is_alike = __all_sync(~0u, own.is_alike && (kv_len == first_len || !is_there));
+  const bool in_range = thread * count < p.num_seqs;
+  const bool is_alike = __all_sync(~0u, own.is_alike && (kv_len == first_len || !in_range));
   if (lane == 0) s.alike[warp] = is_alike ? first_len : -1;
   __syncthreads();
 #pragma unroll
@@ -217,12 +217,12 @@ __device__ BlockCosts add_costs(const DecodeParams& p, const FarCosts& own, int 
 }
 
 /// What a block has to do; of kIdleInCluster, what idle_in_cluster() does.
-enum class Share { kNone, kSegments, kIdleInCluster };
+enum class BlockWork { kNone, kSegments, kIdleInCluster };
 
 /// Where all sequences are of one length and a unit has no more segments than the cluster blocks: cluster c has unit c, a segment a block.
 /// All threads call.
 template <int kWarps>
-__device__ Share take_segment(const DecodeParams& p, WorkShare<kWarps>& s) {
+__device__ BlockWork take_segment(const DecodeParams& p, Schedule<kWarps>& s) {
   const uint32_t unit = blockIdx.x / p.cluster_size, rank = cluster_rank();
   const uint32_t seq = unit / p.num_units;
   if (threadIdx.x == 0) {
@@ -233,28 +233,28 @@ __device__ Share take_segment(const DecodeParams& p, WorkShare<kWarps>& s) {
     s.end = {s.first.seq, s.first.unit, rank + 1};
   }
   __syncthreads();
-  return rank < s.cuts[0].num_segments ? Share::kSegments : Share::kIdleInCluster;
+  return rank < s.cuts[0].num_segments ? BlockWork::kSegments : BlockWork::kIdleInCluster;
 }
 
 /// Sets the share of block `block` of `num_blocks`. All threads call. is_guess: see DecodeParams::guesses_share.
 template <int kWarps>
-__device__ Share deal_work(const DecodeParams& p, uint32_t block, uint32_t num_blocks,
-                           bool is_guess, WorkShare<kWarps>& s) {
+__device__ BlockWork partition_work(const DecodeParams& p, uint32_t block, uint32_t num_blocks,
+                                    bool is_speculative, Schedule<kWarps>& s) {
   constexpr int kThreads = 32 * kWarps;
   const int thread = static_cast<int>(threadIdx.x);
-  const bool is_far = p.num_seqs > kThreads;
-  const int count = is_far ? (p.num_seqs + kThreads - 1) / kThreads : 1;
+  const bool has_overflow = p.num_seqs > kThreads;
+  const int count = has_overflow ? (p.num_seqs + kThreads - 1) / kThreads : 1;
   const int seq = thread * count, last = min(seq + count, p.num_seqs);
-  FarCosts own{0, true};
+  ThreadCosts own{0, true};
   SequenceCut cut = {};
   if (seq < last) {
-    cut = cut_sequence(p, seq, is_guess ? guess_pages(p, seq) : sequence_pages(p.kv, seq));
+    cut = cut_sequence(p, seq, is_speculative ? stale_pages(p, seq) : sequence_pages(p.kv, seq));
     own.sum = cut.unit_cost * p.num_units;
-    if (is_far) own = sum_costs(p, seq, last);
+    if (has_overflow) own = sum_costs(p, seq, last);
     s.cuts[thread] = cut;
   }
   const auto [before, all, are_alike] = add_costs(p, own, cut.kv_len, count, s);
-  if (are_alike && !is_far && cluster_size() > 1 && s.cuts[0].num_segments > 1 &&
+  if (are_alike && !has_overflow && cluster_size() > 1 && s.cuts[0].num_segments > 1 &&
       s.cuts[0].num_segments <= cluster_size()) {
     return take_segment(p, s);
   }
@@ -267,7 +267,7 @@ __device__ Share deal_work(const DecodeParams& p, uint32_t block, uint32_t num_b
   }
   const auto begin = static_cast<uint32_t>(min(uint64_t{block} * size, uint64_t{all}));
   const uint32_t end = begin + min(size, all - begin);
-  if (begin == end) return Share::kNone;
+  if (begin == end) return BlockWork::kNone;
   if (thread == 0) {
     s.is_of_cluster = false;
     s.size = size;
@@ -275,22 +275,22 @@ __device__ Share deal_work(const DecodeParams& p, uint32_t block, uint32_t num_b
     if (end == all) s.end = {p.num_seqs, 0, 0};
   }
   if (begin < before + own.sum && end >= before) {
-    if (is_far) {
-      find_far_places(p, begin, end, before, seq, last, s);
+    if (has_overflow) {
+      find_overflow_places(p, begin, end, before, seq, last, s);
     } else {
       find_places(p, begin, end, before, seq, cut, s);
     }
   }
   __syncthreads();
-  if (is_far) {
-    const int near = s.first.seq + thread;
-    if (near < p.num_seqs) s.cuts[thread] = cut_sequence(p, near);
+  if (has_overflow) {
+    const int in_tile = s.first.seq + thread;
+    if (in_tile < p.num_seqs) s.cuts[thread] = cut_sequence(p, in_tile);
     if (thread == 0) s.base = s.first.seq;
     __syncthreads();
   }
   const WorkPlace a = s.first, b = s.end;
   const bool has_work = a.seq != b.seq || a.unit != b.unit || a.segment != b.segment;
-  return has_work ? Share::kSegments : Share::kNone;
+  return has_work ? BlockWork::kSegments : BlockWork::kNone;
 }
 
 /// The rows of a unit: heads of q that share a kv head.
@@ -307,12 +307,12 @@ __device__ inline UnitRows rows_of(const DecodeParams& p, uint32_t unit) {
 template <int kWarps, int kFirstSlot, int kAlive>
 class RunWalk {
  public:
-  __device__ RunWalk(const DecodeParams& p, WorkShare<kWarps>& s) : p_(p), s_(s) {}
+  __device__ RunWalk(const DecodeParams& p, Schedule<kWarps>& s) : p_(p), s_(s) {}
 
   __device__ void start() {
     enter({nullptr, s_.first.seq, s_.first.unit, s_.first.segment, 0, s_.cost_before}, true);
   }
-  [[nodiscard]] __device__ bool is_there() const { return at().cut != nullptr; }
+  [[nodiscard]] __device__ bool has_run() const { return at().cut != nullptr; }
   [[nodiscard]] __device__ Run run() const { return at(); }
   __device__ void next() {
     Run run = at();
@@ -323,10 +323,10 @@ class RunWalk {
       run.cost_before += run.cut->unit_cost * p_.num_units;
     }
     const WorkPlace& end = s_.end;
-    const bool is_there =
+    const bool has_run =
         run.seq < end.seq ||
         (run.seq == end.seq && (run.unit < end.unit || (run.unit == end.unit && end.segment > 0)));
-    if (is_there) return enter(run, run.unit == 0);
+    if (has_run) return enter(run, run.unit == 0);
     run.cut = nullptr;
     put(run);
   }
@@ -342,11 +342,11 @@ class RunWalk {
   }
   __device__ void enter(Run run, bool is_other_sequence) {
     const int i = run.seq - s_.base;
-    if (i < WorkShare<kWarps>::kWindow) {
+    if (i < Schedule<kWarps>::kWindow) {
       run.cut = &s_.cuts[i];
     } else if (is_other_sequence) {
-      SequenceCut& slot = s_.far_cuts[threadIdx.x / 32][kFirstSlot + run.seq % kAlive];
-      put_far_cut(p_, run.seq, slot);
+      SequenceCut& slot = s_.overflow_cuts[threadIdx.x / 32][kFirstSlot + run.seq % kAlive];
+      put_overflow_cut(p_, run.seq, slot);
       run.cut = &slot;
     }
     const bool is_last = run.seq == s_.end.seq && run.unit == s_.end.unit;
@@ -355,7 +355,7 @@ class RunWalk {
   }
 
   const DecodeParams& p_;
-  WorkShare<kWarps>& s_;
+  Schedule<kWarps>& s_;
 };
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention::decode

@@ -6,9 +6,13 @@
 
 #include "ops/attention/kv_append/new_tokens.h"
 #include "ops/attention/kv_append/run_gpu.h"
+#include "ops/attention/paged/page_validate.h"
 
 namespace heddle {
 namespace {
+
+using cpu::attention::NewTokens;
+using cpu::attention::PageWalk;
 
 constexpr int64_t kElementsPerTask =
     32768;  // some 10 us of copying: less is not worth another thread
@@ -23,9 +27,10 @@ void store_token(const PagedKv& cache, const PageWalk& walk, const NewTokens& to
   const From* k = tokens.k.data<From>() + t * tokens.k.stride(0);
   const From* v = tokens.v.data<From>() + t * tokens.v.stride(0);
   for (int h = 0; h < cache.num_kv_heads; ++h, key += walk.head_distance()) {
-    store_row(k + h * tokens.k.stride(1), reinterpret_cast<To*>(key), cache.head_dim);
-    store_row(v + h * tokens.v.stride(1), reinterpret_cast<To*>(key + walk.value_distance()),
-              cache.head_dim);
+    cpu::attention::store_row(k + h * tokens.k.stride(1), reinterpret_cast<To*>(key),
+                              cache.head_dim);
+    cpu::attention::store_row(v + h * tokens.v.stride(1),
+                              reinterpret_cast<To*>(key + walk.value_distance()), cache.head_dim);
   }
 }
 
@@ -68,7 +73,7 @@ void kv_init(const ExecContext& ctx, const PagedKv& cache, const PageTable& tabl
   check_new_tokens(ctx, cache, k, v, num_tokens);
   check_token_indptr("seq_indptr", ctx, seq_indptr, num_seqs, num_tokens);
   if (ctx.device.type == DeviceType::kCuda) {
-    return append_on_gpu(ctx, cache, table, k, v, seq_indptr);
+    return append_on_cuda(ctx, cache, table, k, v, seq_indptr);
   }
   store_tokens(ctx, cache, table, {k, v, cpu::IndexArray(seq_indptr), num_seqs.value()});
 }
@@ -78,7 +83,7 @@ void kv_append(const ExecContext& ctx, const PagedKv& cache, const PageTable& ta
   Dim num_seqs("num_seqs");
   check_paged_kv(ctx, cache, table, num_seqs);
   check_new_tokens(ctx, cache, k, v, num_seqs);
-  if (ctx.device.type == DeviceType::kCuda) return append_on_gpu(ctx, cache, table, k, v, {});
+  if (ctx.device.type == DeviceType::kCuda) return append_on_cuda(ctx, cache, table, k, v, {});
   store_tokens(ctx, cache, table, {k, v, std::nullopt, num_seqs.value()});
 }
 

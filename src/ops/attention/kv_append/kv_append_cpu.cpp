@@ -10,7 +10,8 @@
 #include "cpu/vec-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace heddle::cpu::HWY_NAMESPACE {
+namespace heddle::cpu::attention::HWY_NAMESPACE {
+using namespace heddle::cpu::HWY_NAMESPACE;  // the toolbox: hn, load_f32, store_f32, ...
 
 template <class From, class To>
 void convert(const From* from, To* to, int64_t n) {
@@ -29,11 +30,11 @@ void f16_to_bf16(const half* from, bfloat16* to, int64_t n) { convert(from, to, 
 void bf16_to_f32(const bfloat16* from, float* to, int64_t n) { convert(from, to, n); }
 void bf16_to_f16(const bfloat16* from, half* to, int64_t n) { convert(from, to, n); }
 
-}  // namespace heddle::cpu::HWY_NAMESPACE
+}  // namespace heddle::cpu::attention::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace heddle::cpu {
+namespace heddle::cpu::attention {
 HWY_EXPORT(f32_to_f16);
 HWY_EXPORT(f32_to_bf16);
 HWY_EXPORT(f16_to_f32);
@@ -64,5 +65,5 @@ template <>
 void convert_row(const bfloat16* from, half* to, int64_t n) {
   HWY_DYNAMIC_DISPATCH(bf16_to_f16)(from, to, n);
 }
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::attention
 #endif

@@ -4,7 +4,7 @@
 
 #include "ops/attention/kv_append/new_token_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention {
 namespace {
 
 constexpr int kWarps = kAppendThreads / 32;
@@ -30,16 +30,16 @@ struct UnitPlace {
 };
 
 /// The share of a warp: token t, and of its units the lanes' first, first + step, ...
-struct WarpShare {
+struct WarpWork {
   int64_t t;
   int first, step, end;
 
-  __device__ explicit WarpShare(const KvAppendParams& p) {
+  __device__ explicit WarpWork(const KvAppendParams& p) {
     const int warp = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32);
-    const int token = divide(warp, p.by_team_warps);
+    const int token = divide(warp, p.by_warps_per_token);
     t = token;
-    first = (warp - token * p.team_warps) * 32 + static_cast<int>(threadIdx.x % 32);
-    step = p.team_warps * 32;
+    first = (warp - token * p.warps_per_token) * 32 + static_cast<int>(threadIdx.x % 32);
+    step = p.warps_per_token * 32;
     end = 2 * p.num_kv_heads * p.head_units;
   }
 };
@@ -48,7 +48,7 @@ struct WarpShare {
 // units first, and while they come looks up where they go; nothing is shared between warps. Tokens and their parts in grid.x.
 __global__ void __launch_bounds__(kAppendThreads)
     append_vectors_kernel(const __grid_constant__ KvAppendParams p) {
-  const WarpShare share(p);
+  const WarpWork share(p);
   wait_for_predecessor();
   if (share.t >= p.num_tokens) return;
   uint4 data[kAppendUnits];
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kAppendThreads)
 // The same element by element, from any dtype to any, with rows that begin anywhere.
 __global__ void __launch_bounds__(kAppendThreads)
     append_elements_kernel(const __grid_constant__ KvAppendParams p) {
-  const WarpShare share(p);
+  const WarpWork share(p);
   wait_for_predecessor();
   if (share.t >= p.num_tokens) return;
   const NewToken token = find_token(p, share.t);
@@ -104,7 +104,8 @@ __global__ void __launch_bounds__(kAppendThreads)
 }  // namespace
 
 void launch_kv_append(const ExecContext& ctx, const KvAppendParams& p, bool is_vector) {
-  const auto blocks = static_cast<unsigned>((p.num_tokens * p.team_warps + kWarps - 1) / kWarps);
+  const auto blocks =
+      static_cast<unsigned>((p.num_tokens * p.warps_per_token + kWarps - 1) / kWarps);
   if (is_vector) {
     launch_early<append_vectors_kernel>(ctx, blocks, kAppendThreads, p);
   } else {
@@ -112,4 +113,4 @@ void launch_kv_append(const ExecContext& ctx, const KvAppendParams& p, bool is_v
   }
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention

@@ -9,7 +9,7 @@
 
 #include "ops/attention/paged/paged_kv_params.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention {
 
 /// New tokens on their way into a cache. Steps are bytes.
 struct KvAppendParams {
@@ -21,9 +21,9 @@ struct KvAppendParams {
   IndexParams seq_indptr;
   int64_t num_tokens = 0;
   int32_t num_seqs = 0, num_kv_heads = 0;
-  int32_t head_units = 0;  // of 16 bytes, or elements where something is not aligned
-  int32_t team_warps = 0;  // that share a token
-  Divisor by_head_units, by_team_warps;
+  int32_t head_units = 0;       // of 16 bytes, or elements where something is not aligned
+  int32_t warps_per_token = 0;  // that share a token
+  Divisor by_head_units, by_warps_per_token;
   DType from = DType::kFloat32, to = DType::kFloat32;  // of k and v, of the cache
 };
 static_assert(sizeof(KvAppendParams) <= 288);
@@ -49,4 +49,4 @@ void launch_rope_kv_append(const ExecContext& ctx, const KvAppendParams& p,
                            const RopeAppendParams& rope, const RotaryFrequencies& frequencies,
                            bool is_vector);
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention

@@ -5,7 +5,7 @@
 #include "ops/attention/kv_append/kv_append_cuda_params.h"
 #include "ops/attention/paged/paged_kv_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention {
 
 /// The last sequence of [0, num_seqs) that begins at or before row t; -1 where the first begins behind it. By all lanes of a warp for
 /// the same t, 32 candidates a load.
@@ -56,4 +56,4 @@ __device__ inline NewToken find_token(const KvAppendParams& p, int64_t t) {
   return {static_cast<int>(position), page + row_offset(p.kv, 0, at.slot)};
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention

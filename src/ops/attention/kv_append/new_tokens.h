@@ -9,12 +9,12 @@
 #include "ops/attention/cpu/page_walk.h"
 #include "ops/attention/kv_append/kv_append_kernels.h"
 
-namespace heddle {
+namespace heddle::cpu::attention {
 
 /// The rows of k and v in host memory: those of sequence i are [begin(i), begin(i + 1)).
 struct NewTokens {
   ConstTensorView k, v;
-  std::optional<cpu::IndexArray> seq_indptr;  // nothing: one token per sequence
+  std::optional<IndexArray> seq_indptr;  // nothing: one token per sequence
   int64_t num_seqs;
 
   [[nodiscard]] int64_t begin(int64_t seq) const { return seq_indptr ? (*seq_indptr)[seq] : seq; }
@@ -35,9 +35,13 @@ void store_row(const From* from, To* to, int64_t n) {
   if constexpr (std::is_same_v<From, To>) {
     std::memcpy(to, from, static_cast<size_t>(n) * sizeof(To));
   } else {
-    cpu::convert_row(from, to, n);
+    convert_row(from, to, n);
   }
 }
+
+}  // namespace heddle::cpu::attention
+
+namespace heddle {
 
 /// k and v [num_tokens, num_kv_heads, head_dim] of one dtype, on any device.
 void check_new_tokens(const ExecContext& ctx, const PagedKv& cache, const ConstTensorView& k,

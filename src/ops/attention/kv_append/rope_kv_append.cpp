@@ -8,11 +8,16 @@
 #include "ops/attention/kv_append/new_tokens.h"
 #include "ops/attention/kv_append/rope_kv_append_kernels.h"
 #include "ops/attention/kv_append/run_gpu.h"
+#include "ops/attention/paged/page_validate.h"
 #include "ops/attention/rope/check_rope.h"
 #include "ops/attention/rope/rotary_angles.h"
 
 namespace heddle {
 namespace {
+
+using cpu::attention::NewTokens;
+using cpu::attention::PageWalk;
+using cpu::attention::RotaryAngles;
 
 constexpr int64_t kElementsPerTask = 8192;  // some 10 us of copying, turning, sines and cosines
 constexpr int kMaxHeadDim = 2 * RotaryAngles::kMaxPairs;
@@ -34,7 +39,7 @@ struct RopeAppend {
     angles.at(positions ? (*positions)[t] : place, cos, sin);
     for (int64_t h = 0; q && h < q.size(1); ++h) {
       From* x = q.data<From>() + t * q.stride(0) + h * q.stride(1);
-      cpu::rotate_head(x, cos, sin, angles.num_pairs, cache.head_dim, x);
+      cpu::attention::rotate_head(x, cos, sin, angles.num_pairs, cache.head_dim, x);
     }
     std::byte* key = nullptr;
     walk.key_rows(seq, 0, place, 1, &key);
@@ -42,11 +47,11 @@ struct RopeAppend {
     const From* v = tokens.v.data<From>() + t * tokens.v.stride(0);
     From turned[kMaxHeadDim];
     for (int h = 0; h < cache.num_kv_heads; ++h, key += walk.head_distance()) {
-      cpu::rotate_head(k + h * tokens.k.stride(1), cos, sin, angles.num_pairs, cache.head_dim,
-                       turned);
-      store_row(turned, reinterpret_cast<To*>(key), cache.head_dim);
-      store_row(v + h * tokens.v.stride(1), reinterpret_cast<To*>(key + walk.value_distance()),
-                cache.head_dim);
+      cpu::attention::rotate_head(k + h * tokens.k.stride(1), cos, sin, angles.num_pairs,
+                                  cache.head_dim, turned);
+      cpu::attention::store_row(turned, reinterpret_cast<To*>(key), cache.head_dim);
+      cpu::attention::store_row(v + h * tokens.v.stride(1),
+                                reinterpret_cast<To*>(key + walk.value_distance()), cache.head_dim);
     }
   }
 
@@ -94,7 +99,7 @@ void rope_kv_append(const ExecContext& ctx, TensorView q, const PagedKv& cache,
   check_device(ctx, {{"q", q}, {"positions", positions}});
   check_rope("rope", rope, cache.head_dim);
   if (ctx.device.type == DeviceType::kCuda) {
-    return rope_append_on_gpu(ctx, q, cache, table, k, v, seq_indptr, positions, rope);
+    return rope_append_on_cuda(ctx, q, cache, table, k, v, seq_indptr, positions, rope);
   }
   std::optional<cpu::IndexArray> starts, places;
   if (seq_indptr) starts.emplace(seq_indptr);

@@ -10,7 +10,8 @@
 #include "cpu/rotate-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace heddle::cpu::HWY_NAMESPACE {
+namespace heddle::cpu::attention::HWY_NAMESPACE {
+using namespace heddle::cpu::HWY_NAMESPACE;  // the toolbox: hn, load_f32, store_f32, ...
 
 template <class T>
 void rotate(const T* x, const float* cos, const float* sin, int num_pairs, int head_dim, T* out) {
@@ -31,11 +32,11 @@ void rotate_bf16(const bfloat16* x, const float* cos, const float* sin, int num_
   rotate(x, cos, sin, num_pairs, head_dim, out);
 }
 
-}  // namespace heddle::cpu::HWY_NAMESPACE
+}  // namespace heddle::cpu::attention::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace heddle::cpu {
+namespace heddle::cpu::attention {
 HWY_EXPORT(rotate_f32);
 HWY_EXPORT(rotate_f16);
 HWY_EXPORT(rotate_bf16);
@@ -54,5 +55,5 @@ void rotate_head(const bfloat16* x, const float* cos, const float* sin, int num_
                  bfloat16* out) {
   HWY_DYNAMIC_DISPATCH(rotate_bf16)(x, cos, sin, num_pairs, head_dim, out);
 }
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::attention
 #endif

@@ -6,13 +6,13 @@
 
 #include "ops/attention/kv_append/new_token_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention {
 namespace {
 
-constexpr int kMostThreads = 256;
+constexpr int kMaxThreads = 256;
 
 /// How the threads of a block share the rows (heads) of q and k: each has the same pairs in every rows_at_once-th row.
-struct RowShare {
+struct RowSplit {
   int32_t threads_of_row, rows_at_once;
   Divisor by_threads_of_row, by_head_units;
 };
@@ -36,10 +36,10 @@ __device__ void store_in_cache(const KvAppendParams& p, std::byte* row, int firs
 // (grid.x); a thread turns kVec pairs of every rows_at_once-th head, by angles that the block computes once. The first row and the
 // first value of a thread are asked for before the token's place is known.
 template <class T, int kVec>
-__global__ void __launch_bounds__(kMostThreads)
+__global__ void __launch_bounds__(kMaxThreads)
     rope_append_kernel(const __grid_constant__ KvAppendParams p,
                        const __grid_constant__ RopeAppendParams r,
-                       const __grid_constant__ RowShare share,
+                       const __grid_constant__ RowSplit share,
                        const __grid_constant__ RotaryFrequencies f) {
   const int64_t t = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x), num_pairs = f.num_pairs;
@@ -109,8 +109,8 @@ void launch(const KvAppendParams& p, const RopeAppendParams& r, const RotaryFreq
   const int threads_of_row = f.num_pairs / kVec;
   const int wanted =
       std::max((r.num_q_heads + p.num_kv_heads) * threads_of_row, p.num_kv_heads * p.head_units);
-  const int threads = std::clamp((wanted + 31) / 32 * 32, 64, kMostThreads);
-  const RowShare share{threads_of_row, threads / threads_of_row,
+  const int threads = std::clamp((wanted + 31) / 32 * 32, 64, kMaxThreads);
+  const RowSplit share{threads_of_row, threads / threads_of_row,
                        Divisor(static_cast<uint32_t>(threads_of_row)),
                        Divisor(static_cast<uint32_t>(p.head_units))};
   launch_early<rope_append_kernel<T, kVec>>(ctx, static_cast<unsigned>(p.num_tokens),
@@ -137,4 +137,4 @@ void launch_rope_kv_append(const ExecContext& ctx, const KvAppendParams& p,
   }
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention

@@ -29,7 +29,7 @@ bool is_aligned(const ConstTensorView& rows) {
 }
 
 struct Packed {
-  cuda::KvAppendParams params;
+  cuda::attention::KvAppendParams params;
   bool is_vector;
 };
 
@@ -37,8 +37,8 @@ Packed pack(const ExecContext& ctx, const PagedKv& cache, const PageTable& table
             const ConstTensorView& k, const ConstTensorView& v, const ConstTensorView& seq_indptr) {
   const auto element = static_cast<int64_t>(size_of(k.dtype()));
   Packed result;
-  cuda::KvAppendParams& p = result.params;
-  p.kv = cuda::PagedKvParams(cache, table);
+  cuda::attention::KvAppendParams& p = result.params;
+  p.kv = cuda::attention::PagedKvParams(cache, table);
   result.is_vector = p.kv.is_aligned && k.dtype() == cache.dtype && is_aligned(k) && is_aligned(v);
   p.k = k.raw();
   p.v = v.raw();
@@ -46,7 +46,7 @@ Packed pack(const ExecContext& ctx, const PagedKv& cache, const PageTable& table
   p.k_head = k.stride(1) * element;
   p.v_token = v.stride(0) * element;
   p.v_head = v.stride(1) * element;
-  p.seq_indptr = cuda::IndexParams(seq_indptr);
+  p.seq_indptr = cuda::attention::IndexParams(seq_indptr);
   p.num_tokens = k.size(0);
   p.num_seqs = static_cast<int32_t>(table.last_page_len.size(0));
   p.num_kv_heads = cache.num_kv_heads;
@@ -56,47 +56,49 @@ Packed pack(const ExecContext& ctx, const PagedKv& cache, const PageTable& table
   p.to = cache.dtype;
   const int64_t units = 2 * int64_t{p.num_kv_heads} * p.head_units;
   const bool is_small = p.num_tokens * units <= ctx.info.num_sms * kThreadsOfMultiprocessor;
-  const int64_t of_thread = result.is_vector && is_small ? 1 : cuda::kAppendUnits;
-  p.team_warps = static_cast<int32_t>((units + 32 * of_thread - 1) / (32 * of_thread));
-  p.by_head_units = cuda::Divisor(static_cast<uint32_t>(p.head_units));
-  p.by_team_warps = cuda::Divisor(static_cast<uint32_t>(p.team_warps));
-  HEDDLE_CHECK(p.num_tokens * p.team_warps <= kMaxInt - 32 && units <= kMaxInt, "k has ", k.size(0),
-               " rows of ", k.size(1), " x ", k.size(2), ", too many for one launch");
+  const int64_t of_thread = result.is_vector && is_small ? 1 : cuda::attention::kAppendUnits;
+  p.warps_per_token = static_cast<int32_t>((units + 32 * of_thread - 1) / (32 * of_thread));
+  p.by_head_units = cuda::attention::Divisor(static_cast<uint32_t>(p.head_units));
+  p.by_warps_per_token = cuda::attention::Divisor(static_cast<uint32_t>(p.warps_per_token));
+  HEDDLE_CHECK(p.num_tokens * p.warps_per_token <= kMaxInt - 32 && units <= kMaxInt, "k has ",
+               k.size(0), " rows of ", k.size(1), " x ", k.size(2), ", too many for one launch");
   return result;
 }
 
 }  // namespace
 
-void append_on_gpu(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
-                   const ConstTensorView& k, const ConstTensorView& v,
-                   const ConstTensorView& seq_indptr) {
+void append_on_cuda(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
+                    const ConstTensorView& k, const ConstTensorView& v,
+                    const ConstTensorView& seq_indptr) {
   if constexpr (kWithCuda) {
     const int64_t num_seqs = table.last_page_len.size(0);
     if (num_seqs == 0 || k.size(0) == 0) return;
     if (validating()) {
-      cuda::validate_tables(ctx, cache, table, num_seqs, "seq_indptr", seq_indptr, k.size(0));
+      cuda::attention::validate_tables(ctx, cache, table, num_seqs, "seq_indptr", seq_indptr,
+                                       k.size(0));
     }
     const Packed packed = pack(ctx, cache, table, k, v, seq_indptr);
-    cuda::launch_kv_append(ctx, packed.params, packed.is_vector);
+    cuda::attention::launch_kv_append(ctx, packed.params, packed.is_vector);
   } else {
     throw_error(ErrorCode::kUnsupported, "kv_append: built without CUDA");
   }
 }
 
-void rope_append_on_gpu(const ExecContext& ctx, const TensorView& q, const PagedKv& cache,
-                        const PageTable& table, const ConstTensorView& k, const ConstTensorView& v,
-                        const ConstTensorView& seq_indptr, const ConstTensorView& positions,
-                        const RopeParams& rope) {
+void rope_append_on_cuda(const ExecContext& ctx, const TensorView& q, const PagedKv& cache,
+                         const PageTable& table, const ConstTensorView& k, const ConstTensorView& v,
+                         const ConstTensorView& seq_indptr, const ConstTensorView& positions,
+                         const RopeParams& rope) {
   if constexpr (kWithCuda) {
     const int64_t num_seqs = table.last_page_len.size(0);
     if (num_seqs == 0 || k.size(0) == 0) return;
     if (validating()) {
-      cuda::validate_tables(ctx, cache, table, num_seqs, "seq_indptr", seq_indptr, k.size(0));
+      cuda::attention::validate_tables(ctx, cache, table, num_seqs, "seq_indptr", seq_indptr,
+                                       k.size(0));
     }
     Packed packed = pack(ctx, cache, table, k, v, seq_indptr);
     const cuda::RotaryFrequencies frequencies = rotary_frequencies(rope, cache.head_dim);
-    cuda::RopeAppendParams r;
-    r.positions = cuda::IndexParams(positions);
+    cuda::attention::RopeAppendParams r;
+    r.positions = cuda::attention::IndexParams(positions);
     r.head_dim = cache.head_dim;
     const auto element = static_cast<int64_t>(size_of(k.dtype()));
     bool is_vector = packed.is_vector && frequencies.num_pairs * element % kVectorBytes == 0;
@@ -108,7 +110,7 @@ void rope_append_on_gpu(const ExecContext& ctx, const TensorView& q, const Paged
       is_vector = is_vector && is_aligned(q);
     }
     if (!is_vector) packed.params.head_units = cache.head_dim;
-    cuda::launch_rope_kv_append(ctx, packed.params, r, frequencies, is_vector);
+    cuda::attention::launch_rope_kv_append(ctx, packed.params, r, frequencies, is_vector);
   } else {
     throw_error(ErrorCode::kUnsupported, "rope_kv_append: built without CUDA");
   }

@@ -39,36 +39,36 @@ const T* row(const ConstTensorView& o, int64_t t, int64_t h) {
   return o.data<T>() + t * o.stride(0) + h * o.stride(1);
 }
 
-cuda::MergeParams::Sums sums(const ConstTensorView& lse) {
+cuda::attention::MergeParams::Sums sums(const ConstTensorView& lse) {
   if (!lse) return {};
   return {const_cast<float*>(lse.data<float>()), lse.stride(0), lse.stride(1)};
 }
 
-void merge_on_gpu(const ExecContext& ctx, const TensorView& o, const TensorView& lse,
-                  const ConstTensorView& o_a, const ConstTensorView& lse_a,
-                  const ConstTensorView& o_b, const ConstTensorView& lse_b) {
+void merge_on_cuda(const ExecContext& ctx, const TensorView& o, const TensorView& lse,
+                   const ConstTensorView& o_a, const ConstTensorView& lse_a,
+                   const ConstTensorView& o_b, const ConstTensorView& lse_b) {
   if constexpr (kWithCuda) {
     const auto element = static_cast<int64_t>(size_of(o.dtype()));
     int64_t steps = o.size(2) * element;
     const auto rows = [&](const ConstTensorView& t) {
       const int64_t token = t.stride(0) * element, head = t.stride(1) * element;
       steps |= reinterpret_cast<intptr_t>(t.raw()) | token | head;
-      return cuda::MergeParams::Rows{const_cast<std::byte*>(t.raw()), token, head};
+      return cuda::attention::MergeParams::Rows{const_cast<std::byte*>(t.raw()), token, head};
     };
-    cuda::MergeParams p{.o = rows(o),
-                        .o_a = rows(o_a),
-                        .o_b = rows(o_b),
-                        .lse = sums(lse),
-                        .lse_a = sums(lse_a),
-                        .lse_b = sums(lse_b),
-                        .num_rows = o.size(0) * o.size(1),
-                        .num_heads = o.size(1),
-                        .dtype = o.dtype()};
+    cuda::attention::MergeParams p{.o = rows(o),
+                                   .o_a = rows(o_a),
+                                   .o_b = rows(o_b),
+                                   .lse = sums(lse),
+                                   .lse_a = sums(lse_a),
+                                   .lse_b = sums(lse_b),
+                                   .num_rows = o.size(0) * o.size(1),
+                                   .num_heads = o.size(1),
+                                   .dtype = o.dtype()};
     if (p.num_rows == 0) return;
     const bool is_vector = steps % 16 == 0;
     p.row_units = static_cast<int32_t>(is_vector ? o.size(2) * element / 16 : o.size(2));
     while (p.row_lanes > 1 && p.row_lanes / 2 >= p.row_units) p.row_lanes /= 2;
-    cuda::launch_merge_states(p, is_vector, ctx.stream);
+    cuda::attention::launch_merge_states(p, is_vector, ctx.stream);
   } else {
     throw_error(ErrorCode::kUnsupported, "merge_states: built without CUDA");
   }
@@ -101,7 +101,7 @@ void merge_states(const ExecContext& ctx, TensorView o, TensorView lse, ConstTen
       {{"o", o}, {"lse", lse}, {"o_a", o_a}, {"lse_a", lse_a}, {"o_b", o_b}, {"lse_b", lse_b}});
 
   if (ctx.device.type == DeviceType::kCuda) {
-    return merge_on_gpu(ctx, o, lse, o_a, lse_a, o_b, lse_b);
+    return merge_on_cuda(ctx, o, lse, o_a, lse_a, o_b, lse_b);
   }
   const int64_t num_rows = tokens.value() * heads.value();
   const int64_t grain =
@@ -112,8 +112,8 @@ void merge_states(const ExecContext& ctx, TensorView o, TensorView lse, ConstTen
         const int64_t t = i / heads.value(), h = i % heads.value();
         const Weights weights = weigh(element(lse_a, t, h), element(lse_b, t, h));
         T* to = o.data<T>() + t * o.stride(0) + h * o.stride(1);
-        cpu::merge_row<T>(row<T>(o_a, t, h), weights.a, row<T>(o_b, t, h), weights.b,
-                          head_dim.value(), to);
+        cpu::attention::merge_row<T>(row<T>(o_a, t, h), weights.a, row<T>(o_b, t, h), weights.b,
+                                     head_dim.value(), to);
         if (lse) lse.data<float>()[t * lse.stride(0) + h * lse.stride(1)] = weights.lse;
       }
     });

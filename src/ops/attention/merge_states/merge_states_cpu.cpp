@@ -10,7 +10,8 @@
 #include "cpu/vec-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace heddle::cpu::HWY_NAMESPACE {
+namespace heddle::cpu::attention::HWY_NAMESPACE {
+using namespace heddle::cpu::HWY_NAMESPACE;  // the toolbox: hn, load_f32, store_f32, ...
 
 template <class T>
 void merge(const T* a, float weight_a, const T* b, float weight_b, int64_t n, T* o) {
@@ -45,11 +46,11 @@ void merge_bf16(const bfloat16* a, float wa, const bfloat16* b, float wb, int64_
   merge(a, wa, b, wb, n, o);
 }
 
-}  // namespace heddle::cpu::HWY_NAMESPACE
+}  // namespace heddle::cpu::attention::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace heddle::cpu {
+namespace heddle::cpu::attention {
 HWY_EXPORT(merge_f32);
 HWY_EXPORT(merge_f16);
 HWY_EXPORT(merge_bf16);
@@ -65,5 +66,5 @@ template <>
 void merge_row(const bfloat16* a, float wa, const bfloat16* b, float wb, int64_t n, bfloat16* o) {
   HWY_DYNAMIC_DISPATCH(merge_bf16)(a, wa, b, wb, n, o);
 }
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::attention
 #endif

@@ -5,7 +5,7 @@
 
 #include "ops/attention/merge_states/merge_states_cuda_params.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention {
 namespace {
 
 constexpr int kThreads = 256;
@@ -29,13 +29,13 @@ __global__ void __launch_bounds__(kThreads)
     merge_states_kernel(const __grid_constant__ MergeParams p) {
   const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int64_t row = index / p.row_lanes;
-  const bool is_there = row < p.num_rows;
+  const bool in_range = row < p.num_rows;
   const int lane = static_cast<int>(index % p.row_lanes);
-  const int64_t t = is_there ? row / p.num_heads : 0, h = is_there ? row % p.num_heads : 0;
+  const int64_t t = in_range ? row / p.num_heads : 0, h = in_range ? row % p.num_heads : 0;
   const Weights w = weigh(p.lse_a.data[t * p.lse_a.token + h * p.lse_a.head],
                           p.lse_b.data[t * p.lse_b.token + h * p.lse_b.head]);
   __syncwarp();
-  if (!is_there) return;
+  if (!in_range) return;
   if (lane == 0 && p.lse.data != nullptr) p.lse.data[t * p.lse.token + h * p.lse.head] = w.lse;
   const std::byte* a = p.o_a.data + t * p.o_a.token + h * p.o_a.head;
   const std::byte* b = p.o_b.data + t * p.o_b.token + h * p.o_b.head;
@@ -73,4 +73,4 @@ void launch_merge_states(const MergeParams& p, bool is_vector, cudaStream_t stre
   }
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention

@@ -6,7 +6,7 @@
 #include "heddle/core/context.h"
 #include "heddle/core/dtype.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention {
 
 /// Steps are bytes for o, o_a and o_b [num_tokens, num_q_heads, head_dim], elements for the f32 tensors [num_tokens, num_q_heads].
 struct MergeParams {
@@ -30,4 +30,4 @@ struct MergeParams {
 /// is_vector: all rows begin at multiples of 16 bytes and are multiples of 16 bytes long.
 void launch_merge_states(const MergeParams& p, bool is_vector, cudaStream_t stream);
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention

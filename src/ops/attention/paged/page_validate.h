@@ -7,6 +7,14 @@
 
 namespace heddle {
 
+/// Checks all that can be said of a cache and a page table without its pages; binds the number of sequences.
+void check_paged_kv(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
+                    Dim& num_seqs);
+
+/// Checks q_indptr or seq_indptr [num_seqs + 1]: ascending, and within the rows [0, num_tokens) that it cuts.
+void check_token_indptr(const char* name, const ExecContext& ctx, const ConstTensorView& indptr,
+                        const Dim& num_seqs, const Dim& num_tokens);
+
 // What is checked of tables in host memory: always on the CPU, with HEDDLE_VALIDATE=1 also on CUDA, on copies.
 
 /// Starts ascend and lie within the table, lengths within a page.
@@ -20,7 +28,7 @@ void check_token_starts(const char* name, const cpu::IndexArray& begin, int64_t 
 void check_tree_mask_indptr(const cpu::IndexArray& begin, const cpu::IndexArray& q_indptr,
                             int64_t num_seqs, int64_t num_words);
 
-namespace cuda {
+namespace cuda::attention {
 
 /// All of the above for tables on the device, which this waits for; nothing while the stream is captured. token_indptr may be absent.
 void validate_tables(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
@@ -28,5 +36,5 @@ void validate_tables(const ExecContext& ctx, const PagedKv& cache, const PageTab
                      const ConstTensorView& token_indptr, int64_t num_tokens,
                      const AttentionOptions& options = {});
 
-}  // namespace cuda
+}  // namespace cuda::attention
 }  // namespace heddle

@@ -2,7 +2,7 @@
 
 #include "ops/attention/paged/page_validate.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention {
 
 void validate_tables(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
                      int64_t num_seqs, const char* token_indptr_name,
@@ -24,4 +24,4 @@ void validate_tables(const ExecContext& ctx, const PagedKv& cache, const PageTab
   }
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention

@@ -16,7 +16,7 @@
 
 #include "ops/attention/paged/paged_kv_params.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention {
 
 /// Two loads of words, the second for i64 alone, that are joined where the value is needed: with a branch between loads of 4 and of 8
 /// bytes, no load could begin before the one in front of it has ended.
@@ -91,4 +91,4 @@ __device__ inline int64_t row_offset(const PagedKvParams& p, int kv_head, int sl
   return kv_head * p.head_step + slot * p.slot_step;
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention

@@ -1,6 +1,6 @@
 #include "ops/attention/paged/paged_kv_params.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention {
 
 PagedKvParams::PagedKvParams(const PagedKv& cache, const PageTable& table)
     : pool(cache.pool),
@@ -21,4 +21,4 @@ PagedKvParams::PagedKvParams(const PagedKv& cache, const PageTable& table)
   is_aligned = (reinterpret_cast<intptr_t>(cache.pool) | steps) % 16 == 0;
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention

@@ -6,7 +6,7 @@
 #include "heddle/core/tensor_view.h"
 #include "heddle/ops/kv_cache.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention {
 
 /// An i32 or i64 array as kernels take it, so not read on the host; data is null where it is absent.
 struct IndexParams {
@@ -66,4 +66,4 @@ struct PagedKvParams {
   PagedKvParams(const PagedKv& cache, const PageTable& table);
 };
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention

@@ -7,7 +7,7 @@
 #include "ops/attention/paged/paged_kv_cuda.h"
 #include "ops/attention/run/params.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention {
 
 /// The query rows of a sequence.
 struct SequenceRows {
@@ -53,4 +53,4 @@ __device__ inline KeyRange visible_keys(const AttentionKernelParams& p, int posi
   return {min(begin, end), end};
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention

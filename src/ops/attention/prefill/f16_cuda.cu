@@ -1,6 +1,6 @@
 #include "ops/attention/prefill/kernel_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention {
 
 template <>
 void launch_prefill_of<half>(const PrefillParams& p, const RotaryFrequencies* rope,
@@ -8,4 +8,4 @@ void launch_prefill_of<half>(const PrefillParams& p, const RotaryFrequencies* ro
   prefill::run_call<__half>(p, rope, launch);
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention

@@ -7,10 +7,10 @@
 #include "cuda/check.h"
 #include "cuda/shared_memory.h"
 
-#include "ops/attention/prefill/rare_cuda.h"
+#include "ops/attention/prefill/not_finite_cuda.h"
 #include "ops/attention/prefill/rotate_cuda.h"
 
-namespace heddle::cuda::prefill {
+namespace heddle::cuda::attention::prefill {
 
 /// In place of RotaryFrequencies in the parameters of the plain kernel.
 struct NoRotation {};
@@ -188,4 +188,4 @@ void run_call(const PrefillParams& p, const RotaryFrequencies* rope,
   run_any<T>(p, rope != nullptr ? *rope : RotaryFrequencies{}, launch);
 }
 
-}  // namespace heddle::cuda::prefill
+}  // namespace heddle::cuda::attention::prefill

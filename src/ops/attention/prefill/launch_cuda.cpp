@@ -4,7 +4,7 @@
 
 #include "ops/attention/prefill/prefill_params.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention {
 
 void launch_prefill(const AttentionKernelParams& call, const RotaryFrequencies* rope,
                     const AttentionLaunch& launch) {
@@ -26,4 +26,4 @@ void launch_prefill(const AttentionKernelParams& call, const RotaryFrequencies* 
   launch_prefill_of<bfloat16>(p, rope, launch);
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention

@@ -2,7 +2,7 @@
 
 #include "ops/attention/run/params.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention {
 
 /// Keys are taken in tiles that begin at multiples of this position and in ascending order, so what is summed with what depends on
 /// positions alone.
@@ -41,4 +41,4 @@ template <class T>
 void launch_prefill_of(const PrefillParams& p, const RotaryFrequencies* rope,
                        const AttentionLaunch& launch);
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention

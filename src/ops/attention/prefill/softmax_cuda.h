@@ -14,7 +14,7 @@
 
 #include "ops/attention/prefill/tile_cuda.h"
 
-namespace heddle::cuda::prefill {
+namespace heddle::cuda::attention::prefill {
 
 /// Within 1e-6: 1 - 2 / (exp(2 x) + 1).
 __device__ inline float tanh_fast(float x) {
@@ -219,4 +219,4 @@ struct Softmax {
   }
 };
 
-}  // namespace heddle::cuda::prefill
+}  // namespace heddle::cuda::attention::prefill

@@ -10,7 +10,7 @@
 #include "ops/attention/paged/tree_mask_cuda.h"
 #include "ops/attention/prefill/prefill_params.h"
 
-namespace heddle::cuda::prefill {
+namespace heddle::cuda::attention::prefill {
 
 /// A block has 4 or 2 warps of 16 * kProductRows rows. A row is (query token, query head of the group): row r of a sequence and kv head
 /// is token r / group_size and head r % group_size, so that the heads of a group share keys and a tile ends soon behind the diagonal.
@@ -87,8 +87,8 @@ __device__ inline KeyRange keys_of_row(const PrefillParams& p, const Item& item,
 struct Entry {
   uint32_t low, high;
 
-  __device__ Entry(const std::byte* at, bool is_wide, bool is_there = true)
-      : low(load_word_if(at, is_there)), high(load_word_if(at + 4, is_there && is_wide)) {}
+  __device__ Entry(const std::byte* at, bool is_wide, bool in_range = true)
+      : low(load_word_if(at, in_range)), high(load_word_if(at + 4, in_range && is_wide)) {}
   __device__ Entry(const IndexParams& a, int64_t i)
       : Entry(a.data + i * a.stride * (a.is_wide ? 8 : 4), a.is_wide) {}
   [[nodiscard]] __device__ int64_t value(bool is_wide) const {
@@ -195,7 +195,7 @@ struct Copier {
   }
 
   /// Row `row + i * kRowStep` from `from`; zeros where is_there is false.
-  __device__ void copy(int tile_at, int i, const std::byte* from, bool is_there,
+  __device__ void copy(int tile_at, int i, const std::byte* from, bool in_range,
                        bool is_aligned) const {
     std::byte* const row_to = to + tile_at + i * kRowStep * S::kRowBytes;
 #pragma unroll
@@ -203,9 +203,9 @@ struct Copier {
       const int left = head_dim - (vector + 8 * v) * 8;  // elements
       const std::byte* const vector_from = from + vector * 16 + v * 128;
       if (S::kGeneral && !is_aligned) {
-        copy_elements(row_to + v * 128, vector_from, is_there ? left : 0);
+        copy_elements(row_to + v * 128, vector_from, in_range ? left : 0);
       } else {
-        copy_async_16(row_to + v * 128, vector_from, is_there && left > 0 ? 16 : 0);
+        copy_async_16(row_to + v * 128, vector_from, in_range && left > 0 ? 16 : 0);
       }
     }
   }
@@ -213,11 +213,11 @@ struct Copier {
   __device__ void copy_queries(const PrefillParams& p, const Item item) const {
 #pragma unroll
     for (int i = 0; i < S::kRows / kRowStep; ++i) {
-      const bool is_there = i * kRowStep + row < item.num_rows;
-      const Row at = row_of(p, item, is_there ? i * kRowStep + row : 0);
+      const bool in_range = i * kRowStep + row < item.num_rows;
+      const Row at = row_of(p, item, in_range ? i * kRowStep + row : 0);
       const int64_t offset =
           (item.first_token + at.token) * p.call.q_token + at.head * p.call.q_head;
-      copy(0, i, p.call.q + offset * 2, is_there, p.call.is_q_aligned);
+      copy(0, i, p.call.q + offset * 2, in_range, p.call.is_q_aligned);
     }
   }
 };
@@ -274,4 +274,4 @@ struct KeyTiles {
   }
 };
 
-}  // namespace heddle::cuda::prefill
+}  // namespace heddle::cuda::attention::prefill

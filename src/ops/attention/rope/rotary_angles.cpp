@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace heddle {
+namespace heddle::cpu::attention {
 
 RotaryAngles::RotaryAngles(const RopeParams& params, int head_dim) {
   const int rotary_dim = params.rotary_dim != 0 ? params.rotary_dim : head_dim;
@@ -40,4 +40,4 @@ void RotaryWalk::next(float* cos, float* sin) {
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::cpu::attention

@@ -4,7 +4,7 @@
 
 #include "heddle/ops/rope.h"
 
-namespace heddle {
+namespace heddle::cpu::attention {
 
 /// Cosines and sines for rotating queries and keys inside attention, by position.
 struct RotaryAngles {
@@ -35,4 +35,4 @@ class RotaryWalk {
   double cos_[RotaryAngles::kMaxPairs], sin_[RotaryAngles::kMaxPairs];
 };
 
-}  // namespace heddle
+}  // namespace heddle::cpu::attention

@@ -9,7 +9,7 @@
 
 #include "ops/attention/paged/paged_kv_params.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::attention {
 
 inline constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 
@@ -62,4 +62,4 @@ void launch_decode(const AttentionKernelParams& p, const RotaryFrequencies* rope
 void launch_prefill(const AttentionKernelParams& p, const RotaryFrequencies* rope,
                     const AttentionLaunch& launch);
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::attention

@@ -16,11 +16,12 @@
 namespace heddle {
 namespace {
 
-using cuda::AttentionKernelParams;
+using cuda::attention::AttentionKernelParams;
 
 constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 
-void check_dtypes(const ExecContext& ctx, const char* op, const AttentionParams& params) {
+void check_dtypes(const ExecContext& ctx, const char* op,
+                  const cpu::attention::AttentionParams& params) {
   if (params.q_dtype == DType::kFloat32) {
     throw_error(ErrorCode::kUnsupported, op, ": q is f32, supported on ", ctx.device,
                 ": f16, bf16");
@@ -31,11 +32,11 @@ void check_dtypes(const ExecContext& ctx, const char* op, const AttentionParams&
   }
 }
 
-AttentionKernelParams pack(const AttentionParams& params, const PagedKv& cache,
+AttentionKernelParams pack(const cpu::attention::AttentionParams& params, const PagedKv& cache,
                            const PageTable& table, const AttentionOptions& options,
                            int64_t num_tokens, int64_t num_seqs, const ConstTensorView& q_indptr) {
   AttentionKernelParams p;
-  p.kv = cuda::PagedKvParams(cache, table);
+  p.kv = cuda::attention::PagedKvParams(cache, table);
   p.q = params.q;
   p.o = params.o;
   p.lse = params.lse;
@@ -45,10 +46,10 @@ AttentionKernelParams pack(const AttentionParams& params, const PagedKv& cache,
   p.o_head = params.o_head;
   p.lse_token = params.lse_token;
   p.lse_head = params.lse_head;
-  p.q_indptr = cuda::IndexParams(q_indptr);
+  p.q_indptr = cuda::attention::IndexParams(q_indptr);
   if (options.tree_mask) {
     p.tree_mask = reinterpret_cast<const uint32_t*>(options.tree_mask.raw());
-    p.tree_mask_indptr = cuda::IndexParams(options.tree_mask_indptr);
+    p.tree_mask_indptr = cuda::attention::IndexParams(options.tree_mask_indptr);
   }
   p.num_tokens = num_tokens;
   p.num_pages = table.pages.size(0);
@@ -74,8 +75,8 @@ void share_sequences(const ExecContext& ctx, AttentionKernelParams& p,
                      std::optional<Workspace::Scope>& scope) {
   constexpr size_t kEnd = cuda::kDecodeCounters + cuda::kDecodeCountersBytes;
   if (ctx.workspace == nullptr || ctx.exchange.size() < kEnd) return;
-  const size_t floats = cuda::decode_partial_floats(p.num_seqs, p.num_kv_heads, p.group_size,
-                                                    p.head_dim, ctx.info.num_sms);
+  const size_t floats = cuda::attention::decode_partial_floats(
+      p.num_seqs, p.num_kv_heads, p.group_size, p.head_dim, ctx.info.num_sms);
   if (!ctx.workspace->has_room<float>(floats)) return;
   scope.emplace(*ctx.workspace);
   p.partials = ctx.workspace->take<float>(floats).data();
@@ -89,29 +90,32 @@ size_t batch_decode_workspace_bytes(Device device, int64_t num_seqs, int64_t num
                                     int64_t head_dim) {
   if constexpr (kWithCuda) {
     if (device.type != DeviceType::kCuda) return 0;
-    return Workspace::bytes_for<float>(cuda::most_decode_partial_floats(
+    return Workspace::bytes_for<float>(cuda::attention::max_decode_partial_floats(
         num_seqs, num_q_heads, static_cast<int>(head_dim), query_device(device).num_sms));
   }
   return 0;
 }
 
-void attend_on_gpu(const ExecContext& ctx, const char* op, const AttentionParams& params,
-                   const PagedKv& cache, const PageTable& table, const AttentionOptions& options,
-                   int64_t num_tokens, int64_t num_seqs, const ConstTensorView& q_indptr) {
+void attend_on_cuda(const ExecContext& ctx, const char* op,
+                    const cpu::attention::AttentionParams& params, const PagedKv& cache,
+                    const PageTable& table, const AttentionOptions& options, int64_t num_tokens,
+                    int64_t num_seqs, const ConstTensorView& q_indptr) {
   if constexpr (kWithCuda) {
     check_dtypes(ctx, op, params);
     if (num_seqs == 0 || num_tokens == 0) return;
     if (validating()) {
-      cuda::validate_tables(ctx, cache, table, num_seqs, "q_indptr", q_indptr, num_tokens, options);
+      cuda::attention::validate_tables(ctx, cache, table, num_seqs, "q_indptr", q_indptr,
+                                       num_tokens, options);
     }
     AttentionKernelParams p = pack(params, cache, table, options, num_tokens, num_seqs, q_indptr);
     std::optional<cuda::RotaryFrequencies> rope;
     if (options.rope) rope = rotary_frequencies(*options.rope, cache.head_dim);
-    const cuda::AttentionLaunch launch{params.q_dtype, ctx.info, ctx.device.index, ctx.stream};
-    if (q_indptr) return cuda::launch_prefill(p, rope ? &*rope : nullptr, launch);
+    const cuda::attention::AttentionLaunch launch{params.q_dtype, ctx.info, ctx.device.index,
+                                                  ctx.stream};
+    if (q_indptr) return cuda::attention::launch_prefill(p, rope ? &*rope : nullptr, launch);
     std::optional<Workspace::Scope> scope;
     share_sequences(ctx, p, scope);
-    cuda::launch_decode(p, rope ? &*rope : nullptr, launch);
+    cuda::attention::launch_decode(p, rope ? &*rope : nullptr, launch);
   } else {
     throw_error(ErrorCode::kUnsupported, op, ": built without CUDA");
   }

@@ -43,7 +43,7 @@ class AttentionCuda : public CudaTest {
   /// Random calls against the definition in double: `rounds`, or few of a tile or two each at small sizes.
   void expect_agreement(AttentionLimits limits, int rounds) {
     limits.longest = small_or<int64_t>(90, limits.longest);
-    limits.most_seqs = small_or<int64_t>(2, limits.most_seqs);
+    limits.max_seqs = small_or<int64_t>(2, limits.max_seqs);
     for (int round = 0; round < small_or(12, rounds); ++round) {
       const AttentionCase c = random_case(limits);
       SCOPED_TRACE(::testing::Message() << c << " " << kDType<T>);

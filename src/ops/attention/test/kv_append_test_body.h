@@ -94,16 +94,16 @@ struct AppendLengths {
           pick<int64_t>({0, random_int(1, 100), shape.page_size, shape.page_size + 1}));
       new_lens.push_back(append ? 1 : pick<int64_t>({0, 0, 1, kv_lens.back(), random_int(0, 110)}));
     }
-    int64_t most_gap = append ? 0 : 2;
+    int64_t max_gap = append ? 0 : 2;
     if (!append && num_seqs() > 0 && random_int(0, 3) == 0) {
       // As many tokens as sequences, most of which have one.
       std::fill(new_lens.begin(), new_lens.end(), 1);
       const auto any = [&] { return size_t(random_int(0, num_seqs() - 1)); };
       if (const size_t from = any(), to = any(); from != to) --new_lens[from], ++new_lens[to];
-      most_gap = 0;
+      max_gap = 0;
     }
-    indptr = starts_of(new_lens, random_int(0, most_gap));
-    num_tokens = indptr.back() + random_int(0, most_gap);
+    indptr = starts_of(new_lens, random_int(0, max_gap));
+    num_tokens = indptr.back() + random_int(0, max_gap);
   }
   [[nodiscard]] int64_t num_seqs() const { return std::ssize(kv_lens); }
   [[nodiscard]] ConstTensorView starts() const {

@@ -62,7 +62,7 @@ struct AttentionLimits {
   bool any_head_dim =
       true;  // else multiples of 8, and mostly no gaps, so that kernels can load vectors
   int64_t longest = 200;  // keys
-  int64_t most_seqs = 4;
+  int64_t max_seqs = 4;
 };
 
 inline CacheShape random_cache_shape(const AttentionLimits& limits) {
@@ -96,7 +96,7 @@ inline AttentionCase random_case(const AttentionLimits& limits = {}) {
   c.group_size = static_cast<int>(pick<int64_t>({1, 2, 3, 4, 7, 8, 9, random_int(1, 16)}));
   c.decode = limits.decode && (!limits.prefill || random_int(0, 2) == 0);
   c.with_lse = random_int(0, 3) != 0;
-  for (int64_t i = random_int(0, limits.most_seqs); i > 0; --i) {
+  for (int64_t i = random_int(0, limits.max_seqs); i > 0; --i) {
     const int64_t kv_len = random_kv_len(limits, c.cache.page_size);
     c.kv_lens.push_back(kv_len);
     c.q_lens.push_back(

@@ -9,7 +9,7 @@
 
 #include "ops/attention/prefill/softmax_cuda.h"
 
-namespace heddle::cuda::prefill {
+namespace heddle::cuda::attention::prefill {
 
 /// Two elements as one word: the bits of their exponents, and 1 in both.
 template <class T>
@@ -121,4 +121,4 @@ __device__ void add_guarded_values(const LaneAddresses<S>& at, Scores<S>& s, flo
     (&softmax.o[0][0][0])[i] = (&o[0][0][0])[i];
 }
 
-}  // namespace heddle::cuda::prefill
+}  // namespace heddle::cuda::attention::prefill
