@@ -32,7 +32,8 @@ configure_file(include/heddle/config.h.in ${CMAKE_BINARY_DIR}/include/heddle/con
 
 # Flags of our own code. Contraction is off, also in kernels, so that a fused multiply-add stands only where the code asks for
 # one: bits must not depend on what the optimiser joins. x86-64-v2 (SSE4.2, machines from 2009 on) is the oldest instruction
-# set; Highway adds AVX2 and AVX-512 and chooses at run time.
+# set; Highway adds AVX2 and AVX-512 and chooses at run time. Kernels may call constexpr functions (--expt-relaxed-constexpr), so that
+# what host and device compute alike is written once, in headers that a C++ compiler reads too and that need no macro for it.
 set(HEDDLE_FLAGS -Wall -Wextra -Wconversion -Wno-sign-conversion -ffp-contract=off)
 if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
   list(APPEND HEDDLE_FLAGS -march=x86-64-v2)
@@ -42,7 +43,7 @@ endif()
 add_library(heddle_flags INTERFACE)
 target_compile_options(heddle_flags INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${HEDDLE_FLAGS}>"
-  "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;-Xcompiler=$<JOIN:${HEDDLE_FLAGS},$<COMMA>>>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr;-Xcompiler=$<JOIN:${HEDDLE_FLAGS},$<COMMA>>>"
   $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<NOT:$<STREQUAL:${HEDDLE_CUDA_ARCHITECTURES},release>>>:-lineinfo>)  # for profilers
 # PCLMUL and AES are not used; x86-64-v2 lacks them, and with them Highway's baseline would be scalar code. Vectors of SVE have no
 # size, and the kernels keep arrays of vectors: on ARM that leaves NEON.

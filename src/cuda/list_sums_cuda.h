@@ -5,6 +5,7 @@
 #include <span>
 
 #include "cuda/exchange.h"
+#include "cuda/warp.h"
 
 namespace heddle::cuda {
 
@@ -47,7 +48,7 @@ class ListSums {
       } while (word >> 32 != tag());
       sum += static_cast<uint32_t>(word);
     }
-    return __reduce_add_sync(0xffffffffu, sum);
+    return __reduce_add_sync(kAllLanes, sum);
   }
   /// The last block's, behind before(): all blocks have read the number by then.
   __device__ void end_launch() const {

@@ -4,6 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "core/math.h"
+
 namespace heddle {
 
 /// What the scheduler sees of a running row.
@@ -25,7 +27,7 @@ enum class Admit : uint8_t { kYes, kNoRoom, kNoPages };
                           int64_t num_pages_left);
 
 [[nodiscard]] constexpr int64_t pages_for(int64_t num_tokens, int64_t page_size) {
-  return (num_tokens + page_size - 1) / page_size;
+  return ceil_div(num_tokens, page_size);
 }
 
 }  // namespace heddle

@@ -7,6 +7,8 @@
 
 #include "heddle/core/error.h"
 
+#include "core/math.h"
+
 namespace heddle::model {
 namespace {
 
@@ -136,7 +138,7 @@ class Loader {
 }  // namespace
 
 PackedBuffer allocate_packed(size_t num_bytes) {
-  const size_t rounded = (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const size_t rounded = round_up(num_bytes, kAlignment);
   auto* data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded));
   if (data == nullptr) {
     throw_error(ErrorCode::kOutOfMemory, "no memory for ", num_bytes, " bytes of weights");

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/math.h"
 #include "device_memory.h"
 #include "mirror.h"
 
@@ -69,7 +70,7 @@ class DeviceMirror final : public Mirror {
     if (guards_ == Guards::kBoth && size <= kShared - used_) {
       if (!shared_) shared_ = poisoned(kShared);
       copies_.push_back({host, bytes, used_ + begin, guard, access, shared_});
-      used_ += (size + kAlignment - 1) / kAlignment * kAlignment;
+      used_ += round_up(size, kAlignment);
     } else {
       copies_.push_back({host, bytes, begin, begin, access, poisoned(size)});
     }

@@ -6,6 +6,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "core/math.h"
+
 namespace heddle::testing {
 
 /// Appends the bytes of a number as they lie in memory.
@@ -104,9 +106,7 @@ class GgufBuilder {
     put(values_, key);
     append(values_, type);
   }
-  void pad(std::string& out) const {
-    out.resize((out.size() + alignment - 1) / alignment * alignment);
-  }
+  void pad(std::string& out) const { out.resize(round_up(out.size(), alignment)); }
 
   uint64_t num_values_ = 0, num_tensors_ = 0;
   std::string values_, tensors_, data_;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "compare.h"
+#include "core/math.h"
 #include "model/test/llama_model_ref.h"
 #include "random.h"
 #include "safetensors_builder.h"
@@ -119,7 +120,7 @@ class TinyCache {
  public:
   TinyCache(const LlamaConfig& config, int num_seqs, int page_size)
       : config_(config), page_size_(page_size) {
-    pages_per_seq_ = (config.context_length + page_size - 1) / page_size;
+    pages_per_seq_ = ceil_div(config.context_length, page_size);
     const int64_t num_pages = num_seqs * pages_per_seq_;
     half_ = num_pages * config.num_kv_heads * page_size * config.head_dim;
     data_.resize(static_cast<size_t>(config.num_layers * 2 * half_));
@@ -137,7 +138,7 @@ class TinyCache {
   }
 
   void add_sequence(StepBatch& batch, int seq, int64_t kv_len) const {
-    const int64_t num_pages = (kv_len + page_size_ - 1) / page_size_;
+    const int64_t num_pages = ceil_div(kv_len, page_size_);
     for (int64_t i = 0; i < num_pages; ++i) {
       batch.pages.push_back(order_[static_cast<size_t>(seq * pages_per_seq_ + i)]);
     }

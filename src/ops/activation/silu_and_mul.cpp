@@ -1,6 +1,7 @@
 #include "heddle/core/check.h"
 #include "heddle/ops/activation.h"
 
+#include "core/math.h"
 #include "ops/activation/silu_and_mul_kernels.h"
 
 namespace heddle {
@@ -38,9 +39,9 @@ void silu_and_mul(const ExecContext& ctx, TensorView y, ConstTensorView gate, Co
                            .up_stride = row_stride_bytes(up),
                            .dtype = gate.dtype()};
   const int64_t row_width = width.value();
-  const int64_t pieces = (row_width + kPieceWidth - 1) / kPieceWidth;
+  const int64_t pieces = ceil_div(row_width, kPieceWidth);
   const int64_t piece_width = row_width < kPieceWidth ? row_width : kPieceWidth;
-  const int64_t grain = (kElementsPerChunk + piece_width - 1) / piece_width;
+  const int64_t grain = ceil_div(kElementsPerChunk, piece_width);
   parallel_for(ctx, tokens.value() * pieces, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t first = i % pieces * kPieceWidth;

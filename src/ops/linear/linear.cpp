@@ -4,6 +4,7 @@
 
 #include "heddle/core/check.h"
 
+#include "core/math.h"
 #include "ops/linear/linear_kernels.h"
 #include "ops/linear/packed_layout.h"
 
@@ -17,7 +18,7 @@ constexpr int64_t kUnitOutputs = kUnitGroups * PackedLayout::kGroup;
 constexpr int64_t kRowBlockBytes = 512 * 1024;
 
 int64_t num_units(const PackedWeight& weight) {
-  return (weight.out_features + kUnitOutputs - 1) / kUnitOutputs;
+  return ceil_div(weight.out_features, kUnitOutputs);
 }
 
 void check_output(const ExecContext& ctx, const LinearOutput& output, const ConstTensorView& x,

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "core/math.h"
 #include "ops/linear/block_format.h"
 
 namespace heddle {
@@ -57,7 +58,7 @@ struct PackedLayout {
 }
 
 [[nodiscard]] constexpr int64_t num_groups(int64_t out_features) {
-  return (out_features + PackedLayout::kGroup - 1) / PackedLayout::kGroup;
+  return ceil_div(out_features, PackedLayout::kGroup);
 }
 /// Bytes of one group of 16 outputs.
 [[nodiscard]] constexpr int64_t group_bytes(WeightType type, int64_t in_features) {

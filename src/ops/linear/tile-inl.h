@@ -16,6 +16,7 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include "core/math.h"
 #include "ops/linear/column-inl.h"
 #include "ops/linear/linear_kernels.h"
 
@@ -269,7 +270,7 @@ HWY_INLINE PanelTile panel_tile_for(int64_t rows, std::integer_sequence<int, kRo
 template <WeightType kType>
 HWY_INLINE void panel_rows(const LinearTask& t) {
   alignas(64) float panel[kPanelWeights * kPanelWidth];
-  const int64_t tiles = (t.num_rows + kPanelRows - 1) / kPanelRows;
+  const int64_t tiles = ceil_div(t.num_rows, kPanelRows);
   for (int64_t output = 0; output < t.num_outputs; output += kPanelWidth) {
     for (int64_t k = 0; k < t.in_features; k += kPanelWeights) {
       const int64_t count = smaller(kPanelWeights, t.in_features - k);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/math.h"
 #include "ops/mamba/mamba_state_selective_copy_kernels.h"
 
 namespace heddle::cpu {
@@ -14,7 +15,7 @@ constexpr int64_t kTaskBytes = 128 << 10;
 /// Pieces of `piece` bytes of one state: number (l * num_active + i) * pieces_per_state + k is the k-th of request i in layer l.
 void copy_pieces(const SelectiveCopyParams& params, const StateCopy& state, int64_t num_active,
                  int64_t begin, int64_t end) {
-  const int64_t pieces_per_state = (state.state_bytes + kPieceBytes - 1) / kPieceBytes;
+  const int64_t pieces_per_state = ceil_div(state.state_bytes, kPieceBytes);
   for (int64_t piece = begin; piece < end; ++piece) {
     const int64_t row = piece / pieces_per_state, k = piece % pieces_per_state;
     const int64_t layer = row / num_active, i = row % num_active;
@@ -35,7 +36,7 @@ void copy_pieces(const SelectiveCopyParams& params, const StateCopy& state, int6
 void mamba_state_selective_copy(const ExecContext& ctx, const SelectiveCopyParams& params) {
   const int64_t num_active = params.num_active.read();
   for (const StateCopy& state : params.states) {
-    const int64_t pieces_per_state = (state.state_bytes + kPieceBytes - 1) / kPieceBytes;
+    const int64_t pieces_per_state = ceil_div(state.state_bytes, kPieceBytes);
     const int64_t grain =
         std::max<int64_t>(1, kTaskBytes / std::min(kPieceBytes, state.state_bytes));
     parallel_for(

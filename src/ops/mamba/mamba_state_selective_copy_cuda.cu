@@ -4,6 +4,7 @@
 #include "cuda/host_copies.h"
 #include "cuda/memory_cuda.h"
 
+#include "core/math.h"
 #include "ops/mamba/mamba_state_selective_copy_launch.h"
 
 namespace heddle::cuda {
@@ -100,7 +101,7 @@ void launch(const ExecContext& ctx, std::span<const StateCopy> states,
     if (s >= states.size()) continue;  // no piece is its
     p.states[s].copy = states[s];
     p.states[s].word_bytes = word_bytes_of(states[s]);
-    num_pieces += (states[s].state_bytes + kPieceBytes - 1) / kPieceBytes;
+    num_pieces += ceil_div(states[s].state_bytes, kPieceBytes);
   }
   const int64_t num_blocks = num_pieces * max_active;
   if (num_blocks > kMaxGridX || requests.num_layers > kMaxGridY) {

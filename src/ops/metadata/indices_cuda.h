@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "cuda/divide.h"
 #include "cuda/load_cuda.h"
+#include "cuda/warp.h"
 
 #include "ops/metadata/indices.h"
 
@@ -23,16 +25,6 @@ __device__ std::common_type_t<A, B> larger(A a, B b) {
 /// As heddle::bounded and heddle::length_of.
 __device__ inline int64_t held(int64_t x) { return larger(-kHuge, smaller(x, kHuge)); }
 __device__ inline int64_t length_from(int64_t x) { return larger(0, smaller(x, kHuge)); }
-
-/// a / b of numbers that are not negative. Few of them need the long division, which takes five times as long.
-__device__ inline int64_t divide(int64_t a, int64_t b) {
-  if (((a | b) >> 32) == 0) return static_cast<uint32_t>(a) / static_cast<uint32_t>(b);
-  return a / b;
-}
-
-__device__ inline int32_t divide(int32_t a, int32_t b) {
-  return static_cast<int32_t>(static_cast<uint32_t>(a) / static_cast<uint32_t>(b));
-}
 
 /// An index as its load leaves it. Nothing is computed of it before value(), so a thread can have several on their way: written
 /// as a choice of two loads, each would be waited for before the next.
@@ -95,7 +87,6 @@ __device__ int row_of(const Place* starts, int num_rows, Place element) {
   return row;
 }
 
-inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr int kMaxWarps = 32;
 
 /// Several sums that are taken side by side, so that they wait for one another's exchanges once.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/math.h"
 #include "ops/metadata/indices_cuda.h"
 
 // The elements of a ragged array, shared among blocks: block b has chunk b, whatever rows lie in it, so one long row costs what
@@ -144,7 +145,7 @@ __device__ void write_elements(const Copies& copies, const RowWindow& window, in
 __device__ inline int64_t first_row_of(const ConstIndices& cu, int64_t num_rows, int64_t element) {
   int64_t row = 0;
   for (int64_t count = num_rows; count > kRowThreads;) {
-    const int64_t step = (count + kRowThreads - 1) / kRowThreads, r = threadIdx.x * step;
+    const int64_t step = ceil_div(count, kRowThreads), r = threadIdx.x * step;
     const bool is_before = r < count && held(load(cu, row + r)) <= element;
     const int before = __syncthreads_count(is_before ? 1 : 0);
     row += (before > 0 ? before - 1 : 0) * step;

@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "cuda/warp.h"
+
+#include "core/math.h"
 #include "ops/norm/rms_norm_kernels.h"
 #include "ops/norm/rms_norm_piece_cuda.h"
 
@@ -14,18 +17,16 @@
 
 namespace heddle::cuda {
 
-inline constexpr unsigned kAll = 0xffffffffu;
-inline constexpr int kWarp = 32, kFewLanes = 256, kMaxLanes = 512, kMaxChunks = 16;
-inline constexpr int kMaxWarps = kMaxLanes / kWarp, kGroup = 8;  // warps that are added as a tree
+inline constexpr int kFewLanes = 256, kMaxLanes = 512, kMaxChunks = 16;
+inline constexpr int kMaxWarps = kMaxLanes / kWarpSize,
+                     kGroup = 8;           // warps that are added as a tree
 inline constexpr int kFew = 2, kMany = 4;  // pieces of a lane that are in registers at a time
 
 /// The widest rows that one piece a lane of one warp, four of one warp, two of a block of 256, and four of one of 512 hold.
-inline constexpr int64_t kOnePieceWidth = kWarp * kPiece;
-inline constexpr int64_t kWarpWidth = kWarp * kMany * kPiece;
+inline constexpr int64_t kOnePieceWidth = kWarpSize * kPiece;
+inline constexpr int64_t kWarpWidth = kWarpSize * kMany * kPiece;
 inline constexpr int64_t kFewWidth = kFewLanes * kFew * kPiece;
 inline constexpr int64_t kBlockWidth = kMaxLanes * kMany * kPiece;
-
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// How a row is shared among threads: one chunk, or as many blocks as hold it, a power of two; and the lanes of a chunk.
 struct RowCut {
@@ -35,7 +36,7 @@ struct RowCut {
 };
 constexpr RowCut cut_of(int64_t width) {
   const int64_t pieces = ceil_div(width, kPiece);
-  RowCut cut{.num_chunks = 1, .lanes = kWarp, .chunk_width = width};
+  RowCut cut{.num_chunks = 1, .lanes = kWarpSize, .chunk_width = width};
   if (pieces <= 8) {
     cut.lanes = 8;
   } else if (pieces <= 16) {
@@ -44,8 +45,8 @@ constexpr RowCut cut_of(int64_t width) {
     while (cut.num_chunks < kMaxChunks && width > cut.num_chunks * kBlockWidth) cut.num_chunks *= 2;
     const int64_t chunk_pieces = ceil_div(pieces, cut.num_chunks);
     if (cut.num_chunks > 1) cut.chunk_width = chunk_pieces * kPiece;
-    const int64_t warps = ceil_div(chunk_pieces, kWarp * (width <= kFewWidth ? kFew : kMany));
-    cut.lanes = static_cast<int>(std::min<int64_t>(kMaxLanes, warps * kWarp));
+    const int64_t warps = ceil_div(chunk_pieces, kWarpSize * (width <= kFewWidth ? kFew : kMany));
+    cut.lanes = static_cast<int>(std::min<int64_t>(kMaxLanes, warps * kWarpSize));
   }
   return cut;
 }
@@ -158,16 +159,16 @@ struct alignas(16) Partials {
 template <bool kOneRow, class Op>
 __device__ inline float reduce_row(float v, int lanes, Partials& partials, Op op) {
   if constexpr (kOneRow && std::is_same_v<Op, Larger>) {  // sizes, whose bits are in their order
-    v = __uint_as_float(__reduce_max_sync(kAll, __float_as_uint(v)));
+    v = __uint_as_float(__reduce_max_sync(kAllLanes, __float_as_uint(v)));
   } else {
 #pragma unroll
-    for (int step = kWarp / 2; step > 0; step /= 2) {
-      if (kOneRow || step < lanes) v = op(v, __shfl_xor_sync(kAll, v, step));
+    for (int step = kWarpSize / 2; step > 0; step /= 2) {
+      if (kOneRow || step < lanes) v = op(v, __shfl_xor_sync(kAllLanes, v, step));
     }
   }
   if constexpr (kOneRow) {
-    const int num_warps = lanes / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
-    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    const int num_warps = lanes / kWarpSize, lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
     if (lane == 0) partials.values[warp] = v;
     if (warp == 0 && lane >= num_warps && lane < kMaxWarps) partials.values[lane] = 0.0f;
     __syncthreads();

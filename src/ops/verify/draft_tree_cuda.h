@@ -1,12 +1,11 @@
 #pragma once
 
 #include "cuda/index_array_cuda.h"
+#include "cuda/warp.h"
 
 #include "ops/verify/verify_kernels.h"
 
 namespace heddle::cuda {
-
-inline constexpr unsigned kAllLanes = 0xffffffffu;
 
 /// DraftBatch.
 struct DeviceDraftBatch {

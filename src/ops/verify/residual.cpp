@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/math.h"
+
 namespace heddle {
 
 double weight_of(const Residual& residual, int64_t token) {
@@ -29,7 +31,7 @@ double add_up(const ChunkSums& sums) {
 
 void sum_weights(const Residual& residual, ChunkSums& sums) {
   sums.chunk_size = chunk_size_of(residual.vocab_size);
-  sums.num_chunks = (residual.vocab_size + sums.chunk_size - 1) / sums.chunk_size;
+  sums.num_chunks = ceil_div(residual.vocab_size, sums.chunk_size);
   cpu::sum_chunks(residual, sums, 0, sums.num_chunks);
   sums.total = add_up(sums);
 }

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "core/math.h"
+
 namespace heddle {
 
 /// Drafts that may be rejected at one place of a sequence: children of a node that are tried.
@@ -36,7 +38,8 @@ struct ChunkSums {
 /// 1024 tokens to a chunk while 512 chunks suffice, else the next multiple of 1024 with which they do.
 [[nodiscard]] constexpr int64_t chunk_size_of(int64_t vocab_size) {
   constexpr int64_t kSpan = ChunkSums::kMaxChunks * ChunkSums::kUnit;
-  return (vocab_size + kSpan - 1) / kSpan * ChunkSums::kUnit;
+  if (vocab_size <= kSpan) return ChunkSums::kUnit;
+  return ceil_div(vocab_size, kSpan) * ChunkSums::kUnit;
 }
 static_assert(chunk_size_of(1) == 1024 && chunk_size_of(524288) == 1024);
 static_assert(chunk_size_of(524289) == 2048 && chunk_size_of(2147483647) == 4194304);

@@ -1,5 +1,8 @@
 #pragma once
 
+#include "cuda/warp.h"
+
+#include "core/math.h"
 #include "ops/verify/residual.h"
 
 namespace heddle::cuda {
@@ -35,8 +38,8 @@ class DeviceResidual {
       : s_(shared),
         p_(p),
         vocab_size_(vocab_size),
-        chunk_size_(chunk_size_of_vocab(vocab_size)),
-        num_chunks_((vocab_size + chunk_size_ - 1) / chunk_size_),
+        chunk_size_(chunk_size_of(vocab_size)),
+        num_chunks_(ceil_div(vocab_size, chunk_size_)),
         one_hot_(one_hot) {}
 
   [[nodiscard]] __device__ int num_rejected() const { return num_rejected_; }
@@ -102,13 +105,6 @@ class DeviceResidual {
   }
 
  private:
-  // chunk_size_of for device code.
-  [[nodiscard]] __device__ static int64_t chunk_size_of_vocab(int64_t vocab_size) {
-    constexpr int64_t kSpan = ChunkSums::kMaxChunks * ChunkSums::kUnit;
-    return vocab_size <= kSpan ? ChunkSums::kUnit
-                               : (vocab_size + kSpan - 1) / kSpan * ChunkSums::kUnit;
-  }
-
   /// Sums the chunks [first, end) and adds up all.
   [[nodiscard]] __device__ double sum(int64_t first, int64_t end) {
     const int64_t lane = threadIdx.x % 16;
@@ -122,7 +118,7 @@ class DeviceResidual {
         of_lane = sum_lane(from + lane, to);
       }
 #pragma unroll
-      for (int n = 8; n > 0; n /= 2) of_lane += __shfl_down_sync(0xffffffffu, of_lane, n, 16);
+      for (int n = 8; n > 0; n /= 2) of_lane += __shfl_down_sync(kAllLanes, of_lane, n, 16);
       if (lane == 0 && chunk < end) s_.sums[chunk] = of_lane;
     }
     __syncthreads();

@@ -1,5 +1,6 @@
 #include "cuda/check.h"
 
+#include "core/math.h"
 #include "ops/verify/draft_tree_cuda.h"
 
 namespace heddle::cuda {
@@ -127,7 +128,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 unsigned blocks_for(int64_t n, int per_block) {
-  return static_cast<unsigned>((n + per_block - 1) / per_block);
+  return static_cast<unsigned>(ceil_div(n, per_block));
 }
 
 }  // namespace

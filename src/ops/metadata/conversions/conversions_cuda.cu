@@ -3,6 +3,7 @@
 
 #include "cuda/check.h"
 
+#include "core/math.h"
 #include "ops/metadata/conversions/conversions_kernels.h"
 #include "ops/metadata/ragged_rows_cuda.h"
 
@@ -168,7 +169,7 @@ __global__ void __launch_bounds__(kRowThreads)
   for (int k = 0; k < kPerThread; ++k) {
     const int x = k * kRowThreads + static_cast<int>(threadIdx.x);
     if (x >= chunk.size) continue;
-    row[k] = divide(chunk.first + x, width);
+    row[k] = divide_nonnegative(chunk.first + x, width);
     const int64_t j = chunk.first + x - row[k] * width, start = held(load(p.cu_seqlens, row[k])),
                   end = held(load(p.cu_seqlens, row[k] + 1)), from = start + j;
     const bool is_there = from < end && from >= 0 && from < p.ragged.size;
@@ -238,7 +239,7 @@ void launch_for(const ExecContext& ctx, int64_t size, const Launch& launch) {
   if (size <= 0) return;
   const auto blocks = [&](int64_t per_thread) {
     const int64_t chunk = per_thread * kRowThreads;
-    return static_cast<unsigned>((size + chunk - 1) / chunk);
+    return static_cast<unsigned>(ceil_div(size, chunk));
   };
   if (size <= kShortPerSm * ctx.info.num_sms) {
     launch(std::integral_constant<int, 1>{}, blocks(1));

@@ -4,6 +4,7 @@
 #include "cuda/begin_early_cuda.h"
 #include "cuda/early_launch.h"
 
+#include "core/math.h"
 #include "ops/metadata/conversions/conversions_kernels.h"
 #include "ops/metadata/packed_indices.h"
 #include "ops/metadata/plain_rows_cuda.h"
@@ -222,7 +223,7 @@ void launch_for(const ExecContext& ctx, int32_t size, const Launch& launch) {
   if (size <= 0) return;
   const auto blocks = [&](int per_lane) {
     const int64_t chunk = int64_t{kPlainThreads} * per_lane;
-    return static_cast<unsigned>((size + chunk - 1) / chunk);
+    return static_cast<unsigned>(ceil_div(size, chunk));
   };
   if (size <= kShortPerSm * ctx.info.num_sms) {
     launch(std::integral_constant<int, 1>{}, blocks(1));

@@ -127,7 +127,7 @@ __device__ void write_token(const PrepareBatchCudaParams& p, const PlannedWindow
   RawIndex page = RawIndex::of(-1);
   int64_t place = 0;  // in the page
   if (p.kv_slots.data != nullptr) {
-    const int64_t index = divide(position, p.page_size);
+    const int64_t index = divide_nonnegative(position, p.page_size);
     const GivenPages given = pages_of(p, seq);
     place = position - index * p.page_size;
     if (index < given.size) page = load_raw(given.pages, index);
@@ -191,7 +191,7 @@ __device__ void write_table(const PrepareBatchCudaParams& p, const PlannedWindow
   const Span span =
       item_within(item, kPagesPerItem, first_seq * p.table_width, end_seq * p.table_width);
   for (int64_t i = span.begin + threadIdx.x; i < span.end; i += blockDim.x) {
-    const int64_t seq = divide(i, p.table_width), column = i - seq * p.table_width;
+    const int64_t seq = divide_nonnegative(i, p.table_width), column = i - seq * p.table_width;
     const int r = static_cast<int>(seq - first_seq);
     RawIndex page = RawIndex::of(p.pad_page);
     if (column < window.first_page[r + 1] - window.first_page[r]) {

@@ -7,6 +7,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "core/math.h"
 #include "ops/metadata/packed_indices.h"
 #include "ops/metadata/prepare_batch/prepare_batch_kernels.h"
 
@@ -48,38 +49,36 @@ inline constexpr int64_t kMostLanes = 32;
 [[nodiscard]] inline PrepareBatchItems select_small_batch_items(const PrepareBatchParams& p,
                                                                 int num_sms) {
   constexpr int64_t kWarps = kFewSeqs / 32;
-  const auto items = [](int64_t n, int64_t per_item) { return (n + per_item - 1) / per_item; };
   PrepareBatchItems s;
   s.is_small = true;
   s.threads = kFewSeqs;
-  s.page_items = items(p.pages.size, kSmallPagesPerItem);
-  s.table_items = items(p.page_table.rows * p.page_table.width, kSmallPagesPerItem);
+  s.page_items = ceil_div(p.pages.size, kSmallPagesPerItem);
+  s.table_items = ceil_div(p.page_table.rows * p.page_table.width, kSmallPagesPerItem);
   s.slot_items = p.adapter_indptr.size;
   int64_t all = 0;
   // A block per multiprocessor, or as few more as can be: each of them plans anew.
   for (s.tokens_per_item = 1;; s.tokens_per_item *= 2) {
-    s.token_items = items(p.num_tokens, s.tokens_per_item);
+    s.token_items = ceil_div(p.num_tokens, s.tokens_per_item);
     s.adapter_items = p.adapter_rows ? s.token_items : 0;
     all = s.token_items + s.adapter_items + s.page_items + s.table_items + s.slot_items;
     if (all <= kWarps * (num_sms - 1) || s.tokens_per_item == kMostLanes) break;
   }
-  s.blocks = 1 + static_cast<unsigned>(std::min(items(all, kWarps), int64_t{4} * num_sms));
+  s.blocks = 1 + static_cast<unsigned>(std::min(ceil_div(all, kWarps), int64_t{4} * num_sms));
   return s;
 }
 
 [[nodiscard]] inline PrepareBatchItems select_prepare_batch_items(const PrepareBatchParams& p,
                                                                   int num_sms) {
   if (is_small_batch(p)) return select_small_batch_items(p, num_sms);
-  const auto items = [](int64_t n, int64_t per_item) { return (n + per_item - 1) / per_item; };
   PrepareBatchItems s;
   s.threads = p.num_seqs <= kFewSeqs ? kFewSeqs : kSeqsPerWindow;
   s.tokens_per_item = p.num_tokens <= 2 * kFewTokens * num_sms ? kFewTokens : kManyTokens;
-  if (p.has_token_outputs) s.token_items = items(p.num_tokens, s.tokens_per_item);
-  s.page_items = items(p.pages.size, kPagesPerItem);
-  s.table_items = items(p.page_table.rows * p.page_table.width, kPagesPerItem);
-  const int64_t sums = items(p.adapter_indptr.size, s.threads / kLanesPerSum);
+  if (p.has_token_outputs) s.token_items = ceil_div(p.num_tokens, s.tokens_per_item);
+  s.page_items = ceil_div(p.pages.size, kPagesPerItem);
+  s.table_items = ceil_div(p.page_table.rows * p.page_table.width, kPagesPerItem);
+  const int64_t sums = ceil_div(p.adapter_indptr.size, s.threads / kLanesPerSum);
   const bool has_loose_ids = !p.has_token_outputs && p.all_input_ids && p.next_input_ids;
-  const int64_t loose = has_loose_ids ? items(p.num_seqs, s.threads / 32) : 0;
+  const int64_t loose = has_loose_ids ? ceil_div(p.num_seqs, s.threads / 32) : 0;
   const int64_t all = s.token_items + s.page_items + s.table_items + sums + loose;
   const int64_t most = int64_t{num_sms} * (1024 / s.threads);
   s.blocks = 1 + static_cast<unsigned>(std::min(all, most));

@@ -108,7 +108,7 @@ __device__ inline PlannedSeq plan_window(const PrepareBatchCudaParams& p, int64_
 
   const auto needed_pages = [&](int64_t tokens) {
     if (p.page_size == 0 || !is_active) return int64_t{0};
-    return divide(plan.start + tokens + p.page_size - 1, p.page_size);
+    return divide_nonnegative(plan.start + tokens + p.page_size - 1, p.page_size);
   };
   const auto sums_for = [&](int64_t tokens) {
     const int64_t pages = smaller(smaller(needed_pages(tokens), given), p.table_width);

@@ -64,7 +64,7 @@ __device__ inline uint2 sums_before(uint3 x, uint32_t (&scratch)[3][kSmallWarps]
 template <class P>
 __device__ typename P::Number pages_in(const P& p, typename P::Number a) {
   if (p.page_shift >= 0) return a >> p.page_shift;
-  return divide(a, p.page_size);
+  return divide_nonnegative(a, p.page_size);
 }
 
 template <class P>

@@ -1,3 +1,4 @@
+#include "core/math.h"
 #include "ops/metadata/prepare_batch/prepare_batch_kernels.h"
 
 namespace heddle {
@@ -32,7 +33,7 @@ SeqPlan SeqPlanner::next_without_pages() {
 }
 
 void SeqPlanner::add_pages(int64_t seq, SeqPlan& plan) {
-  plan.asked_pages = (plan.kv_length + p_.page_size - 1) / p_.page_size;
+  plan.asked_pages = ceil_div(plan.kv_length, p_.page_size);
   const int64_t given = p_.pages_are_given ? pages_of(p_, seq).size : kHuge;
   const int64_t room = std::min(p_.table_width, p_.max_pages - pages_);
   if (plan.asked_pages > given) plan.overflow |= kMissingPages;

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/math.h"
 #include "ops/metadata/test/conversions_test_body.h"
 #include "ops/metadata/test/prepare_batch_cases.h"
 
@@ -28,7 +29,7 @@ inline std::vector<Vector> random_pages(const BatchCall& c) {
   const int64_t most = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
   const bool even = chance(50) && most < 5000;
   for (const int64_t length : lengths) {
-    const int64_t needed = ((even ? most : length) + c.page_size - 1) / c.page_size;
+    const int64_t needed = ceil_div(even ? most : length, c.page_size);
     const int64_t held =
         even ? needed : std::max<int64_t>(0, needed + random_int(chance(5) ? -1 : 0, 2));
     pages.push_back(random_vector(held, chance(2) ? -1 : 0, 5000));

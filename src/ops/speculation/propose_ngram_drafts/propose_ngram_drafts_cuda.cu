@@ -5,6 +5,7 @@
 #include "cuda/exchange.h"
 #include "cuda/index_array_cuda.h"
 #include "cuda/load_cuda.h"
+#include "cuda/warp.h"
 
 #include "heddle/core/error.h"
 
@@ -15,7 +16,6 @@ namespace heddle::cuda {
 namespace {
 
 constexpr int kLoadsAtOnce = 8;
-constexpr unsigned kAllLanes = 0xffffffffu;
 
 /// NgramParams. With several blocks a row, words of the exchange: the number of the launch above that of its blocks that began,
 /// then one word a block, the launch above what the block found.

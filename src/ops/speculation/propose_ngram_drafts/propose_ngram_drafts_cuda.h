@@ -5,6 +5,8 @@
 
 #include "cuda/exchange.h"
 
+#include "core/math.h"
+
 namespace heddle::cuda {
 
 inline constexpr int kNgramThreads = 1024;
@@ -26,7 +28,7 @@ struct NgramLaunch {
       has_exchange && max_ngram < 1 << 10 && max_tokens <= int64_t{1} << kNgramPlaceBits;
   const int64_t words = static_cast<int64_t>(kNgramWordsBytes / 8) - 1;
   const int64_t fit = std::min({kMostBlocks, words / num_rows, kBlocksPerSm * num_sms / num_rows,
-                                (max_tokens + kTokensPerBlock - 1) / kTokensPerBlock});
+                                ceil_div(max_tokens, kTokensPerBlock)});
   const int64_t blocks = can_share ? std::max<int64_t>(1, fit) : 1;
   return {static_cast<int>(blocks), max_tokens / blocks > 8192 ? kNgramThreads : 256};
 }

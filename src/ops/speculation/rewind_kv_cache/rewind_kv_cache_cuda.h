@@ -1,5 +1,8 @@
 #pragma once
 
+#include "cuda/warp.h"
+
+#include "core/math.h"
 #include "ops/speculation/rewind_kv_cache/rewind_kv_cache_kernels.h"
 #include "ops/speculation/shared/drafts_cuda.h"
 
@@ -139,7 +142,6 @@ class TileSums {
 
   /// The sum of `n` over all threads before this one in all tiles so far. Every thread of the block calls it.
   [[nodiscard]] __device__ int64_t before(int64_t n) {
-    constexpr unsigned kAllLanes = 0xffffffffu;
     const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
     int64_t sum = n;
 #pragma unroll
@@ -175,10 +177,9 @@ struct RowGrid {
 [[nodiscard]] constexpr RowGrid select_row_grid(int64_t rows, bool listed) {
   constexpr int kThreads = 64;  // few, so that a small batch spreads over many multiprocessors
   if (!listed) {
-    return {static_cast<unsigned>(rows > kThreads ? (rows + kThreads - 1) / kThreads : 1),
-            kThreads};
+    return {static_cast<unsigned>(rows > kThreads ? ceil_div(rows, kThreads) : 1), kThreads};
   }
-  const int64_t warps = rows > 32 ? (rows + 31) / 32 : 1;
+  const int64_t warps = rows > 32 ? ceil_div(rows, 32) : 1;
   return {1, static_cast<unsigned>(warps * 32 < kListThreads ? warps * 32 : kListThreads)};
 }
 static_assert(select_row_grid(0, false).blocks == 1 && select_row_grid(65, false).blocks == 2);

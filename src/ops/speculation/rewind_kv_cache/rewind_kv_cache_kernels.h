@@ -5,6 +5,7 @@
 
 #include "heddle/ops/speculation.h"
 
+#include "core/math.h"
 #include "cpu/count_reader.h"
 #include "cpu/index_array.h"
 #include "ops/speculation/shared/draft_layout.h"
@@ -33,7 +34,7 @@ struct KvBlocks {
 
   /// Blocks that end when the last `rejected` tokens of a request go whose last one lies at `offset` of its block.
   [[nodiscard]] int64_t blocks_crossed(int64_t offset, int64_t rejected) const {
-    return offset < rejected ? (rejected - offset + block_size - 1) / block_size : 0;
+    return offset < rejected ? ceil_div(rejected - offset, block_size) : 0;
   }
 };
 

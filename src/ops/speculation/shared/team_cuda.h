@@ -6,9 +6,11 @@
 
 #include "cuda/list_sums_cuda.h"
 #include "cuda/plain_indices_cuda.h"
+#include "cuda/warp.h"
 
 #include "heddle/core/context.h"
 
+#include "core/math.h"
 #include "cpu/count_reader.h"
 #include "ops/speculation/prepare_next_forward_pass/prepare_next_forward_pass_kernels.h"
 #include "ops/speculation/rewind_kv_cache/rewind_kv_cache_kernels.h"
@@ -35,7 +37,6 @@ inline constexpr int kTeamThreads = 64;
 inline constexpr int kManyTeamBlocks = 32, kFewTeamThreads = 256;
 /// More still where there are not words for so many blocks.
 inline constexpr int kMaxTeamThreads = 512;
-inline constexpr unsigned kAllLanes = 0xffffffffu;
 
 #ifdef __CUDACC__
 
@@ -76,7 +77,7 @@ struct TeamLaunch {
                                               : 1;
   const int64_t lanes = std::max<int64_t>(rows, 1) << team_shift;
   for (int threads = kTeamThreads; threads <= kMaxTeamThreads; threads *= 2) {
-    const int64_t blocks = (lanes + threads - 1) / threads;
+    const int64_t blocks = ceil_div(lanes, threads);
     const bool is_fine = threads >= kFewTeamThreads || blocks <= kManyTeamBlocks;
     if (blocks <= most_blocks && is_fine) {
       return {static_cast<unsigned>(blocks), static_cast<unsigned>(threads)};

@@ -9,6 +9,7 @@
 #include "heddle/core/context.h"
 #include "heddle/ops/speculation.h"
 
+#include "core/math.h"
 #include "ops/speculation/test/speculation_ref.h"
 #include "poison.h"
 #include "random.h"
@@ -213,7 +214,7 @@ inline std::vector<ref::KvRequest> random_kv(int64_t rows, int64_t max_blocks, i
   std::vector<ref::KvRequest> kv;
   for (int64_t i = 0; i < rows; ++i) {
     const int64_t length = random_int(drafted + 1, max_blocks * block_size);
-    const int64_t count = (length + block_size - 1) / block_size;
+    const int64_t count = ceil_div(length, block_size);
     Ints ids;
     for (int64_t b = 0; b < max_blocks; ++b) ids.push_back(b < count ? random_int(0, 9999) : -1);
     kv.push_back({(length - 1) % block_size, length, count, ids[size_t(count - 1)], ids});

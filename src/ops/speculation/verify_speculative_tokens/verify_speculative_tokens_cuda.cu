@@ -1,6 +1,7 @@
 #include "cuda/begin_early_cuda.h"
 #include "cuda/early_launch.h"
 
+#include "core/math.h"
 #include "ops/speculation/verify_speculative_tokens/verify_speculative_tokens_cuda.h"
 
 namespace heddle::cuda {
@@ -26,7 +27,7 @@ __global__ void __launch_bounds__(kThreads) verify_kernel(const __grid_constant_
 }  // namespace
 
 void verify_speculative_tokens(const ExecContext& ctx, const VerifyParams& params) {
-  const int64_t blocks = (params.num_rows + kThreads - 1) / kThreads;
+  const int64_t blocks = ceil_div(params.num_rows, kThreads);
   launch_early<verify_kernel>(ctx, static_cast<unsigned>(blocks > 0 ? blocks : 1), kThreads,
                               DeviceVerify(params));
 }

@@ -9,6 +9,7 @@
 
 #include "heddle/ops/verify.h"
 
+#include "core/math.h"
 #include "mirror.h"
 #include "ops/verify/test/verify_cases.h"
 #include "ops/verify/test/verify_ref.h"
@@ -110,7 +111,7 @@ std::vector<ref::Verdict> run_verify(const VerifyBatch& batch, const VerifyRun& 
   testing::Mirror& m = run.mirror != nullptr ? *run.mirror : host;
 
   constexpr int64_t kBits = 8 * sizeof(In);
-  const int64_t words = (batch.max_drafts() + kBits - 1) / kBits + 1;
+  const int64_t words = ceil_div(batch.max_drafts(), kBits) + 1;
   const GappedRows<In> masks(batch.masks<In>(words), words, run.gap);
   const auto drafts = indices<In>(batch.tokens, run.gap), indptr = indices<In>(batch.indptr, 0);
   const auto targets = indices<In>(batch.target_tokens, run.gap);
