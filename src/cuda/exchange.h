@@ -1,20 +1,35 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
+#include <span>
 
 namespace heddle::cuda {
 
-// Who has which bytes of ExecContext::exchange. An op's words say by themselves which launch wrote them, so no op may find
-// another's there.
+/// Bytes of ExecContext::exchange that belong to one use of it. The words that an op keeps there say by themselves which launch
+/// wrote them, and stay when it ends; so no other op may write to them, ever. Each family declares the ranges of its ops;
+/// tests/exchange holds them against each other.
+struct ExchangeRange {
+  static constexpr size_t kToTheEnd = std::numeric_limits<size_t>::max();
 
-inline constexpr size_t kLoraArrivals = 0;  // 8 bytes
-inline constexpr size_t kListSums = 256;    // see list_sums_cuda.h
-inline constexpr size_t kListSumsBytes = 8192 - kListSums;
-inline constexpr size_t kNgramWords = 8192;  // see propose_ngram_drafts_cuda.cu
-inline constexpr size_t kNgramWordsBytes = 8192;
-/// Counters of batch_decode, the only bytes that are zero between calls.
-inline constexpr size_t kDecodeCounters = kNgramWords + kNgramWordsBytes;
-inline constexpr size_t kDecodeCountersBytes = 8192;
-inline constexpr size_t kLoraPartials = kDecodeCounters + kDecodeCountersBytes;  // up to the end
+  size_t begin,
+      bytes;  // `bytes` may be kToTheEnd: all that the exchange of a context has from there on
+
+  [[nodiscard]] constexpr size_t end() const {
+    return bytes == kToTheEnd ? kToTheEnd : begin + bytes;
+  }
+  [[nodiscard]] constexpr bool overlaps(const ExchangeRange& other) const {
+    return begin < other.end() && other.begin < end();
+  }
+  /// Whether an exchange of so many bytes holds the range; of one without an end, its beginning.
+  [[nodiscard]] constexpr bool fits(size_t exchange_bytes) const {
+    return bytes == kToTheEnd ? begin <= exchange_bytes : end() <= exchange_bytes;
+  }
+  /// Its words in the exchange of a context, null where that is too small.
+  template <class Word>
+  [[nodiscard]] Word* words_in(std::span<std::byte> exchange) const {
+    return fits(exchange.size()) ? reinterpret_cast<Word*>(exchange.data() + begin) : nullptr;
+  }
+};
 
 }  // namespace heddle::cuda

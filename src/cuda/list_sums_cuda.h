@@ -13,12 +13,12 @@ namespace heddle::cuda {
 // sums what the blocks before it told. Words in the context's exchange, with the number of the launch beside each sum, so that
 // nothing has to be cleared; the first word is that number. A block waits only for blocks with lower indices, which started before it.
 
-inline constexpr int64_t kMaxListBlocks = kListSumsBytes / 8 - 1;
+inline constexpr ExchangeRange kListSums{256, 8192 - 256};
+inline constexpr int64_t kMaxListBlocks = kListSums.bytes / 8 - 1;
 
 /// Where a launch of several blocks keeps its words; null where the exchange is too small.
 [[nodiscard]] inline uint64_t* list_sums_of(std::span<std::byte> exchange) {
-  if (exchange.size() < kListSums + kListSumsBytes) return nullptr;
-  return reinterpret_cast<uint64_t*>(exchange.data() + kListSums);
+  return kListSums.words_in<uint64_t>(exchange);
 }
 
 #ifdef __CUDACC__

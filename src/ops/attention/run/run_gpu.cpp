@@ -4,12 +4,11 @@
 #include <limits>
 #include <optional>
 
-#include "cuda/exchange.h"
-
 #include "heddle/config.h"
 #include "heddle/core/validate.h"
 
 #include "ops/attention/decode/decode_params.h"
+#include "ops/attention/decode/exchange.h"
 #include "ops/attention/paged/page_validate.h"
 #include "ops/attention/rope/rotary_frequencies.h"
 
@@ -73,15 +72,15 @@ AttentionKernelParams pack(const cpu::attention::AttentionParams& params, const 
 /// What blocks share sequences through: the context's exchange and workspace, where there is room in both.
 void share_sequences(const ExecContext& ctx, AttentionKernelParams& p,
                      std::optional<Workspace::Scope>& scope) {
-  constexpr size_t kEnd = cuda::kDecodeCounters + cuda::kDecodeCountersBytes;
-  if (ctx.workspace == nullptr || ctx.exchange.size() < kEnd) return;
+  constexpr cuda::ExchangeRange kCounters = cuda::attention::kDecodeCounters;
+  if (ctx.workspace == nullptr || !kCounters.fits(ctx.exchange.size())) return;
   const size_t floats = cuda::attention::decode_partial_floats(
       p.num_seqs, p.num_kv_heads, p.group_size, p.head_dim, ctx.info.num_sms);
   if (!ctx.workspace->has_room<float>(floats)) return;
   scope.emplace(*ctx.workspace);
   p.partials = ctx.workspace->take<float>(floats).data();
-  p.counters = reinterpret_cast<uint32_t*>(ctx.exchange.data() + cuda::kDecodeCounters);
-  p.num_counters = static_cast<int32_t>(cuda::kDecodeCountersBytes / sizeof(uint32_t));
+  p.counters = kCounters.words_in<uint32_t>(ctx.exchange);
+  p.num_counters = static_cast<int32_t>(kCounters.bytes / sizeof(uint32_t));
 }
 
 }  // namespace

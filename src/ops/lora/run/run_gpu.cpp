@@ -4,8 +4,6 @@
 #include <limits>
 #include <optional>
 
-#include "cuda/exchange.h"
-
 #include "heddle/config.h"
 #include "heddle/core/check.h"
 #include "heddle/core/dispatch.h"
@@ -13,6 +11,7 @@
 
 #include "ops/lora/checks/validate.h"
 #include "ops/lora/cpu/row_groups.h"
+#include "ops/lora/device/exchange.h"
 #include "ops/lora/device/params.h"
 #include "ops/lora/run/run_grouped.h"
 #include "ops/lora/table/adapter_table_kernels.h"
@@ -29,7 +28,7 @@ using cuda::lora::window_plan_bytes;
 
 constexpr int64_t kRowParts = 16;  // values of a rank tile of a row
 constexpr uintptr_t kPlanAlignment = 256;
-constexpr int64_t kExchangeHead = cuda::kLoraPartials;  // bytes before the words
+constexpr int64_t kExchangeHead = cuda::lora::kPartials.begin;  // bytes before the words
 constexpr int64_t kExchangeWordBytes = 8;
 constexpr int kBlocksOfHalf = 2;  // of a multiprocessor, where a call is two launches
 
@@ -172,7 +171,7 @@ bool fits_aligned_form(const LoraGpuCall& call) {
 /// Of a fused launch what both kernels read.
 FusedParams fused_params(const ExecContext& ctx, const SiteParams& p, uint32_t spin_limit) {
   FusedParams d{};
-  d.arrivals = reinterpret_cast<uint64_t*>(ctx.exchange.data() + cuda::kLoraArrivals);
+  d.arrivals = reinterpret_cast<uint64_t*>(ctx.exchange.data() + cuda::lora::kArrivals.begin);
   d.plan = p.plan;
   d.num_slices = p.num_slices;
   d.num_chunks = p.num_chunks;

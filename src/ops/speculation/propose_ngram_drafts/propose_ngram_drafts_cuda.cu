@@ -2,7 +2,6 @@
 #include <limits>
 
 #include "cuda/check.h"
-#include "cuda/exchange.h"
 #include "cuda/index_array_cuda.h"
 #include "cuda/load_cuda.h"
 #include "cuda/warp.h"
@@ -17,8 +16,7 @@ namespace {
 
 constexpr int kLoadsAtOnce = 8;
 
-/// NgramParams. With several blocks a row, words of the exchange: the number of the launch above that of its blocks that began,
-/// then one word a block, the launch above what the block found.
+/// NgramParams.
 struct DeviceNgram {
   MutableDeviceIndexRows draft_tokens;
   MutableDeviceIndices num_drafts;
@@ -28,9 +26,9 @@ struct DeviceNgram {
   int64_t max_tokens, max_drafts, min_ngram, max_ngram, max_length;
   bool first;
   int blocks_per_row;
-  unsigned long long* words;
+  unsigned long long* words;  // kNgramWords, null where a row has one block
 
-  DeviceNgram(const NgramParams& p, int blocks, std::byte* exchange)
+  DeviceNgram(const NgramParams& p, int blocks, std::span<std::byte> exchange)
       : draft_tokens(on_device(p.draft_tokens)),
         num_drafts(on_device(p.num_drafts)),
         tokens(on_device(p.tokens)),
@@ -43,8 +41,7 @@ struct DeviceNgram {
         max_length(p.max_length == 0 ? INT64_MAX : p.max_length),
         first(p.match == NgramMatch::kFirst),
         blocks_per_row(blocks),
-        words(blocks > 1 ? reinterpret_cast<unsigned long long*>(exchange + kNgramWords)
-                         : nullptr) {}
+        words(blocks > 1 ? kNgramWords.words_in<unsigned long long>(exchange) : nullptr) {}
 };
 
 /// The length of an n-gram above what prefers one of its occurrences; the larger of two is the better one. 0: none.
@@ -188,10 +185,10 @@ void propose_ngram_drafts(const NgramParams& params, const ExecContext& ctx) {
   }
   const NgramLaunch launch =
       select_ngram_launch(params.num_rows, params.max_tokens, params.max_ngram,
-                          ctx.exchange.size() >= kNgramWords + kNgramWordsBytes, ctx.info.num_sms);
+                          kNgramWords.fits(ctx.exchange.size()), ctx.info.num_sms);
   const auto blocks = static_cast<unsigned>(params.num_rows * launch.blocks_per_row);
   propose_kernel<<<blocks, launch.threads, 0, ctx.stream>>>(
-      DeviceNgram(params, launch.blocks_per_row, ctx.exchange.data()));
+      DeviceNgram(params, launch.blocks_per_row, ctx.exchange));
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 

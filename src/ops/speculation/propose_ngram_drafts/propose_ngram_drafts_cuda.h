@@ -9,6 +9,10 @@
 
 namespace heddle::cuda {
 
+/// With several blocks a row: the number of the launch above that of its blocks that began, then one word a block, the launch above
+/// what the block found.
+inline constexpr ExchangeRange kNgramWords{8 << 10, 8 << 10};
+
 inline constexpr int kNgramThreads = 1024;
 /// What a block tells of its find: a place in its share in so many bits, and the length in the 10 above them.
 inline constexpr int kNgramPlaceBits = 22;
@@ -26,7 +30,7 @@ struct NgramLaunch {
   constexpr int64_t kTokensPerBlock = 2048, kMostBlocks = 32, kBlocksPerSm = 4;
   const bool can_share =
       has_exchange && max_ngram < 1 << 10 && max_tokens <= int64_t{1} << kNgramPlaceBits;
-  const int64_t words = static_cast<int64_t>(kNgramWordsBytes / 8) - 1;
+  const int64_t words = static_cast<int64_t>(kNgramWords.bytes / 8) - 1;
   const int64_t fit = std::min({kMostBlocks, words / num_rows, kBlocksPerSm * num_sms / num_rows,
                                 ceil_div(max_tokens, kTokensPerBlock)});
   const int64_t blocks = can_share ? std::max<int64_t>(1, fit) : 1;
