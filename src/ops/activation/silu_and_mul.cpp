@@ -46,7 +46,7 @@ void silu_and_mul(const ExecContext& ctx, TensorView y, ConstTensorView gate, Co
     for (int64_t i = begin; i < end; ++i) {
       const int64_t first = i % pieces * kPieceWidth;
       const int64_t last = first + kPieceWidth < row_width ? first + kPieceWidth : row_width;
-      cpu::silu_and_mul(p, i / pieces, first, last);
+      cpu::activation::silu_and_mul(p, i / pieces, first, last);
     }
   });
 }

@@ -12,7 +12,8 @@
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace heddle::cpu::HWY_NAMESPACE {
+namespace heddle::cpu::activation::HWY_NAMESPACE {
+using namespace cpu::HWY_NAMESPACE;  // of cpu/vec-inl.h
 
 /// silu(gate) * up with e = exp(-|gate|), which never overflows: silu is gate / (1 + e) where gate
 /// is positive, and gate * e / (1 + e) where it is negative, accurate down to the smallest results.
@@ -58,14 +59,14 @@ void silu_and_mul(const SiluAndMulParams& p, int64_t row, int64_t begin, int64_t
   }
 }
 
-}  // namespace heddle::cpu::HWY_NAMESPACE
+}  // namespace heddle::cpu::activation::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace heddle::cpu {
+namespace heddle::cpu::activation {
 HWY_EXPORT(silu_and_mul);
 void silu_and_mul(const SiluAndMulParams& p, int64_t row, int64_t begin, int64_t end) {
   HWY_DYNAMIC_DISPATCH(silu_and_mul)(p, row, begin, end);
 }
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::activation
 #endif

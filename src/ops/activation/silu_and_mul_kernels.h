@@ -15,8 +15,8 @@ struct SiluAndMulParams {
   DType dtype;
 };
 
-namespace cpu {
+namespace cpu::activation {
 /// The columns [begin, end) of one row.
 void silu_and_mul(const SiluAndMulParams& p, int64_t row, int64_t begin, int64_t end);
-}  // namespace cpu
+}  // namespace cpu::activation
 }  // namespace heddle

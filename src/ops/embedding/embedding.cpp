@@ -33,7 +33,8 @@ void copy_row(std::byte* y, DType y_dtype, const ConstTensorView& table, int64_t
   } else if (y_dtype == table.dtype()) {
     std::memcpy(y, row_of(table, token), size_t(width) * size_of(y_dtype));
   } else {
-    cpu::widen_row(reinterpret_cast<float*>(y), row_of(table, token), table.dtype(), width);
+    cpu::embedding::widen_row(reinterpret_cast<float*>(y), row_of(table, token), table.dtype(),
+                              width);
   }
 }
 

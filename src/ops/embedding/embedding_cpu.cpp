@@ -11,7 +11,8 @@
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace heddle::cpu::HWY_NAMESPACE {
+namespace heddle::cpu::embedding::HWY_NAMESPACE {
+using namespace cpu::HWY_NAMESPACE;  // of cpu/vec-inl.h
 
 template <class T>
 void widen(float* HWY_RESTRICT y, const T* HWY_RESTRICT row, int64_t width) {
@@ -33,14 +34,14 @@ void widen_row(float* y, const std::byte* row, DType dtype, int64_t width) {
   }
 }
 
-}  // namespace heddle::cpu::HWY_NAMESPACE
+}  // namespace heddle::cpu::embedding::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace heddle::cpu {
+namespace heddle::cpu::embedding {
 HWY_EXPORT(widen_row);
 void widen_row(float* y, const std::byte* row, DType dtype, int64_t width) {
   HWY_DYNAMIC_DISPATCH(widen_row)(y, row, dtype, width);
 }
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::embedding
 #endif

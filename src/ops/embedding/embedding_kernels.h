@@ -5,9 +5,9 @@
 
 #include "heddle/core/dtype.h"
 
-namespace heddle::cpu {
+namespace heddle::cpu::embedding {
 
 /// y[i] = f32(row[i]) for i < width. row: f16 or bf16.
 void widen_row(float* y, const std::byte* row, DType dtype, int64_t width);
 
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::embedding

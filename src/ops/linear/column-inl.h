@@ -14,7 +14,8 @@
 #include "ops/linear/packed_layout.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace heddle::cpu::HWY_NAMESPACE {
+namespace heddle::cpu::linear::HWY_NAMESPACE {
+using namespace cpu::HWY_NAMESPACE;  // of cpu/vec-inl.h
 namespace hn = hwy::HWY_NAMESPACE;
 
 using F32 = hn::CappedTag<float, PackedLayout::kGroup>;
@@ -140,7 +141,7 @@ HWY_INLINE Vec dense_weight(const uint8_t* packed, int lane) {
   }
 }
 
-}  // namespace heddle::cpu::HWY_NAMESPACE
+}  // namespace heddle::cpu::linear::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // include guard per target

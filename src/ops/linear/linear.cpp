@@ -41,7 +41,7 @@ void check_output(const ExecContext& ctx, const LinearOutput& output, const Cons
 void run_units(const LinearOutput& output, const ConstTensorView& x, int64_t begin, int64_t end) {
   const PackedWeight& weight = output.weight;
   const int64_t first = begin * kUnitOutputs, stride = group_bytes(weight.type, weight.in_features);
-  cpu::LinearTask task;
+  cpu::linear::LinearTask task;
   task.type = weight.type;
   task.packed = reinterpret_cast<const uint8_t*>(weight.data) + begin * kUnitGroups * stride;
   task.group_stride = stride;
@@ -57,7 +57,8 @@ void run_units(const LinearOutput& output, const ConstTensorView& x, int64_t beg
     task.y = output.y.data<float>() + row * task.y_stride + first;
     task.num_rows = std::min(row_block, rows - row);
     const int code_bits = block_format(weight.type).code_bits;
-    (code_bits == 5 || code_bits == 6 ? cpu::run_high_bits_task : cpu::run_linear_task)(task);
+    (code_bits == 5 || code_bits == 6 ? cpu::linear::run_high_bits_task
+                                      : cpu::linear::run_linear_task)(task);
   }
 }
 

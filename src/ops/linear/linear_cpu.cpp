@@ -9,7 +9,8 @@
 #include "ops/linear/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace heddle::cpu::HWY_NAMESPACE {
+namespace heddle::cpu::linear::HWY_NAMESPACE {
+using namespace cpu::HWY_NAMESPACE;  // of cpu/vec-inl.h
 
 void linear_task(const LinearTask& task) {
   switch (task.type) {
@@ -24,12 +25,12 @@ void linear_task(const LinearTask& task) {
   }
 }
 
-}  // namespace heddle::cpu::HWY_NAMESPACE
+}  // namespace heddle::cpu::linear::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace heddle::cpu {
+namespace heddle::cpu::linear {
 HWY_EXPORT(linear_task);
 void run_linear_task(const LinearTask& task) { HWY_DYNAMIC_DISPATCH(linear_task)(task); }
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::linear
 #endif

@@ -9,7 +9,8 @@
 #include "ops/linear/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace heddle::cpu::HWY_NAMESPACE {
+namespace heddle::cpu::linear::HWY_NAMESPACE {
+using namespace cpu::HWY_NAMESPACE;  // of cpu/vec-inl.h
 
 void high_bits_task(const LinearTask& task) {
   switch (task.type) {
@@ -21,12 +22,12 @@ void high_bits_task(const LinearTask& task) {
   }
 }
 
-}  // namespace heddle::cpu::HWY_NAMESPACE
+}  // namespace heddle::cpu::linear::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace heddle::cpu {
+namespace heddle::cpu::linear {
 HWY_EXPORT(high_bits_task);
 void run_high_bits_task(const LinearTask& task) { HWY_DYNAMIC_DISPATCH(high_bits_task)(task); }
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::linear
 #endif

@@ -4,7 +4,7 @@
 
 #include "heddle/ops/linear.h"
 
-namespace heddle::cpu {
+namespace heddle::cpu::linear {
 
 /// A part of a product: all rows of x times some consecutive groups of 16 outputs.
 struct LinearTask {
@@ -26,4 +26,4 @@ struct LinearTask {
 void run_linear_task(const LinearTask& task);
 void run_high_bits_task(const LinearTask& task);
 
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::linear

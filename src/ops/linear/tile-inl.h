@@ -21,7 +21,8 @@
 #include "ops/linear/linear_kernels.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace heddle::cpu::HWY_NAMESPACE {
+namespace heddle::cpu::linear::HWY_NAMESPACE {
+using namespace cpu::HWY_NAMESPACE;  // of cpu/vec-inl.h
 
 // Groups that one pass over the weights takes: enough chains to hide the latency of the
 // multiply-add for one row, and what leaves the most accumulators in registers for several.
@@ -294,7 +295,7 @@ HWY_NOINLINE void run_task(const LinearTask& t) {
   }
 }
 
-}  // namespace heddle::cpu::HWY_NAMESPACE
+}  // namespace heddle::cpu::linear::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // include guard per target

@@ -128,15 +128,15 @@ void mamba_state_selective_copy(const ExecContext& ctx, std::span<const MambaSta
         .num_active = cpu::CountReader(num_active, requests.value()),
     };
     if (validating()) validate(params);
-    cpu::mamba_state_selective_copy(ctx, params);
+    cpu::mamba::mamba_state_selective_copy(ctx, params);
   } else if constexpr (kWithCuda) {
-    const cuda::SelectiveCopyRequests there{.prefill_status = prefill_status,
-                                            .state_idx = state_idx,
-                                            .accepted_counts = accepted_counts,
-                                            .num_layers = num_layers,
-                                            .num_active = num_active};
-    if (validating()) cuda::validate(ctx, to_copy, there);
-    cuda::mamba_state_selective_copy(ctx, to_copy, there);
+    const cuda::mamba::SelectiveCopyRequests there{.prefill_status = prefill_status,
+                                                   .state_idx = state_idx,
+                                                   .accepted_counts = accepted_counts,
+                                                   .num_layers = num_layers,
+                                                   .num_active = num_active};
+    if (validating()) cuda::mamba::validate(ctx, to_copy, there);
+    cuda::mamba::mamba_state_selective_copy(ctx, to_copy, there);
   } else {
     throw_error(ErrorCode::kUnsupported, "mamba_state_selective_copy: built without CUDA");
   }

@@ -4,7 +4,7 @@
 #include "core/math.h"
 #include "ops/mamba/mamba_state_selective_copy_kernels.h"
 
-namespace heddle::cpu {
+namespace heddle::cpu::mamba {
 namespace {
 
 // A piece is what one memcpy moves, so that few large states are shared among threads, too; a task is some 10 us of copying,
@@ -45,4 +45,4 @@ void mamba_state_selective_copy(const ExecContext& ctx, const SelectiveCopyParam
   }
 }
 
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::mamba

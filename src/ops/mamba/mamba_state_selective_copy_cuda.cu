@@ -7,7 +7,7 @@
 #include "core/math.h"
 #include "ops/mamba/mamba_state_selective_copy_launch.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::mamba {
 namespace {
 
 constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1, kMaxGridY = 65535;
@@ -152,4 +152,4 @@ void validate(const ExecContext& ctx, std::span<const StateCopy> states,
                     .num_active = cpu::CountReader(active, slots.size(0))});
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::mamba

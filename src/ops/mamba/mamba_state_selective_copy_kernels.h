@@ -40,11 +40,11 @@ struct SelectiveCopyParams {
 /// For HEDDLE_VALIDATE: throws for counts out of range, and slots past the end or used twice. The arrays lie in host memory.
 void validate(const SelectiveCopyParams& params);
 
-namespace cpu {
+namespace cpu::mamba {
 void mamba_state_selective_copy(const ExecContext& ctx, const SelectiveCopyParams& params);
 }
 
-namespace cuda {
+namespace cuda::mamba {
 
 /// What every state of a call has in common.
 struct SelectiveCopyRequests {
@@ -59,5 +59,5 @@ void mamba_state_selective_copy(const ExecContext& ctx, std::span<const StateCop
 void validate(const ExecContext& ctx, std::span<const StateCopy> states,
               const SelectiveCopyRequests& requests);
 
-}  // namespace cuda
+}  // namespace cuda::mamba
 }  // namespace heddle

@@ -4,7 +4,7 @@
 
 #include "ops/mamba/mamba_state_selective_copy_kernels.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::mamba {
 
 /// A vector of i32 or i64, or one such element; without data: absent.
 struct IndexVector {
@@ -42,4 +42,4 @@ struct SelectiveCopyLaunch {
   return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : bits % 2 == 0 ? 2 : 1;
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::mamba

@@ -34,13 +34,13 @@ inline void check_kernels(const ExecContext& ctx, const char* op) {
   }
 }
 
-namespace cuda {
+namespace cuda::metadata {
 
 /// See heddle::check_on_host.
 void check_on_host(const ExecContext& ctx, std::initializer_list<ConstTensorView*> tensors,
                    FunctionRef<void()> check);
 
-}  // namespace cuda
+}  // namespace cuda::metadata
 
 /// What HEDDLE_VALIDATE=1 asks for: check(), once these tensors are in host memory. Where they lie on a device, the views are
 /// replaced by those of copies, taken in the order of the stream; during a capture, when nothing can be read, check is left out.
@@ -49,7 +49,7 @@ inline void check_on_host(const ExecContext& ctx, std::initializer_list<ConstTen
   if (ctx.device.type == DeviceType::kCpu) {
     check();
   } else if constexpr (kWithCuda) {
-    cuda::check_on_host(ctx, tensors, check);
+    cuda::metadata::check_on_host(ctx, tensors, check);
   }
 }
 

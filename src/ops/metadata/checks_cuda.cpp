@@ -2,7 +2,7 @@
 
 #include "ops/metadata/checks.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::metadata {
 
 void check_on_host(const ExecContext& ctx, std::initializer_list<ConstTensorView*> tensors,
                    FunctionRef<void()> check) {
@@ -13,4 +13,4 @@ void check_on_host(const ExecContext& ctx, std::initializer_list<ConstTensorView
   check();
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::metadata

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace heddle::cpu {
+namespace heddle::cpu::metadata {
 namespace {
 
 /// Calls run(pointer to element `at`, step), where the step is a constant 1 if it can be, for the compiler to vectorise.
@@ -54,4 +54,4 @@ void fill_long_run(const Indices& to, int64_t at, int64_t n, int64_t value) {
   });
 }
 
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::metadata

@@ -2,7 +2,7 @@
 
 #include "ops/metadata/indices.h"
 
-namespace heddle::cpu {
+namespace heddle::cpu::metadata {
 
 // Loops over consecutive elements; the caller has seen to the bounds. The case of one element, a decode step's, is inline.
 
@@ -50,4 +50,4 @@ inline void copy_piece(const Indices& to, int64_t at, const ConstIndices& from, 
   fill_run(to, at + copied.end, range.end - copied.end, fill.value);
 }
 
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::metadata

@@ -11,7 +11,7 @@
 
 // The device's side of indices.h. The index width is a branch that all threads of a kernel take alike.
 
-namespace heddle::cuda {
+namespace heddle::cuda::metadata {
 
 /// Of signed integers.
 template <class A, class B>
@@ -154,4 +154,4 @@ __device__ inline uint32_t block_sum_before(uint32_t x, uint32_t (&scratch)[8], 
   return before;
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::metadata

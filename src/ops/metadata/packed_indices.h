@@ -6,7 +6,7 @@
 
 // Indices as kernels take them: a launch carries its parameters along, and each 64 bytes of them cost a kernel 0.1 us.
 
-namespace heddle::cuda {
+namespace heddle::cuda::metadata {
 
 /// Indices without their extent. `step` is the stride in bytes, a multiple of 4; its lowest bit says that elements are i64.
 template <class Byte>
@@ -71,4 +71,4 @@ template <class Byte>
                          t.row_stride >= -kPlainSize && t.row_stride <= kPlainSize);
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::metadata

@@ -3,7 +3,7 @@
 #include "ops/metadata/indices_cuda.h"
 #include "ops/metadata/packed_indices.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::metadata {
 
 template <class Byte>
 __device__ Byte* address_of(const BasicPacked<Byte>& t, int64_t i) {
@@ -48,4 +48,4 @@ __device__ BasicPlain<Number> row_of(const BasicPlainRows<Number>& t, int row) {
   return result;
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::metadata

@@ -9,7 +9,7 @@
 // marks the first element of the chunk that the row has, and each first element of a warp that it has. Most warps find no other
 // mark; else an element's row is that of the last mark at or before it, within its warp.
 
-namespace heddle::cuda {
+namespace heddle::cuda::metadata {
 
 inline constexpr int kPlainThreads = 256;  // of a block, and rows
 
@@ -116,4 +116,4 @@ __device__ void write_chunk(const Op& op, const PlainWindow<kPerLane>& window,
   copy([&](int k) { return row_at(own[k]); });
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::metadata

@@ -4,7 +4,7 @@
 
 #include "ops/metadata/indices.h"
 
-namespace heddle::cpu {
+namespace heddle::cpu::metadata {
 
 /// Elements that one task copies or counts up, some 10 us of work; less is not worth another thread, so smaller batches run in
 /// the caller's thread.
@@ -33,4 +33,4 @@ void for_each_piece(const ExecContext& ctx, int64_t num_rows, int64_t begin, int
   if (num_rows > 0) parallel_for(ctx, end - begin, grain, cut);
 }
 
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::metadata

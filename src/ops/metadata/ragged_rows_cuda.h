@@ -9,7 +9,7 @@
 // What a block waits for, one after the other: all that it needs of its rows, a row per thread; a barrier; the element. Within the
 // block everything counts from the chunk's beginning, in 32 bits.
 
-namespace heddle::cuda {
+namespace heddle::cuda::metadata {
 
 inline constexpr int kRowThreads = 256;  // of a block, and rows that lie in shared memory at a time
 inline constexpr int kManyPerThread = 8;
@@ -179,4 +179,4 @@ __device__ void write_chunk(const Op& op, const Copies& copies, const ConstIndic
   }
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::metadata

@@ -107,21 +107,22 @@ void normalise_on_cpu(const ExecContext& ctx, const TensorView& output, const Te
       const int64_t left_on_axis = axis_rows - row % axis_rows;
       run_rows = left_on_axis < end - row ? left_on_axis : end - row;
       float* const row_scales = scale.per_row == nullptr ? nullptr : scale.per_row + row;
-      cpu::rms_norm({.output = output.raw() + row_offset(output, row),
-                     .residual = residual ? residual.raw() + row_offset(residual, row) : nullptr,
-                     .input = input.raw() + row_offset(input, row),
-                     .weight = weight.raw(),
-                     .output_stride = row_stride(output),
-                     .residual_stride = row_stride(residual),
-                     .input_stride = row_stride(input),
-                     .scale = {.fixed = scale.fixed, .per_row = row_scales},
-                     .num_rows = run_rows,
-                     .width = width,
-                     .dtype = input.dtype(),
-                     .weight_dtype = weight.dtype(),
-                     .output_dtype = output.dtype(),
-                     .epsilon = options.epsilon,
-                     .weight_offset = static_cast<float>(options.weight_offset)});
+      cpu::norm::rms_norm(
+          {.output = output.raw() + row_offset(output, row),
+           .residual = residual ? residual.raw() + row_offset(residual, row) : nullptr,
+           .input = input.raw() + row_offset(input, row),
+           .weight = weight.raw(),
+           .output_stride = row_stride(output),
+           .residual_stride = row_stride(residual),
+           .input_stride = row_stride(input),
+           .scale = {.fixed = scale.fixed, .per_row = row_scales},
+           .num_rows = run_rows,
+           .width = width,
+           .dtype = input.dtype(),
+           .weight_dtype = weight.dtype(),
+           .output_dtype = output.dtype(),
+           .epsilon = options.epsilon,
+           .weight_offset = static_cast<float>(options.weight_offset)});
     }
   });
 }

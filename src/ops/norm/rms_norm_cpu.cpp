@@ -11,7 +11,8 @@
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace heddle::cpu::HWY_NAMESPACE {
+namespace heddle::cpu::norm::HWY_NAMESPACE {
+using namespace cpu::HWY_NAMESPACE;  // of cpu/vec-inl.h
 
 // At most 16 lanes, so that four sums of 16 virtual lanes are whole vectors on every target.
 using D = hn::CappedTag<float, 16>;
@@ -182,12 +183,12 @@ void rms_norm(const RmsNormRun& run) {
   }
 }
 
-}  // namespace heddle::cpu::HWY_NAMESPACE
+}  // namespace heddle::cpu::norm::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace heddle::cpu {
+namespace heddle::cpu::norm {
 HWY_EXPORT(rms_norm);
 void rms_norm(const RmsNormRun& run) { HWY_DYNAMIC_DISPATCH(rms_norm)(run); }
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::norm
 #endif

@@ -8,21 +8,21 @@ constexpr int64_t kMaxRows = int64_t{1} << 30;  // of one launch, whose grid has
 constexpr int64_t kPiece = 8;                   // elements that a thread moves at once
 constexpr uint64_t kVectorBytes = 16;
 
-cuda::RmsNormTensor pack_tensor(std::byte* data, const RowBlock& block, size_t t) {
+cuda::norm::RmsNormTensor pack_tensor(std::byte* data, const RowBlock& block, size_t t) {
   if (data == nullptr) return {};
-  cuda::RmsNormTensor packed{.data = data + block.offsets[t], .strides = {}};
+  cuda::norm::RmsNormTensor packed{.data = data + block.offsets[t], .strides = {}};
   for (size_t d = 0; d < block.strides.size(); ++d) packed.strides[d] = block.strides[d][t];
   return packed;
 }
 
 /// The address and the steps in one: what divides it divides each. 0 for an absent tensor.
-uint64_t bits_of(const cuda::RmsNormTensor& t) {
+uint64_t bits_of(const cuda::norm::RmsNormTensor& t) {
   auto bits = reinterpret_cast<uint64_t>(t.data);
   for (const int64_t stride : t.strides) bits |= static_cast<uint64_t>(stride);
   return bits;
 }
 
-bool is_aligned(const cuda::RmsNormParams& p) {
+bool is_aligned(const cuda::norm::RmsNormParams& p) {
   const uint64_t output_bits = bits_of(p.output) * (p.is_output_fp8 ? 2 : 1);
   const uint64_t bits =
       output_bits | bits_of(p.residual) | bits_of(p.input) | reinterpret_cast<uint64_t>(p.weight);
@@ -37,7 +37,7 @@ void normalise_on_gpu(const ExecContext& ctx, const TensorView& output, const Te
   const RmsNormScale scale = pack(options.output_scale);
   for_each_row_block(
       merge_row_axes({output, residual, input}), kMaxRows, [&](const RowBlock& block) {
-        const cuda::RmsNormParams params{
+        const cuda::norm::RmsNormParams params{
             .output = pack_tensor(output.raw(), block, 0),
             .residual = pack_tensor(residual.raw(), block, 1),
             .input = pack_tensor(const_cast<std::byte*>(input.raw()), block, 2),
@@ -55,10 +55,10 @@ void normalise_on_gpu(const ExecContext& ctx, const TensorView& output, const Te
             .is_weight_f32 = weight.dtype() == DType::kFloat32,
             .is_output_fp8 = output.dtype() == DType::kFloat8E4M3,
         };
-        cuda::rms_norm(params, {.device = ctx.device.index,
-                                .stream = ctx.stream,
-                                .dtype = input.dtype(),
-                                .is_aligned = is_aligned(params)});
+        cuda::norm::rms_norm(params, {.device = ctx.device.index,
+                                      .stream = ctx.stream,
+                                      .dtype = input.dtype(),
+                                      .is_aligned = is_aligned(params)});
       });
 }
 

@@ -3,7 +3,7 @@
 
 #include "ops/norm/rms_norm_lane_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::norm {
 namespace {
 
 constexpr int kBlock = 256;  // threads of a block that has several rows
@@ -192,4 +192,4 @@ void rms_norm(RmsNormParams params, const RmsNormLaunch& how) {
   }
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::norm

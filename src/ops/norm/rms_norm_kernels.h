@@ -18,7 +18,7 @@ struct RmsNormScale {
 inline constexpr float kMinFp8Scale = 0x1p-126f;
 inline constexpr float kMaxFp8 = 448.0f;
 
-namespace cpu {
+namespace cpu::norm {
 
 /// Rows that lie at constant distances. With a residual, it takes the input in first and the norm
 /// is taken of it.
@@ -36,9 +36,9 @@ struct RmsNormRun {
 
 void rms_norm(const RmsNormRun& run);
 
-}  // namespace cpu
+}  // namespace cpu::norm
 
-namespace cuda {
+namespace cuda::norm {
 
 /// Axes that are counted as rows in one launch; the last of them is the innermost.
 inline constexpr int kRmsNormAxes = 3;
@@ -70,5 +70,5 @@ struct RmsNormLaunch {
 /// The cut of the rows need not be filled in.
 void rms_norm(RmsNormParams params, const RmsNormLaunch& how);
 
-}  // namespace cuda
+}  // namespace cuda::norm
 }  // namespace heddle

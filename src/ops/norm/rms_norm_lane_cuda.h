@@ -15,7 +15,7 @@
 // the chip are: each lane adds the squares of its pieces in four sums (element i to sum i mod 4), these as (s0 + s2) + (s1 + s3), the
 // lanes of a warp as a tree, warps as trees of eight, and chunks one after the other.
 
-namespace heddle::cuda {
+namespace heddle::cuda::norm {
 
 inline constexpr int kFewLanes = 256, kMaxLanes = 512, kMaxChunks = 16;
 inline constexpr int kMaxWarps = kMaxLanes / kWarpSize,
@@ -292,4 +292,4 @@ __device__ inline float inverse_of_largest(const RmsNormParams& p, uint32_t row,
   return 1.0f / scale;
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::norm

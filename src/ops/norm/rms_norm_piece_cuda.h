@@ -5,7 +5,7 @@
 
 #include "cuda/convert_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::norm {
 
 /// Elements that a lane of rms_norm moves at once.
 inline constexpr int kPiece = 8;
@@ -119,4 +119,4 @@ __device__ void store_piece_e4m3(uint8_t* p, const float (&values)[kPiece], Inde
   }
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::norm

@@ -30,8 +30,8 @@ struct RowAxes {
 struct RowBlock {
   int64_t first_row = 0;            // of all rows in their order
   PerRowTensor<int64_t> offsets{};  // bytes of that row
-  std::array<uint32_t, cuda::kRmsNormAxes> sizes{1, 1, 1};
-  std::array<PerRowTensor<int64_t>, cuda::kRmsNormAxes> strides{};
+  std::array<uint32_t, cuda::norm::kRmsNormAxes> sizes{1, 1, 1};
+  std::array<PerRowTensor<int64_t>, cuda::norm::kRmsNormAxes> strides{};
 };
 /// All rows, in blocks of at most max_rows: one where three axes and max_rows do. Throws kUnsupported where one axis alone is longer.
 void for_each_row_block(const RowAxes& axes, int64_t max_rows,

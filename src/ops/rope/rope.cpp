@@ -67,7 +67,7 @@ void rotate(const ExecContext& ctx, DType dtype, const RopeKernelParams& params,
   const int64_t grain = tokens_per_task(kElementsPerTask, 2 * params.num_heads * params.num_pairs);
   dispatch_dtype<float, half, bfloat16>(dtype, "rope", [&]<class T>() {
     parallel_for(ctx, num_tokens, grain,
-                 [&](int64_t begin, int64_t end) { cpu::rope<T>(params, begin, end); });
+                 [&](int64_t begin, int64_t end) { cpu::rope::rope<T>(params, begin, end); });
   });
 }
 
@@ -195,7 +195,7 @@ void rope(const ExecContext& ctx, TensorView x, ConstTensorView positions,
                                      for (int64_t t = begin; t < end; ++t) {
                                        fill_angles(position[t], frequencies, cos, sin);
                                        p.x = static_cast<T*>(all.x) + t * all.token_stride;
-                                       cpu::rope<T>(p, 0, 1);
+                                       cpu::rope::rope<T>(p, 0, 1);
                                      }
                                    });
                     });

@@ -10,7 +10,8 @@
 #include "cpu/rotate-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace heddle::cpu::HWY_NAMESPACE {
+namespace heddle::cpu::rope::HWY_NAMESPACE {
+using namespace cpu::HWY_NAMESPACE;  // of cpu/vec-inl.h
 
 template <class T>
 void rotate_tokens(const RopeKernelParams& p, int64_t begin, int64_t end) {
@@ -30,11 +31,11 @@ void rope_bf16(const RopeKernelParams& p, int64_t b, int64_t e) {
   rotate_tokens<bfloat16>(p, b, e);
 }
 
-}  // namespace heddle::cpu::HWY_NAMESPACE
+}  // namespace heddle::cpu::rope::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace heddle::cpu {
+namespace heddle::cpu::rope {
 HWY_EXPORT(rope_f32);
 HWY_EXPORT(rope_f16);
 HWY_EXPORT(rope_bf16);
@@ -50,5 +51,5 @@ template <>
 void rope<bfloat16>(const RopeKernelParams& p, int64_t begin, int64_t end) {
   HWY_DYNAMIC_DISPATCH(rope_bf16)(p, begin, end);
 }
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::rope
 #endif

@@ -5,7 +5,7 @@
 
 #include "ops/rope/rope_cuda_params.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::rope {
 namespace {
 
 constexpr int kMostThreads = 256;
@@ -110,4 +110,4 @@ void launch_rope_table(const RopeTable& table, const RopePositions& positions, i
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::rope

@@ -8,7 +8,7 @@
 #include "heddle/core/context.h"
 #include "heddle/core/dtype.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::rope {
 
 /// An i32 or i64 vector of positions.
 struct RopePositions {
@@ -49,4 +49,4 @@ void launch_rope_table(const RopeTable& table, const RopePositions& positions, i
                        int first_pair, const RopeTurns& turns, const float* factors,
                        cudaStream_t stream);
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::rope

@@ -16,11 +16,11 @@ constexpr int kPairsAtOnce = cuda::RotaryFrequencies::kMaxPairs;  // of a launch
   throw_error(ErrorCode::kUnsupported, op, ": built without CUDA");
 }
 
-cuda::RopePositions pack(const ConstTensorView& positions) {
+cuda::rope::RopePositions pack(const ConstTensorView& positions) {
   return {positions.raw(), positions.stride(0), positions.dtype() == DType::kInt64};
 }
 
-cuda::RopeKernel pack(const TensorView& x, int num_pairs) {
+cuda::rope::RopeKernel pack(const TensorView& x, int num_pairs) {
   const auto element = static_cast<int64_t>(size_of(x.dtype()));
   return {.x = x.raw(),
           .token_step = x.stride(0) * element,
@@ -35,12 +35,12 @@ cuda::RopeKernel pack(const TensorView& x, int num_pairs) {
 }
 
 /// Whether rows and pairs are multiples of 16 bytes.
-bool is_vector(const cuda::RopeKernel& p) {
+bool is_vector(const cuda::rope::RopeKernel& p) {
   const int64_t pairs = p.num_pairs * static_cast<int64_t>(size_of(p.dtype));
   return (reinterpret_cast<intptr_t>(p.x) | p.token_step | p.head_step | pairs) % kVectorBytes == 0;
 }
 
-bool is_empty(const cuda::RopeKernel& p) {
+bool is_empty(const cuda::rope::RopeKernel& p) {
   return p.num_tokens == 0 || p.num_heads == 0 || p.num_pairs == 0;
 }
 
@@ -52,15 +52,16 @@ void rope_table_on_gpu(const ExecContext& ctx, const TensorView& cos, const Tens
   if constexpr (kWithCuda) {
     const auto num_pairs = static_cast<int>(cos.size(1));
     if (cos.size(0) == 0) return;
-    const cuda::RopeTable table{cos.data<float>(), sin.data<float>(), cos.stride(0), sin.stride(0)};
+    const cuda::rope::RopeTable table{cos.data<float>(), sin.data<float>(), cos.stride(0),
+                                      sin.stride(0)};
     for (int first = 0; first < num_pairs; first += kPairsAtOnce) {
-      cuda::RopeTurns turns;
+      cuda::rope::RopeTurns turns;
       turns.num_pairs = std::min(kPairsAtOnce, num_pairs - first);
       for (int d = 0; d < turns.num_pairs; ++d) {
         turns.turns[d] = rope_frequency(params, 2 * num_pairs, first + d) * cuda::kTurnsPerRadian;
       }
-      cuda::launch_rope_table(table, pack(positions), cos.size(0), first, turns,
-                              factors == nullptr ? nullptr : factors + first, ctx.stream);
+      cuda::rope::launch_rope_table(table, pack(positions), cos.size(0), first, turns,
+                                    factors == nullptr ? nullptr : factors + first, ctx.stream);
     }
   } else {
     throw_without_cuda("rope_table");
@@ -70,13 +71,13 @@ void rope_table_on_gpu(const ExecContext& ctx, const TensorView& cos, const Tens
 void rope_on_gpu(const ExecContext& ctx, const TensorView& x, const ConstTensorView& cos,
                  const ConstTensorView& sin) {
   if constexpr (kWithCuda) {
-    const cuda::RopeKernel p = pack(x, static_cast<int>(cos.size(1)));
+    const cuda::rope::RopeKernel p = pack(x, static_cast<int>(cos.size(1)));
     if (is_empty(p)) return;
     // The kernel reads the table only.
-    const cuda::RopeTable table{const_cast<float*>(cos.data<float>()),
-                                const_cast<float*>(sin.data<float>()), cos.stride(0),
-                                sin.stride(0)};
-    cuda::launch_rope(p, table, nullptr, is_vector(p), ctx.stream);
+    const cuda::rope::RopeTable table{const_cast<float*>(cos.data<float>()),
+                                      const_cast<float*>(sin.data<float>()), cos.stride(0),
+                                      sin.stride(0)};
+    cuda::rope::launch_rope(p, table, nullptr, is_vector(p), ctx.stream);
   } else {
     throw_without_cuda("rope");
   }
@@ -85,7 +86,7 @@ void rope_on_gpu(const ExecContext& ctx, const TensorView& x, const ConstTensorV
 void rope_on_gpu(const ExecContext& ctx, const TensorView& x, const ConstTensorView& positions,
                  const RopeParams& params, int num_pairs) {
   if constexpr (kWithCuda) {
-    cuda::RopeKernel p = pack(x, num_pairs);
+    cuda::rope::RopeKernel p = pack(x, num_pairs);
     if (is_empty(p)) return;
     p.positions = pack(positions);
     const bool is_in_vectors = is_vector(p);
@@ -97,7 +98,7 @@ void rope_on_gpu(const ExecContext& ctx, const TensorView& x, const ConstTensorV
         frequencies.frequency[d] = cuda::wrap_turns(
             rope_frequency(params, 2 * num_pairs, first + d) * cuda::kTurnsPerRadian);
       }
-      cuda::launch_rope(p, {}, &frequencies, is_in_vectors, ctx.stream);
+      cuda::rope::launch_rope(p, {}, &frequencies, is_in_vectors, ctx.stream);
     }
   } else {
     throw_without_cuda("rope");

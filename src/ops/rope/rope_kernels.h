@@ -14,11 +14,11 @@ struct RopeKernelParams {
   int64_t num_heads = 0, pair_distance = 0, first_pair = 0, num_pairs = 0;
 };
 
-namespace cpu {
+namespace cpu::rope {
 
 /// Tokens [begin, end).
 template <class T>
 void rope(const RopeKernelParams& params, int64_t begin, int64_t end);
 
-}  // namespace cpu
+}  // namespace cpu::rope
 }  // namespace heddle

@@ -31,8 +31,8 @@ class TokensInOrder {
   bool next_range() {
     while (range_ < std::size(kLowerBounds)) {
       const float high = range_ == 0 ? 2.0f : kLowerBounds[range_ - 1];
-      const int64_t found = cpu::keys_of_weights(row_, scratch_.weights, kLowerBounds[range_++],
-                                                 high, scratch_.keys + num_keys_);
+      const int64_t found = cpu::sampling::keys_of_weights(
+          row_, scratch_.weights, kLowerBounds[range_++], high, scratch_.keys + num_keys_);
       num_keys_ += found;
       if (found > 0) return true;
     }
@@ -92,7 +92,8 @@ Kept keep_min_p(TokensInOrder& tokens, const Kept& from, double min_p) {
 
 int32_t draw_token(const LogitRow& row, float largest, const DrawOptions& options,
                    const DrawScratch& scratch) {
-  Kept kept{row.vocab_size, cpu::sum_weights(row, largest, options.temperature, scratch.weights)};
+  Kept kept{row.vocab_size,
+            cpu::sampling::sum_weights(row, largest, options.temperature, scratch.weights)};
   TokensInOrder tokens(row, scratch);
   if (options.top_k > 0 && options.top_k < row.vocab_size) {
     kept = keep_top_k(tokens, options.top_k);

@@ -97,14 +97,15 @@ LogitRow row_of(const ConstTensorView& logits, int64_t row) {
 float logprob_of(const LogitRow& row, float largest, int64_t token) {
   const float logit = row.logits[token];
   const double below = logit == largest ? 0.0 : double{logit} - double{largest};
-  return static_cast<float>(below - std::log(cpu::sum_weights(row, largest, 1.0f, nullptr)));
+  return static_cast<float>(below -
+                            std::log(cpu::sampling::sum_weights(row, largest, 1.0f, nullptr)));
 }
 
 /// Writes the outputs of one row; draws with `scratch` unless that is nullptr or the row is greedy.
 void pick_token(const Outputs& outputs, const ConstTensorView& logits, const SamplingTable& table,
                 int64_t row_index, const DrawScratch* scratch) {
   const LogitRow row = row_of(logits, row_index);
-  const float largest = cpu::largest_logit(row);
+  const float largest = cpu::sampling::largest_logit(row);
   if (largest == -kInfinity) return outputs.write(row_index, 0, -kInfinity);
   int64_t token = 0;
   const float temperature = scratch == nullptr ? 0.0f : read<float>(table.temperature, row_index);
@@ -117,7 +118,7 @@ void pick_token(const Outputs& outputs, const ConstTensorView& logits, const Sam
                               .u = cpu::uniform_draw(seed, read<int64_t>(table.step, row_index))};
     token = draw_token(row, largest, options, *scratch);
   } else {
-    token = cpu::first_token_with(row, largest);
+    token = cpu::sampling::first_token_with(row, largest);
   }
   outputs.write(row_index, token, outputs.logprobs ? logprob_of(row, largest, token) : 0.0f);
 }

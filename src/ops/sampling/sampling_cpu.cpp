@@ -12,7 +12,8 @@
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace heddle::cpu::HWY_NAMESPACE {
+namespace heddle::cpu::sampling::HWY_NAMESPACE {
+using namespace cpu::HWY_NAMESPACE;  // of cpu/vec-inl.h
 
 // 16 virtual lanes, whatever the vector width: element i belongs to lane i % 16.
 using D = hn::CappedTag<float, 16>;
@@ -153,11 +154,11 @@ int64_t keys_of_weights(const LogitRow& row, const float* weights, float low, fl
   return num_keys;
 }
 
-}  // namespace heddle::cpu::HWY_NAMESPACE
+}  // namespace heddle::cpu::sampling::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace heddle::cpu {
+namespace heddle::cpu::sampling {
 HWY_EXPORT(largest_logit);
 HWY_EXPORT(first_token_with);
 HWY_EXPORT(sum_weights);
@@ -174,5 +175,5 @@ int64_t keys_of_weights(const LogitRow& row, const float* weights, float low, fl
                         OrderKey* keys) {
   return HWY_DYNAMIC_DISPATCH(keys_of_weights)(row, weights, low, high, keys);
 }
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::sampling
 #endif

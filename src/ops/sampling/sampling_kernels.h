@@ -14,7 +14,7 @@ struct LogitRow {
 using OrderKey = uint64_t;
 [[nodiscard]] inline int32_t token_of(OrderKey key) { return static_cast<int32_t>(uint32_t(key)); }
 
-namespace cpu {
+namespace cpu::sampling {
 
 /// The largest logit, -infinity for a row of nothing else.
 float largest_logit(const LogitRow& row);
@@ -30,5 +30,5 @@ double sum_weights(const LogitRow& row, float largest, float temperature, float*
 int64_t keys_of_weights(const LogitRow& row, const float* weights, float low, float high,
                         OrderKey* keys);
 
-}  // namespace cpu
+}  // namespace cpu::sampling
 }  // namespace heddle

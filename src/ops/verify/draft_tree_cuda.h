@@ -5,7 +5,7 @@
 
 #include "ops/verify/verify_kernels.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::verify {
 
 /// DraftBatch.
 struct DeviceDraftBatch {
@@ -106,4 +106,4 @@ struct DeviceVerifyOutputs {
   }
 };
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::verify

@@ -32,13 +32,13 @@ double add_up(const ChunkSums& sums) {
 void sum_weights(const Residual& residual, ChunkSums& sums) {
   sums.chunk_size = chunk_size_of(residual.vocab_size);
   sums.num_chunks = ceil_div(residual.vocab_size, sums.chunk_size);
-  cpu::sum_chunks(residual, sums, 0, sums.num_chunks);
+  cpu::verify::sum_chunks(residual, sums, 0, sums.num_chunks);
   sums.total = add_up(sums);
 }
 
 void sum_weights_again(const Residual& residual, ChunkSums& sums) {
   const int64_t chunk = residual.tokens[residual.num_rejected - 1] / sums.chunk_size;
-  cpu::sum_chunks(residual, sums, chunk, chunk + 1);
+  cpu::verify::sum_chunks(residual, sums, chunk, chunk + 1);
   sums.total = add_up(sums);
 }
 

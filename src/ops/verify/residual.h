@@ -55,9 +55,9 @@ void sum_weights(const Residual& residual, ChunkSums& sums);
 /// The same where `sums` are those of before the last rejection, one-hot: one chunk alone has changed.
 void sum_weights_again(const Residual& residual, ChunkSums& sums);
 
-namespace cpu {
+namespace cpu::verify {
 /// The sums of chunks [first, end), for the chunk_size that is set.
 void sum_chunks(const Residual& residual, ChunkSums& sums, int64_t first, int64_t end);
-}  // namespace cpu
+}  // namespace cpu::verify
 
 }  // namespace heddle

@@ -10,7 +10,7 @@
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
-namespace heddle::cpu::HWY_NAMESPACE {
+namespace heddle::cpu::verify::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // 16 virtual lanes, whatever the vector width; see sum_chunks.
@@ -101,14 +101,14 @@ void sum_chunks(const Residual& residual, ChunkSums& sums, int64_t first, int64_
   sum_chunks_of<-1>(residual, sums, first, end);
 }
 
-}  // namespace heddle::cpu::HWY_NAMESPACE
+}  // namespace heddle::cpu::verify::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace heddle::cpu {
+namespace heddle::cpu::verify {
 HWY_EXPORT(sum_chunks);
 void sum_chunks(const Residual& residual, ChunkSums& sums, int64_t first, int64_t end) {
   HWY_DYNAMIC_DISPATCH(sum_chunks)(residual, sums, first, end);
 }
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::verify
 #endif

@@ -5,7 +5,7 @@
 #include "core/math.h"
 #include "ops/verify/residual.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::verify {
 
 /// Threads that work on one request together, and chunks that they sum at once, 16 lanes each.
 inline constexpr int kWalkThreads = 512;
@@ -176,4 +176,4 @@ class DeviceResidual {
   int num_rejected_ = 0;
 };
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::verify

@@ -78,7 +78,7 @@ void tree_kv_moves(const ExecContext& ctx, TensorView from_positions, TensorView
       for (int64_t seq = begin; seq < end; ++seq) plan_moves(params, seq);
     });
   } else if constexpr (kWithCuda) {
-    cuda::tree_kv_moves(params, ctx.stream);
+    cuda::verify::tree_kv_moves(params, ctx.stream);
   }
 }
 

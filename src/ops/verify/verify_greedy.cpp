@@ -92,7 +92,7 @@ void run(const ExecContext& ctx, const GreedyParams& params, int64_t grain, cons
       for (int64_t seq = begin; seq < end; ++seq) verify(params, seq);
     });
   } else if constexpr (kWithCuda) {
-    cuda::verify_greedy(params, ctx.stream);
+    cuda::verify::verify_greedy(params, ctx.stream);
   }
 }
 

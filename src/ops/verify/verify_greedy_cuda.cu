@@ -3,7 +3,7 @@
 #include "core/math.h"
 #include "ops/verify/draft_tree_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::verify {
 namespace {
 
 constexpr int kThreads = 64;  // few, so that a small batch spreads over many multiprocessors
@@ -152,4 +152,4 @@ void tree_kv_moves(const TreeMoveParams& params, cudaStream_t stream) {
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::verify

@@ -147,10 +147,10 @@ struct TreeMoveParams {
   int64_t num_seqs, max_depth;
 };
 
-namespace cuda {
+namespace cuda::verify {
 void verify_greedy(const GreedyParams& params, cudaStream_t stream);
 void verify_stochastic(const StochasticParams& params, cudaStream_t stream);
 void tree_kv_moves(const TreeMoveParams& params, cudaStream_t stream);
-}  // namespace cuda
+}  // namespace cuda::verify
 
 }  // namespace heddle

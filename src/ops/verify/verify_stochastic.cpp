@@ -163,7 +163,7 @@ void verify(const ExecContext& ctx, const char* op, const DraftTensors& drafts,
       for (int64_t seq = begin; seq < end; ++seq) Walk(params, seq).run();
     });
   } else if constexpr (kWithCuda) {
-    cuda::verify_stochastic(params, ctx.stream);
+    cuda::verify::verify_stochastic(params, ctx.stream);
   }
 }
 

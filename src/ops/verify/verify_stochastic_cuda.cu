@@ -5,7 +5,7 @@
 #include "ops/verify/draft_tree_cuda.h"
 #include "ops/verify/residual_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::verify {
 namespace {
 
 static_assert(uniform_draw(-7, int64_t{1} << 40, 2, 5) ==
@@ -131,4 +131,4 @@ void verify_stochastic(const StochasticParams& params, cudaStream_t stream) {
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::verify

@@ -97,13 +97,13 @@ TEST_F(MambaCopyCuda, AReplaySeesCountsSlotsAndStatesThatChangedInPlace) {
 
 TEST(MambaCopyWords, AreAsWideAsAllAddressesAndStepsAllow) {
   StateCopy copy{};
-  EXPECT_EQ(cuda::word_bytes_of(copy), 16);
+  EXPECT_EQ(cuda::mamba::word_bytes_of(copy), 16);
   copy.intermediate_token_step = 24;
-  EXPECT_EQ(cuda::word_bytes_of(copy), 4);
+  EXPECT_EQ(cuda::mamba::word_bytes_of(copy), 4);
   copy.current_slot_step = 6;
-  EXPECT_EQ(cuda::word_bytes_of(copy), 2);
+  EXPECT_EQ(cuda::mamba::word_bytes_of(copy), 2);
   copy.current = reinterpret_cast<std::byte*>(uintptr_t{33});
-  EXPECT_EQ(cuda::word_bytes_of(copy), 1);
+  EXPECT_EQ(cuda::mamba::word_bytes_of(copy), 1);
 }
 
 }  // namespace

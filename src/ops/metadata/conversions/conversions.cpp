@@ -31,7 +31,8 @@ void block_tables_to_ragged(const ExecContext& ctx, TensorView ragged, ConstTens
                                     .fill = fill_of(fill_value)};
   const auto check_total = [&] {
     if (!total.has_value()) return;
-    const int64_t sum = cpu::total_length(ConstIndices(input_lengths), ConstIndices(cache_lengths));
+    const int64_t sum =
+        cpu::metadata::total_length(ConstIndices(input_lengths), ConstIndices(cache_lengths));
     HEDDLE_CHECK(sum == *total, "input_lengths and cache_lengths sum to ", sum,
                  ", expected total = ", *total);
   };
@@ -43,9 +44,9 @@ void block_tables_to_ragged(const ExecContext& ctx, TensorView ragged, ConstTens
     });
   }
   if (ctx.device.type == DeviceType::kCpu) {
-    cpu::block_tables_to_ragged(ctx, p);
+    cpu::metadata::block_tables_to_ragged(ctx, p);
   } else if constexpr (kWithCuda) {
-    cuda::block_tables_to_ragged(ctx, p);
+    cuda::metadata::block_tables_to_ragged(ctx, p);
   }
 }
 
@@ -67,9 +68,9 @@ void block_tables_to_padded(const ExecContext& ctx, TensorView block_tables, Con
                   [&] { validate_block_tables_to_padded(block_tables, ragged, cu_seqlens); });
   }
   if (ctx.device.type == DeviceType::kCpu) {
-    cpu::block_tables_to_padded(ctx, p);
+    cpu::metadata::block_tables_to_padded(ctx, p);
   } else if constexpr (kWithCuda) {
-    cuda::block_tables_to_padded(ctx, p);
+    cuda::metadata::block_tables_to_padded(ctx, p);
   }
 }
 
@@ -100,9 +101,9 @@ void copy_next_input_ids_inplace(const ExecContext& ctx, TensorView all_input_id
     });
   }
   if (ctx.device.type == DeviceType::kCpu) {
-    cpu::copy_next_input_ids(ctx, p);
+    cpu::metadata::copy_next_input_ids(ctx, p);
   } else if constexpr (kWithCuda) {
-    cuda::copy_next_input_ids(ctx, p);
+    cuda::metadata::copy_next_input_ids(ctx, p);
   }
 }
 
@@ -133,9 +134,9 @@ void prepare_position_slot_ids(const ExecContext& ctx, TensorView position_ids,
     });
   }
   if (ctx.device.type == DeviceType::kCpu) {
-    cpu::prepare_position_slot_ids(ctx, p);
+    cpu::metadata::prepare_position_slot_ids(ctx, p);
   } else if constexpr (kWithCuda) {
-    cuda::prepare_position_slot_ids(ctx, p);
+    cuda::metadata::prepare_position_slot_ids(ctx, p);
   }
 }
 
@@ -160,9 +161,9 @@ void slots_filtering(const ExecContext& ctx, TensorView filtered_slots, ConstTen
                   [&] { validate_slots_filtering(filtered_slots, slots, cu_slots, slots_start); });
   }
   if (ctx.device.type == DeviceType::kCpu) {
-    cpu::slots_filtering(ctx, p);
+    cpu::metadata::slots_filtering(ctx, p);
   } else if constexpr (kWithCuda) {
-    cuda::slots_filtering(ctx, p);
+    cuda::metadata::slots_filtering(ctx, p);
   }
 }
 

@@ -2,7 +2,7 @@
 #include "ops/metadata/index_runs.h"
 #include "ops/metadata/ragged_rows.h"
 
-namespace heddle::cpu {
+namespace heddle::cpu::metadata {
 namespace {
 
 constexpr int64_t kSeqsPerScan = 1024;  // their starts lie on the stack
@@ -125,4 +125,4 @@ void slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p) {
   fill_outside(ctx, p.filtered_slots, start(0), start(p.num_seqs), p.fill);
 }
 
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::metadata

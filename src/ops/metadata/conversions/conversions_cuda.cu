@@ -10,7 +10,7 @@
 // One launch each, of blocks that have kRowThreads threads and a chunk of the ragged array (ragged_rows_cuda.h). Of a row
 // [start, end), element `start + j` becomes:
 
-namespace heddle::cuda {
+namespace heddle::cuda::metadata {
 namespace {
 
 template <class Byte>
@@ -296,4 +296,4 @@ void slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p) {
   });
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::metadata

@@ -42,7 +42,7 @@ struct SlotsFilteringParams {
 
 static_assert(std::is_trivially_copyable_v<BlockTablesToRaggedParams>);
 
-namespace cpu {
+namespace cpu::metadata {
 
 /// The sum of all lengths.
 int64_t total_length(const ConstIndices& input_lengths, const ConstIndices& cache_lengths);
@@ -53,9 +53,9 @@ void copy_next_input_ids(const ExecContext& ctx, const CopyNextInputIdsParams& p
 void prepare_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsParams& p);
 void slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p);
 
-}  // namespace cpu
+}  // namespace cpu::metadata
 
-namespace cuda {
+namespace cuda::metadata {
 
 void block_tables_to_ragged(const ExecContext& ctx, const BlockTablesToRaggedParams& p);
 void block_tables_to_padded(const ExecContext& ctx, const BlockTablesToPaddedParams& p);
@@ -70,5 +70,5 @@ bool plain_copy_next_input_ids(const ExecContext& ctx, const CopyNextInputIdsPar
 bool plain_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsParams& p);
 bool plain_slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p);
 
-}  // namespace cuda
+}  // namespace cuda::metadata
 }  // namespace heddle

@@ -11,7 +11,7 @@
 
 // The conversions of plain tensors (plain_rows_cuda.h). Parameters are few, since a kernel gets 64 bytes of them at a time.
 
-namespace heddle::cuda {
+namespace heddle::cuda::metadata {
 namespace {
 
 __device__ int32_t load_if(const int32_t* at, bool is_there) {
@@ -340,4 +340,4 @@ bool plain_slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p
   return true;
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::metadata

@@ -180,9 +180,9 @@ void prepare_batch(const ExecContext& ctx, const PrepareBatchOutputs& outputs,
   pack_outputs(outputs, extents, p);
   if (validating()) validate(ctx, inputs, p);
   if (ctx.device.type == DeviceType::kCpu) {
-    cpu::prepare_batch(ctx, p);
+    cpu::metadata::prepare_batch(ctx, p);
   } else if constexpr (kWithCuda) {
-    cuda::prepare_batch(ctx, p);
+    cuda::metadata::prepare_batch(ctx, p);
   }
 }
 

@@ -5,7 +5,7 @@
 // Requests are planned one after the other, some hundred at a time; what is ragged is then written in parallel over its
 // elements. A request's plan is a few additions, so the serial part is short.
 
-namespace heddle::cpu {
+namespace heddle::cpu::metadata {
 namespace {
 
 constexpr int64_t kSeqsPerPlan = 512;
@@ -250,4 +250,4 @@ void prepare_batch(const ExecContext& ctx, const PrepareBatchParams& p) {
   set_if(p.overflow, 0, overflow);
 }
 
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::metadata

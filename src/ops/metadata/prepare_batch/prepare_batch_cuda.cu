@@ -5,7 +5,7 @@
 // One launch, no exchange between blocks. Every block plans all requests (prepare_batch_plan_cuda.h); the first one then writes
 // what has one entry per request, the segments and `overflow`, the others what has one per token, page, table entry and slot.
 
-namespace heddle::cuda {
+namespace heddle::cuda::metadata {
 
 namespace {
 
@@ -339,4 +339,4 @@ void prepare_batch(const ExecContext& ctx, const PrepareBatchParams& p) {
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::metadata

@@ -13,7 +13,7 @@
 
 // A call of prepare_batch as its kernel takes it: half the size of PrepareBatchParams, since every launch carries it along.
 
-namespace heddle::cuda {
+namespace heddle::cuda::metadata {
 
 /// How the work of one launch is cut into items, which go round the blocks behind the first one, of a small batch their warps.
 struct PrepareBatchItems {
@@ -218,4 +218,4 @@ template <class T>
 void prepare_small_batch(const ExecContext& ctx, const PrepareBatchParams& p,
                          const PrepareBatchItems& items);
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::metadata

@@ -77,15 +77,15 @@ class SeqPlanner {
   int64_t seq_ = 0, tokens_ = 0, pages_ = 0;
 };
 
-namespace cpu {
+namespace cpu::metadata {
 
 void prepare_batch(const ExecContext& ctx, const PrepareBatchParams& p);
 
-}  // namespace cpu
+}  // namespace cpu::metadata
 
-namespace cuda {
+namespace cuda::metadata {
 
 void prepare_batch(const ExecContext& ctx, const PrepareBatchParams& p);
 
-}  // namespace cuda
+}  // namespace cuda::metadata
 }  // namespace heddle

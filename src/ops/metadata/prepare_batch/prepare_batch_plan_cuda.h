@@ -6,7 +6,7 @@
 // The plan of prepare_batch on the device. Every block makes it for itself: a window of as many requests as it has threads at a
 // time, by sums over its threads. So no block waits for another, and a small batch is planned once.
 
-namespace heddle::cuda {
+namespace heddle::cuda::metadata {
 
 /// How many pages a request is given, of which seq_page_indptr, if there is one, says [begin, end): any number where none are.
 __device__ inline int64_t num_given_pages(const PrepareBatchCudaParams& p, int64_t begin,
@@ -181,4 +181,4 @@ __device__ inline int64_t adapter_rows_before(const PrepareBatchCudaParams& p,
   return sum;
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::metadata

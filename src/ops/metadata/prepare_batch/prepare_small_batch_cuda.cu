@@ -7,7 +7,7 @@
 // block plans all requests, one per thread; behind that barrier warps share no more. The first block writes what has one entry
 // per request; each warp of the others takes a few tokens, or 128 pages or table entries, or a slot.
 
-namespace heddle::cuda {
+namespace heddle::cuda::metadata {
 namespace {
 
 constexpr int kThreads = kSmallThreads, kWarps = kSmallWarps;
@@ -363,4 +363,4 @@ void prepare_small_batch(const ExecContext& ctx, const PrepareBatchParams& p,
   }
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::metadata

@@ -6,7 +6,7 @@
 // The plan of a small batch: of at most as many requests as a block has threads, with sums that fit 32 bits. Every block makes it for
 // itself, a request per thread.
 
-namespace heddle::cuda {
+namespace heddle::cuda::metadata {
 
 inline constexpr int kSmallThreads = kFewSeqs, kSmallWarps = kSmallThreads / 32;
 
@@ -179,4 +179,4 @@ __device__ SmallSeq<typename P::Number> plan_seq(const P& p, SmallPlan<typename 
   return seq;
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::metadata

@@ -3,7 +3,7 @@
 
 #include "ops/metadata/prepare_batch/prepare_batch_cuda_params.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::metadata {
 namespace {
 
 constexpr int kSms = 132;
@@ -100,4 +100,4 @@ TEST(PrepareBatchItems, APackedVectorKeepsStrideAndWidth) {
 }
 
 }  // namespace
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::metadata

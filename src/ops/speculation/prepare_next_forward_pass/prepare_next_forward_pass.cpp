@@ -77,9 +77,9 @@ void prepare_next_forward_pass(const ExecContext& ctx, TensorView sampled_tokens
         [&](const Rows& on_host) { validate(on_host, params.layout.num_tokens()); });
   }
   if (ctx.device.type == DeviceType::kCpu) {
-    cpu::prepare_next_forward_pass(ctx, params);
+    cpu::speculation::prepare_next_forward_pass(ctx, params);
   } else if constexpr (kWithCuda) {
-    cuda::prepare_next_forward_pass(ctx, params);
+    cuda::speculation::prepare_next_forward_pass(ctx, params);
   }
 }
 

@@ -1,6 +1,6 @@
 #include "ops/speculation/prepare_next_forward_pass/prepare_next_forward_pass_kernels.h"
 
-namespace heddle::cpu {
+namespace heddle::cpu::speculation {
 namespace {
 
 constexpr int64_t kRequestsPerTask = 2048;  // some 10 us: less is not worth another thread
@@ -30,4 +30,4 @@ void prepare_next_forward_pass(const ExecContext& ctx, const PrepareParams& para
   });
 }
 
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::speculation

@@ -4,7 +4,7 @@
 #include "ops/speculation/prepare_next_forward_pass/prepare_next_forward_pass_cuda.h"
 #include "ops/speculation/shared/team_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::speculation {
 namespace {
 
 constexpr int kThreads = 64;  // few, so that a small batch spreads over many multiprocessors
@@ -62,4 +62,4 @@ void prepare_next_forward_pass(const ExecContext& ctx, const PrepareParams& para
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::speculation

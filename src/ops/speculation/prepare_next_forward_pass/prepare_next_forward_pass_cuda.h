@@ -3,7 +3,7 @@
 #include "ops/speculation/prepare_next_forward_pass/prepare_next_forward_pass_kernels.h"
 #include "ops/speculation/shared/drafts_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::speculation {
 
 /// NextTokens.
 struct DeviceNextTokens {
@@ -38,4 +38,4 @@ struct DeviceNextTokens {
   }
 };
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::speculation

@@ -50,10 +50,10 @@ struct PrepareParams {
   bool write_prefill_rows;
 };
 
-namespace cpu {
+namespace cpu::speculation {
 void prepare_next_forward_pass(const ExecContext& ctx, const PrepareParams& params);
 }
-namespace cuda {
+namespace cuda::speculation {
 void prepare_next_forward_pass(const ExecContext& ctx, const PrepareParams& params);
 }
 

@@ -4,7 +4,7 @@
 #include "ops/speculation/shared/draft_team_cuda.h"
 #include "ops/speculation/shared/team_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::speculation {
 namespace {
 
 /// PrepareParams.
@@ -90,4 +90,4 @@ bool prepare_next_forward_pass_by_teams(const ExecContext& ctx, const PreparePar
   return true;
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::speculation

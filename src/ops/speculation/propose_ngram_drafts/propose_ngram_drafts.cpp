@@ -69,9 +69,9 @@ void propose_ngram_drafts(const ExecContext& ctx, TensorView draft_tokens, Tenso
                            .max_length = options.max_length,
                            .match = options.match};
   if (ctx.device.type == DeviceType::kCpu) {
-    cpu::propose_ngram_drafts(ctx, params);
+    cpu::speculation::propose_ngram_drafts(ctx, params);
   } else if constexpr (kWithCuda) {
-    cuda::propose_ngram_drafts(params, ctx);
+    cuda::speculation::propose_ngram_drafts(params, ctx);
   }
 }
 

@@ -2,7 +2,7 @@
 
 #include "ops/speculation/propose_ngram_drafts/propose_ngram_drafts_kernels.h"
 
-namespace heddle::cpu {
+namespace heddle::cpu::speculation {
 namespace {
 
 constexpr int64_t kTokensPerTask = 16384;  // some 10 us: less is not worth another thread
@@ -64,4 +64,4 @@ void propose_ngram_drafts(const ExecContext& ctx, const NgramParams& params) {
   });
 }
 
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::speculation

@@ -11,7 +11,7 @@
 #include "ops/speculation/propose_ngram_drafts/propose_ngram_drafts_cuda.h"
 #include "ops/speculation/propose_ngram_drafts/propose_ngram_drafts_kernels.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::speculation {
 namespace {
 
 constexpr int kLoadsAtOnce = 8;
@@ -192,4 +192,4 @@ void propose_ngram_drafts(const NgramParams& params, const ExecContext& ctx) {
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::speculation

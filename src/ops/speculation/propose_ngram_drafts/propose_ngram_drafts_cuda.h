@@ -7,7 +7,7 @@
 
 #include "core/math.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::speculation {
 
 /// With several blocks a row: the number of the launch above that of its blocks that began, then one word a block, the launch above
 /// what the block found.
@@ -42,4 +42,4 @@ static_assert(select_ngram_launch(256, 2048, 3, true, 132) == NgramLaunch{1, 256
 static_assert(select_ngram_launch(70000, 4096, 3, true, 132) == NgramLaunch{1, 256});
 static_assert(select_ngram_launch(1, 131072, 3, false, 132) == NgramLaunch{1, 1024});
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::speculation

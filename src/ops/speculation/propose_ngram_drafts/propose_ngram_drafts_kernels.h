@@ -28,10 +28,10 @@ struct NgramParams {
   }
 };
 
-namespace cpu {
+namespace cpu::speculation {
 void propose_ngram_drafts(const ExecContext& ctx, const NgramParams& params);
 }
-namespace cuda {
+namespace cuda::speculation {
 void propose_ngram_drafts(const NgramParams& params, const ExecContext& ctx);
 }
 

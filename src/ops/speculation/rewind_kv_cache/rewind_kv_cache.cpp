@@ -78,9 +78,9 @@ void rewind_kv_cache(const ExecContext& ctx, const ReleasedBlocks& released,
   const RewindParams params = make_params(released, state, accepted_counts, prefill_status, drafts,
                                           block_size_tokens, num_active);
   if (ctx.device.type == DeviceType::kCpu) {
-    cpu::rewind_kv_cache(ctx, params);
+    cpu::speculation::rewind_kv_cache(ctx, params);
   } else if constexpr (kWithCuda) {
-    cuda::rewind_kv_cache(params, ctx.exchange, ctx.stream);
+    cuda::speculation::rewind_kv_cache(params, ctx.exchange, ctx.stream);
   }
 }
 

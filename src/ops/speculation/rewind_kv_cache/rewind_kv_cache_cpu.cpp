@@ -1,6 +1,6 @@
 #include "ops/speculation/rewind_kv_cache/rewind_kv_cache_kernels.h"
 
-namespace heddle::cpu {
+namespace heddle::cpu::speculation {
 namespace {
 
 constexpr int64_t kRequestsPerTask = 2048;  // some 10 us: less is not worth another thread
@@ -23,4 +23,4 @@ void rewind_kv_cache(const ExecContext& ctx, const RewindParams& params) {
   params.releases.clear_from(num_active);
 }
 
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::speculation

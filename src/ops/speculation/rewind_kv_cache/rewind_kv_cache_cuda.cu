@@ -6,7 +6,7 @@
 #include "ops/speculation/rewind_kv_cache/rewind_kv_cache_cuda.h"
 #include "ops/speculation/shared/team_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::speculation {
 namespace {
 
 /// RewindParams.
@@ -80,4 +80,4 @@ void rewind_kv_cache(const RewindParams& params, std::span<std::byte> exchange,
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::speculation

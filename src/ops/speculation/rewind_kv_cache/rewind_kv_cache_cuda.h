@@ -6,7 +6,7 @@
 #include "ops/speculation/rewind_kv_cache/rewind_kv_cache_kernels.h"
 #include "ops/speculation/shared/drafts_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::speculation {
 
 /// The cache of one request.
 struct KvRow {
@@ -75,7 +75,7 @@ struct DeviceKvBlocks {
     return plan_rewind<int64_t>(row.offset, row.count, rejected, max_blocks, block_size);
   }
   [[nodiscard]] __device__ int64_t last_listed(const KvRow& row) const {
-    return cuda::last_listed<int64_t>(row.count, max_blocks);
+    return cuda::speculation::last_listed<int64_t>(row.count, max_blocks);
   }
 };
 
@@ -186,4 +186,4 @@ static_assert(select_row_grid(0, false).blocks == 1 && select_row_grid(65, false
 static_assert(select_row_grid(256, true).threads == 256 && select_row_grid(0, true).threads == 32);
 static_assert(select_row_grid(70000, true).threads == 256);
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::speculation

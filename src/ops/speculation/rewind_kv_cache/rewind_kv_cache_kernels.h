@@ -114,13 +114,13 @@ struct RewindParams {
   }
 };
 
-namespace cpu {
+namespace cpu::speculation {
 void rewind_kv_cache(const ExecContext& ctx, const RewindParams& params);
 }
-namespace cuda {
+namespace cuda::speculation {
 /// exchange: that of the context, in which several blocks make the list of released blocks.
 void rewind_kv_cache(const RewindParams& params, std::span<std::byte> exchange,
                      cudaStream_t stream);
-}  // namespace cuda
+}  // namespace cuda::speculation
 
 }  // namespace heddle

@@ -3,7 +3,7 @@
 #include "ops/speculation/shared/kv_team_cuda.h"
 #include "ops/speculation/shared/team_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::speculation {
 namespace {
 
 /// RewindParams.
@@ -88,4 +88,4 @@ bool rewind_kv_cache_by_teams(const RewindParams& params, uint64_t* list_sums,
   return true;
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::speculation

@@ -5,7 +5,7 @@
 #include "ops/speculation/shared/draft_layout.h"
 #include "ops/speculation/shared/team_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::speculation {
 
 /// DraftLayout.
 struct TeamDrafts {
@@ -65,4 +65,4 @@ __device__ TeamRange range_of(const TeamDrafts& d, uint32_t row, uint32_t num_de
   return range;
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::speculation

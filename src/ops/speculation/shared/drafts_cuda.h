@@ -6,7 +6,7 @@
 #include "ops/speculation/shared/draft_layout.h"
 #include "ops/speculation/shared/mask_array.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::speculation {
 
 /// A vector of bool or u8; one without data is absent.
 template <class Byte>
@@ -71,4 +71,4 @@ struct DeviceDrafts {
   }
 };
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::speculation

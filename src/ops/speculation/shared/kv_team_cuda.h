@@ -9,7 +9,7 @@
 #include "ops/speculation/rewind_kv_cache/rewind_kv_cache_cuda.h"
 #include "ops/speculation/shared/team_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::speculation {
 
 // Rewinds by teams: 2^team_shift neighbouring lanes of a warp have a request together, and blocks have shares of the requests. For
 // tensors without gaps and few drafts; rewind_kv_cache_cuda.h has what serves all others.
@@ -274,4 +274,4 @@ __device__ void finish_rewind(const Params& p, const TeamLane& team, const TeamR
           .is_listed = r.listed};
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::speculation

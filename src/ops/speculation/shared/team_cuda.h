@@ -16,7 +16,7 @@
 #include "ops/speculation/rewind_kv_cache/rewind_kv_cache_kernels.h"
 #include "ops/speculation/speculative_step/speculative_step_kernels.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::speculation {
 
 // The kernels for tensors without gaps and few drafts, in which a team of neighbouring lanes has a request. Each returns false, with
 // nothing done, where it does not serve a call. list_sums: see list_sums_of().
@@ -119,4 +119,4 @@ struct TeamCount {
   return {{}, static_cast<uint32_t>(count.read()), limit};
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::speculation

@@ -130,9 +130,9 @@ void speculative_step(const ExecContext& ctx, const SpeculativeStepOutputs& outp
   params.verify.last_one_indices = cpu::MutableIndexArray(outputs.last_one_indices);
   params.verify.accepted_tokens_mask = mask_array;
   if (ctx.device.type == DeviceType::kCpu) {
-    cpu::speculative_step(ctx, params);
+    cpu::speculation::speculative_step(ctx, params);
   } else if constexpr (kWithCuda) {
-    cuda::speculative_step(params, ctx.exchange, ctx.stream);
+    cuda::speculation::speculative_step(params, ctx.exchange, ctx.stream);
   }
 }
 

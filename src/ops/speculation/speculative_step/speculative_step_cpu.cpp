@@ -1,6 +1,6 @@
 #include "ops/speculation/speculative_step/speculative_step_kernels.h"
 
-namespace heddle::cpu {
+namespace heddle::cpu::speculation {
 namespace {
 
 constexpr int64_t kRequestsPerTask = 1024;  // some 10 us: less is not worth another thread
@@ -61,4 +61,4 @@ void speculative_step(const ExecContext& ctx, const SpeculativeStepParams& param
   }
 }
 
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::speculation

@@ -9,7 +9,7 @@
 #include "ops/speculation/speculative_step/speculative_step_kernels.h"
 #include "ops/speculation/verify_speculative_tokens/verify_speculative_tokens_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::speculation {
 namespace {
 
 /// NextStep.
@@ -164,4 +164,4 @@ void speculative_step(const SpeculativeStepParams& params, std::span<std::byte> 
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::speculation

@@ -60,13 +60,13 @@ struct SpeculativeStepParams {
   bool write_prefill_rows;
 };
 
-namespace cpu {
+namespace cpu::speculation {
 void speculative_step(const ExecContext& ctx, const SpeculativeStepParams& params);
 }
-namespace cuda {
+namespace cuda::speculation {
 /// exchange: that of the context, in which several blocks make the list of released blocks.
 void speculative_step(const SpeculativeStepParams& params, std::span<std::byte> exchange,
                       cudaStream_t stream);
-}  // namespace cuda
+}  // namespace cuda::speculation
 
 }  // namespace heddle

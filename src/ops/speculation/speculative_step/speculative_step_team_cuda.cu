@@ -4,7 +4,7 @@
 #include "ops/speculation/shared/kv_team_cuda.h"
 #include "ops/speculation/shared/team_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::speculation {
 namespace {
 
 /// SpeculativeStepParams, what is read first in front.
@@ -249,4 +249,4 @@ bool speculative_step_by_teams(const SpeculativeStepParams& params, uint64_t* li
   return true;
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::speculation

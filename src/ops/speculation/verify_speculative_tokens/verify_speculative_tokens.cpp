@@ -51,9 +51,9 @@ void verify_speculative_tokens(const ExecContext& ctx, TensorView last_one_indic
         });
   }
   if (ctx.device.type == DeviceType::kCpu) {
-    cpu::verify_speculative_tokens(ctx, params);
+    cpu::speculation::verify_speculative_tokens(ctx, params);
   } else if constexpr (kWithCuda) {
-    cuda::verify_speculative_tokens(ctx, params);
+    cuda::speculation::verify_speculative_tokens(ctx, params);
   }
 }
 

@@ -1,7 +1,7 @@
 // Plain scalar code: a request is a few dependent integer loads, which vectors of strided i32 or i64 would not speed up.
 #include "ops/speculation/verify_speculative_tokens/verify_speculative_tokens_kernels.h"
 
-namespace heddle::cpu {
+namespace heddle::cpu::speculation {
 namespace {
 
 constexpr int64_t kRequestsPerTask = 2048;  // some 10 us: less is not worth another thread
@@ -20,4 +20,4 @@ void verify_speculative_tokens(const ExecContext& ctx, const VerifyParams& param
   });
 }
 
-}  // namespace heddle::cpu
+}  // namespace heddle::cpu::speculation

@@ -4,7 +4,7 @@
 #include "core/math.h"
 #include "ops/speculation/verify_speculative_tokens/verify_speculative_tokens_cuda.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::speculation {
 namespace {
 
 constexpr int kThreads = 64;  // few, so that a small batch spreads over many multiprocessors
@@ -32,4 +32,4 @@ void verify_speculative_tokens(const ExecContext& ctx, const VerifyParams& param
                               DeviceVerify(params));
 }
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::speculation

@@ -3,7 +3,7 @@
 #include "ops/speculation/shared/drafts_cuda.h"
 #include "ops/speculation/verify_speculative_tokens/verify_speculative_tokens_kernels.h"
 
-namespace heddle::cuda {
+namespace heddle::cuda::speculation {
 
 /// Loads of one kind that a thread has under way at once.
 inline constexpr int kLoadsAtOnce = 4;
@@ -73,4 +73,4 @@ struct DeviceVerify {
   }
 };
 
-}  // namespace heddle::cuda
+}  // namespace heddle::cuda::speculation

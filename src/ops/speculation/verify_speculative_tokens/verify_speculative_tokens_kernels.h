@@ -41,10 +41,10 @@ inline int64_t verify_request(const VerifyParams& params, TokenRange range) {
   return last;
 }
 
-namespace cpu {
+namespace cpu::speculation {
 void verify_speculative_tokens(const ExecContext& ctx, const VerifyParams& params);
 }
-namespace cuda {
+namespace cuda::speculation {
 void verify_speculative_tokens(const ExecContext& ctx, const VerifyParams& params);
 }
 
