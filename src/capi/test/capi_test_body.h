@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "heddle/c_api.h"
+#include "heddle/core/context.h"
 #include "heddle/core/tensor_view.h"
 #include "heddle/dlpack.h"
 
@@ -112,6 +113,17 @@ class Context {
 
  private:
   heddle_context* context_ = nullptr;
+};
+
+/// A context of each language, for tests that a C function gives the bits of its C++ counterpart, and its options the same defaults.
+class CApiOps : public ::testing::Test {
+ protected:
+  Context context{2};
+  std::vector<std::byte> memory = std::vector<std::byte>(1 << 20);
+  Workspace workspace{memory};
+  ExecContext ctx;
+
+  CApiOps() { ctx.workspace = &workspace; }
 };
 
 inline void expect_ok(heddle_status status) { EXPECT_EQ(status, HEDDLE_OK) << heddle_last_error(); }

@@ -1,0 +1,74 @@
+"""heddle.ops.linear and dequantize, with packed weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from frameworks import FLOATS, Framework, assert_close
+
+import heddle
+from heddle import ops
+
+
+def q8_0(values: Any) -> tuple[Any, Any]:
+    """Blocks of an f16 scale and 32 signed bytes: the bytes, and the values that they hold."""
+    blocks = values.reshape(-1, 32)
+    scale = (np.abs(blocks).max(1, keepdims=True) / 127).astype(np.float16)
+    whole = np.rint(blocks / scale.astype(np.float64)).astype(np.int8)
+    stored = np.concatenate([scale.view(np.uint8), whole.view(np.uint8)], 1)
+    return stored, (scale.astype(np.float32) * whole.astype(np.float32)).reshape(values.shape)
+
+
+def test_linear_on_packed_blocks(framework: Framework, rng: np.random.Generator) -> None:
+    stored, plain = q8_0(rng.standard_normal((19, 64)))
+    weight = heddle.PackedWeight(
+        framework.array(stored, "u8"), "Q8_0", out_features=19, in_features=64
+    )
+    assert (weight.type, weight.out_features, weight.in_features) == ("Q8_0", 19, 64)
+    assert weight.nbytes >= stored.nbytes
+    x = framework.array(rng.standard_normal((3, 64)), "f32")
+    y = framework.array(np.full((3, 19), np.nan), "f32")
+    ops.linear(y, x, weight)
+    assert_close(framework.numpy(y), framework.numpy(x) @ plain.T, "f32", terms=64)
+
+    values = framework.array(np.zeros(19 * 64), "f32")
+    ops.dequantize(values, "Q8_0", framework.array(stored, "u8"))
+    assert (framework.numpy(values).reshape(19, 64) == plain).all()
+
+    rows = framework.array(np.zeros((2, 64)), "f32")
+    ops.embedding(rows, framework.array([18, 20], "i32"), weight)
+    assert (framework.numpy(rows)[0] == plain[18]).all() and (framework.numpy(rows)[1] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_linear_on_several_dense_weights(
+    framework: Framework, rng: np.random.Generator, dtype: str
+) -> None:
+    dense = [framework.array(rng.standard_normal((n, 33)), dtype) for n in (5, 40)]
+    weights = [heddle.PackedWeight(w, dtype.upper(), w.shape[0], 33) for w in dense]
+    x = framework.array(rng.standard_normal((4, 33)), "f32")
+    outs = [framework.array(np.zeros((4, n)), "f32") for n in (5, 40)]
+    ops.linear(outs, x, weights)
+    for out, w, packed in zip(outs, dense, weights, strict=True):
+        assert_close(
+            framework.numpy(out), framework.numpy(x) @ framework.numpy(w).T, "f32", terms=33
+        )
+        alone = framework.array(np.zeros(tuple(out.shape)), "f32")
+        ops.linear(alone, x, packed)
+        assert (framework.numpy(alone) == framework.numpy(out)).all()
+
+
+def test_packed_weight_errors(framework: Framework) -> None:
+    stored = framework.array(np.zeros(34), "u8")
+    with pytest.raises(ValueError, match='type is "Q9", expected one of F32, F16'):
+        heddle.PackedWeight(stored, "Q9", 1, 32)
+    with pytest.raises(ValueError, match=r"stored has 34 bytes, expected 68 for Q8_0 \[2, 32\]"):
+        heddle.PackedWeight(stored, "Q8_0", 2, 32)
+    with pytest.raises(ValueError, match="in_features is 33, expected a multiple of 32 for Q8_0"):
+        heddle.PackedWeight(stored, "Q8_0", 1, 33)
+    with pytest.raises(ValueError, match="y has 1 arrays, weight has 0"):
+        ops.linear(
+            [framework.array(np.zeros((1, 1)), "f32")], framework.array(np.zeros((1, 1)), "f32"), []
+        )
