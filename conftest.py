@@ -1,3 +1,3 @@
-"""What all tests of the Python package share, those in python/tests and those beside the operations."""
+"""All tests of the Python package, here and beside the operations, share one plugin."""
 
 pytest_plugins = ["pytest_plugin"]

@@ -1,4 +1,4 @@
-# heddle_library() and heddle_op(): the functions that turn folders, and the folders in them, into targets. X_test.cpp is a
+# heddle_library() and heddle_add_folder(): the functions that turn folders, and the folders in them, into targets. X_test.cpp is a
 # test, X_bench.cpp a benchmark, X_fuzz.cpp a fuzz target, and every other .cpp belongs to the library. Builds with CUDA
 # add X_cuda.cu and X_cuda.cpp (portable) and X_sm90.cu (for compute capability 9.0 alone) to the library;
 # X_cuda_test.cpp or .cu are the tests that run on a GPU, in program test_<folder>_cuda, and each X_cuda_bench.cpp or .cu
@@ -147,9 +147,4 @@ function(heddle_library target)
     cmake_path(GET folder FILENAME name)
     heddle_add_folder(${target} ${name} ${folder})
   endforeach()
-endfunction()
-
-# The op family in src/ops/<family>, as part of library heddle.
-function(heddle_op family)
-  heddle_add_folder(heddle ${family} src/ops/${family})
 endfunction()

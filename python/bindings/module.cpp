@@ -56,19 +56,7 @@ NB_MODULE(_core, m) {
       nb::sig("def place_of_call(*arrays: object) -> tuple[str, int]"),
       "The device and the stream that a call with these arrays runs on.");
 
-  bind_linear(m);  // first: defines PackedWeight, which others take
-  bind_activation(m);
-  bind_attention(m);
-  bind_embedding(m);
-  bind_kv_cache(m);
-  bind_lora(m);
-  bind_mamba(m);
-  bind_metadata(m);
-  bind_norm(m);
-  bind_rope(m);
-  bind_sampling(m);
-  bind_speculation(m);
-  bind_verify(m);
+  bind_families(m);
 }
 
 }  // namespace heddle::python

@@ -16,7 +16,8 @@ capsule_of.restype, capsule_of.argtypes = (
     [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
 )
 
-CUDA, GPU = 2, 3
+CUDA, GPU = 2, 99
+"""DLPack's device type, and the index of a device that no machine has."""
 """DLPack's type of a CUDA device, and the one that the arrays here claim to be on."""
 NO_MEMORY = 0x1000
 """An address that no process has: what reads it, ends the process."""

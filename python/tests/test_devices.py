@@ -36,13 +36,13 @@ def test_arrays_of_the_cpu_have_no_stream() -> None:
 @pytest.mark.parametrize("versioned", [True, False])
 def test_a_call_runs_on_the_stream_that_the_array_tells(versioned: bool) -> None:
     x, weight = (OnGpu(rows(), stream=0x50, versioned=versioned) for _ in range(2))
-    assert _core.place_of_call(x, weight) == ("cuda:3", 0x50)
+    assert _core.place_of_call(x, weight) == ("cuda:99", 0x50)
     assert x.asked_for == weight.asked_for == [0x50]
 
 
 def test_a_framework_that_tells_no_stream_is_asked_for_the_default_one() -> None:
     for x in (OnGpu(rows()), OnGpu(rows(), stream=1)):
-        assert _core.place_of_call(x) == ("cuda:3", 0)
+        assert _core.place_of_call(x) == ("cuda:99", 0)
         assert x.asked_for == [1]
 
 
@@ -50,7 +50,7 @@ def test_torch_works_on_its_current_stream(torch_stream: Callable[[int], None]) 
     x = OfTorch(rows())
     for stream in (0, 0x70, 0x80):
         torch_stream(stream)
-        assert _core.place_of_call(x, x) == ("cuda:3", stream)
+        assert _core.place_of_call(x, x) == ("cuda:99", stream)
     assert x.asked_for == []  # its work and the call's are in one order already
 
 
@@ -59,16 +59,16 @@ def test_an_array_of_another_stream_is_asked_to_be_ready_on_the_first_ones(
 ) -> None:
     torch_stream(0x70)
     of_torch, of_cupy, of_jax = OfTorch(rows()), OnGpu(rows(), stream=0x50), OnGpu(rows())
-    assert _core.place_of_call(of_torch, of_cupy, of_jax) == ("cuda:3", 0x70)
+    assert _core.place_of_call(of_torch, of_cupy, of_jax) == ("cuda:99", 0x70)
     assert (of_torch.asked_for, of_cupy.asked_for, of_jax.asked_for) == ([], [0x70], [0x70])
-    assert _core.place_of_call(of_cupy, of_torch) == ("cuda:3", 0x50)
+    assert _core.place_of_call(of_cupy, of_torch) == ("cuda:99", 0x50)
     assert of_torch.asked_for == [0x50]
 
 
 def test_an_array_on_another_device_is_named() -> None:
-    with pytest.raises(ValueError, match="input is on cuda:3, but output is on cpu"):
+    with pytest.raises(ValueError, match="input is on cuda:99, but output is on cpu"):
         ops.rms_norm(rows(), OnGpu(rows()), np.ones(4, np.float32))
-    with pytest.raises(ValueError, match="weight is on cpu, but output is on cuda:3"):
+    with pytest.raises(ValueError, match="weight is on cpu, but output is on cuda:99"):
         ops.rms_norm(OfTorch(rows()), OnGpu(rows()), np.ones(4, np.float32))
 
 
@@ -80,22 +80,17 @@ def on_gpu(values: Any) -> Any:
 
 
 @pytest.mark.skipif(not TORCH_WANTED, reason="skipped: HEDDLE_TEST_TORCH=0")
-def test_no_operation_reads_a_gpus_memory_while_it_has_no_kernel() -> None:
+def test_no_operation_reads_the_memory_of_a_device_that_is_not_there() -> None:
     import operator_cases
 
-    for name in operator_cases.WITHOUT_CUDA_KERNELS:
-        args, kwargs = operator_cases.CASES[name]()
+    for name, call in operator_cases.CASES.items():
+        args, kwargs = call()
         kwargs = {key: on_gpu(value) for key, value in kwargs.items()}
-        with pytest.raises(NotImplementedError, match=f"{name}.*cuda:3"):
+        refusal = f"^({name}: no implementation for|device is) cuda:99"
+        with pytest.raises((ValueError, NotImplementedError), match=refusal):
             getattr(ops, name)(*on_gpu(args), **kwargs)
 
 
-no_fourth_gpu = pytest.mark.skipif(
-    heddle.has_cuda(), reason="there may be a device cuda:3, which would read these arrays"
-)
-
-
-@no_fourth_gpu
 def test_a_device_that_is_not_there_is_named() -> None:
     x, slots = OnGpu(rows()), OnGpu(np.zeros(3, np.int64))
     a = OnGpu(np.ones((1, 4, 4), np.float32))
@@ -104,9 +99,9 @@ def test_a_device_that_is_not_there_is_named() -> None:
         lambda: ops.lora_shrink(x, x, a, slot_ids=slots),
         lambda: ops.lora_expand(x, x, a, slot_ids=slots),
         lambda: ops.lora_plan(plan, 3, 1, 4, slot_ids=slots),
-        lambda: heddle.AdapterTable(1, [4], 4, device="cuda:3"),
+        lambda: heddle.AdapterTable(1, [4], 4, device="cuda:99"),
     ):
-        with pytest.raises((ValueError, NotImplementedError), match="device is cuda:3"):
+        with pytest.raises((ValueError, NotImplementedError), match="device is cuda:99"):
             call()
 
 
@@ -119,14 +114,14 @@ def test_neither_do_operations_with_tables_and_packed_weights() -> None:
         lambda: ops.embedding(y, slots, packed),
         lambda: heddle.PackedWeight(OnGpu(np.ones((4, 4), np.float32)), "F32", 4, 4),
     ):
-        with pytest.raises(NotImplementedError, match=r"(linear|embedding|PackedWeight).*cuda:3"):
+        with pytest.raises(NotImplementedError, match=r"(linear|embedding|PackedWeight).*cuda:99"):
             call()
 
 
 def test_a_table_takes_weights_of_its_device() -> None:
     table = heddle.AdapterTable(1, [4], 4)
     assert table.device == "cpu"
-    with pytest.raises(ValueError, match="weight is on cuda:3, but the table on cpu"):
+    with pytest.raises(ValueError, match="weight is on cuda:99, but the table on cpu"):
         table.set(0, 0, OnGpu(rows()))
     for name in ("gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1x"):
         with pytest.raises(ValueError, match=f'device is "{name}", expected'):

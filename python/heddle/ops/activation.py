@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from heddle._operation import Array, operation
 
+__all__ = ["silu_and_mul"]
+
 
 @operation(mutates=["y"])
 def silu_and_mul(y: Array, gate: Array, up: Array) -> None:

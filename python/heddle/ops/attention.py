@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 from heddle._operation import Array, operation
 
+__all__ = ["batch_decode", "batch_prefill", "merge_states"]
+
 
 @operation(mutates=["o", "lse"])
 def batch_prefill(

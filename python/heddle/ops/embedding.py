@@ -5,6 +5,8 @@ from __future__ import annotations
 from heddle._core import PackedWeight
 from heddle._operation import Array, operation
 
+__all__ = ["embedding"]
+
 
 @operation(mutates=["y"])
 def embedding(y: Array, token_ids: Array, table: Array | PackedWeight) -> None:

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 
 from heddle._operation import Array, operation
 
+__all__ = ["kv_append", "kv_init", "rope_kv_append"]
+
 # Where pages are addresses, the memory behind them changes and torch cannot know; that `pages`
 # counts as written keeps such calls in order.
 

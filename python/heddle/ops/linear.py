@@ -7,6 +7,8 @@ from typing import overload
 from heddle._core import PackedWeight
 from heddle._operation import Array, operation
 
+__all__ = ["dequantize", "linear"]
+
 
 @overload
 def linear(y: Array, x: Array, weight: PackedWeight) -> None: ...

@@ -29,6 +29,8 @@ from __future__ import annotations
 from heddle._core import AdapterTable
 from heddle._operation import Array, operation
 
+__all__ = ["lora_apply", "lora_expand", "lora_plan", "lora_shrink"]
+
 
 @operation(mutates=["y"])
 def lora_shrink(

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from heddle._operation import Array, operation
 
+__all__ = ["mamba_state_selective_copy"]
+
 
 @operation(mutates=["current_states"])
 def mamba_state_selective_copy(

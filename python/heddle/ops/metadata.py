@@ -15,6 +15,19 @@ from __future__ import annotations
 from heddle import _core
 from heddle._operation import Array, operation
 
+__all__ = [
+    "MISSING_PAGES",
+    "PAGE_OVERFLOW",
+    "SEGMENT_OVERFLOW",
+    "TOKEN_OVERFLOW",
+    "block_tables_to_padded",
+    "block_tables_to_ragged",
+    "copy_next_input_ids_inplace",
+    "prepare_batch",
+    "prepare_position_slot_ids",
+    "slots_filtering",
+]
+
 TOKEN_OVERFLOW: int = _core.TOKEN_OVERFLOW
 """Bit of `overflow`: more new tokens than rows of the token outputs."""
 PAGE_OVERFLOW: int = _core.PAGE_OVERFLOW

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from heddle._operation import Array, operation
 
+__all__ = ["fused_add_rms_norm", "rms_norm"]
+
 
 @operation(mutates=["output", "row_scales"])
 def rms_norm(

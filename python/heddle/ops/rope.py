@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 from heddle._operation import Array, operation
 
+__all__ = ["rope", "rope_table"]
+
 
 @operation(mutates=["cos", "sin"])
 def rope_table(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from heddle._operation import Array, operation
 
+__all__ = ["greedy", "sample"]
+
 
 @operation(mutates=["token_ids", "logprobs"])
 def sample(

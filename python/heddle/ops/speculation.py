@@ -24,6 +24,14 @@ from __future__ import annotations
 
 from heddle._operation import Array, operation
 
+__all__ = [
+    "prepare_next_forward_pass",
+    "propose_ngram_drafts",
+    "rewind_kv_cache",
+    "speculative_step",
+    "verify_speculative_tokens",
+]
+
 
 @operation(mutates=["last_one_indices", "accepted_tokens_mask"])
 def verify_speculative_tokens(

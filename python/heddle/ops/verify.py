@@ -13,6 +13,14 @@ from __future__ import annotations
 
 from heddle._operation import Array, operation
 
+__all__ = [
+    "tree_kv_moves",
+    "verify_greedy",
+    "verify_stochastic",
+    "verify_tree_greedy",
+    "verify_tree_stochastic",
+]
+
 
 @operation(mutates=["output_tokens", "num_accepted"])
 def verify_greedy(

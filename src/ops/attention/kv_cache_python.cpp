@@ -1,6 +1,5 @@
 #include "heddle/ops/kv_cache.h"
 
-#include "bindings/families.h"
 #include "bindings/scalars.h"
 #include "ops/attention/paged_python.h"
 

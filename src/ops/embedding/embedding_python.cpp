@@ -1,6 +1,5 @@
 #include "heddle/ops/embedding.h"
 
-#include "bindings/families.h"
 #include "bindings/packed_weight.h"
 
 namespace heddle::python {

@@ -2,7 +2,6 @@
 
 #include "heddle/core/check.h"
 
-#include "bindings/families.h"
 #include "bindings/packed_weight.h"
 
 namespace heddle::python {

@@ -6,7 +6,6 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/call.h"
-#include "bindings/families.h"
 #include "bindings/scalars.h"
 #include "ops/lora/adapter_table_python.h"
 

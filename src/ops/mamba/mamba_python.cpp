@@ -2,7 +2,6 @@
 
 #include "bindings/call.h"
 #include "bindings/count.h"
-#include "bindings/families.h"
 
 namespace heddle::python {
 namespace {

@@ -7,7 +7,6 @@
 #include <nanobind/stl/optional.h>
 
 #include "bindings/call.h"
-#include "bindings/families.h"
 
 namespace heddle::python {
 namespace {

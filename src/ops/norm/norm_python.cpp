@@ -1,7 +1,6 @@
 #include "heddle/ops/norm.h"
 
 #include "bindings/call.h"
-#include "bindings/families.h"
 
 namespace heddle::python {
 

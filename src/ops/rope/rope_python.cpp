@@ -1,7 +1,6 @@
 #include "heddle/ops/rope.h"
 
 #include "bindings/call.h"
-#include "bindings/families.h"
 #include "bindings/scalars.h"
 
 namespace heddle::python {

@@ -8,7 +8,6 @@
 
 #include "bindings/call.h"
 #include "bindings/count.h"
-#include "bindings/families.h"
 
 namespace heddle::python {
 namespace {

@@ -1,7 +1,6 @@
 #include "heddle/ops/verify.h"
 
 #include "bindings/call.h"
-#include "bindings/families.h"
 
 namespace heddle::python {
 
