@@ -7,6 +7,7 @@ heddle serves one base model with many LoRA adapters in a batch. `heddle.ops` ho
 import sys
 
 from heddle import ops
+from heddle._arguments import AttentionOptions, LoraBatch, PagedKv, PageTable
 from heddle._core import VERSION as __version__
 from heddle._core import (
     AdapterTable,
@@ -22,7 +23,11 @@ if hasattr(sys.modules.get("torch"), "library"):  # not while torch is still bei
 
 __all__ = [
     "AdapterTable",
+    "AttentionOptions",
+    "LoraBatch",
     "PackedWeight",
+    "PageTable",
+    "PagedKv",
     "__version__",
     "has_cuda",
     "lora_plan_bytes",

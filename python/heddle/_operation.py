@@ -23,7 +23,7 @@ class Operation:
 
     name: str
     mutates: tuple[str, ...]
-    """Names of the array arguments that it writes to."""
+    """Names of the array arguments that it writes to; of a tuple's field as "cache.k_pages"."""
     only_read: tuple[str, ...]
     """Those of them that it only reads: what it writes is memory that they give addresses of."""
     declared: Callable[..., Any]

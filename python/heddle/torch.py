@@ -4,6 +4,9 @@
 torch comes later. Calls of `heddle.ops` then need nothing else: eager ones go past torch's
 dispatcher, traced ones become operators that state what they write and leave no graph break.
 
+The operators take flat arguments: `batch=heddle.LoraBatch(slot_ids=...)` becomes
+`batch_slot_ids=...`, and so for the fields of all such tuples.
+
 Operations that take a `heddle.AdapterTable` or a `heddle.PackedWeight` are no operators:
 torch.compile breaks the graph around such a call.
 """
@@ -19,6 +22,7 @@ from typing import Any
 
 import torch
 
+from heddle._arguments import TUPLES
 from heddle._operation import OPERATIONS, Array, Operation, use_torch_operators
 
 _SCALARS = {int: "SymInt", float: "float", bool: "bool", str: "str"}
@@ -41,12 +45,20 @@ def _type_of(annotation: Any, alias: str) -> str | None:
     return None
 
 
-def _default_of(parameter: inspect.Parameter) -> str:
-    if parameter.default is inspect.Parameter.empty:
+def _default_of(default: Any) -> str:
+    if default is inspect.Parameter.empty:
         return ""
-    if isinstance(parameter.default, str):
-        return f'="{parameter.default}"'
-    return f"={parameter.default}"
+    return f'="{default}"' if isinstance(default, str) else f"={default}"
+
+
+@dataclass(frozen=True)
+class _Argument:
+    """An argument of a declaration, or a field of one that is a tuple."""
+
+    name: str
+    options: list[Any]
+    """The alternatives of its type."""
+    default: Any
 
 
 @dataclass(frozen=True)
@@ -57,61 +69,105 @@ class _Schema:
     counts: tuple[str, ...]
     """Those that are an array or an int. A schema knows no such unions: the array keeps the name,
     and an int is given as `<name>_value`."""
+    tuples: dict[str, type[Any]]
+    """Those that are tuples: argument `batch` becomes `batch_slot_ids` and so on."""
+
+
+def _tuple_of(options: list[Any]) -> type[Any] | None:
+    return next((option for option in options if option in TUPLES), None)
+
+
+def _arguments_of(operation: Operation) -> tuple[list[_Argument], dict[str, type[Any]]]:
+    """All arguments, with the fields of tuples in place of these, and which of them are tuples."""
+    hints = typing.get_type_hints(operation.declared)
+    flat: list[_Argument] = []
+    tuples: dict[str, type[Any]] = {}
+    for parameter in inspect.signature(operation.declared).parameters.values():
+        options = _alternatives(hints[parameter.name])
+        kind = _tuple_of(options)
+        if kind is None:
+            flat.append(_Argument(parameter.name, options, parameter.default))
+            continue
+        tuples[parameter.name] = kind
+        for field, hint in typing.get_type_hints(kind).items():
+            default = kind._field_defaults.get(field, inspect.Parameter.empty)
+            flat.append(_Argument(f"{parameter.name}_{field}", _alternatives(hint), default))
+    return flat, tuples
+
+
+def mutated_by(operation: Operation) -> list[str]:
+    """The names of what an operation writes to as its torch operator has them."""
+    return [name.replace(".", "_") for name in operation.mutates]
 
 
 def schema_of(operation: Operation) -> _Schema:
     """The torch schema that follows from a declaration; all arguments may be given by position."""
-    hints = typing.get_type_hints(operation.declared)
-    parameters = inspect.signature(operation.declared).parameters.values()
+    flat, tuples = _arguments_of(operation)
+    mutates = mutated_by(operation)
     required: list[str] = []
     defaulted: list[str] = []
     counts: list[str] = []
-    for place, parameter in enumerate(parameters):
-        alias = f"(a{place}!)" if parameter.name in operation.mutates else ""
-        options = _alternatives(hints[parameter.name])
-        found = {t for t in (_type_of(option, alias) for option in options) if t is not None}
-        optional = "?" if type(None) in options else ""
-        default = _default_of(parameter)
+    for place, given in enumerate(flat):
+        alias = f"(a{place}!)" if given.name in mutates else ""
+        found = {t for t in (_type_of(option, alias) for option in given.options) if t is not None}
+        optional = "?" if type(None) in given.options else ""
+        default = _default_of(given.default)
         if found == {"Tensor", "SymInt"}:
-            counts.append(parameter.name)
-            defaulted.append(f"SymInt? {parameter.name}_value=None")
+            counts.append(given.name)
+            defaulted.append(f"SymInt? {given.name}_value=None")
             found, optional, default = {"Tensor"}, "?", "=None"
         if len(found) != 1:
-            raise TypeError(f"{operation.name}: no schema for {parameter.name}: {options}")
-        argument = f"{found.pop()}{optional} {parameter.name}{default}"
+            raise TypeError(f"{operation.name}: no schema for {given.name}: {given.options}")
+        argument = f"{found.pop()}{optional} {given.name}{default}"
         (defaulted if default else required).append(argument)
     arguments = required + defaulted
     names = tuple(argument.split("=")[0].split()[-1] for argument in arguments)
-    return _Schema(f"({', '.join(arguments)}) -> ()", names, tuple(counts))
+    return _Schema(f"({', '.join(arguments)}) -> ()", names, tuple(counts), tuples)
+
+
+def flattened(
+    given: dict[str, Any], counts: Sequence[str], tuples: dict[str, type[Any]]
+) -> dict[str, Any]:
+    """The arguments of a call as those of its torch operator, by name."""
+    flat: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in tuples:
+            if value is not None:
+                for field in value._fields:
+                    flat[f"{name}_{field}"] = getattr(value, field)
+        elif name in counts and value is not None and not isinstance(value, torch.Tensor):
+            flat[name] = None
+            flat[f"{name}_value"] = value
+        else:
+            flat[name] = value
+    return flat
 
 
 def _register(operation: Operation) -> Callable[..., Any]:
     schema = schema_of(operation)
+    counts, tuples = schema.counts, schema.tuples
 
     def run(*args: Any) -> None:
         given = dict(zip(schema.names, args, strict=False))
-        for name in schema.counts:
+        for name in counts:
             value = given.pop(f"{name}_value", None)
             given[name] = value if given.get(name) is None else given[name]
+        for name, kind in tuples.items():
+            fields = {field: f"{name}_{field}" for field in kind._fields}
+            given[name] = kind(**{f: given.pop(n) for f, n in fields.items() if n in given})
         operation.implementation(**given)
 
     operator = torch.library.custom_op(
-        f"heddle::{operation.name}", run, mutates_args=operation.mutates, schema=schema.text
+        f"heddle::{operation.name}", run, mutates_args=mutated_by(operation), schema=schema.text
     )
     # Outputs are given by the caller: a call makes no tensor, so there is nothing to make up.
     operator.register_fake(lambda *args: None)
     overload = getattr(torch.ops.heddle, operation.name).default
     declared_names = tuple(inspect.signature(operation.declared).parameters)
-    counts = schema.counts
 
     def call(*args: Any, **kwargs: Any) -> None:
         given = dict(zip(declared_names, args, strict=False)) | kwargs
-        for name in counts:
-            value = given.get(name)
-            if value is not None and not isinstance(value, torch.Tensor):
-                given[name] = None
-                given[f"{name}_value"] = value
-        overload(**given)
+        overload(**flattened(given, counts, tuples))
 
     return call
 

@@ -94,11 +94,11 @@ def test_no_operation_reads_the_memory_of_a_device_that_is_not_there() -> None:
 def test_a_device_that_is_not_there_is_named() -> None:
     x, slots = OnGpu(rows()), OnGpu(np.zeros(3, np.int64))
     a = OnGpu(np.ones((1, 4, 4), np.float32))
-    plan = OnGpu(np.zeros(1 << 16, np.uint8))
+    plan, batch = OnGpu(np.zeros(1 << 16, np.uint8)), heddle.LoraBatch(slot_ids=slots)
     for call in (
-        lambda: ops.lora_shrink(x, x, a, slot_ids=slots),
-        lambda: ops.lora_expand(x, x, a, slot_ids=slots),
-        lambda: ops.lora_plan(plan, 3, 1, 4, slot_ids=slots),
+        lambda: ops.lora_shrink(x, x, a, batch),
+        lambda: ops.lora_expand(x, x, a, batch),
+        lambda: ops.lora_plan(plan, batch, 3, 1, 4),
         lambda: heddle.AdapterTable(1, [4], 4, device="cuda:99"),
     ):
         with pytest.raises((ValueError, NotImplementedError), match="device is cuda:99"):

@@ -22,6 +22,7 @@ import torch
 from producers import OnlyDlpack
 
 from heddle import ops
+from heddle._arguments import TUPLES
 from heddle._operation import OPERATIONS
 
 FORMS: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -52,19 +53,28 @@ def arguments_of(name: str) -> dict[str, Any]:
 def converted(values: Any, form: str) -> Any:
     if isinstance(values, torch.Tensor):
         return FORMS[form](values)
+    if isinstance(values, TUPLES):
+        return type(values)(*(converted(v, form) for v in values))
     return [converted(v, form) for v in values] if isinstance(values, list) else values
 
 
 def with_one_changed(
     name: str, change: Callable[[torch.Tensor], torch.Tensor]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each array argument, and the call where that alone, or the first of a list, is changed."""
+    """Each array argument, and the call where that alone, or the first of a list, is changed.
+
+    Of an argument that is a tuple, each array of it.
+    """
     given = arguments_of(name)
     for argument, value in given.items():
         if isinstance(value, torch.Tensor):
             yield argument, given | {argument: change(value)}
         elif isinstance(value, list) and isinstance(value[0], torch.Tensor):
             yield argument, given | {argument: [change(value[0]), *value[1:]]}
+        elif isinstance(value, TUPLES):
+            for field, array in value._asdict().items():
+                if isinstance(array, torch.Tensor):
+                    yield field, given | {argument: value._replace(**{field: change(array)})}
 
 
 @each_form
@@ -94,7 +104,9 @@ def test_calls_leave_no_reference_behind(name: str, form: str) -> None:
     right = {key: converted(value, form) for key, value in arguments_of(name).items()}
     *_, (_, last_changed) = with_one_changed(name, torch.Tensor.double)
     wrong = {key: converted(value, form) for key, value in last_changed.items()}
-    watched = [v for v in [*right.values(), *wrong.values()] if hasattr(v, "__dlpack__")]
+    given = [*right.values(), *wrong.values()]
+    given += [array for value in given if isinstance(value, TUPLES) for array in value]
+    watched = [v for v in given if hasattr(v, "__dlpack__") or isinstance(v, TUPLES)]
     operation = getattr(ops, name)
 
     def calls(times: int) -> int:
@@ -120,15 +132,16 @@ def test_lists_of_arrays_and_tables_leave_no_reference_behind() -> None:
     weight, x, y = np.ones((4, 4), np.float32), np.ones((2, 4), np.float32), np.zeros((2, 4), "f4")
     packed = heddle.PackedWeight(weight, "F32", 4, 4)
     slots, outs = np.zeros(2, np.int64), [y]
+    batch = heddle.LoraBatch(slot_ids=slots)
     counts = []
     for _ in range(50):
         a = heddle.AdapterTable(1, [4], 4)
         b = heddle.AdapterTable(1, [4], 4, layout="rank_minor")
         a.set(0, 0, weight)
         b.set(0, 0, weight)
-        ops.lora_apply(outs, x, a, b, slot_ids=slots)
+        ops.lora_apply(outs, x, a, b, batch)
         ops.linear(outs, x, [packed])
         ops.linear(y, x, packed)
         del a, b
-        counts.append([sys.getrefcount(v) for v in (weight, x, y, packed, slots, outs)])
+        counts.append([sys.getrefcount(v) for v in (weight, x, y, packed, slots, outs, batch)])
     assert counts[-1] == counts[0]

@@ -138,7 +138,7 @@ def test_heddle_is_called_once_for_each_layer(model: Any, monkeypatch: pytest.Mo
     calls = []
 
     def counted(*args: Any, **kwargs: Any) -> None:
-        calls.append(kwargs["slot_ids"])
+        calls.append(args[-1].slot_ids)
         lora_apply(*args, **kwargs)
 
     lora_apply = integration.lora_apply

@@ -162,18 +162,25 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """The CPU stands in for a GPU: layers ask for plans. What is done, as it is done."""
     done: list[tuple[Any, ...]] = []
 
-    def plan(memory: torch.Tensor, *sizes: int, **arrays: torch.Tensor) -> None:
+    def plan(
+        memory: torch.Tensor,
+        batch: heddle.LoraBatch,
+        num_tokens: int,
+        num_slots: int,
+        max_rank: int,
+        slot_ranks: torch.Tensor,
+    ) -> None:
         assert memory.dtype == torch.uint8
-        num_tokens, num_slots, max_rank = sizes
         assert memory.numel() == heddle.lora_plan_bytes(num_tokens, max_rank)
-        assert arrays["slot_ids"].shape == (num_tokens,)
-        assert len(arrays["slot_ranks"]) == num_slots
-        assert int(arrays["slot_ranks"].max()) == max_rank
+        assert batch.slot_ids.shape == (num_tokens,)
+        assert len(slot_ranks) == num_slots
+        assert int(slot_ranks.max()) == max_rank
         done.append(("plan", memory))
 
-    def apply(*args: Any, plan: torch.Tensor, **kwargs: Any) -> None:
-        done.append(("apply", plan))
-        heddle.ops.lora_apply(*args, **kwargs)
+    def apply(*args: Any) -> None:
+        *others, batch = args
+        done.append(("apply", batch.plan))
+        heddle.ops.lora_apply(*others, batch._replace(plan=None))
 
     monkeypatch.setattr(_peft_batches, "is_gpu", lambda device: device.type == "cpu")
     monkeypatch.setattr(_peft_batches, "lora_plan", plan)

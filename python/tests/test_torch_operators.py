@@ -19,6 +19,7 @@ import torch
 
 import heddle.torch
 from heddle import ops
+from heddle._arguments import TUPLES
 from heddle._operation import OPERATIONS
 
 TRACEABLE = [
@@ -42,6 +43,8 @@ def call_of(name: str) -> tuple[list[Any], dict[str, Any]]:
 def clones(values: Any) -> Any:
     if isinstance(values, torch.Tensor):
         return values.clone()
+    if isinstance(values, TUPLES):
+        return type(values)(*(clones(v) for v in values))
     if isinstance(values, list):
         return [clones(v) for v in values]
     if isinstance(values, dict):
@@ -53,7 +56,9 @@ def tensors(values: Any) -> list[torch.Tensor]:
     if isinstance(values, torch.Tensor):
         return [values]
     items = values.values() if isinstance(values, dict) else values
-    return [t for v in items if isinstance(v, (torch.Tensor, list, dict)) for t in tensors(v)]
+    return [
+        t for v in items if isinstance(v, (torch.Tensor, list, tuple, dict)) for t in tensors(v)
+    ]
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -88,10 +93,8 @@ def test_opcheck(name: str) -> None:
     args, kwargs = call_of(name)
     names = list(OPERATIONS[name].declared.__code__.co_varnames)
     given = dict(zip(names, args, strict=False)) | kwargs
-    for count in heddle.torch.schema_of(OPERATIONS[name]).counts:
-        if isinstance(given.get(count), int):
-            given[f"{count}_value"] = given.pop(count)
-            given[count] = None
+    schema = heddle.torch.schema_of(OPERATIONS[name])
+    given = heddle.torch.flattened(given, schema.counts, schema.tuples)
     torch.library.opcheck(getattr(torch.ops.heddle, name).default, (), given)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from heddle import ops
+from heddle._arguments import AttentionOptions, LoraBatch, PagedKv, PageTable
 from heddle.compat._arrays import dtype_name, in_any_layout
 
 __all__ = [
@@ -115,25 +116,13 @@ def batch_prefill(
         lse: [tokens, num_q_heads] f32, gets the natural log of the sum of exp(s); or None.
     """
     options = _attention_options(
-        rope, rope_theta, rope_scale, rotary_dim, sm_scale, window_left, logits_soft_cap
+        rope, rope_theta, rope_scale, rotary_dim, sm_scale, causal, window_left, logits_soft_cap
     )
-    pages = _pages(num_layers, layer_idx, num_kv_heads, page_size)
+    cache = _pages("q", q, num_layers, layer_idx, num_kv_heads, page_size)
 
     def attend(out: Any, queries: Any, ptrs: Any) -> None:
-        ops.batch_prefill(
-            out,
-            lse,
-            queries,
-            qo_indptr,
-            None,
-            None,
-            kv_indptr,
-            ptrs,
-            last_page_offset,
-            causal=causal,
-            **options,
-            **pages,
-        )
+        table = PageTable(kv_indptr, ptrs, last_page_offset)
+        ops.batch_prefill(out, lse, queries, qo_indptr, cache, table, options)
 
     in_any_layout(attend, o, q, kv_ptrs)
 
@@ -165,14 +154,13 @@ def batch_decode(
     o and q are [batch, num_q_heads, head_dim], lse is [batch, num_q_heads].
     """
     options = _attention_options(
-        rope, rope_theta, rope_scale, rotary_dim, sm_scale, window_left, logits_soft_cap
+        rope, rope_theta, rope_scale, rotary_dim, sm_scale, True, window_left, logits_soft_cap
     )
-    pages = _pages(num_layers, layer_idx, num_kv_heads, page_size)
+    cache = _pages("q", q, num_layers, layer_idx, num_kv_heads, page_size)
 
     def attend(out: Any, queries: Any, ptrs: Any) -> None:
-        ops.batch_decode(
-            out, lse, queries, None, None, kv_indptr, ptrs, last_page_offset, **options, **pages
-        )
+        table = PageTable(kv_indptr, ptrs, last_page_offset)
+        ops.batch_decode(out, lse, queries, cache, table, options)
 
     in_any_layout(attend, o, q, kv_ptrs)
 
@@ -205,12 +193,11 @@ def init_kv(
         num_kv_heads: Heads of k and v.
         page_size: Tokens of a page.
     """
-    pages = _cache_pages(k, v, num_layers, layer_idx, num_kv_heads, page_size)
+    cache = _cache_pages(k, v, num_layers, layer_idx, num_kv_heads, page_size)
 
     def store(_: None, ptrs: Any, keys: Any, values: Any) -> None:
-        ops.kv_init(
-            None, None, kv_indptr, ptrs, last_page_offset, keys, values, seqlen_indptr, **pages
-        )
+        table = PageTable(kv_indptr, ptrs, last_page_offset)
+        ops.kv_init(cache, table, keys, values, seqlen_indptr)
 
     in_any_layout(store, None, kv_ptrs, k, v)
 
@@ -228,10 +215,10 @@ def append_kv(
     page_size: int,
 ) -> None:
     """init_kv with one new token per request: k and v [batch, num_kv_heads, head_dim]."""
-    pages = _cache_pages(k, v, num_layers, layer_idx, num_kv_heads, page_size)
+    cache = _cache_pages(k, v, num_layers, layer_idx, num_kv_heads, page_size)
 
     def store(_: None, ptrs: Any, keys: Any, values: Any) -> None:
-        ops.kv_append(None, None, kv_indptr, ptrs, last_page_offset, keys, values, **pages)
+        ops.kv_append(cache, PageTable(kv_indptr, ptrs, last_page_offset), keys, values)
 
     in_any_layout(store, None, kv_ptrs, k, v)
 
@@ -251,7 +238,7 @@ def dispatch_bgmv(y: Any, x: Any, w_ptr: Any, indicies: Any, layer_idx: int, sca
         layer_idx: The layer of this call.
         scale: Factor of every row.
     """
-    _add_product(y, x, w_ptr, layer_idx, scale, slot_ids=indicies)
+    _add_product(y, x, w_ptr, layer_idx, scale, LoraBatch(slot_ids=indicies))
 
 
 @_raises_runtime_error
@@ -271,7 +258,8 @@ def sgmv_cutlass(
         tmp: Not used.
         layer_idx: The layer of this call.
     """
-    _add_product(y, x, w_ptr, layer_idx, 1.0, True, seg_starts=s_start, seg_ends=s_end)
+    batch = LoraBatch(seg_starts=s_start, seg_ends=s_end)
+    _add_product(y, x, w_ptr, layer_idx, 1.0, batch, input_major=True)
 
 
 @_raises_runtime_error
@@ -279,7 +267,7 @@ def sgmv_shrink(
     y: Any, x: Any, w_ptr: Any, s_start: Any, s_end: Any, tmp: Any, layer_idx: int
 ) -> None:
     """sgmv_cutlass with weights [layers, h_out, h_in]."""
-    _add_product(y, x, w_ptr, layer_idx, 1.0, seg_starts=s_start, seg_ends=s_end)
+    _add_product(y, x, w_ptr, layer_idx, 1.0, LoraBatch(seg_starts=s_start, seg_ends=s_end))
 
 
 def sgmv_cutlass_tmp_size(num_problems: int) -> int:
@@ -306,8 +294,8 @@ def _add_product(
     w_ptr: Any,
     layer_idx: int,
     scale: float,
+    batch: LoraBatch,
     input_major: bool = False,
-    **batch: Any,
 ) -> None:
     """y += scale * W x, as the half of LoRA whose rank is the smaller of the two widths."""
     h_out, h_in = _width("y", y), _width("x", x)
@@ -319,11 +307,11 @@ def _add_product(
                 out,
                 rows,
                 pointers,
+                batch,
                 scale=scale,
                 layout="rank_major" if input_major else "rank_minor",
                 weight_dtype=weight_dtype,
                 layer_idx=layer_idx,
-                **batch,
             )
             return
         for first in range(0, h_out, _MAX_RANK):
@@ -331,6 +319,7 @@ def _add_product(
                 out if h_out <= _MAX_RANK else out[:, first : first + _MAX_RANK],
                 rows,
                 pointers,
+                batch,
                 scale=scale,
                 accumulate=True,
                 layout="rank_minor" if input_major else "rank_major",
@@ -338,7 +327,6 @@ def _add_product(
                 layer_idx=layer_idx,
                 rank=h_out,
                 first_rank=first,
-                **batch,
             )
 
     in_any_layout(add, y, x, w_ptr)
@@ -367,42 +355,45 @@ def _attention_options(
     rope_scale: float,
     rotary_dim: int | None,
     sm_scale: float | None,
+    causal: bool,
     window_left: int,
     logits_soft_cap: float,
-) -> dict[str, Any]:
+) -> AttentionOptions:
     if rope not in ("llama", "none"):
         raise ValueError(f'rope is "{rope}", expected "llama" or "none"')
     if rotary_dim is not None and rotary_dim < 1:
         raise ValueError(f"rotary_dim is {rotary_dim}, expected None or at least 1")
-    options = {"sm_scale": sm_scale, "window_left": window_left, "logits_soft_cap": logits_soft_cap}
-    if rope == "none":
-        return options
-    return {
-        **options,
-        "rope_theta": rope_theta,
-        "rope_scale": rope_scale,
-        "rotary_dim": rotary_dim or 0,
-    }
+    return AttentionOptions(
+        sm_scale,
+        causal,
+        window_left,
+        logits_soft_cap,
+        rope_theta if rope == "llama" else None,
+        rope_scale,
+        rotary_dim or 0,
+    )
 
 
-def _pages(num_layers: int, layer_idx: int, num_kv_heads: int, page_size: int) -> dict[str, Any]:
+def _pages(
+    name: str, rows: Any, num_layers: int, layer_idx: int, num_kv_heads: int, page_size: int
+) -> PagedKv:
+    """Pages by address of the dtype and head_dim of `rows`, [tokens, heads, head_dim]."""
     if num_kv_heads < 1:
         raise ValueError(f"num_kv_heads is {num_kv_heads}, expected at least 1")
-    return {
-        "num_layers": num_layers,
-        "layer_idx": layer_idx,
-        "num_kv_heads": num_kv_heads,
-        "page_size": page_size,
-    }
+    if rows.ndim != 3:
+        raise ValueError(f"{name} has rank {rows.ndim}, expected 3")
+    return PagedKv.from_pointers(
+        dtype_name(rows), num_layers, layer_idx, num_kv_heads, page_size, int(rows.shape[2])
+    )
 
 
 def _cache_pages(
     k: Any, v: Any, num_layers: int, layer_idx: int, num_kv_heads: int, page_size: int
-) -> dict[str, Any]:
+) -> PagedKv:
     if k.ndim != 3 or k.shape[1] != num_kv_heads:
         raise ValueError(
             f"k has shape {tuple(k.shape)}, expected [tokens, {num_kv_heads} heads, head_dim]"
         )
     if v.dtype != k.dtype:
         raise ValueError(f"v is {dtype_name(v)}, expected {dtype_name(k)} as k")
-    return {"num_layers": num_layers, "layer_idx": layer_idx, "page_size": page_size}
+    return _pages("k", k, num_layers, layer_idx, num_kv_heads, page_size)

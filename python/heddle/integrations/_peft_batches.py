@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from heddle._arguments import LoraBatch
 from heddle._core import lora_plan_bytes
 from heddle.integrations._peft_tables import LayerTables
 from heddle.integrations._streams import (
@@ -27,6 +28,7 @@ class Rows:
 
     slot_ids: torch.Tensor  # [num_rows] i32, -1: no adapter
     plan: torch.Tensor | None  # on a GPU
+    batch: LoraBatch  # of the two
 
     @property
     def num_bytes(self) -> int:
@@ -77,6 +79,7 @@ def _rows(names: tuple[str, ...], rows_per_name: int, tables: LayerTables) -> Ro
         num_bytes = lora_plan_bytes(len(ids), max_rank)
         plan = torch.empty(num_bytes, dtype=torch.uint8, device=ids.device)
         ranks = torch.tensor(tables.ranks, dtype=torch.int32).to(ids.device)
-        lora_plan(plan, len(ids), len(tables.slots), max_rank, slot_ids=ids, slot_ranks=ranks)
+        batch = LoraBatch(slot_ids=ids)
+        lora_plan(plan, batch, len(ids), len(tables.slots), max_rank, ranks)
         wait_for_stream(ids.device)
-    return Rows(ids, plan)
+    return Rows(ids, plan, LoraBatch(slot_ids=ids, plan=plan))

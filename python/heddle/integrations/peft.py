@@ -247,7 +247,7 @@ class _Site:
         if x.stride(-1) != 1:
             x = x.contiguous()
         rows = self.acceleration._batches.rows(names, len(x) // len(names), tables)
-        lora_apply([y], x, *tables.tables, slot_ids=rows.slot_ids, plan=rows.plan)
+        lora_apply([y], x, *tables.tables, rows.batch)
         if x.is_cuda and is_capturing():
             self.acceleration._captured.update({id(part): part for part in (tables, rows)})
 

@@ -1,42 +1,29 @@
 """The paged cache of keys and values.
 
-Pages are numbered places in a pool, `k_pages` and `v_pages` [num_pages, num_kv_heads, page_size,
-head_dim] with equal strides (permute the axes of a view for token-major pages). Or, with None for
-both, `pages` holds their addresses, each a page [num_layers, 2, num_kv_heads, page_size, head_dim]
-without gaps, keys before values; `layer_idx` picks the layer, and `num_layers`, `page_size` and
-`cache_dtype` say what an address cannot.
-
-The page table, in CSR form: sequence i uses `pages[page_indptr[i]:page_indptr[i + 1]]`, the last of
-which holds `last_page_len[i]` tokens (1 to page_size).
+A `heddle.PagedKv` tells where pages lie, a `heddle.PageTable` which of them each sequence uses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from heddle._arguments import PagedKv, PageTable
 from heddle._operation import Array, operation
 
 __all__ = ["kv_append", "kv_init", "rope_kv_append"]
 
 # Where pages are addresses, the memory behind them changes and torch cannot know; that `pages`
 # counts as written keeps such calls in order.
+_PAGES = ["cache.k_pages", "cache.v_pages", "table.pages"]
 
 
-@operation(mutates=["k_pages", "v_pages", "pages"], only_read=["pages"])
+@operation(mutates=_PAGES, only_read=["table.pages"])
 def kv_init(
-    k_pages: Array | None,
-    v_pages: Array | None,
-    page_indptr: Array,
-    pages: Array,
-    last_page_len: Array,
+    cache: PagedKv,
+    table: PageTable,
     k: Array,
     v: Array,
     seq_indptr: Array,
-    *,
-    num_layers: int = 1,
-    layer_idx: int = 0,
-    page_size: int = 0,
-    cache_dtype: str | None = None,
 ) -> None:
     """Stores new keys and values at the ends of the sequences.
 
@@ -45,18 +32,11 @@ def kv_init(
     another dtype. Nothing else in the cache is touched; sequences without pages are skipped.
 
     Args:
-        k_pages: [num_pages, num_kv_heads, page_size, head_dim] f32|f16|bf16, updated; or None.
-        v_pages: The same for values.
-        page_indptr: [num_seqs + 1] i32|i64.
-        pages: [page_indptr[-1]] i32|i64, page numbers; addresses, i64, without a pool.
-        last_page_len: [num_seqs] i32|i64.
+        cache: Where the pages lie, f32|f16|bf16; updated.
+        table: The pages of each sequence, new tokens included.
         k: [num_tokens, num_kv_heads, head_dim] f32|f16|bf16; last axis without gaps.
         v: The same for values.
         seq_indptr: [num_seqs + 1] i32|i64: tokens of sequence i are rows seq_indptr[i] on.
-        num_layers: Layers of a page; like the rest, without a pool alone.
-        layer_idx: The layer of this call.
-        page_size: Tokens of a page.
-        cache_dtype: "f32", "f16" or "bf16"; None: that of `k`.
 
     Raises:
         ValueError: Shapes that disagree, starts that descend, a layer out of range.
@@ -66,37 +46,22 @@ def kv_init(
     """
 
 
-@operation(mutates=["k_pages", "v_pages", "pages"], only_read=["pages"])
+@operation(mutates=_PAGES, only_read=["table.pages"])
 def kv_append(
-    k_pages: Array | None,
-    v_pages: Array | None,
-    page_indptr: Array,
-    pages: Array,
-    last_page_len: Array,
+    cache: PagedKv,
+    table: PageTable,
     k: Array,
     v: Array,
-    *,
-    num_layers: int = 1,
-    layer_idx: int = 0,
-    page_size: int = 0,
-    cache_dtype: str | None = None,
 ) -> None:
     """`kv_init` with one new token per sequence, at position `kv_len(i) - 1`.
 
     Values are rounded once where the cache has another dtype.
 
     Args:
-        k_pages: [num_pages, num_kv_heads, page_size, head_dim] f32|f16|bf16, updated; or None.
-        v_pages: The same for values.
-        page_indptr: [num_seqs + 1] i32|i64.
-        pages: [page_indptr[-1]] i32|i64, page numbers; addresses, i64, without a pool.
-        last_page_len: [num_seqs] i32|i64, new token included.
+        cache: Where the pages lie, f32|f16|bf16; updated.
+        table: The pages of each sequence, new tokens included.
         k: [num_seqs, num_kv_heads, head_dim] f32|f16|bf16; last axis without gaps.
         v: The same for values.
-        num_layers: Layers of a page; like the rest, without a pool alone.
-        layer_idx: The layer of this call.
-        page_size: Tokens of a page.
-        cache_dtype: "f32", "f16" or "bf16"; None: that of `k`.
 
     Raises:
         ValueError: Shapes that disagree, starts that descend, a layer out of range.
@@ -106,14 +71,11 @@ def kv_append(
     """
 
 
-@operation(mutates=["q", "k_pages", "v_pages", "pages"], only_read=["pages"])
+@operation(mutates=["q", *_PAGES], only_read=["table.pages"])
 def rope_kv_append(
     q: Array | None,
-    k_pages: Array | None,
-    v_pages: Array | None,
-    page_indptr: Array,
-    pages: Array,
-    last_page_len: Array,
+    cache: PagedKv,
+    table: PageTable,
     k: Array,
     v: Array,
     seq_indptr: Array | None = None,
@@ -123,10 +85,6 @@ def rope_kv_append(
     scale: float = 1.0,
     rotary_dim: int = 0,
     llama3_scaling: Sequence[float] | None = None,
-    num_layers: int = 1,
-    layer_idx: int = 0,
-    page_size: int = 0,
-    cache_dtype: str | None = None,
 ) -> None:
     """`q = rope(q)`, then `kv_init` of `rope(k)` and `v`, in one pass with the same bits.
 
@@ -136,11 +94,8 @@ def rope_kv_append(
 
     Args:
         q: [num_tokens, num_q_heads, head_dim], dtype of `k`, updated; or None.
-        k_pages: [num_pages, num_kv_heads, page_size, head_dim] f32|f16|bf16, updated; or None.
-        v_pages: The same for values.
-        page_indptr: [num_seqs + 1] i32|i64.
-        pages: [page_indptr[-1]] i32|i64, page numbers; addresses, i64, without a pool.
-        last_page_len: [num_seqs] i32|i64, new tokens included.
+        cache: Where the pages lie, f32|f16|bf16; updated.
+        table: The pages of each sequence, new tokens included.
         k: [num_tokens, num_kv_heads, head_dim] f32|f16|bf16, head_dim up to 256.
         v: The same for values.
         seq_indptr: [num_seqs + 1] i32|i64: tokens of sequence i are rows seq_indptr[i] on; None:
@@ -150,10 +105,6 @@ def rope_kv_append(
         scale: Positions are divided by it.
         rotary_dim: Leading elements of a head that turn, 0: all.
         llama3_scaling: Four numbers as in heddle.ops.rope, or None.
-        num_layers: Layers of a page; like the rest, without a pool alone.
-        layer_idx: The layer of this call.
-        page_size: Tokens of a page.
-        cache_dtype: "f32", "f16" or "bf16"; None: that of `k`.
 
     Raises:
         ValueError: Shapes that disagree, starts that descend, a layer out of range.

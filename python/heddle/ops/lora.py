@@ -1,12 +1,8 @@
 """Low-rank adapters of many requests in one batch.
 
-Which adapter a row uses is told by `slot_ids`, [num_tokens], or by segments: rows `seg_starts[s]`
-to `seg_ends[s]` use `seg_slots[s]`. Segments must not overlap; they may come in any order and leave
-gaps. A negative slot, one at or above the number of slots, a slot whose weights are null, and a row
-in no segment mean: no adapter, the row is not touched. `row_scale`, [num_tokens] f32, is a factor
-for each row. With HEDDLE_VALIDATE=1 a slot at or above the number of slots, a null address in use,
-and segments that overlap or leave the rows raise ValueError; calls on a GPU then wait for their
-stream, and check nothing while a graph is captured.
+Which adapter a row uses is told by a `heddle.LoraBatch`. With HEDDLE_VALIDATE=1 a slot at or above
+the number of slots, a null address in use, and segments that overlap or leave the rows raise
+ValueError; calls on a GPU then wait for their stream, and check nothing while a graph is captured.
 
 Weights come in one of three forms:
 
@@ -26,6 +22,7 @@ features], "rank_minor" is [features, rank].
 
 from __future__ import annotations
 
+from heddle._arguments import LoraBatch
 from heddle._core import AdapterTable
 from heddle._operation import Array, operation
 
@@ -37,13 +34,8 @@ def lora_shrink(
     y: Array,
     x: Array,
     a: Array | AdapterTable,
+    batch: LoraBatch,
     *,
-    slot_ids: Array | None = None,
-    seg_starts: Array | None = None,
-    seg_ends: Array | None = None,
-    seg_slots: Array | None = None,
-    row_scale: Array | None = None,
-    plan: Array | None = None,
     scale: float = 1.0,
     accumulate: bool = False,
     layout: str = "rank_major",
@@ -63,12 +55,7 @@ def lora_shrink(
             rank of a row's adapter on, are not touched.
         x: [num_tokens, in_features] f32|f16|bf16.
         a: [num_slots, rank, in_features] f32|f16|bf16, or another form of weights (see above).
-        slot_ids: [num_tokens] i32|i64.
-        seg_starts: [num_segments] i32|i64.
-        seg_ends: [num_segments] i32|i64.
-        seg_slots: [num_segments] i32|i64, or None: segment s uses slot s.
-        row_scale: [num_tokens] f32.
-        plan: [>= lora_plan_bytes] u8, of `lora_plan`; None: on a GPU the call makes its own.
+        batch: The slot of each row, by ids or segments.
         scale: Factor of every row.
         accumulate: Add to `y`; else overwrite.
         layout: "rank_major" or "rank_minor".
@@ -92,13 +79,8 @@ def lora_expand(
     y: Array,
     h: Array,
     b: Array | AdapterTable,
+    batch: LoraBatch,
     *,
-    slot_ids: Array | None = None,
-    seg_starts: Array | None = None,
-    seg_ends: Array | None = None,
-    seg_slots: Array | None = None,
-    row_scale: Array | None = None,
-    plan: Array | None = None,
     slice_offset: int = 0,
     scale: float = 1.0,
     accumulate: bool = True,
@@ -120,12 +102,7 @@ def lora_expand(
             adapter and columns outside the slice are not touched.
         h: [num_tokens, rank] f32|f16|bf16.
         b: [num_slots, out_features, rank] f32|f16|bf16, or another form of weights (see above).
-        slot_ids: [num_tokens] i32|i64.
-        seg_starts: [num_segments] i32|i64.
-        seg_ends: [num_segments] i32|i64.
-        seg_slots: [num_segments] i32|i64, or None: segment s uses slot s.
-        row_scale: [num_tokens] f32.
-        plan: [>= lora_plan_bytes] u8, of `lora_plan`; None: on a GPU the call makes its own.
+        batch: The slot of each row, by ids or segments.
         slice_offset: First column of `y` that is written.
         scale: Factor of every row.
         accumulate: Add to `y`; else overwrite.
@@ -152,17 +129,7 @@ def lora_apply(
     x: Array,
     a: AdapterTable,
     b: AdapterTable,
-    *,
-    slot_ids: Array | None = None,
-    seg_starts: Array | None = None,
-    seg_ends: Array | None = None,
-    seg_slots: Array | None = None,
-    row_scale: Array | None = None,
-    plan: Array | None = None,
-    pair_starts: Array | None = None,
-    pair_slots: Array | None = None,
-    pair_scales: Array | None = None,
-    max_pairs: int | None = None,
+    batch: LoraBatch,
 ) -> None:
     """A whole linear layer, all slices: `y[s][t] += row_scale[t] * scale * B_s A_s x[t]`.
 
@@ -180,19 +147,7 @@ def lora_apply(
         x: [num_tokens, in_features] f32|f16|bf16.
         a: The A weights of all adapters and slices.
         b: The B weights; each has the scale given to `AdapterTable.set`.
-        slot_ids: [num_tokens] i32|i64.
-        seg_starts: [num_segments] i32|i64.
-        seg_ends: [num_segments] i32|i64.
-        seg_slots: [num_segments] i32|i64, or None: segment s uses slot s.
-        row_scale: [num_tokens] f32.
-        plan: [>= lora_plan_bytes] u8, of `lora_plan`; None: on a GPU the call makes its own, and
-            with pairs it always does.
-        pair_starts: [num_tokens + 1] i32|i64.
-        pair_slots: [num_pairs] i32|i64.
-        pair_scales: [num_pairs] f32; None: 1.
-        max_pairs: The most pairs of a token: one that has more uses the first ones. None: all,
-            which the call counts itself; on a GPU it cannot, and raises. A GPU takes time for
-            each, whether or not a token has as many.
+        batch: The slot of each row, by ids, segments or pairs.
 
     Raises:
         ValueError: Shapes that disagree, more or less than one of ids, segments and pairs given.
@@ -205,14 +160,10 @@ def lora_apply(
 @operation(mutates=["plan"])
 def lora_plan(
     plan: Array,
+    batch: LoraBatch,
     num_tokens: int,
     num_slots: int,
     max_rank: int,
-    *,
-    slot_ids: Array | None = None,
-    seg_starts: Array | None = None,
-    seg_ends: Array | None = None,
-    seg_slots: Array | None = None,
     slot_ranks: Array | None = None,
 ) -> None:
     """`plan = the rows of the batch by adapter`: integers and exact, once for all calls of a step.
@@ -222,14 +173,12 @@ def lora_plan(
 
     Args:
         plan: [>= lora_plan_bytes(num_tokens, max_rank)] u8, 256-byte aligned, written.
+        batch: The slot of each row, by ids or segments; its `plan` is not looked at, so it may be
+            the one that those calls get.
         num_tokens: Rows of the calls that the plan is for.
         num_slots: Of the weights of all those calls.
         max_rank: Of the weights of all those calls: the rank of stacked weights, and that of the
             call for weights by address.
-        slot_ids: [num_tokens] i32|i64.
-        seg_starts: [num_segments] i32|i64.
-        seg_ends: [num_segments] i32|i64.
-        seg_slots: [num_segments] i32|i64, or None: segment s uses slot s.
         slot_ranks: [num_slots] i32|i64, the largest rank of each slot in any call; None: max_rank.
 
     Raises:

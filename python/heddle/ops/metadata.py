@@ -280,7 +280,7 @@ def prepare_batch(
         token_to_seq: [num_tokens], then -1.
         input_ids: [num_tokens], then `pad_token`.
         slot_ids: [num_tokens], slot of each row's adapter; -1 without one, and for padding. For
-            `lora_shrink(slot_ids=)`.
+            `heddle.LoraBatch(slot_ids=)`.
         seg_starts: [num_segments], runs of rows of one adapter; num_seqs suffice. Unused ones are
             empty.
         seg_ends: [num_segments].

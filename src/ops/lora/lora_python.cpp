@@ -7,6 +7,7 @@
 
 #include "bindings/call.h"
 #include "bindings/scalars.h"
+#include "bindings/tuples.h"
 #include "ops/lora/adapter_table_python.h"
 
 namespace heddle::python {
@@ -14,14 +15,20 @@ namespace {
 
 using namespace nb::literals;
 
-LoraBatch batch_of(Call& call, nb::handle slot_ids, nb::handle seg_starts, nb::handle seg_ends,
-                   nb::handle seg_slots, nb::handle row_scale, nb::handle plan) {
-  return {.slot_ids = call.optional_in("slot_ids", slot_ids),
-          .seg_starts = call.optional_in("seg_starts", seg_starts),
-          .seg_ends = call.optional_in("seg_ends", seg_ends),
-          .seg_slots = call.optional_in("seg_slots", seg_slots),
-          .row_scale = call.optional_in("row_scale", row_scale),
-          .plan = call.optional_in("plan", plan)};
+/// Views of the arrays of a heddle.LoraBatch, the argument `batch` of a call.
+LoraBatch batch_of(Call& call, nb::handle batch) {
+  static constinit TupleType type("LoraBatch");
+  TupleFields fields("batch", batch, type);
+  return {.slot_ids = call.optional_in("slot_ids", fields.next()),
+          .seg_starts = call.optional_in("seg_starts", fields.next()),
+          .seg_ends = call.optional_in("seg_ends", fields.next()),
+          .seg_slots = call.optional_in("seg_slots", fields.next()),
+          .row_scale = call.optional_in("row_scale", fields.next()),
+          .plan = call.optional_in("plan", fields.next()),
+          .pair_starts = call.optional_in("pair_starts", fields.next()),
+          .pair_slots = call.optional_in("pair_slots", fields.next()),
+          .pair_scales = call.optional_in("pair_scales", fields.next()),
+          .max_pairs = fields.next<std::optional<int64_t>>("max_pairs")};
 }
 
 /// Workspace of lora_shrink; of lora_expand with in_features = 0. On the CPU both need none.
@@ -75,10 +82,9 @@ void check_matrix(const char* name, const ConstTensorView& t) {
   HEDDLE_CHECK(t.rank() == 2, name, " has rank ", t.rank(), ", expected 2");
 }
 
-void shrink(nb::handle y, nb::handle x, nb::handle a, nb::handle slot_ids, nb::handle seg_starts,
-            nb::handle seg_ends, nb::handle seg_slots, nb::handle row_scale, nb::handle plan,
-            float scale, bool accumulate, const char* layout, int slice, nb::handle weight_dtype,
-            int64_t layer_idx, std::optional<int64_t> rank, int64_t first_rank) {
+void shrink(nb::handle y, nb::handle x, nb::handle a, nb::handle rows, float scale, bool accumulate,
+            const char* layout, int slice, nb::handle weight_dtype, int64_t layer_idx,
+            std::optional<int64_t> rank, int64_t first_rank) {
   Call call;
   const TensorView out = call.out("y", y);
   const ConstTensorView in = call.in("x", x);
@@ -88,8 +94,7 @@ void shrink(nb::handle y, nb::handle x, nb::handle a, nb::handle slot_ids, nb::h
   const std::optional<LoraTable> table =
       table_of(call, "a", a, {layout, weight_dtype, layer_idx, rank, first_rank}, in, out.size(1),
                in.size(1), stack);
-  const LoraBatch batch =
-      batch_of(call, slot_ids, seg_starts, seg_ends, seg_slots, row_scale, plan);
+  const LoraBatch batch = batch_of(call, rows);
   if (table) {
     return call.run(
         [&](const ExecContext& ctx) {
@@ -105,11 +110,10 @@ void shrink(nb::handle y, nb::handle x, nb::handle a, nb::handle slot_ids, nb::h
       half_workspace_bytes(in, in.size(1), rank_of(stack, axes)));
 }
 
-void expand(nb::handle y, nb::handle h, nb::handle b, nb::handle slot_ids, nb::handle seg_starts,
-            nb::handle seg_ends, nb::handle seg_slots, nb::handle row_scale, nb::handle plan,
-            int64_t slice_offset, float scale, bool accumulate, const char* layout,
-            std::optional<int64_t> out_features, int slice, nb::handle weight_dtype,
-            int64_t layer_idx, std::optional<int64_t> rank, int64_t first_rank) {
+void expand(nb::handle y, nb::handle h, nb::handle b, nb::handle rows, int64_t slice_offset,
+            float scale, bool accumulate, const char* layout, std::optional<int64_t> out_features,
+            int slice, nb::handle weight_dtype, int64_t layer_idx, std::optional<int64_t> rank,
+            int64_t first_rank) {
   Call call;
   const TensorView out = call.out("y", y);
   const ConstTensorView in = call.in("h", h);
@@ -120,8 +124,7 @@ void expand(nb::handle y, nb::handle h, nb::handle b, nb::handle slot_ids, nb::h
   const std::optional<LoraTable> table =
       table_of(call, "b", b, {layout, weight_dtype, layer_idx, rank, first_rank}, in, in.size(1),
                features, stack);
-  const LoraBatch batch =
-      batch_of(call, slot_ids, seg_starts, seg_ends, seg_slots, row_scale, plan);
+  const LoraBatch batch = batch_of(call, rows);
   if (table) {
     const bool knows_features =
         !out_features && table->features != nullptr && slice >= 0 && slice < table->num_slices;
@@ -154,31 +157,24 @@ size_t apply_workspace_bytes(const std::vector<LoraSlice>& slices, const ConstTe
 }
 
 void apply(nb::handle y, nb::handle x, const AdapterWeights& a, const AdapterWeights& b,
-           nb::handle slot_ids, nb::handle seg_starts, nb::handle seg_ends, nb::handle seg_slots,
-           nb::handle row_scale, nb::handle plan, nb::handle pair_starts, nb::handle pair_slots,
-           nb::handle pair_scales, std::optional<int64_t> max_pairs) {
+           nb::handle rows) {
   Call call;
   std::vector<LoraSlice> slices;
   for (const TensorView& view : call.outs("y", y)) slices.push_back({view});
   const ConstTensorView in = call.in("x", x);
   check_matrix("x", in);
   const LoraTable table_a = a.view(), table_b = b.view();
-  LoraBatch batch = batch_of(call, slot_ids, seg_starts, seg_ends, seg_slots, row_scale, plan);
-  batch.pair_starts = call.optional_in("pair_starts", pair_starts);
-  batch.pair_slots = call.optional_in("pair_slots", pair_slots);
-  batch.pair_scales = call.optional_in("pair_scales", pair_scales);
-  batch.max_pairs = max_pairs;
+  const LoraBatch batch = batch_of(call, rows);
   call.run([&](const ExecContext& ctx) { lora_apply(ctx, slices, in, table_a, table_b, batch); },
            apply_workspace_bytes(slices, in, table_a, batch));
 }
 
-void plan_rows(nb::handle plan, int64_t num_tokens, int32_t num_slots, int32_t max_rank,
-               nb::handle slot_ids, nb::handle seg_starts, nb::handle seg_ends,
-               nb::handle seg_slots, nb::handle slot_ranks) {
+void plan_rows(nb::handle plan, nb::handle rows, int64_t num_tokens, int32_t num_slots,
+               int32_t max_rank, nb::handle slot_ranks) {
   Call call;
   const TensorView out = call.out("plan", plan);
-  const LoraBatch batch =
-      batch_of(call, slot_ids, seg_starts, seg_ends, seg_slots, nb::none(), nb::none());
+  LoraBatch batch = batch_of(call, rows);
+  batch.plan = {};  // the batch may have the one that is made here
   const ConstTensorView ranks = call.optional_in("slot_ranks", slot_ranks);
   call.run([&](const ExecContext& ctx) {
     lora_plan(ctx, out, batch, num_tokens, num_slots, max_rank, ranks);
@@ -213,12 +209,14 @@ void bind_lora(nb::module_& m) {
           },
           "num_slots"_a, "features"_a, "max_rank"_a, nb::kw_only(), "dtype"_a = "f32",
           "layout"_a = "rank_major", "device"_a = "cpu", "aligned"_a = false,
-          "A table without adapters. features: in_features (A) or out_features (B) of each slice; "
+          "A table without adapters. features: in_features (A) or out_features (B) of each "
+          "slice; "
           "device: \"cpu\",\n"
           "\"cuda:0\" and so on, or a torch.device. aligned: promise that weights begin at 16 "
           "bytes, "
           "have rows multiples\n"
-          "of 16 bytes apart, and ranks that are multiples of 4 up to 16, of 8 above; CUDA kernels "
+          "of 16 bytes apart, and ranks that are multiples of 4 up to 16, of 8 above; CUDA "
+          "kernels "
           "are then faster, and\n"
           "`set` refuses other weights.")
       .def("set", &AdapterWeights::set, "slot"_a, "slice"_a, "weight"_a, nb::kw_only(),
@@ -234,24 +232,17 @@ void bind_lora(nb::module_& m) {
       .def_prop_ro("max_rank", [](const AdapterWeights& t) { return t.view().max_rank; })
       .def_prop_ro("features", [](const AdapterWeights& t) { return t.features(); });
 
-  m.def("lora_shrink", &shrink, "y"_a, "x"_a, "a"_a, nb::kw_only(), "slot_ids"_a = nb::none(),
-        "seg_starts"_a = nb::none(), "seg_ends"_a = nb::none(), "seg_slots"_a = nb::none(),
-        "row_scale"_a = nb::none(), "plan"_a = nb::none(), "scale"_a = 1.0f, "accumulate"_a = false,
-        "layout"_a = "rank_major", "slice"_a = 0, "weight_dtype"_a = nb::none(), "layer_idx"_a = 0,
-        "rank"_a = nb::none(), "first_rank"_a = 0);
-  m.def("lora_expand", &expand, "y"_a, "h"_a, "b"_a, nb::kw_only(), "slot_ids"_a = nb::none(),
-        "seg_starts"_a = nb::none(), "seg_ends"_a = nb::none(), "seg_slots"_a = nb::none(),
-        "row_scale"_a = nb::none(), "plan"_a = nb::none(), "slice_offset"_a = 0, "scale"_a = 1.0f,
-        "accumulate"_a = true, "layout"_a = "rank_minor", "out_features"_a = nb::none(),
-        "slice"_a = 0, "weight_dtype"_a = nb::none(), "layer_idx"_a = 0, "rank"_a = nb::none(),
+  m.def("lora_shrink", &shrink, "y"_a, "x"_a, "a"_a, "batch"_a, nb::kw_only(), "scale"_a = 1.0f,
+        "accumulate"_a = false, "layout"_a = "rank_major", "slice"_a = 0,
+        "weight_dtype"_a = nb::none(), "layer_idx"_a = 0, "rank"_a = nb::none(),
         "first_rank"_a = 0);
-  m.def("lora_apply", &apply, "y"_a, "x"_a, "a"_a, "b"_a, nb::kw_only(), "slot_ids"_a = nb::none(),
-        "seg_starts"_a = nb::none(), "seg_ends"_a = nb::none(), "seg_slots"_a = nb::none(),
-        "row_scale"_a = nb::none(), "plan"_a = nb::none(), "pair_starts"_a = nb::none(),
-        "pair_slots"_a = nb::none(), "pair_scales"_a = nb::none(), "max_pairs"_a = nb::none());
-  m.def("lora_plan", &plan_rows, "plan"_a, "num_tokens"_a, "num_slots"_a, "max_rank"_a,
-        nb::kw_only(), "slot_ids"_a = nb::none(), "seg_starts"_a = nb::none(),
-        "seg_ends"_a = nb::none(), "seg_slots"_a = nb::none(), "slot_ranks"_a = nb::none());
+  m.def("lora_expand", &expand, "y"_a, "h"_a, "b"_a, "batch"_a, nb::kw_only(), "slice_offset"_a = 0,
+        "scale"_a = 1.0f, "accumulate"_a = true, "layout"_a = "rank_minor",
+        "out_features"_a = nb::none(), "slice"_a = 0, "weight_dtype"_a = nb::none(),
+        "layer_idx"_a = 0, "rank"_a = nb::none(), "first_rank"_a = 0);
+  m.def("lora_apply", &apply, "y"_a, "x"_a, "a"_a, "b"_a, "batch"_a);
+  m.def("lora_plan", &plan_rows, "plan"_a, "batch"_a, "num_tokens"_a, "num_slots"_a, "max_rank"_a,
+        "slot_ranks"_a = nb::none());
   m.def("lora_plan_bytes", &lora_plan_bytes, "num_tokens"_a, "max_rank"_a,
         "Bytes of the `plan` of `heddle.ops.lora_plan`.");
 }

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from frameworks import FLOATS, Framework, assert_close
 
-from heddle import ops
+from heddle import AttentionOptions, PagedKv, PageTable, ops
 
 PAGE, KV_HEADS, HEAD_DIM = 4, 2, 8
 
@@ -80,12 +80,13 @@ class Batch:
                 place = (order[indptr[i] + j // PAGE], slice(None), j % PAGE)
                 self.k_pages[place], self.v_pages[place] = self.keys[i][j], self.values[i][j]
         last = [n - (c - 1) * PAGE if c else 0 for n, c in zip(self.lengths, counts, strict=True)]
-        self.table = [
+        self.table = PageTable(
             framework.array(indptr, ids),
             framework.array(order, "i32"),
             framework.array(last, "i64"),
-        ]
+        )
         self.pool = [framework.array(self.k_pages, dtype), framework.array(self.v_pages, dtype)]
+        self.cache = PagedKv.from_pool(*self.pool)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -101,17 +102,9 @@ def test_batch_prefill(
         framework.array(np.full((16, 4, HEAD_DIM), np.nan), dtype),
         framework.array(np.zeros((16, 4)), "f32"),
     )
-    ops.batch_prefill(
-        o,
-        lse,
-        q,
-        framework.array(indptr, "i32"),
-        *batch.pool,
-        *batch.table,
-        sm_scale=0.3,
-        window_left=window,
-        logits_soft_cap=cap,
-    )
+    options = AttentionOptions(sm_scale=0.3, window_left=window, logits_soft_cap=cap)
+    starts = framework.array(indptr, "i32")
+    ops.batch_prefill(o, lse, q, starts, batch.cache, batch.table, options)
     for i, n in enumerate(batch.lengths):
         rows = slice(indptr[i], indptr[i + 1])
         if new[i] == 0:
@@ -137,16 +130,12 @@ def test_a_tree_mask_replaces_causality(framework: Framework, rng: np.random.Gen
     words = (tree * (1 << np.arange(7))).sum(-1)
     q = framework.array(rng.standard_normal((11, 4, HEAD_DIM)), "f32")
     o = framework.array(np.full((11, 4, HEAD_DIM), np.nan), "f32")
-    ops.batch_prefill(
-        o,
-        None,
-        q,
-        framework.array(starts, "i32"),
-        *batch.pool,
-        *batch.table,
-        framework.array(words, "i32"),
-        framework.array([0, 0, 0, 0, 7], "i64"),
+    masks = AttentionOptions(
+        tree_mask=framework.array(words, "i32"),
+        tree_mask_indptr=framework.array([0, 0, 0, 0, 7], "i64"),
     )
+    begins = framework.array(starts, "i32")
+    ops.batch_prefill(o, None, q, begins, batch.cache, batch.table, masks)
     for i, n in enumerate(batch.lengths):
         if new[i] == 0:
             continue
@@ -176,12 +165,11 @@ def test_rope_and_append_in_one_call(
     positions = framework.array(places + 40 if with_positions else places, "i64")
     q, k, v = (framework.array(rng.standard_normal((8, h, HEAD_DIM)), dtype) for h in (4, 2, 2))
     q2, k2 = (framework.array(framework.numpy(x), dtype) for x in (q, k))
-    ops.rope_kv_append(
-        q, *one.pool, *one.table, k, v, starts, positions if with_positions else None, theta=500.0
-    )
+    told = positions if with_positions else None
+    ops.rope_kv_append(q, one.cache, one.table, k, v, starts, told, theta=500.0)
     for x in (q2, k2):
         ops.rope(x, positions=positions, theta=500.0)
-    ops.kv_init(*other.pool, *other.table, k2, v, starts)
+    ops.kv_init(other.cache, other.table, k2, v, starts)
     for got, want in [(q, q2), *zip(one.pool, other.pool, strict=True)]:
         np.testing.assert_array_equal(framework.numpy(got), framework.numpy(want))
 
@@ -193,7 +181,8 @@ def test_batch_decode_with_rope_inside(
     batch = Batch(framework, rng, "f32", ids)
     q = framework.array(rng.standard_normal((4, 2, HEAD_DIM)), "f32")
     o = framework.array(np.full((4, 2, HEAD_DIM), np.nan), "f32")
-    ops.batch_decode(o, None, q, *batch.pool, *batch.table, rope_theta=500.0)
+    options = AttentionOptions(rope_theta=500.0)
+    ops.batch_decode(o, None, q, batch.cache, batch.table, options)
     got = framework.numpy(o)
     for i, n in enumerate(batch.lengths):
         if n == 0:
@@ -215,14 +204,14 @@ def address(array: Any) -> int:
 def test_pages_by_address(framework: Framework, rng: np.random.Generator, dtype: str) -> None:
     shape = (3, 2, KV_HEADS, PAGE, HEAD_DIM)
     pages = [framework.array(np.full(shape, np.nan), dtype) for _ in range(3)]
-    table = [
+    table = PageTable(
         framework.array([0, 2, 3], "i32"),
         framework.array([address(p) for p in pages], "i64"),
         framework.array([2, 3], "i32"),
-    ]
+    )
     k, v = (framework.array(rng.standard_normal((9, KV_HEADS, HEAD_DIM)), dtype) for _ in range(2))
-    where = {"num_layers": 3, "layer_idx": 1, "page_size": PAGE}
-    ops.kv_init(None, None, *table, k, v, framework.array([0, 6, 9], "i64"), **where)
+    cache = PagedKv.from_pointers(dtype, 3, 1, KV_HEADS, PAGE, HEAD_DIM)
+    ops.kv_init(cache, table, k, v, framework.array([0, 6, 9], "i64"))
     stored = np.stack([framework.numpy(p) for p in pages])
     assert np.isnan(stored[:, [0, 2]]).all()
     assert (stored[0, 1, 0].transpose(1, 0, 2) == framework.numpy(k)[:4]).all()
@@ -232,15 +221,15 @@ def test_pages_by_address(framework: Framework, rng: np.random.Generator, dtype:
     k2, v2 = (
         framework.array(rng.standard_normal((2, KV_HEADS, HEAD_DIM)), dtype) for _ in range(2)
     )
-    table[2] = framework.array([3, 4], "i32")
-    ops.kv_append(None, None, *table, k2, v2, **where)
+    table = table._replace(last_page_len=framework.array([3, 4], "i32"))
+    ops.kv_append(cache, table, k2, v2)
     stored = np.stack([framework.numpy(p) for p in pages])
     assert (stored[1, 1, 0, :, 2] == framework.numpy(k2)[0]).all()
     assert (stored[2, 1, 1, :, 3] == framework.numpy(v2)[1]).all()
 
     q = framework.array(rng.standard_normal((2, 4, HEAD_DIM)), dtype)
     o = framework.array(np.zeros((2, 4, HEAD_DIM)), dtype)
-    ops.batch_decode(o, None, q, None, None, *table, num_kv_heads=KV_HEADS, **where)
+    ops.batch_decode(o, None, q, cache, table)
     keys = np.concatenate([framework.numpy(k)[:6], framework.numpy(k2)[:1]])
     values = np.concatenate([framework.numpy(v)[:6], framework.numpy(v2)[:1]])
     want, _ = attention(framework.numpy(q)[:1], keys, values, np.array([6]), HEAD_DIM**-0.5)
@@ -250,8 +239,8 @@ def test_pages_by_address(framework: Framework, rng: np.random.Generator, dtype:
 def test_kv_init_into_a_pool_rounds_once(framework: Framework, rng: np.random.Generator) -> None:
     batch = Batch(framework, rng, "bf16")
     k, v = (framework.array(rng.standard_normal((20, KV_HEADS, HEAD_DIM)), "f32") for _ in range(2))
-    ops.kv_init(*batch.pool, *batch.table, k, v, framework.array([0, 7, 8, 8, 20], "i32"))
-    pages = framework.numpy(batch.table[1])
+    ops.kv_init(batch.cache, batch.table, k, v, framework.array([0, 7, 8, 8, 20], "i32"))
+    pages = framework.numpy(batch.table.pages)
     rounded = framework.numpy(framework.array(framework.numpy(k), "bf16"))
     got = framework.numpy(batch.pool[0])
     assert (got[pages[0]].transpose(1, 0, 2) == rounded[:4]).all()
@@ -276,10 +265,25 @@ def test_errors(framework: Framework, rng: np.random.Generator) -> None:
     batch = Batch(framework, rng, "f32")
     q = framework.array(np.ones((4, 2, HEAD_DIM)), "f32")
     with pytest.raises(ValueError, match="k_pages and v_pages: only k_pages is given"):
-        ops.batch_decode(q, None, q, batch.pool[0], None, *batch.table)
+        ops.batch_decode(q, None, q, PagedKv(batch.pool[0]), batch.table)
     with pytest.raises(ValueError, match=r"layer_idx .*3|3 .*num_layers"):
-        ops.batch_decode(
-            q, None, q, None, None, *batch.table, num_layers=3, layer_idx=3, page_size=PAGE
-        )
-    with pytest.raises(ValueError, match=r"cache_dtype is \"f17\", expected f32"):
-        ops.batch_decode(q, None, q, None, None, *batch.table, page_size=PAGE, cache_dtype="f17")
+        cache = PagedKv.from_pointers("f32", 3, 3, KV_HEADS, PAGE, HEAD_DIM)
+        ops.batch_decode(q, None, q, cache, batch.table)
+    with pytest.raises(ValueError, match=r"dtype is \"f17\", expected f32"):
+        cache = PagedKv.from_pointers("f17", 1, 0, KV_HEADS, PAGE, HEAD_DIM)
+        ops.batch_decode(q, None, q, cache, batch.table)
+    with pytest.raises(TypeError, match="dtype is a NoneType"):
+        ops.batch_decode(q, None, q, PagedKv(), batch.table)
+    with pytest.raises(TypeError, match="cache is a PageTable, expected a heddle.PagedKv"):
+        ops.batch_decode(q, None, q, batch.table, batch.cache)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="table is a tuple, expected a heddle.PageTable"):
+        ops.batch_decode(q, None, q, batch.cache, tuple(batch.table))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="options is a dict, expected a heddle.AttentionOptions"):
+        ops.batch_decode(q, None, q, batch.cache, batch.table, {})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="llama3_scaling is a list"):
+        options = AttentionOptions(rope_theta=1e4, llama3_scaling=[8.0, 1.0])
+        ops.batch_decode(q, None, q, batch.cache, batch.table, options)
+    with pytest.raises(ValueError, match="tree_mask is given, but a query of batch_decode"):
+        words = framework.array([1], "i32")
+        options = AttentionOptions(tree_mask=words, tree_mask_indptr=words)
+        ops.batch_decode(q, None, q, batch.cache, batch.table, options)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from torch_on_gpu import GPU, each_half, seed_of_torch, torch
 
-from heddle import ops
+from heddle import AttentionOptions, PagedKv, PageTable, ops
 from heddle.compat import punica_kernels
 
 __all__ = ["seed_of_torch"]
@@ -153,22 +153,25 @@ def test_punica_decode_over_pages_by_address(dtype: torch.dtype, rope: str) -> N
 def test_a_graph_of_decode_replays_with_other_lengths_and_options() -> None:
     k, v = torch.randn(2, 40, 1, HEADS, DIM, device=GPU).half().unbind(0)
     pool = torch.full((2, 4, HEADS, PAGE, DIM), torch.nan, dtype=torch.float16, device=GPU)
-    table = [ints([0, 1, 2]), ints([3, 0, 1, 2**30]), ints([1, 1])]
+    cache = PagedKv.from_pool(*pool)
+    table = PageTable(ints([0, 1, 2]), ints([3, 0, 1, 2**30]), ints([1, 1]))
+    options = AttentionOptions(window_left=20, logits_soft_cap=3.0)
     q = torch.randn(2, 4 * HEADS, DIM, device=GPU).half()
     o = torch.empty_like(q)
 
     def decode(out: torch.Tensor) -> None:
-        ops.batch_decode(out, None, q, *pool, *table, window_left=20, logits_soft_cap=3.0)
+        ops.batch_decode(out, None, q, cache, table, options)
 
     for token in range(40):  # one after the other: of sequence 0, whose pages are 3, 0 and 1
         pages, last = ints([3, 0, 1]), ints([token % PAGE + 1])
-        ops.kv_append(*pool, ints([0, token // PAGE + 1]), pages, last, k[token], v[token])
+        one = PageTable(ints([0, token // PAGE + 1]), pages, last)
+        ops.kv_append(cache, one, k[token], v[token])
     decode(o)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         decode(o)
-    table[0].copy_(ints([0, 3, 3]))
-    table[2].copy_(ints([8, 0]))
+    table.page_indptr.copy_(ints([0, 3, 3]))
+    table.last_page_len.copy_(ints([8, 0]))
     o.fill_(torch.nan)
     graph.replay()
     at, every = positions_of(40, 1)
@@ -182,31 +185,33 @@ def test_prefill_with_every_option(dtype: torch.dtype) -> None:
     lengths, new = [100, 37], [40, 37]
     k, v = ([torch.randn(n, HEADS, DIM, device=GPU).to(dtype) for n in lengths] for _ in range(2))
     pool = torch.full((2, 12, HEADS, PAGE, DIM), torch.nan, dtype=dtype, device=GPU)
-    table = [ints([0, 7, 10]), ints([9, 2, 3, 11, 5, 0, 7, 1, 4, 6, 2**30]), ints([4, 5])]
+    cache = PagedKv.from_pool(*pool)
+    pages = ints([9, 2, 3, 11, 5, 0, 7, 1, 4, 6, 2**30])
+    table = PageTable(ints([0, 7, 10]), pages, ints([4, 5]))
     starts = ints([0, *np.cumsum(lengths).tolist()], torch.int64)
-    ops.kv_init(*pool, *table, torch.cat(k), torch.cat(v), starts)
+    ops.kv_init(cache, table, torch.cat(k), torch.cat(v), starts)
     q = torch.randn(sum(new), 4 * HEADS, DIM, device=GPU).to(dtype)
     o, begins = torch.full_like(q, torch.nan), ints([0, 40, 77])
     # Random bits for the first sequence, causality for the second.
     seen_new = torch.rand(40, 40, device=GPU) < 0.5
     bits = (seen_new.to(torch.int64) << torch.arange(40, device=GPU) % 32).split(32, 1)
     words = torch.stack([b.sum(1) for b in bits], 1).to(torch.int32).flatten()
-    calls: list[tuple[dict[str, object], float]] = [
-        ({"window_left": 20}, 0.0),
-        ({"causal": False}, 0.0),
-        ({"logits_soft_cap": 3.0}, 3.0),
-        ({"tree_mask": words, "tree_mask_indptr": ints([0, 80, 80])}, 0.0),
-    ]
-    for options, cap in calls:
-        ops.batch_prefill(o, None, q, begins, *pool, *table, **options)
+    for options in (
+        AttentionOptions(window_left=20),
+        AttentionOptions(causal=False),
+        AttentionOptions(logits_soft_cap=3.0),
+        AttentionOptions(tree_mask=words, tree_mask_indptr=ints([0, 80, 80])),
+    ):
+        ops.batch_prefill(o, None, q, begins, cache, table, options)
         for seq, (kv_len, q_len) in enumerate(zip(lengths, new, strict=True)):
             at, every = positions_of(kv_len, q_len)
-            seen = (every <= at) | (options.get("causal") is False)
-            if "window_left" in options:
-                seen &= every >= at - 20
-            if "tree_mask" in options and seq == 0:
+            seen = (every <= at) | (not options.causal)
+            if options.window_left >= 0:
+                seen &= every >= at - options.window_left
+            if options.tree_mask is not None and seq == 0:
                 seen = torch.cat([torch.ones(40, 60, dtype=torch.bool, device=GPU), seen_new], 1)
             rows = slice(40 * seq, 40 + 37 * seq)
+            cap = options.logits_soft_cap
             expect_close(o[rows], attention(q[rows], k[seq], v[seq], seen, cap)[0])
 
 
@@ -214,11 +219,12 @@ def test_a_graph_of_prefill_replays_with_other_lengths() -> None:
     pool = torch.randn(2, 6, HEADS, PAGE, DIM, device=GPU).half()
     q = torch.randn(30, 2 * HEADS, DIM, device=GPU).half()
     o = torch.empty_like(q)
-    starts, table = ints([0, 10, 30]), [ints([0, 1, 3]), ints([3, 0, 5, 1]), ints([16, 9])]
-    ops.batch_prefill(o, None, q, starts, *pool, *table)
+    cache, starts = PagedKv.from_pool(*pool), ints([0, 10, 30])
+    table = PageTable(ints([0, 1, 3]), ints([3, 0, 5, 1]), ints([16, 9]))
+    ops.batch_prefill(o, None, q, starts, cache, table)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        ops.batch_prefill(o, None, q, starts, *pool, *table)
+        ops.batch_prefill(o, None, q, starts, cache, table)
     for tensor, values in zip(
         [starts, *table], [[0, 7, 8], [0, 3, 4], [1, 2, 4, 0], [5, 16]], strict=True
     ):
@@ -226,7 +232,7 @@ def test_a_graph_of_prefill_replays_with_other_lengths() -> None:
     o.fill_(torch.nan)
     graph.replay()
     want = torch.full_like(o, torch.nan)
-    ops.batch_prefill(want[:8], None, q[:8], starts, *pool, *table)
+    ops.batch_prefill(want[:8], None, q[:8], starts, cache, table)
     assert torch.equal(o[:8], want[:8])
     assert o[8:].isnan().all()
     assert not o[:8].isnan().any()
@@ -238,10 +244,10 @@ def test_rope_and_append_in_one_call(dtype: torch.dtype) -> None:
     k, v = torch.randn(2, 3, HEADS, DIM, device=GPU).to(dtype)
     pool = torch.full((2, 5, PAGE, HEADS, DIM), torch.nan, dtype=dtype, device=GPU)
     k_pages, v_pages = pool.transpose(2, 3)  # token-major pages
-    table = [ints([0, 1, 3, 4]), ints([4, 0, 2, 1]), ints([3, 16, 1])]
+    table = PageTable(ints([0, 1, 3, 4]), ints([4, 0, 2, 1]), ints([3, 16, 1]))
     positions = torch.tensor([2, 31, 0], device=GPU)
     turned_q, turned_k = rotated(q, positions, 1e4), rotated(k, positions, 1e4)
-    ops.rope_kv_append(q, k_pages, v_pages, *table, k, v)
+    ops.rope_kv_append(q, PagedKv.from_pool(k_pages, v_pages), table, k, v)
     torch.testing.assert_close(q, turned_q.to(dtype))
     for seq, (page, slot) in enumerate([(4, 2), (2, 15), (1, 0)]):
         torch.testing.assert_close(pool[0, page, slot], turned_k[seq].to(dtype))
@@ -267,13 +273,13 @@ def test_a_table_far_out_is_that_of_double_precision() -> None:
 def test_a_graph_replays_with_other_lengths() -> None:
     k, v = torch.randn(2, 2, HEADS, DIM, device=GPU).half()
     pool = torch.zeros(2, 4, HEADS, PAGE, DIM, dtype=torch.float16, device=GPU)
-    indptr, pages, last = ints([0, 1, 2]), ints([3, 0, 0, 0]), ints([1, 7])
+    cache = PagedKv.from_pool(*pool)
+    table = PageTable(ints([0, 1, 2]), ints([3, 0, 0, 0]), ints([1, 7]))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        ops.kv_append(*pool, indptr, pages, last, k, v)
-    indptr.copy_(ints([0, 2, 3]))
-    pages.copy_(ints([1, 2, 3, 0]))
-    last.copy_(ints([16, 4]))
+        ops.kv_append(cache, table, k, v)
+    for tensor, values in zip(table, [[0, 2, 3], [1, 2, 3, 0], [16, 4]], strict=True):
+        tensor.copy_(ints(values))
     pool.zero_()
     graph.replay()
     want = torch.zeros_like(pool)

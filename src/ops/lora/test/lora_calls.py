@@ -2,13 +2,15 @@
 
 from torch import randn, tensor, zeros
 
+from heddle import LoraBatch
+
 CALLS = {
     "lora_shrink": lambda: (
-        [zeros(3, 4), randn(3, 8), randn(2, 4, 8)],
-        {"slot_ids": tensor([1, -1, 0]), "scale": 0.5},
+        [zeros(3, 4), randn(3, 8), randn(2, 4, 8), LoraBatch(slot_ids=tensor([1, -1, 0]))],
+        {"scale": 0.5},
     ),
     "lora_expand": lambda: (
-        [zeros(3, 9), randn(3, 4), randn(2, 8, 4)],
-        {"slot_ids": tensor([1, -1, 0]), "slice_offset": 1},
+        [zeros(3, 9), randn(3, 4), randn(2, 8, 4), LoraBatch(slot_ids=tensor([1, -1, 0]))],
+        {"slice_offset": 1},
     ),
 }

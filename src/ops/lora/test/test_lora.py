@@ -9,7 +9,7 @@ import pytest
 from frameworks import FLOATS, INTEGERS, Framework, assert_close
 
 import heddle
-from heddle import ops
+from heddle import LoraBatch, ops
 
 
 def shrink_reference(y: Any, x: Any, a: Any, slots: Any, scale: float, accumulate: bool) -> Any:
@@ -47,7 +47,8 @@ def test_lora_shrink(
     want = shrink_reference(
         framework.numpy(y), framework.numpy(x), framework.numpy(a), slots, 0.5, accumulate
     )
-    ops.lora_shrink(y, x, a, slot_ids=framework.array(slots, ids), scale=0.5, accumulate=accumulate)
+    batch = LoraBatch(slot_ids=framework.array(slots, ids))
+    ops.lora_shrink(y, x, a, batch, scale=0.5, accumulate=accumulate)
     assert_close(framework.numpy(y), want, "f32", terms=width)
 
 
@@ -73,7 +74,7 @@ def test_lora_expand(
         y,
         h,
         b,
-        slot_ids=framework.array(slots, "i64"),
+        LoraBatch(slot_ids=framework.array(slots, "i64")),
         slice_offset=offset,
         scale=2.0,
         accumulate=accumulate,
@@ -87,18 +88,15 @@ def test_segments_equal_ids(framework: Framework, rng: np.random.Generator) -> N
     a = framework.array(rng.standard_normal((3, 4, 24)), "f32")
     by_ids, by_segments = (framework.array(np.full((8, 4), 3.0), "f32") for _ in range(2))
     scale = framework.array(rng.standard_normal(8), "f32")
-    ops.lora_shrink(
-        by_ids, x, a, slot_ids=framework.array([-1, 2, 2, 0, 0, 0, -1, 1], "i32"), row_scale=scale
-    )
-    ops.lora_shrink(
-        by_segments,
-        x,
-        a,
+    ids = framework.array([-1, 2, 2, 0, 0, 0, -1, 1], "i32")
+    ops.lora_shrink(by_ids, x, a, LoraBatch(slot_ids=ids, row_scale=scale))
+    segments = LoraBatch(
         seg_starts=framework.array([7, 1, 3], "i32"),
         seg_ends=framework.array([8, 3, 6], "i64"),
         seg_slots=framework.array([1, 2, 0], "i32"),
         row_scale=scale,
     )
+    ops.lora_shrink(by_segments, x, a, segments)
     assert (framework.numpy(by_ids) == framework.numpy(by_segments)).all()
     assert (framework.numpy(by_ids)[[0, 6]] == 3).all()
 
@@ -107,13 +105,19 @@ def test_errors(framework: Framework) -> None:
     def ones(*shape: int) -> Any:
         return framework.array(np.ones(shape), "f32")
 
-    ids = framework.array([0, 0], "i32")
+    batch = LoraBatch(slot_ids=framework.array([0, 0], "i32"))
     with pytest.raises(ValueError, match=r"a.size\(2\) is 7, expected in_features = 8"):
-        ops.lora_shrink(ones(2, 4), ones(2, 8), ones(1, 4, 7), slot_ids=ids)
+        ops.lora_shrink(ones(2, 4), ones(2, 8), ones(1, 4, 7), batch)
     with pytest.raises(ValueError, match='layout is "odd", expected "rank_major" or "rank_minor"'):
-        ops.lora_shrink(ones(2, 4), ones(2, 8), ones(1, 4, 8), slot_ids=ids, layout="odd")
+        ops.lora_shrink(ones(2, 4), ones(2, 8), ones(1, 4, 8), batch, layout="odd")
     with pytest.raises(TypeError, match="slot_ids is a list, expected an array"):
-        ops.lora_shrink(ones(2, 4), ones(2, 8), ones(1, 4, 8), slot_ids=[0, 0])  # type: ignore[arg-type]
+        lists = LoraBatch(slot_ids=[0, 0])  # type: ignore[arg-type]
+        ops.lora_shrink(ones(2, 4), ones(2, 8), ones(1, 4, 8), lists)
+    with pytest.raises(TypeError, match="batch is a .*, expected a heddle.LoraBatch"):
+        ops.lora_shrink(ones(2, 4), ones(2, 8), ones(1, 4, 8), batch.slot_ids)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="max_pairs is a str"):
+        worded = batch._replace(max_pairs="two")  # type: ignore[arg-type]
+        ops.lora_shrink(ones(2, 4), ones(2, 8), ones(1, 4, 8), worded)
 
 
 def test_an_adapter_table_with_ranks_of_its_own(
@@ -132,7 +136,7 @@ def test_an_adapter_table_with_ranks_of_its_own(
             b.set(slot, s, half_b, scale=slot + 0.5)
             plain[slot, s] = (framework.numpy(half_a), framework.numpy(half_b))
     slots = np.array([1, -1, 0, 1])
-    ids = framework.array(slots, "i32")
+    batch = LoraBatch(slot_ids=framework.array(slots, "i32"))
     x = framework.array(rng.standard_normal((4, 12)), "f32")
     fused = framework.array(rng.standard_normal((4, 16)), "f32")
     want = framework.numpy(fused).copy()
@@ -142,18 +146,18 @@ def test_an_adapter_table_with_ranks_of_its_own(
                 half_a, half_b = plain[slot, s]
                 want[t, columns] += (slot + 0.5) * (half_b @ (half_a @ framework.numpy(x)[t]))
     by_halves = framework.array(framework.numpy(fused), "f32")
-    ops.lora_apply([fused[:, :6], fused[:, 6:]], x, a, b, slot_ids=ids)
+    ops.lora_apply([fused[:, :6], fused[:, 6:]], x, a, b, batch)
     assert_close(framework.numpy(fused), want, "f32", terms=40)
 
     for s, offset in enumerate((0, 6)):
         h = framework.array(np.zeros((4, 8)), "f32")
-        ops.lora_shrink(h, x, a, slot_ids=ids, slice=s)
-        ops.lora_expand(by_halves, h, b, slot_ids=ids, slice=s, slice_offset=offset)
+        ops.lora_shrink(h, x, a, batch, slice=s)
+        ops.lora_expand(by_halves, h, b, batch, slice=s, slice_offset=offset)
     assert (framework.numpy(by_halves) == framework.numpy(fused)).all()
 
     a.clear(1)
     before = framework.numpy(fused).copy()
-    ops.lora_apply([fused[:, :6], fused[:, 6:]], x, a, b, slot_ids=ids)
+    ops.lora_apply([fused[:, :6], fused[:, 6:]], x, a, b, batch)
     changed = (framework.numpy(fused) != before).any(1)
     assert changed.tolist() == [False, False, True, False]
 
@@ -186,17 +190,17 @@ def test_bytes_of_a_plan() -> None:
 def test_the_cpu_needs_no_plan(framework: Framework, rng: np.random.Generator) -> None:
     x = framework.array(rng.standard_normal((5, 24)), "f32")
     a = framework.array(rng.standard_normal((3, 4, 24)), "f32")
-    slots = framework.array([2, -1, 0, 1, 2], "i32")
+    batch = LoraBatch(slot_ids=framework.array([2, -1, 0, 1, 2], "i32"))
     memory = framework.array(np.full(heddle.lora_plan_bytes(5, 4) + 256, 7), "u8")
     address = memory.data_ptr() if hasattr(memory, "data_ptr") else memory.ctypes.data
     plan = memory[-address % 256 :]
     with pytest.raises(ValueError, match=r"plan.size\(0\) is 8, expected at least lora_plan_bytes"):
-        ops.lora_plan(plan[:8], 5, 3, 4, slot_ids=slots)
+        ops.lora_plan(plan[:8], batch, 5, 3, 4)
     with pytest.raises(NotImplementedError, match="lora_plan: cpu needs no plan"):
-        ops.lora_plan(plan, 5, 3, 4, slot_ids=slots)
+        ops.lora_plan(plan, batch, 5, 3, 4)
     with_plan, without = (framework.array(np.zeros((5, 4)), "f32") for _ in range(2))
-    ops.lora_shrink(with_plan, x, a, slot_ids=slots, plan=plan)
-    ops.lora_shrink(without, x, a, slot_ids=slots)
+    ops.lora_shrink(with_plan, x, a, batch._replace(plan=plan))
+    ops.lora_shrink(without, x, a, batch)
     assert (framework.numpy(with_plan) == framework.numpy(without)).all()
 
 
@@ -210,17 +214,15 @@ def test_weights_by_address(framework: Framework, rng: np.random.Generator, layo
     plain = np.stack([framework.numpy(p)[2] for p in pages])
     plain = plain if layout == "rank_major" else plain.transpose(0, 2, 1)
     x = framework.array(rng.standard_normal((4, width)), "f16")
-    slots = framework.array([2, 1, 0, -1], "i32")
+    batch = LoraBatch(slot_ids=framework.array([2, 1, 0, -1], "i32"))
     y = framework.array(np.full((4, rank), 9.0), "f32")
-    ops.lora_shrink(y, x, table, slot_ids=slots, layout=layout, layer_idx=2)
+    ops.lora_shrink(y, x, table, batch, layout=layout, layer_idx=2)
     want = np.full((4, rank), 9.0)
     want[0], want[2] = plain[1] @ framework.numpy(x)[0], plain[0] @ framework.numpy(x)[2]
     assert_close(framework.numpy(y), want, "f32", terms=width)
 
     part = framework.array(np.full((4, 2), 9.0), "f32")
-    ops.lora_shrink(
-        part, x, table, slot_ids=slots, layout=layout, layer_idx=2, rank=rank, first_rank=1
-    )
+    ops.lora_shrink(part, x, table, batch, layout=layout, layer_idx=2, rank=rank, first_rank=1)
     assert (framework.numpy(part) == framework.numpy(y)[:, 1:3]).all()
 
     h = framework.array(rng.standard_normal((4, rank)), "f32")
@@ -229,7 +231,7 @@ def test_weights_by_address(framework: Framework, rng: np.random.Generator, layo
         out,
         h,
         table,
-        slot_ids=slots,
+        batch,
         layout=layout,
         layer_idx=2,
         weight_dtype="f16",
@@ -281,17 +283,14 @@ def test_several_adapters_for_one_token(
                 delta = products[slots[pair]] @ framework.numpy(x)[t]
                 factor = framework.numpy(scales)[pair] * framework.numpy(row_scale)[t]
                 want[t] = want[t] + factor * delta
-    ops.lora_apply(
-        [y],
-        x,
-        a,
-        b,
+    batch = LoraBatch(
         row_scale=row_scale,
         pair_starts=framework.array(starts, ids),
         pair_slots=framework.array(slots, ids),
         pair_scales=scales,
         max_pairs=most,
     )
+    ops.lora_apply([y], x, a, b, batch)
     assert_close(framework.numpy(y), want, dtype, terms=60)
     assert (framework.numpy(y)[[1, 4, 5]] == before[[1, 4, 5]]).all()
 
@@ -303,11 +302,10 @@ def test_one_pair_has_the_bits_of_an_id(framework: Framework, rng: np.random.Gen
     x = framework.array(rng.standard_normal((4, 12)), "f32")
     start = rng.standard_normal((4, 10))
     by_ids, by_pairs = (framework.array(start, "f16") for _ in range(2))
-    ops.lora_apply([by_ids], x, a, b, slot_ids=slots, row_scale=scales)
+    ops.lora_apply([by_ids], x, a, b, LoraBatch(slot_ids=slots, row_scale=scales))
     starts = framework.array(np.arange(5), "i64")
-    ops.lora_apply(
-        [by_pairs], x, a, b, pair_starts=starts, pair_slots=slots, pair_scales=scales, max_pairs=1
-    )
+    pairs = LoraBatch(pair_starts=starts, pair_slots=slots, pair_scales=scales, max_pairs=1)
+    ops.lora_apply([by_pairs], x, a, b, pairs)
     assert (framework.numpy(by_pairs) == framework.numpy(by_ids)).all()
     assert (
         (framework.numpy(by_pairs)[[0, 2, 3]] != start.astype(np.float16)[[0, 2, 3]]).any(1).all()
@@ -323,7 +321,7 @@ def test_errors_of_pairs(
     starts, slots = framework.array([0, 1, 3], "i32"), framework.array([0, 1, 3], "i64")
 
     def apply(**kwargs: Any) -> None:
-        ops.lora_apply([y], x, a, b, **kwargs)
+        ops.lora_apply([y], x, a, b, LoraBatch(**kwargs))
 
     with pytest.raises(ValueError, match="neither slot_ids nor segments nor pairs"):
         apply()
@@ -351,5 +349,5 @@ def test_empty_lists_of_pairs(framework: Framework, rng: np.random.Generator) ->
     starts, slots = framework.array(np.zeros(4), "i64"), framework.array(np.zeros(0), "i32")
     x = framework.array(np.ones((3, 12)), "f32")
     y = framework.array(np.full((3, 10), 7.0), "bf16")
-    ops.lora_apply([y], x, a, b, pair_starts=starts, pair_slots=slots)
+    ops.lora_apply([y], x, a, b, LoraBatch(pair_starts=starts, pair_slots=slots))
     assert (framework.numpy(y) == 7).all()

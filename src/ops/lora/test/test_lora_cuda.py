@@ -10,7 +10,7 @@ import pytest
 from torch_on_gpu import GPU, each_half, seed_of_torch, torch
 
 import heddle
-from heddle import ops
+from heddle import LoraBatch, ops
 from heddle.compat import punica_kernels
 from heddle.compat.lorax import ops as lorax
 
@@ -60,7 +60,7 @@ def test_shrink_and_expand(
     h = randn(tokens, rank)
     untouched = (ids < 0) | (ids >= 5)
     want = torch.where(untouched[:, None], h.double(), 0.5 * deltas(x, a, ids))
-    ops.lora_shrink(h, x, a, slot_ids=ids, scale=0.5)
+    ops.lora_shrink(h, x, a, LoraBatch(slot_ids=ids), scale=0.5)
     assert_close(h, want)
 
     b, row_scale = randn(5, width, rank, dtype=dtype), randn(tokens)
@@ -68,7 +68,8 @@ def test_shrink_and_expand(
     want = y.double()
     want[:, 3 : 3 + width] += 2 * row_scale.double()[:, None] * deltas(h, b, ids)
     before = y.clone()
-    ops.lora_expand(y, h, b, slot_ids=ids, slice_offset=3, scale=2.0, row_scale=row_scale)
+    batch = LoraBatch(slot_ids=ids, row_scale=row_scale)
+    ops.lora_expand(y, h, b, batch, slice_offset=3, scale=2.0)
     assert_close(y, want)
     assert torch.equal(y[untouched], before[untouched])
     assert torch.equal(y[:, :3], before[:, :3])
@@ -83,9 +84,11 @@ def test_both_layouts_and_segments(dtype: torch.dtype) -> None:
     slots = torch.tensor([1, 2, 0], device=GPU, dtype=torch.int32)
     want = deltas(x, a, ids)
     by_ids, by_segments, minor = (torch.zeros(9, 16, device=GPU) for _ in range(3))
-    ops.lora_shrink(by_ids, x, a, slot_ids=ids)
-    ops.lora_shrink(by_segments, x, a, seg_starts=starts, seg_ends=ends, seg_slots=slots)
-    ops.lora_shrink(minor, x, a.transpose(1, 2).contiguous(), slot_ids=ids, layout="rank_minor")
+    batch = LoraBatch(slot_ids=ids)
+    segments = LoraBatch(seg_starts=starts, seg_ends=ends, seg_slots=slots)
+    ops.lora_shrink(by_ids, x, a, batch)
+    ops.lora_shrink(by_segments, x, a, segments)
+    ops.lora_shrink(minor, x, a.transpose(1, 2).contiguous(), batch, layout="rank_minor")
     assert_close(by_ids, want)
     assert torch.equal(by_ids, by_segments)
     assert_close(minor, want)
@@ -147,7 +150,7 @@ class Site:
 
     def apply(self, y: torch.Tensor, x: torch.Tensor, ids: torch.Tensor, **options: Any) -> None:
         slices = list(y.split(list(self.outs), 1))
-        ops.lora_apply(slices, x, self.a, self.b, slot_ids=ids, **options)
+        ops.lora_apply(slices, x, self.a, self.b, LoraBatch(slot_ids=ids, **options))
 
 
 @each_half
@@ -163,7 +166,7 @@ def test_apply_with_tables(dtype: torch.dtype, aligned: bool, planned: bool) -> 
         if planned:
             plan = torch.empty(heddle.lora_plan_bytes(tokens, 64), dtype=torch.uint8, device=GPU)
             ranks = torch.tensor(site.ranks, device=GPU)
-            ops.lora_plan(plan, tokens, 3, 64, slot_ids=ids, slot_ranks=ranks)
+            ops.lora_plan(plan, LoraBatch(slot_ids=ids), tokens, 3, 64, ranks)
             options = {"plan": plan}
         site.apply(y, x, ids, **options)
         assert_close(y, want)
@@ -189,7 +192,8 @@ def test_tables_and_weights_of_another_place_are_refused() -> None:
         table.clear(1)
     x = torch.zeros(2, 64, dtype=torch.float16)
     with pytest.raises(ValueError, match=r"a\b.* cuda:0"):
-        ops.lora_shrink(torch.zeros(2, 8), x, table, slot_ids=torch.zeros(2, dtype=torch.int32))
+        batch = LoraBatch(slot_ids=torch.zeros(2, dtype=torch.int32))
+        ops.lora_shrink(torch.zeros(2, 8), x, table, batch)
 
 
 @each_half
@@ -280,7 +284,7 @@ def test_a_graph_replays_with_other_ids_and_other_adapters(planned: bool) -> Non
 
     def step() -> None:
         if planned:
-            ops.lora_plan(plan, tokens, 3, 64, slot_ids=ids)
+            ops.lora_plan(plan, LoraBatch(slot_ids=ids), tokens, 3, 64)
         site.apply(y, x, ids, plan=plan if planned else None)
 
     # On a stream that no call was made on: its context is made while the graph is captured.
@@ -370,7 +374,7 @@ def test_a_workspace_grows_and_graphs_keep_the_old_one() -> None:
     def call(tokens: int) -> tuple[Any, Callable[[], torch.Tensor]]:
         x, ids = randn(tokens, 256, dtype=torch.float16), random_ids(tokens, 2)
         h = torch.zeros(tokens, 16, device=GPU)
-        graph = captured(lambda: ops.lora_shrink(h, x, a, slot_ids=ids), stream)
+        graph = captured(lambda: ops.lora_shrink(h, x, a, LoraBatch(slot_ids=ids)), stream)
         return graph, lambda: (h - deltas(x, a, ids)).abs().max()
 
     small, small_error = call(10)
@@ -388,9 +392,10 @@ def test_the_torch_operators_take_cuda_tensors() -> None:
     ids = torch.tensor([0, 1, -1, 1, 0], device=GPU)
 
     def step(y: torch.Tensor, h: torch.Tensor, plan: torch.Tensor) -> torch.Tensor:
-        ops.lora_plan(plan, 5, 2, 8, slot_ids=ids)
-        ops.lora_shrink(h, x, a, slot_ids=ids, plan=plan)
-        ops.lora_expand(y, h, b, slot_ids=ids, plan=plan)
+        batch = LoraBatch(slot_ids=ids, plan=plan)
+        ops.lora_plan(plan, batch, 5, 2, 8)
+        ops.lora_shrink(h, x, a, batch)
+        ops.lora_expand(y, h, b, batch)
         return y * 2
 
     def outputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -418,7 +423,7 @@ def test_several_adapters_for_one_token(dtype: torch.dtype) -> None:
     scales = torch.zeros(3 * tokens, device=GPU)
 
     def apply(to: torch.Tensor, **rows: Any) -> None:
-        ops.lora_apply([to], x, a, b, **rows)
+        ops.lora_apply([to], x, a, b, LoraBatch(**rows))
 
     pairs = {"pair_starts": starts, "pair_slots": slots, "pair_scales": scales}
     with pytest.raises(ValueError, match="max_pairs is absent, but pair_starts is on cuda:0"):
@@ -452,13 +457,13 @@ def test_several_adapters_for_one_token(dtype: torch.dtype) -> None:
 
 def test_validation_names_row_and_value(monkeypatch: pytest.MonkeyPatch) -> None:
     x, a, h = randn(3, 64).half(), randn(2, 8, 64).half(), torch.zeros(3, 8, device=GPU)
-    ids = torch.tensor([0, 5, -1], device=GPU)
-    ops.lora_shrink(h, x, a, slot_ids=ids)
+    batch = LoraBatch(slot_ids=torch.tensor([0, 5, -1], device=GPU))
+    ops.lora_shrink(h, x, a, batch)
     assert not h[1].any()
     monkeypatch.setenv("HEDDLE_VALIDATE", "1")
     with pytest.raises(ValueError, match=r"slot_ids\[1\] is 5, expected below num_slots = 2"):
-        ops.lora_shrink(h, x, a, slot_ids=ids)
-    captured(lambda: ops.lora_shrink(h, x, a, slot_ids=ids))  # not checked: it cannot wait
+        ops.lora_shrink(h, x, a, batch)
+    captured(lambda: ops.lora_shrink(h, x, a, batch))  # not checked: it cannot wait
 
 
 def test_an_operation_without_cuda_kernel_is_refused() -> None:
@@ -474,6 +479,6 @@ def test_a_call_runs_on_the_device_of_its_tensors() -> None:
     ids = torch.tensor([0, 1, -1, 1], device=second)
     h = torch.zeros(4, 8, device=second)
     assert torch.cuda.current_device() == 0
-    ops.lora_shrink(h, x, a, slot_ids=ids)
+    ops.lora_shrink(h, x, a, LoraBatch(slot_ids=ids))
     assert torch.cuda.current_device() == 0
     assert_close(h, deltas(x, a, ids))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from heddle import ops
+from heddle._arguments import LoraBatch
 from heddle.compat._arrays import in_any_layout, last_axis_has_gaps, without_gaps
 
 __all__ = [
@@ -44,9 +45,8 @@ def bgmv_shrink(
     """
     _check_config(override_config)
     accumulate = not override_config or override_config.get("SPLIT_K") != 1
-    _shrink(
-        inputs, lora_a_weights, output_tensor, scaling, accumulate, slot_ids=lora_indices_tensor
-    )
+    batch = LoraBatch(slot_ids=lora_indices_tensor)
+    _shrink(inputs, lora_a_weights, output_tensor, batch, scaling, accumulate)
 
 
 def bgmv_expand(
@@ -68,7 +68,9 @@ def bgmv_expand(
         override_config: A dict or None.
     """
     _check_config(override_config)
-    _expand(inputs, lora_b_weights, output_tensor, add_inputs, slot_ids=lora_indices_tensor)
+    _expand(
+        inputs, lora_b_weights, output_tensor, LoraBatch(slot_ids=lora_indices_tensor), add_inputs
+    )
 
 
 def bgmv_expand_slice(
@@ -84,14 +86,8 @@ def bgmv_expand_slice(
     """bgmv_expand into the columns [slice_offset, slice_offset + slice_size) of the output."""
     _check_config(override_config)
     _check_slice(lora_b_weights, slice_size)
-    _expand(
-        inputs,
-        lora_b_weights,
-        output_tensor,
-        add_inputs,
-        slice_offset,
-        slot_ids=lora_indices_tensor,
-    )
+    batch = LoraBatch(slot_ids=lora_indices_tensor)
+    _expand(inputs, lora_b_weights, output_tensor, batch, add_inputs, slice_offset)
 
 
 def sgmv_shrink(
@@ -119,7 +115,7 @@ def sgmv_shrink(
         scaling: Factor of every row.
     """
     batch = _segments(b_seq_start_loc, seq_len_tensor, lora_indices_tensor, batches)
-    _shrink(inputs, lora_a_weights, output_tensor, scaling, True, **batch)
+    _shrink(inputs, lora_a_weights, output_tensor, batch, scaling, True)
 
 
 def sgmv_expand(
@@ -149,7 +145,7 @@ def sgmv_expand(
         add_inputs: Add to the output.
     """
     batch = _segments(b_seq_start_loc, seq_len_tensor, lora_indices_tensor, batches)
-    _expand(inputs, lora_b_weights, output_tensor, add_inputs, **batch)
+    _expand(inputs, lora_b_weights, output_tensor, batch, add_inputs)
 
 
 def sgmv_expand_slice(
@@ -168,17 +164,17 @@ def sgmv_expand_slice(
     """sgmv_expand into the columns [slice_offset, slice_offset + slice_size) of the output."""
     _check_slice(lora_b_weights, slice_size)
     batch = _segments(b_seq_start_loc, seq_len_tensor, lora_indices_tensor, batches)
-    _expand(inputs, lora_b_weights, output_tensor, add_inputs, slice_offset, **batch)
+    _expand(inputs, lora_b_weights, output_tensor, batch, add_inputs, slice_offset)
 
 
 def _shrink(
-    inputs: Any, weights: Any, output: Any, scaling: float, accumulate: bool, **batch: Any
+    inputs: Any, weights: Any, output: Any, batch: LoraBatch, scaling: float, accumulate: bool
 ) -> None:
     weights, swapped = _stack(weights, "lora_a_weights")
     layout = "rank_minor" if swapped else "rank_major"
     in_any_layout(
         lambda y, x: ops.lora_shrink(
-            y, x, weights, scale=scaling, accumulate=accumulate, layout=layout, **batch
+            y, x, weights, batch, scale=scaling, accumulate=accumulate, layout=layout
         ),
         output,
         inputs,
@@ -186,7 +182,12 @@ def _shrink(
 
 
 def _expand(
-    inputs: Any, weights: Any, output: Any, accumulate: bool, slice_offset: int = 0, **batch: Any
+    inputs: Any,
+    weights: Any,
+    output: Any,
+    batch: LoraBatch,
+    accumulate: bool,
+    slice_offset: int = 0,
 ) -> None:
     weights, swapped = _stack(weights, "lora_b_weights")
     layout = "rank_major" if swapped else "rank_minor"
@@ -195,10 +196,10 @@ def _expand(
             y,
             h,
             weights,
+            batch,
             slice_offset=slice_offset,
             accumulate=bool(accumulate),
             layout=layout,
-            **batch,
         ),
         output,
         inputs,
@@ -218,7 +219,7 @@ def _stack(weights: Any, name: str) -> tuple[Any, bool]:
     return weights, False
 
 
-def _segments(starts: Any, lengths: Any, ids: Any, batches: int) -> dict[str, Any]:
+def _segments(starts: Any, lengths: Any, ids: Any, batches: int) -> LoraBatch:
     for name, tensor in (
         ("b_seq_start_loc", starts),
         ("seq_len_tensor", lengths),
@@ -228,7 +229,7 @@ def _segments(starts: Any, lengths: Any, ids: Any, batches: int) -> dict[str, An
             raise ValueError(
                 f"{name} has shape {tuple(tensor.shape)}, expected batches = ({batches},)"
             )
-    return {"seg_starts": starts, "seg_ends": starts + lengths, "seg_slots": ids}
+    return LoraBatch(seg_starts=starts, seg_ends=starts + lengths, seg_slots=ids)
 
 
 def _check_config(override_config: object) -> None:
