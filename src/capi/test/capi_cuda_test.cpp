@@ -10,11 +10,12 @@ namespace heddle::testing {
 namespace {
 
 TEST_F(CApiCuda, AnOperationWithoutKernelIsRefused) {
-  const DeviceBuffer<float> data(8);
-  const OnDevice x(data, {2, 4});
-  expect_failure(HEDDLE_UNSUPPORTED, "silu_and_mul",
-                 heddle_silu_and_mul(context_, x.get(), x.get(), x.get()));
-  EXPECT_TRUE(data.untouched(0, 8));
+  const DeviceBuffer<float> logits(8);
+  const DeviceBuffer<int32_t> token_ids(2);
+  const OnDevice in(logits, {2, 4}), out(token_ids, {2});
+  expect_failure(HEDDLE_UNSUPPORTED, "greedy",
+                 heddle_greedy(context_, out.get(), nullptr, in.get()));
+  EXPECT_TRUE(token_ids.untouched(0, 2));
 }
 
 TEST_F(CApiCuda, TensorsOfTheCpuAreNamed) {

@@ -13,7 +13,7 @@ void bind_activation(nb::module_& m) {
         Call call;
         const TensorView out = call.out("y", y);
         const ConstTensorView g = call.in("gate", gate), u = call.in("up", up);
-        call.run_on_cpu([&](const ExecContext& ctx) { silu_and_mul(ctx, out, g, u); });
+        call.run([&](const ExecContext& ctx) { silu_and_mul(ctx, out, g, u); });
       },
       "y"_a, "gate"_a, "up"_a);
 }

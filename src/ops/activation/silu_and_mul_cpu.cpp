@@ -45,13 +45,13 @@ void silu_and_mul_row(T* y, const T* gate, const T* up, int64_t n) {
 }
 
 template <class T>
-void silu_and_mul_typed(const SiluAndMulParams& p, int64_t row, int64_t begin, int64_t end) {
+void silu_and_mul_typed(const GatedParams& p, int64_t row, int64_t begin, int64_t end) {
   silu_and_mul_row(reinterpret_cast<T*>(p.y + row * p.y_stride) + begin,
                    reinterpret_cast<const T*>(p.gate + row * p.gate_stride) + begin,
                    reinterpret_cast<const T*>(p.up + row * p.up_stride) + begin, end - begin);
 }
 
-void silu_and_mul(const SiluAndMulParams& p, int64_t row, int64_t begin, int64_t end) {
+void silu_and_mul(const GatedParams& p, int64_t row, int64_t begin, int64_t end) {
   switch (p.dtype) {
     case DType::kFloat16: return silu_and_mul_typed<half>(p, row, begin, end);
     case DType::kBFloat16: return silu_and_mul_typed<bfloat16>(p, row, begin, end);
@@ -65,7 +65,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace heddle::cpu::activation {
 HWY_EXPORT(silu_and_mul);
-void silu_and_mul(const SiluAndMulParams& p, int64_t row, int64_t begin, int64_t end) {
+void silu_and_mul(const GatedParams& p, int64_t row, int64_t begin, int64_t end) {
   HWY_DYNAMIC_DISPATCH(silu_and_mul)(p, row, begin, end);
 }
 }  // namespace heddle::cpu::activation

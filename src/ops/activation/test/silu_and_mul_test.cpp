@@ -11,6 +11,7 @@
 #include "compare.h"
 #include "isa.h"
 #include "ops/activation/test/silu_and_mul_ref.h"
+#include "ops/activation/test/silu_and_mul_test_body.h"
 #include "poison.h"
 #include "random.h"
 
@@ -56,6 +57,14 @@ TYPED_TEST(SiluAndMul, EqualsTheDefinitionOnEveryTarget) {
         }
       }
     }
+  }
+}
+
+TYPED_TEST(SiluAndMul, TakesAnyStridesAndWorksInPlace) {
+  testing::Mirror mirror;
+  for (int round = 0; round < 60; ++round) {
+    testing::check_gated<TypeParam>({}, mirror, testing::silu_op());
+    ASSERT_FALSE(this->HasFailure()) << "round " << round;
   }
 }
 
