@@ -93,6 +93,11 @@ class AdapterTable {
   AdapterTable(const ExecContext& ctx, int32_t num_slots, std::span<const int64_t> features,
                int32_t max_rank, DType dtype, LoraLayout layout, LoraFit fit = LoraFit::kAny);
 
+  /// What a copy of a weight needs to fit: the rank up to which zeros fill both halves, and the
+  /// elements from one row to the next.
+  [[nodiscard]] static int64_t fitting_rank(int64_t rank, LoraFit fit);
+  [[nodiscard]] static int64_t fitting_row_stride(int64_t row_elements, DType dtype, LoraFit fit);
+
   /// Puts the weight of one slice of an adapter into its slot:
   ///   weight [rank, features[slice]] (kRankMajor) or [features[slice], rank] (kRankMinor), of the table's dtype and
   ///   device, rank 1 to max_rank; last axis without gaps, rows of any stride that `fit` takes

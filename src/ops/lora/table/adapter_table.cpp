@@ -7,6 +7,7 @@
 #include "heddle/ops/lora_table.h"
 
 #include "core/device_bytes.h"
+#include "core/math.h"
 #include "ops/lora/table/adapter_table_kernels.h"
 
 namespace heddle {
@@ -77,6 +78,15 @@ LoraWeight LoraTable::weight(int64_t slot, int64_t slice) const {
                           : reinterpret_cast<const std::byte*>(pointers[slot * pointer_stride]);
   if (address != nullptr) w.data = address + element_offset * element;
   return w;
+}
+
+int64_t AdapterTable::fitting_rank(int64_t rank, LoraFit fit) {
+  return fit == LoraFit::kAny ? rank : round_up(rank, lora_rank_unit(rank));
+}
+
+int64_t AdapterTable::fitting_row_stride(int64_t row_elements, DType dtype, LoraFit fit) {
+  const int64_t unit = kVectorBytes / static_cast<int64_t>(size_of(dtype));
+  return fit == LoraFit::kAny ? row_elements : round_up(row_elements, unit);
 }
 
 void AdapterTable::FreeEntries::operator()(LoraWeight* entries) const noexcept {

@@ -55,6 +55,21 @@ TEST(AdapterTableFit, TakesTheRanksThatFit) {
   }
 }
 
+TEST(AdapterTableFit, TellsWhatACopyNeedsToFit) {
+  const Aligned weights{};
+  AdapterTable table = aligned_table(5, LoraLayout::kRankMinor);
+  for (int64_t rank = 1; rank <= 64; ++rank) {
+    const int64_t filled = AdapterTable::fitting_rank(rank, LoraFit::kVectors);
+    const int64_t stride =
+        AdapterTable::fitting_row_stride(filled, DType::kFloat16, LoraFit::kVectors);
+    EXPECT_NO_THROW(table.set({}, 0, 0, rows(weights.values, 5, filled, stride))) << rank;
+    EXPECT_LT(filled - rank, rank <= 16 ? 4 : 8);
+    EXPECT_LT(stride - filled, 8);
+    EXPECT_EQ(AdapterTable::fitting_rank(rank, LoraFit::kAny), rank);
+    EXPECT_EQ(AdapterTable::fitting_row_stride(rank, DType::kFloat16, LoraFit::kAny), rank);
+  }
+}
+
 TEST(AdapterTableFit, RefusesRowsAndAddressesThatDoNotFit) {
   const Aligned weights{};
   AdapterTable table = aligned_table(20, LoraLayout::kRankMajor);
