@@ -1,8 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
-#include "heddle/core/device.h"
+#include "heddle/core/context.h"
 
 // What core asks the CUDA backend; src/cuda answers in builds that have it. So every call stands in `if constexpr (kWithCuda)`.
 
@@ -24,5 +25,10 @@ void restore_current_device(int index) noexcept;
 [[nodiscard]] std::byte* allocate_zeroed(int index, size_t bytes);
 /// Waits for the work of the device. An error is dropped: at the end of a process the driver may be gone. nullptr is fine.
 void free_memory(std::byte* memory) noexcept;
+
+/// Copies between host memory and memory of the current device, in the order of the stream, and
+/// waits for it.
+void copy_from_host(std::byte* to, std::span<const std::byte> from, cudaStream_t stream);
+void copy_to_host(std::span<std::byte> to, const std::byte* from, cudaStream_t stream);
 
 }  // namespace heddle::cuda

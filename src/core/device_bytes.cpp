@@ -1,26 +1,82 @@
 #include "core/device_bytes.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <sys/mman.h>
+
 #include "heddle/config.h"
+#include "heddle/core/error.h"
 
 #include "core/cuda_device.h"
 
 namespace heddle {
+namespace {
+
+constexpr size_t kAlignment = 64;
+/// Pieces from here on are mapped: the system zeroes a page when it is first touched. Smaller ones
+/// would waste too much of their last page, and in the heap the address sanitizer sees a read past
+/// their end.
+constexpr size_t kMappedBytes = size_t{64} << 10;
+
+std::byte* allocate_on_host(size_t bytes) {
+  if (bytes >= kMappedBytes) {
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+  }
+  const size_t rounded = std::max<size_t>((bytes + kAlignment - 1) / kAlignment, 1) * kAlignment;
+  void* memory = std::aligned_alloc(kAlignment, rounded);
+  if (memory != nullptr) std::memset(memory, 0, rounded);
+  return static_cast<std::byte*>(memory);
+}
+
+void free_on_host(std::byte* memory, size_t bytes) noexcept {
+  if (bytes >= kMappedBytes) {
+    munmap(memory, bytes);
+  } else {
+    std::free(memory);
+  }
+}
+
+}  // namespace
 
 void FreeDeviceBytes::operator()(std::byte* memory) const noexcept {
   if (type == DeviceType::kCpu) {
-    delete[] memory;
+    free_on_host(memory, bytes);
   } else if constexpr (kWithCuda) {
     cuda::free_memory(memory);
   }
 }
 
 DeviceBytes allocate_zeroed(Device device, size_t bytes) {
-  if (device.type == DeviceType::kCpu) return {new std::byte[bytes]{}, {DeviceType::kCpu}};
-  (void)query_device(device);  // refuses one that is not there
-  if constexpr (kWithCuda) {
-    return {cuda::allocate_zeroed(device.index, bytes), {DeviceType::kCuda}};
+  std::byte* memory = nullptr;
+  if (device.type == DeviceType::kCpu) {
+    memory = allocate_on_host(bytes);
+    if (memory == nullptr) {
+      throw_error(ErrorCode::kOutOfMemory, "cannot get ", bytes, " bytes of memory on ", device);
+    }
+  } else {
+    (void)query_device(device);  // refuses one that is not there
+    if constexpr (kWithCuda) memory = cuda::allocate_zeroed(device.index, bytes);
   }
-  return {};
+  return {memory, {device.type, bytes}};
+}
+
+void copy_from_host(const ExecContext& ctx, std::byte* to, std::span<const std::byte> from) {
+  if (ctx.device.type == DeviceType::kCpu) {
+    std::ranges::copy(from, to);
+  } else if constexpr (kWithCuda) {
+    cuda::copy_from_host(to, from, ctx.stream);
+  }
+}
+
+void copy_to_host(const ExecContext& ctx, std::span<std::byte> to, const std::byte* from) {
+  if (ctx.device.type == DeviceType::kCpu) {
+    std::copy_n(from, to.size(), to.data());
+  } else if constexpr (kWithCuda) {
+    cuda::copy_to_host(to, from, ctx.stream);
+  }
 }
 
 }  // namespace heddle

@@ -4,20 +4,28 @@
 #include <memory>
 #include <span>
 
-#include "heddle/core/device.h"
+#include "heddle/core/context.h"
 
 namespace heddle {
 
-/// Frees what was allocated on a device, or by new[] on the CPU.
+/// Gives memory back to where allocate_zeroed took it from.
 struct FreeDeviceBytes {
   DeviceType type = DeviceType::kCpu;
+  size_t bytes = 0;
   void operator()(std::byte* memory) const noexcept;
 };
 
 /// Memory of one device with its owner; zero when made.
 using DeviceBytes = std::unique_ptr<std::byte[], FreeDeviceBytes>;
 
-/// `bytes` of zeroed memory, aligned for every type. Throws what query_device throws, and kOutOfMemory.
+/// `bytes` of zeroed memory, 64-byte aligned. On the CPU a large piece is address space at first:
+/// memory is taken page by page, as each page is first written. Throws what query_device throws,
+/// and kOutOfMemory.
 [[nodiscard]] DeviceBytes allocate_zeroed(Device device, size_t bytes);
+
+/// Copies from host memory to memory of ctx.device, and back, in the order of ctx.stream. Done when
+/// they return.
+void copy_from_host(const ExecContext& ctx, std::byte* to, std::span<const std::byte> from);
+void copy_to_host(const ExecContext& ctx, std::span<std::byte> to, const std::byte* from);
 
 }  // namespace heddle

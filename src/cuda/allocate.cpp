@@ -71,4 +71,14 @@ void free_memory(std::byte* memory) noexcept {
   if (cudaFree(memory) != cudaSuccess) cudaGetLastError();
 }
 
+void copy_from_host(std::byte* to, std::span<const std::byte> from, cudaStream_t stream) {
+  HEDDLE_CUDA_CHECK(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream));
+  HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream));
+}
+
+void copy_to_host(std::span<std::byte> to, const std::byte* from, cudaStream_t stream) {
+  HEDDLE_CUDA_CHECK(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, stream));
+  HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream));
+}
+
 }  // namespace heddle::cuda

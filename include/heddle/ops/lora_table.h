@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -118,6 +119,7 @@ class AdapterTable {
  private:
   struct FreeEntries {
     Device device;
+    size_t bytes;
     void operator()(LoraWeight* entries) const noexcept;
   };
   void check_slot(const ExecContext& ctx, int32_t slot) const;

@@ -90,7 +90,7 @@ int64_t AdapterTable::fitting_row_stride(int64_t row_elements, DType dtype, Lora
 }
 
 void AdapterTable::FreeEntries::operator()(LoraWeight* entries) const noexcept {
-  FreeDeviceBytes{device.type}(reinterpret_cast<std::byte*>(entries));
+  FreeDeviceBytes{device.type, bytes}(reinterpret_cast<std::byte*>(entries));
 }
 
 AdapterTable::AdapterTable(const ExecContext& ctx, int32_t num_slots,
@@ -111,8 +111,9 @@ AdapterTable::AdapterTable(const ExecContext& ctx, int32_t num_slots,
     HEDDLE_CHECK(features[s] >= 0, "features[", s, "] is ", features[s], ", expected at least 0");
   }
   const size_t num_entries = static_cast<size_t>(num_slots) * features.size();
-  DeviceBytes memory = allocate_zeroed(device_, num_entries * sizeof(LoraWeight));
-  entries_ = {reinterpret_cast<LoraWeight*>(memory.release()), FreeEntries{device_}};
+  const size_t bytes = num_entries * sizeof(LoraWeight);
+  DeviceBytes memory = allocate_zeroed(device_, bytes);
+  entries_ = {reinterpret_cast<LoraWeight*>(memory.release()), FreeEntries{device_, bytes}};
 }
 
 void AdapterTable::check_slot(const ExecContext& ctx, int32_t slot) const {
