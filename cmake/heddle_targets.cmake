@@ -10,7 +10,7 @@ set(HEDDLE_C_ADAPTERS "_c(_cuda_test|_test)?\\.cpp$")
 set(HEDDLE_PYTHON_ADAPTERS "_python\\.cpp$")
 
 if(HEDDLE_BUILD_TESTS)
-  add_library(heddle_testing STATIC EXCLUDE_FROM_ALL src/testing/main.cpp)
+  add_library(heddle_testing STATIC EXCLUDE_FROM_ALL src/testing/main.cpp src/testing/heap_count.cpp)
   target_sources(heddle_testing PRIVATE src/testing/$<IF:$<BOOL:${HWY_FOUND}>,isa,isa_none>.cpp)
   target_include_directories(heddle_testing PUBLIC src/testing include ${CMAKE_BINARY_DIR}/include)
   target_link_libraries(heddle_testing PUBLIC GTest::gtest hwy::hwy PRIVATE heddle_flags)

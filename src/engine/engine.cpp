@@ -50,7 +50,7 @@ struct Engine::State {
         tokenizer(model::read_vocabulary(file)),
         end_tokens(model::read_end_tokens(file)),
         chat_template(model::read_chat_template(file)),
-        runner(file, config, limits_of(options)) {
+        runner(Device{}, file, config, limits_of(options)) {
     HEDDLE_CHECK(tokenizer.vocab_size() == config.vocab_size, file.path(),
                  ": tokenizer.ggml.tokens has ", tokenizer.vocab_size(),
                  " entries, token_embd.weight has ", config.vocab_size, " rows");
@@ -263,7 +263,7 @@ AdapterInfo Engine::add_adapter(const std::string& name, const std::string& fold
   HEDDLE_CHECK(!has_adapter(name), "adapter name \"", name, "\" is given twice");
   const model::PeftAdapter adapter(folder);
   adapter.check_fits(state_->config.dims());
-  state_->slot_of[name] = state_->runner.adapters().add(adapter);
+  state_->slot_of[name] = state_->runner.add_adapter(adapter);
   const std::string& base_model = adapter.config().base_model;
   return {.name = name,
           .folder = folder,
@@ -339,8 +339,7 @@ std::vector<float> Engine::prompt_logits(const Request& request) {
     s.runner.run(rows, plan_step(std::span(&state, 1), s.options.prefill_chunk));
   }
   s.release(row);
-  const float* logits = s.runner.logits().data<float>();
-  return {logits, logits + s.config.vocab_size};
+  return s.runner.copy_logits();
 }
 
 const char* name(FinishReason reason) {

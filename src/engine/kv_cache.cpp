@@ -1,45 +1,26 @@
 #include "engine/kv_cache.h"
 
-#include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <sys/mman.h>
-
-#include "heddle/core/error.h"
 
 namespace heddle {
 
-KvCache::KvCache(const Shape& shape) : shape_(shape) {
-  const int64_t page_elements =
-      int64_t{shape.num_layers} * 2 * shape.num_kv_heads * shape.page_size * shape.head_dim;
-  bytes_ =
-      static_cast<size_t>(std::max<int64_t>(shape.num_pages * page_elements, 1)) * sizeof(float);
-  void* data = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (data == MAP_FAILED) {
-    throw_error(ErrorCode::kOutOfMemory, "cannot reserve ", bytes_, " bytes for ", shape.num_pages,
-                " pages of KV cache: ", std::strerror(errno));
-  }
-  data_ = static_cast<float*>(data);
-}
-
-KvCache::~KvCache() { munmap(data_, bytes_); }
+KvCache::KvCache(Device device, const Shape& shape)
+    : shape_(shape),
+      pages_(device, DType::kFloat32,
+             {shape.num_pages, shape.num_layers, 2, shape.num_kv_heads, shape.page_size,
+              shape.head_dim}) {}
 
 PagedKv KvCache::layer(int layer_idx) const {
-  const int64_t slot = shape_.head_dim;
-  const int64_t head = slot * shape_.page_size;
-  const int64_t half = head * shape_.num_kv_heads;  // K or V of one layer
-  const int64_t page = half * 2 * shape_.num_layers;
-  const std::array<int64_t, 4> sizes{shape_.num_pages, shape_.num_kv_heads, shape_.page_size,
-                                     shape_.head_dim};
-  const std::array<int64_t, 4> strides{page, head, slot, 1};
-  float* k = data_ + layer_idx * 2 * half;
-  const auto view = [&](float* data) {
-    return TensorView(reinterpret_cast<std::byte*>(data), DType::kFloat32, Device{}, sizes,
-                      strides);
+  const TensorView pages = pages_.view();
+  // K or V of a layer: [num_pages, num_kv_heads, page_size, head_dim].
+  const auto half = [&](int64_t kv) {
+    const TensorView part = pages.narrow(1, layer_idx, 1).narrow(2, kv, 1);
+    const std::array<int64_t, 4> shape{part.size(0), part.size(3), part.size(4), part.size(5)};
+    const std::array<int64_t, 4> strides{part.stride(0), part.stride(3), part.stride(4),
+                                         part.stride(5)};
+    return TensorView(part.raw(), part.dtype(), part.device(), shape, strides);
   };
-  return PagedKv::from_pool(view(k), view(k + half));
+  return PagedKv::from_pool(half(0), half(1));
 }
 
 }  // namespace heddle

@@ -1,14 +1,15 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "heddle/ops/kv_cache.h"
 
+#include "core/device_tensor.h"
+
 namespace heddle {
 
-/// The memory of a paged KV cache for all layers, in f32. Address space is reserved at once, memory
-/// is taken by the system when a page is first written.
+/// The memory of a paged KV cache for all layers, in f32, on one device. On the CPU address space
+/// is reserved at once, memory is taken by the system when a page is first written.
 ///
 /// A page lies in one piece, [num_layers, 2, num_kv_heads, page_size, head_dim], so that a sequence
 /// of one page touches one page's memory.
@@ -19,18 +20,14 @@ class KvCache {
     int num_layers, num_kv_heads, page_size, head_dim;
   };
 
-  explicit KvCache(const Shape& shape);
-  ~KvCache();
-  KvCache(const KvCache&) = delete;
-  KvCache& operator=(const KvCache&) = delete;
+  KvCache(Device device, const Shape& shape);
 
   [[nodiscard]] PagedKv layer(int layer_idx) const;
   [[nodiscard]] const Shape& shape() const { return shape_; }
 
  private:
   Shape shape_;
-  size_t bytes_;
-  float* data_;
+  DeviceTensor pages_;
 };
 
 }  // namespace heddle

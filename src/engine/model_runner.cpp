@@ -9,25 +9,51 @@
 
 namespace heddle {
 
-ModelRunner::ModelRunner(const files::GgufFile& file, const model::LlamaConfig& config,
-                         const Limits& limits)
+namespace {
+
+int64_t pages_of(const ModelRunner::Limits& limits) {
+  return limits.max_batch * pages_for(limits.max_context, limits.page_size);
+}
+
+model::StepLimits step_limits(const ModelRunner::Limits& limits) {
+  return {.num_tokens = limits.max_batch + limits.prefill_chunk,
+          .num_seqs = limits.max_batch,
+          .num_pages = pages_of(limits),
+          .num_logit_rows = limits.max_batch};
+}
+
+/// Of a SamplingTable: four arrays of 32 bits an entry, two of 64.
+size_t sampling_bytes(int64_t num_rows) {
+  return 4 * StagedArrays::bytes_for<float>(num_rows) +
+         2 * StagedArrays::bytes_for<int64_t>(num_rows);
+}
+
+}  // namespace
+
+ModelRunner::ModelRunner(Device device, const files::GgufFile& file,
+                         const model::LlamaConfig& config, const Limits& limits)
     : limits_(limits),
-      threads_(limits.num_threads),
-      model_(config, model::load_llama_weights(ExecContext{.threads = &threads_}, file, config)),
-      adapters_(config.dims()),
-      pages_(limits.max_batch * pages_for(limits.max_context, limits.page_size)),
-      cache_({limits.max_batch * pages_for(limits.max_context, limits.page_size),
-              static_cast<int>(config.num_layers), static_cast<int>(config.num_kv_heads),
-              limits.page_size, static_cast<int>(config.head_dim)}),
-      scratch_(config, limits.max_batch + limits.prefill_chunk, limits.max_batch),
-      logits_(std::make_unique_for_overwrite<float[]>(
-          static_cast<size_t>(limits.max_batch * config.vocab_size))) {}
+      context_(device, limits.num_threads),
+      model_(config, model::load_llama_weights(context_.exec(), file, config)),
+      adapters_(config.dims(), model::LoraForm::of(device.type, model::LlamaScratch::kDType)),
+      pages_(pages_of(limits)),
+      cache_(device, {pages_of(limits), static_cast<int>(config.num_layers),
+                      static_cast<int>(config.num_kv_heads), limits.page_size,
+                      static_cast<int>(config.head_dim)}),
+      scratch_(device, config, step_limits(limits)),
+      logits_(device, DType::kFloat32, {limits.max_batch, config.vocab_size}),
+      sampling_(device, sampling_bytes(limits.max_batch)),
+      token_ids_(device, DType::kInt32, {limits.max_batch}),
+      logprobs_(device, DType::kFloat32, {limits.max_batch}) {}
 
-ExecContext ModelRunner::context() { return {.threads = &threads_}; }
+TensorView ModelRunner::logits() const {
+  return logits_.rows(static_cast<int64_t>(batch_.logit_tokens.size()));
+}
 
-TensorView ModelRunner::logits() {
-  return host_view(logits_.get(),
-                   {static_cast<int64_t>(batch_.logit_tokens.size()), model_.config().vocab_size});
+std::vector<float> ModelRunner::copy_logits() const {
+  std::vector<float> values(static_cast<size_t>(logits().num_elements()));
+  copy_to_host(context_.exec(), std::span(values), logits());
+  return values;
 }
 
 void ModelRunner::add_to_batch(Sequence& row, int64_t num_tokens) {
@@ -59,17 +85,12 @@ void ModelRunner::run(std::span<Sequence* const> rows, std::span<const int64_t> 
   for (size_t i = 0; i < rows.size(); ++i) {
     if (num_tokens[i] > 0) add_to_batch(*rows[i], num_tokens[i]);
   }
-  const size_t needed =
-      std::max(model_.lora_workspace_bytes({}, limits_.max_batch + limits_.prefill_chunk,
+  const ExecContext& ctx = context_.exec();
+  // More in the first step, and in the first with adapters of a higher rank.
+  context_.reserve_workspace(
+      std::max(model_.lora_workspace_bytes(ctx.device, step_limits(limits_).num_tokens,
                                            adapters_.max_rank()),
-               sample_workspace_bytes(limits_.max_batch, model_.config().vocab_size));
-  if (needed > workspace_bytes_) {  // the first step, or the first with adapters of a higher rank
-    workspace_ = std::make_unique_for_overwrite<std::byte[]>(needed);
-    workspace_bytes_ = needed;
-  }
-  Workspace workspace({workspace_.get(), workspace_bytes_});
-  ExecContext ctx = context();
-  ctx.workspace = &workspace;
+               sample_workspace_bytes(limits_.max_batch, model_.config().vocab_size)));
   model_.forward(
       ctx, batch_, scratch_, [this](int layer) { return cache_.layer(layer); }, adapters_, logits(),
       &lora_seconds_);
@@ -89,21 +110,20 @@ void ModelRunner::sample(std::span<Sequence* const> rows, std::span<int32_t> tok
     seed.push_back(options.seed);
     step.push_back(static_cast<int64_t>(row->completion.token_ids.size()));
   }
-  const auto num_rows = static_cast<int64_t>(rows.size());
-  const auto view = [&](const auto& values) -> ConstTensorView {
-    return host_view(values.data(), {num_rows});
-  };
-  Workspace workspace({workspace_.get(), workspace_bytes_});
-  ExecContext ctx = context();
-  ctx.workspace = &workspace;
-  heddle::sample(ctx, host_view(token_ids.data(), {num_rows}),
-                 host_view(logprobs.data(), {num_rows}), logits(),
-                 {.temperature = view(temperature),
-                  .top_k = view(top_k),
-                  .top_p = view(top_p),
-                  .min_p = view(min_p),
-                  .seed = view(seed),
-                  .step = view(step)});
+  const ExecContext& ctx = context_.exec();
+  sampling_.clear();
+  const SamplingTable table{.temperature = sampling_.add(temperature),
+                            .top_k = sampling_.add(top_k),
+                            .top_p = sampling_.add(top_p),
+                            .min_p = sampling_.add(min_p),
+                            .seed = sampling_.add(seed),
+                            .step = sampling_.add(step)};
+  sampling_.copy(ctx);
+  const TensorView drawn = token_ids_.rows(std::ssize(rows));
+  const TensorView drawn_logprobs = logprobs_.rows(std::ssize(rows));
+  heddle::sample(ctx, drawn, drawn_logprobs, logits(), table);
+  copy_to_host(ctx, token_ids, drawn);
+  copy_to_host(ctx, logprobs, drawn_logprobs);
 }
 
 }  // namespace heddle

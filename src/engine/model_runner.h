@@ -1,11 +1,11 @@
 #pragma once
 
-#include <memory>
 #include <span>
 #include <vector>
 
-#include "heddle/core/thread_pool.h"
-
+#include "core/device_tensor.h"
+#include "core/staged_arrays.h"
+#include "engine/engine_context.h"
 #include "engine/kv_cache.h"
 #include "engine/page_pool.h"
 #include "engine/sequence.h"
@@ -14,7 +14,9 @@
 
 namespace heddle {
 
-/// A model with all memory that its steps need: activations, KV cache, logits, threads.
+/// A model with all memory that its steps need: activations, KV cache, logits, threads. The steps
+/// compute in memory of one device. The host writes what they are about, once a step, and reads the
+/// tokens that they draw.
 class ModelRunner {
  public:
   struct Limits {
@@ -22,19 +24,24 @@ class ModelRunner {
     int64_t max_context;
   };
 
-  ModelRunner(const files::GgufFile& file, const model::LlamaConfig& config, const Limits& limits);
+  ModelRunner(Device device, const files::GgufFile& file, const model::LlamaConfig& config,
+              const Limits& limits);
 
   [[nodiscard]] const model::LlamaModel& model() const { return model_; }
-  [[nodiscard]] model::LoraTables& adapters() { return adapters_; }
+  /// Loads an adapter that fits the model; returns its slot.
+  int32_t add_adapter(const model::PeftAdapter& adapter) {
+    return adapters_.add(context_.exec(), adapter);
+  }
   [[nodiscard]] PagePool& pages() { return pages_; }
   [[nodiscard]] int64_t num_pages() const { return cache_.shape().num_pages; }
   [[nodiscard]] double lora_seconds() const { return lora_seconds_; }
 
   /// Runs the next num_tokens[i] tokens of each row (0: none) and advances their num_cached.
-  /// Afterwards `logits()` has one row for each sequence that has no token left, in order. Rows
-  /// must have been admitted, so that pages do not run out.
+  /// Afterwards there is one row of logits for each sequence that has no token left, in order.
+  /// Rows must have been admitted, so that pages do not run out.
   void run(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens);
-  [[nodiscard]] TensorView logits();
+  /// A copy of all logits that the last run left, [num_rows, vocab_size].
+  [[nodiscard]] std::vector<float> copy_logits() const;
 
   /// Draws the next token of each of the rows whose logits the last run left; writes one token and
   /// log-probability each.
@@ -43,20 +50,19 @@ class ModelRunner {
 
  private:
   void add_to_batch(Sequence& row, int64_t num_tokens);
-  ExecContext context();
+  [[nodiscard]] TensorView logits() const;
 
   Limits limits_;
-  ThreadPool threads_;
+  EngineContext context_;
   model::LlamaModel model_;
   model::LoraTables adapters_;
   PagePool pages_;
   KvCache cache_;
   model::LlamaScratch scratch_;
   model::StepBatch batch_;
-  std::unique_ptr<float[]>
-      logits_;  // [max_batch, vocab_size]; not initialised, so unused rows take no memory
-  std::unique_ptr<std::byte[]> workspace_;
-  size_t workspace_bytes_ = 0;
+  DeviceTensor logits_;                // [max_batch, vocab_size] f32
+  StagedArrays sampling_;              // the table of `sample`
+  DeviceTensor token_ids_, logprobs_;  // [max_batch] i32 and f32: what it draws
   double lora_seconds_ = 0;
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <set>
 
 #include "heddle/core/error.h"
@@ -15,7 +14,6 @@ namespace {
 /// Stored bytes that are packed before their pages are given back.
 constexpr size_t kPieceBytes = size_t{4} << 20;
 constexpr int64_t kGroupRows = 16;  // pack_rows takes multiples of it
-constexpr size_t kAlignment = 64;
 
 class Loader {
  public:
@@ -69,11 +67,11 @@ class Loader {
     return tensor;
   }
 
-  std::vector<float> vector(const std::string& name, int64_t size) {
+  DeviceTensor vector(const std::string& name, int64_t size) {
     const files::GgufTensor& tensor = checked(name, 1, size, 1);
     std::vector<float> values(static_cast<size_t>(size));
     dequantize(values, file_.weight_type(tensor), file_.data(tensor));
-    return values;
+    return {ctx_, std::span<const float>(values)};
   }
 
   /// head_dim: rows of each head of this size are interleaved in the file; 0: they lie in order.
@@ -81,7 +79,7 @@ class Loader {
     const files::GgufTensor& tensor = checked(name, 2, dims.in, dims.out);
     PackedWeight weight{file_.weight_type(tensor), dims.out, dims.in, nullptr};
     const size_t size = packed_bytes(weight.type, dims.out, dims.in);
-    PackedBuffer buffer = allocate_packed(size);
+    DeviceBytes buffer = allocate_zeroed(ctx_.device, size);
     if (head_dim == 0) {
       pack_in_order(tensor, weight, {buffer.get(), size});
     } else {
@@ -136,15 +134,6 @@ class Loader {
 };
 
 }  // namespace
-
-PackedBuffer allocate_packed(size_t num_bytes) {
-  const size_t rounded = round_up(num_bytes, kAlignment);
-  auto* data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded));
-  if (data == nullptr) {
-    throw_error(ErrorCode::kOutOfMemory, "no memory for ", num_bytes, " bytes of weights");
-  }
-  return PackedBuffer(data);
-}
 
 LlamaWeights load_llama_weights(const ExecContext& ctx, const files::GgufFile& file,
                                 const LlamaConfig& config) {

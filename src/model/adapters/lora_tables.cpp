@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
+#include <utility>
+
+#include "heddle/core/dispatch.h"
 
 namespace heddle::model {
 namespace {
 
 struct Place {
   LoraSite site;
-  int slice;
+  int32_t slice;
 };
 constexpr std::array<Place, kNumProjections> kPlaces = {{{LoraSite::kQkv, 0},
                                                          {LoraSite::kQkv, 1},
@@ -18,86 +22,177 @@ constexpr std::array<Place, kNumProjections> kPlaces = {{{LoraSite::kQkv, 0},
                                                          {LoraSite::kGateUp, 0},
                                                          {LoraSite::kGateUp, 1},
                                                          {LoraSite::kDown, 0}}};
-constexpr std::array<int, kNumLoraSites> kNumSlices = {3, 1, 2, 1};
 
-template <class Word>
-void transpose(std::byte* out, const std::byte* in, int64_t rows, int64_t columns) {
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < columns; ++c) {
-      std::memcpy(out + (c * rows + r) * int64_t{sizeof(Word)},
-                  in + (r * columns + c) * int64_t{sizeof(Word)}, sizeof(Word));
+// How PEFT stores the two halves: A [rank, in_features], B [out_features, rank].
+constexpr LoraLayout kStoredA = LoraLayout::kRankMajor, kStoredB = LoraLayout::kRankMinor;
+
+/// One half of a pair: a weight of `rank` and `features`, without gaps.
+struct Half {
+  const std::byte* data;  // at any address
+  DType dtype;
+  LoraLayout layout;
+  int64_t rank, features;
+};
+
+/// How it shall lie in memory.
+struct Target {
+  DType dtype;
+  LoraLayout layout;
+  int64_t rows, rank;  // the rank is at least the half's: zeros fill the rest
+  int64_t row_stride;
+
+  [[nodiscard]] size_t num_bytes() const {
+    return static_cast<size_t>(rows * row_stride) * size_of(dtype);
+  }
+};
+
+Target target_of(const Half& half, LoraLayout layout, const LoraForm& form) {
+  const int64_t rank = AdapterTable::fitting_rank(half.rank, form.fit);
+  const bool rank_major = layout == LoraLayout::kRankMajor;
+  const DType dtype = form.dtype.value_or(half.dtype);
+  return {dtype, layout, rank_major ? rank : half.features, rank,
+          AdapterTable::fitting_row_stride(rank_major ? half.features : rank, dtype, form.fit)};
+}
+
+/// Elements between neighbours along the two axes of a weight.
+struct Steps {
+  int64_t rank, feature;
+};
+Steps steps_of(LoraLayout layout, int64_t row_stride) {
+  return layout == LoraLayout::kRankMajor ? Steps{row_stride, 1} : Steps{1, row_stride};
+}
+
+template <class To, class From>
+void copy_elements(std::byte* to, Steps to_steps, const Half& half) {
+  const Steps steps =
+      steps_of(half.layout, half.layout == LoraLayout::kRankMajor ? half.features : half.rank);
+  for (int64_t r = 0; r < half.rank; ++r) {
+    for (int64_t f = 0; f < half.features; ++f) {
+      const auto element_of = [&](const Steps& s) { return r * s.rank + f * s.feature; };
+      From from;
+      std::memcpy(&from, half.data + element_of(steps) * int64_t{sizeof(From)}, sizeof(From));
+      To value;
+      if constexpr (std::is_same_v<To, From>) {
+        value = from;  // all bits, those of a NaN too
+      } else {
+        value = from_float<To>(to_float(from));
+      }
+      std::memcpy(to + element_of(to_steps) * int64_t{sizeof(To)}, &value, sizeof(To));
     }
   }
+}
+
+std::vector<std::byte> lay_out(const Half& half, const Target& target) {
+  std::vector<std::byte> bytes(target.num_bytes());
+  const Steps steps = steps_of(target.layout, target.row_stride);
+  dispatch_dtype<float, heddle::half, bfloat16>(half.dtype, "an adapter", [&]<class From>() {
+    dispatch_dtype<float, heddle::half, bfloat16>(target.dtype, "an adapter", [&]<class To>() {
+      copy_elements<To, From>(bytes.data(), steps, half);
+    });
+  });
+  return bytes;
+}
+
+size_t padded(size_t bytes) {
+  constexpr size_t kAlignment = 64;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 }  // namespace
 
-LoraTables::LoraTables(const ModelDims& dims)
-    : sites_(static_cast<size_t>(dims.num_layers) * kNumLoraSites) {}
+LoraForm LoraForm::of(DeviceType device, DType activations) {
+  if (device == DeviceType::kCpu) return {LoraLayout::kRankMinor, LoraLayout::kRankMajor};
+  return {kStoredA, kStoredB, LoraFit::kVectors, activations};
+}
 
-int32_t LoraTables::add(const PeftAdapter& adapter) {
-  const int32_t slot = num_slots_++;
-  for (const AdapterPair& pair : adapter.pairs()) {
-    const auto [site_kind, slice] = kPlaces[static_cast<size_t>(pair.projection)];
-    const size_t site_index =
-        static_cast<size_t>(pair.layer) * kNumLoraSites + static_cast<size_t>(site_kind);
-    const int num_slices = kNumSlices[static_cast<size_t>(site_kind)];
-    Entries& entries = entries_of(sites_[site_index], num_slices, pair.dtype);
-    const size_t index = static_cast<size_t>(slot * num_slices + slice);
-    entries.a.resize(std::max(entries.a.size(), index + 1));
-    entries.b.resize(entries.a.size());
-    const auto rank = static_cast<int32_t>(pair.rank);
-    entries.a[index] = {keep_transposed(pair.a, pair.rank, pair.in_features, pair.dtype), rank,
-                        1.0f, pair.rank};
-    entries.b[index] = {keep_transposed(pair.b, pair.out_features, pair.rank, pair.dtype), rank,
-                        pair.scale, pair.out_features};
-    max_rank_ = std::max(max_rank_, rank);
+LoraTables::LoraTables(const ModelDims& dims, const LoraForm& form)
+    : dims_(dims), form_(form), sites_(static_cast<size_t>(dims.num_layers) * kNumLoraSites) {}
+
+int32_t LoraTables::add(const ExecContext& ctx, const PeftAdapter& adapter) {
+  const int32_t slot = num_slots_;
+  const std::vector<Weights> added = copy(ctx, adapter);
+  weights_.insert(weights_.end(), added.begin(), added.end());
+  ++num_slots_;
+  int32_t max_rank = max_rank_;
+  for (const Weights& weights : added) max_rank = std::max(max_rank, weights.rank);
+  if (num_slots_ <= capacity_ && max_rank == max_rank_) {
+    for (const Weights& weights : added) put(ctx, weights);
+    return slot;
   }
-  // Tables point into the entries, which may have moved, and every table has all slots.
-  for (size_t index = 0; index < sites_.size(); ++index) {
-    Site& site = sites_[index];
-    const int num_slices = kNumSlices[index % kNumLoraSites];
-    site.tables.clear();
-    for (Entries& entries : site.by_dtype) {
-      entries.a.resize(static_cast<size_t>(num_slots_) * static_cast<size_t>(num_slices));
-      entries.b.resize(entries.a.size());
-      const LoraTable a{
-          entries.a.data(),      num_slots_, num_slices, max_rank_, entries.dtype, Device{},
-          LoraLayout::kRankMinor};
-      LoraTable b = a;
-      b.entries = entries.b.data();
-      b.layout = LoraLayout::kRankMajor;
-      site.tables.push_back({a, b});
-    }
-  }
+  // The slots and the largest rank of a table are fixed: all are made anew, with room to grow.
+  capacity_ = static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(num_slots_)));
+  max_rank_ = max_rank;
+  for (Site& site : sites_) site.clear();
+  for (const Weights& weights : weights_) put(ctx, weights);
   return slot;
 }
 
-std::span<const SiteTable> LoraTables::site(int64_t layer, LoraSite site) const {
-  return sites_[static_cast<size_t>(layer) * kNumLoraSites + static_cast<size_t>(site)].tables;
+const LoraTables::Site& LoraTables::site(int64_t layer, LoraSite site) const {
+  return sites_[static_cast<size_t>(layer) * kNumLoraSites + static_cast<size_t>(site)];
 }
 
-LoraTables::Entries& LoraTables::entries_of(Site& site, int num_slices, DType dtype) {
-  for (Entries& entries : site.by_dtype) {
-    if (entries.dtype == dtype) return entries;
+/// Copies the weights of the adapter in the next slot to one piece of memory.
+std::vector<LoraTables::Weights> LoraTables::copy(const ExecContext& ctx,
+                                                  const PeftAdapter& adapter) {
+  struct Copy {
+    Half half;
+    Target target;
+  };
+  std::vector<Copy> halves;  // A and B of each pair
+  size_t num_bytes = 0;
+  for (const AdapterPair& pair : adapter.pairs()) {
+    const Half a{pair.a, pair.dtype, kStoredA, pair.rank, pair.in_features};
+    const Half b{pair.b, pair.dtype, kStoredB, pair.rank, pair.out_features};
+    halves.push_back({a, target_of(a, form_.a, form_)});
+    halves.push_back({b, target_of(b, form_.b, form_)});
   }
-  const size_t size = static_cast<size_t>(num_slots_) * static_cast<size_t>(num_slices);
-  site.by_dtype.push_back({dtype, std::vector<LoraWeight>(size), std::vector<LoraWeight>(size)});
-  return site.by_dtype.back();
+  for (const Copy& copy : halves) num_bytes += padded(copy.target.num_bytes());
+  memory_.push_back(allocate_zeroed(ctx.device, num_bytes));
+
+  std::byte* next = memory_.back().get();
+  const auto keep = [&](const Copy& copy) -> ConstTensorView {
+    const auto& [half, target] = copy;
+    const std::vector<std::byte> bytes = lay_out(half, target);
+    copy_from_host(ctx, next, bytes);
+    const bool rank_major = target.layout == LoraLayout::kRankMajor;
+    const std::array<int64_t, 2> shape{target.rows, rank_major ? half.features : target.rank};
+    const std::array<int64_t, 2> strides{target.row_stride, 1};
+    const std::byte* place = std::exchange(next, next + padded(bytes.size()));
+    return {place, target.dtype, ctx.device, shape, strides};
+  };
+  std::vector<Weights> copies;
+  for (size_t i = 0; i < adapter.pairs().size(); ++i) {
+    const AdapterPair& pair = adapter.pairs()[i];
+    const auto [site, slice] = kPlaces[static_cast<size_t>(pair.projection)];
+    copies.push_back({.site = pair.layer * kNumLoraSites + static_cast<int64_t>(site),
+                      .slice = slice,
+                      .slot = num_slots_,
+                      .rank = static_cast<int32_t>(halves[2 * i].target.rank),
+                      .scale = pair.scale,
+                      .a = keep(halves[2 * i]),
+                      .b = keep(halves[2 * i + 1])});
+  }
+  return copies;
 }
 
-/// A copy of `source` [rows, columns] as [columns, rows]; lives as long as this object.
-const void* LoraTables::keep_transposed(const std::byte* source, int64_t rows, int64_t columns,
-                                        DType dtype) {
-  buffers_.emplace_back(static_cast<size_t>(rows * columns) * size_of(dtype));
-  std::vector<std::byte>& buffer = buffers_.back();
-  if (size_of(dtype) == 4) {
-    transpose<uint32_t>(buffer.data(), source, rows, columns);
-  } else {
-    transpose<uint16_t>(buffer.data(), source, rows, columns);
+void LoraTables::put(const ExecContext& ctx, const Weights& weights) {
+  SiteTable& table = table_of(ctx, weights.site, weights.a.dtype());
+  table.a.set(ctx, weights.slot, weights.slice, weights.a);
+  table.b.set(ctx, weights.slot, weights.slice, weights.b, weights.scale);
+}
+
+SiteTable& LoraTables::table_of(const ExecContext& ctx, int64_t site, DType dtype) {
+  Site& tables = sites_[static_cast<size_t>(site)];
+  const auto found = std::ranges::find(tables, dtype, &SiteTable::dtype);
+  if (found != tables.end()) return *found;
+  std::vector<int64_t> in_features, out_features;  // of the site's slices
+  for (int p = 0; p < kNumProjections; ++p) {
+    if (static_cast<int64_t>(kPlaces[static_cast<size_t>(p)].site) != site % kNumLoraSites)
+      continue;
+    in_features.push_back(dims_.projections[p].in);
+    out_features.push_back(dims_.projections[p].out);
   }
-  num_bytes_ += buffer.size();
-  return buffer.data();
+  return tables.emplace_back(ctx, capacity_, in_features, out_features, max_rank_, dtype, form_);
 }
 
 }  // namespace heddle::model

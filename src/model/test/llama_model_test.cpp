@@ -4,13 +4,14 @@
 #include <span>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "compare.h"
 #include "core/math.h"
+#include "heap_count.h"
+#include "model/test/adapter_cases.h"
 #include "model/test/llama_model_ref.h"
 #include "random.h"
-#include "safetensors_builder.h"
+#include "second_cpu.h"
 
 namespace heddle::model {
 namespace {
@@ -29,13 +30,14 @@ LlamaConfig tiny_config() {
   return config;
 }
 
-/// A model in both forms.
+/// A model in both forms, on one device.
 struct TinyLlama {
+  ExecContext ctx;
   LlamaConfig config = tiny_config();
   LlamaWeights weights;
   ref::Llama ref;
 
-  TinyLlama() {
+  explicit TinyLlama(Device device) : ctx{.device = device} {
     ref.config = config;
     weights.embedding = matrix(config.vocab_size, config.hidden_size, 1.0f, ref.embedding);
     weights.output = matrix(config.vocab_size, config.hidden_size, 0.5f, ref.output);
@@ -60,81 +62,39 @@ struct TinyLlama {
     const auto values = testing::random_normal<float>(static_cast<size_t>(out * in), scale);
     ref_values = testing::to_double(values);
     const size_t size = packed_bytes(WeightType::kF32, out, in);
-    weights.buffers.push_back(allocate_packed(size));
-    pack_rows({}, {weights.buffers.back().get(), size}, WeightType::kF32, out, in, 0, out,
+    weights.buffers.push_back(allocate_zeroed(ctx.device, size));
+    pack_rows(ctx, {weights.buffers.back().get(), size}, WeightType::kF32, out, in, 0, out,
               std::as_bytes(std::span(values)));
     return {WeightType::kF32, out, in, weights.buffers.back().get()};
   }
 
-  std::vector<float> norm(std::vector<double>& ref_values) const {
+  DeviceTensor norm(std::vector<double>& ref_values) const {
     auto values = testing::random_normal<float>(static_cast<size_t>(config.hidden_size), 0.3f);
     for (float& v : values) v += 1.0f;
     ref_values = testing::to_double(values);
-    return values;
+    return {ctx, std::span<const float>(values)};
   }
 };
-
-/// A random adapter of one dtype on some projections, as PEFT would save it, added to a reference model as well.
-template <class T>
-PeftAdapter random_adapter(const char* dtype, int64_t rank, const std::vector<Projection>& targets,
-                           std::string& file, ref::Llama& merged) {
-  const ModelDims dims = merged.config.dims();
-  const double alpha = 3.0;
-  testing::SafetensorsBuilder tensors;
-  std::vector<std::string> target_names;
-  const auto add = [&](const std::string& name, int64_t rows, int64_t columns) {
-    const auto values = testing::random_normal<T>(static_cast<size_t>(rows * columns), 0.2f);
-    tensors.tensor(name, dtype, {rows, columns},
-                   {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)});
-    return testing::to_double(values);
-  };
-  for (const Projection p : targets) target_names.emplace_back(name(p));
-  for (int64_t layer = 0; layer < dims.num_layers; ++layer) {
-    for (const Projection p : targets) {
-      const bool is_mlp = p >= Projection::kGate;
-      const std::string prefix = "base_model.model.model.layers." + std::to_string(layer) +
-                                 (is_mlp ? ".mlp." : ".self_attn.") + name(p);
-      const std::vector<double> a = add(prefix + ".lora_A.weight", rank, dims[p].in);
-      const std::vector<double> b = add(prefix + ".lora_B.weight", dims[p].out, rank);
-      std::vector<double>& w =
-          merged.layers[static_cast<size_t>(layer)].projection[static_cast<int>(p)];
-      for (int64_t o = 0; o < dims[p].out; ++o) {
-        for (int64_t r = 0; r < rank; ++r) {
-          for (int64_t k = 0; k < dims[p].in; ++k) {
-            w[static_cast<size_t>(o * dims[p].in + k)] +=
-                alpha / static_cast<double>(rank) * b[static_cast<size_t>(o * rank + r)] *
-                a[static_cast<size_t>(r * dims[p].in + k)];
-          }
-        }
-      }
-    }
-  }
-  file = tensors.build();
-  const nlohmann::json config = {
-      {"peft_type", "LORA"}, {"r", rank}, {"lora_alpha", alpha}, {"target_modules", target_names}};
-  return PeftAdapter(config.dump(), std::as_bytes(std::span(file)), "random adapter");
-}
 
 /// The memory of a paged cache and the pages of sequences in it, in a random order.
 class TinyCache {
  public:
-  TinyCache(const LlamaConfig& config, int num_seqs, int page_size)
-      : config_(config), page_size_(page_size) {
+  TinyCache(Device device, const LlamaConfig& config, int num_seqs, int page_size)
+      : page_size_(page_size) {
     pages_per_seq_ = ceil_div(config.context_length, page_size);
     const int64_t num_pages = num_seqs * pages_per_seq_;
-    half_ = num_pages * config.num_kv_heads * page_size * config.head_dim;
-    data_.resize(static_cast<size_t>(config.num_layers * 2 * half_));
+    for (int64_t i = 0; i < config.num_layers * 2; ++i) {
+      halves_.emplace_back(device, DType::kFloat32,
+                           std::initializer_list<int64_t>{num_pages, config.num_kv_heads, page_size,
+                                                          config.head_dim});
+    }
     for (int64_t i = 0; i < num_pages; ++i) order_.push_back(static_cast<int32_t>(i));
     std::shuffle(order_.begin(), order_.end(), testing::rng());
   }
 
-  PagedKv layer(int index) {
-    const auto view = [&](int64_t kv) {
-      return host_view(data_.data() + (index * 2 + kv) * half_,
-                       {static_cast<int64_t>(order_.size()), config_.num_kv_heads, page_size_,
-                        config_.head_dim});
-    };
-    return PagedKv::from_pool(view(0), view(1));
+  [[nodiscard]] PagedKv layer(int index) const {
+    const auto k = static_cast<size_t>(index) * 2;
+    return PagedKv::from_pool(halves_[k].view(), halves_[k + 1].view());
   }
 
   void add_sequence(StepBatch& batch, int seq, int64_t kv_len) const {
@@ -147,28 +107,29 @@ class TinyCache {
   }
 
  private:
-  LlamaConfig config_;
   int page_size_;
-  int64_t pages_per_seq_ = 0, half_ = 0;
-  std::vector<float> data_;
+  int64_t pages_per_seq_ = 0;
+  std::vector<DeviceTensor> halves_;  // K and V of each layer
   std::vector<int32_t> order_;
 };
 
-TEST(LlamaModel, MatchesTheReferenceForEveryRowOfAMixedBatch) {
-  TinyLlama tiny;
+void expect_the_reference_for_every_row_of_a_mixed_batch(Device device) {
+  TinyLlama tiny(device);
   constexpr int kNumSeqs = 5;
   std::vector<ref::Llama> merged(kNumSeqs, tiny.ref);  // sequence i as the reference computes it
   std::string files[3];
   const std::vector<Projection> all = {Projection::kQ,   Projection::kK,    Projection::kV,
                                        Projection::kO,   Projection::kGate, Projection::kUp,
                                        Projection::kDown};
-  LoraTables tables(tiny.config.dims());
-  EXPECT_EQ(tables.add(random_adapter<half>("F16", 3, all, files[0], merged[0])), 0);
-  EXPECT_EQ(tables.add(random_adapter<float>("F32", 17, {Projection::kV, Projection::kDown},
-                                             files[1], merged[1])),
+  ExecContext ctx = tiny.ctx;
+  LoraTables tables(tiny.config.dims(), LoraForm::of(device.type, LlamaScratch::kDType));
+  EXPECT_EQ(tables.add(ctx, random_adapter<half>("F16", 3, all, files[0], merged[0])), 0);
+  EXPECT_EQ(tables.add(ctx, random_adapter<float>("F32", 17, {Projection::kV, Projection::kDown},
+                                                  files[1], merged[1])),
             1);
-  EXPECT_EQ(tables.add(random_adapter<bfloat16>("BF16", 1, {Projection::kK}, files[2], merged[2])),
-            2);
+  EXPECT_EQ(
+      tables.add(ctx, random_adapter<bfloat16>("BF16", 1, {Projection::kK}, files[2], merged[2])),
+      2);
   EXPECT_EQ(tables.max_rank(), 17);
   const int32_t slots[kNumSeqs] = {0, 1, 2, kNoAdapter, kNoAdapter};
 
@@ -179,13 +140,14 @@ TEST(LlamaModel, MatchesTheReferenceForEveryRowOfAMixedBatch) {
       sequence.push_back(static_cast<int32_t>(testing::random_int(0, tiny.config.vocab_size - 1)));
     }
   }
-  TinyCache cache(tiny.config, kNumSeqs, static_cast<int>(testing::random_int(1, 5)));
+  TinyCache cache(device, tiny.config, kNumSeqs, static_cast<int>(testing::random_int(1, 5)));
   LlamaModel model(tiny.config, std::move(tiny.weights));
-  LlamaScratch scratch(tiny.config, 100, kNumSeqs);
-  std::vector<std::byte> buffer(model.lora_workspace_bytes({}, 100, tables.max_rank()));
+  LlamaScratch scratch(
+      device, tiny.config,
+      {.num_tokens = 100, .num_seqs = kNumSeqs, .num_pages = 500, .num_logit_rows = kNumSeqs});
+  std::vector<std::byte> buffer(model.lora_workspace_bytes(device, 100, tables.max_rank()));
   Workspace workspace(buffer);
   ThreadPool threads(2);
-  ExecContext ctx;
   ctx.workspace = &workspace;
   ctx.threads = &threads;
 
@@ -215,11 +177,16 @@ TEST(LlamaModel, MatchesTheReferenceForEveryRowOfAMixedBatch) {
     }
     const auto vocab = static_cast<size_t>(tiny.config.vocab_size);
     std::vector<float> logits(wanted.size() * vocab, NAN);
+    const DeviceTensor computed(device, DType::kFloat32,
+                                {static_cast<int64_t>(wanted.size()), tiny.config.vocab_size});
+    copy_from_host(ctx, computed.view().raw(), std::as_bytes(std::span(logits)));
     double lora_seconds = 0;
+    const int64_t num_allocations = testing::num_heap_allocations();
     model.forward(
-        ctx, batch, scratch, [&](int layer) { return cache.layer(layer); }, tables,
-        host_view(logits.data(), {static_cast<int64_t>(wanted.size()), tiny.config.vocab_size}),
+        ctx, batch, scratch, [&](int layer) { return cache.layer(layer); }, tables, computed.view(),
         &lora_seconds);
+    EXPECT_EQ(testing::num_heap_allocations(), num_allocations) << "a step allocates nothing";
+    copy_to_host(ctx, std::span(logits), computed.view());
     for (size_t i = 0; i < wanted.size(); ++i) {
       const auto seq = static_cast<size_t>(wanted[i]);
       const std::vector<double> want = ref::logits(merged[seq], tokens[seq]);
@@ -228,6 +195,24 @@ TEST(LlamaModel, MatchesTheReferenceForEveryRowOfAMixedBatch) {
       compared[seq] = true;
     }
   }
+}
+
+TEST(LlamaModel, MatchesTheReferenceForEveryRowOfAMixedBatch) {
+  expect_the_reference_for_every_row_of_a_mixed_batch({});
+}
+
+/// The ops refuse tensors of another device: a buffer of the graph that did not come from the
+/// context's device throws here.
+TEST(LlamaModel, TakesAllMemoryFromTheDeviceOfItsContext) {
+  expect_the_reference_for_every_row_of_a_mixed_batch(testing::kSecondCpu);
+}
+
+/// Memory of a device is not from operator new: what a scratch has from there, a GPU cannot read.
+TEST(LlamaScratch, HasNothingOnTheHeap) {
+  const int64_t num_allocations = testing::num_heap_allocations();
+  const LlamaScratch scratch(
+      {}, tiny_config(), {.num_tokens = 100, .num_seqs = 8, .num_pages = 500, .num_logit_rows = 8});
+  EXPECT_EQ(testing::num_heap_allocations(), num_allocations);
 }
 
 }  // namespace

@@ -10,9 +10,9 @@
 
 namespace {
 
+using heddle::files::SafetensorsFile;
+using heddle::files::SafetensorsTensor;
 using heddle::model::AdapterPair;
-using heddle::model::SafetensorsFile;
-using heddle::model::SafetensorsTensor;
 
 unsigned sum(std::span<const std::byte> bytes) {
   unsigned total = 0;

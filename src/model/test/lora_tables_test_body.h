@@ -1,0 +1,155 @@
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "heddle/ops/lora.h"
+
+#include "core/device_tensor.h"
+#include "model/adapters/lora_tables.h"
+#include "model/test/adapter_cases.h"
+
+namespace heddle::model {
+
+/// Adapters of all dtypes and of ranks that go up and down, in tables, against the reference.
+class LoraTablesCase {
+ public:
+  static constexpr int kNumAdapters = 5, kNumRows = kNumAdapters + 1;  // a row of each, one of none
+  static constexpr int64_t kNumLayers = 2;
+
+  LoraTablesCase() {
+    const auto add = [&]<class T>(const char* dtype, int64_t rank,
+                                  const std::vector<Projection>& targets) {
+      const size_t i = adapters_.size();
+      adapters_.push_back(random_adapter<T>(dtype, rank, targets, files_[i], deltas_[i]));
+    };
+    add.operator()<half>("F16", 3, {Projection::kQ, Projection::kV, Projection::kGate});
+    add.operator()<float>("F32", 17, {Projection::kV, Projection::kDown});
+    add.operator()<bfloat16>("BF16", 1, {Projection::kK, Projection::kUp});
+    add.operator()<half>("F16", 16, {Projection::kO, Projection::kDown, Projection::kQ});
+    add.operator()<float>("F32", 8, {Projection::kK});
+  }
+
+  /// Tables of all adapters.
+  [[nodiscard]] LoraTables make(const ExecContext& ctx, const LoraForm& form) const {
+    LoraTables tables(dims(), form);
+    for (int i = 0; i < kNumAdapters; ++i) {
+      EXPECT_EQ(tables.add(ctx, adapters_[static_cast<size_t>(i)]), i);
+    }
+    return tables;
+  }
+
+  [[nodiscard]] static size_t workspace_bytes(Device device) {
+    return lora_apply_workspace_bytes(device, kNumRows, 48, 3, 24);
+  }
+
+  /// Activations of every row for a site.
+  template <class X>
+  [[nodiscard]] static std::vector<X> random_inputs(int site) {
+    return testing::random_normal<X>(static_cast<size_t>(kNumRows * in_features(site)));
+  }
+
+  /// What the tables add to the outputs of a site: of each slice [kNumRows, out_features].
+  template <class X>
+  [[nodiscard]] static std::vector<std::vector<float>> deltas(const ExecContext& ctx,
+                                                              const LoraTables& tables,
+                                                              int64_t layer, int site,
+                                                              const std::vector<X>& inputs) {
+    const std::vector<int32_t> ids{0, 1, 2, 3, 4, kNoAdapter};
+    const DeviceTensor x(ctx, std::span<const X>(inputs)),
+        slots(ctx, std::span<const int32_t>(ids));
+    std::vector<DeviceTensor> y;
+    std::vector<LoraSlice> slices;
+    for (const Projection p : projections(site)) {
+      y.emplace_back(ctx.device, DType::kFloat32,
+                     std::initializer_list<int64_t>{kNumRows, dims()[p].out});
+      slices.push_back({y.back().view()});
+    }
+    const ConstTensorView rows(x.view().raw(), kDType<X>, ctx.device,
+                               {kNumRows, in_features(site)});
+    for (const SiteTable& table : tables.site(layer, static_cast<LoraSite>(site))) {
+      lora_apply(ctx, slices, rows, table.a.view(), table.b.view(),
+                 LoraBatch::from_ids(slots.view()));
+    }
+    std::vector<std::vector<float>> values;
+    for (const DeviceTensor& tensor : y) {
+      values.emplace_back(static_cast<size_t>(tensor.view().num_elements()));
+      copy_to_host(ctx, std::span(values.back()), tensor.view());
+    }
+    return values;
+  }
+
+  /// Every site of every layer adds what the reference adds, up to `limit` of it or of 1.
+  template <class X>
+  void expect_the_sums_of_the_reference(const ExecContext& ctx, const LoraTables& tables,
+                                        double limit) const {
+    for (int64_t layer = 0; layer < kNumLayers; ++layer) {
+      for (int site = 0; site < kNumLoraSites; ++site) {
+        const std::vector<X> x = random_inputs<X>(site);
+        const std::vector<std::vector<float>> got = deltas(ctx, tables, layer, site, x);
+        for (size_t s = 0; s < got.size(); ++s) {
+          expect_slice(got[s], testing::to_double(x), layer, projections(site)[s], limit);
+        }
+      }
+    }
+  }
+
+ private:
+  /// A reference whose base weights are zero: with an adapter merged, its delta is left.
+  static ref::Llama zero_model() {
+    ref::Llama zero;
+    zero.config.num_layers = kNumLayers;
+    zero.config.hidden_size = 24;
+    zero.config.intermediate_size = 40;
+    zero.config.num_q_heads = 6;
+    zero.config.num_kv_heads = 2;
+    zero.config.head_dim = 8;
+    zero.layers.resize(kNumLayers);
+    const ModelDims dims = zero.config.dims();
+    for (ref::Layer& layer : zero.layers) {
+      for (int p = 0; p < kNumProjections; ++p) {
+        const ProjectionDims& d = dims.projections[p];
+        layer.projection[p].assign(static_cast<size_t>(d.in * d.out), 0.0);
+      }
+    }
+    return zero;
+  }
+  static ModelDims dims() { return zero_model().config.dims(); }
+
+  static const std::vector<Projection>& projections(int site) {
+    static const std::array<std::vector<Projection>, kNumLoraSites> all = {
+        {{Projection::kQ, Projection::kK, Projection::kV},
+         {Projection::kO},
+         {Projection::kGate, Projection::kUp},
+         {Projection::kDown}}};
+    return all[static_cast<size_t>(site)];
+  }
+  static int64_t in_features(int site) { return dims()[projections(site)[0]].in; }
+
+  void expect_slice(const std::vector<float>& got, const std::vector<double>& x, int64_t layer,
+                    Projection projection, double limit) const {
+    const auto in = static_cast<std::ptrdiff_t>(x.size() / kNumRows);
+    const size_t out = got.size() / kNumRows;
+    for (size_t row = 0; row < kNumRows; ++row) {
+      const ref::Llama& delta = deltas_[row];
+      const auto first = x.begin() + static_cast<std::ptrdiff_t>(row) * in;
+      const std::vector<double> want = ref::matvec(
+          delta.layers[static_cast<size_t>(layer)].projection[static_cast<int>(projection)],
+          {first, first + in});
+      for (size_t i = 0; i < out; ++i) {
+        EXPECT_LE(std::abs(double{got[row * out + i]} - want[i]), limit * (1 + std::abs(want[i])))
+            << projection << " of layer " << layer << ", row " << row << ", output " << i;
+      }
+    }
+  }
+
+  std::vector<ref::Llama> deltas_{kNumRows, zero_model()};  // the last row has no adapter
+  std::array<std::string, kNumAdapters> files_;
+  std::vector<PeftAdapter> adapters_;
+};
+
+}  // namespace heddle::model
