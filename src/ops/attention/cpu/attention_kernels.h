@@ -6,13 +6,13 @@
 
 #include "heddle/core/dtype.h"
 
-#include "ops/attention/cpu/page_walk.h"
+#include "ops/attention/call/attention_args.h"
+#include "ops/attention/paged/page_walk.h"
 #include "ops/attention/paged/tree_masks.h"
 #include "ops/attention/rope/rotary_angles.h"
 
 namespace heddle::cpu::attention {
 
-inline constexpr int kMaxHeadDim = 256;
 inline constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 
 /// Virtual lanes of the sum of a row's weights, and the unit in which keys are masked: as wide as the widest target, so

@@ -18,6 +18,7 @@
 
 #include "ops/attention/decode/begin_cuda.h"
 #include "ops/attention/decode/cluster_cuda.h"
+#include "ops/attention/decode/launch.h"
 #include "ops/attention/decode/rotated_split_cuda.h"
 #include "ops/attention/decode/rotated_tf32_cuda.h"
 
@@ -54,7 +55,7 @@ __device__ void store_rows(const DecodeParams& p, const Run& run, int tile,
 
 /// Scores q . k become those of the softmax, in units of log2.
 template <int kRowTiles>
-__device__ void scale_scores(const AttentionKernelParams& p, float (&s)[kRowTiles][4]) {
+__device__ void scale_scores(const AttentionParams& p, float (&s)[kRowTiles][4]) {
   if (p.soft_cap > 0.0f) {
     const float scale = p.sm_scale / p.soft_cap, cap = p.soft_cap * kLog2E;
 #pragma unroll
@@ -72,9 +73,6 @@ __device__ void scale_scores(const AttentionKernelParams& p, float (&s)[kRowTile
   }
 }
 
-struct RotatingDecodeParams : DecodeParams {
-  RotaryFrequencies rope;
-};
 template <int kDim, int kRowTiles, class Params>
 using ShapeOf = DecodeShape<kDim, kRowTiles, std::is_same_v<Params, RotatingDecodeParams>>;
 
@@ -205,7 +203,7 @@ __device__ void end_run(const DecodeParams& p, const Run& run, uint32_t block,
   if (!is_whole) share_unit<T>(p, run, partials, place, s);
 }
 
-// Grid: DecodeParams::num_blocks. Block b is number `block` in the order of the work. Block: DecodeShape::kThreads.
+// Grid: AttentionChoice::num_blocks. Block b is number `block` in the order of the work. Block: DecodeShape::kThreads.
 template <class T, int kDim, int kRowTiles, class Params>
 __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
                                   ShapeOf<kDim, kRowTiles, Params>::kBlocksPerSm)
@@ -263,37 +261,24 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
 }
 
 template <class T, int kDim, int kRowTiles, class Params>
-void run(Params p, const AttentionLaunch& launch) {
+void launch_instance(const Params& p, int num_blocks, const AttentionLaunch& launch) {
   using Shape = ShapeOf<kDim, kRowTiles, Params>;
-  constexpr auto kKernel = decode_kernel<T, kDim, kRowTiles, Params>;
+  using Element = std::conditional_t<std::is_same_v<T, half>, __half, __nv_bfloat16>;
+  constexpr auto kKernel = decode_kernel<Element, kDim, kRowTiles, Params>;
   constexpr int kBytes = sizeof(DecodeShared<Shape>);
-  // More than a third of what a multiprocessor has: blocks of the next kernel come early, and three on one would leave others less.
+  // More than a third of what a multiprocessor has: blocks of the next kernel come early, and three on one would leave
+  // others less.
   constexpr int kLargeBytes = std::max(kBytes, 76 * 1024);
   static_assert(3 * (kLargeBytes + 1024) > kLargeSharedBytes + 1024);
   const int chip = launch.info.compute_capability / 10;
   const int bytes = chip == 9 || chip == 10 ? kLargeBytes : kBytes;
   allow_shared_memory<kKernel, kBytes, kLargeBytes>(launch.device, bytes);
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(p.num_blocks));
+  config.gridDim = dim3(static_cast<unsigned>(num_blocks));
   config.blockDim = dim3(Shape::kThreads);
   config.dynamicSmemBytes = static_cast<size_t>(bytes);
   config.stream = launch.stream;
   launch_clusters_early<kKernel>(launch.device, config, p.cluster_size, p);
-}
-
-template <class T, class Params>
-void run_any(const Params& p, const AttentionLaunch& launch) {
-  if (p.head_dim > 128) return run<T, 256, 1>(p, launch);
-  if (p.head_dim > 64) {
-    return p.group_size > 8 ? run<T, 128, 2>(p, launch) : run<T, 128, 1>(p, launch);
-  }
-  p.group_size > 8 ? run<T, 64, 2>(p, launch) : run<T, 64, 1>(p, launch);
-}
-
-template <class T>
-void run_call(const DecodeParams& p, const RotaryFrequencies* rope, const AttentionLaunch& launch) {
-  if (rope == nullptr) return run_any<T>(p, launch);
-  run_any<T>(RotatingDecodeParams{p, *rope}, launch);
 }
 
 }  // namespace heddle::cuda::attention::decode

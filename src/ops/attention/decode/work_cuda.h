@@ -37,7 +37,7 @@ __device__ inline uint32_t divide(uint32_t n, uint32_t d) {
 __device__ inline uint32_t divide_up(uint32_t n, uint32_t d) { return divide(n + d - 1, d); }
 
 /// The pages of a sequence while the kernel in front may still write what says so: none where the table does not have them.
-__device__ inline SequencePages stale_pages(const AttentionKernelParams& p, int64_t seq) {
+__device__ inline SequencePages stale_pages(const AttentionParams& p, int64_t seq) {
   const int64_t begin = read_index<load_changing_word_if>(p.kv.page_indptr, seq),
                 end = read_index<load_changing_word_if>(p.kv.page_indptr, seq + 1),
                 last = read_index<load_changing_word_if>(p.kv.last_page_len, seq);
@@ -47,7 +47,7 @@ __device__ inline SequencePages stale_pages(const AttentionKernelParams& p, int6
   return {begin, static_cast<int>(end - begin - 1) * p.kv.page_size + static_cast<int>(last)};
 }
 
-__device__ inline SequenceCut cut_sequence(const AttentionKernelParams& p, int seq,
+__device__ inline SequenceCut cut_sequence(const AttentionParams& p, int seq,
                                            const SequencePages& pages) {
   SequenceCut cut;
   cut.first_page = pages.first_page;
@@ -64,11 +64,11 @@ __device__ inline SequenceCut cut_sequence(const AttentionKernelParams& p, int s
       static_cast<uint32_t>((length + kTileKeys - 1) / kTileKeys) + cut.num_segments * kSegmentCost;
   return cut;
 }
-__device__ inline SequenceCut cut_sequence(const AttentionKernelParams& p, int seq) {
+__device__ inline SequenceCut cut_sequence(const AttentionParams& p, int seq) {
   return cut_sequence(p, seq, sequence_pages(p.kv, seq));
 }
 /// The same for sequences that are seldom needed, by a warp.
-__device__ inline __noinline__ void put_overflow_cut(const AttentionKernelParams& p, int seq,
+__device__ inline __noinline__ void put_overflow_cut(const AttentionParams& p, int seq,
                                                      SequenceCut& to) {
   const SequenceCut cut = cut_sequence(p, seq);
   __syncwarp();
@@ -126,7 +126,7 @@ struct Schedule {
 };
 
 /// The first segment of a sequence that begins at `cost` of it or behind; of the units alone where none is shared.
-__device__ inline WorkPlace place_at(const AttentionKernelParams& p, const SequenceCut& cut,
+__device__ inline WorkPlace place_at(const DecodeParams& p, const SequenceCut& cut,
                                      uint32_t num_units, int seq, uint32_t cost) {
   uint32_t unit = divide(cost, cut.unit_cost);
   const uint32_t rest = cost - unit * cut.unit_cost;

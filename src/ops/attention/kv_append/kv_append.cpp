@@ -1,11 +1,12 @@
 #include <algorithm>
 #include <optional>
 
+#include "heddle/config.h"
 #include "heddle/core/dispatch.h"
 #include "heddle/ops/kv_cache.h"
 
 #include "ops/attention/kv_append/new_tokens.h"
-#include "ops/attention/kv_append/run_gpu.h"
+#include "ops/attention/kv_append/run_cuda.h"
 #include "ops/attention/paged/page_validate.h"
 
 namespace heddle {
@@ -52,6 +53,14 @@ void store_tokens(const ExecContext& ctx, const PagedKv& cache, const PageTable&
   });
 }
 
+void append_on_cuda(const ExecContext& ctx, const cuda::attention::AppendArgs& args) {
+  if constexpr (kWithCuda) {
+    cuda::attention::run_append(ctx, args);
+  } else {
+    throw_error(ErrorCode::kUnsupported, "kv_append: built without CUDA");
+  }
+}
+
 }  // namespace
 
 void check_new_tokens(const ExecContext& ctx, const PagedKv& cache, const ConstTensorView& k,
@@ -72,9 +81,8 @@ void kv_init(const ExecContext& ctx, const PagedKv& cache, const PageTable& tabl
   check_paged_kv(ctx, cache, table, num_seqs);
   check_new_tokens(ctx, cache, k, v, num_tokens);
   check_token_indptr("seq_indptr", ctx, seq_indptr, num_seqs, num_tokens);
-  if (ctx.device.type == DeviceType::kCuda) {
-    return append_on_cuda(ctx, cache, table, k, v, seq_indptr);
-  }
+  if (ctx.device.type == DeviceType::kCuda)
+    return append_on_cuda(ctx, {cache, table, k, v, seq_indptr});
   store_tokens(ctx, cache, table, {k, v, cpu::IndexArray(seq_indptr), num_seqs.value()});
 }
 
@@ -83,7 +91,7 @@ void kv_append(const ExecContext& ctx, const PagedKv& cache, const PageTable& ta
   Dim num_seqs("num_seqs");
   check_paged_kv(ctx, cache, table, num_seqs);
   check_new_tokens(ctx, cache, k, v, num_seqs);
-  if (ctx.device.type == DeviceType::kCuda) return append_on_cuda(ctx, cache, table, k, v, {});
+  if (ctx.device.type == DeviceType::kCuda) return append_on_cuda(ctx, {cache, table, k, v, {}});
   store_tokens(ctx, cache, table, {k, v, std::nullopt, num_seqs.value()});
 }
 

@@ -103,10 +103,10 @@ __global__ void __launch_bounds__(kAppendThreads)
 
 }  // namespace
 
-void launch_kv_append(const ExecContext& ctx, const KvAppendParams& p, bool is_vector) {
+void launch_kv_append(const ExecContext& ctx, const KvAppendParams& p, const AppendChoice& choice) {
   const auto blocks =
       static_cast<unsigned>((p.num_tokens * p.warps_per_token + kWarps - 1) / kWarps);
-  if (is_vector) {
+  if (choice.moves_vectors) {
     launch_early<append_vectors_kernel>(ctx, blocks, kAppendThreads, p);
   } else {
     launch_early<append_elements_kernel>(ctx, blocks, kAppendThreads, p);

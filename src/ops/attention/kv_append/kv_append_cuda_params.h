@@ -7,6 +7,7 @@
 
 #include "heddle/core/context.h"
 
+#include "ops/attention/kv_append/select_append.h"
 #include "ops/attention/paged/paged_kv_params.h"
 
 namespace heddle::cuda::attention {
@@ -30,23 +31,24 @@ static_assert(sizeof(KvAppendParams) <= 288);
 
 /// What rope_kv_append adds.
 struct RopeAppendParams {
-  std::byte* q =
-      nullptr;  // [num_tokens, num_q_heads, head_dim] of k's dtype, rotated in place; nullptr: none
+  /// [num_tokens, num_q_heads, head_dim] of k's dtype, rotated in place; nullptr: none.
+  std::byte* q = nullptr;
   int64_t q_token = 0, q_head = 0;
   IndexParams positions;  // [num_tokens]; absent: the places that the tokens get in the cache
-  int32_t num_q_heads = 0, head_dim = 0;
+  int32_t num_q_heads = 0;
+  /// How the threads of a block share the rows (heads) of q and k: each has the same pairs in every rows_at_once-th row.
+  int32_t threads_per_row = 1, rows_at_once = 1;
+  Divisor by_threads_per_row;
 };
 
 /// A thread moves up to so many units of 16 bytes.
 inline constexpr int kAppendUnits = 4;
-inline constexpr int kAppendThreads = 256;
+/// Threads of a block of the kernel that copies, and of that which rotates at most.
+inline constexpr int kAppendThreads = 256, kMaxRopeAppendThreads = 256;
 
-/// is_vector: cache, k and v have one dtype and all rows begin at multiples of 16 bytes and are multiples of 16 bytes long.
-void launch_kv_append(const ExecContext& ctx, const KvAppendParams& p, bool is_vector);
-
-/// is_vector: also the rows of q, and the pairs are a multiple of 16 bytes.
+void launch_kv_append(const ExecContext& ctx, const KvAppendParams& p, const AppendChoice& choice);
 void launch_rope_kv_append(const ExecContext& ctx, const KvAppendParams& p,
                            const RopeAppendParams& rope, const RotaryFrequencies& frequencies,
-                           bool is_vector);
+                           const AppendChoice& choice);
 
 }  // namespace heddle::cuda::attention

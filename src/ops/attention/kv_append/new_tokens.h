@@ -6,8 +6,8 @@
 
 #include "heddle/core/check.h"
 
-#include "ops/attention/cpu/page_walk.h"
 #include "ops/attention/kv_append/kv_append_kernels.h"
+#include "ops/attention/paged/page_walk.h"
 
 namespace heddle::cpu::attention {
 

@@ -1,13 +1,14 @@
 #include <algorithm>
 #include <optional>
 
+#include "heddle/config.h"
 #include "heddle/core/check.h"
 #include "heddle/core/dispatch.h"
 #include "heddle/ops/kv_cache.h"
 
 #include "ops/attention/kv_append/new_tokens.h"
 #include "ops/attention/kv_append/rope_kv_append_kernels.h"
-#include "ops/attention/kv_append/run_gpu.h"
+#include "ops/attention/kv_append/run_cuda.h"
 #include "ops/attention/paged/page_validate.h"
 #include "ops/attention/rope/check_rope.h"
 #include "ops/attention/rope/rotary_angles.h"
@@ -99,7 +100,12 @@ void rope_kv_append(const ExecContext& ctx, TensorView q, const PagedKv& cache,
   check_device(ctx, {{"q", q}, {"positions", positions}});
   check_rope("rope", rope, cache.head_dim);
   if (ctx.device.type == DeviceType::kCuda) {
-    return rope_append_on_cuda(ctx, q, cache, table, k, v, seq_indptr, positions, rope);
+    if constexpr (kWithCuda) {
+      return cuda::attention::run_rope_append(ctx, {cache, table, k, v, seq_indptr}, q, positions,
+                                              rope);
+    } else {
+      throw_error(ErrorCode::kUnsupported, "rope_kv_append: built without CUDA");
+    }
   }
   std::optional<cpu::IndexArray> starts, places;
   if (seq_indptr) starts.emplace(seq_indptr);

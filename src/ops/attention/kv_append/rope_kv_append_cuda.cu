@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "cuda/early_launch.h"
 #include "cuda/memory_cuda.h"
 #include "cuda/rotate_vectors_cuda.h"
@@ -8,14 +6,6 @@
 
 namespace heddle::cuda::attention {
 namespace {
-
-constexpr int kMaxThreads = 256;
-
-/// How the threads of a block share the rows (heads) of q and k: each has the same pairs in every rows_at_once-th row.
-struct RowSplit {
-  int32_t threads_of_row, rows_at_once;
-  Divisor by_threads_of_row, by_head_units;
-};
 
 /// Elements on their way into the cache: as they are, or rounded to its dtype where they come one by one.
 template <class T, int kVec>
@@ -36,16 +26,15 @@ __device__ void store_in_cache(const KvAppendParams& p, std::byte* row, int firs
 // (grid.x); a thread turns kVec pairs of every rows_at_once-th head, by angles that the block computes once. The first row and the
 // first value of a thread are asked for before the token's place is known.
 template <class T, int kVec>
-__global__ void __launch_bounds__(kMaxThreads)
+__global__ void __launch_bounds__(kMaxRopeAppendThreads)
     rope_append_kernel(const __grid_constant__ KvAppendParams p,
                        const __grid_constant__ RopeAppendParams r,
-                       const __grid_constant__ RowSplit share,
                        const __grid_constant__ RotaryFrequencies f) {
   const int64_t t = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x), num_pairs = f.num_pairs;
-  const int my_row = divide(thread, share.by_threads_of_row);
-  const int pair = (thread - my_row * share.threads_of_row) * kVec;
-  const int num_rows = my_row < share.rows_at_once ? r.num_q_heads + p.num_kv_heads : 0;
+  const int my_row = divide(thread, r.by_threads_per_row);
+  const int pair = (thread - my_row * r.threads_per_row) * kVec;
+  const int num_rows = my_row < r.rows_at_once ? r.num_q_heads + p.num_kv_heads : 0;
   std::byte* q = r.q + t * r.q_token;
   const std::byte *k = p.k + t * p.k_token, *v = p.v + t * p.v_token;
   const auto row_from = [&](int row) -> const std::byte* {
@@ -53,7 +42,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   };
   const int head_units = p.head_units, num_units = p.num_kv_heads * head_units;
   const auto value_unit = [&](int i, int& head) {
-    head = divide(i, share.by_head_units);
+    head = divide(i, p.by_head_units);
     return (i - head * head_units) * kVec;
   };
 
@@ -86,7 +75,7 @@ __global__ void __launch_bounds__(kMaxThreads)
         store_in_cache(p, to, pair, pairs.a);
         store_in_cache(p, to, pair + num_pairs, pairs.b);
       }
-      row += share.rows_at_once;
+      row += r.rows_at_once;
       if (row >= num_rows) break;
       pairs = Pairs<T, kVec>(row_from(row), pair, num_pairs);
     }
@@ -103,31 +92,19 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
 }
 
-template <class T, int kVec>
-void launch(const KvAppendParams& p, const RopeAppendParams& r, const RotaryFrequencies& f,
-            const ExecContext& ctx) {
-  const int threads_of_row = f.num_pairs / kVec;
-  const int wanted =
-      std::max((r.num_q_heads + p.num_kv_heads) * threads_of_row, p.num_kv_heads * p.head_units);
-  const int threads = std::clamp((wanted + 31) / 32 * 32, 64, kMaxThreads);
-  const RowSplit share{threads_of_row, threads / threads_of_row,
-                       Divisor(static_cast<uint32_t>(threads_of_row)),
-                       Divisor(static_cast<uint32_t>(p.head_units))};
-  launch_early<rope_append_kernel<T, kVec>>(ctx, static_cast<unsigned>(p.num_tokens),
-                                            static_cast<unsigned>(threads), p, r, share, f);
-}
-
 }  // namespace
 
 void launch_rope_kv_append(const ExecContext& ctx, const KvAppendParams& p,
                            const RopeAppendParams& rope, const RotaryFrequencies& frequencies,
-                           bool is_vector) {
+                           const AppendChoice& choice) {
+  const auto blocks = static_cast<unsigned>(p.num_tokens);
+  const auto threads = static_cast<unsigned>(choice.threads);
   const auto of_type = [&]<class T>(T) {
     constexpr int kVec = 16 / sizeof(T);
-    if (is_vector) {
-      launch<T, kVec>(p, rope, frequencies, ctx);
+    if (choice.moves_vectors) {
+      launch_early<rope_append_kernel<T, kVec>>(ctx, blocks, threads, p, rope, frequencies);
     } else {
-      launch<T, 1>(p, rope, frequencies, ctx);
+      launch_early<rope_append_kernel<T, 1>>(ctx, blocks, threads, p, rope, frequencies);
     }
   };
   switch (p.from) {

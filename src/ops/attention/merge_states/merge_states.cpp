@@ -9,6 +9,7 @@
 
 #include "ops/attention/merge_states/merge_states_cuda_params.h"
 #include "ops/attention/merge_states/merge_states_kernels.h"
+#include "ops/attention/paged/aligned_rows.h"
 
 namespace heddle {
 namespace {
@@ -48,11 +49,10 @@ void merge_on_cuda(const ExecContext& ctx, const TensorView& o, const TensorView
                    const ConstTensorView& o_a, const ConstTensorView& lse_a,
                    const ConstTensorView& o_b, const ConstTensorView& lse_b) {
   if constexpr (kWithCuda) {
+    using cuda::attention::begin_aligned, cuda::attention::kVectorBytes;
     const auto element = static_cast<int64_t>(size_of(o.dtype()));
-    int64_t steps = o.size(2) * element;
     const auto rows = [&](const ConstTensorView& t) {
       const int64_t token = t.stride(0) * element, head = t.stride(1) * element;
-      steps |= reinterpret_cast<intptr_t>(t.raw()) | token | head;
       return cuda::attention::MergeParams::Rows{const_cast<std::byte*>(t.raw()), token, head};
     };
     cuda::attention::MergeParams p{.o = rows(o),
@@ -65,8 +65,9 @@ void merge_on_cuda(const ExecContext& ctx, const TensorView& o, const TensorView
                                    .num_heads = o.size(1),
                                    .dtype = o.dtype()};
     if (p.num_rows == 0) return;
-    const bool is_vector = steps % 16 == 0;
-    p.row_units = static_cast<int32_t>(is_vector ? o.size(2) * element / 16 : o.size(2));
+    const bool is_vector = o.size(2) * element % kVectorBytes == 0 && begin_aligned(o) &&
+                           begin_aligned(o_a) && begin_aligned(o_b);
+    p.row_units = static_cast<int32_t>(is_vector ? o.size(2) * element / kVectorBytes : o.size(2));
     while (p.row_lanes > 1 && p.row_lanes / 2 >= p.row_units) p.row_lanes /= 2;
     cuda::attention::launch_merge_states(p, is_vector, ctx.stream);
   } else {

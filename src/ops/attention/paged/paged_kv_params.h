@@ -58,12 +58,12 @@ struct PagedKvParams {
   IndexParams page_indptr, pages, last_page_len;
   int32_t page_size = 1;
   Divisor by_page_size;
-  /// Every key and value begins at a multiple of 16 bytes and is a multiple of 16 bytes long; of pages with addresses that is promised by
-  /// the contract, of a pool computed. Where false, kernels read single elements.
+  /// has_aligned_rows() of the cache. Where false, kernels read single elements.
   bool is_aligned = false;
 
   PagedKvParams() = default;
-  PagedKvParams(const PagedKv& cache, const PageTable& table);
+  /// is_aligned: has_aligned_rows(cache).
+  PagedKvParams(const PagedKv& cache, const PageTable& table, bool is_aligned);
 };
 
 }  // namespace heddle::cuda::attention

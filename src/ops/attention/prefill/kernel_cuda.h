@@ -1,19 +1,18 @@
 #pragma once
 
-// The portable kernel of batch_prefill and its launch; one .cu file per dtype has the instances.
+// The portable kernel of batch_prefill and its launch. The files of instances/ have the instances.
 
 #include <type_traits>
 
 #include "cuda/check.h"
 #include "cuda/shared_memory.h"
 
+#include "ops/attention/prefill/launch.h"
 #include "ops/attention/prefill/not_finite_cuda.h"
 #include "ops/attention/prefill/rotate_cuda.h"
 
 namespace heddle::cuda::attention::prefill {
 
-/// In place of RotaryFrequencies in the parameters of the plain kernel.
-struct NoRotation {};
 template <int kDim, class Rotation>
 using ShapeOf = Shape<kDim, std::is_same_v<Rotation, RotaryFrequencies>>;
 
@@ -162,30 +161,16 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
 }
 
 template <class T, int kDim, class Rotation>
-void run(const PrefillParams& p, const Rotation& rotation, const AttentionLaunch& launch) {
-  constexpr auto kKernel = prefill_kernel<T, kDim, Rotation>;
+void launch_instance(const PrefillParams& p, const Rotation& rotation, int64_t num_blocks,
+                     const AttentionLaunch& launch) {
   using S = ShapeOf<kDim, Rotation>;
+  using Element = std::conditional_t<std::is_same_v<T, half>, __half, __nv_bfloat16>;
+  constexpr auto kKernel = prefill_kernel<Element, kDim, Rotation>;
   int bytes = S::kSharedBytes;
   if constexpr (S::kGeneral) bytes = rotation.num_pairs != 0 ? S::kRotatingBytes : bytes;
   allow_shared_memory<kKernel, S::kGeneral ? S::kRotatingBytes : S::kSharedBytes>(launch.device);
-  const unsigned blocks = static_cast<unsigned>(num_prefill_blocks(p.call, S::kGeneral));
-  kKernel<<<blocks, S::kThreads, bytes, launch.stream>>>(p, rotation);
+  kKernel<<<static_cast<unsigned>(num_blocks), S::kThreads, bytes, launch.stream>>>(p, rotation);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
-}
-
-template <class T, class Rotation>
-void run_any(const PrefillParams& p, const Rotation& rotation, const AttentionLaunch& launch) {
-  if (p.call.head_dim <= 64) return run<T, 64>(p, rotation, launch);
-  if (p.call.head_dim <= 128) return run<T, 128>(p, rotation, launch);
-  run<T, 256>(p, rotation, launch);
-}
-
-/// T: dtype of queries, keys and values.
-template <class T>
-void run_call(const PrefillParams& p, const RotaryFrequencies* rope,
-              const AttentionLaunch& launch) {
-  if (is_plain_prefill(p.call, rope)) return run_any<T>(p, NoRotation{}, launch);
-  run_any<T>(p, rope != nullptr ? *rope : RotaryFrequencies{}, launch);
 }
 
 }  // namespace heddle::cuda::attention::prefill

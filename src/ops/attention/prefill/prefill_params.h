@@ -1,27 +1,24 @@
 #pragma once
 
-#include "ops/attention/run/params.h"
+#include "ops/attention/device/params.h"
 
 namespace heddle::cuda::attention {
 
-/// Keys are taken in tiles that begin at multiples of this position and in ascending order, so what is summed with what depends on
-/// positions alone.
+/// Keys are taken in tiles that begin at multiples of this position, in ascending order. So what is summed with what
+/// depends on positions alone.
 inline constexpr int kPrefillTileKeys = 64;
+
 /// Rows of a block for heads up to 64, 128 or 256. The bits of a row do not depend on it.
 [[nodiscard]] constexpr int prefill_rows(int head_dim, bool is_general) {
   return head_dim <= 128 ? 128 : is_general ? 32 : 64;
 }
-/// Blocks, at most: how many tiles of rows the sequences have is known on the device alone. Each adds up to one begun tile.
-[[nodiscard]] constexpr int64_t num_prefill_blocks(const AttentionKernelParams& p,
-                                                   bool is_general) {
-  const int rows = prefill_rows(p.head_dim, is_general);
-  return (p.num_tokens * p.group_size / rows + p.num_seqs) * p.num_kv_heads;
-}
 
-/// Scores are q . k. Plain calls have weights exp2(scale * (score - maximum)); others, with a soft cap or a scale that is not positive, make
-/// each score soft_cap * tanh(q . k * sm_scale / soft_cap) first.
+/// What the prefill kernels take.
+///
+/// Scores are q . k. The aligned kernel has weights exp2(scale_log2 * (score - maximum)). With a soft cap, or a scale that
+/// is not positive, the general kernel first makes each score soft_cap * tanh(q . k * sm_scale / soft_cap).
 struct PrefillParams {
-  AttentionKernelParams call;
+  AttentionParams call;
   Divisor by_group_size, by_kv_heads;
   int64_t page_entry_step = 0;  // bytes from an entry of the table to the next
   bool is_transformed = false;
@@ -29,16 +26,7 @@ struct PrefillParams {
   float scale_log2 = 1.0f;  // of 2
 };
 
-/// What the general kernel does and the plain one does not: rotate, cap, take any scale, masks of trees, and rows that do not begin at
-/// multiples of 16 bytes.
-[[nodiscard]] inline bool is_plain_prefill(const AttentionKernelParams& p,
-                                           const RotaryFrequencies* rope) {
-  return rope == nullptr && p.soft_cap == 0.0f && p.sm_scale > 0.0f && p.tree_mask == nullptr &&
-         p.is_q_aligned && p.kv.is_aligned;
-}
-
-template <class T>
-void launch_prefill_of(const PrefillParams& p, const RotaryFrequencies* rope,
-                       const AttentionLaunch& launch);
+/// In place of RotaryFrequencies in the parameters of the aligned kernel.
+struct NoRotation {};
 
 }  // namespace heddle::cuda::attention

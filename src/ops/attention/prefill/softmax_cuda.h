@@ -72,7 +72,7 @@ __device__ void add_scores(uint32_t queries_at, uint32_t keys_at, Scores<S>& s) 
 
 /// Scores that are not q . k times a positive scale.
 template <class S>
-__device__ void transform_scores(const AttentionKernelParams& p, Scores<S>& s) {
+__device__ void transform_scores(const AttentionParams& p, Scores<S>& s) {
   const float in = p.soft_cap > 0.0f ? __fdividef(p.sm_scale, p.soft_cap) : p.sm_scale;
 #pragma unroll
   for (float(&products)[S::kKeys / 8][4] : s) {

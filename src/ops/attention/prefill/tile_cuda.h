@@ -7,7 +7,7 @@
 #include "cuda/load_cuda.h"
 #include "cuda/memory_cuda.h"
 
-#include "ops/attention/paged/tree_mask_cuda.h"
+#include "ops/attention/device/tree_mask_cuda.h"
 #include "ops/attention/prefill/prefill_params.h"
 
 namespace heddle::cuda::attention::prefill {

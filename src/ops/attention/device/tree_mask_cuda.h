@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "ops/attention/device/params.h"
 #include "ops/attention/paged/paged_kv_cuda.h"
-#include "ops/attention/run/params.h"
 
 namespace heddle::cuda::attention {
 
@@ -14,7 +14,7 @@ struct SequenceRows {
   int64_t first;  // row of q
   int q_len;
 };
-__device__ inline SequenceRows sequence_rows(const AttentionKernelParams& p, int64_t seq) {
+__device__ inline SequenceRows sequence_rows(const AttentionParams& p, int64_t seq) {
   if (p.q_indptr.data == nullptr) return {seq, 1};
   const int64_t begin = read_index(p.q_indptr, seq);
   return {begin, static_cast<int>(read_index(p.q_indptr, seq + 1) - begin)};
@@ -34,7 +34,7 @@ struct TreeMask {
     return __funnelshift_r(low, high, shift);
   }
 };
-__device__ inline TreeMask tree_mask(const AttentionKernelParams& p, int64_t seq, int q_len) {
+__device__ inline TreeMask tree_mask(const AttentionParams& p, int64_t seq, int q_len) {
   if (p.tree_mask == nullptr) return {};
   const int64_t begin = read_index(p.tree_mask_indptr, seq);
   if (begin == read_index(p.tree_mask_indptr, seq + 1)) return {};
@@ -46,7 +46,7 @@ __device__ inline TreeMask tree_mask(const AttentionKernelParams& p, int64_t seq
 struct KeyRange {
   int begin, end;
 };
-__device__ inline KeyRange visible_keys(const AttentionKernelParams& p, int position, int kv_len,
+__device__ inline KeyRange visible_keys(const AttentionParams& p, int position, int kv_len,
                                         bool has_tree) {
   const int end = p.causal && !has_tree ? max(min(position + 1, kv_len), 0) : kv_len;
   const int begin = p.window_left >= 0 ? max(position - p.window_left, 0) : 0;

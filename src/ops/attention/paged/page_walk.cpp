@@ -1,4 +1,4 @@
-#include "ops/attention/cpu/page_walk.h"
+#include "ops/attention/paged/page_walk.h"
 
 #include <algorithm>
 

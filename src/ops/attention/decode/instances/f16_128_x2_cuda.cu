@@ -1,0 +1,9 @@
+#include "ops/attention/decode/kernel_cuda.h"
+
+namespace heddle::cuda::attention::decode {
+
+template void launch_instance<half, 128, 2>(const DecodeParams&, int, const AttentionLaunch&);
+template void launch_instance<half, 128, 2>(const RotatingDecodeParams&, int,
+                                            const AttentionLaunch&);
+
+}  // namespace heddle::cuda::attention::decode

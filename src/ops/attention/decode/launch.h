@@ -1,0 +1,22 @@
+#pragma once
+
+#include "ops/attention/decode/decode_params.h"
+
+namespace heddle::cuda::attention::decode {
+
+/// What of the choice a launch needs.
+struct Grid {
+  int dim;        // of the heads: 64, 128 or 256
+  int row_tiles;  // of 8 rows: 1 or 2
+  int num_blocks;
+};
+
+/// Params: DecodeParams, or RotatingDecodeParams where keys rotate inside. The call is not empty.
+template <class Params>
+void launch(const Params& p, const Grid& grid, const AttentionLaunch& launch);
+
+/// One instance of the kernel. T: half or bfloat16. The files of instances/ have them.
+template <class T, int kDim, int kRowTiles, class Params>
+void launch_instance(const Params& p, int num_blocks, const AttentionLaunch& launch);
+
+}  // namespace heddle::cuda::attention::decode

@@ -1,0 +1,68 @@
+#include "ops/attention/kv_append/select_append.h"
+
+#include <algorithm>
+#include <ostream>
+
+#include "ops/attention/kv_append/kv_append_cuda_params.h"
+#include "ops/attention/paged/aligned_rows.h"
+
+namespace heddle::cuda::attention {
+namespace {
+
+/// Threads that a multiprocessor runs at the same time. A call of fewer vectors than that gives a thread one of them,
+/// since latency is all that counts.
+constexpr int64_t kThreadsPerSm = 2048;
+
+int units_of_head(const AppendCall& call, bool moves_vectors) {
+  constexpr auto kBytes = static_cast<int>(kVectorBytes);
+  return moves_vectors ? call.head_dim * call.element_bytes / kBytes : call.head_dim;
+}
+
+/// As the copy alone would have it, of rope_kv_append too, whose limits are the same.
+int64_t select_warps_per_token(const AppendCall& call, int num_sms) {
+  const int64_t units = 2 * int64_t{call.num_kv_heads} * units_of_head(call, call.is_aligned);
+  const bool is_small = call.num_tokens * units <= num_sms * kThreadsPerSm;
+  const int64_t of_thread = call.is_aligned && is_small ? 1 : kAppendUnits;
+  return (units + 32 * of_thread - 1) / (32 * of_thread);
+}
+
+}  // namespace
+
+AppendChoice select_append_kernel(const AppendCall& call, const DeviceInfo& info) {
+  AppendChoice c;
+  const bool rotates = call.num_pairs > 0;
+  c.moves_vectors = call.is_aligned && call.is_q_aligned &&
+                    call.num_pairs * call.element_bytes % kVectorBytes == 0;
+  c.head_units = units_of_head(call, c.moves_vectors);
+  c.warps_per_token = select_warps_per_token(call, info.num_sms);
+  if (!rotates) return c;
+  const int pairs_per_thread =
+      c.moves_vectors ? static_cast<int>(kVectorBytes) / call.element_bytes : 1;
+  c.threads_per_row = call.num_pairs / pairs_per_thread;
+  const int rows = (call.num_q_heads + call.num_kv_heads) * c.threads_per_row;
+  const int wanted = std::max(rows, call.num_kv_heads * c.head_units);
+  c.threads = std::clamp((wanted + 31) / 32 * 32, 64, kMaxRopeAppendThreads);
+  return c;
+}
+
+std::ostream& operator<<(std::ostream& os, const AppendCall& call) {
+  os << (call.num_pairs > 0 ? "rope_kv_append" : "kv_append") << ": " << call.num_tokens
+     << " tokens, " << call.num_kv_heads << " heads of " << call.head_dim << " elements of "
+     << call.element_bytes << " bytes";
+  if (!call.is_aligned) os << ", not aligned";
+  if (call.num_pairs > 0)
+    os << ", " << call.num_pairs << " pairs, " << call.num_q_heads << " q heads";
+  if (!call.is_q_aligned) os << ", q not aligned";
+  return os;
+}
+
+std::ostream& operator<<(std::ostream& os, const AppendChoice& choice) {
+  os << (choice.moves_vectors ? "vectors" : "elements") << ": " << choice.head_units << " a head, "
+     << choice.warps_per_token << " warps a token";
+  if (choice.threads > 0) {
+    os << ", blocks of " << choice.threads << " threads, " << choice.threads_per_row << " a row";
+  }
+  return os;
+}
+
+}  // namespace heddle::cuda::attention

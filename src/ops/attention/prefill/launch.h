@@ -1,0 +1,18 @@
+#pragma once
+
+#include "ops/attention/prefill/prefill_params.h"
+
+namespace heddle::cuda::attention::prefill {
+
+/// dim: of the heads, 64, 128 or 256. Rotation: NoRotation for the aligned kernel, RotaryFrequencies for the general one,
+/// without pairs where nothing rotates. The call is not empty.
+template <class Rotation>
+void launch(const PrefillParams& p, const Rotation& rotation, int dim, int64_t num_blocks,
+            const AttentionLaunch& launch);
+
+/// One instance of the kernel. T: half or bfloat16. The files of instances/ have them.
+template <class T, int kDim, class Rotation>
+void launch_instance(const PrefillParams& p, const Rotation& rotation, int64_t num_blocks,
+                     const AttentionLaunch& launch);
+
+}  // namespace heddle::cuda::attention::prefill

@@ -1,0 +1,158 @@
+#include "ops/attention/run/select_kernel.h"
+
+#include <algorithm>
+#include <ostream>
+
+#include "core/math.h"
+#include "ops/attention/decode/decode_params.h"
+#include "ops/attention/decode/exchange.h"
+#include "ops/attention/prefill/prefill_params.h"
+
+namespace heddle::cuda::attention {
+namespace {
+
+constexpr int kNumCounters = static_cast<int>(kDecodeCounters.bytes / sizeof(uint32_t));
+constexpr int kFirstWithClusters = 90;
+
+/// Kernels have instances for heads of these sizes; smaller heads are taken with zeros behind them.
+int instance_dim(int head_dim) { return head_dim > 128 ? 256 : head_dim > 64 ? 128 : 64; }
+
+int units_of_sequence(int num_kv_heads, int group_size, int head_dim) {
+  const int rows = decode_rows(head_dim, group_size);
+  return num_kv_heads * ceil_div(group_size, rows);
+}
+
+/// The segments of a sequence of so many keys, at most: see cut_sequence() in decode/work_cuda.h.
+int64_t max_segments_of(int64_t keys) {
+  const int shortest = keys > kShortKeys ? kMinSegmentKeys : kMinShortSegmentKeys;
+  return std::min<int64_t>(ceil_div(keys, shortest), kMaxSegments);
+}
+
+struct Blocks {
+  int64_t count;
+  int per_sm;
+};
+/// Those that run at the same time, or as many as there may be segments where that is fewer than multiprocessors.
+Blocks select_blocks(int64_t max_segments, int num_sms) {
+  if (max_segments <= num_sms) return {max_segments, 1};
+  return {int64_t{num_sms} * kDecodeBlocksPerSm, kDecodeBlocksPerSm};
+}
+
+/// Blocks of a cluster, which have a segment each of one unit; 1: no clusters. For units so few that each can have a
+/// cluster with a multiprocessor for each block, and sequences so short that a block needs no more than one segment.
+int select_cluster_size(int64_t num_units, int64_t mean_keys, const DeviceInfo& info) {
+  constexpr int kSmall = 4, kLarge = 8;  // no chip has larger ones but on request
+  if (info.compute_capability < kFirstWithClusters) return 1;
+  const bool is_short = mean_keys <= kSmall * kMinShortSegmentKeys;
+  if (!is_short && mean_keys > kLarge * kMinSegmentKeys) return 1;
+  const int size = is_short ? kSmall : kLarge;
+  return num_units * size <= info.num_sms ? size : 1;
+}
+
+/// See AttentionChoice.
+bool can_start_on_stale_table(const AttentionCall& call, int64_t num_units) {
+  const int64_t keys = call.table_keys;  // a sequence has fewer than 2^31
+  const int64_t cost = num_units * (keys / kTileKeys + 1 + kMaxSegments * int64_t{kSegmentCost});
+  return call.has_pool && call.num_seqs <= 32 * kDecodeWarps && keys < int64_t{1} << 31 &&
+         cost < int64_t{1} << 32;
+}
+
+AttentionChoice select_decode(const AttentionCall& call, const DeviceInfo& info) {
+  AttentionChoice c;
+  c.route = AttentionRoute::kDecode;
+  c.rotates = call.rotates;
+  c.dim = instance_dim(call.head_dim);
+  c.rows = decode_rows(call.head_dim, call.group_size);
+  c.units_per_seq = units_of_sequence(call.num_kv_heads, call.group_size, call.head_dim);
+  const int64_t num_units = call.num_seqs * c.units_per_seq;
+  const int64_t mean_keys = call.table_keys / call.num_seqs;  // at most
+  c.cluster_size = select_cluster_size(num_units, mean_keys, info);
+  const Blocks blocks = c.cluster_size > 1 ? Blocks{num_units * c.cluster_size, 1}
+                                           : select_blocks(num_units * kMaxSegments, info.num_sms);
+  c.num_blocks = blocks.count;
+  // Blocks that are side by side in the work share a multiprocessor, but not where many have nothing to do.
+  const bool are_few = num_units * max_segments_of(mean_keys) < blocks.count;
+  c.blocks_per_sm = are_few ? 1 : blocks.per_sm;
+  c.shares_units = call.has_scratch && blocks.count <= kNumCounters;
+  c.can_start_on_stale_table = can_start_on_stale_table(call, num_units);
+  c.has_whole_tiles = call.is_kv_aligned && call.page_size % kTileKeys == 0;
+  return c;
+}
+
+AttentionChoice select_prefill(const AttentionCall& call) {
+  AttentionChoice c;
+  const bool is_general = call.rotates || call.transforms_scores || call.has_tree_masks ||
+                          !call.is_q_aligned || !call.is_kv_aligned;
+  c.route = is_general ? AttentionRoute::kGeneralPrefill : AttentionRoute::kPrefill;
+  c.rotates = call.rotates;
+  c.dim = instance_dim(call.head_dim);
+  c.rows = prefill_rows(call.head_dim, is_general);
+  // Each sequence adds up to one tile of rows that is not full.
+  const int64_t tiles = call.num_tokens * call.group_size / c.rows + call.num_seqs;
+  c.num_blocks = tiles * call.num_kv_heads;
+  return c;
+}
+
+size_t partial_floats_of(int64_t max_segments, int group_size, int head_dim, int num_sms) {
+  const int64_t blocks = select_blocks(max_segments, num_sms).count;
+  const int row_tiles = decode_rows(head_dim, group_size) / kDecodeRowTile;
+  const int groups = (instance_dim(head_dim) / 16 + 1) * 8 * decode_row_pairs(group_size);
+  return static_cast<size_t>(blocks * kMaxSegments * row_tiles * groups * 4);
+}
+
+const char* name_of(AttentionRoute route) {
+  switch (route) {
+    case AttentionRoute::kDecode: return "decode";
+    case AttentionRoute::kPrefill: return "prefill";
+    case AttentionRoute::kGeneralPrefill: return "general prefill";
+  }
+  return "?";
+}
+
+}  // namespace
+
+AttentionChoice select_attention_kernel(const AttentionCall& call, const DeviceInfo& info) {
+  return call.is_decode ? select_decode(call, info) : select_prefill(call);
+}
+
+size_t partial_floats(int64_t num_seqs, int num_kv_heads, int group_size, int head_dim,
+                      int num_sms) {
+  const int64_t units = num_seqs * units_of_sequence(num_kv_heads, group_size, head_dim);
+  return partial_floats_of(units * kMaxSegments, group_size, head_dim, num_sms);
+}
+
+size_t max_partial_floats(int64_t num_seqs, int64_t num_q_heads, int head_dim, int num_sms) {
+  const auto group_size = static_cast<int>(std::min<int64_t>(num_q_heads, 2 * kDecodeRowTile));
+  return partial_floats_of(num_seqs * num_q_heads * kMaxSegments, group_size, head_dim, num_sms);
+}
+
+std::ostream& operator<<(std::ostream& os, const AttentionCall& call) {
+  os << (call.is_decode ? "batch_decode" : "batch_prefill") << ": " << call.num_tokens
+     << " tokens of " << call.num_seqs << " sequences, heads " << call.num_kv_heads << " x "
+     << call.group_size << " of " << call.head_dim << ", room for " << call.table_keys
+     << " keys in pages of " << call.page_size;
+  if (!call.has_pool) os << ", page addresses";
+  if (!call.is_q_aligned) os << ", q not aligned";
+  if (!call.is_kv_aligned) os << ", cache not aligned";
+  if (call.rotates) os << ", rotates";
+  if (call.transforms_scores) os << ", transforms scores";
+  if (call.has_tree_masks) os << ", tree masks";
+  if (call.is_decode && !call.has_scratch) os << ", no scratch";
+  return os;
+}
+
+std::ostream& operator<<(std::ostream& os, const AttentionChoice& choice) {
+  os << name_of(choice.route) << ": heads as " << choice.dim << ", " << choice.rows << " rows, "
+     << choice.num_blocks << " blocks";
+  if (choice.cluster_size > 1) os << " in clusters of " << choice.cluster_size;
+  if (choice.blocks_per_sm > 1) os << ", " << choice.blocks_per_sm << " side by side";
+  if (choice.rotates) os << ", rotates";
+  if (choice.route != AttentionRoute::kDecode) return os;
+  os << ", " << choice.units_per_seq << " units";
+  if (choice.shares_units) os << ", shared";
+  if (choice.can_start_on_stale_table) os << ", stale start";
+  if (choice.has_whole_tiles) os << ", whole tiles";
+  return os;
+}
+
+}  // namespace heddle::cuda::attention
