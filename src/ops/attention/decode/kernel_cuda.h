@@ -16,11 +16,9 @@
 #include "cuda/early_launch.h"
 #include "cuda/shared_memory.h"
 
-#include "ops/attention/decode/begin_cuda.h"
-#include "ops/attention/decode/cluster_cuda.h"
 #include "ops/attention/decode/launch.h"
-#include "ops/attention/decode/rotated_split_cuda.h"
-#include "ops/attention/decode/rotated_tf32_cuda.h"
+#include "ops/attention/decode/rope_scores_cuda.h"
+#include "ops/attention/decode/softmax_state_cuda.h"
 
 namespace heddle::cuda::attention::decode {
 
@@ -201,6 +199,44 @@ __device__ void end_run(const DecodeParams& p, const Run& run, uint32_t block,
     }
   }
   if (!is_whole) share_unit<T>(p, run, partials, place, s);
+}
+
+/// Waits for the kernel in front, sets the share of the block, and asks for the first rows of q, keys and values. All threads call.
+template <class Shape>
+__device__ BlockWork begin_work(const DecodeParams& p, uint32_t block, DecodeShared<Shape>& s,
+                                RunWalk<Shape::kWarps, 1, 2>& walk, PartRing<Shape>& ring) {
+#if __CUDA_ARCH__ >= 900
+  bool is_speculative = p.can_start_on_stale_table;
+#else
+  bool is_speculative = false;
+#endif
+  if (!is_speculative) fetch_tables(p);
+#pragma unroll 1
+  while (true) {
+    if (!is_speculative) wait_for_predecessor();
+    const BlockWork share = partition_work(p, block, gridDim.x, is_speculative, s.work);
+    FirstPages first;
+    if (share == BlockWork::kSegments) {
+      walk.start();
+      first = ring.start();
+    }
+    const bool is_in_pool = !is_speculative || are_of_pool(p, first);
+    TableWords now;
+    if (is_speculative) {
+      wait_for_predecessor();
+      now = ask_again(p, first);  // not behind the copies, which would hold it up
+    }
+    if (share == BlockWork::kSegments && is_in_pool) {
+      fetch_rows<Shape>(p, walk.run(), s.q[0]);
+      commit_copies();
+      ring.begin();
+    }
+    if (!is_speculative || __syncthreads_and(is_in_pool && is_unchanged(p, s.work, first, now)))
+      return share;
+    wait_for_copies<0>();
+    __syncthreads();
+    is_speculative = false;
+  }
 }
 
 // Grid: AttentionChoice::num_blocks. Block b is number `block` in the order of the work. Block: DecodeShape::kThreads.

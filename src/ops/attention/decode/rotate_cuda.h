@@ -3,7 +3,6 @@
 // RoPE inside decode: keys turn between shared memory and the tensor cores. Rounding rotated keys and queries to their dtype would take
 // most of the tolerance; what is done instead stands in attention_decode_rotated_split_cuda.h and attention_decode_rotated_tf32_cuda.h.
 
-#include "ops/attention/decode/shape_cuda.h"
 #include "ops/attention/decode/tile_cuda.h"
 
 namespace heddle::cuda::attention::decode {

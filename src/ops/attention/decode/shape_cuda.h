@@ -2,7 +2,7 @@
 
 #include "cuda/rotary_cuda.h"
 
-#include "ops/attention/decode/work_cuda.h"
+#include "ops/attention/decode/schedule_cuda.h"
 
 namespace heddle::cuda::attention::decode {
 

@@ -9,12 +9,10 @@
 #include <cstdint>
 
 #include "cuda/convert_cuda.h"
-#include "cuda/exp_cuda.h"
 #include "cuda/memory_cuda.h"
 #include "cuda/mma_cuda.h"
-#include "cuda/rotary_cuda.h"
 
-#include "ops/attention/decode/work_cuda.h"
+#include "ops/attention/decode/shape_cuda.h"
 
 namespace heddle::cuda::attention::decode {
 
@@ -23,12 +21,6 @@ namespace heddle::cuda::attention::decode {
 __device__ inline void forget(int& v) { asm volatile("" : "+r"(v)); }
 __device__ inline void forget(uint32_t& v) { asm volatile("" : "+r"(v)); }
 __device__ inline void forget(int64_t& v) { asm volatile("" : "+l"(v)); }
-
-__device__ inline uint32_t transpose_matrix(uint32_t m) {
-  uint32_t t;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(t) : "r"(m));
-  return t;
-}
 
 /// Offset of 16-byte vector `vector` of row `row` in a tile whose rows have row_bytes.
 __device__ inline uint32_t vector_offset(int row, int vector, int row_bytes) {
@@ -70,15 +62,6 @@ __device__ __noinline__ void copy_rows(std::byte* to, uint64_t address, int posi
     }
   }
 }
-
-/// Where a page of a lane stands in the table, and what stood there; entry -1 where there is none.
-struct AskedPage {
-  int64_t entry = -1, id = 0;
-};
-/// The pages of the first batches of tiles.
-struct FirstPages {
-  AskedPage of_batch[2];
-};
 
 /// What a warp asks for next: the keys or the values of a tile. Warp w has the tiles w, w + kWarps, ... of a run. Entries of the table are
 /// asked for long before they are needed: of 32 tiles at once where tiles lie within pages, else of the rows of one.
@@ -202,6 +185,109 @@ class TileCursor {
   int tile_ = 0;        // of batch_
 };
 
+/// Shared memory of a warp.
+struct MergePlace {
+  float4* data;
+  int size;
+};
+
+/// The ring of a warp: keys and values of one tile after the other, in the order in which they are asked for.
+template <class Shape>
+class PartRing {
+ public:
+  __device__ PartRing(const DecodeParams& p, DecodeShared<Shape>& s)
+      : ahead_(p, s.work), parts_(s.ring[threadIdx.x / 32]) {}
+
+  /// Finds the first parts, by a table that the kernel in front may still write.
+  __device__ FirstPages start() {
+    filled_ = used_ = 0;
+    return ahead_.start();
+  }
+  /// Asks for all parts but one: of no more than two batches.
+  __device__ void begin() {
+    static_assert(Shape::kParts - 1 <= 2 * 2);
+#pragma unroll 1
+    for (int part = 0; part < Shape::kParts - 1; part += 2) {
+      ahead_.fetch_keys(next(filled_));
+      if (part + 1 < Shape::kParts - 1) ahead_.fetch_values(next(filled_));
+    }
+  }
+  /// The keys of the next tile, or the values behind them: asks for the part that is kParts - 1 behind it. All lanes have read the part
+  /// before.
+  template <bool kIsValues>
+  [[nodiscard]] __device__ std::byte* take() {
+    __syncwarp();
+    constexpr bool kFetchesValues = kIsValues == (Shape::kParts % 2 == 1);
+    kFetchesValues ? ahead_.fetch_values(next(filled_)) : ahead_.fetch_keys(next(filled_));
+    wait_for_copies<Shape::kParts - 1>();
+    __syncwarp();
+    return next(used_);
+  }
+  /// What is filled next; it is not in use.
+  [[nodiscard]] __device__ std::byte* free_part() const { return parts_[filled_]; }
+  /// That, or the whole ring where it is empty.
+  [[nodiscard]] __device__ MergePlace free_place(bool is_empty) const {
+    return {reinterpret_cast<float4*>(is_empty ? parts_[0] : free_part()),
+            (is_empty ? Shape::kParts : 1) * Shape::kPartBytes / static_cast<int>(sizeof(float4))};
+  }
+
+ private:
+  __device__ std::byte* next(int& part) {
+    std::byte* at = parts_[part];
+    part = part == Shape::kParts - 1 ? 0 : part + 1;
+    return at;
+  }
+
+  TileCursor<Shape::kDim, Shape::kWarps> ahead_;
+  std::byte (*parts_)[Shape::kPartBytes];
+  int filled_ = 0, used_ = 0;
+};
+
+/// The rows of q of a run: heads of one token.
+struct QueryRows {
+  int64_t token, first_head;
+  int count;
+
+  __device__ QueryRows(const DecodeParams& p, const Run& run, int most) : token(run.seq) {
+    const UnitRows rows = rows_of(p, run.unit);
+    first_head = int64_t{rows.kv_head} * p.group_size + rows.first;
+    count = min(p.group_size - rows.first, most);
+  }
+};
+
+/// The place of vector number `place` of the rows in shared memory, where it comes from, and how many of its elements there are: none
+/// behind the last row or the end of a row.
+struct RowVector {
+  std::byte* to;
+  const std::byte* from;
+  int there;
+};
+template <class Shape>
+__device__ RowVector row_vector(const DecodeParams& p, const QueryRows& rows, int place,
+                                std::byte* q) {
+  constexpr int kVectors = Shape::kDim / 8;
+  const int row = place / kVectors, vector = place % kVectors;
+  return {q + vector_offset(row, vector, Shape::kRowBytes),
+          p.q + (rows.token * p.q_token + (rows.first_head + row) * p.q_head + vector * 8) * 2,
+          row < rows.count ? p.head_dim - vector * 8 : 0};
+}
+
+/// Copies rows of q to shared memory: where they begin at multiples of 16 bytes, the copies are on their way then, else they have ended.
+template <class Shape>
+__device__ void fetch_rows(const DecodeParams& p, const Run& run, std::byte* q) {
+  constexpr int kPlaces = Shape::kRows * Shape::kDim / 8;
+  const QueryRows rows(p, run, Shape::kRows);
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < kPlaces; i += Shape::kThreads) {
+    const RowVector v = row_vector<Shape>(p, rows, i, q);
+    if (p.is_q_aligned) {
+      copy_async_16(v.to, v.from, v.there > 0 ? 16 : 0);
+    } else {
+      copy_elements(v.to, v.from, v.there);
+    }
+  }
+}
+
 /// Scores of the keys of the tile at `position` that are not in [first_key, kv_len) become -inf.
 template <int kRowTiles>
 __device__ void hide_keys(int position, int first_key, int kv_len, float (&s)[kRowTiles][4]) {
@@ -215,25 +301,6 @@ __device__ void hide_keys(int position, int first_key, int kv_len, float (&s)[kR
     for (int tile = 0; tile < kRowTiles; ++tile) s[tile][2 * i] = s[tile][2 * i + 1] = -INFINITY;
   }
 }
-
-/// The state of a warp in a segment.
-template <int kDim, int kRowTiles>
-struct TileSums {
-  float max[kRowTiles][2], sum[kRowTiles][2];
-  float o[kDim / 16][kRowTiles][4];
-
-  __device__ void clear() {
-#pragma unroll
-    for (int tile = 0; tile < kRowTiles; ++tile) {
-      max[tile][0] = max[tile][1] = -INFINITY;
-      sum[tile][0] = sum[tile][1] = 0.0f;
-#pragma unroll
-      for (int j = 0; j < kDim / 16; ++j) {
-        o[j][tile][0] = o[j][tile][1] = o[j][tile][2] = o[j][tile][3] = 0.0f;
-      }
-    }
-  }
-};
 
 /// The rows of q as the tensor cores take them, for the warp's tiles of a segment: of each 16 elements, of each row tile.
 template <int kDim, int kRowTiles>
@@ -275,77 +342,6 @@ __device__ void score_tile(uint32_t keys, const RowFragments<kDim, kRowTiles>& q
   for (int tile = 0; tile < kRowTiles; ++tile) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) s[tile][i] = part[0][tile][i] + part[1][tile][i];
-  }
-}
-
-__device__ inline float max_of_keys(float v) {
-  for (int distance = 4; distance < 32; distance *= 2) {
-    v = fmaxf(v, __shfl_xor_sync(~0u, v, distance));
-  }
-  return v;
-}
-__device__ inline float sum_of_keys(float v) {
-  for (int distance = 4; distance < 32; distance *= 2) v += __shfl_xor_sync(~0u, v, distance);
-  return v;
-}
-
-/// Scores become weights 2^(s - max); the maximum grows, and the sums of earlier tiles shrink with it.
-template <int kDim, int kRowTiles>
-__device__ void weigh_tile(TileSums<kDim, kRowTiles>& sums, float (&s)[kRowTiles][4]) {
-  float shrink[kRowTiles][2];
-  bool grows = false;
-#pragma unroll
-  for (int tile = 0; tile < kRowTiles; ++tile) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float max = fmaxf(sums.max[tile][i], max_of_keys(fmaxf(s[tile][i], s[tile][i + 2])));
-      const float base = max == -INFINITY ? 0.0f : max;  // nothing seen: the weights are 0, not NaN
-      shrink[tile][i] = exp2_fast(sums.max[tile][i] - base);
-      grows |= max > sums.max[tile][i];
-      sums.max[tile][i] = max;
-      s[tile][i] = exp2_fast(s[tile][i] - base);
-      s[tile][i + 2] = exp2_fast(s[tile][i + 2] - base);
-    }
-  }
-  if (__any_sync(~0u, grows)) {  // else the factors are 1, or the sums 0
-#pragma unroll
-    for (int tile = 0; tile < kRowTiles; ++tile) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) sums.sum[tile][i] *= shrink[tile][i];
-#pragma unroll
-      for (int j = 0; j < kDim / 16; ++j) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sums.o[j][tile][i] *= shrink[tile][i % 2];
-      }
-    }
-  }
-#pragma unroll
-  for (int tile = 0; tile < kRowTiles; ++tile) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) sums.sum[tile][i] += s[tile][i] + s[tile][i + 2];
-  }
-}
-
-/// Adds the weighted values of a tile; the weights are rounded to T.
-template <class T, int kDim, int kRowTiles>
-__device__ void add_values(uint32_t values, int lane, const float (&weights)[kRowTiles][4],
-                           TileSums<kDim, kRowTiles>& sums) {
-  uint32_t b[kRowTiles][2];
-#pragma unroll
-  for (int tile = 0; tile < kRowTiles; ++tile) {
-    b[tile][0] = transpose_matrix(narrow_two<T>({weights[tile][0], weights[tile][1]}));
-    b[tile][1] = transpose_matrix(narrow_two<T>({weights[tile][2], weights[tile][3]}));
-  }
-  const uint32_t row =
-      values + vector_offset((lane & 7) + (lane >> 4) * 8, (lane >> 3) & 1, 2 * kDim);
-#pragma unroll
-  for (int j = 0; j < kDim / 16; ++j) {
-    uint32_t a[4];
-    load_matrices_transposed(a, row ^ (j << 5));
-#pragma unroll
-    for (int tile = 0; tile < kRowTiles; ++tile) {
-      mma_m16n8k16<T>(sums.o[j][tile], a, b[tile][0], b[tile][1]);
-    }
   }
 }
 

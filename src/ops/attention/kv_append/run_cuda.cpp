@@ -5,6 +5,7 @@
 #include "heddle/core/check.h"
 #include "heddle/core/validate.h"
 
+#include "core/kernel_log.h"
 #include "ops/attention/kv_append/kv_append_cuda_params.h"
 #include "ops/attention/paged/aligned_rows.h"
 #include "ops/attention/paged/page_validate.h"
@@ -79,6 +80,7 @@ void run_append(const ExecContext& ctx, const AppendArgs& args) {
   if (!begin_call(ctx, args)) return;
   const Described described = describe(args);
   const AppendChoice choice = select_append_kernel(described.call, ctx.info);
+  log_choice("kv_append", choice);
   launch_kv_append(ctx, pack(args, described, choice), choice);
 }
 
@@ -100,6 +102,7 @@ void run_rope_append(const ExecContext& ctx, const AppendArgs& args, const Tenso
     described.call.is_q_aligned = begin_aligned(q);
   }
   const AppendChoice choice = select_append_kernel(described.call, ctx.info);
+  log_choice("rope_kv_append", choice);
   const KvAppendParams p = pack(args, described, choice);
   r.threads_per_row = choice.threads_per_row;
   r.rows_at_once = choice.threads / choice.threads_per_row;

@@ -7,6 +7,7 @@
 #include "heddle/core/check.h"
 #include "heddle/core/validate.h"
 
+#include "core/kernel_log.h"
 #include "ops/attention/decode/exchange.h"
 #include "ops/attention/decode/launch.h"
 #include "ops/attention/paged/aligned_rows.h"
@@ -173,6 +174,7 @@ void run(const ExecContext& ctx, const char* op, const AttentionArgs& args) {
   HEDDLE_CHECK(args.num_seqs <= kMaxInt, "num_seqs is ", args.num_seqs, ", expected below 2^31");
   const AttentionCall call = describe(ctx, args);
   const AttentionChoice choice = select_attention_kernel(call, ctx.info);
+  log_choice(op, choice);
   const AttentionLaunch launch{args.q.dtype(), ctx.info, ctx.device.index, ctx.stream};
   if (choice.route != AttentionRoute::kDecode) return run_prefill(args, call, choice, launch);
   if (choice.rotates) {

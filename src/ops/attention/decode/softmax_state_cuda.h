@@ -3,12 +3,108 @@
 // Merging the softmax states of warps, segments and blocks, in the layout of the sums of a tensor core product: the lane of rows 2q, 2q + 1
 // has of every 16 elements a group of four, elements g and g + 8 of both rows. Warp w merges the groups of its share of the elements.
 
+#include "cuda/cluster_cuda.h"
 #include "cuda/exp_cuda.h"
 
-#include "ops/attention/decode/shape_cuda.h"
 #include "ops/attention/decode/tile_cuda.h"
 
 namespace heddle::cuda::attention::decode {
+
+/// The state of a warp in a segment.
+template <int kDim, int kRowTiles>
+struct TileSums {
+  float max[kRowTiles][2], sum[kRowTiles][2];
+  float o[kDim / 16][kRowTiles][4];
+
+  __device__ void clear() {
+#pragma unroll
+    for (int tile = 0; tile < kRowTiles; ++tile) {
+      max[tile][0] = max[tile][1] = -INFINITY;
+      sum[tile][0] = sum[tile][1] = 0.0f;
+#pragma unroll
+      for (int j = 0; j < kDim / 16; ++j) {
+        o[j][tile][0] = o[j][tile][1] = o[j][tile][2] = o[j][tile][3] = 0.0f;
+      }
+    }
+  }
+};
+
+__device__ inline uint32_t transpose_matrix(uint32_t m) {
+  uint32_t t;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(t) : "r"(m));
+  return t;
+}
+
+__device__ inline float max_of_keys(float v) {
+  for (int distance = 4; distance < 32; distance *= 2) {
+    v = fmaxf(v, __shfl_xor_sync(~0u, v, distance));
+  }
+  return v;
+}
+__device__ inline float sum_of_keys(float v) {
+  for (int distance = 4; distance < 32; distance *= 2) v += __shfl_xor_sync(~0u, v, distance);
+  return v;
+}
+
+/// Scores become weights 2^(s - max); the maximum grows, and the sums of earlier tiles shrink with it.
+template <int kDim, int kRowTiles>
+__device__ void weigh_tile(TileSums<kDim, kRowTiles>& sums, float (&s)[kRowTiles][4]) {
+  float shrink[kRowTiles][2];
+  bool grows = false;
+#pragma unroll
+  for (int tile = 0; tile < kRowTiles; ++tile) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float max = fmaxf(sums.max[tile][i], max_of_keys(fmaxf(s[tile][i], s[tile][i + 2])));
+      const float base = max == -INFINITY ? 0.0f : max;  // nothing seen: the weights are 0, not NaN
+      shrink[tile][i] = exp2_fast(sums.max[tile][i] - base);
+      grows |= max > sums.max[tile][i];
+      sums.max[tile][i] = max;
+      s[tile][i] = exp2_fast(s[tile][i] - base);
+      s[tile][i + 2] = exp2_fast(s[tile][i + 2] - base);
+    }
+  }
+  if (__any_sync(~0u, grows)) {  // else the factors are 1, or the sums 0
+#pragma unroll
+    for (int tile = 0; tile < kRowTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) sums.sum[tile][i] *= shrink[tile][i];
+#pragma unroll
+      for (int j = 0; j < kDim / 16; ++j) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums.o[j][tile][i] *= shrink[tile][i % 2];
+      }
+    }
+  }
+#pragma unroll
+  for (int tile = 0; tile < kRowTiles; ++tile) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) sums.sum[tile][i] += s[tile][i] + s[tile][i + 2];
+  }
+}
+
+/// Adds the weighted values of a tile; the weights are rounded to T.
+template <class T, int kDim, int kRowTiles>
+__device__ void add_values(uint32_t values, int lane, const float (&weights)[kRowTiles][4],
+                           TileSums<kDim, kRowTiles>& sums) {
+  uint32_t b[kRowTiles][2];
+#pragma unroll
+  for (int tile = 0; tile < kRowTiles; ++tile) {
+    b[tile][0] = transpose_matrix(narrow_two<T>({weights[tile][0], weights[tile][1]}));
+    b[tile][1] = transpose_matrix(narrow_two<T>({weights[tile][2], weights[tile][3]}));
+  }
+  const uint32_t row =
+      values + vector_offset((lane & 7) + (lane >> 4) * 8, (lane >> 3) & 1, 2 * kDim);
+#pragma unroll
+  for (int j = 0; j < kDim / 16; ++j) {
+    uint32_t a[4];
+    load_matrices_transposed(a, row ^ (j << 5));
+#pragma unroll
+    for (int tile = 0; tile < kRowTiles; ++tile) {
+      mma_m16n8k16<T>(sums.o[j][tile], a, b[tile][0], b[tile][1]);
+    }
+  }
+}
 
 /// Of rows 2q, 2q + 1: the maxima of their scores, in units of log2, and the lane's part of the sums of their weights 2^(score - max).
 struct RowStates {
@@ -153,12 +249,6 @@ struct Partials {
   [[nodiscard]] __device__ int size() const { return (kGroups + 1) * 8 * num_pairs; }
 };
 
-/// Shared memory of a warp.
-struct MergePlace {
-  float4* data;
-  int size;
-};
-
 /// Merges the states of all segments of a unit in ascending order; owner: the block of segment s in lane s, and that of segment 0 has left
 /// one state of all its segments. They come through `place`, as many at once as it has room for. All lanes call.
 template <class Shape>
@@ -189,6 +279,61 @@ __device__ State<Shape::kGroups> merge_segments(const Partials<Shape>& partials,
     for (int i = 0; i < count; ++i) sum = merge(sum, partials.take(own + i * size));
   }
   return sum;
+}
+
+/// What a block does that has no segment.
+__device__ inline void idle_in_cluster() {
+  for (int i = 0; i < 2; ++i) {
+    arrive_at_cluster();
+    wait_for_cluster();
+  }
+}
+
+/// Where the block's state of row tile `tile` lies: in its ring, when that is empty.
+template <class Shape>
+__device__ float4* cluster_state(DecodeShared<Shape>& s, int tile) {
+  constexpr int kGroupsOfState = Shape::kDim / 16 + 1;
+  static_assert(Shape::kRowTiles * kGroupsOfState * 32 * sizeof(float4) <= sizeof(s.ring));
+  return reinterpret_cast<float4*>(&s.ring[0][0][0]) + tile * kGroupsOfState * 32 +
+         threadIdx.x % 32;
+}
+
+/// Leaves the states of the warp's groups for the block of segment 0.
+template <class Shape>
+__device__ void put_cluster_states(const State<Shape::kGroups> (&states)[Shape::kRowTiles],
+                                   DecodeShared<Shape>& s) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+#pragma unroll
+  for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
+    float4* const to = cluster_state(s, tile);
+#pragma unroll
+    for (int j = 0; j < Shape::kGroups; ++j) {
+      to[(warp * Shape::kGroups + j) * 32] = states[tile].o[j];
+    }
+    if (warp == 0) to[Shape::kDim / 16 * 32] = states[tile].rows.packed();
+  }
+}
+
+/// Merges what the blocks 1 to num_segments - 1 have left into the states of this one.
+template <class Shape>
+__device__ void take_cluster_states(uint32_t num_segments,
+                                    State<Shape::kGroups> (&states)[Shape::kRowTiles],
+                                    DecodeShared<Shape>& s) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+#pragma unroll
+  for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
+    const float4* const own = cluster_state(s, tile);
+#pragma unroll 4
+    for (uint32_t rank = 1; rank < num_segments; ++rank) {
+      State<Shape::kGroups> state;
+      state.rows = unpack(load_of_block(own + Shape::kDim / 16 * 32, rank));
+#pragma unroll
+      for (int j = 0; j < Shape::kGroups; ++j) {
+        state.o[j] = load_of_block(own + (warp * Shape::kGroups + j) * 32, rank);
+      }
+      states[tile] = merge(states[tile], state);
+    }
+  }
 }
 
 }  // namespace heddle::cuda::attention::decode

@@ -358,4 +358,72 @@ class RunWalk {
   Schedule<kWarps>& s_;
 };
 
+/// Where a page of a lane stands in the table, and what stood there; entry -1 where there is none.
+struct AskedPage {
+  int64_t entry = -1, id = 0;
+};
+/// The pages of the first batches of tiles.
+struct FirstPages {
+  AskedPage of_batch[2];
+};
+
+/// Brings element `i`, which may be behind the last one, to the L2 cache.
+__device__ inline void prefetch_index(const IndexParams& a, int64_t i, int64_t count) {
+  if (i < count) prefetch(a.data + i * a.stride * (a.is_wide ? 8 : 4));
+}
+/// Brings lengths and the page table near.
+__device__ inline void fetch_tables(const DecodeParams& p) {
+#if __CUDA_ARCH__ >= 900
+  constexpr int64_t kEntriesOfLine = 16;  // or more
+  const int64_t thread = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  prefetch_index(p.kv.page_indptr, thread, p.num_seqs + 1);
+  prefetch_index(p.kv.last_page_len, thread, p.num_seqs);
+  prefetch_index(p.kv.pages, thread * kEntriesOfLine, p.num_pages);
+#endif
+}
+
+/// Whether what a warp was to read first are pages of the pool. All lanes call.
+__device__ inline bool are_of_pool(const DecodeParams& p, const FirstPages& first) {
+  bool are = true;
+  for (const AskedPage& page : first.of_batch) {
+    are &= page.entry < 0 || (page.id >= 0 && page.id < p.kv.pool_pages);
+  }
+  return __all_sync(~0u, are) != 0;
+}
+
+/// What the table says now of a thread's sequence and its first pages.
+struct TableWords {
+  SequenceWords sequence;
+  IndexWords pages[2];
+};
+__device__ inline TableWords ask_again(const DecodeParams& p, const FirstPages& first) {
+  TableWords now{};
+  if (static_cast<int>(threadIdx.x) < p.num_seqs) {
+    now.sequence = ask_sequence(p.kv, threadIdx.x);
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (first.of_batch[i].entry >= 0) {
+      now.pages[i] = ask_index(p.kv.pages, first.of_batch[i].entry);
+    }
+  }
+  return now;
+}
+template <int kWarps>
+__device__ bool is_unchanged(const DecodeParams& p, const Schedule<kWarps>& share,
+                             const FirstPages& first, const TableWords& now) {
+  bool is_unchanged = true;
+  if (static_cast<int>(threadIdx.x) < p.num_seqs) {
+    const SequencePages pages = sequence_pages(p.kv, now.sequence);
+    const SequenceCut& cut = share.cuts[threadIdx.x];
+    is_unchanged = pages.first_page == cut.first_page && pages.kv_len == cut.kv_len;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const AskedPage& page = first.of_batch[i];
+    is_unchanged &= page.entry < 0 || join_index(p.kv.pages, now.pages[i]) == page.id;
+  }
+  return is_unchanged;
+}
+
 }  // namespace heddle::cuda::attention::decode
