@@ -1,7 +1,8 @@
 #pragma once
 
+#include "ops/lora/device/expand_product_cuda.h"
+#include "ops/lora/device/operands_cuda.h"
 #include "ops/lora/device/outputs_cuda.h"
-#include "ops/lora/grouped/output_tile_cuda.h"
 
 namespace heddle::cuda::lora {
 

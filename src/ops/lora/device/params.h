@@ -24,6 +24,8 @@ inline constexpr int kSumRanks =
 inline constexpr int kRowTileRows = 16;  // rows of one adapter that share a work item
 inline constexpr int kWindowRows = 256;  // rows of one launch
 inline constexpr int kMaxSlices = 4;     // of one launch
+// Ranks are multiplied 16 at a time, a step; of more than 16, two steps at a time.
+inline constexpr int kHPairRanks = 32;
 
 /// Up to kRowTileRows rows of one adapter, whose rank tiles are the tiles [first_tile, first_tile + num_tiles) of the plan.
 struct RowTile {

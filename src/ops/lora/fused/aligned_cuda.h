@@ -1,7 +1,7 @@
 #pragma once
 
-#include "ops/lora/device/gather_cuda.h"
 #include "ops/lora/device/outputs_cuda.h"
+#include "ops/lora/device/rank_vectors_cuda.h"
 #include "ops/lora/fused/fused_cuda.h"
 
 namespace heddle::cuda::lora {

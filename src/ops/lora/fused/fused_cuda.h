@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/lora/device/shrink_cuda.h"
+#include "ops/lora/device/shrink_tile_cuda.h"
 
 namespace heddle::cuda::lora {
 

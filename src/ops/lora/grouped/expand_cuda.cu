@@ -1,7 +1,7 @@
 #include "cuda/shared_memory.h"
 
 #include "ops/lora/grouped/launch_cuda.h"
-#include "ops/lora/grouped/output_tile_cuda.h"
+#include "ops/lora/grouped/row_tile_h_cuda.h"
 
 namespace heddle::cuda::lora {
 namespace {
@@ -103,10 +103,10 @@ struct CachedTile {
       out.fetch(s, i, &old[i * Out::kWarpVectors]);
       commit_copies();
     }
-    b.template load<kSteps == 1>(s, first_output, width, 0, 0);
+    load_weights<kSteps == 1>(b, s, first_output, width, 0, 0);
     if constexpr (kSteps > 2) {
 #pragma unroll
-      for (int i = 2; i < kSteps; i += 2) b.template load<false>(s, first_output, width, 16 * i, i);
+      for (int i = 2; i < kSteps; i += 2) load_weights<false>(b, s, first_output, width, 16 * i, i);
     }
   }
 
@@ -151,11 +151,11 @@ __device__ void run_long(const ExpandShared& s, const HVector* h, int first_tile
                    [&](int at, const uint4* y) { old[i][at] = __ldcs(y); });
     }
     Weights<2, kColumns> next;
-    next.template load<false>(s, first_output, width, 0, 0);
+    load_weights<false>(next, s, first_output, width, 0, 0);
 #pragma unroll 1
     for (int step = 0; step < steps; step += 2) {
       const Weights<2, kColumns> b = next;
-      if (step + 2 < steps) next.template load<false>(s, first_output, width, step * 16 + 32, 0);
+      if (step + 2 < steps) load_weights<false>(next, s, first_output, width, step * 16 + 32, 0);
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
         if (step + k >= steps) break;

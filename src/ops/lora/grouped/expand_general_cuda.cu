@@ -3,6 +3,7 @@
 #include "ops/lora/device/general_loads_cuda.h"
 #include "ops/lora/device/outputs_cuda.h"
 #include "ops/lora/grouped/launch_cuda.h"
+#include "ops/lora/grouped/row_tile_h_cuda.h"
 
 namespace heddle::cuda::lora {
 namespace {

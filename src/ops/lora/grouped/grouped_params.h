@@ -51,8 +51,6 @@ struct GroupedRows {
 /// Groups all rows of a batch, one block; p.plans is the plan, `device` the current one.
 void plan_grouped(const PlanParams& p, int device, cudaStream_t stream);
 
-// Ranks are multiplied 16 at a time, a step; of more than 16, two steps at a time.
-inline constexpr int kHPairRanks = 32;
 inline constexpr int kHStepVectors = 4, kHVectorBytes = 16;  // in GroupedParams::h: hi, then lo
 
 struct GroupedParams {

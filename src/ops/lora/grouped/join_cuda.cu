@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "ops/lora/grouped/h_cuda.h"
 #include "ops/lora/grouped/launch_cuda.h"
+#include "ops/lora/grouped/row_tile_h_cuda.h"
 
 namespace heddle::cuda::lora {
 namespace {

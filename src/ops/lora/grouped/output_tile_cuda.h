@@ -1,14 +1,23 @@
 #pragma once
 
-#include "ops/lora/grouped/h_cuda.h"
+#include "ops/lora/device/expand_product_cuda.h"
+#include "ops/lora/grouped/row_tiles_cuda.h"
 
 namespace heddle::cuda::lora {
 
 // Of the second kernel for batches of many rows, aligned or not: its work items and products.
 
-inline constexpr int kLaneOutputs = 8;  // of a row and a group of outputs: 16 bytes of y
-inline constexpr int kGroupOutputs = 32;
-inline constexpr int kProductOutputs = 8;  // of one product
+/// In shared memory: the row tile and slice whose h comes behind.
+struct ExpandShared {
+  const std::byte* b;
+  int64_t b_stride;  // bytes
+  int32_t rank;      // 0: nothing to do
+  int32_t first_row, num_rows;
+  std::byte* y[kGroupedTileRows];  // output 0 of each row
+  float factor[kGroupedTileRows];
+};
+
+inline constexpr int kHeadBytes = (sizeof(ExpandShared) + 127) / 128 * 128;
 inline constexpr uint32_t kNothing =
     0x8000'8000u;  // -0 twice: it changes no bit of what is added to it
 
@@ -49,62 +58,27 @@ __device__ void describe(const GroupedParams& p, const OutputTile& output_tile, 
   }
 }
 
-/// Output of a warp that lane group g has in column i: so each lane has sums of outputs that lie one behind the other.
-__device__ inline int output_of(int i, int g) {
-  return i / 4 * kGroupOutputs + g / 2 * kLaneOutputs + i % 4 * 2 + g % 2;
-}
-
-/// Weights of a lane for kSteps steps of 16 ranks; products along the outputs of a warp.
-template <int kSteps, int kColumns>
-struct Weights {
-  uint2 v[kColumns][kSteps];
-
-  /// All ranks of an adapter with up to 16, or 32 of one with more.
-  template <bool kIsNarrow>
-  __device__ void load(const ExpandShared& s, int first_output, int width, int first_rank, int to) {
-    const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-    const bool is_narrow = kIsNarrow || s.rank <= 16;
-    const int rank = is_narrow ? q * 4 : first_rank + q * 8;
-    const std::byte* const from = s.b + (first_output + output_of(0, g)) * s.b_stride + rank * 2;
+/// All ranks of an adapter with up to 16, or 32 of one with more.
+template <bool kIsNarrow, int kSteps, int kColumns>
+__device__ void load_weights(Weights<kSteps, kColumns>& w, const ExpandShared& s, int first_output,
+                             int width, int first_rank, int to) {
+  const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  const bool is_narrow = kIsNarrow || s.rank <= 16;
+  const int rank = is_narrow ? q * 4 : first_rank + q * 8;
+  const std::byte* const from = s.b + (first_output + output_of(0, g)) * s.b_stride + rank * 2;
 #pragma unroll
-    for (int i = 0; i < kColumns; ++i) {
-      const bool in_range = rank < s.rank && first_output + output_of(i, g) < width;
-      const std::byte* at = from + output_of(i, 0) * s.b_stride;
-      uint4 x{0, 0, 0, 0};
-      if (is_narrow) {
-        const uint2 two = in_range ? __ldg(reinterpret_cast<const uint2*>(at)) : uint2{0, 0};
-        x.x = two.x, x.y = two.y;
-      } else if (in_range) {
-        x = __ldg(reinterpret_cast<const uint4*>(at));
-      }
-      v[i][to] = {x.x, x.y};
-      if constexpr (kSteps > 1) v[i][to + 1] = {x.z, x.w};
+  for (int i = 0; i < kColumns; ++i) {
+    const bool in_range = rank < s.rank && first_output + output_of(i, g) < width;
+    const std::byte* at = from + output_of(i, 0) * s.b_stride;
+    uint4 x{0, 0, 0, 0};
+    if (is_narrow) {
+      const uint2 two = in_range ? __ldg(reinterpret_cast<const uint2*>(at)) : uint2{0, 0};
+      x.x = two.x, x.y = two.y;
+    } else if (in_range) {
+      x = __ldg(reinterpret_cast<const uint4*>(at));
     }
-  }
-};
-
-/// Of lane (g, q): row g of a tile and outputs 2 q + [0, 2) of a column, then row g + 8.
-template <int kColumns>
-using Sums = float[kColumns][4];
-
-/// What a lane has of h for one step and 16 rows.
-struct HPair {
-  HVector v[2];  // hi, lo
-
-  __device__ explicit HPair(const HVector* h) : v{h[0], h[32]} {}
-};
-
-template <class T, int kSteps, int kColumns>
-__device__ void multiply(const HPair& h, const Weights<kSteps, kColumns>& b, int step,
-                         Sums<kColumns>& sum) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const HVector& x = h.v[half];
-    const uint32_t a[4] = {x.x, x.y, x.z, x.w};
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i) {
-      mma_m16n8k16<T>(sum[i], a, b.v[i][step].x, b.v[i][step].y);
-    }
+    w.v[i][to] = {x.x, x.y};
+    if constexpr (kSteps > 1) w.v[i][to + 1] = {x.z, x.w};
   }
 }
 

@@ -1,4 +1,4 @@
-#include "ops/lora/grouped/shrink_cuda.h"
+#include "ops/lora/grouped/shrink_kernel_cuda.h"
 
 namespace heddle::cuda::lora {
 namespace {

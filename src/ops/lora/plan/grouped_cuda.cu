@@ -2,7 +2,7 @@
 #include "cuda/shared_memory.h"
 
 #include "ops/lora/device/indices_cuda.h"
-#include "ops/lora/grouped/site_cuda.h"
+#include "ops/lora/grouped/row_tiles_cuda.h"
 
 namespace heddle::cuda::lora {
 namespace {

@@ -2,8 +2,9 @@
 #include "cuda/early_launch.h"
 #include "cuda/shared_memory.h"
 
-#include "ops/lora/device/expand_cuda.h"
 #include "ops/lora/device/params.h"
+#include "ops/lora/two_launch/expand_cuda.h"
+#include "ops/lora/two_launch/shrink_cuda.h"
 
 namespace heddle::cuda::lora {
 namespace {

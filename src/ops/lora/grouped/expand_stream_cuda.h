@@ -2,7 +2,7 @@
 
 #include "cuda/bulk_copy_cuda.h"
 
-#include "ops/lora/grouped/output_tile_cuda.h"
+#include "ops/lora/grouped/row_tile_h_cuda.h"
 
 namespace heddle::cuda::lora::grouped_stream {
 

@@ -1,10 +1,14 @@
 #pragma once
 
-#include "cuda/convert_cuda.h"
-
-#include "ops/lora/device/shrink_cuda.h"
+#include "ops/lora/two_launch/item_cuda.h"
 
 namespace heddle::cuda::lora {
+
+/// Rows of partials of a row tile: those of its first 16 ranks, then of the next.
+struct PartialRows {
+  int first, num_rows;
+  uint32_t row_reciprocal;
+};
 
 /// Sums the chain of this lane for kValues rows of partials kStep apart, of which `num` are wanted.
 template <int kValues, int kStep>
@@ -65,31 +69,6 @@ __device__ void gather_rows(const SiteParams& p, const WorkItem& item, int first
       take(row, r, r < num_ranks ? widen(from[first_rank + r]) : 0.0f);
     }
   });
-}
-
-/// Puts h[row][rank] as hi + lo where lane (g, q) of the products finds it.
-template <class T>
-__device__ void store_h(HBlock* blocks, bool is_narrow, int row, int rank, float h) {
-  const int block = rank / kHBlockRanks;
-  rank %= kHBlockRanks;
-  const int q = is_narrow ? rank / 4 : rank / 8;
-  const int step = is_narrow ? 0 : rank % 8 / 4;
-  const T hi = narrow<T>(h);
-  const T lo = narrow<T>(h - widen(hi));
-  T* to = reinterpret_cast<T*>(
-      &blocks[block][step][row / kProductTileRows][row % kProductTileRows * 4 + q]);
-  to[rank % 4] = hi;
-  to[4 + rank % 4] = lo;
-}
-
-/// Zeros for the last 16 ranks of a block that the products take, but the adapter does not have.
-__device__ inline void clear_h(HBlock* blocks, bool is_narrow, int num) {
-  static_assert(kHBlockRanks == 2 * kTileRanks);
-  const int tiles = (num + kTileRanks - 1) / kTileRanks, t = static_cast<int>(threadIdx.x);
-  if (is_narrow || tiles % 2 == 0 || t >= kHSteps * kRowTileRows * 2) return;
-  const int step = t % kHSteps, row = t / kHSteps % kRowTileRows,
-            q = 2 + t / (kHSteps * kRowTileRows);
-  blocks[tiles / 2][step][row / kProductTileRows][row % kProductTileRows * 4 + q] = {0, 0, 0, 0};
 }
 
 /// h of the ranks [first_rank, first_rank + 128) into shared memory; all threads of the block call it.

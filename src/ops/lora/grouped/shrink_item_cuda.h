@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/lora/grouped/site_cuda.h"
+#include "ops/lora/grouped/row_tiles_cuda.h"
 
 namespace heddle::cuda::lora::grouped_shrink {
 

@@ -1,9 +1,10 @@
 #pragma once
 
 #include "cuda/check.h"
+#include "cuda/mma_cuda.h"
 #include "cuda/shared_memory.h"
 
-#include "ops/lora/grouped/item_cuda.h"
+#include "ops/lora/grouped/shrink_item_cuda.h"
 
 namespace heddle::cuda::lora::grouped_shrink {
 

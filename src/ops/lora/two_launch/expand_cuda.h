@@ -1,7 +1,7 @@
 #pragma once
 
-#include "ops/lora/device/gather_cuda.h"
-#include "ops/lora/device/outputs_cuda.h"
+#include "ops/lora/two_launch/h_cuda.h"
+#include "ops/lora/two_launch/outputs_cuda.h"
 
 namespace heddle::cuda::lora {
 
@@ -111,6 +111,7 @@ __device__ void fetch_narrow(const SiteParams& p, const WorkItem& item, StagingS
 
 /// Output of row `row` of 16: those of lane group g that are the rows g and g + 8 of product `pair` lie one behind the other.
 __device__ inline int output_of_row(int row, int pair) { return row / 2 * 4 + pair * 2 + row % 2; }
+
 __device__ inline int wide_vector(int row, int index) {
   return row * 8 + (index ^ row / 2 % 2 * 4);
 }

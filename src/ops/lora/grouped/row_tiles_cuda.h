@@ -44,6 +44,7 @@ __host__ __device__ constexpr int select_split(int tile_passes, int num_blocks, 
   }
   return best;
 }
+
 static_assert(select_split(64, 132, 8) == 2 && select_split(16, 132, 8) == 8);
 static_assert(select_split(128, 132, 8) == 1 && select_split(1000, 132, 4) == 1);
 

@@ -1,0 +1,104 @@
+#pragma once
+
+#include "ops/lora/device/outputs_cuda.h"
+#include "ops/lora/two_launch/item_cuda.h"
+
+namespace heddle::cuda::lora {
+
+/// What the rows 2 q and 2 q + 1 hold at this lane's outputs of a half; plain outputs alone.
+template <class T>
+__device__ void fetch_old(const SiteParams& p, const WorkItem& item, int half, uint4* to) {
+  const SliceParams& slice = p.slices[item.slice];
+  const Operand<T, true> y(static_cast<const T*>(slice.y) + item.first, slice.y_stride, false);
+  const int n = output_of_lane(half), q = threadIdx.x % 4;
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const bool in_range = p.accumulate && 2 * q + j < item.num_rows && n < item.left;
+    copy_async_8(reinterpret_cast<uint2*>(to) + j,
+                 in_range ? y.at(item.rows[2 * q + j], n) : y.data, in_range);
+  }
+}
+
+using ExpandSums = float[kProductTiles][2][4];
+
+template <class Y>
+struct alignas(4 * sizeof(Y)) FourOf {
+  Y v[4];
+};
+
+/// What row i of the row tile holds at this lane's four outputs; kAligned: of type T.
+template <class T, bool kAligned>
+__device__ uint4 load_old(const SiteParams& p, const WorkItem& item, int half, int i) {
+  const SliceParams& slice = p.slices[item.slice];
+  const int n = output_of_lane(half), left = item.left - n;
+  uint4 raw{0, 0, 0, 0};
+  if (!p.accumulate || i >= item.num_rows || left <= 0) return raw;
+  with_type_or<kAligned, T>(p.y_dtype, [&](auto type) {
+    using Y = decltype(type);
+    const Y* y =
+        Operand<Y, kAligned>(static_cast<const Y*>(slice.y) + item.first, slice.y_stride, false)
+            .at(item.rows[i], n);
+    FourOf<Y> four{};
+    if (kAligned || (left >= 4 && reinterpret_cast<uintptr_t>(y) % sizeof(four) == 0)) {
+      four = *reinterpret_cast<const FourOf<Y>*>(y);
+    } else {
+      for (int k = 0; k < 4; ++k) {
+        if (k < left) four.v[k] = y[k];
+      }
+    }
+    *reinterpret_cast<FourOf<Y>*>(&raw) = four;
+  });
+  return raw;
+}
+
+template <class T, bool kAligned>
+__device__ void write_four(const SiteParams& p, const WorkItem& item, int half, int i,
+                           const float (&sum)[4], const uint4& old) {
+  const SliceParams& slice = p.slices[item.slice];
+  const int n = output_of_lane(half), left = item.left - n;
+  if (i >= item.num_rows || left <= 0) return;
+  const int row = item.rows[i];
+  const float factor = p.row_scale != nullptr ? item.scale * p.row_scale[row] : item.scale;
+  with_type_or<kAligned, T>(p.y_dtype, [&](auto type) {
+    using Y = decltype(type);
+    Y* y = const_cast<Y*>(
+        Operand<Y, kAligned>(static_cast<const Y*>(slice.y) + item.first, slice.y_stride, false)
+            .at(row, n));
+    FourOf<Y> four = *reinterpret_cast<const FourOf<Y>*>(&old);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) four.v[k] = finish(four.v[k], factor, sum[k], p.accumulate);
+    if (kAligned || (left >= 4 && reinterpret_cast<uintptr_t>(y) % sizeof(four) == 0)) {
+      *reinterpret_cast<FourOf<Y>*>(y) = four;
+    } else {
+      for (int k = 0; k < 4; ++k) {
+        if (k < left) y[k] = four.v[k];
+      }
+    }
+  });
+}
+
+/// Adds the sums of a half to y and clears them; `both` has what the first rows hold, where outputs are plain.
+template <class T, bool kAligned>
+__device__ void write_half(const SiteParams& p, const WorkItem& item, int half, int num_tiles,
+                           const uint4& both, ExpandSums& sum) {
+#pragma unroll
+  for (int tile = 0; tile < kProductTiles; ++tile) {
+    if (tile >= num_tiles) break;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int i = tile * kProductTileRows + static_cast<int>(threadIdx.x % 4 * 2) + j;
+      uint4 old;
+      if (kAligned && tile == 0) {
+        old = j == 0 ? uint4{both.x, both.y, 0, 0} : uint4{both.z, both.w, 0, 0};
+      } else {
+        old = load_old<T, kAligned>(p, item, half, i);
+      }
+      const float four[4] = {sum[tile][0][j], sum[tile][0][2 + j], sum[tile][1][j],
+                             sum[tile][1][2 + j]};
+      write_four<T, kAligned>(p, item, half, i, four, old);
+      sum[tile][0][j] = sum[tile][0][2 + j] = sum[tile][1][j] = sum[tile][1][2 + j] = 0.0f;
+    }
+  }
+}
+
+}  // namespace heddle::cuda::lora
