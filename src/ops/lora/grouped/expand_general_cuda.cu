@@ -185,42 +185,6 @@ __global__ void __launch_bounds__(kThreads, kGeneralForm.blocks)
   if (waits) wait_for_predecessor();  // this kernel ends after the first one
 }
 
-constexpr int kSumThreads = 256, kSumBlocks = 4;  // of a multiprocessor
-
-// y (+)= factor * h of lora_shrink: a block has a row tile of a slice at a time, a thread four ranks of a row.
-__global__ void __launch_bounds__(kSumThreads)
-    grouped_sum_kernel(const __grid_constant__ GroupedParams p) {
-  wait_for_predecessor();
-  const SiteParams& site = p.site;
-  const int num_tiles = p.plan.head->num_tiles;
-  const int parts = ChainSplit(p, num_tiles).parts;
-#pragma unroll 1
-  for (int index = static_cast<int>(blockIdx.x); index < num_tiles * site.num_slices;
-       index += static_cast<int>(gridDim.x)) {
-    const int tile_index = index / site.num_slices, s = index - tile_index * site.num_slices;
-    const SliceParams& slice = site.slices[s];
-    const GroupedTile tile = p.plan.tiles[tile_index];
-    const int rank = SlotWeights(p, tile, s).rank, quads = (rank + 3) / 4;
-    for (int i = static_cast<int>(threadIdx.x); i < tile.num_rows * quads; i += kSumThreads) {
-      const int of_tile = i / quads, first = (i - of_tile * quads) * 4;
-      const float4 h = load_h(p, s, tile.first + of_tile, first, parts);
-      const float v[4] = {h.x, h.y, h.z, h.w};
-      const int64_t row = p.plan.rows[tile.first + of_tile];
-      const float factor =
-          site.row_scale != nullptr ? site.scale * site.row_scale[row] : site.scale;
-      with_type(site.y_dtype, [&](auto type) {
-        using Y = decltype(type);
-        Y* const y = static_cast<Y*>(slice.y) + row * slice.y_stride + first;
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          if (first + k >= rank) break;
-          y[k] = finish(site.accumulate ? y[k] : Y{}, factor, v[k], site.accumulate);
-        }
-      });
-    }
-  }
-}
-
 template <class T, int kTiles>
 void run(const GroupedParams& p, const GroupedLaunch& launch) {
   constexpr auto kKernel = grouped_expand_general_kernel<T, kTiles>;
@@ -244,10 +208,6 @@ void launch_grouped_expand_general<bfloat16>(const GroupedParams& p, const Group
 template <>
 void launch_grouped_expand_general<half>(const GroupedParams& p, const GroupedLaunch& launch) {
   run_any<__half>(p, launch);
-}
-
-void launch_grouped_sum(const GroupedParams& p, const GroupedLaunch& launch) {
-  launch_second<grouped_sum_kernel>(p, launch, kSumBlocks * p.shrink_blocks, kSumThreads, 0, true);
 }
 
 }  // namespace heddle::cuda::lora

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "ops/lora/device/outputs_cuda.h"
 #include "ops/lora/grouped/launch_cuda.h"
 #include "ops/lora/grouped/row_tile_h_cuda.h"
 
@@ -61,6 +62,40 @@ void run(const GroupedParams& p, const GroupedLaunch& launch) {
   launch_second<grouped_join_kernel<T>>(p, launch, static_cast<int>(blocks), kThreads, 0, true);
 }
 
+// y (+)= factor * h of lora_shrink: a block has a row tile of a slice at a time, a thread four ranks of a row.
+__global__ void __launch_bounds__(kThreads)
+    grouped_sum_kernel(const __grid_constant__ GroupedParams p) {
+  wait_for_predecessor();
+  const SiteParams& site = p.site;
+  const int num_tiles = p.plan.head->num_tiles;
+  const int parts = ChainSplit(p, num_tiles).parts;
+#pragma unroll 1
+  for (int index = static_cast<int>(blockIdx.x); index < num_tiles * site.num_slices;
+       index += static_cast<int>(gridDim.x)) {
+    const int tile_index = index / site.num_slices, s = index - tile_index * site.num_slices;
+    const SliceParams& slice = site.slices[s];
+    const GroupedTile tile = p.plan.tiles[tile_index];
+    const int rank = SlotWeights(p, tile, s).rank, quads = (rank + 3) / 4;
+    for (int i = static_cast<int>(threadIdx.x); i < tile.num_rows * quads; i += kThreads) {
+      const int of_tile = i / quads, first = (i - of_tile * quads) * 4;
+      const float4 h = load_h(p, s, tile.first + of_tile, first, parts);
+      const float v[4] = {h.x, h.y, h.z, h.w};
+      const int64_t row = p.plan.rows[tile.first + of_tile];
+      const float factor =
+          site.row_scale != nullptr ? site.scale * site.row_scale[row] : site.scale;
+      with_type(site.y_dtype, [&](auto type) {
+        using Y = decltype(type);
+        Y* const y = static_cast<Y*>(slice.y) + row * slice.y_stride + first;
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          if (first + k >= rank) break;
+          y[k] = finish(site.accumulate ? y[k] : Y{}, factor, v[k], site.accumulate);
+        }
+      });
+    }
+  }
+}
+
 }  // namespace
 
 template <>
@@ -70,6 +105,11 @@ void launch_grouped_join<bfloat16>(const GroupedParams& p, const GroupedLaunch& 
 template <>
 void launch_grouped_join<half>(const GroupedParams& p, const GroupedLaunch& launch) {
   run<__half>(p, launch);
+}
+
+void launch_grouped_sum(const GroupedParams& p, const GroupedLaunch& launch) {
+  launch_second<grouped_sum_kernel>(p, launch, kBlocksOfMultiprocessor * p.shrink_blocks, kThreads,
+                                    0, true);
 }
 
 }  // namespace heddle::cuda::lora

@@ -1,11 +1,9 @@
-#include "cuda/check.h"
-#include "cuda/shared_memory.h"
+#pragma once
 
 #include "ops/lora/device/general_loads_cuda.h"
 #include "ops/lora/fused/fused_cuda.h"
 
 namespace heddle::cuda::lora {
-namespace {
 
 // lora_apply in one launch, whatever its addresses, layouts and dtype of y, for one window of rows or several: what fused/aligned_cuda.cu does,
 // with loads that begin anywhere, h of all ranks in shared memory at once, and the next item on its way while outputs are written.
@@ -45,9 +43,9 @@ struct GeneralWindow {
 };
 
 /// Of a transposed A the same as load_general_a().
-__device__ __noinline__ void load_transposed_a(const uint16_t* data, int64_t stride, int num_ranks,
-                                               int num_features, int rank, int feature,
-                                               uint4 (&to)[4]) {
+__device__ __noinline__ inline void load_transposed_a(const uint16_t* data, int64_t stride,
+                                                      int num_ranks, int num_features, int rank,
+                                                      int feature, uint4 (&to)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int r = rank + i / 2 * 8, f = feature + i % 2 * 32;
@@ -56,8 +54,8 @@ __device__ __noinline__ void load_transposed_a(const uint16_t* data, int64_t str
 }
 
 /// Of the ranks g and g + 8, the features 8 q + [0, 8) of each 32 of 64.
-__device__ void load_general_a(const GeneralWindow& w, const ShrinkItem& item, const LoraWeight& a,
-                               ShrinkData& to) {
+__device__ inline void load_general_a(const GeneralWindow& w, const ShrinkItem& item,
+                                      const LoraWeight& a, ShrinkData& to) {
   const int rank = item.first_rank + lane_g(), left = w.p.in_features - item.feature;
   const auto* const data = static_cast<const std::byte*>(a.data);
   uint4 v[4] = {};
@@ -84,8 +82,8 @@ __device__ void load_general_a(const GeneralWindow& w, const ShrinkItem& item, c
 }
 
 /// x of row `row` of the window, which is row `row_of_tile` of the row tile.
-__device__ void load_general_x(const GeneralWindow& w, const ShrinkItem& item, int row,
-                               int row_of_tile, ShrinkData& to) {
+__device__ inline void load_general_x(const GeneralWindow& w, const ShrinkItem& item, int row,
+                                      int row_of_tile, ShrinkData& to) {
   const auto* const data = static_cast<const std::byte*>(w.p.input);
   const int64_t stride = w.p.input_stride;
   const auto* const end = data + ((w.p.num_rows - 1) * stride + w.p.in_features) * 2;
@@ -97,8 +95,8 @@ __device__ void load_general_x(const GeneralWindow& w, const ShrinkItem& item, i
 }
 
 /// An item of shrink.
-__device__ void load_general_shrink(const GeneralWindow& w, const ShrinkItem& item,
-                                    const LoraWeight& a, ShrinkData& to) {
+__device__ inline void load_general_shrink(const GeneralWindow& w, const ShrinkItem& item,
+                                           const LoraWeight& a, ShrinkData& to) {
   load_general_a(w, item, a, to);
   load_general_x(w, item, item.row, lane_g(), to);
 }
@@ -141,6 +139,7 @@ struct GeneralExpandItem {
     partial = slice * p.num_chunks * w.num_partials + from.first_partial;
   }
 };
+
 static_assert(kTileOutputs == kBlockOutputs && kRowTileRows == kProductRows);
 
 /// An item whose data are on their way.
@@ -207,6 +206,7 @@ struct GeneralExpand {
 struct WordPair {
   FlaggedWord v[2];
 };
+
 __device__ inline WordPair peek_pair(const FlaggedWord* words) {
   uint64_t low, high;
   asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];"
@@ -334,7 +334,7 @@ __device__ void multiply_item(GeneralShared& s, GeneralExpand& expand) {
   __syncthreads();
 }
 
-__device__ void write_item(const GeneralWindow& w, const GeneralExpand& expand) {
+__device__ inline void write_item(const GeneralWindow& w, const GeneralExpand& expand) {
   const int warp = static_cast<int>(threadIdx.x / 32);
   expand.for_rows(w.p, [&](int j, const auto& y) {
     y.store(expand.old[j], expand.factors[j], true, w.s.staged[warp + j * kProductTileRows]);
@@ -361,116 +361,6 @@ __device__ __noinline__ void recompute_general_sums(const FusedGeneralParams& p,
     __syncthreads();
     publish_sums(w.words, s.flag, shrink.partial, shrink.num_rows, s.sums[0]);
   }
-}
-
-// Items of shrink, then items of expand, of the window blockIdx.y. kOneItemPerBlock: no block has more than one of either, so that all are asked for
-// together with their numbers, and what the next would need is left out. Grid: blocks that run at once, shared out over the windows.
-template <class T, bool kOneItemPerBlock>
-__global__ void __launch_bounds__(kBlockThreads, kFusedBlocksPerSm)
-    fused_general_kernel(const __grid_constant__ FusedGeneralParams p) {
-  extern __shared__ uint4 memory[];
-  auto& s = *reinterpret_cast<GeneralShared*>(memory);
-  const bool is_counter = threadIdx.x == kBlockThreads - 1;
-  uint64_t before = 0;
-  if (is_counter) before = arrive(p.arrivals);
-  const GeneralWindow w(p, s, static_cast<int>(blockIdx.y));
-  const int num_shrinks = w.num_tiles * p.num_slices * p.num_chunks;
-  const int num_expands = w.num_row_tiles * p.items_per_row_tile[0];
-  BlockRange shrinks(static_cast<int>(blockIdx.x)), expands = shrinks;
-  if (!kOneItemPerBlock) {
-    shrinks = BlockRange(num_shrinks, p.block_reciprocal);
-    expands = BlockRange(num_expands, p.block_reciprocal);
-  }
-  ShrinkItem shrink(p, w.plan, w.num_partials, shrinks.begin);
-  GeneralExpand expand;
-  expand.item = GeneralExpandItem(w, expands.begin);
-  expand.weights.rank = 0;
-  shrinks.end = min(shrinks.end, num_shrinks), expands.end = min(expands.end, num_expands);
-  const bool has_shrink = shrinks.begin < shrinks.end;
-  LoraWeight a;
-  ShrinkData x;
-  if (has_shrink) a = read_weight(p.a_at, shrink.slot, shrink.slice);
-  if (expands.begin < expands.end) expand.describe(p);
-  if (has_shrink) load_general_shrink(w, shrink, a, x);
-  if (is_counter) s.flag = flag_of(before, p.arrivals);
-#pragma unroll 1
-  for (int turn = 0;; turn ^= 1) {
-    const ShrinkItem item = shrink;
-    const bool has_next = !kOneItemPerBlock && ++shrinks.begin < shrinks.end;
-    const bool is_same = item.chunk + 1 < p.num_chunks;
-    if (has_next && is_same) shrink.advance(w.num_partials);
-    if (has_next && !is_same) shrink = ShrinkItem(p, w.plan, w.num_partials, shrinks.begin);
-    if (has_shrink) multiply_general_shrink<T>(w, item, x, s.sums[turn]);
-    if (has_next && !is_same) a = read_weight(p.a_at, shrink.slot, shrink.slice);
-    if (has_next) load_general_shrink(w, shrink, a, x);
-    if (!has_next && expand.weights.rank > 0) expand.load(p);
-    if (has_shrink) {
-      __syncthreads();
-      publish_sums(w.words, s.flag, item.partial, item.num_rows, s.sums[turn]);
-    }
-    if (!has_next) break;
-  }
-  bool is_cached = false;
-#pragma unroll 1
-  while (expands.begin < expands.end) {
-    const int rank = expand.weights.rank;
-    if (rank > 0) {
-      while (!is_cached && !gather_general_h<T>(w, expand.item, rank)) {
-        recompute_general_sums<T>(p, s, expand.item.row_tile, expand.item.slice, rank);
-      }
-      multiply_item<T>(s, expand);
-    }
-    const bool has_next = !kOneItemPerBlock && ++expands.begin < expands.end;
-    GeneralExpand next;
-    is_cached = false;
-    if (has_next) {
-      next.item = expand.item, next.weights = expand.weights;
-      next.factors[0] = expand.factors[0], next.factors[1] = expand.factors[1];
-      const bool is_same = next.advance(p);
-      is_cached = is_same && rank > 0;
-      if (!is_same) {
-        next.item = GeneralExpandItem(w, expands.begin);
-        next.describe(p);
-      }
-    }
-    if (has_next && next.weights.rank > 0) next.weights.load(0, next.b);
-    if (rank > 0) write_item(w, expand);
-    if (!has_next) return;
-    expand.item = next.item, expand.weights = next.weights, expand.b = next.b;
-    expand.factors[0] = next.factors[0], expand.factors[1] = next.factors[1];
-    if (expand.weights.rank > 0) expand.load_old(p);
-  }
-}
-
-template <class T, bool kOneItemPerBlock>
-void run(const FusedGeneralParams& p, int num_blocks, int num_windows, int device,
-         cudaStream_t stream) {
-  constexpr auto kKernel = fused_general_kernel<T, kOneItemPerBlock>;
-  constexpr int kBytes = sizeof(GeneralShared);
-  allow_shared_memory<kKernel, kBytes>(device);
-  const dim3 grid(static_cast<unsigned>(num_blocks), static_cast<unsigned>(num_windows));
-  kKernel<<<grid, kBlockThreads, kBytes, stream>>>(p);
-  HEDDLE_CUDA_CHECK(cudaGetLastError());
-}
-
-template <class T>
-void run_typed(const FusedGeneralParams& p, int num_blocks, int num_windows, int device,
-               cudaStream_t stream) {
-  if (p.one_item_per_block) return run<T, true>(p, num_blocks, num_windows, device, stream);
-  run<T, false>(p, num_blocks, num_windows, device, stream);
-}
-
-}  // namespace
-
-template <>
-void launch_fused_general<bfloat16>(const FusedGeneralParams& p, int num_blocks, int num_windows,
-                                    int device, cudaStream_t stream) {
-  run_typed<__nv_bfloat16>(p, num_blocks, num_windows, device, stream);
-}
-template <>
-void launch_fused_general<half>(const FusedGeneralParams& p, int num_blocks, int num_windows,
-                                int device, cudaStream_t stream) {
-  run_typed<__half>(p, num_blocks, num_windows, device, stream);
 }
 
 }  // namespace heddle::cuda::lora

@@ -1,3 +1,5 @@
+#pragma once
+
 #include <cassert>
 
 #include "cuda/check.h"
@@ -6,7 +8,6 @@
 #include "ops/lora/fused/aligned_cuda.h"
 
 namespace heddle::cuda::lora {
-namespace {
 
 /// The items of expand from this one on, for a block that waited too long for another's sums: it computes them itself.
 template <class T, bool kAligned, bool kHasRankAbove16>
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(kBlockThreads, kFusedBlocksPerSm)
 }
 
 template <class T, bool kAligned, bool kHasRankAbove16, bool kOneItemPerBlock>
-void run(const FusedParams& p, int num_blocks, cudaStream_t stream) {
+void launch_aligned_kernel(const FusedParams& p, int num_blocks, cudaStream_t stream) {
   fused_aligned_kernel<T, kAligned, kHasRankAbove16, kOneItemPerBlock>
       <<<static_cast<unsigned>(num_blocks), kBlockThreads, 0, stream>>>(p);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
@@ -132,33 +133,18 @@ void run(const FusedParams& p, int num_blocks, cudaStream_t stream) {
 template <class T, bool kAligned, bool kHasRankAbove16>
 void run_ranks(const FusedParams& p, const FusedLaunch& launch, cudaStream_t stream) {
   if (launch.one_item_per_block)
-    return run<T, kAligned, kHasRankAbove16, true>(p, launch.num_blocks, stream);
+    return launch_aligned_kernel<T, kAligned, kHasRankAbove16, true>(p, launch.num_blocks, stream);
   if constexpr (kAligned || !kHasRankAbove16) {
-    run<T, kAligned, kHasRankAbove16, false>(p, launch.num_blocks, stream);
+    launch_aligned_kernel<T, kAligned, kHasRankAbove16, false>(p, launch.num_blocks, stream);
   } else {
     assert(!"has_aligned_kernel() leaves these to the general kernel");
   }
 }
 
 template <class T, bool kAligned>
-void run_typed(const FusedParams& p, const FusedLaunch& launch, cudaStream_t stream) {
+void launch_aligned(const FusedParams& p, const FusedLaunch& launch, cudaStream_t stream) {
   launch.has_rank_above_16 ? run_ranks<T, kAligned, true>(p, launch, stream)
                            : run_ranks<T, kAligned, false>(p, launch, stream);
-}
-
-}  // namespace
-
-template <>
-void launch_fused_aligned<bfloat16>(const FusedParams& p, const FusedLaunch& launch,
-                                    cudaStream_t stream) {
-  launch.is_aligned ? run_typed<__nv_bfloat16, true>(p, launch, stream)
-                    : run_typed<__nv_bfloat16, false>(p, launch, stream);
-}
-template <>
-void launch_fused_aligned<half>(const FusedParams& p, const FusedLaunch& launch,
-                                cudaStream_t stream) {
-  launch.is_aligned ? run_typed<__half, true>(p, launch, stream)
-                    : run_typed<__half, false>(p, launch, stream);
 }
 
 }  // namespace heddle::cuda::lora

@@ -1,0 +1,12 @@
+#include "ops/lora/fused/aligned_kernel_cuda.h"
+
+namespace heddle::cuda::lora {
+
+template <>
+void launch_fused_aligned<half>(const FusedParams& p, const FusedLaunch& launch,
+                                cudaStream_t stream) {
+  launch.is_aligned ? launch_aligned<__half, true>(p, launch, stream)
+                    : launch_aligned<__half, false>(p, launch, stream);
+}
+
+}  // namespace heddle::cuda::lora
