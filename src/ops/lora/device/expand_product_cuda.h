@@ -7,43 +7,61 @@
 
 namespace heddle::cuda::lora {
 
-inline constexpr int kProductRows = 16;  // rows of h of one product
-inline constexpr int kLaneOutputs = 8;   // of a row and a group of outputs: 16 bytes of y
-inline constexpr int kGroupOutputs = 32;
-inline constexpr int kProductOutputs = 8;  // of one product
+// The product of many rows, y = h B^T, of a warp: h is the 16 x 16 operand (16 rows, 16 ranks), B
+// the 16 x 8 operand (16 ranks, 8 outputs).
+//
+//   a column      one product along the outputs: 8 outputs
+//   a group       four columns: 32 outputs of each of 16 rows, 64 bytes of a row of y
+//   lane (g, q)   of h: four ranks of the rows g and g + 8, once as hi and once as lo
+//                 of B: four ranks of the output that column i has for g, see output_of()
+//                 sums: two outputs of each column, of the rows g and g + 8
+//
+//   outputs of a group   0 1 | 2 3 | 4 5 | 6 7 | 8 9 | ...    column i has the pairs i, i + 4, ...
+//   lane q               q = 0 . . . . . . . .   q = 1 ...    8 outputs in a row: 16 bytes of y
 
-/// Of lane (g, q) for 16 ranks and a tile of 16 rows: two and two ranks of row g are x and z, of row g + 8 y and w.
+inline constexpr int kProductRows = 16;    // rows of h of one product
+inline constexpr int kLaneOutputs = 8;     // outputs of a lane in a row and group
+inline constexpr int kGroupOutputs = 32;   // outputs of a group
+inline constexpr int kProductOutputs = 8;  // outputs of one product
+
+/// Four ranks of two rows of a lane: x and z are those of row g, two each; y and w those of row g +
+/// 8.
 using HVector = uint4;
 
-inline constexpr int kHTileVectors = 2 * 32;  // hi of all lanes, then lo
+// Vectors of h of 16 rows and 16 ranks: [hi or lo][lane].
+inline constexpr int kHTileVectors = 2 * 32;
 
-/// Ranks are multiplied 16 at a time. In an adapter with more, lane q has 8 of each 32, so the products are two and two.
+/// Products of 16 ranks. Of up to 16 ranks lane q has 4 q + [0, 4). Of more it has 8 q + [0, 8) of
+/// each 32, which are 16 bytes of B and two products; so there the number is even.
 __host__ __device__ constexpr int num_steps(int rank) {
   return rank <= kTileRanks ? 1 : (rank + kHPairRanks - 1) / kHPairRanks * 2;
 }
 
-/// Output of a warp that lane group g has in column i: so each lane has sums of outputs that lie one behind the other.
+/// The output of a warp whose ranks lane group g loads for column i. Sums of column i then belong
+/// to the outputs 8 q + 2 i and 8 q + 2 i + 1 of the group, so that a lane has eight outputs in a
+/// row.
 __device__ inline int output_of(int i, int g) {
   return i / 4 * kGroupOutputs + g / 2 * kLaneOutputs + i % 4 * 2 + g % 2;
 }
 
-/// Weights of a lane for kSteps steps of 16 ranks; products along the outputs of a warp.
+/// B of a lane: four ranks of one output for each column and step.
 template <int kSteps, int kColumns>
 struct Weights {
-  uint2 v[kColumns][kSteps];
+  uint2 v[kColumns][kSteps];  // [column][step]
 };
 
-/// Of lane (g, q): row g of a tile and outputs 2 q + [0, 2) of a column, then row g + 8.
+/// The sums of a lane: for each column two outputs of row g, then the same outputs of row g + 8.
 template <int kColumns>
 using Sums = float[kColumns][4];
 
-/// What a lane has of h for one step and 16 rows.
+/// h of a lane for one step and 16 rows. `h` points to the lane's vector of hi.
 struct HPair {
   HVector v[2];  // hi, lo
 
   __device__ explicit HPair(const HVector* h) : v{h[0], h[32]} {}
 };
 
+/// Adds the products of 16 rows and 16 ranks for all columns: first those of hi, then those of lo.
 template <class T, int kSteps, int kColumns>
 __device__ void multiply(const HPair& h, const Weights<kSteps, kColumns>& b, int step,
                          Sums<kColumns>& sum) {
@@ -58,13 +76,14 @@ __device__ void multiply(const HPair& h, const Weights<kSteps, kColumns>& b, int
   }
 }
 
+/// Two elements in a word.
 template <class T>
 __device__ uint32_t pack(T low, T high) {
   return static_cast<uint32_t>(reinterpret_cast<const uint16_t&>(low)) |
          static_cast<uint32_t>(reinterpret_cast<const uint16_t&>(high)) << 16;
 }
 
-/// Four ranks of h of a row, as products take them: two and two.
+/// Four ranks of a row of h as hi and lo, two ranks a word.
 struct HWords {
   uint32_t hi[2], lo[2];
 };
@@ -77,7 +96,7 @@ __device__ HWords split_h(const float4& v) {
   return {{pack(hi[0], hi[1]), pack(hi[2], hi[3])}, {pack(lo[0], lo[1]), pack(lo[2], lo[3])}};
 }
 
-/// Where four ranks from `rank` on go, in an adapter that has `ranks`: step, and lane of four.
+/// Which step and which lane q take the four ranks from `rank` on, in an adapter that has `ranks`.
 struct HPlace {
   int step, q;
 
@@ -86,7 +105,7 @@ struct HPlace {
         q(ranks <= 16 ? rank / 4 : rank % 32 / 8) {}
 };
 
-/// Zeros in the place of ranks that are not there.
+/// The first `num` of four ranks, at least one, and zeros behind them.
 __device__ inline float4 keep_ranks(float4 v, int num) {
   if (num < 2) v.y = 0.0f;
   if (num < 3) v.z = 0.0f;

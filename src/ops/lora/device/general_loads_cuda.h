@@ -6,14 +6,19 @@
 
 namespace heddle::cuda::lora {
 
-// Reading and writing rows that begin anywhere, in vectors all the same: what a block of 8 warps needs to multiply 16 rows of h with
-// 256 outputs of B, whatever their layout, and to add the products to y.
+// Rows that begin at any address, read and written in vectors of 16 bytes all the same. This is
+// what the general kernels need to multiply 16 rows of h with 256 outputs of B, whatever the layout
+// of B, and to add the products to y. The row below begins 6 bytes behind a multiple of 16:
+//
+//   16 bytes each     |......xxxxxxxxxx|xxxxxxxxxxxxxxxx|xxxxxx..........|
+//   read              two vectors hold the 8 elements of a lane; they are shifted together
+//   written           5 elements one by one, then whole vectors, then 3 elements one by one
 
 inline constexpr int kBlockOutputs = 256;
 inline constexpr int kWarpColumns = kGroupOutputs / kProductOutputs;  // products across a warp
 static_assert(kBlockOutputs == kBlockWarps * kGroupOutputs);
 
-/// The first n of 8 elements, zeros behind them.
+/// The first n of 8 elements, and zeros behind them.
 __device__ inline uint4 keep_first(const uint4& v, int n) {
   const auto keep = [&](uint32_t two, int i) {
     return n >= i + 2 ? two : n > i ? two & 0xffffu : 0u;
@@ -21,7 +26,8 @@ __device__ inline uint4 keep_first(const uint4& v, int n) {
   return {keep(v.x, 0), keep(v.y, 2), keep(v.z, 4), keep(v.w, 6)};
 }
 
-/// Elements [0, min(8, n)) of a row, zeros behind them, one after the other: where that is rare.
+/// Elements [0, min(8, n)) of a row, and zeros behind them, loaded one by one. Slow, for rare
+/// cases.
 __device__ inline uint4 load_slowly(const std::byte* from, int n) {
   uint64_t low = 0, high = 0;
 #pragma unroll 1
@@ -33,8 +39,10 @@ __device__ inline uint4 load_slowly(const std::byte* from, int n) {
           static_cast<uint32_t>(high >> 32)};
 }
 
-/// Elements [0, min(8, n)) of kNum rows from from[i] on, zeros behind them: all rows are asked for at once, each by the one or two vectors of
-/// 16 bytes that hold them. Nothing is read from `end` on, where the array ends; what lies before it in the same 16 bytes may be.
+/// to[i] = elements [0, min(8, n[i])) from from[i] on, and zeros behind them. Each row is read by
+/// the one or two vectors of 16 bytes that hold it, and no load waits for another. `end` is where
+/// the array ends: nothing is read from there on. Bytes of the first vector that lie before the row
+/// are read.
 template <int kNum>
 __device__ void load_anywhere(const std::byte* const (&from)[kNum], const int (&n)[kNum],
                               const std::byte* end, uint4 (&to)[kNum]) {
@@ -60,15 +68,16 @@ __device__ void load_anywhere(const std::byte* const (&from)[kNum], const int (&
   }
 }
 
-/// B of an adapter, from a warp's first output on, as it lies in memory.
+/// B of an adapter as it lies in memory, from the first output of a warp on.
 struct GeneralWeights {
   const std::byte* b;
   int64_t output_bytes, rank_bytes;  // from one to the next
-  const std::byte* end;              // of B, where ranks lie one behind the other
-  int rank, left;                    // outputs from the warp's first one on
+  const std::byte* end;              // of B; used where the ranks of an output are contiguous
+  int rank;                          // of the adapter
+  int left;                          // outputs of B from the warp's first one on
 
   GeneralWeights() = default;
-  /// `stride` elements from an output to the next, or of a transposed B from a rank to the next.
+  /// stride: elements from one output to the next; of a transposed B from one rank to the next.
   __device__ GeneralWeights(const void* data, int64_t stride, bool is_transposed, int rank,
                             int first_output, int width)
       : b(static_cast<const std::byte*>(data)),
@@ -80,7 +89,8 @@ struct GeneralWeights {
     b += first_output * output_bytes;
   }
 
-  /// What a lane multiplies of all ranks up to 16, or of 32 of more, as Weights::load has it.
+  /// Loads what a lane multiplies: all ranks of an adapter with up to 16, else the 32 ranks from
+  /// first_rank on.
   __device__ void load(int first_rank, Weights<2, kWarpColumns>& to) const {
     const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
     const bool is_narrow = rank <= 16;
@@ -111,8 +121,8 @@ struct GeneralWeights {
   }
 };
 
-/// Puts four ranks from `rank` on of a row of h, of an adapter that has `ranks`, where products take them: as hi and lo, zeros from `ranks`
-/// on.
+/// Puts the four ranks of h from `rank` on where products of row `row` take them, as hi and lo.
+/// Ranks that an adapter of `ranks` ranks does not have become zeros.
 template <class T>
 __device__ void put_quad(int ranks, int row, int rank, float4 v, HVector* h) {
   const int num = ranks - rank;
@@ -135,11 +145,13 @@ __device__ void put_quad(int ranks, int row, int rank, float4 v, HVector* h) {
   to[0] = pack(lo[0], lo[1]), to[2] = pack(lo[2], lo[3]);
 }
 
-/// Sums of 16 rows and the outputs of a block, in shared memory on their way from the lanes that have them to those that add them to y. A
-/// place is left free behind every 32 outputs: neither side meets in a bank.
+/// In shared memory: the sums of 16 rows and 256 outputs, on their way from the lanes that computed
+/// them to the lanes that add them to y. Behind every 32 outputs one float is left free, so that
+/// neither the stores nor the loads of a warp conflict in a bank.
 inline constexpr int kStagedPitch = kBlockOutputs + kBlockOutputs / 32 + 1;
-using StagedSums = float[kProductRows][kStagedPitch];
+using StagedSums = float[kProductRows][kStagedPitch];  // [row][output + output / 32]
 
+/// Puts the sums of this warp there.
 __device__ inline void stage(const Sums<kWarpColumns>& sum, StagedSums& staged) {
   const int warp = static_cast<int>(threadIdx.x / 32), lane = threadIdx.x % 32;
   const int g = lane / 4, q = lane % 4;
@@ -154,6 +166,7 @@ __device__ inline void stage(const Sums<kWarpColumns>& sum, StagedSums& staged) 
   }
 }
 
+/// An element in the low bits of a word, and back.
 template <class Y>
 __device__ uint32_t bits_of(const Y* y) {
   if constexpr (sizeof(Y) == 4) return *reinterpret_cast<const uint32_t*>(y);
@@ -169,20 +182,23 @@ __device__ Y from_bits(uint32_t bits) {
   }
 }
 
-/// What a lane has of a row of y, as it lies in memory.
+/// The elements of a row of y that a lane loads: whole vectors, and one element outside of them.
 struct OldOutputs {
-  uint4 vectors[2];  // of f32 both
+  uint4 vectors[2];  // f32 needs both, f16 and bf16 the first
   uint32_t single;
 };
 
-/// Up to 256 outputs of a row of y, one warp: vectors that begin at multiples of 16 bytes, and single elements before and behind them.
+/// Up to 256 outputs of a row of y, for one warp. Vectors begin at multiples of 16 bytes. Lanes 0
+/// to 15 have the single elements before the first vector, lanes 16 to 31 those behind the last
+/// one.
 template <class Y>
 struct RowOutputs {
-  static constexpr int kEach = 16 / int{sizeof(Y)};
+  static constexpr int kEach = 16 / int{sizeof(Y)};  // elements of a vector
   static constexpr int kPasses = kBlockOutputs / (32 * kEach);
   Y* y;
-  int head, num_vectors;
-  int single;  // the element of this lane, or -1
+  int head;         // single elements before the first vector
+  int num_vectors;  // of the row
+  int single;       // index of this lane's single element, or -1
 
   __device__ RowOutputs(Y* y, int num) : y(y) {
     const auto past = static_cast<int>(reinterpret_cast<uintptr_t>(y) % 16);
@@ -205,7 +221,7 @@ struct RowOutputs {
     if (single >= 0) old.single = bits_of(y + single);
   }
 
-  /// sums: of this row.
+  /// sums: [output + output / 32] of this row, as in StagedSums.
   __device__ void store(const OldOutputs& old, float factor, bool accumulate,
                         const float* sums) const {
     const int lane = static_cast<int>(threadIdx.x % 32);

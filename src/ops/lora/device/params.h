@@ -7,53 +7,68 @@
 
 namespace heddle::cuda::lora {
 
-// The arithmetic of LoRA on the GPU, the same for every kernel, batch and grid:
-//   a chunk is 512 features; warp w of eight sums features [64 w, 64 w + 64) of it on tensor cores in f32, and the eight
-//   sums are added in order; chain j of eight adds the chunks j, j + 8, ... in order; h is the tree sum
-//   ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7)) of the chains, in f32
-//   h enters the product with B as hi + lo, two values of the weights' dtype, each multiplied on tensor cores in f32
+// The arithmetic of LoRA on the GPU is the same in every kernel, for every batch and grid. That is
+// why all routes have the same bits. One value of h = A x is summed like this:
+//
+//   x, A   |  chunk 0  |  chunk 1  | ... |  chunk 8  |  chunk 9  | ...      512 features each
+//             /  |  \                                                         64 features a warp:
+//          w0 w1 .. w7                                                       tensor cores, f32
+//            w0 + w1 + ... + w7                                              in this order, f32
+//
+//   chain 0 = chunk 0 + chunk 8 + chunk 16 + ...      chain j = chunk j + chunk j + 8 + ..., f32
+//   h = ((c0 + c1) + (c2 + c3)) + ((c4 + c5) + (c6 + c7))      of the eight chains, f32
+//
+// Then y += B h. Tensor cores take no f32, so h is split into two values of the weights' dtype,
+// hi = T(h) and lo = T(h - hi). Both are multiplied with B, and the products are added in f32.
+//
+// Lane (g, q) of a warp means g = lane / 4 (0 to 7) and q = lane % 4, as cuda/mma_cuda.h numbers
+// them.
 inline constexpr int kBlockThreads = 256;
 inline constexpr int kBlockWarps = kBlockThreads / 32;
 inline constexpr int kChunkFeatures = 512;
 inline constexpr int kChains = 8;
 inline constexpr int kTileRanks = 16;  // ranks of one work item of shrink
-inline constexpr int kTileOutputs =
-    256;  // outputs of one work item of expand, which has twice as many where there are many
-inline constexpr int kSumRanks =
-    128;  // ranks of one work item that sums partial sums of shrink alone
+// Outputs of one work item of expand. Where there are many items, an item has twice as many.
+inline constexpr int kTileOutputs = 256;
+// Ranks of one work item of the kernel that only sums what lora_shrink needs.
+inline constexpr int kSumRanks = 128;
 inline constexpr int kRowTileRows = 16;  // rows of one adapter that share a work item
 inline constexpr int kWindowRows = 256;  // rows of one launch
 inline constexpr int kMaxSlices = 4;     // of one launch
-// Ranks are multiplied 16 at a time, a step; of more than 16, two steps at a time.
+// A product takes 16 ranks, which is a step. Adapters with more than 16 ranks load two steps at
+// once.
 inline constexpr int kHPairRanks = 32;
 
-/// Up to kRowTileRows rows of one adapter, whose rank tiles are the tiles [first_tile, first_tile + num_tiles) of the plan.
+/// Up to 16 rows of one adapter. An adapter of rank 40 needs three rank tiles for them, which are
+/// the tiles [first_tile, first_tile + num_tiles) of the plan.
 struct RowTile {
   int32_t slot;
   int16_t num_rows, num_tiles;
   int32_t first_tile;
-  uint32_t row_reciprocal;  // i / num_rows = i * this >> 32; 0 for one row
-  int32_t first_partial;    // rows of all tiles before
+  uint32_t row_reciprocal;  // for divide(i, row_reciprocal) = i / num_rows
+  int32_t first_partial;    // row of the partial sums: the rows of all rank tiles before, added up
   int32_t padding[3];
   int16_t rows[kRowTileRows];
 };
 
-/// 16 ranks of the adapter of one row tile.
+/// 16 ranks of an adapter for the rows of one row tile: what a work item of shrink computes.
 struct RankTile {
   int32_t slot;
   int16_t num_rows, tile;  // ranks [16 tile, 16 tile + 16)
-  int32_t first_partial;   // rows of all tiles before
+  int32_t first_partial;   // as in RowTile
   int32_t padding;
   int16_t rows[kRowTileRows];  // of the row tile
 };
 static_assert(sizeof(RowTile) == 64 && sizeof(RankTile) == 48);
 
-/// What a launch of 256 rows is made of; written by plan_windows, the same for all sites of a step.
+/// How the rows of a window (up to 256) are grouped by adapter. plan_windows writes it once a step,
+/// and the launches of all sites read it. Example: five rows with slots 3 7 3 - 7 become two row
+/// tiles, {slot 3, rows 0 2} and {slot 7, rows 1 4}; row 3 has no adapter and is in neither.
 struct WindowPlan {
   int32_t num_row_tiles, num_tiles, num_partials;
-  int32_t is_mixed;  // not all row tiles have as many tiles
+  int32_t is_mixed;  // row tiles differ in num_tiles
   RowTile row_tiles[kWindowRows];
-  RankTile tiles[1];  // [rows of the window * most tiles of an adapter]
+  RankTile tiles[1];  // in memory [rows of the window * rank tiles of max_rank]
 };
 
 /// Bytes of one window's plan.
@@ -120,13 +135,13 @@ struct SiteParams {
   bool accumulate, is_transposed_a, is_transposed_b, is_input_aligned;
 };
 
-/// Parts of a call, one after the other: lora_apply is kShrink and kExpand, lora_shrink kShrink and kSum, lora_expand kExpand alone.
+/// Parts of a call, one after the other: lora_apply is kShrink and kExpand, lora_shrink kShrink and
+/// kSum, lora_expand kExpand alone.
 enum class HalfStep { kShrink, kExpand, kSum };
 
 struct HalfLaunch {
   HalfStep step;
-  bool
-      is_aligned;  // all is aligned for vector loads, ranks included, and y is of the weights' dtype
+  bool is_aligned;  // for vector loads, ranks included, and y is of the weights' dtype
   int num_blocks;
   int device;  // the current one
 };
@@ -140,8 +155,8 @@ struct FusedSlice {
   int32_t y_stride, width;
 };
 
-/// Both halves of a lora_apply, which adds to y, in one launch; what a block needs first stands first, since each 64 bytes come from
-/// memory at their first use.
+/// Both halves of a lora_apply, which adds to y, in one launch; what a block needs first stands
+/// first, since each 64 bytes come from memory at their first use.
 struct FusedParams {
   uint64_t* arrivals;  // blocks that began, 16 bits, below the number of launches
   const WindowPlan* plan;

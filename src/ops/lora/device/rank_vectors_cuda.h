@@ -6,14 +6,23 @@
 
 namespace heddle::cuda::lora {
 
+// h in shared memory, in the order in which products of decode take it: lane (g, q) loads one
+// uint4, which is four ranks of row g, hi and lo.
+//
+//   up to 16 ranks     lane q has the ranks 4 q + [0, 4): one product
+//   more               lane q has the ranks 8 q + [0, 8) of each 32: two products, four each
+//
+// B comes in the same order (16 bytes are 8 ranks), so nothing is exchanged between lanes.
+
 constexpr int kHBlockRanks = 32;            // ranks of one HBlock
 constexpr int kHSteps = kHBlockRanks / 16;  // products of 16 ranks
-constexpr int kWideRanks = 64;              // ranks of B in a slot, of adapters with more than 16
+constexpr int kWideRanks = 64;              // ranks that are loaded at once, of more than 16
 
-/// Of lane (g, q) for one block of ranks and tile of rows: hi of its first two ranks, of its others, lo, lo.
-using HBlock = uint4[kHSteps][kProductTiles][32];
+/// h of 32 ranks and 16 rows. The words of a vector are {hi of two ranks, hi of the other two, lo,
+/// lo}.
+using HBlock = uint4[kHSteps][kProductTiles][32];  // [step][8 rows][lane]
 
-/// Puts h[row][rank] as hi + lo where lane (g, q) of the products finds it.
+/// Puts h of a row and rank where lane (g, q) finds it. is_narrow: the adapter has up to 16 ranks.
 template <class T>
 __device__ void store_h(HBlock* blocks, bool is_narrow, int row, int rank, float h) {
   const int block = rank / kHBlockRanks;
@@ -28,7 +37,8 @@ __device__ void store_h(HBlock* blocks, bool is_narrow, int row, int rank, float
   to[4 + rank % 4] = lo;
 }
 
-/// Zeros for the last 16 ranks of a block that the products take, but the adapter does not have.
+/// Zeros for the last 16 ranks of a block, which products take though an adapter with `num` ranks
+/// may not have them.
 __device__ inline void clear_h(HBlock* blocks, bool is_narrow, int num) {
   static_assert(kHBlockRanks == 2 * kTileRanks);
   const int tiles = (num + kTileRanks - 1) / kTileRanks, t = static_cast<int>(threadIdx.x);

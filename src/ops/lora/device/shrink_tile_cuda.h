@@ -6,14 +6,26 @@
 
 namespace heddle::cuda::lora {
 
-// Sums of one row tile lie this far apart in shared memory: no two lanes of a warp meet in a bank.
+// What a block computes for a work item of shrink, [16 ranks] x [up to 16 rows] over 512 features:
+//
+//   features   | 64 of warp 0 | 64 of warp 1 | ... | 64 of warp 7 |   each warp: 16 ranks x 16 rows
+//
+//   lane (g, q) of a warp, 8 rows at a time:
+//     loads      features 8 q + [0, 8) of each 32, of the ranks g and g + 8 and of row g
+//     has sums   of the ranks g and g + 8 and the rows 2 q and 2 q + 1
+//
+// Which feature stands at which place of a product does not matter, as long as A and x agree. So a
+// lane takes 16 bytes as they lie in memory, and two products of 16 features use them up.
+
+// Floats from one row to the next; 16 are sums. With four more, the lanes of a warp that store at
+// the same time use 32 banks.
 constexpr int kRowSumStride = 20;
 
-/// Sums over the 64 features of each warp: of 16 ranks and up to 16 rows.
-using WarpSums = float[kBlockWarps][kProductTiles][kProductTileRows * kRowSumStride];
+/// In shared memory: the sums of each warp over its 64 features.
+using WarpSums = float[kBlockWarps][kProductTiles]
+                      [kProductTileRows * kRowSumStride];  // [warp][8 rows][row][rank]
 
-/// Adds 32 features of 16 ranks and a tile of rows; lane (g, q) has the features 8 q + [0, 8) of the ranks g and g + 8 and of
-/// row g.
+/// Adds the products of 32 features. `low`, `high`: A of the ranks g and g + 8.
 template <class T>
 __device__ void multiply_block(const uint4& low, const uint4& high, const uint4& x,
                                float (&sum)[4]) {
@@ -25,6 +37,7 @@ __device__ void multiply_block(const uint4& low, const uint4& high, const uint4&
   }
 }
 
+/// Stores the sums of this lane for the rows [8 tile, 8 tile + 8).
 __device__ inline void store_sums(WarpSums& sums, int tile, const float (&sum)[4]) {
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   float* to = sums[threadIdx.x / 32][tile] + 2 * q * kRowSumStride + g;
@@ -34,7 +47,7 @@ __device__ inline void store_sums(WarpSums& sums, int tile, const float (&sum)[4
   to[kRowSumStride + 8] = sum[3];
 }
 
-/// The sum of the warps, in order, of the row and rank of this thread.
+/// The sum of the eight warps, in order. Thread t has rank t % 16 of row t / 16.
 __device__ inline float sum_of_warps(const WarpSums& sums) {
   const int row = threadIdx.x / kTileRanks, rank = threadIdx.x % kTileRanks;
   static_assert(kBlockThreads == kRowTileRows * kTileRanks);

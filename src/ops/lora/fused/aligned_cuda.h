@@ -6,24 +6,34 @@
 
 namespace heddle::cuda::lora {
 
-// lora_apply in one launch, in as few instructions as can be: at few adapters a call is one chain of
-// latencies, of instructions, too. What a block multiplies goes from memory straight to registers; the
-// blocks of a multiprocessor hide one another's latencies.
+// The pieces of the fused kernel for aligned tensors. With few adapters a call is one chain of
+// latencies, those of instructions included, so this kernel does with as few as it can. What a
+// block multiplies goes from memory straight to registers: shared memory would cost a round trip
+// more. While one block of a multiprocessor waits for memory, the other one computes.
+//
+// An item of expand, [256 outputs of B] x [all ranks] x [up to 16 rows of a row tile]:
+//
+//   outputs   | 32 of warp 0 | 32 of warp 1 | ... | 32 of warp 7 |     times two with double width
+//
+//   lane (g, q) of a warp, 8 rows at a time:
+//     loads     B of the outputs 4 g + [0, 4): ranks 4 q + [0, 4), or 8 q + [0, 8) of each 32
+//     takes     h of row g from shared memory, see device/rank_vectors_cuda.h
+//     has sums  of the outputs 4 g + [0, 4) and the rows 2 q and 2 q + 1, and adds them to y
 
 struct AlignedShared {
-  uint32_t flag;  // of this launch
-  alignas(16) WarpSums sums[2];
-  HBlock h[kWideRanks / kHBlockRanks];
+  uint32_t flag;                        // of this launch
+  alignas(16) WarpSums sums[2];         // of shrink: one is read while the other one is written
+  HBlock h[kWideRanks / kHBlockRanks];  // of expand: 64 ranks of 16 rows
 };
 
-/// The weight of a slot and slice, of entries that begin with those of the first slice.
+/// The entry of (slot, slice). `entries` begins with the first slice of the call.
 __device__ inline LoraWeight read_entry(const LoraWeight* entries, int stride, int slot,
                                         int slice) {
   return entries[slot * stride + slice];
 }
 
-/// Elements [0, min(8, n)) of a row, zeros behind them, or zeros where in_range is false. kAligned: 16 bytes aligned, n is a
-/// multiple of 8.
+/// Elements [0, min(8, n)) of a row, zeros behind them, or zeros where in_range is false. kAligned:
+/// 16 bytes aligned, n is a multiple of 8.
 template <bool kAligned, class T>
 __device__ uint4 load_8(bool in_range, const T* p, int n) {
   if constexpr (kAligned) {
@@ -56,7 +66,8 @@ __device__ uint2 load_output_4(const T* p, int n) {
 template <bool kAligned>
 using Offset = std::conditional_t<kAligned, int, int64_t>;
 
-/// Sums kNum chains from that of *word on, asking for kDeep words of each until all are there; `left` chunks follow it.
+/// Sums kNum chains, the first one that of *word, after which `left` chunks are left. It polls
+/// kDeep words of each chain at once until all have the flag. False where that took too long.
 template <int kNum, int kDeep>
 __device__ bool sum_chains(const FusedParams& p, uint32_t flag, const FlaggedWord* word,
                            int chunk_stride, int left, float (&sum)[kNum]) {
@@ -88,7 +99,7 @@ __device__ bool sum_chains(const FusedParams& p, uint32_t flag, const FlaggedWor
   return true;
 }
 
-/// h of one row and rank, whose partial sum of the first chunk is *word.
+/// h of one row and rank: the sum of all chunks, where *word is that of the first one.
 __device__ inline bool sum_chunks(const FusedParams& p, uint32_t flag, const FlaggedWord* word,
                                   int chunk_stride, float& h) {
   float sum[kChains];
@@ -97,7 +108,7 @@ __device__ inline bool sum_chunks(const FusedParams& p, uint32_t flag, const Fla
   return true;
 }
 
-/// The same by four lanes, which all get it; whole warps call it.
+/// The same, computed by four lanes with two chains each; all four get h. Whole warps call it.
 __device__ inline bool sum_chunks_by_four(const FusedParams& p, uint32_t flag,
                                           const FlaggedWord* word, int chunk_stride, float& h) {
   const int first = threadIdx.x % 4 * 2;
@@ -110,7 +121,7 @@ __device__ inline bool sum_chunks_by_four(const FusedParams& p, uint32_t flag,
   return all_ready;
 }
 
-/// x of row `row`, which is row `row_of_tile` of the row tile.
+/// Loads x of row `row` of the window, which is row `row_of_tile` of the row tile.
 template <class T, bool kAligned>
 __device__ void load_x(const FusedParams& p, const ShrinkItem& item, int row, int row_of_tile,
                        ShrinkData& to) {
@@ -119,7 +130,7 @@ __device__ void load_x(const FusedParams& p, const ShrinkItem& item, int row, in
   const int left = row_of_tile < item.num_rows ? p.in_features - item.feature : 0;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    if constexpr (kAligned) {  // other blocks read the same rows
+    if constexpr (kAligned) {  // through L1, since other blocks read the same rows
       to.x[i] = 32 * i < left ? *reinterpret_cast<const uint4*>(x + 32 * i) : uint4{0, 0, 0, 0};
     } else {
       to.x[i] = gather_8(x + 32 * i, 1, left - 32 * i);
@@ -151,14 +162,13 @@ __device__ void multiply_shrink(const FusedParams& p, const ShrinkItem& item, Sh
   });
 }
 
-/// One item of expand: 256 outputs of B, or twice as many, times all ranks, times the rows of a row tile. A warp has 32 of the
-/// outputs of either half, a lane four.
+/// A work item of expand: 256 or 512 outputs of B times all ranks, for the rows of a row tile.
 struct ExpandItem {
   int row_tile, slot, slice, num_rows, max_rank;
-  int output;   // the first of this lane
-  int partial;  // row of partials of the first row
+  int output;   // the first one of this lane
+  int partial;  // row of the partial sums: of chunk 0, the first ranks and the first row
   uint32_t row_reciprocal;
-  int rows;  // 2 q and 2 q + 1 of the row tile, 16 bits each
+  int rows;  // rows 2 q (low half) and 2 q + 1 (high half) of the row tile, as rows of the window
 
   ExpandItem() = default;
   __device__ ExpandItem(const FusedParams& p, int num_partials, int item, bool double_width) {
@@ -178,14 +188,14 @@ struct ExpandItem {
     partial = slice * p.num_chunks * num_partials + from.first_partial;
     rows = reinterpret_cast<const int*>(from.rows)[lane_q()];
   }
-  /// To the next outputs of the slice; false where it has no more.
+  /// Goes on to the next outputs of the slice. False where the slice has no more.
   __device__ bool advance(const FusedParams& p, int num_outputs) {
     output += num_outputs;
     return output - output_of_lane(0) < p.slices[slice].width;
   }
 };
 
-/// Of an item of expand: B from this lane's first output on.
+/// B of an item of expand, from this lane's first output on.
 template <class T, bool kAligned>
 struct ExpandWeight {
   const T* data = nullptr;
@@ -205,19 +215,22 @@ struct ExpandWeight {
   }
 };
 
-/// What a lane (g, q) multiplies. Wide: ranks 8 q + [0, 8) of each 32 of 64, of its four outputs. Ranks up to 16: 4 q + [0, 4) of
-/// its outputs in either half. `old`: what the rows 2 q and 2 q + 1 hold in either half.
+/// What a lane multiplies, and what y holds before:
+///   up to 16 ranks   b[output][half of the item] has the ranks 4 q + [0, 4) in its first two words
+///   more             b[output][block of 32 of 64 ranks] has the ranks 8 q + [0, 8) of it
+///   old              [half of the item][row 2 q or 2 q + 1], four outputs each
 struct ExpandData {
   uint4 b[4][2];
   uint2 old[2][2];
 };
 
-/// `left` outputs of the item follow this lane's first one.
+/// Loads B of 64 ranks from first_rank on. `left`: outputs of the item from this lane's first one
+/// on.
 template <class T, bool kAligned, bool kHasRankAbove16>
 __device__ void load_b(const ExpandWeight<T, kAligned>& w, int left, int first_rank,
                        ExpandData& to) {
   const int q = lane_q();
-  // Aligned, all four outputs of a lane are there or none.
+  // Where all is aligned, either all four outputs of a lane exist or none of them does.
   const auto in_range = [&](int output) { return (kAligned ? output / 4 * 4 : output) < left; };
   const auto load_narrow = [&] {
 #pragma unroll
@@ -241,7 +254,7 @@ __device__ void load_b(const ExpandWeight<T, kAligned>& w, int left, int first_r
   }
 }
 
-/// Where row 2 q + j has this lane's outputs.
+/// The address of this lane's outputs in row 2 q + j.
 template <class T, bool kAligned>
 __device__ T* outputs_of(const FusedParams& p, const ExpandItem& item, int j) {
   const FusedSlice& slice = p.slices[item.slice];
@@ -250,7 +263,7 @@ __device__ T* outputs_of(const FusedParams& p, const ExpandItem& item, int j) {
          (row * static_cast<Offset<kAligned>>(slice.y_stride) + item.output);
 }
 
-/// Of a tile of rows; wide items have one half.
+/// Loads what y holds for 8 rows from first_row on. With ranks above 16 an item has one half alone.
 template <class T, bool kAligned, bool kHasRankAbove16>
 __device__ void load_old(const FusedParams& p, const ExpandItem& item, int left, int first_row,
                          ExpandData& to) {
@@ -266,7 +279,7 @@ __device__ void load_old(const FusedParams& p, const ExpandItem& item, int left,
   }
 }
 
-/// Outputs of an item that follow its lane's first one, at most num_outputs.
+/// Outputs of an item from this lane's first one on, at most num_outputs.
 __device__ inline int outputs_left(const FusedParams& p, const ExpandItem& item, int num_outputs) {
   return min(p.slices[item.slice].width - item.output, num_outputs);
 }
@@ -279,7 +292,8 @@ __device__ void load_expand(const FusedParams& p, const ExpandItem& item,
   load_old<T, kAligned, kHasRankAbove16>(p, item, left, 0, to);
 }
 
-/// Adds 64 ranks, of which `left` are there, for one tile of rows; ranks up to 16 those of a half.
+/// Adds the products of 8 rows. is_narrow: all of up to 16 ranks, for one half of the item.
+/// Otherwise the 64 ranks that `data` has, `left` of which exist.
 template <class T, bool kHasRankAbove16>
 __device__ void multiply_expand(const HBlock* h, const ExpandData& data, int tile, int half,
                                 bool is_narrow, int left, float (&sum)[2][4]) {
@@ -302,7 +316,7 @@ __device__ void multiply_expand(const HBlock* h, const ExpandData& data, int til
   multiply(h[1][1][tile][lane], 1, 1);
 }
 
-/// Adds a half of a tile of rows to y, where this lane has `left` outputs.
+/// Adds the sums of 8 rows and one half of the item to y. `left`: outputs of this lane, up to four.
 template <class T, bool kAligned>
 __device__ void write_rows(const FusedParams& p, const ExpandItem& item, float scale, int first_row,
                            int half, int left, const uint2 (&old)[2], const float (&sum)[2][4]) {
@@ -329,8 +343,9 @@ __device__ void write_rows(const FusedParams& p, const ExpandItem& item, float s
   }
 }
 
-/// h of up to 64 ranks from first_rank on into shared memory: each thread adds up one value of a row at a time. False where
-/// another block's sums did not come in time. All threads of the block call it.
+/// Puts h of up to 64 ranks from first_rank on into shared memory. Each thread adds up one value of
+/// a row at a time. False where the sums of another block did not come in time. All threads call
+/// it.
 template <class T>
 __device__ bool gather_h(const FusedParams& p, AlignedShared& s, int num_partials,
                          const ExpandItem& item, int rank, int first_rank) {
@@ -341,7 +356,8 @@ __device__ bool gather_h(const FusedParams& p, AlignedShared& s, int num_partial
   const FlaggedWord* words =
       static_cast<const FlaggedWord*>(p.partials) +
       int64_t{item.partial + first_rank / kTileRanks * num_rows} * kTileRanks;
-  // With many chunks, where threads are left; few chunks cost fewer requests with one thread a value.
+  // Four lanes a value where there are many chunks and few values. With few chunks one lane a value
+  // makes fewer requests.
   const bool is_by_four = p.num_chunks > kChains && count <= kBlockThreads / 4;
   bool all_ready = true;
   clear_h(s.h, is_narrow, num);
@@ -361,8 +377,9 @@ __device__ bool gather_h(const FusedParams& p, AlignedShared& s, int num_partial
   return __syncthreads_and(all_ready);
 }
 
-/// Adds all ranks to y, where the item's data are on their way. is_cached: h of its row tile and slice lies in shared memory. False,
-/// and nothing is written, where sums did not come in time.
+/// Multiplies an item whose first data have been loaded, and adds the result to y. is_cached:
+/// shared memory holds h of its row tile and slice already. Returns false, and has written nothing,
+/// where the sums of another block did not come in time.
 template <class T, bool kAligned, bool kHasRankAbove16>
 __device__ bool finish_expand(const FusedParams& p, AlignedShared& s, int num_partials,
                               ExpandItem item, const ExpandWeight<T, kAligned>& w, int num_outputs,
@@ -375,7 +392,8 @@ __device__ bool finish_expand(const FusedParams& p, AlignedShared& s, int num_pa
       float sum[2][4] = {};
 #pragma unroll 1
       for (int rank = 0; half * kTileOutputs < num_outputs;) {
-        // Where h does not fit shared memory at once it is made again for the second tile; the sums are there by then.
+        // More than 64 ranks of h do not fit, so h is gathered again for the second 8 rows. Its
+        // sums are there by then.
         if ((row == 0 && half == 0 && !is_cached) || (kHasRankAbove16 && w.rank > kWideRanks)) {
           __syncthreads();
           if (!gather_h<T>(p, s, num_partials, item, w.rank, rank)) return false;
@@ -400,7 +418,8 @@ __device__ bool finish_expand(const FusedParams& p, AlignedShared& s, int num_pa
   }
 }
 
-/// Makes the partial sums of a row tile that other blocks have not made yet: the same bits.
+/// Computes all partial sums of a row tile again, those of other blocks too, and publishes them.
+/// The bits are the same, so it does not matter which block's sums others read.
 template <class T, bool kAligned>
 __device__ void recompute_sums(const FusedParams& p, AlignedShared& s, int num_partials,
                                const ExpandItem& item, int rank) {

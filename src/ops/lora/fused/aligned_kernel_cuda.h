@@ -9,7 +9,9 @@
 
 namespace heddle::cuda::lora {
 
-/// The items of expand from this one on, for a block that waited too long for another's sums: it computes them itself.
+/// The rest of a block's expand items after it has waited too long for the sums of another block,
+/// which may not even run while other streams occupy the chip: it computes all that it needs
+/// itself.
 template <class T, bool kAligned, bool kHasRankAbove16>
 __device__ __noinline__ void expand_without_waiting(const FusedParams& p, AlignedShared& s,
                                                     BlockRange items, bool double_width) {
@@ -27,15 +29,25 @@ __device__ __noinline__ void expand_without_waiting(const FusedParams& p, Aligne
   }
 }
 
-/// Items of shrink, then items of expand; a block has consecutive ones of either kind, so that the next mostly begins where the one
-/// before ends. The first of either are asked for before it is known how many there are: they are right where no block has
-/// more than one, as with kOneItemPerBlock, which leaves out all that the next would need.
+/// All work of a block: its items of shrink, then its items of expand.
+///
+///   arrive, load the plan's numbers    | speculative start: the first item of each kind is looked
+///                                      | up before the block knows its range
+///   load A and x of item 0             | before the flag of the launch is needed
+///   multiply item i, load item i + 1   | with the last one: load B and y of the first expand item
+///   publish the sums of item i
+///   gather h, multiply, add to y       | for each expand item
+///
+/// A block has consecutive items, so the next one mostly goes on where the one before ends: the
+/// next chunk of the same ranks, the next outputs with the same h. Where no block has more than one
+/// item of a kind, kOneItemPerBlock leaves out the loops, and the speculative start is always
+/// right.
 template <class T, bool kAligned, bool kHasRankAbove16, bool kOneItemPerBlock>
 __device__ void run_items(const FusedParams& p, AlignedShared& s) {
   const bool is_counter = threadIdx.x == kBlockThreads - 1;
   uint64_t before = 0;
   if (is_counter) before = arrive(p.arrivals);
-  // Numbers of row tiles, tiles, partials, and whether ranks differ.
+  // {row tiles, rank tiles, rows of partial sums, whether row tiles differ in rank}
   const int4 plan = *reinterpret_cast<const int4*>(p.plan);
   const bool is_mixed = kHasRankAbove16 && plan.w != 0;
   const int num_shrinks = plan.y * p.num_slices * p.num_chunks;
@@ -57,7 +69,7 @@ __device__ void run_items(const FusedParams& p, AlignedShared& s) {
     double_width = !kHasRankAbove16 && num_expands >= 2 * static_cast<int>(gridDim.x);
     shrinks = BlockRange(num_shrinks, p.block_reciprocal);
     const int num_items = double_width ? plan.x * p.items_per_row_tile[1] : num_expands;
-    // Items of adapters with more ranks take longer: consecutive ones would all be of one block.
+    // Items of high ranks take longer. Of consecutive ones a single block might have all.
     expands = is_mixed ? BlockRange::strided(num_items) : BlockRange(num_items, p.block_reciprocal);
     const bool speculation_holds = speculative_width == double_width &&
                                    speculative_shrinks.starts_like(shrinks) &&

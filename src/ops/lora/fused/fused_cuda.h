@@ -4,24 +4,42 @@
 
 namespace heddle::cuda::lora {
 
-// What both kernels that do all of a lora_apply in one launch are made of: the number of the launch, items of shrink, and the words
-// through which blocks hand each other sums.
+// What the two fused kernels share: both do all of a lora_apply in one launch. Example, one adapter
+// of rank 16, 4 rows, 4096 -> 4096 features:
+//
+//   shrink   8 work items: each one chunk of 512 features of A (16 ranks) times the 4 rows
+//   expand  16 work items: each 256 outputs of B times all ranks of the 4 rows
+//
+//   block 0     shrink item 0 --> publishes 4 x 16 sums -.    .-> expand item 0 --> y [:, 0:256)
+//   block 1     shrink item 1 --> publishes 4 x 16 sums --\  /--> expand item 1 --> y [:, 256:512)
+//   ...                                                    \/
+//   block 7     shrink item 7 --> publishes 4 x 16 sums ---/\---> expand item 7
+//   ...                                                        `-> expand item 15
+//
+// Every expand item needs the sums of all chunks. They pass through the exchange memory as words
+// {value, flag}, written and read as one: a reader polls until the flag is the number of this
+// launch. So nothing has to be cleared between launches, and no block waits for more than the words
+// it needs.
 
+// The counter of arrivals has the blocks of the current launch in its low 16 bits, and above them
+// the number of launches before.
 constexpr uint64_t kArrivalBlocks = 1u << 16;
 
-/// Counts a block that begins. What the counter held says which launch this is.
+/// Counts this block. The value before tells which launch this is, see flag_of().
 __device__ inline uint64_t arrive(uint64_t* arrivals) {
   return atomicAdd(reinterpret_cast<unsigned long long*>(arrivals), 1ull);
 }
 
-/// The flag of the launch whose arrivals were `before`; the last of its blocks counts the launch. Never 0, with which
-/// memory begins; 2^32 - 1 launches later it comes again.
+/// The flag of this launch, from what arrive() returned. The block that arrived last counts the
+/// launch. A flag is never 0, since exchange memory begins with zeros, and comes again after 2^32 -
+/// 1 launches.
 __device__ inline uint32_t flag_of(uint64_t before, uint64_t* arrivals) {
   const uint32_t num_blocks = gridDim.x * gridDim.y;
   if (before % kArrivalBlocks == num_blocks - 1) {
     atomicAdd(reinterpret_cast<unsigned long long*>(arrivals), kArrivalBlocks - num_blocks);
   }
-  // The launch modulo 2^32 - 1, which is the sum of its halves with the carry added, plus 1.
+  // The number of the launch modulo 2^32 - 1, plus 1. The remainder is the sum of the upper and the
+  // lower half, with the carry added.
   const uint64_t launch = before / kArrivalBlocks;
   const auto low = static_cast<uint32_t>(launch);
   uint32_t sum = low + static_cast<uint32_t>(launch >> 32);
@@ -29,17 +47,18 @@ __device__ inline uint32_t flag_of(uint64_t before, uint64_t* arrivals) {
   return sum == 0xffffffffu ? 1 : sum + 1;
 }
 
-/// Of this thread as products see it: lane (g, q) of a warp.
+/// This thread as lane (g, q) of its warp.
 __device__ inline int lane_g() { return threadIdx.x % 32 / 4; }
 __device__ inline int lane_q() { return threadIdx.x % 4; }
 
-/// One item of shrink: 16 ranks times 512 features of A, times the rows of a row tile. A warp has 64 of the features.
+/// A work item of shrink: 16 ranks of A times a chunk of 512 features, for the rows of a row tile.
+/// A warp has 64 of the features (device/shrink_tile_cuda.h).
 struct ShrinkItem {
   int slot, slice, chunk, num_rows, first_rank;
-  int feature;  // the first of this lane
-  int partial;  // row of partials of the first row
-  int index;    // of the tile
-  int row;      // g of the row tile
+  int feature;  // the first one of this lane
+  int partial;  // where its sums go: row of the partial sums, 16 values each
+  int index;    // of the rank tile in the plan
+  int row;      // of the window: row g of the row tile
 
   ShrinkItem() = default;
   __device__ ShrinkItem(const FusedParams& p, const WindowPlan& plan, int num_partials, int item) {
@@ -56,7 +75,7 @@ struct ShrinkItem {
     partial = (slice * p.num_chunks + chunk) * num_partials + head.z;
     row = tile.rows[lane_g()];
   }
-  /// To the next chunk.
+  /// Goes on to the next chunk of the same rank tile.
   __device__ void advance(int num_partials) {
     ++chunk;
     feature += kChunkFeatures;
@@ -64,12 +83,14 @@ struct ShrinkItem {
   }
 };
 
-/// 64 features: of the ranks g and g + 8, and of one row.
+/// What a lane multiplies of 64 features: [first or last 32 features], 8 features each.
 struct ShrinkData {
-  uint4 low[2], high[2], x[2];
+  uint4 low[2], high[2];  // A of the ranks g and g + 8
+  uint4 x[2];             // of row g
 };
 
-/// Multiplies an item whose data are on their way: the sums of each warp. load_x(row of the row tile): to data.
+/// Multiplies an item whose first 8 rows have been loaded, and stores the sums of each warp. For
+/// the other 8 rows it calls load_x(row of the row tile), which replaces data.x.
 template <class T, class LoadX>
 __device__ void multiply_tiles(const ShrinkItem& item, ShrinkData& data, WarpSums& sums,
                                LoadX&& load_x) {
@@ -84,7 +105,7 @@ __device__ void multiply_tiles(const ShrinkItem& item, ShrinkData& data, WarpSum
   }
 }
 
-/// Hands the sums of an item to all blocks: those of the rows from row `partial` on.
+/// Adds up the sums of the warps and publishes them in the rows of partial sums from `partial` on.
 __device__ inline void publish_sums(void* partials, uint32_t flag, int partial, int num_rows,
                                     const WarpSums& sums) {
   const int at = static_cast<int>(threadIdx.x);

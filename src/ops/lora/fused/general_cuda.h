@@ -5,24 +5,33 @@
 
 namespace heddle::cuda::lora {
 
-// lora_apply in one launch, whatever its addresses, layouts and dtype of y, for one window of rows or several: what fused/aligned_cuda.cu does,
-// with loads that begin anywhere, h of all ranks in shared memory at once, and the next item on its way while outputs are written.
+// The pieces of the fused kernel for all tensors: any address, stride, layout and dtype of y, for
+// one window of rows or several. It computes what the aligned one does, with the same bits, in
+// another way:
+//
+//   A, x, B   loaded by the vectors of 16 bytes that hold them (device/general_loads_cuda.h)
+//   h         of all ranks in shared memory at once, up to 512
+//   product   y = h B^T: rows are the 16 x 16 operand (device/expand_product_cuda.h)
+//   sums      [16 rows][256 outputs] through shared memory, so that a warp adds whole rows to y
+//
+// An item of expand, [256 outputs] x [all ranks] x [up to 16 rows]: warp w multiplies the outputs
+// 32 w + [0, 32) of all rows, and then writes all outputs of the rows w and w + 8.
 
 constexpr int kMaxSteps = kMaxLoraRank / 16;
 
-/// Sums of shrink, and later what expand needs.
+/// A block has sums of shrink first, and later, in the same place, what expand needs.
 struct GeneralShared {
   uint32_t flag;  // of this launch
   union {
     alignas(16) WarpSums sums[2];
     struct {
       StagedSums staged;
-      HVector h[kMaxSteps * kHTileVectors];
+      HVector h[kMaxSteps * kHTileVectors];  // [step][hi or lo][lane]
     };
   };
 };
 
-/// The window of a block.
+/// The window of a block: its plan, its part of the exchange, its rows.
 struct GeneralWindow {
   const FusedGeneralParams& p;
   GeneralShared& s;
@@ -42,7 +51,7 @@ struct GeneralWindow {
   }
 };
 
-/// Of a transposed A the same as load_general_a().
+/// load_general_a() for a transposed A, where the features of a rank lie `stride` elements apart.
 __device__ __noinline__ inline void load_transposed_a(const uint16_t* data, int64_t stride,
                                                       int num_ranks, int num_features, int rank,
                                                       int feature, uint4 (&to)[4]) {
@@ -53,14 +62,14 @@ __device__ __noinline__ inline void load_transposed_a(const uint16_t* data, int6
   }
 }
 
-/// Of the ranks g and g + 8, the features 8 q + [0, 8) of each 32 of 64.
+/// Loads A of the ranks g and g + 8: features 8 q + [0, 8) of each 32 of the warp's 64.
 __device__ inline void load_general_a(const GeneralWindow& w, const ShrinkItem& item,
                                       const LoraWeight& a, ShrinkData& to) {
   const int rank = item.first_rank + lane_g(), left = w.p.in_features - item.feature;
   const auto* const data = static_cast<const std::byte*>(a.data);
   uint4 v[4] = {};
   if (w.p.is_transposed_a) {
-    uint4 other[4];  // has an address, as v must not
+    uint4 other[4];  // an argument by address; v itself must stay in registers
     load_transposed_a(static_cast<const uint16_t*>(a.data), a.row_stride,
                       data != nullptr ? a.rank : 0, w.p.in_features, rank, item.feature, other);
 #pragma unroll
@@ -81,7 +90,7 @@ __device__ inline void load_general_a(const GeneralWindow& w, const ShrinkItem& 
   for (int i = 0; i < 2; ++i) to.low[i] = v[i], to.high[i] = v[2 + i];
 }
 
-/// x of row `row` of the window, which is row `row_of_tile` of the row tile.
+/// Loads x of row `row` of the window, which is row `row_of_tile` of the row tile.
 __device__ inline void load_general_x(const GeneralWindow& w, const ShrinkItem& item, int row,
                                       int row_of_tile, ShrinkData& to) {
   const auto* const data = static_cast<const std::byte*>(w.p.input);
@@ -94,7 +103,7 @@ __device__ inline void load_general_x(const GeneralWindow& w, const ShrinkItem& 
   load_anywhere(from, num, end, to.x);
 }
 
-/// An item of shrink.
+/// Loads A and the first 8 rows of x of an item of shrink.
 __device__ inline void load_general_shrink(const GeneralWindow& w, const ShrinkItem& item,
                                            const LoraWeight& a, ShrinkData& to) {
   load_general_a(w, item, a, to);
@@ -109,13 +118,13 @@ __device__ void multiply_general_shrink(const GeneralWindow& w, const ShrinkItem
   });
 }
 
-/// 256 outputs of B times all ranks, times the rows of a row tile. A warp has 32 of the outputs, and writes two rows of all.
+/// A work item of expand: 256 outputs of B times all ranks, for the rows of a row tile.
 struct GeneralExpandItem {
   int row_tile, slot, slice, num_rows, max_rank;
   int first;    // output
-  int partial;  // row of partials of the first row
+  int partial;  // row of the partial sums: of chunk 0, the first ranks and the first row
   uint32_t row_reciprocal;
-  int rows[2];  // of the batch: `warp` and `warp` + 8 of the row tile
+  int rows[2];  // rows w and w + 8 of the row tile, which warp w writes, as rows of the batch
 
   GeneralExpandItem() = default;
   __device__ GeneralExpandItem(const GeneralWindow& w, int item) {
@@ -142,7 +151,7 @@ struct GeneralExpandItem {
 
 static_assert(kTileOutputs == kBlockOutputs && kRowTileRows == kProductRows);
 
-/// An item whose data are on their way.
+/// An item of expand and what has been loaded for it.
 struct GeneralExpand {
   GeneralExpandItem item;
   GeneralWeights weights;  // rank 0: nothing to do
@@ -150,7 +159,7 @@ struct GeneralExpand {
   Weights<2, kWarpColumns> b;
   OldOutputs old[2];
 
-  /// Finds out, for the item, what must be known before anything can be asked for.
+  /// Looks up the weights and factors of the item. Nothing can be loaded before.
   __device__ void describe(const FusedGeneralParams& p) {
     const LoraWeight a = read_weight(p.a_at, item.slot, item.slice);
     const LoraWeight of_b = read_weight(p.b_at, item.slot, item.slice);
@@ -166,7 +175,8 @@ struct GeneralExpand {
       factors[j] = scales ? scale * p.row_scale[item.rows[j]] : scale;
     }
   }
-  /// To the next outputs of the slice, with the same h; false where it has no more.
+  /// Goes on to the next outputs of the slice, which need the same h. False where there are no
+  /// more.
   __device__ bool advance(const FusedGeneralParams& p) {
     if (item.first + kBlockOutputs >= p.slices[item.slice].width) return false;
     item.first += kBlockOutputs;
@@ -177,7 +187,7 @@ struct GeneralExpand {
   [[nodiscard]] __device__ bool is_row(int j) const {
     return static_cast<int>(threadIdx.x / 32) + j * kProductTileRows < item.num_rows;
   }
-  /// Calls f(j, outputs) for the rows that this warp writes.
+  /// Calls f(j, RowOutputs) for the rows w + 8 j that this warp writes.
   template <class F>
   __device__ void for_rows(const FusedGeneralParams& p, F&& f) const {
     const FusedSlice& slice = p.slices[item.slice];
@@ -192,7 +202,7 @@ struct GeneralExpand {
       }
     });
   }
-  /// Asks for the first ranks of B, and for what y holds.
+  /// Starts to load the first ranks of B and what y holds.
   __device__ void load(const FusedGeneralParams& p) {
     weights.load(0, b);
     load_old(p);
@@ -202,7 +212,7 @@ struct GeneralExpand {
   }
 };
 
-/// Two words that lie one behind the other.
+/// Two words in a row, read by one load of 16 bytes.
 struct WordPair {
   FlaggedWord v[2];
 };
@@ -220,8 +230,9 @@ __device__ inline WordPair peek_pair(const FlaggedWord* words) {
   return {{word(low), word(high)}};
 }
 
-/// Sums over all chunks, of which kNumChains chains are there, of pairs of ranks: pair i is the (at + i * kBlockThreads)-th of `count`,
-/// zeros behind them.
+/// h[i] = h of two neighbouring ranks, the pair at + i * kBlockThreads of `count`; zeros behind
+/// them. `words` are the partial sums of chunk 0. There are kNumChains chains: 8, or with two
+/// chunks two. False where the sums of another block did not come in time.
 template <int kNumChains, int kPairs>
 __device__ bool sum_pairs(const FusedGeneralParams& p, uint32_t flag, const FlaggedWord* words,
                           int at, int count, int chunk_stride, float2 (&h)[kPairs]) {
@@ -274,8 +285,8 @@ __device__ bool sum_pairs(const FusedGeneralParams& p, uint32_t flag, const Flag
   return true;
 }
 
-/// h of all ranks of an item into shared memory, as products take it. False where another block's sums did not come in time. All threads
-/// of the block call it.
+/// Puts h of all ranks of an item into shared memory. False where the sums of another block did not
+/// come in time. All threads call it.
 template <class T, int kNumChains, int kPairs>
 __device__ bool gather_pairs(const GeneralWindow& w, const GeneralExpandItem& item, int rank) {
   constexpr int kTilePairs = kTileRanks / 2;
@@ -311,12 +322,12 @@ __device__ bool gather_pairs(const GeneralWindow& w, const GeneralExpandItem& it
 
 template <class T>
 __device__ bool gather_general_h(const GeneralWindow& w, const GeneralExpandItem& item, int rank) {
-  __syncthreads();  // what lies there is no longer read
+  __syncthreads();  // nobody reads the h before any longer
   if (w.p.num_chunks <= 2) return gather_pairs<T, 2, 2>(w, item, rank);
   return gather_pairs<T, kChains, 1>(w, item, rank);
 }
 
-/// The sums of an item whose h is in shared memory, for all warps to write. All threads of the block call it.
+/// Multiplies an item whose h is in shared memory and stages the sums there. All threads call it.
 template <class T>
 __device__ void multiply_item(GeneralShared& s, GeneralExpand& expand) {
   const int steps = num_steps(expand.weights.rank);
@@ -329,7 +340,7 @@ __device__ void multiply_item(GeneralShared& s, GeneralExpand& expand) {
     multiply<T>(HPair(h + step * kHTileVectors), b, 0, sum);
     if (step + 1 < steps) multiply<T>(HPair(h + (step + 1) * kHTileVectors), b, 1, sum);
   }
-  __syncthreads();  // the rows before were read
+  __syncthreads();  // the sums before have been read
   stage(sum, s.staged);
   __syncthreads();
 }
@@ -341,8 +352,9 @@ __device__ inline void write_item(const GeneralWindow& w, const GeneralExpand& e
   });
 }
 
-/// Makes the partial sums of a row tile that other blocks have not made yet: the same bits. All threads of the block call it.
-/// Arguments are numbers alone: what a function takes by address would not stay in registers.
+/// Computes all partial sums of a row tile again, those of other blocks too, and publishes them,
+/// with the same bits. All threads call it. The arguments are plain numbers, because what a
+/// function that is not inlined takes by address could not stay in the registers of its caller.
 template <class T>
 __device__ __noinline__ void recompute_general_sums(const FusedGeneralParams& p, GeneralShared& s,
                                                     int row_tile, int slice, int rank) {

@@ -7,8 +7,10 @@
 
 namespace heddle::cuda::lora {
 
-// Items of shrink, then items of expand, of the window blockIdx.y. kOneItemPerBlock: no block has more than one of either, so that all are asked for
-// together with their numbers, and what the next would need is left out. Grid: blocks that run at once, shared out over the windows.
+// All of a lora_apply for the window blockIdx.y. A block takes its items of shrink, then its items
+// of expand, and loads the next item while it multiplies or writes the one before.
+// kOneItemPerBlock: no block has more than one item of a kind, so the loops are left out. Grid:
+// (blocks of a window, windows), all of which run at the same time.
 template <class T, bool kOneItemPerBlock>
 __global__ void __launch_bounds__(kBlockThreads, kFusedBlocksPerSm)
     fused_general_kernel(const __grid_constant__ FusedGeneralParams p) {

@@ -9,18 +9,18 @@ namespace {
 template <GroupedRanks kRanks>
 constexpr ExpandForm kForm = expand_form(kRanks);
 
-constexpr int kAhead = 4;  // tiles of rows whose outputs are on their way
+constexpr int kAhead = 4;  // tiles of 16 rows whose y is on its way from memory
 
-/// The outputs of one warp in an output tile, of all rows of the tile. Lane (g, q) has outputs 8 q + [0, 8) of each group of the
-/// rows g and g + 8 of 16: vector j * kGroups + group is of row g + 8 j.
+/// The outputs of a warp in an output tile. Of 16 rows lane (g, q) has the outputs 8 q + [0, 8) of
+/// each group of 32, in the rows g and g + 8: vector j * kGroups + group is of row g + 8 j.
 template <class T, int kColumns>
 struct Outputs {
   static constexpr int kGroups = kColumns * kProductOutputs / kGroupOutputs;
-  static constexpr int kVectors = kGroups * 2;        // of a lane and 16 rows
+  static constexpr int kVectors = kGroups * 2;        // of a lane in 16 rows
   static constexpr int kWarpVectors = kVectors * 32;  // old[vector][lane]
 
   int offset;  // bytes from output 0 of a row to the first vector of this lane
-  int groups;  // that are there
+  int groups;  // that exist
   int num_rows;
   bool accumulate;
 
@@ -49,7 +49,7 @@ struct Outputs {
     }
   }
 
-  /// What is there where nothing is fetched.
+  /// Fills in what stands for y where it is overwritten.
   __device__ void clear(uint4* old) const {
     if (accumulate) return;
 #pragma unroll
@@ -57,13 +57,13 @@ struct Outputs {
       old[i * 32] = {kNothing, kNothing, kNothing, kNothing};
     }
   }
-  /// Starts copying what 16 rows hold.
+  /// Starts to copy what 16 rows of y hold.
   __device__ void fetch(const ExpandShared& s, int tile, uint4* old) const {
     if (!accumulate) return;
     for_each(s, tile, [&](int i, const uint4* y) { copy_async_16(&old[i * 32], y, 16); });
   }
 
-  /// Writes 16 rows; old(i) is what they held.
+  /// Writes 16 rows. old(i): what vector i held.
   template <class GetOld>
   __device__ void store(const ExpandShared& s, int tile, const Sums<kColumns>& sum,
                         GetOld&& old) const {
@@ -85,8 +85,9 @@ struct Outputs {
   }
 };
 
-/// Up to 16 * kSteps ranks: the weights of a warp's outputs stay in registers for all rows, and a ring in shared memory takes what
-/// tiles of rows hold. What comes before run() needs nothing of the kernel before.
+/// Up to 16 * kSteps ranks: B of a warp's outputs stays in registers for all rows, and y runs ahead
+/// in a ring in shared memory. The constructor needs nothing that shrink writes, so it runs before
+/// shrink has ended.
 template <class T, int kSteps, int kColumns>
 struct CachedTile {
   using Out = Outputs<T, kColumns>;
@@ -132,7 +133,8 @@ struct CachedTile {
   }
 };
 
-/// Any rank: tiles [first_tile, first_tile + tiles) of rows, kGroup at a time, for which the weights come piece by piece.
+/// Any rank: B does not fit registers. It is loaded 32 ranks at a time, for kGroup tiles of 16
+/// rows, of the tiles [first_tile, first_tile + tiles).
 template <class T, int kColumns>
 __device__ void run_long(const ExpandShared& s, const HVector* h, int first_tile, int tiles,
                          const Outputs<T, kColumns>& out, int first_output, int width) {
@@ -178,11 +180,12 @@ __device__ void run_long(const ExpandShared& s, const HVector* h, int first_tile
 template <GroupedRanks kRanks>
 constexpr int kColumnsOf = kForm<kRanks>.warp_outputs / kProductOutputs;
 
-/// Steps of 16 ranks whose weights a warp has in registers.
+/// Steps of 16 ranks whose B a warp has in registers.
 template <GroupedRanks kRanks>
 constexpr int kCachedSteps = kRanks == GroupedRanks::kNarrow ? 1 : 4;
 
-/// Of the shared memory of a block that holds weights: h, then y of each warp.
+/// Shared memory behind the head, where B stays in registers: [tile][step][hi or lo][lane] of h,
+/// then the ring of y of each warp, [kAhead][vector][lane].
 template <GroupedRanks kRanks>
 constexpr int kCachedVectors = kCachedSteps<kRanks>* kGroupedTileRows / kProductRows* kHTileVectors;
 template <GroupedRanks kRanks>
@@ -195,8 +198,15 @@ int shared_bytes(int h_values) {
          (kCachedVectors<kRanks> + kForm<kRanks>.warps * kOldVectors<kRanks>)*int{sizeof(uint4)};
 }
 
-// y += factor * h B^T: a block takes a range of the output tiles and keeps h of the row tile in shared memory as hi + lo. Each warp has
-// its outputs of all rows, and reads and writes y by itself in pieces of 64 bytes or more. Grid: blocks that run at once.
+// y (+)= factor * h B^T.
+//
+//   block   output tiles of up to 128 rows of one adapter x 256 or 512 outputs; h of the rows in
+//           shared memory as hi and lo, kept as long as the row tile and slice stay the same
+//   warp    all rows x 32 or 64 outputs; B in registers, y in pieces of 64 bytes or more of a row
+//   lane    of each 16 rows: the rows g and g + 8, eight outputs in a row of each group of 32
+//
+// kIsTensor: h is a tensor (lora_expand). Grid: blocks that run at the same time, with consecutive
+// tiles.
 template <class T, GroupedRanks kRanks, bool kIsTensor>
 __global__ void __launch_bounds__(kForm<kRanks>.warps * 32, kForm<kRanks>.blocks)
     grouped_expand_kernel(const __grid_constant__ GroupedParams p) {
@@ -236,7 +246,7 @@ __global__ void __launch_bounds__(kForm<kRanks>.warps * 32, kForm<kRanks>.blocks
     };
     if constexpr (kRanks == GroupedRanks::kAny) {
       wait();
-      // Where h of all rows has no place, some rows come at a time.
+      // Where h of all rows does not fit, some rows come at a time.
       const int steps = num_steps(s.rank), fit = max(1, p.h_values / (16 * kProductRows * steps));
       for (int first_tile = 0; first_tile < tiles; first_tile += fit) {
         const int some = min(fit, tiles - first_tile);
@@ -262,7 +272,7 @@ __global__ void __launch_bounds__(kForm<kRanks>.warps * 32, kForm<kRanks>.blocks
     }
     cached_tile = output_tile.tile, cached_slice = output_tile.slice;
   }
-  if (waits) wait_for_predecessor();  // this kernel ends after the first one
+  if (waits) wait_for_predecessor();  // shall not end before shrink does
 }
 
 template <class T, GroupedRanks kRanks, bool kIsTensor>

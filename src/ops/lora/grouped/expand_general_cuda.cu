@@ -8,16 +8,18 @@
 namespace heddle::cuda::lora {
 namespace {
 
-// The second kernel for batches of many rows where something is not aligned, B is transposed, or y has another dtype than the weights:
-// the bits of grouped/expand_cuda.cu. What the warps multiplied goes through shared memory, so that a warp reads and writes whole
-// rows of y, 256 outputs of them.
+// Expand of the grouped route where something is not aligned, B is transposed, or y has another
+// dtype than the weights. The bits are those of grouped/expand_cuda.cu. The sums pass through
+// shared memory, so that a warp reads and writes 256 outputs of a row, in vectors
+// (device/general_loads_cuda.h).
 
 constexpr int kThreads = kGeneralForm.warps * 32;
 static_assert(kGeneralForm.warps == kBlockWarps && kGeneralForm.warp_outputs == kGroupOutputs);
 static_assert(kHeadBytes % 16 == 0 && sizeof(StagedSums) % 16 == 0);
 static_assert(kHeadBytes + int{sizeof(StagedSums)} + kGeneralHValues * 4 <= kPortableSharedBytes);
 
-/// The last parts of a row's sums are zeros where there are fewer chunks than chains: so many begin with others, 1, 2, 4 or 8.
+/// How many parts can be other than zero, rounded up to 1, 2, 4 or 8. With fewer chunks than chains
+/// the last parts are zeros, and are not read.
 __device__ int parts_with_sums(const GroupedParams& p, const ChainSplit& split) {
   const int there = (p.site.num_chunks + split.subtree - 1) / split.subtree;
   int parts = 1;
@@ -25,7 +27,7 @@ __device__ int parts_with_sums(const GroupedParams& p, const ChainSplit& split) 
   return parts;
 }
 
-/// Quads of ranks of h from `begin` on, every kThreads-th, as make_general_h() has them: all sums of kQuads are asked for at once.
+/// make_general_h() for up to kParts parts. The parts of kQuads quads are loaded at once.
 template <class T, int kParts, int kQuads>
 __device__ void make_quads(const GroupedParams& p, const ExpandShared& s, int slice, int first,
                            int count, int parts, HVector* h) {
@@ -63,7 +65,8 @@ __device__ void make_quads(const GroupedParams& p, const ExpandShared& s, int sl
   }
 }
 
-/// h of the rows [first, first + 16 * tiles) of the tile, as h[tile][step][hi or lo][lane]. All threads call it.
+/// h[tile][step][hi or lo][lane] = h of the rows [first, first + 16 * tiles) of the row tile. All
+/// threads call it.
 template <class T>
 __device__ void make_general_h(const GroupedParams& p, const ExpandShared& s, int slice, int first,
                                int tiles, int parts, HVector* h) {
@@ -77,7 +80,8 @@ __device__ void make_general_h(const GroupedParams& p, const ExpandShared& s, in
   }
 }
 
-/// Two rows of y that a warp has of 16.
+/// Calls f(j, row of 16, row of the row tile, RowOutputs) for the two rows of 16 that this warp
+/// writes.
 template <class F>
 __device__ void for_rows(const GroupedParams& p, const ExpandShared& s, int tile, int first,
                          int width, F&& f) {
@@ -94,8 +98,15 @@ __device__ void for_rows(const GroupedParams& p, const ExpandShared& s, int tile
   });
 }
 
-// y (+)= factor * h B^T: a block takes a range of the output tiles and keeps h of the row tile in shared memory as hi + lo; weights are loaded
-// once for kTiles tiles of 16 rows. Grid: blocks that run at once.
+// y (+)= factor * h B^T.
+//
+//   block   output tiles of up to 128 rows of one adapter x 256 outputs, h of the rows in shared
+//           memory
+//   warp    multiplies 32 outputs of 16 * kTiles rows with each B that it loads; then writes all
+//           256 outputs of two rows of each 16
+//   lane    multiplies as device/expand_product_cuda.h says; writes a vector of 16 bytes of a row
+//
+// Grid: blocks that run at the same time, with consecutive tiles.
 template <class T, int kTiles>
 __global__ void __launch_bounds__(kThreads, kGeneralForm.blocks)
     grouped_expand_general_kernel(const __grid_constant__ GroupedParams p) {
@@ -130,7 +141,7 @@ __global__ void __launch_bounds__(kThreads, kGeneralForm.blocks)
     Weights<2, kWarpColumns> next;
     weights.load(0, next);
     const int steps = num_steps(s.rank), tiles = (s.num_rows + kProductRows - 1) / kProductRows;
-    // Where h of all rows has no place, some rows come at a time.
+    // Where h of all rows does not fit, some rows come at a time.
     const int fit = max(1, p.h_values / (16 * kProductRows * steps));
 #pragma unroll 1
     for (int tile = 0, first = 0; tile < tiles;) {
@@ -154,7 +165,7 @@ __global__ void __launch_bounds__(kThreads, kGeneralForm.blocks)
 #pragma unroll 1
       for (int step = 0; step < steps; step += 2) {
         const Weights<2, kWarpColumns> b = next;
-        // After the last ranks come the first ones for the next rows.
+        // Behind the last ranks come the first ones again, for the next rows.
         if (steps > 2) weights.load(step + 2 < steps ? step * 16 + 32 : 0, next);
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
@@ -170,7 +181,7 @@ __global__ void __launch_bounds__(kThreads, kGeneralForm.blocks)
       for (int i = 0; i < kTiles; ++i) {
         if (i >= num) break;
         if constexpr (kTiles > 1) load_old(tile + i);
-        __syncthreads();  // the rows before were read
+        __syncthreads();  // the sums before have been read
         stage(sum[i], staged);
         __syncthreads();
         for_rows(p, s, tile + i, output_tile.first, width,
@@ -182,7 +193,7 @@ __global__ void __launch_bounds__(kThreads, kGeneralForm.blocks)
       if (tile == first + some) first = tile;
     }
   }
-  if (waits) wait_for_predecessor();  // this kernel ends after the first one
+  if (waits) wait_for_predecessor();  // shall not end before shrink does
 }
 
 template <class T, int kTiles>
@@ -193,7 +204,8 @@ void run(const GroupedParams& p, const GroupedLaunch& launch) {
   launch_second<kKernel>(p, launch, launch.config.expand_blocks, kThreads, bytes, p.has_a);
 }
 
-/// Ranks of one load of weights stay where they are for all rows.
+/// Up to 32 ranks are one load of B, which then stays in registers for all rows. More are loaded
+/// again for each tile, so two tiles share a load.
 template <class T>
 void run_any(const GroupedParams& p, const GroupedLaunch& launch) {
   p.has_a&& p.site.max_rank <= 32 ? run<T, 1>(p, launch) : run<T, 2>(p, launch);

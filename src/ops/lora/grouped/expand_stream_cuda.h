@@ -6,39 +6,52 @@
 
 namespace heddle::cuda::lora::grouped_stream {
 
-// Of the second kernel for batches of many rows on 9.0: what its warps hand each other, and those that move data.
+// The streaming expand for 9.0: a ring of stages between ten warps. A stage holds 16 rows of y (256
+// outputs) and their h, and goes round like this:
+//
+//             empty                    full                     done
+//   storer  -------->  loader (1 warp) ----->  8 warps multiply ----->  storer (1 warp)
+//           wait for   fill head; copy         y = round(y +            copy y to memory
+//           the reads  y and h to the stage    factor * h B^T)
+//
+// Each arrow is a barrier of the stage. B of the block's 256 outputs passes from the loader to the
+// eight warps through a buffer of its own (b_full, b_empty) and stays in their registers until it
+// changes.
 
 inline constexpr ExpandForm kForm = kStreamForm;
-inline constexpr int kWarps = kForm.warps;                    // that multiply
-inline constexpr int kLoader = kWarps, kStorer = kWarps + 1;  // warps behind them
+inline constexpr int kWarps = kForm.warps;                    // warps that multiply
+inline constexpr int kLoader = kWarps, kStorer = kWarps + 1;  // the warps behind them
 inline constexpr int kThreads = (kWarps + 2) * 32;
 inline constexpr int kBlockOutputs = kWarps * kGroupOutputs;
 inline constexpr int kLaneRows =
-    kGroupedTileRows / 32;         // of a row tile, that each lane of the loader knows
-inline constexpr int kMaxRun = 8;  // items of one run where row tiles are small
-// Vectors of a row of y: with four more than there are, eight lanes that go together meet in no bank.
+    kGroupedTileRows / 32;         // rows of a row tile whose number a lane of the loader has
+inline constexpr int kMaxRun = 8;  // items of a run, at most
+// Vectors from one row of y to the next in a stage. Four are free, so that the rows that lanes
+// access at the same time do not conflict in a bank.
 inline constexpr int kYVectors = kBlockOutputs / kLaneOutputs + 4;
 static_assert(kForm.warp_outputs == kGroupOutputs);
 
 template <int kSteps>
 inline constexpr int kStages = kSteps == 1 ? 8 : 6;
 
-/// Where B of the outputs of a block is, from one item on.
+/// Where the eight warps take B from when they come to a stage: they keep theirs, take what the
+/// loader has copied to shared memory, or load from global memory.
 enum class TakesB : int32_t { kNo, kCopy, kMemory };
 
-/// What the loader says of up to 16 rows of a row tile and the outputs of a block.
+/// What the loader writes about the rows of a stage, up to 16 of one row tile.
 struct StageHead {
-  int32_t num_rows;  // 0: the end
+  int32_t num_rows;  // 0: no more work
   int32_t rank;      // of the adapter
-  int32_t h_row;     // number of the first row in the plan's order
-  int32_t y_bytes;   // of a row, that are there
-  TakesB takes_b;    // B is another one than before
+  int32_t h_row;     // the first row, in the plan's order
+  int32_t y_bytes;   // of a row, of outputs that exist
+  TakesB takes_b;    // whether B changes with this stage
   int64_t b_stride;  // bytes from one output to the next
   const std::byte* b;
   std::byte* y[kProductRows];
   float factor[kProductRows];
 
-  /// Calls copy(i, y of row i) for each row, all lanes of a warp together: sixteen by one lane, see is_elected().
+  /// Calls copy(i, address of row i) for each row. All lanes of a warp call it. Sixteen rows are
+  /// copied by one lane (see is_elected()), fewer by a lane each.
   template <class Copy>
   __device__ void for_each_row(int rows, Copy&& copy) const {
     if (rows == kProductRows) {
@@ -75,7 +88,7 @@ struct Shared {
 static_assert(2 * (sizeof(Shared<1>) + 1024) <= 228 * 1024);
 static_assert(2 * (sizeof(Shared<4>) + 1024) <= 228 * 1024);
 
-/// The stages of a ring, one after the other, and the parity of the phase in which each is.
+/// Where a warp is in the ring: the stage, and the parity of the phase that it waits for.
 template <int kCount>
 struct Ring {
   int stage = 0;
@@ -89,9 +102,11 @@ struct Ring {
   }
 };
 
-/// Which row tiles and outputs a block has, as items of a row tile times the outputs of a block. Items that follow each other are of as many
-/// row tiles as have 128 rows, then the next outputs. Blocks take runs of them in turn, so that all work on rows that lie close
-/// to each other in memory, of several items where row tiles are small: those may share B.
+/// The work items of a block: an item is a row tile times 256 outputs. The order of all items goes
+/// through the row tiles of 128 rows (one, two or four, a group), then to the next outputs of
+/// these, then to the next group. Blocks take runs of them in turn. So blocks that run at the same
+/// time work on the same rows, which lie close together in memory. With small row tiles a run has
+/// several items, which may share B.
 struct ItemOrder {
   int num_tiles, output_tiles, group, run, total, blocks;
 
@@ -111,7 +126,7 @@ struct ItemOrder {
       run = group;
     }
   }
-  /// The i-th item of this block, or total.
+  /// The i-th item of this block, or total where it has none.
   [[nodiscard]] __device__ int get(int i) const {
     return min(total, (i / run * blocks + static_cast<int>(blockIdx.x)) * run + i % run);
   }
@@ -123,7 +138,7 @@ struct ItemOrder {
   }
 };
 
-/// What the loader knows of an item, loaded while it works on those before.
+/// What the loader knows of an item. It looks up one item while it works on those before.
 struct StreamItem {
   GroupedTile tile;
   int slice, first;  // output
@@ -152,7 +167,7 @@ struct StreamItem {
   }
 };
 
-/// Where the rows of an item lie: y and B of output `first`, and h.
+/// Addresses of an item: y and B from output `first` on, and h.
 struct Target {
   std::byte* y;
   const std::byte* b;
@@ -177,7 +192,7 @@ struct Target {
   }
 };
 
-/// The warp that fills stages and B.
+/// The warp that fills the stages and B.
 template <int kSteps>
 struct Loader {
   const GroupedParams& p;
@@ -185,7 +200,8 @@ struct Loader {
   Ring<kStages<kSteps>> ring{1};
   uint32_t b_parity = 1;
   int cached_slot = -1, cached_slice = -1, cached_first = -1;
-  // h comes from the kernel before: lane i keeps where that of stage i begins until that has ended.
+  // h is written by join, which may still run. Until it has ended, lane i remembers the h of stage
+  // i, and the loader fills what else the stages need.
   bool waits = true;
   int early = 0;
   const std::byte* early_h = nullptr;
@@ -200,10 +216,11 @@ struct Loader {
     __syncwarp();
   }
 
-  /// Starts copying B of an item's outputs where it is one piece of memory; ranks and outputs that are not there are left as they are.
+  /// Starts to copy B of an item's outputs, if it is one piece of memory. The buffer keeps what it
+  /// has for ranks and outputs that do not exist.
   __device__ TakesB load_b(const Target& target) {
     if (target.b_stride != target.rank * 2 || target.b_stride % 16 != 0) return TakesB::kMemory;
-    if (waits && early > 0) wait_for_h();  // without which nobody takes the B before
+    if (waits && early > 0) wait_for_h();  // or nobody would ever take the B before
     s.b_empty.wait(b_parity);
     b_parity ^= 1;
     if (is_elected()) {
@@ -215,7 +232,7 @@ struct Loader {
     return TakesB::kCopy;
   }
 
-  /// Starts filling the next stage with rows [first, first + 16) of a tile.
+  /// Starts to fill the next stage with the rows [first, first + 16) of a row tile.
   __device__ void load_rows(const StreamItem& item, const Target& target, int first,
                             TakesB takes_b) {
     int32_t of_lane = item.rows[0];
@@ -299,7 +316,7 @@ struct Loader {
   }
 };
 
-/// The warp that writes what is done.
+/// The warp that writes finished rows of y to memory.
 template <int kSteps>
 __device__ void store_all(Shared<kSteps>& s) {
   Ring<kStages<kSteps>> ring(0);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kColumns = kGroupOutputs / kProductOutputs;
 
-/// A warp that multiplies: 32 outputs of all rows that come.
+/// A warp that multiplies: 32 outputs of all rows that pass through the ring.
 template <class T, int kSteps>
 struct Products {
   const GroupedParams& p;
@@ -19,7 +19,8 @@ struct Products {
   __device__ static int warp() { return static_cast<int>(threadIdx.x / 32); }
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
 
-  /// B of this warp's outputs, zeros in the place of ranks that are not there.
+  /// Takes B of this warp's outputs into registers, with zeros for ranks and outputs that do not
+  /// exist.
   __device__ void take_b(const StageHead& head) {
     const int g = lane() / 4, q = lane() % 4, rank = head.rank, outputs = head.y_bytes / 2;
     const int first = warp() * kGroupOutputs + output_of(0, g);
@@ -111,9 +112,14 @@ struct Products {
   }
 };
 
-// y += factor * h B^T for ranks up to 64, h as the kernel before joined it: a block takes items of a row tile and 256 outputs. One
-// warp loads 16 rows of y and h at a time, stages ahead, and B once for an item; eight hold B in registers and multiply, and
-// one stores y. The copy engine moves whole pieces of rows, without a thread for each vector. Grid: blocks that run at once.
+// y (+)= factor * h B^T for ranks up to 64, with h as join has written it.
+//
+//   block   items of a row tile x 256 outputs, 16 rows at a time through the ring of stages
+//   warp    eight multiply 32 outputs each, B in registers; one loads, one stores
+//   lane    of 16 rows: the rows g and g + 8, eight outputs in a row
+//
+// The copy engine moves up to 512 bytes of a row at a time, so no thread spends instructions on
+// single vectors. Grid: blocks that run at the same time.
 template <class T, int kSteps>
 __global__ void __launch_bounds__(kThreads, kForm.blocks)
     grouped_stream_kernel(const __grid_constant__ GroupedParams p) {

@@ -4,28 +4,40 @@
 
 namespace heddle::cuda::lora {
 
-// Batches of many rows: the rows of the whole batch are grouped by adapter, up to 128 a row tile. The first kernel makes the sums
-// of h of a row tile and up to 48, 96 or 192 ranks of all slices, the second multiplies them with B; on 9.0, where y is large and ranks
-// go up to 64, one between them joins the sums of chains to h. The sums are those of device/params.h, bit for bit. Each of the
-// eight chains of a row has one place in a tree of sums, so a work item of the first kernel may have 1, 2, 4 or 8 of them.
+// The grouped route, for batches of many rows. The plan groups the rows of the whole batch by
+// adapter, up to 128 rows a row tile, and two or three kernels follow:
+//
+//   shrink    x, A  -->  partials [parts][row][all ranks]    a row tile x 48, 96 or 192 ranks
+//   (join)    partials  -->  h as hi and lo                  on 9.0, for large y and ranks up to 64
+//   expand    partials or h, B  -->  y                       a row tile x 256 or 512 outputs
+//
+// The bits are those of device/params.h. Each of the eight chains of a row has its place in one
+// tree of sums, so it does not matter whether a work item of shrink computes 1, 2, 4 or 8 of the
+// chains:
+//
+//   h = ((c0 + c1) + (c2 + c3)) + ((c4 + c5) + (c6 + c7))
+//        `- a part of two chains: shrink adds these, expand (or join) adds the parts
 inline constexpr int kGroupedTileRows = 128;
-// Fewer where there are few in all, so that all multiprocessors have some.
+// Row tiles of a batch of up to 1024 rows have 32, up to 4096 rows 64: all multiprocessors shall
+// have some.
 inline constexpr int kFewRows = 1024, kGroupedTileFewRows = 32;
 inline constexpr int kSomeRows = 4096, kGroupedTileSomeRows = 64;
-inline constexpr int kSubtreeChains = 2;  // at most this many chains are joined by the first kernel
+inline constexpr int kSubtreeChains = 2;  // chains that shrink adds up, at most
 inline constexpr int kMinParts = kChains / kSubtreeChains;
 inline constexpr int kPlanThreads = 1024;
-inline constexpr int kPlanSlots = 512;           // slots that are grouped at a time
-inline constexpr int64_t kShortBatchRows = 256;  // batches with more rows than this
+inline constexpr int kPlanSlots = 512;           // slots whose rows are counted at a time
+inline constexpr int64_t kShortBatchRows = 256;  // longer ones are grouped
 
-/// Rows of one adapter: rows[first + i] of the plan, i < num_rows.
+/// Up to 128 rows of one adapter: rows[first + i] of the plan for i < num_rows.
 struct GroupedTile {
   int32_t slot, first, num_rows;
-  int32_t num_rank_tiles;  // of the adapter, as slot_ranks of the plan says
+  int32_t num_rank_tiles;  // of the adapter, from slot_ranks of lora_plan
 };
 
-/// Begins the plan of a batch; then come, for each row of the batch, a GroupedTile, the number of the row that is there when rows
-/// are in the order of their adapters, and its slot.
+/// Begins the plan of a batch. Behind it come three arrays with a place for each row of the batch:
+///   GroupedTile tiles[]   the row tiles
+///   int32_t rows[]        the rows in the order of their adapters, the plan's order
+///   int32_t slots[]       the slot of each row, for the plan kernel alone
 struct GroupedPlan {
   int32_t num_tiles, num_rows;
 };
@@ -36,7 +48,7 @@ inline constexpr size_t kGroupedPlanHead = 256;
   return (kGroupedPlanHead + size_t(num_tokens) * of_row + 255) / 256 * 256;
 }
 
-/// What the kernels read of a plan.
+/// The plan as kernels read it.
 struct GroupedRows {
   const GroupedPlan* head;
   const GroupedTile* tiles;  // [num_tiles]
@@ -48,37 +60,39 @@ struct GroupedRows {
           reinterpret_cast<const int32_t*>(tiles + num_tokens)};
 }
 
-/// Groups all rows of a batch, one block; p.plans is the plan, `device` the current one.
+/// Groups all rows of a batch. p.plans is where the plan goes, `device` the current one.
 void plan_grouped(const PlanParams& p, int device, cudaStream_t stream);
 
-inline constexpr int kHStepVectors = 4, kHVectorBytes = 16;  // in GroupedParams::h: hi, then lo
+inline constexpr int kHStepVectors = 4,
+                     kHVectorBytes = 16;  // of GroupedParams::h: 16 ranks as hi, then as lo
 
 struct GroupedParams {
-  SiteParams site;  // of all rows; plan, partials and the counts of work items are not used
+  SiteParams site;  // of all rows; its plan, partials and counts of work items are not used
   GroupedRows plan;
-  // [parts][row in the plan's order][h_width] sums of subtrees of 8 / parts chains.
+  // [parts][row in the plan's order][h_width]: sums of 8 / parts chains.
   float* partials;
   int64_t part_stride;
-  int32_t h_width, slice_ranks;  // slice s has the columns [s * slice_ranks, ...)
-  int32_t max_passes;            // rank passes of the adapter that has most
+  int32_t h_width, slice_ranks;  // slice s has the columns from s * slice_ranks on
+  int32_t max_passes;            // passes over the ranks that the adapter of the highest rank needs
   int32_t max_split, shrink_blocks;
-  // Where h is joined: [slice][row in the plan's order][h_row_vectors], as the second kernel multiplies it.
+  // Where join puts h, in the order in which expand multiplies it:
+  // [slice][row in the plan's order][h_row_vectors].
   std::byte* h;
   int64_t h_slice_bytes;
-  int32_t h_row_vectors;              // of 16 bytes
-  int32_t h_values;                   // ranks times rows of h that the second kernel has place for
-  int32_t output_tiles_per_row_tile;  // work items of the second kernel for one row tile
-  int32_t output_tile_end[kMaxSlices];  // of this slice and those before
+  int32_t h_row_vectors;                // of 16 bytes
+  int32_t h_values;                     // ranks x rows of h that fit shared memory of expand
+  int32_t output_tiles_per_row_tile;    // work items of expand for one row tile
+  int32_t output_tile_end[kMaxSlices];  // output tiles of this slice and those before
   bool has_a, has_b;
 };
 
-/// Ranks that an instance of the second kernel takes: up to 16, up to 64, any.
+/// Ranks for which expand has instances: up to 16, up to 64, any.
 enum class GroupedRanks { kNarrow, kWide, kAny };
 
-/// Such an instance: warps of a block, blocks that a multiprocessor has at once, outputs of a warp.
+/// The form of an instance: warps of a block, blocks of a multiprocessor, outputs of a warp.
 struct ExpandForm {
   int warps, blocks, warp_outputs;
-  /// Of a block.
+  /// Outputs of a block.
   [[nodiscard]] constexpr int outputs() const { return warps * warp_outputs; }
 };
 [[nodiscard]] constexpr ExpandForm expand_form(GroupedRanks ranks) {
@@ -88,24 +102,25 @@ struct ExpandForm {
     default: return {8, 1, 64};
   }
 }
-/// The same of the instance for what is not aligned, of any rank.
+/// The form of the general expand kernel, for any rank.
 inline constexpr ExpandForm kGeneralForm{8, 2, 32};
-/// That of the second kernel for 9.0, beside two warps that move data.
+/// The form of the streaming expand kernel for 9.0, without the two warps that move data.
 inline constexpr ExpandForm kStreamForm{8, 2, 32};
 inline constexpr int kMinWarpOutputs = 32;
-/// Ranks times rows of h that a block has in shared memory, for ranks above 64, and where something is not aligned.
+/// Ranks x rows of h that fit shared memory of the aligned kernel for any rank, and of the general
+/// kernel.
 inline constexpr int kLongHValues = 24 << 10, kGeneralHValues = 19 << 10;
 
-/// How a call runs: chosen without looking at the batch's rows.
+/// How a call runs. The choice depends on what the host knows, and not on the slots of the rows.
 struct GroupedConfig {
-  bool is_aligned;   // else the kernels for anything
-  bool shrink_sm90;  // the first kernel is that for compute capability 9.0
-  bool expand_sm90;  // so is the second, and h is joined between them
-  int shrink_tiles;  // rank tiles of a warp of the first kernel
+  bool is_aligned;   // otherwise the general kernels
+  bool shrink_sm90;  // shrink is the kernel for compute capability 9.0
+  bool expand_sm90;  // so is expand, which needs join
+  int shrink_tiles;  // rank tiles of a warp of shrink
   int shrink_blocks, max_passes, max_split;
   GroupedRanks ranks;
   int expand_blocks, h_values;
-  int tile_outputs;  // of one work item of the second kernel
+  int tile_outputs;  // of one work item of expand
   friend bool operator==(const GroupedConfig&, const GroupedConfig&) = default;
 };
 
@@ -115,26 +130,27 @@ struct GroupedLaunch {
   cudaStream_t stream;
 };
 
-/// The first kernel: portable, and for compute capability 9.0 with the same bits. T: dtype of the weights, x and y.
+/// Shrink: portable, and for compute capability 9.0 with the same bits. T: dtype of the weights, x
+/// and y.
 template <class T>
 void launch_grouped_shrink(const GroupedParams& p, const GroupedLaunch& launch);
 template <class T>
 void launch_grouped_shrink_sm90(const GroupedParams& p, const GroupedLaunch& launch);
-/// Of what is not aligned, of any layout.
+/// Shrink for any alignment and layout.
 template <class T>
 void launch_grouped_shrink_general(const GroupedParams& p, const GroupedLaunch& launch);
-/// Between the two, for ranks up to 64: joins the sums of chains to h.
+/// Between shrink and the streaming expand, for ranks up to 64: adds the parts up to h.
 template <class T>
 void launch_grouped_join(const GroupedParams& p, const GroupedLaunch& launch);
-/// The second kernel: for 9.0 one that reads what was joined, else one that joins by itself; both have the same bits.
+/// Expand: the streaming kernel for 9.0 reads joined h, the portable one adds the parts up itself.
 template <class T>
 void launch_grouped_expand_sm90(const GroupedParams& p, const GroupedLaunch& launch);
 template <class T>
 void launch_grouped_expand(const GroupedParams& p, const GroupedLaunch& launch);
-/// Of what is not aligned, of any layout and dtype of y.
+/// Expand for any alignment, layout and dtype of y.
 template <class T>
 void launch_grouped_expand_general(const GroupedParams& p, const GroupedLaunch& launch);
-/// That of lora_shrink.
+/// The second half of lora_shrink: y (+)= scale * h.
 void launch_grouped_sum(const GroupedParams& p, const GroupedLaunch& launch);
 
 }  // namespace heddle::cuda::lora

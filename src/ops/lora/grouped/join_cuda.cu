@@ -8,16 +8,18 @@ namespace heddle::cuda::lora {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kBlocksOfMultiprocessor = 4;  // that are asked for; more would only wait
+constexpr int kBlocksOfMultiprocessor = 4;  // more would only wait for these
 
-// h of ranks up to 64 from the sums of chains, once for all blocks of the second kernel: hi + lo in the order in which they are
-// multiplied. A block takes some rows of a row tile and a slice at a time, a thread four ranks of a row.
+// Adds the parts of h up once for all blocks of the streaming expand, for ranks up to 64, and
+// writes hi and lo in the order in which they are multiplied. A block takes some rows of a row tile
+// and slice at a time, a thread four ranks of a row. Example, rank 16: a row has 4 vectors of 16
+// bytes, so a block takes 64 rows.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     grouped_join_kernel(const __grid_constant__ GroupedParams p) {
   trigger_dependents();
   const int num_tiles = p.plan.head->num_tiles;
-  const int part_rows = kThreads / p.h_row_vectors;  // a row has as many vectors as four ranks
+  const int part_rows = kThreads / p.h_row_vectors;  // a row has as many vectors as quads
   const int tile_parts = (rows_of_tile(p.plan.head->num_rows) + part_rows - 1) / part_rows;
   const int slices = p.site.num_slices, of_tile = tile_parts * slices;
   const int parts = ChainSplit(p, num_tiles).parts;
@@ -31,7 +33,7 @@ __global__ void __launch_bounds__(kThreads)
     const SlotWeights weights(p, tile, slice);
     if (waits) wait_for_predecessor();
     waits = false;
-    const int quads = 4 * num_steps(weights.rank);  // of ranks
+    const int quads = 4 * num_steps(weights.rank);  // of a row, four ranks each
     const int row = first + static_cast<int>(threadIdx.x) / quads;
     const int rank = static_cast<int>(threadIdx.x) % quads * 4, num = weights.rank - rank;
     if (row >= min(first + part_rows, tile.num_rows)) continue;
@@ -51,18 +53,19 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < 2; ++i) store(i, words.hi[i]), store(i + 2, words.lo[i]);
   }
-  if (waits) wait_for_predecessor();  // this kernel ends after the first one
+  if (waits) wait_for_predecessor();  // shall not end before shrink does
 }
 
 template <class T>
 void run(const GroupedParams& p, const GroupedLaunch& launch) {
   const int64_t rows = p.part_stride / p.h_width;
-  const int64_t items = rows * p.h_row_vectors / kThreads * p.site.num_slices + 1;  // or more
+  const int64_t items = rows * p.h_row_vectors / kThreads * p.site.num_slices + 1;  // may be more
   const int64_t blocks = std::min<int64_t>(items, p.shrink_blocks * kBlocksOfMultiprocessor);
   launch_second<grouped_join_kernel<T>>(p, launch, static_cast<int>(blocks), kThreads, 0, true);
 }
 
-// y (+)= factor * h of lora_shrink: a block has a row tile of a slice at a time, a thread four ranks of a row.
+// The second half of lora_shrink, y (+)= factor * h. A block takes a row tile of a slice at a time,
+// a thread four ranks of a row.
 __global__ void __launch_bounds__(kThreads)
     grouped_sum_kernel(const __grid_constant__ GroupedParams p) {
   wait_for_predecessor();

@@ -7,7 +7,8 @@
 
 namespace heddle::cuda::lora {
 
-/// Launches a kernel that waits for the one before by itself, where it does.
+/// Launches a kernel behind shrink. waits: the kernel calls wait_for_predecessor() itself, so that
+/// it may start before shrink has ended.
 template <auto kKernel>
 void launch_second(const GroupedParams& p, const GroupedLaunch& launch, int blocks, int threads,
                    int bytes, bool waits) {

@@ -5,9 +5,11 @@
 
 namespace heddle::cuda::lora {
 
-// Of the second kernel for batches of many rows, aligned or not: its work items and products.
+// A work item of expand, the output tile: all rows of a row tile times some outputs of a slice,
+// which are 256 or 512, a range of 32 or 64 for each warp. The product is that of
+// device/expand_product_cuda.h.
 
-/// In shared memory: the row tile and slice whose h comes behind.
+/// In shared memory: what a block knows of its row tile and slice. Their h comes behind it.
 struct ExpandShared {
   const std::byte* b;
   int64_t b_stride;  // bytes
@@ -18,10 +20,11 @@ struct ExpandShared {
 };
 
 inline constexpr int kHeadBytes = (sizeof(ExpandShared) + 127) / 128 * 128;
-inline constexpr uint32_t kNothing =
-    0x8000'8000u;  // -0 twice: it changes no bit of what is added to it
+// Two elements -0 in a word, where y is overwritten: they change no bit of what is added to them.
+inline constexpr uint32_t kNothing = 0x8000'8000u;
 
-/// A row tile, a slice and as many outputs of it as a block has at once.
+/// The output tile of a number: row tile, slice, first output. Numbers of a row tile are
+/// consecutive.
 struct OutputTile {
   int tile, slice, first;
 
@@ -35,6 +38,7 @@ struct OutputTile {
   }
 };
 
+/// Looks up the output tile's weights, rows of y and factors. All threads call it.
 template <int kThreads>
 __device__ void describe(const GroupedParams& p, const OutputTile& output_tile, int y_bytes,
                          ExpandShared& s) {
@@ -58,7 +62,8 @@ __device__ void describe(const GroupedParams& p, const OutputTile& output_tile, 
   }
 }
 
-/// All ranks of an adapter with up to 16, or 32 of one with more.
+/// Loads B of a lane: all ranks of an adapter with up to 16 into step `to`, or of one with more the
+/// 32 ranks from first_rank on into the steps `to` and to + 1.
 template <bool kIsNarrow, int kSteps, int kColumns>
 __device__ void load_weights(Weights<kSteps, kColumns>& w, const ExpandShared& s, int first_output,
                              int width, int first_rank, int to) {
@@ -82,7 +87,7 @@ __device__ void load_weights(Weights<kSteps, kColumns>& w, const ExpandShared& s
   }
 }
 
-/// Two outputs: what they held and factor times their sums.
+/// Two outputs in a word: before + factor * sum, each rounded once.
 template <class T>
 __device__ uint32_t add_rounded(uint32_t before, float factor, float low, float high) {
   const float2 v = widen_two<T>(before);

@@ -4,12 +4,17 @@
 
 namespace heddle::cuda::lora {
 
-/// Vector `index` of a row of joined h lies at index ^ h_swap(): eight rows that are read together meet in no bank.
+// h of a row tile: from the partial sums that shrink wrote (or a tensor, in lora_expand) to hi and
+// lo in the order of the products. A quad is four neighbouring ranks of a row, the unit of all of
+// this.
+
+/// Vector `index` of a row of joined h lies at index ^ h_swap(), so that eight rows that a warp
+/// reads at the same time do not conflict in a bank.
 __device__ constexpr int h_swap(int row, int row_vectors) {
   return row_vectors == kHStepVectors ? row / 2 % 4 : row % 8;
 }
 
-/// Four ranks of h of one row: the sums of its subtrees, or values of a tensor.
+/// A quad of h: the sum of its parts, in the order of the tree. row: in the plan's order.
 __device__ inline float4 load_h(const GroupedParams& p, int slice, int row, int rank, int parts) {
   const float* from = p.partials + int64_t{row} * p.h_width + slice * p.slice_ranks + rank;
   float4 v[kChains];
@@ -31,6 +36,7 @@ __device__ inline float4 load_h(const GroupedParams& p, int slice, int row, int 
   return v[0];
 }
 
+/// A quad of h from a tensor, of which `num` ranks exist. row: of the batch.
 __device__ inline float4 load_tensor_h(const SiteParams& site, int64_t row, int rank, int num) {
   float v[4];
   with_type(site.input_dtype, [&](auto type) {
@@ -42,11 +48,12 @@ __device__ inline float4 load_tensor_h(const SiteParams& site, int64_t row, int 
   return {v[0], v[1], v[2], v[3]};
 }
 
-/// h of the rows [first, first + 16 * tiles) of the tile, as h[tile][step][hi or lo][lane]. All threads call it.
+/// h[tile][step][hi or lo][lane] = h of the rows [first, first + 16 * tiles) of the row tile, a
+/// quad for each thread at a time. All threads call it.
 template <class T, int kWarps, bool kIsTensor>
 __device__ void make_h(const GroupedParams& p, const ExpandShared& s, int slice, int first,
                        int tiles, int parts, HVector* h) {
-  const int steps = num_steps(s.rank), quads = 4 * steps;  // of ranks
+  const int steps = num_steps(s.rank), quads = 4 * steps;  // of a row
 #pragma unroll 2
   for (int i = static_cast<int>(threadIdx.x); i < tiles * kProductRows * quads; i += kWarps * 32) {
     const int row = i / quads, rank = (i - row * quads) * 4;

@@ -5,19 +5,20 @@
 
 namespace heddle::cuda::lora {
 
-/// Rows of each row tile but the last of an adapter, in a batch of so many.
+/// Rows of a row tile, in a batch that has num_rows rows with an adapter. The last row tile of an
+/// adapter may have fewer.
 __device__ inline int rows_of_tile(int num_rows) {
   return num_rows <= kFewRows    ? kGroupedTileFewRows
          : num_rows <= kSomeRows ? kGroupedTileSomeRows
                                  : kGroupedTileRows;
 }
 
-/// The weights of a slot for a slice; their rank, 0 where the adapter does not touch the slice.
+/// The weights of a slot for a slice, and their rank: 0 where the adapter does not touch the slice.
 struct SlotWeights {
   LoraWeight a, b;
   int rank;
 
-  /// Of weights of both halves, and the adapter's rank tiles as the plan says.
+  /// num_rank_tiles: of the adapter, as the plan has it.
   __device__ SlotWeights(const LoraWeight& a, const LoraWeight& b, int num_rank_tiles)
       : a(a), b(b), rank(min(num_rank_tiles * kTileRanks, min(a.rank, b.rank))) {
     if (a.data == nullptr || b.data == nullptr || rank < 0) rank = 0;
@@ -32,8 +33,10 @@ struct SlotWeights {
   }
 };
 
-/// Parts that work of `tile_passes` row tiles times rank passes is cut into along the chains, at most max_split: the one with which
-/// num_blocks blocks end first, where an item costs half a chain beyond its own.
+/// Into how many work items shrink cuts the eight chains of a row tile and rank pass: 1, 2, 4 or 8,
+/// at most max_split. The choice is the one with which num_blocks blocks end first. An item costs
+/// as much as its chains and half a chain more. Example: 16 row tiles on 132 blocks are cut into 8,
+/// so 128 blocks work.
 __host__ __device__ constexpr int select_split(int tile_passes, int num_blocks, int max_split) {
   int best = 1, least = 0;
   for (int split = 1; split <= kChains; split *= 2) {
@@ -48,11 +51,11 @@ __host__ __device__ constexpr int select_split(int tile_passes, int num_blocks, 
 static_assert(select_split(64, 132, 8) == 2 && select_split(16, 132, 8) == 8);
 static_assert(select_split(128, 132, 8) == 1 && select_split(1000, 132, 4) == 1);
 
-/// How the sums of h are cut along the chains: the same in both kernels.
+/// How the chains are cut. Shrink and expand find the same, since both compute it from the plan.
 struct ChainSplit {
-  int split;    // items of one row tile and rank pass
-  int parts;    // sums that are left to be added
-  int subtree;  // chains of each
+  int split;    // work items of one row tile and rank pass
+  int parts;    // sums of h in memory, which are left to be added up
+  int subtree;  // chains of a part: 1 or 2
 
   __device__ ChainSplit(const GroupedParams& p, int num_tiles)
       : split(select_split(num_tiles * p.max_passes, p.shrink_blocks, p.max_split)),

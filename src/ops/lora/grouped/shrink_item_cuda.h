@@ -4,40 +4,51 @@
 
 namespace heddle::cuda::lora::grouped_shrink {
 
-// Of the first kernel for batches of many rows: its work items, and how they come into shared memory.
+// The work items of shrink, and how they come into shared memory. An item is a row tile (up to 128
+// rows of x), some rank tiles of its adapter (lines of A) and some chains of features. Features
+// pass through a ring of stages, 64 at a time (a step). A stage of 64 rows and 32 ranks:
+//
+//   line 0 .. 63    x, one row a line     |  64 features = 8 vectors of 16 bytes  |
+//   line 64 .. 95   A, one rank a line    |  64 features                          |
+//
+//   block   384 threads = 12 warps: 1, 2 or 4 along the rows, the others along the rank tiles
+//   warp    32 rows x kWarpTiles rank tiles of 16 ranks
+//   lane    (g, q) multiplies vectors q and q + 4 of line g of every eight lines
 
 inline constexpr int kThreads = 384;
 inline constexpr int kWarps = kThreads / 32;
-inline constexpr int kStep = 64;  // features that are summed on tensor cores before f32 sums
-inline constexpr int kLineVectors = kStep / 8;              // 16-byte vectors of a row of a step
-inline constexpr int kCopyLines = kThreads / kLineVectors;  // lines that are copied at once
-inline constexpr int kProductRows = 16;                     // rows of x of one product
-inline constexpr int kGroupRows = 32;                       // rows of x of one warp
+inline constexpr int kStep = 64;  // features of a step: tensor cores sum these, f32 what is above
+inline constexpr int kLineVectors = kStep / 8;              // vectors of 16 bytes of a line
+inline constexpr int kCopyLines = kThreads / kLineVectors;  // lines that the block copies at once
+inline constexpr int kProductRows = 16;                     // rows of x in a product
+inline constexpr int kGroupRows = 32;                       // rows of x of a warp
 inline constexpr int kMaxGroups = kGroupedTileRows / kGroupRows;
-inline constexpr int kProducts = kStep / 16;  // along the features of a step
-inline constexpr int kMaxStages = 8;          // steps in shared memory
+inline constexpr int kProducts = kStep / 16;  // products along the features of a step
+inline constexpr int kMaxStages = 8;          // of the ring
 
-/// Begins a block's shared memory: a work item, which is a row tile, up to 3 * kWarpTiles rank tiles of its adapter and some
-/// chains. Behind it come sums that wait for others, if any, and then steps of 64 features.
+/// Begins the shared memory of a block: its work item, with up to 3 * kWarpTiles rank tiles. Behind
+/// it come the sums of a chain that wait for those of the next one (if any), and then the stages.
 template <int kWarpTiles>
 struct Shared {
   static constexpr int kRankTiles = kWarps / kMaxGroups * kWarpTiles;
   static constexpr int kLines = kGroupedTileRows + kRankTiles * kTileRanks;
-  static constexpr int kCopies = (kLines + kCopyLines - 1) / kCopyLines;  // of a thread in a step
+  static constexpr int kCopies =
+      (kLines + kCopyLines - 1) / kCopyLines;  // vectors that a thread copies in a step
   static constexpr int kLineBytes = kStep * 2;
 
   LoraWeight a[kMaxSlices];
   int32_t ranks[kMaxSlices];
-  int32_t first_row, num_rows;  // of the plan's order
+  int32_t first_row, num_rows;  // in the plan's order
   int32_t num_rank_tiles;       // 0: nothing to do
-  int32_t columns[kRankTiles];  // of h, the first of each rank tile
-  // Where feature 0 of the rows of x lies, of whole groups of rows, and then of the ranks of A; null: values there are not read.
+  int32_t columns[kRankTiles];  // of the partial sums: the first one of each rank tile
+  // Address of feature 0 of each line: first x, filled up to whole groups of 32 rows, then A. Null:
+  // nothing is read.
   const std::byte* lines[kLines];
 
   [[nodiscard]] __host__ __device__ static constexpr int head_bytes() {
     return (static_cast<int>(sizeof(Shared)) + kLineBytes - 1) / kLineBytes * kLineBytes;
   }
-  /// Steps of so many lines that fit into `bytes` with this.
+  /// Stages of so many lines that fit into `bytes` together with this.
   [[nodiscard]] __host__ __device__ static constexpr int num_stages(int bytes, int lines) {
     const int fit = (bytes - head_bytes()) / (lines * kLineBytes);
     return fit < kMaxStages ? fit : kMaxStages;
@@ -47,22 +58,23 @@ struct Shared {
   }
 };
 
-/// Vector `index` of a row of a step: rows that lanes read together are in other banks.
+/// Where vector `index` of a line lies in a stage. Odd lines have their halves swapped, so that
+/// lines that a warp reads at the same time do not conflict in a bank.
 __device__ inline int line_vector(int row, int index) {
   return row * kLineVectors + (index ^ row % 2 * (kLineVectors / 2));
 }
 
-/// Warps along the rows of an item.
+/// Warps along the rows of an item, 32 rows each.
 __device__ inline int num_groups(int num_rows) {
   return num_rows <= kGroupRows ? 1 : num_rows <= 2 * kGroupRows ? 2 : kMaxGroups;
 }
 
-/// Which rows and rank tiles of an item a warp has; lane (g, q) reads line g of eight, its vectors q and q + 4.
+/// The rows and rank tiles of a warp, and where its lane finds them in a stage.
 struct WarpPlace {
-  int first_row;          // of kGroupRows
-  int first_tile;         // of kTiles rank tiles
-  int last_tile;          // of these, the last one that is there
-  int of_rows, of_ranks;  // vectors of a step: first line, vector q
+  int first_row;          // of 32 rows
+  int first_tile;         // of the rank tiles of a warp
+  int last_tile;          // the last of them that exists, counted from first_tile
+  int of_rows, of_ranks;  // vector q of line g, of x and of A
 
   __device__ WarpPlace(int num_rows, int num_rank_tiles, int tiles) {
     const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
@@ -75,9 +87,10 @@ struct WarpPlace {
   }
 };
 
-/// The features of some chains: chunks of a chain in ascending order, one chain after the other.
+/// Walks through the features of some chains, a step at a time. With 10 chunks the chains 0 and 1
+/// have the chunks 0 8 | 1 9.
 struct Features {
-  int chain, end;  // chains
+  int chain, end;  // this chain, and the one behind the last
   int chunk, k;
 
   __device__ Features(int first, int count, int num_chunks)
@@ -95,6 +108,8 @@ struct Features {
   }
 };
 
+/// Fills in the work item: row tile `tile`, pass `pass` over the ranks of all slices. Passes of a
+/// row tile have equally many rank tiles, up to one. All threads call it.
 template <int kWarpTiles>
 __device__ void describe(const GroupedParams& p, Shared<kWarpTiles>& s, const GroupedTile& tile,
                          int pass) {
@@ -153,8 +168,8 @@ __device__ void describe(const GroupedParams& p, Shared<kWarpTiles>& s, const Gr
   __syncthreads();
 }
 
-/// The lines of an item of which this thread copies a vector in each step. Rows and ranks that are not there have sums, too,
-/// of whatever lies in shared memory; nobody reads these.
+/// The lines of which this thread copies one vector in each step. Lines without an address keep
+/// what lies in shared memory: there are sums of these, too, but nobody reads them.
 template <int kCopies>
 struct Copies {
   static constexpr int kStageVectors = kLineVectors;
@@ -167,7 +182,7 @@ struct Copies {
       : feature(static_cast<int>(threadIdx.x % kLineVectors * 8)),
         to(line_vector(static_cast<int>(threadIdx.x / kLineVectors),
                        static_cast<int>(threadIdx.x % kLineVectors))) {
-    static_assert(kCopyLines % 2 == 0);  // line_vector() of all is as far apart
+    static_assert(kCopyLines % 2 == 0);  // the copies of a thread lie equally far apart
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
       const int line = i * kCopyLines + static_cast<int>(threadIdx.x / kLineVectors);
@@ -178,7 +193,7 @@ struct Copies {
     }
   }
 
-  /// Starts copying the features [k, k + 64).
+  /// Starts to copy the features [k, k + 64).
   __device__ void start(int k, int in_features, uint4* stage) const {
     const int bytes = k + feature < in_features ? 16 : 0;
 #pragma unroll
@@ -190,9 +205,10 @@ struct Copies {
   __device__ void arrive(uint4*) const {}
 };
 
-/// The same of lines that begin anywhere, with any number of features, and of A of either layout. The vectors that hold the features of
-/// a line are copied as they lie, nine where they begin between multiples of 16 bytes, and shifted when they have arrived. Of a transposed A
-/// elements are loaded one at a time.
+/// Copies for lines that begin at any address, any number of features, and A of either layout. A
+/// line is copied by the vectors of 16 bytes that hold it, which are nine where it begins between
+/// multiples of 16. When they have arrived, they are shifted in place. The elements of a transposed
+/// A are loaded one by one.
 template <int kCopies>
 struct GeneralCopies {
   static constexpr int kStageVectors =
@@ -201,8 +217,9 @@ struct GeneralCopies {
   int64_t step[kCopies];  // elements from one feature to the next
   unsigned present = 0, gathered = 0, shifted = 0;
   int feature, to;
-  int next, next_step;  // the vector behind `to`, from one line of this thread to the next
-  bool shifts;          // some lane of the warp
+  int next,
+      next_step;  // where the vector behind `to` lies, and from one line of this thread to the next
+  bool shifts;    // some lane of the warp has lines to shift
 
   template <class Item>
   __device__ GeneralCopies(const GroupedParams& p, const Item& s, int num_lines)
@@ -232,7 +249,7 @@ struct GeneralCopies {
     shifts = __any_sync(kAllLanes, shifted != 0);
   }
 
-  /// Starts copying what holds the features [k, k + 64), zeros behind the last one.
+  /// Starts to copy the vectors that hold the features [k, k + 64), zeros behind the last feature.
   __device__ void start(int k, int in_features, uint4* stage) const {
     const int left = in_features - (k + feature);
 #pragma unroll
@@ -250,7 +267,8 @@ struct GeneralCopies {
     const int num = max(0, min(8, left));
     uint4 v[kCopies];
 #pragma unroll
-    for (int i = 0; i < kCopies; ++i) {  // without branches: all lines are on their way at once
+    for (int i = 0; i < kCopies;
+         ++i) {  // without branches, so that the loads do not wait for each other
       const auto* first = reinterpret_cast<const uint16_t*>(from[i]);
       v[i] = gather_8(first + k * step[i], step[i], (gathered & 1u << i) != 0 ? num : 0);
     }
@@ -260,7 +278,7 @@ struct GeneralCopies {
     }
   }
 
-  /// Shifts what this warp copied to where products read it; its copies have arrived.
+  /// Shifts what this warp has copied, and what has arrived, to where products read it.
   __device__ void arrive(uint4* stage) const {
     if (!shifts) return;
     __syncwarp();

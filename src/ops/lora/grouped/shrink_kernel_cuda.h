@@ -8,21 +8,24 @@
 
 namespace heddle::cuda::lora::grouped_shrink {
 
-// The first kernel for batches of many rows comes in forms, with the same bits, that differ in what they do with shared memory.
+// Shrink of the grouped route. It comes in three forms with the same bits, which differ in how they
+// copy and in what they do with shared memory.
 
-/// For every chip: steps take all of the 99 KB, and sums of two chains are joined in global memory.
+/// For every chip: the ring takes all of the 99 KB, and the sums of two chains are added in global
+/// memory.
 struct PortableForm {
   static constexpr int kSharedBytes = kPortableSharedBytes;
-  static constexpr bool kSumsWait = false;  // in shared memory, for those of the next chain
+  static constexpr bool kSumsWait =
+      false;  // sums of a chain wait in shared memory for the next chain
   template <int kCopies>
   using LineCopies = Copies<kCopies>;
 };
-/// The same for what is not aligned.
+/// For every chip, any alignment and layout.
 struct GeneralForm : PortableForm {
   template <int kCopies>
   using LineCopies = GeneralCopies<kCopies>;
 };
-/// For 9.0, which has room for more steps and for the sums of a chain beside them.
+/// For 9.0: 227 KB are enough for a longer ring and for the sums of a chain that wait.
 struct Sm90Form {
   static constexpr int kSharedBytes = kLargeSharedBytes;
   static constexpr bool kSumsWait = true;
@@ -30,17 +33,19 @@ struct Sm90Form {
   using LineCopies = Copies<kCopies>;
 };
 
-/// What the sums of a block take that wait where a subtree has two chains and a warp kTiles rank tiles.
+/// Bytes of the sums of a block that wait, where a part has two chains and a warp kTiles rank
+/// tiles.
 template <class Form, int kTiles>
 [[nodiscard]] __host__ __device__ constexpr int waiting_bytes(int subtree) {
   return Form::kSumsWait && subtree == 2 ? kTiles * 4 * int{sizeof(float4)} * kThreads : 0;
 }
 
-/// Steps of so many lines in shared memory.
+/// Stages of so many lines in shared memory.
 template <class Form, int kWarpTiles, int kTiles = kWarpTiles>
 [[nodiscard]] __host__ __device__ constexpr int num_stages(int lines, int subtree) {
   using LineCopies = typename Form::template LineCopies<Shared<kWarpTiles>::kCopies>;
-  static_assert(Shared<kWarpTiles>::kLines % kLineVectors == 0);  // whole lines more
+  static_assert(Shared<kWarpTiles>::kLines % kLineVectors ==
+                0);  // a ninth vector for each line is whole lines
   return Shared<kWarpTiles>::num_stages(Form::kSharedBytes - waiting_bytes<Form, kTiles>(subtree),
                                         lines * LineCopies::kStageVectors / kLineVectors);
 }
@@ -52,12 +57,13 @@ static_assert(num_stages<Sm90Form, 2>(Shared<2>::kLines, 2) == 6);
 static_assert(num_stages<Sm90Form, 4>(Shared<4>::kLines, 2) == 3);
 static_assert(num_stages<Sm90Form, 4>(Shared<4>::kLines, 1) == 5);
 
-constexpr int kSplits = 4;  // 1, 2, 4 or 8 items of a row tile and rank pass
+constexpr int kSplits = 4;  // ways to cut the chains: into 1, 2, 4 or 8 items
 static_assert(1 << (kSplits - 1) == kChains);
-// The last row tile that a plan of this many rows has place for, whether or not there are so many.
+// The last row tile that a speculative start may read: a plan of so many rows has place for it,
+// whether or not there are as many row tiles.
 constexpr int kLastSpeculativeTile = int{kShortBatchRows};
 
-/// Waits until at most stages - 2 groups of copies are open.
+/// Waits until the oldest stage has arrived: at most stages - 2 groups of copies are open.
 __device__ inline void wait_for_stage(int stages) {
   switch (stages) {
     case 8: return wait_for_copies<6>();
@@ -70,10 +76,11 @@ __device__ inline void wait_for_stage(int stages) {
   }
 }
 
-/// Of lane (g, q) for 16 rows times 8 ranks: ranks 2 q and 2 q + 1 of row g, then of row g + 8.
+/// The sums of a lane. The last four are those of a product of 16 rows and 8 ranks: ranks 2 q and 2
+/// q + 1 of row g, then of row g + 8.
 template <int kTiles>
 struct alignas(16) Sums {
-  float v[kTiles][2][2][4];  // rank tile, 16 rows, 8 ranks
+  float v[kTiles][2][2][4];  // [rank tile][16 rows][8 ranks][4]
 
   __device__ void fill(float value) {
     for_each([&](float& sum, int) { sum = value; });
@@ -89,7 +96,8 @@ struct alignas(16) Sums {
   }
 };
 
-/// Adds the sum of 64 features to each sum. `zero` is 0.
+/// Adds the products of a step, summed over its 64 features, to each sum. `zero` is 0, but the
+/// compiler does not know it.
 template <class T, int kTiles>
 __device__ void add_step(const uint4* stage, const WarpPlace& place, uint32_t zero,
                          Sums<kTiles>& sums) {
@@ -103,7 +111,8 @@ __device__ void add_step(const uint4* stage, const WarpPlace& place, uint32_t ze
       const uint4 low = from[2 * m * kEightLines], high = from[(2 * m + 1) * kEightLines];
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        // Not a copy, or else the compiler would copy again and again what products need in four registers in a row.
+        // With `| zero` this is no copy. The products need four registers in a row, and the
+        // compiler would copy again and again for each product.
         uint32_t(&to)[4] = x[m][2 * block + j];
         to[0] = word(low, 2 * j) | zero, to[1] = word(high, 2 * j) | zero;
         to[2] = word(low, 2 * j + 1) | zero, to[3] = word(high, 2 * j + 1) | zero;
@@ -112,7 +121,7 @@ __device__ void add_step(const uint4* stage, const WarpPlace& place, uint32_t ze
   }
 #pragma unroll
   for (int r = 0; r < kTiles; ++r) {
-    // Beyond the last tile it is read again; nobody reads the sums.
+    // Behind the last rank tile that exists, that one is multiplied again. Nobody reads those sums.
     const int tile = r == 0 ? 0 : min(r, place.last_tile);
     uint4 a[2][2];
 #pragma unroll
@@ -144,7 +153,7 @@ __device__ void add_step(const uint4* stage, const WarpPlace& place, uint32_t ze
   }
 }
 
-/// Writes sums, or adds them to what this thread wrote.
+/// Writes the sums of a part, or adds them to what this thread has written there.
 template <bool kAdds, int kWarpTiles, int kTiles>
 __device__ void store_part(const GroupedParams& p, const Shared<kWarpTiles>& s,
                            const WarpPlace& place, int part, const Sums<kTiles>& sums) {
@@ -177,7 +186,7 @@ __device__ void store_part(const GroupedParams& p, const Shared<kWarpTiles>& s,
   }
 }
 
-/// Writes the sums of a chain; of a subtree of two, joined to those of the chain before.
+/// Writes the sums of a chain. In a part of two chains, the second one adds those of the first.
 template <class Form, int kWarpTiles, int kTiles>
 __device__ void finish_chain(const GroupedParams& p, Shared<kWarpTiles>& s, const WarpPlace& place,
                              int chain, int subtree, Sums<kTiles>& sums) {
@@ -203,7 +212,8 @@ __device__ void finish_chain(const GroupedParams& p, Shared<kWarpTiles>& s, cons
   store_part<false>(p, s, place, chain / subtree, sums);
 }
 
-/// The sums of the chains of an item, kTiles rank tiles a warp. -0 is where sums begin: it changes no bit of what is added to it.
+/// Computes an item: the sums of its chains, with kTiles rank tiles a warp. Sums begin with -0,
+/// which changes no bit of what is added to it.
 template <class Form, class T, int kWarpTiles, bool kManyChunks, int kTiles>
 __device__ void run_item(const GroupedParams& p, Shared<kWarpTiles>& s, int first_chain,
                          int num_chains, int subtree) {
@@ -263,7 +273,7 @@ __device__ void run_item(const GroupedParams& p, Shared<kWarpTiles>& s, int firs
   wait_for_copies<0>();
 }
 
-/// The same with as few rank tiles a warp as the item's need.
+/// Computes an item with as few rank tiles a warp as it needs.
 template <class Form, class T, int kWarpTiles, bool kManyChunks, int kTiles = kWarpTiles>
 __device__ void run_any_item(const GroupedParams& p, Shared<kWarpTiles>& s, int first_chain,
                              int num_chains, int subtree) {
@@ -276,8 +286,15 @@ __device__ void run_any_item(const GroupedParams& p, Shared<kWarpTiles>& s, int 
   run_item<Form, T, kWarpTiles, kManyChunks, kTiles>(p, s, first_chain, num_chains, subtree);
 }
 
-// Sums of h = A x: a block takes work items of up to 128 rows of one adapter, 48 * kWarpTiles ranks and some chains; of these, a
-// warp has 32 rows and kWarpTiles rank tiles. A ring of steps of 64 features runs ahead. Grid: blocks that run at once.
+// Partial sums of h = A x.
+//
+//   block   work items of up to 128 rows of one adapter x 48 * kWarpTiles ranks x 1 to 8 chains;
+//           copies of the next steps run ahead in a ring
+//   warp    32 rows x 16 * kWarpTiles ranks
+//   lane    of each product of 16 rows, 8 ranks and 16 features: the rows g and g + 8, rank g of A,
+//           the features of column q; sums of ranks 2 q and 2 q + 1
+//
+// Grid: blocks that run at the same time. They take items in turn.
 template <class Form, class T, int kWarpTiles, bool kManyChunks>
 __global__ void __launch_bounds__(kThreads, 1)
     grouped_shrink_kernel(const __grid_constant__ GroupedParams p) {
@@ -285,7 +302,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   auto& s = *reinterpret_cast<Shared<kWarpTiles>*>(memory);
   trigger_dependents();
   const int first = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
-  // The first row tile is asked for together with the number of tiles, on which it depends: one for each way to cut chains.
+  // Which row tile comes first depends on how the chains are cut, and that on the number of row
+  // tiles. A speculative start loads one for each way to cut, together with that number.
   GroupedTile speculative_tiles[kSplits];
 #pragma unroll
   for (int i = 0; i < kSplits; ++i) {
@@ -323,7 +341,7 @@ void run(const GroupedParams& p, const GroupedLaunch& launch) {
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
-/// Launches the kernel in a form; T: dtype of the weights.
+/// Launches the kernel of a form. T: dtype of the weights.
 template <class Form, class T>
 void run_any(const GroupedParams& p, const GroupedLaunch& launch) {
   switch (launch.config.shrink_tiles) {

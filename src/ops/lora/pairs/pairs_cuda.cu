@@ -10,13 +10,14 @@
 namespace heddle::cuda::lora {
 namespace {
 
-constexpr int kCopyColumns = 2048;  // of one block
+constexpr int kCopyColumns = 2048;  // that a block copies of a row
 
 struct PairRange {
   int64_t begin, end;
 };
 
-/// The pairs of token t that count; none outside the arrays, whatever the starts are.
+/// The pairs of token t that count: at most max_pairs, and none outside the arrays, whatever the
+/// starts are.
 __device__ PairRange pairs_of(const Pairs& p, int t) {
   const auto start = [&](int i) {
     return min(max(read_index(p.starts, i), int64_t{0}), p.num_pairs);
@@ -25,7 +26,8 @@ __device__ PairRange pairs_of(const Pairs& p, int t) {
   return {begin, min(end, begin + p.max_pairs)};
 }
 
-// slot_ids[t], factors[t] = slot and scale * row_scale of pair `index` of token t. One thread a token, grid ceil(num_tokens / 256).
+// slot_ids[t] and factors[t] become the slot and scale * row_scale of pair `index` of token t. One
+// thread a token, grid ceil(num_tokens / 256).
 __global__ void __launch_bounds__(kBlockThreads)
     pick_kernel(const __grid_constant__ Pairs p, int64_t index, int32_t* slot_ids, float* factors) {
   const int t = static_cast<int>(blockIdx.x * kBlockThreads + threadIdx.x);
@@ -43,7 +45,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   factors[t] = factor;
 }
 
-/// Whether a pair adds to a slice: as describe_expand says.
+/// Whether a pair adds to a slice: its adapter has both weights, of a rank above 0.
 __device__ bool touches(const Pairs& p, const PairSite& site, int64_t pair, int slice) {
   const int32_t slot = valid_slot(read_index(p.slots, pair), p.num_slots);
   if (slot == kNoAdapter) return false;
@@ -51,8 +53,8 @@ __device__ bool touches(const Pairs& p, const PairSite& site, int64_t pair, int 
   return a.data != nullptr && b.data != nullptr && min(a.rank, b.rank) > 0;
 }
 
-// sums = y or y = sums for the rows that a pair touches. Grid (num_tokens, num_slices, ceil(widest / 2048)): a block has 2048 columns
-// of a row, a thread every 256th of them.
+// sums = y or y = sums for the rows that a pair touches. Grid (num_tokens, num_slices, ceil(widest
+// / 2048)): a block has 2048 columns of a row, a thread every 256th of them.
 __global__ void __launch_bounds__(kBlockThreads)
     copy_kernel(const __grid_constant__ Pairs p, const __grid_constant__ PairSite site,
                 LoraPairCopy copy) {

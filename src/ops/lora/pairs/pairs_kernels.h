@@ -5,11 +5,12 @@
 
 #include "ops/lora/device/params.h"
 
-// A row of y and its sums in f32, where passes over the pairs of a token add up.
+// Several adapters for one token: each pass adds the next pair of every token to f32 sums of y.
+// Pass 0 adds the first pairs, pass 1 the second ones.
 
 namespace heddle {
 
-/// Before the first pass, and after the last.
+/// What copy_touched_rows() does: sums = y before the first pass, y = sums after the last.
 enum class LoraPairCopy : int32_t { kWiden, kNarrow };
 
 namespace cpu::lora {
@@ -33,11 +34,13 @@ struct Pairs {
   int32_t num_tokens, num_slots;
 };
 
-/// slot_ids[t] and factors[t] = slot and scale * row_scale of the index-th pair of token t; kNoAdapter and 0 where it has none.
+/// slot_ids[t] and factors[t] become the slot and scale * row_scale of pair `index` of token t, or
+/// kNoAdapter and 0 where it has no such pair.
 void pick_pairs(const Pairs& p, int64_t index, int32_t* slot_ids, float* factors,
                 cudaStream_t stream);
 
-/// One slice of a window: y and its sums, from the first row on. Without sums it is left alone.
+/// A slice of a window: y and its sums from the first row on. Without sums (an f32 y) nothing is
+/// copied.
 struct PairSlice {
   void* y;           // [num_tokens, width] of `dtype`
   int64_t y_stride;  // elements
@@ -54,7 +57,8 @@ struct PairSite {
   PairSlice slices[kMaxSlices];
 };
 
-/// sums = y, widened exactly (kWiden), or y = sums, rounded (kNarrow), for the rows of each slice that a pair touches.
+/// sums = y, widened exactly (kWiden), or y = sums, rounded (kNarrow), for the rows of each slice
+/// that a pair touches.
 void copy_touched_rows(const Pairs& p, const PairSite& site, LoraPairCopy copy,
                        cudaStream_t stream);
 

@@ -48,8 +48,8 @@ __device__ int count_rows(PlanShared& s, const int32_t* slots, int64_t num_token
   return s.num_rows;
 }
 
-/// Calls take(row, slot - first_slot, lanes with the same slot) for the rows of this warp in ascending order, 32 at a time; slots
-/// out of range come as -1.
+/// Calls take(row, slot - first_slot, lanes with the same slot) for the rows of this warp in
+/// ascending order, 32 at a time; slots out of range come as -1.
 template <class Take>
 __device__ void for_each_row(const int32_t* slots, int64_t num_tokens, int first_slot,
                              int num_slots, Take&& take) {
@@ -98,8 +98,9 @@ __device__ int rank_tiles_of(const PlanParams& p, int slot) {
   return static_cast<int>((rank + kTileRanks - 1) / kTileRanks);
 }
 
-// Sorts the rows by slot, rows of a slot in ascending order, and cuts each slot into row tiles. Counts first: warp w has the w-th
-// part of the rows, and counts those of each slot. One block of 32 warps; kPlanSlots slots at a time. Any number of rows and slots.
+// Sorts the rows by slot, rows of a slot in ascending order, and cuts each slot into row tiles.
+// Counts first: warp w has the w-th part of the rows, and counts those of each slot. One block of
+// 32 warps; kPlanSlots slots at a time. Any number of rows and slots.
 __global__ void __launch_bounds__(kPlanThreads)
     grouped_plan_kernel(const __grid_constant__ PlanParams p) {
   extern __shared__ uint4 memory[];

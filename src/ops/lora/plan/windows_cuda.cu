@@ -19,7 +19,8 @@ struct Counts {
 
 struct Shared {
   alignas(16) int32_t slot_of[kWindowRows];
-  // Of rows that are the first of their adapter: where its row tiles and tiles begin, and the tiles of a row tile.
+  // Of rows that are the first of their adapter: where its row tiles and tiles begin, and the tiles
+  // of a row tile.
   int16_t first_row_tile[kWindowRows], num_tiles[kWindowRows];
   int32_t first_tile[kWindowRows];
   Counts warp_totals[kBlockWarps];
@@ -117,7 +118,8 @@ __device__ void write_adapter(WindowPlan& plan, int slot, int num_rows, int num_
   }
 }
 
-/// Row t as the index-th row of an adapter whose row tiles and tiles begin at first_row_tile and first_tile.
+/// Row t as the index-th row of an adapter whose row tiles and tiles begin at first_row_tile and
+/// first_tile.
 __device__ void write_row(WindowPlan& plan, int t, int index, int first_row_tile, int first_tile,
                           int num_tiles) {
   const int row_tile = index / kRowTileRows, at = index % kRowTileRows;

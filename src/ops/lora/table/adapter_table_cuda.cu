@@ -7,14 +7,14 @@ namespace {
 
 constexpr int kEntryThreads = 128;
 
-// entries[i] = value for i in [0, count). The entry comes with the launch, so nothing on the host has to outlive it, and a graph
-// keeps it. One block of kEntryThreads threads.
+// entries[i] = value for i in [0, count). The value is an argument of the launch, so nothing on the
+// host has to outlive it, and a captured graph keeps it. One block of kEntryThreads threads.
 __global__ void __launch_bounds__(kEntryThreads)
     write_entries_kernel(LoraWeight* entries, int64_t count,
                          const __grid_constant__ LoraWeight value) {
   for (int64_t i = threadIdx.x; i < count; i += kEntryThreads) entries[i] = value;
-  // A kernel behind this one that starts early may read entries before it waits for this one to end: it starts when this block has
-  // left, and must then see whole entries.
+  // The next kernel may start early, when this block has left, and read entries before it waits for
+  // this kernel to end. It must then see whole entries.
   __threadfence();
 }
 

@@ -6,11 +6,11 @@
 
 namespace heddle {
 
-/// What CUDA kernels load at a time of a weight that they need not ask.
+/// Bytes that CUDA kernels load at a time of weights that the table promises to be aligned.
 inline constexpr int64_t kVectorBytes = 16;
-/// Elements between rows, at most: offsets in 256 of them then fit 32 bits.
+/// Elements between rows, at most. Offsets in 256 rows then fit 32 bits.
 inline constexpr int64_t kMaxVectorStride = int64_t{1} << 22;
-/// The ranks of an aligned table are multiples of this.
+/// Ranks of an aligned table are multiples of this: 4 up to 16, else 8.
 [[nodiscard]] constexpr int64_t lora_rank_unit(int64_t rank) { return rank <= 16 ? 4 : 8; }
 
 namespace cuda::lora {

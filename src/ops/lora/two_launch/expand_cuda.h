@@ -5,7 +5,7 @@
 
 namespace heddle::cuda::lora {
 
-/// Of the outputs from `first` on of a row tile and slice, or the ranks of its sum, what both have.
+/// Fills in what the items of expand and of sum have in common. first: output or rank.
 __device__ inline void describe_rows(const SiteParams& p, int index, int slice, int first,
                                      WorkItem& to) {
   const RowTile& row_tile = p.plan->row_tiles[index];
@@ -21,7 +21,7 @@ __device__ inline void describe_rows(const SiteParams& p, int index, int slice, 
   reinterpret_cast<int4*>(to.rows)[1] = high;
 }
 
-/// The slice of an item of a row tile, of which `local` is its number from then on.
+/// The slice of item number `local` of a row tile. Makes `local` the number within the slice.
 __device__ inline int slice_of(const SiteParams& p, bool double_width, int& local) {
   int slice = 0;
   while (local >= p.slices[slice].end[double_width]) ++slice;
@@ -29,6 +29,7 @@ __device__ inline int slice_of(const SiteParams& p, bool double_width, int& loca
   return slice;
 }
 
+/// Describes item number `item` of expand.
 template <class T>
 __device__ void describe_expand(const SiteParams& p, int item, bool double_width, WorkItem& to) {
   const int index = divide(item, p.row_tile_reciprocal[double_width]);
@@ -36,7 +37,7 @@ __device__ void describe_expand(const SiteParams& p, int item, bool double_width
   const int slice = slice_of(p, double_width, local),
             first = local * (kTileOutputs << double_width);
   const RowTile& row_tile = p.plan->row_tiles[index];
-  LoraWeight a, b = read_weight(p.b, row_tile.slot, slice);  // both on their way at once
+  LoraWeight a, b = read_weight(p.b, row_tile.slot, slice);  // both loads at the same time
   if (p.partials != nullptr) {
     a = read_weight(p.a, row_tile.slot, slice);
     b.rank = a.data == nullptr ? 0 : min(b.rank, a.rank);
@@ -52,7 +53,7 @@ __device__ void describe_expand(const SiteParams& p, int item, bool double_width
   to.scale = p.scale * b.scale;
 }
 
-/// 128 ranks of the sum of lora_shrink.
+/// Describes item number `item` of the kernel that sums for lora_shrink.
 __device__ inline void describe_sum(const SiteParams& p, int item, WorkItem& to) {
   const int index = divide(item, p.row_tile_reciprocal[0]);
   int local = item - index * p.items_per_row_tile[0];
@@ -66,7 +67,10 @@ __device__ inline void describe_sum(const SiteParams& p, int item, WorkItem& to)
       partial_row(p, slice, 0, row_tile.first_partial + first / kTileRanks * row_tile.num_rows);
 }
 
-/// Steps through the rank blocks of described items.
+/// Where a warp is in its items of expand. An item is copied and multiplied in pieces that fit a
+/// slot:
+///   up to 16 ranks   one piece: the warp's 32 outputs of either half
+///   more             for each half and 64 ranks two pieces, of 16 outputs each (pair 0 and 1)
 struct Cursor {
   int item = 0, half = 0, first_rank = 0, pair = 0;
 
@@ -87,10 +91,10 @@ struct Cursor {
   }
 };
 
-/// Where ranks [8 eighth, 8 eighth + 8) of output n of 32 lie, of an adapter with up to 16.
+/// Up to 16 ranks: where the ranks [8 eighth, 8 eighth + 8) of output n of 32 lie in a slot.
 __device__ inline int narrow_vector(int n, int eighth) { return (n * 2 + eighth) ^ n / 4 % 4 * 2; }
 
-/// Ranks up to 16: the warp's 32 outputs of either half.
+/// Up to 16 ranks: starts to copy B of the warp's 32 outputs of either half, and y.
 template <class T, bool kAligned>
 __device__ void fetch_narrow(const SiteParams& p, const WorkItem& item, StagingSlot& slot) {
   const Operand<T, kAligned> b(item.weight, item.row_stride, p.is_transposed_b);
@@ -109,15 +113,16 @@ __device__ void fetch_narrow(const SiteParams& p, const WorkItem& item, StagingS
   }
 }
 
-/// Output of row `row` of 16: those of lane group g that are the rows g and g + 8 of product `pair` lie one behind the other.
+/// More than 16 ranks: the output that is row `row` of the 16 x 16 operand of piece `pair`. The
+/// rows g and g + 8 of the operand are neighbouring outputs.
 __device__ inline int output_of_row(int row, int pair) { return row / 2 * 4 + pair * 2 + row % 2; }
 
 __device__ inline int wide_vector(int row, int index) {
   return row * 8 + (index ^ row / 2 % 2 * 4);
 }
 
-/// More ranks: 64 from at.first_rank on of the 16 outputs of a half that product at.pair takes. With the last of them the
-/// outputs of the rows, where they are plain.
+/// More than 16 ranks: starts to copy 64 ranks of the 16 outputs of piece `at`. With the last piece
+/// of a half comes y, where it is aligned.
 template <class T, bool kAligned>
 __device__ void fetch_wide(const SiteParams& p, const WorkItem& item, const Cursor& at,
                            StagingSlot& slot) {
@@ -147,7 +152,7 @@ __device__ void fetch_expand(const SiteParams& p, const WorkItem& item, const Cu
   }
 }
 
-/// Adds the products of 16 ranks: `a` of outputs, h as hi and lo.
+/// Adds the products of 16 ranks with hi and lo of h. `a`: B of 16 outputs.
 template <class T>
 __device__ void multiply(const uint4 (&h)[kProductTiles][32], const uint32_t (&a)[4], int pair,
                          int num_tiles, ExpandSums& sum) {
@@ -161,7 +166,7 @@ __device__ void multiply(const uint4 (&h)[kProductTiles][32], const uint32_t (&a
   }
 }
 
-/// Of lane (g, q): ranks 4 q + [0, 4) of the outputs 4 g + [0, 4) of a half.
+/// Up to 16 ranks: lane (g, q) has the ranks 4 q + [0, 4) of the outputs 4 g + [0, 4) of a half.
 template <class T>
 __device__ void multiply_narrow(const HBlock& h, const StagingSlot& slot, int half, int num_tiles,
                                 ExpandSums& sum) {
@@ -179,7 +184,7 @@ __device__ void multiply_narrow(const HBlock& h, const StagingSlot& slot, int ha
   }
 }
 
-/// Of lane (g, q): ranks 8 q + [0, 8) of each 32 of the outputs 4 g + 2 pair + [0, 2).
+/// More: lane (g, q) has the ranks 8 q + [0, 8) of each 32, of the outputs 4 g + 2 pair + [0, 2).
 template <class T>
 __device__ void multiply_wide(const HBlock* h, const StagingSlot& slot, const Cursor& at, int rank,
                               int num_tiles, ExpandSums& sum) {
@@ -207,7 +212,7 @@ struct CachedH {
   int row_tile = -1, slice = -1, first_rank = -1;
 };
 
-/// One rank block of an item that was fetched; with the last one of a half y is written.
+/// Multiplies a piece that has arrived. With the last one of a half it adds the sums to y.
 template <class T, bool kAligned>
 __device__ void run_expand(const SiteParams& p, HalfShared& s, const WorkItem& item,
                            const Cursor& at, StagingSlot& slot, CachedH& cached, ExpandSums& sum) {
@@ -234,7 +239,7 @@ __device__ void run_expand(const SiteParams& p, HalfShared& s, const WorkItem& i
   }
 }
 
-/// Sums the row tiles of lora_shrink and writes y.
+/// Sums h of an item for lora_shrink and writes y.
 __device__ inline void run_sum(const SiteParams& p, const WorkItem& item) {
   const SliceParams& slice = p.slices[item.slice];
   const PartialRows partials{item.partial, item.num_rows, item.row_reciprocal};

@@ -4,13 +4,17 @@
 
 namespace heddle::cuda::lora {
 
-/// Rows of partials of a row tile: those of its first 16 ranks, then of the next.
+// h of the expand half: the sums of what the shrink half wrote, or a tensor in lora_expand.
+
+/// The partial sums of a row tile and slice for a chunk: the rows of its first 16 ranks, then of
+/// the next 16.
 struct PartialRows {
   int first, num_rows;
   uint32_t row_reciprocal;
 };
 
-/// Sums the chain of this lane for kValues rows of partials kStep apart, of which `num` are wanted.
+/// Sums the chain of this lane (its number modulo 8) for kValues rows of partial sums that lie
+/// kStep apart. `num` of them are wanted.
 template <int kValues, int kStep>
 __device__ void sum_chain(const SiteParams& p, int64_t first, int num, float (&sum)[kValues]) {
   const int chain = threadIdx.x % kChains;
@@ -26,8 +30,9 @@ __device__ void sum_chain(const SiteParams& p, int64_t first, int num, float (&s
   }
 }
 
-/// Calls take(row, rank - first_rank, value) with h of a row tile's rows for `num_ranks` ranks (to the next multiple of 16) from
-/// first_rank on, on one lane each.
+/// Calls take(row, rank - first_rank, h) for the rows of a row tile and num_ranks ranks from
+/// first_rank on, rounded up to a multiple of 16. Eight lanes sum the eight chains of a value, one
+/// of them calls take.
 template <class Take>
 __device__ void gather_partials(const SiteParams& p, const PartialRows& partials, int first_rank,
                                 int num_ranks, Take&& take) {
@@ -42,7 +47,7 @@ __device__ void gather_partials(const SiteParams& p, const PartialRows& partials
     float sum[kValues];
     const int num = (count - begin + kStep - 1) / kStep;
     sum_chain<kValues, kStep>(p, (int64_t{first} + begin) * kTileRanks + rank, num, sum);
-    float mine = 0.0f;  // lane i of the chains has the i-th value
+    float mine = 0.0f;  // the lane of chain i takes value i
 #pragma unroll
     for (int i = 0; i < kValues; ++i) {
 #pragma unroll
@@ -56,7 +61,7 @@ __device__ void gather_partials(const SiteParams& p, const PartialRows& partials
   }
 }
 
-/// The same from a tensor h; zeros up to the next multiple of 16 ranks.
+/// gather_partials() where h is a tensor, with zeros up to the next multiple of 16 ranks.
 template <class Take>
 __device__ void gather_rows(const SiteParams& p, const WorkItem& item, int first_rank,
                             int num_ranks, Take&& take) {
@@ -71,7 +76,7 @@ __device__ void gather_rows(const SiteParams& p, const WorkItem& item, int first
   });
 }
 
-/// h of the ranks [first_rank, first_rank + 128) into shared memory; all threads of the block call it.
+/// Puts h of the ranks [first_rank, first_rank + 128) into shared memory. All threads call it.
 template <class T>
 __device__ void make_h(const SiteParams& p, HalfShared& s, const WorkItem& item, int first_rank) {
   const bool is_narrow = item.rank <= kTileRanks;

@@ -5,30 +5,41 @@
 
 namespace heddle::cuda::lora {
 
-constexpr int kBlockRanks = kSumRanks;  // ranks of h in shared memory
-constexpr int kSlots = 3;               // items on their way from memory
-constexpr int kBatch = 32;              // items that are described at once
+// The work items of the two-launch route, and what a block has of them in shared memory. Each warp
+// copies what it multiplies itself, in slots of its own, so warps do not wait for each other:
+//
+//   slot 0   slot 1   slot 2      a warp multiplies what one slot holds while copies into the
+//   multiply copies   copies      other two are under way
 
-/// What a warp copies ahead for one item, and no other warp reads. Copies take whole lines of 128 bytes, 8 lanes a line, and
-/// products read other lanes' parts; so vectors of 16 bytes are exchanged where two lanes would meet in a bank.
+constexpr int kBlockRanks = kSumRanks;  // ranks of h in shared memory
+constexpr int kSlots = 3;               // slots of a warp
+constexpr int kBatch = 32;              // items that are described at the same time, a thread each
+
+/// What a warp copies ahead, and no other warp reads. Eight lanes copy a line of 128 bytes, but
+/// products read vectors of several lines at the same time. So vectors are stored in a swapped
+/// order where lanes would conflict in a bank: see line_vector(), narrow_vector(), wide_vector().
 struct alignas(128) StagingSlot {
-  uint4 weights[128];
+  uint4 weights[128];  // shrink: A, [16 ranks][8 vectors]; expand: B
   union {
-    uint4 rows[64];    // shrink: of x
-    uint4 old[2][32];  // expand: of y, of either half, each lane its own
+    uint4 rows[64];    // shrink: x, [8 rows][8 vectors]
+    uint4 old[2][32];  // expand: y, [half][lane]
   };
 };
 
-/// A work item, as one thread describes it for all. Shrink: 16 ranks times 512 features of A, times the rows of a row tile.
-/// Expand: 256 or 512 outputs of B times all ranks (of shrink alone: 128 ranks of the sum).
+/// A work item, which one thread describes for the whole block. All are for the rows of a row tile:
+///   shrink   16 ranks x 512 features of A
+///   expand   256 or 512 outputs of B x all ranks
+///   sum      128 ranks (lora_shrink)
 struct WorkItem {
-  // Element (first rank, first feature) of A, (first output, rank 0) of B; null where there is nothing to read.
+  // Element (first rank, first feature) of A, or (first output, rank 0) of B. Null: nothing to
+  // read.
   const void* weight;
   int64_t row_stride;    // elements
-  int32_t rank;          // ranks of this item; 0: the adapter does not touch the slice
+  int32_t rank;          // ranks of this item. 0: the adapter does not touch the slice
   int32_t slice, first;  // first feature, output or rank
-  int32_t left;          // features or outputs from there on
-  // Row of partials: shrink: of the item's first row; expand: of chunk 0, its first rank and row.
+  int32_t left;          // features or outputs from `first` on
+  // Row of the partial sums. Shrink: where its first row goes. Others: chunk 0 of its first rank
+  // and row.
   int32_t partial;
   int32_t num_rows, row_tile;
   uint32_t row_reciprocal;
@@ -42,15 +53,15 @@ static_assert(sizeof(WorkItem) == 96 && offsetof(WorkItem, rows) % 16 == 0);
 
 struct HalfShared {
   WorkItem items[kBatch];
-  WarpSums sums;
-  HBlock h[kBlockRanks / kHBlockRanks];
+  WarpSums sums;                         // of shrink
+  HBlock h[kBlockRanks / kHBlockRanks];  // of expand: 128 ranks of 16 rows
   StagingSlot slots[kSlots][kBlockWarps];
 };
 
 static_assert(sizeof(HalfShared) <= 99 * 1024);  // what every chip from sm_80 on gives a block
 
-/// A matrix as a work item reads it: element (m, k) at data + m * m_stride + k * k_stride. kAligned: k_stride is 1, and
-/// offsets fit 32 bits.
+/// A matrix as a work item reads it: element (m, k) lies at data + m * m_stride + k * k_stride.
+/// kAligned: k_stride is 1, and offsets fit 32 bits.
 template <class T, bool kAligned>
 struct Operand {
   using Stride = std::conditional_t<kAligned, int32_t, int64_t>;
@@ -64,7 +75,7 @@ struct Operand {
   [[nodiscard]] const __device__ T* at(int m, int k) const {
     return kAligned ? data + (m * m_stride + k) : data + (m * m_stride + k * k_stride);
   }
-  /// Whether `bytes` bytes can be loaded at once from multiples of them on.
+  /// Whether k is contiguous and all rows begin at multiples of `bytes`.
   [[nodiscard]] __device__ bool is_in_lines(unsigned bytes) const {
     return k_stride == 1 && ((reinterpret_cast<uintptr_t>(data) |
                               static_cast<uintptr_t>(m_stride * int64_t{sizeof(T)})) &
@@ -72,7 +83,7 @@ struct Operand {
   }
 };
 
-/// Puts n elements of row m from k on, at most 8 and zeros behind them, into a slot; kAligned: all is aligned.
+/// Puts min(8, n) elements of row m from k on, and zeros behind them, into a vector of a slot.
 template <class T, bool kAligned>
 __device__ void fetch_8(uint4* to, const Operand<T, kAligned>& w, int m, int k, int n,
                         bool is_in_lines) {
@@ -85,7 +96,7 @@ __device__ void fetch_8(uint4* to, const Operand<T, kAligned>& w, int m, int k, 
   }
 }
 
-/// Row of partials of (slice, chunk, row of a tile); each has 16 values.
+/// The row of the partial sums of (slice, chunk, row of the rank tiles). A row has 16 values.
 __device__ inline int partial_row(const SiteParams& p, int slice, int chunk, int row) {
   return (slice * p.num_chunks + chunk) * p.plan->num_partials + row;
 }

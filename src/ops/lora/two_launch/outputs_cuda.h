@@ -5,7 +5,8 @@
 
 namespace heddle::cuda::lora {
 
-/// What the rows 2 q and 2 q + 1 hold at this lane's outputs of a half; plain outputs alone.
+/// Starts to copy y of the rows 2 q and 2 q + 1, at this lane's four outputs of a half. For aligned
+/// y.
 template <class T>
 __device__ void fetch_old(const SiteParams& p, const WorkItem& item, int half, uint4* to) {
   const SliceParams& slice = p.slices[item.slice];
@@ -19,6 +20,8 @@ __device__ void fetch_old(const SiteParams& p, const WorkItem& item, int half, u
   }
 }
 
+/// The sums of a lane, which has four outputs: sum[8 rows][pair][..] are the outputs 2 pair and 2
+/// pair + 1 of the rows 2 q and 2 q + 1.
 using ExpandSums = float[kProductTiles][2][4];
 
 template <class Y>
@@ -26,7 +29,7 @@ struct alignas(4 * sizeof(Y)) FourOf {
   Y v[4];
 };
 
-/// What row i of the row tile holds at this lane's four outputs; kAligned: of type T.
+/// Loads y of row i of the row tile at this lane's four outputs. kAligned: y is of type T.
 template <class T, bool kAligned>
 __device__ uint4 load_old(const SiteParams& p, const WorkItem& item, int half, int i) {
   const SliceParams& slice = p.slices[item.slice];
@@ -51,6 +54,7 @@ __device__ uint4 load_old(const SiteParams& p, const WorkItem& item, int half, i
   return raw;
 }
 
+/// Adds four sums to four outputs of row i of the row tile.
 template <class T, bool kAligned>
 __device__ void write_four(const SiteParams& p, const WorkItem& item, int half, int i,
                            const float (&sum)[4], const uint4& old) {
@@ -77,7 +81,8 @@ __device__ void write_four(const SiteParams& p, const WorkItem& item, int half, 
   });
 }
 
-/// Adds the sums of a half to y and clears them; `both` has what the first rows hold, where outputs are plain.
+/// Adds the sums of a half to y and clears them. Of aligned y, `both` has what the rows 2 q and 2 q
+/// + 1 hold.
 template <class T, bool kAligned>
 __device__ void write_half(const SiteParams& p, const WorkItem& item, int half, int num_tiles,
                            const uint4& both, ExpandSums& sum) {

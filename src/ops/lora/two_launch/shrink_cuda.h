@@ -4,6 +4,7 @@
 
 namespace heddle::cuda::lora {
 
+/// Describes item number `item` of shrink.
 template <class T>
 __device__ void describe_shrink(const SiteParams& p, int item, WorkItem& to) {
   const int rest = divide(item, p.chunk_reciprocal);
@@ -28,15 +29,16 @@ __device__ void describe_shrink(const SiteParams& p, int item, WorkItem& to) {
   reinterpret_cast<int4*>(to.rows)[1] = high;
 }
 
-/// Where vector `index` of row `row` lies, in rows of 64 features: rows that lanes read together are in other banks.
+/// Where vector `index` of a row of 64 features lies. Odd rows have their halves swapped.
 __device__ inline int line_vector(int row, int index) { return row * 8 + (index ^ row % 2 * 4); }
 
-/// kRows rows of a matrix at the 64 features of this warp, `left` of them there are in the chunk's first row of warps on.
+/// Starts to copy kRows rows at the 64 features of this warp. row_of(i): row of the matrix, or -1
+/// for zeros. `left`: features from the first one of the chunk on.
 template <int kRows, class T, bool kAligned, class Row>
 __device__ void fetch_lines(uint4* to, const Operand<T, kAligned>& w, int left, bool in_lines,
                             Row&& row_of) {
   const int lane = threadIdx.x % 32, first = static_cast<int>(threadIdx.x / 32 * 64);
-  constexpr int kUnroll = kAligned ? kRows / 4 : 2;  // loads of single elements are many
+  constexpr int kUnroll = kAligned ? kRows / 4 : 2;  // single elements are many loads
 #pragma unroll kUnroll
   for (int i = lane; i < kRows * 8; i += 32) {
     const int row = i / 8, k = first + i % 8 * 8, m = row_of(row);
@@ -44,7 +46,7 @@ __device__ void fetch_lines(uint4* to, const Operand<T, kAligned>& w, int left, 
   }
 }
 
-/// A tile of rows of x.
+/// Starts to copy x of 8 rows.
 template <class T, bool kAligned>
 __device__ void fetch_rows(const SiteParams& p, const WorkItem& item, int tile, StagingSlot& slot) {
   const Operand<T, kAligned> x(static_cast<const T*>(p.input) + item.first, p.input_stride, false);
@@ -54,7 +56,7 @@ __device__ void fetch_rows(const SiteParams& p, const WorkItem& item, int tile, 
   });
 }
 
-/// The item's 16 ranks of A, and its first tile of rows.
+/// Starts to copy the 16 ranks of A and the first 8 rows of x.
 template <class T, bool kAligned>
 __device__ void fetch_shrink(const SiteParams& p, const WorkItem& item, StagingSlot& slot) {
   const Operand<T, kAligned> a(item.weight, item.row_stride, p.is_transposed_a);
@@ -63,7 +65,7 @@ __device__ void fetch_shrink(const SiteParams& p, const WorkItem& item, StagingS
   fetch_rows<T, kAligned>(p, item, 0, slot);
 }
 
-/// Writes the partial sums of an item that was fetched. All threads of the block call it.
+/// Multiplies an item that has arrived and writes its partial sums. All threads call it.
 template <class T, bool kAligned>
 __device__ void run_shrink(const SiteParams& p, HalfShared& s, const WorkItem& item,
                            StagingSlot& slot) {

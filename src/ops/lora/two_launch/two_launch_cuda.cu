@@ -9,7 +9,7 @@
 namespace heddle::cuda::lora {
 namespace {
 
-/// Describes the next items of this block; gives their number.
+/// Describes the next items of this block, a thread each. Returns their number.
 template <class T, bool kShrinks>
 __device__ int describe(const SiteParams& p, HalfShared& s, const BlockRange& items,
                         bool double_width) {
@@ -25,15 +25,22 @@ __device__ int describe(const SiteParams& p, HalfShared& s, const BlockRange& it
   return num;
 }
 
-// Partial sums h = A x of chunks of x, or y (+)= factor * B h, where h is the sum of these or a tensor. Copies from memory run kSlots - 1
-// items ahead. Grid: blocks that run at once.
+// Half of a LoRA product in a launch of its own: partial sums of h = A x, or y (+)= factor * B h.
+//
+//   block   consecutive work items: [16 ranks] x [512 features], or [256 or 512 outputs] x
+//           [all ranks], for up to 16 rows of one adapter
+//   warp    64 of the features, or 32 of the outputs of either half; copies run two items ahead
+//   lane    shrink: the ranks g and g + 8 and row g (device/shrink_tile_cuda.h)
+//           expand: the outputs 4 g + [0, 4) of the rows 2 q and 2 q + 1 of each 8
+//
+// kAligned: everything is loaded in vectors of 16 bytes. Grid: blocks that run at the same time.
 template <class T, bool kShrinks, bool kAligned>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     half_kernel(const __grid_constant__ SiteParams p) {
   extern __shared__ uint4 memory[];
   HalfShared& s = *reinterpret_cast<HalfShared*>(memory);
   if constexpr (kShrinks) trigger_dependents();
-  // Where every block has several items of expand, larger ones cost less; the sums are the same.
+  // Items of 512 outputs cost less where every block has several. The sums are the same.
   const int num_items = kShrinks ? p.plan->num_tiles * p.num_slices * p.num_chunks
                                  : p.plan->num_row_tiles * p.items_per_row_tile[0];
   const bool double_width = !kShrinks && num_items >= 2 * static_cast<int>(gridDim.x);
@@ -48,7 +55,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     Cursor fetched, at;
 #pragma unroll 1
     for (int turn = 1 - kSlots, ahead = 0, slot = 0;; ++turn) {
-      __syncwarp();  // all lanes have read what is overwritten now
+      __syncwarp();  // all lanes have read the slot that is overwritten now
       if (fetched.item < num) {
         const WorkItem& item = s.items[fetched.item];
         if constexpr (kShrinks) {
@@ -83,7 +90,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   } while (items.begin < items.end);
 }
 
-// y (+)= factor * h of lora_shrink, the sum of the partial sums. Grid: blocks that run at once.
+// The second half of lora_shrink: y (+)= factor * h, where h is the sum of the partial sums. A
+// block takes items of 128 ranks for up to 16 rows. Grid: blocks that run at the same time.
 __global__ void __launch_bounds__(kBlockThreads) sum_kernel(const __grid_constant__ SiteParams p) {
   __shared__ WorkItem item;
   BlockRange items(p.plan->num_row_tiles * p.items_per_row_tile[0], p.block_reciprocal);
