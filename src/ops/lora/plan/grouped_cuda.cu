@@ -1,42 +1,26 @@
 #include "cuda/check.h"
 #include "cuda/shared_memory.h"
 
-#include "ops/lora/device/indices_cuda.h"
 #include "ops/lora/grouped/row_tiles_cuda.h"
+#include "ops/lora/plan/slots_cuda.h"
 
 namespace heddle::cuda::lora {
 namespace {
 
+constexpr int kPlanThreads = 1024;
 constexpr int kWarps = kPlanThreads / 32;
+constexpr int kPlanSlots = 512;  // slots whose rows are counted at a time
 
 struct PlanShared {
-  int32_t counts
-      [kWarps]
-      [kPlanSlots];  // rows of each slot among those of a warp; then those of the warps before
-  int32_t first[kPlanSlots];  // where the rows of a slot begin
+  // Rows of each slot among the rows of each warp, then (summed up) among the rows of the warps
+  // before.
+  int32_t counts[kWarps][kPlanSlots];
+  int32_t first[kPlanSlots];  // where the rows of each slot begin
   int2 warp_totals[kWarps];
   int32_t num_rows;
 };
 
-/// slots[t] = the slot of each row.
-__device__ void resolve_slots(const PlanParams& p, int32_t* slots) {
-  const bool has_ids = p.slot_ids.data != nullptr;
-  for (int64_t t = threadIdx.x; t < p.num_tokens; t += kPlanThreads) {
-    slots[t] = has_ids ? valid_slot(read_index(p.slot_ids, t), p.num_slots) : kNoAdapter;
-  }
-  __syncthreads();
-  if (has_ids) return;
-  for (int i = static_cast<int>(threadIdx.x / 32); i < p.num_segments; i += kWarps) {
-    const int64_t begin = max(read_index(p.seg_starts, i), int64_t{0});
-    const int64_t end = min(read_index(p.seg_ends, i), p.num_tokens);
-    const int32_t slot =
-        valid_slot(p.seg_slots.data != nullptr ? read_index(p.seg_slots, i) : i, p.num_slots);
-    for (int64_t t = begin + threadIdx.x % 32; t < end; t += 32) slots[t] = slot;
-  }
-  __syncthreads();
-}
-
-/// Rows that have an adapter.
+/// The number of rows that have an adapter.
 __device__ int count_rows(PlanShared& s, const int32_t* slots, int64_t num_tokens) {
   if (threadIdx.x == 0) s.num_rows = 0;
   __syncthreads();
@@ -48,8 +32,8 @@ __device__ int count_rows(PlanShared& s, const int32_t* slots, int64_t num_token
   return s.num_rows;
 }
 
-/// Calls take(row, slot - first_slot, lanes with the same slot) for the rows of this warp in
-/// ascending order, 32 at a time; slots out of range come as -1.
+/// Calls take(row, slot - first_slot, lanes with the same slot) for the rows of this warp, 32 at a
+/// time in ascending order. Slots out of range come as -1.
 template <class Take>
 __device__ void for_each_row(const int32_t* slots, int64_t num_tokens, int first_slot,
                              int num_slots, Take&& take) {
@@ -64,25 +48,15 @@ __device__ void for_each_row(const int32_t* slots, int64_t num_tokens, int first
   }
 }
 
-__device__ int2 lanes_up_to(int2 v) {
-  const int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int d = 1; d < 32; d *= 2) {
-    const int x = __shfl_up_sync(kAllLanes, v.x, d), y = __shfl_up_sync(kAllLanes, v.y, d);
-    if (lane >= d) v.x += x, v.y += y;
-  }
-  return v;
-}
-
-/// Sums of the threads before this one; `total` becomes that of all.
+/// The sums over the threads before this one. `total` becomes those over all threads.
 __device__ int2 threads_before(PlanShared& s, int2 v, int2& total) {
   const int warp = static_cast<int>(threadIdx.x / 32);
-  const int2 up_to = lanes_up_to(v);
+  const int2 up_to{sum_up_to_lane(v.x), sum_up_to_lane(v.y)};
   if (threadIdx.x % 32 == 31) s.warp_totals[warp] = up_to;
   __syncthreads();
   if (warp == 0) {
-    const int2 sum = lanes_up_to(s.warp_totals[threadIdx.x]);
-    s.warp_totals[threadIdx.x] = sum;
+    const int2 of_warp = s.warp_totals[threadIdx.x];
+    s.warp_totals[threadIdx.x] = {sum_up_to_lane(of_warp.x), sum_up_to_lane(of_warp.y)};
   }
   __syncthreads();
   const int2 before = warp > 0 ? s.warp_totals[warp - 1] : int2{0, 0};
@@ -90,17 +64,15 @@ __device__ int2 threads_before(PlanShared& s, int2 v, int2& total) {
   return {before.x + up_to.x - v.x, before.y + up_to.y - v.y};
 }
 
-__device__ int rank_tiles_of(const PlanParams& p, int slot) {
-  int64_t rank = p.max_rank;
-  if (p.slot_ranks.data != nullptr) {
-    rank = max(int64_t{0}, min(rank, read_index(p.slot_ranks, slot)));
-  }
-  return static_cast<int>((rank + kTileRanks - 1) / kTileRanks);
-}
-
-// Sorts the rows by slot, rows of a slot in ascending order, and cuts each slot into row tiles.
-// Counts first: warp w has the w-th part of the rows, and counts those of each slot. One block of
-// 32 warps; kPlanSlots slots at a time. Any number of rows and slots.
+// The plan of the grouped route: a counting sort of all rows by slot, any number of rows and slots.
+// Rows of a slot stay in ascending order. One block of 32 warps, warp w has the w-th part of the
+// rows. For 512 slots at a time:
+//
+//   count     counts[w][slot] = rows of the slot among those of warp w
+//   sum up    first[slot], counts[w][slot] = rows of the slot among the warps before w
+//   place     rows[first[slot] + counts[w][slot]++] = row
+//
+// Between the last two, thread `slot` cuts the rows of its slot into row tiles.
 __global__ void __launch_bounds__(kPlanThreads)
     grouped_plan_kernel(const __grid_constant__ PlanParams p) {
   extern __shared__ uint4 memory[];
@@ -109,7 +81,7 @@ __global__ void __launch_bounds__(kPlanThreads)
   auto* rows = reinterpret_cast<int32_t*>(tiles + p.num_tokens);
   int32_t* slots = rows + p.num_tokens;
   const int t = static_cast<int>(threadIdx.x), warp = t / 32, lane = t % 32;
-  resolve_slots(p, slots);
+  resolve_slots<kPlanThreads>(p, 0, p.num_tokens, slots);
   const int num_rows = count_rows(s, slots, p.num_tokens);
   const int tile_rows = rows_of_tile(num_rows);
   int2 done{0, 0};  // rows and tiles of the slots before

@@ -1,13 +1,11 @@
 #include "cuda/check.h"
 
-#include "ops/lora/device/indices_cuda.h"
+#include "ops/lora/plan/slots_cuda.h"
 
 namespace heddle::cuda::lora {
 namespace {
 
-constexpr unsigned kAllLanes = 0xffffffffu;
-
-/// Of one adapter, or of all before.
+/// What an adapter adds to the plan, or all adapters before it.
 struct Counts {
   int32_t row_tiles, tiles, partials;
 
@@ -18,38 +16,21 @@ struct Counts {
 };
 
 struct Shared {
-  alignas(16) int32_t slot_of[kWindowRows];
-  // Of rows that are the first of their adapter: where its row tiles and tiles begin, and the tiles
-  // of a row tile.
+  alignas(16) int32_t slot_of[kWindowRows];  // of each row
+  // At the first row of each adapter: where its row tiles and rank tiles begin, and how many rank
+  // tiles a row tile has.
   int16_t first_row_tile[kWindowRows], num_tiles[kWindowRows];
   int32_t first_tile[kWindowRows];
   Counts warp_totals[kBlockWarps];
 };
 
-/// The slot of each row of the window.
-__device__ void resolve_slots(const PlanParams& p, Shared& s, int64_t first_row, int num_rows) {
-  const int t = static_cast<int>(threadIdx.x);
-  const bool has_id = p.slot_ids.data != nullptr && t < num_rows;
-  s.slot_of[t] =
-      has_id ? valid_slot(read_index(p.slot_ids, first_row + t), p.num_slots) : kNoAdapter;
-  __syncthreads();
-  if (p.slot_ids.data != nullptr) return;
-  for (int i = t; i < p.num_segments; i += kBlockThreads) {
-    const int64_t begin = max(read_index(p.seg_starts, i) - first_row, int64_t{0});
-    const int64_t end = min(read_index(p.seg_ends, i) - first_row, int64_t{num_rows});
-    if (begin >= end) continue;
-    const int32_t slot =
-        valid_slot(p.seg_slots.data != nullptr ? read_index(p.seg_slots, i) : i, p.num_slots);
-    for (int64_t row = begin; row < end; ++row) s.slot_of[row] = slot;
-  }
-  __syncthreads();
-}
-
-/// Where row t stands among the rows of its slot.
+/// Where a row stands among the rows of its slot: the first of them, its index, how many there are.
 struct Place {
   int first, index, count;
 };
 
+/// The place of row t, found by comparing its slot with those of all rows, four at a time. Unlike the
+/// counting sort of the grouped plan this needs no counters, so the number of slots does not matter.
 __device__ Place place_of(const Shared& s, int t, int num_rows) {
   const int slot = s.slot_of[t];
   Place place{t, 0, 0};
@@ -67,21 +48,11 @@ __device__ Place place_of(const Shared& s, int t, int num_rows) {
   return place;
 }
 
-__device__ int32_t lanes_before(int32_t v) {
-  const int lane = threadIdx.x % 32;
-  int32_t sum = v;
-#pragma unroll
-  for (int d = 1; d < 32; d *= 2) {
-    const int32_t below = __shfl_up_sync(kAllLanes, sum, d);
-    if (lane >= d) sum += below;
-  }
-  return sum - v;
-}
-
-/// Sum over the threads before this one, and over all.
+/// The sum over the threads before this one. `total` becomes that over all threads.
 __device__ Counts threads_before(Shared& s, const Counts& c, Counts& total) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  Counts before{lanes_before(c.row_tiles), lanes_before(c.tiles), lanes_before(c.partials)};
+  Counts before{sum_up_to_lane(c.row_tiles) - c.row_tiles, sum_up_to_lane(c.tiles) - c.tiles,
+                sum_up_to_lane(c.partials) - c.partials};
   if (lane == 31) {
     s.warp_totals[warp] = before;
     s.warp_totals[warp] += c;
@@ -95,7 +66,7 @@ __device__ Counts threads_before(Shared& s, const Counts& c, Counts& total) {
   return before;
 }
 
-/// The row tiles and tiles of one adapter but for their rows.
+/// Writes the row tiles and rank tiles of an adapter, except for their rows.
 __device__ void write_adapter(WindowPlan& plan, int slot, int num_rows, int num_tiles,
                               Counts before) {
   for (int done = 0; done < num_rows; done += kRowTileRows) {
@@ -118,8 +89,7 @@ __device__ void write_adapter(WindowPlan& plan, int slot, int num_rows, int num_
   }
 }
 
-/// Row t as the index-th row of an adapter whose row tiles and tiles begin at first_row_tile and
-/// first_tile.
+/// Writes row t, the index-th row of its adapter, into the row tiles and rank tiles of the adapter.
 __device__ void write_row(WindowPlan& plan, int t, int index, int first_row_tile, int first_tile,
                           int num_tiles) {
   const int row_tile = index / kRowTileRows, at = index % kRowTileRows;
@@ -130,6 +100,10 @@ __device__ void write_row(WindowPlan& plan, int t, int index, int first_row_tile
   }
 }
 
+// The plan of windows of up to 256 rows. Grid: one block a window, a thread for each row.
+//
+//   slot of each row > place among the rows of its slot > the thread of an adapter's first row counts and
+//   writes the adapter's tiles > each thread writes its row into them
 __global__ void __launch_bounds__(kBlockThreads)
     window_plan_kernel(const __grid_constant__ PlanParams p) {
   __shared__ Shared s;
@@ -137,7 +111,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t first_row = int64_t{blockIdx.x} * p.window_rows;
   const int num_rows = static_cast<int>(min(int64_t{p.window_rows}, p.num_tokens - first_row));
   auto& plan = *reinterpret_cast<WindowPlan*>(p.plans + blockIdx.x * p.plan_bytes);
-  resolve_slots(p, s, first_row, num_rows);
+  s.slot_of[t] = kNoAdapter;  // also behind the last row
+  resolve_slots<kBlockThreads>(p, first_row, num_rows, s.slot_of);
 
   const int slot = s.slot_of[t];
   const Place place = place_of(s, t, num_rows);
@@ -145,10 +120,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   Counts counts{0, 0, 0};
   int tiles = 0;
   if (is_first) {
-    int64_t rank = p.max_rank;
-    if (p.slot_ranks.data != nullptr)
-      rank = max(int64_t{0}, min(rank, read_index(p.slot_ranks, slot)));
-    tiles = static_cast<int>((rank + kTileRanks - 1) / kTileRanks);
+    tiles = rank_tiles_of(p, slot);
     const int row_tiles = (place.count + kRowTileRows - 1) / kRowTileRows;
     counts = {row_tiles, row_tiles * tiles, place.count * tiles};
   }
