@@ -30,9 +30,9 @@ void expect_one_line(const Run& run) {
 }
 
 unsigned read_file(std::span<const std::byte> bytes) {
-  const files::SafetensorsFile file(bytes, "input");
+  const SafetensorsFile file(bytes, "input");
   unsigned total = 0;
-  for (const files::SafetensorsTensor& tensor : file.tensors()) {
+  for (const SafetensorsTensor& tensor : file.tensors()) {
     if (file.find(tensor.name) != &tensor) std::abort();
     total += sum(tensor.data);
     expect_one_line([&] { (void)file.dtype(tensor); });
