@@ -115,7 +115,8 @@ class Context {
   heddle_context* context_ = nullptr;
 };
 
-/// A context of each language, for tests that a C function gives the bits of its C++ counterpart, and its options the same defaults.
+/// A context of each language, for tests that a C function gives the bits of its C++ counterpart,
+/// and its options the same defaults.
 class CApiOps : public ::testing::Test {
  protected:
   Context context{2};

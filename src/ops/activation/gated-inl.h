@@ -1,4 +1,5 @@
-// y = T(f(gate) * up) over a row, for files that Highway compiles once per target. Include inside such a file.
+// y = T(f(gate) * up) over a row, for files that Highway compiles once per target. Include inside
+// such a file.
 
 #if defined(HEDDLE_GATED_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_GATED_INL_H_
@@ -20,9 +21,10 @@ HWY_BEFORE_NAMESPACE();
 namespace heddle::cpu::activation::HWY_NAMESPACE {
 using namespace cpu::HWY_NAMESPACE;  // of cpu/vec-inl.h
 
-/// x / (1 + exp(-z)) with e = exp(-|z|), which never overflows: x / (1 + e) where z is positive, and x * e / (1 + e) where it is
-/// negative, accurate down to the smallest results. At x = z = -infinity, where that product is not defined, e is 0 and the bound
-/// on x makes it the limit, -0. NaN gives NaN.
+/// x / (1 + exp(-z)) with e = exp(-|z|), which never overflows: x / (1 + e) where z is positive,
+/// and x * e / (1 + e) where it is negative, accurate down to the smallest results. At x = z =
+/// -infinity, where that product is not defined, e is 0 and the bound on x makes it the limit, -0.
+/// NaN gives NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V times_sigmoid(D d, V x, V z) {
   const auto one = hn::Set(d, 1.0f), bound = hn::Set(d, -1e30f);

@@ -9,7 +9,8 @@
 
 namespace heddle {
 
-/// The tensors of y = T(f(gate) * up), as kernels take them: each [num_tokens, width] of `dtype`, the last axis without gaps.
+/// The tensors of y = T(f(gate) * up), as kernels take them: each [num_tokens, width] of `dtype`,
+/// the last axis without gaps.
 struct GatedParams {
   std::byte* y;
   const std::byte *gate, *up;
@@ -22,7 +23,8 @@ struct GatedParams {
 [[nodiscard]] GatedParams pack_gated(const ExecContext& ctx, const TensorView& y,
                                      const ConstTensorView& gate, const ConstTensorView& up);
 
-/// On the CPU: calls columns(row, begin, end) for pieces that make up all rows, on the threads of the context.
+/// On the CPU: calls columns(row, begin, end) for pieces that make up all rows, on the threads of
+/// the context.
 void for_gated_pieces(const ExecContext& ctx, const GatedParams& p,
                       FunctionRef<void(int64_t, int64_t, int64_t)> columns);
 

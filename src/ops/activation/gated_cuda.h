@@ -9,12 +9,14 @@
 #include "core/math.h"
 #include "ops/activation/gated.h"
 
-// The kernel of y = T(f(gate) * up). Each element is computed by itself. Rows are cut into vectors of kVec elements, one a thread:
+// The kernel of y = T(f(gate) * up). Each element is computed by itself. Rows are cut into vectors
+// of kVec elements, one a thread:
 //
-//   block (lanes, rows)   256 threads: a piece of one row of a wide matrix, up to 256 rows of a narrow one
+//   block (lanes, rows)   256 threads: a piece of one wide row, or up to 256 narrow rows
 //   grid.x, grid.y        the next rows, the next pieces
 //
-// A vector has 16 bytes. Where a tensor does not begin, step or end at multiples of 16 bytes, it is one element.
+// A vector has 16 bytes. Where a tensor does not begin, step or end at multiples of 16 bytes, it is
+// one element.
 
 namespace heddle::cuda::activation {
 

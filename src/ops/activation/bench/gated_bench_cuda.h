@@ -1,8 +1,10 @@
 #pragma once
 
-// Times an operation y = f(gate) * up on the first GPU. bf16; gate and up are two views of one fused product, as in a model. Calls of a
-// graph follow each other: on rows of their own where all calls together do not fit into the L2 cache, else on the same rows.
-// floor_us is the bytes that are read and written at 4.28 TB/s (a copy on an H200), and at least an empty kernel in a graph, 0.53 us.
+// Times an operation y = f(gate) * up on the first GPU. bf16; gate and up are two views of one
+// fused product, as in a model. Calls of a graph follow each other: on rows of their own where all
+// calls together do not fit into the L2 cache, else on the same rows. floor_us is the bytes that
+// are read and written at 4.28 TB/s (a copy on an H200), and at least an empty kernel in a graph,
+// 0.53 us.
 
 #include <algorithm>
 #include <vector>
@@ -43,7 +45,8 @@ inline void time_gated(testing::BenchProgram& bench, const GatedBench& op, int64
             testing::time_in_graph(bench.stream(), calls, call, replays));
 }
 
-/// Decode and prefill of layers with 14336 inner features (Llama 3 8B, Gemma 2 9B), and a width that is no multiple of a vector.
+/// Decode and prefill of layers with 14336 inner features (Llama 3 8B, Gemma 2 9B), and a width
+/// that is no multiple of a vector.
 inline void time_gated_cases(testing::BenchProgram& bench, const GatedBench& op) {
   for (const int64_t rows : {1, 8, 64, 256, 8192}) time_gated(bench, op, rows, 14336);
   time_gated(bench, op, 8192, 14333);

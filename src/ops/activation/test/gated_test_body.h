@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <type_traits>
 
 #include <gtest/gtest.h>
 
@@ -22,7 +23,8 @@ namespace heddle::testing {
 struct GatedOp {
   std::function<void(const ExecContext&, TensorView, ConstTensorView, ConstTensorView)> run;
   std::function<double(double gate, double up)> want;
-  /// s, where f(gate) of a negative gate falls like exp(-s): the error of an exponential grows with its exponent.
+  /// s, where f(gate) of a negative gate falls like exp(-s): the error of an exponential grows with
+  /// its exponent.
   std::function<double(double gate)> exponent;
 };
 
@@ -34,7 +36,8 @@ double gated_limit(const GatedOp& op, double gate, double want) {
   return std::abs(want) * relative + smallest;
 }
 
-/// A matrix between poisoned guards whose rows have gaps, at addresses that are multiples of 16 bytes or not.
+/// A matrix between poisoned guards whose rows have gaps, at addresses that are multiples of 16
+/// bytes or not.
 template <class T>
 struct GatedMatrix {
   int64_t rows, width, offset, stride;
@@ -61,7 +64,8 @@ struct GatedMatrix {
   }
 };
 
-/// One call of random shape, strides and addresses, into a matrix of its own or over one of the inputs.
+/// One call of random shape, strides and addresses, into a matrix of its own or over one of the
+/// inputs.
 template <class T>
 void check_gated(const ExecContext& ctx, Mirror& mirror, const GatedOp& op) {
   const bool aligned = random_int(0, 1) == 1;
