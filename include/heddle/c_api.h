@@ -87,6 +87,13 @@ typedef struct heddle_count {
 heddle_status heddle_silu_and_mul(heddle_context* context, DLTensor* y, const DLTensor* gate,
                                   const DLTensor* up);
 
+typedef int32_t heddle_gelu_form;
+enum { HEDDLE_GELU_ERF = 0, HEDDLE_GELU_TANH = 1 };
+
+/* y = gelu(gate) * up;   all [num_tokens, width] */
+heddle_status heddle_gelu_and_mul(heddle_context* context, DLTensor* y, const DLTensor* gate,
+                                  const DLTensor* up, heddle_gelu_form form);
+
 /* ---- KV cache: heddle/ops/kv_cache.h -------------------------------------------------------------------------------- */
 
 /* Where the keys and values of one layer lie: two views of a pool, k and v [num_pages, num_kv_heads, page_size, head_dim] of

@@ -22,5 +22,16 @@ TEST_F(CApiCuda, SiluAndMul) {
   EXPECT_TRUE(got.guards_intact());
 }
 
+TEST_F(CApiCuda, GeluAndMul) {
+  const DeviceBuffer<bfloat16> gate(random_normal<bfloat16>(2 * 40));
+  const DeviceBuffer<bfloat16> up(random_normal<bfloat16>(2 * 40)), got(2 * 40), want(2 * 40);
+  const OnDevice y(got, {2, 40}), g(gate, {2, 40}), u(up, {2, 40});
+  expect_ok(heddle_gelu_and_mul(context_, y.get(), g.get(), u.get(), HEDDLE_GELU_TANH));
+  gelu_and_mul(cuda_context(), want.view({2, 40}), gate.view({2, 40}), up.view({2, 40}),
+               GeluForm::kTanh);
+  EXPECT_TRUE(same_bits<bfloat16>(got.download(), want.download()));
+  EXPECT_TRUE(got.guards_intact());
+}
+
 }  // namespace
 }  // namespace heddle::testing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from test_activation import test_silu_and_mul
+from test_activation import test_gelu_and_mul, test_silu_and_mul
 from torch_on_gpu import framework
 
-__all__ = ["framework", "test_silu_and_mul"]
+__all__ = ["framework", "test_gelu_and_mul", "test_silu_and_mul"]

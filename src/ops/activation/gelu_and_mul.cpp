@@ -1,0 +1,23 @@
+#include "heddle/config.h"
+#include "heddle/core/check.h"
+#include "heddle/ops/activation.h"
+
+#include "ops/activation/gelu_and_mul_kernels.h"
+
+namespace heddle {
+
+void gelu_and_mul(const ExecContext& ctx, TensorView y, ConstTensorView gate, ConstTensorView up,
+                  GeluForm form) {
+  const GatedParams p = pack_gated(ctx, y, gate, up);
+  if (ctx.device.type == DeviceType::kCpu) {
+    for_gated_pieces(ctx, p, [&](int64_t row, int64_t begin, int64_t end) {
+      cpu::activation::gelu_and_mul(p, form, row, begin, end);
+    });
+  } else if constexpr (kWithCuda) {
+    cuda::activation::gelu_and_mul(ctx, p, form);
+  } else {
+    throw_error(ErrorCode::kUnsupported, "gelu_and_mul: built without CUDA");
+  }
+}
+
+}  // namespace heddle
