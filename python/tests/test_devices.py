@@ -12,6 +12,7 @@ from producers import OfTorch, OnGpu
 
 import heddle
 from heddle import _core, ops
+from heddle._arguments import TUPLES
 
 
 def rows() -> Any:
@@ -74,6 +75,8 @@ def test_an_array_on_another_device_is_named() -> None:
 
 def on_gpu(values: Any) -> Any:
     """Arguments with all arrays on a GPU."""
+    if isinstance(values, TUPLES):
+        return type(values)(*(on_gpu(v) for v in values))
     if isinstance(values, list):
         return [on_gpu(v) for v in values]
     return OnGpu(values.numpy()) if hasattr(values, "numpy") else values

@@ -21,10 +21,12 @@ PagedKv paged_kv(Call& call, nb::handle cache, Access access) {
                "k_pages and v_pages: ", k_pages.is_none() ? "only v_pages" : "only k_pages",
                " is given");
   if (!k_pages.is_none()) {
-    if (access == Access::kWrite) {
-      return PagedKv::from_pool(call.out("k_pages", k_pages), call.out("v_pages", v_pages));
-    }
-    return PagedKv::from_pool(call.in_place("k_pages", k_pages), call.in_place("v_pages", v_pages));
+    const bool writes = access == Access::kWrite;
+    const TensorView keys =
+        writes ? call.out("k_pages", k_pages) : call.in_place("k_pages", k_pages);
+    const TensorView values =
+        writes ? call.out("v_pages", v_pages) : call.in_place("v_pages", v_pages);
+    return PagedKv::from_pool(keys, values);
   }
   const char* dtype = fields.next<const char*>("dtype");
   const int num_layers = fields.next<int>("num_layers"), layer_idx = fields.next<int>("layer_idx");
