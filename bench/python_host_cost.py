@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a call from Python costs besides the work: ten arrays, each of one or two elements.
+"""What a call from Python costs besides the work: arrays of one or two elements.
 
 Usage: python_host_cost.py [--json FILE]. Prints microseconds per call (median of the rounds, and
 the fastest round) for NumPy arrays, torch CPU tensors, and torch tensors that offer `__dlpack__`
@@ -64,6 +64,14 @@ def calls(convert: Callable[[Any], Any]) -> dict[str, Callable[[], None]]:
     )
     ten = (*tree, ints(0, 1), ints(7), ints(0))
     y, x, weight = floats(1, 2), floats(1, 2), floats(2)
+    outputs, batch = [floats(1, 2)], heddle.LoraBatch(slot_ids=ints(-1))
+    tables = (
+        heddle.AdapterTable(1, [2], 1),
+        heddle.AdapterTable(1, [2], 1, layout="rank_minor"),
+    )
+    o, q, k, v = (floats(1, 1, 2) for _ in range(4))
+    cache = heddle.PagedKv.from_pool(floats(1, 1, 1, 2), floats(1, 1, 1, 2))
+    table = heddle.PageTable(ints(0, 1), ints(0), ints(1))
     named = {name: ints(0) for name in ("start_lengths", "kv_lengths", "positions", "kv_slots")}
     named |= {"q_indptr": ints(0, 0), "page_indptr": ints(0, 0), "last_page_len": ints(0)}
     named |= {"pages": ints(0), "cache_lengths": ints(3), "seq_page_table": nodes}
@@ -71,6 +79,9 @@ def calls(convert: Callable[[Any], Any]) -> dict[str, Callable[[], None]]:
         "10 arrays (verify_tree_stochastic)": lambda: ops.verify_tree_stochastic(*ten),
         "10 arrays by name (prepare_batch)": lambda: ops.prepare_batch(**named, page_size=4),
         "3 arrays (rms_norm)": lambda: ops.rms_norm(y, x, weight),
+        "3 arrays (lora_apply)": lambda: ops.lora_apply(outputs, x, *tables, batch),
+        "7 arrays (batch_decode)": lambda: ops.batch_decode(o, None, q, cache, table),
+        "7 arrays (kv_append)": lambda: ops.kv_append(cache, table, k, v),
     }
 
 
