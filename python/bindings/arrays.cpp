@@ -19,11 +19,17 @@ constexpr uintptr_t kDefaultStreamNumber = 1;
 constexpr const char* kSupported = "f32, f16, bf16, i32, i64, u8, bool, f8e4m3";
 
 /// The table of C functions of a tensor type, null where it offers none. Looked up once a type: the attribute belongs to the
-/// type by the standard. The types are kept alive, so that no other can take a cached address. Guarded by the GIL.
+/// type by the standard. The types are kept alive, so that no other can take a cached address. Guarded by the GIL. The arrays of a
+/// call mostly are of one type: the last one is found without a search.
 const ExchangeApi* exchange_api_of(PyTypeObject* type) {
-  static auto& known = *new std::unordered_map<PyTypeObject*, const ExchangeApi*>();
-  const auto found = known.find(type);
-  if (found != known.end()) return found->second;
+  using Known = std::unordered_map<PyTypeObject*, const ExchangeApi*>;
+  static auto& known = *new Known();
+  static constinit const Known::value_type* last = nullptr;  // maps do not move their elements
+  if (last != nullptr && last->first == type) return last->second;
+  if (const auto found = known.find(type); found != known.end()) {
+    last = &*found;
+    return found->second;
+  }
   const ExchangeApi* api = nullptr;
   const nb::object capsule = nb::steal(
       PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__dlpack_c_exchange_api__"));
@@ -231,12 +237,15 @@ TensorView BorrowedArrays::from_exchange(const char* name, nb::handle array, Acc
   }
   const TensorView borrowed = view(name, tensor);
   if (borrowed.device().type != DeviceType::kCuda) return borrowed;
+  if (stream_framework_ == &api) return borrowed;
   void* stream = nullptr;
   if (api.current_stream(tensor.device.device_type, tensor.device.device_id, &stream) != 0) {
     raise_from_current(name, "its framework tells no stream");
   }
   if (!stream_) stream_ = stream;
-  return *stream_ == stream ? borrowed : from_capsule(name, array, access);
+  if (*stream_ != stream) return from_capsule(name, array, access);
+  stream_framework_ = &api;
+  return borrowed;
 }
 
 TensorView BorrowedArrays::from_capsule(const char* name, nb::handle array, Access access) {

@@ -71,7 +71,8 @@ class BorrowedArrays {
   std::list<std::string> names_;      // of arrays in lists
   const char* first_name_ = nullptr;  // of the array that fixed device_
   Device device_;
-  std::optional<void*> stream_;  // once an array is on a GPU
+  std::optional<void*> stream_;             // once an array is on a GPU
+  const void* stream_framework_ = nullptr;  // the exchange table of one that works on stream_
 };
 
 }  // namespace heddle::python

@@ -101,13 +101,28 @@ std::unique_ptr<CpuContext> take_cpu_context() {
   return std::make_unique<CpuContext>(threads);
 }
 
+/// The GPU context that a thread used last: the calls of a step run on one stream. It stays to the end of the process; after a fork
+/// the child has other `kept` ones.
+struct LastContext {
+  const KeptContexts* kept = nullptr;
+  int device = 0;
+  void* stream = nullptr;
+  GpuContext* context = nullptr;
+};
+thread_local LastContext last_context;
+
 GpuContext& gpu_context(Device device, void* stream) {
   KeptContexts& kept = kept_contexts();
+  LastContext& last = last_context;
+  if (last.kept == &kept && last.device == device.index && last.stream == stream) {
+    return *last.context;
+  }
   const std::lock_guard lock(kept.mutex);
   std::unique_ptr<GpuContext>& context = kept.gpu[{device.index, stream}];
   if (context == nullptr) {
     context = std::make_unique<GpuContext>(device, stream, kGpuWorkspaceBytes);
   }
+  last = {&kept, device.index, stream, context.get()};
   return *context;
 }
 

@@ -10,6 +10,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/contexts.h"
+#include "bindings/direct_call.h"
 #include "bindings/families.h"
 #include "bindings/scalars.h"
 
@@ -55,6 +56,9 @@ NB_MODULE(_core, m) {
       },
       nb::sig("def place_of_call(*arrays: object) -> tuple[str, int]"),
       "The device and the stream that a call with these arrays runs on.");
+
+  m.def("call_directly", &call_directly, "function"_a, "implementation"_a);
+  m.def("watch_tracing", &watch_tracing, "names"_a, "flag"_a);
 
   bind_families(m);
 }

@@ -52,8 +52,9 @@ def operation(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Makes the function of heddle._core that has the declaration's name callable under it.
 
-    An eager call goes straight to heddle._core; while torch.compile traces, it becomes a call of
-    the torch operator that heddle.torch makes of the declaration.
+    An eager call goes straight to heddle._core, from Python 3.12 on without running the function
+    made here; while torch.compile traces, it becomes a call of the torch operator that
+    heddle.torch makes of the declaration.
     """
 
     def bind(declared: Callable[P, R]) -> Callable[P, R]:
@@ -69,6 +70,7 @@ def operation(
                 return _traced_call(name, implementation, args, kwargs)
             return implementation(*args, **kwargs)
 
+        _core.call_directly(call, implementation)
         return call
 
     return bind

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from heddle._arguments import TUPLES
+from heddle._core import watch_tracing
 from heddle._operation import OPERATIONS, Array, Operation, use_torch_operators
 
 _SCALARS = {int: "SymInt", float: "float", bool: "bool", str: "str"}
@@ -176,3 +177,4 @@ OPERATORS = {name: _register(op) for name, op in OPERATIONS.items() if op.tracea
 """The torch operators by the names of the operations."""
 
 use_torch_operators(OPERATORS, torch.compiler.is_compiling)
+watch_tracing(vars(torch.compiler), "_is_compiling_flag")
