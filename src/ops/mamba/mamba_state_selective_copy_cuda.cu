@@ -12,12 +12,6 @@ namespace {
 
 constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1, kMaxGridY = 65535;
 
-__device__ int64_t read_index(const IndexVector& a, int64_t i) {
-  const std::byte* element = a.data + i * a.step;
-  return a.is_wide ? *reinterpret_cast<const int64_t*>(element)
-                   : *reinterpret_cast<const int32_t*>(element);
-}
-
 /// Copies `bytes` bytes, which the block shares: whole words, and what is left one by one.
 template <class Word>
 __device__ void copy_piece(std::byte* to, const std::byte* from, int bytes) {
@@ -58,9 +52,9 @@ __global__ void __launch_bounds__(kCopyThreads, kCopyBlocks)
 
   wait_for_predecessor();
   // Four loads that do not wait for each other. A row that is only padding is there, too: the arrays have max_active rows or more.
-  const int64_t active = p.num_active.data == nullptr ? p.max_active : read_index(p.num_active, 0);
-  const int64_t prefill = read_index(p.prefill_status, i), slot = read_index(p.state_idx, i);
-  const int64_t accepted = read_index(p.accepted_counts, i);
+  const int64_t active = p.num_active.is_given() ? p.num_active[0] : p.max_active;
+  const int64_t prefill = p.prefill_status[i], slot = p.state_idx[i];
+  const int64_t accepted = p.accepted_counts[i];
   trigger_dependents();
   if (i >= active || prefill == 1 || slot < 0 || slot >= copy.num_slots) return;
 
@@ -75,26 +69,20 @@ __global__ void __launch_bounds__(kCopyThreads, kCopyBlocks)
       static_cast<int>(min(int64_t{kPieceBytes}, copy.state_bytes - offset)));
 }
 
-IndexVector index_vector(const ConstTensorView& t) {
-  const auto element = static_cast<int64_t>(size_of(t.dtype()));
-  return {.data = t.raw(),
-          .step = t.rank() == 0 ? element : t.stride(0) * element,
-          .is_wide = t.dtype() == DType::kInt64};
-}
-
 template <int kStates>
 void launch(const ExecContext& ctx, std::span<const StateCopy> states,
             const SelectiveCopyRequests& requests, int64_t max_active) {
   SelectiveCopyLaunch<kStates> p{
-      .prefill_status = index_vector(requests.prefill_status),
-      .state_idx = index_vector(requests.state_idx),
-      .accepted_counts = index_vector(requests.accepted_counts),
+      .prefill_status = ConstIndexVector(requests.prefill_status),
+      .state_idx = ConstIndexVector(requests.state_idx),
+      .accepted_counts = ConstIndexVector(requests.accepted_counts),
       .num_active = {},
       .max_active = max_active,
       .num_pieces = 0,
       .states = {},
   };
-  if (requests.num_active.on_device()) p.num_active = index_vector(requests.num_active.tensor());
+  if (requests.num_active.on_device())
+    p.num_active = ConstIndexVector(requests.num_active.tensor());
   int64_t num_pieces = 0;
   for (size_t s = 0; s < kStates; ++s) {
     p.states[s].first_piece = static_cast<uint32_t>(num_pieces);

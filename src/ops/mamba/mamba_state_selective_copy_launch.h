@@ -2,16 +2,11 @@
 
 #include <cstdint>
 
+#include "cuda/index.h"
+
 #include "ops/mamba/mamba_state_selective_copy_kernels.h"
 
 namespace heddle::cuda::mamba {
-
-/// A vector of i32 or i64, or one such element; without data: absent.
-struct IndexVector {
-  const std::byte* data;
-  int64_t step;  // bytes
-  bool is_wide;
-};
 
 /// A state, cut into pieces that one block copies each.
 struct StatePieces {
@@ -24,8 +19,8 @@ inline constexpr int kCopyThreads = 256, kPieceBytes = kCopyThreads * 16;
 /// Most models have two states, those of the convolution and of the scan.
 template <int kStates>
 struct SelectiveCopyLaunch {
-  IndexVector prefill_status, state_idx, accepted_counts;  // [num_requests]
-  IndexVector num_active;                                  // [1], or absent: max_active
+  ConstIndexVector prefill_status, state_idx, accepted_counts;  // [num_requests]
+  ConstIndexVector num_active;                                  // [1], or absent: max_active
   int64_t max_active;
   uint32_t num_pieces;  // of one request in one layer
   StatePieces states[kStates];

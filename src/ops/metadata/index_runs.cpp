@@ -7,7 +7,7 @@ namespace {
 
 /// Calls run(pointer to element `at`, step), where the step is a constant 1 if it can be, for the compiler to vectorise.
 template <class T, class Byte, class Run>
-void with_step(const BasicIndices<Byte>& t, int64_t at, const Run& run) {
+void with_step(const BasicIndexList<Byte>& t, int64_t at, const Run& run) {
   using Element = std::conditional_t<std::is_const_v<Byte>, const T, T>;
   auto* first = reinterpret_cast<Element*>(t.data) + at * t.stride;
   if (t.stride == 1) {
@@ -18,8 +18,8 @@ void with_step(const BasicIndices<Byte>& t, int64_t at, const Run& run) {
 }
 
 template <class Byte, class Run>
-void with_elements(const BasicIndices<Byte>& t, int64_t at, const Run& run) {
-  if (t.wide) {
+void with_elements(const BasicIndexList<Byte>& t, int64_t at, const Run& run) {
+  if (t.is_int64) {
     with_step<int64_t>(t, at, run);
   } else {
     with_step<int32_t>(t, at, run);
@@ -28,10 +28,10 @@ void with_elements(const BasicIndices<Byte>& t, int64_t at, const Run& run) {
 
 }  // namespace
 
-void copy_long_run(const Indices& to, int64_t at, const ConstIndices& from, int64_t first,
+void copy_long_run(const IndexList& to, int64_t at, const ConstIndexList& from, int64_t first,
                    int64_t n) {
-  if (to.wide == from.wide && to.stride == 1 && from.stride == 1) {
-    const int64_t bytes = to.wide ? 8 : 4;
+  if (to.is_int64 == from.is_int64 && to.stride == 1 && from.stride == 1) {
+    const int64_t bytes = to.is_int64 ? 8 : 4;
     std::memcpy(to.data + at * bytes, from.data + first * bytes, static_cast<size_t>(n * bytes));
     return;
   }
@@ -42,13 +42,13 @@ void copy_long_run(const Indices& to, int64_t at, const ConstIndices& from, int6
   });
 }
 
-void count_long_run(const Indices& to, int64_t at, int64_t n, int64_t first) {
+void count_long_run(const IndexList& to, int64_t at, int64_t n, int64_t first) {
   with_elements(to, at, [&]<class To>(To* y, auto y_step) {
     for (int64_t i = 0; i < n; ++i) y[i * y_step] = static_cast<To>(first + i);
   });
 }
 
-void fill_long_run(const Indices& to, int64_t at, int64_t n, int64_t value) {
+void fill_long_run(const IndexList& to, int64_t at, int64_t n, int64_t value) {
   with_elements(to, at, [&]<class To>(To* y, auto y_step) {
     for (int64_t i = 0; i < n; ++i) y[i * y_step] = static_cast<To>(value);
   });

@@ -6,13 +6,13 @@ namespace heddle::cpu::metadata {
 
 // Loops over consecutive elements; the caller has seen to the bounds. The case of one element, a decode step's, is inline.
 
-void copy_long_run(const Indices& to, int64_t at, const ConstIndices& from, int64_t first,
+void copy_long_run(const IndexList& to, int64_t at, const ConstIndexList& from, int64_t first,
                    int64_t n);
-void count_long_run(const Indices& to, int64_t at, int64_t n, int64_t first);
-void fill_long_run(const Indices& to, int64_t at, int64_t n, int64_t value);
+void count_long_run(const IndexList& to, int64_t at, int64_t n, int64_t first);
+void fill_long_run(const IndexList& to, int64_t at, int64_t n, int64_t value);
 
 /// to[at + i] = from[first + i],   i < n
-inline void copy_run(const Indices& to, int64_t at, const ConstIndices& from, int64_t first,
+inline void copy_run(const IndexList& to, int64_t at, const ConstIndexList& from, int64_t first,
                      int64_t n) {
   if (n == 1) {
     to.set(at, from[first]);
@@ -22,7 +22,7 @@ inline void copy_run(const Indices& to, int64_t at, const ConstIndices& from, in
 }
 
 /// to[at + i] = first + i,   i < n
-inline void count_run(const Indices& to, int64_t at, int64_t n, int64_t first) {
+inline void count_run(const IndexList& to, int64_t at, int64_t n, int64_t first) {
   if (n == 1) {
     to.set(at, first);
   } else if (n > 1) {
@@ -31,7 +31,7 @@ inline void count_run(const Indices& to, int64_t at, int64_t n, int64_t first) {
 }
 
 /// to[at + i] = value,   i < n
-inline void fill_run(const Indices& to, int64_t at, int64_t n, int64_t value) {
+inline void fill_run(const IndexList& to, int64_t at, int64_t n, int64_t value) {
   if (n == 1) {
     to.set(at, value);
   } else if (n > 1) {
@@ -40,7 +40,7 @@ inline void fill_run(const Indices& to, int64_t at, int64_t n, int64_t value) {
 }
 
 /// to[at + j] = from[offset + j] for the j of `range` that `from` has; the others are filled.
-inline void copy_piece(const Indices& to, int64_t at, const ConstIndices& from, int64_t offset,
+inline void copy_piece(const IndexList& to, int64_t at, const ConstIndexList& from, int64_t offset,
                        Range range, const Fill& fill) {
   Range copied = range.within(offset, from.size);
   if (copied.length() == 0) copied = {range.end, range.end};

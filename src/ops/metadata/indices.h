@@ -22,73 +22,91 @@ inline constexpr int64_t kSmallSum = int64_t{1} << 23;
 
 /// A vector of i32 or i64 of any stride, read and written as i64. Kernel-ready. A default-made one is empty.
 template <class Byte>
-struct BasicIndices {
+struct BasicIndexList {
   Byte* data = nullptr;
   int64_t size = 0;
   int64_t stride = 0;  // elements
-  bool wide = false;   // i64
+  bool is_int64 = false;
 
-  BasicIndices() = default;
-  BasicIndices(Byte* first, int64_t extent, int64_t step, bool is_wide)
-      : data(first), size(extent), stride(step), wide(is_wide) {}
+  BasicIndexList() = default;
+  constexpr BasicIndexList(Byte* first, int64_t extent, int64_t step, bool int64_elements)
+      : data(first), size(extent), stride(step), is_int64(int64_elements) {}
   template <class Other>
     requires(std::is_const_v<Byte> && !std::is_const_v<Other>)
-  BasicIndices(const BasicIndices<Other>& o)  // NOLINT(google-explicit-constructor)
-      : BasicIndices(o.data, o.size, o.stride, o.wide) {}
+  BasicIndexList(const BasicIndexList<Other>& o)  // NOLINT(google-explicit-constructor)
+      : BasicIndexList(o.data, o.size, o.stride, o.is_int64) {}
   /// Of a vector or a scalar; of an absent tensor nothing.
-  explicit BasicIndices(const BasicTensorView<Byte>& t)
+  explicit BasicIndexList(const BasicTensorView<Byte>& t)
       : data(t.raw()),
         size(t ? t.num_elements() : 0),
         stride(t.rank() == 1 ? t.stride(0) : 0),
-        wide(t.dtype() == DType::kInt64) {}
+        is_int64(t.dtype() == DType::kInt64) {}
 
+  [[nodiscard]] constexpr int64_t element_bytes() const { return is_int64 ? 8 : 4; }
+  [[nodiscard]] constexpr int64_t step_bytes() const { return stride * element_bytes(); }
   /// Whether it has elements.
   explicit operator bool() const { return size > 0; }
 
-  int64_t operator[](int64_t i) const {
-    return wide ? reinterpret_cast<const int64_t*>(data)[i * stride]
-                : reinterpret_cast<const int32_t*>(data)[i * stride];
+  constexpr int64_t operator[](int64_t i) const {
+    return is_int64 ? reinterpret_cast<const int64_t*>(data)[i * stride]
+                    : reinterpret_cast<const int32_t*>(data)[i * stride];
   }
-  void set(int64_t i, int64_t value) const requires(!std::is_const_v<Byte>) {
-    if (wide) {
+  constexpr void set(int64_t i, int64_t value) const requires(!std::is_const_v<Byte>) {
+    if (is_int64) {
       reinterpret_cast<int64_t*>(data)[i * stride] = value;
     } else {
       reinterpret_cast<int32_t*>(data)[i * stride] = static_cast<int32_t>(value);
     }
   }
 };
-using Indices = BasicIndices<std::byte>;
-using ConstIndices = BasicIndices<const std::byte>;
+using IndexList = BasicIndexList<std::byte>;
+using ConstIndexList = BasicIndexList<const std::byte>;
 
 /// A matrix of the same, seen row by row.
 template <class Byte>
-struct BasicIndexRows {
+struct BasicIndexTable {
   Byte* data = nullptr;
   int64_t rows = 0, width = 0;
   int64_t row_stride = 0, stride = 0;  // elements
-  bool wide = false;
+  bool is_int64 = false;
 
-  BasicIndexRows() = default;
-  explicit BasicIndexRows(const BasicTensorView<Byte>& t) {
+  BasicIndexTable() = default;
+  explicit BasicIndexTable(const BasicTensorView<Byte>& t) {
     if (!t) return;
     data = t.raw();
     rows = t.size(0);
     width = t.size(1);
     row_stride = t.stride(0);
     stride = t.stride(1);
-    wide = t.dtype() == DType::kInt64;
+    is_int64 = t.dtype() == DType::kInt64;
   }
 
+  [[nodiscard]] constexpr int64_t element_bytes() const { return is_int64 ? 8 : 4; }
+  [[nodiscard]] constexpr int64_t row_step_bytes() const { return row_stride * element_bytes(); }
+  [[nodiscard]] constexpr int64_t step_bytes() const { return stride * element_bytes(); }
   explicit operator bool() const { return rows > 0 && width > 0; }
 
-  [[nodiscard]] BasicIndices<Byte> operator[](int64_t row) const {
-    return {data + row * row_stride * int64_t{wide ? 8 : 4}, width, stride, wide};
+  [[nodiscard]] constexpr BasicIndexList<Byte> operator[](int64_t row) const {
+    return {data + row * row_stride * element_bytes(), width, stride, is_int64};
   }
 };
-using IndexRows = BasicIndexRows<std::byte>;
-using ConstIndexRows = BasicIndexRows<const std::byte>;
+using IndexTable = BasicIndexTable<std::byte>;
+using ConstIndexTable = BasicIndexTable<const std::byte>;
 
-static_assert(std::is_trivially_copyable_v<Indices> && std::is_trivially_copyable_v<IndexRows>);
+/// Whether elements are neighbouring i32 and extents leave room for more in 32 bits: what nearly all index tensors are, and takes a
+/// kernel fewer instructions.
+inline constexpr int64_t kMaxContiguous = int64_t{1} << 30;
+template <class Byte>
+[[nodiscard]] bool is_contiguous_i32(const BasicIndexList<Byte>& t) {
+  return t.size == 0 || (!t.is_int64 && (t.stride == 1 || t.size == 1) && t.size <= kMaxContiguous);
+}
+template <class Byte>
+[[nodiscard]] bool is_contiguous_i32(const BasicIndexTable<Byte>& t) {
+  return t.rows == 0 || (!t.is_int64 && t.stride == 1 && t.width <= kMaxContiguous &&
+                         t.row_stride >= 0 && t.row_stride < kMaxContiguous);
+}
+
+static_assert(std::is_trivially_copyable_v<IndexList> && std::is_trivially_copyable_v<IndexTable>);
 
 /// What is written where the formula of an op does not reach.
 struct Fill {

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "cuda/divide.h"
-#include "cuda/load_cuda.h"
+#include "cuda/index_cuda.h"
 #include "cuda/warp.h"
 
 #include "ops/metadata/indices.h"
@@ -26,53 +26,21 @@ __device__ std::common_type_t<A, B> larger(A a, B b) {
 __device__ inline int64_t held(int64_t x) { return larger(-kHuge, smaller(x, kHuge)); }
 __device__ inline int64_t length_from(int64_t x) { return larger(0, smaller(x, kHuge)); }
 
-/// An index as its load leaves it. Nothing is computed of it before value(), so a thread can have several on their way: written
-/// as a choice of two loads, each would be waited for before the next.
-struct RawIndex {
-  uint32_t low = 0, high = 0;
-  bool wide = false;
-
-  [[nodiscard]] __device__ int64_t value() const {
-    return wide ? static_cast<int64_t>(uint64_t{high} << 32 | low) : static_cast<int32_t>(low);
-  }
-  [[nodiscard]] static __device__ RawIndex of(int64_t value) {
-    return {static_cast<uint32_t>(value), static_cast<uint32_t>(value >> 32), true};
-  }
-};
-
-/// The index at an address; zero, without a read, where is_there is false.
-__device__ inline RawIndex load_raw(const std::byte* at, bool wide, bool is_there = true) {
-  return {load_word_if(at, is_there), load_word_if(at + 4, is_there && wide), wide};
+template <class Byte>
+__device__ Byte* address_of(const BasicIndexList<Byte>& t, int64_t i) {
+  return t.data + i * t.step_bytes();
 }
-__device__ inline void store_at(std::byte* at, bool wide, int64_t value) {
-  if (wide) {
+using cuda::load_input;
+template <class Byte>
+__device__ LoadedIndex load_input(const BasicIndexList<Byte>& t, int64_t i, bool in_range = true) {
+  return load_input(address_of(t, i), t.is_int64, in_range);
+}
+__device__ inline void store_at(std::byte* at, bool is_int64, int64_t value) {
+  if (is_int64) {
     *reinterpret_cast<int64_t*>(at) = value;
   } else {
     *reinterpret_cast<int32_t*>(at) = static_cast<int32_t>(value);
   }
-}
-
-template <class Byte>
-__device__ Byte* address_of(const BasicIndices<Byte>& t, int64_t i) {
-  return t.data + i * t.stride * (t.wide ? 8 : 4);
-}
-template <class Byte>
-__device__ Byte* address_of(const BasicIndexRows<Byte>& t, int64_t row, int64_t column) {
-  return t.data + (row * t.row_stride + column * t.stride) * (t.wide ? 8 : 4);
-}
-template <class Byte>
-__device__ RawIndex load_raw(const BasicIndices<Byte>& t, int64_t i, bool is_there = true) {
-  return load_raw(address_of(t, i), t.wide, is_there);
-}
-template <class Byte>
-__device__ int64_t load(const BasicIndices<Byte>& t, int64_t i) {
-  return load_raw(t, i).value();
-}
-__device__ inline void store(const Indices& t, int64_t i, int64_t value) {
-  store_at(address_of(t, i), t.wide, value);
-}
-__device__ inline void store(const IndexRows& t, int64_t row, int64_t column, int64_t value) {
-  store_at(address_of(t, row, column), t.wide, value);
 }
 
 /// The row with starts[row] <= element < starts[row + 1], for starts[0] <= element < starts[num_rows]. Where the starts do not

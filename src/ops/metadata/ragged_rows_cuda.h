@@ -49,12 +49,12 @@ template <class Byte>
 struct ChunkOf {
   Byte* at;
   int64_t step;  // bytes
-  bool wide;
+  bool is_int64;
 
-  __device__ ChunkOf(Byte* data, int64_t stride, bool is_wide, int64_t first)
-      : at(data), step(stride * (is_wide ? 8 : 4)), wide(is_wide) {
-    at += first * step;
-  }
+  /// A list, or a table seen as that of its first row.
+  template <class Tensor>
+  __device__ ChunkOf(const Tensor& t, int64_t first)
+      : at(t.data + first * t.step_bytes()), step(t.step_bytes()), is_int64(t.is_int64) {}
 };
 
 /// One side of a copy has an element where the ragged array has it; the other side has it `offset` bytes further, by rows.
@@ -65,12 +65,13 @@ struct ElementCopies {
   ChunkOf<const std::byte> from;
   Fill fill{};
 
-  __device__ RawIndex fetch(int x, int /*row*/, int64_t offset, bool is_copied) const {
-    return load_raw(from.at + (kReadsByRow ? offset : 0) + x * from.step, from.wide, is_copied);
+  __device__ LoadedIndex fetch(int x, int /*row*/, int64_t offset, bool is_copied) const {
+    return load_input(from.at + (kReadsByRow ? offset : 0) + x * from.step, from.is_int64,
+                      is_copied);
   }
-  __device__ void put(int x, int64_t offset, bool is_copied, const RawIndex& value) const {
+  __device__ void put(int x, int64_t offset, bool is_copied, const LoadedIndex& value) const {
     if (!is_copied && !fill.on) return;
-    store_at(to.at + (kReadsByRow ? 0 : offset) + x * to.step, to.wide,
+    store_at(to.at + (kReadsByRow ? 0 : offset) + x * to.step, to.is_int64,
              is_copied ? value.value() : fill.value);
   }
 };
@@ -89,7 +90,7 @@ __device__ inline void set_row(RowWindow& window, const Chunk& chunk, bool is_th
 template <int kCount, class Copies, class RowOf>
 __device__ void copy_elements(const Copies& copies, const RowWindow& window, int begin, int first,
                               int last, const RowOf& row_of_element) {
-  RawIndex value[kCount];
+  LoadedIndex value[kCount];
   int row[kCount];
   bool is_copied[kCount];
 #pragma unroll
@@ -142,11 +143,12 @@ __device__ void write_elements(const Copies& copies, const RowWindow& window, in
 
 /// The last of many rows that starts at or before the element, or a row in front of it that is no further away than a window is
 /// long. All threads; each looks at one start per round.
-__device__ inline int64_t first_row_of(const ConstIndices& cu, int64_t num_rows, int64_t element) {
+__device__ inline int64_t first_row_of(const ConstIndexList& cu, int64_t num_rows,
+                                       int64_t element) {
   int64_t row = 0;
   for (int64_t count = num_rows; count > kRowThreads;) {
     const int64_t step = ceil_div(count, kRowThreads), r = threadIdx.x * step;
-    const bool is_before = r < count && held(load(cu, row + r)) <= element;
+    const bool is_before = r < count && held(load_input(cu, row + r).value()) <= element;
     const int before = __syncthreads_count(is_before ? 1 : 0);
     row += (before > 0 ? before - 1 : 0) * step;
     count = smaller(step, num_rows - row);
@@ -158,14 +160,15 @@ __device__ inline int64_t first_row_of(const ConstIndices& cu, int64_t num_rows,
 ///   facts(row): what else it reads of a row, not yet looked at;
 ///   RowSpan span(row, start, end, facts).
 template <int kPerThread, class Op, class Copies>
-__device__ void write_chunk(const Op& op, const Copies& copies, const ConstIndices& cu,
+__device__ void write_chunk(const Op& op, const Copies& copies, const ConstIndexList& cu,
                             int64_t num_rows, const Chunk& chunk, RowWindow& window) {
   int done = 0;
   int64_t base = num_rows > kRowThreads ? first_row_of(cu, num_rows, chunk.first) : 0;
   while (true) {
     const int64_t row = base + threadIdx.x;
     const bool is_there = row < num_rows;
-    const RawIndex start = load_raw(cu, row, is_there), end = load_raw(cu, row + 1, is_there);
+    const LoadedIndex start = load_input(cu, row, is_there),
+                      end = load_input(cu, row + 1, is_there);
     const auto facts = op.facts(row, is_there);
     const int64_t from = held(start.value()), to = held(end.value());
     set_row(window, chunk, is_there, from, to, op.span(row, from, to, facts));

@@ -10,11 +10,6 @@ namespace {
 
 constexpr int kMostThreads = 256;
 
-__device__ int64_t read_position(const RopePositions& p, int64_t t) {
-  return p.is_wide ? reinterpret_cast<const int64_t*>(p.data)[t * p.stride]
-                   : reinterpret_cast<const int32_t*>(p.data)[t * p.stride];
-}
-
 // x[t][h] turned in place. One block a token (grid.x); thread (i, head) turns the pairs [i kVec, (i + 1) kVec) of heads `head`,
 // head + heads_at_once, ... It asks for the first of them before it needs their angles, which the block computes once for all heads,
 // or reads from the table.
@@ -39,7 +34,7 @@ __global__ void __launch_bounds__(kMostThreads)
       }
     } else {
       __shared__ SharedTurns shared;
-      shared.fill(read_position(p.positions, t), f);
+      shared.fill(p.positions[t], f);
       shared.read(pair, turns);
     }
     for (int head = first_head; true;) {
@@ -56,14 +51,14 @@ __global__ void __launch_bounds__(kMostThreads)
 // cos[t][d], sin[t][d] for the columns of the frequencies, a thread each; rows in grid.x.
 __global__ void __launch_bounds__(RotaryFrequencies::kMaxPairs)
     rope_table_kernel(const __grid_constant__ RopeTable table,
-                      const __grid_constant__ RopePositions positions, int first_pair,
+                      const __grid_constant__ ConstIndexVector positions, int first_pair,
                       const __grid_constant__ RopeTurns f, const float* factors) {
   const int64_t t = blockIdx.x;
   const int d = static_cast<int>(threadIdx.x);
   double turns = f.turns[d];
   if (factors != nullptr) turns /= static_cast<double>(factors[d]);
   turns -= floor(turns);
-  const CosSin turn = cos_sin_at(read_position(positions, t), static_cast<Turns>(turns * 0x1p64));
+  const CosSin turn = cos_sin_at(positions[t], static_cast<Turns>(turns * 0x1p64));
   table.cos[t * table.cos_stride + first_pair + d] = turn.cos;
   table.sin[t * table.sin_stride + first_pair + d] = turn.sin;
 }
@@ -102,9 +97,9 @@ void launch_rope(const RopeKernel& p, const RopeTable& table, const RotaryFreque
   }
 }
 
-void launch_rope_table(const RopeTable& table, const RopePositions& positions, int64_t num_tokens,
-                       int first_pair, const RopeTurns& turns, const float* factors,
-                       cudaStream_t stream) {
+void launch_rope_table(const RopeTable& table, const ConstIndexVector& positions,
+                       int64_t num_tokens, int first_pair, const RopeTurns& turns,
+                       const float* factors, cudaStream_t stream) {
   rope_table_kernel<<<static_cast<unsigned>(num_tokens), turns.num_pairs, 0, stream>>>(
       table, positions, first_pair, turns, factors);
   HEDDLE_CUDA_CHECK(cudaGetLastError());

@@ -3,19 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/index.h"
 #include "cuda/rotary.h"
 
 #include "heddle/core/context.h"
 #include "heddle/core/dtype.h"
 
 namespace heddle::cuda::rope {
-
-/// An i32 or i64 vector of positions.
-struct RopePositions {
-  const std::byte* data = nullptr;
-  int64_t stride = 0;  // elements
-  bool is_wide = false;
-};
 
 /// Rows of a table [num_tokens, num_pairs] of cosines and sines.
 struct RopeTable {
@@ -30,7 +24,7 @@ struct RopeKernel {
   int64_t num_tokens = 0;
   int32_t num_heads = 0, first_pair = 0, num_pairs = 0, pair_distance = 0;
   DType dtype = DType::kFloat32;
-  RopePositions positions;  // absent: the table's rows
+  ConstIndexVector positions;  // absent: the table's rows
 };
 
 /// x turned in place; from the table where p.positions is absent, else from the frequencies of the pairs from first_pair on.
@@ -45,8 +39,8 @@ struct RopeTurns {
 };
 
 /// Columns [first_pair, first_pair + turns.num_pairs) of the table. factors: of these pairs, or nullptr.
-void launch_rope_table(const RopeTable& table, const RopePositions& positions, int64_t num_tokens,
-                       int first_pair, const RopeTurns& turns, const float* factors,
-                       cudaStream_t stream);
+void launch_rope_table(const RopeTable& table, const ConstIndexVector& positions,
+                       int64_t num_tokens, int first_pair, const RopeTurns& turns,
+                       const float* factors, cudaStream_t stream);
 
 }  // namespace heddle::cuda::rope

@@ -16,10 +16,6 @@ constexpr int kPairsAtOnce = cuda::RotaryFrequencies::kMaxPairs;  // of a launch
   throw_error(ErrorCode::kUnsupported, op, ": built without CUDA");
 }
 
-cuda::rope::RopePositions pack(const ConstTensorView& positions) {
-  return {positions.raw(), positions.stride(0), positions.dtype() == DType::kInt64};
-}
-
 cuda::rope::RopeKernel pack(const TensorView& x, int num_pairs) {
   const auto element = static_cast<int64_t>(size_of(x.dtype()));
   return {.x = x.raw(),
@@ -60,8 +56,9 @@ void rope_table_on_gpu(const ExecContext& ctx, const TensorView& cos, const Tens
       for (int d = 0; d < turns.num_pairs; ++d) {
         turns.turns[d] = rope_frequency(params, 2 * num_pairs, first + d) * cuda::kTurnsPerRadian;
       }
-      cuda::rope::launch_rope_table(table, pack(positions), cos.size(0), first, turns,
-                                    factors == nullptr ? nullptr : factors + first, ctx.stream);
+      cuda::rope::launch_rope_table(table, cuda::ConstIndexVector(positions), cos.size(0), first,
+                                    turns, factors == nullptr ? nullptr : factors + first,
+                                    ctx.stream);
     }
   } else {
     throw_without_cuda("rope_table");
@@ -88,7 +85,7 @@ void rope_on_gpu(const ExecContext& ctx, const TensorView& x, const ConstTensorV
   if constexpr (kWithCuda) {
     cuda::rope::RopeKernel p = pack(x, num_pairs);
     if (is_empty(p)) return;
-    p.positions = pack(positions);
+    p.positions = cuda::ConstIndexVector(positions);
     const bool is_in_vectors = is_vector(p);
     for (int first = 0; first < num_pairs; first += kPairsAtOnce) {
       cuda::RotaryFrequencies frequencies;

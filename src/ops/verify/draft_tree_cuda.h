@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cuda/index_array_cuda.h"
+#include "cuda/index_cuda.h"
 #include "cuda/warp.h"
 
 #include "ops/verify/verify_kernels.h"
@@ -9,7 +9,7 @@ namespace heddle::cuda::verify {
 
 /// DraftBatch.
 struct DeviceDraftBatch {
-  DeviceIndices indptr, tokens;
+  ConstIndexVector indptr, tokens;
   int64_t num_seqs, num_drafts;
 
   explicit DeviceDraftBatch(const DraftBatch& b)
@@ -80,9 +80,9 @@ struct DeviceTreeMask {
 
 /// VerifyOutputs.
 struct DeviceVerifyOutputs {
-  MutableDeviceIndexRows tokens;
-  MutableDeviceIndices num_accepted;
-  MutableDeviceIndexRows nodes;
+  MutableIndexRows tokens;
+  MutableIndexVector num_accepted;
+  MutableIndexRows nodes;
   int64_t max_accepted;
 
   explicit DeviceVerifyOutputs(const VerifyOutputs& o)
@@ -97,7 +97,7 @@ struct DeviceVerifyOutputs {
   }
   __device__ void finish(int64_t seq, int64_t accepted, int64_t next_token) const {
     num_accepted.set(seq, accepted);
-    const MutableDeviceIndices of_tokens = tokens.row(seq), of_nodes = nodes.row(seq);
+    const MutableIndexVector of_tokens = tokens.row(seq), of_nodes = nodes.row(seq);
     of_tokens.set(accepted, next_token);
     for (int64_t k = accepted; k < max_accepted; ++k) {
       of_tokens.set(k + 1, -1);

@@ -13,7 +13,7 @@ constexpr int kTrees = kThreads / 32;  // of a block
 struct DeviceGreedy {
   DeviceDraftBatch batch;
   DeviceTreeMask tree;
-  DeviceIndices target_tokens;
+  ConstIndexVector target_tokens;
   DeviceVerifyOutputs outputs;
 
   explicit DeviceGreedy(const GreedyParams& p)
@@ -100,9 +100,9 @@ __global__ void __launch_bounds__(kThreads) tree_kernel(const __grid_constant__ 
 
 /// TreeMoveParams.
 struct DeviceTreeMoves {
-  MutableDeviceIndexRows from, to;
-  DeviceIndexRows nodes;
-  DeviceIndices accepted, roots;
+  MutableIndexRows from, to;
+  ConstIndexRows nodes;
+  ConstIndexVector accepted, roots;
   int64_t max_depth, num_places;  // num_seqs * max_depth
 
   explicit DeviceTreeMoves(const TreeMoveParams& p)

@@ -20,7 +20,7 @@ struct DeviceStochastic {
   const float* draft_probs;   // [num_drafts, vocab_size], or nullptr
   const float* target_probs;  // [num_drafts + num_seqs, vocab_size]
   int64_t draft_stride, target_stride, vocab_size;
-  DeviceIndices seed, step;  // [num_seqs]
+  ConstIndexVector seed, step;  // [num_seqs]
   DeviceVerifyOutputs outputs;
 
   explicit DeviceStochastic(const StochasticParams& p)

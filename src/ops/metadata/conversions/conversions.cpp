@@ -23,16 +23,16 @@ void block_tables_to_ragged(const ExecContext& ctx, TensorView ragged, ConstTens
   check_index_tensor(ctx, "block_tables", block_tables, {&seqs, &width});
   check_index_tensor(ctx, "input_lengths", input_lengths, {&seqs});
   check_index_tensor(ctx, "cache_lengths", cache_lengths, {&seqs});
-  const BlockTablesToRaggedParams p{.ragged = Indices(ragged),
-                                    .block_tables = ConstIndexRows(block_tables),
-                                    .input_lengths = ConstIndices(input_lengths),
-                                    .cache_lengths = ConstIndices(cache_lengths),
+  const BlockTablesToRaggedParams p{.ragged = IndexList(ragged),
+                                    .block_tables = ConstIndexTable(block_tables),
+                                    .input_lengths = ConstIndexList(input_lengths),
+                                    .cache_lengths = ConstIndexList(cache_lengths),
                                     .num_seqs = seqs.value(),
                                     .fill = fill_of(fill_value)};
   const auto check_total = [&] {
     if (!total.has_value()) return;
     const int64_t sum =
-        cpu::metadata::total_length(ConstIndices(input_lengths), ConstIndices(cache_lengths));
+        cpu::metadata::total_length(ConstIndexList(input_lengths), ConstIndexList(cache_lengths));
     HEDDLE_CHECK(sum == *total, "input_lengths and cache_lengths sum to ", sum,
                  ", expected total = ", *total);
   };
@@ -58,9 +58,9 @@ void block_tables_to_padded(const ExecContext& ctx, TensorView block_tables, Con
   check_index_tensor(ctx, "ragged", ragged, {&size});
   Dim starts("num_seqs + 1", seqs.value() + 1);
   check_index_tensor(ctx, "cu_seqlens", cu_seqlens, {&starts});
-  const BlockTablesToPaddedParams p{.block_tables = IndexRows(block_tables),
-                                    .ragged = ConstIndices(ragged),
-                                    .cu_seqlens = ConstIndices(cu_seqlens),
+  const BlockTablesToPaddedParams p{.block_tables = IndexTable(block_tables),
+                                    .ragged = ConstIndexList(ragged),
+                                    .cu_seqlens = ConstIndexList(cu_seqlens),
                                     .num_seqs = seqs.value(),
                                     .fill = fill_of(fill_value)};
   if (validating()) {
@@ -87,12 +87,12 @@ void copy_next_input_ids_inplace(const ExecContext& ctx, TensorView all_input_id
   check_index_tensor(ctx, "cache_lengths", cache_lengths, {&seqs});
   check_index_tensor(ctx, "input_lengths", input_lengths, {&seqs});
   check_index_tensor(ctx, "prompt_lengths", prompt_lengths, {&seqs});
-  const CopyNextInputIdsParams p{.all_input_ids = IndexRows(all_input_ids),
-                                 .next_input_ids = ConstIndices(next_input_ids),
-                                 .cu_accepted_ids = ConstIndices(cu_accepted_ids),
-                                 .cache_lengths = ConstIndices(cache_lengths),
-                                 .input_lengths = ConstIndices(input_lengths),
-                                 .prompt_lengths = ConstIndices(prompt_lengths),
+  const CopyNextInputIdsParams p{.all_input_ids = IndexTable(all_input_ids),
+                                 .next_input_ids = ConstIndexList(next_input_ids),
+                                 .cu_accepted_ids = ConstIndexList(cu_accepted_ids),
+                                 .cache_lengths = ConstIndexList(cache_lengths),
+                                 .input_lengths = ConstIndexList(input_lengths),
+                                 .prompt_lengths = ConstIndexList(prompt_lengths),
                                  .num_seqs = seqs.value()};
   if (validating()) {
     check_on_host(ctx, {&cu_accepted_ids, &cache_lengths, &input_lengths, &prompt_lengths}, [&] {
@@ -121,11 +121,11 @@ void prepare_position_slot_ids(const ExecContext& ctx, TensorView position_ids,
     const bool without_end = cu_slots.rank() == 1 && cu_slots.size(0) == seqs.value();
     check_index_tensor(ctx, "cu_slots", cu_slots, {without_end ? &seqs : &starts});
   }
-  const PositionSlotIdsParams p{.position_ids = Indices(position_ids),
-                                .slot_indices = Indices(slot_indices),
-                                .cache_lengths = ConstIndices(cache_lengths),
-                                .cu_seqlens = ConstIndices(cu_seqlens),
-                                .cu_slots = ConstIndices(cu_slots),
+  const PositionSlotIdsParams p{.position_ids = IndexList(position_ids),
+                                .slot_indices = IndexList(slot_indices),
+                                .cache_lengths = ConstIndexList(cache_lengths),
+                                .cu_seqlens = ConstIndexList(cu_seqlens),
+                                .cu_slots = ConstIndexList(cu_slots),
                                 .num_seqs = seqs.value()};
   if (validating()) {
     check_on_host(ctx, {&cache_lengths, &cu_seqlens, &cu_slots}, [&] {
@@ -150,10 +150,10 @@ void slots_filtering(const ExecContext& ctx, TensorView filtered_slots, ConstTen
   check_index_tensor(ctx, "slots_start", slots_start, {&seqs});
   Dim starts("num_seqs + 1", seqs.value() + 1);
   check_index_tensor(ctx, "cu_slots", cu_slots, {&starts});
-  const SlotsFilteringParams p{.filtered_slots = Indices(filtered_slots),
-                               .slots = ConstIndices(slots),
-                               .cu_slots = ConstIndices(cu_slots),
-                               .slots_start = ConstIndices(slots_start),
+  const SlotsFilteringParams p{.filtered_slots = IndexList(filtered_slots),
+                               .slots = ConstIndexList(slots),
+                               .cu_slots = ConstIndexList(cu_slots),
+                               .slots_start = ConstIndexList(slots_start),
                                .num_seqs = seqs.value(),
                                .fill = fill_of(fill_value)};
   if (validating()) {

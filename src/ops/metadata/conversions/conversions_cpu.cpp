@@ -7,18 +7,18 @@ namespace {
 
 constexpr int64_t kSeqsPerScan = 1024;  // their starts lie on the stack
 
-int64_t sequence_length(const ConstIndices& input, const ConstIndices& cache, int64_t seq) {
+int64_t sequence_length(const ConstIndexList& input, const ConstIndexList& cache, int64_t seq) {
   return length_of(bounded(input[seq]) + bounded(cache[seq]));
 }
 
 /// The starts of a ragged tensor as offsets that cannot overflow.
-auto starts_of(const ConstIndices& cu) {
+auto starts_of(const ConstIndexList& cu) {
   return [cu](int64_t row) { return bounded(cu[row]); };
 }
 
 /// Calls piece(row, range) for all elements that `cu` places in [0, size).
 template <class Piece>
-void for_each_piece_of(const ExecContext& ctx, const ConstIndices& cu, int64_t num_rows,
+void for_each_piece_of(const ExecContext& ctx, const ConstIndexList& cu, int64_t num_rows,
                        int64_t size, const Piece& piece) {
   const auto start = starts_of(cu);
   const int64_t begin = std::max<int64_t>(0, start(0)), end = std::min(start(num_rows), size);
@@ -26,7 +26,7 @@ void for_each_piece_of(const ExecContext& ctx, const ConstIndices& cu, int64_t n
 }
 
 /// Fills what lies before the first row and behind the last one.
-void fill_outside(const ExecContext& ctx, const Indices& to, int64_t begin, int64_t end,
+void fill_outside(const ExecContext& ctx, const IndexList& to, int64_t begin, int64_t end,
                   const Fill& fill) {
   if (!fill.on) return;
   begin = std::clamp<int64_t>(begin, 0, to.size);
@@ -39,7 +39,7 @@ void fill_outside(const ExecContext& ctx, const Indices& to, int64_t begin, int6
 
 }  // namespace
 
-int64_t total_length(const ConstIndices& input_lengths, const ConstIndices& cache_lengths) {
+int64_t total_length(const ConstIndexList& input_lengths, const ConstIndexList& cache_lengths) {
   int64_t total = 0;
   for (int64_t i = 0; i < input_lengths.size; ++i) {
     total = bounded(total + sequence_length(input_lengths, cache_lengths, i));
@@ -81,7 +81,7 @@ void block_tables_to_padded(const ExecContext& ctx, const BlockTablesToPaddedPar
   const int64_t grain = 1 + kElementsPerTask / std::max<int64_t>(width, 1);
   parallel_for(ctx, p.num_seqs, grain, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const Indices to = p.block_tables[row];
+      const IndexList to = p.block_tables[row];
       const int64_t length = std::clamp<int64_t>(start(row + 1) - start(row), 0, width);
       copy_piece(to, 0, p.ragged, start(row), {0, length}, p.fill);
       fill_run(to, length, width - length, p.fill.value);
@@ -103,7 +103,7 @@ void copy_next_input_ids(const ExecContext& ctx, const CopyNextInputIdsParams& p
 
 void prepare_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsParams& p) {
   const auto start = starts_of(p.cu_seqlens);
-  const auto count = [&](const Indices& to, int64_t row, Range range, int64_t first) {
+  const auto count = [&](const IndexList& to, int64_t row, Range range, int64_t first) {
     range = range.within(start(row), to.size);
     count_run(to, start(row) + range.begin, range.length(), first + range.begin);
   };

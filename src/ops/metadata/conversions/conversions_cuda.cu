@@ -13,19 +13,6 @@
 namespace heddle::cuda::metadata {
 namespace {
 
-template <class Byte>
-__device__ int64_t step_of(const BasicIndices<Byte>& t) {
-  return t.stride * (t.wide ? 8 : 4);
-}
-template <class Byte>
-__device__ int64_t step_of(const BasicIndexRows<Byte>& t) {
-  return t.stride * (t.wide ? 8 : 4);
-}
-template <class Byte>
-__device__ int64_t row_step_of(const BasicIndexRows<Byte>& t) {
-  return t.row_stride * (t.wide ? 8 : 4);
-}
-
 /// block_tables[row][j]
 struct ToPadded {
   const BlockTablesToPaddedParams& p;
@@ -34,12 +21,11 @@ struct ToPadded {
   __device__ Facts facts(int64_t, bool) const { return {}; }
   __device__ RowSpan span(int64_t row, int64_t start, int64_t end, Facts) const {
     return {start, smaller(end, start + p.block_tables.width),
-            row * row_step_of(p.block_tables) - start * step_of(p.block_tables)};
+            row * p.block_tables.row_step_bytes() - start * p.block_tables.step_bytes()};
   }
   __device__ ElementCopies<false> copies(int64_t first) const {
-    const IndexRows& t = p.block_tables;
-    return {{t.data, t.stride, t.wide, first},
-            {p.ragged.data, p.ragged.stride, p.ragged.wide, first}};
+    const IndexTable& t = p.block_tables;
+    return {{t, first}, {p.ragged, first}};
   }
 };
 
@@ -48,22 +34,21 @@ struct CopyNext {
   const CopyNextInputIdsParams& p;
 
   struct Facts {
-    RawIndex cache, input, prompt;
+    LoadedIndex cache, input, prompt;
   };
   __device__ Facts facts(int64_t row, bool is_there) const {
-    return {load_raw(p.cache_lengths, row, is_there), load_raw(p.input_lengths, row, is_there),
-            load_raw(p.prompt_lengths, row, is_there)};
+    return {load_input(p.cache_lengths, row, is_there), load_input(p.input_lengths, row, is_there),
+            load_input(p.prompt_lengths, row, is_there)};
   }
   __device__ RowSpan span(int64_t row, int64_t start, int64_t end, const Facts& f) const {
     const int64_t shift = held(f.cache.value()) + held(f.input.value()) - start;  // to a position
     return {larger(start, larger(held(f.prompt.value()), 0) - shift),
             smaller(end, p.all_input_ids.width - shift),
-            row * row_step_of(p.all_input_ids) + shift * step_of(p.all_input_ids)};
+            row * p.all_input_ids.row_step_bytes() + shift * p.all_input_ids.step_bytes()};
   }
   __device__ ElementCopies<false> copies(int64_t first) const {
-    const IndexRows& t = p.all_input_ids;
-    return {{t.data, t.stride, t.wide, first},
-            {p.next_input_ids.data, p.next_input_ids.stride, p.next_input_ids.wide, first}};
+    const IndexTable& t = p.all_input_ids;
+    return {{t, first}, {p.next_input_ids, first}};
   }
 };
 
@@ -72,19 +57,18 @@ struct FilterSlots {
   const SlotsFilteringParams& p;
 
   struct Facts {
-    RawIndex from;
+    LoadedIndex from;
   };
   __device__ Facts facts(int64_t row, bool is_there) const {
-    return {load_raw(p.slots_start, row, is_there)};
+    return {load_input(p.slots_start, row, is_there)};
   }
   __device__ RowSpan span(int64_t, int64_t start, int64_t end, const Facts& f) const {
     const int64_t shift = held(f.from.value()) - start;
-    return {larger(start, -shift), smaller(end, p.slots.size - shift), shift * step_of(p.slots)};
+    return {larger(start, -shift), smaller(end, p.slots.size - shift),
+            shift * p.slots.step_bytes()};
   }
   __device__ ElementCopies<true> copies(int64_t first) const {
-    return {{p.filtered_slots.data, p.filtered_slots.stride, p.filtered_slots.wide, first},
-            {p.slots.data, p.slots.stride, p.slots.wide, first},
-            p.fill};
+    return {{p.filtered_slots, first}, {p.slots, first}, p.fill};
   }
 };
 
@@ -94,11 +78,11 @@ struct PositionSlots {
   int64_t* slot_shifts;  // [kRowThreads], in shared memory
 
   struct Facts {
-    RawIndex cache, slot;
+    LoadedIndex cache, slot;
   };
   __device__ Facts facts(int64_t row, bool is_there) const {
-    return {load_raw(p.cache_lengths, row, is_there),
-            load_raw(p.cu_slots, row, is_there && p.slot_indices.size > 0)};
+    return {load_input(p.cache_lengths, row, is_there),
+            load_input(p.cu_slots, row, is_there && p.slot_indices.size > 0)};
   }
   __device__ RowSpan span(int64_t, int64_t start, int64_t end, const Facts& f) const {
     const int64_t shift = held(f.cache.value()) - start;
@@ -111,14 +95,14 @@ struct PositionSlotCopies {
   const int64_t* slot_shifts;
   int64_t first;
 
-  __device__ RawIndex fetch(int, int row, int64_t, bool) const {
-    return RawIndex::of(slot_shifts[row]);
+  __device__ LoadedIndex fetch(int, int row, int64_t, bool) const {
+    return LoadedIndex::of(slot_shifts[row]);
   }
-  __device__ void put(int x, int64_t shift, bool is_copied, const RawIndex& slot_shift) const {
+  __device__ void put(int x, int64_t shift, bool is_copied, const LoadedIndex& slot_shift) const {
     const int64_t element = first + x;
     if (!is_copied) return;
-    if (element < p.position_ids.size) store(p.position_ids, element, element + shift);
-    if (element < p.slot_indices.size) store(p.slot_indices, element, element + slot_shift.value());
+    if (element < p.position_ids.size) p.position_ids.set(element, element + shift);
+    if (element < p.slot_indices.size) p.slot_indices.set(element, element + slot_shift.value());
   }
 };
 
@@ -163,23 +147,24 @@ __global__ void __launch_bounds__(kRowThreads)
     to_filled_padded_kernel(const __grid_constant__ BlockTablesToPaddedParams p) {
   const int64_t width = p.block_tables.width;
   const Chunk chunk = Chunk::of_block(p.num_seqs * width, kPerThread);
-  RawIndex value[kPerThread];
+  LoadedIndex value[kPerThread];
   int64_t row[kPerThread];
 #pragma unroll
   for (int k = 0; k < kPerThread; ++k) {
     const int x = k * kRowThreads + static_cast<int>(threadIdx.x);
     if (x >= chunk.size) continue;
     row[k] = divide_nonnegative(chunk.first + x, width);
-    const int64_t j = chunk.first + x - row[k] * width, start = held(load(p.cu_seqlens, row[k])),
-                  end = held(load(p.cu_seqlens, row[k] + 1)), from = start + j;
+    const int64_t j = chunk.first + x - row[k] * width,
+                  start = held(load_input(p.cu_seqlens, row[k]).value()),
+                  end = held(load_input(p.cu_seqlens, row[k] + 1).value()), from = start + j;
     const bool is_there = from < end && from >= 0 && from < p.ragged.size;
-    value[k] = is_there ? load_raw(p.ragged, from) : RawIndex::of(p.fill.value);
+    value[k] = is_there ? load_input(p.ragged, from) : LoadedIndex::of(p.fill.value);
   }
 #pragma unroll
   for (int k = 0; k < kPerThread; ++k) {
     const int x = k * kRowThreads + static_cast<int>(threadIdx.x);
     if (x < chunk.size) {
-      store(p.block_tables, row[k], chunk.first + x - row[k] * width, value[k].value());
+      p.block_tables[row[k]].set(chunk.first + x - row[k] * width, value[k].value());
     }
   }
 }
@@ -193,16 +178,14 @@ __global__ void __launch_bounds__(kRowThreads)
   __shared__ Sums<1> scratch[kMaxWarps];
   __shared__ uint32_t small_scratch[kRowThreads / 32];
   const Chunk chunk = Chunk::of_block(p.ragged.size, kPerThread);
-  const ConstIndexRows& t = p.block_tables;
-  const ElementCopies<true> copies{{p.ragged.data, p.ragged.stride, p.ragged.wide, chunk.first},
-                                   {t.data, t.stride, t.wide, chunk.first},
-                                   p.fill};
+  const ConstIndexTable& t = p.block_tables;
+  const ElementCopies<true> copies{{p.ragged, chunk.first}, {t, chunk.first}, p.fill};
   int64_t window_start = 0;
   int done = 0;
   for (int64_t row = threadIdx.x;; row += kRowThreads) {
     const bool is_there = row < p.num_seqs, is_last = row - threadIdx.x + kRowThreads >= p.num_seqs;
-    const RawIndex input = load_raw(p.input_lengths, row, is_there),
-                   cache = load_raw(p.cache_lengths, row, is_there);
+    const LoadedIndex input = load_input(p.input_lengths, row, is_there),
+                      cache = load_input(p.cache_lengths, row, is_there);
     const int64_t length =
         smaller(length_from(held(input.value()) + held(cache.value())), p.ragged.size);
     int64_t before, total;
@@ -216,8 +199,9 @@ __global__ void __launch_bounds__(kRowThreads)
       total = all.of[0];
     }
     const int64_t start = window_start + before, end = start + length;
-    set_row(window, chunk, is_there, start, end,
-            {start, smaller(end, start + t.width), row * row_step_of(t) - start * step_of(t)});
+    set_row(
+        window, chunk, is_there, start, end,
+        {start, smaller(end, start + t.width), row * t.row_step_bytes() - start * t.step_bytes()});
     window_start = smaller(window_start + total, p.ragged.size);
     __syncthreads();
     const int rows_end = is_last ? chunk.size : chunk.place_of(window_start);

@@ -7,35 +7,35 @@
 namespace heddle {
 
 struct BlockTablesToRaggedParams {
-  Indices ragged;
-  ConstIndexRows block_tables;
-  ConstIndices input_lengths, cache_lengths;
+  IndexList ragged;
+  ConstIndexTable block_tables;
+  ConstIndexList input_lengths, cache_lengths;
   int64_t num_seqs;
   Fill fill;
 };
 
 struct BlockTablesToPaddedParams {
-  IndexRows block_tables;
-  ConstIndices ragged, cu_seqlens;
+  IndexTable block_tables;
+  ConstIndexList ragged, cu_seqlens;
   int64_t num_seqs;
   Fill fill;
 };
 
 struct CopyNextInputIdsParams {
-  IndexRows all_input_ids;
-  ConstIndices next_input_ids, cu_accepted_ids, cache_lengths, input_lengths, prompt_lengths;
+  IndexTable all_input_ids;
+  ConstIndexList next_input_ids, cu_accepted_ids, cache_lengths, input_lengths, prompt_lengths;
   int64_t num_seqs;
 };
 
 struct PositionSlotIdsParams {
-  Indices position_ids, slot_indices;  // either may be empty
-  ConstIndices cache_lengths, cu_seqlens, cu_slots;
+  IndexList position_ids, slot_indices;  // either may be empty
+  ConstIndexList cache_lengths, cu_seqlens, cu_slots;
   int64_t num_seqs;
 };
 
 struct SlotsFilteringParams {
-  Indices filtered_slots;
-  ConstIndices slots, cu_slots, slots_start;
+  IndexList filtered_slots;
+  ConstIndexList slots, cu_slots, slots_start;
   int64_t num_seqs;
   Fill fill;
 };
@@ -45,7 +45,7 @@ static_assert(std::is_trivially_copyable_v<BlockTablesToRaggedParams>);
 namespace cpu::metadata {
 
 /// The sum of all lengths.
-int64_t total_length(const ConstIndices& input_lengths, const ConstIndices& cache_lengths);
+int64_t total_length(const ConstIndexList& input_lengths, const ConstIndexList& cache_lengths);
 
 void block_tables_to_ragged(const ExecContext& ctx, const BlockTablesToRaggedParams& p);
 void block_tables_to_padded(const ExecContext& ctx, const BlockTablesToPaddedParams& p);

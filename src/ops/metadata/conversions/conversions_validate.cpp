@@ -17,7 +17,7 @@ void validate_block_tables_to_ragged(const ConstTensorView& ragged,
                                      const ConstTensorView& cache_lengths) {
   validate_lengths("input_lengths", input_lengths);
   validate_lengths("cache_lengths", cache_lengths);
-  const ConstIndices input(input_lengths), cache(cache_lengths);
+  const ConstIndexList input(input_lengths), cache(cache_lengths);
   const int64_t width = block_tables.size(1), size = ragged.size(0);
   for (int64_t i = 0, end = 0; i < input.size; ++i) {
     const int64_t length = input[i] + cache[i];
@@ -33,7 +33,7 @@ void validate_block_tables_to_padded(const ConstTensorView& block_tables,
                                      const ConstTensorView& ragged,
                                      const ConstTensorView& cu_seqlens) {
   cpu::check_indptr("cu_seqlens", cu_seqlens, ragged.size(0), "size of ragged");
-  const ConstIndices starts(cu_seqlens);
+  const ConstIndexList starts(cu_seqlens);
   const int64_t width = block_tables.size(1);
   for (int64_t i = 0; i + 1 < starts.size; ++i) {
     const int64_t length = starts[i + 1] - starts[i];
@@ -53,7 +53,7 @@ void validate_copy_next_input_ids(const ConstTensorView& all_input_ids,
   validate_lengths("cache_lengths", cache_lengths);
   validate_lengths("input_lengths", input_lengths);
   validate_lengths("prompt_lengths", prompt_lengths);
-  const ConstIndices starts(cu_accepted_ids), cache(cache_lengths), input(input_lengths),
+  const ConstIndexList starts(cu_accepted_ids), cache(cache_lengths), input(input_lengths),
       prompt(prompt_lengths);
   const int64_t max_length = all_input_ids.size(1);
   for (int64_t i = 0; i < cache.size; ++i) {
@@ -83,7 +83,7 @@ void validate_prepare_position_slot_ids(const ConstTensorView& position_ids,
 void validate_slots_filtering(const ConstTensorView& filtered_slots, const ConstTensorView& slots,
                               const ConstTensorView& cu_slots, const ConstTensorView& slots_start) {
   cpu::check_indptr("cu_slots", cu_slots, filtered_slots.size(0), "size of filtered_slots");
-  const ConstIndices starts(cu_slots), from(slots_start);
+  const ConstIndexList starts(cu_slots), from(slots_start);
   for (int64_t i = 0; i < from.size; ++i) {
     const int64_t length = starts[i + 1] - starts[i];
     if (length == 0) continue;

@@ -3,10 +3,10 @@
 
 #include "cuda/begin_early_cuda.h"
 #include "cuda/early_launch.h"
+#include "cuda/load_cuda.h"
 
 #include "core/math.h"
 #include "ops/metadata/conversions/conversions_kernels.h"
-#include "ops/metadata/packed_indices.h"
 #include "ops/metadata/plain_rows_cuda.h"
 
 // The conversions of plain tensors (plain_rows_cuda.h). Parameters are few, since a kernel gets 64 bytes of them at a time.
@@ -241,16 +241,16 @@ void launch_plain(const ExecContext& ctx, const Op& op) {
 
 template <class... Tensors>
 bool are_plain(int64_t num_seqs, const Tensors&... tensors) {
-  return num_seqs > 0 && num_seqs <= kPlainThreads && (is_plain(tensors) && ...);
+  return num_seqs > 0 && num_seqs <= kPlainThreads && (is_contiguous_i32(tensors) && ...);
 }
 
 template <class Byte>
-auto* data_of(const BasicIndices<Byte>& t) {
+auto* data_of(const BasicIndexList<Byte>& t) {
   using Number = std::conditional_t<std::is_const_v<Byte>, const int32_t, int32_t>;
   return reinterpret_cast<Number*>(t.data);
 }
 template <class Byte>
-auto* data_of(const BasicIndexRows<Byte>& t) {
+auto* data_of(const BasicIndexTable<Byte>& t) {
   return data_of(t[0]);
 }
 int32_t narrow(int64_t x) { return static_cast<int32_t>(x); }

@@ -105,25 +105,25 @@ void check_sources(const PrepareBatchOutputs& out, const PrepareBatchInputs& in)
 int64_t bound_or_huge(const Dim& dim) { return dim.value() < 0 ? kHuge : dim.value(); }
 
 void pack_outputs(const PrepareBatchOutputs& out, const Extents& e, PrepareBatchParams& p) {
-  p.q_indptr = Indices(out.q_indptr);
-  p.start_lengths = Indices(out.start_lengths);
-  p.kv_lengths = Indices(out.kv_lengths);
-  p.page_indptr = Indices(out.page_indptr);
-  p.last_page_len = Indices(out.last_page_len);
-  p.pages = Indices(out.pages);
-  p.page_table = IndexRows(out.page_table);
-  p.positions = Indices(out.positions);
-  p.kv_slots = Indices(out.kv_slots);
-  p.token_to_seq = Indices(out.token_to_seq);
-  p.input_ids = Indices(out.input_ids);
-  p.slot_ids = Indices(out.slot_ids);
-  p.seg_starts = Indices(out.seg_starts);
-  p.seg_ends = Indices(out.seg_ends);
-  p.seg_slots = Indices(out.seg_slots);
-  p.adapter_rows = Indices(out.adapter_rows);
-  p.adapter_indptr = Indices(out.adapter_indptr);
-  p.all_input_ids = IndexRows(out.all_input_ids);
-  p.overflow = Indices(out.overflow);
+  p.q_indptr = IndexList(out.q_indptr);
+  p.start_lengths = IndexList(out.start_lengths);
+  p.kv_lengths = IndexList(out.kv_lengths);
+  p.page_indptr = IndexList(out.page_indptr);
+  p.last_page_len = IndexList(out.last_page_len);
+  p.pages = IndexList(out.pages);
+  p.page_table = IndexTable(out.page_table);
+  p.positions = IndexList(out.positions);
+  p.kv_slots = IndexList(out.kv_slots);
+  p.token_to_seq = IndexList(out.token_to_seq);
+  p.input_ids = IndexList(out.input_ids);
+  p.slot_ids = IndexList(out.slot_ids);
+  p.seg_starts = IndexList(out.seg_starts);
+  p.seg_ends = IndexList(out.seg_ends);
+  p.seg_slots = IndexList(out.seg_slots);
+  p.adapter_rows = IndexList(out.adapter_rows);
+  p.adapter_indptr = IndexList(out.adapter_indptr);
+  p.all_input_ids = IndexTable(out.all_input_ids);
+  p.overflow = IndexList(out.overflow);
   p.has_token_outputs = e.tokens.value() >= 0;
   p.num_tokens = bound_or_huge(e.tokens);
   p.max_pages = bound_or_huge(e.max_pages);
@@ -134,17 +134,17 @@ void pack_outputs(const PrepareBatchOutputs& out, const Extents& e, PrepareBatch
 
 void pack_inputs(const PrepareBatchInputs& in, PrepareBatchParams& p) {
   p.num_seqs = in.cache_lengths.size(0);
-  p.cache_lengths = ConstIndices(in.cache_lengths);
-  p.accepted_lengths = ConstIndices(in.accepted_lengths);
-  p.input_lengths = ConstIndices(in.input_lengths);
-  p.num_active = ConstIndices(in.num_active);
-  p.seq_page_table = ConstIndexRows(in.seq_page_table);
-  p.seq_pages = ConstIndices(in.seq_pages);
-  p.seq_page_indptr = ConstIndices(in.seq_page_indptr);
-  p.adapter_slots = ConstIndices(in.adapter_slots);
-  p.next_input_ids = ConstIndices(in.next_input_ids);
-  p.next_indptr = ConstIndices(in.next_indptr);
-  p.prompt_lengths = ConstIndices(in.prompt_lengths);
+  p.cache_lengths = ConstIndexList(in.cache_lengths);
+  p.accepted_lengths = ConstIndexList(in.accepted_lengths);
+  p.input_lengths = ConstIndexList(in.input_lengths);
+  p.num_active = ConstIndexList(in.num_active);
+  p.seq_page_table = ConstIndexTable(in.seq_page_table);
+  p.seq_pages = ConstIndexList(in.seq_pages);
+  p.seq_page_indptr = ConstIndexList(in.seq_page_indptr);
+  p.adapter_slots = ConstIndexList(in.adapter_slots);
+  p.next_input_ids = ConstIndexList(in.next_input_ids);
+  p.next_indptr = ConstIndexList(in.next_indptr);
+  p.prompt_lengths = ConstIndexList(in.prompt_lengths);
   p.pages_are_given = in.seq_page_table || in.seq_pages;
   p.page_size = in.page_size;
   p.tokens_per_seq = in.tokens_per_seq;

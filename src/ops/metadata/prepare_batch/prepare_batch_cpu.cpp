@@ -19,7 +19,7 @@ struct PlannedSeqs {
   int64_t first_adapter_row[kSeqsPerPlan];  // where its rows begin in adapter_rows
 };
 
-void set_if(const Indices& to, int64_t i, int64_t value) {
+void set_if(const IndexList& to, int64_t i, int64_t value) {
   if (to) to.set(i, value);
 }
 
@@ -40,7 +40,7 @@ class Segments {
   bool finish(int64_t num_rows) {
     close(num_rows);
     const int64_t used = std::min(count_, p_.num_segments);
-    for (const Indices& t : {p_.seg_starts, p_.seg_ends}) fill_run(t, used, t.size - used, 0);
+    for (const IndexList& t : {p_.seg_starts, p_.seg_ends}) fill_run(t, used, t.size - used, 0);
     fill_run(p_.seg_slots, used, p_.seg_slots.size - used, -1);
     return count_ == used;
   }
@@ -62,7 +62,7 @@ class Segments {
 
 /// Counts the rows of every adapter: adapter_indptr becomes the start of each slot in adapter_rows, its last entry the end.
 void count_adapter_rows(const PrepareBatchParams& p) {
-  const Indices& indptr = p.adapter_indptr;
+  const IndexList& indptr = p.adapter_indptr;
   fill_run(indptr, 0, indptr.size, 0);
   SeqPlanner planner(p);
   for (int64_t i = 0; i < p.num_seqs; ++i) {
@@ -101,7 +101,7 @@ void write_seq(const PrepareBatchParams& p, int64_t seq, const SeqPlan& plan) {
 /// kv_slots of n tokens from `position` on, page by page.
 void write_kv_slots(const PrepareBatchParams& p, int64_t seq, int64_t row, int64_t n,
                     int64_t position) {
-  const ConstIndices pages = pages_of(p, seq);
+  const ConstIndexList pages = pages_of(p, seq);
   int64_t index = position / p.page_size, place = position % p.page_size;
   for (; n > 0; ++index, place = 0) {
     const int64_t page = index < pages.size ? bounded(pages[index]) : -1;
@@ -137,7 +137,7 @@ void write_ids(const PrepareBatchParams& p, int64_t seq, int64_t start, int64_t 
   if (!p.input_ids) return;
   copy_run(p.input_ids, first_token + brought.begin, p.next_input_ids, next + brought.begin,
            brought.length());
-  const ConstIndices known = p.all_input_ids ? p.all_input_ids[seq] : Indices();
+  const ConstIndexList known = p.all_input_ids ? p.all_input_ids[seq] : IndexList();
   const Fill pad{.on = true, .value = p.pad_token};
   copy_piece(p.input_ids, first_token, known, start, {range.begin, brought.begin}, pad);
   copy_piece(p.input_ids, first_token, known, start, {brought.end, range.end}, pad);
@@ -184,7 +184,7 @@ void write_pages(const ExecContext& ctx, const PrepareBatchParams& p, const Plan
     const int64_t grain = 1 + kElementsPerTask / p.table_width;
     parallel_for(ctx, seqs.count, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const Indices row = p.page_table[seqs.first_seq + i];
+        const IndexList row = p.page_table[seqs.first_seq + i];
         const int64_t used = seqs.first_page[i + 1] - seqs.first_page[i];
         copy_run(row, 0, pages_of(p, seqs.first_seq + i), 0, used);
         fill_run(row, used, row.size - used, p.pad_page);
@@ -197,7 +197,7 @@ void write_pages(const ExecContext& ctx, const PrepareBatchParams& p, const Plan
 void pad_tails(const ExecContext& ctx, const PrepareBatchParams& p, int64_t num_tokens,
                int64_t num_pages) {
   struct Tail {
-    const Indices& to;
+    const IndexList& to;
     int64_t begin, value;
   };
   const int64_t num_adapter_rows = p.adapter_rows ? p.adapter_indptr[p.num_slots] : 0;

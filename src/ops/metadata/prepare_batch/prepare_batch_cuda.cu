@@ -27,7 +27,7 @@ struct SegmentScratch {
 };
 
 // Requests without rows end no run. All threads of the block, one request each.
-__device__ void write_segments(const PrepareBatchCudaParams& p, const PlannedWindow& window,
+__device__ void write_segments(const GeneralBatchParams& p, const PlannedWindow& window,
                                SegmentScratch& scratch, Segments& segments) {
   const int r = threadIdx.x, lane = r % 32, warp = r / 32;
   const int num_warps = static_cast<int>(blockDim.x) / 32;
@@ -57,105 +57,105 @@ __device__ void write_segments(const PrepareBatchCudaParams& p, const PlannedWin
     segments.count += scratch.begun_by_warp[w];
   }
   if (begins && index < p.num_segments) {
-    store_if(p.seg_starts, index, window.first_token[r]);
-    store_if(p.seg_slots, index, own.slot);
+    p.seg_starts.set(index, window.first_token[r]);
+    p.seg_slots.set(index, own.slot);
   }
-  if (ends && index - 1 < p.num_segments) store_if(p.seg_ends, index - 1, window.first_token[r]);
+  if (ends && index - 1 < p.num_segments) p.seg_ends.set(index - 1, window.first_token[r]);
   if (last >= 0) segments.last_slot = window.slots[last].slot;
 }
 
 // Closes the last run and pads.
-__device__ void finish_segments(const PrepareBatchCudaParams& p, const Segments& segments,
+__device__ void finish_segments(const GeneralBatchParams& p, const Segments& segments,
                                 int64_t num_tokens) {
   const int64_t open = segments.count - 1;
   if (threadIdx.x == 0 && segments.last_slot >= 0 && open < p.num_segments) {
-    store_if(p.seg_ends, open, num_tokens);
+    p.seg_ends.set(open, num_tokens);
   }
   if (!p.has_segments) return;  // there are no outputs
   for (int64_t i = segments.count + threadIdx.x; i < p.num_segments; i += blockDim.x) {
-    store_if(p.seg_starts, i, 0);
-    store_if(p.seg_ends, i, 0);
-    store_if(p.seg_slots, i, -1);
+    p.seg_starts.set(i, 0);
+    p.seg_ends.set(i, 0);
+    p.seg_slots.set(i, -1);
   }
 }
 
 // What has one entry per request: one thread each.
-__device__ void write_seq(const PrepareBatchCudaParams& p, int64_t seq, const PlannedWindow& window,
+__device__ void write_seq(const GeneralBatchParams& p, int64_t seq, const PlannedWindow& window,
                           const PlannedSeq& plan) {
   if (seq >= p.num_seqs) return;
   const int r = threadIdx.x;
-  store_if(p.q_indptr, seq + 1, window.first_token[r + 1]);
-  store_if(p.start_lengths, seq, plan.start);
-  store_if(p.kv_lengths, seq, plan.kv_length);
-  store_if(p.page_indptr, seq + 1, window.first_page[r + 1]);
-  store_if(p.last_page_len, seq, plan.last_page_len);
+  p.q_indptr.set(seq + 1, window.first_token[r + 1]);
+  p.start_lengths.set(seq, plan.start);
+  p.kv_lengths.set(seq, plan.kv_length);
+  p.page_indptr.set(seq + 1, window.first_page[r + 1]);
+  p.last_page_len.set(seq, plan.last_page_len);
 }
 
 /// Where the id of token j of a request comes from, and goes to.
 struct TokenId {
-  RawIndex id;
+  LoadedIndex id;
   bool is_brought, is_stored;
 };
-__device__ TokenId fetch_id(const PrepareBatchCudaParams& p, int64_t seq, int64_t j,
-                            int64_t position) {
-  TokenId result{RawIndex::of(p.pad_token), false, false};
-  if (p.next_input_ids.data != nullptr) {
-    const RawIndex begin = load_raw(p.next_indptr, seq), end = load_raw(p.next_indptr, seq + 1),
-                   prompt = load_raw(p.prompt_lengths, seq);  // 0 where that is absent
+__device__ TokenId fetch_id(const GeneralBatchParams& p, int64_t seq, int64_t j, int64_t position) {
+  TokenId result{LoadedIndex::of(p.pad_token), false, false};
+  if (p.next_input_ids.is_given()) {
+    const LoadedIndex begin = load_input(p.next_indptr, seq),
+                      end = load_input(p.next_indptr, seq + 1),
+                      prompt = load_input(p.prompt_lengths, seq);  // 0 where that is absent
     const int64_t from = held(begin.value()) + j;
     result.is_brought = from < held(end.value()) && from >= 0 && from < p.num_next_ids &&
                         position >= held(prompt.value());
-    if (result.is_brought) result.id = load_raw(p.next_input_ids, from);
+    if (result.is_brought) result.id = load_input(p.next_input_ids, from);
   }
-  const bool has_place = p.all_input_ids.row.data != nullptr && position < p.max_length;
+  const bool has_place = p.all_input_ids.is_given() && position < p.max_length;
   result.is_stored = result.is_brought && has_place;
-  if (!result.is_brought && has_place && p.input_ids.data != nullptr) {
-    result.id = load_raw(row_of(p.all_input_ids, seq), position);
+  if (!result.is_brought && has_place && p.input_ids.is_given()) {
+    result.id = load_input(p.all_input_ids.row_given(seq), position);
   }
   return result;
 }
-__device__ void store_id(const PrepareBatchCudaParams& p, int64_t seq, int64_t position,
+__device__ void store_id(const GeneralBatchParams& p, int64_t seq, int64_t position,
                          const TokenId& id) {
-  if (id.is_stored) store(row_of(p.all_input_ids, seq), position, id.id.value());
+  if (id.is_stored) p.all_input_ids.row_given(seq).set_given(position, id.id.value());
 }
 
 // Token `token` of the batch, of request r of the window.
-__device__ void write_token(const PrepareBatchCudaParams& p, const PlannedWindow& window,
+__device__ void write_token(const GeneralBatchParams& p, const PlannedWindow& window,
                             int64_t first_seq, int r, int64_t token) {
   const int64_t seq = first_seq + r, j = token - window.first_token[r];
   const int64_t position = window.start[r] + j, slot = window.slots[r].slot;
-  RawIndex page = RawIndex::of(-1);
+  LoadedIndex page = LoadedIndex::of(-1);
   int64_t place = 0;  // in the page
-  if (p.kv_slots.data != nullptr) {
+  if (p.kv_slots.is_given()) {
     const int64_t index = divide_nonnegative(position, p.page_size);
     const GivenPages given = pages_of(p, seq);
     place = position - index * p.page_size;
-    if (index < given.size) page = load_raw(given.pages, index);
+    if (index < given.size) page = load_input(given.pages, index);
   }
   const TokenId id = fetch_id(p, seq, j, position);
-  store_if(p.positions, token, position);
-  store_if(p.token_to_seq, token, seq);
-  store_if(p.slot_ids, token, slot);
-  if (p.adapter_rows.data != nullptr && slot >= 0) {
-    store(p.adapter_rows, window.adapter_place[r] + j, token);
+  p.positions.set(token, position);
+  p.token_to_seq.set(token, seq);
+  p.slot_ids.set(token, slot);
+  if (p.adapter_rows.is_given() && slot >= 0) {
+    p.adapter_rows.set_given(window.adapter_place[r] + j, token);
   }
-  if (p.kv_slots.data != nullptr) {
+  if (p.kv_slots.is_given()) {
     const int64_t number = page.value();
-    store(p.kv_slots, token,
-          number >= 0 && number < p.page_end ? number * p.page_size + place : -1);
+    p.kv_slots.set_given(token,
+                         number >= 0 && number < p.page_end ? number * p.page_size + place : -1);
   }
-  store_if(p.input_ids, token, id.id.value());
+  p.input_ids.set(token, id.id.value());
   store_id(p, seq, position, id);
 }
 
 // An item of tokens, as far as they are of the window. All threads.
-__device__ void write_tokens(const PrepareBatchCudaParams& p, PlannedWindow& window,
-                             int64_t first_seq, bool is_whole, int64_t num_active, int64_t item) {
+__device__ void write_tokens(const GeneralBatchParams& p, PlannedWindow& window, int64_t first_seq,
+                             bool is_whole, int64_t num_active, int64_t item) {
   const int count = static_cast<int>(blockDim.x);
   const Span span =
       item_within(item, p.items.tokens_per_item, window.first_token[0], window.first_token[count]);
   if (span.begin >= span.end) return;
-  if (p.adapter_rows.data != nullptr) {
+  if (p.adapter_rows.is_given()) {
     const int first = row_of(window.first_token, count, span.begin);
     const int last = row_of(window.first_token, count, span.end - 1);
     const int per_round = count / kLanesPerSum;
@@ -174,18 +174,19 @@ __device__ void write_tokens(const PrepareBatchCudaParams& p, PlannedWindow& win
   }
 }
 
-__device__ void write_pages(const PrepareBatchCudaParams& p, const PlannedWindow& window,
+__device__ void write_pages(const GeneralBatchParams& p, const PlannedWindow& window,
                             int64_t first_seq, int64_t item) {
   const int count = static_cast<int>(blockDim.x);
   const Span span =
       item_within(item, kPagesPerItem, window.first_page[0], window.first_page[count]);
   for (int64_t i = span.begin + threadIdx.x; i < span.end; i += count) {
     const int r = row_of(window.first_page, count, i);
-    store(p.pages, i, load(pages_of(p, first_seq + r).pages, i - window.first_page[r]));
+    p.pages.set_given(
+        i, load_input(pages_of(p, first_seq + r).pages, i - window.first_page[r]).value());
   }
 }
 
-__device__ void write_table(const PrepareBatchCudaParams& p, const PlannedWindow& window,
+__device__ void write_table(const GeneralBatchParams& p, const PlannedWindow& window,
                             int64_t first_seq, int64_t item) {
   const int64_t end_seq = smaller(first_seq + blockDim.x, p.num_seqs);
   const Span span =
@@ -193,24 +194,24 @@ __device__ void write_table(const PrepareBatchCudaParams& p, const PlannedWindow
   for (int64_t i = span.begin + threadIdx.x; i < span.end; i += blockDim.x) {
     const int64_t seq = divide_nonnegative(i, p.table_width), column = i - seq * p.table_width;
     const int r = static_cast<int>(seq - first_seq);
-    RawIndex page = RawIndex::of(p.pad_page);
+    LoadedIndex page = LoadedIndex::of(p.pad_page);
     if (column < window.first_page[r + 1] - window.first_page[r]) {
-      page = load_raw(pages_of(p, seq).pages, column);
+      page = load_input(pages_of(p, seq).pages, column);
     }
-    store(row_of(p.page_table, seq), column, page.value());
+    p.page_table.row_given(seq).set_given(column, page.value());
   }
 }
 
 // Ids for all_input_ids where no output has one entry per token: a warp per request.
-__device__ void write_loose_ids(const PrepareBatchCudaParams& p, const PlannedWindow& window,
+__device__ void write_loose_ids(const GeneralBatchParams& p, const PlannedWindow& window,
                                 int64_t first_seq) {
   const int num_warps = static_cast<int>(blockDim.x) / 32, lane = threadIdx.x % 32;
   const int first = (static_cast<int>(blockIdx.x) - 1) * num_warps + threadIdx.x / 32;
   const int count = static_cast<int>(smaller(blockDim.x, p.num_seqs - first_seq));
   for (int r = first; r < count; r += (static_cast<int>(gridDim.x) - 1) * num_warps) {
     const int64_t seq = first_seq + r, start = window.start[r];
-    const int64_t begin = held(load(p.next_indptr, seq));
-    const int64_t ids = held(load(p.next_indptr, seq + 1)) - begin;
+    const int64_t begin = held(load_input(p.next_indptr, seq).value());
+    const int64_t ids = held(load_input(p.next_indptr, seq + 1).value()) - begin;
     // Of the tokens that have an id, those whose id and whose place are there.
     int64_t end = smaller(smaller(window.slots[r].tokens, ids), p.max_length - start);
     end = smaller(end, p.num_next_ids - begin);
@@ -221,29 +222,29 @@ __device__ void write_loose_ids(const PrepareBatchCudaParams& p, const PlannedWi
 }
 
 // What lies behind the last token, the last page and the last row with an adapter.
-__device__ void pad_tails(const PrepareBatchCudaParams& p, const Progress& end, int64_t item,
+__device__ void pad_tails(const GeneralBatchParams& p, const Progress& end, int64_t item,
                           bool is_token_item) {
   if (is_token_item) {
     const Span rows = item_within(item, p.items.tokens_per_item, end.adapter_rows, p.num_tokens);
     for (int64_t t = rows.begin + threadIdx.x; t < rows.end; t += blockDim.x) {
-      store_if(p.adapter_rows, t, -1);
+      p.adapter_rows.set(t, -1);
       if (t < end.tokens) continue;
-      store_if(p.positions, t, 0);
-      store_if(p.kv_slots, t, -1);
-      store_if(p.token_to_seq, t, -1);
-      store_if(p.input_ids, t, p.pad_token);
-      store_if(p.slot_ids, t, -1);
+      p.positions.set(t, 0);
+      p.kv_slots.set(t, -1);
+      p.token_to_seq.set(t, -1);
+      p.input_ids.set(t, p.pad_token);
+      p.slot_ids.set(t, -1);
     }
   } else {
     const Span pages = item_within(item, kPagesPerItem, end.pages, p.max_pages);
     for (int64_t i = pages.begin + threadIdx.x; i < pages.end; i += blockDim.x) {
-      store(p.pages, i, p.pad_page);
+      p.pages.set_given(i, p.pad_page);
     }
   }
 }
 
 // adapter_indptr: a sum each, kLanesPerSum threads a sum.
-__device__ void write_adapter_indptr(const PrepareBatchCudaParams& p, const PlannedWindow& window,
+__device__ void write_adapter_indptr(const GeneralBatchParams& p, const PlannedWindow& window,
                                      bool is_whole, int64_t num_active, int64_t first_block) {
   const int64_t per_block = blockDim.x / kLanesPerSum, num_blocks = gridDim.x - 1;
   // The blocks that have most of the other items begin last.
@@ -252,14 +253,14 @@ __device__ void write_adapter_indptr(const PrepareBatchCudaParams& p, const Plan
     const int64_t slot = base + threadIdx.x / kLanesPerSum;
     const int64_t before = adapter_rows_before(p, window, is_whole, num_active, slot, 0);
     if (slot <= p.num_slots && threadIdx.x % kLanesPerSum == 0) {
-      store(p.adapter_indptr, slot, before);
+      p.adapter_indptr.set_given(slot, before);
     }
   }
 }
 
 // All outputs of prepare_batch. Blocks of items.threads, at least as many as requests where they are few; grid items.blocks.
 __global__ void __launch_bounds__(kSeqsPerWindow)
-    prepare_batch_kernel(const __grid_constant__ PrepareBatchCudaParams p) {
+    prepare_batch_kernel(const __grid_constant__ GeneralBatchParams p) {
   __shared__ PlannedWindow window;
   __shared__ SegmentScratch segment_scratch;
   __shared__ int overflow;
@@ -271,7 +272,7 @@ __global__ void __launch_bounds__(kSeqsPerWindow)
   }
   __syncthreads();
 
-  if (!is_whole && blockIdx.x > 0 && p.adapter_indptr.data != nullptr) {  // where requests are cut
+  if (!is_whole && blockIdx.x > 0 && p.adapter_indptr.is_given()) {  // where requests are cut
     Progress progress;
     for (int64_t first = 0; first < p.num_seqs; first += window_seqs) {
       plan_window(p, first, window, progress);
@@ -286,7 +287,7 @@ __global__ void __launch_bounds__(kSeqsPerWindow)
       const PlannedSeq plan = plan_window(p, first, window, progress);
       write_seq(p, first + threadIdx.x, window, plan);
       flags |= plan.overflow;
-      if (p.adapter_slots.data != nullptr) {
+      if (p.adapter_slots.is_given()) {
         write_segments(p, window, segment_scratch, segments);
       }
       __syncthreads();
@@ -295,9 +296,9 @@ __global__ void __launch_bounds__(kSeqsPerWindow)
     if (flags != 0) atomicOr(&overflow, flags);
     __syncthreads();
     if (threadIdx.x > 0) return;
-    store_if(p.q_indptr, 0, 0);
-    store_if(p.page_indptr, 0, 0);
-    store_if(p.overflow, 0, overflow | (segments.count > p.num_segments ? kSegmentOverflow : 0));
+    p.q_indptr.set(0, 0);
+    p.page_indptr.set(0, 0);
+    p.overflow.set(0, overflow | (segments.count > p.num_segments ? kSegmentOverflow : 0));
     return;
   }
 
@@ -322,7 +323,7 @@ __global__ void __launch_bounds__(kSeqsPerWindow)
     const bool is_token_item = item < p.items.token_items;
     pad_tails(p, progress, is_token_item ? item : item - p.items.token_items, is_token_item);
   }
-  if (p.adapter_indptr.data != nullptr) {
+  if (p.adapter_indptr.is_given()) {
     write_adapter_indptr(p, window, is_whole, num_active, items);
   }
 }
@@ -335,7 +336,8 @@ void prepare_batch(const ExecContext& ctx, const PrepareBatchParams& p) {
     prepare_small_batch(ctx, p, items);
     return;
   }
-  prepare_batch_kernel<<<items.blocks, items.threads, 0, ctx.stream>>>(pack<AnyTensors>(p, items));
+  prepare_batch_kernel<<<items.blocks, items.threads, 0, ctx.stream>>>(
+      pack<GeneralTensors>(p, items));
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 

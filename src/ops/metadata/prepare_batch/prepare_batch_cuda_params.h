@@ -7,8 +7,9 @@
 #include <limits>
 #include <type_traits>
 
+#include "cuda/index.h"
+
 #include "core/math.h"
-#include "ops/metadata/packed_indices.h"
 #include "ops/metadata/prepare_batch/prepare_batch_kernels.h"
 
 // A call of prepare_batch as its kernel takes it: half the size of PrepareBatchParams, since every launch carries it along.
@@ -86,22 +87,31 @@ inline constexpr int64_t kMostLanes = 32;
 }
 
 /// Tensors as BatchParams holds them, and the numbers that go with them.
-struct AnyTensors {
-  using Vector = Packed;
-  using ConstVector = ConstPacked;
-  using Rows = PackedRows;
-  using ConstRows = ConstPackedRows;
+template <IndexLayout kLayout>
+struct BatchTensors {
+  using Vector = IndexVector<std::byte, kLayout>;
+  using ConstVector = IndexVector<const std::byte, kLayout>;
+  using Rows = IndexRows<std::byte, kLayout>;
+  using ConstRows = IndexRows<const std::byte, kLayout>;
+};
+struct GeneralTensors : BatchTensors<IndexLayout::kStrided> {
   using Number = int64_t;
-  static constexpr Number kMostTokens = kHuge;
+  static constexpr Number kMaxTokens = kHuge;
 };
-struct PlainTensors {
-  using Vector = BasicPlain<int32_t>;
-  using ConstVector = BasicPlain<const int32_t>;
-  using Rows = BasicPlainRows<int32_t>;
-  using ConstRows = BasicPlainRows<const int32_t>;
+struct ContiguousTensors : BatchTensors<IndexLayout::kI32> {
   using Number = int32_t;
-  static constexpr Number kMostTokens = 1 << 28;  // of a request: sums of some stay within 32 bits
+  static constexpr Number kMaxTokens = 1 << 28;  // of a request: sums of some stay within 32 bits
 };
+
+/// A list or table as a kernel takes it; one without elements is absent.
+template <class Vector, class Byte>
+[[nodiscard]] Vector packed(const BasicIndexList<Byte>& t) {
+  return {t ? t.data : nullptr, t.step_bytes(), t.is_int64};
+}
+template <class Rows, class Byte>
+[[nodiscard]] Rows packed(const BasicIndexTable<Byte>& t) {
+  return {t ? t.data : nullptr, t.row_step_bytes(), t.step_bytes(), t.is_int64};
+}
 
 /// In the order in which a kernel needs them.
 template <class T>
@@ -132,8 +142,8 @@ struct BatchParams {
   typename T::Vector seg_starts, seg_ends, seg_slots, adapter_indptr, overflow;
   typename T::Rows page_table;
 };
-using PrepareBatchCudaParams = BatchParams<AnyTensors>;
-using PlainBatchParams = BatchParams<PlainTensors>;
+using GeneralBatchParams = BatchParams<GeneralTensors>;
+using ContiguousBatchParams = BatchParams<ContiguousTensors>;
 
 template <class T>
 [[nodiscard]] BatchParams<T> pack(const PrepareBatchParams& p, const PrepareBatchItems& items) {
@@ -145,7 +155,7 @@ template <class T>
   const auto page_size = static_cast<uint64_t>(p.page_size);
   BatchParams<T> q{};
   const auto set = [](auto& to, const auto& tensor) {
-    to = std::remove_cvref_t<decltype(to)>(tensor);
+    to = packed<std::remove_cvref_t<decltype(to)>>(tensor);
   };
   set(q.cache_lengths, p.cache_lengths);
   set(q.accepted_lengths, p.accepted_lengths);
@@ -161,7 +171,7 @@ template <class T>
   q.table_width = held(p.table_width);
   q.num_slots = held(p.num_slots);
   q.page_size = held(p.page_size);
-  q.tokens_per_seq = std::min(held(p.tokens_per_seq), T::kMostTokens);
+  q.tokens_per_seq = std::min(held(p.tokens_per_seq), T::kMaxTokens);
   q.accepted_extra = held(p.accepted_extra);
   q.given_pages = held(p.seq_page_indptr ? p.seq_pages.size : p.seq_page_table.width);
   q.page_shift = std::has_single_bit(page_size) ? std::countr_zero(page_size) : -1;
@@ -201,9 +211,9 @@ template <class T>
   return q;
 }
 
-/// Whether a small batch can be packed as PlainBatchParams.
-[[nodiscard]] inline bool is_plain(const PrepareBatchParams& p) {
-  const auto all = [](const auto&... tensors) { return (is_plain(tensors) && ...); };
+/// Whether a small batch can be packed as ContiguousBatchParams.
+[[nodiscard]] inline bool is_contiguous(const PrepareBatchParams& p) {
+  const auto all = [](const auto&... tensors) { return (is_contiguous_i32(tensors) && ...); };
   return all(p.q_indptr, p.start_lengths, p.kv_lengths, p.page_indptr, p.last_page_len, p.pages,
              p.page_table, p.positions, p.kv_slots, p.token_to_seq, p.input_ids, p.slot_ids) &&
          all(p.seg_starts, p.seg_ends, p.seg_slots, p.adapter_rows, p.adapter_indptr,
@@ -211,8 +221,8 @@ template <class T>
          all(p.cache_lengths, p.accepted_lengths, p.input_lengths, p.num_active, p.seq_page_table,
              p.seq_pages, p.seq_page_indptr, p.adapter_slots, p.next_input_ids, p.next_indptr,
              p.prompt_lengths) &&
-         p.page_size <= PlainTensors::kMostTokens &&
-         std::abs(p.accepted_extra) <= PlainTensors::kMostTokens;
+         p.page_size <= ContiguousTensors::kMaxTokens &&
+         std::abs(p.accepted_extra) <= ContiguousTensors::kMaxTokens;
 }
 
 void prepare_small_batch(const ExecContext& ctx, const PrepareBatchParams& p,

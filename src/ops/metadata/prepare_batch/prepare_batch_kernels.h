@@ -9,17 +9,17 @@ namespace heddle {
 
 /// A checked call of prepare_batch. What is absent is empty; what bounds nothing is kHuge.
 struct PrepareBatchParams {
-  Indices q_indptr, start_lengths, kv_lengths, page_indptr, last_page_len, pages;
-  IndexRows page_table;
-  Indices positions, kv_slots, token_to_seq, input_ids, slot_ids;
-  Indices seg_starts, seg_ends, seg_slots, adapter_rows, adapter_indptr;
-  IndexRows all_input_ids;
-  Indices overflow;
+  IndexList q_indptr, start_lengths, kv_lengths, page_indptr, last_page_len, pages;
+  IndexTable page_table;
+  IndexList positions, kv_slots, token_to_seq, input_ids, slot_ids;
+  IndexList seg_starts, seg_ends, seg_slots, adapter_rows, adapter_indptr;
+  IndexTable all_input_ids;
+  IndexList overflow;
 
-  ConstIndices cache_lengths, accepted_lengths, input_lengths, num_active;
-  ConstIndexRows seq_page_table;
-  ConstIndices seq_pages, seq_page_indptr;
-  ConstIndices adapter_slots, next_input_ids, next_indptr, prompt_lengths;
+  ConstIndexList cache_lengths, accepted_lengths, input_lengths, num_active;
+  ConstIndexTable seq_page_table;
+  ConstIndexList seq_pages, seq_page_indptr;
+  ConstIndexList adapter_slots, next_input_ids, next_indptr, prompt_lengths;
   bool pages_are_given = false;
   bool has_token_outputs = false;
 
@@ -34,15 +34,14 @@ struct PrepareBatchParams {
 static_assert(std::is_trivially_copyable_v<PrepareBatchParams>);
 
 /// The pages that the caller has given to a request, in use or not.
-inline ConstIndices pages_of(const PrepareBatchParams& p, int64_t seq) {
+inline ConstIndexList pages_of(const PrepareBatchParams& p, int64_t seq) {
   if (p.seq_page_table) return p.seq_page_table[seq];
   if (!p.seq_pages) return {};
   const int64_t begin = bounded(p.seq_page_indptr[seq]);
   const int64_t end = std::min(bounded(p.seq_page_indptr[seq + 1]), p.seq_pages.size);
   if (begin < 0 || begin >= end) return {};
-  const int64_t element = p.seq_pages.wide ? 8 : 4;
-  return {p.seq_pages.data + begin * p.seq_pages.stride * element, end - begin, p.seq_pages.stride,
-          p.seq_pages.wide};
+  return {p.seq_pages.data + begin * p.seq_pages.step_bytes(), end - begin, p.seq_pages.stride,
+          p.seq_pages.is_int64};
 }
 
 /// The number of requests that are no padding.

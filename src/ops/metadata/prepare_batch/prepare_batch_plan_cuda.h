@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/metadata/packed_indices_cuda.h"
+#include "ops/metadata/indices_cuda.h"
 #include "ops/metadata/prepare_batch/prepare_batch_cuda_params.h"
 
 // The plan of prepare_batch on the device. Every block makes it for itself: a window of as many requests as it has threads at a
@@ -9,10 +9,9 @@
 namespace heddle::cuda::metadata {
 
 /// How many pages a request is given, of which seq_page_indptr, if there is one, says [begin, end): any number where none are.
-__device__ inline int64_t num_given_pages(const PrepareBatchCudaParams& p, int64_t begin,
-                                          int64_t end) {
+__device__ inline int64_t num_given_pages(const GeneralBatchParams& p, int64_t begin, int64_t end) {
   if (!p.has_given_pages) return kHuge;
-  if (p.seq_page_indptr.data == nullptr) return p.given_pages;
+  if (!p.seq_page_indptr.is_given()) return p.given_pages;
   begin = held(begin);
   end = smaller(held(end), p.given_pages);
   return begin >= 0 && begin < end ? end - begin : 0;
@@ -20,16 +19,17 @@ __device__ inline int64_t num_given_pages(const PrepareBatchCudaParams& p, int64
 
 /// The pages that the caller has given to a request, in use or not; see heddle::pages_of.
 struct GivenPages {
-  ConstPacked pages;
+  ConstIndexVector pages;
   int64_t size;
 };
-__device__ inline GivenPages pages_of(const PrepareBatchCudaParams& p, int64_t seq) {
-  if (p.seq_page_indptr.data == nullptr) {
-    return {row_of(p.seq_page_table, seq), p.given_pages};
+__device__ inline GivenPages pages_of(const GeneralBatchParams& p, int64_t seq) {
+  if (!p.seq_page_indptr.is_given()) {
+    return {p.seq_page_table.row_given(seq), p.given_pages};
   }
-  const int64_t begin = load(p.seq_page_indptr, seq), end = load(p.seq_page_indptr, seq + 1);
+  const int64_t begin = load_input(p.seq_page_indptr, seq).value(),
+                end = load_input(p.seq_page_indptr, seq + 1).value();
   GivenPages given{p.seq_pages, num_given_pages(p, begin, end)};
-  if (given.size > 0) given.pages.data = address_of(p.seq_pages, begin);
+  if (given.size > 0) given.pages = p.seq_pages.from(begin);
   return given;
 }
 
@@ -61,47 +61,47 @@ struct PlannedSeq {
   int32_t overflow = 0;
 };
 
-__device__ inline int64_t num_active_of(const PrepareBatchCudaParams& p) {
-  if (p.num_active.data == nullptr) return p.num_seqs;
-  return larger(0, smaller(load(p.num_active, 0), p.num_seqs));
+__device__ inline int64_t num_active_of(const GeneralBatchParams& p) {
+  if (!p.num_active.is_given()) return p.num_seqs;
+  return larger(0, smaller(load_input(p.num_active, 0).value(), p.num_seqs));
 }
-__device__ inline int64_t asked_tokens_of(const PrepareBatchCudaParams& p, int64_t seq) {
-  return p.input_lengths.data != nullptr ? length_from(load(p.input_lengths, seq))
-                                         : p.tokens_per_seq;
+__device__ inline int64_t asked_tokens_of(const GeneralBatchParams& p, int64_t seq) {
+  return p.input_lengths.is_given() ? length_from(load_input(p.input_lengths, seq).value())
+                                    : p.tokens_per_seq;
 }
 /// The slot of an adapter that there is, else -1.
-__device__ inline int64_t slot_within(const PrepareBatchCudaParams& p, int64_t slot) {
-  const bool is_there = p.adapter_slots.data != nullptr && slot >= 0 && slot < p.num_slots;
+__device__ inline int64_t slot_within(const GeneralBatchParams& p, int64_t slot) {
+  const bool is_there = p.adapter_slots.is_given() && slot >= 0 && slot < p.num_slots;
   return is_there ? slot : -1;
 }
-__device__ inline int64_t slot_of(const PrepareBatchCudaParams& p, int64_t seq) {
-  return slot_within(p, load(p.adapter_slots, seq));
+__device__ inline int64_t slot_of(const GeneralBatchParams& p, int64_t seq) {
+  return slot_within(p, load_input(p.adapter_slots, seq).value());
 }
 
 /// Plans the requests [first_seq, first_seq + blockDim.x), as far as they are there. All threads; a barrier lies before the next
 /// call. When it returns, all threads see the window, and `progress` includes it.
-__device__ inline PlannedSeq plan_window(const PrepareBatchCudaParams& p, int64_t first_seq,
+__device__ inline PlannedSeq plan_window(const GeneralBatchParams& p, int64_t first_seq,
                                          PlannedWindow& window, Progress& progress) {
   const int r = threadIdx.x, last = static_cast<int>(blockDim.x) - 1;
   const int64_t seq = first_seq + r;
   // All reads at once. Those of padding are made, too, so that nothing waits for num_active.
   const bool is_there = seq < p.num_seqs;
-  const RawIndex active = load_raw(p.num_active, 0),
-                 cache = load_raw(p.cache_lengths, seq, is_there),
-                 accepted = load_raw(p.accepted_lengths, seq, is_there),
-                 input = load_raw(p.input_lengths, seq, is_there),
-                 adapter = load_raw(p.adapter_slots, seq, is_there),
-                 pages_begin = load_raw(p.seq_page_indptr, seq, is_there),
-                 pages_end = load_raw(p.seq_page_indptr, seq + 1, is_there);
-  const bool is_active = is_there && (p.num_active.data == nullptr || seq < active.value());
+  const LoadedIndex active = load_input(p.num_active, 0),
+                    cache = load_input(p.cache_lengths, seq, is_there),
+                    accepted = load_input(p.accepted_lengths, seq, is_there),
+                    input = load_input(p.input_lengths, seq, is_there),
+                    adapter = load_input(p.adapter_slots, seq, is_there),
+                    pages_begin = load_input(p.seq_page_indptr, seq, is_there),
+                    pages_end = load_input(p.seq_page_indptr, seq + 1, is_there);
+  const bool is_active = is_there && (!p.num_active.is_given() || seq < active.value());
   PlannedSeq plan;
   int64_t asked = 0, slot = -1;
   if (is_active) {
     plan.start = length_from(cache.value());
-    if (p.accepted_lengths.data != nullptr) {
+    if (p.accepted_lengths.is_given()) {
       plan.start += length_from(held(accepted.value()) + p.accepted_extra);
     }
-    asked = p.input_lengths.data != nullptr ? length_from(input.value()) : p.tokens_per_seq;
+    asked = p.input_lengths.is_given() ? length_from(input.value()) : p.tokens_per_seq;
     slot = slot_within(p, adapter.value());
   }
   const int64_t given = num_given_pages(p, pages_begin.value(), pages_end.value());
@@ -153,7 +153,7 @@ __device__ inline PlannedSeq plan_window(const PrepareBatchCudaParams& p, int64_
 /// The rows in adapter_rows before those of request `seq`, whose adapter is in `slot`: all of lower slots, and those of the
 /// slot's earlier requests. kLanesPerSum neighbours share a sum and all get it; whole warps. `window` holds the plan where
 /// `is_whole`, when one window holds all requests; else find_cut has set what it says of a cut.
-__device__ inline int64_t adapter_rows_before(const PrepareBatchCudaParams& p,
+__device__ inline int64_t adapter_rows_before(const GeneralBatchParams& p,
                                               const PlannedWindow& window, bool is_whole,
                                               int64_t num_active, int64_t slot, int64_t seq) {
   int64_t sum = 0;

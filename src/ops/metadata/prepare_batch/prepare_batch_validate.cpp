@@ -31,7 +31,7 @@ void validate_plan(const PrepareBatchParams& p, int64_t seq, const SeqPlan& plan
   HEDDLE_CHECK((plan.overflow & kTokenOverflow) == 0, "request ", seq, " brings ",
                plan.asked_tokens, " tokens, expected at most the ", plan.num_tokens,
                " that are left of num_tokens = ", p.num_tokens);
-  const ConstIndices pages = pages_of(p, seq);
+  const ConstIndexList pages = pages_of(p, seq);
   HEDDLE_CHECK((plan.overflow & kMissingPages) == 0, "request ", seq, " needs ", plan.asked_pages,
                " pages, expected at most the ", pages.size, " that it is given");
   HEDDLE_CHECK((plan.overflow & kPageOverflow) == 0, "request ", seq, " needs ", plan.asked_pages,

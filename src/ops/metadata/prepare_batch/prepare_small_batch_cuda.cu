@@ -48,13 +48,14 @@ __device__ int adapter_rows_before(const SmallPlan<Number>& plan, uint32_t slot,
 
 /// Page `index` of a request; -1, without a read, where it has none.
 template <class P>
-__device__ RawIndex load_page(const P& p, const SmallPlan<typename P::Number>& plan, int row,
-                              typename P::Number index, bool is_there) {
+__device__ LoadedIndex load_page(const P& p, const SmallPlan<typename P::Number>& plan, int row,
+                                 typename P::Number index, bool is_there) {
   is_there = is_there && index < plan.num_given[row];
-  const bool in_list = p.seq_page_indptr.data != nullptr;
-  const auto pages = in_list ? p.seq_pages : row_of(p.seq_page_table, row);
-  const RawIndex page = load_raw(pages, index + (in_list ? plan.given_begin[row] : 0), is_there);
-  return is_there ? page : RawIndex::of(-1);
+  const bool in_list = p.seq_page_indptr.is_given();
+  const auto pages = in_list ? p.seq_pages : p.seq_page_table.row_given(row);
+  const LoadedIndex page =
+      load_input(pages, index + (in_list ? plan.given_begin[row] : 0), is_there);
+  return is_there ? page : LoadedIndex::of(-1);
 }
 
 /// Where the rows of each of up to 32 requests from `first` on begin in adapter_rows: that of request first + i in lane i. All lanes.
@@ -89,37 +90,37 @@ __device__ void write_token(const P& p, const SmallPlan<typename P::Number>& pla
   using Number = typename P::Number;
   const Number position = plan.start[row] + j, slot = plan.slot[row];
   Number index = 0, place = 0;  // of the page, and in it
-  RawIndex page;
-  if (p.kv_slots.data != nullptr) {
+  LoadedIndex page;
+  if (p.kv_slots.is_given()) {
     index = pages_in(p, position);
     place = position - index * p.page_size;
     page = load_page(p, plan, row, index, true);
   }
   bool is_brought = false;
   Number from = 0;
-  if (p.next_input_ids.data != nullptr) {
+  if (p.next_input_ids.is_given()) {
     from = plan.next_begin[row] + j;
     is_brought = from < plan.next_end[row] && from >= 0 && from < p.num_next_ids &&
                  position >= plan.prompt[row];
   }
-  const bool has_place = p.all_input_ids.row.data != nullptr && position < p.max_length;
-  const auto ids = row_of(p.all_input_ids, row);
-  RawIndex id = RawIndex::of(p.pad_token);
+  const bool has_place = p.all_input_ids.is_given() && position < p.max_length;
+  const auto ids = p.all_input_ids.row_given(row);
+  LoadedIndex id = LoadedIndex::of(p.pad_token);
   if (is_brought) {
-    id = load_raw(p.next_input_ids, from);
-  } else if (has_place && p.input_ids.data != nullptr) {
-    id = load_raw(ids, position);
+    id = load_input(p.next_input_ids, from);
+  } else if (has_place && p.input_ids.is_given()) {
+    id = load_input(ids, position);
   }
-  store_if(p.positions, token, position);
-  store_if(p.token_to_seq, token, row);
-  store_if(p.slot_ids, token, slot);
-  if (p.kv_slots.data != nullptr) {
+  p.positions.set(token, position);
+  p.token_to_seq.set(token, row);
+  p.slot_ids.set(token, slot);
+  if (p.kv_slots.is_given()) {
     const int64_t number = page.value();
-    store(p.kv_slots, token,
-          number >= 0 && number < p.page_end ? number * int64_t{p.page_size} + place : -1);
+    p.kv_slots.set_given(
+        token, number >= 0 && number < p.page_end ? number * int64_t{p.page_size} + place : -1);
   }
-  store_if(p.input_ids, token, id.value());
-  if (is_brought && has_place) store(ids, position, id.value());
+  p.input_ids.set(token, id.value());
+  if (is_brought && has_place) ids.set_given(position, id.value());
 }
 
 /// A warp's tokens: those up to `last` are there, behind it is padding.
@@ -145,11 +146,11 @@ __device__ void write_tokens(const P& p, const SmallPlan<typename P::Number>& pl
     if (token < span.last) write_token(p, plan, row_within(plan.first_token, rows, token), token);
   }
   if (token < span.last || token >= span.end) return;
-  store_if(p.positions, token, 0);
-  store_if(p.kv_slots, token, -1);
-  store_if(p.token_to_seq, token, -1);
-  store_if(p.input_ids, token, p.pad_token);
-  store_if(p.slot_ids, token, -1);
+  p.positions.set(token, 0);
+  p.kv_slots.set(token, -1);
+  p.token_to_seq.set(token, -1);
+  p.input_ids.set(token, p.pad_token);
+  p.slot_ids.set(token, -1);
 }
 
 template <class P>
@@ -166,10 +167,10 @@ __device__ void write_adapter_rows(const P& p, const SmallPlan<typename P::Numbe
       const int of_lane = row - rows.first - first_row;
       const int place = __shfl_sync(kAllLanes, places, of_lane & 31);
       if (of_lane < 0 || of_lane >= 32 || token >= span.last || plan.slot[row] < 0) continue;
-      store(p.adapter_rows, place + token - plan.first_token[row], token);
+      p.adapter_rows.set_given(place + token - plan.first_token[row], token);
     }
   }
-  if (token < span.end && token >= totals.adapter_rows) store(p.adapter_rows, token, -1);
+  if (token < span.end && token >= totals.adapter_rows) p.adapter_rows.set_given(token, -1);
 }
 
 constexpr int kPerLane = static_cast<int>(kSmallPagesPerItem) / 32;
@@ -182,7 +183,7 @@ __device__ void write_pages(const P& p, const SmallPlan<typename P::Number>& pla
   const int end =
       static_cast<int>(smaller(int64_t{first} + kSmallPagesPerItem, int64_t{p.max_pages}));
   const int last = end < totals.pages ? end : totals.pages;
-  RawIndex page[kPerLane];
+  LoadedIndex page[kPerLane];
   if (first < last) {
     const Rows rows = rows_of(plan.first_page, first, last);
 #pragma unroll
@@ -194,7 +195,7 @@ __device__ void write_pages(const P& p, const SmallPlan<typename P::Number>& pla
 #pragma unroll
   for (int k = 0; k < kPerLane; ++k) {
     const int i = begin + k * 32;
-    if (i < end) store(p.pages, i, i < last ? page[k].value() : p.pad_page);
+    if (i < end) p.pages.set_given(i, i < last ? page[k].value() : p.pad_page);
   }
 }
 
@@ -203,7 +204,7 @@ __device__ void write_table(const P& p, const SmallPlan<typename P::Number>& pla
   const auto width = static_cast<uint32_t>(p.table_width);
   const uint32_t end = static_cast<uint32_t>(p.num_seqs) * width;
   const uint32_t begin = static_cast<uint32_t>(item) * kSmallPagesPerItem + threadIdx.x % 32;
-  RawIndex page[kPerLane];
+  LoadedIndex page[kPerLane];
   uint32_t row[kPerLane];
 #pragma unroll
   for (int k = 0; k < kPerLane; ++k) {
@@ -212,13 +213,14 @@ __device__ void write_table(const P& p, const SmallPlan<typename P::Number>& pla
     const int column = static_cast<int>(i - row[k] * width), r = static_cast<int>(row[k]);
     const bool is_there = i < end && column < plan.first_page[r + 1] - plan.first_page[r];
     page[k] = load_page(p, plan, r, column, is_there);
-    if (!is_there) page[k] = RawIndex::of(p.pad_page);
+    if (!is_there) page[k] = LoadedIndex::of(p.pad_page);
   }
 #pragma unroll
   for (int k = 0; k < kPerLane; ++k) {
     const uint32_t i = begin + k * 32;
     if (i < end)
-      store(row_of(p.page_table, static_cast<int>(row[k])), i - row[k] * width, page[k].value());
+      p.page_table.row_given(static_cast<int>(row[k]))
+          .set_given(i - row[k] * width, page[k].value());
   }
 }
 
@@ -226,7 +228,7 @@ __device__ void write_table(const P& p, const SmallPlan<typename P::Number>& pla
 template <class P>
 __device__ void write_slot(const P& p, const SmallPlan<typename P::Number>& plan, int slot) {
   const int before = adapter_rows_before(plan, static_cast<uint32_t>(slot), 0);
-  if (threadIdx.x % 32 == 0) store(p.adapter_indptr, slot, before);
+  if (threadIdx.x % 32 == 0) p.adapter_indptr.set_given(slot, before);
 }
 
 /// What begins or ends at a request: runs of rows of one adapter.
@@ -269,18 +271,18 @@ __device__ int64_t write_segments(const P& p, const SmallPlan<typename P::Number
     count += scratch.begun_by_warp[w];
   }
   if (begins && index < p.num_segments) {
-    store_if(p.seg_starts, index, plan.first_token[r]);
-    store_if(p.seg_slots, index, slot);
+    p.seg_starts.set(index, plan.first_token[r]);
+    p.seg_slots.set(index, slot);
   }
-  if (ends && index - 1 < p.num_segments) store_if(p.seg_ends, index - 1, plan.first_token[r]);
+  if (ends && index - 1 < p.num_segments) p.seg_ends.set(index - 1, plan.first_token[r]);
   if (r == last && slot >= 0 && count - 1 < p.num_segments) {
-    store_if(p.seg_ends, count - 1, num_tokens);
+    p.seg_ends.set(count - 1, num_tokens);
   }
   if (!p.has_segments) return count;  // there are no outputs
   for (int64_t i = count + r; i < p.num_segments; i += kThreads) {
-    store_if(p.seg_starts, i, 0);
-    store_if(p.seg_ends, i, 0);
-    store_if(p.seg_slots, i, -1);
+    p.seg_starts.set(i, 0);
+    p.seg_ends.set(i, 0);
+    p.seg_slots.set(i, -1);
   }
   return count;
 }
@@ -293,23 +295,23 @@ __device__ void write_requests(const P& p, const SmallPlan<typename P::Number>& 
   const int r = threadIdx.x;
   if (r < p.num_seqs) {
     const bool is_last = r == kThreads - 1;
-    store_if(p.q_indptr, r + 1, is_last ? totals.tokens : plan.first_token[r + 1]);
-    store_if(p.start_lengths, r, seq.start);
-    store_if(p.kv_lengths, r, seq.kv_length);
-    store_if(p.page_indptr, r + 1, plan.first_page[r + 1]);
-    store_if(p.last_page_len, r, seq.last_page_len);
+    p.q_indptr.set(r + 1, is_last ? totals.tokens : plan.first_token[r + 1]);
+    p.start_lengths.set(r, seq.start);
+    p.kv_lengths.set(r, seq.kv_length);
+    p.page_indptr.set(r + 1, plan.first_page[r + 1]);
+    p.last_page_len.set(r, seq.last_page_len);
   }
   if (r == 0) {
-    store_if(p.q_indptr, 0, 0);
-    store_if(p.page_indptr, 0, 0);
+    p.q_indptr.set(0, 0);
+    p.page_indptr.set(0, 0);
   }
   const uint32_t flags = __reduce_or_sync(kAllLanes, static_cast<uint32_t>(seq.overflow));
   if (r % 32 == 0) scratch.overflow_of_warp[r / 32] = flags;
   const int64_t segments = write_segments(p, plan, totals.tokens, scratch);  // with barriers
-  if (r > 0 || p.overflow.data == nullptr) return;
+  if (r > 0 || !p.overflow.is_given()) return;
   uint32_t all = segments > p.num_segments ? kSegmentOverflow : 0;
   for (int w = 0; w < kWarps; ++w) all |= scratch.overflow_of_warp[w];
-  store(p.overflow, 0, all);
+  p.overflow.set_given(0, all);
 }
 
 // One block for the requests; items go round the warps of the others.
@@ -353,13 +355,14 @@ __global__ void __launch_bounds__(kThreads)
 
 void prepare_small_batch(const ExecContext& ctx, const PrepareBatchParams& p,
                          const PrepareBatchItems& items) {
-  if (is_plain(p)) {
-    const auto packed = pack<PlainTensors>(p, items);
-    launch_early<prepare_small_batch_kernel<PlainBatchParams>>(ctx, items.blocks, kThreads, packed);
+  if (is_contiguous(p)) {
+    const auto packed = pack<ContiguousTensors>(p, items);
+    launch_early<prepare_small_batch_kernel<ContiguousBatchParams>>(ctx, items.blocks, kThreads,
+                                                                    packed);
   } else {
-    const auto packed = pack<AnyTensors>(p, items);
-    launch_early<prepare_small_batch_kernel<PrepareBatchCudaParams>>(ctx, items.blocks, kThreads,
-                                                                     packed);
+    const auto packed = pack<GeneralTensors>(p, items);
+    launch_early<prepare_small_batch_kernel<GeneralBatchParams>>(ctx, items.blocks, kThreads,
+                                                                 packed);
   }
 }
 

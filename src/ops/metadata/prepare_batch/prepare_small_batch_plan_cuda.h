@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/metadata/packed_indices_cuda.h"
+#include "ops/metadata/indices_cuda.h"
 #include "ops/metadata/prepare_batch/prepare_batch_cuda_params.h"
 
 // The plan of a small batch: of at most as many requests as a block has threads, with sums that fit 32 bits. Every block makes it for
@@ -69,17 +69,17 @@ __device__ typename P::Number pages_in(const P& p, typename P::Number a) {
 
 template <class P>
 __device__ typename P::Number held_length(int64_t x) {
-  constexpr int64_t kMost = P::Tensors::kMostTokens;
+  constexpr int64_t kMost = P::Tensors::kMaxTokens;
   return static_cast<typename P::Number>(larger(int64_t{0}, smaller(x, kMost)));
 }
 
 template <class P>
 __device__ int32_t held_length(int32_t x) {
-  return larger(0, smaller(x, P::Tensors::kMostTokens));
+  return larger(0, smaller(x, P::Tensors::kMaxTokens));
 }
-/// As RawIndex::value, in the numbers that P has.
+/// As LoadedIndex::value, in the numbers that P has.
 template <class P>
-__device__ typename P::Number number_of(const RawIndex& x) {
+__device__ typename P::Number number_of(const LoadedIndex& x) {
   if constexpr (sizeof(typename P::Number) == 4) return static_cast<int32_t>(x.low);
   return static_cast<typename P::Number>(held(x.value()));
 }
@@ -89,8 +89,8 @@ template <class P>
 __device__ typename P::Number num_given_pages(const P& p, typename P::Number begin,
                                               typename P::Number end) {
   using Number = typename P::Number;
-  if (!p.has_given_pages) return P::Tensors::kMostTokens;
-  if (p.seq_page_indptr.data == nullptr) return p.given_pages;
+  if (!p.has_given_pages) return P::Tensors::kMaxTokens;
+  if (!p.seq_page_indptr.is_given()) return p.given_pages;
   end = smaller(end, p.given_pages);
   return begin >= 0 && begin < end ? end - begin : Number{0};
 }
@@ -103,29 +103,29 @@ __device__ SmallSeq<typename P::Number> plan_seq(const P& p, SmallPlan<typename 
   const int r = threadIdx.x;
   const bool is_there = r < p.num_seqs;
   // All reads at once. Those of padding are made, too, so that nothing waits for num_active.
-  const RawIndex active = load_raw(p.num_active, 0), cache = load_raw(p.cache_lengths, r, is_there),
-                 accepted = load_raw(p.accepted_lengths, r, is_there),
-                 input = load_raw(p.input_lengths, r, is_there),
-                 adapter = load_raw(p.adapter_slots, r, is_there),
-                 given_begin = load_raw(p.seq_page_indptr, r, is_there),
-                 given_end = load_raw(p.seq_page_indptr, r + 1, is_there),
-                 next_begin = load_raw(p.next_indptr, r, is_there),
-                 next_end = load_raw(p.next_indptr, r + 1, is_there),
-                 prompt = load_raw(p.prompt_lengths, r, is_there);
-  const bool is_active = is_there && (p.num_active.data == nullptr || r < active.value());
+  const LoadedIndex active = load_input(p.num_active, 0),
+                    cache = load_input(p.cache_lengths, r, is_there),
+                    accepted = load_input(p.accepted_lengths, r, is_there),
+                    input = load_input(p.input_lengths, r, is_there),
+                    adapter = load_input(p.adapter_slots, r, is_there),
+                    given_begin = load_input(p.seq_page_indptr, r, is_there),
+                    given_end = load_input(p.seq_page_indptr, r + 1, is_there),
+                    next_begin = load_input(p.next_indptr, r, is_there),
+                    next_end = load_input(p.next_indptr, r + 1, is_there),
+                    prompt = load_input(p.prompt_lengths, r, is_there);
+  const bool is_active = is_there && (!p.num_active.is_given() || r < active.value());
   SmallSeq<Number> seq;
   Number asked = 0, slot = -1;
   if (is_active) {
     seq.start = held_length<P>(number_of<P>(cache));
-    if (p.accepted_lengths.data != nullptr) {
-      const Number most = P::Tensors::kMostTokens;
+    if (p.accepted_lengths.is_given()) {
+      const Number most = P::Tensors::kMaxTokens;
       const Number held_accepted = larger(-most, smaller(number_of<P>(accepted), most));
       seq.start += held_length<P>(held_accepted + p.accepted_extra);
     }
-    asked =
-        p.input_lengths.data != nullptr ? held_length<P>(number_of<P>(input)) : p.tokens_per_seq;
+    asked = p.input_lengths.is_given() ? held_length<P>(number_of<P>(input)) : p.tokens_per_seq;
     const Number given_slot = number_of<P>(adapter);
-    if (p.adapter_slots.data != nullptr && given_slot >= 0 && given_slot < p.num_slots) {
+    if (p.adapter_slots.is_given() && given_slot >= 0 && given_slot < p.num_slots) {
       slot = given_slot;
     }
   }
@@ -169,7 +169,7 @@ __device__ SmallSeq<typename P::Number> plan_seq(const P& p, SmallPlan<typename 
   plan.slot_tokens[r] = {static_cast<uint32_t>(slot), static_cast<uint32_t>(tokens)};
   plan.start[r] = seq.start;
   plan.slot[r] = slot;
-  if (p.next_indptr.data != nullptr) {
+  if (p.next_indptr.is_given()) {
     plan.next_begin[r] = number_of<P>(next_begin);
     plan.next_end[r] = number_of<P>(next_end);
     plan.prompt[r] = number_of<P>(prompt);

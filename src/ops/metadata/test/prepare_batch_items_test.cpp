@@ -9,7 +9,7 @@ namespace {
 constexpr int kSms = 132;
 
 /// A vector of so many elements, which nobody reads.
-Indices vector_of(int64_t size) {
+IndexList vector_of(int64_t size) {
   static std::byte memory{};
   return {&memory, size, 1, false};
 }
@@ -91,12 +91,14 @@ TEST(PrepareBatchItems, WithoutOutputsThatAreSharedOneBlockIsEnough) {
 }
 
 TEST(PrepareBatchItems, APackedVectorKeepsStrideAndWidth) {
-  Indices t = vector_of(4);
+  IndexList t = vector_of(4);
   t.stride = -3;
-  t.wide = true;
-  EXPECT_EQ(Packed(t).step, -23);  // 24 bytes down, and the lowest bit
+  t.is_int64 = true;
+  const auto vector = packed<MutableIndexVector>(t);
+  EXPECT_TRUE(vector.is_int64());
+  EXPECT_EQ(vector.address(1), t.data - 24);
   t.size = 0;
-  EXPECT_EQ(Packed(t).data, nullptr);
+  EXPECT_FALSE(packed<MutableIndexVector>(t).is_given());
 }
 
 }  // namespace

@@ -12,9 +12,9 @@ constexpr int kThreads = 64;  // few, so that a small batch spreads over many mu
 /// PrepareParams.
 struct DevicePrepare {
   DeviceNextTokens next;
-  DeviceIndices output, required, last_ones;
+  ConstIndexVector output, required, last_ones;
   DeviceMask<const std::byte> mask;
-  DeviceIndices input;
+  ConstIndexVector input;
   DeviceDrafts layout;
   DeviceCount num_decode;
   int64_t num_rows;

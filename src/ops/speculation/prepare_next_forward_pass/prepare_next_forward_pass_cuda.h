@@ -7,9 +7,9 @@ namespace heddle::cuda::speculation {
 
 /// NextTokens.
 struct DeviceNextTokens {
-  MutableDeviceIndices sampled_tokens, last_accepted_seq;  // [num_rows]
-  MutableDeviceIndexRows accepted_tokens;                  // [num_rows, max_drafts]
-  MutableDeviceIndices accepted_counts;                    // [num_rows]
+  MutableIndexVector sampled_tokens, last_accepted_seq;  // [num_rows]
+  MutableIndexRows accepted_tokens;                      // [num_rows, max_drafts]
+  MutableIndexVector accepted_counts;                    // [num_rows]
 
   explicit DeviceNextTokens(const NextTokens& next)
       : sampled_tokens(on_device(next.sampled_tokens)),
@@ -19,9 +19,9 @@ struct DeviceNextTokens {
 
   /// Row p: of the drafts from `first` on, those for which accepted(s) holds, -1 in place of the others.
   template <class Accepted>
-  __device__ void store_accepted(int64_t p, int64_t max_drafts, const DeviceIndices& tokens,
+  __device__ void store_accepted(int64_t p, int64_t max_drafts, const ConstIndexVector& tokens,
                                  int64_t first, const Accepted& accepted) const {
-    const MutableDeviceIndices row = accepted_tokens.row(p);
+    const MutableIndexVector row = accepted_tokens.row(p);
     int64_t count = 0;
 #pragma unroll 4
     for (int64_t s = 0; s < max_drafts; ++s) {
@@ -32,7 +32,7 @@ struct DeviceNextTokens {
     accepted_counts.set(p, count);
   }
   __device__ void store_none_accepted(int64_t p, int64_t max_drafts) const {
-    const MutableDeviceIndices row = accepted_tokens.row(p);
+    const MutableIndexVector row = accepted_tokens.row(p);
     for (int64_t s = 0; s < max_drafts; ++s) row.set(s, kNoToken);
     accepted_counts.set(p, 0);
   }

@@ -9,10 +9,11 @@ namespace {
 
 /// PrepareParams.
 struct TeamPrepare {
-  PlainIndices sampled, last_seq, accepted_counts, last_ones;  // [num_rows]
-  PlainIndexRows accepted_tokens;                              // [num_rows, max_drafts]
-  PlainIndices input, output, required;                        // [num_tokens]
-  const std::byte* mask = nullptr;                             // [num_tokens]
+  ContiguousIndices sampled, last_seq, accepted_counts;  // [num_rows]
+  ConstContiguousIndices last_ones;                      // [num_rows]
+  ContiguousIndexRows accepted_tokens;                   // [num_rows, max_drafts]
+  ConstContiguousIndices input, output, required;        // [num_tokens]
+  const std::byte* mask = nullptr;                       // [num_tokens]
   TeamDrafts layout;
   TeamCount num_decode;
   uint32_t num_rows = 0;
@@ -22,22 +23,22 @@ struct TeamPrepare {
 
 // What each row goes on with. A team of lanes for each, a lane for each of its tokens; output and required are asked for at all of
 // them, since the last accepted one is among them in any batch that was verified. Grid and block: select_team_launch.
-template <Widths kWidths>
+template <IndexLayout kLayout>
 __global__ void __launch_bounds__(kMaxTeamThreads)
     prepare_team_kernel(const __grid_constant__ TeamPrepare p) {
   begin_early(p);
   const TeamLane team(p.team_shift, blockDim.x);
   const uint32_t row = team.row, lane = team.lane;
   const bool is_row = row < p.num_rows;
-  const LoadedIndex last_one = load_if<kWidths>(is_row, p.last_ones, row);
-  const uint32_t num_decode = p.num_decode.read<kWidths>();
+  const LoadedIndex last_one = load_if<kLayout>(is_row, p.last_ones, row);
+  const uint32_t num_decode = p.num_decode.read<kLayout>();
   const bool is_decode = row < num_decode;
-  const TeamRange range = is_row ? range_of<kWidths>(p.layout, row, num_decode) : TeamRange{};
+  const TeamRange range = is_row ? range_of<kLayout>(p.layout, row, num_decode) : TeamRange{};
   const bool is_token = lane < range.length;
   const uint32_t t = range.begin + lane;
-  const LoadedIndex drafted = load_if<kWidths>(is_token && lane > 0, p.input, t);
-  LoadedIndex output = load_if<kWidths>(is_token, p.output, t);
-  LoadedIndex required = load_if<kWidths>(is_token, p.required, t);
+  const LoadedIndex drafted = load_if<kLayout>(is_token && lane > 0, p.input, t);
+  LoadedIndex output = load_if<kLayout>(is_token, p.output, t);
+  LoadedIndex required = load_if<kLayout>(is_token, p.required, t);
   const bool keeps = is_token && lane > 0 && is_decode && p.mask[t] != std::byte{0};
   const uint32_t num_kept = __popc(team.bits(__ballot_sync(kAllLanes, keeps)));
 
@@ -45,18 +46,18 @@ __global__ void __launch_bounds__(kMaxTeamThreads)
   const bool is_known = last >= 0 && last < p.layout.num_tokens;
   const bool is_own = at >= 0 && at < range.length;
   if (is_row && is_known && !is_own) {
-    output = load_if<kWidths>(true, p.output, static_cast<uint32_t>(last));
-    required = load_if<kWidths>(true, p.required, static_cast<uint32_t>(last));
+    output = load_if<kLayout>(true, p.output, static_cast<uint32_t>(last));
+    required = load_if<kLayout>(true, p.required, static_cast<uint32_t>(last));
   }
   const bool stores = is_row && lane == (is_own ? at : 0);
-  store_if<kWidths>(stores, p.sampled, row, is_known ? output.value() : kNoToken);
-  store_if<kWidths>(stores, p.last_seq, row, is_known ? required.value() : -1);
+  store_if<kLayout>(stores, p.sampled, row, is_known ? output.value() : kNoToken);
+  store_if<kLayout>(stores, p.last_seq, row, is_known ? required.value() : -1);
   const bool takes = is_known && is_decode;
   const bool counts = is_row && (takes || !is_known || p.write_prefill_rows);
-  store_if<kWidths>(counts && lane > 0 && lane <= p.layout.max_drafts,
-                    row_of<kWidths>(p.accepted_tokens, row), lane - 1,
+  store_if<kLayout>(counts && lane > 0 && lane <= p.layout.max_drafts,
+                    p.accepted_tokens.row_given(row), lane - 1,
                     takes && keeps ? drafted.value() : kNoToken);
-  store_if<kWidths>(counts && lane == 0, p.accepted_counts, row, takes ? num_kept : 0);
+  store_if<kLayout>(counts && lane == 0, p.accepted_counts, row, takes ? num_kept : 0);
 }
 
 }  // namespace
@@ -67,25 +68,25 @@ bool prepare_next_forward_pass_by_teams(const ExecContext& ctx, const PreparePar
   if (shift < 0 || !fits_team(layout, params.num_rows) || params.accepted_tokens_mask.step() != 1) {
     return false;
   }
-  PlainIndexing plain;
-  const TeamPrepare p{.sampled = plain(params.next.sampled_tokens),
-                      .last_seq = plain(params.next.last_accepted_seq),
-                      .accepted_counts = plain(params.next.accepted_counts),
-                      .last_ones = plain(params.last_one_indices),
-                      .accepted_tokens = plain(params.next.accepted_tokens),
-                      .input = plain(params.input_tokens),
-                      .output = plain(params.output_tokens),
-                      .required = plain(params.required_logit_indices),
+  IndexPacker pack;
+  const TeamPrepare p{.sampled = pack(params.next.sampled_tokens),
+                      .last_seq = pack(params.next.last_accepted_seq),
+                      .accepted_counts = pack(params.next.accepted_counts),
+                      .last_ones = pack(params.last_one_indices),
+                      .accepted_tokens = pack(params.next.accepted_tokens),
+                      .input = pack(params.input_tokens),
+                      .output = pack(params.output_tokens),
+                      .required = pack(params.required_logit_indices),
                       .mask = params.accepted_tokens_mask.data(),
-                      .layout = make_team_drafts(layout, plain),
-                      .num_decode = team_count(params.num_decode, plain),
+                      .layout = make_team_drafts(layout, pack),
+                      .num_decode = team_count(params.num_decode, pack),
                       .num_rows = static_cast<uint32_t>(params.num_rows),
                       .team_shift = static_cast<uint8_t>(shift),
                       .write_prefill_rows = params.write_prefill_rows};
-  if (!plain.is_plain()) return false;
+  if (pack.layout() == IndexLayout::kStrided) return false;
   const TeamLaunch launch = select_team_launch(params.num_rows, shift, false, false);
-  dispatch_widths(plain.widths(), [&]<Widths kWidths>() {
-    launch_early<prepare_team_kernel<kWidths>>(ctx, launch.blocks, launch.threads, p);
+  dispatch_layout(pack.layout(), [&]<IndexLayout kLayout>() {
+    launch_early<prepare_team_kernel<kLayout>>(ctx, launch.blocks, launch.threads, p);
   });
   return true;
 }

@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "cuda/check.h"
-#include "cuda/index_array_cuda.h"
+#include "cuda/index_cuda.h"
 #include "cuda/load_cuda.h"
 #include "cuda/warp.h"
 
@@ -18,10 +18,10 @@ constexpr int kLoadsAtOnce = 8;
 
 /// NgramParams.
 struct DeviceNgram {
-  MutableDeviceIndexRows draft_tokens;
-  MutableDeviceIndices num_drafts;
-  DeviceIndexRows tokens;
-  DeviceIndices lengths;
+  MutableIndexRows draft_tokens;
+  MutableIndexVector num_drafts;
+  ConstIndexRows tokens;
+  ConstIndexVector lengths;
   DeviceCount num_active;
   int64_t max_tokens, max_drafts, min_ngram, max_ngram, max_length;
   bool first;
@@ -50,7 +50,7 @@ __device__ uint64_t key_of(const DeviceNgram& p, int64_t n, int64_t end) {
 }
 
 /// The best n-gram that ends with token `end`, which equals the last one.
-__device__ uint64_t ngram_at(const DeviceNgram& p, const DeviceIndices& tokens, int64_t length,
+__device__ uint64_t ngram_at(const DeviceNgram& p, const ConstIndexVector& tokens, int64_t length,
                              int64_t end) {
   const int64_t most = p.max_ngram < end + 1 ? p.max_ngram : end + 1;
   int64_t n = 0;
@@ -59,16 +59,16 @@ __device__ uint64_t ngram_at(const DeviceNgram& p, const DeviceIndices& tokens, 
 }
 
 /// Of tokens [begin, end), which lie in front of the last one. All threads of a block share them.
-__device__ uint64_t search(const DeviceNgram& p, const DeviceIndices& tokens, int64_t length,
+__device__ uint64_t search(const DeviceNgram& p, const ConstIndexVector& tokens, int64_t length,
                            int64_t begin, int64_t end) {
   uint64_t best = 0;
-  const uint32_t last = tokens.low_word(length - 1);
+  const uint32_t last = low_word(tokens, length - 1);
   for (int64_t at = begin + threadIdx.x; at < end; at += int64_t{kLoadsAtOnce} * blockDim.x) {
     uint32_t low[kLoadsAtOnce];
 #pragma unroll
     for (int k = 0; k < kLoadsAtOnce; ++k) {
       const int64_t i = at + int64_t{k} * blockDim.x;
-      low[k] = load_word_if(tokens.element(i), i < end);
+      low[k] = load_word_if(tokens.address(i), i < end);
     }
     uint32_t equal = 0;
 #pragma unroll
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kNgramThreads)
   const int64_t held = p.lengths[row], num_active = p.num_active.read();
   const int64_t clamped = held < 0 ? 0 : held < p.max_tokens ? held : p.max_tokens;
   const int64_t length = row < num_active ? clamped : 0;
-  const DeviceIndices tokens = p.tokens.row(row);
+  const ConstIndexVector tokens = p.tokens.row(row);
   const int64_t before_last = length - 1;
   const int64_t share = static_cast<uint32_t>(length + p.blocks_per_row - 1) /
                         static_cast<uint32_t>(p.blocks_per_row);
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kNgramThreads)
   const int64_t behind = length - 1 - at, left = p.max_length - length;
   int64_t count = behind < p.max_drafts ? behind : p.max_drafts;
   count = best == 0 || left < 0 ? 0 : left < count ? left : count;
-  const MutableDeviceIndices drafts = p.draft_tokens.row(row);
+  const MutableIndexVector drafts = p.draft_tokens.row(row);
   for (int64_t j = threadIdx.x; j < p.max_drafts; j += 32) {
     drafts.set(j, j < count ? tokens[at + 1 + j] : kNoToken);
   }

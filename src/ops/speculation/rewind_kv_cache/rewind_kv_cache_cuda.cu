@@ -13,7 +13,7 @@ namespace {
 struct DeviceRewind {
   DeviceKvBlocks kv;
   DeviceReleases releases;
-  DeviceIndices accepted_counts, prefill_status;  // [num_requests]
+  ConstIndexVector accepted_counts, prefill_status;  // [num_requests]
   DeviceDrafts layout;
   DeviceCount num_active;
   int64_t num_rows;  // requests, or rows of the releases if they are more

@@ -50,8 +50,8 @@ template <class Int>
 
 /// KvBlocks.
 struct DeviceKvBlocks {
-  MutableDeviceIndices last_offset, length, count, last_id;  // [rows]
-  MutableDeviceIndexRows ids;                                // [rows, max_blocks]
+  MutableIndexVector last_offset, length, count, last_id;  // [rows]
+  MutableIndexRows ids;                                    // [rows, max_blocks]
   int64_t max_blocks, block_size;
 
   explicit DeviceKvBlocks(const KvBlocks& kv)
@@ -69,7 +69,7 @@ struct DeviceKvBlocks {
   /// Asks for the ids about the last block of request i, which its rewind and its next step look at.
   __device__ void touch_ids(int64_t i, const KvRow& row) const {
     if (row.count < 1 || max_blocks < 1) return;
-    ids.row(i).touch((row.count < max_blocks ? row.count : max_blocks) - 1);
+    touch(ids.row(i), (row.count < max_blocks ? row.count : max_blocks) - 1);
   }
   [[nodiscard]] __device__ KvRewind plan(const KvRow& row, int64_t rejected) const {
     return plan_rewind<int64_t>(row.offset, row.count, rejected, max_blocks, block_size);
@@ -81,10 +81,10 @@ struct DeviceKvBlocks {
 
 /// Releases.
 struct DeviceReleases {
-  MutableDeviceIndices last_ids;  // [num_last_ids]
-  DeviceMask<std::byte> mask;     // [mask_size]
-  MutableDeviceIndices list;      // [capacity]
-  MutableDeviceIndices list_size;
+  MutableIndexVector last_ids;  // [num_last_ids]
+  DeviceMask<std::byte> mask;   // [mask_size]
+  MutableIndexVector list;      // [capacity]
+  MutableIndexVector list_size;
   int64_t num_last_ids, mask_size, capacity;
 
   explicit DeviceReleases(const Releases& r)
@@ -115,7 +115,7 @@ __device__ inline void store_rewind(const DeviceKvBlocks& kv, const DeviceReleas
   out.mask.set(i, rewind.crossed > 0);
   if (rewind.crossed == 0) return;
 
-  const MutableDeviceIndices ids = kv.ids.row(i);
+  const MutableIndexVector ids = kv.ids.row(i);
   const int64_t last_entry = kv.max_blocks - 1, left = rewind.left;
   const int64_t new_last = left - 1 < last_entry ? left - 1 : last_entry;
   kv.count.set(i, left);

@@ -9,8 +9,8 @@ namespace {
 /// RewindParams.
 struct TeamRewind {
   TeamKv kv;
-  PlainIndices accepted_counts, prefill_status;  // [num_requests]
-  PlainIndices indptr;                           // [num_starts], or absent
+  ConstContiguousIndices accepted_counts, prefill_status;  // [num_requests]
+  ConstContiguousIndices indptr;                           // [num_starts], or absent
   TeamCount num_active;
   uint32_t num_starts = 0, max_drafts = 0, num_requests = 0;
 };
@@ -18,20 +18,20 @@ struct TeamRewind {
 // Takes the rejected drafts of each active request off its cache. One thread per request; everything is asked for before anything is
 // looked at, so that a request waits for memory twice: for its count of blocks, then for their ids. Grid and block:
 // select_team_launch.
-template <Widths kWidths>
+template <IndexLayout kLayout>
 __global__ void __launch_bounds__(kMaxTeamThreads)
     rewind_team_kernel(const __grid_constant__ TeamRewind p) {
   const TeamLane team(0, blockDim.x);
   const uint32_t row = team.row;
   const ListSums sums(p.kv.list_sums);
   const bool is_request = row < p.num_requests;
-  TeamRow<kWidths> kv_row(p.kv, row, is_request);
-  const LoadedIndex accepted = load_if<kWidths>(is_request, p.accepted_counts, row);
-  const LoadedIndex status = load_if<kWidths>(is_request, p.prefill_status, row);
+  TeamRow<kLayout> kv_row(p.kv, row, is_request);
+  const LoadedIndex accepted = load_if<kLayout>(is_request, p.accepted_counts, row);
+  const LoadedIndex status = load_if<kLayout>(is_request, p.prefill_status, row);
   const bool has_starts = is_request && row + 1 < p.num_starts;
-  const LoadedIndex start = load_if<kWidths>(has_starts, p.indptr, row);
-  const LoadedIndex next = load_if<kWidths>(has_starts, p.indptr, row + 1);
-  const bool is_active = row < p.num_active.read<kWidths>();
+  const LoadedIndex start = load_if<kLayout>(has_starts, p.indptr, row);
+  const LoadedIndex next = load_if<kLayout>(has_starts, p.indptr, row + 1);
+  const bool is_active = row < p.num_active.read<kLayout>();
   kv_row.load_ids(p.kv, row, is_active, false);
 
   int64_t drafts = p.max_drafts;
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kMaxTeamThreads)
   places.count(p.kv, team, num_released, warp_totals);
   if (p.kv.is_listed) __syncthreads();
   places.publish(p.kv, sums, blockDim.x, warp_totals);
-  finish_rewind<kWidths>(p, team, kv_row, kv_row.row(), is_active, is_large, rejected, rewind,
+  finish_rewind<kLayout>(p, team, kv_row, kv_row.row(), is_active, is_large, rejected, rewind,
                          num_released, places, sums);
 }
 
@@ -67,22 +67,22 @@ bool rewind_kv_cache_by_teams(const RewindParams& params, uint64_t* list_sums,
   const TeamLaunch launch = select_team_launch(num_rows, 0, releases.listed, list_sums != nullptr);
   if (launch.blocks == 0) return false;
 
-  PlainIndexing plain;
+  IndexPacker pack;
   const TeamRewind p{.kv = make_team_kv(params.kv, releases, num_rows,
-                                        launch.blocks > 1 ? list_sums : nullptr, 0, plain),
-                     .accepted_counts = plain(params.accepted_counts),
-                     .prefill_status = plain(params.prefill_status),
-                     .indptr = plain(params.layout.indptr()),
-                     .num_active = team_count(params.num_active, plain),
+                                        launch.blocks > 1 ? list_sums : nullptr, 0, pack),
+                     .accepted_counts = pack(params.accepted_counts),
+                     .prefill_status = pack(params.prefill_status),
+                     .indptr = pack(params.layout.indptr()),
+                     .num_active = team_count(params.num_active, pack),
                      .num_starts = static_cast<uint32_t>(params.layout.num_starts()),
                      .max_drafts = static_cast<uint32_t>(params.layout.max_drafts()),
                      .num_requests = static_cast<uint32_t>(params.num_requests)};
-  if (!plain.is_plain() || params.layout.num_starts() > kMostOfTeams ||
+  if (pack.layout() == IndexLayout::kStrided || params.layout.num_starts() > kMostOfTeams ||
       params.layout.max_drafts() >= kSmall) {
     return false;
   }
-  dispatch_widths(plain.widths(), [&]<Widths kWidths>() {
-    rewind_team_kernel<kWidths><<<launch.blocks, launch.threads, 0, stream>>>(p);
+  dispatch_layout(pack.layout(), [&]<IndexLayout kLayout>() {
+    rewind_team_kernel<kLayout><<<launch.blocks, launch.threads, 0, stream>>>(p);
   });
   HEDDLE_CUDA_CHECK(cudaGetLastError());
   return true;

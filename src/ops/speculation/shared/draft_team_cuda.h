@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cuda/plain_indices_cuda.h"
+#include "cuda/index_cuda.h"
 
 #include "ops/speculation/shared/draft_layout.h"
 #include "ops/speculation/shared/team_cuda.h"
@@ -9,7 +9,7 @@ namespace heddle::cuda::speculation {
 
 /// DraftLayout.
 struct TeamDrafts {
-  PlainIndices indptr;  // [num_starts], or absent
+  ConstContiguousIndices indptr;  // [num_starts], or absent
   uint32_t num_starts = 0, max_drafts = 0, num_tokens = 0;
   bool rejects_placeholders = false;
 };
@@ -17,8 +17,8 @@ struct TeamDrafts {
   return layout.num_tokens() <= kMostOfTeams && layout.num_starts() <= kMostOfTeams &&
          num_rows * (1 + layout.max_drafts()) <= kMostOfTeams;
 }
-[[nodiscard]] inline TeamDrafts make_team_drafts(const DraftLayout& layout, PlainIndexing& plain) {
-  return {.indptr = plain(layout.indptr()),
+[[nodiscard]] inline TeamDrafts make_team_drafts(const DraftLayout& layout, IndexPacker& pack) {
+  return {.indptr = pack(layout.indptr()),
           .num_starts = static_cast<uint32_t>(layout.num_starts()),
           .max_drafts = static_cast<uint32_t>(layout.max_drafts()),
           .num_tokens = static_cast<uint32_t>(layout.num_tokens()),
@@ -31,31 +31,31 @@ struct TeamRange {
   int64_t next = 0;
 };
 
-template <Widths kWidths>
+template <IndexLayout kLayout>
 __device__ int64_t start_of(const TeamDrafts& d, uint32_t request) {
   const uint32_t s = request < d.num_starts ? request : d.num_starts - 1;
-  return request + load_if<kWidths>(true, d.indptr, s).value();
+  return request + load_if<kLayout>(true, d.indptr, s).value();
 }
 /// As DraftLayout::tokens.
-template <Widths kWidths>
+template <IndexLayout kLayout>
 __device__ TeamRange range_of(const TeamDrafts& d, uint32_t row, uint32_t num_decode) {
   const bool decode = row < num_decode;
   TeamRange range;
   int64_t begin;
-  if (!d.indptr.is_there()) {
+  if (!d.indptr.is_given()) {
     const uint32_t first = decode ? row : num_decode;
     range.drafts = decode ? d.max_drafts : 0;
     begin = int64_t{first} * (1 + d.max_drafts) + (row - first);
     range.next = begin + 1 + range.drafts;
   } else if (decode) {
-    begin = start_of<kWidths>(d, row);
-    range.next = start_of<kWidths>(d, row + 1);
+    begin = start_of<kLayout>(d, row);
+    range.next = start_of<kLayout>(d, row + 1);
     const int64_t n = range.next - begin - 1;
     range.drafts = row + 1 >= d.num_starts || n < 0 ? 0
                    : n < d.max_drafts               ? static_cast<uint32_t>(n)
                                                     : d.max_drafts;
   } else {
-    begin = start_of<kWidths>(d, num_decode) + (row - num_decode);
+    begin = start_of<kLayout>(d, num_decode) + (row - num_decode);
     range.next = begin + 1;
   }
   if (begin < 0 || begin >= d.num_tokens) return range;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cuda/index_array_cuda.h"
+#include "cuda/index_cuda.h"
 
 #include "cpu/count_reader.h"
 #include "ops/speculation/shared/draft_layout.h"
@@ -30,7 +30,7 @@ struct DeviceTokenRange {
 
 /// DraftLayout.
 struct DeviceDrafts {
-  DeviceIndices indptr;
+  ConstIndexVector indptr;
   int64_t num_starts;  // 0: max_drafts for every request
   int64_t max_drafts, num_tokens;
   bool rejects_placeholders;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "cuda/index_cuda.h"
 #include "cuda/list_sums_cuda.h"
-#include "cuda/plain_indices_cuda.h"
 
 #include "ops/speculation/rewind_kv_cache/rewind_kv_cache_cuda.h"
 #include "ops/speculation/shared/team_cuda.h"
@@ -16,11 +16,11 @@ namespace heddle::cuda::speculation {
 
 /// KvBlocks and Releases.
 struct TeamKv {
-  PlainIndices last_offset, length, count, last_id;  // [rows]
-  PlainIndexRows ids;                                // [rows, max_blocks]
-  PlainIndices release_ids;                          // [num_last_ids]
-  std::byte* release_mask = nullptr;                 // [mask_size]
-  PlainIndices list, list_size;                      // [capacity], [1]
+  ContiguousIndices last_offset, length, count, last_id;  // [rows]
+  ContiguousIndexRows ids;                                // [rows, max_blocks]
+  ContiguousIndices release_ids;                          // [num_last_ids]
+  std::byte* release_mask = nullptr;                      // [mask_size]
+  ContiguousIndices list, list_size;                      // [capacity], [1]
   uint64_t* list_sums = nullptr;
   uint32_t block_size = 0, max_blocks = 0, num_last_ids = 0, mask_size = 0, capacity = 0,
            num_rows = 0;
@@ -32,35 +32,35 @@ struct TeamKv {
 inline constexpr int64_t kSmall = int64_t{1} << 29;
 
 /// The id of the last block that is in use after a rewind, or of the table's last entry where more are said to be.
-template <Widths kWidths, class Int>
+template <IndexLayout kLayout, class Int>
 [[nodiscard]] __device__ int64_t load_last_used_id(const TeamKv& kv, uint32_t row,
                                                    const BasicKvRewind<Int>& rewind) {
   const auto max_blocks = static_cast<Int>(kv.max_blocks);
   if (rewind.left <= 0 || max_blocks == 0) return kNoBlock;
   const Int entry = rewind.left < max_blocks ? rewind.left - 1 : max_blocks - 1;
-  return load_if<kWidths>(true, row_of<kWidths>(kv.ids, row), static_cast<uint32_t>(entry)).value();
+  return load_if<kLayout>(true, kv.ids.row_given(row), static_cast<uint32_t>(entry)).value();
 }
 
 /// The cache of a request on its way, and the ids of its last two blocks. Each lane of a team has all of it.
-template <Widths kWidths>
+template <IndexLayout kLayout>
 class TeamRow {
  public:
   __device__ TeamRow(const TeamKv& kv, uint32_t row, bool is_active)
-      : offset_(load_if<kWidths>(is_active, kv.last_offset, row)),
-        count_(load_if<kWidths>(is_active, kv.count, row)),
-        last_id_(load_if<kWidths>(is_active, kv.last_id, row)),
-        length_(load_if<kWidths>(is_active, kv.length, row)) {}
+      : offset_(load_if<kLayout>(is_active, kv.last_offset, row)),
+        count_(load_if<kLayout>(is_active, kv.count, row)),
+        last_id_(load_if<kLayout>(is_active, kv.last_id, row)),
+        length_(load_if<kLayout>(is_active, kv.length, row)) {}
 
   /// Waits for the count. Asks for the ids at the end of the row, before it is known which of them is wanted.
   __device__ void load_ids(const TeamKv& kv, uint32_t row, bool is_active, bool with_last) {
-    const PlainIndices ids = row_of<kWidths>(kv.ids, row);
+    const ContiguousIndices ids = kv.ids.row_given(row);
     is_small_ = offset_.is_within(kSmall) && count_.is_within(kSmall);
     const auto count = static_cast<int32_t>(count_.low);
     const auto max_blocks = static_cast<int32_t>(kv.max_blocks);
     const int32_t in_table = count < max_blocks ? count : max_blocks;
     const bool loads = is_active && is_small_;
-    last_ = load_if<kWidths>(loads && with_last && in_table > 0, ids, uint32_t(in_table - 1));
-    before_ = load_if<kWidths>(loads && in_table > 1, ids, uint32_t(in_table - 2));
+    last_ = load_if<kLayout>(loads && with_last && in_table > 0, ids, uint32_t(in_table - 1));
+    before_ = load_if<kLayout>(loads && in_table > 1, ids, uint32_t(in_table - 2));
   }
   /// Whether offset and count are small.
   [[nodiscard]] __device__ bool is_small() const { return is_small_; }
@@ -80,7 +80,7 @@ class TeamRow {
         rewind.left < static_cast<int32_t>(kv.max_blocks)) {
       return rewind.crossed == 0 ? last_.value() : before_.value();
     }
-    return load_last_used_id<kWidths>(kv, row, rewind);
+    return load_last_used_id<kLayout>(kv, row, rewind);
   }
 
  private:
@@ -133,7 +133,7 @@ class TeamPlaces {
   }
   /// Waits for the blocks before this one where this warp releases something. The last block writes how many ids there are. Called
   /// by all threads of a block.
-  template <Widths kWidths>
+  template <IndexLayout kLayout>
   [[nodiscard]] __device__ uint32_t first(const TeamKv& kv, const ListSums& sums,
                                           uint32_t num_released) const {
     if (!kv.is_listed) return 0;
@@ -141,7 +141,7 @@ class TeamPlaces {
     if (!__any_sync(kAllLanes, is_end || num_released > 0)) return 0;
     const uint32_t before = sums.before();
     if (is_end && threadIdx.x == 0) {
-      store_if<kWidths>(true, kv.list_size, 0, before + of_block_);
+      store_if<kLayout>(true, kv.list_size, 0, before + of_block_);
       sums.end_launch();
     }
     return before + in_block_;
@@ -152,18 +152,18 @@ class TeamPlaces {
 };
 
 /// Writes the cache of a request after its rewind, or what a row that is not active gets. last_id is last_used_id().
-template <Widths kWidths, class Int>
+template <IndexLayout kLayout, class Int>
 __device__ void store_rewind(const TeamKv& kv, const TeamLane& team, bool is_active,
                              const KvRow& row, const BasicKvRewind<Int>& rewind, int64_t last_id) {
   const bool is_first = team.lane == 0, changes = is_active && is_first;
   const bool moves =
       changes && (rewind.rejected != 0 || rewind.offset != static_cast<Int>(row.offset));
   const bool crosses = changes && rewind.crossed > 0;
-  store_if<kWidths>(moves, kv.last_offset, team.row, rewind.offset);
-  store_if<kWidths>(moves, kv.length, team.row, row.length - rewind.rejected);
-  store_if<kWidths>(crosses, kv.count, team.row, rewind.left);
-  store_if<kWidths>(crosses, kv.last_id, team.row, last_id);
-  store_if<kWidths>(changes || (is_first && team.row < kv.num_last_ids), kv.release_ids, team.row,
+  store_if<kLayout>(moves, kv.last_offset, team.row, rewind.offset);
+  store_if<kLayout>(moves, kv.length, team.row, row.length - rewind.rejected);
+  store_if<kLayout>(crosses, kv.count, team.row, rewind.left);
+  store_if<kLayout>(crosses, kv.last_id, team.row, last_id);
+  store_if<kLayout>(changes || (is_first && team.row < kv.num_last_ids), kv.release_ids, team.row,
                     is_active ? row.last_id : 0);
   if (kv.release_mask != nullptr && (changes || (is_first && team.row < kv.mask_size))) {
     kv.release_mask[team.row] = std::byte{crosses};
@@ -176,33 +176,33 @@ template <class Int>
          rewind.left < static_cast<Int>(kv.max_blocks);
 }
 /// store_released where that is so: the entry first, its id when its place is known.
-template <Widths kWidths>
+template <IndexLayout kLayout>
 __device__ void clear_one_entry(const TeamKv& kv, const TeamLane& team, bool is_one,
                                 const BasicKvRewind<int32_t>& rewind) {
-  store_if<kWidths>(is_one && team.lane == 0, row_of<kWidths>(kv.ids, team.row),
+  store_if<kLayout>(is_one && team.lane == 0, kv.ids.row_given(team.row),
                     static_cast<uint32_t>(rewind.left), kNoBlock);
 }
-template <Widths kWidths>
+template <IndexLayout kLayout>
 __device__ void list_one_id(const TeamKv& kv, const TeamLane& team, bool is_one, int64_t id,
                             uint32_t place) {
-  store_if<kWidths>(is_one && team.lane == 0 && place < kv.capacity, kv.list, place, id);
+  store_if<kLayout>(is_one && team.lane == 0 && place < kv.capacity, kv.list, place, id);
 }
 /// Lists the ids that a request releases from place `place` on and clears them in the table. All lanes of its team call it, where
 /// there are any.
-template <Widths kWidths, class Int>
+template <IndexLayout kLayout, class Int>
 __device__ void store_released(const TeamKv& kv, const TeamLane& team, const KvRow& row,
                                const BasicKvRewind<Int>& rewind, uint32_t place) {
-  const PlainIndices ids = row_of<kWidths>(kv.ids, team.row);
+  const ContiguousIndices ids = kv.ids.row_given(team.row);
   const auto count = static_cast<Int>(row.count), max_blocks = static_cast<Int>(kv.max_blocks);
   const auto lane = static_cast<Int>(team.lane), size = static_cast<Int>(team.size);
-  if (kv.list.is_there()) {
+  if (kv.list.is_given()) {
     const Int with_last = count > 0 ? 1 : 0;
     const Int last = last_listed<Int>(count, max_blocks) + with_last;
 #pragma unroll 1
     for (Int e = lane; e < rewind.num_released; e += size) {
-      const LoadedIndex id = load_if<kWidths>(e >= with_last, ids, static_cast<uint32_t>(last - e));
+      const LoadedIndex id = load_if<kLayout>(e >= with_last, ids, static_cast<uint32_t>(last - e));
       const uint32_t to = place + static_cast<uint32_t>(e);
-      store_if<kWidths>(to < kv.capacity, kv.list, to, e >= with_last ? id.value() : row.last_id);
+      store_if<kLayout>(to < kv.capacity, kv.list, to, e >= with_last ? id.value() : row.last_id);
     }
     __syncwarp(team.mask());
   }
@@ -210,38 +210,38 @@ __device__ void store_released(const TeamKv& kv, const TeamLane& team, const KvR
   const Int used = count > 1 ? count : 1, end = used < max_blocks ? used : max_blocks;
 #pragma unroll 1
   for (Int b = rewind.left + lane; b < end; b += size) {
-    store_if<kWidths>(true, ids, static_cast<uint32_t>(b), kNoBlock);
+    store_if<kLayout>(true, ids, static_cast<uint32_t>(b), kNoBlock);
   }
   if (used > max_blocks) {
-    store_if<kWidths>(lane == 0 && max_blocks > 0, ids, kv.max_blocks - 1, kNoBlock);
+    store_if<kLayout>(lane == 0 && max_blocks > 0, ids, kv.max_blocks - 1, kNoBlock);
   }
 }
 
 /// All that follows from a rewind, where the state of a cache makes no sense. Params: of a kernel, with a TeamKv kv.
-template <Widths kWidths, class Params>
+template <IndexLayout kLayout, class Params>
 static __device__ __noinline__ void finish_large_rewind(const Params& p, TeamLane team, KvRow row,
                                                         uint32_t rejected, uint32_t place) {
   const KvRewind rewind = plan_large(p.kv, row, rejected);
-  const int64_t id = load_last_used_id<kWidths>(p.kv, team.row, rewind);
-  store_rewind<kWidths>(p.kv, team, true, row, rewind, id);
-  if (rewind.crossed > 0) store_released<kWidths>(p.kv, team, row, rewind, place);
+  const int64_t id = load_last_used_id<kLayout>(p.kv, team.row, rewind);
+  store_rewind<kLayout>(p.kv, team, true, row, rewind, id);
+  if (rewind.crossed > 0) store_released<kLayout>(p.kv, team, row, rewind, place);
 }
 /// All that follows from a rewind, behind places.publish(). before: of `row`; `rewind` is that of one that is not large.
-template <Widths kWidths, class Params>
-__device__ void finish_rewind(const Params& p, const TeamLane& team, const TeamRow<kWidths>& row,
+template <IndexLayout kLayout, class Params>
+__device__ void finish_rewind(const Params& p, const TeamLane& team, const TeamRow<kLayout>& row,
                               const KvRow& before, bool is_active, bool is_large, uint32_t rejected,
                               const BasicKvRewind<int32_t>& rewind, uint32_t num_released,
                               const TeamPlaces& places, const ListSums& sums) {
   if (!is_large) {
     const int64_t id = rewind.crossed > 0 ? row.last_used_id(p.kv, team.row, rewind) : kNoBlock;
-    store_rewind<kWidths>(p.kv, team, is_active, before, rewind, id);
+    store_rewind<kLayout>(p.kv, team, is_active, before, rewind, id);
   }
   const bool is_one = is_one_block(p.kv, rewind);
-  clear_one_entry<kWidths>(p.kv, team, is_one, rewind);
-  const uint32_t place = places.template first<kWidths>(p.kv, sums, num_released);
-  list_one_id<kWidths>(p.kv, team, is_one, before.last_id, place);
-  if (rewind.crossed > 0 && !is_one) store_released<kWidths>(p.kv, team, before, rewind, place);
-  if (is_large) finish_large_rewind<kWidths>(p, team, before, rejected, place);
+  clear_one_entry<kLayout>(p.kv, team, is_one, rewind);
+  const uint32_t place = places.template first<kLayout>(p.kv, sums, num_released);
+  list_one_id<kLayout>(p.kv, team, is_one, before.last_id, place);
+  if (rewind.crossed > 0 && !is_one) store_released<kLayout>(p.kv, team, before, rewind, place);
+  if (is_large) finish_large_rewind<kLayout>(p, team, before, rejected, place);
 }
 
 /// TeamKv, where nothing in it counts further than 32 bits.
@@ -252,17 +252,16 @@ __device__ void finish_rewind(const Params& p, const TeamLane& team, const TeamR
          (r.mask.data() == nullptr || r.mask.step() == 1);
 }
 [[nodiscard]] inline TeamKv make_team_kv(const KvBlocks& kv, const Releases& r, int64_t num_rows,
-                                         uint64_t* list_sums, int team_shift,
-                                         PlainIndexing& plain) {
-  return {.last_offset = plain(kv.last_offset),
-          .length = plain(kv.length),
-          .count = plain(kv.count),
-          .last_id = plain(kv.last_id),
-          .ids = plain(kv.ids),
-          .release_ids = plain(r.last_ids),
+                                         uint64_t* list_sums, int team_shift, IndexPacker& pack) {
+  return {.last_offset = pack(kv.last_offset),
+          .length = pack(kv.length),
+          .count = pack(kv.count),
+          .last_id = pack(kv.last_id),
+          .ids = pack(kv.ids),
+          .release_ids = pack(r.last_ids),
           .release_mask = r.mask.data(),
-          .list = plain(r.list),
-          .list_size = plain.element(r.list_size),
+          .list = pack(r.list),
+          .list_size = pack.element(r.list_size),
           .list_sums = list_sums,
           .block_size = static_cast<uint32_t>(kv.block_size),
           .max_blocks = static_cast<uint32_t>(kv.max_blocks),

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "cuda/index_cuda.h"
 #include "cuda/list_sums_cuda.h"
-#include "cuda/plain_indices_cuda.h"
 #include "cuda/warp.h"
 
 #include "heddle/core/context.h"
@@ -101,21 +101,21 @@ static_assert(select_team_shift(16) == 4 && select_team_shift(17) == -1);
 
 /// A Count: clamped by the host, or read on the device where `at` is there.
 struct TeamCount {
-  PlainIndices at;
+  ConstContiguousIndices at;
   uint32_t value = 0, limit = 0;
 
 #ifdef __CUDACC__
-  template <Widths kWidths>
+  template <IndexLayout kLayout>
   [[nodiscard]] __device__ uint32_t read() const {
-    if (!at.is_there()) return value;
-    const int64_t n = load_if<kWidths>(true, at, 0).value();
+    if (!at.is_given()) return value;
+    const int64_t n = load_if<kLayout>(true, at, 0).value();
     return n < 0 ? 0 : n < limit ? static_cast<uint32_t>(n) : limit;
   }
 #endif
 };
-[[nodiscard]] inline TeamCount team_count(const cpu::CountReader& count, PlainIndexing& plain) {
+[[nodiscard]] inline TeamCount team_count(const cpu::CountReader& count, IndexPacker& pack) {
   const auto limit = static_cast<uint32_t>(count.limit());
-  if (count.on_device()) return {plain.element(count.element()), 0, limit};
+  if (count.on_device()) return {pack.element(count.element()), 0, limit};
   return {{}, static_cast<uint32_t>(count.read()), limit};
 }
 

@@ -14,8 +14,8 @@ namespace {
 
 /// NextStep.
 struct DeviceNextStep {
-  MutableDeviceIndexRows positions, slots;       // [num_requests, num_tokens]
-  MutableDeviceIndices kv_lens, last_page_lens;  // [num_requests]
+  MutableIndexRows positions, slots;           // [num_requests, num_tokens]
+  MutableIndexVector kv_lens, last_page_lens;  // [num_requests]
   int64_t num_tokens;
   bool is_asked_for;
 
@@ -33,7 +33,7 @@ struct DeviceNextStep {
     if (!is_asked_for) return;
     const int64_t count = rewind.left;
     const int64_t blocks = count < kv.max_blocks ? count : kv.max_blocks;
-    const MutableDeviceIndices ids = kv.ids.row(i), to = positions.row(i), slot = slots.row(i);
+    const MutableIndexVector ids = kv.ids.row(i), to = positions.row(i), slot = slots.row(i);
     // Of position cached + j: its block and its place in there, which may be the one behind the last.
     int64_t b = count > 0 ? count - 1 : 0, place = count > 0 ? rewind.offset + 1 : 0;
     const int64_t cached = b * kv.block_size + place;
@@ -52,7 +52,7 @@ struct DeviceNextStep {
   }
   __device__ void store_padding(int64_t i) const {
     if (!is_asked_for) return;
-    const MutableDeviceIndices to = positions.row(i), slot = slots.row(i);
+    const MutableIndexVector to = positions.row(i), slot = slots.row(i);
     for (int64_t j = 0; j < num_tokens; ++j) {
       to.set(j, -1);
       slot.set(j, -1);
@@ -66,7 +66,7 @@ struct DeviceNextStep {
 struct DeviceStep {
   DeviceVerify verify;
   DeviceNextTokens next;
-  DeviceIndices required;  // [>= num_tokens], or absent
+  ConstIndexVector required;  // [>= num_tokens], or absent
   bool has_required;
   DeviceKvBlocks kv;
   DeviceReleases releases;
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kListThreads) step_kernel(const __grid_constan
       const int64_t drafts = decode ? p.verify.layout.drafts(i) : 0;
       range = p.verify.layout.tokens(i, num_decode, drafts);
       p.kv.touch_ids(i, row);
-      if (p.has_required && range.begin < range.end) p.required.touch(range.begin);
+      if (p.has_required && range.begin < range.end) touch(p.required, range.begin);
       last = p.verify.verify(range);
       rewind = p.kv.plan(row, drafts - (last < 0 ? 0 : last - range.begin));
     }

@@ -11,19 +11,20 @@ namespace {
 struct TeamStep {
   TeamCount num_decode, num_prefill;
   TeamDrafts layout;
-  PlainIndices input, output;  // [num_tokens]
+  ConstContiguousIndices input, output;  // [num_tokens]
   uint32_t num_requests = 0, num_next = 0;
   uint32_t lanes = 0;  // of a block, for its requests
   bool write_prefill_rows = false;
   // By the blocks of the caches.
   TeamKv kv;
-  PlainIndexRows positions, slots;       // [num_requests, num_next]
-  PlainIndices kv_lens, last_page_lens;  // [num_requests]
+  ContiguousIndexRows positions, slots;       // [num_requests, num_next]
+  ContiguousIndices kv_lens, last_page_lens;  // [num_requests]
   // By the blocks of the tokens.
-  PlainIndices required;                                       // [num_tokens]
-  PlainIndices last_ones, sampled, last_seq, accepted_counts;  // [num_last_ones], [num_requests]
-  PlainIndexRows accepted_tokens;                              // [num_requests, max_drafts]
-  std::byte* mask = nullptr;                                   // [num_tokens]
+  ConstContiguousIndices required;  // [num_tokens]
+  ContiguousIndices last_ones, sampled, last_seq,
+      accepted_counts;                  // [num_last_ones], [num_requests]
+  ContiguousIndexRows accepted_tokens;  // [num_requests, max_drafts]
+  std::byte* mask = nullptr;            // [num_tokens]
   uint32_t num_last_ones = 0;
 };
 
@@ -31,23 +32,23 @@ struct TeamStep {
 struct TeamCounts {
   uint32_t decode, active;
 
-  template <Widths kWidths>
+  template <IndexLayout kLayout>
   static __device__ TeamCounts read(const TeamStep& p) {
-    const uint32_t decode = p.num_decode.read<kWidths>(), prefill = p.num_prefill.read<kWidths>();
+    const uint32_t decode = p.num_decode.read<kLayout>(), prefill = p.num_prefill.read<kLayout>();
     const uint32_t left = p.num_requests - decode;
     return {decode, decode + (prefill < left ? prefill : left)};
   }
 };
 
 /// A lane's draft and the model's token at the place before it, on their way.
-template <Widths kWidths>
+template <IndexLayout kLayout>
 struct TeamDraft {
   LoadedIndex drafted, wanted;
 
   __device__ TeamDraft(const TeamStep& p, const TeamRange& range, uint32_t lane)
-      : drafted(load_if<kWidths>(lane > 0 && lane < range.length, p.input, range.begin + lane)),
+      : drafted(load_if<kLayout>(lane > 0 && lane < range.length, p.input, range.begin + lane)),
         wanted(
-            load_if<kWidths>(lane > 0 && lane < range.length, p.output, range.begin + lane - 1)) {}
+            load_if<kLayout>(lane > 0 && lane < range.length, p.output, range.begin + lane - 1)) {}
   /// Tokens of the request up to the first that is not accepted; 0 without tokens. Called by all lanes of a warp.
   [[nodiscard]] __device__ uint32_t count_accepted(const TeamStep& p, const TeamLane& team,
                                                    const TeamRange& range) const {
@@ -60,7 +61,7 @@ struct TeamDraft {
 };
 
 /// The positions, slots and lengths of the next step, or those of a padding row. id: of the last block in use.
-template <Widths kWidths, class Int>
+template <IndexLayout kLayout, class Int>
 __device__ void store_next_step(const TeamStep& p, const TeamLane& team, bool is_active,
                                 const BasicKvRewind<Int>& rewind, int64_t id) {
   const auto size = static_cast<Int>(p.kv.block_size), left = rewind.left;
@@ -71,39 +72,39 @@ __device__ void store_next_step(const TeamStep& p, const TeamLane& team, bool is
   const bool has_slot = at < size && id >= 0 && left > 0 && is_active &&
                         left + Int{rewind.crossed > 0} <= max_blocks;  // else the rewind cleared it
   const bool stores = team.lane < p.num_next && team.row < p.num_requests;
-  store_if<kWidths>(stores && p.positions.first.is_there(), row_of<kWidths>(p.positions, team.row),
-                    team.lane, is_active ? before + at : -1);
-  store_if<kWidths>(stores && p.slots.first.is_there(), row_of<kWidths>(p.slots, team.row),
-                    team.lane, has_slot ? id * size + at : -1);
+  store_if<kLayout>(stores && p.positions.is_given(), p.positions.row_given(team.row), team.lane,
+                    is_active ? before + at : -1);
+  store_if<kLayout>(stores && p.slots.is_given(), p.slots.row_given(team.row), team.lane,
+                    has_slot ? id * size + at : -1);
   const Int end = place + static_cast<Int>(p.num_next);
   Int in_last = end <= size ? end : end - size;
   if (in_last > size) in_last = end - rare_quotient<Int>(end - 1, size) * size;
-  store_if<kWidths>(stores && team.lane == 0, p.kv_lens, team.row, is_active ? before + end : 0);
-  store_if<kWidths>(stores && team.lane == 0, p.last_page_lens, team.row, is_active ? in_last : 0);
+  store_if<kLayout>(stores && team.lane == 0, p.kv_lens, team.row, is_active ? before + end : 0);
+  store_if<kLayout>(stores && team.lane == 0, p.last_page_lens, team.row, is_active ? in_last : 0);
 }
 
 /// The same where the state of a cache makes no sense.
-template <Widths kWidths>
+template <IndexLayout kLayout>
 __device__ __noinline__ void next_step_large(const TeamStep& p, TeamLane team, KvRow row,
                                              uint32_t rejected) {
   const KvRewind rewind = plan_large(p.kv, row, rejected);
-  store_next_step<kWidths>(p, team, true, rewind,
-                           load_last_used_id<kWidths>(p.kv, team.row, rewind));
+  store_next_step<kLayout>(p, team, true, rewind,
+                           load_last_used_id<kLayout>(p.kv, team.row, rewind));
 }
 
 /// rewind_kv_cache of each request by the first p.lanes threads of a block, its next step by as many others. They read the cache
 /// before the barrier, these change it behind; none of the ids that are cleared is one that a slot of the next step is made of.
-template <Widths kWidths>
+template <IndexLayout kLayout>
 __device__ void step_caches(const TeamStep& p, const TeamLane& team) {
   __shared__ uint32_t warp_totals[kMaxTeamThreads / 32];
   const uint32_t row = team.row;
   const bool is_next = threadIdx.x >= p.lanes;
   const ListSums sums(is_next ? nullptr : p.kv.list_sums);
-  TeamRow<kWidths> kv_row(p.kv, row, row < p.num_requests);
-  const TeamCounts counts = TeamCounts::read<kWidths>(p);
+  TeamRow<kLayout> kv_row(p.kv, row, row < p.num_requests);
+  const TeamCounts counts = TeamCounts::read<kLayout>(p);
   const bool is_active = row < counts.active;
-  const TeamRange range = is_active ? range_of<kWidths>(p.layout, row, counts.decode) : TeamRange{};
-  const TeamDraft<kWidths> draft(p, range, team.lane);
+  const TeamRange range = is_active ? range_of<kLayout>(p.layout, row, counts.decode) : TeamRange{};
+  const TeamDraft<kLayout> draft(p, range, team.lane);
   kv_row.load_ids(p.kv, row, is_active, is_next);
 
   const uint32_t run = draft.count_accepted(p, team, range);
@@ -118,21 +119,21 @@ __device__ void step_caches(const TeamStep& p, const TeamLane& team) {
   if (!is_next) places.count(p.kv, team, num_released, warp_totals);
   __syncthreads();
   if (is_next) {
-    if (is_large) return next_step_large<kWidths>(p, team, kv, rejected);
+    if (is_large) return next_step_large<kLayout>(p, team, kv, rejected);
     const int64_t id = kv_row.last_used_id(p.kv, row, rewind);
-    return store_next_step<kWidths>(p, team, is_active, rewind, id);
+    return store_next_step<kLayout>(p, team, is_active, rewind, id);
   }
   places.publish(p.kv, sums, p.lanes, warp_totals);
-  finish_rewind<kWidths>(p, team, kv_row, kv, is_active, is_large, rejected, rewind, num_released,
+  finish_rewind<kLayout>(p, team, kv_row, kv, is_active, is_large, rejected, rewind, num_released,
                          places, sums);
 }
 
 /// Clears the mask where a request has fewer tokens than its starts give it, and behind the last request.
-template <Widths kWidths>
+template <IndexLayout kLayout>
 __device__ void clear_gaps(const TeamStep& p, const TeamLane& team, const TeamRange& range,
                            const TeamCounts& counts) {
   const int64_t num_tokens = p.layout.num_tokens;
-  if (p.layout.indptr.is_there() && range.length > 0) {
+  if (p.layout.indptr.is_given() && range.length > 0) {
     const int64_t end = range.next < num_tokens ? range.next : num_tokens;
 #pragma unroll 1
     for (int64_t t = int64_t{range.begin} + range.length + team.lane; t < end; t += team.size) {
@@ -140,7 +141,7 @@ __device__ void clear_gaps(const TeamStep& p, const TeamLane& team, const TeamRa
     }
   }
   const int64_t tail =
-      counts.active == 0 ? 0 : range_of<kWidths>(p.layout, counts.active, counts.decode).next - 1;
+      counts.active == 0 ? 0 : range_of<kLayout>(p.layout, counts.active, counts.decode).next - 1;
 #pragma unroll 1
   for (int64_t t = (tail < 0 ? 0 : tail) + blockIdx.x * p.lanes + threadIdx.x; t < num_tokens;
        t += gridDim.x * p.lanes) {
@@ -149,49 +150,49 @@ __device__ void clear_gaps(const TeamStep& p, const TeamLane& team, const TeamRa
 }
 
 /// verify_speculative_tokens and prepare_next_forward_pass of each request.
-template <Widths kWidths>
+template <IndexLayout kLayout>
 __device__ void step_tokens(const TeamStep& p, const TeamLane& team) {
   const uint32_t row = team.row, lane = team.lane;
-  const TeamCounts counts = TeamCounts::read<kWidths>(p);
+  const TeamCounts counts = TeamCounts::read<kLayout>(p);
   const TeamRange range =
-      row < counts.active ? range_of<kWidths>(p.layout, row, counts.decode) : TeamRange{};
-  const TeamDraft<kWidths> draft(p, range, lane);
+      row < counts.active ? range_of<kLayout>(p.layout, row, counts.decode) : TeamRange{};
+  const TeamDraft<kLayout> draft(p, range, lane);
   const uint32_t t = range.begin + lane;
   const bool is_token = lane < range.length;  // the output of any of them may be what is sampled
-  const LoadedIndex output = load_if<kWidths>(is_token, p.output, t);
-  const LoadedIndex required = load_if<kWidths>(is_token && p.required.is_there(), p.required, t);
+  const LoadedIndex output = load_if<kLayout>(is_token, p.output, t);
+  const LoadedIndex required = load_if<kLayout>(is_token && p.required.is_given(), p.required, t);
 
   const uint32_t run = draft.count_accepted(p, team, range);
   const bool is_known = run > 0, takes = is_known && row < counts.decode;
   const bool is_request = row < p.num_requests, is_last = lane == (is_known ? run - 1 : 0);
   if (p.mask != nullptr && is_token) p.mask[t] = std::byte{lane < run};
-  store_if<kWidths>(is_last && (is_request || row < p.num_last_ones), p.last_ones, row,
+  store_if<kLayout>(is_last && (is_request || row < p.num_last_ones), p.last_ones, row,
                     is_known ? int64_t{t} : -1);
-  store_if<kWidths>(is_last && is_request, p.sampled, row, is_known ? output.value() : kNoToken);
-  store_if<kWidths>(is_last && is_request && p.required.is_there(), p.last_seq, row,
+  store_if<kLayout>(is_last && is_request, p.sampled, row, is_known ? output.value() : kNoToken);
+  store_if<kLayout>(is_last && is_request && p.required.is_given(), p.last_seq, row,
                     is_known ? required.value() : -1);
   const bool stores = is_request && (takes || !is_known || p.write_prefill_rows);
-  store_if<kWidths>(stores && lane == 0, p.accepted_counts, row, takes ? run - 1 : 0);
-  store_if<kWidths>(
-      stores && lane > 0 && lane <= p.layout.max_drafts && p.accepted_tokens.first.is_there(),
-      row_of<kWidths>(p.accepted_tokens, row), lane - 1,
+  store_if<kLayout>(stores && lane == 0, p.accepted_counts, row, takes ? run - 1 : 0);
+  store_if<kLayout>(
+      stores && lane > 0 && lane <= p.layout.max_drafts && p.accepted_tokens.is_given(),
+      p.accepted_tokens.row_given(row), lane - 1,
       takes && lane < run ? draft.drafted.value() : kNoToken);
-  if (p.mask != nullptr) clear_gaps<kWidths>(p, team, range, counts);
+  if (p.mask != nullptr) clear_gaps<kLayout>(p, team, range, counts);
 }
 
 // All of a step. A team of lanes for each request, a lane for each of its tokens; everything is asked for before anything is looked
 // at, so that a request waits for memory twice: for its count of blocks, then for their ids. Such a kernel takes as long as its
 // longest chain of instructions, so half of the blocks, those with blockIdx.y = 1, do what needs the tokens alone. Grid (blocks, 2),
 // block p.lanes threads as select_team_launch has them, twice as many where the next step is asked for.
-template <Widths kWidths>
+template <IndexLayout kLayout>
 __global__ void __launch_bounds__(2 * kMaxTeamThreads)
     step_team_kernel(const __grid_constant__ TeamStep p) {
   const TeamLane team(p.kv.team_shift, p.lanes);
 
   if (blockIdx.y == 0) {
-    step_caches<kWidths>(p, team);
+    step_caches<kLayout>(p, team);
   } else if (threadIdx.x < p.lanes) {
-    step_tokens<kWidths>(p, team);
+    step_tokens<kLayout>(p, team);
   }
 }
 
@@ -213,37 +214,37 @@ bool speculative_step_by_teams(const SpeculativeStepParams& params, uint64_t* li
       select_team_launch(num_rows, shift, params.releases.listed, list_sums != nullptr);
   if (launch.blocks == 0) return false;
 
-  PlainIndexing plain;
+  IndexPacker pack;
   const NextStep& next = params.next_step;
-  const TeamStep p{.num_decode = team_count(params.verify.num_decode, plain),
-                   .num_prefill = team_count(params.verify.num_prefill, plain),
-                   .layout = make_team_drafts(layout, plain),
-                   .input = plain(params.verify.input_tokens),
-                   .output = plain(params.verify.output_tokens),
+  const TeamStep p{.num_decode = team_count(params.verify.num_decode, pack),
+                   .num_prefill = team_count(params.verify.num_prefill, pack),
+                   .layout = make_team_drafts(layout, pack),
+                   .input = pack(params.verify.input_tokens),
+                   .output = pack(params.verify.output_tokens),
                    .num_requests = static_cast<uint32_t>(params.num_requests),
                    .num_next = static_cast<uint32_t>(next.num_tokens),
                    .lanes = launch.threads,
                    .write_prefill_rows = params.write_prefill_rows,
                    .kv = make_team_kv(params.kv, params.releases, num_rows,
-                                      launch.blocks > 1 ? list_sums : nullptr, shift, plain),
-                   .positions = plain(next.positions),
-                   .slots = plain(next.slots),
-                   .kv_lens = plain(next.kv_lens),
-                   .last_page_lens = plain(next.last_page_lens),
-                   .required = plain(params.required_logit_indices),
-                   .last_ones = plain(params.verify.last_one_indices),
-                   .sampled = plain(params.next.sampled_tokens),
-                   .last_seq = plain(params.next.last_accepted_seq),
-                   .accepted_counts = plain(params.next.accepted_counts),
-                   .accepted_tokens = plain(params.next.accepted_tokens),
+                                      launch.blocks > 1 ? list_sums : nullptr, shift, pack),
+                   .positions = pack(next.positions),
+                   .slots = pack(next.slots),
+                   .kv_lens = pack(next.kv_lens),
+                   .last_page_lens = pack(next.last_page_lens),
+                   .required = pack(params.required_logit_indices),
+                   .last_ones = pack(params.verify.last_one_indices),
+                   .sampled = pack(params.next.sampled_tokens),
+                   .last_seq = pack(params.next.last_accepted_seq),
+                   .accepted_counts = pack(params.next.accepted_counts),
+                   .accepted_tokens = pack(params.next.accepted_tokens),
                    .mask = mask.data(),
                    .num_last_ones = static_cast<uint32_t>(params.num_last_ones)};
-  if (!plain.is_plain()) return false;
+  if (pack.layout() == IndexLayout::kStrided) return false;
   const bool has_next = next.positions.data() != nullptr || next.slots.data() != nullptr ||
                         next.kv_lens.data() != nullptr || next.last_page_lens.data() != nullptr;
   const unsigned threads = has_next ? 2 * launch.threads : launch.threads;
-  dispatch_widths(plain.widths(), [&]<Widths kWidths>() {
-    step_team_kernel<kWidths><<<dim3(launch.blocks, 2), threads, 0, stream>>>(p);
+  dispatch_layout(pack.layout(), [&]<IndexLayout kLayout>() {
+    step_team_kernel<kLayout><<<dim3(launch.blocks, 2), threads, 0, stream>>>(p);
   });
   HEDDLE_CUDA_CHECK(cudaGetLastError());
   return true;

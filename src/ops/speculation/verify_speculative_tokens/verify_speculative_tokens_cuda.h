@@ -10,9 +10,9 @@ inline constexpr int kLoadsAtOnce = 4;
 
 /// VerifyParams.
 struct DeviceVerify {
-  MutableDeviceIndices last_one_indices;  // [num_rows]
-  DeviceMask<std::byte> mask;             // [num_tokens]
-  DeviceIndices input, output;            // [num_tokens], [>= num_tokens]
+  MutableIndexVector last_one_indices;  // [num_rows]
+  DeviceMask<std::byte> mask;           // [num_tokens]
+  ConstIndexVector input, output;       // [num_tokens], [>= num_tokens]
   DeviceDrafts layout;
   DeviceCount num_decode, num_prefill;
   int64_t num_rows;
