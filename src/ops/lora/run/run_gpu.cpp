@@ -204,11 +204,11 @@ void run_fused(const ExecContext& ctx, const LoraGpuCall& call, const SiteParams
                int num_windows) {
   const LoraTable& a = *call.a;
   const ItemCounts items = max_items(p, a, rows);
-  const cuda::lora::FusedLaunch launch = select_fused_launch(
-      items.shrinks, items.expands, a.max_rank, loads_vectors(call), ctx.info.num_sms, num_windows);
+  const cuda::lora::FusedLaunch launch =
+      select_fused_launch(items.shrinks, items.expands, a.max_rank, ctx.info.num_sms, num_windows);
   FusedParams d = fused_params(ctx, p, call.spin_limit);
   d.block_reciprocal = reciprocal(launch.num_blocks);
-  if (num_windows == 1 && fits_aligned_form(call) && has_aligned_kernel(launch, a.max_rank)) {
+  if (num_windows == 1 && fits_aligned_form(call) && loads_vectors(call)) {
     d.a = reinterpret_cast<const LoraWeight*>(p.a.base);
     d.b = reinterpret_cast<const LoraWeight*>(p.b.base);
     d.a_stride = static_cast<int32_t>(p.a.slot_stride);
@@ -380,20 +380,13 @@ cuda::lora::Indices indices(const ConstTensorView& t) {
 }
 
 cuda::lora::FusedLaunch select_fused_launch(int64_t num_shrinks, int64_t num_expands, int max_rank,
-                                            bool is_aligned, int num_sms, int num_windows) {
+                                            int num_sms, int num_windows) {
   const int64_t most = std::max<int64_t>({num_shrinks, num_expands, 1});
   const int64_t resident =
       std::max<int64_t>(1, int64_t{cuda::lora::kFusedBlocksPerSm} * num_sms / num_windows);
-  return {.is_aligned = is_aligned,
-          .has_rank_above_16 = max_rank > kTileRanks,
+  return {.has_rank_above_16 = max_rank > kTileRanks,
           .one_item_per_block = most <= resident,
           .num_blocks = static_cast<int>(std::min(most, resident))};
-}
-
-bool has_aligned_kernel(const cuda::lora::FusedLaunch& launch, int max_rank) {
-  constexpr int kMaxRank = 64;
-  return launch.is_aligned || !launch.has_rank_above_16 ||
-         (launch.one_item_per_block && max_rank <= kMaxRank);
 }
 
 void run_on_gpu(const ExecContext& ctx, const char* op, const LoraGpuCall& call) {

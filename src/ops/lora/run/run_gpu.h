@@ -36,11 +36,8 @@ void run_on_gpu(const ExecContext& ctx, const char* op, const LoraGpuCall& call)
 
 /// How one launch of windows with up to these units each runs.
 [[nodiscard]] cuda::lora::FusedLaunch select_fused_launch(int64_t num_shrinks, int64_t num_expands,
-                                                          int max_rank, bool is_aligned,
-                                                          int num_sms, int num_windows = 1);
-
-/// Whether the aligned kernel takes a launch of one window; all others are for the general one, which loads vectors that begin anywhere.
-[[nodiscard]] bool has_aligned_kernel(const cuda::lora::FusedLaunch& launch, int max_rank);
+                                                          int max_rank, int num_sms,
+                                                          int num_windows = 1);
 
 /// Workspace of a call without an exchange.
 [[nodiscard]] size_t lora_gpu_workspace_bytes(int64_t num_tokens, int64_t in_features,

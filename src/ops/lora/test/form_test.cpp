@@ -9,26 +9,16 @@ namespace {
 
 TEST(LoraForm, OneUnitABlockWhereAllAreThereAtOnce) {
   using Launch = cuda::lora::FusedLaunch;
-  EXPECT_EQ(select_fused_launch(24, 24, 16, true, 132), (Launch{true, false, true, 24}));
-  EXPECT_EQ(select_fused_launch(96, 264, 17, false, 132), (Launch{false, true, true, 264}));
-  EXPECT_EQ(select_fused_launch(265, 24, 64, true, 132), (Launch{true, true, false, 264}));
-  EXPECT_EQ(select_fused_launch(0, 0, 16, true, 132), (Launch{true, false, true, 1}));
+  EXPECT_EQ(select_fused_launch(24, 24, 16, 132), (Launch{false, true, 24}));
+  EXPECT_EQ(select_fused_launch(96, 264, 17, 132), (Launch{true, true, 264}));
+  EXPECT_EQ(select_fused_launch(265, 24, 64, 132), (Launch{true, false, 264}));
+  EXPECT_EQ(select_fused_launch(0, 0, 16, 132), (Launch{false, true, 1}));
 }
 
 TEST(LoraForm, WindowsOfOneLaunchShareTheChip) {
-  EXPECT_EQ(select_fused_launch(100, 50, 8, true, 132, 2).num_blocks, 100);
-  EXPECT_EQ(select_fused_launch(100, 50, 8, true, 132, 4).num_blocks, 66);
-  EXPECT_EQ(select_fused_launch(100, 50, 8, true, 132, 1000).num_blocks, 1);
-}
-
-TEST(LoraForm, HighRanksThatAreNotAlignedAreForTheOtherKernel) {
-  const auto has_kernel = [](int64_t units, int max_rank, bool is_aligned) {
-    return has_aligned_kernel(select_fused_launch(units, units, max_rank, is_aligned, 132),
-                              max_rank);
-  };
-  EXPECT_TRUE(has_kernel(10000, 512, true) && has_kernel(10000, 16, false));
-  EXPECT_TRUE(has_kernel(264, 64, false));
-  EXPECT_FALSE(has_kernel(265, 17, false) || has_kernel(1, 65, false));
+  EXPECT_EQ(select_fused_launch(100, 50, 8, 132, 2).num_blocks, 100);
+  EXPECT_EQ(select_fused_launch(100, 50, 8, 132, 4).num_blocks, 66);
+  EXPECT_EQ(select_fused_launch(100, 50, 8, 132, 1000).num_blocks, 1);
 }
 
 /// One slice of 4096 outputs, 8 adapters.
