@@ -96,7 +96,7 @@ __device__ HWords split_h(const float4& v) {
   return {{pack(hi[0], hi[1]), pack(hi[2], hi[3])}, {pack(lo[0], lo[1]), pack(lo[2], lo[3])}};
 }
 
-/// Which step and which lane q take the four ranks from `rank` on, in an adapter that has `ranks`.
+/// Which step and which lane q take the ranks of the quad of `rank`, in an adapter that has `ranks`.
 struct HPlace {
   int step, q;
 
@@ -105,12 +105,27 @@ struct HPlace {
         q(ranks <= 16 ? rank / 4 : rank % 32 / 8) {}
 };
 
-/// The first `num` of four ranks, at least one, and zeros behind them.
+/// The first `num` of four ranks and zeros behind them. The first one stays also where `num` is 0
+/// or less.
 __device__ inline float4 keep_ranks(float4 v, int num) {
   if (num < 2) v.y = 0.0f;
   if (num < 3) v.z = 0.0f;
   if (num < 4) v.w = 0.0f;
   return v;
+}
+
+/// Puts the four ranks of row `row` from `rank` on where products take them, in an adapter that has
+/// `ranks`, which are `steps` steps. h: [tile of 16 rows][step][hi or lo][lane].
+template <class T>
+__device__ void store_quad(HVector* h, int steps, int ranks, int row, int rank, const float4& v) {
+  const HWords words = split_h<T>(v);
+  const HPlace place(ranks, rank);
+  const int tile = row / kProductRows, lane = row % 8 * 4 + place.q;
+  auto* to = reinterpret_cast<uint32_t*>(h + (tile * steps + place.step) * kHTileVectors + lane) +
+             row % kProductRows / 8;
+  to[0] = words.hi[0], to[2] = words.hi[1];
+  to += 32 * 4;
+  to[0] = words.lo[0], to[2] = words.lo[1];
 }
 
 }  // namespace heddle::cuda::lora

@@ -121,30 +121,6 @@ struct GeneralWeights {
   }
 };
 
-/// Puts the four ranks of h from `rank` on where products of row `row` take them, as hi and lo.
-/// Ranks that an adapter of `ranks` ranks does not have become zeros.
-template <class T>
-__device__ void put_quad(int ranks, int row, int rank, float4 v, HVector* h) {
-  const int num = ranks - rank;
-  const float x[4] = {num > 0 ? v.x : 0.0f, num > 1 ? v.y : 0.0f, num > 2 ? v.z : 0.0f,
-                      num > 3 ? v.w : 0.0f};
-  T hi[4], lo[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    hi[i] = narrow<T>(x[i]);
-    lo[i] = narrow<T>(x[i] - widen(hi[i]));
-  }
-  const int q = ranks <= 16 ? rank / 4 : rank % 32 / 8;
-  const int step = ranks <= 16 ? 0 : rank / 32 * 2 + rank % 8 / 4;
-  const int tile = row / kProductRows, lane = row % 8 * 4 + q;
-  auto* to =
-      reinterpret_cast<uint32_t*>(h + (tile * num_steps(ranks) + step) * kHTileVectors + lane) +
-      row % kProductRows / 8;
-  to[0] = pack(hi[0], hi[1]), to[2] = pack(hi[2], hi[3]);
-  to += 32 * 4;
-  to[0] = pack(lo[0], lo[1]), to[2] = pack(lo[2], lo[3]);
-}
-
 /// In shared memory: the sums of 16 rows and 256 outputs, on their way from the lanes that computed
 /// them to the lanes that add them to y. Behind every 32 outputs one float is left free, so that
 /// neither the stores nor the loads of a warp conflict in a bank.

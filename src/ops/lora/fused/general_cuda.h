@@ -309,9 +309,8 @@ __device__ bool gather_pairs(const GeneralWindow& w, const GeneralExpandItem& it
       const float x = r < rank ? h[i].x : 0.0f, y = r + 1 < rank ? h[i].y : 0.0f;
       const T hi[2] = {narrow<T>(x), narrow<T>(y)};
       const T lo[2] = {narrow<T>(x - widen(hi[0])), narrow<T>(y - widen(hi[1]))};
-      const int step = rank <= 16 ? 0 : r / 32 * 2 + r % 8 / 4;
-      const int q = rank <= 16 ? r / 4 : r % 32 / 8;
-      HVector* const to = w.s.h + step * kHTileVectors + row % kProductTileRows * 4 + q;
+      const HPlace place(rank, r);
+      HVector* const to = w.s.h + place.step * kHTileVectors + row % kProductTileRows * 4 + place.q;
       const int word = r % 4 / 2 * 2 + row / kProductTileRows;
       reinterpret_cast<uint32_t*>(to)[word] = pack(hi[0], hi[1]);
       reinterpret_cast<uint32_t*>(to + 32)[word] = pack(lo[0], lo[1]);

@@ -60,7 +60,7 @@ __device__ void make_quads(const GroupedParams& p, const ExpandShared& s, int sl
           x = {x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w};
         }
       }
-      put_quad<T>(s.rank, row, rank, v[i][0], h);
+      store_quad<T>(h, steps, s.rank, row, rank, keep_ranks(v[i][0], s.rank - rank));
     }
   }
 }

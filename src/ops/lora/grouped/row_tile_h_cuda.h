@@ -67,14 +67,7 @@ __device__ void make_h(const GroupedParams& p, const ExpandShared& s, int slice,
         v = keep_ranks(load_h(p, slice, at, rank, parts), num);
       }
     }
-    const HWords words = split_h<T>(v);
-    const HPlace place(s.rank, rank);
-    const int tile = row / kProductRows, lane = row % 8 * 4 + place.q;
-    auto* to = reinterpret_cast<uint32_t*>(h + (tile * steps + place.step) * kHTileVectors + lane) +
-               row % kProductRows / 8;
-    to[0] = words.hi[0], to[2] = words.hi[1];
-    to += 32 * 4;
-    to[0] = words.lo[0], to[2] = words.lo[1];
+    store_quad<T>(h, steps, s.rank, row, rank, v);
   }
 }
 
