@@ -13,7 +13,8 @@ namespace heddle {
 
 inline constexpr int kMaxLoraRank = 512;
 
-/// How the two axes of a weight lie in memory. Rank-minor is what the CPU streams fastest; peers store both.
+/// How the two axes of a weight lie in memory. Rank-minor is what the CPU streams fastest; peers
+/// store both.
 enum class LoraLayout : uint8_t {
   kRankMajor,  // A [rank, in_features], B [rank, out_features]: the other axis is without gaps
   kRankMinor,  // A [in_features, rank], B [out_features, rank]: the rank is without gaps
@@ -27,11 +28,14 @@ struct LoraWeight {
   int64_t row_stride = 0;  // elements between consecutive indices of the outer axis
 };
 
-/// The weights of all slots for one half (A or B) of a linear site, in one of three addressings. Kernel-ready.
+/// The weights of all slots for one half (A or B) of a linear site, in one of three addressings.
+/// Kernel-ready.
 ///
-/// Entries: each weight says where it lies; ranks may differ, nothing is padded. Otherwise `entries` is null, there is one
-/// slice, every weight has rank max_rank, scale 1 and row_stride, and that of slot s lies at
-///   address(s) + element_offset,  address(s) = pointers[s * pointer_stride], or stack + s * slot_stride
+/// Entries: each weight says where it lies; ranks may differ, nothing is padded. Otherwise
+/// `entries` is null, there is one slice, every weight has rank max_rank, scale 1 and row_stride,
+/// and that of slot s lies at
+///   address(s) + element_offset
+/// where address(s) is pointers[s * pointer_stride], or stack + s * slot_stride.
 /// A null address is an adapter that does not touch the slice. Strides and offsets count elements.
 struct LoraTable {
   const LoraWeight* entries = nullptr;  // [num_slots, num_slices], in the memory of `device`
@@ -41,10 +45,12 @@ struct LoraTable {
   DType dtype = DType::kFloat32;
   Device device = {};
   LoraLayout layout = LoraLayout::kRankMajor;
-  /// Entries and pointers: whether every weight begins at 16 bytes, has a row_stride of multiples of them, at most 2^22
-  /// elements, and a rank that is a multiple of 4 (up to 16) or 8. CUDA kernels then load vectors without asking.
+  /// Entries and pointers: whether every weight begins at 16 bytes, has a row_stride of multiples
+  /// of them, at most 2^22 elements, and a rank that is a multiple of 4 (up to 16) or 8. CUDA
+  /// kernels then load vectors without asking.
   bool is_aligned = false;
-  /// [num_slices] in host memory, read by checks alone: in_features or out_features of each slice; nullptr: not known.
+  /// [num_slices] in host memory, read by checks alone: in_features or out_features of each slice;
+  /// nullptr: not known.
   const int64_t* features = nullptr;
 
   const int64_t* pointers = nullptr;  // [num_slots], in the memory of `device`
@@ -54,43 +60,49 @@ struct LoraTable {
   int64_t element_offset = 0;
   int64_t row_stride = 0;
 
-  /// Weights by address, as Punica's w_ptr: pointers [num_slots] i64, each the start of one adapter's page
-  /// [num_layers, rank, features] (kRankMajor) or [num_layers, features, rank] (kRankMinor) without gaps; layer_idx picks
-  /// the layer. features: in_features of A, out_features of B. So a weight [layers, out, in] of dispatch_bgmv or sgmv_shrink
-  /// is A kRankMajor (rank = out) or B kRankMinor (rank = in), and one [layers, in, out] of sgmv_cutlass is A kRankMinor or B
-  /// kRankMajor. Ops take ranks up to kMaxLoraRank; lora_shrink can take a larger one in parts, by columns of y: set
-  /// max_rank to the part's and move element_offset to its first rank.
+  /// Weights by address, as Punica's w_ptr: pointers [num_slots] i64, each the start of one
+  /// adapter's page [num_layers, rank, features] (kRankMajor) or [num_layers, features, rank]
+  /// (kRankMinor) without gaps; layer_idx picks the layer. features: in_features of A, out_features
+  /// of B. So a weight [layers, out, in] of dispatch_bgmv or sgmv_shrink is A kRankMajor (rank =
+  /// out) or B kRankMinor (rank = in), and one [layers, in, out] of sgmv_cutlass is A kRankMinor or
+  /// B kRankMajor. Ops take ranks up to kMaxLoraRank; lora_shrink can take a larger one in parts,
+  /// by columns of y: set max_rank to the part's and move element_offset to its first rank.
   [[nodiscard]] static LoraTable from_pointers(ConstTensorView pointers, DType dtype,
                                                LoraLayout layout, int64_t rank, int64_t features,
                                                int64_t layer_idx = 0);
 
-  /// Weights of one tensor [num_slots, rank, features] (kRankMajor) or [num_slots, features, rank] (kRankMinor); last axis
-  /// without gaps.
+  /// Weights of one tensor [num_slots, rank, features] (kRankMajor) or [num_slots, features, rank]
+  /// (kRankMinor); last axis without gaps.
   [[nodiscard]] static LoraTable from_stack(ConstTensorView weights, LoraLayout layout);
 
-  /// The weight of a slot for a slice; both in range. Reads the table: only where its memory can be read.
+  /// The weight of a slot for a slice; both in range. Reads the table: only where its memory can be
+  /// read.
   [[nodiscard]] LoraWeight weight(int64_t slot, int64_t slice) const;
 };
 
 /// Which weights an AdapterTable takes.
 enum class LoraFit : uint8_t {
   kAny,
-  /// Weights that begin at 16 bytes, with rows multiples of 16 bytes and at most 2^22 elements apart, and a rank that is a
-  /// multiple of 4 up to 16, of 8 above: CUDA kernels load them in vectors, without asking each (LoraTable::is_aligned). One that does not fit is refused.
-  /// Copied to a place of its own it fits, with both halves' rank filled up with zeros where that is what lacks.
+  /// Weights that begin at 16 bytes, with rows multiples of 16 bytes and at most 2^22 elements
+  /// apart, and a rank that is a multiple of 4 up to 16, of 8 above: CUDA kernels load them in
+  /// vectors, without asking each (LoraTable::is_aligned). One that does not fit is refused. Copied
+  /// to a place of its own it fits, with both halves' rank filled up with zeros where that is what
+  /// lacks.
   kVectors,
 };
 
-/// Owns the entries of a LoraTable, in the memory of one device; the weights stay the caller's and must outlive their place in
-/// the table: on CUDA until all work that was given to the device before they left it is done. Not for several threads at a
-/// time.
+/// Owns the entries of a LoraTable, in the memory of one device; the weights stay the caller's and
+/// must outlive their place in the table: on CUDA until all work that was given to the device
+/// before they left it is done. Not for several threads at a time.
 ///
-/// On CUDA set and clear are work of ctx.stream, one small kernel each: what the stream runs before sees the old entry, what
-/// it runs after, launches and replays of graphs alike, sees the new one, and nothing sees half an entry. Work of other
-/// streams must be ordered by events. They wait for nothing, allocate nothing, and are captured by a capture of the stream.
+/// On CUDA set and clear are work of ctx.stream, one small kernel each: what the stream runs before
+/// sees the old entry, what it runs after, launches and replays of graphs alike, sees the new one,
+/// and nothing sees half an entry. Work of other streams must be ordered by events. They wait for
+/// nothing, allocate nothing, and are captured by a capture of the stream.
 class AdapterTable {
  public:
-  /// A table without adapters, on ctx.device. features [num_slices]: in_features for A, out_features for B, of each slice.
+  /// A table without adapters, on ctx.device. features [num_slices]: in_features for A,
+  /// out_features for B, of each slice.
   AdapterTable(const ExecContext& ctx, int32_t num_slots, std::span<const int64_t> features,
                int32_t max_rank, DType dtype, LoraLayout layout, LoraFit fit = LoraFit::kAny);
 
@@ -100,8 +112,9 @@ class AdapterTable {
   [[nodiscard]] static int64_t fitting_row_stride(int64_t row_elements, DType dtype, LoraFit fit);
 
   /// Puts the weight of one slice of an adapter into its slot:
-  ///   weight [rank, features[slice]] (kRankMajor) or [features[slice], rank] (kRankMinor), of the table's dtype and
-  ///   device, rank 1 to max_rank; last axis without gaps, rows of any stride that `fit` takes
+  ///   weight [rank, features[slice]] (kRankMajor) or [features[slice], rank] (kRankMinor), of the
+  ///   table's dtype and device, rank 1 to max_rank; last axis without gaps, rows of any stride that
+  ///   `fit` takes
   /// Calls made before on ctx.stream see the old table, those made after see the new one.
   void set(const ExecContext& ctx, int32_t slot, int32_t slice, ConstTensorView weight,
            float scale = 1.0f);
@@ -109,8 +122,8 @@ class AdapterTable {
   /// Takes an adapter out: its slot touches nothing. Ordered as set.
   void clear(const ExecContext& ctx, int32_t slot);
 
-  /// The table for calls. Stays valid, and at the same addresses, as long as this object lives in its place; it sees every
-  /// later set and clear, so a captured graph does, too.
+  /// The table for calls. Stays valid, and at the same addresses, as long as this object lives in
+  /// its place; it sees every later set and clear, so a captured graph does, too.
   [[nodiscard]] LoraTable view() const;
 
   AdapterTable(const AdapterTable&) = delete;

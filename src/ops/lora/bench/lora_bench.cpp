@@ -29,8 +29,8 @@ enum class Stored : uint8_t {
   kAsPeft,    // A [rank, in], B [out, rank]: what PEFT and its adapter files hold
 };
 
-/// The weights of all adapters for one site, each matrix at a place of its own inside one block per adapter, as an
-/// adapter file is loaded.
+/// The weights of all adapters for one site, each matrix at a place of its own inside one block per
+/// adapter, as an adapter file is loaded.
 struct Site {
   int64_t in;
   std::vector<int64_t> outs;
@@ -109,7 +109,8 @@ class Step {
     y_.assign(size_t(num_rows * 3072), Y{});
     memory_.resize(lora_pairs_workspace_bytes({}, num_rows, 1536, 3072, 3, kMaxLoraRank));
   }
-  /// From now on row t has the adapters of the rows t, t + 1, ..., of its own ids, num_pairs of them.
+  /// From now on row t has the adapters of the rows t, t + 1, ..., of its own ids, num_pairs of
+  /// them.
   void use_pairs(int64_t num_pairs) {
     for (int64_t t = 0; t < num_rows_; ++t) {
       for (int64_t i = 0; i < num_pairs; ++i) {
@@ -154,8 +155,8 @@ class Step {
   std::vector<std::byte> memory_;
 };
 
-/// 8 rows with 8 adapters of their own, interleaved, on all sites of all blocks: the LoRA part of one decode step. At rank
-/// 16 it reads 78 MB of f16, more than the caches hold.
+/// 8 rows with 8 adapters of their own, interleaved, on all sites of all blocks: the LoRA part of
+/// one decode step. At rank 16 it reads 78 MB of f16, more than the caches hold.
 template <class T>
 void decode_step(benchmark::State& state, int rank, int threads, Stored stored) {
   const Adapters<T> adapters(8, rank, kNumBlocks, stored);
@@ -164,7 +165,8 @@ void decode_step(benchmark::State& state, int rank, int threads, Stored stored) 
   state.SetBytesProcessed(state.iterations() * adapters.bytes());
 }
 
-/// The same step with several adapters for each row; they are the same 8, so that as many bytes come from memory.
+/// The same step with several adapters for each row; they are the same 8, so that as many bytes
+/// come from memory.
 template <class T, class Y>
 void step_of_pairs(benchmark::State& state, int64_t num_pairs, int threads) {
   const Adapters<T> adapters(8, 16, kNumBlocks, Stored::kStreamed);
@@ -195,7 +197,8 @@ void read_bandwidth(benchmark::State& state, int threads) {
   state.SetBytesProcessed(state.iterations() * adapters.bytes());
 }
 
-/// Rows of one adapter on all sites of one block, hot in cache: a few rows of a decode step, or a prefill.
+/// Rows of one adapter on all sites of one block, hot in cache: a few rows of a decode step, or a
+/// prefill.
 template <class T>
 void one_adapter(benchmark::State& state, int64_t num_rows, int rank, int threads, Stored stored) {
   const Adapters<T> adapters(1, rank, 1, stored);

@@ -39,7 +39,8 @@ class CublasLt {
   DeviceBytes workspace_;
 };
 
-/// y = x W^T of one kind of site: x [tokens, in], W [out, in], y [tokens, out], bf16 with sums in f32.
+/// y = x W^T of one kind of site: x [tokens, in], W [out, in], y [tokens, out], bf16 with sums in
+/// f32.
 class Product {
  public:
   Product(const CublasLt& cublas, int64_t tokens, int64_t in, int64_t out) : cublas_(cublas) {

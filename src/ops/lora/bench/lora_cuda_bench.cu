@@ -1,7 +1,9 @@
-// Times lora_apply on the first GPU: decode and prefill at linear sites of an 8B Llama, and lora_plan alone.
+// Times lora_apply on the first GPU: decode and prefill at linear sites of an 8B Llama, and
+// lora_plan alone.
 //   bench_lora_cuda --json FILE [--quick]
-// A sample is one replay of a CUDA graph of many sites, shared out over them. Their weights differ and come from memory, not from
-// the L2 cache; x and y are the same for all. A plan is made once before, as a step of a model makes it once for all its sites.
+// A sample is one replay of a CUDA graph of many sites, shared out over them. Their weights differ
+// and come from memory, not from the L2 cache; x and y are the same for all. A plan is made once
+// before, as a step of a model makes it once for all its sites.
 
 #include <vector>
 
@@ -51,7 +53,8 @@ void time_apply(Bench& bench, const Cell& cell) {
   add(bench, calls.time(bench, without_exchange, "two launches"));
 }
 
-/// The plan alone; `cell` names the site of which the plan is one, but all sites of the rank have the same.
+/// The plan alone; `cell` names the site of which the plan is one, but all sites of the rank have
+/// the same.
 void time_plan(Bench& bench, const Cell& cell) {
   const ExecContext& ctx = bench.context().exec();
   const Batch batch(ctx, cell);

@@ -1,8 +1,10 @@
-// Times what calls cost the thread that makes them: checks, parameters and the launch, on the first GPU. Run at a decode step's usual
-// site, qkv of an 8B Llama with 32 rows of 8 adapters of rank 16, on weights in the L2 cache.
+// Times what calls cost the thread that makes them: checks, parameters and the launch, on the first
+// GPU. Run at a decode step's usual site, qkv of an 8B Llama with 32 rows of 8 adapters of rank 16,
+// on weights in the L2 cache.
 //   bench_lora_host_cuda --json FILE [--quick]
-// A sample is the mean of calls made one after the other into a stream that is empty at first and far from full at last. Beside
-// them: an empty kernel with as many bytes of parameters, which is what the runtime takes of each call.
+// A sample is the mean of calls made one after the other into a stream that is empty at first and
+// far from full at last. Beside them: an empty kernel with as many bytes of parameters, which is
+// what the runtime takes of each call.
 
 #include <deque>
 #include <vector>

@@ -1,9 +1,10 @@
-// Times lora_apply on the first GPU at 200 random shapes, off the beaten track: odd extents, rows that are aligned to nothing, all
-// ranks, few and many rows and adapters.
+// Times lora_apply on the first GPU at 200 random shapes, off the beaten track: odd extents, rows
+// that are aligned to nothing, all ranks, few and many rows and adapters.
 //   bench_lora_shapes_cuda --json FILE [--quick]
-// The bar of a shape is 2.5 times what its bytes take at 4.6 TB/s, or its operations at 700 TFLOP/s if that is more, and 6 us. A seed
-// makes a shape, the same everywhere. Weights lie in one block of random values and come from memory where there are enough of them;
-// x and y are the same for all calls. A plan is made once before.
+// The bar of a shape is 2.5 times what its bytes take at 4.6 TB/s, or its operations at 700 TFLOP/s
+// if that is more, and 6 us. A seed makes a shape, the same everywhere. Weights lie in one block of
+// random values and come from memory where there are enough of them; x and y are the same for all
+// calls. A plan is made once before.
 
 #include <algorithm>
 #include <cmath>

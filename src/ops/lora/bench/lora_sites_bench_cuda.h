@@ -37,7 +37,8 @@ inline const Site kO{"o", 4096, {4096}};
 inline const Site kGateUp{"gate_up", 4096, {14336, 14336}};
 inline const Site kDown{"down", 14336, {4096}};
 
-/// One row of a table: `adapters` adapters, all of them in use; 0: some are loaded, but no row has one.
+/// One row of a table: `adapters` adapters, all of them in use; 0: some are loaded, but no row has
+/// one.
 struct Cell {
   const Site* site;
   int rank;  // of all adapters, or their mean where `ranks` says that of each
@@ -48,7 +49,8 @@ struct Cell {
   std::vector<int> ranks = {};
 
   [[nodiscard]] int num_slots() const { return loaded > 0 ? loaded : adapters > 0 ? adapters : 8; }
-  /// Slots with weights of their own. Those of adapters that no row uses are never read, so they repeat the others'.
+  /// Slots with weights of their own. Those of adapters that no row uses are never read, so they
+  /// repeat the others'.
   [[nodiscard]] int num_own_weights() const { return adapters > 0 ? adapters : num_slots(); }
   /// The slot of the adapter in use with this index: they are spread over the table.
   [[nodiscard]] int slot_in_use(int64_t adapter) const {
@@ -83,7 +85,8 @@ inline double floor_us(const Cell& cell) {
   return double(cell.weight_bytes() + cell.tokens * of_row) / kReadBytesPerUs;
 }
 
-/// All adapters of one site: A [rank, in_features] and B [out_features, rank] of each slice, in one block of memory.
+/// All adapters of one site: A [rank, in_features] and B [out_features, rank] of each slice, in one
+/// block of memory.
 class SiteWeights {
  public:
   SiteWeights(const ExecContext& ctx, const Cell& cell)
@@ -175,7 +178,8 @@ class Batch {
   ConstTensorView slot_ranks_;
 };
 
-/// One cell's calls: sites whose weights differ and come from memory, with the same x and y for all.
+/// One cell's calls: sites whose weights differ and come from memory, with the same x and y for
+/// all.
 class SiteCalls {
  public:
   SiteCalls(Bench& bench, const Cell& cell)

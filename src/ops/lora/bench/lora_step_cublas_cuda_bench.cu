@@ -1,9 +1,12 @@
-// Times a modelled decode step of an 8B Llama: the products of its 128 linear sites by cuBLASLt and LoRA of all of them, in one graph.
+// Times a modelled decode step of an 8B Llama: the products of its 128 linear sites by cuBLASLt and
+// LoRA of all of them, in one graph.
 //   bench_lora_step_cublas_cuda --json FILE [--quick]
-// 32 layers of qkv, o, gate_up and down; 32 rows, 8 adapters of rank 16; every site has weights of its own (14 GB). What depends on
-// what is the order of the stream alone: norms, attention and activations are left out, so x is the same for all layers. In a model
-// x of a site comes from the y of the one before; so LoRA of a site may overlap with the product of that site and with no other,
-// but weights may be fetched at any time. The forms are different answers to that; they take turns, replay by replay.
+// 32 layers of qkv, o, gate_up and down; 32 rows, 8 adapters of rank 16; every site has weights of
+// its own (14 GB). What depends on what is the order of the stream alone: norms, attention and
+// activations are left out, so x is the same for all layers. In a model x of a site comes from the
+// y of the one before; so LoRA of a site may overlap with the product of that site and with no
+// other, but weights may be fetched at any time. The forms are different answers to that; they take
+// turns, replay by replay.
 
 #include <cstdint>
 #include <deque>
@@ -25,8 +28,8 @@ constexpr int kLayers = 32, kQuickLayers = 4;
 constexpr int kMaxSlices = 3;
 const Site* const kSites[] = {&kQkv, &kO, &kGateUp, &kDown};  // of a layer, in order
 
-// Reads `count` vectors into the L2 cache, to be kept there longer than others where kKeeps. Any grid and block. The asm is
-// volatile, so the loads stay although nobody uses their values.
+// Reads `count` vectors into the L2 cache, to be kept there longer than others where kKeeps. Any
+// grid and block. The asm is volatile, so the loads stay although nobody uses their values.
 template <bool kKeeps>
 __global__ void fetch_kernel(const uint4* vectors, int64_t count) {
   uint64_t policy = 0;
@@ -56,8 +59,8 @@ enum class Form {
   kShrinkBeside,      // lora_shrink of each slice beside the product, lora_expand of each after it
   kShrinkBesideEach,  // the same, each slice on a stream of its own
   kShrinkBesideOne,   // the same at sites of one slice; the others as kAfter
-  kFetchBeside,  // a kernel brings the weights into the L2 cache beside the product; lora_apply after it
-  kFetchBesideKeep,  // the same, and asks the cache to keep them
+  kFetchBeside,       // a kernel brings the weights into L2 beside the product; lora_apply after it
+  kFetchBesideKeep,   // the same, and asks the cache to keep them
 };
 
 struct NamedForm {
@@ -260,14 +263,15 @@ class Step {
   void record_fetch(const SiteWeights& weights, Kernel kernel) {
     const cudaStream_t side = side_streams_[0].get();
     event_.order(bench_.stream(), side);
-    // 32 blocks: enough to read a site's weights in the time of its product, and a small part of the chip.
+    // 32 blocks: enough to read a site's weights in the time of its product, and a small part of
+    // the chip.
     kernel<<<32, 512, 0, side>>>(reinterpret_cast<const uint4*>(weights.data()),
                                  weights.num_bytes() / int64_t{sizeof(uint4)});
     HEDDLE_CUDA_CHECK(cudaGetLastError());
   }
 
-  /// The shrinks of all slices beside the product, on one side stream or on one for each slice; the expands after it, in the
-  /// order of the main stream or, but for the first, each on its slice's.
+  /// The shrinks of all slices beside the product, on one side stream or on one for each slice; the
+  /// expands after it, in the order of the main stream or, but for the first, each on its slice's.
   void record_halves(const StepSite& site, int layer, size_t num_sides) {
     const SiteWeights& weights = site.adapters[size_t(layer)];
     const LoraBatch batch = batch_.planned();
@@ -276,7 +280,8 @@ class Step {
     const auto side = [&](size_t slice) { return num_sides == 1 ? 0 : slice; };
     for (size_t i = 0; i < num_sides; ++i) event_.order(main, side_streams_[i].get());
     for (size_t s = 0; s < num_slices; ++s) {
-      // Without an exchange, since blocks should not wait for others while a product holds the chip.
+      // Without an exchange, since blocks should not wait for others while a product holds the
+      // chip.
       ExecContext ctx = side_contexts_[side(s)].exec();
       ctx.exchange = {};
       lora_shrink(ctx, site.h_view(s), site.x_view(), weights.a(), static_cast<int>(s), batch);

@@ -9,7 +9,8 @@
 namespace heddle {
 namespace {
 
-/// Entries without weights are adapters that do not touch the slice; an address of 0 is a mistake where its slot is used.
+/// Entries without weights are adapters that do not touch the slice; an address of 0 is a mistake
+/// where its slot is used.
 void validate_slot(const char* tensor, int64_t row, int64_t slot, const char* name,
                    const LoraTable& table) {
   cpu::check_index(tensor, row, slot, cpu::kAnyNegative, table.num_slots, "num_slots");

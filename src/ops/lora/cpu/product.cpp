@@ -3,7 +3,8 @@
 namespace heddle {
 namespace {
 
-// Columns of one work item: enough work to be handed out, few enough to share. Multiples of every block of the loops.
+// Columns of one work item: enough work to be handed out, few enough to share. Multiples of every
+// block of the loops.
 constexpr int64_t kMinRankChunk = 32, kMaxRankChunk = 128;
 constexpr int64_t kMinOutChunk = 128, kMaxOutChunk = 2048;
 constexpr int64_t kItemsPerThread = 2;

@@ -26,8 +26,8 @@ void check_table(const ExecContext& ctx, const char* name, const LoraTable& tabl
 void check_features(const char* extent_name, int64_t extent, const char* name,
                     const LoraTable& table, int slice);
 
-/// The ranks of the entries that the rows of a window use: they size what the loops read and write. `limit` is the extent
-/// of an axis called `limit_name`.
+/// The ranks of the entries that the rows of a window use: they size what the loops read and write.
+/// `limit` is the extent of an axis called `limit_name`.
 void check_used_ranks(const RowGroups& groups, const char* name, const LoraTable& table,
                       int first_slice, int num_slices, const char* limit_name, int64_t limit);
 

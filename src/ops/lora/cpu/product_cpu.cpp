@@ -78,7 +78,8 @@ HWY_INLINE void finish_typed(const Item<T>& item, int row, int64_t n, const Vec 
   }
 }
 
-/// kRows rows (those past num_rows repeat the last one and are dropped) times kVecs vectors of columns from n on.
+/// kRows rows (those past num_rows repeat the last one and are dropped) times kVecs vectors of
+/// columns from n on.
 template <class T, int kRows, int kVecs, bool kIsByWidth>
 void block(Item<T>& item, int64_t n) {
   Vec acc[kRows][kVecs];
@@ -106,9 +107,10 @@ void block(Item<T>& item, int64_t n) {
   }
 }
 
-/// The item of one row when the weights lie depth by depth and are wider than deep, as in expand: reads them in the order
-/// of memory and keeps the sums in cache. Blocks of columns would jump from depth to depth every few lines, and the
-/// hardware's prefetching with them: 10 against 16 GB/s from memory on one Zen 4 thread. The sums are the same.
+/// The item of one row when the weights lie depth by depth and are wider than deep, as in expand:
+/// reads them in the order of memory and keeps the sums in cache. Blocks of columns would jump from
+/// depth to depth every few lines, and the hardware's prefetching with them: 10 against 16 GB/s
+/// from memory on one Zen 4 thread. The sums are the same.
 template <class T>
 void stream_columns(Item<T>& item) {
   const D d;
@@ -135,8 +137,8 @@ void stream_columns(Item<T>& item) {
   }
 }
 
-/// All columns of the item, in the widest blocks whose sums fit the registers; where weights are transposed on the way,
-/// one vector at a time.
+/// All columns of the item, in the widest blocks whose sums fit the registers; where weights are
+/// transposed on the way, one vector at a time.
 template <class T, int kRows>
 void columns(Item<T>& item) {
   if (!item.w.is_by_width) {

@@ -7,10 +7,12 @@
 
 namespace heddle {
 
-/// Shrink and expand are one product, y[t] (+)= factor * input[t] W, with a weight W [depth, width] for each slot and slice:
+/// Shrink and expand are one product, y[t] (+)= factor * input[t] W, with a weight W [depth, width]
+/// for each slot and slice:
 ///   shrink: input = x, W = A transposed, depth = in_features, width = rank
 ///   expand: input = h, W = B transposed, depth = rank, width = out_features
-/// A slot's W lies either with its width without gaps ("rows", fast) or with its depth without gaps.
+/// A slot's W lies either with its width without gaps ("rows", fast) or with its depth without
+/// gaps.
 
 /// What one slice of a site writes.
 struct LoraProductSlice {
@@ -44,7 +46,8 @@ struct LoraProduct {
 };
 
 namespace cpu::lora {
-/// The work items [begin, end) of groups->num_tiles * items_per_tile: a tile of rows times a chunk of columns each.
+/// The work items [begin, end) of groups->num_tiles * items_per_tile: a tile of rows times a chunk
+/// of columns each.
 void run_product_items(const LoraProduct& p, int64_t begin, int64_t end);
 }  // namespace cpu::lora
 }  // namespace heddle

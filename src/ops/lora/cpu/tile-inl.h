@@ -1,5 +1,5 @@
-// The inner loops of lora_product: a tile of rows times a block of columns. Included once per target by
-// lora_product_cpu.cpp.
+// The inner loops of lora_product: a tile of rows times a block of columns. Included once per
+// target by lora_product_cpu.cpp.
 
 #if defined(HEDDLE_OPS_LORA_LORA_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_LORA_LORA_TILE_INL_H_
@@ -34,8 +34,8 @@ struct Weight {
   int64_t depth, width;
   bool is_by_width;
 
-  /// How many depths, from 0 on, can be loaded `columns` wide from column n on: reading past the width is harmless as
-  /// long as it stays before the matrix's last element.
+  /// How many depths, from 0 on, can be loaded `columns` wide from column n on: reading past the
+  /// width is harmless as long as it stays before the matrix's last element.
   HWY_INLINE int64_t loadable_depths(int64_t n, int64_t columns) const {
     const int64_t excess = n + columns - width;
     if (excess <= 0) return depth;
@@ -45,7 +45,8 @@ struct Weight {
   }
 };
 
-/// acc[row][v] += input[row][k] * w[k][v] for k in [0, depth), ascending, one fused multiply-add each.
+/// acc[row][v] += input[row][k] * w[k][v] for k in [0, depth), ascending, one fused multiply-add
+/// each.
 template <class T, int kRows, int kVecs>
 HWY_INLINE void accumulate(const float* const (&input)[kRows], const T* HWY_RESTRICT w,
                            int64_t stride, int64_t depth, Vec (&acc)[kRows][kVecs]) {
@@ -60,7 +61,8 @@ HWY_INLINE void accumulate(const float* const (&input)[kRows], const T* HWY_REST
   }
 }
 
-/// scratch[k][i] = W[k0 + k][n + i] for k < depths, i < columns; zero past the width. depths is rounded up to 4.
+/// scratch[k][i] = W[k0 + k][n + i] for k < depths, i < columns; zero past the width. depths is
+/// rounded up to 4.
 template <class T>
 HWY_INLINE void copy_rows(const Weight<T>& w, int64_t k0, int64_t depths, int64_t n, int columns,
                           float* HWY_RESTRICT scratch) {
@@ -77,7 +79,8 @@ HWY_INLINE void copy_rows(const Weight<T>& w, int64_t k0, int64_t depths, int64_
   }
 }
 
-/// Four elements of each of kLanes / 4 columns, one after another in a vector of f32: columns[4 * b][k ...].
+/// Four elements of each of kLanes / 4 columns, one after another in a vector of f32: columns[4 *
+/// b][k ...].
 HWY_INLINE Vec gather_pieces(const float* const* columns, int64_t k) {
   const D d;
   Vec v = hn::LoadDup128(d, columns[kLanes - 4] + k);
@@ -159,8 +162,9 @@ HWY_INLINE void load_transposed(const T* const (&columns)[kLanes], int64_t k, Ve
   }
 }
 
-/// acc[row] += sum over k in [k0, k1) of input[row][k - k0] * W[k][n ...], k ascending, from a W whose depth is without gaps:
-/// kLanes columns advance together, and their elements are transposed in registers.
+/// acc[row] += sum over k in [k0, k1) of input[row][k - k0] * W[k][n ...], k ascending, from a W
+/// whose depth is without gaps: kLanes columns advance together, and their elements are transposed
+/// in registers.
 template <class T, int kRows>
 HWY_INLINE void accumulate_transposed(const Weight<T>& w, const float* const (&input)[kRows],
                                       int64_t k0, int64_t k1, int64_t n, Vec (&acc)[kRows][1]) {
@@ -193,8 +197,9 @@ HWY_INLINE void accumulate_transposed(const Weight<T>& w, const float* const (&i
   add(four, 0, k, depths - k);
 }
 
-/// acc[row][v] += sum over k in [k0, k1) of input[row][k - k0] * W[k][n + v * kLanes ...], k ascending, from a W whose width is
-/// without gaps. Depths that cannot be loaded as they lie go through a copy, with the same sums.
+/// acc[row][v] += sum over k in [k0, k1) of input[row][k - k0] * W[k][n + v * kLanes ...], k
+/// ascending, from a W whose width is without gaps. Depths that cannot be loaded as they lie go
+/// through a copy, with the same sums.
 template <class T, int kRows, int kVecs>
 HWY_INLINE void accumulate_any(const Weight<T>& w, const float* const (&input)[kRows], int64_t k0,
                                int64_t k1, int64_t n, Vec (&acc)[kRows][kVecs]) {

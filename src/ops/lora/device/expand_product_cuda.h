@@ -96,7 +96,8 @@ __device__ HWords split_h(const float4& v) {
   return {{pack(hi[0], hi[1]), pack(hi[2], hi[3])}, {pack(lo[0], lo[1]), pack(lo[2], lo[3])}};
 }
 
-/// Which step and which lane q take the ranks of the quad of `rank`, in an adapter that has `ranks`.
+/// Which step and which lane q take the ranks of the quad of `rank`, in an adapter that has
+/// `ranks`.
 struct HPlace {
   int step, q;
 

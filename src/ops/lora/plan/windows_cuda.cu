@@ -29,8 +29,9 @@ struct Place {
   int first, index, count;
 };
 
-/// The place of row t, found by comparing its slot with those of all rows, four at a time. Unlike the
-/// counting sort of the grouped plan this needs no counters, so the number of slots does not matter.
+/// The place of row t, found by comparing its slot with those of all rows, four at a time. Unlike
+/// the counting sort of the grouped plan this needs no counters, so the number of slots does not
+/// matter.
 __device__ Place place_of(const Shared& s, int t, int num_rows) {
   const int slot = s.slot_of[t];
   Place place{t, 0, 0};
@@ -102,8 +103,8 @@ __device__ void write_row(WindowPlan& plan, int t, int index, int first_row_tile
 
 // The plan of windows of up to 256 rows. Grid: one block a window, a thread for each row.
 //
-//   slot of each row > place among the rows of its slot > the thread of an adapter's first row counts and
-//   writes the adapter's tiles > each thread writes its row into them
+//   slot of each row > place among the rows of its slot > the thread of an adapter's first row
+//   counts and writes the adapter's tiles > each thread writes its row into them
 __global__ void __launch_bounds__(kBlockThreads)
     window_plan_kernel(const __grid_constant__ PlanParams p) {
   __shared__ Shared s;

@@ -8,11 +8,13 @@
 #include "ops/lora/test/lora_test_body.h"
 #include "poison.h"
 
-// The bodies of the tests of calls that do nothing, or something that is easily told; the same for every device.
+// The bodies of the tests of calls that do nothing, or something that is easily told; the same for
+// every device.
 
 namespace heddle::testing {
 
-/// Two slots of rank 2, in_features 3, out_features 4, all ones; every test changes one thing. T: dtype of x and the weights.
+/// Two slots of rank 2, in_features 3, out_features 4, all ones; every test changes one thing. T:
+/// dtype of x and the weights.
 template <class T>
 struct LoraCall {
   std::vector<T> x = ones(15), a = ones(12), b = ones(16);

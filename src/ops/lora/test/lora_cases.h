@@ -10,13 +10,15 @@
 
 namespace heddle::testing {
 
-/// Elements between the end of a row and the next row; regular ones keep rows at multiples of 16 bytes where they begin there.
+/// Elements between the end of a row and the next row; regular ones keep rows at multiples of 16
+/// bytes where they begin there.
 inline int64_t random_gap(bool is_regular) {
   return is_regular ? pick<int64_t>({0, 8}) : random_int(0, 4);
 }
 
-/// One half (A or B) of the adapters of one slice: w[outer][inner] in memory, with gaps of NaN between the rows.
-/// Values are drawn as [rank][other] whatever the layout, so two layouts can hold the same weights.
+/// One half (A or B) of the adapters of one slice: w[outer][inner] in memory, with gaps of NaN
+/// between the rows. Values are drawn as [rank][other] whatever the layout, so two layouts can hold
+/// the same weights.
 template <class T>
 struct LoraHalf {
   LoraLayout layout;
@@ -88,7 +90,8 @@ struct LoraTableOf {
   }
 };
 
-/// A batch of rows with random slots, some of them none or out of range, held as ids or as shuffled segments.
+/// A batch of rows with random slots, some of them none or out of range, held as ids or as shuffled
+/// segments.
 struct RandomLoraBatch {
   std::vector<int> slots;  // resolved: -1 for none
   std::vector<float> scales;
@@ -125,7 +128,8 @@ struct RandomLoraBatch {
   }
 
  private:
-  /// Runs of equal ids in reverse order; those without an adapter are left out now and then, and empty ones stand between.
+  /// Runs of equal ids in reverse order; those without an adapter are left out now and then, and
+  /// empty ones stand between.
   void make_segments(const std::vector<int64_t>& ids) {
     const auto push = [&](int64_t start, int64_t end, int64_t slot) {
       starts.insert(starts.begin(), start);

@@ -26,7 +26,8 @@ class LoraStream {
                  with_exchange ? CudaContext::kExchangeBytes : 0) {}
 
   [[nodiscard]] const ExecContext& ctx() const { return context_.exec(); }
-  /// As for a chip of num_sms, fewer than there are: then small calls are one launch, too, of 2 * num_sms blocks.
+  /// As for a chip of num_sms, fewer than there are: then small calls are one launch, too, of 2 *
+  /// num_sms blocks.
   [[nodiscard]] ExecContext ctx_of_chip(int num_sms) const {
     ExecContext result = ctx();
     result.info.num_sms = std::min(num_sms, result.info.num_sms);
@@ -53,8 +54,8 @@ class Graph {
   RecordedGraph graph_;
 };
 
-/// A site on the device whose ids, ranks, weights and scales can change in place. With is_regular all is aligned for loads of
-/// vectors. Every array is an allocation of its own.
+/// A site on the device whose ids, ranks, weights and scales can change in place. With is_regular
+/// all is aligned for loads of vectors. Every array is an allocation of its own.
 template <class W>
 class DeviceSite {
  public:
@@ -191,7 +192,8 @@ class DeviceSite {
  private:
   static_assert(sizeof(W) == sizeof(uint16_t));
 
-  /// Large ones repeat themselves after a prime number of values: drawing takes longer than what is tested.
+  /// Large ones repeat themselves after a prime number of values: drawing takes longer than what is
+  /// tested.
   static std::vector<W> random_weight(int64_t n) {
     constexpr int64_t kPeriod = 30'011;
     std::vector<W> values = random_normal<W>(size_t(std::min(n, kPeriod)));

@@ -19,7 +19,8 @@ class LoraCuda : public CudaTest {
   /// With an exchange a call is one launch where it is large for the chip.
   enum class Form { kTwoLaunches, kFewBlocks, kGeneralBlocks };
 
-  /// The runs that a call can make: one launch or two, with a plan or without, between guards or flush with its allocations.
+  /// The runs that a call can make: one launch or two, with a plan or without, between guards or
+  /// flush with its allocations.
   struct Runs {
     explicit Runs(Device device) : with_exchange(device, 0, true), without(device, 0, false) {}
     [[nodiscard]] LoraRun run(Form form, bool plan, Guards guards = Guards::kBoth) {

@@ -15,7 +15,7 @@ namespace heddle::testing {
 enum class LoraSums {
   kInOrder,  // CPU with fused multiply-add: bit for bit in the promised order
   kClose,    // CPU without: each product is rounded
-  kSplit,  // CUDA: another order, and h enters the product with B as two values of the weights' dtype
+  kSplit,    // CUDA: another order, and h enters the product with B as two values of its dtype
 };
 
 /// Where the calls of a test run.
@@ -25,7 +25,8 @@ struct LoraRun {
   LoraSums sums = LoraSums::kInOrder;
   bool with_plan = false;  // CUDA: lora_plan before each call
 
-  /// The context with all the workspace that a call needs, until mirror.back(). `workspace` is the caller's.
+  /// The context with all the workspace that a call needs, until mirror.back(). `workspace` is the
+  /// caller's.
   [[nodiscard]] Workspace workspace(int64_t num_tokens, int64_t in_features, int num_slices,
                                     int max_rank) const {
     return Workspace(mirror.scratch(
@@ -65,7 +66,8 @@ struct LoraRun {
     return b;
   }
 
-  /// A table of host memory where calls read it; features [num_slices]: in_features or out_features.
+  /// A table of host memory where calls read it; features [num_slices]: in_features or
+  /// out_features.
   [[nodiscard]] LoraTable table(const LoraTable& host, std::span<const int64_t> features) const {
     LoraTable result = host;
     result.device = ctx.device;

@@ -29,8 +29,9 @@ __device__ uint64_t nanoseconds() {
   return t;
 }
 
-// Every block holds an SM until the host says stop. After limit_ns it leaves and says so: a test that fails, not one that hangs.
-// Grid: the SMs to hold; block: one thread; dynamic shared memory: all that a block can have, so that no other block fits beside.
+// Every block holds an SM until the host says stop. After limit_ns it leaves and says so: a test
+// that fails, not one that hangs. Grid: the SMs to hold; block: one thread; dynamic shared memory:
+// all that a block can have, so that no other block fits beside.
 __global__ void occupy_kernel(volatile Signals* signals, uint64_t limit_ns) {
   signals->started[blockIdx.x] = 1;
   const uint64_t begin = nanoseconds();
@@ -93,8 +94,8 @@ class Occupier {
   DeviceStream stream_;
 };
 
-/// Waits for the stream, but ends the process when that takes longer than the occupier holds on: a kernel that hangs cannot be
-/// stopped, and the end of the test would wait for it, too.
+/// Waits for the stream, but ends the process when that takes longer than the occupier holds on: a
+/// kernel that hangs cannot be stopped, and the end of the test would wait for it, too.
 void wait_or_end(const LoraStream& stream, int round) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::seconds kPatience(60);
@@ -125,7 +126,8 @@ class LoraOccupied : public CudaTest {};
 
 TEST_F(LoraOccupied, TwoStreamsFinishBesideAKernelThatHoldsMostOfTheChip) {
   const Device device = cuda_context().device;
-  // Few enough blocks that ten thousand rounds take minutes, and more than fit beside the occupier: 8 of each stream.
+  // Few enough blocks that ten thousand rounds take minutes, and more than fit beside the occupier:
+  // 8 of each stream.
   constexpr int kSms = 4;
   DeviceSite<bfloat16> sites[] = {{3, 1104, {512}, 16, true}, {3, 520, {64, 72}, 24, false}};
   const LoraStream in_one[] = {{device, sites[0].workspace_bytes(), true},

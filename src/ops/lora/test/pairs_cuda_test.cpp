@@ -1,5 +1,5 @@
-// lora_apply with several pairs (adapter, scale) for one token, on a GPU: the bodies of the CPU's tests, and pairs that change in
-// place under a captured graph.
+// lora_apply with several pairs (adapter, scale) for one token, on a GPU: the bodies of the CPU's
+// tests, and pairs that change in place under a captured graph.
 #include <numeric>
 #include <vector>
 
@@ -89,8 +89,9 @@ TYPED_TEST(LoraPairsCuda, TakeAnyNumberOfSlices) {
   this->for_each_form(expect_pairs_take_any_number_of_slices<TypeParam>);
 }
 
-/// The ids of a DeviceSite, and their factors, as lists of one pair each. With is_regular kernels load vectors when they
-/// add to y, and those of many rows take more than 256, but not when they add to sums in f32.
+/// The ids of a DeviceSite, and their factors, as lists of one pair each. With is_regular kernels
+/// load vectors when they add to y, and those of many rows take more than 256, but not when they
+/// add to sums in f32.
 TYPED_TEST(LoraPairsCuda, OnePairHasTheBitsOfAnIdOnEveryPath) {
   const Device device = this->cuda_context().device;
   for (int round = 0; round < small_or(2, 4); ++round) {

@@ -14,7 +14,8 @@
 #include "ops/lora/test/lora_ref.h"
 #include "ops/lora/test/sum_test_body.h"
 
-// The bodies of the tests of lora_apply with several pairs (adapter, scale) for one token, the same for every device.
+// The bodies of the tests of lora_apply with several pairs (adapter, scale) for one token, the same
+// for every device.
 
 namespace heddle::testing {
 
@@ -32,7 +33,8 @@ struct IndexVector {
   }
 };
 
-/// Tokens with `fewest` to `most` pairs each; adapters repeat, and some slots are none or out of range.
+/// Tokens with `fewest` to `most` pairs each; adapters repeat, and some slots are none or out of
+/// range.
 struct RandomPairs {
   std::vector<int64_t> starts{0}, slots;
   std::optional<std::vector<float>> scales, row_scale;
@@ -211,8 +213,8 @@ void expect_pairs_are_the_sums_of_the_reference(const LoraRun& run, int64_t num_
   }
 }
 
-/// y in f32, one call with ids after another, and then one rounding: what the contract says of all rows, bit for bit, and that
-/// nothing between them is written.
+/// y in f32, one call with ids after another, and then one rounding: what the contract says of all
+/// rows, bit for bit, and that nothing between them is written.
 template <class X, class W, class Y, class Z>
 void expect_pairs_have_the_bits_of_one_call_after_another(const LoraRun& run, int64_t num_tokens) {
   const Site<W> site = random_site<W>();
@@ -353,7 +355,8 @@ void expect_pairs_take_any_number_of_slices(const LoraRun& run) {
   }
 }
 
-/// The site of LoraCall: slot 0 adds 18 to each output, slot 1 adds 6. The y of five tokens that begins with 1, after a call.
+/// The site of LoraCall: slot 0 adds 18 to each output, slot 1 adds 6. The y of five tokens that
+/// begins with 1, after a call.
 template <class T>
 std::vector<float> after_pairs(LoraCall<T>& c, const std::vector<int64_t>& starts,
                                const std::vector<int32_t>& slots, std::optional<int64_t> max_pairs,

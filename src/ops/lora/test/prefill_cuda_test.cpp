@@ -1,4 +1,5 @@
-// Long batches on a GPU: a row has the bits that it has in a short one, whatever way the batch goes.
+// Long batches on a GPU: a row has the bits that it has in a short one, whatever way the batch
+// goes.
 #include <algorithm>
 #include <vector>
 
@@ -85,8 +86,9 @@ struct Shape {
   bool is_regular = true;
 };
 
-/// Every kernel: one chunk and several to a strand, one rank pass and more, ranks up to 16, 64 and 512, fewer and more than four
-/// slices, tails of features, outputs and rows. Each run draws some of them.
+/// Every kernel: one chunk and several to a strand, one rank pass and more, ranks up to 16, 64 and
+/// 512, fewer and more than four slices, tails of features, outputs and rows. Each run draws some
+/// of them.
 std::vector<Shape> shapes() {
   if (small_sizes()) {
     return {{300, 72, {64, 8}, 16},
@@ -283,7 +285,8 @@ TYPED_TEST(LoraPrefillCuda, ShrinkHasTheBitsOfWindows) {
   }
 }
 
-/// Rows of y that begin one element behind a vector, of each dtype; stacked weights of either layout.
+/// Rows of y that begin one element behind a vector, of each dtype; stacked weights of either
+/// layout.
 TYPED_TEST(LoraPrefillCuda, EveryLayoutAndDtypeHasTheBitsOfWindows) {
   constexpr int64_t kSlots = 5;
   const int64_t tokens = small_or(270, 1100), in = small_or(70, 1030), out = small_or(37, 301);

@@ -136,7 +136,8 @@ TEST_F(LoraReplay, SeesAdaptersAddedReplacedAndRemovedInTheOrderOfTheStream) {
   }
 }
 
-/// Applies again and again without waiting; y grows by the same delta each time, so one wrong call shows in the end.
+/// Applies again and again without waiting; y grows by the same delta each time, so one wrong call
+/// shows in the end.
 TEST_F(LoraReplay, TwoStreamsAtOnceHaveTheBitsOfOne) {
   const int calls = small_or(4, 50);
   for (int round = 0; round < small_or(1, 3); ++round) {
@@ -164,7 +165,8 @@ TEST_F(LoraReplay, TwoStreamsAtOnceHaveTheBitsOfOne) {
   }
 }
 
-/// Rows of x, of y and weights of a slot that begin more than 2^31 elements behind the first, on the device alone.
+/// Rows of x, of y and weights of a slot that begin more than 2^31 elements behind the first, on
+/// the device alone.
 void expect_offsets_beyond_2_to_31(const LoraStream& stream, int64_t stride) {
   constexpr int64_t kIn = 72, kOut = 40, kRank = 8, kRows = 3, kSlots = 3;
   const int64_t elements = 2 * stride + kIn * kRank;
@@ -246,7 +248,8 @@ TEST_F(LoraReplay, TheCallWhoseLaunchFailsReportsIt) {
     for (const bool plan : {false, true}) {
       site.restart();
       const LoraBatch batch = plan ? site.planned(stream.ctx()) : site.batch();
-      // A wait is not allowed in a capture: from then on every launch into the stream fails, until the capture ends.
+      // A wait is not allowed in a capture: from then on every launch into the stream fails, until
+      // the capture ends.
       HEDDLE_CUDA_CHECK(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal));
       EXPECT_NE(cudaStreamSynchronize(stream.get()), cudaSuccess);
       cudaGetLastError();

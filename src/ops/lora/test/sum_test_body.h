@@ -19,7 +19,8 @@
 
 namespace heddle::testing {
 
-/// A matrix of rows farther apart than they are wide; elements that are never written stay poisoned.
+/// A matrix of rows farther apart than they are wide; elements that are never written stay
+/// poisoned.
 template <class T>
 struct Rows {
   int64_t num_rows, width, stride;
@@ -44,7 +45,8 @@ struct Rows {
     const std::array<int64_t, 2> shape{num_rows, width}, strides{stride, 1};
     return TensorView(reinterpret_cast<std::byte*>(buffer.data()), kDType<T>, {}, shape, strides);
   }
-  /// Whether two matrices made as copies of one hold the same bits, gaps included, and nothing was written around them.
+  /// Whether two matrices made as copies of one hold the same bits, gaps included, and nothing was
+  /// written around them.
   [[nodiscard]] bool same(const Rows& other) const {
     return buffer.guards_intact() && other.buffer.guards_intact() &&
            buffer.size() == other.buffer.size() &&
@@ -63,8 +65,8 @@ double split_error(double h) {
   return std::is_same_v<W, half> ? std::max(relative, 0x1p-25) : relative;
 }
 
-/// Checks one element: bit for bit in the promised order where that is fixed, and against the sum in double. W: dtype of the
-/// weights.
+/// Checks one element: bit for bit in the promised order where that is fixed, and against the sum
+/// in double. W: dtype of the weights.
 template <class W, class Y>
 void expect_element(Y got, Y old, const std::vector<float>& u, const std::vector<float>& w,
                     float factor, bool accumulate, LoraSums sums, bool is_shrink = true) {
@@ -90,7 +92,8 @@ void expect_element(Y got, Y old, const std::vector<float>& u, const std::vector
   ASSERT_LE(std::abs(to_float(got) - (before + delta)), bound);
 }
 
-/// A random call of one of the four forms, checked element by element. U, W, Y: dtypes of input, weights, output.
+/// A random call of one of the four forms, checked element by element. U, W, Y: dtypes of input,
+/// weights, output.
 template <class U, class W, class Y>
 struct RandomCall {
   bool is_shrink = random_int(0, 1) == 0, is_table = random_int(0, 1) == 0;

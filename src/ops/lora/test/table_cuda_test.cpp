@@ -1,5 +1,5 @@
-// Adapter tables on a GPU: what lies in their entries after each change, in the order of the stream. What calls make of them is
-// tested with the calls.
+// Adapter tables on a GPU: what lies in their entries after each change, in the order of the
+// stream. What calls make of them is tested with the calls.
 #include <algorithm>
 #include <array>
 #include <memory>

@@ -1,4 +1,5 @@
-// Tables that promise aligned weights: what they take, what they refuse, and that the promise changes no bit.
+// Tables that promise aligned weights: what they take, what they refuse, and that the promise
+// changes no bit.
 #include <array>
 #include <string>
 #include <vector>

@@ -1,4 +1,5 @@
-// Weights by address and in an AdapterTable: the same bits as stacked weights, and what a wrong call says.
+// Weights by address and in an AdapterTable: the same bits as stacked weights, and what a wrong
+// call says.
 #include <array>
 #include <vector>
 

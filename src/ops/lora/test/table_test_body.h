@@ -19,7 +19,8 @@
 
 namespace heddle::testing {
 
-/// Adapters of one rank as pages [num_layers, outer, inner] of their own, and a layer of them stacked.
+/// Adapters of one rank as pages [num_layers, outer, inner] of their own, and a layer of them
+/// stacked.
 template <class T>
 struct Pages {
   static constexpr int64_t kNumSlots = 3, kNumLayers = 4;

@@ -1,4 +1,5 @@
-// HEDDLE_VALIDATE=1 on a GPU: the bodies of the CPU's tests, and when the arrays of the device are looked at.
+// HEDDLE_VALIDATE=1 on a GPU: the bodies of the CPU's tests, and when the arrays of the device are
+// looked at.
 #include <optional>
 #include <vector>
 

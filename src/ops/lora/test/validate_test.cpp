@@ -1,4 +1,5 @@
-// HEDDLE_VALIDATE=1: wrong slots and segments are errors with row and value; without it they are rows without an adapter.
+// HEDDLE_VALIDATE=1: wrong slots and segments are errors with row and value; without it they are
+// rows without an adapter.
 #include "ops/lora/test/validate_test_body.h"
 
 namespace heddle::testing {

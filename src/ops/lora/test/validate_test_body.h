@@ -13,7 +13,8 @@
 
 namespace heddle::testing {
 
-/// Four rows of one feature and two slots of rank 1; slot 1 has no address in the pointer table. T: dtype of x and the weights.
+/// Four rows of one feature and two slots of rank 1; slot 1 has no address in the pointer table. T:
+/// dtype of x and the weights.
 template <class T>
 struct ValidatedSite {
   using Parts = std::vector<const char*>;
@@ -30,7 +31,8 @@ struct ValidatedSite {
 
   explicit ValidatedSite(const LoraRun& run) : run(run) {}
 
-  /// Every op that takes the batch, with the table for A and for B: an error that holds all parts, or none where there are none.
+  /// Every op that takes the batch, with the table for A and for B: an error that holds all parts,
+  /// or none where there are none.
   void run_all(const LoraBatch& batch, const LoraTable& host_table, const Parts& parts) {
     if (!batch.pair_starts) run_halves(batch, host_table, parts);
     const auto apply = [&](const LoraTable& a, const LoraTable& b) {
