@@ -60,6 +60,12 @@ LAYERS = {
     "tests": (["include/heddle", "src"], ["gtest", "json", "dlpack", "system"]),
 }
 
+# The inner order of families: rows of rooms, from the bottom up. A room may include itself and the rooms of the rows before;
+# rooms of one row do not see each other. Files in the family's own folder, tests and benches see all.
+ROOMS = {
+    "src/ops/attention": [["rope", "paged", "call"], ["device"], ["decode", "prefill", "cpu"], ["run", "kv_append", "merge_states"]],
+}
+
 # Tests, benches and references may also use the test tools and every public op, to compare one with another.
 TEST_FILE = re.compile(r"/(test|bench)/|^python/tests/")
 TEST_EXTRA = (["src/testing", "include/heddle"], ["gtest", "benchmark", "highway", "json", "system"])
@@ -86,6 +92,18 @@ def resolve(path, header, files):
         if f"{folder}/{header}" in files:
             return f"{folder}/{header}"
     return "include/heddle/config.h" if header == "heddle/config.h" else None
+
+
+def room_refusal(path, target):
+    """Why a room of a family may not include `target` of the same family; None where it may or the family has no order."""
+    family = "/".join(path.split("/")[:3])
+    if family not in ROOMS or not is_within(target, family) or TEST_FILE.search(path) or path.count("/") == 3:
+        return None
+    row = {room: number for number, rooms in enumerate(ROOMS[family]) for room in rooms}
+    here, there = path.split("/")[3], target.split("/")[3]
+    if here not in row:
+        return f"room {here} is in no row of ROOMS"
+    return None if here == there or row.get(there, len(row)) < row[here] else f"room {here} may not use {there}"
 
 
 def own_headers(path, files):
@@ -122,9 +140,9 @@ def refusal(path, quote, header, files):
         if quote == '"' and library in ("std", "system"):
             return "there is no such file"
         return None if library in ["std", *libraries] else f"{layer} may not use {library}"
-    if are_of_one_room(path, target) or any(is_within(target, folder) for folder in folders):
-        return None
-    return f"{layer} may not use {target}"
+    if not are_of_one_room(path, target) and not any(is_within(target, folder) for folder in folders):
+        return f"{layer} may not use {target}"
+    return room_refusal(path, target)
 
 
 def violations(files):
@@ -156,6 +174,8 @@ def self_test():
         "src/capi/guard.h": "",
         "python/bindings/call.h": "",
         "src/ops/norm/norm_kernels.h": "",
+        "src/ops/attention/paged/pages.h": "",
+        "src/ops/attention/decode/launch.h": "",
         "src/model/gguf.h": "",
         "src/testing/random.h": "",
     }
@@ -182,6 +202,10 @@ def self_test():
         ("src/ops/lora/lora_python.cpp", "<nanobind/nanobind.h>"),
         ("src/ops/lora/lora_python.cpp", '"bindings/call.h"'),
         ("src/ops/lora/lora_python.cpp", '"ops/lora/table_python.h"'),
+        ("src/ops/attention/attention.cpp", '"ops/attention/decode/launch.h"'),
+        ("src/ops/attention/decode/kernel_cuda.h", '"ops/attention/decode/launch.h"'),
+        ("src/ops/attention/decode/kernel_cuda.h", '"ops/attention/paged/pages.h"'),
+        ("src/ops/attention/test/decode_test.cpp", '"ops/attention/decode/launch.h"'),
         ("src/model/llama.cpp", '"heddle/ops/norm.h"'),
         ("src/model/adapter.cpp", "<nlohmann/json.hpp>"),
         ("src/engine/engine.cpp", '"model/gguf.h"'),
@@ -215,6 +239,9 @@ def self_test():
         ("src/ops/lora/lora_python.cpp", '"cpu/vec-inl.h"'),
         ("src/ops/lora/test/lora_test.cpp", '"capi/guard.h"'),
         ("src/ops/lora/test/lora_test.cpp", '"ops/norm/norm_kernels.h"'),
+        ("src/ops/attention/paged/walk.h", '"ops/attention/decode/launch.h"'),
+        ("src/ops/attention/prefill/tile_cuda.h", '"ops/attention/decode/launch.h"'),
+        ("src/ops/attention/elsewhere/x.h", '"ops/attention/paged/pages.h"'),
         ("src/model/llama.cpp", '"cpu/vec-inl.h"'),
         ("src/model/llama.cpp", '"ops/lora/lora_kernels.h"'),
         ("src/model/llama.cpp", '"heddle/engine/engine.h"'),

@@ -16,51 +16,65 @@ struct AttentionOptions {
   float logits_soft_cap = 0.0f;      // c > 0: s becomes c * tanh(s / c)
   std::optional<RopeParams> rope{};  // nothing: q and k come rotated; else rotated inside
 
-  /// Prefill only. Attention over trees of drafts: each token's mask tells which of its sequence's q_len(i) new tokens it sees,
-  /// instead of `causal`; the keys before them are all seen, and window_left holds as without.
-  ///   tree_mask        [num words] i32, last axis without gaps: the masks of a sequence behind each other, ceil(q_len(i) / 32) words
-  ///                    each; token r sees new token j where bit j % 32 of word j / 32 of its mask is 1
-  ///   tree_mask_indptr [num_seqs + 1] i32|i64: first word of each sequence; one without words has no mask: `causal` decides
-  /// Positions stay those of the slots, also for `rope`: a tree whose branches share positions comes rotated.
+  /// Prefill only. Attention over trees of drafts: each token's mask tells which of its sequence's
+  /// q_len(i) new tokens it sees, instead of `causal`; the keys before them are all seen, and
+  /// window_left holds as without.
+  ///   tree_mask        [num words] i32, last axis without gaps: the masks of a sequence behind
+  ///                    each other, ceil(q_len(i) / 32) words each; token r sees new token j where
+  ///                    bit j % 32 of word j / 32 of its mask is 1
+  ///   tree_mask_indptr [num_seqs + 1] i32|i64: first word of each sequence; one without words has
+  ///                    no mask: `causal` decides
+  /// Positions stay those of the slots, also for `rope`: a tree whose branches share positions
+  /// comes rotated.
   ConstTensorView tree_mask{}, tree_mask_indptr{};
 };
 
 /// o[t][h] = T(sum_j softmax_j(s_j) v_j),  s_j = soft_cap(sm_scale * q[t][h] . k_j[h / group_size])
-/// over the keys j of sequence i that token t may see. Token t is number r of the q_len(i) rows of sequence i, its
-/// position is kv_len(i) - q_len(i) + r (bottom-right alignment); with causal it sees j <= position, with window_left >= 0
-/// also only j >= position - window_left.
-///   o, q     [num_tokens, num_q_heads, head_dim]  f32|f16|bf16, the same dtype T; num_q_heads = group_size * num_kv_heads
+/// over the keys j of sequence i that token t may see. Token t is number r of the q_len(i) rows of
+/// sequence i, its position is kv_len(i) - q_len(i) + r (bottom-right alignment); with causal it
+/// sees j <= position, with window_left >= 0 also only j >= position - window_left.
+///   o, q     [num_tokens, num_q_heads, head_dim]  f32|f16|bf16, the same dtype T; num_q_heads =
+///                                                 group_size * num_kv_heads
 ///   q_indptr [num_seqs + 1]                       i32|i64
-///   lse      [num_tokens, num_q_heads] f32, or absent: natural log of the sum of exp(s_j); -inf where no key is visible
-/// Any group size and page size, head_dim up to 256; q and the cache may have different dtypes. Everything is f32 between
-/// the loads and the one rounding of o. A row that sees no key is zeros. The slots past a sequence's end are never read.
-/// The bits of a row depend on its query, the keys and values it sees and the options alone: not on the batch, the page
-/// size, the number of threads, or on how a prompt was cut into chunks; batch_decode gives the bits of batch_prefill.
-/// Strides: any, last axis without gaps. Rows outside [q_indptr[0], q_indptr[num_seqs]) are not touched.
-/// CUDA: q and the cache of one dtype, f16 or bf16; lengths, tables and masks are read on the device, so that a captured graph replays
-/// with others; pages with addresses begin at multiples of 16 bytes; fewer than 2^31 tokens a sequence. Weights are rounded to T where
-/// they meet the values. batch_decode cuts a sequence into segments by the number of keys it shows, so its bits depend on that number as well,
-/// and are not those of batch_prefill; all else about bits and precision holds.
-/// Online softmax: Milakov and Gimelshein 2018, arXiv 1805.02867; paging: Kwon et al. 2023, arXiv 2309.06180.
+///   lse      [num_tokens, num_q_heads] f32, or absent: natural log of the sum of exp(s_j); -inf
+///            where no key is visible
+/// Any group size and page size, head_dim up to 256; q and the cache may have different dtypes.
+/// Everything is f32 between the loads and the one rounding of o. A row that sees no key is zeros.
+/// The slots past a sequence's end are never read.
+/// The bits of a row depend on its query, the keys and values it sees and the options alone: not on
+/// the batch, the page size, the number of threads, or on how a prompt was cut into chunks;
+/// batch_decode gives the bits of batch_prefill.
+/// Strides: any, last axis without gaps. Rows outside [q_indptr[0], q_indptr[num_seqs]) are not
+/// touched.
+/// CUDA: q and the cache of one dtype, f16 or bf16; lengths, tables and masks are read on the
+/// device, so that a captured graph replays with others; pages with addresses begin at multiples of
+/// 16 bytes; fewer than 2^31 tokens a sequence. Weights are rounded to T where they meet the
+/// values. batch_decode cuts a sequence into segments by the number of keys it shows, so its bits
+/// depend on that number as well, and are not those of batch_prefill; all else about bits and
+/// precision holds.
+/// Online softmax: Milakov and Gimelshein 2018, arXiv 1805.02867; paging: Kwon et al. 2023,
+/// arXiv 2309.06180.
 void batch_prefill(const ExecContext& ctx, TensorView o, TensorView lse, ConstTensorView q,
                    ConstTensorView q_indptr, const PagedKv& cache, const PageTable& table,
                    const AttentionOptions& options = {});
 
-/// One query per sequence, at position kv_len(i) - 1: o, q [num_seqs, num_q_heads, head_dim], lse [num_seqs, num_q_heads].
+/// One query per sequence, at position kv_len(i) - 1: o, q [num_seqs, num_q_heads, head_dim], lse
+/// [num_seqs, num_q_heads].
 void batch_decode(const ExecContext& ctx, TensorView o, TensorView lse, ConstTensorView q,
                   const PagedKv& cache, const PageTable& table,
                   const AttentionOptions& options = {});
 
-/// What batch_decode can use of ctx.workspace: on CUDA several blocks then share a long sequence. Without a workspace the bits are the
-/// same and few long sequences take longer; the CPU uses none.
+/// What batch_decode can use of ctx.workspace: on CUDA several blocks then share a long sequence.
+/// Without a workspace the bits are the same and few long sequences take longer; the CPU uses none.
 [[nodiscard]] size_t batch_decode_workspace_bytes(Device device, int64_t num_seqs,
                                                   int64_t num_q_heads, int64_t head_dim);
 
 /// Attention over the union of two disjoint key sets from the results over each:
 ///   lse = log(exp(lse_a) + exp(lse_b)),  o = T(o_a exp(lse_a - lse) + o_b exp(lse_b - lse))
-///   o, o_a, o_b [num_tokens, num_q_heads, head_dim] f32|f16|bf16, the same dtype; lse* [num_tokens, num_q_heads] f32
-/// A state whose lse is -inf counts nothing (its o is not read); both -inf give zeros and -inf. o may be o_a or o_b,
-/// lse may be lse_a or lse_b; lse may be absent.
+///   o, o_a, o_b [num_tokens, num_q_heads, head_dim] f32|f16|bf16, the same dtype
+///   lse*        [num_tokens, num_q_heads] f32
+/// A state whose lse is -inf counts nothing (its o is not read); both -inf give zeros and -inf. o
+/// may be o_a or o_b, lse may be lse_a or lse_b; lse may be absent.
 void merge_states(const ExecContext& ctx, TensorView o, TensorView lse, ConstTensorView o_a,
                   ConstTensorView lse_a, ConstTensorView o_b, ConstTensorView lse_b);
 

@@ -6,13 +6,15 @@
 
 namespace heddle {
 
-/// Where the keys and values of one layer lie. Kernel-ready: trivially copyable, no CUDA, strides count elements.
+/// Where the keys and values of one layer lie. Kernel-ready: trivially copyable, no CUDA, strides
+/// count elements.
 ///
 /// Element (page, head h, slot s, dim d) of K is at
 ///   address(page) + k_offset + h * head_stride + s * slot_stride + d        (v_offset for V)
-/// and address(page) is `pool + page_id * page_stride` when pages are numbered (pool not null), or the page's own
-/// address out of the page table when they are not. So token-major, head-major and split K/V pools are all plain values
-/// here, and so is the layer of a page that holds all layers. The last axis is without gaps.
+/// and address(page) is `pool + page_id * page_stride` when pages are numbered (pool not null), or
+/// the page's own address out of the page table when they are not. So token-major, head-major and
+/// split K/V pools are all plain values here, and so is the layer of a page that holds all layers.
+/// The last axis is without gaps.
 struct PagedKv {
   DType dtype = DType::kFloat32;  // f32|f16|bf16
   Device device;
@@ -23,12 +25,13 @@ struct PagedKv {
   int64_t head_stride = 0, slot_stride = 0;
   int num_kv_heads = 0, page_size = 0, head_dim = 0;
 
-  /// A pool of pages that are numbered by their place: both [num_pages, num_kv_heads, page_size, head_dim] with
-  /// equal strides (permute the axes of the view for token-major pages; narrow a larger tensor for one layer).
+  /// A pool of pages that are numbered by their place: both [num_pages, num_kv_heads, page_size,
+  /// head_dim] with equal strides (permute the axes of the view for token-major pages; narrow a
+  /// larger tensor for one layer).
   [[nodiscard]] static PagedKv from_pool(TensorView k_pages, TensorView v_pages);
 
-  /// Pages of their own addresses, each [num_layers, 2, num_kv_heads, page_size, head_dim] without gaps, K before V
-  /// (Punica's layout); layer_idx picks the layer.
+  /// Pages of their own addresses, each [num_layers, 2, num_kv_heads, page_size, head_dim] without
+  /// gaps, K before V (Punica's layout); layer_idx picks the layer.
   [[nodiscard]] static PagedKv from_pointers(DType dtype, Device device, int num_layers,
                                              int layer_idx, int num_kv_heads, int page_size,
                                              int head_dim);
@@ -36,21 +39,27 @@ struct PagedKv {
 
 /// Which pages a batch of sequences uses, in CSR form. The length of sequence i is
 ///   kv_len(i) = (num pages of i - 1) * page_size + last_page_len[i],  0 when it has no page.
-/// On the CPU page_indptr and last_page_len are always checked. Page ids are not, and one outside the pool reads or writes
-/// outside it; with HEDDLE_VALIDATE=1 a used page outside the pool, or a null address, is an error.
-/// On CUDA kernels read the table, so a captured graph replays with what it then holds: nothing is checked but with
-/// HEDDLE_VALIDATE=1, outside captures. Pages with addresses begin at multiples of 16 bytes; a sequence has fewer than 2^31 tokens.
+/// On the CPU page_indptr and last_page_len are always checked. Page ids are not, and one outside
+/// the pool reads or writes outside it; with HEDDLE_VALIDATE=1 a used page outside the pool, or a
+/// null address, is an error.
+/// On CUDA kernels read the table, so a captured graph replays with what it then holds: nothing is
+/// checked but with HEDDLE_VALIDATE=1, outside captures. Pages with addresses begin at multiples of
+/// 16 bytes; a sequence has fewer than 2^31 tokens.
 struct PageTable {
   ConstTensorView page_indptr;    // [num_seqs + 1] i32|i64, ascending from 0
   ConstTensorView pages;          // [page_indptr[num_seqs]] ids i32|i64; addresses i64 without pool
   ConstTensorView last_page_len;  // [num_seqs] i32|i64: tokens in the last page, 1 to page_size
 };
 
-/// Stores the new keys and values of each sequence behind what it holds: token j of the n(i) new ones of sequence i goes
-/// to position kv_len(i) - n(i) + j. The table describes the state after the call (lengths include the new tokens).
-///   k, v [num_tokens, num_kv_heads, head_dim]  f32|f16|bf16; rounded once where the cache has another dtype
-///   seq_indptr [num_seqs + 1]                  i32|i64: tokens of sequence i are rows [seq_indptr[i], seq_indptr[i+1])
-/// A sequence without pages or without new tokens is skipped; of n(i) > kv_len(i) tokens the last kv_len(i) are stored.
+/// Stores the new keys and values of each sequence behind what it holds: token j of the n(i) new
+/// ones of sequence i goes to position kv_len(i) - n(i) + j. The table describes the state after
+/// the call (lengths include the new tokens).
+///   k, v [num_tokens, num_kv_heads, head_dim]  f32|f16|bf16; rounded once where the cache has
+///                                              another dtype
+///   seq_indptr [num_seqs + 1]                  i32|i64: tokens of sequence i are rows
+///                                              [seq_indptr[i], seq_indptr[i+1])
+/// A sequence without pages or without new tokens is skipped; of n(i) > kv_len(i) tokens the last
+/// kv_len(i) are stored.
 /// Nothing else in the cache is touched. Strides of k and v: any, last axis without gaps.
 void kv_init(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
              ConstTensorView k, ConstTensorView v, ConstTensorView seq_indptr);
@@ -59,11 +68,15 @@ void kv_init(const ExecContext& ctx, const PagedKv& cache, const PageTable& tabl
 void kv_append(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
                ConstTensorView k, ConstTensorView v);
 
-/// rope of q and k, then kv_init of k and v, in one pass (on CUDA in one launch) and with the same bits.
+/// rope of q and k, then kv_init of k and v, in one pass (on CUDA in one launch) and with the same
+/// bits.
 ///   q          [num_tokens, num_q_heads, head_dim]  dtype of k, rotated in place; or absent
-///   seq_indptr [num_seqs + 1]                       as in kv_init; absent: one new token per sequence, as in kv_append
-///   positions  [num_tokens] i32|i64                 the angles' positions; absent: the tokens' places in the cache
-/// head_dim up to 256. A row that is not stored is not rotated either. k may not overlap q or the cache.
+///   seq_indptr [num_seqs + 1]                       as in kv_init; absent: one new token per
+///                                                   sequence, as in kv_append
+///   positions  [num_tokens] i32|i64                 the angles' positions; absent: the tokens'
+///                                                   places in the cache
+/// head_dim up to 256. A row that is not stored is not rotated either. k may not overlap q or the
+/// cache.
 void rope_kv_append(const ExecContext& ctx, TensorView q, const PagedKv& cache,
                     const PageTable& table, ConstTensorView k, ConstTensorView v,
                     ConstTensorView seq_indptr, ConstTensorView positions, const RopeParams& rope);

@@ -14,7 +14,8 @@
 namespace heddle {
 namespace {
 
-/// Checks o, q and lse [num_tokens, num_q_heads(, head_dim)] against the cache; returns num_q_heads.
+/// Checks o, q and lse [num_tokens, num_q_heads(, head_dim)] against the cache; returns
+/// num_q_heads.
 int64_t check_rows(const ExecContext& ctx, const TensorView& o, const TensorView& lse,
                    const ConstTensorView& q, Dim& num_tokens, const PagedKv& cache) {
   Dim q_heads("num_q_heads"), head_dim("head_dim", cache.head_dim);

@@ -57,7 +57,8 @@ struct Cache {
   std::vector<int32_t> indptr, ids, last_page_len;
 };
 
-/// Reports FLOP/s (two products a visible key and element) and bytes of K and V per second, read once a sequence.
+/// Reports FLOP/s (two products a visible key and element) and bytes of K and V per second, read
+/// once a sequence.
 template <class T>
 void run(benchmark::State& state, Case c) {
   Cache<T> cache(c);

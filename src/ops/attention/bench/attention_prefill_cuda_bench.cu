@@ -1,9 +1,10 @@
 // Times batch_prefill on the first GPU.
 //   bench_attention_prefill_cuda --json FILE [--quick]
-// Pages of 16 in random order, head-major. A sample is one call's share of a replay of a graph of one call, or of several short ones that
-// take other pages each, so that keys and values come from memory. TFLOP/s count the visible half of the scores: 2 * batch * length^2 *
-// heads * head_dim; the floor is their time at the 790 TFLOP/s that cuBLASLt reaches with dense products of random bf16 values on an H200.
-// The first five cases are those that other kernels were measured in.
+// Pages of 16 in random order, head-major. A sample is one call's share of a replay of a graph of
+// one call, or of several short ones that take other pages each, so that keys and values come from
+// memory. TFLOP/s count the visible half of the scores: 2 * batch * length^2 * heads * head_dim;
+// the floor is their time at the 790 TFLOP/s that cuBLASLt reaches with dense products of random
+// bf16 values on an H200. The first five cases are those that other kernels were measured in.
 
 #include <algorithm>
 #include <vector>

@@ -13,8 +13,8 @@ namespace {
 // The heads of SmolLM2-135M.
 constexpr int64_t kNumQHeads = 9, kNumKvHeads = 3, kHeadDim = 64, kPageSize = 16;
 
-/// One thread: num_seqs sequences of seq_len tokens each, all of them new, into head-major pages. Bytes are those of k and v, read
-/// and written.
+/// One thread: num_seqs sequences of seq_len tokens each, all of them new, into head-major pages.
+/// Bytes are those of k and v, read and written.
 template <class T>
 void store(benchmark::State& state, int64_t num_seqs, int64_t seq_len) {
   const int64_t pages_per_seq = (seq_len + kPageSize - 1) / kPageSize;

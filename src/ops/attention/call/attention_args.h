@@ -7,8 +7,8 @@ namespace heddle {
 /// Elements of a head, at most.
 inline constexpr int kMaxHeadDim = 256;
 
-/// The arguments of a call of batch_prefill or batch_decode that has been checked. They are those of the caller and live
-/// as long as the call.
+/// The arguments of a call of batch_prefill or batch_decode that has been checked. They are those
+/// of the caller and live as long as the call.
 struct AttentionArgs {
   const TensorView& o;
   const TensorView& lse;  // may be absent

@@ -12,7 +12,8 @@ HWY_BEFORE_NAMESPACE();
 namespace heddle::cpu::attention::HWY_NAMESPACE {
 using namespace heddle::cpu::HWY_NAMESPACE;  // the toolbox: hn, load_f32, store_f32, ...
 
-/// The part of [lo, hi) that lies in the tile at `base`, relative to it; empty where they do not meet.
+/// The part of [lo, hi) that lies in the tile at `base`, relative to it; empty where they do not
+/// meet.
 HWY_INLINE int clip(int64_t position, int64_t base, int tile) {
   const int64_t x = position - base;
   return static_cast<int>(x < 0 ? 0 : x > tile ? tile : x);
@@ -23,7 +24,8 @@ HWY_INLINE int64_t token_of(const AttentionParams& p, const AttentionItem& item,
   return (item.first_row + row) / p.group_size;
 }
 
-/// Whether query `token` of a sequence with a tree mask sees the key at `position`, which is before the sequence's end.
+/// Whether query `token` of a sequence with a tree mask sees the key at `position`, which is before
+/// the sequence's end.
 HWY_INLINE bool tree_sees(const AttentionItem& item, int64_t token, int64_t position) {
   const int64_t j = position - (item.kv_len - item.q_len);  // its number among the new tokens
   if (j < 0) return true;
@@ -31,8 +33,9 @@ HWY_INLINE bool tree_sees(const AttentionItem& item, int64_t token, int64_t posi
   return (static_cast<uint32_t>(mask[j / 32]) >> (j % 32) & 1u) != 0;
 }
 
-/// A block of rows of one query token against the keys of the tile that its tree mask lets it see, one run of them after the
-/// other: a run is to the sums what the visible part of a tile is without a mask.
+/// A block of rows of one query token against the keys of the tile that its tree mask lets it see,
+/// one run of them after the other: a run is to the sums what the visible part of a tile is without
+/// a mask.
 template <class T>
 void attend_runs(const AttentionParams& p, const AttentionItem& item, int64_t base, int64_t token,
                  const RowBlock& rows, ItemScratch& scratch) {
@@ -45,16 +48,18 @@ void attend_runs(const AttentionParams& p, const AttentionItem& item, int64_t ba
   }
 }
 
-/// All rows of an item against the tile of keys at position `base`. Rows that see the same part of the tile go through it
-/// in blocks: all of them in a tile before the diagonal, the heads of one token on it. A key that a row does not see
-/// takes no part in its sums, so what its value holds (even NaN) has no effect.
+/// All rows of an item against the tile of keys at position `base`. Rows that see the same part of
+/// the tile go through it in blocks: all of them in a tile before the diagonal, the heads of one
+/// token on it. A key that a row does not see takes no part in its sums, so what its value holds
+/// (even NaN) has no effect.
 template <class T>
 void attend_tile(const AttentionParams& p, const AttentionItem& item, int64_t base, int64_t lo,
                  int64_t hi, ItemScratch& scratch) {
   const int tile = p.tile;
   const int first = clip(lo, base, tile), last = clip(hi, base, tile);
   p.cache->key_rows(item.seq, item.kv_head, base + first, last - first, scratch.rows + first);
-  // Whole groups of kKeyLanes are loaded; places outside [first, last) repeat a key that may be read, and are masked.
+  // Whole groups of kKeyLanes are loaded; places outside [first, last) repeat a key that may be
+  // read, and are masked.
   const int begin = first / kKeyLanes * kKeyLanes;
   const int end = (last + kKeyLanes - 1) / kKeyLanes * kKeyLanes;
   for (int c = begin; c < first; ++c) scratch.rows[c] = scratch.rows[first];

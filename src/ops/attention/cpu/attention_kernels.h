@@ -15,12 +15,13 @@ namespace heddle::cpu::attention {
 
 inline constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 
-/// Virtual lanes of the sum of a row's weights, and the unit in which keys are masked: as wide as the widest target, so
-/// that the bits do not depend on the target.
+/// Virtual lanes of the sum of a row's weights, and the unit in which keys are masked: as wide as
+/// the widest target, so that the bits do not depend on the target.
 inline constexpr int kKeyLanes = 16;
 
-/// Keys are taken in tiles that begin at multiples of this position, so that what is summed with what depends on the
-/// positions alone. A function of head_dim alone: the transposed tile of keys has kKeyTileElements floats.
+/// Keys are taken in tiles that begin at multiples of this position, so that what is summed with
+/// what depends on the positions alone. A function of head_dim alone: the transposed tile of keys
+/// has kKeyTileElements floats.
 inline constexpr int kMaxTileKeys = 64;
 inline constexpr int kKeyTileElements = 4096;
 constexpr int tile_keys(int head_dim) { return head_dim <= 64 ? 64 : head_dim <= 128 ? 32 : 16; }
@@ -32,8 +33,9 @@ constexpr int row_stride(int head_dim) {
   return (head_dim + kKeyLanes - 1) / kKeyLanes * kKeyLanes;
 }
 
-/// Rows (query token, query head of the group) that go through the tiles of keys together. They share the transposition
-/// of a tile, which is worth 4 rows; their number decides the scratch, and the bits do not depend on it.
+/// Rows (query token, query head of the group) that go through the tiles of keys together. They
+/// share the transposition of a tile, which is worth 4 rows; their number decides the scratch, and
+/// the bits do not depend on it.
 inline constexpr int kRowBlock = 6;  // rows of one pass over a tile: 12 accumulators of two vectors
 inline constexpr int kMaxItemRows = 60;
 inline constexpr int kRowElements = 4096;
@@ -73,8 +75,8 @@ struct AttentionParams {
   TreeMasks trees;
 };
 
-/// A piece of the work: some rows of one sequence and kv head. Row r is query token r / group_size of the sequence and
-/// query head kv_head * group_size + r % group_size.
+/// A piece of the work: some rows of one sequence and kv head. Row r is query token r / group_size
+/// of the sequence and query head kv_head * group_size + r % group_size.
 struct AttentionItem {
   int64_t seq = 0, kv_head = 0;
   int64_t first_token = 0;  // row of q that holds the sequence's first query
@@ -84,8 +86,9 @@ struct AttentionItem {
   const int32_t* tree = nullptr;  // [q_len, tree_mask_words(q_len)], or nullptr: causality decides
 };
 
-/// The numbering of the items of a call, without a table: those of sequence i are numbered from first_item(i) on. Each
-/// sequence is given at least as many numbers as it has items; those left over stand for nothing.
+/// The numbering of the items of a call, without a table: those of sequence i are numbered from
+/// first_item(i) on. Each sequence is given at least as many numbers as it has items; those left
+/// over stand for nothing.
 class AttentionItems {
  public:
   /// q_indptr nothing: one query per sequence.

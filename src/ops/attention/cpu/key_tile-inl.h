@@ -1,5 +1,5 @@
-// Loading a tile of keys: widened to f32, rotated where wanted, transposed so that lanes are keys. Include inside a file
-// that Highway compiles once per target.
+// Loading a tile of keys: widened to f32, rotated where wanted, transposed so that lanes are keys.
+// Include inside a file that Highway compiles once per target.
 
 #if defined(HEDDLE_OPS_ATTENTION_KEY_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_ATTENTION_KEY_TILE_INL_H_
@@ -61,7 +61,8 @@ HWY_INLINE void transpose_rows(const T* const* rows, int head_dim, int tile, flo
                    keys + i * tile, tile);
 }
 
-/// Asks for a row of K or V ahead of its use. Pages end the streams that the machine would follow by itself.
+/// Asks for a row of K or V ahead of its use. Pages end the streams that the machine would follow
+/// by itself.
 template <class T>
 HWY_INLINE void prefetch_row(const std::byte* row, int head_dim) {
   constexpr int kCacheLine = 64;
@@ -69,8 +70,8 @@ HWY_INLINE void prefetch_row(const std::byte* row, int head_dim) {
   for (int i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(row + i, 0, 2);
 }
 
-/// The keys rows [begin, end) of a tile into keys [head_dim, tile]; begin and end are multiples of kKeyLanes.
-/// `position` is that of the tile's first key.
+/// The keys rows [begin, end) of a tile into keys [head_dim, tile]; begin and end are multiples of
+/// kKeyLanes. `position` is that of the tile's first key.
 template <class T>
 void load_key_tile(const AttentionParams& p, const std::byte* const* rows, int64_t position,
                    int begin, int end, float* keys) {
@@ -82,7 +83,8 @@ void load_key_tile(const AttentionParams& p, const std::byte* const* rows, int64
   }
   if (p.angles == nullptr) return;
 
-  // Always walked from the tile's first position: a key's angle must not depend on where the visible part begins.
+  // Always walked from the tile's first position: a key's angle must not depend on where the
+  // visible part begins.
   float cos[RotaryAngles::kMaxPairs], sin[RotaryAngles::kMaxPairs];
   float rotated[kTransposedKeys][kMaxHeadDim];
   const float* four[kTransposedKeys];

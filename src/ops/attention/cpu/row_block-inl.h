@@ -1,5 +1,5 @@
-// A block of rows against a tile of keys: scores, weights, weighted values. Include inside a file that Highway compiles
-// once per target.
+// A block of rows against a tile of keys: scores, weights, weighted values. Include inside a file
+// that Highway compiles once per target.
 
 #if defined(HEDDLE_OPS_ATTENTION_ROW_BLOCK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_ATTENTION_ROW_BLOCK_INL_H_
@@ -27,12 +27,14 @@ struct ItemScratch {
   std::byte* next_rows[kMaxTileKeys];          // of the tile behind it
 };
 
-/// Rows [first, first + num_rows) of an item, at most kRowBlock, that all see the keys [lo, hi) of a tile.
+/// Rows [first, first + num_rows) of an item, at most kRowBlock, that all see the keys [lo, hi) of
+/// a tile.
 struct RowBlock {
   int first, num_rows, lo, hi;
 };
 
-/// s[r][c] = q[r] . key c for kRows rows and the keys of kVecs vectors. A score is one chain over d, ascending.
+/// s[r][c] = q[r] . key c for kRows rows and the keys of kVecs vectors. A score is one chain over
+/// d, ascending.
 template <int kRows, int kVecs>
 HWY_INLINE void score_strip(const float* HWY_RESTRICT q, int q_stride,
                             const float* HWY_RESTRICT keys, int head_dim, int tile,
@@ -64,8 +66,8 @@ HWY_INLINE void score_strip(const float* HWY_RESTRICT q, int q_stride,
   }
 }
 
-/// o[r] += weight[r][j] * value j for kRows rows and kVecs vectors along the head, keys j ascending. A partial vector
-/// (width < one vector, kVecs = 1) reads no element of V past `width`.
+/// o[r] += weight[r][j] * value j for kRows rows and kVecs vectors along the head, keys j
+/// ascending. A partial vector (width < one vector, kVecs = 1) reads no element of V past `width`.
 template <class T, int kRows, int kVecs, bool kPartial>
 HWY_INLINE void accumulate_strip(const float* HWY_RESTRICT weights, std::byte* const* keys,
                                  int64_t value_offset, int lo, int hi, size_t width,

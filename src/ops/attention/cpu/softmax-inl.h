@@ -1,5 +1,5 @@
-// The online softmax of one row: exponential, soft cap, running maximum and sum. Include inside a file that Highway
-// compiles once per target.
+// The online softmax of one row: exponential, soft cap, running maximum and sum. Include inside a
+// file that Highway compiles once per target.
 
 #if defined(HEDDLE_OPS_ATTENTION_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_ATTENTION_SOFTMAX_INL_H_
@@ -17,9 +17,9 @@ HWY_BEFORE_NAMESPACE();
 namespace heddle::cpu::attention::HWY_NAMESPACE {
 using namespace heddle::cpu::HWY_NAMESPACE;  // the toolbox: hn, load_f32, store_f32, ...
 
-/// exp(x) for x <= 0 with an error below 1 ulp; 0 below -87, where f32 would become subnormal; NaN for NaN.
-/// x = n ln 2 + r with |r| <= ln 2 / 2, and exp(r) = 1 + r + r^2 P(r): P is the minimax polynomial of degree 4, whose
-/// error is 0.06 ulp.
+/// exp(x) for x <= 0 with an error below 1 ulp; 0 below -87, where f32 would become subnormal; NaN
+/// for NaN. x = n ln 2 + r with |r| <= ln 2 / 2, and exp(r) = 1 + r + r^2 P(r): P is the minimax
+/// polynomial of degree 4, whose error is 0.06 ulp.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
   const hn::Rebind<int32_t, D> di;
@@ -38,7 +38,8 @@ HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0f)), hn::Mul(exp_r, power));
 }
 
-/// The state of a row between tiles. The sum of weights is kept in kKeyLanes virtual lanes, key j in lane j % kKeyLanes.
+/// The state of a row between tiles. The sum of weights is kept in kKeyLanes virtual lanes, key j
+/// in lane j % kKeyLanes.
 struct RowState {
   float max;
   alignas(64) float sum[kKeyLanes];
@@ -54,8 +55,9 @@ HWY_INLINE float sum_lanes(const float* lanes) {
   return sum[0];
 }
 
-/// Caps and masks the scores s [end) of one row at the keys [begin, end) of a tile, and returns their maximum. Scores
-/// outside [lo, hi) become -inf, whatever they hold. begin and end are multiples of kKeyLanes.
+/// Caps and masks the scores s [end) of one row at the keys [begin, end) of a tile, and returns
+/// their maximum. Scores outside [lo, hi) become -inf, whatever they hold. begin and end are
+/// multiples of kKeyLanes.
 template <class D>
 HWY_INLINE float mask_scores(D d, float soft_cap, int lo, int hi, int begin, int end, float* s) {
   const int step = static_cast<int>(hn::Lanes(d));
@@ -79,8 +81,8 @@ HWY_INLINE float mask_scores(D d, float soft_cap, int lo, int hi, int begin, int
   return hn::GetLane(hn::MaxOfLanes(d, max));
 }
 
-/// Takes the scores of a tile into a row: s becomes the weights exp(s - max), and the earlier sums of the row (o, of
-/// o_size floats, and state.sum) shrink where the maximum grew.
+/// Takes the scores of a tile into a row: s becomes the weights exp(s - max), and the earlier sums
+/// of the row (o, of o_size floats, and state.sum) shrink where the maximum grew.
 template <class D>
 HWY_INLINE void update_row(D d, float soft_cap, int lo, int hi, float* s, RowState& state, float* o,
                            int o_size) {

@@ -7,18 +7,19 @@ namespace heddle::cuda::attention {
 /// Keys that a warp takes at a time.
 inline constexpr int kTileKeys = 16;
 
-/// A sequence is cut into segments. How long they are follows from the number of keys that it shows, and from nothing
-/// else, so that a row's bits do not depend on the batch. There are at most kMaxSegments, each a multiple of kSegmentUnit
-/// keys (a tile for each warp of a block). A segment costs something beside its keys, so it has kMinSegmentKeys at least;
-/// a sequence of up to kShortKeys is cut shorter, so that a few such sequences keep a chip busy.
+/// A sequence is cut into segments. How long they are follows from the number of keys that it
+/// shows, and from nothing else, so that a row's bits do not depend on the batch. There are at most
+/// kMaxSegments, each a multiple of kSegmentUnit keys (a tile for each warp of a block). A segment
+/// costs something beside its keys, so it has kMinSegmentKeys at least; a sequence of up to
+/// kShortKeys is cut shorter, so that a few such sequences keep a chip busy.
 inline constexpr int kMaxSegments = 16;
 inline constexpr int kSegmentUnit = 64;
 inline constexpr int kMinSegmentKeys = 256;
 inline constexpr int kShortKeys = 1024, kMinShortSegmentKeys = 128;
 
 /// Costs count tiles of keys, in 32 bits: 2^32 tiles are 17 TB of keys and values of 128 elements.
-/// This is what the beginning and the end of a segment cost. It was found on an H200, with one sequence of 32768 keys
-/// among 63 others.
+/// This is what the beginning and the end of a segment cost. It was found on an H200, with one
+/// sequence of 32768 keys among 63 others.
 inline constexpr uint32_t kSegmentCost = 9;
 
 inline constexpr int kDecodeRowTile = 8;      // rows of q in a product of the tensor cores
@@ -36,7 +37,8 @@ inline constexpr int kDecodeBlocksPerSm = 2;  // that run at the same time
 
 /// What the decode kernel takes. Where it rotates, the frequencies follow.
 struct DecodeParams : AttentionParams {
-  /// States of segments that another block merges, not initialised; nullptr: a block computes all segments of its rows.
+  /// States of segments that another block merges, not initialised; nullptr: a block computes all
+  /// segments of its rows.
   float* partials = nullptr;  // AttentionChoice::partial_floats
   /// Zero before and after every kernel, one for each block.
   uint32_t* counters = nullptr;

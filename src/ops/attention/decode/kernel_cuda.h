@@ -1,12 +1,32 @@
 #pragma once
 
-// Attention of few queries per sequence over a paged cache: batch_decode.
+// The portable kernel of batch_decode: attention of one query a sequence over a paged cache.
 //
-// A sequence is cut into segments by its own length, a segment into tiles of 16 keys that the warps of a block take in turn. A warp
-// sums its tiles on tensor cores from a fresh softmax state, at the segment's end the states of the warps are merged in order, and the
-// segments' states are merged in ascending order. Which block computes a segment depends on the batch, the sums do not: a block keeps
-// the state of segments 0 to i of a unit itself, others leave theirs in memory, and the block that arrives last merges them. No block
-// waits for another but in a cluster.
+//   sequence   keys 0 ... kv_len - 1 of one sequence
+//     unit     a kv head of it, with up to 8 or 16 of the rows of q that share its keys
+//       segment  a run of its keys, at most 16 of them; how long follows from kv_len alone
+//         tile     16 keys; the 4 warps of a block take tiles w, w + 4, w + 8, ...
+//           warp     two products of tensor cores:
+//
+//                     S^T = K Q^T                          O^T = V^T P^T
+//                     8 rows of q                          8 rows of q
+//                   +-------------+                      +-------------+
+//         16 keys   | lane (g, q) |      16 elements     | lane (g, q) |
+//         of a tile | g, g + 8    |      of the head     | g, g + 8    |
+//                   | x 2q, 2q + 1|                      | x 2q, 2q + 1|
+//                   +-------------+                      +-------------+
+//
+//           lane     (g, q) = (lane / 4, lane % 4) holds two keys, or elements, of two rows
+//
+// The sums are merged from the bottom up, always in the same order: the four warps of a block at
+// the end of a segment, then the segments of a unit in ascending order. Which block computes a
+// segment depends on the batch, but what is summed with what does not. A block that begins with
+// segment 0 of a unit keeps its state in registers. Others leave theirs in the workspace, and the
+// block that arrives last merges them. No block waits for another, except in a cluster.
+//
+// schedule_cuda.h says which block has which segments, tile_cuda.h brings keys and values and makes
+// scores, softmax_state_cuda.h has weights, sums and merging, rope_scores_cuda.h the scores of keys
+// that rotate on the way.
 
 #include <algorithm>
 #include <cmath>
@@ -22,7 +42,8 @@
 
 namespace heddle::cuda::attention::decode {
 
-/// The output of row tile `tile` from the state of all keys: the groups of the warp.
+/// Stores the output of row tile `tile` from the state of all keys. Warp w stores its groups of 16
+/// elements.
 template <class T, class Shape>
 __device__ void store_rows(const DecodeParams& p, const Run& run, int tile,
                            const State<Shape::kGroups>& state) {
@@ -74,7 +95,8 @@ __device__ void scale_scores(const AttentionParams& p, float (&s)[kRowTiles][4])
 template <int kDim, int kRowTiles, class Params>
 using ShapeOf = DecodeShape<kDim, kRowTiles, std::is_same_v<Params, RotatingDecodeParams>>;
 
-/// Whether this block is the last of those that share a unit; its states are in memory then. All threads call.
+/// Whether this block is the last one to arrive of those that share a unit. Then all their states
+/// are in memory. All threads call.
 template <class Shape>
 __device__ bool arrive(const DecodeParams& p, const Run& run, uint32_t block_of,
                        DecodeShared<Shape>& s) {
@@ -90,14 +112,15 @@ __device__ bool arrive(const DecodeParams& p, const Run& run, uint32_t block_of,
   return s.is_last != 0;
 }
 
-/// A unit that several blocks share, whose states the block has left: merges all where it is the last.
+/// Ends a unit that several blocks share, after this block has left its states: the last block to
+/// arrive merges the states of all.
 template <class T, class Shape>
 __device__ void share_unit(const DecodeParams& p, const Run& run, const Partials<Shape>& partials,
                            const MergePlace& place, DecodeShared<Shape>& s) {
   const auto segment = min(threadIdx.x % 32, run.cut->num_segments - 1);
   const uint32_t block_of = s.work.block_of(run.cost_before + run.unit * run.cut->unit_cost +
                                             segment * run.cut->segment_cost());
-  // The counter is that of the block that has segment 0, which shares no other unit's beginning.
+  // The counter of the block with segment 0: a block has segment 0 of one shared unit at most.
   if (!arrive(p, run, __shfl_sync(~0u, block_of, 0), s)) return;
 #pragma unroll 1
   for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
@@ -106,12 +129,13 @@ __device__ void share_unit(const DecodeParams& p, const Run& run, const Partials
   }
 }
 
-/// tf32 has 11 significant bits: more than bf16 has, no more than f16.
+/// tf32 has 11 significant bits: enough for bf16 with its 8, not for f16, which has 11 itself.
 template <class T, class Shape>
 using RotatedScores = std::conditional_t<std::is_same_v<T, __nv_bfloat16> && Shape::kHasRoomForTf32,
                                          Tf32Scores<T, Shape>, SplitScores<T, Shape>>;
 
-/// Adds the warp's tiles of a run from `position` on and before `end` to sums; returns the position of the next one.
+/// Adds the warp's tiles of a run to sums, from `position` up to `end`. Returns the position of the
+/// warp's next tile.
 template <class T, class Shape, class Params>
 __device__ int add_tiles(const Params& p, const SequenceCut& cut, const std::byte* q, int position,
                          int end, DecodeShared<Shape>& s, PartRing<Shape>& ring,
@@ -137,8 +161,9 @@ __device__ int add_tiles(const Params& p, const SequenceCut& cut, const std::byt
   return position;
 }
 
-/// Merges what the warps have of a segment: into the states of the run if it begins with segment 0 or has no other, else into a state of
-/// its own that is left for the block that merges the unit. All threads call.
+/// Merges what the warps have summed of a segment. The result joins the states of the run where
+/// that began with segment 0, or in a cluster. Else it is a state of its own, for the block that
+/// will merge the unit. All threads call.
 template <class Shape>
 __device__ void end_segment(const Run& run, uint32_t segment, uint32_t block,
                             const TileSums<Shape::kDim, Shape::kRowTiles>& sums,
@@ -149,7 +174,7 @@ __device__ void end_segment(const Run& run, uint32_t segment, uint32_t block,
   for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
     __syncwarp();
     put_sums(sums, tile, ring.free_part(), s);
-    __syncthreads();  // the next rows of q are there, too
+    __syncthreads();  // and the next rows of q have arrived
     const auto sum = gather_sums(s);
     if (run.first != 0 && !s.work.is_of_cluster) {
       partials.put(block, static_cast<int>(segment), tile, sum);
@@ -160,7 +185,7 @@ __device__ void end_segment(const Run& run, uint32_t segment, uint32_t block,
   }
 }
 
-/// The end of a block in a cluster that shares a unit: `run` is its only one. All threads call.
+/// The end of a block in a cluster that shares a unit; `run` is its only one. All threads call.
 template <class T, class Shape>
 __device__ void end_cluster(const DecodeParams& p, const Run& run,
                             State<Shape::kGroups> (&states)[Shape::kRowTiles],
@@ -180,7 +205,8 @@ __device__ void end_cluster(const DecodeParams& p, const Run& run,
   wait_for_cluster();
 }
 
-/// Stores the outputs of a unit that the block has whole, else leaves what it has and merges the unit if it is the last. All threads call.
+/// Stores the outputs of a unit that the block has whole. Of a shared unit it leaves its states,
+/// and merges the unit if it is the last to arrive. All threads call.
 template <class T, class Shape>
 __device__ void end_run(const DecodeParams& p, const Run& run, uint32_t block,
                         State<Shape::kGroups> (&states)[Shape::kRowTiles],
@@ -201,7 +227,15 @@ __device__ void end_run(const DecodeParams& p, const Run& run, uint32_t block,
   if (!is_whole) share_unit<T>(p, run, partials, place, s);
 }
 
-/// Waits for the kernel in front, sets the share of the block, and asks for the first rows of q, keys and values. All threads call.
+/// Begins a block. On chips from 9.0 on that may happen while the kernel in front still runs, and
+/// that kernel may write lengths and the page table. So there are two steps:
+///
+///   1. Speculative start: partition the work and look up the first pages by what the table says
+///      now. It may be stale, but whatever it says, all that is read lies in the table.
+///   2. Wait for the kernel in front. Read lengths and pages again, start to copy the first rows of
+///      q, keys and values. Where something has changed, drop the copies and begin anew.
+///
+/// Where a speculative start is not possible, only step 2 happens. All threads call.
 template <class Shape>
 __device__ BlockWork begin_work(const DecodeParams& p, uint32_t block, DecodeShared<Shape>& s,
                                 RunWalk<Shape::kWarps, 1, 2>& walk, PartRing<Shape>& ring) {
@@ -224,7 +258,7 @@ __device__ BlockWork begin_work(const DecodeParams& p, uint32_t block, DecodeSha
     TableWords now;
     if (is_speculative) {
       wait_for_predecessor();
-      now = ask_again(p, first);  // not behind the copies, which would hold it up
+      now = request_again(p, first);  // before the copies, which would delay it
     }
     if (share == BlockWork::kSegments && is_in_pool) {
       fetch_rows<Shape>(p, walk.run(), s.q[0]);
@@ -239,7 +273,8 @@ __device__ BlockWork begin_work(const DecodeParams& p, uint32_t block, DecodeSha
   }
 }
 
-// Grid: AttentionChoice::num_blocks. Block b is number `block` in the order of the work. Block: DecodeShape::kThreads.
+// Grid: AttentionChoice::num_blocks blocks of DecodeShape::kThreads. Blocks that are side by side
+// in the work, blocks_per_sm of them, run on one multiprocessor: `block` is the number in the work.
 template <class T, int kDim, int kRowTiles, class Params>
 __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
                                   ShapeOf<kDim, kRowTiles, Params>::kBlocksPerSm)
@@ -265,7 +300,7 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
   while (walk.has_run()) {
     const Run run = walk.run();
     walk.next();
-    if (walk.has_run()) fetch_rows<Shape>(p, walk.run(), next_q);  // in the group of the next part
+    if (walk.has_run()) fetch_rows<Shape>(p, walk.run(), next_q);  // in the next group of copies
     if constexpr (Shape::kRotates) {
       RotatedScores<T, Shape>::rotate_rows(p.rope, run.cut->kv_len - 1, q, s);
       __syncthreads();
@@ -274,7 +309,7 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
     int position = run.begin_key() + static_cast<int>(threadIdx.x) / 32 * kTileKeys;
     const int run_end = run.end_key();
     int end = run.begin_key();
-    // Whether the next rows of q may be on their way still when the warp has taken all its parts.
+    // A short run takes so few parts that waiting for them does not wait for the next rows of q.
     const bool is_short = run_end - end < Shape::kParts * Shape::kWarps * kTileKeys;
 #pragma unroll 1
     for (uint32_t segment = run.first; segment < run.end; ++segment) {
@@ -302,8 +337,8 @@ void launch_instance(const Params& p, int num_blocks, const AttentionLaunch& lau
   using Element = std::conditional_t<std::is_same_v<T, half>, __half, __nv_bfloat16>;
   constexpr auto kKernel = decode_kernel<Element, kDim, kRowTiles, Params>;
   constexpr int kBytes = sizeof(DecodeShared<Shape>);
-  // More than a third of what a multiprocessor has: blocks of the next kernel come early, and three on one would leave
-  // others less.
+  // More than a third of what a multiprocessor has: blocks of the next kernel come early, and three
+  // on one would leave others less.
   constexpr int kLargeBytes = std::max(kBytes, 76 * 1024);
   static_assert(3 * (kLargeBytes + 1024) > kLargeSharedBytes + 1024);
   const int chip = launch.info.compute_capability / 10;

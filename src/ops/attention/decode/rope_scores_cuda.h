@@ -1,13 +1,18 @@
 #pragma once
 
-// Scores of rotated keys and queries that are taken as sums of two values of their dtype. A product is the sum of three: the one that is
-// left out is below 2^-16 (bf16) or 2^-22 (f16) of it.
+// Scores of keys and queries that rotate inside.
+//
+// Rotated values do not fit their dtype. There are two ways to keep what rounding would take off:
+//   SplitScores   x = high + low, two values of the dtype. A score is the sum of three products;
+//   the
+//                 fourth, low * low, is below 2^-16 (bf16) or 2^-22 (f16) of it and left out.
+//   Tf32Scores    tf32 has three bits more than bf16, so one product will do.
 
 #include "ops/attention/decode/rotate_cuda.h"
 
 namespace heddle::cuda::attention::decode {
 
-/// Two neighbours as values of a dtype and what those lack.
+/// Two elements side by side, rounded, and what the rounding took off.
 struct SplitWord {
   uint32_t high, rest;
 };
@@ -18,7 +23,7 @@ __device__ SplitWord split_two(float2 v) {
   return {high, narrow_two<T>({v.x - rounded.x, v.y - rounded.y})};
 }
 
-/// Scores of a tile: products of values, of what keys lack and of what q lacks.
+/// Scores as sums of three products: high * high, low * high and high * low.
 template <class T, class Shape>
 class SplitScores : RotatingTile<T, Shape> {
   using Base = RotatingTile<T, Shape>;
@@ -28,7 +33,8 @@ class SplitScores : RotatingTile<T, Shape> {
   __device__ SplitScores(DecodeShared<Shape>& s, const std::byte* q, int num_pairs, int num_steps)
       : Base(s, q, num_pairs, num_steps), q_rest_(shared_address(s.rotated_q)) {}
 
-  /// Rotates the rows of q, of the token at `position`, in place; what they lack then goes to turned_q. All threads call.
+  /// Rotates the rows of q, of the token at `position`, in place. What rounding takes off
+  /// goes to rotated_q. All threads call.
   __device__ static void rotate_rows(const RotaryFrequencies& rope, int position, std::byte* q,
                                      DecodeShared<Shape>& s) {
     constexpr int kPairs = Shape::kDim / 2;
@@ -82,7 +88,8 @@ class SplitScores : RotatingTile<T, Shape> {
     this->add_product(sums.rest_of_q, high, this->row_vectors(q_rest_, first, second));
   }
 
-  /// Of vectors of 8 pairs. A product takes the first and the second elements of 8 pairs together.
+  /// Where pairs come in whole vectors of 8: a product takes the first and the second elements of 8
+  /// pairs.
   __device__ Sums products_of_vectors(const std::byte* keys, int position) const {
     Sums sums = {};
     this->put_tile_rotations(position);
@@ -130,12 +137,14 @@ class SplitScores : RotatingTile<T, Shape> {
   uint32_t q_rest_;
 };
 
-/// Scores of a tile: products of the first elements of pairs, or of what stands first in a step, and of the second.
+/// Scores as products of tf32: the sum of those of the first elements of pairs, and of the second
+/// ones.
 template <class T, class Shape>
 class Tf32Scores : RotatingTile<T, Shape> {
   using Base = RotatingTile<T, Shape>;
   using typename Base::Scores;
-  /// Rows of q in turned_q, words: lanes of four rows do not meet in a bank.
+  /// Words between rows of q in rotated_q: 8 more, so that lanes of four rows do not meet in a
+  /// bank.
   static constexpr int kRowWords = Shape::kDim + 8;
   static_assert(Shape::kRows * kRowWords * 4 <= sizeof(DecodeShared<Shape>::rotated_q));
 
@@ -143,7 +152,8 @@ class Tf32Scores : RotatingTile<T, Shape> {
   __device__ Tf32Scores(DecodeShared<Shape>& s, const std::byte* q, int num_pairs, int num_steps)
       : Base(s, q, num_pairs, num_steps) {}
 
-  /// Rotates the rows of q, of the token at `position`, on the way to turned_q. All threads call.
+  /// Rotates the rows of q, of the token at `position`, on the way to rotated_q. All
+  /// threads call.
   __device__ static void rotate_rows(const RotaryFrequencies& rope, int position,
                                      const std::byte* q, DecodeShared<Shape>& s) {
     constexpr int kPairs = Shape::kDim / 2;
@@ -159,7 +169,7 @@ class Tf32Scores : RotatingTile<T, Shape> {
                                       cos_sin_at(position, rope.frequency[pair]));
         to[pair] = to_tf32(rotated.x);
         to[pair + rope.num_pairs] = to_tf32(rotated.y);
-      } else {  // one of the last steps is rotated in part
+      } else {  // elements that stay as they are
         const int element = 2 * pair;
         to[element] = to_tf32(load(element));
         to[element + 1] = to_tf32(load(element + 1));
@@ -192,7 +202,8 @@ class Tf32Scores : RotatingTile<T, Shape> {
     return words_of(this->s_) + (tile * Shape::kRowTile + this->lane_ / 4) * kRowWords;
   }
 
-  /// Of vectors of 8 pairs. Lane (g, q) has pairs 2q and 2q + 1 as numbers q and q + 4 of a product.
+  /// Of vectors of 8 pairs. Lane (g, q) has pairs 2q and 2q + 1 as numbers q and q + 4 of a
+  /// product.
   __device__ Sums products_of_vectors(const std::byte* keys, int position) const {
     Sums sums = {};
     this->put_tile_rotations(position);

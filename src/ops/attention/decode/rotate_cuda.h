@@ -1,7 +1,11 @@
 #pragma once
 
-// RoPE inside decode: keys turn between shared memory and the tensor cores. Rounding rotated keys and queries to their dtype would take
-// most of the tolerance; what is done instead stands in attention_decode_rotated_split_cuda.h and attention_decode_rotated_tf32_cuda.h.
+// RoPE inside decode: keys rotate on the way from shared memory to the tensor cores.
+//
+// The angle of a key is the sum of two: that of the first key of its half tile, which a warp
+// computes for every tile (the tile rotation), and that from there to the key, which a block
+// computes once (the in-tile rotation). Rounding rotated keys to their dtype would use up most of
+// the tolerance; what is done instead is in rope_scores_cuda.h.
 
 #include "ops/attention/decode/tile_cuda.h"
 
@@ -15,7 +19,7 @@ __device__ inline CosSin cos_sin_fast(int position, Turns frequency) {
   return {__cosf(radians), __sinf(radians)};
 }
 
-/// How far half a tile of keys turns, for all tiles: sums of two angles are taken by the sum of two turns.
+/// Fills the table of in-tile rotations. All threads call.
 template <class Shape>
 __device__ void put_in_tile_rotations(const RotaryFrequencies& rope, DecodeShared<Shape>& s) {
   constexpr int kPairs = Shape::kDim / 2;
@@ -27,7 +31,7 @@ __device__ void put_in_tile_rotations(const RotaryFrequencies& rope, DecodeShare
   }
 }
 
-/// The turn by a and then by b.
+/// The rotation by a and then by b.
 __device__ inline CosSin compose(CosSin a, CosSin b) {
   return {fmaf(-a.sin, b.sin, a.cos * b.cos), fmaf(a.cos, b.sin, a.sin * b.cos)};
 }
@@ -47,16 +51,17 @@ class RotatingTile {
         lane_(static_cast<int>(threadIdx.x) % 32),
         q_(shared_address(q)) {}
 
-  /// Steps of 16 elements in which something is rotated.
+  /// Steps of 16 elements that have a rotated one.
   [[nodiscard]] __device__ int rotated_steps() const { return (2 * num_pairs_ + 15) / 16; }
 
-  /// Where a lane finds its row of two vectors of 16 bytes: of keys 0-7 and 8-15 the first vector, then the second.
+  /// The address of a lane's row for ldmatrix: keys 0 to 7 and 8 to 15 of the first vector, then of
+  /// the second.
   [[nodiscard]] __device__ uint32_t key_vectors(const std::byte* keys, int first,
                                                 int second) const {
     const int vector = lane_ < 16 ? first : second;
     return shared_address(keys) + vector_offset(lane_ & 15, vector, 2 * kDim);
   }
-  /// The same of rows of q: of each row tile both vectors.
+  /// The same for rows of q: both vectors of each row tile.
   [[nodiscard]] __device__ uint32_t row_vectors(uint32_t q, int first, int second) const {
     const int vector = (lane_ & 8) == 0 ? first : second;
     const int row = kRowTiles == 1 ? lane_ & 7 : (lane_ & 7) + (lane_ >> 4) * 8;
@@ -80,7 +85,7 @@ class RotatingTile {
     }
   }
 
-  /// The turns of the first keys of both halves of the tile at `position`.
+  /// Computes the rotations of the first keys of both halves of the tile at `position`.
   __device__ void put_tile_rotations(int position) const {
     __syncwarp();
 #pragma unroll
@@ -93,11 +98,11 @@ class RotatingTile {
     }
     __syncwarp();
   }
-  /// Pairs p, p + 1 of a lane's key, turned: their first elements, and their second ones.
+  /// Pairs p and p + 1 of a key after rotation: their first elements, and their second ones.
   struct RotatedPairs {
     float2 first, second;
   };
-  /// From the words of both; near: of p and p + 1 in a row of the table of near turns.
+  /// Rotates the words of both. in_tile: the in-tile rotations of p and p + 1.
   [[nodiscard]] __device__ RotatedPairs rotation(uint32_t first, uint32_t second,
                                                  const float4& in_tile, int half, int pair) const {
     const float4 tile_rotation = *reinterpret_cast<const float4*>(tile_rotation_[half] + pair);
@@ -110,7 +115,7 @@ class RotatingTile {
   [[nodiscard]] __device__ float4 in_tile_rotations(int pair) const {
     return *reinterpret_cast<const float4*>(s_.in_tile[lane_ / 4] + pair);
   }
-  /// Element `element` of the key of the tile at `position`, turned if it is one of a pair.
+  /// Element `element` of a key of the tile at `position`, rotated if it belongs to a pair.
   [[nodiscard]] __device__ float rotated(const std::byte* keys, int key, int element,
                                          int position) const {
     const auto load = [&](int e) {

@@ -1,8 +1,19 @@
 #pragma once
 
-// Who computes what in decode, found on the device. A unit is a kv head of a sequence with up to a number of its rows of q. Units are cut
-// into segments by the length of their sequence alone, and the segments of all units, in order, are dealt to the blocks, so that each
-// gets about the same number of keys: from where they begin on a line of costs.
+// Which block computes what in decode, found on the device from the lengths alone.
+//
+// A unit is a kv head of a sequence with up to 8 or 16 of its rows of q. The length of a sequence
+// decides how its units are cut into segments. All segments of all units lie on one line, as long
+// as their costs (tiles of keys, and kSegmentCost for each segment), and blocks cut the line into
+// equal pieces. A segment belongs to the piece in which it begins:
+//
+//   costs   0         25         50        75   ...
+//   units   |== unit 0 ==|== unit 1 ==|== unit 2 ==|   of sequence 0, then of sequence 1, ...
+//   segments|==0==|==1===|==0==|==1===|==0==|==1===|
+//   blocks  |--- 0 ---|--- 1 ---|--- 2 ---|--- 3 ---|
+//
+// Block 0 has both segments of unit 0; block 1 those of unit 1; block 2 has segment 0 of unit 2,
+// and block 3 segment 1: they share that unit.
 
 #include <cstdint>
 
@@ -16,7 +27,7 @@ namespace heddle::cuda::attention::decode {
 /// The keys of a sequence and how they are cut.
 struct SequenceCut {
   int64_t first_page;
-  int kv_len, first_key;  // keys before first_key are seen by nobody
+  int kv_len, first_key;  // the window hides keys before first_key
   int segment;            // keys of a segment; the first begins with the tile of first_key
   uint32_t num_segments;
   uint32_t unit_cost;
@@ -31,12 +42,13 @@ struct SequenceCut {
 __device__ inline uint32_t divide(uint32_t n, uint32_t d) {
   const auto quotient =
       static_cast<uint32_t>(__fdividef(static_cast<float>(n), static_cast<float>(d)));
-  const auto rest = static_cast<int32_t>(n - quotient * d);  // of a quotient that errs by up to one
+  const auto rest = static_cast<int32_t>(n - quotient * d);  // the quotient may be wrong by one
   return rest < 0 ? quotient - 1 : quotient + (rest >= static_cast<int32_t>(d) ? 1 : 0);
 }
 __device__ inline uint32_t divide_up(uint32_t n, uint32_t d) { return divide(n + d - 1, d); }
 
-/// The pages of a sequence while the kernel in front may still write what says so: none where the table does not have them.
+/// The pages of a sequence by a table that the kernel in front may still write: none where the
+/// words do not describe pages of the table.
 __device__ inline SequencePages stale_pages(const AttentionParams& p, int64_t seq) {
   const int64_t begin = read_index<load_changing_word_if>(p.kv.page_indptr, seq),
                 end = read_index<load_changing_word_if>(p.kv.page_indptr, seq + 1),
@@ -67,7 +79,7 @@ __device__ inline SequenceCut cut_sequence(const AttentionParams& p, int seq,
 __device__ inline SequenceCut cut_sequence(const AttentionParams& p, int seq) {
   return cut_sequence(p, seq, sequence_pages(p.kv, seq));
 }
-/// The same for sequences that are seldom needed, by a warp.
+/// The same to shared memory, by a warp: for sequences beyond the window of cuts.
 __device__ inline __noinline__ void put_overflow_cut(const AttentionParams& p, int seq,
                                                      SequenceCut& to) {
   const SequenceCut cut = cut_sequence(p, seq);
@@ -76,19 +88,19 @@ __device__ inline __noinline__ void put_overflow_cut(const AttentionParams& p, i
   __syncwarp();
 }
 
-/// A segment; that behind the last one is the first of the sequence behind the last one.
+/// A segment. The end of the work is segment 0 of a sequence behind the last one.
 struct WorkPlace {
   int seq;
   uint32_t unit, segment;
 };
 
-/// Neighbouring segments of one unit.
+/// Segments [first, end) of one unit.
 struct Run {
   const SequenceCut* cut;  // in shared memory
   int seq;
   uint32_t unit;
-  uint32_t first, end;   // segments
-  uint32_t cost_before;  // of the sequences before
+  uint32_t first, end;
+  uint32_t cost_before;  // of all sequences before this one
 
   [[nodiscard]] __device__ int begin_key() const {
     return cut->begin() + static_cast<int>(first) * cut->segment;
@@ -99,33 +111,34 @@ struct Run {
   [[nodiscard]] __device__ bool is_whole() const { return end - first == cut->num_segments; }
 };
 
-/// Tiles of one run.
+/// Tiles of a warp in one run: those at position, position + 64, ... before end.
 struct TileBatch {
   int position, end;
   int kv_len, first_key;
 };
 
-/// The share of a block, in shared memory.
+/// The work of a block, in shared memory.
 template <int kWarps>
 struct Schedule {
   static constexpr int kThreads = 32 * kWarps, kWindow = kThreads;
-  SequenceCut cuts[kWindow];             // of the sequences from `base` on
-  SequenceCut overflow_cuts[kWarps][3];  // of others: those that a warp's walks are at
-  TileBatch next[kWarps];                // that a warp takes next
-  Run runs[kWarps][2];  // that the walks of a warp are at; behind the last one, one without a cut
+  SequenceCut cuts[kWindow];             // of the sequences base, base + 1, ...
+  SequenceCut overflow_cuts[kWarps][3];  // of sequences beyond: those that a warp is at
+  TileBatch next[kWarps];                // the next tiles of each warp
+  Run runs[kWarps][2];  // that the two walks of a warp are at; without a cut at the end
   WorkPlace first, end;
   int base;
-  uint32_t cost_before;  // of the sequences before first.seq
-  uint32_t size;         // of a share
-  bool is_of_cluster;    // the blocks of a cluster have a segment each of one unit
+  uint32_t cost_before;  // of all sequences before first.seq
+  uint32_t size;         // cost of a block's piece
+  bool is_of_cluster;    // blocks of a cluster have one segment each, of one unit
   uint32_t sums[kWarps];
-  int alike[kWarps];  // keys of each of the sequences of a warp; -1 where they differ
+  int alike[kWarps];  // the length that all sequences of a warp's lanes have; -1: they differ
 
-  /// The block in whose share the segment at `cost` begins.
+  /// The block that has the segment which begins at `cost`.
   [[nodiscard]] __device__ uint32_t block_of(uint32_t cost) const { return divide(cost, size); }
 };
 
-/// The first segment of a sequence that begins at `cost` of it or behind; of the units alone where none is shared.
+/// The first segment of a sequence that begins at `cost` or later. Without memory to share units
+/// in, the first unit that does.
 __device__ inline WorkPlace place_at(const DecodeParams& p, const SequenceCut& cut,
                                      uint32_t num_units, int seq, uint32_t cost) {
   uint32_t unit = divide(cost, cut.unit_cost);
@@ -139,7 +152,8 @@ __device__ inline WorkPlace place_at(const DecodeParams& p, const SequenceCut& c
   return {seq, unit, segment};
 }
 
-/// The places where a block's share begins and ends, from what `before` says of the thread's sequences.
+/// Finds where a block's work begins and ends, if that is in the thread's sequence. `before`: the
+/// cost of all sequences in front of it.
 template <int kWarps>
 __device__ void find_places(const DecodeParams& p, uint32_t begin, uint32_t end, uint32_t before,
                             int seq, const SequenceCut& cut, Schedule<kWarps>& s) {
@@ -157,7 +171,8 @@ __device__ void find_places(const DecodeParams& p, uint32_t begin, uint32_t end,
     }
   }
 }
-/// Of more sequences than a block has threads: those of the thread, from `seq` on. is_alike: all are as long as the first.
+/// The cost of a thread's sequences, of which there are several where a batch has more sequences
+/// than a block has threads. is_alike: all are as long as the first.
 struct ThreadCosts {
   uint32_t sum;
   bool is_alike;
@@ -183,12 +198,14 @@ __device__ __noinline__ void find_overflow_places(const DecodeParams& p, uint32_
   }
 }
 
-/// What the threads before have, and all; are_alike: all sequences are of one length.
+/// The cost of the sequences of the threads before, and of all. are_alike: all sequences have one
+/// length.
 struct BlockCosts {
   uint32_t before, all;
   bool are_alike;
 };
-/// own: of the thread's sequences, `count` of them but for the last ones, the first of which has kv_len keys. All threads call.
+/// Sums the costs of all threads. own: those of the thread's `count` sequences, the first of which
+/// has kv_len keys. All threads call.
 template <int kWarps>
 __device__ BlockCosts add_costs(const DecodeParams& p, const ThreadCosts& own, int kv_len,
                                 int count, Schedule<kWarps>& s) {
@@ -216,11 +233,12 @@ __device__ BlockCosts add_costs(const DecodeParams& p, const ThreadCosts& own, i
   return costs;
 }
 
-/// What a block has to do; of kIdleInCluster, what idle_in_cluster() does.
+/// What a block has to do. kIdleInCluster: nothing, but it meets its cluster, see
+/// idle_in_cluster().
 enum class BlockWork { kNone, kSegments, kIdleInCluster };
 
-/// Where all sequences are of one length and a unit has no more segments than the cluster blocks: cluster c has unit c, a segment a block.
-/// All threads call.
+/// Work of a cluster, where all sequences have one length and a unit has no more segments than a
+/// cluster has blocks: cluster c has unit c, and its block r has segment r. All threads call.
 template <int kWarps>
 __device__ BlockWork take_segment(const DecodeParams& p, Schedule<kWarps>& s) {
   const uint32_t unit = blockIdx.x / p.cluster_size, rank = cluster_rank();
@@ -236,7 +254,8 @@ __device__ BlockWork take_segment(const DecodeParams& p, Schedule<kWarps>& s) {
   return rank < s.cuts[0].num_segments ? BlockWork::kSegments : BlockWork::kIdleInCluster;
 }
 
-/// Sets the share of block `block` of `num_blocks`. All threads call. is_guess: see DecodeParams::guesses_share.
+/// Finds the work of block `block` of `num_blocks`. is_speculative: the kernel in front may still
+/// write the table. All threads call.
 template <int kWarps>
 __device__ BlockWork partition_work(const DecodeParams& p, uint32_t block, uint32_t num_blocks,
                                     bool is_speculative, Schedule<kWarps>& s) {
@@ -260,7 +279,7 @@ __device__ BlockWork partition_work(const DecodeParams& p, uint32_t block, uint3
   }
   uint32_t size = (all + num_blocks - 1) / num_blocks;
   if (are_alike) {
-    // Shares of whole units, or of whole segments, so that less is joined.
+    // Round pieces up to whole units, or whole segments, so that fewer states are merged.
     const uint32_t unit = s.cuts[0].unit_cost;
     const uint32_t step = 2 * size >= unit ? unit : s.cuts[0].segment_cost();
     size = (size + step - 1) / step * step;
@@ -295,15 +314,17 @@ __device__ BlockWork partition_work(const DecodeParams& p, uint32_t block, uint3
 
 /// The rows of a unit: heads of q that share a kv head.
 struct UnitRows {
-  int kv_head, first;  // first: of the group
+  int kv_head, first;  // the first head of its group
 };
 __device__ inline UnitRows rows_of(const DecodeParams& p, uint32_t unit) {
   const int part = divide(static_cast<int>(unit), p.by_kv_heads);
   return {static_cast<int>(unit) - part * p.num_kv_heads, part * p.unit_rows};
 }
 
-/// Walks the runs of a share; all lanes of a warp go the same way. The run that it is at lies in shared memory, where it takes no
-/// registers. kAlive runs are in use at a time, so that many cuts of far sequences are kept, from far_cuts[warp][kFirstSlot] on.
+/// Walks through the runs of a block's work. All lanes of a warp go the same way, and the run that
+/// the walk is at lies in shared memory, where it takes no registers. A warp has two walks: one for
+/// what it copies, one for what it computes. kAlive runs are in use at a time, so a walk keeps that
+/// many cuts of sequences beyond the window, in overflow_cuts[warp] from kFirstSlot on.
 template <int kWarps, int kFirstSlot, int kAlive>
 class RunWalk {
  public:
@@ -337,7 +358,7 @@ class RunWalk {
   }
   __device__ void put(const Run& run) {
     __syncwarp();
-    at() = run;  // by all lanes, the same
+    at() = run;  // every lane writes the same
     __syncwarp();
   }
   __device__ void enter(Run run, bool is_other_sequence) {
@@ -358,20 +379,20 @@ class RunWalk {
   Schedule<kWarps>& s_;
 };
 
-/// Where a page of a lane stands in the table, and what stood there; entry -1 where there is none.
+/// An entry of the table that a lane has read, and what it said. entry is -1 where there was none.
 struct AskedPage {
   int64_t entry = -1, id = 0;
 };
-/// The pages of the first batches of tiles.
+/// What a lane has read of the table for the first two batches of tiles.
 struct FirstPages {
   AskedPage of_batch[2];
 };
 
-/// Brings element `i`, which may be behind the last one, to the L2 cache.
+/// Prefetches element `i` to L2, if there is one.
 __device__ inline void prefetch_index(const IndexParams& a, int64_t i, int64_t count) {
   if (i < count) prefetch(a.data + i * a.stride * (a.is_wide ? 8 : 4));
 }
-/// Brings lengths and the page table near.
+/// Prefetches lengths and the page table to L2.
 __device__ inline void fetch_tables(const DecodeParams& p) {
 #if __CUDA_ARCH__ >= 900
   constexpr int64_t kEntriesOfLine = 16;  // or more
@@ -382,7 +403,8 @@ __device__ inline void fetch_tables(const DecodeParams& p) {
 #endif
 }
 
-/// Whether what a warp was to read first are pages of the pool. All lanes call.
+/// Whether the first pages of a warp are pages of the pool. A stale table may name others. All
+/// lanes call.
 __device__ inline bool are_of_pool(const DecodeParams& p, const FirstPages& first) {
   bool are = true;
   for (const AskedPage& page : first.of_batch) {
@@ -391,12 +413,12 @@ __device__ inline bool are_of_pool(const DecodeParams& p, const FirstPages& firs
   return __all_sync(~0u, are) != 0;
 }
 
-/// What the table says now of a thread's sequence and its first pages.
+/// What the table says, after the wait, of the thread's sequence and of its first pages.
 struct TableWords {
   SequenceWords sequence;
   IndexWords pages[2];
 };
-__device__ inline TableWords ask_again(const DecodeParams& p, const FirstPages& first) {
+__device__ inline TableWords request_again(const DecodeParams& p, const FirstPages& first) {
   TableWords now{};
   if (static_cast<int>(threadIdx.x) < p.num_seqs) {
     now.sequence = ask_sequence(p.kv, threadIdx.x);

@@ -1,7 +1,15 @@
 #pragma once
 
-// Merging the softmax states of warps, segments and blocks, in the layout of the sums of a tensor core product: the lane of rows 2q, 2q + 1
-// has of every 16 elements a group of four, elements g and g + 8 of both rows. Warp w merges the groups of its share of the elements.
+// The state of an online softmax in decode: how tiles are added to it, and how states are merged.
+//
+//   TileSums     of a warp while it goes through its tiles of a segment, in registers
+//   State        of a segment: the warps have merged theirs, and each has a quarter of the elements
+//   Partials     the same in the workspace, where several blocks share a unit
+//   cluster      the same in shared memory, where the blocks of a cluster share one
+//
+// All have the layout of a product of tensor cores: of every 16 elements of the head, lane (g, q)
+// has a group of four, elements g and g + 8 of rows 2q and 2q + 1. After merging, warp w has the
+// groups w * kGroups, w * kGroups + 1, ...
 
 #include "cuda/cluster_cuda.h"
 #include "cuda/exp_cuda.h"
@@ -10,7 +18,8 @@
 
 namespace heddle::cuda::attention::decode {
 
-/// The state of a warp in a segment.
+/// What a warp has summed of a segment: [row tile][row 2q, 2q + 1], and o [16 elements][row
+/// tile][group]. `sum` is the lane's part: of the keys g and g + 8 of each tile.
 template <int kDim, int kRowTiles>
 struct TileSums {
   float max[kRowTiles][2], sum[kRowTiles][2];
@@ -46,7 +55,8 @@ __device__ inline float sum_of_keys(float v) {
   return v;
 }
 
-/// Scores become weights 2^(s - max); the maximum grows, and the sums of earlier tiles shrink with it.
+/// Turns scores into weights 2^(s - max). Where a tile has a greater maximum, the sums of earlier
+/// tiles shrink by the difference.
 template <int kDim, int kRowTiles>
 __device__ void weigh_tile(TileSums<kDim, kRowTiles>& sums, float (&s)[kRowTiles][4]) {
   float shrink[kRowTiles][2];
@@ -106,7 +116,8 @@ __device__ void add_values(uint32_t values, int lane, const float (&weights)[kRo
   }
 }
 
-/// Of rows 2q, 2q + 1: the maxima of their scores, in units of log2, and the lane's part of the sums of their weights 2^(score - max).
+/// Of rows 2q, 2q + 1: the maximum of the scores, in units of log2, and the lane's part of the sum
+/// of weights 2^(score - max).
 struct RowStates {
   float max[2], sum[2];
 
@@ -114,7 +125,8 @@ struct RowStates {
 };
 __device__ inline RowStates unpack(float4 v) { return {{v.x, v.y}, {v.z, v.w}}; }
 
-/// The state of two rows and kGroups groups of four sums, which are not divided by the sum of weights.
+/// The state of two rows: their maxima and sums, and kGroups groups of four weighted values, which
+/// are not divided by the sum of weights yet.
 template <int kGroups>
 struct State {
   RowStates rows;
@@ -125,7 +137,7 @@ struct State {
 __device__ inline float scale_to(float max, float top) {
   return max == -INFINITY ? 0.0f : exp2_fast(max - top);
 }
-/// sum += state, brought to the maxima of sum, which are no less than those of state.
+/// sum += state, scaled to the maxima of sum. Those are at least as great as those of state.
 template <int kGroups>
 __device__ void add_state(State<kGroups>& sum, const State<kGroups>& state) {
   float scale[2];
@@ -158,7 +170,7 @@ __device__ State<kGroups> merge(const State<kGroups>& a, const State<kGroups>& b
   return sum;
 }
 
-/// The sums of a row tile of the warp to `to` in shared memory.
+/// Writes the warp's sums of a row tile to `to`, in shared memory.
 template <int kDim, int kRowTiles, class Shape>
 __device__ void put_sums(const TileSums<kDim, kRowTiles>& sums, int tile, std::byte* to,
                          DecodeShared<Shape>& s) {
@@ -174,7 +186,7 @@ __device__ void put_sums(const TileSums<kDim, kRowTiles>& sums, int tile, std::b
   if (lane == 0) s.sums[warp] = static_cast<uint32_t>(to - &s.ring[0][0][0]);
 }
 
-/// The state of a segment from those of the warps: the groups of the warp.
+/// Merges the sums of the four warps, for the groups of this warp.
 template <class Shape>
 __device__ State<Shape::kGroups> gather_sums(const DecodeShared<Shape>& s) {
   constexpr int kGroups = Shape::kGroups;
@@ -201,8 +213,10 @@ __device__ State<Shape::kGroups> gather_sums(const DecodeShared<Shape>& s) {
   return sum;
 }
 
-/// The states that blocks leave for the one that merges a shared unit: [block][segment][row tile][kDim / 16 + 1][8][num_pairs] groups of
-/// four, the last of the groups the state of the rows. Lanes of rows that there are not put and take nothing.
+/// States in the workspace, for the block that merges a shared unit:
+///   [block][segment][row tile][kDim / 16 + 1][8][num_pairs] groups of four floats
+/// The last of the kDim / 16 + 1 groups has the maxima and sums of the rows. Lanes whose rows do
+/// not exist neither put nor fetch.
 template <class Shape>
 struct Partials {
   static constexpr int kGroups = Shape::kGroups;
@@ -227,7 +241,8 @@ struct Partials {
     }
     if (warp == 0) __stcg(to + Shape::kDim / 16 * 8 * num_pairs, state.rows.packed());
   }
-  /// Starts copying the lane's groups of a state to shared memory of the warp, `place` and what follows.
+  /// Starts to copy the lane's groups of a state to `place` and behind, in the warp's shared
+  /// memory.
   __device__ void fetch(uint32_t block, int segment, int tile, float4* place) const {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const float4* from = group(block, segment, tile);
@@ -237,7 +252,7 @@ struct Partials {
     }
     copy_async_16(place + kGroups * 8 * num_pairs, from + Shape::kDim / 16 * 8 * num_pairs, 16);
   }
-  /// What fetch() has brought there.
+  /// The state that fetch() has copied to `place`.
   [[nodiscard]] __device__ State<kGroups> take(const float4* place) const {
     State<kGroups> state;
 #pragma unroll
@@ -245,12 +260,13 @@ struct Partials {
     state.rows = unpack(place[kGroups * 8 * num_pairs]);
     return state;
   }
-  /// What a warp fetches of a state.
+  /// Groups of a state that a warp fetches.
   [[nodiscard]] __device__ int size() const { return (kGroups + 1) * 8 * num_pairs; }
 };
 
-/// Merges the states of all segments of a unit in ascending order; owner: the block of segment s in lane s, and that of segment 0 has left
-/// one state of all its segments. They come through `place`, as many at once as it has room for. All lanes call.
+/// Merges the states of all segments of a unit in ascending order. block_of: in lane s, the block
+/// of segment s. The block of segment 0 has left one state for all of its segments. States come
+/// through `place`, as many at a time as fit. All lanes call.
 template <class Shape>
 __device__ State<Shape::kGroups> merge_segments(const Partials<Shape>& partials, uint32_t block_of,
                                                 uint32_t num_segments, int tile,
@@ -281,7 +297,11 @@ __device__ State<Shape::kGroups> merge_segments(const Partials<Shape>& partials,
   return sum;
 }
 
-/// What a block does that has no segment.
+// A unit of a few segments whose blocks form a cluster, one segment each. The states go through
+// shared memory to the block that has segment 0, which merges them in ascending order. Every thread
+// of a cluster meets the others twice: when the states are written, and when they have been read.
+
+/// What a block of a cluster does that has no segment.
 __device__ inline void idle_in_cluster() {
   for (int i = 0; i < 2; ++i) {
     arrive_at_cluster();
@@ -289,7 +309,7 @@ __device__ inline void idle_in_cluster() {
   }
 }
 
-/// Where the block's state of row tile `tile` lies: in its ring, when that is empty.
+/// Where a block leaves its state of row tile `tile`: in its ring, which is empty by then.
 template <class Shape>
 __device__ float4* cluster_state(DecodeShared<Shape>& s, int tile) {
   constexpr int kGroupsOfState = Shape::kDim / 16 + 1;

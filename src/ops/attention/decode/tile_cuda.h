@@ -1,10 +1,20 @@
 #pragma once
 
-// One warp and a tile of 16 keys: copies, rotation, scores, weights, weighted values. A row of a tile is kDim elements in shared memory,
-// its vectors of 16 bytes exchanged by the row's number, so that neither copies nor ldmatrix meet in a bank.
+// A tile of 16 keys and the warp that has it: copies of keys and values, and the scores.
 //
-// Products are keys x rows: S^T = K Q^T and O^T = V^T P^T, so that a product has 16 keys, or elements, and 8 rows of q. Lane (g, q) =
-// (lane / 4, lane % 4) holds the scores of keys g, g + 8 and of rows 2q, 2q + 1, and of the sums elements g, g + 8 of every 16.
+// In shared memory a tile is 16 rows of kDim elements, that is kDim / 8 vectors of 16 bytes each.
+// Vector v of row r lies where vector v ^ (r % 8) would, so that neither copies nor ldmatrix meet
+// in a bank:
+//
+//            vector 0   1   2   3   4   5   6   7
+//   row 0           0   1   2   3   4   5   6   7
+//   row 1           1   0   3   2   5   4   7   6
+//   row 2           2   3   0   1   6   7   4   5   ...
+//
+// A warp has a ring of kParts such tiles. Keys and values of its tiles go through it in order, so a
+// part is filled while those before it are in use:
+//
+//   | keys of tile 0 | values of tile 0 | keys of tile 4 | values of tile 4 | ...     (warp 0)
 
 #include <cstdint>
 
@@ -16,8 +26,8 @@
 
 namespace heddle::cuda::attention::decode {
 
-/// The compiler knows nothing about v from here on. So what follows from it is computed where it is used, not before a loop, where it
-/// would hold registers.
+/// Hides from the compiler what it knows about v. What follows from v is then computed where it is
+/// used, and not before a loop, where it would hold registers.
 __device__ inline void forget(int& v) { asm volatile("" : "+r"(v)); }
 __device__ inline void forget(uint32_t& v) { asm volatile("" : "+r"(v)); }
 __device__ inline void forget(int64_t& v) { asm volatile("" : "+l"(v)); }
@@ -31,7 +41,7 @@ __device__ inline uint32_t element_offset(int row, int element, int row_bytes) {
   return vector_offset(row, element >> 3, row_bytes) + static_cast<uint32_t>(element & 7) * 2;
 }
 
-/// The first num_there of 8 elements, for rows that begin anywhere; zeros behind them.
+/// Copies the first num_there of 8 elements, which may begin anywhere, and zeros behind them.
 __device__ inline void copy_elements(std::byte* to, const std::byte* from, int num_there) {
 #pragma unroll 1
   for (int i = 0; i < 8; ++i) {
@@ -40,8 +50,8 @@ __device__ inline void copy_elements(std::byte* to, const std::byte* from, int n
   }
 }
 
-/// Rows of a tile that are copied one by one: where a tile lies in several pages, rows are not aligned, or not all of its keys exist.
-/// `address` is that of the key or value in lane r for row r.
+/// Copies a tile row by row: where it lies in several pages, where rows are not aligned, or where
+/// some of its keys do not exist. `address`: of the key or value of row r, in lane r.
 template <int kDim>
 __device__ __noinline__ void copy_rows(std::byte* to, uint64_t address, int position, int first_key,
                                        int kv_len, int head_dim, bool is_aligned) {
@@ -63,8 +73,9 @@ __device__ __noinline__ void copy_rows(std::byte* to, uint64_t address, int posi
   }
 }
 
-/// What a warp asks for next: the keys or the values of a tile. Warp w has the tiles w, w + kWarps, ... of a run. Entries of the table are
-/// asked for long before they are needed: of 32 tiles at once where tiles lie within pages, else of the rows of one.
+/// Copies the tiles of a warp: w, w + kWarps, ... of each run. A batch of entries of the table is
+/// read one batch ahead: those of 32 tiles, one for each lane, where every tile lies within a page;
+/// else those of the rows of one tile.
 template <int kDim, int kWarps>
 class TileCursor {
  public:
@@ -74,7 +85,7 @@ class TileCursor {
         walk_(p, share),
         next_(share.next[threadIdx.x / 32]) {}
 
-  /// Before the first copy.
+  /// Reads the entries of the first two batches. Call before the first copy.
   __device__ FirstPages start() {
     walk_.start();
     ask_for_batch(first_position());
@@ -83,7 +94,8 @@ class TileCursor {
     return {{first, asked()}};
   }
 
-  /// Start copying the keys, then the values of the next tile, if there is one, to `to`; one group of copies either way.
+  /// These start to copy the keys, then the values, of the next tile to `to`, if there is one.
+  /// Either commits one group of copies.
   __device__ void fetch_keys(std::byte* to) {
     if (batch_.position < batch_.end) copy(to, 0);
     commit_copies();
@@ -105,7 +117,8 @@ class TileCursor {
   [[nodiscard]] __device__ int first_position() const {
     return walk_.run().begin_key() + static_cast<int>(threadIdx.x) / 32 * kTileKeys;
   }
-  /// The key at the beginning of a tile of the batch in each lane, or of a row of its tile: the nearest that there is.
+  /// Of each lane: where its key lies. That is the first key of the lane's tile, or a row of the
+  /// one tile of the batch. Keys that do not exist are replaced by the nearest that does.
   [[nodiscard]] __device__ PageSlot place_in(const TileBatch& batch) const {
     const int last = batch.kv_len - 1;
     return page_slot(p_.kv,
@@ -120,7 +133,8 @@ class TileCursor {
     if (next_.position >= next_.end) return {};
     return {entry_of(next_), join_index(p_.kv.pages, page_)};
   }
-  /// The next tiles that the warp has, from `position` of the run on; an empty batch behind the last.
+  /// Reads the entries of the warp's next tiles, at `position` of the run or behind it. The batch
+  /// is empty where there are none.
   __device__ void ask_for_batch(int position) {
     while (walk_.has_run() && position >= walk_.run().end_key()) {
       walk_.next();
@@ -168,7 +182,7 @@ class TileCursor {
     const uint32_t place = shared_address(to) + vector_offset(first_row, vector, kRowBytes);
 #pragma unroll
     for (int i = 0; i < kTileKeys / kRowsAtOnce; ++i) {
-      // Row i * kRowsAtOnce + first_row: its vectors are exchanged by both numbers, one after the other.
+      // Row i * kRowsAtOnce + first_row: both numbers exchange its vectors (xor is associative).
       const uint32_t flip = (i * kRowsAtOnce & 7) << 4;
       copy_async_16_if((place ^ flip) + i * kRowsAtOnce * kRowBytes, row, in_range);
       row += step;
@@ -185,25 +199,25 @@ class TileCursor {
   int tile_ = 0;        // of batch_
 };
 
-/// Shared memory of a warp.
+/// Room in shared memory for states that a warp merges.
 struct MergePlace {
   float4* data;
   int size;
 };
 
-/// The ring of a warp: keys and values of one tile after the other, in the order in which they are asked for.
+/// The ring of a warp, see above.
 template <class Shape>
 class PartRing {
  public:
   __device__ PartRing(const DecodeParams& p, DecodeShared<Shape>& s)
       : ahead_(p, s.work), parts_(s.ring[threadIdx.x / 32]) {}
 
-  /// Finds the first parts, by a table that the kernel in front may still write.
+  /// Finds the first tiles. The table may be stale.
   __device__ FirstPages start() {
     filled_ = used_ = 0;
     return ahead_.start();
   }
-  /// Asks for all parts but one: of no more than two batches.
+  /// Starts copies to all parts but one. They belong to no more than two batches.
   __device__ void begin() {
     static_assert(Shape::kParts - 1 <= 2 * 2);
 #pragma unroll 1
@@ -212,8 +226,8 @@ class PartRing {
       if (part + 1 < Shape::kParts - 1) ahead_.fetch_values(next(filled_));
     }
   }
-  /// The keys of the next tile, or the values behind them: asks for the part that is kParts - 1 behind it. All lanes have read the part
-  /// before.
+  /// Waits for the keys of the next tile, or for the values behind them, and starts the copy of
+  /// what comes kParts - 1 parts later. All lanes have read the part before.
   template <bool kIsValues>
   [[nodiscard]] __device__ std::byte* take() {
     __syncwarp();
@@ -223,9 +237,9 @@ class PartRing {
     __syncwarp();
     return next(used_);
   }
-  /// What is filled next; it is not in use.
+  /// The part that will be filled next. Nobody uses it now.
   [[nodiscard]] __device__ std::byte* free_part() const { return parts_[filled_]; }
-  /// That, or the whole ring where it is empty.
+  /// The same as room for merging, or the whole ring where that is empty.
   [[nodiscard]] __device__ MergePlace free_place(bool is_empty) const {
     return {reinterpret_cast<float4*>(is_empty ? parts_[0] : free_part()),
             (is_empty ? Shape::kParts : 1) * Shape::kPartBytes / static_cast<int>(sizeof(float4))};
@@ -248,15 +262,15 @@ struct QueryRows {
   int64_t token, first_head;
   int count;
 
-  __device__ QueryRows(const DecodeParams& p, const Run& run, int most) : token(run.seq) {
+  __device__ QueryRows(const DecodeParams& p, const Run& run, int max_rows) : token(run.seq) {
     const UnitRows rows = rows_of(p, run.unit);
     first_head = int64_t{rows.kv_head} * p.group_size + rows.first;
-    count = min(p.group_size - rows.first, most);
+    count = min(p.group_size - rows.first, max_rows);
   }
 };
 
-/// The place of vector number `place` of the rows in shared memory, where it comes from, and how many of its elements there are: none
-/// behind the last row or the end of a row.
+/// Vector number `place` of the rows of q: where it goes, where it comes from, and how many of its
+/// elements exist (none behind the last row or behind the end of a row).
 struct RowVector {
   std::byte* to;
   const std::byte* from;
@@ -272,7 +286,7 @@ __device__ RowVector row_vector(const DecodeParams& p, const QueryRows& rows, in
           row < rows.count ? p.head_dim - vector * 8 : 0};
 }
 
-/// Copies rows of q to shared memory: where they begin at multiples of 16 bytes, the copies are on their way then, else they have ended.
+/// Copies rows of q to shared memory. Aligned rows are still on their way afterwards.
 template <class Shape>
 __device__ void fetch_rows(const DecodeParams& p, const Run& run, std::byte* q) {
   constexpr int kPlaces = Shape::kRows * Shape::kDim / 8;
@@ -302,13 +316,15 @@ __device__ void hide_keys(int position, int first_key, int kv_len, float (&s)[kR
   }
 }
 
-/// The rows of q as the tensor cores take them, for the warp's tiles of a segment: of each 16 elements, of each row tile.
+/// The rows of q as operands of the scores, kept in registers for a segment: [16 elements][row
+/// tile].
 template <int kDim, int kRowTiles>
 struct RowFragments {
   uint32_t at[kDim / 16][kRowTiles][2];
 
   __device__ void load(uint32_t q, int lane) {
-    // Of one row tile: the four vectors of two steps. Of two: both vectors of one step, of either tile.
+    // One load brings four vectors: of one row tile those of two steps, of two row tiles of one
+    // step.
     constexpr int kSteps = kRowTiles == 1 ? 2 : 1;
     const uint32_t row =
         kRowTiles == 1 ? q + vector_offset(lane & 7, lane >> 3, 2 * kDim)
@@ -323,7 +339,8 @@ struct RowFragments {
   }
 };
 
-/// s = the products of 16 keys in shared memory and the rows of q; the sum of the even and of the odd products of 16 elements.
+/// s = the scores of the 16 keys of a tile. Even and odd steps of 16 elements have sums of their
+/// own, so that products do not wait for each other.
 template <class T, int kDim, int kRowTiles>
 __device__ void score_tile(uint32_t keys, const RowFragments<kDim, kRowTiles>& q, int lane,
                            float (&s)[kRowTiles][4]) {

@@ -14,8 +14,8 @@ namespace heddle::cuda::attention {
 
 inline constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 
-/// What the kernels of batch_decode and batch_prefill take alike: one call, checked and packed. Head h of q uses kv head
-/// h / group_size. Steps of q, o and lse count elements.
+/// What the kernels of batch_decode and batch_prefill take alike: one call, checked and packed.
+/// Head h of q uses kv head h / group_size. Steps of q, o and lse count elements.
 struct AttentionParams {
   PagedKvParams kv;
   const std::byte* q = nullptr;  // [num_tokens, num_kv_heads * group_size, head_dim] f16|bf16
@@ -23,8 +23,9 @@ struct AttentionParams {
   float* lse = nullptr;          // [num_tokens, num_kv_heads * group_size], or nullptr
   int64_t q_token = 0, q_head = 0, o_token = 0, o_head = 0, lse_token = 0, lse_head = 0;
 
-  /// Rows of sequence i: [q_indptr[i], q_indptr[i + 1]); absent: row i alone. Row r of the q_len rows of a sequence stands
-  /// at position kv_len - q_len + r, which may be negative. Rows that belong to no sequence are not touched.
+  /// Rows of sequence i: [q_indptr[i], q_indptr[i + 1]); absent: row i alone. Row r of the q_len
+  /// rows of a sequence stands at position kv_len - q_len + r, which may be negative. Rows that
+  /// belong to no sequence are not touched.
   IndexParams q_indptr;
   /// Tree masks, see AttentionOptions. device/tree_mask_cuda.h reads them.
   const uint32_t* tree_mask = nullptr;

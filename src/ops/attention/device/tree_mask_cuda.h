@@ -1,6 +1,7 @@
 #pragma once
 
-// Which keys a query sees: a range by causality and window, and bits where the sequence has a tree mask.
+// Which keys a query sees: a range by causality and window, and bits where the sequence has a tree
+// mask.
 
 #include <cstdint>
 
@@ -20,12 +21,14 @@ __device__ inline SequenceRows sequence_rows(const AttentionParams& p, int64_t s
   return {begin, static_cast<int>(read_index(p.q_indptr, seq + 1) - begin)};
 }
 
-/// Tree mask of a sequence: bit j % 32 of word j / 32 of row r says whether query r sees new token j.
+/// Tree mask of a sequence: bit j % 32 of word j / 32 of row r says whether query r sees new token
+/// j.
 struct TreeMask {
   const uint32_t* words = nullptr;  // nullptr: none, causality decides
   int row_words = 0;
 
-  /// 32 bits of row r from new token `first` on, in bit 0. It may be negative or past the last: those bits are 0.
+  /// 32 bits of row r from new token `first` on, in bit 0. It may be negative or past the last:
+  /// those bits are 0.
   [[nodiscard]] __device__ uint32_t bits(int r, int first) const {
     const uint32_t* row = words + int64_t{r} * row_words;
     const int word = first >> 5, shift = first & 31;
@@ -41,8 +44,9 @@ __device__ inline TreeMask tree_mask(const AttentionParams& p, int64_t seq, int 
   return {p.tree_mask + begin, (q_len + 31) / 32};
 }
 
-/// The keys [begin, end) of [0, kv_len) that a query at `position` may see, with begin <= end. Of a sequence with a tree mask it sees those of them
-/// that lie before kv_len - q_len, and of the others those whose bits are set: bits(r, key - (kv_len - q_len)).
+/// The keys [begin, end) of [0, kv_len) that a query at `position` may see, with begin <= end. Of a
+/// sequence with a tree mask it sees those of them that lie before kv_len - q_len, and of the
+/// others those whose bits are set: bits(r, key - (kv_len - q_len)).
 struct KeyRange {
   int begin, end;
 };

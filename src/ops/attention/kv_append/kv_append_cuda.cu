@@ -29,7 +29,7 @@ struct UnitPlace {
   }
 };
 
-/// The share of a warp: token t, and of its units the lanes' first, first + step, ...
+/// The work of a warp: token t, and of its units those that lanes have: first, first + step, ...
 struct WarpWork {
   int64_t t;
   int first, step, end;
@@ -44,8 +44,13 @@ struct WarpWork {
   }
 };
 
-// Cache[position of t] = k[t], v[t], 16 bytes at a time. A warp takes one token, or a part of it: a lane reads its up to kAppendUnits
-// units first, and while they come looks up where they go; nothing is shared between warps. Tokens and their parts in grid.x.
+// cache[position of t] = k[t], v[t], 16 bytes at a time. Tokens and their parts in grid.x.
+//
+//   token   [keys of all heads | values of all heads], in units of 16 bytes
+//     warp    warps_per_token of them share a token; nothing is shared between warps
+//       lane    up to 4 units, 32 * warps_per_token apart
+//
+// A lane first asks for its units. While they come, the warp looks up where the token goes.
 __global__ void __launch_bounds__(kAppendThreads)
     append_vectors_kernel(const __grid_constant__ KvAppendParams p) {
   const WarpWork share(p);

@@ -36,7 +36,8 @@ struct RopeAppendParams {
   int64_t q_token = 0, q_head = 0;
   IndexParams positions;  // [num_tokens]; absent: the places that the tokens get in the cache
   int32_t num_q_heads = 0;
-  /// How the threads of a block share the rows (heads) of q and k: each has the same pairs in every rows_at_once-th row.
+  /// How the threads of a block share the rows (heads) of q and k: each has the same pairs in every
+  /// rows_at_once-th row.
   int32_t threads_per_row = 1, rows_at_once = 1;
   Divisor by_threads_per_row;
 };

@@ -7,8 +7,8 @@
 
 namespace heddle::cuda::attention {
 
-/// The last sequence of [0, num_seqs) that begins at or before row t; -1 where the first begins behind it. By all lanes of a warp for
-/// the same t, 32 candidates a load.
+/// The last sequence of [0, num_seqs) that begins at or before row t; -1 where the first begins
+/// behind it. By all lanes of a warp for the same t, 32 candidates a load.
 __device__ inline int find_sequence(const IndexParams& seq_indptr, int num_seqs, int64_t t) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   int low = 0, count = num_seqs;
@@ -29,8 +29,9 @@ struct NewToken {
   std::byte* key = nullptr;  // of head 0
 };
 
-/// By all lanes of a warp for the same row t of [0, num_tokens). Where there are as many rows as sequences, each may well have one: what
-/// sequence t says is asked for beside the question whether it has the row.
+/// By all lanes of a warp for the same row t of [0, num_tokens). Where there are as many rows as
+/// sequences, each may well have one: what sequence t says is asked for beside the question whether
+/// it has the row.
 __device__ inline NewToken find_token(const KvAppendParams& p, int64_t t) {
   const bool is_indexed = p.seq_indptr.data != nullptr;
   SequencePages pages;

@@ -7,7 +7,8 @@
 namespace heddle::cuda::attention {
 namespace {
 
-/// Elements on their way into the cache: as they are, or rounded to its dtype where they come one by one.
+/// Elements on their way into the cache: as they are, or rounded to its dtype where they come one
+/// by one.
 template <class T, int kVec>
 __device__ void store_in_cache(const KvAppendParams& p, std::byte* row, int first,
                                const Elements<T, kVec>& v) {
@@ -22,9 +23,14 @@ __device__ void store_in_cache(const KvAppendParams& p, std::byte* row, int firs
   }
 }
 
-// q[t][h] and k[t][h] turned by the token's position, q in place, k and v into the cache. T: dtype of q, k and v. One block a token
-// (grid.x); a thread turns kVec pairs of every rows_at_once-th head, by angles that the block computes once. The first row and the
-// first value of a thread are asked for before the token's place is known.
+// q[t][h] and k[t][h] rotated by the token's position: q in place, k and v into the cache. T: dtype
+// of q, k and v.
+//
+//   block    one token (grid.x); it computes the angles of the token once, in shared memory
+//     row      a head of q, or of k; threads_per_row threads, kVec pairs each
+//       thread   the same pairs of every rows_at_once-th row, then units of v and what stays
+//
+// A thread asks for its first row and its first value before it knows the token's place.
 template <class T, int kVec>
 __global__ void __launch_bounds__(kMaxRopeAppendThreads)
     rope_append_kernel(const __grid_constant__ KvAppendParams p,

@@ -4,7 +4,8 @@
 
 namespace heddle::cuda::attention {
 
-/// New keys and values on their way into a cache, checked: the arguments of kv_init, kv_append and rope_kv_append.
+/// New keys and values on their way into a cache, checked: the arguments of kv_init, kv_append and
+/// rope_kv_append.
 struct AppendArgs {
   const PagedKv& cache;
   const PageTable& table;

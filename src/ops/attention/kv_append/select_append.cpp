@@ -9,8 +9,8 @@
 namespace heddle::cuda::attention {
 namespace {
 
-/// Threads that a multiprocessor runs at the same time. A call of fewer vectors than that gives a thread one of them,
-/// since latency is all that counts.
+/// Threads that a multiprocessor runs at the same time. A call of fewer vectors than that gives a
+/// thread one of them, since latency is all that counts.
 constexpr int64_t kThreadsPerSm = 2048;
 
 int units_of_head(const AppendCall& call, bool moves_vectors) {

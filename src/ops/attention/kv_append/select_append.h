@@ -7,7 +7,8 @@
 
 namespace heddle::cuda::attention {
 
-/// A call of kv_init, kv_append or rope_kv_append on a GPU, described: all that decides which kernel runs it, and how.
+/// A call of kv_init, kv_append or rope_kv_append on a GPU, described: all that decides which
+/// kernel runs it, and how.
 struct AppendCall {
   int64_t num_tokens = 0;
   int num_kv_heads = 1, head_dim = 0;

@@ -20,7 +20,8 @@ struct Weights {
   float a, b, lse;
 };
 
-/// exp(lse_a - lse), exp(lse_b - lse) and lse, in double: the difference of two large numbers decides.
+/// exp(lse_a - lse), exp(lse_b - lse) and lse, in double: the difference of two large numbers
+/// decides.
 Weights weigh(double lse_a, double lse_b) {
   const double max = std::max(lse_a, lse_b);
   if (max == -std::numeric_limits<double>::infinity()) {

@@ -22,8 +22,9 @@ __device__ Weights weigh(float lse_a, float lse_b) {
   return {a / (a + b), b / (a + b), max + log1pf(fminf(a, b))};  // the larger of a and b is 1
 }
 
-// o = a o_a + b o_b with the weights of the rows' states. row_lanes lanes of a warp share a row, each kVec elements at a time; rows in
-// grid.x. All lanes have read a row's lse_a and lse_b, and a lane its elements, before what may be the same memory is written.
+// o = a o_a + b o_b with the weights of the rows' states. Rows in grid.x; row_lanes lanes of a warp
+// form a group that shares a row, kVec elements at a time. o may be o_a or o_b, and lse may be
+// lse_a or lse_b: all lanes read a row's lse, and each its elements, before they write.
 template <class T, int kVec>
 __global__ void __launch_bounds__(kThreads)
     merge_states_kernel(const __grid_constant__ MergeParams p) {

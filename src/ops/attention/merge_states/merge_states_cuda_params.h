@@ -8,7 +8,8 @@
 
 namespace heddle::cuda::attention {
 
-/// Steps are bytes for o, o_a and o_b [num_tokens, num_q_heads, head_dim], elements for the f32 tensors [num_tokens, num_q_heads].
+/// Steps are bytes for o, o_a and o_b [num_tokens, num_q_heads, head_dim], elements for the f32
+/// tensors [num_tokens, num_q_heads].
 struct MergeParams {
   struct Rows {
     std::byte* data = nullptr;

@@ -17,8 +17,8 @@ inline constexpr int64_t kVectorBytes = 16;
   return (reinterpret_cast<intptr_t>(rows.raw()) | steps) % kVectorBytes == 0;
 }
 
-/// Whether every key and value begins at a multiple of 16 bytes and is a multiple of 16 bytes long. That pages with
-/// addresses begin there is promised by the contract.
+/// Whether every key and value begins at a multiple of 16 bytes and is a multiple of 16 bytes long.
+/// That pages with addresses begin there is promised by the contract.
 [[nodiscard]] inline bool has_aligned_rows(const PagedKv& cache) {
   const auto element = static_cast<int64_t>(size_of(cache.dtype));
   int64_t steps = cache.k_offset | (cache.v_offset - cache.k_offset) | cache.head_stride |

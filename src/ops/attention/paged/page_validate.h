@@ -7,19 +7,23 @@
 
 namespace heddle {
 
-/// Checks all that can be said of a cache and a page table without its pages; binds the number of sequences.
+/// Checks all that can be said of a cache and a page table without its pages; binds the number of
+/// sequences.
 void check_paged_kv(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
                     Dim& num_seqs);
 
-/// Checks q_indptr or seq_indptr [num_seqs + 1]: ascending, and within the rows [0, num_tokens) that it cuts.
+/// Checks q_indptr or seq_indptr [num_seqs + 1]: ascending, and within the rows [0, num_tokens)
+/// that it cuts.
 void check_token_indptr(const char* name, const ExecContext& ctx, const ConstTensorView& indptr,
                         const Dim& num_seqs, const Dim& num_tokens);
 
-// What is checked of tables in host memory: always on the CPU, with HEDDLE_VALIDATE=1 also on CUDA, on copies.
+// What is checked of tables in host memory: always on the CPU, with HEDDLE_VALIDATE=1 also on CUDA,
+// on copies.
 
 /// Starts ascend and lie within the table, lengths within a page.
 void check_page_lengths(const PagedKv& cache, const PageTable& table, int64_t num_seqs);
-/// Every page that a sequence uses is one of the pool, or has an address, aligned for CUDA. With HEDDLE_VALIDATE=1 alone.
+/// Every page that a sequence uses is one of the pool, or has an address, aligned for CUDA. With
+/// HEDDLE_VALIDATE=1 alone.
 void validate_pages(const PagedKv& cache, const PageTable& table, int64_t num_seqs);
 /// q_indptr or seq_indptr [num_seqs + 1] ascends within [0, num_tokens].
 void check_token_starts(const char* name, const cpu::IndexArray& begin, int64_t num_seqs,
@@ -30,7 +34,8 @@ void check_tree_mask_indptr(const cpu::IndexArray& begin, const cpu::IndexArray&
 
 namespace cuda::attention {
 
-/// All of the above for tables on the device, which this waits for; nothing while the stream is captured. token_indptr may be absent.
+/// All of the above for tables on the device, which this waits for; nothing while the stream is
+/// captured. token_indptr may be absent.
 void validate_tables(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
                      int64_t num_seqs, const char* token_indptr_name,
                      const ConstTensorView& token_indptr, int64_t num_tokens,

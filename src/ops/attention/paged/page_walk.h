@@ -16,7 +16,8 @@ class PageWalk {
   /// rows[i] = address of the key at position first + i of sequence seq, for i < count.
   void key_rows(int64_t seq, int64_t kv_head, int64_t first, int64_t count, std::byte** rows) const;
 
-  /// Bytes from a key to the value of the same position and head, and between the heads of a position.
+  /// Bytes from a key to the value of the same position and head, and between the heads of a
+  /// position.
   [[nodiscard]] int64_t value_distance() const { return value_distance_; }
   [[nodiscard]] int64_t head_distance() const { return head_distance_; }
 

@@ -5,10 +5,12 @@
 //   const SequencePages seq = sequence_pages(p, i);         // three loads, at once
 //   for each position in [0, seq.kv_len):
 //     const PageSlot at = page_slot(p, position);           // no load: a multiplication
-//     const std::byte* page = page_address(p, seq.first_page + at.page);   // one load, shared by the slots of a page
-//     const std::byte* key = page + row_offset(p, kv_head, at.slot);       // its value: key + p.value_distance
+//     // One load, shared by the slots of a page:
+//     const std::byte* page = page_address(p, seq.first_page + at.page);
+//     const std::byte* key = page + row_offset(p, kv_head, at.slot);  // + value_distance: value
 //
-// Nothing outside [0, kv_len) may be read: entries of the table behind a sequence's pages are wild, slots past its end hold NaN.
+// Nothing outside [0, kv_len) may be read: entries of the table behind a sequence's pages are wild,
+// slots past its end hold NaN.
 
 #include <cstdint>
 
@@ -18,8 +20,9 @@
 
 namespace heddle::cuda::attention {
 
-/// Two loads of words, the second for i64 alone, that are joined where the value is needed: with a branch between loads of 4 and of 8
-/// bytes, no load could begin before the one in front of it has ended.
+/// Two loads of words, the second for i64 alone, that are joined where the value is needed: with a
+/// branch between loads of 4 and of 8 bytes, no load could begin before the one in front of it has
+/// ended.
 struct IndexWords {
   uint32_t low, high;
 };

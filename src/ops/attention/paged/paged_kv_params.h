@@ -8,7 +8,8 @@
 
 namespace heddle::cuda::attention {
 
-/// An i32 or i64 array as kernels take it, so not read on the host; data is null where it is absent.
+/// An i32 or i64 array as kernels take it, so not read on the host; data is null where it is
+/// absent.
 struct IndexParams {
   const std::byte* data = nullptr;
   int64_t stride = 0;  // elements
@@ -23,9 +24,10 @@ struct IndexParams {
   }
 };
 
-/// Division by a number d known on the host: n / d = (n * multiplier >> 32) >> shift, right for every n and d in [1, 2^31).
-/// With 2^(s-1) < d <= 2^s the multiplier is ceil(2^(31+s) / d) < 2^32, too large by less than 1, so the quotient errs by less than
-/// n / 2^(31+s) < 1 / d. For d = 1 the multiplier is 0, which stands for n itself.
+/// Division by a number d known on the host: n / d = (n * multiplier >> 32) >> shift, right for
+/// every n and d in [1, 2^31). With 2^(s-1) < d <= 2^s the multiplier is ceil(2^(31+s) / d) < 2^32,
+/// too large by less than 1, so the quotient errs by less than n / 2^(31+s) < 1 / d. For d = 1 the
+/// multiplier is 0, which stands for n itself.
 struct Divisor {
   uint32_t multiplier = 0, shift = 0;
 
@@ -46,7 +48,8 @@ static_assert(Divisor(1).of(2147483647) == 2147483647 && Divisor(7).of(214748364
 static_assert(Divisor(16).of(31) == 1 && Divisor(16).of(32) == 2 &&
               Divisor(2147483647).of(2147483646) == 0);
 
-/// A cache and a page table as kernels take them; paged_kv_cuda.h reads it. Steps are bytes. A sequence has fewer than 2^31 tokens.
+/// A cache and a page table as kernels take them; paged_kv_cuda.h reads it. Steps are bytes. A
+/// sequence has fewer than 2^31 tokens.
 struct PagedKvParams {
   std::byte* pool =
       nullptr;  // nullptr with page_step 1 where the table holds addresses: one formula serves both

@@ -1,6 +1,25 @@
 #pragma once
 
-// The portable kernel of batch_prefill and its launch. The files of instances/ have the instances.
+// The portable kernel of batch_prefill, in the manner of FlashAttention-2 (Dao 2023, arXiv
+// 2307.08691), and its launch. The files of instances/ have the instances.
+//
+//   item    up to kRows rows of q of one sequence and kv head; a row is (token, head of the group)
+//     tile    64 keys, from a multiple of 64 on, in ascending order
+//       warp    16 or 32 rows of the item, all keys of the tile
+//
+//                  64 keys of the tile                       head elements
+//                +-----+-----+-- ... --+                +-----+-----+-- ... --+
+//        16 rows |8 keys     |         |       16 rows  |8 el.|     |         |
+//                +-----+-----+-- ... --+                +-----+-----+-- ... --+
+//                 S = Q K^T, then weights                O += P V
+//
+//         lane    (g, q) = (lane / 4, lane % 4) has rows g, g + 8 and columns 2q, 2q + 1 of each 8
+//
+// So weights lie where the second product takes its rows: they never leave the registers.
+//
+// Shared memory (bytes): queries [kRows][kDim], a tile of keys [64][kDim], one of values
+// [64][kDim], addresses of keys [2][64], the item. The values of a tile arrive while its scores are
+// made, the next keys while its weights are used.
 
 #include <type_traits>
 
@@ -16,7 +35,8 @@ namespace heddle::cuda::attention::prefill {
 template <int kDim, class Rotation>
 using ShapeOf = Shape<kDim, std::is_same_v<Rotation, RotaryFrequencies>>;
 
-/// Writes the rows of a warp: through its queries' place in shared memory, so that whole lines are written.
+/// Writes the rows of a warp. They go through the place of their queries in shared memory, so that
+/// whole lines are written.
 template <class T, class S>
 __device__ void write_rows(const PrefillParams& p, const Item item, int warp, int lane,
                            std::byte* shared, Softmax<S>& softmax) {
@@ -61,11 +81,12 @@ __device__ void write_rows(const PrefillParams& p, const Item item, int warp, in
   }
 }
 
-// o = softmax(scale q k^T) v with an online softmax, in the manner of FlashAttention-2 (Dao 2023, arXiv 2307.08691): a block takes up to
-// kRows rows of a sequence and kv head through tiles of 64 keys, a warp 16 or 32 rows, whose scores, weights and sums stay in registers.
-// Keys and values have one buffer each: the values of a tile come while its scores are made, the next keys while its weights are used.
-// What a row adds up, and in which order, depends on the positions of its keys alone: tiles begin at fixed ones, a tile that it does not
-// see changes nothing, and no sum runs over rows. Grid (max_prefill_tiles * num_kv_heads), block (128); surplus blocks leave at once.
+// o = softmax(scale q k^T) v with an online softmax. Grid: AttentionChoice::num_blocks, an upper
+// bound; blocks without an item leave at once. Block: S::kThreads.
+//
+// What a row sums up, and in which order, depends on the positions of its keys alone: tiles begin
+// at fixed positions, a tile that a row does not see leaves the row's state as it is, and no sum
+// runs over rows.
 template <class T, int kDim, class Rotation>
 __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
     prefill_kernel(const __grid_constant__ PrefillParams p,
@@ -78,7 +99,7 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
   if (warp == 0) find_item<S>(p, item);
   __syncthreads();
   if (item.num_rows <= 0) return;
-  // A warp has no part in tiles behind the last key that one of its rows sees.
+  // A warp skips tiles behind the last key that one of its rows sees.
   const bool has_rows = warp * S::kWarpRows < item.num_rows;
   const int warp_end = has_rows ? keys_of_row(p, item, (warp + 1) * S::kWarpRows - 1).end : 0;
   bool rotates = false;
@@ -116,14 +137,14 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
       }
     }
     Scores<S> s;
-    clear_scores<S>(
-        s);  // by all warps: as part of the branch it makes the compiler spill and bunch up what it mixes otherwise
+    // By all warps. In the branch below the compiler would spill, and order the products worse.
+    clear_scores<S>(s);
     if constexpr (S::kGeneral) {
-      // Of rotated ones: queries * low keys, low queries * keys, then queries * keys as ever.
+      // Rotated: queries * low keys, low queries * keys, then queries * keys as without rotation.
 #pragma unroll 1
       for (int part = rotates ? 0 : 2; part < 3; ++part) {
         if (part == 1) {
-          __syncthreads();  // the values take the place of the low keys
+          __syncthreads();  // values overwrite the low keys
           keys.fetch(p, copier, tile, S::kValuesAt, p.call.kv.value_distance);
         }
         if (works) {
@@ -156,7 +177,7 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
     }
   }
   wait_for_copies<0>();
-  if (item.begin >= item.end) __syncthreads();  // the queries are there, though nobody needs them
+  if (item.begin >= item.end) __syncthreads();  // no tile: the queries have been copied for nothing
   if (has_rows) write_rows<T, S>(p, item, warp, lane, shared, softmax);
 }
 

@@ -4,8 +4,9 @@
 
 namespace heddle::cuda::attention::prefill {
 
-/// dim: of the heads, 64, 128 or 256. Rotation: NoRotation for the aligned kernel, RotaryFrequencies for the general one,
-/// without pairs where nothing rotates. The call is not empty.
+/// dim: of the heads, 64, 128 or 256. Rotation: NoRotation for the aligned kernel,
+/// RotaryFrequencies for the general one, without pairs where nothing rotates. The call is not
+/// empty.
 template <class Rotation>
 void launch(const PrefillParams& p, const Rotation& rotation, int dim, int64_t num_blocks,
             const AttentionLaunch& launch);

@@ -1,6 +1,8 @@
 #pragma once
 
-// What few tiles need: values that are not finite in tiles that some rows see in part.
+// Tiles that some rows see in part and whose values are not all finite. Both prefill kernels need
+// this: a masked key has weight 0, and 0 times infinity or NaN would be NaN in rows that do not see
+// the key.
 
 #include <cstdint>
 
@@ -27,8 +29,8 @@ __device__ uint32_t not_finite(uint32_t two) {
   return __vcmpeq2(two & kExponents<T>, kExponents<T>);
 }
 
-/// Whether this thread's vectors of the values, as Copier brought them, hold an element that is not finite: 1 added to an exponent of ones
-/// carries into the sign.
+/// Whether this thread's vectors of the values, as Copier brought them, hold an element that is not
+/// finite. Its exponent is all ones, so 1 added to it carries into the sign.
 template <class T, class S>
 __device__ bool any_not_finite(const Copier<S>& copier) {
   using C = Copier<S>;
@@ -48,7 +50,8 @@ __device__ bool any_not_finite(const Copier<S>& copier) {
   return (found & 0x80008000) != 0;
 }
 
-/// o += rows * values for 16 rows, 16 keys: see add_guarded_values. seen: all bits of the (row, key) that are not masked.
+/// o += rows * values for 16 rows, 16 keys: see add_guarded_values. seen: all bits of the (row,
+/// key) that are not masked.
 template <class T, int kDim>
 __device__ void add_guarded_product(uint32_t values_at, const uint32_t (&rows)[4],
                                     const uint32_t (&seen)[4], float (&o)[kDim / 8][4]) {
@@ -89,9 +92,11 @@ __device__ void add_guarded_product(uint32_t values_at, const uint32_t (&rows)[4
   }
 }
 
-/// Softmax::add_values where a tile that is masked for some row holds values that are not finite: 0 times those would make NaN of the rows
-/// that do not see them. The finite ones are multiplied as ever; of the others, products of indicators tell which sums become infinite, or
-/// NaN where both infinities meet, or where a value is NaN or has weight 0. So the bits are those of a tile without a mask.
+/// Softmax::add_values for a tile that is masked for some row and holds values that are not finite.
+/// The finite values are multiplied as ever. For the others, products of indicators (1 for an
+/// infinity of that sign that a row sees) tell which sums become infinite. A sum is NaN where both
+/// infinities meet, where a value is NaN, or where an infinite value has weight 0. So the bits are
+/// those of a tile without a mask.
 template <class T, class S>
 __device__ void add_guarded_values(const LaneAddresses<S>& at, Scores<S>& s, float scale_log2,
                                    Softmax<S>& softmax) {

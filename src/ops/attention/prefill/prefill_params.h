@@ -4,8 +4,8 @@
 
 namespace heddle::cuda::attention {
 
-/// Keys are taken in tiles that begin at multiples of this position, in ascending order. So what is summed with what
-/// depends on positions alone.
+/// Keys are taken in tiles that begin at multiples of this position, in ascending order. So what is
+/// summed with what depends on positions alone.
 inline constexpr int kPrefillTileKeys = 64;
 
 /// Rows of a block for heads up to 64, 128 or 256. The bits of a row do not depend on it.
@@ -15,8 +15,9 @@ inline constexpr int kPrefillTileKeys = 64;
 
 /// What the prefill kernels take.
 ///
-/// Scores are q . k. The aligned kernel has weights exp2(scale_log2 * (score - maximum)). With a soft cap, or a scale that
-/// is not positive, the general kernel first makes each score soft_cap * tanh(q . k * sm_scale / soft_cap).
+/// Scores are q . k. The aligned kernel has weights exp2(scale_log2 * (score - maximum)). With a
+/// soft cap, or a scale that is not positive, the general kernel first makes each score soft_cap *
+/// tanh(q . k * sm_scale / soft_cap).
 struct PrefillParams {
   AttentionParams call;
   Divisor by_group_size, by_kv_heads;

@@ -2,8 +2,9 @@
 
 // Rotation of queries and keys inside the prefill kernel.
 //
-// What is rotated counts twice: x = high + low, both of type T, where low is what the rounding to T takes off. The scores are the sums
-// of high * high, low * high and high * low, so the rotation costs no precision.
+// What is rotated counts twice: x = high + low, both of type T, where low is what the rounding to T
+// takes off. The scores are the sums of high * high, low * high and high * low, so the rotation
+// costs no precision.
 
 #include <cstdint>
 
@@ -14,7 +15,8 @@
 
 namespace heddle::cuda::attention::prefill {
 
-/// How the threads of a block share the pairs of rows: eight pairs of a row each, kRowStep rows at a time.
+/// How the threads of a block share the pairs of rows: eight pairs of a row each, kRowStep rows at
+/// a time.
 template <class S>
 struct PairSplit {
   static constexpr int kParts = S::kDim / 16, kRowStep = S::kThreads / kParts;
@@ -33,7 +35,8 @@ struct PairSplit {
   }
 };
 
-/// Pair `pair` of a row of a tile turned and its low parts written; the pairs past the last are the elements that stay, two each.
+/// Rotates pair `pair` of a row of a tile and writes its low parts; the pairs past the last are the
+/// elements that stay, two each.
 template <class T, class S>
 __device__ void rotate_pair(std::byte* high, std::byte* low, int row, int pair, int num_pairs,
                             CosSin rotation) {
@@ -54,7 +57,8 @@ __device__ void rotate_pair(std::byte* high, std::byte* low, int row, int pair, 
   *reinterpret_cast<T*>(low + at[1]) = narrow<T>(rotated.y - widen(top[1]));
 }
 
-/// Two neighbouring elements each of a and b, which are pairs: turned, and what their rounding takes off.
+/// Two neighbouring elements each of a and b, which are pairs: rotated, and what their rounding
+/// takes off.
 template <class T>
 __device__ void rotate_words(uint32_t& a, uint32_t& b, uint32_t& low_a, uint32_t& low_b,
                              const CosSin& first, const CosSin& second) {
@@ -98,7 +102,8 @@ __device__ void rotate_part(std::byte* high, std::byte* low, int row, int part, 
   *reinterpret_cast<uint4*>(low + at[1]) = low_b;
 }
 
-/// Leaves the frequencies in shared memory: threads would read other places of a parameter one after the other.
+/// Leaves the frequencies in shared memory: threads would read other places of a parameter one
+/// after the other.
 template <class S>
 __device__ void leave_frequencies(const RotaryFrequencies& rope, Turns* frequencies) {
 #pragma unroll 1
@@ -122,8 +127,8 @@ __device__ void rotate_queries(const PrefillParams& p, int num_pairs, const Item
   }
 }
 
-/// The keys of a tile. The angle of a thread's first key is exact, the next ones turn by kRowStep positions at a time in f32. Positions
-/// alone decide, since tiles begin at fixed ones.
+/// The keys of a tile. The angle of a thread's first key is exact, the next ones turn by kRowStep
+/// positions at a time in f32. Positions alone decide, since tiles begin at fixed ones.
 template <class T, class S>
 __device__ void rotate_keys(int num_pairs, int first_key, std::byte* shared) {
   using R = PairSplit<S>;

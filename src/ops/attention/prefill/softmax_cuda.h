@@ -2,8 +2,9 @@
 
 // Scores, weights and weighted values of the rows of a warp for one tile of keys.
 //
-// Lane (g, q) = (lane / 4, lane % 4) holds of each product of 16 rows the rows g and g + 8, of 8 keys or elements those of 2 q and 2 q + 1;
-// so the weights lie where the second product takes its rows, and never leave the registers.
+// Lane (g, q) = (lane / 4, lane % 4) holds of each product of 16 rows the rows g and g + 8, of 8
+// keys or elements those of 2 q and 2 q + 1; so the weights lie where the second product takes its
+// rows, and never leave the registers.
 
 #include <cmath>
 #include <cstdint>
@@ -90,7 +91,7 @@ __device__ void transform_scores(const AttentionParams& p, Scores<S>& s) {
 /// Scores of keys that a row does not see become -inf.
 template <class S>
 __device__ void mask_scores(const PrefillParams& p, const Item item, int first_key, Scores<S>& s) {
-  // Read here, or else all that follows from it would be kept in registers from before the loop over tiles.
+  // Read here: else what follows from it would be in registers from before the loop over tiles.
   int thread;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
   const int warp = thread / 32, lane = thread % 32;
@@ -125,13 +126,12 @@ __device__ void mask_scores(const PrefillParams& p, const Item item, int first_k
   }
 }
 
-/// The online softmax of a warp's rows. A tile of which a row sees nothing leaves its state as it is, bit for bit.
+/// The online softmax of a warp's rows. A tile of which a row sees nothing leaves its state as it
+/// is, bit for bit.
 template <class S>
 struct Softmax {
   float max[S::kProductRows][2];  // of the scores so far
-  float sum
-      [S::kProductRows]
-      [2];  // of this lane's weights, in f32, before they are rounded for the product with the values
+  float sum[S::kProductRows][2];  // of this lane's weights, in f32, before they are rounded
   float o[S::kProductRows][S::kDim / 8][4];
   float shift[S::kProductRows][2];  // of the exponents of the tile's weights
 
@@ -146,7 +146,8 @@ struct Softmax {
     }
   }
 
-  /// Takes the maximum of a tile in: earlier sums shrink where it is a new one. Where no row of the warp has a new one, the factors are all 1.
+  /// Takes the maximum of a tile in: earlier sums shrink where it is a new one. Where no row of the
+  /// warp has a new one, the factors are all 1.
   __device__ void raise_max(const Scores<S>& s, float scale_log2) {
     float shrink[S::kProductRows][2];
     bool has_new = false;

@@ -1,6 +1,7 @@
 #pragma once
 
-// What a block of the prefill kernel works on, where that lies in shared memory, and the copies that bring it there.
+// What a block of the prefill kernel works on, where that lies in shared memory, and the copies
+// that bring it there.
 
 #include <cstdint>
 
@@ -12,32 +13,35 @@
 
 namespace heddle::cuda::attention::prefill {
 
-/// A block has 4 or 2 warps of 16 * kProductRows rows. A row is (query token, query head of the group): row r of a sequence and kv head
-/// is token r / group_size and head r % group_size, so that the heads of a group share keys and a tile ends soon behind the diagonal.
-/// Heads up to kHeadDim elements are taken as kHeadDim, zeros behind them.
+/// A block has 4 or 2 warps of 16 * kProductRows rows. A row is (query token, query head of the
+/// group): row r of a sequence and kv head is token r / group_size and head r % group_size, so that
+/// the heads of a group share keys and a tile ends soon behind the diagonal. Heads up to kHeadDim
+/// elements are taken as kHeadDim, zeros behind them.
 template <int kHeadDim, bool kIsGeneral>
 struct Shape {
   static constexpr int kDim = kHeadDim;
   static constexpr bool kGeneral = kIsGeneral;
   static constexpr int kRows = prefill_rows(kDim, kGeneral);
   static constexpr int kProductRows =
-      kDim <= 128 ? 2 : 1;  // 16 each: sums are half of the registers
+      kDim <= 128 ? 2 : 1;  // of 16; their sums fill half the registers
   static constexpr int kWarpRows = 16 * kProductRows, kWarps = kRows / kWarpRows;
   static constexpr int kThreads = kWarps * 32, kKeys = kPrefillTileKeys;
   static constexpr int kRowBytes = 2 * kDim, kTileBytes = kKeys * kRowBytes;
-  // Shared memory: queries, a tile of keys, one of values, the addresses of the keys of two tiles, the item.
+  // Shared memory: queries, a tile of keys, one of values, the addresses of the keys of two tiles,
+  // the item.
   static constexpr int kKeysAt = kRows * kRowBytes, kValuesAt = kKeysAt + kTileBytes;
   static constexpr int kAddressesAt = kValuesAt + kTileBytes;
   static constexpr int kItemAt = kAddressesAt + 2 * kKeys * int{sizeof(int64_t)};
   static constexpr int kSharedBytes = kItemAt + 128;
-  // Where rotated queries and keys leave what their rounding takes off; rows begin at multiples of their length.
+  // Where rotated queries and keys leave what their rounding takes off; rows begin at multiples of
+  // their length.
   static constexpr int kLowQueriesAt = kAddressesAt + 1536, kLowKeysAt = kValuesAt;
   static constexpr int kFrequenciesAt = kLowQueriesAt + kRows * kRowBytes;
   static constexpr int kRotatingBytes = kFrequenciesAt + kDim / 2 * int{sizeof(Turns)};
 };
 
-/// Offset of a vector of 8 elements in rows of kDim elements: exchanged by the row's number, so that neither copies nor ldmatrix meet
-/// in a bank. Rows begin at multiples of 128 bytes.
+/// Offset of a vector of 8 elements in rows of kDim elements: exchanged by the row's number, so
+/// that neither copies nor ldmatrix meet in a bank. Rows begin at multiples of 128 bytes.
 template <int kDim>
 __device__ constexpr uint32_t vector_offset(int row, int vector) {
   return static_cast<uint32_t>(row * kDim * 2 + (vector ^ (row & 7)) * 16);
@@ -47,17 +51,18 @@ __device__ constexpr uint32_t element_offset(int row, int element) {
   return vector_offset<kDim>(row, element / 8) + static_cast<uint32_t>(element % 8 * 2);
 }
 
-/// Up to kRows rows of one sequence and kv head, and what they see. In shared memory, since most of it is seldom read.
+/// Up to kRows rows of one sequence and kv head, and what they see. In shared memory, since most of
+/// it is seldom read.
 struct alignas(16) Item {
   int64_t first_token;     // row of q that holds the sequence's first query
   const std::byte* pages;  // entries of the table
   int64_t first_key;       // of the kv head: address of the key in slot 0, less that of the page
   TreeMask tree;
   int q_len, kv_len, kv_head;
-  int first_row,
-      num_rows;  // of the q_len * group_size rows of the sequence; num_rows is 0 or less where there is no work
+  int first_row, num_rows;  // of the sequence's q_len * group_size rows; num_rows <= 0: no work
 
-  // The tiles [begin, end) of keys that rows of the item see, of which all rows see [whole_begin, whole_end) whole.
+  // The tiles [begin, end) of keys that rows of the item see, of which all rows see [whole_begin,
+  // whole_end) whole.
   int begin, end, whole_begin, whole_end;
   int num_keys;  // in the tiles
 
@@ -83,7 +88,8 @@ __device__ inline KeyRange keys_of_row(const PrefillParams& p, const Item& item,
   return visible_keys(p.call, item.kv_len - item.q_len + token, item.kv_len, item.has_tree());
 }
 
-/// An entry of an i32 or i64 array whose words are on their way: what is made of them must not wait before others are asked for.
+/// An entry of an i32 or i64 array whose words are on their way: what is made of them must not wait
+/// before others are asked for.
 struct Entry {
   uint32_t low, high;
 
@@ -130,9 +136,10 @@ __device__ void set_tiles(const PrefillParams& p, int num_rows, Item& item) {
   item.whole_end = whole / kKeys;
 }
 
-/// What the block works on, found by one warp. Tiles of the sequences are numbered without a table: those of sequence i from first_tile(i)
-/// on, at least as many numbers as it has tiles. The last tiles of a prompt see the most keys and come first; the heads of a tile are
-/// neighbours.
+/// Finds the item of a block, by one warp. Items are numbered without a table: the tiles of rows of
+/// sequence i have the numbers from first_tile(i) on, which are at least as many as it has tiles.
+/// The last tiles of a prompt see the most keys and come first. The heads of a tile follow each
+/// other.
 template <class S>
 __device__ void find_item(const PrefillParams& p, Item& item) {
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -169,7 +176,8 @@ __device__ void find_item(const PrefillParams& p, Item& item) {
   if (item.num_rows > 0) set_tiles<S::kKeys>(p, item.num_rows, item);
 }
 
-/// 8 elements from `from`, of which `count` are there, to shared memory, zeros behind them. For rows that are not aligned.
+/// 8 elements from `from`, of which `count` are there, to shared memory, zeros behind them. For
+/// rows that are not aligned.
 __device__ inline void copy_elements(void* to, const std::byte* from, int count) {
   uint32_t words[4] = {};
 #pragma unroll
@@ -180,7 +188,8 @@ __device__ inline void copy_elements(void* to, const std::byte* from, int count)
   *static_cast<uint4*>(to) = {words[0], words[1], words[2], words[3]};
 }
 
-/// A thread copies, of every kThreads / 8 th row, the vectors v, v + 8, ...: lines of 128 bytes by 8 neighbours.
+/// Copies of a thread: of rows row, row + kThreads / 8, ... the vectors v, v + 8, .... 8 threads
+/// side by side copy a line of 128 bytes.
 template <class S>
 struct Copier {
   static constexpr int kRowStep = S::kThreads / 8, kVectors = S::kDim / 64;
@@ -222,8 +231,9 @@ struct Copier {
   }
 };
 
-/// Fetches the tiles of keys and values of an item. The addresses of the keys of a tile are made by a thread each while the tile before
-/// it is worked on, and wait in shared memory: so a page of any size costs a division and an entry of the table for each key.
+/// Copies the tiles of keys and values of an item. While a tile is worked on, each thread computes
+/// the address of one key of the next tile and leaves it in shared memory. So a key costs one
+/// division and one entry of the table, whatever the size of a page.
 template <class S>
 struct KeyTiles {
   using C = Copier<S>;
@@ -234,8 +244,8 @@ struct KeyTiles {
   __device__ KeyTiles(std::byte* shared, const Item& item)
       : addresses(reinterpret_cast<int64_t*>(shared + S::kAddressesAt)), num_keys(item.num_keys) {}
 
-  /// Starts copying the table's entry for this thread's key of a tile to where the address will be: no register waits for it. It belongs
-  /// to the group of copies that ends next.
+  /// Starts to copy the table's entry for this thread's key of a tile to where its address will be,
+  /// so that no register waits for it. It belongs to the next group of copies.
   __device__ void look_up(const PrefillParams& p, const Item& item, int tile) const {
     const int key = tile * S::kKeys + static_cast<int>(threadIdx.x);
     if (threadIdx.x >= S::kKeys || key >= num_keys) return;
@@ -256,7 +266,8 @@ struct KeyTiles {
     *at = item.first_key + page * p.call.kv.page_step +
           page_slot(p.call.kv, key).slot * p.call.kv.slot_step;
   }
-  /// Starts copying a tile, its keys, or with `distance` the values, as a group of copies. Behind the last tile come zeros.
+  /// Starts copying a tile, its keys, or with `distance` the values, as a group of copies. Behind
+  /// the last tile come zeros.
   __device__ void fetch(const PrefillParams& p, const C& copier, int tile, int tile_at,
                         int64_t distance) const {
     const int left = num_keys - tile * S::kKeys - copier.row;

@@ -21,8 +21,9 @@ struct RotaryAngles {
       sin_step[kMaxPairs];  // of one frequency: the turn to the next position
 };
 
-/// Walks through positions one by one. Starts exactly and turns by one step at a time in double: over a tile of keys the
-/// error stays below 1e-13, so the f32 values are those of RotaryAngles::at but for rare ties, at a tenth of the cost.
+/// Walks through positions one by one. Starts exactly and turns by one step at a time in double:
+/// over a tile of keys the error stays below 1e-13, so the f32 values are those of RotaryAngles::at
+/// but for rare ties, at a tenth of the cost.
 class RotaryWalk {
  public:
   RotaryWalk(const RotaryAngles& angles, int64_t position);

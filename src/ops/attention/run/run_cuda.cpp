@@ -95,7 +95,8 @@ void pack(const AttentionArgs& args, const AttentionCall& call, AttentionParams&
   p.is_q_aligned = call.is_q_aligned;
 }
 
-/// The rest of what decode takes. Memory that blocks share units through is taken in the caller's scope.
+/// The rest of what decode takes. Memory that blocks share units through is taken in the caller's
+/// scope.
 void pack_decode(const ExecContext& ctx, const AttentionCall& call, const AttentionChoice& choice,
                  DecodeParams& p) {
   if (choice.shares_units) {

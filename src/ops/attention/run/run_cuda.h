@@ -4,8 +4,8 @@
 
 namespace heddle::cuda::attention {
 
-/// A checked call of batch_prefill or batch_decode on a GPU; errors call it `op`. Throws kUnsupported for dtypes that the
-/// kernels do not take.
+/// A checked call of batch_prefill or batch_decode on a GPU; errors call it `op`. Throws
+/// kUnsupported for dtypes that the kernels do not take.
 void run(const ExecContext& ctx, const char* op, const AttentionArgs& args);
 
 /// See heddle::batch_decode_workspace_bytes.

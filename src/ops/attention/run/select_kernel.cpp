@@ -32,14 +32,16 @@ struct Blocks {
   int64_t count;
   int per_sm;
 };
-/// Those that run at the same time, or as many as there may be segments where that is fewer than multiprocessors.
+/// Those that run at the same time, or as many as there may be segments where that is fewer than
+/// multiprocessors.
 Blocks select_blocks(int64_t max_segments, int num_sms) {
   if (max_segments <= num_sms) return {max_segments, 1};
   return {int64_t{num_sms} * kDecodeBlocksPerSm, kDecodeBlocksPerSm};
 }
 
-/// Blocks of a cluster, which have a segment each of one unit; 1: no clusters. For units so few that each can have a
-/// cluster with a multiprocessor for each block, and sequences so short that a block needs no more than one segment.
+/// Blocks of a cluster, which have a segment each of one unit; 1: no clusters. For units so few
+/// that each can have a cluster with a multiprocessor for each block, and sequences so short that a
+/// block needs no more than one segment.
 int select_cluster_size(int64_t num_units, int64_t mean_keys, const DeviceInfo& info) {
   constexpr int kSmall = 4, kLarge = 8;  // no chip has larger ones but on request
   if (info.compute_capability < kFirstWithClusters) return 1;
@@ -70,7 +72,8 @@ AttentionChoice select_decode(const AttentionCall& call, const DeviceInfo& info)
   const Blocks blocks = c.cluster_size > 1 ? Blocks{num_units * c.cluster_size, 1}
                                            : select_blocks(num_units * kMaxSegments, info.num_sms);
   c.num_blocks = blocks.count;
-  // Blocks that are side by side in the work share a multiprocessor, but not where many have nothing to do.
+  // Blocks that are side by side in the work share a multiprocessor, but not where many have
+  // nothing to do.
   const bool are_few = num_units * max_segments_of(mean_keys) < blocks.count;
   c.blocks_per_sm = are_few ? 1 : blocks.per_sm;
   c.shares_units = call.has_scratch && blocks.count <= kNumCounters;

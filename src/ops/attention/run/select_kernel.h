@@ -8,7 +8,8 @@
 
 namespace heddle::cuda::attention {
 
-/// A call of batch_decode or batch_prefill on a GPU, described: all that decides which kernel runs it, and how.
+/// A call of batch_decode or batch_prefill on a GPU, described: all that decides which kernel runs
+/// it, and how.
 struct AttentionCall {
   bool is_decode = true;
   int64_t num_tokens = 0;  // rows of q
@@ -45,9 +46,9 @@ struct AttentionChoice {
   int cluster_size = 1;   // blocks that share a unit through their shared memory
   /// Several blocks may share a unit, through the workspace.
   bool shares_units = false;
-  /// Blocks may begin by lengths and a page table that the kernel in front may still write (decode/schedule_cuda.h):
-  /// pages are those of a pool, each sequence has a thread, and costs fit into 32 bits even if each sequence had the
-  /// whole table.
+  /// Blocks may begin by lengths and a page table that the kernel in front may still write
+  /// (decode/schedule_cuda.h): pages are those of a pool, each sequence has a thread, and costs fit
+  /// into 32 bits even if each sequence had the whole table.
   bool can_start_on_stale_table = false;
   /// Every tile lies within a page, and rows are aligned.
   bool has_whole_tiles = false;
@@ -58,7 +59,8 @@ struct AttentionChoice {
 [[nodiscard]] AttentionChoice select_attention_kernel(const AttentionCall& call,
                                                       const DeviceInfo& info);
 
-/// Floats that blocks of decode leave for each other: [block][segment][row tile][dim / 16 + 1][8][row pairs] groups of 4.
+/// Floats that blocks of decode leave for each other: groups of 4,
+/// [block][segment][row tile][dim / 16 + 1][8][row pairs].
 [[nodiscard]] size_t partial_floats(int64_t num_seqs, int num_kv_heads, int group_size,
                                     int head_dim, int num_sms);
 /// At least that many for any number of kv heads.

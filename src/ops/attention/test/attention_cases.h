@@ -1,6 +1,7 @@
 #pragma once
 
-// Batches of attention for the tests: plain keys and values, and calls of the ops over a cache that is made of them.
+// Batches of attention for the tests: plain keys and values, and calls of the ops over a cache that
+// is made of them.
 
 #include <algorithm>
 #include <cmath>
@@ -56,7 +57,8 @@ struct AttentionRun {
     const double each = !is_gpu ? 1e-5 : std::is_same_v<T, half> ? 1e-3 : 8e-3;
     return each * std::max(1.0, std::abs(want));
   }
-  /// The context with the workspace that batch_decode can use, until mirror.back(). `workspace` is the caller's.
+  /// The context with the workspace that batch_decode can use, until mirror.back(). `workspace` is
+  /// the caller's.
   [[nodiscard]] Workspace workspace(int64_t num_seqs, int64_t num_q_heads, int64_t head_dim) const {
     return Workspace(
         mirror.scratch(batch_decode_workspace_bytes(ctx.device, num_seqs, num_q_heads, head_dim)));

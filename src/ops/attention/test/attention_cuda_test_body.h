@@ -1,6 +1,7 @@
 #pragma once
 
-// What the tests of attention on a GPU share: tests of the kernels run the bodies of the CPU's tests through a DeviceMirror.
+// What the tests of attention on a GPU share: tests of the kernels run the bodies of the CPU's
+// tests through a DeviceMirror.
 
 #include <optional>
 
@@ -30,8 +31,9 @@ class AttentionCuda : public CudaTest {
     context_.reset();
     CudaTest::TearDown();
   }
-  /// Calls on the default stream with the context's exchange; workspaces come from the run. Tensors lie between guards, or flush with
-  /// their allocations, so that compute-sanitizer sees a read past them.
+  /// Calls on the default stream with the context's exchange; workspaces come from the run. Tensors
+  /// lie between guards, or flush with their allocations, so that compute-sanitizer sees a read
+  /// past them.
   [[nodiscard]] AttentionRun run(Guards guards = Guards::kBoth) {
     return {context_->exec(), guards == Guards::kBoth ? between_guards_ : flush_, true};
   }
@@ -40,7 +42,8 @@ class AttentionCuda : public CudaTest {
     return run(random_int(0, small_or(1, 7)) == 0 ? Guards::kFlush : Guards::kBoth);
   }
 
-  /// Random calls against the definition in double: `rounds`, or few of a tile or two each at small sizes.
+  /// Random calls against the definition in double: `rounds`, or few of a tile or two each at small
+  /// sizes.
   void expect_agreement(AttentionLimits limits, int rounds) {
     limits.longest = small_or<int64_t>(90, limits.longest);
     limits.max_seqs = small_or<int64_t>(2, limits.max_seqs);

@@ -41,8 +41,8 @@ struct AttentionRow {
   double lse;
 };
 
-/// One row of attention in double. q [head_dim] at `position`; keys of rotated_keys and v [kv_len, num_kv_heads, head_dim]. With a tree
-/// mask the query sees the last tree->size() keys by its bits.
+/// One row of attention in double. q [head_dim] at `position`; keys of rotated_keys and v [kv_len,
+/// num_kv_heads, head_dim]. With a tree mask the query sees the last tree->size() keys by its bits.
 inline AttentionRow attention(const double* q, int64_t position, const std::vector<double>& keys,
                               const std::vector<double>& v, int64_t kv_len, int num_kv_heads,
                               int kv_head, int head_dim, const AttentionOptions& options,

@@ -27,8 +27,9 @@ void check_random_case(ThreadPool* pool) {
   }
 }
 
-// A few hundred draws from everything that the contract allows, against the definition in double. What lies around the
-// keys and values of a sequence (gaps, slots past its end, other pages) is NaN; unused entries of the table are wild.
+// A few hundred draws from everything that the contract allows, against the definition in double.
+// What lies around the keys and values of a sequence (gaps, slots past its end, other pages) is
+// NaN; unused entries of the table are wild.
 TEST(Attention, AgreesWithTheDefinition) {
   ThreadPool pool(3);
   for (int round = 0; round < 300 && !HasFatalFailure(); ++round) {
@@ -51,8 +52,9 @@ TEST(Attention, HandComputedCase) {
   EXPECT_FLOAT_EQ(got.lse[0], 1.3862943611f);  // ln 4
 }
 
-// Seven queries behind 130 keys in a chain: the mask says what causality says. Then two branches that do not see each other, and
-// the second alone behind the keys both share: the bits of a row depend on what it sees.
+// Seven queries behind 130 keys in a chain: the mask says what causality says. Then two branches
+// that do not see each other, and the second alone behind the keys both share: the bits of a row
+// depend on what it sees.
 TEST(Attention, TreeMasksAreCausalityAlongTheBranches) {
   const testing::HeadShape heads{3, 2, 64};
   const auto all = testing::random_sequence<half, half>(heads, 7, 137);

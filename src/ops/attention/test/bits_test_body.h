@@ -1,6 +1,7 @@
 #pragma once
 
-// The promises about bits, on any device: a row depends on its query, the keys and values it sees and the options, and on nothing else.
+// The promises about bits, on any device: a row depends on its query, the keys and values it sees
+// and the options, and on nothing else.
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,5 @@
-// Rows that see no key, sequences without pages, and more sequences than fit an axis of a CUDA grid.
+// Rows that see no key, sequences without pages, and more sequences than fit an axis of a CUDA
+// grid.
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -17,7 +18,8 @@ using testing::PoisonedBuffer;
 
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 
-/// A pool of `num_pages` pages of one token, one head of dimension 2; a sequence has as many pages as `lengths` says.
+/// A pool of `num_pages` pages of one token, one head of dimension 2; a sequence has as many pages
+/// as `lengths` says.
 struct Cache {
   int64_t num_pages, num_seqs;
   std::vector<float> k, v;
@@ -45,7 +47,8 @@ struct Cache {
 };
 
 TEST(AttentionBorders, RowsThatSeeNoKeyAreZero) {
-  // Three queries over one key, of which the causal mask leaves the last query a key; two queries without any.
+  // Three queries over one key, of which the causal mask leaves the last query a key; two queries
+  // without any.
   Cache cache({1, 0});
   const std::vector<float> q = testing::random_normal<float>(10);
   const std::vector<int32_t> q_indptr{0, 3, 5};

@@ -74,7 +74,8 @@ TYPED_TEST(AttentionDecodeCuda, ClustersDoNotShow) {
   }
 }
 
-/// More sequences than a block has threads, and at full size more than that in the share of a block.
+/// More sequences than a block has threads, and at full size more than that in the share of a
+/// block.
 TYPED_TEST(AttentionDecodeCuda, ManySequencesOfOneKeyAmongLongOnes) {
   const AttentionRun run = this->run();
   const Setting setting{.decode = true, .run = &run};

@@ -1,5 +1,6 @@
-// batch_decode in a captured graph: lengths and tables are those that lie on the device when it replays. And sequences that several blocks
-// share: the bits are those without a workspace, where each block has whole ones.
+// batch_decode in a captured graph: lengths and tables are those that lie on the device when it
+// replays. And sequences that several blocks share: the bits are those without a workspace, where
+// each block has whole ones.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -153,7 +154,8 @@ TYPED_TEST(AttentionDecodeReplay, SeesLengthsAndTablesThatChangedInPlace) {
   }
 }
 
-/// Where chips can, decode starts before the kernel in front of it has ended, and looks at what lies in the tables then.
+/// Where chips can, decode starts before the kernel in front of it has ended, and looks at what
+/// lies in the tables then.
 TYPED_TEST(AttentionDecodeReplay, SeesWhatTheKernelInFrontWritesLast) {
   const DeviceStream stream;
   const Device device = this->cuda_context(stream.get()).device;

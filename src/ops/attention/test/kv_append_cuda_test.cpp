@@ -1,4 +1,5 @@
-// New tokens and merged states on a GPU: the bodies of the CPU's tests, replays with other lengths, and offsets beyond 32 bits.
+// New tokens and merged states on a GPU: the bodies of the CPU's tests, replays with other lengths,
+// and offsets beyond 32 bits.
 #include "cuda_test.h"
 #include <gtest/gtest.h>
 
@@ -47,7 +48,8 @@ TEST_F(KvCacheCuda, RopeAndAppendInOneLaunchHaveTheBitsOfRopeAndInit) {
   }
 }
 
-/// A pool of 8 pages of 4 tokens, one head of 64, and tables for up to 3 sequences that a graph reads.
+/// A pool of 8 pages of 4 tokens, one head of 64, and tables for up to 3 sequences that a graph
+/// reads.
 struct ReplayedCache {
   static constexpr int64_t kPages = 8, kSlots = 4, kDim = 64, kSeqs = 3, kTokens = 6;
   DeviceBuffer<half> pages{size_t(2 * kPages * kSlots * kDim)};

@@ -157,7 +157,8 @@ void check_kv_init(bool append, const ExecContext& ctx, Mirror& mirror) {
   ASSERT_TRUE(cache.memory().guards_intact());
 }
 
-/// rope_kv_append against rope and kv_init of the same device: the same bits in q and in the whole cache.
+/// rope_kv_append against rope and kv_init of the same device: the same bits in q and in the whole
+/// cache.
 template <class From, class To>
 void check_rope_kv_append(bool append, const ExecContext& ctx, Mirror& mirror) {
   CacheShape shape = random_append_shape();

@@ -93,8 +93,8 @@ void check_merge_states(const ExecContext& ctx, Mirror& mirror) {
   EXPECT_TRUE(o.guards_intact() && lse.guards_intact());
 }
 
-/// o and lse may lie over either input. on_device(body) calls body(mirror); the tensors that share memory are one view each, since
-/// two views are two copies of a mirror.
+/// o and lse may lie over either input. on_device(body) calls body(mirror); the tensors that share
+/// memory are one view each, since two views are two copies of a mirror.
 template <class T, class OnDevice>
 void check_merge_in_place(const ExecContext& ctx, const OnDevice& on_device) {
   const int64_t rows = 12, dim = pick<int64_t>({70, 128, 256});

@@ -1,4 +1,5 @@
-// What is always checked of a page table on the CPU, and what HEDDLE_VALIDATE=1 checks of its pages.
+// What is always checked of a page table on the CPU, and what HEDDLE_VALIDATE=1 checks of its
+// pages.
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -13,7 +14,8 @@ namespace {
 
 using testing::expect_invalid;
 
-/// A pool of 3 pages of 2 tokens, one head of dimension 2, and two sequences: 3 tokens on pages 2 and 0, 1 token on page 1.
+/// A pool of 3 pages of 2 tokens, one head of dimension 2, and two sequences: 3 tokens on pages 2
+/// and 0, 1 token on page 1.
 struct Call {
   std::vector<float> k = std::vector<float>(12), v = std::vector<float>(12);
   std::vector<float> rows = std::vector<float>(8);

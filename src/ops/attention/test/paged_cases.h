@@ -26,7 +26,8 @@ struct CacheShape {
   int gap = 0;                // elements between slots; not with kPointers
 };
 
-/// A cache whose memory is NaN and whose pages lie in random order; the page table has wild ids behind its last page.
+/// A cache whose memory is NaN and whose pages lie in random order; the page table has wild ids
+/// behind its last page.
 template <class T>
 class PagedCache {
  public:
@@ -57,7 +58,8 @@ class PagedCache {
     Mirror here;
     return table_of(here, 0);
   }
-  /// The cache and its table where calls of the mirror's device read and write them, until mirror.back().
+  /// The cache and its table where calls of the mirror's device read and write them, until
+  /// mirror.back().
   std::pair<PagedKv, PageTable> on(Mirror& mirror) {
     const TensorView all = mirror(memory_->view({std::ssize(memory())}));
     const int64_t moved =

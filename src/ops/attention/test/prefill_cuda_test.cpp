@@ -76,7 +76,8 @@ TYPED_TEST(AttentionPrefillCuda, OneLongSequenceAmongShortOnes) {
 }
 
 TYPED_TEST(AttentionPrefillCuda, RowsThatSeeNoKeyAreZero) {
-  // Three queries over one key, of which the causal mask leaves the last query a key; two over none; none over five.
+  // Three queries over one key, of which the causal mask leaves the last query a key; two over
+  // none; none over five.
   const AttentionRun run = this->run();
   const HeadShape heads;
   const std::vector batch{random_sequence<TypeParam, TypeParam>(heads, 3, 1),

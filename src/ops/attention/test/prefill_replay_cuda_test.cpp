@@ -1,4 +1,5 @@
-// batch_prefill in a captured graph: lengths, tables and rows are those that lie on the device when it replays.
+// batch_prefill in a captured graph: lengths, tables and rows are those that lie on the device when
+// it replays.
 #include <vector>
 
 #include "cuda/check.h"

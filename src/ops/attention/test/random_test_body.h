@@ -1,6 +1,7 @@
 #pragma once
 
-// One call of attention drawn at random from all that the contract allows, checked against the definition in double, on any device.
+// One call of attention drawn at random from all that the contract allows, checked against the
+// definition in double, on any device.
 
 #include <array>
 #include <cmath>

@@ -21,7 +21,8 @@ std::string text(const T& value) {
   return os.str();
 }
 
-/// A batch of sequences of `keys` keys each, 32 query and 8 kv heads of 128, in pages of 16 of a pool.
+/// A batch of sequences of `keys` keys each, 32 query and 8 kv heads of 128, in pages of 16 of a
+/// pool.
 AttentionCall decode(int64_t num_seqs, int64_t keys) {
   AttentionCall call;
   call.num_tokens = call.num_seqs = num_seqs;
@@ -58,7 +59,8 @@ void expect_rows(std::initializer_list<Row> rows) {
   }
 }
 
-// Few short sequences get clusters, then as many blocks as multiprocessors, then two for each multiprocessor.
+// Few short sequences get clusters, then as many blocks as multiprocessors, then two for each
+// multiprocessor.
 TEST(SelectAttention, BlocksOfDecode) {
   expect_rows({
       {decode(1, 512), kH200,
