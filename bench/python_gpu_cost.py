@@ -135,9 +135,7 @@ def speculation_calls() -> dict[str, Case]:
         "num_next_tokens": TOKENS,
     }
 
-    def step(**wanted: Any) -> None:
-        ops.speculative_step(*kv, inputs, outputs, n, 0, DRAFTS, 16, **wanted)
-
+    given, all_outputs = (*kv, inputs, outputs, n, 0, DRAFTS, 16), of_the_three | of_the_next
     return {
         "verify_speculative_tokens": Case(
             4, lambda: ops.verify_speculative_tokens(last, mask, inputs, outputs, n, 0, DRAFTS)
@@ -152,8 +150,12 @@ def speculation_calls() -> dict[str, Case]:
             9,
             lambda: ops.rewind_kv_cache(released, is_released, *kv, counts, states, DRAFTS, 16),
         ),
-        "speculative_step, outputs of the three": Case(16, lambda: step(**of_the_three)),
-        "speculative_step, all outputs": Case(22, lambda: step(**of_the_three, **of_the_next)),
+        "speculative_step, outputs of the three": Case(
+            16, lambda: ops.speculative_step(*given, **of_the_three)
+        ),
+        "speculative_step, all outputs": Case(
+            22, lambda: ops.speculative_step(*given, **all_outputs)
+        ),
     }
 
 

@@ -24,8 +24,8 @@ inline constexpr int kLaneOutputs = 8;     // outputs of a lane in a row and gro
 inline constexpr int kGroupOutputs = 32;   // outputs of a group
 inline constexpr int kProductOutputs = 8;  // outputs of one product
 
-/// Four ranks of two rows of a lane: x and z are those of row g, two each; y and w those of row g +
-/// 8.
+/// Four ranks of two rows of a lane: x and z are those of row g, two each; y and w are those of
+/// row g + 8.
 using HVector = uint4;
 
 // Vectors of h of 16 rows and 16 ranks: [hi or lo][lane].

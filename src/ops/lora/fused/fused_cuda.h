@@ -31,8 +31,8 @@ __device__ inline uint64_t arrive(uint64_t* arrivals) {
 }
 
 /// The flag of this launch, from what arrive() returned. The block that arrived last counts the
-/// launch. A flag is never 0, since exchange memory begins with zeros, and comes again after 2^32 -
-/// 1 launches.
+/// launch. A flag is never 0, since exchange memory begins with zeros. It comes again after
+/// 2^32 - 1 launches.
 __device__ inline uint32_t flag_of(uint64_t before, uint64_t* arrivals) {
   const uint32_t num_blocks = gridDim.x * gridDim.y;
   if (before % kArrivalBlocks == num_blocks - 1) {
