@@ -14,6 +14,10 @@ namespace {
 /// Stored bytes that are packed before their pages are given back.
 constexpr size_t kPieceBytes = size_t{4} << 20;
 constexpr int64_t kGroupRows = 16;  // pack_rows takes multiples of it
+constexpr size_t kAlignment = 64;   // of a packed weight
+/// Matrices lie one behind another in chunks. In a mapping each, a step of one row took 1.10 times
+/// as long: 4.76 ms against 4.31 on an AMD EPYC with AVX-512, SmolLM2-135M in Q4_1, one thread.
+constexpr size_t kChunkBytes = size_t{64} << 20;
 
 class Loader {
  public:
@@ -79,16 +83,28 @@ class Loader {
     const files::GgufTensor& tensor = checked(name, 2, dims.in, dims.out);
     PackedWeight weight{file_.weight_type(tensor), dims.out, dims.in, nullptr};
     const size_t size = packed_bytes(weight.type, dims.out, dims.in);
-    DeviceBytes buffer = allocate_zeroed(ctx_.device, size);
+    const std::span<std::byte> packed = place(size);
     if (head_dim == 0) {
-      pack_in_order(tensor, weight, {buffer.get(), size});
+      pack_in_order(tensor, weight, packed);
     } else {
-      pack_deinterleaved(tensor, weight, {buffer.get(), size}, head_dim);
+      pack_deinterleaved(tensor, weight, packed, head_dim);
     }
-    weight.data = buffer.get();
-    weights_.buffers.push_back(std::move(buffer));
+    weight.data = packed.data();
     weights_.num_bytes += size;
     return weight;
+  }
+
+  /// The next `size` bytes for a matrix.
+  std::span<std::byte> place(size_t size) {
+    const size_t padded = round_up(size, kAlignment);
+    if (padded > free_.size()) {
+      const size_t num_bytes = std::max(padded, kChunkBytes);
+      weights_.buffers.push_back(allocate_zeroed(ctx_.device, num_bytes));
+      free_ = {weights_.buffers.back().get(), num_bytes};
+    }
+    const std::span<std::byte> place = free_.first(size);
+    free_ = free_.subspan(padded);
+    return place;
   }
 
   void pack_in_order(const files::GgufTensor& tensor, const PackedWeight& weight,
@@ -130,6 +146,7 @@ class Loader {
   const files::GgufFile& file_;
   const LlamaConfig& config_;
   LlamaWeights weights_;
+  std::span<std::byte> free_;  // of the last chunk
   std::set<std::string_view> used_;
 };
 
