@@ -69,7 +69,7 @@ class IndexVector : private IndexStep<kLayout> {
   /// Of what the CPU's kernels hold (cpu/index_array.h).
   template <class Array>
     requires requires(const Array& a) { a.step_bytes(); }
-  explicit IndexVector(const Array& a) : IndexVector(a.data(), a.step_bytes(), a.is_wide()) {}
+  explicit IndexVector(const Array& a) : IndexVector(a.data(), a.step_bytes(), a.is_int64()) {}
   /// Of a tensor with one axis or none.
   explicit IndexVector(const BasicTensorView<Byte>& t)
       : IndexVector(t.raw(),
@@ -168,7 +168,7 @@ class IndexRows {
   template <class Matrix>
     requires requires(const Matrix& m) { m.row_step_bytes(); }
   explicit IndexRows(const Matrix& m)
-      : IndexRows(m.data(), m.row_step_bytes(), m.column_step_bytes(), m.is_wide()) {}
+      : IndexRows(m.data(), m.row_step_bytes(), m.column_step_bytes(), m.is_int64()) {}
 
   [[nodiscard]] constexpr bool is_given() const { return first_.is_given(); }
   /// Of rows that are given.
@@ -233,22 +233,22 @@ class IndexPacker {
   template <class Vector>
     requires requires(const Vector& v) { v.step_bytes(); }
   [[nodiscard]] auto operator()(const Vector& v) {
-    note(v.data() == nullptr || v.step_bytes() == (v.is_wide() ? 8 : 4));
+    note(v.data() == nullptr || v.step_bytes() == (v.is_int64() ? 8 : 4));
     return element(v);
   }
   template <class Matrix>
     requires requires(const Matrix& m) { m.row_step_bytes(); }
   [[nodiscard]] auto operator()(const Matrix& m) {
     constexpr int64_t kMaxRowBytes = 0xffffffff;
-    note(m.data() == nullptr || (m.column_step_bytes() == (m.is_wide() ? 8 : 4) &&
+    note(m.data() == nullptr || (m.column_step_bytes() == (m.is_int64() ? 8 : 4) &&
                                  m.row_step_bytes() >= 0 && m.row_step_bytes() <= kMaxRowBytes));
-    note_type(m.data() != nullptr, m.is_wide());
+    note_type(m.data() != nullptr, m.is_int64());
     return IndexRows<std::remove_pointer_t<decltype(m.data())>, IndexLayout::kMixed>(m);
   }
   /// Of a vector of which element 0 alone is used.
   template <class Vector>
   [[nodiscard]] auto element(const Vector& v) {
-    note_type(v.data() != nullptr, v.is_wide());
+    note_type(v.data() != nullptr, v.is_int64());
     return IndexVector<std::remove_pointer_t<decltype(v.data())>, IndexLayout::kMixed>(v);
   }
 

@@ -4,9 +4,9 @@
 
 namespace heddle::cuda {
 
-/// The word at an address of global memory, which no thread of the kernel writes before; zero, without a read, where is_there is false. One
+/// The word at an address of global memory, which no thread of the kernel writes before; zero, without a read, where in_range is false. One
 /// predicated instruction: as a branch it would hold back the loads behind it until its own has come.
-__device__ inline uint32_t load_word_if(const void* at, bool is_there) {
+__device__ inline uint32_t load_word_if(const void* at, bool in_range) {
   uint32_t word;
   asm volatile(
       "{\n"
@@ -16,12 +16,12 @@ __device__ inline uint32_t load_word_if(const void* at, bool is_there) {
       "  @there ld.global.u32 %0, [%1];\n"
       "}"
       : "=r"(word)
-      : "l"(at), "r"(static_cast<uint32_t>(is_there)));
+      : "l"(at), "r"(static_cast<uint32_t>(in_range)));
   return word;
 }
 
 /// The same past the first cache, for a word that the kernel in front may still write.
-__device__ inline uint32_t load_changing_word_if(const void* at, bool is_there) {
+__device__ inline uint32_t load_changing_word_if(const void* at, bool in_range) {
   uint32_t word;
   asm volatile(
       "{\n"
@@ -31,7 +31,7 @@ __device__ inline uint32_t load_changing_word_if(const void* at, bool is_there) 
       "  @there ld.relaxed.gpu.global.u32 %0, [%1];\n"
       "}"
       : "=r"(word)
-      : "l"(at), "r"(static_cast<uint32_t>(is_there))
+      : "l"(at), "r"(static_cast<uint32_t>(in_range))
       : "memory");
   return word;
 }

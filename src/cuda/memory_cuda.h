@@ -55,22 +55,22 @@ __device__ inline void copy_async_16(uint32_t to, const void* from, int bytes) {
 __device__ inline void copy_async_16(void* to, const void* from, int bytes) {
   copy_async_16(shared_address(to), from, bytes);
 }
-/// Starts copying 16 bytes into shared memory, zeros where is_there is false: then `from` is not read.
-__device__ inline void copy_async_16_if(uint32_t to, const void* from, bool is_there) {
+/// Starts copying 16 bytes into shared memory, zeros where in_range is false: then `from` is not read.
+__device__ inline void copy_async_16_if(uint32_t to, const void* from, bool in_range) {
   asm volatile(
       "{\n"
       "  .reg .pred missing;\n"
       "  setp.eq.u32 missing, %2, 0;\n"
       "  cp.async.cg.shared.global.L2::128B [%0], [%1], 16, missing;\n"
       "}" ::"r"(to),
-      "l"(from), "r"(static_cast<uint32_t>(is_there))
+      "l"(from), "r"(static_cast<uint32_t>(in_range))
       : "memory");
 }
-/// Starts copying 8 bytes into shared memory, zeros where is_there is false: then `from` is not read.
-__device__ inline void copy_async_8(void* to, const void* from, bool is_there) {
+/// Starts copying 8 bytes into shared memory, zeros where in_range is false: then `from` is not read.
+__device__ inline void copy_async_8(void* to, const void* from, bool in_range) {
   const uint32_t shared = shared_address(to);
   asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 8, %2;" ::"r"(shared), "l"(from),
-               "r"(is_there ? 8 : 0)
+               "r"(in_range ? 8 : 0)
                : "memory");
 }
 /// Starts copying 4 bytes into shared memory.

@@ -39,7 +39,7 @@ struct Array {
 
   [[nodiscard]] std::byte* data() const { return values; }
   [[nodiscard]] int64_t step_bytes() const { return step; }
-  [[nodiscard]] bool is_wide() const { return holds_int64; }
+  [[nodiscard]] bool is_int64() const { return holds_int64; }
 };
 struct Matrix {
   Array rows, columns;
@@ -52,7 +52,7 @@ struct Matrix {
   [[nodiscard]] std::byte* data() const { return rows.data(); }
   [[nodiscard]] int64_t row_step_bytes() const { return rows.step; }
   [[nodiscard]] int64_t column_step_bytes() const { return columns.step; }
-  [[nodiscard]] bool is_wide() const { return rows.holds_int64; }
+  [[nodiscard]] bool is_int64() const { return rows.holds_int64; }
 };
 
 template <class Any>

@@ -10,7 +10,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::cpu::linear::HWY_NAMESPACE {
-using namespace cpu::HWY_NAMESPACE;  // of cpu/vec-inl.h
 
 void high_bits_task(const LinearTask& task) {
   switch (task.type) {

@@ -22,7 +22,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::cpu::linear::HWY_NAMESPACE {
-using namespace cpu::HWY_NAMESPACE;  // of cpu/vec-inl.h
 
 // Groups that one pass over the weights takes: enough chains to hide the latency of the
 // multiply-add for one row, and what leaves the most accumulators in registers for several.

@@ -16,9 +16,16 @@ inline constexpr int64_t kHuge = int64_t{1} << 60;
 /// 256 numbers up to this add up within 32 bits.
 inline constexpr int64_t kSmallSum = int64_t{1} << 23;
 
-[[nodiscard]] constexpr int64_t bounded(int64_t x) { return std::clamp(x, -kHuge, kHuge); }
+// Without std::clamp, which takes references: to a kernel kHuge is a value and has no address.
+[[nodiscard]] constexpr int64_t bounded(int64_t x) {
+  const int64_t most = x < kHuge ? x : kHuge;
+  return most > -kHuge ? most : -kHuge;
+}
 /// A length as the ops count it: below 0 is 0.
-[[nodiscard]] constexpr int64_t length_of(int64_t x) { return std::clamp<int64_t>(x, 0, kHuge); }
+[[nodiscard]] constexpr int64_t length_of(int64_t x) {
+  const int64_t most = x < kHuge ? x : kHuge;
+  return most > 0 ? most : 0;
+}
 
 /// A vector of i32 or i64 of any stride, read and written as i64. Kernel-ready. A default-made one is empty.
 template <class Byte>
@@ -52,10 +59,11 @@ struct BasicIndexList {
                     : reinterpret_cast<const int32_t*>(data)[i * stride];
   }
   constexpr void set(int64_t i, int64_t value) const requires(!std::is_const_v<Byte>) {
+    std::byte* const element = data + i * step_bytes();
     if (is_int64) {
-      reinterpret_cast<int64_t*>(data)[i * stride] = value;
+      *reinterpret_cast<int64_t*>(element) = value;
     } else {
-      reinterpret_cast<int32_t*>(data)[i * stride] = static_cast<int32_t>(value);
+      *reinterpret_cast<int32_t*>(element) = static_cast<int32_t>(value);
     }
   }
 };

@@ -22,9 +22,6 @@ template <class A, class B>
 __device__ std::common_type_t<A, B> larger(A a, B b) {
   return a > b ? a : b;
 }
-/// As heddle::bounded and heddle::length_of.
-__device__ inline int64_t held(int64_t x) { return larger(-kHuge, smaller(x, kHuge)); }
-__device__ inline int64_t length_from(int64_t x) { return larger(0, smaller(x, kHuge)); }
 
 template <class Byte>
 __device__ Byte* address_of(const BasicIndexList<Byte>& t, int64_t i) {

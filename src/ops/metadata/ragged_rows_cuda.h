@@ -77,10 +77,10 @@ struct ElementCopies {
 };
 
 /// Puts a row per thread into the window; `start` is its beginning, `end` that of the next one. A barrier follows.
-__device__ inline void set_row(RowWindow& window, const Chunk& chunk, bool is_there, int64_t start,
+__device__ inline void set_row(RowWindow& window, const Chunk& chunk, bool in_range, int64_t start,
                                int64_t end, const RowSpan& span) {
-  window.starts[threadIdx.x] = is_there ? chunk.place_of(start) : chunk.size;
-  window.rows[threadIdx.x] = {chunk.place_of(span.begin), is_there ? chunk.place_of(span.end) : -1,
+  window.starts[threadIdx.x] = in_range ? chunk.place_of(start) : chunk.size;
+  window.rows[threadIdx.x] = {chunk.place_of(span.begin), in_range ? chunk.place_of(span.end) : -1,
                               span.offset};
   if (threadIdx.x == kRowThreads - 1) window.end = chunk.place_of(end);
 }
@@ -148,7 +148,7 @@ __device__ inline int64_t first_row_of(const ConstIndexList& cu, int64_t num_row
   int64_t row = 0;
   for (int64_t count = num_rows; count > kRowThreads;) {
     const int64_t step = ceil_div(count, kRowThreads), r = threadIdx.x * step;
-    const bool is_before = r < count && held(load_input(cu, row + r).value()) <= element;
+    const bool is_before = r < count && bounded(load_input(cu, row + r).value()) <= element;
     const int before = __syncthreads_count(is_before ? 1 : 0);
     row += (before > 0 ? before - 1 : 0) * step;
     count = smaller(step, num_rows - row);
@@ -166,12 +166,12 @@ __device__ void write_chunk(const Op& op, const Copies& copies, const ConstIndex
   int64_t base = num_rows > kRowThreads ? first_row_of(cu, num_rows, chunk.first) : 0;
   while (true) {
     const int64_t row = base + threadIdx.x;
-    const bool is_there = row < num_rows;
-    const LoadedIndex start = load_input(cu, row, is_there),
-                      end = load_input(cu, row + 1, is_there);
-    const auto facts = op.facts(row, is_there);
-    const int64_t from = held(start.value()), to = held(end.value());
-    set_row(window, chunk, is_there, from, to, op.span(row, from, to, facts));
+    const bool in_range = row < num_rows;
+    const LoadedIndex start = load_input(cu, row, in_range),
+                      end = load_input(cu, row + 1, in_range);
+    const auto facts = op.facts(row, in_range);
+    const int64_t from = bounded(start.value()), to = bounded(end.value());
+    set_row(window, chunk, in_range, from, to, op.span(row, from, to, facts));
     __syncthreads();
     base += kRowThreads;
     const int rows_end = base >= num_rows ? chunk.size : (window.end > done ? window.end : done);

@@ -2,8 +2,8 @@
 #include "heddle/core/check.h"
 #include "heddle/ops/norm.h"
 
-#include "ops/norm/rms_norm_gpu.h"
 #include "ops/norm/rms_norm_kernels.h"
+#include "ops/norm/run_cuda.h"
 
 namespace heddle {
 namespace {
@@ -134,7 +134,7 @@ void normalise(const ExecContext& ctx, const char* op, const TensorView& output,
   if (ctx.device.type == DeviceType::kCpu) {
     normalise_on_cpu(ctx, output, residual, input, weight, options);
   } else if constexpr (kWithCuda) {
-    normalise_on_gpu(ctx, output, residual, input, weight, options);
+    run_rms_norm_cuda(ctx, output, residual, input, weight, options);
   } else {
     throw_error(ErrorCode::kUnsupported, op, ": built without CUDA");
   }

@@ -5,12 +5,13 @@
 #include <numbers>
 #include <span>
 
+#include "heddle/config.h"
 #include "heddle/core/check.h"
 #include "heddle/core/dispatch.h"
 
 #include "cpu/index_array.h"
-#include "ops/rope/rope_gpu.h"
 #include "ops/rope/rope_kernels.h"
+#include "ops/rope/run_cuda.h"
 
 namespace heddle {
 namespace {
@@ -19,6 +20,13 @@ constexpr int kPairsAtOnce = 64;  // angles that are kept on the stack
 constexpr int64_t kElementsPerTask =
     16384;                               // some 2 us of rotation: less is not worth another thread
 constexpr int64_t kAnglesPerTask = 256;  // some 10 us of sine and cosine
+
+/// Whether a call goes to the GPU. Throws where this build has no kernels for one.
+bool runs_on_gpu(const ExecContext& ctx, const char* op) {
+  if (ctx.device.type == DeviceType::kCpu) return false;
+  if (!kWithCuda) throw_error(ErrorCode::kUnsupported, op, ": built without CUDA");
+  return true;
+}
 
 void check_params(const RopeParams& params, int64_t rotary_dim) {
   HEDDLE_CHECK(params.theta > 0.0, "RopeParams::theta is ", params.theta, ", expected > 0");
@@ -118,8 +126,9 @@ void rope_table(const ExecContext& ctx, TensorView cos, TensorView sin, ConstTen
   const int num_pairs = static_cast<int>(pairs.value());
   check_params(params, params.rotary_dim != 0 ? params.rotary_dim : 2 * num_pairs);
 
-  if (ctx.device.type == DeviceType::kCuda) {
-    return rope_table_on_gpu(ctx, cos, sin, positions, params, factors);
+  if (runs_on_gpu(ctx, "rope_table")) {
+    if constexpr (kWithCuda) run_rope_table_cuda(ctx, cos, sin, positions, params, factors);
+    return;
   }
   const cpu::IndexArray position(positions);
   for_frequencies(params, num_pairs, factors, [&](int first, std::span<const double> frequencies) {
@@ -149,7 +158,10 @@ void rope(const ExecContext& ctx, TensorView x, ConstTensorView cos, ConstTensor
   HEDDLE_CHECK(2 * pairs.value() <= head_dim.value(), "cos.size(1) is ", pairs.value(),
                ", expected at most half of head_dim = ", head_dim.value());
 
-  if (ctx.device.type == DeviceType::kCuda) return rope_on_gpu(ctx, x, cos, sin);
+  if (runs_on_gpu(ctx, "rope")) {
+    if constexpr (kWithCuda) run_rope_cuda(ctx, x, cos, sin);
+    return;
+  }
   RopeKernelParams params = pack(x);
   params.cos = cos.data<float>();
   params.sin = sin.data<float>();
@@ -174,8 +186,9 @@ void rope(const ExecContext& ctx, TensorView x, ConstTensorView positions,
                ", expected at most head_dim = ", head_dim.value());
 
   const int num_pairs = static_cast<int>(rotary_dim / 2);
-  if (ctx.device.type == DeviceType::kCuda) {
-    return rope_on_gpu(ctx, x, positions, params, num_pairs);
+  if (runs_on_gpu(ctx, "rope")) {
+    if constexpr (kWithCuda) run_rope_cuda(ctx, x, positions, params, num_pairs);
+    return;
   }
   const cpu::IndexArray position(positions);
   const RopeKernelParams all = pack(x);

@@ -8,20 +8,20 @@
 namespace heddle::cuda::rope {
 namespace {
 
-constexpr int kMostThreads = 256;
+constexpr int kMaxThreads = 256;
 
 // x[t][h] turned in place. One block a token (grid.x); thread (i, head) turns the pairs [i kVec, (i + 1) kVec) of heads `head`,
 // head + heads_at_once, ... It asks for the first of them before it needs their angles, which the block computes once for all heads,
 // or reads from the table.
 template <class T, int kVec, bool kFromTable>
-__global__ void __launch_bounds__(kMostThreads)
+__global__ void __launch_bounds__(kMaxThreads)
     rope_kernel(const __grid_constant__ RopeKernel p, const __grid_constant__ RopeTable table,
                 const __grid_constant__ RotaryFrequencies f, int heads_at_once) {
   const int64_t t = blockIdx.x;
-  const int vectors = p.num_pairs / kVec, of_head = min(vectors, kMostThreads);
+  const int vectors = p.num_pairs / kVec, of_head = min(vectors, kMaxThreads);
   const int first_head = static_cast<int>(threadIdx.x) / of_head;
   // One pass, but for tables of very large heads.
-  for (int i = static_cast<int>(threadIdx.x) % of_head; i < vectors; i += kMostThreads) {
+  for (int i = static_cast<int>(threadIdx.x) % of_head; i < vectors; i += kMaxThreads) {
     const int pair = i * kVec;
     std::byte* row = p.x + t * p.token_step + first_head * p.head_step;
     Pairs<T, kVec> pairs(row, p.first_pair + pair, p.pair_distance);
@@ -66,8 +66,8 @@ __global__ void __launch_bounds__(RotaryFrequencies::kMaxPairs)
 template <class T, int kVec>
 void launch(const RopeKernel& p, const RopeTable& table, const RotaryFrequencies* frequencies,
             cudaStream_t stream) {
-  const int vectors = p.num_pairs / kVec, of_head = std::min(vectors, kMostThreads);
-  const int heads_at_once = std::clamp(kMostThreads / of_head, 1, p.num_heads);
+  const int vectors = p.num_pairs / kVec, of_head = std::min(vectors, kMaxThreads);
+  const int heads_at_once = std::clamp(kMaxThreads / of_head, 1, p.num_heads);
   const int threads = of_head * heads_at_once;
   const auto blocks = static_cast<unsigned>(p.num_tokens);
   if (frequencies == nullptr) {

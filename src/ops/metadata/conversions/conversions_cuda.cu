@@ -36,13 +36,14 @@ struct CopyNext {
   struct Facts {
     LoadedIndex cache, input, prompt;
   };
-  __device__ Facts facts(int64_t row, bool is_there) const {
-    return {load_input(p.cache_lengths, row, is_there), load_input(p.input_lengths, row, is_there),
-            load_input(p.prompt_lengths, row, is_there)};
+  __device__ Facts facts(int64_t row, bool in_range) const {
+    return {load_input(p.cache_lengths, row, in_range), load_input(p.input_lengths, row, in_range),
+            load_input(p.prompt_lengths, row, in_range)};
   }
   __device__ RowSpan span(int64_t row, int64_t start, int64_t end, const Facts& f) const {
-    const int64_t shift = held(f.cache.value()) + held(f.input.value()) - start;  // to a position
-    return {larger(start, larger(held(f.prompt.value()), 0) - shift),
+    const int64_t shift =
+        bounded(f.cache.value()) + bounded(f.input.value()) - start;  // to a position
+    return {larger(start, larger(bounded(f.prompt.value()), 0) - shift),
             smaller(end, p.all_input_ids.width - shift),
             row * p.all_input_ids.row_step_bytes() + shift * p.all_input_ids.step_bytes()};
   }
@@ -59,11 +60,11 @@ struct FilterSlots {
   struct Facts {
     LoadedIndex from;
   };
-  __device__ Facts facts(int64_t row, bool is_there) const {
-    return {load_input(p.slots_start, row, is_there)};
+  __device__ Facts facts(int64_t row, bool in_range) const {
+    return {load_input(p.slots_start, row, in_range)};
   }
   __device__ RowSpan span(int64_t, int64_t start, int64_t end, const Facts& f) const {
-    const int64_t shift = held(f.from.value()) - start;
+    const int64_t shift = bounded(f.from.value()) - start;
     return {larger(start, -shift), smaller(end, p.slots.size - shift),
             shift * p.slots.step_bytes()};
   }
@@ -80,13 +81,13 @@ struct PositionSlots {
   struct Facts {
     LoadedIndex cache, slot;
   };
-  __device__ Facts facts(int64_t row, bool is_there) const {
-    return {load_input(p.cache_lengths, row, is_there),
-            load_input(p.cu_slots, row, is_there && p.slot_indices.size > 0)};
+  __device__ Facts facts(int64_t row, bool in_range) const {
+    return {load_input(p.cache_lengths, row, in_range),
+            load_input(p.cu_slots, row, in_range && p.slot_indices.size > 0)};
   }
   __device__ RowSpan span(int64_t, int64_t start, int64_t end, const Facts& f) const {
-    const int64_t shift = held(f.cache.value()) - start;
-    slot_shifts[threadIdx.x] = shift + held(f.slot.value());
+    const int64_t shift = bounded(f.cache.value()) - start;
+    slot_shifts[threadIdx.x] = shift + bounded(f.slot.value());
     return {start, end, shift};
   }
 };
@@ -155,10 +156,10 @@ __global__ void __launch_bounds__(kRowThreads)
     if (x >= chunk.size) continue;
     row[k] = divide_nonnegative(chunk.first + x, width);
     const int64_t j = chunk.first + x - row[k] * width,
-                  start = held(load_input(p.cu_seqlens, row[k]).value()),
-                  end = held(load_input(p.cu_seqlens, row[k] + 1).value()), from = start + j;
-    const bool is_there = from < end && from >= 0 && from < p.ragged.size;
-    value[k] = is_there ? load_input(p.ragged, from) : LoadedIndex::of(p.fill.value);
+                  start = bounded(load_input(p.cu_seqlens, row[k]).value()),
+                  end = bounded(load_input(p.cu_seqlens, row[k] + 1).value()), from = start + j;
+    const bool in_range = from < end && from >= 0 && from < p.ragged.size;
+    value[k] = in_range ? load_input(p.ragged, from) : LoadedIndex::of(p.fill.value);
   }
 #pragma unroll
   for (int k = 0; k < kPerThread; ++k) {
@@ -183,11 +184,11 @@ __global__ void __launch_bounds__(kRowThreads)
   int64_t window_start = 0;
   int done = 0;
   for (int64_t row = threadIdx.x;; row += kRowThreads) {
-    const bool is_there = row < p.num_seqs, is_last = row - threadIdx.x + kRowThreads >= p.num_seqs;
-    const LoadedIndex input = load_input(p.input_lengths, row, is_there),
-                      cache = load_input(p.cache_lengths, row, is_there);
+    const bool in_range = row < p.num_seqs, is_last = row - threadIdx.x + kRowThreads >= p.num_seqs;
+    const LoadedIndex input = load_input(p.input_lengths, row, in_range),
+                      cache = load_input(p.cache_lengths, row, in_range);
     const int64_t length =
-        smaller(length_from(held(input.value()) + held(cache.value())), p.ragged.size);
+        smaller(length_of(bounded(input.value()) + bounded(cache.value())), p.ragged.size);
     int64_t before, total;
     if (p.ragged.size < kSmallSum) {
       uint32_t all;
@@ -200,7 +201,7 @@ __global__ void __launch_bounds__(kRowThreads)
     }
     const int64_t start = window_start + before, end = start + length;
     set_row(
-        window, chunk, is_there, start, end,
+        window, chunk, in_range, start, end,
         {start, smaller(end, start + t.width), row * t.row_step_bytes() - start * t.step_bytes()});
     window_start = smaller(window_start + total, p.ragged.size);
     __syncthreads();
@@ -236,14 +237,14 @@ void launch_for(const ExecContext& ctx, int64_t size, const Launch& launch) {
 }  // namespace
 
 void block_tables_to_ragged(const ExecContext& ctx, const BlockTablesToRaggedParams& p) {
-  if (plain_block_tables_to_ragged(ctx, p)) return;
+  if (contiguous_block_tables_to_ragged(ctx, p)) return;
   launch_for(ctx, p.ragged.size, [&](auto per_thread, unsigned blocks) {
     to_ragged_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
   });
 }
 
 void block_tables_to_padded(const ExecContext& ctx, const BlockTablesToPaddedParams& p) {
-  if (plain_block_tables_to_padded(ctx, p)) return;
+  if (contiguous_block_tables_to_padded(ctx, p)) return;
   if (p.fill.on) {
     launch_for(ctx, p.num_seqs * p.block_tables.width, [&](auto per_thread, unsigned blocks) {
       to_filled_padded_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
@@ -256,7 +257,7 @@ void block_tables_to_padded(const ExecContext& ctx, const BlockTablesToPaddedPar
 }
 
 void copy_next_input_ids(const ExecContext& ctx, const CopyNextInputIdsParams& p) {
-  if (plain_copy_next_input_ids(ctx, p)) return;
+  if (contiguous_copy_next_input_ids(ctx, p)) return;
   if (p.num_seqs == 0) return;
   launch_for(ctx, p.next_input_ids.size, [&](auto per_thread, unsigned blocks) {
     copy_next_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
@@ -264,7 +265,7 @@ void copy_next_input_ids(const ExecContext& ctx, const CopyNextInputIdsParams& p
 }
 
 void prepare_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsParams& p) {
-  if (plain_position_slot_ids(ctx, p)) return;
+  if (contiguous_position_slot_ids(ctx, p)) return;
   if (p.num_seqs == 0) return;
   const int64_t size = std::max(p.position_ids.size, p.slot_indices.size);
   launch_for(ctx, size, [&](auto per_thread, unsigned blocks) {
@@ -273,7 +274,7 @@ void prepare_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsPara
 }
 
 void slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p) {
-  if (plain_slots_filtering(ctx, p)) return;
+  if (contiguous_slots_filtering(ctx, p)) return;
   if (p.num_seqs == 0 && !p.fill.on) return;
   launch_for(ctx, p.filtered_slots.size, [&](auto per_thread, unsigned blocks) {
     filter_slots_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);

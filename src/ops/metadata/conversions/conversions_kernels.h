@@ -63,12 +63,12 @@ void copy_next_input_ids(const ExecContext& ctx, const CopyNextInputIdsParams& p
 void prepare_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsParams& p);
 void slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p);
 
-// The same for plain tensors (plain_rows_cuda.h); false, and nothing done, of others.
-bool plain_block_tables_to_ragged(const ExecContext& ctx, const BlockTablesToRaggedParams& p);
-bool plain_block_tables_to_padded(const ExecContext& ctx, const BlockTablesToPaddedParams& p);
-bool plain_copy_next_input_ids(const ExecContext& ctx, const CopyNextInputIdsParams& p);
-bool plain_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsParams& p);
-bool plain_slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p);
+// The same for contiguous tensors (contiguous_rows_cuda.h); false, and nothing done, of others.
+bool contiguous_block_tables_to_ragged(const ExecContext& ctx, const BlockTablesToRaggedParams& p);
+bool contiguous_block_tables_to_padded(const ExecContext& ctx, const BlockTablesToPaddedParams& p);
+bool contiguous_copy_next_input_ids(const ExecContext& ctx, const CopyNextInputIdsParams& p);
+bool contiguous_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsParams& p);
+bool contiguous_slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p);
 
 }  // namespace cuda::metadata
 }  // namespace heddle

@@ -102,9 +102,9 @@ __device__ TokenId fetch_id(const GeneralBatchParams& p, int64_t seq, int64_t j,
     const LoadedIndex begin = load_input(p.next_indptr, seq),
                       end = load_input(p.next_indptr, seq + 1),
                       prompt = load_input(p.prompt_lengths, seq);  // 0 where that is absent
-    const int64_t from = held(begin.value()) + j;
-    result.is_brought = from < held(end.value()) && from >= 0 && from < p.num_next_ids &&
-                        position >= held(prompt.value());
+    const int64_t from = bounded(begin.value()) + j;
+    result.is_brought = from < bounded(end.value()) && from >= 0 && from < p.num_next_ids &&
+                        position >= bounded(prompt.value());
     if (result.is_brought) result.id = load_input(p.next_input_ids, from);
   }
   const bool has_place = p.all_input_ids.is_given() && position < p.max_length;
@@ -210,8 +210,8 @@ __device__ void write_loose_ids(const GeneralBatchParams& p, const PlannedWindow
   const int count = static_cast<int>(smaller(blockDim.x, p.num_seqs - first_seq));
   for (int r = first; r < count; r += (static_cast<int>(gridDim.x) - 1) * num_warps) {
     const int64_t seq = first_seq + r, start = window.start[r];
-    const int64_t begin = held(load_input(p.next_indptr, seq).value());
-    const int64_t ids = held(load_input(p.next_indptr, seq + 1).value()) - begin;
+    const int64_t begin = bounded(load_input(p.next_indptr, seq).value());
+    const int64_t ids = bounded(load_input(p.next_indptr, seq + 1).value()) - begin;
     // Of the tokens that have an id, those whose id and whose place are there.
     int64_t end = smaller(smaller(window.slots[r].tokens, ids), p.max_length - start);
     end = smaller(end, p.num_next_ids - begin);

@@ -33,7 +33,7 @@ inline constexpr int64_t kFewTokens = 32, kManyTokens = 256;
 inline constexpr int kLanesPerSum = 8;
 
 inline constexpr int64_t kSmallPagesPerItem = 128;
-inline constexpr int64_t kMostLanes = 32;
+inline constexpr int64_t kMaxLanes = 32;
 
 /// Whether a window holds all requests and 32 bits all sums.
 [[nodiscard]] inline bool is_small_batch(const PrepareBatchParams& p) {
@@ -62,7 +62,7 @@ inline constexpr int64_t kMostLanes = 32;
     s.token_items = ceil_div(p.num_tokens, s.tokens_per_item);
     s.adapter_items = p.adapter_rows ? s.token_items : 0;
     all = s.token_items + s.adapter_items + s.page_items + s.table_items + s.slot_items;
-    if (all <= kWarps * (num_sms - 1) || s.tokens_per_item == kMostLanes) break;
+    if (all <= kWarps * (num_sms - 1) || s.tokens_per_item == kMaxLanes) break;
   }
   s.blocks = 1 + static_cast<unsigned>(std::min(ceil_div(all, kWarps), int64_t{4} * num_sms));
   return s;
@@ -148,7 +148,7 @@ using ContiguousBatchParams = BatchParams<ContiguousTensors>;
 template <class T>
 [[nodiscard]] BatchParams<T> pack(const PrepareBatchParams& p, const PrepareBatchItems& items) {
   using Number = typename T::Number;
-  const auto held = [](int64_t x) {
+  const auto fitted = [](int64_t x) {
     return static_cast<Number>(std::clamp<int64_t>(x, std::numeric_limits<Number>::min(),
                                                    std::numeric_limits<Number>::max()));
   };
@@ -165,31 +165,31 @@ template <class T>
   set(q.seq_page_indptr, p.seq_page_indptr);
   set(q.next_indptr, p.next_indptr);
   set(q.prompt_lengths, p.prompt_lengths);
-  q.num_seqs = held(p.num_seqs);
-  q.num_tokens = held(p.num_tokens);
-  q.max_pages = held(p.max_pages);
-  q.table_width = held(p.table_width);
-  q.num_slots = held(p.num_slots);
-  q.page_size = held(p.page_size);
-  q.tokens_per_seq = std::min(held(p.tokens_per_seq), T::kMaxTokens);
-  q.accepted_extra = held(p.accepted_extra);
-  q.given_pages = held(p.seq_page_indptr ? p.seq_pages.size : p.seq_page_table.width);
+  q.num_seqs = fitted(p.num_seqs);
+  q.num_tokens = fitted(p.num_tokens);
+  q.max_pages = fitted(p.max_pages);
+  q.table_width = fitted(p.table_width);
+  q.num_slots = fitted(p.num_slots);
+  q.page_size = fitted(p.page_size);
+  q.tokens_per_seq = std::min(fitted(p.tokens_per_seq), T::kMaxTokens);
+  q.accepted_extra = fitted(p.accepted_extra);
+  q.given_pages = fitted(p.seq_page_indptr ? p.seq_pages.size : p.seq_page_table.width);
   q.page_shift = std::has_single_bit(page_size) ? std::countr_zero(page_size) : -1;
   q.has_given_pages = p.pages_are_given;
   q.has_loose_ids = !p.has_token_outputs && p.all_input_ids && p.next_input_ids;
   q.has_segments = p.num_segments != kHuge;
-  q.items = {held(items.tokens_per_item), held(items.token_items), held(items.adapter_items),
-             held(items.page_items),      held(items.table_items), held(items.slot_items)};
+  q.items = {fitted(items.tokens_per_item), fitted(items.token_items), fitted(items.adapter_items),
+             fitted(items.page_items),      fitted(items.table_items), fitted(items.slot_items)};
   set(q.seq_pages, p.seq_pages);
   set(q.next_input_ids, p.next_input_ids);
   set(q.seq_page_table, p.seq_page_table);
   set(q.all_input_ids, p.all_input_ids);
-  q.num_next_ids = held(p.next_input_ids.size);
-  q.max_length = held(p.all_input_ids.width);
-  q.page_end = held(p.page_size > 0 ? kHuge / p.page_size : 0);
+  q.num_next_ids = fitted(p.next_input_ids.size);
+  q.max_length = fitted(p.all_input_ids.width);
+  q.page_end = fitted(p.page_size > 0 ? kHuge / p.page_size : 0);
   q.pad_page = static_cast<Number>(p.pad_page);
   q.pad_token = static_cast<Number>(p.pad_token);
-  q.num_segments = held(p.num_segments);
+  q.num_segments = fitted(p.num_segments);
   set(q.positions, p.positions);
   set(q.kv_slots, p.kv_slots);
   set(q.token_to_seq, p.token_to_seq);

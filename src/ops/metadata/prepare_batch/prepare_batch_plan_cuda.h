@@ -12,8 +12,8 @@ namespace heddle::cuda::metadata {
 __device__ inline int64_t num_given_pages(const GeneralBatchParams& p, int64_t begin, int64_t end) {
   if (!p.has_given_pages) return kHuge;
   if (!p.seq_page_indptr.is_given()) return p.given_pages;
-  begin = held(begin);
-  end = smaller(held(end), p.given_pages);
+  begin = bounded(begin);
+  end = smaller(bounded(end), p.given_pages);
   return begin >= 0 && begin < end ? end - begin : 0;
 }
 
@@ -66,13 +66,13 @@ __device__ inline int64_t num_active_of(const GeneralBatchParams& p) {
   return larger(0, smaller(load_input(p.num_active, 0).value(), p.num_seqs));
 }
 __device__ inline int64_t asked_tokens_of(const GeneralBatchParams& p, int64_t seq) {
-  return p.input_lengths.is_given() ? length_from(load_input(p.input_lengths, seq).value())
+  return p.input_lengths.is_given() ? length_of(load_input(p.input_lengths, seq).value())
                                     : p.tokens_per_seq;
 }
 /// The slot of an adapter that there is, else -1.
 __device__ inline int64_t slot_within(const GeneralBatchParams& p, int64_t slot) {
-  const bool is_there = p.adapter_slots.is_given() && slot >= 0 && slot < p.num_slots;
-  return is_there ? slot : -1;
+  const bool in_range = p.adapter_slots.is_given() && slot >= 0 && slot < p.num_slots;
+  return in_range ? slot : -1;
 }
 __device__ inline int64_t slot_of(const GeneralBatchParams& p, int64_t seq) {
   return slot_within(p, load_input(p.adapter_slots, seq).value());
@@ -85,23 +85,23 @@ __device__ inline PlannedSeq plan_window(const GeneralBatchParams& p, int64_t fi
   const int r = threadIdx.x, last = static_cast<int>(blockDim.x) - 1;
   const int64_t seq = first_seq + r;
   // All reads at once. Those of padding are made, too, so that nothing waits for num_active.
-  const bool is_there = seq < p.num_seqs;
+  const bool in_range = seq < p.num_seqs;
   const LoadedIndex active = load_input(p.num_active, 0),
-                    cache = load_input(p.cache_lengths, seq, is_there),
-                    accepted = load_input(p.accepted_lengths, seq, is_there),
-                    input = load_input(p.input_lengths, seq, is_there),
-                    adapter = load_input(p.adapter_slots, seq, is_there),
-                    pages_begin = load_input(p.seq_page_indptr, seq, is_there),
-                    pages_end = load_input(p.seq_page_indptr, seq + 1, is_there);
-  const bool is_active = is_there && (!p.num_active.is_given() || seq < active.value());
+                    cache = load_input(p.cache_lengths, seq, in_range),
+                    accepted = load_input(p.accepted_lengths, seq, in_range),
+                    input = load_input(p.input_lengths, seq, in_range),
+                    adapter = load_input(p.adapter_slots, seq, in_range),
+                    pages_begin = load_input(p.seq_page_indptr, seq, in_range),
+                    pages_end = load_input(p.seq_page_indptr, seq + 1, in_range);
+  const bool is_active = in_range && (!p.num_active.is_given() || seq < active.value());
   PlannedSeq plan;
   int64_t asked = 0, slot = -1;
   if (is_active) {
-    plan.start = length_from(cache.value());
+    plan.start = length_of(cache.value());
     if (p.accepted_lengths.is_given()) {
-      plan.start += length_from(held(accepted.value()) + p.accepted_extra);
+      plan.start += length_of(bounded(accepted.value()) + p.accepted_extra);
     }
-    asked = p.input_lengths.is_given() ? length_from(input.value()) : p.tokens_per_seq;
+    asked = p.input_lengths.is_given() ? length_of(input.value()) : p.tokens_per_seq;
     slot = slot_within(p, adapter.value());
   }
   const int64_t given = num_given_pages(p, pages_begin.value(), pages_end.value());
@@ -123,14 +123,14 @@ __device__ inline PlannedSeq plan_window(const GeneralBatchParams& p, int64_t fi
     before = block_sums_before(sums_for(tokens), cap, window.scratch[1], total);
     if (tokens < asked) atomicMin(&window.cut_seq, static_cast<unsigned long long>(seq));
   }
-  const int64_t needed = needed_pages(tokens), held_pages = smaller(needed, given);
+  const int64_t needed = needed_pages(tokens), covered_pages = smaller(needed, given);
   const int64_t first_page = smaller(progress.pages + before.of[1], p.max_pages);
   const int64_t room = smaller(p.table_width, p.max_pages - first_page);
-  const int64_t pages = smaller(held_pages, room);
+  const int64_t pages = smaller(covered_pages, room);
   plan.kv_length = pages < needed ? pages * p.page_size : plan.start + tokens;
   plan.last_page_len = pages > 0 ? plan.kv_length - (pages - 1) * p.page_size : 0;
   plan.overflow = (tokens < asked ? kTokenOverflow : 0) | (needed > given ? kMissingPages : 0) |
-                  (held_pages > room ? kPageOverflow : 0);
+                  (covered_pages > room ? kPageOverflow : 0);
 
   window.first_token[r] = first_token;
   window.first_page[r] = first_page;

@@ -49,13 +49,13 @@ __device__ int adapter_rows_before(const SmallPlan<Number>& plan, uint32_t slot,
 /// Page `index` of a request; -1, without a read, where it has none.
 template <class P>
 __device__ LoadedIndex load_page(const P& p, const SmallPlan<typename P::Number>& plan, int row,
-                                 typename P::Number index, bool is_there) {
-  is_there = is_there && index < plan.num_given[row];
+                                 typename P::Number index, bool in_range) {
+  in_range = in_range && index < plan.num_given[row];
   const bool in_list = p.seq_page_indptr.is_given();
   const auto pages = in_list ? p.seq_pages : p.seq_page_table.row_given(row);
   const LoadedIndex page =
-      load_input(pages, index + (in_list ? plan.given_begin[row] : 0), is_there);
-  return is_there ? page : LoadedIndex::of(-1);
+      load_input(pages, index + (in_list ? plan.given_begin[row] : 0), in_range);
+  return in_range ? page : LoadedIndex::of(-1);
 }
 
 /// Where the rows of each of up to 32 requests from `first` on begin in adapter_rows: that of request first + i in lane i. All lanes.
@@ -211,9 +211,9 @@ __device__ void write_table(const P& p, const SmallPlan<typename P::Number>& pla
     const uint32_t i = begin + k * 32;
     row[k] = i < end ? i / width : 0;
     const int column = static_cast<int>(i - row[k] * width), r = static_cast<int>(row[k]);
-    const bool is_there = i < end && column < plan.first_page[r + 1] - plan.first_page[r];
-    page[k] = load_page(p, plan, r, column, is_there);
-    if (!is_there) page[k] = LoadedIndex::of(p.pad_page);
+    const bool in_range = i < end && column < plan.first_page[r + 1] - plan.first_page[r];
+    page[k] = load_page(p, plan, r, column, in_range);
+    if (!in_range) page[k] = LoadedIndex::of(p.pad_page);
   }
 #pragma unroll
   for (int k = 0; k < kPerLane; ++k) {

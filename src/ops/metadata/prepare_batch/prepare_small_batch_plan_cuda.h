@@ -68,20 +68,20 @@ __device__ typename P::Number pages_in(const P& p, typename P::Number a) {
 }
 
 template <class P>
-__device__ typename P::Number held_length(int64_t x) {
-  constexpr int64_t kMost = P::Tensors::kMaxTokens;
-  return static_cast<typename P::Number>(larger(int64_t{0}, smaller(x, kMost)));
+__device__ typename P::Number bounded_length(int64_t x) {
+  constexpr int64_t kMax = P::Tensors::kMaxTokens;
+  return static_cast<typename P::Number>(larger(int64_t{0}, smaller(x, kMax)));
 }
 
 template <class P>
-__device__ int32_t held_length(int32_t x) {
+__device__ int32_t bounded_length(int32_t x) {
   return larger(0, smaller(x, P::Tensors::kMaxTokens));
 }
 /// As LoadedIndex::value, in the numbers that P has.
 template <class P>
 __device__ typename P::Number number_of(const LoadedIndex& x) {
   if constexpr (sizeof(typename P::Number) == 4) return static_cast<int32_t>(x.low);
-  return static_cast<typename P::Number>(held(x.value()));
+  return static_cast<typename P::Number>(bounded(x.value()));
 }
 
 /// How many pages a request is given, of which seq_page_indptr, if there is one, says [begin, end): any number where none are.
@@ -101,29 +101,29 @@ __device__ SmallSeq<typename P::Number> plan_seq(const P& p, SmallPlan<typename 
                                                  SmallTotals& totals) {
   using Number = typename P::Number;
   const int r = threadIdx.x;
-  const bool is_there = r < p.num_seqs;
+  const bool in_range = r < p.num_seqs;
   // All reads at once. Those of padding are made, too, so that nothing waits for num_active.
   const LoadedIndex active = load_input(p.num_active, 0),
-                    cache = load_input(p.cache_lengths, r, is_there),
-                    accepted = load_input(p.accepted_lengths, r, is_there),
-                    input = load_input(p.input_lengths, r, is_there),
-                    adapter = load_input(p.adapter_slots, r, is_there),
-                    given_begin = load_input(p.seq_page_indptr, r, is_there),
-                    given_end = load_input(p.seq_page_indptr, r + 1, is_there),
-                    next_begin = load_input(p.next_indptr, r, is_there),
-                    next_end = load_input(p.next_indptr, r + 1, is_there),
-                    prompt = load_input(p.prompt_lengths, r, is_there);
-  const bool is_active = is_there && (!p.num_active.is_given() || r < active.value());
+                    cache = load_input(p.cache_lengths, r, in_range),
+                    accepted = load_input(p.accepted_lengths, r, in_range),
+                    input = load_input(p.input_lengths, r, in_range),
+                    adapter = load_input(p.adapter_slots, r, in_range),
+                    given_begin = load_input(p.seq_page_indptr, r, in_range),
+                    given_end = load_input(p.seq_page_indptr, r + 1, in_range),
+                    next_begin = load_input(p.next_indptr, r, in_range),
+                    next_end = load_input(p.next_indptr, r + 1, in_range),
+                    prompt = load_input(p.prompt_lengths, r, in_range);
+  const bool is_active = in_range && (!p.num_active.is_given() || r < active.value());
   SmallSeq<Number> seq;
   Number asked = 0, slot = -1;
   if (is_active) {
-    seq.start = held_length<P>(number_of<P>(cache));
+    seq.start = bounded_length<P>(number_of<P>(cache));
     if (p.accepted_lengths.is_given()) {
       const Number most = P::Tensors::kMaxTokens;
-      const Number held_accepted = larger(-most, smaller(number_of<P>(accepted), most));
-      seq.start += held_length<P>(held_accepted + p.accepted_extra);
+      const Number bounded_accepted = larger(-most, smaller(number_of<P>(accepted), most));
+      seq.start += bounded_length<P>(bounded_accepted + p.accepted_extra);
     }
-    asked = p.input_lengths.is_given() ? held_length<P>(number_of<P>(input)) : p.tokens_per_seq;
+    asked = p.input_lengths.is_given() ? bounded_length<P>(number_of<P>(input)) : p.tokens_per_seq;
     const Number given_slot = number_of<P>(adapter);
     if (p.adapter_slots.is_given() && given_slot >= 0 && given_slot < p.num_slots) {
       slot = given_slot;
@@ -136,9 +136,9 @@ __device__ SmallSeq<typename P::Number> plan_seq(const P& p, SmallPlan<typename 
     return pages_in(p, seq.start + tokens + p.page_size - 1);
   };
   const auto sums_for = [&](Number tokens) {
-    const auto held_tokens = static_cast<uint32_t>(smaller(tokens, p.num_tokens + 1));
-    return uint3{held_tokens, static_cast<uint32_t>(smaller(needed_pages(tokens), most_pages)),
-                 slot >= 0 ? held_tokens : 0};
+    const auto bounded_tokens = static_cast<uint32_t>(smaller(tokens, p.num_tokens + 1));
+    return uint3{bounded_tokens, static_cast<uint32_t>(smaller(needed_pages(tokens), most_pages)),
+                 slot >= 0 ? bounded_tokens : 0};
   };
   const auto num_tokens = static_cast<uint32_t>(p.num_tokens);
   const auto most_in_all = [](uint32_t x, Number cap) {  // the cap may be far above 32 bits
@@ -152,14 +152,14 @@ __device__ SmallSeq<typename P::Number> plan_seq(const P& p, SmallPlan<typename 
   if (total.x > num_tokens) {  // once more with the tokens that there are
     before = sums_before(sums_for(tokens), plan.scratch[1], total);
   }
-  const Number needed = needed_pages(tokens), held_pages = smaller(needed, given);
+  const Number needed = needed_pages(tokens), covered_pages = smaller(needed, given);
   const Number first_page = most_in_all(before.y, p.max_pages);
   const Number room = smaller(p.table_width, p.max_pages - first_page);
-  const Number pages = smaller(held_pages, room);
+  const Number pages = smaller(covered_pages, room);
   seq.kv_length = pages < needed ? pages * p.page_size : seq.start + tokens;
   seq.last_page_len = pages > 0 ? seq.kv_length - (pages - 1) * p.page_size : 0;
   seq.overflow = (tokens < asked ? kTokenOverflow : 0) | (needed > given ? kMissingPages : 0) |
-                 (held_pages > room ? kPageOverflow : 0);
+                 (covered_pages > room ? kPageOverflow : 0);
   totals.pages = static_cast<int32_t>(most_in_all(total.y, p.max_pages));
   totals.adapter_rows = static_cast<int32_t>(total.z);
 

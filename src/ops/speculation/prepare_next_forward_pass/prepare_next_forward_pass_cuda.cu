@@ -2,7 +2,7 @@
 
 #include "core/math.h"
 #include "ops/speculation/prepare_next_forward_pass/prepare_next_forward_pass_cuda.h"
-#include "ops/speculation/shared/team_cuda.h"
+#include "ops/speculation/shared/lanes_cuda.h"
 
 namespace heddle::cuda::speculation {
 namespace {
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void prepare_next_forward_pass(const ExecContext& ctx, const PrepareParams& params) {
-  if (params.num_rows == 0 || prepare_next_forward_pass_by_teams(ctx, params)) return;
+  if (params.num_rows == 0 || prepare_next_forward_pass_by_lane_groups(ctx, params)) return;
   const int64_t blocks = ceil_div(params.num_rows, kThreads);
   prepare_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, ctx.stream>>>(DevicePrepare(params));
   HEDDLE_CUDA_CHECK(cudaGetLastError());

@@ -38,7 +38,7 @@ void propose(const NgramParams& p, int64_t i, int64_t num_active) {
   int64_t count = 0, begin = 0;
   if (i < num_active) {
     const int64_t length = std::clamp<int64_t>(p.lengths[i], 0, p.max_tokens);
-    const Occurrence found = tokens.is_wide()
+    const Occurrence found = tokens.is_int64()
                                  ? find_ngram(reinterpret_cast<const int64_t*>(tokens.data()),
                                               tokens.step_bytes() / 8, length, p)
                                  : find_ngram(reinterpret_cast<const int32_t*>(tokens.data()),

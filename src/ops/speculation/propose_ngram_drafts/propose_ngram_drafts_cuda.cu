@@ -178,10 +178,10 @@ __global__ void __launch_bounds__(kNgramThreads)
 }  // namespace
 
 void propose_ngram_drafts(const NgramParams& params, const ExecContext& ctx) {
-  constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
-  if (params.max_tokens > kMostTokens) {
+  constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
+  if (params.max_tokens > kMaxTokens) {
     throw_error(ErrorCode::kUnsupported, "tokens.size(1) is ", params.max_tokens, ", at most ",
-                kMostTokens, " on ", ctx.device);
+                kMaxTokens, " on ", ctx.device);
   }
   const NgramLaunch launch =
       select_ngram_launch(params.num_rows, params.max_tokens, params.max_ngram,

@@ -27,11 +27,11 @@ struct NgramLaunch {
 [[nodiscard]] constexpr NgramLaunch select_ngram_launch(int64_t num_rows, int64_t max_tokens,
                                                         int64_t max_ngram, bool has_exchange,
                                                         int num_sms) {
-  constexpr int64_t kTokensPerBlock = 2048, kMostBlocks = 32, kBlocksPerSm = 4;
+  constexpr int64_t kTokensPerBlock = 2048, kMaxBlocks = 32, kBlocksPerSm = 4;
   const bool can_share =
       has_exchange && max_ngram < 1 << 10 && max_tokens <= int64_t{1} << kNgramPlaceBits;
   const int64_t words = static_cast<int64_t>(kNgramWords.bytes / 8) - 1;
-  const int64_t fit = std::min({kMostBlocks, words / num_rows, kBlocksPerSm * num_sms / num_rows,
+  const int64_t fit = std::min({kMaxBlocks, words / num_rows, kBlocksPerSm * num_sms / num_rows,
                                 ceil_div(max_tokens, kTokensPerBlock)});
   const int64_t blocks = can_share ? std::max<int64_t>(1, fit) : 1;
   return {static_cast<int>(blocks), max_tokens / blocks > 8192 ? kNgramThreads : 256};

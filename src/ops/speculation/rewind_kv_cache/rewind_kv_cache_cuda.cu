@@ -4,7 +4,7 @@
 #include "cuda/list_sums_cuda.h"
 
 #include "ops/speculation/rewind_kv_cache/rewind_kv_cache_cuda.h"
-#include "ops/speculation/shared/team_cuda.h"
+#include "ops/speculation/shared/lanes_cuda.h"
 
 namespace heddle::cuda::speculation {
 namespace {
@@ -73,7 +73,7 @@ void rewind_kv_cache(const RewindParams& params, std::span<std::byte> exchange,
   const DeviceRewind p(params);
   const bool listed = params.releases.listed;
   if (p.num_rows == 0 && !listed) return;
-  if (rewind_kv_cache_by_teams(params, list_sums_of(exchange), stream)) return;
+  if (rewind_kv_cache_by_lane_groups(params, list_sums_of(exchange), stream)) return;
   const RowGrid grid = select_row_grid(p.num_rows, listed);
   (listed ? rewind_kernel<true>
           : rewind_kernel<false>)<<<grid.blocks, grid.threads, 0, stream>>>(p);

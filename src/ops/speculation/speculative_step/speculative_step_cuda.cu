@@ -5,7 +5,7 @@
 
 #include "ops/speculation/prepare_next_forward_pass/prepare_next_forward_pass_cuda.h"
 #include "ops/speculation/rewind_kv_cache/rewind_kv_cache_cuda.h"
-#include "ops/speculation/shared/team_cuda.h"
+#include "ops/speculation/shared/lanes_cuda.h"
 #include "ops/speculation/speculative_step/speculative_step_kernels.h"
 #include "ops/speculation/verify_speculative_tokens/verify_speculative_tokens_cuda.h"
 
@@ -158,7 +158,7 @@ void speculative_step(const SpeculativeStepParams& params, std::span<std::byte> 
   const DeviceStep p(params);
   const bool listed = params.releases.listed;
   if (p.num_rows == 0 && !listed && p.verify.mask.data == nullptr) return;
-  if (speculative_step_by_teams(params, list_sums_of(exchange), stream)) return;
+  if (speculative_step_by_lane_groups(params, list_sums_of(exchange), stream)) return;
   const RowGrid grid = select_row_grid(p.num_rows, listed);
   (listed ? step_kernel<true> : step_kernel<false>)<<<grid.blocks, grid.threads, 0, stream>>>(p);
   HEDDLE_CUDA_CHECK(cudaGetLastError());

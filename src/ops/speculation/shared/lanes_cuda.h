@@ -18,40 +18,40 @@
 
 namespace heddle::cuda::speculation {
 
-// The kernels for tensors without gaps and few drafts, in which a team of neighbouring lanes has a request. Each returns false, with
+// The kernels for tensors without gaps and few drafts, in which a group of neighbouring lanes has a request. Each returns false, with
 // nothing done, where it does not serve a call. list_sums: see list_sums_of().
 
-[[nodiscard]] bool speculative_step_by_teams(const SpeculativeStepParams& params,
-                                             uint64_t* list_sums, cudaStream_t stream);
-[[nodiscard]] bool prepare_next_forward_pass_by_teams(const ExecContext& ctx,
-                                                      const PrepareParams& params);
-[[nodiscard]] bool rewind_kv_cache_by_teams(const RewindParams& params, uint64_t* list_sums,
-                                            cudaStream_t stream);
+[[nodiscard]] bool speculative_step_by_lane_groups(const SpeculativeStepParams& params,
+                                                   uint64_t* list_sums, cudaStream_t stream);
+[[nodiscard]] bool prepare_next_forward_pass_by_lane_groups(const ExecContext& ctx,
+                                                            const PrepareParams& params);
+[[nodiscard]] bool rewind_kv_cache_by_lane_groups(const RewindParams& params, uint64_t* list_sums,
+                                                  cudaStream_t stream);
 
 /// These kernels count in 32 bits.
-inline constexpr int64_t kMostOfTeams = 0x7fffffff;
+inline constexpr int64_t kMaxOfLaneGroups = 0x7fffffff;
 
 /// Threads of a block where there are few requests: then they spread over many multiprocessors.
-inline constexpr int kTeamThreads = 64;
+inline constexpr int kGroupThreads = 64;
 /// More of them where that makes more blocks than this, which would wait for one another, up to so many threads.
-inline constexpr int kManyTeamBlocks = 32, kFewTeamThreads = 256;
+inline constexpr int kManyGroupBlocks = 32, kFewGroupThreads = 256;
 /// More still where there are not words for so many blocks.
-inline constexpr int kMaxTeamThreads = 512;
+inline constexpr int kMaxGroupThreads = 512;
 
 #ifdef __CUDACC__
 
-/// A thread's place: lane `lane` of the team of request `row`.
-struct TeamLane {
+/// A thread's place: lane `lane` of the group of request `row`.
+struct LaneGroup {
   uint32_t row, lane, size;
 
   /// lanes: of a block, a power of two; more threads than that have the places of its first ones.
-  __device__ TeamLane(uint32_t team_shift, uint32_t lanes) {
+  __device__ LaneGroup(uint32_t group_shift, uint32_t lanes) {
     const uint32_t thread = blockIdx.x * lanes + (threadIdx.x & (lanes - 1));
-    size = 1u << team_shift;
-    row = thread >> team_shift;
+    size = 1u << group_shift;
+    row = thread >> group_shift;
     lane = thread & (size - 1);
   }
-  /// Of a ballot of the warp, the bits of this team.
+  /// Of a ballot of the warp, the bits of this group.
   [[nodiscard]] __device__ uint32_t bits(uint32_t ballot) const {
     const uint32_t first = threadIdx.x % 32 & ~(size - 1);
     return ballot >> first & (kAllLanes >> (32 - size));
@@ -63,44 +63,46 @@ struct TeamLane {
 
 #endif
 
-/// Grid and block of a launch by teams; blocks 0: it cannot be one.
-struct TeamLaunch {
+/// Grid and block of a launch by lane groups; blocks 0: it cannot be one.
+struct LaneGroupLaunch {
   unsigned blocks = 0, threads = 0;
-  friend bool operator==(const TeamLaunch&, const TeamLaunch&) = default;
+  friend bool operator==(const LaneGroupLaunch&, const LaneGroupLaunch&) = default;
 };
 
 /// For `rows` requests. A list is made by one block, or by as many as the exchange has words for.
-[[nodiscard]] constexpr TeamLaunch select_team_launch(int64_t rows, int team_shift, bool is_listed,
-                                                      bool has_list_sums) {
+[[nodiscard]] constexpr LaneGroupLaunch select_lane_group_launch(int64_t rows, int group_shift,
+                                                                 bool is_listed,
+                                                                 bool has_list_sums) {
   const int64_t most_blocks = !is_listed      ? std::numeric_limits<int32_t>::max()
                               : has_list_sums ? kMaxListBlocks
                                               : 1;
-  const int64_t lanes = std::max<int64_t>(rows, 1) << team_shift;
-  for (int threads = kTeamThreads; threads <= kMaxTeamThreads; threads *= 2) {
+  const int64_t lanes = std::max<int64_t>(rows, 1) << group_shift;
+  for (int threads = kGroupThreads; threads <= kMaxGroupThreads; threads *= 2) {
     const int64_t blocks = ceil_div(lanes, threads);
-    const bool is_fine = threads >= kFewTeamThreads || blocks <= kManyTeamBlocks;
+    const bool is_fine = threads >= kFewGroupThreads || blocks <= kManyGroupBlocks;
     if (blocks <= most_blocks && is_fine) {
       return {static_cast<unsigned>(blocks), static_cast<unsigned>(threads)};
     }
   }
   return {};
 }
-static_assert(select_team_launch(256, 2, true, true) == TeamLaunch{16, 64});
-static_assert(select_team_launch(256, 0, true, false) == TeamLaunch{1, 256});
-static_assert(select_team_launch(256, 2, true, false) == TeamLaunch{});
+static_assert(select_lane_group_launch(256, 2, true, true) == LaneGroupLaunch{16, 64});
+static_assert(select_lane_group_launch(256, 0, true, false) == LaneGroupLaunch{1, 256});
+static_assert(select_lane_group_launch(256, 2, true, false) == LaneGroupLaunch{});
 
 /// The lanes for a request of `tokens` tokens; -1 where a warp has too few.
-[[nodiscard]] constexpr int select_team_shift(int64_t tokens) {
+[[nodiscard]] constexpr int select_group_shift(int64_t tokens) {
   for (int shift = 0; shift < 5; ++shift) {
     if (tokens <= int64_t{1} << shift) return shift;
   }
   return -1;
 }
-static_assert(select_team_shift(1) == 0 && select_team_shift(4) == 2 && select_team_shift(5) == 3);
-static_assert(select_team_shift(16) == 4 && select_team_shift(17) == -1);
+static_assert(select_group_shift(1) == 0 && select_group_shift(4) == 2 &&
+              select_group_shift(5) == 3);
+static_assert(select_group_shift(16) == 4 && select_group_shift(17) == -1);
 
 /// A Count: clamped by the host, or read on the device where `at` is there.
-struct TeamCount {
+struct GroupCount {
   ConstContiguousIndices at;
   uint32_t value = 0, limit = 0;
 
@@ -113,7 +115,7 @@ struct TeamCount {
   }
 #endif
 };
-[[nodiscard]] inline TeamCount team_count(const cpu::CountReader& count, IndexPacker& pack) {
+[[nodiscard]] inline GroupCount group_count(const cpu::CountReader& count, IndexPacker& pack) {
   const auto limit = static_cast<uint32_t>(count.limit());
   if (count.on_device()) return {pack.element(count.element()), 0, limit};
   return {{}, static_cast<uint32_t>(count.read()), limit};

@@ -3,21 +3,21 @@
 #include "cuda/index_cuda.h"
 
 #include "ops/speculation/shared/draft_layout.h"
-#include "ops/speculation/shared/team_cuda.h"
+#include "ops/speculation/shared/lanes_cuda.h"
 
 namespace heddle::cuda::speculation {
 
 /// DraftLayout.
-struct TeamDrafts {
+struct GroupDrafts {
   ConstContiguousIndices indptr;  // [num_starts], or absent
   uint32_t num_starts = 0, max_drafts = 0, num_tokens = 0;
   bool rejects_placeholders = false;
 };
-[[nodiscard]] inline bool fits_team(const DraftLayout& layout, int64_t num_rows) {
-  return layout.num_tokens() <= kMostOfTeams && layout.num_starts() <= kMostOfTeams &&
-         num_rows * (1 + layout.max_drafts()) <= kMostOfTeams;
+[[nodiscard]] inline bool fits_lane_groups(const DraftLayout& layout, int64_t num_rows) {
+  return layout.num_tokens() <= kMaxOfLaneGroups && layout.num_starts() <= kMaxOfLaneGroups &&
+         num_rows * (1 + layout.max_drafts()) <= kMaxOfLaneGroups;
 }
-[[nodiscard]] inline TeamDrafts make_team_drafts(const DraftLayout& layout, IndexPacker& pack) {
+[[nodiscard]] inline GroupDrafts make_group_drafts(const DraftLayout& layout, IndexPacker& pack) {
   return {.indptr = pack(layout.indptr()),
           .num_starts = static_cast<uint32_t>(layout.num_starts()),
           .max_drafts = static_cast<uint32_t>(layout.max_drafts()),
@@ -26,21 +26,21 @@ struct TeamDrafts {
 }
 
 /// Where the tokens of a request lie; none: length 0. `next` is where those of the next one begin.
-struct TeamRange {
+struct GroupRange {
   uint32_t begin = 0, length = 0, drafts = 0;
   int64_t next = 0;
 };
 
 template <IndexLayout kLayout>
-__device__ int64_t start_of(const TeamDrafts& d, uint32_t request) {
+__device__ int64_t start_of(const GroupDrafts& d, uint32_t request) {
   const uint32_t s = request < d.num_starts ? request : d.num_starts - 1;
   return request + load_if<kLayout>(true, d.indptr, s).value();
 }
 /// As DraftLayout::tokens.
 template <IndexLayout kLayout>
-__device__ TeamRange range_of(const TeamDrafts& d, uint32_t row, uint32_t num_decode) {
+__device__ GroupRange range_of(const GroupDrafts& d, uint32_t row, uint32_t num_decode) {
   const bool decode = row < num_decode;
-  TeamRange range;
+  GroupRange range;
   int64_t begin;
   if (!d.indptr.is_given()) {
     const uint32_t first = decode ? row : num_decode;

@@ -13,8 +13,8 @@ inline RmsNormScale pack(const Fp8OutputScale& scale) {
 }
 
 /// Rows of checked tensors, of which none is empty, on a CUDA device. residual may be absent.
-void normalise_on_gpu(const ExecContext& ctx, const TensorView& output, const TensorView& residual,
-                      const ConstTensorView& input, const ConstTensorView& weight,
-                      const RmsNormOptions& options);
+void run_rms_norm_cuda(const ExecContext& ctx, const TensorView& output, const TensorView& residual,
+                       const ConstTensorView& input, const ConstTensorView& weight,
+                       const RmsNormOptions& options);
 
 }  // namespace heddle

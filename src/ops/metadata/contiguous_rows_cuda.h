@@ -2,7 +2,7 @@
 
 #include "ops/metadata/indices_cuda.h"
 
-// The conversions of plain tensors, which nearly all are: neighbouring i32, up to 256 rows, places that fit 32 bits. What takes the
+// The conversions of contiguous tensors, which nearly all are: neighbouring i32, up to 256 rows, places that fit 32 bits. What takes the
 // time is instructions, so there are few: a third of those for any tensors.
 //
 // A block has the elements of a chunk and a thread for each row. A row's thread reads what there is to know of it, all at once, and
@@ -11,41 +11,41 @@
 
 namespace heddle::cuda::metadata {
 
-inline constexpr int kPlainThreads = 256;  // of a block, and rows
+inline constexpr int kContiguousThreads = 256;  // of a block, and rows
 
 /// A row: elements [begin, end); what `a` and `b` say depends on the op.
-struct alignas(16) PlainRow {
+struct alignas(16) ContiguousRow {
   int32_t begin, end, a, b;
 };
 
 template <int kPerLane>
-struct alignas(16) PlainWindow {
-  int32_t marks[kPlainThreads * kPerLane];  // a row or -1
-  PlainRow rows[kPlainThreads];
+struct alignas(16) ContiguousWindow {
+  int32_t marks[kContiguousThreads * kPerLane];  // a row or -1
+  ContiguousRow rows[kContiguousThreads];
 };
 
 /// The part [first, first + size) of a ragged array.
-struct PlainChunk {
+struct ContiguousChunk {
   int32_t first, size;
 
-  [[nodiscard]] static __device__ PlainChunk of_block(int32_t elements, int per_lane) {
-    const int all = kPlainThreads * per_lane, first = static_cast<int>(blockIdx.x) * all;
+  [[nodiscard]] static __device__ ContiguousChunk of_block(int32_t elements, int per_lane) {
+    const int all = kContiguousThreads * per_lane, first = static_cast<int>(blockIdx.x) * all;
     return {first, smaller(all, elements - first)};
   }
 };
 
 /// No marks. A barrier follows.
 template <int kPerLane>
-__device__ void clear(PlainWindow<kPerLane>& window) {
+__device__ void clear(ContiguousWindow<kPerLane>& window) {
 #pragma unroll
-  for (int k = 0; k < kPerLane; ++k) window.marks[k * kPlainThreads + threadIdx.x] = -1;
+  for (int k = 0; k < kPerLane; ++k) window.marks[k * kContiguousThreads + threadIdx.x] = -1;
 }
 
 /// Puts this thread's row there, which begins and ends in the array where it says. A barrier follows. Where rows overlap, which they
 /// do not in a batch that makes sense, the last one has the element.
 template <int kPerLane>
-__device__ void set_row(PlainWindow<kPerLane>& window, const PlainChunk& chunk,
-                        const PlainRow& row) {
+__device__ void set_row(ContiguousWindow<kPerLane>& window, const ContiguousChunk& chunk,
+                        const ContiguousRow& row) {
   constexpr int kPerWarp = 32 * kPerLane;
   const int r = threadIdx.x;
   window.rows[r] = row;
@@ -56,7 +56,7 @@ __device__ void set_row(PlainWindow<kPerLane>& window, const PlainChunk& chunk,
   // At places that differ from thread to thread: of one that does not, the compiler would have a warp take the maximum first.
   const int before = from & ~(kPerWarp - 1);
 #pragma unroll
-  for (int i = kPerWarp; i < kPlainThreads * kPerLane; i += kPerWarp) {
+  for (int i = kPerWarp; i < kContiguousThreads * kPerLane; i += kPerWarp) {
     if (before + i < to) atomicMax(&window.marks[before + i], r);
   }
 }
@@ -67,8 +67,8 @@ __device__ void set_row(PlainWindow<kPerLane>& window, const PlainChunk& chunk,
 ///   void put(element, row, value);
 ///   bool fills(): whether put is called for all elements, else for those that are copied.
 template <int kPerLane, class Op>
-__device__ void write_chunk(const Op& op, const PlainWindow<kPerLane>& window,
-                            const PlainChunk& chunk) {
+__device__ void write_chunk(const Op& op, const ContiguousWindow<kPerLane>& window,
+                            const ContiguousChunk& chunk) {
   const int lane = threadIdx.x % 32u;
   const int begin = static_cast<int>(threadIdx.x / 32u) * 32 * kPerLane + lane;
   const auto copy = [&](const auto& row_of_group) {  // reads are on their way before a write waits
@@ -77,7 +77,7 @@ __device__ void write_chunk(const Op& op, const PlainWindow<kPerLane>& window,
 #pragma unroll
     for (int k = 0; k < kPerLane; ++k) {
       const int x = begin + k * 32, element = chunk.first + x;
-      const PlainRow row = row_of_group(k);
+      const ContiguousRow row = row_of_group(k);
       is_copied[k] = x < chunk.size && element < row.end && op.has(element, row);
       value[k] = op.fetch(element, row, is_copied[k]);
     }
@@ -89,7 +89,7 @@ __device__ void write_chunk(const Op& op, const PlainWindow<kPerLane>& window,
       }
     }
   };
-  const auto row_at = [&](int r) { return r >= 0 ? window.rows[r] : PlainRow{0, 0, 0, 0}; };
+  const auto row_at = [&](int r) { return r >= 0 ? window.rows[r] : ContiguousRow{0, 0, 0, 0}; };
   int marks[kPerLane];
   bool is_new = false;  // a row begins behind the warp's first element
 #pragma unroll
@@ -99,7 +99,7 @@ __device__ void write_chunk(const Op& op, const PlainWindow<kPerLane>& window,
   }
   int last = __shfl_sync(kAllLanes, marks[0], 0);  // row of the groups of 32 so far
   if (!__any_sync(kAllLanes, is_new)) {
-    const PlainRow row = row_at(last);
+    const ContiguousRow row = row_at(last);
     copy([&](int) { return row; });
     return;
   }

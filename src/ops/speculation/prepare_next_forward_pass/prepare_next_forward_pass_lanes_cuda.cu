@@ -1,46 +1,46 @@
 #include "cuda/begin_early_cuda.h"
 #include "cuda/early_launch.h"
 
-#include "ops/speculation/shared/draft_team_cuda.h"
-#include "ops/speculation/shared/team_cuda.h"
+#include "ops/speculation/shared/draft_lanes_cuda.h"
+#include "ops/speculation/shared/lanes_cuda.h"
 
 namespace heddle::cuda::speculation {
 namespace {
 
 /// PrepareParams.
-struct TeamPrepare {
+struct GroupPrepare {
   ContiguousIndices sampled, last_seq, accepted_counts;  // [num_rows]
   ConstContiguousIndices last_ones;                      // [num_rows]
   ContiguousIndexRows accepted_tokens;                   // [num_rows, max_drafts]
   ConstContiguousIndices input, output, required;        // [num_tokens]
   const std::byte* mask = nullptr;                       // [num_tokens]
-  TeamDrafts layout;
-  TeamCount num_decode;
+  GroupDrafts layout;
+  GroupCount num_decode;
   uint32_t num_rows = 0;
-  uint8_t team_shift = 0;
+  uint8_t group_shift = 0;
   bool write_prefill_rows = false;
 };
 
-// What each row goes on with. A team of lanes for each, a lane for each of its tokens; output and required are asked for at all of
-// them, since the last accepted one is among them in any batch that was verified. Grid and block: select_team_launch.
+// What each row goes on with. A group of lanes for each, a lane for each of its tokens; output and required are asked for at all of
+// them, since the last accepted one is among them in any batch that was verified. Grid and block: select_lane_group_launch.
 template <IndexLayout kLayout>
-__global__ void __launch_bounds__(kMaxTeamThreads)
-    prepare_team_kernel(const __grid_constant__ TeamPrepare p) {
+__global__ void __launch_bounds__(kMaxGroupThreads)
+    prepare_lanes_kernel(const __grid_constant__ GroupPrepare p) {
   begin_early(p);
-  const TeamLane team(p.team_shift, blockDim.x);
-  const uint32_t row = team.row, lane = team.lane;
+  const LaneGroup group(p.group_shift, blockDim.x);
+  const uint32_t row = group.row, lane = group.lane;
   const bool is_row = row < p.num_rows;
   const LoadedIndex last_one = load_if<kLayout>(is_row, p.last_ones, row);
   const uint32_t num_decode = p.num_decode.read<kLayout>();
   const bool is_decode = row < num_decode;
-  const TeamRange range = is_row ? range_of<kLayout>(p.layout, row, num_decode) : TeamRange{};
+  const GroupRange range = is_row ? range_of<kLayout>(p.layout, row, num_decode) : GroupRange{};
   const bool is_token = lane < range.length;
   const uint32_t t = range.begin + lane;
   const LoadedIndex drafted = load_if<kLayout>(is_token && lane > 0, p.input, t);
   LoadedIndex output = load_if<kLayout>(is_token, p.output, t);
   LoadedIndex required = load_if<kLayout>(is_token, p.required, t);
   const bool keeps = is_token && lane > 0 && is_decode && p.mask[t] != std::byte{0};
-  const uint32_t num_kept = __popc(team.bits(__ballot_sync(kAllLanes, keeps)));
+  const uint32_t num_kept = __popc(group.bits(__ballot_sync(kAllLanes, keeps)));
 
   const int64_t last = last_one.value(), at = last - range.begin;
   const bool is_known = last >= 0 && last < p.layout.num_tokens;
@@ -62,31 +62,32 @@ __global__ void __launch_bounds__(kMaxTeamThreads)
 
 }  // namespace
 
-bool prepare_next_forward_pass_by_teams(const ExecContext& ctx, const PrepareParams& params) {
+bool prepare_next_forward_pass_by_lane_groups(const ExecContext& ctx, const PrepareParams& params) {
   const DraftLayout& layout = params.layout;
-  const int shift = select_team_shift(1 + layout.max_drafts());
-  if (shift < 0 || !fits_team(layout, params.num_rows) || params.accepted_tokens_mask.step() != 1) {
+  const int shift = select_group_shift(1 + layout.max_drafts());
+  if (shift < 0 || !fits_lane_groups(layout, params.num_rows) ||
+      params.accepted_tokens_mask.step() != 1) {
     return false;
   }
   IndexPacker pack;
-  const TeamPrepare p{.sampled = pack(params.next.sampled_tokens),
-                      .last_seq = pack(params.next.last_accepted_seq),
-                      .accepted_counts = pack(params.next.accepted_counts),
-                      .last_ones = pack(params.last_one_indices),
-                      .accepted_tokens = pack(params.next.accepted_tokens),
-                      .input = pack(params.input_tokens),
-                      .output = pack(params.output_tokens),
-                      .required = pack(params.required_logit_indices),
-                      .mask = params.accepted_tokens_mask.data(),
-                      .layout = make_team_drafts(layout, pack),
-                      .num_decode = team_count(params.num_decode, pack),
-                      .num_rows = static_cast<uint32_t>(params.num_rows),
-                      .team_shift = static_cast<uint8_t>(shift),
-                      .write_prefill_rows = params.write_prefill_rows};
+  const GroupPrepare p{.sampled = pack(params.next.sampled_tokens),
+                       .last_seq = pack(params.next.last_accepted_seq),
+                       .accepted_counts = pack(params.next.accepted_counts),
+                       .last_ones = pack(params.last_one_indices),
+                       .accepted_tokens = pack(params.next.accepted_tokens),
+                       .input = pack(params.input_tokens),
+                       .output = pack(params.output_tokens),
+                       .required = pack(params.required_logit_indices),
+                       .mask = params.accepted_tokens_mask.data(),
+                       .layout = make_group_drafts(layout, pack),
+                       .num_decode = group_count(params.num_decode, pack),
+                       .num_rows = static_cast<uint32_t>(params.num_rows),
+                       .group_shift = static_cast<uint8_t>(shift),
+                       .write_prefill_rows = params.write_prefill_rows};
   if (pack.layout() == IndexLayout::kStrided) return false;
-  const TeamLaunch launch = select_team_launch(params.num_rows, shift, false, false);
+  const LaneGroupLaunch launch = select_lane_group_launch(params.num_rows, shift, false, false);
   dispatch_layout(pack.layout(), [&]<IndexLayout kLayout>() {
-    launch_early<prepare_team_kernel<kLayout>>(ctx, launch.blocks, launch.threads, p);
+    launch_early<prepare_lanes_kernel<kLayout>>(ctx, launch.blocks, launch.threads, p);
   });
   return true;
 }

@@ -1,4 +1,5 @@
-#include "ops/norm/rms_norm_gpu.h"
+#include "ops/norm/run_cuda.h"
+
 #include "ops/norm/rms_norm_rows.h"
 
 namespace heddle {
@@ -31,9 +32,9 @@ bool is_aligned(const cuda::norm::RmsNormParams& p) {
 
 }  // namespace
 
-void normalise_on_gpu(const ExecContext& ctx, const TensorView& output, const TensorView& residual,
-                      const ConstTensorView& input, const ConstTensorView& weight,
-                      const RmsNormOptions& options) {
+void run_rms_norm_cuda(const ExecContext& ctx, const TensorView& output, const TensorView& residual,
+                       const ConstTensorView& input, const ConstTensorView& weight,
+                       const RmsNormOptions& options) {
   const RmsNormScale scale = pack(options.output_scale);
   for_each_row_block(
       merge_row_axes({output, residual, input}), kMaxRows, [&](const RowBlock& block) {

@@ -1,31 +1,31 @@
 #include "cuda/check.h"
 
-#include "ops/speculation/shared/kv_team_cuda.h"
-#include "ops/speculation/shared/team_cuda.h"
+#include "ops/speculation/shared/kv_lanes_cuda.h"
+#include "ops/speculation/shared/lanes_cuda.h"
 
 namespace heddle::cuda::speculation {
 namespace {
 
 /// RewindParams.
-struct TeamRewind {
-  TeamKv kv;
+struct GroupRewind {
+  GroupKv kv;
   ConstContiguousIndices accepted_counts, prefill_status;  // [num_requests]
   ConstContiguousIndices indptr;                           // [num_starts], or absent
-  TeamCount num_active;
+  GroupCount num_active;
   uint32_t num_starts = 0, max_drafts = 0, num_requests = 0;
 };
 
 // Takes the rejected drafts of each active request off its cache. One thread per request; everything is asked for before anything is
 // looked at, so that a request waits for memory twice: for its count of blocks, then for their ids. Grid and block:
-// select_team_launch.
+// select_lane_group_launch.
 template <IndexLayout kLayout>
-__global__ void __launch_bounds__(kMaxTeamThreads)
-    rewind_team_kernel(const __grid_constant__ TeamRewind p) {
-  const TeamLane team(0, blockDim.x);
-  const uint32_t row = team.row;
+__global__ void __launch_bounds__(kMaxGroupThreads)
+    rewind_lanes_kernel(const __grid_constant__ GroupRewind p) {
+  const LaneGroup group(0, blockDim.x);
+  const uint32_t row = group.row;
   const ListSums sums(p.kv.list_sums);
   const bool is_request = row < p.num_requests;
-  TeamRow<kLayout> kv_row(p.kv, row, is_request);
+  GroupRow<kLayout> kv_row(p.kv, row, is_request);
   const LoadedIndex accepted = load_if<kLayout>(is_request, p.accepted_counts, row);
   const LoadedIndex status = load_if<kLayout>(is_request, p.prefill_status, row);
   const bool has_starts = is_request && row + 1 < p.num_starts;
@@ -47,42 +47,43 @@ __global__ void __launch_bounds__(kMaxTeamThreads)
   if (is_active && !is_large) rewind = kv_row.plan(p.kv, rejected);
   auto num_released = static_cast<uint32_t>(rewind.num_released);
   if (is_large) num_released = count_released(p.kv, kv_row.row(), rejected);
-  __shared__ uint32_t warp_totals[kMaxTeamThreads / 32];
-  TeamPlaces places;
-  places.count(p.kv, team, num_released, warp_totals);
+  __shared__ uint32_t warp_totals[kMaxGroupThreads / 32];
+  GroupPlaces places;
+  places.count(p.kv, group, num_released, warp_totals);
   if (p.kv.is_listed) __syncthreads();
   places.publish(p.kv, sums, blockDim.x, warp_totals);
-  finish_rewind<kLayout>(p, team, kv_row, kv_row.row(), is_active, is_large, rejected, rewind,
+  finish_rewind<kLayout>(p, group, kv_row, kv_row.row(), is_active, is_large, rejected, rewind,
                          num_released, places, sums);
 }
 
 }  // namespace
 
-bool rewind_kv_cache_by_teams(const RewindParams& params, uint64_t* list_sums,
-                              cudaStream_t stream) {
+bool rewind_kv_cache_by_lane_groups(const RewindParams& params, uint64_t* list_sums,
+                                    cudaStream_t stream) {
   const Releases& releases = params.releases;
   const int64_t num_rows =
       std::max({params.num_requests, releases.num_last_ids, releases.mask_size});
-  if (!fits_team(params.kv, releases, num_rows)) return false;
-  const TeamLaunch launch = select_team_launch(num_rows, 0, releases.listed, list_sums != nullptr);
+  if (!fits_lane_groups(params.kv, releases, num_rows)) return false;
+  const LaneGroupLaunch launch =
+      select_lane_group_launch(num_rows, 0, releases.listed, list_sums != nullptr);
   if (launch.blocks == 0) return false;
 
   IndexPacker pack;
-  const TeamRewind p{.kv = make_team_kv(params.kv, releases, num_rows,
-                                        launch.blocks > 1 ? list_sums : nullptr, 0, pack),
-                     .accepted_counts = pack(params.accepted_counts),
-                     .prefill_status = pack(params.prefill_status),
-                     .indptr = pack(params.layout.indptr()),
-                     .num_active = team_count(params.num_active, pack),
-                     .num_starts = static_cast<uint32_t>(params.layout.num_starts()),
-                     .max_drafts = static_cast<uint32_t>(params.layout.max_drafts()),
-                     .num_requests = static_cast<uint32_t>(params.num_requests)};
-  if (pack.layout() == IndexLayout::kStrided || params.layout.num_starts() > kMostOfTeams ||
+  const GroupRewind p{.kv = make_group_kv(params.kv, releases, num_rows,
+                                          launch.blocks > 1 ? list_sums : nullptr, 0, pack),
+                      .accepted_counts = pack(params.accepted_counts),
+                      .prefill_status = pack(params.prefill_status),
+                      .indptr = pack(params.layout.indptr()),
+                      .num_active = group_count(params.num_active, pack),
+                      .num_starts = static_cast<uint32_t>(params.layout.num_starts()),
+                      .max_drafts = static_cast<uint32_t>(params.layout.max_drafts()),
+                      .num_requests = static_cast<uint32_t>(params.num_requests)};
+  if (pack.layout() == IndexLayout::kStrided || params.layout.num_starts() > kMaxOfLaneGroups ||
       params.layout.max_drafts() >= kSmall) {
     return false;
   }
   dispatch_layout(pack.layout(), [&]<IndexLayout kLayout>() {
-    rewind_team_kernel<kLayout><<<launch.blocks, launch.threads, 0, stream>>>(p);
+    rewind_lanes_kernel<kLayout><<<launch.blocks, launch.threads, 0, stream>>>(p);
   });
   HEDDLE_CUDA_CHECK(cudaGetLastError());
   return true;

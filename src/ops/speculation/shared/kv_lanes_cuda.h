@@ -7,15 +7,15 @@
 #include "cuda/list_sums_cuda.h"
 
 #include "ops/speculation/rewind_kv_cache/rewind_kv_cache_cuda.h"
-#include "ops/speculation/shared/team_cuda.h"
+#include "ops/speculation/shared/lanes_cuda.h"
 
 namespace heddle::cuda::speculation {
 
-// Rewinds by teams: 2^team_shift neighbouring lanes of a warp have a request together, and blocks have shares of the requests. For
+// Rewinds by lane groups: 2^group_shift neighbouring lanes of a warp have a request together, and blocks have shares of the requests. For
 // tensors without gaps and few drafts; rewind_kv_cache_cuda.h has what serves all others.
 
 /// KvBlocks and Releases.
-struct TeamKv {
+struct GroupKv {
   ContiguousIndices last_offset, length, count, last_id;  // [rows]
   ContiguousIndexRows ids;                                // [rows, max_blocks]
   ContiguousIndices release_ids;                          // [num_last_ids]
@@ -24,7 +24,7 @@ struct TeamKv {
   uint64_t* list_sums = nullptr;
   uint32_t block_size = 0, max_blocks = 0, num_last_ids = 0, mask_size = 0, capacity = 0,
            num_rows = 0;
-  uint8_t team_shift = 0;
+  uint8_t group_shift = 0;
   bool is_listed = false;
 };
 
@@ -33,7 +33,7 @@ inline constexpr int64_t kSmall = int64_t{1} << 29;
 
 /// The id of the last block that is in use after a rewind, or of the table's last entry where more are said to be.
 template <IndexLayout kLayout, class Int>
-[[nodiscard]] __device__ int64_t load_last_used_id(const TeamKv& kv, uint32_t row,
+[[nodiscard]] __device__ int64_t load_last_used_id(const GroupKv& kv, uint32_t row,
                                                    const BasicKvRewind<Int>& rewind) {
   const auto max_blocks = static_cast<Int>(kv.max_blocks);
   if (rewind.left <= 0 || max_blocks == 0) return kNoBlock;
@@ -41,18 +41,18 @@ template <IndexLayout kLayout, class Int>
   return load_if<kLayout>(true, kv.ids.row_given(row), static_cast<uint32_t>(entry)).value();
 }
 
-/// The cache of a request on its way, and the ids of its last two blocks. Each lane of a team has all of it.
+/// The cache of a request on its way, and the ids of its last two blocks. Each lane of a group has all of it.
 template <IndexLayout kLayout>
-class TeamRow {
+class GroupRow {
  public:
-  __device__ TeamRow(const TeamKv& kv, uint32_t row, bool is_active)
+  __device__ GroupRow(const GroupKv& kv, uint32_t row, bool is_active)
       : offset_(load_if<kLayout>(is_active, kv.last_offset, row)),
         count_(load_if<kLayout>(is_active, kv.count, row)),
         last_id_(load_if<kLayout>(is_active, kv.last_id, row)),
         length_(load_if<kLayout>(is_active, kv.length, row)) {}
 
   /// Waits for the count. Asks for the ids at the end of the row, before it is known which of them is wanted.
-  __device__ void load_ids(const TeamKv& kv, uint32_t row, bool is_active, bool with_last) {
+  __device__ void load_ids(const GroupKv& kv, uint32_t row, bool is_active, bool with_last) {
     const ContiguousIndices ids = kv.ids.row_given(row);
     is_small_ = offset_.is_within(kSmall) && count_.is_within(kSmall);
     const auto count = static_cast<int32_t>(count_.low);
@@ -68,13 +68,13 @@ class TeamRow {
     return {offset_.value(), length_.value(), count_.value(), last_id_.value()};
   }
   /// Of a small row.
-  [[nodiscard]] __device__ BasicKvRewind<int32_t> plan(const TeamKv& kv, uint32_t rejected) const {
+  [[nodiscard]] __device__ BasicKvRewind<int32_t> plan(const GroupKv& kv, uint32_t rejected) const {
     return plan_rewind<int32_t>(static_cast<int32_t>(offset_.low), static_cast<int32_t>(count_.low),
                                 static_cast<int32_t>(rejected), static_cast<int32_t>(kv.max_blocks),
                                 static_cast<int32_t>(kv.block_size));
   }
   /// As load_last_used_id() does, of a small row. Reads again in cases that hardly occur.
-  [[nodiscard]] __device__ int64_t last_used_id(const TeamKv& kv, uint32_t row,
+  [[nodiscard]] __device__ int64_t last_used_id(const GroupKv& kv, uint32_t row,
                                                 const BasicKvRewind<int32_t>& rewind) const {
     if (rewind.crossed <= 1 && rewind.left > 0 &&
         rewind.left < static_cast<int32_t>(kv.max_blocks)) {
@@ -89,40 +89,40 @@ class TeamRow {
 };
 
 /// plan_rewind of a row that is not small.
-[[nodiscard]] inline __device__ KvRewind plan_large(const TeamKv& kv, const KvRow& row,
+[[nodiscard]] inline __device__ KvRewind plan_large(const GroupKv& kv, const KvRow& row,
                                                     uint32_t rejected) {
   return plan_rewind<int64_t>(row.offset, row.count, rejected, kv.max_blocks, kv.block_size);
 }
-[[nodiscard]] static __device__ __noinline__ uint32_t count_released(const TeamKv& kv, KvRow row,
+[[nodiscard]] static __device__ __noinline__ uint32_t count_released(const GroupKv& kv, KvRow row,
                                                                      uint32_t rejected) {
   return static_cast<uint32_t>(plan_large(kv, row, rejected).num_released);
 }
 
-/// The places of a team's released ids in the list: those in front of its block are known only later. Threads behind the first
+/// The places of a group's released ids in the list: those in front of its block are known only later. Threads behind the first
 /// `lanes` of a block take no part.
-class TeamPlaces {
+class GroupPlaces {
  public:
   /// A barrier of the block lies between this and publish().
-  __device__ void count(const TeamKv& kv, const TeamLane& team, uint32_t num_released,
+  __device__ void count(const GroupKv& kv, const LaneGroup& group, uint32_t num_released,
                         uint32_t* warp_totals) {
     if (!kv.is_listed) return;
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    uint32_t sum;  // up to this team
+    uint32_t sum;  // up to this group
     if (__any_sync(kAllLanes, num_released > 1)) {
       sum = num_released;
-      for (uint32_t d = team.size; d < 32; d *= 2) {
+      for (uint32_t d = group.size; d < 32; d *= 2) {
         const uint32_t below = __shfl_up_sync(kAllLanes, sum, d);
         if (lane >= d) sum += below;
       }
     } else {
-      const uint32_t ones = __ballot_sync(kAllLanes, num_released == 1 && team.lane == 0);
+      const uint32_t ones = __ballot_sync(kAllLanes, num_released == 1 && group.lane == 0);
       sum = __popc(ones & (kAllLanes >> (31 - lane)));
     }
     in_block_ = sum - num_released;
     if (lane == 31) warp_totals[warp] = sum;
   }
   /// Tells the other blocks how many ids this one has.
-  __device__ void publish(const TeamKv& kv, const ListSums& sums, uint32_t lanes,
+  __device__ void publish(const GroupKv& kv, const ListSums& sums, uint32_t lanes,
                           const uint32_t* warp_totals) {
     if (!kv.is_listed) return;
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -134,7 +134,7 @@ class TeamPlaces {
   /// Waits for the blocks before this one where this warp releases something. The last block writes how many ids there are. Called
   /// by all threads of a block.
   template <IndexLayout kLayout>
-  [[nodiscard]] __device__ uint32_t first(const TeamKv& kv, const ListSums& sums,
+  [[nodiscard]] __device__ uint32_t first(const GroupKv& kv, const ListSums& sums,
                                           uint32_t num_released) const {
     if (!kv.is_listed) return 0;
     const bool is_end = blockIdx.x + 1 == gridDim.x && threadIdx.x < 32;
@@ -153,48 +153,48 @@ class TeamPlaces {
 
 /// Writes the cache of a request after its rewind, or what a row that is not active gets. last_id is last_used_id().
 template <IndexLayout kLayout, class Int>
-__device__ void store_rewind(const TeamKv& kv, const TeamLane& team, bool is_active,
+__device__ void store_rewind(const GroupKv& kv, const LaneGroup& group, bool is_active,
                              const KvRow& row, const BasicKvRewind<Int>& rewind, int64_t last_id) {
-  const bool is_first = team.lane == 0, changes = is_active && is_first;
+  const bool is_first = group.lane == 0, changes = is_active && is_first;
   const bool moves =
       changes && (rewind.rejected != 0 || rewind.offset != static_cast<Int>(row.offset));
   const bool crosses = changes && rewind.crossed > 0;
-  store_if<kLayout>(moves, kv.last_offset, team.row, rewind.offset);
-  store_if<kLayout>(moves, kv.length, team.row, row.length - rewind.rejected);
-  store_if<kLayout>(crosses, kv.count, team.row, rewind.left);
-  store_if<kLayout>(crosses, kv.last_id, team.row, last_id);
-  store_if<kLayout>(changes || (is_first && team.row < kv.num_last_ids), kv.release_ids, team.row,
+  store_if<kLayout>(moves, kv.last_offset, group.row, rewind.offset);
+  store_if<kLayout>(moves, kv.length, group.row, row.length - rewind.rejected);
+  store_if<kLayout>(crosses, kv.count, group.row, rewind.left);
+  store_if<kLayout>(crosses, kv.last_id, group.row, last_id);
+  store_if<kLayout>(changes || (is_first && group.row < kv.num_last_ids), kv.release_ids, group.row,
                     is_active ? row.last_id : 0);
-  if (kv.release_mask != nullptr && (changes || (is_first && team.row < kv.mask_size))) {
-    kv.release_mask[team.row] = std::byte{crosses};
+  if (kv.release_mask != nullptr && (changes || (is_first && group.row < kv.mask_size))) {
+    kv.release_mask[group.row] = std::byte{crosses};
   }
 }
 /// Whether a request releases just its last block, as nearly all do that release any.
 template <class Int>
-[[nodiscard]] __device__ bool is_one_block(const TeamKv& kv, const BasicKvRewind<Int>& rewind) {
+[[nodiscard]] __device__ bool is_one_block(const GroupKv& kv, const BasicKvRewind<Int>& rewind) {
   return rewind.crossed == 1 && rewind.num_released == 1 &&
          rewind.left < static_cast<Int>(kv.max_blocks);
 }
 /// store_released where that is so: the entry first, its id when its place is known.
 template <IndexLayout kLayout>
-__device__ void clear_one_entry(const TeamKv& kv, const TeamLane& team, bool is_one,
+__device__ void clear_one_entry(const GroupKv& kv, const LaneGroup& group, bool is_one,
                                 const BasicKvRewind<int32_t>& rewind) {
-  store_if<kLayout>(is_one && team.lane == 0, kv.ids.row_given(team.row),
+  store_if<kLayout>(is_one && group.lane == 0, kv.ids.row_given(group.row),
                     static_cast<uint32_t>(rewind.left), kNoBlock);
 }
 template <IndexLayout kLayout>
-__device__ void list_one_id(const TeamKv& kv, const TeamLane& team, bool is_one, int64_t id,
+__device__ void list_one_id(const GroupKv& kv, const LaneGroup& group, bool is_one, int64_t id,
                             uint32_t place) {
-  store_if<kLayout>(is_one && team.lane == 0 && place < kv.capacity, kv.list, place, id);
+  store_if<kLayout>(is_one && group.lane == 0 && place < kv.capacity, kv.list, place, id);
 }
-/// Lists the ids that a request releases from place `place` on and clears them in the table. All lanes of its team call it, where
+/// Lists the ids that a request releases from place `place` on and clears them in the table. All lanes of its group call it, where
 /// there are any.
 template <IndexLayout kLayout, class Int>
-__device__ void store_released(const TeamKv& kv, const TeamLane& team, const KvRow& row,
+__device__ void store_released(const GroupKv& kv, const LaneGroup& group, const KvRow& row,
                                const BasicKvRewind<Int>& rewind, uint32_t place) {
-  const ContiguousIndices ids = kv.ids.row_given(team.row);
+  const ContiguousIndices ids = kv.ids.row_given(group.row);
   const auto count = static_cast<Int>(row.count), max_blocks = static_cast<Int>(kv.max_blocks);
-  const auto lane = static_cast<Int>(team.lane), size = static_cast<Int>(team.size);
+  const auto lane = static_cast<Int>(group.lane), size = static_cast<Int>(group.size);
   if (kv.list.is_given()) {
     const Int with_last = count > 0 ? 1 : 0;
     const Int last = last_listed<Int>(count, max_blocks) + with_last;
@@ -204,7 +204,7 @@ __device__ void store_released(const TeamKv& kv, const TeamLane& team, const KvR
       const uint32_t to = place + static_cast<uint32_t>(e);
       store_if<kLayout>(to < kv.capacity, kv.list, to, e >= with_last ? id.value() : row.last_id);
     }
-    __syncwarp(team.mask());
+    __syncwarp(group.mask());
   }
   // Entry 0 is cleared even without a block in use, the last one where more are said to be than the table has.
   const Int used = count > 1 ? count : 1, end = used < max_blocks ? used : max_blocks;
@@ -217,42 +217,44 @@ __device__ void store_released(const TeamKv& kv, const TeamLane& team, const KvR
   }
 }
 
-/// All that follows from a rewind, where the state of a cache makes no sense. Params: of a kernel, with a TeamKv kv.
+/// All that follows from a rewind, where the state of a cache makes no sense. Params: of a kernel, with a GroupKv kv.
 template <IndexLayout kLayout, class Params>
-static __device__ __noinline__ void finish_large_rewind(const Params& p, TeamLane team, KvRow row,
+static __device__ __noinline__ void finish_large_rewind(const Params& p, LaneGroup group, KvRow row,
                                                         uint32_t rejected, uint32_t place) {
   const KvRewind rewind = plan_large(p.kv, row, rejected);
-  const int64_t id = load_last_used_id<kLayout>(p.kv, team.row, rewind);
-  store_rewind<kLayout>(p.kv, team, true, row, rewind, id);
-  if (rewind.crossed > 0) store_released<kLayout>(p.kv, team, row, rewind, place);
+  const int64_t id = load_last_used_id<kLayout>(p.kv, group.row, rewind);
+  store_rewind<kLayout>(p.kv, group, true, row, rewind, id);
+  if (rewind.crossed > 0) store_released<kLayout>(p.kv, group, row, rewind, place);
 }
 /// All that follows from a rewind, behind places.publish(). before: of `row`; `rewind` is that of one that is not large.
 template <IndexLayout kLayout, class Params>
-__device__ void finish_rewind(const Params& p, const TeamLane& team, const TeamRow<kLayout>& row,
+__device__ void finish_rewind(const Params& p, const LaneGroup& group, const GroupRow<kLayout>& row,
                               const KvRow& before, bool is_active, bool is_large, uint32_t rejected,
                               const BasicKvRewind<int32_t>& rewind, uint32_t num_released,
-                              const TeamPlaces& places, const ListSums& sums) {
+                              const GroupPlaces& places, const ListSums& sums) {
   if (!is_large) {
-    const int64_t id = rewind.crossed > 0 ? row.last_used_id(p.kv, team.row, rewind) : kNoBlock;
-    store_rewind<kLayout>(p.kv, team, is_active, before, rewind, id);
+    const int64_t id = rewind.crossed > 0 ? row.last_used_id(p.kv, group.row, rewind) : kNoBlock;
+    store_rewind<kLayout>(p.kv, group, is_active, before, rewind, id);
   }
   const bool is_one = is_one_block(p.kv, rewind);
-  clear_one_entry<kLayout>(p.kv, team, is_one, rewind);
+  clear_one_entry<kLayout>(p.kv, group, is_one, rewind);
   const uint32_t place = places.template first<kLayout>(p.kv, sums, num_released);
-  list_one_id<kLayout>(p.kv, team, is_one, before.last_id, place);
-  if (rewind.crossed > 0 && !is_one) store_released<kLayout>(p.kv, team, before, rewind, place);
-  if (is_large) finish_large_rewind<kLayout>(p, team, before, rejected, place);
+  list_one_id<kLayout>(p.kv, group, is_one, before.last_id, place);
+  if (rewind.crossed > 0 && !is_one) store_released<kLayout>(p.kv, group, before, rewind, place);
+  if (is_large) finish_large_rewind<kLayout>(p, group, before, rejected, place);
 }
 
-/// TeamKv, where nothing in it counts further than 32 bits.
-[[nodiscard]] inline bool fits_team(const KvBlocks& kv, const Releases& r, int64_t num_rows) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  return num_rows <= kMost >> 5 && r.capacity <= kMost && kv.max_blocks < kSmall &&
-         kv.block_size < kSmall && num_rows * (kv.max_blocks + 1) <= kMost &&
+/// GroupKv, where nothing in it counts further than 32 bits.
+[[nodiscard]] inline bool fits_lane_groups(const KvBlocks& kv, const Releases& r,
+                                           int64_t num_rows) {
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+  return num_rows <= kMax >> 5 && r.capacity <= kMax && kv.max_blocks < kSmall &&
+         kv.block_size < kSmall && num_rows * (kv.max_blocks + 1) <= kMax &&
          (r.mask.data() == nullptr || r.mask.step() == 1);
 }
-[[nodiscard]] inline TeamKv make_team_kv(const KvBlocks& kv, const Releases& r, int64_t num_rows,
-                                         uint64_t* list_sums, int team_shift, IndexPacker& pack) {
+[[nodiscard]] inline GroupKv make_group_kv(const KvBlocks& kv, const Releases& r, int64_t num_rows,
+                                           uint64_t* list_sums, int group_shift,
+                                           IndexPacker& pack) {
   return {.last_offset = pack(kv.last_offset),
           .length = pack(kv.length),
           .count = pack(kv.count),
@@ -269,7 +271,7 @@ __device__ void finish_rewind(const Params& p, const TeamLane& team, const TeamR
           .mask_size = static_cast<uint32_t>(r.mask_size),
           .capacity = static_cast<uint32_t>(r.capacity),
           .num_rows = static_cast<uint32_t>(num_rows),
-          .team_shift = static_cast<uint8_t>(team_shift),
+          .group_shift = static_cast<uint8_t>(group_shift),
           .is_listed = r.listed};
 }
 
