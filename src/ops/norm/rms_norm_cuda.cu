@@ -167,18 +167,20 @@ void run(const RmsNormParams& p, const RmsNormLaunch& launch, int rows_of_lane =
 
 template <class T>
 void launch(const RmsNormParams& p, const RmsNormLaunch& launch) {
+  using enum RmsNormKernel;
   constexpr int kRows = sizeof(T) == 2 ? 2 : 1;
-  if (!launch.is_aligned) {
-    if (p.width <= kWarpWidth) return run<rms_norm_kernel<T, false, kMany, 1, false>>(p, launch, 1);
-    return run<rms_norm_wide_kernel<T, false>>(p, launch);
+  const auto [kernel, has_vectors] = launch.choice;
+  if (!has_vectors) {
+    if (kernel == kWide) return run<rms_norm_wide_kernel<T, false>>(p, launch);
+    return run<rms_norm_kernel<T, false, kMany, 1, false>>(p, launch, 1);
   }
-  if (p.width <= kOnePieceWidth) {
-    return run<rms_norm_kernel<T, true, 1, kRows, false>>(p, launch, kRows);
+  switch (kernel) {
+    case kSeveralRows1: return run<rms_norm_kernel<T, true, 1, kRows, false>>(p, launch, kRows);
+    case kSeveralRows4: return run<rms_norm_kernel<T, true, kMany, 1, false>>(p, launch, 1);
+    case kOneRow2: return run<rms_norm_kernel<T, true, kFew, 1, true>>(p, launch);
+    case kOneRow4: return run<rms_norm_kernel<T, true, kMany, 1, true>>(p, launch);
+    case kWide: return run<rms_norm_wide_kernel<T, true>>(p, launch);
   }
-  if (p.width <= kWarpWidth) return run<rms_norm_kernel<T, true, kMany, 1, false>>(p, launch, 1);
-  if (p.width <= kFewWidth) return run<rms_norm_kernel<T, true, kFew, 1, true>>(p, launch);
-  if (p.width <= kBlockWidth) return run<rms_norm_kernel<T, true, kMany, 1, true>>(p, launch);
-  run<rms_norm_wide_kernel<T, true>>(p, launch);
 }
 
 }  // namespace

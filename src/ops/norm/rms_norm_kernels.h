@@ -6,6 +6,8 @@
 #include "heddle/core/context.h"
 #include "heddle/core/dtype.h"
 
+#include "ops/norm/select_kernel.h"
+
 namespace heddle {
 
 /// Rows of f8e4m3 are divided by a scale: by one that is given, or by one per row that is written.
@@ -64,8 +66,7 @@ struct RmsNormLaunch {
   int device;
   cudaStream_t stream;
   DType dtype;  // of the input
-  bool
-      is_aligned;  // rows and weight are whole pieces of 8 elements at multiples of 16 bytes, of f8e4m3 of 8
+  RmsNormChoice choice;
 };
 /// The cut of the rows need not be filled in.
 void rms_norm(RmsNormParams params, const RmsNormLaunch& how);

@@ -9,52 +9,9 @@
 #include "core/math.h"
 #include "ops/norm/rms_norm_kernels.h"
 #include "ops/norm/rms_norm_piece_cuda.h"
-
-// A row is cut into chunks, one if a block's registers hold it, and a chunk into pieces of 8 elements, of which piece c belongs to lane
-// c mod n of n lanes. The cut follows from the width alone, and so does the order of the sums, whatever the dtypes, the alignment and
-// the chip are: each lane adds the squares of its pieces in four sums (element i to sum i mod 4), these as (s0 + s2) + (s1 + s3), the
-// lanes of a warp as a tree, warps as trees of eight, and chunks one after the other.
+#include "ops/norm/select_kernel.h"
 
 namespace heddle::cuda::norm {
-
-inline constexpr int kFewLanes = 256, kMaxLanes = 512, kMaxChunks = 16;
-inline constexpr int kMaxWarps = kMaxLanes / kWarpSize,
-                     kGroup = 8;           // warps that are added as a tree
-inline constexpr int kFew = 2, kMany = 4;  // pieces of a lane that are in registers at a time
-
-/// The widest rows that one piece a lane of one warp, four of one warp, two of a block of 256, and four of one of 512 hold.
-inline constexpr int64_t kOnePieceWidth = kWarpSize * kPiece;
-inline constexpr int64_t kWarpWidth = kWarpSize * kMany * kPiece;
-inline constexpr int64_t kFewWidth = kFewLanes * kFew * kPiece;
-inline constexpr int64_t kBlockWidth = kMaxLanes * kMany * kPiece;
-
-/// How a row is shared among threads: one chunk, or as many blocks as hold it, a power of two; and the lanes of a chunk.
-struct RowCut {
-  int num_chunks, lanes;
-  int64_t chunk_width;  // elements, of the last chunk fewer
-  friend constexpr bool operator==(const RowCut&, const RowCut&) = default;
-};
-constexpr RowCut cut_of(int64_t width) {
-  const int64_t pieces = ceil_div(width, kPiece);
-  RowCut cut{.num_chunks = 1, .lanes = kWarpSize, .chunk_width = width};
-  if (pieces <= 8) {
-    cut.lanes = 8;
-  } else if (pieces <= 16) {
-    cut.lanes = 16;
-  } else if (width > kWarpWidth) {
-    while (cut.num_chunks < kMaxChunks && width > cut.num_chunks * kBlockWidth) cut.num_chunks *= 2;
-    const int64_t chunk_pieces = ceil_div(pieces, cut.num_chunks);
-    if (cut.num_chunks > 1) cut.chunk_width = chunk_pieces * kPiece;
-    const int64_t warps = ceil_div(chunk_pieces, kWarpSize * (width <= kFewWidth ? kFew : kMany));
-    cut.lanes = static_cast<int>(std::min<int64_t>(kMaxLanes, warps * kWarpSize));
-  }
-  return cut;
-}
-static_assert(cut_of(64) == RowCut{1, 8, 64} && cut_of(256) == RowCut{1, 32, 256});
-static_assert(cut_of(kWarpWidth).lanes == 32 && cut_of(kWarpWidth + 1).lanes == 96);
-static_assert(cut_of(4096) == RowCut{1, 256, 4096} && cut_of(8192) == RowCut{1, 256, 8192});
-static_assert(cut_of(4097).lanes == 160 && cut_of(16384) == RowCut{1, 512, 16384});
-static_assert(cut_of(16385) == RowCut{2, 288, 8200} && cut_of(262144) == RowCut{16, 512, 16384});
 
 /// Where a lane's pieces of one row, or of a chunk of it, begin, and what is left there. For what is no row, nothing is.
 /// Index counts the elements of a row: int, or int64_t where they may be more.

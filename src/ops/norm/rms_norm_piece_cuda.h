@@ -5,10 +5,11 @@
 
 #include "cuda/convert_cuda.h"
 
+#include "ops/norm/select_kernel.h"
+
 namespace heddle::cuda::norm {
 
 /// Elements that a lane of rms_norm moves at once.
-inline constexpr int kPiece = 8;
 
 /// The bits of 8 elements.
 template <class T>

@@ -1,12 +1,12 @@
 #include "ops/norm/run_cuda.h"
 
+#include "core/kernel_log.h"
 #include "ops/norm/rms_norm_rows.h"
 
 namespace heddle {
 namespace {
 
 constexpr int64_t kMaxRows = int64_t{1} << 30;  // of one launch, whose grid has an axis of 2^31 - 1
-constexpr int64_t kPiece = 8;                   // elements that a thread moves at once
 constexpr uint64_t kVectorBytes = 16;
 
 cuda::norm::RmsNormTensor pack_tensor(std::byte* data, const RowBlock& block, size_t t) {
@@ -27,7 +27,7 @@ bool is_aligned(const cuda::norm::RmsNormParams& p) {
   const uint64_t output_bits = bits_of(p.output) * (p.is_output_fp8 ? 2 : 1);
   const uint64_t bits =
       output_bits | bits_of(p.residual) | bits_of(p.input) | reinterpret_cast<uint64_t>(p.weight);
-  return bits % kVectorBytes == 0 && p.width % kPiece == 0;
+  return bits % kVectorBytes == 0 && p.width % cuda::norm::kPiece == 0;
 }
 
 }  // namespace
@@ -56,10 +56,13 @@ void run_rms_norm_cuda(const ExecContext& ctx, const TensorView& output, const T
             .is_weight_f32 = weight.dtype() == DType::kFloat32,
             .is_output_fp8 = output.dtype() == DType::kFloat8E4M3,
         };
+        const cuda::norm::RmsNormChoice choice =
+            cuda::norm::select_rms_norm_kernel(params.width, is_aligned(params));
+        log_choice("rms_norm", choice);
         cuda::norm::rms_norm(params, {.device = ctx.device.index,
                                       .stream = ctx.stream,
                                       .dtype = input.dtype(),
-                                      .is_aligned = is_aligned(params)});
+                                      .choice = choice});
       });
 }
 

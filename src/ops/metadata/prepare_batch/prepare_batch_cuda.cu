@@ -1,5 +1,6 @@
 #include "cuda/check.h"
 
+#include "core/kernel_log.h"
 #include "ops/metadata/prepare_batch/prepare_batch_plan_cuda.h"
 
 // One launch, no exchange between blocks. Every block plans all requests (prepare_batch_plan_cuda.h); the first one then writes
@@ -331,9 +332,11 @@ __global__ void __launch_bounds__(kSeqsPerWindow)
 }  // namespace
 
 void prepare_batch(const ExecContext& ctx, const PrepareBatchParams& p) {
+  const PrepareBatchKernel kernel = select_prepare_batch_kernel(p);
   const PrepareBatchItems items = select_prepare_batch_items(p, ctx.info.num_sms);
-  if (items.is_small) {
-    prepare_small_batch(ctx, p, items);
+  log_choice("prepare_batch", kernel);
+  if (kernel != PrepareBatchKernel::kGeneral) {
+    prepare_small_batch(ctx, p, items, kernel);
     return;
   }
   prepare_batch_kernel<<<items.blocks, items.threads, 0, ctx.stream>>>(

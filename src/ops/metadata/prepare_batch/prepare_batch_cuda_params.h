@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
+#include <ostream>
 #include <type_traits>
 
 #include "cuda/index.h"
@@ -225,7 +226,21 @@ template <class T>
          std::abs(p.accepted_extra) <= ContiguousTensors::kMaxTokens;
 }
 
+/// The kernels of prepare_batch, that with the fewest instructions first.
+enum class PrepareBatchKernel { kSmallContiguous, kSmallGeneral, kGeneral };
+
+inline std::ostream& operator<<(std::ostream& out, PrepareBatchKernel kernel) {
+  constexpr const char* kNames[] = {"small_contiguous", "small_general", "general"};
+  return out << kNames[static_cast<int>(kernel)];
+}
+[[nodiscard]] inline PrepareBatchKernel select_prepare_batch_kernel(const PrepareBatchParams& p) {
+  if (!is_small_batch(p)) return PrepareBatchKernel::kGeneral;
+  return is_contiguous(p) ? PrepareBatchKernel::kSmallContiguous
+                          : PrepareBatchKernel::kSmallGeneral;
+}
+
+/// By one of the two kernels for small batches.
 void prepare_small_batch(const ExecContext& ctx, const PrepareBatchParams& p,
-                         const PrepareBatchItems& items);
+                         const PrepareBatchItems& items, PrepareBatchKernel kernel);
 
 }  // namespace heddle::cuda::metadata

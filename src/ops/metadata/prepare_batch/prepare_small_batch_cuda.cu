@@ -354,8 +354,8 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void prepare_small_batch(const ExecContext& ctx, const PrepareBatchParams& p,
-                         const PrepareBatchItems& items) {
-  if (is_contiguous(p)) {
+                         const PrepareBatchItems& items, PrepareBatchKernel kernel) {
+  if (kernel == PrepareBatchKernel::kSmallContiguous) {
     const auto packed = pack<ContiguousTensors>(p, items);
     launch_early<prepare_small_batch_kernel<ContiguousBatchParams>>(ctx, items.blocks, kThreads,
                                                                     packed);

@@ -90,6 +90,24 @@ TEST(PrepareBatchItems, WithoutOutputsThatAreSharedOneBlockIsEnough) {
   EXPECT_EQ(select_prepare_batch_items(p, kSms).blocks, 1u);
 }
 
+TEST(SelectPrepareBatchKernel, GoesByExtentsAndStrides) {
+  using enum PrepareBatchKernel;
+  PrepareBatchParams p = decode_of(256, 256);
+  p.positions = vector_of(256);
+  EXPECT_EQ(select_prepare_batch_kernel(p), kSmallContiguous);
+  p.positions.stride = 2;
+  EXPECT_EQ(select_prepare_batch_kernel(p), kSmallGeneral);
+  p.positions = vector_of(256);
+  p.positions.is_int64 = true;
+  EXPECT_EQ(select_prepare_batch_kernel(p), kSmallGeneral);
+  p.positions = vector_of(256);
+  p.accepted_extra = int64_t{1} << 40;  // does not fit 32 bits
+  EXPECT_EQ(select_prepare_batch_kernel(p), kSmallGeneral);
+  p.accepted_extra = 0;
+  p.num_seqs = 257;
+  EXPECT_EQ(select_prepare_batch_kernel(p), kGeneral);
+}
+
 TEST(PrepareBatchItems, APackedVectorKeepsStrideAndWidth) {
   IndexList t = vector_of(4);
   t.stride = -3;

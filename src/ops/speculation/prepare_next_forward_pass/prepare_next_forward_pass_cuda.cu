@@ -1,5 +1,6 @@
 #include "cuda/check.h"
 
+#include "core/kernel_log.h"
 #include "core/math.h"
 #include "ops/speculation/prepare_next_forward_pass/prepare_next_forward_pass_cuda.h"
 #include "ops/speculation/shared/lanes_cuda.h"
@@ -56,7 +57,11 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void prepare_next_forward_pass(const ExecContext& ctx, const PrepareParams& params) {
-  if (params.num_rows == 0 || prepare_next_forward_pass_by_lane_groups(ctx, params)) return;
+  if (params.num_rows == 0) return;
+  if (prepare_next_forward_pass_by_lane_groups(ctx, params)) {
+    return log_choice("prepare_next_forward_pass", SpeculationKernel::kLaneGroups);
+  }
+  log_choice("prepare_next_forward_pass", SpeculationKernel::kGeneral);
   const int64_t blocks = ceil_div(params.num_rows, kThreads);
   prepare_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, ctx.stream>>>(DevicePrepare(params));
   HEDDLE_CUDA_CHECK(cudaGetLastError());

@@ -3,6 +3,7 @@
 #include "cuda/check.h"
 #include "cuda/list_sums_cuda.h"
 
+#include "core/kernel_log.h"
 #include "ops/speculation/rewind_kv_cache/rewind_kv_cache_cuda.h"
 #include "ops/speculation/shared/lanes_cuda.h"
 
@@ -73,7 +74,10 @@ void rewind_kv_cache(const RewindParams& params, std::span<std::byte> exchange,
   const DeviceRewind p(params);
   const bool listed = params.releases.listed;
   if (p.num_rows == 0 && !listed) return;
-  if (rewind_kv_cache_by_lane_groups(params, list_sums_of(exchange), stream)) return;
+  if (rewind_kv_cache_by_lane_groups(params, list_sums_of(exchange), stream)) {
+    return log_choice("rewind_kv_cache", SpeculationKernel::kLaneGroups);
+  }
+  log_choice("rewind_kv_cache", SpeculationKernel::kGeneral);
   const RowGrid grid = select_row_grid(p.num_rows, listed);
   (listed ? rewind_kernel<true>
           : rewind_kernel<false>)<<<grid.blocks, grid.threads, 0, stream>>>(p);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <ostream>
 
 #include "cuda/index_cuda.h"
 #include "cuda/list_sums_cuda.h"
@@ -27,6 +28,12 @@ namespace heddle::cuda::speculation {
                                                             const PrepareParams& params);
 [[nodiscard]] bool rewind_kv_cache_by_lane_groups(const RewindParams& params, uint64_t* list_sums,
                                                   cudaStream_t stream);
+
+/// How a call runs, for log_choice.
+enum class SpeculationKernel { kLaneGroups, kGeneral };
+inline std::ostream& operator<<(std::ostream& out, SpeculationKernel kernel) {
+  return out << (kernel == SpeculationKernel::kLaneGroups ? "lane_groups" : "general");
+}
 
 /// These kernels count in 32 bits.
 inline constexpr int64_t kMaxOfLaneGroups = 0x7fffffff;

@@ -3,6 +3,7 @@
 #include "cuda/check.h"
 #include "cuda/list_sums_cuda.h"
 
+#include "core/kernel_log.h"
 #include "ops/speculation/prepare_next_forward_pass/prepare_next_forward_pass_cuda.h"
 #include "ops/speculation/rewind_kv_cache/rewind_kv_cache_cuda.h"
 #include "ops/speculation/shared/lanes_cuda.h"
@@ -158,7 +159,10 @@ void speculative_step(const SpeculativeStepParams& params, std::span<std::byte> 
   const DeviceStep p(params);
   const bool listed = params.releases.listed;
   if (p.num_rows == 0 && !listed && p.verify.mask.data == nullptr) return;
-  if (speculative_step_by_lane_groups(params, list_sums_of(exchange), stream)) return;
+  if (speculative_step_by_lane_groups(params, list_sums_of(exchange), stream)) {
+    return log_choice("speculative_step", SpeculationKernel::kLaneGroups);
+  }
+  log_choice("speculative_step", SpeculationKernel::kGeneral);
   const RowGrid grid = select_row_grid(p.num_rows, listed);
   (listed ? step_kernel<true> : step_kernel<false>)<<<grid.blocks, grid.threads, 0, stream>>>(p);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
