@@ -16,13 +16,14 @@ struct Choice {
 [[noreturn]] void log_with(const char* value) {
   setenv("HEDDLE_LOG_KERNELS", value, 1);
   log_choice("batch_decode", Choice{4});
-  log_choice("batch_decode", Choice{8});
+  log_choice("batch_decode", Choice{8}, "seqs=2");
   std::exit(0);
 }
 
 TEST(KernelLog, PrintsALineACallWhereTheEnvironmentAsks) {
-  EXPECT_EXIT(log_with("1"), ::testing::ExitedWithCode(0),
-              "^heddle: batch_decode split blocks=4\nheddle: batch_decode split blocks=8\n$");
+  EXPECT_EXIT(
+      log_with("1"), ::testing::ExitedWithCode(0),
+      "^heddle: batch_decode split blocks=4\nheddle: batch_decode split blocks=8 seqs=2\n$");
 }
 
 TEST(KernelLog, IsSilentOtherwise) {

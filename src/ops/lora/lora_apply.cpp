@@ -9,7 +9,7 @@
 
 #include "ops/lora/checks/validate.h"
 #include "ops/lora/cpu/product.h"
-#include "ops/lora/run/run_gpu.h"
+#include "ops/lora/run/run_on_gpu.h"
 
 namespace heddle {
 namespace {
@@ -77,7 +77,7 @@ void check_tables(const ExecContext& ctx, const LoraTable& a, const LoraTable& b
 void apply_on_cpu(const ExecContext& ctx, const LoraSite& site, const LoraBatch& batch) {
   const LoraTable &a = *site.a, &b = *site.b;
   const int num_slices = static_cast<int>(site.slices.size()), first_slice = site.first_slice;
-  const int64_t tokens = site.x.size(0);
+  const int64_t tokens = site.input.size(0);
   Workspace& workspace = require_workspace(ctx, "lora_apply");
   const Workspace::Scope scope(workspace);
   const int64_t window = std::min<int64_t>(tokens, kWindowRows);
@@ -91,9 +91,9 @@ void apply_on_cpu(const ExecContext& ctx, const LoraSite& site, const LoraBatch&
     check_used_ranks(groups, "b", b, first_slice, num_slices, "b.max_rank", b.max_rank);
     check_equal_ranks(groups, a, b, first_slice, num_slices);
 
-    LoraProduct shrink{.features = site.x.size(1), .scale = 1.0f, .is_shrink = true};
+    LoraProduct shrink{.features = site.input.size(1), .scale = 1.0f, .is_shrink = true};
     use_table(shrink, a, first_slice);
-    use_rows(shrink, groups, first, site.x, {});
+    use_rows(shrink, groups, first, site.input, {});
     shrink.partner = b;
     shrink.has_partner = true;
     for (int s = 0; s < num_slices; ++s) {
@@ -134,20 +134,13 @@ void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, Const
     validate_batch(batch, tokens.value(), "a", a);
     validate_batch(batch, tokens.value(), "b", b);
   }
-  const LoraSite site{slices, x, &a, &b};
+  const LoraSite site{.slices = slices, .input = x, .a = &a, .b = &b};
   batch.pair_starts ? apply_pairs(ctx, site, batch) : apply_site(ctx, site, batch);
 }
 
 void apply_site(const ExecContext& ctx, const LoraSite& site, const LoraBatch& batch) {
   if (ctx.device.type != DeviceType::kCuda) return apply_on_cpu(ctx, site, batch);
-  run_on_gpu(ctx, "lora_apply",
-             {.slices = site.slices,
-              .input = site.x,
-              .a = site.a,
-              .b = site.b,
-              .first_slice = site.first_slice,
-              .batch = &batch,
-              .accumulate = true});
+  run_on_gpu(ctx, "lora_apply", site, batch);
 }
 
 size_t lora_apply_workspace_bytes(Device device, int64_t num_tokens, int64_t in_features,

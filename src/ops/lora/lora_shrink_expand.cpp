@@ -3,7 +3,7 @@
 
 #include "ops/lora/checks/validate.h"
 #include "ops/lora/cpu/product.h"
-#include "ops/lora/run/run_gpu.h"
+#include "ops/lora/run/run_on_gpu.h"
 
 namespace heddle {
 namespace {
@@ -51,14 +51,13 @@ void shrink_on_gpu(const ExecContext& ctx, const TensorView& y, const ConstTenso
                    bool accumulate) {
   if (y.num_elements() == 0 || a.max_rank == 0) return;
   const LoraSlice out{y};
-  run_on_gpu(ctx, "lora_shrink",
-             {.slices = {&out, 1},
-              .input = x,
-              .a = &a,
-              .first_slice = slice,
-              .batch = &batch,
-              .scale = scale,
-              .accumulate = accumulate});
+  const LoraSite site{.slices = {&out, 1},
+                      .input = x,
+                      .a = &a,
+                      .first_slice = slice,
+                      .scale = scale,
+                      .accumulate = accumulate};
+  run_on_gpu(ctx, "lora_shrink", site, batch);
 }
 
 void expand_on_gpu(const ExecContext& ctx, const TensorView& y, const ConstTensorView& h,
@@ -66,14 +65,13 @@ void expand_on_gpu(const ExecContext& ctx, const TensorView& y, const ConstTenso
                    bool accumulate) {
   if (y.num_elements() == 0 || b.max_rank == 0) return;
   const LoraSlice out{y};
-  run_on_gpu(ctx, "lora_expand",
-             {.slices = {&out, 1},
-              .input = h,
-              .b = &b,
-              .first_slice = slice,
-              .batch = &batch,
-              .scale = scale,
-              .accumulate = accumulate});
+  const LoraSite site{.slices = {&out, 1},
+                      .input = h,
+                      .b = &b,
+                      .first_slice = slice,
+                      .scale = scale,
+                      .accumulate = accumulate};
+  run_on_gpu(ctx, "lora_expand", site, batch);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "ops/lora/cpu/product.h"
 
+#include "core/math.h"
+
 namespace heddle {
 namespace {
 
@@ -8,8 +10,6 @@ namespace {
 constexpr int64_t kMinRankChunk = 32, kMaxRankChunk = 128;
 constexpr int64_t kMinOutChunk = 128, kMaxOutChunk = 2048;
 constexpr int64_t kItemsPerThread = 2;
-
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 

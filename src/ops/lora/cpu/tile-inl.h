@@ -13,6 +13,7 @@
 
 #include "hwy/highway.h"
 
+#include "core/math.h"
 #include "cpu/vec-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -40,7 +41,7 @@ struct Weight {
     const int64_t excess = n + columns - width;
     if (excess <= 0) return depth;
     if (stride <= 0) return 0;
-    const int64_t depths = depth - (excess + stride - 1) / stride;
+    const int64_t depths = depth - ceil_div(excess, stride);
     return depths > 0 ? depths : 0;
   }
 };

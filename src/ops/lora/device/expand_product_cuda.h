@@ -3,6 +3,7 @@
 #include "cuda/convert_cuda.h"
 #include "cuda/mma_cuda.h"
 
+#include "core/math.h"
 #include "ops/lora/device/params.h"
 
 namespace heddle::cuda::lora {
@@ -34,7 +35,7 @@ inline constexpr int kHTileVectors = 2 * 32;
 /// Products of 16 ranks. Of up to 16 ranks lane q has 4 q + [0, 4). Of more it has 8 q + [0, 8) of
 /// each 32, which are 16 bytes of B and two products; so there the number is even.
 __host__ __device__ constexpr int num_steps(int rank) {
-  return rank <= kTileRanks ? 1 : (rank + kHPairRanks - 1) / kHPairRanks * 2;
+  return rank <= kTileRanks ? 1 : ceil_div(rank, kHPairRanks) * 2;
 }
 
 /// The output of a warp whose ranks lane group g loads for column i. Sums of column i then belong

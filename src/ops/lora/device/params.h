@@ -5,6 +5,8 @@
 
 #include "heddle/ops/lora.h"
 
+#include "core/math.h"
+
 namespace heddle::cuda::lora {
 
 // The arithmetic of LoRA on the GPU is the same in every kernel, for every batch and grid. That is
@@ -73,7 +75,7 @@ struct WindowPlan {
 
 /// Bytes of one window's plan.
 [[nodiscard]] constexpr size_t window_plan_bytes(int64_t rows, int64_t max_rank) {
-  const int64_t tiles = rows * ((max_rank + kTileRanks - 1) / kTileRanks);
+  const int64_t tiles = rows * (ceil_div(max_rank, kTileRanks));
   return (offsetof(WindowPlan, tiles) + size_t(tiles) * sizeof(RankTile) + 255) / 256 * 256;
 }
 

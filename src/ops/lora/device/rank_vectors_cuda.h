@@ -2,6 +2,7 @@
 
 #include "cuda/convert_cuda.h"
 
+#include "core/math.h"
 #include "ops/lora/device/operands_cuda.h"
 
 namespace heddle::cuda::lora {
@@ -41,7 +42,7 @@ __device__ void store_h(HBlock* blocks, bool is_narrow, int row, int rank, float
 /// may not have them.
 __device__ inline void clear_h(HBlock* blocks, bool is_narrow, int num) {
   static_assert(kHBlockRanks == 2 * kTileRanks);
-  const int tiles = (num + kTileRanks - 1) / kTileRanks, t = static_cast<int>(threadIdx.x);
+  const int tiles = ceil_div(num, kTileRanks), t = static_cast<int>(threadIdx.x);
   if (is_narrow || tiles % 2 == 0 || t >= kHSteps * kRowTileRows * 2) return;
   const int step = t % kHSteps, row = t / kHSteps % kRowTileRows,
             q = 2 + t / (kHSteps * kRowTileRows);

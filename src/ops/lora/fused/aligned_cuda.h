@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/math.h"
 #include "ops/lora/device/outputs_cuda.h"
 #include "ops/lora/device/rank_vectors_cuda.h"
 #include "ops/lora/fused/fused_cuda.h"
@@ -319,7 +320,7 @@ __device__ bool gather_h(const FusedParams& p, AlignedShared& s, int num_partial
                          const ExpandItem& item, int rank, int first_rank) {
   const bool is_narrow = rank <= kTileRanks;
   const int num = min(kWideRanks, rank - first_rank), num_rows = item.num_rows;
-  const int count = (num + kTileRanks - 1) / kTileRanks * num_rows * kTileRanks;
+  const int count = ceil_div(num, kTileRanks) * num_rows * kTileRanks;
   const int chunk_stride = num_partials * kTileRanks;
   const FlaggedWord* words =
       static_cast<const FlaggedWord*>(p.partials) +
@@ -390,7 +391,7 @@ template <class T>
 __device__ void recompute_sums(const FusedParams& p, AlignedShared& s, int num_partials,
                                const ExpandItem& item, int rank) {
   const int first_tile = p.plan->row_tiles[item.row_tile].first_tile;
-  const int num_tiles = (rank + kTileRanks - 1) / kTileRanks;
+  const int num_tiles = ceil_div(rank, kTileRanks);
 #pragma unroll 1
   for (int i = 0; i < num_tiles * p.num_chunks; ++i) {
     const int tile = divide(i, p.chunk_reciprocal), chunk = i - tile * p.num_chunks;

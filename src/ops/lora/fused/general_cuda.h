@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/math.h"
 #include "ops/lora/device/general_loads_cuda.h"
 #include "ops/lora/fused/fused_cuda.h"
 
@@ -290,7 +291,7 @@ __device__ bool sum_pairs(const FusedGeneralParams& p, uint32_t flag, const Flag
 template <class T, int kNumChains, int kPairs>
 __device__ bool gather_pairs(const GeneralWindow& w, const GeneralExpandItem& item, int rank) {
   constexpr int kTilePairs = kTileRanks / 2;
-  const int num_rows = item.num_rows, tiles = (rank + kTileRanks - 1) / kTileRanks;
+  const int num_rows = item.num_rows, tiles = ceil_div(rank, kTileRanks);
   const int all_tiles = rank <= kTileRanks ? 1 : (tiles + 1) / 2 * 2;
   const int count = all_tiles * num_rows * kTilePairs, chunk_stride = w.num_partials * kTileRanks;
   const FlaggedWord* const words = w.words + int64_t{item.partial} * kTileRanks;
@@ -359,7 +360,7 @@ __device__ __noinline__ void recompute_general_sums(const FusedGeneralParams& p,
                                                     int row_tile, int slice, int rank) {
   const GeneralWindow w(p, s, static_cast<int>(blockIdx.y));
   const int first_tile = w.plan.row_tiles[row_tile].first_tile;
-  const int num_tiles = (rank + kTileRanks - 1) / kTileRanks;
+  const int num_tiles = ceil_div(rank, kTileRanks);
 #pragma unroll 1
   for (int i = 0; i < num_tiles * p.num_chunks; ++i) {
     const int tile = divide(i, p.chunk_reciprocal), chunk = i - tile * p.num_chunks;

@@ -1,5 +1,6 @@
 #include "cuda/shared_memory.h"
 
+#include "core/math.h"
 #include "ops/lora/grouped/launch_cuda.h"
 #include "ops/lora/grouped/row_tile_h_cuda.h"
 
@@ -239,7 +240,7 @@ __global__ void __launch_bounds__(kForm<kRanks>.warps * 32, kForm<kRanks>.blocks
     const int first =
         output_tile.first + static_cast<int>(threadIdx.x / 32) * kForm<kRanks>.warp_outputs;
     const Outputs<T, kColumns> out(s, first, width, p.site.accumulate);
-    const int tiles = (s.num_rows + kProductRows - 1) / kProductRows;
+    const int tiles = ceil_div(s.num_rows, kProductRows);
     const auto wait = [&] {
       if (waits) wait_for_predecessor();
       waits = false;

@@ -1,5 +1,6 @@
 #include "cuda/shared_memory.h"
 
+#include "core/math.h"
 #include "ops/lora/device/general_loads_cuda.h"
 #include "ops/lora/device/outputs_cuda.h"
 #include "ops/lora/grouped/launch_cuda.h"
@@ -21,7 +22,7 @@ static_assert(kHeadBytes + int{sizeof(StagedSums)} + kGeneralHValues * 4 <= kPor
 /// How many parts can be other than zero, rounded up to 1, 2, 4 or 8. With fewer chunks than chains
 /// the last parts are zeros, and are not read.
 __device__ int parts_with_sums(const GroupedParams& p, const ChainSplit& split) {
-  const int there = (p.site.num_chunks + split.subtree - 1) / split.subtree;
+  const int there = ceil_div(p.site.num_chunks, split.subtree);
   int parts = 1;
   while (parts < there && parts < split.parts) parts *= 2;
   return parts;
@@ -140,7 +141,7 @@ __global__ void __launch_bounds__(kThreads, kGeneralForm.blocks)
         output_tile.first + static_cast<int>(threadIdx.x / 32) * kGroupOutputs, width);
     Weights<2, kWarpColumns> next;
     weights.load(0, next);
-    const int steps = num_steps(s.rank), tiles = (s.num_rows + kProductRows - 1) / kProductRows;
+    const int steps = num_steps(s.rank), tiles = ceil_div(s.num_rows, kProductRows);
     // Where h of all rows does not fit, some rows come at a time.
     const int fit = max(1, p.h_values / (16 * kProductRows * steps));
 #pragma unroll 1

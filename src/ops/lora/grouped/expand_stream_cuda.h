@@ -2,6 +2,7 @@
 
 #include "cuda/bulk_copy_cuda.h"
 
+#include "core/math.h"
 #include "ops/lora/grouped/row_tile_h_cuda.h"
 
 namespace heddle::cuda::lora::grouped_stream {
@@ -118,11 +119,11 @@ struct ItemOrder {
         blocks(static_cast<int>(gridDim.x)) {
     run = 1;
     if (group == 1) return;
-    const int each = (total + blocks - 1) / blocks;
-    const int group_runs = (total + group - 1) / group;
+    const int each = ceil_div(total, blocks);
+    const int group_runs = ceil_div(total, group);
     if (each <= kMaxRun) {
       run = max(each, 1);
-    } else if ((group_runs + blocks - 1) / blocks * group == each) {
+    } else if (ceil_div(group_runs, blocks) * group == each) {
       run = group;
     }
   }

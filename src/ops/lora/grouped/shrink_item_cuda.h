@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/math.h"
 #include "ops/lora/grouped/row_tiles_cuda.h"
 
 namespace heddle::cuda::lora::grouped_shrink {
@@ -33,7 +34,7 @@ struct Shared {
   static constexpr int kRankTiles = kWarps / kMaxGroups * kWarpTiles;
   static constexpr int kLines = kGroupedTileRows + kRankTiles * kTileRanks;
   static constexpr int kCopies =
-      (kLines + kCopyLines - 1) / kCopyLines;  // vectors that a thread copies in a step
+      ceil_div(kLines, kCopyLines);  // vectors that a thread copies in a step
   static constexpr int kLineBytes = kStep * 2;
 
   LoraWeight a[kMaxSlices];
@@ -133,10 +134,10 @@ __device__ void describe(const GroupedParams& p, Shared<kWarpTiles>& s, const Gr
   constexpr int kMax = Shared<kWarpTiles>::kRankTiles;
   int total = 0;
   for (int i = 0; i < site.num_slices; ++i) {
-    total += (s.ranks[i] + kTileRanks - 1) / kTileRanks;
+    total += ceil_div(s.ranks[i], kTileRanks);
   }
-  const int passes = (total + kMax - 1) / kMax;
-  const int each = passes > 1 ? (total + passes - 1) / passes : total;
+  const int passes = ceil_div(total, kMax);
+  const int each = passes > 1 ? ceil_div(total, passes) : total;
   const int num_rank_tiles = max(0, min(each, total - pass * each));
   if (t == 0) {
     s.first_row = tile.first;
@@ -148,7 +149,7 @@ __device__ void describe(const GroupedParams& p, Shared<kWarpTiles>& s, const Gr
     if (i < num_rank_tiles * kTileRanks) {
       int rank_tile = pass * each + i / kTileRanks, slice = 0;
       while (true) {
-        const int of_slice = (s.ranks[slice] + kTileRanks - 1) / kTileRanks;
+        const int of_slice = ceil_div(s.ranks[slice], kTileRanks);
         if (rank_tile < of_slice) break;
         rank_tile -= of_slice;
         ++slice;

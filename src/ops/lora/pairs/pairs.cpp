@@ -11,7 +11,7 @@
 #include "ops/lora/cpu/product.h"
 #include "ops/lora/lora_apply.h"
 #include "ops/lora/pairs/pairs_kernels.h"
-#include "ops/lora/run/run_gpu.h"
+#include "ops/lora/run/pack_params.h"
 
 // Pass i of a window adds the i-th pair of each token, as lora_apply adds that of an id, to y in f32: so no pass writes a row twice, and
 // a row's pairs come in order. y of f16 or bf16 is widened into the workspace before the first pass and rounded after the last.
@@ -30,7 +30,7 @@ struct PairWindow {
   int32_t* slot_ids;  // [rows] of a pass
   float* factors;     // [rows] of a pass
 
-  [[nodiscard]] int64_t rows() const { return site.x.size(0); }
+  [[nodiscard]] int64_t rows() const { return site.input.size(0); }
 };
 
 bool has_sums(const LoraSlice& slice) { return slice.y.dtype() != DType::kFloat32; }
@@ -178,7 +178,7 @@ void run_window(const ExecContext& ctx, const PairWindow& w) {
 void apply_slices(const ExecContext& ctx, Workspace& workspace, const LoraSite& site,
                   const LoraBatch& batch) {
   const Workspace::Scope scope(workspace);
-  const int64_t tokens = site.x.size(0), columns = sum_columns(site.slices);
+  const int64_t tokens = site.input.size(0), columns = sum_columns(site.slices);
   const int64_t window = std::min(tokens, pair_window_rows(columns));
   int32_t* slot_ids = workspace.take<int32_t>(size_t(window)).data();
   float* factors = workspace.take<float>(size_t(window)).data();
@@ -199,7 +199,7 @@ void apply_slices(const ExecContext& ctx, Workspace& workspace, const LoraSite& 
     }
     PairWindow w{
         .site = site, .passes = site, .batch = batch, .slot_ids = slot_ids, .factors = factors};
-    w.site.x = w.passes.x = site.x.narrow(0, first, rows);
+    w.site.input = w.passes.input = site.input.narrow(0, first, rows);
     w.site.slices = std::span(of_site).first(site.slices.size());
     w.passes.slices = std::span(of_passes).first(site.slices.size());
     w.batch.pair_starts = batch.pair_starts.narrow(0, first, rows + 1);
@@ -217,7 +217,7 @@ void apply_slices(const ExecContext& ctx, Workspace& workspace, const LoraSite& 
 void apply_pairs(const ExecContext& ctx, const LoraSite& site, const LoraBatch& batch) {
   if (ctx.device.type == DeviceType::kCuda) {
     if constexpr (kWithCuda) {
-      if (validating()) cuda::lora::validate_batch(ctx, batch, site.x.size(0), site.a, site.b);
+      if (validating()) cuda::lora::validate_batch(ctx, batch, site.input.size(0), site.a, site.b);
     } else {
       throw_error(ErrorCode::kUnsupported, "lora_apply: built without CUDA");
     }

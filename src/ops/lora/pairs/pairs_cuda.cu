@@ -3,6 +3,7 @@
 #include "cuda/check.h"
 #include "cuda/convert_cuda.h"
 
+#include "core/math.h"
 #include "ops/lora/device/indices_cuda.h"
 #include "ops/lora/device/operands_cuda.h"
 #include "ops/lora/pairs/pairs_kernels.h"
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 constexpr unsigned num_blocks(int64_t work, int each) {
-  return static_cast<unsigned>((work + each - 1) / each);
+  return static_cast<unsigned>(ceil_div(work, each));
 }
 
 }  // namespace

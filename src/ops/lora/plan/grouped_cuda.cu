@@ -1,6 +1,7 @@
 #include "cuda/check.h"
 #include "cuda/shared_memory.h"
 
+#include "core/math.h"
 #include "ops/lora/grouped/row_tiles_cuda.h"
 #include "ops/lora/plan/slots_cuda.h"
 
@@ -37,7 +38,7 @@ __device__ int count_rows(PlanShared& s, const int32_t* slots, int64_t num_token
 template <class Take>
 __device__ void for_each_row(const int32_t* slots, int64_t num_tokens, int first_slot,
                              int num_slots, Take&& take) {
-  const int64_t each = (num_tokens + kPlanThreads - 1) / kPlanThreads * 32;
+  const int64_t each = ceil_div(num_tokens, kPlanThreads) * 32;
   const int64_t begin = threadIdx.x / 32 * each, end = min(begin + each, num_tokens);
   for (int64_t base = begin; base < end; base += 32) {
     const int64_t t = base + threadIdx.x % 32;
@@ -103,7 +104,7 @@ __global__ void __launch_bounds__(kPlanThreads)
       }
     }
     int2 total;
-    const int2 before = threads_before(s, {count, (count + tile_rows - 1) / tile_rows}, total);
+    const int2 before = threads_before(s, {count, ceil_div(count, tile_rows)}, total);
     if (t < num_slots) {
       const int first = done.x + before.x;
       s.first[t] = first;

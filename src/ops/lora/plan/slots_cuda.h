@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/math.h"
 #include "ops/lora/device/indices_cuda.h"
 #include "ops/lora/device/operands_cuda.h"
 
@@ -58,7 +59,7 @@ __device__ inline int rank_tiles_of(const PlanParams& p, int slot) {
   if (p.slot_ranks.data != nullptr) {
     rank = max(int64_t{0}, min(rank, read_index(p.slot_ranks, slot)));
   }
-  return static_cast<int>((rank + kTileRanks - 1) / kTileRanks);
+  return static_cast<int>(ceil_div(rank, kTileRanks));
 }
 
 /// The sum over this lane and the lanes before it.

@@ -1,5 +1,6 @@
 #include "cuda/check.h"
 
+#include "core/math.h"
 #include "ops/lora/plan/slots_cuda.h"
 
 namespace heddle::cuda::lora {
@@ -122,7 +123,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   int tiles = 0;
   if (is_first) {
     tiles = rank_tiles_of(p, slot);
-    const int row_tiles = (place.count + kRowTileRows - 1) / kRowTileRows;
+    const int row_tiles = ceil_div(place.count, kRowTileRows);
     counts = {row_tiles, row_tiles * tiles, place.count * tiles};
   }
   Counts total;
@@ -150,7 +151,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }  // namespace
 
 void plan_windows(const PlanParams& p, cudaStream_t stream) {
-  const int64_t windows = (p.num_tokens + p.window_rows - 1) / p.window_rows;
+  const int64_t windows = ceil_div(p.num_tokens, p.window_rows);
   window_plan_kernel<<<static_cast<unsigned>(windows), kBlockThreads, 0, stream>>>(p);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }

@@ -1,59 +1,177 @@
 #include "ops/lora/run/select_kernel.h"
 
 #include <algorithm>
+#include <ostream>
 
-#include "ops/lora/grouped/grouped_params.h"
+#include "heddle/core/check.h"
+
+#include "core/math.h"
+#include "ops/lora/device/exchange.h"
+#include "ops/lora/run/select_grouped.h"
 
 namespace heddle {
 namespace {
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t kExchangeWordBytes = 8;
+constexpr int64_t kHalfBlocksPerSm = 2;
+
+int64_t num_windows(const LoraCall& call) { return ceil_div(call.tokens, cuda::lora::kWindowRows); }
 
 /// Row tiles of up to `max_rows` rows of one adapter each, in a batch that has as many as can be.
-int64_t num_row_tiles(int64_t rows, int64_t num_slots, int64_t max_rows) {
+int64_t max_row_tiles(int64_t rows, int64_t num_slots, int64_t max_rows) {
   const int64_t groups = std::min(rows, num_slots);
   return groups + (rows - groups) / max_rows;
 }
 
-// Microseconds on an H200 where nothing is aligned, fitted to what bench_lora_shapes_cuda measures both routes. What a block does one after
+// Microseconds on an H200 where nothing is aligned, fitted to what bench_lora_shapes_cuda measures both ways. What a block does one after
 // the other counts.
 
-double windows_us(const LoraWork& work) {
-  const int64_t windows = ceil_div(work.tokens, cuda::lora::kWindowRows);
-  const int64_t rows = std::min<int64_t>(work.tokens, cuda::lora::kWindowRows);
-  const int64_t row_tiles = num_row_tiles(rows, work.num_slots, cuda::lora::kRowTileRows);
-  const int64_t rank_tiles = ceil_div(work.max_rank, cuda::lora::kTileRanks);
-  const int64_t chunks = ceil_div(work.in_features, cuda::lora::kChunkFeatures);
+double windows_us(const LoraCall& call, int num_sms) {
+  const int64_t rows = std::min<int64_t>(call.tokens, cuda::lora::kWindowRows);
+  const int64_t row_tiles = max_row_tiles(rows, call.num_slots, cuda::lora::kRowTileRows);
+  const int64_t rank_tiles = ceil_div(call.max_rank, cuda::lora::kTileRanks);
   const int64_t blocks =
-      std::max<int64_t>(1, cuda::lora::kFusedBlocksPerSm * int64_t{work.num_sms} / windows);
-  const int64_t shrinks = ceil_div(row_tiles * rank_tiles * work.num_slices * chunks, blocks);
-  const int64_t expands = ceil_div(row_tiles * work.output_tiles, blocks);
+      std::max<int64_t>(1, cuda::lora::kFusedBlocksPerSm * int64_t{num_sms} / num_windows(call));
+  const int64_t shrinks =
+      ceil_div(row_tiles * rank_tiles * call.num_slices * call.num_chunks(), blocks);
+  const int64_t expands = ceil_div(row_tiles * call.output_items, blocks);
   const double rows_of_tile = double(rows) / double(std::max<int64_t>(1, row_tiles));
   return 3.0 * double(shrinks) + double(expands) * (double(rank_tiles) + rows_of_tile / 6);
 }
 
-double grouped_us(const LoraWork& work) {
-  const int64_t tile_rows = work.tokens <= 1024 ? 32 : work.tokens <= 4096 ? 64 : 128;
-  const int64_t row_tiles = num_row_tiles(work.tokens, work.num_slots, tile_rows);
-  const int64_t rank_tiles = ceil_div(work.max_rank, cuda::lora::kTileRanks);
-  const int64_t all_tiles = rank_tiles * work.num_slices;
+double grouped_us(const LoraCall& call, int num_sms) {
+  const int64_t tile_rows = call.tokens <= 1024 ? 32 : call.tokens <= 4096 ? 64 : 128;
+  const int64_t row_tiles = max_row_tiles(call.tokens, call.num_slots, tile_rows);
+  const int64_t rank_tiles = ceil_div(call.max_rank, cuda::lora::kTileRanks);
+  const int64_t all_tiles = rank_tiles * call.num_slices;
   const int64_t passes = ceil_div(all_tiles, all_tiles <= 3 ? 3 : 6);
-  const int64_t steps = ceil_div(work.in_features, 64);
-  const double shrinks = double(row_tiles * passes * steps) / work.num_sms;
+  const int64_t steps = ceil_div(call.input_features, 64);
+  const double shrinks = double(row_tiles * passes * steps) / num_sms;
   const double expands =
-      double(num_row_tiles(work.tokens, work.num_slots, 16) * work.output_tiles) /
-      (2 * work.num_sms);
+      double(max_row_tiles(call.tokens, call.num_slots, 16) * call.output_items) / (2 * num_sms);
   return 15 + 1.5 * shrinks + expands * (0.8 + double(rank_tiles));
+}
+
+/// Whether the exchange has place for the sums of the first launch of so many windows.
+bool fits_exchange(const LoraCall& call, int64_t windows) {
+  const int64_t rows = std::min<int64_t>(call.tokens, cuda::lora::kWindowRows);
+  const int64_t slices = std::min(call.num_slices, cuda::lora::kMaxSlices);
+  const int64_t words = rows * partials_of_row(call.input_features, slices, call.max_rank);
+  return int64_t{cuda::lora::kPartials.begin} + windows * words * kExchangeWordBytes <=
+         call.exchange_bytes;
+}
+
+/// Work items of a window in the batch that has most.
+struct MaxItems {
+  int64_t shrinks, expands;
+
+  MaxItems(const LoraCall& call, int64_t rows) {
+    const int64_t row_tiles = max_row_tiles(rows, call.num_slots, cuda::lora::kRowTileRows);
+    const int64_t rank_tiles = ceil_div(call.max_rank, cuda::lora::kTileRanks);
+    const int64_t chunks = call.num_chunks();
+    shrinks = row_tiles * rank_tiles * call.num_slices * chunks;
+    expands = row_tiles * call.output_items;
+    const int64_t divisor = std::max<int64_t>({chunks, call.output_items, 1024});
+    HEDDLE_CHECK(std::max(shrinks, expands) * divisor < int64_t{1} << 32,
+                 "in_features or out_features is too large: ", shrinks, " and ", expands,
+                 " work items for ", rows, " rows");
+  }
+};
+
+void select_fused(const LoraCall& call, int64_t windows, int num_sms, LoraChoice& to) {
+  const MaxItems items(call, windows == 1 ? call.tokens : cuda::lora::kWindowRows);
+  const int64_t most = std::max<int64_t>({items.shrinks, items.expands, 1});
+  const int64_t resident = std::max<int64_t>(
+      1, int64_t{cuda::lora::kFusedBlocksPerSm} * num_sms / windows);  // blocks of a window
+  to.fused = {.has_rank_above_16 = call.max_rank > cuda::lora::kTileRanks,
+              .one_item_per_block = most <= resident,
+              .num_blocks = static_cast<int>(std::min(most, resident))};
+  to.is_general = windows != 1 || !call.entries || !call.vectors;
+}
+
+HalvesLaunch select_halves(const LoraCall& call, int num_sms) {
+  const MaxItems items(call, call.tokens);
+  const auto blocks = [&](int64_t num_items) {
+    return static_cast<int>(std::clamp<int64_t>(num_items, 1, kHalfBlocksPerSm * num_sms));
+  };
+  return {.is_aligned = call.vectors,
+          .shrink_blocks = blocks(items.shrinks),
+          .expand_blocks = blocks(items.expands)};
+}
+
+const char* name(LoraRoute route) {
+  switch (route) {
+    case LoraRoute::kFused: return "fused";
+    case LoraRoute::kFusedWindows: return "fused windows";
+    case LoraRoute::kTwoLaunches: return "two launches";
+    case LoraRoute::kGrouped: return "grouped";
+  }
+  return "";
 }
 
 }  // namespace
 
-LoraRoute select_route(const LoraWork& work) {
-  const bool is_long = work.tokens > cuda::lora::kShortBatchRows;
-  const bool fits_windows = is_long ? work.fits_at_once : work.fits_exchange;
-  if (work.is_aligned) return is_long || !fits_windows ? LoraRoute::kGrouped : LoraRoute::kWindows;
-  if (!fits_windows || grouped_us(work) < windows_us(work)) return LoraRoute::kGrouped;
-  return is_long ? LoraRoute::kFusedWindows : LoraRoute::kWindows;
+int64_t partials_of_row(int64_t in_features, int64_t num_slices, int64_t max_rank) {
+  return num_slices * ceil_div(max_rank, cuda::lora::kTileRanks) *
+         ceil_div(in_features, cuda::lora::kChunkFeatures) * cuda::lora::kTileRanks;
+}
+
+int LoraCall::num_chunks() const {
+  return halves == LoraHalves::kExpand
+             ? 1
+             : static_cast<int>(ceil_div(input_features, cuda::lora::kChunkFeatures));
+}
+
+LoraRoute select_lora_route(const LoraCall& call, const DeviceInfo& info) {
+  const bool may_fuse = call.halves == LoraHalves::kBoth && call.int32_strides;
+  const auto one_window = [&] {
+    return may_fuse && fits_exchange(call, 1) ? LoraRoute::kFused : LoraRoute::kTwoLaunches;
+  };
+  if (call.route) return *call.route == LoraRoute::kFused ? one_window() : *call.route;
+  const bool is_long = call.tokens > cuda::lora::kWindowRows;
+  if (!can_be_grouped(call) || (!is_long && call.halves != LoraHalves::kBoth)) return one_window();
+  const bool fits =
+      is_long ? may_fuse && fits_exchange(call, num_windows(call)) : fits_exchange(call, 1);
+  if (!fits) return LoraRoute::kGrouped;
+  if (call.vectors && call.y_vectors) return is_long ? LoraRoute::kGrouped : one_window();
+  if (grouped_us(call, info.num_sms) < windows_us(call, info.num_sms)) return LoraRoute::kGrouped;
+  return is_long ? LoraRoute::kFusedWindows : one_window();
+}
+
+LoraChoice select_lora_kernel(const LoraCall& call, const DeviceInfo& info) {
+  LoraChoice choice;
+  choice.route = select_lora_route(call, info);
+  switch (choice.route) {
+    case LoraRoute::kFused: select_fused(call, 1, info.num_sms, choice); break;
+    case LoraRoute::kFusedWindows:
+      select_fused(call, num_windows(call), info.num_sms, choice);
+      break;
+    case LoraRoute::kTwoLaunches: choice.halves = select_halves(call, info.num_sms); break;
+    case LoraRoute::kGrouped: choice.grouped = select_grouped(call, info); break;
+  }
+  return choice;
+}
+
+std::ostream& operator<<(std::ostream& out, const LoraChoice& c) {
+  out << name(c.route);
+  switch (c.route) {
+    case LoraRoute::kFused:
+    case LoraRoute::kFusedWindows:
+      out << (c.is_general ? " general" : " aligned");
+      out << (c.fused.has_rank_above_16 ? " rank>16" : " rank<=16");
+      out << " blocks=" << c.fused.num_blocks;
+      return out << (c.fused.one_item_per_block ? " one_item_per_block" : "");
+    case LoraRoute::kTwoLaunches:
+      out << (c.halves.is_aligned ? " aligned" : " general");
+      return out << " blocks=" << c.halves.shrink_blocks << ',' << c.halves.expand_blocks;
+    case LoraRoute::kGrouped: return out << ' ' << c.grouped;
+  }
+  return out;
+}
+
+std::ostream& operator<<(std::ostream& out, const LoraCall& c) {
+  return out << "tokens=" << c.tokens << " in=" << c.input_features << " out=" << c.num_outputs
+             << " slices=" << c.num_slices << " rank=" << c.max_rank << " slots=" << c.num_slots;
 }
 
 }  // namespace heddle

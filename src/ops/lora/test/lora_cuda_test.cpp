@@ -236,16 +236,10 @@ TYPED_TEST(LoraCuda, BlocksThatCannotWaitMakeTheSameBits) {
     const std::vector<LoraSlice> slices = site.slices();
     const LoraTable a = site.a(), b = site.b();
     const LoraBatch batch = site.batch();
-    const LoraGpuCall call{.slices = slices,
-                           .input = site.x(),
-                           .a = &a,
-                           .b = &b,
-                           .batch = &batch,
-                           .accumulate = true,
-                           .spin_limit = 0};
+    const LoraSite call{.slices = slices, .input = site.x(), .a = &a, .b = &b};
     const ExecContext ctx = stream.ctx_of_chip(pick({1, 8, 40}));
     site.restart();
-    run_on_gpu(ctx, "lora_apply", call);
+    run_on_gpu(ctx, "lora_apply", call, batch, {.spin_limit = 0});
     ASSERT_EQ(site.bits(), want) << "round " << round;
     // The words that blocks made for themselves must not pass for those of a later call.
     site.restart();

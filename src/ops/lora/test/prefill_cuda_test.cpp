@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "graph_timing_cuda.h"
-#include "ops/lora/run/run_grouped.h"
+#include "ops/lora/run/describe.h"
+#include "ops/lora/run/run_on_gpu.h"
+#include "ops/lora/run/select_grouped.h"
 #include "ops/lora/test/lora_cuda_cases.h"
 #include "small_sizes.h"
 
@@ -51,6 +53,13 @@ struct RandomSegments {
   }
 };
 
+/// A call of which the route is given; kFused goes window by window.
+struct RoutedCall : LoraSite {
+  LoraGpuOptions options;
+};
+
+LoraCall described(const LoraSite& site) { return describe({}, site); }
+
 /// A site whose calls can be sent through windows, too.
 template <class W>
 struct PrefillSite {
@@ -63,18 +72,13 @@ struct PrefillSite {
               bool is_regular = true)
       : site(num_tokens, in, std::move(outs), max_rank, is_regular) {}
 
-  [[nodiscard]] LoraGpuCall call(LoraRoute route, bool accumulate = true) const {
-    return {.slices = slices,
-            .input = site.x(),
-            .a = &a,
-            .b = &b,
-            .batch = &batch,
-            .accumulate = accumulate,
-            .route = route};
+  [[nodiscard]] RoutedCall call(LoraRoute route, bool accumulate = true) const {
+    return {{.slices = slices, .input = site.x(), .a = &a, .b = &b, .accumulate = accumulate},
+            {.route = route}};
   }
-  [[nodiscard]] std::vector<uint16_t> run(const ExecContext& ctx, const LoraGpuCall& call) {
+  [[nodiscard]] std::vector<uint16_t> run(const ExecContext& ctx, const RoutedCall& call) {
     site.restart();
-    run_on_gpu(ctx, "lora_apply", call);
+    run_on_gpu(ctx, "lora_apply", call, batch, call.options);
     return site.bits();
   }
 };
@@ -133,9 +137,9 @@ TYPED_TEST(LoraPrefillCuda, HasTheBitsOfWindows) {
       if (has_segments) p.batch = segments.batch();
       if (has_segments && random_int(0, 1) == 0) p.batch.row_scale = row_scale;
       const bool accumulate = !has_segments || random_int(0, 1) == 0;
-      const auto want = p.run(stream.ctx(), p.call(LoraRoute::kWindows, accumulate));
-      ASSERT_TRUE(is_prefill(p.call(LoraRoute::kGrouped)));
-      ASSERT_TRUE(!shape.is_regular || is_aligned_prefill(p.call(LoraRoute::kGrouped), true));
+      const auto want = p.run(stream.ctx(), p.call(LoraRoute::kFused, accumulate));
+      ASSERT_TRUE(can_be_grouped(described(p.call(LoraRoute::kGrouped))));
+      ASSERT_TRUE(!shape.is_regular || described(p.call(LoraRoute::kGrouped)).y_vectors);
       for (const int num_sms : {1, 7, 40, 1000}) {
         ExecContext ctx = stream.ctx_of_chip(num_sms);
         EXPECT_TRUE(p.run(ctx, p.call(LoraRoute::kGrouped, accumulate)) == want)
@@ -164,12 +168,12 @@ TYPED_TEST(LoraPrefillCuda, WindowsAtOnceHaveTheBitsOfWindows) {
     for (const bool has_segments : {false, true}) {
       const RandomSegments segments(shape.tokens);
       if (has_segments) p.batch = segments.batch();
-      const auto want = p.run(stream.ctx(), p.call(LoraRoute::kWindows));
-      LoraGpuCall call = p.call(LoraRoute::kFusedWindows);
+      const auto want = p.run(stream.ctx(), p.call(LoraRoute::kFused));
+      RoutedCall call = p.call(LoraRoute::kFusedWindows);
       for (const int num_sms : {1, 7, 40, 1000}) {
         EXPECT_TRUE(p.run(stream.ctx_of_chip(num_sms), call) == want) << num_sms << " SMs";
       }
-      call.spin_limit = 0;
+      call.options.spin_limit = 0;
       EXPECT_TRUE(p.run(stream.ctx(), call) == want) << "without waiting";
     }
     p.batch = p.site.batch();
@@ -187,8 +191,8 @@ TYPED_TEST(LoraPrefillCuda, AShortBatchHasTheBitsOfAWindow) {
                              small_or(72, 200), is_regular);
     for (const bool has_exchange : {false, true}) {
       const LoraStream stream(this->device(), p.site.workspace_bytes(), has_exchange);
-      const auto want = p.run(stream.ctx(), p.call(LoraRoute::kWindows));
-      ASSERT_TRUE(is_prefill(p.call(LoraRoute::kGrouped)));
+      const auto want = p.run(stream.ctx(), p.call(LoraRoute::kFused));
+      ASSERT_TRUE(can_be_grouped(described(p.call(LoraRoute::kGrouped))));
       EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraRoute::kGrouped)) == want);
     }
     EXPECT_TRUE(p.site.guards_intact());
@@ -198,10 +202,10 @@ TYPED_TEST(LoraPrefillCuda, AShortBatchHasTheBitsOfAWindow) {
 TYPED_TEST(LoraPrefillCuda, APlanServesWindowsAndPrefill) {
   PrefillSite<TypeParam> p(small_or(300, 2000), small_or(72, 1104), {64, 192}, 64);
   const LoraStream stream(this->device(), p.site.workspace_bytes(), true);
-  const auto want = p.run(stream.ctx(), p.call(LoraRoute::kWindows));
+  const auto want = p.run(stream.ctx(), p.call(LoraRoute::kFused));
   ASSERT_NE(want, p.site.start_bits());
   p.batch = p.site.planned(stream.ctx());
-  EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraRoute::kWindows)) == want);
+  EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraRoute::kFused)) == want);
   EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraRoute::kGrouped)) == want);
 }
 
@@ -247,14 +251,14 @@ TYPED_TEST(LoraPrefillCuda, ExpandHasTheBitsOfWindows) {
     const DeviceBuffer<half> narrow_h(random_normal<half>(size_t(tokens * max_rank)));
     for (const bool is_narrow : {false, true}) {
       for (const bool accumulate : {false, true}) {
-        LoraGpuCall call = p.call(LoraRoute::kWindows);
+        RoutedCall call = p.call(LoraRoute::kFused);
         call.a = nullptr;
         call.input = is_narrow ? narrow_h.view({tokens, max_rank}) : h.view({tokens, max_rank});
         call.accumulate = accumulate;
         call.scale = 0.7f;
         const auto want = p.run(stream.ctx(), call);
-        call.route = LoraRoute::kGrouped;
-        ASSERT_TRUE(is_prefill(call) && is_aligned_prefill(call, true));
+        call.options.route = LoraRoute::kGrouped;
+        ASSERT_TRUE(can_be_grouped(described(call)) && described(call).y_vectors);
         EXPECT_TRUE(p.run(stream.ctx(), call) == want) << "rank " << max_rank;
         EXPECT_TRUE(p.run(stream.ctx_of_chip(3), call) == want) << "rank " << max_rank;
       }
@@ -269,14 +273,14 @@ TYPED_TEST(LoraPrefillCuda, ShrinkHasTheBitsOfWindows) {
       PrefillSite<TypeParam> p(small_or(290, 600), in, {max_rank}, max_rank, is_regular);
       const LoraStream stream(this->device(), p.site.workspace_bytes(), false);
       for (const bool accumulate : {false, true}) {
-        LoraGpuCall call = p.call(LoraRoute::kWindows);
+        RoutedCall call = p.call(LoraRoute::kFused);
         call.b = nullptr;
         call.accumulate = accumulate;
         call.scale = 0.7f;
         const auto want = p.run(stream.ctx(), call);
         ASSERT_NE(want, p.site.start_bits());
-        call.route = LoraRoute::kGrouped;
-        ASSERT_TRUE(is_prefill(call));
+        call.options.route = LoraRoute::kGrouped;
+        ASSERT_TRUE(can_be_grouped(described(call)));
         EXPECT_TRUE(p.run(stream.ctx(), call) == want) << "rank " << max_rank;
         EXPECT_TRUE(p.run(stream.ctx_of_chip(3), call) == want) << "rank " << max_rank;
       }
@@ -310,17 +314,12 @@ TYPED_TEST(LoraPrefillCuda, EveryLayoutAndDtypeHasTheBitsOfWindows) {
       const LoraTable a_table = table(a, in, a_layout), b_table = table(b, out, b_layout);
       const std::vector<Y> start = random_normal<Y>(size_t(tokens * (out + 1)));
       std::vector<std::vector<Y>> results;
-      for (const LoraRoute route : {LoraRoute::kWindows, LoraRoute::kGrouped}) {
+      for (const LoraRoute route : {LoraRoute::kFused, LoraRoute::kGrouped}) {
         const DeviceBuffer<Y> y(start);
         const LoraSlice slice{y.view({tokens, out + 1}).narrow(1, 1, out)};
-        const LoraGpuCall call{.slices = {&slice, 1},
-                               .input = x.view({tokens, in}),
-                               .a = &a_table,
-                               .b = &b_table,
-                               .batch = &batch,
-                               .accumulate = true,
-                               .route = route};
-        run_on_gpu(stream.ctx(), "lora_apply", call);
+        const LoraSite call{
+            .slices = {&slice, 1}, .input = x.view({tokens, in}), .a = &a_table, .b = &b_table};
+        run_on_gpu(stream.ctx(), "lora_apply", call, batch, {.route = route});
         results.push_back(y.download());
         EXPECT_TRUE(y.guards_intact());
       }
@@ -342,11 +341,11 @@ TYPED_TEST(LoraPrefillCuda, TakesAnyNumberOfRows) {
   PrefillSite<TypeParam> p(tokens, 64, {16}, 8);
   const LoraStream stream(this->device(), p.site.workspace_bytes(), false);
   EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraRoute::kGrouped)) ==
-              p.run(stream.ctx(), p.call(LoraRoute::kWindows)));
+              p.run(stream.ctx(), p.call(LoraRoute::kFused)));
   const RandomSegments segments(tokens);
   p.batch = segments.batch();
   EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraRoute::kGrouped)) ==
-              p.run(stream.ctx(), p.call(LoraRoute::kWindows)));
+              p.run(stream.ctx(), p.call(LoraRoute::kFused)));
   p.batch = p.site.batch();
   p.site.remove_all();
   EXPECT_TRUE(p.run(stream.ctx(), p.call(LoraRoute::kGrouped)) == p.site.start_bits());
@@ -372,18 +371,13 @@ TYPED_TEST(LoraPrefillCuda, TakesAnyNumberOfSlots) {
     const LoraStream stream(
         this->device(), lora_apply_workspace_bytes(this->device(), tokens, kIn, 1, kRank), false);
     std::vector<std::vector<TypeParam>> results;
-    for (const LoraRoute route : {LoraRoute::kWindows, LoraRoute::kGrouped}) {
+    for (const LoraRoute route : {LoraRoute::kFused, LoraRoute::kGrouped}) {
       const DeviceBuffer<TypeParam> y(std::vector<TypeParam>(size_t(tokens * kOut)));
       const LoraSlice slice{y.view({tokens, kOut})};
-      const LoraGpuCall call{.slices = {&slice, 1},
-                             .input = x.view({tokens, kIn}),
-                             .a = &a_table,
-                             .b = &b_table,
-                             .batch = &batch,
-                             .accumulate = true,
-                             .route = route};
-      ASSERT_TRUE(is_prefill(call));
-      run_on_gpu(stream.ctx(), "lora_apply", call);
+      const LoraSite call{
+          .slices = {&slice, 1}, .input = x.view({tokens, kIn}), .a = &a_table, .b = &b_table};
+      ASSERT_TRUE(can_be_grouped(described(call)));
+      run_on_gpu(stream.ctx(), "lora_apply", call, batch, {.route = route});
       results.push_back(y.download());
       EXPECT_TRUE(y.guards_intact());
     }
@@ -405,7 +399,7 @@ TYPED_TEST(LoraPrefillCuda, AReplaySeesIdsRanksAndWeightsThatChangedInPlace) {
       p.site.restart();
       graph.launch(stream.get());
       const auto got = p.site.bits();
-      ASSERT_TRUE(got == p.run(stream.ctx(), p.call(LoraRoute::kWindows))) << "round " << round;
+      ASSERT_TRUE(got == p.run(stream.ctx(), p.call(LoraRoute::kFused))) << "round " << round;
       ASSERT_FALSE(got == last) << "round " << round;
       last = got;
     }

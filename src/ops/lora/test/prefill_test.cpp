@@ -1,7 +1,8 @@
 // How a long batch runs on a GPU, decided without one.
 #include <gtest/gtest.h>
 
-#include "ops/lora/run/run_grouped.h"
+#include "ops/lora/run/describe.h"
+#include "ops/lora/run/select_grouped.h"
 
 namespace heddle {
 namespace {
@@ -11,10 +12,20 @@ using cuda::lora::GroupedRanks;
 
 constexpr DeviceInfo kLarge{90, 132}, kSmall{86, 46};
 
+/// A call whose features are so many chunks.
+LoraCall grouped_call(int64_t tokens, int slices, int chunks, int rank) {
+  return {.num_slices = slices,
+          .max_rank = rank,
+          .used_rank = rank,
+          .tokens = tokens,
+          .input_features = int64_t{chunks} * 512,
+          .vectors = true,
+          .y_vectors = true};
+}
+
 TEST(LoraPrefill, TakesAsManyRanksAtOnceAsThereAreAndFit) {
   const auto tiles = [](int slices, int chunks, int rank) {
-    const LoraGroupedShape shape{2048, slices, chunks, rank, int64_t{chunks} * 512};
-    const GroupedConfig c = select_prefill_config(shape, kLarge);
+    const GroupedConfig c = select_grouped(grouped_call(2048, slices, chunks, rank), kLarge);
     return std::pair(c.shrink_tiles, c.max_passes);
   };
   EXPECT_EQ(tiles(3, 8, 16), std::pair(1, 1));
@@ -26,25 +37,22 @@ TEST(LoraPrefill, TakesAsManyRanksAtOnceAsThereAreAndFit) {
 }
 
 /// A call of 2048 rows with three slices and 8 chunks.
-LoraGroupedShape shape_of(int rank, int64_t num_outputs) {
-  return {.num_tokens = 2048,
-          .num_slices = 3,
-          .num_chunks = 8,
-          .max_rank = rank,
-          .in_features = 4096,
-          .num_outputs = num_outputs};
+LoraCall call_of(int rank, int64_t num_outputs) {
+  LoraCall call = grouped_call(2048, 3, 8, rank);
+  call.num_outputs = num_outputs;
+  return call;
 }
 
 TEST(LoraPrefill, TakesTheKernelsFor90ThereAlone) {
   for (const int capability : {80, 86, 89, 90, 100, 103, 120}) {
     const bool is_90 = capability == 90;
     for (const int rank : {1, 16, 17, 64, 65, kMaxLoraRank}) {
-      const LoraGroupedShape shape = shape_of(rank, 28672);
-      const GroupedConfig c = select_prefill_config(shape, {capability, kLarge.num_sms});
+      const LoraCall shape = call_of(rank, 28672);
+      const GroupedConfig c = select_grouped(shape, {capability, kLarge.num_sms});
       EXPECT_EQ(c.shrink_sm90, is_90) << capability;
       EXPECT_EQ(c.expand_sm90, is_90 && rank <= 64) << capability << ' ' << rank;
       // In all else the kernels are alike, so the choice does not depend on the chip's generation.
-      GroupedConfig large = select_prefill_config(shape, kLarge);
+      GroupedConfig large = select_grouped(shape, kLarge);
       large.shrink_sm90 = c.shrink_sm90;
       if (c.expand_sm90 != large.expand_sm90) {
         EXPECT_EQ(large.tile_outputs, cuda::lora::kStreamForm.outputs());
@@ -59,24 +67,24 @@ TEST(LoraPrefill, TakesTheKernelsFor90ThereAlone) {
 
 TEST(LoraPrefill, StreamsYWhereThereIsMuchOfIt) {
   const auto streams = [](int rank, int64_t num_outputs) {
-    return select_prefill_config(shape_of(rank, num_outputs), kLarge).expand_sm90;
+    return select_grouped(call_of(rank, num_outputs), kLarge).expand_sm90;
   };
   EXPECT_TRUE(streams(16, 28672) && streams(64, 28672) && streams(64, 6144));
   EXPECT_FALSE(streams(16, 6144) || streams(64, 3072) || streams(1, 0));
   // h that is a tensor is not joined, and what is not aligned has no vectors.
-  LoraGroupedShape shape = shape_of(16, 28672);
-  shape.in_features = 0;
-  EXPECT_FALSE(select_prefill_config(shape, kLarge).expand_sm90);
-  shape = shape_of(16, 28672);
-  shape.is_aligned = false;
-  EXPECT_FALSE(select_prefill_config(shape, kLarge).expand_sm90);
+  LoraCall shape = call_of(16, 28672);
+  shape.halves = LoraHalves::kExpand;
+  EXPECT_FALSE(select_grouped(shape, kLarge).expand_sm90);
+  shape = call_of(16, 28672);
+  shape.y_vectors = false;
+  EXPECT_FALSE(select_grouped(shape, kLarge).expand_sm90);
 }
 
 TEST(LoraPrefill, FitsTheSharedMemoryOfTheChip) {
   for (const DeviceInfo& info : {kLarge, kSmall}) {
     for (const int rank : {1, 16, 17, 64, 65, kMaxLoraRank}) {
       for (const int slices : {1, 4}) {
-        const GroupedConfig c = select_prefill_config({5000, slices, 8, rank, 4096}, info);
+        const GroupedConfig c = select_grouped(grouped_call(5000, slices, 8, rank), info);
         const int ring = c.ranks == GroupedRanks::kAny ? 0 : c.tile_outputs * 16 * 2 * 4;
         EXPECT_LT(c.h_values * 4 + ring + 1800, 99 * 1024);
         EXPECT_GE(c.h_values, 16 * rank) << "a tile of rows at least";
@@ -93,7 +101,7 @@ TEST(LoraPrefill, CutsStrandsOnlyWhereTheSumsHaveAPlace) {
   for (const int64_t tokens : {257, 512, 2048, 8192, 70'000}) {
     for (const int slices : {1, 3, 4}) {
       for (const int rank : {1, 16, 64, kMaxLoraRank}) {
-        const GroupedConfig c = select_prefill_config({tokens, slices, 8, rank, 4096}, kLarge);
+        const GroupedConfig c = select_grouped(grouped_call(tokens, slices, 8, rank), kLarge);
         const int64_t parts = std::max(cuda::lora::kMinParts, c.max_split);
         const int64_t needed =
             parts * tokens * lora_h_width(slices, rank) + joined_h_values(tokens, slices, rank);
@@ -105,61 +113,62 @@ TEST(LoraPrefill, CutsStrandsOnlyWhereTheSumsHaveAPlace) {
       }
     }
   }
-  EXPECT_EQ(select_prefill_config({512, 3, 8, 64, 4096}, kLarge).max_split, 8);
-  EXPECT_EQ(select_prefill_config({8192, 3, 8, 64, 4096}, kLarge).max_split, 4);
-  EXPECT_EQ(select_prefill_config({512, 3, 1, 64, 512}, kLarge).max_split, 1);
-  EXPECT_EQ(grouped_partials(cuda::lora::kShortBatchRows, 3, 64), 0);
+  EXPECT_EQ(select_grouped(grouped_call(512, 3, 8, 64), kLarge).max_split, 8);
+  EXPECT_EQ(select_grouped(grouped_call(8192, 3, 8, 64), kLarge).max_split, 4);
+  EXPECT_EQ(select_grouped(grouped_call(512, 3, 1, 64), kLarge).max_split, 1);
+  EXPECT_EQ(grouped_partials(cuda::lora::kWindowRows, 3, 64), 0);
 }
 
-/// A call whose tensors are numbers alone: nothing reads them.
-struct Call {
+/// A site whose tensors are numbers alone: nothing reads them.
+struct Site {
   static constexpr Device kGpu{DeviceType::kCuda, 0};
   LoraTable a{.max_rank = 16}, b{.max_rank = 16};
   LoraSlice slice;
-  LoraGpuCall call;
+  LoraSite site;
 
-  Call(int64_t tokens, int64_t width, uintptr_t address = 4096)
+  Site(int64_t tokens, int64_t width, uintptr_t address = 4096)
       : slice{{reinterpret_cast<std::byte*>(address), DType::kFloat16, kGpu, {tokens, width}}} {
-    call.slices = {&slice, 1};
-    call.input = {
+    a.dtype = b.dtype = DType::kFloat16;
+    site.slices = {&slice, 1};
+    site.input = {
         reinterpret_cast<const std::byte*>(uintptr_t{4096}), DType::kFloat16, kGpu, {tokens, 16}};
-    call.a = &a;
-    call.b = &b;
+    site.a = &a;
+    site.b = &b;
   }
+  [[nodiscard]] LoraCall call() const { return describe({}, site); }
 };
 
 TEST(LoraPrefill, IsForLongBatches) {
-  EXPECT_TRUE(is_prefill(Call(257, 64).call));
-  EXPECT_FALSE(is_prefill(Call(256, 64).call));
-  EXPECT_TRUE(is_prefill(Call(257, 3, 4095).call));
-  Call shrink(257, 3), expand(257, 3);
-  shrink.call.b = nullptr;
-  expand.call.a = nullptr;
-  EXPECT_TRUE(is_prefill(shrink.call));
-  EXPECT_TRUE(is_prefill(expand.call));
+  EXPECT_TRUE(can_be_grouped(Site(257, 64).call()));
+  EXPECT_FALSE(can_be_grouped(Site(256, 64).call()));
+  EXPECT_TRUE(can_be_grouped(Site(257, 3, 4095).call()));
+  Site shrink(257, 3), expand(257, 3);
+  shrink.site.b = nullptr;
+  expand.site.a = nullptr;
+  EXPECT_TRUE(can_be_grouped(shrink.call()));
+  EXPECT_TRUE(can_be_grouped(expand.call()));
 }
 
 TEST(LoraPrefill, TakesWholeVectorsWhereAllFits) {
-  EXPECT_TRUE(is_aligned_prefill(Call(257, 64).call, true));
-  EXPECT_FALSE(is_aligned_prefill(Call(257, 64).call, false));
-  EXPECT_FALSE(is_aligned_prefill(Call(257, 60).call, true));
-  EXPECT_FALSE(is_aligned_prefill(Call(257, 64, 4096 + 8).call, true));
-  Call shrink(257, 60), expand(257, 64);
-  shrink.call.b = nullptr;  // y is written one element at a time
-  EXPECT_TRUE(is_aligned_prefill(shrink.call, true));
-  EXPECT_FALSE(is_aligned_prefill(shrink.call, false));
-  expand.call.a = nullptr;
-  EXPECT_TRUE(is_aligned_prefill(expand.call, true));
+  EXPECT_TRUE(Site(257, 64).call().y_vectors);
+  EXPECT_FALSE(Site(257, 60).call().y_vectors);
+  EXPECT_FALSE(Site(257, 64, 4096 + 8).call().y_vectors);
+  Site shrink(257, 60), expand(257, 64);
+  shrink.site.b = nullptr;  // y is written one element at a time
+  EXPECT_TRUE(shrink.call().y_vectors);
+  expand.site.a = nullptr;
+  EXPECT_TRUE(expand.call().y_vectors);
   expand.b.max_rank = 17;  // more than h has columns
-  EXPECT_FALSE(is_aligned_prefill(expand.call, true));
+  EXPECT_FALSE(expand.call().y_vectors);
 }
 
 TEST(LoraPrefill, TakesTheKernelsForAnythingWhereNotAllIsAligned) {
   for (const int capability : {80, 86, 90, 100}) {
     for (const int rank : {1, 16, 17, 64, 65, kMaxLoraRank}) {
       for (const int slices : {1, 4}) {
-        const GroupedConfig c =
-            select_prefill_config({3000, slices, 2, rank, 1000, false}, {capability, 132});
+        LoraCall general = grouped_call(3000, slices, 2, rank);
+        general.vectors = false;
+        const GroupedConfig c = select_grouped(general, {capability, 132});
         EXPECT_FALSE(c.is_aligned || c.shrink_sm90);
         EXPECT_LE(c.shrink_tiles, 2);
         EXPECT_EQ(c.ranks, GroupedRanks::kAny);
@@ -176,9 +185,9 @@ TEST(LoraPrefill, TakesTheKernelsForAnythingWhereNotAllIsAligned) {
 
 TEST(LoraPrefill, CountsItemsIn32Bits) {
   const int64_t most = int64_t{1} << 31;
-  EXPECT_TRUE(is_prefill(Call(1 << 24, 64).call));
-  EXPECT_FALSE(is_prefill(Call(most, 8).call));
-  EXPECT_FALSE(is_prefill(Call(1 << 24, 64 * 128).call));
+  EXPECT_TRUE(can_be_grouped(Site(1 << 24, 64).call()));
+  EXPECT_FALSE(can_be_grouped(Site(most, 8).call()));
+  EXPECT_FALSE(can_be_grouped(Site(1 << 24, 64 * 128).call()));
 }
 
 }  // namespace

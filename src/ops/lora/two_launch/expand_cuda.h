@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/math.h"
 #include "ops/lora/two_launch/h_cuda.h"
 #include "ops/lora/two_launch/outputs_cuda.h"
 
@@ -222,7 +223,7 @@ __device__ void run_expand(const SiteParams& p, HalfShared& s, const WorkItem& i
     make_h<T>(p, s, item, block);
     cached = {item.row_tile, item.slice, block};
   }
-  const int num_tiles = (item.num_rows + kProductTileRows - 1) / kProductTileRows;
+  const int num_tiles = ceil_div(item.num_rows, kProductTileRows);
   const int lane = threadIdx.x % 32;
   if (item.rank > kTileRanks) {
     multiply_wide<T>(&s.h[(at.first_rank - block) / kHBlockRanks], slot, at, item.rank, num_tiles,

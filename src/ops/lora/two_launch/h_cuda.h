@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/math.h"
 #include "ops/lora/two_launch/item_cuda.h"
 
 namespace heddle::cuda::lora {
@@ -40,7 +41,7 @@ __device__ void gather_partials(const SiteParams& p, const PartialRows& partials
   const int chain = threadIdx.x % kChains;
   const int rank = threadIdx.x / kChains % kTileRanks;
   const int rows = partials.num_rows;
-  const int count = (num_ranks + kTileRanks - 1) / kTileRanks * rows;
+  const int count = ceil_div(num_ranks, kTileRanks) * rows;
   const int first = partials.first + first_rank / kTileRanks * rows;
 #pragma unroll 1
   for (int begin = threadIdx.x / (kTileRanks * kChains); begin < count; begin += kValues * kStep) {

@@ -1,0 +1,93 @@
+#include "heddle/config.h"
+#include "heddle/core/check.h"
+#include "heddle/core/validate.h"
+
+#include "ops/lora/checks/validate.h"
+#include "ops/lora/cpu/row_groups.h"
+#include "ops/lora/grouped/grouped_params.h"
+#include "ops/lora/plan/make_plan.h"
+#include "ops/lora/plan/plan_bytes.h"
+#include "ops/lora/run/pack_params.h"
+
+namespace heddle {
+namespace {
+
+constexpr uintptr_t kPlanAlignment = 256;
+
+}  // namespace
+
+void check_plan(const ExecContext& ctx, const ConstTensorView& plan, int64_t num_tokens,
+                int max_rank) {
+  const auto needed = static_cast<int64_t>(lora_plan_bytes(num_tokens, max_rank));
+  Dim size("lora_plan_bytes");
+  check_device(ctx, {{"plan", plan}});
+  check_shape("plan", plan, {&size});
+  check_dtype("plan", plan, {DType::kUInt8});
+  check_unit_stride("plan", plan);
+  HEDDLE_CHECK(size.value() >= needed, "plan.size(0) is ", size.value(),
+               ", expected at least lora_plan_bytes = ", needed);
+  HEDDLE_CHECK(reinterpret_cast<uintptr_t>(plan.raw()) % kPlanAlignment == 0,
+               "plan begins at an address that is no multiple of ", kPlanAlignment);
+}
+
+void make_plan(const ExecContext& ctx, const LoraBatch& batch, int64_t num_tokens,
+               int32_t num_slots, int32_t max_rank, const ConstTensorView& slot_ranks,
+               std::byte* plan, PlanHalves halves) {
+  if constexpr (kWithCuda) {
+    cuda::lora::PlanParams p{};
+    p.plans = plan;
+    p.plan_bytes = cuda::lora::window_plan_bytes(cuda::lora::kWindowRows, max_rank);
+    p.num_tokens = num_tokens;
+    p.window_rows = cuda::lora::kWindowRows;
+    p.num_slots = num_slots;
+    p.max_rank = max_rank;
+    p.slot_ids = indices(batch.slot_ids);
+    p.seg_starts = indices(batch.seg_starts);
+    p.seg_ends = indices(batch.seg_ends);
+    p.seg_slots = indices(batch.seg_slots);
+    p.slot_ranks = indices(slot_ranks);
+    p.num_segments = batch.seg_starts ? static_cast<int32_t>(batch.seg_starts.size(0)) : 0;
+    if (halves.windows) cuda::lora::plan_windows(p, ctx.stream);
+    p.plans = plan + windows_plan_bytes(num_tokens, max_rank);
+    if (halves.grouped) cuda::lora::plan_grouped(p, ctx.device.index, ctx.stream);
+  } else {
+    throw_error(ErrorCode::kUnsupported, "lora_plan: built without CUDA");
+  }
+}
+
+void lora_plan(const ExecContext& ctx, TensorView plan, const LoraBatch& batch, int64_t num_tokens,
+               int32_t num_slots, int32_t max_rank, ConstTensorView slot_ranks) {
+  HEDDLE_CHECK(num_tokens >= 0, "num_tokens is ", num_tokens, ", expected at least 0");
+  HEDDLE_CHECK(num_slots >= 0, "num_slots is ", num_slots, ", expected at least 0");
+  HEDDLE_CHECK(max_rank >= 0 && max_rank <= kMaxLoraRank, "max_rank is ", max_rank,
+               ", expected 0 to ", kMaxLoraRank);
+  check_batch(ctx, batch, num_tokens);
+  if (slot_ranks) {
+    Dim slots("num_slots", num_slots);
+    check_device(ctx, {{"slot_ranks", slot_ranks}});
+    check_shape("slot_ranks", slot_ranks, {&slots});
+    check_dtype("slot_ranks", slot_ranks, {DType::kInt32, DType::kInt64});
+  }
+  check_plan(ctx, plan, num_tokens, max_rank);
+  if (ctx.device.type != DeviceType::kCuda) {
+    throw_error(ErrorCode::kUnsupported, "lora_plan: ", ctx.device, " needs no plan");
+  }
+  if constexpr (kWithCuda) {
+    if (num_tokens == 0) return;
+    if (validating()) {
+      const LoraTable slots_alone{.num_slots = num_slots};
+      cuda::lora::validate_batch(ctx, batch, num_tokens, &slots_alone, nullptr);
+    }
+    make_plan(ctx, batch, num_tokens, num_slots, max_rank, slot_ranks, plan.raw(),
+              {.windows = true, .grouped = has_grouped_plan(num_tokens, max_rank)});
+  } else {
+    throw_error(ErrorCode::kUnsupported, "lora_plan: built without CUDA");
+  }
+}
+
+size_t lora_plan_bytes(int64_t num_tokens, int max_rank) {
+  return windows_plan_bytes(num_tokens, max_rank) +
+         (has_grouped_plan(num_tokens, max_rank) ? cuda::lora::grouped_plan_bytes(num_tokens) : 0);
+}
+
+}  // namespace heddle

@@ -1,0 +1,190 @@
+#include "ops/lora/run/run_on_gpu.h"
+
+#include <algorithm>
+
+#include "heddle/config.h"
+#include "heddle/core/check.h"
+#include "heddle/core/dispatch.h"
+#include "heddle/core/validate.h"
+
+#include "core/kernel_log.h"
+#include "core/math.h"
+#include "ops/lora/checks/validate.h"
+#include "ops/lora/plan/make_plan.h"
+#include "ops/lora/run/describe.h"
+#include "ops/lora/run/pack_params.h"
+#include "ops/lora/run/select_grouped.h"
+
+namespace heddle {
+namespace {
+
+using cuda::lora::HalfStep;
+using cuda::lora::kMaxSlices;
+using cuda::lora::kWindowRows;
+
+template <class T>
+void run_fused(const ExecContext& ctx, const LoraPart& part, const LoraChoice& choice,
+               uint32_t spin_limit) {
+  if (!choice.is_general) {
+    const cuda::lora::FusedParams p = pack_fused(ctx, part, choice, spin_limit);
+    return cuda::lora::launch_fused_aligned<T>(p, choice.fused, ctx.stream);
+  }
+  const auto p = pack_fused_general(ctx, part, choice, spin_limit);
+  const int64_t windows =
+      choice.route == LoraRoute::kFused ? 1 : ceil_div(part.call.tokens, kWindowRows);
+  cuda::lora::launch_fused_general<T>(p, choice.fused.num_blocks, static_cast<int>(windows),
+                                      ctx.device.index, ctx.stream);
+}
+
+template <class T>
+void run_two_launches(const ExecContext& ctx, const LoraPart& part, const HalvesLaunch& halves) {
+  cuda::lora::SiteParams p = pack_two_launches(part);
+  const auto launch = [&](HalfStep step, int blocks) {
+    p.block_reciprocal = reciprocal(blocks);
+    const cuda::lora::HalfLaunch half{step, halves.is_aligned, blocks, ctx.device.index};
+    cuda::lora::launch_half<T>(p, half, ctx.stream);
+  };
+  if (part.site.a == nullptr) return launch(HalfStep::kExpand, halves.expand_blocks);
+  const int64_t partials =
+      part.call.tokens * partials_of_row(p.in_features, p.num_slices, part.call.max_rank);
+  Workspace& workspace = require_workspace(ctx, "lora");
+  const Workspace::Scope scope(workspace);
+  p.partials = workspace.take<float>(size_t(partials)).data();
+  launch(HalfStep::kShrink, halves.shrink_blocks);
+  launch(part.site.b != nullptr ? HalfStep::kExpand : HalfStep::kSum, halves.expand_blocks);
+}
+
+template <class T>
+void launch_grouped_shrinks(const cuda::lora::GroupedParams& p,
+                            const cuda::lora::GroupedLaunch& launch) {
+  if (launch.config.shrink_sm90) return cuda::lora::launch_grouped_shrink_sm90<T>(p, launch);
+  launch.config.is_aligned ? cuda::lora::launch_grouped_shrink<T>(p, launch)
+                           : cuda::lora::launch_grouped_shrink_general<T>(p, launch);
+}
+
+template <class T>
+void launch_grouped_expands(const cuda::lora::GroupedParams& p,
+                            const cuda::lora::GroupedLaunch& launch) {
+  if (!p.has_b) return cuda::lora::launch_grouped_sum(p, launch);
+  if (launch.config.expand_sm90) {
+    cuda::lora::launch_grouped_join<T>(p, launch);
+    return cuda::lora::launch_grouped_expand_sm90<T>(p, launch);
+  }
+  launch.config.is_aligned ? cuda::lora::launch_grouped_expand<T>(p, launch)
+                           : cuda::lora::launch_grouped_expand_general<T>(p, launch);
+}
+
+template <class T>
+void run_grouped(const ExecContext& ctx, const LoraPart& part,
+                 const cuda::lora::GroupedConfig& config) {
+  const LoraCall& call = part.call;
+  if (call.used_rank == 0 || call.num_outputs == 0) return;
+  cuda::lora::GroupedParams p = pack_grouped(part, config);
+  const cuda::lora::GroupedLaunch launch{
+      .config = config, .device = ctx.device.index, .stream = ctx.stream};
+  if (!p.has_a) return launch_grouped_expands<T>(p, launch);
+  Workspace& workspace = require_workspace(ctx, "lora");
+  const Workspace::Scope scope(workspace);
+  const int64_t sums = std::max<int64_t>(cuda::lora::kMinParts, config.max_split) * p.part_stride;
+  const int64_t h_values =
+      config.expand_sm90 ? joined_h_values(call.tokens, call.num_slices, call.used_rank) : 0;
+  p.partials = workspace.take<float>(size_t(sums + h_values)).data();
+  p.h = reinterpret_cast<std::byte*>(p.partials + sums);
+  launch_grouped_shrinks<T>(p, launch);
+  launch_grouped_expands<T>(p, launch);
+}
+
+template <class T>
+void run_part(const ExecContext& ctx, const char* op, const LoraPart& part,
+              const LoraChoice& choice, uint32_t spin_limit) {
+  log_choice(op, choice, part.call);
+  switch (choice.route) {
+    case LoraRoute::kFused:
+    case LoraRoute::kFusedWindows: return run_fused<T>(ctx, part, choice, spin_limit);
+    case LoraRoute::kTwoLaunches: return run_two_launches<T>(ctx, part, choice.halves);
+    case LoraRoute::kGrouped: return run_grouped<T>(ctx, part, choice.grouped);
+  }
+}
+
+/// A call of more rows or slices than a launch takes, part by part; `call.route` is that of all.
+template <class T>
+void run_parts(const ExecContext& ctx, const char* op, const LoraSite& site, const LoraBatch& batch,
+               LoraCall call, const std::byte* plan, uint32_t spin_limit) {
+  const bool is_cut = is_by_window(*call.route);
+  // Parts may be smaller than the first one, so that their sums fit the exchange.
+  if (is_cut) call.route = LoraRoute::kFused;
+  const int64_t max_rows = is_cut ? kWindowRows : call.tokens;
+  for (int64_t first = 0; first < call.tokens; first += max_rows) {
+    for (int slice = 0; slice < call.num_slices; slice += kMaxSlices) {
+      LoraSite some = site;
+      some.slices =
+          site.slices.subspan(size_t(slice), size_t(std::min(kMaxSlices, call.num_slices - slice)));
+      some.first_slice += slice;
+      const LoraCall of_part = describe_part(call, some, std::min(max_rows, call.tokens - first));
+      const LoraPart part{some, batch, of_part, first, plan};
+      run_part<T>(ctx, op, part, select_lora_kernel(of_part, ctx.info), spin_limit);
+    }
+  }
+}
+
+void check_dtypes(const ExecContext& ctx, const LoraSite& site) {
+  const LoraTable& table = site.table();
+  if (site.a != nullptr && site.input.dtype() != table.dtype) {
+    throw_error(ErrorCode::kUnsupported, "x is ", site.input.dtype(),
+                ", expected the dtype of the weights on ", ctx.device, ": ", table.dtype);
+  }
+  const DType first = site.slices[0].y.dtype();
+  for (const LoraSlice& slice : site.slices) {
+    if (slice.y.dtype() == first) continue;
+    throw_error(ErrorCode::kUnsupported, "slices[0].y is ", first, ", but another slice's is ",
+                slice.y.dtype(), ": on ", ctx.device, " all have one dtype");
+  }
+}
+
+}  // namespace
+
+void run_on_gpu(const ExecContext& ctx, const char* op, const LoraSite& site,
+                const LoraBatch& batch, const LoraGpuOptions& options) {
+  if constexpr (kWithCuda) {
+    const LoraTable& table = site.table();
+    const int64_t tokens = site.input.size(0);
+    check_dtypes(ctx, site);
+    if (batch.plan) check_plan(ctx, batch.plan, tokens, table.max_rank);
+    if (validating()) cuda::lora::validate_batch(ctx, batch, tokens, site.a, site.b);
+    LoraCall call = describe(ctx, site);
+    call.route = options.route;
+    call.route = select_lora_route(call, ctx.info);
+    const bool is_one =
+        call.num_slices <= kMaxSlices && (tokens <= kWindowRows || !is_by_window(*call.route));
+    const std::byte* plan = batch.plan.raw();
+    std::optional<Workspace::Scope> scope;
+    if (plan == nullptr) {
+      Workspace& workspace = require_workspace(ctx, op);
+      scope.emplace(workspace);
+      std::byte* own = workspace.take<std::byte>(lora_plan_bytes(tokens, table.max_rank)).data();
+      const bool groups = call.route == LoraRoute::kGrouped;
+      make_plan(ctx, batch, tokens, table.num_slots, table.max_rank, {}, own,
+                {.windows = !groups, .grouped = groups});
+      plan = own;
+    }
+    dispatch_dtype<half, bfloat16>(table.dtype, op, [&]<class T>() {
+      if (!is_one) return run_parts<T>(ctx, op, site, batch, call, plan, options.spin_limit);
+      const LoraPart whole{site, batch, call, 0, plan};
+      run_part<T>(ctx, op, whole, select_lora_kernel(call, ctx.info), options.spin_limit);
+    });
+  } else {
+    throw_error(ErrorCode::kUnsupported, op, ": built without CUDA");
+  }
+}
+
+size_t lora_gpu_workspace_bytes(int64_t num_tokens, int64_t in_features, int num_slices,
+                                int max_rank) {
+  const int slices = std::min(num_slices, kMaxSlices);
+  const int64_t rows = std::min<int64_t>(num_tokens, kWindowRows);
+  const int64_t of_windows = rows * partials_of_row(in_features, slices, max_rank);
+  const int64_t of_grouped = in_features == 0 ? 0 : grouped_partials(num_tokens, slices, max_rank);
+  return Workspace::bytes_for<float>(size_t(std::max(of_windows, of_grouped))) +
+         Workspace::bytes_for<std::byte>(lora_plan_bytes(num_tokens, max_rank));
+}
+
+}  // namespace heddle

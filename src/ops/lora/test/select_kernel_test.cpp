@@ -1,0 +1,169 @@
+// Which kernels run a call on a GPU, decided without one.
+#include "ops/lora/run/select_kernel.h"
+
+#include <sstream>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "ops/lora/plan/plan_bytes.h"
+
+namespace heddle {
+namespace {
+
+constexpr int64_t kExchange = 16 << 20;
+
+/// One slice of `out` outputs, 8 adapters, where all is aligned.
+LoraCall call_of(int64_t tokens, int64_t in, int64_t out, int rank) {
+  return {.num_slots = 8,
+          .max_rank = rank,
+          .used_rank = rank,
+          .tokens = tokens,
+          .input_features = in,
+          .num_outputs = out,
+          .output_items = (out + 255) / 256,
+          .input_vectors = true,
+          .entries = true,
+          .vectors = true,
+          .y_vectors = true,
+          .exchange_bytes = kExchange};
+}
+
+enum Changes : unsigned {
+  kUnaligned = 1,
+  kNoEntries = 2,
+  kNoExchange = 4,
+  kShrinkAlone = 8,
+  kExpandAlone = 16,
+  kLongStrides = 32,
+  kManySlots = 64,
+  kNarrowY = 128,
+};
+
+LoraCall changed(LoraCall call, unsigned changes) {
+  if (changes & kUnaligned) call.vectors = call.input_vectors = false;
+  if (changes & kNoEntries) call.entries = false;
+  if (changes & kNoExchange) call.exchange_bytes = 0;
+  if (changes & kShrinkAlone) call.halves = LoraHalves::kShrink;
+  if (changes & kExpandAlone) call.halves = LoraHalves::kExpand;
+  if (changes & kLongStrides) call.int32_strides = false;
+  if (changes & kManySlots) call.num_slots = 256;
+  if (changes & kNarrowY) call.y_vectors = false;
+  return call;
+}
+
+struct Row {
+  int64_t tokens, in, out;
+  int rank;
+  unsigned changes;
+  const char* choice;
+};
+
+TEST(LoraSelectKernel, KeepsTheTable) {
+  const Row rows[] = {
+      {1, 4096, 4096, 16, 0, "fused aligned rank<=16 blocks=16 one_item_per_block"},
+      {8, 4096, 4096, 16, 0, "fused aligned rank<=16 blocks=128 one_item_per_block"},
+      {32, 4096, 4096, 16, 0, "fused aligned rank<=16 blocks=144 one_item_per_block"},
+      {32, 4096, 6144, 16, kManySlots, "fused aligned rank<=16 blocks=264"},
+      {32, 14336, 4096, 64, kManySlots, "fused aligned rank>16 blocks=264"},
+      {256, 4096, 28672, 16, kManySlots, "fused aligned rank<=16 blocks=264"},
+      {256, 4096, 28672, 64, kManySlots, "fused aligned rank>16 blocks=264"},
+      {1, 4096, 4096, 17, 0, "fused aligned rank>16 blocks=16 one_item_per_block"},
+      {8, 4096, 1024, 8, kUnaligned, "fused general rank<=16 blocks=64 one_item_per_block"},
+      {256, 4096, 28672, 16, kUnaligned | kManySlots, "fused general rank<=16 blocks=264"},
+      {8, 4096, 4096, 64, kUnaligned, "fused general rank>16 blocks=256 one_item_per_block"},
+      {8, 4096, 4096, 65, kUnaligned, "fused general rank>16 blocks=264"},
+      {256, 4096, 28672, 64, kUnaligned | kManySlots, "fused general rank>16 blocks=264"},
+      {8, 4096, 4096, 16, kNoEntries, "fused general rank<=16 blocks=128 one_item_per_block"},
+      {8, 4096, 4096, 64, kUnaligned | kNoEntries,
+       "fused general rank>16 blocks=256 one_item_per_block"},
+      {8, 4096, 4096, 16, kLongStrides, "two launches aligned blocks=64,128"},
+      {8, 4096, 4096, 16, kNoExchange, "two launches aligned blocks=64,128"},
+      {8, 4096, 4096, 16, kUnaligned | kNoExchange, "two launches general blocks=64,128"},
+      {256, 4096, 4096, 64, kNoExchange, "two launches aligned blocks=264,264"},
+      {200, 4096, 4096, 128, kNoExchange,
+       "grouped aligned any_rank shrink_sm90 tiles=2 passes=2 max_split=8 expand blocks=132"},
+      {8, 4096, 16, 16, kShrinkAlone, "two launches aligned blocks=64,8"},
+      {8, 16, 4096, 16, kExpandAlone, "two launches aligned blocks=8,128"},
+      {256, 4096, 16, 16, kShrinkAlone, "two launches aligned blocks=184,23"},
+      {300, 4096, 16, 16, kShrinkAlone,
+       "grouped aligned rank<=16 shrink_sm90 tiles=1 passes=1 max_split=8 expand blocks=264"},
+      {300, 16, 4096, 16, kExpandAlone,
+       "grouped aligned any_rank shrink_sm90 tiles=1 passes=1 max_split=1 expand blocks=132"},
+      {300, 16, 4096, 16, kUnaligned | kExpandAlone,
+       "grouped general any_rank shrink tiles=1 passes=1 max_split=1 expand blocks=264"},
+      {127, 64, 4096, 512, 0, "fused aligned rank>16 blocks=264"},
+      {128, 64, 4096, 65, kUnaligned, "fused general rank>16 blocks=240 one_item_per_block"},
+      {128, 64, 4096, 64, kUnaligned, "fused general rank>16 blocks=240 one_item_per_block"},
+      {141, 153, 31232, 494, kUnaligned,
+       "grouped general any_rank shrink tiles=2 passes=6 max_split=1 expand blocks=264"},
+      {200, 4096, 4096, 128, 0, "fused aligned rank>16 blocks=264"},
+      {200, 4096, 4096, 128, kNarrowY, "fused aligned rank>16 blocks=264"},
+      {257, 4096, 4096, 16, 0,
+       "grouped aligned rank<=16 shrink_sm90 tiles=1 passes=1 max_split=8 expand blocks=264"},
+      {257, 41, 4096, 8, kUnaligned, "fused windows general rank<=16 blocks=132"},
+      {375, 41, 4096, 8, kUnaligned, "fused windows general rank<=16 blocks=132"},
+      {4096, 41, 4096, 8, kUnaligned,
+       "grouped general any_rank shrink tiles=1 passes=1 max_split=1 expand blocks=264"},
+      {375, 16384, 4096, 100, kUnaligned,
+       "grouped general any_rank shrink tiles=2 passes=2 max_split=8 expand blocks=264"},
+      {375, 41, 4096, 8, kNarrowY, "fused windows general rank<=16 blocks=132"},
+      {375, 41, 4096, 8, kUnaligned | kNoExchange,
+       "grouped general any_rank shrink tiles=1 passes=1 max_split=1 expand blocks=264"},
+      {375, 41, 4096, 8, kUnaligned | kLongStrides,
+       "grouped general any_rank shrink tiles=1 passes=1 max_split=1 expand blocks=264"},
+      {512, 4096, 6144, 64, 0,
+       "grouped aligned rank<=64 shrink_sm90 tiles=2 passes=1 max_split=8 expand blocks=264"},
+      {2048, 4096, 28672, 16, 0,
+       "grouped aligned rank<=16 shrink_sm90 tiles=1 passes=1 max_split=8 expand_stream_sm90 "
+       "blocks=264"},
+      {2048, 4096, 28672, 64, 0,
+       "grouped aligned rank<=64 shrink_sm90 tiles=2 passes=1 max_split=8 expand_stream_sm90 "
+       "blocks=264"},
+      {8192, 4096, 28672, 512, 0,
+       "grouped aligned any_rank shrink_sm90 tiles=4 passes=3 max_split=4 expand blocks=132"},
+      {8192, 4096, 28672, 16, kUnaligned,
+       "grouped general any_rank shrink tiles=1 passes=1 max_split=8 expand blocks=264"},
+  };
+  for (const Row& row : rows) {
+    const LoraCall call = changed(call_of(row.tokens, row.in, row.out, row.rank), row.changes);
+    std::ostringstream choice, described;
+    choice << select_lora_kernel(call, {90, 132});
+    described << call << " changes=" << row.changes;
+    EXPECT_EQ(choice.str(), row.choice) << described.str();
+  }
+}
+
+TEST(LoraSelectKernel, TakesTheRouteThatIsSettled) {
+  LoraCall call = call_of(300, 4096, 4096, 16);
+  for (const LoraRoute route : {LoraRoute::kGrouped, LoraRoute::kFusedWindows}) {
+    call.route = route;
+    EXPECT_EQ(select_lora_kernel(call, {90, 132}).route, route);
+  }
+  call = call_of(200, 4096, 4096, 16);
+  call.route = LoraRoute::kFused;
+  EXPECT_EQ(select_lora_kernel(call, {90, 132}).route, LoraRoute::kFused);
+  call.exchange_bytes = 0;
+  EXPECT_EQ(select_lora_kernel(call, {90, 132}).route, LoraRoute::kTwoLaunches);
+}
+
+TEST(LoraSelectKernel, WindowsOfOneLaunchShareTheChip) {
+  LoraCall call = call_of(512, 512, 1024, 8);
+  call.route = LoraRoute::kFusedWindows;
+  const LoraChoice two = select_lora_kernel(call, {90, 132});
+  call.tokens = 256 * 1000;
+  const LoraChoice thousand = select_lora_kernel(call, {90, 132});
+  EXPECT_TRUE(two.is_general && thousand.is_general);
+  EXPECT_EQ(two.fused.num_blocks, 92);
+  EXPECT_EQ(thousand.fused.num_blocks, 1);
+  EXPECT_NE(two, thousand);
+  EXPECT_EQ(two, LoraChoice(two));
+}
+
+TEST(LoraSelectKernel, APlanGrowsWithTheBatch) {
+  EXPECT_TRUE(has_grouped_plan(257, 1) && has_grouped_plan(128, 65));
+  EXPECT_FALSE(has_grouped_plan(256, 64) || has_grouped_plan(127, kMaxLoraRank));
+}
+
+}  // namespace
+}  // namespace heddle
