@@ -60,10 +60,33 @@ LAYERS = {
     "tests": (["include/heddle", "src"], ["gtest", "json", "dlpack", "system"]),
 }
 
-# The inner order of families: rows of rooms, from the bottom up. A room may include itself and the rooms of the rows before;
-# rooms of one row do not see each other. Files in the family's own folder, tests and benches see all.
+# The inner order of a family: a room of it may include itself and those named here, and rooms that are not in the table are
+# refused. "." are the files that lie in the family's folder itself. Tests, benches and adapters may include all.
 ROOMS = {
-    "src/ops/attention": [["rope", "paged", "call"], ["device"], ["decode", "prefill", "cpu"], ["run", "kv_append", "merge_states"]],
+    "src/ops/attention": {
+        "rope": [], "paged": [], "call": [],
+        "device": ["rope", "paged", "call"],
+        "decode": ["rope", "paged", "call", "device"],
+        "prefill": ["rope", "paged", "call", "device"],
+        "cpu": ["rope", "paged", "call", "device"],
+        "run": ["rope", "paged", "call", "device", "decode", "prefill", "cpu"],
+        "kv_append": ["rope", "paged", "call", "device", "decode", "prefill", "cpu"],
+        "merge_states": ["rope", "paged", "call", "device", "decode", "prefill", "cpu"],
+        ".": ["rope", "paged", "call", "device", "decode", "prefill", "cpu", "run", "kv_append", "merge_states"],
+    },
+    "src/ops/lora": {
+        "device": [],
+        "plan": ["device", "grouped", "run", "checks", "cpu"],
+        "fused": ["device"],
+        "two_launch": ["device"],
+        "grouped": ["device"],
+        "cpu": [],
+        "table": [],
+        "checks": [],
+        "run": ["device", "grouped", "plan", "table", "checks"],
+        "pairs": ["device", "checks", "cpu", "run", "."],
+        ".": ["run", "checks", "cpu", "pairs"],
+    },
 }
 
 # Tests, benches and references may also use the test tools and every public op, to compare one with another.
@@ -94,18 +117,6 @@ def resolve(path, header, files):
     return "include/heddle/config.h" if header == "heddle/config.h" else None
 
 
-def room_refusal(path, target):
-    """Why a room of a family may not include `target` of the same family; None where it may or the family has no order."""
-    family = "/".join(path.split("/")[:3])
-    if family not in ROOMS or not is_within(target, family) or TEST_FILE.search(path) or path.count("/") == 3:
-        return None
-    row = {room: number for number, rooms in enumerate(ROOMS[family]) for room in rooms}
-    here, there = path.split("/")[3], target.split("/")[3]
-    if here not in row:
-        return f"room {here} is in no row of ROOMS"
-    return None if here == there or row.get(there, len(row)) < row[here] else f"room {here} may not use {there}"
-
-
 def own_headers(path, files):
     header = f"include/heddle/ops/{path.split('/')[2]}.h"
     return [header] + [f"include/{h}" for _, h in INCLUDE.findall(files.get(header, ""))]
@@ -122,6 +133,22 @@ def are_of_one_room(path, target):
         return is_within(target, layer_of(path))
     is_visible = layer_of(target) == layer_of(path) or TEST_FILE.search(path)
     return is_visible and is_within(target, "/".join(path.split("/")[:3]))
+
+
+def room_of(path, family):
+    rest = path[len(family) + 1:]
+    return rest.split("/")[0] if "/" in rest else "."
+
+
+def room_refusal(path, target):
+    """Why a file of a family with rooms may not include `target` of the same family; None where it may."""
+    family = "/".join(path.split("/")[:3])
+    if family not in ROOMS or not is_within(target, family) or TEST_FILE.search(path) or ADAPTER.match(path):
+        return None
+    rooms, own, other = ROOMS[family], room_of(path, family), room_of(target, family)
+    if own not in rooms or other not in rooms:
+        return f"{family}/{own if own not in rooms else other} is in no line of ROOMS"
+    return None if other in (own, *rooms[own]) else f"{family}/{own} may not use {target}"
 
 
 def refusal(path, quote, header, files):
@@ -173,6 +200,9 @@ def self_test():
         "src/ops/norm/norm_c.h": "",
         "src/capi/guard.h": "",
         "python/bindings/call.h": "",
+        "src/ops/lora/device/params.h": "",
+        "src/ops/lora/fused/aligned_cuda.h": "",
+        "src/ops/lora/run/select_kernel.h": "",
         "src/ops/norm/norm_kernels.h": "",
         "src/ops/attention/paged/pages.h": "",
         "src/ops/attention/decode/launch.h": "",
@@ -194,6 +224,10 @@ def self_test():
         ("src/ops/lora/test/lora_cuda_test.cu", '"random.h"'),
         ("src/ops/lora/test/lora_test.cpp", '"random.h"'),
         ("src/ops/lora/test/lora_test.cpp", '"heddle/ops/norm.h"'),
+        ("src/ops/lora/fused/aligned_cuda.cu", '"ops/lora/device/params.h"'),
+        ("src/ops/lora/fused/aligned_cuda.cu", '"ops/lora/fused/aligned_cuda.h"'),
+        ("src/ops/lora/lora.cpp", '"ops/lora/run/select_kernel.h"'),
+        ("src/ops/lora/test/lora_test.cpp", '"ops/lora/fused/aligned_cuda.h"'),
         ("src/ops/attention/attention.cpp", '"heddle/ops/norm.h"'),
         ("src/ops/lora/lora_c.cpp", '"capi/guard.h"'),
         ("src/ops/lora/lora_c.cpp", '"heddle/ops/norm.h"'),
@@ -238,6 +272,10 @@ def self_test():
         ("src/ops/lora/lora_c.cpp", '"bindings/call.h"'),
         ("src/ops/lora/lora_python.cpp", '"cpu/vec-inl.h"'),
         ("src/ops/lora/test/lora_test.cpp", '"capi/guard.h"'),
+        ("src/ops/lora/two_launch/two_launch_cuda.cu", '"ops/lora/fused/aligned_cuda.h"'),
+        ("src/ops/lora/device/expand_cuda.h", '"ops/lora/run/select_kernel.h"'),
+        ("src/ops/lora/lora.cpp", '"ops/lora/fused/aligned_cuda.h"'),
+        ("src/ops/lora/other/x.cpp", '"ops/lora/device/params.h"'),
         ("src/ops/lora/test/lora_test.cpp", '"ops/norm/norm_kernels.h"'),
         ("src/ops/attention/paged/walk.h", '"ops/attention/decode/launch.h"'),
         ("src/ops/attention/prefill/tile_cuda.h", '"ops/attention/decode/launch.h"'),
