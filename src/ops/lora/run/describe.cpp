@@ -9,9 +9,10 @@
 namespace heddle {
 namespace {
 
-/// Bits that are not zero where rows do not begin at multiples of as many bytes.
-uintptr_t row_bits(const ConstTensorView& t) {
-  return reinterpret_cast<uintptr_t>(t.raw()) | uintptr_t(t.stride(0)) * size_of(t.dtype());
+/// Bits that are not zero where rows of elements of so many bytes do not begin at multiples of as many.
+template <class Byte>
+uintptr_t row_bits(const BasicTensorView<Byte>& t, uintptr_t element) {
+  return reinterpret_cast<uintptr_t>(t.raw()) | uintptr_t(t.stride(0)) * element;
 }
 
 /// Whether a kernel may load the rows of every weight 16 bytes at a time.
@@ -31,25 +32,27 @@ bool loads_vectors(const LoraSite& site, bool input_vectors) {
   return of_a && (site.b == nullptr || has_vectors(*site.b, LoraLayout::kRankMinor));
 }
 
-/// What the y of all slices have in common.
+/// What the y of all slices have in common; the bits count where all are of the dtype of the weights.
 struct Outputs {
   uintptr_t row_bits = 0, width_bits = 0;
   int64_t max_stride = 0;
-  bool is_of_weights = true;  // the dtype
+  bool is_of_weights = true;  // in dtype
 };
 
 /// The columns and work items of some slices, counted into `call`.
 Outputs count_outputs(const LoraSite& site, LoraCall& call) {
   Outputs all;
+  const DType dtype = site.table().dtype;
+  const uintptr_t element = size_of(dtype);
   call.num_slices = static_cast<int>(site.slices.size());
   call.num_outputs = call.output_items = 0;
   for (const LoraSlice& slice : site.slices) {
     const TensorView& y = slice.y;
     const int64_t width = y.size(1);
-    all.row_bits |= row_bits(y);
+    all.row_bits |= row_bits(y, element);
     all.width_bits |= uintptr_t(width);
     all.max_stride = std::max(all.max_stride, y.stride(0));
-    all.is_of_weights &= y.dtype() == site.table().dtype;
+    all.is_of_weights &= y.dtype() == dtype;
     call.num_outputs += width;
     call.output_items += ceil_div(width, cuda::lora::kTileOutputs);
   }
@@ -73,8 +76,8 @@ LoraCall describe(const ExecContext& ctx, const LoraSite& site) {
   call.used_rank = std::min(table.max_rank, other.max_rank);
   call.exchange_bytes = int64_t(ctx.exchange.size());
   const Outputs y = count_outputs(site, call);
-  call.input_vectors =
-      row_bits(site.input) % kVectorBytes == 0 && site.input.stride(0) <= kMaxVectorStride;
+  call.input_vectors = row_bits(site.input, size_of(site.input.dtype())) % kVectorBytes == 0 &&
+                       site.input.stride(0) <= kMaxVectorStride;
   call.vectors = loads_vectors(site, call.input_vectors);
   call.y_vectors = true;
   if (site.b == nullptr) {
