@@ -5,8 +5,8 @@
 namespace heddle {
 
 // For the host and for kernels alike: nvcc compiles every constexpr function for both
-// (--expt-relaxed-constexpr, cmake/heddle_settings.cmake). Forced inline, so that code which Highway
-// compiles once per instruction set may call them, too.
+// (--expt-relaxed-constexpr, cmake/heddle_settings.cmake). Forced inline, so that code which
+// Highway compiles once per instruction set may call them, too.
 
 /// a / b rounded up: ceil_div(17, 16) = 2. For a >= 0 and b > 0, where a + b - 1 fits.
 template <std::integral A, std::integral B>

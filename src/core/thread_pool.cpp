@@ -15,8 +15,8 @@
 namespace heddle {
 namespace {
 
-// Long enough to bridge the serial code between two ops of a decode step (a few microseconds), short enough that an
-// idle pool costs nothing.
+// Long enough to bridge the serial code between two ops of a decode step (a few microseconds),
+// short enough that an idle pool costs nothing.
 constexpr std::chrono::microseconds kSpinTime{100};
 constexpr int kSpinsPerClockRead = 64;
 
@@ -54,8 +54,9 @@ constexpr uint32_t job_of(uint32_t gate) { return gate / kJobStep; }
 
 }  // namespace
 
-/// Workers enter a job while it is open; the caller closes it when no chunk is left and waits for those inside alone. So a
-/// worker whose processor does something else holds nobody up: the others take its chunks.
+/// Workers enter a job while it is open; the caller closes it when no chunk is left and waits for
+/// those inside alone. So a worker whose processor does something else holds nobody up: the others
+/// take its chunks.
 struct ThreadPool::State {
   alignas(64) std::atomic<uint32_t> gate{kClosed};
   alignas(64) std::atomic<int64_t> next{0};  // first index that nobody has taken

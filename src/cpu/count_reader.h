@@ -8,7 +8,8 @@
 
 namespace heddle::cpu {
 
-/// A Count as kernels take it: read where it lies and clamped to [0, limit]. The caller has checked it with check_count.
+/// A Count as kernels take it: read where it lies and clamped to [0, limit]. The caller has checked
+/// it with check_count.
 class CountReader {
  public:
   /// A count that is not given reads as its limit.

@@ -7,8 +7,9 @@
 
 namespace heddle::cpu {
 
-/// A vector of i32 or i64, read and written as i64: index tensors may have either type. The caller has checked
-/// rank and dtype. What is stored in i32 must fit; one made of an absent tensor drops what is stored.
+/// A vector of i32 or i64, read and written as i64: index tensors may have either type. The caller
+/// has checked rank and dtype. What is stored in i32 must fit; one made of an absent tensor drops
+/// what is stored.
 template <class Byte>
 class BasicIndexArray {
  public:

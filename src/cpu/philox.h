@@ -5,8 +5,8 @@
 
 namespace heddle::cpu {
 
-/// Philox4x32 with 10 rounds (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"): a bijection of counters
-/// for each key, whose images pass for random.
+/// Philox4x32 with 10 rounds (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"): a
+/// bijection of counters for each key, whose images pass for random.
 constexpr std::array<uint32_t, 4> philox4x32_10(std::array<uint32_t, 4> counter,
                                                 std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
@@ -28,9 +28,9 @@ enum class Draw : uint32_t {
   kTarget = 2,  // the token that the target adds after the accepted ones
 };
 
-/// The draw of a request's step in [0, 1), a multiple of 2^-53: counter (step, purpose, rank) and key seed, step and seed
-/// low word first; of the four words the first two count, the first as the upper one. rank tells decisions of one
-/// step and purpose apart.
+/// The draw of a request's step in [0, 1), a multiple of 2^-53: counter (step, purpose, rank) and
+/// key seed, step and seed low word first; of the four words the first two count, the first as the
+/// upper one. rank tells decisions of one step and purpose apart.
 constexpr double uniform_draw(int64_t seed, int64_t step, Draw purpose = Draw::kSample,
                               uint32_t rank = 0) {
   const auto low = [](int64_t v) { return static_cast<uint32_t>(static_cast<uint64_t>(v)); };

@@ -11,8 +11,8 @@
 
 namespace heddle::cpu {
 
-// Range checks of metadata, for ops to run where validating(). Tensors have passed the op's checks of shape, dtype and device
-// and lie in host memory. Errors name the tensor, the row and the value.
+// Range checks of metadata, for ops to run where validating(). Tensors have passed the op's checks
+// of shape, dtype and device and lie in host memory. Errors name the tensor, the row and the value.
 
 inline constexpr int64_t kAnyNegative = std::numeric_limits<int64_t>::min();
 
@@ -34,7 +34,8 @@ inline void check_index(const char* tensor, int64_t row, int64_t column, int64_t
                end_name, " = ", end);
 }
 
-/// Every element of a vector of i32 or i64 is in [low, end); low is 0, or kAnyNegative where negative values mean "none".
+/// Every element of a vector of i32 or i64 is in [low, end); low is 0, or kAnyNegative where
+/// negative values mean "none".
 inline void check_indices(const char* tensor, const ConstTensorView& t, int64_t low, int64_t end,
                           const char* end_name) {
   const IndexArray values(t);

@@ -1,5 +1,5 @@
-// Loads and stores of f32 vectors from and to f32, f16 and bf16 memory, for files that Highway compiles once per target.
-// Include inside such a file, after hwy/highway.h.
+// Loads and stores of f32 vectors from and to f32, f16 and bf16 memory, for files that Highway
+// compiles once per target. Include inside such a file, after hwy/highway.h.
 
 #if defined(HEDDLE_CPU_VEC_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_CPU_VEC_INL_H_
@@ -16,7 +16,8 @@ HWY_BEFORE_NAMESPACE();
 namespace heddle::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// d: tag of f32. Each load reads Lanes(d) elements at p, of any alignment, and widens them exactly.
+/// d: tag of f32. Each load reads Lanes(d) elements at p, of any alignment, and widens them
+/// exactly.
 template <class D>
 HWY_INLINE hn::Vec<D> load_f32(D d, const float* HWY_RESTRICT p) {
   return hn::LoadU(d, p);

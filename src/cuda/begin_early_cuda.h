@@ -18,8 +18,9 @@ __device__ void fetch_parameters(const Params& p) {
 #endif
 }
 
-/// How a small kernel that is launched early (early_launch.h) begins: it has its parameters fetched while the kernel in front of it still
-/// runs, and waits for that one. It does not let the next one come before it ends: the blocks of that one would take the place of its own.
+/// How a small kernel that is launched early (early_launch.h) begins: it has its parameters fetched
+/// while the kernel in front of it still runs, and waits for that one. It does not let the next one
+/// come before it ends: the blocks of that one would take the place of its own.
 template <class Params>
 __device__ void begin_early(const Params& p) {
   fetch_parameters(p);

@@ -6,8 +6,8 @@
 
 namespace heddle::cuda {
 
-// Copies of whole pieces by the copy engine, and barriers in shared memory that count their bytes: compute capability 9.0 on.
-// Pieces and both their addresses are multiples of 16 bytes.
+// Copies of whole pieces by the copy engine, and barriers in shared memory that count their bytes:
+// compute capability 9.0 on. Pieces and both their addresses are multiples of 16 bytes.
 
 /// A barrier whose phases end when so many arrivals and all bytes that were announced have come.
 struct alignas(8) PhaseBarrier {
@@ -25,7 +25,8 @@ struct alignas(8) PhaseBarrier {
                  "r"(bytes)
                  : "memory");
   }
-  /// Waits for the end of the phase of this parity; phases begin with 0, and that before them, of parity 1, has ended.
+  /// Waits for the end of the phase of this parity; phases begin with 0, and that before them, of
+  /// parity 1, has ended.
   __device__ void wait(uint32_t parity) {
     uint32_t has_ended = 0;
     while (has_ended == 0) {
@@ -38,13 +39,15 @@ struct alignas(8) PhaseBarrier {
   }
 };
 
-/// Shows what this thread did with shared memory, barriers included, to the copy engine, which waits for a later signal of it.
+/// Shows what this thread did with shared memory, barriers included, to the copy engine, which
+/// waits for a later signal of it.
 __device__ inline void show_to_copy_engine() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/// Whether this lane is the one that acts for all of its warp, always the same one. The compiler knows that there is only one, and
-/// issues its copies one behind the other; those of a lane picked by its number go through a loop over lanes.
+/// Whether this lane is the one that acts for all of its warp, always the same one. The compiler
+/// knows that there is only one, and issues its copies one behind the other; those of a lane picked
+/// by its number go through a loop over lanes.
 [[nodiscard]] __device__ inline bool is_elected() {
   uint32_t elected = 0;
   asm volatile("{.reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p;}"
@@ -62,8 +65,9 @@ __device__ inline void bulk_load(void* to, const void* from, uint32_t bytes,
       : "memory");
 }
 
-/// Starts copying out of shared memory. commit_bulk_stores closes a group of them; wait_for_bulk_reads waits until no group of this
-/// thread still reads shared memory, wait_for_bulk_stores until all have ended.
+/// Starts copying out of shared memory. commit_bulk_stores closes a group of them;
+/// wait_for_bulk_reads waits until no group of this thread still reads shared memory,
+/// wait_for_bulk_stores until all have ended.
 __device__ inline void bulk_store(void* to, const void* from, uint32_t bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
                "r"(shared_address(from)), "r"(bytes)

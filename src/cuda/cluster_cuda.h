@@ -6,8 +6,9 @@
 
 namespace heddle::cuda {
 
-// Clusters of blocks (early_launch.h), which run at once and can read each other's shared memory: compute capability 9.0 on. In other
-// code a block is a cluster of its own. Source: PTX ISA, "Cluster-level barriers" and "mapa".
+// Clusters of blocks (early_launch.h), which run at once and can read each other's shared memory:
+// compute capability 9.0 on. In other code a block is a cluster of its own. Source: PTX ISA,
+// "Cluster-level barriers" and "mapa".
 
 /// The number of blocks in this block's cluster, and which of them this is.
 [[nodiscard]] __device__ inline uint32_t cluster_size() {
@@ -25,8 +26,9 @@ namespace heddle::cuda {
   return rank;
 }
 
-/// Tells the cluster that this thread is here and what it did before has been done; waits until all threads of the cluster have told so.
-/// Threads tell and wait in turn, each as often as every other.
+/// Tells the cluster that this thread is here and what it did before has been done; waits until all
+/// threads of the cluster have told so. Threads tell and wait in turn, each as often as every
+/// other.
 __device__ inline void arrive_at_cluster() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");

@@ -49,7 +49,8 @@ __device__ inline uint32_t narrow_two<__nv_bfloat16>(float2 v) {
   return *reinterpret_cast<const uint32_t*>(&two);
 }
 
-/// Two neighbours as e4m3, `low` first: rounded to nearest even, 448 where larger, 0x7f for NaN; from_float<float8_e4m3>'s bits.
+/// Two neighbours as e4m3, `low` first: rounded to nearest even, 448 where larger, 0x7f for NaN;
+/// from_float<float8_e4m3>'s bits.
 __device__ inline uint16_t narrow_two_e4m3(float low, float high) {
 #if __CUDA_ARCH__ >= 890
   uint16_t two;

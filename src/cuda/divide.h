@@ -19,8 +19,8 @@ namespace heddle::cuda {
 
 /// Division by d in [1, 2^31): n / d = (n * multiplier >> 32) >> shift for every n in [0, 2^31).
 /// With 2^(s-1) < d <= 2^s the multiplier is ceil(2^(31+s) / d) < 2^32, too large by less than 1,
-/// so the quotient errs by less than n / 2^(31+s) < 1 / d, which rounding down takes away. For d = 1
-/// the multiplier does not fit; 0 there stands for n itself.
+/// so the quotient errs by less than n / 2^(31+s) < 1 / d, which rounding down takes away. Where
+/// d = 1 the multiplier does not fit; 0 there stands for n itself.
 struct FastDivisor {
   uint32_t multiplier = 0, shift = 0;
 

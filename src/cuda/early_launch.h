@@ -27,8 +27,9 @@ class AnswerPerDevice {
   std::array<std::atomic<uint64_t>, 2> known_{};  // no, yes
 };
 
-/// Whether kKernel can be launched early on `device`, the current one. Chips of 9.0 and later can do so, but not with code made from PTX
-/// for 8.0, in which the wait is empty; so the kernel is asked.
+/// Whether kKernel can be launched early on `device`, the current one. Chips of 9.0 and later can
+/// do so, but not with code made from PTX for 8.0, in which the wait is empty; so the kernel is
+/// asked.
 template <auto kKernel>
 [[nodiscard]] bool can_start_early(int device) {
   static AnswerPerDevice waits;
@@ -40,7 +41,8 @@ template <auto kKernel>
   });
 }
 
-/// launch_early() in clusters of so many blocks, which divide the grid; where can_start_early() is false, as blocks of their own.
+/// launch_early() in clusters of so many blocks, which divide the grid; where can_start_early() is
+/// false, as blocks of their own.
 template <auto kKernel, class... Params>
 void launch_clusters_early(int device, cudaLaunchConfig_t config, unsigned cluster_size,
                            const Params&... params) {
@@ -54,9 +56,10 @@ void launch_clusters_early(int device, cudaLaunchConfig_t config, unsigned clust
   HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kKernel, params...));
 }
 
-/// Launches kKernel on `device`, the current one, so that it may start while the kernel in front of it on the stream still runs: its
-/// blocks are in place when that one ends. kKernel calls wait_for_predecessor() before it touches memory, or takes what it has read
-/// before for no more than a guess.
+/// Launches kKernel on `device`, the current one, so that it may start while the kernel in front of
+/// it on the stream still runs: its blocks are in place when that one ends. kKernel calls
+/// wait_for_predecessor() before it touches memory, or takes what it has read before for no more
+/// than a guess.
 template <auto kKernel, class... Params>
 void launch_early(int device, cudaLaunchConfig_t config, const Params&... params) {
   launch_clusters_early<kKernel>(device, config, 1, params...);

@@ -13,12 +13,14 @@ namespace heddle::cuda {
 /// Whether the stream is being captured, so that it cannot be waited for.
 [[nodiscard]] bool is_captured(cudaStream_t stream);
 
-/// Tensors of the device, copied to host memory in the order of a stream and kept there: what HEDDLE_VALIDATE=1 looks at.
+/// Tensors of the device, copied to host memory in the order of a stream and kept there: what
+/// HEDDLE_VALIDATE=1 looks at.
 class HostCopies {
  public:
   explicit HostCopies(cudaStream_t stream) : stream_(stream) {}
 
-  /// The tensor with its strides, gaps included. It may be read after wait(); absent ones stay absent.
+  /// The tensor with its strides, gaps included. It may be read after wait(); absent ones stay
+  /// absent.
   ConstTensorView operator()(const ConstTensorView& t);
   /// The same; what is written to it is lost.
   TensorView operator()(const TensorView& t);
@@ -40,8 +42,9 @@ class HostCopies {
 
 namespace heddle {
 
-/// For HEDDLE_VALIDATE: check(make(host)), where host(tensor) is the tensor in host memory, itself or a copy; what `make` returns
-/// may hold views, which it does not read. Waits for the stream of a CUDA context; leaves out the check while that is captured.
+/// For HEDDLE_VALIDATE: check(make(host)), where host(tensor) is the tensor in host memory, itself
+/// or a copy; what `make` returns may hold views, which it does not read. Waits for the stream of a
+/// CUDA context; leaves out the check while that is captured.
 template <class Make, class Check>
 void check_on_host(const ExecContext& ctx, const Make& make, const Check& check) {
   if (ctx.device.type == DeviceType::kCpu) {

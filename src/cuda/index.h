@@ -8,22 +8,24 @@
 
 namespace heddle::cuda {
 
-// Tensors of i32 or i64 as kernels take them. A launch carries its parameters along, and each 64 bytes of them cost a kernel 0.1 us; so
-// a vector is one word, or two where it has gaps:
+// Tensors of i32 or i64 as kernels take them. A launch carries its parameters along, and each 64
+// bytes of them cost a kernel 0.1 us; so a vector is one word, or two where it has gaps:
 //
 //   address   of element 0
 //   step      bytes from an element to the next, of IndexLayout::kStrided alone
 //
-// Addresses and steps are multiples of 4, so a lowest bit is free to say that elements are i64: that of the step where there is one,
-// since it is the same for all rows and for all threads, else that of the address.
+// Addresses and steps are multiples of 4, so a lowest bit is free to say that elements are i64:
+// that of the step where there is one, since it is the same for all rows and for all threads, else
+// that of the address.
 //
 // index_cuda.h has the loads and stores that a kernel chooses when it counts instructions.
 
-/// What a kernel knows of its index tensors when it is compiled: neighbouring i32, neighbouring i64, neighbouring elements of either
-/// type, any strides and either type.
+/// What a kernel knows of its index tensors when it is compiled: neighbouring i32, neighbouring
+/// i64, neighbouring elements of either type, any strides and either type.
 enum class IndexLayout { kI32, kI64, kMixed, kStrided };
 
-/// An index as its load leaves it: nothing is computed of it before value(), so a thread can have several on their way.
+/// An index as its load leaves it: nothing is computed of it before value(), so a thread can have
+/// several on their way.
 struct LoadedIndex {
   uint32_t low = 0, high = 0;
   bool is_int64 = false;
@@ -56,8 +58,8 @@ struct IndexStep<IndexLayout::kStrided> {
   constexpr IndexStep(int64_t bytes, bool is_int64) : tagged_step(bytes | int64_t{is_int64}) {}
 };
 
-/// A vector of i32 or i64, read and written as i64. Byte is `std::byte`, or `const std::byte` for one that is only read. One made of
-/// nothing is absent.
+/// A vector of i32 or i64, read and written as i64. Byte is `std::byte`, or `const std::byte` for
+/// one that is only read. One made of nothing is absent.
 template <class Byte, IndexLayout kLayout = IndexLayout::kStrided>
 class IndexVector : private IndexStep<kLayout> {
  public:
@@ -99,8 +101,8 @@ class IndexVector : private IndexStep<kLayout> {
     }
   }
 
-  /// Element i. Loads words rather than choosing between loads of 4 and 8 bytes: they are joined where the value is needed, so that no
-  /// load waits for the one before.
+  /// Element i. Loads words rather than choosing between loads of 4 and 8 bytes: they are joined
+  /// where the value is needed, so that no load waits for the one before.
   template <class Int>
   constexpr int64_t operator[](Int i) const {
     const auto* words = reinterpret_cast<const uint32_t*>(address(i));

@@ -7,8 +7,9 @@
 
 namespace heddle::cuda {
 
-// Loads and stores of index vectors as one instruction under a predicate each. Written as a choice between two sizes they would be
-// branches, and the first load would be waited for before the next one is issued.
+// Loads and stores of index vectors as one instruction under a predicate each. Written as a choice
+// between two sizes they would be branches, and the first load would be waited for before the next
+// one is issued.
 
 /// The index at an address; zero, without a read, where in_range is false.
 [[nodiscard]] __device__ inline LoadedIndex load_index(const std::byte* at, bool is_int64,
@@ -30,7 +31,8 @@ namespace heddle::cuda {
       : "memory");
   return x;
 }
-/// The same of an index that no thread of the kernel writes before, so that the compiler may move the load across stores.
+/// The same of an index that no thread of the kernel writes before, so that the compiler may move
+/// the load across stores.
 [[nodiscard]] __device__ inline LoadedIndex load_input(const std::byte* at, bool is_int64,
                                                        bool in_range) {
   return {load_word_if(at, in_range), load_word_if(at + 4, in_range && is_int64), is_int64};
@@ -84,7 +86,8 @@ template <class Byte, IndexLayout kLayout>
 [[nodiscard]] __device__ uint32_t low_word(const IndexVector<Byte, kLayout>& a, int64_t i) {
   return *reinterpret_cast<const uint32_t*>(a.address(i));
 }
-/// Brings the line of element i into the first cache, which a later load then finds there. Nothing waits for it.
+/// Brings the line of element i into the first cache, which a later load then finds there. Nothing
+/// waits for it.
 template <class Byte, IndexLayout kLayout>
 __device__ void touch(const IndexVector<Byte, kLayout>& a, int64_t i) {
   int32_t ignored;

@@ -9,9 +9,11 @@
 
 namespace heddle::cuda {
 
-// Places in one list for the blocks of a launch, in the order of the blocks: each block tells how many places its threads take, and
-// sums what the blocks before it told. Words in the context's exchange, with the number of the launch beside each sum, so that
-// nothing has to be cleared; the first word is that number. A block waits only for blocks with lower indices, which started before it.
+// Places in one list for the blocks of a launch, in the order of the blocks: each block tells how
+// many places its threads take, and sums what the blocks before it told. Words in the context's
+// exchange, with the number of the launch beside each sum, so that nothing has to be cleared; the
+// first word is that number. A block waits only for blocks with lower indices, which started before
+// it.
 
 inline constexpr ExchangeRange kListSums{256, 8192 - 256};
 inline constexpr int64_t kMaxListBlocks = kListSums.bytes / 8 - 1;

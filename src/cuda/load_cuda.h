@@ -4,8 +4,9 @@
 
 namespace heddle::cuda {
 
-/// The word at an address of global memory, which no thread of the kernel writes before; zero, without a read, where in_range is false. One
-/// predicated instruction: as a branch it would hold back the loads behind it until its own has come.
+/// The word at an address of global memory, which no thread of the kernel writes before; zero,
+/// without a read, where in_range is false. One predicated instruction: as a branch it would hold
+/// back the loads behind it until its own has come.
 __device__ inline uint32_t load_word_if(const void* at, bool in_range) {
   uint32_t word;
   asm volatile(

@@ -46,7 +46,8 @@ __device__ inline uint4 shift_down(const uint4& low, const uint4& high, int byte
           __funnelshift_r(w[2], w[3], bits), __funnelshift_r(w[3], w[4], bits)};
 }
 
-/// Starts copying `bytes` bytes, 0 to 16, into 16 bytes of shared memory, zeros behind them; both begin at multiples of 16.
+/// Starts copying `bytes` bytes, 0 to 16, into 16 bytes of shared memory, zeros behind them; both
+/// begin at multiples of 16.
 __device__ inline void copy_async_16(uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(bytes)
@@ -55,7 +56,8 @@ __device__ inline void copy_async_16(uint32_t to, const void* from, int bytes) {
 __device__ inline void copy_async_16(void* to, const void* from, int bytes) {
   copy_async_16(shared_address(to), from, bytes);
 }
-/// Starts copying 16 bytes into shared memory, zeros where in_range is false: then `from` is not read.
+/// Starts copying 16 bytes into shared memory, zeros where in_range is false: then `from` is not
+/// read.
 __device__ inline void copy_async_16_if(uint32_t to, const void* from, bool in_range) {
   asm volatile(
       "{\n"
@@ -66,7 +68,8 @@ __device__ inline void copy_async_16_if(uint32_t to, const void* from, bool in_r
       "l"(from), "r"(static_cast<uint32_t>(in_range))
       : "memory");
 }
-/// Starts copying 8 bytes into shared memory, zeros where in_range is false: then `from` is not read.
+/// Starts copying 8 bytes into shared memory, zeros where in_range is false: then `from` is not
+/// read.
 __device__ inline void copy_async_8(void* to, const void* from, bool in_range) {
   const uint32_t shared = shared_address(to);
   asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 8, %2;" ::"r"(shared), "l"(from),
@@ -78,7 +81,8 @@ __device__ inline void copy_async_4(void* to, const void* from) {
   const uint32_t shared = shared_address(to);
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(from) : "memory");
 }
-/// Closes a group of copies of this thread; wait_for_copies waits until at most kPending of its groups are open.
+/// Closes a group of copies of this thread; wait_for_copies waits until at most kPending of its
+/// groups are open.
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int kPending>
 __device__ void wait_for_copies() {
@@ -100,8 +104,8 @@ __device__ inline FlaggedWord peek(const FlaggedWord* word) {
   return {__uint_as_float(static_cast<uint32_t>(bits)), static_cast<uint32_t>(bits >> 32)};
 }
 
-/// Adds to a counter in global memory and returns what it was. What the thread knew to be written before is seen by those whose addition
-/// comes later.
+/// Adds to a counter in global memory and returns what it was. What the thread knew to be written
+/// before is seen by those whose addition comes later.
 __device__ inline uint32_t add_to_counter(uint32_t* counter, uint32_t n) {
   uint32_t before;
   asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
@@ -117,7 +121,8 @@ __device__ inline void trigger_dependents() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-/// Waits until the kernel before has ended and its writes can be seen, if this one was launched to start early.
+/// Waits until the kernel before has ended and its writes can be seen, if this one was launched to
+/// start early.
 __device__ inline void wait_for_predecessor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

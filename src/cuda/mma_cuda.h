@@ -7,7 +7,8 @@
 
 namespace heddle::cuda {
 
-/// Four 8 x 8 matrices of 16-bit elements from shared memory; lanes 8 i ... 8 i + 7 give the addresses of the rows of matrix i.
+/// Four 8 x 8 matrices of 16-bit elements from shared memory; lanes 8 i ... 8 i + 7 give the
+/// addresses of the rows of matrix i.
 __device__ inline void load_matrices(uint32_t (&m)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])

@@ -4,8 +4,8 @@
 
 namespace heddle::cuda {
 
-/// cpu::uniform_draw (cpu/philox.h): philox4x32-10 with key `seed` and counter (step, purpose, rank), the first two words as a
-/// multiple of 2^-53 in [0, 1).
+/// cpu::uniform_draw (cpu/philox.h): philox4x32-10 with key `seed` and counter (step, purpose,
+/// rank), the first two words as a multiple of 2^-53 in [0, 1).
 __host__ __device__ constexpr double uniform_draw(int64_t seed, int64_t step, uint32_t purpose,
                                                   uint32_t rank) {
   const auto low = [](int64_t v) { return static_cast<uint32_t>(static_cast<uint64_t>(v)); };

@@ -5,7 +5,8 @@
 
 namespace heddle::cuda {
 
-/// kVec neighbours of a row, read and written as one; a row's first element lies at a multiple of the vector's bytes.
+/// kVec neighbours of a row, read and written as one; a row's first element lies at a multiple of
+/// the vector's bytes.
 template <class T, int kVec>
 struct alignas(kVec * sizeof(T) < 16 ? kVec * sizeof(T) : 16) Elements {
   T at[kVec];

@@ -13,8 +13,8 @@ namespace {
 
 constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
 
-/// Holds divide(n, Divisor(d)) against the operator for n from 0 to `limit`: at both ends, and on both sides of
-/// multiples of d, where a quotient that errs shows first.
+/// Holds divide(n, Divisor(d)) against the operator for n from 0 to `limit`: at both ends, and on
+/// both sides of multiples of d, where a quotient that errs shows first.
 template <class Divisor>
 void expect_quotients(int64_t d, int64_t limit) {
   const Divisor divisor(static_cast<uint32_t>(d));

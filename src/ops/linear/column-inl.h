@@ -28,11 +28,12 @@ constexpr int kLanes =
 constexpr int kParts = PackedLayout::kGroup / kLanes;  // vectors of one group
 
 /// kLanes outputs of a group, from output `lane` on: gives their weights of one k after the other.
-/// Usage: open() a sub-block, load() each run of 8 weights of it in ascending order, take weight<0>() to weight<7>().
+/// Usage: open() a sub-block, load() each run of 8 weights of it in ascending order, take
+/// weight<0>() to weight<7>().
 ///
-/// Codes of less than 8 bits are converted where they stand in their word: a code in field i of width w is an integer 2^(w i)
-/// times too large, which a scale 2^(w i) times smaller takes back exactly. So a weight costs one mask, one conversion and one
-/// multiply-add, and no shift.
+/// Codes of less than 8 bits are converted where they stand in their word: a code in field i of
+/// width w is an integer 2^(w i) times too large, which a scale 2^(w i) times smaller takes back
+/// exactly. So a weight costs one mask, one conversion and one multiply-add, and no shift.
 template <WeightType kType>
 struct Column {
   static constexpr BlockFormat kFormat = block_format(kType);

@@ -20,9 +20,9 @@ struct LinearTask {
   int64_t num_outputs = 0;
 };
 
-/// Runs a task in the calling thread with the best instruction set of this machine. The formats whose codes have a plane of
-/// high bits (Q5_0, Q5_1, Q5_K, Q6_K) are compiled apart from the others: run_high_bits_task takes those, run_linear_task all
-/// others.
+/// Runs a task in the calling thread with the best instruction set of this machine. The formats
+/// whose codes have a plane of high bits (Q5_0, Q5_1, Q5_K, Q6_K) are compiled apart from the
+/// others: run_high_bits_task takes those, run_linear_task all others.
 void run_linear_task(const LinearTask& task);
 void run_high_bits_task(const LinearTask& task);
 

@@ -9,8 +9,9 @@ namespace {
 
 constexpr size_t kGroup = PackedLayout::kGroup;
 
-/// Where codes stand in the 32-bit words of one output: the single description of the planes.
-/// Calls visit(byte offset of the word in the block, bit in the word, weight, first bit of its code, number of bits).
+/// Where codes stand in the 32-bit words of one output: the single description of the planes. Calls
+/// visit(byte offset of the word in the block, bit in the word, weight, first bit of its code,
+/// number of bits).
 template <class Visit>
 void for_each_field(const BlockFormat& format, const PackedLayout& layout, int lane, Visit visit) {
   const int high_bits = format.code_bits - 4, word_bytes = static_cast<int>(kGroup) * 4;

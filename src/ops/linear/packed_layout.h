@@ -48,10 +48,11 @@ struct PackedLayout {
   int block_bytes;
 };
 
-/// Where the first high bit of weight k of a chunk stands in its word, of `bits` (1 or 2) each. A kernel takes 8 weights at a
-/// time; it spreads the low bits of the even and of the odd ones over the bytes of one word each. The high bits of weight
-/// 2 b + odd then belong on bit 4 of byte b: there those of the first even ones stand, the others follow in the order in
-/// which rotating the word to the right brings them there.
+/// Where the first high bit of weight k of a chunk stands in its word, of `bits` (1 or 2) each. A
+/// kernel takes 8 weights at a time; it spreads the low bits of the even and of the odd ones over
+/// the bytes of one word each. The high bits of weight 2 b + odd then belong on bit 4 of byte b:
+/// there those of the first even ones stand, the others follow in the order in which rotating the
+/// word to the right brings them there.
 [[nodiscard]] constexpr int high_bits_position(int k, int bits) {
   const int run = k / 8, byte = k % 8 / 2, odd = k % 2;
   return (8 * byte + 4 + (2 * run + odd) * bits) % 32;

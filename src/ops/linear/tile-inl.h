@@ -52,17 +52,18 @@ HWY_INLINE Vec load_outputs(const float* y, int64_t output, int64_t num_outputs)
   return n > 0 ? load_f32_n(F32(), y + output, static_cast<size_t>(n)) : hn::Zero(F32());
 }
 
-/// Asks for the block that the next pass over the weights has where this one has `block`: far enough ahead for memory to
-/// answer in time, and each line once. Past the last group it asks for what lies there, which does no harm.
-/// One row of SmolLM2-135M, one thread: 10.2 ms without, 9.3 with 512 bytes ahead, 7.5 so.
+/// Asks for the block that the next pass over the weights has where this one has `block`: far
+/// enough ahead for memory to answer in time, and each line once. Past the last group it asks for
+/// what lies there, which does no harm. One row of SmolLM2-135M, one thread: 10.2 ms without, 9.3
+/// with 512 bytes ahead, 7.5 so.
 HWY_INLINE void prefetch_block(const uint8_t* block, int64_t distance, int block_bytes) {
   const auto* next =
       reinterpret_cast<const uint8_t*>(reinterpret_cast<uintptr_t>(block) + distance);
   for (int line = 0; line < block_bytes; line += 64) hwy::Prefetch(next + line);
 }
 
-/// Up to kRows rows times kGroups groups, weights decoded in registers. Rows and groups past the end
-/// repeat the last one and are not stored.
+/// Up to kRows rows times kGroups groups, weights decoded in registers. Rows and groups past the
+/// end repeat the last one and are not stored.
 template <WeightType kType, int kRows, int kGroups>
 struct DirectTile {
   static constexpr int kVecs = kGroups * kParts;

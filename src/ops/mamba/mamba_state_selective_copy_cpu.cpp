@@ -7,12 +7,13 @@
 namespace heddle::cpu::mamba {
 namespace {
 
-// A piece is what one memcpy moves, so that few large states are shared among threads, too; a task is some 10 us of copying,
-// less is not worth another thread.
+// A piece is what one memcpy moves, so that few large states are shared among threads, too; a task
+// is some 10 us of copying, less is not worth another thread.
 constexpr int64_t kPieceBytes = 64 << 10;
 constexpr int64_t kTaskBytes = 128 << 10;
 
-/// Pieces of `piece` bytes of one state: number (l * num_active + i) * pieces_per_state + k is the k-th of request i in layer l.
+/// Pieces of `piece` bytes of one state: number (l * num_active + i) * pieces_per_state + k is the
+/// k-th of request i in layer l.
 void copy_pieces(const SelectiveCopyParams& params, const StateCopy& state, int64_t num_active,
                  int64_t begin, int64_t end) {
   const int64_t pieces_per_state = ceil_div(state.state_bytes, kPieceBytes);

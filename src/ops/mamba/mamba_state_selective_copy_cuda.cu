@@ -32,12 +32,14 @@ __device__ void copy_words(int word_bytes, std::byte* to, const std::byte* from,
   }
 }
 
-// Blocks that a multiprocessor runs at once where that is 1536 threads, on 8.6, 8.9 and 12.0; the registers allow 2048.
+// Blocks that a multiprocessor runs at once where that is 1536 threads, on 8.6, 8.9 and 12.0; the
+// registers allow 2048.
 constexpr int kCopyBlocks = 1536 / kCopyThreads;
 
-// current[l, slot] = intermediate[l, slot, accepted]: a block copies a piece of one request's state in one layer, each thread one word,
-// which comes closer to a plain copy than longer pieces do. Grid (pieces of all states of all requests, layers), so that neighbours are
-// copied at the same time; 256 threads.
+// current[l, slot] = intermediate[l, slot, accepted]: a block copies a piece of one request's state
+// in one layer, each thread one word, which comes closer to a plain copy than longer pieces do.
+// Grid (pieces of all states of all requests, layers), so that neighbours are copied at the same
+// time; 256 threads.
 template <int kStates>
 __global__ void __launch_bounds__(kCopyThreads, kCopyBlocks)
     selective_copy_kernel(const __grid_constant__ SelectiveCopyLaunch<kStates> p) {
@@ -51,7 +53,8 @@ __global__ void __launch_bounds__(kCopyThreads, kCopyBlocks)
   const StateCopy& copy = state.copy;
 
   wait_for_predecessor();
-  // Four loads that do not wait for each other. A row that is only padding is there, too: the arrays have max_active rows or more.
+  // Four loads that do not wait for each other. A row that is only padding is there, too: the
+  // arrays have max_active rows or more.
   const int64_t active = p.num_active.is_given() ? p.num_active[0] : p.max_active;
   const int64_t prefill = p.prefill_status[i], slot = p.state_idx[i];
   const int64_t accepted = p.accepted_counts[i];

@@ -37,7 +37,8 @@ struct SelectiveCopyParams {
   }
 };
 
-/// For HEDDLE_VALIDATE: throws for counts out of range, and slots past the end or used twice. The arrays lie in host memory.
+/// For HEDDLE_VALIDATE: throws for counts out of range, and slots past the end or used twice. The
+/// arrays lie in host memory.
 void validate(const SelectiveCopyParams& params);
 
 namespace cpu::mamba {
@@ -55,7 +56,8 @@ struct SelectiveCopyRequests {
 void mamba_state_selective_copy(const ExecContext& ctx, std::span<const StateCopy> states,
                                 const SelectiveCopyRequests& requests);
 
-/// `validate` of copies of the arrays; waits for the stream. Checks nothing while that is being captured.
+/// `validate` of copies of the arrays; waits for the stream. Checks nothing while that is being
+/// captured.
 void validate(const ExecContext& ctx, std::span<const StateCopy> states,
               const SelectiveCopyRequests& requests);
 

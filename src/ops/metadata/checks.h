@@ -42,8 +42,9 @@ void check_on_host(const ExecContext& ctx, std::initializer_list<ConstTensorView
 
 }  // namespace cuda::metadata
 
-/// What HEDDLE_VALIDATE=1 asks for: check(), once these tensors are in host memory. Where they lie on a device, the views are
-/// replaced by those of copies, taken in the order of the stream; during a capture, when nothing can be read, check is left out.
+/// What HEDDLE_VALIDATE=1 asks for: check(), once these tensors are in host memory. Where they lie
+/// on a device, the views are replaced by those of copies, taken in the order of the stream; during
+/// a capture, when nothing can be read, check is left out.
 inline void check_on_host(const ExecContext& ctx, std::initializer_list<ConstTensorView*> tensors,
                           FunctionRef<void()> check) {
   if (ctx.device.type == DeviceType::kCpu) {

@@ -2,12 +2,18 @@
 
 #include "ops/metadata/indices_cuda.h"
 
-// The conversions of contiguous tensors, which nearly all are: neighbouring i32, up to 256 rows, places that fit 32 bits. What takes the
-// time is instructions, so there are few: a third of those for any tensors.
+// The conversions of contiguous tensors, which nearly all are: neighbouring i32, up to 256 rows,
+// places that fit 32 bits. What takes the time is instructions, so there are few: a third of those
+// for any tensors.
 //
-// A block has the elements of a chunk and a thread for each row. A row's thread reads what there is to know of it, all at once, and
-// marks the first element of the chunk that the row has, and each first element of a warp that it has. Most warps find no other
-// mark; else an element's row is that of the last mark at or before it, within its warp.
+//   block     a chunk of 256 * kPerLane elements, and a thread for each of up to 256 rows
+//     warp    32 * kPerLane neighbouring elements
+//       lane  the elements `lane`, lane + 32, ...
+//
+// A block has the elements of a chunk and a thread for each row. A row's thread reads what there is
+// to know of it, all at once, and marks the first element of the chunk that the row has, and each
+// first element of a warp that it has. Most warps find no other mark; else an element's row is that
+// of the last mark at or before it, within its warp.
 
 namespace heddle::cuda::metadata {
 
@@ -41,8 +47,9 @@ __device__ void clear(ContiguousWindow<kPerLane>& window) {
   for (int k = 0; k < kPerLane; ++k) window.marks[k * kContiguousThreads + threadIdx.x] = -1;
 }
 
-/// Puts this thread's row there, which begins and ends in the array where it says. A barrier follows. Where rows overlap, which they
-/// do not in a batch that makes sense, the last one has the element.
+/// Puts this thread's row there, which begins and ends in the array where it says. A barrier
+/// follows. Where rows overlap, which they do not in a batch that makes sense, the last one has the
+/// element.
 template <int kPerLane>
 __device__ void set_row(ContiguousWindow<kPerLane>& window, const ContiguousChunk& chunk,
                         const ContiguousRow& row) {
@@ -53,7 +60,8 @@ __device__ void set_row(ContiguousWindow<kPerLane>& window, const ContiguousChun
   const int to = smaller(row.end, chunk.first + chunk.size) - chunk.first;
   if (from >= to) return;
   atomicMax(&window.marks[from], r);
-  // At places that differ from thread to thread: of one that does not, the compiler would have a warp take the maximum first.
+  // At places that differ from thread to thread: of one that does not, the compiler would have a
+  // warp take the maximum first.
   const int before = from & ~(kPerWarp - 1);
 #pragma unroll
   for (int i = kPerWarp; i < kContiguousThreads * kPerLane; i += kPerWarp) {

@@ -5,7 +5,8 @@
 namespace heddle::cpu::metadata {
 namespace {
 
-/// Calls run(pointer to element `at`, step), where the step is a constant 1 if it can be, for the compiler to vectorise.
+/// Calls run(pointer to element `at`, step), where the step is a constant 1 if it can be, for the
+/// compiler to vectorise.
 template <class T, class Byte, class Run>
 void with_step(const BasicIndexList<Byte>& t, int64_t at, const Run& run) {
   using Element = std::conditional_t<std::is_const_v<Byte>, const T, T>;

@@ -4,7 +4,8 @@
 
 namespace heddle::cpu::metadata {
 
-// Loops over consecutive elements; the caller has seen to the bounds. The case of one element, a decode step's, is inline.
+// Loops over consecutive elements; the caller has seen to the bounds. The case of one element, a
+// decode step's, is inline.
 
 void copy_long_run(const IndexList& to, int64_t at, const ConstIndexList& from, int64_t first,
                    int64_t n);

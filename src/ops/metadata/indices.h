@@ -9,8 +9,8 @@
 
 namespace heddle {
 
-/// Numbers that are read from a tensor and used as a length or an offset are held to this, so that sums of some of them
-/// cannot overflow, whatever the tensor holds. No tensor is that long.
+/// Numbers that are read from a tensor and used as a length or an offset are held to this, so that
+/// sums of some of them cannot overflow, whatever the tensor holds. No tensor is that long.
 inline constexpr int64_t kHuge = int64_t{1} << 60;
 
 /// 256 numbers up to this add up within 32 bits.
@@ -27,7 +27,8 @@ inline constexpr int64_t kSmallSum = int64_t{1} << 23;
   return most > 0 ? most : 0;
 }
 
-/// A vector of i32 or i64 of any stride, read and written as i64. Kernel-ready. A default-made one is empty.
+/// A vector of i32 or i64 of any stride, read and written as i64. Kernel-ready. A default-made one
+/// is empty.
 template <class Byte>
 struct BasicIndexList {
   Byte* data = nullptr;
@@ -101,8 +102,8 @@ struct BasicIndexTable {
 using IndexTable = BasicIndexTable<std::byte>;
 using ConstIndexTable = BasicIndexTable<const std::byte>;
 
-/// Whether elements are neighbouring i32 and extents leave room for more in 32 bits: what nearly all index tensors are, and takes a
-/// kernel fewer instructions.
+/// Whether elements are neighbouring i32 and extents leave room for more in 32 bits: what nearly
+/// all index tensors are, and takes a kernel fewer instructions.
 inline constexpr int64_t kMaxContiguous = int64_t{1} << 30;
 template <class Byte>
 [[nodiscard]] bool is_contiguous_i32(const BasicIndexList<Byte>& t) {

@@ -9,7 +9,8 @@
 
 #include "ops/metadata/indices.h"
 
-// The device's side of indices.h. The index width is a branch that all threads of a kernel take alike.
+// The device's side of indices.h. The index width is a branch that all threads of a kernel take
+// alike.
 
 namespace heddle::cuda::metadata {
 
@@ -40,8 +41,8 @@ __device__ inline void store_at(std::byte* at, bool is_int64, int64_t value) {
   }
 }
 
-/// The row with starts[row] <= element < starts[row + 1], for starts[0] <= element < starts[num_rows]. Where the starts do not
-/// ascend it is some row of which this is true.
+/// The row with starts[row] <= element < starts[row + 1], for starts[0] <= element <
+/// starts[num_rows]. Where the starts do not ascend it is some row of which this is true.
 template <class Place>
 __device__ int row_of(const Place* starts, int num_rows, Place element) {
   int row = 0;
@@ -60,9 +61,10 @@ struct Sums {
   int64_t of[kCount];
 };
 
-/// What the threads in front of this one add up to, and what all do; each sum stops at its cap, which lets it be taken in any
-/// order. Numbers and caps are not negative and at most kHuge. Called by all threads of a block of whole warps; a barrier lies
-/// between two calls with the same scratch.
+/// What the threads in front of this one add up to, and what all do; each sum stops at its cap,
+/// which lets it be taken in any order. Numbers and caps are not negative and at most kHuge. Called
+/// by all threads of a block of whole warps; a barrier lies between two calls with the same
+/// scratch.
 template <int kCount>
 __device__ Sums<kCount> block_sums_before(Sums<kCount> x, const Sums<kCount>& cap,
                                           Sums<kCount> (&scratch)[kMaxWarps], Sums<kCount>& total) {

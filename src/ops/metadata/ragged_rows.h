@@ -6,13 +6,14 @@
 
 namespace heddle::cpu::metadata {
 
-/// Elements that one task copies or counts up, some 10 us of work; less is not worth another thread, so smaller batches run in
-/// the caller's thread.
+/// Elements that one task copies or counts up, some 10 us of work; less is not worth another
+/// thread, so smaller batches run in the caller's thread.
 inline constexpr int64_t kElementsPerTask = 65536;
 
-/// Cuts the elements [begin, end) of a ragged array into pieces of single rows and calls piece(row, range), range counted
-/// from the row's start(row). Balanced over elements: one long row is shared among threads, many short ones make one task.
-/// start(row), row <= num_rows, ascends; if it does not, some elements are met twice or never, but none outside [begin, end).
+/// Cuts the elements [begin, end) of a ragged array into pieces of single rows and calls piece(row,
+/// range), range counted from the row's start(row). Balanced over elements: one long row is shared
+/// among threads, many short ones make one task. start(row), row <= num_rows, ascends; if it does
+/// not, some elements are met twice or never, but none outside [begin, end).
 template <class Start, class Piece>
 void for_each_piece(const ExecContext& ctx, int64_t num_rows, int64_t begin, int64_t end,
                     int64_t grain, const Start& start, const Piece& piece) {

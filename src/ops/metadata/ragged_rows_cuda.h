@@ -3,18 +3,24 @@
 #include "core/math.h"
 #include "ops/metadata/indices_cuda.h"
 
-// The elements of a ragged array, shared among blocks: block b has chunk b, whatever rows lie in it, so one long row costs what
-// many short ones do. The grid follows from the array's extent; how much of it is in use is read on the device.
+// The elements of a ragged array, shared among blocks: block b has chunk b, whatever rows lie in
+// it, so one long row costs what many short ones do. The grid follows from the array's extent; how
+// much of it is in use is read on the device.
 //
-// What a block waits for, one after the other: all that it needs of its rows, a row per thread; a barrier; the element. Within the
-// block everything counts from the chunk's beginning, in 32 bits.
+//   block     a chunk of 256 * kPerThread elements, and a window of 256 rows at a time
+//     warp    32 * kPerThread neighbouring elements
+//       lane  the elements `lane`, lane + 32, ...
+//
+// What a block waits for, one after the other: all that it needs of its rows, a row per thread; a
+// barrier; the element. Within the block everything counts from the chunk's beginning, in 32 bits.
 
 namespace heddle::cuda::metadata {
 
 inline constexpr int kRowThreads = 256;  // of a block, and rows that lie in shared memory at a time
 inline constexpr int kManyPerThread = 8;
 
-/// What becomes of a row: its elements [begin, end) are copied. `offset` is what the op adds to all of them.
+/// What becomes of a row: its elements [begin, end) are copied. `offset` is what the op adds to all
+/// of them.
 struct RowSpan {
   int64_t begin = 0, end = 0, offset = 0;
 };
@@ -57,8 +63,8 @@ struct ChunkOf {
       : at(t.data + first * t.step_bytes()), step(t.step_bytes()), is_int64(t.is_int64) {}
 };
 
-/// One side of a copy has an element where the ragged array has it; the other side has it `offset` bytes further, by rows.
-/// With a fill value, what no row copies gets that.
+/// One side of a copy has an element where the ragged array has it; the other side has it `offset`
+/// bytes further, by rows. With a fill value, what no row copies gets that.
 template <bool kReadsByRow>
 struct ElementCopies {
   ChunkOf<std::byte> to;
@@ -76,7 +82,8 @@ struct ElementCopies {
   }
 };
 
-/// Puts a row per thread into the window; `start` is its beginning, `end` that of the next one. A barrier follows.
+/// Puts a row per thread into the window; `start` is its beginning, `end` that of the next one. A
+/// barrier follows.
 __device__ inline void set_row(RowWindow& window, const Chunk& chunk, bool in_range, int64_t start,
                                int64_t end, const RowSpan& span) {
   window.starts[threadIdx.x] = in_range ? chunk.place_of(start) : chunk.size;
@@ -85,8 +92,8 @@ __device__ inline void set_row(RowWindow& window, const Chunk& chunk, bool in_ra
   if (threadIdx.x == kRowThreads - 1) window.end = chunk.place_of(end);
 }
 
-/// kCount elements of each lane, 32 apart, from `begin` on and of [first, last); window row row_of(x) has element x. Reads are on their
-/// way before a write waits.
+/// kCount elements of each lane, 32 apart, from `begin` on and of [first, last); window row
+/// row_of(x) has element x. Reads are on their way before a write waits.
 template <int kCount, class Copies, class RowOf>
 __device__ void copy_elements(const Copies& copies, const RowWindow& window, int begin, int first,
                               int last, const RowOf& row_of_element) {
@@ -109,8 +116,9 @@ __device__ void copy_elements(const Copies& copies, const RowWindow& window, int
   }
 }
 
-/// Elements [from, to) of the chunk, all of them in the window's rows or in none. All threads. A warp has neighbouring elements; it
-/// counts the rows that begin in front of them, so that most warps, with one row, search no further.
+/// Elements [from, to) of the chunk, all of them in the window's rows or in none. All threads. A
+/// warp has neighbouring elements; it counts the rows that begin in front of them, so that most
+/// warps, with one row, search no further.
 template <int kPerThread, class Copies>
 __device__ void write_elements(const Copies& copies, const RowWindow& window, int from, int to) {
   const int lane = threadIdx.x % 32;
@@ -141,8 +149,8 @@ __device__ void write_elements(const Copies& copies, const RowWindow& window, in
   }
 }
 
-/// The last of many rows that starts at or before the element, or a row in front of it that is no further away than a window is
-/// long. All threads; each looks at one start per round.
+/// The last of many rows that starts at or before the element, or a row in front of it that is no
+/// further away than a window is long. All threads; each looks at one start per round.
 __device__ inline int64_t first_row_of(const ConstIndexList& cu, int64_t num_rows,
                                        int64_t element) {
   int64_t row = 0;

@@ -19,9 +19,16 @@ constexpr int kBlocks = (kOneRow && kCount == kFew ? 6
                                                    : 3) *
                         (sizeof(T) == 2 ? 2 : 1) / 2;
 
+// The pieces of 8 elements of a row, and the lanes that have them: one row of 4096 elements in a
+// block of 256 threads, 2 pieces a lane.
+//
+//   piece   0   1  ...  31    32  ...  63    ...    224 ... 255    256 ...
+//   warp    0   0  ...   0     1  ...   1    ...      7 ...   7      0 ...
+//   lane    0   1  ...  31     0  ...  31    ...      0 ...  31      0 ...
+//
 // Rows whose elements all stay in registers, so that they are read once: kCount pieces a lane.
-// kOneRow: grid num_rows, block of the row's lanes. Else a row has 8, 16 or 32 lanes, each of kRows rows; block (lanes, rows of the block
-// / kRows), grid ceil(num_rows / rows of the block).
+// kOneRow: grid num_rows, block of the row's lanes. Else a row has 8, 16 or 32 lanes, each of kRows
+// rows; block (lanes, rows of the block / kRows), grid ceil(num_rows / rows of the block).
 template <class T, bool kVectors, int kCount, int kRows, bool kOneRow>
 __global__ void __launch_bounds__(kThreads<kCount, kOneRow>, kBlocks<T, kVectors, kCount, kOneRow>)
     rms_norm_kernel(const __grid_constant__ RmsNormParams p) {
@@ -81,9 +88,9 @@ __global__ void __launch_bounds__(kThreads<kCount, kOneRow>, kBlocks<T, kVectors
   }
 }
 
-// Rows of any width: a block goes over its row two times, or three where the row has a scale of its own, in rounds of kCount pieces a
-// lane. What it reads again comes from the L2 cache, as long as the rows that are worked on fit into it. Grid num_rows, block of a
-// chunk's lanes.
+// Rows of any width: a block goes over its row two times, or three where the row has a scale of its
+// own, in rounds of kCount pieces a lane. What it reads again comes from the L2 cache, as long as
+// the rows that are worked on fit into it. Grid num_rows, block of a chunk's lanes.
 template <class T, bool kVectors>
 __global__ void __launch_bounds__(kMaxLanes, 2)
     rms_norm_wide_kernel(const __grid_constant__ RmsNormParams p) {

@@ -13,8 +13,9 @@
 
 namespace heddle::cuda::norm {
 
-/// Where a lane's pieces of one row, or of a chunk of it, begin, and what is left there. For what is no row, nothing is.
-/// Index counts the elements of a row: int, or int64_t where they may be more.
+/// Where a lane's pieces of one row, or of a chunk of it, begin, and what is left there. For what
+/// is no row, nothing is. Index counts the elements of a row: int, or int64_t where they may be
+/// more.
 template <class T, class I>
 struct LaneOfRow {
   using Index = I;
@@ -111,8 +112,8 @@ struct alignas(16) Partials {
   float values[kMaxWarps];
 };
 
-/// op over the lanes of a row, in all of them; op is commutative, and 0 neutral. Lanes of several rows share a warp, or kOneRow: the
-/// block has one row, and `partials` is used once.
+/// op over the lanes of a row, in all of them; op is commutative, and 0 neutral. Lanes of several
+/// rows share a warp, or kOneRow: the block has one row, and `partials` is used once.
 template <bool kOneRow, class Op>
 __device__ inline float reduce_row(float v, int lanes, Partials& partials, Op op) {
   if constexpr (kOneRow && std::is_same_v<Op, Larger>) {  // sizes, whose bits are in their order
@@ -139,7 +140,8 @@ __device__ inline float reduce_row(float v, int lanes, Partials& partials, Op op
   return v;
 }
 
-/// The weights of a lane. fetch() loads those of T, if they are of 16 bits; of f32 they are only brought nearer.
+/// The weights of a lane. fetch() loads those of T, if they are of 16 bits; of f32 they are only
+/// brought nearer.
 template <bool kVectors, int kCount, class T, class Index>
 class LaneWeights {
  public:

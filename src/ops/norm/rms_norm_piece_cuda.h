@@ -52,8 +52,9 @@ __device__ Piece<T> narrow_piece(const float (&values)[kPiece]) {
 template <class T>
 using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
 
-/// The first `count` elements at p, zeros behind them. kVectors: p is a multiple of 16 bytes, and count is 8 or more, or else none. So
-/// a load is one predicated instruction, and the loads behind it need not wait for it.
+/// The first `count` elements at p, zeros behind them. kVectors: p is a multiple of 16 bytes, and
+/// count is 8 or more, or else none. So a load is one predicated instruction, and the loads behind
+/// it need not wait for it.
 template <bool kVectors, class T, class Index>
 __device__ Piece<T> load_piece(const T* p, Index count) {
   Piece<T> piece{};

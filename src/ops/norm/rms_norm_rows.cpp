@@ -3,7 +3,8 @@
 namespace heddle {
 namespace {
 
-/// Whether axis `outer` of all tensors steps over what an inner axis of `size` and `strides` covers.
+/// Whether axis `outer` of all tensors steps over what an inner axis of `size` and `strides`
+/// covers.
 bool continues(const PerRowTensor<int64_t>& outer, int64_t size,
                const PerRowTensor<int64_t>& strides) {
   for (size_t t = 0; t < kRowTensors; ++t) {

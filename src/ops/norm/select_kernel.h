@@ -8,10 +8,12 @@
 
 #include "core/math.h"
 
-// A row is cut into chunks, one if a block's registers hold it, and a chunk into pieces of 8 elements, of which piece c belongs to lane
-// c mod n of n lanes. The cut follows from the width alone, and so does the order of the sums, whatever the dtypes, the alignment and
-// the chip are: each lane adds the squares of its pieces in four sums (element i to sum i mod 4), these as (s0 + s2) + (s1 + s3), the
-// lanes of a warp as a tree, warps as trees of eight, and chunks one after the other.
+// A row is cut into chunks, one if a block's registers hold it, and a chunk into pieces of 8
+// elements, of which piece c belongs to lane c mod n of n lanes. The cut follows from the width
+// alone, and so does the order of the sums, whatever the dtypes, the alignment and the chip are:
+// each lane adds the squares of its pieces in four sums (element i to sum i mod 4), these as (s0 +
+// s2) + (s1 + s3), the lanes of a warp as a tree, warps as trees of eight, and chunks one after the
+// other.
 
 namespace heddle::cuda::norm {
 
@@ -21,13 +23,15 @@ inline constexpr int kMaxWarps = kMaxLanes / kWarpSize,
                      kGroup = 8;           // warps that are added as a tree
 inline constexpr int kFew = 2, kMany = 4;  // pieces of a lane that are in registers at a time
 
-/// The widest rows that one piece a lane of one warp, four of one warp, two of a block of 256, and four of one of 512 hold.
+/// The widest rows that one piece a lane of one warp, four of one warp, two of a block of 256, and
+/// four of one of 512 hold.
 inline constexpr int64_t kOnePieceWidth = kWarpSize * kPiece;
 inline constexpr int64_t kWarpWidth = kWarpSize * kMany * kPiece;
 inline constexpr int64_t kFewWidth = kFewLanes * kFew * kPiece;
 inline constexpr int64_t kBlockWidth = kMaxLanes * kMany * kPiece;
 
-/// How a row is shared among threads: one chunk, or as many blocks as hold it, a power of two; and the lanes of a chunk.
+/// How a row is shared among threads: one chunk, or as many blocks as hold it, a power of two; and
+/// the lanes of a chunk.
 struct RowCut {
   int num_chunks, lanes;
   int64_t chunk_width;  // elements, of the last chunk fewer
@@ -55,7 +59,8 @@ static_assert(cut_of(4096) == RowCut{1, 256, 4096} && cut_of(8192) == RowCut{1, 
 static_assert(cut_of(4097).lanes == 160 && cut_of(16384) == RowCut{1, 512, 16384});
 static_assert(cut_of(16385) == RowCut{2, 288, 8200} && cut_of(262144) == RowCut{16, 512, 16384});
 
-/// The kernels of rms_norm: how many rows a block has, and pieces of a row that a lane keeps in registers.
+/// The kernels of rms_norm: how many rows a block has, and pieces of a row that a lane keeps in
+/// registers.
 enum class RmsNormKernel {
   kSeveralRows1,  // up to kOnePieceWidth
   kSeveralRows4,  // up to kWarpWidth
@@ -76,8 +81,9 @@ struct RmsNormChoice {
   }
 };
 
-/// is_aligned: rows and weight are whole pieces at multiples of 16 bytes, rows of f8e4m3 of 8. Each kernel is compiled for vectors;
-/// for anything else two are enough, since they are slow by their loads.
+/// is_aligned: rows and weight are whole pieces at multiples of 16 bytes, rows of f8e4m3 of 8. Each
+/// kernel is compiled for vectors; for anything else two are enough, since they are slow by their
+/// loads.
 [[nodiscard]] constexpr RmsNormChoice select_rms_norm_kernel(int64_t width, bool is_aligned) {
   using enum RmsNormKernel;
   if (!is_aligned) return {width <= kWarpWidth ? kSeveralRows4 : kWide, false};

@@ -10,9 +10,9 @@ namespace {
 
 constexpr int kMaxThreads = 256;
 
-// x[t][h] turned in place. One block a token (grid.x); thread (i, head) turns the pairs [i kVec, (i + 1) kVec) of heads `head`,
-// head + heads_at_once, ... It asks for the first of them before it needs their angles, which the block computes once for all heads,
-// or reads from the table.
+// x[t][h] turned in place. One block a token (grid.x); thread (i, head) turns the pairs [i kVec, (i
+// + 1) kVec) of heads `head`, head + heads_at_once, ... It asks for the first of them before it
+// needs their angles, which the block computes once for all heads, or reads from the table.
 template <class T, int kVec, bool kFromTable>
 __global__ void __launch_bounds__(kMaxThreads)
     rope_kernel(const __grid_constant__ RopeKernel p, const __grid_constant__ RopeTable table,

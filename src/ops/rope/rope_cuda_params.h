@@ -17,7 +17,8 @@ struct RopeTable {
   int64_t cos_stride = 0, sin_stride = 0;  // elements
 };
 
-/// The pairs [first_pair, first_pair + num_pairs) of a head, a pair being the elements d and d + pair_distance.
+/// The pairs [first_pair, first_pair + num_pairs) of a head, a pair being the elements d and d +
+/// pair_distance.
 struct RopeKernel {
   std::byte* x = nullptr;                 // [num_tokens, num_heads, head_dim]
   int64_t token_step = 0, head_step = 0;  // bytes
@@ -27,8 +28,8 @@ struct RopeKernel {
   ConstIndexVector positions;  // absent: the table's rows
 };
 
-/// x turned in place; from the table where p.positions is absent, else from the frequencies of the pairs from first_pair on.
-/// is_vector: all rows, pairs and first_pair are multiples of 16 bytes.
+/// x turned in place; from the table where p.positions is absent, else from the frequencies of the
+/// pairs from first_pair on. is_vector: all rows, pairs and first_pair are multiples of 16 bytes.
 void launch_rope(const RopeKernel& p, const RopeTable& table, const RotaryFrequencies* frequencies,
                  bool is_vector, cudaStream_t stream);
 
@@ -38,7 +39,8 @@ struct RopeTurns {
   double turns[RotaryFrequencies::kMaxPairs];
 };
 
-/// Columns [first_pair, first_pair + turns.num_pairs) of the table. factors: of these pairs, or nullptr.
+/// Columns [first_pair, first_pair + turns.num_pairs) of the table. factors: of these pairs, or
+/// nullptr.
 void launch_rope_table(const RopeTable& table, const ConstIndexVector& positions,
                        int64_t num_tokens, int first_pair, const RopeTurns& turns,
                        const float* factors, cudaStream_t stream);

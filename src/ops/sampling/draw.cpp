@@ -7,8 +7,9 @@
 namespace heddle {
 namespace {
 
-/// The tokens of positive weight in the order of choice. Few are ever looked at, so they are sorted as they are asked for:
-/// weights of a range at a time, and of those a few at a time. Ranges keep the order because weights fall with logits.
+/// The tokens of positive weight in the order of choice. Few are ever looked at, so they are sorted
+/// as they are asked for: weights of a range at a time, and of those a few at a time. Ranges keep
+/// the order because weights fall with logits.
 class TokensInOrder {
  public:
   TokensInOrder(const LogitRow& row, const DrawScratch& scratch) : row_(row), scratch_(scratch) {}

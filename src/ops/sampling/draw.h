@@ -19,7 +19,8 @@ struct DrawScratch {
   OrderKey* keys;  // [vocab_size]
 };
 
-/// The token that `sample` (heddle/ops/sampling.h) draws from a row whose largest logit is `largest`, more than -infinity.
+/// The token that `sample` (heddle/ops/sampling.h) draws from a row whose largest logit is
+/// `largest`, more than -infinity.
 [[nodiscard]] int32_t draw_token(const LogitRow& row, float largest, const DrawOptions& options,
                                  const DrawScratch& scratch);
 

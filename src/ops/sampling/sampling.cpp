@@ -75,7 +75,8 @@ void check_table(const ExecContext& ctx, const SamplingTable& table, Dim& rows) 
   }
 }
 
-/// What HEDDLE_VALIDATE=1 checks of the table's values: those that no softmax or filter has a meaning for, NaN among them.
+/// What HEDDLE_VALIDATE=1 checks of the table's values: those that no softmax or filter has a
+/// meaning for, NaN among them.
 void validate_table(const SamplingTable& table, int64_t num_rows) {
   for (int64_t r = 0; r < num_rows; ++r) {
     const float temperature = read<float>(table.temperature, r);
@@ -93,7 +94,8 @@ LogitRow row_of(const ConstTensorView& logits, int64_t row) {
   return {logits.data<float>() + row * logits.stride(0), logits.size(1)};
 }
 
-/// log softmax(logits)[token]: logit - largest is exact in f64, and the sum of the weights is at least 1.
+/// log softmax(logits)[token]: logit - largest is exact in f64, and the sum of the weights is at
+/// least 1.
 float logprob_of(const LogitRow& row, float largest, int64_t token) {
   const float logit = row.logits[token];
   const double below = logit == largest ? 0.0 : double{logit} - double{largest};

@@ -125,8 +125,8 @@ double sum_weights(const LogitRow& row, float largest, float temperature, float*
   return sum;
 }
 
-/// Larger logits give smaller keys: the bits of a float ascend with its value once those of a negative one are inverted and
-/// the sign bit of the others is set. Adding 0 makes -0 equal to 0.
+/// Larger logits give smaller keys: the bits of a float ascend with its value once those of a
+/// negative one are inverted and the sign bit of the others is set. Adding 0 makes -0 equal to 0.
 HWY_INLINE OrderKey order_key(float logit, int64_t token) {
   const float x = logit + 0.0f;
   uint32_t bits;

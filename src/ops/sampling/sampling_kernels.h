@@ -10,7 +10,8 @@ struct LogitRow {
   int64_t vocab_size;
 };
 
-/// The place of a token in the order of choice, larger logits first, equal ones by id: ascending numbers.
+/// The place of a token in the order of choice, larger logits first, equal ones by id: ascending
+/// numbers.
 using OrderKey = uint64_t;
 [[nodiscard]] inline int32_t token_of(OrderKey key) { return static_cast<int32_t>(uint32_t(key)); }
 
@@ -22,11 +23,13 @@ float largest_logit(const LogitRow& row);
 /// The lowest token whose logit equals `largest`; one has to.
 int64_t first_token_with(const LogitRow& row, float largest);
 
-/// sum_i w[i] with w[i] = exp((logits[i] - largest) / temperature), and 1 where the logit equals `largest`, even if that is
-/// infinite. weights: [vocab_size] takes w, or is nullptr. Sums of up to 64 terms are f32, and of those f64.
+/// sum_i w[i] with w[i] = exp((logits[i] - largest) / temperature), and 1 where the logit equals
+/// `largest`, even if that is infinite. weights: [vocab_size] takes w, or is nullptr. Sums of up to
+/// 64 terms are f32, and of those f64.
 double sum_weights(const LogitRow& row, float largest, float temperature, float* weights);
 
-/// Writes the keys of the tokens whose weight is in [low, high) to `keys`, by token; returns their number.
+/// Writes the keys of the tokens whose weight is in [low, high) to `keys`, by token; returns their
+/// number.
 int64_t keys_of_weights(const LogitRow& row, const float* weights, float low, float high,
                         OrderKey* keys);
 

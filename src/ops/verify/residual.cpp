@@ -52,7 +52,8 @@ int64_t draw_from(const Residual& residual, const ChunkSums& sums, double u) {
     before = running;
     running += sums.sums[c];
   }
-  // A chunk's sum is not in the order of this one, so a few units in the last place may be missing at its end.
+  // A chunk's sum is not in the order of this one, so a few units in the last place may be missing
+  // at its end.
   const int64_t begin = chunk * sums.chunk_size;
   const int64_t end = std::min(begin + sums.chunk_size, residual.vocab_size);
   int64_t last = 0;

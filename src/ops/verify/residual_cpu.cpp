@@ -28,7 +28,8 @@ HWY_INLINE V load_probabilities(const float* p) {
   return positive(hn::PromoteTo(D(), hn::LoadU(d32, p)));
 }
 
-/// The weights of kLanes tokens from `token` on, none of them rejected as one-hot. kNumQ: rows of q, or -1: num_rejected.
+/// The weights of kLanes tokens from `token` on, none of them rejected as one-hot. kNumQ: rows of
+/// q, or -1: num_rejected.
 template <int kNumQ>
 HWY_INLINE V load_weights(const Residual& residual, int64_t token) {
   V w = load_probabilities(residual.p + token);
@@ -49,7 +50,8 @@ HWY_INLINE double sum_lanes(const V* sums) {
   return lanes[0];
 }
 
-/// The first group of 16 tokens from `begin` on that needs care: it holds a token rejected as one-hot, or is cut by `end`.
+/// The first group of 16 tokens from `begin` on that needs care: it holds a token rejected as
+/// one-hot, or is cut by `end`.
 int64_t next_careful_group(const Residual& residual, int64_t begin, int64_t end) {
   int64_t stop = begin + (end - begin) / kVirtualLanes * kVirtualLanes;
   if (!residual.one_hot) return stop;

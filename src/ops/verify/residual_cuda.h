@@ -11,7 +11,8 @@ namespace heddle::cuda::verify {
 inline constexpr int kWalkThreads = 512;
 inline constexpr int kWalkChunks = kWalkThreads / 16;
 
-/// What one request's block shares: Residual, ChunkSums and the weights of a chunk that a draw walks through.
+/// What one request's block shares: Residual, ChunkSums and the weights of a chunk that a draw
+/// walks through.
 struct SharedResidual {
   double masses[kMaxTried];
   const float* q[kMaxTried];
@@ -29,8 +30,9 @@ struct SharedResidual {
   return x > 0.0f ? double{x} : 0.0;
 }
 
-/// What is left of the target's row after rejections (ops/verify/residual.h), with all of its sums in the same order as on the
-/// CPU. All threads of a block call every function, with the same arguments, and get the same results.
+/// What is left of the target's row after rejections (ops/verify/residual.h), with all of its sums
+/// in the same order as on the CPU. All threads of a block call every function, with the same
+/// arguments, and get the same results.
 class DeviceResidual {
  public:
   __device__ DeviceResidual(SharedResidual& shared, const float* p, int64_t vocab_size,
@@ -132,7 +134,8 @@ class DeviceResidual {
     return s_.total;
   }
 
-  /// Every 16th weight of [first, end), ascending. Chains have no more than one rejected draft: many loads are then under way.
+  /// Every 16th weight of [first, end), ascending. Chains have no more than one rejected draft:
+  /// many loads are then under way.
   [[nodiscard]] __device__ double sum_lane(int64_t first, int64_t end) const {
     double sum = 0.0;
     if (num_rejected_ == 0) {

@@ -32,7 +32,8 @@ struct DraftTensors {
   }
 };
 
-/// The drafts in host memory, as check_on_host brings them there; of the outputs only the shapes are looked at.
+/// The drafts in host memory, as check_on_host brings them there; of the outputs only the shapes
+/// are looked at.
 template <class Host>
 [[nodiscard]] DraftTensors drafts_on_host(Host& host, const DraftTensors& drafts) {
   DraftTensors result = drafts;
@@ -51,12 +52,13 @@ void check_index_matrix(const ExecContext& ctx, const char* tensor, const ConstT
 
 // For HEDDLE_VALIDATE; tensors lie in host memory and have passed the checks above.
 
-/// Starts, drafts (below vocab_size), masks, and that no chain or path is longer than the outputs hold.
+/// Starts, drafts (below vocab_size), masks, and that no chain or path is longer than the outputs
+/// hold.
 void validate_drafts(const DraftTensors& drafts, int64_t vocab_size);
 /// The target's choices: none below 0, but for rows that follow a placeholder.
 void validate_target_tokens(const DraftTensors& drafts, const ConstTensorView& target_tokens);
-/// Probabilities are finite and not negative, rows sum to 1 within a hundredth; rows of and after placeholders may hold
-/// anything. draft_probs may be absent.
+/// Probabilities are finite and not negative, rows sum to 1 within a hundredth; rows of and after
+/// placeholders may hold anything. draft_probs may be absent.
 void validate_probabilities(const DraftTensors& drafts, const ConstTensorView& draft_probs,
                             const ConstTensorView& target_probs);
 

@@ -29,8 +29,8 @@ void verify_chain(const GreedyParams& p, int64_t seq) {
   p.outputs.finish(seq, i, p.target_tokens[span.target_row + i]);
 }
 
-/// Nodes from the root to `node` if the target confirms them all, else 0. Each node is judged alone, so that many threads
-/// can share a tree.
+/// Nodes from the root to `node` if the target confirms them all, else 0. Each node is judged
+/// alone, so that many threads can share a tree.
 int64_t confirmed_depth(const GreedyParams& p, const DraftSpan& span, int64_t node) {
   int64_t depth = 0;
   while (node >= 0) {

@@ -42,7 +42,8 @@ struct DeviceGreedy {
   }
 };
 
-// The longest run of drafts that the target chose, and what it chose next. One thread per request; grid ceil(num_seqs / kThreads).
+// The longest run of drafts that the target chose, and what it chose next. One thread per request;
+// grid ceil(num_seqs / kThreads).
 __global__ void __launch_bounds__(kThreads) chain_kernel(const __grid_constant__ DeviceGreedy p) {
   const int64_t seq = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (seq >= p.batch.num_seqs) return;
@@ -71,8 +72,8 @@ __global__ void __launch_bounds__(kThreads) chain_kernel(const __grid_constant__
   p.outputs.finish(seq, accepted, p.target_tokens[span.target_row + accepted]);
 }
 
-// The longest confirmed path, of equal ones that with the lowest last node. One warp per request, whose lanes judge 32 nodes at
-// once; grid ceil(num_seqs / kTrees).
+// The longest confirmed path, of equal ones that with the lowest last node. One warp per request,
+// whose lanes judge 32 nodes at once; grid ceil(num_seqs / kTrees).
 __global__ void __launch_bounds__(kThreads) tree_kernel(const __grid_constant__ DeviceGreedy p) {
   const int64_t seq = int64_t{blockIdx.x} * kTrees + threadIdx.x / 32;
   if (seq >= p.batch.num_seqs) return;  // whole warps leave together
@@ -115,8 +116,8 @@ struct DeviceTreeMoves {
         num_places(p.num_seqs * p.max_depth) {}
 };
 
-// from[b, k] = roots[b] + 1 + nodes[b, k], to[b, k] = roots[b] + 1 + k below accepted[b], -1 from there on. One thread per place;
-// grid ceil(num_places / kThreads).
+// from[b, k] = roots[b] + 1 + nodes[b, k], to[b, k] = roots[b] + 1 + k below accepted[b], -1 from
+// there on. One thread per place; grid ceil(num_places / kThreads).
 __global__ void __launch_bounds__(kThreads)
     moves_kernel(const __grid_constant__ DeviceTreeMoves p) {
   const int64_t place = int64_t{blockIdx.x} * kThreads + threadIdx.x;

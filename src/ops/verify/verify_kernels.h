@@ -35,8 +35,8 @@ struct DraftBatch {
   }
 };
 
-/// The ancestors of drafts as bits (heddle/ops/verify.h). Made without a tensor, it is a chain: each draft follows the one
-/// before.
+/// The ancestors of drafts as bits (heddle/ops/verify.h). Made without a tensor, it is a chain:
+/// each draft follows the one before.
 class TreeMask {
  public:
   TreeMask() = default;

@@ -51,7 +51,8 @@ class Walk {
     residual_.num_rejected = 0;
   }
 
-  /// Tries the children of `node` in turn; the residual is then what is left without the rejected ones. -1: none is accepted.
+  /// Tries the children of `node` in turn; the residual is then what is left without the rejected
+  /// ones. -1: none is accepted.
   int64_t accepted_child(int64_t node) {
     double mass = 1.0;
     int64_t child = p_.tree.next_child(span_, node, node);
@@ -84,7 +85,8 @@ class Walk {
     return sums_.total;
   }
 
-  /// From the residual; from the target's row where nothing is left of it; 0 where that has no mass either.
+  /// From the residual; from the target's row where nothing is left of it; 0 where that has no mass
+  /// either.
   int64_t draw_token() {
     if (residual_.num_rejected == 0) {
       sum_weights(residual_, sums_);

@@ -36,7 +36,8 @@ struct DeviceStochastic {
         outputs(p.outputs) {}
 };
 
-/// One request on its way down the tree (or along the chain). All threads of the block take every step of it.
+/// One request on its way down the tree (or along the chain). All threads of the block take every
+/// step of it.
 class DeviceWalk {
  public:
   __device__ DeviceWalk(const DeviceStochastic& p, SharedResidual& shared)
@@ -75,8 +76,8 @@ class DeviceWalk {
     return uniform_draw(seed_, step, purpose, static_cast<uint32_t>(rank));
   }
 
-  /// Tries the children of `node` in turn; the residual is then what is left without the rejected ones, of mass `total`. -1: none
-  /// is accepted.
+  /// Tries the children of `node` in turn; the residual is then what is left without the rejected
+  /// ones, of mass `total`. -1: none is accepted.
   [[nodiscard]] __device__ int64_t accepted_child(DeviceResidual& residual, int64_t node,
                                                   double& total) const {
     double mass = 1.0;
@@ -97,7 +98,8 @@ class DeviceWalk {
     return -1;
   }
 
-  /// From the residual; from the target's row where nothing is left of it; 0 where that has no mass either.
+  /// From the residual; from the target's row where nothing is left of it; 0 where that has no mass
+  /// either.
   [[nodiscard]] __device__ int64_t draw_token(DeviceResidual& residual, double total) const {
     if (residual.num_rejected() == 0 || !(total > 0.0)) {
       residual.forget_rejected();
@@ -114,8 +116,9 @@ class DeviceWalk {
   int64_t depth_ = 0;  // accepted drafts
 };
 
-// Speculative sampling (heddle/ops/verify.h), one block per request: decisions by all threads alike, sums over the vocabulary
-// shared out by chunk and lane, running sums of a draw by thread 0, since their order is part of the contract. Grid num_seqs.
+// Speculative sampling (heddle/ops/verify.h), one block per request: decisions by all threads
+// alike, sums over the vocabulary shared out by chunk and lane, running sums of a draw by thread 0,
+// since their order is part of the contract. Grid num_seqs.
 __global__ void __launch_bounds__(kWalkThreads)
     walk_kernel(const __grid_constant__ DeviceStochastic p) {
   __shared__ SharedResidual shared;

@@ -20,8 +20,9 @@ OwnedWeight random_weight(WeightType type, int64_t out, int64_t in) {
   return {ExecContext{}, type, out, in, random_stored(type, out * in, generator, 0.01f)};
 }
 
-/// All products of a decode step: per layer those of q, k, v, then o, then gate and up, then down; at last the head. The
-/// weights are far larger than a core's caches and pass by once a step, as they do in use.
+/// All products of a decode step: per layer those of q, k, v, then o, then gate and up, then down;
+/// at last the head. The weights are far larger than a core's caches and pass by once a step, as
+/// they do in use.
 struct Step {
   std::vector<OwnedWeight> qkv, o, gate_up, down;
   OwnedWeight head = random_weight(WeightType::kQ8_0, kVocab, kHidden);
@@ -61,7 +62,8 @@ void count(benchmark::State& state, int64_t macs, int64_t bytes) {
   state.SetBytesProcessed(state.iterations() * bytes);
 }
 
-/// The head is applied to one row of a prefill, as an engine does, and to all rows of smaller batches.
+/// The head is applied to one row of a prefill, as an engine does, and to all rows of smaller
+/// batches.
 void run_step(benchmark::State& state, int64_t rows, int num_threads) {
   const Step& step = Step::weights();
   const int64_t head_rows = rows > 32 ? 1 : rows;

@@ -16,7 +16,8 @@ inline constexpr WeightType kAllWeightTypes[] = {
     WeightType::kQ4K,  WeightType::kQ5K,  WeightType::kQ6K,
 };
 
-/// Stored weights with random codes and sub-scales; scales, and the weights of dense types, are drawn from N(0, scale^2).
+/// Stored weights with random codes and sub-scales; scales, and the weights of dense types, are
+/// drawn from N(0, scale^2).
 template <class Generator>
 std::vector<std::byte> random_stored(WeightType type, int64_t num_weights, Generator& generator,
                                      float scale = 0.05f) {

@@ -8,8 +8,8 @@
 
 #include "heddle/ops/linear.h"
 
-// The definitions, weight by weight and without cleverness; tests only. Sums and products of scales and codes are exact in
-// double, so the value rounded to float is the one that the formats define.
+// The definitions, weight by weight and without cleverness; tests only. Sums and products of scales
+// and codes are exact in double, so the value rounded to float is the one that the formats define.
 
 namespace heddle::ref {
 
@@ -92,7 +92,8 @@ inline float weight(WeightType type, const std::byte* stored, int64_t i) {
 
 enum class MultiplyAdd { kFused, kRoundedTwice };
 
-/// y[t][o] = sum_k w[o][k] x[t][k] in f32, k ascending; w [out_features, in_features], x [num_tokens, in_features], compact.
+/// y[t][o] = sum_k w[o][k] x[t][k] in f32, k ascending; w [out_features, in_features], x
+/// [num_tokens, in_features], compact.
 inline std::vector<float> linear(const std::vector<float>& w, const std::vector<float>& x,
                                  int64_t out_features, int64_t in_features, MultiplyAdd kind) {
   const int64_t num_tokens = static_cast<int64_t>(x.size()) / in_features;

@@ -1,7 +1,9 @@
-// Times mamba_state_selective_copy on the first GPU, states of the convolution and of the scan in one launch:
+// Times mamba_state_selective_copy on the first GPU, states of the convolution and of the scan in
+// one launch:
 //   bench_mamba_state_selective_copy_cuda --json FILE [--quick]
-// 3 drafts. Each call of a graph copies other counts of the same states, which from 64 requests on are larger than the L2 cache. floor_us is the bytes that are read and written at 4.28 TB/s (a plain copy on an H200), and at
-// least an empty kernel in a graph, 0.53 us.
+// 3 drafts. Each call of a graph copies other counts of the same states, which from 64 requests on
+// are larger than the L2 cache. floor_us is the bytes that are read and written at 4.28 TB/s (a
+// plain copy on an H200), and at least an empty kernel in a graph, 0.53 us.
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,5 @@
-// mamba_state_selective_copy on a GPU: the bodies of the CPU's tests, states far apart in alignment and number, and graphs.
+// mamba_state_selective_copy on a GPU: the bodies of the CPU's tests, states far apart in alignment
+// and number, and graphs.
 #include <vector>
 
 #include "cuda_test.h"

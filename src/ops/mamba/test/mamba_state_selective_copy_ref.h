@@ -6,7 +6,8 @@
 
 namespace heddle::ref {
 
-/// Which copies are made: current[l, slot] <- intermediate[l, slot, token] for every layer. Bounds as the contract says.
+/// Which copies are made: current[l, slot] <- intermediate[l, slot, token] for every layer. Bounds
+/// as the contract says.
 struct SlotCopy {
   int64_t slot, token;
 };

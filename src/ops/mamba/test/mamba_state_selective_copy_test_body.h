@@ -22,7 +22,8 @@ namespace heddle::testing {
 
 using Ints = std::vector<int64_t>;
 
-/// One kind of state of random shape, dtype and strides; every byte of both tensors is random, every gap poisoned.
+/// One kind of state of random shape, dtype and strides; every byte of both tensors is random,
+/// every gap poisoned.
 class StateTensors {
  public:
   /// Behind tokens and slots lie gaps of up to 3 `step` elements.
@@ -212,7 +213,8 @@ inline void expect_any_number_of_requests(const ExecContext& ctx, Mirror& on, in
   expect_copies(ctx, on, tensors, Requests(n, n, 1), 1);
 }
 
-/// Two layers, two slots, S = 1, a state of two floats: element [l, m, t, e] of intermediate is 1000 l + 100 m + 10 t + e.
+/// Two layers, two slots, S = 1, a state of two floats: element [l, m, t, e] of intermediate is
+/// 1000 l + 100 m + 10 t + e.
 struct Example {
   std::vector<float> current = std::vector<float>(8, -1.0f), intermediate;
   Ints prefill{0, 0}, slots{1, 0}, accepted{1, 0};

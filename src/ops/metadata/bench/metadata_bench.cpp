@@ -11,7 +11,8 @@ namespace {
 
 using Vector = std::vector<int32_t>;
 
-/// Batches of 256 requests: a decode step, and 33,023 elements spread evenly and as badly as can be.
+/// Batches of 256 requests: a decode step, and 33,023 elements spread evenly and as badly as can
+/// be.
 enum class Batch { kDecode, kEven, kSkewed };
 
 Vector lengths_of(Batch batch) {
@@ -85,8 +86,8 @@ void filtering(benchmark::State& state, Batch batch, int threads) {
   });
 }
 
-/// Every output, but the padded table only where rows are alike; items are token outputs. 500 tokens in the cache of each
-/// request, pages of 16, eight adapters.
+/// Every output, but the padded table only where rows are alike; items are token outputs. 500
+/// tokens in the cache of each request, pages of 16, eight adapters.
 void whole_step(benchmark::State& state, Batch batch, int threads) {
   const Vector lengths = lengths_of(batch), cache(256, 500);
   Vector adapters(256), counts;

@@ -1,11 +1,14 @@
-// Times the metadata ops on the first GPU, in a graph and from the host, at 256 requests; indices are i32.
+// Times the metadata ops on the first GPU, in a graph and from the host, at 256 requests; indices
+// are i32.
 //   bench_metadata_cuda --json FILE [--quick]
-// A sample is one call's share of a replay of kCalls calls, made one after the other, or of kCalls calls from the host into a stream
-// that is empty at first. Beside them: an empty kernel with as many bytes of parameters, which is what every launch takes.
+// A sample is one call's share of a replay of kCalls calls, made one after the other, or of kCalls
+// calls from the host into a stream that is empty at first. Beside them: an empty kernel with as
+// many bytes of parameters, which is what every launch takes.
 //
-// Floors are bytes at 4.6 TB/s; all but those of the wide tables are far below a launch, so what counts is a chain of latencies: the
-// launch and its parameters, which overlap the call before (cuda/early_launch.h); two reads one after the other, the barriers between
-// them, the instructions of one thread, and the writes.
+// Floors are bytes at 4.6 TB/s; all but those of the wide tables are far below a launch, so what
+// counts is a chain of latencies: the launch and its parameters, which overlap the call before
+// (cuda/early_launch.h); two reads one after the other, the barriers between them, the instructions
+// of one thread, and the writes.
 
 #include <numeric>
 #include <string>
@@ -115,8 +118,8 @@ void time_new_tokens(Bench& bench) {
   });
 }
 
-/// All outputs of a step with `num_new` tokens each, at some 500 tokens in the cache, pages of 16 and 8 adapters; tables have
-/// `width` columns, those of batches that are compared the same.
+/// All outputs of a step with `num_new` tokens each, at some 500 tokens in the cache, pages of 16
+/// and 8 adapters; tables have `width` columns, those of batches that are compared the same.
 void time_prepare_batch(Bench& bench, const std::string& batch, const Values& num_new,
                         int64_t width) {
   constexpr int64_t kSlots = 8;

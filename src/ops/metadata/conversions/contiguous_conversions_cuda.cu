@@ -9,7 +9,8 @@
 #include "ops/metadata/contiguous_rows_cuda.h"
 #include "ops/metadata/conversions/conversions_kernels.h"
 
-// The conversions of contiguous tensors (contiguous_rows_cuda.h). Parameters are few, since a kernel gets 64 bytes of them at a time.
+// The conversions of contiguous tensors (contiguous_rows_cuda.h). Parameters are few, since a
+// kernel gets 64 bytes of them at a time.
 
 namespace heddle::cuda::metadata {
 namespace {
@@ -17,11 +18,13 @@ namespace {
 __device__ int32_t load_if(const int32_t* at, bool in_range) {
   return static_cast<int32_t>(load_word_if(at, in_range));
 }
-/// The number at an address, or that at another one which can be read: no branch, so that several loads go out one after the other.
+/// The number at an address, or that at another one which can be read: no branch, so that several
+/// loads go out one after the other.
 __device__ int32_t load_either(const int32_t* at, bool in_range, const int32_t* readable) {
   return *(in_range ? at : readable);
 }
-/// Places are sums that may wrap where the metadata makes no sense; so seen, those in front of a tensor are behind it.
+/// Places are sums that may wrap where the metadata makes no sense; so seen, those in front of a
+/// tensor are behind it.
 __device__ int32_t sum_of(int32_t a, int32_t b) {
   return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
 }
@@ -192,7 +195,8 @@ struct ContiguousToRagged {
   }
 };
 
-// Every block adds up all lengths: that is cheaper than to wait for another block, and no block waits.
+// Every block adds up all lengths: that is cheaper than to wait for another block, and no block
+// waits.
 template <int kPerLane>
 __global__ void __launch_bounds__(kContiguousThreads)
     contiguous_to_ragged_kernel(const __grid_constant__ ContiguousToRagged op) {
@@ -215,7 +219,8 @@ __global__ void __launch_bounds__(kContiguousThreads)
   write_chunk(op, window, chunk);
 }
 
-/// Up to so many elements per multiprocessor a lane has one of them, so that more warps share the instructions.
+/// Up to so many elements per multiprocessor a lane has one of them, so that more warps share the
+/// instructions.
 constexpr int64_t kShortPerSm = 1024;
 
 /// launch(elements per lane as a constant, blocks) for `size` elements.

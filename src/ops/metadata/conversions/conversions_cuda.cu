@@ -7,8 +7,8 @@
 #include "ops/metadata/conversions/conversions_kernels.h"
 #include "ops/metadata/ragged_rows_cuda.h"
 
-// One launch each, of blocks that have kRowThreads threads and a chunk of the ragged array (ragged_rows_cuda.h). Of a row
-// [start, end), element `start + j` becomes:
+// One launch each, of blocks that have kRowThreads threads and a chunk of the ragged array
+// (ragged_rows_cuda.h). Of a row [start, end), element `start + j` becomes:
 
 namespace heddle::cuda::metadata {
 namespace {
@@ -142,7 +142,8 @@ __global__ void __launch_bounds__(kRowThreads)
   write_chunk<kPerThread>(op, op.copies(chunk.first), p.cu_slots, p.num_seqs, chunk, window);
 }
 
-// block_tables whole: each element gets its entry of `ragged` or the fill value, so elements balance and nothing is searched.
+// block_tables whole: each element gets its entry of `ragged` or the fill value, so elements
+// balance and nothing is searched.
 template <int kPerThread>
 __global__ void __launch_bounds__(kRowThreads)
     to_filled_padded_kernel(const __grid_constant__ BlockTablesToPaddedParams p) {
@@ -170,8 +171,9 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-// ragged[start(i) + j] = block_tables[i][j]. Every block adds up all lengths in front of its chunk's end, kRowThreads rows at a
-// time: that is cheaper than to wait for another block, and no block waits.
+// ragged[start(i) + j] = block_tables[i][j]. Every block adds up all lengths in front of its
+// chunk's end, kRowThreads rows at a time: that is cheaper than to wait for another block, and no
+// block waits.
 template <int kPerThread>
 __global__ void __launch_bounds__(kRowThreads)
     to_ragged_kernel(const __grid_constant__ BlockTablesToRaggedParams p) {
@@ -215,7 +217,8 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-/// Below this many elements per multiprocessor one element per thread ends sooner than more of them.
+/// Below this many elements per multiprocessor one element per thread ends sooner than more of
+/// them.
 constexpr int64_t kShortPerSm = 4 * kRowThreads;
 
 /// launch(elements per thread as a constant, blocks) for `size` elements.

@@ -4,8 +4,9 @@
 
 namespace heddle {
 
-// What the conversions do where validating(): throw, with tensor, row and value, at an entry that they would skip, a length
-// below 0 and a start that descends. The tensors have passed the checks of the op and lie in host memory.
+// What the conversions do where validating(): throw, with tensor, row and value, at an entry that
+// they would skip, a length below 0 and a start that descends. The tensors have passed the checks
+// of the op and lie in host memory.
 
 void validate_block_tables_to_ragged(const ConstTensorView& ragged,
                                      const ConstTensorView& block_tables,

@@ -2,8 +2,8 @@
 #include "ops/metadata/prepare_batch/prepare_batch_kernels.h"
 #include "ops/metadata/ragged_rows.h"
 
-// Requests are planned one after the other, some hundred at a time; what is ragged is then written in parallel over its
-// elements. A request's plan is a few additions, so the serial part is short.
+// Requests are planned one after the other, some hundred at a time; what is ragged is then written
+// in parallel over its elements. A request's plan is a few additions, so the serial part is short.
 
 namespace heddle::cpu::metadata {
 namespace {
@@ -60,7 +60,8 @@ class Segments {
   int64_t slot_ = -1, begin_ = 0, count_ = 0;
 };
 
-/// Counts the rows of every adapter: adapter_indptr becomes the start of each slot in adapter_rows, its last entry the end.
+/// Counts the rows of every adapter: adapter_indptr becomes the start of each slot in adapter_rows,
+/// its last entry the end.
 void count_adapter_rows(const PrepareBatchParams& p) {
   const IndexList& indptr = p.adapter_indptr;
   fill_run(indptr, 0, indptr.size, 0);
@@ -72,7 +73,8 @@ void count_adapter_rows(const PrepareBatchParams& p) {
   for (int64_t s = 1; s < indptr.size; ++s) indptr.set(s, indptr[s - 1] + indptr[s]);
 }
 
-/// Takes the next places of a request's rows in adapter_rows: until all have theirs, adapter_indptr[slot] is the next one.
+/// Takes the next places of a request's rows in adapter_rows: until all have theirs,
+/// adapter_indptr[slot] is the next one.
 int64_t take_adapter_rows(const PrepareBatchParams& p, const SeqPlan& plan) {
   if (!p.adapter_rows || plan.slot < 0) return 0;
   const int64_t first = p.adapter_indptr[plan.slot];
@@ -80,7 +82,8 @@ int64_t take_adapter_rows(const PrepareBatchParams& p, const SeqPlan& plan) {
   return first;
 }
 
-/// Now that adapter_indptr[slot] has become the end of each slot, which is the start of the next one.
+/// Now that adapter_indptr[slot] has become the end of each slot, which is the start of the next
+/// one.
 void restore_adapter_indptr(const PrepareBatchParams& p) {
   for (int64_t s = p.num_slots; s > 0; --s) p.adapter_indptr.set(s, p.adapter_indptr[s - 1]);
   p.adapter_indptr.set(0, 0);
@@ -116,7 +119,8 @@ void write_kv_slots(const PrepareBatchParams& p, int64_t seq, int64_t row, int64
   }
 }
 
-/// The ids of a request's tokens `range`: those that the step brings, which go to all_input_ids, too, and those from there.
+/// The ids of a request's tokens `range`: those that the step brings, which go to all_input_ids,
+/// too, and those from there.
 void write_ids(const PrepareBatchParams& p, int64_t seq, int64_t start, int64_t first_token,
                Range range) {
   Range brought{range.end, range.end};

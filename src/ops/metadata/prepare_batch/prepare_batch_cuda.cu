@@ -3,8 +3,9 @@
 #include "core/kernel_log.h"
 #include "ops/metadata/prepare_batch/prepare_batch_plan_cuda.h"
 
-// One launch, no exchange between blocks. Every block plans all requests (prepare_batch_plan_cuda.h); the first one then writes
-// what has one entry per request, the segments and `overflow`, the others what has one per token, page, table entry and slot.
+// One launch, no exchange between blocks. Every block plans all requests
+// (prepare_batch_plan_cuda.h); the first one then writes what has one entry per request, the
+// segments and `overflow`, the others what has one per token, page, table entry and slot.
 
 namespace heddle::cuda::metadata {
 
@@ -259,7 +260,8 @@ __device__ void write_adapter_indptr(const GeneralBatchParams& p, const PlannedW
   }
 }
 
-// All outputs of prepare_batch. Blocks of items.threads, at least as many as requests where they are few; grid items.blocks.
+// All outputs of prepare_batch. Blocks of items.threads, at least as many as requests where they
+// are few; grid items.blocks.
 __global__ void __launch_bounds__(kSeqsPerWindow)
     prepare_batch_kernel(const __grid_constant__ GeneralBatchParams p) {
   __shared__ PlannedWindow window;

@@ -13,11 +13,13 @@
 #include "core/math.h"
 #include "ops/metadata/prepare_batch/prepare_batch_kernels.h"
 
-// A call of prepare_batch as its kernel takes it: half the size of PrepareBatchParams, since every launch carries it along.
+// A call of prepare_batch as its kernel takes it: half the size of PrepareBatchParams, since every
+// launch carries it along.
 
 namespace heddle::cuda::metadata {
 
-/// How the work of one launch is cut into items, which go round the blocks behind the first one, of a small batch their warps.
+/// How the work of one launch is cut into items, which go round the blocks behind the first one, of
+/// a small batch their warps.
 struct PrepareBatchItems {
   int64_t tokens_per_item = 0;
   int64_t token_items = 0, page_items = 0, table_items = 0;
@@ -29,7 +31,8 @@ struct PrepareBatchItems {
 
 inline constexpr int kFewSeqs = 256, kSeqsPerWindow = 512;
 inline constexpr int64_t kPagesPerItem = 512;
-/// A batch of few tokens takes small items: the requests of an item are looked up in all others by the lanes of one block.
+/// A batch of few tokens takes small items: the requests of an item are looked up in all others by
+/// the lanes of one block.
 inline constexpr int64_t kFewTokens = 32, kManyTokens = 256;
 inline constexpr int kLanesPerSum = 8;
 

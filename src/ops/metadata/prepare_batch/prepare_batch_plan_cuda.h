@@ -3,12 +3,14 @@
 #include "ops/metadata/indices_cuda.h"
 #include "ops/metadata/prepare_batch/prepare_batch_cuda_params.h"
 
-// The plan of prepare_batch on the device. Every block makes it for itself: a window of as many requests as it has threads at a
-// time, by sums over its threads. So no block waits for another, and a small batch is planned once.
+// The plan of prepare_batch on the device. Every block makes it for itself: a window of as many
+// requests as it has threads at a time, by sums over its threads. So no block waits for another,
+// and a small batch is planned once.
 
 namespace heddle::cuda::metadata {
 
-/// How many pages a request is given, of which seq_page_indptr, if there is one, says [begin, end): any number where none are.
+/// How many pages a request is given, of which seq_page_indptr, if there is one, says [begin, end):
+/// any number where none are.
 __device__ inline int64_t num_given_pages(const GeneralBatchParams& p, int64_t begin, int64_t end) {
   if (!p.has_given_pages) return kHuge;
   if (!p.seq_page_indptr.is_given()) return p.given_pages;
@@ -78,8 +80,9 @@ __device__ inline int64_t slot_of(const GeneralBatchParams& p, int64_t seq) {
   return slot_within(p, load_input(p.adapter_slots, seq).value());
 }
 
-/// Plans the requests [first_seq, first_seq + blockDim.x), as far as they are there. All threads; a barrier lies before the next
-/// call. When it returns, all threads see the window, and `progress` includes it.
+/// Plans the requests [first_seq, first_seq + blockDim.x), as far as they are there. All threads; a
+/// barrier lies before the next call. When it returns, all threads see the window, and `progress`
+/// includes it.
 __device__ inline PlannedSeq plan_window(const GeneralBatchParams& p, int64_t first_seq,
                                          PlannedWindow& window, Progress& progress) {
   const int r = threadIdx.x, last = static_cast<int>(blockDim.x) - 1;
@@ -150,9 +153,10 @@ __device__ inline PlannedSeq plan_window(const GeneralBatchParams& p, int64_t fi
   return plan;
 }
 
-/// The rows in adapter_rows before those of request `seq`, whose adapter is in `slot`: all of lower slots, and those of the
-/// slot's earlier requests. kLanesPerSum neighbours share a sum and all get it; whole warps. `window` holds the plan where
-/// `is_whole`, when one window holds all requests; else find_cut has set what it says of a cut.
+/// The rows in adapter_rows before those of request `seq`, whose adapter is in `slot`: all of lower
+/// slots, and those of the slot's earlier requests. kLanesPerSum neighbours share a sum and all get
+/// it; whole warps. `window` holds the plan where `is_whole`, when one window holds all requests;
+/// else find_cut has set what it says of a cut.
 __device__ inline int64_t adapter_rows_before(const GeneralBatchParams& p,
                                               const PlannedWindow& window, bool is_whole,
                                               int64_t num_active, int64_t slot, int64_t seq) {

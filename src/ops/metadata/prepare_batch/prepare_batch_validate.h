@@ -4,8 +4,9 @@
 
 namespace heddle {
 
-/// What prepare_batch does where validating(): throws, with tensor, row and value, at a length below 0, a start that descends,
-/// an id out of range, and at what would else be cut off. Of padding requests nothing is looked at.
+/// What prepare_batch does where validating(): throws, with tensor, row and value, at a length
+/// below 0, a start that descends, an id out of range, and at what would else be cut off. Of
+/// padding requests nothing is looked at.
 void validate_prepare_batch(const PrepareBatchInputs& in, const PrepareBatchParams& p);
 
 }  // namespace heddle

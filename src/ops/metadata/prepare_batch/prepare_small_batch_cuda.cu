@@ -3,9 +3,15 @@
 
 #include "ops/metadata/prepare_batch/prepare_small_batch_plan_cuda.h"
 
-// prepare_batch for at most as many requests as a block has threads and for extents whose sums fit 32 bits: every decode step. Each
-// block plans all requests, one per thread; behind that barrier warps share no more. The first block writes what has one entry
-// per request; each warp of the others takes a few tokens, or 128 pages or table entries, or a slot.
+// prepare_batch for at most as many requests as a block has threads and for extents whose sums fit
+// 32 bits: every decode step. Each block plans all requests, one per thread; behind that barrier
+// warps share no more. The first block writes what has one entry per request; each warp of the
+// others takes a few tokens, or 128 pages or table entries, or a slot.
+//
+//   block 0         a thread a request: lengths, pages, segments
+//   other blocks    8 warps, each a work item after the other
+//     warp          1 to 32 tokens, or 128 pages or table entries, or a slot
+//       lane        a token, or 4 pages
 
 namespace heddle::cuda::metadata {
 namespace {
@@ -16,7 +22,8 @@ constexpr int kThreads = kSmallThreads, kWarps = kSmallWarps;
 struct Rows {
   int first, count;
 };
-/// Those that have elements [first, last) of a ragged array, of which there is at least one. All lanes.
+/// Those that have elements [first, last) of a ragged array, of which there is at least one. All
+/// lanes.
 __device__ Rows rows_of(const int32_t* starts, int first, int last) {
   uint32_t begun = 0;  // at the first element, and 16 bits higher at the last one
 #pragma unroll
@@ -58,8 +65,9 @@ __device__ LoadedIndex load_page(const P& p, const SmallPlan<typename P::Number>
   return in_range ? page : LoadedIndex::of(-1);
 }
 
-/// Where the rows of each of up to 32 requests from `first` on begin in adapter_rows: that of request first + i in lane i. All lanes.
-/// One sum over the requests in front for each slot that these have.
+/// Where the rows of each of up to 32 requests from `first` on begin in adapter_rows: that of
+/// request first + i in lane i. All lanes. One sum over the requests in front for each slot that
+/// these have.
 template <class Number>
 __device__ int adapter_places(const SmallPlan<Number>& plan, int first, int count) {
   const int lane = threadIdx.x % 32;

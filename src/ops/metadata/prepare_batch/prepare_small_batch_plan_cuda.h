@@ -3,8 +3,8 @@
 #include "ops/metadata/indices_cuda.h"
 #include "ops/metadata/prepare_batch/prepare_batch_cuda_params.h"
 
-// The plan of a small batch: of at most as many requests as a block has threads, with sums that fit 32 bits. Every block makes it for
-// itself, a request per thread.
+// The plan of a small batch: of at most as many requests as a block has threads, with sums that fit
+// 32 bits. Every block makes it for itself, a request per thread.
 
 namespace heddle::cuda::metadata {
 
@@ -32,7 +32,8 @@ struct SmallTotals {
   int32_t tokens, pages, adapter_rows;
 };
 
-/// Tokens and pages of the requests in front of this thread's, and totals of those and of rows with an adapter. A barrier within.
+/// Tokens and pages of the requests in front of this thread's, and totals of those and of rows with
+/// an adapter. A barrier within.
 __device__ inline uint2 sums_before(uint3 x, uint32_t (&scratch)[3][kSmallWarps], uint3& total) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   uint2 sum{x.x, x.y};
@@ -84,7 +85,8 @@ __device__ typename P::Number number_of(const LoadedIndex& x) {
   return static_cast<typename P::Number>(bounded(x.value()));
 }
 
-/// How many pages a request is given, of which seq_page_indptr, if there is one, says [begin, end): any number where none are.
+/// How many pages a request is given, of which seq_page_indptr, if there is one, says [begin, end):
+/// any number where none are.
 template <class P>
 __device__ typename P::Number num_given_pages(const P& p, typename P::Number begin,
                                               typename P::Number end) {

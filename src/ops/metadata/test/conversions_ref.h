@@ -5,7 +5,8 @@
 #include <optional>
 #include <vector>
 
-// The definitions, entry by entry, on values in their logical order. Every backend is tested against this.
+// The definitions, entry by entry, on values in their logical order. Every backend is tested
+// against this.
 
 namespace heddle::ref {
 

@@ -40,8 +40,8 @@ inline std::optional<int64_t> random_fill() {
   return pick<std::optional<int64_t>>({std::nullopt, std::nullopt, -1, 0, 77});
 }
 
-/// Runs body(ctx, num_seqs, typical length) on random batches: small ones, some above a scan's chunk, and skewed ones that
-/// several threads share.
+/// Runs body(ctx, num_seqs, typical length) on random batches: small ones, some above a scan's
+/// chunk, and skewed ones that several threads share.
 template <class Body>
 void for_random_batches(const MetadataRun& run, const Body& body) {
   for (int repeat = 0; repeat < small_or(10, 120); ++repeat) {
@@ -163,7 +163,8 @@ inline void expect_slots_filtering_equals_the_definition(const MetadataRun& run)
   });
 }
 
-// The grids of the originals end at 65,535 requests; one of 32k beside many of one is what they balance worst.
+// The grids of the originals end at 65,535 requests; one of 32k beside many of one is what they
+// balance worst.
 inline void expect_conversions_take_any_number_of_requests_and_any_skew(const MetadataRun& run) {
   ThreadPool pool(3);
   const ExecContext ctx = run.with(pool);
@@ -247,8 +248,8 @@ inline Vector garbage(int64_t n) {
   return values;
 }
 
-// What is written is then up to chance, where it is written is not: guards and gaps stay whole, and nothing else is read (which
-// the build with an address sanitizer sees).
+// What is written is then up to chance, where it is written is not: guards and gaps stay whole, and
+// nothing else is read (which the build with an address sanitizer sees).
 inline void expect_conversions_stay_within_their_tensors_whatever_the_metadata_holds(
     const MetadataRun& run) {
   for (int repeat = 0; repeat < small_or(6, 100); ++repeat) {

@@ -14,7 +14,8 @@
 
 namespace heddle::testing {
 
-/// While one made with `on` lives, index tensors are i32 without gaps between elements: the GPU has kernels for those alone.
+/// While one made with `on` lives, index tensors are i32 without gaps between elements: the GPU has
+/// kernels for those alone.
 class ScopedPlainIndexTensors {
  public:
   explicit ScopedPlainIndexTensors(bool on) : before_(is_on_) { is_on_ = on; }
@@ -29,8 +30,8 @@ class ScopedPlainIndexTensors {
   bool before_;
 };
 
-/// An index tensor of tests: i32 or i64 at random, with gaps between rows and elements at random, all of them filled, so that
-/// a write beside the elements shows.
+/// An index tensor of tests: i32 or i64 at random, with gaps between rows and elements at random,
+/// all of them filled, so that a write beside the elements shows.
 class IndexTensor {
  public:
   explicit IndexTensor(const ref::Vector& values) : IndexTensor(1, int64_t(values.size()), values) {
@@ -117,7 +118,8 @@ inline ref::Vector random_vector(int64_t n, int64_t low, int64_t high) {
 inline ref::Matrix random_matrix(int64_t rows, int64_t width) {
   return {rows, width, random_vector(rows * width, 0, 1'000'000)};
 }
-/// Lengths as batches have them: most alike, some zero, at times one that is far longer than the others.
+/// Lengths as batches have them: most alike, some zero, at times one that is far longer than the
+/// others.
 inline ref::Vector random_lengths(int64_t n, int64_t typical) {
   ref::Vector lengths(static_cast<size_t>(n));
   for (int64_t& l : lengths) l = pick<int64_t>({0, 1, typical, random_int(0, typical)});

@@ -10,7 +10,8 @@
 
 namespace heddle::testing {
 
-/// A call of prepare_batch with index tensors of random dtypes and strides; outputs that are absent are left out of `names`.
+/// A call of prepare_batch with index tensors of random dtypes and strides; outputs that are absent
+/// are left out of `names`.
 class BatchTensors {
  public:
   BatchTensors(const ref::BatchCall& call, const std::vector<std::string>& names) : call_(call) {
@@ -100,7 +101,8 @@ class BatchTensors {
     in.pad_token = call_.pad_token;
   }
 
-  /// As a table where all requests have the same number of pages, at times; else in CSR form, with a gap before the first.
+  /// As a table where all requests have the same number of pages, at times; else in CSR form, with
+  /// a gap before the first.
   void give_pages(const std::vector<ref::Vector>& pages) {
     bool even = true;
     for (const ref::Vector& row : pages) even = even && row.size() == pages[0].size();

@@ -62,7 +62,8 @@ TEST(PrepareBatch, CapturedOnceFollowsTheContentsOfItsTensors) {
   EXPECT_EQ(positions, (std::vector<int32_t>{1, 2, 3, 4, 0, 0}));
 }
 
-// The places that kv_slots name are those where the cache's own op stores the step's keys by the table.
+// The places that kv_slots name are those where the cache's own op stores the step's keys by the
+// table.
 TEST(PrepareBatch, NamesThePlacesWhereKvInitStores) {
   BatchCall c = random_call(random_int(1, 9), 12);
   c.seq_pages.reset();

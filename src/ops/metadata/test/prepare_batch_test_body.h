@@ -22,7 +22,8 @@ using Names = std::vector<std::string>;
 
 inline bool chance(int percent) { return random_int(0, 99) < percent; }
 
-/// Pages enough for most requests, in random order; rows of equal length at times, so that they come as a table.
+/// Pages enough for most requests, in random order; rows of equal length at times, so that they
+/// come as a table.
 inline std::vector<Vector> random_pages(const BatchCall& c) {
   std::vector<Vector> pages;
   const Vector lengths = ref::batch_rows(c).kv;

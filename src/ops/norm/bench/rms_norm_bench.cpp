@@ -8,7 +8,8 @@
 namespace heddle {
 namespace {
 
-/// One thread, rows in cache: what a decode step (8 rows) and a prefill (512 rows) of a small model ask for.
+/// One thread, rows in cache: what a decode step (8 rows) and a prefill (512 rows) of a small model
+/// ask for.
 template <class T>
 void run(benchmark::State& state, int64_t rows, int64_t width, bool fused) {
   std::vector<T> residual(size_t(rows * width), from_float<T>(0.5f)), output = residual;

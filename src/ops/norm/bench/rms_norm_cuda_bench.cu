@@ -1,8 +1,9 @@
 // Times rms_norm on the first GPU:
 //   bench_rms_norm_cuda --json FILE [--quick]
-// Rows of 64 and 512 MB, whose bytes come from memory: each call of a graph takes other rows, in a ring that is larger than the L2
-// cache; and 1 to 256 rows of 4096, where calls of a graph follow each other on the same rows, as a layer's do.
-// floor_us is the bytes that are read and written at 4.28 TB/s (a copy on an H200), and at least an empty kernel in a graph, 0.53 us.
+// Rows of 64 and 512 MB, whose bytes come from memory: each call of a graph takes other rows, in a
+// ring that is larger than the L2 cache; and 1 to 256 rows of 4096, where calls of a graph follow
+// each other on the same rows, as a layer's do. floor_us is the bytes that are read and written at
+// 4.28 TB/s (a copy on an H200), and at least an empty kernel in a graph, 0.53 us.
 
 #include <algorithm>
 #include <vector>

@@ -1,4 +1,5 @@
-// rms_norm and fused_add_rms_norm on a GPU: the bodies of the CPU's tests, rows of every form, and graphs.
+// rms_norm and fused_add_rms_norm on a GPU: the bodies of the CPU's tests, rows of every form, and
+// graphs.
 #include <algorithm>
 #include <vector>
 
@@ -20,7 +21,8 @@ class RmsNormCuda : public CudaTest {
   using T = typename Pair::Element;
   using W = typename Pair::Weight;
 
-  /// body(ctx, mirror, width) for widths around those at which the kernels and the lanes of a row change.
+  /// body(ctx, mirror, width) for widths around those at which the kernels and the lanes of a row
+  /// change.
   template <class Body>
   void for_each_width(const Body& body) {
     std::vector<int64_t> widths{7, 64, 96, 256, 1000, 1025, 1032, 4104, 16400};  // a kernel each

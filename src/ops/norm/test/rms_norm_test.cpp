@@ -16,7 +16,8 @@ class RmsNorm : public ::testing::Test {
   using T = typename Pair::Element;
   using W = typename Pair::Weight;
 
-  /// body(width) on every target of the machine, for widths around those of vectors and of the 64 sums.
+  /// body(width) on every target of the machine, for widths around those of vectors and of the 64
+  /// sums.
   template <class Body>
   void for_each_target_and_width(const Body& body) {
     for (const int64_t target : cpu_targets()) {

@@ -191,7 +191,8 @@ void expect_bits_of_a_row_alone(const ExecContext& ctx, Mirror& on, int64_t rows
   }
 }
 
-/// Every value of f8e4m3 is the rounding of the f32 value that the same call gives in f32, and a row's scale that of its largest.
+/// Every value of f8e4m3 is the rounding of the f32 value that the same call gives in f32, and a
+/// row's scale that of its largest.
 template <class T, class W>
 void expect_fp8_is_the_rounding_of_the_f32_value(const ExecContext& ctx, Mirror& on,
                                                  int64_t width) {
@@ -266,7 +267,8 @@ inline void expect_fp8_of_zeros_and_nan(const ExecContext& ctx, Mirror& on) {
   }
 }
 
-/// The input lies as [heads, tokens, width + 4], the output as a compact tensor of rank 8, the scales as one of rank 7.
+/// The input lies as [heads, tokens, width + 4], the output as a compact tensor of rank 8, the
+/// scales as one of rank 7.
 inline void expect_any_rank_and_strides(const ExecContext& ctx, Mirror& on) {
   const int64_t batch = 2, tokens = 5, heads = 3, width = 20;
   NormProblem<float, float> p(batch * tokens * heads, width);

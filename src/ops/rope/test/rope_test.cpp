@@ -33,7 +33,8 @@ TEST(Rope, TurnsFirstHalfWithSecondHalf) {
   EXPECT_FLOAT_EQ(x[3], 0.540302306f);
 }
 
-// The parameters of Llama 3.1 8B: theta 5e5, head size 128. The shortest wavelengths are kept, the longest stretched by 8.
+// The parameters of Llama 3.1 8B: theta 5e5, head size 128. The shortest wavelengths are kept, the
+// longest stretched by 8.
 TEST(Rope, Llama3KeepsShortAndStretchesLongWavelengths) {
   const RopeParams plain{.theta = 5e5};
   RopeParams llama3 = plain;

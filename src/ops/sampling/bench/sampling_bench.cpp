@@ -14,7 +14,8 @@ namespace {
 constexpr float kUsual = 1.5f, kFlat = 0.2f;  // exponents
 constexpr int64_t kVocab = 49152, kRows = 8;
 
-/// Logits whose softmax falls about as rank^-exponent: 1.5 is like a language model, 0.2 nearly flat.
+/// Logits whose softmax falls about as rank^-exponent: 1.5 is like a language model, 0.2 nearly
+/// flat.
 std::vector<float> make_logits(float exponent) {
   std::vector<float> logits(size_t(kRows * kVocab));
   uint32_t state = 1;

@@ -16,8 +16,8 @@ struct SamplingOptions {
   double top_p, min_p;
 };
 
-/// The tokens that may be drawn, in the order of choice, with probabilities that sum to 1. Logits are finite or -infinity,
-/// one at least is finite.
+/// The tokens that may be drawn, in the order of choice, with probabilities that sum to 1. Logits
+/// are finite or -infinity, one at least is finite.
 struct Candidates {
   std::vector<int32_t> tokens;
   std::vector<double> probabilities;

@@ -122,8 +122,8 @@ TEST(Greedy, WritesIntsOfBothWidthsAndNeedsNoLogprobs) {
   EXPECT_EQ((std::vector<int64_t>{wide[0], wide[1]}), (std::vector<int64_t>{1, 0}));
 }
 
-/// Whether the definition, in double, gives the token for u, up to rounding: u may lie a little outside the token's part of
-/// [0, 1), and the thresholds may be met a little earlier or later.
+/// Whether the definition, in double, gives the token for u, up to rounding: u may lie a little
+/// outside the token's part of [0, 1), and the thresholds may be met a little earlier or later.
 bool may_draw(int64_t token, double u, std::span<const float> logits, const SamplingRow& row) {
   constexpr double kSlack = 4e-6;
   std::vector<float> finite(logits.begin(), logits.end());
@@ -177,8 +177,9 @@ TEST(Sample, DrawsWhatTheDefinitionDrawsOnEveryTarget) {
   }
 }
 
-/// Pearson's statistic of 50,000 draws must stay below a bound that it exceeds with a probability of less than 1e-10 where
-/// the sampler is right (Wilson and Hilferty's approximation at 6.5 standard deviations).
+/// Pearson's statistic of 50,000 draws must stay below a bound that it exceeds with a probability
+/// of less than 1e-10 where the sampler is right (Wilson and Hilferty's approximation at 6.5
+/// standard deviations).
 void expect_distribution(const std::vector<float>& logits, SamplingRow row) {
   constexpr int64_t kDraws = 50000;
   const auto c = ref::candidates(logits, {row.temperature, row.top_k, row.top_p, row.min_p});

@@ -11,7 +11,8 @@ namespace {
 
 constexpr int64_t kBlockSize = 16, kMaxBlocks = 64;
 
-/// num_requests decode requests with S = 3 drafts, of which request i keeps i mod 4, all in blocks of 16 tokens.
+/// num_requests decode requests with S = 3 drafts, of which request i keeps i mod 4, all in blocks
+/// of 16 tokens.
 template <class I>
 struct Batch {
   static constexpr int64_t kDrafts = 3;

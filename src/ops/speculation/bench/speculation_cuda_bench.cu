@@ -1,8 +1,10 @@
-// Times the bookkeeping after a forward pass over drafts on the first GPU, in a graph and from the host.
+// Times the bookkeeping after a forward pass over drafts on the first GPU, in a graph and from the
+// host.
 //   bench_speculation_cuda --json FILE [--quick]
-// Requests keep 0, 1, 2 or 3 of three drafts in turn and lie in blocks of 16 tokens, so that one in six or so gives a block back.
-// The floor is an empty kernel in a graph, 0.53 us on an H200; 256 requests read and write 60 KB, 0.02 us. Peers' calls: 1.9 + 3.4 +
-// 1.9 us in a graph, 130 us of host time.
+// Requests keep 0, 1, 2 or 3 of three drafts in turn and lie in blocks of 16 tokens, so that one in
+// six or so gives a block back. The floor is an empty kernel in a graph, 0.53 us on an H200; 256
+// requests read and write 60 KB, 0.02 us. Peers' calls: 1.9 + 3.4 + 1.9 us in a graph, 130 us of
+// host time.
 
 #include <chrono>
 #include <cstdint>
@@ -124,7 +126,8 @@ class Batch {
   DeviceBytes masks_;
 };
 
-/// n sequences of `length` tokens in rows of max_tokens. The last two tokens come again, and nothing else, three quarters in.
+/// n sequences of `length` tokens in rows of max_tokens. The last two tokens come again, and
+/// nothing else, three quarters in.
 class Sequences {
  public:
   Sequences(int64_t n, int64_t length, int64_t max_tokens, DType dtype)

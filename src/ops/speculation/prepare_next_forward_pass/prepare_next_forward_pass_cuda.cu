@@ -34,8 +34,8 @@ struct DevicePrepare {
         write_prefill_rows(p.write_prefill_rows) {}
 };
 
-// What row p goes on with: output and required at last_ones[p], and the drafts whose mask is set. One thread per row; grid
-// ceil(num_rows / kThreads).
+// What row p goes on with: output and required at last_ones[p], and the drafts whose mask is set.
+// One thread per row; grid ceil(num_rows / kThreads).
 __global__ void __launch_bounds__(kThreads)
     prepare_kernel(const __grid_constant__ DevicePrepare p) {
   const int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x;

@@ -17,7 +17,8 @@ struct DeviceNextTokens {
         accepted_tokens(on_device(next.accepted_tokens)),
         accepted_counts(on_device(next.accepted_counts)) {}
 
-  /// Row p: of the drafts from `first` on, those for which accepted(s) holds, -1 in place of the others.
+  /// Row p: of the drafts from `first` on, those for which accepted(s) holds, -1 in place of the
+  /// others.
   template <class Accepted>
   __device__ void store_accepted(int64_t p, int64_t max_drafts, const ConstIndexVector& tokens,
                                  int64_t first, const Accepted& accepted) const {

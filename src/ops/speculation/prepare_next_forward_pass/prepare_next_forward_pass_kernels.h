@@ -18,7 +18,8 @@ struct NextTokens {
   cpu::MutableIndexMatrix accepted_tokens;   // [num_rows, max_drafts]
   cpu::MutableIndexArray accepted_counts;    // [num_rows]
 
-  /// Row p: of the drafts from `first` on, those for which accepted(s) holds, -1 in place of the others.
+  /// Row p: of the drafts from `first` on, those for which accepted(s) holds, -1 in place of the
+  /// others.
   template <class Accepted>
   void store_accepted(int64_t p, int64_t max_drafts, const cpu::IndexArray& tokens, int64_t first,
                       const Accepted& accepted) const {

@@ -21,8 +21,9 @@ struct GroupPrepare {
   bool write_prefill_rows = false;
 };
 
-// What each row goes on with. A group of lanes for each, a lane for each of its tokens; output and required are asked for at all of
-// them, since the last accepted one is among them in any batch that was verified. Grid and block: select_lane_group_launch.
+// What each row goes on with. A group of lanes for each, a lane for each of its tokens; output and
+// required are asked for at all of them, since the last accepted one is among them in any batch
+// that was verified. Grid and block: select_lane_group_launch.
 template <IndexLayout kLayout>
 __global__ void __launch_bounds__(kMaxGroupThreads)
     prepare_lanes_kernel(const __grid_constant__ GroupPrepare p) {

@@ -44,7 +44,8 @@ struct DeviceNgram {
         words(blocks > 1 ? kNgramWords.words_in<unsigned long long>(exchange) : nullptr) {}
 };
 
-/// The length of an n-gram above what prefers one of its occurrences; the larger of two is the better one. 0: none.
+/// The length of an n-gram above what prefers one of its occurrences; the larger of two is the
+/// better one. 0: none.
 __device__ uint64_t key_of(const DeviceNgram& p, int64_t n, int64_t end) {
   return static_cast<uint64_t>(n) << 32 | static_cast<uint32_t>(p.first ? ~end : end);
 }
@@ -91,8 +92,8 @@ __device__ uint64_t warp_max(uint64_t x) {
   return x;
 }
 
-/// What the blocks of a row found, brought together by its last block: called by all threads of each block with that block's best;
-/// true in the first warp of the last block, with the row's.
+/// What the blocks of a row found, brought together by its last block: called by all threads of
+/// each block with that block's best; true in the first warp of the last block, with the row's.
 __device__ bool meet(const DeviceNgram& p, uint64_t before, int64_t share, uint64_t& best) {
   if (p.blocks_per_row == 1) return threadIdx.x < 32;
   if (threadIdx.x >= 32) return false;
@@ -127,8 +128,9 @@ __device__ bool meet(const DeviceNgram& p, uint64_t before, int64_t share, uint6
   return true;
 }
 
-// The last n tokens of each row, looked for among those before. Blocks_per_row blocks share the tokens of a row, its last block
-// writes the drafts. Grid num_rows * blocks_per_row, block blockDim.x threads, whole warps.
+// The last n tokens of each row, looked for among those before. Blocks_per_row blocks share the
+// tokens of a row, its last block writes the drafts. Grid num_rows * blocks_per_row, block
+// blockDim.x threads, whole warps.
 __global__ void __launch_bounds__(kNgramThreads)
     propose_kernel(const __grid_constant__ DeviceNgram p) {
   __shared__ uint64_t warp_best[kNgramThreads / 32];

@@ -9,12 +9,13 @@
 
 namespace heddle::cuda::speculation {
 
-/// With several blocks a row: the number of the launch above that of its blocks that began, then one word a block, the launch above
-/// what the block found.
+/// With several blocks a row: the number of the launch above that of its blocks that began, then
+/// one word a block, the launch above what the block found.
 inline constexpr ExchangeRange kNgramWords{8 << 10, 8 << 10};
 
 inline constexpr int kNgramThreads = 1024;
-/// What a block tells of its find: a place in its share in so many bits, and the length in the 10 above them.
+/// What a block tells of its find: a place in its share in so many bits, and the length in the 10
+/// above them.
 inline constexpr int kNgramPlaceBits = 22;
 
 struct NgramLaunch {
@@ -22,8 +23,8 @@ struct NgramLaunch {
   friend bool operator==(const NgramLaunch&, const NgramLaunch&) = default;
 };
 
-/// Several blocks share a row where rows are long and few: as many as the chip holds twice over, the exchange has words for, and the
-/// warp that brings their finds together has lanes.
+/// Several blocks share a row where rows are long and few: as many as the chip holds twice over,
+/// the exchange has words for, and the warp that brings their finds together has lanes.
 [[nodiscard]] constexpr NgramLaunch select_ngram_launch(int64_t num_rows, int64_t max_tokens,
                                                         int64_t max_ngram, bool has_exchange,
                                                         int num_sms) {

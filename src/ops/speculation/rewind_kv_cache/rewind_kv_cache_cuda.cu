@@ -37,9 +37,9 @@ struct DeviceRewind {
   }
 };
 
-// Takes rejected(i) tokens off the cache of each active request i. One thread per request. With kListed one block goes over all
-// requests in tiles of blockDim.x, and sums over its threads give each request its place in the list; else grid
-// ceil(num_rows / blockDim.x).
+// Takes rejected(i) tokens off the cache of each active request i. One thread per request. With
+// kListed one block goes over all requests in tiles of blockDim.x, and sums over its threads give
+// each request its place in the list; else grid ceil(num_rows / blockDim.x).
 template <bool kListed>
 __global__ void __launch_bounds__(kListThreads)
     rewind_kernel(const __grid_constant__ DeviceRewind p) {

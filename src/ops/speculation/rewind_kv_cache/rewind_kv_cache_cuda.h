@@ -66,7 +66,8 @@ struct DeviceKvBlocks {
   [[nodiscard]] __device__ KvRow load(int64_t i) const {
     return {last_offset[i], length[i], count[i], last_id[i]};
   }
-  /// Asks for the ids about the last block of request i, which its rewind and its next step look at.
+  /// Asks for the ids about the last block of request i, which its rewind and its next step look
+  /// at.
   __device__ void touch_ids(int64_t i, const KvRow& row) const {
     if (row.count < 1 || max_blocks < 1) return;
     touch(ids.row(i), (row.count < max_blocks ? row.count : max_blocks) - 1);
@@ -106,7 +107,8 @@ struct DeviceReleases {
   }
 };
 
-/// Writes the cache of request i after its rewind, and its released ids to places [place, ...) of the list.
+/// Writes the cache of request i after its rewind, and its released ids to places [place, ...) of
+/// the list.
 __device__ inline void store_rewind(const DeviceKvBlocks& kv, const DeviceReleases& out, int64_t i,
                                     const KvRow& row, const KvRewind& rewind, int64_t place) {
   if (rewind.offset != row.offset) kv.last_offset.set(i, rewind.offset);
@@ -140,7 +142,8 @@ class TileSums {
   };
   __device__ explicit TileSums(Shared& shared) : shared_(shared) {}
 
-  /// The sum of `n` over all threads before this one in all tiles so far. Every thread of the block calls it.
+  /// The sum of `n` over all threads before this one in all tiles so far. Every thread of the block
+  /// calls it.
   [[nodiscard]] __device__ int64_t before(int64_t n) {
     const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
     int64_t sum = n;
@@ -170,7 +173,8 @@ class TileSums {
   int tile_ = 0;
 };
 
-/// The grid for `rows` rows. A list is kept by one block, since a request's place in it depends on all before it.
+/// The grid for `rows` rows. A list is kept by one block, since a request's place in it depends on
+/// all before it.
 struct RowGrid {
   unsigned blocks, threads;
 };

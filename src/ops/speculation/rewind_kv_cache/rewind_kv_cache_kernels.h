@@ -32,7 +32,8 @@ struct KvBlocks {
         max_blocks(state.kv_block_ids.size(1)),
         block_size(block_size_tokens) {}
 
-  /// Blocks that end when the last `rejected` tokens of a request go whose last one lies at `offset` of its block.
+  /// Blocks that end when the last `rejected` tokens of a request go whose last one lies at
+  /// `offset` of its block.
   [[nodiscard]] int64_t blocks_crossed(int64_t offset, int64_t rejected) const {
     return offset < rejected ? ceil_div(rejected - offset, block_size) : 0;
   }
@@ -67,8 +68,8 @@ struct Releases {
   }
 };
 
-/// Takes the last `rejected` tokens of request i off its cache. The ids that it releases go to places [place, ...) of the
-/// list; returns the place behind them.
+/// Takes the last `rejected` tokens of request i off its cache. The ids that it releases go to
+/// places [place, ...) of the list; returns the place behind them.
 inline int64_t rewind_request(const KvBlocks& kv, const Releases& out, int64_t i, int64_t rejected,
                               int64_t place) {
   const int64_t offset = kv.last_offset[i], last_id = kv.last_id[i];

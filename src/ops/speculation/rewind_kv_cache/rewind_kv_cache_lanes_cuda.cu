@@ -15,9 +15,9 @@ struct GroupRewind {
   uint32_t num_starts = 0, max_drafts = 0, num_requests = 0;
 };
 
-// Takes the rejected drafts of each active request off its cache. One thread per request; everything is asked for before anything is
-// looked at, so that a request waits for memory twice: for its count of blocks, then for their ids. Grid and block:
-// select_lane_group_launch.
+// Takes the rejected drafts of each active request off its cache. One thread per request;
+// everything is asked for before anything is looked at, so that a request waits for memory twice:
+// for its count of blocks, then for their ids. Grid and block: select_lane_group_launch.
 template <IndexLayout kLayout>
 __global__ void __launch_bounds__(kMaxGroupThreads)
     rewind_lanes_kernel(const __grid_constant__ GroupRewind p) {

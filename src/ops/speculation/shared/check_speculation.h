@@ -11,7 +11,8 @@
 
 namespace heddle {
 
-// Checks that the ops of this family share. Extents are lower bounds: buffers are made once, for the largest batch.
+// Checks that the ops of this family share. Extents are lower bounds: buffers are made once, for
+// the largest batch.
 
 /// [>= rows] i32|i64.
 void check_index_rows(const ExecContext& ctx, const char* tensor, const ConstTensorView& t,
@@ -33,7 +34,8 @@ template <class Byte>
 
 void check_drafts(const ExecContext& ctx, const Drafts& drafts, const Count& num_decode_requests);
 
-/// That num_decode + num_prefill requests fit in `rows`, and, where the host can tell, their tokens in num_tokens.
+/// That num_decode + num_prefill requests fit in `rows`, and, where the host can tell, their tokens
+/// in num_tokens.
 void check_requests(const ExecContext& ctx, const Count& num_decode, const Count& num_prefill,
                     const Drafts& drafts, int64_t rows, int64_t num_tokens);
 

@@ -13,8 +13,8 @@ struct TokenRange {
   int64_t begin, end;
 };
 
-/// Which tokens of a batch belong to which request, as kernels read it: Drafts and num_tokens. Whatever the starts hold, the
-/// ranges lie within [0, num_tokens).
+/// Which tokens of a batch belong to which request, as kernels read it: Drafts and num_tokens.
+/// Whatever the starts hold, the ranges lie within [0, num_tokens).
 class DraftLayout {
  public:
   DraftLayout(const Drafts& drafts, int64_t num_tokens)

@@ -58,8 +58,8 @@ struct DeviceDrafts {
     if (num_starts == 0) return p * (1 + max_drafts);
     return p + indptr[p < num_starts ? p : num_starts - 1];
   }
-  /// Request p of a batch whose first num_decode requests are decode requests, of which it has `drafts`. Empty where it begins
-  /// past the tokens.
+  /// Request p of a batch whose first num_decode requests are decode requests, of which it has
+  /// `drafts`. Empty where it begins past the tokens.
   [[nodiscard]] __device__ DeviceTokenRange tokens(int64_t p, int64_t num_decode,
                                                    int64_t drafts_of_p) const {
     const bool decode = p < num_decode;

@@ -11,8 +11,9 @@
 
 namespace heddle::cuda::speculation {
 
-// Rewinds by lane groups: 2^group_shift neighbouring lanes of a warp have a request together, and blocks have shares of the requests. For
-// tensors without gaps and few drafts; rewind_kv_cache_cuda.h has what serves all others.
+// Rewinds by lane groups: 2^group_shift neighbouring lanes of a warp have a request together, and
+// blocks have shares of the requests. For tensors without gaps and few drafts;
+// rewind_kv_cache_cuda.h has what serves all others.
 
 /// KvBlocks and Releases.
 struct GroupKv {
@@ -31,7 +32,8 @@ struct GroupKv {
 /// Numbers that 32 bits hold with room for sums: those of any state that makes sense.
 inline constexpr int64_t kSmall = int64_t{1} << 29;
 
-/// The id of the last block that is in use after a rewind, or of the table's last entry where more are said to be.
+/// The id of the last block that is in use after a rewind, or of the table's last entry where more
+/// are said to be.
 template <IndexLayout kLayout, class Int>
 [[nodiscard]] __device__ int64_t load_last_used_id(const GroupKv& kv, uint32_t row,
                                                    const BasicKvRewind<Int>& rewind) {
@@ -41,7 +43,8 @@ template <IndexLayout kLayout, class Int>
   return load_if<kLayout>(true, kv.ids.row_given(row), static_cast<uint32_t>(entry)).value();
 }
 
-/// The cache of a request on its way, and the ids of its last two blocks. Each lane of a group has all of it.
+/// The cache of a request on its way, and the ids of its last two blocks. Each lane of a group has
+/// all of it.
 template <IndexLayout kLayout>
 class GroupRow {
  public:
@@ -51,7 +54,8 @@ class GroupRow {
         last_id_(load_if<kLayout>(is_active, kv.last_id, row)),
         length_(load_if<kLayout>(is_active, kv.length, row)) {}
 
-  /// Waits for the count. Asks for the ids at the end of the row, before it is known which of them is wanted.
+  /// Waits for the count. Asks for the ids at the end of the row, before it is known which of them
+  /// is wanted.
   __device__ void load_ids(const GroupKv& kv, uint32_t row, bool is_active, bool with_last) {
     const ContiguousIndices ids = kv.ids.row_given(row);
     is_small_ = offset_.is_within(kSmall) && count_.is_within(kSmall);
@@ -98,8 +102,8 @@ class GroupRow {
   return static_cast<uint32_t>(plan_large(kv, row, rejected).num_released);
 }
 
-/// The places of a group's released ids in the list: those in front of its block are known only later. Threads behind the first
-/// `lanes` of a block take no part.
+/// The places of a group's released ids in the list: those in front of its block are known only
+/// later. Threads behind the first `lanes` of a block take no part.
 class GroupPlaces {
  public:
   /// A barrier of the block lies between this and publish().
@@ -131,8 +135,8 @@ class GroupPlaces {
     of_block_ = __reduce_add_sync(kAllLanes, of_warp);
     if (threadIdx.x == 0) sums.publish(of_block_);
   }
-  /// Waits for the blocks before this one where this warp releases something. The last block writes how many ids there are. Called
-  /// by all threads of a block.
+  /// Waits for the blocks before this one where this warp releases something. The last block writes
+  /// how many ids there are. Called by all threads of a block.
   template <IndexLayout kLayout>
   [[nodiscard]] __device__ uint32_t first(const GroupKv& kv, const ListSums& sums,
                                           uint32_t num_released) const {
@@ -151,7 +155,8 @@ class GroupPlaces {
   uint32_t in_block_ = 0, of_block_ = 0;
 };
 
-/// Writes the cache of a request after its rewind, or what a row that is not active gets. last_id is last_used_id().
+/// Writes the cache of a request after its rewind, or what a row that is not active gets. last_id
+/// is last_used_id().
 template <IndexLayout kLayout, class Int>
 __device__ void store_rewind(const GroupKv& kv, const LaneGroup& group, bool is_active,
                              const KvRow& row, const BasicKvRewind<Int>& rewind, int64_t last_id) {
@@ -187,8 +192,8 @@ __device__ void list_one_id(const GroupKv& kv, const LaneGroup& group, bool is_o
                             uint32_t place) {
   store_if<kLayout>(is_one && group.lane == 0 && place < kv.capacity, kv.list, place, id);
 }
-/// Lists the ids that a request releases from place `place` on and clears them in the table. All lanes of its group call it, where
-/// there are any.
+/// Lists the ids that a request releases from place `place` on and clears them in the table. All
+/// lanes of its group call it, where there are any.
 template <IndexLayout kLayout, class Int>
 __device__ void store_released(const GroupKv& kv, const LaneGroup& group, const KvRow& row,
                                const BasicKvRewind<Int>& rewind, uint32_t place) {
@@ -206,7 +211,8 @@ __device__ void store_released(const GroupKv& kv, const LaneGroup& group, const 
     }
     __syncwarp(group.mask());
   }
-  // Entry 0 is cleared even without a block in use, the last one where more are said to be than the table has.
+  // Entry 0 is cleared even without a block in use, the last one where more are said to be than the
+  // table has.
   const Int used = count > 1 ? count : 1, end = used < max_blocks ? used : max_blocks;
 #pragma unroll 1
   for (Int b = rewind.left + lane; b < end; b += size) {
@@ -217,7 +223,8 @@ __device__ void store_released(const GroupKv& kv, const LaneGroup& group, const 
   }
 }
 
-/// All that follows from a rewind, where the state of a cache makes no sense. Params: of a kernel, with a GroupKv kv.
+/// All that follows from a rewind, where the state of a cache makes no sense. Params: of a kernel,
+/// with a GroupKv kv.
 template <IndexLayout kLayout, class Params>
 static __device__ __noinline__ void finish_large_rewind(const Params& p, LaneGroup group, KvRow row,
                                                         uint32_t rejected, uint32_t place) {
@@ -226,7 +233,8 @@ static __device__ __noinline__ void finish_large_rewind(const Params& p, LaneGro
   store_rewind<kLayout>(p.kv, group, true, row, rewind, id);
   if (rewind.crossed > 0) store_released<kLayout>(p.kv, group, row, rewind, place);
 }
-/// All that follows from a rewind, behind places.publish(). before: of `row`; `rewind` is that of one that is not large.
+/// All that follows from a rewind, behind places.publish(). before: of `row`; `rewind` is that of
+/// one that is not large.
 template <IndexLayout kLayout, class Params>
 __device__ void finish_rewind(const Params& p, const LaneGroup& group, const GroupRow<kLayout>& row,
                               const KvRow& before, bool is_active, bool is_large, uint32_t rejected,

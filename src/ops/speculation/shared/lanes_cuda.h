@@ -19,8 +19,14 @@
 
 namespace heddle::cuda::speculation {
 
-// The kernels for tensors without gaps and few drafts, in which a group of neighbouring lanes has a request. Each returns false, with
-// nothing done, where it does not serve a call. list_sums: see list_sums_of().
+//   block              64 to 512 threads
+//     warp             32 >> group_shift requests
+//       lane group     one request: 1 << group_shift neighbouring lanes
+//         lane         one token of the request; lane 0 stores what there is once
+//
+// The kernels for tensors without gaps and few drafts, in which a group of neighbouring lanes has a
+// request. Each returns false, with nothing done, where it does not serve a call. list_sums: see
+// list_sums_of().
 
 [[nodiscard]] bool speculative_step_by_lane_groups(const SpeculativeStepParams& params,
                                                    uint64_t* list_sums, cudaStream_t stream);
@@ -40,7 +46,8 @@ inline constexpr int64_t kMaxOfLaneGroups = 0x7fffffff;
 
 /// Threads of a block where there are few requests: then they spread over many multiprocessors.
 inline constexpr int kGroupThreads = 64;
-/// More of them where that makes more blocks than this, which would wait for one another, up to so many threads.
+/// More of them where that makes more blocks than this, which would wait for one another, up to so
+/// many threads.
 inline constexpr int kManyGroupBlocks = 32, kFewGroupThreads = 256;
 /// More still where there are not words for so many blocks.
 inline constexpr int kMaxGroupThreads = 512;

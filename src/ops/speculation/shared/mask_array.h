@@ -7,7 +7,8 @@
 
 namespace heddle {
 
-/// A vector of bool or u8. Byte is `std::byte` or `const std::byte`. One made of an absent tensor drops what is stored.
+/// A vector of bool or u8. Byte is `std::byte` or `const std::byte`. One made of an absent tensor
+/// drops what is stored.
 template <class Byte>
 class BasicMaskArray {
  public:

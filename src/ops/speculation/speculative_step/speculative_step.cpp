@@ -47,7 +47,8 @@ VerifyParams make_verify(const ConstTensorView& input, const ConstTensorView& ou
           .num_rows = num_requests};
 }
 
-/// What is to be validated, in host memory. The verification stores nothing: it tells what would be accepted.
+/// What is to be validated, in host memory. The verification stores nothing: it tells what would be
+/// accepted.
 struct Requests {
   VerifyParams verify;
   KvBlocks kv;

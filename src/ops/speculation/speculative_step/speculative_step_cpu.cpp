@@ -5,8 +5,8 @@ namespace {
 
 constexpr int64_t kRequestsPerTask = 1024;  // some 10 us: less is not worth another thread
 
-/// Request p of num_active, of which the first num_decode are decode requests; padding from num_active on. Returns the place
-/// in the list of released blocks behind its own.
+/// Request p of num_active, of which the first num_decode are decode requests; padding from
+/// num_active on. Returns the place in the list of released blocks behind its own.
 int64_t step_request(const SpeculativeStepParams& params, int64_t p, int64_t num_decode,
                      int64_t num_active, int64_t place) {
   const VerifyParams& verify = params.verify;

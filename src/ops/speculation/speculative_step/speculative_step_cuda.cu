@@ -35,7 +35,8 @@ struct DeviceNextStep {
     const int64_t count = rewind.left;
     const int64_t blocks = count < kv.max_blocks ? count : kv.max_blocks;
     const MutableIndexVector ids = kv.ids.row(i), to = positions.row(i), slot = slots.row(i);
-    // Of position cached + j: its block and its place in there, which may be the one behind the last.
+    // Of position cached + j: its block and its place in there, which may be the one behind the
+    // last.
     int64_t b = count > 0 ? count - 1 : 0, place = count > 0 ? rewind.offset + 1 : 0;
     const int64_t cached = b * kv.block_size + place;
     int64_t id = b < blocks ? ids[b] : kNoBlock;
@@ -105,10 +106,11 @@ struct DeviceStep {
   }
 };
 
-// verify_speculative_tokens, prepare_next_forward_pass and rewind_kv_cache of each request, and its next step. One thread per
-// request: a chain of loads (counts, starts, tokens, block ids) with everything else beside it. With kListed one block goes over
-// all requests in tiles of blockDim.x, and sums over its threads give each request its place in the list of released blocks;
-// else grid ceil(num_rows / blockDim.x).
+// verify_speculative_tokens, prepare_next_forward_pass and rewind_kv_cache of each request, and its
+// next step. One thread per request: a chain of loads (counts, starts, tokens, block ids) with
+// everything else beside it. With kListed one block goes over all requests in tiles of blockDim.x,
+// and sums over its threads give each request its place in the list of released blocks; else grid
+// ceil(num_rows / blockDim.x).
 template <bool kListed>
 __global__ void __launch_bounds__(kListThreads) step_kernel(const __grid_constant__ DeviceStep p) {
   __shared__ TileSums::Shared shared;

@@ -22,7 +22,8 @@ struct NextStep {
     const int64_t count = kv.count[i];
     const int64_t blocks = count < kv.max_blocks ? count : kv.max_blocks;
     const cpu::MutableIndexArray ids = kv.ids.row(i), to = positions.row(i), slot = slots.row(i);
-    // Of position cached + j: its block and its place in there, which may be the one behind the last.
+    // Of position cached + j: its block and its place in there, which may be the one behind the
+    // last.
     int64_t b = count > 0 ? count - 1 : 0, place = count > 0 ? kv.last_offset[i] + 1 : 0;
     const int64_t cached = b * kv.block_size + place;
     int64_t id = b < blocks ? ids[b] : kNoBlock;

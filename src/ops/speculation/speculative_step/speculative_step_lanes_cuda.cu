@@ -49,7 +49,8 @@ struct GroupDraft {
       : drafted(load_if<kLayout>(lane > 0 && lane < range.length, p.input, range.begin + lane)),
         wanted(
             load_if<kLayout>(lane > 0 && lane < range.length, p.output, range.begin + lane - 1)) {}
-  /// Tokens of the request up to the first that is not accepted; 0 without tokens. Called by all lanes of a warp.
+  /// Tokens of the request up to the first that is not accepted; 0 without tokens. Called by all
+  /// lanes of a warp.
   [[nodiscard]] __device__ uint32_t count_accepted(const GroupStep& p, const LaneGroup& group,
                                                    const GroupRange& range) const {
     const int64_t token = drafted.value();
@@ -60,7 +61,8 @@ struct GroupDraft {
   }
 };
 
-/// The positions, slots and lengths of the next step, or those of a padding row. id: of the last block in use.
+/// The positions, slots and lengths of the next step, or those of a padding row. id: of the last
+/// block in use.
 template <IndexLayout kLayout, class Int>
 __device__ void store_next_step(const GroupStep& p, const LaneGroup& group, bool is_active,
                                 const BasicKvRewind<Int>& rewind, int64_t id) {
@@ -93,8 +95,9 @@ __device__ __noinline__ void next_step_large(const GroupStep& p, LaneGroup group
                            load_last_used_id<kLayout>(p.kv, group.row, rewind));
 }
 
-/// rewind_kv_cache of each request by the first p.lanes threads of a block, its next step by as many others. They read the cache
-/// before the barrier, these change it behind; none of the ids that are cleared is one that a slot of the next step is made of.
+/// rewind_kv_cache of each request by the first p.lanes threads of a block, its next step by as
+/// many others. They read the cache before the barrier, these change it behind; none of the ids
+/// that are cleared is one that a slot of the next step is made of.
 template <IndexLayout kLayout>
 __device__ void step_caches(const GroupStep& p, const LaneGroup& group) {
   __shared__ uint32_t warp_totals[kMaxGroupThreads / 32];
@@ -130,7 +133,8 @@ __device__ void step_caches(const GroupStep& p, const LaneGroup& group) {
                          places, sums);
 }
 
-/// Clears the mask where a request has fewer tokens than its starts give it, and behind the last request.
+/// Clears the mask where a request has fewer tokens than its starts give it, and behind the last
+/// request.
 template <IndexLayout kLayout>
 __device__ void clear_gaps(const GroupStep& p, const LaneGroup& group, const GroupRange& range,
                            const GroupCounts& counts) {
@@ -182,10 +186,12 @@ __device__ void step_tokens(const GroupStep& p, const LaneGroup& group) {
   if (p.mask != nullptr) clear_gaps<kLayout>(p, group, range, counts);
 }
 
-// All of a step. A group of lanes for each request, a lane for each of its tokens; everything is asked for before anything is looked
-// at, so that a request waits for memory twice: for its count of blocks, then for their ids. Such a kernel takes as long as its
-// longest chain of instructions, so half of the blocks, those with blockIdx.y = 1, do what needs the tokens alone. Grid (blocks, 2),
-// block p.lanes threads as select_lane_group_launch has them, twice as many where the next step is asked for.
+// All of a step. A group of lanes for each request, a lane for each of its tokens; everything is
+// asked for before anything is looked at, so that a request waits for memory twice: for its count
+// of blocks, then for their ids. Such a kernel takes as long as its longest chain of instructions,
+// so half of the blocks, those with blockIdx.y = 1, do what needs the tokens alone. Grid (blocks,
+// 2), block p.lanes threads as select_lane_group_launch has them, twice as many where the next step
+// is asked for.
 template <IndexLayout kLayout>
 __global__ void __launch_bounds__(2 * kMaxGroupThreads)
     step_lanes_kernel(const __grid_constant__ GroupStep p) {

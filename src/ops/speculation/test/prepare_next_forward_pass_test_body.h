@@ -40,7 +40,8 @@ inline void expect_prepared(const ref::Prepared& want, const Buffers& got) {
   EXPECT_TRUE(got.gaps_intact());
 }
 
-/// `mask` and `last_ones` of a verification, of which some are changed: the op takes them as they come.
+/// `mask` and `last_ones` of a verification, of which some are changed: the op takes them as they
+/// come.
 inline void run_random(const SpeculationRun& device, const DraftedBatch& batch) {
   ref::Verified verified = ref::verify_speculative_tokens(batch.input, batch.output, batch.drafts,
                                                           batch.num_prefill, batch.ragged);

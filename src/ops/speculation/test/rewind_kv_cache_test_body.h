@@ -30,7 +30,8 @@ struct Released {
   }
 };
 
-/// Runs the op on `kv`, of which `num_active` requests are active, and compares it with `rewind` of each of those.
+/// Runs the op on `kv`, of which `num_active` requests are active, and compares it with `rewind` of
+/// each of those.
 template <class Rewind>
 void expect_rewound(const SpeculationRun& device, std::vector<ref::KvRequest> kv,
                     const Ints& accepted, const Ints& prefill, const Drafts& drafts,

@@ -18,8 +18,8 @@ namespace heddle::testing {
 
 using ref::Ints;
 
-/// How the buffers of a test lie: with gaps and of either index type as it falls, or as calls are for which there are kernels of
-/// their own.
+/// How the buffers of a test lie: with gaps and of either index type as it falls, or as calls are
+/// for which there are kernels of their own.
 enum class BufferLayout { kAny, kPlain, kPlainNarrow, kPlainWide };
 inline BufferLayout buffer_layout = BufferLayout::kAny;
 
@@ -41,8 +41,9 @@ inline bool random_is_wide() {
          (buffer_layout != BufferLayout::kPlainNarrow && either);
 }
 
-/// A vector or matrix of i32 or i64 with gaps between its elements, both as it falls. Elements begin as kBefore, so that a
-/// written -1 is told from one that nothing wrote; gaps and guards must keep their bytes.
+/// A vector or matrix of i32 or i64 with gaps between its elements, both as it falls. Elements
+/// begin as kBefore, so that a written -1 is told from one that nothing wrote; gaps and guards must
+/// keep their bytes.
 class IndexBuffer {
  public:
   static constexpr int64_t kBefore = 0x5A5A5A5A;
@@ -179,7 +180,8 @@ struct RandomThreads {
   }
 };
 
-/// A batch of requests before verification, with `padding` tokens behind them. Half of the drafts are right.
+/// A batch of requests before verification, with `padding` tokens behind them. Half of the drafts
+/// are right.
 struct DraftedBatch {
   int64_t num_decode, num_prefill, max_drafts;
   bool ragged;
@@ -208,7 +210,8 @@ inline DraftedBatch random_batch(int64_t num_decode, int64_t num_prefill, int64_
   return batch;
 }
 
-/// The state of `rows` requests that hold tokens in blocks of block_size, of which `drafted` at least were drafted.
+/// The state of `rows` requests that hold tokens in blocks of block_size, of which `drafted` at
+/// least were drafted.
 inline std::vector<ref::KvRequest> random_kv(int64_t rows, int64_t max_blocks, int64_t block_size,
                                              int64_t drafted) {
   std::vector<ref::KvRequest> kv;

@@ -30,7 +30,8 @@ class CudaRun final : public SpeculationRun {
   CudaContext context_{DeviceMirror().device(), nullptr, 0, size_t{1} << 14};
 };
 
-/// A body of the CPU's tests on the GPU, once for each layout of buffers that has kernels of its own.
+/// A body of the CPU's tests on the GPU, once for each layout of buffers that has kernels of its
+/// own.
 inline void on_cuda(void (*body)(const SpeculationRun&)) {
   for (const auto& [layout, name] : {std::pair{BufferLayout::kAny, "any"},
                                      {BufferLayout::kPlain, "without gaps"},

@@ -6,8 +6,8 @@
 
 namespace heddle::ref {
 
-// The definitions in plain loops over vectors; tests only. Request p of `drafts` (one number per decode request) has
-// 1 + drafts[p] tokens; prefill requests have one each and follow.
+// The definitions in plain loops over vectors; tests only. Request p of `drafts` (one number per
+// decode request) has 1 + drafts[p] tokens; prefill requests have one each and follow.
 
 using Ints = std::vector<int64_t>;
 
@@ -80,8 +80,8 @@ struct Release {
   Ints ids;  // in order
 };
 
-/// Tokens leave one by one, and a block leaves with its first token. For a request that has as many tokens and blocks as it
-/// says.
+/// Tokens leave one by one, and a block leaves with its first token. For a request that has as many
+/// tokens and blocks as it says.
 inline Release rewind_token_by_token(KvRequest& kv, int64_t rejected, int64_t block_size) {
   Release release{kv.last_id, false, {}};
   for (; rejected > 0; --rejected) {
@@ -99,8 +99,8 @@ inline Release rewind_token_by_token(KvRequest& kv, int64_t rejected, int64_t bl
   return release;
 }
 
-/// The published formulas for at most one block, whatever the state holds (count 0 and beyond the table, too), where
-/// rejected <= block_size and offset >= 0.
+/// The published formulas for at most one block, whatever the state holds (count 0 and beyond the
+/// table, too), where rejected <= block_size and offset >= 0.
 inline Release rewind_one_block(KvRequest& kv, int64_t rejected, int64_t block_size) {
   const int64_t diff = kv.offset - rejected, max_blocks = int64_t(kv.ids.size());
   const bool remove = diff < 0;

@@ -8,8 +8,8 @@
 
 namespace heddle::testing {
 
-/// How the tests of this family call an op: each call gets a context and a mirror for its tensors. This one calls on the CPU, with
-/// one to three threads.
+/// How the tests of this family call an op: each call gets a context and a mirror for its tensors.
+/// This one calls on the CPU, with one to three threads.
 class SpeculationRun {
  public:
   using Call = FunctionRef<void(const ExecContext&, Mirror&)>;

@@ -13,7 +13,8 @@ namespace heddle::testing::speculative_step_cases {
 
 constexpr int64_t kBefore = IndexBuffer::kBefore;
 
-/// A batch of `rows` requests, the last of which are padding, and everything that a step reads or writes. Copies are equal.
+/// A batch of `rows` requests, the last of which are padding, and everything that a step reads or
+/// writes. Copies are equal.
 struct Step {
   DraftedBatch batch;
   int64_t rows, block_size, max_blocks, num_next_tokens;
@@ -112,7 +113,8 @@ struct Step {
     EXPECT_EQ(state.last_id.values(), want.state.last_id.values());
     for (int64_t i = 0; i < rows; ++i) EXPECT_EQ(state.ids.row(i), want.state.ids.row(i));
   }
-  /// From the state after the rewind: the cache of a request holds as many tokens as kv_length_offsets says.
+  /// From the state after the rewind: the cache of a request holds as many tokens as
+  /// kv_length_offsets says.
   void expect_next_step() const {
     for (int64_t i = 0; i <= rows; ++i) {
       const bool active = i < batch.num_requests(), padding = !active && i < rows;
@@ -237,8 +239,9 @@ inline void a_slot_in_a_block_that_is_yet_to_be_had_is_minus_one(const Speculati
 }
 
 inline void states_that_make_no_sense_give_what_the_formulas_say(const SpeculationRun& device) {
-  // Blocks of 2, one draft each, which is wrong. More blocks than the table has: the rewind clears its last entry, which the next
-  // step then finds without an id. Numbers that kernels do not compute with in 32 bits.
+  // Blocks of 2, one draft each, which is wrong. More blocks than the table has: the rewind clears
+  // its last entry, which the next step then finds without an id. Numbers that kernels do not
+  // compute with in 32 bits.
   constexpr int64_t kLarge = int64_t{1} << 30;
   KvBuffers state({{0, 9, 3, 5, {4, 6}}, {0, 9, kLarge, 5, {4, 6}}, {kLarge, 9, -7, 5, {4, 6}}}, 2);
   IndexBuffer input(Ints{1, 2, 1, 2, 1, 2}), output(Ints{7, 7, 7, 7, 7, 7}), slots(3, 1), num(1);

@@ -9,8 +9,9 @@ namespace {
 
 constexpr int kThreads = 64;  // few, so that a small batch spreads over many multiprocessors
 
-// mask[base(p) + j] = mask[base(p) + j - 1] and input[base(p) + j] == output[base(p) + j - 1]; last_one_indices[p] = the last true one.
-// One thread per row; behind the last request all threads clear the mask. Grid ceil(num_rows / kThreads), at least one block.
+// mask[base(p) + j] = mask[base(p) + j - 1] and input[base(p) + j] == output[base(p) + j - 1];
+// last_one_indices[p] = the last true one. One thread per row; behind the last request all threads
+// clear the mask. Grid ceil(num_rows / kThreads), at least one block.
 __global__ void __launch_bounds__(kThreads) verify_kernel(const __grid_constant__ DeviceVerify p) {
   begin_early(p);
   const int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x;

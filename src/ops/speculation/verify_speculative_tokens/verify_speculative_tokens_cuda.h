@@ -32,7 +32,8 @@ struct DeviceVerify {
     return decode + (prefill < left ? prefill : left);
   }
 
-  /// Writes the mask of a request up to the next one and returns its last accepted token; -1 without tokens.
+  /// Writes the mask of a request up to the next one and returns its last accepted token; -1
+  /// without tokens.
   [[nodiscard]] __device__ int64_t verify(DeviceTokenRange range) const {
     if (range.begin == range.end) return -1;
     mask.set(range.begin, true);

@@ -27,8 +27,8 @@ struct VerifyParams {
   }
 };
 
-/// One request, whose tokens are `range`: sets the mask of its accepted ones, the rest of which is false before, and returns
-/// the last; -1 without tokens.
+/// One request, whose tokens are `range`: sets the mask of its accepted ones, the rest of which is
+/// false before, and returns the last; -1 without tokens.
 inline int64_t verify_request(const VerifyParams& params, TokenRange range) {
   if (range.begin == range.end) return -1;
   int64_t last = range.begin;

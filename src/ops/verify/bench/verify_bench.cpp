@@ -21,8 +21,8 @@ std::vector<float> language_like(Generator& rng, int64_t vocab_size, float noise
   return noisy_softmax(rng, logits, noise, 0);
 }
 
-/// Requests of one shape. All rows of target_probs (and of draft_probs) have the same values, each in memory of its own, so
-/// that a batch is as cold as after a forward pass.
+/// Requests of one shape. All rows of target_probs (and of draft_probs) have the same values, each
+/// in memory of its own, so that a batch is as cold as after a forward pass.
 VerifyBatch make_batch(int64_t num_seqs, int64_t num_drafts, bool is_tree, int64_t vocab_size) {
   Generator rng(1);
   VerifyBatch batch;

@@ -1,8 +1,9 @@
 // Times the verification of drafts on the first GPU, in a graph.
 //   bench_verify_cuda --json FILE [--quick]
-// Distributions fall about as rank^-1.5, as a language model's; each row has memory of its own, and rows come from memory where all of
-// them are larger than the L2 cache. The floor is an empty kernel in a graph, 0.53 us on an H200, and where tokens are drawn one row of
-// the target for each request at 4.6 TB/s: a draw reads its row once, and q's if a draft was rejected.
+// Distributions fall about as rank^-1.5, as a language model's; each row has memory of its own, and
+// rows come from memory where all of them are larger than the L2 cache. The floor is an empty
+// kernel in a graph, 0.53 us on an H200, and where tokens are drawn one row of the target for each
+// request at 4.6 TB/s: a draw reads its row once, and q's if a draft was rejected.
 
 #include <algorithm>
 #include <cmath>

@@ -16,7 +16,8 @@ inline int64_t random_below(Generator& rng, int64_t n) {
   return std::uniform_int_distribution<int64_t>(0, n - 1)(rng);
 }
 
-/// A batch of requests with drafts, and all that the verifications read of them. Requests are added one by one.
+/// A batch of requests with drafts, and all that the verifications read of them. Requests are added
+/// one by one.
 struct VerifyBatch {
   int64_t vocab_size = 1;
   std::vector<int64_t> indptr{0}, tokens, parents;  // parents count within the request, -1: root
@@ -53,7 +54,8 @@ struct VerifyBatch {
   }
 };
 
-/// softmax of `logits` with `noise` times N(0, 1) added; about one in `zeros` is 0 (none if that is 0), the first never.
+/// softmax of `logits` with `noise` times N(0, 1) added; about one in `zeros` is 0 (none if that is
+/// 0), the first never.
 inline std::vector<float> noisy_softmax(Generator& rng, const std::vector<float>& logits,
                                         float noise, int64_t zeros) {
   std::normal_distribution<float> normal;
@@ -81,8 +83,8 @@ struct DraftShape {
   int64_t placeholders = 0;  // about one draft in so many is -1; 0: none
 };
 
-/// Adds a request with random distributions; drafts are drawn from their rows of draft_probs, and half of the target's
-/// tokens confirm a draft.
+/// Adds a request with random distributions; drafts are drawn from their rows of draft_probs, and
+/// half of the target's tokens confirm a draft.
 inline void add_request(Generator& rng, VerifyBatch& batch, const DraftShape& shape) {
   const auto append = [](std::vector<float>& rows, const std::vector<float>& row) {
     rows.insert(rows.end(), row.begin(), row.end());

@@ -19,9 +19,9 @@ using testing::rng;
 
 constexpr int64_t kVocab = 5, kRequests = 60000;
 
-/// Whether counts could come from the probabilities: Pearson's statistic stays below a bound that it exceeds with a
-/// probability of about 4e-11 where they do (Wilson and Hilferty's approximation at 6.5 standard deviations). Cells of
-/// probability 0 must be empty.
+/// Whether counts could come from the probabilities: Pearson's statistic stays below a bound that
+/// it exceeds with a probability of about 4e-11 where they do (Wilson and Hilferty's approximation
+/// at 6.5 standard deviations). Cells of probability 0 must be empty.
 bool could_come_from(const std::vector<double>& probabilities, const std::vector<int64_t>& counts) {
   double total = 0.0, statistic = 0.0, cells = 0.0;
   for (const int64_t count : counts) total += static_cast<double>(count);
@@ -118,8 +118,8 @@ void add_request(VerifyBatch& batch, const Model& p, const Model& q, Drafts draf
   batch.indptr.push_back(static_cast<int64_t>(batch.tokens.size()));
 }
 
-/// Counts of the pairs of the first two tokens after token 0. A request whose first call gives one token alone goes on
-/// with a second one, at the step where the first ended.
+/// Counts of the pairs of the first two tokens after token 0. A request whose first call gives one
+/// token alone goes on with a second one, at the step where the first ended.
 std::vector<int64_t> count_pairs(const Model& p, const Model& q, Drafts drafts,
                                  int64_t num_drafts) {
   VerifyRun run{.is_tree = is_tree(drafts),

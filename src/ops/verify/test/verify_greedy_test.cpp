@@ -235,7 +235,8 @@ TEST(VerifyErrors, NameTensorAxisAndBothValues) {
                  });
 }
 
-/// The error of the call made wrong by `change` where HEDDLE_VALIDATE is set; without it the call passes.
+/// The error of the call made wrong by `change` where HEDDLE_VALIDATE is set; without it the call
+/// passes.
 template <class Change>
 void expect_validated(std::initializer_list<const char*> parts, const Change& change) {
   TreeCall call;

@@ -20,8 +20,8 @@ inline bool is_below(const VerifyBatch& batch, int64_t begin, int64_t node, int6
   return node == ancestor;
 }
 
-/// Every path whose nodes are the target's choices, the longest of them, the lowest last node among equals; no longer than
-/// max_depth.
+/// Every path whose nodes are the target's choices, the longest of them, the lowest last node among
+/// equals; no longer than max_depth.
 inline Verdict verify_greedy(const VerifyBatch& batch, int64_t seq, int64_t max_depth) {
   const int64_t begin = batch.indptr[size_t(seq)];
   const int64_t* targets = batch.target_tokens.data() + begin + seq + 1;  // [-1]: after the root
@@ -49,8 +49,8 @@ inline double sum_of(const std::vector<double>& w) {
   return sum;
 }
 
-/// The first token whose running sum exceeds u times the sum. A threshold so near to a border that the order of additions
-/// matters is met in about one of 1e10 draws.
+/// The first token whose running sum exceeds u times the sum. A threshold so near to a border that
+/// the order of additions matters is met in about one of 1e10 draws.
 inline int64_t draw(const std::vector<double>& w, double u) {
   const double threshold = u * sum_of(w);
   double running = 0.0;
@@ -63,7 +63,8 @@ inline int64_t draw(const std::vector<double>& w, double u) {
   return last;
 }
 
-/// Speculative sampling with the residual written out; use_q: drafts were drawn from draft_probs, else they are one-hot.
+/// Speculative sampling with the residual written out; use_q: drafts were drawn from draft_probs,
+/// else they are one-hot.
 inline Verdict verify_stochastic(const VerifyBatch& batch, int64_t seq, int64_t max_depth,
                                  bool use_q) {
   const int64_t begin = batch.indptr[size_t(seq)], vocab = batch.vocab_size;

@@ -99,7 +99,8 @@ class OutputRows {
   testing::PoisonedBuffer<T> buffer_;
 };
 
-/// Calls the op with outputs of type Out and inputs of type In; checks what lies behind the results.
+/// Calls the op with outputs of type Out and inputs of type In; checks what lies behind the
+/// results.
 template <class Out, class In>
 std::vector<ref::Verdict> run_verify(const VerifyBatch& batch, const VerifyRun& run) {
   const int64_t num_seqs = batch.num_seqs(), width = run.max_accepted + 1;
