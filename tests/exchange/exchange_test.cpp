@@ -24,7 +24,7 @@ struct NamedRange {
 constexpr std::array kRanges{
     NamedRange{"arrivals of lora", lora::kArrivals},
     NamedRange{"sums of lists", kListSums},
-    NamedRange{"words of n-grams", kNgramWords},
+    NamedRange{"words of n-grams", speculation::kNgramWords},
     NamedRange{"counters of decode", attention::kDecodeCounters},
     NamedRange{"partial sums of lora", lora::kPartials},
 };
