@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -42,7 +43,13 @@ def addresses(table: Any) -> Any:
 
 def dtype_name(array: Any) -> str:
     """ "f32", "f16", "bf16", and other dtypes by the name that their framework gives them."""
-    name = str(array.dtype).rpartition(".")[2]
+    return name_of(array.dtype)
+
+
+@functools.cache
+def name_of(dtype: Any) -> str:
+    """The same of a dtype of any framework."""
+    name = str(dtype).rpartition(".")[2]
     return {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}.get(name, name)
 
 

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from heddle import ops
 from heddle._arguments import AttentionOptions, LoraBatch, PagedKv, PageTable
-from heddle.compat._arrays import dtype_name, in_any_layout
+from heddle.compat._arrays import dtype_name, in_any_layout, name_of
 
 __all__ = [
     "append_kv",
@@ -118,7 +118,7 @@ def batch_prefill(
     options = _attention_options(
         rope, rope_theta, rope_scale, rotary_dim, sm_scale, causal, window_left, logits_soft_cap
     )
-    cache = _pages("q", q, num_layers, layer_idx, num_kv_heads, page_size)
+    cache = _pages(q, num_layers, layer_idx, num_kv_heads, page_size)
 
     def attend(out: Any, queries: Any, ptrs: Any) -> None:
         table = PageTable(kv_indptr, ptrs, last_page_offset)
@@ -156,7 +156,7 @@ def batch_decode(
     options = _attention_options(
         rope, rope_theta, rope_scale, rotary_dim, sm_scale, True, window_left, logits_soft_cap
     )
-    cache = _pages("q", q, num_layers, layer_idx, num_kv_heads, page_size)
+    cache = _pages(q, num_layers, layer_idx, num_kv_heads, page_size)
 
     def attend(out: Any, queries: Any, ptrs: Any) -> None:
         table = PageTable(kv_indptr, ptrs, last_page_offset)
@@ -349,6 +349,9 @@ def _weight_dtype(y: Any, x: Any) -> str | None:
     return None
 
 
+# The calls of a model repeat the same few options and layers, and making tuples anew takes as long as
+# a small call: both are kept.
+@functools.lru_cache(maxsize=1024, typed=True)
 def _attention_options(
     rope: str,
     rope_theta: float,
@@ -374,26 +377,32 @@ def _attention_options(
     )
 
 
-def _pages(
-    name: str, rows: Any, num_layers: int, layer_idx: int, num_kv_heads: int, page_size: int
-) -> PagedKv:
-    """Pages by address of the dtype and head_dim of `rows`, [tokens, heads, head_dim]."""
+_kept_pages = functools.lru_cache(maxsize=1024, typed=True)(PagedKv.from_pointers)
+
+
+def _pages(q: Any, num_layers: int, layer_idx: int, num_kv_heads: int, page_size: int) -> PagedKv:
+    """Pages by address of q's dtype and head_dim."""
     if num_kv_heads < 1:
         raise ValueError(f"num_kv_heads is {num_kv_heads}, expected at least 1")
-    if rows.ndim != 3:
-        raise ValueError(f"{name} has rank {rows.ndim}, expected 3")
-    return PagedKv.from_pointers(
-        dtype_name(rows), num_layers, layer_idx, num_kv_heads, page_size, int(rows.shape[2])
+    shape = q.shape
+    if len(shape) != 3:
+        raise ValueError(f"q has rank {len(shape)}, expected 3")
+    return _kept_pages(
+        name_of(q.dtype), num_layers, layer_idx, num_kv_heads, page_size, int(shape[2])
     )
 
 
 def _cache_pages(
     k: Any, v: Any, num_layers: int, layer_idx: int, num_kv_heads: int, page_size: int
 ) -> PagedKv:
-    if k.ndim != 3 or k.shape[1] != num_kv_heads:
+    """Pages by address of the dtype and head_dim of k and v."""
+    shape, dtype = k.shape, k.dtype
+    if len(shape) != 3 or shape[1] != num_kv_heads:
         raise ValueError(
-            f"k has shape {tuple(k.shape)}, expected [tokens, {num_kv_heads} heads, head_dim]"
+            f"k has shape {tuple(shape)}, expected [tokens, {num_kv_heads} heads, head_dim]"
         )
-    if v.dtype != k.dtype:
+    if v.dtype != dtype:
         raise ValueError(f"v is {dtype_name(v)}, expected {dtype_name(k)} as k")
-    return _pages("k", k, num_layers, layer_idx, num_kv_heads, page_size)
+    return _kept_pages(
+        name_of(dtype), num_layers, layer_idx, num_kv_heads, page_size, int(shape[2])
+    )
