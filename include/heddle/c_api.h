@@ -275,7 +275,7 @@ heddle_status heddle_adapter_table_create(heddle_context* context, heddle_adapte
                                           int32_t num_slots, const int64_t* features,
                                           int32_t num_slices, int32_t max_rank, DLDataType dtype,
                                           heddle_lora_layout layout);
-/* The same for weights that CUDA kernels load in vectors: heddle_adapter_table_set refuses others (LoraFit::kVectors). */
+/* The same for weights that CUDA kernels load in vectors: heddle_adapter_table_set refuses others (LoraAlignment::k16Bytes). */
 heddle_status heddle_adapter_table_create_aligned(heddle_context* context,
                                                   heddle_adapter_table** table, int32_t num_slots,
                                                   const int64_t* features, int32_t num_slices,

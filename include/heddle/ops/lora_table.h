@@ -81,14 +81,14 @@ struct LoraTable {
 };
 
 /// Which weights an AdapterTable takes.
-enum class LoraFit : uint8_t {
-  kAny,
+enum class LoraAlignment : uint8_t {
+  kNone,
   /// Weights that begin at 16 bytes, with rows multiples of 16 bytes and at most 2^22 elements
   /// apart, and a rank that is a multiple of 4 up to 16, of 8 above: CUDA kernels load them in
   /// vectors, without asking each (LoraTable::is_aligned). One that does not fit is refused. Copied
   /// to a place of its own it fits, with both halves' rank filled up with zeros where that is what
   /// lacks.
-  kVectors,
+  k16Bytes,
 };
 
 /// Owns the entries of a LoraTable, in the memory of one device; the weights stay the caller's and
@@ -104,12 +104,14 @@ class AdapterTable {
   /// A table without adapters, on ctx.device. features [num_slices]: in_features for A,
   /// out_features for B, of each slice.
   AdapterTable(const ExecContext& ctx, int32_t num_slots, std::span<const int64_t> features,
-               int32_t max_rank, DType dtype, LoraLayout layout, LoraFit fit = LoraFit::kAny);
+               int32_t max_rank, DType dtype, LoraLayout layout,
+               LoraAlignment fit = LoraAlignment::kNone);
 
   /// What a copy of a weight needs to fit: the rank up to which zeros fill both halves, and the
   /// elements from one row to the next.
-  [[nodiscard]] static int64_t fitting_rank(int64_t rank, LoraFit fit);
-  [[nodiscard]] static int64_t fitting_row_stride(int64_t row_elements, DType dtype, LoraFit fit);
+  [[nodiscard]] static int64_t fitting_rank(int64_t rank, LoraAlignment fit);
+  [[nodiscard]] static int64_t fitting_row_stride(int64_t row_elements, DType dtype,
+                                                  LoraAlignment fit);
 
   /// Puts the weight of one slice of an adapter into its slot:
   ///   weight [rank, features[slice]] (kRankMajor) or [features[slice], rank] (kRankMinor), of the
@@ -144,7 +146,7 @@ class AdapterTable {
   int32_t num_slots_, max_rank_;
   DType dtype_;
   LoraLayout layout_;
-  LoraFit fit_;
+  LoraAlignment fit_;
   std::vector<int64_t> features_;
   std::unique_ptr<LoraWeight[], FreeEntries> entries_;  // [num_slots, num_slices] on device_
 };

@@ -102,7 +102,7 @@ size_t padded(size_t bytes) {
 
 LoraForm LoraForm::of(DeviceType device, DType activations) {
   if (device == DeviceType::kCpu) return {LoraLayout::kRankMinor, LoraLayout::kRankMajor};
-  return {kStoredA, kStoredB, LoraFit::kVectors, activations};
+  return {kStoredA, kStoredB, LoraAlignment::k16Bytes, activations};
 }
 
 LoraTables::LoraTables(const ModelDims& dims, const LoraForm& form)

@@ -21,7 +21,7 @@ inline constexpr int kNumLoraSites = 4;
 /// How weights of adapters lie in memory for the ops that read them.
 struct LoraForm {
   LoraLayout a = LoraLayout::kRankMajor, b = LoraLayout::kRankMinor;
-  LoraFit fit = LoraFit::kAny;
+  LoraAlignment fit = LoraAlignment::kNone;
   std::optional<DType> dtype{};  // absent: as the adapter's file has them
 
   /// What the ops of a device read fastest. On the CPU lanes lie along the rank for A and along the

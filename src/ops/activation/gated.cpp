@@ -9,7 +9,7 @@
 namespace heddle {
 namespace {
 
-constexpr int64_t kPieceWidth = 4096;        // columns; long rows are shared among threads, too
+constexpr int64_t kTaskColumns = 4096;       // columns; long rows are shared among threads, too
 constexpr int64_t kElementsPerChunk = 8192;  // some microseconds of work
 
 int64_t row_stride_bytes(const ConstTensorView& t) {
@@ -42,16 +42,16 @@ GatedParams pack_gated(const ExecContext& ctx, const TensorView& y, const ConstT
           .dtype = gate.dtype()};
 }
 
-void for_gated_pieces(const ExecContext& ctx, const GatedParams& p,
-                      FunctionRef<void(int64_t, int64_t, int64_t)> columns) {
+void for_gated_tasks(const ExecContext& ctx, const GatedParams& p,
+                     FunctionRef<void(int64_t, int64_t, int64_t)> columns) {
   if (p.width == 0) return;
-  const int64_t pieces = ceil_div(p.width, kPieceWidth);
-  const int64_t piece_width = std::min(p.width, kPieceWidth);
+  const int64_t pieces = ceil_div(p.width, kTaskColumns);
+  const int64_t piece_width = std::min(p.width, kTaskColumns);
   const int64_t grain = ceil_div(kElementsPerChunk, piece_width);
   parallel_for(ctx, p.num_tokens * pieces, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i % pieces * kPieceWidth;
-      columns(i / pieces, first, std::min(first + kPieceWidth, p.width));
+      const int64_t first = i % pieces * kTaskColumns;
+      columns(i / pieces, first, std::min(first + kTaskColumns, p.width));
     }
   });
 }

@@ -25,7 +25,7 @@ struct GatedParams {
 
 /// On the CPU: calls columns(row, begin, end) for pieces that make up all rows, on the threads of
 /// the context.
-void for_gated_pieces(const ExecContext& ctx, const GatedParams& p,
-                      FunctionRef<void(int64_t, int64_t, int64_t)> columns);
+void for_gated_tasks(const ExecContext& ctx, const GatedParams& p,
+                     FunctionRef<void(int64_t, int64_t, int64_t)> columns);
 
 }  // namespace heddle

@@ -55,12 +55,12 @@ __global__ void __launch_bounds__(kGatedThreads)
 
 template <class T, class Gate, int kVec>
 void launch_gated(const ExecContext& ctx, const GatedParams& p) {
-  constexpr int64_t kMaxPieces = 65535;  // of grid.y
+  constexpr int64_t kMaxGridY = 65535;  // of grid.y
   const int64_t vectors = p.width / kVec, lanes = std::min<int64_t>(vectors, kGatedThreads);
   const int64_t rows = kGatedThreads / lanes, pieces = ceil_div(vectors, lanes);
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(ceil_div(p.num_tokens, rows)),
-                        static_cast<unsigned>(std::min(pieces, kMaxPieces)));
+                        static_cast<unsigned>(std::min(pieces, kMaxGridY)));
   config.blockDim = dim3(static_cast<unsigned>(lanes), static_cast<unsigned>(rows));
   config.stream = ctx.stream;
   launch_early<gated_kernel<T, Gate, kVec>>(ctx.device.index, config, p);

@@ -10,7 +10,7 @@ void gelu_and_mul(const ExecContext& ctx, TensorView y, ConstTensorView gate, Co
                   GeluForm form) {
   const GatedParams p = pack_gated(ctx, y, gate, up);
   if (ctx.device.type == DeviceType::kCpu) {
-    for_gated_pieces(ctx, p, [&](int64_t row, int64_t begin, int64_t end) {
+    for_gated_tasks(ctx, p, [&](int64_t row, int64_t begin, int64_t end) {
       cpu::activation::gelu_and_mul(p, form, row, begin, end);
     });
   } else if constexpr (kWithCuda) {

@@ -25,7 +25,7 @@ using Vec = hn::Vec<F32>;
 
 constexpr int kLanes =
     HWY_LANES(float) < PackedLayout::kGroup ? HWY_LANES(float) : PackedLayout::kGroup;
-constexpr int kParts = PackedLayout::kGroup / kLanes;  // vectors of one group
+constexpr int kGroupVectors = PackedLayout::kGroup / kLanes;  // vectors of one group
 
 /// kLanes outputs of a group, from output `lane` on: gives their weights of one k after the other.
 /// Usage: open() a sub-block, load() each run of 8 weights of it in ascending order, take
@@ -121,9 +121,9 @@ struct Column {
       const auto* p = reinterpret_cast<const int8_t*>(step_codes + kWeight * PackedLayout::kGroup);
       return hn::PromoteTo(I32(), hn::LoadU(i8, p));
     } else {
-      constexpr int kPart = kFieldBits == 4 ? kWeight / 4 : kWeight % 2;
+      constexpr int kWord = kFieldBits == 4 ? kWeight / 4 : kWeight % 2;
       constexpr uint32_t kMask = ((1u << kFieldBits) - 1) << (kFieldBits * kField);
-      const auto q = hn::BitCast(I32(), hn::And(part[kPart], hn::Set(U32(), kMask)));
+      const auto q = hn::BitCast(I32(), hn::And(part[kWord], hn::Set(U32(), kMask)));
       if constexpr (kFormat.code_offset == 0) return q;
       return hn::Sub(q, hn::Set(I32(), kFormat.code_offset * (1 << (kFieldBits * kField))));
     }

@@ -12,13 +12,13 @@ namespace heddle {
 namespace {
 
 /// Groups of 16 outputs that a thread takes at least: what a kernel computes at once.
-constexpr int64_t kUnitGroups = 4;
-constexpr int64_t kUnitOutputs = kUnitGroups * PackedLayout::kGroup;
+constexpr int64_t kItemGroups = 4;
+constexpr int64_t kItemOutputs = kItemGroups * PackedLayout::kGroup;
 /// Rows are taken in blocks whose part of x stays in a core's L2 cache while all weights pass by.
 constexpr int64_t kRowBlockBytes = 512 * 1024;
 
 int64_t num_units(const PackedWeight& weight) {
-  return ceil_div(weight.out_features, kUnitOutputs);
+  return ceil_div(weight.out_features, kItemOutputs);
 }
 
 void check_output(const ExecContext& ctx, const LinearOutput& output, const ConstTensorView& x,
@@ -40,15 +40,15 @@ void check_output(const ExecContext& ctx, const LinearOutput& output, const Cons
 /// Units [begin, end) of one output for all rows.
 void run_units(const LinearOutput& output, const ConstTensorView& x, int64_t begin, int64_t end) {
   const PackedWeight& weight = output.weight;
-  const int64_t first = begin * kUnitOutputs, stride = group_bytes(weight.type, weight.in_features);
+  const int64_t first = begin * kItemOutputs, stride = group_bytes(weight.type, weight.in_features);
   cpu::linear::LinearTask task;
   task.type = weight.type;
-  task.packed = reinterpret_cast<const uint8_t*>(weight.data) + begin * kUnitGroups * stride;
+  task.packed = reinterpret_cast<const uint8_t*>(weight.data) + begin * kItemGroups * stride;
   task.group_stride = stride;
   task.in_features = weight.in_features;
   task.x_stride = x.stride(0);
   task.y_stride = output.y.stride(0);
-  task.num_outputs = std::min(end * kUnitOutputs, weight.out_features) - first;
+  task.num_outputs = std::min(end * kItemOutputs, weight.out_features) - first;
   const int64_t rows = x.size(0),
                 row_bytes = std::max<int64_t>(weight.in_features, 1) * int64_t{sizeof(float)};
   const int64_t row_block = std::max<int64_t>(kRowBlockBytes / row_bytes / 12 * 12, 48);

@@ -66,7 +66,7 @@ HWY_INLINE void prefetch_block(const uint8_t* block, int64_t distance, int block
 /// end repeat the last one and are not stored.
 template <WeightType kType, int kRows, int kGroups>
 struct DirectTile {
-  static constexpr int kVecs = kGroups * kParts;
+  static constexpr int kVecs = kGroups * kGroupVectors;
   using Weights = Column<kType>;
 
   Vec sum[kRows][kVecs];
@@ -111,7 +111,8 @@ struct DirectTile {
   HWY_INLINE void add_block(int64_t k) {
     for (int sub = 0; sub < Weights::kLayout.num_sub_blocks; ++sub) {
       HWY_UNROLL(16)
-      for (int v = 0; v < kVecs; ++v) column[v].open(packed[v / kParts], sub, v % kParts * kLanes);
+      for (int v = 0; v < kVecs; ++v)
+        column[v].open(packed[v / kGroupVectors], sub, v % kGroupVectors * kLanes);
       for (int step = 0; step < Weights::kSteps; ++step, k += 8) {
         HWY_UNROLL(16)
         for (int v = 0; v < kVecs; ++v) column[v].load(step);
@@ -124,7 +125,7 @@ struct DirectTile {
     Vec weight[kVecs];
     HWY_UNROLL(16)
     for (int v = 0; v < kVecs; ++v)
-      weight[v] = dense_weight<kType>(packed[v / kParts], v % kParts * kLanes);
+      weight[v] = dense_weight<kType>(packed[v / kGroupVectors], v % kGroupVectors * kLanes);
     multiply_add(k, weight);
   }
 
@@ -176,7 +177,7 @@ HWY_INLINE void direct_rows_by(const LinearTask& t,
   }
 }
 
-constexpr int kPanelVecs = kTileGroups * kParts;
+constexpr int kPanelVecs = kTileGroups * kGroupVectors;
 constexpr int kPanelWidth = kPanelVecs * kLanes;
 
 template <WeightType kType, int... kWeights>
@@ -217,8 +218,9 @@ HWY_NOINLINE void decode_panel(const LinearTask& t, int64_t group, int64_t k, in
                                float* panel) {
   const int64_t last_group = (t.num_outputs - 1) / PackedLayout::kGroup;
   for (int v = 0; v < kPanelVecs; ++v) {
-    const uint8_t* packed = t.packed + smaller(group + v / kParts, last_group) * t.group_stride;
-    decode_column<kType>(packed, v % kParts * kLanes, k, count, kTileGroups * t.group_stride,
+    const uint8_t* packed =
+        t.packed + smaller(group + v / kGroupVectors, last_group) * t.group_stride;
+    decode_column<kType>(packed, v % kGroupVectors * kLanes, k, count, kTileGroups * t.group_stride,
                          panel + v * kLanes);
   }
 }

@@ -15,7 +15,7 @@ namespace heddle::python {
 class AdapterWeights {
  public:
   AdapterWeights(Device device, int32_t num_slots, std::span<const int64_t> features,
-                 int32_t max_rank, DType dtype, LoraLayout layout, LoraFit fit)
+                 int32_t max_rank, DType dtype, LoraLayout layout, LoraAlignment fit)
       : table_(ExecContext{.device = device}, num_slots, features, max_rank, dtype, layout, fit),
         num_slots_(num_slots),
         features_(features.begin(), features.end()),

@@ -61,7 +61,7 @@ heddle::LoraTable table_of(const char* name, const heddle_lora_table* table) {
 
 heddle_status create_table(heddle_context* context, heddle_adapter_table** table, int32_t num_slots,
                            const int64_t* features, int32_t num_slices, int32_t max_rank,
-                           DLDataType dtype, heddle_lora_layout layout, heddle::LoraFit fit) {
+                           DLDataType dtype, heddle_lora_layout layout, heddle::LoraAlignment fit) {
   return guard(context, [&](const heddle::ExecContext& ctx) {
     heddle_adapter_table*& result = required("table", table);
     HEDDLE_CHECK(num_slices >= 0, "num_slices is ", num_slices, ", expected at least 1");
@@ -83,7 +83,7 @@ heddle_status heddle_adapter_table_create(heddle_context* context, heddle_adapte
                                           int32_t num_slices, int32_t max_rank, DLDataType dtype,
                                           heddle_lora_layout layout) {
   return create_table(context, table, num_slots, features, num_slices, max_rank, dtype, layout,
-                      heddle::LoraFit::kAny);
+                      heddle::LoraAlignment::kNone);
 }
 
 heddle_status heddle_adapter_table_create_aligned(heddle_context* context,
@@ -92,7 +92,7 @@ heddle_status heddle_adapter_table_create_aligned(heddle_context* context,
                                                   int32_t max_rank, DLDataType dtype,
                                                   heddle_lora_layout layout) {
   return create_table(context, table, num_slots, features, num_slices, max_rank, dtype, layout,
-                      heddle::LoraFit::kVectors);
+                      heddle::LoraAlignment::k16Bytes);
 }
 
 heddle_status heddle_adapter_table_set(heddle_context* context, heddle_adapter_table* table,

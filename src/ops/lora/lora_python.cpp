@@ -205,7 +205,7 @@ void bind_lora(nb::module_& m) {
              bool aligned) {
             new (self) AdapterWeights(device_named(device), num_slots, features, max_rank,
                                       dtype_named("dtype", dtype), layout_named(layout),
-                                      aligned ? LoraFit::kVectors : LoraFit::kAny);
+                                      aligned ? LoraAlignment::k16Bytes : LoraAlignment::kNone);
           },
           "num_slots"_a, "features"_a, "max_rank"_a, nb::kw_only(), "dtype"_a = "f32",
           "layout"_a = "rank_major", "device"_a = "cpu", "aligned"_a = false,

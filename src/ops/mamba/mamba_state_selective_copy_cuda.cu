@@ -36,20 +36,20 @@ __device__ void copy_words(int word_bytes, std::byte* to, const std::byte* from,
 // registers allow 2048.
 constexpr int kCopyBlocks = 1536 / kCopyThreads;
 
-// current[l, slot] = intermediate[l, slot, accepted]: a block copies a piece of one request's state
-// in one layer, each thread one word, which comes closer to a plain copy than longer pieces do.
-// Grid (pieces of all states of all requests, layers), so that neighbours are copied at the same
+// current[l, slot] = intermediate[l, slot, accepted]: a block copies a slice of one request's state
+// in one layer, each thread one word, which comes closer to a plain copy than longer slices do.
+// Grid (slices of all states of all requests, layers), so that neighbours are copied at the same
 // time; 256 threads.
 template <int kStates>
 __global__ void __launch_bounds__(kCopyThreads, kCopyBlocks)
     selective_copy_kernel(const __grid_constant__ SelectiveCopyLaunch<kStates> p) {
-  const uint32_t i = blockIdx.x / p.num_pieces, piece = blockIdx.x - i * p.num_pieces;
+  const uint32_t i = blockIdx.x / p.num_slices, slice = blockIdx.x - i * p.num_slices;
   int s = 0;
 #pragma unroll
   for (int next = 1; next < kStates; ++next) {
-    if (piece >= p.states[next].first_piece) s = next;
+    if (slice >= p.states[next].first_slice) s = next;
   }
-  const StatePieces& state = p.states[s];
+  const StateSlices& state = p.states[s];
   const StateCopy& copy = state.copy;
 
   wait_for_predecessor();
@@ -63,13 +63,13 @@ __global__ void __launch_bounds__(kCopyThreads, kCopyBlocks)
 
   const int64_t token = accepted < 0 ? 0 : min(accepted, copy.max_accepted);
   const int64_t layer = blockIdx.y;
-  const int64_t offset = int64_t{piece - state.first_piece} * kPieceBytes;
+  const int64_t offset = int64_t{slice - state.first_slice} * kSliceBytes;
   copy_words(
       state.word_bytes,
       copy.current + layer * copy.current_layer_step + slot * copy.current_slot_step + offset,
       copy.intermediate + layer * copy.intermediate_layer_step +
           slot * copy.intermediate_slot_step + token * copy.intermediate_token_step + offset,
-      static_cast<int>(min(int64_t{kPieceBytes}, copy.state_bytes - offset)));
+      static_cast<int>(min(int64_t{kSliceBytes}, copy.state_bytes - offset)));
 }
 
 template <int kStates>
@@ -81,26 +81,26 @@ void launch(const ExecContext& ctx, std::span<const StateCopy> states,
       .accepted_counts = ConstIndexVector(requests.accepted_counts),
       .num_active = {},
       .max_active = max_active,
-      .num_pieces = 0,
+      .num_slices = 0,
       .states = {},
   };
   if (requests.num_active.on_device())
     p.num_active = ConstIndexVector(requests.num_active.tensor());
-  int64_t num_pieces = 0;
+  int64_t num_slices = 0;
   for (size_t s = 0; s < kStates; ++s) {
-    p.states[s].first_piece = static_cast<uint32_t>(num_pieces);
-    if (s >= states.size()) continue;  // no piece is its
+    p.states[s].first_slice = static_cast<uint32_t>(num_slices);
+    if (s >= states.size()) continue;  // no slice is its
     p.states[s].copy = states[s];
     p.states[s].word_bytes = word_bytes_of(states[s]);
-    num_pieces += ceil_div(states[s].state_bytes, kPieceBytes);
+    num_slices += ceil_div(states[s].state_bytes, kSliceBytes);
   }
-  const int64_t num_blocks = num_pieces * max_active;
+  const int64_t num_blocks = num_slices * max_active;
   if (num_blocks > kMaxGridX || requests.num_layers > kMaxGridY) {
-    throw_error(ErrorCode::kUnsupported, "the states of a layer have ", num_blocks, " pieces of ",
-                kPieceBytes, " bytes, and num_layers is ", requests.num_layers, ", at most ",
+    throw_error(ErrorCode::kUnsupported, "the states of a layer have ", num_blocks, " slices of ",
+                kSliceBytes, " bytes, and num_layers is ", requests.num_layers, ", at most ",
                 kMaxGridX, " and ", kMaxGridY, " are supported");
   }
-  p.num_pieces = static_cast<uint32_t>(num_pieces);
+  p.num_slices = static_cast<uint32_t>(num_slices);
   cudaLaunchConfig_t config{};
   config.gridDim =
       dim3(static_cast<unsigned>(num_blocks), static_cast<unsigned>(requests.num_layers));

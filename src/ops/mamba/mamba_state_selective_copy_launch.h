@@ -8,13 +8,13 @@
 
 namespace heddle::cuda::mamba {
 
-/// A state, cut into pieces that one block copies each.
-struct StatePieces {
+/// A state, cut into slices that one block copies each.
+struct StateSlices {
   StateCopy copy;
-  uint32_t first_piece;  // of all pieces of the states, in their order
+  uint32_t first_slice;  // of all slices of the states, in their order
   int32_t word_bytes;    // all addresses and steps are multiples of it: 16, 4, 2 or 1
 };
-inline constexpr int kCopyThreads = 256, kPieceBytes = kCopyThreads * 16;
+inline constexpr int kCopyThreads = 256, kSliceBytes = kCopyThreads * 16;
 
 /// Most models have two states, those of the convolution and of the scan.
 template <int kStates>
@@ -22,8 +22,8 @@ struct SelectiveCopyLaunch {
   ConstIndexVector prefill_status, state_idx, accepted_counts;  // [num_requests]
   ConstIndexVector num_active;                                  // [1], or absent: max_active
   int64_t max_active;
-  uint32_t num_pieces;  // of one request in one layer
-  StatePieces states[kStates];
+  uint32_t num_slices;  // of one request in one layer
+  StateSlices states[kStates];
 };
 
 /// The largest of 16, 4, 2 and 1 that divides all addresses and steps.

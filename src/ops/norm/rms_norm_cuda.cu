@@ -19,14 +19,14 @@ constexpr int kBlocks = (kOneRow && kCount == kFew ? 6
                                                    : 3) *
                         (sizeof(T) == 2 ? 2 : 1) / 2;
 
-// The pieces of 8 elements of a row, and the lanes that have them: one row of 4096 elements in a
-// block of 256 threads, 2 pieces a lane.
+// The vectors of 8 elements of a row, and the lanes that have them: one row of 4096 elements in a
+// block of 256 threads, 2 vectors a lane.
 //
-//   piece   0   1  ...  31    32  ...  63    ...    224 ... 255    256 ...
+//   vector   0   1  ...  31    32  ...  63    ...    224 ... 255    256 ...
 //   warp    0   0  ...   0     1  ...   1    ...      7 ...   7      0 ...
 //   lane    0   1  ...  31     0  ...  31    ...      0 ...  31      0 ...
 //
-// Rows whose elements all stay in registers, so that they are read once: kCount pieces a lane.
+// Rows whose elements all stay in registers, so that they are read once: kCount vectors a lane.
 // kOneRow: grid num_rows, block of the row's lanes. Else a row has 8, 16 or 32 lanes, each of kRows
 // rows; block (lanes, rows of the block / kRows), grid ceil(num_rows / rows of the block).
 template <class T, bool kVectors, int kCount, int kRows, bool kOneRow>
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads<kCount, kOneRow>, kBlocks<T, kVectors
     rows[r] = lane_of_row<T, int>(p, first_row + r * blockDim.y, 0, width, thread, lanes);
   }
   const bool has_residual = p.residual.data != nullptr;
-  Piece<T> x[kRows][kCount], residual[kRows][kCount];
+  LaneVector<T> x[kRows][kCount], residual[kRows][kCount];
 
   wait_for_predecessor();
 #pragma unroll
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kThreads<kCount, kOneRow>, kBlocks<T, kVectors
 }
 
 // Rows of any width: a block goes over its row two times, or three where the row has a scale of its
-// own, in rounds of kCount pieces a lane. What it reads again comes from the L2 cache, as long as
+// own, in rounds of kCount vectors a lane. What it reads again comes from the L2 cache, as long as
 // the rows that are worked on fit into it. Grid num_rows, block of a chunk's lanes.
 template <class T, bool kVectors>
 __global__ void __launch_bounds__(kMaxLanes, 2)
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kMaxLanes, 2)
   const bool has_residual = p.residual.data != nullptr;
   // As registers allow; the order of the sums does not depend on it.
   constexpr int kCount = kVectors && sizeof(T) == 2 ? kMany : kFew;
-  Piece<T> x[kCount], residual[kCount];
+  LaneVector<T> x[kCount], residual[kCount];
   const auto for_each_chunk = [&](auto&& f) {
     int c = 0;
     for (int64_t begin = 0; begin < p.width; begin += p.chunk_width) {

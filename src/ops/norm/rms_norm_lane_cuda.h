@@ -8,12 +8,12 @@
 
 #include "core/math.h"
 #include "ops/norm/rms_norm_kernels.h"
-#include "ops/norm/rms_norm_piece_cuda.h"
+#include "ops/norm/rms_norm_vector_cuda.h"
 #include "ops/norm/select_kernel.h"
 
 namespace heddle::cuda::norm {
 
-/// Where a lane's pieces of one row, or of a chunk of it, begin, and what is left there. For what
+/// Where a lane's vectors of one row, or of a chunk of it, begin, and what is left there. For what
 /// is no row, nothing is. Index counts the elements of a row: int, or int64_t where they may be
 /// more.
 template <class T, class I>
@@ -24,7 +24,7 @@ struct LaneOfRow {
   const T* input;
   Index first;  // element of the row that the lane begins with
   Index left;   // elements from there on to the end of the chunk; none: 0 or less
-  Index step;   // elements from one piece of the lane to the next
+  Index step;   // elements from one vector of the lane to the next
 };
 
 /// Of the chunk [begin, end) of a row.
@@ -48,19 +48,19 @@ __device__ LaneOfRow<T, Index> lane_of_row(const RmsNormParams& p, uint32_t row,
     residual = offset(p.residual.strides);
     input = offset(p.input.strides);
   }
-  const Index first = begin + lane * kPiece;
+  const Index first = begin + lane * kVectorElements;
   return {.output = p.output.data + output + first * (p.is_output_fp8 ? 1 : sizeof(T)),
           .residual = reinterpret_cast<T*>(p.residual.data + residual) + first,
           .input = reinterpret_cast<const T*>(p.input.data + input) + first,
           .first = first,
           .left = is_row ? end - first : 0,
-          .step = static_cast<Index>(lanes) * kPiece};
+          .step = static_cast<Index>(lanes) * kVectorElements};
 }
 
-/// Pieces k * lanes from piece `base` on of a row.
+/// Pieces k * lanes from vector `base` on of a row.
 template <bool kVectors, int kCount, class T, class Index>
 __device__ void load_pieces(const T* row, const LaneOfRow<T, Index>& lane, Index base,
-                            Piece<T> (&x)[kCount]) {
+                            LaneVector<T> (&x)[kCount]) {
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
     const Index at = base + k * lane.step;
@@ -71,14 +71,15 @@ __device__ void load_pieces(const T* row, const LaneOfRow<T, Index>& lane, Index
 /// residual += x, rounded; x becomes what is stored.
 template <bool kVectors, int kCount, class T, class Index>
 __device__ void add_to_residual(const LaneOfRow<T, Index>& lane, Index base,
-                                const Piece<T> (&residual)[kCount], Piece<T> (&x)[kCount]) {
+                                const LaneVector<T> (&residual)[kCount],
+                                LaneVector<T> (&x)[kCount]) {
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
-    float sum[kPiece], addend[kPiece];
-    widen_piece(residual[k], sum);
-    widen_piece(x[k], addend);
+    float sum[kVectorElements], addend[kVectorElements];
+    widen_vector(residual[k], sum);
+    widen_vector(x[k], addend);
 #pragma unroll
-    for (int i = 0; i < kPiece; ++i) sum[i] += addend[i];
+    for (int i = 0; i < kVectorElements; ++i) sum[i] += addend[i];
     x[k] = narrow_piece<T>(sum);
     const Index at = base + k * lane.step;
     store_piece<kVectors>(lane.residual + at, x[k], lane.left - at);
@@ -86,13 +87,13 @@ __device__ void add_to_residual(const LaneOfRow<T, Index>& lane, Index base,
 }
 
 template <int kCount, class T>
-__device__ void add_squares(const Piece<T> (&x)[kCount], float (&sums)[4]) {
+__device__ void add_squares(const LaneVector<T> (&x)[kCount], float (&sums)[4]) {
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
-    float values[kPiece];
-    widen_piece(x[k], values);
+    float values[kVectorElements];
+    widen_vector(x[k], values);
 #pragma unroll
-    for (int i = 0; i < kPiece; ++i) sums[i % 4] = fmaf(values[i], values[i], sums[i % 4]);
+    for (int i = 0; i < kVectorElements; ++i) sums[i % 4] = fmaf(values[i], values[i], sums[i % 4]);
   }
 }
 __device__ inline float total(const float (&sums)[4]) {
@@ -159,13 +160,13 @@ class LaneWeights {
       if (at < lane_.left) asm volatile("prefetch.global.L2 [%0];" ::"l"(f32_at(at)));
     }
   }
-  /// weight_offset + weight of piece k.
-  __device__ void read(int k, float (&factors)[kPiece]) const {
+  /// weight_offset + weight of vector k.
+  __device__ void read(int k, float (&factors)[kVectorElements]) const {
     if (is_ahead()) {
-      widen_piece(ahead_[k], factors);
+      widen_vector(ahead_[k], factors);
     } else {
       const Index at = base_ + k * lane_.step;
-      widen_piece(load_piece<kVectors>(f32_at(at), lane_.left - at), factors);
+      widen_vector(load_piece<kVectors>(f32_at(at), lane_.left - at), factors);
     }
 #pragma unroll
     for (float& factor : factors) factor += p_.weight_offset;
@@ -180,40 +181,40 @@ class LaneWeights {
   const RmsNormParams& p_;
   const LaneOfRow<T, Index>& lane_;
   Index base_;
-  Piece<T> ahead_[kCount];
+  LaneVector<T> ahead_[kCount];
 };
 
-/// (x * rstd) * (weight_offset + weight) of piece k.
+/// (x * rstd) * (weight_offset + weight) of vector k.
 template <class Weights, class T>
-__device__ void normalise(const Piece<T>& x, const Weights& weights, int k, float rstd,
-                          float (&values)[kPiece]) {
-  float factors[kPiece];
+__device__ void normalise(const LaneVector<T>& x, const Weights& weights, int k, float rstd,
+                          float (&values)[kVectorElements]) {
+  float factors[kVectorElements];
   weights.read(k, factors);
-  widen_piece(x, values);
+  widen_vector(x, values);
 #pragma unroll
-  for (int i = 0; i < kPiece; ++i) values[i] = values[i] * rstd * factors[i];
+  for (int i = 0; i < kVectorElements; ++i) values[i] = values[i] * rstd * factors[i];
 }
 
 template <bool kVectors, int kCount, class Weights, class T, class Index>
-__device__ void write(const LaneOfRow<T, Index>& lane, Index base, const Piece<T> (&x)[kCount],
+__device__ void write(const LaneOfRow<T, Index>& lane, Index base, const LaneVector<T> (&x)[kCount],
                       const Weights& weights, float rstd) {
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
     const Index at = base + k * lane.step;
-    float values[kPiece];
+    float values[kVectorElements];
     normalise(x[k], weights, k, rstd, values);
     store_piece<kVectors>(reinterpret_cast<T*>(lane.output) + at, narrow_piece<T>(values),
                           lane.left - at);
   }
 }
 
-/// Normalised pieces, for an output of f8e4m3.
+/// Normalised vectors, for an output of f8e4m3.
 template <int kCount, class T>
 struct Normalised {
-  float values[kCount][kPiece];
+  float values[kCount][kVectorElements];
 
   template <class Weights>
-  __device__ Normalised(const Piece<T> (&x)[kCount], const Weights& weights, float rstd) {
+  __device__ Normalised(const LaneVector<T> (&x)[kCount], const Weights& weights, float rstd) {
 #pragma unroll
     for (int k = 0; k < kCount; ++k) normalise(x[k], weights, k, rstd, values[k]);
   }

@@ -27,7 +27,7 @@ bool is_aligned(const cuda::norm::RmsNormParams& p) {
   const uint64_t output_bits = bits_of(p.output) * (p.is_output_fp8 ? 2 : 1);
   const uint64_t bits =
       output_bits | bits_of(p.residual) | bits_of(p.input) | reinterpret_cast<uint64_t>(p.weight);
-  return bits % kVectorBytes == 0 && p.width % cuda::norm::kPiece == 0;
+  return bits % kVectorBytes == 0 && p.width % cuda::norm::kVectorElements == 0;
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ using testing::RandomValues;
 constexpr int64_t kPageSize = 16, kElement = 2;
 constexpr int64_t kColdBytes = int64_t{200} << 20;  // the L2 cache of an H200 has 60 MB
 constexpr double kFlopsPerUs = 7.9e8;
-constexpr double kUnitVariance = 1.73;  // of values in [-scale, scale)
+constexpr double kScaleOfVarianceOne = 1.73;  // of values in [-scale, scale)
 
 struct Case {
   int64_t batch, length;
@@ -70,7 +70,7 @@ class Prompts {
  public:
   Prompts(const Case& c, int num_pools)
       : c_(c),
-        q_(c.num_tokens() * c.q_heads * c.head_dim, kUnitVariance),
+        q_(c.num_tokens() * c.q_heads * c.head_dim, kScaleOfVarianceOne),
         o_(c.num_tokens() * c.q_heads * c.head_dim),
         q_indptr_(testing::even_starts(c.batch, c.length)),
         page_indptr_(testing::even_starts(c.batch, c.pages_per_seq())),
@@ -78,7 +78,7 @@ class Prompts {
         last_page_len_(std::vector<int32_t>(
             size_t(c.batch),
             static_cast<int32_t>(c.length - (c.pages_per_seq() - 1) * kPageSize))) {
-    for (int i = 0; i < num_pools; ++i) pools_.emplace_back(c.pool_elements(), kUnitVariance);
+    for (int i = 0; i < num_pools; ++i) pools_.emplace_back(c.pool_elements(), kScaleOfVarianceOne);
   }
 
   void run(const ExecContext& ctx, int call) const {

@@ -138,7 +138,7 @@ using RotatedScores = std::conditional_t<std::is_same_v<T, __nv_bfloat16> && Sha
 /// warp's next tile.
 template <class T, class Shape, class Params>
 __device__ int add_tiles(const Params& p, const SequenceCut& cut, const std::byte* q, int position,
-                         int end, DecodeShared<Shape>& s, PartRing<Shape>& ring,
+                         int end, DecodeShared<Shape>& s, StageRing<Shape>& ring,
                          TileSums<Shape::kDim, Shape::kRowTiles>& sums) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   RowFragments<Shape::kDim, Shape::kRowTiles> rows;
@@ -167,7 +167,7 @@ __device__ int add_tiles(const Params& p, const SequenceCut& cut, const std::byt
 template <class Shape>
 __device__ void end_segment(const Run& run, uint32_t segment, uint32_t block,
                             const TileSums<Shape::kDim, Shape::kRowTiles>& sums,
-                            PartRing<Shape>& ring, const Partials<Shape>& partials,
+                            StageRing<Shape>& ring, const Partials<Shape>& partials,
                             DecodeShared<Shape>& s,
                             State<Shape::kGroups> (&states)[Shape::kRowTiles]) {
 #pragma unroll
@@ -238,7 +238,7 @@ __device__ void end_run(const DecodeParams& p, const Run& run, uint32_t block,
 /// Where a speculative start is not possible, only step 2 happens. All threads call.
 template <class Shape>
 __device__ BlockWork begin_work(const DecodeParams& p, uint32_t block, DecodeShared<Shape>& s,
-                                RunWalk<Shape::kWarps, 1, 2>& walk, PartRing<Shape>& ring) {
+                                RunWalk<Shape::kWarps, 1, 2>& walk, StageRing<Shape>& ring) {
 #if __CUDA_ARCH__ >= 900
   bool is_speculative = p.can_start_on_stale_table;
 #else
@@ -288,12 +288,12 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
   const uint32_t block = blockIdx.x % first * p.blocks_per_sm + blockIdx.x / first;
   const Partials<Shape> partials{reinterpret_cast<float4*>(p.partials), p.partial_pairs};
   if constexpr (Shape::kRotates) put_in_tile_rotations<Shape>(p.rope, s);
-  PartRing<Shape> ring(p, s);
+  StageRing<Shape> ring(p, s);
   RunWalk<Shape::kWarps, 1, 2> walk(p, s.work);
   const BlockWork share = begin_work(p, block, s, walk, ring);
   if (share == BlockWork::kIdleInCluster) return idle_in_cluster();
   if (share == BlockWork::kNone) return;
-  wait_for_copies<Shape::kParts - 1>();
+  wait_for_copies<Shape::kStages - 1>();
   __syncthreads();
   std::byte *q = s.q[0], *next_q = s.q[1];
 #pragma unroll 1
@@ -310,7 +310,7 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
     const int run_end = run.end_key();
     int end = run.begin_key();
     // A short run takes so few parts that waiting for them does not wait for the next rows of q.
-    const bool is_short = run_end - end < Shape::kParts * Shape::kWarps * kTileKeys;
+    const bool is_short = run_end - end < Shape::kStages * Shape::kWarps * kTileKeys;
 #pragma unroll 1
     for (uint32_t segment = run.first; segment < run.end; ++segment) {
       end = min(end + run.cut->segment, run_end);

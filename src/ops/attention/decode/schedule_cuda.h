@@ -68,10 +68,11 @@ __device__ inline SequenceCut cut_sequence(const AttentionParams& p, int seq,
   const int length = pages.kv_len - cut.begin();
   const int segment = max((length + kMaxSegments - 1) / kMaxSegments,
                           length > kShortKeys ? kMinSegmentKeys : kMinShortSegmentKeys);
-  cut.segment = (segment + kSegmentUnit - 1) / kSegmentUnit * kSegmentUnit;
-  cut.num_segments = max(divide_up(static_cast<uint32_t>(length + kSegmentUnit - 1) / kSegmentUnit,
-                                   static_cast<uint32_t>(cut.segment) / kSegmentUnit),
-                         1u);
+  cut.segment = (segment + kSegmentMultiple - 1) / kSegmentMultiple * kSegmentMultiple;
+  cut.num_segments =
+      max(divide_up(static_cast<uint32_t>(length + kSegmentMultiple - 1) / kSegmentMultiple,
+                    static_cast<uint32_t>(cut.segment) / kSegmentMultiple),
+          1u);
   cut.unit_cost =
       static_cast<uint32_t>((length + kTileKeys - 1) / kTileKeys) + cut.num_segments * kSegmentCost;
   return cut;
@@ -313,10 +314,10 @@ __device__ BlockWork partition_work(const DecodeParams& p, uint32_t block, uint3
 }
 
 /// The rows of a unit: heads of q that share a kv head.
-struct UnitRows {
+struct QueryRows {
   int kv_head, first;  // the first head of its group
 };
-__device__ inline UnitRows rows_of(const DecodeParams& p, uint32_t unit) {
+__device__ inline QueryRows rows_of(const DecodeParams& p, uint32_t unit) {
   const int part = divide(static_cast<int>(unit), p.by_kv_heads);
   return {static_cast<int>(unit) - part * p.num_kv_heads, part * p.unit_rows};
 }
@@ -390,7 +391,7 @@ struct FirstPages {
 
 /// Prefetches element `i` to L2, if there is one.
 __device__ inline void prefetch_index(const IndexParams& a, int64_t i, int64_t count) {
-  if (i < count) prefetch(a.data + i * a.stride * (a.is_wide ? 8 : 4));
+  if (i < count) prefetch(a.data + i * a.stride * (a.is_int64 ? 8 : 4));
 }
 /// Prefetches lengths and the page table to L2.
 __device__ inline void fetch_tables(const DecodeParams& p) {

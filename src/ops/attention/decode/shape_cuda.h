@@ -7,7 +7,7 @@
 namespace heddle::cuda::attention::decode {
 
 /// How one instance of the decode kernel is laid out: for heads of up to kDim elements, and
-/// kRowTiles * 8 rows of q that share their keys. Each warp has a ring of kParts parts, keys or
+/// kRowTiles * 8 rows of q that share their keys. Each warp has a ring of kStages parts, keys or
 /// values of one tile each, so that warps wait for each other only where a segment ends. Keys that
 /// rotate inside become tf32, or sums of two values of their dtype, and so do queries: see
 /// rope_scores_cuda.h.
@@ -20,9 +20,9 @@ struct DecodeShape {
   static constexpr int kWarps = kDecodeWarps;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kBlocksPerSm = kDecodeBlocksPerSm;
-  static constexpr int kParts = kDim == 256 ? 2 : kDim == 128 ? 3 : 5;
+  static constexpr int kStages = kDim == 256 ? 2 : kDim == 128 ? 3 : 5;
   static constexpr int kRowBytes = 2 * kDim;
-  static constexpr int kPartBytes = kTileKeys * kRowBytes;
+  static constexpr int kStageBytes = kTileKeys * kRowBytes;
   static constexpr int kGroups = kDim / 16 / kWarps;  // of 16 elements, that a warp merges
   static constexpr int kPairs = kRotates ? kDim / 2 : 1;
   static constexpr bool kHasRoomForTf32 = kDim <= 128;  // for rows of q in tf32
@@ -30,7 +30,7 @@ struct DecodeShape {
                                        : kHasRoomForTf32 ? kRows * (kDim + 8) * 4
                                                          : kRows * kRowBytes;
   /// The sums of a warp, in f32, fit into one part of its ring.
-  static_assert(kRowTile * kDim * 4 == kPartBytes);
+  static_assert(kRowTile * kDim * 4 == kStageBytes);
 };
 
 inline constexpr int kHalfTile = kTileKeys / 2;
@@ -50,7 +50,7 @@ union WarpScratch {
 
 template <class Shape>
 struct DecodeShared {
-  std::byte ring[Shape::kWarps][Shape::kParts][Shape::kPartBytes];  // part: [16 keys][kDim]
+  std::byte ring[Shape::kWarps][Shape::kStages][Shape::kStageBytes];  // part: [16 keys][kDim]
   std::byte q[2][Shape::kRows * Shape::kRowBytes];  // [this run, the next][row][kDim]
   /// Where keys rotate: [row][kDim + 8] tf32, or [row][kDim] of what rounding q took off.
   alignas(16) std::byte rotated_q[Shape::kRotatedBytes];

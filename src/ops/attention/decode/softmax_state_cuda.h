@@ -271,7 +271,7 @@ template <class Shape>
 __device__ State<Shape::kGroups> merge_segments(const Partials<Shape>& partials, uint32_t block_of,
                                                 uint32_t num_segments, int tile,
                                                 const MergePlace& place) {
-  static_assert((Shape::kGroups + 1) * 32 * sizeof(float4) <= Shape::kPartBytes);
+  static_assert((Shape::kGroups + 1) * 32 * sizeof(float4) <= Shape::kStageBytes);
   const int lane = static_cast<int>(threadIdx.x) % 32, num = static_cast<int>(num_segments);
   const uint32_t first_block = __shfl_sync(~0u, block_of, 0);
   const int of_first = __popc(__ballot_sync(~0u, block_of == first_block && lane < num));

@@ -11,7 +11,7 @@
 //   row 1           1   0   3   2   5   4   7   6
 //   row 2           2   3   0   1   6   7   4   5   ...
 //
-// A warp has a ring of kParts such tiles. Keys and values of its tiles go through it in order, so a
+// A warp has a ring of kStages such tiles. Keys and values of its tiles go through it in order, so a
 // part is filled while those before it are in use:
 //
 //   | keys of tile 0 | values of tile 0 | keys of tile 4 | values of tile 4 | ...     (warp 0)
@@ -207,10 +207,10 @@ struct MergePlace {
 
 /// The ring of a warp, see above.
 template <class Shape>
-class PartRing {
+class StageRing {
  public:
-  __device__ PartRing(const DecodeParams& p, DecodeShared<Shape>& s)
-      : ahead_(p, s.work), parts_(s.ring[threadIdx.x / 32]) {}
+  __device__ StageRing(const DecodeParams& p, DecodeShared<Shape>& s)
+      : ahead_(p, s.work), stages_(s.ring[threadIdx.x / 32]) {}
 
   /// Finds the first tiles. The table may be stale.
   __device__ FirstPages start() {
@@ -219,41 +219,42 @@ class PartRing {
   }
   /// Starts copies to all parts but one. They belong to no more than two batches.
   __device__ void begin() {
-    static_assert(Shape::kParts - 1 <= 2 * 2);
+    static_assert(Shape::kStages - 1 <= 2 * 2);
 #pragma unroll 1
-    for (int part = 0; part < Shape::kParts - 1; part += 2) {
+    for (int part = 0; part < Shape::kStages - 1; part += 2) {
       ahead_.fetch_keys(next(filled_));
-      if (part + 1 < Shape::kParts - 1) ahead_.fetch_values(next(filled_));
+      if (part + 1 < Shape::kStages - 1) ahead_.fetch_values(next(filled_));
     }
   }
   /// Waits for the keys of the next tile, or for the values behind them, and starts the copy of
-  /// what comes kParts - 1 parts later. All lanes have read the part before.
+  /// what comes kStages - 1 parts later. All lanes have read the part before.
   template <bool kIsValues>
   [[nodiscard]] __device__ std::byte* take() {
     __syncwarp();
-    constexpr bool kFetchesValues = kIsValues == (Shape::kParts % 2 == 1);
+    constexpr bool kFetchesValues = kIsValues == (Shape::kStages % 2 == 1);
     kFetchesValues ? ahead_.fetch_values(next(filled_)) : ahead_.fetch_keys(next(filled_));
-    wait_for_copies<Shape::kParts - 1>();
+    wait_for_copies<Shape::kStages - 1>();
     __syncwarp();
     return next(used_);
   }
   /// The part that will be filled next. Nobody uses it now.
-  [[nodiscard]] __device__ std::byte* free_part() const { return parts_[filled_]; }
+  [[nodiscard]] __device__ std::byte* free_part() const { return stages_[filled_]; }
   /// The same as room for merging, or the whole ring where that is empty.
   [[nodiscard]] __device__ MergePlace free_place(bool is_empty) const {
-    return {reinterpret_cast<float4*>(is_empty ? parts_[0] : free_part()),
-            (is_empty ? Shape::kParts : 1) * Shape::kPartBytes / static_cast<int>(sizeof(float4))};
+    return {
+        reinterpret_cast<float4*>(is_empty ? stages_[0] : free_part()),
+        (is_empty ? Shape::kStages : 1) * Shape::kStageBytes / static_cast<int>(sizeof(float4))};
   }
 
  private:
   __device__ std::byte* next(int& part) {
-    std::byte* at = parts_[part];
-    part = part == Shape::kParts - 1 ? 0 : part + 1;
+    std::byte* at = stages_[part];
+    part = part == Shape::kStages - 1 ? 0 : part + 1;
     return at;
   }
 
   TileCursor<Shape::kDim, Shape::kWarps> ahead_;
-  std::byte (*parts_)[Shape::kPartBytes];
+  std::byte (*stages_)[Shape::kStageBytes];
   int filled_ = 0, used_ = 0;
 };
 
@@ -263,7 +264,7 @@ struct QueryRows {
   int count;
 
   __device__ QueryRows(const DecodeParams& p, const Run& run, int max_rows) : token(run.seq) {
-    const UnitRows rows = rows_of(p, run.unit);
+    const QueryRows rows = rows_of(p, run.unit);
     first_head = int64_t{rows.kv_head} * p.group_size + rows.first;
     count = min(p.group_size - rows.first, max_rows);
   }

@@ -10,11 +10,11 @@ namespace {
 constexpr int kWarps = kAppendThreads / 32;
 
 /// Where unit i of a token's key, or of its value, lies: a unit of head i / head_units.
-struct UnitPlace {
+struct ItemPlace {
   bool is_value;
   int head, unit;
 
-  __device__ UnitPlace(const KvAppendParams& p, int i) {
+  __device__ ItemPlace(const KvAppendParams& p, int i) {
     const int of_plane = p.num_kv_heads * p.head_units;
     is_value = i >= of_plane;
     const int rest = is_value ? i - of_plane : i;
@@ -56,21 +56,21 @@ __global__ void __launch_bounds__(kAppendThreads)
   const WarpWork share(p);
   wait_for_predecessor();
   if (share.t >= p.num_tokens) return;
-  uint4 data[kAppendUnits];
+  uint4 data[kAppendItems];
 #pragma unroll
-  for (int u = 0; u < kAppendUnits; ++u) {
+  for (int u = 0; u < kAppendItems; ++u) {
     const int i = share.first + u * share.step;
     if (i >= share.end) continue;
-    const UnitPlace place(p, i);
+    const ItemPlace place(p, i);
     data[u] = load_once_16(place.from(p, share.t) + place.unit * 16);
   }
   const NewToken token = find_token(p, share.t);
   if (token.position < 0) return;
 #pragma unroll
-  for (int u = 0; u < kAppendUnits; ++u) {
+  for (int u = 0; u < kAppendItems; ++u) {
     const int i = share.first + u * share.step;
     if (i >= share.end) continue;
-    const UnitPlace place(p, i);
+    const ItemPlace place(p, i);
     *reinterpret_cast<uint4*>(place.to(p, token.key) + place.unit * 16) = data[u];
   }
 }
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kAppendThreads)
   const NewToken token = find_token(p, share.t);
   if (token.position < 0) return;
   for (int i = share.first; i < share.end; i += share.step) {
-    const UnitPlace place(p, i);
+    const ItemPlace place(p, i);
     const std::byte* from = place.from(p, share.t);
     std::byte* to = place.to(p, token.key);
     if (p.from == p.to) {  // the bits, also of a NaN

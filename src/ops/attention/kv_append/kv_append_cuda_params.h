@@ -43,7 +43,7 @@ struct RopeAppendParams {
 };
 
 /// A thread moves up to so many units of 16 bytes.
-inline constexpr int kAppendUnits = 4;
+inline constexpr int kAppendItems = 4;
 /// Threads of a block of the kernel that copies, and of that which rotates at most.
 inline constexpr int kAppendThreads = 256, kMaxRopeAppendThreads = 256;
 

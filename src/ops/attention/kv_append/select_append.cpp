@@ -22,7 +22,7 @@ int units_of_head(const AppendCall& call, bool moves_vectors) {
 int64_t select_warps_per_token(const AppendCall& call, int num_sms) {
   const int64_t units = 2 * int64_t{call.num_kv_heads} * units_of_head(call, call.is_aligned);
   const bool is_small = call.num_tokens * units <= num_sms * kThreadsPerSm;
-  const int64_t of_thread = call.is_aligned && is_small ? 1 : kAppendUnits;
+  const int64_t of_thread = call.is_aligned && is_small ? 1 : kAppendItems;
   return (units + 32 * of_thread - 1) / (32 * of_thread);
 }
 

@@ -28,12 +28,12 @@ struct IndexWords {
 };
 template <auto kLoadIf = load_word_if>
 __device__ IndexWords ask_index(const IndexParams& a, int64_t i) {
-  const std::byte* element = a.data + i * a.stride * (a.is_wide ? 8 : 4);
-  return {kLoadIf(element, true), kLoadIf(element + 4, a.is_wide)};
+  const std::byte* element = a.data + i * a.stride * (a.is_int64 ? 8 : 4);
+  return {kLoadIf(element, true), kLoadIf(element + 4, a.is_int64)};
 }
 __device__ inline int64_t join_index(const IndexParams& a, IndexWords words) {
-  return a.is_wide ? static_cast<int64_t>(uint64_t{words.high} << 32 | words.low)
-                   : int64_t{static_cast<int32_t>(words.low)};
+  return a.is_int64 ? static_cast<int64_t>(uint64_t{words.high} << 32 | words.low)
+                    : int64_t{static_cast<int32_t>(words.low)};
 }
 template <auto kLoadIf = load_word_if>
 __device__ int64_t read_index(const IndexParams& a, int64_t i) {

@@ -13,14 +13,14 @@ namespace heddle::cuda::attention {
 struct IndexParams {
   const std::byte* data = nullptr;
   int64_t stride = 0;  // elements
-  bool is_wide = false;
+  bool is_int64 = false;
 
   IndexParams() = default;
   explicit IndexParams(const ConstTensorView& t) {
     if (!t) return;
     data = t.raw();
     stride = t.stride(0);
-    is_wide = t.dtype() == DType::kInt64;
+    is_int64 = t.dtype() == DType::kInt64;
   }
 };
 

@@ -19,13 +19,14 @@ namespace heddle::cuda::attention::prefill {
 /// a time.
 template <class S>
 struct PairSplit {
-  static constexpr int kParts = S::kDim / 16, kRowStep = S::kThreads / kParts;
+  static constexpr int kThreadsPerRow = S::kDim / 16, kRowStep = S::kThreads / kThreadsPerRow;
   using Rotations8 = CosSin[8];
 
   int part, row;
 
   __device__ PairSplit()
-      : part(static_cast<int>(threadIdx.x) % kParts), row(static_cast<int>(threadIdx.x) / kParts) {}
+      : part(static_cast<int>(threadIdx.x) % kThreadsPerRow),
+        row(static_cast<int>(threadIdx.x) / kThreadsPerRow) {}
 
   /// The angles of the thread's pairs at a position, exact.
   __device__ void rotations_at(int position, const Turns* frequencies,

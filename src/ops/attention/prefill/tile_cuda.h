@@ -93,12 +93,12 @@ __device__ inline KeyRange keys_of_row(const PrefillParams& p, const Item& item,
 struct Entry {
   uint32_t low, high;
 
-  __device__ Entry(const std::byte* at, bool is_wide, bool in_range = true)
-      : low(load_word_if(at, in_range)), high(load_word_if(at + 4, in_range && is_wide)) {}
+  __device__ Entry(const std::byte* at, bool is_int64, bool in_range = true)
+      : low(load_word_if(at, in_range)), high(load_word_if(at + 4, in_range && is_int64)) {}
   __device__ Entry(const IndexParams& a, int64_t i)
-      : Entry(a.data + i * a.stride * (a.is_wide ? 8 : 4), a.is_wide) {}
-  [[nodiscard]] __device__ int64_t value(bool is_wide) const {
-    return is_wide ? static_cast<int64_t>(uint64_t{high} << 32 | low) : static_cast<int32_t>(low);
+      : Entry(a.data + i * a.stride * (a.is_int64 ? 8 : 4), a.is_int64) {}
+  [[nodiscard]] __device__ int64_t value(bool is_int64) const {
+    return is_int64 ? static_cast<int64_t>(uint64_t{high} << 32 | low) : static_cast<int32_t>(low);
   }
 };
 
@@ -113,13 +113,14 @@ struct Sequence {
     const IndexParams& lens = p.call.kv.last_page_len;
     const Entry origin(starts, 0), begin(starts, seq), end(starts, seq + 1);
     const Entry first_page(page_starts, seq), page_end(page_starts, seq + 1), last(lens, seq);
-    first_token = origin.value(starts.is_wide);
-    rows.first = begin.value(starts.is_wide);
-    rows.q_len = static_cast<int>(end.value(starts.is_wide) - rows.first);
-    pages.first_page = first_page.value(page_starts.is_wide);
-    const auto num_pages = static_cast<int>(page_end.value(page_starts.is_wide) - pages.first_page);
+    first_token = origin.value(starts.is_int64);
+    rows.first = begin.value(starts.is_int64);
+    rows.q_len = static_cast<int>(end.value(starts.is_int64) - rows.first);
+    pages.first_page = first_page.value(page_starts.is_int64);
+    const auto num_pages =
+        static_cast<int>(page_end.value(page_starts.is_int64) - pages.first_page);
     pages.kv_len = num_pages > 0 ? (num_pages - 1) * p.call.kv.page_size +
-                                       static_cast<int>(last.value(lens.is_wide))
+                                       static_cast<int>(last.value(lens.is_int64))
                                  : 0;
   }
 };
@@ -251,7 +252,7 @@ struct KeyTiles {
     if (threadIdx.x >= S::kKeys || key >= num_keys) return;
     int64_t* const to = &addresses[(tile & 1) * S::kKeys + threadIdx.x];
     const std::byte* const entry = item.pages + page_slot(p.call.kv, key).page * p.page_entry_step;
-    if (p.call.kv.pages.is_wide) {
+    if (p.call.kv.pages.is_int64) {
       copy_async_8(to, entry, true);
     } else {
       copy_async_4(to, entry);
@@ -262,7 +263,7 @@ struct KeyTiles {
     const int key = tile * S::kKeys + static_cast<int>(threadIdx.x);
     if (threadIdx.x >= S::kKeys || key >= num_keys) return;
     int64_t* const at = &addresses[(tile & 1) * S::kKeys + threadIdx.x];
-    const int64_t page = p.call.kv.pages.is_wide ? *at : *reinterpret_cast<const int32_t*>(at);
+    const int64_t page = p.call.kv.pages.is_int64 ? *at : *reinterpret_cast<const int32_t*>(at);
     *at = item.first_key + page * p.call.kv.page_step +
           page_slot(p.call.kv, key).slot * p.call.kv.slot_step;
   }

@@ -150,7 +150,7 @@ void run_prefill(const AttentionArgs& args, const AttentionCall& call,
   pack(args, call, p.call);
   p.by_group_size = Divisor(static_cast<uint32_t>(call.group_size));
   p.by_kv_heads = Divisor(static_cast<uint32_t>(call.num_kv_heads));
-  p.page_entry_step = p.call.kv.pages.stride * (p.call.kv.pages.is_wide ? 8 : 4);
+  p.page_entry_step = p.call.kv.pages.stride * (p.call.kv.pages.is_int64 ? 8 : 4);
   p.is_transformed = call.transforms_scores;
   p.scale = p.is_transformed ? 1.0f : args.sm_scale;
   p.scale_log2 = p.scale * kLog2E;

@@ -133,9 +133,9 @@ struct Tables {
   Tables(const ExecContext& ctx, const Shape& shape, const RandomValues& pool, int64_t first)
       : a(ctx, shape.adapters, std::vector<int64_t>(shape.out_features.size(), shape.in_features),
           shape.rank, kDtype, LoraLayout::kRankMajor,
-          shape.fits_vectors() ? LoraFit::kVectors : LoraFit::kAny),
+          shape.fits_vectors() ? LoraAlignment::k16Bytes : LoraAlignment::kNone),
         b(ctx, shape.adapters, shape.out_features, shape.rank, kDtype, LoraLayout::kRankMinor,
-          shape.fits_vectors() ? LoraFit::kVectors : LoraFit::kAny) {
+          shape.fits_vectors() ? LoraAlignment::k16Bytes : LoraAlignment::kNone) {
     const int64_t a_stride = shape.stride(shape.in_features), b_stride = shape.stride(shape.rank);
     for (int slot = 0; slot < shape.adapters; ++slot, first += shape.adapter_size()) {
       int64_t next = 0;

@@ -94,9 +94,9 @@ class SiteWeights {
         values_(bytes_ / kElement, 1 / std::sqrt(double(cell.site->in_features))),
         a_(ctx, cell.num_slots(),
            std::vector<int64_t>(cell.site->out_features.size(), cell.site->in_features),
-           cell.max_rank(), kDtype, LoraLayout::kRankMajor, LoraFit::kVectors),
+           cell.max_rank(), kDtype, LoraLayout::kRankMajor, LoraAlignment::k16Bytes),
         b_(ctx, cell.num_slots(), cell.site->out_features, cell.max_rank(), kDtype,
-           LoraLayout::kRankMinor, LoraFit::kVectors) {
+           LoraLayout::kRankMinor, LoraAlignment::k16Bytes) {
     std::vector<int64_t> first{0};  // value of each adapter
     for (int i = 0; i < cell.num_own_weights(); ++i) {
       first.push_back(first.back() + cell.bytes_of(i) / kElement);

@@ -97,7 +97,7 @@ void block(Item<T>& item, int64_t n) {
       input[i] = is_f32 ? reinterpret_cast<const float*>(item.input[row]) : item.widened[row];
     }
     if constexpr (kIsByWidth) {
-      accumulate_any(item.w, input, k0, k1, n, acc);
+      accumulate_general(item.w, input, k0, k1, n, acc);
     } else {
       accumulate_transposed(item.w, input, k0, k1, n, acc);
     }

@@ -202,8 +202,8 @@ HWY_INLINE void accumulate_transposed(const Weight<T>& w, const float* const (&i
 /// ascending, from a W whose width is without gaps. Depths that cannot be loaded as they lie go
 /// through a copy, with the same sums.
 template <class T, int kRows, int kVecs>
-HWY_INLINE void accumulate_any(const Weight<T>& w, const float* const (&input)[kRows], int64_t k0,
-                               int64_t k1, int64_t n, Vec (&acc)[kRows][kVecs]) {
+HWY_INLINE void accumulate_general(const Weight<T>& w, const float* const (&input)[kRows],
+                                   int64_t k0, int64_t k1, int64_t n, Vec (&acc)[kRows][kVecs]) {
   constexpr int kColumns = kVecs * kLanes;
   constexpr int64_t kScratchDepths = kScratchFloats / kColumns;
   const int64_t loadable = w.loadable_depths(n, kColumns);

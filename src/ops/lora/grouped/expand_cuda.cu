@@ -183,7 +183,7 @@ constexpr int kColumnsOf = kForm<kRanks>.warp_outputs / kProductOutputs;
 
 /// Steps of 16 ranks whose B a warp has in registers.
 template <GroupedRanks kRanks>
-constexpr int kCachedSteps = kRanks == GroupedRanks::kNarrow ? 1 : 4;
+constexpr int kCachedSteps = kRanks == GroupedRanks::kUpTo16 ? 1 : 4;
 
 /// Shared memory behind the head, where B stays in registers: [tile][step][hi or lo][lane] of h,
 /// then the ring of y of each warp, [kAhead][vector][lane].
@@ -194,7 +194,7 @@ constexpr int kOldVectors = kAhead* kForm<kRanks>.warp_outputs* kProductRows * 2
 
 template <GroupedRanks kRanks>
 int shared_bytes(int h_values) {
-  if constexpr (kRanks == GroupedRanks::kAny) return kHeadBytes + h_values * 4;
+  if constexpr (kRanks == GroupedRanks::kUpTo512) return kHeadBytes + h_values * 4;
   return kHeadBytes +
          (kCachedVectors<kRanks> + kForm<kRanks>.warps * kOldVectors<kRanks>)*int{sizeof(uint4)};
 }
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(kForm<kRanks>.warps * 32, kForm<kRanks>.blocks
       if (waits) wait_for_predecessor();
       waits = false;
     };
-    if constexpr (kRanks == GroupedRanks::kAny) {
+    if constexpr (kRanks == GroupedRanks::kUpTo512) {
       wait();
       // Where h of all rows does not fit, some rows come at a time.
       const int steps = num_steps(s.rank), fit = max(1, p.h_values / (16 * kProductRows * steps));
@@ -286,23 +286,23 @@ void run(const GroupedParams& p, const GroupedLaunch& launch) {
 }
 
 template <class T>
-void run_any(const GroupedParams& p, const GroupedLaunch& launch) {
+void launch_instance(const GroupedParams& p, const GroupedLaunch& launch) {
   using enum GroupedRanks;
-  if (!p.has_a) return run<T, kAny, true>(p, launch);
-  if (launch.config.ranks == kNarrow) return run<T, kNarrow, false>(p, launch);
-  if (launch.config.ranks == kWide) return run<T, kWide, false>(p, launch);
-  run<T, kAny, false>(p, launch);
+  if (!p.has_a) return run<T, kUpTo512, true>(p, launch);
+  if (launch.config.ranks == kUpTo16) return run<T, kUpTo16, false>(p, launch);
+  if (launch.config.ranks == kUpTo64) return run<T, kUpTo64, false>(p, launch);
+  run<T, kUpTo512, false>(p, launch);
 }
 
 }  // namespace
 
 template <>
 void launch_grouped_expand<bfloat16>(const GroupedParams& p, const GroupedLaunch& launch) {
-  run_any<__nv_bfloat16>(p, launch);
+  launch_instance<__nv_bfloat16>(p, launch);
 }
 template <>
 void launch_grouped_expand<half>(const GroupedParams& p, const GroupedLaunch& launch) {
-  run_any<__half>(p, launch);
+  launch_instance<__half>(p, launch);
 }
 
 }  // namespace heddle::cuda::lora

@@ -208,7 +208,7 @@ void run(const GroupedParams& p, const GroupedLaunch& launch) {
 /// Up to 32 ranks are one load of B, which then stays in registers for all rows. More are loaded
 /// again for each tile, so two tiles share a load.
 template <class T>
-void run_any(const GroupedParams& p, const GroupedLaunch& launch) {
+void launch_instance(const GroupedParams& p, const GroupedLaunch& launch) {
   p.has_a&& p.site.max_rank <= 32 ? run<T, 1>(p, launch) : run<T, 2>(p, launch);
 }
 
@@ -216,11 +216,11 @@ void run_any(const GroupedParams& p, const GroupedLaunch& launch) {
 
 template <>
 void launch_grouped_expand_general<bfloat16>(const GroupedParams& p, const GroupedLaunch& launch) {
-  run_any<__nv_bfloat16>(p, launch);
+  launch_instance<__nv_bfloat16>(p, launch);
 }
 template <>
 void launch_grouped_expand_general<half>(const GroupedParams& p, const GroupedLaunch& launch) {
-  run_any<__half>(p, launch);
+  launch_instance<__half>(p, launch);
 }
 
 }  // namespace heddle::cuda::lora

@@ -156,8 +156,8 @@ void run(const GroupedParams& p, const GroupedLaunch& launch) {
 }
 
 template <class T>
-void run_any(const GroupedParams& p, const GroupedLaunch& launch) {
-  if (launch.config.ranks == GroupedRanks::kNarrow) return run<T, 1>(p, launch);
+void launch_instance(const GroupedParams& p, const GroupedLaunch& launch) {
+  if (launch.config.ranks == GroupedRanks::kUpTo16) return run<T, 1>(p, launch);
   run<T, 4>(p, launch);
 }
 
@@ -166,11 +166,11 @@ void run_any(const GroupedParams& p, const GroupedLaunch& launch) {
 
 template <>
 void launch_grouped_expand_sm90<bfloat16>(const GroupedParams& p, const GroupedLaunch& launch) {
-  grouped_stream::run_any<__nv_bfloat16>(p, launch);
+  grouped_stream::launch_instance<__nv_bfloat16>(p, launch);
 }
 template <>
 void launch_grouped_expand_sm90<half>(const GroupedParams& p, const GroupedLaunch& launch) {
-  grouped_stream::run_any<__half>(p, launch);
+  grouped_stream::launch_instance<__half>(p, launch);
 }
 
 }  // namespace heddle::cuda::lora

@@ -23,7 +23,7 @@ inline constexpr int kGroupedTileRows = 128;
 inline constexpr int kFewRows = 1024, kGroupedTileFewRows = 32;
 inline constexpr int kSomeRows = 4096, kGroupedTileSomeRows = 64;
 inline constexpr int kSubtreeChains = 2;  // chains that shrink adds up, at most
-inline constexpr int kMinParts = kChains / kSubtreeChains;
+inline constexpr int kMinSplit = kChains / kSubtreeChains;
 inline constexpr int64_t kShortBatchRows = 256;  // longer ones are grouped
 
 /// Up to 128 rows of one adapter: rows[first + i] of the plan for i < num_rows.
@@ -85,7 +85,7 @@ struct GroupedParams {
 };
 
 /// Ranks for which expand has instances: up to 16, up to 64, any.
-enum class GroupedRanks { kNarrow, kWide, kAny };
+enum class GroupedRanks { kUpTo16, kUpTo64, kUpTo512 };
 
 /// The form of an instance: warps of a block, blocks of a multiprocessor, outputs of a warp.
 struct ExpandForm {
@@ -95,8 +95,8 @@ struct ExpandForm {
 };
 [[nodiscard]] constexpr ExpandForm expand_form(GroupedRanks ranks) {
   switch (ranks) {
-    case GroupedRanks::kNarrow: return {8, 2, 64};
-    case GroupedRanks::kWide: return {8, 2, 32};
+    case GroupedRanks::kUpTo16: return {8, 2, 64};
+    case GroupedRanks::kUpTo64: return {8, 2, 32};
     default: return {8, 1, 64};
   }
 }

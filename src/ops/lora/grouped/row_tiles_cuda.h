@@ -59,7 +59,7 @@ struct ChainSplit {
 
   __device__ ChainSplit(const GroupedParams& p, int num_tiles)
       : split(select_split(num_tiles * p.max_passes, p.shrink_blocks, p.max_split)),
-        parts(max(split, kMinParts)),
+        parts(max(split, kMinSplit)),
         subtree(kChains / parts) {}
 };
 

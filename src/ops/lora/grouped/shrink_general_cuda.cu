@@ -4,7 +4,7 @@ namespace heddle::cuda::lora {
 namespace {
 
 template <class T>
-void run_any(const GroupedParams& p, const GroupedLaunch& launch) {
+void launch_instance(const GroupedParams& p, const GroupedLaunch& launch) {
   using namespace grouped_shrink;
   launch.config.shrink_tiles == 1 ? run<GeneralForm, T, 1, true>(p, launch)
                                   : run<GeneralForm, T, 2, true>(p, launch);
@@ -14,11 +14,11 @@ void run_any(const GroupedParams& p, const GroupedLaunch& launch) {
 
 template <>
 void launch_grouped_shrink_general<bfloat16>(const GroupedParams& p, const GroupedLaunch& launch) {
-  run_any<__nv_bfloat16>(p, launch);
+  launch_instance<__nv_bfloat16>(p, launch);
 }
 template <>
 void launch_grouped_shrink_general<half>(const GroupedParams& p, const GroupedLaunch& launch) {
-  run_any<__half>(p, launch);
+  launch_instance<__half>(p, launch);
 }
 
 }  // namespace heddle::cuda::lora

@@ -275,12 +275,12 @@ __device__ void run_item(const GroupedParams& p, Shared<kWarpTiles>& s, int firs
 
 /// Computes an item with as few rank tiles a warp as it needs.
 template <class Form, class T, int kWarpTiles, bool kManyChunks, int kTiles = kWarpTiles>
-__device__ void run_any_item(const GroupedParams& p, Shared<kWarpTiles>& s, int first_chain,
-                             int num_chains, int subtree) {
+__device__ void run_one_of(const GroupedParams& p, Shared<kWarpTiles>& s, int first_chain,
+                           int num_chains, int subtree) {
   if constexpr (kTiles > 1) {
     if (s.num_rank_tiles <= kWarps / num_groups(s.num_rows) * (kTiles - 1)) {
-      return run_any_item<Form, T, kWarpTiles, kManyChunks, kTiles - 1>(p, s, first_chain,
-                                                                        num_chains, subtree);
+      return run_one_of<Form, T, kWarpTiles, kManyChunks, kTiles - 1>(p, s, first_chain, num_chains,
+                                                                      subtree);
     }
   }
   run_item<Form, T, kWarpTiles, kManyChunks, kTiles>(p, s, first_chain, num_chains, subtree);
@@ -325,8 +325,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (index != first || tile_index > kLastSpeculativeTile) tile = p.plan.tiles[tile_index];
     describe<kWarpTiles>(p, s, tile, tile_pass - tile_index * p.max_passes);
     if (s.num_rank_tiles > 0) {
-      run_any_item<Form, T, kWarpTiles, kManyChunks>(p, s, part * num_chains, num_chains,
-                                                     split.subtree);
+      run_one_of<Form, T, kWarpTiles, kManyChunks>(p, s, part * num_chains, num_chains,
+                                                   split.subtree);
     }
     __syncthreads();
   }
@@ -343,7 +343,7 @@ void run(const GroupedParams& p, const GroupedLaunch& launch) {
 
 /// Launches the kernel of a form. T: dtype of the weights.
 template <class Form, class T>
-void run_any(const GroupedParams& p, const GroupedLaunch& launch) {
+void launch_instance(const GroupedParams& p, const GroupedLaunch& launch) {
   switch (launch.config.shrink_tiles) {
     case 1: return run<Form, T, 1, true>(p, launch);
     case 2: return run<Form, T, 2, true>(p, launch);

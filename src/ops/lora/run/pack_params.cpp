@@ -18,16 +18,16 @@ constexpr int32_t kNoEnd = std::numeric_limits<int32_t>::max();
 
 /// The first row of the part.
 template <class Byte>
-Byte* first_row_of(const BasicTensorView<Byte>& t, const LoraPart& part) {
+Byte* first_row_of(const BasicTensorView<Byte>& t, const LoraLaunch& part) {
   return t.raw() + part.first_row * t.stride(0) * int64_t(size_of(t.dtype()));
 }
 
-const float* row_scale_of(const LoraPart& part) {
+const float* row_scale_of(const LoraLaunch& part) {
   const ConstTensorView& scale = part.batch.row_scale;
   return scale ? scale.data<float>() + part.first_row : nullptr;
 }
 
-const cuda::lora::WindowPlan* window_plan_of(const LoraPart& part) {
+const cuda::lora::WindowPlan* window_plan_of(const LoraLaunch& part) {
   const auto bytes = int64_t(windows_plan_bytes(part.first_row, part.call.max_rank));
   return reinterpret_cast<const cuda::lora::WindowPlan*>(part.plan + bytes);
 }
@@ -39,7 +39,7 @@ int32_t last_tile_of(const LoraCall& call) {
 }
 
 /// What both kinds of SiteParams have: tensors, tables and flags.
-SiteParams pack_site(const LoraPart& part) {
+SiteParams pack_site(const LoraLaunch& part) {
   const LoraSite& site = part.site;
   SiteParams p{};
   p.input = first_row_of(site.input, part);
@@ -72,7 +72,7 @@ SiteParams pack_site(const LoraPart& part) {
 }
 
 /// Of a fused launch what both kernels take, in the order in which they use it.
-void pack_common(const ExecContext& ctx, const LoraPart& part, const LoraChoice& choice,
+void pack_common(const ExecContext& ctx, const LoraLaunch& part, const LoraChoice& choice,
                  uint32_t spin_limit, FusedParams& p) {
   const LoraSite& site = part.site;
   const LoraCall& call = part.call;
@@ -143,7 +143,7 @@ cuda::lora::Indices indices(const ConstTensorView& t) {
   return {t.raw(), t.stride(0), t.dtype() == DType::kInt64};
 }
 
-FusedParams pack_fused(const ExecContext& ctx, const LoraPart& part, const LoraChoice& choice,
+FusedParams pack_fused(const ExecContext& ctx, const LoraLaunch& part, const LoraChoice& choice,
                        uint32_t spin_limit) {
   FusedParams p{};
   const LoraSite& site = part.site;
@@ -155,7 +155,7 @@ FusedParams pack_fused(const ExecContext& ctx, const LoraPart& part, const LoraC
   return p;
 }
 
-cuda::lora::FusedGeneralParams pack_fused_general(const ExecContext& ctx, const LoraPart& part,
+cuda::lora::FusedGeneralParams pack_fused_general(const ExecContext& ctx, const LoraLaunch& part,
                                                   const LoraChoice& choice, uint32_t spin_limit) {
   const LoraSite& site = part.site;
   const LoraCall& call = part.call;
@@ -175,7 +175,7 @@ cuda::lora::FusedGeneralParams pack_fused_general(const ExecContext& ctx, const 
   return p;
 }
 
-SiteParams pack_two_launches(const LoraPart& part) {
+SiteParams pack_two_launches(const LoraLaunch& part) {
   SiteParams p = pack_site(part);
   p.plan = window_plan_of(part);
   p.last_tile = last_tile_of(part.call);
@@ -198,7 +198,7 @@ SiteParams pack_two_launches(const LoraPart& part) {
   return p;
 }
 
-cuda::lora::GroupedParams pack_grouped(const LoraPart& part,
+cuda::lora::GroupedParams pack_grouped(const LoraLaunch& part,
                                        const cuda::lora::GroupedConfig& config) {
   const LoraCall& call = part.call;
   cuda::lora::GroupedParams p{};

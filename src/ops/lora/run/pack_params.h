@@ -13,7 +13,7 @@
 namespace heddle {
 
 /// What a launch has of a call: a part of its slices, and call.tokens rows from first_row on.
-struct LoraPart {
+struct LoraLaunch {
   const LoraSite& site;
   const LoraBatch& batch;
   const LoraCall& call;
@@ -27,20 +27,20 @@ struct LoraPart {
 [[nodiscard]] cuda::lora::Indices indices(const ConstTensorView& t);
 
 /// Of kFused and kFusedWindows; what the aligned kernel takes.
-[[nodiscard]] cuda::lora::FusedParams pack_fused(const ExecContext& ctx, const LoraPart& part,
+[[nodiscard]] cuda::lora::FusedParams pack_fused(const ExecContext& ctx, const LoraLaunch& part,
                                                  const LoraChoice& choice, uint32_t spin_limit);
 
 /// The same and what the general kernel takes beside it.
 [[nodiscard]] cuda::lora::FusedGeneralParams pack_fused_general(const ExecContext& ctx,
-                                                                const LoraPart& part,
+                                                                const LoraLaunch& part,
                                                                 const LoraChoice& choice,
                                                                 uint32_t spin_limit);
 
 /// Of kTwoLaunches, but for partials and the number of blocks.
-[[nodiscard]] cuda::lora::SiteParams pack_two_launches(const LoraPart& part);
+[[nodiscard]] cuda::lora::SiteParams pack_two_launches(const LoraLaunch& part);
 
 /// Of kGrouped, but for partials and h, which lie in the workspace.
-[[nodiscard]] cuda::lora::GroupedParams pack_grouped(const LoraPart& part,
+[[nodiscard]] cuda::lora::GroupedParams pack_grouped(const LoraLaunch& part,
                                                      const cuda::lora::GroupedConfig& config);
 
 /// For divide() of the kernels; there are no items to divide where d is 0.

@@ -23,7 +23,7 @@ using cuda::lora::kMaxSlices;
 using cuda::lora::kWindowRows;
 
 template <class T>
-void run_fused(const ExecContext& ctx, const LoraPart& part, const LoraChoice& choice,
+void run_fused(const ExecContext& ctx, const LoraLaunch& part, const LoraChoice& choice,
                uint32_t spin_limit) {
   if (!choice.is_general) {
     const cuda::lora::FusedParams p = pack_fused(ctx, part, choice, spin_limit);
@@ -37,7 +37,7 @@ void run_fused(const ExecContext& ctx, const LoraPart& part, const LoraChoice& c
 }
 
 template <class T>
-void run_two_launches(const ExecContext& ctx, const LoraPart& part, const HalvesLaunch& halves) {
+void run_two_launches(const ExecContext& ctx, const LoraLaunch& part, const HalvesLaunch& halves) {
   cuda::lora::SiteParams p = pack_two_launches(part);
   const auto launch = [&](HalfStep step, int blocks) {
     p.block_reciprocal = reciprocal(blocks);
@@ -75,7 +75,7 @@ void launch_grouped_expands(const cuda::lora::GroupedParams& p,
 }
 
 template <class T>
-void run_grouped(const ExecContext& ctx, const LoraPart& part,
+void run_grouped(const ExecContext& ctx, const LoraLaunch& part,
                  const cuda::lora::GroupedConfig& config) {
   const LoraCall& call = part.call;
   if (call.used_rank == 0 || call.num_outputs == 0) return;
@@ -85,7 +85,7 @@ void run_grouped(const ExecContext& ctx, const LoraPart& part,
   if (!p.has_a) return launch_grouped_expands<T>(p, launch);
   Workspace& workspace = require_workspace(ctx, "lora");
   const Workspace::Scope scope(workspace);
-  const int64_t sums = std::max<int64_t>(cuda::lora::kMinParts, config.max_split) * p.part_stride;
+  const int64_t sums = std::max<int64_t>(cuda::lora::kMinSplit, config.max_split) * p.part_stride;
   const int64_t h_values =
       config.expand_sm90 ? joined_h_values(call.tokens, call.num_slices, call.used_rank) : 0;
   p.partials = workspace.take<float>(size_t(sums + h_values)).data();
@@ -95,7 +95,7 @@ void run_grouped(const ExecContext& ctx, const LoraPart& part,
 }
 
 template <class T>
-void run_part(const ExecContext& ctx, const char* op, const LoraPart& part,
+void run_part(const ExecContext& ctx, const char* op, const LoraLaunch& part,
               const LoraChoice& choice, uint32_t spin_limit) {
   log_choice(op, choice, part.call);
   switch (choice.route) {
@@ -121,7 +121,7 @@ void run_parts(const ExecContext& ctx, const char* op, const LoraSite& site, con
           site.slices.subspan(size_t(slice), size_t(std::min(kMaxSlices, call.num_slices - slice)));
       some.first_slice += slice;
       const LoraCall of_part = describe_part(call, some, std::min(max_rows, call.tokens - first));
-      const LoraPart part{some, batch, of_part, first, plan};
+      const LoraLaunch part{some, batch, of_part, first, plan};
       run_part<T>(ctx, op, part, select_lora_kernel(of_part, ctx.info), spin_limit);
     }
   }
@@ -169,7 +169,7 @@ void run_on_gpu(const ExecContext& ctx, const char* op, const LoraSite& site,
     }
     dispatch_dtype<half, bfloat16>(table.dtype, op, [&]<class T>() {
       if (!is_one) return run_parts<T>(ctx, op, site, batch, call, plan, options.spin_limit);
-      const LoraPart whole{site, batch, call, 0, plan};
+      const LoraLaunch whole{site, batch, call, 0, plan};
       run_part<T>(ctx, op, whole, select_lora_kernel(call, ctx.info), options.spin_limit);
     });
   } else {

@@ -21,15 +21,15 @@ constexpr int kMaxChunksOfWideTiles = cuda::lora::kChains;
 /// Parts of the chains, at most, whose sums the workspace has place for.
 int max_split(int64_t num_tokens, int64_t width) {
   int split = cuda::lora::kChains;
-  while (split > cuda::lora::kMinParts && split * num_tokens * width * 4 > kPartialBytes)
+  while (split > cuda::lora::kMinSplit && split * num_tokens * width * 4 > kPartialBytes)
     split /= 2;
   return split;
 }
 
 /// Whether the second kernel is the one that streams y, after one more that joins h: where that saves more than it costs.
 bool streams_y(const LoraCall& call, GroupedRanks ranks, int num_sms) {
-  if (ranks == GroupedRanks::kAny) return false;
-  const int64_t least = ranks == GroupedRanks::kNarrow ? kStreamedNarrow : kStreamedWide;
+  if (ranks == GroupedRanks::kUpTo512) return false;
+  const int64_t least = ranks == GroupedRanks::kUpTo16 ? kStreamedNarrow : kStreamedWide;
   return call.tokens * call.num_outputs >= least * num_sms;
 }
 
@@ -60,16 +60,16 @@ void select_shrink(const LoraCall& call, int num_sms, GroupedConfig& c) {
 
 void select_expand(const LoraCall& call, int num_sms, GroupedConfig& c) {
   if (call.halves == LoraHalves::kExpand || call.used_rank > 64 || !c.is_aligned) {
-    c.ranks = GroupedRanks::kAny;
+    c.ranks = GroupedRanks::kUpTo512;
     c.h_values = c.is_aligned ? cuda::lora::kLongHValues
                               : std::min(cuda::lora::kGeneralHValues,
                                          cuda::lora::kGroupedTileRows *
                                              static_cast<int>(ceil_div(call.used_rank, 32)) * 32);
   } else if (call.used_rank > 16) {
-    c.ranks = GroupedRanks::kWide;
+    c.ranks = GroupedRanks::kUpTo64;
     c.h_values = 64 * cuda::lora::kGroupedTileRows;
   } else {
-    c.ranks = GroupedRanks::kNarrow;
+    c.ranks = GroupedRanks::kUpTo16;
     c.h_values = 16 * cuda::lora::kGroupedTileRows;
   }
   c.expand_sm90 = c.shrink_sm90 && streams_y(call, c.ranks, num_sms);
@@ -110,7 +110,7 @@ int64_t grouped_partials(int64_t num_tokens, int64_t num_slices, int64_t max_ran
   if (!has_grouped_plan(num_tokens, max_rank)) return 0;
   const int64_t values = num_tokens * lora_h_width(num_slices, max_rank);
   return joined_h_values(num_tokens, num_slices, max_rank) +
-         std::max(cuda::lora::kMinParts * values,
+         std::max(cuda::lora::kMinSplit * values,
                   std::min(cuda::lora::kChains * values, kPartialBytes / int64_t{sizeof(float)}));
 }
 
@@ -119,7 +119,7 @@ int64_t grouped_partials(int64_t num_tokens, int64_t num_slices, int64_t max_ran
 namespace heddle::cuda::lora {
 
 std::ostream& operator<<(std::ostream& out, const GroupedConfig& c) {
-  constexpr const char* kRanks[] = {"rank<=16", "rank<=64", "any_rank"};
+  constexpr const char* kRanks[] = {"rank<=16", "rank<=64", "rank<=512"};
   return out << (c.is_aligned ? "aligned " : "general ") << kRanks[static_cast<int>(c.ranks)]
              << " shrink" << (c.shrink_sm90 ? "_sm90" : "") << " tiles=" << c.shrink_tiles
              << " passes=" << c.max_passes << " max_split=" << c.max_split << " expand"

@@ -80,13 +80,13 @@ LoraWeight LoraTable::weight(int64_t slot, int64_t slice) const {
   return w;
 }
 
-int64_t AdapterTable::fitting_rank(int64_t rank, LoraFit fit) {
-  return fit == LoraFit::kAny ? rank : round_up(rank, lora_rank_unit(rank));
+int64_t AdapterTable::fitting_rank(int64_t rank, LoraAlignment fit) {
+  return fit == LoraAlignment::kNone ? rank : round_up(rank, lora_rank_unit(rank));
 }
 
-int64_t AdapterTable::fitting_row_stride(int64_t row_elements, DType dtype, LoraFit fit) {
+int64_t AdapterTable::fitting_row_stride(int64_t row_elements, DType dtype, LoraAlignment fit) {
   const int64_t unit = kVectorBytes / static_cast<int64_t>(size_of(dtype));
-  return fit == LoraFit::kAny ? row_elements : round_up(row_elements, unit);
+  return fit == LoraAlignment::kNone ? row_elements : round_up(row_elements, unit);
 }
 
 void AdapterTable::FreeEntries::operator()(LoraWeight* entries) const noexcept {
@@ -95,7 +95,7 @@ void AdapterTable::FreeEntries::operator()(LoraWeight* entries) const noexcept {
 
 AdapterTable::AdapterTable(const ExecContext& ctx, int32_t num_slots,
                            std::span<const int64_t> features, int32_t max_rank, DType dtype,
-                           LoraLayout layout, LoraFit fit)
+                           LoraLayout layout, LoraAlignment fit)
     : device_(ctx.device),
       num_slots_(checked_count("num_slots", num_slots)),
       max_rank_(max_rank),
@@ -124,7 +124,7 @@ void AdapterTable::check_slot(const ExecContext& ctx, int32_t slot) const {
 }
 
 void AdapterTable::check_fit(const ConstTensorView& weight, int64_t rank) const {
-  if (fit_ == LoraFit::kAny) return;
+  if (fit_ == LoraAlignment::kNone) return;
   constexpr const char* kAdvice =
       " in a table of aligned weights: copy it to a place that fits, "
       "or make the table without that promise";
@@ -188,7 +188,7 @@ LoraTable AdapterTable::view() const {
           .dtype = dtype_,
           .device = device_,
           .layout = layout_,
-          .is_aligned = fit_ == LoraFit::kVectors,
+          .is_aligned = fit_ == LoraAlignment::k16Bytes,
           .features = features_.data()};
 }
 

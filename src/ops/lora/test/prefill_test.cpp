@@ -85,24 +85,24 @@ TEST(LoraPrefill, FitsTheSharedMemoryOfTheChip) {
     for (const int rank : {1, 16, 17, 64, 65, kMaxLoraRank}) {
       for (const int slices : {1, 4}) {
         const GroupedConfig c = select_grouped(grouped_call(5000, slices, 8, rank), info);
-        const int ring = c.ranks == GroupedRanks::kAny ? 0 : c.tile_outputs * 16 * 2 * 4;
+        const int ring = c.ranks == GroupedRanks::kUpTo512 ? 0 : c.tile_outputs * 16 * 2 * 4;
         EXPECT_LT(c.h_values * 4 + ring + 1800, 99 * 1024);
         EXPECT_GE(c.h_values, 16 * rank) << "a tile of rows at least";
         // All rows of a row tile, where the kernel takes them at once.
-        const int most = c.ranks == GroupedRanks::kNarrow ? 16 : 64;
-        EXPECT_TRUE(c.ranks == GroupedRanks::kAny ||
+        const int most = c.ranks == GroupedRanks::kUpTo16 ? 16 : 64;
+        EXPECT_TRUE(c.ranks == GroupedRanks::kUpTo512 ||
                     c.h_values == most * cuda::lora::kGroupedTileRows);
       }
     }
   }
 }
 
-TEST(LoraPrefill, CutsStrandsOnlyWhereTheSumsHaveAPlace) {
+TEST(LoraPrefill, CutsChainsOnlyWhereTheSumsHaveAPlace) {
   for (const int64_t tokens : {257, 512, 2048, 8192, 70'000}) {
     for (const int slices : {1, 3, 4}) {
       for (const int rank : {1, 16, 64, kMaxLoraRank}) {
         const GroupedConfig c = select_grouped(grouped_call(tokens, slices, 8, rank), kLarge);
-        const int64_t parts = std::max(cuda::lora::kMinParts, c.max_split);
+        const int64_t parts = std::max(cuda::lora::kMinSplit, c.max_split);
         const int64_t needed =
             parts * tokens * lora_h_width(slices, rank) + joined_h_values(tokens, slices, rank);
         EXPECT_LE(needed, grouped_partials(tokens, slices, rank));
@@ -171,12 +171,12 @@ TEST(LoraPrefill, TakesTheKernelsForAnythingWhereNotAllIsAligned) {
         const GroupedConfig c = select_grouped(general, {capability, 132});
         EXPECT_FALSE(c.is_aligned || c.shrink_sm90);
         EXPECT_LE(c.shrink_tiles, 2);
-        EXPECT_EQ(c.ranks, GroupedRanks::kAny);
+        EXPECT_EQ(c.ranks, GroupedRanks::kUpTo512);
         EXPECT_LE(c.h_values, cuda::lora::kGeneralHValues);
         EXPECT_GE(c.h_values, 16 * rank) << "a tile of rows at least";
         const int64_t width = lora_h_width(slices, rank);
         EXPECT_GE(c.max_passes * 3 * c.shrink_tiles * cuda::lora::kTileRanks, width);
-        EXPECT_LE(std::max(cuda::lora::kMinParts, c.max_split) * 3000 * width,
+        EXPECT_LE(std::max(cuda::lora::kMinSplit, c.max_split) * 3000 * width,
                   grouped_partials(3000, slices, rank));
       }
     }

@@ -62,7 +62,7 @@ struct TableSite {
   std::vector<half> start = random_normal<half>(kTokens * kOut);
   DeviceBuffer<half> y{start};
 
-  TableSite(const LoraStream& stream, LoraFit fit)
+  TableSite(const LoraStream& stream, LoraAlignment fit)
       : stream(stream),
         a(stream.ctx(), 2, kFeaturesOfA, kRank, DType::kFloat16, LoraLayout::kRankMajor, fit),
         b(stream.ctx(), 2, kFeaturesOfB, kRank, DType::kFloat16, LoraLayout::kRankMinor, fit) {}
@@ -98,7 +98,7 @@ struct TableSite {
 };
 
 TEST_F(LoraReplay, SeesAdaptersAddedReplacedAndRemovedInTheOrderOfTheStream) {
-  for (const LoraFit fit : {LoraFit::kAny, LoraFit::kVectors}) {
+  for (const LoraAlignment fit : {LoraAlignment::kNone, LoraAlignment::k16Bytes}) {
     const LoraStream stream(device(), 1 << 20, true);
     TableSite site(stream, fit);
     site.apply();

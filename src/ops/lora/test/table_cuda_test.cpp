@@ -39,7 +39,7 @@ class LoraTableCuda : public CudaTest {
     stream_.emplace();
     ctx_ = cuda_context(stream_->get());
     weights_ = std::make_unique<DeviceBuffer<half>>(size_t{1} << 16);
-    table_ = make(kSlots, LoraFit::kAny);
+    table_ = make(kSlots, LoraAlignment::kNone);
     want_.assign(kSlots * kFeatures.size(), LoraWeight{});
   }
   void TearDown() override {
@@ -49,7 +49,7 @@ class LoraTableCuda : public CudaTest {
     CudaTest::TearDown();
   }
 
-  [[nodiscard]] std::unique_ptr<AdapterTable> make(int32_t num_slots, LoraFit fit) const {
+  [[nodiscard]] std::unique_ptr<AdapterTable> make(int32_t num_slots, LoraAlignment fit) const {
     return std::make_unique<AdapterTable>(ctx_, num_slots, kFeatures, kMaxRank, DType::kFloat16,
                                           LoraLayout::kRankMajor, fit);
   }
@@ -105,7 +105,7 @@ TEST_F(LoraTableCuda, BeginsWithoutAdaptersOnTheDevice) {
     EXPECT_EQ(entry.data, nullptr);
     EXPECT_EQ(entry.rank, 0);
   }
-  EXPECT_EQ(make(0, LoraFit::kAny)->view().num_slots, 0);
+  EXPECT_EQ(make(0, LoraAlignment::kNone)->view().num_slots, 0);
 }
 
 TEST_F(LoraTableCuda, ChangesWriteTheirEntriesAndNoOther) {
@@ -167,7 +167,7 @@ TEST_F(LoraTableCuda, ACaptureRecordsAChangeWithItsEntry) {
 
 TEST_F(LoraTableCuda, TheLastSlotOfALargeTable) {
   const int32_t slots = small_or(1000, 1'000'000);
-  const auto large = make(slots, LoraFit::kAny);
+  const auto large = make(slots, LoraAlignment::kNone);
   const ConstTensorView w = weight(4, 2, 0, 0);
   large->set(ctx_, slots - 1, 2, w);
   const auto last = [&] {
@@ -183,7 +183,7 @@ TEST_F(LoraTableCuda, TheLastSlotOfALargeTable) {
 }
 
 TEST_F(LoraTableCuda, APromiseIsCheckedByAddressRowsAndRank) {
-  const auto aligned = make(1, LoraFit::kVectors);
+  const auto aligned = make(1, LoraAlignment::k16Bytes);
   EXPECT_TRUE(aligned->view().is_aligned);
   const auto set = [&](int64_t rank, int64_t first, int64_t gap) {
     aligned->set(ctx_, 0, 1, weight(rank, 1, first, gap));

@@ -29,7 +29,7 @@ ConstTensorView rows(const half* data, int64_t num_rows, int64_t width, int64_t 
 }
 
 AdapterTable aligned_table(int64_t features, LoraLayout layout) {
-  return {{}, 1, {&features, 1}, 64, DType::kFloat16, layout, LoraFit::kVectors};
+  return {{}, 1, {&features, 1}, 64, DType::kFloat16, layout, LoraAlignment::k16Bytes};
 }
 
 TEST(AdapterTableFit, TheViewTellsThePromise) {
@@ -60,14 +60,14 @@ TEST(AdapterTableFit, TellsWhatACopyNeedsToFit) {
   const Aligned weights{};
   AdapterTable table = aligned_table(5, LoraLayout::kRankMinor);
   for (int64_t rank = 1; rank <= 64; ++rank) {
-    const int64_t filled = AdapterTable::fitting_rank(rank, LoraFit::kVectors);
+    const int64_t filled = AdapterTable::fitting_rank(rank, LoraAlignment::k16Bytes);
     const int64_t stride =
-        AdapterTable::fitting_row_stride(filled, DType::kFloat16, LoraFit::kVectors);
+        AdapterTable::fitting_row_stride(filled, DType::kFloat16, LoraAlignment::k16Bytes);
     EXPECT_NO_THROW(table.set({}, 0, 0, rows(weights.values, 5, filled, stride))) << rank;
     EXPECT_LT(filled - rank, rank <= 16 ? 4 : 8);
     EXPECT_LT(stride - filled, 8);
-    EXPECT_EQ(AdapterTable::fitting_rank(rank, LoraFit::kAny), rank);
-    EXPECT_EQ(AdapterTable::fitting_row_stride(rank, DType::kFloat16, LoraFit::kAny), rank);
+    EXPECT_EQ(AdapterTable::fitting_rank(rank, LoraAlignment::kNone), rank);
+    EXPECT_EQ(AdapterTable::fitting_row_stride(rank, DType::kFloat16, LoraAlignment::kNone), rank);
   }
 }
 
@@ -97,12 +97,12 @@ TEST(AdapterTableFit, ARankFilledUpWithZerosHasTheSameBits) {
     b.values[i / kRank * kFilled + i % kRank] = values[size_t(kRank * kIn + i)];
   }
   const int64_t in = kIn, out = kOut;
-  AdapterTable a_any({}, 1, {&in, 1}, 8, DType::kFloat16, LoraLayout::kRankMajor);
-  AdapterTable b_any({}, 1, {&out, 1}, 8, DType::kFloat16, LoraLayout::kRankMinor);
+  AdapterTable a_general({}, 1, {&in, 1}, 8, DType::kFloat16, LoraLayout::kRankMajor);
+  AdapterTable b_general({}, 1, {&out, 1}, 8, DType::kFloat16, LoraLayout::kRankMinor);
   AdapterTable a_fits = aligned_table(in, LoraLayout::kRankMajor);
   AdapterTable b_fits = aligned_table(out, LoraLayout::kRankMinor);
-  a_any.set({}, 0, 0, rows(a.values, kRank, kIn, kIn));
-  b_any.set({}, 0, 0, rows(b.values, kOut, kRank, kFilled));
+  a_general.set({}, 0, 0, rows(a.values, kRank, kIn, kIn));
+  b_general.set({}, 0, 0, rows(b.values, kOut, kRank, kFilled));
   a_fits.set({}, 0, 0, rows(a.values, kFilled, kIn, kIn));
   b_fits.set({}, 0, 0, rows(b.values, kOut, kFilled, kFilled));
 
@@ -117,7 +117,7 @@ TEST(AdapterTableFit, ARankFilledUpWithZerosHasTheSameBits) {
     lora_expand({}, host_view(to.data(), {1, kOut}), host_view(h.data(), {1, rank}), b_table.view(),
                 0, kOut, batch);
   };
-  add(y, a_any, b_any, kRank);
+  add(y, a_general, b_general, kRank);
   add(y_filled, a_fits, b_fits, kFilled);
   EXPECT_EQ(y, y_filled);
   EXPECT_NE(y, std::vector<float>(kOut, 1.0f));

@@ -126,7 +126,7 @@ void run_half(const SiteParams& p, const HalfLaunch& launch, cudaStream_t stream
 }
 
 template <class T, bool kAligned>
-void run_any(const SiteParams& p, const HalfLaunch& launch, cudaStream_t stream) {
+void launch_instance(const SiteParams& p, const HalfLaunch& launch, cudaStream_t stream) {
   switch (launch.step) {
     case HalfStep::kShrink: return run_half<T, true, kAligned>(p, launch, stream);
     case HalfStep::kExpand: return run_half<T, false, kAligned>(p, launch, stream);
@@ -136,7 +136,8 @@ void run_any(const SiteParams& p, const HalfLaunch& launch, cudaStream_t stream)
 
 template <class T>
 void run_typed(const SiteParams& p, const HalfLaunch& launch, cudaStream_t stream) {
-  launch.is_aligned ? run_any<T, true>(p, launch, stream) : run_any<T, false>(p, launch, stream);
+  launch.is_aligned ? launch_instance<T, true>(p, launch, stream)
+                    : launch_instance<T, false>(p, launch, stream);
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ void copy(benchmark::State& bench, const Shape& shape, int num_threads) {
 }
 
 /// What memory gives: one memcpy of as many bytes.
-void plain_memcpy(benchmark::State& bench, const Shape& shape) {
+void one_memcpy(benchmark::State& bench, const Shape& shape) {
   const size_t bytes = size_t(kLayers * shape.num_requests * (shape.conv_bytes + shape.scan_bytes));
   const std::vector<uint8_t> from(bytes, 1);
   std::vector<uint8_t> to(bytes, 2);
@@ -70,7 +70,7 @@ void plain_memcpy(benchmark::State& bench, const Shape& shape) {
           ("mamba/selective_copy" + requests + "/threads:" + std::to_string(threads)).c_str(), copy,
           shape, threads);
     }
-    benchmark::RegisterBenchmark(("mamba/memcpy" + requests).c_str(), plain_memcpy, shape);
+    benchmark::RegisterBenchmark(("mamba/memcpy" + requests).c_str(), one_memcpy, shape);
   }
   return true;
 }();

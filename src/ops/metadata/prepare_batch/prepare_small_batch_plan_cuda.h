@@ -132,37 +132,37 @@ __device__ SmallSeq<typename P::Number> plan_seq(const P& p, SmallPlan<typename 
     }
   }
   const Number given = num_given_pages(p, number_of<P>(given_begin), number_of<P>(given_end));
-  const Number most_pages = smaller(smaller(given, p.table_width), p.max_pages);
+  const Number max_pages = smaller(smaller(given, p.table_width), p.max_pages);
   const auto needed_pages = [&](Number tokens) {
     if (p.page_size == 0 || !is_active) return Number{0};
     return pages_in(p, seq.start + tokens + p.page_size - 1);
   };
   const auto sums_for = [&](Number tokens) {
     const auto bounded_tokens = static_cast<uint32_t>(smaller(tokens, p.num_tokens + 1));
-    return uint3{bounded_tokens, static_cast<uint32_t>(smaller(needed_pages(tokens), most_pages)),
+    return uint3{bounded_tokens, static_cast<uint32_t>(smaller(needed_pages(tokens), max_pages)),
                  slot >= 0 ? bounded_tokens : 0};
   };
   const auto num_tokens = static_cast<uint32_t>(p.num_tokens);
-  const auto most_in_all = [](uint32_t x, Number cap) {  // the cap may be far above 32 bits
+  const auto capped = [](uint32_t x, Number cap) {  // the cap may be far above 32 bits
     return static_cast<Number>(smaller(int64_t{x}, int64_t{cap}));
   };
   uint3 total;
   uint2 before = sums_before(sums_for(asked), plan.scratch[0], total);
-  const Number first_token = most_in_all(before.x, p.num_tokens);
+  const Number first_token = capped(before.x, p.num_tokens);
   const Number tokens = smaller(asked, p.num_tokens - first_token);
   totals.tokens = static_cast<int32_t>(total.x < num_tokens ? total.x : num_tokens);
   if (total.x > num_tokens) {  // once more with the tokens that there are
     before = sums_before(sums_for(tokens), plan.scratch[1], total);
   }
   const Number needed = needed_pages(tokens), covered_pages = smaller(needed, given);
-  const Number first_page = most_in_all(before.y, p.max_pages);
+  const Number first_page = capped(before.y, p.max_pages);
   const Number room = smaller(p.table_width, p.max_pages - first_page);
   const Number pages = smaller(covered_pages, room);
   seq.kv_length = pages < needed ? pages * p.page_size : seq.start + tokens;
   seq.last_page_len = pages > 0 ? seq.kv_length - (pages - 1) * p.page_size : 0;
   seq.overflow = (tokens < asked ? kTokenOverflow : 0) | (needed > given ? kMissingPages : 0) |
                  (covered_pages > room ? kPageOverflow : 0);
-  totals.pages = static_cast<int32_t>(most_in_all(total.y, p.max_pages));
+  totals.pages = static_cast<int32_t>(capped(total.y, p.max_pages));
   totals.adapter_rows = static_cast<int32_t>(total.z);
 
   plan.first_token[r] = static_cast<int32_t>(first_token);

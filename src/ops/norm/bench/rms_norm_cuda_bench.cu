@@ -21,7 +21,7 @@ using testing::RandomValues;
 
 constexpr int64_t kRingBytes = int64_t{256} << 20;
 
-enum class Form { kPlain, kFused, kFp8, kFusedFp8 };
+enum class Form { kNorm, kFused, kFp8, kFusedFp8 };
 constexpr const char* kFormNames[] = {"plain", "fused add", "fp8", "fused add, fp8"};
 
 struct Case {
@@ -78,16 +78,16 @@ void time_case(testing::BenchProgram& bench, const Case& c) {
 
 void run(testing::BenchProgram& bench) {
   std::vector<Case> cases;
-  for (const Form form : {Form::kPlain, Form::kFused, Form::kFp8, Form::kFusedFp8}) {
+  for (const Form form : {Form::kNorm, Form::kFused, Form::kFp8, Form::kFusedFp8}) {
     cases.push_back({form, 8192, 4096});
     cases.push_back({form, 65536, 4096});
     for (const int64_t rows : {1, 8, 32, 64, 128, 256}) cases.push_back({form, rows, 4096});
   }
-  cases.push_back({Form::kPlain, 2048, 4096});
-  cases.push_back({Form::kPlain, 16384, 4096});
-  cases.push_back({Form::kPlain, 16384, 8192});
+  cases.push_back({Form::kNorm, 2048, 4096});
+  cases.push_back({Form::kNorm, 16384, 4096});
+  cases.push_back({Form::kNorm, 16384, 8192});
   for (const int64_t width : {64, 128, 256, 1024, 8192, 16384, 32768, 65536, 262144}) {
-    cases.push_back({Form::kPlain, (int64_t{256} << 20) / width, width});  // 512 MB
+    cases.push_back({Form::kNorm, (int64_t{256} << 20) / width, width});  // 512 MB
   }
   for (const Case& c : cases) time_case(bench, c);
 }

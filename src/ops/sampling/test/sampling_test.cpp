@@ -72,7 +72,7 @@ std::vector<float> random_logits(size_t n) {
   return logits;
 }
 
-int64_t plain_argmax(std::span<const float> logits) {
+int64_t first_argmax(std::span<const float> logits) {
   int64_t best = 0;
   float top = -kInfinity;
   for (size_t i = 0; i < logits.size(); ++i) {
@@ -97,7 +97,7 @@ TEST(Greedy, TakesTheLargestLogitOfTheLowestIdOnEveryTarget) {
       EXPECT_TRUE(tokens.guards_intact() && logprobs.guards_intact());
       for (int64_t r = 0; r < rows; ++r) {
         const std::span row(logits.data() + r * stride, size_t(vocab));
-        const int64_t want = plain_argmax(row);
+        const int64_t want = first_argmax(row);
         EXPECT_EQ(tokens[size_t(2 * r)], want);
         EXPECT_TRUE(tokens.untouched(size_t(2 * r + 1)));
         EXPECT_TRUE(logprobs.untouched(size_t(3 * r + 1)) && logprobs.untouched(size_t(3 * r + 2)));
@@ -158,7 +158,7 @@ TEST(Sample, DrawsWhatTheDefinitionDrawsOnEveryTarget) {
         for (int64_t r = 0; r < num_rows; ++r) {
           const SamplingRow& row = rows[size_t(r)];
           const std::span own(logits.data() + r * vocab, size_t(vocab));
-          const int64_t token = picked.tokens[size_t(r)], best = plain_argmax(own);
+          const int64_t token = picked.tokens[size_t(r)], best = first_argmax(own);
           ASSERT_TRUE(token >= 0 && token < vocab);
           if (row.temperature == 0.0f || !(own[size_t(best)] > -kInfinity)) {
             EXPECT_EQ(token, best);

@@ -30,7 +30,7 @@ template <class Int>
 }
 /// a / b, out of the way of kernels that hardly ever divide.
 template <class Int>
-[[nodiscard]] __device__ __noinline__ Int rare_quotient(Int a, Int b) {
+[[nodiscard]] __device__ __noinline__ Int general_quotient(Int a, Int b) {
   return a / b;
 }
 /// Divides only where a rewind crosses more than one block, or the offset was wrong before.
@@ -39,9 +39,9 @@ template <class Int>
                                                         Int max_blocks, Int block_size) {
   const Int missing = rejected - offset;
   Int crossed = missing > 0 ? 1 : 0;
-  if (missing > block_size) crossed = rare_quotient<Int>(missing + block_size - 1, block_size);
+  if (missing > block_size) crossed = general_quotient<Int>(missing + block_size - 1, block_size);
   Int moved = crossed * block_size - missing;
-  if (moved >= block_size) moved -= rare_quotient<Int>(moved, block_size) * block_size;
+  if (moved >= block_size) moved -= general_quotient<Int>(moved, block_size) * block_size;
   if (crossed == 0) return {rejected, 0, moved, count, 0};
   const Int left = count > crossed ? count - crossed : 0;
   const Int listed = last_listed<Int>(count, max_blocks) - left + 1;

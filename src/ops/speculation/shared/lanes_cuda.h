@@ -87,14 +87,14 @@ struct LaneGroupLaunch {
 [[nodiscard]] constexpr LaneGroupLaunch select_lane_group_launch(int64_t rows, int group_shift,
                                                                  bool is_listed,
                                                                  bool has_list_sums) {
-  const int64_t most_blocks = !is_listed      ? std::numeric_limits<int32_t>::max()
-                              : has_list_sums ? kMaxListBlocks
-                                              : 1;
+  const int64_t max_blocks = !is_listed      ? std::numeric_limits<int32_t>::max()
+                             : has_list_sums ? kMaxListBlocks
+                                             : 1;
   const int64_t lanes = std::max<int64_t>(rows, 1) << group_shift;
   for (int threads = kGroupThreads; threads <= kMaxGroupThreads; threads *= 2) {
     const int64_t blocks = ceil_div(lanes, threads);
     const bool is_fine = threads >= kFewGroupThreads || blocks <= kManyGroupBlocks;
-    if (blocks <= most_blocks && is_fine) {
+    if (blocks <= max_blocks && is_fine) {
       return {static_cast<unsigned>(blocks), static_cast<unsigned>(threads)};
     }
   }

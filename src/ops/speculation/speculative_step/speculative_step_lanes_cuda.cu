@@ -80,7 +80,7 @@ __device__ void store_next_step(const GroupStep& p, const LaneGroup& group, bool
                     has_slot ? id * size + at : -1);
   const Int end = place + static_cast<Int>(p.num_next);
   Int in_last = end <= size ? end : end - size;
-  if (in_last > size) in_last = end - rare_quotient<Int>(end - 1, size) * size;
+  if (in_last > size) in_last = end - general_quotient<Int>(end - 1, size) * size;
   store_if<kLayout>(stores && group.lane == 0, p.kv_lens, group.row, is_active ? before + end : 0);
   store_if<kLayout>(stores && group.lane == 0, p.last_page_lens, group.row,
                     is_active ? in_last : 0);

@@ -20,25 +20,25 @@ using ref::Ints;
 
 /// How the buffers of a test lie: with gaps and of either index type as it falls, or as calls are
 /// for which there are kernels of their own.
-enum class BufferLayout { kAny, kPlain, kPlainNarrow, kPlainWide };
-inline BufferLayout buffer_layout = BufferLayout::kAny;
+enum class BufferLayout { kGeneral, kContiguous, kContiguousInt32, kContiguousInt64 };
+inline BufferLayout buffer_layout = BufferLayout::kGeneral;
 
 class ScopedBufferLayout {
  public:
   explicit ScopedBufferLayout(BufferLayout layout) { buffer_layout = layout; }
-  ~ScopedBufferLayout() { buffer_layout = BufferLayout::kAny; }
+  ~ScopedBufferLayout() { buffer_layout = BufferLayout::kGeneral; }
   ScopedBufferLayout(const ScopedBufferLayout&) = delete;
   ScopedBufferLayout& operator=(const ScopedBufferLayout&) = delete;
 };
 
 /// A number of elements from `least` to `most`; the least where buffers have no gaps.
 inline int64_t random_gap(int64_t least, int64_t most) {
-  return buffer_layout == BufferLayout::kAny ? random_int(least, most) : least;
+  return buffer_layout == BufferLayout::kGeneral ? random_int(least, most) : least;
 }
 inline bool random_is_wide() {
   const bool either = random_int(0, 1) == 1;
-  return buffer_layout == BufferLayout::kPlainWide ||
-         (buffer_layout != BufferLayout::kPlainNarrow && either);
+  return buffer_layout == BufferLayout::kContiguousInt64 ||
+         (buffer_layout != BufferLayout::kContiguousInt32 && either);
 }
 
 /// A vector or matrix of i32 or i64 with gaps between its elements, both as it falls. Elements

@@ -33,10 +33,10 @@ class CudaRun final : public SpeculationRun {
 /// A body of the CPU's tests on the GPU, once for each layout of buffers that has kernels of its
 /// own.
 inline void on_cuda(void (*body)(const SpeculationRun&)) {
-  for (const auto& [layout, name] : {std::pair{BufferLayout::kAny, "any"},
-                                     {BufferLayout::kPlain, "without gaps"},
-                                     {BufferLayout::kPlainNarrow, "without gaps, i32"},
-                                     {BufferLayout::kPlainWide, "without gaps, i64"}}) {
+  for (const auto& [layout, name] : {std::pair{BufferLayout::kGeneral, "any"},
+                                     {BufferLayout::kContiguous, "without gaps"},
+                                     {BufferLayout::kContiguousInt32, "without gaps, i32"},
+                                     {BufferLayout::kContiguousInt64, "without gaps, i64"}}) {
     SCOPED_TRACE(name);
     const ScopedBufferLayout scoped(layout);
     body(CudaRun());

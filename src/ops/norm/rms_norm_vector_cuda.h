@@ -13,39 +13,39 @@ namespace heddle::cuda::norm {
 
 /// The bits of 8 elements.
 template <class T>
-struct Piece {
-  uint32_t words[kPiece * sizeof(T) / 4];
+struct LaneVector {
+  uint32_t words[kVectorElements * sizeof(T) / 4];
 };
 template <class T>
-inline constexpr int kWords = kPiece * sizeof(T) / 4;
+inline constexpr int kWords = kVectorElements * sizeof(T) / 4;
 
 template <class T>
-__device__ void widen_piece(const Piece<T>& piece, float (&values)[kPiece]) {
+__device__ void widen_vector(const LaneVector<T>& vector, float (&values)[kVectorElements]) {
   if constexpr (sizeof(T) == 4) {
 #pragma unroll
-    for (int i = 0; i < kPiece; ++i) values[i] = __uint_as_float(piece.words[i]);
+    for (int i = 0; i < kVectorElements; ++i) values[i] = __uint_as_float(vector.words[i]);
   } else {
 #pragma unroll
     for (int w = 0; w < kWords<T>; ++w) {
-      const float2 two = widen_two<T>(piece.words[w]);
+      const float2 two = widen_two<T>(vector.words[w]);
       values[2 * w] = two.x;
       values[2 * w + 1] = two.y;
     }
   }
 }
 template <class T>
-__device__ Piece<T> narrow_piece(const float (&values)[kPiece]) {
-  Piece<T> piece;
+__device__ LaneVector<T> narrow_piece(const float (&values)[kVectorElements]) {
+  LaneVector<T> vector;
   if constexpr (sizeof(T) == 4) {
 #pragma unroll
-    for (int i = 0; i < kPiece; ++i) piece.words[i] = __float_as_uint(values[i]);
+    for (int i = 0; i < kVectorElements; ++i) vector.words[i] = __float_as_uint(values[i]);
   } else {
 #pragma unroll
     for (int w = 0; w < kWords<T>; ++w) {
-      piece.words[w] = narrow_two<T>({values[2 * w], values[2 * w + 1]});
+      vector.words[w] = narrow_two<T>({values[2 * w], values[2 * w + 1]});
     }
   }
-  return piece;
+  return vector;
 }
 
 /// What holds the bits of one element.
@@ -56,29 +56,29 @@ using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
 /// count is 8 or more, or else none. So a load is one predicated instruction, and the loads behind
 /// it need not wait for it.
 template <bool kVectors, class T, class Index>
-__device__ Piece<T> load_piece(const T* p, Index count) {
-  Piece<T> piece{};
+__device__ LaneVector<T> load_piece(const T* p, Index count) {
+  LaneVector<T> vector{};
   if constexpr (kVectors) {
 #pragma unroll
     for (int w = 0; w < kWords<T>; w += 4) {
       const uint4 four = count > 0 ? reinterpret_cast<const uint4*>(p)[w / 4] : uint4{0, 0, 0, 0};
-      piece.words[w] = four.x;
-      piece.words[w + 1] = four.y;
-      piece.words[w + 2] = four.z;
-      piece.words[w + 3] = four.w;
+      vector.words[w] = four.x;
+      vector.words[w + 1] = four.y;
+      vector.words[w + 2] = four.z;
+      vector.words[w + 3] = four.w;
     }
   } else {
     constexpr int kPerWord = 4 / sizeof(T);
 #pragma unroll
-    for (int i = 0; i < kPiece; ++i) {
+    for (int i = 0; i < kVectorElements; ++i) {
       const uint32_t bits = i < count ? reinterpret_cast<const Bits<T>*>(p)[i] : 0;
-      piece.words[i / kPerWord] |= bits << (16 * (i % kPerWord));
+      vector.words[i / kPerWord] |= bits << (16 * (i % kPerWord));
     }
   }
-  return piece;
+  return vector;
 }
 template <bool kVectors, class T, class Index>
-__device__ void store_piece(T* p, const Piece<T>& piece, Index count) {
+__device__ void store_piece(T* p, const LaneVector<T>& vector, Index count) {
   if constexpr (kVectors) {
 #pragma unroll
     for (int w = 0; w < kWords<T>; w += 4) {
@@ -86,25 +86,25 @@ __device__ void store_piece(T* p, const Piece<T>& piece, Index count) {
       if (count > 0) {
         asm volatile(
             "st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<uint4*>(p) + w / 4),
-            "r"(piece.words[w]), "r"(piece.words[w + 1]), "r"(piece.words[w + 2]),
-            "r"(piece.words[w + 3])
+            "r"(vector.words[w]), "r"(vector.words[w + 1]), "r"(vector.words[w + 2]),
+            "r"(vector.words[w + 3])
             : "memory");
       }
     }
   } else {
     constexpr int kPerWord = 4 / sizeof(T);
 #pragma unroll
-    for (int i = 0; i < kPiece; ++i) {
+    for (int i = 0; i < kVectorElements; ++i) {
       if (i < count) {
         reinterpret_cast<Bits<T>*>(p)[i] =
-            static_cast<Bits<T>>(piece.words[i / kPerWord] >> (16 * (i % kPerWord)));
+            static_cast<Bits<T>>(vector.words[i / kPerWord] >> (16 * (i % kPerWord)));
       }
     }
   }
 }
 /// The same of e4m3, where kVectors asks for a multiple of 8 bytes only.
 template <bool kVectors, class Index>
-__device__ void store_piece_e4m3(uint8_t* p, const float (&values)[kPiece], Index count) {
+__device__ void store_piece_e4m3(uint8_t* p, const float (&values)[kVectorElements], Index count) {
   uint32_t words[2];
 #pragma unroll
   for (int w = 0; w < 2; ++w) {
@@ -115,7 +115,7 @@ __device__ void store_piece_e4m3(uint8_t* p, const float (&values)[kPiece], Inde
     if (count > 0) *reinterpret_cast<uint2*>(p) = {words[0], words[1]};
   } else {
 #pragma unroll
-    for (int i = 0; i < kPiece; ++i) {
+    for (int i = 0; i < kVectorElements; ++i) {
       if (i < count) p[i] = static_cast<uint8_t>(words[i / 4] >> (8 * (i % 4)));
     }
   }
