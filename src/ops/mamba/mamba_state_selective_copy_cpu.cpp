@@ -14,7 +14,7 @@ constexpr int64_t kTaskBytes = 128 << 10;
 
 /// Slices of one state: number (l * num_active + i) * slices_per_state + k is the
 /// k-th of request i in layer l.
-void copy_pieces(const SelectiveCopyParams& params, const StateCopy& state, int64_t num_active,
+void copy_slices(const SelectiveCopyParams& params, const StateCopy& state, int64_t num_active,
                  int64_t begin, int64_t end) {
   const int64_t slices_per_state = ceil_div(state.state_bytes, kSliceBytes);
   for (int64_t slice = begin; slice < end; ++slice) {
@@ -42,7 +42,7 @@ void mamba_state_selective_copy(const ExecContext& ctx, const SelectiveCopyParam
         std::max<int64_t>(1, kTaskBytes / std::min(kSliceBytes, state.state_bytes));
     parallel_for(
         ctx, params.num_layers * num_active * slices_per_state, grain,
-        [&](int64_t begin, int64_t end) { copy_pieces(params, state, num_active, begin, end); });
+        [&](int64_t begin, int64_t end) { copy_slices(params, state, num_active, begin, end); });
   }
 }
 

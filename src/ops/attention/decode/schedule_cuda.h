@@ -314,10 +314,10 @@ __device__ BlockWork partition_work(const DecodeParams& p, uint32_t block, uint3
 }
 
 /// The rows of a unit: heads of q that share a kv head.
-struct QueryRows {
+struct HeadRows {
   int kv_head, first;  // the first head of its group
 };
-__device__ inline QueryRows rows_of(const DecodeParams& p, uint32_t unit) {
+__device__ inline HeadRows rows_of(const DecodeParams& p, uint32_t unit) {
   const int part = divide(static_cast<int>(unit), p.by_kv_heads);
   return {static_cast<int>(unit) - part * p.num_kv_heads, part * p.unit_rows};
 }

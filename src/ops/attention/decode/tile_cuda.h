@@ -264,7 +264,7 @@ struct QueryRows {
   int count;
 
   __device__ QueryRows(const DecodeParams& p, const Run& run, int max_rows) : token(run.seq) {
-    const QueryRows rows = rows_of(p, run.unit);
+    const HeadRows rows = rows_of(p, run.unit);
     first_head = int64_t{rows.kv_head} * p.group_size + rows.first;
     count = min(p.group_size - rows.first, max_rows);
   }
