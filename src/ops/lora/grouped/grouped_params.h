@@ -24,6 +24,7 @@ inline constexpr int kFewRows = 1024, kGroupedTileFewRows = 32;
 inline constexpr int kSomeRows = 4096, kGroupedTileSomeRows = 64;
 inline constexpr int kSubtreeChains = 2;  // chains that shrink adds up, at most
 inline constexpr int kMinSplit = kChains / kSubtreeChains;
+inline constexpr int kPlanSlots = 512;           // slots whose rows the plan counts at a time
 inline constexpr int64_t kShortBatchRows = 256;  // longer ones are grouped
 
 /// Up to 128 rows of one adapter: rows[first + i] of the plan for i < num_rows.

@@ -10,7 +10,6 @@ namespace {
 
 constexpr int kPlanThreads = 1024;
 constexpr int kWarps = kPlanThreads / 32;
-constexpr int kPlanSlots = 512;  // slots whose rows are counted at a time
 
 struct PlanShared {
   // Rows of each slot among the rows of each warp, then (summed up) among the rows of the warps

@@ -12,7 +12,7 @@
 
 #include "device_buffer.h"
 #include "graph_timing_cuda.h"
-#include "ops/lora/run/describe.h"
+#include "ops/lora/run/run_on_gpu.h"
 #include "ops/lora/test/lora_cases.h"
 #include "random.h"
 
