@@ -1,4 +1,5 @@
-// A cancelled request ends at once, gives its pages back and leaves the rows beside it as they were.
+// A cancelled request ends at once, gives its pages back and leaves the rows beside it as they
+// were.
 #include <gtest/gtest.h>
 
 #include "compare.h"
@@ -121,7 +122,8 @@ TEST(Cancel, AllPagesComeBack) {
     take(engine.step(), outcomes);
     EXPECT_EQ(engine.num_unfinished(), 0);
   }
-  // Both fit at once, and neither runs out of pages: a lost one would make them take turns, or throw.
+  // Both fit at once, and neither runs out of pages: a lost one would make them take turns, or
+  // throw.
   const RequestId first = engine.submit(long_prompt(10, 54));
   const RequestId second = engine.submit(long_prompt(10, 54));
   int num_steps = 0;

@@ -37,7 +37,8 @@ double element(const std::byte* data, DType dtype, int64_t index) {
                                                       : to_float(bfloat16{bits}));
 }
 
-/// The row of a tensor in the file that holds row `row` of Hugging Face's order: q and k are interleaved within heads.
+/// The row of a tensor in the file that holds row `row` of Hugging Face's order: q and k are
+/// interleaved within heads.
 int64_t file_row(int64_t row, int64_t head_dim, model::Projection projection) {
   if (projection != model::Projection::kQ && projection != model::Projection::kK) return row;
   const int64_t d = row % head_dim;

@@ -28,7 +28,8 @@ inline Engine load_engine(EngineOptions options = {}) {
   return engine;
 }
 
-/// Runs the requests to their end, as many at once as the engine takes; completions in the order of the requests.
+/// Runs the requests to their end, as many at once as the engine takes; completions in the order of
+/// the requests.
 inline std::vector<Completion> run_all(Engine& engine, const std::vector<Request>& requests) {
   std::vector<Completion> completions(requests.size());
   RequestId first = -1;

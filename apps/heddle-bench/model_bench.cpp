@@ -1,4 +1,5 @@
-// The bench of whole model steps and of LoRA's share of them. The workload is that of bench/peers/workload.py.
+// The bench of whole model steps and of LoRA's share of them. The workload is that of
+// bench/peers/workload.py.
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -48,7 +49,8 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-/// Made-up tokens, other ones for every row: no speed depends on which they are, and nothing stops at an end token.
+/// Made-up tokens, other ones for every row: no speed depends on which they are, and nothing stops
+/// at an end token.
 Request prompt_of(int row, int64_t num_tokens) {
   Request request;
   request.ignore_end = true;

@@ -1,18 +1,23 @@
 #ifndef HEDDLE_C_API_H_
 #define HEDDLE_C_API_H_
 
-/* The C interface of heddle: every public operation, for other languages. C11, and C++ from 11 on. One long header, so that a
- * generator of bindings has all in one place.
+/* The C interface of heddle: every public operation, for other languages. C11, and C++ from 11 on.
+ * One long header, so that a generator of bindings has all in one place.
  *
- * Every operation is heddle_<name>(context, outputs, in-outs, inputs, scalars and options) and means what heddle::<name> of
- * heddle/ops/<family>.h means: formula, shapes, dtypes, rounding, aliasing and bounds are written there. In short:
- * - Tensors are DLPack's (managed by the caller, read during the call alone): strides count elements, null strides mean
- *   without gaps. `DLTensor*` is written, `const DLTensor*` is read. Tensors lie on the context's device.
- * - NULL is an absent tensor where a comment says that it may be absent, and the defaults for a pointer to options.
- * - A function returns HEDDLE_OK or what went wrong; the message is heddle_last_error(). After a failure outputs are undefined
- *   only where the C++ contract says so: arguments are checked before anything is written. No C++ exception ever leaves.
- * - Options are structs with an init function that gives every field its default; call it before you set fields. A struct
- *   grows only with HEDDLE_ABI_VERSION, and so does the number in the library's file name. */
+ * Every operation is heddle_<name>(context, outputs, in-outs, inputs, scalars and options) and
+ * means what heddle::<name> of heddle/ops/<family>.h means: formula, shapes, dtypes, rounding,
+ * aliasing and bounds are written there. In short:
+ * - Tensors are DLPack's (managed by the caller, read during the call alone): strides count
+ *   elements, null strides mean without gaps. `DLTensor*` is written, `const DLTensor*` is read.
+ *   Tensors lie on the context's device.
+ * - NULL is an absent tensor where a comment says that it may be absent, and the defaults for a
+ *   pointer to options.
+ * - A function returns HEDDLE_OK or what went wrong; the message is heddle_last_error(). After a
+ *   failure outputs are undefined only where the C++ contract says so: arguments are checked before
+ *   anything is written. No C++ exception ever leaves.
+ * - Options are structs with an init function that gives every field its default; call it before
+ *   you set fields. A struct grows only with HEDDLE_ABI_VERSION, and so does the number in the
+ *   library's file name. */
 
 #include <dlpack/dlpack.h>
 #include <stdbool.h>
@@ -23,7 +28,7 @@
 extern "C" {
 #endif
 
-/* ---- Version, status ------------------------------------------------------------------------------------------------ */
+/* ---- Version, status ------------------------------------------------------------------------- */
 
 #define HEDDLE_ABI_VERSION 3
 
@@ -46,15 +51,17 @@ typedef enum heddle_status {
   HEDDLE_INTERNAL_ERROR = 5
 } heddle_status;
 
-/* The message of the last call of this thread that failed, "" when none has; stays valid until the next failure. */
+/* The message of the last call of this thread that failed, "" when none has; stays valid until the
+   next failure. */
 const char* heddle_last_error(void);
 
-/* ---- Contexts ------------------------------------------------------------------------------------------------------- */
+/* ---- Contexts -------------------------------------------------------------------------------- */
 
-/* One for each (device, stream): owns workspace and threads. Make it before any graph capture. A context runs one call at a
- * time, whichever thread makes it; two contexts may run side by side. On CUDA workspace lies on the device, calls are work of
- * the stream, and a graph captured with a context uses its memory: the context outlives it, and neither calls of the context
- * nor another graph captured with it may run at the same time. */
+/* One for each (device, stream): owns workspace and threads. Make it before any graph capture. A
+ * context runs one call at a time, whichever thread makes it; two contexts may run side by side. On
+ * CUDA workspace lies on the device, calls are work of the stream, and a graph captured with a
+ * context uses its memory: the context outlives it, and neither calls of the context nor another
+ * graph captured with it may run at the same time. */
 typedef struct heddle_context heddle_context;
 
 typedef struct heddle_context_options {
@@ -63,7 +70,8 @@ typedef struct heddle_context_options {
   void* stream; /* NULL; the cudaStream_t of a CUDA device */
   /* 64 MiB. At least what the heddle_*_workspace_bytes of the calls to come say. */
   size_t workspace_bytes;
-  /* 0: one for each CPU of the machine. The caller counts: 1 starts no other thread. Not used on CUDA. */
+  /* 0: one for each CPU of the machine. The caller counts: 1 starts no other thread. Not used on
+     CUDA. */
   int32_t num_threads;
 } heddle_context_options;
 
@@ -73,15 +81,16 @@ heddle_status heddle_context_create(heddle_context** context,
 /* NULL is fine. No call may be running; on CUDA it waits for the work of the device. */
 void heddle_context_destroy(heddle_context* context);
 
-/* ---- Counts: heddle/core/count.h ------------------------------------------------------------------------------------ */
+/* ---- Counts: heddle/core/count.h ------------------------------------------------------------- */
 
-/* A number of requests: `value`, or where on_device is not NULL the one element (i32|i64) of that tensor, read on the device. */
+/* A number of requests: `value`, or where on_device is not NULL the one element (i32|i64) of that
+   tensor, read on the device. */
 typedef struct heddle_count {
   int64_t value;
   const DLTensor* on_device;
 } heddle_count;
 
-/* ---- Activation: heddle/ops/activation.h ---------------------------------------------------------------------------- */
+/* ---- Activation: heddle/ops/activation.h ----------------------------------------------------- */
 
 /* y = silu(gate) * up;   all [num_tokens, width] */
 heddle_status heddle_silu_and_mul(heddle_context* context, DLTensor* y, const DLTensor* gate,
@@ -94,10 +103,11 @@ enum { HEDDLE_GELU_ERF = 0, HEDDLE_GELU_TANH = 1 };
 heddle_status heddle_gelu_and_mul(heddle_context* context, DLTensor* y, const DLTensor* gate,
                                   const DLTensor* up, heddle_gelu_form form);
 
-/* ---- KV cache: heddle/ops/kv_cache.h -------------------------------------------------------------------------------- */
+/* ---- KV cache: heddle/ops/kv_cache.h --------------------------------------------------------- */
 
-/* Where the keys and values of one layer lie: two views of a pool, k and v [num_pages, num_kv_heads, page_size, head_dim] of
- * equal strides; or pages by address (k and v are NULL), each [num_layers, 2, num_kv_heads, page_size, head_dim]. */
+/* Where the keys and values of one layer lie: two views of a pool, k and v [num_pages,
+ * num_kv_heads, page_size, head_dim] of equal strides; or pages by address (k and v are NULL), each
+ * [num_layers, 2, num_kv_heads, page_size, head_dim]. */
 typedef struct heddle_paged_kv {
   DLTensor* k;
   DLTensor* v;
@@ -114,7 +124,8 @@ typedef struct heddle_page_table {
   const DLTensor* last_page_len; /* [num_seqs] */
 } heddle_page_table;
 
-/* Stores the new tokens of each sequence at its end;   k, v [num_tokens, num_kv_heads, head_dim]; seq_indptr [num_seqs + 1] */
+/* Stores the new tokens of each sequence at its end;   k, v [num_tokens, num_kv_heads, head_dim];
+   seq_indptr [num_seqs + 1] */
 heddle_status heddle_kv_init(heddle_context* context, const heddle_paged_kv* cache,
                              const heddle_page_table* table, const DLTensor* k, const DLTensor* v,
                              const DLTensor* seq_indptr);
@@ -123,7 +134,7 @@ heddle_status heddle_kv_append(heddle_context* context, const heddle_paged_kv* c
                                const heddle_page_table* table, const DLTensor* k,
                                const DLTensor* v);
 
-/* ---- Rotary positions: heddle/ops/rope.h ---------------------------------------------------------------------------- */
+/* ---- Rotary positions: heddle/ops/rope.h ----------------------------------------------------- */
 
 typedef struct heddle_rope_params {
   double theta;                        /* 1e4 */
@@ -139,7 +150,8 @@ void heddle_rope_params_init(heddle_rope_params* params);
 
 /* The angle of pair d, below rotary_dim / 2, per position. */
 double heddle_rope_frequency(const heddle_rope_params* params, int32_t rotary_dim, int32_t d);
-/* cos, sin [num_tokens, rotary_dim / 2] f32; positions [num_tokens]; frequency_factors [rotary_dim / 2] f32 may be NULL */
+/* cos, sin [num_tokens, rotary_dim / 2] f32; positions [num_tokens]; frequency_factors [rotary_dim
+   / 2] f32 may be NULL */
 heddle_status heddle_rope_table(heddle_context* context, DLTensor* cos, DLTensor* sin,
                                 const DLTensor* positions, const heddle_rope_params* params,
                                 const DLTensor* frequency_factors);
@@ -150,15 +162,16 @@ heddle_status heddle_rope(heddle_context* context, DLTensor* x, const DLTensor* 
 heddle_status heddle_rope_positions(heddle_context* context, DLTensor* x, const DLTensor* positions,
                                     const heddle_rope_params* params);
 
-/* heddle/ops/kv_cache.h: heddle_rope_positions of q, which may be NULL, and of k, then heddle_kv_init, in one pass. seq_indptr NULL: one new
- * token per sequence; positions NULL: the tokens' places in the cache. */
+/* heddle/ops/kv_cache.h: heddle_rope_positions of q, which may be NULL, and of k, then
+ * heddle_kv_init, in one pass. seq_indptr NULL: one new token per sequence; positions NULL: the
+ * tokens' places in the cache. */
 heddle_status heddle_rope_kv_append(heddle_context* context, DLTensor* q,
                                     const heddle_paged_kv* cache, const heddle_page_table* table,
                                     const DLTensor* k, const DLTensor* v,
                                     const DLTensor* seq_indptr, const DLTensor* positions,
                                     const heddle_rope_params* rope);
 
-/* ---- Attention: heddle/ops/attention.h ------------------------------------------------------------------------------ */
+/* ---- Attention: heddle/ops/attention.h ------------------------------------------------------- */
 
 typedef struct heddle_attention_options {
   bool has_sm_scale; /* false: 1 / sqrt(head_dim) */
@@ -168,13 +181,15 @@ typedef struct heddle_attention_options {
   float logits_soft_cap;   /* 0: none */
   bool has_rope;           /* false: q and k come rotated; else they are rotated inside by `rope` */
   heddle_rope_params rope; /* the defaults of heddle_rope_params_init */
-  /* NULL, both; prefill alone. Bits of each query among its sequence's new tokens, and the first word of each sequence. */
+  /* NULL, both; prefill alone. Bits of each query among its sequence's new tokens, and the first
+     word of each sequence. */
   const DLTensor* tree_mask;        /* [num words] i32 */
   const DLTensor* tree_mask_indptr; /* [num_seqs + 1] */
 } heddle_attention_options;
 void heddle_attention_options_init(heddle_attention_options* options);
 
-/* o, q [num_tokens, num_q_heads, head_dim]; lse [num_tokens, num_q_heads] f32 may be NULL; q_indptr [num_seqs + 1] */
+/* o, q [num_tokens, num_q_heads, head_dim]; lse [num_tokens, num_q_heads] f32 may be NULL; q_indptr
+   [num_seqs + 1] */
 heddle_status heddle_batch_prefill(heddle_context* context, DLTensor* o, DLTensor* lse,
                                    const DLTensor* q, const DLTensor* q_indptr,
                                    const heddle_paged_kv* cache, const heddle_page_table* table,
@@ -184,7 +199,8 @@ heddle_status heddle_batch_decode(heddle_context* context, DLTensor* o, DLTensor
                                   const DLTensor* q, const heddle_paged_kv* cache,
                                   const heddle_page_table* table,
                                   const heddle_attention_options* options);
-/* What it can use; with less a long sequence takes longer, to the same bits. 0 where there is no such device. */
+/* What it can use; with less a long sequence takes longer, to the same bits. 0 where there is no
+   such device. */
 size_t heddle_batch_decode_workspace_bytes(DLDevice device, int64_t num_seqs, int64_t num_q_heads,
                                            int64_t head_dim);
 /* Attention over two disjoint sets of keys from the results over each;   lse may be NULL */
@@ -192,7 +208,7 @@ heddle_status heddle_merge_states(heddle_context* context, DLTensor* o, DLTensor
                                   const DLTensor* o_a, const DLTensor* lse_a, const DLTensor* o_b,
                                   const DLTensor* lse_b);
 
-/* ---- Linear layers and stored weights: heddle/ops/linear.h, heddle/ops/embedding.h ---------------------------------- */
+/* ---- Linear layers and stored weights: heddle/ops/linear.h, heddle/ops/embedding.h ----------- */
 
 typedef int32_t heddle_weight_type;
 enum {
@@ -223,7 +239,8 @@ heddle_status heddle_stored_bytes(size_t* bytes, heddle_weight_type type, int64_
 heddle_status heddle_packed_bytes(size_t* bytes, heddle_weight_type type, int64_t out_features,
                                   int64_t in_features);
 
-/* values [num_weights] f32 = the exact values of stored [heddle_stored_bytes] u8; both without gaps, in host memory. */
+/* values [num_weights] f32 = the exact values of stored [heddle_stored_bytes] u8; both without
+   gaps, in host memory. */
 heddle_status heddle_dequantize(DLTensor* values, heddle_weight_type type, const DLTensor* stored);
 /* Repacks the stored rows [first_row, first_row + num_rows);   packed, stored u8, without gaps */
 heddle_status heddle_pack_rows(heddle_context* context, DLTensor* packed, heddle_weight_type type,
@@ -243,9 +260,10 @@ heddle_status heddle_packed_embedding(heddle_context* context, DLTensor* y,
                                       const DLTensor* token_ids,
                                       const heddle_packed_weight* weight);
 
-/* ---- LoRA: heddle/ops/lora.h, heddle/ops/lora_table.h --------------------------------------------------------------- */
+/* ---- LoRA: heddle/ops/lora.h, heddle/ops/lora_table.h ---------------------------------------- */
 
-/* Which adapter each row uses: slot_ids, or the three seg_*, or, for heddle_lora_apply, the pair_*; the others are NULL. */
+/* Which adapter each row uses: slot_ids, or the three seg_*, or, for heddle_lora_apply, the pair_*;
+   the others are NULL. */
 typedef struct heddle_lora_batch {
   const DLTensor* slot_ids;   /* [num_tokens] */
   const DLTensor* seg_starts; /* [num_segments] */
@@ -253,7 +271,8 @@ typedef struct heddle_lora_batch {
   const DLTensor* seg_slots;  /* [num_segments], or NULL: segment s uses slot s */
   const DLTensor* row_scale;  /* [num_tokens] f32, may be NULL */
   const DLTensor* plan; /* of heddle_lora_plan, may be NULL: a call on CUDA then makes its own */
-  /* Token t has the pairs (adapter, scale) [pair_starts[t], pair_starts[t + 1]); max_pairs NULL: all of them, which the CPU
+  /* Token t has the pairs (adapter, scale) [pair_starts[t], pair_starts[t + 1]); max_pairs NULL:
+     all of them, which the CPU
    * alone can count. */
   const DLTensor* pair_starts; /* [num_tokens + 1] */
   const DLTensor* pair_slots;  /* [num_pairs] */
@@ -267,22 +286,26 @@ enum {
   HEDDLE_LORA_RANK_MINOR = 1  /* A [in_features, rank], B [out_features, rank] */
 };
 
-/* Owns the table of the adapters of one half (A or B) of a linear site. The weights stay the caller's. */
+/* Owns the table of the adapters of one half (A or B) of a linear site. The weights stay the
+   caller's. */
 typedef struct heddle_adapter_table heddle_adapter_table;
 
-/* features [num_slices]: in_features for A, out_features for B. context tells the device and is not kept. */
+/* features [num_slices]: in_features for A, out_features for B. context tells the device and is not
+   kept. */
 heddle_status heddle_adapter_table_create(heddle_context* context, heddle_adapter_table** table,
                                           int32_t num_slots, const int64_t* features,
                                           int32_t num_slices, int32_t max_rank, DLDataType dtype,
                                           heddle_lora_layout layout);
-/* The same for weights that CUDA kernels load in vectors: heddle_adapter_table_set refuses others (LoraAlignment::k16Bytes). */
+/* The same for weights that CUDA kernels load in vectors: heddle_adapter_table_set refuses others
+   (LoraAlignment::k16Bytes). */
 heddle_status heddle_adapter_table_create_aligned(heddle_context* context,
                                                   heddle_adapter_table** table, int32_t num_slots,
                                                   const int64_t* features, int32_t num_slices,
                                                   int32_t max_rank, DLDataType dtype,
                                                   heddle_lora_layout layout);
-/* weight [rank, features] or [features, rank] must outlive its place in the table; scale multiplies in expand (1: none). On
- * CUDA set and clear are work of the context's stream, and a capture of it captures them. */
+/* weight [rank, features] or [features, rank] must outlive its place in the table; scale multiplies
+ * in expand (1: none). On CUDA set and clear are work of the context's stream, and a capture of it
+ * captures them. */
 heddle_status heddle_adapter_table_set(heddle_context* context, heddle_adapter_table* table,
                                        int32_t slot, int32_t slice, const DLTensor* weight,
                                        float scale);
@@ -296,7 +319,8 @@ typedef struct heddle_lora_table {
   const heddle_adapter_table* adapters;
   /* [num_slots, rank, features] or [num_slots, features, rank], in `layout`. */
   const DLTensor* stack;
-  /* [num_slots] i64: addresses of pages [num_layers, rank, features] or [num_layers, features, rank]. */
+  /* [num_slots] i64: addresses of pages [num_layers, rank, features] or [num_layers, features,
+     rank]. */
   const DLTensor* pointers;
   heddle_lora_layout layout; /* of stack and pointers */
   DLDataType dtype;          /* this and what follows: of the weights at pointers */
@@ -305,7 +329,8 @@ typedef struct heddle_lora_table {
 /* All NULL, HEDDLE_LORA_RANK_MAJOR, f32, layer_idx 0. */
 void heddle_lora_table_init(heddle_lora_table* table);
 
-/* y = scale * A x, += with accumulate;   y [num_tokens, rank]; x [num_tokens, in_features]; a [num_slots, ., .] */
+/* y = scale * A x, += with accumulate;   y [num_tokens, rank]; x [num_tokens, in_features]; a
+   [num_slots, ., .] */
 heddle_status heddle_lora_shrink(heddle_context* context, DLTensor* y, const DLTensor* x,
                                  const DLTensor* a, const heddle_lora_batch* batch, float scale,
                                  bool accumulate, heddle_lora_layout layout);
@@ -314,7 +339,8 @@ heddle_status heddle_lora_shrink_table(heddle_context* context, DLTensor* y, con
                                        const heddle_lora_table* a, int32_t slice,
                                        const heddle_lora_batch* batch, float scale,
                                        bool accumulate);
-/* y[:, slice_offset:] = scale * B h, += with accumulate;   y [num_tokens, .]; h [num_tokens, rank]; b [num_slots, ., .] */
+/* y[:, slice_offset:] = scale * B h, += with accumulate;   y [num_tokens, .]; h [num_tokens, rank];
+   b [num_slots, ., .] */
 heddle_status heddle_lora_expand(heddle_context* context, DLTensor* y, const DLTensor* h,
                                  const DLTensor* b, const heddle_lora_batch* batch,
                                  int64_t slice_offset, float scale, bool accumulate,
@@ -330,23 +356,26 @@ heddle_status heddle_lora_apply(heddle_context* context, DLTensor* const* ys, in
                                 const heddle_lora_table* b, const heddle_lora_batch* batch);
 size_t heddle_lora_apply_workspace_bytes(DLDevice device, int64_t num_tokens, int64_t in_features,
                                          int32_t num_slices, int32_t max_rank);
-/* The same for a batch with pairs; out_features: of all slices together, those whose y is f32 left out. */
+/* The same for a batch with pairs; out_features: of all slices together, those whose y is f32 left
+   out. */
 size_t heddle_lora_pairs_workspace_bytes(DLDevice device, int64_t num_tokens, int64_t in_features,
                                          int64_t out_features, int32_t num_slices,
                                          int32_t max_rank);
 
-/* CUDA: groups the rows of a batch by adapter, once for all sites of a step;   plan [heddle_lora_plan_bytes] u8, 256-byte
- * aligned; slot_ranks [num_slots] may be NULL: max_rank for all. HEDDLE_UNSUPPORTED on the CPU, where calls need no plan. */
+/* CUDA: groups the rows of a batch by adapter, once for all sites of a step;   plan
+ * [heddle_lora_plan_bytes] u8, 256-byte aligned; slot_ranks [num_slots] may be NULL: max_rank for
+ * all. HEDDLE_UNSUPPORTED on the CPU, where calls need no plan. */
 heddle_status heddle_lora_plan(heddle_context* context, DLTensor* plan,
                                const heddle_lora_batch* batch, int64_t num_tokens,
                                int32_t num_slots, int32_t max_rank, const DLTensor* slot_ranks);
 size_t heddle_lora_plan_bytes(int64_t num_tokens, int32_t max_rank);
 
-/* ---- Mamba: heddle/ops/mamba.h -------------------------------------------------------------------------------------- */
+/* ---- Mamba: heddle/ops/mamba.h --------------------------------------------------------------- */
 
-/* current_states[s][l, state_idx[i]] = intermediate_states[s][l, state_idx[i], accepted_counts[i]] for l < num_layers and each
- * active request i that is not in prefill and has a slot.
- *   current_states[s] [num_state_layers, num_slots, ...]; intermediate_states[s] [num_state_layers, num_slots, S + 1, ...];
+/* current_states[s][l, state_idx[i]] = intermediate_states[s][l, state_idx[i], accepted_counts[i]]
+ * for l < num_layers and each active request i that is not in prefill and has a slot.
+ *   current_states[s] [num_state_layers, num_slots, ...]; intermediate_states[s] [num_state_layers,
+ *   num_slots, S + 1, ...];
  *   prefill_status, state_idx, accepted_counts [num_requests]; num_active NULL: all */
 heddle_status heddle_mamba_state_selective_copy(heddle_context* context,
                                                 DLTensor* const* current_states,
@@ -356,11 +385,13 @@ heddle_status heddle_mamba_state_selective_copy(heddle_context* context,
                                                 const DLTensor* accepted_counts, int64_t num_layers,
                                                 const heddle_count* num_active);
 
-/* ---- Metadata: heddle/ops/metadata.h -------------------------------------------------------------------------------- */
+/* ---- Metadata: heddle/ops/metadata.h --------------------------------------------------------- */
 
-/* All tensors are i32 or i64. fill_value: what entries that the formula does not reach get; NULL leaves them as they are. */
+/* All tensors are i32 or i64. fill_value: what entries that the formula does not reach get; NULL
+   leaves them as they are. */
 
-/* ragged[start(i) + j] = block_tables[i][j],   j < input_lengths[i] + cache_lengths[i];   total: of all lengths, may be NULL */
+/* ragged[start(i) + j] = block_tables[i][j],   j < input_lengths[i] + cache_lengths[i];   total: of
+   all lengths, may be NULL */
 heddle_status heddle_block_tables_to_ragged(heddle_context* context, DLTensor* ragged,
                                             const DLTensor* block_tables,
                                             const DLTensor* input_lengths,
@@ -370,14 +401,16 @@ heddle_status heddle_block_tables_to_ragged(heddle_context* context, DLTensor* r
 heddle_status heddle_block_tables_to_padded(heddle_context* context, DLTensor* block_tables,
                                             const DLTensor* ragged, const DLTensor* cu_seqlens,
                                             const int64_t* fill_value);
-/* all_input_ids[i][cache_lengths[i] + input_lengths[i] + j] = next_input_ids[cu_accepted_ids[i] + j], behind the prompt */
+/* all_input_ids[i][cache_lengths[i] + input_lengths[i] + j] = next_input_ids[cu_accepted_ids[i] +
+   j], behind the prompt */
 heddle_status heddle_copy_next_input_ids_inplace(heddle_context* context, DLTensor* all_input_ids,
                                                  const DLTensor* next_input_ids,
                                                  const DLTensor* cu_accepted_ids,
                                                  const DLTensor* cache_lengths,
                                                  const DLTensor* input_lengths,
                                                  const DLTensor* prompt_lengths);
-/* position_ids[cu_seqlens[i] + j] = cache_lengths[i] + j; slot_indices the same + cu_slots[i];   either may be NULL */
+/* position_ids[cu_seqlens[i] + j] = cache_lengths[i] + j; slot_indices the same + cu_slots[i];
+   either may be NULL */
 heddle_status heddle_prepare_position_slot_ids(heddle_context* context, DLTensor* position_ids,
                                                DLTensor* slot_indices,
                                                const DLTensor* cache_lengths,
@@ -447,7 +480,7 @@ heddle_status heddle_prepare_batch(heddle_context* context,
                                    const heddle_prepare_batch_outputs* outputs,
                                    const heddle_prepare_batch_inputs* inputs);
 
-/* ---- Norm: heddle/ops/norm.h ---------------------------------------------------------------------------------------- */
+/* ---- Norm: heddle/ops/norm.h ----------------------------------------------------------------- */
 
 typedef struct heddle_rms_norm_options {
   float epsilon;         /* 1e-6 */
@@ -458,7 +491,8 @@ typedef struct heddle_rms_norm_options {
 } heddle_rms_norm_options;
 void heddle_rms_norm_options_init(heddle_rms_norm_options* options);
 
-/* output = input / rms(input) * weight over the last axis;   output, input [..., width]; weight [width]; on CUDA, too */
+/* output = input / rms(input) * weight over the last axis;   output, input [..., width]; weight
+   [width]; on CUDA, too */
 heddle_status heddle_rms_norm(heddle_context* context, DLTensor* output, const DLTensor* input,
                               const DLTensor* weight, const heddle_rms_norm_options* options);
 /* residual += input; output = rms_norm(residual) */
@@ -467,7 +501,7 @@ heddle_status heddle_fused_add_rms_norm(heddle_context* context, DLTensor* outpu
                                         const DLTensor* weight,
                                         const heddle_rms_norm_options* options);
 
-/* ---- Speculation: heddle/ops/speculation.h -------------------------------------------------------------------------- */
+/* ---- Speculation: heddle/ops/speculation.h --------------------------------------------------- */
 
 /* How many tokens were drafted for each decode request. */
 typedef struct heddle_drafts {
@@ -494,7 +528,8 @@ typedef struct heddle_released_blocks {
 } heddle_released_blocks;
 
 /* Accepts each draft that equals the output before it, up to the first that does not.
- *   last_one_indices [rows]; accepted_tokens_mask, input_tokens, output_tokens [num_tokens] or [1, num_tokens] */
+ *   last_one_indices [rows]; accepted_tokens_mask, input_tokens, output_tokens [num_tokens] or [1,
+ *   num_tokens] */
 heddle_status heddle_verify_speculative_tokens(heddle_context* context, DLTensor* last_one_indices,
                                                DLTensor* accepted_tokens_mask,
                                                const DLTensor* input_tokens,
@@ -504,8 +539,9 @@ heddle_status heddle_verify_speculative_tokens(heddle_context* context, DLTensor
                                                const heddle_drafts* drafts);
 
 /* What each request goes on with.
- *   sampled_tokens, last_accepted_seq, accepted_counts [rows]; accepted_tokens [rows, S]; required_logit_indices [num_tokens]
- *   write_prefill_rows: accepted_tokens -1 and accepted_counts 0 for requests without drafts, too */
+ *   sampled_tokens, last_accepted_seq, accepted_counts [rows]; accepted_tokens [rows, S];
+ *   required_logit_indices [num_tokens] write_prefill_rows: accepted_tokens -1 and accepted_counts
+ *   0 for requests without drafts, too */
 heddle_status heddle_prepare_next_forward_pass(
     heddle_context* context, DLTensor* sampled_tokens, DLTensor* last_accepted_seq,
     DLTensor* accepted_tokens, DLTensor* accepted_counts, const DLTensor* output_tokens,
@@ -546,8 +582,8 @@ typedef struct heddle_speculative_step_options {
 } heddle_speculative_step_options;
 void heddle_speculative_step_options_init(heddle_speculative_step_options* options);
 
-/* The three above in one launch, and where the tokens of the next step lie. required_logit_indices may be NULL with
- * outputs->last_accepted_seq. */
+/* The three above in one launch, and where the tokens of the next step lie. required_logit_indices
+ * may be NULL with outputs->last_accepted_seq. */
 heddle_status heddle_speculative_step(
     heddle_context* context, const heddle_speculative_step_outputs* outputs,
     const heddle_kv_block_state* state, const DLTensor* input_tokens, const DLTensor* output_tokens,
@@ -567,15 +603,15 @@ typedef struct heddle_ngram_options {
 void heddle_ngram_options_init(heddle_ngram_options* options);
 
 /* Drafts from a sequence's own tokens: those that followed where its last ones stood before.
- *   draft_tokens [num_rows, num_speculative_tokens]; num_drafts [num_rows]; tokens [num_rows, max_tokens]; lengths [num_rows]
- *   num_active NULL: all; options NULL: the defaults */
+ *   draft_tokens [num_rows, num_speculative_tokens]; num_drafts [num_rows]; tokens [num_rows,
+ *   max_tokens]; lengths [num_rows] num_active NULL: all; options NULL: the defaults */
 heddle_status heddle_propose_ngram_drafts(heddle_context* context, DLTensor* draft_tokens,
                                           DLTensor* num_drafts, const DLTensor* tokens,
                                           const DLTensor* lengths, int64_t num_speculative_tokens,
                                           const heddle_count* num_active,
                                           const heddle_ngram_options* options);
 
-/* ---- Sampling: heddle/ops/sampling.h -------------------------------------------------------------------------------- */
+/* ---- Sampling: heddle/ops/sampling.h --------------------------------------------------------- */
 
 /* How each row picks its token, all [num_rows]. */
 typedef struct heddle_sampling_table {
@@ -594,21 +630,23 @@ heddle_status heddle_greedy(heddle_context* context, DLTensor* token_ids, DLTens
                             const DLTensor* logits);
 size_t heddle_sample_workspace_bytes(int64_t num_rows, int64_t vocab_size);
 
-/* ---- Verification of drafts: heddle/ops/verify.h -------------------------------------------------------------------- */
+/* ---- Verification of drafts: heddle/ops/verify.h --------------------------------------------- */
 
-/* Which drafts does the target confirm, and what follows?   output_tokens [num_seqs, width]; num_accepted [num_seqs];
- * draft_tokens [N]; target_tokens [N + num_seqs]; draft_indptr [num_seqs + 1] */
+/* Which drafts does the target confirm, and what follows?   output_tokens [num_seqs, width];
+ * num_accepted [num_seqs]; draft_tokens [N]; target_tokens [N + num_seqs]; draft_indptr [num_seqs +
+ * 1] */
 heddle_status heddle_verify_greedy(heddle_context* context, DLTensor* output_tokens,
                                    DLTensor* num_accepted, const DLTensor* draft_tokens,
                                    const DLTensor* target_tokens, const DLTensor* draft_indptr);
-/* Speculative sampling.   draft_probs [N, vocab_size] f32, NULL for one-hot drafts; target_probs [N + num_seqs, vocab_size]
- * f32; seed, step [num_seqs] */
+/* Speculative sampling.   draft_probs [N, vocab_size] f32, NULL for one-hot drafts; target_probs [N
+ * + num_seqs, vocab_size] f32; seed, step [num_seqs] */
 heddle_status heddle_verify_stochastic(heddle_context* context, DLTensor* output_tokens,
                                        DLTensor* num_accepted, const DLTensor* draft_tokens,
                                        const DLTensor* draft_probs, const DLTensor* target_probs,
                                        const DLTensor* draft_indptr, const DLTensor* seed,
                                        const DLTensor* step);
-/* The same for trees.   accepted_nodes [num_seqs, width - 1]; tree_mask [N, words]: bits of a node's ancestors and its own */
+/* The same for trees.   accepted_nodes [num_seqs, width - 1]; tree_mask [N, words]: bits of a
+   node's ancestors and its own */
 heddle_status heddle_verify_tree_greedy(heddle_context* context, DLTensor* output_tokens,
                                         DLTensor* num_accepted, DLTensor* accepted_nodes,
                                         const DLTensor* draft_tokens, const DLTensor* target_tokens,
@@ -620,8 +658,8 @@ heddle_status heddle_verify_tree_stochastic(heddle_context* context, DLTensor* o
                                             const DLTensor* target_probs, const DLTensor* tree_mask,
                                             const DLTensor* node_indptr, const DLTensor* seed,
                                             const DLTensor* step);
-/* What to move in the cache so that an accepted path has no gaps.   from_positions, to_positions, accepted_nodes
- * [num_seqs, max_depth]; num_accepted, root_positions [num_seqs] */
+/* What to move in the cache so that an accepted path has no gaps.   from_positions, to_positions,
+ * accepted_nodes [num_seqs, max_depth]; num_accepted, root_positions [num_seqs] */
 heddle_status heddle_tree_kv_moves(heddle_context* context, DLTensor* from_positions,
                                    DLTensor* to_positions, const DLTensor* accepted_nodes,
                                    const DLTensor* num_accepted, const DLTensor* root_positions);

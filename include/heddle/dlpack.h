@@ -13,7 +13,8 @@ inline constexpr uint8_t kDlpackBool = 6;
 /// The same of float8_e4m3fn, from version 1.1 on.
 inline constexpr uint8_t kDlpackFloat8E4m3fn = 10;
 
-/// The dtype of one-lane DLPack elements; throws kUnsupported, naming `tensor`, for those that heddle has no name for.
+/// The dtype of one-lane DLPack elements; throws kUnsupported, naming `tensor`, for those that
+/// heddle has no name for.
 [[nodiscard]] inline DType dtype_of(const char* tensor, DLDataType type) {
   struct Known {
     uint8_t code, bits;
@@ -48,8 +49,8 @@ inline constexpr uint8_t kDlpackFloat8E4m3fn = 10;
   }
 }
 
-/// View of a tensor that somebody else owns: null strides mean without gaps, byte_offset is added. Byte is `std::byte` or
-/// `const std::byte`; `tensor` names it in errors.
+/// View of a tensor that somebody else owns: null strides mean without gaps, byte_offset is added.
+/// Byte is `std::byte` or `const std::byte`; `tensor` names it in errors.
 template <class Byte = std::byte>
 [[nodiscard]] BasicTensorView<Byte> view(const char* tensor, const DLTensor& t) {
   HEDDLE_CHECK(t.ndim >= 0 && t.ndim <= kMaxRank, tensor, " has rank ", t.ndim, ", at most ",

@@ -18,9 +18,10 @@ namespace {
 constexpr uintptr_t kDefaultStreamNumber = 1;
 constexpr const char* kSupported = "f32, f16, bf16, i32, i64, u8, bool, f8e4m3";
 
-/// The table of C functions of a tensor type, null where it offers none. Looked up once a type: the attribute belongs to the
-/// type by the standard. The types are kept alive, so that no other can take a cached address. Guarded by the GIL. The arrays of a
-/// call mostly are of one type: the last one is found without a search.
+/// The table of C functions of a tensor type, null where it offers none. Looked up once a type: the
+/// attribute belongs to the type by the standard. The types are kept alive, so that no other can
+/// take a cached address. Guarded by the GIL. The arrays of a call mostly are of one type: the last
+/// one is found without a search.
 const ExchangeApi* exchange_api_of(PyTypeObject* type) {
   using Known = std::unordered_map<PyTypeObject*, const ExchangeApi*>;
   static auto& known = *new Known();
@@ -45,7 +46,8 @@ const ExchangeApi* exchange_api_of(PyTypeObject* type) {
   return api;
 }
 
-/// Turns the Python exception that is set into a ValueError that names the tensor and keeps the cause.
+/// Turns the Python exception that is set into a ValueError that names the tensor and keeps the
+/// cause.
 [[noreturn]] void raise_from_current(const char* name, const char* what) {
   nb::python_error cause;
   nb::raise_from(cause, PyExc_ValueError, "%s: %s", name, what);
@@ -84,7 +86,8 @@ void check_writable(const char* name, bool writable) {
   HEDDLE_CHECK(writable, name, " is read-only, but the operation writes to it");
 }
 
-/// Whether the array is JAX's: immutable, which its capsule (bfloat16 has no buffer), of DLPack before 1.0, cannot say.
+/// Whether the array is JAX's: immutable, which its capsule (bfloat16 has no buffer), of DLPack
+/// before 1.0, cannot say.
 bool is_of_jax(nb::handle array) {
   const nb::object module = nb::steal(
       PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(array.ptr())), "__module__"));
@@ -100,7 +103,8 @@ bool is_on_gpu(nb::handle array) {
   return type == kDLCUDA || type == kDLCUDAManaged;
 }
 
-/// The stream that the array's framework works on, where its CUDA array interface tells (CuPy's does); else the default one.
+/// The stream that the array's framework works on, where its CUDA array interface tells (CuPy's
+/// does); else the default one.
 void* current_stream_of(nb::handle array) {
   const nb::object fields = nb::getattr(array, "__cuda_array_interface__", nb::dict());
   const nb::object stream = fields.attr("get")("stream");
@@ -109,8 +113,9 @@ void* current_stream_of(nb::handle array) {
   return reinterpret_cast<void*>(number == kDefaultStreamNumber ? 0 : number);
 }
 
-/// A capsule with the array's memory, ready for work on `stream` where it is on a GPU: a versioned one, which says whether the
-/// memory is read-only, or one from before DLPack 1.0, when producers did not know the keyword.
+/// A capsule with the array's memory, ready for work on `stream` where it is on a GPU: a versioned
+/// one, which says whether the memory is read-only, or one from before DLPack 1.0, when producers
+/// did not know the keyword.
 nb::object dlpack_capsule(nb::handle array, std::optional<void*> stream) {
   nb::dict options;
   if (stream) {
@@ -263,7 +268,8 @@ TensorView BorrowedArrays::from_capsule(const char* name, nb::handle array, Acce
   } catch (nb::python_error& error) {
     nb::raise_from(error, PyExc_ValueError, "%s: its __dlpack__ failed", name);
   }
-  // The capsule is not marked as used: it stays ours until the call is over, and its own destructor gives the memory back.
+  // The capsule is not marked as used: it stays ours until the call is over, and its own destructor
+  // gives the memory back.
   const DLTensor* tensor = nullptr;
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
     const auto& managed = *static_cast<const VersionedTensor*>(

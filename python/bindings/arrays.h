@@ -17,11 +17,13 @@ namespace nb = nanobind;
 
 enum class Access : uint8_t { kRead, kWrite };
 
-/// Borrows the memory of Python arrays, without a copy, and keeps it alive until it goes out of scope (with the GIL held).
+/// Borrows the memory of Python arrays, without a copy, and keeps it alive until it goes out of
+/// scope (with the GIL held).
 ///
-/// An array is whatever offers, in this order: the buffer protocol (NumPy), the C functions of `__dlpack_c_exchange_api__`
-/// (torch 2.10 and later), or `__dlpack__` (CuPy, JAX, older torch); and NumPy's bfloat16 of ml_dtypes, which has no buffer,
-/// through `__array_struct__`. Read-only memory is refused for writing.
+/// An array is whatever offers, in this order: the buffer protocol (NumPy), the C functions of
+/// `__dlpack_c_exchange_api__` (torch 2.10 and later), or `__dlpack__` (CuPy, JAX, older torch);
+/// and NumPy's bfloat16 of ml_dtypes, which has no buffer, through `__array_struct__`. Read-only
+/// memory is refused for writing.
 class BorrowedArrays {
  public:
   BorrowedArrays() = default;
@@ -51,8 +53,9 @@ class BorrowedArrays {
   void keep(nb::handle object) { owners_.push_back(nb::borrow(object)); }
 
   [[nodiscard]] Device device() const { return device_; }
-  /// The CUDA stream of the call, nullptr for the default stream and on the CPU: the one that the framework of the first array on
-  /// a GPU works on at this moment. Arrays of frameworks that work on another are asked to be ready on it.
+  /// The CUDA stream of the call, nullptr for the default stream and on the CPU: the one that the
+  /// framework of the first array on a GPU works on at this moment. Arrays of frameworks that work
+  /// on another are asked to be ready on it.
   [[nodiscard]] void* stream() const { return stream_.value_or(nullptr); }
 
  private:
@@ -63,7 +66,8 @@ class BorrowedArrays {
   [[nodiscard]] TensorView from_capsule(const char* name, nb::handle array, Access access);
   Py_buffer& next_buffer();
 
-  // A Py_buffer may point into itself, so it must not move; most calls need no more than the first few.
+  // A Py_buffer may point into itself, so it must not move; most calls need no more than the first
+  // few.
   std::array<Py_buffer, 12> first_buffers_;  // NOLINT: filled up to num_buffers_
   std::list<Py_buffer> more_buffers_;
   size_t num_buffers_ = 0;

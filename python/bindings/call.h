@@ -7,7 +7,8 @@
 
 namespace heddle::python {
 
-/// One call of an operation from Python: takes views of its arrays, finds the context, runs without the GIL.
+/// One call of an operation from Python: takes views of its arrays, finds the context, runs without
+/// the GIL.
 ///
 ///   Call call;
 ///   const TensorView y = call.out("y", y_array);
@@ -22,7 +23,8 @@ class Call {
     return arrays_.borrow(name, array, Access::kRead);
   }
 
-  /// A tensor that is only read, as the mutable view that structs such as PagedKv hold for readers and writers alike.
+  /// A tensor that is only read, as the mutable view that structs such as PagedKv hold for readers
+  /// and writers alike.
   [[nodiscard]] TensorView in_place(const char* name, nb::handle array) {
     return arrays_.borrow(name, array, Access::kRead);
   }
@@ -45,7 +47,8 @@ class Call {
 
   [[nodiscard]] Device device() const { return arrays_.device(); }
 
-  /// body(context) without the GIL, on the device of the arrays. The workspace holds at least workspace_bytes.
+  /// body(context) without the GIL, on the device of the arrays. The workspace holds at least
+  /// workspace_bytes.
   template <class Body>
   void run(Body&& body, size_t workspace_bytes = 0) {
     run_with(body, workspace_bytes, Kernels::kCpuAndCuda);

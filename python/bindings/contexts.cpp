@@ -26,7 +26,8 @@ struct CpuContext {
   Workspace workspace{buffer};
 };
 
-/// What the calls on one stream of a GPU share. Kept to the end of the process, since captured graphs use its memory.
+/// What the calls on one stream of a GPU share. Kept to the end of the process, since captured
+/// graphs use its memory.
 struct GpuContext {
   GpuContext(Device device, void* stream, size_t workspace_bytes)
       : cuda(device, static_cast<cudaStream_t>(stream), workspace_bytes) {}
@@ -37,11 +38,13 @@ struct GpuContext {
 
 namespace {
 
-/// What a GPU context starts with: the plan and the partial sums of most calls. A call that needs more makes it grow.
+/// What a GPU context starts with: the plan and the partial sums of most calls. A call that needs
+/// more makes it grow.
 constexpr size_t kGpuWorkspaceBytes = size_t{16} << 20;
 
-/// The CPU contexts that nobody uses, and all those of GPUs. Never destroyed: at the end of the process Python's daemon threads
-/// may still be in a call. After a fork the child begins with none, since the threads of a pool stay in the parent.
+/// The CPU contexts that nobody uses, and all those of GPUs. Never destroyed: at the end of the
+/// process Python's daemon threads may still be in a call. After a fork the child begins with none,
+/// since the threads of a pool stay in the parent.
 struct KeptContexts {
   std::mutex mutex;
   std::vector<std::unique_ptr<CpuContext>> free;
@@ -70,7 +73,8 @@ int threads_from_environment() {
 KeptContexts& kept_contexts() {
   static const bool registered = [] {
     all_kept_contexts = new KeptContexts();
-    // Locked while forking, so that the child never sees the list half changed; it then leaves it behind.
+    // Locked while forking, so that the child never sees the list half changed; it then leaves it
+    // behind.
     pthread_atfork([] { all_kept_contexts->mutex.lock(); },
                    [] { all_kept_contexts->mutex.unlock(); },
                    [] { all_kept_contexts = new KeptContexts(); });
@@ -101,8 +105,8 @@ std::unique_ptr<CpuContext> take_cpu_context() {
   return std::make_unique<CpuContext>(threads);
 }
 
-/// The GPU context that a thread used last: the calls of a step run on one stream. It stays to the end of the process; after a fork
-/// the child has other `kept` ones.
+/// The GPU context that a thread used last: the calls of a step run on one stream. It stays to the
+/// end of the process; after a fork the child has other `kept` ones.
 struct LastContext {
   const KeptContexts* kept = nullptr;
   int device = 0;
@@ -139,7 +143,8 @@ ContextLease::ContextLease(Device device, void* stream, size_t workspace_bytes, 
     GpuContext& gpu = gpu_context(device, stream);
     gpu_in_use_ = std::unique_lock(gpu.in_use);
     if (workspace_bytes > gpu.cuda.workspace_bytes()) {
-      // Old workspaces stay, so it at least doubles: all of them together are then at most twice the last.
+      // Old workspaces stay, so it at least doubles: all of them together are then at most twice
+      // the last.
       gpu.cuda.reserve_workspace(std::max(workspace_bytes, 2 * gpu.cuda.workspace_bytes()));
     }
     on_device_.emplace(device);

@@ -15,12 +15,14 @@ struct CpuContext;
 /// The devices that an operation has kernels for.
 enum class Kernels : uint8_t { kCpu, kCpuAndCuda };
 
-/// The context of one call, taken from those that are kept and given back at the end. On the CPU there are as many as
-/// threads ever called at once, so callers do not wait for one another; on a GPU there is one for each (device, stream), and
-/// the device is the thread's current one meanwhile. The first call on a stream makes its context, also within a capture.
+/// The context of one call, taken from those that are kept and given back at the end. On the CPU
+/// there are as many as threads ever called at once, so callers do not wait for one another; on a
+/// GPU there is one for each (device, stream), and the device is the thread's current one
+/// meanwhile. The first call on a stream makes its context, also within a capture.
 class ContextLease {
  public:
-  /// An operation with CPU kernels alone gets a bare context on a GPU: it refuses that itself, naming operation and device.
+  /// An operation with CPU kernels alone gets a bare context on a GPU: it refuses that itself,
+  /// naming operation and device.
   ContextLease(Device device, void* stream, size_t workspace_bytes, Kernels kernels);
   ~ContextLease();
   ContextLease(const ContextLease&) = delete;
@@ -35,8 +37,8 @@ class ContextLease {
   std::optional<ScopedDevice> on_device_;
 };
 
-/// Threads of a CPU context, the caller's included: set_num_threads, else HEDDLE_NUM_THREADS, else the processors that
-/// this process may use.
+/// Threads of a CPU context, the caller's included: set_num_threads, else HEDDLE_NUM_THREADS, else
+/// the processors that this process may use.
 [[nodiscard]] int num_threads();
 /// Contexts in use keep their threads until they are given back.
 void set_num_threads(int n);

@@ -6,7 +6,8 @@
 
 namespace heddle::python {
 
-/// An int, or an array of one element that lies on the device; None where the count may be left out.
+/// An int, or an array of one element that lies on the device; None where the count may be left
+/// out.
 [[nodiscard]] inline Count count_of(Call& call, const char* name, nb::handle count) {
   if (count.is_none()) return {};
   // NumPy's integers count as ints; arrays that could be taken for an index stay arrays.

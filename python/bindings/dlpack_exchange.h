@@ -3,8 +3,9 @@
 #include <cstdint>
 #include <dlpack/dlpack.h>
 
-// The parts of DLPack 1.x that Debian's header (0.6) does not have yet: the versioned capsule and the table of functions
-// that a tensor type offers in `__dlpack_c_exchange_api__`. Layouts as the standard fixes them for major version 1.
+// The parts of DLPack 1.x that Debian's header (0.6) does not have yet: the versioned capsule and
+// the table of functions that a tensor type offers in `__dlpack_c_exchange_api__`. Layouts as the
+// standard fixes them for major version 1.
 namespace heddle::python {
 
 inline constexpr uint32_t kDlpackMajor = 1;
@@ -23,8 +24,8 @@ struct VersionedTensor {
   DLTensor tensor;
 };
 
-/// What the capsule "dlpack_exchange_api" of a tensor type points to (DLPackExchangeAPI). The functions return 0, or -1 with
-/// a Python exception set. None of them synchronises.
+/// What the capsule "dlpack_exchange_api" of a tensor type points to (DLPackExchangeAPI). The
+/// functions return 0, or -1 with a Python exception set. None of them synchronises.
 struct ExchangeApi {
   DlpackVersion version;
   const ExchangeApi* older;  // for consumers of an earlier major version, or null

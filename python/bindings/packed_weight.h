@@ -11,7 +11,8 @@ namespace heddle::python {
 /// Owner of a packed weight: heddle.PackedWeight.
 class OwnedWeight {
  public:
-  /// stored: bytes as a file holds them (u8, of any shape without gaps), or for the dense types a matrix of that dtype.
+  /// stored: bytes as a file holds them (u8, of any shape without gaps), or for the dense types a
+  /// matrix of that dtype.
   OwnedWeight(nb::handle stored, const char* type, int64_t out_features, int64_t in_features);
 
   [[nodiscard]] const PackedWeight& view() const { return view_; }

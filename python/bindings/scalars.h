@@ -29,7 +29,8 @@ namespace heddle::python {
 /// "rank_major" or "rank_minor".
 [[nodiscard]] LoraLayout layout_named(const char* name);
 
-/// factor, low_freq_factor, high_freq_factor, original_max_position of Llama 3's frequency correction.
+/// factor, low_freq_factor, high_freq_factor, original_max_position of Llama 3's frequency
+/// correction.
 using Llama3Numbers = std::optional<std::array<double, 4>>;
 [[nodiscard]] RopeParams rope_params(double theta, double scale, int rotary_dim,
                                      const Llama3Numbers& llama3);

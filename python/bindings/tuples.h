@@ -6,7 +6,8 @@ namespace heddle::python {
 
 namespace nb = nanobind;
 
-/// One of the named tuples of heddle._arguments, found when it is first asked for (with the GIL held).
+/// One of the named tuples of heddle._arguments, found when it is first asked for (with the GIL
+/// held).
 class TupleType {
  public:
   constexpr explicit TupleType(const char* name) : name_(name) {}
@@ -18,7 +19,8 @@ class TupleType {
   PyTypeObject* type_ = nullptr;  // kept to the end of the process
 };
 
-/// The fields of an argument that is such a tuple, one after the other, in the order in which heddle._arguments declares them.
+/// The fields of an argument that is such a tuple, one after the other, in the order in which
+/// heddle._arguments declares them.
 class TupleFields {
  public:
   /// TypeError, with the argument's name, for anything else than a tuple of `type`.
@@ -26,7 +28,8 @@ class TupleFields {
 
   [[nodiscard]] nb::handle next() { return PyTuple_GET_ITEM(tuple_.ptr(), next_++); }
 
-  /// The next field as a C++ value; `name` is the field's in the TypeError for one that is no such value.
+  /// The next field as a C++ value; `name` is the field's in the TypeError for one that is no such
+  /// value.
   template <class Value>
   [[nodiscard]] Value next(const char* name) {
     const nb::handle field = next();

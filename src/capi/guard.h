@@ -7,7 +7,8 @@
 
 namespace heddle::capi {
 
-/// To be called while an exception is handled: keeps its message for heddle_last_error and gives its code.
+/// To be called while an exception is handled: keeps its message for heddle_last_error and gives
+/// its code.
 [[nodiscard]] heddle_status report_current_exception() noexcept;
 
 /// Runs the body of a C function; what it throws becomes a status.
@@ -21,7 +22,8 @@ template <class Body>
   }
 }
 
-/// The same for a function of a context, whose device is the thread's current one meanwhile: body(const ExecContext&).
+/// The same for a function of a context, whose device is the thread's current one meanwhile:
+/// body(const ExecContext&).
 template <class Body>
 [[nodiscard]] heddle_status guard(heddle_context* context, const Body& body) noexcept {
   return guard([&] {

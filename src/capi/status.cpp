@@ -9,7 +9,8 @@
 namespace heddle::capi {
 namespace {
 
-// The library's only thread-local. A plain array: keeping a message can neither throw nor run code when a thread ends.
+// The library's only thread-local. A plain array: keeping a message can neither throw nor run code
+// when a thread ends.
 thread_local char last_error[1024] = "";
 
 void keep(const char* message) noexcept {

@@ -11,7 +11,8 @@
 namespace heddle::chat_template {
 namespace {
 
-// Long enough for what raise_exception says; the text of a template can stand in a message, so it is cut and made one line.
+// Long enough for what raise_exception says; the text of a template can stand in a message, so it
+// is cut and made one line.
 constexpr size_t kLongestMessage = 1000;
 
 [[noreturn]] void fail(const Error& error, const std::string& place) {

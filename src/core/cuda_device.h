@@ -5,7 +5,8 @@
 
 #include "heddle/core/context.h"
 
-// What core asks the CUDA backend; src/cuda answers in builds that have it. So every call stands in `if constexpr (kWithCuda)`.
+// What core asks the CUDA backend; src/cuda answers in builds that have it. So every call stands in
+// `if constexpr (kWithCuda)`.
 
 namespace heddle::cuda {
 
@@ -20,10 +21,11 @@ void set_current_device(int index);
 /// The same where nothing may be thrown; an error is dropped.
 void restore_current_device(int index) noexcept;
 
-/// Memory of device `index`, all zero when this returns, 256-byte aligned; nullptr for 0 bytes. Neither waits for other streams
-/// nor disturbs a capture that is going on.
+/// Memory of device `index`, all zero when this returns, 256-byte aligned; nullptr for 0 bytes.
+/// Neither waits for other streams nor disturbs a capture that is going on.
 [[nodiscard]] std::byte* allocate_zeroed(int index, size_t bytes);
-/// Waits for the work of the device. An error is dropped: at the end of a process the driver may be gone. nullptr is fine.
+/// Waits for the work of the device. An error is dropped: at the end of a process the driver may be
+/// gone. nullptr is fine.
 void free_memory(std::byte* memory) noexcept;
 
 /// Copies between host memory and memory of the current device, in the order of the stream, and

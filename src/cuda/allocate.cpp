@@ -7,8 +7,8 @@
 namespace heddle::cuda {
 namespace {
 
-/// While it lives, this thread may allocate although a graph is captured: by default the runtime refuses that and gives up the
-/// capture, whichever thread makes it.
+/// While it lives, this thread may allocate although a graph is captured: by default the runtime
+/// refuses that and gives up the capture, whichever thread makes it.
 class CaptureUndisturbed {
  public:
   CaptureUndisturbed() { cudaThreadExchangeStreamCaptureMode(&mode_); }

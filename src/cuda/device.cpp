@@ -16,7 +16,8 @@ int attribute(cudaDeviceAttr which, int device) {
 int num_devices() {
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
-  cudaGetLastError();  // no driver, too old a driver or no device: nothing that a later call should report
+  // no driver, too old a driver or no device: nothing that a later call should report
+  cudaGetLastError();
   return 0;
 }
 

@@ -23,7 +23,9 @@ inline constexpr double kTurnsPerRadian = 0.5 * std::numbers::inv_pi;
 struct RotaryFrequencies {
   static constexpr int kMaxPairs = 128;
   int32_t num_pairs =
-      0;  // elements d and d + num_pairs of a head are pair d; those from 2 num_pairs on stay as they are
+      // elements d and d + num_pairs of a head are pair d; those from 2 num_pairs on stay as they
+      // are
+      0;
   Turns frequency[kMaxPairs];
 };
 

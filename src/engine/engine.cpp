@@ -164,7 +164,8 @@ void Engine::State::admit_waiting() {
   }
 }
 
-/// Adds a drawn token to the row, and the news to the events; returns whether the row has come to its end.
+/// Adds a drawn token to the row, and the news to the events; returns whether the row has come to
+/// its end.
 bool Engine::State::take_token(Sequence& row, int32_t token, float logprob,
                                std::vector<Event>& events) {
   Completion& completion = row.completion;

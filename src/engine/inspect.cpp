@@ -15,7 +15,8 @@ namespace {
 constexpr size_t kMaxShown = 72;      // bytes of a string value
 constexpr uint64_t kMaxElements = 8;  // of an array value
 
-/// One line of printable text: control characters become spaces, a long value is cut between characters.
+/// One line of printable text: control characters become spaces, a long value is cut between
+/// characters.
 std::string shown(std::string_view text) {
   std::string line(text.substr(0, kMaxShown));
   if (text.size() > kMaxShown) {

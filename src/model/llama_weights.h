@@ -37,9 +37,10 @@ struct LlamaWeights {
 };
 
 /// Packs every weight of the file for the context's device, piece by piece: the file's pages are
-/// given back as they are packed, so that the peak is little above the packed size. Rows of q and k,
-/// which the file keeps permuted for interleaved rotation, come back into Hugging Face's order.
-/// Errors name file, tensor and both values; a tensor that a Llama model has no place for is refused.
+/// given back as they are packed, so that the peak is little above the packed size. Rows of q and
+/// k, which the file keeps permuted for interleaved rotation, come back into Hugging Face's order.
+/// Errors name file, tensor and both values; a tensor that a Llama model has no place for is
+/// refused.
 [[nodiscard]] LlamaWeights load_llama_weights(const ExecContext& ctx, const files::GgufFile& file,
                                               const LlamaConfig& config);
 

@@ -14,7 +14,8 @@
 namespace heddle::testing {
 namespace {
 
-// values[i] = a hash of its address in [-scale, scale), in bf16 bits (cut off, not rounded). Any grid and block.
+// values[i] = a hash of its address in [-scale, scale), in bf16 bits (cut off, not rounded). Any
+// grid and block.
 __global__ void fill_kernel(uint16_t* values, size_t count, float scale) {
   const size_t step = size_t{gridDim.x} * blockDim.x;
   for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {

@@ -2,7 +2,8 @@
 
 // What the programs bench_X_cuda share, which time ops on the first GPU:
 //   bench_X_cuda --json FILE [--quick]
-// FILE gets a list of records, which tools/gpu_check, plot_lora.py, plot_attention.py and small_ops_figures.py read.
+// FILE gets a list of records, which tools/gpu_check, plot_lora.py, plot_attention.py and
+// small_ops_figures.py read.
 
 #include <chrono>
 #include <concepts>
@@ -23,7 +24,8 @@ namespace heddle::testing {
 
 inline constexpr Device kGpu{DeviceType::kCuda, 0};
 
-// What an H200 reaches at most: plain reads; a copy, whose bytes count twice; and an empty kernel in a graph.
+// What an H200 reaches at most: plain reads; a copy, whose bytes count twice; and an empty kernel
+// in a graph.
 inline constexpr double kReadBytesPerUs = 4.6e6, kCopyBytesPerUs = 4.28e6, kEmptyKernelUs = 0.53;
 
 [[nodiscard]] double median(std::vector<double> samples);
@@ -56,7 +58,8 @@ class BenchProgram {
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
   [[nodiscard]] CudaContext& context() { return context_; }
 
-  /// Keeps and prints a record: {"op": ...}, what names its case, what the hardware takes at least, and us of one call.
+  /// Keeps and prints a record: {"op": ...}, what names its case, what the hardware takes at least,
+  /// and us of one call.
   void add(const std::vector<Fact>& facts, double floor_us, const std::vector<double>& samples);
   void write_json(const std::string& path) const;
 
@@ -70,7 +73,8 @@ class BenchProgram {
 /// The main of a program: run(bench), then the records, also those made before an error.
 int run_bench(int argc, char** argv, void (*run)(BenchProgram&));
 
-/// Microseconds that the host takes for one of num_calls calls into a stream that is empty at first, one sample for each round.
+/// Microseconds that the host takes for one of num_calls calls into a stream that is empty at
+/// first, one sample for each round.
 template <class Call>
 std::vector<double> time_on_host(cudaStream_t stream, int num_calls, Call&& call, Replays rounds) {
   using Clock = std::chrono::steady_clock;
@@ -86,13 +90,15 @@ std::vector<double> time_on_host(cudaStream_t stream, int num_calls, Call&& call
   return samples;
 }
 
-/// bf16 values in [-scale, scale) on the GPU, a hash of their addresses: zeros would take less power.
+/// bf16 values in [-scale, scale) on the GPU, a hash of their addresses: zeros would take less
+/// power.
 class RandomValues {
  public:
   explicit RandomValues(int64_t count, double scale = 1);
 
   [[nodiscard]] std::byte* data() const { return memory_.data(); }
-  /// [rows, columns] from value `first` on, rows `stride` values apart (0: columns, so that there are no gaps).
+  /// [rows, columns] from value `first` on, rows `stride` values apart (0: columns, so that there
+  /// are no gaps).
   [[nodiscard]] TensorView view(int64_t rows, int64_t columns, int64_t first = 0,
                                 int64_t stride = 0) const;
 

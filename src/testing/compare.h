@@ -39,8 +39,9 @@ inline constexpr double kRounding<half> = 0x1p-11;
 template <>
 inline constexpr double kRounding<bfloat16> = 0x1p-8;
 
-/// What relative_error may reach for a result that is a sum of `length` products in f32, rounded once to T. Errors of a
-/// sum grow like the root of its length for random data; the factors leave room for maxima over many elements.
+/// What relative_error may reach for a result that is a sum of `length` products in f32, rounded
+/// once to T. Errors of a sum grow like the root of its length for random data; the factors leave
+/// room for maxima over many elements.
 template <class T>
 double tolerance(int64_t length) {
   return 1.01 * kRounding<T> +

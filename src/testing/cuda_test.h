@@ -6,8 +6,9 @@
 
 namespace heddle::testing {
 
-/// Base of every test that runs kernels. Without a device the test is skipped, or fails with HEDDLE_REQUIRE_CUDA=1, which
-/// tools/gpu_check sets. Afterwards the device must be idle and without an error.
+/// Base of every test that runs kernels. Without a device the test is skipped, or fails with
+/// HEDDLE_REQUIRE_CUDA=1, which tools/gpu_check sets. Afterwards the device must be idle and
+/// without an error.
 class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override;

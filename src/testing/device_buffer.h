@@ -10,8 +10,10 @@
 
 namespace heddle::testing {
 
-/// n elements on the current CUDA device between two guards, all bytes 0xFF at first: PoisonedBuffer's sibling.
-/// With Guards::kNone the elements are the whole allocation, so that compute-sanitizer sees a read one byte past either end.
+/// n elements on the current CUDA device between two guards, all bytes 0xFF at first:
+/// PoisonedBuffer's sibling.
+/// With Guards::kNone the elements are the whole allocation, so that compute-sanitizer sees a read
+/// one byte past either end.
 template <class T>
 class DeviceBuffer {
  public:

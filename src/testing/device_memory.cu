@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kBlockSize = 256;
 
-// *count += number of i in [0, bytes) with data[i] != value. Each thread takes every (blocks * kBlockSize)-th byte and adds its sum
-// once. Any grid; blocks of kBlockSize threads.
+// *count += number of i in [0, bytes) with data[i] != value. Each thread takes every (blocks *
+// kBlockSize)-th byte and adds its sum once. Any grid; blocks of kBlockSize threads.
 __global__ void __launch_bounds__(kBlockSize)
     count_other_kernel(const unsigned char* data, size_t bytes, unsigned char value,
                        unsigned long long* count) {
@@ -37,7 +37,8 @@ DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept
 void DeviceMemory::write(size_t offset, const void* from, size_t bytes) {
   HEDDLE_CUDA_CHECK(cudaDeviceSynchronize());
   HEDDLE_CUDA_CHECK(cudaMemcpy(data_ + offset, from, bytes, cudaMemcpyHostToDevice));
-  // A small copy from pageable memory may return before the device has it, and streams of tests do not wait for it.
+  // A small copy from pageable memory may return before the device has it, and streams of tests do
+  // not wait for it.
   HEDDLE_CUDA_CHECK(cudaDeviceSynchronize());
 }
 

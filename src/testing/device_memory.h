@@ -7,7 +7,8 @@
 
 namespace heddle::testing {
 
-/// Memory of the current CUDA device. Copies wait for all work of the device first, whatever its stream.
+/// Memory of the current CUDA device. Copies wait for all work of the device first, whatever its
+/// stream.
 class DeviceMemory {
  public:
   explicit DeviceMemory(size_t bytes);
@@ -21,7 +22,8 @@ class DeviceMemory {
   void write(size_t offset, const void* from, size_t bytes);
   void read(size_t offset, void* to, size_t bytes) const;
   void fill(size_t offset, unsigned char value, size_t bytes);
-  /// How many of the bytes differ from `value`; counted on the device, so that gigabytes can be checked.
+  /// How many of the bytes differ from `value`; counted on the device, so that gigabytes can be
+  /// checked.
   [[nodiscard]] uint64_t count_other(size_t offset, unsigned char value, size_t bytes) const;
 
  private:

@@ -16,8 +16,10 @@ namespace heddle::testing {
 /// The mirror of the current CUDA device: every tensor lies between two poisoned guards.
 class DeviceMirror final : public Mirror {
  public:
-  /// kBoth: tensors share memory that is kept from call to call, since to allocate takes a thousand times as long as a small kernel.
-  /// kFlush: each has an allocation that ends where it ends, so that compute-sanitizer sees a read one byte past it.
+  /// kBoth: tensors share memory that is kept from call to call, since to allocate takes a thousand
+  /// times as long as a small kernel.
+  /// kFlush: each has an allocation that ends where it ends, so that compute-sanitizer sees a read
+  /// one byte past it.
   enum class Guards { kBoth, kFlush };
 
   explicit DeviceMirror(Guards guards = Guards::kBoth) : guards_(guards) {}

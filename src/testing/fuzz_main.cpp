@@ -1,5 +1,5 @@
-// The main of a fuzz target that libFuzzer does not drive: gives it every file of the folders on the command line once. An
-// input that fails ends the program; its path is the last line printed.
+// The main of a fuzz target that libFuzzer does not drive: gives it every file of the folders on
+// the command line once. An input that fails ends the program; its path is the last line printed.
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>

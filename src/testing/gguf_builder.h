@@ -17,7 +17,8 @@ void append(std::string& out, T value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-/// Writes a GGUF file in memory, value by value and tensor by tensor. It checks nothing, so it writes wrong files too.
+/// Writes a GGUF file in memory, value by value and tensor by tensor. It checks nothing, so it
+/// writes wrong files too.
 class GgufBuilder {
  public:
   uint32_t version = 3;

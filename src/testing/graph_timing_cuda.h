@@ -11,7 +11,8 @@ struct Replays {
   int warm_up = 3, timed = 9;
 };
 
-/// Replays before the first timed one take this long, so that a GPU that has had nothing to do is at its clocks.
+/// Replays before the first timed one take this long, so that a GPU that has had nothing to do is
+/// at its clocks.
 inline constexpr double kWarmUpUs = 60e3;
 
 /// Owns a captured and instantiated graph of the calls that `record` makes on the stream.
@@ -72,7 +73,8 @@ class ReplayTimer {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-/// Microseconds of one of num_calls calls, one sample for each timed replay of a graph of call(0), ..., call(num_calls - 1).
+/// Microseconds of one of num_calls calls, one sample for each timed replay of a graph of call(0),
+/// ..., call(num_calls - 1).
 template <class Call>
 std::vector<double> time_in_graph(cudaStream_t stream, int num_calls, Call&& call,
                                   Replays replays = {}) {

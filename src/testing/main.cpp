@@ -1,4 +1,5 @@
-// The main of every test program: prints the seed of its random data and the instruction sets that tests of the CPU run in.
+// The main of every test program: prints the seed of its random data and the instruction sets that
+// tests of the CPU run in.
 #include <cstdlib>
 #include <iostream>
 #include <random>
@@ -22,7 +23,8 @@ uint64_t run_seed() {
   return seed;
 }
 
-/// Seeds the generator anew before each test, so that a test alone draws what it draws among others.
+/// Seeds the generator anew before each test, so that a test alone draws what it draws among
+/// others.
 class SeedEachTest : public ::testing::EmptyTestEventListener {
   void OnTestStart(const ::testing::TestInfo&) override { rng().seed(run_seed()); }
 };

@@ -9,8 +9,9 @@
 
 namespace heddle::testing {
 
-/// Brings the tensors of one call to the device that it runs on, so that one test body serves every device: the test makes and
-/// checks its data in host memory, passes mirror(view) where it would pass view, and calls back() before it looks.
+/// Brings the tensors of one call to the device that it runs on, so that one test body serves every
+/// device: the test makes and checks its data in host memory, passes mirror(view) where it would
+/// pass view, and calls back() before it looks.
 /// This one is the CPU's, for which a tensor is its own mirror; DeviceMirror is a GPU's.
 class Mirror {
  public:
@@ -19,8 +20,8 @@ class Mirror {
   Mirror(const Mirror&) = delete;
   Mirror& operator=(const Mirror&) = delete;
 
-  /// The same tensor on the device: same strides, same address modulo 16, and the gaps between its rows hold what they do on
-  /// the host. Two views are two copies, even of the same memory.
+  /// The same tensor on the device: same strides, same address modulo 16, and the gaps between its
+  /// rows hold what they do on the host. Two views are two copies, even of the same memory.
   TensorView operator()(const TensorView& t) {
     if (!t) return t;  // absent
     return {place(t.raw(), bytes_of(t), Access::kWrite), t.dtype(), device(), t.shape(),
@@ -48,7 +49,8 @@ class Mirror {
     return {blank(bytes, value), bytes};
   }
 
-  /// Waits for the call and copies what it could write back to where it came from; a byte written outside fails the test.
+  /// Waits for the call and copies what it could write back to where it came from; a byte written
+  /// outside fails the test.
   /// All mirrored tensors end with it.
   virtual void back() { kept_.clear(); }
 

@@ -8,8 +8,8 @@
 
 namespace heddle::testing {
 
-/// The generator of the running test: seeded afresh in every run with a number that is printed with a failure and that
-/// HEDDLE_TEST_SEED repeats.
+/// The generator of the running test: seeded afresh in every run with a number that is printed with
+/// a failure and that HEDDLE_TEST_SEED repeats.
 std::mt19937_64& rng();
 
 /// Uniform in [low, high], both included.
@@ -20,7 +20,8 @@ template <class T>
 T pick(std::initializer_list<T> choices) {
   return choices.begin()[random_int(0, static_cast<int64_t>(choices.size()) - 1)];
 }
-/// n draws from nearly N(0, scale^2), rounded to T: sums of the four uniform numbers of one draw of rng(), so none is beyond 3.47 scale.
+/// n draws from nearly N(0, scale^2), rounded to T: sums of the four uniform numbers of one draw of
+/// rng(), so none is beyond 3.47 scale.
 template <class T>
 std::vector<T> random_normal(size_t n, float scale = 1.0f) {
   constexpr float kMean = 4 * 65535 / 2.0f, kDeviation = 37837.227f;  // sqrt(4 (2^32 - 1) / 12)

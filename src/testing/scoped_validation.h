@@ -4,7 +4,8 @@
 
 namespace heddle::testing {
 
-/// HEDDLE_VALIDATE=1 while it lives. The environment belongs to the process: for tests without other threads at work.
+/// HEDDLE_VALIDATE=1 while it lives. The environment belongs to the process: for tests without
+/// other threads at work.
 class ScopedValidation {
  public:
   ScopedValidation() { ::setenv("HEDDLE_VALIDATE", "1", 1); }

@@ -1,4 +1,5 @@
-// Who has which bytes of ExecContext::exchange: no two uses may meet. A family that comes to use the exchange adds its ranges here.
+// Who has which bytes of ExecContext::exchange: no two uses may meet. A family that comes to use
+// the exchange adds its ranges here.
 #include "cuda/exchange.h"
 
 #include <array>

@@ -39,8 +39,8 @@ struct Comparison {
   std::string prompt;
 };
 
-/// The first word is a list of names if it is names joined by commas and `known` has at least one of
-/// them.
+/// The first word is a list of names if it is names joined by commas and `known` has at least one
+/// of them.
 [[nodiscard]] Comparison parse_comparison(const std::string& text,
                                           const std::vector<std::string>& known);
 

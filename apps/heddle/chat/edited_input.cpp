@@ -148,7 +148,8 @@ bool EditedInput::meet_signals() {
   return true;
 }
 
-/// Reads one character of the locale's encoding; returns as read() does. What is no character is left out.
+/// Reads one character of the locale's encoding; returns as read() does. What is no character is
+/// left out.
 int EditedInput::next_character(wchar_t& character) {
   std::mbstate_t state = {};
   for (;;) {

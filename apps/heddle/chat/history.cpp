@@ -17,7 +17,8 @@ namespace {
 
 constexpr size_t kMostLines = 2000, kKeptLines = 1000;
 
-/// Writes text to a file of mode 0600 that is opened with the flags; returns whether all was written.
+/// Writes text to a file of mode 0600 that is opened with the flags; returns whether all was
+/// written.
 bool write_private(const std::string& path, int flags, const std::string& text) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600);
   if (file < 0) return false;

@@ -35,8 +35,8 @@ struct EditedInputOptions {
   std::function<void(const std::string&)> warn;
 };
 
-/// Lines that are edited on the terminal, with history and completion. Prompt and echo go to standard
-/// error, so that standard output holds answers only.
+/// Lines that are edited on the terminal, with history and completion. Prompt and echo go to
+/// standard error, so that standard output holds answers only.
 [[nodiscard]] std::unique_ptr<ChatInput> make_edited_input(const ChatSignals& signals,
                                                            EditedInputOptions options);
 

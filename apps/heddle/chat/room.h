@@ -15,8 +15,8 @@
 
 namespace heddle::app {
 
-/// Brings together who asks, the conversation and the engine that answers: reads lines and does what
-/// they ask until they end.
+/// Brings together who asks, the conversation and the engine that answers: reads lines and does
+/// what they ask until they end.
 class ChatRoom {
  public:
   /// What the room is made of; all outlive it.

@@ -28,7 +28,8 @@ class ChatSignals {
   int file_;
 };
 
-/// While one lives, the signals do what they usually do: a thread that does not block them takes them.
+/// While one lives, the signals do what they usually do: a thread that does not block them takes
+/// them.
 /// For work that does not look for them.
 class UsualSignals {
  public:

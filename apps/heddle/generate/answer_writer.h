@@ -19,8 +19,8 @@ struct AnswerHead {
 };
 
 /// Writes what rows become. Text and ordered JSON come in the order of the input: the first
-/// unfinished row streams, those behind it wait in memory. Otherwise JSON is written when its row is
-/// finished. Throws std::system_error when the stream takes no more.
+/// unfinished row streams, those behind it wait in memory. Otherwise JSON is written when its row
+/// is finished. Throws std::system_error when the stream takes no more.
 class AnswerWriter {
  public:
   enum class Form : uint8_t {

@@ -5,8 +5,9 @@
 namespace heddle::app {
 namespace {
 
-/// Splits the line as the program would, then completes the word at the cursor. Bash also cuts words
-/// at '=' and ':' (COMP_WORDBREAKS): they are joined again, and replies begin behind the last cut.
+/// Splits the line as the program would, then completes the word at the cursor. Bash also cuts
+/// words at '=' and ':' (COMP_WORDBREAKS): they are joined again, and replies begin behind the last
+/// cut.
 constexpr const char* kFunctions = R"(
 # The paths that begin with $1, folders alone where $2 is -d.
 _heddle_paths() {

@@ -63,7 +63,8 @@ std::string action_of(const ProgramText& program, const OptionText& option) {
     case ValueKind::kOther:
     case ValueKind::kNone: break;
   }
-  // Nothing, for an option with a message what it is. With a message an argument would hide options.
+  // Nothing, for an option with a message what it is. With a message an argument would hide
+  // options.
   return option.names.empty() ? "()" : " ";
 }
 

@@ -12,15 +12,17 @@ typedef struct CUstream_st* cudaStream_t;
 
 namespace heddle {
 
-/// Everything a call may use. Passed in, never global. A default-made context runs on the CPU in the calling thread.
+/// Everything a call may use. Passed in, never global. A default-made context runs on the CPU in
+/// the calling thread.
 struct ExecContext {
   Device device{};
   DeviceInfo info{};
   cudaStream_t stream = nullptr;
   Workspace* workspace = nullptr;  // scratch of this stream, sized by *_workspace_bytes
   ThreadPool* threads = nullptr;   // CPU ops; nullptr: the calling thread alone
-  /// CUDA: memory of the device, zero when made, in which the blocks of one kernel tell each other what is done. Of this
-  /// stream alone, never written by others, kept as it is from call to call. Without it some ops take one launch more.
+  /// CUDA: memory of the device, zero when made, in which the blocks of one kernel tell each other
+  /// what is done. Of this stream alone, never written by others, kept as it is from call to call.
+  /// Without it some ops take one launch more.
   std::span<std::byte> exchange{};
 };
 
@@ -30,7 +32,8 @@ struct ExecContext {
   return *ctx.workspace;
 }
 
-/// ThreadPool::parallel_for on the context's threads, or one call in this thread when it has none or work is one chunk.
+/// ThreadPool::parallel_for on the context's threads, or one call in this thread when it has none
+/// or work is one chunk.
 inline void parallel_for(const ExecContext& ctx, int64_t n, int64_t grain,
                          FunctionRef<void(int64_t, int64_t)> body) {
   if (n <= 0) return;

@@ -8,9 +8,10 @@
 
 namespace heddle {
 
-/// A number of requests or tokens: one that the host knows, or one element (i32|i64, rank 0 or 1) on the context's device,
-/// which the op reads there, so that a captured graph replays with another value. A default-made count, and one of an
-/// absent tensor, is not given, and the op says what then holds. Kernel-ready.
+/// A number of requests or tokens: one that the host knows, or one element (i32|i64, rank 0 or 1)
+/// on the context's device, which the op reads there, so that a captured graph replays with another
+/// value. A default-made count, and one of an absent tensor, is not given, and the op says what
+/// then holds. Kernel-ready.
 class Count {
  public:
   Count() = default;
@@ -31,7 +32,8 @@ class Count {
   bool given_ = false;
 };
 
-/// A host value must be in [0, limit]; a device value is one readable element (its kernel clamps it to that range).
+/// A host value must be in [0, limit]; a device value is one readable element (its kernel clamps it
+/// to that range).
 inline void check_count(const char* count, const ExecContext& ctx, const Count& n, int64_t limit) {
   if (n.on_device()) {
     const ConstTensorView& t = n.tensor();

@@ -7,21 +7,23 @@
 
 namespace heddle {
 
-/// Owns what calls on one CUDA stream need, on the device given: workspace, exchange memory, facts of the device.
+/// Owns what calls on one CUDA stream need, on the device given: workspace, exchange memory, facts
+/// of the device.
 ///
-/// One for each (device, stream) that runs calls at the same time as another: a context belongs to one call at a time on the
-/// host, and on the device its calls are ordered by the stream. A captured graph keeps using the context's memory, so the
-/// context must outlive it, and neither calls on the context's stream nor another graph captured with the same context may
-/// run at the same time as the graph.
+/// One for each (device, stream) that runs calls at the same time as another: a context belongs to
+/// one call at a time on the host, and on the device its calls are ordered by the stream. A
+/// captured graph keeps using the context's memory, so the context must outlive it, and neither
+/// calls on the context's stream nor another graph captured with the same context may run at the
+/// same time as the graph.
 class CudaContext {
  public:
-  /// Enough for the rank vectors of 256 rows at a site of three slices of rank 64 and 14,336 features; a call that needs more
-  /// takes one launch more.
+  /// Enough for the rank vectors of 256 rows at a site of three slices of rank 64 and 14,336
+  /// features; a call that needs more takes one launch more.
   static constexpr size_t kExchangeBytes = size_t{16} << 20;
 
-  /// Allocates; may be called while a graph is captured, on this stream too, and records nothing. Throws kInvalidArgument for a
-  /// device that is not there, kUnsupported in a build without CUDA and for a device that is no CUDA device or too old for the
-  /// kernels, kOutOfMemory.
+  /// Allocates; may be called while a graph is captured, on this stream too, and records nothing.
+  /// Throws kInvalidArgument for a device that is not there, kUnsupported in a build without CUDA
+  /// and for a device that is no CUDA device or too old for the kernels, kOutOfMemory.
   CudaContext(Device device, cudaStream_t stream, size_t workspace_bytes,
               size_t exchange_bytes = kExchangeBytes);
   /// Waits for the work of the device.
@@ -29,11 +31,13 @@ class CudaContext {
   CudaContext(const CudaContext&) = delete;
   CudaContext& operator=(const CudaContext&) = delete;
 
-  /// For calls, as long as this object lives. The calling thread's current device must be the context's: see ScopedDevice.
+  /// For calls, as long as this object lives. The calling thread's current device must be the
+  /// context's: see ScopedDevice.
   [[nodiscard]] const ExecContext& exec() const;
 
   [[nodiscard]] size_t workspace_bytes() const;
-  /// Makes the workspace at least as large. The smaller one is kept as long as this object lives: graphs may use it.
+  /// Makes the workspace at least as large. The smaller one is kept as long as this object lives:
+  /// graphs may use it.
   void reserve_workspace(size_t bytes);
 
  private:
@@ -41,7 +45,8 @@ class CudaContext {
   std::unique_ptr<State> state_;
 };
 
-/// Makes a CUDA device the current one of this thread, and back at the end of its scope. Does nothing for the CPU.
+/// Makes a CUDA device the current one of this thread, and back at the end of its scope. Does
+/// nothing for the CPU.
 class ScopedDevice {
  public:
   explicit ScopedDevice(Device device);

@@ -27,11 +27,13 @@ struct DeviceInfo {
 /// The oldest compute capability that kernels are compiled for: 8.0.
 inline constexpr int kMinComputeCapability = 80;
 
-/// Facts of a device; the defaults for the CPU. Throws kInvalidArgument for an index that no CUDA device has and kUnsupported
-/// in a build without CUDA. It asks the driver, so make it once per context, not per call.
+/// Facts of a device; the defaults for the CPU. Throws kInvalidArgument for an index that no CUDA
+/// device has and kUnsupported in a build without CUDA. It asks the driver, so make it once per
+/// context, not per call.
 [[nodiscard]] DeviceInfo query_device(Device device);
 
-/// Whether this build has CUDA kernels and the machine a device that runs them. Without a driver that is false, no error.
+/// Whether this build has CUDA kernels and the machine a device that runs them. Without a driver
+/// that is false, no error.
 [[nodiscard]] bool has_cuda();
 
 }  // namespace heddle

@@ -8,7 +8,8 @@
 
 namespace heddle {
 
-/// Calls `f.template operator()<T>()` for the T in `Ts...` whose dtype is `dtype`; throws if none matches.
+/// Calls `f.template operator()<T>()` for the T in `Ts...` whose dtype is `dtype`; throws if none
+/// matches.
 template <class... Ts, class F>
 void dispatch_dtype(DType dtype, const char* what, F&& f) {
   const bool found = ((kDType<Ts> == dtype ? (f.template operator()<Ts>(), true) : false) || ...);

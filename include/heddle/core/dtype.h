@@ -18,15 +18,17 @@ enum class DType : uint8_t {
   kFloat8E4M3,
 };
 
-/// Storage types: host code holds and copies them; arithmetic goes through `to_float` and `from_float`.
+/// Storage types: host code holds and copies them; arithmetic goes through `to_float` and
+/// `from_float`.
 struct half {
   uint16_t bits;
 };
 struct bfloat16 {
   uint16_t bits;
 };
-/// Sign, 4 bits of exponent (bias 7), 3 of fraction; no infinity, NaN is 0x7f or 0xff, the largest value is 448. What other
-/// libraries call float8_e4m3fn; Micikevicius et al. 2022, arXiv 2209.05433.
+/// Sign, 4 bits of exponent (bias 7), 3 of fraction; no infinity, NaN is 0x7f or 0xff, the largest
+/// value is 448. What other libraries call float8_e4m3fn; Micikevicius et al. 2022, arXiv
+/// 2209.05433.
 struct float8_e4m3 {
   uint8_t bits;
 };
@@ -100,8 +102,8 @@ inline std::ostream& operator<<(std::ostream& os, DType dtype) { return os << na
   return std::bit_cast<float>(sign | ((magnitude + (120u << 3)) << 20));
 }
 
-/// T(x), rounded to nearest, ties to even; NaN stays NaN, overflow gives infinity. float8_e4m3 has none: what is larger than
-/// 448, infinity included, becomes 448, and NaN becomes 0x7f.
+/// T(x), rounded to nearest, ties to even; NaN stays NaN, overflow gives infinity. float8_e4m3 has
+/// none: what is larger than 448, infinity included, becomes 448, and NaN becomes 0x7f.
 template <class T>
 [[nodiscard]] constexpr T from_float(float x);
 template <>

@@ -9,7 +9,8 @@ namespace heddle {
 
 enum class ErrorCode : uint8_t { kInvalidArgument, kUnsupported, kOutOfMemory, kCuda };
 
-/// What the library throws, and nothing else. `code()` survives language bindings; `what()` is for people.
+/// What the library throws, and nothing else. `code()` survives language bindings; `what()` is for
+/// people.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& what) : std::runtime_error(what), code_(code) {}
@@ -29,7 +30,8 @@ template <class... Parts>
 
 }  // namespace heddle
 
-/// Throws Error(kInvalidArgument) made of the parts unless `cond` holds; the parts are evaluated only then.
+/// Throws Error(kInvalidArgument) made of the parts unless `cond` holds; the parts are evaluated
+/// only then.
 #define HEDDLE_CHECK(cond, ...)                                                  \
   do {                                                                           \
     if (!(cond)) [[unlikely]]                                                    \

@@ -15,9 +15,9 @@ namespace heddle {
 
 inline constexpr int kMaxRank = 8;
 
-/// Non-owning, trivially copyable view of a strided tensor; strides count elements. Byte is `std::byte` or
-/// `const std::byte`. A default-made view is absent: rank 0, no data; ops that take an optional tensor test it with
-/// `if (view)`.
+/// Non-owning, trivially copyable view of a strided tensor; strides count elements. Byte is
+/// `std::byte` or `const std::byte`. A default-made view is absent: rank 0, no data; ops that take
+/// an optional tensor test it with `if (view)`.
 template <class Byte>
 class BasicTensorView {
  public:

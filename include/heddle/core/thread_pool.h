@@ -28,8 +28,9 @@ class FunctionRef<R(Args...)> {
   R (*call_)(void*, Args...);
 };
 
-/// A fixed team of threads for the CPU ops: the caller and num_threads - 1 workers, which spin for a moment between
-/// jobs and then sleep. One job at a time; a pool is used by one caller thread at a time.
+/// A fixed team of threads for the CPU ops: the caller and num_threads - 1 workers, which spin for
+/// a moment between jobs and then sleep. One job at a time; a pool is used by one caller thread at
+/// a time.
 class ThreadPool {
  public:
   explicit ThreadPool(int num_threads);
@@ -39,8 +40,10 @@ class ThreadPool {
 
   [[nodiscard]] int num_threads() const;
 
-  /// Calls body(begin, end) on disjoint chunks that cover [0, n), each `grain` long but for the last, from all threads;
-  /// returns when all are done. Which thread gets a chunk is not determined, so a chunk must not depend on it.
+  /// Calls body(begin, end) on disjoint chunks that cover [0, n), each `grain` long but for the
+  /// last, from all threads;
+  /// returns when all are done. Which thread gets a chunk is not determined, so a chunk must not
+  /// depend on it.
   /// The body must not throw.
   void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body);
 

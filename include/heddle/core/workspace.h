@@ -8,16 +8,18 @@
 
 namespace heddle {
 
-/// Scratch memory of one context: hands out aligned pieces of a buffer that the caller owns, from low to high.
-/// Ops take what they need within a Scope and give it back when they return. Every op that needs scratch has a pure
-/// `*_workspace_bytes` function beside it.
+/// Scratch memory of one context: hands out aligned pieces of a buffer that the caller owns, from
+/// low to high.
+/// Ops take what they need within a Scope and give it back when they return. Every op that needs
+/// scratch has a pure `*_workspace_bytes` function beside it.
 class Workspace {
  public:
   static constexpr size_t kAlignment = 64;
 
   explicit Workspace(std::span<std::byte> buffer) : buffer_(buffer) {}
 
-  /// n elements of T, uninitialised, 64-byte aligned. Throws kOutOfMemory when the buffer is too small.
+  /// n elements of T, uninitialised, 64-byte aligned. Throws kOutOfMemory when the buffer is too
+  /// small.
   template <class T>
   [[nodiscard]] std::span<T> take(size_t n) {
     const size_t begin = next_begin(), end = begin + n * sizeof(T);

@@ -72,10 +72,10 @@ class Engine {
   RequestId submit(const Request& request);
   /// Throws the Error with which `submit` would end the request.
   void check(const Request& request) const;
-  /// Ends a request that waits or runs: it takes no part in further steps, and when this returns its
-  /// place in the batch and its pages are free. The next step tells its end: an event with
-  /// finish_reason kCancelled and what the answer was so far, its text complete as if the answer had
-  /// been cut off there by max_tokens. Returns whether there was something to end: false, and
+  /// Ends a request that waits or runs: it takes no part in further steps, and when this returns
+  /// its place in the batch and its pages are free. The next step tells its end: an event with
+  /// finish_reason kCancelled and what the answer was so far, its text complete as if the answer
+  /// had been cut off there by max_tokens. Returns whether there was something to end: false, and
   /// nothing happens, for a request that has ended already or was never submitted. Other requests
   /// keep their bits.
   bool cancel(RequestId request);

@@ -22,8 +22,8 @@ struct SamplingOptions {
   int64_t seed = 0;
 };
 
-/// One row of work. Exactly one of `messages`, `text` and `token_ids` is given: messages go through the model's chat
-/// template, text and tokens are taken as they are.
+/// One row of work. Exactly one of `messages`, `text` and `token_ids` is given: messages go through
+/// the model's chat template, text and tokens are taken as they are.
 struct Request {
   std::vector<Message> messages;
   std::optional<std::string> text;

@@ -10,8 +10,8 @@
 
 namespace heddle {
 
-/// Formats of a stored weight. The block formats are those of GGUF: a row is a chain of blocks of 32 (256 from kQ4K on)
-/// consecutive weights that share their scales.
+/// Formats of a stored weight. The block formats are those of GGUF: a row is a chain of blocks of
+/// 32 (256 from kQ4K on) consecutive weights that share their scales.
 enum class WeightType : uint8_t {
   kF32,
   kF16,
@@ -34,12 +34,13 @@ inline std::ostream& operator<<(std::ostream& os, WeightType type) { return os <
 /// Bytes of `num_weights` consecutive weights of a row as a file holds them.
 [[nodiscard]] size_t stored_bytes(WeightType type, int64_t num_weights);
 
-/// out[i] = f32 value of weight i of a stored row (or of several rows, one after the other), exact to the format's
-/// definition. stored.size() must be stored_bytes(type, out.size()).
+/// out[i] = f32 value of weight i of a stored row (or of several rows, one after the other), exact
+/// to the format's definition. stored.size() must be stored_bytes(type, out.size()).
 void dequantize(std::span<float> out, WeightType type, std::span<const std::byte> stored);
 
-/// A weight [out_features, in_features] repacked for the product: 16 outputs side by side, so that lanes are outputs
-/// and no sum crosses lanes. Non-owning; the layout is private to this library and the same on every machine.
+/// A weight [out_features, in_features] repacked for the product: 16 outputs side by side, so that
+/// lanes are outputs and no sum crosses lanes. Non-owning; the layout is private to this library
+/// and the same on every machine.
 struct PackedWeight {
   WeightType type = WeightType::kF32;
   int64_t out_features = 0, in_features = 0;
@@ -49,18 +50,19 @@ struct PackedWeight {
 /// At most 3 % above the stored size but for the last group of fewer than 16 outputs.
 [[nodiscard]] size_t packed_bytes(WeightType type, int64_t out_features, int64_t in_features);
 
-/// Repacks the stored rows [first_row, first_row + num_rows) of a weight; first_row must be a multiple of 16, and so must
-/// num_rows but for the last rows. packed: the whole of the weight's packed bytes. Rows can so be packed piece by piece, and the
-/// file's pages given back in between.
+/// Repacks the stored rows [first_row, first_row + num_rows) of a weight; first_row must be a
+/// multiple of 16, and so must num_rows but for the last rows. packed: the whole of the weight's
+/// packed bytes. Rows can so be packed piece by piece, and the file's pages given back in between.
 void pack_rows(const ExecContext& ctx, std::span<std::byte> packed, WeightType type,
                int64_t out_features, int64_t in_features, int64_t first_row, int64_t num_rows,
                std::span<const std::byte> stored);
 
 /// y[t][o] = sum_k W[o][k] x[t][k], k ascending, one fused multiply-add each, from zero
-///   y [num_tokens, out_features] f32; x [num_tokens, in_features] f32; last axes without gaps, rows of any stride
-/// W[o][k] is the exact f32 value of the stored weight, so y has the bits of that loop over the dequantised matrix, for any
-/// number of rows and threads and on every instruction set that has a fused multiply-add (on one without, the product is
-/// rounded before the sum). Allocates nothing.
+///   y [num_tokens, out_features] f32; x [num_tokens, in_features] f32; last axes without gaps,
+///   rows of any stride
+/// W[o][k] is the exact f32 value of the stored weight, so y has the bits of that loop over the
+/// dequantised matrix, for any number of rows and threads and on every instruction set that has a
+/// fused multiply-add (on one without, the product is rounded before the sum). Allocates nothing.
 void linear(const ExecContext& ctx, TensorView y, ConstTensorView x, const PackedWeight& weight);
 
 /// One product of several that share x.
@@ -71,9 +73,9 @@ struct LinearOutput {
 /// linear for each output, in one parallel section: the same bits as one call after the other.
 void linear(const ExecContext& ctx, std::span<const LinearOutput> outputs, ConstTensorView x);
 
-/// y[t] = row token_ids[t] of the weight, exact. y [num_tokens, in_features] f32; ids i32|i64; an id outside
-/// [0, out_features) gives zeros, and is an error with HEDDLE_VALIDATE=1. The embedding of a model whose table also serves as
-/// its output head.
+/// y[t] = row token_ids[t] of the weight, exact. y [num_tokens, in_features] f32; ids i32|i64; an
+/// id outside [0, out_features) gives zeros, and is an error with HEDDLE_VALIDATE=1. The embedding
+/// of a model whose table also serves as its output head.
 void embedding(const ExecContext& ctx, TensorView y, ConstTensorView token_ids,
                const PackedWeight& weight);
 

@@ -115,8 +115,8 @@ class AdapterTable {
 
   /// Puts the weight of one slice of an adapter into its slot:
   ///   weight [rank, features[slice]] (kRankMajor) or [features[slice], rank] (kRankMinor), of the
-  ///   table's dtype and device, rank 1 to max_rank; last axis without gaps, rows of any stride that
-  ///   `fit` takes
+  ///   table's dtype and device, rank 1 to max_rank; last axis without gaps, rows of any stride
+  ///   that `fit` takes
   /// Calls made before on ctx.stream see the old table, those made after see the new one.
   void set(const ExecContext& ctx, int32_t slot, int32_t slice, ConstTensorView weight,
            float scale = 1.0f);

@@ -55,7 +55,8 @@ size_t digits_end(std::string_view source, size_t pos, int base) {
   return end;
 }
 
-/// The end of what makes the integer that ends at `integer` a float: a fraction, an exponent or both.
+/// The end of what makes the integer that ends at `integer` a float: a fraction, an exponent or
+/// both.
 size_t float_end(std::string_view source, size_t integer) {
   const auto at = [&](size_t i) { return i < source.size() ? source[i] : '\0'; };
   size_t end = integer;

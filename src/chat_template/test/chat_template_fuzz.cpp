@@ -1,5 +1,6 @@
-// Any text as template, any JSON as its variables: rendered or refused in one line, in bounded time and memory. The input
-// is the template, a zero byte, the variables; without a zero byte a conversation stands in for these.
+// Any text as template, any JSON as its variables: rendered or refused in one line, in bounded time
+// and memory. The input is the template, a zero byte, the variables; without a zero byte a
+// conversation stands in for these.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

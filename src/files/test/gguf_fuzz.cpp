@@ -1,4 +1,5 @@
-// Any bytes as a GGUF file: it is read or refused, and every view of a file that is read lies inside it.
+// Any bytes as a GGUF file: it is read or refused, and every view of a file that is read lies
+// inside it.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -1,4 +1,5 @@
-// Any text as adapter_config.json: read or refused in one line, and what is read can be asked about every module.
+// Any text as adapter_config.json: read or refused in one line, and what is read can be asked about
+// every module.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -8,7 +8,8 @@
 
 namespace heddle::model::ref {
 
-/// A Llama model in double, weights [out, in] in Hugging Face's order, adapters already added to the weights.
+/// A Llama model in double, weights [out, in] in Hugging Face's order, adapters already added to
+/// the weights.
 struct Layer {
   std::vector<double> attention_norm, mlp_norm;
   std::vector<double> projection[kNumProjections];

@@ -1,4 +1,5 @@
-// A tiny random Llama against the same model in double: ragged steps, chunks, paged cache, adapters of several dtypes.
+// A tiny random Llama against the same model in double: ragged steps, chunks, paged cache, adapters
+// of several dtypes.
 #include "model/llama_model.h"
 
 #include <span>

@@ -1,4 +1,5 @@
-// Any bytes as a safetensors file, and as the tensors of an adapter: read or refused, never a view outside the input.
+// Any bytes as a safetensors file, and as the tensors of an adapter: read or refused, never a view
+// outside the input.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

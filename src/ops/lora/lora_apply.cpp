@@ -28,7 +28,8 @@ void check_equal_ranks(const RowGroups& groups, const LoraTable& a, const LoraTa
   }
 }
 
-/// "slices[12].y" and what follows it, without an allocation: every call names its slices, whether or not there is an error.
+/// "slices[12].y" and what follows it, without an allocation: every call names its slices, whether
+/// or not there is an error.
 class SliceName {
  public:
   SliceName(size_t slice, std::string_view axis) {

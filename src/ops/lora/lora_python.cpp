@@ -52,7 +52,8 @@ struct WeightOptions {
   int64_t first_rank;           // of weights by address
 };
 
-/// The table that `weights` means: an AdapterTable, or for an i64 vector addresses of [layers, rank, features] pages.
+/// The table that `weights` means: an AdapterTable, or for an i64 vector addresses of [layers,
+/// rank, features] pages.
 /// Nothing for stacked weights, whose view is then in `stack`.
 std::optional<LoraTable> table_of(Call& call, const char* name, nb::handle weights,
                                   const WeightOptions& options, const ConstTensorView& in,

@@ -18,7 +18,8 @@ void check_slice(const char* name, const LoraTable& table, int slice) {
                ".num_slices is ", table.num_slices);
 }
 
-/// y and the input are the call's own tensors; p holds its weights. One slice, columns of y from `column` on.
+/// y and the input are the call's own tensors; p holds its weights. One slice, columns of y from
+/// `column` on.
 void run_window(const ExecContext& ctx, LoraProduct p, const RowGroups& groups, int64_t first,
                 const LoraBatch& batch, const TensorView& y, int64_t column, int64_t width,
                 const ConstTensorView& input) {

@@ -81,9 +81,9 @@ struct RmsNormChoice {
   }
 };
 
-/// is_aligned: rows and weight are whole vectors at multiples of 16 bytes, rows of f8e4m3 of 8. Each
-/// kernel is compiled for vectors; for anything else two are enough, since they are slow by their
-/// loads.
+/// is_aligned: rows and weight are whole vectors at multiples of 16 bytes, rows of f8e4m3 of 8.
+/// Each kernel is compiled for vectors; for anything else two are enough, since they are slow by
+/// their loads.
 [[nodiscard]] constexpr RmsNormChoice select_rms_norm_kernel(int64_t width, bool is_aligned) {
   using enum RmsNormKernel;
   if (!is_aligned) return {width <= kWarpWidth ? kSeveralRows4 : kWide, false};

@@ -14,7 +14,8 @@ namespace {
 
 using namespace nb::literals;
 
-/// Placeholders are compared in uniform batches, as published, and rejected in ragged ones, unless the caller says so.
+/// Placeholders are compared in uniform batches, as published, and rejected in ragged ones, unless
+/// the caller says so.
 Drafts drafts_of(Call& call, int64_t num_speculative_tokens, nb::handle draft_indptr,
                  std::optional<bool> reject_placeholders) {
   const ConstTensorView indptr = call.optional_in("draft_indptr", draft_indptr);

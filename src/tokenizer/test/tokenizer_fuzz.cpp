@@ -1,5 +1,5 @@
-// Any bytes, as text: encoding and decoding must give back the text, broken UTF-8 replaced, whatever the pre-tokenizer. The
-// first byte picks the pre-tokenizer and what control tokens are.
+// Any bytes, as text: encoding and decoding must give back the text, broken UTF-8 replaced,
+// whatever the pre-tokenizer. The first byte picks the pre-tokenizer and what control tokens are.
 
 #include <cstdlib>
 #include <vector>

@@ -37,7 +37,8 @@ Vocabulary fixture_vocabulary(const std::string& pre_tokenizer) {
   return vocabulary;
 }
 
-/// Every byte has a token: ids 0 to 255 in the alphabet's order, then the tokens given, which have no merges.
+/// Every byte has a token: ids 0 to 255 in the alphabet's order, then the tokens given, which have
+/// no merges.
 Vocabulary byte_vocabulary(const std::vector<std::string>& more_tokens, TokenType type) {
   Vocabulary vocabulary;
   for (int invisible = 0x100, byte = 0; byte < 256; ++byte) {
@@ -145,7 +146,8 @@ TEST(Tokenizer, KnowsItsTokens) {
   EXPECT_TRUE(tokenizer.encode("", ControlTokens::kParse).empty());
 }
 
-/// A word without a break must not cost the square of its length, whichever pattern or merge it meets.
+/// A word without a break must not cost the square of its length, whichever pattern or merge it
+/// meets.
 TEST(Tokenizer, TakesLongWordsInOneGo) {
   using Clock = std::chrono::steady_clock;
   for (const char* name : {"smollm", "llama-bpe"}) {

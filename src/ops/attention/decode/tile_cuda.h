@@ -11,8 +11,8 @@
 //   row 1           1   0   3   2   5   4   7   6
 //   row 2           2   3   0   1   6   7   4   5   ...
 //
-// A warp has a ring of kStages such tiles. Keys and values of its tiles go through it in order, so a
-// part is filled while those before it are in use:
+// A warp has a ring of kStages such tiles. Keys and values of its tiles go through it in order, so
+// a part is filled while those before it are in use:
 //
 //   | keys of tile 0 | values of tile 0 | keys of tile 4 | values of tile 4 | ...     (warp 0)
 

@@ -15,7 +15,8 @@
 namespace heddle::testing {
 namespace {
 
-/// Two sequences of 5 and 3 tokens on pages of 4, one kv head of 16: a cache that C fills and one that C++ does.
+/// Two sequences of 5 and 3 tokens on pages of 4, one kv head of 16: a cache that C fills and one
+/// that C++ does.
 TEST_F(CApiCuda, NewTokensAttentionAndStates) {
   const DeviceBuffer<half> k(random_normal<half>(8 * 16)), v(random_normal<half>(8 * 16));
   const DeviceBuffer<half> got(2 * 4 * 4 * 16), want(got.size());

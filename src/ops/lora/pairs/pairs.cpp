@@ -13,8 +13,9 @@
 #include "ops/lora/pairs/pairs_kernels.h"
 #include "ops/lora/run/pack_params.h"
 
-// Pass i of a window adds the i-th pair of each token, as lora_apply adds that of an id, to y in f32: so no pass writes a row twice, and
-// a row's pairs come in order. y of f16 or bf16 is widened into the workspace before the first pass and rounded after the last.
+// Pass i of a window adds the i-th pair of each token, as lora_apply adds that of an id, to y in
+// f32: so no pass writes a row twice, and a row's pairs come in order. y of f16 or bf16 is widened
+// into the workspace before the first pass and rounded after the last.
 
 namespace heddle {
 namespace {
@@ -73,7 +74,8 @@ class CpuSteps {
 
  private:
   [[nodiscard]] int64_t num_pairs() const { return w_.batch.pair_slots.size(0); }
-  /// The pairs of token t that count are [begin, end); none lies outside the arrays, whatever the starts are.
+  /// The pairs of token t that count are [begin, end); none lies outside the arrays, whatever the
+  /// starts are.
   [[nodiscard]] int64_t begin(int64_t t) const {
     return std::clamp<int64_t>(starts_[t], 0, num_pairs());
   }

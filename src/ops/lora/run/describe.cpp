@@ -9,7 +9,8 @@
 namespace heddle {
 namespace {
 
-/// Bits that are not zero where rows of elements of so many bytes do not begin at multiples of as many.
+/// Bits that are not zero where rows of elements of so many bytes do not begin at multiples of as
+/// many.
 template <class Byte>
 uintptr_t row_bits(const BasicTensorView<Byte>& t, uintptr_t element) {
   return reinterpret_cast<uintptr_t>(t.raw()) | uintptr_t(t.stride(0)) * element;
@@ -32,7 +33,8 @@ bool loads_vectors(const LoraSite& site, bool input_vectors) {
   return of_a && (site.b == nullptr || has_vectors(*site.b, LoraLayout::kRankMinor));
 }
 
-/// What the y of all slices have in common; the bits count where all are of the dtype of the weights.
+/// What the y of all slices have in common; the bits count where all are of the dtype of the
+/// weights.
 struct Outputs {
   uintptr_t row_bits = 0, width_bits = 0;
   int64_t max_stride = 0;

@@ -6,7 +6,8 @@
 
 namespace heddle {
 
-/// A linear site, or some of its slices, whose arguments are checked. A null half is one that the call does not have.
+/// A linear site, or some of its slices, whose arguments are checked. A null half is one that the
+/// call does not have.
 struct LoraSite {
   std::span<const LoraSlice> slices;
   ConstTensorView input;  // x [num_tokens, in_features]; h [num_tokens, rank] where `a` is null

@@ -21,7 +21,8 @@ struct LoraLaunch {
   const std::byte* plan;  // of the whole batch
 };
 
-/// A table from slice first_slice on, and an index array, as kernels read them. Ranks count up to rank_limit.
+/// A table from slice first_slice on, and an index array, as kernels read them. Ranks count up to
+/// rank_limit.
 [[nodiscard]] cuda::lora::WeightAddresses addresses(const LoraTable& table, int first_slice,
                                                     int64_t rank_limit);
 [[nodiscard]] cuda::lora::Indices indices(const ConstTensorView& t);

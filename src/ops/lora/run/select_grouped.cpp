@@ -14,7 +14,8 @@ using cuda::lora::GroupedConfig;
 using cuda::lora::GroupedRanks;
 
 constexpr int64_t kPartialBytes = int64_t{32} << 20;  // more only where it must be
-// Outputs of all rows for each multiprocessor from which on they are streamed, for ranks up to 16 and up to 64.
+// Outputs of all rows for each multiprocessor from which on they are streamed, for ranks up to 16
+// and up to 64.
 constexpr int64_t kStreamedNarrow = 350'000, kStreamedWide = 60'000;
 constexpr int kMaxChunksOfWideTiles = cuda::lora::kChains;
 
@@ -26,7 +27,8 @@ int max_split(int64_t num_tokens, int64_t width) {
   return split;
 }
 
-/// Whether the second kernel is the one that streams y, after one more that joins h: where that saves more than it costs.
+/// Whether the second kernel is the one that streams y, after one more that joins h: where that
+/// saves more than it costs.
 bool streams_y(const LoraCall& call, GroupedRanks ranks, int num_sms) {
   if (ranks == GroupedRanks::kUpTo512) return false;
   const int64_t least = ranks == GroupedRanks::kUpTo16 ? kStreamedNarrow : kStreamedWide;

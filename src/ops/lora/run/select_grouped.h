@@ -8,7 +8,8 @@
 
 namespace heddle {
 
-/// Whether the whole batch can be grouped by adapter: the plan has it, and kernels can count rows and work items in 32 bits.
+/// Whether the whole batch can be grouped by adapter: the plan has it, and kernels can count rows
+/// and work items in 32 bits.
 [[nodiscard]] bool can_be_grouped(const LoraCall& call);
 
 /// How a grouped call runs on this chip; the bits are the same whatever comes out.
@@ -20,16 +21,19 @@ namespace heddle {
   return num_slices * (ceil_div(max_rank, cuda::lora::kTileRanks)) * cuda::lora::kTileRanks;
 }
 
-/// Vectors of 16 bytes that a row of h takes in a slice where it is joined between the kernels, for ranks up to 64.
+/// Vectors of 16 bytes that a row of h takes in a slice where it is joined between the kernels, for
+/// ranks up to 64.
 [[nodiscard]] constexpr int joined_row_vectors(int max_rank) {
   const int pairs = ceil_div(max_rank, cuda::lora::kHPairRanks);
   return (max_rank <= cuda::lora::kTileRanks ? 1 : 2 * pairs) * cuda::lora::kHStepVectors;
 }
 
-/// Values of 4 bytes that h of a call takes which is joined between its kernels: that of ranks up to 64, and as much where more are.
+/// Values of 4 bytes that h of a call takes which is joined between its kernels: that of ranks up
+/// to 64, and as much where more are.
 [[nodiscard]] int64_t joined_h_values(int64_t num_tokens, int64_t num_slices, int64_t max_rank);
 
-/// f32 values of partial sums and h that a grouped call needs of the workspace at most; of a call with less of each it is no more.
+/// f32 values of partial sums and h that a grouped call needs of the workspace at most; of a call
+/// with less of each it is no more.
 [[nodiscard]] int64_t grouped_partials(int64_t num_tokens, int64_t num_slices, int64_t max_rank);
 
 }  // namespace heddle

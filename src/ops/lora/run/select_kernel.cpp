@@ -23,8 +23,8 @@ int64_t max_row_tiles(int64_t rows, int64_t num_slots, int64_t max_rows) {
   return groups + (rows - groups) / max_rows;
 }
 
-// Microseconds on an H200 where nothing is aligned, fitted to what bench_lora_shapes_cuda measures both ways. What a block does one after
-// the other counts.
+// Microseconds on an H200 where nothing is aligned, fitted to what bench_lora_shapes_cuda measures
+// both ways. What a block does one after the other counts.
 
 double windows_us(const LoraCall& call, int num_sms) {
   const int64_t rows = std::min<int64_t>(call.tokens, cuda::lora::kWindowRows);

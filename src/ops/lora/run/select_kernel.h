@@ -9,8 +9,10 @@
 #include "ops/lora/grouped/grouped_params.h"
 
 // Which kernels run a call on a GPU: one decision, from numbers alone.
-//   describe(ctx, site) -> LoraCall    what a call is; the only place that looks at addresses and strides
-//   select_lora_kernel(call, info)     what runs it; test/select_kernel_test.cpp has a table of calls
+//   describe(ctx, site) -> LoraCall    what a call is; the only place that looks at addresses and
+//     strides
+//   select_lora_kernel(call, info)     what runs it; test/select_kernel_test.cpp has a table of
+//     calls
 
 namespace heddle {
 
@@ -32,16 +34,19 @@ struct LoraCall {
   int64_t tokens = 0;
   int64_t input_features = 0;  // columns of x, or of h
   int64_t num_outputs = 0;     // columns of y of all slices
-  /// Work items of the last half for one row tile, of all slices: 256 outputs each, or 128 ranks of lora_shrink.
+  /// Work items of the last half for one row tile, of all slices: 256 outputs each, or 128 ranks of
+  /// lora_shrink.
   int64_t output_items = 0;
   bool input_vectors = false;  // x can be loaded 16 bytes at a time
   bool entries =
-      false;  // table entries, A in rows of features and B in rows of ranks, y of the dtype of the weights
+      // table entries, A in rows of features and B in rows of ranks, y of the dtype of the weights
+      false;
   bool vectors = false;    // so can x, A and B, and y 4 elements at a time
   bool y_vectors = false;  // rows of y, and of B, are whole vectors of 16 bytes
   bool int32_strides = true;
   int64_t exchange_bytes = 0;
-  /// The route to take, where that is settled; kFused falls back to kTwoLaunches where the exchange is too small.
+  /// The route to take, where that is settled; kFused falls back to kTwoLaunches where the exchange
+  /// is too small.
   std::optional<LoraRoute> route = {};
 
   [[nodiscard]] int num_chunks() const;
@@ -70,8 +75,9 @@ struct LoraChoice {
 /// The route of a call of any number of rows and slices.
 [[nodiscard]] LoraRoute select_lora_route(const LoraCall& call, const DeviceInfo& info);
 
-/// The route and launches of a call of up to four slices; unless all rows are taken at once, of up to 256 rows. Larger calls are cut
-/// into such, whose `route` is that of all. Throws where work items cannot be counted in 32 bits.
+/// The route and launches of a call of up to four slices; unless all rows are taken at once, of up
+/// to 256 rows. Larger calls are cut into such, whose `route` is that of all. Throws where work
+/// items cannot be counted in 32 bits.
 [[nodiscard]] LoraChoice select_lora_kernel(const LoraCall& call, const DeviceInfo& info);
 
 /// Whether a launch of this route takes up to 256 rows, and not all.

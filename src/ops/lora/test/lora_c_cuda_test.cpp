@@ -17,7 +17,8 @@ namespace {
 constexpr int64_t kTokens = 13, kIn = 256, kOut = 96, kRank = 8, kSlots = 3;
 constexpr DLDataType kHalf{kDLFloat, 16, 1};
 
-/// A linear site with its adapters, on both sides; `want` is y after the adapters of scale 2, in double.
+/// A linear site with its adapters, on both sides; `want` is y after the adapters of scale 2, in
+/// double.
 struct Site {
   std::vector<half> x = random_normal<half>(kTokens * kIn);
   std::vector<half> a = random_normal<half>(kSlots * kRank * kIn);
@@ -72,7 +73,8 @@ TEST_F(CApiCuda, StackedWeights) {
 /// How a call names the adapters of its rows.
 enum class Rows { kIds, kPlannedIds, kPairs };
 
-/// The ids of the site as two pairs for each token, the first of scale 0.75, the second of scale 0.25.
+/// The ids of the site as two pairs for each token, the first of scale 0.75, the second of scale
+/// 0.25.
 struct Pairs {
   DeviceBuffer<int32_t> starts{kTokens + 1};
   DeviceBuffer<int64_t> slots{2 * kTokens};

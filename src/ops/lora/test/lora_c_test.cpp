@@ -1,4 +1,5 @@
-// LoRA through the C interface: the bits of C++ in every addressing, adapter tables, and contexts side by side.
+// LoRA through the C interface: the bits of C++ in every addressing, adapter tables, and contexts
+// side by side.
 #include "heddle/ops/lora.h"
 
 #include <array>
@@ -18,7 +19,8 @@ namespace {
 
 constexpr int64_t kTokens = 9, kIn = 40, kOut = 33, kRank = 8, kSlots = 3;
 
-/// A batch with stacked weights A [slots, rank, in] and B [slots, out, rank], and what C++ makes of them.
+/// A batch with stacked weights A [slots, rank, in] and B [slots, out, rank], and what C++ makes of
+/// them.
 struct Site {
   Array<float> x = random_array({kTokens, kIn}), a = random_array({kSlots, kRank, kIn}),
                b = random_array({kSlots, kOut, kRank}), scale = random_array({kTokens});

@@ -14,7 +14,8 @@
 namespace heddle::testing {
 namespace {
 
-// One layer, two slots, S = 1: request 0 has slot 1 and an accepted draft, request 1 none, and request 2 is padding.
+// One layer, two slots, S = 1: request 0 has slot 1 and an accepted draft, request 1 none, and
+// request 2 is padding.
 TEST_F(CApiCuda, MambaStates) {
   const std::vector<float> conv = random_normal<float>(2 * 2 * 3),
                            scan = random_normal<float>(2 * 2 * 5);

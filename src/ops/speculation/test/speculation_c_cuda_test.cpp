@@ -14,7 +14,8 @@ namespace heddle::testing {
 namespace {
 
 TEST_F(CApiCuda, AStepOfSpeculation) {
-  // One request with two drafts, of which the first is confirmed; five tokens in blocks 4 9 3 of two.
+  // One request with two drafts, of which the first is confirmed; five tokens in blocks 4 9 3 of
+  // two.
   const DeviceBuffer<int32_t> input(std::vector<int32_t>{1, 7, 3}),
       output(std::vector<int32_t>{7, 5, 6}), ids(std::vector<int32_t>{4, 9, 3, -1}), slots(1);
   const DeviceBuffer<int64_t> offset(std::vector<int64_t>{0}), length(std::vector<int64_t>{5}),

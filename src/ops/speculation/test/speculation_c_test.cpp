@@ -11,7 +11,8 @@ using testing::Context;
 using testing::CTensor;
 using testing::expect_failure;
 
-/// One request with two drafts, of which the first is confirmed; five tokens in blocks 4 9 3 of two.
+/// One request with two drafts, of which the first is confirmed; five tokens in blocks 4 9 3 of
+/// two.
 struct Example {
   std::vector<int32_t> input{1, 7, 3}, output{7, 5, 6}, required{10, 11, 12};
   std::vector<int64_t> offset{0}, length{5}, counts{3}, last_id{3}, ids{4, 9, 3, -1};

@@ -11,7 +11,8 @@ namespace {
 
 using Ints = std::vector<int32_t>;
 
-/// Two requests: drafts 1, 2 one after the other, and draft 0. The target is certain of 1, 2, 0 and of 2, 1.
+/// Two requests: drafts 1, 2 one after the other, and draft 0. The target is certain of 1, 2, 0 and
+/// of 2, 1.
 struct CApiVerify : ::testing::Test {
   Ints drafts{1, 2, 0}, indptr{0, 2, 3}, targets{1, 2, 0, 2, 1}, mask{1, 3, 1};
   Ints tokens = Ints(6, 9), count = Ints(2, 9), nodes = Ints(4, 9), from = Ints(4), to = Ints(4);
