@@ -190,6 +190,7 @@ struct FusedGeneralParams : FusedParams {
 };
 
 struct FusedLaunch {
+  bool is_aligned;          // all that is loaded and stored, for vectors
   bool has_rank_above_16;   // some adapter has more than 16 ranks
   bool one_item_per_block;  // no block has more than one unit of either half
   int num_blocks;

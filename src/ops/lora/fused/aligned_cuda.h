@@ -33,21 +33,39 @@ __device__ inline LoraWeight read_entry(const LoraWeight* entries, int stride, i
   return entries[slot * stride + slice];
 }
 
-/// The 8 (or 4) elements at p, or zeros where they are not in range or `n` is 0 or less. Elements
-/// of a row come in whole vectors: n is a multiple of 8 (or 4).
-template <class T>
+/// Elements [0, min(8, n)) of a row, zeros behind them, or zeros where in_range is false. kAligned:
+/// 16 bytes aligned, n is a multiple of 8.
+template <bool kAligned, class T>
 __device__ uint4 load_8(bool in_range, const T* p, int n) {
-  return in_range && n > 0 ? load_once_16(p) : uint4{0, 0, 0, 0};
+  if constexpr (kAligned) {
+    return in_range && n > 0 ? load_once_16(p) : uint4{0, 0, 0, 0};
+  } else {
+    return gather_8(p, 1, in_range ? n : 0);
+  }
 }
-template <class T>
+/// The same of 4 elements.
+template <bool kAligned, class T>
 __device__ uint2 load_4(bool in_range, const T* p, int n) {
-  return in_range && n > 0 ? load_once_8(p) : uint2{0, 0};
+  if constexpr (kAligned) {
+    return in_range && n > 0 ? load_once_8(p) : uint2{0, 0};
+  } else {
+    const uint4 v = gather_8(p, 1, in_range ? min(n, 4) : 0);
+    return {v.x, v.y};
+  }
 }
-/// The same of outputs, which the launch before wrote.
-template <class T>
+/// The same of outputs, which a launch before wrote.
+template <bool kAligned, class T>
 __device__ uint2 load_output_4(const T* p, int n) {
-  return n > 0 ? *reinterpret_cast<const uint2*>(p) : uint2{0, 0};
+  if constexpr (kAligned) {
+    return n > 0 ? *reinterpret_cast<const uint2*>(p) : uint2{0, 0};
+  } else {
+    return load_4<false>(true, p, n);
+  }
 }
+
+/// Of elements in a matrix; aligned ones lie near to one another.
+template <bool kAligned>
+using Offset = std::conditional_t<kAligned, int, int64_t>;
 
 /// Sums kNum chains, the first one that of *word, after which `left` chunks are left. It polls
 /// kDeep words of each chain at once until all have the flag. False where that took too long.
@@ -105,39 +123,43 @@ __device__ inline bool sum_chunks_by_four(const FusedParams& p, uint32_t flag,
 }
 
 /// Loads x of row `row` of the window, which is row `row_of_tile` of the row tile.
-template <class T>
+template <class T, bool kAligned>
 __device__ void load_x(const FusedParams& p, const ShrinkItem& item, int row, int row_of_tile,
                        ShrinkData& to) {
-  const T* x = static_cast<const T*>(p.input) + (row * p.input_stride + item.feature);
+  const T* x = static_cast<const T*>(p.input) +
+               (row * static_cast<Offset<kAligned>>(p.input_stride) + item.feature);
   const int left = row_of_tile < item.num_rows ? p.in_features - item.feature : 0;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    // Through L1, since other blocks read the same rows.
-    to.x[i] = 32 * i < left ? *reinterpret_cast<const uint4*>(x + 32 * i) : uint4{0, 0, 0, 0};
+    if constexpr (kAligned) {  // through L1, since other blocks read the same rows
+      to.x[i] = 32 * i < left ? *reinterpret_cast<const uint4*>(x + 32 * i) : uint4{0, 0, 0, 0};
+    } else {
+      to.x[i] = gather_8(x + 32 * i, 1, left - 32 * i);
+    }
   }
 }
 
-template <class T>
+template <class T, bool kAligned>
 __device__ void load_shrink(const FusedParams& p, const ShrinkItem& item, const LoraWeight& a,
                             ShrinkData& to) {
-  const auto stride = static_cast<int>(a.row_stride);
+  const auto stride = static_cast<Offset<kAligned>>(a.row_stride);
   const int rank = item.first_rank + lane_g();
   const T* low = static_cast<const T*>(a.data) + (rank * stride + item.feature);
   const T* high = low + 8 * stride;
   const int left = a.data != nullptr ? p.in_features - item.feature : 0;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    to.low[i] = load_8(rank < a.rank, low + 32 * i, left - 32 * i);
-    to.high[i] = load_8(rank + 8 < a.rank, high + 32 * i, left - 32 * i);
+    to.low[i] = load_8<kAligned>(rank < a.rank, low + 32 * i, left - 32 * i);
+    to.high[i] = load_8<kAligned>(rank + 8 < a.rank, high + 32 * i, left - 32 * i);
   }
-  load_x<T>(p, item, item.row, lane_g(), to);
+  load_x<T, kAligned>(p, item, item.row, lane_g(), to);
 }
 
-template <class T>
+template <class T, bool kAligned>
 __device__ void multiply_shrink(const FusedParams& p, const ShrinkItem& item, ShrinkData& data,
                                 WarpSums& sums) {
   multiply_tiles<T>(item, data, sums, [&](int row) {
-    load_x<T>(p, item, p.plan->tiles[item.index].rows[row], row, data);
+    load_x<T, kAligned>(p, item, p.plan->tiles[item.index].rows[row], row, data);
   });
 }
 
@@ -175,10 +197,10 @@ struct ExpandItem {
 };
 
 /// B of an item of expand, from this lane's first output on.
-template <class T>
+template <class T, bool kAligned>
 struct ExpandWeight {
   const T* data = nullptr;
-  int stride = 0;
+  Offset<kAligned> stride = 0;
   int rank = 0;  // 0: nothing to do
   float scale = 0.0f;
 
@@ -186,7 +208,7 @@ struct ExpandWeight {
   __device__ ExpandWeight(const FusedParams& p, const ExpandItem& item) {
     const LoraWeight a = read_entry(p.a, p.a_stride, item.slot, item.slice);
     const LoraWeight b = read_entry(p.b, p.b_stride, item.slot, item.slice);
-    stride = static_cast<int>(b.row_stride);
+    stride = static_cast<Offset<kAligned>>(b.row_stride);
     data = static_cast<const T*>(b.data) + item.output * stride;
     rank = min(min(a.rank, b.rank), min(item.max_rank, p.max_rank));
     if (a.data == nullptr || b.data == nullptr) rank = 0;
@@ -205,17 +227,18 @@ struct ExpandData {
 
 /// Loads B of 64 ranks from first_rank on. `left`: outputs of the item from this lane's first one
 /// on.
-template <class T, bool kHasRankAbove16>
-__device__ void load_b(const ExpandWeight<T>& w, int left, int first_rank, ExpandData& to) {
+template <class T, bool kAligned, bool kHasRankAbove16>
+__device__ void load_b(const ExpandWeight<T, kAligned>& w, int left, int first_rank,
+                       ExpandData& to) {
   const int q = lane_q();
-  // Either all four outputs of a lane exist or none of them does.
-  const auto in_range = [&](int output) { return output / 4 * 4 < left; };
+  // Where all is aligned, either all four outputs of a lane exist or none of them does.
+  const auto in_range = [&](int output) { return (kAligned ? output / 4 * 4 : output) < left; };
   const auto load_narrow = [&] {
 #pragma unroll
     for (int i = 0; i < (kHasRankAbove16 ? 4 : 8); ++i) {
       const int output = i / 4 * kTileOutputs + i % 4;
       const uint2 v =
-          load_4(in_range(output), w.data + (output * w.stride + 4 * q), w.rank - 4 * q);
+          load_4<kAligned>(in_range(output), w.data + (output * w.stride + 4 * q), w.rank - 4 * q);
       to.b[i % 4][i / 4] = {v.x, v.y, 0, 0};
     }
   };
@@ -225,7 +248,7 @@ __device__ void load_b(const ExpandWeight<T>& w, int left, int first_rank, Expan
     for (int i = 0; i < 8; ++i) {
       const int first = first_rank + i % 2 * kHBlockRanks + 8 * q;
       to.b[i / 2][i % 2] =
-          load_8(in_range(i / 2), w.data + (i / 2 * w.stride + first), w.rank - first);
+          load_8<kAligned>(in_range(i / 2), w.data + (i / 2 * w.stride + first), w.rank - first);
     }
   } else {
     load_narrow();
@@ -233,25 +256,26 @@ __device__ void load_b(const ExpandWeight<T>& w, int left, int first_rank, Expan
 }
 
 /// The address of this lane's outputs in row 2 q + j.
-template <class T>
+template <class T, bool kAligned>
 __device__ T* outputs_of(const FusedParams& p, const ExpandItem& item, int j) {
   const FusedSlice& slice = p.slices[item.slice];
   const int row = item.rows >> 16 * j & 0xffff;
-  return static_cast<T*>(slice.y) + (row * slice.y_stride + item.output);
+  return static_cast<T*>(slice.y) +
+         (row * static_cast<Offset<kAligned>>(slice.y_stride) + item.output);
 }
 
 /// Loads what y holds for 8 rows from first_row on. With ranks above 16 an item has one half alone.
-template <class T, bool kHasRankAbove16>
+template <class T, bool kAligned, bool kHasRankAbove16>
 __device__ void load_old(const FusedParams& p, const ExpandItem& item, int left, int first_row,
                          ExpandData& to) {
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
     const bool is_row = first_row + lane_q() * 2 + j < item.num_rows;
-    const T* from = outputs_of<T>(p, item, j);
+    const T* from = outputs_of<T, kAligned>(p, item, j);
 #pragma unroll
     for (int half = 0; half < (kHasRankAbove16 ? 1 : 2); ++half) {
-      to.old[half][j] =
-          load_output_4(from + half * kTileOutputs, is_row ? left - half * kTileOutputs : 0);
+      to.old[half][j] = load_output_4<kAligned>(from + half * kTileOutputs,
+                                                is_row ? left - half * kTileOutputs : 0);
     }
   }
 }
@@ -261,12 +285,12 @@ __device__ inline int outputs_left(const FusedParams& p, const ExpandItem& item,
   return min(p.slices[item.slice].width - item.output, num_outputs);
 }
 
-template <class T, bool kHasRankAbove16>
-__device__ void load_expand(const FusedParams& p, const ExpandItem& item, const ExpandWeight<T>& w,
-                            int num_outputs, ExpandData& to) {
+template <class T, bool kAligned, bool kHasRankAbove16>
+__device__ void load_expand(const FusedParams& p, const ExpandItem& item,
+                            const ExpandWeight<T, kAligned>& w, int num_outputs, ExpandData& to) {
   const int left = outputs_left(p, item, num_outputs);
-  load_b<T, kHasRankAbove16>(w, left, 0, to);
-  load_old<T, kHasRankAbove16>(p, item, left, 0, to);
+  load_b<T, kAligned, kHasRankAbove16>(w, left, 0, to);
+  load_old<T, kAligned, kHasRankAbove16>(p, item, left, 0, to);
 }
 
 /// Adds the products of 8 rows. is_narrow: all of up to 16 ranks, for one half of the item.
@@ -294,7 +318,7 @@ __device__ void multiply_expand(const HBlock* h, const ExpandData& data, int til
 }
 
 /// Adds the sums of 8 rows and one half of the item to y. `left`: outputs of this lane, up to four.
-template <class T>
+template <class T, bool kAligned>
 __device__ void write_rows(const FusedParams& p, const ExpandItem& item, float scale, int first_row,
                            int half, int left, const uint2 (&old)[2], const float (&sum)[2][4]) {
 #pragma unroll
@@ -307,8 +331,16 @@ __device__ void write_rows(const FusedParams& p, const ExpandItem& item, float s
       return narrow_two<T>({__fmaf_rn(factor, of[j], v.x), __fmaf_rn(factor, of[2 + j], v.y)});
     };
     const uint2 v{finish_two(old[j].x, sum[0]), finish_two(old[j].y, sum[1])};
-    T* y = outputs_of<T>(p, item, j) + half * kTileOutputs;
-    *reinterpret_cast<uint2*>(y) = v;
+    T* y = outputs_of<T, kAligned>(p, item, j) + half * kTileOutputs;
+    if constexpr (kAligned) {
+      *reinterpret_cast<uint2*>(y) = v;
+    } else {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const auto bits = static_cast<uint16_t>((k < 2 ? v.x : v.y) >> k % 2 * 16);
+        if (k < left) reinterpret_cast<uint16_t*>(y)[k] = bits;
+      }
+    }
   }
 }
 
@@ -349,9 +381,9 @@ __device__ bool gather_h(const FusedParams& p, AlignedShared& s, int num_partial
 /// Multiplies an item whose first data have been loaded, and adds the result to y. is_cached:
 /// shared memory holds h of its row tile and slice already. Returns false, and has written nothing,
 /// where the sums of another block did not come in time.
-template <class T, bool kHasRankAbove16>
+template <class T, bool kAligned, bool kHasRankAbove16>
 __device__ bool finish_expand(const FusedParams& p, AlignedShared& s, int num_partials,
-                              ExpandItem item, const ExpandWeight<T>& w, int num_outputs,
+                              ExpandItem item, const ExpandWeight<T, kAligned>& w, int num_outputs,
                               bool is_cached, ExpandData& data) {
   const int left = outputs_left(p, item, num_outputs);
 #pragma unroll 1
@@ -371,23 +403,25 @@ __device__ bool finish_expand(const FusedParams& p, AlignedShared& s, int num_pa
                                             w.rank <= kTileRanks, w.rank - rank, sum);
         rank += kWideRanks;
         if (!kHasRankAbove16 || rank >= w.rank) break;
-        load_b<T, kHasRankAbove16>(w, left, rank, data);
+        load_b<T, kAligned, kHasRankAbove16>(w, left, rank, data);
       }
       if (half * kTileOutputs < left) {
-        write_rows<T>(p, item, w.scale, row, half, left - half * kTileOutputs, data.old[half], sum);
+        write_rows<T, kAligned>(p, item, w.scale, row, half, left - half * kTileOutputs,
+                                data.old[half], sum);
       }
     }
     row += kProductTileRows;
     if (row >= item.num_rows) return true;
     item.rows = reinterpret_cast<const int*>(p.plan->row_tiles[item.row_tile].rows)[4 + lane_q()];
-    load_old<T, kHasRankAbove16>(p, item, left, row, data);
-    if (kHasRankAbove16 && w.rank > kWideRanks) load_b<T, kHasRankAbove16>(w, left, 0, data);
+    load_old<T, kAligned, kHasRankAbove16>(p, item, left, row, data);
+    if (kHasRankAbove16 && w.rank > kWideRanks)
+      load_b<T, kAligned, kHasRankAbove16>(w, left, 0, data);
   }
 }
 
 /// Computes all partial sums of a row tile again, those of other blocks too, and publishes them.
 /// The bits are the same, so it does not matter which block's sums others read.
-template <class T>
+template <class T, bool kAligned>
 __device__ void recompute_sums(const FusedParams& p, AlignedShared& s, int num_partials,
                                const ExpandItem& item, int rank) {
   const int first_tile = p.plan->row_tiles[item.row_tile].first_tile;
@@ -399,9 +433,10 @@ __device__ void recompute_sums(const FusedParams& p, AlignedShared& s, int num_p
         p, *p.plan, num_partials,
         ((first_tile + tile) * p.num_slices + item.slice) * p.num_chunks + chunk);
     ShrinkData data;
-    load_shrink<T>(p, shrink, read_entry(p.a, p.a_stride, shrink.slot, shrink.slice), data);
+    load_shrink<T, kAligned>(p, shrink, read_entry(p.a, p.a_stride, shrink.slot, shrink.slice),
+                             data);
     __syncthreads();
-    multiply_shrink<T>(p, shrink, data, s.sums[0]);
+    multiply_shrink<T, kAligned>(p, shrink, data, s.sums[0]);
     __syncthreads();
     publish_sums(p.partials, s.flag, shrink.partial, shrink.num_rows, s.sums[0]);
   }

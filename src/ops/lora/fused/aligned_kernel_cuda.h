@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cassert>
+
 #include "cuda/check.h"
 
 #include "ops/lora/device/params.h"
@@ -10,7 +12,7 @@ namespace heddle::cuda::lora {
 /// The rest of a block's expand items after it has waited too long for the sums of another block,
 /// which may not even run while other streams occupy the chip: it computes all that it needs
 /// itself.
-template <class T, bool kHasRankAbove16>
+template <class T, bool kAligned, bool kHasRankAbove16>
 __device__ __noinline__ void expand_without_waiting(const FusedParams& p, AlignedShared& s,
                                                     BlockRange items, bool double_width) {
   const int4 plan = *reinterpret_cast<const int4*>(p.plan);
@@ -18,12 +20,12 @@ __device__ __noinline__ void expand_without_waiting(const FusedParams& p, Aligne
 #pragma unroll 1
   for (; items.begin < items.end; items.begin += items.step) {
     const ExpandItem item(p, plan.z, items.begin, double_width);
-    const ExpandWeight<T> w(p, item);
+    const ExpandWeight<T, kAligned> w(p, item);
     if (w.rank == 0) continue;
-    recompute_sums<T>(p, s, plan.z, item, w.rank);
+    recompute_sums<T, kAligned>(p, s, plan.z, item, w.rank);
     ExpandData data;
-    load_expand<T, kHasRankAbove16>(p, item, w, num_outputs, data);
-    finish_expand<T, kHasRankAbove16>(p, s, plan.z, item, w, num_outputs, false, data);
+    load_expand<T, kAligned, kHasRankAbove16>(p, item, w, num_outputs, data);
+    finish_expand<T, kAligned, kHasRankAbove16>(p, s, plan.z, item, w, num_outputs, false, data);
   }
 }
 
@@ -40,7 +42,7 @@ __device__ __noinline__ void expand_without_waiting(const FusedParams& p, Aligne
 /// next chunk of the same ranks, the next outputs with the same h. Where no block has more than one
 /// item of a kind, kOneItemPerBlock leaves out the loops, and the speculative start is always
 /// right.
-template <class T, bool kHasRankAbove16, bool kOneItemPerBlock>
+template <class T, bool kAligned, bool kHasRankAbove16, bool kOneItemPerBlock>
 __device__ void run_items(const FusedParams& p, AlignedShared& s) {
   const bool is_counter = threadIdx.x == kBlockThreads - 1;
   uint64_t before = 0;
@@ -81,12 +83,12 @@ __device__ void run_items(const FusedParams& p, AlignedShared& s) {
   const int num_outputs = kTileOutputs << double_width;
   const bool has_shrink = shrinks.begin < shrinks.end, has_expand = expands.begin < expands.end;
   LoraWeight a;
-  ExpandWeight<T> b;
+  ExpandWeight<T, kAligned> b;
   ShrinkData x;
   ExpandData y;
   if (has_shrink) a = read_entry(p.a, p.a_stride, shrink.slot, shrink.slice);
-  if (has_expand) b = ExpandWeight<T>(p, expand);
-  if (has_shrink) load_shrink<T>(p, shrink, a, x);
+  if (has_expand) b = ExpandWeight<T, kAligned>(p, expand);
+  if (has_shrink) load_shrink<T, kAligned>(p, shrink, a, x);
   if (is_counter) s.flag = flag_of(before, p.arrivals);
 #pragma unroll 1
   for (int turn = 0;; turn ^= 1) {
@@ -95,10 +97,11 @@ __device__ void run_items(const FusedParams& p, AlignedShared& s) {
     const bool is_same = item.chunk + 1 < p.num_chunks;
     if (has_next && is_same) shrink.advance(plan.z);
     if (has_next && !is_same) shrink = ShrinkItem(p, *p.plan, plan.z, shrinks.begin);
-    if (has_shrink) multiply_shrink<T>(p, item, x, s.sums[turn]);
+    if (has_shrink) multiply_shrink<T, kAligned>(p, item, x, s.sums[turn]);
     if (has_next && !is_same) a = read_entry(p.a, p.a_stride, shrink.slot, shrink.slice);
-    if (has_next) load_shrink<T>(p, shrink, a, x);
-    if (!has_next && b.rank > 0) load_expand<T, kHasRankAbove16>(p, expand, b, num_outputs, y);
+    if (has_next) load_shrink<T, kAligned>(p, shrink, a, x);
+    if (!has_next && b.rank > 0)
+      load_expand<T, kAligned, kHasRankAbove16>(p, expand, b, num_outputs, y);
     if (has_shrink) {
       __syncthreads();
       publish_sums(p.partials, s.flag, item.partial, item.num_rows, s.sums[turn]);
@@ -108,9 +111,9 @@ __device__ void run_items(const FusedParams& p, AlignedShared& s) {
   bool is_cached = false;
 #pragma unroll 1
   while (expands.begin < expands.end) {
-    if (b.rank > 0 &&
-        !finish_expand<T, kHasRankAbove16>(p, s, plan.z, expand, b, num_outputs, is_cached, y)) {
-      return expand_without_waiting<T, kHasRankAbove16>(p, s, expands, double_width);
+    if (b.rank > 0 && !finish_expand<T, kAligned, kHasRankAbove16>(p, s, plan.z, expand, b,
+                                                                   num_outputs, is_cached, y)) {
+      return expand_without_waiting<T, kAligned, kHasRankAbove16>(p, s, expands, double_width);
     }
     expands.begin += kHasRankAbove16 ? expands.step : 1;
     if (kOneItemPerBlock || expands.begin >= expands.end) return;
@@ -119,37 +122,41 @@ __device__ void run_items(const FusedParams& p, AlignedShared& s) {
       b.data += num_outputs * b.stride;
     } else {
       expand = ExpandItem(p, plan.z, expands.begin, double_width);
-      b = ExpandWeight<T>(p, expand);
+      b = ExpandWeight<T, kAligned>(p, expand);
     }
-    if (b.rank > 0) load_expand<T, kHasRankAbove16>(p, expand, b, num_outputs, y);
+    if (b.rank > 0) load_expand<T, kAligned, kHasRankAbove16>(p, expand, b, num_outputs, y);
   }
 }
 
-template <class T, bool kHasRankAbove16, bool kOneItemPerBlock>
+template <class T, bool kAligned, bool kHasRankAbove16, bool kOneItemPerBlock>
 __global__ void __launch_bounds__(kBlockThreads, kFusedBlocksPerSm)
     fused_aligned_kernel(const __grid_constant__ FusedParams p) {
   __shared__ AlignedShared s;
-  run_items<T, kHasRankAbove16, kOneItemPerBlock>(p, s);
+  run_items<T, kAligned, kHasRankAbove16, kOneItemPerBlock>(p, s);
 }
 
-template <class T, bool kHasRankAbove16, bool kOneItemPerBlock>
+template <class T, bool kAligned, bool kHasRankAbove16, bool kOneItemPerBlock>
 void launch_aligned_kernel(const FusedParams& p, int num_blocks, cudaStream_t stream) {
-  fused_aligned_kernel<T, kHasRankAbove16, kOneItemPerBlock>
+  fused_aligned_kernel<T, kAligned, kHasRankAbove16, kOneItemPerBlock>
       <<<static_cast<unsigned>(num_blocks), kBlockThreads, 0, stream>>>(p);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
-template <class T, bool kHasRankAbove16>
+template <class T, bool kAligned, bool kHasRankAbove16>
 void run_ranks(const FusedParams& p, const FusedLaunch& launch, cudaStream_t stream) {
   if (launch.one_item_per_block)
-    return launch_aligned_kernel<T, kHasRankAbove16, true>(p, launch.num_blocks, stream);
-  launch_aligned_kernel<T, kHasRankAbove16, false>(p, launch.num_blocks, stream);
+    return launch_aligned_kernel<T, kAligned, kHasRankAbove16, true>(p, launch.num_blocks, stream);
+  if constexpr (kAligned || !kHasRankAbove16) {
+    launch_aligned_kernel<T, kAligned, kHasRankAbove16, false>(p, launch.num_blocks, stream);
+  } else {
+    assert(!"select_lora_kernel() leaves these to the general kernel");
+  }
 }
 
-template <class T>
+template <class T, bool kAligned>
 void launch_aligned(const FusedParams& p, const FusedLaunch& launch, cudaStream_t stream) {
-  launch.has_rank_above_16 ? run_ranks<T, true>(p, launch, stream)
-                           : run_ranks<T, false>(p, launch, stream);
+  launch.has_rank_above_16 ? run_ranks<T, kAligned, true>(p, launch, stream)
+                           : run_ranks<T, kAligned, false>(p, launch, stream);
 }
 
 }  // namespace heddle::cuda::lora

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kExchangeWordBytes = 8;
 constexpr int64_t kHalfBlocksPerSm = 2;
+constexpr int kMaxUnalignedRank = 64;  // of the aligned form's kernel with one item a block
 
 int64_t num_windows(const LoraCall& call) { return ceil_div(call.tokens, cuda::lora::kWindowRows); }
 
@@ -83,10 +84,13 @@ void select_fused(const LoraCall& call, int64_t windows, int num_sms, LoraChoice
   const int64_t most = std::max<int64_t>({items.shrinks, items.expands, 1});
   const int64_t resident = std::max<int64_t>(
       1, int64_t{cuda::lora::kFusedBlocksPerSm} * num_sms / windows);  // blocks of a window
-  to.fused = {.has_rank_above_16 = call.max_rank > cuda::lora::kTileRanks,
+  to.fused = {.is_aligned = call.vectors,
+              .has_rank_above_16 = call.max_rank > cuda::lora::kTileRanks,
               .one_item_per_block = most <= resident,
               .num_blocks = static_cast<int>(std::min(most, resident))};
-  to.is_general = windows != 1 || !call.entries || !call.vectors;
+  const bool has_kernel = call.vectors || !to.fused.has_rank_above_16 ||
+                          (to.fused.one_item_per_block && call.max_rank <= kMaxUnalignedRank);
+  to.is_general = windows != 1 || !call.entries || !has_kernel;
 }
 
 HalvesLaunch select_halves(const LoraCall& call, int num_sms) {
@@ -157,7 +161,7 @@ std::ostream& operator<<(std::ostream& out, const LoraChoice& c) {
   switch (c.route) {
     case LoraRoute::kFused:
     case LoraRoute::kFusedWindows:
-      out << (c.is_general ? " general" : " aligned");
+      out << (c.is_general ? " general" : c.fused.is_aligned ? " aligned" : " unaligned");
       out << (c.fused.has_rank_above_16 ? " rank>16" : " rank<=16");
       out << " blocks=" << c.fused.num_blocks;
       return out << (c.fused.one_item_per_block ? " one_item_per_block" : "");

@@ -5,7 +5,8 @@ namespace heddle::cuda::lora {
 template <>
 void launch_fused_aligned<bfloat16>(const FusedParams& p, const FusedLaunch& launch,
                                     cudaStream_t stream) {
-  launch_aligned<__nv_bfloat16>(p, launch, stream);
+  launch.is_aligned ? launch_aligned<__nv_bfloat16, true>(p, launch, stream)
+                    : launch_aligned<__nv_bfloat16, false>(p, launch, stream);
 }
 
 }  // namespace heddle::cuda::lora

@@ -5,7 +5,8 @@ namespace heddle::cuda::lora {
 template <>
 void launch_fused_aligned<half>(const FusedParams& p, const FusedLaunch& launch,
                                 cudaStream_t stream) {
-  launch_aligned<__half>(p, launch, stream);
+  launch.is_aligned ? launch_aligned<__half, true>(p, launch, stream)
+                    : launch_aligned<__half, false>(p, launch, stream);
 }
 
 }  // namespace heddle::cuda::lora
