@@ -109,6 +109,13 @@ class IndexVector : private IndexStep<kLayout> {
     const uint32_t low = words[0], high = is_int64() ? words[1] : 0;
     return LoadedIndex{low, high, is_int64()}.value();
   }
+  /// The same by a choice between loads of 4 and 8 bytes: fewer instructions, for kernels that copy
+  /// much and read few indices.
+  template <class Int>
+  constexpr int64_t at(Int i) const {
+    return is_int64() ? *reinterpret_cast<const int64_t*>(address(i))
+                      : int64_t{*reinterpret_cast<const int32_t*>(address(i))};
+  }
   /// Writes element i of a vector that is given.
   template <class Int>
   constexpr void set_given(Int i, int64_t value) const requires(!std::is_const_v<Byte>) {

@@ -55,9 +55,9 @@ __global__ void __launch_bounds__(kCopyThreads, kCopyBlocks)
   wait_for_predecessor();
   // Four loads that do not wait for each other. A row that is only padding is there, too: the
   // arrays have max_active rows or more.
-  const int64_t active = p.num_active.is_given() ? p.num_active[0] : p.max_active;
-  const int64_t prefill = p.prefill_status[i], slot = p.state_idx[i];
-  const int64_t accepted = p.accepted_counts[i];
+  const int64_t active = p.num_active.is_given() ? p.num_active.at(0) : p.max_active;
+  const int64_t prefill = p.prefill_status.at(i), slot = p.state_idx.at(i);
+  const int64_t accepted = p.accepted_counts.at(i);
   trigger_dependents();
   if (i >= active || prefill == 1 || slot < 0 || slot >= copy.num_slots) return;
 

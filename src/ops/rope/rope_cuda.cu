@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kMaxThreads)
       }
     } else {
       __shared__ SharedTurns shared;
-      shared.fill(p.positions[t], f);
+      shared.fill(p.positions.at(t), f);
       shared.read(pair, turns);
     }
     for (int head = first_head; true;) {
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(RotaryFrequencies::kMaxPairs)
   double turns = f.turns[d];
   if (factors != nullptr) turns /= static_cast<double>(factors[d]);
   turns -= floor(turns);
-  const CosSin turn = cos_sin_at(positions[t], static_cast<Turns>(turns * 0x1p64));
+  const CosSin turn = cos_sin_at(positions.at(t), static_cast<Turns>(turns * 0x1p64));
   table.cos[t * table.cos_stride + first_pair + d] = turn.cos;
   table.sin[t * table.sin_stride + first_pair + d] = turn.sin;
 }

@@ -35,12 +35,13 @@ template <class T, int kVec>
 __global__ void __launch_bounds__(kMaxRopeAppendThreads)
     rope_append_kernel(const __grid_constant__ KvAppendParams p,
                        const __grid_constant__ RopeAppendParams r,
+                       const __grid_constant__ RowPartition partition,
                        const __grid_constant__ RotaryFrequencies f) {
   const int64_t t = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x), num_pairs = f.num_pairs;
-  const int my_row = divide(thread, r.by_threads_per_row);
-  const int pair = (thread - my_row * r.threads_per_row) * kVec;
-  const int num_rows = my_row < r.rows_at_once ? r.num_q_heads + p.num_kv_heads : 0;
+  const int my_row = divide(thread, partition.by_threads_per_row);
+  const int pair = (thread - my_row * partition.threads_per_row) * kVec;
+  const int num_rows = my_row < partition.rows_at_once ? r.num_q_heads + p.num_kv_heads : 0;
   std::byte* q = r.q + t * r.q_token;
   const std::byte *k = p.k + t * p.k_token, *v = p.v + t * p.v_token;
   const auto row_from = [&](int row) -> const std::byte* {
@@ -48,7 +49,7 @@ __global__ void __launch_bounds__(kMaxRopeAppendThreads)
   };
   const int head_units = p.head_units, num_units = p.num_kv_heads * head_units;
   const auto value_unit = [&](int i, int& head) {
-    head = divide(i, p.by_head_units);
+    head = divide(i, partition.by_head_units);
     return (i - head * head_units) * kVec;
   };
 
@@ -81,7 +82,7 @@ __global__ void __launch_bounds__(kMaxRopeAppendThreads)
         store_in_cache(p, to, pair, pairs.a);
         store_in_cache(p, to, pair + num_pairs, pairs.b);
       }
-      row += r.rows_at_once;
+      row += partition.rows_at_once;
       if (row >= num_rows) break;
       pairs = Pairs<T, kVec>(row_from(row), pair, num_pairs);
     }
@@ -101,16 +102,16 @@ __global__ void __launch_bounds__(kMaxRopeAppendThreads)
 }  // namespace
 
 void launch_rope_kv_append(const ExecContext& ctx, const KvAppendParams& p,
-                           const RopeAppendParams& rope, const RotaryFrequencies& frequencies,
-                           const AppendChoice& choice) {
+                           const RopeAppendParams& rope, const RowPartition& rows,
+                           const RotaryFrequencies& frequencies, const AppendChoice& choice) {
   const auto blocks = static_cast<unsigned>(p.num_tokens);
   const auto threads = static_cast<unsigned>(choice.threads);
   const auto of_type = [&]<class T>(T) {
     constexpr int kVec = 16 / sizeof(T);
     if (choice.moves_vectors) {
-      launch_early<rope_append_kernel<T, kVec>>(ctx, blocks, threads, p, rope, frequencies);
+      launch_early<rope_append_kernel<T, kVec>>(ctx, blocks, threads, p, rope, rows, frequencies);
     } else {
-      launch_early<rope_append_kernel<T, 1>>(ctx, blocks, threads, p, rope, frequencies);
+      launch_early<rope_append_kernel<T, 1>>(ctx, blocks, threads, p, rope, rows, frequencies);
     }
   };
   switch (p.from) {

@@ -104,10 +104,12 @@ void run_rope_append(const ExecContext& ctx, const AppendArgs& args, const Tenso
   const AppendChoice choice = select_append_kernel(described.call, ctx.info);
   log_choice("rope_kv_append", choice);
   const KvAppendParams p = pack(args, described, choice);
-  r.threads_per_row = choice.threads_per_row;
-  r.rows_at_once = choice.threads / choice.threads_per_row;
-  r.by_threads_per_row = Divisor(static_cast<uint32_t>(choice.threads_per_row));
-  launch_rope_kv_append(ctx, p, r, frequencies, choice);
+  const RowPartition rows{
+      .threads_per_row = choice.threads_per_row,
+      .rows_at_once = choice.threads / choice.threads_per_row,
+      .by_threads_per_row = Divisor(static_cast<uint32_t>(choice.threads_per_row)),
+      .by_head_units = p.by_head_units};
+  launch_rope_kv_append(ctx, p, r, rows, frequencies, choice);
 }
 
 }  // namespace heddle::cuda::attention

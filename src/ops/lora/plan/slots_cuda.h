@@ -19,14 +19,23 @@ namespace heddle::cuda::lora {
 ///
 ///   segment   0  1  2 ... 31 | 32 33 34 ... 63 | ...        of a block of 32 warps
 ///   warp      0  1  2 ... 31 |  0  1  2 ... 31 | ...
-template <int kThreads>
+///
+/// kOneRowEach: num_rows is at most kThreads, and the slots behind the last row become kNoAdapter.
+template <int kThreads, bool kOneRowEach = false>
 __device__ void resolve_slots(const PlanParams& p, int64_t first_row, int64_t num_rows,
                               int32_t* slots) {
   constexpr int kWarps = kThreads / 32;
   const bool has_ids = p.slot_ids.data != nullptr;
-  for (int64_t i = threadIdx.x; i < num_rows; i += kThreads) {
-    slots[i] =
-        has_ids ? valid_slot(read_index(p.slot_ids, first_row + i), p.num_slots) : kNoAdapter;
+  const auto slot_by_id = [&](int64_t i) {
+    return valid_slot(read_index(p.slot_ids, first_row + i), p.num_slots);
+  };
+  if constexpr (kOneRowEach) {
+    const int t = static_cast<int>(threadIdx.x);
+    slots[t] = has_ids && t < num_rows ? slot_by_id(t) : kNoAdapter;
+  } else {
+    for (int64_t i = threadIdx.x; i < num_rows; i += kThreads) {
+      slots[i] = has_ids ? slot_by_id(i) : kNoAdapter;
+    }
   }
   __syncthreads();
   if (has_ids) return;

@@ -113,8 +113,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t first_row = int64_t{blockIdx.x} * p.window_rows;
   const int num_rows = static_cast<int>(min(int64_t{p.window_rows}, p.num_tokens - first_row));
   auto& plan = *reinterpret_cast<WindowPlan*>(p.plans + blockIdx.x * p.plan_bytes);
-  s.slot_of[t] = kNoAdapter;  // also behind the last row
-  resolve_slots<kBlockThreads>(p, first_row, num_rows, s.slot_of);
+  resolve_slots<kBlockThreads, true>(p, first_row, num_rows, s.slot_of);
 
   const int slot = s.slot_of[t];
   const Place place = place_of(s, t, num_rows);
