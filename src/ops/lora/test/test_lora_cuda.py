@@ -468,8 +468,8 @@ def test_validation_names_row_and_value(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_an_operation_without_cuda_kernel_is_refused() -> None:
     ids = torch.zeros(2, dtype=torch.int32, device="cuda")
-    with pytest.raises(NotImplementedError, match="argmax.*cuda:0"):
-        ops.argmax(ids, randn(2, 8))
+    with pytest.raises(NotImplementedError, match="greedy.*cuda:0"):
+        ops.greedy(ids, None, randn(2, 8))
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs a second CUDA device")
