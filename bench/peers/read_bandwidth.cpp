@@ -1,4 +1,5 @@
-// read_bandwidth THREADS SAMPLES: prints SAMPLES times how many GB/s (1e9 bytes) THREADS threads read from memory together.
+// read_bandwidth THREADS SAMPLES: prints SAMPLES times how many GB/s (1e9 bytes) THREADS threads
+// read from memory together.
 // Every thread sums its own part of 512 MB, far more than any cache holds.
 #include <chrono>
 #include <cstddef>

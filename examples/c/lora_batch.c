@@ -1,4 +1,5 @@
-/* One linear layer for a batch whose rows use different adapters, in C: y = norm(x W^T + B A x), W left out. */
+/* One linear layer for a batch whose rows use different adapters, in C: y = norm(x W^T + B A x),
+ * W left out. */
 #include <math.h>
 #include <stdio.h>
 

@@ -1,6 +1,8 @@
-// A model with several adapters: rows of one batch, each with its own adapter, printed as they come.
+// A model with several adapters: rows of one batch, each with its own adapter, printed as they
+// come.
 //
-//   engine MODEL.gguf [NAME=FOLDER]...      one prompt for the base model, the same one for each adapter
+//   engine MODEL.gguf [NAME=FOLDER]...      one prompt for the base model, the same one for each
+//     adapter
 #include "heddle/engine/engine.h"
 
 #include <cstdio>

@@ -1,4 +1,5 @@
-// The shape of every call: a context, outputs, inputs, options; views of memory that stays the caller's.
+// The shape of every call: a context, outputs, inputs, options; views of memory that stays the
+// caller's.
 #include <cmath>
 #include <cstdio>
 #include <vector>

@@ -1,4 +1,5 @@
-// One linear site, three rows, two adapters: each row of the batch gets its own low-rank update, in one call.
+// One linear site, three rows, two adapters: each row of the batch gets its own low-rank update, in
+// one call.
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -11,7 +12,8 @@ namespace {
 
 constexpr int kInFeatures = 64, kOutFeatures = 32;
 
-/// The weights of one adapter: A [in_features, rank] and B [out_features, rank], the rank without gaps.
+/// The weights of one adapter: A [in_features, rank] and B [out_features, rank], the rank without
+/// gaps.
 struct Adapter {
   int rank;
   std::vector<float> a = std::vector<float>(size_t(kInFeatures) * size_t(rank), 0.25f);
