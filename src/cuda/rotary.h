@@ -22,10 +22,8 @@ inline constexpr double kTurnsPerRadian = 0.5 * std::numbers::inv_pi;
 /// parameters of kernels that do not rotate stay short.
 struct RotaryFrequencies {
   static constexpr int kMaxPairs = 128;
-  int32_t num_pairs =
-      // elements d and d + num_pairs of a head are pair d; those from 2 num_pairs on stay as they
-      // are
-      0;
+  /// Elements d and d + num_pairs of a head are pair d; those from 2 num_pairs on stay as they are.
+  int32_t num_pairs = 0;
   Turns frequency[kMaxPairs];
 };
 

@@ -38,9 +38,8 @@ struct LoraCall {
   /// lora_shrink.
   int64_t output_items = 0;
   bool input_vectors = false;  // x can be loaded 16 bytes at a time
-  bool entries =
-      // table entries, A in rows of features and B in rows of ranks, y of the dtype of the weights
-      false;
+  /// Tables of entries, A in rows of features and B in rows of ranks, y of the weights' dtype.
+  bool entries = false;
   bool vectors = false;    // so can x, A and B, and y 4 elements at a time
   bool y_vectors = false;  // rows of y, and of B, are whole vectors of 16 bytes
   bool int32_strides = true;
