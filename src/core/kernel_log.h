@@ -22,8 +22,8 @@ void write_kernel_log(const std::string& line);
 /// With HEDDLE_LOG_KERNELS=1 prints which kernels a call of `op` takes, as one line: the choice,
 /// and what it was made for, if given.
 /// All need operator<<.
-///   log_choice("batch_decode", choice, call);   // heddle: batch_decode split chunks=4 seqs=8
-///     max_len=4096
+///   log_choice("batch_decode", choice, call);
+///   // heddle: batch_decode split chunks=4 seqs=8 max_len=4096
 template <class... Parts>
 void log_choice(std::string_view op, const Parts&... parts) {
   if (!logs_kernels()) [[likely]] {

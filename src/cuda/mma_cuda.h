@@ -23,10 +23,10 @@ __device__ inline void load_matrices_transposed(uint32_t (&m)[4], uint32_t addre
 }
 
 /// d += a b for one warp: a 16 x 16, b 16 x 8, f32 sums. Lane (g, q) = (lane / 4, lane % 4) holds
-///   a[0] = A[g][2q, 2q+1], a[1] = A[g+8][2q, 2q+1], a[2] = A[g][2q+8, 2q+9], a[3] = A[g+8][2q+8,
-///   2q+9]
-///   b[0] = B[2q, 2q+1][g], b[1] = B[2q+8, 2q+9][g];   d[0], d[1] = D[g][2q, 2q+1], d[2], d[3] =
-///     D[g+8][2q, 2q+1]
+///   a[0] = A[g][2q, 2q+1]        a[1] = A[g+8][2q, 2q+1]
+///   a[2] = A[g][2q+8, 2q+9]      a[3] = A[g+8][2q+8, 2q+9]
+///   b[0] = B[2q, 2q+1][g]        b[1] = B[2q+8, 2q+9][g]
+///   d[0], d[1] = D[g][2q, 2q+1]  d[2], d[3] = D[g+8][2q, 2q+1]
 template <class T>
 __device__ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 
@@ -56,8 +56,8 @@ __device__ inline uint32_t to_tf32(float v) {
 }
 
 /// d += a b for one warp: a 16 x 8, b 8 x 8 of tf32, f32 sums. Lane (g, q) holds
-///   a[0] = A[g][q], a[1] = A[g+8][q], a[2] = A[g][q+4], a[3] = A[g+8][q+4];   b0 = B[q][g], b1 =
-///     B[q+4][g];   d as above
+///   a[0] = A[g][q]    a[1] = A[g+8][q]    a[2] = A[g][q+4]    a[3] = A[g+8][q+4]
+///   b0 = B[q][g]      b1 = B[q+4][g]      d as above
 __device__ inline void mma_m16n8k8_tf32(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
                                         uint32_t b1) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "

@@ -9,10 +9,8 @@
 #include "ops/lora/grouped/grouped_params.h"
 
 // Which kernels run a call on a GPU: one decision, from numbers alone.
-//   describe(ctx, site) -> LoraCall    what a call is; the only place that looks at addresses and
-//     strides
-//   select_lora_kernel(call, info)     what runs it; test/select_kernel_test.cpp has a table of
-//     calls
+//   describe(ctx, site) -> LoraCall    what a call is; alone looks at addresses and strides
+//   select_lora_kernel(call, info)     what runs it; a table of calls: test/select_kernel_test.cpp
 
 namespace heddle {
 
