@@ -24,8 +24,8 @@
 
 namespace heddle {
 
-/// ragged[start(i) + j] = block_tables[i][j],   j < input_lengths[i] + cache_lengths[i],  start =
-///   their exclusive prefix sum
+/// ragged[start(i) + j] = block_tables[i][j],   j < input_lengths[i] + cache_lengths[i]
+///   start: the exclusive prefix sum of these lengths
 ///   ragged [>= the sum of all lengths]; block_tables [num_seqs, width]; input_lengths,
 ///   cache_lengths [num_seqs]
 /// A row longer than the table's width keeps its room in `ragged`; the entries that the table lacks
@@ -38,16 +38,17 @@ void block_tables_to_ragged(const ExecContext& ctx, TensorView ragged, ConstTens
                             std::optional<int64_t> fill_value = std::nullopt,
                             std::optional<int64_t> total = std::nullopt);
 
-/// block_tables[i][j] = ragged[cu_seqlens[i] + j],   j < min(cu_seqlens[i + 1] - cu_seqlens[i],
-///   width)
+/// block_tables[i][j] = ragged[cu_seqlens[i] + j]
+///   for j < min(cu_seqlens[i + 1] - cu_seqlens[i], width)
 ///   block_tables [num_seqs, width]; ragged [any]; cu_seqlens [num_seqs + 1]
 void block_tables_to_padded(const ExecContext& ctx, TensorView block_tables, ConstTensorView ragged,
                             ConstTensorView cu_seqlens,
                             std::optional<int64_t> fill_value = std::nullopt);
 
-/// all_input_ids[i][p + j] = next_input_ids[cu_accepted_ids[i] + j],   p = cache_lengths[i] +
-///   input_lengths[i], for j < cu_accepted_ids[i + 1] - cu_accepted_ids[i] with p + j >=
-///   prompt_lengths[i]: a prompt is never overwritten
+/// all_input_ids[i][p + j] = next_input_ids[cu_accepted_ids[i] + j]
+///   p = cache_lengths[i] + input_lengths[i]
+///   for j < cu_accepted_ids[i + 1] - cu_accepted_ids[i] with p + j >= prompt_lengths[i]: a prompt
+///   is never overwritten
 ///   all_input_ids [num_seqs, max_length]; next_input_ids [any]; cu_accepted_ids [num_seqs + 1];
 ///   lengths [num_seqs]
 void copy_next_input_ids_inplace(const ExecContext& ctx, TensorView all_input_ids,
@@ -141,15 +142,15 @@ struct PrepareBatchInputs {
 };
 
 /// All metadata of a step in one pass. Of request i < num_active:
-///   start(i) = cache_lengths[i] + accepted_lengths[i] + accepted_extra     (the last two where
-///     accepted_lengths is given)
+///   start(i) = cache_lengths[i] + accepted_lengths[i] + accepted_extra
+///              (the last two where accepted_lengths is given)
 ///   n(i)     = its new tokens, cut where the token outputs are full;   q_indptr = prefix sum of n
 ///   used(i)  = ceil((start(i) + n(i)) / page_size), cut to what its row of the given tables holds,
 ///     to the width of the output
-///              page_table, and where the output `pages` is full;   page_indptr = prefix sum of
-///                used
-///   kv(i)    = min(start(i) + n(i), used(i) * page_size);   last_page_len(i) = kv(i) - (used(i) -
-///     1) * page_size
+///              page_table, and where the output `pages` is full
+///   page_indptr      = prefix sum of used
+///   kv(i)            = min(start(i) + n(i), used(i) * page_size)
+///   last_page_len(i) = kv(i) - (used(i) - 1) * page_size
 /// so q_indptr and {page_indptr, pages, last_page_len} are what attention.h takes, and index
 /// nothing out of bounds whatever the lengths are. Token j of request i, row q_indptr[i] + j, has
 /// position p = start(i) + j. Its kv_slot is -1 where the given tables lack the page. Its id is

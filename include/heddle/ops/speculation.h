@@ -47,8 +47,8 @@ struct Drafts {
 
 /// Accepts each draft that equals the token the model gives at the position before it, up to the
 /// first that does not.
-///   mask[base(p)]     = true                          mask stands for accepted_tokens_mask,
-///     elsewhere false
+///   mask stands for accepted_tokens_mask, which is false elsewhere
+///   mask[base(p)]     = true
 ///   mask[base(p) + j] = mask[base(p) + j - 1] and input[base(p) + j] == output[base(p) + j - 1],
 ///     0 < j <= drafts(p)
 ///   last_one_indices[p] = the last true position of request p
@@ -73,8 +73,8 @@ struct PrepareOptions {
 /// What each request goes on with; one row p per entry of last_one_indices [num_rows]:
 ///   sampled_tokens[p]     = output_tokens[last_one_indices[p]]
 ///   last_accepted_seq[p]  = required_logit_indices[last_one_indices[p]]
-///   accepted_tokens[p, s] = mask[base(p) + 1 + s] ? input_tokens[base(p) + 1 + s] : -1       s <
-///     S, p < num_decode_requests
+///   accepted_tokens[p, s] = mask[base(p) + 1 + s] ? input_tokens[base(p) + 1 + s] : -1
+///     for s < S, p < num_decode_requests
 ///   accepted_counts[p]    = number of true masks among those
 /// and a row of accepted_tokens has -1 behind its own drafts(p). Rows of other requests keep
 /// accepted_tokens and accepted_counts as they are unless options say otherwise. Where
@@ -120,8 +120,8 @@ struct ReleasedBlocks {
 ///   k = last_kv_block_offset[i] < r ? ceil((r - last_kv_block_offset[i]) / block_size_tokens) : 0
 ///   last_kv_block_offset[i] = (last_kv_block_offset[i] - r) mod block_size_tokens, in [0,
 ///   block_size_tokens)
-///   kv_length_offsets[i] -= r;  kv_block_counts[i] -= k, not below 0;  blocks_to_release[i] =
-///     last_kv_block_id[i]
+///   kv_length_offsets[i] -= r;  kv_block_counts[i] -= k, not below 0
+///   blocks_to_release[i] = last_kv_block_id[i]
 ///   and if k > 0: the k entries of kv_block_ids[i] that are no longer in use become -1,
 ///   last_kv_block_id[i] the last one that still is (-1 when none is), remove_mask[i] = true
 /// So accepted counts outside [0, drafts(i)] are clamped, a rewind may cross several blocks
@@ -194,8 +194,7 @@ struct NgramOptions {
 /// Of the tokens t[0], ..., t[L - 1] of row i < num_active, L = lengths[i]:
 ///   n = the largest in [min_ngram, max_ngram] with t[s + m] == t[L - n + m] for all 0 <= m < n,
 ///   for some 0 <= s < L - n
-///   s = the first such s, or the last                                        the occurrence may
-///     overlap the last n tokens
+///   s = the first such s, or the last; the occurrence may overlap the last n tokens
 ///   num_drafts[i] = min(k, L - s - n, max(max_length - L, 0)), or 0 where there is no such n
 ///   draft_tokens[i, j] = t[s + n + j], j < num_drafts[i];  kNoToken for the other j < k
 /// k = num_speculative_tokens >= 0. Rows from num_active on are padding: no drafts; not given: all
