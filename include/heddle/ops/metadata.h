@@ -146,8 +146,7 @@ struct PrepareBatchInputs {
 ///              (the last two where accepted_lengths is given)
 ///   n(i)     = its new tokens, cut where the token outputs are full;   q_indptr = prefix sum of n
 ///   used(i)  = ceil((start(i) + n(i)) / page_size), cut to what its row of the given tables holds,
-///     to the width of the output
-///              page_table, and where the output `pages` is full
+///              to the width of the output page_table, and where the output `pages` is full
 ///   page_indptr      = prefix sum of used
 ///   kv(i)            = min(start(i) + n(i), used(i) * page_size)
 ///   last_page_len(i) = kv(i) - (used(i) - 1) * page_size
