@@ -9,6 +9,7 @@
 #include "heddle/core/error.h"
 
 #include "core/cuda_device.h"
+#include "core/math.h"
 
 namespace heddle {
 namespace {
@@ -25,7 +26,7 @@ std::byte* allocate_on_host(size_t bytes) {
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
   }
-  const size_t rounded = std::max<size_t>((bytes + kAlignment - 1) / kAlignment, 1) * kAlignment;
+  const size_t rounded = std::max(round_up(bytes, kAlignment), kAlignment);
   void* memory = std::aligned_alloc(kAlignment, rounded);
   if (memory != nullptr) std::memset(memory, 0, rounded);
   return static_cast<std::byte*>(memory);

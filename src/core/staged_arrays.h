@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/device_tensor.h"
+#include "core/math.h"
 
 namespace heddle {
 
@@ -39,9 +40,7 @@ class StagedArrays {
 
  private:
   static constexpr size_t kAlignment = 64;
-  [[nodiscard]] static constexpr size_t padded(size_t bytes) {
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  }
+  [[nodiscard]] static constexpr size_t padded(size_t bytes) { return round_up(bytes, kAlignment); }
   [[nodiscard]] const std::byte* place(std::span<const std::byte> values);
 
   Device device_;

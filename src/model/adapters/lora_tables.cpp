@@ -8,6 +8,8 @@
 
 #include "heddle/core/dispatch.h"
 
+#include "core/math.h"
+
 namespace heddle::model {
 namespace {
 
@@ -95,7 +97,7 @@ std::vector<std::byte> lay_out(const Half& half, const Target& target) {
 
 size_t padded(size_t bytes) {
   constexpr size_t kAlignment = 64;
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return round_up(bytes, kAlignment);
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ Outputs count_outputs(const LoraSite& site, LoraCall& call) {
   }
   if (site.b == nullptr) {
     const int64_t rank = std::min<int64_t>(site.a->max_rank, site.slices[0].y.size(1));
-    call.output_items = call.num_slices * (ceil_div(rank, cuda::lora::kSumRanks));
+    call.output_items = call.num_slices * ceil_div(rank, cuda::lora::kSumRanks);
   }
   return all;
 }
