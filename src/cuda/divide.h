@@ -41,9 +41,9 @@ struct FastDivisor {
 /// Division by d in [1, 2^32): n / d = n * multiplier >> 32 where n * d < 2^32. The multiplier is
 /// ceil(2^32 / d), which for d = 1 does not fit; 0 there stands for n itself.
 struct Reciprocal {
-  uint32_t multiplier = 0;
+  uint32_t multiplier;
 
-  Reciprocal() = default;  // divides by 1
+  Reciprocal() = default;  // for shared memory; Reciprocal{} divides by 1
   constexpr explicit Reciprocal(uint32_t d) : multiplier(0xffffffffu / d + 1) {}
 };
 [[nodiscard]] constexpr int divide(int n, Reciprocal d) {

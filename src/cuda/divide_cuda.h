@@ -12,5 +12,9 @@ namespace heddle::cuda {
   const auto rest = static_cast<int32_t>(n - quotient * d);
   return rest < 0 ? quotient - 1 : quotient + (rest >= static_cast<int32_t>(d) ? 1 : 0);
 }
+/// The same rounded up, where n + d - 1 fits.
+[[nodiscard]] __device__ inline uint32_t ceil_div_small(uint32_t n, uint32_t d) {
+  return divide_small(n + d - 1, d);
+}
 
 }  // namespace heddle::cuda

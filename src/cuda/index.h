@@ -116,6 +116,12 @@ class IndexVector : private IndexStep<kLayout> {
     return is_int64() ? *reinterpret_cast<const int64_t*>(address(i))
                       : int64_t{*reinterpret_cast<const int32_t*>(address(i))};
   }
+  /// The value of an element that was loaded before. As x.value(), but the type is asked of the
+  /// vector, so that a kernel which keeps x for long has one register less to keep.
+  [[nodiscard]] constexpr int64_t value_of(LoadedIndex x) const {
+    x.is_int64 = is_int64();
+    return x.value();
+  }
   /// Writes element i of a vector that is given.
   template <class Int>
   constexpr void set_given(Int i, int64_t value) const requires(!std::is_const_v<Byte>) {

@@ -43,6 +43,12 @@ template <class Byte, IndexLayout kLayout, class Int>
                                                 bool in_range = true) {
   return load_input(a.address(i), a.is_int64(), in_range && a.is_given());
 }
+/// Element i of a vector that is given. kLoadIf: load_word_if or load_changing_word_if.
+template <auto kLoadIf = load_word_if, class Byte, IndexLayout kLayout, class Int>
+[[nodiscard]] __device__ LoadedIndex load_given(const IndexVector<Byte, kLayout>& a, Int i) {
+  const std::byte* const at = a.address(i);
+  return {kLoadIf(at, true), kLoadIf(at + 4, a.is_int64()), a.is_int64()};
+}
 
 // For kernels that are compiled for each layout, with vectors that hold any of them.
 

@@ -7,6 +7,8 @@
 
 #include "heddle/ops/attention.h"
 
+#include "core/math.h"
+
 namespace heddle {
 namespace {
 
@@ -40,9 +42,7 @@ struct Cache {
     last_page_len.assign(size_t(c.num_seqs), int32_t((c.kv_len - 1) % kPageSize + 1));
   }
   static constexpr int64_t kPageElements = int64_t{kNumKvHeads} * kPageSize * kHeadDim;
-  static int64_t pages(const Case& c) {
-    return c.num_seqs * ((c.kv_len + kPageSize - 1) / kPageSize);
-  }
+  static int64_t pages(const Case& c) { return c.num_seqs * ceil_div(c.kv_len, kPageSize); }
   PagedKv kv() {
     const int64_t n = int64_t(ids.size());
     const TensorView all = host_view(memory.data(), {2 * n, kNumKvHeads, kPageSize, kHeadDim});

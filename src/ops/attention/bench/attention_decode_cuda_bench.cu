@@ -12,6 +12,7 @@
 #include "heddle/ops/attention.h"
 
 #include "core/device_bytes.h"
+#include "core/math.h"
 #include "testing/bench_program_cuda.h"
 
 namespace heddle {
@@ -33,7 +34,7 @@ struct Case {
   int64_t others = 0;  // further sequences, of one token
 
   [[nodiscard]] int64_t num_seqs() const { return batch + others; }
-  [[nodiscard]] int64_t pages_of_seq() const { return (length + kPageSize - 1) / kPageSize; }
+  [[nodiscard]] int64_t pages_of_seq() const { return ceil_div(length, kPageSize); }
   [[nodiscard]] int64_t num_pages() const { return batch * pages_of_seq() + others; }
   [[nodiscard]] int64_t bytes() const {
     return 2 * kElement * (batch * length + others) * kv_heads * head_dim;

@@ -11,6 +11,7 @@
 
 #include "heddle/ops/attention.h"
 
+#include "core/math.h"
 #include "testing/bench_program_cuda.h"
 
 namespace heddle {
@@ -32,7 +33,7 @@ struct Case {
   bool rotates = false;
 
   [[nodiscard]] int64_t num_tokens() const { return batch * length; }
-  [[nodiscard]] int64_t pages_per_seq() const { return (length + kPageSize - 1) / kPageSize; }
+  [[nodiscard]] int64_t pages_per_seq() const { return ceil_div(length, kPageSize); }
   [[nodiscard]] int64_t num_pages() const { return batch * pages_per_seq(); }
   [[nodiscard]] int64_t pool_elements() const {
     return 2 * num_pages() * kv_heads * kPageSize * head_dim;

@@ -7,6 +7,8 @@
 #include "heddle/ops/attention.h"
 #include "heddle/ops/kv_cache.h"
 
+#include "core/math.h"
+
 namespace heddle {
 namespace {
 
@@ -17,7 +19,7 @@ constexpr int64_t kNumQHeads = 9, kNumKvHeads = 3, kHeadDim = 64, kPageSize = 16
 /// Bytes are those of k and v, read and written.
 template <class T>
 void store(benchmark::State& state, int64_t num_seqs, int64_t seq_len) {
-  const int64_t pages_per_seq = (seq_len + kPageSize - 1) / kPageSize;
+  const int64_t pages_per_seq = ceil_div(seq_len, kPageSize);
   const int64_t num_pages = num_seqs * pages_per_seq, num_tokens = num_seqs * seq_len;
   std::vector<T> memory(size_t(2 * num_pages * kNumKvHeads * kPageSize * kHeadDim));
   const std::vector<T> kv(size_t(num_tokens * kNumKvHeads * kHeadDim), from_float<T>(0.5f));

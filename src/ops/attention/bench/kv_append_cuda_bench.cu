@@ -18,6 +18,7 @@
 #include "heddle/ops/rope.h"
 
 #include "core/device_bytes.h"
+#include "core/math.h"
 #include "testing/bench_program_cuda.h"
 
 namespace heddle {
@@ -48,7 +49,7 @@ struct Batch {
 
   Batch(int64_t num_seqs, int64_t length, int64_t new_tokens)
       : num_tokens(num_seqs * new_tokens),
-        pages_of_seq((length + kPageSize - 1) / kPageSize),
+        pages_of_seq(ceil_div(length, kPageSize)),
         num_pages(num_seqs * pages_of_seq),
         page_indptr(testing::even_starts(num_seqs, pages_of_seq)),
         pages(testing::shuffled(num_pages)),

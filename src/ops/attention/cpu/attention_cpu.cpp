@@ -1,3 +1,4 @@
+#include "core/math.h"
 #include "ops/attention/cpu/attention_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -61,7 +62,7 @@ void attend_tile(const AttentionParams& p, const AttentionItem& item, int64_t ba
   // Whole groups of kKeyLanes are loaded; places outside [first, last) repeat a key that may be
   // read, and are masked.
   const int begin = first / kKeyLanes * kKeyLanes;
-  const int end = (last + kKeyLanes - 1) / kKeyLanes * kKeyLanes;
+  const int end = round_up(last, kKeyLanes);
   for (int c = begin; c < first; ++c) scratch.rows[c] = scratch.rows[first];
   for (int c = last; c < end; ++c) scratch.rows[c] = scratch.rows[first];
   // The values of this tile are needed after its scores, the keys of the next tile after that.

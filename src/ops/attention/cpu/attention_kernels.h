@@ -6,6 +6,7 @@
 
 #include "heddle/core/dtype.h"
 
+#include "core/math.h"
 #include "ops/attention/call/attention_args.h"
 #include "ops/attention/paged/page_walk.h"
 #include "ops/attention/paged/tree_masks.h"
@@ -29,9 +30,7 @@ static_assert(tile_keys(64) * 64 == kKeyTileElements && tile_keys(65) * 128 == k
               tile_keys(129) * kMaxHeadDim == kKeyTileElements);
 
 /// Floats between rows of the queries and sums that an item holds: whole vectors of every target.
-constexpr int row_stride(int head_dim) {
-  return (head_dim + kKeyLanes - 1) / kKeyLanes * kKeyLanes;
-}
+constexpr int row_stride(int head_dim) { return round_up(head_dim, kKeyLanes); }
 
 /// Rows (query token, query head of the group) that go through the tiles of keys together. They
 /// share the transposition of a tile, which is worth 4 rows; their number decides the scratch, and

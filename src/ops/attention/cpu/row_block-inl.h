@@ -8,6 +8,7 @@
 #define HEDDLE_OPS_ATTENTION_ROW_BLOCK_INL_H_
 #endif
 
+#include "core/math.h"
 #include "ops/attention/cpu/attention_kernels.h"
 #include "ops/attention/cpu/softmax-inl.h"
 
@@ -111,7 +112,7 @@ void attend_block(const AttentionParams& p, const RowBlock& block, ItemScratch& 
   float* o = scratch.o + block.first * stride;
   const float* q = scratch.q + block.first * stride;
 
-  const int end = (block.hi + kKeyLanes - 1) / kKeyLanes * kKeyLanes;
+  const int end = round_up(block.hi, kKeyLanes);
   for (int c = block.lo / kKeyLanes * kKeyLanes; c < end;) {
     const bool two = c + 2 * step <= end;
     if (two) {

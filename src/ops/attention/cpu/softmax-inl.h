@@ -10,6 +10,7 @@
 
 #include "hwy/contrib/math/math-inl.h"
 
+#include "core/math.h"
 #include "cpu/vec-inl.h"
 #include "ops/attention/cpu/attention_kernels.h"
 
@@ -88,7 +89,7 @@ HWY_INLINE void update_row(D d, float soft_cap, int lo, int hi, float* s, RowSta
                            int o_size) {
   const int step = static_cast<int>(hn::Lanes(d));
   const int begin = lo / kKeyLanes * kKeyLanes;
-  const int end = (hi + kKeyLanes - 1) / kKeyLanes * kKeyLanes;
+  const int end = round_up(hi, kKeyLanes);
   const float tile_max = mask_scores(d, soft_cap, lo, hi, begin, end, s);
   const float old_max = state.max;
   const float max = tile_max > old_max ? tile_max : old_max;

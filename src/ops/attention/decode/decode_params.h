@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/math.h"
 #include "ops/attention/device/params.h"
 
 namespace heddle::cuda::attention {
@@ -32,7 +33,7 @@ inline constexpr int kDecodeBlocksPerSm = 2;  // that run at the same time
 }
 /// Pairs of rows in a row tile whose states blocks leave for each other.
 [[nodiscard]] constexpr int decode_row_pairs(int group_size) {
-  return ((group_size < kDecodeRowTile ? group_size : kDecodeRowTile) + 1) / 2;
+  return ceil_div(group_size < kDecodeRowTile ? group_size : kDecodeRowTile, 2);
 }
 
 /// What the decode kernel takes. Where it rotates, the frequencies follow.
@@ -47,7 +48,7 @@ struct DecodeParams : AttentionParams {
   uint32_t num_units = 0;      // of a sequence: kv heads, times the parts that a group is taken in
   int32_t unit_rows = 0;       // of a unit, at most
   int32_t partial_pairs = 0;   // decode_row_pairs()
-  Divisor by_kv_heads;
+  FastDivisor by_kv_heads;
   /// See AttentionChoice.
   bool can_start_on_stale_table = false;
   bool has_whole_tiles = false;

@@ -36,6 +36,7 @@
 #include "cuda/early_launch.h"
 #include "cuda/shared_memory.h"
 
+#include "core/math.h"
 #include "ops/attention/decode/launch.h"
 #include "ops/attention/decode/rope_scores_cuda.h"
 #include "ops/attention/decode/softmax_state_cuda.h"
@@ -148,7 +149,7 @@ __device__ int add_tiles(const Params& p, const SequenceCut& cut, const std::byt
     const std::byte* keys = ring.template take<false>();
     float weights[Shape::kRowTiles][4];
     if constexpr (Shape::kRotates) {
-      const int num_steps = (p.head_dim + 15) / 16;
+      const int num_steps = ceil_div(p.head_dim, 16);
       RotatedScores<T, Shape>(s, q, p.rope.num_pairs, num_steps)(keys, position, weights);
     } else {
       score_tile<T>(shared_address(keys), rows, lane, weights);

@@ -7,6 +7,7 @@
 // computes once (the in-tile rotation). Rounding rotated keys to their dtype would use up most of
 // the tolerance; what is done instead is in rope_scores_cuda.h.
 
+#include "core/math.h"
 #include "ops/attention/decode/tile_cuda.h"
 
 namespace heddle::cuda::attention::decode {
@@ -52,7 +53,7 @@ class RotatingTile {
         q_(shared_address(q)) {}
 
   /// Steps of 16 elements that have a rotated one.
-  [[nodiscard]] __device__ int rotated_steps() const { return (2 * num_pairs_ + 15) / 16; }
+  [[nodiscard]] __device__ int rotated_steps() const { return ceil_div(2 * num_pairs_, 16); }
 
   /// The address of a lane's row for ldmatrix: keys 0 to 7 and 8 to 15 of the first vector, then of
   /// the second.

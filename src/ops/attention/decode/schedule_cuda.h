@@ -18,7 +18,9 @@
 #include <cstdint>
 
 #include "cuda/cluster_cuda.h"
+#include "cuda/divide_cuda.h"
 
+#include "core/math.h"
 #include "ops/attention/decode/decode_params.h"
 #include "ops/attention/paged/paged_kv_cuda.h"
 
@@ -38,21 +40,12 @@ struct SequenceCut {
   }
 };
 
-/// n / d for a quotient below 2^20 and d below 2^31, in fewer instructions than the operator.
-__device__ inline uint32_t divide(uint32_t n, uint32_t d) {
-  const auto quotient =
-      static_cast<uint32_t>(__fdividef(static_cast<float>(n), static_cast<float>(d)));
-  const auto rest = static_cast<int32_t>(n - quotient * d);  // the quotient may be wrong by one
-  return rest < 0 ? quotient - 1 : quotient + (rest >= static_cast<int32_t>(d) ? 1 : 0);
-}
-__device__ inline uint32_t divide_up(uint32_t n, uint32_t d) { return divide(n + d - 1, d); }
-
 /// The pages of a sequence by a table that the kernel in front may still write: none where the
 /// words do not describe pages of the table.
 __device__ inline SequencePages stale_pages(const AttentionParams& p, int64_t seq) {
-  const int64_t begin = read_index<load_changing_word_if>(p.kv.page_indptr, seq),
-                end = read_index<load_changing_word_if>(p.kv.page_indptr, seq + 1),
-                last = read_index<load_changing_word_if>(p.kv.last_page_len, seq);
+  const int64_t begin = load_given<load_changing_word_if>(p.kv.page_indptr, seq).value(),
+                end = load_given<load_changing_word_if>(p.kv.page_indptr, seq + 1).value(),
+                last = load_given<load_changing_word_if>(p.kv.last_page_len, seq).value();
   const bool can_be =
       begin >= 0 && begin < end && end <= p.num_pages && last > 0 && last <= p.kv.page_size;
   if (!can_be) return {begin, 0};
@@ -66,15 +59,14 @@ __device__ inline SequenceCut cut_sequence(const AttentionParams& p, int seq,
   cut.kv_len = pages.kv_len;
   cut.first_key = p.window_left >= 0 ? max(pages.kv_len - 1 - p.window_left, 0) : 0;
   const int length = pages.kv_len - cut.begin();
-  const int segment = max((length + kMaxSegments - 1) / kMaxSegments,
+  const int segment = max(ceil_div(length, kMaxSegments),
                           length > kShortKeys ? kMinSegmentKeys : kMinShortSegmentKeys);
-  cut.segment = (segment + kSegmentMultiple - 1) / kSegmentMultiple * kSegmentMultiple;
-  cut.num_segments =
-      max(divide_up(static_cast<uint32_t>(length + kSegmentMultiple - 1) / kSegmentMultiple,
-                    static_cast<uint32_t>(cut.segment) / kSegmentMultiple),
-          1u);
+  cut.segment = round_up(segment, kSegmentMultiple);
+  cut.num_segments = max(ceil_div_small(ceil_div(static_cast<uint32_t>(length), kSegmentMultiple),
+                                        static_cast<uint32_t>(cut.segment) / kSegmentMultiple),
+                         1u);
   cut.unit_cost =
-      static_cast<uint32_t>((length + kTileKeys - 1) / kTileKeys) + cut.num_segments * kSegmentCost;
+      static_cast<uint32_t>(ceil_div(length, kTileKeys)) + cut.num_segments * kSegmentCost;
   return cut;
 }
 __device__ inline SequenceCut cut_sequence(const AttentionParams& p, int seq) {
@@ -135,16 +127,18 @@ struct Schedule {
   int alike[kWarps];  // the length that all sequences of a warp's lanes have; -1: they differ
 
   /// The block that has the segment which begins at `cost`.
-  [[nodiscard]] __device__ uint32_t block_of(uint32_t cost) const { return divide(cost, size); }
+  [[nodiscard]] __device__ uint32_t block_of(uint32_t cost) const {
+    return divide_small(cost, size);
+  }
 };
 
 /// The first segment of a sequence that begins at `cost` or later. Without memory to share units
 /// in, the first unit that does.
 __device__ inline WorkPlace place_at(const DecodeParams& p, const SequenceCut& cut,
                                      uint32_t num_units, int seq, uint32_t cost) {
-  uint32_t unit = divide(cost, cut.unit_cost);
+  uint32_t unit = divide_small(cost, cut.unit_cost);
   const uint32_t rest = cost - unit * cut.unit_cost;
-  uint32_t segment = divide_up(rest, cut.segment_cost());
+  uint32_t segment = ceil_div_small(rest, cut.segment_cost());
   if (segment >= cut.num_segments || (p.partials == nullptr && segment > 0)) {
     ++unit;
     segment = 0;
@@ -263,7 +257,7 @@ __device__ BlockWork partition_work(const DecodeParams& p, uint32_t block, uint3
   constexpr int kThreads = 32 * kWarps;
   const int thread = static_cast<int>(threadIdx.x);
   const bool has_overflow = p.num_seqs > kThreads;
-  const int count = has_overflow ? (p.num_seqs + kThreads - 1) / kThreads : 1;
+  const int count = has_overflow ? ceil_div(p.num_seqs, kThreads) : 1;
   const int seq = thread * count, last = min(seq + count, p.num_seqs);
   ThreadCosts own{0, true};
   SequenceCut cut = {};
@@ -278,12 +272,12 @@ __device__ BlockWork partition_work(const DecodeParams& p, uint32_t block, uint3
       s.cuts[0].num_segments <= cluster_size()) {
     return take_segment(p, s);
   }
-  uint32_t size = (all + num_blocks - 1) / num_blocks;
+  uint32_t size = ceil_div(all, num_blocks);
   if (are_alike) {
     // Round pieces up to whole units, or whole segments, so that fewer states are merged.
     const uint32_t unit = s.cuts[0].unit_cost;
     const uint32_t step = 2 * size >= unit ? unit : s.cuts[0].segment_cost();
-    size = (size + step - 1) / step * step;
+    size = round_up(size, step);
   }
   const auto begin = static_cast<uint32_t>(min(uint64_t{block} * size, uint64_t{all}));
   const uint32_t end = begin + min(size, all - begin);
@@ -390,8 +384,8 @@ struct FirstPages {
 };
 
 /// Prefetches element `i` to L2, if there is one.
-__device__ inline void prefetch_index(const IndexParams& a, int64_t i, int64_t count) {
-  if (i < count) prefetch(a.data + i * a.stride * (a.is_int64 ? 8 : 4));
+__device__ inline void prefetch_index(const ConstIndexVector& a, int64_t i, int64_t count) {
+  if (i < count) prefetch(a.address(i));
 }
 /// Prefetches lengths and the page table to L2.
 __device__ inline void fetch_tables(const DecodeParams& p) {
@@ -417,7 +411,7 @@ __device__ inline bool are_of_pool(const DecodeParams& p, const FirstPages& firs
 /// What the table says, after the wait, of the thread's sequence and of its first pages.
 struct TableWords {
   SequenceWords sequence;
-  IndexWords pages[2];
+  LoadedIndex pages[2];
 };
 __device__ inline TableWords request_again(const DecodeParams& p, const FirstPages& first) {
   TableWords now{};
@@ -427,7 +421,7 @@ __device__ inline TableWords request_again(const DecodeParams& p, const FirstPag
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     if (first.of_batch[i].entry >= 0) {
-      now.pages[i] = ask_index(p.kv.pages, first.of_batch[i].entry);
+      now.pages[i] = load_given(p.kv.pages, first.of_batch[i].entry);
     }
   }
   return now;
@@ -444,7 +438,7 @@ __device__ bool is_unchanged(const DecodeParams& p, const Schedule<kWarps>& shar
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const AskedPage& page = first.of_batch[i];
-    is_unchanged &= page.entry < 0 || join_index(p.kv.pages, now.pages[i]) == page.id;
+    is_unchanged &= page.entry < 0 || p.kv.pages.value_of(now.pages[i]) == page.id;
   }
   return is_unchanged;
 }

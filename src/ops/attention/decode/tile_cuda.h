@@ -131,7 +131,7 @@ class TileCursor {
   }
   [[nodiscard]] __device__ AskedPage asked() const {
     if (next_.position >= next_.end) return {};
-    return {entry_of(next_), join_index(p_.kv.pages, page_)};
+    return {entry_of(next_), p_.kv.pages.value_of(page_)};
   }
   /// Reads the entries of the warp's next tiles, at `position` of the run or behind it. The batch
   /// is empty where there are none.
@@ -147,7 +147,7 @@ class TileCursor {
       batch.end = min(run.end_key(), position + (p_.has_whole_tiles ? 32 * kStep : 1));
       batch.kv_len = run.cut->kv_len;
       batch.first_key = run.cut->first_key;
-      page_ = ask_index<load_changing_word_if>(p_.kv.pages, entry_of(batch));
+      page_ = load_given<load_changing_word_if>(p_.kv.pages, entry_of(batch));
     }
     __syncwarp();
     next_ = batch;
@@ -192,8 +192,8 @@ class TileCursor {
   const DecodeParams& p_;
   int lane_;
   RunWalk<kWarps, 0, 1> walk_;
-  TileBatch& next_;    // in the run of walk_
-  IndexWords page_{};  // of next_
+  TileBatch& next_;   // in the run of walk_
+  LoadedIndex page_;  // of next_
   TileBatch batch_;
   uint64_t addresses_;  // of batch_
   int tile_ = 0;        // of batch_

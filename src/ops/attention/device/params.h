@@ -26,10 +26,10 @@ struct AttentionParams {
   /// Rows of sequence i: [q_indptr[i], q_indptr[i + 1]); absent: row i alone. Row r of the q_len
   /// rows of a sequence stands at position kv_len - q_len + r, which may be negative. Rows that
   /// belong to no sequence are not touched.
-  IndexParams q_indptr;
+  ConstIndexVector q_indptr;
   /// Tree masks, see AttentionOptions. device/tree_mask_cuda.h reads them.
   const uint32_t* tree_mask = nullptr;
-  IndexParams tree_mask_indptr;
+  ConstIndexVector tree_mask_indptr;
 
   int64_t num_tokens =
       0;  // rows of q: the sequences have no more queries, one alone or all together

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "core/math.h"
 #include "ops/attention/device/params.h"
 #include "ops/attention/paged/paged_kv_cuda.h"
 
@@ -16,9 +17,9 @@ struct SequenceRows {
   int q_len;
 };
 __device__ inline SequenceRows sequence_rows(const AttentionParams& p, int64_t seq) {
-  if (p.q_indptr.data == nullptr) return {seq, 1};
-  const int64_t begin = read_index(p.q_indptr, seq);
-  return {begin, static_cast<int>(read_index(p.q_indptr, seq + 1) - begin)};
+  if (!p.q_indptr.is_given()) return {seq, 1};
+  const int64_t begin = p.q_indptr[seq];
+  return {begin, static_cast<int>(p.q_indptr[seq + 1] - begin)};
 }
 
 /// Tree mask of a sequence: bit j % 32 of word j / 32 of row r says whether query r sees new token
@@ -39,9 +40,9 @@ struct TreeMask {
 };
 __device__ inline TreeMask tree_mask(const AttentionParams& p, int64_t seq, int q_len) {
   if (p.tree_mask == nullptr) return {};
-  const int64_t begin = read_index(p.tree_mask_indptr, seq);
-  if (begin == read_index(p.tree_mask_indptr, seq + 1)) return {};
-  return {p.tree_mask + begin, (q_len + 31) / 32};
+  const int64_t begin = p.tree_mask_indptr[seq];
+  if (begin == p.tree_mask_indptr[seq + 1]) return {};
+  return {p.tree_mask + begin, ceil_div(q_len, 32)};
 }
 
 /// The keys [begin, end) of [0, kv_len) that a query at `position` may see, with begin <= end. Of a

@@ -2,6 +2,7 @@
 #include "cuda/early_launch.h"
 #include "cuda/memory_cuda.h"
 
+#include "core/math.h"
 #include "ops/attention/kv_append/new_token_cuda.h"
 
 namespace heddle::cuda::attention {
@@ -109,8 +110,7 @@ __global__ void __launch_bounds__(kAppendThreads)
 }  // namespace
 
 void launch_kv_append(const ExecContext& ctx, const KvAppendParams& p, const AppendChoice& choice) {
-  const auto blocks =
-      static_cast<unsigned>((p.num_tokens * p.warps_per_token + kWarps - 1) / kWarps);
+  const auto blocks = static_cast<unsigned>(ceil_div(p.num_tokens * p.warps_per_token, kWarps));
   if (choice.moves_vectors) {
     launch_early<append_vectors_kernel>(ctx, blocks, kAppendThreads, p);
   } else {

@@ -19,12 +19,12 @@ struct KvAppendParams {
   const std::byte* v = nullptr;
   int64_t k_token = 0, k_head = 0, v_token = 0, v_head = 0;
   /// Rows of sequence i: [seq_indptr[i], seq_indptr[i + 1]); absent: row i alone.
-  IndexParams seq_indptr;
+  ConstIndexVector seq_indptr;
   int64_t num_tokens = 0;
   int32_t num_seqs = 0, num_kv_heads = 0;
   int32_t head_units = 0;       // of 16 bytes, or elements where something is not aligned
   int32_t warps_per_token = 0;  // that share a token
-  Divisor by_head_units, by_warps_per_token;
+  FastDivisor by_head_units, by_warps_per_token;
   DType from = DType::kFloat32, to = DType::kFloat32;  // of k and v, of the cache
 };
 static_assert(sizeof(KvAppendParams) <= 288);
@@ -34,7 +34,7 @@ struct RopeAppendParams {
   /// [num_tokens, num_q_heads, head_dim] of k's dtype, rotated in place; nullptr: none.
   std::byte* q = nullptr;
   int64_t q_token = 0, q_head = 0;
-  IndexParams positions;  // [num_tokens]; absent: the places that the tokens get in the cache
+  ConstIndexVector positions;  // [num_tokens]; absent: the places that the tokens get in the cache
   int32_t num_q_heads = 0;
 };
 
@@ -43,7 +43,7 @@ struct RopeAppendParams {
 /// longer for few tokens on an H200.
 struct RowPartition {
   int32_t threads_per_row, rows_at_once;
-  Divisor by_threads_per_row, by_head_units;
+  FastDivisor by_threads_per_row, by_head_units;
 };
 
 /// A thread moves up to so many units of 16 bytes.

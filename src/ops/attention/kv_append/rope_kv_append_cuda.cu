@@ -66,8 +66,7 @@ __global__ void __launch_bounds__(kMaxRopeAppendThreads)
   if (thread < num_units) {
     store_in_cache(p, token.key + p.kv.value_distance + head * p.kv.head_step, first_unit, value);
   }
-  const int64_t position =
-      r.positions.data != nullptr ? read_index(r.positions, t) : int64_t{token.position};
+  const int64_t position = r.positions.is_given() ? r.positions[t] : int64_t{token.position};
   __shared__ SharedTurns shared;
   shared.fill(position, f);
   if (row < num_rows) {

@@ -46,7 +46,7 @@ KvAppendParams pack(const AppendArgs& args, const Described& described,
   p.k_head = args.k.stride(1) * element;
   p.v_token = args.v.stride(0) * element;
   p.v_head = args.v.stride(1) * element;
-  p.seq_indptr = IndexParams(args.seq_indptr);
+  p.seq_indptr = ConstIndexVector(args.seq_indptr);
   p.num_tokens = args.k.size(0);
   p.num_seqs = static_cast<int32_t>(args.table.last_page_len.size(0));
   p.num_kv_heads = args.cache.num_kv_heads;
@@ -58,8 +58,8 @@ KvAppendParams pack(const AppendArgs& args, const Described& described,
                args.k.size(0), " rows of ", args.k.size(1), " x ", args.k.size(2),
                ", too many for one launch");
   p.warps_per_token = static_cast<int32_t>(choice.warps_per_token);
-  p.by_head_units = Divisor(static_cast<uint32_t>(p.head_units));
-  p.by_warps_per_token = Divisor(static_cast<uint32_t>(p.warps_per_token));
+  p.by_head_units = FastDivisor(static_cast<uint32_t>(p.head_units));
+  p.by_warps_per_token = FastDivisor(static_cast<uint32_t>(p.warps_per_token));
   return p;
 }
 
@@ -91,7 +91,7 @@ void run_rope_append(const ExecContext& ctx, const AppendArgs& args, const Tenso
   Described described = describe(args);
   described.call.num_pairs = frequencies.num_pairs;
   RopeAppendParams r;
-  r.positions = IndexParams(positions);
+  r.positions = ConstIndexVector(positions);
   if (q) {
     const int64_t element = described.call.element_bytes;
     r.q = q.raw();
@@ -107,7 +107,7 @@ void run_rope_append(const ExecContext& ctx, const AppendArgs& args, const Tenso
   const RowPartition rows{
       .threads_per_row = choice.threads_per_row,
       .rows_at_once = choice.threads / choice.threads_per_row,
-      .by_threads_per_row = Divisor(static_cast<uint32_t>(choice.threads_per_row)),
+      .by_threads_per_row = FastDivisor(static_cast<uint32_t>(choice.threads_per_row)),
       .by_head_units = p.by_head_units};
   launch_rope_kv_append(ctx, p, r, rows, frequencies, choice);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ostream>
 
+#include "core/math.h"
 #include "ops/attention/kv_append/kv_append_cuda_params.h"
 #include "ops/attention/paged/aligned_rows.h"
 
@@ -23,7 +24,7 @@ int64_t select_warps_per_token(const AppendCall& call, int num_sms) {
   const int64_t units = 2 * int64_t{call.num_kv_heads} * units_of_head(call, call.is_aligned);
   const bool is_small = call.num_tokens * units <= num_sms * kThreadsPerSm;
   const int64_t of_thread = call.is_aligned && is_small ? 1 : kAppendItems;
-  return (units + 32 * of_thread - 1) / (32 * of_thread);
+  return ceil_div(units, 32 * of_thread);
 }
 
 }  // namespace
@@ -41,7 +42,7 @@ AppendChoice select_append_kernel(const AppendCall& call, const DeviceInfo& info
   c.threads_per_row = call.num_pairs / pairs_per_thread;
   const int rows = (call.num_q_heads + call.num_kv_heads) * c.threads_per_row;
   const int wanted = std::max(rows, call.num_kv_heads * c.head_units);
-  c.threads = std::clamp((wanted + 31) / 32 * 32, 64, kMaxRopeAppendThreads);
+  c.threads = std::clamp(round_up(wanted, 32), 64, kMaxRopeAppendThreads);
   return c;
 }
 

@@ -3,6 +3,7 @@
 #include "cuda/check.h"
 #include "cuda/rotate_vectors_cuda.h"
 
+#include "core/math.h"
 #include "ops/attention/merge_states/merge_states_cuda_params.h"
 
 namespace heddle::cuda::attention {
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T>
 void launch(const MergeParams& p, bool is_vector, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>((p.num_rows * p.row_lanes + kThreads - 1) / kThreads);
+  const auto blocks = static_cast<unsigned>(ceil_div(p.num_rows * p.row_lanes, kThreads));
   if (is_vector) {
     merge_states_kernel<T, 16 / sizeof(T)><<<blocks, kThreads, 0, stream>>>(p);
   } else {

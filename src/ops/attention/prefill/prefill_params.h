@@ -20,8 +20,7 @@ inline constexpr int kPrefillTileKeys = 64;
 /// tanh(q . k * sm_scale / soft_cap).
 struct PrefillParams {
   AttentionParams call;
-  Divisor by_group_size, by_kv_heads;
-  int64_t page_entry_step = 0;  // bytes from an entry of the table to the next
+  FastDivisor by_group_size, by_kv_heads;
   bool is_transformed = false;
   float scale = 1.0f;       // of scores in the exponent of e; 1 where they are made before
   float scale_log2 = 1.0f;  // of 2

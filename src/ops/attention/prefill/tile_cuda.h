@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include "cuda/load_cuda.h"
 #include "cuda/memory_cuda.h"
 
+#include "core/math.h"
 #include "ops/attention/device/tree_mask_cuda.h"
 #include "ops/attention/prefill/prefill_params.h"
 
@@ -54,9 +54,9 @@ __device__ constexpr uint32_t element_offset(int row, int element) {
 /// Up to kRows rows of one sequence and kv head, and what they see. In shared memory, since most of
 /// it is seldom read.
 struct alignas(16) Item {
-  int64_t first_token;     // row of q that holds the sequence's first query
-  const std::byte* pages;  // entries of the table
-  int64_t first_key;       // of the kv head: address of the key in slot 0, less that of the page
+  int64_t first_token;  // row of q that holds the sequence's first query
+  int64_t first_page;   // index in the table
+  int64_t first_key;    // of the kv head: address of the key in slot 0, less that of the page
   TreeMask tree;
   int q_len, kv_len, kv_head;
   int first_row, num_rows;  // of the sequence's q_len * group_size rows; num_rows <= 0: no work
@@ -88,20 +88,6 @@ __device__ inline KeyRange keys_of_row(const PrefillParams& p, const Item& item,
   return visible_keys(p.call, item.kv_len - item.q_len + token, item.kv_len, item.has_tree());
 }
 
-/// An entry of an i32 or i64 array whose words are on their way: what is made of them must not wait
-/// before others are asked for.
-struct Entry {
-  uint32_t low, high;
-
-  __device__ Entry(const std::byte* at, bool is_int64, bool in_range = true)
-      : low(load_word_if(at, in_range)), high(load_word_if(at + 4, in_range && is_int64)) {}
-  __device__ Entry(const IndexParams& a, int64_t i)
-      : Entry(a.data + i * a.stride * (a.is_int64 ? 8 : 4), a.is_int64) {}
-  [[nodiscard]] __device__ int64_t value(bool is_int64) const {
-    return is_int64 ? static_cast<int64_t>(uint64_t{high} << 32 | low) : static_cast<int32_t>(low);
-  }
-};
-
 /// A sequence's rows and pages, of a lane: sequence_rows and sequence_pages with all loads at once.
 struct Sequence {
   SequenceRows rows;
@@ -109,19 +95,12 @@ struct Sequence {
   int64_t first_token;  // of the first sequence
 
   __device__ Sequence(const PrefillParams& p, int seq) {
-    const IndexParams &starts = p.call.q_indptr, &page_starts = p.call.kv.page_indptr;
-    const IndexParams& lens = p.call.kv.last_page_len;
-    const Entry origin(starts, 0), begin(starts, seq), end(starts, seq + 1);
-    const Entry first_page(page_starts, seq), page_end(page_starts, seq + 1), last(lens, seq);
-    first_token = origin.value(starts.is_int64);
-    rows.first = begin.value(starts.is_int64);
-    rows.q_len = static_cast<int>(end.value(starts.is_int64) - rows.first);
-    pages.first_page = first_page.value(page_starts.is_int64);
-    const auto num_pages =
-        static_cast<int>(page_end.value(page_starts.is_int64) - pages.first_page);
-    pages.kv_len = num_pages > 0 ? (num_pages - 1) * p.call.kv.page_size +
-                                       static_cast<int>(last.value(lens.is_int64))
-                                 : 0;
+    const ConstIndexVector& starts = p.call.q_indptr;
+    const LoadedIndex origin = load_given(starts, 0), begin = load_given(starts, seq),
+                      end = load_given(starts, seq + 1);
+    pages = sequence_pages(p.call.kv, seq);
+    first_token = origin.value();
+    rows = {begin.value(), static_cast<int>(end.value() - begin.value())};
   }
 };
 
@@ -132,8 +111,8 @@ __device__ void set_tiles(const PrefillParams& p, int num_rows, Item& item) {
   const int whole = item.has_tree() ? max(min(first_new, first.end), 0) : first.end;
   item.num_keys = last.end;
   item.begin = first.begin / kKeys;
-  item.end = (last.end + kKeys - 1) / kKeys;
-  item.whole_begin = (last.begin + kKeys - 1) / kKeys;
+  item.end = ceil_div(last.end, kKeys);
+  item.whole_begin = ceil_div(last.begin, kKeys);
   item.whole_end = whole / kKeys;
 }
 
@@ -151,9 +130,8 @@ __device__ void find_item(const PrefillParams& p, Item& item) {
   };
   int begin = 0, count = p.call.num_seqs;  // the sequences that it may be
   while (count > 32) {                     // each lane looks at one of 32 that part the range
-    const int step = (count + 31) / 32, mine = lane * step;
-    const int64_t tokens = read_index(p.call.q_indptr, min(begin + mine, p.call.num_seqs)) -
-                           read_index(p.call.q_indptr, 0);
+    const int step = ceil_div(count, 32), mine = lane * step;
+    const int64_t tokens = p.call.q_indptr[min(begin + mine, p.call.num_seqs)] - p.call.q_indptr[0];
     const bool before = mine < count && first_tile(tokens, begin + mine) <= place;
     const int skipped = (__popc(__ballot_sync(~0u, before)) - 1) * step;
     begin += skipped;
@@ -169,7 +147,7 @@ __device__ void find_item(const PrefillParams& p, Item& item) {
   item.q_len = seq.rows.q_len;
   item.kv_len = seq.pages.kv_len;
   item.kv_head = number - place * p.call.num_kv_heads;
-  item.pages = p.call.kv.pages.data + seq.pages.first_page * p.page_entry_step;
+  item.first_page = seq.pages.first_page;
   item.first_key = reinterpret_cast<int64_t>(p.call.kv.pool) + p.call.kv.key_offset +
                    row_offset(p.call.kv, item.kv_head, 0);
   item.first_row = (place - number_of_first) * S::kRows;
@@ -251,8 +229,9 @@ struct KeyTiles {
     const int key = tile * S::kKeys + static_cast<int>(threadIdx.x);
     if (threadIdx.x >= S::kKeys || key >= num_keys) return;
     int64_t* const to = &addresses[(tile & 1) * S::kKeys + threadIdx.x];
-    const std::byte* const entry = item.pages + page_slot(p.call.kv, key).page * p.page_entry_step;
-    if (p.call.kv.pages.is_int64) {
+    const std::byte* const entry =
+        p.call.kv.pages.address(item.first_page + page_slot(p.call.kv, key).page);
+    if (p.call.kv.pages.is_int64()) {
       copy_async_8(to, entry, true);
     } else {
       copy_async_4(to, entry);
@@ -263,7 +242,7 @@ struct KeyTiles {
     const int key = tile * S::kKeys + static_cast<int>(threadIdx.x);
     if (threadIdx.x >= S::kKeys || key >= num_keys) return;
     int64_t* const at = &addresses[(tile & 1) * S::kKeys + threadIdx.x];
-    const int64_t page = p.call.kv.pages.is_int64 ? *at : *reinterpret_cast<const int32_t*>(at);
+    const int64_t page = p.call.kv.pages.is_int64() ? *at : *reinterpret_cast<const int32_t*>(at);
     *at = item.first_key + page * p.call.kv.page_step +
           page_slot(p.call.kv, key).slot * p.call.kv.slot_step;
   }

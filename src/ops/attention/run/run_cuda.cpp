@@ -77,10 +77,10 @@ void pack(const AttentionArgs& args, const AttentionCall& call, AttentionParams&
     p.lse_token = args.lse.stride(0);
     p.lse_head = args.lse.stride(1);
   }
-  if (args.q_indptr != nullptr) p.q_indptr = IndexParams(*args.q_indptr);
+  if (args.q_indptr != nullptr) p.q_indptr = ConstIndexVector(*args.q_indptr);
   if (args.options.tree_mask) {
     p.tree_mask = reinterpret_cast<const uint32_t*>(args.options.tree_mask.raw());
-    p.tree_mask_indptr = IndexParams(args.options.tree_mask_indptr);
+    p.tree_mask_indptr = ConstIndexVector(args.options.tree_mask_indptr);
   }
   p.num_tokens = args.num_tokens;
   p.num_pages = args.table.pages.size(0);
@@ -110,7 +110,7 @@ void pack_decode(const ExecContext& ctx, const AttentionCall& call, const Attent
   p.num_units = static_cast<uint32_t>(choice.units_per_seq);
   p.unit_rows = choice.rows;
   p.partial_pairs = decode_row_pairs(call.group_size);
-  p.by_kv_heads = Divisor(static_cast<uint32_t>(call.num_kv_heads));
+  p.by_kv_heads = FastDivisor(static_cast<uint32_t>(call.num_kv_heads));
   p.can_start_on_stale_table = choice.can_start_on_stale_table;
   p.has_whole_tiles = choice.has_whole_tiles;
 }
@@ -148,9 +148,8 @@ void run_prefill(const AttentionArgs& args, const AttentionCall& call,
   check_prefill_size(call);
   PrefillParams p;
   pack(args, call, p.call);
-  p.by_group_size = Divisor(static_cast<uint32_t>(call.group_size));
-  p.by_kv_heads = Divisor(static_cast<uint32_t>(call.num_kv_heads));
-  p.page_entry_step = p.call.kv.pages.stride * (p.call.kv.pages.is_int64 ? 8 : 4);
+  p.by_group_size = FastDivisor(static_cast<uint32_t>(call.group_size));
+  p.by_kv_heads = FastDivisor(static_cast<uint32_t>(call.num_kv_heads));
   p.is_transformed = call.transforms_scores;
   p.scale = p.is_transformed ? 1.0f : args.sm_scale;
   p.scale_log2 = p.scale * kLog2E;

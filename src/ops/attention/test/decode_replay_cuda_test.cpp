@@ -13,6 +13,7 @@
 #include "heddle/ops/attention.h"
 
 #include "compare.h"
+#include "core/math.h"
 #include "device_buffer.h"
 #include "graph_timing_cuda.h"
 #include "late_copy.h"
@@ -47,7 +48,7 @@ class ChangingSequences {
       const int64_t room = (num_pages_ - starts.back()) * kPageSize;
       const int64_t length =
           std::min(pick<int64_t>({0, 16, 17, random_int(1, 300), random_int(1, longest)}), room);
-      const int64_t of_seq = (length + kPageSize - 1) / kPageSize;
+      const int64_t of_seq = ceil_div(length, kPageSize);
       last.push_back(static_cast<int32_t>(length - (of_seq - 1) * kPageSize));
       starts.push_back(starts.back() + static_cast<int32_t>(of_seq));
     }

@@ -11,6 +11,7 @@
 
 #include "heddle/ops/kv_cache.h"
 
+#include "core/math.h"
 #include "testing/mirror.h"
 #include "testing/poison.h"
 #include "testing/random.h"
@@ -35,7 +36,7 @@ class PagedCache {
       : shape_(shape), kv_lens_(kv_lens) {
     page_indptr_.push_back(0);
     for (const int64_t len : kv_lens) {
-      const int64_t pages = (len + shape.page_size - 1) / shape.page_size;
+      const int64_t pages = ceil_div(len, shape.page_size);
       page_indptr_.push_back(page_indptr_.back() + pages);
       last_page_len_.push_back(pages == 0 ? -77 : len - (pages - 1) * shape.page_size);
     }

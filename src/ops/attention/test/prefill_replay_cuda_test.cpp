@@ -9,6 +9,7 @@
 #include "heddle/ops/attention.h"
 
 #include "compare.h"
+#include "core/math.h"
 #include "device_buffer.h"
 #include "graph_timing_cuda.h"
 #include "ops/attention/test/paged_cases.h"
@@ -33,7 +34,7 @@ class ChangingBatch {
     for (int64_t i = 0; i < kSeqs; ++i) {
       const int64_t kv_len = std::min(pick<int64_t>({0, 16, 17, random_int(1, small_or(90, 600))}),
                                       (kPages - pages) * kPageSize);
-      const int64_t of_seq = (kv_len + kPageSize - 1) / kPageSize;
+      const int64_t of_seq = ceil_div(kv_len, kPageSize);
       q_lens.push_back(
           std::min(pick<int64_t>({0, 1, random_int(1, small_or(20, 130))}), kTokens - tokens));
       kv_lens.push_back(kv_len);

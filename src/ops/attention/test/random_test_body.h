@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/math.h"
 #include "ops/attention/test/attention_cases.h"
 #include "ops/attention/test/attention_ref.h"
 
@@ -193,7 +194,7 @@ class AttentionCheck {
     tree_indptr_.push_back(static_cast<int32_t>(random_int(0, 3)));
     tree_words_.assign(size_t(tree_indptr_[0]), -1);
     for (size_t i = 0; i < c_.has_tree.size(); ++i) {
-      const int64_t words = (c_.q_lens[i] + 31) / 32;
+      const int64_t words = ceil_div(c_.q_lens[i], 32);
       for (int64_t w = 0; c_.has_tree[i] && w < c_.q_lens[i] * words; ++w) {
         tree_words_.push_back(static_cast<int32_t>(rng()()));
       }
@@ -203,7 +204,7 @@ class AttentionCheck {
   /// Which new tokens query r of a sequence sees; empty without a tree mask.
   [[nodiscard]] std::vector<bool> tree_row(size_t seq, int64_t r) const {
     if (c_.has_tree.empty() || !c_.has_tree[seq]) return {};
-    const int64_t q_len = c_.q_lens[seq], words = (q_len + 31) / 32;
+    const int64_t q_len = c_.q_lens[seq], words = ceil_div(q_len, 32);
     std::vector<bool> sees;
     for (int64_t j = 0; j < q_len; ++j) {
       const int32_t word = tree_words_[size_t(tree_indptr_[seq] + r * words + j / 32)];

@@ -20,6 +20,7 @@
 #include "heddle/ops/lora.h"
 
 #include "core/device_bytes.h"
+#include "core/math.h"
 #include "ops/lora/bench/lora_bench_cuda.h"
 
 namespace heddle::lora_bench {
@@ -38,8 +39,6 @@ constexpr testing::Replays kReplays{.warm_up = 2, .timed = 5};
 
 enum class Alignment { kTight, kPadded, kOdd };
 const char* const kAlignmentNames[] = {"no gaps", "rows at 16 bytes", "odd strides and starts"};
-
-constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 struct Shape {
   uint64_t seed;

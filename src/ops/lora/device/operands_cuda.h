@@ -15,11 +15,6 @@ constexpr int kProductTiles = kRowTileRows / kProductTileRows;
 // could not keep the sign of a zero.
 constexpr float kNoSum = -0.0f;
 
-/// n / d, where reciprocal = ceil(2^32 / d) modulo 2^32 and n d < 2^32.
-__device__ inline int divide(int n, uint32_t reciprocal) {
-  return reciprocal == 0 ? n : static_cast<int>(__umulhi(static_cast<uint32_t>(n), reciprocal));
-}
-
 /// The work items of a block: begin, begin + step, ... below end. Of 10 items, 4 blocks have 3, 3,
 /// 2, 2.
 struct BlockRange {
@@ -28,7 +23,7 @@ struct BlockRange {
   /// One item.
   __device__ explicit BlockRange(int begin) : begin(begin), end(begin + 1) {}
   /// Consecutive items: block 0 has 0 1 2, block 1 has 3 4 5, block 2 has 6 7, block 3 has 8 9.
-  __device__ BlockRange(int num, uint32_t block_reciprocal) {
+  __device__ BlockRange(int num, Reciprocal block_reciprocal) {
     const int block = static_cast<int>(blockIdx.x);
     const int each = divide(num, block_reciprocal);
     const int more = num - each * static_cast<int>(gridDim.x);

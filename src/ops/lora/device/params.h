@@ -3,6 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/divide.h"
+#include "cuda/index.h"
+
 #include "heddle/ops/lora.h"
 
 #include "core/math.h"
@@ -47,8 +50,8 @@ struct RowTile {
   int32_t slot;
   int16_t num_rows, num_tiles;
   int32_t first_tile;
-  uint32_t row_reciprocal;  // for divide(i, row_reciprocal) = i / num_rows
-  int32_t first_partial;    // row of the partial sums: the rows of all rank tiles before, added up
+  Reciprocal row_reciprocal;  // of num_rows
+  int32_t first_partial;  // row of the partial sums: the rows of all rank tiles before, added up
   int32_t padding[3];
   int16_t rows[kRowTileRows];
 };
@@ -75,24 +78,18 @@ struct WindowPlan {
 
 /// Bytes of one window's plan.
 [[nodiscard]] constexpr size_t window_plan_bytes(int64_t rows, int64_t max_rank) {
-  const int64_t tiles = rows * (ceil_div(max_rank, kTileRanks));
-  return (offsetof(WindowPlan, tiles) + size_t(tiles) * sizeof(RankTile) + 255) / 256 * 256;
+  const int64_t tiles = rows * ceil_div(max_rank, kTileRanks);
+  return round_up(offsetof(WindowPlan, tiles) + size_t(tiles) * sizeof(RankTile), size_t{256});
 }
-
-/// An i32 or i64 array.
-struct Indices {
-  const void* data;
-  int64_t stride;
-  bool is_int64;
-};
 
 struct PlanParams {
   std::byte* plans;  // of each window
   size_t plan_bytes;
   int64_t num_tokens;
   int32_t window_rows, num_slots, num_segments, max_rank;
-  Indices slot_ids, seg_starts, seg_ends, seg_slots;
-  Indices slot_ranks;  // the largest rank of a slot at any site, or absent: max_rank for all
+  ConstIndexVector slot_ids, seg_starts, seg_ends, seg_slots;
+  /// The largest rank of a slot at any site, or absent: max_rank for all.
+  ConstIndexVector slot_ranks;
 };
 
 /// Groups the rows of each window by adapter, one block a window.
@@ -127,8 +124,7 @@ struct SiteParams {
   int32_t num_slices, num_chunks, items_per_row_tile[2];
   int32_t last_tile;  // that the plan has memory for
   int32_t max_rank;   // the smaller one of the tables
-  // See divide().
-  uint32_t chunk_reciprocal, slice_reciprocal, row_tile_reciprocal[2], block_reciprocal;
+  Reciprocal chunk_reciprocal, slice_reciprocal, row_tile_reciprocal[2], block_reciprocal;
   float scale;
   const float* row_scale;  // of the window's rows, or nullptr
   float* partials;         // [slice][chunk][row of a tile][16]; null where the input is h
@@ -165,7 +161,7 @@ struct FusedParams {
   const LoraWeight *a, *b;     // entries of the first slice, where all is aligned
   int32_t a_stride, b_stride;  // from slot to slot
   int32_t num_slices, num_chunks, items_per_row_tile[2];
-  uint32_t chunk_reciprocal, slice_reciprocal, row_tile_reciprocal[2], block_reciprocal;
+  Reciprocal chunk_reciprocal, slice_reciprocal, row_tile_reciprocal[2], block_reciprocal;
   int32_t end[2][kMaxSlices - 1];  // as in SliceParams, of all slices but the last
   int32_t last_tile;
   const void* input;

@@ -168,7 +168,7 @@ struct ExpandItem {
   int row_tile, slot, slice, num_rows, max_rank;
   int output;   // the first one of this lane
   int partial;  // row of the partial sums: of chunk 0, the first ranks and the first row
-  uint32_t row_reciprocal;
+  Reciprocal row_reciprocal;
   int rows;  // rows 2 q (low half) and 2 q + 1 (high half) of the row tile, as rows of the window
 
   ExpandItem() = default;
@@ -185,7 +185,7 @@ struct ExpandItem {
     slot = head.x;
     num_rows = head.y & 0xffff;
     max_rank = (head.y >> 16) * kTileRanks;
-    row_reciprocal = static_cast<uint32_t>(head.w);
+    row_reciprocal.multiplier = static_cast<uint32_t>(head.w);
     partial = slice * p.num_chunks * num_partials + from.first_partial;
     rows = reinterpret_cast<const int*>(from.rows)[lane_q()];
   }

@@ -124,7 +124,7 @@ struct GeneralExpandItem {
   int row_tile, slot, slice, num_rows, max_rank;
   int first;    // output
   int partial;  // row of the partial sums: of chunk 0, the first ranks and the first row
-  uint32_t row_reciprocal;
+  Reciprocal row_reciprocal;
   int rows[2];  // rows w and w + 8 of the row tile, which warp w writes, as rows of the batch
 
   GeneralExpandItem() = default;
@@ -145,7 +145,7 @@ struct GeneralExpandItem {
     slot = head.x;
     num_rows = head.y & 0xffff;
     max_rank = (head.y >> 16) * kTileRanks;
-    row_reciprocal = static_cast<uint32_t>(head.w);
+    row_reciprocal.multiplier = static_cast<uint32_t>(head.w);
     partial = slice * p.num_chunks * w.num_partials + from.first_partial;
   }
 };
@@ -292,7 +292,7 @@ template <class T, int kNumChains, int kPairs>
 __device__ bool gather_pairs(const GeneralWindow& w, const GeneralExpandItem& item, int rank) {
   constexpr int kTilePairs = kTileRanks / 2;
   const int num_rows = item.num_rows, tiles = ceil_div(rank, kTileRanks);
-  const int all_tiles = rank <= kTileRanks ? 1 : (tiles + 1) / 2 * 2;
+  const int all_tiles = rank <= kTileRanks ? 1 : round_up(tiles, 2);
   const int count = all_tiles * num_rows * kTilePairs, chunk_stride = w.num_partials * kTileRanks;
   const FlaggedWord* const words = w.words + int64_t{item.partial} * kTileRanks;
   bool all_ready = true;

@@ -29,7 +29,7 @@ struct Outputs {
       : num_rows(s.num_rows), accumulate(accumulate) {
     const int n = first + static_cast<int>(threadIdx.x % 4) * kLaneOutputs;
     offset = n * 2;
-    groups = max(0, (width - n + kGroupOutputs - 1) / kGroupOutputs);
+    groups = max(0, ceil_div(width - n, kGroupOutputs));
   }
   __device__ static int row_of(int tile, int j) {
     return tile * kProductRows + 8 * j + static_cast<int>(threadIdx.x % 32 / 4);

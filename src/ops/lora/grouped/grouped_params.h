@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/math.h"
 #include "ops/lora/device/params.h"
 
 namespace heddle::cuda::lora {
@@ -44,7 +45,7 @@ inline constexpr size_t kGroupedPlanHead = 256;
 
 [[nodiscard]] constexpr size_t grouped_plan_bytes(int64_t num_tokens) {
   const size_t of_row = sizeof(GroupedTile) + 2 * sizeof(int32_t);
-  return (kGroupedPlanHead + size_t(num_tokens) * of_row + 255) / 256 * 256;
+  return round_up(kGroupedPlanHead + size_t(num_tokens) * of_row, size_t{256});
 }
 
 /// The plan as kernels read it.

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/math.h"
 #include "ops/lora/device/outputs_cuda.h"
 #include "ops/lora/grouped/launch_cuda.h"
 #include "ops/lora/grouped/row_tile_h_cuda.h"
@@ -20,7 +21,7 @@ __global__ void __launch_bounds__(kThreads)
   trigger_dependents();
   const int num_tiles = p.plan.head->num_tiles;
   const int part_rows = kThreads / p.h_row_vectors;  // a row has as many vectors as quads
-  const int tile_parts = (rows_of_tile(p.plan.head->num_rows) + part_rows - 1) / part_rows;
+  const int tile_parts = ceil_div(rows_of_tile(p.plan.head->num_rows), part_rows);
   const int slices = p.site.num_slices, of_tile = tile_parts * slices;
   const int parts = ChainSplit(p, num_tiles).parts;
   bool waits = true;
@@ -78,7 +79,7 @@ __global__ void __launch_bounds__(kThreads)
     const int tile_index = index / site.num_slices, s = index - tile_index * site.num_slices;
     const SliceParams& slice = site.slices[s];
     const GroupedTile tile = p.plan.tiles[tile_index];
-    const int rank = SlotWeights(p, tile, s).rank, quads = (rank + 3) / 4;
+    const int rank = SlotWeights(p, tile, s).rank, quads = ceil_div(rank, 4);
     for (int i = static_cast<int>(threadIdx.x); i < tile.num_rows * quads; i += kThreads) {
       const int of_tile = i / quads, first = (i - of_tile * quads) * 4;
       const float4 h = load_h(p, s, tile.first + of_tile, first, parts);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/math.h"
 #include "ops/lora/device/expand_product_cuda.h"
 #include "ops/lora/grouped/row_tiles_cuda.h"
 
@@ -19,7 +20,7 @@ struct ExpandShared {
   float factor[kGroupedTileRows];
 };
 
-inline constexpr int kHeadBytes = (sizeof(ExpandShared) + 127) / 128 * 128;
+inline constexpr int kHeadBytes = round_up(int{sizeof(ExpandShared)}, 128);
 // Two elements -0 in a word, where y is overwritten: they change no bit of what is added to them.
 inline constexpr uint32_t kNothing = 0x8000'8000u;
 

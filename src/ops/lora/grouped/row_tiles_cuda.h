@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/math.h"
 #include "ops/lora/device/operands_cuda.h"
 #include "ops/lora/grouped/grouped_params.h"
 
@@ -41,7 +42,7 @@ __host__ __device__ constexpr int select_split(int tile_passes, int num_blocks, 
   int best = 1, least = 0;
   for (int split = 1; split <= kChains; split *= 2) {
     if (split > max_split) break;
-    const int waves = (tile_passes * split + num_blocks - 1) / num_blocks;
+    const int waves = ceil_div(tile_passes * split, num_blocks);
     const int cost = waves * (2 * kChains / split + 1);
     if (split == 1 || cost < least) best = split, least = cost;
   }

@@ -47,7 +47,7 @@ struct Shared {
   const std::byte* lines[kLines];
 
   [[nodiscard]] __host__ __device__ static constexpr int head_bytes() {
-    return (static_cast<int>(sizeof(Shared)) + kLineBytes - 1) / kLineBytes * kLineBytes;
+    return round_up(static_cast<int>(sizeof(Shared)), kLineBytes);
   }
   /// Stages of so many lines that fit into `bytes` together with this.
   [[nodiscard]] __host__ __device__ static constexpr int num_stages(int bytes, int lines) {

@@ -122,8 +122,8 @@ class CudaSteps {
       : stream_(ctx.stream),
         w_(window),
         pairs_{
-            .starts = indices(window.batch.pair_starts),
-            .slots = indices(window.batch.pair_slots),
+            .starts = cuda::ConstIndexVector(window.batch.pair_starts),
+            .slots = cuda::ConstIndexVector(window.batch.pair_slots),
             .scales = window.batch.pair_scales ? window.batch.pair_scales.data<float>() : nullptr,
             .row_scale = window.batch.row_scale ? window.batch.row_scale.data<float>() : nullptr,
             .num_pairs = window.batch.pair_slots.size(0),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/math.h"
 #include "ops/lora/cpu/row_groups.h"
 
 namespace heddle {
@@ -13,7 +14,7 @@ inline constexpr int64_t kMaxPairSums = int64_t{8} << 20;
 
 /// Columns of sums of a slice that has `width` outputs: rows of sums then begin at multiples of 16
 /// bytes.
-[[nodiscard]] constexpr int64_t pair_sum_columns(int64_t width) { return (width + 3) / 4 * 4; }
+[[nodiscard]] constexpr int64_t pair_sum_columns(int64_t width) { return round_up(width, 4); }
 
 /// Rows of a window whose rows have `columns` sums.
 [[nodiscard]] constexpr int64_t pair_window_rows(int64_t columns) {

@@ -4,8 +4,8 @@
 #include "cuda/convert_cuda.h"
 
 #include "core/math.h"
-#include "ops/lora/device/indices_cuda.h"
 #include "ops/lora/device/operands_cuda.h"
+#include "ops/lora/device/valid_slot_cuda.h"
 #include "ops/lora/pairs/pairs_kernels.h"
 
 namespace heddle::cuda::lora {
@@ -20,9 +20,7 @@ struct PairRange {
 /// The pairs of token t that count: at most max_pairs, and none outside the arrays, whatever the
 /// starts are.
 __device__ PairRange pairs_of(const Pairs& p, int t) {
-  const auto start = [&](int i) {
-    return min(max(read_index(p.starts, i), int64_t{0}), p.num_pairs);
-  };
+  const auto start = [&](int i) { return min(max(p.starts.at(i), int64_t{0}), p.num_pairs); };
   const int64_t begin = start(t), end = start(t + 1);
   return {begin, min(end, begin + p.max_pairs)};
 }
@@ -38,7 +36,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   int32_t slot = kNoAdapter;
   float factor = 0.0f;
   if (pair < pairs.end) {
-    slot = valid_slot(read_index(p.slots, pair), p.num_slots);
+    slot = valid_slot(p.slots.at(pair), p.num_slots);
     factor = (p.scales != nullptr ? p.scales[pair] : 1.0f) *
              (p.row_scale != nullptr ? p.row_scale[t] : 1.0f);
   }
@@ -48,7 +46,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 /// Whether a pair adds to a slice: its adapter has both weights, of a rank above 0.
 __device__ bool touches(const Pairs& p, const PairSite& site, int64_t pair, int slice) {
-  const int32_t slot = valid_slot(read_index(p.slots, pair), p.num_slots);
+  const int32_t slot = valid_slot(p.slots.at(pair), p.num_slots);
   if (slot == kNoAdapter) return false;
   const LoraWeight a = read_weight(site.a, slot, slice), b = read_weight(site.b, slot, slice);
   return a.data != nullptr && b.data != nullptr && min(a.rank, b.rank) > 0;

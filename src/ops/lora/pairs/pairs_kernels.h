@@ -26,10 +26,10 @@ namespace cuda::lora {
 
 /// The pairs of a window of tokens.
 struct Pairs {
-  Indices starts;          // [num_tokens + 1], from the window's first token on
-  Indices slots;           // [num_pairs] of the whole batch
-  const float* scales;     // [num_pairs], or nullptr: 1
-  const float* row_scale;  // [num_tokens] of the window, or nullptr: 1
+  ConstIndexVector starts;  // [num_tokens + 1], from the window's first token on
+  ConstIndexVector slots;   // [num_pairs] of the whole batch
+  const float* scales;      // [num_pairs], or nullptr: 1
+  const float* row_scale;   // [num_tokens] of the window, or nullptr: 1
   int64_t num_pairs, max_pairs;
   int32_t num_tokens, num_slots;
 };

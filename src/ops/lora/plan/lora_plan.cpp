@@ -41,11 +41,11 @@ void make_plan(const ExecContext& ctx, const LoraBatch& batch, int64_t num_token
     p.window_rows = cuda::lora::kWindowRows;
     p.num_slots = num_slots;
     p.max_rank = max_rank;
-    p.slot_ids = indices(batch.slot_ids);
-    p.seg_starts = indices(batch.seg_starts);
-    p.seg_ends = indices(batch.seg_ends);
-    p.seg_slots = indices(batch.seg_slots);
-    p.slot_ranks = indices(slot_ranks);
+    p.slot_ids = cuda::ConstIndexVector(batch.slot_ids);
+    p.seg_starts = cuda::ConstIndexVector(batch.seg_starts);
+    p.seg_ends = cuda::ConstIndexVector(batch.seg_ends);
+    p.seg_slots = cuda::ConstIndexVector(batch.seg_slots);
+    p.slot_ranks = cuda::ConstIndexVector(slot_ranks);
     p.num_segments = batch.seg_starts ? static_cast<int32_t>(batch.seg_starts.size(0)) : 0;
     if (halves.windows) cuda::lora::plan_windows(p, ctx.stream);
     p.plans = plan + windows_plan_bytes(num_tokens, max_rank);

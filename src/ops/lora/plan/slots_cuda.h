@@ -1,8 +1,8 @@
 #pragma once
 
 #include "core/math.h"
-#include "ops/lora/device/indices_cuda.h"
 #include "ops/lora/device/operands_cuda.h"
+#include "ops/lora/device/valid_slot_cuda.h"
 
 namespace heddle::cuda::lora {
 
@@ -25,9 +25,9 @@ template <int kThreads, bool kOneRowEach = false>
 __device__ void resolve_slots(const PlanParams& p, int64_t first_row, int64_t num_rows,
                               int32_t* slots) {
   constexpr int kWarps = kThreads / 32;
-  const bool has_ids = p.slot_ids.data != nullptr;
+  const bool has_ids = p.slot_ids.is_given();
   const auto slot_by_id = [&](int64_t i) {
-    return valid_slot(read_index(p.slot_ids, first_row + i), p.num_slots);
+    return valid_slot(p.slot_ids.at(first_row + i), p.num_slots);
   };
   if constexpr (kOneRowEach) {
     const int t = static_cast<int>(threadIdx.x);
@@ -45,10 +45,9 @@ __device__ void resolve_slots(const PlanParams& p, int64_t first_row, int64_t nu
     int64_t begin = 0, end = 0;
     int32_t slot = kNoAdapter;
     if (segment < p.num_segments) {
-      begin = max(read_index(p.seg_starts, segment) - first_row, int64_t{0});
-      end = min(read_index(p.seg_ends, segment) - first_row, num_rows);
-      slot = valid_slot(p.seg_slots.data != nullptr ? read_index(p.seg_slots, segment) : segment,
-                        p.num_slots);
+      begin = max(p.seg_starts.at(segment) - first_row, int64_t{0});
+      end = min(p.seg_ends.at(segment) - first_row, num_rows);
+      slot = valid_slot(p.seg_slots.is_given() ? p.seg_slots.at(segment) : segment, p.num_slots);
     }
     for (unsigned rest = __ballot_sync(kAllLanes, begin < end); rest != 0; rest &= rest - 1) {
       const int of_lane = __ffs(static_cast<int>(rest)) - 1;
@@ -65,8 +64,8 @@ __device__ void resolve_slots(const PlanParams& p, int64_t first_row, int64_t nu
 /// Rank tiles of a slot: by its largest rank at any site, where the caller gave slot_ranks.
 __device__ inline int rank_tiles_of(const PlanParams& p, int slot) {
   int64_t rank = p.max_rank;
-  if (p.slot_ranks.data != nullptr) {
-    rank = max(int64_t{0}, min(rank, read_index(p.slot_ranks, slot)));
+  if (p.slot_ranks.is_given()) {
+    rank = max(int64_t{0}, min(rank, p.slot_ranks.at(slot)));
   }
   return static_cast<int>(ceil_div(rank, kTileRanks));
 }

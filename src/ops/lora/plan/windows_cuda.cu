@@ -79,7 +79,7 @@ __device__ void write_adapter(WindowPlan& plan, int slot, int num_rows, int num_
     row_tile.num_tiles = static_cast<int16_t>(num_tiles);
     row_tile.first_tile = before.tiles;
     row_tile.first_partial = before.partials;
-    row_tile.row_reciprocal = 0xffffffffu / static_cast<unsigned>(rows) + 1;
+    row_tile.row_reciprocal = Reciprocal(static_cast<uint32_t>(rows));
     for (int i = 0; i < num_tiles; ++i) {
       RankTile& tile = plan.tiles[before.tiles++];
       tile.slot = slot;

@@ -138,11 +138,6 @@ cuda::lora::WeightAddresses addresses(const LoraTable& table, int first_slice, i
   return a;
 }
 
-cuda::lora::Indices indices(const ConstTensorView& t) {
-  if (!t) return {};
-  return {t.raw(), t.stride(0), t.dtype() == DType::kInt64};
-}
-
 FusedParams pack_fused(const ExecContext& ctx, const LoraLaunch& part, const LoraChoice& choice,
                        uint32_t spin_limit) {
   FusedParams p{};

@@ -21,11 +21,9 @@ struct LoraLaunch {
   const std::byte* plan;  // of the whole batch
 };
 
-/// A table from slice first_slice on, and an index array, as kernels read them. Ranks count up to
-/// rank_limit.
+/// A table from slice first_slice on, as kernels read it. Ranks count up to rank_limit.
 [[nodiscard]] cuda::lora::WeightAddresses addresses(const LoraTable& table, int first_slice,
                                                     int64_t rank_limit);
-[[nodiscard]] cuda::lora::Indices indices(const ConstTensorView& t);
 
 /// Of kFused and kFusedWindows; what the aligned kernel takes.
 [[nodiscard]] cuda::lora::FusedParams pack_fused(const ExecContext& ctx, const LoraLaunch& part,
@@ -44,9 +42,9 @@ struct LoraLaunch {
 [[nodiscard]] cuda::lora::GroupedParams pack_grouped(const LoraLaunch& part,
                                                      const cuda::lora::GroupedConfig& config);
 
-/// For divide() of the kernels; there are no items to divide where d is 0.
-[[nodiscard]] constexpr uint32_t reciprocal(int32_t d) {
-  return 0xffffffffu / static_cast<uint32_t>(d > 1 ? d : 1) + 1;
+/// There are no items to divide where d is 0.
+[[nodiscard]] constexpr cuda::Reciprocal reciprocal(int32_t d) {
+  return cuda::Reciprocal(static_cast<uint32_t>(d > 1 ? d : 1));
 }
 
 }  // namespace heddle

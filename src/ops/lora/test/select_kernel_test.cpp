@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/math.h"
 #include "ops/lora/plan/plan_bytes.h"
 
 namespace heddle {
@@ -21,7 +22,7 @@ LoraCall call_of(int64_t tokens, int64_t in, int64_t out, int rank) {
           .tokens = tokens,
           .input_features = in,
           .num_outputs = out,
-          .output_items = (out + 255) / 256,
+          .output_items = ceil_div(out, 256),
           .input_vectors = true,
           .entries = true,
           .vectors = true,

@@ -11,7 +11,7 @@ namespace heddle::cuda::lora {
 /// the next 16.
 struct PartialRows {
   int first, num_rows;
-  uint32_t row_reciprocal;
+  Reciprocal row_reciprocal;
 };
 
 /// Sums the chain of this lane (its number modulo 8) for kValues rows of partial sums that lie
@@ -46,7 +46,7 @@ __device__ void gather_partials(const SiteParams& p, const PartialRows& partials
 #pragma unroll 1
   for (int begin = threadIdx.x / (kTileRanks * kChains); begin < count; begin += kValues * kStep) {
     float sum[kValues];
-    const int num = (count - begin + kStep - 1) / kStep;
+    const int num = ceil_div(count - begin, kStep);
     sum_chain<kValues, kStep>(p, (int64_t{first} + begin) * kTileRanks + rank, num, sum);
     float mine = 0.0f;  // the lane of chain i takes value i
 #pragma unroll

@@ -42,7 +42,7 @@ struct WorkItem {
   // and row.
   int32_t partial;
   int32_t num_rows, row_tile;
-  uint32_t row_reciprocal;
+  Reciprocal row_reciprocal;
   float scale;
   int32_t num_halves;  // of 256 outputs
   int32_t padding[2];
