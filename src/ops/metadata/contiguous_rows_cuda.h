@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ops/metadata/conversions/select_kernel.h"
 #include "ops/metadata/indices_cuda.h"
 
 // The conversions of contiguous tensors, which nearly all are: neighbouring i32, up to 256 rows,
@@ -17,8 +18,6 @@
 
 namespace heddle::cuda::metadata {
 
-inline constexpr int kContiguousThreads = 256;  // of a block, and rows
-
 /// A row: elements [begin, end); what `a` and `b` say depends on the op.
 struct alignas(16) ContiguousRow {
   int32_t begin, end, a, b;
@@ -26,8 +25,8 @@ struct alignas(16) ContiguousRow {
 
 template <int kPerLane>
 struct alignas(16) ContiguousWindow {
-  int32_t marks[kContiguousThreads * kPerLane];  // a row or -1
-  ContiguousRow rows[kContiguousThreads];
+  int32_t marks[kRowThreads * kPerLane];  // a row or -1
+  ContiguousRow rows[kRowThreads];
 };
 
 /// The part [first, first + size) of a ragged array.
@@ -35,7 +34,7 @@ struct ContiguousChunk {
   int32_t first, size;
 
   [[nodiscard]] static __device__ ContiguousChunk of_block(int32_t elements, int per_lane) {
-    const int all = kContiguousThreads * per_lane, first = static_cast<int>(blockIdx.x) * all;
+    const int all = kRowThreads * per_lane, first = static_cast<int>(blockIdx.x) * all;
     return {first, smaller(all, elements - first)};
   }
 };
@@ -44,7 +43,7 @@ struct ContiguousChunk {
 template <int kPerLane>
 __device__ void clear(ContiguousWindow<kPerLane>& window) {
 #pragma unroll
-  for (int k = 0; k < kPerLane; ++k) window.marks[k * kContiguousThreads + threadIdx.x] = -1;
+  for (int k = 0; k < kPerLane; ++k) window.marks[k * kRowThreads + threadIdx.x] = -1;
 }
 
 /// Puts this thread's row there, which begins and ends in the array where it says. A barrier
@@ -64,7 +63,7 @@ __device__ void set_row(ContiguousWindow<kPerLane>& window, const ContiguousChun
   // warp take the maximum first.
   const int before = from & ~(kPerWarp - 1);
 #pragma unroll
-  for (int i = kPerWarp; i < kContiguousThreads * kPerLane; i += kPerWarp) {
+  for (int i = kPerWarp; i < kRowThreads * kPerLane; i += kPerWarp) {
     if (before + i < to) atomicMax(&window.marks[before + i], r);
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/math.h"
+#include "ops/metadata/conversions/select_kernel.h"
 #include "ops/metadata/indices_cuda.h"
 
 // The elements of a ragged array, shared among blocks: block b has chunk b, whatever rows lie in
@@ -15,9 +16,6 @@
 // barrier; the element. Within the block everything counts from the chunk's beginning, in 32 bits.
 
 namespace heddle::cuda::metadata {
-
-inline constexpr int kRowThreads = 256;  // of a block, and rows that lie in shared memory at a time
-inline constexpr int kManyPerThread = 8;
 
 /// What becomes of a row: its elements [begin, end) are copied. `offset` is what the op adds to all
 /// of them.

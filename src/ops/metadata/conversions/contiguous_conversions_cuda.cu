@@ -5,7 +5,6 @@
 #include "cuda/early_launch.h"
 #include "cuda/load_cuda.h"
 
-#include "core/math.h"
 #include "ops/metadata/contiguous_rows_cuda.h"
 #include "ops/metadata/conversions/conversions_kernels.h"
 
@@ -150,8 +149,7 @@ struct ContiguousFilterSlots {
 
 // The four conversions whose rows have given starts.
 template <int kPerLane, class Op>
-__global__ void __launch_bounds__(kContiguousThreads)
-    contiguous_kernel(const __grid_constant__ Op op) {
+__global__ void __launch_bounds__(kRowThreads) contiguous_kernel(const __grid_constant__ Op op) {
   __shared__ ContiguousWindow<kPerLane> window;
   const int r = threadIdx.x;
   const bool is_row = r < op.num_rows;
@@ -198,10 +196,10 @@ struct ContiguousToRagged {
 // Every block adds up all lengths: that is cheaper than to wait for another block, and no block
 // waits.
 template <int kPerLane>
-__global__ void __launch_bounds__(kContiguousThreads)
+__global__ void __launch_bounds__(kRowThreads)
     contiguous_to_ragged_kernel(const __grid_constant__ ContiguousToRagged op) {
   __shared__ ContiguousWindow<kPerLane> window;
-  __shared__ uint32_t scratch[kContiguousThreads / 32];
+  __shared__ uint32_t scratch[kRowThreads / 32];  // [warps]
   const int r = threadIdx.x;
   const bool is_row = r < op.num_rows;
   clear(window);
@@ -219,36 +217,14 @@ __global__ void __launch_bounds__(kContiguousThreads)
   write_chunk(op, window, chunk);
 }
 
-/// Up to so many elements per multiprocessor a lane has one of them, so that more warps share the
-/// instructions.
-constexpr int64_t kShortPerSm = 1024;
-
-/// launch(elements per lane as a constant, blocks) for `size` elements.
-template <class Launch>
-void launch_for(const ExecContext& ctx, int32_t size, const Launch& launch) {
-  if (size <= 0) return;
-  const auto blocks = [&](int per_lane) {
-    const int64_t chunk = int64_t{kContiguousThreads} * per_lane;
-    return static_cast<unsigned>(ceil_div(size, chunk));
-  };
-  if (size <= kShortPerSm * ctx.info.num_sms) {
-    launch(std::integral_constant<int, 1>{}, blocks(1));
-  } else {
-    launch(std::integral_constant<int, 8>{}, blocks(8));
-  }
-}
-
+/// The kernel for the choice's elements per lane.
 template <class Op>
-void launch_contiguous(const ExecContext& ctx, const Op& op) {
-  launch_for(ctx, op.size, [&](auto per_lane, unsigned blocks) {
-    launch_early<contiguous_kernel<decltype(per_lane)::value, Op>>(ctx, blocks, kContiguousThreads,
-                                                                   op);
-  });
-}
-
-template <class... Tensors>
-bool are_contiguous(int64_t num_seqs, const Tensors&... tensors) {
-  return num_seqs > 0 && num_seqs <= kContiguousThreads && (is_contiguous_i32(tensors) && ...);
+void launch_contiguous(const ExecContext& ctx, const ConversionChoice& choice, const Op& op) {
+  if (choice.per_thread == 1) {
+    launch_early<contiguous_kernel<1, Op>>(ctx, choice.blocks, kRowThreads, op);
+  } else {
+    launch_early<contiguous_kernel<kManyPerThread, Op>>(ctx, choice.blocks, kRowThreads, op);
+  }
 }
 
 template <class Byte>
@@ -264,11 +240,8 @@ int32_t narrow(int64_t x) { return static_cast<int32_t>(x); }
 
 }  // namespace
 
-bool contiguous_block_tables_to_ragged(const ExecContext& ctx, const BlockTablesToRaggedParams& p) {
-  if (!are_contiguous(p.num_seqs, p.ragged, p.block_tables, p.input_lengths, p.cache_lengths) ||
-      p.ragged.size >= kSmallSum) {
-    return false;
-  }
+void contiguous_block_tables_to_ragged(const ExecContext& ctx, const BlockTablesToRaggedParams& p,
+                                       const ConversionChoice& choice) {
   const ContiguousToRagged op{.input_lengths = data_of(p.input_lengths),
                               .cache_lengths = data_of(p.cache_lengths),
                               .num_rows = narrow(p.num_seqs),
@@ -279,75 +252,67 @@ bool contiguous_block_tables_to_ragged(const ExecContext& ctx, const BlockTables
                               .ragged = data_of(p.ragged),
                               .fill_value = narrow(p.fill.value),
                               .has_fill = p.fill.on};
-  launch_for(ctx, op.size, [&](auto per_lane, unsigned blocks) {
-    launch_early<contiguous_to_ragged_kernel<decltype(per_lane)::value>>(ctx, blocks,
-                                                                         kContiguousThreads, op);
-  });
-  return true;
-}
-
-bool contiguous_block_tables_to_padded(const ExecContext& ctx, const BlockTablesToPaddedParams& p) {
-  if (p.fill.on || !are_contiguous(p.num_seqs, p.block_tables, p.ragged, p.cu_seqlens))
-    return false;
-  launch_contiguous(ctx, ContiguousToPadded{.starts = data_of(p.cu_seqlens),
-                                            .num_rows = narrow(p.num_seqs),
-                                            .size = narrow(p.ragged.size),
-                                            .ragged = data_of(p.ragged),
-                                            .width = narrow(p.block_tables.width),
-                                            .row_stride = narrow(p.block_tables.row_stride),
-                                            .block_tables = data_of(p.block_tables)});
-  return true;
-}
-
-bool contiguous_copy_next_input_ids(const ExecContext& ctx, const CopyNextInputIdsParams& p) {
-  if (!are_contiguous(p.num_seqs, p.all_input_ids, p.next_input_ids, p.cu_accepted_ids,
-                      p.cache_lengths, p.input_lengths, p.prompt_lengths)) {
-    return false;
+  if (choice.per_thread == 1) {
+    launch_early<contiguous_to_ragged_kernel<1>>(ctx, choice.blocks, kRowThreads, op);
+  } else {
+    launch_early<contiguous_to_ragged_kernel<kManyPerThread>>(ctx, choice.blocks, kRowThreads, op);
   }
-  launch_contiguous(ctx, ContiguousCopyNext{.starts = data_of(p.cu_accepted_ids),
-                                            .cache_lengths = data_of(p.cache_lengths),
-                                            .input_lengths = data_of(p.input_lengths),
-                                            .prompt_lengths = data_of(p.prompt_lengths),
-                                            .num_rows = narrow(p.num_seqs),
-                                            .size = narrow(p.next_input_ids.size),
-                                            .next_input_ids = data_of(p.next_input_ids),
-                                            .width = narrow(p.all_input_ids.width),
-                                            .row_stride = narrow(p.all_input_ids.row_stride),
-                                            .all_input_ids = data_of(p.all_input_ids)});
-  return true;
 }
 
-bool contiguous_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsParams& p) {
-  if (!are_contiguous(p.num_seqs, p.position_ids, p.slot_indices, p.cache_lengths, p.cu_seqlens,
-                      p.cu_slots)) {
-    return false;
-  }
+void contiguous_block_tables_to_padded(const ExecContext& ctx, const BlockTablesToPaddedParams& p,
+                                       const ConversionChoice& choice) {
+  launch_contiguous(ctx, choice,
+                    ContiguousToPadded{.starts = data_of(p.cu_seqlens),
+                                       .num_rows = narrow(p.num_seqs),
+                                       .size = narrow(p.ragged.size),
+                                       .ragged = data_of(p.ragged),
+                                       .width = narrow(p.block_tables.width),
+                                       .row_stride = narrow(p.block_tables.row_stride),
+                                       .block_tables = data_of(p.block_tables)});
+}
+
+void contiguous_copy_next_input_ids(const ExecContext& ctx, const CopyNextInputIdsParams& p,
+                                    const ConversionChoice& choice) {
+  launch_contiguous(ctx, choice,
+                    ContiguousCopyNext{.starts = data_of(p.cu_accepted_ids),
+                                       .cache_lengths = data_of(p.cache_lengths),
+                                       .input_lengths = data_of(p.input_lengths),
+                                       .prompt_lengths = data_of(p.prompt_lengths),
+                                       .num_rows = narrow(p.num_seqs),
+                                       .size = narrow(p.next_input_ids.size),
+                                       .next_input_ids = data_of(p.next_input_ids),
+                                       .width = narrow(p.all_input_ids.width),
+                                       .row_stride = narrow(p.all_input_ids.row_stride),
+                                       .all_input_ids = data_of(p.all_input_ids)});
+}
+
+void contiguous_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsParams& p,
+                                  const ConversionChoice& choice) {
   const int64_t size = std::max(p.position_ids.size, p.slot_indices.size);
-  launch_contiguous(ctx, ContiguousPositionSlots{.starts = data_of(p.cu_seqlens),
-                                                 .cache_lengths = data_of(p.cache_lengths),
-                                                 .cu_slots = data_of(p.cu_slots),
-                                                 .num_rows = narrow(p.num_seqs),
-                                                 .size = narrow(size),
-                                                 .num_positions = narrow(p.position_ids.size),
-                                                 .num_slots = narrow(p.slot_indices.size),
-                                                 .position_ids = data_of(p.position_ids),
-                                                 .slot_indices = data_of(p.slot_indices)});
-  return true;
+  launch_contiguous(ctx, choice,
+                    ContiguousPositionSlots{.starts = data_of(p.cu_seqlens),
+                                            .cache_lengths = data_of(p.cache_lengths),
+                                            .cu_slots = data_of(p.cu_slots),
+                                            .num_rows = narrow(p.num_seqs),
+                                            .size = narrow(size),
+                                            .num_positions = narrow(p.position_ids.size),
+                                            .num_slots = narrow(p.slot_indices.size),
+                                            .position_ids = data_of(p.position_ids),
+                                            .slot_indices = data_of(p.slot_indices)});
 }
 
-bool contiguous_slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p) {
-  if (!are_contiguous(p.num_seqs, p.filtered_slots, p.slots, p.cu_slots, p.slots_start))
-    return false;
-  launch_contiguous(ctx, ContiguousFilterSlots{.starts = data_of(p.cu_slots),
-                                               .slots_start = data_of(p.slots_start),
-                                               .num_rows = narrow(p.num_seqs),
-                                               .size = narrow(p.filtered_slots.size),
-                                               .slots = data_of(p.slots),
-                                               .num_slots = narrow(p.slots.size),
-                                               .fill_value = narrow(p.fill.value),
-                                               .filtered_slots = data_of(p.filtered_slots),
-                                               .has_fill = p.fill.on});
-  return true;
+void contiguous_slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p,
+                                const ConversionChoice& choice) {
+  launch_contiguous(ctx, choice,
+                    ContiguousFilterSlots{.starts = data_of(p.cu_slots),
+                                          .slots_start = data_of(p.slots_start),
+                                          .num_rows = narrow(p.num_seqs),
+                                          .size = narrow(p.filtered_slots.size),
+                                          .slots = data_of(p.slots),
+                                          .num_slots = narrow(p.slots.size),
+                                          .fill_value = narrow(p.fill.value),
+                                          .filtered_slots = data_of(p.filtered_slots),
+                                          .has_fill = p.fill.on});
 }
 
 }  // namespace heddle::cuda::metadata

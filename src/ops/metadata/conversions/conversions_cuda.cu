@@ -1,9 +1,10 @@
 #include <algorithm>
+#include <string_view>
 #include <type_traits>
 
 #include "cuda/check.h"
 
-#include "core/math.h"
+#include "core/kernel_log.h"
 #include "ops/metadata/conversions/conversions_kernels.h"
 #include "ops/metadata/ragged_rows_cuda.h"
 
@@ -127,7 +128,7 @@ template <int kPerThread>
 __global__ void __launch_bounds__(kRowThreads)
     position_slots_kernel(const __grid_constant__ PositionSlotIdsParams p) {
   __shared__ RowWindow window;
-  __shared__ int64_t slot_shifts[kRowThreads];
+  __shared__ int64_t slot_shifts[kRowThreads];  // [rows of the window]
   const Chunk chunk = Chunk::of_block(larger(p.position_ids.size, p.slot_indices.size), kPerThread);
   const PositionSlotCopies copies{p, slot_shifts, chunk.first};
   write_chunk<kPerThread>(PositionSlots{p, slot_shifts}, copies, p.cu_seqlens, p.num_seqs, chunk,
@@ -178,8 +179,8 @@ template <int kPerThread>
 __global__ void __launch_bounds__(kRowThreads)
     to_ragged_kernel(const __grid_constant__ BlockTablesToRaggedParams p) {
   __shared__ RowWindow window;
-  __shared__ Sums<1> scratch[kMaxWarps];
-  __shared__ uint32_t small_scratch[kRowThreads / 32];
+  __shared__ Sums<1> scratch[kMaxWarps];                // [warps]
+  __shared__ uint32_t small_scratch[kRowThreads / 32];  // [warps]
   const Chunk chunk = Chunk::of_block(p.ragged.size, kPerThread);
   const ConstIndexTable& t = p.block_tables;
   const ElementCopies<true> copies{{p.ragged, chunk.first}, {t, chunk.first}, p.fill};
@@ -217,22 +218,24 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-/// Below this many elements per multiprocessor one element per thread ends sooner than more of
-/// them.
-constexpr int64_t kShortPerSm = 4 * kRowThreads;
+template <class... Tensors>
+bool are_contiguous(const Tensors&... tensors) {
+  return (is_contiguous_i32(tensors) && ...);
+}
 
-/// launch(elements per thread as a constant, blocks) for `size` elements.
-template <class Launch>
-void launch_for(const ExecContext& ctx, int64_t size, const Launch& launch) {
-  if (size <= 0) return;
-  const auto blocks = [&](int64_t per_thread) {
-    const int64_t chunk = per_thread * kRowThreads;
-    return static_cast<unsigned>(ceil_div(size, chunk));
-  };
-  if (size <= kShortPerSm * ctx.info.num_sms) {
-    launch(std::integral_constant<int, 1>{}, blocks(1));
+/// Chooses a kernel and launches it: contiguous(choice), or general(elements per thread as a
+/// constant, blocks).
+template <class Contiguous, class General>
+void launch(std::string_view op, const ConversionCall& call, const Contiguous& contiguous,
+            const General& general) {
+  const ConversionChoice choice = select_conversion_kernel(call);
+  log_choice(op, choice);
+  if (choice.kernel == ConversionKernel::kContiguous) contiguous(choice);
+  if (choice.kernel != ConversionKernel::kGeneral) return;
+  if (choice.per_thread == 1) {
+    general(std::integral_constant<int, 1>{}, choice.blocks);
   } else {
-    launch(std::integral_constant<int, kManyPerThread>{}, blocks(kManyPerThread));
+    general(std::integral_constant<int, kManyPerThread>{}, choice.blocks);
   }
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
@@ -240,48 +243,80 @@ void launch_for(const ExecContext& ctx, int64_t size, const Launch& launch) {
 }  // namespace
 
 void block_tables_to_ragged(const ExecContext& ctx, const BlockTablesToRaggedParams& p) {
-  if (contiguous_block_tables_to_ragged(ctx, p)) return;
-  launch_for(ctx, p.ragged.size, [&](auto per_thread, unsigned blocks) {
-    to_ragged_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
-  });
+  const ConversionCall call{
+      .num_seqs = p.num_seqs,
+      .size = p.ragged.size,
+      .is_contiguous = p.ragged.size < kSmallSum &&
+                       are_contiguous(p.ragged, p.block_tables, p.input_lengths, p.cache_lengths),
+      .fills = p.fill.on,
+      .num_sms = ctx.info.num_sms};
+  launch(
+      "block_tables_to_ragged", call,
+      [&](const ConversionChoice& c) { contiguous_block_tables_to_ragged(ctx, p, c); },
+      [&](auto per_thread, unsigned blocks) {
+        to_ragged_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
+      });
 }
 
 void block_tables_to_padded(const ExecContext& ctx, const BlockTablesToPaddedParams& p) {
-  if (contiguous_block_tables_to_padded(ctx, p)) return;
-  if (p.fill.on) {
-    launch_for(ctx, p.num_seqs * p.block_tables.width, [&](auto per_thread, unsigned blocks) {
-      to_filled_padded_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
-    });
-  } else if (p.num_seqs > 0) {
-    launch_for(ctx, p.ragged.size, [&](auto per_thread, unsigned blocks) {
-      to_padded_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
-    });
-  }
+  const ConversionCall call{
+      .num_seqs = p.num_seqs,
+      .size = p.fill.on ? p.num_seqs * p.block_tables.width : p.ragged.size,
+      .is_contiguous = !p.fill.on && are_contiguous(p.block_tables, p.ragged, p.cu_seqlens),
+      .fills = p.fill.on,
+      .num_sms = ctx.info.num_sms};
+  launch(
+      "block_tables_to_padded", call,
+      [&](const ConversionChoice& c) { contiguous_block_tables_to_padded(ctx, p, c); },
+      [&](auto per_thread, unsigned blocks) {
+        (p.fill.on ? to_filled_padded_kernel<per_thread>
+                   : to_padded_kernel<per_thread>)<<<blocks, kRowThreads, 0, ctx.stream>>>(p);
+      });
 }
 
 void copy_next_input_ids(const ExecContext& ctx, const CopyNextInputIdsParams& p) {
-  if (contiguous_copy_next_input_ids(ctx, p)) return;
-  if (p.num_seqs == 0) return;
-  launch_for(ctx, p.next_input_ids.size, [&](auto per_thread, unsigned blocks) {
-    copy_next_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
-  });
+  const ConversionCall call{
+      .num_seqs = p.num_seqs,
+      .size = p.next_input_ids.size,
+      .is_contiguous = are_contiguous(p.all_input_ids, p.next_input_ids, p.cu_accepted_ids,
+                                      p.cache_lengths, p.input_lengths, p.prompt_lengths),
+      .num_sms = ctx.info.num_sms};
+  launch(
+      "copy_next_input_ids_inplace", call,
+      [&](const ConversionChoice& c) { contiguous_copy_next_input_ids(ctx, p, c); },
+      [&](auto per_thread, unsigned blocks) {
+        copy_next_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
+      });
 }
 
 void prepare_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsParams& p) {
-  if (contiguous_position_slot_ids(ctx, p)) return;
-  if (p.num_seqs == 0) return;
-  const int64_t size = std::max(p.position_ids.size, p.slot_indices.size);
-  launch_for(ctx, size, [&](auto per_thread, unsigned blocks) {
-    position_slots_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
-  });
+  const ConversionCall call{
+      .num_seqs = p.num_seqs,
+      .size = std::max(p.position_ids.size, p.slot_indices.size),
+      .is_contiguous =
+          are_contiguous(p.position_ids, p.slot_indices, p.cache_lengths, p.cu_seqlens, p.cu_slots),
+      .num_sms = ctx.info.num_sms};
+  launch(
+      "prepare_position_slot_ids", call,
+      [&](const ConversionChoice& c) { contiguous_position_slot_ids(ctx, p, c); },
+      [&](auto per_thread, unsigned blocks) {
+        position_slots_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
+      });
 }
 
 void slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p) {
-  if (contiguous_slots_filtering(ctx, p)) return;
-  if (p.num_seqs == 0 && !p.fill.on) return;
-  launch_for(ctx, p.filtered_slots.size, [&](auto per_thread, unsigned blocks) {
-    filter_slots_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
-  });
+  const ConversionCall call{
+      .num_seqs = p.num_seqs,
+      .size = p.filtered_slots.size,
+      .is_contiguous = are_contiguous(p.filtered_slots, p.slots, p.cu_slots, p.slots_start),
+      .fills = p.fill.on,
+      .num_sms = ctx.info.num_sms};
+  launch(
+      "slots_filtering", call,
+      [&](const ConversionChoice& c) { contiguous_slots_filtering(ctx, p, c); },
+      [&](auto per_thread, unsigned blocks) {
+        filter_slots_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
+      });
 }
 
 }  // namespace heddle::cuda::metadata

@@ -8,8 +8,6 @@
 namespace heddle::cuda::speculation {
 namespace {
 
-constexpr int kThreads = 64;  // few, so that a small batch spreads over many multiprocessors
-
 /// PrepareParams.
 struct DevicePrepare {
   DeviceNextTokens next;
@@ -35,10 +33,10 @@ struct DevicePrepare {
 };
 
 // What row p goes on with: output and required at last_ones[p], and the drafts whose mask is set.
-// One thread per row; grid ceil(num_rows / kThreads).
-__global__ void __launch_bounds__(kThreads)
+// One thread per row; grid and block: select_speculation_kernel.
+__global__ void __launch_bounds__(kGeneralThreads)
     prepare_kernel(const __grid_constant__ DevicePrepare p) {
-  const int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t row = int64_t{blockIdx.x} * kGeneralThreads + threadIdx.x;
   if (row >= p.num_rows) return;
   const int64_t last = p.last_ones[row], num_decode = p.num_decode.read();
   const bool known = last >= 0 && last < p.layout.num_tokens;
@@ -58,12 +56,10 @@ __global__ void __launch_bounds__(kThreads)
 
 void prepare_next_forward_pass(const ExecContext& ctx, const PrepareParams& params) {
   if (params.num_rows == 0) return;
-  if (prepare_next_forward_pass_by_lane_groups(ctx, params)) {
-    return log_choice("prepare_next_forward_pass", SpeculationKernel::kLaneGroups);
-  }
-  log_choice("prepare_next_forward_pass", SpeculationKernel::kGeneral);
-  const int64_t blocks = ceil_div(params.num_rows, kThreads);
-  prepare_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, ctx.stream>>>(DevicePrepare(params));
+  const SpeculationChoice choice = prepare_next_forward_pass_by_lane_groups(ctx, params);
+  log_choice("prepare_next_forward_pass", choice);
+  if (choice.kernel == SpeculationKernel::kLaneGroups) return;
+  prepare_kernel<<<choice.blocks, choice.threads, 0, ctx.stream>>>(DevicePrepare(params));
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 

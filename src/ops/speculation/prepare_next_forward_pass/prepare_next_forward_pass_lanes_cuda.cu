@@ -23,7 +23,7 @@ struct GroupPrepare {
 
 // What each row goes on with. A group of lanes for each, a lane for each of its tokens; output and
 // required are asked for at all of them, since the last accepted one is among them in any batch
-// that was verified. Grid and block: select_lane_group_launch.
+// that was verified. Grid and block: select_speculation_kernel.
 template <IndexLayout kLayout>
 __global__ void __launch_bounds__(kMaxGroupThreads)
     prepare_lanes_kernel(const __grid_constant__ GroupPrepare p) {
@@ -63,34 +63,35 @@ __global__ void __launch_bounds__(kMaxGroupThreads)
 
 }  // namespace
 
-bool prepare_next_forward_pass_by_lane_groups(const ExecContext& ctx, const PrepareParams& params) {
+SpeculationChoice prepare_next_forward_pass_by_lane_groups(const ExecContext& ctx,
+                                                           const PrepareParams& params) {
   const DraftLayout& layout = params.layout;
-  const int shift = select_group_shift(1 + layout.max_drafts());
-  if (shift < 0 || !fits_lane_groups(layout, params.num_rows) ||
-      params.accepted_tokens_mask.step() != 1) {
-    return false;
-  }
   IndexPacker pack;
-  const GroupPrepare p{.sampled = pack(params.next.sampled_tokens),
-                       .last_seq = pack(params.next.last_accepted_seq),
-                       .accepted_counts = pack(params.next.accepted_counts),
-                       .last_ones = pack(params.last_one_indices),
-                       .accepted_tokens = pack(params.next.accepted_tokens),
-                       .input = pack(params.input_tokens),
-                       .output = pack(params.output_tokens),
-                       .required = pack(params.required_logit_indices),
-                       .mask = params.accepted_tokens_mask.data(),
-                       .layout = make_group_drafts(layout, pack),
-                       .num_decode = group_count(params.num_decode, pack),
-                       .num_rows = static_cast<uint32_t>(params.num_rows),
-                       .group_shift = static_cast<uint8_t>(shift),
-                       .write_prefill_rows = params.write_prefill_rows};
-  if (pack.layout() == IndexLayout::kStrided) return false;
-  const LaneGroupLaunch launch = select_lane_group_launch(params.num_rows, shift, false, false);
+  GroupPrepare p{.sampled = pack(params.next.sampled_tokens),
+                 .last_seq = pack(params.next.last_accepted_seq),
+                 .accepted_counts = pack(params.next.accepted_counts),
+                 .last_ones = pack(params.last_one_indices),
+                 .accepted_tokens = pack(params.next.accepted_tokens),
+                 .input = pack(params.input_tokens),
+                 .output = pack(params.output_tokens),
+                 .required = pack(params.required_logit_indices),
+                 .mask = params.accepted_tokens_mask.data(),
+                 .layout = make_group_drafts(layout, pack),
+                 .num_decode = group_count(params.num_decode, pack),
+                 .num_rows = static_cast<uint32_t>(params.num_rows),
+                 .write_prefill_rows = params.write_prefill_rows};
+  const SpeculationChoice choice =
+      select_speculation_kernel({.num_rows = params.num_rows,
+                                 .tokens_per_row = 1 + layout.max_drafts(),
+                                 .is_large = is_large(layout, params.num_rows),
+                                 .has_gaps = pack.layout() == IndexLayout::kStrided ||
+                                             params.accepted_tokens_mask.has_gaps()});
+  if (choice.kernel != SpeculationKernel::kLaneGroups) return choice;
+  p.group_shift = static_cast<uint8_t>(choice.group_shift);
   dispatch_layout(pack.layout(), [&]<IndexLayout kLayout>() {
-    launch_early<prepare_lanes_kernel<kLayout>>(ctx, launch.blocks, launch.threads, p);
+    launch_early<prepare_lanes_kernel<kLayout>>(ctx, choice.blocks, choice.threads, p);
   });
-  return true;
+  return choice;
 }
 
 }  // namespace heddle::cuda::speculation

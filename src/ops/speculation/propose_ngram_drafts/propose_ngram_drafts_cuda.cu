@@ -8,6 +8,7 @@
 
 #include "heddle/core/error.h"
 
+#include "core/kernel_log.h"
 #include "ops/speculation/propose_ngram_drafts/propose_ngram_drafts_cuda.h"
 #include "ops/speculation/propose_ngram_drafts/propose_ngram_drafts_kernels.h"
 
@@ -128,12 +129,16 @@ __device__ bool meet(const DeviceNgram& p, uint64_t before, int64_t share, uint6
   return true;
 }
 
-// The last n tokens of each row, looked for among those before. Blocks_per_row blocks share the
-// tokens of a row, its last block writes the drafts. Grid num_rows * blocks_per_row, block
-// blockDim.x threads, whole warps.
+// The last n tokens of each row, looked for among those before.
+//
+//   blocks_per_row blocks    a row; the last of them writes the drafts
+//     block                  a share of the row's tokens, one after the other
+//       thread t             the tokens t, t + blockDim.x, ... of the share, kLoadsAtOnce at a time
+//
+// Grid num_rows * blocks_per_row, block blockDim.x threads, whole warps.
 __global__ void __launch_bounds__(kNgramThreads)
     propose_kernel(const __grid_constant__ DeviceNgram p) {
-  __shared__ uint64_t warp_best[kNgramThreads / 32];
+  __shared__ uint64_t warp_best[kNgramThreads / 32];  // [warps]: keys of n-grams, 0: none
   const int64_t row = blockIdx.x / p.blocks_per_row;
   const int64_t block = blockIdx.x % p.blocks_per_row;
   uint64_t before = 0;
@@ -188,6 +193,7 @@ void propose_ngram_drafts(const NgramParams& params, const ExecContext& ctx) {
   const NgramLaunch launch =
       select_ngram_launch(params.num_rows, params.max_tokens, params.max_ngram,
                           kNgramWords.fits(ctx.exchange.size()), ctx.info.num_sms);
+  log_choice("propose_ngram_drafts", launch);
   const auto blocks = static_cast<unsigned>(params.num_rows * launch.blocks_per_row);
   propose_kernel<<<blocks, launch.threads, 0, ctx.stream>>>(
       DeviceNgram(params, launch.blocks_per_row, ctx.exchange));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <ostream>
 
 #include "cuda/exchange.h"
 
@@ -21,6 +22,9 @@ inline constexpr int kNgramPlaceBits = 22;
 struct NgramLaunch {
   int blocks_per_row, threads;
   friend bool operator==(const NgramLaunch&, const NgramLaunch&) = default;
+  friend std::ostream& operator<<(std::ostream& out, const NgramLaunch& launch) {
+    return out << "blocks_per_row=" << launch.blocks_per_row << " threads=" << launch.threads;
+  }
 };
 
 /// Several blocks share a row where rows are long and few: as many as the chip holds twice over,

@@ -74,13 +74,12 @@ void rewind_kv_cache(const RewindParams& params, std::span<std::byte> exchange,
   const DeviceRewind p(params);
   const bool listed = params.releases.listed;
   if (p.num_rows == 0 && !listed) return;
-  if (rewind_kv_cache_by_lane_groups(params, list_sums_of(exchange), stream)) {
-    return log_choice("rewind_kv_cache", SpeculationKernel::kLaneGroups);
-  }
-  log_choice("rewind_kv_cache", SpeculationKernel::kGeneral);
-  const RowGrid grid = select_row_grid(p.num_rows, listed);
+  const SpeculationChoice choice =
+      rewind_kv_cache_by_lane_groups(params, list_sums_of(exchange), stream);
+  log_choice("rewind_kv_cache", choice);
+  if (choice.kernel == SpeculationKernel::kLaneGroups) return;
   (listed ? rewind_kernel<true>
-          : rewind_kernel<false>)<<<grid.blocks, grid.threads, 0, stream>>>(p);
+          : rewind_kernel<false>)<<<choice.blocks, choice.threads, 0, stream>>>(p);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 

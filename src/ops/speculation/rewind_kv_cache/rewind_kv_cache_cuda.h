@@ -5,6 +5,7 @@
 #include "core/math.h"
 #include "ops/speculation/rewind_kv_cache/rewind_kv_cache_kernels.h"
 #include "ops/speculation/shared/drafts_cuda.h"
+#include "ops/speculation/shared/select_kernel.h"
 
 namespace heddle::cuda::speculation {
 
@@ -131,7 +132,6 @@ __device__ inline void store_rewind(const DeviceKvBlocks& kv, const DeviceReleas
 }
 
 /// Threads of a block that keeps a list: it goes over the requests in tiles of so many.
-inline constexpr int kListThreads = 256;
 
 /// Sums over the threads of a block in the order of the threads, one sum a tile.
 class TileSums {
@@ -172,22 +172,5 @@ class TileSums {
   int64_t total_ = 0;
   int tile_ = 0;
 };
-
-/// The grid for `rows` rows. A list is kept by one block, since a request's place in it depends on
-/// all before it.
-struct RowGrid {
-  unsigned blocks, threads;
-};
-[[nodiscard]] constexpr RowGrid select_row_grid(int64_t rows, bool listed) {
-  constexpr int kThreads = 64;  // few, so that a small batch spreads over many multiprocessors
-  if (!listed) {
-    return {static_cast<unsigned>(rows > kThreads ? ceil_div(rows, kThreads) : 1), kThreads};
-  }
-  const int64_t warps = rows > 32 ? ceil_div(rows, 32) : 1;
-  return {1, static_cast<unsigned>(warps * 32 < kListThreads ? warps * 32 : kListThreads)};
-}
-static_assert(select_row_grid(0, false).blocks == 1 && select_row_grid(65, false).blocks == 2);
-static_assert(select_row_grid(256, true).threads == 256 && select_row_grid(0, true).threads == 32);
-static_assert(select_row_grid(70000, true).threads == 256);
 
 }  // namespace heddle::cuda::speculation

@@ -17,7 +17,7 @@ struct GroupRewind {
 
 // Takes the rejected drafts of each active request off its cache. One thread per request;
 // everything is asked for before anything is looked at, so that a request waits for memory twice:
-// for its count of blocks, then for their ids. Grid and block: select_lane_group_launch.
+// for its count of blocks, then for their ids. Grid and block: select_speculation_kernel.
 template <IndexLayout kLayout>
 __global__ void __launch_bounds__(kMaxGroupThreads)
     rewind_lanes_kernel(const __grid_constant__ GroupRewind p) {
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kMaxGroupThreads)
   if (is_active && !is_large) rewind = kv_row.plan(p.kv, rejected);
   auto num_released = static_cast<uint32_t>(rewind.num_released);
   if (is_large) num_released = count_released(p.kv, kv_row.row(), rejected);
-  __shared__ uint32_t warp_totals[kMaxGroupThreads / 32];
+  __shared__ uint32_t warp_totals[kMaxGroupThreads / 32];  // [warps]: ids that each releases
   GroupPlaces places;
   places.count(p.kv, group, num_released, warp_totals);
   if (p.kv.is_listed) __syncthreads();
@@ -58,35 +58,35 @@ __global__ void __launch_bounds__(kMaxGroupThreads)
 
 }  // namespace
 
-bool rewind_kv_cache_by_lane_groups(const RewindParams& params, uint64_t* list_sums,
-                                    cudaStream_t stream) {
+SpeculationChoice rewind_kv_cache_by_lane_groups(const RewindParams& params, uint64_t* list_sums,
+                                                 cudaStream_t stream) {
   const Releases& releases = params.releases;
+  const DraftLayout& layout = params.layout;
   const int64_t num_rows =
       std::max({params.num_requests, releases.num_last_ids, releases.mask_size});
-  if (!fits_lane_groups(params.kv, releases, num_rows)) return false;
-  const LaneGroupLaunch launch =
-      select_lane_group_launch(num_rows, 0, releases.listed, list_sums != nullptr);
-  if (launch.blocks == 0) return false;
-
   IndexPacker pack;
-  const GroupRewind p{.kv = make_group_kv(params.kv, releases, num_rows,
-                                          launch.blocks > 1 ? list_sums : nullptr, 0, pack),
-                      .accepted_counts = pack(params.accepted_counts),
-                      .prefill_status = pack(params.prefill_status),
-                      .indptr = pack(params.layout.indptr()),
-                      .num_active = group_count(params.num_active, pack),
-                      .num_starts = static_cast<uint32_t>(params.layout.num_starts()),
-                      .max_drafts = static_cast<uint32_t>(params.layout.max_drafts()),
-                      .num_requests = static_cast<uint32_t>(params.num_requests)};
-  if (pack.layout() == IndexLayout::kStrided || params.layout.num_starts() > kMaxOfLaneGroups ||
-      params.layout.max_drafts() >= kSmall) {
-    return false;
-  }
+  GroupRewind p{.kv = make_group_kv(params.kv, releases, num_rows, pack),
+                .accepted_counts = pack(params.accepted_counts),
+                .prefill_status = pack(params.prefill_status),
+                .indptr = pack(layout.indptr()),
+                .num_active = group_count(params.num_active, pack),
+                .num_starts = static_cast<uint32_t>(layout.num_starts()),
+                .max_drafts = static_cast<uint32_t>(layout.max_drafts()),
+                .num_requests = static_cast<uint32_t>(params.num_requests)};
+  const SpeculationChoice choice = select_speculation_kernel(
+      {.num_rows = num_rows,
+       .is_large = is_large(params.kv, releases, num_rows) ||
+                   layout.num_starts() > kMaxOfLaneGroups || layout.max_drafts() >= kSmall,
+       .has_gaps = pack.layout() == IndexLayout::kStrided || releases.mask.has_gaps(),
+       .is_listed = releases.listed,
+       .has_list_sums = list_sums != nullptr});
+  if (choice.kernel != SpeculationKernel::kLaneGroups) return choice;
+  set_choice(choice, list_sums, p.kv);
   dispatch_layout(pack.layout(), [&]<IndexLayout kLayout>() {
-    rewind_lanes_kernel<kLayout><<<launch.blocks, launch.threads, 0, stream>>>(p);
+    rewind_lanes_kernel<kLayout><<<choice.blocks, choice.threads, 0, stream>>>(p);
   });
   HEDDLE_CUDA_CHECK(cudaGetLastError());
-  return true;
+  return choice;
 }
 
 }  // namespace heddle::cuda::speculation

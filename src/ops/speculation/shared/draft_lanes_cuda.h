@@ -13,9 +13,9 @@ struct GroupDrafts {
   uint32_t num_starts = 0, max_drafts = 0, num_tokens = 0;
   bool rejects_placeholders = false;
 };
-[[nodiscard]] inline bool fits_lane_groups(const DraftLayout& layout, int64_t num_rows) {
-  return layout.num_tokens() <= kMaxOfLaneGroups && layout.num_starts() <= kMaxOfLaneGroups &&
-         num_rows * (1 + layout.max_drafts()) <= kMaxOfLaneGroups;
+[[nodiscard]] inline bool is_large(const DraftLayout& layout, int64_t num_rows) {
+  return layout.num_tokens() > kMaxOfLaneGroups || layout.num_starts() > kMaxOfLaneGroups ||
+         num_rows * (1 + layout.max_drafts()) > kMaxOfLaneGroups;
 }
 [[nodiscard]] inline GroupDrafts make_group_drafts(const DraftLayout& layout, IndexPacker& pack) {
   return {.indptr = pack(layout.indptr()),

@@ -252,16 +252,13 @@ __device__ void finish_rewind(const Params& p, const LaneGroup& group, const Gro
   if (is_large) finish_large_rewind<kLayout>(p, group, before, rejected, place);
 }
 
-/// GroupKv, where nothing in it counts further than 32 bits.
-[[nodiscard]] inline bool fits_lane_groups(const KvBlocks& kv, const Releases& r,
-                                           int64_t num_rows) {
-  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
-  return num_rows <= kMax >> 5 && r.capacity <= kMax && kv.max_blocks < kSmall &&
-         kv.block_size < kSmall && num_rows * (kv.max_blocks + 1) <= kMax &&
-         (r.mask.data() == nullptr || r.mask.step() == 1);
+/// Whether something in a GroupKv counts further than 32 bits.
+[[nodiscard]] inline bool is_large(const KvBlocks& kv, const Releases& r, int64_t num_rows) {
+  return num_rows > kMaxOfLaneGroups >> 5 || r.capacity > kMaxOfLaneGroups ||
+         kv.max_blocks >= kSmall || kv.block_size >= kSmall ||
+         num_rows * (kv.max_blocks + 1) > kMaxOfLaneGroups;
 }
 [[nodiscard]] inline GroupKv make_group_kv(const KvBlocks& kv, const Releases& r, int64_t num_rows,
-                                           uint64_t* list_sums, int group_shift,
                                            IndexPacker& pack) {
   return {.last_offset = pack(kv.last_offset),
           .length = pack(kv.length),
@@ -272,15 +269,18 @@ __device__ void finish_rewind(const Params& p, const LaneGroup& group, const Gro
           .release_mask = r.mask.data(),
           .list = pack(r.list),
           .list_size = pack.element(r.list_size),
-          .list_sums = list_sums,
           .block_size = static_cast<uint32_t>(kv.block_size),
           .max_blocks = static_cast<uint32_t>(kv.max_blocks),
           .num_last_ids = static_cast<uint32_t>(r.num_last_ids),
           .mask_size = static_cast<uint32_t>(r.mask_size),
           .capacity = static_cast<uint32_t>(r.capacity),
           .num_rows = static_cast<uint32_t>(num_rows),
-          .group_shift = static_cast<uint8_t>(group_shift),
           .is_listed = r.listed};
+}
+/// What the choice of a kernel adds.
+inline void set_choice(const SpeculationChoice& choice, uint64_t* list_sums, GroupKv& kv) {
+  kv.group_shift = static_cast<uint8_t>(choice.group_shift);
+  kv.list_sums = choice.blocks > 1 ? list_sums : nullptr;
 }
 
 }  // namespace heddle::cuda::speculation

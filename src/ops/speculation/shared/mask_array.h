@@ -18,6 +18,8 @@ class BasicMaskArray {
   [[nodiscard]] Byte* data() const { return data_; }
   [[nodiscard]] int64_t step() const { return step_; }  // elements, which are bytes
 
+  [[nodiscard]] bool has_gaps() const { return data_ != nullptr && step_ != 1; }
+
   bool operator[](int64_t i) const { return data_[i * step_] != std::byte{0}; }
   void set(int64_t i, bool value) const {
     if (data_ != nullptr) data_[i * step_] = std::byte{value};

@@ -161,12 +161,12 @@ void speculative_step(const SpeculativeStepParams& params, std::span<std::byte> 
   const DeviceStep p(params);
   const bool listed = params.releases.listed;
   if (p.num_rows == 0 && !listed && p.verify.mask.data == nullptr) return;
-  if (speculative_step_by_lane_groups(params, list_sums_of(exchange), stream)) {
-    return log_choice("speculative_step", SpeculationKernel::kLaneGroups);
-  }
-  log_choice("speculative_step", SpeculationKernel::kGeneral);
-  const RowGrid grid = select_row_grid(p.num_rows, listed);
-  (listed ? step_kernel<true> : step_kernel<false>)<<<grid.blocks, grid.threads, 0, stream>>>(p);
+  const SpeculationChoice choice =
+      speculative_step_by_lane_groups(params, list_sums_of(exchange), stream);
+  log_choice("speculative_step", choice);
+  if (choice.kernel == SpeculationKernel::kLaneGroups) return;
+  (listed ? step_kernel<true>
+          : step_kernel<false>)<<<choice.blocks, choice.threads, 0, stream>>>(p);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 

@@ -100,7 +100,7 @@ __device__ __noinline__ void next_step_large(const GroupStep& p, LaneGroup group
 /// that are cleared is one that a slot of the next step is made of.
 template <IndexLayout kLayout>
 __device__ void step_caches(const GroupStep& p, const LaneGroup& group) {
-  __shared__ uint32_t warp_totals[kMaxGroupThreads / 32];
+  __shared__ uint32_t warp_totals[kMaxGroupThreads / 32];  // [warps]: ids that each releases
   const uint32_t row = group.row;
   const bool is_next = threadIdx.x >= p.lanes;
   const ListSums sums(is_next ? nullptr : p.kv.list_sums);
@@ -190,8 +190,8 @@ __device__ void step_tokens(const GroupStep& p, const LaneGroup& group) {
 // asked for before anything is looked at, so that a request waits for memory twice: for its count
 // of blocks, then for their ids. Such a kernel takes as long as its longest chain of instructions,
 // so half of the blocks, those with blockIdx.y = 1, do what needs the tokens alone. Grid (blocks,
-// 2), block p.lanes threads as select_lane_group_launch has them, twice as many where the next step
-// is asked for.
+// 2), block p.lanes threads as select_speculation_kernel has them, twice as many where the next
+// step is asked for.
 template <IndexLayout kLayout>
 __global__ void __launch_bounds__(2 * kMaxGroupThreads)
     step_lanes_kernel(const __grid_constant__ GroupStep p) {
@@ -206,56 +206,55 @@ __global__ void __launch_bounds__(2 * kMaxGroupThreads)
 
 }  // namespace
 
-bool speculative_step_by_lane_groups(const SpeculativeStepParams& params, uint64_t* list_sums,
-                                     cudaStream_t stream) {
+SpeculationChoice speculative_step_by_lane_groups(const SpeculativeStepParams& params,
+                                                  uint64_t* list_sums, cudaStream_t stream) {
   const DraftLayout& layout = params.verify.layout;
-  const int64_t num_rows = std::max({params.num_requests, params.num_last_ones,
-                                     params.releases.num_last_ids, params.releases.mask_size});
-  const int shift =
-      select_group_shift(std::max(1 + layout.max_drafts(), params.next_step.num_tokens));
-  const MutableMaskArray& mask = params.verify.accepted_tokens_mask;
-  if (shift < 0 || !fits_lane_groups(params.kv, params.releases, num_rows) ||
-      !fits_lane_groups(layout, num_rows) || (mask.data() != nullptr && mask.step() != 1)) {
-    return false;
-  }
-  const LaneGroupLaunch launch =
-      select_lane_group_launch(num_rows, shift, params.releases.listed, list_sums != nullptr);
-  if (launch.blocks == 0) return false;
-
-  IndexPacker pack;
+  const Releases& releases = params.releases;
   const NextStep& next = params.next_step;
-  const GroupStep p{.num_decode = group_count(params.verify.num_decode, pack),
-                    .num_prefill = group_count(params.verify.num_prefill, pack),
-                    .layout = make_group_drafts(layout, pack),
-                    .input = pack(params.verify.input_tokens),
-                    .output = pack(params.verify.output_tokens),
-                    .num_requests = static_cast<uint32_t>(params.num_requests),
-                    .num_next = static_cast<uint32_t>(next.num_tokens),
-                    .lanes = launch.threads,
-                    .write_prefill_rows = params.write_prefill_rows,
-                    .kv = make_group_kv(params.kv, params.releases, num_rows,
-                                        launch.blocks > 1 ? list_sums : nullptr, shift, pack),
-                    .positions = pack(next.positions),
-                    .slots = pack(next.slots),
-                    .kv_lens = pack(next.kv_lens),
-                    .last_page_lens = pack(next.last_page_lens),
-                    .required = pack(params.required_logit_indices),
-                    .last_ones = pack(params.verify.last_one_indices),
-                    .sampled = pack(params.next.sampled_tokens),
-                    .last_seq = pack(params.next.last_accepted_seq),
-                    .accepted_counts = pack(params.next.accepted_counts),
-                    .accepted_tokens = pack(params.next.accepted_tokens),
-                    .mask = mask.data(),
-                    .num_last_ones = static_cast<uint32_t>(params.num_last_ones)};
-  if (pack.layout() == IndexLayout::kStrided) return false;
+  const MutableMaskArray& mask = params.verify.accepted_tokens_mask;
+  const int64_t num_rows = std::max(
+      {params.num_requests, params.num_last_ones, releases.num_last_ids, releases.mask_size});
+  IndexPacker pack;
+  GroupStep p{.num_decode = group_count(params.verify.num_decode, pack),
+              .num_prefill = group_count(params.verify.num_prefill, pack),
+              .layout = make_group_drafts(layout, pack),
+              .input = pack(params.verify.input_tokens),
+              .output = pack(params.verify.output_tokens),
+              .num_requests = static_cast<uint32_t>(params.num_requests),
+              .num_next = static_cast<uint32_t>(next.num_tokens),
+              .write_prefill_rows = params.write_prefill_rows,
+              .kv = make_group_kv(params.kv, releases, num_rows, pack),
+              .positions = pack(next.positions),
+              .slots = pack(next.slots),
+              .kv_lens = pack(next.kv_lens),
+              .last_page_lens = pack(next.last_page_lens),
+              .required = pack(params.required_logit_indices),
+              .last_ones = pack(params.verify.last_one_indices),
+              .sampled = pack(params.next.sampled_tokens),
+              .last_seq = pack(params.next.last_accepted_seq),
+              .accepted_counts = pack(params.next.accepted_counts),
+              .accepted_tokens = pack(params.next.accepted_tokens),
+              .mask = mask.data(),
+              .num_last_ones = static_cast<uint32_t>(params.num_last_ones)};
+  const SpeculationChoice choice = select_speculation_kernel(
+      {.num_rows = num_rows,
+       .tokens_per_row = std::max(1 + layout.max_drafts(), next.num_tokens),
+       .is_large = is_large(params.kv, releases, num_rows) || is_large(layout, num_rows),
+       .has_gaps =
+           pack.layout() == IndexLayout::kStrided || releases.mask.has_gaps() || mask.has_gaps(),
+       .is_listed = releases.listed,
+       .has_list_sums = list_sums != nullptr});
+  if (choice.kernel != SpeculationKernel::kLaneGroups) return choice;
+  p.lanes = choice.threads;
+  set_choice(choice, list_sums, p.kv);
   const bool has_next = next.positions.data() != nullptr || next.slots.data() != nullptr ||
                         next.kv_lens.data() != nullptr || next.last_page_lens.data() != nullptr;
-  const unsigned threads = has_next ? 2 * launch.threads : launch.threads;
+  const unsigned threads = has_next ? 2 * choice.threads : choice.threads;
   dispatch_layout(pack.layout(), [&]<IndexLayout kLayout>() {
-    step_lanes_kernel<kLayout><<<dim3(launch.blocks, 2), threads, 0, stream>>>(p);
+    step_lanes_kernel<kLayout><<<dim3(choice.blocks, 2), threads, 0, stream>>>(p);
   });
   HEDDLE_CUDA_CHECK(cudaGetLastError());
-  return true;
+  return choice;
 }
 
 }  // namespace heddle::cuda::speculation
