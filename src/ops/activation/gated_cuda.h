@@ -1,11 +1,13 @@
 #pragma once
 
 #include <algorithm>
+#include <string_view>
 
 #include "cuda/convert_cuda.h"
 #include "cuda/early_launch.h"
 #include "cuda/memory_cuda.h"
 
+#include "core/kernel_log.h"
 #include "core/math.h"
 #include "ops/activation/gated.h"
 
@@ -77,10 +79,12 @@ inline bool has_vectors(const GatedParams& p) {
 
 /// y = T(Gate(gate) * up) on the stream of the context.
 template <class Gate>
-void run_gated(const ExecContext& ctx, const GatedParams& p) {
+void run_gated(const ExecContext& ctx, std::string_view op, const GatedParams& p) {
   if (p.num_tokens == 0 || p.width == 0) return;
+  const bool takes_vectors = has_vectors(p);
+  log_choice(op, takes_vectors ? "vectors" : "elements");
   const auto of_type = [&]<class T>(T) {
-    if (has_vectors(p)) {
+    if (takes_vectors) {
       launch_gated<T, Gate, kVectorBytes / sizeof(T)>(ctx, p);
     } else {
       launch_gated<T, Gate, 1>(ctx, p);

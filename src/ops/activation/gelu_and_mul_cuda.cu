@@ -33,7 +33,8 @@ struct GeluTanh {
 }  // namespace
 
 void gelu_and_mul(const ExecContext& ctx, const GatedParams& p, GeluForm form) {
-  form == GeluForm::kTanh ? run_gated<GeluTanh>(ctx, p) : run_gated<GeluErf>(ctx, p);
+  form == GeluForm::kTanh ? run_gated<GeluTanh>(ctx, "gelu_and_mul", p)
+                          : run_gated<GeluErf>(ctx, "gelu_and_mul", p);
 }
 
 }  // namespace heddle::cuda::activation

@@ -13,6 +13,8 @@ struct Silu {
 
 }  // namespace
 
-void silu_and_mul(const ExecContext& ctx, const GatedParams& p) { run_gated<Silu>(ctx, p); }
+void silu_and_mul(const ExecContext& ctx, const GatedParams& p) {
+  run_gated<Silu>(ctx, "silu_and_mul", p);
+}
 
 }  // namespace heddle::cuda::activation

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/kernel_log.h"
 #include "ops/rope/rope_cuda_params.h"
 
 namespace heddle {
@@ -59,11 +60,13 @@ void run_rope_cuda(const ExecContext& ctx, const TensorView& x, const ConstTenso
                    const ConstTensorView& sin) {
   const cuda::rope::RopeKernel p = pack(x, static_cast<int>(cos.size(1)));
   if (is_empty(p)) return;
+  const bool is_in_vectors = is_vector(p);
+  log_choice("rope", is_in_vectors ? "table vectors" : "table elements");
   // The kernel reads the table only.
   const cuda::rope::RopeTable table{const_cast<float*>(cos.data<float>()),
                                     const_cast<float*>(sin.data<float>()), cos.stride(0),
                                     sin.stride(0)};
-  cuda::rope::launch_rope(p, table, nullptr, is_vector(p), ctx.stream);
+  cuda::rope::launch_rope(p, table, nullptr, is_in_vectors, ctx.stream);
 }
 
 void run_rope_cuda(const ExecContext& ctx, const TensorView& x, const ConstTensorView& positions,
@@ -72,6 +75,7 @@ void run_rope_cuda(const ExecContext& ctx, const TensorView& x, const ConstTenso
   if (is_empty(p)) return;
   p.positions = cuda::ConstIndexVector(positions);
   const bool is_in_vectors = is_vector(p);
+  log_choice("rope", is_in_vectors ? "positions vectors" : "positions elements");
   for (int first = 0; first < num_pairs; first += kPairsAtOnce) {
     cuda::RotaryFrequencies frequencies;
     p.first_pair = first;

@@ -14,14 +14,15 @@ inline constexpr int kWalkChunks = kWalkThreads / 16;
 /// What one request's block shares: Residual, ChunkSums and the weights of a chunk that a draw
 /// walks through.
 struct SharedResidual {
+  // [num_rejected]: the drafts that were rejected.
   double masses[kMaxTried];
   const float* q[kMaxTried];
   int64_t tokens[kMaxTried];
-  double sums[ChunkSums::kMaxChunks];
-  double weights[ChunkSums::kUnit];
-  double total;
-  double before;  // of a draw: sum of the chunks before the one it falls in
-  int64_t chunk;  // of a draw
+  double sums[ChunkSums::kMaxChunks];  // [num_chunks]: of the weights of each chunk
+  double weights[ChunkSums::kUnit];    // [up to kUnit]: of the chunk that a draw falls in
+  double total;                        // of all weights
+  double before;                       // of a draw: sum of the chunks before the one it falls in
+  int64_t chunk;                       // of a draw
   int64_t drawn;
   bool is_behind;  // whether the draw's token has been passed
 };

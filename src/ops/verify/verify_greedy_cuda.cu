@@ -1,5 +1,6 @@
 #include "cuda/check.h"
 
+#include "core/kernel_log.h"
 #include "core/math.h"
 #include "ops/verify/draft_tree_cuda.h"
 
@@ -42,8 +43,12 @@ struct DeviceGreedy {
   }
 };
 
-// The longest run of drafts that the target chose, and what it chose next. One thread per request;
-// grid ceil(num_seqs / kThreads).
+// The longest run of drafts that the target chose, and what it chose next.
+//
+//   block       kThreads requests
+//     thread    one request: its chain, draft by draft
+//
+// Grid ceil(num_seqs / kThreads).
 __global__ void __launch_bounds__(kThreads) chain_kernel(const __grid_constant__ DeviceGreedy p) {
   const int64_t seq = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (seq >= p.batch.num_seqs) return;
@@ -72,8 +77,13 @@ __global__ void __launch_bounds__(kThreads) chain_kernel(const __grid_constant__
   p.outputs.finish(seq, accepted, p.target_tokens[span.target_row + accepted]);
 }
 
-// The longest confirmed path, of equal ones that with the lowest last node. One warp per request,
-// whose lanes judge 32 nodes at once; grid ceil(num_seqs / kTrees).
+// The longest confirmed path, of equal ones that with the lowest last node.
+//
+//   block       kTrees requests
+//     warp      one request: its tree, 32 nodes at a time
+//       lane    one node, and the path from the root to it
+//
+// Grid ceil(num_seqs / kTrees).
 __global__ void __launch_bounds__(kThreads) tree_kernel(const __grid_constant__ DeviceGreedy p) {
   const int64_t seq = int64_t{blockIdx.x} * kTrees + threadIdx.x / 32;
   if (seq >= p.batch.num_seqs) return;  // whole warps leave together
@@ -138,7 +148,9 @@ void verify_greedy(const GreedyParams& params, cudaStream_t stream) {
   const int64_t num_seqs = params.batch.num_seqs;
   if (num_seqs == 0) return;
   const DeviceGreedy p(params);
-  if (params.tree.is_chain()) {
+  const bool is_chain = params.tree.is_chain();
+  log_choice("verify_greedy", is_chain ? "chains" : "trees");
+  if (is_chain) {
     chain_kernel<<<blocks_for(num_seqs, kThreads), kThreads, 0, stream>>>(p);
   } else {
     tree_kernel<<<blocks_for(num_seqs, kTrees), kThreads, 0, stream>>>(p);

@@ -116,9 +116,15 @@ class DeviceWalk {
   int64_t depth_ = 0;  // accepted drafts
 };
 
-// Speculative sampling (heddle/ops/verify.h), one block per request: decisions by all threads
-// alike, sums over the vocabulary shared out by chunk and lane, running sums of a draw by thread 0,
-// since their order is part of the contract. Grid num_seqs.
+// Speculative sampling (heddle/ops/verify.h).
+//
+//   block           one request, down the tree: all threads take every decision alike
+//     16 lanes      a chunk of the vocabulary, of 32 that are summed at once
+//       lane        every 16th weight of the chunk
+//     thread 0      the sum of the chunks' sums, and the running sums of a draw, since their order
+//                   is part of the contract
+//
+// Grid num_seqs, block kWalkThreads.
 __global__ void __launch_bounds__(kWalkThreads)
     walk_kernel(const __grid_constant__ DeviceStochastic p) {
   __shared__ SharedResidual shared;
