@@ -15,9 +15,9 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
+from datetime import date
 
 import heddle
 import peft
@@ -72,12 +72,12 @@ def measure(models, rows, rounds):
 
 def facts(threads):
     """What the samples depend on besides the case."""
-    commit = ["git", "-C", FOLDER, "rev-parse", "--short", "HEAD"]
     return {
+        "commit": summarize.commit_of_tree(),
+        "date": f"{date.today()}",
         "machine": summarize.machine_facts(threads)
         | {"omp_wait_policy": os.environ.get("OMP_WAIT_POLICY", "default")},
         "versions": {
-            "heddle": subprocess.run(commit, capture_output=True, text=True).stdout.strip(),
             "torch": torch.__version__,
             "transformers": transformers.__version__,
             "peft": peft.__version__,

@@ -23,9 +23,9 @@ import platform
 import statistics
 import subprocess
 import time
+from datetime import date
 from typing import Any
 
-import heddle
 import peft
 import torch
 import transformers
@@ -135,9 +135,10 @@ def facts(arguments: argparse.Namespace, sizes: dict[str, int]) -> dict[str, Any
     """What the samples depend on besides the case."""
     is_gpu = arguments.device == "cuda"
     return {
+        "commit": arguments.commit or commit_of_tree(),
+        "date": f"{date.today()}",
         "device": torch.cuda.get_device_name() if is_gpu else platform.processor(),
         "versions": {
-            "heddle": arguments.commit or commit_of_tree() or heddle.__version__,
             "python": platform.python_version(),
             "torch": torch.__version__,
             "transformers": transformers.__version__,
@@ -166,7 +167,7 @@ def main() -> None:
     # Modules of its own on the same weights.
     fast = copy.deepcopy(plain, {id(weight): weight for weight in plain.parameters()})
     acceleration = accelerate(fast)
-    report = facts(arguments, sizes) | {"results": []}
+    report = facts(arguments, sizes) | {"relative_errors": {}, "results": []}
     print("| adapters | PEFT, ms a step | heddle | ratio | PEFT, ms a prompt | heddle | ratio |")
     print("|---|---|---|---|---|---|---|", flush=True)
     for case in arguments.cases:
@@ -178,7 +179,7 @@ def main() -> None:
             name = f"{who}/{part}_{ROWS}_rows_{case}_adapters"
             values = [round(ms, 4) for ms in values]
             report["results"].append({"name": name, "unit": "ms", "samples": values})
-        report["results"].append({"name": f"error_{case}_adapters", "value": round(error, 5)})
+        report["relative_errors"][f"{case}_adapters"] = round(error, 5)
         cells = [case]
         for part in ("step", "prefill"):
             before, after = (statistics.median(samples[who, part]) for who in ("peft", "heddle"))

@@ -93,14 +93,14 @@ def measure() -> dict[str, Any]:
         frameworks["torch"] = torch.from_numpy
         frameworks["torch through __dlpack__ alone"] = lambda a: OnlyDlpack(torch.from_numpy(a))
         versions["torch"] = torch.__version__
-    results = []
+    records = []
     for framework, convert in frameworks.items():
         for case, call in calls(convert).items():
             rounds = samples_of(call, ROUNDS, CALLS)
             median, fastest = statistics.median(rounds), min(rounds)
             print(f"{median:7.2f} us (fastest {fastest:.2f})  {case}, {framework}")
-            us = {"median_us": round(median, 2), "fastest_us": round(fastest, 2)}
-            results.append({"framework": framework, "case": case, **us})
+            samples = [round(us, 3) for us in rounds]
+            records.append({"framework": framework, "case": case, "samples": samples})
     return {
         "what": "microseconds per call from Python, arrays of one or two elements",
         "machine": platform.machine(),
@@ -111,7 +111,7 @@ def measure() -> dict[str, Any]:
             **versions,
         },
         "torch_operators_registered": "heddle.torch" in sys.modules,
-        "results": results,
+        "records": records,
     }
 
 

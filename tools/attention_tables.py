@@ -3,13 +3,13 @@
 import collections
 import statistics
 
-from figure_files import MIN_SAMPLES, bold_above, bold_below_one, number
+from figure_files import MIN_SAMPLES, bold_above, bold_below_one, measured_at, number
 
 DECODE_PROGRAM, PREFILL_PROGRAM, STORE_PROGRAM = "bench_attention_decode_cuda", "bench_attention_prefill_cuda", "bench_kv_append_cuda"
 PROGRAMS = (DECODE_PROGRAM, PREFILL_PROGRAM, STORE_PROGRAM)
 DECODE_PLOT, PREFILL_PLOT = "docs/benchmarks/attention_decode_h200.svg", "docs/benchmarks/attention_prefill_h200.svg"
 # What is measured, or the same for all records of a program.
-NO_CASE = {"floor_us", "us", "samples", "calls_in_graph", "bytes", "tflops", "program", "device", "clocks", "commit", "note", "best_peer",
+NO_CASE = {"floor_us", "us", "samples", "calls_in_graph", "bytes", "tflops", "program", "device", "clocks", "commit", "date", "note", "best_peer",
            "best_peer_us", "times_faster"}
 ROPE_LIMIT = 1.15  # times the call without
 PORTABLE_PEER, PREFILL_TARGET = "FlashInfer fa2", 0.95  # of its TFLOP/s
@@ -69,9 +69,8 @@ def by_heads(rows):
 
 def origin(records):
     """Where figures come from."""
-    commits = ", ".join(sorted({r["commit"][:12] for r in records}))
     notes = "".join(f"; {note}" for note in dict.fromkeys(r["note"] for r in records if "note" in r))
-    return f"{records[0]['device']}, medians of at least {MIN_SAMPLES} replays; commit {commits}{notes}"
+    return f"{records[0]['device']}, medians of at least {MIN_SAMPLES} replays; {measured_at(records)}{notes}"
 
 
 def decode_table(rows):

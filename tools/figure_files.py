@@ -35,7 +35,8 @@ def records_of(report, bench, case_of):
         if len(record["samples"]) < MIN_SAMPLES:
             sys.exit(f"only {len(record['samples'])} samples: {case_of(record)}")
         yield {**record, "us": statistics.median(record["samples"]), "program": bench["program"],
-               "device": report["device"]["name"], "clocks": bench["clocks"], "commit": report["commit"]}
+               "device": report["device"]["name"], "clocks": bench["clocks"], "commit": report["commit"],
+               "date": report["date"]}
 
 
 def collected(what, reports, programs, case_of, old=None):
@@ -56,6 +57,11 @@ def collected(what, reports, programs, case_of, old=None):
             found = report
     return {"what": f"{what} on one H200, from reports of tools/gpu_check", "device": found["device"], "nvcc": found["nvcc"],
             "records": [record for program in programs for record in records[program]]}
+
+
+def measured_at(records):
+    """Commit and day of the records: "commit 36235a5, 2026-11-23"."""
+    return "commit " + ", ".join(sorted({f"{r['commit'][:7]}, {r['date']}" for r in records}))
 
 
 def with_best_peer(record, peers_us):

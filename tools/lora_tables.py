@@ -3,7 +3,7 @@
 import pathlib
 import statistics
 
-from figure_files import MIN_SAMPLES, bold_above, bold_below_one, number
+from figure_files import MIN_SAMPLES, bold_above, bold_below_one, measured_at, number
 
 PLOT = "docs/benchmarks/lora_h200.svg"
 CELL = ("op", "site", "rank", "tokens", "adapters")
@@ -177,8 +177,7 @@ def page_part(results, peers):
     if results is None:
         return "No figures yet.\n"
     rows = rows_of(results, peers)
-    device, commits = results["device"]["name"], sorted({r["commit"][:12] for r in results["records"]})
-    lines = [f"{device}, bf16, us, medians of at least {MIN_SAMPLES} replays; commit {', '.join(commits)}. "
+    lines = [f"{results['device']['name']}, bf16, us, medians of at least {MIN_SAMPLES} replays; {measured_at(results['records'])}. "
              "Bold: slower than the best peer, or above the limit.", "", f"![heddle and its peers]({pathlib.Path(PLOT).name})"]
     for phase, title in PHASES.items():
         of_phase = [row for row in rows if row.phase == phase]

@@ -95,7 +95,7 @@ def made_up_report(peers):
     store = [{"op": op, "batch": batch, "bytes": 10**8, "floor_us": 1.0, "samples": [us] * MIN_SAMPLES}
              for op, batch, us in (("empty kernel", "", 0.5), ("kv_append", "1 x 1", 1.5), ("kv_init", "1 x 1", 2.5),
                                    ("kv_init", "8 x 2048", 50.0), ("copy", "8 x 2048", 25.0))]
-    return {"device": {"name": "NVIDIA H200"}, "commit": "0123456789abcdef", "nvcc": "13.0", "quick": False, "benches": [
+    return {"device": {"name": "NVIDIA H200"}, "commit": "0123456789abcdef", "date": "2026-01-31", "nvcc": "13.0", "quick": False, "benches": [
         {"program": program, "ok": True, "clocks": {"clocks.sm": {"min": 1980.0, "max": 1980.0}}, "records": records}
         for program, records in ((DECODE_PROGRAM, decode), (PREFILL_PROGRAM, prefill), (STORE_PROGRAM, store))]}
 

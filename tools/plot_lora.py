@@ -81,7 +81,7 @@ def made_up_report(peers):
     shapes = [record(us, site=f"seed {us}", in_features=77, out_features=[5, us], bar_us=10.0, rows="ids", alignment="odd", form="random")
               for us in (5, 8, 30)]
     host = [record(3.0, form="host"), record(2.0, form="host, two launches"), record(2.0, op="launch", form="host, empty kernel")]
-    return {"device": {"name": "NVIDIA H200"}, "commit": "0123456789abcdef", "nvcc": "13.0", "quick": False, "benches": [
+    return {"device": {"name": "NVIDIA H200"}, "commit": "0123456789abcdef", "date": "2026-01-31", "nvcc": "13.0", "quick": False, "benches": [
         {"program": program, "ok": True, "clocks": {"clocks.sm": {"min": 1980.0, "max": 1980.0}}, "records": of_program}
         for program, of_program in ((SITES_PROGRAM, records), (STEP_PROGRAM, steps), (SHAPES_PROGRAM, shapes), (HOST_PROGRAM, host))]}
 

@@ -15,7 +15,7 @@ import statistics
 import sys
 
 from attention_tables import decode_rows, prefill_cells, prefill_peers
-from figure_files import END, ROOT, bold_below_one, filled, load, made_up_root, number, stale, update
+from figure_files import END, ROOT, bold_below_one, filled, load, made_up_root, measured_at, number, stale, update
 from lora_tables import rows_of
 
 PAGE = "README.md"
@@ -47,12 +47,16 @@ def table(unit, rows):
     return [f"| {unit} | heddle | best peer | ratio |", "|---|---|---|---|", *rows]
 
 
+def measured(results):
+    return measured_at(results["records"]).capitalize() + "."
+
+
 def lora_part(results, peers):
     rows = {row.label: row for row in rows_of(results, peers) if row.peer_us}
     lines = [row_of(title, number(row.us), number(row.peer_us), row.peer.split(",")[0].split()[0], row.peer_us / row.us)
              for label, title in LORA_CELLS.items() for row in [rows[label]]]
     losses = sum(row.us > row.peer_us for row in rows.values())
-    return [*table("us", lines), "", f"Slower in {losses} of {len(rows)} cells."]
+    return [*table("us", lines), "", f"Slower in {losses} of {len(rows)} cells. {measured(results)}"]
 
 
 def attention_part(results, peers, other_card):
@@ -70,7 +74,8 @@ def attention_part(results, peers, other_card):
     here, there = (sum(row.us > row.peer_us for row in rows) for rows in (decode, decode_rows(other_card)))
     in_prefill = sum(us > peer_us for _, us, peer_us, _ in prefill)
     return [*table("us", lines), "",
-            f"Slower in {here} of {len(decode)} decode cells ({there} on another H200), {in_prefill} of {len(prefill)} prefill cells."]
+            f"Slower in {here} of {len(decode)} decode cells ({there} on another H200), {in_prefill} of {len(prefill)} prefill cells. "
+            f"{measured(results)}"]
 
 
 def cpu_part(results):
@@ -81,7 +86,7 @@ def cpu_part(results):
         ratio = median[ours] / median[best]
         losses += ratio < 1
         lines.append(row_of(title, f"{median[ours]:.0f}", f"{median[best]:.0f}", peers[best], ratio))
-    return [*table("tokens/s", lines), "", f"Slower in {losses} of {len(lines)} cells."]
+    return [*table("tokens/s", lines), "", f"Slower in {losses} of {len(lines)} cells. {measured({'records': [results]})}"]
 
 
 def outputs(root):

@@ -16,7 +16,7 @@ import json
 import sys
 
 from figure_files import (END, MIN_SAMPLES, assert_refuses_no_proof, bold_above, bold_below_one, collected, filled, load,
-                          made_up_root, number, run_tool, stale, update, write_results)
+                          made_up_root, measured_at, number, run_tool, stale, update, write_results)
 
 RESULTS, PEERS = "bench/results/small_ops_h200.json", "bench/peers/small_ops_h200.json"
 PAGES = {"bench_metadata_cuda": "docs/benchmarks/metadata.md", "bench_speculation_cuda": "docs/benchmarks/speculation.md",
@@ -25,7 +25,7 @@ PAGES = {"bench_metadata_cuda": "docs/benchmarks/metadata.md", "bench_speculatio
 BEGIN = "<!-- table of bench/results/small_ops_h200.json -->\n"
 # What is measured, or the same for all records of a program.
 NO_CASE = {"op", "floor_us", "us", "samples", "calls", "calls_in_graph", "bytes", "program", "device", "clocks", "commit",
-           "note"}
+           "date", "note"}
 
 
 # From reports of gpu_check to the results.
@@ -62,8 +62,7 @@ def page_part(results, peers, programs):
     records = [r for r in (results or {"records": []})["records"] if r["program"] in programs]
     if not records:
         return "No figures yet.\n"
-    commits = ", ".join(sorted({r["commit"][:12] for r in records}))
-    lines = [f"{records[0]['device']}, us, medians of at least {MIN_SAMPLES} samples; commit {commits}. Bold: slower than the best "
+    lines = [f"{records[0]['device']}, us, medians of at least {MIN_SAMPLES} samples; {measured_at(records)}. Bold: slower than the best "
              "peer, or above the limit.", "",
              "| op | case | floor | heddle | best peer | its time | times faster | limit |", "|" + "---|" * 8]
     return "\n".join([*lines, *(row_of(record, peers) for record in records)]) + "\n"
@@ -82,7 +81,7 @@ def self_test():
     program, page = next(iter(PAGES.items()))
     record = {"op": "some_op", "batch": "4 each", "form": "graph", "requests": 256, "calls": 100, "floor_us": 0.5, "us": 9,
               "samples": [3.0, 1.9, 2.0, 2.1, 1.0]}
-    report = {"device": {"name": "NVIDIA H200"}, "commit": "0123456789abcdef", "nvcc": "13.0", "quick": False, "benches": [
+    report = {"device": {"name": "NVIDIA H200"}, "commit": "0123456789abcdef", "date": "2026-01-31", "nvcc": "13.0", "quick": False, "benches": [
         {"program": program, "ok": True, "clocks": {}, "records": [record, {**record, "form": "host", "floor_us": 0}]},
         {"program": "bench_other_cuda", "ok": True, "clocks": {}, "records": [record]}]}
     peers = [{"op": "some_op", "where": {"batch": "4 each", "form": "graph"}, "peer": "slow", "us": 5.0, "bar_us": 1.5},

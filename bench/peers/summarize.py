@@ -7,6 +7,7 @@ unit and samples. Samples of the same name are joined. Writes all samples, the m
 the medians, and prints the ratios as a Markdown table. Standard library only.
 """
 import argparse
+import datetime
 import json
 import os
 import pathlib
@@ -27,6 +28,11 @@ SPEED_RATIOS = [
 INS_AND_OUTS = 2 * (576 + 576) + 2 * (576 + 192) + 3 * (576 + 1536)
 LORA_BYTES = 8 * 30 * 16 * INS_AND_OUTS * 2
 CPU_FLAGS = ["sse4_2", "avx2", "fma", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16"]
+
+
+def commit_of_tree():
+    command = ["git", "-C", str(pathlib.Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
 def read_parts(paths):
@@ -81,11 +87,10 @@ def main():
     args = parser.parse_args()
 
     results, versions = read_parts(args.parts)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     ratios = ratios_of(results)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(dict(
-        machine=machine_facts(args.threads), versions=dict(heddle=commit, **versions), ratios=ratios,
+        commit=commit_of_tree(), date=f"{datetime.date.today()}", machine=machine_facts(args.threads), versions=versions, ratios=ratios,
         results=[dict(name=name, **entry) for name, entry in results.items()]), indent=1) + "\n")
     print("| heddle | than | heddle, median | peer, median | ratio | wanted |\n|---|---|---|---|---|---|")
     for r in ratios:
