@@ -16,7 +16,9 @@ struct Layer {
 };
 struct Llama {
   LlamaConfig config;
-  std::vector<double> embedding, output, output_norm;
+  std::vector<double> embedding, output_norm;
+  std::vector<double> output;        // empty: the embedding
+  std::vector<double> rope_factors;  // frequency d is divided by factor d; empty: by 1
   std::vector<Layer> layers;
 };
 
@@ -39,14 +41,17 @@ inline std::vector<double> matvec(const std::vector<double>& w, const std::vecto
   return y;
 }
 
-inline void rotate(std::vector<double>& heads, int64_t head_dim, int64_t rotary_dim, double theta,
-                   int64_t position) {
-  const auto half = static_cast<size_t>(rotary_dim / 2);
+/// Turns pair d, of elements d and d + rotary_dim / 2, by position / scale * theta^(-2 d /
+/// rotary_dim) / factor d. rope.llama3 is not used: a file says it by factors.
+inline void rotate(std::vector<double>& heads, int64_t head_dim, const RopeParams& rope,
+                   const std::vector<double>& factors, int64_t position) {
+  const auto half = static_cast<size_t>(rope.rotary_dim / 2);
   for (size_t h = 0; h < heads.size(); h += static_cast<size_t>(head_dim)) {
     for (size_t d = 0; d < half; ++d) {
-      const double angle =
-          static_cast<double>(position) *
-          std::pow(theta, -2.0 * static_cast<double>(d) / static_cast<double>(rotary_dim));
+      const double frequency =
+          std::pow(rope.theta, -2.0 * static_cast<double>(d) / rope.rotary_dim) /
+          (factors.empty() ? 1.0 : factors[d]);
+      const double angle = static_cast<double>(position) / rope.scale * frequency;
       const double a = heads[h + d], b = heads[h + d + half];
       heads[h + d] = a * std::cos(angle) - b * std::sin(angle);
       heads[h + d + half] = b * std::cos(angle) + a * std::sin(angle);
@@ -99,8 +104,7 @@ inline std::vector<double> logits(const Llama& m, const std::vector<int32_t>& to
       const std::vector<double> normed = rms_norm(x, layer.attention_norm, epsilon);
       std::vector<double> q = project(Projection::kQ, normed), k = project(Projection::kK, normed);
       for (std::vector<double>* heads : {&q, &k}) {
-        rotate(*heads, m.config.head_dim, m.config.rope.rotary_dim, m.config.rope.theta,
-               static_cast<int64_t>(t));
+        rotate(*heads, m.config.head_dim, m.config.rope, m.rope_factors, static_cast<int64_t>(t));
       }
       keys[l].push_back(k);
       values[l].push_back(project(Projection::kV, normed));
@@ -112,7 +116,7 @@ inline std::vector<double> logits(const Llama& m, const std::vector<int32_t>& to
       add(x, project(Projection::kDown, gate));
     }
   }
-  return matvec(m.output, rms_norm(x, m.output_norm, epsilon));
+  return matvec(m.output.empty() ? m.embedding : m.output, rms_norm(x, m.output_norm, epsilon));
 }
 
 }  // namespace heddle::model::ref

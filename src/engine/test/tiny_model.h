@@ -1,0 +1,118 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "heddle/engine/engine.h"
+
+#include "model/test/llama_file.h"
+#include "temp_folder.h"
+
+namespace heddle::testing {
+
+/// A Llama of a test in a file of its own, and engines that run it.
+class TinyModel {
+ public:
+  explicit TinyModel(const model::ref::Llama& model, const model::ByteTokenizer& tokenizer = {})
+      : path_(folder_.write("tiny.gguf", model::llama_file(model, tokenizer))) {}
+
+  [[nodiscard]] Engine engine(EngineOptions options = {}) const {
+    options.model_path = path_;
+    if (options.num_threads == 0) options.num_threads = 2;
+    return Engine(options);
+  }
+
+ private:
+  TempFolder folder_;
+  std::string path_;
+};
+
+/// A shape in which no two extents are equal, with 256 tokens and more.
+inline model::LlamaConfig tiny_config(int64_t vocab_size = 256) {
+  model::LlamaConfig config;
+  config.num_layers = 2;
+  config.hidden_size = 24;
+  config.intermediate_size = 40;
+  config.num_q_heads = 6;
+  config.num_kv_heads = 2;
+  config.head_dim = 8;
+  config.vocab_size = vocab_size;
+  config.context_length = 64;
+  config.rope.rotary_dim = 8;
+  return config;
+}
+
+/// A Llama whose layers add nothing and whose head gives token next[t] after token t, with a
+/// probability of nearly 1.
+inline model::ref::Llama scripted_llama(const std::vector<int32_t>& next) {
+  const size_t vocab = next.size();
+  model::ref::Llama m;
+  m.config = tiny_config(static_cast<int64_t>(vocab));
+  m.config.num_layers = 1;
+  m.config.hidden_size = static_cast<int64_t>(vocab);
+  m.embedding.assign(vocab * vocab, 0.0);
+  m.output.assign(vocab * vocab, 0.0);
+  for (size_t t = 0; t < vocab; ++t) {
+    m.embedding[t * vocab + t] = 1.0;
+    m.output[static_cast<size_t>(next[t]) * vocab + t] = 2.0;
+  }
+  m.output_norm.assign(vocab, 1.0);
+  const model::ModelDims dims = m.config.dims();
+  model::ref::Layer layer;
+  layer.attention_norm = layer.mlp_norm = m.output_norm;
+  for (int p = 0; p < model::kNumProjections; ++p) {
+    layer.projection[p].assign(
+        static_cast<size_t>(dims.projections[p].in * dims.projections[p].out), 0.0);
+  }
+  m.layers.push_back(std::move(layer));
+  return m;
+}
+
+/// A request for an answer to these tokens.
+inline Request request_of(std::vector<int32_t> tokens, int64_t max_tokens = 1,
+                          const SamplingOptions& sampling = {}) {
+  Request request;
+  request.token_ids = std::move(tokens);
+  request.max_tokens = max_tokens;
+  request.sampling = sampling;
+  return request;
+}
+
+/// Token ids of plain text, one a byte.
+inline std::vector<int32_t> byte_tokens(std::string_view text) {
+  std::vector<int32_t> ids;
+  for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+  return ids;
+}
+
+inline std::vector<int32_t> random_tokens(int64_t count, int64_t vocab_size = 256) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < count; ++i) {
+    ids.push_back(static_cast<int32_t>(random_int(0, vocab_size - 1)));
+  }
+  return ids;
+}
+
+/// Runs the requests to their end, completions in the order of the requests. An engine that makes
+/// no headway fails the test.
+inline std::vector<Completion> run_all(Engine& engine, const std::vector<Request>& requests) {
+  std::vector<Completion> completions(requests.size());
+  RequestId first = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const RequestId id = engine.submit(requests[i]);
+    if (i == 0) first = id;
+  }
+  int64_t steps_left = 10'000;
+  for (; engine.num_unfinished() > 0 && steps_left > 0; --steps_left) {
+    for (Event& event : engine.step()) {
+      if (!event.completion) continue;
+      completions.at(static_cast<size_t>(event.request - first)) = std::move(*event.completion);
+    }
+  }
+  EXPECT_GT(steps_left, 0) << "requests that never end";
+  return completions;
+}
+
+}  // namespace heddle::testing

@@ -1,0 +1,147 @@
+// Files of small random Llamas through the engine, against the same model in double: every setting
+// that a file may have changes the logits, and changes them as the definition says.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "compare.h"
+#include "engine/test/tiny_model.h"
+
+namespace heddle {
+namespace {
+
+using model::LlamaConfig;
+using model::random_llama;
+using model::ref::Llama;
+using testing::request_of;
+
+constexpr double kTolerance = 2e-5;
+
+double error_of(const std::vector<float>& logits, const Llama& model,
+                const std::vector<int32_t>& tokens) {
+  return testing::relative_error<float>(logits, model::ref::logits(model, tokens));
+}
+
+/// The engine's logits are the model's for prompts that are taken in at once and in pieces.
+void expect_the_reference(const Llama& model) {
+  const testing::TinyModel file(model);
+  Engine engine = file.engine({.page_size = 3, .prefill_chunk = 5});
+  for (const int64_t length : {1, 2, 5, 17, 29}) {
+    const std::vector<int32_t> tokens = testing::random_tokens(length);
+    EXPECT_LT(error_of(engine.prompt_logits(request_of(tokens)), model, tokens), kTolerance)
+        << length << " tokens";
+  }
+}
+
+/// As above, and `other`, the model without the setting, is told apart by a prompt of 30 tokens.
+void expect_the_setting_counts(const Llama& model, const Llama& other) {
+  expect_the_reference(model);
+  Engine engine = testing::TinyModel(model).engine();
+  const std::vector<int32_t> tokens = testing::random_tokens(30);
+  const std::vector<float> logits = engine.prompt_logits(request_of(tokens));
+  EXPECT_GT(error_of(logits, other, tokens), 100 * kTolerance);
+}
+
+TEST(TinyModelLogits, AHeadOfItsOwnIsTaken) {
+  const Llama model = random_llama(testing::tiny_config(), true);
+  Llama tied = model;
+  tied.output.clear();
+  expect_the_setting_counts(model, tied);
+  expect_the_setting_counts(tied, model);
+}
+
+TEST(TinyModelLogits, PositionsAreScaledLinearly) {
+  LlamaConfig config = testing::tiny_config();
+  config.rope.scale = 4.0;
+  const Llama model = random_llama(config, false);
+  Llama plain = model;
+  plain.config.rope.scale = 1.0;
+  expect_the_setting_counts(model, plain);
+}
+
+TEST(TinyModelLogits, FrequenciesAreDividedByTheFactorsOfTheFile) {
+  Llama model = random_llama(testing::tiny_config(), false);
+  model.rope_factors = {1.0, 1.5, 4.0, 0.25};
+  Llama plain = model;
+  plain.rope_factors.clear();
+  expect_the_setting_counts(model, plain);
+  model.config.rope.scale = plain.config.rope.scale = 2.0;  // both at once
+  expect_the_setting_counts(model, plain);
+}
+
+/// More pairs than are computed at once: factors of pairs 64 and up are their own.
+TEST(TinyModelLogits, FactorsOfWideHeads) {
+  LlamaConfig config = testing::tiny_config();
+  config.head_dim = config.rope.rotary_dim = 160;
+  config.rope.theta = 20.0;  // so that pairs 64 and up turn visibly
+  Llama model = random_llama(config, false);
+  for (int d = 0; d < 80; ++d) model.rope_factors.push_back(d < 64 ? 2.0 : 0.25);
+  Llama repeated = model;
+  std::fill(repeated.rope_factors.begin() + 64, repeated.rope_factors.end(), 2.0);
+  expect_the_setting_counts(model, repeated);
+}
+
+TEST(TinyModelLogits, BaseOfTheFrequencies) {
+  LlamaConfig config = testing::tiny_config();
+  config.rope.theta = 50.0;
+  const Llama model = random_llama(config, false);
+  Llama plain = model;
+  plain.config.rope.theta = 1e4;
+  expect_the_setting_counts(model, plain);
+}
+
+TEST(TinyModelLogits, EpsilonOfTheNorm) {
+  LlamaConfig config = testing::tiny_config();
+  config.rms_epsilon = 0.25f;
+  const Llama model = random_llama(config, false);
+  Llama plain = model;
+  plain.config.rms_epsilon = 1e-5f;
+  expect_the_setting_counts(model, plain);
+}
+
+TEST(TinyModelLogits, HeadsOfEveryGroupingAndWidth) {
+  for (const auto& [q_heads, kv_heads, head_dim] :
+       {std::array{4, 4, 6}, std::array{5, 1, 2}, std::array{6, 3, 10}}) {
+    SCOPED_TRACE(::testing::Message() << q_heads << " " << kv_heads << " " << head_dim);
+    LlamaConfig config = testing::tiny_config();
+    config.num_q_heads = q_heads;
+    config.num_kv_heads = kv_heads;
+    config.head_dim = config.rope.rotary_dim = head_dim;
+    expect_the_reference(random_llama(config, true));
+  }
+}
+
+/// Along an answer, too: each token is one of the largest logit, and its log-probability is that of
+/// the definition.
+TEST(TinyModelLogits, AnswersAreGreedyWithTheirLogProbabilities) {
+  LlamaConfig config = testing::tiny_config();
+  config.rope.scale = 2.0;
+  Llama model = random_llama(config, true);
+  model.rope_factors = {1.0, 1.0, 2.0, 3.0};
+  Engine engine = testing::TinyModel(model).engine({.max_batch = 3, .page_size = 2});
+  std::vector<Request> requests;
+  for (const int64_t length : {1, 4, 9, 14, 23}) {
+    requests.push_back(request_of(testing::random_tokens(length), 12));
+  }
+  const std::vector<Completion> answers = testing::run_all(engine, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    std::vector<int32_t> tokens = *requests[i].token_ids;
+    ASSERT_EQ(answers[i].token_ids.size(), 12u) << answers[i].error;
+    ASSERT_EQ(answers[i].logprobs.size(), 12u);
+    for (size_t t = 0; t < 12; ++t) {
+      const std::vector<double> logits = model::ref::logits(model, tokens);
+      const double largest = *std::ranges::max_element(logits);
+      double sum = 0;
+      for (const double x : logits) sum += std::exp(x - largest);
+      const auto token = static_cast<size_t>(answers[i].token_ids[t]);
+      EXPECT_NEAR(logits[token], largest, 1e-3);
+      EXPECT_NEAR(answers[i].logprobs[t], logits[token] - largest - std::log(sum), 1e-3);
+      tokens.push_back(answers[i].token_ids[t]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle
