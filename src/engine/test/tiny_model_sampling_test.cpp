@@ -1,0 +1,123 @@
+// Drawn answers of a small random Llama: every field of a request's sampling reaches the draw, the
+// draw for token i depends on seed and i alone, and log-probabilities are the model's own.
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "heddle/ops/sampling.h"
+
+#include "engine/test/tiny_model.h"
+
+namespace heddle {
+namespace {
+
+struct Drawn {
+  int32_t token;
+  float logprob;
+};
+
+/// Token `step` of an answer by the definition of `sample`, from logits [vocab_size].
+Drawn draw(const std::vector<float>& logits, const SamplingOptions& options, int64_t step) {
+  const auto vocab = std::ssize(logits);
+  std::vector<std::byte> memory(sample_workspace_bytes(1, vocab));
+  Workspace workspace(memory);
+  ExecContext ctx;
+  ctx.workspace = &workspace;
+  Drawn drawn{};
+  sample(ctx, host_view(&drawn.token, {1}), host_view(&drawn.logprob, {1}),
+         host_view(logits.data(), {1, vocab}),
+         {.temperature = host_view(&options.temperature, {1}),
+          .top_k = host_view(&options.top_k, {1}),
+          .top_p = host_view(&options.top_p, {1}),
+          .min_p = host_view(&options.min_p, {1}),
+          .seed = host_view(&options.seed, {1}),
+          .step = host_view(&step, {1})});
+  return drawn;
+}
+
+/// The request's answer, token by token from the logits of the prompt so far.
+std::vector<Drawn> answer_of(Engine& engine, const Request& request) {
+  std::vector<Drawn> answer;
+  std::vector<int32_t> tokens = *request.token_ids;
+  for (int64_t i = 0; i < request.max_tokens; ++i) {
+    const std::vector<float> logits = engine.prompt_logits(testing::request_of(tokens));
+    answer.push_back(draw(logits, request.sampling, i));
+    tokens.push_back(answer.back().token);
+  }
+  return answer;
+}
+
+std::vector<int32_t> tokens_of(const std::vector<Drawn>& answer) {
+  std::vector<int32_t> tokens;
+  for (const Drawn& drawn : answer) tokens.push_back(drawn.token);
+  return tokens;
+}
+
+constexpr SamplingOptions kPlain{.temperature = 1.5f, .seed = 7};
+const std::vector<std::pair<const char*, SamplingOptions>> kOneFieldSet = {
+    {"temperature", {.temperature = 0.5f, .seed = 7}},
+    {"top_k", {.temperature = 1.5f, .top_k = 4, .seed = 7}},
+    {"top_p", {.temperature = 1.5f, .top_p = 0.4f, .seed = 7}},
+    {"min_p", {.temperature = 1.5f, .min_p = 0.3f, .seed = 7}},
+    {"seed", {.temperature = 1.5f, .seed = 8}},
+    {"a seed of 64 bits", {.temperature = 1.5f, .seed = 7 + (int64_t{1} << 40)}}};
+
+class TinyModelSampling : public ::testing::Test {
+ protected:
+  model::ref::Llama model = model::random_llama(testing::tiny_config(), true);
+  Engine engine = testing::TinyModel(model).engine({.max_batch = 4, .prefill_chunk = 6});
+};
+
+TEST_F(TinyModelSampling, EveryFieldOfARequestReachesTheDraw) {
+  const Request plain = testing::request_of(testing::random_tokens(5), 24, kPlain);
+  std::vector<Request> requests{plain};
+  for (const auto& [field, sampling] : kOneFieldSet) {
+    requests.push_back(plain);
+    requests.back().sampling = sampling;
+  }
+  const std::vector<Completion> answers = testing::run_all(engine, requests);
+  const std::vector<int32_t> unset = tokens_of(answer_of(engine, plain));
+  EXPECT_EQ(answers[0].token_ids, unset);
+  for (size_t i = 0; i < kOneFieldSet.size(); ++i) {
+    SCOPED_TRACE(kOneFieldSet[i].first);
+    const std::vector<int32_t> want = tokens_of(answer_of(engine, requests[i + 1]));
+    EXPECT_NE(want, unset);
+    EXPECT_EQ(answers[i + 1].token_ids, want);
+  }
+}
+
+TEST_F(TinyModelSampling, DrawsDoNotDependOnThePromptsLength) {
+  std::vector<Request> requests;
+  for (const int64_t length : {1, 2, 3, 8, 20}) {
+    requests.push_back(testing::request_of(testing::random_tokens(length), 10, kPlain));
+  }
+  const std::vector<Completion> answers = testing::run_all(engine, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(answers[i].token_ids, tokens_of(answer_of(engine, requests[i])));
+  }
+}
+
+/// Neither temperature nor filters show in the log-probability of a drawn token.
+TEST_F(TinyModelSampling, LogProbabilitiesAreThoseOfTheModel) {
+  std::vector<Request> requests;
+  for (const auto& [field, sampling] : kOneFieldSet) {
+    requests.push_back(testing::request_of(testing::random_tokens(4), 10, sampling));
+  }
+  const std::vector<Completion> answers = testing::run_all(engine, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(kOneFieldSet[i].first);
+    std::vector<int32_t> tokens = *requests[i].token_ids;
+    ASSERT_EQ(answers[i].logprobs.size(), 10u);
+    for (size_t t = 0; t < 10; ++t) {
+      const std::vector<double> logits = model::ref::logits(model, tokens);
+      double sum = 0;
+      for (const double x : logits) sum += std::exp(x);
+      const int32_t token = answers[i].token_ids[t];
+      EXPECT_NEAR(answers[i].logprobs[t], logits[static_cast<size_t>(token)] - std::log(sum), 1e-3);
+      tokens.push_back(token);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle
