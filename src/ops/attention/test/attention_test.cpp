@@ -42,6 +42,21 @@ TEST(Attention, AgreesWithTheDefinition) {
   }
 }
 
+// A row of a tree mask is as many words as its bits need, and no more: 32 queries fill one, 64 two.
+TEST(Attention, TreeMasksOfWholeWords) {
+  testing::Mirror here;
+  for (const int64_t q_len : {31, 32, 33, 64, 65, 96}) {
+    SCOPED_TRACE(q_len);
+    testing::AttentionCase c;
+    c.cache.head_dim = 16;
+    c.group_size = 2;
+    c.q_lens = {q_len, 3, q_len};
+    c.kv_lens = {q_len + 20, 40, q_len};
+    c.has_tree = {true, true, true};
+    testing::AttentionCheck<float, float>(c).run({{}, here});
+  }
+}
+
 // Two keys, one query: softmax of (ln 3, 0) is (3/4, 1/4).
 TEST(Attention, HandComputedCase) {
   const testing::HeadShape heads{1, 1, 1};

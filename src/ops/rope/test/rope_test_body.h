@@ -23,6 +23,8 @@ inline RopeParams random_rope_params(int rotary_dim) {
   params.rotary_dim = rotary_dim;
   if (random_int(0, 1) == 1) {
     params.llama3 = Llama3RopeScaling{.factor = pick({8.0, 32.0}),
+                                      .low_freq_factor = pick({1.0, 0.5, 2.0}),
+                                      .high_freq_factor = pick({4.0, 3.0, 16.0}),
                                       .original_max_position = pick({8192.0, 256.0})};
   }
   return params;
@@ -119,24 +121,31 @@ void check_rope(const ExecContext& ctx, Mirror& mirror) {
   EXPECT_TRUE(x.guards_intact() && y.guards_intact());
 }
 
+/// Factors of narrow and wide heads, whose angles are computed some pairs at a time.
 inline void check_rope_factors(const ExecContext& ctx, Mirror& mirror) {
   const std::array<int32_t, 3> positions{0, 7, 1000};
-  const std::array<float, 4> factors{1.0f, 2.0f, 0.5f, 8.0f};
-  const RopeParams params{.theta = 500.0};
-  PoisonedBuffer<float> cos(12), sin(12);
-  rope_table(ctx, mirror(cos.view({3, 4})), mirror(sin.view({3, 4})),
-             mirror(ConstTensorView(host_view(positions.data(), {3}))), params,
-             mirror(ConstTensorView(host_view(factors.data(), {4}))));
-  mirror.back();
-  for (size_t t = 0; t < 3; ++t) {
-    for (size_t d = 0; d < 4; ++d) {
-      const double angle = positions[t] * rope_frequency(params, 8, static_cast<int>(d)) /
-                           static_cast<double>(factors[d]);
-      EXPECT_FLOAT_EQ(cos[t * 4 + d], static_cast<float>(std::cos(angle)));
-      EXPECT_FLOAT_EQ(sin[t * 4 + d], static_cast<float>(std::sin(angle)));
+  for (const int num_pairs : {4, 63, 64, 65, 128, 150}) {
+    const RopeParams params{.theta = 500.0};
+    std::vector<float> factors;
+    for (int d = 0; d < num_pairs; ++d) factors.push_back(0.5f + static_cast<float>(d) / 16.0f);
+    const auto size = static_cast<size_t>(3 * num_pairs);
+    PoisonedBuffer<float> cos(size), sin(size);
+    rope_table(ctx, mirror(cos.view({3, num_pairs})), mirror(sin.view({3, num_pairs})),
+               mirror(ConstTensorView(host_view(positions.data(), {3}))), params,
+               mirror(ConstTensorView(host_view(factors.data(), {num_pairs}))));
+    mirror.back();
+    for (size_t t = 0; t < 3; ++t) {
+      for (size_t d = 0; d < factors.size(); ++d) {
+        const double angle =
+            ref::rope_angle(params, 2 * num_pairs, static_cast<int>(d), positions[t]) /
+            static_cast<double>(factors[d]);
+        const size_t at = t * factors.size() + d;
+        EXPECT_NEAR(cos[at], std::cos(angle), 0x1p-24 + 1e-12) << d << " of " << num_pairs;
+        EXPECT_NEAR(sin[at], std::sin(angle), 0x1p-24 + 1e-12) << d << " of " << num_pairs;
+      }
     }
+    EXPECT_TRUE(cos.guards_intact() && sin.guards_intact());
   }
-  EXPECT_TRUE(cos.guards_intact() && sin.guards_intact());
 }
 
 }  // namespace heddle::testing

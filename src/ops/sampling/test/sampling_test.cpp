@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -245,6 +246,42 @@ TEST(Sample, ARowDependsOnItsOwnLogitsAndParametersAlone) {
       EXPECT_TRUE(testing::same_bits<float>(alone.logprobs, {&first.logprobs[size_t(r)], 1}));
     }
   }
+}
+
+/// Where the sum of the largest reaches top_p exactly, nothing more is kept; where a weight is
+/// exactly min_p times the largest, its token is.
+TEST(Sample, FiltersKeepWhatReachesTheirBoundExactly) {
+  const auto drawn = [](const std::vector<float>& logits, SamplingRow row) {
+    std::vector<SamplingRow> rows(400, row);
+    for (size_t i = 0; i < rows.size(); ++i) rows[i].step = static_cast<int64_t>(i);
+    std::vector<float> repeated;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      repeated.insert(repeated.end(), logits.begin(), logits.end());
+    }
+    const std::vector<int64_t> tokens = sample_rows(repeated, rows).tokens;
+    return std::set<int64_t>(tokens.begin(), tokens.end());
+  };
+  const std::vector<float> equal(8, 1.5f);  // a probability of 1/8 each
+  using Ids = std::set<int64_t>;
+  EXPECT_EQ(drawn(equal, {.top_p = 0.5f}), (Ids{0, 1, 2, 3}));
+  EXPECT_EQ(drawn(equal, {.top_p = 0.125f}), (Ids{0}));
+  EXPECT_EQ(drawn(equal, {.top_k = 4, .top_p = 0.75f}), (Ids{0, 1, 2}));
+  EXPECT_EQ(drawn({2.0f, 1.9f, 2.0f, 2.0f, 1.0f}, {.min_p = 1.0f}), (Ids{0, 2, 3}));
+}
+
+/// Sums of blocks are added in f64: behind one token of weight 1, each of 200 blocks weighs less
+/// than f32 could add to 1.
+TEST(Sample, SmallWeightsOfManyBlocksAdd) {
+  constexpr int64_t kBlocks = 200, kBlock = 1024;
+  std::vector<float> logits(size_t{kBlocks * kBlock}, -kInfinity);
+  logits[0] = 0.0f;
+  for (size_t block = 1; block < size_t{kBlocks}; ++block) logits[block * kBlock] = -17.5f;
+  const double want = -std::log1p((kBlocks - 1) * std::exp(-17.5));
+  const Picked greedy_row = sample_rows(logits, {{.temperature = 0.0f}});
+  EXPECT_NEAR(greedy_row.logprobs[0], want, 1e-5 * -want);
+  const Picked drawn = sample_rows(logits, {{.temperature = 1.0f, .seed = 1}});
+  EXPECT_EQ(drawn.tokens[0], 0);
+  EXPECT_NEAR(drawn.logprobs[0], want, 1e-5 * -want);
 }
 
 TEST(Sample, DefinesTheBordersOfItsDomain) {
