@@ -38,7 +38,7 @@ LAYERS = {
     "src/ops": (["own headers", "include/heddle/core", "include/heddle/config.h", "src/core", "src/cpu", "src/cuda"],
                 ["highway", "cuda", "system"]),
     "src/files": (["include/heddle/core", "include/heddle/ops/linear.h"], ["json", "system"]),
-    "src/tokenizer": (["include/heddle/core"], ["pcre2"]),
+    "src/tokenizer": (["include/heddle/core", "src/files/printable.h"], ["pcre2"]),
     "src/chat_template/values": (["include/heddle/core", "src/files/printable.h"], ["json"]),
     "src/chat_template/syntax": (["include/heddle/core", "src/files/printable.h", "src/chat_template/values"], []),
     "src/chat_template/interpreter": (["include/heddle/core", "src/files/printable.h", "src/chat_template/values",

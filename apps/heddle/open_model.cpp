@@ -7,6 +7,7 @@
 #include "heddle/core/error.h"
 
 #include "default_model.h"
+#include "shown.h"
 
 namespace heddle::app {
 namespace {
@@ -27,8 +28,8 @@ Engine open_model(const ModelOptions& options) {
     const AdapterInfo adapter = engine.add_adapter(named.name, named.folder);
     if (adapter.names_this_model) continue;
     const std::string what = "adapter " + adapter.name + " (" + adapter.folder + ") was made for " +
-                             adapter.base_model + ", the model is " + engine.model().name + " (" +
-                             engine.model().path + ")";
+                             shown(adapter.base_model) + ", the model is " +
+                             shown(engine.model().name) + " (" + engine.model().path + ")";
     HEDDLE_CHECK(!options.strict, what);
     spdlog::warn("warning: {}", what);
   }

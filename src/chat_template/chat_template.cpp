@@ -13,7 +13,7 @@ namespace {
 
 // Long enough for what raise_exception says; the text of a template can stand in a message, so it
 // is cut and made one line.
-constexpr size_t kLongestMessage = 1000;
+constexpr size_t kLongestMessage = 800;
 
 [[noreturn]] void fail(const Error& error, const std::string& place) {
   throw Error(error.code(), place + files::printable(error.what(), kLongestMessage));

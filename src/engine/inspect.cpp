@@ -7,6 +7,7 @@
 #include "heddle/core/error.h"
 
 #include "files/gguf.h"
+#include "files/printable.h"
 #include "model/adapters/peft_adapter.h"
 
 namespace heddle {
@@ -15,19 +16,7 @@ namespace {
 constexpr size_t kMaxShown = 72;      // bytes of a string value
 constexpr uint64_t kMaxElements = 8;  // of an array value
 
-/// One line of printable text: control characters become spaces, a long value is cut between
-/// characters.
-std::string shown(std::string_view text) {
-  std::string line(text.substr(0, kMaxShown));
-  if (text.size() > kMaxShown) {
-    while (!line.empty() && (line.back() & 0x80) != 0) line.pop_back();
-    line += "...";
-  }
-  for (char& c : line) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-  }
-  return line;
-}
+std::string shown(std::string_view text) { return files::printable(text, kMaxShown); }
 
 void print_value(std::ostream& out, const files::GgufFile& file, const files::GgufValue& value) {
   using files::GgufType;

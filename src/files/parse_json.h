@@ -9,7 +9,7 @@
 namespace heddle::files {
 
 struct JsonLimits {
-  int depth = 32;                    // of nested objects and arrays
+  size_t depth = 32;                 // of nested objects and arrays
   size_t members = size_t{1} << 20;  // of one object
 };
 

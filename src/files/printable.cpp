@@ -21,6 +21,19 @@ size_t sequence_length(std::string_view text) {
   return length;
 }
 
+/// Whether a terminal would do something else with the character of these bytes than show it:
+/// controls, U+0080 to U+009F among them, the ends of lines and paragraphs, and what turns the
+/// direction of text (U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069).
+bool is_control(std::string_view character) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
+  if (character.size() == 1) return byte(0) < 0x20 || byte(0) == 0x7F;
+  if (character.size() == 2) return byte(0) == 0xC2 && byte(1) < 0xA0;
+  if (character.size() != 3 || byte(0) != 0xE2) return false;
+  const unsigned char last = byte(2);
+  if (byte(1) == 0x80) return last == 0x8E || last == 0x8F || (last >= 0xA8 && last <= 0xAE);
+  return byte(1) == 0x81 && last >= 0xA6 && last <= 0xA9;
+}
+
 }  // namespace
 
 std::string printable(std::string_view text, size_t longest) {
@@ -28,13 +41,9 @@ std::string printable(std::string_view text, size_t longest) {
   std::string result;
   for (size_t i = 0; i < text.size();) {
     if (result.size() >= longest) return result + "...";
-    const unsigned char c = static_cast<unsigned char>(text[i]);
     const size_t length = sequence_length(text.substr(i));
-    // U+0080 to U+009F are control characters too.
-    const bool is_control =
-        c < 0x20 || c == 0x7F ||
-        (length == 2 && c == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0);
-    if (length == 0 || is_control) {
+    if (length == 0 || is_control(text.substr(i, length))) {
+      const unsigned char c = static_cast<unsigned char>(text[i]);
       result += "\\x";
       result += kDigits[c >> 4];
       result += kDigits[c & 15];

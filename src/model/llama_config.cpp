@@ -2,6 +2,8 @@
 
 #include "heddle/core/error.h"
 
+#include "files/printable.h"
+
 namespace heddle::model {
 namespace {
 
@@ -35,8 +37,8 @@ RopeParams read_rope(const files::GgufFile& file, int64_t head_dim) {
     HEDDLE_CHECK(rope.scale > 0, file.path(), ": llama.rope.scaling.factor is ", rope.scale,
                  ", expected a positive number");
   } else if (scaling != "none") {
-    throw_error(ErrorCode::kUnsupported, file.path(), ": llama.rope.scaling.type is ", scaling,
-                ", supported: none, linear");
+    throw_error(ErrorCode::kUnsupported, file.path(), ": llama.rope.scaling.type is ",
+                files::printable(scaling), ", supported: none, linear");
   }
   return rope;
 }
@@ -57,8 +59,8 @@ ModelDims LlamaConfig::dims() const {
 LlamaConfig read_llama_config(const files::GgufFile& file) {
   const auto architecture = file.get<std::string_view>("general.architecture");
   if (architecture != "llama") {
-    throw_error(ErrorCode::kUnsupported, file.path(), ": general.architecture is ", architecture,
-                ", supported: llama");
+    throw_error(ErrorCode::kUnsupported, file.path(), ": general.architecture is ",
+                files::printable(architecture), ", supported: llama");
   }
   const auto num_experts = file.get_or<int64_t>("llama.expert_count", 0);
   if (num_experts != 0) {

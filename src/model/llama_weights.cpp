@@ -7,6 +7,7 @@
 #include "heddle/core/error.h"
 
 #include "core/math.h"
+#include "files/printable.h"
 
 namespace heddle::model {
 namespace {
@@ -37,7 +38,7 @@ class Loader {
     for (int64_t layer = 0; layer < config_.num_layers; ++layer) load_layer(layer, dims);
     for (const files::GgufTensor& tensor : file_.tensors()) {
       if (!used_.contains(tensor.name)) {
-        throw_error(ErrorCode::kUnsupported, file_.path(), ": tensor ", tensor.name,
+        throw_error(ErrorCode::kUnsupported, file_.path(), ": tensor ", files::quote(tensor.name),
                     " has no place in a llama model of ", config_.num_layers, " layers");
       }
     }
@@ -65,8 +66,8 @@ class Loader {
   const files::GgufTensor& checked(const std::string& name, int rank, int64_t d0, int64_t d1) {
     const files::GgufTensor& tensor = file_.tensor(name);
     HEDDLE_CHECK(tensor.rank == rank && tensor.dims[0] == d0 && tensor.dims[1] == d1, file_.path(),
-                 ": tensor ", name, " is [", tensor.dims[1], ", ", tensor.dims[0], "] of rank ",
-                 tensor.rank, ", expected [", d1, ", ", d0, "] of rank ", rank);
+                 ": tensor ", files::quote(name), " is [", tensor.dims[1], ", ", tensor.dims[0],
+                 "] of rank ", tensor.rank, ", expected [", d1, ", ", d0, "] of rank ", rank);
     used_.insert(tensor.name);
     return tensor;
   }

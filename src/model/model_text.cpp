@@ -7,6 +7,8 @@
 
 #include "heddle/core/error.h"
 
+#include "files/printable.h"
+
 namespace heddle::model {
 namespace {
 
@@ -23,8 +25,8 @@ int32_t read_token(const files::GgufFile& file, std::string_view key, size_t voc
 tokenizer::Vocabulary read_vocabulary(const files::GgufFile& file) {
   const auto kind = file.get<std::string_view>("tokenizer.ggml.model");
   if (kind != "gpt2") {
-    throw_error(ErrorCode::kUnsupported, file.path(), ": tokenizer.ggml.model is ", kind,
-                ", supported: gpt2 (byte-level BPE)");
+    throw_error(ErrorCode::kUnsupported, file.path(), ": tokenizer.ggml.model is ",
+                files::printable(kind), ", supported: gpt2 (byte-level BPE)");
   }
   tokenizer::Vocabulary vocabulary;
   const auto tokens = file.get_array<std::string_view>("tokenizer.ggml.tokens");

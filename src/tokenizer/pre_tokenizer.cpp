@@ -9,6 +9,8 @@
 
 #include "heddle/core/error.h"
 
+#include "files/printable.h"
+
 namespace heddle::tokenizer {
 namespace {
 
@@ -48,8 +50,8 @@ const Family& find_family(std::string_view name) {
     if (family.name == name) return family;
     known += (known.empty() ? "" : ", ") + std::string(family.name);
   }
-  throw_error(ErrorCode::kUnsupported, "pre-tokenizer \"", name,
-              "\" is not supported; supported: ", known);
+  throw_error(ErrorCode::kUnsupported, "pre-tokenizer ", files::quote(name),
+              " is not supported; supported: ", known);
 }
 
 struct Free {

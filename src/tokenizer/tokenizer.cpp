@@ -7,6 +7,7 @@
 
 #include "heddle/core/error.h"
 
+#include "files/printable.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/byte_alphabet.h"
@@ -42,8 +43,8 @@ void check(const Vocabulary& vocabulary) {
 int32_t find_part(const IdByBytes& ids, const std::string& bytes, size_t rank,
                   const std::string& merge) {
   const auto found = ids.find(bytes);
-  HEDDLE_CHECK(found != ids.end(), "merge ", rank, " (\"", merge, "\") needs the token \"", bytes,
-               "\", which the vocabulary lacks");
+  HEDDLE_CHECK(found != ids.end(), "merge ", rank, " (", files::quote(merge), ") needs the token ",
+               files::quote(bytes), ", which the vocabulary lacks");
   return found->second;
 }
 
@@ -54,7 +55,7 @@ std::vector<MergeRule> parse_merges(const std::vector<std::string>& merges, cons
     const std::string& merge = merges[rank];
     const size_t space = merge.find(' ');
     HEDDLE_CHECK(space != std::string::npos && space > 0 && space + 1 < merge.size(), "merge ",
-                 rank, " is \"", merge, "\", expected two tokens with a space between");
+                 rank, " is ", files::quote(merge), ", expected two tokens with a space between");
     const std::string left = bytes_of_spelling(std::string_view(merge).substr(0, space));
     const std::string right = bytes_of_spelling(std::string_view(merge).substr(space + 1));
     rules.push_back({find_part(ids, left, rank, merge), find_part(ids, right, rank, merge),
@@ -170,10 +171,10 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, ControlTokens cont
   std::vector<int32_t> ids;
   BytePairEncoder::Scratch scratch;
   size_t done = 0;
-  while (const auto match = added.find(rest, done)) {
-    state_->encode_words(rest.substr(done, match->begin - done), scratch, ids);
-    ids.push_back(match->id);
-    done = match->end;
+  for (const AddedTokens::Match& match : added.find_all(rest)) {
+    state_->encode_words(rest.substr(done, match.begin - done), scratch, ids);
+    ids.push_back(match.id);
+    done = match.end;
   }
   state_->encode_words(rest.substr(done), scratch, ids);
   return ids;

@@ -7,6 +7,8 @@
 
 #include "heddle/core/error.h"
 
+#include "shown.h"
+
 namespace heddle::app {
 namespace {
 
@@ -71,7 +73,7 @@ ChatRoom::ChatRoom(const ChatOptions& options, std::string in_use, const Parts& 
 }
 
 int ChatRoom::run() {
-  parts_.display.note(parts_.engine.model().name + " with " + known_names() +
+  parts_.display.note(shown(parts_.engine.model().name) + " with " + known_names() +
                       "; /help lists the commands, ctrl-D ends");
   for (std::string message; !ended_ && signal_ == 0;) {
     switch (read_message(message)) {

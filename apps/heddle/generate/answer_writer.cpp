@@ -1,5 +1,9 @@
 #include "generate/answer_writer.h"
 
+#include <cmath>
+#include <string_view>
+#include <vector>
+
 #include <nlohmann/json.hpp>
 
 #include "flush_answers.h"
@@ -9,6 +13,19 @@ namespace heddle::app {
 namespace {
 
 using nlohmann::ordered_json;
+
+/// What stands for a log-probability that JSON has no number for: that of a token whose probability
+/// is 0 (-inf), or whose logits are no numbers. OpenAI's API has the same.
+constexpr double kNoLogprob = -9999.0;
+
+/// Each f32 is widened to double, whose shortest decimal form reads back to the same bits.
+std::vector<double> logprobs_of(const Completion& completion) {
+  std::vector<double> logprobs;
+  for (const float logprob : completion.logprobs) {
+    logprobs.push_back(std::isfinite(logprob) ? double{logprob} : kNoLogprob);
+  }
+  return logprobs;
+}
 
 ordered_json text_or_null(const std::string& text) {
   return text.empty() ? ordered_json() : ordered_json(text);
@@ -76,22 +93,26 @@ void AnswerWriter::write_text(Row& row) {
 
 void AnswerWriter::write_json(const Row& row) {
   const Completion& completion = *row.completion;
-  ordered_json object;
-  object["index"] = row.head.index;
-  object["id"] = row.head.id.empty() ? ordered_json() : ordered_json::parse(row.head.id);
-  if (!row.head.custom_id.empty()) object["custom_id"] = ordered_json::parse(row.head.custom_id);
-  if (!row.head.metadata.empty()) object["metadata"] = ordered_json::parse(row.head.metadata);
-  object["adapter"] = text_or_null(row.head.adapter);
-  object["text"] = completion.text;
-  object["token_ids"] = completion.token_ids;
-  object["prompt_tokens"] = completion.prompt_tokens;
-  object["completion_tokens"] = completion.token_ids.size();
-  object["finish_reason"] = name(completion.finish_reason);
-  object["error"] = text_or_null(completion.error);
-  object["hash"] = text_or_null(row.head.hash);
-  // Each f32 is widened to double, whose shortest decimal form reads back to the same bits.
-  if (logprobs_) object["logprobs"] = completion.logprobs;
-  out_ << object.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << "\n";
+  const auto member = [&](const char* name, const std::string& json) {
+    out_ << ",\"" << name << "\":" << json;
+  };
+  // What the row gave is JSON text already.
+  out_ << "{\"index\":" << row.head.index;
+  member("id", row.head.id.empty() ? "null" : row.head.id);
+  if (!row.head.custom_id.empty()) member("custom_id", row.head.custom_id);
+  if (!row.head.metadata.empty()) member("metadata", row.head.metadata);
+  ordered_json rest;
+  rest["adapter"] = text_or_null(row.head.adapter);
+  rest["text"] = completion.text;
+  rest["token_ids"] = completion.token_ids;
+  rest["prompt_tokens"] = completion.prompt_tokens;
+  rest["completion_tokens"] = completion.token_ids.size();
+  rest["finish_reason"] = name(completion.finish_reason);
+  rest["error"] = text_or_null(completion.error);
+  rest["hash"] = text_or_null(row.head.hash);
+  if (logprobs_) rest["logprobs"] = logprobs_of(completion);
+  const std::string text = rest.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  out_ << ',' << std::string_view(text).substr(1) << "\n";
 }
 
 }  // namespace heddle::app

@@ -14,10 +14,12 @@
 
 #include "heddle/core/error.h"
 
+#include "generate/ordered_json.h"
+
 namespace heddle::app {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
 /// What answers_ holds of a row: an id is JSON text, which no index with # is.
 std::string key_of(const std::string& id, int64_t index, const std::string& hash) {
@@ -33,7 +35,12 @@ struct Answer {
 
 /// Nothing where the line is no answer.
 std::optional<Answer> parse_answer(const std::string& line) {
-  const json object = json::parse(line, nullptr, false);
+  json object;
+  try {
+    object = parse_ordered_json(line, "");
+  } catch (const Error&) {
+    return std::nullopt;
+  }
   if (!object.is_object()) return std::nullopt;
   const auto index = object.find("index"), id = object.find("id"), hash = object.find("hash"),
              error = object.find("error");

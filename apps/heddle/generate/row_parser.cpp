@@ -3,35 +3,25 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <set>
 #include <span>
 
 #include <nlohmann/json.hpp>
 
 #include "heddle/core/error.h"
 
+#include "generate/ordered_json.h"
 #include "nearest.h"
+#include "shown.h"
 
 namespace heddle::app {
 namespace {
 
 using json = nlohmann::ordered_json;
 
-/// Nesting that no honest row reaches; deeper text is refused before it is parsed.
-constexpr int kMaxDepth = 64;
-
 constexpr std::array<std::string_view, 14> kRowFields = {
     "prompt", "messages", "adapter", "model", "max_tokens", "temperature", "top_k",
     "top_p",  "min_p",    "seed",    "stop",  "id",         "custom_id",   "metadata"};
 constexpr std::array<std::string_view, 2> kMessageFields = {"role", "content"};
-
-/// Text of the input for a message: quoted, cut, control characters as escapes.
-std::string quote(std::string_view text) {
-  constexpr size_t kMaxBytes = 60;
-  const bool is_cut = text.size() > kMaxBytes;
-  const json value = std::string(text.substr(0, kMaxBytes)) + (is_cut ? "..." : "");
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
 
 /// Reads the fields of one row; every error names file, line and field.
 class RowReader {
@@ -138,60 +128,8 @@ class RowReader {
   const std::string where_;
 };
 
-int nesting_of(const std::string& text) {
-  int depth = 0, deepest = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      in_string = c != '"';
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      deepest = std::max(deepest, ++depth);
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return deepest;
-}
-
-/// A callback of the parser that refuses an object with the same field twice.
-class RepeatedFields {
- public:
-  explicit RepeatedFields(const std::string& where) : where_(where) {}
-
-  bool operator()(int /*depth*/, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start) {
-      objects_.emplace_back();
-    } else if (event == json::parse_event_t::object_end) {
-      objects_.pop_back();
-    } else if (event == json::parse_event_t::key) {
-      const std::string& name = value.get_ref<const std::string&>();
-      HEDDLE_CHECK(objects_.back().insert(name).second, where_, ": field ", quote(name),
-                   " is given twice");
-    }
-    return true;
-  }
-
- private:
-  const std::string& where_;
-  std::vector<std::set<std::string>> objects_;  // fields of the objects that are open
-};
-
 json parse_object(const std::string& text, const std::string& where) {
-  const int depth = nesting_of(text);
-  HEDDLE_CHECK(depth <= kMaxDepth, where, ": JSON nested ", depth, " deep, at most ", kMaxDepth,
-               " is supported");
-  json row;
-  try {
-    row = json::parse(text, RepeatedFields{where});
-  } catch (const json::exception& error) {
-    const std::string what = error.what();  // "[json.exception.parse_error.101] parse error at ..."
-    throw_error(ErrorCode::kInvalidArgument, where, ": malformed JSON: ",
-                what.substr(what.find("] ") == std::string::npos ? 0 : what.find("] ") + 2));
-  }
+  json row = parse_ordered_json(text, where);
   HEDDLE_CHECK(row.is_object(), where, ": the row is ", row.type_name(), ", expected an object");
   return row;
 }
@@ -238,7 +176,7 @@ std::string read_adapter(const RowReader& reader, const RowDefaults& defaults,
                        std::ranges::find(defaults.base_names, name) != defaults.base_names.end();
   HEDDLE_CHECK(is_adapter || is_base || defaults.base_names.empty(), where, ": unknown model ",
                quote(name), "; there are ", names_of(defaults.adapters), " and ",
-               defaults.base_names.empty() ? "" : defaults.base_names.front());
+               defaults.base_names.empty() ? "" : shown(defaults.base_names.front()));
   const std::string chosen = is_adapter ? name : "";
   HEDDLE_CHECK(!named || *named == chosen, where, ": adapter is ", quote(named.value_or("")),
                " and model is ", quote(name), ", expected one of them");

@@ -77,9 +77,11 @@ Topic answers() {
        term("hash",
             "Of the row, its adapter and the options that change the answer: by it "
             "--resume knows a row again"),
-       term("logprobs",
-            "With --logprobs: the natural logarithm of the probability of each of "
-            "token_ids; the decimal form reads back to the same bits"),
+       term(
+           "logprobs",
+           "With --logprobs: the natural logarithm of the probability of each of "
+           "token_ids; the decimal form reads back to the same bits; -9999.0 where the probability "
+           "is 0 or the logits are no numbers"),
        text("Without --json the text of the rows is printed in the order of the input.")}};
 }
 

@@ -4,6 +4,7 @@
 #include "chat_template/interpreter/eval.h"
 #include "chat_template/values/format.h"
 #include "chat_template/values/text.h"
+#include "files/printable.h"
 
 namespace heddle::chat_template {
 namespace {
@@ -38,9 +39,7 @@ std::string object_name(const Value& object) {
 }
 
 Value no_attribute(const Value& object, const std::string& name) {
-  std::string why = "'";
-  why.append(object_name(object)).append("' has no attribute '").append(name).append("'");
-  return Value::undefined(std::move(why));
+  return Value::undefined('\'' + object_name(object) + "' has no attribute " + files::quote(name));
 }
 
 /// What the Python type has under this name: a method, or something that is refused; nothing for
@@ -55,7 +54,8 @@ std::optional<Value> type_attribute(const Value& object, const std::string& name
     return Value::undefined(std::move(why));
   }
   if (is_missing_attribute(object, name)) {
-    throw_error(ErrorCode::kUnsupported, "attribute '", name, "' of a ", object.type_name());
+    throw_error(ErrorCode::kUnsupported, "attribute ", files::quote(name), " of a ",
+                object.type_name());
   }
   return std::nullopt;
 }

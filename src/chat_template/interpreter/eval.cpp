@@ -191,8 +191,8 @@ void Interpreter::assign(const Target& target, Value value) {
 
 Value Interpreter::call_macro(const Macro& macro, Arguments arguments) {
   const size_t num_positional = arguments.positional.size();
-  HEDDLE_CHECK(num_positional <= macro.parameters.size(), "macro '", macro.name, "' takes ",
-               macro.parameters.size(), " arguments, ", num_positional, " are given");
+  HEDDLE_CHECK(num_positional <= macro.parameters.size(), "macro ", files::quote(macro.name),
+               " takes ", macro.parameters.size(), " arguments, ", num_positional, " are given");
   Scope scope{.parent = &root_, .variables = {}};
   std::vector<bool> is_given(macro.parameters.size());
   for (size_t i = 0; i < macro.parameters.size(); ++i) {
@@ -206,8 +206,8 @@ Value Interpreter::call_macro(const Macro& macro, Arguments arguments) {
   for (auto& [name, value] : arguments.named) {
     size_t i = num_positional;
     while (i < macro.parameters.size() && macro.parameters[i].text != name) ++i;
-    HEDDLE_CHECK(i < macro.parameters.size(), "macro '", macro.name, "' takes no argument '", name,
-                 "'");
+    HEDDLE_CHECK(i < macro.parameters.size(), "macro ", files::quote(macro.name),
+                 " takes no argument ", files::quote(name));
     is_given[i] = true;
     scope.assign(macro.parameters[i].name, std::move(value));
   }

@@ -6,6 +6,7 @@
 #include "chat_template/interpreter/attribute_path.h"
 #include "chat_template/interpreter/eval.h"
 #include "chat_template/syntax/callable.h"
+#include "files/printable.h"
 
 namespace heddle::chat_template {
 namespace {
@@ -15,8 +16,8 @@ const Callable& callable_named(const Value& name, bool is_test) {
                name.type_name());
   const Callable* callable = is_test ? find_test(name.bytes()) : find_filter(name.bytes());
   if (callable == nullptr) {
-    throw_error(ErrorCode::kUnsupported, "unknown ", is_test ? "test" : "filter", " '",
-                name.bytes(), "'");
+    throw_error(ErrorCode::kUnsupported, "unknown ", is_test ? "test" : "filter", " ",
+                files::quote(name.bytes()));
   }
   return *callable;
 }
@@ -31,7 +32,8 @@ Arguments arguments_after(const Call& call, size_t count) {
 Value map_attribute(Call& call) {
   const Value *path = nullptr, *otherwise = nullptr;
   for (const auto& [name, value] : call.raw.named) {
-    HEDDLE_CHECK(name == "attribute" || name == "default", "map takes no argument '", name, "'");
+    HEDDLE_CHECK(name == "attribute" || name == "default", "map takes no argument ",
+                 files::quote(name));
     (name == "attribute" ? path : otherwise) = &value;
   }
   HEDDLE_CHECK(path != nullptr, "map needs a filter or an attribute");

@@ -7,6 +7,7 @@
 #include "chat_template/syntax/callable.h"
 #include "chat_template/values/format.h"
 #include "chat_template/values/text.h"
+#include "files/printable.h"
 
 namespace heddle::chat_template {
 namespace {
@@ -100,8 +101,8 @@ Value sort_dict(Call& call) {
   if (call.self.is_undefined()) throw Error(ErrorCode::kInvalidArgument, call.self.why_undefined());
   HEDDLE_CHECK(call.self.dict() != nullptr, "dictsort of a ", call.self.type_name());
   const std::string by = call.arg(1) == nullptr ? "key" : call.text(1);
-  HEDDLE_CHECK(by == "key" || by == "value", "dictsort by '", by,
-               "': 'key' or 'value' is possible");
+  HEDDLE_CHECK(by == "key" || by == "value", "dictsort by ", files::quote(by),
+               ": 'key' or 'value' is possible");
   const SortKey sort_key(nullptr, call.flag(0));
   Values keys;
   for (const auto& [key, value] : call.self.dict()->entries) {

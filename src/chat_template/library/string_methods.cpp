@@ -5,6 +5,7 @@
 #include "chat_template/interpreter/eval.h"
 #include "chat_template/syntax/callable.h"
 #include "chat_template/values/text.h"
+#include "files/printable.h"
 
 namespace heddle::chat_template {
 namespace {
@@ -30,7 +31,7 @@ Value like_self(Call& call, std::string result) {
 /// Escaped strings would have to escape the arguments of these methods.
 void refuse_safe(Call& call, const char* method) {
   if (call.self.string()->is_safe) {
-    throw_error(ErrorCode::kUnsupported, "method '", method, "' of an escaped string");
+    throw_error(ErrorCode::kUnsupported, "method ", files::quote(method), " of an escaped string");
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "files/printable.h"
+
 namespace heddle::chat_template {
 
 void Call::bind(const Callable& callable) {
@@ -14,10 +16,11 @@ void Call::bind(const Callable& callable) {
   for (size_t i = 0; i < raw.positional.size(); ++i) by_parameter_[i] = &raw.positional[i];
   for (const auto& [name, value] : raw.named) {
     const auto* parameter = std::find(callable.parameters.begin(), end, name);
-    HEDDLE_CHECK(parameter != end, callable.name, " takes no argument '", name, "'");
+    HEDDLE_CHECK(parameter != end, callable.name, " takes no argument ", files::quote(name));
     const Value*& place =
         by_parameter_[static_cast<size_t>(parameter - callable.parameters.begin())];
-    HEDDLE_CHECK(place == nullptr, callable.name, " is given the argument '", name, "' twice");
+    HEDDLE_CHECK(place == nullptr, callable.name, " is given the argument ", files::quote(name),
+                 " twice");
     place = &value;
   }
   for (size_t i = 0; i < static_cast<size_t>(callable.required); ++i) {

@@ -3,6 +3,7 @@
 
 #include "chat_template/syntax/callable.h"
 #include "chat_template/syntax/parser_state.h"
+#include "files/printable.h"
 
 namespace heddle::chat_template {
 
@@ -190,7 +191,8 @@ ExprPtr Parser::parse_primary() {
     const std::string digits = take().text;
     double number = 0;
     const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    if (result.ec != std::errc()) fail("the number " + digits + " is out of range");
+    if (result.ec != std::errc())
+      fail("the number " + files::printable(digits) + " is out of range");
     expr->value = number;
   } else if (at_word("true") || at_word("True") || at_word("false") || at_word("False")) {
     const char first = take().text[0];

@@ -184,7 +184,8 @@ Value Parser::parse_integer_token(const Token& token) const {
   }
   int64_t number = 0;
   const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), number, base);
-  if (result.ec != std::errc()) fail("the number " + token.text + " passes 64 bits");
+  if (result.ec != std::errc())
+    fail("the number " + files::printable(token.text) + " passes 64 bits");
   return number;
 }
 

@@ -10,6 +10,8 @@
 
 #include "expect_error.h"
 #include "gguf_builder.h"
+#include "readers/clean_message.h"
+#include "readers/linear_time.h"
 #include "temp_folder.h"
 
 namespace heddle::files {
@@ -286,6 +288,62 @@ TEST(GgufFile, RefusesHostileTensors) {
                      .tensor("a", {16}, 0, std::string(64, 'a'))
                      .raw_tensor("b", {1}, 0, 32, "")
                      .build());
+}
+
+TEST(GgufFile, TakesTimeInProportionToItsParts) {
+  const auto values = [](size_t n) {
+    GgufBuilder builder;
+    for (size_t i = 0; i < n; ++i) builder.value("key" + std::to_string(i), uint32_t{1});
+    return builder.build();
+  };
+  const auto tensors = [](size_t n) {
+    GgufBuilder builder;
+    for (size_t i = n; i-- > 0;) {
+      builder.raw_tensor("t" + std::to_string(i), {1}, 0, 32 * i, std::string(32, 't'));
+    }
+    return builder.build();
+  };
+  const auto strings = [](size_t n) {
+    return GgufBuilder().array<std::string_view>("words", {n, std::string_view("word")}).build();
+  };
+  const auto read_all = [](const std::string& bytes) {
+    const GgufFile file = read(bytes);
+    for (const GgufValue& value : file.metadata()) {
+      if (value.is_array) (void)file.get_array<std::string_view>(value.key);
+    }
+  };
+  testing::expect_linear("values", 5000, values, read_all);
+  testing::expect_linear("tensors", 5000, tensors, read_all);
+  testing::expect_linear("strings", 50000, strings, read_all);
+}
+
+TEST(GgufFile, QuotesLittleOfTheFile) {
+  const std::string text = testing::hostile_text(size_t{10} << 20);
+  const auto refused = [&](const char* what, const std::string& bytes) {
+    testing::expect_clean_message(what, [&] {
+      const GgufFile file = read(bytes);
+      if (!file.tensors().empty()) (void)file.data(file.tensors().back());
+      (void)file.get<uint32_t>(text);
+    });
+  };
+  refused("first bytes", text);
+  refused("the value's type", GgufBuilder().value(text, std::string_view("word")).build());
+  refused("an array", GgufBuilder().array<int32_t>(text, {1}).build());
+  refused("too large a value", GgufBuilder().value(text, ~uint64_t{0}).build());
+  refused("no such type", GgufBuilder().raw_value(text, 13, "").build());
+  refused("no bool", GgufBuilder().raw_value(text, 7, "\x02").build());
+  refused("a key twice", GgufBuilder().value(text, 1).value(text, 1).build());
+  refused("a missing key", GgufBuilder().value("other", 1).build());
+  const auto tensor = [&](const std::vector<uint64_t>& dims, uint32_t type, uint64_t offset) {
+    return GgufBuilder().raw_tensor(text, dims, type, offset, "12345678").build();
+  };
+  refused("dimensions", tensor({}, 0, 0));
+  refused("rows", tensor({33}, 3, 0));
+  refused("offset", tensor({1}, 0, 8));
+  refused("past the end", tensor({1}, 0, 1 << 20));
+  refused("no such format", tensor({1}, 24, 0));
+  refused("tensors on one another",
+          GgufBuilder().raw_tensor(text, {1}, 0, 0, "1234").raw_tensor("b", {1}, 0, 0, "").build());
 }
 
 }  // namespace

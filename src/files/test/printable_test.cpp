@@ -13,6 +13,14 @@ TEST(Printable, KeepsTextAndShowsEveryOtherByte) {
             "h\xc3\xa9 \xe4\xb8\xad \xf0\x9f\x98\x80");
   EXPECT_EQ(printable(std::string_view("a\n\t\0\x7f", 5)), "a\\x0a\\x09\\x00\\x7f");
   EXPECT_EQ(printable("\xc2\x9b"), "\\xc2\\x9b");  // a control character of its own
+  EXPECT_EQ(printable("\xc2\xa0"), "\xc2\xa0");
+  // Ends of a line and a paragraph, and what turns the direction of text.
+  for (const char* turning : {"\xe2\x80\x8e", "\xe2\x80\x8f", "\xe2\x80\xa8", "\xe2\x80\xa9",
+                              "\xe2\x80\xaa", "\xe2\x81\xa6", "\xe2\x81\xa9"}) {
+    EXPECT_EQ(printable(turning).substr(0, 4), "\\xe2") << printable(turning);
+  }
+  EXPECT_EQ(printable("\xe2\x80\xae"), "\\xe2\\x80\\xae");
+  EXPECT_EQ(printable("\xe2\x80\x94 \xe2\x82\xac"), "\xe2\x80\x94 \xe2\x82\xac");
   // Cut, overlong, surrogate, past the last code point, lone continuation.
   EXPECT_EQ(printable("\xe4\xb8"), "\\xe4\\xb8");
   EXPECT_EQ(printable("\xc0\xaf"), "\\xc0\\xaf");

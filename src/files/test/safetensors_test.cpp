@@ -5,8 +5,11 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "expect_error.h"
+#include "readers/clean_message.h"
+#include "readers/linear_time.h"
 #include "safetensors_builder.h"
 #include "temp_folder.h"
 
@@ -155,6 +158,52 @@ TEST(SafetensorsFile, RefusesHolesAndOverlaps) {
                  two("[4, 8]", "[8, 12]"), data);
   expect_refused({"the tensors end at byte 8 of the data, the file has 12"},
                  two("[0, 4]", "[4, 8]"), data);
+}
+
+TEST(SafetensorsFile, TakesTimeInProportionToItsTensors) {
+  const auto tensors = [](size_t n) {
+    SafetensorsBuilder builder;
+    for (size_t i = n; i-- > 0;) builder.tensor("t" + std::to_string(i), "U8", {0}, "");
+    return builder.build();
+  };
+  const auto metadata = [](size_t n) {
+    std::string header = R"({"__metadata__": {"format": "pt")";
+    for (size_t i = 0; i < n; ++i) header += ", \"" + std::to_string(i) + "\": \"\"";
+    return safetensors_of(header + "}}", "");
+  };
+  const auto extents = [](size_t n) {
+    std::string header = R"({"t": {"dtype": "U8", "data_offsets": [0, 0], "shape": [0)";
+    for (size_t i = 0; i < n; ++i) header += ",1";
+    return safetensors_of(header + "]}}", "");
+  };
+  const auto read_all = [](const std::string& bytes) { (void)read(bytes); };
+  testing::expect_linear("tensors", 500, tensors, read_all);
+  testing::expect_linear("metadata", 2000, metadata, read_all);
+  testing::expect_linear("extents", 20000, extents, read_all);
+}
+
+TEST(SafetensorsFile, QuotesLittleOfTheFile) {
+  const std::string text = nlohmann::json(testing::hostile_text(size_t{4} << 20)).dump();
+  const auto refused = [](const std::string& header) {
+    const std::string bytes = safetensors_of(header, "");
+    testing::expect_clean_message(header.substr(0, 60), [&] {
+      const SafetensorsFile file = read(bytes);
+      (void)file.dtype(file.tensors().at(0));
+    });
+  };
+  refused("{" + text + ": 1}");
+  refused("{" + text + ": {}}");
+  refused("{" + text + R"(: {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}})");
+  refused("{" + text + R"(: {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}})");
+  refused(R"({"a": {"dtype": )" + text + R"(, "shape": [0], "data_offsets": [0, 0]}})");
+  refused(R"({"a": {"dtype": "U8", "data_offsets": [0, 0], "shape": [)" + text + "]}}");
+  refused(R"({"a": {"dtype": "U8", "shape": [0], "data_offsets": [0, )" + text + "]}}");
+  refused(R"({"__metadata__": {)" + text + ": 1}}");
+  refused(R"({"__metadata__": {)" + text + R"(: "a", )" + text + R"(: "b"}})");
+  std::string many = "0";
+  while (many.size() < 4 << 20) many += ",1000";
+  refused(R"({"a": {"dtype": "U8", "data_offsets": [0, 0], "shape": [1,)" + many.substr(2) + "]}}");
+  refused(R"({"a": {"dtype": "U8", "shape": [0], "data_offsets": [)" + many + "]}}");
 }
 
 }  // namespace

@@ -162,11 +162,12 @@ class ConfigReader {
     if (value == nullptr || is_unset(*value)) return std::nullopt;
     ModuleSet set;
     set.text = text_of(*value);
-    set.names = strings(field, *value);
+    const std::vector<std::string> given = strings(field, *value);
     if (value->is_string()) {
-      const bool all = set.names[0] == "all-linear";
-      set.expression = ModulePattern::whole(all ? ".*" : set.names[0], context(field));
-      set.names.clear();
+      const bool all = given[0] == "all-linear";
+      set.expression = ModulePattern::whole(all ? ".*" : given[0], context(field));
+    } else {
+      set.names.insert(given.begin(), given.end());
     }
     return set;
   }
@@ -175,10 +176,10 @@ class ConfigReader {
     const auto* layers = find("layers_to_transform");
     if (layers != nullptr && layers->is_array()) {
       for (const auto& layer : *layers) {
-        config_.layers_to_transform.push_back(index("layers_to_transform", layer));
+        config_.layers_to_transform.insert(index("layers_to_transform", layer));
       }
     } else if (layers != nullptr) {
-      config_.layers_to_transform.push_back(index("layers_to_transform", *layers));
+      config_.layers_to_transform.insert(index("layers_to_transform", *layers));
     }
     const auto* pattern = find("layers_pattern");
     if (pattern != nullptr && !is_unset(*pattern)) {
@@ -224,8 +225,9 @@ class ConfigReader {
 template <class T>
 T first_match(const std::vector<std::pair<ModulePattern, T>>& patterns, std::string_view module,
               T otherwise) {
+  MatchSteps steps;
   for (const auto& [pattern, value] : patterns) {
-    if (pattern.matches(module)) return value;
+    if (pattern.matches(module, steps)) return value;
   }
   return otherwise;
 }
@@ -245,11 +247,16 @@ int64_t layer_of(std::string_view module) {
 }  // namespace
 
 bool ModuleSet::contains(std::string_view module) const {
-  if (expression) return expression->matches(module);
-  return std::any_of(names.begin(), names.end(), [&](std::string_view name) {
-    if (!module.ends_with(name)) return false;
-    return module.size() == name.size() || module[module.size() - name.size() - 1] == '.';
-  });
+  if (expression) {
+    MatchSteps steps;
+    return expression->matches(module, steps);
+  }
+  for (;;) {  // the module's name, then what is behind each of its dots
+    if (names.contains(module)) return true;
+    const size_t dot = module.find('.');
+    if (dot == module.npos) return false;
+    module.remove_prefix(dot + 1);
+  }
 }
 
 int64_t AdapterConfig::rank_of(std::string_view module) const {
@@ -270,12 +277,12 @@ bool AdapterConfig::targets(std::string_view module) const {
   if (!target_modules) return true;
   if (!target_modules->contains(module)) return false;
   if (layers_to_transform.empty()) return true;
+  MatchSteps steps;
   const bool in_pattern =
       layers_pattern.empty() ||
       std::any_of(layers_pattern.begin(), layers_pattern.end(),
-                  [&](const ModulePattern& pattern) { return pattern.matches(module); });
-  return in_pattern && std::find(layers_to_transform.begin(), layers_to_transform.end(),
-                                 layer_of(module)) != layers_to_transform.end();
+                  [&](const ModulePattern& pattern) { return pattern.matches(module, steps); });
+  return in_pattern && layers_to_transform.contains(layer_of(module));
 }
 
 AdapterConfig parse_adapter_config(std::string_view json, const std::string& path) {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,7 +17,7 @@ namespace heddle::model {
 /// one, or a string, which is an expression for the whole name ("all-linear" stands for every layer
 /// that heddle adapts).
 struct ModuleSet {
-  std::vector<std::string> names;
+  std::set<std::string, std::less<>> names;
   std::optional<ModulePattern> expression;
   std::string text;  // as in the file, shortened: for messages and inspection
 
@@ -34,7 +36,7 @@ struct AdapterConfig {
   bool fan_in_fan_out =
       false;  // no effect: PEFT ignores it for linear layers, and Llama has no others
   std::optional<ModuleSet> target_modules, exclude_modules;
-  std::vector<int64_t> layers_to_transform;                     // empty: all
+  std::set<int64_t> layers_to_transform;                        // empty: all
   std::vector<ModulePattern> layers_pattern;                    // empty: any
   std::vector<std::pair<ModulePattern, int64_t>> rank_pattern;  // the first match wins
   std::vector<std::pair<ModulePattern, double>> alpha_pattern;

@@ -14,8 +14,9 @@ namespace heddle::model {
 namespace {
 
 constexpr size_t kMaxExpression = 4096;  // bytes
-// A match of an honest expression against a name of some 40 bytes takes hundreds of steps.
-constexpr uint32_t kMaxSteps = 20000;
+// What most expressions stay below with a name of some 40 bytes. PCRE2 tells only whether a match
+// stayed below a limit, so one that did not is tried again with four times as much.
+constexpr uint32_t kFewSteps = 128;
 constexpr uint32_t kMaxHeapKiB = 1024;
 
 struct Free {
@@ -37,6 +38,16 @@ std::string message_of(int error) {
   PCRE2_UCHAR text[256];
   pcre2_get_error_message(error, text, sizeof(text));
   return reinterpret_cast<const char*>(text);
+}
+
+/// What pcre2_match says.
+int match(const pcre2_code& code, std::string_view text, uint32_t max_steps) {
+  const auto limits = own(pcre2_match_context_create(nullptr));
+  pcre2_set_match_limit(limits.get(), max_steps);
+  pcre2_set_heap_limit(limits.get(), kMaxHeapKiB);
+  const auto result = own(pcre2_match_data_create_from_pattern(&code, nullptr));
+  return pcre2_match(&code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, 0,
+                     result.get(), limits.get());
 }
 
 bool is_plain(std::string_view key) {
@@ -83,7 +94,7 @@ void ModulePattern::compile(const std::string& expression) {
   code_ = std::make_shared<Code>(Code{own(code)});
 }
 
-bool ModulePattern::matches(std::string_view module) const {
+bool ModulePattern::matches(std::string_view module, MatchSteps& steps) const {
   if (code_ == nullptr) {
     // (.*\.)?(key)$ for a key in which only the dot, any character to an expression, is special.
     if (module.size() < key_.size()) return false;
@@ -92,16 +103,19 @@ bool ModulePattern::matches(std::string_view module) const {
     return std::equal(key_.begin(), key_.end(), module.begin() + static_cast<ptrdiff_t>(begin),
                       [](char want, char got) { return want == '.' || want == got; });
   }
-  const auto limits = own(pcre2_match_context_create(nullptr));
-  pcre2_set_match_limit(limits.get(), kMaxSteps);
-  pcre2_set_heap_limit(limits.get(), kMaxHeapKiB);
-  const auto result = own(pcre2_match_data_create_from_pattern(code_->code.get(), nullptr));
-  const int status = pcre2_match(code_->code.get(), reinterpret_cast<PCRE2_SPTR>(module.data()),
-                                 module.size(), 0, 0, result.get(), limits.get());
-  HEDDLE_CHECK(status >= 0 || status == PCRE2_ERROR_NOMATCH, context_, ": matching ",
-               files::quote(key_), " against ", files::quote(module),
-               " failed: ", message_of(status));
-  return status >= 0;
+  for (uint32_t few = kFewSteps; steps.left() > 0; few *= 4) {
+    const uint32_t limit = std::min(few, steps.left());
+    steps.spend(limit);
+    const int status = match(*code_->code, module, limit);
+    if (status == PCRE2_ERROR_MATCHLIMIT) continue;
+    HEDDLE_CHECK(status >= 0 || status == PCRE2_ERROR_NOMATCH, context_, ": matching ",
+                 files::quote(key_), " against ", files::quote(module),
+                 " failed: ", message_of(status));
+    return status >= 0;
+  }
+  throw_error(ErrorCode::kInvalidArgument, context_, ": matching ", files::quote(key_), " against ",
+              files::quote(module), " failed: match limit exceeded: a field may take ",
+              MatchSteps::kMax, " steps for a module");
 }
 
 }  // namespace heddle::model

@@ -4,8 +4,11 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "expect_error.h"
+#include "readers/clean_message.h"
+#include "readers/linear_time.h"
 
 namespace heddle::model {
 namespace {
@@ -216,6 +219,143 @@ TEST(AdapterConfig, BoundsItsExpressions) {
   expect_invalid(
       {"rank_pattern: matching '((.*)*)*[xz]' against 'model.layers.3", "failed: match limit"},
       [&] { (void)slow.rank_of(kQ3); });
+}
+
+TEST(AdapterConfig, BoundsTheStepsOfAFieldForAModule) {
+  // Each expression for itself stays below the limit.
+  const auto keys = [](int count) {
+    std::string fields = R"("rank_pattern": {)";
+    for (int i = 0; i < count; ++i) {
+      fields += std::string(i > 0 ? ", " : "") + R"(".*.*.*x)" + std::to_string(i) + R"(": 1)";
+    }
+    return read(fields + "}");
+  };
+  EXPECT_EQ(keys(1).rank_of(kQ3), 8);
+  const AdapterConfig many = keys(64);
+  expect_invalid({"rank_pattern: matching '.*.*.*x", "against 'model.layers.3.self_attn.q_proj'",
+                  "failed: match limit exceeded: a field may take 20000 steps for a module"},
+                 [&] { (void)many.rank_of(kQ3); });
+}
+
+TEST(AdapterConfig, ReadsSixtyFourHonestExpressions) {
+  std::string fields = R"("r": 8, "rank_pattern": {)";
+  for (int i = 0; i < 64; ++i) {
+    fields += std::string(i > 0 ? ", " : "") + R"("model\\.layers\\.)" + std::to_string(100 + i) +
+              R"(\\.(self_attn|mlp)\\.(q|k|v|o|gate|up|down)_proj": 2)";
+  }
+  const AdapterConfig config = read(fields + "}");
+  EXPECT_EQ(config.rank_of(kQ3), 8);
+  EXPECT_EQ(config.rank_of("model.layers.163.mlp.down_proj"), 2);
+}
+
+/// The modules of `num_layers` layers are asked for all that the file says of them.
+void ask(const AdapterConfig& config, int num_layers) {
+  for (int layer = 0; layer < num_layers; ++layer) {
+    const std::string module = "model.layers." + std::to_string(layer) + ".self_attn.q_proj";
+    (void)config.targets(module);
+    (void)config.scale_of(module);
+  }
+}
+
+TEST(AdapterConfig, TakesTimeInProportionToItsFields) {
+  const auto list = [](const char* field, const char* quote) {
+    return [=](size_t n) {
+      std::string fields = R"("target_modules": ["q_proj"], ")" + std::string(field) + "\": [";
+      if (field == std::string("target_modules")) fields = R"("target_modules": [)";
+      for (size_t i = 0; i < n; ++i) {
+        fields += (i > 0 ? "," : "") + std::string(quote) + std::to_string(i) + quote;
+      }
+      return fields + ']';
+    };
+  };
+  const auto object = [](const char* field) {
+    return [=](size_t n) {
+      std::string fields = std::string(1, '"') + field + "\": {";
+      for (size_t i = 0; i < n; ++i) {
+        fields += (i > 0 ? ",\"" : "\"") + std::to_string(i) + ".q_proj\":4";
+      }
+      return fields + '}';
+    };
+  };
+  const auto read_and_ask = [](const std::string& fields) { ask(read(fields), 100); };
+  for (const char* field : {"target_modules", "exclude_modules"}) {
+    testing::expect_linear(field, 2000, list(field, "\""), read_and_ask);
+  }
+  testing::expect_linear("layers_to_transform", 2000, list("layers_to_transform", ""),
+                         read_and_ask);
+  for (const char* field : {"rank_pattern", "alpha_pattern", "a_newer_field"}) {
+    testing::expect_linear(field, 500, object(field), read_and_ask);
+  }
+}
+
+/// What is read once is asked for once for each tensor, so the product of a long list and many
+/// tensors counts as well.
+TEST(AdapterConfig, AsksOfALongListInNoMoreTimeThanOfAShortOne) {
+  const auto config_of = [](int n) {
+    std::string fields = R"("target_modules": ["q_proj")", layers = "0";
+    for (int i = 0; i < n; ++i) fields += ",\"x" + std::to_string(i) + '"';
+    for (int i = 0; i < n; ++i) layers += ',' + std::to_string(i + 1000);
+    return read(fields + R"(], "layers_to_transform": [)" + layers + ']');
+  };
+  const AdapterConfig small = config_of(10), large = config_of(20000);
+  const double few = testing::processor_seconds([&] { ask(small, 2000); });
+  const double many = testing::processor_seconds([&] { ask(large, 2000); });
+  EXPECT_LT(many, 20 * few + 0.01);
+}
+
+TEST(AdapterConfig, QuotesLittleOfTheFile) {
+  const std::string text = nlohmann::json(testing::hostile_text(150'000)).dump();
+  const auto refused = [](const std::string& fields) {
+    testing::expect_clean_message(fields.substr(0, 50), [&] {
+      const AdapterConfig config = read(fields);
+      ask(config, 1);
+    });
+  };
+  for (const char* field : {"r",
+                            "lora_alpha",
+                            "use_rslora",
+                            "fan_in_fan_out",
+                            "target_modules",
+                            "exclude_modules",
+                            "layers_to_transform",
+                            "layers_pattern",
+                            "rank_pattern",
+                            "alpha_pattern",
+                            "use_dora",
+                            "lora_bias",
+                            "modules_to_save",
+                            "trainable_token_indices",
+                            "target_parameters",
+                            "layer_replication",
+                            "alora_invocation_tokens",
+                            "use_qalora",
+                            "use_bdlora",
+                            "arrow_config",
+                            "kasa_config",
+                            "monteclora_config",
+                            "megatron_config",
+                            "bias",
+                            "peft_type"}) {
+    const std::string name = std::string("\"") + field + "\": ";
+    refused(name + text);
+    refused(name + "[[" + text + "]]");
+    refused(name + "{" + text + ": " + text + "}");
+  }
+  refused(R"("base_model_name_or_path": [)" + text + "]");
+  refused(R"("init_lora_weights": ["pissa)" + text.substr(1) + "]");
+  refused(R"("init_lora_weights": "pissa)" + text.substr(1));
+  refused(text + ": 1, " + text + ": 2");
+  const std::string bad = nlohmann::json("(" + testing::hostile_text(3000)).dump();
+  for (const char* field : {"rank_pattern", "alpha_pattern"}) {
+    refused('"' + std::string(field) + "\": {" + bad + ": 1}");
+  }
+  for (const char* field : {"target_modules", "exclude_modules", "layers_pattern"}) {
+    refused('"' + std::string(field) + "\": " + bad);
+  }
+  refused(R"("target_modules": "(a|)" + bad.substr(2, 2000) + ")\"");
+  refused(R"("r": 1, "lora_alpha": 1e300)");
+  refused(R"("target_modules": )" + bad.substr(0, 1) + bad.substr(2) +
+          R"(, "layers_to_transform": [1])");
 }
 
 }  // namespace

@@ -7,8 +7,11 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "expect_error.h"
+#include "readers/clean_message.h"
+#include "readers/linear_time.h"
 #include "safetensors_builder.h"
 #include "temp_folder.h"
 
@@ -274,6 +277,37 @@ TEST(PeftAdapter, ReadsTheExamples) {
   const PeftAdapter adapter((folder / "slug").string());
   expect_invalid({"slug/adapter_model.safetensors", "layers.30.self_attn.v_proj"},
                  [&] { adapter.check_fits(other); });
+}
+
+TEST(PeftAdapter, QuotesLittleOfTheFiles) {
+  const std::string json = nlohmann::json(testing::hostile_text(size_t{4} << 20)).dump();
+  const std::string text = json.substr(1, json.size() - 2);
+  std::vector<Tensor> tensors = whole_adapter();
+  tensors.push_back({text, "F16", {2, 4}});
+  const std::string named = file_of(tensors);
+  testing::expect_clean_message(
+      "a tensor's name", [&] { const PeftAdapter adapter(kConfig, bytes_of(named), "dir"); });
+  tensors = whole_adapter();
+  tensors[0].dtype = text;
+  const std::string typed = file_of(tensors);
+  testing::expect_clean_message(
+      "a tensor's type", [&] { const PeftAdapter adapter(kConfig, bytes_of(typed), "dir"); });
+}
+
+TEST(PeftAdapter, TakesTimeInProportionToItsModules) {
+  const auto make = [](size_t num_layers) {
+    std::vector<Tensor> tensors;
+    for (size_t i = 0; i < num_layers; ++i) {
+      const int layer = static_cast<int>(i);
+      tensors.push_back({tensor_name(layer, "self_attn.q_proj", "lora_A"), "F16", {2, 4}});
+      tensors.push_back({tensor_name(layer, "self_attn.q_proj", "lora_B"), "F16", {20, 2}});
+    }
+    return file_of(tensors);
+  };
+  const std::string config = R"({"peft_type": "LORA", "r": 2, "target_modules": ".*q_proj"})";
+  testing::expect_linear("modules", 200, make, [&](const std::string& file) {
+    const PeftAdapter adapter(config, bytes_of(file), "dir");
+  });
 }
 
 }  // namespace

@@ -11,6 +11,8 @@
 
 #include "heddle/core/error.h"
 
+#include "readers/clean_message.h"
+#include "readers/linear_time.h"
 #include "tokenizer/utf8.h"
 
 namespace heddle::tokenizer {
@@ -212,12 +214,11 @@ TEST(Tokenizer, RefusesAVocabularyThatContradictsItself) {
   EXPECT_EQ(with([](Vocabulary& v) {
               v.merges = {"a b", "ab"};
             }),
-            "merge 1 is \"ab\", expected two tokens with a space between");
+            "merge 1 is 'ab', expected two tokens with a space between");
   EXPECT_EQ(with([](Vocabulary& v) { v.merges = {"a c"}; }),
-            "merge 0 (\"a c\") needs the token \"ac\", which the vocabulary lacks");
-  EXPECT_EQ(
-      with([](Vocabulary& v) { v.pre_tokenizer = "default"; }),
-      "pre-tokenizer \"default\" is not supported; supported: smollm, gpt-2, llama-bpe, qwen2");
+            "merge 0 ('a c') needs the token 'ac', which the vocabulary lacks");
+  EXPECT_EQ(with([](Vocabulary& v) { v.pre_tokenizer = "default"; }),
+            "pre-tokenizer 'default' is not supported; supported: smollm, gpt-2, llama-bpe, qwen2");
 }
 
 TEST(Tokenizer, RefusesIdsOutsideTheVocabulary) {
@@ -227,6 +228,96 @@ TEST(Tokenizer, RefusesIdsOutsideTheVocabulary) {
     EXPECT_THROW((void)tokenizer.is_control(id), Error);
     EXPECT_THROW((void)tokenizer.decode(std::vector{65, id}), Error);
   }
+}
+
+/// A text against a tokenizer whose added tokens are made for it.
+struct Encoding {
+  Tokenizer tokenizer;
+  std::string text;
+};
+void encode(const Encoding& e) { (void)e.tokenizer.encode(e.text, ControlTokens::kParse); }
+
+TEST(Tokenizer, TakesTimeInProportionToAddedTokensAndText) {
+  // At each place a token nearly matches to its end.
+  const auto near_misses = [](size_t n) {
+    return Encoding{Tokenizer(byte_vocabulary({std::string(n, 'a') + 'b'}, TokenType::kControl)),
+                    std::string(n, 'a')};
+  };
+  // At each place a short token matches, and a long one nearly does.
+  const auto short_and_long = [](size_t n) {
+    return Encoding{
+        Tokenizer(byte_vocabulary({"a", std::string(n, 'a') + 'b'}, TokenType::kUserDefined)),
+        std::string(n, 'a')};
+  };
+  const auto many_tokens = [](size_t n) {
+    std::vector<std::string> tokens;
+    std::string text;
+    for (size_t i = 0; i < n; ++i) text += tokens.emplace_back("<|" + std::to_string(i) + "|>");
+    return Encoding{Tokenizer(byte_vocabulary(tokens, TokenType::kUserDefined)), text};
+  };
+  testing::expect_linear("a long token", 4000, near_misses, encode);
+  testing::expect_linear("a short and a long token", 4000, short_and_long, encode);
+  testing::expect_linear("many tokens", 4000, many_tokens, encode);
+}
+
+TEST(Tokenizer, IsMadeInTimeInProportionToTheVocabulary) {
+  const auto tokens = [](size_t n) {
+    std::vector<std::string> more;
+    for (size_t i = 0; i < n; ++i) more.push_back("t" + std::to_string(i));
+    return byte_vocabulary(more, TokenType::kNormal);
+  };
+  const auto merges = [](size_t n) {
+    std::vector<std::string> more;
+    for (size_t i = 0; i < n; ++i) more.push_back("t" + std::to_string(i));
+    Vocabulary vocabulary = byte_vocabulary(more, TokenType::kNormal);
+    for (size_t i = 0; i < n; ++i) {
+      vocabulary.tokens.push_back(more[i] + "a");
+      vocabulary.types.push_back(TokenType::kNormal);
+      vocabulary.merges.push_back(more[i] + " a");
+    }
+    return vocabulary;
+  };
+  // A common beginning, which each token has to be told apart behind.
+  const auto added = [](size_t n) {
+    std::vector<std::string> more;
+    for (size_t i = 0; i < n; ++i) more.push_back("<|reserved_special_token_" + std::to_string(i));
+    return byte_vocabulary(more, TokenType::kControl);
+  };
+  const auto make = [](const Vocabulary& vocabulary) {
+    const Tokenizer made{Vocabulary(vocabulary)};
+  };
+  testing::expect_linear("tokens", 4000, tokens, make);
+  testing::expect_linear("merges", 4000, merges, make);
+  testing::expect_linear("added tokens", 2000, added, make);
+}
+
+TEST(Tokenizer, RefusesAddedTokensOfTooManyBytes) {
+  const std::string part(size_t{1} << 20, 'a');
+  std::vector<std::string> tokens = {part + '0', part + '1', part + '2', part.substr(3)};
+  EXPECT_EQ(refusal(byte_vocabulary(tokens, TokenType::kControl)), "accepted");
+  tokens.emplace_back("b");
+  EXPECT_EQ(
+      refusal(byte_vocabulary(tokens, TokenType::kControl)),
+      "the control and user-defined tokens have 4194305 bytes in all, supported: up to 4194304");
+}
+
+TEST(Tokenizer, QuotesLittleOfTheVocabulary) {
+  const std::string text = testing::hostile_text(size_t{10} << 20);
+  const auto refused = [](const char* what, Vocabulary vocabulary) {
+    testing::expect_clean_message(what, [&] { const Tokenizer made{std::move(vocabulary)}; });
+  };
+  Vocabulary vocabulary = byte_vocabulary({}, TokenType::kNormal);
+  vocabulary.pre_tokenizer = text;
+  refused("the pre-tokenizer", vocabulary);
+  vocabulary.pre_tokenizer = "gpt-2";
+  vocabulary.merges = {text};
+  refused("a merge of one token", vocabulary);
+  vocabulary.merges = {text + " a"};
+  refused("a merge of a token that is missing", vocabulary);
+  vocabulary.merges = {"a " + text};
+  vocabulary.tokens.push_back(text);
+  vocabulary.types.push_back(TokenType::kNormal);
+  refused("a merge to a token that is missing", vocabulary);
 }
 
 }  // namespace

@@ -1,0 +1,65 @@
+#include "generate/answer_writer.h"
+
+#include <limits>
+#include <sstream>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace heddle::app {
+namespace {
+
+using nlohmann::ordered_json;
+
+/// The line of a row, as generate --json writes it.
+std::string line_of(AnswerHead head, Completion completion, bool logprobs) {
+  std::ostringstream out;
+  AnswerWriter writer(out, AnswerWriter::Form::kJson, logprobs);
+  const int64_t index = head.index;
+  writer.begin_row(std::move(head));
+  writer.finish_row(index, std::move(completion));
+  return out.str();
+}
+
+Completion short_answer() {
+  Completion completion;
+  completion.text = "a\"\n";
+  completion.token_ids = {5, 6};
+  completion.prompt_tokens = 3;
+  completion.finish_reason = FinishReason::kStop;
+  return completion;
+}
+
+TEST(AnswerWriter, WritesEveryFieldInItsOrder) {
+  EXPECT_EQ(line_of({.index = 7,
+                     .id = R"({"b":1,"a":2})",
+                     .custom_id = "\"c\"",
+                     .metadata = "[1.0]",
+                     .adapter = "sql",
+                     .hash = "h"},
+                    short_answer(), false),
+            R"({"index":7,"id":{"b":1,"a":2},"custom_id":"c","metadata":[1.0],"adapter":"sql",)"
+            R"("text":"a\"\n","token_ids":[5,6],"prompt_tokens":3,"completion_tokens":2,)"
+            R"("finish_reason":"stop","error":null,"hash":"h"})"
+            "\n");
+  EXPECT_EQ(line_of({}, short_answer(), false).substr(0, 37),
+            R"({"index":0,"id":null,"adapter":null,")");
+}
+
+TEST(AnswerWriter, WritesEveryLogprobAsANumber) {
+  Completion completion = short_answer();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  completion.logprobs = {-0.1f, -kInfinity, std::numeric_limits<float>::quiet_NaN(), -12345.5f};
+  const std::string line = line_of({}, completion, true);
+  const ordered_json logprobs = ordered_json::parse(line).at("logprobs");
+  ASSERT_EQ(logprobs.size(), 4u) << line;
+  for (const auto& value : logprobs) ASSERT_TRUE(value.is_number()) << line;
+  EXPECT_EQ(static_cast<float>(logprobs[0].get<double>()), -0.1f);
+  EXPECT_EQ(logprobs[1], -9999.0);
+  EXPECT_EQ(logprobs[2], -9999.0);
+  EXPECT_EQ(logprobs[3], -12345.5);
+}
+
+}  // namespace
+}  // namespace heddle::app
