@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "heddle/core/error.h"
+#include "heddle/ops/lora.h"
 
 #include "engine/model_runner.h"
 #include "engine/scheduler.h"
@@ -264,12 +265,20 @@ AdapterInfo Engine::add_adapter(const std::string& name, const std::string& fold
   HEDDLE_CHECK(!has_adapter(name), "adapter name \"", name, "\" is given twice");
   const model::PeftAdapter adapter(folder);
   adapter.check_fits(state_->config.dims());
-  state_->slot_of[name] = state_->runner.add_adapter(adapter);
   const std::string& base_model = adapter.config().base_model;
-  return {.name = name,
-          .folder = folder,
-          .base_model = base_model,
-          .names_this_model = state_->names.may_be(base_model)};
+  AdapterInfo info{.name = name,
+                   .folder = folder,
+                   .base_model = base_model,
+                   .names_this_model = state_->names.may_be(base_model)};
+  // The name first, so that nothing can fail once the adapter is in its slot.
+  const auto entry = state_->slot_of.emplace(name, kNoAdapter).first;
+  try {
+    entry->second = state_->runner.add_adapter(adapter);
+  } catch (...) {
+    state_->slot_of.erase(entry);
+    throw;
+  }
+  return info;
 }
 
 bool Engine::has_adapter(const std::string& name) const { return state_->slot_of.contains(name); }

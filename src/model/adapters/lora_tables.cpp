@@ -108,34 +108,35 @@ LoraForm LoraForm::of(DeviceType device, DType activations) {
 }
 
 LoraTables::LoraTables(const ModelDims& dims, const LoraForm& form)
-    : dims_(dims), form_(form), sites_(static_cast<size_t>(dims.num_layers) * kNumLoraSites) {}
+    : dims_(dims),
+      form_(form),
+      tables_{.sites = std::vector<Site>(static_cast<size_t>(dims.num_layers) * kNumLoraSites)} {}
 
 int32_t LoraTables::add(const ExecContext& ctx, const PeftAdapter& adapter) {
-  const int32_t slot = num_slots_;
-  const std::vector<Weights> added = copy(ctx, adapter);
-  weights_.insert(weights_.end(), added.begin(), added.end());
-  ++num_slots_;
-  int32_t max_rank = max_rank_;
-  for (const Weights& weights : added) max_rank = std::max(max_rank, weights.rank);
-  if (num_slots_ <= capacity_ && max_rank == max_rank_) {
-    for (const Weights& weights : added) put(ctx, weights);
-    return slot;
+  const auto slot = static_cast<int32_t>(adapters_.size());
+  adapters_.push_back(copy(ctx, adapter));
+  try {
+    int32_t max_rank = tables_.max_rank;
+    for (const Weights& w : adapters_.back().weights) max_rank = std::max(max_rank, w.rank);
+    // The slots and the largest rank of a table are fixed: where they do not do, all are made anew.
+    if (slot < tables_.capacity && max_rank == tables_.max_rank) {
+      put(ctx, adapters_.back());
+    } else {
+      tables_ = make_tables(ctx, max_rank);
+    }
+  } catch (...) {
+    adapters_.pop_back();
+    throw;
   }
-  // The slots and the largest rank of a table are fixed: all are made anew, with room to grow.
-  capacity_ = static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(num_slots_)));
-  max_rank_ = max_rank;
-  for (Site& site : sites_) site.clear();
-  for (const Weights& weights : weights_) put(ctx, weights);
   return slot;
 }
 
 const LoraTables::Site& LoraTables::site(int64_t layer, LoraSite site) const {
-  return sites_[static_cast<size_t>(layer) * kNumLoraSites + static_cast<size_t>(site)];
+  return tables_.sites[static_cast<size_t>(layer) * kNumLoraSites + static_cast<size_t>(site)];
 }
 
 /// Copies the weights of the adapter in the next slot to one piece of memory.
-std::vector<LoraTables::Weights> LoraTables::copy(const ExecContext& ctx,
-                                                  const PeftAdapter& adapter) {
+LoraTables::Adapter LoraTables::copy(const ExecContext& ctx, const PeftAdapter& adapter) const {
   struct Copy {
     Half half;
     Target target;
@@ -149,9 +150,8 @@ std::vector<LoraTables::Weights> LoraTables::copy(const ExecContext& ctx,
     halves.push_back({b, target_of(b, form_.b, form_)});
   }
   for (const Copy& copy : halves) num_bytes += padded(copy.target.num_bytes());
-  memory_.push_back(allocate_zeroed(ctx.device, num_bytes));
-
-  std::byte* next = memory_.back().get();
+  Adapter copied{allocate_zeroed(ctx.device, num_bytes), {}};
+  std::byte* next = copied.memory.get();
   const auto keep = [&](const Copy& copy) -> ConstTensorView {
     const auto& [half, target] = copy;
     const std::vector<std::byte> bytes = lay_out(half, target);
@@ -162,39 +162,95 @@ std::vector<LoraTables::Weights> LoraTables::copy(const ExecContext& ctx,
     const std::byte* place = std::exchange(next, next + padded(bytes.size()));
     return {place, target.dtype, ctx.device, shape, strides};
   };
-  std::vector<Weights> copies;
   for (size_t i = 0; i < adapter.pairs().size(); ++i) {
     const AdapterPair& pair = adapter.pairs()[i];
     const auto [site, slice] = kPlaces[static_cast<size_t>(pair.projection)];
-    copies.push_back({.site = pair.layer * kNumLoraSites + static_cast<int64_t>(site),
-                      .slice = slice,
-                      .slot = num_slots_,
-                      .rank = static_cast<int32_t>(halves[2 * i].target.rank),
-                      .scale = pair.scale,
-                      .a = keep(halves[2 * i]),
-                      .b = keep(halves[2 * i + 1])});
+    copied.weights.push_back({.site = pair.layer * kNumLoraSites + static_cast<int64_t>(site),
+                              .slice = slice,
+                              .slot = static_cast<int32_t>(adapters_.size()),
+                              .rank = static_cast<int32_t>(halves[2 * i].target.rank),
+                              .scale = pair.scale,
+                              .a = keep(halves[2 * i]),
+                              .b = keep(halves[2 * i + 1])});
   }
-  return copies;
+  return copied;
 }
 
-void LoraTables::put(const ExecContext& ctx, const Weights& weights) {
-  SiteTable& table = table_of(ctx, weights.site, weights.a.dtype());
+/// Tables of all adapters, with room to grow.
+LoraTables::Tables LoraTables::make_tables(const ExecContext& ctx, int32_t max_rank) const {
+  Tables made{.sites = std::vector<Site>(tables_.sites.size()),
+              .capacity = static_cast<int32_t>(std::bit_ceil(adapters_.size())),
+              .max_rank = max_rank};
+  for (const Adapter& adapter : adapters_) {
+    for (const Weights& w : adapter.weights) {
+      Site& site = made.sites[static_cast<size_t>(w.site)];
+      if (find(site, w) == nullptr) add_table(ctx, site, w, made);
+      set(ctx, *find(site, w), w);
+    }
+  }
+  return made;
+}
+
+/// Puts the last adapter into the tables that there are, and into new ones where it is the first
+/// of its dtype at a site.
+void LoraTables::put(const ExecContext& ctx, const Adapter& adapter) {
+  std::vector<Site> more(tables_.sites.size());
+  for (const Weights& w : adapter.weights) {
+    const auto site = static_cast<size_t>(w.site);
+    if (find(tables_.sites[site], w) == nullptr && find(more[site], w) == nullptr) {
+      add_table(ctx, more[site], w, tables_);
+    }
+  }
+  try {
+    for (const Weights& w : adapter.weights) {
+      const auto site = static_cast<size_t>(w.site);
+      SiteTable* table = find(tables_.sites[site], w);
+      set(ctx, table != nullptr ? *table : *find(more[site], w), w);
+    }
+  } catch (...) {
+    take_out(ctx, adapter);
+    throw;
+  }
+  for (size_t i = 0; i < more.size(); ++i) {
+    tables_.sites[i].splice(tables_.sites[i].end(), more[i]);
+  }
+}
+
+/// Empties the adapter's slot, as far as the device still does what it is told.
+void LoraTables::take_out(const ExecContext& ctx, const Adapter& adapter) noexcept {
+  try {
+    for (const Weights& w : adapter.weights) {
+      if (SiteTable* table = find(tables_.sites[static_cast<size_t>(w.site)], w)) {
+        table->a.clear(ctx, w.slot);
+        table->b.clear(ctx, w.slot);
+      }
+    }
+  } catch (const Error&) {  // what the device cannot clear it cannot run either
+  }
+}
+
+void LoraTables::set(const ExecContext& ctx, SiteTable& table, const Weights& weights) {
   table.a.set(ctx, weights.slot, weights.slice, weights.a);
   table.b.set(ctx, weights.slot, weights.slice, weights.b, weights.scale);
 }
 
-SiteTable& LoraTables::table_of(const ExecContext& ctx, int64_t site, DType dtype) {
-  Site& tables = sites_[static_cast<size_t>(site)];
-  const auto found = std::ranges::find(tables, dtype, &SiteTable::dtype);
-  if (found != tables.end()) return *found;
+/// The table of a site that takes weights of their dtype, null where there is none.
+SiteTable* LoraTables::find(Site& site, const Weights& weights) {
+  const auto found = std::ranges::find(site, weights.a.dtype(), &SiteTable::dtype);
+  return found == site.end() ? nullptr : &*found;
+}
+
+void LoraTables::add_table(const ExecContext& ctx, Site& to, const Weights& weights,
+                           const Tables& size) const {
   std::vector<int64_t> in_features, out_features;  // of the site's slices
   for (int p = 0; p < kNumProjections; ++p) {
-    if (static_cast<int64_t>(kPlaces[static_cast<size_t>(p)].site) != site % kNumLoraSites)
-      continue;
+    const auto site = static_cast<int64_t>(kPlaces[static_cast<size_t>(p)].site);
+    if (site != weights.site % kNumLoraSites) continue;
     in_features.push_back(dims_.projections[p].in);
     out_features.push_back(dims_.projections[p].out);
   }
-  return tables.emplace_back(ctx, capacity_, in_features, out_features, max_rank_, dtype, form_);
+  to.emplace_back(ctx, size.capacity, in_features, out_features, size.max_rank, weights.a.dtype(),
+                  form_);
 }
 
 }  // namespace heddle::model

@@ -54,10 +54,11 @@ class LoraTables {
 
   /// Copies the adapter to the context's device, the same in every call; it must fit the model
   /// (PeftAdapter::check_fits). Returns its slot. No call that reads the tables may be at work.
+  /// Where it throws, as without memory, the tables are those of before.
   int32_t add(const ExecContext& ctx, const PeftAdapter& adapter);
 
   [[nodiscard]] const Site& site(int64_t layer, LoraSite site) const;
-  [[nodiscard]] int max_rank() const { return max_rank_; }
+  [[nodiscard]] int max_rank() const { return tables_.max_rank; }
 
  private:
   /// One slice of one adapter: where it belongs, and its weights on the device.
@@ -68,18 +69,30 @@ class LoraTables {
     ConstTensorView a, b;
   };
 
-  [[nodiscard]] std::vector<Weights> copy(const ExecContext& ctx, const PeftAdapter& adapter);
-  void put(const ExecContext& ctx, const Weights& weights);
-  SiteTable& table_of(const ExecContext& ctx, int64_t site, DType dtype);
+  /// An adapter's weights on the device, with their memory.
+  struct Adapter {
+    DeviceBytes memory;
+    std::vector<Weights> weights;
+  };
+  struct Tables {
+    std::vector<Site> sites;  // [layer * kNumLoraSites + site]
+    int32_t capacity = 0;     // slots that each table has
+    int32_t max_rank = 0;
+  };
+
+  [[nodiscard]] Adapter copy(const ExecContext& ctx, const PeftAdapter& adapter) const;
+  [[nodiscard]] Tables make_tables(const ExecContext& ctx, int32_t max_rank) const;
+  void put(const ExecContext& ctx, const Adapter& adapter);
+  void take_out(const ExecContext& ctx, const Adapter& adapter) noexcept;
+  void add_table(const ExecContext& ctx, Site& to, const Weights& weights,
+                 const Tables& size) const;
+  static SiteTable* find(Site& site, const Weights& weights);
+  static void set(const ExecContext& ctx, SiteTable& table, const Weights& weights);
 
   ModelDims dims_;
   LoraForm form_;
-  std::vector<DeviceBytes> memory_;  // of each slot's weights
-  std::vector<Weights> weights_;     // of all slots
-  std::vector<Site> sites_;          // [layer * kNumLoraSites + site]
-  int32_t num_slots_ = 0;
-  int32_t capacity_ = 0;  // slots that the tables have
-  int32_t max_rank_ = 0;
+  std::vector<Adapter> adapters_;  // [slot]
+  Tables tables_;
 };
 
 }  // namespace heddle::model

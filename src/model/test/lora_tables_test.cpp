@@ -1,9 +1,26 @@
 #include "model/adapters/lora_tables.h"
 
+#include <cstdlib>
+
 #include <gtest/gtest.h>
 
+#include "expect_error.h"
 #include "model/test/lora_tables_test_body.h"
 #include "second_cpu.h"
+
+namespace {
+
+/// The allocation of device memory that fails: 0 is the next one, below 0 none.
+int failing_allocation = -1;
+
+}  // namespace
+
+/// In place of the system's, which device memory of the CPU comes from.
+extern "C" void* aligned_alloc(size_t alignment, size_t bytes) noexcept {
+  void* memory = nullptr;
+  if (failing_allocation >= 0 && failing_allocation-- == 0) return nullptr;
+  return posix_memalign(&memory, alignment, bytes) == 0 ? memory : nullptr;
+}
 
 namespace heddle::model {
 namespace {
@@ -37,6 +54,60 @@ TEST_F(LoraTablesTest, TheFormOfCudaIsAlignedAndOfOneDtype) {
     EXPECT_EQ(b.dtype, DType::kBFloat16);
   }
   case_.expect_the_sums_of_the_reference<float>(ctx_, tables, 0.05);
+}
+
+TEST_F(LoraTablesTest, AnAdapterThatFindsNoMemoryLeavesTheTablesAsTheyWere) {
+  const LoraForm form = LoraForm::of(DeviceType::kCpu, DType::kFloat32);
+  std::array<std::vector<float>, kNumLoraSites> x;
+  for (int site = 0; site < kNumLoraSites; ++site) {
+    x[size_t(site)] = case_.random_inputs<float>(site);
+  }
+  // What all slots add to all sites, those without an adapter among them: nothing.
+  const auto sums_of = [&](const LoraTables& tables) {
+    std::vector<std::vector<std::vector<float>>> sums;
+    for (int64_t layer = 0; layer < LoraTablesCase::kNumLayers; ++layer) {
+      for (int site = 0; site < kNumLoraSites; ++site) {
+        sums.push_back(case_.deltas(ctx_, tables, layer, site, x[size_t(site)]));
+      }
+    }
+    return sums;
+  };
+  LoraTables tables = case_.make_empty(form);
+  for (int i = 0; i < LoraTablesCase::kNumAdapters; ++i) {
+    const auto before = sums_of(tables);
+    const int max_rank = tables.max_rank();
+    int failed = 0;
+    for (int slot = -1; slot < 0; ++failed) {
+      failing_allocation = failed;
+      const std::string message =
+          testing::message_of([&] { slot = tables.add(ctx_, case_.adapter(i)); });
+      failing_allocation = -1;
+      if (slot >= 0) {
+        EXPECT_EQ(slot, i);
+        break;
+      }
+      EXPECT_EQ(message.substr(0, 11), "cannot get ") << message;
+      EXPECT_EQ(tables.max_rank(), max_rank);
+      ASSERT_EQ(sums_of(tables), before) << "adapter " << i << ", allocation " << failed;
+    }
+    EXPECT_GE(failed, 1) << "an adapter takes memory of its own";
+  }
+  case_.expect_the_sums_of_the_reference<float>(ctx_, tables, 1e-5);
+}
+
+TEST_F(LoraTablesTest, AnAdapterThatFailsHalfwayLeavesTheTablesAsTheyWere) {
+  const LoraForm form = LoraForm::of(DeviceType::kCpu, DType::kFloat32);
+  LoraTables tables = case_.make(ctx_, form);
+  const std::vector<float> x = case_.random_inputs<float>(0);
+  const auto before = case_.deltas(ctx_, tables, 0, 0, x);
+  // Slots are left for a sixth adapter, whose weights lie on another device than the tables.
+  ExecContext elsewhere = ctx_;
+  elsewhere.device.index += 1;
+  EXPECT_NE(testing::message_of([&] { (void)tables.add(elsewhere, case_.adapter(0)); }),
+            "no error");
+  EXPECT_EQ(case_.deltas(ctx_, tables, 0, 0, x), before);
+  EXPECT_EQ(tables.add(ctx_, case_.adapter(1)), LoraTablesCase::kNumAdapters);
+  EXPECT_EQ(case_.deltas(ctx_, tables, 0, 0, x), before);
 }
 
 TEST_F(LoraTablesTest, TheFormDoesNotChangeTheSums) {

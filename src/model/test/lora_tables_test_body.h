@@ -37,10 +37,12 @@ class LoraTablesCase {
   /// Tables of all adapters.
   [[nodiscard]] LoraTables make(const ExecContext& ctx, const LoraForm& form) const {
     LoraTables tables(dims(), form);
-    for (int i = 0; i < kNumAdapters; ++i) {
-      EXPECT_EQ(tables.add(ctx, adapters_[static_cast<size_t>(i)]), i);
-    }
+    for (int i = 0; i < kNumAdapters; ++i) EXPECT_EQ(tables.add(ctx, adapter(i)), i);
     return tables;
+  }
+  [[nodiscard]] static LoraTables make_empty(const LoraForm& form) { return {dims(), form}; }
+  [[nodiscard]] const PeftAdapter& adapter(int i) const {
+    return adapters_[static_cast<size_t>(i)];
   }
 
   [[nodiscard]] static size_t workspace_bytes(Device device) {
