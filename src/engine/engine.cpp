@@ -126,7 +126,7 @@ std::vector<int32_t> Engine::State::tokenize(const Request& request) const {
   HEDDLE_CHECK(chat_template, file.path(), ": the model has no chat template; use raw text");
   std::vector<model::ChatTurn> turns;
   for (const Message& message : request.messages) turns.push_back({message.role, message.content});
-  return tokenizer.encode(model::render_chat(*chat_template, turns, tokenizer),
+  return tokenizer.encode(model::render_chat(*chat_template, turns, tokenizer, options.max_context),
                           tokenizer::ControlTokens::kParse);
 }
 

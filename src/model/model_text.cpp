@@ -66,7 +66,8 @@ std::optional<chat_template::ChatTemplate> read_chat_template(const files::GgufF
 }
 
 std::string render_chat(const chat_template::ChatTemplate& chat_template,
-                        std::span<const ChatTurn> turns, const tokenizer::Tokenizer& tokenizer) {
+                        std::span<const ChatTurn> turns, const tokenizer::Tokenizer& tokenizer,
+                        int64_t max_context) {
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   for (const ChatTurn& turn : turns) {
     messages.push_back({{"role", turn.role}, {"content", turn.content}});
@@ -74,10 +75,15 @@ std::string render_chat(const chat_template::ChatTemplate& chat_template,
   const auto text_of = [&](int32_t id) {
     return id == tokenizer::kNoToken ? std::string() : std::string(tokenizer.token_bytes(id));
   };
-  return chat_template.render({{"messages", std::move(messages)},
-                               {"add_generation_prompt", true},
-                               {"bos_token", text_of(tokenizer.bos())},
-                               {"eos_token", text_of(tokenizer.eos())}});
+  std::string text = chat_template.render({{"messages", std::move(messages)},
+                                           {"add_generation_prompt", true},
+                                           {"bos_token", text_of(tokenizer.bos())},
+                                           {"eos_token", text_of(tokenizer.eos())}});
+  const auto num_bytes = static_cast<int64_t>(text.size());
+  HEDDLE_CHECK((num_bytes - 1) / kMaxChatBytesPerToken < max_context, "the conversation has ",
+               text.size(), " bytes as rendered by the chat template, the ", max_context,
+               " tokens of the context take at most ", max_context * kMaxChatBytesPerToken);
+  return text;
 }
 
 }  // namespace heddle::model

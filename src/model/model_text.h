@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -29,9 +30,15 @@ struct ChatTurn {
   std::string_view role, content;
 };
 
-/// The text that asks for an answer to the conversation.
+/// Bytes of a rendered conversation for each token of the context; English has about four. More
+/// cannot fit but in a vocabulary of tokens far longer than words.
+inline constexpr int64_t kMaxChatBytesPerToken = 256;
+
+/// The text that asks for an answer to the conversation. Throws Error(kInvalidArgument) with both
+/// numbers where it has more than kMaxChatBytesPerToken bytes for each token of the context, so
+/// that no template makes the tokenizer read what cannot fit.
 [[nodiscard]] std::string render_chat(const chat_template::ChatTemplate& chat_template,
                                       std::span<const ChatTurn> turns,
-                                      const tokenizer::Tokenizer& tokenizer);
+                                      const tokenizer::Tokenizer& tokenizer, int64_t max_context);
 
 }  // namespace heddle::model

@@ -39,7 +39,9 @@ std::string object_name(const Value& object) {
 }
 
 Value no_attribute(const Value& object, const std::string& name) {
-  return Value::undefined('\'' + object_name(object) + "' has no attribute " + files::quote(name));
+  std::string why = "'";
+  why.append(object_name(object)).append("' has no attribute ").append(files::quote(name));
+  return Value::undefined(std::move(why));
 }
 
 /// What the Python type has under this name: a method, or something that is refused; nothing for
@@ -82,12 +84,10 @@ Value character_at(std::string_view s, int64_t index) {
 
 Value Interpreter::attribute(const Value& object, const std::string& name) {
   if (object.is_undefined()) throw Error(ErrorCode::kInvalidArgument, object.why_undefined());
-  if (const Namespace* space = object.name_space()) {
-    for (const auto& [known, value] : space->attributes) {
-      budget.spend_steps(1);
-      if (known == name) return value;
-    }
-    return no_attribute(object, name);
+  budget.spend_bytes(name.size() + 2 * kObjectBytes);  // a method or why there is none
+  if (Namespace* space = object.name_space()) {
+    const Value* value = find_attribute(budget, *space, name);
+    return value == nullptr ? no_attribute(object, name) : *value;
   }
   const bool is_loop_attribute =
       object.loop() != nullptr && std::find(std::begin(kLoopAttributes), std::end(kLoopAttributes),
@@ -108,40 +108,49 @@ Value Interpreter::item(const Value& object, const Value& key) {
     const Value* value = item_at(sequence->items, key);
     if (value != nullptr) return *value;
   } else if (object.is_string() && key.is_integral()) {
-    budget.spend_bytes(object.bytes().size());
+    budget.spend_bytes(2 * object.bytes().size() + kObjectBytes);
     const Value character = character_at(object.bytes(), key.as_int());
     if (!character.is_undefined()) return Value(character.bytes(), object.string()->is_safe);
   }
   if (!key.is_string()) {
-    return Value::undefined(object_name(object) + " has no element " +
-                            (key.is_integral() ? to_repr(budget, key) : key.type_name()));
+    return missing(object_name(object) + " has no element " +
+                   (key.is_integral() ? to_repr(budget, key) : key.type_name()));
   }
   return attribute(object, key.bytes());
 }
 
 Values Interpreter::iterate(const Value& value) {
   Values items;
+  const auto expect = [&](size_t count) {
+    budget.spend_steps(count);
+    budget.spend_bytes(count, sizeof(Value));
+    items.reserve(count);
+  };
   if (value.sequence() != nullptr) {
+    expect(value.sequence()->items.size());
     items = value.sequence()->items;
   } else if (value.is_string()) {
     const std::string& bytes = value.bytes();
-    budget.spend_bytes(bytes.size() * sizeof(Value));
+    budget.spend_bytes(bytes.size());
+    const size_t length = text::length(bytes);
+    expect(length);
+    budget.spend_bytes(length, kObjectBytes);
     for (size_t pos = 0; pos < bytes.size();) {
       const size_t start = pos;
       text::next_code_point(bytes, pos);
       items.emplace_back(bytes.substr(start, pos - start));
     }
   } else if (value.dict() != nullptr) {
+    expect(value.dict()->entries.size());
     for (const auto& entry : value.dict()->entries) items.push_back(entry.first);
   } else if (Iterator* iterator = value.iterator()) {
+    expect(iterator->items.size() - iterator->next);
     items.assign(iterator->items.begin() + static_cast<ptrdiff_t>(iterator->next),
                  iterator->items.end());
     iterator->next = iterator->items.size();
   } else {
     HEDDLE_CHECK(value.is_undefined(), "a ", value.type_name(), " cannot be iterated");
   }
-  budget.spend_steps(static_cast<int64_t>(items.size()));
-  budget.spend_bytes(items.size() * sizeof(Value));
   return items;
 }
 
@@ -156,9 +165,7 @@ bool Interpreter::contains(const Value& container, const Value& member) {
                  member.type_name(), " in a dict");
     return find_key(budget, *container.dict(), member) != nullptr;
   }
-  const auto is_member = [&](const Value& item) {
-    return item.is_same(member) || is_equal(budget, item, member);
-  };
+  const auto is_member = [&](const Value& item) { return is_same_or_equal(budget, item, member); };
   if (Iterator* iterator = container.iterator()) {
     while (iterator->next < iterator->items.size()) {
       if (is_member(iterator->items[iterator->next++])) return true;

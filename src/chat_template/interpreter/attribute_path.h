@@ -10,7 +10,7 @@ namespace heddle::chat_template {
 class AttributePath {
  public:
   /// An absent or None path leads to the item itself.
-  explicit AttributePath(const Value* path);
+  AttributePath(Budget& budget, const Value* path);
   [[nodiscard]] Value of(Interpreter& interpreter, const Value& item,
                          const Value* otherwise = nullptr) const;
 
@@ -22,8 +22,8 @@ class AttributePath {
 /// unless case counts.
 class SortKey {
  public:
-  SortKey(const Value* path, bool is_case_sensitive)
-      : path_(path), is_case_sensitive_(is_case_sensitive) {}
+  SortKey(Budget& budget, const Value* path, bool is_case_sensitive)
+      : path_(budget, path), is_case_sensitive_(is_case_sensitive) {}
   [[nodiscard]] Value of(Interpreter& interpreter, const Value& item) const;
 
  private:

@@ -8,21 +8,43 @@
 
 namespace heddle::chat_template {
 
-void Scope::assign(NameId name, Value value) {
+namespace {
+
+/// So many variables are looked through for one step: nothing for a template of usual size.
+constexpr size_t kVariablesPerStep = 16;
+
+}  // namespace
+
+void Scope::assign(Budget& budget, NameId name, Value value) {
+  budget.spend_steps(variables.size() / kVariablesPerStep);
   for (auto& [known, current] : variables) {
     if (known == name) {
       current = std::move(value);
       return;
     }
   }
+  budget.spend_bytes(sizeof(variables[0]));
   variables.emplace_back(name, std::move(value));
 }
 
-const Value* Scope::find(NameId name) const {
+const Value* Scope::find(Budget& budget, NameId name) const {
+  size_t num_variables = 0;
+  for (const Scope* scope = this; scope != nullptr; scope = scope->parent) {
+    num_variables += scope->variables.size();
+  }
+  budget.spend_steps(num_variables / kVariablesPerStep);
   for (const Scope* scope = this; scope != nullptr; scope = scope->parent) {
     for (const auto& [known, value] : scope->variables) {
       if (known == name) return &value;
     }
+  }
+  return nullptr;
+}
+
+Value* find_attribute(Budget& budget, Namespace& space, std::string_view name) {
+  for (auto& [known, value] : space.attributes) {
+    budget.spend_steps(1);
+    if (is_equal_text(budget, known, name)) return &value;
   }
   return nullptr;
 }
@@ -84,7 +106,9 @@ Interpreter::Flow Interpreter::execute(const Stmt& statement) {
     case Stmt::Kind::kFor: return execute_for(statement);
     case Stmt::Kind::kSet: assign(statement.target, evaluate(*statement.expr)); break;
     case Stmt::Kind::kSetBlock: return execute_set_block(statement);
-    case Stmt::Kind::kMacro: scope_->assign(statement.macro->id, statement.macro.get()); break;
+    case Stmt::Kind::kMacro:
+      scope_->assign(budget, statement.macro->id, statement.macro.get());
+      break;
     case Stmt::Kind::kScope: return execute_scope(statement);
     case Stmt::Kind::kBreak: return Flow::kBreak;
     case Stmt::Kind::kContinue: return Flow::kContinue;
@@ -117,6 +141,7 @@ Values Interpreter::select_items(const Stmt& statement) {
 
 Interpreter::Flow Interpreter::execute_for(const Stmt& statement) {
   const Value items = Value::list(select_items(statement));
+  budget.spend_bytes(2 * kObjectBytes);  // the list and the loop
   const auto loop = std::make_shared<Loop>(Loop{.items = items.shared_sequence()});
   bool is_complete =
       false;  // jinja2 runs `else` where no pass reached its end, be it for break or continue
@@ -125,7 +150,7 @@ Interpreter::Flow Interpreter::execute_for(const Stmt& statement) {
     budget.spend_steps(1);
     Scope scope{.parent = scope_, .variables = {}};
     const Temporarily inside(scope_, &scope);
-    scope.assign(kLoopName, loop);
+    scope.assign(budget, kLoopName, loop);
     assign(statement.target, item);
     const Flow flow = execute(statement.body);
     if (flow == Flow::kBreak) break;
@@ -147,6 +172,7 @@ Interpreter::Flow Interpreter::execute_scope(const Stmt& statement) {
 Interpreter::Flow Interpreter::execute_set_block(const Stmt& statement) {
   Value text;
   {
+    budget.spend_bytes(kObjectBytes);
     std::string collected;
     Scope scope{.parent = scope_, .variables = {}};
     const Temporarily inside(scope_, &scope);
@@ -155,7 +181,7 @@ Interpreter::Flow Interpreter::execute_set_block(const Stmt& statement) {
     if (flow != Flow::kNext) return flow;
     text = std::move(collected);
     if (statement.expr != nullptr) {
-      scope.assign(kBlockText, std::move(text));
+      scope.assign(budget, kBlockText, std::move(text));
       text = evaluate(*statement.expr);
     }
   }
@@ -165,21 +191,19 @@ Interpreter::Flow Interpreter::execute_set_block(const Stmt& statement) {
 
 void Interpreter::assign(const Target& target, Value value) {
   if (target.kind == Target::Kind::kName) {
-    scope_->assign(target.name, std::move(value));
+    scope_->assign(budget, target.name, std::move(value));
   } else if (target.kind == Target::Kind::kAttribute) {
-    const Value* object = scope_->find(target.name);
+    const Value* object = scope_->find(budget, target.name);
     Namespace* space = object == nullptr ? nullptr : object->name_space();
     HEDDLE_CHECK(space != nullptr, "an attribute is assigned to what is no namespace");
     // Namespaces are the only values that change, so only through them a value could come to hold
     // itself.
     if (value.holds_namespace()) throw_error(ErrorCode::kUnsupported, "a namespace in a namespace");
-    for (auto& [name, current] : space->attributes) {
-      budget.spend_steps(1);
-      if (name == target.attribute) {
-        current = std::move(value);
-        return;
-      }
+    if (Value* known = find_attribute(budget, *space, target.attribute)) {
+      *known = std::move(value);
+      return;
     }
+    budget.spend_bytes(target.attribute.size() + kObjectBytes);
     space->attributes.emplace_back(target.attribute, std::move(value));
   } else {
     const Values items = iterate(value);
@@ -197,20 +221,24 @@ Value Interpreter::call_macro(const Macro& macro, Arguments arguments) {
   std::vector<bool> is_given(macro.parameters.size());
   for (size_t i = 0; i < macro.parameters.size(); ++i) {
     is_given[i] = i < num_positional;
-    scope.assign(macro.parameters[i].name,
-                 is_given[i]
-                     ? std::move(arguments.positional[i])
-                     : Value::undefined("parameter " + files::quote(macro.parameters[i].text) +
-                                        " was not provided"));
+    budget.spend_steps(1);
+    scope.assign(budget, macro.parameters[i].name,
+                 is_given[i] ? std::move(arguments.positional[i])
+                             : missing("parameter " + files::quote(macro.parameters[i].text) +
+                                       " was not provided"));
   }
   for (auto& [name, value] : arguments.named) {
     size_t i = num_positional;
-    while (i < macro.parameters.size() && macro.parameters[i].text != name) ++i;
+    budget.spend_steps(macro.parameters.size());
+    while (i < macro.parameters.size() && !is_equal_text(budget, macro.parameters[i].text, name)) {
+      ++i;
+    }
     HEDDLE_CHECK(i < macro.parameters.size(), "macro ", files::quote(macro.name),
                  " takes no argument ", files::quote(name));
     is_given[i] = true;
-    scope.assign(macro.parameters[i].name, std::move(value));
+    scope.assign(budget, macro.parameters[i].name, std::move(value));
   }
+  budget.spend_bytes(kObjectBytes);
   std::string text;
   const int line = line_;
   const Temporarily inside(scope_, &scope);
@@ -218,7 +246,7 @@ Value Interpreter::call_macro(const Macro& macro, Arguments arguments) {
   for (size_t i = 0; i < macro.parameters.size(); ++i) {
     const Parameter& parameter = macro.parameters[i];
     if (is_given[i] || parameter.otherwise == nullptr) continue;
-    scope.assign(parameter.name, evaluate(*parameter.otherwise));
+    scope.assign(budget, parameter.name, evaluate(*parameter.otherwise));
   }
   execute(macro.body);
   line_ = line;

@@ -19,9 +19,13 @@ struct Scope {
   const Scope* parent = nullptr;
   std::vector<std::pair<NameId, Value>> variables;
 
-  void assign(NameId name, Value value);
-  [[nodiscard]] const Value* find(NameId name) const;
+  void assign(Budget& budget, NameId name, Value value);
+  /// Null where neither this scope nor one around it has the name.
+  [[nodiscard]] const Value* find(Budget& budget, NameId name) const;
 };
+
+/// The attribute of a namespace, null where there is none. Takes a step for each that it looks at.
+Value* find_attribute(Budget& budget, Namespace& space, std::string_view name);
 
 /// One render.
 class Interpreter {
@@ -63,6 +67,7 @@ class Interpreter {
   // Expressions.
   Value evaluate(const Expr& expr);
   Value evaluate_node(const Expr& expr);
+  Value missing(std::string why);
   Value lookup(const Expr& expr);
   Values evaluate_children(const Expr& expr);
   Value evaluate_dict(const Expr& expr);

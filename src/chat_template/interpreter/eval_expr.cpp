@@ -58,22 +58,23 @@ Value Interpreter::evaluate_node(const Expr& expr) {
   return {};
 }
 
+/// An undefined value that a template can keep.
+Value Interpreter::missing(std::string why) {
+  budget.spend_bytes(why.size() + kObjectBytes);
+  return Value::undefined(std::move(why));
+}
+
 Value Interpreter::lookup(const Expr& expr) {
-  size_t num_variables = 0;
-  for (const Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
-    num_variables += scope->variables.size();
-  }
-  budget.spend_steps(
-      static_cast<int64_t>(num_variables / 16));  // nothing for a template of usual size
-  if (const Value* value = scope_->find(expr.name)) return *value;
+  if (const Value* value = scope_->find(budget, expr.name)) return *value;
   const auto& given = context_[static_cast<size_t>(expr.name)];
   if (given) return *given;
   if (const Callable* function = find_function(expr.text)) return function;
-  return Value::undefined(files::quote(expr.text) + " is undefined");
+  return missing(files::quote(expr.text) + " is undefined");
 }
 
 Values Interpreter::evaluate_children(const Expr& expr) {
-  budget.spend_bytes(expr.children.size() * sizeof(Value));
+  budget.spend_bytes(expr.children.size(), sizeof(Value));
+  budget.spend_bytes(kObjectBytes);
   Values values;
   values.reserve(expr.children.size());
   for (const ExprPtr& child : expr.children) values.push_back(evaluate(*child));
@@ -83,18 +84,18 @@ Values Interpreter::evaluate_children(const Expr& expr) {
 Value Interpreter::evaluate_dict(const Expr& expr) {
   Values values = evaluate_children(expr);
   line_ = expr.line;
+  budget.spend_bytes(values.size(), sizeof(Value));
   std::vector<std::pair<Value, Value>> entries;
+  ValueIndex index(budget);
   for (size_t i = 0; i < values.size(); i += 2) {
     const Value& key = values[i];
     HEDDLE_CHECK(key.dict() == nullptr && !key.is_list(), "a ", key.type_name(),
                  " as key of a dict");
-    const auto known = std::find_if(entries.begin(), entries.end(), [&](const auto& entry) {
-      return is_equal(budget, entry.first, key);
-    });
-    if (known == entries.end()) {
+    const size_t place = index.add(key);
+    if (place == entries.size()) {
       entries.emplace_back(key, std::move(values[i + 1]));
     } else {
-      known->second = std::move(values[i + 1]);
+      entries[place].second = std::move(values[i + 1]);
     }
   }
   return Value::dict(std::move(entries));
@@ -131,16 +132,16 @@ bool Interpreter::compare(const std::string& op, const Value& a, const Value& b)
 Value Interpreter::evaluate_concat(const Expr& expr) {
   const Values values = evaluate_children(expr);
   line_ = expr.line;
-  std::string result;
+  BudgetedText result(budget);
   for (const Value& value : values) result += to_text(budget, value);
-  return result;
+  return result.take();
 }
 
 Value Interpreter::evaluate_conditional(const Expr& expr) {
   if (evaluate(*expr.children[0]).is_true()) return evaluate(*expr.children[1]);
   if (expr.children.size() > 2) return evaluate(*expr.children[2]);
-  return Value::undefined("the inline if-expression on line " + std::to_string(expr.line) +
-                          " evaluated to false and no else section was defined.");
+  return missing("the inline if-expression on line " + std::to_string(expr.line) +
+                 " evaluated to false and no else section was defined.");
 }
 
 Value Interpreter::evaluate_slice(const Expr& expr) {
@@ -164,6 +165,7 @@ Arguments Interpreter::evaluate_arguments(const Expr& expr) {
     if (i < num_positional) {
       arguments.positional.push_back(std::move(value));
     } else {
+      budget.spend_bytes(expr.keywords[i - num_positional].size() + kObjectBytes);
       arguments.named.emplace_back(expr.keywords[i - num_positional], std::move(value));
     }
   }
@@ -189,6 +191,8 @@ Value Interpreter::call(const Value& callee, Arguments arguments) {
 }
 
 Value Interpreter::apply(const Callable& callable, const Value& self, Arguments arguments) {
+  budget.spend_steps(1 + arguments.positional.size() + arguments.named.size());
+  budget.spend_bytes(kObjectBytes);  // what it returns
   Call call(*this, self, std::move(arguments));
   call.bind(callable);
   return callable.call(call);

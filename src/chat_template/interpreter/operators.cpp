@@ -105,12 +105,9 @@ Value apply_floats(std::string_view op, double a, double b) {
 Value repeat(Budget& budget, const Value& what, int64_t count) {
   const auto times = static_cast<size_t>(count > 0 ? count : 0);
   const size_t size = what.is_string() ? what.bytes().size() : what.sequence()->items.size();
-  const size_t item_size = what.is_string() ? 1 : sizeof(Value);
   if (size == 0) return what;
-  // Spent item by item, so that the product cannot overflow.
-  HEDDLE_CHECK(times <= static_cast<size_t>(kMaxBytes) / (size * item_size) + 1,
-               "a repetition of more than ", kMaxBytes, " bytes");
-  budget.spend_bytes(size * item_size * times);
+  budget.spend_bytes(times, size * (what.is_string() ? 1 : sizeof(Value)));
+  budget.spend_bytes(kObjectBytes);
   if (what.is_string()) {
     std::string result;
     result.reserve(size * times);
@@ -127,16 +124,19 @@ Value repeat(Budget& budget, const Value& what, int64_t count) {
 
 Value concatenate(Budget& budget, const Value& a, const Value& b) {
   if (a.is_string()) {
-    budget.spend_bytes(a.bytes().size() + b.bytes().size());
     const bool is_safe = a.string()->is_safe || b.string()->is_safe;
-    const auto part = [&](const Value& value) {
-      return is_safe && !value.string()->is_safe ? escape_html(value.bytes()) : value.bytes();
-    };
-    return Value(part(a) + part(b), is_safe);
+    BudgetedText result(budget);
+    for (const String* part : {a.string(), b.string()}) {
+      is_safe && !part->is_safe ? append_escaped(result, part->bytes) : void(result += part->bytes);
+    }
+    return Value(result.take(), is_safe);
   }
   const Values &x = a.sequence()->items, &y = b.sequence()->items;
-  budget.spend_bytes((x.size() + y.size()) * sizeof(Value));
-  Values items(x);
+  budget.spend_bytes(x.size() + y.size(), sizeof(Value));
+  budget.spend_bytes(kObjectBytes);
+  Values items;
+  items.reserve(x.size() + y.size());
+  items.insert(items.end(), x.begin(), x.end());
   items.insert(items.end(), y.begin(), y.end());
   return Value::sequence(a.sequence()->kind, std::move(items));
 }
@@ -192,10 +192,10 @@ Value apply_slice(Budget& budget, const Value& s, const Value* start, const Valu
   if (s.is_undefined()) throw Error(ErrorCode::kInvalidArgument, s.why_undefined());
   HEDDLE_CHECK(is_repeatable(s) || s.is_sequence(Sequence::Kind::kRange), "a slice of a ",
                s.type_name());
-  const std::u32string letters = s.is_string() ? text::to_utf32(s.bytes()) : std::u32string();
-  budget.spend_bytes(s.is_string() ? s.bytes().size() : 0);
+  budget.spend_bytes(kObjectBytes);
+  if (s.is_string()) budget.spend_bytes(s.bytes().size(), 2);  // to count, and to find the slice in
   const auto length =
-      static_cast<int64_t>(s.is_string() ? letters.size() : s.sequence()->items.size());
+      static_cast<int64_t>(s.is_string() ? text::length(s.bytes()) : s.sequence()->items.size());
   const int64_t stride = step_of(step);
   HEDDLE_CHECK(stride != 0, "a slice with step 0");
   const bool forward = stride > 0;
@@ -204,32 +204,32 @@ Value apply_slice(Budget& budget, const Value& s, const Value* start, const Valu
   const int64_t end = clamp_index(stop, length, least, most, forward ? length : -1);
   const int64_t distance = forward ? end - first : first - end;
   const int64_t count = distance <= 0 ? 0 : (distance - 1) / std::abs(stride) + 1;
+  if (count == 0 && s.is_string()) return Value("", s.string()->is_safe);
   if (s.is_string()) {
-    std::u32string result;
-    for (int64_t i = 0; i < count; ++i) result += letters[static_cast<size_t>(first + i * stride)];
-    return Value(text::to_utf8(result), s.string()->is_safe);
+    return Value(
+        text::slice(s.bytes(), static_cast<size_t>(first), stride, static_cast<size_t>(count)),
+        s.string()->is_safe);
   }
-  budget.spend_bytes(static_cast<size_t>(count) * sizeof(Value));
+  budget.spend_bytes(static_cast<size_t>(count), sizeof(Value));
   Values items;
+  items.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     items.push_back(s.sequence()->items[static_cast<size_t>(first + i * stride)]);
   }
   return Value::sequence(s.sequence()->kind, std::move(items));
 }
 
-std::string escape_html(std::string_view s) {
-  std::string result;
+void append_escaped(BudgetedText& text, std::string_view s) {
   for (const char c : s) {
     switch (c) {
-      case '&': result += "&amp;"; break;
-      case '<': result += "&lt;"; break;
-      case '>': result += "&gt;"; break;
-      case '"': result += "&#34;"; break;
-      case '\'': result += "&#39;"; break;
-      default: result += c;
+      case '&': text += "&amp;"; break;
+      case '<': text += "&lt;"; break;
+      case '>': text += "&gt;"; break;
+      case '"': text += "&#34;"; break;
+      case '\'': text += "&#39;"; break;
+      default: text += c;
     }
   }
-  return result;
 }
 
 }  // namespace heddle::chat_template

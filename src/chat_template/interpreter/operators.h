@@ -15,7 +15,7 @@ Value apply_sign(std::string_view op, const Value& a);
 /// s[start:stop:step] of a string, list, tuple or range; null is an absent part.
 Value apply_slice(Budget& budget, const Value& s, const Value* start, const Value* stop,
                   const Value* step);
-/// HTML's special characters as entities.
-std::string escape_html(std::string_view s);
+/// Appends s with HTML's special characters as entities.
+void append_escaped(BudgetedText& text, std::string_view s);
 
 }  // namespace heddle::chat_template

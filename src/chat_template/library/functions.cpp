@@ -1,4 +1,5 @@
 // Global functions.
+#include <algorithm>
 #include <ctime>
 
 #include "chat_template/interpreter/eval.h"
@@ -24,10 +25,10 @@ Value range(Call& call) {
   for (int64_t i = start; step > 0 ? i < stop : i > stop;) {
     HEDDLE_CHECK(items.size() < static_cast<size_t>(kMaxRangeLength), "a range of more than ",
                  kMaxRangeLength, " integers");
+    call.interpreter.budget.spend_bytes(sizeof(Value));
     items.emplace_back(i);
     if (__builtin_add_overflow(i, step, &i)) break;
   }
-  call.interpreter.budget.spend_bytes(items.size() * sizeof(Value));
   return Value::sequence(Sequence::Kind::kRange, std::move(items));
 }
 
@@ -36,19 +37,27 @@ std::vector<std::pair<Value, Value>> named_values(Call& call, const char* functi
   const Values& args = call.raw.positional;
   HEDDLE_CHECK(args.empty() || (args.size() == 1 && args[0].dict() != nullptr), function,
                " takes a dict and named values");
+  Budget& budget = call.interpreter.budget;
   std::vector<std::pair<Value, Value>> entries;
-  if (!args.empty()) entries = args[0].dict()->entries;
-  const size_t num_given = entries.size();
+  if (!args.empty()) {
+    budget.spend_bytes(args[0].dict()->entries.size(), sizeof(entries[0]));
+    entries = args[0].dict()->entries;
+  }
+  const auto num_given = static_cast<ptrdiff_t>(entries.size());
   for (auto& [name, value] : call.raw.named) {
-    size_t i = 0;
-    while (i < num_given && !is_equal(call.interpreter.budget, entries[i].first, name)) ++i;
-    if (i < num_given) {
-      entries[i].second = std::move(value);
+    budget.spend_bytes(name.size() + kObjectBytes);
+    const Value key = name;
+    const auto end = entries.begin() + num_given;
+    const auto given = std::find_if(entries.begin(), end, [&](const auto& entry) {
+      return is_equal(budget, entry.first, key);
+    });
+    if (given != end) {
+      given->second = std::move(value);
     } else {
-      entries.emplace_back(name, std::move(value));
+      budget.spend_bytes(sizeof(entries[0]));
+      entries.emplace_back(key, std::move(value));
     }
   }
-  call.interpreter.budget.spend_bytes(entries.size() * 2 * sizeof(Value));
   return entries;
 }
 
@@ -57,6 +66,7 @@ Value make_namespace(Call& call) {
   for (auto& [name, value] : named_values(call, "namespace")) {
     if (value.holds_namespace()) throw_error(ErrorCode::kUnsupported, "a namespace in a namespace");
     HEDDLE_CHECK(name.is_string(), "namespace takes strings as names");
+    call.interpreter.budget.spend_bytes(name.bytes().size() + kObjectBytes);
     space->attributes.emplace_back(name.bytes(), std::move(value));
   }
   return space;
@@ -70,8 +80,12 @@ Value raise_exception(Call& call) {
 
 /// Python's strftime of a time without a zone, whose %z and %Z are empty.
 Value strftime_now(Call& call) {
-  std::string format;
   const std::string& given = call.text(0);
+  // No directive of the C locale gives more than 64 bytes.
+  const auto num_directives = static_cast<size_t>(std::count(given.begin(), given.end(), '%'));
+  const size_t longest = given.size() + num_directives * 64 + 1;
+  call.interpreter.budget.spend_bytes(given.size() + longest);
+  std::string format;
   for (size_t i = 0; i < given.size(); ++i) {
     if (given[i] != '%') {
       format += given[i];
@@ -90,8 +104,7 @@ Value strftime_now(Call& call) {
   const std::time_t now = call.interpreter.now();
   std::tm local{};
   localtime_r(&now, &local);
-  std::string result(format.size() * 64 + 1, '\0');  // no directive of the C locale gives more
-  call.interpreter.budget.spend_bytes(result.size());
+  std::string result(longest, '\0');
   result.resize(std::strftime(result.data(), result.size(), format.c_str(), &local));
   return result;
 }
@@ -106,6 +119,6 @@ constexpr Callable kFunctions[] = {
 
 }  // namespace
 
-const Callable* find_function(std::string_view name) { return find_in(kFunctions, name); }
+Callables functions() { return kFunctions; }
 
 }  // namespace heddle::chat_template

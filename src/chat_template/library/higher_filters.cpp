@@ -23,8 +23,12 @@ const Callable& callable_named(const Value& name, bool is_test) {
 }
 
 /// The arguments behind the first `count`, for the filter or test that is applied.
-Arguments arguments_after(const Call& call, size_t count) {
+Arguments arguments_after(Call& call, size_t count) {
   const auto& positional = call.raw.positional;
+  call.interpreter.budget.spend_steps(positional.size());
+  for (const auto& [name, value] : call.raw.named) {
+    call.interpreter.budget.spend_bytes(name.size() + kObjectBytes);
+  }
   return {Values(positional.begin() + static_cast<ptrdiff_t>(count), positional.end()),
           call.raw.named};
 }
@@ -38,7 +42,7 @@ Value map_attribute(Call& call) {
   }
   HEDDLE_CHECK(path != nullptr, "map needs a filter or an attribute");
   if (otherwise != nullptr && otherwise->is_none()) otherwise = nullptr;
-  const AttributePath attribute(path);
+  const AttributePath attribute(call.interpreter.budget, path);
   Values results;
   for (const Value& item : call.interpreter.iterate(call.self)) {
     results.push_back(attribute.of(call.interpreter, item, otherwise));
@@ -63,7 +67,7 @@ Value filter_items(Call& call, bool by_attribute, bool is_wanted) {
   if (!call.self.is_true()) return Value::iterator({});
   const Values& positional = call.raw.positional;
   HEDDLE_CHECK(!by_attribute || !positional.empty(), "the attribute is missing");
-  const AttributePath path(by_attribute ? &positional[0] : nullptr);
+  const AttributePath path(call.interpreter.budget, by_attribute ? &positional[0] : nullptr);
   const size_t place = by_attribute ? 1 : 0;
   const Callable* test =
       positional.size() > place ? &callable_named(positional[place], true) : nullptr;
@@ -94,6 +98,6 @@ constexpr Callable kFilters[] = {
 
 }  // namespace
 
-const Callable* find_higher_filter(std::string_view name) { return find_in(kFilters, name); }
+Callables higher_filters() { return kFilters; }
 
 }  // namespace heddle::chat_template

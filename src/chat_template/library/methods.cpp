@@ -17,7 +17,11 @@ Value get(Call& call) {
 
 Value view(Call& call, Sequence::Kind kind) {
   const auto& entries = call.self.dict()->entries;
-  call.interpreter.budget.spend_bytes(entries.size() * 3 * sizeof(Value));
+  Budget& budget = call.interpreter.budget;
+  budget.spend_bytes(entries.size(), sizeof(Value));
+  if (kind == Sequence::Kind::kItems) {
+    budget.spend_bytes(entries.size(), 2 * sizeof(Value) + kObjectBytes);
+  }
   Values items;
   items.reserve(entries.size());
   for (const auto& [key, value] : entries) {
@@ -34,7 +38,7 @@ Value keys(Call& call) { return view(call, Sequence::Kind::kKeys); }
 Value values(Call& call) { return view(call, Sequence::Kind::kValues); }
 
 bool is_item(Call& call, const Value& item) {
-  return item.is_same(*call.arg(0)) || is_equal(call.interpreter.budget, item, *call.arg(0));
+  return is_same_or_equal(call.interpreter.budget, item, *call.arg(0));
 }
 Value index_of(Call& call) {
   const Values& items = call.self.sequence()->items;
@@ -92,8 +96,12 @@ bool is_in(const std::string_view (&names)[kSize], std::string_view name) {
 
 }  // namespace
 
+Callables dict_methods() { return kDictMethods; }
+Callables sequence_methods() { return kSequenceMethods; }
+Callables loop_methods() { return kLoopMethods; }
+
 const Callable* find_method(const Value& self, std::string_view name) {
-  if (self.is_string()) return find_string_method(name);
+  if (self.is_string()) return find_in(string_methods(), name);
   if (self.dict() != nullptr) return find_in(kDictMethods, name);
   if (self.loop() != nullptr) return find_in(kLoopMethods, name);
   const bool has_methods =
@@ -102,7 +110,7 @@ const Callable* find_method(const Value& self, std::string_view name) {
 }
 
 bool is_method_name(std::string_view name) {
-  return find_string_method(name) != nullptr || find_in(kDictMethods, name) != nullptr ||
+  return find_in(string_methods(), name) != nullptr || find_in(kDictMethods, name) != nullptr ||
          find_in(kSequenceMethods, name) != nullptr || find_in(kLoopMethods, name) != nullptr ||
          is_in(kMutatingDict, name) || is_in(kMutatingList, name);
 }

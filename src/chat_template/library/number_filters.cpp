@@ -75,10 +75,12 @@ std::optional<double> parse_float(std::string_view s) {
                                                      : number;
 }
 
-std::optional<double> to_float(const Value& value) {
+std::optional<double> to_float(Budget& budget, const Value& value) {
   if (value.is_undefined()) fail_undefined(value);
   if (value.is_number()) return value.as_double();
-  return value.is_string() ? parse_float(value.bytes()) : std::nullopt;
+  if (!value.is_string()) return std::nullopt;
+  budget.spend_bytes(value.bytes().size(), 2);  // to read, and the digits alone
+  return parse_float(value.bytes());
 }
 
 /// Python's int(number): towards zero; nothing for a NaN.
@@ -96,17 +98,17 @@ Value to_int_filter(Call& call) {
   }
   if (call.self.is_integral()) return call.self.as_int();
   if (call.self.is_string()) {
-    call.interpreter.budget.spend_bytes(call.self.bytes().size());
+    call.interpreter.budget.spend_bytes(call.self.bytes().size(), 2);
     if (const auto number = parse_int(call.self.bytes(), static_cast<int>(base))) return *number;
   }
-  const std::optional<double> number = to_float(call.self);
+  const std::optional<double> number = to_float(call.interpreter.budget, call.self);
   if (!number || (std::isinf(*number) && call.self.is_string())) return otherwise;
   const std::optional<int64_t> whole = truncate(*number);
   return whole ? Value(*whole) : otherwise;
 }
 
 Value to_float_filter(Call& call) {
-  const std::optional<double> number = to_float(call.self);
+  const std::optional<double> number = to_float(call.interpreter.budget, call.self);
   if (number) return *number;
   return call.arg(0) == nullptr ? Value(0.0) : *call.arg(0);
 }
@@ -158,6 +160,6 @@ constexpr Callable kFilters[] = {
 
 }  // namespace
 
-const Callable* find_number_filter(std::string_view name) { return find_in(kFilters, name); }
+Callables number_filters() { return kFilters; }
 
 }  // namespace heddle::chat_template

@@ -68,25 +68,23 @@ Value list(Call& call) { return Value::list(call.interpreter.iterate(call.self))
 
 Value join(Call& call) {
   Budget& budget = call.interpreter.budget;
-  const AttributePath path(call.some(1));
+  const AttributePath path(budget, call.some(1));
   const std::string separator = call.arg(0) == nullptr ? "" : to_text(budget, *call.arg(0));
-  std::string result;
+  BudgetedText result(budget);
   bool is_first = true;
   for (const Value& item : call.interpreter.iterate(call.self)) {
-    if (!is_first) {
-      budget.spend_bytes(separator.size());
-      result += separator;
-    }
+    if (!is_first) result += separator;
     result += to_text(budget, path.of(call.interpreter, item));
     is_first = false;
   }
-  return result;
+  return result.take();
 }
 
 Values entries_of(Call& call) {
   const auto& entries = call.self.dict()->entries;
-  call.interpreter.budget.spend_bytes(entries.size() * 3 * sizeof(Value));
+  call.interpreter.budget.spend_bytes(entries.size(), 3 * sizeof(Value) + kObjectBytes);
   Values items;
+  items.reserve(entries.size());
   for (const auto& [key, value] : entries) items.push_back(Value::tuple({key, value}));
   return items;
 }
@@ -103,7 +101,9 @@ Value sort_dict(Call& call) {
   const std::string by = call.arg(1) == nullptr ? "key" : call.text(1);
   HEDDLE_CHECK(by == "key" || by == "value", "dictsort by ", files::quote(by),
                ": 'key' or 'value' is possible");
-  const SortKey sort_key(nullptr, call.flag(0));
+  Budget& budget = call.interpreter.budget;
+  const SortKey sort_key(budget, nullptr, call.flag(0));
+  budget.spend_bytes(call.self.dict()->entries.size(), sizeof(Value));
   Values keys;
   for (const auto& [key, value] : call.self.dict()->entries) {
     keys.push_back(sort_key.of(call.interpreter, by == "key" ? key : value));
@@ -112,18 +112,21 @@ Value sort_dict(Call& call) {
 }
 
 Value sort(Call& call) {
+  Budget& budget = call.interpreter.budget;
   const Value* attribute = call.some(2);
   std::vector<SortKey> sort_keys;
   if (attribute != nullptr && attribute->is_string()) {
-    for (const std::string_view path : text::split(attribute->bytes(), ",", -1)) {
+    budget.spend_bytes(attribute->bytes().size());
+    for (const std::string_view path : text::split(budget, attribute->bytes(), ",", -1)) {
+      budget.spend_bytes(path.size() + 2 * kObjectBytes);
       const Value one = std::string(path);
-      sort_keys.emplace_back(&one, call.flag(1));
+      sort_keys.emplace_back(budget, &one, call.flag(1));
     }
   } else {
-    sort_keys.emplace_back(attribute, call.flag(1));
+    sort_keys.emplace_back(budget, attribute, call.flag(1));
   }
   Values items = call.interpreter.iterate(call.self), keys;
-  call.interpreter.budget.spend_bytes(items.size() * (sort_keys.size() + 1) * sizeof(Value));
+  budget.spend_bytes(items.size(), (sort_keys.size() + 1) * sizeof(Value) + kObjectBytes);
   for (const Value& item : items) {
     Values parts;
     for (const SortKey& key : sort_keys) parts.push_back(key.of(call.interpreter, item));
@@ -133,18 +136,14 @@ Value sort(Call& call) {
 }
 
 Value unique(Call& call) {
-  const SortKey sort_key(call.some(1), call.flag(0));
-  Values seen, result;
+  const SortKey sort_key(call.interpreter.budget, call.some(1), call.flag(0));
+  ValueIndex seen(call.interpreter.budget);
+  Values result;
   for (const Value& item : call.interpreter.iterate(call.self)) {
-    Value key = sort_key.of(call.interpreter, item);
+    const Value key = sort_key.of(call.interpreter, item);
     HEDDLE_CHECK(key.dict() == nullptr && !key.is_list(), "unique of items that are a ",
                  key.type_name());
-    const bool is_known = std::any_of(seen.begin(), seen.end(), [&](const Value& other) {
-      return other.is_same(key) || is_equal(call.interpreter.budget, other, key);
-    });
-    if (is_known) continue;
-    seen.push_back(std::move(key));
-    result.push_back(item);
+    if (seen.add(key) == result.size()) result.push_back(item);
   }
   return Value::iterator(std::move(result));
 }
@@ -152,7 +151,7 @@ Value unique(Call& call) {
 Value extreme(Call& call, bool is_max) {
   const Values items = call.interpreter.iterate(call.self);
   if (items.empty()) return Value::undefined("No aggregated item, sequence was empty.");
-  const SortKey sort_key(call.some(1), call.flag(0));
+  const SortKey sort_key(call.interpreter.budget, call.some(1), call.flag(0));
   size_t best = 0;
   Value best_key = sort_key.of(call.interpreter, items[0]);
   for (size_t i = 1; i < items.size(); ++i) {
@@ -169,7 +168,7 @@ Value least(Call& call) { return extreme(call, false); }
 Value most(Call& call) { return extreme(call, true); }
 
 Value sum(Call& call) {
-  const AttributePath path(call.some(0));
+  const AttributePath path(call.interpreter.budget, call.some(0));
   Value total = call.arg(1) == nullptr ? Value(int64_t{0}) : *call.arg(1);
   HEDDLE_CHECK(!total.is_string(), "sum cannot start with a string");
   for (const Value& item : call.interpreter.iterate(call.self)) {
@@ -180,21 +179,24 @@ Value sum(Call& call) {
 
 Value batch(Call& call) {
   const int64_t size = call.integer(0, 1);
+  Budget& budget = call.interpreter.budget;
   Values rows, row;
+  const auto end_row = [&] {
+    budget.spend_bytes(sizeof(Value) + kObjectBytes);
+    rows.push_back(Value::list(std::exchange(row, {})));
+  };
   for (const Value& item : call.interpreter.iterate(call.self)) {
-    if (static_cast<int64_t>(row.size()) == size)
-      rows.push_back(Value::list(std::exchange(row, {})));
+    if (static_cast<int64_t>(row.size()) == size) end_row();
     row.push_back(item);
   }
   if (!row.empty()) {
     const size_t missing =
         static_cast<int64_t>(row.size()) < size ? static_cast<size_t>(size) - row.size() : 0;
     if (call.some(1) != nullptr) {
-      HEDDLE_CHECK(missing <= static_cast<size_t>(kMaxBytes) / sizeof(Value), "batch by ", size);
-      call.interpreter.budget.spend_bytes(missing * sizeof(Value));
+      budget.spend_bytes(missing, sizeof(Value));
       row.insert(row.end(), missing, *call.arg(1));
     }
-    rows.push_back(Value::list(std::move(row)));
+    end_row();
   }
   return Value::iterator(std::move(rows));
 }
@@ -221,6 +223,6 @@ constexpr Callable kFilters[] = {
 
 }  // namespace
 
-const Callable* find_sequence_filter(std::string_view name) { return find_in(kFilters, name); }
+Callables sequence_filters() { return kFilters; }
 
 }  // namespace heddle::chat_template

@@ -23,6 +23,13 @@ std::optional<std::string_view> optional_text(Call& call, size_t i) {
   return call.text(i);
 }
 
+/// The characters that strip() and its like take away, made a set from either side.
+std::optional<std::string_view> stripped_characters(Call& call) {
+  const auto chars = optional_text(call, 0);
+  if (chars) call.interpreter.budget.spend_bytes(chars->size(), 2 * sizeof(char32_t));
+  return chars;
+}
+
 /// A result that stays marked as safe where the string is.
 Value like_self(Call& call, std::string result) {
   return Value(std::move(result), call.self.string()->is_safe);
@@ -37,23 +44,26 @@ void refuse_safe(Call& call, const char* method) {
 
 template <std::string (*change)(std::string_view)>
 Value change_case(Call& call) {
+  call.interpreter.budget.spend_bytes(call.self.bytes().size());
   return like_self(call, change(subject(call)));
 }
 
 Value strip(Call& call) {
-  const auto chars = optional_text(call, 0);
+  const auto chars = stripped_characters(call);
   return like_self(call,
                    std::string(text::strip_right(text::strip_left(subject(call), chars), chars)));
 }
 Value strip_left(Call& call) {
-  return like_self(call, std::string(text::strip_left(subject(call), optional_text(call, 0))));
+  return like_self(call, std::string(text::strip_left(subject(call), stripped_characters(call))));
 }
 Value strip_right(Call& call) {
-  return like_self(call, std::string(text::strip_right(subject(call), optional_text(call, 0))));
+  return like_self(call, std::string(text::strip_right(subject(call), stripped_characters(call))));
 }
 
 Value list_of(Call& call, const text::Pieces& pieces) {
-  call.interpreter.budget.spend_bytes(pieces.size() * (sizeof(Value) + sizeof(String)));
+  Budget& budget = call.interpreter.budget;
+  budget.spend_bytes(call.self.bytes().size());
+  budget.spend_bytes(pieces.size(), sizeof(Value) + kObjectBytes);
   Values items;
   items.reserve(pieces.size());
   for (const std::string_view piece : pieces) items.push_back(like_self(call, std::string(piece)));
@@ -66,16 +76,15 @@ std::optional<std::string_view> separator(Call& call) {
   return given;
 }
 Value split(Call& call) {
-  return list_of(call, text::split(subject(call), separator(call), call.integer(1, -1)));
+  return list_of(call, text::split(call.interpreter.budget, subject(call), separator(call),
+                                   call.integer(1, -1)));
 }
 Value split_right(Call& call) {
-  const auto given = separator(call);
-  // Searching backwards takes a time of the text times the separator.
-  if (given) call.interpreter.budget.spend_bytes(given->size() / 16 * call.self.bytes().size());
-  return list_of(call, text::split_right(subject(call), given, call.integer(1, -1)));
+  return list_of(call, text::split_right(call.interpreter.budget, subject(call), separator(call),
+                                         call.integer(1, -1)));
 }
 Value split_lines(Call& call) {
-  return list_of(call, text::split_lines(subject(call), call.flag(0)));
+  return list_of(call, text::split_lines(call.interpreter.budget, subject(call), call.flag(0)));
 }
 
 /// The part of the string that the arguments `first` and `first` + 1 choose, and the place where it
@@ -107,12 +116,14 @@ Value matches_any(Call& call, const Matches& matches) {
   const auto matches_one = [&](const Value& affix) {
     HEDDLE_CHECK(affix.is_string(), "startswith and endswith take a string or a tuple of strings, ",
                  affix.type_name(), " is given");
-    return part.is_valid && matches(part.bytes, affix.bytes());
+    if (!part.is_valid || affix.bytes().size() > part.bytes.size()) return false;
+    call.interpreter.budget.spend_bytes(affix.bytes().size());
+    return matches(part.bytes, affix.bytes());
   };
   const Value& affixes = *call.arg(0);
   if (!affixes.is_tuple()) return matches_one(affixes);
   const Values& items = affixes.sequence()->items;
-  call.interpreter.budget.spend_steps(static_cast<int64_t>(items.size()));
+  call.interpreter.budget.spend_steps(items.size());
   return std::any_of(items.begin(), items.end(), matches_one);
 }
 Value starts_with(Call& call) {
@@ -143,24 +154,22 @@ Value replace(Call& call) {
   const int64_t limit = call.integer(2, -1);
   const size_t places = text::count(s, from);
   const size_t done = limit < 0 ? places : std::min(places, static_cast<size_t>(limit));
-  HEDDLE_CHECK(to.empty() || done <= static_cast<size_t>(kMaxBytes) / to.size(),
-               "a replacement of more than ", kMaxBytes, " bytes");
-  call.interpreter.budget.spend_bytes(s.size() + done * to.size());
+  call.interpreter.budget.spend_bytes(s.size());
+  call.interpreter.budget.spend_bytes(done, to.size());
   return text::replace(s, from, to, limit);
 }
 
 Value join(Call& call) {
   refuse_safe(call, "join");
-  std::string result;
+  BudgetedText result(call.interpreter.budget);
   bool is_first = true;
   for (const Value& item : call.interpreter.iterate(*call.arg(0))) {
     HEDDLE_CHECK(item.is_string(), "join takes strings, ", item.type_name(), " is given");
-    if (!is_first) result += subject(call);
-    call.interpreter.budget.spend_bytes(item.bytes().size());
+    if (!is_first) result += call.self.bytes();
     result += item.bytes();
     is_first = false;
   }
-  return result;
+  return result.take();
 }
 
 Value remove_prefix(Call& call) {
@@ -202,6 +211,6 @@ constexpr Callable kStringMethods[] = {
 };
 }  // namespace
 
-const Callable* find_string_method(std::string_view name) { return find_in(kStringMethods, name); }
+Callables string_methods() { return kStringMethods; }
 
 }  // namespace heddle::chat_template

@@ -97,6 +97,6 @@ constexpr Callable kTests[] = {
 
 }  // namespace
 
-const Callable* find_test(std::string_view name) { return find_in(kTests, name); }
+Callables tests() { return kTests; }
 
 }  // namespace heddle::chat_template

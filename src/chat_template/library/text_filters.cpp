@@ -18,6 +18,7 @@ Value soft_text(Call& call) {
 template <std::string (*change)(std::string_view)>
 Value change_case(Call& call) {
   const Value text = soft_text(call);
+  call.interpreter.budget.spend_bytes(text.bytes().size(), 2);
   return Value(change(text.bytes()), text.string()->is_safe);
 }
 
@@ -48,7 +49,11 @@ std::string capitalize_words(std::string_view s) {
 Value trim(Call& call) {
   const Value text = soft_text(call);
   std::optional<std::string_view> chars;
-  if (call.some(0) != nullptr) chars = call.text(0);
+  call.interpreter.budget.spend_bytes(text.bytes().size());
+  if (call.some(0) != nullptr) {
+    chars = call.text(0);
+    call.interpreter.budget.spend_bytes(chars->size(), 2 * sizeof(char32_t));
+  }
   return Value(std::string(text::strip_right(text::strip_left(text.bytes(), chars), chars)),
                text.string()->is_safe);
 }
@@ -60,9 +65,8 @@ Value replace(Call& call) {
   const int64_t limit = call.some(2) == nullptr ? -1 : call.integer(2, -1);
   const size_t places = text::count(s, from);
   const size_t done = limit < 0 ? places : std::min(places, static_cast<size_t>(limit));
-  HEDDLE_CHECK(to.empty() || done <= static_cast<size_t>(kMaxBytes) / to.size(),
-               "a replacement of more than ", kMaxBytes, " bytes");
-  budget.spend_bytes(done * to.size());
+  budget.spend_bytes(s.size());
+  budget.spend_bytes(done, to.size());
   return text::replace(s, from, to, limit);
 }
 
@@ -74,43 +78,46 @@ Value indent(Call& call) {
   Budget& budget = call.interpreter.budget;
   std::string margin(4, ' ');
   if (call.arg(0) != nullptr && call.arg(0)->is_string()) {
+    budget.spend_bytes(call.text(0).size());
     margin = call.text(0);
   } else if (call.arg(0) != nullptr) {
     const int64_t width = call.integer(0, 4);
-    HEDDLE_CHECK(width <= kMaxBytes, "indent by ", width);
-    margin.assign(static_cast<size_t>(width > 0 ? width : 0), ' ');
+    const size_t size = width > 0 ? static_cast<size_t>(width) : 0;
+    budget.spend_bytes(size);
+    margin.assign(size, ' ');
   }
-  budget.spend_bytes(margin.size());
   const bool first = call.flag(1), blank = call.flag(2);
+  budget.spend_bytes(call.self.bytes().size());
   const std::string s =
       call.self.bytes() + "\n";  // as jinja2 does: the last line end is dropped below
-  std::string result;
+  BudgetedText result(budget);
   bool is_first = true;
-  for (const std::string_view line : text::split_lines(s, false)) {
+  for (const std::string_view line : text::split_lines(budget, s, false)) {
     const bool has_margin = is_first ? first : blank || !line.empty();
-    budget.spend_bytes(1 + line.size() + (has_margin ? margin.size() : 0));
     if (!is_first) result += '\n';
     if (has_margin) result += margin;
     result += line;
     is_first = false;
   }
-  return result;
+  return result.take();
 }
 
 Value escape(Call& call) {
   const Value text = soft_text(call);
   if (text.string()->is_safe) return text;
-  call.interpreter.budget.spend_bytes(text.bytes().size() * 4);
-  return Value(escape_html(text.bytes()), true);
+  BudgetedText escaped(call.interpreter.budget);
+  append_escaped(escaped, text.bytes());
+  return Value(escaped.take(), true);
 }
 Value mark_safe(Call& call) { return Value(to_text(call.interpreter.budget, call.self), true); }
 
 /// The two texts of `separators`.
-void read_separators(const Value& separators, JsonStyle& style) {
+void read_separators(Budget& budget, const Value& separators, JsonStyle& style) {
   const Sequence* pair = separators.sequence();
   HEDDLE_CHECK(pair != nullptr && pair->items.size() == 2 && pair->items[0].is_string() &&
                    pair->items[1].is_string(),
                "tojson takes two strings as separators");
+  budget.spend_bytes(pair->items[0].bytes().size() + pair->items[1].bytes().size());
   style.item_separator = pair->items[0].bytes();
   style.key_separator = pair->items[1].bytes();
 }
@@ -120,6 +127,7 @@ Value tojson(Call& call) {
   style.ensure_ascii = call.flag(0);
   if (call.some(1) != nullptr) {
     if (call.arg(1)->is_string()) {
+      call.interpreter.budget.spend_bytes(call.text(1).size());
       style.indent = call.text(1);
     } else {
       const int64_t width = call.integer(1, 0);
@@ -128,7 +136,7 @@ Value tojson(Call& call) {
     }
     style.item_separator.resize(1);  // no blank at the end of a line
   }
-  if (call.some(2) != nullptr) read_separators(*call.arg(2), style);
+  if (call.some(2) != nullptr) read_separators(call.interpreter.budget, *call.arg(2), style);
   style.sort_keys = call.flag(3);
   return to_json(call.interpreter.budget, call.self, style);
 }
@@ -152,6 +160,6 @@ constexpr Callable kFilters[] = {
 
 }  // namespace
 
-const Callable* find_text_filter(std::string_view name) { return find_in(kFilters, name); }
+Callables text_filters() { return kFilters; }
 
 }  // namespace heddle::chat_template

@@ -46,12 +46,20 @@ const std::string& Call::text(size_t i) const {
   return arg(i)->bytes();
 }
 
+const Callable* find_in(Callables table, std::string_view name) {
+  const auto found =
+      std::find_if(table.begin(), table.end(), [&](const Callable& c) { return c.name == name; });
+  return found == table.end() ? nullptr : &*found;
+}
+
 const Callable* find_filter(std::string_view name) {
-  for (const auto find :
-       {find_text_filter, find_number_filter, find_sequence_filter, find_higher_filter}) {
-    if (const Callable* filter = find(name)) return filter;
+  for (const Callables table :
+       {text_filters(), number_filters(), sequence_filters(), higher_filters()}) {
+    if (const Callable* filter = find_in(table, name)) return filter;
   }
   return nullptr;
 }
+const Callable* find_test(std::string_view name) { return find_in(tests(), name); }
+const Callable* find_function(std::string_view name) { return find_in(functions(), name); }
 
 }  // namespace heddle::chat_template

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -66,20 +67,21 @@ bool is_missing_attribute(const Value& self, std::string_view name);
 /// A method that would change the value.
 bool is_mutating(const Value& self, std::string_view name);
 
-template <size_t kSize>
-const Callable* find_in(const Callable (&table)[kSize], std::string_view name) {
-  for (const Callable& callable : table) {
-    if (callable.name == name) return &callable;
-  }
-  return nullptr;
-}
+using Callables = std::span<const Callable>;
 
-const Callable* find_string_method(std::string_view name);
+/// Null where the table has no such name.
+const Callable* find_in(Callables table, std::string_view name);
 
-// Parts of the filter table, by what they work on.
-const Callable* find_text_filter(std::string_view name);
-const Callable* find_number_filter(std::string_view name);
-const Callable* find_sequence_filter(std::string_view name);
-const Callable* find_higher_filter(std::string_view name);
+// The tables, by what they work on.
+Callables text_filters();
+Callables number_filters();
+Callables sequence_filters();
+Callables higher_filters();
+Callables tests();
+Callables functions();
+Callables string_methods();
+Callables dict_methods();
+Callables sequence_methods();
+Callables loop_methods();
 
 }  // namespace heddle::chat_template

@@ -100,88 +100,98 @@ bool is_case_ignorable(char32_t c) {
          c == 0x2018 || c == 0x2019;
 }
 
-std::u32string checked(std::string_view s) {
-  std::u32string result = to_utf32(s);
-  for (const char32_t c : result) {
-    for (const auto& [first, last] : kRefused) {
-      if (c < first) break;
-      if (c > last) continue;
-      throw_error(ErrorCode::kUnsupported, "upper and lower case of U+", std::hex, std::uppercase,
-                  static_cast<uint32_t>(c));
-    }
+/// As next_code_point(), of letters that the tables know.
+char32_t next_letter(std::string_view s, size_t& pos) {
+  const char32_t c = next_code_point(s, pos);
+  for (const auto& [first, last] : kRefused) {
+    if (c < first) break;
+    if (c > last) continue;
+    throw_error(ErrorCode::kUnsupported, "upper and lower case of U+", std::hex, std::uppercase,
+                static_cast<uint32_t>(c));
   }
-  return result;
+  return c;
 }
 
-void append_upper(std::u32string& out, char32_t c) {
+void append(std::string& out, const char32_t* letters) {
+  for (; *letters != 0; ++letters) append_code_point(out, *letters);
+}
+void append_upper(std::string& out, char32_t c) {
   const Special* special = find_special(c);
-  special == nullptr ? void(out += capital_of(c)) : void(out += special->upper);
+  special == nullptr ? append_code_point(out, capital_of(c)) : append(out, special->upper);
 }
-void append_title(std::u32string& out, char32_t c) {
+void append_title(std::string& out, char32_t c) {
   const Special* special = find_special(c);
-  special == nullptr ? void(out += capital_of(c)) : void(out += special->title);
+  special == nullptr ? append_code_point(out, capital_of(c)) : append(out, special->title);
 }
 
-/// A capital sigma becomes the final small one after a letter and before none.
-bool is_final_sigma(const std::u32string& s, size_t i) {
-  size_t before = i, after = i + 1;
-  while (before > 0 && is_case_ignorable(s[before - 1])) --before;
-  if (before == 0 || !is_cased(s[before - 1])) return false;
-  while (after < s.size() && is_case_ignorable(s[after])) ++after;
-  return after == s.size() || !is_cased(s[after]);
+/// A capital sigma becomes the final small one after a letter and before none. [start, end): where
+/// it stands in s.
+bool is_final_sigma(std::string_view s, size_t start, size_t end) {
+  const auto next = [&] { return end < s.size() ? next_code_point(s, end) : U'\0'; };
+  const auto previous = [&] { return start > 0 ? previous_code_point(s, start) : U'\0'; };
+  char32_t c = previous();
+  while (is_case_ignorable(c)) c = previous();
+  if (!is_cased(c)) return false;
+  c = next();
+  while (is_case_ignorable(c)) c = next();
+  return !is_cased(c);
 }
 
-void append_lower(std::u32string& out, const std::u32string& s, size_t i) {
-  if (s[i] == kDottedCapitalI) {
-    out += U"i\u0307";
-  } else if (s[i] == 0x3A3 && is_final_sigma(s, i)) {
-    out += char32_t{0x3C2};
+/// Appends the small form of c, which stands in s at [start, end).
+void append_lower(std::string& out, char32_t c, std::string_view s, size_t start, size_t end) {
+  if (c == kDottedCapitalI) {
+    append(out, U"i\u0307");
+  } else if (c == 0x3A3 && is_final_sigma(s, start, end)) {
+    append_code_point(out, 0x3C2);
   } else {
-    out += small_of(s[i]);
+    append_code_point(out, small_of(c));
   }
 }
 
 /// Whether there are letters with case, and all of them have the wanted one.
 template <class IsWanted>
 bool all_cased(std::string_view s, const IsWanted& is_wanted) {
-  const std::u32string letters = checked(s);
-  return std::any_of(letters.begin(), letters.end(), is_cased) &&
-         std::all_of(letters.begin(), letters.end(),
-                     [&](char32_t c) { return !is_cased(c) || is_wanted(c); });
+  bool is_any_cased = false, are_all_wanted = true;
+  for (size_t pos = 0; pos < s.size();) {
+    const char32_t c = next_letter(s, pos);
+    if (!is_cased(c)) continue;
+    is_any_cased = true;
+    are_all_wanted = are_all_wanted && is_wanted(c);
+  }
+  return is_any_cased && are_all_wanted;
+}
+
+/// A letter for which `is_first` holds becomes a title letter, the others small. is_first is given
+/// the byte where it stands and the letter before, 0 where there is none.
+template <class IsFirst>
+std::string small_after_first(std::string_view s, const IsFirst& is_first) {
+  std::string out;
+  char32_t before = 0;
+  for (size_t pos = 0; pos < s.size();) {
+    const size_t start = pos;
+    const char32_t c = next_letter(s, pos);
+    is_first(start, before) ? append_title(out, c) : append_lower(out, c, s, start, pos);
+    before = c;
+  }
+  return out;
 }
 
 }  // namespace
 
 std::string upper(std::string_view s) {
-  std::u32string out;
-  for (const char32_t c : checked(s)) append_upper(out, c);
-  return to_utf8(out);
+  std::string out;
+  for (size_t pos = 0; pos < s.size();) append_upper(out, next_letter(s, pos));
+  return out;
 }
 
 std::string lower(std::string_view s) {
-  const std::u32string letters = checked(s);
-  std::u32string out;
-  for (size_t i = 0; i < letters.size(); ++i) append_lower(out, letters, i);
-  return to_utf8(out);
+  return small_after_first(s, [](size_t, char32_t) { return false; });
 }
-
 std::string title(std::string_view s) {
-  const std::u32string letters = checked(s);
-  std::u32string out;
-  for (size_t i = 0; i < letters.size(); ++i) {
-    const bool starts_word = i == 0 || !is_cased(letters[i - 1]);
-    starts_word ? append_title(out, letters[i]) : append_lower(out, letters, i);
-  }
-  return to_utf8(out);
+  return small_after_first(s, [](size_t, char32_t before) { return !is_cased(before); });
 }
-
 std::string capitalize(std::string_view s) {
-  const std::u32string letters = checked(s);
-  std::u32string out;
-  for (size_t i = 0; i < letters.size(); ++i) {
-    i == 0 ? append_title(out, letters[i]) : append_lower(out, letters, i);
-  }
-  return to_utf8(out);
+  return small_after_first(s, [](size_t start, char32_t) { return start == 0; });
 }
 
 bool is_upper(std::string_view s) { return all_cased(s, is_capital); }

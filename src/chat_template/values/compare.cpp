@@ -1,6 +1,7 @@
 // Equality and order of values, as Python defines them.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "chat_template/values/value.h"
 
@@ -27,31 +28,54 @@ int compare_numbers(const Value& a, const Value& b) {
 
 bool is_nan(const Value& value) { return value.is_float() && std::isnan(value.as_double()); }
 
-/// Python compares items of containers by identity first.
-bool is_same_or_equal(Budget& budget, const Value& a, const Value& b) {
-  return (a.is_same(b) && !is_nan(a)) || is_equal(budget, a, b);
-}
-
+/// Dicts made alike have their keys in the same order, so that the first look finds each.
 bool is_equal_dict(Budget& budget, const Dict& a, const Dict& b) {
   if (a.entries.size() != b.entries.size()) return false;
-  return std::all_of(a.entries.begin(), a.entries.end(), [&](const auto& entry) {
-    const Value* other = find_key(budget, b, entry.first);
-    return other != nullptr && is_same_or_equal(budget, entry.second, *other);
-  });
+  for (size_t i = 0; i < a.entries.size(); ++i) {
+    const auto& [key, value] = a.entries[i];
+    const Value* other = is_same_or_equal(budget, key, b.entries[i].first)
+                             ? &b.entries[i].second
+                             : find_key(budget, b, key);
+    if (other == nullptr || !is_same_or_equal(budget, value, *other)) return false;
+  }
+  return true;
+}
+
+/// The same for equal values. What is neither number, text nor tuple is rare as an item, and shares
+/// one number.
+size_t hash_of(Budget& budget, const Value& value) {
+  budget.spend_steps(1);
+  if (value.is_number()) return std::hash<double>()(value.as_double());
+  if (value.is_string()) {
+    budget.spend_bytes(value.bytes().size());
+    return std::hash<std::string>()(value.bytes());
+  }
+  size_t hash = 0;
+  if (!value.is_tuple()) return hash;
+  for (const Value& item : value.sequence()->items) hash = hash * 31 + hash_of(budget, item);
+  return hash;
 }
 
 }  // namespace
+
+bool is_equal_text(Budget& budget, std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  budget.spend_bytes(a.size());
+  return a == b;
+}
+
+bool is_same_or_equal(Budget& budget, const Value& a, const Value& b) {
+  if (!a.is_same(b)) return is_equal(budget, a, b);
+  budget.spend_steps(1);
+  return true;
+}
 
 bool is_equal(Budget& budget, const Value& a, const Value& b) {
   budget.spend_steps(1);
   if (a.is_number() && b.is_number()) {
     return !is_nan(a) && !is_nan(b) && compare_numbers(a, b) == 0;
   }
-  if (a.is_string() && b.is_string()) {
-    if (a.bytes().size() != b.bytes().size()) return false;
-    budget.spend_bytes(a.bytes().size());
-    return a.bytes() == b.bytes();
-  }
+  if (a.is_string() && b.is_string()) return is_equal_text(budget, a.bytes(), b.bytes());
   if (a.is_undefined() || b.is_undefined()) return a.is_undefined() && b.is_undefined();
   if (a.dict() != nullptr && b.dict() != nullptr)
     return is_equal_dict(budget, *a.dict(), *b.dict());
@@ -93,6 +117,18 @@ const Value* find_key(Budget& budget, const Dict& dict, const Value& key) {
     if (is_same_or_equal(budget, candidate, key)) return &value;
   }
   return nullptr;
+}
+
+size_t ValueIndex::add(const Value& value) {
+  const size_t hash = hash_of(budget_, value);
+  const auto [first, last] = places_.equal_range(hash);
+  for (auto place = first; place != last; ++place) {
+    if (is_same_or_equal(budget_, place->second.first, value)) return place->second.second;
+  }
+  budget_.spend_bytes(kObjectBytes);
+  const size_t place = places_.size();
+  places_.emplace(hash, std::pair(value, place));
+  return place;
 }
 
 }  // namespace heddle::chat_template

@@ -29,13 +29,13 @@ bool is_printable(char32_t c) {
   return (c & 0xFFFE) != 0xFFFE;
 }
 
-void append_hex(std::string& out, const char* format, char32_t c) {
+void append_hex(BudgetedText& out, const char* format, char32_t c) {
   char digits[16];
   std::snprintf(digits, sizeof digits, format, static_cast<unsigned>(c));
   out += digits;
 }
 
-void append_string_repr(std::string& out, std::string_view s) {
+void append_string_repr(BudgetedText& out, std::string_view s) {
   const bool has_single = s.find('\'') != s.npos, has_double = s.find('"') != s.npos;
   const char quote = has_single && !has_double ? '"' : '\'';
   out += quote;
@@ -58,24 +58,20 @@ void append_string_repr(std::string& out, std::string_view s) {
 
 class ReprWriter {
  public:
-  explicit ReprWriter(Budget& budget) : budget_(budget) {}
-  std::string out;
+  explicit ReprWriter(Budget& budget) : out(budget), budget_(budget) {}
+  BudgetedText out;
 
   void write(const Value& value) {
-    const size_t before = out.size();
     budget_.spend_steps(1);
     if (value.is_string()) {
       write_string(*value.string());
     } else if (value.sequence() != nullptr) {
       write_sequence(*value.sequence());
-      return;
     } else if (value.dict() != nullptr) {
       write_dict(*value.dict());
-      return;
     } else {
       write_scalar(value);
     }
-    budget_.spend_bytes(out.size() - before);
   }
 
  private:
@@ -156,13 +152,13 @@ std::string repr_of(double value) {
 std::string to_repr(Budget& budget, const Value& value) {
   ReprWriter writer(budget);
   writer.write(value);
-  return std::move(writer.out);
+  return writer.out.take();
 }
 
 std::string to_text(Budget& budget, const Value& value) {
   if (value.is_undefined()) return {};
   if (value.is_string()) {
-    budget.spend_bytes(value.bytes().size());
+    budget.spend_bytes(value.bytes().size() + kObjectBytes);
     return value.bytes();
   }
   return to_repr(budget, value);

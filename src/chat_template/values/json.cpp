@@ -11,23 +11,22 @@ namespace {
 
 class JsonWriter {
  public:
-  JsonWriter(Budget& budget, const JsonStyle& style) : budget_(budget), style_(style) {}
-  std::string out;
+  JsonWriter(Budget& budget, const JsonStyle& style)
+      : out(budget), budget_(budget), style_(style) {}
+  BudgetedText out;
 
   void write(const Value& value) {
-    const size_t before = out.size();
     budget_.spend_steps(1);
     if (value.is_string()) {
       write_string(value.bytes());
     } else if (value.is_list() || value.is_tuple()) {
       const Values& items = value.sequence()->items;
-      return write_items('[', ']', items.size(), [&](size_t i) { write(items[i]); });
+      write_items('[', ']', items.size(), [&](size_t i) { write(items[i]); });
     } else if (value.dict() != nullptr) {
-      return write_dict(*value.dict());
+      write_dict(*value.dict());
     } else {
       write_scalar(value);
     }
-    budget_.spend_bytes(out.size() - before);
   }
 
  private:
@@ -49,16 +48,19 @@ class JsonWriter {
   }
 
   void write_dict(const Dict& dict) {
-    auto entries = dict.entries;
+    budget_.spend_bytes(dict.entries.size(), 2 * sizeof(void*));  // the second to sort them
+    std::vector<const std::pair<Value, Value>*> entries;
+    entries.reserve(dict.entries.size());
+    for (const auto& entry : dict.entries) entries.push_back(&entry);
     if (style_.sort_keys) {
-      std::stable_sort(entries.begin(), entries.end(), [&](const auto& a, const auto& b) {
-        return is_less(budget_, a.first, b.first);
+      std::stable_sort(entries.begin(), entries.end(), [&](const auto* a, const auto* b) {
+        return is_less(budget_, a->first, b->first);
       });
     }
     write_items('{', '}', entries.size(), [&](size_t i) {
-      write_key(entries[i].first);
+      write_key(entries[i]->first);
       out += style_.key_separator;
-      write(entries[i].second);
+      write(entries[i]->second);
     });
   }
 
@@ -87,7 +89,6 @@ class JsonWriter {
 
   void start_line() {
     if (!style_.indent) return;
-    budget_.spend_bytes(1 + style_.indent->size() * static_cast<size_t>(level_));
     out += '\n';
     for (int i = 0; i < level_; ++i) out += *style_.indent;
   }
@@ -132,7 +133,7 @@ class JsonWriter {
 std::string to_json(Budget& budget, const Value& value, const JsonStyle& style) {
   JsonWriter writer(budget, style);
   writer.write(value);
-  return std::move(writer.out);
+  return writer.out.take();
 }
 
 }  // namespace heddle::chat_template

@@ -4,6 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "heddle/core/error.h"
 
@@ -25,25 +28,59 @@ inline constexpr int64_t kMaxBytes = int64_t{1} << 28;
 /// Integers in one range; the sandbox of jinja2 has the same bound.
 inline constexpr int64_t kMaxRangeLength = 100'000;
 
-/// What one render has left to spend.
+/// What a value of its own takes besides its text or items: the object, the count of its owners and
+/// what the allocator adds.
+inline constexpr size_t kObjectBytes = 96;
+
+/// What one render has left to spend. Whatever a template makes the interpreter do is spent here
+/// first: no memory is taken and no loop begun that has not been paid for, so that a render that
+/// passes its budget ends there, having used no more than a small multiple of it.
 class Budget {
  public:
-  void spend_steps(int64_t count) {
-    steps_ -= count;
-    if (steps_ < 0) {
-      throw_error(ErrorCode::kInvalidArgument, "more than ", kMaxSteps, " evaluation steps");
+  Budget() = default;
+  Budget(int64_t steps, int64_t bytes)
+      : max_steps_(steps), max_bytes_(bytes), steps_(steps), bytes_(bytes) {}
+
+  /// For work of a fixed size each: a node, an item, a comparison.
+  void spend_steps(size_t count) {
+    if (count > static_cast<size_t>(steps_)) {
+      throw_error(ErrorCode::kInvalidArgument, "more than ", max_steps_, " evaluation steps");
     }
+    steps_ -= static_cast<int64_t>(count);
   }
-  void spend_bytes(size_t count) {
-    if (count > static_cast<size_t>(bytes_)) {
-      throw_error(ErrorCode::kInvalidArgument, "more than ", kMaxBytes, " bytes of text and lists");
+  /// For `count` pieces of `size` bytes that are about to be made, copied or searched.
+  void spend_bytes(size_t count, size_t size = 1) {
+    if (size != 0 && count > static_cast<size_t>(bytes_) / size) {
+      throw_error(ErrorCode::kInvalidArgument, "more than ", max_bytes_,
+                  " bytes of text and lists");
     }
-    bytes_ -= static_cast<int64_t>(count);
+    bytes_ -= static_cast<int64_t>(count * size);
   }
 
+  [[nodiscard]] int64_t spent_steps() const { return max_steps_ - steps_; }
+  [[nodiscard]] int64_t spent_bytes() const { return max_bytes_ - bytes_; }
+
  private:
-  int64_t steps_ = kMaxSteps;
-  int64_t bytes_ = kMaxBytes;
+  int64_t max_steps_ = kMaxSteps, max_bytes_ = kMaxBytes;
+  int64_t steps_ = kMaxSteps, bytes_ = kMaxBytes;
+};
+
+/// Text in the making: each piece is spent before memory is taken for it.
+class BudgetedText {
+ public:
+  explicit BudgetedText(Budget& budget) : budget_(budget) { budget.spend_bytes(kObjectBytes); }
+  BudgetedText& operator+=(std::string_view piece) {
+    budget_.spend_bytes(piece.size());
+    text_ += piece;
+    return *this;
+  }
+  BudgetedText& operator+=(char c) { return *this += std::string_view(&c, 1); }
+  /// The text, which leaves this.
+  [[nodiscard]] std::string take() { return std::move(text_); }
+
+ private:
+  Budget& budget_;
+  std::string text_;
 };
 
 }  // namespace heddle::chat_template

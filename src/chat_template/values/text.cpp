@@ -1,5 +1,7 @@
 #include "chat_template/values/text.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace heddle::chat_template::text {
@@ -24,19 +26,40 @@ char32_t decode(std::string_view s, size_t& pos) {
   return overlong || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000) ? kInvalid : c;
 }
 
-bool contains(std::string_view set, std::string_view character) {
-  for (size_t pos = 0; pos < set.size();) {
-    const size_t start = pos;
-    next_code_point(set, pos);
-    if (set.substr(start, pos - start) == character) return true;
+/// What strip() takes away. A look costs the same however many characters there are.
+class CharacterSet {
+ public:
+  explicit CharacterSet(std::string_view characters) {
+    for (size_t pos = 0; pos < characters.size();) {
+      const char32_t c = next_code_point(characters, pos);
+      c < ascii_.size() ? void(ascii_[c] = true) : void(others_ += c);
+    }
+    std::sort(others_.begin(), others_.end());
   }
-  return false;
-}
+  [[nodiscard]] bool contains(char32_t c) const {
+    return c < ascii_.size() ? ascii_[c] : std::binary_search(others_.begin(), others_.end(), c);
+  }
 
-bool is_stripped(std::string_view character, std::optional<std::string_view> chars) {
-  if (chars) return contains(*chars, character);
-  size_t pos = 0;
-  return is_space(next_code_point(character, pos));
+ private:
+  std::array<bool, 128> ascii_{};
+  std::u32string others_;  // sorted
+};
+
+template <class IsStripped>
+std::string_view strip_left_if(std::string_view s, const IsStripped& is_stripped) {
+  for (size_t pos = 0; pos < s.size();) {
+    const size_t start = pos;
+    if (!is_stripped(next_code_point(s, pos))) return s.substr(start);
+  }
+  return {};
+}
+template <class IsStripped>
+std::string_view strip_right_if(std::string_view s, const IsStripped& is_stripped) {
+  for (size_t pos = s.size(); pos > 0;) {
+    const size_t end = pos;
+    if (!is_stripped(previous_code_point(s, pos))) return s.substr(0, end);
+  }
+  return {};
 }
 
 bool is_line_end(char32_t c) {
@@ -54,6 +77,13 @@ bool is_utf8(std::string_view s) {
 }
 
 char32_t next_code_point(std::string_view s, size_t& pos) { return decode(s, pos); }
+
+char32_t previous_code_point(std::string_view s, size_t& pos) {
+  do --pos;
+  while (is_continuation(s[pos]));
+  size_t end = pos;
+  return next_code_point(s, end);
+}
 
 void append_code_point(std::string& s, char32_t c) {
   const auto tail = [&](int shift) { s += static_cast<char>(0x80 | ((c >> shift) & 0x3F)); };
@@ -74,20 +104,6 @@ void append_code_point(std::string& s, char32_t c) {
   }
 }
 
-std::u32string to_utf32(std::string_view s) {
-  std::u32string result;
-  result.reserve(s.size());
-  for (size_t pos = 0; pos < s.size();) result += next_code_point(s, pos);
-  return result;
-}
-
-std::string to_utf8(std::u32string_view s) {
-  std::string result;
-  result.reserve(s.size());
-  for (const char32_t c : s) append_code_point(result, c);
-  return result;
-}
-
 size_t length(std::string_view s) {
   size_t count = 0;
   for (const char byte : s) count += is_continuation(byte) ? 0 : 1;
@@ -102,6 +118,20 @@ size_t byte_offset(std::string_view s, size_t index) {
   return pos;
 }
 
+std::string slice(std::string_view s, size_t first, int64_t step, size_t count) {
+  std::string result;
+  size_t pos = byte_offset(s, first);
+  for (size_t i = 0; i < count; ++i) {
+    size_t end = pos;
+    next_code_point(s, end);
+    result += s.substr(pos, end - pos);
+    if (i + 1 == count) break;
+    for (int64_t j = 0; j < step; ++j) next_code_point(s, pos);
+    for (int64_t j = 0; j > step; --j) previous_code_point(s, pos);
+  }
+  return result;
+}
+
 bool is_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
          c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
@@ -109,24 +139,13 @@ bool is_space(char32_t c) {
 }
 
 std::string_view strip_left(std::string_view s, std::optional<std::string_view> chars) {
-  size_t pos = 0;
-  while (pos < s.size()) {
-    size_t end = pos;
-    next_code_point(s, end);
-    if (!is_stripped(s.substr(pos, end - pos), chars)) break;
-    pos = end;
-  }
-  return s.substr(pos);
+  if (!chars) return strip_left_if(s, is_space);
+  return strip_left_if(s, [set = CharacterSet(*chars)](char32_t c) { return set.contains(c); });
 }
 
 std::string_view strip_right(std::string_view s, std::optional<std::string_view> chars) {
-  while (!s.empty()) {
-    size_t start = s.size() - 1;
-    while (is_continuation(s[start])) --start;
-    if (!is_stripped(s.substr(start), chars)) break;
-    s = s.substr(0, start);
-  }
-  return s;
+  if (!chars) return strip_right_if(s, is_space);
+  return strip_right_if(s, [set = CharacterSet(*chars)](char32_t c) { return set.contains(c); });
 }
 
 size_t find(std::string_view s, std::string_view needle, size_t from) {
@@ -164,64 +183,86 @@ std::string replace(std::string_view s, std::string_view from, std::string_view 
   return result.append(s.substr(pos));
 }
 
-Pieces split(std::string_view s, std::optional<std::string_view> separator, int64_t limit) {
+namespace {
+
+void add_piece(Budget& budget, Pieces& pieces, std::string_view piece) {
+  budget.spend_bytes(sizeof piece);
+  pieces.push_back(piece);
+}
+
+Pieces split_at_space(Budget& budget, std::string_view s, int64_t limit) {
   Pieces pieces;
-  if (separator) {
-    size_t pos = 0;
-    for (; limit != 0; --limit) {
-      const size_t at = find(s, *separator, pos);
-      if (at == std::string_view::npos) break;
-      pieces.push_back(s.substr(pos, at - pos));
-      pos = at + separator->size();
-    }
-    pieces.push_back(s.substr(pos));
-    return pieces;
-  }
   for (s = strip_left(s); !s.empty(); s = strip_left(s)) {
     if (limit-- == 0) {
-      pieces.push_back(s);
+      add_piece(budget, pieces, s);
       break;
     }
     size_t end = 0, next = 0;
     while (next < s.size() && !is_space(next_code_point(s, next))) end = next;
-    pieces.push_back(s.substr(0, end));
+    add_piece(budget, pieces, s.substr(0, end));
     s.remove_prefix(end);
   }
   return pieces;
 }
 
-Pieces split_right(std::string_view s, std::optional<std::string_view> separator, int64_t limit) {
+/// Pieces from the last to the first.
+Pieces split_at_space_right(Budget& budget, std::string_view s, int64_t limit) {
   Pieces reversed;
-  if (separator) {
-    for (; limit != 0; --limit) {
-      const size_t at = s.rfind(*separator);
-      if (at == std::string_view::npos) break;
-      reversed.push_back(s.substr(at + separator->size()));
-      s = s.substr(0, at);
+  for (s = strip_right(s); !s.empty(); s = strip_right(s)) {
+    if (limit-- == 0) {
+      add_piece(budget, reversed, s);
+      break;
     }
-    reversed.push_back(s);
-  } else {
-    for (s = strip_right(s); !s.empty(); s = strip_right(s)) {
-      if (limit-- == 0) {
-        reversed.push_back(s);
-        break;
-      }
-      size_t start = s.size();
-      while (start > 0) {
-        size_t previous = start - 1;
-        while (is_continuation(s[previous])) --previous;
-        size_t pos = previous;
-        if (is_space(next_code_point(s, pos))) break;
-        start = previous;
-      }
-      reversed.push_back(s.substr(start));
-      s = s.substr(0, start);
-    }
+    size_t start = s.size(), before = s.size();
+    while (before > 0 && !is_space(previous_code_point(s, before))) start = before;
+    add_piece(budget, reversed, s.substr(start));
+    s = s.substr(0, start);
   }
-  return Pieces(reversed.rbegin(), reversed.rend());
+  return reversed;
 }
 
-Pieces split_lines(std::string_view s, bool keep_ends) {
+}  // namespace
+
+Pieces split(Budget& budget, std::string_view s, std::optional<std::string_view> separator,
+             int64_t limit) {
+  if (!separator) return split_at_space(budget, s, limit);
+  Pieces pieces;
+  size_t pos = 0;
+  for (; limit != 0; --limit) {
+    const size_t at = find(s, *separator, pos);
+    if (at == std::string_view::npos) break;
+    add_piece(budget, pieces, s.substr(pos, at - pos));
+    pos = at + separator->size();
+  }
+  add_piece(budget, pieces, s.substr(pos));
+  return pieces;
+}
+
+Pieces split_right(Budget& budget, std::string_view s, std::optional<std::string_view> separator,
+                   int64_t limit) {
+  Pieces reversed;
+  if (separator) {
+    // Both backwards, because only a search from the left takes a time linear in s.
+    budget.spend_bytes(s.size() + separator->size());
+    const std::string reversed_s(s.rbegin(), s.rend());
+    const std::string reversed_separator(separator->rbegin(), separator->rend());
+    const std::string_view text = reversed_s, needle = reversed_separator;
+    size_t pos = 0;
+    for (; limit != 0; --limit) {
+      const size_t at = find(text, needle, pos);
+      if (at == std::string_view::npos) break;
+      add_piece(budget, reversed, s.substr(s.size() - at, at - pos));
+      pos = at + needle.size();
+    }
+    add_piece(budget, reversed, s.substr(0, s.size() - pos));
+  } else {
+    reversed = split_at_space_right(budget, s, limit);
+  }
+  std::reverse(reversed.begin(), reversed.end());
+  return reversed;
+}
+
+Pieces split_lines(Budget& budget, std::string_view s, bool keep_ends) {
   Pieces lines;
   size_t start = 0;
   for (size_t pos = 0; pos < s.size();) {
@@ -229,10 +270,10 @@ Pieces split_lines(std::string_view s, bool keep_ends) {
     const char32_t c = next_code_point(s, pos);
     if (!is_line_end(c)) continue;
     if (c == '\r' && pos < s.size() && s[pos] == '\n') ++pos;
-    lines.push_back(s.substr(start, (keep_ends ? pos : end) - start));
+    add_piece(budget, lines, s.substr(start, (keep_ends ? pos : end) - start));
     start = pos;
   }
-  if (start < s.size()) lines.push_back(s.substr(start));
+  if (start < s.size()) add_piece(budget, lines, s.substr(start));
   return lines;
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -170,11 +171,27 @@ struct BoundMethod {
   const Callable* method;
 };
 
+/// Two texts, byte by byte; spends their bytes where they are of one length.
+bool is_equal_text(Budget& budget, std::string_view a, std::string_view b);
 /// Python's ==; throws where the comparison has no meaning here.
 bool is_equal(Budget& budget, const Value& a, const Value& b);
+/// What Python's containers ask of their items: `is`, then ==. Takes a step or more.
+bool is_same_or_equal(Budget& budget, const Value& a, const Value& b);
 /// Python's <; throws Error(kInvalidArgument) for types without an order.
 bool is_less(Budget& budget, const Value& a, const Value& b);
 /// The value of a key, or null. Takes a step for each key looked at.
 const Value* find_key(Budget& budget, const Dict& dict, const Value& key);
+
+/// Values told apart by ==, each with the place at which it was added first.
+class ValueIndex {
+ public:
+  explicit ValueIndex(Budget& budget) : budget_(budget) {}
+  /// The place of `value`: that of an equal one, or else the number of values added before.
+  size_t add(const Value& value);
+
+ private:
+  Budget& budget_;
+  std::unordered_multimap<size_t, std::pair<Value, size_t>> places_;  // by hash_of
+};
 
 }  // namespace heddle::chat_template

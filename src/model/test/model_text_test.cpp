@@ -102,5 +102,37 @@ TEST(ModelText, QuotesLittleOfAChatTemplate) {
   }
 }
 
+tokenizer::Tokenizer tiny_tokenizer() {
+  tokenizer::Vocabulary vocabulary;
+  vocabulary.tokens = {"a", "<s>"};
+  vocabulary.types = {tokenizer::TokenType::kNormal, tokenizer::TokenType::kControl};
+  vocabulary.pre_tokenizer = "gpt-2";
+  vocabulary.bos = 1;
+  return tokenizer::Tokenizer(std::move(vocabulary));
+}
+
+std::string render(const std::string& source, std::string_view content, int64_t max_context) {
+  const ChatTurn turns[] = {{"user", content}};
+  return render_chat(chat_template::ChatTemplate::parse(source), turns, tiny_tokenizer(),
+                     max_context);
+}
+
+TEST(ModelText, RendersTheConversation) {
+  EXPECT_EQ(render("{{ bos_token }}{{ messages[0].role }}: {{ messages[0].content }}"
+                   "{{ eos_token }}{{ add_generation_prompt }}",
+                   "hello", 16),
+            "<s>user: helloTrue");
+}
+
+TEST(ModelText, RefusesMoreBytesThanTheContextCanHold) {
+  const std::string fits(16 * kMaxChatBytesPerToken, 'a');
+  EXPECT_EQ(render("{{ messages[0].content }}", fits, 16), fits);
+  testing::expect_invalid({"4097 bytes", "16 tokens", "at most 4096"},
+                          [&] { (void)render("{{ messages[0].content }}b", fits, 16); });
+  // A template that makes much of little.
+  testing::expect_invalid({"10000000 bytes", "2048 tokens", "at most 524288"},
+                          [] { (void)render("{{ messages[0].content * 10000000 }}", "a", 2048); });
+}
+
 }  // namespace
 }  // namespace heddle::model
