@@ -81,9 +81,9 @@ TEST(ParseJson, TakesTimeInProportionToTheText) {
   const auto array = [](size_t n) {
     return '[' + listed(n, [](const std::string&) { return std::string(R"({"a":{}})"); }) + ']';
   };
-  testing::expect_linear("members", 1000, flat,
+  testing::expect_linear("members", 2000, flat,
                          [](const std::string& text) { (void)parse_json<json>(text, "a.json"); });
-  testing::expect_linear("members in order", 1000, flat, [](const std::string& text) {
+  testing::expect_linear("members in order", 2000, flat, [](const std::string& text) {
     (void)parse_json<ordered_json>(text, "a.json");
   });
   testing::expect_linear("objects in an object", 1000, nested,

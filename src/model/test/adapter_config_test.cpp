@@ -284,7 +284,7 @@ TEST(AdapterConfig, TakesTimeInProportionToItsFields) {
   testing::expect_linear("layers_to_transform", 2000, list("layers_to_transform", ""),
                          read_and_ask);
   for (const char* field : {"rank_pattern", "alpha_pattern", "a_newer_field"}) {
-    testing::expect_linear(field, 500, object(field), read_and_ask);
+    testing::expect_linear(field, 250, object(field), read_and_ask);
   }
 }
 
