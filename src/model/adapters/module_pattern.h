@@ -12,7 +12,7 @@ namespace heddle::model {
 /// field of many expressions costs no more than one.
 class MatchSteps {
  public:
-  static constexpr uint32_t kMax = 20000;
+  static constexpr uint32_t kMax = 32768;
 
   [[nodiscard]] uint32_t left() const { return left_; }
   void spend(uint32_t steps) { left_ -= std::min(steps, left_); }
