@@ -126,15 +126,16 @@ class Loader {
   }
 
   /// Row 2 j + i of a head in the file (j a frequency, i the first or second element of its pair)
-  /// is row i * head_dim / 2 + j in Hugging Face's order.
+  /// is row i * rotary_dim / 2 + j in Hugging Face's order; rows from rotary_dim on stay.
   void pack_deinterleaved(const files::GgufTensor& tensor, const PackedWeight& weight,
                           std::span<std::byte> packed, int64_t head_dim) {
     const std::span<const std::byte> stored = file_.data(tensor);
     const size_t row_bytes = stored_bytes(weight.type, weight.in_features);
     std::vector<std::byte> rows(stored.size());
+    const int64_t rotary_dim = config_.rope.rotary_dim, num_pairs = rotary_dim / 2;
     for (int64_t row = 0; row < weight.out_features; ++row) {
-      const int64_t head = row / head_dim, d = row % head_dim;
-      const int64_t source = head * head_dim + 2 * (d % (head_dim / 2)) + d / (head_dim / 2);
+      const int64_t d = row % head_dim;
+      const int64_t source = d < rotary_dim ? row - d + 2 * (d % num_pairs) + d / num_pairs : row;
       std::memcpy(rows.data() + static_cast<size_t>(row) * row_bytes,
                   stored.data() + static_cast<size_t>(source) * row_bytes, row_bytes);
     }

@@ -92,6 +92,16 @@ TEST(TinyModelLogits, BaseOfTheFrequencies) {
   expect_the_setting_counts(model, plain);
 }
 
+TEST(TinyModelLogits, PartOfAHeadTurns) {
+  LlamaConfig config = testing::tiny_config();
+  config.head_dim = 10;
+  config.rope.rotary_dim = 6;
+  const Llama model = random_llama(config, false);
+  Llama whole = model;
+  whole.config.rope.rotary_dim = 10;
+  expect_the_setting_counts(model, whole);
+}
+
 TEST(TinyModelLogits, EpsilonOfTheNorm) {
   LlamaConfig config = testing::tiny_config();
   config.rms_epsilon = 0.25f;

@@ -36,9 +36,10 @@ inline ref::Llama random_llama(const LlamaConfig& config, bool has_head) {
 }
 
 /// Row r of a matrix of heads in a file: rows 2 j and 2 j + 1 of a head are a pair of the rotation,
-/// which Hugging Face keeps half a head apart.
-inline int64_t row_in_hugging_face_order(int64_t r, int64_t head_dim) {
-  return r / head_dim * head_dim + r % 2 * (head_dim / 2) + r % head_dim / 2;
+/// which Hugging Face keeps half of the rotated part apart. Rows that do not turn stay.
+inline int64_t row_in_hugging_face_order(int64_t r, int64_t head_dim, int64_t rotary_dim) {
+  const int64_t d = r % head_dim;
+  return d < rotary_dim ? r - d + d % 2 * (rotary_dim / 2) + d / 2 : r;
 }
 
 /// Adds what a GGUF file says of a Llama, in f32. A rotation of all of a head is not stated, it is
@@ -108,7 +109,8 @@ class LlamaFileWriter {
     const int64_t out = std::ssize(values) / in;
     std::vector<float> f32;
     for (int64_t r = 0; r < out; ++r) {
-      const int64_t row = head_dim == 0 ? r : row_in_hugging_face_order(r, head_dim);
+      const int64_t row =
+          head_dim == 0 ? r : row_in_hugging_face_order(r, head_dim, model_.config.rope.rotary_dim);
       f32.insert(f32.end(), values.begin() + row * in, values.begin() + (row + 1) * in);
     }
     add(name, {static_cast<uint64_t>(in), static_cast<uint64_t>(out)}, f32);

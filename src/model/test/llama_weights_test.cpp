@@ -1,76 +1,102 @@
+// Weights of a file: each in its place, and none without one.
 #include "model/llama_weights.h"
 
-#include <span>
-#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "expect_error.h"
-#include "gguf_builder.h"
-#include "readers/clean_message.h"
+#include "model/test/llama_file.h"
 
 namespace heddle::model {
 namespace {
 
-using files::GgufFile;
-using testing::GgufBuilder;
-
 LlamaConfig small_config() {
   LlamaConfig config;
-  config.num_layers = config.num_q_heads = config.num_kv_heads = 1;
-  config.hidden_size = config.head_dim = 2;
-  config.intermediate_size = 4;
-  config.vocab_size = 3;
-  config.rope.rotary_dim = 2;
+  config.num_layers = 2;
+  config.hidden_size = 12;
+  config.intermediate_size = 20;
+  config.num_q_heads = 2;
+  config.num_kv_heads = 1;
+  config.head_dim = config.rope.rotary_dim = 6;
+  config.vocab_size = 17;
+  config.context_length = 32;
   return config;
 }
 
-/// All tensors of small_config.
-GgufBuilder whole_file() {
-  GgufBuilder builder;
-  const auto add = [&](const std::string& name, const std::vector<uint64_t>& dims) {
-    uint64_t bytes = 4;
-    for (const uint64_t extent : dims) bytes *= extent;
-    builder.tensor(name, dims, 0, std::string(bytes, '\0'));
+files::GgufFile view_of(const std::string& text) {
+  return {std::as_bytes(std::span(text)), "m.gguf"};
+}
+
+LlamaWeights load(const std::string& text) {
+  const files::GgufFile file = view_of(text);
+  return load_llama_weights({}, file, read_llama_config(file));
+}
+
+/// Rows of a packed matrix as f32.
+std::vector<float> rows_of(const PackedWeight& weight, const std::vector<int32_t>& rows) {
+  std::vector<float> values(rows.size() * static_cast<size_t>(weight.in_features));
+  const auto n = std::ssize(rows);
+  embedding({}, host_view(values.data(), {n, weight.in_features}), host_view(rows.data(), {n}),
+            weight);
+  return values;
+}
+
+void expect_rows(const PackedWeight& weight, const std::vector<double>& want) {
+  std::vector<int32_t> rows(static_cast<size_t>(weight.out_features));
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int32_t>(i);
+  EXPECT_EQ(rows_of(weight, rows), std::vector<float>(want.begin(), want.end()));
+}
+
+TEST(LlamaWeights, EveryMatrixIsInItsPlace) {
+  for (const int rotary_dim : {6, 4, 2}) {
+    LlamaConfig config = small_config();
+    config.rope.rotary_dim = rotary_dim;
+    const ref::Llama model = random_llama(config, true);
+    const LlamaWeights weights = load(llama_file(model, {}));
+    expect_rows(weights.embedding, model.embedding);
+    expect_rows(weights.output, model.output);
+    ASSERT_EQ(weights.layers.size(), model.layers.size());
+    for (size_t i = 0; i < model.layers.size(); ++i) {
+      for (int p = 0; p < kNumProjections; ++p) {
+        SCOPED_TRACE(name(static_cast<Projection>(p)));
+        expect_rows(weights.layers[i][static_cast<Projection>(p)], model.layers[i].projection[p]);
+      }
+    }
+  }
+}
+
+/// Matrices are packed some megabytes at a time.
+TEST(LlamaWeights, MatricesOfManyPieces) {
+  LlamaConfig config = small_config();
+  config.hidden_size = 1000;
+  config.vocab_size = 2611;  // 10 MB
+  const ref::Llama model = random_llama(config, false);
+  const LlamaWeights weights = load(llama_file(model, {}));
+  expect_rows(weights.embedding, model.embedding);
+  EXPECT_EQ(weights.output.data, weights.embedding.data);
+}
+
+TEST(LlamaWeights, RefusesTensorsWithoutAPlaceAndOfOtherShapes) {
+  const ref::Llama model = random_llama(small_config(), false);
+  const auto with = [&](const std::string& name, const std::vector<uint64_t>& dims, size_t count) {
+    testing::GgufBuilder file;
+    file.tensor(name, dims, 0, std::string(count * sizeof(float), '\0'));
+    LlamaFileWriter(file, model).write();
+    return file.build();
   };
-  add("token_embd.weight", {2, 3});
-  add("output_norm.weight", {2});
-  for (const char* norm : {"attn_norm", "ffn_norm"}) {
-    add(std::string("blk.0.") + norm + ".weight", {2});
-  }
-  for (const char* square : {"attn_q", "attn_k", "attn_v", "attn_output"}) {
-    add(std::string("blk.0.") + square + ".weight", {2, 2});
-  }
-  add("blk.0.ffn_gate.weight", {2, 4});
-  add("blk.0.ffn_up.weight", {2, 4});
-  add("blk.0.ffn_down.weight", {4, 2});
-  return builder;
-}
-
-void load(const GgufBuilder& builder, const LlamaConfig& config = small_config()) {
-  const std::string bytes = builder.build();
-  const GgufFile file(std::as_bytes(std::span(bytes.data(), bytes.size())), "m.gguf");
-  (void)load_llama_weights(ExecContext{}, file, config);
-}
-
-TEST(LlamaWeights, NamesTheTensorThatDoesNotFit) {
-  EXPECT_NO_THROW(load(whole_file()));
-  LlamaConfig wider = small_config();
-  wider.intermediate_size = 6;
-  testing::expect_invalid(
-      {"m.gguf: tensor 'blk.0.ffn_gate.weight' is [4, 2] of rank 2, expected [6, 2] of rank 2"},
-      [&] { load(whole_file(), wider); });
-  GgufBuilder more = whole_file();
-  more.tensor("blk.1.attn_norm.weight", {2}, 0, std::string(8, '\0'));
   testing::expect_unsupported(
-      {"m.gguf: tensor 'blk.1.attn_norm.weight' has no place in a llama model of 1 layers"},
-      [&] { load(more); });
-}
-
-TEST(LlamaWeights, QuotesLittleOfTheFile) {
-  GgufBuilder more = whole_file();
-  more.tensor(testing::hostile_text(size_t{10} << 20), {2}, 0, std::string(8, '\0'));
-  testing::expect_clean_message("a tensor without a place", [&] { load(more); });
+      {"m.gguf: tensor 'blk.0.attn_q.bias' has no place in a llama model of 2 layers"},
+      [&] { (void)load(with("blk.0.attn_q.bias", {12}, 12)); });
+  testing::expect_unsupported({"m.gguf: tensor 'blk.2.ffn_norm.weight' has no place"},
+                              [&] { (void)load(with("blk.2.ffn_norm.weight", {12}, 12)); });
+  testing::expect_invalid(
+      {"m.gguf: tensor 'rope_freqs.weight' is [1, 4] of rank 1, expected [1, 3] of rank 1"},
+      [&] { (void)load(with("rope_freqs.weight", {4}, 4)); });
+  testing::expect_invalid(
+      {"m.gguf: tensor 'output.weight' is [16, 12] of rank 2, expected [17, 12]"}, [&] {
+        (void)load(with("output.weight", {12, 16}, 12 * 16));
+      });
 }
 
 }  // namespace
