@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -65,6 +66,11 @@ struct ThreadPool::State {
   const FunctionRef<void(int64_t, int64_t)>* body = nullptr;  // nullptr: the workers end
   std::vector<std::thread> workers;
 
+  ~State() {
+    open(nullptr);
+    for (std::thread& worker : workers) worker.join();
+  }
+
   void run_chunks() {
     for (int64_t begin; (begin = next.fetch_add(grain, std::memory_order_relaxed)) < n;) {
       (*body)(begin, std::min(begin + grain, n));
@@ -110,15 +116,18 @@ struct ThreadPool::State {
 ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()) {
   HEDDLE_CHECK(num_threads >= 1 && num_threads <= static_cast<int>(kInside),
                "a thread pool has 1 to ", kInside, " threads, got ", num_threads);
-  for (int i = 1; i < num_threads; ++i) {
-    state_->workers.emplace_back([state = state_.get()] { state->work(); });
+  state_->workers.reserve(static_cast<size_t>(num_threads - 1));
+  try {
+    for (int i = 1; i < num_threads; ++i) {
+      state_->workers.emplace_back([state = state_.get()] { state->work(); });
+    }
+  } catch (const std::system_error& error) {
+    throw_error(ErrorCode::kOutOfMemory, "cannot start ", num_threads - 1, " threads, the system",
+                " gave ", state_->workers.size(), ": ", error.what());
   }
 }
 
-ThreadPool::~ThreadPool() {
-  state_->open(nullptr);
-  for (std::thread& worker : state_->workers) worker.join();
-}
+ThreadPool::~ThreadPool() = default;
 
 int ThreadPool::num_threads() const { return static_cast<int>(state_->workers.size()) + 1; }
 

@@ -2,14 +2,16 @@
 
 #include <algorithm>
 #include <chrono>
-#include <deque>
-#include <thread>
+#include <new>
 #include <unordered_map>
 
 #include "heddle/core/error.h"
 #include "heddle/ops/lora.h"
 
+#include "engine/engine_options.h"
 #include "engine/model_runner.h"
+#include "engine/request_check.h"
+#include "engine/row_queue.h"
 #include "engine/scheduler.h"
 #include "model/model_names.h"
 #include "model/model_text.h"
@@ -17,28 +19,28 @@
 namespace heddle {
 namespace {
 
-/// The options with their defaults filled in from the model and the machine.
-EngineOptions complete(EngineOptions options, const model::LlamaConfig& config) {
-  HEDDLE_CHECK(options.max_batch >= 1, "max_batch is ", options.max_batch, ", expected at least 1");
-  HEDDLE_CHECK(options.page_size >= 1, "page_size is ", options.page_size, ", expected at least 1");
-  HEDDLE_CHECK(options.prefill_chunk >= 1, "prefill_chunk is ", options.prefill_chunk,
-               ", expected at least 1");
-  HEDDLE_CHECK(options.num_threads >= 0, "num_threads is ", options.num_threads,
-               ", expected at least 0");
-  HEDDLE_CHECK(options.max_context >= 0 && options.max_context <= config.context_length,
-               "max_context is ", options.max_context, ", ", options.model_path, " was made for ",
-               config.context_length);
-  if (options.num_threads == 0) {
-    options.num_threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  }
-  if (options.max_context == 0) options.max_context = config.context_length;
-  return options;
+/// What a row is told that a failure ended.
+std::string_view reason_of(const std::exception& failure) {
+  const bool is_memory = dynamic_cast<const std::bad_alloc*>(&failure) != nullptr;
+  return is_memory ? "out of memory: the row could not go on" : failure.what();
 }
 
-ModelRunner::Limits limits_of(const EngineOptions& options) {
-  return {options.max_batch, options.num_threads, options.page_size, options.prefill_chunk,
-          options.max_context};
-}
+/// What one step is about; made once, for as many rows as run at once.
+struct StepPlan {
+  std::vector<Sequence*> rows, drawing;
+  std::vector<RowState> states;
+  std::vector<int64_t> num_tokens;  // [rows.size()] that each row takes in
+  std::vector<int32_t> tokens;      // [drawing.size()]
+  std::vector<float> logprobs;      // [drawing.size()]
+
+  explicit StepPlan(size_t max_batch) {
+    for (auto* list : {&rows, &drawing}) list->reserve(max_batch);
+    states.reserve(max_batch);
+    num_tokens.reserve(max_batch);
+    tokens.reserve(max_batch);
+    logprobs.reserve(max_batch);
+  }
+};
 
 }  // namespace
 
@@ -47,27 +49,30 @@ struct Engine::State {
       : file(given.model_path),
         config(model::read_llama_config(file)),
         names(model::read_model_names(file)),
-        options(complete(given, config)),
+        options(complete_options(given, config)),
         tokenizer(model::read_vocabulary(file)),
         end_tokens(model::read_end_tokens(file)),
         chat_template(model::read_chat_template(file)),
-        runner(Device{}, file, config, limits_of(options)) {
+        runner(Device{}, file, config, limits_of(options)),
+        queue(runner.pages(), options.max_batch, options.page_size),
+        plan(static_cast<size_t>(options.max_batch)) {
     HEDDLE_CHECK(tokenizer.vocab_size() == config.vocab_size, file.path(),
                  ": tokenizer.ggml.tokens has ", tokenizer.vocab_size(),
                  " entries, token_embd.weight has ", config.vocab_size, " rows");
+    options.kv_memory = runner.pages().num_pages() * runner.page_bytes();
     fill_info();
   }
 
   void fill_info();
   std::vector<int32_t> tokenize(const Request& request) const;
-  Sequence make_sequence(const Request& request) const;
-  void admit_waiting();
+  void fill_row(Sequence& row, const Request& request) const;
+  void check_length(const Sequence& row) const;
+  int64_t make_plan();
   void run_step(std::vector<Event>& events);
-  bool take_token(Sequence& row, int32_t token, float logprob, std::vector<Event>& events);
-  void retire(const Sequence* row);
-  void cancel(Sequence& row);
+  void take_token(Sequence& row, int32_t token, float logprob, std::vector<Event>& events);
+  void fail_running(const std::exception& failure, bool only_planned);
+  void tell_ended(std::vector<Event>& events);
   void count_step(double seconds, int64_t num_prompt_tokens, int64_t num_drawn);
-  void release(Sequence& row);
 
   files::GgufFile file;
   model::LlamaConfig config;
@@ -81,10 +86,8 @@ struct Engine::State {
   EngineStats stats;
   std::unordered_map<std::string, int32_t> slot_of;  // adapters by name
   RequestId next_id = 0;
-  std::deque<Sequence> waiting;
-  std::vector<std::unique_ptr<Sequence>> running;
-  std::vector<Event> ended;  // requests that ended outside of a step; told with the next one
-  int64_t reserved_pages = 0;
+  RowQueue queue;
+  StepPlan plan;
 };
 
 void Engine::State::fill_info() {
@@ -130,8 +133,8 @@ std::vector<int32_t> Engine::State::tokenize(const Request& request) const {
                           tokenizer::ControlTokens::kParse);
 }
 
-Sequence Engine::State::make_sequence(const Request& request) const {
-  Sequence row;
+void Engine::State::fill_row(Sequence& row, const Request& request) const {
+  check_answer_fields(request);
   row.sampling = request.sampling;
   row.ignore_end = request.ignore_end;
   if (!request.adapter.empty()) {
@@ -145,100 +148,110 @@ Sequence Engine::State::make_sequence(const Request& request) const {
   HEDDLE_CHECK(row.prompt_tokens > 0, "the prompt has no tokens");
   HEDDLE_CHECK(row.prompt_tokens < options.max_context, "the prompt has ", row.prompt_tokens,
                " tokens, the context holds ", options.max_context, " with the answer");
-  HEDDLE_CHECK(request.max_tokens >= 1, "max_tokens is ", request.max_tokens,
-               ", expected at least 1");
   row.max_tokens =
       row.prompt_tokens + std::min(request.max_tokens, options.max_context - row.prompt_tokens);
+  check_length(row);
   row.text = TextStream(request.stop);
-  return row;
 }
 
-void Engine::State::admit_waiting() {
-  while (!waiting.empty()) {
-    const Admit verdict =
-        admit(waiting.front().max_tokens, options.page_size, static_cast<int>(running.size()),
-              options.max_batch, runner.num_pages() - reserved_pages);
-    if (verdict != Admit::kYes) return;
-    running.push_back(std::make_unique<Sequence>(std::move(waiting.front())));
-    waiting.pop_front();
-    reserved_pages += pages_for(running.back()->max_tokens, options.page_size);
+void Engine::State::check_length(const Sequence& row) const {
+  const int64_t needed = pages_for_row(row.max_tokens, options.page_size);
+  const int64_t num_pages = runner.pages().num_pages();
+  HEDDLE_CHECK(needed <= num_pages, "prompt and answer may come to ", row.max_tokens,
+               " tokens and need ", needed, " pages of the KV cache (",
+               needed * runner.page_bytes(), " bytes), it has ", num_pages,
+               " (kv_memory: ", options.kv_memory, " bytes)");
+}
+
+/// Lists the running rows, their share of the next step and those that draw a token in it; returns
+/// how many tokens of prompts it takes in.
+int64_t Engine::State::make_plan() {
+  plan.rows.clear();
+  plan.drawing.clear();
+  plan.states.clear();
+  for (Sequence& row : queue.running()) {
+    plan.rows.push_back(&row);
+    plan.states.push_back({static_cast<int64_t>(row.tokens.size()), row.num_cached});
   }
-}
-
-/// Adds a drawn token to the row, and the news to the events; returns whether the row has come to
-/// its end.
-bool Engine::State::take_token(Sequence& row, int32_t token, float logprob,
-                               std::vector<Event>& events) {
-  Completion& completion = row.completion;
-  Event event{.request = row.id};
-  const bool met_end = !row.ignore_end && std::ranges::find(end_tokens, token) != end_tokens.end();
-  if (!met_end) {
-    row.tokens.push_back(token);
-    completion.token_ids.push_back(token);
-    completion.logprobs.push_back(logprob);
-    event.text = row.text.push(tokenizer.token_bytes(token));
+  plan.num_tokens.resize(plan.rows.size());
+  plan_step(plan.states, options.prefill_chunk, plan.num_tokens);
+  int64_t num_prompt_tokens = 0;
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    const auto [num_tokens, num_cached] = plan.states[i];
+    const int64_t prompt_left = std::max<int64_t>(plan.rows[i]->prompt_tokens - num_cached, 0);
+    num_prompt_tokens += std::min(prompt_left, plan.num_tokens[i]);
+    if (num_cached + plan.num_tokens[i] == num_tokens) plan.drawing.push_back(plan.rows[i]);
   }
-  const bool stopped = met_end || row.text.stopped();
-  const bool ended = stopped || std::ssize(row.tokens) == row.max_tokens;
-  if (ended) event.text += row.text.finish();
-  completion.text += event.text;
-  if (ended) {
-    completion.finish_reason = stopped ? FinishReason::kStop : FinishReason::kLength;
-    event.completion = std::move(completion);
-  }
-  if (ended || !event.text.empty()) events.push_back(std::move(event));
-  return ended;
+  plan.tokens.resize(plan.drawing.size());
+  plan.logprobs.resize(plan.drawing.size());
+  return num_prompt_tokens;
 }
 
-void Engine::State::release(Sequence& row) {
-  for (const PageId page : row.pages) runner.pages().release(page);
-  row.pages.clear();
-}
-
-/// Runs every row's share of one step, draws tokens, retires the rows that end.
+/// Runs every row's share of one step, draws tokens and ends the rows that come to their end.
+/// `events` has room for one event of each.
 void Engine::State::run_step(std::vector<Event>& events) {
   const auto begin = std::chrono::steady_clock::now();
-  std::vector<RowState> states;
-  std::vector<Sequence*> rows, drawing;
-  for (const auto& row : running) {
-    states.push_back({static_cast<int64_t>(row->tokens.size()), row->num_cached});
-    rows.push_back(row.get());
+  const int64_t num_prompt_tokens = make_plan();
+  try {
+    runner.run(plan.rows, plan.num_tokens);
+    if (!plan.drawing.empty()) runner.sample(plan.drawing, plan.tokens, plan.logprobs);
+  } catch (const std::exception& failure) {
+    return fail_running(failure, true);
   }
-  const std::vector<int64_t> num_tokens = plan_step(states, options.prefill_chunk);
-  int64_t num_prompt_tokens = 0;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const int64_t prompt_left = std::max<int64_t>(rows[i]->prompt_tokens - rows[i]->num_cached, 0);
-    num_prompt_tokens += std::min(prompt_left, num_tokens[i]);
-    if (rows[i]->num_cached + num_tokens[i] == states[i].num_tokens) drawing.push_back(rows[i]);
-  }
-  runner.run(rows, num_tokens);
-  if (!drawing.empty()) {
-    std::vector<int32_t> tokens(drawing.size());
-    std::vector<float> logprobs(drawing.size());
-    runner.sample(drawing, tokens, logprobs);
-    for (size_t i = 0; i < drawing.size(); ++i) {
-      if (take_token(*drawing[i], tokens[i], logprobs[i], events)) retire(drawing[i]);
+  for (size_t i = 0; i < plan.drawing.size(); ++i) {
+    Sequence& row = *plan.drawing[i];
+    try {
+      take_token(row, plan.tokens[i], plan.logprobs[i], events);
+    } catch (const std::exception& failure) {
+      queue.fail(row, reason_of(failure));
     }
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  count_step(seconds.count(), num_prompt_tokens, std::ssize(drawing));
+  count_step(seconds.count(), num_prompt_tokens, std::ssize(plan.drawing));
 }
 
-/// Gives the row's pages back and forgets it.
-void Engine::State::retire(const Sequence* row) {
-  const auto place = std::ranges::find(running, row, &std::unique_ptr<Sequence>::get);
-  release(**place);
-  reserved_pages -= pages_for((*place)->max_tokens, options.page_size);
-  running.erase(place);
+/// Adds a drawn token to the row, and the news to the events; ends the row where that was its last.
+void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
+                               std::vector<Event>& events) {
+  std::string text;
+  const bool met_end = !row.ignore_end && std::ranges::find(end_tokens, token) != end_tokens.end();
+  if (!met_end) {
+    row.tokens.push_back(token);
+    row.completion.token_ids.push_back(token);
+    row.completion.logprobs.push_back(logprob);
+    text = row.text.push(tokenizer.token_bytes(token));
+  }
+  const bool stopped = met_end || row.text.stopped();
+  const bool ended = stopped || std::ssize(row.tokens) == row.max_tokens;
+  if (ended) text += row.text.finish();
+  row.completion.text += text;
+  if (ended) {
+    row.last_text = std::move(text);
+    queue.end(row, stopped ? FinishReason::kStop : FinishReason::kLength);
+  } else if (!text.empty()) {
+    events.push_back({.request = row.id, .text = std::move(text)});
+  }
 }
 
-/// Ends the row's answer where it is; the next step tells it.
-void Engine::State::cancel(Sequence& row) {
-  Event event{.request = row.id, .text = row.text.finish()};
-  row.completion.text += event.text;
-  row.completion.finish_reason = FinishReason::kCancelled;
-  event.completion = std::move(row.completion);
-  ended.push_back(std::move(event));
+/// Ends the running rows, or those of them that have a share of the planned step.
+void Engine::State::fail_running(const std::exception& failure, bool only_planned) {
+  if (only_planned) {
+    for (size_t i = 0; i < plan.rows.size(); ++i) {
+      if (plan.num_tokens[i] > 0) queue.fail(*plan.rows[i], reason_of(failure));
+    }
+    return;
+  }
+  while (!queue.running().empty()) queue.fail(queue.running().front(), reason_of(failure));
+}
+
+/// `events` has room for one event of each.
+void Engine::State::tell_ended(std::vector<Event>& events) {
+  for (Sequence& row : queue.ended()) {
+    events.push_back({.request = row.id,
+                      .text = std::move(row.last_text),
+                      .completion = std::move(row.completion)});
+  }
+  queue.ended().clear();
 }
 
 void Engine::State::count_step(double seconds, int64_t num_prompt_tokens, int64_t num_drawn) {
@@ -287,44 +300,52 @@ const ModelInfo& Engine::model() const { return state_->info; }
 const EngineOptions& Engine::options() const { return state_->options; }
 const EngineStats& Engine::stats() const { return state_->stats; }
 
+EngineLoad Engine::load() const {
+  const RowQueue& queue = state_->queue;
+  const PagePool& pages = std::as_const(state_->runner).pages();
+  return {.num_waiting = std::ssize(queue.waiting()),
+          .num_running = std::ssize(queue.running()),
+          .num_ended = std::ssize(queue.ended()),
+          .num_pages = pages.num_pages(),
+          .num_free_pages = pages.num_free()};
+}
+
 RequestId Engine::submit(const Request& request) {
-  const RequestId id = state_->next_id++;
+  State& s = *state_;
+  RowQueue::Rows row = RowQueue::make_row(s.next_id);
+  const RequestId id = s.next_id++;
   try {
-    Sequence row = state_->make_sequence(request);
-    row.id = id;
-    state_->waiting.push_back(std::move(row));
-  } catch (const Error& error) {
-    Completion completion;
-    completion.finish_reason = FinishReason::kError;
-    completion.error = error.what();
-    state_->ended.push_back({.request = id, .text = "", .completion = std::move(completion)});
+    s.fill_row(row.front(), request);
+    s.queue.wait(std::move(row));
+  } catch (const std::exception& failure) {
+    s.queue.refuse(std::move(row), reason_of(failure));
   }
   return id;
 }
 
 void Engine::check(const Request& request) const {
-  static_cast<void>(state_->make_sequence(request));
+  Sequence row;
+  state_->fill_row(row, request);
 }
 
 bool Engine::cancel(RequestId request) {
   State& s = *state_;
-  if (const auto row = std::ranges::find(s.waiting, request, &Sequence::id);
-      row != s.waiting.end()) {
-    s.cancel(*row);
-    s.waiting.erase(row);
-    return true;
+  Sequence* const row = s.queue.find(request);
+  if (row == nullptr) return false;
+  try {
+    row->last_text = row->text.finish();
+    row->completion.text += row->last_text;
+    s.queue.end(*row, FinishReason::kCancelled);
+  } catch (const std::bad_alloc& failure) {
+    row->last_text.clear();
+    s.queue.fail(*row, reason_of(failure));
   }
-  const auto has_id = [request](const auto& row) { return row->id == request; };
-  const auto row = std::ranges::find_if(s.running, has_id);
-  if (row == s.running.end()) return false;
-  s.cancel(**row);
-  s.retire(row->get());
   return true;
 }
 
 int64_t Engine::num_unfinished() const {
-  return static_cast<int64_t>(state_->waiting.size() + state_->running.size() +
-                              state_->ended.size());
+  const EngineLoad now = load();
+  return now.num_waiting + now.num_running + now.num_ended;
 }
 
 std::vector<int32_t> Engine::tokenize(const Request& request) const {
@@ -333,22 +354,33 @@ std::vector<int32_t> Engine::tokenize(const Request& request) const {
 
 std::vector<Event> Engine::step() {
   State& s = *state_;
-  std::vector<Event> events = std::exchange(s.ended, {});
-  s.admit_waiting();
-  if (!s.running.empty()) s.run_step(events);
+  s.queue.admit();
+  std::vector<Event> events;
+  try {
+    events.reserve(s.queue.running().size() + s.queue.ended().size());
+  } catch (const std::bad_alloc& failure) {
+    if (s.queue.running().empty()) throw;
+    s.fail_running(failure, false);
+    return events;
+  }
+  if (!s.queue.running().empty()) s.run_step(events);
+  s.tell_ended(events);
   return events;
 }
 
 std::vector<float> Engine::prompt_logits(const Request& request) {
   State& s = *state_;
   HEDDLE_CHECK(num_unfinished() == 0, "prompt_logits: ", num_unfinished(), " requests are at work");
-  Sequence row = s.make_sequence(request);
+  Sequence row;
+  s.fill_row(row, request);
+  row.pages = *s.runner.pages().reserve(pages_for(row.prompt_tokens, s.options.page_size));
   Sequence* const rows[] = {&row};
   while (row.num_cached < row.prompt_tokens) {
     const RowState state{row.prompt_tokens, row.num_cached};
-    s.runner.run(rows, plan_step(std::span(&state, 1), s.options.prefill_chunk));
+    int64_t num_tokens = 0;
+    plan_step(std::span(&state, 1), s.options.prefill_chunk, std::span(&num_tokens, 1));
+    s.runner.run(rows, std::span(&num_tokens, 1));
   }
-  s.release(row);
   return s.runner.copy_logits();
 }
 

@@ -1,14 +1,21 @@
 #include "engine/kv_cache.h"
 
+#include <algorithm>
 #include <array>
+
+#include "heddle/core/error.h"
 
 namespace heddle {
 
-KvCache::KvCache(Device device, const Shape& shape)
-    : shape_(shape),
-      pages_(device, DType::kFloat32,
-             {shape.num_pages, shape.num_layers, 2, shape.num_kv_heads, shape.page_size,
-              shape.head_dim}) {}
+int64_t KvCache::Shape::page_bytes() const {
+  constexpr int64_t kKeysAndValues = 2;
+  return int64_t{sizeof(float)} * kKeysAndValues * num_layers * num_kv_heads * page_size * head_dim;
+}
+
+KvCache::KvCache(Device device, const Shape& shape, int64_t num_pages)
+    : pages_(
+          device, DType::kFloat32,
+          {num_pages, shape.num_layers, 2, shape.num_kv_heads, shape.page_size, shape.head_dim}) {}
 
 PagedKv KvCache::layer(int layer_idx) const {
   const TensorView pages = pages_.view();
@@ -21,6 +28,16 @@ PagedKv KvCache::layer(int layer_idx) const {
     return TensorView(part.raw(), part.dtype(), part.device(), shape, strides);
   };
   return PagedKv::from_pool(half(0), half(1));
+}
+
+int64_t choose_num_pages(int64_t kv_memory, int64_t available, const KvCache::Shape& shape,
+                         int64_t most) {
+  const int64_t page_bytes = shape.page_bytes();
+  if (kv_memory == 0) return std::clamp<int64_t>(available / 2 / page_bytes, 1, most);
+  HEDDLE_CHECK(kv_memory >= page_bytes, "kv_memory is ", kv_memory,
+               " bytes, expected at least a page of ", shape.page_size, " tokens, which takes ",
+               page_bytes);
+  return std::min(kv_memory / page_bytes, most);
 }
 
 }  // namespace heddle

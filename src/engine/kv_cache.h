@@ -16,18 +16,22 @@ namespace heddle {
 class KvCache {
  public:
   struct Shape {
-    int64_t num_pages;
     int num_layers, num_kv_heads, page_size, head_dim;
+    [[nodiscard]] int64_t page_bytes() const;
   };
 
-  KvCache(Device device, const Shape& shape);
+  KvCache(Device device, const Shape& shape, int64_t num_pages);
 
   [[nodiscard]] PagedKv layer(int layer_idx) const;
-  [[nodiscard]] const Shape& shape() const { return shape_; }
 
  private:
-  Shape shape_;
   DeviceTensor pages_;
 };
+
+/// Pages of a cache of at most `kv_memory` bytes, and no more than `most`. Throws Error where the
+/// bytes do not hold a single page. kv_memory 0: half of the `available` bytes, and at least one
+/// page.
+[[nodiscard]] int64_t choose_num_pages(int64_t kv_memory, int64_t available,
+                                       const KvCache::Shape& shape, int64_t most);
 
 }  // namespace heddle

@@ -1,25 +1,49 @@
 #include "engine/model_runner.h"
 
 #include <algorithm>
+#include <limits>
+#include <type_traits>
 
 #include "heddle/core/error.h"
 #include "heddle/ops/sampling.h"
 
+#include "engine/available_memory.h"
 #include "engine/scheduler.h"
 
 namespace heddle {
 
 namespace {
 
-int64_t pages_of(const ModelRunner::Limits& limits) {
-  return limits.max_batch * pages_for(limits.max_context, limits.page_size);
+using Limits = ModelRunner::Limits;
+
+/// Pages of a cache in which no row ever waits for pages.
+int64_t most_pages(const Limits& limits) {
+  return std::min<int64_t>(limits.max_batch * pages_for(limits.max_context, limits.page_size),
+                           std::numeric_limits<std::underlying_type_t<PageId>>::max());
 }
 
-model::StepLimits step_limits(const ModelRunner::Limits& limits) {
-  return {.num_tokens = limits.max_batch + limits.prefill_chunk,
+/// Tokens of the largest step: all rows answer, or some take in a chunk of their prompts. A chunk
+/// may be given larger than all prompts together.
+int64_t most_tokens(const Limits& limits) {
+  const int64_t num_tokens =
+      limits.max_batch + std::min(limits.prefill_chunk, limits.max_batch * limits.max_context);
+  HEDDLE_CHECK(num_tokens <= std::numeric_limits<int32_t>::max(), "prefill_chunk is ",
+               limits.prefill_chunk, ", expected at most ",
+               std::numeric_limits<int32_t>::max() - limits.max_batch, " beside ", limits.max_batch,
+               " rows");
+  return num_tokens;
+}
+
+model::StepLimits step_limits(const Limits& limits, int64_t num_pages) {
+  return {.num_tokens = most_tokens(limits),
           .num_seqs = limits.max_batch,
-          .num_pages = pages_of(limits),
+          .num_pages = num_pages,
           .num_logit_rows = limits.max_batch};
+}
+
+KvCache::Shape kv_shape(const model::LlamaConfig& config, const Limits& limits) {
+  return {static_cast<int>(config.num_layers), static_cast<int>(config.num_kv_heads),
+          limits.page_size, static_cast<int>(config.head_dim)};
 }
 
 /// Of a SamplingTable: four arrays of 32 bits an entry, two of 64.
@@ -36,15 +60,46 @@ ModelRunner::ModelRunner(Device device, const files::GgufFile& file,
       context_(device, limits.num_threads),
       model_(config, model::load_llama_weights(context_.exec(), file, config)),
       adapters_(config.dims(), model::LoraForm::of(device.type, model::LlamaScratch::kDType)),
-      pages_(pages_of(limits)),
-      cache_(device, {pages_of(limits), static_cast<int>(config.num_layers),
-                      static_cast<int>(config.num_kv_heads), limits.page_size,
-                      static_cast<int>(config.head_dim)}),
-      scratch_(device, config, step_limits(limits)),
+      kv_shape_(kv_shape(config, limits)),
+      // The weights are there by now, so they no longer count as available.
+      pages_(choose_num_pages(limits.kv_memory, available_memory(), kv_shape_, most_pages(limits))),
+      cache_(device, kv_shape_, pages_.num_pages()),
+      scratch_(device, config, step_limits(limits, pages_.num_pages())),
       logits_(device, DType::kFloat32, {limits.max_batch, config.vocab_size}),
       sampling_(device, sampling_bytes(limits.max_batch)),
       token_ids_(device, DType::kInt32, {limits.max_batch}),
-      logprobs_(device, DType::kFloat32, {limits.max_batch}) {}
+      logprobs_(device, DType::kFloat32, {limits.max_batch}) {
+  reserve_workspace(0);
+  reserve_host_memory();
+}
+
+void ModelRunner::reserve_workspace(int max_rank) {
+  context_.reserve_workspace(
+      std::max(model_.lora_workspace_bytes(context_.exec().device, most_tokens(limits_), max_rank),
+               sample_workspace_bytes(limits_.max_batch, model_.config().vocab_size)));
+}
+
+/// The largest step finds room in what the host writes for it.
+void ModelRunner::reserve_host_memory() {
+  const model::StepLimits limits = step_limits(limits_, pages_.num_pages());
+  batch_.reserve(limits);
+  const auto num_rows = static_cast<size_t>(limits.num_seqs);
+  SamplingColumns& columns = sampling_columns_;
+  for (auto* column : {&columns.temperature, &columns.top_p, &columns.min_p}) {
+    column->reserve(num_rows);
+  }
+  columns.top_k.reserve(num_rows);
+  for (auto* column : {&columns.seed, &columns.step}) column->reserve(num_rows);
+}
+
+int32_t ModelRunner::add_adapter(const model::PeftAdapter& adapter) {
+  int rank = adapters_.max_rank();
+  for (const model::AdapterPair& pair : adapter.pairs()) {
+    rank = std::max(rank, adapters_.fitting_rank(pair.rank));
+  }
+  reserve_workspace(rank);
+  return adapters_.add(context_.exec(), adapter);
+}
 
 TensorView ModelRunner::logits() const {
   return logits_.rows(static_cast<int64_t>(batch_.logit_tokens.size()));
@@ -58,21 +113,19 @@ std::vector<float> ModelRunner::copy_logits() const {
 
 void ModelRunner::add_to_batch(Sequence& row, int64_t num_tokens) {
   const int64_t end = row.num_cached + num_tokens;
-  while (static_cast<int64_t>(row.pages.size()) * limits_.page_size < end) {
-    const auto page = pages_.acquire();
-    HEDDLE_CHECK(page, "out of KV pages: the row was not admitted for ", end, " tokens");
-    row.pages.push_back(*page);
-  }
+  const int64_t num_pages = pages_for(end, limits_.page_size);
+  row.pages.grow_to(num_pages);
   for (int64_t position = row.num_cached; position < end; ++position) {
     batch_.token_ids.push_back(row.tokens[static_cast<size_t>(position)]);
     batch_.positions.push_back(static_cast<int32_t>(position));
     batch_.slot_ids.push_back(row.slot);
   }
   batch_.q_indptr.push_back(static_cast<int32_t>(batch_.num_tokens()));
-  for (const PageId page : row.pages) batch_.pages.push_back(static_cast<int32_t>(page));
+  for (const PageId page : row.pages.ids().first(static_cast<size_t>(num_pages))) {
+    batch_.pages.push_back(static_cast<int32_t>(page));
+  }
   batch_.page_indptr.push_back(static_cast<int32_t>(batch_.pages.size()));
   batch_.last_page_len.push_back(static_cast<int32_t>((end - 1) % limits_.page_size + 1));
-  row.num_cached = end;
   if (end == static_cast<int64_t>(row.tokens.size())) {
     batch_.logit_tokens.push_back(static_cast<int32_t>(batch_.num_tokens() - 1));
   }
@@ -85,39 +138,40 @@ void ModelRunner::run(std::span<Sequence* const> rows, std::span<const int64_t> 
   for (size_t i = 0; i < rows.size(); ++i) {
     if (num_tokens[i] > 0) add_to_batch(*rows[i], num_tokens[i]);
   }
-  const ExecContext& ctx = context_.exec();
-  // More in the first step, and in the first with adapters of a higher rank.
-  context_.reserve_workspace(
-      std::max(model_.lora_workspace_bytes(ctx.device, step_limits(limits_).num_tokens,
-                                           adapters_.max_rank()),
-               sample_workspace_bytes(limits_.max_batch, model_.config().vocab_size)));
   model_.forward(
-      ctx, batch_, scratch_, [this](int layer) { return cache_.layer(layer); }, adapters_, logits(),
-      &lora_seconds_);
+      context_.exec(), batch_, scratch_, [this](int layer) { return cache_.layer(layer); },
+      adapters_, logits(), &lora_seconds_);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i]->num_cached += num_tokens[i];
+}
+
+void ModelRunner::fill_sampling(std::span<Sequence* const> rows) {
+  SamplingColumns& columns = sampling_columns_;
+  for (auto* column : {&columns.temperature, &columns.top_p, &columns.min_p}) column->clear();
+  columns.top_k.clear();
+  for (auto* column : {&columns.seed, &columns.step}) column->clear();
+  for (const Sequence* row : rows) {
+    const SamplingOptions& options = row->sampling;
+    columns.temperature.push_back(options.temperature);
+    columns.top_k.push_back(options.top_k);
+    columns.top_p.push_back(options.top_p);
+    columns.min_p.push_back(options.min_p);
+    columns.seed.push_back(options.seed);
+    columns.step.push_back(static_cast<int64_t>(row->completion.token_ids.size()));
+  }
 }
 
 void ModelRunner::sample(std::span<Sequence* const> rows, std::span<int32_t> token_ids,
                          std::span<float> logprobs) {
-  std::vector<float> temperature, top_p, min_p;
-  std::vector<int32_t> top_k;
-  std::vector<int64_t> seed, step;
-  for (const Sequence* row : rows) {
-    const SamplingOptions& options = row->sampling;
-    temperature.push_back(options.temperature);
-    top_k.push_back(options.top_k);
-    top_p.push_back(options.top_p);
-    min_p.push_back(options.min_p);
-    seed.push_back(options.seed);
-    step.push_back(static_cast<int64_t>(row->completion.token_ids.size()));
-  }
   const ExecContext& ctx = context_.exec();
+  fill_sampling(rows);
+  const SamplingColumns& columns = sampling_columns_;
   sampling_.clear();
-  const SamplingTable table{.temperature = sampling_.add(temperature),
-                            .top_k = sampling_.add(top_k),
-                            .top_p = sampling_.add(top_p),
-                            .min_p = sampling_.add(min_p),
-                            .seed = sampling_.add(seed),
-                            .step = sampling_.add(step)};
+  const SamplingTable table{.temperature = sampling_.add(columns.temperature),
+                            .top_k = sampling_.add(columns.top_k),
+                            .top_p = sampling_.add(columns.top_p),
+                            .min_p = sampling_.add(columns.min_p),
+                            .seed = sampling_.add(columns.seed),
+                            .step = sampling_.add(columns.step)};
   sampling_.copy(ctx);
   const TensorView drawn = token_ids_.rows(std::ssize(rows));
   const TensorView drawn_logprobs = logprobs_.rows(std::ssize(rows));

@@ -20,47 +20,62 @@ namespace heddle {
 class ModelRunner {
  public:
   struct Limits {
-    int max_batch, num_threads, page_size, prefill_chunk;
-    int64_t max_context;
+    int64_t max_batch;
+    int num_threads, page_size;
+    int64_t prefill_chunk, max_context;
+    int64_t kv_memory;  // 0: choose_num_pages
   };
 
   ModelRunner(Device device, const files::GgufFile& file, const model::LlamaConfig& config,
               const Limits& limits);
 
   [[nodiscard]] const model::LlamaModel& model() const { return model_; }
-  /// Loads an adapter that fits the model; returns its slot.
-  int32_t add_adapter(const model::PeftAdapter& adapter) {
-    return adapters_.add(context_.exec(), adapter);
-  }
+  /// Loads an adapter that fits the model; returns its slot. Where it throws, the adapters are as
+  /// they were.
+  int32_t add_adapter(const model::PeftAdapter& adapter);
   [[nodiscard]] PagePool& pages() { return pages_; }
-  [[nodiscard]] int64_t num_pages() const { return cache_.shape().num_pages; }
+  [[nodiscard]] const PagePool& pages() const { return pages_; }
+  [[nodiscard]] int64_t page_bytes() const { return kv_shape_.page_bytes(); }
   [[nodiscard]] double lora_seconds() const { return lora_seconds_; }
 
   /// Runs the next num_tokens[i] tokens of each row (0: none) and advances their num_cached.
   /// Afterwards there is one row of logits for each sequence that has no token left, in order.
-  /// Rows must have been admitted, so that pages do not run out.
+  /// Pages for these tokens must have been set aside. Asks for no memory. Where it throws, all rows
+  /// are as far as they were.
   void run(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens);
   /// A copy of all logits that the last run left, [num_rows, vocab_size].
   [[nodiscard]] std::vector<float> copy_logits() const;
 
   /// Draws the next token of each of the rows whose logits the last run left; writes one token and
-  /// log-probability each.
+  /// log-probability each. Asks for no memory.
   void sample(std::span<Sequence* const> rows, std::span<int32_t> token_ids,
               std::span<float> logprobs);
 
  private:
+  /// The columns of a SamplingTable, [max_batch] each.
+  struct SamplingColumns {
+    std::vector<float> temperature, top_p, min_p;
+    std::vector<int32_t> top_k;
+    std::vector<int64_t> seed, step;
+  };
+
+  void reserve_workspace(int max_rank);
+  void reserve_host_memory();
   void add_to_batch(Sequence& row, int64_t num_tokens);
+  void fill_sampling(std::span<Sequence* const> rows);
   [[nodiscard]] TensorView logits() const;
 
   Limits limits_;
   EngineContext context_;
   model::LlamaModel model_;
   model::LoraTables adapters_;
+  KvCache::Shape kv_shape_;
   PagePool pages_;
   KvCache cache_;
   model::LlamaScratch scratch_;
   model::StepBatch batch_;
-  DeviceTensor logits_;                // [max_batch, vocab_size] f32
+  DeviceTensor logits_;  // [max_batch, vocab_size] f32
+  SamplingColumns sampling_columns_;
   StagedArrays sampling_;              // the table of `sample`
   DeviceTensor token_ids_, logprobs_;  // [max_batch] i32 and f32: what it draws
   double lora_seconds_ = 0;

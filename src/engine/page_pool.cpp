@@ -1,17 +1,57 @@
 #include "engine/page_pool.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "heddle/core/error.h"
+
 namespace heddle {
 
-std::optional<PageId> PagePool::acquire() {
-  if (!released_.empty()) {
-    const PageId page = released_.back();
-    released_.pop_back();
-    return page;
-  }
-  if (next_ == num_pages_) return std::nullopt;
-  return static_cast<PageId>(next_++);
+RowPages& RowPages::operator=(RowPages&& other) noexcept {
+  RowPages taken(std::move(other));
+  swap(taken);
+  return *this;
 }
 
-void PagePool::release(PageId page) { released_.push_back(page); }
+RowPages::~RowPages() {
+  if (pool_ != nullptr) pool_->give_back(*this);
+}
+
+void RowPages::swap(RowPages& other) noexcept {
+  std::swap(pool_, other.pool_);
+  std::swap(num_reserved_, other.num_reserved_);
+  ids_.swap(other.ids_);
+}
+
+void RowPages::grow_to(int64_t count) {
+  HEDDLE_CHECK(count <= num_reserved_, "the row needs ", count, " KV pages, it was admitted for ",
+               num_reserved_);
+  while (std::ssize(ids_) < count) ids_.push_back(pool_->take());
+}
+
+std::optional<RowPages> PagePool::reserve(int64_t num_pages) {
+  if (num_pages > num_free_) return std::nullopt;
+  // No row holds more pages than were ever set aside at once.
+  const auto room = static_cast<size_t>(num_pages_ - num_free_ + num_pages);
+  if (room > released_.capacity()) released_.reserve(std::max(room, 2 * released_.capacity()));
+  RowPages pages;
+  pages.ids_.reserve(static_cast<size_t>(num_pages));
+  pages.pool_ = this;
+  pages.num_reserved_ = num_pages;
+  num_free_ -= num_pages;
+  return pages;
+}
+
+PageId PagePool::take() noexcept {
+  if (released_.empty()) return static_cast<PageId>(next_++);
+  const PageId page = released_.back();
+  released_.pop_back();
+  return page;
+}
+
+void PagePool::give_back(const RowPages& pages) noexcept {
+  released_.insert(released_.end(), pages.ids_.begin(), pages.ids_.end());
+  num_free_ += pages.num_reserved_;
+}
 
 }  // namespace heddle

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "heddle/engine/request.h"
@@ -14,16 +15,17 @@ namespace heddle {
 /// A request on its way through the engine.
 struct Sequence {
   RequestId id = 0;
-  SamplingOptions sampling;
+  SamplingOptions sampling{};
   bool ignore_end = false;
   int32_t slot = kNoAdapter;
   int64_t prompt_tokens = 0;
-  int64_t max_tokens = 0;       // prompt and answer, within the context
-  std::vector<int32_t> tokens;  // prompt, then the answer so far
-  int64_t num_cached = 0;       // tokens whose keys and values are stored
-  std::vector<PageId> pages;
+  int64_t max_tokens = 0;         // prompt and answer, within the context
+  std::vector<int32_t> tokens{};  // prompt, then the answer so far
+  int64_t num_cached = 0;         // tokens whose keys and values are stored
+  RowPages pages{};               // set aside when it is admitted
   TextStream text{{}};
-  Completion completion;  // as far as it is known
+  Completion completion{};  // as far as it is known
+  std::string last_text{};  // of a row that has ended: final text that was not told yet
 };
 
 }  // namespace heddle

@@ -9,6 +9,17 @@ void StepBatch::clear() {
   }
 }
 
+void StepBatch::reserve(const StepLimits& limits) {
+  const auto reserve = [](std::vector<int32_t>& values, int64_t count) {
+    values.reserve(static_cast<size_t>(count));
+  };
+  for (auto* values : {&token_ids, &positions, &slot_ids}) reserve(*values, limits.num_tokens);
+  for (auto* values : {&q_indptr, &page_indptr}) reserve(*values, limits.num_seqs + 1);
+  reserve(pages, limits.num_pages);
+  reserve(last_page_len, limits.num_seqs);
+  reserve(logit_tokens, limits.num_logit_rows);
+}
+
 size_t StepInputs::bytes_for(const StepLimits& limits) {
   const auto bytes = StagedArrays::bytes_for<int32_t>;
   return 3 * bytes(limits.num_tokens) + 2 * bytes(limits.num_seqs + 1) + bytes(limits.num_seqs) +

@@ -9,6 +9,11 @@
 
 namespace heddle::model {
 
+/// The largest step that buffers are made for.
+struct StepLimits {
+  int64_t num_tokens = 0, num_seqs = 0, num_pages = 0, num_logit_rows = 0;
+};
+
 /// The tokens of one step, those of a sequence side by side, and where their keys and values go.
 struct StepBatch {
   std::vector<int32_t> token_ids;      // [num_tokens]
@@ -23,11 +28,8 @@ struct StepBatch {
   [[nodiscard]] int64_t num_tokens() const { return static_cast<int64_t>(token_ids.size()); }
   [[nodiscard]] int64_t num_seqs() const { return static_cast<int64_t>(last_page_len.size()); }
   void clear();
-};
-
-/// The largest step that buffers are made for.
-struct StepLimits {
-  int64_t num_tokens = 0, num_seqs = 0, num_pages = 0, num_logit_rows = 0;
+  /// Makes room for any step within the limits.
+  void reserve(const StepLimits& limits);
 };
 
 /// A StepBatch as the ops read it: the same arrays in memory of the context's device.

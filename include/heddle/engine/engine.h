@@ -9,13 +9,19 @@
 
 namespace heddle {
 
+/// What an engine runs and with how much. A number out of its range is an Error that names it.
 struct EngineOptions {
   std::string model_path{};  // a GGUF file
-  int max_batch = 16;        // rows that run at once
-  int num_threads = 0;       // 0: one per processor
-  int page_size = 16;        // tokens in a page of the KV cache
-  int prefill_chunk = 512;   // prompt tokens that one step takes in, at most
+  int max_batch = 16;        // rows that run at once, 1 to 65536
+  int num_threads = 0;       // up to 2047; 0: one per processor
+  int page_size = 16;        // tokens in a page of the KV cache, 1 to 65536
+  int prefill_chunk = 512;   // prompt tokens that one step takes in, at most; at least 1
   int64_t max_context = 0;   // tokens of one row, prompt and answer; 0: what the model was made for
+  /// Bytes that the KV cache may take, at least those of a page; what max_batch full contexts need
+  /// is enough, and more is not used. 0: half of the memory that is available when the weights are
+  /// loaded. Rows wait while their pages are in use by others. A page takes 8 page_size num_layers
+  /// num_kv_heads head_dim bytes.
+  int64_t kv_memory = 0;
 };
 
 /// Facts of the loaded model.
@@ -47,6 +53,13 @@ struct EngineStats {
   int64_t prefill_steps = 0, decode_steps = 0;
 };
 
+/// What an engine has to do, and how full its KV cache is, at this moment.
+struct EngineLoad {
+  int64_t num_waiting = 0, num_running = 0;   // requests
+  int64_t num_ended = 0;                      // those of which the next step tells the end
+  int64_t num_pages = 0, num_free_pages = 0;  // of the KV cache; free: set aside for no request
+};
+
 /// Runs one model with many LoRA adapters: requests go in, rows of one batch use an adapter each,
 /// events come out. A request's tokens and log-probabilities do not depend on what runs beside it,
 /// on the threads, the page size or the size of the prefill chunks. One thread owns an engine.
@@ -59,16 +72,19 @@ class Engine {
   Engine& operator=(Engine&&) noexcept;
 
   /// Loads a PEFT adapter from a folder. Throws Error if it does not fit the model or the name is
-  /// taken.
+  /// taken, and std::bad_alloc; the engine then is as it was.
   AdapterInfo add_adapter(const std::string& name, const std::string& folder);
   [[nodiscard]] bool has_adapter(const std::string& name) const;
 
   [[nodiscard]] const ModelInfo& model() const;
-  [[nodiscard]] const EngineOptions& options() const;  // with the defaults filled in
+  /// With the defaults filled in; kv_memory is what the cache's pages come to.
+  [[nodiscard]] const EngineOptions& options() const;
 
-  /// Queues a request. One that cannot run (an unknown adapter, a prompt longer than the context, a
-  /// template that refuses it) does not throw: it ends with finish_reason kError. Every request has
-  /// exactly one event with a completion, its last, however it ends.
+  /// Queues a request. One that cannot run (an unknown adapter, a value out of its range, a prompt
+  /// longer than the context, a length whose pages the KV cache does not have, a template that
+  /// refuses it, no memory for it) does not throw: it ends with finish_reason kError. Every request
+  /// has exactly one event with a completion, its last, however it ends. Throws std::bad_alloc
+  /// where there is no memory even for an error; then nothing was submitted.
   RequestId submit(const Request& request);
   /// Throws the Error with which `submit` would end the request.
   void check(const Request& request) const;
@@ -82,14 +98,19 @@ class Engine {
   /// Requests that wait or run, and those that have ended where a step has yet to tell it.
   [[nodiscard]] int64_t num_unfinished() const;
   /// Takes in what fits, runs the model once and returns the news; nothing when there is no work.
+  /// A failure ends the requests that it concerns with kError and leaves the others as they are: of
+  /// a request alone that request, of the step as a whole those that run. Throws std::bad_alloc
+  /// only where nothing runs and there is no memory for the list of events; it comes with the next
+  /// step then.
   [[nodiscard]] std::vector<Event> step();
 
   [[nodiscard]] const EngineStats& stats() const;
+  [[nodiscard]] EngineLoad load() const;
 
   /// The prompt's tokens as `submit` makes them: for tools and tests.
   [[nodiscard]] std::vector<int32_t> tokenize(const Request& request) const;
   /// Log-softmax inputs of the last prompt token, [vocab_size]: for tools and tests. Runs beside no
-  /// other request.
+  /// other request. Throws the Error with which `submit` would end the request.
   [[nodiscard]] std::vector<float> prompt_logits(const Request& request);
 
  private:

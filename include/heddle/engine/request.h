@@ -13,13 +13,14 @@ struct Message {
   std::string content;
 };
 
-/// How tokens are picked; see ops/sampling.h for the order of the filters.
+/// How tokens are picked; see ops/sampling.h for the order of the filters. A value out of its range
+/// ends the request with its error.
 struct SamplingOptions {
-  float temperature = 0.0f;  // 0: greedy
-  int32_t top_k = 0;         // 0: all
-  float top_p = 1.0f;
-  float min_p = 0.0f;
-  int64_t seed = 0;
+  float temperature = 0.0f;  // finite, at least 0; 0: greedy
+  int32_t top_k = 0;         // at least 0; 0: all
+  float top_p = 1.0f;        // above 0, up to 1; 1: all
+  float min_p = 0.0f;        // 0 to 1; 0: all
+  int64_t seed = 0;          // any
 };
 
 /// One row of work. Exactly one of `messages`, `text` and `token_ids` is given: messages go through
@@ -28,10 +29,10 @@ struct Request {
   std::vector<Message> messages;
   std::optional<std::string> text;
   std::optional<std::vector<int32_t>> token_ids;
-  std::string adapter;  // empty: the base model
-  int64_t max_tokens = 256;
+  std::string adapter;       // empty: the base model
+  int64_t max_tokens = 256;  // of the answer, at least 1; the context's end is one too
   SamplingOptions sampling;
-  std::vector<std::string> stop;  // the text ends before the first of these
+  std::vector<std::string> stop;  // the text ends before the first of these; none empty, UTF-8
   bool ignore_end = false;        // the end token does not end the answer: for measurements
 };
 
@@ -39,7 +40,8 @@ enum class FinishReason : uint8_t { kStop, kLength, kError, kCancelled };
 /// "stop", "length", "error" or "cancelled".
 [[nodiscard]] const char* name(FinishReason reason);
 
-/// What a request has become.
+/// What a request has become. One that ended with kError or kCancelled has what its answer was so
+/// far.
 struct Completion {
   std::string text;                // without the end token and without what follows a stop string
   std::vector<int32_t> token_ids;  // without the end token

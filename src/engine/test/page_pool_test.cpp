@@ -1,47 +1,106 @@
 #include "engine/page_pool.h"
 
+#include <list>
 #include <set>
 
 #include <gtest/gtest.h>
 
+#include "expect_error.h"
+#include "heap_count.h"
 #include "random.h"
 
 namespace heddle {
 namespace {
 
 TEST(PagePool, GivesEveryPageOnceThenNothing) {
-  PagePool pool(2);
-  const auto a = pool.acquire(), b = pool.acquire();
-  ASSERT_TRUE(a && b);
-  EXPECT_NE(*a, *b);
-  EXPECT_EQ(pool.acquire(), std::nullopt);
-  EXPECT_EQ(pool.num_free(), 0);
+  PagePool pool(3);
+  std::optional<RowPages> row = pool.reserve(2);
+  ASSERT_TRUE(row);
+  EXPECT_EQ(pool.num_free(), 1) << "set aside, not taken yet";
+  EXPECT_FALSE(pool.reserve(2));
+  EXPECT_EQ(pool.num_free(), 1);
+  row->grow_to(2);
+  ASSERT_EQ(row->ids().size(), 2u);
+  EXPECT_NE(row->ids()[0], row->ids()[1]);
+  testing::expect_invalid({"needs 3", "for 2"}, [&] { row->grow_to(3); });
+  EXPECT_EQ(row->ids().size(), 2u);
 }
 
+/// Rows of random lengths that grow and end; assigned and moved as the rows of an engine are.
 TEST(PagePool, NeverGivesAPageThatIsInUse) {
-  PagePool pool(50);
-  std::set<PageId> in_use;
+  constexpr int64_t kNumPages = 50;
+  PagePool pool(kNumPages);
+  struct Row {
+    RowPages pages;
+    int64_t reserved;
+  };
+  std::list<Row> rows;
   for (int round = 0; round < 10000; ++round) {
-    if (testing::random_int(0, 1) == 0) {
-      if (const auto page = pool.acquire()) {
-        EXPECT_TRUE(in_use.insert(*page).second);
-      } else {
-        EXPECT_EQ(in_use.size(), 50u);
-      }
-    } else if (!in_use.empty()) {
-      pool.release(*in_use.begin());
-      in_use.erase(in_use.begin());
+    const int64_t wanted = testing::random_int(0, 20);
+    int64_t reserved = 0;
+    for (const Row& row : rows) reserved += row.reserved;
+    ASSERT_EQ(pool.num_free(), kNumPages - reserved);
+    if (std::optional<RowPages> pages = pool.reserve(wanted)) {
+      EXPECT_LE(wanted, kNumPages - reserved);
+      rows.emplace_back();
+      rows.back() = {std::move(*pages), wanted};
+    } else {
+      EXPECT_GT(wanted, kNumPages - reserved);
+      rows.pop_front();
     }
-    EXPECT_EQ(pool.num_free(), 50 - static_cast<int64_t>(in_use.size()));
+    std::set<PageId> in_use;
+    for (Row& row : rows) {
+      row.pages.grow_to(testing::random_int(0, row.reserved));
+      for (const PageId page : row.pages.ids()) {
+        ASSERT_TRUE(in_use.insert(page).second) << "in use twice";
+        ASSERT_LT(static_cast<int64_t>(page), kNumPages);
+      }
+    }
   }
+  rows.clear();
+  EXPECT_EQ(pool.num_free(), kNumPages);
 }
 
 TEST(PagePool, ReusesThePageThatWasReleasedLast) {
   PagePool pool(10);
-  const auto a = pool.acquire();
-  (void)pool.acquire();
-  pool.release(*a);
-  EXPECT_EQ(pool.acquire(), a);
+  std::optional<RowPages> a = pool.reserve(1), b = pool.reserve(1);
+  a->grow_to(1);
+  b->grow_to(1);
+  const PageId page = a->ids()[0];
+  a.reset();
+  std::optional<RowPages> c = pool.reserve(1);
+  c->grow_to(1);
+  EXPECT_EQ(c->ids()[0], page);
+}
+
+TEST(PagePool, AFailureSetsNothingAside) {
+  PagePool pool(100);
+  int64_t num_failures = 0;
+  for (int64_t n = 1; num_failures == n - 1; ++n) {
+    int64_t countdown = n;
+    try {
+      const testing::FailingAllocation failing(countdown);
+      (void)pool.reserve(20 + n);
+    } catch (const std::bad_alloc&) {
+      ++num_failures;
+    }
+    EXPECT_EQ(pool.num_free(), 100);
+  }
+  EXPECT_EQ(num_failures, 2) << "the row's list and the pool's";
+}
+
+TEST(PagePool, GrowingAndGivingBackAskForNoMemory) {
+  PagePool pool(100);
+  const int64_t before = testing::num_heap_allocations();
+  std::optional<RowPages> row = pool.reserve(60), other = pool.reserve(40);
+  const int64_t reserved = testing::num_heap_allocations();
+  EXPECT_GT(reserved, before);
+  row->grow_to(60);
+  other->grow_to(40);
+  row.reset();
+  other.reset();
+  EXPECT_EQ(testing::num_heap_allocations(), reserved);
+  EXPECT_EQ(pool.num_free(), 100);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "engine/scheduler.h"
 
+#include <vector>
+
 #include <gtest/gtest.h>
 
 namespace heddle {
@@ -7,32 +9,29 @@ namespace {
 
 using Tokens = std::vector<int64_t>;
 
+Tokens plan(const std::vector<RowState>& rows, int64_t prefill_chunk) {
+  Tokens num_tokens(rows.size(), -1);
+  plan_step(rows, prefill_chunk, num_tokens);
+  return num_tokens;
+}
+
 TEST(PlanStep, RowsThatDecodeGetOneTokenEach) {
-  const RowState rows[] = {{10, 9}, {3, 2}};
-  EXPECT_EQ(plan_step(rows, 1), (Tokens{1, 1}));
+  EXPECT_EQ(plan({{10, 9}, {3, 2}}, 1), (Tokens{1, 1}));
 }
 
 TEST(PlanStep, PromptsShareTheChunkInOrder) {
-  const RowState rows[] = {{100, 0}, {50, 49}, {100, 0}, {100, 0}};
-  EXPECT_EQ(plan_step(rows, 150), (Tokens{100, 1, 50, 0}));
+  EXPECT_EQ(plan({{100, 0}, {50, 49}, {100, 0}, {100, 0}}, 150), (Tokens{100, 1, 50, 0}));
 }
 
 TEST(PlanStep, ALongPromptIsCut) {
-  const RowState first[] = {{100, 0}};
-  EXPECT_EQ(plan_step(first, 64), (Tokens{64}));
-  const RowState second[] = {{100, 64}};
-  EXPECT_EQ(plan_step(second, 64), (Tokens{36}));
+  EXPECT_EQ(plan({{100, 0}}, 64), (Tokens{64}));
+  EXPECT_EQ(plan({{100, 64}}, 64), (Tokens{36}));
 }
 
-TEST(PlanStep, AChunkOfNothingStillMovesOn) {
-  const RowState rows[] = {{5, 0}};
-  EXPECT_EQ(plan_step(rows, 0), (Tokens{1}));
-}
-
-TEST(Admit, CountsRowsThenPages) {
-  EXPECT_EQ(admit(33, 16, 1, 2, 3), Admit::kYes);
-  EXPECT_EQ(admit(33, 16, 2, 2, 3), Admit::kNoRoom);
-  EXPECT_EQ(admit(49, 16, 1, 2, 3), Admit::kNoPages);
+TEST(PagesForRow, CountsAllTokensButTheLastWhichIsNeverRun) {
+  EXPECT_EQ(pages_for_row(17, 16), 1);
+  EXPECT_EQ(pages_for_row(18, 16), 2);
+  EXPECT_EQ(pages_for_row(2, 1), 1);
 }
 
 }  // namespace

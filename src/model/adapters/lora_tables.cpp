@@ -112,6 +112,10 @@ LoraTables::LoraTables(const ModelDims& dims, const LoraForm& form)
       form_(form),
       tables_{.sites = std::vector<Site>(static_cast<size_t>(dims.num_layers) * kNumLoraSites)} {}
 
+int LoraTables::fitting_rank(int64_t rank) const {
+  return static_cast<int>(AdapterTable::fitting_rank(rank, form_.fit));
+}
+
 int32_t LoraTables::add(const ExecContext& ctx, const PeftAdapter& adapter) {
   const auto slot = static_cast<int32_t>(adapters_.size());
   adapters_.push_back(copy(ctx, adapter));

@@ -59,6 +59,8 @@ class LoraTables {
 
   [[nodiscard]] const Site& site(int64_t layer, LoraSite site) const;
   [[nodiscard]] int max_rank() const { return tables_.max_rank; }
+  /// The rank that a pair of this rank takes up in the tables.
+  [[nodiscard]] int fitting_rank(int64_t rank) const;
 
  private:
   /// One slice of one adapter: where it belongs, and its weights on the device.

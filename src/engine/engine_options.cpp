@@ -1,0 +1,48 @@
+#include "engine/engine_options.h"
+
+#include <algorithm>
+#include <limits>
+#include <thread>
+
+#include "heddle/core/error.h"
+
+namespace heddle {
+namespace {
+
+// Far above what any machine runs, low enough that sums and products of them fit.
+constexpr int64_t kMaxBatch = 65536, kMaxPageSize = 65536, kMaxThreads = 2047;
+
+void check_range(const char* option, int64_t value, int64_t low, int64_t high) {
+  HEDDLE_CHECK(value >= low && value <= high, option, " is ", value, ", expected ", low, " to ",
+               high);
+}
+
+}  // namespace
+
+EngineOptions complete_options(EngineOptions options, const model::LlamaConfig& config) {
+  check_range("max_batch", options.max_batch, 1, kMaxBatch);
+  check_range("page_size", options.page_size, 1, kMaxPageSize);
+  check_range("prefill_chunk", options.prefill_chunk, 1, std::numeric_limits<int>::max());
+  check_range("num_threads", options.num_threads, 0, kMaxThreads);
+  check_range("kv_memory", options.kv_memory, 0, std::numeric_limits<int64_t>::max());
+  HEDDLE_CHECK(options.max_context >= 0 && options.max_context <= config.context_length,
+               "max_context is ", options.max_context, ", expected 0 to ", config.context_length,
+               ", for which ", options.model_path, " was made");
+  if (options.num_threads == 0) {
+    const auto num_processors = int64_t{std::thread::hardware_concurrency()};
+    options.num_threads = static_cast<int>(std::clamp<int64_t>(num_processors, 1, kMaxThreads));
+  }
+  if (options.max_context == 0) options.max_context = config.context_length;
+  return options;
+}
+
+ModelRunner::Limits limits_of(const EngineOptions& options) {
+  return {.max_batch = options.max_batch,
+          .num_threads = options.num_threads,
+          .page_size = options.page_size,
+          .prefill_chunk = options.prefill_chunk,
+          .max_context = options.max_context,
+          .kv_memory = options.kv_memory};
+}
+
+}  // namespace heddle

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "heddle/engine/request.h"
+
+namespace heddle {
+
+/// Throws Error, which names the field, its value and what is allowed, where a request asks for an
+/// answer that no model can give: a temperature below 0, an empty stop string. Adapter and prompt
+/// are not looked at: they need a model.
+void check_answer_fields(const Request& request);
+
+}  // namespace heddle

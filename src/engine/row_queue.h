@@ -1,0 +1,57 @@
+#pragma once
+
+#include <list>
+#include <string_view>
+
+#include "engine/page_pool.h"
+#include "engine/sequence.h"
+
+namespace heddle {
+
+/// The rows of an engine: those that wait, those that run, and those that have ended and were not
+/// told of yet. First come, first served: the row that waits longest is admitted as soon as a place
+/// in the batch is free and the pages for its longest answer are, and none overtakes it. A running
+/// row has all pages that it can need, so it never gives way, always ends and gives them back:
+/// nobody starves.
+class RowQueue {
+ public:
+  using Rows = std::list<Sequence>;
+
+  RowQueue(PagePool& pages, int max_batch, int64_t page_size)
+      : pages_(pages), max_batch_(max_batch), page_size_(page_size) {}
+
+  /// A list of one new row with room for its error, so that no failure is left untold for want of
+  /// memory.
+  [[nodiscard]] static Rows make_row(RequestId id);
+
+  // From here on a row changes its list and nothing else: that asks for no memory.
+
+  /// Lets the one row of the list wait behind all others. Its tokens and lengths are set.
+  void wait(Rows&& row) noexcept { waiting_.splice(waiting_.end(), row); }
+  /// The one row of the list has ended with an error before it could wait.
+  void refuse(Rows&& row, std::string_view error) noexcept;
+  /// Ends a row that waits or runs, and gives its pages back.
+  void end(Sequence& row, FinishReason reason) noexcept;
+  void fail(Sequence& row, std::string_view error) noexcept;
+
+  /// Starts the rows that fit. A row for whose start there is no memory ends with an error.
+  void admit() noexcept;
+
+  /// The row that waits or runs under this id; nullptr: none.
+  [[nodiscard]] Sequence* find(RequestId id);
+  [[nodiscard]] const Rows& waiting() const { return waiting_; }
+  [[nodiscard]] Rows& running() { return running_; }
+  [[nodiscard]] const Rows& running() const { return running_; }
+  [[nodiscard]] Rows& ended() { return ended_; }
+  [[nodiscard]] const Rows& ended() const { return ended_; }
+
+ private:
+  bool start(Sequence& row);
+
+  PagePool& pages_;
+  int max_batch_;
+  int64_t page_size_;
+  Rows waiting_, running_, ended_;
+};
+
+}  // namespace heddle
