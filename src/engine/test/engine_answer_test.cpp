@@ -1,0 +1,182 @@
+// What an answer says, with models that say what they are told: ends, stop strings, characters of
+// several tokens, draws.
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "heddle/engine/engine.h"
+
+#include "engine/test/engine_cases.h"
+#include "engine/test/tiny_model.h"
+
+namespace heddle {
+namespace {
+
+using testing::ScriptedModel;
+
+EngineOptions options_for(const ScriptedModel& model) {
+  return {.model_path = model.path(), .max_batch = 8, .num_threads = 1, .kv_memory = 1 << 20};
+}
+
+Request answer_to(int32_t token, int64_t max_tokens, std::vector<std::string> stop = {}) {
+  Request request;
+  request.token_ids = {token};
+  request.max_tokens = max_tokens;
+  request.stop = std::move(stop);
+  return request;
+}
+
+/// A model that goes on with the next of these pieces, over and over.
+class Speaker {
+ public:
+  explicit Speaker(const testing::TinyVocabulary& vocabulary)
+      : model_(vocabulary, testing::one_after_another(vocabulary.tokens.size())),
+        last_(static_cast<int32_t>(vocabulary.tokens.size()) - 1),
+        engine_(options_for(model_)) {}
+
+  /// What is said from the first piece on.
+  Completion say(int64_t max_tokens, std::vector<std::string> stop = {}) {
+    return testing::run_all(engine_, {answer_to(last_, max_tokens, std::move(stop))}).front();
+  }
+  [[nodiscard]] Engine& engine() { return engine_; }
+
+ private:
+  ScriptedModel model_;
+  int32_t last_;
+  Engine engine_;
+};
+
+void expect_answer(const Completion& answer, const std::string& text, size_t num_tokens,
+                   FinishReason reason) {
+  EXPECT_EQ(answer.text, text);
+  EXPECT_EQ(answer.token_ids.size(), num_tokens) << text;
+  EXPECT_EQ(answer.finish_reason, reason) << text;
+}
+
+TEST(EngineAnswer, EndsBeforeAStopStringThatSeveralTokensMake) {
+  Speaker speaker({.tokens = {"on", "e", "st", "op", "two"}});
+  expect_answer(speaker.say(5), "onestoptwo", 5, FinishReason::kLength);
+  expect_answer(speaker.say(5, {"stop"}), "one", 4, FinishReason::kStop);
+  expect_answer(speaker.say(5, {"nest"}), "o", 3, FinishReason::kStop);
+  expect_answer(speaker.say(5, {"ptwoo"}), "onestoptwo", 5, FinishReason::kLength);
+}
+
+TEST(EngineAnswer, EndsBeforeTheFirstInTheTextOfSeveralStopStrings) {
+  Speaker speaker({.tokens = {"abcdef", "g"}});
+  for (const std::vector<std::string>& stop :
+       {std::vector<std::string>{"c", "e"}, {"e", "c"}, {"ef", "zz", "cd"}, {"cdef", "f"}}) {
+    expect_answer(speaker.say(2, stop), "ab", 1, FinishReason::kStop);
+  }
+  expect_answer(speaker.say(2, {"abc", "bc"}), "", 1, FinishReason::kStop);
+}
+
+TEST(EngineAnswer, GivesTextThatWasHeldForAStopStringWhenItEnds) {
+  Speaker speaker({.tokens = {"on", "e", "st", "op", "<end>"}, .ends = {{"eos", 4}}});
+  expect_answer(speaker.say(3, {"stopped"}), "onest", 3, FinishReason::kLength);
+  expect_answer(speaker.say(9, {"stopped"}), "onestop", 4, FinishReason::kStop);
+  const RequestId id = speaker.engine().submit(answer_to(4, 9, {"stopped"}));
+  for (int i = 0; i < 3; ++i) (void)speaker.engine().step();
+  EXPECT_TRUE(speaker.engine().cancel(id));
+  const std::vector<Event> events = speaker.engine().step();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].text, "st");
+  expect_answer(*events[0].completion, "onest", 3, FinishReason::kCancelled);
+}
+
+TEST(EngineAnswer, PutsACharacterOfTwoTokensTogetherInOneEvent) {
+  // 0xC3 0xA9 in the alphabet of byte-level BPE: an e with an acute accent.
+  Speaker speaker({.tokens = {"a", "\u00C3", "\u00A9", "b"}});
+  const RequestId id = speaker.engine().submit(answer_to(3, 4));
+  std::vector<std::string> texts;
+  while (speaker.engine().num_unfinished() > 0) {
+    for (const Event& event : speaker.engine().step()) {
+      EXPECT_EQ(event.request, id);
+      texts.push_back(event.text);
+    }
+  }
+  EXPECT_EQ(texts, (std::vector<std::string>{"a", "\xC3\xA9", "b"}));
+  expect_answer(speaker.say(2), "a\xEF\xBF\xBD", 2, FinishReason::kLength);
+}
+
+TEST(EngineAnswer, EndsAtEveryEndTokenUnlessItIsToldNotTo) {
+  for (const char* const which : {"eos", "eot"}) {
+    testing::TinyVocabulary vocabulary{.tokens = {"a", "b", "c", "<eos>", "d", "<eot>"},
+                                       .ends = {{"eos", 3}, {"eot", 5}}};
+    // From the last token on: up to "c", and up to "d" where the answer begins behind <eos>.
+    const ScriptedModel model(vocabulary, testing::one_after_another(6));
+    Engine engine(options_for(model));
+    const bool is_eos = std::string(which) == "eos";
+    const Request request = answer_to(is_eos ? 5 : 3, 9);
+    expect_answer(testing::run_all(engine, {request}).front(), is_eos ? "abc" : "d", is_eos ? 3 : 1,
+                  FinishReason::kStop);
+    Request endless = request;
+    endless.ignore_end = true;
+    expect_answer(testing::run_all(engine, {endless}).front(),
+                  is_eos ? "abc<eos>d<eot>abc" : "d<eot>abc<eos>d<eot>a", 9, FinishReason::kLength);
+  }
+}
+
+/// A model that draws each token anew: 0 to 3 with these shares, whatever was before.
+constexpr double kShares[] = {0.5, 0.3, 0.15, 0.05};
+
+ScriptedModel dice() {
+  ScriptedModel::Logits logits(4);
+  for (auto& follow : logits) {
+    for (int t = 0; t < 4; ++t) follow[t] = static_cast<float>(std::log(kShares[t]));
+  }
+  return {{.tokens = {"a", "b", "c", "d"}}, logits};
+}
+
+/// What ten rows of 40 draws show, each drawn with a seed of its own.
+std::set<int32_t> drawn_with(Engine& engine, SamplingOptions sampling) {
+  std::vector<Request> requests;
+  for (int i = 0; i < 10; ++i) {
+    requests.push_back(answer_to(0, 40));
+    requests.back().sampling = sampling;
+    requests.back().sampling.seed = i;
+  }
+  std::set<int32_t> tokens;
+  for (const Completion& answer : testing::run_all(engine, requests)) {
+    tokens.insert(answer.token_ids.begin(), answer.token_ids.end());
+    for (size_t i = 0; i < answer.token_ids.size(); ++i) {
+      const double share = kShares[static_cast<size_t>(answer.token_ids[i])];
+      EXPECT_NEAR(answer.logprobs[i], std::log(share), 1e-4) << "without temperature and filters";
+    }
+  }
+  return tokens;
+}
+
+TEST(EngineSampling, HeedsEachFilterOfARequest) {
+  const ScriptedModel model = dice();
+  Engine engine(options_for(model));
+  using Tokens = std::set<int32_t>;
+  EXPECT_EQ(drawn_with(engine, {}), Tokens{0});
+  EXPECT_EQ(drawn_with(engine, {.temperature = 1.0f}), (Tokens{0, 1, 2, 3}));
+  EXPECT_EQ(drawn_with(engine, {.temperature = 1.0f, .top_k = 3}), (Tokens{0, 1, 2}));
+  EXPECT_EQ(drawn_with(engine, {.temperature = 1.0f, .top_p = 0.7f}), (Tokens{0, 1}));
+  EXPECT_EQ(drawn_with(engine, {.temperature = 1.0f, .min_p = 0.2f}), (Tokens{0, 1, 2}));
+  EXPECT_EQ(drawn_with(engine, {.temperature = 0.05f}), Tokens{0}) << "cold";
+  EXPECT_EQ(drawn_with(engine, {.temperature = 9.0f, .top_k = 2}), (Tokens{0, 1}));
+}
+
+TEST(EngineSampling, ADrawDependsOnSeedAndPlaceInTheAnswerAlone) {
+  const ScriptedModel model = dice();
+  Engine engine(options_for(model));
+  std::vector<Request> requests(4, answer_to(0, 40));
+  for (Request& request : requests) request.sampling = {.temperature = 1.0f, .seed = 7};
+  requests[1].token_ids = {0, 1, 2, 3, 0, 1, 2};  // a longer prompt
+  requests[2].max_tokens = 20;
+  requests[3].sampling.seed = 8;
+  const std::vector<Completion> answers = testing::run_all(engine, requests);
+  EXPECT_EQ(answers[1].token_ids, answers[0].token_ids);
+  EXPECT_TRUE(std::equal(answers[2].token_ids.begin(), answers[2].token_ids.end(),
+                         answers[0].token_ids.begin()));
+  EXPECT_NE(answers[3].token_ids, answers[0].token_ids);
+  EXPECT_GT(std::set<int32_t>(answers[0].token_ids.begin(), answers[0].token_ids.end()).size(), 1u)
+      << "draws of one row differ";
+}
+
+}  // namespace
+}  // namespace heddle
