@@ -70,6 +70,32 @@ def test_the_environment_sets_the_threads() -> None:
     )
 
 
+def test_threads_that_the_system_does_not_give_are_an_error() -> None:
+    code = """
+import re, resource
+import numpy as np
+import heddle
+from heddle import ops
+x, weight = np.ones((2, 4), np.float32), np.ones(4, np.float32)
+ops.rms_norm(x, x, weight)
+heddle.set_num_threads(1024)
+with open("/proc/self/statm") as statm:
+    used = int(statm.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20),) * 2)
+try:
+    ops.rms_norm(x, x, weight)
+except MemoryError as error:
+    assert re.match(r"the system gives [0-9]+ of 1024 threads: ", str(error)), error
+    heddle.set_num_threads(2)
+    ops.rms_norm(x, x, weight)
+    print("refused, and then", x.sum())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "refused, and then 8.0", done.stderr
+
+
 def test_python_threads_call_at_once(rng: np.random.Generator) -> None:
     y, x, weight = product(rng)
     ops.linear(y, x, weight)

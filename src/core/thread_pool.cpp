@@ -66,10 +66,14 @@ struct ThreadPool::State {
   const FunctionRef<void(int64_t, int64_t)>* body = nullptr;  // nullptr: the workers end
   std::vector<std::thread> workers;
 
+  State() = default;
+  /// Ends the workers that there are; a constructor that could not make all of them ends so, too.
   ~State() {
     open(nullptr);
     for (std::thread& worker : workers) worker.join();
   }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
 
   void run_chunks() {
     for (int64_t begin; (begin = next.fetch_add(grain, std::memory_order_relaxed)) < n;) {
@@ -122,8 +126,8 @@ ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()) {
       state_->workers.emplace_back([state = state_.get()] { state->work(); });
     }
   } catch (const std::system_error& error) {
-    throw_error(ErrorCode::kOutOfMemory, "cannot start ", num_threads - 1, " threads, the system",
-                " gave ", state_->workers.size(), ": ", error.what());
+    throw_error(ErrorCode::kOutOfMemory, "the system gives ", this->num_threads(), " of ",
+                num_threads, " threads: ", error.code().message());
   }
 }
 

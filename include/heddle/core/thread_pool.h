@@ -33,6 +33,8 @@ class FunctionRef<R(Args...)> {
 /// a time.
 class ThreadPool {
  public:
+  /// At most 2047 threads. Throws kOutOfMemory, with none of them left, where the system does not
+  /// give so many.
   explicit ThreadPool(int num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -9,10 +9,14 @@
 
 #include "heddle/core/context.h"
 
+#include "exec_context.h"
+#include "expect_error.h"
 #include "random.h"
 
 namespace heddle {
 namespace {
+
+using testing::message_of;
 
 TEST(ThreadPool, RunsEveryIndexOnceForAnySizeAndGrain) {
   for (const int threads : {1, 2, 3, 8}) {
@@ -39,6 +43,31 @@ TEST(ThreadPool, WorksAfterItsThreadsFellAsleep) {
     pool.parallel_for(100, 1, [&](int64_t begin, int64_t) { sum += begin; });
     EXPECT_EQ(sum.load(), 4950);
   }
+}
+
+TEST(ThreadPool, HasOneTo2047Threads) {
+  for (const int n : {0, -1, 2048, 1 << 30}) {
+    EXPECT_EQ(message_of([&] { const ThreadPool pool(n); }),
+              "a thread pool has 1 to 2047 threads, got " + std::to_string(n));
+  }
+}
+
+/// Exits with 0 where the first pool is refused and a smaller one then works.
+[[noreturn]] void make_more_threads_than_there_are() {
+  testing::leave_room_for_threads(20);
+  const std::string message = message_of([] { const ThreadPool pool(1024); });
+  std::fprintf(stderr, "%s\n", message.c_str());
+  ThreadPool pool(4);
+  std::atomic<int> sum{0};
+  pool.parallel_for(100, 1, [&](int64_t, int64_t) { ++sum; });
+  std::_Exit(sum == 100 ? 0 : 1);
+}
+
+TEST(ThreadPool, ThreadsThatTheSystemDoesNotGiveAreAnErrorAndThoseBeforeEnd) {
+  if (!testing::kCanLimitThreads) GTEST_SKIP() << "under the address sanitizer";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(make_more_threads_than_there_are(), ::testing::ExitedWithCode(0),
+              "the system gives [0-9]+ of 1024 threads: ");
 }
 
 TEST(ParallelFor, WithoutThreadsIsOneCall) {
