@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <dlpack/dlpack.h>
 #include <span>
@@ -50,7 +51,8 @@ inline constexpr uint8_t kDlpackFloat8E4m3fn = 10;
 }
 
 /// View of a tensor that somebody else owns: null strides mean without gaps, byte_offset is added.
-/// Byte is `std::byte` or `const std::byte`; `tensor` names it in errors.
+/// Its first element must lie at a multiple of its size, unless the tensor is empty: f32 at address
+/// 0x1002 is refused. Byte is `std::byte` or `const std::byte`; `tensor` names it in errors.
 template <class Byte = std::byte>
 [[nodiscard]] BasicTensorView<Byte> view(const char* tensor, const DLTensor& t) {
   HEDDLE_CHECK(t.ndim >= 0 && t.ndim <= kMaxRank, tensor, " has rank ", t.ndim, ", at most ",
@@ -58,7 +60,14 @@ template <class Byte = std::byte>
   const DType dtype = dtype_of(tensor, t.dtype);
   const Device device = device_of(tensor, t.device);
   Byte* data = t.data == nullptr ? nullptr : static_cast<Byte*>(t.data) + t.byte_offset;
+  HEDDLE_CHECK(t.ndim == 0 || t.shape != nullptr, tensor, ".shape is NULL, but it has rank ",
+               t.ndim);
   const std::span<const int64_t> shape(t.shape, size_t(t.ndim));
+  const auto past = reinterpret_cast<uintptr_t>(data) % size_of(dtype);
+  HEDDLE_CHECK(past == 0 || std::ranges::find(shape, 0) != shape.end(), tensor,
+               " is not aligned to its elements of ", size_of(dtype),
+               " bytes: data and byte_offset = ", t.byte_offset, " are ", past,
+               " bytes past a multiple of that");
   if (t.strides == nullptr) return {data, dtype, device, shape};
   return {data, dtype, device, shape, std::span<const int64_t>(t.strides, size_t(t.ndim))};
 }

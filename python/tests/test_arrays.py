@@ -106,8 +106,9 @@ def test_memory_that_is_not_aligned_to_elements_is_refused() -> None:
     shifted = np.frombuffer(bytearray(17), np.uint8)[1:].view(np.float32)
     if shifted.ctypes.data % 4 == 0:
         pytest.skip("the allocation itself is not aligned")
-    with pytest.raises(ValueError, match="input is not aligned to its elements of 4 bytes"):
-        ops.rms_norm(np.empty(4, np.float32), shifted, np.ones(4, np.float32))
+    for array_of in (shifted, OnlyDlpack(shifted), OnlyDlpack(shifted, versioned=False)):
+        with pytest.raises(ValueError, match="input is not aligned to its elements of 4 bytes"):
+            ops.rms_norm(np.empty(4, np.float32), array_of, np.ones(4, np.float32))
 
 
 def test_strides_that_are_no_multiple_of_an_element_are_refused() -> None:
