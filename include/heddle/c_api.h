@@ -44,10 +44,10 @@ typedef enum heddle_status {
   HEDDLE_INVALID_ARGUMENT = 1,
   /* Nothing wrong, but not implemented for this dtype, size or device. */
   HEDDLE_UNSUPPORTED = 2,
-  /* Of the workspace, or of the machine. */
+  /* Of the workspace, or of the machine, which may also have no more threads to give. */
   HEDDLE_OUT_OF_MEMORY = 3,
   HEDDLE_CUDA_ERROR = 4,
-  /* A bug of heddle, or a machine that has no more threads to give. */
+  /* A bug of heddle. */
   HEDDLE_INTERNAL_ERROR = 5
 } heddle_status;
 
@@ -68,10 +68,11 @@ typedef struct heddle_context_options {
   DLDevice
       device; /* {kDLCPU, 0}; on kDLCUDA operations without a CUDA kernel are HEDDLE_UNSUPPORTED */
   void* stream; /* NULL; the cudaStream_t of a CUDA device */
-  /* 64 MiB. At least what the heddle_*_workspace_bytes of the calls to come say. */
+  /* 64 MiB. At least what the heddle_*_workspace_bytes of the calls to come say; these are SIZE_MAX
+     for extents that no memory can hold, and heddle_last_error then says which. */
   size_t workspace_bytes;
-  /* 0: one for each CPU of the machine. The caller counts: 1 starts no other thread. Not used on
-     CUDA. */
+  /* 0: one for each CPU of the machine; at most 1024. The caller counts: 1 starts no other thread.
+     Not used on CUDA. */
   int32_t num_threads;
 } heddle_context_options;
 

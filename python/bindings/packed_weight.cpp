@@ -5,6 +5,7 @@
 #include <string>
 
 #include "heddle/core/check.h"
+#include "heddle/core/product.h"
 
 namespace heddle::python {
 namespace {
@@ -36,7 +37,8 @@ OwnedWeight::OwnedWeight(nb::handle stored, const char* type_name, int64_t out_f
   const std::span<const std::byte> bytes = stored_bytes_of(tensor, type);
   HEDDLE_CHECK(in_features % block_size(type) == 0, "in_features is ", in_features,
                ", expected a multiple of ", block_size(type), " for ", type);
-  const size_t expected = stored_bytes(type, in_features) * static_cast<size_t>(out_features);
+  const auto expected = static_cast<size_t>(checked_product(
+      "stored bytes", {out_features, static_cast<int64_t>(stored_bytes(type, in_features))}));
   HEDDLE_CHECK(bytes.size() == expected, "stored has ", bytes.size(), " bytes, expected ", expected,
                " for ", type, " [", out_features, ", ", in_features, "]");
   num_bytes_ = packed_bytes(type, out_features, in_features);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "heddle/c_api.h"
 #include "heddle/core/error.h"
 
@@ -20,6 +22,13 @@ template <class Body>
   } catch (...) {
     return report_current_exception();
   }
+}
+
+/// The same for a function that returns a size: SIZE_MAX, which no memory has, where it fails.
+template <class Body>
+[[nodiscard]] size_t guard_size(const Body& body) noexcept {
+  size_t bytes = SIZE_MAX;
+  return guard([&] { bytes = body(); }) == HEDDLE_OK ? bytes : SIZE_MAX;
 }
 
 /// The same for a function of a context, whose device is the thread's current one meanwhile:

@@ -10,12 +10,14 @@
 #include "heddle/core/device.h"
 #include "heddle/core/dtype.h"
 #include "heddle/core/error.h"
+#include "heddle/core/product.h"
 
 namespace heddle {
 
 inline constexpr int kMaxRank = 8;
 
-/// Non-owning, trivially copyable view of a strided tensor; strides count elements. Byte is
+/// Non-owning, trivially copyable view of a strided tensor; strides count elements. Its extents,
+/// those of 0 left out, multiply to less than 2^60, so the bytes of any dtype fit 64 bits. Byte is
 /// `std::byte` or `const std::byte`. A default-made view is absent: rank 0, no data; ops that take
 /// an optional tensor test it with `if (view)`.
 template <class Byte>
@@ -83,8 +85,8 @@ class BasicTensorView {
   /// The part [start, start + length) of axis d.
   [[nodiscard]] BasicTensorView narrow(int d, int64_t start, int64_t length) const {
     HEDDLE_CHECK(d >= 0 && d < rank_, "axis ", d, " of a tensor of rank ", rank_);
-    HEDDLE_CHECK(start >= 0 && length >= 0 && start + length <= size(d), "range [", start, ", ",
-                 start + length, ") of axis ", d, " with ", size(d), " elements");
+    HEDDLE_CHECK(start >= 0 && length >= 0 && start <= size(d) && length <= size(d) - start, length,
+                 " elements from ", start, " on of axis ", d, ", which has ", size(d));
     BasicTensorView part = *this;
     if (data_ != nullptr) part.data_ = data_ + start * stride(d) * int64_t(size_of(dtype_));
     part.shape_[size_t(d)] = length;
@@ -96,10 +98,16 @@ class BasicTensorView {
     HEDDLE_CHECK(shape.size() <= size_t{kMaxRank}, "tensor of rank ", shape.size(), ", at most ",
                  kMaxRank, " is supported");
     rank_ = static_cast<int>(shape.size());
+    int64_t elements = 1;
+    bool fits = true;
     for (size_t d = 0; d < shape.size(); ++d) {
       HEDDLE_CHECK(shape[d] >= 0, "size(", d, ") of a tensor is ", shape[d]);
       shape_[d] = shape[d];
+      if (shape[d] != 0) fits &= !__builtin_mul_overflow(elements, shape[d], &elements);
     }
+    constexpr int64_t kMaxElements = (int64_t{1} << 60) - 1;
+    HEDDLE_CHECK(fits && elements <= kMaxElements, "the extents of a tensor multiply to more than ",
+                 kMaxElements);
   }
 
   Byte* data_ = nullptr;

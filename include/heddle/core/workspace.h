@@ -22,24 +22,29 @@ class Workspace {
   /// small.
   template <class T>
   [[nodiscard]] std::span<T> take(size_t n) {
-    const size_t begin = next_begin(), end = begin + n * sizeof(T);
-    if (end > buffer_.size()) {
-      throw_error(ErrorCode::kOutOfMemory, "workspace holds ", buffer_.size(), " bytes, needed ",
-                  end);
+    const size_t begin = next_begin();
+    if (!has_room<T>(n)) {
+      throw_error(ErrorCode::kOutOfMemory, "workspace holds ", buffer_.size(), " bytes, needed ", n,
+                  " elements of ", sizeof(T), " bytes from byte ", begin, " on");
     }
-    used_ = end;
+    used_ = begin + n * sizeof(T);
     return {reinterpret_cast<T*>(buffer_.data() + begin), n};
   }
 
   /// Whether `take` has n elements of T left: for ops that can do without.
   template <class T>
   [[nodiscard]] bool has_room(size_t n) const {
-    return next_begin() + n * sizeof(T) <= buffer_.size();
+    const size_t begin = next_begin();
+    return begin <= buffer_.size() && n <= (buffer_.size() - begin) / sizeof(T);
   }
 
   /// Bytes that a `take` of n elements of T may use up, padding included: for `*_workspace_bytes`.
+  /// Throws kInvalidArgument where they are above 2^63 - 1.
   template <class T>
   [[nodiscard]] static constexpr size_t bytes_for(size_t n) {
+    constexpr size_t kMax = (size_t{PTRDIFF_MAX} - kAlignment) / sizeof(T);
+    HEDDLE_CHECK(n <= kMax, "a workspace of ", n, " elements of ", sizeof(T),
+                 " bytes, expected at most ", kMax);
     return n * sizeof(T) + kAlignment;
   }
 

@@ -66,6 +66,8 @@ void batch_decode(const ExecContext& ctx, TensorView o, TensorView lse, ConstTen
 
 /// What batch_decode can use of ctx.workspace: on CUDA several blocks then share a long sequence.
 /// Without a workspace the bits are the same and few long sequences take longer; the CPU uses none.
+/// Throws kInvalidArgument for extents below 0, more than 2^40 sequences, and heads or elements of
+/// a head above 2^16.
 [[nodiscard]] size_t batch_decode_workspace_bytes(Device device, int64_t num_seqs,
                                                   int64_t num_q_heads, int64_t head_dim);
 

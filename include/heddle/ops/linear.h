@@ -31,7 +31,8 @@ inline std::ostream& operator<<(std::ostream& os, WeightType type) { return os <
 
 /// Weights of one block, 1 for the dense types; in_features must be a multiple of it.
 [[nodiscard]] int block_size(WeightType type);
-/// Bytes of `num_weights` consecutive weights of a row as a file holds them.
+/// Bytes of `num_weights` consecutive weights of a row as a file holds them. Like packed_bytes it
+/// throws kInvalidArgument where the bytes are above 2^63 - 1.
 [[nodiscard]] size_t stored_bytes(WeightType type, int64_t num_weights);
 
 /// out[i] = f32 value of weight i of a stored row (or of several rows, one after the other), exact

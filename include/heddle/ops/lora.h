@@ -128,8 +128,9 @@ void lora_plan(const ExecContext& ctx, TensorView plan, const LoraBatch& batch, 
                int32_t num_slots, int32_t max_rank, ConstTensorView slot_ranks = {});
 [[nodiscard]] size_t lora_plan_bytes(int64_t num_tokens, int max_rank);
 
-/// Upper bound for num_tokens rows, whatever their adapters are. On CUDA lora_shrink needs as much
-/// as lora_apply of one slice, and lora_expand as much as with in_features = 0.
+/// Upper bound for num_tokens rows, whatever their adapters are. Like lora_plan_bytes it throws
+/// kInvalidArgument for extents below 0 or above 2^40 and ranks above 2^16. On CUDA lora_shrink
+/// needs as much as lora_apply of one slice, and lora_expand as much as with in_features = 0.
 [[nodiscard]] size_t lora_apply_workspace_bytes(Device device, int64_t num_tokens,
                                                 int64_t in_features, int num_slices, int max_rank);
 /// The same for a batch with pairs, however many. out_features: of all slices together, those whose

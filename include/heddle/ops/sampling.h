@@ -40,6 +40,7 @@ void sample(const ExecContext& ctx, TensorView token_ids, TensorView logprobs,
 void greedy(const ExecContext& ctx, TensorView token_ids, TensorView logprobs,
             ConstTensorView logits);
 
+/// Throws kInvalidArgument for extents below 0 or above 2^40.
 [[nodiscard]] size_t sample_workspace_bytes(int64_t num_rows, int64_t vocab_size);
 
 }  // namespace heddle

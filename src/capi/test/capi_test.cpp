@@ -1,5 +1,8 @@
 // What every function of the C interface shares: status, message, context, tensors.
+#include <array>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <new>
 #include <stdexcept>
@@ -16,6 +19,7 @@
 
 #include "capi/guard.h"
 #include "capi/test/capi_test_body.h"
+#include "exec_context.h"
 #include "random.h"
 
 namespace heddle::testing {
@@ -89,6 +93,93 @@ TEST(CApi, AContextChecksItsOptions) {
   options.workspace_bytes = std::numeric_limits<size_t>::max();
   expect_failure(HEDDLE_INVALID_ARGUMENT, "options.workspace_bytes is 18446744073709551615",
                  heddle_context_create(&context, &options));
+}
+
+/// Exits with the status of a context of more threads than the system gives.
+[[noreturn]] void make_a_context_of_too_many_threads() {
+  leave_room_for_threads(20);
+  heddle_context_options options;
+  heddle_context_options_init(&options);
+  options.num_threads = 1024;
+  options.workspace_bytes = 0;
+  heddle_context* context = nullptr;
+  const heddle_status status = heddle_context_create(&context, &options);
+  std::fprintf(stderr, "%s\n", heddle_last_error());
+  std::_Exit(context == nullptr ? status : -1);
+}
+
+TEST(CApi, AContextOfMoreThreadsThanTheSystemGivesIsAnError) {
+  if (!kCanLimitThreads) GTEST_SKIP() << "under the address sanitizer";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(make_a_context_of_too_many_threads(), ::testing::ExitedWithCode(HEDDLE_OUT_OF_MEMORY),
+              "the system gives [0-9]+ of 1024 threads: ");
+}
+
+TEST(CApi, ATensorThatIsNotAlignedIsNamed) {
+  const Context context(1);
+  alignas(16) std::array<std::byte, 64> bytes{};
+  std::vector<float> weight(4), output(8);
+  const CTensor w(weight.data(), {4});
+  const auto call = [&](const DLTensor* x) {
+    const CTensor y(output.data(), {x->shape == nullptr ? 2 : x->shape[0], 4});
+    return heddle_rms_norm(context, y.get(), x, w.get(), nullptr);
+  };
+  // Data and byte_offset may be anywhere, together they are a multiple of the element.
+  CTensor x(reinterpret_cast<float*>(bytes.data() + 2), {2, 4});
+  expect_failure(HEDDLE_INVALID_ARGUMENT,
+                 "input is not aligned to its elements of 4 bytes: data and byte_offset = 0 are 2 "
+                 "bytes past a multiple of that",
+                 call(x.get()));
+  x.get()->byte_offset = 2;
+  expect_ok(call(x.get()));
+  x.get()->byte_offset = 3;
+  expect_failure(HEDDLE_INVALID_ARGUMENT,
+                 "input is not aligned to its elements of 4 bytes: data and byte_offset = 3 are 1 "
+                 "bytes past a multiple of that",
+                 call(x.get()));
+  CTensor ids(reinterpret_cast<int64_t*>(bytes.data() + 4), {2});
+  expect_failure(
+      HEDDLE_INVALID_ARGUMENT,
+      "token_ids is not aligned to its elements of 8 bytes: data and byte_offset = 0 are "
+      "4 bytes past a multiple of that",
+      heddle_embedding(context, CTensor(weight.data(), {2, 2}).get(), ids.get(),
+                       CTensor(weight.data(), {2, 2}).get()));
+  CTensor empty(reinterpret_cast<float*>(bytes.data() + 1), {0, 4});
+  expect_ok(call(empty.get()));
+  CTensor shapeless(weight.data(), {4});
+  shapeless.get()->shape = nullptr;
+  expect_failure(HEDDLE_INVALID_ARGUMENT, "input.shape is NULL, but it has rank 1",
+                 call(shapeless.get()));
+}
+
+TEST(CApi, ASizeThatNoMemoryHoldsIsRefused) {
+  constexpr int64_t kHuge = int64_t{1} << 59;
+  size_t bytes = 5;
+  expect_failure(HEDDLE_INVALID_ARGUMENT,
+                 "packed bytes: 36028797018963968 x 32 x 64, expected 0 to",
+                 heddle_packed_bytes(&bytes, HEDDLE_F32, kHuge, 32));
+  expect_failure(HEDDLE_INVALID_ARGUMENT, "stored bytes: 9223372036854775807 x 4, expected 0 to",
+                 heddle_stored_bytes(&bytes, HEDDLE_F32, std::numeric_limits<int64_t>::max()));
+  EXPECT_EQ(bytes, 5u);
+  const auto expect_none = [](const std::string& message, size_t size) {
+    EXPECT_EQ(size, SIZE_MAX);
+    EXPECT_EQ(heddle_last_error(), message);
+  };
+  const std::string range = ", expected 0 to 1099511627776";
+  for (const DLDevice device : {DLDevice{kDLCPU, 0}, DLDevice{kDLCUDA, 0}}) {
+    expect_none("num_tokens is 576460752303423488" + range,
+                heddle_lora_apply_workspace_bytes(device, kHuge, 64, 1, 8));
+    expect_none("in_features is -1" + range,
+                heddle_lora_apply_workspace_bytes(device, 1, -1, 1, 8));
+    expect_none("num_slices is -2" + range, heddle_lora_apply_workspace_bytes(device, 1, 1, -2, 8));
+    expect_none("out_features is 576460752303423488" + range,
+                heddle_lora_pairs_workspace_bytes(device, 1, 64, kHuge, 1, 8));
+    expect_none("num_seqs is 576460752303423488" + range,
+                heddle_batch_decode_workspace_bytes(device, kHuge, 8, 64));
+  }
+  expect_none("max_rank is 2147483647, expected 0 to 65536",
+              heddle_lora_plan_bytes(1 << 20, std::numeric_limits<int32_t>::max()));
+  expect_none("vocab_size is 576460752303423488" + range, heddle_sample_workspace_bytes(4, kHuge));
 }
 
 TEST(CApi, AWrongCallNamesTheArgument) {

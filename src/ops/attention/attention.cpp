@@ -4,6 +4,7 @@
 
 #include "heddle/config.h"
 #include "heddle/core/check.h"
+#include "heddle/core/product.h"
 
 #include "ops/attention/call/attention_args.h"
 #include "ops/attention/cpu/attend.h"
@@ -115,6 +116,10 @@ void batch_decode(const ExecContext& ctx, TensorView o, TensorView lse, ConstTen
 
 size_t batch_decode_workspace_bytes(Device device, int64_t num_seqs, int64_t num_q_heads,
                                     int64_t head_dim) {
+  constexpr int64_t kMaxHeads = 1 << 16;  // as many elements of a head, too
+  check_extent("num_seqs", num_seqs);
+  check_extent("num_q_heads", num_q_heads, kMaxHeads);
+  check_extent("head_dim", head_dim, kMaxHeads);
   if constexpr (kWithCuda) {
     if (device.type == DeviceType::kCuda) {
       return cuda::attention::decode_workspace_bytes(device, num_seqs, num_q_heads, head_dim);

@@ -7,6 +7,7 @@
 
 using heddle::capi::device_of;
 using heddle::capi::guard;
+using heddle::capi::guard_size;
 using heddle::capi::in;
 using heddle::capi::in_or_absent;
 using heddle::capi::out;
@@ -67,11 +68,17 @@ heddle_status heddle_batch_decode(heddle_context* context, DLTensor* o, DLTensor
 
 size_t heddle_batch_decode_workspace_bytes(DLDevice device, int64_t num_seqs, int64_t num_q_heads,
                                            int64_t head_dim) {
-  try {
-    return heddle::batch_decode_workspace_bytes(device_of(device), num_seqs, num_q_heads, head_dim);
-  } catch (const heddle::Error&) {
-    return 0;
-  }
+  return guard_size([&] {
+    const auto bytes_on = [&](heddle::Device there) {
+      return heddle::batch_decode_workspace_bytes(there, num_seqs, num_q_heads, head_dim);
+    };
+    (void)bytes_on({});  // refuses extents
+    try {
+      return bytes_on(device_of(device));
+    } catch (const heddle::Error&) {
+      return size_t{0};  // no such device
+    }
+  });
 }
 
 heddle_status heddle_merge_states(heddle_context* context, DLTensor* o, DLTensor* lse,

@@ -1,4 +1,5 @@
 #include "heddle/core/error.h"
+#include "heddle/core/product.h"
 #include "heddle/ops/linear.h"
 
 #include "ops/linear/block_codec.h"
@@ -14,7 +15,8 @@ size_t stored_bytes(WeightType type, int64_t num_weights) {
   HEDDLE_CHECK(num_weights >= 0 && num_weights % format.block_size == 0, num_weights,
                " weights of type ", type, " are not a multiple of its block of ",
                format.block_size);
-  return static_cast<size_t>(num_weights / format.block_size) * size_t(format.stored_bytes);
+  return static_cast<size_t>(checked_product(
+      "stored bytes", {num_weights / format.block_size, int64_t{format.stored_bytes}}));
 }
 
 void dequantize(std::span<float> out, WeightType type, std::span<const std::byte> stored) {

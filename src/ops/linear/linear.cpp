@@ -24,7 +24,7 @@ int64_t num_units(const PackedWeight& weight) {
 void check_output(const ExecContext& ctx, const LinearOutput& output, const ConstTensorView& x,
                   Dim& tokens) {
   const PackedWeight& weight = output.weight;
-  static_cast<void>(stored_bytes(weight.type, weight.in_features));  // whole blocks
+  const size_t bytes = packed_bytes(weight.type, weight.out_features, weight.in_features);
   Dim in("in_features of the weight", weight.in_features),
       out("out_features of the weight", weight.out_features);
   check_shape("x", x, {&tokens, &in});
@@ -32,9 +32,8 @@ void check_output(const ExecContext& ctx, const LinearOutput& output, const Cons
   check_dtype("y", output.y, {DType::kFloat32});
   check_unit_stride("y", output.y);
   check_device(ctx, {{"y", output.y}});
-  HEDDLE_CHECK(weight.data != nullptr || weight.out_features * weight.in_features == 0,
-               "linear: the weight [", weight.out_features, ", ", weight.in_features,
-               "] has no data");
+  HEDDLE_CHECK(weight.data != nullptr || bytes == 0, "linear: the weight [", weight.out_features,
+               ", ", weight.in_features, "] has no data");
 }
 
 /// Units [begin, end) of one output for all rows.

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "heddle/core/check.h"
+#include "heddle/core/product.h"
 #include "heddle/ops/linear.h"
 
 #include "ops/linear/packed_block.h"
@@ -39,7 +40,9 @@ void pack_group(WeightType type, int64_t in_features, const std::byte* stored, s
 size_t packed_bytes(WeightType type, int64_t out_features, int64_t in_features) {
   HEDDLE_CHECK(out_features >= 0, "packed_bytes: out_features is ", out_features);
   static_cast<void>(stored_bytes(type, in_features));  // in_features must be whole blocks
-  return static_cast<size_t>(num_groups(out_features) * group_bytes(type, in_features));
+  return static_cast<size_t>(checked_product(
+      "packed bytes", {num_groups(out_features), in_features / block_format(type).block_size,
+                       int64_t{PackedLayout(type).block_bytes}}));
 }
 
 void pack_rows(const ExecContext& ctx, std::span<std::byte> packed, WeightType type,
@@ -51,8 +54,9 @@ void pack_rows(const ExecContext& ctx, std::span<std::byte> packed, WeightType t
   HEDDLE_CHECK(packed.size() == expected, "pack_rows: packed holds ", packed.size(),
                " bytes, expected ", expected, " for ", out_features, " x ", in_features,
                " weights of type ", type);
-  HEDDLE_CHECK(first_row >= 0 && num_rows >= 0 && first_row + num_rows <= out_features,
-               "pack_rows: rows [", first_row, ", ", first_row + num_rows, ") of a weight with ",
+  HEDDLE_CHECK(first_row >= 0 && num_rows >= 0 && first_row <= out_features &&
+                   num_rows <= out_features - first_row,
+               "pack_rows: ", num_rows, " rows from row ", first_row, " on of a weight with ",
                out_features, " rows");
   HEDDLE_CHECK(first_row % kGroup == 0, "pack_rows: first_row ", first_row,
                " is not a multiple of ", kGroup);

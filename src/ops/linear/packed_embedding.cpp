@@ -36,7 +36,7 @@ int64_t read_id(const ConstTensorView& ids, int64_t i) {
 void embedding(const ExecContext& ctx, TensorView y, ConstTensorView token_ids,
                const PackedWeight& weight) {
   check_cpu(ctx, "embedding");
-  static_cast<void>(stored_bytes(weight.type, weight.in_features));  // whole blocks
+  const size_t bytes = packed_bytes(weight.type, weight.out_features, weight.in_features);
   Dim tokens("num_tokens"), width("in_features of the weight", weight.in_features);
   check_shape("y", y, {&tokens, &width});
   check_shape("token_ids", token_ids, {&tokens});
@@ -44,9 +44,8 @@ void embedding(const ExecContext& ctx, TensorView y, ConstTensorView token_ids,
   check_dtype("token_ids", token_ids, {DType::kInt32, DType::kInt64});
   check_unit_stride("y", y);
   check_device(ctx, {{"y", y}, {"token_ids", token_ids}});
-  HEDDLE_CHECK(weight.data != nullptr || weight.out_features * weight.in_features == 0,
-               "embedding: the weight [", weight.out_features, ", ", weight.in_features,
-               "] has no data");
+  HEDDLE_CHECK(weight.data != nullptr || bytes == 0, "embedding: the weight [", weight.out_features,
+               ", ", weight.in_features, "] has no data");
   if (validating()) {
     cpu::check_indices("token_ids", token_ids, 0, weight.out_features, "out_features");
   }

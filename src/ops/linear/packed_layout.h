@@ -59,7 +59,8 @@ struct PackedLayout {
 }
 
 [[nodiscard]] constexpr int64_t num_groups(int64_t out_features) {
-  return ceil_div(out_features, PackedLayout::kGroup);
+  // Not rounded up by ceil_div: out_features may be any.
+  return out_features / PackedLayout::kGroup + (out_features % PackedLayout::kGroup != 0);
 }
 /// Bytes of one group of 16 outputs.
 [[nodiscard]] constexpr int64_t group_bytes(WeightType type, int64_t in_features) {

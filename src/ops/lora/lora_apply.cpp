@@ -5,8 +5,10 @@
 #include <charconv>
 #include <string_view>
 
+#include "heddle/core/product.h"
 #include "heddle/core/validate.h"
 
+#include "ops/lora/checks/check_sizes.h"
 #include "ops/lora/checks/validate.h"
 #include "ops/lora/cpu/product.h"
 #include "ops/lora/run/run_on_gpu.h"
@@ -146,10 +148,13 @@ void apply_site(const ExecContext& ctx, const LoraSite& site, const LoraBatch& b
 
 size_t lora_apply_workspace_bytes(Device device, int64_t num_tokens, int64_t in_features,
                                   int num_slices, int max_rank) {
+  check_sizes(num_tokens, max_rank);
+  check_extent("in_features", in_features);
+  check_extent("num_slices", num_slices);
   if (device.type == DeviceType::kCuda) {
     return lora_gpu_workspace_bytes(num_tokens, in_features, num_slices, max_rank);
   }
-  const int64_t window = std::clamp<int64_t>(num_tokens, 0, kWindowRows);
+  const int64_t window = std::min<int64_t>(num_tokens, kWindowRows);
   return Workspace::bytes_for<float>(size_t(window * num_slices * max_rank)) +
          Workspace::bytes_for<LoraProductSlice>(size_t(num_slices));
 }

@@ -9,6 +9,7 @@
 
 using heddle::capi::device_of;
 using heddle::capi::guard;
+using heddle::capi::guard_size;
 using heddle::capi::in;
 using heddle::capi::in_or_absent;
 using heddle::capi::out;
@@ -179,15 +180,19 @@ heddle_status heddle_lora_apply(heddle_context* context, DLTensor* const* ys, in
 
 size_t heddle_lora_apply_workspace_bytes(DLDevice device, int64_t num_tokens, int64_t in_features,
                                          int32_t num_slices, int32_t max_rank) {
-  return heddle::lora_apply_workspace_bytes(device_of(device), num_tokens, in_features, num_slices,
-                                            max_rank);
+  return guard_size([&] {
+    return heddle::lora_apply_workspace_bytes(device_of(device), num_tokens, in_features,
+                                              num_slices, max_rank);
+  });
 }
 
 size_t heddle_lora_pairs_workspace_bytes(DLDevice device, int64_t num_tokens, int64_t in_features,
                                          int64_t out_features, int32_t num_slices,
                                          int32_t max_rank) {
-  return heddle::lora_pairs_workspace_bytes(device_of(device), num_tokens, in_features,
-                                            out_features, num_slices, max_rank);
+  return guard_size([&] {
+    return heddle::lora_pairs_workspace_bytes(device_of(device), num_tokens, in_features,
+                                              out_features, num_slices, max_rank);
+  });
 }
 
 heddle_status heddle_lora_plan(heddle_context* context, DLTensor* plan,
@@ -200,5 +205,5 @@ heddle_status heddle_lora_plan(heddle_context* context, DLTensor* plan,
 }
 
 size_t heddle_lora_plan_bytes(int64_t num_tokens, int32_t max_rank) {
-  return heddle::lora_plan_bytes(num_tokens, max_rank);
+  return guard_size([&] { return heddle::lora_plan_bytes(num_tokens, max_rank); });
 }

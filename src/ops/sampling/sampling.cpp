@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "heddle/core/check.h"
+#include "heddle/core/product.h"
 #include "heddle/core/validate.h"
 
 #include "cpu/philox.h"
@@ -128,6 +129,8 @@ void pick_token(const Outputs& outputs, const ConstTensorView& logits, const Sam
 }  // namespace
 
 size_t sample_workspace_bytes(int64_t num_rows, int64_t vocab_size) {
+  check_extent("num_rows", num_rows);
+  check_extent("vocab_size", vocab_size);
   const auto elements = static_cast<size_t>(std::min(num_rows, kMaxRowsAtOnce) * vocab_size);
   return Workspace::bytes_for<float>(elements) + Workspace::bytes_for<OrderKey>(elements);
 }

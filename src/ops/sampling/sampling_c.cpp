@@ -4,6 +4,7 @@
 #include "capi/guard.h"
 
 using heddle::capi::guard;
+using heddle::capi::guard_size;
 using heddle::capi::in;
 using heddle::capi::out;
 using heddle::capi::out_or_absent;
@@ -33,5 +34,5 @@ heddle_status heddle_greedy(heddle_context* context, DLTensor* token_ids, DLTens
 }
 
 size_t heddle_sample_workspace_bytes(int64_t num_rows, int64_t vocab_size) {
-  return heddle::sample_workspace_bytes(num_rows, vocab_size);
+  return guard_size([&] { return heddle::sample_workspace_bytes(num_rows, vocab_size); });
 }

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -46,6 +47,33 @@ TEST(PackRows, StaysWithinThreePercentOfTheStoredSize) {
   }
 }
 
+TEST(PackRows, RefusesAWeightWhoseBytesDoNotFit) {
+  constexpr int64_t kHuge = int64_t{1} << 58;
+  using testing::message_of;
+  const std::string message = "packed bytes: 18014398509481984 x 1024 x 64, expected 0 to";
+  const auto begins = [&](const std::string& text) { return text.substr(0, message.size()); };
+  EXPECT_EQ(begins(message_of([] { (void)packed_bytes(WeightType::kF32, kHuge, 1024); })), message);
+  // 2^70 bytes are 0 where they wrap, which is what is given.
+  EXPECT_EQ(begins(message_of([] { pack_rows({}, {}, WeightType::kF32, kHuge, 1024, 0, 0, {}); })),
+            message);
+  const PackedWeight weight{WeightType::kF32, kHuge, 1024, nullptr};
+  std::vector<float> row(1024);
+  const std::vector<int32_t> ids(1);
+  EXPECT_EQ(begins(message_of([&] {
+              embedding({}, host_view(row.data(), {1, 1024}), host_view(ids.data(), {1}), weight);
+            })),
+            message);
+  EXPECT_EQ(message_of([&] {
+              linear({}, host_view(row.data(), {1, 4}), host_view(row.data(), {1, 4}),
+                     {WeightType::kF32, -1, 4, reinterpret_cast<std::byte*>(row.data())});
+            }),
+            "packed_bytes: out_features is -1");
+  for (const WeightType type : kAllWeightTypes) {
+    const int64_t most = std::numeric_limits<int64_t>::max() / block_size(type) * block_size(type);
+    EXPECT_NE(message_of([&] { (void)packed_bytes(type, most, most); }), "no error") << type;
+  }
+}
+
 TEST(PackRows, NamesWhatIsWrong) {
   std::vector<std::byte> packed(packed_bytes(WeightType::kQ4_1, 40, 64));
   const std::vector<std::byte> stored(size_t{40} * 40);
@@ -67,7 +95,8 @@ TEST(PackRows, NamesWhatIsWrong) {
   EXPECT_EQ(
       call(40, 64, 0, 40, size, 1599),
       "pack_rows: stored holds 1599 bytes, expected 1600 for 40 rows of 64 weights of type Q4_1");
-  EXPECT_EQ(call(40, 64, 16, 32, size, 1280), "pack_rows: rows [16, 48) of a weight with 40 rows");
+  EXPECT_EQ(call(40, 64, 16, 32, size, 1280),
+            "pack_rows: 32 rows from row 16 on of a weight with 40 rows");
   EXPECT_EQ(call(40, 64, 8, 32, size, 1280), "pack_rows: first_row 8 is not a multiple of 16");
   EXPECT_EQ(call(40, 64, 0, 20, size, 800),
             "pack_rows: num_rows 20 is not a multiple of 16 and the rows end at 20 of 40");

@@ -68,6 +68,9 @@ def test_packed_weight_errors(framework: Framework) -> None:
         heddle.PackedWeight(stored, "Q8_0", 2, 32)
     with pytest.raises(ValueError, match="in_features is 33, expected a multiple of 32 for Q8_0"):
         heddle.PackedWeight(stored, "Q8_0", 1, 33)
+    empty = framework.array(np.zeros(0), "u8")
+    with pytest.raises(ValueError, match=r"stored bytes: 288230376151711744 x 4096, expected 0 to"):
+        heddle.PackedWeight(empty, "F32", 2**58, 2**10)
     with pytest.raises(ValueError, match="y has 1 arrays, weight has 0"):
         ops.linear(
             [framework.array(np.zeros((1, 1)), "f32")], framework.array(np.zeros((1, 1)), "f32"), []

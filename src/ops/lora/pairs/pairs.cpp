@@ -4,9 +4,11 @@
 
 #include "heddle/config.h"
 #include "heddle/core/check.h"
+#include "heddle/core/product.h"
 #include "heddle/core/validate.h"
 
 #include "cpu/index_array.h"
+#include "ops/lora/checks/check_sizes.h"
 #include "ops/lora/checks/validate.h"
 #include "ops/lora/cpu/product.h"
 #include "ops/lora/lora_apply.h"
@@ -235,7 +237,10 @@ void apply_pairs(const ExecContext& ctx, const LoraSite& site, const LoraBatch& 
 
 size_t lora_pairs_workspace_bytes(Device device, int64_t num_tokens, int64_t in_features,
                                   int64_t out_features, int num_slices, int max_rank) {
-  const int64_t rows = std::clamp<int64_t>(num_tokens, 0, kWindowRows);
+  check_sizes(num_tokens, max_rank);
+  check_extent("out_features", out_features);
+  check_extent("num_slices", num_slices);
+  const auto rows = std::min<int64_t>(num_tokens, kWindowRows);
   // Monotonic in the columns, so that a bound of them gives a bound of the bytes.
   const int64_t columns = out_features + (pair_sum_columns(1) - 1) * num_slices;
   const int64_t sums = std::min(rows * columns, std::max(kMaxPairSums, columns));

@@ -2,6 +2,7 @@
 #include "heddle/core/check.h"
 #include "heddle/core/validate.h"
 
+#include "ops/lora/checks/check_sizes.h"
 #include "ops/lora/checks/validate.h"
 #include "ops/lora/cpu/row_groups.h"
 #include "ops/lora/grouped/grouped_params.h"
@@ -86,6 +87,7 @@ void lora_plan(const ExecContext& ctx, TensorView plan, const LoraBatch& batch, 
 }
 
 size_t lora_plan_bytes(int64_t num_tokens, int max_rank) {
+  check_sizes(num_tokens, max_rank);
   return windows_plan_bytes(num_tokens, max_rank) +
          (has_grouped_plan(num_tokens, max_rank) ? cuda::lora::grouped_plan_bytes(num_tokens) : 0);
 }

@@ -4,6 +4,7 @@
 
 #include "heddle/config.h"
 #include "heddle/core/check.h"
+#include "heddle/core/product.h"
 #include "heddle/ops/lora_table.h"
 
 #include "core/device_bytes.h"
@@ -47,7 +48,8 @@ LoraTable LoraTable::from_pointers(ConstTensorView pointers, DType dtype, LoraLa
   table.layout = layout;
   table.pointers = pointers.data<int64_t>();
   table.pointer_stride = pointers.stride(0);
-  table.element_offset = layer_idx * rank * features;
+  table.element_offset =
+      checked_product("elements in front of the layer", {layer_idx, rank, features});
   table.row_stride = layout == LoraLayout::kRankMajor ? features : rank;
   return table;
 }
