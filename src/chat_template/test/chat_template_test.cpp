@@ -132,6 +132,8 @@ TEST(ChatTemplate, TellsTheLineOfAFailure) {
   expect_failure({"line 1: replace needs the argument 'new'"}, "{{ 'a' | replace('a') }}");
   expect_failure({"line 1: macro 'f' takes 1 arguments, 2 are given"},
                  "{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}");
+  expect_failure({"line 1: macro 'f' takes no argument 'a'"},
+                 "{% macro f(a) %}{% endmacro %}{{ f(1, a=2) }}");
   expect_failure({"line 1: 3 values are assigned to 2 names"}, "{% set a, b = [1, 2, 3] %}");
   expect_failure({"line 1: an attribute is assigned to what is no namespace"},
                  "{% set a = 1 %}{% set a.b = 1 %}");
@@ -149,6 +151,34 @@ TEST(ChatTemplate, RefusesWhatItCannotRenderAsPythonDoes) {
         "{% set a = namespace() %}{% set a.a = a %}", "{{ strftime_now('%f') }}",
         "{{ 1.5 | round(-1) }}", "{{ {}.keys() == {}.keys() }}"}) {
     expect_unsupported({"line 1: "}, [&] { (void)render(source); });
+  }
+}
+
+/// Not UTF-8: characters spelled with more bytes than they need, surrogates, what lies past
+/// U+10FFFF, and pieces.
+const std::string kNoUtf8[] = {
+    {'\xC0', '\x80'},
+    "\xC1\xBF",
+    {'\xE0', '\x80', '\x80'},
+    "\xE0\x9F\xBF",
+    {'\xF0', '\x80', '\x80', '\x80'},
+    "\xF0\x8F\xBF\xBF",
+    "\xED\xA0\x80",
+    "\xF4\x90\x80\x80",
+    "\x80",
+    "\xE2\x82",
+};
+
+TEST(ChatTemplate, RefusesTextThatIsNotUtf8) {
+  for (const std::string& bytes : kNoUtf8) {
+    expect_broken({"line 1: the template is not UTF-8"}, "a" + bytes + "b");
+    expect_broken({"line 1: the template is not UTF-8"}, "{{ '" + bytes + "' }}");
+    expect_failure({"text that is not UTF-8"}, "{{ x }}", {{"x", "a" + bytes}});
+    expect_failure({"text that is not UTF-8"}, "{{ x }}", {{"x", {{"a" + bytes, 1}}}});
+    expect_failure({"text that is not UTF-8"}, "{{ x }}", {{"x", {bytes + "b"}}});
+  }
+  for (const char* text : {"\x7F\u0080", "\u07FF\u0800", "\uFFFF\U00010000", "\U0010FFFF"}) {
+    EXPECT_EQ(render(std::string(text) + "{{ x }}", {{"x", text}}), std::string(text) + text);
   }
 }
 

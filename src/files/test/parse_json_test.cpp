@@ -106,5 +106,18 @@ TEST(ParseJson, QuotesLittleOfTheText) {
   refused("a long number", std::string(size_t{10} << 20, '9') + "e999");
 }
 
+TEST(ParseJson, RefusesTextThatIsNotUtf8) {
+  using namespace std::string_literals;
+  for (const std::string& bytes : {"\xC0\x80"s, "\xE0\x80\x80"s, "\xF0\x80\x80\x80"s,
+                                   "\xED\xA0\x80"s, "\xF4\x90\x80\x80"s, "\x80"s}) {
+    for (const std::string& text : {"[\"" + bytes + "\"]", "{\"" + bytes + "\": 1}"}) {
+      testing::expect_invalid({"the file"},
+                              [&] { (void)parse_json<nlohmann::json>(text, "the file"); });
+    }
+  }
+  EXPECT_EQ(parse_json<nlohmann::json>("[\"\u00e9\U0001f600\"]", "the file")[0],
+            "\u00e9\U0001f600");
+}
+
 }  // namespace
 }  // namespace heddle::files
