@@ -3,6 +3,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -92,6 +93,31 @@ TEST(GgufFile, ReadsEveryTypeOfValue) {
   }
 }
 
+template <class T>
+void expect_array(const std::vector<T>& values) {
+  const std::string bytes = GgufBuilder().array<T>("key", values).value("next", true).build();
+  const GgufFile file = read(bytes);
+  const auto got =
+      file.get_array<std::conditional_t<std::is_floating_point_v<T>, double, int64_t>>("key");
+  EXPECT_EQ(std::vector<T>(got.begin(), got.end()), values);
+  EXPECT_TRUE(file.get<bool>("next"));
+}
+
+TEST(GgufFile, ReadsArraysOfEveryType) {
+  expect_array<uint8_t>({200, 1, 2});
+  expect_array<int8_t>({-7, 1, 2});
+  expect_array<uint16_t>({60000, 1, 2});
+  expect_array<int16_t>({-30000, 1, 2});
+  expect_array<uint32_t>({4000000000, 1, 2});
+  expect_array<int32_t>({-2000000000, 1, 2});
+  expect_array<uint64_t>({uint64_t{1} << 62, 1, 2});
+  expect_array<int64_t>({-5000000000, 1, 2});
+  expect_array<float>({0.5f, -1.0f, 2.0f});
+  expect_array<double>({0.1, -1.0, 2.0});
+  const std::string bytes = GgufBuilder().array<bool>("key", {true, false, true}).build();
+  EXPECT_EQ(read(bytes).get_array<bool>("key"), (std::vector<bool>{true, false, true}));
+}
+
 TEST(GgufFile, NamesTheKeyWhenTheCallerExpectsAnotherValue) {
   const std::string bytes = sample().build();
   const GgufFile file = read(bytes);
@@ -139,6 +165,17 @@ TEST(GgufFile, FindsTensorsWhereTheyLie) {
     EXPECT_EQ(file.find_tensor("other"), nullptr);
     expect_invalid({"m.gguf: has no tensor 'other'"}, [&] { (void)file.tensor("other"); });
   }
+}
+
+TEST(GgufFile, CountsTheWeightsOfEveryRank) {
+  const std::string bytes = GgufBuilder()
+                                .tensor("two", {3, 2}, 0, std::string(24, 't'))
+                                .tensor("four", {3, 2, 5, 7}, 0, std::string(840, 'f'))
+                                .build();
+  const GgufFile file = read(bytes);
+  EXPECT_EQ(file.tensor("two").num_weights(), 6);
+  EXPECT_EQ(file.tensor("four").num_weights(), 210);
+  EXPECT_EQ(file.tensor("four").num_bytes, 840u);
 }
 
 TEST(GgufFile, MapsAFileAndSurvivesMovesAndReleases) {

@@ -143,6 +143,31 @@ TEST(SafetensorsFile, RefusesTensorsThatAreNotWhole) {
                  entry("\"F32\"", "[4]", "[0, 16]"), data);
 }
 
+TEST(SafetensorsFile, KnowsTheSizeOfEveryType) {
+  for (const auto& [dtype, size] : {std::pair<const char*, size_t>("F64", 8),
+                                    {"F32", 4},
+                                    {"F16", 2},
+                                    {"BF16", 2},
+                                    {"I64", 8},
+                                    {"I32", 4},
+                                    {"I16", 2},
+                                    {"I8", 1},
+                                    {"U64", 8},
+                                    {"U32", 4},
+                                    {"U16", 2},
+                                    {"U8", 1},
+                                    {"F8_E4M3", 1},
+                                    {"F8_E5M2", 1},
+                                    {"BOOL", 1}}) {
+    const std::string data(3 * size, 'x');
+    const std::string whole = SafetensorsBuilder().tensor("t", dtype, {3}, data).build();
+    EXPECT_EQ(text_of(read(whole).find("t")->data), data) << dtype;
+    const std::string longer = SafetensorsBuilder().tensor("t", dtype, {3}, data + 'x').build();
+    const std::string says = "which takes " + std::to_string(3 * size) + " bytes";
+    expect_invalid({dtype, says.c_str()}, [&] { (void)read(longer); });
+  }
+}
+
 TEST(SafetensorsFile, RefusesHolesAndOverlaps) {
   const auto two = [](const char* first, const char* second) {
     return std::string(R"({"a": {"dtype": "U8", "shape": [4], "data_offsets": )") + first +

@@ -49,6 +49,24 @@ TEST(AdapterConfig, ScalesByRankOrItsRoot) {
       [&] { (void)huge.scale_of(kQ3); });
 }
 
+TEST(AdapterConfig, ScalesByTheRankAndAlphaOfTheModule) {
+  for (const bool rslora : {false, true}) {
+    for (const bool own_rank : {false, true}) {
+      for (const bool own_alpha : {false, true}) {
+        const AdapterConfig config =
+            read(std::string(R"("r": 5, "lora_alpha": 12, "use_rslora": )") +
+                 (rslora ? "true" : "false") + R"(, "rank_pattern": {")" +
+                 (own_rank ? "q_proj" : "x_proj") + R"(": 3}, "alpha_pattern": {")" +
+                 (own_alpha ? "q_proj" : "x_proj") + R"(": 7})");
+        const double rank = own_rank ? 3 : 5, alpha = own_alpha ? 7 : 12;
+        EXPECT_EQ(config.scale_of(kQ3),
+                  static_cast<float>(alpha / (rslora ? std::sqrt(rank) : rank)))
+            << rslora << own_rank << own_alpha;
+      }
+    }
+  }
+}
+
 TEST(AdapterConfig, MatchesPatternsAsPeftDoes) {
   const auto rank = [](const std::string& key, const std::string& module) {
     return read(R"("r": 7, "rank_pattern": {")" + key + R"(": 2})").rank_of(module);
@@ -95,6 +113,10 @@ TEST(AdapterConfig, TargetsWhatPeftDoes) {
       read(R"("target_modules": ["q_proj"], "exclude_modules": ".*13.*")");
   EXPECT_TRUE(excluded.targets(kQ3));
   EXPECT_FALSE(excluded.targets(kQ13));
+  const AdapterConfig without = read(R"("exclude_modules": ["down_proj", "13.self_attn.q_proj"])");
+  EXPECT_TRUE(without.targets(kQ3));
+  EXPECT_FALSE(without.targets(kQ13));
+  EXPECT_FALSE(without.targets(kDown3));
 }
 
 TEST(AdapterConfig, TargetsTheLayersToTransform) {
@@ -105,9 +127,11 @@ TEST(AdapterConfig, TargetsTheLayersToTransform) {
   EXPECT_TRUE(read(R"("target_modules": ["q_proj"], "layers_to_transform": 13)").targets(kQ13));
   EXPECT_TRUE(read(R"("target_modules": ["q_proj"], "layers_to_transform": [])").targets(kQ13));
   const auto with_pattern = [](const std::string& pattern) {
-    return read(R"("target_modules": ["q_proj"], "layers_to_transform": [3], "layers_pattern": )" +
-                pattern)
-        .targets(kQ3);
+    const AdapterConfig config =
+        read(R"("target_modules": ["q_proj"], "layers_to_transform": [3, 13], "layers_pattern": )" +
+             pattern);
+    EXPECT_EQ(config.targets(kQ3), config.targets(kQ13));  // a number of any length
+    return config.targets(kQ3);
   };
   EXPECT_TRUE(with_pattern("\"layers\""));
   EXPECT_TRUE(with_pattern(R"(["h", "layers"])"));

@@ -148,6 +148,37 @@ TEST(Tokenizer, KnowsItsTokens) {
   EXPECT_TRUE(tokenizer.encode("", ControlTokens::kParse).empty());
 }
 
+TEST(Tokenizer, TreatsEachTypeOfTokenAsItsHeaderSays) {
+  Vocabulary vocabulary = byte_vocabulary({"<unk>"}, TokenType::kUnknown);
+  vocabulary.types['a'] = TokenType::kByte;
+  for (const auto& [text, type] : {std::pair("<end>", TokenType::kControl),
+                                   {"<x>", TokenType::kUserDefined},
+                                   {"<u>", TokenType::kUnused}}) {
+    vocabulary.tokens.emplace_back(text);
+    vocabulary.types.push_back(type);
+  }
+  const Tokenizer tokenizer(std::move(vocabulary));
+  const auto num_ids = [&](const char* text, ControlTokens control) {
+    return tokenizer.encode(text, control).size();
+  };
+  EXPECT_EQ(tokenizer.encode("a", ControlTokens::kPlain), (std::vector<int32_t>{'a'}));
+  for (const char* control : {"<unk>", "<end>"}) {
+    EXPECT_TRUE(tokenizer.is_control(tokenizer.find(control)));
+    EXPECT_EQ(num_ids(control, ControlTokens::kParse), 1u);
+    EXPECT_EQ(num_ids(control, ControlTokens::kPlain), 5u);
+  }
+  EXPECT_FALSE(tokenizer.is_control(tokenizer.find("<x>")));
+  EXPECT_EQ(num_ids("<x>", ControlTokens::kPlain), 1u);
+  EXPECT_EQ(num_ids("<u>", ControlTokens::kParse), 3u);
+}
+
+TEST(Tokenizer, FindsTheControlTokenOfSeveralWithEqualBytes) {
+  Vocabulary vocabulary = byte_vocabulary({"ab"}, TokenType::kNormal);
+  vocabulary.tokens.emplace_back("ab");
+  vocabulary.types.push_back(TokenType::kControl);
+  EXPECT_EQ(Tokenizer(std::move(vocabulary)).find("ab"), 257);
+}
+
 /// A word without a break must not cost the square of its length, whichever pattern or merge it
 /// meets.
 TEST(Tokenizer, TakesLongWordsInOneGo) {

@@ -48,6 +48,22 @@ TEST(Utf8, ReplacesMaximalSubparts) {
   EXPECT_EQ(replace_invalid_utf8("\xE2\x82\xE2\x82\xAC"), "\uFFFD€");
 }
 
+TEST(Utf8, KnowsTheFirstAndLastCharacterOfEachLength) {
+  for (const char* text :
+       {"\x7F", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",
+        "\xEF\xBF\xBF", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
+    EXPECT_EQ(replace_invalid_utf8(text), text);
+  }
+  // One before the first, one behind the last: every byte of them is replaced for itself.
+  for (const char* text :
+       {"\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xED\xBF\xBF",
+        "\xF0\x80\x80\x80", "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80"}) {
+    std::string want;
+    for (size_t i = 0; i < std::string_view(text).size(); ++i) want += "\uFFFD";
+    EXPECT_EQ(replace_invalid_utf8(text), want) << ::testing::PrintToString(text);
+  }
+}
+
 TEST(Utf8Stream, GivesTheSameTextHoweverTheBytesArrive) {
   for (const auto& [bytes, text] : recorded_strings()) {
     Utf8Stream stream;
