@@ -7,8 +7,12 @@
 #include "heddle/config.h"
 #include "heddle/core/error.h"
 
+#include "byte_size.h"
+
 namespace heddle::app {
 namespace {
+
+constexpr const char* kAutoSize = "auto";
 
 /// NAME=DIR, cut at the first '='.
 void add_adapter(std::vector<NamedAdapter>& adapters, const std::string& text) {
@@ -36,6 +40,15 @@ CLI::Validator number_in(float low, float high) {
           ""};
 }
 
+/// Bytes, or 0 for "auto".
+int64_t read_kv_memory(const std::string& text) {
+  if (text == kAutoSize) return 0;
+  const std::optional<int64_t> bytes = parse_byte_size(text);
+  HEDDLE_CHECK(bytes, "--kv-memory ", text, ": expected ", kAutoSize,
+               " or a size of at least 1 byte, such as 8G, 1500M or 2000000");
+  return *bytes;
+}
+
 void add_engine_options(CLI::App& command, EngineOptions& engine) {
   constexpr const char* kGroup = "Engine";
   command.add_option("-t,--threads", engine.num_threads, "Threads; 0: one per processor")
@@ -55,6 +68,14 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
   command.add_option("--prefill-chunk", engine.prefill_chunk, "Prompt tokens a step takes in")
       ->capture_default_str()
       ->check(CLI::Range(1, 65536))
+      ->group(kGroup);
+  command
+      .add_option_function<std::string>(
+          "--kv-memory",
+          [&engine](const std::string& text) { engine.kv_memory = read_kv_memory(text); },
+          "Memory of the KV cache, say 8G; auto: half of what is free. Rows wait when it is in use")
+      ->default_str(kAutoSize)
+      ->type_name("SIZE")
       ->group(kGroup);
 }
 

@@ -145,6 +145,7 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
       {"--max-context", static_cast<double>(engine.max_context)},
       {"--page-size", static_cast<double>(engine.page_size)},
       {"--prefill-chunk", static_cast<double>(engine.prefill_chunk)},
+      {"--kv-memory", static_cast<double>(engine.kv_memory)},
       {"--max-batch", static_cast<double>(engine.max_batch)},
       {"--max-tokens", static_cast<double>(answer.max_tokens)},
       {"--temperature", answer.sampling.temperature},
@@ -160,7 +161,8 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
       if (option.default_value.empty()) continue;
       const std::string& name = option.names.back();
       ASSERT_TRUE(defaults.contains(name)) << name << " has a default: add it to this table";
-      EXPECT_NEAR(std::stod(option.default_value), defaults.at(name), 1e-6) << name;
+      const bool is_auto = option.default_value == "auto";  // 0 in the struct
+      EXPECT_NEAR(is_auto ? 0.0 : std::stod(option.default_value), defaults.at(name), 1e-6) << name;
       EXPECT_NE(help_about(program_, command.name, Style::kPlain)
                     .find("[default: " + option.default_value + "]"),
                 std::string::npos)
