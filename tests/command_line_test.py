@@ -105,8 +105,21 @@ class Limits(Case):
         self.assertLess(peak, limit)
 
 
+    def test_rows_wait_for_the_memory_of_the_kv_cache_and_answer_the_same(self):
+        rows = self.rows(*[{"prompt": f"Count to {i}.", "max_tokens": 12} for i in range(6)])
+        roomy = self.answers("--logprobs", "--prompts", rows)
+        tight = self.answers("--logprobs", "--kv-memory", "4MiB", "--prompts", rows)  # 5 pages: one row at a time
+        self.assertEqual(tight, roomy)
+        code, out, err = run("generate", "--kv-memory", "2949120", "--max-tokens", 300, "Hi")
+        self.assertEqual((code, out), (2, ""))
+        self.assertRegex(err, r"may come to \d+ tokens and need \d+ pages of the KV cache \(\d+ bytes\), it has 4 \(kv_memory: 2949120 bytes\)")
+
+
 class WrongInput(Case):
     def test_options(self):
+        for wrong in ("0", "-5", "3X", "1.5G", "lots", "99999999999G"):
+            self.refused("generate", f"--kv-memory={wrong}", "Hi", says=[f"--kv-memory {wrong}", "auto", "8G"])
+        self.refused("generate", "--kv-memory", "100K", "Hi", says=["kv_memory is 102400", "page of 16 tokens", "737280"])
         self.refused("generate", "--threads", "many", "Hi", says=["--threads", "many"])
         self.refused("generate", "--no-such-option", says=["--no-such-option"])
         self.refused("generate", says=["no prompts"])
