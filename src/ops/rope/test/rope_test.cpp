@@ -129,6 +129,17 @@ TEST(Rope, NamesWhatIsWrong) {
             "cos.size(1) is 5, expected rotary_dim / 2 = 4");
   EXPECT_EQ(message([&] { rope(ctx, xv, at, RopeParams{.theta = 0.0}); }),
             "RopeParams::theta is 0, expected > 0");
+  EXPECT_EQ(message([&] { rope(ctx, xv, at, RopeParams{.scale = 0.0}); }),
+            "RopeParams::scale is 0, expected > 0");
+  const auto corrected = [&](const Llama3RopeScaling& llama3) {
+    return message([&] { rope(ctx, xv, at, RopeParams{.llama3 = llama3}); });
+  };
+  EXPECT_EQ(corrected({.factor = 0.0}),
+            "Llama3RopeScaling: factor 0 and original_max_position 8192, expected > 0");
+  EXPECT_EQ(corrected({.original_max_position = -1.0}),
+            "Llama3RopeScaling: factor 8 and original_max_position -1, expected > 0");
+  EXPECT_EQ(corrected({.low_freq_factor = 4.0}),
+            "Llama3RopeScaling: low_freq_factor 4 must be above 0 and below high_freq_factor 4");
 }
 
 }  // namespace

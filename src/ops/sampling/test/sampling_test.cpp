@@ -14,6 +14,7 @@
 #include "cpu/philox.h"
 #include "expect_error.h"
 #include "isa.h"
+#include "ops/sampling/draw.h"
 #include "ops/sampling/test/sampling_cases.h"
 #include "ops/sampling/test/sampling_ref.h"
 #include "poison.h"
@@ -59,7 +60,7 @@ SamplingRow random_row(int64_t vocab) {
           .top_p = pick({-1.0f, 0.0f, 0.1f, 0.9f, 0.999f, 1.0f, 2.0f}),
           .min_p = pick({-1.0f, 0.0f, 0.01f, 0.2f, 1.0f}),
           .seed = testing::random_int(INT64_MIN, INT64_MAX),
-          .step = testing::random_int(0, 1000)};
+          .step = testing::random_int(0, pick<int64_t>({1000, int64_t{1} << 60}))};
 }
 
 /// Logits with ties, masked tokens and NaN among them.
@@ -267,6 +268,49 @@ TEST(Sample, FiltersKeepWhatReachesTheirBoundExactly) {
   EXPECT_EQ(drawn(equal, {.top_p = 0.125f}), (Ids{0}));
   EXPECT_EQ(drawn(equal, {.top_k = 4, .top_p = 0.75f}), (Ids{0, 1, 2}));
   EXPECT_EQ(drawn({2.0f, 1.9f, 2.0f, 2.0f, 1.0f}, {.min_p = 1.0f}), (Ids{0, 2, 3}));
+  // All weigh the same at last, but for what is masked.
+  EXPECT_EQ(drawn({-kInfinity, 3.0f, 50.0f, kNan}, {.temperature = kInfinity}), (Ids{1, 2}));
+}
+
+/// The first token whose running sum exceeds u times the total, not one that reaches it.
+TEST(Sample, TakesTheFirstTokenWhoseSumExceedsTheDraw) {
+  const std::vector<float> logits{1.0f, 1.0f, -kInfinity, 1.0f, 1.0f};
+  std::vector<float> weights(logits.size());
+  std::vector<OrderKey> keys(logits.size());
+  const auto at = [&](double u) {
+    return draw_token({logits.data(), std::ssize(logits)}, 1.0f,
+                      {.temperature = 1.0f, .top_k = 0, .top_p = 1.0f, .min_p = 0.0f, .u = u},
+                      {weights.data(), keys.data()});
+  };
+  EXPECT_EQ(at(0.0), 0);
+  EXPECT_EQ(at(0.25 - 0x1p-53), 0);
+  EXPECT_EQ(at(0.25), 1);
+  EXPECT_EQ(at(0.5), 3);
+  EXPECT_EQ(at(0.75), 4);
+  EXPECT_EQ(at(1.0 - 0x1p-53), 4);
+}
+
+/// Ranges of weights have no gap between them: each holds its lower bound and not its upper one.
+TEST(Sample, RangesOfWeightsMeet) {
+  for (const int64_t target : testing::cpu_targets()) {
+    SCOPED_TRACE(testing::cpu_target_name(target));
+    const testing::ScopedCpuTarget scoped(target);
+    const std::vector<float> logits(37, 0.0f);
+    std::vector<float> weights(logits.size(), 0.125f);
+    weights[5] = weights[35] = 0.25f;
+    weights[6] = weights[36] = 0.5f;
+    std::vector<OrderKey> keys(logits.size());
+    const LogitRow row{logits.data(), std::ssize(logits)};
+    const auto tokens = [&](float low, float high) {
+      const int64_t n = cpu::sampling::keys_of_weights(row, weights.data(), low, high, keys.data());
+      std::vector<int32_t> found;
+      for (int64_t i = 0; i < n; ++i) found.push_back(token_of(keys[size_t(i)]));
+      return found;
+    };
+    EXPECT_EQ(tokens(0.25f, 0.5f), (std::vector<int32_t>{5, 35}));
+    EXPECT_EQ(tokens(0.5f, 2.0f), (std::vector<int32_t>{6, 36}));
+    EXPECT_EQ(tokens(0.0f, 0.25f).size(), 33u);
+  }
 }
 
 /// Sums of blocks are added in f64: behind one token of weight 1, each of 200 blocks weighs less
