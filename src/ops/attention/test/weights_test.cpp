@@ -63,5 +63,21 @@ TEST(AttentionWeights, TheSmallestCountAcrossTiles) {
   EXPECT_NEAR(got / (numerator / sum), 1.0, 1e-5);
 }
 
+// Each query sees the key of its own position alone, which is turned by the same angle and stands
+// at a right angle to it: the score is 0 at any position, but for the rounding of cosine and sine.
+TEST(AttentionWeights, KeysTurnAsExactlyAsQueries) {
+  constexpr int64_t kLength = 300;
+  testing::Sequence<float, float> sequence{kLength, kLength, {}, {}, {}};
+  for (int64_t i = 0; i < kLength; ++i) {
+    for (const float x : {1.0f, 0.0f}) sequence.q.push_back(x);
+    for (const float x : {0.0f, 1.0f}) sequence.k.push_back(x);
+    for (const float x : {0.5f, 2.0f}) sequence.v.push_back(x);
+  }
+  const auto got = testing::attend<float, float>(
+      {1, 1, 2}, {sequence}, {},
+      {.sm_scale = 1000.0f, .window_left = 0, .rope = RopeParams{.theta = 1e4}});
+  for (const float lse : got.lse) EXPECT_LE(std::abs(lse), 1000.0f * 0x1p-23f);
+}
+
 }  // namespace
 }  // namespace heddle

@@ -25,6 +25,7 @@ void check_embedding(WeightType type) {
   ids[0] = Id{-1};
   ids[2] = Id{kVocab};
   ids[4] = Id{kVocab - 1};
+  if constexpr (sizeof(Id) == 8) ids[6] = Id{1} << 32;  // no token, though its lower half is one
   const ConstTensorView id_view(reinterpret_cast<const std::byte*>(ids.data()), kDType<Id>,
                                 Device{}, std::vector<int64_t>{kTokens}, std::vector<int64_t>{2});
   ThreadPool threads(2);
