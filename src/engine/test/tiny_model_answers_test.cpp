@@ -154,6 +154,14 @@ TEST(TinyModelPrompts, RawTextBeginsWithBosWhereTheFileSaysSo) {
   testing::expect_invalid({"bos"}, [&] { (void)wrong.engine(); });
 }
 
+TEST(TinyModelPrompts, AVocabularyOfAnotherSizeIsRefused) {
+  model::ByteTokenizer larger = tokenizer();
+  larger.control_tokens.push_back("<|more|>");
+  const testing::TinyModel model(testing::scripted_llama(alphabet()), larger);
+  testing::expect_invalid({"tokenizer.ggml.tokens has 262 entries, token_embd.weight has 261 rows"},
+                          [&] { (void)model.engine(); });
+}
+
 TEST(TinyModelPrompts, ConversationsGoThroughTheTemplateOfTheFile) {
   model::ByteTokenizer with_template = tokenizer();
   with_template.add_bos = true;  // of raw text alone: a template says it itself

@@ -59,6 +59,12 @@ TEST(LlamaConfig, WhatAFileLeavesOut) {
   EXPECT_EQ(config.rope, (RopeParams{.theta = 1e4, .scale = 1.0, .rotary_dim = 8}));
 }
 
+TEST(LlamaConfig, WidthOfHeadsFollowsFromThoseOfQueries) {
+  const LlamaConfig config = with({{"llama.attention.head_count_kv", 2u}});
+  EXPECT_EQ(config.num_kv_heads, 2);
+  EXPECT_EQ(config.head_dim, 8);
+}
+
 TEST(LlamaConfig, WhatAFileSays) {
   const LlamaConfig config = with({{"general.name", "tiny"},
                                    {"llama.attention.head_count_kv", 2u},

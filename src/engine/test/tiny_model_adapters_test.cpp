@@ -1,0 +1,64 @@
+// Adapters from folders, through the engine, against the model with the adapter added to its
+// weights in double.
+#include <gtest/gtest.h>
+
+#include "compare.h"
+#include "engine/test/tiny_model.h"
+#include "model/test/adapter_cases.h"
+
+namespace heddle {
+namespace {
+
+using model::Projection;
+using model::ref::Llama;
+
+/// A random adapter in a folder of its own; `merged` is the model with it.
+struct TinyAdapter {
+  Llama merged;
+  testing::TempFolder folder;
+
+  TinyAdapter(const Llama& model, int64_t rank, const std::vector<Projection>& targets)
+      : merged(model) {
+    std::string weights;
+    (void)model::random_adapter<float>("F32", rank, targets, weights, merged);
+    std::string names;
+    for (const Projection p : targets) {
+      names += (names.empty() ? "\"" : ", \"") + std::string(name(p)) + '"';
+    }
+    folder.write("adapter_model.safetensors", weights);
+    folder.write("adapter_config.json", R"({"peft_type": "LORA", "lora_alpha": 3.0, "r": )" +
+                                            std::to_string(rank) + R"(, "target_modules": [)" +
+                                            names + "]}");
+  }
+};
+
+void expect_logits(Engine& engine, const std::string& adapter, const Llama& model) {
+  Request request = testing::request_of(testing::random_tokens(11));
+  request.adapter = adapter;
+  const std::vector<double> want = model::ref::logits(model, *request.token_ids);
+  const std::vector<float> got = engine.prompt_logits(request);
+  EXPECT_LT(testing::relative_error<float>(got, want), 2e-5) << "adapter \"" << adapter << '"';
+}
+
+/// Alone with the base model, whatever its place in the tables, and beside one of a higher rank
+/// that came later.
+TEST(TinyModelAdapters, EachRequestHasItsOwn) {
+  const Llama base = model::random_llama(testing::tiny_config(), true);
+  const TinyAdapter first(base, 3, {Projection::kQ, Projection::kO, Projection::kUp});
+  const TinyAdapter second(base, 20, {Projection::kK, Projection::kV, Projection::kDown});
+  const TinyAdapter third(base, 1, {Projection::kGate});
+  Engine engine = testing::TinyModel(base).engine({.max_batch = 2, .prefill_chunk = 4});
+  expect_logits(engine, "", base);
+  (void)engine.add_adapter("first", first.folder.path().string());
+  expect_logits(engine, "first", first.merged);
+  expect_logits(engine, "", base);
+  (void)engine.add_adapter("second", second.folder.path().string());
+  (void)engine.add_adapter("third", third.folder.path().string());
+  expect_logits(engine, "first", first.merged);
+  expect_logits(engine, "second", second.merged);
+  expect_logits(engine, "third", third.merged);
+  expect_logits(engine, "", base);
+}
+
+}  // namespace
+}  // namespace heddle

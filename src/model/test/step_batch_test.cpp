@@ -1,0 +1,55 @@
+#include "model/step_batch.h"
+
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+namespace heddle::model {
+namespace {
+
+std::vector<int32_t> counted(int64_t n, int32_t first) {
+  std::vector<int32_t> values(static_cast<size_t>(n));
+  std::iota(values.begin(), values.end(), first);
+  return values;
+}
+
+void expect_equal(const ConstTensorView& got, const std::vector<int32_t>& want) {
+  ASSERT_EQ(got.num_elements(), std::ssize(want));
+  EXPECT_EQ(std::vector<int32_t>(got.data<int32_t>(), got.data<int32_t>() + want.size()), want);
+}
+
+/// A step at its limits fits the memory that is asked for it, each array in its own part.
+TEST(StepInputs, HoldTheLargestStep) {
+  for (const StepLimits limits : {StepLimits{100, 3, 40, 2}, {1, 1, 1, 1}, {17, 16, 33, 16}}) {
+    StepBatch batch;
+    batch.token_ids = counted(limits.num_tokens, 1000);
+    batch.positions = counted(limits.num_tokens, 2000);
+    batch.slot_ids = counted(limits.num_tokens, 3000);
+    batch.q_indptr = counted(limits.num_seqs + 1, 4000);
+    batch.page_indptr = counted(limits.num_seqs + 1, 5000);
+    batch.pages = counted(limits.num_pages, 6000);
+    batch.last_page_len = counted(limits.num_seqs, 7000);
+    batch.logit_tokens = counted(limits.num_logit_rows, 8000);
+    EXPECT_EQ(batch.num_tokens(), limits.num_tokens);
+    EXPECT_EQ(batch.num_seqs(), limits.num_seqs);
+    StagedArrays arrays({}, StepInputs::bytes_for(limits));
+    const StepInputs inputs = StepInputs::copy({}, batch, arrays);
+    expect_equal(inputs.token_ids, batch.token_ids);
+    expect_equal(inputs.positions, batch.positions);
+    expect_equal(inputs.slot_ids, batch.slot_ids);
+    expect_equal(inputs.q_indptr, batch.q_indptr);
+    expect_equal(inputs.logit_tokens, batch.logit_tokens);
+    expect_equal(inputs.pages.page_indptr, batch.page_indptr);
+    expect_equal(inputs.pages.pages, batch.pages);
+    expect_equal(inputs.pages.last_page_len, batch.last_page_len);
+    batch.clear();
+    EXPECT_EQ(batch.num_tokens() + batch.num_seqs() + std::ssize(batch.pages) +
+                  std::ssize(batch.q_indptr) + std::ssize(batch.page_indptr) +
+                  std::ssize(batch.logit_tokens) + std::ssize(batch.slot_ids) +
+                  std::ssize(batch.positions),
+              0);
+  }
+}
+
+}  // namespace
+}  // namespace heddle::model
