@@ -96,9 +96,10 @@ inline std::vector<int32_t> random_tokens(int64_t count, int64_t vocab_size = 25
 }
 
 /// Runs the requests to their end, completions in the order of the requests. An engine that makes
-/// no headway fails the test.
+/// no headway fails the test, and so does one whose events do not add up to the texts.
 inline std::vector<Completion> run_all(Engine& engine, const std::vector<Request>& requests) {
   std::vector<Completion> completions(requests.size());
+  std::vector<std::string> streamed(requests.size());
   RequestId first = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
     const RequestId id = engine.submit(requests[i]);
@@ -107,10 +108,12 @@ inline std::vector<Completion> run_all(Engine& engine, const std::vector<Request
   int64_t steps_left = 10'000;
   for (; engine.num_unfinished() > 0 && steps_left > 0; --steps_left) {
     for (Event& event : engine.step()) {
-      if (!event.completion) continue;
-      completions.at(static_cast<size_t>(event.request - first)) = std::move(*event.completion);
+      const auto index = static_cast<size_t>(event.request - first);
+      streamed.at(index) += event.text;
+      if (event.completion) completions[index] = std::move(*event.completion);
     }
   }
+  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(streamed[i], completions[i].text);
   EXPECT_GT(steps_left, 0) << "requests that never end";
   return completions;
 }

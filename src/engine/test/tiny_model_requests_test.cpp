@@ -1,0 +1,122 @@
+// What an engine refuses, counts and tells of a cancelled request, on a small random model.
+#include <gtest/gtest.h>
+
+#include "engine/test/tiny_model.h"
+#include "expect_error.h"
+
+namespace heddle {
+namespace {
+
+using testing::byte_tokens;
+using testing::request_of;
+using testing::run_all;
+
+/// A model that answers each letter with the next.
+model::ref::Llama alphabet() {
+  std::vector<int32_t> next(256, 'a');
+  for (size_t c = 'a'; c < 'z'; ++c) next[c] = static_cast<int32_t>(c + 1);
+  return testing::scripted_llama(next);
+}
+
+class TinyModelRequests : public ::testing::Test {
+ protected:
+  testing::TinyModel model{alphabet()};
+  Engine engine = model.engine({.max_batch = 2, .page_size = 4, .prefill_chunk = 4});
+
+  /// `submit` ends the request with the error that `check` throws.
+  void expect_refused(const Request& request, const char* says) {
+    testing::expect_invalid({says}, [&] { engine.check(request); });
+    const Completion completion = run_all(engine, {request})[0];
+    EXPECT_EQ(completion.finish_reason, FinishReason::kError);
+    EXPECT_NE(completion.error.find(says), std::string::npos) << completion.error;
+    EXPECT_TRUE(completion.token_ids.empty());
+  }
+};
+
+TEST_F(TinyModelRequests, AreRefusedInOneSentence) {
+  expect_refused(Request{}, "a request has 0 of messages, text and token_ids, expected one");
+  Request two = request_of({'a'});
+  two.text = "a";
+  expect_refused(two, "a request has 2 of messages, text and token_ids");
+  expect_refused(request_of({'a', 256}), "token id 256, the vocabulary has 256");
+  expect_refused(request_of({-1}), "token id -1");
+  expect_refused(request_of({}), "the prompt has no tokens");
+  expect_refused(request_of({'a'}, 0), "max_tokens is 0, expected at least 1");
+  Request other = request_of({'a'});
+  other.adapter = "nobody";
+  expect_refused(other, "unknown adapter \"nobody\"");
+  Request chat;
+  chat.messages = {{"user", "hi"}};
+  expect_refused(chat, "the model has no chat template");
+}
+
+TEST_F(TinyModelRequests, OptionsHaveBounds) {
+  const auto with = [&](const EngineOptions& options) {
+    return testing::message_of([&] { (void)model.engine(options); });
+  };
+  EXPECT_EQ(with({.max_batch = 0}), "max_batch is 0, expected at least 1");
+  EXPECT_EQ(with({.page_size = 0}), "page_size is 0, expected at least 1");
+  EXPECT_EQ(with({.prefill_chunk = 0}), "prefill_chunk is 0, expected at least 1");
+  EXPECT_EQ(with({.num_threads = -1}), "num_threads is -1, expected at least 0");
+  EXPECT_EQ(with({.max_context = 65}).substr(0, 18), "max_context is 65,");
+  EXPECT_EQ(with({.max_context = -1}).substr(0, 18), "max_context is -1,");
+  EXPECT_EQ(model.engine().options().max_context, 64);
+}
+
+/// What may become a stop string is held until the answer ends, then told.
+TEST_F(TinyModelRequests, HeldTextIsToldAtTheEnd) {
+  Request request = request_of({'a'}, 4);
+  request.stop = {"dezzz"};
+  EXPECT_EQ(run_all(engine, {request})[0].text, "bcde");
+  request.max_tokens = 20;
+  const RequestId id = engine.submit(request);
+  std::string text;
+  for (int step = 0; step < 4; ++step) {
+    for (const Event& event : engine.step()) text += event.text;
+  }
+  EXPECT_EQ(text, "bc");
+  EXPECT_TRUE(engine.cancel(id));
+  EXPECT_FALSE(engine.cancel(id));
+  const std::vector<Event> events = engine.step();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].request, id);
+  EXPECT_EQ(events[0].text, "de");
+  ASSERT_TRUE(events[0].completion);
+  EXPECT_EQ(events[0].completion->text, "bcde");
+  EXPECT_EQ(events[0].completion->token_ids, byte_tokens("bcde"));
+  EXPECT_EQ(events[0].completion->finish_reason, FinishReason::kCancelled);
+  EXPECT_EQ(engine.num_unfinished(), 0);
+}
+
+TEST_F(TinyModelRequests, AreCounted) {
+  // Prompts of 5 and 3 tokens with 4 in a step: 4 of the first, its last and 3, then decode steps.
+  (void)run_all(engine, {request_of(byte_tokens("abcde"), 4), request_of(byte_tokens("abc"), 2)});
+  const EngineStats& stats = engine.stats();
+  EXPECT_EQ(stats.prefill_tokens, 8);
+  EXPECT_EQ(stats.prefill_steps, 2);
+  EXPECT_EQ(stats.generated_tokens, 6);
+  EXPECT_EQ(stats.decode_tokens, 4);
+  EXPECT_EQ(stats.decode_steps, 3);
+  EXPECT_GT(stats.prefill_seconds, 0.0);
+  EXPECT_GT(stats.decode_seconds, 0.0);
+  EXPECT_EQ(stats.lora_seconds, 0.0);
+}
+
+TEST_F(TinyModelRequests, TheModelIsToldAsItIs) {
+  const ModelInfo& info = engine.model();
+  EXPECT_EQ(info.architecture, "llama");
+  EXPECT_EQ(info.num_layers, 1);
+  EXPECT_EQ(info.hidden_size, 256);
+  EXPECT_EQ(info.intermediate_size, 40);
+  EXPECT_EQ(info.num_q_heads, 6);
+  EXPECT_EQ(info.num_kv_heads, 2);
+  EXPECT_EQ(info.head_dim, 8);
+  EXPECT_EQ(info.vocab_size, 256);
+  EXPECT_EQ(info.context_length, 64);
+  // Embedding and head, three norms; q, o, k, v; gate, up, down.
+  EXPECT_EQ(info.num_parameters,
+            2 * 256 * 256 + 3 * 256 + 256 * (48 + 48 + 16 + 16) + 3 * 256 * 40);
+}
+
+}  // namespace
+}  // namespace heddle
