@@ -152,6 +152,13 @@ TEST(SiluAndMulErrors, NameTensorAxisAndBothValues) {
             "y is f16, but gate is f32");
   EXPECT_EQ(message(view({3, 4}), host_view(ids.data(), {3, 4}), view({3, 4})),
             "gate is i32, supported: f32, f16, bf16");
+  EXPECT_EQ(message(view({3, 4}), view({3, 4}), host_view(h.data(), {3, 4})),
+            "up is f16, but gate is f32");
+  const std::array<int64_t, 2> shape{3, 2}, wide{4, 2};
+  const TensorView gaps(reinterpret_cast<std::byte*>(x.data()), DType::kFloat32, {}, shape, wide);
+  EXPECT_EQ(message(gaps, view({3, 2}), view({3, 2})), "y.stride(1) is 2, expected 1");
+  EXPECT_EQ(message(view({3, 2}), gaps, view({3, 2})), "gate.stride(1) is 2, expected 1");
+  EXPECT_EQ(message(view({3, 2}), view({3, 2}), gaps), "up.stride(1) is 2, expected 1");
 }
 
 }  // namespace

@@ -43,6 +43,24 @@ TEST(MambaStateSelectiveCopy, NothingToCopyIsLegal) {
   expect_nothing_to_copy_is_legal({}, on);
 }
 
+TEST(MambaStateSelectiveCopy, StridesOfAnEmptyStateMeanNothing) {
+  Example example;
+  const Ints shape{2, 2, 4, 0}, from_shape{2, 2, 2, 4, 0};
+  const Ints strides{9, 5, 7, 3}, from_strides{9, 5, 2, 7, 3};
+  const MambaState empty{
+      {reinterpret_cast<std::byte*>(example.current.data()), DType::kFloat32, {}, shape, strides},
+      {reinterpret_cast<std::byte*>(example.intermediate.data()),
+       DType::kFloat32,
+       {},
+       from_shape,
+       from_strides}};
+  const RandomWidth indices({0, 1});
+  Mirror on;
+  mamba_state_selective_copy({}, {&empty, 1}, indices.view(on), indices.view(on), indices.view(on),
+                             2);
+  EXPECT_EQ(example.current, std::vector<float>(8, -1.0f));
+}
+
 TEST(MambaStateSelectiveCopy, ValidationNamesRowAndValue) {
   Mirror on;
   expect_validation_names_row_and_value({}, on);

@@ -292,6 +292,9 @@ inline void expect_validation_names_row_and_value(const ExecContext& ctx, Mirror
   example.slots = {1, 2};
   expect_invalid({"state_idx[1] is 2, expected below num_slots = 2"},
                  [&] { example.run(ctx, on, example.state()); });
+  example.slots = {-1, 2};  // behind a request that is skipped
+  expect_invalid({"state_idx[1] is 2, expected below num_slots = 2"},
+                 [&] { example.run(ctx, on, example.state()); });
   example.slots = {1, 1};
   example.accepted = {1, 1};
   expect_invalid({"state_idx[1] is 1, as state_idx[0]"},

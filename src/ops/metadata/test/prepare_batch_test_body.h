@@ -196,6 +196,8 @@ inline void expect_prepare_batch_cuts_what_does_not_fit_and_says_so(const Metada
   c = small_call();
   c.seq_pages = {{10, 11}, {20, 21}, {30, 31}, {}};
   EXPECT_EQ(overflow_of(c), kMissingPages);
+  c.table_width = 2;  // room for all pages that there are
+  EXPECT_EQ(overflow_of(c), kMissingPages);
   c = small_call();
   c.num_segments = 1;
   EXPECT_EQ(overflow_of(c), kSegmentOverflow);

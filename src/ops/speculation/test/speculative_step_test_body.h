@@ -192,6 +192,14 @@ inline void counts_on_the_device_give_the_same(const SpeculationRun& device) {
     on_device.expect_same(on_host);
     on_device.expect_next_step();
   }
+  // More prefill requests than there are rows for: those that have one.
+  Step too_many(random_batch(3, 2, 3, false), 0);
+  Step on_host = too_many;
+  IndexBuffer counts(Ints{3, 1000});
+  too_many.fused(device, too_many.outputs(), counts.view().narrow(0, 0, 1),
+                 counts.view().narrow(0, 1, 1), false);
+  on_host.fused(device, on_host.outputs(), 3, 2, false);
+  too_many.expect_same(on_host);
 }
 
 inline void every_output_may_be_absent(const SpeculationRun& device) {

@@ -123,6 +123,13 @@ inline void wild_starts_stay_within_the_tokens(const SpeculationRun& device) {
     }
     EXPECT_TRUE(got.mask.gaps_intact());
   }
+  // Three drafts by the starts, all right, of which two count.
+  IndexBuffer input(Ints{10, 11, 12, 13}), output(Ints{11, 12, 13, 14}), far(Ints{0, 3});
+  Outputs got(1, 4);
+  verify_speculative_tokens(device, got.last_one_indices.view(), got.mask.view(), input.view(),
+                            output.view(), 1, 0, Drafts::ragged(far.view(), 2));
+  EXPECT_EQ(got.last_one_indices.get(0), 2);
+  EXPECT_EQ(got.mask.values(), (Ints{1, 1, 1, 0}));
 }
 
 inline void empty_batches(const SpeculationRun& device) {

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <limits>
+#include <numeric>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -127,6 +130,25 @@ TEST(VerifyGreedyTree, AMaskThatHoldsMoreThanAncestorsIsReadUpToTheNodeOnly) {
   EXPECT_EQ(tokens[1], 6);
 }
 
+TEST(VerifyGreedyTree, TheLastBitOfARowThatIsTooShortCounts) {
+  // One word for 65 nodes: all hang on the root but node 64, whose bit 63 says that it follows 63.
+  constexpr int64_t kNodes = 65;
+  std::vector<int64_t> drafts(kNodes), targets(kNodes + 1, 1000), mask(kNodes, 0);
+  std::iota(drafts.begin(), drafts.end(), 100);
+  mask[64] = std::numeric_limits<int64_t>::min();
+  targets[0] = drafts[63];
+  targets[1 + 63] = drafts[64];
+  const std::vector<int64_t> indptr{0, kNodes};
+  testing::PoisonedBuffer<int64_t> tokens(3), count(1), nodes(2);
+  verify_tree_greedy({}, tokens.view({1, 3}), count.view({1}), nodes.view({1, 2}),
+                     host_view(drafts.data(), {kNodes}), host_view(targets.data(), {kNodes + 1}),
+                     host_view(mask.data(), {kNodes, 1}), host_view(indptr.data(), {2}));
+  EXPECT_EQ(count[0], 2);
+  EXPECT_EQ(nodes[0], 63);
+  EXPECT_EQ(nodes[1], 64);
+  EXPECT_EQ(tokens[2], 1000);
+}
+
 TEST(VerifyGreedy, StartsOutOfRangeReadNothingOutside) {
   const std::vector<int64_t> wild{-7, 100, 1}, drafts{5, 6}, targets{5, 6, 7, 8};
   testing::PoisonedBuffer<int64_t> tokens(6), count(2);
@@ -142,6 +164,8 @@ TEST(TreeKvMoves, PutsThePathBehindItsRoot) {
   const std::vector<int64_t> roots{100, 7, 9};
   testing::PoisonedBuffer<int64_t> from(9);
   testing::PoisonedBuffer<int32_t> to(9);
+  std::fill_n(from.data(), 9, 7);  // the poison is -1, which stands behind a path
+  std::fill_n(to.data(), 9, 7);
   tree_kv_moves({}, from.view({3, 3}), to.view({3, 3}), host_view(nodes.data(), {3, 3}),
                 host_view(accepted.data(), {3}), host_view(roots.data(), {3}));
   EXPECT_EQ((std::vector<int64_t>{from.data(), from.data() + 9}),

@@ -68,12 +68,17 @@ GappedRows<In> indices(const std::vector<int64_t>& values, int64_t gap) {
   return GappedRows<In>(std::vector<In>(values.begin(), values.end()), 1, gap);
 }
 
-/// An output matrix on poisoned memory.
+/// An output matrix; its gaps and what surrounds it are poisoned. The poison is -1 in integers,
+/// which is what an op writes behind its results, so the elements begin with something else.
 template <class T>
 class OutputRows {
  public:
   OutputRows(int64_t rows, int64_t width, int64_t gap)
-      : rows_(rows), width_(width), stride_(width + gap), buffer_(size_t(rows * stride_)) {}
+      : rows_(rows), width_(width), stride_(width + gap), buffer_(size_t(rows * stride_)) {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < width; ++c) buffer_[size_t(r * stride_ + c)] = T{7};
+    }
+  }
   [[nodiscard]] TensorView view() {
     const std::array<int64_t, 2> shape{rows_, width_}, strides{stride_, 1};
     return {reinterpret_cast<std::byte*>(buffer_.data()), kDType<T>, Device{}, shape, strides};
