@@ -49,6 +49,9 @@ inline void expect_idle(const Engine& engine) {
   EXPECT_EQ(load.num_free_pages, load.num_pages);
 }
 
+/// More than all requests of a test need, one after the other.
+inline constexpr int kTooManySteps = 20000;
+
 /// Runs the requests to their ends; completions in their order.
 inline std::vector<Completion> run_all(Engine& engine, const std::vector<Request>& requests) {
   std::vector<Outcome> outcomes(requests.size());
@@ -57,7 +60,10 @@ inline std::vector<Completion> run_all(Engine& engine, const std::vector<Request
     const RequestId id = engine.submit(request);
     if (first < 0) first = id;
   }
-  while (engine.num_unfinished() > 0) take(engine.step(), first, outcomes);
+  int num_steps = 0;
+  while (engine.num_unfinished() > 0 && ++num_steps < kTooManySteps) {
+    take(engine.step(), first, outcomes);
+  }
   std::vector<Completion> completions;
   for (Outcome& outcome : outcomes) {
     EXPECT_EQ(outcome.num_completions, 1);

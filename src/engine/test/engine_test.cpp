@@ -1,7 +1,8 @@
 // Rows in an engine: what is refused, who waits for whom, and that none of it changes a bit.
 #include "heddle/engine/engine.h"
 
-#include <cmath>
+#include <algorithm>
+#include <functional>
 #include <limits>
 
 #include <gtest/gtest.h>
@@ -276,6 +277,57 @@ TEST(Engine, ARowThatIsCancelledGivesItsPagesBackAndDisturbsNobody) {
     EXPECT_EQ(cut.text, wanted[1].text.substr(0, cut.text.size()));
     EXPECT_EQ(outcomes[1].streamed, cut.text);
   }
+}
+
+TEST(Engine, EachRowHasItsOwnAdapter) {
+  testing::RandomModel model;
+  Engine engine(options_for(model.path(), 4, 1000));
+  (void)engine.add_adapter("first", model.adapter_folder("first", 3));
+  (void)engine.add_adapter("second", model.adapter_folder("second", 5));
+  std::vector<Request> requests(3, request_of({1, 2, 3}, 12));
+  requests[1].adapter = "first";
+  requests[2].adapter = "second";
+  std::vector<Completion> alone;
+  std::vector<std::vector<float>> logits;
+  for (const Request& request : requests) {
+    alone.push_back(testing::run_all(engine, {request}).front());
+    logits.push_back(engine.prompt_logits(request));
+  }
+  EXPECT_NE(logits[0], logits[1]);
+  EXPECT_NE(logits[0], logits[2]);
+  EXPECT_NE(logits[1], logits[2]);
+  const std::vector<Completion> together = testing::run_all(engine, requests);
+  for (size_t i = 0; i < 3; ++i) testing::expect_same(together[i], alone[i], requests[i].adapter);
+}
+
+TEST(Engine, PromptLogitsAreThoseOfTheWholePrompt) {
+  const testing::RandomModel model;
+  EngineOptions options = options_for(model.path(), 2, 1000);
+  const Request request = request_of(random_prompt(20), 1);
+  Engine whole(options);
+  options.prefill_chunk = 3;
+  Engine chunked(options);
+  const std::vector<float> logits = whole.prompt_logits(request);
+  EXPECT_TRUE(testing::same_bits<float>(chunked.prompt_logits(request), logits));
+  testing::expect_idle(chunked);
+  const int32_t likeliest = testing::run_all(whole, {request}).front().token_ids[0];
+  EXPECT_EQ(std::ranges::max_element(logits) - logits.begin(), likeliest);
+}
+
+TEST(Engine, CountsTokensAndSteps) {
+  const testing::RandomModel model;
+  EngineOptions options = options_for(model.path(), 2, 1000);
+  options.prefill_chunk = 4;
+  Engine engine(options);
+  (void)testing::run_all(engine, {request_of(random_prompt(10), 5)});
+  const EngineStats& stats = engine.stats();
+  EXPECT_EQ(stats.prefill_steps, 3) << "4, 4 and 2 tokens, and the first of the answer";
+  EXPECT_EQ(stats.prefill_tokens, 10);
+  EXPECT_EQ(stats.decode_steps, 4);
+  EXPECT_EQ(stats.decode_tokens, 4);
+  EXPECT_EQ(stats.generated_tokens, 5);
+  EXPECT_GT(stats.prefill_seconds, 0.0);
+  EXPECT_GT(stats.decode_seconds, 0.0);
 }
 
 }  // namespace
