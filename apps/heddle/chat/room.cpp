@@ -163,8 +163,9 @@ bool ChatRoom::ask(const std::string& prompt) {
   const std::vector<Completion> completions = answer(requests, show);
   parts_.display.end_answer();
   const Completion& completion = completions.front();
-  const bool unsaid =
-      completion.finish_reason == FinishReason::kCancelled && completion.token_ids.empty();
+  const bool is_whole = completion.finish_reason != FinishReason::kCancelled &&
+                        completion.finish_reason != FinishReason::kError;
+  const bool unsaid = !is_whole && completion.token_ids.empty();
   const std::string end = end_of(completion) + (unsaid ? "; the message is left out" : "");
   if (!end.empty()) parts_.display.remark(end);
   if (options_.timings) parts_.display.remark(timing_of(completions, begin));
@@ -244,7 +245,9 @@ std::vector<Completion> ChatRoom::answer(const std::vector<Request>& requests,
     for (Event& event : parts_.engine.step()) {
       const auto index = static_cast<size_t>(std::ranges::find(ids, event.request) - ids.begin());
       on_text(index, event.text, event.completion.has_value());
-      if (event.completion) completions[index] = std::move(*event.completion);
+      if (!event.completion) continue;
+      failed_ |= event.completion->finish_reason == FinishReason::kError;
+      completions[index] = std::move(*event.completion);
     }
   }
   return completions;
@@ -265,6 +268,9 @@ std::string ChatRoom::end_of(const Completion& completion) const {
   const int64_t num_tokens = std::ssize(completion.token_ids);
   const std::string after = " after " + std::to_string(num_tokens) + " tokens";
   if (completion.finish_reason == FinishReason::kCancelled) return "stopped" + after;
+  if (completion.finish_reason == FinishReason::kError) {
+    return "failed" + after + ": " + completion.error;
+  }
   if (completion.finish_reason != FinishReason::kLength) return "";
   return "cut off" + after +
          (num_tokens == options_.answer.max_tokens ? ", --max-tokens"
