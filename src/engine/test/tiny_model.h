@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -93,6 +95,23 @@ inline std::vector<int32_t> random_tokens(int64_t count, int64_t vocab_size = 25
     ids.push_back(static_cast<int32_t>(random_int(0, vocab_size - 1)));
   }
   return ids;
+}
+
+/// Each token of a greedy answer is one of the largest logit of the model in double, and its
+/// log-probability is that of the definition.
+inline void expect_greedy(const Completion& answer, const model::ref::Llama& model,
+                          std::vector<int32_t> tokens) {
+  ASSERT_EQ(answer.logprobs.size(), answer.token_ids.size());
+  for (size_t t = 0; t < answer.token_ids.size(); ++t) {
+    const std::vector<double> logits = model::ref::logits(model, tokens);
+    const double largest = *std::ranges::max_element(logits);
+    double sum = 0;
+    for (const double x : logits) sum += std::exp(x - largest);
+    const double logit = logits[static_cast<size_t>(answer.token_ids[t])];
+    EXPECT_NEAR(logit, largest, 1e-3) << "token " << t;
+    EXPECT_NEAR(answer.logprobs[t], logit - largest - std::log(sum), 1e-3) << "token " << t;
+    tokens.push_back(answer.token_ids[t]);
+  }
 }
 
 /// Runs the requests to their end, completions in the order of the requests. An engine that makes

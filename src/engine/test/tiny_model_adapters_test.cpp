@@ -4,6 +4,7 @@
 
 #include "compare.h"
 #include "engine/test/tiny_model.h"
+#include "expect_error.h"
 #include "model/test/adapter_cases.h"
 
 namespace heddle {
@@ -58,6 +59,32 @@ TEST(TinyModelAdapters, EachRequestHasItsOwn) {
   expect_logits(engine, "second", second.merged);
   expect_logits(engine, "third", third.merged);
   expect_logits(engine, "", base);
+  EXPECT_TRUE(engine.has_adapter("third"));
+  EXPECT_FALSE(engine.has_adapter("fourth"));
+  testing::expect_invalid({"adapter name \"first\" is given twice"},
+                          [&] { (void)engine.add_adapter("first", third.folder.path().string()); });
+}
+
+/// In one batch, from the prompt to the last token of the answer.
+TEST(TinyModelAdapters, AnswersKeepTheirsToTheEnd) {
+  const Llama base = model::random_llama(testing::tiny_config(), true);
+  const TinyAdapter first(base, 4, {Projection::kV, Projection::kGate});
+  const TinyAdapter second(base, 9, {Projection::kQ, Projection::kDown});
+  Engine engine = testing::TinyModel(base).engine({.max_batch = 3, .prefill_chunk = 5});
+  (void)engine.add_adapter("first", first.folder.path().string());
+  (void)engine.add_adapter("second", second.folder.path().string());
+  const std::vector<std::pair<std::string, const Llama*>> rows = {
+      {"first", &first.merged}, {"", &base}, {"second", &second.merged}, {"first", &first.merged}};
+  std::vector<Request> requests;
+  for (const auto& [adapter, model] : rows) {
+    requests.push_back(testing::request_of(testing::random_tokens(7), 9));
+    requests.back().adapter = adapter;
+  }
+  const std::vector<Completion> answers = testing::run_all(engine, requests);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    ASSERT_EQ(answers[i].token_ids.size(), 9u) << answers[i].error;
+    testing::expect_greedy(answers[i], *rows[i].second, *requests[i].token_ids);
+  }
 }
 
 }  // namespace
