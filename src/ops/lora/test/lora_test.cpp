@@ -1,5 +1,8 @@
 #include "heddle/ops/lora.h"
 
+#include <array>
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "heddle/core/dispatch.h"
@@ -75,6 +78,63 @@ TEST(LoraWorkspace, GrowsWithWhatACallHas) {
   EXPECT_LT(bytes(kCuda, 8, 64, 1, 16), bytes(kCuda, 8, 64, 3, 16));
   EXPECT_LT(bytes(kCuda, 8, 64, 3, 16), bytes(kCuda, 8, 64, 3, 17));
   EXPECT_GE(bytes(kCuda, 300, 0, 1, 16), lora_plan_bytes(300, 16));
+}
+
+/// A stack [slots, rows, columns] and the same values with gaps of NaN.
+struct Stacks {
+  std::array<int64_t, 3> shape;
+  std::vector<float> dense, gapped;
+
+  Stacks(int64_t slots, int64_t rows, int64_t columns)
+      : shape{slots, rows, columns},
+        dense(testing::random_normal<float>(static_cast<size_t>(slots * rows * columns))),
+        gapped(static_cast<size_t>(slots * strides()[0]), NAN) {
+    for (int64_t i = 0; i < std::ssize(dense); ++i) {
+      const int64_t at = i / columns / rows * strides()[0] + i / columns % rows * strides()[1];
+      gapped[static_cast<size_t>(at + i % columns)] = dense[static_cast<size_t>(i)];
+    }
+  }
+  [[nodiscard]] std::array<int64_t, 3> strides() const {
+    return {shape[1] * (shape[2] + 3) + 5, shape[2] + 3, 1};
+  }
+  [[nodiscard]] ConstTensorView without_gaps() const {
+    return host_view(dense.data(), {shape[0], shape[1], shape[2]});
+  }
+  [[nodiscard]] ConstTensorView with_gaps() const {
+    return {
+        reinterpret_cast<const std::byte*>(gapped.data()), DType::kFloat32, {}, shape, strides()};
+  }
+};
+
+/// As the contract says of strides: a stack may have gaps.
+TEST(LoraStacks, GapsBehindRowsAndSlotsDoNotShow) {
+  constexpr int64_t kTokens = 21, kSlots = 3, kRank = 5, kFeatures = 43;
+  std::vector<int32_t> ids;
+  for (int64_t t = 0; t < kTokens; ++t) ids.push_back(static_cast<int32_t>(t % (kSlots + 1)) - 1);
+  const LoraBatch batch = LoraBatch::from_ids(host_view(ids.data(), {kTokens}));
+  const auto x = testing::random_normal<float>(size_t{kTokens * kFeatures});
+  const auto h = testing::random_normal<float>(size_t{kTokens * kRank});
+  for (const LoraLayout layout : {LoraLayout::kRankMajor, LoraLayout::kRankMinor}) {
+    const bool rank_major = layout == LoraLayout::kRankMajor;
+    const Stacks stacks(kSlots, rank_major ? kRank : kFeatures, rank_major ? kFeatures : kRank);
+    const auto shrunk = [&](const ConstTensorView& a) {
+      std::vector<float> y(size_t{kTokens * kRank}, 1.0f);
+      lora_shrink({}, host_view(y.data(), {kTokens, kRank}),
+                  host_view(x.data(), {kTokens, kFeatures}), a, batch, 1.0f, true, layout);
+      return y;
+    };
+    const auto expanded = [&](const ConstTensorView& b) {
+      std::vector<float> y(size_t{kTokens * kFeatures}, 1.0f);
+      lora_expand({}, host_view(y.data(), {kTokens, kFeatures}),
+                  host_view(h.data(), {kTokens, kRank}), b, batch, 0, 1.0f, true, layout);
+      return y;
+    };
+    const std::vector<float> y = shrunk(stacks.without_gaps());
+    EXPECT_NE(y, std::vector<float>(y.size(), 1.0f));
+    EXPECT_TRUE(testing::same_bits<float>(shrunk(stacks.with_gaps()), y));
+    EXPECT_TRUE(
+        testing::same_bits<float>(expanded(stacks.with_gaps()), expanded(stacks.without_gaps())));
+  }
 }
 
 }  // namespace
