@@ -141,6 +141,19 @@ TEST(Attention, NamesWhatIsWrong) {
             "options.rope: rotary_dim is 3, expected an even number up to head_dim = 4");
   EXPECT_EQ(prefill(o, lse, o, indptr, {.window_left = -2}),
             "options.window_left is -2, expected >= -1");
+  EXPECT_EQ(prefill(o, lse, o, indptr, {.logits_soft_cap = -1.0f}),
+            "options.logits_soft_cap is -1, expected >= 0");
+  AttentionOptions tree;
+  tree.tree_mask = host_view(too_long.data(), {3});
+  EXPECT_EQ(prefill(o, lse, o, indptr, tree),
+            "options.tree_mask_indptr is absent, expected both or none");
+  EXPECT_EQ(message([&] {
+              const TensorView two = host_view(data.data(), {2, 6, 4});
+              batch_decode({}, two, {}, two, kv, table, tree);
+            }),
+            "options.tree_mask is given, but a query of batch_decode is one token alone");
+  std::swap(tree.tree_mask, tree.tree_mask_indptr);
+  EXPECT_EQ(prefill(o, lse, o, indptr, tree), "options.tree_mask is absent, expected both or none");
   EXPECT_EQ(message([&] { batch_decode({}, o, lse, o, kv, table); }),
             "q.size(0) is 5, expected num_seqs = 2");
   PagedCache<float> wide({.num_kv_heads = 1, .head_dim = 257, .page_size = 8}, {1});
