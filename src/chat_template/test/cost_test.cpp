@@ -242,7 +242,7 @@ void expect_bounded(const std::string& name, const std::string& source) {
 
 void expect_all_bounded(Callables table, const Sources& sources) {
   for (const Callable& callable : table) {
-    EXPECT_EQ(sources.count(callable.name) > 0, true)
+    EXPECT_GT(sources.count(callable.name), 0u)
         << "'" << callable.name << "' has no template in this file: give it one";
   }
   for (const auto& [name, source] : sources) {
