@@ -111,6 +111,12 @@ class Resume(Case):
     def stored(self):
         return self.parse(self.path.read_text())
 
+    def test_a_row_whose_id_is_an_object_is_known_again(self):
+        path = self.rows({"prompt": "1 2 3", "max_tokens": 2, "id": {"b": 1, "a": [{"d": None, "c": 2.0}]}})
+        self.assertEqual(self.resume("--prompts", path)[:2], (1, 0))
+        self.assertEqual(self.stored()[0]["id"], {"b": 1, "a": [{"d": None, "c": 2.0}]})
+        self.assertEqual(self.resume("--prompts", path)[:2], (0, 1))
+
     def test_a_killed_run_goes_on_until_each_row_is_answered_once(self):
         rows = [{"prompt": f"{i} {i + 1} {i + 2}", "max_tokens": 1 + i % 7, **({"id": f"row-{i}"} if i % 2 else {})}
                 for i in range(120)]
