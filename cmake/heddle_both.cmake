@@ -39,16 +39,6 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT HEDDLE_SANITIZE AND NOT HEDDLE_FU
     <algorithm> <array> <cstdint> <cstring> <filesystem> <fstream> <functional> <limits> <map> <memory> <optional> <ostream> <ranges>
     <span> <string> <string_view> <unordered_map> <utility> <variant> <vector>
     <heddle/core/check.h> <heddle/core/context.h> <heddle/core/dispatch.h> <heddle/core/error.h> <heddle/core/tensor_view.h>)
-  # The same for tests, which are programs (-fPIE) and have their own level of optimisation; see heddle_test.
-  if(TARGET GTest::gtest)
-    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled_tests.cpp CONTENT "int main() {}\n")
-    add_executable(heddle_precompiled_tests EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/precompiled_tests.cpp)
-    target_link_libraries(heddle_precompiled_tests PRIVATE heddle_flags GTest::gtest)
-    target_compile_options(heddle_precompiled_tests PRIVATE ${HEDDLE_TEST_OPTIMISATION})
-    target_include_directories(heddle_precompiled_tests PRIVATE ${PROJECT_SOURCE_DIR}/include)
-    target_precompile_headers(heddle_precompiled_tests PRIVATE <gtest/gtest.h> <algorithm> <array> <cmath> <cstdint> <functional> <limits>
-      <memory> <numeric> <optional> <random> <span> <string> <vector> <heddle/core/context.h> <heddle/core/tensor_view.h>)
-  endif()
 endif()
 
 # Gives library `target` the precompiled headers, where there are any.

@@ -23,9 +23,6 @@ if(HEDDLE_BUILD_TESTS)
   endif()
 endif()
 
-# Tests take far longer to compile than to run: -O1 with inlining of accessors halves what -O3 takes.
-set(HEDDLE_TEST_OPTIMISATION "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1;-finline-small-functions>")
-
 # Program test_<name> of the given sources, linked with `target` and run as test <name>. Keywords after the sources:
 # LABEL (default unit) and LAUNCHER, a command that the test runs through.
 function(heddle_test target name)
@@ -34,10 +31,8 @@ function(heddle_test target name)
   target_link_libraries(test_${name} PRIVATE ${target} heddle_testing heddle_flags)
   target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_compile_definitions(test_${name} PRIVATE HEDDLE_SOURCE_DIR="${HEDDLE_SOURCE_DIR_OF_TESTS}")
-  target_compile_options(test_${name} PRIVATE ${HEDDLE_TEST_OPTIMISATION})
-  if(TARGET heddle_precompiled_tests)
-    target_precompile_headers(test_${name} REUSE_FROM heddle_precompiled_tests)
-  endif()
+  # Tests take far longer to compile than to run: -O1 with inlining of accessors halves what -O3 takes.
+  target_compile_options(test_${name} PRIVATE "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1;-finline-small-functions>")
   # The checks for undefined behaviour are for the library: in the code of tests they double what it takes to compile.
   if(HEDDLE_SANITIZE MATCHES "undefined")
     target_compile_options(test_${name} PRIVATE -fno-sanitize=undefined)
