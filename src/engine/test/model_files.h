@@ -1,18 +1,14 @@
 #pragma once
 
 #include <cmath>
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
-#include "gguf_builder.h"
-#include "model/adapters/projection.h"
-#include "model/llama_config.h"
 #include "model/test/adapter_cases.h"
-#include "random.h"
+#include "model/test/llama_file.h"
 #include "temp_folder.h"
 
 namespace heddle::testing {
@@ -39,49 +35,16 @@ struct TinyVocabulary {
   std::map<std::string, uint32_t> ends{};  // "eos" and "eot"
 };
 
-/// A model file. values(name, in, out) gives the weights [out, in] of a tensor, [in] of a norm.
-inline std::string tiny_model_file(
-    const model::LlamaConfig& config, const TinyVocabulary& vocabulary,
-    const std::function<std::vector<float>(const std::string&, int64_t, int64_t)>& values) {
+/// The file of a model with these tokens.
+inline std::string model_file(const model::ref::Llama& model, const TinyVocabulary& vocabulary) {
   GgufBuilder file;
-  file.value("general.architecture", "llama")
-      .value("llama.block_count", uint32_t(config.num_layers))
-      .value("llama.embedding_length", uint32_t(config.hidden_size))
-      .value("llama.feed_forward_length", uint32_t(config.intermediate_size))
-      .value("llama.attention.head_count", uint32_t(config.num_q_heads))
-      .value("llama.attention.head_count_kv", uint32_t(config.num_kv_heads))
-      .value("llama.attention.key_length", uint32_t(config.head_dim))
-      .value("llama.attention.value_length", uint32_t(config.head_dim))
-      .value("llama.rope.dimension_count", uint32_t(config.head_dim))
-      .value("llama.context_length", uint32_t(config.context_length))
-      .value("llama.attention.layer_norm_rms_epsilon", 0.0f)
-      .value("tokenizer.ggml.model", "gpt2")
+  file.value("tokenizer.ggml.model", "gpt2")
       .array("tokenizer.ggml.tokens", vocabulary.tokens)
       .array("tokenizer.ggml.merges", std::vector<std::string>());
   for (const auto& [name, id] : vocabulary.ends) {
     file.value("tokenizer.ggml." + name + "_token_id", id);
   }
-  const auto add = [&](const std::string& name, int64_t in, int64_t out) {
-    const std::vector<float> weights = values(name, in, out);
-    std::vector<uint64_t> dims{static_cast<uint64_t>(in)};
-    if (out > 1) dims.push_back(static_cast<uint64_t>(out));
-    file.tensor(name + ".weight", dims, 0,
-                {reinterpret_cast<const char*>(weights.data()), weights.size() * sizeof(float)});
-  };
-  const model::ModelDims dims = config.dims();
-  add("token_embd", config.hidden_size, config.vocab_size);
-  add("output", config.hidden_size, config.vocab_size);
-  add("output_norm", config.hidden_size, 1);
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    const std::string prefix = "blk." + std::to_string(layer) + ".";
-    add(prefix + "attn_norm", config.hidden_size, 1);
-    add(prefix + "ffn_norm", config.hidden_size, 1);
-    constexpr const char* kNames[] = {"attn_q",   "attn_k", "attn_v",  "attn_output",
-                                      "ffn_gate", "ffn_up", "ffn_down"};
-    for (int p = 0; p < model::kNumProjections; ++p) {
-      add(prefix + kNames[p], dims.projections[p].in, dims.projections[p].out);
-    }
-  }
+  model::LlamaFileWriter(file, model).write();
   return file.build();
 }
 
@@ -91,20 +54,10 @@ class RandomModel {
   static constexpr int64_t kVocabSize = 26;
 
   RandomModel() {
-    merged_.config = tiny_config(16, kVocabSize);
-    merged_.layers.resize(2);
-    const model::ModelDims dims = merged_.config.dims();
-    for (model::ref::Layer& layer : merged_.layers) {
-      for (int p = 0; p < model::kNumProjections; ++p) {
-        layer.projection[p].resize(
-            static_cast<size_t>(dims.projections[p].in * dims.projections[p].out));
-      }
-    }
+    merged_ = model::random_llama(tiny_config(16, kVocabSize), true);
     TinyVocabulary vocabulary;
     for (char c = 'a'; c <= 'z'; ++c) vocabulary.tokens.emplace_back(1, c);
-    text_ = tiny_model_file(merged_.config, vocabulary, [](const auto&, int64_t in, int64_t out) {
-      return random_normal<float>(static_cast<size_t>(in * out), 0.6f);
-    });
+    text_ = model_file(merged_, vocabulary);
   }
 
   /// The bytes of the model's file.
@@ -143,28 +96,27 @@ class ScriptedModel {
   using Logits = std::vector<std::map<int, float>>;
 
   ScriptedModel(const TinyVocabulary& vocabulary, const Logits& logits) {
-    const auto vocab = static_cast<int64_t>(vocabulary.tokens.size());
-    const int64_t hidden = vocab;
-    const model::LlamaConfig config = tiny_config(hidden, vocab);
-    // One element of the residual for each token; the norm makes it sqrt(hidden).
-    const auto values = [&](const std::string& name, int64_t in, int64_t out) {
-      std::vector<float> weights(static_cast<size_t>(in * out), 0.0f);
-      const auto at = [&](size_t row, size_t column) -> float& {
-        return weights[row * static_cast<size_t>(in) + column];
-      };
-      if (name.ends_with("norm")) weights.assign(weights.size(), 1.0f);
-      for (size_t t = 0; t < logits.size(); ++t) {
-        if (name == "token_embd") at(t, t) = 1.0f;
-        if (name != "output") continue;
-        for (size_t next = 0; next < logits.size(); ++next) {
-          const auto found = logits[t].find(static_cast<int>(next));
-          const float logit = found == logits[t].end() ? -30.0f : found->second;
-          at(next, t) = logit / std::sqrt(static_cast<float>(hidden));
-        }
+    const size_t vocab = vocabulary.tokens.size();
+    const auto hidden = static_cast<int64_t>(vocab);
+    // One element of the residual for each token; the norm makes it sqrt(hidden). The layers add
+    // nothing.
+    model::ref::Llama m = model::random_llama(tiny_config(hidden, hidden), true);
+    m.config.rms_epsilon = 0.0f;
+    m.embedding.assign(vocab * vocab, 0.0);
+    m.output.assign(vocab * vocab, 0.0);
+    m.output_norm.assign(vocab, 1.0);
+    for (model::ref::Layer& layer : m.layers) {
+      for (std::vector<double>& weights : layer.projection) weights.assign(weights.size(), 0.0);
+    }
+    for (size_t t = 0; t < logits.size(); ++t) {
+      m.embedding[t * vocab + t] = 1.0;
+      for (size_t next = 0; next < logits.size(); ++next) {
+        const auto found = logits[t].find(static_cast<int>(next));
+        const double logit = found == logits[t].end() ? -30.0 : found->second;
+        m.output[next * vocab + t] = logit / std::sqrt(static_cast<double>(hidden));
       }
-      return weights;
-    };
-    path_ = folder_.write("scripted.gguf", tiny_model_file(config, vocabulary, values));
+    }
+    path_ = folder_.write("scripted.gguf", model_file(m, vocabulary));
   }
 
   [[nodiscard]] const std::string& path() const { return path_; }
