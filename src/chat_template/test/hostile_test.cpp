@@ -59,7 +59,6 @@ TEST(HostileTemplate, CannotTakeMemoryThroughText) {
   const std::string spent = "{% set spent = ' ' * 1000 * 190000 %}";
   expect_refused_within(600 * kMiB,
                         spent + "{% set s = '<' * 1000 * 60000 %}{{ s + ('' | safe) }}");
-  expect_refused_within(600 * kMiB, spent + "{{ ('a,' * 1000 * 15000).split(',') | length }}");
   expect_refused_within(300 * kMiB, "{{ 'a' | indent(260000000) | indent(260000000) }}");
 }
 
