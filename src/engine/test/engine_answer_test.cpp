@@ -9,7 +9,7 @@
 #include "heddle/engine/engine.h"
 
 #include "engine/test/engine_cases.h"
-#include "engine/test/tiny_model.h"
+#include "engine/test/model_files.h"
 
 namespace heddle {
 namespace {

@@ -13,7 +13,7 @@
 namespace heddle::testing {
 
 /// A prompt of these tokens; the end token does not end the answer.
-inline Request request_of(std::vector<int32_t> prompt, int64_t max_tokens) {
+inline Request endless_request(std::vector<int32_t> prompt, int64_t max_tokens) {
   Request request;
   request.token_ids = std::move(prompt);
   request.max_tokens = max_tokens;

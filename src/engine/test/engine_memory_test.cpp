@@ -11,8 +11,8 @@
 namespace heddle {
 namespace {
 
+using testing::endless_request;
 using testing::FailingAllocation;
-using testing::request_of;
 
 constexpr int kNumRows = 20, kMaxBatch = 4;
 constexpr int64_t kNotSubmitted = -1;
@@ -32,7 +32,7 @@ std::vector<Request> requests_of_all_kinds() {
   for (int i = 0; i < kNumRows; ++i) {
     std::vector<int32_t> prompt;
     for (int t = 0; t <= i % 7 * 2; ++t) prompt.push_back((5 * i + 7 * t) % 26);
-    requests.push_back(request_of(std::move(prompt), 2 + i % 4));
+    requests.push_back(endless_request(std::move(prompt), 2 + i % 4));
     Request& request = requests.back();
     if (i % 3 != 0) request.adapter = i % 3 == 1 ? "first" : "second";
     request.sampling = {.temperature = i % 2 == 0 ? 0.0f : 1.0f, .top_p = 0.9f, .seed = i};
@@ -129,7 +129,7 @@ TEST(EngineMemory, EachAllocationOfARunMayFail) {
   const std::vector<Request> requests = requests_of_all_kinds();
   int64_t never = 0;
   const RunResult undisturbed = run(engine, requests, never);
-  const Request further = request_of({3, 1, 4, 1, 5}, 6);
+  const Request further = endless_request({3, 1, 4, 1, 5}, 6);
   const Completion wanted = testing::run_all(engine, {further}).front();
   EXPECT_EQ(undisturbed.outcomes[7].completion.finish_reason, FinishReason::kError);
   EXPECT_EQ(undisturbed.outcomes[2].completion.finish_reason, FinishReason::kCancelled);

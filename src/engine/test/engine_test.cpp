@@ -14,7 +14,7 @@
 namespace heddle {
 namespace {
 
-using testing::request_of;
+using testing::endless_request;
 
 constexpr int64_t kContext = testing::kTinyContext;
 
@@ -44,7 +44,7 @@ std::vector<Request> random_requests(int count) {
   std::vector<Request> requests;
   for (int i = 0; i < count; ++i) {
     requests.push_back(
-        request_of(random_prompt(testing::random_int(1, 30)), testing::random_int(1, 30)));
+        endless_request(random_prompt(testing::random_int(1, 30)), testing::random_int(1, 30)));
     requests.back().sampling = {.temperature = i % 2 == 0 ? 0.0f : 1.0f, .seed = i};
   }
   return requests;
@@ -98,7 +98,7 @@ TEST(Engine, RefusesAValueOutOfItsRangeAndNothingElse) {
   const std::vector<Completion> alone = testing::run_all(engine, good);
   std::vector<Request> mixed = good;
   for (const Case& wrong : cases) {
-    mixed.push_back(request_of({3, 4}, 4));
+    mixed.push_back(endless_request({3, 4}, 4));
     wrong.change(mixed.back());
     const std::string said = testing::message_of([&] { engine.check(mixed.back()); });
     for (const char* part : wrong.says) EXPECT_NE(said.find(part), std::string::npos) << said;
@@ -116,13 +116,13 @@ TEST(Engine, RefusesAValueOutOfItsRangeAndNothingElse) {
 TEST(Engine, TakesTheEndsOfEveryRange) {
   const testing::RandomModel model;
   Engine engine(options_for(model.path(), 4, 64));
-  Request request = request_of({1, 2, 3}, std::numeric_limits<int64_t>::max());
+  Request request = endless_request({1, 2, 3}, std::numeric_limits<int64_t>::max());
   request.sampling = {.temperature = std::numeric_limits<float>::max(),
                       .top_k = std::numeric_limits<int32_t>::max(),
                       .top_p = std::numeric_limits<float>::denorm_min(),
                       .min_p = 1.0f,
                       .seed = std::numeric_limits<int64_t>::min()};
-  Request cold = request_of({1, 2, 3}, 20), greedy = cold;
+  Request cold = endless_request({1, 2, 3}, 20), greedy = cold;
   cold.sampling.temperature = std::numeric_limits<float>::denorm_min();
   const std::vector<Completion> answers = testing::run_all(engine, {request, cold, greedy});
   EXPECT_EQ(answers[0].finish_reason, FinishReason::kLength);
@@ -216,7 +216,7 @@ TEST(KvMemory, ARowThatNeverFitsIsRefusedAndToldWhy) {
   Engine engine(options_for(model.path(), 2, 5));
   // 5 pages of 4 hold 20 tokens; the last token of an answer is not stored.
   const std::vector<Completion> answers = testing::run_all(
-      engine, {request_of(random_prompt(10), 11), request_of(random_prompt(10), 12)});
+      engine, {endless_request(random_prompt(10), 11), endless_request(random_prompt(10), 12)});
   EXPECT_EQ(answers[0].finish_reason, FinishReason::kLength);
   EXPECT_EQ(answers[0].token_ids.size(), 11u);
   EXPECT_EQ(answers[1].finish_reason, FinishReason::kError);
@@ -240,7 +240,7 @@ TEST(Engine, AnAnswerMayUseTheContextToItsLastToken) {
   Engine engine(options_for(model.path(), 1, 1000));
   for (const int64_t prompt : {int64_t{1}, int64_t{40}, kContext - 1}) {
     const Completion answer =
-        testing::run_all(engine, {request_of(random_prompt(prompt), 1000)}).front();
+        testing::run_all(engine, {endless_request(random_prompt(prompt), 1000)}).front();
     EXPECT_EQ(std::ssize(answer.token_ids), kContext - prompt);
     EXPECT_EQ(answer.prompt_tokens, prompt);
     EXPECT_EQ(answer.finish_reason, FinishReason::kLength);
@@ -249,9 +249,9 @@ TEST(Engine, AnAnswerMayUseTheContextToItsLastToken) {
 
 TEST(Engine, ARowThatIsCancelledGivesItsPagesBackAndDisturbsNobody) {
   const testing::RandomModel model;
-  const std::vector<Request> requests = {request_of(random_prompt(9), 20),
-                                         request_of(random_prompt(30), 20),
-                                         request_of(random_prompt(3), 20)};
+  const std::vector<Request> requests = {endless_request(random_prompt(9), 20),
+                                         endless_request(random_prompt(30), 20),
+                                         endless_request(random_prompt(3), 20)};
   Engine engine(options_for(model.path(), 2, 1000));
   const std::vector<Completion> wanted = testing::run_all(engine, requests);
   for (int after = 0; after < 18; ++after) {
@@ -284,7 +284,7 @@ TEST(Engine, EachRowHasItsOwnAdapter) {
   Engine engine(options_for(model.path(), 4, 1000));
   (void)engine.add_adapter("first", model.adapter_folder("first", 3));
   (void)engine.add_adapter("second", model.adapter_folder("second", 5));
-  std::vector<Request> requests(3, request_of({1, 2, 3}, 12));
+  std::vector<Request> requests(3, endless_request({1, 2, 3}, 12));
   requests[1].adapter = "first";
   requests[2].adapter = "second";
   std::vector<Completion> alone;
@@ -303,7 +303,7 @@ TEST(Engine, EachRowHasItsOwnAdapter) {
 TEST(Engine, PromptLogitsAreThoseOfTheWholePrompt) {
   const testing::RandomModel model;
   EngineOptions options = options_for(model.path(), 2, 1000);
-  const Request request = request_of(random_prompt(20), 1);
+  const Request request = endless_request(random_prompt(20), 1);
   Engine whole(options);
   options.prefill_chunk = 3;
   Engine chunked(options);
@@ -319,7 +319,7 @@ TEST(Engine, CountsTokensAndSteps) {
   EngineOptions options = options_for(model.path(), 2, 1000);
   options.prefill_chunk = 4;
   Engine engine(options);
-  (void)testing::run_all(engine, {request_of(random_prompt(10), 5)});
+  (void)testing::run_all(engine, {endless_request(random_prompt(10), 5)});
   const EngineStats& stats = engine.stats();
   EXPECT_EQ(stats.prefill_steps, 3) << "4, 4 and 2 tokens, and the first of the answer";
   EXPECT_EQ(stats.prefill_tokens, 10);

@@ -23,7 +23,7 @@ inline model::LlamaConfig tiny_config(int64_t hidden_size, int64_t vocab_size) {
   config.intermediate_size = 24;
   config.num_q_heads = 4;
   config.num_kv_heads = 2;
-  config.head_dim = 4;
+  config.head_dim = config.rope.rotary_dim = 4;
   config.vocab_size = vocab_size;
   config.context_length = kTinyContext;
   return config;

@@ -9,6 +9,7 @@
 
 #include "heddle/engine/engine.h"
 
+#include "engine/test/engine_cases.h"
 #include "model/test/llama_file.h"
 #include "temp_folder.h"
 
@@ -112,29 +113,6 @@ inline void expect_greedy(const Completion& answer, const model::ref::Llama& mod
     EXPECT_NEAR(answer.logprobs[t], logit - largest - std::log(sum), 1e-3) << "token " << t;
     tokens.push_back(answer.token_ids[t]);
   }
-}
-
-/// Runs the requests to their end, completions in the order of the requests. An engine that makes
-/// no headway fails the test, and so does one whose events do not add up to the texts.
-inline std::vector<Completion> run_all(Engine& engine, const std::vector<Request>& requests) {
-  std::vector<Completion> completions(requests.size());
-  std::vector<std::string> streamed(requests.size());
-  RequestId first = 0;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const RequestId id = engine.submit(requests[i]);
-    if (i == 0) first = id;
-  }
-  int64_t steps_left = 10'000;
-  for (; engine.num_unfinished() > 0 && steps_left > 0; --steps_left) {
-    for (Event& event : engine.step()) {
-      const auto index = static_cast<size_t>(event.request - first);
-      streamed.at(index) += event.text;
-      if (event.completion) completions[index] = std::move(*event.completion);
-    }
-  }
-  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(streamed[i], completions[i].text);
-  EXPECT_GT(steps_left, 0) << "requests that never end";
-  return completions;
 }
 
 }  // namespace heddle::testing
