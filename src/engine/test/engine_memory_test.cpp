@@ -38,6 +38,7 @@ std::vector<Request> requests_of_all_kinds() {
     request.sampling = {.temperature = i % 2 == 0 ? 0.0f : 1.0f, .top_p = 0.9f, .seed = i};
     if (i % 5 == 2) request.stop = {"e", "xyz"};
   }
+  requests[2].stop = {"?!"};  // tokens are letters: it does not end before it is cancelled
   requests[7].sampling.top_p = 0.0f;
   requests[11].token_ids = std::nullopt;
   requests[11].text = "some text that is longer than a short string";
