@@ -66,12 +66,14 @@ void pack_rows(const ExecContext& ctx, std::span<std::byte> packed, WeightType t
 /// fused multiply-add (on one without, the product is rounded before the sum). Allocates nothing.
 void linear(const ExecContext& ctx, TensorView y, ConstTensorView x, const PackedWeight& weight);
 
-/// One product of several that share x.
+/// One product of several that share x, with a bias: y[t][o] = f32(sum of linear + bias[o]).
 struct LinearOutput {
   TensorView y;  // [num_tokens, out_features of its weight]
   PackedWeight weight;
+  ConstTensorView bias{};  // [out_features of its weight] f32, without gaps; absent: none
 };
-/// linear for each output, in one parallel section: the same bits as one call after the other.
+/// linear for each output, in one parallel section: the same bits as one call after the other. A
+/// bias is added to the finished sum, in one rounding; it must not overlap y.
 void linear(const ExecContext& ctx, std::span<const LinearOutput> outputs, ConstTensorView x);
 
 /// y[t] = row token_ids[t] of the weight, exact. y [num_tokens, in_features] f32; ids i32|i64; an

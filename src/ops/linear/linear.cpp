@@ -34,6 +34,19 @@ void check_output(const ExecContext& ctx, const LinearOutput& output, const Cons
   check_device(ctx, {{"y", output.y}});
   HEDDLE_CHECK(weight.data != nullptr || bytes == 0, "linear: the weight [", weight.out_features,
                ", ", weight.in_features, "] has no data");
+  if (!output.bias) return;
+  check_shape("bias", output.bias, {&out});
+  check_dtype("bias", output.bias, {DType::kFloat32});
+  check_unit_stride("bias", output.bias);
+  check_device(ctx, {{"bias", output.bias}});
+}
+
+/// Adds bias [task.num_outputs] to the rows of a finished task, which are still in the cache.
+void add_bias(const cpu::linear::LinearTask& task, const float* bias) {
+  for (int64_t row = 0; row < task.num_rows; ++row) {
+    float* y = task.y + row * task.y_stride;
+    for (int64_t o = 0; o < task.num_outputs; ++o) y[o] += bias[o];
+  }
 }
 
 /// Units [begin, end) of one output for all rows.
@@ -58,6 +71,7 @@ void run_units(const LinearOutput& output, const ConstTensorView& x, int64_t beg
     const int code_bits = block_format(weight.type).code_bits;
     (code_bits == 5 || code_bits == 6 ? cpu::linear::run_high_bits_task
                                       : cpu::linear::run_linear_task)(task);
+    if (output.bias) add_bias(task, output.bias.data<float>() + first);
   }
 }
 

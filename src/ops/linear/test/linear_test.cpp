@@ -19,7 +19,7 @@ struct Case {
   WeightType type;
   int64_t out, in, tokens;
   std::vector<std::byte> stored;
-  std::vector<float> x, fused, rounded_twice;
+  std::vector<float> x, bias, fused, rounded_twice;
 
   Case(WeightType t, int64_t num_out, int64_t num_in, int64_t num_tokens)
       : type(t),
@@ -27,7 +27,8 @@ struct Case {
         in(num_in),
         tokens(num_tokens),
         stored(random_stored(type, out * in, testing::rng())),
-        x(testing::random_normal<float>(static_cast<size_t>(tokens * in))) {
+        x(testing::random_normal<float>(static_cast<size_t>(tokens * in))),
+        bias(testing::random_normal<float>(static_cast<size_t>(out))) {
     std::vector<float> w(static_cast<size_t>(out * in));
     for (size_t i = 0; i < w.size(); ++i)
       w[i] = ref::weight(type, stored.data(), static_cast<int64_t>(i));
@@ -36,6 +37,11 @@ struct Case {
   }
   [[nodiscard]] const std::vector<float>& want(int64_t target) const {
     return testing::has_fused_multiply_add(target) ? fused : rounded_twice;
+  }
+  [[nodiscard]] std::vector<float> want_with_bias(int64_t target) const {
+    std::vector<float> sums = want(target);
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += bias[i % size_t(out)];
+    return sums;
   }
 };
 
@@ -76,7 +82,7 @@ struct Strided {
 
 class LinearTest : public ::testing::TestWithParam<WeightType> {
  protected:
-  /// The product on every target with 1, 2 and 3 threads.
+  /// The product, alone and with a bias, on every target with 1, 2 and 3 threads.
   static void check(const Case& c) {
     const OwnedWeight weight(ExecContext{}, c.type, c.out, c.in, c.stored);
     for (const int64_t target : testing::cpu_targets()) {
@@ -91,6 +97,12 @@ class LinearTest : public ::testing::TestWithParam<WeightType> {
         Strided tensors(c);
         linear(ctx, tensors.y_view(), tensors.x_view(), weight.view());
         tensors.expect(c.want(target));
+        if (::testing::Test::HasFatalFailure()) return;
+        Strided with_bias(c);
+        const LinearOutput output{with_bias.y_view(), weight.view(),
+                                  host_view(c.bias.data(), {c.out})};
+        linear(ctx, {&output, 1}, with_bias.x_view());
+        with_bias.expect(c.want_with_bias(target));
         if (::testing::Test::HasFatalFailure()) return;
       }
     }
@@ -145,6 +157,7 @@ TEST(Linear, SeveralOutputsEqualOneCallEach) {
     std::vector<OwnedWeight> weights;
     std::vector<PoisonedBuffer<float>> together, alone;
     std::vector<LinearOutput> outputs;
+    const std::vector<float> bias = testing::random_normal<float>(257);
     for (const auto& [type, out] :
          {std::pair{WeightType::kQ4_1, 192}, std::pair{WeightType::kQ6K, 70},
           std::pair{WeightType::kF16, 0}, std::pair{WeightType::kF32, 257}}) {
@@ -156,7 +169,10 @@ TEST(Linear, SeveralOutputsEqualOneCallEach) {
     for (size_t i = 0; i < weights.size(); ++i) {
       const int64_t out = weights[i].view().out_features;
       outputs.push_back({together[i].view({tokens, out}), weights[i].view()});
-      linear({}, alone[i].view({tokens, out}), x_view, weights[i].view());
+      if (i % 2 == 1) outputs.back().bias = host_view(bias.data(), {out});  // and the next without
+      LinearOutput own = outputs.back();
+      own.y = alone[i].view({tokens, out});
+      linear({}, {&own, 1}, x_view);
     }
     ThreadPool threads(2);
     ExecContext ctx;
@@ -171,6 +187,61 @@ TEST(Linear, SeveralOutputsEqualOneCallEach) {
   }
   EXPECT_NO_THROW(
       linear({}, std::span<const LinearOutput>{}, host_view<const float>(nullptr, {0, 4})));
+}
+
+TEST(Linear, WithABiasIsTheDefinitionUpToTheRoundingOfTheSum) {
+  const Case c(WeightType::kF32, 70, 96, 9);
+  const OwnedWeight weight(ExecContext{}, c.type, c.out, c.in, c.stored);
+  const auto bias = testing::random_normal<float>(size_t(c.out));
+  Strided tensors(c);
+  const LinearOutput output{tensors.y_view(), weight.view(), host_view(bias.data(), {c.out})};
+  linear({}, {&output, 1}, tensors.x_view());
+  for (int64_t t = 0; t < c.tokens; ++t) {
+    for (int64_t o = 0; o < c.out; ++o) {
+      double want = bias[size_t(o)], magnitude = std::abs(want);
+      for (int64_t k = 0; k < c.in; ++k) {
+        const double product =
+            double(ref::weight(c.type, c.stored.data(), o * c.in + k)) * c.x[size_t(t * c.in + k)];
+        want += product;
+        magnitude += std::abs(product);
+      }
+      const double got = tensors.y.data()[t * (c.out + Strided::kGapY) + o];
+      EXPECT_TRUE(std::abs(got - want) <= magnitude * double(c.in + 1) * 0x1p-23)
+          << "row " << t << " output " << o << ": " << got << ", expected " << want;
+    }
+  }
+}
+
+TEST(Linear, TakesABiasWithoutInputsTokensOrOutputs) {
+  std::vector<float> x(64, 1.0f), bias{1.5f, -2.0f, 0.25f, 4.0f, -0.5f};
+  const OwnedWeight no_inputs(WeightType::kQ8_0, 5, 0), no_outputs(WeightType::kQ8_0, 0, 32);
+  PoisonedBuffer<float> y(10), untouched(4);
+  LinearOutput output{y.view({2, 5}), no_inputs.view(), host_view(bias.data(), {5})};
+  linear({}, {&output, 1}, host_view(x.data(), {2, 0}));
+  for (size_t i = 0; i < y.size(); ++i) EXPECT_EQ(y[i], bias[i % 5]) << i;
+  output = {untouched.view({0, 5}), no_inputs.view(), host_view(bias.data(), {5})};
+  linear({}, {&output, 1}, host_view(x.data(), {0, 0}));
+  output = {untouched.view({2, 0}), no_outputs.view(), host_view(bias.data(), {0})};
+  linear({}, {&output, 1}, host_view(x.data(), {2, 32}));
+  for (size_t i = 0; i < untouched.size(); ++i) EXPECT_TRUE(untouched.untouched(i));
+}
+
+TEST(Linear, NamesWhatIsWrongWithABias) {
+  const OwnedWeight weight(WeightType::kQ8_0, 40, 64);
+  std::vector<float> x(size_t{3} * 64), y(size_t{3} * 40), bias(80);
+  std::vector<half> bias16(40);
+  const auto call = [&](ConstTensorView b) {
+    const LinearOutput output{host_view(y.data(), {3, 40}), weight.view(), b};
+    return testing::message_of([&] { linear({}, {&output, 1}, host_view(x.data(), {3, 64})); });
+  };
+  EXPECT_EQ(call(host_view(bias.data(), {40})), "no error");
+  EXPECT_EQ(call(host_view(bias.data(), {48})),
+            "bias.size(0) is 48, expected out_features of the weight = 40");
+  EXPECT_EQ(call(host_view(bias.data(), {1, 40})), "bias has rank 2, expected 1");
+  EXPECT_EQ(call(host_view(bias16.data(), {40})), "bias is f16, supported: f32");
+  const ConstTensorView gaps(reinterpret_cast<const std::byte*>(bias.data()), DType::kFloat32,
+                             Device{}, std::vector<int64_t>{40}, std::vector<int64_t>{2});
+  EXPECT_EQ(call(gaps), "bias.stride(0) is 2, expected 1");
 }
 
 TEST(Linear, KeepsANaNToItsRow) {
