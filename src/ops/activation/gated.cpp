@@ -1,16 +1,11 @@
 #include "ops/activation/gated.h"
 
-#include <algorithm>
-
 #include "heddle/core/check.h"
 
-#include "core/math.h"
+#include "cpu/row_tasks.h"
 
 namespace heddle {
 namespace {
-
-constexpr int64_t kTaskColumns = 4096;       // columns; long rows are shared among threads, too
-constexpr int64_t kElementsPerChunk = 8192;  // some microseconds of work
 
 int64_t row_stride_bytes(const ConstTensorView& t) {
   return t.stride(0) * static_cast<int64_t>(size_of(t.dtype()));
@@ -44,16 +39,7 @@ GatedParams pack_gated(const ExecContext& ctx, const TensorView& y, const ConstT
 
 void for_gated_tasks(const ExecContext& ctx, const GatedParams& p,
                      FunctionRef<void(int64_t, int64_t, int64_t)> columns) {
-  if (p.width == 0) return;
-  const int64_t pieces = ceil_div(p.width, kTaskColumns);
-  const int64_t piece_width = std::min(p.width, kTaskColumns);
-  const int64_t grain = ceil_div(kElementsPerChunk, piece_width);
-  parallel_for(ctx, p.num_tokens * pieces, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i % pieces * kTaskColumns;
-      columns(i / pieces, first, std::min(first + kTaskColumns, p.width));
-    }
-  });
+  cpu::for_row_tasks(ctx, p.num_tokens, p.width, columns);
 }
 
 }  // namespace heddle

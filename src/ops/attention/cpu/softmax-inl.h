@@ -8,9 +8,8 @@
 #define HEDDLE_OPS_ATTENTION_SOFTMAX_INL_H_
 #endif
 
-#include "hwy/contrib/math/math-inl.h"
-
 #include "core/math.h"
+#include "cpu/soft_cap-inl.h"
 #include "cpu/vec-inl.h"
 #include "ops/attention/cpu/attention_kernels.h"
 
@@ -68,7 +67,7 @@ HWY_INLINE float mask_scores(D d, float soft_cap, int lo, int hi, int begin, int
   for (int c = begin; c < end; c += step) {
     auto v = hn::LoadU(d, s + c);
     if (soft_cap > 0.0f) {
-      v = hn::Mul(hn::Set(d, soft_cap), hn::Tanh(d, hn::Div(v, hn::Set(d, soft_cap))));
+      v = cpu::HWY_NAMESPACE::soft_cap(d, v, soft_cap);
     }
     if (c < lo || c + step > hi) {
       const auto key = hn::Iota(di, c);

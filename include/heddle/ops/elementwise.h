@@ -1,0 +1,23 @@
+#pragma once
+
+#include "heddle/core/context.h"
+#include "heddle/core/tensor_view.h"
+
+namespace heddle {
+
+// What some models do to each element of a matrix: Gemma and Granite scale embeddings, residuals or
+// logits, Gemma 2 caps logits. In place:
+//   x [num_tokens, width]  f32; last axis without gaps, rows of any stride
+// The bits of an element depend on its old value and the number alone, not on its place. On the CPU
+// only: a context of another device is kUnsupported.
+
+/// x = f32(x * factor), rounded once.
+void scale(const ExecContext& ctx, TensorView x, float factor);
+
+/// x = cap * tanh(x / cap), in f32, with the division and the product rounded; cap is finite and
+/// above 0. The soft cap of attention (AttentionOptions::logits_soft_cap) for any matrix, by the
+/// same code. The relative error is at most 2^-20 where x / cap and x are normal numbers; infinity
+/// gives cap, -infinity -cap, NaN gives NaN.
+void soft_cap(const ExecContext& ctx, TensorView x, float cap);
+
+}  // namespace heddle

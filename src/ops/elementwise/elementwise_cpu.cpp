@@ -1,0 +1,61 @@
+#include "ops/elementwise/elementwise_kernels.h"
+
+// Highway compiles this file once per instruction set; the inner namespace keeps the copies apart.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/elementwise/elementwise_cpu.cpp"
+// The order of these includes matters.
+// clang-format off
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "cpu/soft_cap-inl.h"
+#include "cpu/vec-inl.h"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace heddle::cpu::elementwise::HWY_NAMESPACE {
+using namespace cpu::HWY_NAMESPACE;  // of cpu/vec-inl.h
+
+/// x[i] = f(x[i]); f: (tag, vector of f32) -> vector of f32. The elements after the last whole
+/// vector go through the same arithmetic.
+template <class F>
+HWY_INLINE void transform(float* x, int64_t n, F f) {
+  const hn::ScalableTag<float> d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(f(d, hn::LoadU(d, x + i)), d, x + i);
+  if (i < n) {
+    const size_t left = size_t(n - i);
+    store_f32_n(d, f(d, load_f32_n(d, x + i, left)), x + i, left);
+  }
+}
+
+struct Scaled {
+  float factor;
+  template <class D, class V>
+  HWY_INLINE V operator()(D d, V x) const {
+    return hn::Mul(x, hn::Set(d, factor));
+  }
+};
+
+struct Capped {
+  float cap;
+  template <class D, class V>
+  HWY_INLINE V operator()(D d, V x) const {
+    return cpu::HWY_NAMESPACE::soft_cap(d, x, cap);
+  }
+};
+
+void scale(float* x, int64_t n, float factor) { transform(x, n, Scaled{factor}); }
+void soft_cap(float* x, int64_t n, float cap) { transform(x, n, Capped{cap}); }
+
+}  // namespace heddle::cpu::elementwise::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace heddle::cpu::elementwise {
+HWY_EXPORT(scale);
+HWY_EXPORT(soft_cap);
+void scale(float* x, int64_t n, float factor) { HWY_DYNAMIC_DISPATCH(scale)(x, n, factor); }
+void soft_cap(float* x, int64_t n, float cap) { HWY_DYNAMIC_DISPATCH(soft_cap)(x, n, cap); }
+}  // namespace heddle::cpu::elementwise
+#endif

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <cstdint>
+
+namespace heddle::cpu::elementwise {
+
+/// x [n], in place.
+void scale(float* x, int64_t n, float factor);
+void soft_cap(float* x, int64_t n, float cap);
+
+}  // namespace heddle::cpu::elementwise
