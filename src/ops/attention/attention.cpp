@@ -36,12 +36,12 @@ int64_t check_rows(const ExecContext& ctx, const TensorView& o, const TensorView
   return q_heads.value();
 }
 
-void check_options(const AttentionOptions& options, const PagedKv& cache) {
+void check_options(const ExecContext& ctx, const AttentionOptions& options, const PagedKv& cache) {
   HEDDLE_CHECK(options.logits_soft_cap >= 0.0f, "options.logits_soft_cap is ",
                options.logits_soft_cap, ", expected >= 0");
   HEDDLE_CHECK(options.window_left >= -1, "options.window_left is ", options.window_left,
                ", expected >= -1");
-  if (options.rope) check_rope("options.rope", *options.rope, cache.head_dim);
+  if (options.rope) check_rope(ctx, "options.rope", *options.rope, cache.head_dim);
 }
 
 void check_lse(const TensorView& lse, Dim& num_tokens, int64_t num_q_heads) {
@@ -91,7 +91,7 @@ void batch_prefill(const ExecContext& ctx, TensorView o, TensorView lse, ConstTe
   Dim num_seqs("num_seqs"), num_tokens("num_tokens");
   check_paged_kv(ctx, cache, table, num_seqs);
   const int64_t q_heads = check_rows(ctx, o, lse, q, num_tokens, cache);
-  check_options(options, cache);
+  check_options(ctx, options, cache);
   check_lse(lse, num_tokens, q_heads);
   check_token_indptr("q_indptr", ctx, q_indptr, num_seqs, num_tokens);
   check_trees(ctx, options, num_seqs, q_indptr);
@@ -105,7 +105,7 @@ void batch_decode(const ExecContext& ctx, TensorView o, TensorView lse, ConstTen
   Dim num_seqs("num_seqs");
   check_paged_kv(ctx, cache, table, num_seqs);
   const int64_t q_heads = check_rows(ctx, o, lse, q, num_seqs, cache);
-  check_options(options, cache);
+  check_options(ctx, options, cache);
   check_lse(lse, num_seqs, q_heads);
   HEDDLE_CHECK(!options.tree_mask && !options.tree_mask_indptr,
                "options.tree_mask is given, but a query of batch_decode is one token alone");

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <span>
 
 #include "heddle/config.h"
@@ -28,18 +27,9 @@ bool runs_on_gpu(const ExecContext& ctx, const char* op) {
   return true;
 }
 
-void check_params(const RopeParams& params, int64_t rotary_dim) {
-  HEDDLE_CHECK(params.theta > 0.0, "RopeParams::theta is ", params.theta, ", expected > 0");
-  HEDDLE_CHECK(params.scale > 0.0, "RopeParams::scale is ", params.scale, ", expected > 0");
+void check_params(const ExecContext& ctx, const RopeParams& params, int64_t rotary_dim) {
+  check_rope_params(ctx, params);
   HEDDLE_CHECK(rotary_dim % 2 == 0, "rotary_dim is ", rotary_dim, ", expected an even number");
-  if (!params.llama3) return;
-  const Llama3RopeScaling& llama3 = *params.llama3;
-  HEDDLE_CHECK(llama3.factor > 0.0 && llama3.original_max_position > 0.0,
-               "Llama3RopeScaling: factor ", llama3.factor, " and original_max_position ",
-               llama3.original_max_position, ", expected > 0");
-  HEDDLE_CHECK(0.0 < llama3.low_freq_factor && llama3.low_freq_factor < llama3.high_freq_factor,
-               "Llama3RopeScaling: low_freq_factor ", llama3.low_freq_factor,
-               " must be above 0 and below high_freq_factor ", llama3.high_freq_factor);
 }
 
 /// Grain of a loop over tokens that cost `unit` each, so that a task costs about `task`.
@@ -62,11 +52,13 @@ void for_frequencies(const RopeParams& params, int num_pairs, const float* facto
   }
 }
 
-void fill_angles(int64_t position, std::span<const double> frequencies, float* cos, float* sin) {
+/// The cosines and sines of a position, times attention_factor.
+void fill_angles(int64_t position, std::span<const double> frequencies, double attention_factor,
+                 float* cos, float* sin) {
   for (size_t d = 0; d < frequencies.size(); ++d) {
     const double angle = static_cast<double>(position) * frequencies[d];
-    cos[d] = static_cast<float>(std::cos(angle));
-    sin[d] = static_cast<float>(std::sin(angle));
+    cos[d] = static_cast<float>(attention_factor * std::cos(angle));
+    sin[d] = static_cast<float>(attention_factor * std::sin(angle));
   }
 }
 
@@ -87,18 +79,6 @@ RopeKernelParams pack(const TensorView& x) {
 }
 
 }  // namespace
-
-double rope_frequency(const RopeParams& params, int rotary_dim, int d) {
-  const double frequency = std::pow(params.theta, -2.0 * d / rotary_dim);
-  if (!params.llama3) return frequency / params.scale;
-  const Llama3RopeScaling& llama3 = *params.llama3;
-  // How often the pair turns over the context that the model was first trained with.
-  const double turns = llama3.original_max_position * frequency / (2.0 * std::numbers::pi);
-  const double kept = std::clamp(
-      (turns - llama3.low_freq_factor) / (llama3.high_freq_factor - llama3.low_freq_factor), 0.0,
-      1.0);
-  return (kept + (1.0 - kept) / llama3.factor) * frequency / params.scale;
-}
 
 void rope_table(const ExecContext& ctx, TensorView cos, TensorView sin, ConstTensorView positions,
                 const RopeParams& params, ConstTensorView frequency_factors) {
@@ -124,7 +104,7 @@ void rope_table(const ExecContext& ctx, TensorView cos, TensorView sin, ConstTen
     factors = frequency_factors.data<float>();
   }
   const int num_pairs = static_cast<int>(pairs.value());
-  check_params(params, params.rotary_dim != 0 ? params.rotary_dim : 2 * num_pairs);
+  check_params(ctx, params, params.rotary_dim != 0 ? params.rotary_dim : 2 * num_pairs);
 
   if (runs_on_gpu(ctx, "rope_table")) {
     if constexpr (kWithCuda) run_rope_table_cuda(ctx, cos, sin, positions, params, factors);
@@ -135,7 +115,7 @@ void rope_table(const ExecContext& ctx, TensorView cos, TensorView sin, ConstTen
     parallel_for(ctx, tokens.value(), tokens_per_task(kAnglesPerTask, std::ssize(frequencies)),
                  [&](int64_t begin, int64_t end) {
                    for (int64_t t = begin; t < end; ++t) {
-                     fill_angles(position[t], frequencies,
+                     fill_angles(position[t], frequencies, params.attention_factor,
                                  cos.data<float>() + t * cos.stride(0) + first,
                                  sin.data<float>() + t * sin.stride(0) + first);
                    }
@@ -181,7 +161,7 @@ void rope(const ExecContext& ctx, TensorView x, ConstTensorView positions,
   check_unit_stride("x", x);
   check_device(ctx, {{"x", x}, {"positions", positions}});
   const int64_t rotary_dim = params.rotary_dim != 0 ? params.rotary_dim : head_dim.value();
-  check_params(params, rotary_dim);
+  check_params(ctx, params, rotary_dim);
   HEDDLE_CHECK(0 <= rotary_dim && rotary_dim <= head_dim.value(), "rotary_dim is ", rotary_dim,
                ", expected at most head_dim = ", head_dim.value());
 
@@ -193,25 +173,25 @@ void rope(const ExecContext& ctx, TensorView x, ConstTensorView positions,
   const cpu::IndexArray position(positions);
   const RopeKernelParams all = pack(x);
   dispatch_dtype<float, half, bfloat16>(x.dtype(), "rope", [&]<class T>() {
-    for_frequencies(params, num_pairs, nullptr,
-                    [&](int first, std::span<const double> frequencies) {
-                      parallel_for(ctx, tokens.value(),
-                                   tokens_per_task(kAnglesPerTask, std::ssize(frequencies)),
-                                   [&](int64_t begin, int64_t end) {
-                                     float cos[kPairsAtOnce], sin[kPairsAtOnce];
-                                     RopeKernelParams p = all;
-                                     p.cos = cos;
-                                     p.sin = sin;
-                                     p.pair_distance = num_pairs;
-                                     p.first_pair = first;
-                                     p.num_pairs = std::ssize(frequencies);
-                                     for (int64_t t = begin; t < end; ++t) {
-                                       fill_angles(position[t], frequencies, cos, sin);
-                                       p.x = static_cast<T*>(all.x) + t * all.token_stride;
-                                       cpu::rope::rope<T>(p, 0, 1);
-                                     }
-                                   });
-                    });
+    for_frequencies(
+        params, num_pairs, nullptr, [&](int first, std::span<const double> frequencies) {
+          parallel_for(ctx, tokens.value(),
+                       tokens_per_task(kAnglesPerTask, std::ssize(frequencies)),
+                       [&](int64_t begin, int64_t end) {
+                         float cos[kPairsAtOnce], sin[kPairsAtOnce];
+                         RopeKernelParams p = all;
+                         p.cos = cos;
+                         p.sin = sin;
+                         p.pair_distance = num_pairs;
+                         p.first_pair = first;
+                         p.num_pairs = std::ssize(frequencies);
+                         for (int64_t t = begin; t < end; ++t) {
+                           fill_angles(position[t], frequencies, params.attention_factor, cos, sin);
+                           p.x = static_cast<T*>(all.x) + t * all.token_stride;
+                           cpu::rope::rope<T>(p, 0, 1);
+                         }
+                       });
+        });
   });
 }
 

@@ -98,7 +98,7 @@ void rope_kv_append(const ExecContext& ctx, TensorView q, const PagedKv& cache,
     check_dtype("positions", positions, {DType::kInt32, DType::kInt64});
   }
   check_device(ctx, {{"q", q}, {"positions", positions}});
-  check_rope("rope", rope, cache.head_dim);
+  check_rope(ctx, "rope", rope, cache.head_dim);
   if (ctx.device.type == DeviceType::kCuda) {
     if constexpr (kWithCuda) {
       return cuda::attention::run_rope_append(ctx, {cache, table, k, v, seq_indptr}, q, positions,

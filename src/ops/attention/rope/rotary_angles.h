@@ -6,7 +6,8 @@
 
 namespace heddle::cpu::attention {
 
-/// Cosines and sines for rotating queries and keys inside attention, by position.
+/// Cosines and sines, times the attention factor, for rotating queries and keys inside attention,
+/// by position.
 struct RotaryAngles {
   static constexpr int kMaxPairs = 128;
 
@@ -16,6 +17,7 @@ struct RotaryAngles {
   void at(int64_t position, float* cos, float* sin) const;
 
   int num_pairs;
+  double attention_factor;
   double frequency[kMaxPairs];  // radians per position
   double cos_step[kMaxPairs],
       sin_step[kMaxPairs];  // of one frequency: the turn to the next position

@@ -17,8 +17,10 @@ inline std::vector<double> rotated(const double* x, int head_dim, int64_t positi
   const int n = rotary_dim / 2;
   for (int d = 0; d < n; ++d) {
     const double angle = static_cast<double>(position) * rope_frequency(*rope, rotary_dim, d);
-    y[size_t(d)] = x[d] * std::cos(angle) - x[d + n] * std::sin(angle);
-    y[size_t(d + n)] = x[d + n] * std::cos(angle) + x[d] * std::sin(angle);
+    const double cos = rope->attention_factor * std::cos(angle);
+    const double sin = rope->attention_factor * std::sin(angle);
+    y[size_t(d)] = x[d] * cos - x[d + n] * sin;
+    y[size_t(d + n)] = x[d + n] * cos + x[d] * sin;
   }
   return y;
 }

@@ -16,7 +16,8 @@ using testing::pick;
 
 template <class TQ, class TKV>
 void check_random_case(ThreadPool* pool) {
-  const testing::AttentionCase c = testing::random_case();
+  testing::AttentionCase c = testing::random_case();
+  if (c.options.rope) c.options.rope->attention_factor = pick({1.0, 1.1386, 0.9});
   SCOPED_TRACE(::testing::Message() << c << " q " << kDType<TQ> << " cache " << kDType<TKV>);
   testing::Mirror here;
   testing::AttentionCheck<TQ, TKV> check(c);
@@ -139,6 +140,9 @@ TEST(Attention, NamesWhatIsWrong) {
             "q_indptr[2] is 6, expected at least q_indptr[1] = 3 and at most num_tokens = 5");
   EXPECT_EQ(prefill(o, lse, o, indptr, {.rope = RopeParams{.rotary_dim = 3}}),
             "options.rope: rotary_dim is 3, expected an even number up to head_dim = 4");
+  EXPECT_EQ(
+      prefill(o, lse, o, indptr, {.rope = RopeParams{.theta = 0.5, .yarn = YarnRopeScaling{}}}),
+      "RopeParams::theta is 0.5, expected > 1 with YarnRopeScaling");
   EXPECT_EQ(prefill(o, lse, o, indptr, {.window_left = -2}),
             "options.window_left is -2, expected >= -1");
   EXPECT_EQ(prefill(o, lse, o, indptr, {.logits_soft_cap = -1.0f}),

@@ -173,7 +173,12 @@ void check_rope_kv_append(bool append, const ExecContext& ctx, Mirror& mirror) {
   RopeParams rope{.theta = pick({1e4, 5e5}), .scale = pick({1.0, 4.0})};
   if (random_int(0, 1) == 0)
     rope.rotary_dim = 2 * static_cast<int>(random_int(1, shape.head_dim / 2));
-  if (random_int(0, 3) == 0) rope.llama3 = Llama3RopeScaling{.original_max_position = 100.0};
+  if (random_int(0, 3) == 0) {
+    rope.llama3 = Llama3RopeScaling{.original_max_position = 100.0};
+  } else if (random_int(0, 3) == 0) {
+    rope.yarn = YarnRopeScaling{.factor = 4.0, .original_max_position = 100.0};
+  }
+  if (ctx.device.type == DeviceType::kCpu) rope.attention_factor = pick({1.0, 1.1386});
   std::vector<int64_t> positions(static_cast<size_t>(num_tokens), 0);
   lengths.for_each([&](int64_t, int64_t place, int64_t t) {
     positions[size_t(t)] = has_positions ? random_int(-5, 300000) : place;

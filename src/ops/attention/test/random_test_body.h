@@ -52,7 +52,9 @@ inline AttentionOptions random_options(int head_dim) {
   if (head_dim >= 2 && random_int(0, 2) == 0) {
     RopeParams rope{.theta = pick({1e4, 5e5}), .scale = pick({1.0, 4.0})};
     rope.rotary_dim = 2 * static_cast<int>(random_int(head_dim % 2, head_dim / 2));
-    if (random_int(0, 3) == 0) rope.llama3 = Llama3RopeScaling{.original_max_position = 100.0};
+    const int64_t correction = random_int(0, 5);
+    if (correction == 0) rope.llama3 = Llama3RopeScaling{.original_max_position = 100.0};
+    if (correction == 1) rope.yarn = YarnRopeScaling{.factor = 4, .original_max_position = 100.0};
     options.rope = rope;
   }
   return options;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <functional>
+#include <map>
 
 #include <gtest/gtest.h>
 
@@ -48,6 +49,130 @@ TEST(Rope, Llama3KeepsShortAndStretchesLongWavelengths) {
   for (int d = 0; d < 64; ++d) {
     EXPECT_NEAR(rope_frequency(llama3, 128, d) / ref::rope_angle(llama3, 128, d, 1), 1.0, 1e-14);
   }
+}
+
+/// The frequencies of some pairs and the attention factor, recorded from transformers 5.23
+/// (ROPE_INIT_FUNCTIONS["yarn"]), which computes them in f32.
+struct YarnRecord {
+  RopeParams params;
+  int rotary_dim;
+  double attention_factor;
+  std::map<int, double> frequencies;
+};
+
+const std::vector<YarnRecord>& yarn_records() {
+  static const std::vector<YarnRecord> records{
+      {{.theta = 1e6, .yarn = YarnRopeScaling{.factor = 4.0, .original_max_position = 32768.0}},
+       128,
+       yarn_attention_factor(4.0),
+       {{0, 1.0},
+        {1, 0.8058422207832336},
+        {16, 0.03162277862429619},
+        {31, 0.000802959781140089},
+        {32, 0.0006029411451891065},
+        {42, 2.8869548259535804e-05},
+        {63, 3.102344408034696e-07}}},
+      {{.theta = 1e4, .yarn = YarnRopeScaling{.factor = 40.0, .original_max_position = 4096.0}},
+       64,
+       yarn_attention_factor(40.0, 1.0, 0.707),
+       {{0, 1.0},
+        {10, 0.05623412877321243},
+        {15, 0.0083345090970397},
+        {16, 0.005500000435858965},
+        {21, 0.0004149904125370085},
+        {24, 2.499999936844688e-05},
+        {31, 3.3338035336782923e-06}}},
+      {{.theta = 1.5e5,
+        .yarn =
+            YarnRopeScaling{.factor = 32.0, .original_max_position = 4096.0, .truncate = false}},
+       64,
+       yarn_attention_factor(32.0),
+       {{0, 1.0},
+        {8, 0.05081327259540558},
+        {10, 0.019334999844431877},
+        {15, 0.00105260219424963},
+        {16, 0.0004564839182421565},
+        {21, 1.253256959898863e-05},
+        {31, 3.023511396804679e-07}}},
+      {{.theta = 5e5,
+        .yarn = YarnRopeScaling{.factor = 8.0,
+                                .original_max_position = 8192.0,
+                                .beta_fast = 24.0,
+                                .beta_slow = 2.0}},
+       128,
+       1.25,  // given, not derived
+       {{0, 1.0},
+        {21, 0.01167440228164196},
+        {31, 0.0003338551614433527},
+        {32, 0.00017677668074611574},
+        {42, 2.2748929040972143e-05},
+        {63, 3.068925877869333e-07}}}};
+  return records;
+}
+
+TEST(Rope, YarnHasTheFrequenciesOfTransformers) {
+  for (const YarnRecord& record : yarn_records()) {
+    for (const auto& [d, frequency] : record.frequencies) {
+      EXPECT_NEAR(rope_frequency(record.params, record.rotary_dim, d) / frequency, 1.0, 2e-6)
+          << "factor " << record.params.yarn->factor << ", pair " << d;
+    }
+    for (int d = 0; d < record.rotary_dim / 2; ++d) {
+      const double want = ref::rope_angle(record.params, record.rotary_dim, d, 1);
+      EXPECT_NEAR(rope_frequency(record.params, record.rotary_dim, d) / want, 1.0, 1e-14) << d;
+    }
+  }
+  const std::vector<double> attention_factors{1.138629436111989, 1.0857263992561355,
+                                              1.3465735902799727, 1.25};
+  for (size_t i = 0; i < attention_factors.size(); ++i) {
+    EXPECT_DOUBLE_EQ(yarn_records()[i].attention_factor, attention_factors[i]);
+  }
+  EXPECT_EQ(yarn_attention_factor(0.5), 1.0);
+  EXPECT_EQ(yarn_attention_factor(1.0, 3.0, 2.0), 1.0);
+}
+
+// A context so short that all pairs turn less than beta_slow times, or that the ramp has no width.
+TEST(Rope, YarnOfShortContextsIsThatOfTheDefinition) {
+  for (const double original_max_position : {1.0, 6.0, 7.0, 20.0, 200.0}) {
+    for (const bool truncate : {false, true}) {
+      for (const int rotary_dim : {2, 4, 64}) {
+        const RopeParams params{
+            .theta = 1e4,
+            .yarn = YarnRopeScaling{.factor = 16.0,
+                                    .original_max_position = original_max_position,
+                                    .truncate = truncate}};
+        for (int d = 0; d < rotary_dim / 2; ++d) {
+          const double want = ref::rope_angle(params, rotary_dim, d, 1);
+          EXPECT_NEAR(rope_frequency(params, rotary_dim, d) / want, 1.0, 1e-14)
+              << original_max_position << " " << truncate << " " << rotary_dim << " " << d;
+        }
+      }
+    }
+  }
+}
+
+TEST(Rope, RefusesAnAttentionFactorOnAGpu) {
+  std::vector<float> x(8);
+  const std::vector<int32_t> positions{0};
+  ExecContext gpu;
+  gpu.device = {DeviceType::kCuda, 0};
+  const auto on_gpu = [&]<class View>(const View& view) {
+    return View(view.raw(), view.dtype(), gpu.device, view.shape(), view.strides());
+  };
+  const TensorView heads = on_gpu(host_view(x.data(), {1, 1, 8}));
+  const TensorView table = on_gpu(host_view(x.data(), {1, 4}));
+  const ConstTensorView at = on_gpu(ConstTensorView(host_view(positions.data(), {1})));
+  const RopeParams params{.attention_factor = 1.5};
+  const auto check = [](const std::function<void()>& call) {
+    try {
+      call();
+      ADD_FAILURE() << "no error";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
+      EXPECT_STREQ(e.what(), "RopeParams::attention_factor is 1.5, supported on cuda:0: 1");
+    }
+  };
+  check([&] { rope(gpu, heads, at, params); });
+  check([&] { rope_table(gpu, table, table, at, params); });
 }
 
 TEST(Rope, TableIsExactToOneUlpAtAnyPosition) {
@@ -140,6 +265,26 @@ TEST(Rope, NamesWhatIsWrong) {
             "Llama3RopeScaling: factor 8 and original_max_position -1, expected > 0");
   EXPECT_EQ(corrected({.low_freq_factor = 4.0}),
             "Llama3RopeScaling: low_freq_factor 4 must be above 0 and below high_freq_factor 4");
+  const auto yarn = [&](const YarnRopeScaling& scaling, double theta = 1e4) {
+    return message([&] { rope(ctx, xv, at, RopeParams{.theta = theta, .yarn = scaling}); });
+  };
+  EXPECT_EQ(yarn({}), "no error");
+  EXPECT_EQ(yarn({.factor = -4.0}),
+            "YarnRopeScaling: factor -4 and original_max_position 4096, expected finite numbers "
+            "above 0");
+  EXPECT_EQ(yarn({.original_max_position = NAN}),
+            "YarnRopeScaling: factor 1 and original_max_position nan, expected finite numbers "
+            "above 0");
+  EXPECT_EQ(yarn({.beta_slow = 40.0}),
+            "YarnRopeScaling: beta_slow 40 must be above 0 and below beta_fast 32");
+  EXPECT_EQ(yarn({}, 1.0), "RopeParams::theta is 1, expected > 1 with YarnRopeScaling");
+  EXPECT_EQ(message([&] {
+              rope(ctx, xv, at,
+                   RopeParams{.llama3 = Llama3RopeScaling{}, .yarn = YarnRopeScaling{}});
+            }),
+            "RopeParams has llama3 and yarn, expected at most one of them");
+  EXPECT_EQ(message([&] { rope_table(ctx, wide, wide, at, RopeParams{.attention_factor = 0.0}); }),
+            "RopeParams::attention_factor is 0, expected a finite number above 0");
 }
 
 }  // namespace

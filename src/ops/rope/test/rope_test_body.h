@@ -18,15 +18,23 @@
 
 namespace heddle::testing {
 
-inline RopeParams random_rope_params(int rotary_dim) {
+inline RopeParams random_rope_params(const ExecContext& ctx, int rotary_dim) {
   RopeParams params{.theta = pick({1e4, 5e5, 1e6, 100.0}), .scale = pick({1.0, 1.0, 2.0, 0.5})};
   params.rotary_dim = rotary_dim;
-  if (random_int(0, 1) == 1) {
+  const int64_t correction = random_int(0, 3);  // none in half of the calls
+  if (correction == 0) {
+    params.yarn = YarnRopeScaling{.factor = pick({4.0, 40.0}),
+                                  .original_max_position = pick({4096.0, 32768.0, 20.0}),
+                                  .beta_fast = pick({32.0, 24.0}),
+                                  .beta_slow = pick({1.0, 2.0}),
+                                  .truncate = random_int(0, 1) == 1};
+  } else if (correction == 1) {
     params.llama3 = Llama3RopeScaling{.factor = pick({8.0, 32.0}),
                                       .low_freq_factor = pick({1.0, 0.5, 2.0}),
                                       .high_freq_factor = pick({4.0, 3.0, 16.0}),
                                       .original_max_position = pick({8192.0, 256.0})};
   }
+  if (ctx.device.type == DeviceType::kCpu) params.attention_factor = pick({1.0, 1.0, 1.25, 0.8});
   return params;
 }
 
@@ -38,7 +46,7 @@ inline std::vector<int64_t> random_positions(int64_t n) {
 
 inline void check_rope_table(const ExecContext& ctx, Mirror& mirror) {
   const int num_pairs = static_cast<int>(random_int(1, 150));
-  const RopeParams params = random_rope_params(pick({0, 2 * num_pairs}));
+  const RopeParams params = random_rope_params(ctx, pick({0, 2 * num_pairs}));
   std::vector<int64_t> positions = random_positions(7);
   positions.push_back(100'000'001);  // more than f32 holds
   const auto n = static_cast<int64_t>(positions.size());
@@ -58,8 +66,9 @@ inline void check_rope_table(const ExecContext& ctx, Mirror& mirror) {
       // The product position * frequency rounds in double, which matters at large angles only.
       const double angle = ref::rope_angle(params, 2 * num_pairs, d, positions[size_t(t)]);
       const double slack = std::abs(angle) * 0x1p-50;
-      EXPECT_LE(std::abs(cos[at] - std::cos(angle)), 0x1p-24 + slack) << angle;
-      EXPECT_LE(std::abs(sin[at] - std::sin(angle)), 0x1p-24 + slack) << angle;
+      const double factor = params.attention_factor;
+      EXPECT_LE(std::abs(cos[at] - factor * std::cos(angle)), 0x1p-24 + 2 * slack) << angle;
+      EXPECT_LE(std::abs(sin[at] - factor * std::sin(angle)), 0x1p-24 + 2 * slack) << angle;
     }
   }
   EXPECT_TRUE(cos.guards_intact() && sin.guards_intact());
@@ -75,7 +84,7 @@ void check_rope(const ExecContext& ctx, Mirror& mirror) {
       random_int(0, 1) == 0 ? head_dim / 2 * 2 : 2 * static_cast<int>(random_int(1, head_dim / 2));
   const int64_t head_stride = head_dim + pick<int64_t>({0, 0, 8, random_int(0, 3)});
   const int64_t token_stride = heads * head_stride + pick<int64_t>({0, 0, 16, random_int(0, 5)});
-  const RopeParams params = random_rope_params(rotary_dim);
+  const RopeParams params = random_rope_params(ctx, rotary_dim);
   const std::vector<int64_t> positions = random_positions(tokens);
   const std::vector<int32_t> positions32(positions.begin(), positions.end());
 
