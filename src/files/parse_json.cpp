@@ -22,13 +22,14 @@ std::string reason(const nlohmann::json::exception& e) {
 
 /// Builds the value from the parser's events. The parser that calls back, Json::parse(text, call),
 /// looks through an object's members whenever one of them ends, and an ordered_json looks through
-/// its members for each that it takes: both take the square of the members.
+/// its members for each that it takes: both take the square of the members. No array or object is
+/// destroyed while it holds something.
 template <class Json>
 class Builder {
  public:
   Builder(const std::string& name, const JsonLimits& limits) : name_(name), limits_(limits) {}
 
-  Json take() { return std::move(root_); }
+  JsonDocument<Json> take() { return std::move(root_); }
 
   // What nlohmann's parser calls; true: go on.
   bool null() { return put(nullptr); }
@@ -50,7 +51,7 @@ class Builder {
     HEDDLE_CHECK(object.keys.insert(text).second, name_, ": key ", quote(text), " is given twice");
     HEDDLE_CHECK(object.keys.size() <= limits_.members, name_, ": an object has more than ",
                  limits_.members, " members");
-    object.member = &add_member(object.value->template get_ref<typename Json::object_t&>(), text);
+    object.member = &add_member(*object.value, text);
     return true;
   }
 
@@ -68,15 +69,8 @@ class Builder {
     std::set<std::string> keys;  // of an object
   };
 
-  static Json& add_member(nlohmann::json::object_t& object, const std::string& key) {
-    return object.emplace(key, nullptr).first->second;
-  }
-  static Json& add_member(nlohmann::ordered_json::object_t& object, const std::string& key) {
-    return object.emplace_back(key, nullptr).second;  // emplace would look through all members
-  }
-
   Json& place() {
-    if (open_.empty()) return root_;
+    if (open_.empty()) return *root_;
     const Open& in = open_.back();
     if (in.member != nullptr) return *in.member;
     return in.value->template get_ref<typename Json::array_t&>().emplace_back();
@@ -101,21 +95,24 @@ class Builder {
 
   const std::string& name_;
   const JsonLimits& limits_;
-  Json root_;
+  JsonDocument<Json> root_;
   std::vector<Open> open_;
 };
 
 }  // namespace
 
 template <class Json>
-Json parse_json(std::string_view text, const std::string& name, const JsonLimits& limits) {
+JsonDocument<Json> parse_json(std::string_view text, const std::string& name,
+                              const JsonLimits& limits) {
   Builder<Json> builder(name, limits);
   Json::sax_parse(text, &builder);
   return builder.take();
 }
 
-template nlohmann::json parse_json(std::string_view, const std::string&, const JsonLimits&);
-template nlohmann::ordered_json parse_json(std::string_view, const std::string&, const JsonLimits&);
+template JsonDocument<nlohmann::json> parse_json(std::string_view, const std::string&,
+                                                 const JsonLimits&);
+template JsonDocument<nlohmann::ordered_json> parse_json(std::string_view, const std::string&,
+                                                         const JsonLimits&);
 
 const char* json_kind(nlohmann::json::value_t type) {
   using Type = nlohmann::json::value_t;

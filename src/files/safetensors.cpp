@@ -160,8 +160,9 @@ void SafetensorsFile::parse() {
   }
   const auto text = bytes_.subspan(sizeof(header_size), header_size);
   const auto data = bytes_.subspan(sizeof(header_size) + header_size);
-  const json header = parse_json<json>({reinterpret_cast<const char*>(text.data()), text.size()},
-                                       name_, {.depth = 3});
+  const auto document = parse_json<json>({reinterpret_cast<const char*>(text.data()), text.size()},
+                                         name_, {.depth = 3});
+  const json& header = *document;
   HEDDLE_CHECK(header.is_object(), name_, ": the header is ", json_kind(header.type()),
                ", expected an object");
 

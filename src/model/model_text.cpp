@@ -7,10 +7,13 @@
 
 #include "heddle/core/error.h"
 
+#include "files/json_document.h"
 #include "files/printable.h"
 
 namespace heddle::model {
 namespace {
+
+using nlohmann::ordered_json;
 
 int32_t read_token(const files::GgufFile& file, std::string_view key, size_t vocab_size) {
   if (file.find(key) == nullptr) return tokenizer::kNoToken;
@@ -68,17 +71,22 @@ std::optional<chat_template::ChatTemplate> read_chat_template(const files::GgufF
 std::string render_chat(const chat_template::ChatTemplate& chat_template,
                         std::span<const ChatTurn> turns, const tokenizer::Tokenizer& tokenizer,
                         int64_t max_context) {
-  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
-  for (const ChatTurn& turn : turns) {
-    messages.push_back({{"role", turn.role}, {"content", turn.content}});
-  }
   const auto text_of = [&](int32_t id) {
     return id == tokenizer::kNoToken ? std::string() : std::string(tokenizer.token_bytes(id));
   };
-  std::string text = chat_template.render({{"messages", std::move(messages)},
-                                           {"add_generation_prompt", true},
-                                           {"bos_token", text_of(tokenizer.bos())},
-                                           {"eos_token", text_of(tokenizer.eos())}});
+  // Member by member: a list in braces is made of arrays that no document owns.
+  files::JsonDocument<ordered_json> variables(ordered_json::object());
+  files::add_member(*variables, "add_generation_prompt") = true;
+  files::add_member(*variables, "bos_token") = text_of(tokenizer.bos());
+  files::add_member(*variables, "eos_token") = text_of(tokenizer.eos());
+  ordered_json& messages = files::add_member(*variables, "messages");
+  messages = ordered_json::array();
+  for (const ChatTurn& turn : turns) {
+    ordered_json& message = messages.emplace_back(ordered_json::object());
+    files::add_member(message, "role") = turn.role;
+    files::add_member(message, "content") = turn.content;
+  }
+  std::string text = chat_template.render(*variables);
   const auto num_bytes = static_cast<int64_t>(text.size());
   HEDDLE_CHECK((num_bytes - 1) / kMaxChatBytesPerToken < max_context, "the conversation has ",
                text.size(), " bytes as rendered by the chat template, the ", max_context,

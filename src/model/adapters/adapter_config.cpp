@@ -44,9 +44,15 @@ constexpr const char* kUnsupported[] = {
 // adapter to one for the plain base model.
 constexpr const char* kChangesBase[] = {"pissa", "corda", "olora", "loftq", "lora_ga"};
 
+/// Whether it is this string. JSON's own comparison makes JSON of the text, and being noexcept ends
+/// the process where that finds no memory.
+bool is_text(const ordered_json& value, std::string_view text) {
+  return value.is_string() && value.get_ref<const std::string&>() == text;
+}
+
 bool is_unset(const ordered_json& value) {
   return value.is_null() || value == false || (value.is_structured() && value.empty()) ||
-         (value.is_string() && value.get_ref<const std::string&>().empty());
+         is_text(value, "");
 }
 
 std::string text_of(const ordered_json& value) {
@@ -99,14 +105,15 @@ class ConfigReader {
   void refuse_unsupported() const {
     const auto* type = find("peft_type");
     HEDDLE_CHECK(type != nullptr, config_.path, ": has no peft_type, expected \"LORA\"");
-    if (*type != "LORA") unsupported("peft_type", *type, "supported: \"LORA\"");
+    if (!is_text(*type, "LORA")) unsupported("peft_type", *type, "supported: \"LORA\"");
     for (const char* field : kUnsupported) {
       const auto* value = find(field);
       if (value != nullptr && !is_unset(*value))
         unsupported(field, *value, "which is not supported");
     }
     const auto* bias = find("bias");
-    if (bias != nullptr && *bias != "none") unsupported("bias", *bias, "supported: \"none\"");
+    if (bias != nullptr && !is_text(*bias, "none"))
+      unsupported("bias", *bias, "supported: \"none\"");
     const auto* init = find("init_lora_weights");
     if (init == nullptr || init->is_boolean()) return;
     const std::string method = string("init_lora_weights", *init);
@@ -289,11 +296,11 @@ AdapterConfig parse_adapter_config(std::string_view json, const std::string& pat
   HEDDLE_CHECK(json.size() <= kMaxFile, path, ": has ", json.size(), " bytes, at most ", kMaxFile,
                " are read");
   const auto root = files::parse_json<ordered_json>(json, path, kLimits);
-  HEDDLE_CHECK(root.is_object(), path, ": is ", files::json_kind(root.type()),
+  HEDDLE_CHECK(root->is_object(), path, ": is ", files::json_kind(root->type()),
                ", expected an object");
   AdapterConfig config;
   config.path = path;
-  ConfigReader(root, config).run();
+  ConfigReader(*root, config).run();
   return config;
 }
 
