@@ -172,5 +172,38 @@ TEST(EngineMemory, EachAllocationOfTheEngineItselfMayFail) {
   EXPECT_GT(num_failures, 100) << "few allocations were seen";
 }
 
+TEST(EngineMemory, EachAllocationOfAnAdapterMayFailAndLeavesItsNameAndSlotFree) {
+  testing::RandomModel model;
+  Engine undisturbed(options_for(model.path())), engine(options_for(model.path()));
+  const std::string folder = model.adapter_folder("folder", 3);
+  undisturbed.add_adapter("a", folder);
+  // A few failures do no harm, as of memory that a sort would like to have: an adapter for each.
+  std::vector<std::string> names{"a"};
+  int64_t num_failures = 0, countdown = 0;
+  for (int64_t n = 1; countdown <= 0; ++n) {
+    countdown = n;
+    try {
+      const FailingAllocation failing(countdown);
+      (void)engine.add_adapter(names.back(), folder);
+    } catch (const std::bad_alloc&) {
+      ++num_failures;
+      ASSERT_FALSE(engine.has_adapter(names.back())) << "allocation " << n;
+      continue;
+    }
+    names.push_back(names.back() + "a");
+  }
+  names.pop_back();
+  EXPECT_GT(num_failures, 100) << "few allocations were seen";
+  Request request = endless_request({3, 1, 4, 1, 5}, 12);
+  const auto logits_of = [&](Engine& of, const std::string& name) {
+    request.adapter = name;
+    return of.prompt_logits(request);
+  };
+  const std::vector<float> wanted = logits_of(undisturbed, "a");
+  EXPECT_NE(wanted, logits_of(undisturbed, ""));
+  EXPECT_EQ(logits_of(engine, ""), logits_of(undisturbed, ""));
+  for (const std::string& name : names) EXPECT_EQ(logits_of(engine, name), wanted) << name;
+}
+
 }  // namespace
 }  // namespace heddle

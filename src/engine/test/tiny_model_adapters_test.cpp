@@ -87,5 +87,22 @@ TEST(TinyModelAdapters, AnswersKeepTheirsToTheEnd) {
   }
 }
 
+TEST(TinyModelAdapters, OneThatDoesNotFitLeavesItsNameFree) {
+  model::LlamaConfig wider = testing::tiny_config();
+  wider.intermediate_size = 48;
+  const Llama base = model::random_llama(testing::tiny_config(), true);
+  const TinyAdapter wrong(model::random_llama(wider, true), 3, {Projection::kUp});
+  const TinyAdapter right(base, 3, {Projection::kUp});
+  Engine engine = testing::TinyModel(base).engine({.max_batch = 2});
+  testing::expect_invalid({"gives 48 features, the model's layer has 40"},
+                          [&] { (void)engine.add_adapter("a", wrong.folder.path().string()); });
+  EXPECT_FALSE(engine.has_adapter("a"));
+  Request request = testing::request_of({1});
+  request.adapter = "a";
+  testing::expect_invalid({"unknown adapter \"a\""}, [&] { engine.check(request); });
+  (void)engine.add_adapter("a", right.folder.path().string());
+  expect_logits(engine, "a", right.merged);
+}
+
 }  // namespace
 }  // namespace heddle

@@ -154,6 +154,13 @@ TEST(TinyModelPrompts, RawTextBeginsWithBosWhereTheFileSaysSo) {
   testing::expect_invalid({"bos"}, [&] { (void)wrong.engine(); });
 }
 
+TEST(TinyModelPrompts, RawTextMayNameControlTokens) {
+  const Engine engine =
+      testing::TinyModel(testing::scripted_llama(alphabet()), tokenizer()).engine();
+  const std::vector<int32_t> want{kMark, 'h', 'i', kEot};
+  EXPECT_EQ(engine.tokenize(raw("<|mark|>hi<|eot|>")), want);
+}
+
 TEST(TinyModelPrompts, AVocabularyOfAnotherSizeIsRefused) {
   model::ByteTokenizer larger = tokenizer();
   larger.control_tokens.push_back("<|more|>");

@@ -114,5 +114,27 @@ TEST_F(TinyModelRequests, TheModelIsToldAsItIs) {
             2 * 256 * 256 + 3 * 256 + 256 * (48 + 48 + 16 + 16) + 3 * 256 * 40);
 }
 
+/// An answer goes on while a prompt is taken in: its token is no prompt's, nor of a decode step.
+TEST_F(TinyModelRequests, AreCountedWhereAPromptMeetsAnAnswer) {
+  (void)run_all(engine, {request_of(byte_tokens("a"), 3), request_of(byte_tokens("abcdef"), 2)});
+  // 1 and 4 tokens of prompts; one of the answer and 2; one of each answer.
+  const EngineStats& stats = engine.stats();
+  EXPECT_EQ(stats.prefill_tokens, 7);
+  EXPECT_EQ(stats.prefill_steps, 2);
+  EXPECT_EQ(stats.generated_tokens, 5);
+  EXPECT_EQ(stats.decode_tokens, 2);
+  EXPECT_EQ(stats.decode_steps, 1);
+}
+
+TEST(TinyModelOptions, AStepOfMoreTokensThanAnIndexCountsIsRefused) {
+  model::ref::Llama long_model = alphabet();
+  long_model.config.context_length = int64_t{1} << 30;
+  const testing::TinyModel model(long_model);
+  testing::expect_invalid(
+      {"prefill_chunk is 2147483647, expected at most 2147483645 beside 2 rows"}, [&] {
+        (void)model.engine({.max_batch = 2, .prefill_chunk = 2147483647, .kv_memory = 1 << 20});
+      });
+}
+
 }  // namespace
 }  // namespace heddle

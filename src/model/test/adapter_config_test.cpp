@@ -245,6 +245,16 @@ TEST(AdapterConfig, BoundsItsExpressions) {
       [&] { (void)slow.rank_of(kQ3); });
 }
 
+TEST(AdapterConfig, BoundsTheKeysOfItsLayers) {
+  const auto keys = [](int count) {
+    std::string fields = R"("layers_pattern": ["layers")";
+    for (int i = 1; i < count; ++i) fields += ", \"h" + std::to_string(i) + '"';
+    return fields + ']';
+  };
+  EXPECT_EQ(read(keys(64)).layers_pattern.size(), 64u);
+  expect_refused({"layers_pattern holds more than 64 regular expressions"}, keys(65));
+}
+
 TEST(AdapterConfig, BoundsTheStepsOfAFieldForAModule) {
   // Each expression for itself stays below the limit.
   const auto keys = [](int count) {

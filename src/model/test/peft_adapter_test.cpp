@@ -184,6 +184,15 @@ TEST(PeftAdapter, RefusesRanksThatTheConfigDoesNotGiveOrThatAreTooLarge) {
                  {"v_proj.lora_A.weight' has rank 513, supported: up to 512"}, tensors, config);
 }
 
+TEST(PeftAdapter, TakesTheLargestRank) {
+  const std::string file =
+      file_of({{tensor_name(0, "self_attn.v_proj", "lora_A"), "F16", {512, 6}},
+               {tensor_name(0, "self_attn.v_proj", "lora_B"), "F16", {22, 512}}});
+  const PeftAdapter adapter(R"({"peft_type": "LORA", "r": 512})", bytes_of(file), "dir");
+  ASSERT_EQ(adapter.pairs().size(), 1u);
+  EXPECT_EQ(adapter.pairs()[0].rank, 512);
+}
+
 TEST(PeftAdapter, RefusesTheAdapterOfAnotherModel) {
   std::vector<Tensor> tensors = whole_adapter();
   tensors[0].shape = {2, 5};

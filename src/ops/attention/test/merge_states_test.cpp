@@ -1,3 +1,7 @@
+#include <array>
+#include <utility>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "heddle/core/error.h"
@@ -33,6 +37,44 @@ TYPED_TEST(MergeStates, MayWriteOverItsInputs) {
     testing::Mirror here;
     call(here);
   });
+}
+
+/// Sums with gaps between heads and between tokens, or head by head, give the same bits.
+TYPED_TEST(MergeStates, TakesSumsOfAnyStrides) {
+  using T = TypeParam;
+  const int64_t tokens = 7, heads = 3, dim = 17;
+  const testing::AttentionState<T> a(tokens * heads, dim), b(tokens * heads, dim);
+  const auto rows = [&](const std::vector<T>& o) {
+    return ConstTensorView(host_view(o.data(), {tokens, heads, dim}));
+  };
+  struct Sums {
+    int64_t token_stride, head_stride;
+    testing::PoisonedBuffer<float> data{200};
+    TensorView view(int64_t tokens, int64_t heads) {
+      const std::array<int64_t, 2> shape{tokens, heads}, strides{token_stride, head_stride};
+      return {reinterpret_cast<std::byte*>(data.data()), DType::kFloat32, {}, shape, strides};
+    }
+    float& at(int64_t t, int64_t h) { return data[size_t(t * token_stride + h * head_stride)]; }
+  };
+  const auto merge = [&](Sums lse, Sums lse_a, Sums lse_b) {
+    std::vector<T> o(size_t(tokens * heads * dim));
+    for (int64_t i = 0; i < tokens * heads; ++i) {
+      lse_a.at(i / heads, i % heads) = a.lse[size_t(i)];
+      lse_b.at(i / heads, i % heads) = b.lse[size_t(i)];
+    }
+    merge_states({}, host_view(o.data(), {tokens, heads, dim}), lse.view(tokens, heads), rows(a.o),
+                 lse_a.view(tokens, heads), rows(b.o), lse_b.view(tokens, heads));
+    std::vector<float> sums;
+    for (int64_t i = 0; i < tokens * heads; ++i) sums.push_back(lse.at(i / heads, i % heads));
+    int64_t num_untouched = 0;
+    for (size_t i = 0; i < 200; ++i) num_untouched += lse.data.untouched(i) ? 1 : 0;
+    EXPECT_EQ(num_untouched, 200 - tokens * heads);
+    return std::pair(std::move(o), std::move(sums));
+  };
+  const auto [o, lse] = merge({heads, 1}, {heads, 1}, {heads, 1});
+  const auto [strided_o, strided_lse] = merge({14, 3}, {1, 9}, {11, 2});
+  EXPECT_TRUE(testing::same_bits<T>(strided_o, o));
+  EXPECT_TRUE(testing::same_bits<float>(strided_lse, lse));
 }
 
 // Attention over the first and the last keys, merged, is attention over all.
