@@ -7,9 +7,9 @@
 namespace heddle::cuda {
 
 /// Bytes of ExecContext::exchange that belong to one use of it. The words that an op keeps there
-/// say by themselves which launch wrote them, and stay when it ends; so no other op may write to
-/// them, ever. Each family declares the ranges of its ops; tests/exchange holds them against each
-/// other.
+/// say by themselves which launch wrote them, or are zero between launches, and stay when one ends;
+/// so no other op may write to them, ever. Each family declares the ranges of its ops;
+/// tests/exchange holds them against each other.
 struct ExchangeRange {
   static constexpr size_t kToTheEnd = std::numeric_limits<size_t>::max();
 

@@ -9,11 +9,12 @@
 
 namespace heddle::cuda {
 
-// Places in one list for the blocks of a launch, in the order of the blocks: each block tells how
-// many places its threads take, and sums what the blocks before it told. Words in the context's
-// exchange, with the number of the launch beside each sum, so that nothing has to be cleared; the
-// first word is that number. A block waits only for blocks with lower indices, which started before
-// it.
+// Places in one list for the blocks of a launch: each block tells how many places its threads take,
+// and sums what the blocks before it told. A chip may start blocks in any order, and some only when
+// others have ended; so a block takes a ticket when it starts, works as the block of that number,
+// and waits for lower numbers alone: those have started. Words in the context's exchange, with the
+// number of the launch beside each sum, so that nothing has to be cleared; the first word holds the
+// tickets, the number of launches above that of blocks that have started.
 
 inline constexpr ExchangeRange kListSums{256, 8192 - 256};
 inline constexpr int64_t kMaxListBlocks = kListSums.bytes / 8 - 1;
@@ -25,49 +26,76 @@ inline constexpr int64_t kMaxListBlocks = kListSums.bytes / 8 - 1;
 
 #ifdef __CUDACC__
 
-/// One thread's view of a launch. Without words the launch has one block.
+/// One thread's view of a launch. Without words its blocks have the numbers that they were launched
+/// with, and a list has one block.
 class ListSums {
  public:
-  /// Reads the number of the launch; early, since nothing waits for it until publish().
-  __device__ explicit ListSums(uint64_t* words) : words_(words) {
-    if (words_ != nullptr) launch_ = load(words_);
+  /// Asks for the block's ticket; early, since nothing waits for it until block().
+  __device__ explicit ListSums(uint64_t* words) : words_(words), block_(blockIdx.x) {
+    if (words_ == nullptr || threadIdx.x != 0) return;
+    const uint64_t ticket = atomicAdd(reinterpret_cast<unsigned long long*>(words_), 1ull);
+    block_ = static_cast<uint32_t>(ticket);
+    tag_ = static_cast<uint32_t>(ticket >> 32) + 1;
+    if (tag_ == 0) tag_ = 1;
   }
+  /// The number of this block, in the order in which the blocks of the launch started. All threads
+  /// of the block call it, once, in front of all that follows.
+  [[nodiscard]] __device__ uint32_t block() {
+    if (words_ == nullptr) return block_;
+    __shared__ uint32_t block, tag;
+    if (threadIdx.x == 0) {
+      block = block_;
+      tag = tag_;
+    }
+    __syncthreads();
+    block_ = block;
+    tag_ = tag;
+    if (threadIdx.x == 0 && is_last()) begin_next_launch();
+    return block_;
+  }
+  /// Whether no block of the launch has a higher number.
+  [[nodiscard]] __device__ bool is_last() const { return block_ + 1 == gridDim.x; }
+
   /// This block takes `sum` places. One thread calls it, once.
   __device__ void publish(uint32_t sum) const {
-    if (words_ == nullptr) return;
-    const uint64_t word = tag() << 32 | sum;
-    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(words_ + 1 + blockIdx.x), "l"(word)
-                 : "memory");
+    if (words_ != nullptr) store(words_ + 1 + block_, uint64_t{tag_} << 32 | sum);
   }
-  /// The places that the blocks before this one take. Called by whole warps, as many as need it.
+  /// The places that the blocks before this one take. Called by whole warps, as many as need it;
+  /// by that of publish() behind it.
   [[nodiscard]] __device__ uint32_t before() const {
     if (words_ == nullptr) return 0;
     uint32_t sum = 0;
-    for (uint32_t b = threadIdx.x % 32; b < blockIdx.x; b += 32) {
+    for (uint32_t b = threadIdx.x % 32; b < block_; b += 32) {
       uint64_t word;
       do {
         word = load(words_ + 1 + b);
-      } while (word >> 32 != tag());
+      } while (static_cast<uint32_t>(word >> 32) != tag_);
       sum += static_cast<uint32_t>(word);
     }
     return __reduce_add_sync(kAllLanes, sum);
   }
-  /// The last block's, behind before(): all blocks have read the number by then.
-  __device__ void end_launch() const {
-    if (words_ != nullptr) *words_ = tag();
-  }
 
  private:
+  /// Of the last block, so that nobody asks for a ticket any more. Also clears a word that this
+  /// launch has no block for, another one each launch: 2^32 - 1 launches later, when its tag comes
+  /// again, it would be taken for a new one.
+  __device__ void begin_next_launch() const {
+    store(words_, uint64_t{tag_} << 32);
+    const uint32_t stale = tag_ % static_cast<uint32_t>(kMaxListBlocks);
+    if (stale >= gridDim.x) store(words_ + 1 + stale, 0);
+  }
+  static __device__ void store(uint64_t* at, uint64_t word) {
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(at), "l"(word) : "memory");
+  }
   [[nodiscard]] static __device__ uint64_t load(const uint64_t* at) {
     uint64_t word;
     asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
     return word;
   }
-  /// Never 0, which fresh memory holds: launches count 1 to 2^32 - 1, then from 1 again.
-  [[nodiscard]] __device__ uint64_t tag() const { return launch_ < 0xffffffffu ? launch_ + 1 : 1; }
 
   uint64_t* words_;
-  uint64_t launch_ = 0;
+  uint32_t block_;
+  uint32_t tag_ = 0;  // of the launch: 1 to 2^32 - 1, then 1 again; never 0, as fresh memory is
 };
 
 #endif

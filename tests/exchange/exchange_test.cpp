@@ -25,7 +25,7 @@ struct NamedRange {
 constexpr std::array kRanges{
     NamedRange{"arrivals of lora", lora::kArrivals},
     NamedRange{"sums of lists", kListSums},
-    NamedRange{"words of n-grams", speculation::kNgramWords},
+    NamedRange{"meetings of n-grams", speculation::kNgramMeetings},
     NamedRange{"counters of decode", attention::kDecodeCounters},
     NamedRange{"partial sums of lora", lora::kPartials},
 };

@@ -28,7 +28,7 @@ template <IndexLayout kLayout>
 __global__ void __launch_bounds__(kMaxGroupThreads)
     prepare_lanes_kernel(const __grid_constant__ GroupPrepare p) {
   begin_early(p);
-  const LaneGroup group(p.group_shift, blockDim.x);
+  const LaneGroup group(p.group_shift, blockDim.x, blockIdx.x);
   const uint32_t row = group.row, lane = group.lane;
   const bool is_row = row < p.num_rows;
   const LoadedIndex last_one = load_if<kLayout>(is_row, p.last_ones, row);

@@ -4,6 +4,7 @@
 #include "cuda/check.h"
 #include "cuda/index_cuda.h"
 #include "cuda/load_cuda.h"
+#include "cuda/memory_cuda.h"
 #include "cuda/warp.h"
 
 #include "heddle/core/error.h"
@@ -26,10 +27,10 @@ struct DeviceNgram {
   DeviceCount num_active;
   int64_t max_tokens, max_drafts, min_ngram, max_ngram, max_length;
   bool first;
-  int blocks_per_row;
-  unsigned long long* words;  // kNgramWords, null where a row has one block
+  uint32_t blocks_per_row;
+  NgramMeeting* meetings;  // [num_rows], null where a row has one block
 
-  DeviceNgram(const NgramParams& p, int blocks, std::span<std::byte> exchange)
+  DeviceNgram(const NgramParams& p, uint32_t blocks, std::span<std::byte> exchange)
       : draft_tokens(on_device(p.draft_tokens)),
         num_drafts(on_device(p.num_drafts)),
         tokens(on_device(p.tokens)),
@@ -42,7 +43,7 @@ struct DeviceNgram {
         max_length(p.max_length == 0 ? INT64_MAX : p.max_length),
         first(p.match == NgramMatch::kFirst),
         blocks_per_row(blocks),
-        words(blocks > 1 ? kNgramWords.words_in<unsigned long long>(exchange) : nullptr) {}
+        meetings(blocks > 1 ? kNgramMeetings.words_in<NgramMeeting>(exchange) : nullptr) {}
 };
 
 /// The length of an n-gram above what prefers one of its occurrences; the larger of two is the
@@ -93,45 +94,28 @@ __device__ uint64_t warp_max(uint64_t x) {
   return x;
 }
 
-/// What the blocks of a row found, brought together by its last block: called by all threads of
-/// each block with that block's best; true in the first warp of the last block, with the row's.
-__device__ bool meet(const DeviceNgram& p, uint64_t before, int64_t share, uint64_t& best) {
-  if (p.blocks_per_row == 1) return threadIdx.x < 32;
-  if (threadIdx.x >= 32) return false;
-  // 10 bits of length above 22 of the place in the block's share.
-  const auto block = static_cast<int>(blockIdx.x % p.blocks_per_row);
-  const uint64_t tag = (before >> 32) + 1 & 0xffffffffu;
-  const bool is_last = block + 1 == p.blocks_per_row;
-  if (!is_last) {
-    if (threadIdx.x == 0) {
-      const auto end = static_cast<uint32_t>(p.first ? ~best : best);
-      const uint64_t place = best == 0 ? 0 : end - static_cast<uint32_t>(block * share);
-      const uint64_t word = tag << 32 | best >> 32 << kNgramPlaceBits | place;
-      asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p.words + 1 + blockIdx.x), "l"(word)
-                   : "memory");
+/// What the blocks of a row found, brought together by the one that arrives last: called by the
+/// first warp of each block with that block's best; true in that of the last one, with the row's.
+/// No block waits for another, since CUDA does not promise that the other has started.
+__device__ bool meet(const DeviceNgram& p, int64_t row, uint64_t& best) {
+  if (p.blocks_per_row == 1) return true;
+  bool is_last = false;
+  if (threadIdx.x == 0) {
+    NgramMeeting& meeting = p.meetings[row];
+    if (best != 0) atomicMax(&meeting.best, best);
+    is_last = add_to_counter(&meeting.num_blocks, 1) + 1 == p.blocks_per_row;
+    if (is_last) {  // as the next launch is to find it
+      best = atomicExch(&meeting.best, 0ull);
+      meeting.num_blocks = 0;
     }
-    return false;
   }
-  const auto lane = static_cast<int>(threadIdx.x);
-  if (lane < block) {
-    const unsigned long long* at = p.words + 1 + (blockIdx.x - block + lane);
-    uint64_t word;
-    do {
-      asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
-    } while (word >> 32 != tag);
-    const auto found = static_cast<uint32_t>(word);
-    const int64_t n = found >> kNgramPlaceBits;
-    const int64_t place = found & ((1u << kNgramPlaceBits) - 1);
-    const uint64_t key = n == 0 ? 0 : key_of(p, n, lane * share + place);
-    best = key > best ? key : best;
-  }
-  best = warp_max(best);
-  return true;
+  best = __shfl_sync(kAllLanes, best, 0);
+  return __any_sync(kAllLanes, is_last) != 0;
 }
 
 // The last n tokens of each row, looked for among those before.
 //
-//   blocks_per_row blocks    a row; the last of them writes the drafts
+//   blocks_per_row blocks    a row; the last to arrive writes the drafts
 //     block                  a share of the row's tokens, one after the other
 //       thread t             the tokens t, t + blockDim.x, ... of the share, kLoadsAtOnce at a time
 //
@@ -141,16 +125,6 @@ __global__ void __launch_bounds__(kNgramThreads)
   __shared__ uint64_t warp_best[kNgramThreads / 32];  // [warps]: keys of n-grams, 0: none
   const int64_t row = blockIdx.x / p.blocks_per_row;
   const int64_t block = blockIdx.x % p.blocks_per_row;
-  uint64_t before = 0;
-  if (p.blocks_per_row > 1 && threadIdx.x < 32) {
-    if (threadIdx.x == 0) {
-      before = atomicAdd(p.words, 1ull);
-      if ((before & 0xffffffffu) + 1 == gridDim.x) {  // the last block to begin counts the launch
-        atomicAdd(p.words, (1ull << 32) - gridDim.x);
-      }
-    }
-    before = __shfl_sync(kAllLanes, before, 0);
-  }
   const int64_t held = p.lengths[row], num_active = p.num_active.read();
   const int64_t clamped = held < 0 ? 0 : held < p.max_tokens ? held : p.max_tokens;
   const int64_t length = row < num_active ? clamped : 0;
@@ -165,10 +139,9 @@ __global__ void __launch_bounds__(kNgramThreads)
   best = warp_max(best);
   if (threadIdx.x % 32 == 0) warp_best[threadIdx.x / 32] = best;
   __syncthreads();
-  if (threadIdx.x < 32) {
-    best = warp_max(threadIdx.x < blockDim.x / 32 ? warp_best[threadIdx.x] : 0);
-  }
-  if (!meet(p, before, share, best)) return;
+  if (threadIdx.x >= 32) return;
+  best = warp_max(threadIdx.x < blockDim.x / 32 ? warp_best[threadIdx.x] : 0);
+  if (!meet(p, row, best)) return;
 
   const auto stored = static_cast<uint32_t>(best);
   const int64_t at = static_cast<uint32_t>(p.first ? ~stored : stored);
@@ -191,8 +164,8 @@ void propose_ngram_drafts(const NgramParams& params, const ExecContext& ctx) {
                 kMaxTokens, " on ", ctx.device);
   }
   const NgramLaunch launch =
-      select_ngram_launch(params.num_rows, params.max_tokens, params.max_ngram,
-                          kNgramWords.fits(ctx.exchange.size()), ctx.info.num_sms);
+      select_ngram_launch(params.num_rows, params.max_tokens,
+                          kNgramMeetings.fits(ctx.exchange.size()), ctx.info.num_sms);
   log_choice("propose_ngram_drafts", launch);
   const auto blocks = static_cast<unsigned>(params.num_rows * launch.blocks_per_row);
   propose_kernel<<<blocks, launch.threads, 0, ctx.stream>>>(

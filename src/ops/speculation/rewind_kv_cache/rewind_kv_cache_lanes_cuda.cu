@@ -21,9 +21,10 @@ struct GroupRewind {
 template <IndexLayout kLayout>
 __global__ void __launch_bounds__(kMaxGroupThreads)
     rewind_lanes_kernel(const __grid_constant__ GroupRewind p) {
-  const LaneGroup group(0, blockDim.x);
+  ListSums sums(p.kv.list_sums);
+  const uint32_t num_active = p.num_active.read<kLayout>();
+  const LaneGroup group(0, blockDim.x, sums.block());
   const uint32_t row = group.row;
-  const ListSums sums(p.kv.list_sums);
   const bool is_request = row < p.num_requests;
   GroupRow<kLayout> kv_row(p.kv, row, is_request);
   const LoadedIndex accepted = load_if<kLayout>(is_request, p.accepted_counts, row);
@@ -31,7 +32,7 @@ __global__ void __launch_bounds__(kMaxGroupThreads)
   const bool has_starts = is_request && row + 1 < p.num_starts;
   const LoadedIndex start = load_if<kLayout>(has_starts, p.indptr, row);
   const LoadedIndex next = load_if<kLayout>(has_starts, p.indptr, row + 1);
-  const bool is_active = row < p.num_active.read<kLayout>();
+  const bool is_active = row < num_active;
   kv_row.load_ids(p.kv, row, is_active, false);
 
   int64_t drafts = p.max_drafts;

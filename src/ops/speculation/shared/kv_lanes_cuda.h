@@ -136,18 +136,15 @@ class GroupPlaces {
     if (threadIdx.x == 0) sums.publish(of_block_);
   }
   /// Waits for the blocks before this one where this warp releases something. The last block writes
-  /// how many ids there are. Called by all threads of a block.
+  /// how many ids there are. Called by all threads that called publish().
   template <IndexLayout kLayout>
   [[nodiscard]] __device__ uint32_t first(const GroupKv& kv, const ListSums& sums,
                                           uint32_t num_released) const {
     if (!kv.is_listed) return 0;
-    const bool is_end = blockIdx.x + 1 == gridDim.x && threadIdx.x < 32;
+    const bool is_end = sums.is_last() && threadIdx.x < 32;
     if (!__any_sync(kAllLanes, is_end || num_released > 0)) return 0;
     const uint32_t before = sums.before();
-    if (is_end && threadIdx.x == 0) {
-      store_if<kLayout>(true, kv.list_size, 0, before + of_block_);
-      sums.end_launch();
-    }
+    store_if<kLayout>(is_end && threadIdx.x == 0, kv.list_size, 0, before + of_block_);
     return before + in_block_;
   }
 
@@ -280,7 +277,7 @@ __device__ void finish_rewind(const Params& p, const LaneGroup& group, const Gro
 /// What the choice of a kernel adds.
 inline void set_choice(const SpeculationChoice& choice, uint64_t* list_sums, GroupKv& kv) {
   kv.group_shift = static_cast<uint8_t>(choice.group_shift);
-  kv.list_sums = choice.blocks > 1 ? list_sums : nullptr;
+  kv.list_sums = kv.is_listed && choice.blocks > 1 ? list_sums : nullptr;
 }
 
 }  // namespace heddle::cuda::speculation

@@ -43,8 +43,9 @@ struct LaneGroup {
   uint32_t row, lane, size;
 
   /// lanes: of a block, a power of two; more threads than that have the places of its first ones.
-  __device__ LaneGroup(uint32_t group_shift, uint32_t lanes) {
-    const uint32_t thread = blockIdx.x * lanes + (threadIdx.x & (lanes - 1));
+  /// block: its number.
+  __device__ LaneGroup(uint32_t group_shift, uint32_t lanes, uint32_t block) {
+    const uint32_t thread = block * lanes + (threadIdx.x & (lanes - 1));
     size = 1u << group_shift;
     row = thread >> group_shift;
     lane = thread & (size - 1);

@@ -99,13 +99,14 @@ __device__ __noinline__ void next_step_large(const GroupStep& p, LaneGroup group
 /// many others. They read the cache before the barrier, these change it behind; none of the ids
 /// that are cleared is one that a slot of the next step is made of.
 template <IndexLayout kLayout>
-__device__ void step_caches(const GroupStep& p, const LaneGroup& group) {
+__device__ void step_caches(const GroupStep& p) {
   __shared__ uint32_t warp_totals[kMaxGroupThreads / 32];  // [warps]: ids that each releases
+  ListSums sums(p.kv.list_sums);
+  const GroupCounts counts = GroupCounts::read<kLayout>(p);
+  const LaneGroup group(p.kv.group_shift, p.lanes, sums.block());
   const uint32_t row = group.row;
   const bool is_next = threadIdx.x >= p.lanes;
-  const ListSums sums(is_next ? nullptr : p.kv.list_sums);
   GroupRow<kLayout> kv_row(p.kv, row, row < p.num_requests);
-  const GroupCounts counts = GroupCounts::read<kLayout>(p);
   const bool is_active = row < counts.active;
   const GroupRange range =
       is_active ? range_of<kLayout>(p.layout, row, counts.decode) : GroupRange{};
@@ -195,12 +196,10 @@ __device__ void step_tokens(const GroupStep& p, const LaneGroup& group) {
 template <IndexLayout kLayout>
 __global__ void __launch_bounds__(2 * kMaxGroupThreads)
     step_lanes_kernel(const __grid_constant__ GroupStep p) {
-  const LaneGroup group(p.kv.group_shift, p.lanes);
-
   if (blockIdx.y == 0) {
-    step_caches<kLayout>(p, group);
+    step_caches<kLayout>(p);
   } else if (threadIdx.x < p.lanes) {
-    step_tokens<kLayout>(p, group);
+    step_tokens<kLayout>(p, LaneGroup(p.kv.group_shift, p.lanes, blockIdx.x));
   }
 }
 
