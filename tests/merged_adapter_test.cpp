@@ -10,7 +10,6 @@
 
 #include "files/gguf.h"
 #include "model/adapters/peft_adapter.h"
-#include "model/llama_config.h"
 #include "model_fixture.h"
 
 namespace heddle {
@@ -70,7 +69,8 @@ void write(std::ofstream& file, const T& value) {
 /// The model file with every tensor widened to f32 and the adapter added.
 void write_merged(const std::string& path, const files::GgufFile& base,
                   const model::PeftAdapter& adapter) {
-  const int64_t head_dim = model::read_llama_config(base).head_dim;
+  const int64_t head_dim =
+      base.get<int64_t>("llama.embedding_length") / base.get<int64_t>("llama.attention.head_count");
   std::map<std::string, const model::AdapterPair*> pairs;
   for (const model::AdapterPair& pair : adapter.pairs()) {
     pairs["blk." + std::to_string(pair.layer) + "." + tensor_stem(pair.projection) + ".weight"] =

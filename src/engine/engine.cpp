@@ -13,8 +13,8 @@
 #include "engine/request_check.h"
 #include "engine/row_queue.h"
 #include "engine/scheduler.h"
-#include "model/model_names.h"
 #include "model/model_text.h"
+#include "model/source/model_files.h"
 
 namespace heddle {
 namespace {
@@ -46,19 +46,16 @@ struct StepPlan {
 
 struct Engine::State {
   explicit State(const EngineOptions& given)
-      : file(given.model_path),
-        config(model::read_llama_config(file)),
-        names(model::read_model_names(file)),
+      : files(model::open_model(given.model_path)),
+        config(files->config()),
+        names(files->names()),
         options(complete_options(given, config)),
-        tokenizer(model::read_vocabulary(file)),
-        end_tokens(model::read_end_tokens(file)),
-        chat_template(model::read_chat_template(file)),
-        runner(Device{}, file, config, limits_of(options)),
+        tokenizer(files->tokenizer()),
+        end_tokens(files->end_tokens()),
+        chat_template(files->chat_template()),
+        runner(Device{}, *files, limits_of(options)),
         queue(runner.pages(), options.max_batch, options.page_size),
         plan(static_cast<size_t>(options.max_batch)) {
-    HEDDLE_CHECK(tokenizer.vocab_size() == config.vocab_size, file.path(),
-                 ": tokenizer.ggml.tokens has ", tokenizer.vocab_size(),
-                 " entries, token_embd.weight has ", config.vocab_size, " rows");
     options.kv_memory = runner.pages().num_pages() * runner.page_bytes();
     fill_info();
   }
@@ -74,8 +71,8 @@ struct Engine::State {
   void tell_ended(std::vector<Event>& events);
   void count_step(double seconds, int64_t num_prompt_tokens, int64_t num_drawn);
 
-  files::GgufFile file;
-  model::LlamaConfig config;
+  std::unique_ptr<const model::ModelFiles> files;
+  const model::DecoderConfig& config;
   model::ModelNames names;
   EngineOptions options;
   tokenizer::Tokenizer tokenizer;
@@ -93,7 +90,7 @@ struct Engine::State {
 void Engine::State::fill_info() {
   info = {.path = options.model_path,
           .name = config.name,
-          .architecture = "llama",
+          .architecture = config.family,
           .num_layers = config.num_layers,
           .hidden_size = config.hidden_size,
           .intermediate_size = config.intermediate_size,
@@ -102,8 +99,7 @@ void Engine::State::fill_info() {
           .head_dim = config.head_dim,
           .vocab_size = config.vocab_size,
           .context_length = config.context_length};
-  for (const files::GgufTensor& tensor : file.tensors())
-    info.num_parameters += tensor.num_weights();
+  info.num_parameters = files->num_parameters();
   info.weight_bytes = static_cast<int64_t>(runner.model().weights().num_bytes);
 }
 
@@ -126,7 +122,7 @@ std::vector<int32_t> Engine::State::tokenize(const Request& request) const {
     }
     return ids;
   }
-  HEDDLE_CHECK(chat_template, file.path(), ": the model has no chat template; use raw text");
+  HEDDLE_CHECK(chat_template, files->path(), ": the model has no chat template; use raw text");
   std::vector<model::ChatTurn> turns;
   for (const Message& message : request.messages) turns.push_back({message.role, message.content});
   return tokenizer.encode(model::render_chat(*chat_template, turns, tokenizer, options.max_context),
@@ -170,6 +166,7 @@ int64_t Engine::State::make_plan() {
   plan.drawing.clear();
   plan.states.clear();
   for (Sequence& row : queue.running()) {
+    runner.prepare(row);
     plan.rows.push_back(&row);
     plan.states.push_back({static_cast<int64_t>(row.tokens.size()), row.num_cached});
   }
@@ -375,6 +372,7 @@ std::vector<float> Engine::prompt_logits(const Request& request) {
   s.fill_row(row, request);
   row.pages = *s.runner.pages().reserve(pages_for(row.prompt_tokens, s.options.page_size));
   Sequence* const rows[] = {&row};
+  s.runner.prepare(row);
   while (row.num_cached < row.prompt_tokens) {
     const RowState state{row.prompt_tokens, row.num_cached};
     int64_t num_tokens = 0;

@@ -19,7 +19,7 @@ void check_range(const char* option, int64_t value, int64_t low, int64_t high) {
 
 }  // namespace
 
-EngineOptions complete_options(EngineOptions options, const model::LlamaConfig& config) {
+EngineOptions complete_options(EngineOptions options, const model::DecoderConfig& config) {
   check_range("max_batch", options.max_batch, 1, kMaxBatch);
   check_range("page_size", options.page_size, 1, kMaxPageSize);
   check_range("prefill_chunk", options.prefill_chunk, 1, std::numeric_limits<int>::max());

@@ -41,7 +41,7 @@ model::StepLimits step_limits(const Limits& limits, int64_t num_pages) {
           .num_logit_rows = limits.max_batch};
 }
 
-KvCache::Shape kv_shape(const model::LlamaConfig& config, const Limits& limits) {
+KvCache::Shape kv_shape(const model::DecoderConfig& config, const Limits& limits) {
   return {static_cast<int>(config.num_layers), static_cast<int>(config.num_kv_heads),
           limits.page_size, static_cast<int>(config.head_dim)};
 }
@@ -54,18 +54,19 @@ size_t sampling_bytes(int64_t num_rows) {
 
 }  // namespace
 
-ModelRunner::ModelRunner(Device device, const files::GgufFile& file,
-                         const model::LlamaConfig& config, const Limits& limits)
+ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Limits& limits)
     : limits_(limits),
       context_(device, limits.num_threads),
-      model_(config, model::load_llama_weights(context_.exec(), file, config)),
-      adapters_(config.dims(), model::LoraForm::of(device.type, model::LlamaScratch::kDType)),
-      kv_shape_(kv_shape(config, limits)),
+      model_(files.config(), model::load_weights(context_.exec(), files.weights(), files.config(),
+                                                 files.tensor_names())),
+      adapters_(files.config().dims(),
+                model::LoraForm::of(device.type, model::DecoderScratch::kDType)),
+      kv_shape_(kv_shape(files.config(), limits)),
       // The weights are there by now, so they no longer count as available.
       pages_(choose_num_pages(limits.kv_memory, available_memory(), kv_shape_, most_pages(limits))),
       cache_(device, kv_shape_, pages_.num_pages()),
-      scratch_(device, config, step_limits(limits, pages_.num_pages())),
-      logits_(device, DType::kFloat32, {limits.max_batch, config.vocab_size}),
+      scratch_(device, files.config(), step_limits(limits, pages_.num_pages())),
+      logits_(device, DType::kFloat32, {limits.max_batch, files.config().vocab_size}),
       sampling_(device, sampling_bytes(limits.max_batch)),
       token_ids_(device, DType::kInt32, {limits.max_batch}),
       logprobs_(device, DType::kFloat32, {limits.max_batch}) {
@@ -125,6 +126,7 @@ void ModelRunner::add_to_batch(Sequence& row, int64_t num_tokens) {
     batch_.pages.push_back(static_cast<int32_t>(page));
   }
   batch_.page_indptr.push_back(static_cast<int32_t>(batch_.pages.size()));
+  batch_.rotation_lengths.push_back(std::max(row.taken_in_at, end));
   batch_.last_page_len.push_back(static_cast<int32_t>((end - 1) % limits_.page_size + 1));
   if (end == static_cast<int64_t>(row.tokens.size())) {
     batch_.logit_tokens.push_back(static_cast<int32_t>(batch_.num_tokens() - 1));
@@ -142,6 +144,16 @@ void ModelRunner::run(std::span<Sequence* const> rows, std::span<const int64_t> 
       context_.exec(), batch_, scratch_, [this](int layer) { return cache_.layer(layer); },
       adapters_, logits(), &lora_seconds_);
   for (size_t i = 0; i < rows.size(); ++i) rows[i]->num_cached += num_tokens[i];
+}
+
+void ModelRunner::prepare(Sequence& row) const {
+  const auto length = static_cast<int64_t>(row.tokens.size());
+  const int64_t bound = model_.config().recompute_above();
+  const bool crosses = bound > 0 && row.taken_in_at <= bound && length > bound;
+  if (row.num_cached == 0 || crosses) {
+    row.num_cached = 0;
+    row.taken_in_at = length;
+  }
 }
 
 void ModelRunner::fill_sampling(std::span<Sequence* const> rows) {

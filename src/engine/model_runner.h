@@ -10,7 +10,8 @@
 #include "engine/page_pool.h"
 #include "engine/sequence.h"
 #include "model/adapters/lora_tables.h"
-#include "model/llama_model.h"
+#include "model/decoder/decoder.h"
+#include "model/source/model_files.h"
 
 namespace heddle {
 
@@ -26,10 +27,9 @@ class ModelRunner {
     int64_t kv_memory;  // 0: choose_num_pages
   };
 
-  ModelRunner(Device device, const files::GgufFile& file, const model::LlamaConfig& config,
-              const Limits& limits);
+  ModelRunner(Device device, const model::ModelFiles& files, const Limits& limits);
 
-  [[nodiscard]] const model::LlamaModel& model() const { return model_; }
+  [[nodiscard]] const model::Decoder& model() const { return model_; }
   /// Loads an adapter that fits the model; returns its slot. Where it throws, the adapters are as
   /// they were.
   int32_t add_adapter(const model::PeftAdapter& adapter);
@@ -38,6 +38,9 @@ class ModelRunner {
   [[nodiscard]] int64_t page_bytes() const { return kv_shape_.page_bytes(); }
   [[nodiscard]] double lora_seconds() const { return lora_seconds_; }
 
+  /// To be called before a row's share of a step is planned: a row that has become longer than
+  /// DecoderConfig::recompute_above is taken in anew.
+  void prepare(Sequence& row) const;
   /// Runs the next num_tokens[i] tokens of each row (0: none) and advances their num_cached.
   /// Afterwards there is one row of logits for each sequence that has no token left, in order.
   /// Pages for these tokens must have been set aside. Asks for no memory. Where it throws, all rows
@@ -67,12 +70,12 @@ class ModelRunner {
 
   Limits limits_;
   EngineContext context_;
-  model::LlamaModel model_;
+  model::Decoder model_;
   model::LoraTables adapters_;
   KvCache::Shape kv_shape_;
   PagePool pages_;
   KvCache cache_;
-  model::LlamaScratch scratch_;
+  model::DecoderScratch scratch_;
   model::StepBatch batch_;
   DeviceTensor logits_;  // [max_batch, vocab_size] f32
   SamplingColumns sampling_columns_;

@@ -22,6 +22,7 @@ struct Sequence {
   int64_t max_tokens = 0;         // prompt and answer, within the context
   std::vector<int32_t> tokens{};  // prompt, then the answer so far
   int64_t num_cached = 0;         // tokens whose keys and values are stored
+  int64_t taken_in_at = 0;        // tokens it had when the first of them was computed
   RowPages pages{};               // set aside when it is admitted
   TextStream text{{}};
   Completion completion{};  // as far as it is known

@@ -207,4 +207,12 @@ DType SafetensorsFile::dtype(const SafetensorsTensor& tensor) const {
               printable(tensor.dtype_name), ", supported: F32, F16, BF16");
 }
 
+void SafetensorsFile::release(const SafetensorsTensor& tensor, size_t first, size_t length) const {
+  const size_t size = tensor.data.size();
+  HEDDLE_CHECK(first <= size && length <= size - first, name_, ": release of ", length,
+               " bytes at ", first, " of tensor ", quote(tensor.name), ", which has ", size);
+  if (!mapping_) return;
+  mapping_->release(static_cast<size_t>(tensor.data.data() - bytes_.data()) + first, length);
+}
+
 }  // namespace heddle::files

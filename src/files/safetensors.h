@@ -44,6 +44,9 @@ class SafetensorsFile {
   [[nodiscard]] const SafetensorsTensor* find(std::string_view name) const;
   /// f32, f16 or bf16; Error(kUnsupported) that names tensor and type for any other.
   [[nodiscard]] DType dtype(const SafetensorsTensor& tensor) const;
+  /// Gives back the memory of bytes [first, first + length) of the tensor (MappedFile::release);
+  /// nothing where the file is not mapped.
+  void release(const SafetensorsTensor& tensor, size_t first, size_t length) const;
   /// The strings under "__metadata__".
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
 

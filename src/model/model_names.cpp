@@ -64,4 +64,22 @@ ModelNames read_model_names(const files::GgufFile& file) {
   return names;
 }
 
+ModelNames folder_model_names(const std::string& folder, std::string_view name_or_path) {
+  namespace fs = std::filesystem;
+  fs::path path = fs::absolute(folder).lexically_normal();
+  if (path.filename().empty()) path = path.parent_path();
+  std::string own = path.filename().string();
+  if (path.parent_path().filename() == "snapshots") {  // .../models--ORG--NAME/snapshots/COMMIT
+    own = path.parent_path().parent_path().filename().string();
+    own.erase(0, own.rfind("--") == own.npos ? 0 : own.rfind("--") + 2);
+  }
+  ModelNames names;
+  while (name_or_path.ends_with('/')) name_or_path.remove_suffix(1);
+  for (const std::string_view text :
+       {std::string_view(own), name_or_path.substr(name_or_path.find_last_of('/') + 1)}) {
+    if (std::string key = key_of(text); !key.empty()) names.whole.push_back(std::move(key));
+  }
+  return names;
+}
+
 }  // namespace heddle::model

@@ -24,4 +24,10 @@ struct ModelNames {
 /// general.name, and as family general.basename with general.size_label.
 [[nodiscard]] ModelNames read_model_names(const files::GgufFile& file);
 
+/// The names of a folder that transformers saved: its own, and `name_or_path` of its settings, by
+/// which it was loaded before ("HuggingFaceTB/SmolLM2-135M-Instruct"). A snapshot in the Hugging
+/// Face cache is called as the hub calls it.
+[[nodiscard]] ModelNames folder_model_names(const std::string& folder,
+                                            std::string_view name_or_path);
+
 }  // namespace heddle::model

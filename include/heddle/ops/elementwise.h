@@ -11,6 +11,10 @@ namespace heddle {
 // The bits of an element depend on its old value and the number alone, not on its place. On the CPU
 // only: a context of another device is kUnsupported.
 
+/// x = f32(x + y), rounded once. y [num_tokens, width] f32, rows of any stride, not x itself: what
+/// OLMo 2 adds to its residual, which no norm follows.
+void add(const ExecContext& ctx, TensorView x, ConstTensorView y);
+
 /// x = f32(x * factor), rounded once.
 void scale(const ExecContext& ctx, TensorView x, float factor);
 

@@ -16,14 +16,14 @@ namespace heddle::testing {
 inline constexpr int64_t kTinyContext = 64;
 
 /// The settings of a Llama of two small layers.
-inline model::LlamaConfig tiny_config(int64_t hidden_size, int64_t vocab_size) {
-  model::LlamaConfig config;
+inline model::DecoderConfig tiny_config(int64_t hidden_size, int64_t vocab_size) {
+  model::DecoderConfig config;
   config.num_layers = 2;
   config.hidden_size = hidden_size;
   config.intermediate_size = 24;
   config.num_q_heads = 4;
   config.num_kv_heads = 2;
-  config.head_dim = config.rope.rotary_dim = 4;
+  config.head_dim = config.rotations[0].params.rotary_dim = 4;
   config.vocab_size = vocab_size;
   config.context_length = kTinyContext;
   return config;

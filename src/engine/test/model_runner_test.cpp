@@ -6,12 +6,13 @@
 #include "engine/test/model_files.h"
 #include "expect_error.h"
 #include "heap_count.h"
+#include "model/source/gguf_model.h"
 #include "second_cpu.h"
 
 namespace heddle {
 namespace {
 
-files::GgufFile file_of(const testing::RandomModel& model) {
+model::GgufModel file_of(const testing::RandomModel& model) {
   return {std::as_bytes(std::span(model.text())), "tiny.gguf"};
 }
 
@@ -23,10 +24,10 @@ constexpr ModelRunner::Limits kLimits{.max_batch = 3,
                                       .kv_memory = 1 << 20};
 
 /// Greedy and drawn answers of three rows, the third one with the adapter, on one device.
-std::vector<std::vector<int32_t>> answers_on(Device device, const files::GgufFile& file,
+std::vector<std::vector<int32_t>> answers_on(Device device, const model::ModelFiles& file,
                                              const model::PeftAdapter& adapter,
                                              std::vector<float>& first_logits) {
-  ModelRunner runner(device, file, model::read_llama_config(file), kLimits);
+  ModelRunner runner(device, file, kLimits);
   std::vector<Sequence> rows(3);
   for (int32_t i = 0; i < 3; ++i) {
     Sequence& row = rows[static_cast<size_t>(i)];
@@ -59,7 +60,7 @@ std::vector<std::vector<int32_t>> answers_on(Device device, const files::GgufFil
 /// throws here.
 TEST(ModelRunner, TakesAllMemoryFromTheDeviceOfItsContext) {
   testing::RandomModel model;
-  const files::GgufFile file = file_of(model);
+  const model::GgufModel file = file_of(model);
   std::string adapter_bytes;
   const model::PeftAdapter adapter = model.adapter(3, adapter_bytes);
   std::vector<float> logits, second_logits;
@@ -80,9 +81,8 @@ std::vector<Sequence> two_rows(ModelRunner& runner) {
 
 TEST(ModelRunner, AStepThatFailsLeavesAllRowsAsFarAsTheyWere) {
   const testing::RandomModel model;
-  const files::GgufFile file = file_of(model);
-  const model::LlamaConfig config = model::read_llama_config(file);
-  ModelRunner undisturbed({}, file, config, kLimits), runner({}, file, config, kLimits);
+  const model::GgufModel file = file_of(model);
+  ModelRunner undisturbed({}, file, kLimits), runner({}, file, kLimits);
   std::vector<Sequence> wanted = two_rows(undisturbed), rows = two_rows(runner);
   Sequence* const all_wanted[] = {wanted.data(), &wanted[1]};
   Sequence* const all[] = {rows.data(), &rows[1]};
@@ -104,8 +104,8 @@ TEST(ModelRunner, AStepThatFailsLeavesAllRowsAsFarAsTheyWere) {
 
 TEST(ModelRunner, AStepAsksForNoMemory) {
   testing::RandomModel model;
-  const files::GgufFile file = file_of(model);
-  ModelRunner runner({}, file, model::read_llama_config(file), kLimits);
+  const model::GgufModel file = file_of(model);
+  ModelRunner runner({}, file, kLimits);
   std::string adapter_bytes;
   const int32_t slot = runner.add_adapter(model.adapter(11, adapter_bytes));
   std::vector<Sequence> rows = two_rows(runner);
@@ -138,12 +138,11 @@ std::vector<float> logits_of_slots(ModelRunner& runner, int32_t count) {
 
 TEST(ModelRunner, AnAdapterThatFindsNoMemoryLeavesTheOthersAsTheyWere) {
   testing::RandomModel model;
-  const files::GgufFile file = file_of(model);
-  const model::LlamaConfig config = model::read_llama_config(file);
+  const model::GgufModel file = file_of(model);
   const std::vector<int64_t> ranks = {3, 3, 3, 3, 7};  // the fourth finds room in the tables
   std::vector<std::string> bytes(ranks.size());
   std::vector<model::PeftAdapter> adapters;
-  ModelRunner undisturbed({}, file, config, kLimits), runner({}, file, config, kLimits);
+  ModelRunner undisturbed({}, file, kLimits), runner({}, file, kLimits);
   for (size_t i = 0; i < ranks.size(); ++i) {
     adapters.push_back(model.adapter(ranks[i], bytes[i]));
     EXPECT_EQ(undisturbed.add_adapter(adapters.back()), static_cast<int32_t>(i));

@@ -33,8 +33,8 @@ class TinyModel {
 };
 
 /// A shape in which no two extents are equal, with 256 tokens and more.
-inline model::LlamaConfig tiny_config(int64_t vocab_size = 256) {
-  model::LlamaConfig config;
+inline model::DecoderConfig tiny_config(int64_t vocab_size = 256) {
+  model::DecoderConfig config;
   config.num_layers = 2;
   config.hidden_size = 24;
   config.intermediate_size = 40;
@@ -43,7 +43,7 @@ inline model::LlamaConfig tiny_config(int64_t vocab_size = 256) {
   config.head_dim = 8;
   config.vocab_size = vocab_size;
   config.context_length = 64;
-  config.rope.rotary_dim = 8;
+  config.rotations[0].params.rotary_dim = 8;
   return config;
 }
 

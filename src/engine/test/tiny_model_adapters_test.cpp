@@ -88,7 +88,7 @@ TEST(TinyModelAdapters, AnswersKeepTheirsToTheEnd) {
 }
 
 TEST(TinyModelAdapters, OneThatDoesNotFitLeavesItsNameFree) {
-  model::LlamaConfig wider = testing::tiny_config();
+  model::DecoderConfig wider = testing::tiny_config();
   wider.intermediate_size = 48;
   const Llama base = model::random_llama(testing::tiny_config(), true);
   const TinyAdapter wrong(model::random_llama(wider, true), 3, {Projection::kUp});

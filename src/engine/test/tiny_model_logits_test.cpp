@@ -10,7 +10,7 @@
 namespace heddle {
 namespace {
 
-using model::LlamaConfig;
+using model::DecoderConfig;
 using model::random_llama;
 using model::ref::Llama;
 using testing::request_of;
@@ -51,11 +51,11 @@ TEST(TinyModelLogits, AHeadOfItsOwnIsTaken) {
 }
 
 TEST(TinyModelLogits, PositionsAreScaledLinearly) {
-  LlamaConfig config = testing::tiny_config();
-  config.rope.scale = 4.0;
+  DecoderConfig config = testing::tiny_config();
+  config.rotations[0].params.scale = 4.0;
   const Llama model = random_llama(config, false);
   Llama plain = model;
-  plain.config.rope.scale = 1.0;
+  plain.config.rotations[0].params.scale = 1.0;
   expect_the_setting_counts(model, plain);
 }
 
@@ -65,15 +65,16 @@ TEST(TinyModelLogits, FrequenciesAreDividedByTheFactorsOfTheFile) {
   Llama plain = model;
   plain.rope_factors.clear();
   expect_the_setting_counts(model, plain);
-  model.config.rope.scale = plain.config.rope.scale = 2.0;  // both at once
+  model.config.rotations[0].params.scale = plain.config.rotations[0].params.scale =
+      2.0;  // both at once
   expect_the_setting_counts(model, plain);
 }
 
 /// More pairs than are computed at once: factors of pairs 64 and up are their own.
 TEST(TinyModelLogits, FactorsOfWideHeads) {
-  LlamaConfig config = testing::tiny_config();
-  config.head_dim = config.rope.rotary_dim = 160;
-  config.rope.theta = 20.0;  // so that pairs 64 and up turn visibly
+  DecoderConfig config = testing::tiny_config();
+  config.head_dim = config.rotations[0].params.rotary_dim = 160;
+  config.rotations[0].params.theta = 20.0;  // so that pairs 64 and up turn visibly
   Llama model = random_llama(config, false);
   for (int d = 0; d < 80; ++d) model.rope_factors.push_back(d < 64 ? 2.0 : 0.25);
   Llama repeated = model;
@@ -82,26 +83,26 @@ TEST(TinyModelLogits, FactorsOfWideHeads) {
 }
 
 TEST(TinyModelLogits, BaseOfTheFrequencies) {
-  LlamaConfig config = testing::tiny_config();
-  config.rope.theta = 50.0;
+  DecoderConfig config = testing::tiny_config();
+  config.rotations[0].params.theta = 50.0;
   const Llama model = random_llama(config, false);
   Llama plain = model;
-  plain.config.rope.theta = 1e4;
+  plain.config.rotations[0].params.theta = 1e4;
   expect_the_setting_counts(model, plain);
 }
 
 TEST(TinyModelLogits, PartOfAHeadTurns) {
-  LlamaConfig config = testing::tiny_config();
+  DecoderConfig config = testing::tiny_config();
   config.head_dim = 10;
-  config.rope.rotary_dim = 6;
+  config.rotations[0].params.rotary_dim = 6;
   const Llama model = random_llama(config, false);
   Llama whole = model;
-  whole.config.rope.rotary_dim = 10;
+  whole.config.rotations[0].params.rotary_dim = 10;
   expect_the_setting_counts(model, whole);
 }
 
 TEST(TinyModelLogits, EpsilonOfTheNorm) {
-  LlamaConfig config = testing::tiny_config();
+  DecoderConfig config = testing::tiny_config();
   config.rms_epsilon = 0.25f;
   const Llama model = random_llama(config, false);
   Llama plain = model;
@@ -113,17 +114,17 @@ TEST(TinyModelLogits, HeadsOfEveryGroupingAndWidth) {
   for (const auto& [q_heads, kv_heads, head_dim] :
        {std::array{4, 4, 6}, std::array{5, 1, 2}, std::array{6, 3, 10}}) {
     SCOPED_TRACE(::testing::Message() << q_heads << " " << kv_heads << " " << head_dim);
-    LlamaConfig config = testing::tiny_config();
+    DecoderConfig config = testing::tiny_config();
     config.num_q_heads = q_heads;
     config.num_kv_heads = kv_heads;
-    config.head_dim = config.rope.rotary_dim = head_dim;
+    config.head_dim = config.rotations[0].params.rotary_dim = head_dim;
     expect_the_reference(random_llama(config, true));
   }
 }
 
 TEST(TinyModelLogits, AnswersAreGreedyWithTheirLogProbabilities) {
-  LlamaConfig config = testing::tiny_config();
-  config.rope.scale = 2.0;
+  DecoderConfig config = testing::tiny_config();
+  config.rotations[0].params.scale = 2.0;
   Llama model = random_llama(config, true);
   model.rope_factors = {1.0, 1.0, 2.0, 3.0};
   Engine engine = testing::TinyModel(model).engine({.max_batch = 3, .page_size = 2});

@@ -1,6 +1,4 @@
 // What a file says of a Llama: the defaults of what it leaves out, and what is refused.
-#include "model/llama_config.h"
-
 #include <map>
 #include <string>
 #include <variant>
@@ -9,6 +7,7 @@
 
 #include "expect_error.h"
 #include "gguf_builder.h"
+#include "model/source/gguf_model.h"
 
 namespace heddle::model {
 namespace {
@@ -27,7 +26,7 @@ Values least() {
           {"llama.attention.layer_norm_rms_epsilon", 0.125f}};
 }
 
-LlamaConfig config_of(const Values& values) {
+DecoderConfig config_of(const Values& values) {
   testing::GgufBuilder file;
   for (const auto& [key, value] : values) {
     std::visit([&, name = key](const auto& v) { file.value(name, v); }, value);
@@ -35,17 +34,17 @@ LlamaConfig config_of(const Values& values) {
   const std::string row(48 * sizeof(float) * 19, '\0');
   file.tensor("token_embd.weight", {48, 19}, 0, row);
   const std::string text = file.build();
-  return read_llama_config({std::as_bytes(std::span(text)), "m.gguf"});
+  return GgufModel(std::as_bytes(std::span(text)), "m.gguf").config();
 }
 
-LlamaConfig with(std::initializer_list<Values::value_type> more) {
+DecoderConfig with(std::initializer_list<Values::value_type> more) {
   Values values = least();
   for (const auto& [key, value] : more) values[key] = value;
   return config_of(values);
 }
 
-TEST(LlamaConfig, WhatAFileLeavesOut) {
-  const LlamaConfig config = config_of(least());
+TEST(DecoderConfig, WhatAFileLeavesOut) {
+  const DecoderConfig config = config_of(least());
   EXPECT_EQ(config.name, "");
   EXPECT_EQ(config.num_layers, 3);
   EXPECT_EQ(config.hidden_size, 48);
@@ -56,29 +55,29 @@ TEST(LlamaConfig, WhatAFileLeavesOut) {
   EXPECT_EQ(config.vocab_size, 19);
   EXPECT_EQ(config.context_length, 77);
   EXPECT_EQ(config.rms_epsilon, 0.125f);
-  EXPECT_EQ(config.rope, (RopeParams{.theta = 1e4, .scale = 1.0, .rotary_dim = 8}));
+  EXPECT_EQ(config.rotations[0].params, (RopeParams{.theta = 1e4, .scale = 1.0, .rotary_dim = 8}));
 }
 
-TEST(LlamaConfig, WidthOfHeadsFollowsFromThoseOfQueries) {
-  const LlamaConfig config = with({{"llama.attention.head_count_kv", 2u}});
+TEST(DecoderConfig, WidthOfHeadsFollowsFromThoseOfQueries) {
+  const DecoderConfig config = with({{"llama.attention.head_count_kv", 2u}});
   EXPECT_EQ(config.num_kv_heads, 2);
   EXPECT_EQ(config.head_dim, 8);
 }
 
-TEST(LlamaConfig, WhatAFileSays) {
-  const LlamaConfig config = with({{"general.name", "tiny"},
-                                   {"llama.attention.head_count_kv", 2u},
-                                   {"llama.attention.key_length", 20u},
-                                   {"llama.attention.value_length", 20u},
-                                   {"llama.rope.freq_base", 5e5f},
-                                   {"llama.rope.dimension_count", 12u},
-                                   {"llama.rope.scaling.type", "linear"},
-                                   {"llama.rope.scaling.factor", 4.0f},
-                                   {"llama.expert_count", 0u}});
+TEST(DecoderConfig, WhatAFileSays) {
+  const DecoderConfig config = with({{"general.name", "tiny"},
+                                     {"llama.attention.head_count_kv", 2u},
+                                     {"llama.attention.key_length", 20u},
+                                     {"llama.attention.value_length", 20u},
+                                     {"llama.rope.freq_base", 5e5f},
+                                     {"llama.rope.dimension_count", 12u},
+                                     {"llama.rope.scaling.type", "linear"},
+                                     {"llama.rope.scaling.factor", 4.0f},
+                                     {"llama.expert_count", 0u}});
   EXPECT_EQ(config.name, "tiny");
   EXPECT_EQ(config.num_kv_heads, 2);
   EXPECT_EQ(config.head_dim, 20);
-  EXPECT_EQ(config.rope, (RopeParams{.theta = 5e5, .scale = 4.0, .rotary_dim = 12}));
+  EXPECT_EQ(config.rotations[0].params, (RopeParams{.theta = 5e5, .scale = 4.0, .rotary_dim = 12}));
   const ModelDims dims = config.dims();
   const auto expect = [&](Projection p, int64_t in, int64_t out) {
     EXPECT_EQ(dims[p].in, in) << name(p);
@@ -93,20 +92,21 @@ TEST(LlamaConfig, WhatAFileSays) {
   expect(Projection::kDown, 56, 48);
 }
 
-TEST(LlamaConfig, RefusesWhatItCannotRun) {
+TEST(DecoderConfig, RefusesWhatItCannotRun) {
   using testing::expect_unsupported;
-  expect_unsupported({"m.gguf: general.architecture is qwen2, supported: llama"}, [] {
-    with({{"general.architecture", "qwen2"}});
-  });
+  expect_unsupported(
+      {"m.gguf: general.architecture is gpt2, supported: gemma2, gemma3, granite, llama"}, [] {
+        with({{"general.architecture", "gpt2"}});
+      });
   expect_unsupported({"m.gguf: llama.expert_count is 8"}, [] {
     with({{"llama.expert_count", 8u}});
   });
-  expect_unsupported({"m.gguf: llama.rope.scaling.type is yarn, supported: none, linear"}, [] {
-    with({{"llama.rope.scaling.type", "yarn"}});
+  expect_unsupported({"m.gguf: llama.rope.scaling.type is su, supported: none, linear, yarn"}, [] {
+    with({{"llama.rope.scaling.type", "su"}});
   });
 }
 
-TEST(LlamaConfig, RefusesWhatContradictsItself) {
+TEST(DecoderConfig, RefusesWhatContradictsItself) {
   struct Wrong {
     const char* key;
     Value value;

@@ -11,7 +11,7 @@
 namespace heddle::model {
 
 /// A random Llama whose weights are f32 values. `has_head`: with a head of its own.
-inline ref::Llama random_llama(const LlamaConfig& config, bool has_head) {
+inline ref::Llama random_llama(const DecoderConfig& config, bool has_head) {
   const auto random = [](int64_t n, float scale, float mean = 0.0f) {
     std::vector<float> values = testing::random_normal<float>(static_cast<size_t>(n), scale);
     for (float& v : values) v += mean;
@@ -51,7 +51,7 @@ class LlamaFileWriter {
 
   void write() {
     write_config();
-    const LlamaConfig& c = model_.config;
+    const DecoderConfig& c = model_.config;
     matrix("token_embd", model_.embedding, c.hidden_size);
     if (!model_.output.empty()) matrix("output", model_.output, c.hidden_size);
     vector("output_norm", model_.output_norm);
@@ -63,7 +63,7 @@ class LlamaFileWriter {
 
  private:
   void write_config() {
-    const LlamaConfig& c = model_.config;
+    const DecoderConfig& c = model_.config;
     const auto extent = [&](const char* key, int64_t value) {
       file_.value("llama." + std::string(key), static_cast<uint32_t>(value));
     };
@@ -77,11 +77,12 @@ class LlamaFileWriter {
     extent("attention.value_length", c.head_dim);
     extent("context_length", c.context_length);
     file_.value("llama.attention.layer_norm_rms_epsilon", c.rms_epsilon);
-    file_.value("llama.rope.freq_base", static_cast<float>(c.rope.theta));
-    if (c.rope.rotary_dim != c.head_dim) extent("rope.dimension_count", c.rope.rotary_dim);
-    if (c.rope.scale != 1.0) {
+    file_.value("llama.rope.freq_base", static_cast<float>(c.rotations[0].params.theta));
+    if (c.rotations[0].params.rotary_dim != c.head_dim)
+      extent("rope.dimension_count", c.rotations[0].params.rotary_dim);
+    if (c.rotations[0].params.scale != 1.0) {
       file_.value("llama.rope.scaling.type", "linear");
-      file_.value("llama.rope.scaling.factor", static_cast<float>(c.rope.scale));
+      file_.value("llama.rope.scaling.factor", static_cast<float>(c.rotations[0].params.scale));
     }
   }
 
@@ -109,8 +110,10 @@ class LlamaFileWriter {
     const int64_t out = std::ssize(values) / in;
     std::vector<float> f32;
     for (int64_t r = 0; r < out; ++r) {
-      const int64_t row =
-          head_dim == 0 ? r : row_in_hugging_face_order(r, head_dim, model_.config.rope.rotary_dim);
+      const int64_t row = head_dim == 0
+                              ? r
+                              : row_in_hugging_face_order(
+                                    r, head_dim, model_.config.rotations[0].params.rotary_dim);
       f32.insert(f32.end(), values.begin() + row * in, values.begin() + (row + 1) * in);
     }
     add(name, {static_cast<uint64_t>(in), static_cast<uint64_t>(out)}, f32);

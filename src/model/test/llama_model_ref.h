@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "model/adapters/projection.h"
-#include "model/llama_config.h"
+#include "model/decoder/decoder_config.h"
 
 namespace heddle::model::ref {
 
@@ -15,7 +15,7 @@ struct Layer {
   std::vector<double> projection[kNumProjections];
 };
 struct Llama {
-  LlamaConfig config;
+  DecoderConfig config;
   std::vector<double> embedding, output_norm;
   std::vector<double> output;        // empty: the embedding
   std::vector<double> rope_factors;  // frequency d is divided by factor d; empty: by 1
@@ -63,7 +63,7 @@ inline void rotate(std::vector<double>& heads, int64_t head_dim, const RopeParam
 inline std::vector<double> attend(const std::vector<double>& q,
                                   const std::vector<std::vector<double>>& k,
                                   const std::vector<std::vector<double>>& v,
-                                  const LlamaConfig& config) {
+                                  const DecoderConfig& config) {
   const auto dim = static_cast<size_t>(config.head_dim);
   const auto group = static_cast<size_t>(config.num_q_heads / config.num_kv_heads);
   std::vector<double> o(q.size(), 0.0);
@@ -104,7 +104,8 @@ inline std::vector<double> logits(const Llama& m, const std::vector<int32_t>& to
       const std::vector<double> normed = rms_norm(x, layer.attention_norm, epsilon);
       std::vector<double> q = project(Projection::kQ, normed), k = project(Projection::kK, normed);
       for (std::vector<double>* heads : {&q, &k}) {
-        rotate(*heads, m.config.head_dim, m.config.rope, m.rope_factors, static_cast<int64_t>(t));
+        rotate(*heads, m.config.head_dim, m.config.rotations[0].params, m.rope_factors,
+               static_cast<int64_t>(t));
       }
       keys[l].push_back(k);
       values[l].push_back(project(Projection::kV, normed));

@@ -1,7 +1,5 @@
 // A tiny random Llama against the same model in double: ragged steps, chunks, paged cache, adapters
 // of several dtypes.
-#include "model/llama_model.h"
-
 #include <span>
 
 #include <gtest/gtest.h>
@@ -9,6 +7,7 @@
 #include "compare.h"
 #include "core/math.h"
 #include "heap_count.h"
+#include "model/decoder/decoder.h"
 #include "model/test/adapter_cases.h"
 #include "model/test/llama_model_ref.h"
 #include "random.h"
@@ -17,8 +16,8 @@
 namespace heddle::model {
 namespace {
 
-LlamaConfig tiny_config() {
-  LlamaConfig config;
+DecoderConfig tiny_config() {
+  DecoderConfig config;
   config.num_layers = 2;
   config.hidden_size = 24;
   config.intermediate_size = 40;
@@ -27,15 +26,15 @@ LlamaConfig tiny_config() {
   config.head_dim = 8;
   config.vocab_size = 37;
   config.context_length = 64;
-  config.rope.rotary_dim = 8;
+  config.rotations[0].params.rotary_dim = 8;
   return config;
 }
 
 /// A model in both forms, on one device.
 struct TinyLlama {
   ExecContext ctx;
-  LlamaConfig config = tiny_config();
-  LlamaWeights weights;
+  DecoderConfig config = tiny_config();
+  DecoderWeights weights;
   ref::Llama ref;
 
   explicit TinyLlama(Device device) : ctx{.device = device} {
@@ -45,7 +44,7 @@ struct TinyLlama {
     weights.output_norm = norm(ref.output_norm);
     const ModelDims dims = config.dims();
     for (int64_t i = 0; i < config.num_layers; ++i) {
-      LlamaLayer layer;
+      DecoderLayer layer;
       ref::Layer ref_layer;
       layer.attention_norm = norm(ref_layer.attention_norm);
       layer.mlp_norm = norm(ref_layer.mlp_norm);
@@ -80,7 +79,7 @@ struct TinyLlama {
 /// The memory of a paged cache and the pages of sequences in it, in a random order.
 class TinyCache {
  public:
-  TinyCache(Device device, const LlamaConfig& config, int num_seqs, int page_size)
+  TinyCache(Device device, const DecoderConfig& config, int num_seqs, int page_size)
       : page_size_(page_size) {
     pages_per_seq_ = ceil_div(config.context_length, page_size);
     const int64_t num_pages = num_seqs * pages_per_seq_;
@@ -123,7 +122,7 @@ void expect_the_reference_for_every_row_of_a_mixed_batch(Device device) {
                                        Projection::kO,   Projection::kGate, Projection::kUp,
                                        Projection::kDown};
   ExecContext ctx = tiny.ctx;
-  LoraTables tables(tiny.config.dims(), LoraForm::of(device.type, LlamaScratch::kDType));
+  LoraTables tables(tiny.config.dims(), LoraForm::of(device.type, DecoderScratch::kDType));
   EXPECT_EQ(tables.add(ctx, random_adapter<half>("F16", 3, all, files[0], merged[0])), 0);
   EXPECT_EQ(tables.add(ctx, random_adapter<float>("F32", 17, {Projection::kV, Projection::kDown},
                                                   files[1], merged[1])),
@@ -142,8 +141,8 @@ void expect_the_reference_for_every_row_of_a_mixed_batch(Device device) {
     }
   }
   TinyCache cache(device, tiny.config, kNumSeqs, static_cast<int>(testing::random_int(1, 5)));
-  LlamaModel model(tiny.config, std::move(tiny.weights));
-  LlamaScratch scratch(
+  Decoder model(tiny.config, std::move(tiny.weights));
+  DecoderScratch scratch(
       device, tiny.config,
       {.num_tokens = 100, .num_seqs = kNumSeqs, .num_pages = 500, .num_logit_rows = kNumSeqs});
   std::vector<std::byte> buffer(model.lora_workspace_bytes(device, 100, tables.max_rank()));
@@ -198,21 +197,22 @@ void expect_the_reference_for_every_row_of_a_mixed_batch(Device device) {
   }
 }
 
-TEST(LlamaModel, MatchesTheReferenceForEveryRowOfAMixedBatch) {
+TEST(Decoder, MatchesTheReferenceForEveryRowOfAMixedBatch) {
   expect_the_reference_for_every_row_of_a_mixed_batch({});
 }
 
 /// The ops refuse tensors of another device: a buffer of the graph that did not come from the
 /// context's device throws here.
-TEST(LlamaModel, TakesAllMemoryFromTheDeviceOfItsContext) {
+TEST(Decoder, TakesAllMemoryFromTheDeviceOfItsContext) {
   expect_the_reference_for_every_row_of_a_mixed_batch(testing::kSecondCpu);
 }
 
 /// Memory of a device is not from operator new: what a scratch has from there, a GPU cannot read.
-TEST(LlamaScratch, HasNothingOnTheHeap) {
+TEST(DecoderScratch, HasNothingOnTheHeap) {
+  const DecoderConfig config = tiny_config();
   const int64_t num_allocations = testing::num_heap_allocations();
-  const LlamaScratch scratch(
-      {}, tiny_config(), {.num_tokens = 100, .num_seqs = 8, .num_pages = 500, .num_logit_rows = 8});
+  const DecoderScratch scratch(
+      {}, config, {.num_tokens = 100, .num_seqs = 8, .num_pages = 500, .num_logit_rows = 8});
   EXPECT_EQ(testing::num_heap_allocations(), num_allocations);
 }
 

@@ -1,25 +1,27 @@
+#include <deque>
 #include <span>
 #include <string>
 
 #include <gtest/gtest.h>
 
 #include "gguf_builder.h"
-#include "model/llama_weights.h"
+#include "model/decoder/decoder_weights.h"
+#include "model/source/gguf_model.h"
 #include "readers/clean_message.h"
 
 namespace heddle::model {
 namespace {
 
-using files::GgufFile;
 using testing::GgufBuilder;
 
-LlamaConfig small_config() {
-  LlamaConfig config;
+DecoderConfig small_config() {
+  DecoderConfig config;
   config.num_layers = config.num_q_heads = config.num_kv_heads = 1;
   config.hidden_size = config.head_dim = 2;
   config.intermediate_size = 4;
   config.vocab_size = 3;
-  config.rope.rotary_dim = 2;
+  config.rotations[0].params.rotary_dim = 2;
+  config.interleaved_qk = config.tied_head = true;
   return config;
 }
 
@@ -45,10 +47,11 @@ GgufBuilder whole_file() {
   return builder;
 }
 
-void load(const GgufBuilder& builder, const LlamaConfig& config = small_config()) {
+void load(const GgufBuilder& builder, const DecoderConfig& config = small_config()) {
   const std::string bytes = builder.build();
-  const GgufFile file(std::as_bytes(std::span(bytes.data(), bytes.size())), "m.gguf");
-  (void)load_llama_weights(ExecContext{}, file, config);
+  std::deque<files::GgufFile> file;
+  file.emplace_back(std::as_bytes(std::span(bytes)), "m.gguf");
+  (void)load_weights(ExecContext{}, GgufWeights(file), config, gguf_tensor_names(config));
 }
 
 TEST(LlamaWeightsMessages, TakeTheWholeFile) { EXPECT_NO_THROW(load(whole_file())); }

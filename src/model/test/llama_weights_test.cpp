@@ -1,36 +1,34 @@
 // Weights of a file: each in its place, and none without one.
-#include "model/llama_weights.h"
-
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "expect_error.h"
+#include "model/decoder/decoder_weights.h"
+#include "model/source/gguf_model.h"
 #include "model/test/llama_file.h"
 
 namespace heddle::model {
 namespace {
 
-LlamaConfig small_config() {
-  LlamaConfig config;
+DecoderConfig small_config() {
+  DecoderConfig config;
   config.num_layers = 2;
   config.hidden_size = 12;
   config.intermediate_size = 20;
   config.num_q_heads = 2;
   config.num_kv_heads = 1;
-  config.head_dim = config.rope.rotary_dim = 6;
+  config.head_dim = config.rotations[0].params.rotary_dim = 6;
   config.vocab_size = 17;
   config.context_length = 32;
   return config;
 }
 
-files::GgufFile view_of(const std::string& text) {
-  return {std::as_bytes(std::span(text)), "m.gguf"};
-}
+GgufModel view_of(const std::string& text) { return {std::as_bytes(std::span(text)), "m.gguf"}; }
 
-LlamaWeights load(const std::string& text) {
-  const files::GgufFile file = view_of(text);
-  return load_llama_weights({}, file, read_llama_config(file));
+DecoderWeights load(const std::string& text) {
+  const GgufModel model = view_of(text);
+  return load_weights({}, model.weights(), model.config(), model.tensor_names());
 }
 
 /// Rows of a packed matrix as f32.
@@ -48,12 +46,12 @@ void expect_rows(const PackedWeight& weight, const std::vector<double>& want) {
   EXPECT_EQ(rows_of(weight, rows), std::vector<float>(want.begin(), want.end()));
 }
 
-TEST(LlamaWeights, EveryMatrixIsInItsPlace) {
+TEST(DecoderWeights, EveryMatrixIsInItsPlace) {
   for (const int rotary_dim : {6, 4, 2}) {
-    LlamaConfig config = small_config();
-    config.rope.rotary_dim = rotary_dim;
+    DecoderConfig config = small_config();
+    config.rotations[0].params.rotary_dim = rotary_dim;
     const ref::Llama model = random_llama(config, true);
-    const LlamaWeights weights = load(llama_file(model, {}));
+    const DecoderWeights weights = load(llama_file(model, {}));
     expect_rows(weights.embedding, model.embedding);
     expect_rows(weights.output, model.output);
     ASSERT_EQ(weights.layers.size(), model.layers.size());
@@ -67,17 +65,17 @@ TEST(LlamaWeights, EveryMatrixIsInItsPlace) {
 }
 
 /// Matrices are packed some megabytes at a time.
-TEST(LlamaWeights, MatricesOfManyPieces) {
-  LlamaConfig config = small_config();
+TEST(DecoderWeights, MatricesOfManyPieces) {
+  DecoderConfig config = small_config();
   config.hidden_size = 1000;
   config.vocab_size = 2611;  // 10 MB
   const ref::Llama model = random_llama(config, false);
-  const LlamaWeights weights = load(llama_file(model, {}));
+  const DecoderWeights weights = load(llama_file(model, {}));
   expect_rows(weights.embedding, model.embedding);
   EXPECT_EQ(weights.output.data, weights.embedding.data);
 }
 
-TEST(LlamaWeights, RefusesTensorsWithoutAPlaceAndOfOtherShapes) {
+TEST(DecoderWeights, RefusesTensorsWithoutAPlaceAndOfOtherShapes) {
   const ref::Llama model = random_llama(small_config(), false);
   const auto with = [&](const std::string& name, const std::vector<uint64_t>& dims, size_t count) {
     testing::GgufBuilder file;
@@ -86,8 +84,8 @@ TEST(LlamaWeights, RefusesTensorsWithoutAPlaceAndOfOtherShapes) {
     return file.build();
   };
   testing::expect_unsupported(
-      {"m.gguf: tensor 'blk.0.attn_q.bias' has no place in a llama model of 2 layers"},
-      [&] { (void)load(with("blk.0.attn_q.bias", {12}, 12)); });
+      {"m.gguf: tensor 'blk.0.attn_sub_norm.weight' has no place in a llama model of 2 layers"},
+      [&] { (void)load(with("blk.0.attn_sub_norm.weight", {12}, 12)); });
   testing::expect_unsupported({"m.gguf: tensor 'blk.2.ffn_norm.weight' has no place"},
                               [&] { (void)load(with("blk.2.ffn_norm.weight", {12}, 12)); });
   testing::expect_invalid(

@@ -7,7 +7,7 @@
 
 #include "expect_error.h"
 #include "gguf_builder.h"
-#include "model/llama_config.h"
+#include "model/source/gguf_model.h"
 #include "readers/clean_message.h"
 
 namespace heddle::model {
@@ -19,7 +19,7 @@ using testing::GgufBuilder;
 /// Reads all that a model file says besides its weights.
 void read_all(const std::string& bytes) {
   const GgufFile file(std::as_bytes(std::span(bytes.data(), bytes.size())), "m.gguf");
-  (void)read_llama_config(file);
+  (void)GgufModel(std::as_bytes(std::span(bytes)), "m.gguf");
   const tokenizer::Tokenizer tokenizer(read_vocabulary(file));
   (void)read_end_tokens(file);
   (void)read_chat_template(file);

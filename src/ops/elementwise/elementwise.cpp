@@ -28,6 +28,23 @@ void for_elements(const ExecContext& ctx, const char* op, const TensorView& x,
 
 }  // namespace
 
+void add(const ExecContext& ctx, TensorView x, ConstTensorView y) {
+  check_cpu(ctx, "add");
+  check_device(ctx, {{"x", x}, {"y", y}});
+  Dim tokens("num_tokens"), width("width");
+  check_shape("x", x, {&tokens, &width});
+  check_shape("y", y, {&tokens, &width});
+  check_dtype("x", x, {DType::kFloat32});
+  check_dtype("y", y, {DType::kFloat32});
+  check_unit_stride("x", x);
+  check_unit_stride("y", y);
+  cpu::for_row_tasks(
+      ctx, tokens.value(), width.value(), [&](int64_t row, int64_t begin, int64_t end) {
+        cpu::elementwise::add(x.data<float>() + row * x.stride(0) + begin,
+                              y.data<float>() + row * y.stride(0) + begin, end - begin);
+      });
+}
+
 void scale(const ExecContext& ctx, TensorView x, float factor) {
   for_elements(ctx, "scale", x,
                [&](float* first, int64_t n) { cpu::elementwise::scale(first, n, factor); });

@@ -45,6 +45,16 @@ struct Capped {
   }
 };
 
+void add(float* x, const float* y, int64_t n) {
+  const hn::ScalableTag<float> d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, x + i);
+  }
+  for (; i < n; ++i) x[i] += y[i];
+}
+
 void scale(float* x, int64_t n, float factor) { transform(x, n, Scaled{factor}); }
 void soft_cap(float* x, int64_t n, float cap) { transform(x, n, Capped{cap}); }
 
@@ -53,8 +63,10 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace heddle::cpu::elementwise {
+HWY_EXPORT(add);
 HWY_EXPORT(scale);
 HWY_EXPORT(soft_cap);
+void add(float* x, const float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(add)(x, y, n); }
 void scale(float* x, int64_t n, float factor) { HWY_DYNAMIC_DISPATCH(scale)(x, n, factor); }
 void soft_cap(float* x, int64_t n, float cap) { HWY_DYNAMIC_DISPATCH(soft_cap)(x, n, cap); }
 }  // namespace heddle::cpu::elementwise

@@ -129,6 +129,43 @@ TEST_P(Elementwise, NamesWhatIsWrong) {
   }
 }
 
+TEST(Add, EqualsTheSumOnEveryTargetAndTouchesNothingElse) {
+  for (const int64_t target : testing::cpu_targets()) {
+    SCOPED_TRACE(testing::cpu_target_name(target));
+    const testing::ScopedCpuTarget scoped(target);
+    for (const int64_t width : {1, 7, 16, 33, 1536, 5000}) {
+      const int64_t rows = testing::random_int(1, 6), gap = testing::random_int(0, 4);
+      const auto before = testing::random_normal<float>(size_t(rows * width), 1.0f);
+      const auto more = testing::random_normal<float>(size_t(rows * (width + gap)), 1.0f);
+      testing::PoisonedBuffer<float> x(size_t(rows * width));
+      std::copy(before.begin(), before.end(), x.data());
+      ThreadPool pool(static_cast<int>(testing::random_int(1, 3)));
+      ExecContext ctx;
+      ctx.threads = &pool;
+      const ConstTensorView y = host_view(more.data(), {rows, width + gap});
+      add(ctx, x.view({rows, width}), y.narrow(1, 0, width));
+      EXPECT_TRUE(x.guards_intact());
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t i = 0; i < width; ++i) {
+          const float want = before[size_t(r * width + i)] + more[size_t(r * (width + gap) + i)];
+          ASSERT_EQ(x[size_t(r * width + i)], want) << r << ", " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(Add, NamesWhatIsWrong) {
+  std::vector<float> x(12);
+  const auto message = [&](TensorView a, ConstTensorView b) {
+    return testing::message_of([&] { add({}, a, b); });
+  };
+  const TensorView view = host_view(x.data(), {3, 4});
+  EXPECT_EQ(message(view, host_view(x.data(), {4, 3})), "y.size(0) is 4, expected num_tokens = 3");
+  std::vector<half> h(12);
+  EXPECT_EQ(message(view, host_view(h.data(), {3, 4})), "y is f16, supported: f32");
+}
+
 float capped(float x, float cap) {
   soft_cap({}, host_view(&x, {1, 1}), cap);
   return x;

@@ -1,4 +1,4 @@
-#include "model/step_batch.h"
+#include "model/decoder/step_batch.h"
 
 #include <numeric>
 

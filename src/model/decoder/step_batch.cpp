@@ -1,4 +1,4 @@
-#include "model/step_batch.h"
+#include "model/decoder/step_batch.h"
 
 namespace heddle::model {
 
@@ -7,6 +7,7 @@ void StepBatch::clear() {
                                        &pages, &last_page_len, &logit_tokens}) {
     values->clear();
   }
+  rotation_lengths.clear();
 }
 
 void StepBatch::reserve(const StepLimits& limits) {
@@ -18,6 +19,7 @@ void StepBatch::reserve(const StepLimits& limits) {
   reserve(pages, limits.num_pages);
   reserve(last_page_len, limits.num_seqs);
   reserve(logit_tokens, limits.num_logit_rows);
+  rotation_lengths.reserve(static_cast<size_t>(limits.num_seqs));
 }
 
 size_t StepInputs::bytes_for(const StepLimits& limits) {

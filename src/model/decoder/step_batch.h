@@ -24,6 +24,8 @@ struct StepBatch {
   std::vector<int32_t> pages;          // [page_indptr[num_seqs]]
   std::vector<int32_t> last_page_len;  // [num_seqs], this step's tokens included
   std::vector<int32_t> logit_tokens;   // tokens whose logits are wanted
+  /// [num_seqs]: the length that rotations go by which depend on it; read for those alone.
+  std::vector<int64_t> rotation_lengths;
 
   [[nodiscard]] int64_t num_tokens() const { return static_cast<int64_t>(token_ids.size()); }
   [[nodiscard]] int64_t num_seqs() const { return static_cast<int64_t>(last_page_len.size()); }

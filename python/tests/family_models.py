@@ -1,0 +1,118 @@
+"""Tiny random models of every family, saved by transformers: what test_families.py compares heddle with."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Any
+
+VOCAB = 48
+SMALL: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 160,
+    "rms_norm_eps": 0.05,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 32}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 40}
+LONGROPE = {"rope_type": "longrope", "short_factor": [1.0, 1.1, 1.3], "long_factor": [1.5, 2.5, 4.0]}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A configuration of a family; `gguf` where llama.cpp has a place for all of it."""
+
+    name: str
+    config: str  # a class of transformers
+    model: str
+    settings: dict[str, Any]
+    gguf: str = ""  # general.architecture
+    rope: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def case(name: str, prefix: str, gguf: str = "", rope: dict[str, Any] | None = None, config: str = "", **settings: Any) -> Case:
+    return Case(name, config or f"{prefix}Config", f"{prefix}ForCausalLM", settings, gguf, rope or {})
+
+
+CASES = [
+    case("llama", "Llama", "llama"),
+    case("llama-tied-biases", "Llama", "llama", tie_word_embeddings=True, attention_bias=True, mlp_bias=True),
+    case("llama-llama3", "Llama", "llama", LLAMA3, head_dim=12),
+    case("llama-linear", "Llama", "llama", {"rope_type": "linear", "factor": 4.0}),
+    case("llama-dynamic", "Llama", "", {"rope_type": "dynamic", "factor": 4.0}, max_position_embeddings=40),
+    case("llama-yarn", "Llama", "llama", YARN),
+    case("mistral", "Mistral", "", sliding_window=7),
+    case("mistral-full", "Mistral", "llama", sliding_window=None, head_dim=12),
+    case("qwen2", "Qwen2", "qwen2"),
+    case("qwen2-window", "Qwen2", "", use_sliding_window=True, sliding_window=9, max_window_layers=1),
+    case("qwen2-yarn", "Qwen2", "qwen2", YARN),
+    case("qwen3", "Qwen3", "qwen3", head_dim=12),
+    case("qwen3-biases", "Qwen3", "", head_dim=12, attention_bias=True, tie_word_embeddings=True),
+    case("gemma2", "Gemma2", "gemma2", head_dim=12, query_pre_attn_scalar=12, sliding_window=7, num_hidden_layers=4),
+    case("gemma2-scaled", "Gemma2", "", head_dim=12, query_pre_attn_scalar=20, sliding_window=7),
+    case("gemma3", "Gemma3", "gemma3", config="Gemma3TextConfig", head_dim=12, query_pre_attn_scalar=12,
+         sliding_window=7, num_hidden_layers=7),
+    case("phi3", "Phi3", "phi3", sliding_window=9),
+    case("phi3-longrope", "Phi3", "phi3", LONGROPE | {"partial_rotary_factor": 0.75},
+         original_max_position_embeddings=40),
+    case("granite", "Granite", "granite", embedding_multiplier=6.0, residual_multiplier=0.3, attention_multiplier=0.2,
+         logits_scaling=4.0),
+    case("olmo2", "Olmo2", "olmo2"),
+    case("smollm3", "SmolLM3", "smollm3", num_hidden_layers=5),
+    case("smollm3-window", "SmolLM3", "", num_hidden_layers=5, use_sliding_window=True, sliding_window=7,
+         no_rope_layer_interval=3),
+]
+
+
+def make_model(case: Case, seed: int) -> Any:
+    """The model in f32, its norms and biases random too."""
+    import torch
+    import transformers
+
+    settings = SMALL | case.settings
+    if case.rope:
+        settings["rope_parameters"] = {"rope_theta": 10000.0} | case.rope
+    config = getattr(transformers, case.config)(**settings)
+    torch.manual_seed(seed)
+    model = getattr(transformers, case.model)(config).to(torch.float32).eval()
+    with torch.no_grad():
+        for name, values in model.named_parameters():
+            if "norm" in name:
+                values.add_(torch.randn_like(values) * 0.3)
+            elif name.endswith("bias"):
+                values.copy_(torch.randn_like(values) * 0.5)
+            else:
+                scale = 1.0 if "embed" in name else 0.25
+                values.copy_(torch.randn_like(values) * scale)
+    model.generation_config.eos_token_id = None  # answers of equal length
+    model.generation_config.pad_token_id = 0
+    return model
+
+
+def save(model: Any, folder: pathlib.Path, **options: Any) -> pathlib.Path:
+    model.save_pretrained(folder, **options)
+    return folder
+
+
+def make_adapter(model: Any, folder: pathlib.Path, seed: int) -> Any:
+    """A random adapter on all linear layers, saved; returns the model with it."""
+    import peft
+    import torch
+
+    torch.manual_seed(seed)
+    config = peft.LoraConfig(r=3, lora_alpha=4, target_modules="all-linear", task_type="CAUSAL_LM")
+    adapted = peft.get_peft_model(model, config).eval()
+    with torch.no_grad():
+        for name, values in adapted.named_parameters():
+            if "lora_" in name:
+                values.copy_(torch.randn_like(values) * 0.2)
+    adapted.save_pretrained(folder)
+    return adapted

@@ -1,0 +1,267 @@
+#include "model/decoder/decoder.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <initializer_list>
+#include <span>
+
+#include "heddle/core/error.h"
+#include "heddle/ops/activation.h"
+#include "heddle/ops/attention.h"
+#include "heddle/ops/elementwise.h"
+#include "heddle/ops/embedding.h"
+#include "heddle/ops/norm.h"
+
+namespace heddle::model {
+namespace {
+
+/// [num_tokens, num_heads * head_dim] as [num_tokens, num_heads, head_dim].
+TensorView as_heads(const TensorView& t, int64_t head_dim) {
+  return {t.raw(), t.dtype(), t.device(), {t.size(0), t.size(1) / head_dim, head_dim}};
+}
+
+}  // namespace
+
+DecoderScratch::DecoderScratch(Device device, const DecoderConfig& config, const StepLimits& limits)
+    : limits_(limits), inputs_(device, StepInputs::bytes_for(limits)) {
+  const ModelDims dims = config.dims();
+  const auto make = [&](int64_t rows, int64_t width) {
+    return DeviceTensor(device, kDType, {rows, width});
+  };
+  for (DeviceTensor* tensor : {&residual_, &normed_, &delta_}) {
+    *tensor = make(limits.num_tokens, config.hidden_size);
+  }
+  q_ = make(limits.num_tokens, dims[Projection::kQ].out);
+  attended_ = make(limits.num_tokens, dims[Projection::kQ].out);
+  k_ = make(limits.num_tokens, dims[Projection::kK].out);
+  v_ = make(limits.num_tokens, dims[Projection::kV].out);
+  gate_ = make(limits.num_tokens, config.intermediate_size);
+  up_ = make(limits.num_tokens, config.intermediate_size);
+  const auto num_rotations = static_cast<int64_t>(config.rotations.size());
+  cos_ = make(num_rotations * limits.num_tokens, config.rotary_dim() / 2);
+  sin_ = make(num_rotations * limits.num_tokens, config.rotary_dim() / 2);
+  last_ = make(limits.num_logit_rows, config.hidden_size);
+}
+
+/// What the layers of one forward pass share.
+struct Decoder::Step {
+  const ExecContext& ctx;
+  const std::function<PagedKv(int)>& cache;
+  const LoraTables& lora;
+  double* lora_seconds;
+  bool any_adapter;
+  StepInputs inputs;
+  TensorView residual, normed, delta, q, k, v, attended, gate, up;
+  TensorView all_cos, all_sin;  // of all rotations, each with room for the largest step
+  int64_t num_tokens, max_tokens;
+
+  /// Rows [begin, begin + count) of the table of one rotation.
+  [[nodiscard]] TensorView table_of(const TensorView& all, int rotation, int64_t begin,
+                                    int64_t count) const {
+    return all.narrow(0, rotation * max_tokens + begin, count);
+  }
+
+  /// Adds the adapters' deltas to the outputs of a site.
+  void apply_lora(int layer, LoraSite site, std::initializer_list<TensorView> outputs,
+                  const TensorView& x) const {
+    const LoraTables::Site& tables = lora.site(layer, site);
+    if (!any_adapter || tables.empty()) return;
+    const auto begin = std::chrono::steady_clock::now();
+    std::array<LoraSlice, 3> slices;
+    size_t num_slices = 0;
+    for (const TensorView& y : outputs) slices[num_slices++].y = y;
+    for (const SiteTable& table : tables) {
+      lora_apply(ctx, std::span(slices.data(), num_slices), x, table.a.view(), table.b.view(),
+                 LoraBatch::from_ids(inputs.slot_ids));
+    }
+    *lora_seconds +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+};
+
+/// cos and sin of each rotation for the step's tokens. Where angles depend on the length of the
+/// sequence, a table for each sequence.
+void Decoder::rotation_tables(const Step& s, const StepBatch& batch) const {
+  for (int r = 0; r < static_cast<int>(config_.rotations.size()); ++r) {
+    const auto index = static_cast<size_t>(r);
+    const Rotation& rotation = config_.rotations[index];
+    const RotationFactors* const factors =
+        weights_.rotation_factors.empty() ? nullptr : &weights_.rotation_factors[index];
+    const auto fill = [&](int64_t begin, int64_t end, int64_t length) {
+      const int64_t count = end - begin;
+      ConstTensorView divisors;
+      if (factors != nullptr) {
+        divisors = (rotation.is_long(length) ? factors->long_factors : factors->factors).view();
+      }
+      rope_table(s.ctx, s.table_of(s.all_cos, r, begin, count),
+                 s.table_of(s.all_sin, r, begin, count), s.inputs.positions.narrow(0, begin, count),
+                 rotation.params_for(length), divisors);
+    };
+    if (!rotation.depends_on_length()) {
+      fill(0, batch.num_tokens(), 0);
+      continue;
+    }
+    for (size_t i = 0; i + 1 < batch.q_indptr.size(); ++i) {
+      fill(batch.q_indptr[i], batch.q_indptr[i + 1], batch.rotation_lengths[i]);
+    }
+  }
+}
+
+void Decoder::norm_q_and_k(const Step& s, const DecoderLayer& layer) const {
+  if (config_.qk_norm == QkNorm::kNone) return;
+  const bool each = config_.qk_norm == QkNorm::kEachHead;
+  const auto rows = [&](const TensorView& t) { return each ? as_heads(t, config_.head_dim) : t; };
+  rms_norm(s.ctx, rows(s.q), rows(s.q), layer.q_norm.view(), norm_options());
+  rms_norm(s.ctx, rows(s.k), rows(s.k), layer.k_norm.view(), norm_options());
+}
+
+/// What stands between a block's last product and the residual.
+void Decoder::finish_delta(const Step& s, const DeviceTensor& post_norm) const {
+  if (config_.norm_after) rms_norm(s.ctx, s.delta, s.delta, post_norm.view(), norm_options());
+  if (config_.residual_scale != 1.0f) scale(s.ctx, s.delta, config_.residual_scale);
+}
+
+/// Adds the delta to the residual and gives what the next block reads: the residual normalised by
+/// `weight`, or itself.
+TensorView Decoder::next_input(const Step& s, const DeviceTensor& weight) const {
+  if (!config_.norm_before) {
+    add(s.ctx, s.residual, s.delta);
+    return s.residual;
+  }
+  fused_add_rms_norm(s.ctx, s.normed, s.residual, s.delta, weight.view(), norm_options());
+  return s.normed;
+}
+
+void Decoder::attention(const Step& s, int layer_idx, const TensorView& x) const {
+  const DecoderLayer& layer = weights_.layers[static_cast<size_t>(layer_idx)];
+  const LayerTraits traits = config_.layer(layer_idx);
+  const auto product = [&](const TensorView& y, Projection p) {
+    return LinearOutput{y, layer[p], layer.bias_of(p)};
+  };
+  const std::array<LinearOutput, 3> qkv = {
+      product(s.q, Projection::kQ), product(s.k, Projection::kK), product(s.v, Projection::kV)};
+  linear(s.ctx, qkv, x);
+  s.apply_lora(layer_idx, LoraSite::kQkv, {s.q, s.k, s.v}, x);
+  norm_q_and_k(s, layer);
+  const TensorView q = as_heads(s.q, config_.head_dim), k = as_heads(s.k, config_.head_dim);
+  if (traits.rotation != LayerTraits::kNoRotation) {
+    const TensorView cos = s.table_of(s.all_cos, traits.rotation, 0, s.num_tokens);
+    const TensorView sin = s.table_of(s.all_sin, traits.rotation, 0, s.num_tokens);
+    rope(s.ctx, q, cos, sin);
+    rope(s.ctx, k, cos, sin);
+  }
+  const PagedKv cache = s.cache(layer_idx);
+  const StepInputs& in = s.inputs;
+  kv_init(s.ctx, cache, in.pages, k, as_heads(s.v, config_.head_dim), in.q_indptr);
+  const AttentionOptions options{.sm_scale = config_.attention_scale,
+                                 .window_left = traits.window < 0 ? -1 : traits.window - 1,
+                                 .logits_soft_cap = config_.attention_soft_cap};
+  batch_prefill(s.ctx, as_heads(s.attended, config_.head_dim), {}, q, in.q_indptr, cache, in.pages,
+                options);
+  const std::array<LinearOutput, 1> o = {product(s.delta, Projection::kO)};
+  linear(s.ctx, o, s.attended);
+  s.apply_lora(layer_idx, LoraSite::kO, {s.delta}, s.attended);
+  finish_delta(s, layer.attention_post_norm);
+}
+
+void Decoder::activate(const Step& s) const {
+  switch (config_.gate_activation) {
+    case GateActivation::kSilu: return silu_and_mul(s.ctx, s.gate, s.gate, s.up);
+    case GateActivation::kGeluTanh:
+      return gelu_and_mul(s.ctx, s.gate, s.gate, s.up, GeluForm::kTanh);
+    case GateActivation::kGeluErf: return gelu_and_mul(s.ctx, s.gate, s.gate, s.up, GeluForm::kErf);
+  }
+}
+
+void Decoder::mlp(const Step& s, int layer_idx, const TensorView& x) const {
+  const DecoderLayer& layer = weights_.layers[static_cast<size_t>(layer_idx)];
+  const auto product = [&](const TensorView& y, Projection p) {
+    return LinearOutput{y, layer[p], layer.bias_of(p)};
+  };
+  const std::array<LinearOutput, 2> gate_up = {product(s.gate, Projection::kGate),
+                                               product(s.up, Projection::kUp)};
+  linear(s.ctx, gate_up, x);
+  s.apply_lora(layer_idx, LoraSite::kGateUp, {s.gate, s.up}, x);
+  activate(s);
+  const std::array<LinearOutput, 1> down = {product(s.delta, Projection::kDown)};
+  linear(s.ctx, down, s.gate);
+  s.apply_lora(layer_idx, LoraSite::kDown, {s.delta}, s.gate);
+  finish_delta(s, layer.mlp_post_norm);
+}
+
+void Decoder::forward(const ExecContext& ctx, const StepBatch& batch, DecoderScratch& scratch,
+                      const std::function<PagedKv(int)>& cache, const LoraTables& lora,
+                      TensorView logits, double* lora_seconds) const {
+  const StepLimits& limits = scratch.limits_;
+  const int64_t num_tokens = batch.num_tokens();
+  const auto num_logit_rows = static_cast<int64_t>(batch.logit_tokens.size());
+  HEDDLE_CHECK(num_tokens <= limits.num_tokens, "a step of ", num_tokens, " tokens, at most ",
+               limits.num_tokens, " fit");
+  HEDDLE_CHECK(num_logit_rows <= limits.num_logit_rows, "a step of ", num_logit_rows,
+               " rows of logits, at most ", limits.num_logit_rows, " fit");
+  const Step step = make_step(ctx, batch, scratch, cache, lora, lora_seconds);
+
+  embedding(ctx, step.residual, step.inputs.token_ids, weights_.embedding);
+  if (config_.embedding_scale != 1.0f) scale(ctx, step.residual, config_.embedding_scale);
+  rotation_tables(step, batch);
+  for (int i = 0; i < static_cast<int>(config_.num_layers); ++i) {
+    const DecoderLayer& layer = weights_.layers[static_cast<size_t>(i)];
+    attention(step, i, i == 0 ? first_input(step, layer) : next_input(step, layer.attention_norm));
+    mlp(step, i, next_input(step, layer.mlp_norm));
+  }
+  if (num_logit_rows == 0) return;
+  fused_add_rms_norm(ctx, step.normed, step.residual, step.delta, weights_.output_norm.view(),
+                     norm_options());
+  const TensorView last = scratch.last_.rows(num_logit_rows);
+  embedding(ctx, last, step.inputs.logit_tokens, step.normed);  // a plain choice of rows
+  linear(ctx, logits, last, weights_.output);
+  if (config_.logits_scale != 1.0f) scale(ctx, logits, config_.logits_scale);
+  if (config_.logits_soft_cap != 0.0f) soft_cap(ctx, logits, config_.logits_soft_cap);
+}
+
+/// What the first layer reads: the embedding normalised, or itself.
+TensorView Decoder::first_input(const Step& s, const DecoderLayer& layer) const {
+  if (!config_.norm_before) return s.residual;
+  rms_norm(s.ctx, s.normed, s.residual, layer.attention_norm.view(), norm_options());
+  return s.normed;
+}
+
+RmsNormOptions Decoder::norm_options() const {
+  return {.epsilon = config_.rms_epsilon, .weight_offset = config_.norm_adds_one ? 1 : 0};
+}
+
+Decoder::Step Decoder::make_step(const ExecContext& ctx, const StepBatch& batch,
+                                 DecoderScratch& scratch, const std::function<PagedKv(int)>& cache,
+                                 const LoraTables& lora, double* lora_seconds) const {
+  const int64_t num_tokens = batch.num_tokens();
+  return {
+      .ctx = ctx,
+      .cache = cache,
+      .lora = lora,
+      .lora_seconds = lora_seconds,
+      .any_adapter = std::ranges::any_of(batch.slot_ids, [](int32_t slot) { return slot >= 0; }),
+      .inputs = StepInputs::copy(ctx, batch, scratch.inputs_),
+      .residual = scratch.residual_.rows(num_tokens),
+      .normed = scratch.normed_.rows(num_tokens),
+      .delta = scratch.delta_.rows(num_tokens),
+      .q = scratch.q_.rows(num_tokens),
+      .k = scratch.k_.rows(num_tokens),
+      .v = scratch.v_.rows(num_tokens),
+      .attended = scratch.attended_.rows(num_tokens),
+      .gate = scratch.gate_.rows(num_tokens),
+      .up = scratch.up_.rows(num_tokens),
+      .all_cos = scratch.cos_.view(),
+      .all_sin = scratch.sin_.view(),
+      .num_tokens = num_tokens,
+      .max_tokens = scratch.limits_.num_tokens};
+}
+
+size_t Decoder::lora_workspace_bytes(Device device, int64_t max_tokens, int max_rank) const {
+  const DecoderConfig& c = config();
+  const int64_t widest_in =
+      std::max({c.hidden_size, c.num_q_heads * c.head_dim, c.intermediate_size});
+  return lora_apply_workspace_bytes(device, max_tokens, widest_in, 3, max_rank);
+}
+
+}  // namespace heddle::model

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "heddle/core/context.h"
+#include "heddle/ops/kv_cache.h"
+#include "heddle/ops/norm.h"
+
+#include "core/device_tensor.h"
+#include "model/adapters/lora_tables.h"
+#include "model/decoder/decoder_config.h"
+#include "model/decoder/decoder_weights.h"
+#include "model/decoder/step_batch.h"
+
+namespace heddle::model {
+
+/// What a step computes before its logits, in f32, and the indices it reads; all in memory of one
+/// device.
+class DecoderScratch {
+ public:
+  static constexpr DType kDType = DType::kFloat32;
+
+  DecoderScratch(Device device, const DecoderConfig& config, const StepLimits& limits);
+
+ private:
+  friend class Decoder;
+  StepLimits limits_;
+  StagedArrays inputs_;
+  DeviceTensor residual_, normed_, delta_;  // [max_tokens, hidden_size]
+  DeviceTensor q_, k_, v_, attended_;       // [max_tokens, num_heads * head_dim]
+  DeviceTensor gate_, up_;                  // [max_tokens, intermediate_size]
+  DeviceTensor cos_, sin_;                  // [num_rotations * max_tokens, rotary_dim / 2]
+  DeviceTensor last_;                       // [max_logit_rows, hidden_size]
+};
+
+/// The graph of a decoder: h += attention(norm(h)), h += mlp(norm(h)) in every layer, then norm and
+/// head. In what families differ is in the configuration.
+class Decoder {
+ public:
+  Decoder(DecoderConfig config, DecoderWeights weights)
+      : config_(std::move(config)), weights_(std::move(weights)) {}
+
+  [[nodiscard]] const DecoderConfig& config() const { return config_; }
+  [[nodiscard]] const DecoderWeights& weights() const { return weights_; }
+
+  /// Runs all layers over the batch: stores its keys and values, and writes the logits [num
+  /// logit_tokens, vocab_size] of the tokens that want them. `cache(layer)` gives the layer's part
+  /// of the KV cache. A row's logits depend on its own sequence and adapter alone. All tensors are
+  /// on the context's device, only the batch is in host memory. The context's workspace holds
+  /// lora_workspace_bytes. Adds the time spent in LoRA to *lora_seconds.
+  void forward(const ExecContext& ctx, const StepBatch& batch, DecoderScratch& scratch,
+               const std::function<PagedKv(int)>& cache, const LoraTables& lora, TensorView logits,
+               double* lora_seconds) const;
+
+  [[nodiscard]] size_t lora_workspace_bytes(Device device, int64_t max_tokens, int max_rank) const;
+
+ private:
+  struct Step;
+
+  [[nodiscard]] Step make_step(const ExecContext& ctx, const StepBatch& batch,
+                               DecoderScratch& scratch, const std::function<PagedKv(int)>& cache,
+                               const LoraTables& lora, double* lora_seconds) const;
+  [[nodiscard]] RmsNormOptions norm_options() const;
+  void rotation_tables(const Step& step, const StepBatch& batch) const;
+  [[nodiscard]] TensorView first_input(const Step& step, const DecoderLayer& layer) const;
+  [[nodiscard]] TensorView next_input(const Step& step, const DeviceTensor& weight) const;
+  void attention(const Step& step, int layer_idx, const TensorView& x) const;
+  void norm_q_and_k(const Step& step, const DecoderLayer& layer) const;
+  void mlp(const Step& step, int layer_idx, const TensorView& x) const;
+  void activate(const Step& step) const;
+  void finish_delta(const Step& step, const DeviceTensor& post_norm) const;
+
+  DecoderConfig config_;
+  DecoderWeights weights_;
+};
+
+}  // namespace heddle::model

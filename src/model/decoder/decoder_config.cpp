@@ -1,0 +1,35 @@
+#include "model/decoder/decoder_config.h"
+
+#include <cmath>
+
+namespace heddle::model {
+
+RopeParams Rotation::params_for(int64_t length) const {
+  RopeParams result = params;
+  if (ntk_factor > 0 && length > original_context) {
+    const double dim = params.rotary_dim;
+    const double stretch = static_cast<double>(length) / static_cast<double>(original_context);
+    result.theta *= std::pow(ntk_factor * stretch - (ntk_factor - 1), dim / (dim - 2));
+  }
+  return result;
+}
+
+ModelDims DecoderConfig::dims() const {
+  ModelDims dims;
+  dims.num_layers = num_layers;
+  dims[Projection::kQ] = {hidden_size, num_q_heads * head_dim};
+  dims[Projection::kK] = dims[Projection::kV] = {hidden_size, num_kv_heads * head_dim};
+  dims[Projection::kO] = {num_q_heads * head_dim, hidden_size};
+  dims[Projection::kGate] = dims[Projection::kUp] = {hidden_size, intermediate_size};
+  dims[Projection::kDown] = {intermediate_size, hidden_size};
+  return dims;
+}
+
+int64_t DecoderConfig::recompute_above() const {
+  for (const Rotation& rotation : rotations) {
+    if (rotation.has_long_factors) return rotation.original_context;
+  }
+  return 0;
+}
+
+}  // namespace heddle::model

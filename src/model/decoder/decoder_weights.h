@@ -1,0 +1,59 @@
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "heddle/core/context.h"
+#include "heddle/ops/linear.h"
+
+#include "core/device_tensor.h"
+#include "model/decoder/decoder_config.h"
+#include "model/source/tensor_names.h"
+#include "model/source/weight_source.h"
+
+namespace heddle::model {
+
+/// The weights of one layer. Norms and biases are f32; those that the family lacks are absent.
+struct DecoderLayer {
+  DeviceTensor attention_norm, attention_post_norm;  // [hidden_size]
+  DeviceTensor mlp_norm, mlp_post_norm;              // [hidden_size]
+  DeviceTensor q_norm, k_norm;                       // [head_dim], or of all heads
+  std::array<PackedWeight, kNumProjections>
+      projection;                                  // by Projection; rows in Hugging Face's order
+  std::array<DeviceTensor, kNumProjections> bias;  // [out]
+
+  [[nodiscard]] const PackedWeight& operator[](Projection p) const {
+    return projection[static_cast<size_t>(p)];
+  }
+  [[nodiscard]] PackedWeight& operator[](Projection p) {
+    return projection[static_cast<size_t>(p)];
+  }
+  [[nodiscard]] ConstTensorView bias_of(Projection p) const {
+    return bias[static_cast<size_t>(p)].view();
+  }
+};
+
+/// [rotary_dim / 2] f32: the frequencies of a Rotation are divided by them; absent: none.
+struct RotationFactors {
+  DeviceTensor factors, long_factors;
+};
+
+/// The weights of a decoder in memory of one device, packed for its product.
+struct DecoderWeights {
+  PackedWeight embedding;    // [vocab_size, hidden_size]
+  PackedWeight output;       // [vocab_size, hidden_size]; the embedding itself with a tied head
+  DeviceTensor output_norm;  // [hidden_size] f32
+  std::vector<RotationFactors> rotation_factors;  // by DecoderConfig::rotations; may be empty
+  std::vector<DecoderLayer> layers;
+  std::vector<DeviceBytes> buffers;  // what the packed weights point into
+  size_t num_bytes = 0;              // of the buffers
+};
+
+/// Packs every weight of the model for the context's device, piece by piece: pages of the files are
+/// given back as they are packed, so that the peak is little above the packed size. Rows of q and
+/// k, which some files keep permuted for interleaved rotation, come back into Hugging Face's order.
+/// Errors name file, tensor and both values; a tensor that the model has no place for is refused.
+[[nodiscard]] DecoderWeights load_weights(const ExecContext& ctx, const WeightSource& source,
+                                          const DecoderConfig& config, const TensorNames& names);
+
+}  // namespace heddle::model

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "model/families/family.h"
+
+namespace heddle::model {
+
+/// What Gemma 2 and 3 share: norms before and after with 1 + w, the embedding times the root of the
+/// width, GELU, soft caps, and q k scaled by query_pre_attn_scalar^-1/2. GGUF does not say that
+/// scalar: it is head_dim, and hidden_size / num_heads in the model with `layers_of_largest`.
+void read_gemma(const ModelFacts& facts, DecoderConfig& config, int64_t layers_of_largest);
+
+}  // namespace heddle::model

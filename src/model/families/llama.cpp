@@ -1,0 +1,24 @@
+#include "model/families/families.h"
+#include "model/source/rotation_settings.h"
+
+namespace heddle::model {
+namespace {
+
+void read_llama(const ModelFacts& facts, DecoderConfig& config) {
+  config.interleaved_qk = facts.settings.is_gguf();
+  config.gate_activation = read_activation(facts.settings, {"hidden_act", ""}, "silu");
+  config.rotations = {read_rotation(facts.settings, config)};
+  read_attention_bias(facts, config);
+  read_mlp_bias(facts, config);
+  read_tied_head(facts, config, false);
+}
+
+}  // namespace
+
+/// Llama 1 to 3.x, and what has its shape: Mistral in GGUF, SmolLM 1 and 2, Vicuna.
+const Family kLlama = {.name = "llama",
+                       .architecture = "LlamaForCausalLM",
+                       .gguf_architecture = "llama",
+                       .read = read_llama};
+
+}  // namespace heddle::model

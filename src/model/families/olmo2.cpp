@@ -1,0 +1,25 @@
+#include "model/families/families.h"
+#include "model/source/rotation_settings.h"
+
+namespace heddle::model {
+namespace {
+
+void read_olmo2(const ModelFacts& facts, DecoderConfig& config) {
+  config.norm_before = false;
+  config.norm_after = true;
+  config.qk_norm = QkNorm::kAllHeads;
+  config.gate_activation = read_activation(facts.settings, {"hidden_act", ""}, "silu");
+  config.rotations = {read_rotation(facts.settings, config)};
+  read_attention_bias(facts, config);
+  read_tied_head(facts, config, false);
+}
+
+}  // namespace
+
+/// Norms stand behind attention and MLP alone; q and k are normalised over all heads.
+const Family kOlmo2 = {.name = "olmo2",
+                       .architecture = "Olmo2ForCausalLM",
+                       .gguf_architecture = "olmo2",
+                       .read = read_olmo2};
+
+}  // namespace heddle::model

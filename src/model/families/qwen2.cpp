@@ -1,0 +1,34 @@
+#include "model/families/families.h"
+#include "model/families/qwen.h"
+#include "model/source/rotation_settings.h"
+
+namespace heddle::model {
+
+void read_qwen_windows(const Settings& settings, DecoderConfig& config) {
+  const SettingName window{"sliding_window", ""};
+  if (!settings.flag_or({"use_sliding_window", ""}, false) || !settings.has(window)) return;
+  read_windows(settings, config, settings.extent(window), [](const Settings& s, int64_t layer) {
+    const SettingName first{"max_window_layers", ""};
+    return layer >= (s.has(first) ? s.integer(first) : 28);
+  });
+}
+
+namespace {
+
+void read_qwen2(const ModelFacts& facts, DecoderConfig& config) {
+  config.gate_activation = read_activation(facts.settings, {"hidden_act", ""}, "silu");
+  config.rotations = {read_rotation(facts.settings, config)};
+  config.qkv_bias = true;
+  read_qwen_windows(facts.settings, config);
+  read_tied_head(facts, config, false);
+}
+
+}  // namespace
+
+/// A Llama with biases of q, k and v. Qwen2 and Qwen2.5.
+const Family kQwen2 = {.name = "qwen2",
+                       .architecture = "Qwen2ForCausalLM",
+                       .gguf_architecture = "qwen2",
+                       .read = read_qwen2};
+
+}  // namespace heddle::model

@@ -1,0 +1,25 @@
+#include "model/families/families.h"
+#include "model/families/qwen.h"
+#include "model/source/rotation_settings.h"
+
+namespace heddle::model {
+namespace {
+
+void read_qwen3(const ModelFacts& facts, DecoderConfig& config) {
+  config.gate_activation = read_activation(facts.settings, {"hidden_act", ""}, "silu");
+  config.rotations = {read_rotation(facts.settings, config)};
+  config.qk_norm = QkNorm::kEachHead;
+  read_attention_bias(facts, config);
+  read_qwen_windows(facts.settings, config);
+  read_tied_head(facts, config, false);
+}
+
+}  // namespace
+
+/// A Llama that normalises q and k of each head.
+const Family kQwen3 = {.name = "qwen3",
+                       .architecture = "Qwen3ForCausalLM",
+                       .gguf_architecture = "qwen3",
+                       .read = read_qwen3};
+
+}  // namespace heddle::model

@@ -1,0 +1,56 @@
+#include "heddle/core/error.h"
+
+#include "model/families/families.h"
+#include "model/source/rotation_settings.h"
+
+namespace heddle::model {
+namespace {
+
+/// By layer, whether its q and k are rotated.
+std::vector<bool> read_rotated_layers(const Settings& s, int64_t num_layers) {
+  const SettingName given{"no_rope_layers", ""};  // 1: with rotation, in spite of its name
+  std::vector<bool> rotated;
+  if (s.has(given)) {
+    for (const double flag : s.numbers(given)) rotated.push_back(flag != 0);
+    HEDDLE_CHECK(static_cast<int64_t>(rotated.size()) >= num_layers, s.where(given), " has ",
+                 rotated.size(), " entries, expected one for each of ", num_layers, " layers");
+    return rotated;
+  }
+  const int64_t interval = s.extent_or({"no_rope_layer_interval", ""}, 4);
+  for (int64_t i = 0; i < num_layers; ++i) rotated.push_back((i + 1) % interval != 0);
+  return rotated;
+}
+
+void read_smollm3(const ModelFacts& facts, DecoderConfig& config) {
+  const Settings& s = facts.settings;
+  config.interleaved_qk = s.is_gguf();
+  config.gate_activation = read_activation(s, {"hidden_act", ""}, "silu");
+  config.rotations = {read_rotation(s, config, {.theta = 2e6})};
+  const std::vector<bool> rotated = read_rotated_layers(s, config.num_layers);
+  config.layers.resize(static_cast<size_t>(config.num_layers));
+  const SettingName window{"sliding_window", ""};
+  if (s.flag_or({"use_sliding_window", ""}, false) && s.has(window)) {
+    read_windows(s, config, s.extent(window), [](const Settings&, int64_t) { return false; });
+    if (!s.has({"layer_types", ""})) {
+      for (size_t i = 0; i < config.layers.size(); ++i) {
+        if (!rotated[i]) config.layers[i].window = s.extent(window);
+      }
+    }
+  }
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    if (!rotated[i]) config.layers[i].rotation = LayerTraits::kNoRotation;
+  }
+  read_attention_bias(facts, config);
+  read_mlp_bias(facts, config);
+  read_tied_head(facts, config, true);
+}
+
+}  // namespace
+
+/// A Llama in which some layers are not rotated.
+const Family kSmolLm3 = {.name = "smollm3",
+                         .architecture = "SmolLM3ForCausalLM",
+                         .gguf_architecture = "smollm3",
+                         .read = read_smollm3};
+
+}  // namespace heddle::model

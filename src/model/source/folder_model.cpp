@@ -1,0 +1,121 @@
+#include "model/source/folder_model.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "heddle/core/error.h"
+
+#include "files/printable.h"
+#include "model/families/family.h"
+#include "model/source/read_json.h"
+#include "model/source/settings.h"
+
+namespace heddle::model {
+namespace {
+
+constexpr const char* kConfig = "config.json";
+constexpr const char* kGenerationConfig = "generation_config.json";
+constexpr const char* kTokenizer = "tokenizer.json";
+constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+constexpr const char* kChatTemplate = "chat_template.jinja";
+
+/// Keys of config.json that say nothing of what the model computes, or what is said elsewhere.
+constexpr std::array kNeutralSettings = {"_attn_implementation_autoset",
+                                         "_name_or_path",
+                                         "architectures",
+                                         "attention_dropout",
+                                         "auto_map",
+                                         "bos_token_id",
+                                         "cache_implementation",
+                                         "chunk_size_feed_forward",
+                                         "dtype",
+                                         "embd_pdrop",
+                                         "eos_token_id",
+                                         "id2label",
+                                         "initializer_range",
+                                         "is_encoder_decoder",
+                                         "label2id",
+                                         "model_type",
+                                         "output_attentions",
+                                         "output_hidden_states",
+                                         "pad_token_id",
+                                         "pretraining_tp",
+                                         "problem_type",
+                                         "resid_pdrop",
+                                         "return_dict",
+                                         "torch_dtype",
+                                         "transformers_version",
+                                         "unsloth_fixed",
+                                         "unsloth_version",
+                                         "use_cache"};
+
+}  // namespace
+
+FolderModel::FolderModel(const std::string& folder)
+    : folder_(folder), settings_(read_json(file(kConfig))), weights_(folder) {
+  const JsonSettings settings(*settings_, file(kConfig));
+  config_ = read_folder_config(settings, weights_);
+  for (const std::string& key : settings.unread()) {
+    const auto& value = settings_->at(key);
+    const bool is_neutral = std::ranges::find(kNeutralSettings, key) != kNeutralSettings.end();
+    if (!is_neutral && !value.is_null() && value != false) unread_.push_back(key);
+  }
+}
+
+bool FolderModel::has_file(const char* name) const {
+  std::error_code error;
+  return std::filesystem::exists(file(name), error);
+}
+
+ModelNames FolderModel::names() const {
+  const auto found = settings_->find("_name_or_path");
+  return folder_model_names(
+      folder_, found != settings_->end() && found->is_string() ? found->get<std::string>() : "");
+}
+
+tokenizer::Tokenizer FolderModel::tokenizer() const {
+  throw_error(ErrorCode::kUnsupported, folder_, ": ", kTokenizer, " is not read yet");
+}
+
+std::vector<int32_t> FolderModel::end_tokens() const {
+  // What generation_config.json says counts, as in transformers.
+  std::vector<int32_t> ids;
+  for (const char* name : {kGenerationConfig, kConfig}) {
+    if (!has_file(name)) continue;
+    const auto settings = read_json(file(name));
+    const auto found = settings->find("eos_token_id");
+    if (found == settings->end() || found->is_null()) continue;
+    const auto add = [&](const nlohmann::json& id) {
+      HEDDLE_CHECK(id.is_number_integer() && id.get<int64_t>() >= 0 &&
+                       id.get<int64_t>() < config_.vocab_size,
+                   file(name), ": eos_token_id is ", files::printable(found->dump()),
+                   ", expected ids below ", config_.vocab_size);
+      const auto value = id.get<int32_t>();
+      if (std::ranges::find(ids, value) == ids.end()) ids.push_back(value);
+    };
+    if (found->is_array()) {
+      for (const nlohmann::json& id : *found) add(id);
+    } else {
+      add(*found);
+    }
+    break;
+  }
+  return ids;
+}
+
+std::optional<chat_template::ChatTemplate> FolderModel::chat_template() const {
+  if (has_file(kChatTemplate)) {
+    return chat_template::ChatTemplate::parse(read_text(file(kChatTemplate)), file(kChatTemplate));
+  }
+  if (!has_file(kTokenizerConfig)) return std::nullopt;
+  const auto settings = read_json(file(kTokenizerConfig));
+  const auto found = settings->find("chat_template");
+  if (found == settings->end() || found->is_null()) return std::nullopt;
+  HEDDLE_CHECK(found->is_string(), file(kTokenizerConfig),
+               ": chat_template is no string; several templates are not supported");
+  return chat_template::ChatTemplate::parse(found->get<std::string>(),
+                                            file(kTokenizerConfig) + ": chat_template");
+}
+
+}  // namespace heddle::model

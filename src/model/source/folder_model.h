@@ -1,0 +1,39 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "files/json_document.h"
+#include "model/source/folder_weights.h"
+#include "model/source/model_files.h"
+
+namespace heddle::model {
+
+/// A model in a folder that transformers saved: config.json, safetensors, tokenizer.json,
+/// tokenizer_config.json, and where they are there generation_config.json and
+/// chat_template.jinja.
+class FolderModel : public ModelFiles {
+ public:
+  explicit FolderModel(const std::string& folder);
+
+  [[nodiscard]] const std::string& path() const override { return folder_; }
+  [[nodiscard]] const DecoderConfig& config() const override { return config_; }
+  [[nodiscard]] const WeightSource& weights() const override { return weights_; }
+  [[nodiscard]] TensorNames tensor_names() const override { return folder_tensor_names(config_); }
+  [[nodiscard]] ModelNames names() const override;
+  [[nodiscard]] std::vector<std::string> unread_settings() const override { return unread_; }
+  [[nodiscard]] tokenizer::Tokenizer tokenizer() const override;
+  [[nodiscard]] std::vector<int32_t> end_tokens() const override;
+  [[nodiscard]] std::optional<chat_template::ChatTemplate> chat_template() const override;
+
+ private:
+  [[nodiscard]] std::string file(const char* name) const { return folder_ + "/" + name; }
+  [[nodiscard]] bool has_file(const char* name) const;
+
+  std::string folder_;
+  files::JsonDocument<nlohmann::json> settings_;  // of config.json
+  FolderWeights weights_;
+  DecoderConfig config_;
+  std::vector<std::string> unread_;
+};
+
+}  // namespace heddle::model

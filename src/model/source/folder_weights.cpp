@@ -1,0 +1,105 @@
+#include "model/source/folder_weights.h"
+
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/core/error.h"
+
+#include "files/printable.h"
+#include "model/source/read_json.h"
+
+namespace heddle::model {
+namespace {
+
+constexpr const char* kOneFile = "/model.safetensors";
+constexpr const char* kIndex = "/model.safetensors.index.json";
+
+WeightType weight_type_of(DType dtype) {
+  if (dtype == DType::kFloat16) return WeightType::kF16;
+  return dtype == DType::kBFloat16 ? WeightType::kBF16 : WeightType::kF32;
+}
+
+/// Whether the name is that of a file in the same folder.
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name.find('/') == name.npos && name.find('\0') == name.npos &&
+         name.front() != '.';
+}
+
+}  // namespace
+
+FolderWeights::FolderWeights(const std::string& folder) {
+  const std::string index = folder + kIndex;
+  if (std::filesystem::exists(index)) {
+    open_listed(folder, index);
+  } else {
+    path_ = folder + kOneFile;
+    HEDDLE_CHECK(std::filesystem::exists(path_), folder,
+                 ": has neither model.safetensors nor model.safetensors.index.json");
+    add(path_);
+  }
+}
+
+void FolderWeights::add(const std::string& path) {
+  const files::SafetensorsFile& file = files_.emplace_back(path);
+  for (const files::SafetensorsTensor& tensor : file.tensors()) {
+    const bool is_new = tensors_.emplace(tensor.name, Place{&file, &tensor}).second;
+    HEDDLE_CHECK(is_new, path, ": tensor ", files::quote(tensor.name), " is in another file too");
+  }
+}
+
+void FolderWeights::open_listed(const std::string& folder, const std::string& index_path) {
+  path_ = index_path;
+  const auto index = read_json(index_path);
+  const auto map = index->find("weight_map");
+  HEDDLE_CHECK(map != index->end() && map->is_object(), index_path,
+               ": has no weight_map, expected an object of tensors and files");
+  std::map<std::string, std::string> listed;  // file by tensor
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : map->items()) {
+    HEDDLE_CHECK(file.is_string() && is_plain_name(file.get_ref<const std::string&>()), index_path,
+                 ": weight_map puts ", files::quote(tensor),
+                 " into something that is no file of this folder");
+    listed[tensor] = file.get<std::string>();
+    names.insert(listed[tensor]);
+  }
+  for (const std::string& name : names) add(folder + "/" + name);
+  for (const auto& [tensor, file] : listed) {
+    const auto found = tensors_.find(tensor);
+    HEDDLE_CHECK(found != tensors_.end() && found->second.file->path() == folder + "/" + file,
+                 index_path, ": weight_map puts ", files::quote(tensor), " into ",
+                 files::quote(file), ", which does not have it");
+  }
+}
+
+StoredTensor FolderWeights::tensor(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  HEDDLE_CHECK(found != tensors_.end(), path_, ": has no tensor ", files::quote(name));
+  const auto& [file, tensor] = found->second;
+  const std::vector<int64_t>& shape = tensor->shape;
+  StoredTensor result{.name = tensor->name,
+                      .path = &file->path(),
+                      .rank = static_cast<int>(shape.size()),
+                      .type = weight_type_of(file->dtype(*tensor)),
+                      .data = tensor->data};
+  if (!shape.empty()) result.columns = shape.back();
+  for (size_t i = 0; i + 1 < shape.size(); ++i) result.rows *= shape[i];
+  return result;
+}
+
+std::vector<std::string_view> FolderWeights::names() const {
+  std::vector<std::string_view> names;
+  for (const files::SafetensorsFile& file : files_) {
+    for (const files::SafetensorsTensor& tensor : file.tensors()) names.push_back(tensor.name);
+  }
+  return names;
+}
+
+void FolderWeights::release(const StoredTensor& tensor, size_t first, size_t length) const {
+  const auto& [file, stored] = tensors_.at(tensor.name);
+  file->release(*stored, first, length);
+}
+
+}  // namespace heddle::model

@@ -1,0 +1,121 @@
+#include "model/source/gguf_model.h"
+
+#include <cstdio>
+
+#include "heddle/core/error.h"
+
+#include "files/printable.h"
+#include "model/families/family.h"
+#include "model/model_text.h"
+
+namespace heddle::model {
+namespace {
+
+constexpr const char* kSplitCount = "split.count";
+constexpr const char* kSplitNo = "split.no";
+constexpr int64_t kMaxParts = 99999;
+
+/// "-00001-of-00003.gguf"
+std::string part_suffix(int64_t part, int64_t count) {
+  char text[64];
+  std::snprintf(text, sizeof text, "-%05lld-of-%05lld.gguf", static_cast<long long>(part),
+                static_cast<long long>(count));
+  return text;
+}
+
+}  // namespace
+
+GgufWeights::GgufWeights(const std::deque<files::GgufFile>& files) : path_(files.front().path()) {
+  for (const files::GgufFile& file : files) {
+    for (const files::GgufTensor& tensor : file.tensors()) {
+      const bool is_new = file_index_.emplace(tensor.name, files_.size()).second;
+      HEDDLE_CHECK(is_new, file.path(), ": tensor ", files::quote(tensor.name),
+                   " is in an earlier part too");
+    }
+    files_.push_back(&file);
+  }
+}
+
+const files::GgufFile& GgufWeights::file_of(std::string_view name) const {
+  const auto found = file_index_.find(name);
+  return *files_[found == file_index_.end() ? 0 : found->second];
+}
+
+bool GgufWeights::contains(std::string_view name) const { return file_index_.contains(name); }
+
+StoredTensor GgufWeights::tensor(std::string_view name) const {
+  const files::GgufFile& file = file_of(name);
+  const files::GgufTensor& tensor = file.tensor(name);
+  return {.name = tensor.name,
+          .path = &file.path(),
+          .rank = tensor.rank,
+          .rows = tensor.dims[1] * tensor.dims[2] * tensor.dims[3],
+          .columns = tensor.dims[0],
+          .type = file.weight_type(tensor),
+          .data = file.data(tensor)};
+}
+
+std::vector<std::string_view> GgufWeights::names() const {
+  std::vector<std::string_view> names;
+  for (const files::GgufFile* file : files_) {
+    for (const files::GgufTensor& tensor : file->tensors()) names.push_back(tensor.name);
+  }
+  return names;
+}
+
+void GgufWeights::release(const StoredTensor& tensor, size_t first, size_t length) const {
+  const files::GgufFile& file = file_of(tensor.name);
+  file.release(file.tensor(tensor.name), first, length);
+}
+
+GgufModel::GgufModel(const std::string& path) {
+  files_.emplace_back(path);
+  open_parts();
+  weights_.emplace(files_);
+  config_ = read_gguf_config(files_.front(), *weights_);
+}
+
+GgufModel::GgufModel(std::span<const std::byte> bytes, std::string name) {
+  files_.emplace_back(bytes, std::move(name));
+  weights_.emplace(files_);
+  config_ = read_gguf_config(files_.front(), *weights_);
+}
+
+void GgufModel::open_parts() {
+  const files::GgufFile& first = files_.front();
+  const auto count = first.get_or<int64_t>(kSplitCount, 1);
+  if (count <= 1) return;
+  HEDDLE_CHECK(count <= kMaxParts, first.path(), ": ", kSplitCount, " is ", count,
+               ", expected up to ", kMaxParts);
+  const auto number = first.get<int64_t>(kSplitNo);
+  HEDDLE_CHECK(number == 0, first.path(), ": is part ", number + 1, " of ", count,
+               ", the model is named by its first part");
+  const std::string suffix = part_suffix(1, count);
+  HEDDLE_CHECK(first.path().ends_with(suffix), first.path(), ": is the first of ", count,
+               " parts, expected a name that ends in ", suffix);
+  const std::string stem = first.path().substr(0, first.path().size() - suffix.size());
+  for (int64_t part = 2; part <= count; ++part) {
+    files_.emplace_back(stem + part_suffix(part, count));
+    const auto said = files_.back().get<int64_t>(kSplitNo);
+    HEDDLE_CHECK(said == part - 1, files_.back().path(), ": ", kSplitNo, " is ", said,
+                 ", expected ", part - 1);
+  }
+}
+
+ModelNames GgufModel::names() const { return read_model_names(files_.front()); }
+
+tokenizer::Tokenizer GgufModel::tokenizer() const {
+  tokenizer::Tokenizer tokenizer(read_vocabulary(files_.front()));
+  HEDDLE_CHECK(tokenizer.vocab_size() == config_.vocab_size, path(), ": tokenizer.ggml.tokens has ",
+               tokenizer.vocab_size(), " entries, token_embd.weight has ", config_.vocab_size,
+               " rows");
+  return tokenizer;
+}
+
+std::vector<int32_t> GgufModel::end_tokens() const { return read_end_tokens(files_.front()); }
+
+std::optional<chat_template::ChatTemplate> GgufModel::chat_template() const {
+  return read_chat_template(files_.front());
+}
+
+}  // namespace heddle::model

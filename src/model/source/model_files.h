@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "chat_template/chat_template.h"
+#include "model/decoder/decoder_config.h"
+#include "model/model_names.h"
+#include "model/source/tensor_names.h"
+#include "model/source/weight_source.h"
+#include "tokenizer/tokenizer.h"
+
+namespace heddle::model {
+
+/// A model as it lies on disk: what an engine needs of it, whatever its format.
+class ModelFiles {
+ public:
+  virtual ~ModelFiles() = default;
+
+  [[nodiscard]] virtual const std::string& path() const = 0;
+  [[nodiscard]] virtual const DecoderConfig& config() const = 0;
+  [[nodiscard]] virtual const WeightSource& weights() const = 0;
+  [[nodiscard]] virtual TensorNames tensor_names() const = 0;
+  [[nodiscard]] virtual ModelNames names() const = 0;
+  /// The settings that heddle knows nothing of.
+  [[nodiscard]] virtual std::vector<std::string> unread_settings() const = 0;
+
+  [[nodiscard]] virtual tokenizer::Tokenizer tokenizer() const = 0;
+  /// Tokens that end an answer: the end of text and, where the files name them, the end of a turn
+  /// or message.
+  [[nodiscard]] virtual std::vector<int32_t> end_tokens() const = 0;
+  /// Nothing where the model has none.
+  [[nodiscard]] virtual std::optional<chat_template::ChatTemplate> chat_template() const = 0;
+
+  [[nodiscard]] int64_t num_parameters() const;
+};
+
+/// Opens a GGUF file (of a split one the first part), a folder that transformers saved, or, where
+/// there is neither, what the local Hugging Face cache has by that name ("org/model").
+[[nodiscard]] std::unique_ptr<const ModelFiles> open_model(const std::string& path);
+
+}  // namespace heddle::model

@@ -1,0 +1,162 @@
+#include "model/source/settings.h"
+
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/core/error.h"
+
+#include "files/printable.h"
+
+namespace heddle::model {
+namespace {
+
+/// Far above any model, low enough that products of two extents stay within 64 bits.
+constexpr int64_t kMaxExtent = int64_t{1} << 31;
+
+std::string text_of(const nlohmann::json& value) {
+  return files::printable(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+}  // namespace
+
+int64_t Settings::extent(const SettingName& name) const {
+  const int64_t value = integer(name);
+  HEDDLE_CHECK(value >= 1 && value < kMaxExtent, where(name), " is ", value, ", expected 1 to ",
+               kMaxExtent - 1);
+  return value;
+}
+
+double Settings::positive(const SettingName& name) const {
+  const double value = number(name);
+  HEDDLE_CHECK(std::isfinite(value) && value > 0, where(name), " is ", value,
+               ", expected a positive number");
+  return value;
+}
+
+std::string GgufSettings::key(const SettingName& name) const {
+  return architecture_ + "." + std::string(name.gguf);
+}
+
+bool GgufSettings::has(const SettingName& name) const {
+  return !name.gguf.empty() && file_.find(key(name)) != nullptr;
+}
+
+int64_t GgufSettings::integer(const SettingName& name) const {
+  return file_.get<int64_t>(key(name));
+}
+double GgufSettings::number(const SettingName& name) const { return file_.get<double>(key(name)); }
+bool GgufSettings::flag(const SettingName& name) const { return file_.get<bool>(key(name)); }
+
+std::string GgufSettings::text(const SettingName& name) const {
+  return std::string(file_.get<std::string_view>(key(name)));
+}
+
+std::vector<double> GgufSettings::numbers(const SettingName& name) const {
+  return file_.get_array<double>(key(name));
+}
+
+std::vector<std::string> GgufSettings::texts(const SettingName& name) const {
+  const auto views = file_.get_array<std::string_view>(key(name));
+  return {views.begin(), views.end()};
+}
+
+std::string JsonSettings::key(const SettingName& name) const { return std::string(name.folder); }
+
+const nlohmann::json* JsonSettings::find(const SettingName& name) const {
+  if (name.folder.empty()) return nullptr;
+  const nlohmann::json* value = &object_;
+  std::string_view rest = name.folder;
+  bool is_first = true;
+  while (!rest.empty()) {
+    const size_t dot = std::min(rest.find('.'), rest.size());
+    const std::string_view part = rest.substr(0, dot);
+    if (!value->is_object()) return nullptr;
+    const auto found = value->find(part);
+    if (found == value->end() || found->is_null()) return nullptr;
+    if (is_first) read_.insert(std::string(part));
+    is_first = false;
+    value = &*found;
+    rest.remove_prefix(std::min(dot + 1, rest.size()));
+  }
+  return value;
+}
+
+const nlohmann::json& JsonSettings::get(const SettingName& name) const {
+  const nlohmann::json* const value = find(name);
+  HEDDLE_CHECK(value != nullptr, path_, ": has no ", name.folder);
+  return *value;
+}
+
+void JsonSettings::wrong(const SettingName& name, const nlohmann::json& value,
+                         const char* expected) const {
+  throw_error(ErrorCode::kInvalidArgument, where(name), " is ", text_of(value), ", expected ",
+              expected);
+}
+
+bool JsonSettings::has(const SettingName& name) const { return find(name) != nullptr; }
+
+int64_t JsonSettings::integer(const SettingName& name) const {
+  const nlohmann::json& value = get(name);
+  if (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX}) {
+    wrong(name, value, "an integer");
+  }
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (value.is_number_float()) {
+    const double number = value.get<double>();
+    if (std::trunc(number) == number && std::abs(number) < 0x1p53) {
+      return static_cast<int64_t>(number);
+    }
+  }
+  wrong(name, value, "an integer");
+}
+
+double JsonSettings::number(const SettingName& name) const {
+  const nlohmann::json& value = get(name);
+  if (!value.is_number()) wrong(name, value, "a number");
+  return value.get<double>();
+}
+
+bool JsonSettings::flag(const SettingName& name) const {
+  const nlohmann::json& value = get(name);
+  if (!value.is_boolean()) wrong(name, value, "true or false");
+  return value.get<bool>();
+}
+
+std::string JsonSettings::text(const SettingName& name) const {
+  const nlohmann::json& value = get(name);
+  if (!value.is_string()) wrong(name, value, "a string");
+  return value.get<std::string>();
+}
+
+std::vector<double> JsonSettings::numbers(const SettingName& name) const {
+  const nlohmann::json& value = get(name);
+  if (!value.is_array()) wrong(name, value, "an array of numbers");
+  std::vector<double> numbers;
+  for (const nlohmann::json& element : value) {
+    if (!element.is_number()) wrong(name, value, "an array of numbers");
+    numbers.push_back(element.get<double>());
+  }
+  return numbers;
+}
+
+std::vector<std::string> JsonSettings::texts(const SettingName& name) const {
+  const nlohmann::json& value = get(name);
+  if (!value.is_array()) wrong(name, value, "an array of strings");
+  std::vector<std::string> texts;
+  for (const nlohmann::json& element : value) {
+    if (!element.is_string()) wrong(name, value, "an array of strings");
+    texts.push_back(element.get<std::string>());
+  }
+  return texts;
+}
+
+std::vector<std::string> JsonSettings::unread() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object_.items()) {
+    if (!read_.contains(key)) keys.push_back(key);
+  }
+  return keys;
+}
+
+}  // namespace heddle::model

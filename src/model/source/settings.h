@@ -1,0 +1,118 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "files/gguf.h"
+
+namespace heddle::model {
+
+/// What a setting is called in config.json and, behind "<architecture>.", in GGUF; empty where a
+/// format does not have it.
+struct SettingName {
+  std::string_view folder, gguf;
+};
+
+/// The settings of a model, whatever format they are in. Errors name file, key and value. Null and
+/// missing are the same.
+class Settings {
+ public:
+  virtual ~Settings() = default;
+
+  [[nodiscard]] virtual bool is_gguf() const = 0;
+  [[nodiscard]] virtual const std::string& path() const = 0;
+  /// The whole key: "llama.block_count", "num_hidden_layers".
+  [[nodiscard]] virtual std::string key(const SettingName& name) const = 0;
+  /// "FILE: llama.block_count": what errors begin with.
+  [[nodiscard]] std::string where(const SettingName& name) const {
+    return path() + ": " + key(name);
+  }
+  [[nodiscard]] virtual bool has(const SettingName& name) const = 0;
+  [[nodiscard]] virtual int64_t integer(const SettingName& name) const = 0;
+  [[nodiscard]] virtual double number(const SettingName& name) const = 0;
+  [[nodiscard]] virtual bool flag(const SettingName& name) const = 0;
+  [[nodiscard]] virtual std::string text(const SettingName& name) const = 0;
+  [[nodiscard]] virtual std::vector<double> numbers(const SettingName& name) const = 0;
+  [[nodiscard]] virtual std::vector<std::string> texts(const SettingName& name) const = 0;
+
+  /// 1 to 2^31 - 1.
+  [[nodiscard]] int64_t extent(const SettingName& name) const;
+  [[nodiscard]] double positive(const SettingName& name) const;
+  [[nodiscard]] int64_t extent_or(const SettingName& name, int64_t fallback) const {
+    return has(name) ? extent(name) : fallback;
+  }
+  [[nodiscard]] double number_or(const SettingName& name, double fallback) const {
+    return has(name) ? number(name) : fallback;
+  }
+  [[nodiscard]] double positive_or(const SettingName& name, double fallback) const {
+    return has(name) ? positive(name) : fallback;
+  }
+  [[nodiscard]] bool flag_or(const SettingName& name, bool fallback) const {
+    return has(name) ? flag(name) : fallback;
+  }
+  [[nodiscard]] std::string text_or(const SettingName& name, std::string_view fallback) const {
+    return has(name) ? text(name) : std::string(fallback);
+  }
+};
+
+/// Settings of a GGUF file of some architecture, which outlives the object.
+class GgufSettings : public Settings {
+ public:
+  GgufSettings(const files::GgufFile& file, std::string architecture)
+      : file_(file), architecture_(std::move(architecture)) {}
+
+  [[nodiscard]] bool is_gguf() const override { return true; }
+  [[nodiscard]] std::string key(const SettingName& name) const override;
+  [[nodiscard]] const std::string& path() const override { return file_.path(); }
+  [[nodiscard]] bool has(const SettingName& name) const override;
+  [[nodiscard]] int64_t integer(const SettingName& name) const override;
+  [[nodiscard]] double number(const SettingName& name) const override;
+  [[nodiscard]] bool flag(const SettingName& name) const override;
+  [[nodiscard]] std::string text(const SettingName& name) const override;
+  [[nodiscard]] std::vector<double> numbers(const SettingName& name) const override;
+  [[nodiscard]] std::vector<std::string> texts(const SettingName& name) const override;
+
+ private:
+  const files::GgufFile& file_;
+  std::string architecture_;
+};
+
+/// Settings of a JSON object, which outlives this object. A key "a.b" is member b of member a.
+class JsonSettings : public Settings {
+ public:
+  JsonSettings(const nlohmann::json& object, std::string path)
+      : object_(object), path_(std::move(path)) {}
+
+  [[nodiscard]] bool is_gguf() const override { return false; }
+  [[nodiscard]] std::string key(const SettingName& name) const override;
+  [[nodiscard]] const std::string& path() const override { return path_; }
+  [[nodiscard]] bool has(const SettingName& name) const override;
+  [[nodiscard]] int64_t integer(const SettingName& name) const override;
+  [[nodiscard]] double number(const SettingName& name) const override;
+  [[nodiscard]] bool flag(const SettingName& name) const override;
+  [[nodiscard]] std::string text(const SettingName& name) const override;
+  [[nodiscard]] std::vector<double> numbers(const SettingName& name) const override;
+  [[nodiscard]] std::vector<std::string> texts(const SettingName& name) const override;
+
+  /// Top-level keys that were never asked for, in order.
+  [[nodiscard]] std::vector<std::string> unread() const;
+
+ private:
+  [[nodiscard]] const nlohmann::json* find(const SettingName& name) const;
+  [[nodiscard]] const nlohmann::json& get(const SettingName& name) const;
+  [[noreturn]] void wrong(const SettingName& name, const nlohmann::json& value,
+                          const char* expected) const;
+
+  const nlohmann::json& object_;
+  std::string path_;
+  mutable std::set<std::string, std::less<>> read_;
+};
+
+}  // namespace heddle::model

@@ -1,0 +1,206 @@
+// heddle_model_logits MODEL [options] < rows.json: what a model computes, to compare with other
+// implementations. The input is an array of rows {"tokens": [...], "adapter": "NAME" or null}; the
+// output an object
+//
+//   {"traits": [...], "rows": [{"logits": [...], "answer": [...], "same_bits_alone": true}]}
+//
+// with the logits after the last token of each row, the tokens of a greedy answer, and whether a
+// row that runs alone, in other chunks and pages, has the same bits throughout.
+//
+//   --adapter NAME=DIR   a PEFT adapter
+//   --steps N            tokens of the answers (0)
+//   --mutate TRAIT       with a mistake in that trait
+
+#include <algorithm>
+#include <exception>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/core/error.h"
+
+#include "engine/model_runner.h"
+#include "engine/scheduler.h"
+#include "model/source/model_files.h"
+#include "trait_mutations.h"
+
+namespace heddle {
+namespace {
+
+/// A model's files with another configuration.
+class MutatedModel : public model::ModelFiles {
+ public:
+  MutatedModel(std::unique_ptr<const ModelFiles> files, const std::string& trait)
+      : files_(std::move(files)), config_(files_->config()) {
+    if (trait.empty()) return;
+    const auto& all = testing::trait_mutations();
+    const auto found = std::ranges::find(all, trait, &testing::TraitMutation::trait);
+    HEDDLE_CHECK(found != all.end(), "no trait is called ", trait);
+    found->mutate(config_);
+  }
+
+  [[nodiscard]] const std::string& path() const override { return files_->path(); }
+  [[nodiscard]] const model::DecoderConfig& config() const override { return config_; }
+  [[nodiscard]] const model::WeightSource& weights() const override { return files_->weights(); }
+  [[nodiscard]] model::TensorNames tensor_names() const override { return files_->tensor_names(); }
+  [[nodiscard]] model::ModelNames names() const override { return files_->names(); }
+  [[nodiscard]] std::vector<std::string> unread_settings() const override {
+    return files_->unread_settings();
+  }
+  [[nodiscard]] tokenizer::Tokenizer tokenizer() const override { return files_->tokenizer(); }
+  [[nodiscard]] std::vector<int32_t> end_tokens() const override { return files_->end_tokens(); }
+  [[nodiscard]] std::optional<chat_template::ChatTemplate> chat_template() const override {
+    return files_->chat_template();
+  }
+
+ private:
+  std::unique_ptr<const ModelFiles> files_;
+  model::DecoderConfig config_;
+};
+
+struct Options {
+  std::string model, mutate;
+  std::map<std::string, std::string> adapters;
+  int64_t steps = 0;
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const auto value = [&]() -> std::string {
+      HEDDLE_CHECK(i + 1 < argc, argument, " needs a value");
+      return argv[++i];
+    };
+    if (argument == "--adapter") {
+      const std::string pair = value();
+      options.adapters[pair.substr(0, pair.find('='))] = pair.substr(pair.find('=') + 1);
+    } else if (argument == "--steps") {
+      options.steps = std::stoll(value());
+    } else if (argument == "--mutate") {
+      options.mutate = value();
+    } else {
+      options.model = argument;
+    }
+  }
+  return options;
+}
+
+/// What a row has become: all logits that its tokens were drawn from.
+struct Answer {
+  std::vector<float> logits;  // [1 + steps, vocab_size]
+  std::vector<int32_t> tokens;
+};
+
+class Runner {
+ public:
+  Runner(const Options& options, const model::ModelFiles& files, int64_t max_batch, int page_size,
+         int64_t prefill_chunk)
+      : vocab_size_(files.config().vocab_size),
+        prefill_chunk_(prefill_chunk),
+        page_size_(page_size),
+        runner_(Device{}, files,
+                {.max_batch = max_batch,
+                 .num_threads = 2,
+                 .page_size = page_size,
+                 .prefill_chunk = prefill_chunk,
+                 .max_context = files.config().context_length,
+                 .kv_memory = int64_t{64} << 20}) {
+    for (const auto& [name, folder] : options.adapters) {
+      const model::PeftAdapter adapter(folder);
+      adapter.check_fits(files.config().dims());
+      slots_[name] = runner_.add_adapter(adapter);
+    }
+  }
+
+  std::vector<Answer> run(const nlohmann::json& rows, int64_t steps) {
+    std::vector<Sequence> sequences(rows.size());
+    std::vector<Answer> answers(rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      Sequence& row = sequences[i];
+      row.tokens = rows[i].at("tokens").get<std::vector<int32_t>>();
+      row.prompt_tokens = std::ssize(row.tokens);
+      if (!rows[i].at("adapter").is_null()) row.slot = slots_.at(rows[i].at("adapter"));
+      row.pages = *runner_.pages().reserve(pages_for(row.prompt_tokens + steps, page_size_));
+    }
+    const auto is_done = [&](size_t i) { return std::ssize(answers[i].tokens) == steps + 1; };
+    for (;;) {
+      std::vector<Sequence*> at_work;
+      std::vector<size_t> index;
+      for (size_t i = 0; i < sequences.size(); ++i) {
+        if (is_done(i)) continue;
+        runner_.prepare(sequences[i]);
+        at_work.push_back(&sequences[i]);
+        index.push_back(i);
+      }
+      if (at_work.empty()) break;
+      step(at_work, index, answers);
+    }
+    for (Answer& answer : answers) answer.tokens.pop_back();
+    return answers;
+  }
+
+ private:
+  void step(const std::vector<Sequence*>& rows, const std::vector<size_t>& index,
+            std::vector<Answer>& answers) {
+    std::vector<RowState> states;
+    for (const Sequence* row : rows) states.push_back({std::ssize(row->tokens), row->num_cached});
+    std::vector<int64_t> num_tokens(rows.size());
+    plan_step(states, prefill_chunk_, num_tokens);
+    runner_.run(rows, num_tokens);
+    const std::vector<float> logits = runner_.copy_logits();
+    auto next = logits.begin();
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (rows[i]->num_cached < std::ssize(rows[i]->tokens)) continue;
+      const std::vector<float> own(next, next + vocab_size_);
+      next += vocab_size_;
+      Answer& answer = answers[index[i]];
+      answer.logits.insert(answer.logits.end(), own.begin(), own.end());
+      const auto best = static_cast<int32_t>(std::ranges::max_element(own) - own.begin());
+      answer.tokens.push_back(best);
+      rows[i]->tokens.push_back(best);
+    }
+  }
+
+  int64_t vocab_size_, prefill_chunk_;
+  int page_size_;
+  ModelRunner runner_;
+  std::map<std::string, int32_t> slots_;
+};
+
+nlohmann::json run(const Options& options) {
+  const nlohmann::json rows = nlohmann::json::parse(std::cin);
+  const MutatedModel files(model::open_model(options.model), options.mutate);
+  nlohmann::json result = {{"traits", nlohmann::json::array()}, {"rows", nlohmann::json::array()}};
+  for (const testing::TraitMutation& mutation : testing::trait_mutations()) {
+    if (mutation.is_set(files.config())) result["traits"].push_back(mutation.trait);
+  }
+  const std::vector<Answer> together =
+      Runner(options, files, std::ssize(rows), 16, 512).run(rows, options.steps);
+  Runner alone(options, files, 1, 3, 5);
+  for (size_t i = 0; i < together.size(); ++i) {
+    const Answer single = alone.run(nlohmann::json::array({rows[i]}), options.steps).front();
+    const std::vector<float>& logits = together[i].logits;
+    result["rows"].push_back(
+        {{"logits", std::vector<float>(logits.begin(), logits.begin() + files.config().vocab_size)},
+         {"answer", together[i].tokens},
+         {"same_bits_alone", single.logits == logits && single.tokens == together[i].tokens}});
+  }
+  return result;
+}
+
+}  // namespace
+}  // namespace heddle
+
+int main(int argc, char** argv) {
+  try {
+    std::cout << heddle::run(heddle::parse(argc, argv)).dump() << "\n";
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << "\n";
+    return 2;
+  }
+}
