@@ -48,9 +48,10 @@ else()
   heddle_find_package(libhwy-dev Highway HWY 1.0.3)
   heddle_find_package(nlohmann-json3-dev nlohmann-json nlohmann_json 3.11)
   heddle_need(libdlpack-dev DLPack HEDDLE_DLPACK)
-  find_package(PkgConfig QUIET)  # Debian's PCRE2, xxHash and libedit bring no CMake packages
+  find_package(PkgConfig QUIET)  # Debian's PCRE2, utf8proc, xxHash and libedit bring no CMake packages
   heddle_need(pkg-config pkg-config PkgConfig_FOUND)
   heddle_find_module(libpcre2-dev PCRE2 PCRE2 libpcre2-8 10.42)
+  heddle_find_module(libutf8proc-dev utf8proc UTF8PROC libutf8proc 2.6)  # what 2.8 calls itself
   if(HEDDLE_BUILD_APPS)
     heddle_find_package(libcli11-dev CLI11 CLI11 2.1)
     heddle_find_package(libspdlog-dev spdlog spdlog 1.10)

@@ -7,21 +7,36 @@
 // ControlTokens::kPlain.
 
 #include <exception>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <string>
 
 #include <nlohmann/json.hpp>
 
+#include "heddle/core/error.h"
+
 #include "files/gguf.h"
 #include "model/model_text.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_json.h"
 #include "tokenizer/utf8.h"
 
 namespace heddle {
 namespace {
 
+tokenizer::Tokenizer read_tokenizer(const std::string& path) {
+  if (!path.ends_with(".json")) {
+    return tokenizer::Tokenizer(model::read_vocabulary(files::GgufFile(path)));
+  }
+  std::ifstream file(path, std::ios::binary);
+  HEDDLE_CHECK(file, "cannot read ", path);
+  const std::string json{std::istreambuf_iterator<char>(file), {}};
+  return tokenizer::read_tokenizer_json(json, path);
+}
+
 void run(const std::string& path) {
-  const tokenizer::Tokenizer tokenizer(model::read_vocabulary(files::GgufFile(path)));
+  const tokenizer::Tokenizer tokenizer = read_tokenizer(path);
   for (std::string line; std::getline(std::cin, line);) {
     const auto text = nlohmann::json::parse(line).get<std::string>();
     const auto ids = tokenizer.encode(text, tokenizer::ControlTokens::kParse);

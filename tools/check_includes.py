@@ -17,7 +17,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
 LIBRARIES = {
     "stdbool.h": "std", "stddef.h": "std", "stdint.h": "std",
     "hwy": "highway", "gtest": "gtest", "gmock": "gtest", "benchmark": "benchmark", "nlohmann": "json",
-    "pcre2.h": "pcre2", "CLI": "cli11", "spdlog": "spdlog", "xxhash.h": "xxhash", "histedit.h": "edit", "dlpack": "dlpack",
+    "pcre2.h": "pcre2", "utf8proc.h": "utf8proc", "CLI": "cli11", "spdlog": "spdlog", "xxhash.h": "xxhash", "histedit.h": "edit", "dlpack": "dlpack",
     "nanobind": "nanobind", "Python.h": "python",
     "cub": "cuda", "thrust": "cuda", "cooperative_groups": "cuda", "cooperative_groups.h": "cuda", "mma.h": "cuda",
 }
@@ -38,7 +38,7 @@ LAYERS = {
     "src/ops": (["own headers", "include/heddle/core", "include/heddle/config.h", "src/core", "src/cpu", "src/cuda"],
                 ["highway", "cuda", "system"]),
     "src/files": (["include/heddle/core", "include/heddle/ops/linear.h"], ["json", "system"]),
-    "src/tokenizer": (["include/heddle/core", "src/files/printable.h"], ["pcre2"]),
+    "src/tokenizer": (["include/heddle/core", "src/files/printable.h", "src/files/parse_json.h"], ["json", "pcre2", "utf8proc"]),
     "src/chat_template/values": (["include/heddle/core", "src/files/printable.h"], ["json"]),
     "src/chat_template/syntax": (["include/heddle/core", "src/files/printable.h", "src/chat_template/values"], []),
     "src/chat_template/interpreter": (["include/heddle/core", "src/files/printable.h", "src/chat_template/values",

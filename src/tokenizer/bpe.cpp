@@ -41,19 +41,26 @@ void BytePairEncoder::add_candidate(int32_t position, Scratch& scratch) const {
   symbol.rule =
       symbol.next < 0 ? nullptr : find(symbol.id, scratch.symbols[size_t(symbol.next)].id);
   if (symbol.rule == nullptr) return;
+  if (scratch.forbidden != nullptr && (*scratch.forbidden)[size_t(symbol.rule->merged)]) {
+    symbol.rule = nullptr;
+    return;
+  }
   scratch.heap.push_back(uint64_t{symbol.rule->rank} << 32 | uint32_t(position));
 }
 
 void BytePairEncoder::encode(std::string_view word, Scratch& scratch,
                              std::vector<int32_t>& ids) const {
-  auto& [symbols, heap] = scratch;
-  symbols.clear();
-  heap.clear();
   for (const char c : word) {
     const int32_t id = byte_tokens_[static_cast<uint8_t>(c)];
-    const auto position = static_cast<int32_t>(symbols.size());
-    if (id >= 0) symbols.push_back({id, position - 1, position + 1, nullptr});
+    if (id >= 0) scratch.add(id);
   }
+  merge(scratch, ids);
+}
+
+void BytePairEncoder::merge(Scratch& scratch, std::vector<int32_t>& ids) const {
+  std::vector<Scratch::Symbol>& symbols = scratch.symbols;
+  std::vector<uint64_t>& heap = scratch.heap;
+  heap.clear();
   if (symbols.empty()) return;
   symbols.back().next = -1;
   for (size_t i = 0; i < symbols.size(); ++i) add_candidate(int32_t(i), scratch);
@@ -80,6 +87,7 @@ void BytePairEncoder::encode(std::string_view word, Scratch& scratch,
     }
   }
   for (int32_t i = 0; i >= 0; i = symbols[size_t(i)].next) ids.push_back(symbols[size_t(i)].id);
+  symbols.clear();
 }
 
 }  // namespace heddle::tokenizer

@@ -30,6 +30,9 @@ class BytePairEncoder {
   /// Appends the tokens of `word` to `ids`.
   void encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const;
 
+  /// The same of a word that starts as the tokens added to `scratch` since the last merge.
+  void merge(Scratch& scratch, std::vector<int32_t>& ids) const;
+
  private:
   struct Rule {
     int32_t right;
@@ -46,6 +49,12 @@ class BytePairEncoder {
 };
 
 struct BytePairEncoder::Scratch {
+  /// The word goes on with this token.
+  void add(int32_t id) {
+    const auto position = static_cast<int32_t>(symbols.size());
+    symbols.push_back({id, position - 1, position + 1, nullptr});
+  }
+
   /// One token of the word as it stands; the list is linked by position.
   struct Symbol {
     int32_t id;
@@ -55,6 +64,7 @@ struct BytePairEncoder::Scratch {
   std::vector<Symbol> symbols;
   std::vector<uint64_t>
       heap;  // rank << 32 | position of the left symbol; entries may be out of date
+  const std::vector<bool>* forbidden = nullptr;  // by id: what nothing merges to; nullptr: none
 };
 
 }  // namespace heddle::tokenizer

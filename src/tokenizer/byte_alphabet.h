@@ -11,4 +11,10 @@ namespace heddle::tokenizer {
 /// stands for itself.
 [[nodiscard]] std::string bytes_of_spelling(std::string_view spelling);
 
+/// Whether all characters are of that alphabet, so that the spelling stands for other bytes.
+[[nodiscard]] bool is_spelling(std::string_view text);
+
+/// `bytes` in that alphabet.
+[[nodiscard]] std::string spelling_of_bytes(std::string_view bytes);
+
 }  // namespace heddle::tokenizer

@@ -51,7 +51,7 @@ class Tools:
         archives = ["libheddle_engine.a", "libheddle.a"]
         if block.language == "c":
             archives.insert(0, "libheddle_c.a")
-        libraries = [*(self.build / a for a in archives), "-lhwy", "-lpcre2-8", "-lstdc++", "-lm", "-ldl", "-lrt", "-pthread"]
+        libraries = [*(self.build / a for a in archives), "-lhwy", "-lpcre2-8", "-lutf8proc", "-lstdc++", "-lm", "-ldl", "-lrt", "-pthread"]
         return shlex.join(map(str, [*command, source, "-o", program, *libraries])) + f"\n{shlex.quote(str(program))}"
 
 
