@@ -1,6 +1,5 @@
 #include "tokenizer/pre_tokenizer.h"
 
-#include <array>
 #include <string>
 #include <vector>
 
@@ -9,50 +8,14 @@
 
 #include "heddle/core/error.h"
 
-#include "files/printable.h"
+#include "tokenizer/pre_tokenizer_families.h"
 
 namespace heddle::tokenizer {
 namespace {
 
-// Every pattern writes white space as \s inside brackets, which compile() spells out: PCRE2's own
-// \s has U+180E, too. Letters and numbers are Unicode's general categories L and N, of the Unicode
-// version that PCRE2 knows. Of white space before a word, the negative lookahead leaves over the
-// last character: that word's pattern may take it.
+// What \s stands for inside the brackets of a pattern. PCRE2's own \s has U+180E, too.
 constexpr const char* kWhiteSpace =
     R"(\t-\r \x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
-
-constexpr const char* kEachDigit = R"(\p{N})";
-constexpr const char* kGpt2 =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|[\s]+(?![^\s])|[\s]+)";
-constexpr const char* kLlama3 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
-    R"([\s]*[\r\n]+|[\s]+(?![^\s])|[\s]+)";
-constexpr const char* kQwen2 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
-    R"([\s]*[\r\n]+|[\s]+(?![^\s])|[\s]+)";
-
-struct Family {
-  std::string_view name;
-  std::array<const char*, 2> patterns;  // each splits what the one before it left; nullptr: none
-  bool prefers_whole_words;
-};
-
-constexpr Family kFamilies[] = {
-    {"smollm", {kEachDigit, kGpt2}, false},
-    {"gpt-2", {kGpt2, nullptr}, false},
-    {"llama-bpe", {kLlama3, nullptr}, true},
-    {"qwen2", {kQwen2, nullptr}, false},
-};
-
-const Family& find_family(std::string_view name) {
-  std::string known;
-  for (const Family& family : kFamilies) {
-    if (family.name == name) return family;
-    known += (known.empty() ? "" : ", ") + std::string(family.name);
-  }
-  throw_error(ErrorCode::kUnsupported, "pre-tokenizer ", files::quote(name),
-              " is not supported; supported: ", known);
-}
 
 struct Free {
   void operator()(pcre2_code* code) const { pcre2_code_free(code); }
@@ -94,7 +57,7 @@ struct PreTokenizer::State {
 };
 
 PreTokenizer::PreTokenizer(std::string_view name) {
-  const Family& family = find_family(name);
+  const PreTokenizerFamily& family = find_pre_tokenizer_family(name);
   auto state = std::make_unique<State>();
   for (const char* pattern : family.patterns) {
     if (pattern != nullptr) state->patterns.push_back(compile(pattern));

@@ -248,8 +248,9 @@ TEST(Tokenizer, RefusesAVocabularyThatContradictsItself) {
             "merge 1 is 'ab', expected two tokens with a space between");
   EXPECT_EQ(with([](Vocabulary& v) { v.merges = {"a c"}; }),
             "merge 0 ('a c') needs the token 'ac', which the vocabulary lacks");
-  EXPECT_EQ(with([](Vocabulary& v) { v.pre_tokenizer = "default"; }),
-            "pre-tokenizer 'default' is not supported; supported: smollm, gpt-2, llama-bpe, qwen2");
+  EXPECT_TRUE(with([](Vocabulary& v) {
+                v.pre_tokenizer = "none";
+              }).starts_with("pre-tokenizer 'none' is not supported; supported: gpt-2, "));
 }
 
 TEST(Tokenizer, RefusesIdsOutsideTheVocabulary) {
