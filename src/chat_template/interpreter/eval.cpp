@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "chat_template/syntax/temporarily.h"
 #include "chat_template/values/format.h"
 #include "files/printable.h"
 
@@ -49,24 +50,6 @@ Value* find_attribute(Budget& budget, Namespace& space, std::string_view name) {
   return nullptr;
 }
 
-namespace {
-
-/// Sets a variable for the time of a block.
-template <class T>
-class Temporarily {
- public:
-  Temporarily(T& variable, T value) : variable_(variable), before_(variable) { variable = value; }
-  ~Temporarily() { variable_ = before_; }
-  Temporarily(const Temporarily&) = delete;
-  Temporarily& operator=(const Temporarily&) = delete;
-
- private:
-  T& variable_;
-  T before_;
-};
-
-}  // namespace
-
 Interpreter::Interpreter(const Program& program, const nlohmann::ordered_json& variables,
                          const std::function<std::time_t()>& clock)
     : program_(program), clock_(clock) {
@@ -106,6 +89,7 @@ Interpreter::Flow Interpreter::execute(const Stmt& statement) {
     case Stmt::Kind::kFor: return execute_for(statement);
     case Stmt::Kind::kSet: assign(statement.target, evaluate(*statement.expr)); break;
     case Stmt::Kind::kSetBlock: return execute_set_block(statement);
+    case Stmt::Kind::kFilterBlock: return execute_filter_block(statement);
     case Stmt::Kind::kMacro:
       scope_->assign(budget, statement.macro->id, statement.macro.get());
       break;
@@ -169,24 +153,34 @@ Interpreter::Flow Interpreter::execute_scope(const Stmt& statement) {
   return execute(statement.body);
 }
 
+/// What the body prints, through the filters where there are some.
+Interpreter::Flow Interpreter::collect_block(const Stmt& statement, Value& text) {
+  budget.spend_bytes(kObjectBytes);
+  std::string collected;
+  Scope scope{.parent = scope_, .variables = {}};
+  const Temporarily inside(scope_, &scope);
+  const Temporarily out(out_, &collected);
+  const Flow flow = execute(statement.body);
+  if (flow != Flow::kNext) return flow;
+  text = std::move(collected);
+  if (statement.expr == nullptr) return Flow::kNext;
+  scope.assign(budget, kBlockText, std::move(text));
+  text = evaluate(*statement.expr);
+  return Flow::kNext;
+}
+
 Interpreter::Flow Interpreter::execute_set_block(const Stmt& statement) {
   Value text;
-  {
-    budget.spend_bytes(kObjectBytes);
-    std::string collected;
-    Scope scope{.parent = scope_, .variables = {}};
-    const Temporarily inside(scope_, &scope);
-    const Temporarily out(out_, &collected);
-    const Flow flow = execute(statement.body);
-    if (flow != Flow::kNext) return flow;
-    text = std::move(collected);
-    if (statement.expr != nullptr) {
-      scope.assign(budget, kBlockText, std::move(text));
-      text = evaluate(*statement.expr);
-    }
-  }
-  assign(statement.target, std::move(text));
-  return Flow::kNext;
+  const Flow flow = collect_block(statement, text);
+  if (flow == Flow::kNext) assign(statement.target, std::move(text));
+  return flow;
+}
+
+Interpreter::Flow Interpreter::execute_filter_block(const Stmt& statement) {
+  Value text;
+  const Flow flow = collect_block(statement, text);
+  if (flow == Flow::kNext) print(text);
+  return flow;
 }
 
 void Interpreter::assign(const Target& target, Value value) {

@@ -59,6 +59,8 @@ class Interpreter {
   Flow execute_for(const Stmt& statement);
   Flow execute_scope(const Stmt& statement);
   Flow execute_set_block(const Stmt& statement);
+  Flow execute_filter_block(const Stmt& statement);
+  Flow collect_block(const Stmt& statement, Value& text);
   Values select_items(const Stmt& statement);
   void assign(const Target& target, Value value);
   void print(const Value& value);

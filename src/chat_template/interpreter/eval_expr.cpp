@@ -173,6 +173,10 @@ Arguments Interpreter::evaluate_arguments(const Expr& expr) {
 }
 
 Value Interpreter::evaluate_call(const Expr& expr) {
+  if (expr.kind != Expr::Kind::kCall && expr.callable == nullptr) {
+    throw_error(ErrorCode::kUnsupported, "unknown ",
+                expr.kind == Expr::Kind::kFilter ? "filter " : "test ", files::quote(expr.text));
+  }
   const Value first = evaluate(*expr.children[0]);
   Arguments arguments = evaluate_arguments(expr);
   line_ = expr.line;

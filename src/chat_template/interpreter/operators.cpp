@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "chat_template/values/format.h"
+#include "chat_template/values/string_format.h"
 #include "chat_template/values/text.h"
 
 namespace heddle::chat_template {
@@ -164,7 +165,10 @@ int64_t step_of(const Value* part) {
 }  // namespace
 
 Value apply_binary(Budget& budget, std::string_view op, const Value& a, const Value& b) {
-  if (op == "%" && a.is_string()) throw_error(ErrorCode::kUnsupported, "formatting with %");
+  if (op == "%" && a.is_string()) {
+    if (a.string()->is_safe) throw_error(ErrorCode::kUnsupported, "% of an escaped string");
+    return percent_format(budget, a.bytes(), b);
+  }
   if (a.is_undefined() || b.is_undefined()) {
     throw Error(ErrorCode::kInvalidArgument, (a.is_undefined() ? a : b).why_undefined());
   }

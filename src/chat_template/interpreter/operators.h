@@ -7,8 +7,8 @@
 
 namespace heddle::chat_template {
 
-/// a + b, a - b, a * b, a / b, a // b, a % b, a ** b. Throws Error(kInvalidArgument) for types that
-/// do not fit, division by zero and integers beyond 64 bits.
+/// a + b, a - b, a * b, a / b, a // b, a % b, a ** b; % of a string formats. Throws
+/// Error(kInvalidArgument) for types that do not fit, division by zero and integers beyond 64 bits.
 Value apply_binary(Budget& budget, std::string_view op, const Value& a, const Value& b);
 /// -a and +a.
 Value apply_sign(std::string_view op, const Value& a);

@@ -79,10 +79,10 @@ constexpr std::string_view kMutatingList[] = {"append", "clear", "pop",    "reve
 
 // What else Python's types have.
 constexpr std::string_view kMissingString[] = {
-    "casefold",    "center",  "encode",     "expandtabs", "format",    "format_map",   "index",
-    "isalnum",     "isalpha", "isascii",    "isdecimal",  "isdigit",   "isidentifier", "isnumeric",
-    "isprintable", "isspace", "istitle",    "ljust",      "maketrans", "partition",    "rfind",
-    "rindex",      "rjust",   "rpartition", "swapcase",   "translate", "zfill"};
+    "casefold",   "center",    "encode",    "expandtabs",   "index",     "isalnum",     "isalpha",
+    "isascii",    "isdecimal", "isdigit",   "isidentifier", "isnumeric", "isprintable", "isspace",
+    "istitle",    "ljust",     "maketrans", "partition",    "rfind",     "rindex",      "rjust",
+    "rpartition", "swapcase",  "translate", "zfill"};
 constexpr std::string_view kMissingInteger[] = {
     "as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator",
     "from_bytes",       "imag",      "numerator",  "real",      "to_bytes"};
@@ -94,6 +94,11 @@ bool is_in(const std::string_view (&names)[kSize], std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
+const Callable* find_string_method(std::string_view name) {
+  const Callable* method = find_in(string_methods(), name);
+  return method != nullptr ? method : find_in(format_methods(), name);
+}
+
 }  // namespace
 
 Callables dict_methods() { return kDictMethods; }
@@ -101,18 +106,12 @@ Callables sequence_methods() { return kSequenceMethods; }
 Callables loop_methods() { return kLoopMethods; }
 
 const Callable* find_method(const Value& self, std::string_view name) {
-  if (self.is_string()) return find_in(string_methods(), name);
+  if (self.is_string()) return find_string_method(name);
   if (self.dict() != nullptr) return find_in(kDictMethods, name);
   if (self.loop() != nullptr) return find_in(kLoopMethods, name);
   const bool has_methods =
       self.is_list() || self.is_tuple() || self.is_sequence(Sequence::Kind::kRange);
   return has_methods ? find_in(kSequenceMethods, name) : nullptr;
-}
-
-bool is_method_name(std::string_view name) {
-  return find_in(string_methods(), name) != nullptr || find_in(kDictMethods, name) != nullptr ||
-         find_in(kSequenceMethods, name) != nullptr || find_in(kLoopMethods, name) != nullptr ||
-         is_in(kMutatingDict, name) || is_in(kMutatingList, name);
 }
 
 bool is_mutating(const Value& self, std::string_view name) {

@@ -70,14 +70,15 @@ struct Parameter {
 
 struct Stmt {
   enum class Kind : uint8_t {
-    kText,      // text
-    kOutput,    // expr
-    kIf,        // the body of the first clause whose condition holds, else otherwise
-    kFor,       // target, expr, condition (may be null), body, otherwise
-    kSet,       // target = expr
-    kSetBlock,  // target = what body prints, through the filters of expr where there is one
-    kMacro,     // macro
-    kScope,     // body, whose assignments end with it
+    kText,         // text
+    kOutput,       // expr
+    kIf,           // the body of the first clause whose condition holds, else otherwise
+    kFor,          // target, expr, condition (may be null), body, otherwise
+    kSet,          // target = expr
+    kSetBlock,     // target = what body prints, through the filters of expr where there is one
+    kFilterBlock,  // what body prints, through the filters of expr
+    kMacro,        // macro
+    kScope,        // body, whose assignments end with it
     kBreak,
     kContinue,
   };

@@ -54,7 +54,7 @@ const Callable* find_in(Callables table, std::string_view name) {
 
 const Callable* find_filter(std::string_view name) {
   for (const Callables table :
-       {text_filters(), number_filters(), sequence_filters(), higher_filters()}) {
+       {text_filters(), number_filters(), sequence_filters(), higher_filters(), format_filters()}) {
     if (const Callable* filter = find_in(table, name)) return filter;
   }
   return nullptr;

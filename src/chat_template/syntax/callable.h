@@ -60,8 +60,6 @@ const Callable* find_test(std::string_view name);
 const Callable* find_function(std::string_view name);
 const Callable* find_method(const Value& self, std::string_view name);
 
-/// A method of some type that is here, or one that the sandbox forbids when it is reached.
-bool is_method_name(std::string_view name);
 /// An attribute that Python gives to values of this type and this interpreter does not have.
 bool is_missing_attribute(const Value& self, std::string_view name);
 /// A method that would change the value.
@@ -77,9 +75,11 @@ Callables text_filters();
 Callables number_filters();
 Callables sequence_filters();
 Callables higher_filters();
+Callables format_filters();
 Callables tests();
 Callables functions();
 Callables string_methods();
+Callables format_methods();  // of str, too
 Callables dict_methods();
 Callables sequence_methods();
 Callables loop_methods();

@@ -49,6 +49,7 @@ ExprPtr Parser::parse_tuple(bool with_conditional, bool in_parentheses) {
 
 ExprPtr Parser::parse_expression(bool with_conditional) {
   const Nesting nesting(*this);
+  const size_t num_unknown = unknown_.size();
   ExprPtr value = parse_or();
   while (with_conditional && at_word("if")) {
     ExprPtr conditional = make(Expr::Kind::kConditional, take().line);
@@ -56,6 +57,7 @@ ExprPtr Parser::parse_expression(bool with_conditional) {
     add_child(*conditional, std::move(value));
     if (skip_word("else")) add_child(*conditional, parse_expression());
     value = std::move(conditional);
+    unknown_.resize(num_unknown);  // may never be reached
   }
   return value;
 }

@@ -36,20 +36,13 @@ std::string Parser::expect_variable() {
   return expect_name("a name");
 }
 
-NameId Parser::store(const std::string& name) {
-  stored_.insert(name);
-  return intern(name);
-}
-
 std::shared_ptr<Program> Parser::run() {
   program_ = std::make_shared<Program>();
   intern("");  // kBlockText
   intern("loop");
   program_->body = parse_body({});
-  for (const auto& [name, line] : called_) {
-    if (find_function(name) == nullptr && stored_.count(name) == 0) {
-      fail_at(line, ErrorCode::kUnsupported, "unknown function " + files::quote(name));
-    }
+  if (!unknown_.empty()) {
+    fail_at(unknown_[0].line, ErrorCode::kUnsupported, unknown_[0].what);
   }
   return std::move(program_);
 }
@@ -90,6 +83,8 @@ void Parser::parse_statement(Body& body) {
     body.push_back(parse_for());
   } else if (tag == "set") {
     body.push_back(parse_set());
+  } else if (tag == "filter") {
+    body.push_back(parse_filter_block());
   } else if (tag == "macro") {
     body.push_back(parse_macro());
   } else if (tag == "generation") {
@@ -106,6 +101,13 @@ void Parser::parse_statement(Body& body) {
   body.back().line = line;
 }
 
+/// The rest of a tag, then a block with variables of its own.
+Body Parser::parse_scope(std::initializer_list<std::string_view> ends) {
+  const Temporarily lazy(is_lazy_, false);
+  const Temporarily scopes(scopes_, scopes_ + 1);
+  return parse_block(ends);
+}
+
 /// The rest of a tag, then its block; the word that ends it has been taken when this returns.
 Body Parser::parse_block(std::initializer_list<std::string_view> ends) {
   skip_operator(":");
@@ -115,6 +117,7 @@ Body Parser::parse_block(std::initializer_list<std::string_view> ends) {
 
 Stmt Parser::parse_if() {
   Stmt statement{.kind = Stmt::Kind::kIf};
+  const Temporarily lazy(is_lazy_, true);
   do {
     ExprPtr condition = parse_tuple(false);
     Body body = parse_block({"elif", "else", "endif"});
@@ -132,12 +135,10 @@ Stmt Parser::parse_for() {
   statement.expr = parse_tuple(false);
   if (skip_word("if")) statement.condition = parse_expression();
   if (at_word("recursive")) refuse("a recursive for");
-  ++scopes_;
   ++loops_;
-  statement.body = parse_block({"else", "endfor"});
+  statement.body = parse_scope({"else", "endfor"});
   --loops_;
-  if (skip_word("else")) statement.otherwise = parse_block({"endfor"});
-  --scopes_;
+  if (skip_word("else")) statement.otherwise = parse_scope({"endfor"});
   expect_word("endfor");
   return statement;
 }
@@ -155,10 +156,20 @@ Stmt Parser::parse_set() {
     statement.expr->name = kBlockText;
     while (skip_operator("|")) statement.expr = parse_filter(std::move(statement.expr));
   }
-  ++scopes_;
-  statement.body = parse_block({"endset"});
-  --scopes_;
+  statement.body = parse_scope({"endset"});
   expect_word("endset");
+  return statement;
+}
+
+Stmt Parser::parse_filter_block() {
+  Stmt statement{.kind = Stmt::Kind::kFilterBlock};
+  statement.expr = make(Expr::Kind::kName, current().line);
+  statement.expr->name = kBlockText;
+  do {
+    statement.expr = parse_filter(std::move(statement.expr));
+  } while (skip_operator("|"));
+  statement.body = parse_scope({"endfilter"});
+  expect_word("endfilter");
   return statement;
 }
 
@@ -169,12 +180,12 @@ Stmt Parser::parse_macro() {
   Stmt statement{.kind = Stmt::Kind::kMacro};
   auto macro = std::make_unique<Macro>();
   macro->name = expect_variable();
-  macro->id = store(macro->name);
+  macro->id = intern(macro->name);
   expect_operator("(");
   while (!at_operator(")")) {
     if (!macro->parameters.empty()) expect_operator(",");
     const std::string name = expect_variable();
-    Parameter parameter{.name = store(name), .text = name, .otherwise = nullptr};
+    Parameter parameter{.name = intern(name), .text = name, .otherwise = nullptr};
     if (skip_operator("=")) {
       parameter.otherwise = parse_expression();
     } else if (!macro->parameters.empty() && macro->parameters.back().otherwise != nullptr) {
@@ -184,11 +195,8 @@ Stmt Parser::parse_macro() {
     if (macro->parameters.size() > kMaxArguments) fail("too many parameters");
   }
   expect_operator(")");
-  const int loops = std::exchange(loops_, 0);
-  ++scopes_;
-  macro->body = parse_block({"endmacro"});
-  --scopes_;
-  loops_ = loops;
+  const Temporarily loops(loops_, 0);
+  macro->body = parse_scope({"endmacro"});
   expect_word("endmacro");
   statement.macro = std::move(macro);
   return statement;
@@ -197,11 +205,8 @@ Stmt Parser::parse_macro() {
 /// Marks what the model has said, for training; here it prints its body.
 Stmt Parser::parse_generation() {
   Stmt statement{.kind = Stmt::Kind::kScope};
-  const int loops = std::exchange(loops_, 0);
-  ++scopes_;
-  statement.body = parse_block({"endgeneration"});
-  --scopes_;
-  loops_ = loops;
+  const Temporarily loops(loops_, 0);
+  statement.body = parse_scope({"endgeneration"});
   expect_word("endgeneration");
   return statement;
 }
@@ -240,7 +245,7 @@ Target Parser::parse_target_item(bool with_attributes) {
             .attribute = expect_name("an attribute")};
   }
   if (name == "loop") refuse("an assignment to 'loop'");
-  return {.kind = Target::Kind::kName, .name = store(name)};
+  return {.kind = Target::Kind::kName, .name = intern(name)};
 }
 
 std::shared_ptr<Program> parse_template(std::string_view source) {

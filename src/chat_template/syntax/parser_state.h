@@ -4,13 +4,13 @@
 
 #include <initializer_list>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "chat_template/syntax/ast.h"
 #include "chat_template/syntax/lexer.h"
+#include "chat_template/syntax/temporarily.h"
 
 namespace heddle::chat_template {
 
@@ -47,7 +47,6 @@ class Parser {
   // Names.
   NameId intern(const std::string& name);
   std::string expect_variable();
-  NameId store(const std::string& name);
 
   // Statements.
   Body parse_body(std::initializer_list<std::string_view> ends);
@@ -55,10 +54,12 @@ class Parser {
   Stmt parse_if();
   Stmt parse_for();
   Stmt parse_set();
+  Stmt parse_filter_block();
   Stmt parse_macro();
   Stmt parse_generation();
   Stmt parse_jump(Stmt::Kind kind);
   Body parse_block(std::initializer_list<std::string_view> ends);
+  Body parse_scope(std::initializer_list<std::string_view> ends);
   void end_tag(std::string_view word);
   Target parse_target(bool with_attributes);
   Target parse_target_item(bool with_attributes);
@@ -87,8 +88,7 @@ class Parser {
   ExprPtr parse_test(ExprPtr subject);
   void parse_arguments(Expr& call);
   [[nodiscard]] Value parse_integer_token(const Token& token) const;
-  void check_callee(const Expr& callee, int line);
-  void check_named_callable(const Expr& call);
+  void note_unknown(const Expr& expr, const char* what);
 
   ExprPtr make(Expr::Kind kind, int line) const;
   void add_child(Expr& parent, ExprPtr child) const;
@@ -112,9 +112,12 @@ class Parser {
   int scopes_ = 0;  // scopes around the current statement other than the template's own
   std::shared_ptr<Program> program_;
   std::map<std::string, NameId> ids_;  // where each name is in program_->names
-  std::vector<std::pair<std::string, int>>
-      called_;                    // names called and the lines, to be found at the end
-  std::set<std::string> stored_;  // names that the template itself gives a value
+  bool is_lazy_ = false;               // in an if: what is unknown may never be reached
+  struct Unknown {
+    int line;
+    std::string what;
+  };
+  std::vector<Unknown> unknown_;  // filters and tests outside of an if
 };
 
 }  // namespace heddle::chat_template

@@ -84,47 +84,26 @@ ExprPtr Parser::parse_subscript(ExprPtr object) {
 
 ExprPtr Parser::parse_call(ExprPtr callee) {
   ExprPtr expr = make(Expr::Kind::kCall, current().line);
-  check_callee(*callee, expr->line);
   add_child(*expr, std::move(callee));
   parse_arguments(*expr);
   return expr;
 }
 
-void Parser::check_callee(const Expr& callee, int line) {
-  if (callee.kind == Expr::Kind::kName) called_.emplace_back(callee.text, line);
-  if (callee.kind == Expr::Kind::kAttribute && !is_method_name(callee.text)) {
-    fail_at(line, ErrorCode::kUnsupported, "unknown method " + files::quote(callee.text));
-  }
+/// A filter or test of a name that is not here. In an if it is refused when it is reached, as
+/// jinja2 does.
+void Parser::note_unknown(const Expr& expr, const char* what) {
+  if (expr.callable != nullptr || is_lazy_) return;
+  unknown_.push_back({expr.line, std::string("unknown ") + what + " " + files::quote(expr.text)});
 }
 
 ExprPtr Parser::parse_filter(ExprPtr input) {
   ExprPtr expr = make(Expr::Kind::kFilter, current().line);
   expr->text = expect_name("a filter");
   expr->callable = find_filter(expr->text);
-  if (expr->callable == nullptr) {
-    fail_at(expr->line, ErrorCode::kUnsupported, "unknown filter " + files::quote(expr->text));
-  }
+  note_unknown(*expr, "filter");
   add_child(*expr, std::move(input));
   if (at_operator("(")) parse_arguments(*expr);
-  check_named_callable(*expr);
   return expr;
-}
-
-/// Filters that apply another filter or test, given by its name.
-void Parser::check_named_callable(const Expr& call) {
-  const bool by_attribute = call.text == "selectattr" || call.text == "rejectattr";
-  const bool is_select = by_attribute || call.text == "select" || call.text == "reject";
-  const size_t place = by_attribute ? 2 : 1;
-  if (!is_select && call.text != "map") return;
-  if (call.children.size() - call.keywords.size() <= place) return;
-  const Expr& name = *call.children[place];
-  if (name.kind != Expr::Kind::kLiteral || !name.value.is_string()) return;
-  const auto* callable =
-      is_select ? find_test(name.value.bytes()) : find_filter(name.value.bytes());
-  if (callable == nullptr) {
-    fail_at(name.line, ErrorCode::kUnsupported,
-            (is_select ? "unknown test " : "unknown filter ") + files::quote(name.value.bytes()));
-  }
 }
 
 ExprPtr Parser::parse_test(ExprPtr subject) {
@@ -132,9 +111,7 @@ ExprPtr Parser::parse_test(ExprPtr subject) {
   const bool is_negated = skip_word("not");
   expr->text = expect_name("a test");
   expr->callable = find_test(expr->text);
-  if (expr->callable == nullptr) {
-    fail_at(expr->line, ErrorCode::kUnsupported, "unknown test " + files::quote(expr->text));
-  }
+  note_unknown(*expr, "test");
   add_child(*expr, std::move(subject));
   const bool at_operand = at(Kind::kName) || at(Kind::kString) || at(Kind::kInteger) ||
                           at(Kind::kFloat) || at_operator("[") || at_operator("{");

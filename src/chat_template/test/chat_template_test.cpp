@@ -73,11 +73,6 @@ TEST(ChatTemplate, RefusesUnknownConstructsWithTheirLine) {
   expect_refused({"line 2: unknown test 'foo'"}, "\n{{ x is foo }}");
   expect_refused({"line 2: unknown tag 'include'"}, "\n{% include 'x' %}");
   expect_refused({"line 1: unknown tag 'call'"}, "{% call f() %}{% endcall %}");
-  expect_refused({"line 2: unknown function 'cycler'"},
-                 "{% if false %}\n{{ cycler(1) }}{% endif %}");
-  expect_refused({"line 1: unknown method 'format'"}, "{{ 'a'.format(1) }}");
-  expect_refused({"line 1: unknown filter 'nope'"}, "{{ x | map('nope') }}");
-  expect_refused({"line 1: unknown test 'nope'"}, "{{ x | selectattr('a', 'nope') }}");
   expect_refused({"line 1: arguments after '*'"}, "{{ range(*x) }}");
   expect_refused({"line 1: a recursive for"}, "{% for a in b recursive %}{% endfor %}");
   expect_refused({"line 2: a macro inside"},
@@ -85,6 +80,24 @@ TEST(ChatTemplate, RefusesUnknownConstructsWithTheirLine) {
   expect_refused({"line 1: \\N"}, R"({{ '\N{DASH}' }})");
   expect_unsupported({"mine, line 1: unknown filter 'foo'"},
                      [] { (void)ChatTemplate::parse("{{ x | foo }}", "mine"); });
+}
+
+TEST(ChatTemplate, RefusesUnknownFiltersAndTestsInAnIfWhenTheyAreReached) {
+  for (const char* source :
+       {"{% if not x %}{% elif x is nope %}{% endif %}a", "{% if x %}{{ x | nope }}{% endif %}a",
+        "{{ (x | nope) if x else 'a' }}", "{{ 'a' if not x else x is nope }}",
+        "{% if x and x | nope %}{% endif %}a",
+        "{% if x %}{{ nope(x) }}{{ x.encode() }}{% endif %}a",
+        "{% if x %}{{ [x] | map('nope') | list }}{{ [x] | select('nope') }}{% endif %}a"}) {
+    EXPECT_EQ(render(source), "a");
+    const std::string message = testing::message_of([&] { (void)render(source, {{"x", "b"}}); });
+    EXPECT_NE(message.find("line 1: "), message.npos) << message;
+    EXPECT_TRUE(message.ends_with("'nope'") || message.ends_with("'nope' is undefined")) << message;
+  }
+  expect_refused({"line 1: unknown filter 'nope'"},
+                 "{% if x %}{% for y in x %}{{ y | nope }}{% endfor %}{% endif %}");
+  expect_refused({"line 1: unknown test 'nope'"}, "{% set y = x is nope %}{{ 1 if x else 2 }}");
+  expect_unsupported({"attribute 'encode' of a str"}, [] { (void)render("{{ 'a'.encode() }}"); });
 }
 
 TEST(ChatTemplate, RefusesBrokenTemplatesWithTheirLine) {
@@ -139,6 +152,14 @@ TEST(ChatTemplate, TellsTheLineOfAFailure) {
                  "{% set a = 1 %}{% set a.b = 1 %}");
   expect_failure({"line 1: tojson of a Undefined"}, "{{ x | tojson }}");
   expect_failure({"line 1: a generator has no length"}, "{{ [1] | map('string') | length }}");
+  expect_failure({"line 1: too few arguments for the format with %"}, "{{ '%s%s' % 'a' }}");
+  expect_failure({"line 1: not all arguments are used"}, "{{ 'a' | format(1) }}");
+  expect_failure({"line 1: %d of a str"}, "{{ '%d' % 'a' }}");
+  expect_failure({"line 1: a format asks for 'a', which is not given"}, "{{ '{a}'.format(b=1) }}");
+  expect_failure({"line 1: a single '}' in a format"}, "{{ '}'.format() }}");
+  expect_failure({"line 1: fields of a format with and without a number"},
+                 "{{ '{}{0}'.format(1) }}");
+  expect_failure({"line 1: the format 'd' of a float"}, "{{ '{:d}'.format(1.5) }}");
   expect_failure({"the variables are no object"}, "a", ordered_json::array());
   expect_failure({"passes 64 bits"}, "{{ x }}", {{"x", UINT64_MAX}});
   expect_failure({"text that is not UTF-8"}, "{{ x }}", {{"x", "\xff"}});
@@ -147,9 +168,10 @@ TEST(ChatTemplate, TellsTheLineOfAFailure) {
 TEST(ChatTemplate, RefusesWhatItCannotRenderAsPythonDoes) {
   for (const char* source :
        {"{{ [1] | map('string') }}", "{{ range(3) }}", "{{ range }}", "{{ 'a'.upper }}",
-        "{{ '%s' % 1 }}", "{{ 'a'.zfill }}", "{{ '\u1f08' | lower }}",
-        "{% set a = namespace() %}{% set a.a = a %}", "{{ strftime_now('%f') }}",
-        "{{ 1.5 | round(-1) }}", "{{ {}.keys() == {}.keys() }}"}) {
+        "{{ '%.3d' % 1 }}", "{{ '%s' | safe % 1 }}", "{{ '{:.3}'.format(1.5) }}",
+        "{{ '{:09,}'.format(1) }}", "{{ ('{}' | safe).format(1) }}", "{{ 'a'.zfill }}",
+        "{{ '\u1f08' | lower }}", "{% set a = namespace() %}{% set a.a = a %}",
+        "{{ strftime_now('%f') }}", "{{ 1.5 | round(-1) }}", "{{ {}.keys() == {}.keys() }}"}) {
     expect_unsupported({"line 1: "}, [&] { (void)render(source); });
   }
 }

@@ -95,6 +95,12 @@ const Sources kFilters = {
     {"rejectattr", "{{ rows | rejectattr('a.b', 'in', [1]) | list }}"},
 };
 
+const Sources kFormatFilters = {
+    {"format", "{{ '%s %r %a' | format(letters, control, scattered) }}"},
+    {"format", "{{ ('%(x)s' * (n // 5)) | format(x=1) }}"},
+    {"format", "{{ '%*d%.*f' | format(n, 1, n, 0.5) }}"},
+};
+
 const Sources kTests = joined({
     with_one({"defined", "undefined", "none", "boolean", "true", "false", "integer", "float",
               "number", "string", "mapping", "sequence", "iterable", "callable"},
@@ -145,6 +151,13 @@ const Sources kStringMethods = {
     {"removeprefix", "{{ letters.removeprefix(last_differs) }}"},
     {"removesuffix", "{{ letters.removesuffix('a') }}"},
 };
+const Sources kFormatMethods = {
+    {"format", "{{ '{} {!r} {!a:>9}'.format(letters, control, scattered) }}"},
+    {"format", "{{ ('{x}' * (n // 4)).format(a=1, b=2, x=3) }}"},
+    {"format", "{{ '{:>{}}{:.{}f}'.format(1, n, 0.5, n) }}{{ '{0[2:' ~ letters ~ '].a}' }}"},
+    {"format", "{{ ('{0[a][b]}' * (n // 9)).format({'a': {'b': 1}}) }}"},
+    {"format_map", "{{ '{k0}{k0:>9}'.format_map(entries) }}"},
+};
 const Sources kDictMethods = {
     {"get", "{{ entries.get('nope', letters) }}"},
     {"items", "{{ entries.items() }}"},
@@ -171,6 +184,7 @@ const Sources kOperators = {
     {"== of dicts", "{{ entries == entries_again }}"},
     {"< of text", "{{ letters < last_differs }}"},
     {"<= of lists", "{{ words <= words_again }}"},
+    {"% of text", "{{ ('%s' * 20) % ((letters,) * 20) }}{{ ('%%' * n) % () }}"},
     {"in text", "{{ last_differs[n // 2:] in letters }}"},
     {"in a list", "{{ 'zz' not in words }}"},
     {"in a dict", "{{ 'zz' in entries }}"},
@@ -184,6 +198,7 @@ const Sources kOperators = {
     {"for of text", "{% for x in wide %}{{ x }}{% endfor %}"},
     {"for with if", "{% for x in numbers if x is odd %}{{ x }}{% endfor %}"},
     {"for of pairs", "{% for k, v in entries.items() %}{{ k }}{% endfor %}"},
+    {"filter block", "{% filter upper | replace('A', 'bb') %}{{ letters }}{% endfilter %}"},
     {"set block", "{% set x %}{{ letters }}{% endset %}{{ x }}"},
     {"a tuple of names", "{% for x in words %}{% set a, b = 1, 2 %}{% endfor %}"},
     {"namespace", "{% set s = namespace(a=1) %}{% for x in words %}{% set s.a = x %}{% endfor %}"},
@@ -258,11 +273,13 @@ TEST(Cost, OfEveryFilterIsSpentBeforeTheWork) {
     all.insert(all.end(), table.begin(), table.end());
   }
   expect_all_bounded(all, kFilters);
+  expect_all_bounded(format_filters(), kFormatFilters);
 }
 TEST(Cost, OfEveryTestIsSpentBeforeTheWork) { expect_all_bounded(tests(), kTests); }
 TEST(Cost, OfEveryFunctionIsSpentBeforeTheWork) { expect_all_bounded(functions(), kFunctions); }
 TEST(Cost, OfEveryMethodIsSpentBeforeTheWork) {
   expect_all_bounded(string_methods(), kStringMethods);
+  expect_all_bounded(format_methods(), kFormatMethods);
   expect_all_bounded(dict_methods(), kDictMethods);
   expect_all_bounded(sequence_methods(), kSequenceMethods);
   expect_all_bounded(loop_methods(), kLoopMethods);
