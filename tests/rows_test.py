@@ -88,6 +88,18 @@ class Fields(Case):
             with self.subTest(row=str(row)[:60]):
                 self.refused("generate", "--prompts", self.rows(good, good, row), says=["rows.jsonl, line 3", *words])
 
+    def test_fields_of_conversations_reach_the_template_and_the_hash(self):
+        row = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+        rows = [row, dict(row, add_generation_prompt=False), dict(row, tools=[{"a": 1}]), dict(row, documents=[{"a": 1}]),
+                dict(row, chat_template_kwargs={"a": 1}), {"messages": [dict(row["messages"][0], name="Ann")], "max_tokens": 1}]
+        answers = self.answers("--prompts", self.rows(*rows))
+        self.assertEqual(len({answer["hash"] for answer in answers}), len(rows))
+        whole, without = answers[0]["prompt_tokens"], answers[1]["prompt_tokens"]
+        self.assertGreater(whole, without)
+        self.assertEqual([answer["prompt_tokens"] for answer in answers[2:]], [whole] * 4)
+        parts = {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]}  # the model's template adds text
+        self.refused("generate", "--prompts", self.rows(parts), says=["rows.jsonl, line 1", "chat template, line", "str and list"])
+
     def test_ids_are_echoed_as_they_are(self):
         row = {"prompt": "Hi", "max_tokens": 1}
         rows = [dict(row, id="é\n1", custom_id="c", metadata={"b": [1.5, None], "a": {"z": 1}}), dict(row, id=7), row]

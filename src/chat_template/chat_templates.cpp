@@ -33,7 +33,7 @@ const ChatTemplate& ChatTemplates::pick(bool with_tools) const {
 
 std::string ChatTemplates::render(Conversation conversation, const SpecialTokens& tokens) const {
   const ChatTemplate& chosen = pick(conversation.has_tools());
-  return chosen.render(variables_of(std::move(conversation), tokens));
+  return chosen.render(*variables_of(std::move(conversation), tokens));
 }
 
 }  // namespace heddle::chat_template

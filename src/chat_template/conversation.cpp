@@ -39,59 +39,60 @@ void check_objects(const json& list, const char* name) {
   }
 }
 
-/// Clients send "content": null with calls of tools; templates know a missing field, and would
-/// print None.
-json without_nulls(const json& message) {
-  json result = json::object();
-  for (const auto& [key, value] : message.items()) {
-    if (!value.is_null()) result.push_back({key, value});
-  }
-  return result;
+/// Adds the member, or gives the one that is there.
+json& member_of(json& object, const std::string& key) {
+  const auto found = object.find(key);
+  return found != object.end() ? *found : files::add_member(object, key);
 }
 
-/// What a model thought goes by three names; templates read one of two.
-json with_reasoning(json message) {
+/// Adds the message without its null fields: clients send "content": null with calls of tools,
+/// templates know a missing field, and would print None. What a model thought goes by three names;
+/// templates read one of two.
+void add_message(json& messages, json& message) {
   const json* reasoning = nullptr;
   for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
     const auto found = message.find(name);
-    if (found == message.end()) continue;
+    if (found == message.end() || found->is_null()) continue;
     reasoning = &*found;
     break;
   }
-  if (reasoning == nullptr) return message;
-  json result = json::object();
-  if (!message.contains("thinking")) result["thinking"] = *reasoning;
-  const json value = *reasoning;
-  for (auto& [key, field] : message.items()) result[key] = std::move(field);
-  result["reasoning_content"] = value;
-  return result;
+  JsonValue thought;
+  if (reasoning != nullptr) files::copy_json(*thought, *reasoning);
+  json& result = messages.emplace_back(json::object());
+  const auto thinking = message.find("thinking");
+  if (reasoning != nullptr && (thinking == message.end() || thinking->is_null())) {
+    files::copy_json(files::add_member(result, "thinking"), *thought);
+  }
+  for (auto& [key, value] : message.get_ref<json::object_t&>()) {
+    if (!value.is_null()) files::add_member(result, key).swap(value);
+  }
+  if (reasoning != nullptr) member_of(result, "reasoning_content").swap(*thought);
 }
 
 }  // namespace
 
-json variables_of(Conversation conversation, const SpecialTokens& tokens) {
-  check_objects(conversation.messages, "messages");
-  HEDDLE_CHECK(!conversation.messages.empty(), "messages is empty, expected at least one");
-  json variables = json::object();
-  json& messages = variables["messages"] = json::array();
-  for (const json& message : conversation.messages) {
-    messages.push_back(with_reasoning(without_nulls(message)));
-  }
-  if (!conversation.tools.is_null()) check_objects(conversation.tools, "tools");
-  if (!conversation.documents.is_null()) check_objects(conversation.documents, "documents");
-  variables["tools"] = std::move(conversation.tools);
-  variables["documents"] = std::move(conversation.documents);
-  variables["add_generation_prompt"] = conversation.add_generation_prompt;
-  for (const auto& [name, token] : tokens) variables[name] = token;
-  const json& kwargs = conversation.kwargs;
+JsonValue variables_of(Conversation conversation, const SpecialTokens& tokens) {
+  check_objects(*conversation.messages, "messages");
+  HEDDLE_CHECK(!conversation.messages->empty(), "messages is empty, expected at least one");
+  JsonValue variables(json::object());
+  json& messages = files::add_member(*variables, "messages");
+  messages = json::array();
+  for (json& message : *conversation.messages) add_message(messages, message);
+  if (!conversation.tools->is_null()) check_objects(*conversation.tools, "tools");
+  if (!conversation.documents->is_null()) check_objects(*conversation.documents, "documents");
+  files::add_member(*variables, "tools").swap(*conversation.tools);
+  files::add_member(*variables, "documents").swap(*conversation.documents);
+  files::add_member(*variables, "add_generation_prompt") = conversation.add_generation_prompt;
+  for (const auto& [name, token] : tokens) member_of(*variables, name) = token;
+  json& kwargs = *conversation.kwargs;
   if (kwargs.is_null()) return variables;
   HEDDLE_CHECK(kwargs.is_object(), "chat_template_kwargs is ", kwargs.type_name(),
                ", expected an object");
-  for (const auto& [name, value] : kwargs.items()) {
+  for (auto& [name, value] : kwargs.get_ref<json::object_t&>()) {
     HEDDLE_CHECK(std::ranges::find(kArguments, name) == std::end(kArguments),
                  "chat_template_kwargs holds ", files::quote(name),
                  ", which is no variable of the template's own");
-    variables[name] = value;
+    member_of(*variables, name).swap(value);
   }
   return variables;
 }

@@ -6,23 +6,27 @@
 
 #include <nlohmann/json.hpp>
 
+#include "files/json_document.h"
+
 namespace heddle::chat_template {
 
 /// The tokenizer's own tokens by the name that templates know: {"bos_token", "<s>"}. What a
 /// tokenizer does not have is not there.
 using SpecialTokens = std::map<std::string, std::string>;
 
+using JsonValue = files::JsonDocument<nlohmann::ordered_json>;
+
 /// A conversation in the form that OpenAI's chat API and Hugging Face's apply_chat_template give
 /// it. What is null is not given.
 struct Conversation {
-  nlohmann::ordered_json messages{};   // an array of at least one object
-  nlohmann::ordered_json tools{};      // an array of objects
-  nlohmann::ordered_json documents{};  // an array of objects
-  nlohmann::ordered_json kwargs{};     // further variables of the template, an object
+  JsonValue messages{};   // an array of at least one object
+  JsonValue tools{};      // an array of objects
+  JsonValue documents{};  // an array of objects
+  JsonValue kwargs{};     // further variables of the template, an object
   bool add_generation_prompt = true;
 
   /// Tools are given, be it none: what chooses the template for tools.
-  [[nodiscard]] bool has_tools() const { return !tools.is_null(); }
+  [[nodiscard]] bool has_tools() const { return !tools->is_null(); }
 };
 
 /// The variables as transformers' apply_chat_template makes them: `messages` without their null
@@ -30,7 +34,6 @@ struct Conversation {
 /// is given; `tools`, `documents`, `add_generation_prompt`; the special tokens, over which kwargs
 /// of the same name go. Throws Error(kInvalidArgument) that names the field for values of other
 /// types, and for kwargs that are an argument of apply_chat_template itself.
-[[nodiscard]] nlohmann::ordered_json variables_of(Conversation conversation,
-                                                  const SpecialTokens& tokens);
+[[nodiscard]] JsonValue variables_of(Conversation conversation, const SpecialTokens& tokens);
 
 }  // namespace heddle::chat_template

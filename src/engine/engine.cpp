@@ -52,7 +52,8 @@ struct Engine::State {
         options(complete_options(given, config)),
         tokenizer(files->tokenizer()),
         end_tokens(files->end_tokens()),
-        chat_template(files->chat_template()),
+        chat_templates(files->chat_templates()),
+        special_tokens(files->special_tokens(tokenizer)),
         runner(Device{}, *files, limits_of(options)),
         queue(runner.pages(), options.max_batch, options.page_size),
         plan(static_cast<size_t>(options.max_batch)) {
@@ -67,6 +68,7 @@ struct Engine::State {
   int64_t make_plan();
   void run_step(std::vector<Event>& events);
   void take_token(Sequence& row, int32_t token, float logprob, std::vector<Event>& events);
+  std::string finish_text(Sequence& row) const;
   void fail_running(const std::exception& failure, bool only_planned);
   void tell_ended(std::vector<Event>& events);
   void count_step(double seconds, int64_t num_prompt_tokens, int64_t num_drawn);
@@ -77,7 +79,8 @@ struct Engine::State {
   EngineOptions options;
   tokenizer::Tokenizer tokenizer;
   std::vector<int32_t> end_tokens;
-  std::optional<chat_template::ChatTemplate> chat_template;
+  chat_template::ChatTemplates chat_templates;
+  chat_template::SpecialTokens special_tokens;
   ModelRunner runner;
   ModelInfo info;
   EngineStats stats;
@@ -105,28 +108,37 @@ void Engine::State::fill_info() {
 
 std::vector<int32_t> Engine::State::tokenize(const Request& request) const {
   const int num_given = int{request.text.has_value()} + int{request.token_ids.has_value()} +
-                        int{!request.messages.empty()};
+                        int{!request.messages.empty() || !request.messages_json.empty()};
   HEDDLE_CHECK(num_given == 1, "a request has ", num_given,
                " of messages, text and token_ids, expected one");
+  check_chat_fields(request);
   if (request.token_ids) {
     for (const int32_t id : *request.token_ids) {
-      HEDDLE_CHECK(id >= 0 && id < tokenizer.vocab_size(), "token id ", id, ", the vocabulary has ",
-                   tokenizer.vocab_size());
+      HEDDLE_CHECK(id >= 0 && id < config.vocab_size, "token id ", id, ", the vocabulary has ",
+                   config.vocab_size);
     }
     return *request.token_ids;
   }
   if (request.text) {
     std::vector<int32_t> ids = tokenizer.encode(*request.text, tokenizer::ControlTokens::kParse);
-    if (tokenizer.add_bos() && tokenizer.bos() != tokenizer::kNoToken) {
-      ids.insert(ids.begin(), tokenizer.bos());
-    }
+    const auto first = tokenizer.begin_tokens(), last = tokenizer.end_tokens();
+    ids.insert(ids.begin(), first.begin(), first.end());
+    ids.insert(ids.end(), last.begin(), last.end());
     return ids;
   }
-  HEDDLE_CHECK(chat_template, files->path(), ": the model has no chat template; use raw text");
+  HEDDLE_CHECK(!chat_templates.empty(), files->path(),
+               ": the model has no chat template; use raw text");
   std::vector<model::ChatTurn> turns;
   for (const Message& message : request.messages) turns.push_back({message.role, message.content});
-  return tokenizer.encode(model::render_chat(*chat_template, turns, tokenizer, options.max_context),
-                          tokenizer::ControlTokens::kParse);
+  const model::Chat chat{.turns = turns,
+                         .messages_json = request.messages_json,
+                         .tools_json = request.tools_json,
+                         .documents_json = request.documents_json,
+                         .template_kwargs_json = request.template_kwargs_json,
+                         .add_generation_prompt = request.add_generation_prompt};
+  return tokenizer.encode(
+      model::render_chat(chat_templates, chat, special_tokens, options.max_context),
+      tokenizer::ControlTokens::kParse);
 }
 
 void Engine::State::fill_row(Sequence& row, const Request& request) const {
@@ -216,11 +228,14 @@ void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
     row.tokens.push_back(token);
     row.completion.token_ids.push_back(token);
     row.completion.logprobs.push_back(logprob);
-    text = row.text.push(tokenizer.token_bytes(token));
+    std::string bytes;
+    // The embedding may have rows that are no token of the tokenizer's: they have no text.
+    if (token < tokenizer.vocab_size()) tokenizer.decode_next(token, row.decoding, bytes);
+    text = row.text.push(bytes);
   }
   const bool stopped = met_end || row.text.stopped();
   const bool ended = stopped || std::ssize(row.tokens) == row.max_tokens;
-  if (ended) text += row.text.finish();
+  if (ended) text += finish_text(row);
   row.completion.text += text;
   if (ended) {
     row.last_text = std::move(text);
@@ -228,6 +243,14 @@ void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
   } else if (!text.empty()) {
     events.push_back({.request = row.id, .text = std::move(text)});
   }
+}
+
+/// The text that became certain with the row's end.
+std::string Engine::State::finish_text(Sequence& row) const {
+  std::string bytes, text;
+  tokenizer.decode_end(row.decoding, bytes);
+  if (!row.text.stopped()) text = row.text.push(bytes);
+  return text + row.text.finish();
 }
 
 /// Ends the running rows, or those of them that have a share of the planned step.
@@ -330,7 +353,7 @@ bool Engine::cancel(RequestId request) {
   Sequence* const row = s.queue.find(request);
   if (row == nullptr) return false;
   try {
-    row->last_text = row->text.finish();
+    row->last_text = s.finish_text(*row);
     row->completion.text += row->last_text;
     s.queue.end(*row, FinishReason::kCancelled);
   } catch (const std::bad_alloc& failure) {

@@ -36,4 +36,19 @@ void check_answer_fields(const Request& request) {
   }
 }
 
+void check_chat_fields(const Request& request) {
+  HEDDLE_CHECK(request.messages.empty() || request.messages_json.empty(),
+               "a request has messages and messages_json, expected one of them");
+  const bool is_chat = !request.messages.empty() || !request.messages_json.empty();
+  const std::pair<const char*, bool> fields[] = {
+      {"tools_json", !request.tools_json.empty()},
+      {"documents_json", !request.documents_json.empty()},
+      {"template_kwargs_json", !request.template_kwargs_json.empty()},
+      {"add_generation_prompt = false", !request.add_generation_prompt}};
+  for (const auto& [name, is_given] : fields) {
+    HEDDLE_CHECK(is_chat || !is_given, "a request has ", name,
+                 ", which is for a conversation, and no messages");
+  }
+}
+
 }  // namespace heddle

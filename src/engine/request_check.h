@@ -9,4 +9,8 @@ namespace heddle {
 /// are not looked at: they need a model.
 void check_answer_fields(const Request& request);
 
+/// Throws Error(kInvalidArgument) where messages are given twice, and where a field of
+/// conversations is given without messages.
+void check_chat_fields(const Request& request);
+
 }  // namespace heddle

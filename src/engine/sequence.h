@@ -9,6 +9,7 @@
 
 #include "engine/page_pool.h"
 #include "engine/text_stream.h"
+#include "tokenizer/decode_state.h"
 
 namespace heddle {
 
@@ -24,6 +25,7 @@ struct Sequence {
   int64_t num_cached = 0;         // tokens whose keys and values are stored
   int64_t taken_in_at = 0;        // tokens it had when the first of them was computed
   RowPages pages{};               // set aside when it is admitted
+  tokenizer::DecodeState decoding{};
   TextStream text{{}};
   Completion completion{};  // as far as it is known
   std::string last_text{};  // of a row that has ended: final text that was not told yet

@@ -61,4 +61,20 @@ inline nlohmann::ordered_json& add_member(nlohmann::ordered_json& object, const 
   return members.emplace_back(key, nullptr).second;
 }
 
+/// Makes `to`, which is null or a scalar, a copy of `from`. A copy that is cut short leaves `to`
+/// with what was copied, for its document to take apart; nlohmann's own would destroy full
+/// containers.
+template <class Json>
+void copy_json(Json& to, const Json& from) {
+  if (from.is_array()) {
+    to = Json::array();
+    for (const Json& element : from) copy_json(to.emplace_back(nullptr), element);
+  } else if (from.is_object()) {
+    to = Json::object();
+    for (const auto& [key, member] : from.items()) copy_json(add_member(to, key), member);
+  } else {
+    to = from;
+  }
+}
+
 }  // namespace heddle::files

@@ -1,13 +1,15 @@
 #include "model/model_text.h"
 
 #include <algorithm>
-#include <limits>
+#include <map>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "heddle/core/error.h"
 
 #include "files/json_document.h"
+#include "files/parse_json.h"
 #include "files/printable.h"
 
 namespace heddle::model {
@@ -27,11 +29,15 @@ int32_t read_token(const files::GgufFile& file, std::string_view key, size_t voc
 
 tokenizer::Vocabulary read_vocabulary(const files::GgufFile& file) {
   const auto kind = file.get<std::string_view>("tokenizer.ggml.model");
-  if (kind != "gpt2") {
+  if (kind != "gpt2" && kind != "llama") {
     throw_error(ErrorCode::kUnsupported, file.path(), ": tokenizer.ggml.model is ",
-                files::printable(kind), ", supported: gpt2 (byte-level BPE)");
+                files::printable(kind),
+                ", supported: gpt2 (byte-level BPE), llama (SentencePiece)");
   }
+  const bool has_scores = kind == "llama";
   tokenizer::Vocabulary vocabulary;
+  vocabulary.kind = has_scores ? tokenizer::VocabularyKind::kSentencePieceBpe
+                               : tokenizer::VocabularyKind::kByteLevelBpe;
   const auto tokens = file.get_array<std::string_view>("tokenizer.ggml.tokens");
   vocabulary.tokens.assign(tokens.begin(), tokens.end());
   if (file.find("tokenizer.ggml.token_type") != nullptr) {
@@ -39,13 +45,18 @@ tokenizer::Vocabulary read_vocabulary(const files::GgufFile& file) {
       vocabulary.types.push_back(static_cast<tokenizer::TokenType>(type));
     }
   }
-  const auto merges = file.get_array<std::string_view>("tokenizer.ggml.merges");
-  vocabulary.merges.assign(merges.begin(), merges.end());
+  if (has_scores) {
+    vocabulary.scores = file.get_array<float>("tokenizer.ggml.scores");
+    vocabulary.add_space_prefix = file.get_or<bool>("tokenizer.ggml.add_space_prefix", true);
+  } else {
+    const auto merges = file.get_array<std::string_view>("tokenizer.ggml.merges");
+    vocabulary.merges.assign(merges.begin(), merges.end());
+  }
   vocabulary.pre_tokenizer =
       std::string(file.get_or<std::string_view>("tokenizer.ggml.pre", "gpt-2"));
   vocabulary.bos = read_token(file, "tokenizer.ggml.bos_token_id", tokens.size());
   vocabulary.eos = read_token(file, "tokenizer.ggml.eos_token_id", tokens.size());
-  vocabulary.add_bos = file.get_or<bool>("tokenizer.ggml.add_bos_token", false);
+  vocabulary.add_bos = file.get_or<bool>("tokenizer.ggml.add_bos_token", has_scores);
   return vocabulary;
 }
 
@@ -61,32 +72,72 @@ std::vector<int32_t> read_end_tokens(const files::GgufFile& file) {
   return ids;
 }
 
-std::optional<chat_template::ChatTemplate> read_chat_template(const files::GgufFile& file) {
-  constexpr std::string_view kKey = "tokenizer.chat_template";
-  if (file.find(kKey) == nullptr) return std::nullopt;
-  return chat_template::ChatTemplate::parse(file.get<std::string_view>(kKey),
-                                            file.path() + ": chat template");
+chat_template::ChatTemplates read_chat_templates(const files::GgufFile& file) {
+  constexpr std::string_view kKey = "tokenizer.chat_template", kNames = "tokenizer.chat_templates";
+  std::map<std::string, std::string> sources;
+  if (file.find(kKey) != nullptr) sources["default"] = file.get<std::string_view>(kKey);
+  if (file.find(kNames) != nullptr) {
+    for (const std::string_view name : file.get_array<std::string_view>(kNames)) {
+      sources[std::string(name)] =
+          file.get<std::string_view>(std::string(kKey) + "." + std::string(name));
+    }
+  }
+  return chat_template::ChatTemplates::from(sources, file.path() + ": chat template");
 }
 
-std::string render_chat(const chat_template::ChatTemplate& chat_template,
-                        std::span<const ChatTurn> turns, const tokenizer::Tokenizer& tokenizer,
-                        int64_t max_context) {
-  const auto text_of = [&](int32_t id) {
-    return id == tokenizer::kNoToken ? std::string() : std::string(tokenizer.token_bytes(id));
-  };
-  // Member by member: a list in braces is made of arrays that no document owns.
-  files::JsonDocument<ordered_json> variables(ordered_json::object());
-  files::add_member(*variables, "add_generation_prompt") = true;
-  files::add_member(*variables, "bos_token") = text_of(tokenizer.bos());
-  files::add_member(*variables, "eos_token") = text_of(tokenizer.eos());
-  ordered_json& messages = files::add_member(*variables, "messages");
-  messages = ordered_json::array();
+chat_template::SpecialTokens read_special_tokens(const files::GgufFile& file,
+                                                 const tokenizer::Tokenizer& tokenizer) {
+  // "seperator" is how the format spells it.
+  static constexpr std::pair<const char*, std::string_view> kTokens[] = {
+      {"bos_token", "tokenizer.ggml.bos_token_id"},
+      {"eos_token", "tokenizer.ggml.eos_token_id"},
+      {"unk_token", "tokenizer.ggml.unknown_token_id"},
+      {"sep_token", "tokenizer.ggml.seperator_token_id"},
+      {"pad_token", "tokenizer.ggml.padding_token_id"},
+      {"cls_token", "tokenizer.ggml.cls_token_id"},
+      {"mask_token", "tokenizer.ggml.mask_token_id"}};
+  chat_template::SpecialTokens special;
+  for (const auto& [name, key] : kTokens) {
+    const int32_t id = read_token(file, key, static_cast<size_t>(tokenizer.vocab_size()));
+    if (id != tokenizer::kNoToken) special[name] = tokenizer.token_bytes(id);
+  }
+  return special;
+}
+
+namespace {
+
+/// JSON nests no deeper in a conversation that anyone means; the template's values have a bound of
+/// their own.
+constexpr size_t kMaxJsonDepth = 100;
+
+chat_template::JsonValue parse_field(std::string_view text, const char* name) {
+  if (text.empty()) return {};
+  return files::parse_json<ordered_json>(text, name, {.depth = kMaxJsonDepth});
+}
+
+/// Member by member: a list in braces is made of arrays that no document owns.
+chat_template::JsonValue messages_of(std::span<const ChatTurn> turns) {
+  chat_template::JsonValue messages(ordered_json::array());
   for (const ChatTurn& turn : turns) {
-    ordered_json& message = messages.emplace_back(ordered_json::object());
+    ordered_json& message = (*messages).emplace_back(ordered_json::object());
     files::add_member(message, "role") = turn.role;
     files::add_member(message, "content") = turn.content;
   }
-  std::string text = chat_template.render(*variables);
+  return messages;
+}
+
+}  // namespace
+
+std::string render_chat(const chat_template::ChatTemplates& templates, const Chat& chat,
+                        const chat_template::SpecialTokens& special_tokens, int64_t max_context) {
+  const std::string text = templates.render(
+      {.messages = chat.messages_json.empty() ? messages_of(chat.turns)
+                                              : parse_field(chat.messages_json, "messages_json"),
+       .tools = parse_field(chat.tools_json, "tools_json"),
+       .documents = parse_field(chat.documents_json, "documents_json"),
+       .kwargs = parse_field(chat.template_kwargs_json, "template_kwargs_json"),
+       .add_generation_prompt = chat.add_generation_prompt},
+      special_tokens);
   const auto num_bytes = static_cast<int64_t>(text.size());
   HEDDLE_CHECK((num_bytes - 1) / kMaxChatBytesPerToken < max_context, "the conversation has ",
                text.size(), " bytes as rendered by the chat template, the ", max_context,

@@ -1,13 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "chat_template/chat_template.h"
+#include "chat_template/chat_templates.h"
 #include "files/gguf.h"
 #include "tokenizer/tokenizer.h"
 
@@ -21,24 +20,38 @@ namespace heddle::model {
 /// message.
 [[nodiscard]] std::vector<int32_t> read_end_tokens(const files::GgufFile& file);
 
-/// The file's own chat template, nothing where it has none.
-[[nodiscard]] std::optional<chat_template::ChatTemplate> read_chat_template(
-    const files::GgufFile& file);
+/// The file's own chat templates, which may be none: tokenizer.chat_template, named "default", and
+/// those that tokenizer.chat_templates lists, such as tokenizer.chat_template.tool_use.
+[[nodiscard]] chat_template::ChatTemplates read_chat_templates(const files::GgufFile& file);
+
+/// The texts of the tokens that the file has a role for, by the names that templates use.
+[[nodiscard]] chat_template::SpecialTokens read_special_tokens(
+    const files::GgufFile& file, const tokenizer::Tokenizer& tokenizer);
 
 /// One message of a conversation.
 struct ChatTurn {
   std::string_view role, content;
 };
 
+/// A conversation as requests give it. What is JSON is empty where it is not given.
+struct Chat {
+  std::span<const ChatTurn> turns{};
+  std::string_view messages_json{};  // instead of turns
+  std::string_view tools_json{}, documents_json{}, template_kwargs_json{};
+  bool add_generation_prompt = true;
+};
+
 /// Bytes of a rendered conversation for each token of the context; English has about four. More
 /// cannot fit but in a vocabulary of tokens far longer than words.
 inline constexpr int64_t kMaxChatBytesPerToken = 256;
 
-/// The text that asks for an answer to the conversation. Throws Error(kInvalidArgument) with both
-/// numbers where it has more than kMaxChatBytesPerToken bytes for each token of the context, so
-/// that no template makes the tokenizer read what cannot fit.
-[[nodiscard]] std::string render_chat(const chat_template::ChatTemplate& chat_template,
-                                      std::span<const ChatTurn> turns,
-                                      const tokenizer::Tokenizer& tokenizer, int64_t max_context);
+/// The text that asks for an answer to the conversation. Throws Error(kInvalidArgument) that names
+/// the field where one is not JSON of its type, and with both numbers where the text has more than
+/// kMaxChatBytesPerToken bytes for each token of the context, so that no template makes the
+/// tokenizer read what cannot fit.
+[[nodiscard]] std::string render_chat(const chat_template::ChatTemplates& templates,
+                                      const Chat& chat,
+                                      const chat_template::SpecialTokens& special_tokens,
+                                      int64_t max_context);
 
 }  // namespace heddle::model

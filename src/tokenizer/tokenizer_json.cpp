@@ -194,7 +194,7 @@ void fill_tokens(const ModelVocabulary& vocabulary, const AddedVocabulary& added
 
 Tokenizer read_tokenizer_json(std::string_view json, const std::string& name) {
   const auto value = files::parse_json<Json>(json, name, {.depth = 32, .members = size_t{1} << 30});
-  const JsonNode file(value, name);
+  const JsonNode file(*value, name);
   // Cutting off and padding are for those who call, as transformers sees it.
   file.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer",
                    "pre_tokenizer", "post_processor", "decoder", "model"});

@@ -15,20 +15,22 @@ namespace {
 using heddle::chat_template::ChatTemplate;
 using heddle::chat_template::ChatTemplates;
 using heddle::chat_template::Conversation;
+using heddle::chat_template::JsonValue;
 using nlohmann::ordered_json;
 
 std::string render(const ordered_json& given) {
   const ChatTemplates templates =
       ChatTemplates::from(given.at("templates").get<std::map<std::string, std::string>>());
-  const Conversation conversation{.messages = given.at("messages"),
-                                  .tools = given.at("tools"),
-                                  .documents = given.at("documents"),
-                                  .kwargs = given.at("kwargs"),
-                                  .add_generation_prompt = given.at("add_generation_prompt")};
+  Conversation conversation{.messages = JsonValue(ordered_json(given.at("messages"))),
+                            .tools = JsonValue(ordered_json(given.at("tools"))),
+                            .documents = JsonValue(ordered_json(given.at("documents"))),
+                            .kwargs = JsonValue(ordered_json(given.at("kwargs"))),
+                            .add_generation_prompt = given.at("add_generation_prompt")};
   ChatTemplate chosen = templates.pick(conversation.has_tools());
   chosen.set_clock([&] { return given.at("clock").get<std::time_t>(); });
-  return chosen.render(heddle::chat_template::variables_of(
-      conversation, given.at("special_tokens").get<std::map<std::string, std::string>>()));
+  return chosen.render(*heddle::chat_template::variables_of(
+      std::move(conversation),
+      given.at("special_tokens").get<std::map<std::string, std::string>>()));
 }
 
 ordered_json answer(const std::string& line) {

@@ -53,8 +53,12 @@ class MutatedModel : public model::ModelFiles {
   }
   [[nodiscard]] tokenizer::Tokenizer tokenizer() const override { return files_->tokenizer(); }
   [[nodiscard]] std::vector<int32_t> end_tokens() const override { return files_->end_tokens(); }
-  [[nodiscard]] std::optional<chat_template::ChatTemplate> chat_template() const override {
-    return files_->chat_template();
+  [[nodiscard]] chat_template::ChatTemplates chat_templates() const override {
+    return files_->chat_templates();
+  }
+  [[nodiscard]] chat_template::SpecialTokens special_tokens(
+      const tokenizer::Tokenizer& tokenizer) const override {
+    return files_->special_tokens(tokenizer);
   }
 
  private:

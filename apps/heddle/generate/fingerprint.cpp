@@ -85,6 +85,16 @@ std::string Fingerprint::of(const Request& request) const {
   }
   if (request.text) row.push_back(*request.text);
   for (const Message& message : request.messages) row.push_back({message.role, message.content});
+  // Rows that have none of these keep the hash that they had before there were these.
+  const std::pair<const char*, const std::string&> texts[] = {
+      {"messages", request.messages_json},
+      {"tools", request.tools_json},
+      {"documents", request.documents_json},
+      {"chat_template_kwargs", request.template_kwargs_json}};
+  for (const auto& [name, text] : texts) {
+    if (!text.empty()) row.push_back({name, text});
+  }
+  if (!request.add_generation_prompt) row.push_back(false);
   const SamplingOptions& sampling = request.sampling;
   if (sampling.temperature > 0.0f) {  // else the rest changes nothing
     row.push_back(

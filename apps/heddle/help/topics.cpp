@@ -23,7 +23,14 @@ Topic rows() {
        text("A row has either prompt or messages. All other fields may be left out, and one that "
             "is null counts as left out."),
        term("prompt", "One message of a user, in the model's chat template; with --raw plain text"),
-       term("messages", "A conversation: an array of objects with role and content"),
+       term("messages",
+            "A conversation: an array of objects with role and content, which is text or an array "
+            "of parts of type text; also name, tool_calls, tool_call_id and reasoning_content"),
+       term("tools", "An array of objects for the chat template, which tells the model of them"),
+       term("documents", "As tools, for templates that know documents"),
+       term("chat_template_kwargs", "Further variables of the chat template, by name"),
+       term("add_generation_prompt",
+            "Whether the text ends where the model's answer begins; left out: true"),
        term("adapter",
             "A name given with --adapter, or base for the model without one; left out: "
             "the adapter of --use, else base"),

@@ -15,7 +15,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       heddle::app::parse_row(line, "line", {.raw = raw, .adapters = {"a"}, .base_names = {"m"}},
                              row);
       const heddle::Request& request = row.request;
-      if (request.max_tokens < 1 || request.text.has_value() == !request.messages.empty()) {
+      const int num_prompts = int{request.text.has_value()} + int{!request.messages.empty()} +
+                              int{!request.messages_json.empty()};
+      if (request.max_tokens < 1 || num_prompts != 1) {
         __builtin_trap();
       }
     } catch (const heddle::Error&) {

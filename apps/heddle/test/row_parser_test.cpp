@@ -70,6 +70,112 @@ TEST(ParseRow, RowsDrawWithSeedsOfTheirOwn) {
   EXPECT_EQ(row.request.sampling.seed, 45);
 }
 
+std::string with_messages(const std::string& messages, const std::string& fields = "") {
+  return R"({"messages": )" + messages + fields + "}";
+}
+
+TEST(ParseRow, MessagesOfTextAloneAreTurns) {
+  const Request request = parsed(
+      with_messages(R"([{"role": "system", "content": "s"}, {"role": "user", "content": "u"}])"));
+  ASSERT_EQ(request.messages.size(), 2u);
+  EXPECT_EQ(request.messages[1].role, "user");
+  EXPECT_EQ(request.messages[1].content, "u");
+  EXPECT_EQ(request.messages_json, "");
+}
+
+TEST(ParseRow, MessagesWithOtherFieldsAndPartsStayJson) {
+  for (const std::string messages :
+       {R"([{"role":"user","content":[{"type":"text","text":"é"},{"type":"text","text":""}]}])",
+        R"([{"role":"user","content":"a","name":"Ann"}])",
+        R"([{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function",)"
+        R"("function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"1",)"
+        R"("content":"2"}])",
+        R"([{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{"a":1}}}]}])",
+        R"([{"role":"assistant","content":"a","reasoning_content":"r","refusal":null}])"}) {
+    const Request request = parsed(with_messages(messages));
+    EXPECT_EQ(request.messages_json, messages);
+    EXPECT_TRUE(request.messages.empty());
+  }
+}
+
+TEST(ParseRow, FieldsOfConversations) {
+  const Request request = parsed(
+      R"({"prompt": "x", "tools": [{"b": 1, "a": 2}], "documents": [{"title": "t"}],)"
+      R"("chat_template_kwargs": {"enable_thinking": false}, "add_generation_prompt": false})");
+  EXPECT_EQ(request.messages.size(), 1u);
+  EXPECT_EQ(request.tools_json, R"([{"b":1,"a":2}])");
+  EXPECT_EQ(request.documents_json, R"([{"title":"t"}])");
+  EXPECT_EQ(request.template_kwargs_json, R"({"enable_thinking":false})");
+  EXPECT_FALSE(request.add_generation_prompt);
+  const Request plain = parsed(R"({"prompt": "x", "tools": null})");
+  EXPECT_EQ(plain.tools_json + plain.documents_json + plain.template_kwargs_json, "");
+  EXPECT_TRUE(plain.add_generation_prompt);
+}
+
+TEST(ParseRow, SystemMessagesStandInFrontOfEitherForm) {
+  RowDefaults given;
+  given.answer.system = "s";
+  EXPECT_EQ(
+      parsed(with_messages(R"([{"role": "user", "content": [{"type": "text", "text": "a"}]}])"),
+             given)
+          .messages_json,
+      R"([{"role":"system","content":"s"},)"
+      R"({"role":"user","content":[{"type":"text","text":"a"}]}])");
+  const std::string own = R"([{"role":"system","content":[]},{"role":"user","content":"a"}])";
+  EXPECT_EQ(parsed(with_messages(own), given).messages_json, own);
+  EXPECT_EQ(parsed(R"({"prompt": "x"})", given).messages[0].content, "s");
+}
+
+TEST(ParseRow, RefusesMessagesOfOtherFormsByName) {
+  const auto expect_refused = [](std::initializer_list<const char*> parts,
+                                 const std::string& message) {
+    testing::expect_invalid(parts, [&] { (void)parsed(with_messages("[" + message + "]")); });
+  };
+  expect_refused({"line: messages[0].content[1] is of type \"image_url\"", "\"text\""},
+                 R"({"role": "user", "content": [{"type": "text", "text": "a"},)"
+                 R"({"type": "image_url", "image_url": {"url": "x"}}]})");
+  expect_refused({"messages[0].content[0]: field text is missing"},
+                 R"({"role": "user", "content": [{"type": "text"}]})");
+  expect_refused({"messages[0].content[0] is string, expected an object"},
+                 R"({"role": "user", "content": ["a"]})");
+  expect_refused({"messages[0]: content is object"}, R"({"role": "user", "content": {}})");
+  expect_refused({"messages[0]: field content is missing"}, R"({"role": "user"})");
+  expect_refused({"messages[0]: unknown field \"images\""},
+                 R"({"role": "user", "content": "a", "images": []})");
+  expect_refused({"messages[0]: name is number"}, R"({"role": "user", "content": "a", "name": 1})");
+  expect_refused({"messages[0].tool_calls is object, expected an array"},
+                 R"({"role": "assistant", "tool_calls": {}})");
+  expect_refused({"messages[0].tool_calls[0]: field function is missing"},
+                 R"({"role": "assistant", "tool_calls": [{"id": "1"}]})");
+  expect_refused({"messages[0].tool_calls[0] is of type \"custom\""},
+                 R"({"role": "assistant", "tool_calls": [{"type": "custom"}]})");
+  expect_refused({"messages[0].tool_calls[0].function: field name is missing"},
+                 R"({"role": "assistant", "tool_calls": [{"function": {"arguments": {}}}]})");
+  expect_refused({"messages[0].tool_calls[0].function: arguments is array"},
+                 R"({"role": "assistant", "tool_calls": [{"function": {"name": "f",)"
+                 R"("arguments": []}}]})");
+}
+
+TEST(ParseRow, RefusesFieldsOfConversationsOfOtherTypes) {
+  const auto expect_refused = [](std::initializer_list<const char*> parts, const std::string& field,
+                                 const RowDefaults& given = {}) {
+    testing::expect_invalid(parts,
+                            [&] { (void)parsed(R"({"prompt": "x", )" + field + "}", given); });
+  };
+  expect_refused({"line: tools is object, expected an array"}, R"("tools": {})");
+  expect_refused({"line: tools[1] is number, expected an object"}, R"("tools": [{}, 1])");
+  expect_refused({"line: documents is string"}, R"("documents": "a")");
+  expect_refused({"line: chat_template_kwargs is array"}, R"("chat_template_kwargs": [])");
+  expect_refused({"line: add_generation_prompt is 1"}, R"("add_generation_prompt": 1)");
+  for (const std::string name : {"messages", "tools", "documents", "add_generation_prompt"}) {
+    expect_refused({"line: chat_template_kwargs holds", name.c_str()},
+                   R"("chat_template_kwargs": {")" + name + R"(": 1})");
+  }
+  for (const std::string field : {"tools", "documents", "chat_template_kwargs"}) {
+    expect_refused({"field ", field.c_str(), "--raw"}, "\"" + field + "\": []", {.raw = true});
+  }
+}
+
 TEST(ParseRow, RefusesWhatIsOutOfBounds) {
   for (const std::string field :
        {R"("top_p": 0)", R"("top_p": 1.5)", R"("min_p": -0.1)", R"("min_p": 1.01)",

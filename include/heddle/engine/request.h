@@ -7,7 +7,8 @@
 
 namespace heddle {
 
-/// One turn of a conversation, as the model's chat template sees it.
+/// One turn of a conversation, as the model's chat template sees it. Turns with calls of tools,
+/// parts or other fields go into Request::messages_json.
 struct Message {
   std::string role;
   std::string content;
@@ -23,8 +24,12 @@ struct SamplingOptions {
   int64_t seed = 0;          // any
 };
 
-/// One row of work. Exactly one of `messages`, `text` and `token_ids` is given: messages go through
-/// the model's chat template, text and tokens are taken as they are.
+/// One row of work. Exactly one of `messages` (or `messages_json`), `text` and `token_ids` is
+/// given: messages go through the model's chat template, text and tokens are taken as they are.
+///
+/// What is JSON has the form of OpenAI's chat API and Hugging Face's apply_chat_template, and
+/// reaches the template as there (docs/chat_template.md). An empty text is not given; one that is
+/// no JSON, or of another type than named, ends the request with an error that names the field.
 struct Request {
   std::vector<Message> messages;
   std::optional<std::string> text;
@@ -34,6 +39,15 @@ struct Request {
   SamplingOptions sampling;
   std::vector<std::string> stop;  // the text ends before the first of these; none empty, UTF-8
   bool ignore_end = false;        // the end token does not end the answer: for measurements
+
+  /// Instead of `messages`: [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}, ...].
+  std::string messages_json{};
+  // For conversations alone.
+  std::string tools_json{};      // [{"type": "function", "function": {"name": "now", ...}}, ...]
+  std::string documents_json{};  // [{"title": "Looms", "text": "A loom ..."}, ...]
+  /// Further variables of the template: {"enable_thinking": false}.
+  std::string template_kwargs_json{};
+  bool add_generation_prompt = true;  // the text ends where the model's answer begins
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kError, kCancelled };

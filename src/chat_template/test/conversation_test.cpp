@@ -15,18 +15,20 @@ using testing::expect_unsupported;
 
 const ordered_json kHello = {{{"role", "user"}, {"content", "Hello"}}};
 
+JsonValue doc(ordered_json value) { return JsonValue(std::move(value)); }
+
 TEST(Conversation, HasTheVariablesOfTransformers) {
-  EXPECT_EQ(variables_of({.messages = kHello}, {{"bos_token", "<s>"}}).dump(),
+  EXPECT_EQ(variables_of({.messages = doc(kHello)}, {{"bos_token", "<s>"}})->dump(),
             R"({"messages":[{"role":"user","content":"Hello"}],"tools":null,"documents":null,)"
             R"("add_generation_prompt":true,"bos_token":"<s>"})");
-  const ordered_json variables =
-      variables_of({.messages = kHello,
-                    .tools = {{{"type", "function"}}},
-                    .documents = {{{"title", "t"}}},
-                    .kwargs = {{"enable_thinking", false}, {"bos_token", "[B]"}},
+  const JsonValue variables =
+      variables_of({.messages = doc(kHello),
+                    .tools = doc({{{"type", "function"}}}),
+                    .documents = doc({{{"title", "t"}}}),
+                    .kwargs = doc({{"enable_thinking", false}, {"bos_token", "[B]"}}),
                     .add_generation_prompt = false},
                    {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
-  EXPECT_EQ(variables.dump(),
+  EXPECT_EQ(variables->dump(),
             R"({"messages":[{"role":"user","content":"Hello"}],"tools":[{"type":"function"}],)"
             R"("documents":[{"title":"t"}],"add_generation_prompt":false,"bos_token":"[B]",)"
             R"("eos_token":"</s>","enable_thinking":false})");
@@ -35,13 +37,15 @@ TEST(Conversation, HasTheVariablesOfTransformers) {
 TEST(Conversation, LeavesOutFieldsThatAreNull) {
   const ordered_json message = {
       {"role", "assistant"}, {"content", nullptr}, {"x", {{"y", nullptr}}}};
-  EXPECT_EQ(variables_of({.messages = {message}}, {})["messages"].dump(),
+  EXPECT_EQ(variables_of({.messages = doc({message})}, {})->at("messages").dump(),
             R"([{"role":"assistant","x":{"y":null}}])");
 }
 
 TEST(Conversation, FillsTheNamesOfReasoning) {
   const auto messages_of = [](const char* message) {
-    return variables_of({.messages = {ordered_json::parse(message)}}, {})["messages"][0].dump();
+    return variables_of({.messages = doc({ordered_json::parse(message)})}, {})
+        ->at("messages")[0]
+        .dump();
   };
   EXPECT_EQ(messages_of(R"({"role":"a","reasoning":"r"})"),
             R"({"thinking":"r","role":"a","reasoning":"r","reasoning_content":"r"})");
@@ -58,22 +62,26 @@ TEST(Conversation, RefusesFieldsOfOtherTypesByName) {
     expect_invalid(parts, [&] { (void)variables_of(std::move(given), {}); });
   };
   expect_refused({"messages is null, expected an array"}, {});
-  expect_refused({"messages is empty"}, {.messages = ordered_json::array()});
-  expect_refused({"messages[0] is string, expected an object"}, {.messages = {"a"}});
-  expect_refused({"tools is object, expected an array"}, {.messages = kHello, .tools = {{"a", 1}}});
+  expect_refused({"messages is empty"}, {.messages = doc(ordered_json::array())});
+  expect_refused({"messages[0] is string, expected an object"},
+                 {.messages = doc(ordered_json::array({"a"}))});
+  expect_refused({"tools is object, expected an array"},
+                 {.messages = doc(kHello), .tools = doc({{"a", 1}})});
   expect_refused({"tools[1] is number"},
-                 {.messages = kHello, .tools = {ordered_json::object(), 1}});
-  expect_refused({"documents[0] is string"}, {.messages = kHello, .documents = {"a"}});
-  expect_refused({"chat_template_kwargs is boolean"}, {.messages = kHello, .kwargs = true});
+                 {.messages = doc(kHello), .tools = doc({ordered_json::object(), 1})});
+  expect_refused({"documents[0] is string"},
+                 {.messages = doc(kHello), .documents = doc(ordered_json::array({"a"}))});
+  expect_refused({"chat_template_kwargs is boolean"},
+                 {.messages = doc(kHello), .kwargs = doc(true)});
   for (const char* name : {"messages", "tools", "documents", "add_generation_prompt", "tokenize"}) {
     expect_refused({"chat_template_kwargs holds", name},
-                   {.messages = kHello, .kwargs = {{name, 1}}});
+                   {.messages = doc(kHello), .kwargs = doc({{name, 1}})});
   }
 }
 
 TEST(ChatTemplates, UsesToolUseForConversationsWithTools) {
   const auto render = [](const ChatTemplates& templates, ordered_json tools) {
-    return templates.render({.messages = kHello, .tools = std::move(tools)}, {});
+    return templates.render({.messages = doc(kHello), .tools = doc(std::move(tools))}, {});
   };
   const auto both = ChatTemplates::from(
       {{"default", "D{{ tools }}"}, {"tool_use", "T{{ tools }}"}, {"rag", "{{ not parsed"}});

@@ -186,6 +186,16 @@ TEST(TinyModelPrompts, ConversationsGoThroughTheTemplateOfTheFile) {
   Request request;
   request.messages = {{"s", "x"}, {"u", "y"}};
   EXPECT_EQ(engine.tokenize(request), want);
+  request.messages.clear();
+  request.messages_json = R"([{"role": "s", "content": "x"}, {"role": "u", "content": "y"}])";
+  EXPECT_EQ(engine.tokenize(request), want);
+  request.add_generation_prompt = false;
+  want.pop_back();
+  EXPECT_EQ(engine.tokenize(request), want);
+  // Further variables, and fields that turns do not have, reach the template.
+  request.template_kwargs_json = R"({"bos_token": "", "eos_token": "!"})";
+  request.messages_json = R"([{"role": "u", "content": ["z"]}])";
+  EXPECT_EQ(engine.tokenize(request), byte_tokens("u:['z']!"));
 }
 
 }  // namespace

@@ -48,6 +48,18 @@ TEST_F(TinyModelRequests, AreRefusedInOneSentence) {
   Request chat;
   chat.messages = {{"user", "hi"}};
   expect_refused(chat, "the model has no chat template");
+  chat.messages_json = "[]";
+  expect_refused(chat, "a request has messages and messages_json");
+  for (const auto& [change, field] :
+       {std::pair<void (*)(Request&), const char*>{[](Request& r) { r.tools_json = "[]"; },
+                                                   "tools_json"},
+        {[](Request& r) { r.documents_json = "[]"; }, "documents_json"},
+        {[](Request& r) { r.template_kwargs_json = "{}"; }, "template_kwargs_json"},
+        {[](Request& r) { r.add_generation_prompt = false; }, "add_generation_prompt = false"}}) {
+    Request plain = request_of({'a'});
+    change(plain);
+    expect_refused(plain, field);
+  }
 }
 
 TEST_F(TinyModelRequests, TheContextIsWithinTheModels) {

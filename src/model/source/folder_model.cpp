@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
 
 #include "heddle/core/error.h"
 
+#include "files/parse_json.h"
 #include "files/printable.h"
 #include "model/families/family.h"
 #include "model/source/read_json.h"
 #include "model/source/settings.h"
+#include "tokenizer/tokenizer_json.h"
 
 namespace heddle::model {
 namespace {
@@ -18,7 +21,9 @@ constexpr const char* kConfig = "config.json";
 constexpr const char* kGenerationConfig = "generation_config.json";
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+constexpr const char* kSpecialTokens = "special_tokens_map.json";
 constexpr const char* kChatTemplate = "chat_template.jinja";
+constexpr const char* kMoreTemplates = "additional_chat_templates";
 
 /// Keys of config.json that say nothing of what the model computes, or what is said elsewhere.
 constexpr std::array kNeutralSettings = {"_attn_implementation_autoset",
@@ -75,7 +80,11 @@ ModelNames FolderModel::names() const {
 }
 
 tokenizer::Tokenizer FolderModel::tokenizer() const {
-  throw_error(ErrorCode::kUnsupported, folder_, ": ", kTokenizer, " is not read yet");
+  const std::string path = file(kTokenizer);
+  auto tokenizer = tokenizer::read_tokenizer_json(read_text(path), path);
+  HEDDLE_CHECK(tokenizer.vocab_size() <= config_.vocab_size, path, ": has ", tokenizer.vocab_size(),
+               " tokens, ", kConfig, ": vocab_size is ", config_.vocab_size);
+  return tokenizer;
 }
 
 std::vector<int32_t> FolderModel::end_tokens() const {
@@ -104,18 +113,57 @@ std::vector<int32_t> FolderModel::end_tokens() const {
   return ids;
 }
 
-std::optional<chat_template::ChatTemplate> FolderModel::chat_template() const {
+chat_template::ChatTemplates FolderModel::chat_templates() const {
+  using chat_template::ChatTemplates;
+  namespace fs = std::filesystem;
+  std::map<std::string, std::string> sources;
   if (has_file(kChatTemplate)) {
-    return chat_template::ChatTemplate::parse(read_text(file(kChatTemplate)), file(kChatTemplate));
+    sources["default"] = read_text(file(kChatTemplate));
+    if (has_file(kMoreTemplates)) {
+      for (const auto& entry : fs::directory_iterator(file(kMoreTemplates))) {
+        if (entry.path().extension() != ".jinja") continue;
+        sources[entry.path().stem().string()] = read_text(entry.path().string());
+      }
+    }
+    return ChatTemplates::from(sources, file(kChatTemplate));
   }
-  if (!has_file(kTokenizerConfig)) return std::nullopt;
+  if (!has_file(kTokenizerConfig)) return {};
+  const std::string where = file(kTokenizerConfig) + ": chat_template";
   const auto settings = read_json(file(kTokenizerConfig));
   const auto found = settings->find("chat_template");
-  if (found == settings->end() || found->is_null()) return std::nullopt;
-  HEDDLE_CHECK(found->is_string(), file(kTokenizerConfig),
-               ": chat_template is no string; several templates are not supported");
-  return chat_template::ChatTemplate::parse(found->get<std::string>(),
-                                            file(kTokenizerConfig) + ": chat_template");
+  if (found == settings->end() || found->is_null()) return {};
+  if (found->is_string()) {
+    sources["default"] = found->get<std::string>();
+    return ChatTemplates::from(sources, where);
+  }
+  HEDDLE_CHECK(found->is_array(), where, " is ", files::json_kind(found->type()),
+               ", expected a string or a list of templates with names");
+  for (const nlohmann::json& entry : *found) {
+    const bool is_named = entry.is_object() && entry.contains("name") &&
+                          entry["name"].is_string() && entry.contains("template") &&
+                          entry["template"].is_string();
+    HEDDLE_CHECK(is_named, where, " holds ", files::json_kind(entry.type()),
+                 ", expected objects of a name and a template");
+    sources[entry["name"].get<std::string>()] = entry["template"].get<std::string>();
+  }
+  return ChatTemplates::from(sources, where);
+}
+
+chat_template::SpecialTokens FolderModel::special_tokens(const tokenizer::Tokenizer&) const {
+  chat_template::SpecialTokens tokens;
+  for (const char* name : {kTokenizerConfig, kSpecialTokens}) {
+    if (!has_file(name)) continue;
+    const auto settings = read_json(file(name));
+    for (const char* role : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
+                             "cls_token", "mask_token"}) {
+      auto found = settings->find(role);
+      if (found == settings->end() || tokens.contains(role)) continue;
+      const nlohmann::json* value = &*found;  // a text, or an object of it and its flags
+      if (value->is_object() && value->contains("content")) value = &(*value)["content"];
+      if (value->is_string()) tokens[role] = value->get<std::string>();
+    }
+  }
+  return tokens;
 }
 
 }  // namespace heddle::model

@@ -23,7 +23,9 @@ class FolderModel : public ModelFiles {
   [[nodiscard]] std::vector<std::string> unread_settings() const override { return unread_; }
   [[nodiscard]] tokenizer::Tokenizer tokenizer() const override;
   [[nodiscard]] std::vector<int32_t> end_tokens() const override;
-  [[nodiscard]] std::optional<chat_template::ChatTemplate> chat_template() const override;
+  [[nodiscard]] chat_template::ChatTemplates chat_templates() const override;
+  [[nodiscard]] chat_template::SpecialTokens special_tokens(
+      const tokenizer::Tokenizer& tokenizer) const override;
 
  private:
   [[nodiscard]] std::string file(const char* name) const { return folder_ + "/" + name; }

@@ -114,8 +114,13 @@ tokenizer::Tokenizer GgufModel::tokenizer() const {
 
 std::vector<int32_t> GgufModel::end_tokens() const { return read_end_tokens(files_.front()); }
 
-std::optional<chat_template::ChatTemplate> GgufModel::chat_template() const {
-  return read_chat_template(files_.front());
+chat_template::ChatTemplates GgufModel::chat_templates() const {
+  return read_chat_templates(files_.front());
+}
+
+chat_template::SpecialTokens GgufModel::special_tokens(
+    const tokenizer::Tokenizer& tokenizer) const {
+  return read_special_tokens(files_.front(), tokenizer);
 }
 
 }  // namespace heddle::model

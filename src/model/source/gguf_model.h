@@ -1,6 +1,8 @@
 #pragma once
 
 #include <deque>
+#include <optional>
+#include <span>
 #include <unordered_map>
 
 #include "files/gguf.h"
@@ -45,7 +47,9 @@ class GgufModel : public ModelFiles {
   [[nodiscard]] std::vector<std::string> unread_settings() const override { return {}; }
   [[nodiscard]] tokenizer::Tokenizer tokenizer() const override;
   [[nodiscard]] std::vector<int32_t> end_tokens() const override;
-  [[nodiscard]] std::optional<chat_template::ChatTemplate> chat_template() const override;
+  [[nodiscard]] chat_template::ChatTemplates chat_templates() const override;
+  [[nodiscard]] chat_template::SpecialTokens special_tokens(
+      const tokenizer::Tokenizer& tokenizer) const override;
 
  private:
   void open_parts();

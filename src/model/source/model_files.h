@@ -2,11 +2,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "chat_template/chat_template.h"
+#include "chat_template/chat_templates.h"
 #include "model/decoder/decoder_config.h"
 #include "model/model_names.h"
 #include "model/source/tensor_names.h"
@@ -32,8 +31,11 @@ class ModelFiles {
   /// Tokens that end an answer: the end of text and, where the files name them, the end of a turn
   /// or message.
   [[nodiscard]] virtual std::vector<int32_t> end_tokens() const = 0;
-  /// Nothing where the model has none.
-  [[nodiscard]] virtual std::optional<chat_template::ChatTemplate> chat_template() const = 0;
+  /// Empty where the model has none.
+  [[nodiscard]] virtual chat_template::ChatTemplates chat_templates() const = 0;
+  /// The texts of the tokens that have a role, by the names that templates use.
+  [[nodiscard]] virtual chat_template::SpecialTokens special_tokens(
+      const tokenizer::Tokenizer& tokenizer) const = 0;
 
   [[nodiscard]] int64_t num_parameters() const;
 };

@@ -22,8 +22,11 @@ void read_all(const std::string& bytes) {
   (void)GgufModel(std::as_bytes(std::span(bytes)), "m.gguf");
   const tokenizer::Tokenizer tokenizer(read_vocabulary(file));
   (void)read_end_tokens(file);
-  (void)read_chat_template(file);
+  (void)read_chat_templates(file);
+  (void)read_special_tokens(file, tokenizer);
 }
+
+const nlohmann::ordered_json kNoMessages = {{"messages", nlohmann::ordered_json::array()}};
 
 constexpr const char* kStrings[] = {"general.architecture",    "llama.rope.scaling.type",
                                     "tokenizer.ggml.model",    "tokenizer.ggml.pre",
@@ -91,30 +94,44 @@ TEST(ModelText, QuotesLittleOfAChatTemplate) {
                                     "{{ 1e" + std::string(50'000, '9') + " }}"}) {
     const std::string bytes = file_with("tokenizer.chat_template", source);
     const GgufFile file(std::as_bytes(std::span(bytes.data(), bytes.size())), "m.gguf");
-    const std::string message = testing::message_of([&] {
-      (void)read_chat_template(file)->render({{"messages", nlohmann::ordered_json::array()}});
-    });
+    const std::string message = testing::message_of(
+        [&] { (void)read_chat_templates(file).pick(false).render(kNoMessages); });
     // Some templates have a meaning: where there is a message it is clean.
     if (message == "no error") continue;
     testing::expect_clean_message(source.substr(0, 40), [&] {
-      (void)read_chat_template(file)->render({{"messages", nlohmann::ordered_json::array()}});
+      (void)read_chat_templates(file).pick(false).render(kNoMessages);
     });
   }
 }
 
-tokenizer::Tokenizer tiny_tokenizer() {
-  tokenizer::Vocabulary vocabulary;
-  vocabulary.tokens = {"a", "<s>"};
-  vocabulary.types = {tokenizer::TokenType::kNormal, tokenizer::TokenType::kControl};
-  vocabulary.pre_tokenizer = "gpt-2";
-  vocabulary.bos = 1;
-  return tokenizer::Tokenizer(std::move(vocabulary));
+std::string render(const std::string& source, const Chat& chat, int64_t max_context = 2048) {
+  return render_chat(chat_template::ChatTemplates::from({{"default", source}}), chat,
+                     {{"bos_token", "<s>"}}, max_context);
 }
-
 std::string render(const std::string& source, std::string_view content, int64_t max_context) {
   const ChatTurn turns[] = {{"user", content}};
-  return render_chat(chat_template::ChatTemplate::parse(source), turns, tiny_tokenizer(),
-                     max_context);
+  return render(source, {.turns = turns}, max_context);
+}
+
+TEST(ModelText, ReadsNamedTemplatesAndSpecialTokens) {
+  GgufBuilder builder;
+  builder.value("tokenizer.ggml.model", "gpt2");
+  builder.array<std::string_view>("tokenizer.ggml.tokens", {"a", "<s>", "</s>"});
+  builder.array<int32_t>("tokenizer.ggml.token_type", {1, 3, 3});
+  builder.array<std::string_view>("tokenizer.ggml.merges", {});
+  builder.value("tokenizer.ggml.bos_token_id", uint32_t{1});
+  builder.value("tokenizer.ggml.padding_token_id", uint32_t{2});
+  builder.value("tokenizer.chat_template", "D{{ bos_token }}{{ eos_token is defined }}");
+  builder.array<std::string_view>("tokenizer.chat_templates", {"tool_use"});
+  builder.value("tokenizer.chat_template.tool_use", "T{{ pad_token }}");
+  const std::string bytes = builder.build();
+  const GgufFile file(std::as_bytes(std::span(bytes.data(), bytes.size())), "m.gguf");
+  const auto templates = read_chat_templates(file);
+  const auto special = read_special_tokens(file, tokenizer::Tokenizer(read_vocabulary(file)));
+  EXPECT_EQ(special, (chat_template::SpecialTokens{{"bos_token", "<s>"}, {"pad_token", "</s>"}}));
+  const ChatTurn turns[] = {{"user", "a"}};
+  EXPECT_EQ(render_chat(templates, {.turns = turns}, special, 16), "D<s>False");
+  EXPECT_EQ(render_chat(templates, {.turns = turns, .tools_json = "[]"}, special, 16), "T</s>");
 }
 
 TEST(ModelText, RendersTheConversation) {
@@ -122,6 +139,37 @@ TEST(ModelText, RendersTheConversation) {
                    "{{ eos_token }}{{ add_generation_prompt }}",
                    "hello", 16),
             "<s>user: helloTrue");
+}
+
+TEST(ModelText, RendersConversationsThatAreJson) {
+  const Chat chat{
+      .messages_json = R"([{"role": "user", "content": [{"type": "text", "text": "Hi"}]}])",
+      .tools_json = R"([{"b": 1, "a": 2}])",
+      .documents_json = R"([{"title": "t"}])",
+      .template_kwargs_json = R"({"enable_thinking": false, "bos_token": "[B]"})",
+      .add_generation_prompt = false};
+  EXPECT_EQ(render("{{ messages[0].content[0].text }} {{ tools }} {{ documents }} {{ bos_token }} "
+                   "{{ enable_thinking }} {{ add_generation_prompt }}",
+                   chat),
+            "Hi [{'b': 1, 'a': 2}] [{'title': 't'}] [B] False False");
+}
+
+TEST(ModelText, NamesTheFieldOfJsonThatIsWrong) {
+  const auto expect_refused = [](std::initializer_list<const char*> parts, const Chat& chat) {
+    testing::expect_invalid(parts, [&] { (void)render("a", chat); });
+  };
+  const std::string one = R"([{"role": "user", "content": "a"}])";
+  expect_refused({"messages_json", "JSON"}, {.messages_json = "[{"});
+  expect_refused({"messages is object, expected an array"}, {.messages_json = "{}"});
+  expect_refused({"tools_json"}, {.messages_json = one, .tools_json = "["});
+  expect_refused({"tools[0] is string"}, {.messages_json = one, .tools_json = R"(["a"])"});
+  expect_refused({"documents_json"}, {.messages_json = one, .documents_json = "a"});
+  expect_refused({"chat_template_kwargs is array"},
+                 {.messages_json = one, .template_kwargs_json = "[]"});
+  expect_refused({"chat_template_kwargs holds 'messages'"},
+                 {.messages_json = one, .template_kwargs_json = R"({"messages": 1})"});
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  expect_refused({"messages_json", "100"}, {.messages_json = deep});
 }
 
 TEST(ModelText, RefusesMoreBytesThanTheContextCanHold) {

@@ -63,12 +63,11 @@ TEST(TextMemory, EachAllocationOfAConfigurationThatIsRefusedMayFail) {
 }
 
 TEST(TextMemory, EachAllocationOfAConversationMayFail) {
-  tokenizer::Vocabulary vocabulary;
-  vocabulary.tokens = {"a", "<s>"};
-  vocabulary.pre_tokenizer = "gpt-2";
-  vocabulary.bos = 1;
-  const tokenizer::Tokenizer tokenizer(std::move(vocabulary));
-  const auto chat_template = chat_template::ChatTemplate::parse(
+  const chat_template::SpecialTokens special = {{"bos_token", "<s>"}};
+  const auto templates = [](const char* source) {
+    return chat_template::ChatTemplates::from({{"default", source}});
+  };
+  const auto asking = templates(
       "{{ bos_token }}{% for m in messages %}{% set role = m.role | upper %}"
       "<{{ role }}>{{ m['content'] | trim }}{{ eos_token }}\n{% endfor %}"
       "{% if add_generation_prompt %}<A>{% endif %}{{ messages | length }}");
@@ -79,13 +78,15 @@ TEST(TextMemory, EachAllocationOfAConversationMayFail) {
   std::string want = "<s><SYSTEM>" + long_text + '\n';
   for (int i = 0; i < 5; ++i) want += "<USER>hi\n<ASSISTANT>" + long_text + '\n';
   want += "<A>11";
-  expect_bad_alloc_alone(
-      100, [&] { ASSERT_EQ(render_chat(chat_template, turns, tokenizer, 64), want); });
-  const auto refusing = chat_template::ChatTemplate::parse(
-      "{% for m in messages %}{{ raise_exception('no ' + m.role) }}{% endfor %}");
+  const Chat chat{.turns = turns,
+                  .tools_json = R"([{"type": "function", "function": {"name": "now and then"}}])",
+                  .template_kwargs_json = R"({"some_variable_of_the_template": [{"a": 1}]})"};
+  expect_bad_alloc_alone(100, [&] { ASSERT_EQ(render_chat(asking, chat, special, 64), want); });
+  const auto refusing =
+      templates("{% for m in messages %}{{ raise_exception('no ' + m.role) }}{% endfor %}");
   expect_bad_alloc_alone(100, [&] {
     try {
-      (void)render_chat(refusing, turns, tokenizer, 64);
+      (void)render_chat(refusing, chat, special, 64);
       ADD_FAILURE() << "rendered";
     } catch (const Error&) {
     }

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace heddle::app {
+
+/// Reads the fields of one object, such as a row; every error names file, line and field.
+class RowReader {
+ public:
+  using json = nlohmann::ordered_json;
+
+  /// `row` outlives this. `where` begins every error.
+  RowReader(const json& row, std::string where) : row_(row), where_(std::move(where)) {}
+
+  /// Refuses a field that is not one of `known`.
+  void check_fields(std::span<const std::string_view> known) const;
+  /// The same, but for fields that are null.
+  void check_given_fields(std::span<const std::string_view> known) const;
+
+  /// The field's value, or nullptr when it is absent or null.
+  [[nodiscard]] const json* find(const char* field) const;
+  [[nodiscard]] std::string text(const char* field, const json& value) const;
+  /// The field, which must be there.
+  [[nodiscard]] std::string required_text(const char* field) const;
+  [[nodiscard]] int64_t integer(const char* field, int64_t fallback, int64_t low,
+                                int64_t high) const;
+  [[nodiscard]] float number(const char* field, float fallback, double low, double high) const;
+  [[nodiscard]] bool flag(const char* field, bool fallback) const;
+  /// The field as JSON text, empty when it is absent or null.
+  [[nodiscard]] std::string echoed(const char* field) const;
+  [[nodiscard]] std::vector<std::string> stop_strings(
+      const std::vector<std::string>& fallback) const;
+
+  [[nodiscard]] const std::string& where() const { return where_; }
+
+ private:
+  void check_field(const std::string& name, std::span<const std::string_view> known) const;
+
+  const json& row_;
+  const std::string where_;
+};
+
+/// JSON text of the value; bytes that are no UTF-8 become U+FFFD.
+[[nodiscard]] std::string json_text(const nlohmann::ordered_json& value);
+
+}  // namespace heddle::app
