@@ -233,12 +233,12 @@ void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
     if (token < tokenizer.vocab_size()) tokenizer.decode_next(token, row.decoding, bytes);
     text = row.text.push(bytes);
   }
-  const bool stopped = met_end || row.text.stopped();
-  const bool ended = stopped || std::ssize(row.tokens) == row.max_tokens;
+  const bool ended = met_end || row.text.stopped() || std::ssize(row.tokens) == row.max_tokens;
   if (ended) text += finish_text(row);
   row.completion.text += text;
   if (ended) {
     row.last_text = std::move(text);
+    const bool stopped = met_end || row.text.stopped();  // perhaps by the last of the text
     queue.end(row, stopped ? FinishReason::kStop : FinishReason::kLength);
   } else if (!text.empty()) {
     events.push_back({.request = row.id, .text = std::move(text)});

@@ -20,12 +20,12 @@ struct Sequence {
   bool ignore_end = false;
   int32_t slot = kNoAdapter;
   int64_t prompt_tokens = 0;
-  int64_t max_tokens = 0;         // prompt and answer, within the context
-  std::vector<int32_t> tokens{};  // prompt, then the answer so far
-  int64_t num_cached = 0;         // tokens whose keys and values are stored
-  int64_t taken_in_at = 0;        // tokens it had when the first of them was computed
-  RowPages pages{};               // set aside when it is admitted
-  tokenizer::DecodeState decoding{};
+  int64_t max_tokens = 0;             // prompt and answer, within the context
+  std::vector<int32_t> tokens{};      // prompt, then the answer so far
+  int64_t num_cached = 0;             // tokens whose keys and values are stored
+  int64_t taken_in_at = 0;            // tokens it had when the first of them was computed
+  RowPages pages{};                   // set aside when it is admitted
+  tokenizer::DecodeState decoding{};  // of the answer
   TextStream text{{}};
   Completion completion{};  // as far as it is known
   std::string last_text{};  // of a row that has ended: final text that was not told yet

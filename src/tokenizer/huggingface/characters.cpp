@@ -1,6 +1,7 @@
 #include "tokenizer/huggingface/characters.h"
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include <utf8proc.h>
@@ -10,8 +11,39 @@
 namespace heddle::tokenizer {
 namespace {
 
+struct Range {
+  char32_t first, last;
+};
+
+// Where utf8proc knows Unicode 15 and the tokenizers package (0.23) an older one: characters that
+// do not decompose there, of Unicode 11, and those that are punctuation in one of the two alone,
+// since Unicode 8.
+constexpr Range kNewerDecompositions[] = {
+    {0x32FF, 0x32FF},   {0xA7F2, 0xA7F4},   {0xAB69, 0xAB69},   {0x10781, 0x10785},
+    {0x10787, 0x107B0}, {0x107B2, 0x107BA}, {0x11938, 0x11938}, {0x1E030, 0x1E06D},
+    {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9}};
+constexpr Range kOtherPunctuation[] = {
+    {0x61D, 0x61D},     {0x9FD, 0x9FD},     {0xA76, 0xA76},     {0xC77, 0xC77},
+    {0xC84, 0xC84},     {0x166D, 0x166D},   {0x1B7D, 0x1B7E},   {0x2E43, 0x2E4F},
+    {0x2E52, 0x2E5D},   {0x10EAD, 0x10EAD}, {0x10F55, 0x10F59}, {0x10F86, 0x10F89},
+    {0x111C9, 0x111C9}, {0x1144B, 0x1144F}, {0x1145A, 0x1145B}, {0x1145D, 0x1145D},
+    {0x11660, 0x1166C}, {0x116B9, 0x116B9}, {0x1183B, 0x1183B}, {0x11944, 0x11946},
+    {0x119E2, 0x119E2}, {0x11A3F, 0x11A46}, {0x11A9A, 0x11A9C}, {0x11A9E, 0x11AA2},
+    {0x11B00, 0x11B09}, {0x11C41, 0x11C45}, {0x11C70, 0x11C71}, {0x11EF7, 0x11EF8},
+    {0x11F43, 0x11F4F}, {0x11FFF, 0x11FFF}, {0x12FF1, 0x12FF2}, {0x16E97, 0x16E9A},
+    {0x16FE2, 0x16FE2}, {0x1E95E, 0x1E95F}};
+
+bool is_in(std::span<const Range> ranges, char32_t character) {
+  const auto range = std::ranges::lower_bound(ranges, character, {}, &Range::last);
+  return range != ranges.end() && range->first <= character;
+}
+
 /// Appends the full decomposition of a character.
 void decompose(char32_t character, utf8proc_option_t options, std::vector<int32_t>& characters) {
+  if (character >= kNewerDecompositions[0].first && is_in(kNewerDecompositions, character)) {
+    characters.push_back(static_cast<int32_t>(character));
+    return;
+  }
   constexpr utf8proc_ssize_t kLongest = 32;  // U+FDFA has 18
   int32_t parts[kLongest];
   const utf8proc_ssize_t count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(character),
@@ -109,7 +141,8 @@ bool is_punctuation(char32_t c) {
     return c > ' ' && c < 0x7F && !letter && !is_numeric(c);
   }
   const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
-  return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
+  const bool punctuation = category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
+  return punctuation != is_in(kOtherPunctuation, c);
 }
 
 bool is_word_character(char32_t c) {

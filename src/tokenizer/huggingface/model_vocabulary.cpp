@@ -42,7 +42,8 @@ ModelVocabulary read_token_ids(const JsonNode& node) {
   check_holes(vocabulary.end_id, tokens.size(), node.path());
   std::vector<std::string_view> token_of(static_cast<size_t>(vocabulary.end_id));
   std::vector<bool> taken(token_of.size());
-  for (const auto& [token, id] : vocabulary.ids) {
+  for (const auto& [token, value] : tokens) {
+    const auto id = value.get<int32_t>();
     const auto row = static_cast<size_t>(id);
     HEDDLE_CHECK(!taken[row], node.path(), ": tokens ", files::quote(token_of[row]), " and ",
                  files::quote(token), " have the same id ", id);
