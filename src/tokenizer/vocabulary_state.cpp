@@ -84,6 +84,17 @@ std::vector<std::string> read_bytes(Vocabulary& vocabulary, const std::vector<To
   return std::move(vocabulary.tokens);
 }
 
+/// The types by which encode looks for tokens. A normal token with a character outside the byte
+/// alphabet stands for itself, and no merge leads to it: of equal bytes, say "âĢį" and U+200D, it
+/// comes last.
+std::vector<TokenType> types_to_encode(const Vocabulary& vocabulary, std::vector<TokenType> types) {
+  for (size_t id = 0; id < types.size(); ++id) {
+    const bool is_spelled = types[id] != TokenType::kNormal || is_spelling(vocabulary.tokens[id]);
+    if (!is_spelled) types[id] = TokenType::kUserDefined;
+  }
+  return types;
+}
+
 /// The tokens of the listed types; among equal bytes the type listed first and then the lowest id
 /// counts.
 IdByBytes index_tokens(const std::vector<std::string>& bytes, const std::vector<TokenType>& types,
@@ -160,6 +171,7 @@ class ByteLevelEncoder : public TextEncoder {
 std::unique_ptr<Tokenizer::State> make_state(Vocabulary vocabulary) {
   auto state = std::make_unique<Tokenizer::State>();
   const std::vector<TokenType> types = read_types(vocabulary);
+  const std::vector<TokenType> encoded = types_to_encode(vocabulary, types);
   state->bytes = read_bytes(vocabulary, types);
   state->bos = vocabulary.bos;
   state->eos = vocabulary.eos;
@@ -167,7 +179,7 @@ std::unique_ptr<Tokenizer::State> make_state(Vocabulary vocabulary) {
   if (vocabulary.add_bos) state->begin = {vocabulary.bos};
   for (const TokenType type : types) state->control.push_back(is_control(type));
   state->ordinary_ids = index_tokens(
-      state->bytes, types, {TokenType::kNormal, TokenType::kByte, TokenType::kUserDefined});
+      state->bytes, encoded, {TokenType::kNormal, TokenType::kByte, TokenType::kUserDefined});
   state->control_ids = index_tokens(state->bytes, types,
                                     {TokenType::kControl, TokenType::kUnknown, TokenType::kUnused});
   state->encoder =

@@ -172,6 +172,17 @@ TEST(Tokenizer, TreatsEachTypeOfTokenAsItsHeaderSays) {
   EXPECT_EQ(num_ids("<u>", ControlTokens::kParse), 3u);
 }
 
+TEST(Tokenizer, MergesToTheTokenThatIsSpelledInBytes) {
+  // Command R has both: U+200D itself, and its three bytes.
+  Vocabulary vocabulary =
+      byte_vocabulary({"\u200D", "\u00E2\u0122", "\u00E2\u0122\u012F"}, TokenType::kNormal);
+  vocabulary.merges = {"\u00E2 \u0122", "\u00E2\u0122 \u012F"};
+  const Tokenizer tokenizer(std::move(vocabulary));
+  EXPECT_EQ(tokenizer.encode("\u200D", ControlTokens::kPlain), (std::vector<int32_t>{258}));
+  EXPECT_EQ(tokenizer.token_bytes(256), "\u200D");
+  EXPECT_EQ(tokenizer.token_bytes(258), "\u200D");
+}
+
 TEST(Tokenizer, FindsTheControlTokenOfSeveralWithEqualBytes) {
   Vocabulary vocabulary = byte_vocabulary({"ab"}, TokenType::kNormal);
   vocabulary.tokens.emplace_back("ab");
