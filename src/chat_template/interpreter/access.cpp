@@ -24,8 +24,8 @@ Value loop_attribute(const Loop& loop, std::string_view name) {
   if (name == "first") return index == 0;
   if (name == "last") return index + 1 == length;
   if (name == "length") return length;
-  if (name == "depth") return int64_t{1};
-  if (name == "depth0") return int64_t{0};
+  if (name == "depth") return loop.depth0 + 1;
+  if (name == "depth0") return loop.depth0;
   const bool is_previous = name == "previtem";
   const int64_t neighbour = is_previous ? index - 1 : index + 1;
   if (neighbour >= 0 && neighbour < length) return items[static_cast<size_t>(neighbour)];

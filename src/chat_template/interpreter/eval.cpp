@@ -50,6 +50,11 @@ Value* find_attribute(Budget& budget, Namespace& space, std::string_view name) {
   return nullptr;
 }
 
+void check_attribute_name(std::string_view name) {
+  HEDDLE_CHECK(!name.starts_with('_'), "a namespace has no attribute ", files::quote(name),
+               ": its name begins with an underscore");
+}
+
 Interpreter::Interpreter(const Program& program, const nlohmann::ordered_json& variables,
                          const std::function<std::time_t()>& clock)
     : program_(program), clock_(clock) {
@@ -91,8 +96,9 @@ Interpreter::Flow Interpreter::execute(const Stmt& statement) {
     case Stmt::Kind::kSetBlock: return execute_set_block(statement);
     case Stmt::Kind::kFilterBlock: return execute_filter_block(statement);
     case Stmt::Kind::kMacro:
-      scope_->assign(budget, statement.macro->id, statement.macro.get());
+      scope_->assign(budget, statement.macro->id, bind(*statement.macro));
       break;
+    case Stmt::Kind::kCallBlock: execute_call_block(statement); break;
     case Stmt::Kind::kScope: return execute_scope(statement);
     case Stmt::Kind::kBreak: return Flow::kBreak;
     case Stmt::Kind::kContinue: return Flow::kContinue;
@@ -109,9 +115,22 @@ Interpreter::Flow Interpreter::execute_if(const Stmt& statement) {
   return execute(statement.otherwise);
 }
 
+Value Interpreter::bind(const Macro& macro) {
+  budget.spend_bytes(kObjectBytes);
+  return std::make_shared<const BoundMacro>(BoundMacro{&macro, scope_, scope_ != &root_});
+}
+
+void Interpreter::execute_call_block(const Stmt& statement) {
+  const Value callee = evaluate(*statement.expr->children[0]);
+  Arguments arguments = evaluate_arguments(*statement.expr);
+  line_ = statement.expr->line;
+  budget.spend_bytes(kObjectBytes);
+  arguments.named.emplace_back("caller", bind(*statement.macro));
+  print(call(callee, std::move(arguments)));
+}
+
 /// What a for goes through: the items for which its condition holds.
-Values Interpreter::select_items(const Stmt& statement) {
-  Values items = iterate(evaluate(*statement.expr));
+Values Interpreter::select_items(const Stmt& statement, Values items) {
   if (statement.condition == nullptr) return items;
   Values selected;
   for (Value& item : items) {
@@ -124,9 +143,32 @@ Values Interpreter::select_items(const Stmt& statement) {
 }
 
 Interpreter::Flow Interpreter::execute_for(const Stmt& statement) {
-  const Value items = Value::list(select_items(statement));
+  return run_loop(statement, iterate(evaluate(*statement.expr)), 0);
+}
+
+/// loop(items) in a recursive for: what the loop prints for them.
+Value Interpreter::call_loop(const Loop& loop, Arguments arguments) {
+  HEDDLE_CHECK(loop.recursive != nullptr, "a loop that is not recursive is called");
+  HEDDLE_CHECK(arguments.positional.size() == 1 && arguments.named.empty(),
+               "a recursive loop takes one argument");
+  budget.spend_bytes(kObjectBytes);
+  std::string text;
+  const int line = line_;
+  const Temporarily inside(scope_, loop.scope);
+  const Temporarily out(out_, &text);
+  run_loop(*loop.recursive, iterate(arguments.positional[0]), loop.depth0 + 1);
+  line_ = line;
+  return text;
+}
+
+Interpreter::Flow Interpreter::run_loop(const Stmt& statement, Values all, int64_t depth0) {
+  const Value items = Value::list(select_items(statement, std::move(all)));
   budget.spend_bytes(2 * kObjectBytes);  // the list and the loop
-  const auto loop = std::make_shared<Loop>(Loop{.items = items.shared_sequence()});
+  const auto loop =
+      std::make_shared<Loop>(Loop{.items = items.shared_sequence(),
+                                  .depth0 = depth0,
+                                  .recursive = statement.is_recursive ? &statement : nullptr,
+                                  .scope = scope_});
   bool is_complete =
       false;  // jinja2 runs `else` where no pass reached its end, be it for break or continue
   for (const Value& item : items.sequence()->items) {
@@ -148,8 +190,10 @@ Interpreter::Flow Interpreter::execute_for(const Stmt& statement) {
 }
 
 Interpreter::Flow Interpreter::execute_scope(const Stmt& statement) {
+  const Value values = statement.expr == nullptr ? Value::tuple({}) : evaluate(*statement.expr);
   Scope scope{.parent = scope_, .variables = {}};
   const Temporarily inside(scope_, &scope);
+  assign(statement.target, values);
   return execute(statement.body);
 }
 
@@ -193,6 +237,7 @@ void Interpreter::assign(const Target& target, Value value) {
     // Namespaces are the only values that change, so only through them a value could come to hold
     // itself.
     if (value.holds_namespace()) throw_error(ErrorCode::kUnsupported, "a namespace in a namespace");
+    check_attribute_name(target.attribute);
     if (Value* known = find_attribute(budget, *space, target.attribute)) {
       *known = std::move(value);
       return;
@@ -207,13 +252,16 @@ void Interpreter::assign(const Target& target, Value value) {
   }
 }
 
-Value Interpreter::call_macro(const Macro& macro, Arguments arguments) {
-  const size_t num_positional = arguments.positional.size();
-  HEDDLE_CHECK(num_positional <= macro.parameters.size(), "macro ", files::quote(macro.name),
-               " takes ", macro.parameters.size(), " arguments, ", num_positional, " are given");
-  Scope scope{.parent = &root_, .variables = {}};
-  std::vector<bool> is_given(macro.parameters.size());
-  for (size_t i = 0; i < macro.parameters.size(); ++i) {
+/// Gives each parameter its argument, and `varargs`, `kwargs` and `caller` what is left, where the
+/// macro uses them.
+void Interpreter::give_parameters(const Macro& macro, Scope& scope, Arguments arguments,
+                                  std::vector<bool>& is_given) {
+  const size_t num_parameters = macro.parameters.size(),
+               num_positional = arguments.positional.size();
+  HEDDLE_CHECK(num_positional <= num_parameters || macro.has_varargs, "macro ",
+               files::quote(macro.name), " takes ", num_parameters, " arguments, ", num_positional,
+               " are given");
+  for (size_t i = 0; i < num_parameters; ++i) {
     is_given[i] = i < num_positional;
     budget.spend_steps(1);
     scope.assign(budget, macro.parameters[i].name,
@@ -221,17 +269,37 @@ Value Interpreter::call_macro(const Macro& macro, Arguments arguments) {
                              : missing("parameter " + files::quote(macro.parameters[i].text) +
                                        " was not provided"));
   }
+  if (macro.has_caller) scope.assign(budget, kCaller, missing("No caller defined"));
+  std::vector<std::pair<Value, Value>> others;
   for (auto& [name, value] : arguments.named) {
     size_t i = num_positional;
-    budget.spend_steps(macro.parameters.size());
-    while (i < macro.parameters.size() && !is_equal_text(budget, macro.parameters[i].text, name)) {
-      ++i;
+    budget.spend_steps(num_parameters);
+    while (i < num_parameters && !is_equal_text(budget, macro.parameters[i].text, name)) ++i;
+    if (i < num_parameters) {
+      is_given[i] = true;
+      scope.assign(budget, macro.parameters[i].name, std::move(value));
+    } else if (macro.has_caller && name == "caller") {
+      if (!value.is_none()) scope.assign(budget, kCaller, std::move(value));
+    } else {
+      HEDDLE_CHECK(macro.has_kwargs && name != "caller", "macro ", files::quote(macro.name),
+                   " takes no argument ", files::quote(name));
+      budget.spend_bytes(name.size() + sizeof(others[0]) + kObjectBytes);
+      others.emplace_back(std::move(name), std::move(value));
     }
-    HEDDLE_CHECK(i < macro.parameters.size(), "macro ", files::quote(macro.name),
-                 " takes no argument ", files::quote(name));
-    is_given[i] = true;
-    scope.assign(budget, macro.parameters[i].name, std::move(value));
   }
+  if (macro.has_kwargs) scope.assign(budget, kKwargs, Value::dict(std::move(others)));
+  if (!macro.has_varargs) return;
+  const size_t num_more = num_positional > num_parameters ? num_positional - num_parameters : 0;
+  budget.spend_bytes(num_more, sizeof(Value));
+  const auto end = arguments.positional.end();
+  scope.assign(budget, kVarargs, Value::tuple(Values(end - static_cast<ptrdiff_t>(num_more), end)));
+}
+
+Value Interpreter::call_macro(const BoundMacro& bound, Arguments arguments) {
+  const Macro& macro = *bound.macro;
+  Scope scope{.parent = bound.scope, .variables = {}};
+  std::vector<bool> is_given(macro.parameters.size());
+  give_parameters(macro, scope, std::move(arguments), is_given);
   budget.spend_bytes(kObjectBytes);
   std::string text;
   const int line = line_;

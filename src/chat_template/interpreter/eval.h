@@ -27,6 +27,9 @@ struct Scope {
 /// The attribute of a namespace, null where there is none. Takes a step for each that it looks at.
 Value* find_attribute(Budget& budget, Namespace& space, std::string_view name);
 
+/// Throws for a name that transformers lets no namespace have.
+void check_attribute_name(std::string_view name);
+
 /// One render.
 class Interpreter {
  public:
@@ -57,14 +60,20 @@ class Interpreter {
   Flow execute(const Stmt& statement);
   Flow execute_if(const Stmt& statement);
   Flow execute_for(const Stmt& statement);
+  Flow run_loop(const Stmt& statement, Values all, int64_t depth0);
+  void execute_call_block(const Stmt& statement);
   Flow execute_scope(const Stmt& statement);
   Flow execute_set_block(const Stmt& statement);
   Flow execute_filter_block(const Stmt& statement);
   Flow collect_block(const Stmt& statement, Value& text);
-  Values select_items(const Stmt& statement);
+  Values select_items(const Stmt& statement, Values items);
+  Value bind(const Macro& macro);
   void assign(const Target& target, Value value);
   void print(const Value& value);
-  Value call_macro(const Macro& macro, Arguments arguments);
+  Value call_macro(const BoundMacro& bound, Arguments arguments);
+  void give_parameters(const Macro& macro, Scope& scope, Arguments arguments,
+                       std::vector<bool>& is_given);
+  Value call_loop(const Loop& loop, Arguments arguments);
 
   // Expressions.
   Value evaluate(const Expr& expr);
@@ -80,6 +89,7 @@ class Interpreter {
   Value evaluate_slice(const Expr& expr);
   Value evaluate_call(const Expr& expr);
   Arguments evaluate_arguments(const Expr& expr);
+  void add_keywords(const Value& more, Arguments& arguments);
   bool compare(const std::string& op, const Value& a, const Value& b);
 
   const Program& program_;

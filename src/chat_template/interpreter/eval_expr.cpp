@@ -1,5 +1,6 @@
 // Expressions.
 #include <algorithm>
+#include <iterator>
 
 #include "chat_template/interpreter/eval.h"
 #include "chat_template/interpreter/operators.h"
@@ -69,6 +70,9 @@ Value Interpreter::lookup(const Expr& expr) {
   const auto& given = context_[static_cast<size_t>(expr.name)];
   if (given) return *given;
   if (const Callable* function = find_function(expr.text)) return function;
+  for (const char* name : {"cycler", "joiner", "lipsum"}) {  // what else jinja2 has
+    if (expr.text == name) throw_error(ErrorCode::kUnsupported, "function ", name);
+  }
   return missing(files::quote(expr.text) + " is undefined");
 }
 
@@ -157,6 +161,23 @@ Value Interpreter::evaluate_slice(const Expr& expr) {
   return apply_slice(budget, object, given[0], given[1], given[2]);
 }
 
+/// The entries of a dict after **.
+void Interpreter::add_keywords(const Value& more, Arguments& arguments) {
+  HEDDLE_CHECK(more.dict() != nullptr, "** takes a dict, ", more.type_name(), " is given");
+  for (const auto& [key, value] : more.dict()->entries) {
+    HEDDLE_CHECK(key.is_string(), "a ", key.type_name(), " as the name of an argument");
+    HEDDLE_CHECK(arguments.named.size() < kMaxArguments, "a call with more than ", kMaxArguments,
+                 " arguments");
+    budget.spend_steps(1 + arguments.named.size());
+    budget.spend_bytes(key.bytes().size() + kObjectBytes);
+    for (const auto& [name, given] : arguments.named) {
+      HEDDLE_CHECK(!is_equal_text(budget, name, key.bytes()), "argument ",
+                   files::quote(key.bytes()), " is given twice");
+    }
+    arguments.named.emplace_back(key.bytes(), value);
+  }
+}
+
 Arguments Interpreter::evaluate_arguments(const Expr& expr) {
   Arguments arguments;
   const size_t num_positional = expr.children.size() - expr.keywords.size();
@@ -169,6 +190,15 @@ Arguments Interpreter::evaluate_arguments(const Expr& expr) {
       arguments.named.emplace_back(expr.keywords[i - num_positional], std::move(value));
     }
   }
+  if (expr.more_arguments != nullptr) {
+    Values more = iterate(evaluate(*expr.more_arguments));
+    budget.spend_bytes(more.size(), sizeof(Value));
+    arguments.positional.insert(arguments.positional.end(), std::make_move_iterator(more.begin()),
+                                std::make_move_iterator(more.end()));
+  }
+  if (expr.more_keywords != nullptr) add_keywords(evaluate(*expr.more_keywords), arguments);
+  HEDDLE_CHECK(arguments.positional.size() + arguments.named.size() <= kMaxArguments,
+               "a call with more than ", kMaxArguments, " arguments");
   return arguments;
 }
 
@@ -187,6 +217,7 @@ Value Interpreter::evaluate_call(const Expr& expr) {
 Value Interpreter::call(const Value& callee, Arguments arguments) {
   if (callee.is_undefined()) throw Error(ErrorCode::kInvalidArgument, callee.why_undefined());
   if (callee.macro() != nullptr) return call_macro(*callee.macro(), std::move(arguments));
+  if (callee.loop() != nullptr) return call_loop(*callee.loop(), std::move(arguments));
   if (callee.method() != nullptr) {
     return apply(*callee.method()->method, callee.method()->self, std::move(arguments));
   }

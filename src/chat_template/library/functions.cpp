@@ -66,6 +66,7 @@ Value make_namespace(Call& call) {
   for (auto& [name, value] : named_values(call, "namespace")) {
     if (value.holds_namespace()) throw_error(ErrorCode::kUnsupported, "a namespace in a namespace");
     HEDDLE_CHECK(name.is_string(), "namespace takes strings as names");
+    check_attribute_name(name.bytes());
     call.interpreter.budget.spend_bytes(name.bytes().size() + kObjectBytes);
     space->attributes.emplace_back(name.bytes(), std::move(value));
   }

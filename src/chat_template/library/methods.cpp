@@ -60,17 +60,38 @@ Value cycle(Call& call) {
   return args[static_cast<size_t>(call.self.loop()->index0) % args.size()];
 }
 
+/// Whether the arguments are others than those of the call before.
+Value changed(Call& call) {
+  HEDDLE_CHECK(call.raw.named.empty(), "loop.changed takes values");
+  Loop& loop = *call.self.loop();
+  call.interpreter.budget.spend_bytes(call.raw.positional.size(), sizeof(Value));
+  const Value now = Value::tuple(call.raw.positional);
+  if (now.holds_namespace()) {
+    throw_error(ErrorCode::kUnsupported, "loop.changed of a namespace, loop or macro");
+  }
+  const bool is_same = loop.last_changed != nullptr &&
+                       is_equal(call.interpreter.budget, Value(loop.last_changed), now);
+  loop.last_changed = now.shared_sequence();
+  return !is_same;
+}
+
+/// What nothing can change needs no copy.
+Value copy(Call& call) { return call.self; }
+
 constexpr Callable kDictMethods[] = {
     {.name = "get", .call = get, .parameters = {"key", "default"}, .required = 1},
     {.name = "items", .call = items},
     {.name = "keys", .call = keys},
     {.name = "values", .call = values},
+    {.name = "copy", .call = copy},
 };
 constexpr Callable kSequenceMethods[] = {
     {.name = "index", .call = index_of, .parameters = {"value"}, .required = 1},
     {.name = "count", .call = count_items, .parameters = {"value"}, .required = 1},
 };
-constexpr Callable kLoopMethods[] = {{.name = "cycle", .call = cycle, .is_variadic = true}};
+constexpr Callable kListMethods[] = {{.name = "copy", .call = copy}};
+constexpr Callable kLoopMethods[] = {{.name = "cycle", .call = cycle, .is_variadic = true},
+                                     {.name = "changed", .call = changed, .is_variadic = true}};
 
 // Methods that the immutable sandbox of jinja2 hides.
 constexpr std::string_view kMutatingDict[] = {"clear", "pop", "popitem", "setdefault", "update"};
@@ -78,11 +99,9 @@ constexpr std::string_view kMutatingList[] = {"append", "clear", "pop",    "reve
                                               "insert", "sort",  "extend", "remove"};
 
 // What else Python's types have.
-constexpr std::string_view kMissingString[] = {
-    "casefold",   "center",    "encode",    "expandtabs",   "index",     "isalnum",     "isalpha",
-    "isascii",    "isdecimal", "isdigit",   "isidentifier", "isnumeric", "isprintable", "isspace",
-    "istitle",    "ljust",     "maketrans", "partition",    "rfind",     "rindex",      "rjust",
-    "rpartition", "swapcase",  "translate", "zfill"};
+constexpr std::string_view kMissingString[] = {"casefold",     "encode",      "expandtabs",
+                                               "isidentifier", "isprintable", "istitle",
+                                               "maketrans",    "swapcase",    "translate"};
 constexpr std::string_view kMissingInteger[] = {
     "as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator",
     "from_bytes",       "imag",      "numerator",  "real",      "to_bytes"};
@@ -95,20 +114,24 @@ bool is_in(const std::string_view (&names)[kSize], std::string_view name) {
 }
 
 const Callable* find_string_method(std::string_view name) {
-  const Callable* method = find_in(string_methods(), name);
-  return method != nullptr ? method : find_in(format_methods(), name);
+  for (const Callables table : {string_methods(), character_methods(), format_methods()}) {
+    if (const Callable* method = find_in(table, name)) return method;
+  }
+  return nullptr;
 }
 
 }  // namespace
 
 Callables dict_methods() { return kDictMethods; }
 Callables sequence_methods() { return kSequenceMethods; }
+Callables list_methods() { return kListMethods; }
 Callables loop_methods() { return kLoopMethods; }
 
 const Callable* find_method(const Value& self, std::string_view name) {
   if (self.is_string()) return find_string_method(name);
   if (self.dict() != nullptr) return find_in(kDictMethods, name);
   if (self.loop() != nullptr) return find_in(kLoopMethods, name);
+  if (self.is_list() && find_in(kListMethods, name) != nullptr) return find_in(kListMethods, name);
   const bool has_methods =
       self.is_list() || self.is_tuple() || self.is_sequence(Sequence::Kind::kRange);
   return has_methods ? find_in(kSequenceMethods, name) : nullptr;
@@ -121,11 +144,9 @@ bool is_mutating(const Value& self, std::string_view name) {
 
 bool is_missing_attribute(const Value& self, std::string_view name) {
   if (self.is_string()) return is_in(kMissingString, name);
-  if (self.dict() != nullptr) return name == "copy" || name == "fromkeys";
-  if (self.is_list()) return name == "copy";
+  if (self.dict() != nullptr) return name == "fromkeys";
   if (self.is_integral()) return is_in(kMissingInteger, name);
   if (self.is_float()) return is_in(kMissingFloat, name);
-  if (self.loop() != nullptr) return name == "changed";
   return self.macro() != nullptr || self.function() != nullptr || self.method() != nullptr ||
          self.iterator() != nullptr ||
          (self.sequence() != nullptr && self.sequence()->kind >= Sequence::Kind::kRange);

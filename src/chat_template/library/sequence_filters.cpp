@@ -201,6 +201,30 @@ Value batch(Call& call) {
   return Value::iterator(std::move(rows));
 }
 
+/// So many lists, the first of them one item longer where they cannot be equal.
+Value slice(Call& call) {
+  const int64_t num_slices = call.integer(0, 1);
+  HEDDLE_CHECK(num_slices > 0, "slice into ", num_slices, " lists");
+  const auto count = static_cast<size_t>(num_slices);
+  Budget& budget = call.interpreter.budget;
+  const Values items = call.interpreter.iterate(call.self);
+  budget.spend_bytes(count, 2 * sizeof(Value) + kObjectBytes);
+  budget.spend_bytes(items.size(), sizeof(Value));
+  budget.spend_steps(count);
+  Values slices;
+  size_t next = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const bool is_longer = i < items.size() % count;
+    const size_t size = items.size() / count + (is_longer ? 1 : 0);
+    const auto begin = items.begin() + static_cast<ptrdiff_t>(next);
+    Values part(begin, begin + static_cast<ptrdiff_t>(size));
+    if (call.some(1) != nullptr && !is_longer) part.push_back(*call.arg(1));
+    slices.push_back(Value::list(std::move(part)));
+    next += size;
+  }
+  return Value::iterator(std::move(slices));
+}
+
 constexpr Callable kFilters[] = {
     {.name = "default", .call = otherwise, .parameters = {"default_value", "boolean"}},
     {.name = "d", .call = otherwise, .parameters = {"default_value", "boolean"}},
@@ -218,6 +242,7 @@ constexpr Callable kFilters[] = {
     {.name = "min", .call = least, .parameters = {"case_sensitive", "attribute"}},
     {.name = "max", .call = most, .parameters = {"case_sensitive", "attribute"}},
     {.name = "sum", .call = sum, .parameters = {"attribute", "start"}},
+    {.name = "slice", .call = slice, .parameters = {"slices", "fill_with"}, .required = 1},
     {.name = "batch", .call = batch, .parameters = {"linecount", "fill_with"}, .required = 1},
 };
 

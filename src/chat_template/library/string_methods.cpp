@@ -142,6 +142,45 @@ Value find(Call& call) {
   if (at == kNone) return int64_t{-1};
   return static_cast<int64_t>(part.index + text::length(part.bytes.substr(0, at)));
 }
+/// Backwards, because only a search from the left takes a time linear in the string.
+Value find_last(Call& call) {
+  const std::string& needle = call.text(0);
+  const Part part = part_of(call, 1);
+  if (!part.is_valid) return int64_t{-1};
+  call.interpreter.budget.spend_bytes(part.bytes.size() + needle.size());
+  const std::string reversed(part.bytes.rbegin(), part.bytes.rend());
+  const std::string reversed_needle(needle.rbegin(), needle.rend());
+  const size_t at = text::find(reversed, reversed_needle);
+  if (at == kNone) return int64_t{-1};
+  const size_t start = part.bytes.size() - at - needle.size();
+  return static_cast<int64_t>(part.index + text::length(part.bytes.substr(0, start)));
+}
+
+template <Value (*find_place)(Call&)>
+Value index(Call& call) {
+  const Value place = find_place(call);
+  HEDDLE_CHECK(place.as_int() >= 0, "the substring is not found");
+  return place;
+}
+
+/// What stands before a separator, the separator and what follows; without it the string and two
+/// empty ones, these in front where the last separator was looked for.
+Value partition(Call& call, bool from_right) {
+  const std::string& s = subject(call);
+  const std::string& separator = call.text(0);
+  HEDDLE_CHECK(!separator.empty(), "partition at an empty separator");
+  Budget& budget = call.interpreter.budget;
+  budget.spend_bytes(s.size() + separator.size() + 3 * (sizeof(Value) + kObjectBytes));
+  const text::Pieces pieces = from_right ? text::split_right(budget, s, separator, 1)
+                                         : text::split(budget, s, separator, 1);
+  const auto part = [&](std::string_view bytes) { return like_self(call, std::string(bytes)); };
+  if (pieces.size() == 2) {
+    return Value::tuple({part(pieces[0]), part(separator), part(pieces[1])});
+  }
+  return from_right ? Value::tuple({part(""), part(""), part(s)})
+                    : Value::tuple({part(s), part(""), part("")});
+}
+
 Value count(Call& call) {
   const std::string& needle = call.text(0);
   const Part part = part_of(call, 1);
@@ -204,6 +243,20 @@ constexpr Callable kStringMethods[] = {
     {.name = "islower", .call = [](Call& c) -> Value { return text::is_lower(subject(c)); }},
     {.name = "replace", .call = replace, .parameters = {"old", "new", "count"}, .required = 2},
     {.name = "find", .call = find, .parameters = {"sub", "start", "end"}, .required = 1},
+    {.name = "rfind", .call = find_last, .parameters = {"sub", "start", "end"}, .required = 1},
+    {.name = "index", .call = index<find>, .parameters = {"sub", "start", "end"}, .required = 1},
+    {.name = "rindex",
+     .call = index<find_last>,
+     .parameters = {"sub", "start", "end"},
+     .required = 1},
+    {.name = "partition",
+     .call = [](Call& c) { return partition(c, false); },
+     .parameters = {"sep"},
+     .required = 1},
+    {.name = "rpartition",
+     .call = [](Call& c) { return partition(c, true); },
+     .parameters = {"sep"},
+     .required = 1},
     {.name = "count", .call = count, .parameters = {"sub", "start", "end"}, .required = 1},
     {.name = "join", .call = join, .parameters = {"iterable"}, .required = 1},
     {.name = "removeprefix", .call = remove_prefix, .parameters = {"prefix"}, .required = 1},

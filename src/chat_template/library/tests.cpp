@@ -68,6 +68,8 @@ constexpr Callable kTests[] = {
     plain("sequence", [](Call& c) -> Value { return is_sequence(c.self); }),
     plain("iterable", [](Call& c) -> Value { return is_iterable(c.self); }),
     plain("callable", [](Call& c) -> Value { return c.self.is_callable(); }),
+    plain("escaped",
+          [](Call& c) -> Value { return c.self.is_string() && c.self.string()->is_safe; }),
     plain("odd", is_odd),
     plain("even", is_even),
     plain("lower", is_lower_case),

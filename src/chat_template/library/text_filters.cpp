@@ -2,6 +2,7 @@
 #include "chat_template/interpreter/eval.h"
 #include "chat_template/interpreter/operators.h"
 #include "chat_template/syntax/callable.h"
+#include "chat_template/values/character.h"
 #include "chat_template/values/format.h"
 #include "chat_template/values/text.h"
 
@@ -141,6 +142,49 @@ Value tojson(Call& call) {
   return to_json(call.interpreter.budget, call.self, style);
 }
 
+/// Cut at a blank, or with `killwords` anywhere, where it is longer than `length` and the leeway.
+Value truncate(Call& call) {
+  HEDDLE_CHECK(call.self.is_string() && !call.self.string()->is_safe, "truncate of a ",
+               call.self.type_name());
+  Budget& budget = call.interpreter.budget;
+  const std::string& s = call.self.bytes();
+  const std::string end = call.arg(2) == nullptr ? "..." : call.text(2);
+  budget.spend_bytes(2 * s.size() + end.size());
+  const int64_t length = call.integer(0, 255), size = static_cast<int64_t>(text::length(s)),
+                end_size = static_cast<int64_t>(text::length(end));
+  const int64_t leeway = call.some(3) == nullptr ? 5 : call.integer(3, 5);
+  HEDDLE_CHECK(length >= end_size && leeway >= 0, "truncate to ", length, " characters, leeway ",
+               leeway);
+  if (size - leeway <= length) return call.self;
+  const size_t cut = text::byte_offset(s, static_cast<size_t>(length - end_size));
+  std::string_view kept = std::string_view(s).substr(0, cut);
+  if (!call.flag(1)) kept = kept.substr(0, kept.rfind(' '));
+  return std::string(kept) + end;
+}
+
+Value count_words(Call& call) {
+  const std::string s = to_text(call.interpreter.budget, call.self);
+  int64_t count = 0;
+  bool in_word = false;
+  for (size_t pos = 0; pos < s.size();) {
+    const char32_t c = text::next_code_point(s, pos);
+    const bool is_word = c == '_' || text::kind_of(c) != text::CharacterKind::kOther;
+    count += is_word && !in_word ? 1 : 0;
+    in_word = is_word;
+  }
+  return count;
+}
+
+Value center(Call& call) {
+  Budget& budget = call.interpreter.budget;
+  const std::string s = to_text(budget, call.self);
+  const int64_t width = call.integer(0, 80), length = static_cast<int64_t>(text::length(s));
+  const auto missing = static_cast<size_t>(width > length ? width - length : 0);
+  budget.spend_bytes(missing);
+  const size_t left = missing / 2 + (missing & static_cast<size_t>(width) & 1);
+  return std::string(left, ' ') + s + std::string(missing - left, ' ');
+}
+
 constexpr Callable kFilters[] = {
     {.name = "trim", .call = trim, .parameters = {"chars"}},
     {.name = "upper", .call = change_case<text::upper>},
@@ -148,6 +192,9 @@ constexpr Callable kFilters[] = {
     {.name = "capitalize", .call = change_case<text::capitalize>},
     {.name = "title", .call = change_case<capitalize_words>},
     {.name = "replace", .call = replace, .parameters = {"old", "new", "count"}, .required = 2},
+    {.name = "truncate", .call = truncate, .parameters = {"length", "killwords", "end", "leeway"}},
+    {.name = "wordcount", .call = count_words},
+    {.name = "center", .call = center, .parameters = {"width"}},
     {.name = "indent", .call = indent, .parameters = {"width", "first", "blank"}},
     {.name = "string", .call = soft_text},
     {.name = "safe", .call = mark_safe},

@@ -18,7 +18,8 @@ using Body = std::vector<Stmt>;
 enum class NameId : int32_t {};
 inline constexpr NameId kBlockText{
     0};  // what a block of `set` printed, for its filters; its name is empty
-inline constexpr NameId kLoopName{1};  // "loop"
+inline constexpr NameId kLoopName{1};                         // "loop"
+inline constexpr NameId kVarargs{2}, kKwargs{3}, kCaller{4};  // "varargs", "kwargs", "caller"
 
 struct Expr {
   enum class Kind : uint8_t {
@@ -51,6 +52,8 @@ struct Expr {
   std::vector<std::string> operators;
   std::vector<ExprPtr> children;
   std::vector<std::string> keywords;  // of the last keywords.size() children
+  ExprPtr more_arguments;             // after *, may be null
+  ExprPtr more_keywords;              // after **, may be null
 };
 
 /// What a value is assigned to: a name, an attribute of a namespace, or several of them.
@@ -73,12 +76,13 @@ struct Stmt {
     kText,         // text
     kOutput,       // expr
     kIf,           // the body of the first clause whose condition holds, else otherwise
-    kFor,          // target, expr, condition (may be null), body, otherwise
+    kFor,          // target, expr, condition (may be null), body, otherwise, is_recursive
     kSet,          // target = expr
     kSetBlock,     // target = what body prints, through the filters of expr where there is one
     kFilterBlock,  // what body prints, through the filters of expr
     kMacro,        // macro
-    kScope,        // body, whose assignments end with it
+    kCallBlock,    // expr, a call, which gets macro as its caller
+    kScope,        // target = expr, where there is one, then body; assignments end with it
     kBreak,
     kContinue,
   };
@@ -96,6 +100,7 @@ struct Stmt {
   Body body{};
   Body otherwise{};
   std::unique_ptr<Macro> macro{};
+  bool is_recursive = false;  // of kFor
 };
 
 struct Macro {
@@ -103,6 +108,8 @@ struct Macro {
   NameId id{};
   std::vector<Parameter> parameters;
   Body body;
+  // Special variables that the body uses and that are no parameters.
+  bool has_varargs = false, has_kwargs = false, has_caller = false;
 };
 
 /// A parsed template.

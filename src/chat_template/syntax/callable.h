@@ -79,9 +79,11 @@ Callables format_filters();
 Callables tests();
 Callables functions();
 Callables string_methods();
-Callables format_methods();  // of str, too
+Callables character_methods();  // of str, too
+Callables format_methods();     // of str, too
 Callables dict_methods();
 Callables sequence_methods();
+Callables list_methods();  // those that tuples do not have
 Callables loop_methods();
 
 }  // namespace heddle::chat_template

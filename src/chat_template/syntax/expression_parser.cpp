@@ -205,6 +205,11 @@ ExprPtr Parser::parse_primary() {
     expr->kind = Expr::Kind::kName;
     expr->text = expect_variable();
     expr->name = intern(expr->text);
+    for (Macro* macro : macros_) {
+      macro->has_varargs = macro->has_varargs || expr->name == kVarargs;
+      macro->has_kwargs = macro->has_kwargs || expr->name == kKwargs;
+      macro->has_caller = macro->has_caller || expr->name == kCaller;
+    }
   } else {
     fail("expected an expression, found " + found());
   }

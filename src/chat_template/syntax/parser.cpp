@@ -39,7 +39,7 @@ std::string Parser::expect_variable() {
 std::shared_ptr<Program> Parser::run() {
   program_ = std::make_shared<Program>();
   intern("");  // kBlockText
-  intern("loop");
+  for (const char* name : {"loop", "varargs", "kwargs", "caller"}) intern(name);
   program_->body = parse_body({});
   if (!unknown_.empty()) {
     fail_at(unknown_[0].line, ErrorCode::kUnsupported, unknown_[0].what);
@@ -87,6 +87,12 @@ void Parser::parse_statement(Body& body) {
     body.push_back(parse_filter_block());
   } else if (tag == "macro") {
     body.push_back(parse_macro());
+  } else if (tag == "call") {
+    body.push_back(parse_call_block());
+  } else if (tag == "with") {
+    body.push_back(parse_with());
+  } else if (tag == "print") {
+    return parse_print(body);
   } else if (tag == "generation") {
     body.push_back(parse_generation());
   } else if (tag == "break") {
@@ -104,7 +110,6 @@ void Parser::parse_statement(Body& body) {
 /// The rest of a tag, then a block with variables of its own.
 Body Parser::parse_scope(std::initializer_list<std::string_view> ends) {
   const Temporarily lazy(is_lazy_, false);
-  const Temporarily scopes(scopes_, scopes_ + 1);
   return parse_block(ends);
 }
 
@@ -134,7 +139,7 @@ Stmt Parser::parse_for() {
   expect_word("in");
   statement.expr = parse_tuple(false);
   if (skip_word("if")) statement.condition = parse_expression();
-  if (at_word("recursive")) refuse("a recursive for");
+  statement.is_recursive = skip_word("recursive");
   ++loops_;
   statement.body = parse_scope({"else", "endfor"});
   --loops_;
@@ -174,37 +179,84 @@ Stmt Parser::parse_filter_block() {
 }
 
 Stmt Parser::parse_macro() {
-  // A macro sees the variables of the place where it stands; here these are always the template's
-  // own.
-  if (scopes_ > 0) refuse("a macro inside of another block than if");
   Stmt statement{.kind = Stmt::Kind::kMacro};
-  auto macro = std::make_unique<Macro>();
-  macro->name = expect_variable();
-  macro->id = intern(macro->name);
+  statement.macro = std::make_unique<Macro>();
+  statement.macro->name = expect_variable();
+  statement.macro->id = intern(statement.macro->name);
+  parse_signature(*statement.macro);
+  parse_macro_body(*statement.macro, "endmacro");
+  return statement;
+}
+
+/// {% call(a) f(b) %}: what f calls as caller(a).
+Stmt Parser::parse_call_block() {
+  Stmt statement{.kind = Stmt::Kind::kCallBlock};
+  statement.macro = std::make_unique<Macro>();
+  if (at_operator("(")) parse_signature(*statement.macro);
+  statement.expr = parse_expression();
+  if (statement.expr->kind != Expr::Kind::kCall) fail("expected a call");
+  parse_macro_body(*statement.macro, "endcall");
+  return statement;
+}
+
+void Parser::parse_signature(Macro& macro) {
   expect_operator("(");
   while (!at_operator(")")) {
-    if (!macro->parameters.empty()) expect_operator(",");
+    if (!macro.parameters.empty()) expect_operator(",");
     const std::string name = expect_variable();
     Parameter parameter{.name = intern(name), .text = name, .otherwise = nullptr};
     if (skip_operator("=")) {
       parameter.otherwise = parse_expression();
-    } else if (!macro->parameters.empty() && macro->parameters.back().otherwise != nullptr) {
+    } else if (!macro.parameters.empty() && macro.parameters.back().otherwise != nullptr) {
       fail("parameter " + files::quote(name) + " without a default follows one with a default");
     }
-    macro->parameters.push_back(std::move(parameter));
-    if (macro->parameters.size() > kMaxArguments) fail("too many parameters");
+    macro.parameters.push_back(std::move(parameter));
+    if (macro.parameters.size() > kMaxArguments) fail("too many parameters");
   }
   expect_operator(")");
+}
+
+void Parser::parse_macro_body(Macro& macro, std::string_view end) {
   const Temporarily loops(loops_, 0);
-  macro->body = parse_scope({"endmacro"});
-  expect_word("endmacro");
-  statement.macro = std::move(macro);
+  macros_.push_back(&macro);
+  macro.body = parse_scope({end});
+  macros_.pop_back();
+  expect_word(end);
+  for (const Parameter& parameter : macro.parameters) {
+    if (parameter.name == kVarargs) macro.has_varargs = false;
+    if (parameter.name == kKwargs) macro.has_kwargs = false;
+    if (parameter.name == kCaller) macro.has_caller = false;
+  }
+}
+
+/// {% with a = 1, b = 2 %}: all values are those of before the block.
+Stmt Parser::parse_with() {
+  Stmt statement{.kind = Stmt::Kind::kScope};
+  statement.target.kind = Target::Kind::kTuple;
+  statement.expr = make(Expr::Kind::kTuple, current().line);
+  while (!at(Kind::kTagEnd)) {
+    if (!statement.target.items.empty()) expect_operator(",");
+    statement.target.items.push_back(parse_target_item(false));
+    expect_operator("=");
+    add_child(*statement.expr, parse_expression());
+  }
+  statement.body = parse_scope({"endwith"});
+  expect_word("endwith");
   return statement;
+}
+
+void Parser::parse_print(Body& body) {
+  for (bool is_first = true; !at(Kind::kTagEnd); is_first = false) {
+    if (!is_first) expect_operator(",");
+    const int line = current().line;
+    body.push_back({.kind = Stmt::Kind::kOutput, .line = line, .expr = parse_expression()});
+  }
 }
 
 /// Marks what the model has said, for training; here it prints its body.
 Stmt Parser::parse_generation() {
   Stmt statement{.kind = Stmt::Kind::kScope};
+  statement.target.kind = Target::Kind::kTuple;
   const Temporarily loops(loops_, 0);
   statement.body = parse_scope({"endgeneration"});
   expect_word("endgeneration");

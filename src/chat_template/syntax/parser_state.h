@@ -56,6 +56,11 @@ class Parser {
   Stmt parse_set();
   Stmt parse_filter_block();
   Stmt parse_macro();
+  Stmt parse_call_block();
+  Stmt parse_with();
+  void parse_print(Body& body);
+  void parse_signature(Macro& macro);
+  void parse_macro_body(Macro& macro, std::string_view end);
   Stmt parse_generation();
   Stmt parse_jump(Stmt::Kind kind);
   Body parse_block(std::initializer_list<std::string_view> ends);
@@ -108,8 +113,8 @@ class Parser {
   std::vector<Token> tokens_;
   size_t next_ = 0;
   int nesting_ = 0;
-  int loops_ = 0;   // for statements around the current one, up to the next macro
-  int scopes_ = 0;  // scopes around the current statement other than the template's own
+  int loops_ = 0;               // for statements around the current one, up to the next macro
+  std::vector<Macro*> macros_;  // around the current statement
   std::shared_ptr<Program> program_;
   std::map<std::string, NameId> ids_;  // where each name is in program_->names
   bool is_lazy_ = false;               // in an if: what is unknown may never be reached

@@ -132,8 +132,15 @@ ExprPtr Parser::parse_test(ExprPtr subject) {
 void Parser::parse_arguments(Expr& call) {
   expect_operator("(");
   while (!at_operator(")")) {
-    if (at_operator("*") || at_operator("**"))
-      refuse("arguments after " + files::quote(current().text));
+    if (at_operator("*") || at_operator("**")) {
+      ExprPtr& more = take().text == "*" ? call.more_arguments : call.more_keywords;
+      if (more != nullptr || call.more_keywords != nullptr) fail("arguments are not in order");
+      more = parse_expression();
+      call.height = std::max(call.height, more->height + 1);
+      if (!at_operator(")")) expect_operator(",");
+      continue;
+    }
+    if (call.more_keywords != nullptr) fail("an argument follows ** and its arguments");
     if (at(Kind::kName) && ahead().kind == Kind::kOperator && ahead().text == "=") {
       std::string keyword = take().text;
       if (std::find(call.keywords.begin(), call.keywords.end(), keyword) != call.keywords.end()) {
@@ -141,6 +148,8 @@ void Parser::parse_arguments(Expr& call) {
       }
       call.keywords.push_back(std::move(keyword));
       take();
+    } else if (call.more_arguments != nullptr) {
+      fail("an argument without a name follows * and its arguments");
     } else if (!call.keywords.empty()) {
       fail("an argument without a name follows one with a name");
     }

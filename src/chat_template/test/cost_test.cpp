@@ -47,6 +47,9 @@ const Sources kFilters = {
     {"indent", "{{ newlines | indent(2, true, true) }}"},
     {"indent", "{{ 'a\nb' | indent(n) }}"},
     {"indent", "{{ 'a\nb' | indent(letters) }}"},
+    {"truncate", "{{ text | truncate(n // 2) }}{{ letters | truncate(9, true, 'a') }}"},
+    {"wordcount", "{{ text | wordcount }}{{ words | wordcount }}"},
+    {"center", "{{ 'a' | center(n) }}{{ letters | center }}"},
     {"string", "{{ letters | string }}{{ [control] | string }}"},
     {"safe", "{{ words | safe }}"},
     {"escape", "{{ marks | escape }}"},
@@ -83,6 +86,7 @@ const Sources kFilters = {
     {"min", "{{ words | min }}"},
     {"max", "{{ rows | map(attribute='a.b') | max }}"},
     {"sum", "{{ numbers | sum }}"},
+    {"slice", "{{ numbers | slice(3) | list }}{{ [1] | slice(n // 4, 0) | list }}"},
     {"batch", "{{ numbers | batch(1) | list }}"},
     {"batch", "{{ [1] | batch(n, 0) | list }}"},
     {"map", "{{ words | map('upper') | list }}"},
@@ -103,7 +107,7 @@ const Sources kFormatFilters = {
 
 const Sources kTests = joined({
     with_one({"defined", "undefined", "none", "boolean", "true", "false", "integer", "float",
-              "number", "string", "mapping", "sequence", "iterable", "callable"},
+              "number", "string", "mapping", "sequence", "iterable", "callable", "escaped"},
              "{{ letters is ", " }}{{ words is mapping }}"),
     with_one({"odd", "even"}, "{{ numbers | select('", "') | list }}"),
     with_one({"lower", "upper"}, "{{ letters is ", " }}"),
@@ -148,9 +152,21 @@ const Sources kStringMethods = {
     {"count", "{{ letters.count('a', 1, n - 1) }}"},
     {"join", "{{ ', '.join(words) }}"},
     {"join", "{{ letters.join(['a', 'b', 'c']) }}"},
+    {"rfind", "{{ wide.rfind('x') }}{{ letters.rfind(last_differs[n // 2:]) }}"},
+    {"index", "{{ last_differs.index('b', 1) }}"},
+    {"rindex", "{{ ('b' ~ letters).rindex('b') }}"},
+    {"partition", "{{ last_differs.partition('b') }}{{ letters.partition(last_differs) }}"},
+    {"rpartition", "{{ letters.rpartition('a') }}{{ letters.rpartition(last_differs) }}"},
     {"removeprefix", "{{ letters.removeprefix(last_differs) }}"},
     {"removesuffix", "{{ letters.removesuffix('a') }}"},
 };
+const Sources kCharacterMethods = joined({
+    with_one({"isdecimal", "isdigit", "isnumeric"}, "{{ digits.", "() }}"),
+    with_one({"isalpha", "isalnum", "isascii"}, "{{ letters.", "() }}"),
+    with_one({"isspace"}, "{{ blanks.", "() }}"),
+    with_one({"ljust", "rjust", "center"}, "{{ 'a'.", "(n, 'b') }}{{ letters.ljust(3) }}"),
+    {{"zfill", "{{ '-1'.zfill(n) }}{{ letters.zfill(3) }}"}},
+});
 const Sources kFormatMethods = {
     {"format", "{{ '{} {!r} {!a:>9}'.format(letters, control, scattered) }}"},
     {"format", "{{ ('{x}' * (n // 4)).format(a=1, b=2, x=3) }}"},
@@ -163,13 +179,16 @@ const Sources kDictMethods = {
     {"items", "{{ entries.items() }}"},
     {"keys", "{{ entries.keys() }}"},
     {"values", "{{ entries.values() }}"},
+    {"copy", "{{ entries.copy() }}"},
 };
+const Sources kListMethods = {{"copy", "{{ words.copy() }}"}};
 const Sources kSequenceMethods = {
     {"index", "{{ words.index(words | last) }}"},
     {"count", "{{ same.count('x') }}{{ ((1,) * n).count(1) }}"},
 };
 const Sources kLoopMethods = {
     {"cycle", "{% for x in numbers %}{{ loop.cycle(1, 2) }}{% endfor %}"},
+    {"changed", "{% for x in words %}{{ loop.changed(x, 1) }}{% endfor %}"},
 };
 
 const Sources kOperators = {
@@ -199,6 +218,20 @@ const Sources kOperators = {
     {"for with if", "{% for x in numbers if x is odd %}{{ x }}{% endfor %}"},
     {"for of pairs", "{% for k, v in entries.items() %}{{ k }}{% endfor %}"},
     {"filter block", "{% filter upper | replace('A', 'bb') %}{{ letters }}{% endfilter %}"},
+    {"with", "{% for x in words %}{% with a = x, b = letters %}{{ a }}{% endwith %}{% endfor %}"},
+    {"print", "{% print letters, words %}"},
+    {"call block",
+     "{% macro f(a) %}{{ caller(a) }}{% endmacro %}{% for x in words %}{% call(y) f(x) %}{{ y }}"
+     "{% endcall %}{% endfor %}"},
+    {"macro in a loop",
+     "{% for x in words %}{% macro f(a) %}{{ a }}{{ x }}{% endmacro %}{{ f(1) }}{% endfor %}"},
+    {"recursive loop",
+     "{% for x in words recursive %}{{ loop([]) }}{{ x }}{% endfor %}"
+     "{% for x in [words, words_again] recursive %}{{ loop(x) if x is not string else x }}"
+     "{% endfor %}"},
+    {"arguments after *",
+     "{% macro f() %}{{ varargs }}{{ kwargs }}{% endmacro %}{% for x in words %}"
+     "{{ f(*[x, 1], **{'a': x}) }}{% endfor %}"},
     {"set block", "{% set x %}{{ letters }}{% endset %}{{ x }}"},
     {"a tuple of names", "{% for x in words %}{% set a, b = 1, 2 %}{% endfor %}"},
     {"namespace", "{% set s = namespace(a=1) %}{% for x in words %}{% set s.a = x %}{% endfor %}"},
@@ -279,9 +312,11 @@ TEST(Cost, OfEveryTestIsSpentBeforeTheWork) { expect_all_bounded(tests(), kTests
 TEST(Cost, OfEveryFunctionIsSpentBeforeTheWork) { expect_all_bounded(functions(), kFunctions); }
 TEST(Cost, OfEveryMethodIsSpentBeforeTheWork) {
   expect_all_bounded(string_methods(), kStringMethods);
+  expect_all_bounded(character_methods(), kCharacterMethods);
   expect_all_bounded(format_methods(), kFormatMethods);
   expect_all_bounded(dict_methods(), kDictMethods);
   expect_all_bounded(sequence_methods(), kSequenceMethods);
+  expect_all_bounded(list_methods(), kListMethods);
   expect_all_bounded(loop_methods(), kLoopMethods);
 }
 TEST(Cost, OfEveryOperatorAndStatementIsSpentBeforeTheWork) {

@@ -123,7 +123,7 @@ bool Value::holds_namespace() const {
   if (dict() != nullptr) return dict()->holds_namespace;
   if (method() != nullptr) return method()->self.holds_namespace();
   if (iterator() != nullptr) return iterator()->holds_namespace;
-  return name_space() != nullptr || loop() != nullptr;
+  return name_space() != nullptr || loop() != nullptr || (macro() != nullptr && macro()->is_local);
 }
 
 bool Value::is_true() const {

@@ -21,6 +21,8 @@ class Value;
 using Values = std::vector<Value>;
 
 struct Macro;     // syntax/ast.h
+struct Stmt;      // syntax/ast.h
+struct Scope;     // interpreter/eval.h
 struct Callable;  // syntax/callable.h
 
 struct None {};
@@ -38,7 +40,7 @@ struct Sequence {
   Kind kind = Kind::kList;
   Values items;
   int depth = 1;                 // lists and dicts inside one another, this one counted
-  bool holds_namespace = false;  // in any depth; loops count as namespaces
+  bool holds_namespace = false;  // in any depth; loops and local macros count as namespaces
 };
 struct Dict {
   std::vector<std::pair<Value, Value>> entries;  // in order of insertion, keys are unequal
@@ -59,6 +61,17 @@ struct Iterator {
 struct Loop {
   std::shared_ptr<const Sequence> items;
   int64_t index0 = 0;
+  int64_t depth0 = 0;
+  const Stmt* recursive = nullptr;                         // what a call of the loop runs again
+  Scope* scope = nullptr;                                  // around that statement
+  std::shared_ptr<const Sequence> last_changed = nullptr;  // of loop.changed()
+};
+/// A macro and the scope that it stands in. No value outlives a scope that it points to: variables
+/// are set in the innermost scope, macros return text, and namespaces hold no loop or local macro.
+struct BoundMacro {
+  const Macro* macro;
+  Scope* scope;
+  bool is_local;  // the scope is not the template's own
 };
 struct BoundMethod;
 
@@ -79,7 +92,7 @@ class Value {
   Value(std::shared_ptr<Loop> loop) : data_(std::move(loop)) {}
   Value(std::shared_ptr<const Sequence> sequence) : data_(std::move(sequence)) {}
   Value(std::shared_ptr<const BoundMethod> method) : data_(std::move(method)) {}
-  Value(const Macro* macro) : data_(macro) {}
+  Value(std::shared_ptr<const BoundMacro> macro) : data_(std::move(macro)) {}
   Value(const Callable* function) : data_(function) {}
   Value(const void*) = delete;  // no pointer becomes a bool
 
@@ -126,7 +139,7 @@ class Value {
   [[nodiscard]] Iterator* iterator() const { return get<Iterator>(); }
   [[nodiscard]] Loop* loop() const { return get<Loop>(); }
   [[nodiscard]] const BoundMethod* method() const { return get<const BoundMethod>(); }
-  [[nodiscard]] const Macro* macro() const { return get_raw<Macro>(); }
+  [[nodiscard]] const BoundMacro* macro() const { return get<const BoundMacro>(); }
   [[nodiscard]] const Callable* function() const { return get_raw<Callable>(); }
   [[nodiscard]] std::shared_ptr<const Sequence> shared_sequence() const {
     return std::get<std::shared_ptr<const Sequence>>(data_);
@@ -161,7 +174,8 @@ class Value {
   std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const String>,
                std::shared_ptr<const Sequence>, std::shared_ptr<const Dict>,
                std::shared_ptr<Namespace>, std::shared_ptr<Iterator>, std::shared_ptr<Loop>,
-               std::shared_ptr<const BoundMethod>, const Macro*, const Callable*>
+               std::shared_ptr<const BoundMethod>, std::shared_ptr<const BoundMacro>,
+               const Callable*>
       data_;
 };
 
