@@ -69,7 +69,7 @@ std::optional<double> parse_float(std::string_view s) {
   double number = 0;
   const char* end = digits.data() + digits.size();
   const auto result = std::from_chars(digits.data(), end, number);
-  if (result.ptr != end) return std::nullopt;
+  if (digits.empty() || result.ptr != end) return std::nullopt;
   // from_chars leaves the number alone where it is out of range; strtod gives infinity or zero.
   return result.ec == std::errc::result_out_of_range ? std::strtod(digits.c_str(), nullptr)
                                                      : number;

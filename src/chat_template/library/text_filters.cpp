@@ -144,8 +144,10 @@ Value tojson(Call& call) {
 
 /// Cut at a blank, or with `killwords` anywhere, where it is longer than `length` and the leeway.
 Value truncate(Call& call) {
-  HEDDLE_CHECK(call.self.is_string() && !call.self.string()->is_safe, "truncate of a ",
-               call.self.type_name());
+  HEDDLE_CHECK(call.self.is_string(), "truncate of a ", call.self.type_name());
+  if (call.self.string()->is_safe) {
+    throw_error(ErrorCode::kUnsupported, "truncate of an escaped string");
+  }
   Budget& budget = call.interpreter.budget;
   const std::string& s = call.self.bytes();
   const std::string end = call.arg(2) == nullptr ? "..." : call.text(2);
