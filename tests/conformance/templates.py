@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Renders the chat templates of folders with transformers and with heddle and compares every byte.
 
-  python3 tests/conformance/templates.py --render build/render_template FOLDER... [--record FILE] [--show N]
+  python3 tests/conformance/templates.py --render build/render_template [FOLDER...] [--record FILE] [--show N]
 
-A FOLDER is searched for *.jinja; its name stands for it in the table. Each template is rendered for the conversations
+A FOLDER is searched for *.jinja; without one the folders are those of the pinned archives (tools/fetch_archives.py). Each template is rendered for the conversations
 of conversations.py, by transformers' own apply_chat_template and by the program render_template. Where transformers
 raises, heddle must too, with the words of raise_exception where the template calls that; "refused" is what heddle has no
 construct for.
@@ -23,6 +23,8 @@ import unittest.mock
 import jinja2
 from conversations import CONVERSATIONS
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKAGES = ["llama-cpp-python", "trl", "vllm"]
 CLOCK = 1700000000  # 14 November 2023, 22:13:20 UTC: what strftime_now tells
 TOKENS = {"bos_token": "<|begin|>", "eos_token": "<|end|>", "unk_token": "<|unk|>", "pad_token": "<|pad|>"}
 LEAST_EQUAL = 0.9
@@ -92,12 +94,27 @@ def first_difference(expected, got):
     return f"character {place}\ntransformers {a[start:place + 60]!r}\nheddle       {b[start:place + 60]!r}"
 
 
+def archive_folders():
+    """{package: folder} of the archives that have templates; those that are not there offline are told and left out."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    import fetch_archives
+
+    folders = {}
+    for package in PACKAGES:
+        folder = fetch_archives.members_folder(package)
+        if folder is None:
+            print(f"HEDDLE_OFFLINE: {package} is not in the cache; its templates are not covered", file=sys.stderr)
+        else:
+            folders[package] = folder
+    return folders
+
+
 def collect(folders):
     """{shown path: text} of all templates."""
     sources = {}
-    for folder in folders:
+    for name, folder in folders.items():
         for path in sorted(folder.rglob("*.jinja")):
-            sources[f"{folder.name}/{path.relative_to(folder)}"] = path.read_text()
+            sources[f"{name}/{path.relative_to(folder)}"] = path.read_text()
     return sources
 
 
@@ -132,13 +149,13 @@ def print_table(results, num_distinct):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="+", type=pathlib.Path)
+    parser.add_argument("folders", nargs="*", type=pathlib.Path)
     parser.add_argument("--render", required=True, help="the program render_template")
     parser.add_argument("--record", type=pathlib.Path, help="writes the results as JSON")
     parser.add_argument("--show", type=int, default=5, help="differences that are shown")
     options = parser.parse_args()
     reference = Reference()
-    sources = collect(options.folders)
+    sources = collect({folder.name: folder for folder in options.folders} or archive_folders())
     if not sources:
         raise SystemExit("no *.jinja in the folders")
     results = compare(sources, reference, options.render)
