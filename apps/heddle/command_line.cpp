@@ -161,9 +161,9 @@ void add_chat(CLI::App& app, ChatOptions& options) {
 }
 
 void add_inspect(CLI::App& app, std::string& path) {
-  CLI::App* command =
-      app.add_subcommand("inspect", "Tells what a model file or an adapter folder holds");
-  command->add_option("PATH", path, "A GGUF file, or the folder of an adapter")->required();
+  CLI::App* command = app.add_subcommand("inspect", "Tells what a model or an adapter holds");
+  command->add_option("PATH", path, "A GGUF file, or the folder of a model or an adapter")
+      ->required();
   command->footer("heddle inspect examples/adapters/sql");
 }
 
@@ -173,7 +173,8 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   constexpr const char* kGroup = "Model";
   command
       .add_option("-m,--model", options.engine.model_path,
-                  "GGUF file; without it $HEDDLE_MODEL, then the default model in the cache")
+                  "GGUF file, folder of a Hugging Face model, or its name in the local cache; "
+                  "without it $HEDDLE_MODEL, then the default model in the cache")
       ->type_name("FILE")
       ->group(kGroup);
   command

@@ -24,6 +24,12 @@ Engine open_model(const ModelOptions& options) {
   EngineOptions engine_options = options.engine;
   engine_options.model_path = find_model(engine_options.model_path);
   Engine engine(engine_options);
+  for (const std::string& key : engine.model().unread_settings) {
+    const std::string what = engine.model().path + "/config.json: " + shown(key) +
+                             " is a setting that heddle does not know";
+    HEDDLE_CHECK(!options.strict, what);
+    spdlog::warn("warning: {}", what);
+  }
   for (const NamedAdapter& named : options.adapters) {
     const AdapterInfo adapter = engine.add_adapter(named.name, named.folder);
     if (adapter.names_this_model) continue;

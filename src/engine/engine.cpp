@@ -101,7 +101,8 @@ void Engine::State::fill_info() {
           .num_kv_heads = config.num_kv_heads,
           .head_dim = config.head_dim,
           .vocab_size = config.vocab_size,
-          .context_length = config.context_length};
+          .context_length = config.context_length,
+          .unread_settings = files->unread_settings()};
   info.num_parameters = files->num_parameters();
   info.weight_bytes = static_cast<int64_t>(runner.model().weights().num_bytes);
 }

@@ -4,11 +4,15 @@
 #include <map>
 #include <set>
 
+#include <nlohmann/json.hpp>
+
 #include "heddle/core/error.h"
 
 #include "files/gguf.h"
 #include "files/printable.h"
 #include "model/adapters/peft_adapter.h"
+#include "model/source/folder_weights.h"
+#include "model/source/read_json.h"
 
 namespace heddle {
 namespace {
@@ -86,6 +90,29 @@ void inspect_model(std::ostream& out, const std::string& path) {
   }
 }
 
+void inspect_folder(std::ostream& out, const std::string& path) {
+  const std::string config = path + "/config.json";
+  const auto settings = model::read_json(config);
+  const model::FolderWeights weights(path);
+  const std::vector<std::string_view> names = weights.names();
+  out << path << ": folder of a model, " << settings->size() << " settings, " << names.size()
+      << " tensors\n\nsettings\n";
+  for (const auto& [key, value] : settings->items()) {
+    const std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    out << "  " << shown(key) << " = " << shown(text) << "\n";
+  }
+  out << "\ntensors\n";
+  int64_t num_weights = 0;
+  for (const std::string_view name : names) {
+    const model::StoredTensor tensor = weights.tensor(name);
+    out << "  " << shown(name) << "  " << tensor.type << " [";
+    if (tensor.rank > 1) out << tensor.rows << ", ";
+    out << tensor.columns << "]\n";
+    num_weights += tensor.rows * tensor.columns;
+  }
+  out << "\n" << num_weights << " weights\n";
+}
+
 void inspect_adapter(std::ostream& out, const std::string& path) {
   const model::PeftAdapter adapter(path);
   const model::AdapterConfig& config = adapter.config();
@@ -98,8 +125,9 @@ void inspect_adapter(std::ostream& out, const std::string& path) {
   std::map<std::string, Group> groups;  // pairs that differ in the layer alone
   for (const model::AdapterPair& pair : adapter.pairs()) {
     std::ostringstream what;
-    what << name(pair.projection) << "  A [" << pair.rank << ", " << pair.in_features << "]  B ["
-         << pair.out_features << ", " << pair.rank << "]  " << pair.dtype << "  scale "
+    const std::string_view module = pair.module->name;
+    what << module.substr(module.find('.') + 1) << "  A [" << pair.rank << ", " << pair.in_features
+         << "]  B [" << pair.out_features << ", " << pair.rank << "]  " << pair.dtype << "  scale "
          << pair.scale;
     Group& group = groups[what.str()];
     group.layers.insert(pair.layer);
@@ -118,8 +146,10 @@ void inspect_adapter(std::ostream& out, const std::string& path) {
 
 void inspect(std::ostream& out, const std::string& path) {
   std::ostringstream text;  // an error half way through leaves nothing on `out`
-  if (std::filesystem::is_directory(path)) {
+  if (std::filesystem::exists(path + "/adapter_config.json")) {
     inspect_adapter(text, path);
+  } else if (std::filesystem::is_directory(path)) {
+    inspect_folder(text, path);
   } else {
     inspect_model(text, path);
   }

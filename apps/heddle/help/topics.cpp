@@ -96,9 +96,11 @@ Topic models() {
   return {"models",
           "Where the model is looked for",
           "MODEL",
-          {text("The model is a GGUF file of the Llama family. It is, from any working directory,"),
-           term("1.", "the file of --model, else"),
-           term("2.", "the file that the environment variable HEDDLE_MODEL names, else"),
+          {text("The model is a GGUF file, a folder that transformers saved, or a name such as "
+                "Qwen/Qwen3-0.6B that the local Hugging Face cache has. It is, from any working "
+                "directory,"),
+           term("1.", "that of --model, else"),
+           term("2.", "that which the environment variable HEDDLE_MODEL names, else"),
            term("3.",
                 "the default model in the folder heddle/models of the cache, where "
                 "tools/fetch_model of the source tree puts it. The cache is $XDG_CACHE_HOME, or "

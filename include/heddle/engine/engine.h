@@ -11,12 +11,14 @@ namespace heddle {
 
 /// What an engine runs and with how much. A number out of its range is an Error that names it.
 struct EngineOptions {
-  std::string model_path{};  // a GGUF file
-  int max_batch = 16;        // rows that run at once, 1 to 65536
-  int num_threads = 0;       // up to 2047; 0: one per processor
-  int page_size = 16;        // tokens in a page of the KV cache, 1 to 65536
-  int prefill_chunk = 512;   // prompt tokens that one step takes in, at most; at least 1
-  int64_t max_context = 0;   // tokens of one row, prompt and answer; 0: what the model was made for
+  /// A GGUF file (of a split one the first part), a folder that transformers saved, or the name of
+  /// a model that is in the local Hugging Face cache ("org/model").
+  std::string model_path{};
+  int max_batch = 16;       // rows that run at once, 1 to 65536
+  int num_threads = 0;      // up to 2047; 0: one per processor
+  int page_size = 16;       // tokens in a page of the KV cache, 1 to 65536
+  int prefill_chunk = 512;  // prompt tokens that one step takes in, at most; at least 1
+  int64_t max_context = 0;  // tokens of one row, prompt and answer; 0: what the model was made for
   /// Bytes that the KV cache may take, at least those of a page; what max_batch full contexts need
   /// is enough, and more is not used. 0: half of the memory that is available when the weights are
   /// loaded. Rows wait while their pages are in use by others. A page takes 8 page_size num_layers
@@ -31,6 +33,7 @@ struct ModelInfo {
   int64_t num_q_heads = 0, num_kv_heads = 0, head_dim = 0;
   int64_t vocab_size = 0, context_length = 0;
   int64_t num_parameters = 0, weight_bytes = 0;
+  std::vector<std::string> unread_settings;  // of config.json: keys that heddle knows nothing of
 };
 
 /// Facts of a loaded adapter.

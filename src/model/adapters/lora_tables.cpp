@@ -145,13 +145,19 @@ LoraTables::Adapter LoraTables::copy(const ExecContext& ctx, const PeftAdapter& 
     Half half;
     Target target;
   };
-  std::vector<Copy> halves;  // A and B of each pair
+  std::vector<Copy> halves;  // of each pair A, and B of each of its projections
   size_t num_bytes = 0;
   for (const AdapterPair& pair : adapter.pairs()) {
     const Half a{pair.a, pair.dtype, kStoredA, pair.rank, pair.in_features};
-    const Half b{pair.b, pair.dtype, kStoredB, pair.rank, pair.out_features};
     halves.push_back({a, target_of(a, form_.a, form_)});
-    halves.push_back({b, target_of(b, form_.b, form_)});
+    int64_t first_row = 0;
+    for (int i = 0; i < pair.module->num_projections; ++i) {
+      const int64_t rows = dims_.projections[static_cast<int>(pair.projection) + i].out;
+      const auto skipped = static_cast<size_t>(first_row * pair.rank) * size_of(pair.dtype);
+      const Half b{pair.b + skipped, pair.dtype, kStoredB, pair.rank, rows};
+      halves.push_back({b, target_of(b, form_.b, form_)});
+      first_row += rows;
+    }
   }
   for (const Copy& copy : halves) num_bytes += padded(copy.target.num_bytes());
   Adapter copied{allocate_zeroed(ctx.device, num_bytes), {}};
@@ -166,16 +172,20 @@ LoraTables::Adapter LoraTables::copy(const ExecContext& ctx, const PeftAdapter& 
     const std::byte* place = std::exchange(next, next + padded(bytes.size()));
     return {place, target.dtype, ctx.device, shape, strides};
   };
-  for (size_t i = 0; i < adapter.pairs().size(); ++i) {
-    const AdapterPair& pair = adapter.pairs()[i];
-    const auto [site, slice] = kPlaces[static_cast<size_t>(pair.projection)];
-    copied.weights.push_back({.site = pair.layer * kNumLoraSites + static_cast<int64_t>(site),
-                              .slice = slice,
-                              .slot = static_cast<int32_t>(adapters_.size()),
-                              .rank = static_cast<int32_t>(halves[2 * i].target.rank),
-                              .scale = pair.scale,
-                              .a = keep(halves[2 * i]),
-                              .b = keep(halves[2 * i + 1])});
+  auto half = halves.begin();
+  for (const AdapterPair& pair : adapter.pairs()) {
+    const auto rank = static_cast<int32_t>(half->target.rank);
+    const ConstTensorView a = keep(*half++);
+    for (int i = 0; i < pair.module->num_projections; ++i) {
+      const auto [site, slice] = kPlaces[static_cast<size_t>(pair.projection) + size_t(i)];
+      copied.weights.push_back({.site = pair.layer * kNumLoraSites + static_cast<int64_t>(site),
+                                .slice = slice,
+                                .slot = static_cast<int32_t>(adapters_.size()),
+                                .rank = rank,
+                                .scale = pair.scale,
+                                .a = a,
+                                .b = keep(*half++)});
+    }
   }
   return copied;
 }

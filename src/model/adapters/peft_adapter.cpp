@@ -1,10 +1,8 @@
 #include "model/adapters/peft_adapter.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
-#include <tuple>
 #include <utility>
 
 #include "heddle/core/error.h"
@@ -18,19 +16,14 @@ namespace {
 constexpr const char* kConfigFile = "/adapter_config.json";
 constexpr const char* kTensorFile = "/adapter_model.safetensors";
 
-constexpr std::array<const char*, kNumProjections> kModules = {
-    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-    "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj",
-};
-
-std::string module_name(int64_t layer, Projection projection) {
-  return "model.layers." + std::to_string(layer) + '.' + kModules[static_cast<size_t>(projection)];
+std::string module_name(int64_t layer, const LinearModule& module) {
+  return "model.layers." + std::to_string(layer) + '.' + module.name;
 }
 
 /// What the name of an adapter's tensor says.
 struct TensorName {
   int64_t layer;
-  Projection projection;
+  const LinearModule* module;  // in kLinearModules
   bool is_b;
 };
 
@@ -59,14 +52,14 @@ std::optional<TensorName> parse_tensor_name(std::string_view text) {
                          (digits.size() == 1 || digits[0] != '0');
   if (!is_number || digits.size() == text.size()) return std::nullopt;
   text.remove_prefix(digits.size() + 1);
-  const auto module = std::find(kModules.begin(), kModules.end(), text);
-  if (module == kModules.end()) return std::nullopt;
-  return TensorName{std::stoll(std::string(digits)),
-                    static_cast<Projection>(module - kModules.begin()), !is_a};
+  for (const LinearModule& module : kLinearModules) {
+    if (module.name == text) return TensorName{std::stoll(std::string(digits)), &module, !is_a};
+  }
+  return std::nullopt;
 }
 
-std::string tensor_name(int64_t layer, Projection projection, const char* half) {
-  return "base_model.model." + module_name(layer, projection) + '.' + half + ".weight";
+std::string tensor_name(int64_t layer, const LinearModule& module, const char* half) {
+  return "base_model.model." + module_name(layer, module) + '.' + half + ".weight";
 }
 
 std::string_view text_of(std::span<const std::byte> bytes) {
@@ -81,7 +74,7 @@ AdapterConfig read_config(const std::string& path) {
 struct Halves {
   const files::SafetensorsTensor *a = nullptr, *b = nullptr;
 };
-using HalvesByModule = std::map<std::pair<int64_t, Projection>, Halves>;
+using HalvesByModule = std::map<std::pair<int64_t, const LinearModule*>, Halves>;
 
 HalvesByModule sort_tensors(const files::SafetensorsFile& file) {
   HalvesByModule modules;
@@ -90,9 +83,9 @@ HalvesByModule sort_tensors(const files::SafetensorsFile& file) {
     if (!parsed) {
       throw_error(ErrorCode::kUnsupported, file.path(), ": tensor ", files::quote(tensor.name),
                   " is none of lora_A and lora_B of a layer's q_proj, k_proj, v_proj, o_proj, "
-                  "gate_proj, up_proj or down_proj");
+                  "gate_proj, up_proj, down_proj, qkv_proj or gate_up_proj");
     }
-    Halves& halves = modules[{parsed->layer, parsed->projection}];
+    Halves& halves = modules[{parsed->layer, parsed->module}];
     const files::SafetensorsTensor*& half = parsed->is_b ? halves.b : halves.a;
     HEDDLE_CHECK(half == nullptr, file.path(), ": tensors ", files::quote(half->name), " and ",
                  files::quote(tensor.name), " are for the same place");
@@ -102,12 +95,12 @@ HalvesByModule sort_tensors(const files::SafetensorsFile& file) {
   return modules;
 }
 
-void check_halves(const std::string& path, int64_t layer, Projection projection,
+void check_halves(const std::string& path, int64_t layer, const LinearModule& module,
                   const Halves& halves) {
   HEDDLE_CHECK(halves.a != nullptr, path, ": tensor ", files::quote(halves.b->name),
-               " has no partner ", files::quote(tensor_name(layer, projection, "lora_A")));
+               " has no partner ", files::quote(tensor_name(layer, module, "lora_A")));
   HEDDLE_CHECK(halves.b != nullptr, path, ": tensor ", files::quote(halves.a->name),
-               " has no partner ", files::quote(tensor_name(layer, projection, "lora_B")));
+               " has no partner ", files::quote(tensor_name(layer, module, "lora_B")));
   for (const files::SafetensorsTensor* half : {halves.a, halves.b}) {
     HEDDLE_CHECK(half->shape.size() == 2 && half->shape[0] > 0 && half->shape[1] > 0, path,
                  ": tensor ", files::quote(half->name), " has shape ",
@@ -137,9 +130,9 @@ PeftAdapter::PeftAdapter(std::string_view config_json, std::span<const std::byte
 void PeftAdapter::read_pairs() {
   const std::string& path = tensors_.path();
   for (const auto& [place, halves] : sort_tensors(tensors_)) {
-    const auto [layer, projection] = place;
-    check_halves(path, layer, projection, halves);
-    const std::string module = module_name(layer, projection);
+    const auto [layer, linear] = place;
+    check_halves(path, layer, *linear, halves);
+    const std::string module = module_name(layer, *linear);
     const int64_t rank = halves.a->shape[0], expected = config_.rank_of(module);
     HEDDLE_CHECK(rank == expected, path, ": tensor ", files::quote(halves.a->name), " has rank ",
                  rank, ", ", config_.path, " gives it rank ", expected);
@@ -158,7 +151,8 @@ void PeftAdapter::read_pairs() {
                   ", supported: one type for both");
     }
     pairs_.push_back({.layer = layer,
-                      .projection = projection,
+                      .module = linear,
+                      .projection = linear->first,
                       .rank = rank,
                       .in_features = halves.a->shape[1],
                       .out_features = halves.b->shape[0],
@@ -173,29 +167,33 @@ void PeftAdapter::check_fits(const ModelDims& dims) const {
   const std::string& path = tensors_.path();
   auto next = pairs_.begin();
   for (int64_t layer = 0; layer < dims.num_layers; ++layer) {
-    for (int p = 0; p < kNumProjections; ++p) {
-      const auto projection = static_cast<Projection>(p);
-      if (next != pairs_.end() &&
-          std::tie(next->layer, next->projection) == std::tie(layer, projection)) {
-        const auto [in, out] = dims[projection];
+    for (const LinearModule& linear : kLinearModules) {
+      if (next != pairs_.end() && next->layer == layer && next->module == &linear) {
+        if (!dims.has(linear)) {
+          throw_error(ErrorCode::kUnsupported, path, ": tensor ",
+                      files::quote(tensor_name(layer, linear, "lora_A")),
+                      " is for a linear layer that the model does not have");
+        }
+        const auto [in, out] = dims.of(linear);
         HEDDLE_CHECK(next->in_features == in, path, ": tensor ",
-                     files::quote(tensor_name(layer, projection, "lora_A")), " takes ",
+                     files::quote(tensor_name(layer, linear, "lora_A")), " takes ",
                      next->in_features, " features, the model's layer has ", in);
         HEDDLE_CHECK(next->out_features == out, path, ": tensor ",
-                     files::quote(tensor_name(layer, projection, "lora_B")), " gives ",
+                     files::quote(tensor_name(layer, linear, "lora_B")), " gives ",
                      next->out_features, " features, the model's layer has ", out);
         ++next;
         continue;
       }
-      const std::string module = module_name(layer, projection);
+      if (!dims.has(linear)) continue;
+      const std::string module = module_name(layer, linear);
       HEDDLE_CHECK(!config_.target_modules || !config_.targets(module), path, ": has no tensor ",
-                   files::quote(tensor_name(layer, projection, "lora_A")),
-                   ", yet target_modules of ", config_.path, " is ", config_.target_modules->text,
-                   " and the model has ", dims.num_layers, " layers");
+                   files::quote(tensor_name(layer, linear, "lora_A")), ", yet target_modules of ",
+                   config_.path, " is ", config_.target_modules->text, " and the model has ",
+                   dims.num_layers, " layers");
     }
   }
   HEDDLE_CHECK(next == pairs_.end(), path, ": tensor ",
-               files::quote(tensor_name(next->layer, next->projection, "lora_A")), " is for layer ",
+               files::quote(tensor_name(next->layer, *next->module, "lora_A")), " is for layer ",
                next->layer, ", the model has ", dims.num_layers, " layers");
 }
 

@@ -20,7 +20,8 @@ namespace heddle::model {
 /// be permuted alike.
 struct AdapterPair {
   int64_t layer = 0;
-  Projection projection = Projection::kQ;
+  const LinearModule* module = &kLinearModules[0];
+  Projection projection = Projection::kQ;  // the module's first
   int64_t rank = 0, in_features = 0, out_features = 0;
   float scale = 0.0f;             // alpha / rank, or alpha / sqrt(rank)
   DType dtype = DType::kFloat32;  // of both halves: f32, f16 or bf16

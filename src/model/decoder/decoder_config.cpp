@@ -22,6 +22,8 @@ ModelDims DecoderConfig::dims() const {
   dims[Projection::kO] = {num_q_heads * head_dim, hidden_size};
   dims[Projection::kGate] = dims[Projection::kUp] = {hidden_size, intermediate_size};
   dims[Projection::kDown] = {intermediate_size, hidden_size};
+  dims.fused_qkv = fused_qkv;
+  dims.fused_gate_up = fused_gate_up;
   return dims;
 }
 

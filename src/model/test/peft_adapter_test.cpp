@@ -117,13 +117,38 @@ TEST(PeftAdapter, TakesNamesWithTheAdaptersNameLeftIn) {
   expect_refused({"lora_A.default.weight' and 'base_model", "are for the same place"}, tensors);
 }
 
+TEST(PeftAdapter, FitsTheLinearLayersThatTheModelHas) {
+  std::vector<Tensor> tensors = whole_adapter();
+  for (const int layer : {0, 1}) {  // instead of q_proj
+    const auto first = size_t(4 * layer);
+    tensors[first].name = tensor_name(layer, "self_attn.qkv_proj", "lora_A");
+    tensors[first + 1].name = tensor_name(layer, "self_attn.qkv_proj", "lora_B");
+  }
+  const std::string config = R"({"peft_type": "LORA", "r": 2, "lora_alpha": 6,
+      "rank_pattern": {"down_proj": 1}, "target_modules": ["qkv_proj", "down_proj"]})";
+  const auto fit = [&](const ModelDims& dims, int64_t rows_of_b) {
+    tensors[1].shape = tensors[5].shape = {rows_of_b, 2};
+    const std::string file = file_of(tensors);
+    PeftAdapter(config, bytes_of(file), "dir").check_fits(dims);
+  };
+  ModelDims fused = small_dims();
+  fused.fused_qkv = true;
+  const int64_t all_rows = fused[Projection::kQ].out + 2 * fused[Projection::kK].out;
+  EXPECT_NO_THROW(fit(fused, all_rows));
+  testing::expect_invalid({"self_attn.qkv_proj.lora_B.weight' gives", "features"},
+                          [&] { fit(fused, all_rows + 1); });
+  testing::expect_unsupported(
+      {"self_attn.qkv_proj.lora_A.weight' is for a linear layer that the model does not have"},
+      [&] { fit(small_dims(), all_rows); });
+}
+
 TEST(PeftAdapter, RefusesTensorsThatAreNoPartOfIt) {
   for (const std::string name : {
            "base_model.model.model.embed_tokens.lora_embedding_A",
            "base_model.model.lm_head.lora_A.weight",
            "base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector",
            "base_model.model.model.layers.0.self_attn.q_proj.lora_B.bias",
-           "base_model.model.model.layers.0.self_attn.qkv_proj.lora_A.weight",
+           "base_model.model.model.layers.0.self_attn.kv_proj.lora_A.weight",
            "base_model.model.model.layers.0.mlp.q_proj.lora_A.weight",
            "base_model.model.model.layers.00.self_attn.q_proj.lora_A.weight",
            "base_model.model.model.layers.x.self_attn.q_proj.lora_A.weight",
