@@ -32,14 +32,17 @@ enum class VocabularyKind : uint8_t {
 /// The tokenizer's part of a GGUF file, as plain data.
 struct Vocabulary {
   VocabularyKind kind = VocabularyKind::kByteLevelBpe;
-  /// Text by id. Normal tokens are spelled in the byte-level alphabet (a space is "Ġ"), the others
-  /// stand for themselves.
+  /// Text by id. Normal tokens of kByteLevelBpe are spelled in the byte-level alphabet (a space is
+  /// "Ġ"), those of kSentencePieceBpe with "▁" for a space and "<0x0A>" for the byte tokens; the
+  /// others stand for themselves.
   std::vector<std::string> tokens;
   std::vector<TokenType> types;     // one per token, or empty: all normal
   std::vector<std::string> merges;  // "left right", the strongest first
-  std::string pre_tokenizer;        // "smollm", "gpt-2", "llama-bpe" or "qwen2"
+  std::string pre_tokenizer;        // of kByteLevelBpe: "gpt-2", "llama-bpe" and so on
   std::vector<float> scores;        // one per token; of kSentencePieceBpe alone
-  bool add_space_prefix = true;     // of kSentencePieceBpe: whether a text begins with a space
+  /// Of kSentencePieceBpe: whether a text, and what follows a control or user-defined token, begins
+  /// with one space more, which decode takes away from a text again.
+  bool add_space_prefix = true;
   int32_t bos = kNoToken;
   int32_t eos = kNoToken;
   bool add_bos = false;  // whether a plain prompt begins with bos; encode leaves that to the caller

@@ -1,16 +1,19 @@
 #include "tokenizer/vocabulary_state.h"
 
+#include <algorithm>
 #include <array>
 #include <initializer_list>
 #include <utility>
 
 #include "heddle/core/error.h"
+#include "heddle/core/thread_pool.h"
 
 #include "files/printable.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/sentencepiece_bpe.h"
 
 namespace heddle::tokenizer {
 namespace {
@@ -95,6 +98,16 @@ std::vector<TokenType> types_to_encode(const Vocabulary& vocabulary, std::vector
   return types;
 }
 
+/// The same of a vocabulary of SentencePiece.
+std::vector<std::string> read_pieces(const Vocabulary& vocabulary,
+                                     const std::vector<TokenType>& types) {
+  std::vector<std::string> bytes;
+  for (size_t id = 0; id < types.size(); ++id) {
+    bytes.push_back(bytes_of_sentencepiece(vocabulary.tokens[id], types[id]));
+  }
+  return bytes;
+}
+
 /// The tokens of the listed types; among equal bytes the type listed first and then the lowest id
 /// counts.
 IdByBytes index_tokens(const std::vector<std::string>& bytes, const std::vector<TokenType>& types,
@@ -120,13 +133,37 @@ AddedTokens added_tokens(const std::vector<std::string>& bytes, const std::vecto
   return AddedTokens(std::move(tokens));
 }
 
+/// The tokens that are looked for in a text before anything else, and what lies between them.
+class LiteralTokens {
+ public:
+  LiteralTokens(const std::vector<std::string>& texts, const std::vector<TokenType>& types)
+      : user_defined_(added_tokens(texts, types, ControlTokens::kPlain)),
+        user_defined_and_control_(added_tokens(texts, types, ControlTokens::kParse)) {}
+
+  /// Appends the tokens to `ids`, and calls rest(part) for what is left, which may be empty.
+  void split(std::string_view text, ControlTokens control, std::vector<int32_t>& ids,
+             FunctionRef<void(std::string_view)> rest) const {
+    const bool parses = control == ControlTokens::kParse;
+    const AddedTokens& tokens = parses ? user_defined_and_control_ : user_defined_;
+    size_t done = 0;
+    for (const AddedTokens::Match& match : tokens.find_all(text)) {
+      rest(text.substr(done, match.begin - done));
+      ids.push_back(match.id);
+      done = match.end;
+    }
+    rest(text.substr(done));
+  }
+
+ private:
+  AddedTokens user_defined_, user_defined_and_control_;
+};
+
 class ByteLevelEncoder : public TextEncoder {
  public:
   /// `ordinary_ids`: the tokens that plain text may become, views that stay.
   ByteLevelEncoder(const Vocabulary& vocabulary, const std::vector<std::string>& bytes,
                    const std::vector<TokenType>& types, const IdByBytes& ordinary_ids)
-      : user_defined_(added_tokens(bytes, types, ControlTokens::kPlain)),
-        user_defined_and_control_(added_tokens(bytes, types, ControlTokens::kParse)),
+      : literals_(bytes, types),
         bpe_(tokens_of_bytes(ordinary_ids), parse_merges(vocabulary.merges, ordinary_ids),
              static_cast<int32_t>(bytes.size())),
         pre_tokenizer_(vocabulary.pre_tokenizer) {
@@ -135,16 +172,9 @@ class ByteLevelEncoder : public TextEncoder {
 
   void encode(std::string_view text, ControlTokens control,
               std::vector<int32_t>& ids) const override {
-    const AddedTokens& added =
-        control == ControlTokens::kParse ? user_defined_and_control_ : user_defined_;
     BytePairEncoder::Scratch scratch;
-    size_t done = 0;
-    for (const AddedTokens::Match& match : added.find_all(text)) {
-      encode_words(text.substr(done, match.begin - done), scratch, ids);
-      ids.push_back(match.id);
-      done = match.end;
-    }
-    encode_words(text.substr(done), scratch, ids);
+    literals_.split(text, control, ids,
+                    [&](std::string_view part) { encode_words(part, scratch, ids); });
   }
 
  private:
@@ -160,10 +190,50 @@ class ByteLevelEncoder : public TextEncoder {
     });
   }
 
-  AddedTokens user_defined_, user_defined_and_control_;
+  LiteralTokens literals_;
   BytePairEncoder bpe_;
   PreTokenizer pre_tokenizer_;
   IdByBytes words_;  // that become a token whatever the merges say
+};
+
+class SentencePieceEncoder : public TextEncoder {
+ public:
+  SentencePieceEncoder(const Vocabulary& vocabulary, const std::vector<TokenType>& types)
+      : literals_(vocabulary.tokens, types),
+        bpe_(vocabulary.tokens, vocabulary.scores, types, unknown_token(types)),
+        prefix_(vocabulary.add_space_prefix ? SpacePrefix::kAdd : SpacePrefix::kNone) {}
+
+  void encode(std::string_view text, ControlTokens control,
+              std::vector<int32_t>& ids) const override {
+    literals_.split(text, control, ids,
+                    [&](std::string_view part) { bpe_.encode(part, prefix_, ids); });
+  }
+
+ private:
+  static int32_t unknown_token(const std::vector<TokenType>& types) {
+    const auto unknown = std::ranges::find(types, TokenType::kUnknown);
+    return unknown == types.end() ? kNoToken : static_cast<int32_t>(unknown - types.begin());
+  }
+
+  LiteralTokens literals_;
+  SentencePieceBpe bpe_;
+  SpacePrefix prefix_;
+};
+
+/// Takes away the space that was put before the text.
+class SpacePrefixDecoder : public TextDecoder {
+ public:
+  explicit SpacePrefixDecoder(const std::vector<std::string>& bytes) : bytes_(bytes) {}
+
+  void push(int32_t id, DecodeState& state, std::string& text) const override {
+    std::string_view token = bytes_[static_cast<size_t>(id)];
+    if (!std::exchange(state.has_tokens, true) && token.starts_with(' ')) token.remove_prefix(1);
+    text += token;
+  }
+  void finish(DecodeState& state, std::string& /*text*/) const override { state = {}; }
+
+ private:
+  const std::vector<std::string>& bytes_;  // of the tokenizer, by id
 };
 
 }  // namespace
@@ -171,8 +241,15 @@ class ByteLevelEncoder : public TextEncoder {
 std::unique_ptr<Tokenizer::State> make_state(Vocabulary vocabulary) {
   auto state = std::make_unique<Tokenizer::State>();
   const std::vector<TokenType> types = read_types(vocabulary);
-  const std::vector<TokenType> encoded = types_to_encode(vocabulary, types);
-  state->bytes = read_bytes(vocabulary, types);
+  const bool has_scores = vocabulary.kind == VocabularyKind::kSentencePieceBpe;
+  const std::vector<TokenType> encoded = has_scores ? types : types_to_encode(vocabulary, types);
+  if (has_scores) {
+    state->encoder = std::make_unique<SentencePieceEncoder>(vocabulary, types);
+    if (vocabulary.add_space_prefix) {
+      state->decoder = std::make_unique<SpacePrefixDecoder>(state->bytes);
+    }
+  }
+  state->bytes = has_scores ? read_pieces(vocabulary, types) : read_bytes(vocabulary, types);
   state->bos = vocabulary.bos;
   state->eos = vocabulary.eos;
   state->add_bos = vocabulary.add_bos;
@@ -182,8 +259,10 @@ std::unique_ptr<Tokenizer::State> make_state(Vocabulary vocabulary) {
       state->bytes, encoded, {TokenType::kNormal, TokenType::kByte, TokenType::kUserDefined});
   state->control_ids = index_tokens(state->bytes, types,
                                     {TokenType::kControl, TokenType::kUnknown, TokenType::kUnused});
-  state->encoder =
-      std::make_unique<ByteLevelEncoder>(vocabulary, state->bytes, types, state->ordinary_ids);
+  if (!has_scores) {
+    state->encoder =
+        std::make_unique<ByteLevelEncoder>(vocabulary, state->bytes, types, state->ordinary_ids);
+  }
   return state;
 }
 

@@ -133,7 +133,8 @@ TEST(PeftAdapter, FitsTheLinearLayersThatTheModelHas) {
   };
   ModelDims fused = small_dims();
   fused.fused_qkv = true;
-  const int64_t all_rows = fused[Projection::kQ].out + 2 * fused[Projection::kK].out;
+  const int64_t all_rows =
+      fused[Projection::kQ].out + fused[Projection::kK].out + fused[Projection::kV].out;
   EXPECT_NO_THROW(fit(fused, all_rows));
   testing::expect_invalid({"self_attn.qkv_proj.lora_B.weight' gives", "features"},
                           [&] { fit(fused, all_rows + 1); });

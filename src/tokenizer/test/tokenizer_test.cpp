@@ -183,6 +183,42 @@ TEST(Tokenizer, MergesToTheTokenThatIsSpelledInBytes) {
   EXPECT_EQ(tokenizer.token_bytes(258), "\u200D");
 }
 
+TEST(Tokenizer, ReadsVocabulariesOfSentencePiece) {
+  Vocabulary vocabulary;
+  vocabulary.kind = VocabularyKind::kSentencePieceBpe;
+  vocabulary.tokens = {"<unk>", "<s>", "▁", "a", "b", "▁a", "ab", "<0xC3>", "<0xA9>", "<x>"};
+  vocabulary.scores = {0, 0, -4, -5, -6, -2, -1, 0, 0, 0};
+  vocabulary.types.assign(10, TokenType::kNormal);
+  vocabulary.types[0] = TokenType::kUnknown;
+  vocabulary.types[1] = TokenType::kControl;
+  vocabulary.types[7] = vocabulary.types[8] = TokenType::kByte;
+  vocabulary.types[9] = TokenType::kUserDefined;
+  vocabulary.bos = 1;
+  vocabulary.add_bos = true;
+  const auto ids = [](const Tokenizer& tokenizer, std::string_view text, ControlTokens control) {
+    return tokenizer.encode(text, control);
+  };
+  using Ids = std::vector<int32_t>;
+  {
+    const Tokenizer tokenizer{Vocabulary(vocabulary)};
+    EXPECT_EQ(ids(tokenizer, "ab a", ControlTokens::kParse), (Ids{2, 6, 5}));
+    EXPECT_EQ(ids(tokenizer, "é<x>a", ControlTokens::kPlain), (Ids{2, 7, 8, 9, 5}));
+    EXPECT_EQ(ids(tokenizer, "<s>a", ControlTokens::kParse), (Ids{1, 5}));
+    EXPECT_EQ(tokenizer.decode(Ids{2, 6, 5, 7, 8}), "ab aé");
+    EXPECT_EQ(tokenizer.decode(Ids{1, 5}), "<s> a");
+    EXPECT_EQ(tokenizer.decode(Ids{5, 5}), "a a");
+    EXPECT_EQ(tokenizer.token_bytes(5), " a");
+    ASSERT_EQ(tokenizer.begin_tokens().size(), 1u);
+    EXPECT_EQ(tokenizer.begin_tokens()[0], 1);
+    EXPECT_TRUE(tokenizer.end_tokens().empty());
+    for (const int32_t id : ids(tokenizer, "<s>", ControlTokens::kPlain)) EXPECT_NE(id, 1);
+  }
+  vocabulary.add_space_prefix = false;
+  const Tokenizer tokenizer{std::move(vocabulary)};
+  EXPECT_EQ(ids(tokenizer, "ab a", ControlTokens::kParse), (Ids{6, 5}));
+  EXPECT_EQ(tokenizer.decode(Ids{5, 5}), " a a");
+}
+
 TEST(Tokenizer, FindsTheControlTokenOfSeveralWithEqualBytes) {
   Vocabulary vocabulary = byte_vocabulary({"ab"}, TokenType::kNormal);
   vocabulary.tokens.emplace_back("ab");
