@@ -6,11 +6,11 @@ SECONDS ?= 60
 BENCH ?=
 
 .NOTPARALLEL:
-.PHONY: help demo test build bench check format asan fuzz install clean
+.PHONY: help demo test build bench check conformance format asan fuzz install clean
 
 help: ## show this list
 	@echo "heddle: one base model, many LoRA adapters in one batch"
-	@sed -n 's/^\([a-z%-]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z%-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
 demo: ## build the program, fetch the model, and show answers of base model and adapters side by side
 	@tools/demo
@@ -37,6 +37,12 @@ check: build ## run the checks of the source tree alone: format, includes, heade
 	@tools/bootstrap build check
 	@ctest --test-dir build --output-on-failure -L check
 	@tools/tidy.sh
+
+conformance: ## hold the tokenizers that models ship against other implementations; writes build/conformance.json
+	@tools/bootstrap
+	@tools/build release heddle_tokenizer_ids
+	@tools/python_env conformance
+	@build/venv/bin/python tests/conformance/run.py build/tests/heddle_tokenizer_ids --record build/conformance.json
 
 format: ## format all C++ in place
 	@tools/bootstrap
