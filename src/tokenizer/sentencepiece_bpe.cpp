@@ -18,6 +18,18 @@ size_t character_size(std::string_view text) {
   return std::min(size, text.size());
 }
 
+size_t space_size(std::string_view text) {
+  return text.starts_with(' ') ? 1 : text.starts_with(kSpace) ? kSpace.size() : 0;
+}
+
+/// Bytes up to where a space follows another character; all where none does.
+size_t word_size(std::string_view text) {
+  size_t size = 0;
+  while (const size_t space = space_size(text.substr(size))) size += space;
+  while (size < text.size() && space_size(text.substr(size)) == 0) ++size;
+  return size;
+}
+
 uint32_t key_of_character(std::string_view character) {
   uint32_t key = 0;
   for (size_t i = 0; i < 4; ++i) {
@@ -124,6 +136,7 @@ SentencePieceBpe::SentencePieceBpe(std::span<const std::string> tokens,
     }
   }
   for (size_t id = 0; id < tokens.size(); ++id) {
+    if (word_size(pieces[id]) < pieces[id].size()) spaces_begin_words_ = false;
     for (std::string_view rest = pieces[id]; !rest.empty();) {
       const std::string_view character = rest.substr(0, character_size(rest));
       rest.remove_prefix(character.size());
@@ -188,8 +201,8 @@ const SentencePieceBpe::Join* SentencePieceBpe::find_join(Piece left, Piece righ
   return join != end && join->right == right ? join : nullptr;
 }
 
-std::vector<SentencePieceBpe::Symbol> SentencePieceBpe::split(std::string_view text) const {
-  std::vector<Symbol> symbols;
+void SentencePieceBpe::split(std::string_view text, std::vector<Symbol>& symbols) const {
+  symbols.clear();
   while (!text.empty()) {
     const std::string_view character =
         text.front() == ' ' ? text.substr(0, 1) : text.substr(0, character_size(text));
@@ -201,7 +214,6 @@ std::vector<SentencePieceBpe::Symbol> SentencePieceBpe::split(std::string_view t
     text.remove_prefix(character.size());
   }
   if (!symbols.empty()) symbols.back().next = -1;
-  return symbols;
 }
 
 /// Looks up what may join the symbol with its next and queues that.
@@ -216,8 +228,8 @@ void SentencePieceBpe::add_candidate(int32_t position, std::vector<Symbol>& symb
 
 /// Entries of the heap may be out of date; those whose symbol has another rank since then are. One
 /// with the rank of what the symbol may be joined by now does no harm: it stands where that stands.
-void SentencePieceBpe::join_all(std::vector<Symbol>& symbols) const {
-  std::vector<uint64_t> heap;
+void SentencePieceBpe::join_all(std::vector<Symbol>& symbols, std::vector<uint64_t>& heap) const {
+  heap.clear();
   for (size_t i = 0; i < symbols.size(); ++i) add_candidate(static_cast<int32_t>(i), symbols, heap);
   std::make_heap(heap.begin(), heap.end(), std::greater<>());
   while (!heap.empty()) {
@@ -259,16 +271,23 @@ void SentencePieceBpe::encode(std::string_view text, SpacePrefix prefix,
                " bytes, at most 536870911 are supported");
   std::string prefixed;
   if (prefix == SpacePrefix::kAdd) text = prefixed.append(" ").append(text);
-  std::vector<Symbol> symbols = split(text);
-  join_all(symbols);
+  std::vector<Symbol> symbols;
+  std::vector<uint64_t> heap;
   const size_t begin = ids.size();
-  for (int32_t i = 0; i >= 0; i = symbols[size_t(i)].next) {
-    const Symbol& symbol = symbols[size_t(i)];
-    if (symbol.piece >= 0 && symbol.piece < vocab_size_) {
-      ids.push_back(symbol.piece);
-    } else {
-      const bool follows_unknown = ids.size() > begin && ids.back() == unknown_;
-      append_bytes(symbol.text == " " ? kSpace : symbol.text, follows_unknown, ids);
+  while (!text.empty()) {
+    const std::string_view word =
+        text.substr(0, spaces_begin_words_ ? word_size(text) : text.size());
+    text.remove_prefix(word.size());
+    split(word, symbols);
+    join_all(symbols, heap);
+    for (int32_t i = 0; i >= 0; i = symbols[size_t(i)].next) {
+      const Symbol& symbol = symbols[size_t(i)];
+      if (symbol.piece >= 0 && symbol.piece < vocab_size_) {
+        ids.push_back(symbol.piece);
+      } else {
+        const bool follows_unknown = ids.size() > begin && ids.back() == unknown_;
+        append_bytes(symbol.text == " " ? kSpace : symbol.text, follows_unknown, ids);
+      }
     }
   }
 }

@@ -1,5 +1,6 @@
 #include "tokenizer/sentencepiece_bpe.h"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -46,11 +47,17 @@ int32_t find(const Pieces& pieces, const std::string& text) {
   return kNoToken;
 }
 
+std::string with_marks(const std::string& text) {
+  std::string marked;
+  for (const char c : text) marked += c == ' ' ? "▁" : std::string(1, c);
+  return marked;
+}
+
 /// The definition, for characters of one byte: join the leftmost of the pairs whose token has the
 /// highest score, start over.
 Ids encode_plainly(const Pieces& pieces, const std::string& text) {
   std::vector<std::string> parts;
-  for (const char c : text) parts.emplace_back(1, c);
+  for (const char c : text) parts.push_back(with_marks(std::string(1, c)));
   for (;;) {
     int32_t best = kNoToken;
     size_t place = 0;
@@ -85,14 +92,18 @@ TEST(SentencePieceBpe, JoinsThePairWithTheHighestScoreFirst) {
     const auto word = [&](int64_t shortest, int64_t longest) {
       std::string letters;
       for (int64_t n = random_int(shortest, longest); n > 0; --n) {
-        letters += static_cast<char>('a' + random_int(0, num_letters - 1));
+        letters += "ab "[random_int(0, num_letters - 1)];
       }
       return letters;
     };
+    const bool spaces_begin_words = random_int(0, 1) == 0;
     Pieces pieces;
     pieces.unknown = pieces.add("<unk>", 0, TokenType::kUnknown);
     for (int64_t n = random_int(0, 40); n > 0; --n) {  // few scores, so that many are equal
-      pieces.add(word(1, 6), static_cast<float>(random_int(-5, 5)));
+      const std::string token = word(1, 6);
+      const size_t space = token.find(' ', std::min(token.find_first_not_of(' '), token.size()));
+      if (spaces_begin_words && space != std::string::npos) continue;
+      pieces.add(with_marks(token), static_cast<float>(random_int(-5, 5)));
     }
     const SentencePieceBpe encoder = pieces.encoder();
     for (int texts = 0; texts < 10; ++texts) {
