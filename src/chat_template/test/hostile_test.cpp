@@ -68,6 +68,27 @@ TEST(HostileTemplate, CannotTakeMemoryThroughSlices) {
   EXPECT_LE(testing::num_heap_bytes() - before, 200 * kMiB);
 }
 
+TEST(HostileTemplate, CannotTakeMemoryThroughFormats) {
+  for (const char* source :
+       {"{{ '%999999999d' % 1 }}", "{{ '%.999999999f' % 1.0 }}", "{{ '{:999999999}'.format('a') }}",
+        "{{ '%*d' % (999999999, 1) }}", "{{ '{:.{}e}'.format(1.5, 999999999) }}",
+        "{{ 'a'.ljust(999999999) }}", "{{ 'a'.zfill(999999999) }}", "{{ 'a' | center(999999999) }}",
+        "{{ [1] | slice(99999999) | list }}"}) {
+    expect_refused_within(kMiB, source);
+  }
+  // The digits that a double does not have cost no more than others.
+  const int64_t before = testing::num_heap_bytes();
+  EXPECT_EQ(render("{{ ('%.20000000f' % 1.5) | length }}"), "20000002");
+  EXPECT_EQ(render("{{ ('%.50000000g' % 1.5) }}"), "1.5");
+  EXPECT_LE(testing::num_heap_bytes() - before, 300 * kMiB);
+}
+
+TEST(HostileTemplate, EndsRecursion) {
+  testing::expect_invalid({"too deep"}, [] {
+    (void)render("{% macro f() %}{{ f(*varargs, **kwargs) }}{% endmacro %}{{ f() }}");
+  });
+}
+
 TEST(HostileTemplate, SpendsSeparatorsOfJson) {
   expect_refused_within(600 * kMiB,
                         "{{ ([0] * 1000000) | tojson(separators=['x' * 1000000, '']) | length }}");

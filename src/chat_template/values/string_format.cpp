@@ -13,6 +13,7 @@ namespace heddle::chat_template {
 namespace {
 
 constexpr size_t kLongestFloat = 400;  // digits of the largest double and its sign
+constexpr int64_t kMostDigits = 1100;  // after the point; all further ones are zeros
 
 bool is_one_of(char c, std::string_view set) { return c != '\0' && set.find(c) != set.npos; }
 
@@ -103,14 +104,23 @@ Number float_parts(Budget& budget, double number, const FormatSpec& spec) {
   if (spec.type == '\0') {
     throw_error(ErrorCode::kUnsupported, "a format of a float with a precision and without a type");
   }
-  const int precision = static_cast<int>(spec.precision < 0 ? 6 : spec.precision);
-  const size_t size = static_cast<size_t>(precision) + kLongestFloat;
-  budget.spend_bytes(size);
-  std::string digits(size, '\0');
   const char type = is_percent ? 'f' : spec.type;
+  const int64_t precision = spec.precision < 0 ? 6 : spec.precision;
+  const auto exact = static_cast<int>(std::min(precision, kMostDigits));
+  const auto num_zeros = static_cast<size_t>(precision - exact);
+  const bool is_general = type == 'g' || type == 'G';
+  if (is_general && spec.is_alternate && num_zeros > 0) {
+    throw_error(ErrorCode::kUnsupported, "a format of a float with ", precision, " digits");
+  }
+  const size_t size = static_cast<size_t>(exact) + kLongestFloat;
+  budget.spend_bytes(size + (is_general ? 0 : 2 * num_zeros));
+  std::string digits(size, '\0');
   const char alternate[] = {'%', '#', '.', '*', type, '\0'}, plain[] = {'%', '.', '*', type, '\0'};
-  digits.resize(static_cast<size_t>(std::snprintf(
-      digits.data(), size, spec.is_alternate ? alternate : plain, precision, number)));
+  digits.resize(static_cast<size_t>(
+      std::snprintf(digits.data(), size, spec.is_alternate ? alternate : plain, exact, number)));
+  if (!is_general && std::isfinite(number)) {
+    digits.insert(std::min(digits.find_first_of("eE"), digits.size()), num_zeros, '0');
+  }
   if (is_percent) digits += '%';
   return {is_negative, "", std::move(digits)};
 }
