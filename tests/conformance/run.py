@@ -67,6 +67,9 @@ def write_gguf(shipped, path):
         writer.add_token_merges([merge.encode("utf-8") for merge in shipped.merges])
     if unknown := shipped.ids(archives.UNKNOWN):
         writer.add_unk_token_id(unknown[0])
+    if shipped.model == "llama":  # prompts begin with bos there
+        writer.add_bos_token_id(shipped.tokens.index("<s>"))
+        writer.add_eos_token_id(shipped.tokens.index("</s>"))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
