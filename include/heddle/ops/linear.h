@@ -39,6 +39,19 @@ inline std::ostream& operator<<(std::ostream& os, WeightType type) { return os <
 /// to the format's definition. stored.size() must be stored_bytes(type, out.size()).
 void dequantize(std::span<float> out, WeightType type, std::span<const std::byte> stored);
 
+/// Whether `quantize` makes the type: all but the formats with blocks of 256.
+[[nodiscard]] bool can_quantize(WeightType type);
+/// The inverse of dequantize, with the bytes that ggml's plain quantisation gives. F16 and BF16
+/// round to nearest, ties to even. Of a block x of 32, d and m in f32, stored as f16:
+///   Q8_0        d = max |x| / 127                                 q = round(x / d)
+///   Q4_0, Q5_0  d = x_j / -8 or -16, x_j the first of largest |x|   q = trunc(x / d + 8.5 or 16.5)
+///   Q4_1, Q5_1  m = min x, d = (max x - m) / 15 or 31             q = trunc((x - m) / d + 0.5)
+/// where 1 / d is rounded before the product, and is 0 where d is 0 or 1 / d is infinite; halves
+/// round away from zero, and q is at most the largest code. Throws where a value is not finite, or
+/// it, a d or an m would not be in the type; kUnsupported where can_quantize is false.
+void quantize(const ExecContext& ctx, std::span<std::byte> stored, WeightType type,
+              std::span<const float> values);
+
 /// A weight [out_features, in_features] repacked for the product: 16 outputs side by side, so that
 /// lanes are outputs and no sum crosses lanes. Non-owning; the layout is private to this library
 /// and the same on every machine.

@@ -120,6 +120,17 @@ void run_pack(benchmark::State& state, WeightType type) {
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(stored.size()));
 }
 
+/// Bytes are those of the f32 values.
+void run_quantize(benchmark::State& state, WeightType type) {
+  std::minstd_rand generator(1);
+  std::normal_distribution<float> normal(0.0f, 0.02f);
+  std::vector<float> values(size_t{1} << 20);
+  for (float& value : values) value = normal(generator);
+  std::vector<std::byte> stored(stored_bytes(type, std::ssize(values)));
+  for (auto _ : state) quantize({}, stored, type, values);
+  state.SetBytesProcessed(state.iterations() * std::ssize(values) * int64_t{sizeof(float)});
+}
+
 bool add_all() {
   using benchmark::RegisterBenchmark;
   for (const int threads : {1, 2}) {
@@ -139,6 +150,9 @@ bool add_all() {
           ->Unit(benchmark::kMicrosecond);
     }
     RegisterBenchmark((std::string("linear/pack/") + name(type)).c_str(), run_pack, type)
+        ->Unit(benchmark::kMillisecond);
+    if (!can_quantize(type)) continue;
+    RegisterBenchmark((std::string("linear/quantize/") + name(type)).c_str(), run_quantize, type)
         ->Unit(benchmark::kMillisecond);
   }
   return true;
