@@ -5,8 +5,9 @@
 namespace heddle::model {
 
 /// What Gemma 2 and 3 share: norms before and after with 1 + w, the embedding times the root of the
-/// width, GELU, soft caps, and q k scaled by query_pre_attn_scalar^-1/2. GGUF does not say that
-/// scalar: it is head_dim, and hidden_size / num_heads in the model with `layers_of_largest`.
+/// width, GELU, a soft cap of the logits, and q k scaled by query_pre_attn_scalar^-1/2. GGUF does
+/// not say that scalar: it is head_dim, and hidden_size / num_heads in the model with
+/// `layers_of_largest`. transformers caps the scores of Gemma 2 alone.
 void read_gemma(const ModelFacts& facts, DecoderConfig& config, int64_t layers_of_largest);
 
 }  // namespace heddle::model

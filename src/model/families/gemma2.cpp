@@ -18,8 +18,6 @@ void read_gemma(const ModelFacts& facts, DecoderConfig& config, int64_t layers_o
       is_largest ? config.hidden_size / config.num_q_heads : (s.is_gguf() ? config.head_dim : 256);
   config.attention_scale =
       1.0f / root(s.positive_or({"query_pre_attn_scalar", ""}, static_cast<double>(scalar)));
-  config.attention_soft_cap =
-      static_cast<float>(s.number_or({"attn_logit_softcapping", "attn_logit_softcapping"}, 0.0));
   config.logits_soft_cap =
       static_cast<float>(s.number_or({"final_logit_softcapping", "final_logit_softcapping"}, 0.0));
   read_attention_bias(facts, config);
@@ -32,6 +30,8 @@ void read_gemma2(const ModelFacts& facts, DecoderConfig& config) {
   const Settings& s = facts.settings;
   constexpr int64_t kLayersOf27B = 46;
   read_gemma(facts, config, kLayersOf27B);
+  config.attention_soft_cap =
+      static_cast<float>(s.number_or({"attn_logit_softcapping", "attn_logit_softcapping"}, 0.0));
   config.rotations = {read_rotation(s, config)};
   const int64_t window = s.extent_or({"sliding_window", "attention.sliding_window"}, 4096);
   read_windows(s, config, window, [](const Settings&, int64_t layer) { return layer % 2 == 0; });
