@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import pathlib
 from typing import Any
@@ -24,6 +25,8 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
           "original_max_position_embeddings": 32}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 40}
 LONGROPE = {"rope_type": "longrope", "short_factor": [1.0, 1.1, 1.3], "long_factor": [1.5, 2.5, 4.0]}
+GEMMA3_LINEAR = {"full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 20000.0},
+                 "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,34 +45,56 @@ def case(name: str, prefix: str, gguf: str = "", rope: dict[str, Any] | None = N
     return Case(name, config or f"{prefix}Config", f"{prefix}ForCausalLM", settings, gguf, rope or {})
 
 
+BIASES = {"attention_bias": True, "mlp_bias": True}
 CASES = [
     case("llama", "Llama", "llama"),
-    case("llama-tied-biases", "Llama", "llama", tie_word_embeddings=True, attention_bias=True, mlp_bias=True),
+    case("llama-tied-biases", "Llama", "llama", tie_word_embeddings=True, **BIASES),
+    case("llama-gelu", "Llama", hidden_act="gelu"),
     case("llama-llama3", "Llama", "llama", LLAMA3, head_dim=12),
     case("llama-linear", "Llama", "llama", {"rope_type": "linear", "factor": 4.0}),
     case("llama-dynamic", "Llama", "", {"rope_type": "dynamic", "factor": 4.0}, max_position_embeddings=40),
     case("llama-yarn", "Llama", "llama", YARN),
     case("mistral", "Mistral", "", sliding_window=7),
-    case("mistral-full", "Mistral", "llama", sliding_window=None, head_dim=12),
+    case("mistral-full", "Mistral", "llama", sliding_window=None, head_dim=12, tie_word_embeddings=True),
     case("qwen2", "Qwen2", "qwen2"),
-    case("qwen2-window", "Qwen2", "", use_sliding_window=True, sliding_window=9, max_window_layers=1),
-    case("qwen2-yarn", "Qwen2", "qwen2", YARN),
+    case("qwen2-window", "Qwen2", "", use_sliding_window=True, sliding_window=9, max_window_layers=1, tie_word_embeddings=True),
+    case("qwen2-yarn", "Qwen2", "qwen2", YARN, tie_word_embeddings=True),
     case("qwen3", "Qwen3", "qwen3", head_dim=12),
-    case("qwen3-biases", "Qwen3", "", head_dim=12, attention_bias=True, tie_word_embeddings=True),
+    case("qwen3-biases", "Qwen3", "", head_dim=12, attention_bias=True, tie_word_embeddings=True, use_sliding_window=True,
+         sliding_window=9, max_window_layers=1),
     case("gemma2", "Gemma2", "gemma2", head_dim=12, query_pre_attn_scalar=12, sliding_window=7, num_hidden_layers=4),
-    case("gemma2-scaled", "Gemma2", "", head_dim=12, query_pre_attn_scalar=20, sliding_window=7),
+    case("gemma2-scaled", "Gemma2", "", head_dim=12, query_pre_attn_scalar=20, sliding_window=7, attention_bias=True,
+         tie_word_embeddings=False),
     case("gemma3", "Gemma3", "gemma3", config="Gemma3TextConfig", head_dim=12, query_pre_attn_scalar=12,
          sliding_window=7, num_hidden_layers=7),
+    case("gemma3-linear", "Gemma3", "gemma3", GEMMA3_LINEAR, config="Gemma3TextConfig", head_dim=12,
+         query_pre_attn_scalar=12, sliding_window=7, num_hidden_layers=7),
+    case("gemma3-scaled", "Gemma3", "", config="Gemma3TextConfig", head_dim=12, query_pre_attn_scalar=20,
+         sliding_window=7, num_hidden_layers=7, attention_bias=True, tie_word_embeddings=False,
+         final_logit_softcapping=4.0),
     case("phi3", "Phi3", "phi3", sliding_window=9),
     case("phi3-longrope", "Phi3", "phi3", LONGROPE | {"partial_rotary_factor": 0.75},
-         original_max_position_embeddings=40),
+         original_max_position_embeddings=40, tie_word_embeddings=True),
     case("granite", "Granite", "granite", embedding_multiplier=6.0, residual_multiplier=0.3, attention_multiplier=0.2,
          logits_scaling=4.0),
+    case("granite-biases", "Granite", "granite", attention_multiplier=0.2, tie_word_embeddings=True, **BIASES),
     case("olmo2", "Olmo2", "olmo2"),
+    case("olmo2-biases", "Olmo2", "", attention_bias=True, tie_word_embeddings=True),
     case("smollm3", "SmolLM3", "smollm3", num_hidden_layers=5),
     case("smollm3-window", "SmolLM3", "", num_hidden_layers=5, use_sliding_window=True, sliding_window=7,
-         no_rope_layer_interval=3),
+         no_rope_layer_interval=3, tie_word_embeddings=False, **BIASES),
 ]
+
+
+def with_block_widths(case: Case) -> Case:
+    """The case with rows that consist of whole blocks of 32 weights, as quantised types need them."""
+    wide = {"intermediate_size": 64}
+    if "head_dim" in case.settings:
+        wide["head_dim"] = 16
+    if case.settings.get("query_pre_attn_scalar") == case.settings.get("head_dim"):
+        wide["query_pre_attn_scalar"] = 16
+    known = {key: value for key, value in wide.items() if key in case.settings or key == "intermediate_size"}
+    return dataclasses.replace(case, settings=case.settings | known)
 
 
 def make_model(case: Case, seed: int) -> Any:
@@ -79,7 +104,8 @@ def make_model(case: Case, seed: int) -> Any:
 
     settings = SMALL | case.settings
     if case.rope:
-        settings["rope_parameters"] = {"rope_theta": 10000.0} | case.rope
+        is_by_layer = "full_attention" in case.rope
+        settings["rope_parameters"] = case.rope if is_by_layer else {"rope_theta": 10000.0} | case.rope
     config = getattr(transformers, case.config)(**settings)
     torch.manual_seed(seed)
     model = getattr(transformers, case.model)(config).to(torch.float32).eval()
@@ -97,8 +123,20 @@ def make_model(case: Case, seed: int) -> Any:
     return model
 
 
-def save(model: Any, folder: pathlib.Path, **options: Any) -> pathlib.Path:
-    model.save_pretrained(folder, **options)
+def round_to(model: Any, dtype: Any) -> Any:
+    """The model with weights that the dtype has, in f32."""
+    import torch
+
+    with torch.no_grad():
+        for values in model.parameters():
+            values.copy_(values.to(dtype).float())
+    return model
+
+
+def save(model: Any, folder: pathlib.Path, dtype: Any = None, **options: Any) -> pathlib.Path:
+    """A folder of the model, its weights in the dtype."""
+    saved = model if dtype is None else copy.deepcopy(model).to(dtype)
+    saved.save_pretrained(folder, **options)
     return folder
 
 

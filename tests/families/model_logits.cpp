@@ -2,14 +2,16 @@
 // implementations. The input is an array of rows {"tokens": [...], "adapter": "NAME" or null}; the
 // output an object
 //
-//   {"traits": [...], "rows": [{"logits": [...], "answer": [...], "same_bits_alone": true}]}
+//   {"family": "...", "traits": [...],
+//    "rows": [{"logits": [...], "answer": [...], "same_bits_alone": true}],
+//    "mutations": {TRAIT: {"logits": [[...]]} or {"error": "..."}}}
 //
 // with the logits after the last token of each row, the tokens of a greedy answer, and whether a
 // row that runs alone, in other chunks and pages, has the same bits throughout.
 //
 //   --adapter NAME=DIR   a PEFT adapter
 //   --steps N            tokens of the answers (0)
-//   --mutate TRAIT       with a mistake in that trait
+//   --mutate             also the logits with a mistake in each of the traits, one after another
 
 #include <algorithm>
 #include <exception>
@@ -34,13 +36,9 @@ namespace {
 /// A model's files with another configuration.
 class MutatedModel : public model::ModelFiles {
  public:
-  MutatedModel(std::unique_ptr<const ModelFiles> files, const std::string& trait)
-      : files_(std::move(files)), config_(files_->config()) {
-    if (trait.empty()) return;
-    const auto& all = testing::trait_mutations();
-    const auto found = std::ranges::find(all, trait, &testing::TraitMutation::trait);
-    HEDDLE_CHECK(found != all.end(), "no trait is called ", trait);
-    found->mutate(config_);
+  MutatedModel(const ModelFiles& files, const testing::TraitMutation& mutation)
+      : files_(&files), config_(files.config()) {
+    mutation.mutate(config_);
   }
 
   [[nodiscard]] const std::string& path() const override { return files_->path(); }
@@ -62,14 +60,15 @@ class MutatedModel : public model::ModelFiles {
   }
 
  private:
-  std::unique_ptr<const ModelFiles> files_;
+  const ModelFiles* files_;
   model::DecoderConfig config_;
 };
 
 struct Options {
-  std::string model, mutate;
+  std::string model;
   std::map<std::string, std::string> adapters;
   int64_t steps = 0;
+  bool mutate = false;
 };
 
 Options parse(int argc, char** argv) {
@@ -86,7 +85,7 @@ Options parse(int argc, char** argv) {
     } else if (argument == "--steps") {
       options.steps = std::stoll(value());
     } else if (argument == "--mutate") {
-      options.mutate = value();
+      options.mutate = true;
     } else {
       options.model = argument;
     }
@@ -176,23 +175,51 @@ class Runner {
   std::map<std::string, int32_t> slots_;
 };
 
-nlohmann::json run(const Options& options) {
-  const nlohmann::json rows = nlohmann::json::parse(std::cin);
-  const MutatedModel files(model::open_model(options.model), options.mutate);
-  nlohmann::json result = {{"traits", nlohmann::json::array()}, {"rows", nlohmann::json::array()}};
-  for (const testing::TraitMutation& mutation : testing::trait_mutations()) {
-    if (mutation.is_set(files.config())) result["traits"].push_back(mutation.trait);
+/// The logits of the rows with a mistake, or the error that it leads to.
+nlohmann::json run_mutated(const Options& options, const model::ModelFiles& files,
+                           const nlohmann::json& rows, const testing::TraitMutation& mutation) {
+  try {
+    const MutatedModel mutated(files, mutation);
+    nlohmann::json logits = nlohmann::json::array();
+    for (const Answer& answer : Runner(options, mutated, std::ssize(rows), 16, 512).run(rows, 0)) {
+      logits.push_back(answer.logits);
+    }
+    return {{"logits", logits}};
+  } catch (const Error& error) {
+    return {{"error", error.what()}};
   }
+}
+
+/// Each row among all of them, and alone.
+nlohmann::json run_rows(const Options& options, const model::ModelFiles& files,
+                        const nlohmann::json& rows) {
+  nlohmann::json result = nlohmann::json::array();
   const std::vector<Answer> together =
       Runner(options, files, std::ssize(rows), 16, 512).run(rows, options.steps);
   Runner alone(options, files, 1, 3, 5);
   for (size_t i = 0; i < together.size(); ++i) {
     const Answer single = alone.run(nlohmann::json::array({rows[i]}), options.steps).front();
     const std::vector<float>& logits = together[i].logits;
-    result["rows"].push_back(
+    result.push_back(
         {{"logits", std::vector<float>(logits.begin(), logits.begin() + files.config().vocab_size)},
          {"answer", together[i].tokens},
          {"same_bits_alone", single.logits == logits && single.tokens == together[i].tokens}});
+  }
+  return result;
+}
+
+nlohmann::json run(const Options& options) {
+  const nlohmann::json rows = nlohmann::json::parse(std::cin);
+  const auto files = model::open_model(options.model);
+  nlohmann::json result = {{"family", files->config().family},
+                           {"traits", nlohmann::json::array()},
+                           {"rows", run_rows(options, *files, rows)},
+                           {"mutations", nlohmann::json::object()}};
+  for (const testing::TraitMutation& mutation : testing::trait_mutations()) {
+    if (!mutation.is_set(files->config())) continue;
+    result["traits"].push_back(mutation.trait);
+    if (!options.mutate) continue;
+    result["mutations"][mutation.trait] = run_mutated(options, *files, rows, mutation);
   }
   return result;
 }

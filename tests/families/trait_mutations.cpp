@@ -6,6 +6,7 @@
 namespace heddle::testing {
 namespace {
 
+using Gate = model::GateActivation;
 using model::DecoderConfig;
 using model::LayerTraits;
 using model::QkNorm;
@@ -33,6 +34,11 @@ TraitMutation of(const char* trait, T DecoderConfig::*member, T mutated) {
           [=](DecoderConfig& c) { c.*member = mutated; }};
 }
 
+TraitMutation gate(const char* trait, Gate activation, Gate mutated) {
+  return {trait, [=](const DecoderConfig& c) { return c.gate_activation == activation; },
+          [=](DecoderConfig& c) { c.gate_activation = mutated; }};
+}
+
 std::vector<TraitMutation> make() {
   using C = DecoderConfig;
   const auto always = [](const C&) { return true; };
@@ -49,13 +55,11 @@ std::vector<TraitMutation> make() {
       of("fused_qkv", &C::fused_qkv, false),
       of("fused_gate_up", &C::fused_gate_up, false),
       of("interleaved_qk", &C::interleaved_qk, false),
-      {"tied_head", [](const C& c) { return !c.tied_head; }, [](C& c) { c.tied_head = true; }},
-      {"gate_activation", always,
-       [](C& c) {
-         const bool is_silu = c.gate_activation == model::GateActivation::kSilu;
-         c.gate_activation =
-             is_silu ? model::GateActivation::kGeluTanh : model::GateActivation::kSilu;
-       }},
+      {"tied_head", [](const C& c) { return c.tied_head; }, [](C& c) { c.tied_head = false; }},
+      {"own head", [](const C& c) { return !c.tied_head; }, [](C& c) { c.tied_head = true; }},
+      gate("gate_activation: silu", Gate::kSilu, Gate::kGeluTanh),
+      gate("gate_activation: gelu_pytorch_tanh", Gate::kGeluTanh, Gate::kSilu),
+      gate("gate_activation: gelu", Gate::kGeluErf, Gate::kGeluTanh),
       of("embedding_scale", &C::embedding_scale, 1.0f),
       of("residual_scale", &C::residual_scale, 1.0f),
       of("logits_scale", &C::logits_scale, 1.0f),
