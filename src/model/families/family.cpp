@@ -10,6 +10,9 @@
 namespace heddle::model {
 namespace {
 
+/// Far above any model; traits of each layer are made before its tensors are looked for.
+constexpr int64_t kMaxLayers = 1 << 16;
+
 void read_extents(const ModelFacts& facts, DecoderConfig& config) {
   const Settings& s = facts.settings;
   const SettingName q_heads{"num_attention_heads", "attention.head_count"};
@@ -17,7 +20,10 @@ void read_extents(const ModelFacts& facts, DecoderConfig& config) {
   const SettingName head_dim{"head_dim", "attention.key_length"};
   const SettingName value_length{"", "attention.value_length"};
   const SettingName epsilon{"rms_norm_eps", "attention.layer_norm_rms_epsilon"};
-  config.num_layers = s.extent({"num_hidden_layers", "block_count"});
+  const SettingName layers{"num_hidden_layers", "block_count"};
+  config.num_layers = s.extent(layers);
+  HEDDLE_CHECK(config.num_layers <= kMaxLayers, s.where(layers), " is ", config.num_layers,
+               ", expected up to ", kMaxLayers);
   config.hidden_size = s.extent({"hidden_size", "embedding_length"});
   config.intermediate_size = s.extent({"intermediate_size", "feed_forward_length"});
   config.num_q_heads = s.extent(q_heads);

@@ -63,10 +63,11 @@ class FolderRotation {
     const double part = has("partial_rotary_factor")
                             ? positive("partial_rotary_factor")
                             : settings_.positive_or({"partial_rotary_factor", ""}, 1.0);
+    HEDDLE_CHECK(part <= 1.0, where("partial_rotary_factor"), " is ", part, ", expected up to 1");
     rope.rotary_dim = static_cast<int>(part * static_cast<double>(config_.head_dim));
-    HEDDLE_CHECK(part <= 1.0 && rope.rotary_dim >= 2 && rope.rotary_dim % 2 == 0,
-                 where("partial_rotary_factor"), " is ", part, ": ", rope.rotary_dim, " of the ",
-                 config_.head_dim, " elements of a head turn, expected an even number of them");
+    HEDDLE_CHECK(rope.rotary_dim >= 2 && rope.rotary_dim % 2 == 0, where("partial_rotary_factor"),
+                 " is ", part, ": ", rope.rotary_dim, " of the ", config_.head_dim,
+                 " elements of a head turn, expected an even number of them");
   }
 
   /// The length that the model was trained for before it was stretched.
@@ -74,7 +75,7 @@ class FolderRotation {
     const SettingName outside{"original_max_position_embeddings", ""};
     if (settings_.has(outside)) return static_cast<double>(settings_.extent(outside));
     if (has("original_max_position_embeddings")) {
-      return positive("original_max_position_embeddings");
+      return static_cast<double>(settings_.extent({key("original_max_position_embeddings"), ""}));
     }
     return static_cast<double>(config_.context_length);
   }
