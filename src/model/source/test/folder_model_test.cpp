@@ -1,0 +1,213 @@
+#include "model/source/folder_model.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "heddle/core/context.h"
+
+#include "expect_error.h"
+#include "model/decoder/decoder_weights.h"
+#include "small_folder.h"
+
+namespace heddle::model {
+namespace {
+
+using testing::expect_invalid;
+using testing::expect_unsupported;
+using testing::SmallFolder;
+
+/// Opens the folder as it is.
+void open(const SmallFolder& small) { const FolderModel model(small.path()); }
+/// Opens a folder of these settings.
+void open_with(const SmallFolder& small) {
+  small.write_all();
+  open(small);
+}
+/// Opens it and takes its weights in.
+void load(const SmallFolder& small) {
+  small.write_all();
+  const FolderModel model(small.path());
+  const ExecContext ctx;
+  (void)load_weights(ctx, model.weights(), model.config(), model.tensor_names());
+}
+
+TEST(FolderModel, ReadsASmallModel) {
+  const SmallFolder small;
+  load(small);
+  const FolderModel model(small.path());
+  EXPECT_EQ(model.config().family, "qwen2");
+  EXPECT_EQ(model.config().num_layers, 2);
+  EXPECT_TRUE(model.config().qkv_bias);
+  EXPECT_EQ(model.unread_settings(), std::vector<std::string>());
+}
+
+TEST(FolderModel, NeedsItsFiles) {
+  const SmallFolder small;
+  expect_invalid({"config.json"}, [&] { open(small); });
+  small.folder.write("config.json", small.config.dump());
+  expect_invalid({small.path().c_str(), "neither model.safetensors nor"}, [&] { open(small); });
+  for (const char* text : {"", "{", "[]", "7", "{} {}"}) {
+    small.folder.write("config.json", text);
+    expect_invalid({"config.json"}, [&] { open(small); });
+  }
+}
+
+TEST(FolderModel, RefusesUnknownArchitectures) {
+  SmallFolder small;
+  small.config["architectures"] = {"MambaForCausalLM"};
+  expect_unsupported({"config.json: architectures is MambaForCausalLM, supported: ",
+                      "Gemma2ForCausalLM", "Qwen3ForCausalLM"},
+                     [&] { open_with(small); });
+  small.config["architectures"] = {"Llama\nForCausalLM"};
+  expect_unsupported({"architectures is Llama"}, [&] { open_with(small); });
+  small.config["architectures"] = {"LlamaForCausalLM", "Qwen2ForCausalLM"};
+  expect_invalid({"config.json: architectures has 2 entries, expected one"},
+                 [&] { open_with(small); });
+  small.config["architectures"] = "LlamaForCausalLM";
+  expect_invalid({"architectures is", "expected an array of strings"}, [&] { open_with(small); });
+  small.config.erase("architectures");
+  expect_invalid({"config.json: has no architectures"}, [&] { open_with(small); });
+}
+
+TEST(FolderModel, RefusesQuantizedWeights) {
+  for (const char* method : {"awq", "gptq", "bitsandbytes", "fp8"}) {
+    SmallFolder small;
+    small.config["quantization_config"] = {{"quant_method", method}, {"bits", 4}};
+    expect_unsupported(
+        {"config.json: quantization_config.quant_method is ", method, "bfloat16 or as GGUF"},
+        [&] { open_with(small); });
+  }
+  SmallFolder small;
+  small.config["quantization_config"] = {{"bits", 4}};
+  expect_unsupported({"quant_method is not said"}, [&] { open_with(small); });
+}
+
+TEST(FolderModel, RefusesExperts) {
+  SmallFolder small;
+  small.config["num_experts"] = 8;
+  expect_unsupported({"config.json: num_experts is 8, supported: 0"}, [&] { open_with(small); });
+}
+
+TEST(FolderModel, ChecksTypesOfLayers) {
+  SmallFolder small;
+  small.config["use_sliding_window"] = true;
+  small.config["sliding_window"] = 4;
+  small.config["layer_types"] = {"full_attention"};
+  expect_invalid({"config.json: layer_types has 1 entries, expected one for each of 2 layers"},
+                 [&] { open_with(small); });
+  small.config["layer_types"] = {"full_attention", "chunked_attention"};
+  expect_unsupported({"config.json: layer_types holds chunked_attention, supported: "
+                      "full_attention, sliding_attention"},
+                     [&] { open_with(small); });
+  small.config["layer_types"] = {"full_attention", 3};
+  expect_invalid({"layer_types is", "expected an array of strings"}, [&] { open_with(small); });
+  small.config["layer_types"] = {"sliding_attention", "full_attention"};
+  small.write_all();
+  const FolderModel model(small.path());
+  EXPECT_EQ(model.config().layer(0).window, 4);
+  EXPECT_EQ(model.config().layer(1).window, -1);
+}
+
+TEST(FolderModel, ChecksExtents) {
+  struct Wrong {
+    const char* key;
+    nlohmann::json value;
+    const char* message;
+  };
+  const std::vector<Wrong> all = {
+      {"hidden_size", 0, "hidden_size is 0, expected 1 to "},
+      {"hidden_size", "8", "hidden_size is \"8\", expected an integer"},
+      {"num_hidden_layers", -2, "num_hidden_layers is -2, expected 1 to "},
+      {"num_hidden_layers", 2147483647, "num_hidden_layers is 2147483647, expected up to 65536"},
+      {"num_hidden_layers", 1.5, "num_hidden_layers is 1.5, expected an integer"},
+      {"vocab_size", 1e30, "vocab_size is 1e+30, expected an integer"},
+      {"vocab_size", uint64_t{1} << 63, "vocab_size is 9223372036854775808, expected an integer"},
+      {"num_key_value_heads", 3, "num_attention_heads is 2, expected a multiple of"},
+      {"head_dim", 5, "heads have 5 elements, expected an even number up to 256"},
+      {"head_dim", 258, "heads have 258 elements"},
+      {"rms_norm_eps", -1, "rms_norm_eps is -1, expected a number of at least 0"},
+      {"hidden_act", "relu", "hidden_act is relu, supported: silu, gelu"},
+      {"tie_word_embeddings", 1, "tie_word_embeddings is 1, expected true or false"},
+      {"rope_theta", 0, "rope_theta is 0, expected a positive number"},
+      {"partial_rotary_factor", 1e300, "partial_rotary_factor is 1e+300, expected up to 1"},
+      {"partial_rotary_factor", 0.8, "partial_rotary_factor is 0.8: 3 of the 4 elements of a head"},
+      {"rope_scaling",
+       {{"rope_type", "longrope"}, {"original_max_position_embeddings", 1e300}},
+       "rope_scaling.original_max_position_embeddings is 1e+300, expected an integer"},
+      {"rope_scaling", {{"rope_type", "ntk"}, {"factor", 2}}, "rope_scaling.rope_type is ntk"},
+      {"rope_scaling", {{"rope_type", "linear"}}, "has no rope_scaling.factor"},
+      {"rope_scaling",
+       {{"rope_type", "longrope"}, {"short_factor", {1}}, {"long_factor", {1, 1}}},
+       "rope_scaling.short_factor has 1 numbers, expected 2"}};
+  for (const Wrong& wrong : all) {
+    SmallFolder small;
+    small.config[wrong.key] = wrong.value;
+    const std::string message = testing::message_of([&] { open_with(small); });
+    EXPECT_NE(message.find(wrong.message), std::string::npos) << wrong.message << " in " << message;
+    EXPECT_EQ(message.find(small.path()), 0u) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+}
+
+TEST(FolderModel, ListsSettingsThatItDoesNotRead) {
+  SmallFolder small;
+  small.config["attention_dropout"] = 0.1;
+  small.config["logit_bias_of_tomorrow"] = 3;
+  small.config["off"] = false;
+  small.config["nothing"] = nullptr;
+  small.config["alibi"] = true;
+  small.write_all();
+  const FolderModel model(small.path());
+  EXPECT_EQ(model.unread_settings(), (std::vector<std::string>{"alibi", "logit_bias_of_tomorrow"}));
+}
+
+TEST(FolderModel, ChecksTokensThatEndAnswers) {
+  SmallFolder small;
+  small.config["eos_token_id"] = {3, 7, 3};
+  small.write_all();
+  EXPECT_EQ(FolderModel(small.path()).end_tokens(), (std::vector<int32_t>{3, 7}));
+  small.folder.write("generation_config.json", R"({"eos_token_id": 9})");
+  EXPECT_EQ(FolderModel(small.path()).end_tokens(), (std::vector<int32_t>{9}));
+  for (const char* ids : {"10", "-1", "[3, 10]", "\"3\"", "1.5", "18446744073709551615"}) {
+    small.folder.write("generation_config.json", R"({"eos_token_id": )" + std::string(ids) + "}");
+    expect_invalid({"generation_config.json: eos_token_id is ", "expected ids below 10"},
+                   [&] { (void)FolderModel(small.path()).end_tokens(); });
+  }
+}
+
+TEST(FolderModel, ChecksShapesOfTensors) {
+  SmallFolder small;
+  small.shapes["model.layers.1.self_attn.k_proj.weight"] = {8, 8};
+  expect_invalid({"model.safetensors: tensor 'model.layers.1.self_attn.k_proj.weight' is [8, 8] "
+                  "of rank 2, expected [4, 8] of rank 2"},
+                 [&] { load(small); });
+  small.shapes["model.layers.1.self_attn.k_proj.weight"] = {4, 8};
+  small.shapes["model.norm.weight"] = {1, 8};
+  expect_invalid({"'model.norm.weight' is [1, 8] of rank 2, expected [1, 8] of rank 1"},
+                 [&] { load(small); });
+  small.shapes.erase("model.norm.weight");
+  expect_invalid({"model.safetensors: has no tensor 'model.norm.weight'"}, [&] { load(small); });
+}
+
+TEST(FolderModel, RefusesTensorsWithoutAPlace) {
+  SmallFolder small;
+  small.shapes["model.layers.0.self_attn.o_proj.bias"] = {8};
+  expect_unsupported(
+      {"tensor 'model.layers.0.self_attn.o_proj.bias' has no place in a qwen2 model of 2 layers"},
+      [&] { load(small); });
+}
+
+TEST(FolderModel, GemmaThreeDoesNotCapScores) {
+  SmallFolder small;
+  small.config["architectures"] = {"Gemma3ForCausalLM"};
+  small.config["attn_logit_softcapping"] = 5.0;
+  small.write_all();
+  const FolderModel model(small.path());
+  EXPECT_EQ(model.config().attention_soft_cap, 0.0f);
+  EXPECT_EQ(model.unread_settings(), (std::vector<std::string>{"attn_logit_softcapping"}));
+}
+
+}  // namespace
+}  // namespace heddle::model
