@@ -198,12 +198,7 @@ def test_gguf_in_parts(tmp_path: pathlib.Path) -> None:
         run(tmp_path / parts[0], [])
 
 
-def adapter_cases() -> list[Any]:
-    fused = pytest.mark.xfail(strict=True, reason="adapters of fused modules are not read yet")
-    return [pytest.param(case, id=case.name, marks=fused if case.model.startswith("Phi3") else ()) for case in CASES]
-
-
-@pytest.mark.parametrize("case", adapter_cases())
+@by_name(CASES)
 def test_adapter(case: Case, tmp_path: pathlib.Path) -> None:
     """Rows with and without an adapter in one batch; merged into the weights it gives the same."""
     from family_gguf import write_gguf
