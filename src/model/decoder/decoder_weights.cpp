@@ -15,6 +15,8 @@ namespace {
 
 /// Stored bytes that are packed before their pages are given back.
 constexpr size_t kPieceBytes = size_t{4} << 20;
+/// Those that come into another type on the way, for which there are two copies in f32 as well.
+constexpr size_t kQuantizedPieceBytes = size_t{1} << 20;
 constexpr int64_t kGroupRows = 16;  // pack_rows takes multiples of it
 constexpr size_t kAlignment = 64;   // of a packed weight
 /// Matrices lie one behind another in chunks. In a mapping each, a step of one row took 1.10 times
@@ -24,10 +26,18 @@ constexpr size_t kChunkBytes = size_t{64} << 20;
 class Loader {
  public:
   Loader(const ExecContext& ctx, const WeightSource& source, const DecoderConfig& config,
-         const TensorNames& names)
-      : ctx_(ctx), source_(source), config_(config), names_(names), dims_(config.dims()) {}
+         const TensorNames& names, const LoadOptions& options)
+      : ctx_(ctx),
+        source_(source),
+        config_(config),
+        names_(names),
+        options_(options),
+        dims_(config.dims()) {
+    if (options.weights) quantizer_.emplace(ctx, *options.weights);
+  }
 
   DecoderWeights load() {
+    if (options_.on_load) count_bytes();
     const ProjectionDims head = {config_.hidden_size, config_.vocab_size};
     weights_.embedding = matrix(names_.embedding, head);
     if (config_.tied_head) {
@@ -40,17 +50,27 @@ class Loader {
     load_rotation_factors();
     for (int64_t layer = 0; layer < config_.num_layers; ++layer) load_layer(layer);
     for (const std::string_view name : source_.names()) {
-      const bool is_ignored =
-          !names_.ignored_suffix.empty() && name.ends_with(names_.ignored_suffix);
-      if (is_ignored || used_.contains(name)) continue;
+      if (is_ignored(name) || used_.contains(name)) continue;
       throw_error(ErrorCode::kUnsupported, source_.path(), ": tensor ", files::quote(name),
                   " has no place in a ", config_.family, " model of ", config_.num_layers,
                   " layers");
     }
+    if (options_.on_load) options_.on_load(total_bytes_, total_bytes_);
+    if (quantizer_) weights_.quantization = quantizer_->result();
     return std::move(weights_);
   }
 
  private:
+  [[nodiscard]] bool is_ignored(std::string_view name) const {
+    return !names_.ignored_suffix.empty() && name.ends_with(names_.ignored_suffix);
+  }
+
+  void count_bytes() {
+    for (const std::string_view name : source_.names()) {
+      if (!is_ignored(name)) total_bytes_ += std::ssize(source_.tensor(name).data);
+    }
+  }
+
   void load_rotation_factors() {
     for (const Rotation& rotation : config_.rotations) {
       const int64_t size = rotation.params.rotary_dim / 2;
@@ -159,14 +179,11 @@ class Loader {
   PackedWeight matrix(const std::string& name, const ProjectionDims& dims, Part part,
                       bool interleaved) {
     const StoredTensor tensor = checked(name, 2, dims.in, part.all);
-    PackedWeight weight{tensor.type, dims.out, dims.in, nullptr};
+    const WeightType type = quantizer_ ? quantizer_->type_of(tensor) : tensor.type;
+    PackedWeight weight{type, dims.out, dims.in, nullptr};
     const size_t size = packed_bytes(weight.type, dims.out, dims.in);
     const std::span<std::byte> packed = place(size);
-    if (interleaved) {
-      pack_deinterleaved(tensor, weight, packed, part.first);
-    } else {
-      pack_in_order(tensor, weight, packed, part.first);
-    }
+    pack(tensor, weight, packed, part.first, interleaved);
     weight.data = packed.data();
     weights_.num_bytes += size;
     return weight;
@@ -185,19 +202,31 @@ class Loader {
     return place;
   }
 
-  void pack_in_order(const StoredTensor& tensor, const PackedWeight& weight,
-                     std::span<std::byte> packed, int64_t first_row) {
-    const size_t row_bytes = stored_bytes(weight.type, weight.in_features);
+  void pack(const StoredTensor& tensor, const PackedWeight& weight, std::span<std::byte> packed,
+            int64_t first_row, bool interleaved) {
+    const size_t row_bytes = stored_bytes(tensor.type, weight.in_features);
+    const bool is_quantized = weight.type != tensor.type;
+    const size_t piece_bytes = is_quantized ? kQuantizedPieceBytes : kPieceBytes;
     const int64_t piece_rows =
-        std::max<int64_t>(static_cast<int64_t>(kPieceBytes / row_bytes) / kGroupRows, 1) *
+        std::max<int64_t>(static_cast<int64_t>(piece_bytes / row_bytes) / kGroupRows, 1) *
         kGroupRows;
+    const size_t begin = static_cast<size_t>(first_row) * row_bytes;
     for (int64_t row = 0; row < weight.out_features; row += piece_rows) {
       const int64_t num_rows = std::min(piece_rows, weight.out_features - row);
-      const size_t first = static_cast<size_t>(first_row + row) * row_bytes;
+      const size_t first = begin + static_cast<size_t>(row) * row_bytes;
       const size_t length = static_cast<size_t>(num_rows) * row_bytes;
+      std::span<const std::byte> rows = interleaved
+                                            ? deinterleaved(tensor, begin, row, num_rows, row_bytes)
+                                            : tensor.data.subspan(first, length);
+      if (is_quantized) rows = quantizer_->quantize(tensor, first_row + row, rows);
       pack_rows(ctx_, packed, weight.type, weight.out_features, weight.in_features, row, num_rows,
-                tensor.data.subspan(first, length));
-      source_.release(tensor, first, length);
+                rows);
+      if (!interleaved) source_.release(tensor, first, length);
+      done_bytes_ += static_cast<int64_t>(length);
+      if (options_.on_load) options_.on_load(done_bytes_, total_bytes_);
+    }
+    if (interleaved) {  // its pieces read rows from anywhere in a head
+      source_.release(tensor, begin, static_cast<size_t>(weight.out_features) * row_bytes);
     }
   }
 
@@ -209,26 +238,27 @@ class Loader {
     return d < rotary_dim ? row - d + 2 * (d % num_pairs) + d / num_pairs : row;
   }
 
-  void pack_deinterleaved(const StoredTensor& tensor, const PackedWeight& weight,
-                          std::span<std::byte> packed, int64_t first_row) {
-    const size_t row_bytes = stored_bytes(weight.type, weight.in_features);
-    const size_t first = static_cast<size_t>(first_row) * row_bytes;
-    std::vector<std::byte> rows(static_cast<size_t>(weight.out_features) * row_bytes);
-    for (int64_t row = 0; row < weight.out_features; ++row) {
-      std::memcpy(rows.data() + static_cast<size_t>(row) * row_bytes,
-                  tensor.data.data() + first + static_cast<size_t>(stored_row(row)) * row_bytes,
+  /// Rows [row, row + num_rows) in Hugging Face's order of the matrix that begins at byte `begin`.
+  std::span<const std::byte> deinterleaved(const StoredTensor& tensor, size_t begin, int64_t row,
+                                           int64_t num_rows, size_t row_bytes) {
+    rows_.resize(static_cast<size_t>(num_rows) * row_bytes);
+    for (int64_t i = 0; i < num_rows; ++i) {
+      std::memcpy(rows_.data() + static_cast<size_t>(i) * row_bytes,
+                  tensor.data.data() + begin + static_cast<size_t>(stored_row(row + i)) * row_bytes,
                   row_bytes);
     }
-    pack_rows(ctx_, packed, weight.type, weight.out_features, weight.in_features, 0,
-              weight.out_features, rows);
-    source_.release(tensor, first, rows.size());
+    return rows_;
   }
 
   const ExecContext& ctx_;
   const WeightSource& source_;
   const DecoderConfig& config_;
   const TensorNames& names_;
+  const LoadOptions& options_;
   ModelDims dims_;
+  std::optional<RowQuantizer> quantizer_;
+  int64_t done_bytes_ = 0, total_bytes_ = 0;
+  std::vector<std::byte> rows_;  // of a piece, in another order than the file's
   DecoderWeights weights_;
   std::span<std::byte> free_;  // of the last chunk
   std::set<std::string, std::less<>> used_;
@@ -237,8 +267,9 @@ class Loader {
 }  // namespace
 
 DecoderWeights load_weights(const ExecContext& ctx, const WeightSource& source,
-                            const DecoderConfig& config, const TensorNames& names) {
-  return Loader(ctx, source, config, names).load();
+                            const DecoderConfig& config, const TensorNames& names,
+                            const LoadOptions& options) {
+  return Loader(ctx, source, config, names, options).load();
 }
 
 }  // namespace heddle::model

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "heddle/core/context.h"
@@ -8,6 +11,7 @@
 
 #include "core/device_tensor.h"
 #include "model/decoder/decoder_config.h"
+#include "model/decoder/row_quantizer.h"
 #include "model/source/tensor_names.h"
 #include "model/source/weight_source.h"
 
@@ -47,6 +51,15 @@ struct DecoderWeights {
   std::vector<DecoderLayer> layers;
   std::vector<DeviceBytes> buffers;  // what the packed weights point into
   size_t num_bytes = 0;              // of the buffers
+  Quantization quantization;         // where LoadOptions named a type
+};
+
+struct LoadOptions {
+  /// Matrices of dense types are packed in this one, all that RowQuantizer takes: projections,
+  /// embedding and head. Norms and biases are f32 always.
+  std::optional<WeightType> weights{};
+  /// Called from the loading thread after each piece: bytes of the tensors so far, and of all.
+  std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load{};
 };
 
 /// Packs every weight of the model for the context's device, piece by piece: pages of the files are
@@ -54,6 +67,7 @@ struct DecoderWeights {
 /// k, which some files keep permuted for interleaved rotation, come back into Hugging Face's order.
 /// Errors name file, tensor and both values; a tensor that the model has no place for is refused.
 [[nodiscard]] DecoderWeights load_weights(const ExecContext& ctx, const WeightSource& source,
-                                          const DecoderConfig& config, const TensorNames& names);
+                                          const DecoderConfig& config, const TensorNames& names,
+                                          const LoadOptions& options = {});
 
 }  // namespace heddle::model

@@ -1,4 +1,6 @@
 // Weights of a file: each in its place, and none without one.
+#include <cmath>
+#include <set>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -26,9 +28,9 @@ DecoderConfig small_config() {
 
 GgufModel view_of(const std::string& text) { return {std::as_bytes(std::span(text)), "m.gguf"}; }
 
-DecoderWeights load(const std::string& text) {
+DecoderWeights load(const std::string& text, const LoadOptions& options = {}) {
   const GgufModel model = view_of(text);
-  return load_weights({}, model.weights(), model.config(), model.tensor_names());
+  return load_weights({}, model.weights(), model.config(), model.tensor_names(), options);
 }
 
 /// Rows of a packed matrix as f32.
@@ -73,6 +75,69 @@ TEST(DecoderWeights, MatricesOfManyPieces) {
   const DecoderWeights weights = load(llama_file(model, {}));
   expect_rows(weights.embedding, model.embedding);
   EXPECT_EQ(weights.output.data, weights.embedding.data);
+}
+
+/// The values of a type that are nearest to these, and what that costs.
+std::vector<double> rounded(WeightType type, const std::vector<double>& values,
+                            Quantization& error) {
+  std::vector<float> f32(values.begin(), values.end());
+  std::vector<std::byte> stored(stored_bytes(type, std::ssize(f32)));
+  quantize({}, stored, type, f32);
+  dequantize(f32, type, stored);
+  for (size_t i = 0; i < values.size(); ++i) {
+    error.squared_difference += (f32[i] - values[i]) * (f32[i] - values[i]);
+    error.squared_values += values[i] * values[i];
+  }
+  return {f32.begin(), f32.end()};
+}
+
+TEST(DecoderWeights, ArePackedInAnotherTypeWhereTheRowsAreWholeBlocks) {
+  DecoderConfig config = small_config();
+  config.hidden_size = 64;
+  config.vocab_size = 10007;  // pieces of 1 MB
+  for (const WeightType type : {WeightType::kQ8_0, WeightType::kQ4_1, WeightType::kF16}) {
+    const bool takes_all = type == WeightType::kF16;
+    const ref::Llama model = random_llama(config, true);
+    int64_t done_bytes = 0, total_bytes = 0;
+    const DecoderWeights weights =
+        load(llama_file(model, {}), {.weights = type, .on_load = [&](int64_t done, int64_t total) {
+                                       EXPECT_GE(done, done_bytes);
+                                       EXPECT_LE(done, total);
+                                       done_bytes = done;
+                                       total_bytes = total;
+                                     }});
+    EXPECT_EQ(done_bytes, total_bytes);
+    EXPECT_GT(total_bytes, 2 * 64 * 10007 * 4);
+    Quantization want;
+    EXPECT_EQ(weights.embedding.type, type);
+    expect_rows(weights.embedding, rounded(type, model.embedding, want));
+    expect_rows(weights.output, rounded(type, model.output, want));
+    for (size_t i = 0; i < model.layers.size(); ++i) {
+      for (int p = 0; p < kNumProjections; ++p) {
+        SCOPED_TRACE(name(static_cast<Projection>(p)));
+        const std::vector<double>& values = model.layers[i].projection[p];
+        const PackedWeight& weight = weights.layers[i][static_cast<Projection>(p)];
+        const bool is_packed = takes_all || weight.in_features == 64;
+        EXPECT_EQ(weight.type, is_packed ? type : WeightType::kF32);
+        expect_rows(weight, is_packed ? rounded(type, values, want) : values);
+      }
+    }
+    EXPECT_EQ(weights.quantization.num_kept, takes_all ? 0 : 4);  // o and down of both layers
+    EXPECT_EQ(weights.quantization.from, std::set<WeightType>{WeightType::kF32});
+    EXPECT_GT(want.relative_error(), 1e-5);
+    EXPECT_NEAR(weights.quantization.relative_error() / want.relative_error(), 1.0, 1e-9);
+  }
+}
+
+TEST(DecoderWeights, SayWhichTensorCannotBePacked) {
+  DecoderConfig config = small_config();
+  config.hidden_size = 64;
+  ref::Llama model = random_llama(config, false);
+  model.layers[1].projection[static_cast<size_t>(Projection::kGate)][70] = HUGE_VAL;
+  testing::expect_invalid(
+      {"m.gguf: tensor 'blk.1.ffn_gate.weight' cannot be packed to Q4_0: from row 0 on value 70 is "
+       "inf, expected a finite number"},
+      [&] { (void)load(llama_file(model, {}), {.weights = WeightType::kQ4_0}); });
 }
 
 TEST(DecoderWeights, RefusesTensorsWithoutAPlaceAndOfOtherShapes) {
