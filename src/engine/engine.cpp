@@ -13,6 +13,7 @@
 #include "engine/request_check.h"
 #include "engine/row_queue.h"
 #include "engine/scheduler.h"
+#include "engine/weight_options.h"
 #include "model/model_text.h"
 #include "model/source/model_files.h"
 
@@ -54,10 +55,11 @@ struct Engine::State {
         end_tokens(files->end_tokens()),
         chat_templates(files->chat_templates()),
         special_tokens(files->special_tokens(tokenizer)),
-        runner(Device{}, *files, limits_of(options)),
+        runner(Device{}, *files, limits_of(options), load_options_of(options)),
         queue(runner.pages(), options.max_batch, options.page_size),
         plan(static_cast<size_t>(options.max_batch)) {
     options.kv_memory = runner.pages().num_pages() * runner.page_bytes();
+    options.on_load = nullptr;  // what it refers to may be gone from here on
     fill_info();
   }
 
@@ -105,6 +107,7 @@ void Engine::State::fill_info() {
           .unread_settings = files->unread_settings()};
   info.num_parameters = files->num_parameters();
   info.weight_bytes = static_cast<int64_t>(runner.model().weights().num_bytes);
+  describe_weights(info, options, runner.model().weights().quantization);
 }
 
 std::vector<int32_t> Engine::State::tokenize(const Request& request) const {

@@ -6,6 +6,8 @@
 
 #include "heddle/core/error.h"
 
+#include "engine/weight_options.h"
+
 namespace heddle {
 namespace {
 
@@ -28,6 +30,7 @@ EngineOptions complete_options(EngineOptions options, const model::DecoderConfig
   HEDDLE_CHECK(options.max_context >= 0 && options.max_context <= config.context_length,
                "max_context is ", options.max_context, ", expected 0 to ", config.context_length,
                ", for which ", options.model_path, " was made");
+  static_cast<void>(load_options_of(options));
   if (options.num_threads == 0) {
     const auto num_processors = int64_t{std::thread::hardware_concurrency()};
     options.num_threads = static_cast<int>(std::clamp<int64_t>(num_processors, 1, kMaxThreads));

@@ -54,11 +54,12 @@ size_t sampling_bytes(int64_t num_rows) {
 
 }  // namespace
 
-ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Limits& limits)
+ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Limits& limits,
+                         const model::LoadOptions& load)
     : limits_(limits),
       context_(device, limits.num_threads),
       model_(files.config(), model::load_weights(context_.exec(), files.weights(), files.config(),
-                                                 files.tensor_names())),
+                                                 files.tensor_names(), load)),
       adapters_(files.config().dims(),
                 model::LoraForm::of(device.type, model::DecoderScratch::kDType)),
       kv_shape_(kv_shape(files.config(), limits)),

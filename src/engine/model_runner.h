@@ -27,7 +27,8 @@ class ModelRunner {
     int64_t kv_memory;  // 0: choose_num_pages
   };
 
-  ModelRunner(Device device, const model::ModelFiles& files, const Limits& limits);
+  ModelRunner(Device device, const model::ModelFiles& files, const Limits& limits,
+              const model::LoadOptions& load = {});
 
   [[nodiscard]] const model::Decoder& model() const { return model_; }
   /// Loads an adapter that fits the model; returns its slot. Where it throws, the adapters are as

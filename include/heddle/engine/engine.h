@@ -24,6 +24,12 @@ struct EngineOptions {
   /// loaded. Rows wait while their pages are in use by others. A page takes 8 page_size num_layers
   /// num_kv_heads head_dim bytes.
   int64_t kv_memory = 0;
+  /// Type in which matrices that are stored in f32, f16 or bf16 are packed when the model is
+  /// loaded: "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "f16" or "bf16"; empty: as they are stored.
+  /// Those in block formats stay, and those whose rows are no multiple of the block of 32.
+  std::string weights{};
+  /// Called while the weights are loaded, by the thread that makes the engine.
+  std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load{};
 };
 
 /// Facts of the loaded model.
@@ -34,6 +40,11 @@ struct ModelInfo {
   int64_t vocab_size = 0, context_length = 0;
   int64_t num_parameters = 0, weight_bytes = 0;
   std::vector<std::string> unread_settings;  // of config.json: keys that heddle knows nothing of
+  // With EngineOptions::weights:
+  std::string weights{};          // the type, such as "Q8_0"; empty: the option was not given
+  std::string packed_from{};      // types of the matrices that were packed, such as "BF16, F32"
+  int64_t num_kept_matrices = 0;  // their rows are no multiple of the block
+  double weight_error = 0;        // sqrt(sum (packed - stored)^2 / sum stored^2) of those packed
 };
 
 /// Facts of a loaded adapter.

@@ -1,0 +1,80 @@
+// EngineOptions::weights: a model that is packed on load computes what its packed weights say.
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "heddle/ops/linear.h"
+
+#include "engine/test/tiny_model.h"
+#include "expect_error.h"
+
+namespace heddle {
+namespace {
+
+model::DecoderConfig whole_blocks() {
+  model::DecoderConfig config = testing::tiny_config();
+  config.hidden_size = 32;
+  config.intermediate_size = 64;
+  config.num_q_heads = 4;
+  return config;
+}
+
+/// Values of a type in place of those of a matrix.
+void round_to(WeightType type, std::vector<double>& values) {
+  std::vector<float> f32(values.begin(), values.end());
+  std::vector<std::byte> stored(stored_bytes(type, std::ssize(f32)));
+  quantize({}, stored, type, f32);
+  dequantize(f32, type, stored);
+  values.assign(f32.begin(), f32.end());
+}
+
+TEST(PackedWeights, GiveTheLogitsOfAModelWithTheirValues) {
+  const std::pair<const char*, WeightType> cases[] = {
+      {"q8_0", WeightType::kQ8_0}, {"q5_1", WeightType::kQ5_1}, {"q5_0", WeightType::kQ5_0},
+      {"q4_1", WeightType::kQ4_1}, {"q4_0", WeightType::kQ4_0}, {"f16", WeightType::kF16},
+      {"bf16", WeightType::kBF16}};
+  const model::ref::Llama given = model::random_llama(whole_blocks(), true);
+  const Request request = testing::request_of(testing::random_tokens(20));
+  const std::vector<float> as_stored = testing::TinyModel(given).engine().prompt_logits(request);
+  for (const auto& [name, type] : cases) {
+    model::ref::Llama rounded = given;
+    round_to(type, rounded.embedding);
+    round_to(type, rounded.output);
+    for (model::ref::Layer& layer : rounded.layers) {
+      for (std::vector<double>& matrix : layer.projection) round_to(type, matrix);
+    }
+    EngineOptions options;
+    options.weights = name;
+    int num_calls = 0;
+    options.on_load = [&num_calls](int64_t, int64_t) { ++num_calls; };
+    Engine engine = testing::TinyModel(given).engine(options);
+    EXPECT_GT(num_calls, 0);
+    EXPECT_FALSE(engine.options().on_load);
+    const std::vector<float> logits = engine.prompt_logits(request);
+    EXPECT_EQ(logits, testing::TinyModel(rounded).engine().prompt_logits(request)) << name;
+    EXPECT_NE(logits, as_stored) << name;
+    EXPECT_EQ(engine.model().weights, heddle::name(type));
+    EXPECT_EQ(engine.model().packed_from, "F32");
+    EXPECT_EQ(engine.model().num_kept_matrices, 0);
+    EXPECT_GT(engine.model().weight_error, 1e-5) << name;
+    EXPECT_LT(engine.model().weight_error, 0.12) << name;
+  }
+}
+
+TEST(PackedWeights, AreNotAskedForByDefault) {
+  const Engine engine = testing::TinyModel(model::random_llama(whole_blocks(), true)).engine();
+  EXPECT_EQ(engine.model().weights, "");
+  EXPECT_EQ(engine.model().weight_error, 0.0);
+}
+
+TEST(PackedWeights, AnUnknownTypeIsRefusedWithTheNames) {
+  EngineOptions options;
+  options.weights = "q4_k";
+  const testing::TinyModel model(model::random_llama(whole_blocks(), true));
+  testing::expect_invalid(
+      {"weights is 'q4_k', expected one of q8_0, q5_1, q5_0, q4_1, q4_0, f16, bf16"},
+      [&] { (void)model.engine(options); });
+}
+
+}  // namespace
+}  // namespace heddle
