@@ -114,12 +114,22 @@ class Limits(Case):
         self.assertEqual((code, out), (2, ""))
         self.assertRegex(err, r"may come to \d+ tokens and need \d+ pages of the KV cache \(\d+ bytes\), it has 4 \(kv_memory: 2949120 bytes\)")
 
+    def test_weights_in_block_formats_are_not_packed_again(self):
+        arguments = ("generate", "--raw", "--max-tokens", 4, "1 2 3 4")
+        code, out, err = run(*arguments, "--weights", "q8_0")
+        self.assertEqual(code, 0, err)
+        self.assertIn("weights: nothing was packed to Q8_0", err)
+        self.assertEqual(out, run(*arguments)[1])
+        self.assertNotIn("weights:", run(*arguments, "--weights", "q8_0", "--quiet")[2])
+
 
 class WrongInput(Case):
     def test_options(self):
         for wrong in ("0", "-5", "3X", "1.5G", "lots", "99999999999G"):
             self.refused("generate", f"--kv-memory={wrong}", "Hi", says=[f"--kv-memory {wrong}", "auto", "8G"])
         self.refused("generate", "--kv-memory", "100K", "Hi", says=["kv_memory is 102400", "page of 16 tokens", "737280"])
+        self.refused("generate", "--weights", "q3", "Hi", says=["weights is 'q3', expected one of q8_0, q5_1, q5_0, q4_1, q4_0, f16, bf16"])
+        self.refused("generate", "--weights", "", "Hi", says=["--weights is empty", "q8_0"])
         self.refused("generate", "--threads", "many", "Hi", says=["--threads", "many"])
         self.refused("generate", "--no-such-option", says=["--no-such-option"])
         self.refused("generate", says=["no prompts"])

@@ -50,7 +50,7 @@ LAYERS = {
                    "src/chat_template"],
                   ["json", "pcre2"]),
     "src/engine": (["include/heddle", "src/core", "src/model", "src/files", "src/tokenizer", "src/chat_template"],
-                   ["json", "system"]),
+                   ["system"]),
     "src/capi": (["include/heddle"], ["dlpack", "system"]),
     "src/server": (["include/heddle/engine", "include/heddle/core"], ["json", "spdlog", "system"]),
     "src/testing": (["include/heddle/core", "src/core/math.h", "src/cuda"], ["highway", "gtest", "cuda", "system"]),

@@ -191,6 +191,16 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       .add_flag("--strict", options.strict,
                 "An adapter that was made for another model is an error, not a warning")
       ->group(kGroup);
+  command
+      .add_option_function<std::string>(
+          "--weights",
+          [&options](const std::string& text) {
+            HEDDLE_CHECK(!text.empty(), "--weights is empty, expected a type such as q8_0");
+            options.engine.weights = text;
+          },
+          "Packs f32, f16 and bf16 matrices on load: q8_0, q5_1, q5_0, q4_1, q4_0, f16 or bf16")
+      ->type_name("TYPE")
+      ->group(kGroup);
   add_engine_options(command, options.engine);
 }
 

@@ -1,12 +1,15 @@
 #include "open_model.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <unistd.h>
 
 #include <spdlog/spdlog.h>
 
 #include "heddle/core/error.h"
 
 #include "default_model.h"
+#include "load_progress.h"
 #include "shown.h"
 
 namespace heddle::app {
@@ -18,12 +21,51 @@ std::string names_of(const std::vector<NamedAdapter>& adapters) {
   return names + kBaseName;
 }
 
+/// The line of progress of a load, which is gone when it ends, however it ends.
+class LoadLine {
+ public:
+  ~LoadLine() { write(progress_.end()); }
+  void update(int64_t done_bytes, int64_t total_bytes) {
+    write(progress_.update(done_bytes, total_bytes, LoadProgress::Clock::now()));
+  }
+
+ private:
+  static void write(const std::string& text) {
+    if (!text.empty()) std::fputs(text.c_str(), stderr);
+  }
+  LoadProgress progress_{LoadProgress::Clock::now()};
+};
+
+Engine load(EngineOptions options, bool quiet) {
+  LoadLine line;
+  if (!quiet && isatty(STDERR_FILENO) != 0) {
+    options.on_load = [&line](int64_t done, int64_t total) { line.update(done, total); };
+  }
+  return Engine(options);
+}
+
+/// Says what --weights did.
+void tell_weights(const ModelInfo& model) {
+  if (model.weights.empty()) return;
+  if (model.packed_from.empty()) {
+    spdlog::info("weights: nothing was packed to {}", model.weights);
+  } else {
+    spdlog::info("weights: {} packed to {}, relative error {:.2g}", model.packed_from,
+                 model.weights, model.weight_error);
+  }
+  if (model.num_kept_matrices > 0) {
+    spdlog::info("weights: {} matrices stay as they are, their rows are no multiple of 32",
+                 model.num_kept_matrices);
+  }
+}
+
 }  // namespace
 
-Engine open_model(const ModelOptions& options) {
+Engine open_model(const ModelOptions& options, bool quiet) {
   EngineOptions engine_options = options.engine;
   engine_options.model_path = find_model(engine_options.model_path);
-  Engine engine(engine_options);
+  Engine engine = load(engine_options, quiet);
+  if (!quiet) tell_weights(engine.model());
   for (const std::string& key : engine.model().unread_settings) {
     const std::string what = engine.model().path + "/config.json: " + shown(key) +
                              " is a setting that heddle does not know";

@@ -9,8 +9,9 @@
 namespace heddle::app {
 
 /// Loads the model and its adapters. An adapter that was made for a model of another name is a
-/// warning, with `strict` an Error.
-[[nodiscard]] Engine open_model(const ModelOptions& options);
+/// warning, with `strict` an Error. Not `quiet`: a terminal shows how far the load is, and a note
+/// says what --weights did.
+[[nodiscard]] Engine open_model(const ModelOptions& options, bool quiet = false);
 
 /// The adapter of prompts that do not name one: the one that `use` names, else the only one there
 /// is. Empty: the base model. Throws Error with the names where there are several.

@@ -104,6 +104,7 @@ void Engine::State::fill_info() {
           .head_dim = config.head_dim,
           .vocab_size = config.vocab_size,
           .context_length = config.context_length,
+          .files = files->file_paths(),
           .unread_settings = files->unread_settings()};
   info.num_parameters = files->num_parameters();
   info.weight_bytes = static_cast<int64_t>(runner.model().weights().num_bytes);

@@ -4,8 +4,6 @@
 #include <map>
 #include <set>
 
-#include <nlohmann/json.hpp>
-
 #include "heddle/core/error.h"
 
 #include "files/gguf.h"
@@ -91,15 +89,13 @@ void inspect_model(std::ostream& out, const std::string& path) {
 }
 
 void inspect_folder(std::ostream& out, const std::string& path) {
-  const std::string config = path + "/config.json";
-  const auto settings = model::read_json(config);
+  const auto settings = model::read_members(path + "/config.json");
   const model::FolderWeights weights(path);
   const std::vector<std::string_view> names = weights.names();
-  out << path << ": folder of a model, " << settings->size() << " settings, " << names.size()
+  out << path << ": folder of a model, " << settings.size() << " settings, " << names.size()
       << " tensors\n\nsettings\n";
-  for (const auto& [key, value] : settings->items()) {
-    const std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    out << "  " << shown(key) << " = " << shown(text) << "\n";
+  for (const auto& [key, value] : settings) {
+    out << "  " << shown(key) << " = " << shown(value) << "\n";
   }
   out << "\ntensors\n";
   int64_t num_weights = 0;

@@ -42,6 +42,9 @@ class MutatedModel : public model::ModelFiles {
   }
 
   [[nodiscard]] const std::string& path() const override { return files_->path(); }
+  [[nodiscard]] std::vector<std::string> file_paths() const override {
+    return files_->file_paths();
+  }
   [[nodiscard]] const model::DecoderConfig& config() const override { return config_; }
   [[nodiscard]] const model::WeightSource& weights() const override { return files_->weights(); }
   [[nodiscard]] model::TensorNames tensor_names() const override { return files_->tensor_names(); }

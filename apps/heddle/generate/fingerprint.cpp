@@ -49,12 +49,14 @@ class Hash {
   std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
 };
 
-std::string hash_of_model(const std::string& path) {
-  const auto size = static_cast<int64_t>(std::filesystem::file_size(path));
+std::string hash_of_model(const std::vector<std::string>& files) {
   Hash hash;
-  hash.add(std::to_string(size) + " bytes ");
-  hash.add_file(path, 0, kMiB);
-  hash.add_file(path, std::max<int64_t>(size - kMiB, 0), kMiB);
+  for (const std::string& path : files) {
+    const auto size = static_cast<int64_t>(std::filesystem::file_size(path));
+    hash.add(std::to_string(size) + " bytes ");
+    hash.add_file(path, 0, kMiB);
+    hash.add_file(path, std::max<int64_t>(size - kMiB, 0), kMiB);
+  }
   return hash.digits();
 }
 
@@ -69,8 +71,11 @@ std::string hash_of_adapter(const std::string& folder) {
 
 }  // namespace
 
-Fingerprint::Fingerprint(const GenerateOptions& options, const std::string& model_path)
-    : logprobs_(options.logprobs), model_(hash_of_model(model_path)) {
+Fingerprint::Fingerprint(const GenerateOptions& options,
+                         const std::vector<std::string>& model_files)
+    : logprobs_(options.logprobs), model_(hash_of_model(model_files)) {
+  const std::string& weights = options.model.engine.weights;
+  if (!weights.empty()) model_ += " in " + weights;
   for (const NamedAdapter& adapter : options.model.adapters) {
     adapters_[adapter.name] = hash_of_adapter(adapter.folder);
   }

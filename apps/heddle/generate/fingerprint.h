@@ -15,7 +15,7 @@ namespace heddle::app {
 class Fingerprint {
  public:
   /// Reads what it needs of the model and of all adapters.
-  Fingerprint(const GenerateOptions& options, const std::string& model_path);
+  Fingerprint(const GenerateOptions& options, const std::vector<std::string>& model_files);
 
   [[nodiscard]] std::string of(const Request& request) const;
 

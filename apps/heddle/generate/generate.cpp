@@ -63,7 +63,7 @@ class Run {
         writer_(resume == nullptr ? std::cout : resume->append(), form_of(options, rows),
                 options.logprobs),
         progress_(isatty(STDERR_FILENO) != 0, rows.num_rows(), Progress::Clock::now()) {
-    if (writes_json(options)) fingerprint_.emplace(options, engine.model().path);
+    if (writes_json(options)) fingerprint_.emplace(options, engine.model().files);
     // Text that streams to the same terminal would be torn apart by the line.
     const bool is_shared = isatty(STDERR_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
     shows_progress_ = !options.quiet && (!is_shared || resume != nullptr);
@@ -172,7 +172,7 @@ int generate(const GenerateOptions& options) {
   if (!options.stats_path.empty()) check_writable(options.stats_path);
   std::optional<ResumeFile> resume;
   if (!options.resume_path.empty()) resume.emplace(options.resume_path);
-  Engine engine = open_model(options.model);
+  Engine engine = open_model(options.model, options.quiet);
   rows.check_requests(engine);
   if (rows.num_rows()) tell_unused_adapters(options, rows);
 

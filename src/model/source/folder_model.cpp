@@ -73,6 +73,15 @@ bool FolderModel::has_file(const char* name) const {
   return std::filesystem::exists(file(name), error);
 }
 
+std::vector<std::string> FolderModel::file_paths() const {
+  std::vector<std::string> paths = weights_.file_paths();
+  for (const char* name :
+       {kConfig, kGenerationConfig, kTokenizer, kTokenizerConfig, kSpecialTokens, kChatTemplate}) {
+    if (has_file(name)) paths.push_back(file(name));
+  }
+  return paths;
+}
+
 ModelNames FolderModel::names() const {
   const auto found = settings_->find("_name_or_path");
   return folder_model_names(

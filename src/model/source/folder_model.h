@@ -16,6 +16,7 @@ class FolderModel : public ModelFiles {
   explicit FolderModel(const std::string& folder);
 
   [[nodiscard]] const std::string& path() const override { return folder_; }
+  [[nodiscard]] std::vector<std::string> file_paths() const override;
   [[nodiscard]] const DecoderConfig& config() const override { return config_; }
   [[nodiscard]] const WeightSource& weights() const override { return weights_; }
   [[nodiscard]] TensorNames tensor_names() const override { return folder_tensor_names(config_); }

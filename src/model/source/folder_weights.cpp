@@ -74,6 +74,12 @@ void FolderWeights::open_listed(const std::string& folder, const std::string& in
   }
 }
 
+std::vector<std::string> FolderWeights::file_paths() const {
+  std::vector<std::string> paths;
+  for (const files::SafetensorsFile& file : files_) paths.push_back(file.path());
+  return paths;
+}
+
 StoredTensor FolderWeights::tensor(std::string_view name) const {
   const auto found = tensors_.find(name);
   HEDDLE_CHECK(found != tensors_.end(), path_, ": has no tensor ", files::quote(name));

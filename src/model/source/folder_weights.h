@@ -16,6 +16,7 @@ class FolderWeights : public WeightSource {
   explicit FolderWeights(const std::string& folder);
 
   [[nodiscard]] const std::string& path() const override { return path_; }
+  [[nodiscard]] std::vector<std::string> file_paths() const;
   [[nodiscard]] bool contains(std::string_view name) const override {
     return tensors_.contains(name);
   }

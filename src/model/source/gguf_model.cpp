@@ -102,6 +102,12 @@ void GgufModel::open_parts() {
   }
 }
 
+std::vector<std::string> GgufModel::file_paths() const {
+  std::vector<std::string> paths;
+  for (const files::GgufFile& file : files_) paths.push_back(file.path());
+  return paths;
+}
+
 ModelNames GgufModel::names() const { return read_model_names(files_.front()); }
 
 tokenizer::Tokenizer GgufModel::tokenizer() const {

@@ -40,6 +40,7 @@ class GgufModel : public ModelFiles {
   GgufModel(std::span<const std::byte> bytes, std::string name);
 
   [[nodiscard]] const std::string& path() const override { return files_.front().path(); }
+  [[nodiscard]] std::vector<std::string> file_paths() const override;
   [[nodiscard]] const DecoderConfig& config() const override { return config_; }
   [[nodiscard]] const WeightSource& weights() const override { return *weights_; }
   [[nodiscard]] TensorNames tensor_names() const override { return gguf_tensor_names(config_); }

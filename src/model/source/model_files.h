@@ -20,6 +20,8 @@ class ModelFiles {
   virtual ~ModelFiles() = default;
 
   [[nodiscard]] virtual const std::string& path() const = 0;
+  /// The files that it consists of.
+  [[nodiscard]] virtual std::vector<std::string> file_paths() const = 0;
   [[nodiscard]] virtual const DecoderConfig& config() const = 0;
   [[nodiscard]] virtual const WeightSource& weights() const = 0;
   [[nodiscard]] virtual TensorNames tensor_names() const = 0;

@@ -32,4 +32,13 @@ files::JsonDocument<nlohmann::json> read_json(const std::string& path) {
   return json;
 }
 
+std::vector<std::pair<std::string, std::string>> read_members(const std::string& path) {
+  std::vector<std::pair<std::string, std::string>> members;
+  const auto object = read_json(path);
+  for (const auto& [key, value] : object->items()) {
+    members.emplace_back(key, value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  }
+  return members;
+}
+
 }  // namespace heddle::model

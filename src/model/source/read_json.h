@@ -1,6 +1,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -10,6 +12,9 @@ namespace heddle::model {
 
 /// The JSON object of a file of up to 256 MiB. Errors begin with the path.
 [[nodiscard]] files::JsonDocument<nlohmann::json> read_json(const std::string& path);
+/// The members of such an object, each value as JSON in one line.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> read_members(
+    const std::string& path);
 /// The text of a file of up to 256 MiB; of an empty one too.
 [[nodiscard]] std::string read_text(const std::string& path);
 
