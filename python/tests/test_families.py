@@ -146,6 +146,38 @@ def test_folder(case: Case, tmp_path: pathlib.Path) -> None:
     check(folder, model, make_rows(seed), "--mutate")
 
 
+def of_transformers_4(config: dict[str, Any]) -> dict[str, Any]:
+    """The same settings as transformers wrote them before version 5, and as most models on the hub have them."""
+    config = copy.deepcopy(config)
+    rope = config.pop("rope_parameters")
+    config.pop("layer_types", None)
+    if "full_attention" in rope:
+        config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        rope = rope["full_attention"]
+    for key in ("rope_theta", "partial_rotary_factor"):
+        if key in rope:
+            config[key] = rope.pop(key)
+    kind = rope.pop("rope_type")
+    if "original_max_position_embeddings" in config:
+        rope.pop("original_max_position_embeddings", None)
+    config["rope_scaling"] = None if kind == "default" else rope | {"type": kind}
+    config["torch_dtype"] = config.pop("dtype")
+    return config
+
+
+@by_name(CASES)
+def test_folder_of_transformers_4(case: Case, tmp_path: pathlib.Path) -> None:
+    seed = seed_of_run()
+    folder = save(make_model(case, seed), tmp_path / "model")
+    rows = make_rows(seed)
+    now = run(folder, rows)
+    config = folder / "config.json"
+    earlier = of_transformers_4(json.loads(config.read_text()))
+    assert "rope_parameters" not in earlier
+    config.write_text(json.dumps(earlier))
+    assert run(folder, rows) == now
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @by_name(CASES)
 def test_folder_of_16_bits(case: Case, dtype: str, tmp_path: pathlib.Path) -> None:
