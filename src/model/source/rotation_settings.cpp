@@ -121,6 +121,9 @@ class FolderRotation {
     }
     const double by =
         has("factor") ? positive("factor") : static_cast<double>(config_.context_length) / original;
+    HEDDLE_CHECK(by <= 1.0 || original > 1.0, settings_.path(),
+                 ": original_max_position_embeddings is ", original,
+                 ", expected more where longrope has no attention_factor");
     rotation_.params.attention_factor =
         by <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(by) / std::log(original));
   }

@@ -140,7 +140,14 @@ TEST(FolderModel, ChecksExtents) {
       {"rope_scaling", {{"rope_type", "linear"}}, "has no rope_scaling.factor"},
       {"rope_scaling",
        {{"rope_type", "longrope"}, {"short_factor", {1}}, {"long_factor", {1, 1}}},
-       "rope_scaling.short_factor has 1 numbers, expected 2"}};
+       "rope_scaling.short_factor has 1 numbers, expected 2"},
+      {"rope_scaling",
+       {{"rope_type", "longrope"},
+        {"original_max_position_embeddings", 1},
+        {"factor", 2},
+        {"short_factor", {1, 1}},
+        {"long_factor", {1, 1}}},
+       "original_max_position_embeddings is 1, expected more where longrope"}};
   for (const Wrong& wrong : all) {
     SmallFolder small;
     small.config[wrong.key] = wrong.value;
