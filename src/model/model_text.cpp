@@ -56,7 +56,8 @@ tokenizer::Vocabulary read_vocabulary(const files::GgufFile& file) {
       std::string(file.get_or<std::string_view>("tokenizer.ggml.pre", "gpt-2"));
   vocabulary.bos = read_token(file, "tokenizer.ggml.bos_token_id", tokens.size());
   vocabulary.eos = read_token(file, "tokenizer.ggml.eos_token_id", tokens.size());
-  vocabulary.add_bos = file.get_or<bool>("tokenizer.ggml.add_bos_token", has_scores);
+  vocabulary.add_bos = file.get_or<bool>("tokenizer.ggml.add_bos_token",
+                                         has_scores && vocabulary.bos != tokenizer::kNoToken);
   return vocabulary;
 }
 

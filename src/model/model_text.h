@@ -12,8 +12,8 @@
 
 namespace heddle::model {
 
-/// The tokenizer's part of a GGUF file. Errors name file and key; kUnsupported where it is no
-/// byte-level BPE.
+/// The tokenizer's part of a GGUF file. Errors name file and key; kUnsupported where it is
+/// neither byte-level BPE nor SentencePiece's BPE.
 [[nodiscard]] tokenizer::Vocabulary read_vocabulary(const files::GgufFile& file);
 
 /// Tokens that end an answer: the end of text and, where the file names one, the end of a turn or

@@ -66,7 +66,6 @@ bool Tokenizer::is_control(int32_t id) const {
 int32_t Tokenizer::vocab_size() const { return static_cast<int32_t>(state_->bytes.size()); }
 int32_t Tokenizer::bos() const { return state_->bos; }
 int32_t Tokenizer::eos() const { return state_->eos; }
-bool Tokenizer::add_bos() const { return state_->add_bos; }
 std::span<const int32_t> Tokenizer::begin_tokens() const { return state_->begin; }
 std::span<const int32_t> Tokenizer::end_tokens() const { return state_->end; }
 

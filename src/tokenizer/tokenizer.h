@@ -45,7 +45,7 @@ struct Vocabulary {
   bool add_space_prefix = true;
   int32_t bos = kNoToken;
   int32_t eos = kNoToken;
-  bool add_bos = false;  // whether a plain prompt begins with bos; encode leaves that to the caller
+  bool add_bos = false;  // whether a plain prompt begins with bos: see Tokenizer::begin_tokens
 };
 
 /// What encode makes of the text of a control token, say "<|im_end|>".
@@ -95,7 +95,6 @@ class Tokenizer {
   [[nodiscard]] int32_t vocab_size() const;
   [[nodiscard]] int32_t bos() const;  // kNoToken: none
   [[nodiscard]] int32_t eos() const;  // kNoToken: none
-  [[nodiscard]] bool add_bos() const;
   /// What a plain prompt begins and ends with; a rendered chat has them in its text.
   [[nodiscard]] std::span<const int32_t> begin_tokens() const;
   [[nodiscard]] std::span<const int32_t> end_tokens() const;

@@ -38,7 +38,6 @@ struct Tokenizer::State {
   IdByBytes control_ids;           // found before
   IdByBytes ordinary_ids;
   int32_t bos = kNoToken, eos = kNoToken;
-  bool add_bos = false;
   std::vector<int32_t> begin, end;  // of a plain prompt
   std::unique_ptr<const TextEncoder> encoder;
   std::unique_ptr<const TextDecoder> decoder;  // nullptr: the tokens' bytes

@@ -252,7 +252,6 @@ std::unique_ptr<Tokenizer::State> make_state(Vocabulary vocabulary) {
   state->bytes = has_scores ? read_pieces(vocabulary, types) : read_bytes(vocabulary, types);
   state->bos = vocabulary.bos;
   state->eos = vocabulary.eos;
-  state->add_bos = vocabulary.add_bos;
   if (vocabulary.add_bos) state->begin = {vocabulary.bos};
   for (const TokenType type : types) state->control.push_back(is_control(type));
   state->ordinary_ids = index_tokens(

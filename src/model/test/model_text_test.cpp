@@ -113,6 +113,21 @@ std::string render(const std::string& source, std::string_view content, int64_t 
   return render(source, {.turns = turns}, max_context);
 }
 
+TEST(ModelText, PromptsOfSentencePieceBeginWithBosWhereThereIsOne) {
+  const auto num_begin_tokens = [](bool has_bos) {
+    GgufBuilder builder;
+    builder.value("tokenizer.ggml.model", "llama")
+        .array("tokenizer.ggml.tokens", std::vector<std::string>{"<s>", "a", "b"})
+        .array("tokenizer.ggml.scores", std::vector<float>{0.0f, -1.0f, -2.0f});
+    if (has_bos) builder.value("tokenizer.ggml.bos_token_id", uint32_t{0});
+    const std::string bytes = builder.build();
+    const GgufFile file(std::as_bytes(std::span(bytes)), "m.gguf");
+    return tokenizer::Tokenizer(read_vocabulary(file)).begin_tokens().size();
+  };
+  EXPECT_EQ(num_begin_tokens(true), 1u);
+  EXPECT_EQ(num_begin_tokens(false), 0u);
+}
+
 TEST(ModelText, ReadsNamedTemplatesAndSpecialTokens) {
   GgufBuilder builder;
   builder.value("tokenizer.ggml.model", "gpt2");

@@ -140,7 +140,8 @@ TEST(Tokenizer, KnowsItsTokens) {
   EXPECT_EQ(tokenizer.vocab_size(), 258);
   EXPECT_EQ(tokenizer.bos(), 256);
   EXPECT_EQ(tokenizer.eos(), 257);
-  EXPECT_TRUE(tokenizer.add_bos());
+  ASSERT_EQ(tokenizer.begin_tokens().size(), 1u);
+  EXPECT_EQ(tokenizer.begin_tokens()[0], 256);
   EXPECT_EQ(tokenizer.find("</s>"), 257);
   EXPECT_EQ(tokenizer.find(" "), ' ');
   EXPECT_EQ(tokenizer.find("no such token"), kNoToken);
