@@ -10,6 +10,7 @@ import pathlib
 import struct
 import sys
 
+import gguf_copy
 from program_case import ADAPTERS, Case, adapters, main, run
 
 
@@ -121,6 +122,52 @@ class Limits(Case):
         self.assertIn("weights: nothing was packed to Q8_0", err)
         self.assertEqual(out, run(*arguments)[1])
         self.assertNotIn("weights:", run(*arguments, "--weights", "q8_0", "--quiet")[2])
+
+
+class UnknownSettings(Case):
+    """What a model says and heddle knows nothing of is a warning, with --strict an error."""
+
+    def told(self, model, key):
+        arguments = ("generate", "--model", model, "--raw", "--max-tokens", 1, "ab")
+        code, _, err = run(*arguments)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(err.count("does not know"), 1 if key else 0, err)
+        if not key:
+            self.assertEqual(run(*arguments, "--strict")[0], 0)
+            return
+        file = model if model.is_file() else model / "config.json"
+        sentence = f"{file}: {key} is a setting that heddle does not know"
+        self.assertIn(f"warning: {sentence}\n", err)
+        self.refused(*arguments, "--strict", says=[sentence])
+        self.refused(*arguments, "--strict", "--quiet", says=[sentence])
+
+    def test_of_a_gguf_file(self):
+        model = pathlib.Path(os.environ["HEDDLE_MODEL"])
+        self.told(model, None)
+        self.told(gguf_copy.copy(model, self.folder / "same.gguf"), None)
+        self.told(gguf_copy.copy(model, self.folder / "more.gguf", ["llama.of.tomorrow", "general.of.tomorrow"]), "llama.of.tomorrow")
+        self.told(gguf_copy.copy(model, self.folder / "shown.gguf", ["llama.\33[31m"]), r"llama.\u001b[31m")
+
+    def test_of_a_folder(self):
+        config = {"architectures": ["LlamaForCausalLM"], "hidden_size": 4, "intermediate_size": 4, "max_position_embeddings": 16,
+                  "num_attention_heads": 2, "num_hidden_layers": 1, "num_key_value_heads": 2, "vocab_size": 2}
+        layer = "model.layers.0."
+        shapes = {name + ".weight": [4, 4] for name in (
+            *(f"{layer}self_attn.{part}_proj" for part in "qkvo"), *(f"{layer}mlp.{part}_proj" for part in ("gate", "up", "down")))}
+        shapes |= {name + ".weight": [4] for name in ("model.norm", layer + "input_layernorm", layer + "post_attention_layernorm")}
+        shapes |= {"model.embed_tokens.weight": [2, 4], "lm_head.weight": [2, 4]}
+        header, end = {}, 0
+        for name, shape in shapes.items():
+            begin, end = end, end + 4 * math.prod(shape)
+            header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
+        text = json.dumps(header).encode()
+        weights = self.file("model/model.safetensors", struct.pack("<Q", len(text)) + text + bytes(end))
+        model = {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}
+        self.file("model/tokenizer.json", json.dumps({"added_tokens": [], "model": model}))
+        self.file("model/config.json", json.dumps(config))
+        self.told(weights.parent, None)
+        self.file("model/config.json", json.dumps(dict(config, attention_dropout=0.1, of_tomorrow=7)))
+        self.told(weights.parent, "of_tomorrow")
 
 
 class WrongInput(Case):

@@ -189,7 +189,8 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->group(kGroup);
   command
       .add_flag("--strict", options.strict,
-                "An adapter that was made for another model is an error, not a warning")
+                "An adapter made for another model and a setting of the model that heddle does not "
+                "know are errors, not warnings")
       ->group(kGroup);
   command
       .add_option_function<std::string>(

@@ -67,7 +67,7 @@ Engine open_model(const ModelOptions& options, bool quiet) {
   Engine engine = load(engine_options, quiet);
   if (!quiet) tell_weights(engine.model());
   for (const std::string& key : engine.model().unread_settings) {
-    const std::string what = engine.model().path + "/config.json: " + shown(key) +
+    const std::string what = engine.model().settings_path + ": " + shown(key) +
                              " is a setting that heddle does not know";
     HEDDLE_CHECK(!options.strict, what);
     spdlog::warn("warning: {}", what);

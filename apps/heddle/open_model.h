@@ -9,8 +9,8 @@
 namespace heddle::app {
 
 /// Loads the model and its adapters. An adapter that was made for a model of another name is a
-/// warning, with `strict` an Error. Not `quiet`: a terminal shows how far the load is, and a note
-/// says what --weights did.
+/// warning, and so is a setting of the model that heddle does not know; with `strict` both are an
+/// Error. Not `quiet`: a terminal shows how far the load is, and a note says what --weights did.
 [[nodiscard]] Engine open_model(const ModelOptions& options, bool quiet = false);
 
 /// The adapter of prompts that do not name one: the one that `use` names, else the only one there

@@ -89,7 +89,7 @@ def answers(folder: pathlib.Path, prompts: list[str], *options: str) -> list[dic
     """What heddle generates from FOLDER.gguf, with log-probabilities."""
     rows = folder.with_suffix(".jsonl")
     rows.write_text("".join(json.dumps({"prompt": p, "max_tokens": 12}) + "\n" for p in prompts))
-    command = [str(HEDDLE), "generate", "--model", f"{folder}.gguf", "--json", "--logprobs", "--raw"]
+    command = [str(HEDDLE), "generate", "--model", f"{folder}.gguf", "--strict", "--json", "--logprobs", "--raw"]
     done = subprocess.run(
         [*command, *options, "--prompts", str(rows)], capture_output=True, text=True, check=False
     )

@@ -105,6 +105,7 @@ void Engine::State::fill_info() {
           .vocab_size = config.vocab_size,
           .context_length = config.context_length,
           .files = files->file_paths(),
+          .settings_path = files->settings_path(),
           .unread_settings = files->unread_settings()};
   info.num_parameters = files->num_parameters();
   info.weight_bytes = static_cast<int64_t>(runner.model().weights().num_bytes);

@@ -2,12 +2,13 @@
 // implementations. The input is an array of rows {"tokens": [...], "adapter": "NAME" or null}; the
 // output an object
 //
-//   {"family": "...", "traits": [...],
+//   {"family": "...", "traits": [...], "unread": [...],
 //    "rows": [{"logits": [...], "answer": [...], "same_bits_alone": true}],
 //    "mutations": {TRAIT: {"logits": [[...]]} or {"error": "..."}}}
 //
-// with the logits after the last token of each row, the tokens of a greedy answer, and whether a
-// row that runs alone, in other chunks and pages, has the same bits throughout.
+// with the settings that heddle does not know, the logits after the last token of each row, the
+// tokens of a greedy answer, and whether a row that runs alone, in other chunks and pages, has the
+// same bits throughout.
 //
 //   --adapter NAME=DIR   a PEFT adapter
 //   --steps N            tokens of the answers (0)
@@ -49,6 +50,7 @@ class MutatedModel : public model::ModelFiles {
   [[nodiscard]] const model::WeightSource& weights() const override { return files_->weights(); }
   [[nodiscard]] model::TensorNames tensor_names() const override { return files_->tensor_names(); }
   [[nodiscard]] model::ModelNames names() const override { return files_->names(); }
+  [[nodiscard]] std::string settings_path() const override { return files_->settings_path(); }
   [[nodiscard]] std::vector<std::string> unread_settings() const override {
     return files_->unread_settings();
   }
@@ -216,6 +218,7 @@ nlohmann::json run(const Options& options) {
   const auto files = model::open_model(options.model);
   nlohmann::json result = {{"family", files->config().family},
                            {"traits", nlohmann::json::array()},
+                           {"unread", files->unread_settings()},
                            {"rows", run_rows(options, *files, rows)},
                            {"mutations", nlohmann::json::object()}};
   for (const testing::TraitMutation& mutation : testing::trait_mutations()) {

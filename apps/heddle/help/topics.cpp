@@ -123,7 +123,8 @@ Topic adapters() {
        code("heddle generate --adapter sql=examples/adapters/sql \"SQL: count cars\""),
        text("A row of a prompts file names its adapter itself (heddle help rows)."),
        text("An adapter's configuration names the model that it was made for. Where that is "
-            "another one there is a warning, with --strict an error.")}};
+            "another one there is a warning, with --strict an error. So it is with settings of a "
+            "model that heddle does not know.")}};
 }
 
 Topic exit_codes() {

@@ -39,8 +39,9 @@ struct ModelInfo {
   int64_t num_q_heads = 0, num_kv_heads = 0, head_dim = 0;
   int64_t vocab_size = 0, context_length = 0;
   int64_t num_parameters = 0, weight_bytes = 0;
-  std::vector<std::string> files;            // that it was read from
-  std::vector<std::string> unread_settings;  // of config.json: keys that heddle knows nothing of
+  std::vector<std::string> files;  // that it was read from
+  std::string settings_path;       // the one that has the settings: config.json, or the GGUF file
+  std::vector<std::string> unread_settings;  // its keys that heddle knows nothing of
   // With EngineOptions::weights:
   std::string weights{};          // the type, such as "Q8_0"; empty: the option was not given
   std::string packed_from{};      // types of the matrices that were packed, such as "BF16, F32"

@@ -98,13 +98,11 @@ int64_t stretched_context(const DecoderConfig& config) {
 
 }  // namespace
 
-DecoderConfig read_gguf_config(const files::GgufFile& file, const WeightSource& weights) {
-  const auto architecture = file.get<std::string_view>("general.architecture");
-  const Family& family =
-      find_family(&Family::gguf_architecture, architecture, file.path() + ": general.architecture");
-  const GgufSettings settings(file, std::string(architecture));
+DecoderConfig read_gguf_config(const GgufSettings& settings, const WeightSource& weights) {
+  const Family& family = find_family(&Family::gguf_architecture, settings.architecture(),
+                                     settings.path() + ": general.architecture");
   DecoderConfig config = read(family, {settings, weights});
-  config.name = std::string(file.get_or<std::string_view>("general.name", ""));
+  config.name = std::string(settings.file().get_or<std::string_view>("general.name", ""));
   return config;
 }
 

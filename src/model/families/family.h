@@ -30,7 +30,7 @@ struct Family {
 [[nodiscard]] std::span<const Family* const> families();
 
 /// Reads and checks the configuration of a model. Errors name file, key and both values.
-[[nodiscard]] DecoderConfig read_gguf_config(const files::GgufFile& file,
+[[nodiscard]] DecoderConfig read_gguf_config(const GgufSettings& settings,
                                              const WeightSource& weights);
 /// The same of a folder's config.json.
 [[nodiscard]] DecoderConfig read_folder_config(const JsonSettings& settings,

@@ -82,6 +82,8 @@ std::vector<std::string> FolderModel::file_paths() const {
   return paths;
 }
 
+std::string FolderModel::settings_path() const { return file(kConfig); }
+
 ModelNames FolderModel::names() const {
   const auto found = settings_->find("_name_or_path");
   return folder_model_names(

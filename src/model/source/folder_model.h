@@ -21,6 +21,7 @@ class FolderModel : public ModelFiles {
   [[nodiscard]] const WeightSource& weights() const override { return weights_; }
   [[nodiscard]] TensorNames tensor_names() const override { return folder_tensor_names(config_); }
   [[nodiscard]] ModelNames names() const override;
+  [[nodiscard]] std::string settings_path() const override;
   [[nodiscard]] std::vector<std::string> unread_settings() const override { return unread_; }
   [[nodiscard]] tokenizer::Tokenizer tokenizer() const override;
   [[nodiscard]] std::vector<int32_t> end_tokens() const override;

@@ -1,5 +1,7 @@
 #include "model/source/gguf_model.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 
 #include "heddle/core/error.h"
@@ -14,6 +16,24 @@ namespace {
 constexpr const char* kSplitCount = "split.count";
 constexpr const char* kSplitNo = "split.no";
 constexpr int64_t kMaxParts = 99999;
+
+/// Settings of an architecture that say nothing of what the model computes, or what tensors say.
+constexpr std::array<std::string_view, 3> kNeutralSettings = {"rope.scaling.finetuned",
+                                                              "tensor_data_layout", "vocab_size"};
+/// The one setting whose 0 changes what is computed.
+constexpr std::string_view kCausal = "attention.causal";
+
+constexpr std::string_view kTokenizer = "tokenizer.ggml.";
+/// What model_text.h reads of these, and what is for other kinds of tokenizers. Tokens that have a
+/// role end in "_token_id".
+constexpr std::array<std::string_view, 9> kTokenizerSettings = {
+    "add_bos_token", "add_space_prefix", "merges", "model",           "pre",
+    "scores",        "token_type",       "tokens", "token_type_count"};
+
+/// 0, false and nothing, or an array of these.
+bool is_off(const files::GgufValue& value) {
+  return std::ranges::all_of(value.bytes, [](std::byte byte) { return byte == std::byte{0}; });
+}
 
 /// "-00001-of-00003.gguf"
 std::string part_suffix(int64_t part, int64_t count) {
@@ -71,14 +91,30 @@ void GgufWeights::release(const StoredTensor& tensor, size_t first, size_t lengt
 GgufModel::GgufModel(const std::string& path) {
   files_.emplace_back(path);
   open_parts();
-  weights_.emplace(files_);
-  config_ = read_gguf_config(files_.front(), *weights_);
+  read_settings();
 }
 
 GgufModel::GgufModel(std::span<const std::byte> bytes, std::string name) {
   files_.emplace_back(bytes, std::move(name));
+  read_settings();
+}
+
+void GgufModel::read_settings() {
   weights_.emplace(files_);
-  config_ = read_gguf_config(files_.front(), *weights_);
+  const GgufSettings settings(files_.front());
+  config_ = read_gguf_config(settings, *weights_);
+  for (std::string& key : settings.unread()) {
+    const std::string_view name = std::string_view(key).substr(settings.architecture().size() + 1);
+    const bool is_neutral = std::ranges::find(kNeutralSettings, name) != kNeutralSettings.end();
+    const bool is_usual = is_off(*files_.front().find(key)) != (name == kCausal);
+    if (!is_neutral && !is_usual) unread_.push_back(std::move(key));
+  }
+  for (const files::GgufValue& value : files_.front().metadata()) {
+    if (!value.key.starts_with(kTokenizer) || is_off(value)) continue;
+    const std::string_view name = value.key.substr(kTokenizer.size());
+    const bool is_read = std::ranges::find(kTokenizerSettings, name) != kTokenizerSettings.end();
+    if (!is_read && !name.ends_with("_token_id")) unread_.emplace_back(value.key);
+  }
 }
 
 void GgufModel::open_parts() {

@@ -45,7 +45,8 @@ class GgufModel : public ModelFiles {
   [[nodiscard]] const WeightSource& weights() const override { return *weights_; }
   [[nodiscard]] TensorNames tensor_names() const override { return gguf_tensor_names(config_); }
   [[nodiscard]] ModelNames names() const override;
-  [[nodiscard]] std::vector<std::string> unread_settings() const override { return {}; }
+  [[nodiscard]] std::string settings_path() const override { return path(); }
+  [[nodiscard]] std::vector<std::string> unread_settings() const override { return unread_; }
   [[nodiscard]] tokenizer::Tokenizer tokenizer() const override;
   [[nodiscard]] std::vector<int32_t> end_tokens() const override;
   [[nodiscard]] chat_template::ChatTemplates chat_templates() const override;
@@ -54,10 +55,12 @@ class GgufModel : public ModelFiles {
 
  private:
   void open_parts();
+  void read_settings();
 
   std::deque<files::GgufFile> files_;  // of which none moves
   std::optional<GgufWeights> weights_;
   DecoderConfig config_;
+  std::vector<std::string> unread_;
 };
 
 }  // namespace heddle::model

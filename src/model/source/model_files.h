@@ -26,6 +26,8 @@ class ModelFiles {
   [[nodiscard]] virtual const WeightSource& weights() const = 0;
   [[nodiscard]] virtual TensorNames tensor_names() const = 0;
   [[nodiscard]] virtual ModelNames names() const = 0;
+  /// The file that has the settings: config.json, or the GGUF file.
+  [[nodiscard]] virtual std::string settings_path() const = 0;
   /// The settings that heddle knows nothing of.
   [[nodiscard]] virtual std::vector<std::string> unread_settings() const = 0;
 

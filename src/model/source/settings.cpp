@@ -34,31 +34,47 @@ double Settings::positive(const SettingName& name) const {
   return value;
 }
 
+GgufSettings::GgufSettings(const files::GgufFile& file)
+    : file_(file), architecture_(file.get<std::string_view>("general.architecture")) {}
+
 std::string GgufSettings::key(const SettingName& name) const {
   return architecture_ + "." + std::string(name.gguf);
 }
 
+std::string GgufSettings::read(const SettingName& name) const {
+  return *read_.insert(key(name)).first;
+}
+
 bool GgufSettings::has(const SettingName& name) const {
-  return !name.gguf.empty() && file_.find(key(name)) != nullptr;
+  return !name.gguf.empty() && file_.find(read(name)) != nullptr;
 }
 
 int64_t GgufSettings::integer(const SettingName& name) const {
-  return file_.get<int64_t>(key(name));
+  return file_.get<int64_t>(read(name));
 }
-double GgufSettings::number(const SettingName& name) const { return file_.get<double>(key(name)); }
-bool GgufSettings::flag(const SettingName& name) const { return file_.get<bool>(key(name)); }
+double GgufSettings::number(const SettingName& name) const { return file_.get<double>(read(name)); }
+bool GgufSettings::flag(const SettingName& name) const { return file_.get<bool>(read(name)); }
 
 std::string GgufSettings::text(const SettingName& name) const {
-  return std::string(file_.get<std::string_view>(key(name)));
+  return std::string(file_.get<std::string_view>(read(name)));
 }
 
 std::vector<double> GgufSettings::numbers(const SettingName& name) const {
-  return file_.get_array<double>(key(name));
+  return file_.get_array<double>(read(name));
 }
 
 std::vector<std::string> GgufSettings::texts(const SettingName& name) const {
-  const auto views = file_.get_array<std::string_view>(key(name));
+  const auto views = file_.get_array<std::string_view>(read(name));
   return {views.begin(), views.end()};
+}
+
+std::vector<std::string> GgufSettings::unread() const {
+  const std::string prefix = architecture_ + ".";
+  std::vector<std::string> keys;
+  for (const files::GgufValue& value : file_.metadata()) {
+    if (value.key.starts_with(prefix) && !read_.contains(value.key)) keys.emplace_back(value.key);
+  }
+  return keys;
 }
 
 std::string JsonSettings::key(const SettingName& name) const { return std::string(name.folder); }

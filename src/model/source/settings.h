@@ -62,12 +62,13 @@ class Settings {
   }
 };
 
-/// Settings of a GGUF file of some architecture, which outlives the object.
+/// Settings of a GGUF file, which outlives the object: those of its general.architecture.
 class GgufSettings : public Settings {
  public:
-  GgufSettings(const files::GgufFile& file, std::string architecture)
-      : file_(file), architecture_(std::move(architecture)) {}
+  explicit GgufSettings(const files::GgufFile& file);
 
+  [[nodiscard]] const files::GgufFile& file() const { return file_; }
+  [[nodiscard]] const std::string& architecture() const { return architecture_; }
   [[nodiscard]] bool is_gguf() const override { return true; }
   [[nodiscard]] std::string key(const SettingName& name) const override;
   [[nodiscard]] const std::string& path() const override { return file_.path(); }
@@ -79,9 +80,16 @@ class GgufSettings : public Settings {
   [[nodiscard]] std::vector<double> numbers(const SettingName& name) const override;
   [[nodiscard]] std::vector<std::string> texts(const SettingName& name) const override;
 
+  /// Keys of the architecture that were never asked for, in the file's order.
+  [[nodiscard]] std::vector<std::string> unread() const;
+
  private:
+  /// The whole key, which counts as read from now on.
+  [[nodiscard]] std::string read(const SettingName& name) const;
+
   const files::GgufFile& file_;
   std::string architecture_;
+  mutable std::set<std::string, std::less<>> read_;
 };
 
 /// Settings of a JSON object, which outlives this object. A key "a.b" is member b of member a.
