@@ -2,6 +2,7 @@
 """Nothing finished is lost: answers as they finish, order, signals, --resume, pipes, and what goes to which stream."""
 import json
 import os
+import pathlib
 import pty
 import random
 import select
@@ -9,7 +10,9 @@ import signal
 import subprocess
 import time
 
-from program_case import ENDLESS, Case, adapters, main, run
+import gguf_copy
+from program_case import ENDLESS, HEDDLE, Case, adapters, main, run
+from terminal import Terminal
 
 SHORT = {"prompt": "a", "max_tokens": 1}
 LONG = {"prompt": ENDLESS, "max_tokens": 4000}
@@ -286,6 +289,47 @@ class Streams(Case):
         self.assertEqual(process.wait(timeout=60), 0)
         self.assertRegex(seen.decode(), r"\r\x1b\[K[1-5] of 6 rows, \d+ tokens/s, \d+:\d\d left")
         self.assertRegex(seen.decode(), r"\x1b\[K\r\n6 rows")
+
+
+class Loading(Case):
+    """A terminal shows how far a load is that takes longer than a second."""
+
+    def setUp(self):
+        super().setUp()
+        self.model = gguf_copy.copy(pathlib.Path(os.environ["HEDDLE_MODEL"]), self.folder / "m.gguf", matrices=gguf_copy.BF16)
+        self.command = [str(HEDDLE), "generate", "--model", str(self.model), "--weights", "q8_0", "--threads", "1", "--raw",
+                        "--max-tokens", "1", "a"]
+
+    def shown(self, *options):
+        """What a terminal shows of a load that is stopped for longer than a second when the file has been opened."""
+        with Terminal(self.command + list(options)) as terminal:
+            maps = pathlib.Path(f"/proc/{terminal.pid}/maps")
+            end = time.monotonic() + 60
+            while str(self.model) not in maps.read_text():
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.001)
+            terminal.kill(signal.SIGSTOP)
+            time.sleep(1.2)
+            terminal.kill(signal.SIGCONT)
+            self.assertEqual(terminal.wait(), 0, terminal.shown)
+            return terminal.shown
+
+    def test_the_line_is_there_and_goes(self):
+        shown = self.shown()
+        lines = shown.split("loading [")
+        self.assertGreater(len(lines), 1, shown)
+        for line in lines[1:]:
+            self.assertRegex(line, r"^#* *\] \d+ % of 0\.\d GB\r\x1b\[K")
+            self.assertEqual(line.index("]"), 30)
+        self.assertIn("weights: BF16 packed to Q8_0", lines[-1])
+
+    def test_not_where_it_is_quiet_or_no_terminal(self):
+        self.assertNotIn("loading", self.shown("--quiet"))
+        code, _, err = run(*self.command[1:])
+        self.assertEqual(code, 0, err)
+        self.assertNotIn("loading", err)
+        self.assertNotIn("\x1b", err)
+
 
 if __name__ == "__main__":
     main()
