@@ -79,6 +79,9 @@ std::vector<std::string> FolderModel::file_paths() const {
        {kConfig, kGenerationConfig, kTokenizer, kTokenizerConfig, kSpecialTokens, kChatTemplate}) {
     if (has_file(name)) paths.push_back(file(name));
   }
+  for (const auto& [name, path] : template_files()) {
+    if (path != file(kChatTemplate)) paths.push_back(path);
+  }
   return paths;
 }
 
@@ -124,19 +127,27 @@ std::vector<int32_t> FolderModel::end_tokens() const {
   return ids;
 }
 
+std::map<std::string, std::string> FolderModel::template_files() const {
+  namespace fs = std::filesystem;
+  std::map<std::string, std::string> paths;
+  if (has_file(kChatTemplate)) paths["default"] = file(kChatTemplate);
+  std::error_code error;
+  if (!fs::is_directory(file(kMoreTemplates), error)) return paths;
+  for (const auto& entry : fs::directory_iterator(file(kMoreTemplates))) {
+    if (entry.path().extension() != ".jinja") continue;
+    paths[entry.path().stem().string()] = entry.path().string();
+  }
+  return paths;
+}
+
 chat_template::ChatTemplates FolderModel::chat_templates() const {
   using chat_template::ChatTemplates;
-  namespace fs = std::filesystem;
   std::map<std::string, std::string> sources;
-  if (has_file(kChatTemplate)) {
-    sources["default"] = read_text(file(kChatTemplate));
-    if (has_file(kMoreTemplates)) {
-      for (const auto& entry : fs::directory_iterator(file(kMoreTemplates))) {
-        if (entry.path().extension() != ".jinja") continue;
-        sources[entry.path().stem().string()] = read_text(entry.path().string());
-      }
-    }
-    return ChatTemplates::from(sources, file(kChatTemplate));
+  // As in transformers, where there is any such file tokenizer_config.json does not count.
+  for (const auto& [name, path] : template_files()) sources[name] = read_text(path);
+  if (!sources.empty()) {
+    const char* const place = has_file(kChatTemplate) ? kChatTemplate : kMoreTemplates;
+    return ChatTemplates::from(sources, file(place));
   }
   if (!has_file(kTokenizerConfig)) return {};
   const std::string where = file(kTokenizerConfig) + ": chat_template";

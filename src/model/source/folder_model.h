@@ -1,5 +1,9 @@
 #pragma once
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include <nlohmann/json.hpp>
 
 #include "files/json_document.h"
@@ -9,8 +13,8 @@
 namespace heddle::model {
 
 /// A model in a folder that transformers saved: config.json, safetensors, tokenizer.json,
-/// tokenizer_config.json, and where they are there generation_config.json and
-/// chat_template.jinja.
+/// tokenizer_config.json, and where they are there generation_config.json, chat_template.jinja and
+/// templates of other names in additional_chat_templates.
 class FolderModel : public ModelFiles {
  public:
   explicit FolderModel(const std::string& folder);
@@ -32,6 +36,8 @@ class FolderModel : public ModelFiles {
  private:
   [[nodiscard]] std::string file(const char* name) const { return folder_ + "/" + name; }
   [[nodiscard]] bool has_file(const char* name) const;
+  /// The templates that are files of their own, by name.
+  [[nodiscard]] std::map<std::string, std::string> template_files() const;
 
   std::string folder_;
   files::JsonDocument<nlohmann::json> settings_;  // of config.json

@@ -1,6 +1,9 @@
 #include "model/source/folder_model.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -182,6 +185,46 @@ TEST(FolderModel, ChecksTokensThatEndAnswers) {
     expect_invalid({"generation_config.json: eos_token_id is ", "expected ids below 10"},
                    [&] { (void)FolderModel(small.path()).end_tokens(); });
   }
+}
+
+/// The text of a conversation, with tools, which are none, or without.
+std::string rendered(const SmallFolder& small, bool with_tools) {
+  using chat_template::JsonValue;
+  using nlohmann::ordered_json;
+  return FolderModel(small.path())
+      .chat_templates()
+      .render({.messages = JsonValue(ordered_json::parse(R"([{"role": "user", "content": "x"}])")),
+               .tools = with_tools ? JsonValue(ordered_json::array()) : JsonValue()},
+              {});
+}
+
+TEST(FolderModel, TemplatesOfOtherNamesAreFilesOfAFolder) {
+  SmallFolder small;
+  small.write_all();
+  EXPECT_TRUE(FolderModel(small.path()).chat_templates().empty());
+  small.folder.write("tokenizer_config.json", R"({"chat_template": "of the settings"})");
+  std::filesystem::create_directory(small.folder.path() / "additional_chat_templates");
+  small.folder.write("additional_chat_templates/README.md", "{% wrong");
+  EXPECT_EQ(rendered(small, true), "of the settings");
+
+  // Alone, they count and the settings do not.
+  const std::string tool_use =
+      small.folder.write("additional_chat_templates/tool_use.jinja", "for tools");
+  EXPECT_EQ(rendered(small, true), "for tools");
+  expect_unsupported({"no chat template named \"default\"; there are 'tool_use'"},
+                     [&] { (void)rendered(small, false); });
+  const std::vector<std::string> files = FolderModel(small.path()).file_paths();
+  EXPECT_EQ(std::ranges::count(files, tool_use), 1);
+
+  small.folder.write("chat_template.jinja", "for all");
+  EXPECT_EQ(rendered(small, true), "for tools");
+  EXPECT_EQ(rendered(small, false), "for all");
+  small.folder.write("additional_chat_templates/default.jinja", "another");
+  EXPECT_EQ(rendered(small, false), "another");
+  std::filesystem::remove(small.folder.path() / "chat_template.jinja");
+  EXPECT_EQ(rendered(small, false), "another");
+  small.folder.write("additional_chat_templates/tool_use.jinja", "{% if");
+  expect_invalid({"additional_chat_templates (tool_use)"}, [&] { (void)rendered(small, true); });
 }
 
 TEST(FolderModel, ChecksShapesOfTensors) {
