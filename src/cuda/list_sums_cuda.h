@@ -10,11 +10,16 @@
 namespace heddle::cuda {
 
 // Places in one list for the blocks of a launch: each block tells how many places its threads take,
-// and sums what the blocks before it told. A chip may start blocks in any order, and some only when
-// others have ended; so a block takes a ticket when it starts, works as the block of that number,
-// and waits for lower numbers alone: those have started. Words in the context's exchange, with the
-// number of the launch beside each sum, so that nothing has to be cleared; the first word holds the
-// tickets, the number of launches above that of blocks that have started.
+// and sums what the blocks before it told. Words in the context's exchange, with the number of the
+// launch beside each sum, so that nothing has to be cleared; the first word holds the tickets, the
+// number of launches above that of blocks that have taken one.
+
+/// Which blocks are before which. A chip may start blocks in any order, and some only when others
+/// have ended; a block may wait only for such as run at the same time, or have ended.
+enum class ListOrder {
+  kLaunched,  // by blockIdx.x; for one block, or a cluster, whose blocks all run at once
+  kStarted,   // a block takes a ticket when it starts, and works as the block of that number
+};
 
 inline constexpr ExchangeRange kListSums{256, 8192 - 256};
 inline constexpr int64_t kMaxListBlocks = kListSums.bytes / 8 - 1;
@@ -26,22 +31,26 @@ inline constexpr int64_t kMaxListBlocks = kListSums.bytes / 8 - 1;
 
 #ifdef __CUDACC__
 
-/// One thread's view of a launch. Without words its blocks have the numbers that they were launched
-/// with, and a list has one block.
+/// One thread's view of a launch. Without words a list has one block.
+template <ListOrder kOrder>
 class ListSums {
  public:
-  /// Asks for the block's ticket; early, since nothing waits for it until block().
+  /// Asks for the number of the launch, or for a ticket; early, since nothing waits for it until
+  /// block().
   __device__ explicit ListSums(uint64_t* words) : words_(words), block_(blockIdx.x) {
-    if (words_ == nullptr || threadIdx.x != 0) return;
-    const uint64_t ticket = atomicAdd(reinterpret_cast<unsigned long long*>(words_), 1ull);
-    block_ = static_cast<uint32_t>(ticket);
-    tag_ = static_cast<uint32_t>(ticket >> 32) + 1;
-    if (tag_ == 0) tag_ = 1;
+    if (words_ == nullptr) return;
+    if constexpr (kOrder == ListOrder::kLaunched) {
+      set_tag(load(words_));
+    } else if (threadIdx.x == 0) {
+      const uint64_t ticket = atomicAdd(reinterpret_cast<unsigned long long*>(words_), 1ull);
+      block_ = static_cast<uint32_t>(ticket);
+      set_tag(ticket);
+    }
   }
-  /// The number of this block, in the order in which the blocks of the launch started. All threads
-  /// of the block call it, once, in front of all that follows.
+  /// The number of this block. All threads of the block call it, once, in front of all that
+  /// follows.
   [[nodiscard]] __device__ uint32_t block() {
-    if (words_ == nullptr) return block_;
+    if (kOrder == ListOrder::kLaunched || words_ == nullptr) return block_;
     __shared__ uint32_t block, tag;
     if (threadIdx.x == 0) {
       block = block_;
@@ -61,7 +70,7 @@ class ListSums {
     if (words_ != nullptr) store(words_ + 1 + block_, uint64_t{tag_} << 32 | sum);
   }
   /// The places that the blocks before this one take. Called by whole warps, as many as need it;
-  /// by that of publish() behind it.
+  /// by that of publish() behind it, and of the last block by its first warp.
   [[nodiscard]] __device__ uint32_t before() const {
     if (words_ == nullptr) return 0;
     uint32_t sum = 0;
@@ -72,11 +81,18 @@ class ListSums {
       } while (static_cast<uint32_t>(word >> 32) != tag_);
       sum += static_cast<uint32_t>(word);
     }
-    return __reduce_add_sync(kAllLanes, sum);
+    sum = __reduce_add_sync(kAllLanes, sum);
+    // All blocks have told by now, and so have read the number of the launch.
+    if (kOrder == ListOrder::kLaunched && is_last() && threadIdx.x == 0) begin_next_launch();
+    return sum;
   }
 
  private:
-  /// Of the last block, so that nobody asks for a ticket any more. Also clears a word that this
+  __device__ void set_tag(uint64_t ticket) {
+    tag_ = static_cast<uint32_t>(ticket >> 32) + 1;
+    if (tag_ == 0) tag_ = 1;
+  }
+  /// Of the last block, when nobody reads the first word any more. Also clears a word that this
   /// launch has no block for, another one each launch: 2^32 - 1 launches later, when its tag comes
   /// again, it would be taken for a new one.
   __device__ void begin_next_launch() const {

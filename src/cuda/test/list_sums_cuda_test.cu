@@ -16,9 +16,10 @@ constexpr size_t kWords = size_t{cuda::kMaxListBlocks} + 1;
 
 // The block of number b takes sizes[b] places. Each of its warps adds the first of them to
 // places[b] and counts itself in warps[b]; the last block of the launch writes the total.
+template <cuda::ListOrder kOrder>
 __global__ void list_kernel(uint64_t* words, const uint32_t* sizes, uint32_t* places,
                             uint32_t* total, uint32_t* warps) {
-  cuda::ListSums sums(words);
+  cuda::ListSums<kOrder> sums(words);
   const uint32_t b = sums.block();
   if (threadIdx.x == 0) {
     __nanosleep(b * 7919 % 2000);
@@ -50,8 +51,8 @@ class Lists {
     total_.upload(std::vector<uint32_t>{0});
   }
   void launch(unsigned blocks, unsigned threads, cudaStream_t stream = nullptr) {
-    list_kernel<<<blocks, threads, 0, stream>>>(words_.data(), on_device_.data(), places_.data(),
-                                                total_.data(), warps_.data());
+    list_kernel<cuda::ListOrder::kStarted><<<blocks, threads, 0, stream>>>(
+        words_.data(), on_device_.data(), places_.data(), total_.data(), warps_.data());
     HEDDLE_CUDA_CHECK(cudaGetLastError());
   }
   /// Of `launches` launches of these blocks since load().
@@ -137,7 +138,8 @@ TEST_F(ListSumsCuda, OldSumsAreCleared) {
 TEST_F(ListSumsCuda, WithoutWordsABlockHasTheNumberItWasLaunchedWith) {
   DeviceBuffer<uint32_t> sizes(std::vector<uint32_t>{5}), places(std::vector<uint32_t>{0}),
       total(std::vector<uint32_t>{0}), warps(std::vector<uint32_t>{0});
-  list_kernel<<<1, 64>>>(nullptr, sizes.data(), places.data(), total.data(), warps.data());
+  list_kernel<cuda::ListOrder::kStarted>
+      <<<1, 64>>>(nullptr, sizes.data(), places.data(), total.data(), warps.data());
   HEDDLE_CUDA_CHECK(cudaGetLastError());
   EXPECT_EQ(warps.download()[0], 2u);
   EXPECT_EQ(places.download()[0], 0u);

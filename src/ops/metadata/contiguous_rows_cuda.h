@@ -3,9 +3,9 @@
 #include "ops/metadata/conversions/select_kernel.h"
 #include "ops/metadata/indices_cuda.h"
 
-// The conversions of contiguous tensors, which nearly all are: neighbouring i32, up to 256 rows,
-// places that fit 32 bits. What takes the time is instructions, so there are few: a third of those
-// for any tensors.
+// The conversions of contiguous tensors, which nearly all are: neighbouring elements, up to 256
+// rows, places that fit 32 bits. What takes the time is instructions, so there are few: a third of
+// those for any tensors. Compiled for tensors that are all i32, and for i32 and i64 in any mixture.
 //
 //   block     a chunk of 256 * kPerLane elements, and a thread for each of up to 256 rows
 //     warp    32 * kPerLane neighbouring elements
@@ -18,15 +18,18 @@
 
 namespace heddle::cuda::metadata {
 
-/// A row: elements [begin, end); what `a` and `b` say depends on the op.
+/// A row: elements [begin, end); what `a` and `b` say depends on the op. Number: int32_t where all
+/// tensors are i32, else int64_t.
+template <class Number>
 struct alignas(16) ContiguousRow {
-  int32_t begin, end, a, b;
+  int32_t begin, end;
+  Number a, b;
 };
 
-template <int kPerLane>
+template <int kPerLane, class Number>
 struct alignas(16) ContiguousWindow {
   int32_t marks[kRowThreads * kPerLane];  // a row or -1
-  ContiguousRow rows[kRowThreads];
+  ContiguousRow<Number> rows[kRowThreads];
 };
 
 /// The part [first, first + size) of a ragged array.
@@ -40,8 +43,8 @@ struct ContiguousChunk {
 };
 
 /// No marks. A barrier follows.
-template <int kPerLane>
-__device__ void clear(ContiguousWindow<kPerLane>& window) {
+template <int kPerLane, class Number>
+__device__ void clear(ContiguousWindow<kPerLane, Number>& window) {
 #pragma unroll
   for (int k = 0; k < kPerLane; ++k) window.marks[k * kRowThreads + threadIdx.x] = -1;
 }
@@ -49,9 +52,9 @@ __device__ void clear(ContiguousWindow<kPerLane>& window) {
 /// Puts this thread's row there, which begins and ends in the array where it says. A barrier
 /// follows. Where rows overlap, which they do not in a batch that makes sense, the last one has the
 /// element.
-template <int kPerLane>
-__device__ void set_row(ContiguousWindow<kPerLane>& window, const ContiguousChunk& chunk,
-                        const ContiguousRow& row) {
+template <int kPerLane, class Number>
+__device__ void set_row(ContiguousWindow<kPerLane, Number>& window, const ContiguousChunk& chunk,
+                        const ContiguousRow<Number>& row) {
   constexpr int kPerWarp = 32 * kPerLane;
   const int r = threadIdx.x;
   window.rows[r] = row;
@@ -70,21 +73,22 @@ __device__ void set_row(ContiguousWindow<kPerLane>& window, const ContiguousChun
 
 /// Writes the chunk. An Op has
 ///   bool has(element, row): whether there is something to copy, the element being the row's;
-///   int32_t fetch(element, row, is_copied): reads what becomes of the element, or the fill value;
+///   Value fetch(element, row, is_copied): reads what becomes of the element, or the fill value;
 ///   void put(element, row, value);
 ///   bool fills(): whether put is called for all elements, else for those that are copied.
-template <int kPerLane, class Op>
-__device__ void write_chunk(const Op& op, const ContiguousWindow<kPerLane>& window,
+template <int kPerLane, class Number, class Op>
+__device__ void write_chunk(const Op& op, const ContiguousWindow<kPerLane, Number>& window,
                             const ContiguousChunk& chunk) {
+  using Row = ContiguousRow<Number>;
   const int lane = threadIdx.x % 32u;
   const int begin = static_cast<int>(threadIdx.x / 32u) * 32 * kPerLane + lane;
   const auto copy = [&](const auto& row_of_group) {  // reads are on their way before a write waits
-    int32_t value[kPerLane];
+    typename Op::Value value[kPerLane];
     bool is_copied[kPerLane];
 #pragma unroll
     for (int k = 0; k < kPerLane; ++k) {
       const int x = begin + k * 32, element = chunk.first + x;
-      const ContiguousRow row = row_of_group(k);
+      const Row row = row_of_group(k);
       is_copied[k] = x < chunk.size && element < row.end && op.has(element, row);
       value[k] = op.fetch(element, row, is_copied[k]);
     }
@@ -92,11 +96,11 @@ __device__ void write_chunk(const Op& op, const ContiguousWindow<kPerLane>& wind
     for (int k = 0; k < kPerLane; ++k) {
       const int x = begin + k * 32;
       if (is_copied[k] || (op.fills() && x < chunk.size)) {
-        op.put(chunk.first + x, row_of_group(k), value[k]);
+        op.put(chunk.first + x, row_of_group(k), Op::T::number(value[k]));
       }
     }
   };
-  const auto row_at = [&](int r) { return r >= 0 ? window.rows[r] : ContiguousRow{0, 0, 0, 0}; };
+  const auto row_at = [&](int r) { return r >= 0 ? window.rows[r] : Row{0, 0, 0, 0}; };
   int marks[kPerLane];
   bool is_new = false;  // a row begins behind the warp's first element
 #pragma unroll
@@ -106,7 +110,7 @@ __device__ void write_chunk(const Op& op, const ContiguousWindow<kPerLane>& wind
   }
   int last = __shfl_sync(kAllLanes, marks[0], 0);  // row of the groups of 32 so far
   if (!__any_sync(kAllLanes, is_new)) {
-    const ContiguousRow row = row_at(last);
+    const Row row = row_at(last);
     copy([&](int) { return row; });
     return;
   }

@@ -102,17 +102,26 @@ struct BasicIndexTable {
 using IndexTable = BasicIndexTable<std::byte>;
 using ConstIndexTable = BasicIndexTable<const std::byte>;
 
-/// Whether elements are neighbouring i32 and extents leave room for more in 32 bits: what nearly
-/// all index tensors are, and takes a kernel fewer instructions.
+/// Whether elements are neighbours and extents leave room for more in 32 bits: what nearly all
+/// index tensors are, and takes a kernel fewer instructions.
 inline constexpr int64_t kMaxContiguous = int64_t{1} << 30;
 template <class Byte>
-[[nodiscard]] bool is_contiguous_i32(const BasicIndexList<Byte>& t) {
-  return t.size == 0 || (!t.is_int64 && (t.stride == 1 || t.size == 1) && t.size <= kMaxContiguous);
+[[nodiscard]] bool is_contiguous(const BasicIndexList<Byte>& t) {
+  return t.size == 0 || ((t.stride == 1 || t.size == 1) && t.size <= kMaxContiguous);
 }
 template <class Byte>
-[[nodiscard]] bool is_contiguous_i32(const BasicIndexTable<Byte>& t) {
-  return t.rows == 0 || (!t.is_int64 && t.stride == 1 && t.width <= kMaxContiguous &&
-                         t.row_stride >= 0 && t.row_stride < kMaxContiguous);
+[[nodiscard]] bool is_contiguous(const BasicIndexTable<Byte>& t) {
+  return t.rows == 0 || (t.stride == 1 && t.width <= kMaxContiguous && t.row_stride >= 0 &&
+                         t.row_stride < kMaxContiguous);
+}
+/// Whether elements, if there are any, are i32: these take fewer still.
+template <class Byte>
+[[nodiscard]] bool is_i32(const BasicIndexList<Byte>& t) {
+  return t.size == 0 || !t.is_int64;
+}
+template <class Byte>
+[[nodiscard]] bool is_i32(const BasicIndexTable<Byte>& t) {
+  return t.rows == 0 || !t.is_int64;
 }
 
 static_assert(std::is_trivially_copyable_v<IndexList> && std::is_trivially_copyable_v<IndexTable>);

@@ -1,5 +1,5 @@
 // Times the metadata ops on the first GPU, in a graph and from the host, at 256 requests; indices
-// are i32.
+// are i32, where a batch does not say which are i64.
 //   bench_metadata_cuda --json FILE [--quick]
 // A sample is one call's share of a replay of kCalls calls, made one after the other, or of kCalls
 // calls from the host into a stream that is empty at first. Beside them: an empty kernel with as
@@ -26,11 +26,13 @@ constexpr int kCalls = 100;
 
 using Values = std::vector<int32_t>;
 
-/// An i32 tensor on the device.
+/// An i32 or i64 tensor on the device.
 class Tensor : public testing::DeviceIndices {
  public:
-  using DeviceIndices::DeviceIndices;
-  explicit Tensor(int64_t size, int32_t value = 0) : DeviceIndices(Values(size_t(size), value)) {}
+  explicit Tensor(const Values& values, DType dtype = DType::kInt32)
+      : DeviceIndices(std::vector<int64_t>(values.begin(), values.end()), dtype) {}
+  explicit Tensor(int64_t size, int32_t value = 0, DType dtype = DType::kInt32)
+      : Tensor(Values(size_t(size), value), dtype) {}
 
   [[nodiscard]] TensorView vector() const { return view(); }
   [[nodiscard]] TensorView rows() const { return table(view().size(0) / kSeqs); }
@@ -79,13 +81,29 @@ Values starts_of(const Values& lengths) {
   return starts;
 }
 
+/// The dtypes of a batch: of cumulative lengths, and of slots and ids. LoRAX has i64 slots and ids.
+struct BatchDTypes {
+  DType starts = DType::kInt32, ids = DType::kInt32;
+
+  [[nodiscard]] std::string suffix() const {
+    return std::string(ids == DType::kInt64 ? ", i64 slots and ids" : "") +
+           (starts == DType::kInt64 ? ", i64 starts" : "");
+  }
+};
+constexpr BatchDTypes kBatchDTypes[] = {
+    {}, {.ids = DType::kInt64}, {.starts = DType::kInt64, .ids = DType::kInt64}};
+
 /// The conversions on rows of these lengths, in tables of `width` columns.
-void time_conversions(Bench& bench, const std::string& batch, const Values& lengths,
-                      int64_t width) {
+void time_conversions(Bench& bench, std::string batch, const Values& lengths, int64_t width,
+                      const BatchDTypes& dtypes = {}) {
   const Values starts = starts_of(lengths);
-  const int64_t total = starts.back(), copied = 8 * total;
-  const Tensor tables(kSeqs * width, 3), ragged(total), values(total, 5), input(lengths);
-  const Tensor cu(starts), zeros(kSeqs), positions(total), slots(total);
+  const int64_t total = starts.back();
+  const int64_t copied = 2 * total * size_of(dtypes.ids);
+  const Tensor tables(kSeqs * width, 3), ragged(total, 0, dtypes.ids), values(total, 5, dtypes.ids),
+      input(lengths);
+  const Tensor cu(starts, dtypes.starts), zeros(kSeqs), positions(total),
+      slots(total, 0, dtypes.ids);
+  batch += dtypes.suffix();
   bench.time("block_tables_to_ragged", batch, copied, [&](const ExecContext& ctx) {
     block_tables_to_ragged(ctx, ragged.vector(), tables.rows(), input.vector(), zeros.vector());
   });
@@ -103,16 +121,19 @@ void time_conversions(Bench& bench, const std::string& batch, const Values& leng
 }
 
 /// One step of four tokens each.
-void time_new_tokens(Bench& bench) {
+void time_new_tokens(Bench& bench, const BatchDTypes& dtypes) {
   const Values accepted(kSeqs, 4);
-  const Tensor all(kSeqs * 1024), next(4 * kSeqs, 7), cu(starts_of(accepted)), cache(kSeqs, 500);
+  const Tensor all(kSeqs * 1024, 0, dtypes.ids), next(4 * kSeqs, 7, dtypes.ids);
+  const Tensor cu(starts_of(accepted), dtypes.starts), cache(kSeqs, 500);
   const Tensor input(kSeqs, 1), prompt(kSeqs, 100);
-  const Tensor positions(4 * kSeqs), slots(4 * kSeqs), cu_slots(starts_of(Values(kSeqs, 508)));
-  bench.time("prepare_position_slot_ids", "4 each", 8 * 4 * kSeqs, [&](const ExecContext& ctx) {
+  const Tensor positions(4 * kSeqs), slots(4 * kSeqs, 0, dtypes.ids);
+  const Tensor cu_slots(starts_of(Values(kSeqs, 508)), dtypes.starts);
+  const std::string batch = "4 each" + dtypes.suffix();
+  bench.time("prepare_position_slot_ids", batch, 8 * 4 * kSeqs, [&](const ExecContext& ctx) {
     prepare_position_slot_ids(ctx, positions.vector(), slots.vector(), cache.vector(), cu.vector(),
                               cu_slots.vector());
   });
-  bench.time("copy_next_input_ids_inplace", "4 each", 8 * 4 * kSeqs, [&](const ExecContext& ctx) {
+  bench.time("copy_next_input_ids_inplace", batch, 8 * 4 * kSeqs, [&](const ExecContext& ctx) {
     copy_next_input_ids_inplace(ctx, all.rows(), next.vector(), cu.vector(), cache.vector(),
                                 input.vector(), prompt.vector());
   });
@@ -181,11 +202,13 @@ void run(testing::BenchProgram& program) {
   };
   Values skewed(kSeqs, 1);
   skewed[100] = 32'768;
-  time_conversions(bench, "width 512, 253 on average", rows_around(253), 512);
+  for (const BatchDTypes& dtypes : kBatchDTypes) {
+    time_conversions(bench, "width 512, 253 on average", rows_around(253), 512, dtypes);
+  }
   time_conversions(bench, "width 8192, 4093 on average", rows_around(4093), 8192);
   time_conversions(bench, "129 each", Values(kSeqs, 129), 32'768);
   time_conversions(bench, "one of 32768, the others 1", skewed, 32'768);
-  time_new_tokens(bench);
+  for (const BatchDTypes& dtypes : kBatchDTypes) time_new_tokens(bench, dtypes);
   time_prepare_batch(bench, "1 token each", Values(kSeqs, 1), 33);
   time_prepare_batch(bench, "4 tokens each", Values(kSeqs, 4), 33);
   time_prepare_batch(bench, "129 tokens each", Values(kSeqs, 129), 2081);

@@ -3,7 +3,7 @@
 
 #include "cuda/begin_early_cuda.h"
 #include "cuda/early_launch.h"
-#include "cuda/load_cuda.h"
+#include "cuda/index_cuda.h"
 
 #include "ops/metadata/contiguous_rows_cuda.h"
 #include "ops/metadata/conversions/conversions_kernels.h"
@@ -14,200 +14,322 @@
 namespace heddle::cuda::metadata {
 namespace {
 
-__device__ int32_t load_if(const int32_t* at, bool in_range) {
-  return static_cast<int32_t>(load_word_if(at, in_range));
-}
-/// The number at an address, or that at another one which can be read: no branch, so that several
-/// loads go out one after the other.
-__device__ int32_t load_either(const int32_t* at, bool in_range, const int32_t* readable) {
-  return *(in_range ? at : readable);
-}
-/// Places are sums that may wrap where the metadata makes no sense; so seen, those in front of a
-/// tensor are behind it.
-__device__ int32_t sum_of(int32_t a, int32_t b) {
-  return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
-}
-__device__ int32_t difference_of(int32_t a, int32_t b) {
-  return static_cast<int32_t>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b));
-}
 __device__ bool is_within(int32_t place, int32_t size) {
   return static_cast<uint32_t>(place) < static_cast<uint32_t>(size);
 }
+__device__ bool is_within(int64_t place, int32_t size) {
+  return static_cast<uint64_t>(place) < static_cast<uint64_t>(size);
+}
+
+/// What a kernel does with the tensors of a call, which are all i32, or any of them i64: how it
+/// loads, stores and computes. Places are sums that may wrap where the metadata makes no sense; so
+/// seen, those in front of a tensor are behind it.
+template <IndexLayout kLayout>
+struct Tensors;
+
+template <>
+struct Tensors<IndexLayout::kI32> {
+  using Number = int32_t;
+  using Value = int32_t;
+
+  static __device__ Number number(Value x) { return x; }
+  /// The element; zero, without a read, where in_range is false.
+  template <class Int>
+  static __device__ Value load_if(ConstContiguousIndices a, Int i, bool in_range) {
+    return static_cast<int32_t>(load_word_if(a.as<IndexLayout::kI32>().address(i), in_range));
+  }
+  /// The element, or `other` where in_range is false. Then what `readable` begins with is read: no
+  /// branch, so that several loads go out one after the other.
+  template <class Int>
+  static __device__ Value load_or(ConstContiguousIndices a, Int i, bool in_range, Number other,
+                                  ConstContiguousIndices readable) {
+    const std::byte* const at = a.as<IndexLayout::kI32>().address(i);
+    const std::byte* const first = readable.as<IndexLayout::kI32>().address(0);
+    const Number value = *reinterpret_cast<const int32_t*>(in_range ? at : first);
+    return in_range ? value : other;
+  }
+  template <class Int>
+  static __device__ void store(ContiguousIndices a, Int i, Number x) {
+    *reinterpret_cast<int32_t*>(a.as<IndexLayout::kI32>().address(i)) = x;
+  }
+  static __device__ int32_t place(Number x) { return x; }
+  static __device__ Number sum(Number a, Number b) {
+    return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
+  }
+  static __device__ Number difference(Number a, Number b) {
+    return static_cast<int32_t>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b));
+  }
+};
+
+template <>
+struct Tensors<IndexLayout::kMixed> {
+  using Number = int64_t;
+  /// An element on its way, in one of two registers: nothing is computed of it before number().
+  struct Value {
+    int64_t wide;
+    int32_t narrow;
+    bool is_int64;
+  };
+
+  static __device__ Number number(const Value& x) { return x.is_int64 ? x.wide : x.narrow; }
+  template <class Int>
+  static __device__ Value load_if(ConstContiguousIndices a, Int i, bool in_range) {
+    return load_or(a, i, in_range, 0, a);
+  }
+  template <class Int>
+  static __device__ Value load_or(ConstContiguousIndices a, Int i, bool in_range, Number other,
+                                  ConstContiguousIndices /*readable*/) {
+    Value x{other, static_cast<int32_t>(other), a.is_int64() || !in_range};
+    asm volatile(
+        "{\n"
+        "  .reg .pred narrow, wide;\n"
+        "  setp.ne.u32 narrow, %3, 0;\n"
+        "  setp.ne.u32 wide, %4, 0;\n"
+        "  @narrow ld.global.b32 %0, [%2];\n"
+        "  @wide ld.global.b64 %1, [%2];\n"
+        "}"
+        : "+r"(x.narrow), "+l"(x.wide)
+        : "l"(address(a, i)), "r"(static_cast<uint32_t>(in_range && !a.is_int64())),
+          "r"(static_cast<uint32_t>(in_range && a.is_int64())));
+    return x;
+  }
+  /// As a.address(i), with a multiplication of 32 bits where i has as many.
+  template <class Byte, class Int>
+  static __device__ Byte* address(const IndexVector<Byte, IndexLayout::kMixed>& a, Int i) {
+    const int32_t bytes = a.is_int64() ? 8 : 4;
+    return a.address(0) + static_cast<int64_t>(i) * bytes;
+  }
+  template <class Int>
+  static __device__ void store(ContiguousIndices a, Int i, Number x) {
+    asm volatile(
+        "{\n"
+        "  .reg .pred wide;\n"
+        "  setp.ne.u32 wide, %3, 0;\n"
+        "  @!wide st.global.b32 [%0], %2;\n"
+        "  @wide st.global.b64 [%0], %1;\n"
+        "}" ::"l"(address(a, i)),
+        "l"(x), "r"(static_cast<int32_t>(x)), "r"(static_cast<uint32_t>(a.is_int64()))
+        : "memory");
+  }
+  /// Where a row begins or ends. What lies outside of 32 bits lies outside of all tensors.
+  static __device__ int32_t place(Number x) {
+    const auto low = static_cast<int32_t>(x), high = static_cast<int32_t>(x >> 32);
+    return high == low >> 31 ? low : high >> 31 ^ 0x7fffffff;
+  }
+  static __device__ Number sum(Number a, Number b) {
+    return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+  }
+  static __device__ Number difference(Number a, Number b) {
+    return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
+  }
+};
 
 // Members stand in the order in which they are needed.
 
 /// block_tables[a][element - begin] = ragged[element]
+template <IndexLayout kLayout>
 struct ContiguousToPadded {
-  const int32_t* starts;
+  using T = Tensors<kLayout>;
+  using Number = typename T::Number;
+  using Value = typename T::Value;
+  using Row = ContiguousRow<Number>;
+
+  ConstContiguousIndices starts;
   int32_t num_rows, size;
-  const int32_t* ragged;
+  ConstContiguousIndices ragged;
   int32_t width, row_stride;
-  int32_t* block_tables;
+  ContiguousIndices block_tables;
 
   struct Facts {};
   __device__ Facts facts(int) const { return {}; }
-  __device__ ContiguousRow row(int r, int32_t start, int32_t end, Facts) const {
-    return {start, end, r, 0};
+  __device__ Row row(int r, Number start, Number end, Facts) const {
+    return {T::place(start), T::place(end), r, 0};
   }
   __device__ static bool fills() { return false; }
-  __device__ bool has(int32_t element, const ContiguousRow& row) const {
-    return is_within(difference_of(element, row.begin), width);
+  __device__ bool has(int32_t element, const Row& row) const {
+    return is_within(
+        static_cast<int32_t>(static_cast<uint32_t>(element) - static_cast<uint32_t>(row.begin)),
+        width);
   }
-  __device__ int32_t fetch(int32_t element, const ContiguousRow&, bool is_copied) const {
-    return load_either(ragged + element, is_copied, starts);
+  __device__ Value fetch(int32_t element, const Row&, bool is_copied) const {
+    return T::load_or(ragged, element, is_copied, 0, starts);
   }
-  __device__ void put(int32_t element, const ContiguousRow& row, int32_t value) const {
-    block_tables[int64_t{row.a} * row_stride + (element - row.begin)] = value;
+  __device__ void put(int32_t element, const Row& row, Number value) const {
+    T::store(block_tables, int64_t{row.a} * row_stride + (element - row.begin), value);
   }
 };
 
 /// all_input_ids[b][a + element] = next_input_ids[element]
+template <IndexLayout kLayout>
 struct ContiguousCopyNext {
-  const int32_t *starts, *cache_lengths, *input_lengths, *prompt_lengths;
+  using T = Tensors<kLayout>;
+  using Number = typename T::Number;
+  using Value = typename T::Value;
+  using Row = ContiguousRow<Number>;
+
+  ConstContiguousIndices starts, cache_lengths, input_lengths, prompt_lengths;
   int32_t num_rows, size;
-  const int32_t* next_input_ids;
+  ConstContiguousIndices next_input_ids;
   int32_t width, row_stride;
-  int32_t* all_input_ids;
+  ContiguousIndices all_input_ids;
 
   struct Facts {
-    int32_t cache, input, prompt;
+    Value cache, input, prompt;
   };
   __device__ Facts facts(int r) const {
-    return {load_if(cache_lengths + r, true), load_if(input_lengths + r, true),
-            load_if(prompt_lengths + r, true)};
+    return {T::load_if(cache_lengths, r, true), T::load_if(input_lengths, r, true),
+            T::load_if(prompt_lengths, r, true)};
   }
-  __device__ ContiguousRow row(int r, int32_t start, int32_t end, const Facts& f) const {
+  __device__ Row row(int r, Number start, Number end, const Facts& f) const {
     // From an element to its position; those within the prompt are left out.
-    const int32_t shift = difference_of(sum_of(f.cache, f.input), start);
-    return {larger(start, difference_of(f.prompt, shift)), end, shift, r};
+    const auto shift = T::difference(T::sum(T::number(f.cache), T::number(f.input)), start);
+    return {T::place(larger(start, T::difference(T::number(f.prompt), shift))), T::place(end),
+            shift, r};
   }
   __device__ static bool fills() { return false; }
-  __device__ bool has(int32_t element, const ContiguousRow& row) const {
-    return is_within(sum_of(element, row.a), width);
+  __device__ bool has(int32_t element, const Row& row) const {
+    return is_within(T::sum(element, row.a), width);
   }
-  __device__ int32_t fetch(int32_t element, const ContiguousRow&, bool is_copied) const {
-    return load_either(next_input_ids + element, is_copied, starts);
+  __device__ Value fetch(int32_t element, const Row&, bool is_copied) const {
+    return T::load_or(next_input_ids, element, is_copied, 0, starts);
   }
-  __device__ void put(int32_t element, const ContiguousRow& row, int32_t value) const {
-    all_input_ids[int64_t{row.b} * row_stride + sum_of(element, row.a)] = value;
+  __device__ void put(int32_t element, const Row& row, Number value) const {
+    T::store(all_input_ids, int64_t{row.b} * row_stride + T::sum(element, row.a), value);
   }
 };
 
 /// position_ids[element] = a + element, slot_indices[element] = b + element
+template <IndexLayout kLayout>
 struct ContiguousPositionSlots {
-  const int32_t *starts, *cache_lengths, *cu_slots;
+  using T = Tensors<kLayout>;
+  using Number = typename T::Number;
+  using Value = typename T::Value;
+  using Row = ContiguousRow<Number>;
+
+  ConstContiguousIndices starts, cache_lengths, cu_slots;
   int32_t num_rows, size, num_positions, num_slots;
-  int32_t *position_ids, *slot_indices;
+  ContiguousIndices position_ids, slot_indices;
 
   struct Facts {
-    int32_t cache, slot;
+    Value cache, slot;
   };
   __device__ Facts facts(int r) const {
-    return {load_if(cache_lengths + r, true), load_if(cu_slots + r, num_slots > 0)};
+    return {T::load_if(cache_lengths, r, true), T::load_if(cu_slots, r, num_slots > 0)};
   }
-  __device__ ContiguousRow row(int, int32_t start, int32_t end, const Facts& f) const {
-    const int32_t shift = difference_of(f.cache, start);
-    return {start, end, shift, sum_of(shift, f.slot)};
+  __device__ Row row(int, Number start, Number end, const Facts& f) const {
+    const auto shift = T::difference(T::number(f.cache), start);
+    return {T::place(start), T::place(end), shift, T::sum(shift, T::number(f.slot))};
   }
   __device__ static bool fills() { return false; }
-  __device__ bool has(int32_t, const ContiguousRow&) const { return true; }
-  __device__ int32_t fetch(int32_t, const ContiguousRow&, bool) const { return 0; }
-  __device__ void put(int32_t element, const ContiguousRow& row, int32_t) const {
-    if (element < num_positions) position_ids[element] = sum_of(row.a, element);
-    if (element < num_slots) slot_indices[element] = sum_of(row.b, element);
+  __device__ bool has(int32_t, const Row&) const { return true; }
+  __device__ Value fetch(int32_t, const Row&, bool) const { return {}; }
+  __device__ void put(int32_t element, const Row& row, Number) const {
+    if (element < num_positions) T::store(position_ids, element, T::sum(row.a, element));
+    if (element < num_slots) T::store(slot_indices, element, T::sum(row.b, element));
   }
 };
 
 /// filtered_slots[element] = slots[a + element]
+template <IndexLayout kLayout>
 struct ContiguousFilterSlots {
-  const int32_t *starts, *slots_start;
+  using T = Tensors<kLayout>;
+  using Number = typename T::Number;
+  using Value = typename T::Value;
+  using Row = ContiguousRow<Number>;
+
+  ConstContiguousIndices starts, slots_start;
   int32_t num_rows, size;
-  const int32_t* slots;
-  int32_t num_slots, fill_value;
-  int32_t* filtered_slots;
+  ConstContiguousIndices slots;
+  ContiguousIndices filtered_slots;
+  Number fill_value;
+  int32_t num_slots;
   bool has_fill;
 
   struct Facts {
-    int32_t from;
+    Value from;
   };
-  __device__ Facts facts(int r) const { return {load_if(slots_start + r, true)}; }
-  __device__ ContiguousRow row(int, int32_t start, int32_t end, const Facts& f) const {
-    return {start, end, difference_of(f.from, start), 0};
+  __device__ Facts facts(int r) const { return {T::load_if(slots_start, r, true)}; }
+  __device__ Row row(int, Number start, Number end, const Facts& f) const {
+    return {T::place(start), T::place(end), T::difference(T::number(f.from), start), 0};
   }
   __device__ bool fills() const { return has_fill; }
-  __device__ bool has(int32_t element, const ContiguousRow& row) const {
-    return is_within(sum_of(element, row.a), num_slots);
+  __device__ bool has(int32_t element, const Row& row) const {
+    return is_within(T::sum(element, row.a), num_slots);
   }
-  __device__ int32_t fetch(int32_t element, const ContiguousRow& row, bool is_copied) const {
-    const int32_t value = load_either(slots + sum_of(element, row.a), is_copied, starts);
-    return is_copied ? value : fill_value;
+  __device__ Value fetch(int32_t element, const Row& row, bool is_copied) const {
+    return T::load_or(slots, static_cast<int32_t>(T::sum(element, row.a)), is_copied, fill_value,
+                      starts);
   }
-  __device__ void put(int32_t element, const ContiguousRow&, int32_t value) const {
-    filtered_slots[element] = value;
+  __device__ void put(int32_t element, const Row&, Number value) const {
+    T::store(filtered_slots, element, value);
   }
 };
 
 // The four conversions whose rows have given starts.
 template <int kPerLane, class Op>
 __global__ void __launch_bounds__(kRowThreads) contiguous_kernel(const __grid_constant__ Op op) {
-  __shared__ ContiguousWindow<kPerLane> window;
+  __shared__ ContiguousWindow<kPerLane, typename Op::Number> window;
   const int r = threadIdx.x;
   const bool is_row = r < op.num_rows;
   clear(window);
   const ContiguousChunk chunk = ContiguousChunk::of_block(op.size, kPerLane);
   begin_early(op);
-  int32_t start = 0, end = 0;
+  typename Op::Value start{}, end{};
   typename Op::Facts facts;
   if (is_row) {
-    start = load_if(op.starts + r, true);
-    end = load_if(op.starts + r + 1, true);
+    start = Op::T::load_if(op.starts, r, true);
+    end = Op::T::load_if(op.starts, int64_t{r} + 1, true);
     facts = op.facts(r);
   }
   __syncthreads();
-  if (is_row) set_row(window, chunk, op.row(r, start, end, facts));
+  if (is_row) set_row(window, chunk, op.row(r, Op::T::number(start), Op::T::number(end), facts));
   __syncthreads();
   write_chunk(op, window, chunk);
 }
 
 /// ragged[element] = block_tables[a][element - begin]
+template <IndexLayout kLayout>
 struct ContiguousToRagged {
-  const int32_t *input_lengths, *cache_lengths;
+  using T = Tensors<kLayout>;
+  using Number = typename T::Number;
+  using Value = typename T::Value;
+  using Row = ContiguousRow<int32_t>;
+
+  ConstContiguousIndices input_lengths, cache_lengths;
   int32_t num_rows, size;
-  const int32_t* block_tables;
+  ConstContiguousIndices block_tables;
   int32_t width, row_stride;
-  int32_t* ragged;
-  int32_t fill_value;
+  ContiguousIndices ragged;
+  Number fill_value;
   bool has_fill;
 
   __device__ bool fills() const { return has_fill; }
-  __device__ bool has(int32_t element, const ContiguousRow& row) const {
-    return element - row.begin < width;
+  __device__ bool has(int32_t element, const Row& row) const { return element - row.begin < width; }
+  __device__ Value fetch(int32_t element, const Row& row, bool is_copied) const {
+    return T::load_or(block_tables, int64_t{row.a} * row_stride + (element - row.begin), is_copied,
+                      fill_value, input_lengths);
   }
-  __device__ int32_t fetch(int32_t element, const ContiguousRow& row, bool is_copied) const {
-    const int32_t* at = block_tables + int64_t{row.a} * row_stride + (element - row.begin);
-    const int32_t value = load_either(at, is_copied, input_lengths);
-    return is_copied ? value : fill_value;
-  }
-  __device__ void put(int32_t element, const ContiguousRow&, int32_t value) const {
-    ragged[element] = value;
+  __device__ void put(int32_t element, const Row&, Number value) const {
+    T::store(ragged, element, value);
   }
 };
 
 // Every block adds up all lengths: that is cheaper than to wait for another block, and no block
 // waits.
-template <int kPerLane>
+template <int kPerLane, class Op>
 __global__ void __launch_bounds__(kRowThreads)
-    contiguous_to_ragged_kernel(const __grid_constant__ ContiguousToRagged op) {
-  __shared__ ContiguousWindow<kPerLane> window;
+    contiguous_to_ragged_kernel(const __grid_constant__ Op op) {
+  __shared__ ContiguousWindow<kPerLane, int32_t> window;
   __shared__ uint32_t scratch[kRowThreads / 32];  // [warps]
   const int r = threadIdx.x;
   const bool is_row = r < op.num_rows;
   clear(window);
   const ContiguousChunk chunk = ContiguousChunk::of_block(op.size, kPerLane);
   begin_early(op);
-  const int32_t input = load_if(op.input_lengths + r, is_row),
-                cache = load_if(op.cache_lengths + r, is_row);
-  const int64_t asked = int64_t{input} + cache;
+  const typename Op::Value input = Op::T::load_if(op.input_lengths, r, is_row),
+                           cache = Op::T::load_if(op.cache_lengths, r, is_row);
+  const int64_t asked =
+      Tensors<IndexLayout::kMixed>::sum(Op::T::number(input), Op::T::number(cache));
   const auto length = static_cast<int32_t>(larger(int64_t{0}, smaller(asked, int64_t{op.size})));
   uint32_t total;
   const auto start = static_cast<int32_t>(
@@ -217,7 +339,7 @@ __global__ void __launch_bounds__(kRowThreads)
   write_chunk(op, window, chunk);
 }
 
-/// The kernel for the choice's elements per lane.
+/// Launches the kernel for the choice's elements per lane.
 template <class Op>
 void launch_contiguous(const ExecContext& ctx, const ConversionChoice& choice, const Op& op) {
   if (choice.per_thread == 1) {
@@ -226,93 +348,125 @@ void launch_contiguous(const ExecContext& ctx, const ConversionChoice& choice, c
     launch_early<contiguous_kernel<kManyPerThread, Op>>(ctx, choice.blocks, kRowThreads, op);
   }
 }
+template <IndexLayout kLayout>
+void launch_contiguous(const ExecContext& ctx, const ConversionChoice& choice,
+                       const ContiguousToRagged<kLayout>& op) {
+  using Op = ContiguousToRagged<kLayout>;
+  if (choice.per_thread == 1) {
+    launch_early<contiguous_to_ragged_kernel<1, Op>>(ctx, choice.blocks, kRowThreads, op);
+  } else {
+    launch_early<contiguous_to_ragged_kernel<kManyPerThread, Op>>(ctx, choice.blocks, kRowThreads,
+                                                                  op);
+  }
+}
+/// Launches make(layout) for what the tensors of a call are.
+template <class Make, class... Lists>
+void launch_for(const ExecContext& ctx, const ConversionChoice& choice, const Make& make,
+                const Lists&... tensors) {
+  if ((is_i32(tensors) && ...)) {
+    launch_contiguous(ctx, choice, make.template operator()<IndexLayout::kI32>());
+  } else {
+    launch_contiguous(ctx, choice, make.template operator()<IndexLayout::kMixed>());
+  }
+}
 
 template <class Byte>
-auto* data_of(const BasicIndexList<Byte>& t) {
-  using Number = std::conditional_t<std::is_const_v<Byte>, const int32_t, int32_t>;
-  return reinterpret_cast<Number*>(t.data);
+auto indices_of(const BasicIndexList<Byte>& t) {
+  return IndexVector<Byte, IndexLayout::kMixed>(t.data, t.step_bytes(), t.size > 0 && t.is_int64);
 }
 template <class Byte>
-auto* data_of(const BasicIndexTable<Byte>& t) {
-  return data_of(t[0]);
+auto indices_of(const BasicIndexTable<Byte>& t) {
+  return indices_of(t[0]);
 }
 int32_t narrow(int64_t x) { return static_cast<int32_t>(x); }
+template <IndexLayout kLayout>
+auto fill_of(const Fill& fill) {
+  return static_cast<typename Tensors<kLayout>::Number>(fill.value);
+}
 
 }  // namespace
 
 void contiguous_block_tables_to_ragged(const ExecContext& ctx, const BlockTablesToRaggedParams& p,
                                        const ConversionChoice& choice) {
-  const ContiguousToRagged op{.input_lengths = data_of(p.input_lengths),
-                              .cache_lengths = data_of(p.cache_lengths),
-                              .num_rows = narrow(p.num_seqs),
-                              .size = narrow(p.ragged.size),
-                              .block_tables = data_of(p.block_tables),
-                              .width = narrow(p.block_tables.width),
-                              .row_stride = narrow(p.block_tables.row_stride),
-                              .ragged = data_of(p.ragged),
-                              .fill_value = narrow(p.fill.value),
-                              .has_fill = p.fill.on};
-  if (choice.per_thread == 1) {
-    launch_early<contiguous_to_ragged_kernel<1>>(ctx, choice.blocks, kRowThreads, op);
-  } else {
-    launch_early<contiguous_to_ragged_kernel<kManyPerThread>>(ctx, choice.blocks, kRowThreads, op);
-  }
+  const auto make = [&]<IndexLayout kLayout>() {
+    return ContiguousToRagged<kLayout>{.input_lengths = indices_of(p.input_lengths),
+                                       .cache_lengths = indices_of(p.cache_lengths),
+                                       .num_rows = narrow(p.num_seqs),
+                                       .size = narrow(p.ragged.size),
+                                       .block_tables = indices_of(p.block_tables),
+                                       .width = narrow(p.block_tables.width),
+                                       .row_stride = narrow(p.block_tables.row_stride),
+                                       .ragged = indices_of(p.ragged),
+                                       .fill_value = fill_of<kLayout>(p.fill),
+                                       .has_fill = p.fill.on};
+  };
+  launch_for(ctx, choice, make, p.ragged, p.block_tables, p.input_lengths, p.cache_lengths);
 }
 
 void contiguous_block_tables_to_padded(const ExecContext& ctx, const BlockTablesToPaddedParams& p,
                                        const ConversionChoice& choice) {
-  launch_contiguous(ctx, choice,
-                    ContiguousToPadded{.starts = data_of(p.cu_seqlens),
+  const auto make = [&]<IndexLayout kLayout>() {
+    return ContiguousToPadded<kLayout>{.starts = indices_of(p.cu_seqlens),
                                        .num_rows = narrow(p.num_seqs),
                                        .size = narrow(p.ragged.size),
-                                       .ragged = data_of(p.ragged),
+                                       .ragged = indices_of(p.ragged),
                                        .width = narrow(p.block_tables.width),
                                        .row_stride = narrow(p.block_tables.row_stride),
-                                       .block_tables = data_of(p.block_tables)});
+                                       .block_tables = indices_of(p.block_tables)};
+  };
+  launch_for(ctx, choice, make, p.block_tables, p.ragged, p.cu_seqlens);
 }
 
 void contiguous_copy_next_input_ids(const ExecContext& ctx, const CopyNextInputIdsParams& p,
                                     const ConversionChoice& choice) {
-  launch_contiguous(ctx, choice,
-                    ContiguousCopyNext{.starts = data_of(p.cu_accepted_ids),
-                                       .cache_lengths = data_of(p.cache_lengths),
-                                       .input_lengths = data_of(p.input_lengths),
-                                       .prompt_lengths = data_of(p.prompt_lengths),
+  const auto make = [&]<IndexLayout kLayout>() {
+    return ContiguousCopyNext<kLayout>{.starts = indices_of(p.cu_accepted_ids),
+                                       .cache_lengths = indices_of(p.cache_lengths),
+                                       .input_lengths = indices_of(p.input_lengths),
+                                       .prompt_lengths = indices_of(p.prompt_lengths),
                                        .num_rows = narrow(p.num_seqs),
                                        .size = narrow(p.next_input_ids.size),
-                                       .next_input_ids = data_of(p.next_input_ids),
+                                       .next_input_ids = indices_of(p.next_input_ids),
                                        .width = narrow(p.all_input_ids.width),
                                        .row_stride = narrow(p.all_input_ids.row_stride),
-                                       .all_input_ids = data_of(p.all_input_ids)});
+                                       .all_input_ids = indices_of(p.all_input_ids)};
+  };
+  launch_for(ctx, choice, make, p.all_input_ids, p.next_input_ids, p.cu_accepted_ids,
+             p.cache_lengths, p.input_lengths, p.prompt_lengths);
 }
 
 void contiguous_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsParams& p,
                                   const ConversionChoice& choice) {
   const int64_t size = std::max(p.position_ids.size, p.slot_indices.size);
-  launch_contiguous(ctx, choice,
-                    ContiguousPositionSlots{.starts = data_of(p.cu_seqlens),
-                                            .cache_lengths = data_of(p.cache_lengths),
-                                            .cu_slots = data_of(p.cu_slots),
+  const auto make = [&]<IndexLayout kLayout>() {
+    return ContiguousPositionSlots<kLayout>{.starts = indices_of(p.cu_seqlens),
+                                            .cache_lengths = indices_of(p.cache_lengths),
+                                            .cu_slots = indices_of(p.cu_slots),
                                             .num_rows = narrow(p.num_seqs),
                                             .size = narrow(size),
                                             .num_positions = narrow(p.position_ids.size),
                                             .num_slots = narrow(p.slot_indices.size),
-                                            .position_ids = data_of(p.position_ids),
-                                            .slot_indices = data_of(p.slot_indices)});
+                                            .position_ids = indices_of(p.position_ids),
+                                            .slot_indices = indices_of(p.slot_indices)};
+  };
+  launch_for(ctx, choice, make, p.position_ids, p.slot_indices, p.cache_lengths, p.cu_seqlens,
+             p.cu_slots);
 }
 
 void contiguous_slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p,
                                 const ConversionChoice& choice) {
-  launch_contiguous(ctx, choice,
-                    ContiguousFilterSlots{.starts = data_of(p.cu_slots),
-                                          .slots_start = data_of(p.slots_start),
+  const auto make = [&]<IndexLayout kLayout>() {
+    return ContiguousFilterSlots<kLayout>{.starts = indices_of(p.cu_slots),
+                                          .slots_start = indices_of(p.slots_start),
                                           .num_rows = narrow(p.num_seqs),
                                           .size = narrow(p.filtered_slots.size),
-                                          .slots = data_of(p.slots),
+                                          .slots = indices_of(p.slots),
+                                          .filtered_slots = indices_of(p.filtered_slots),
+                                          .fill_value = fill_of<kLayout>(p.fill),
                                           .num_slots = narrow(p.slots.size),
-                                          .fill_value = narrow(p.fill.value),
-                                          .filtered_slots = data_of(p.filtered_slots),
-                                          .has_fill = p.fill.on});
+                                          .has_fill = p.fill.on};
+  };
+  launch_for(ctx, choice, make, p.filtered_slots, p.slots, p.cu_slots, p.slots_start);
 }
 
 }  // namespace heddle::cuda::metadata

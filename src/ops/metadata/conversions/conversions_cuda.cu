@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(kRowThreads)
 
 template <class... Tensors>
 bool are_contiguous(const Tensors&... tensors) {
-  return (is_contiguous_i32(tensors) && ...);
+  return (is_contiguous(tensors) && ...);
 }
 
 /// Chooses a kernel and launches it: contiguous(choice), or general(elements per thread as a

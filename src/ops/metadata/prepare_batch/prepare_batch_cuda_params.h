@@ -217,7 +217,9 @@ template <class T>
 
 /// Whether a small batch can be packed as ContiguousBatchParams.
 [[nodiscard]] inline bool is_contiguous(const PrepareBatchParams& p) {
-  const auto all = [](const auto&... tensors) { return (is_contiguous_i32(tensors) && ...); };
+  const auto all = [](const auto&... tensors) {
+    return ((is_i32(tensors) && is_contiguous(tensors)) && ...);
+  };
   return all(p.q_indptr, p.start_lengths, p.kv_lengths, p.page_indptr, p.last_page_len, p.pages,
              p.page_table, p.positions, p.kv_slots, p.token_to_seq, p.input_ids, p.slot_ids) &&
          all(p.seg_starts, p.seg_ends, p.seg_slots, p.adapter_rows, p.adapter_indptr,

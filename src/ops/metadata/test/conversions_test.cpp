@@ -36,9 +36,14 @@ TEST(Conversions, TakeAnyNumberOfRequestsAndAnySkew) {
   expect_conversions_take_any_number_of_requests_and_any_skew(OnCpu().run());
 }
 
-TEST(Conversions, OfLongPlainTensorsEqualTheDefinition) {
-  expect_conversions_of_long_plain_tensors_equal_the_definition(OnCpu().run());
+TEST(Conversions, OfLongTensorsEqualTheDefinition) {
+  expect_conversions_of_long_tensors_equal_the_definition(OnCpu().run(),
+                                                          IndexTensors::kContiguousI32);
+  expect_conversions_of_long_tensors_equal_the_definition(OnCpu().run(),
+                                                          IndexTensors::kContiguousI64);
 }
+
+TEST(Conversions, KeepAll64Bits) { expect_conversions_keep_all_64_bits(OnCpu().run()); }
 
 TEST(Conversions, StayWithinTheirTensorsWhateverTheMetadataHolds) {
   expect_conversions_stay_within_their_tensors_whatever_the_metadata_holds(OnCpu().run());

@@ -47,7 +47,7 @@ void for_random_batches(const MetadataRun& run, const Body& body) {
   for (int repeat = 0; repeat < small_or(10, 120); ++repeat) {
     ThreadPool pool(static_cast<int>(random_int(1, 3)));
     const ExecContext ctx = run.with(pool);
-    const ScopedPlainIndexTensors plain(repeat % 2 == 0);
+    const ScopedIndexTensors kind(index_tensors_of(repeat));
     const int64_t num_seqs = pick<int64_t>({0, 1, 2, random_int(3, 40), 256});
     if (repeat % 40 == 1) {
       body(ctx, random_int(1020, 3000), 30);
@@ -170,7 +170,7 @@ inline void expect_conversions_take_any_number_of_requests_and_any_skew(const Me
   const ExecContext ctx = run.with(pool);
   const int64_t long_row = small_or(2000, 32'768);
   for (const int64_t num_seqs : {256, small_or(700, 70'000)}) {
-    const ScopedPlainIndexTensors plain(pick({false, true}));
+    const ScopedIndexTensors kind(index_tensors_of(static_cast<int>(random_int(0, 3))));
     Vector lengths(size_t(num_seqs), 1);
     lengths[size_t(random_int(0, num_seqs - 1))] = long_row;
     const Vector cu = starts_of_lengths(lengths), zeros(size_t(num_seqs), 0);
@@ -204,9 +204,10 @@ inline void expect_conversions_take_any_number_of_requests_and_any_skew(const Me
 }
 
 // More elements than a GPU has threads.
-inline void expect_conversions_of_long_plain_tensors_equal_the_definition(const MetadataRun& run) {
+inline void expect_conversions_of_long_tensors_equal_the_definition(const MetadataRun& run,
+                                                                    IndexTensors are) {
   constexpr int64_t kSeqs = 256, kWidth = 1500;
-  const ScopedPlainIndexTensors plain(true);
+  const ScopedIndexTensors kind(are);
   const Vector lengths = random_vector(kSeqs, 0, kWidth), zeros(size_t(kSeqs), 0);
   const Vector cu = starts_of_lengths(lengths), values = random_vector(cu.back(), 0, 1'000'000);
   const Matrix entries = random_matrix(kSeqs, kWidth);
@@ -236,6 +237,45 @@ inline void expect_conversions_of_long_plain_tensors_equal_the_definition(const 
   filtered.expect(values);
 }
 
+// Positions, slots and ids that 32 bits do not hold.
+inline void expect_conversions_keep_all_64_bits(const MetadataRun& run) {
+  constexpr int64_t kSeqs = 40, kHigh = int64_t{1} << 40;
+  const ScopedIndexTensors kind(IndexTensors::kContiguousI64);
+  const Vector lengths = random_vector(kSeqs, 0, 9), cu = starts_of_lengths(lengths);
+  const Vector cache = random_vector(kSeqs, kHigh, 2 * kHigh);
+  const Vector slot = random_vector(kSeqs, -kHigh, kHigh);
+  const Vector values = random_vector(cu.back(), -kHigh, kHigh), zeros(size_t(kSeqs), 0);
+  const Matrix entries{kSeqs, 9, random_vector(kSeqs * 9, -kHigh, kHigh)};
+  Vector want_positions(values.size()), want_slots(values.size()), want_ragged(values.size());
+  Vector want_filtered(values.size());
+  Matrix want_padded = entries, want_ids = entries;
+  IndexTensor positions(want_positions), slots(want_slots), ragged(want_ragged), padded(entries),
+      ids(entries), filtered(want_filtered);
+  IndexTensor cu_tensor(cu), caches(cache), slot_starts(slot), flat(values), tables(entries),
+      inputs(lengths), none(zeros), firsts(Vector(cu.begin(), cu.end() - 1));
+  const auto on_device = [&](IndexTensor& t) { return run.mirror(t.view()); };
+  const TensorView starts = on_device(cu_tensor), from = on_device(flat);
+  prepare_position_slot_ids(run.ctx, on_device(positions), on_device(slots), on_device(caches),
+                            starts, on_device(slot_starts));
+  block_tables_to_ragged(run.ctx, on_device(ragged), on_device(tables), on_device(inputs),
+                         on_device(none), kHigh);
+  block_tables_to_padded(run.ctx, on_device(padded), from, starts);
+  copy_next_input_ids_inplace(run.ctx, on_device(ids), from, starts, on_device(none),
+                              on_device(none), on_device(none));
+  slots_filtering(run.ctx, on_device(filtered), from, starts, on_device(firsts), -kHigh);
+  run.mirror.back();
+  ref::prepare_position_slot_ids(want_positions, want_slots, cache, cu, slot);
+  positions.expect(want_positions);
+  slots.expect(want_slots);
+  ref::block_tables_to_ragged(want_ragged, entries, lengths, zeros, kHigh);
+  ragged.expect(want_ragged);
+  ref::block_tables_to_padded(want_padded, values, cu, std::nullopt);
+  padded.expect(want_padded.values);
+  ref::copy_next_input_ids_inplace(want_ids, values, cu, zeros, zeros, zeros);
+  ids.expect(want_ids.values);
+  filtered.expect(values);
+}
+
 /// Starts and lengths that no batch has.
 inline Vector garbage(int64_t n) {
   Vector values = random_vector(n, -20, 60);
@@ -253,7 +293,7 @@ inline Vector garbage(int64_t n) {
 inline void expect_conversions_stay_within_their_tensors_whatever_the_metadata_holds(
     const MetadataRun& run) {
   for (int repeat = 0; repeat < small_or(6, 100); ++repeat) {
-    const ScopedPlainIndexTensors plain(repeat % 2 == 0);
+    const ScopedIndexTensors kind(index_tensors_of(repeat));
     const int64_t num_seqs = random_int(0, 9);
     const auto fill = random_fill();
     IndexTensor flat(random_vector(random_int(0, 60), 0, 9)),

@@ -14,21 +14,30 @@
 
 namespace heddle::testing {
 
-/// While one made with `on` lives, index tensors are i32 without gaps between elements: the GPU has
-/// kernels for those alone.
-class ScopedPlainIndexTensors {
- public:
-  explicit ScopedPlainIndexTensors(bool on) : before_(is_on_) { is_on_ = on; }
-  ~ScopedPlainIndexTensors() { is_on_ = before_; }
-  ScopedPlainIndexTensors(const ScopedPlainIndexTensors&) = delete;
-  ScopedPlainIndexTensors& operator=(const ScopedPlainIndexTensors&) = delete;
+/// What index tensors are: the GPU has kernels for those without gaps between elements, and for i32
+/// of them alone.
+enum class IndexTensors { kGeneral, kContiguous, kContiguousI32, kContiguousI64 };
 
-  [[nodiscard]] static bool is_on() { return is_on_; }
+/// While one lives, new index tensors are such.
+class ScopedIndexTensors {
+ public:
+  explicit ScopedIndexTensors(IndexTensors are) : before_(are_) { are_ = are; }
+  ~ScopedIndexTensors() { are_ = before_; }
+  ScopedIndexTensors(const ScopedIndexTensors&) = delete;
+  ScopedIndexTensors& operator=(const ScopedIndexTensors&) = delete;
+
+  [[nodiscard]] static IndexTensors are() { return are_; }
 
  private:
-  static inline bool is_on_ = false;
-  bool before_;
+  static inline IndexTensors are_ = IndexTensors::kGeneral;
+  IndexTensors before_;
 };
+/// Each kind in turn.
+inline IndexTensors index_tensors_of(int repeat) {
+  constexpr std::array kKinds{IndexTensors::kContiguousI32, IndexTensors::kGeneral,
+                              IndexTensors::kContiguous, IndexTensors::kContiguousI64};
+  return kKinds[size_t(repeat) % kKinds.size()];
+}
 
 /// An index tensor of tests: i32 or i64 at random, with gaps between rows and elements at random,
 /// all of them filled, so that a write beside the elements shows.
@@ -79,10 +88,11 @@ class IndexTensor {
   IndexTensor(int64_t rows, int64_t width, const ref::Vector& values)
       : rows_(rows),
         width_(width),
-        stride_(ScopedPlainIndexTensors::is_on() ? 1 : pick<int64_t>({1, 1, 2, 3})),
+        stride_(ScopedIndexTensors::are() == IndexTensors::kGeneral ? pick<int64_t>({1, 1, 2, 3})
+                                                                    : 1),
         row_stride_(width * stride_ + random_int(0, 3)),
         size_(size_t(rows * row_stride_)),
-        wide_(!ScopedPlainIndexTensors::is_on() && pick({false, true})),
+        wide_(has_int64()),
         i32_(wide_ ? 0 : size_),
         i64_(wide_ ? size_ : 0) {
     for (size_t i = 0; i < size_; ++i) write(i, kGap);
@@ -91,6 +101,13 @@ class IndexTensor {
         write(size_t(i * row_stride_ + j * stride_), values[size_t(i * width + j)]);
       }
     }
+  }
+  [[nodiscard]] static bool has_int64() {
+    const IndexTensors are = ScopedIndexTensors::are();
+    if (are == IndexTensors::kContiguousI32 || are == IndexTensors::kContiguousI64) {
+      return are == IndexTensors::kContiguousI64;
+    }
+    return pick({false, true});
   }
   [[nodiscard]] int64_t read(size_t i) const { return wide_ ? i64_[i] : int64_t{i32_[i]}; }
   void write(size_t i, int64_t value) {

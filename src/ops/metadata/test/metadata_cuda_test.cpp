@@ -37,9 +37,11 @@ TEST_P(MetadataCuda, SlotsFiltering) { expect_slots_filtering_equals_the_definit
 TEST_P(MetadataCuda, TakesAnyNumberOfRequestsAndAnySkew) {
   expect_conversions_take_any_number_of_requests_and_any_skew(run());
 }
-TEST_P(MetadataCuda, LongPlainTensors) {
-  expect_conversions_of_long_plain_tensors_equal_the_definition(run());
+TEST_P(MetadataCuda, LongTensors) {
+  expect_conversions_of_long_tensors_equal_the_definition(run(), IndexTensors::kContiguousI32);
+  expect_conversions_of_long_tensors_equal_the_definition(run(), IndexTensors::kContiguous);
 }
+TEST_P(MetadataCuda, KeepsAll64Bits) { expect_conversions_keep_all_64_bits(run()); }
 TEST_P(MetadataCuda, StaysWithinTheTensorsWhateverTheyHold) {
   expect_conversions_stay_within_their_tensors_whatever_the_metadata_holds(run());
 }

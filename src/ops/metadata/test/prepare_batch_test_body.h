@@ -109,7 +109,7 @@ inline void expect_prepare_batch_equals_the_definition(const MetadataRun& run) {
   for (int repeat = 0; repeat < small_or(6, 200); ++repeat) {
     ThreadPool pool(static_cast<int>(random_int(1, 3)));
     const ExecContext ctx = run.with(pool);
-    const ScopedPlainIndexTensors plain(repeat % 2 == 0);
+    const ScopedIndexTensors kind(index_tensors_of(repeat));
     const int64_t num_seqs =
         repeat % 50 == 0 ? random_int(500, 1600) : pick<int64_t>({0, 1, 2, random_int(3, 40), 256});
     BatchCall call = random_call(num_seqs, repeat % 50 == 1 ? 700 : random_int(1, 20));

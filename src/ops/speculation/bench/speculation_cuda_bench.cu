@@ -71,6 +71,13 @@ class Batch {
     rewind_kv_cache(ctx, releases(), state(), accepted_.view(), prefill_.view(), drafts(),
                     kBlockSize);
   }
+  /// As Megatron-LM calls it.
+  void rewind_without_list(const ExecContext& ctx) const {
+    ReleasedBlocks to = releases();
+    to.released_ids = {};
+    to.num_released = {};
+    rewind_kv_cache(ctx, to, state(), accepted_.view(), prefill_.view(), drafts(), kBlockSize);
+  }
   void step(const ExecContext& ctx) const {
     speculative_step(ctx,
                      {.last_one_indices = last_ones_.view(),
@@ -173,6 +180,7 @@ class Bench {
         time("verify_speculative_tokens", batch, requests, dtype, &Batch::verify);
         time("prepare_next_forward_pass", batch, requests, dtype, &Batch::prepare);
         time("rewind_kv_cache", batch, requests, dtype, &Batch::rewind);
+        time("rewind_kv_cache without list", batch, requests, dtype, &Batch::rewind_without_list);
         time("speculative_step", batch, requests, dtype, &Batch::step);
       }
     }

@@ -80,7 +80,7 @@ void rewind_kv_cache(const ExecContext& ctx, const ReleasedBlocks& released,
   if (ctx.device.type == DeviceType::kCpu) {
     cpu::speculation::rewind_kv_cache(ctx, params);
   } else if constexpr (kWithCuda) {
-    cuda::speculation::rewind_kv_cache(params, ctx.exchange, ctx.stream);
+    cuda::speculation::rewind_kv_cache(ctx, params);
   }
 }
 

@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "cuda/check.h"
-#include "cuda/list_sums_cuda.h"
 
 #include "core/kernel_log.h"
 #include "ops/speculation/rewind_kv_cache/rewind_kv_cache_cuda.h"
@@ -69,17 +68,15 @@ __global__ void __launch_bounds__(kListThreads)
 
 }  // namespace
 
-void rewind_kv_cache(const RewindParams& params, std::span<std::byte> exchange,
-                     cudaStream_t stream) {
+void rewind_kv_cache(const ExecContext& ctx, const RewindParams& params) {
   const DeviceRewind p(params);
   const bool listed = params.releases.listed;
   if (p.num_rows == 0 && !listed) return;
-  const SpeculationChoice choice =
-      rewind_kv_cache_by_lane_groups(params, list_sums_of(exchange), stream);
+  const SpeculationChoice choice = rewind_kv_cache_by_lane_groups(ctx, params);
   log_choice("rewind_kv_cache", choice);
   if (choice.kernel == SpeculationKernel::kLaneGroups) return;
   (listed ? rewind_kernel<true>
-          : rewind_kernel<false>)<<<choice.blocks, choice.threads, 0, stream>>>(p);
+          : rewind_kernel<false>)<<<choice.blocks, choice.threads, 0, ctx.stream>>>(p);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 

@@ -119,9 +119,7 @@ namespace cpu::speculation {
 void rewind_kv_cache(const ExecContext& ctx, const RewindParams& params);
 }
 namespace cuda::speculation {
-/// exchange: that of the context, in which several blocks make the list of released blocks.
-void rewind_kv_cache(const RewindParams& params, std::span<std::byte> exchange,
-                     cudaStream_t stream);
+void rewind_kv_cache(const ExecContext& ctx, const RewindParams& params);
 }  // namespace cuda::speculation
 
 }  // namespace heddle

@@ -1,5 +1,3 @@
-#include "cuda/check.h"
-
 #include "ops/speculation/shared/kv_lanes_cuda.h"
 #include "ops/speculation/shared/lanes_cuda.h"
 
@@ -18,10 +16,11 @@ struct GroupRewind {
 // Takes the rejected drafts of each active request off its cache. One thread per request;
 // everything is asked for before anything is looked at, so that a request waits for memory twice:
 // for its count of blocks, then for their ids. Grid and block: select_speculation_kernel.
-template <IndexLayout kLayout>
+template <IndexLayout kLayout, ListOrder kOrder>
 __global__ void __launch_bounds__(kMaxGroupThreads)
     rewind_lanes_kernel(const __grid_constant__ GroupRewind p) {
-  ListSums sums(p.kv.list_sums);
+  begin_early(p);
+  ListSums<kOrder> sums(p.kv.list_sums);
   const uint32_t num_active = p.num_active.read<kLayout>();
   const LaneGroup group(0, blockDim.x, sums.block());
   const uint32_t row = group.row;
@@ -59,12 +58,13 @@ __global__ void __launch_bounds__(kMaxGroupThreads)
 
 }  // namespace
 
-SpeculationChoice rewind_kv_cache_by_lane_groups(const RewindParams& params, uint64_t* list_sums,
-                                                 cudaStream_t stream) {
+SpeculationChoice rewind_kv_cache_by_lane_groups(const ExecContext& ctx,
+                                                 const RewindParams& params) {
   const Releases& releases = params.releases;
   const DraftLayout& layout = params.layout;
   const int64_t num_rows =
       std::max({params.num_requests, releases.num_last_ids, releases.mask_size});
+  uint64_t* const list_sums = list_sums_of(ctx.exchange);
   IndexPacker pack;
   GroupRewind p{.kv = make_group_kv(params.kv, releases, num_rows, pack),
                 .accepted_counts = pack(params.accepted_counts),
@@ -80,13 +80,17 @@ SpeculationChoice rewind_kv_cache_by_lane_groups(const RewindParams& params, uin
                    layout.num_starts() > kMaxOfLaneGroups || layout.max_drafts() >= kSmall,
        .has_gaps = pack.layout() == IndexLayout::kStrided || releases.mask.has_gaps(),
        .is_listed = releases.listed,
-       .has_list_sums = list_sums != nullptr});
+       .has_list_sums = list_sums != nullptr,
+       .has_clusters =
+           can_start_early<rewind_lanes_kernel<IndexLayout::kI32, ListOrder::kLaunched>>(
+               ctx.device.index)});
   if (choice.kernel != SpeculationKernel::kLaneGroups) return choice;
   set_choice(choice, list_sums, p.kv);
   dispatch_layout(pack.layout(), [&]<IndexLayout kLayout>() {
-    rewind_lanes_kernel<kLayout><<<choice.blocks, choice.threads, 0, stream>>>(p);
+    launch_lanes<rewind_lanes_kernel<kLayout, ListOrder::kLaunched>,
+                 rewind_lanes_kernel<IndexLayout::kMixed, ListOrder::kStarted>>(
+        ctx, choice, choice.blocks, choice.threads, p);
   });
-  HEDDLE_CUDA_CHECK(cudaGetLastError());
   return choice;
 }
 

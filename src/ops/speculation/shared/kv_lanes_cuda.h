@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "cuda/begin_early_cuda.h"
+#include "cuda/early_launch.h"
 #include "cuda/index_cuda.h"
 #include "cuda/list_sums_cuda.h"
 
@@ -126,7 +128,8 @@ class GroupPlaces {
     if (lane == 31) warp_totals[warp] = sum;
   }
   /// Tells the other blocks how many ids this one has.
-  __device__ void publish(const GroupKv& kv, const ListSums& sums, uint32_t lanes,
+  template <ListOrder kOrder>
+  __device__ void publish(const GroupKv& kv, const ListSums<kOrder>& sums, uint32_t lanes,
                           const uint32_t* warp_totals) {
     if (!kv.is_listed) return;
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -137,8 +140,8 @@ class GroupPlaces {
   }
   /// Waits for the blocks before this one where this warp releases something. The last block writes
   /// how many ids there are. Called by all threads that called publish().
-  template <IndexLayout kLayout>
-  [[nodiscard]] __device__ uint32_t first(const GroupKv& kv, const ListSums& sums,
+  template <IndexLayout kLayout, ListOrder kOrder>
+  [[nodiscard]] __device__ uint32_t first(const GroupKv& kv, const ListSums<kOrder>& sums,
                                           uint32_t num_released) const {
     if (!kv.is_listed) return 0;
     const bool is_end = sums.is_last() && threadIdx.x < 32;
@@ -232,11 +235,11 @@ static __device__ __noinline__ void finish_large_rewind(const Params& p, LaneGro
 }
 /// All that follows from a rewind, behind places.publish(). before: of `row`; `rewind` is that of
 /// one that is not large.
-template <IndexLayout kLayout, class Params>
+template <IndexLayout kLayout, ListOrder kOrder, class Params>
 __device__ void finish_rewind(const Params& p, const LaneGroup& group, const GroupRow<kLayout>& row,
                               const KvRow& before, bool is_active, bool is_large, uint32_t rejected,
                               const BasicKvRewind<int32_t>& rewind, uint32_t num_released,
-                              const GroupPlaces& places, const ListSums& sums) {
+                              const GroupPlaces& places, const ListSums<kOrder>& sums) {
   if (!is_large) {
     const int64_t id = rewind.crossed > 0 ? row.last_used_id(p.kv, group.row, rewind) : kNoBlock;
     store_rewind<kLayout>(p.kv, group, is_active, before, rewind, id);
@@ -273,6 +276,17 @@ __device__ void finish_rewind(const Params& p, const LaneGroup& group, const Gro
           .capacity = static_cast<uint32_t>(r.capacity),
           .num_rows = static_cast<uint32_t>(num_rows),
           .is_listed = r.listed};
+}
+/// Launches kLaunched, or kStarted where the choice has blocks take tickets.
+template <auto kLaunched, auto kStarted, class Params>
+void launch_lanes(const ExecContext& ctx, const SpeculationChoice& choice, dim3 grid,
+                  unsigned threads, const Params& p) {
+  if (choice.has_tickets) return launch_early<kStarted>(ctx, grid, threads, p);
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.stream = ctx.stream;
+  launch_clusters_early<kLaunched>(ctx.device.index, config, choice.cluster_size, p);
 }
 /// What the choice of a kernel adds.
 inline void set_choice(const SpeculationChoice& choice, uint64_t* list_sums, GroupKv& kv) {

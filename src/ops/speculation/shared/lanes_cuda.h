@@ -22,16 +22,14 @@ namespace heddle::cuda::speculation {
 //
 // The kernels for tensors without gaps and few drafts, in which a group of neighbouring lanes has a
 // request. Each packs a call, selects its kernel and launches it where that is kLaneGroups; else
-// nothing is done. list_sums: see list_sums_of().
+// nothing is done.
 
-[[nodiscard]] SpeculationChoice speculative_step_by_lane_groups(const SpeculativeStepParams& params,
-                                                                uint64_t* list_sums,
-                                                                cudaStream_t stream);
+[[nodiscard]] SpeculationChoice speculative_step_by_lane_groups(
+    const ExecContext& ctx, const SpeculativeStepParams& params);
 [[nodiscard]] SpeculationChoice prepare_next_forward_pass_by_lane_groups(
     const ExecContext& ctx, const PrepareParams& params);
-[[nodiscard]] SpeculationChoice rewind_kv_cache_by_lane_groups(const RewindParams& params,
-                                                               uint64_t* list_sums,
-                                                               cudaStream_t stream);
+[[nodiscard]] SpeculationChoice rewind_kv_cache_by_lane_groups(const ExecContext& ctx,
+                                                               const RewindParams& params);
 
 /// These kernels count in 32 bits.
 inline constexpr int64_t kMaxOfLaneGroups = 0x7fffffff;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <ostream>
 
@@ -31,6 +32,7 @@ struct SpeculationCall {
   bool has_gaps = false;       // elements of an index tensor or of a mask are not neighbours
   bool is_listed = false;      // released ids go into a list, in request order
   bool has_list_sums = false;  // the exchange has words for blocks that make a list together
+  bool has_clusters = false;   // blocks can run as a cluster
 };
 
 enum class SpeculationKernel { kLaneGroups, kGeneral };
@@ -39,13 +41,17 @@ struct SpeculationChoice {
   SpeculationKernel kernel = SpeculationKernel::kGeneral;
   unsigned blocks = 0, threads = 0;
   int group_shift = 0;
+  unsigned cluster_size = 1;
+  bool has_tickets = false;  // list_sums_cuda.h, ListOrder::kStarted
 
   friend constexpr bool operator==(const SpeculationChoice&, const SpeculationChoice&) = default;
   friend std::ostream& operator<<(std::ostream& out, const SpeculationChoice& c) {
     const bool has_groups = c.kernel == SpeculationKernel::kLaneGroups;
     out << (has_groups ? "lane_groups" : "general");
     if (has_groups) out << " lanes=" << (1 << c.group_shift);
-    return out << " blocks=" << c.blocks << " threads=" << c.threads;
+    out << " blocks=" << c.blocks << " threads=" << c.threads;
+    if (c.cluster_size > 1) out << " cluster=" << c.cluster_size;
+    return out << (c.has_tickets ? " tickets" : "");
   }
 };
 
@@ -71,19 +77,43 @@ struct SpeculationChoice {
 
 /// Lane groups where they can: tensors without gaps, few tokens, and a list made by one block or by
 /// as many as the exchange has words for.
-[[nodiscard]] constexpr SpeculationChoice select_speculation_kernel(const SpeculationCall& call) {
+[[nodiscard]] inline SpeculationChoice select_speculation_kernel(const SpeculationCall& call) {
   const int shift = select_group_shift(call.tokens_per_row);
   if (shift < 0 || call.is_large || call.has_gaps) return general_choice(call);
   const int64_t max_blocks = !call.is_listed      ? std::numeric_limits<int32_t>::max()
                              : call.has_list_sums ? kMaxListBlocks
                                                   : 1;
   const int64_t lanes = std::max<int64_t>(call.num_rows, 1) << shift;
+  const auto with = [&](int threads, int64_t blocks) {
+    return SpeculationChoice{.kernel = SpeculationKernel::kLaneGroups,
+                             .blocks = static_cast<unsigned>(blocks),
+                             .threads = static_cast<unsigned>(threads),
+                             .group_shift = shift};
+  };
+  static const int kOne = std::getenv("X_ONE") ? std::atoi(std::getenv("X_ONE")) : 64;
+  static const int kCl = std::getenv("X_CLUSTER") ? std::atoi(std::getenv("X_CLUSTER")) : 8;
+  if (call.is_listed) {
+    if (lanes <= kOne) {
+      int threads = 64;
+      while (threads < lanes) threads *= 2;
+      return with(threads, 1);
+    }
+    for (int threads = kGroupThreads; threads <= kMaxGroupThreads; threads *= 2) {
+      const int64_t blocks = ceil_div(lanes, threads);
+      if (call.has_list_sums && call.has_clusters && blocks <= kCl) {
+        SpeculationChoice choice = with(threads, blocks);
+        choice.cluster_size = choice.blocks;
+        return choice;
+      }
+    }
+  }
   for (int threads = kGroupThreads; threads <= kMaxGroupThreads; threads *= 2) {
     const int64_t blocks = ceil_div(lanes, threads);
     const bool is_fine = threads >= kFewGroupThreads || blocks <= kManyGroupBlocks;
     if (blocks <= max_blocks && is_fine) {
-      return {SpeculationKernel::kLaneGroups, static_cast<unsigned>(blocks),
-              static_cast<unsigned>(threads), shift};
+      SpeculationChoice choice = with(threads, blocks);
+      choice.has_tickets = call.is_listed && blocks > 1;
+      return choice;
     }
   }
   return general_choice(call);

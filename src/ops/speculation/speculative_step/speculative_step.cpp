@@ -133,7 +133,7 @@ void speculative_step(const ExecContext& ctx, const SpeculativeStepOutputs& outp
   if (ctx.device.type == DeviceType::kCpu) {
     cpu::speculation::speculative_step(ctx, params);
   } else if constexpr (kWithCuda) {
-    cuda::speculation::speculative_step(params, ctx.exchange, ctx.stream);
+    cuda::speculation::speculative_step(ctx, params);
   }
 }
 

@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "cuda/check.h"
-#include "cuda/list_sums_cuda.h"
 
 #include "core/kernel_log.h"
 #include "ops/speculation/prepare_next_forward_pass/prepare_next_forward_pass_cuda.h"
@@ -156,17 +155,15 @@ __global__ void __launch_bounds__(kListThreads) step_kernel(const __grid_constan
 
 }  // namespace
 
-void speculative_step(const SpeculativeStepParams& params, std::span<std::byte> exchange,
-                      cudaStream_t stream) {
+void speculative_step(const ExecContext& ctx, const SpeculativeStepParams& params) {
   const DeviceStep p(params);
   const bool listed = params.releases.listed;
   if (p.num_rows == 0 && !listed && p.verify.mask.data == nullptr) return;
-  const SpeculationChoice choice =
-      speculative_step_by_lane_groups(params, list_sums_of(exchange), stream);
+  const SpeculationChoice choice = speculative_step_by_lane_groups(ctx, params);
   log_choice("speculative_step", choice);
   if (choice.kernel == SpeculationKernel::kLaneGroups) return;
   (listed ? step_kernel<true>
-          : step_kernel<false>)<<<choice.blocks, choice.threads, 0, stream>>>(p);
+          : step_kernel<false>)<<<choice.blocks, choice.threads, 0, ctx.stream>>>(p);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 

@@ -65,9 +65,7 @@ namespace cpu::speculation {
 void speculative_step(const ExecContext& ctx, const SpeculativeStepParams& params);
 }
 namespace cuda::speculation {
-/// exchange: that of the context, in which several blocks make the list of released blocks.
-void speculative_step(const SpeculativeStepParams& params, std::span<std::byte> exchange,
-                      cudaStream_t stream);
+void speculative_step(const ExecContext& ctx, const SpeculativeStepParams& params);
 }  // namespace cuda::speculation
 
 }  // namespace heddle

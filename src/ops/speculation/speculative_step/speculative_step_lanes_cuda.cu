@@ -1,5 +1,3 @@
-#include "cuda/check.h"
-
 #include "ops/speculation/shared/draft_lanes_cuda.h"
 #include "ops/speculation/shared/kv_lanes_cuda.h"
 #include "ops/speculation/shared/lanes_cuda.h"
@@ -98,10 +96,10 @@ __device__ __noinline__ void next_step_large(const GroupStep& p, LaneGroup group
 /// rewind_kv_cache of each request by the first p.lanes threads of a block, its next step by as
 /// many others. They read the cache before the barrier, these change it behind; none of the ids
 /// that are cleared is one that a slot of the next step is made of.
-template <IndexLayout kLayout>
+template <IndexLayout kLayout, ListOrder kOrder>
 __device__ void step_caches(const GroupStep& p) {
   __shared__ uint32_t warp_totals[kMaxGroupThreads / 32];  // [warps]: ids that each releases
-  ListSums sums(p.kv.list_sums);
+  ListSums<kOrder> sums(p.kv.list_sums);
   const GroupCounts counts = GroupCounts::read<kLayout>(p);
   const LaneGroup group(p.kv.group_shift, p.lanes, sums.block());
   const uint32_t row = group.row;
@@ -193,11 +191,12 @@ __device__ void step_tokens(const GroupStep& p, const LaneGroup& group) {
 // so half of the blocks, those with blockIdx.y = 1, do what needs the tokens alone. Grid (blocks,
 // 2), block p.lanes threads as select_speculation_kernel has them, twice as many where the next
 // step is asked for.
-template <IndexLayout kLayout>
+template <IndexLayout kLayout, ListOrder kOrder>
 __global__ void __launch_bounds__(2 * kMaxGroupThreads)
     step_lanes_kernel(const __grid_constant__ GroupStep p) {
+  begin_early(p);
   if (blockIdx.y == 0) {
-    step_caches<kLayout>(p);
+    step_caches<kLayout, kOrder>(p);
   } else if (threadIdx.x < p.lanes) {
     step_tokens<kLayout>(p, LaneGroup(p.kv.group_shift, p.lanes, blockIdx.x));
   }
@@ -205,14 +204,15 @@ __global__ void __launch_bounds__(2 * kMaxGroupThreads)
 
 }  // namespace
 
-SpeculationChoice speculative_step_by_lane_groups(const SpeculativeStepParams& params,
-                                                  uint64_t* list_sums, cudaStream_t stream) {
+SpeculationChoice speculative_step_by_lane_groups(const ExecContext& ctx,
+                                                  const SpeculativeStepParams& params) {
   const DraftLayout& layout = params.verify.layout;
   const Releases& releases = params.releases;
   const NextStep& next = params.next_step;
   const MutableMaskArray& mask = params.verify.accepted_tokens_mask;
   const int64_t num_rows = std::max(
       {params.num_requests, params.num_last_ones, releases.num_last_ids, releases.mask_size});
+  uint64_t* const list_sums = list_sums_of(ctx.exchange);
   IndexPacker pack;
   GroupStep p{.num_decode = group_count(params.verify.num_decode, pack),
               .num_prefill = group_count(params.verify.num_prefill, pack),
@@ -242,7 +242,9 @@ SpeculationChoice speculative_step_by_lane_groups(const SpeculativeStepParams& p
        .has_gaps =
            pack.layout() == IndexLayout::kStrided || releases.mask.has_gaps() || mask.has_gaps(),
        .is_listed = releases.listed,
-       .has_list_sums = list_sums != nullptr});
+       .has_list_sums = list_sums != nullptr,
+       .has_clusters = can_start_early<step_lanes_kernel<IndexLayout::kI32, ListOrder::kLaunched>>(
+           ctx.device.index)});
   if (choice.kernel != SpeculationKernel::kLaneGroups) return choice;
   p.lanes = choice.threads;
   set_choice(choice, list_sums, p.kv);
@@ -250,9 +252,10 @@ SpeculationChoice speculative_step_by_lane_groups(const SpeculativeStepParams& p
                         next.kv_lens.data() != nullptr || next.last_page_lens.data() != nullptr;
   const unsigned threads = has_next ? 2 * choice.threads : choice.threads;
   dispatch_layout(pack.layout(), [&]<IndexLayout kLayout>() {
-    step_lanes_kernel<kLayout><<<dim3(choice.blocks, 2), threads, 0, stream>>>(p);
+    launch_lanes<step_lanes_kernel<kLayout, ListOrder::kLaunched>,
+                 step_lanes_kernel<IndexLayout::kMixed, ListOrder::kStarted>>(
+        ctx, choice, dim3(choice.blocks, 2), threads, p);
   });
-  HEDDLE_CUDA_CHECK(cudaGetLastError());
   return choice;
 }
 
