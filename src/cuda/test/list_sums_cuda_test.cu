@@ -1,6 +1,8 @@
 #include <vector>
 
+#include "cuda/begin_early_cuda.h"
 #include "cuda/check.h"
+#include "cuda/early_launch.h"
 #include "cuda/list_sums_cuda.h"
 #include "cuda_test.h"
 #include <gtest/gtest.h>
@@ -19,6 +21,7 @@ constexpr size_t kWords = size_t{cuda::kMaxListBlocks} + 1;
 template <cuda::ListOrder kOrder>
 __global__ void list_kernel(uint64_t* words, const uint32_t* sizes, uint32_t* places,
                             uint32_t* total, uint32_t* warps) {
+  cuda::wait_for_predecessor();
   cuda::ListSums<kOrder> sums(words);
   const uint32_t b = sums.block();
   if (threadIdx.x == 0) {
@@ -54,6 +57,16 @@ class Lists {
     list_kernel<cuda::ListOrder::kStarted><<<blocks, threads, 0, stream>>>(
         words_.data(), on_device_.data(), places_.data(), total_.data(), warps_.data());
     HEDDLE_CUDA_CHECK(cudaGetLastError());
+  }
+  /// As one cluster.
+  void launch_cluster(unsigned blocks, unsigned threads, const ExecContext& ctx) {
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(threads);
+    config.stream = ctx.stream;
+    cuda::launch_clusters_early<list_kernel<cuda::ListOrder::kLaunched>>(
+        ctx.device.index, config, blocks, words_.data(), on_device_.data(), places_.data(),
+        total_.data(), warps_.data());
   }
   /// Of `launches` launches of these blocks since load().
   void expect_places(unsigned blocks, unsigned threads, uint32_t launches = 1) const {
@@ -98,6 +111,23 @@ TEST_F(ListSumsCuda, LaunchesOfAnySizesFollowOneAnother) {
   }
 }
 
+// They share the words with launches that take tickets.
+TEST_F(ListSumsCuda, AClusterHasThePlacesOfItsBlocksInTheirOrder) {
+  const ExecContext ctx = cuda_context();
+  constexpr auto kKernel = list_kernel<cuda::ListOrder::kLaunched>;
+  if (!cuda::can_start_early<kKernel>(ctx.device.index)) GTEST_SKIP() << "no clusters";
+  Lists lists;
+  for (int round = 0; round < 30; ++round) {
+    const auto blocks = unsigned(random_int(1, 8));
+    lists.load();
+    for (int i = 0; i < 5; ++i) {
+      lists.launch_cluster(blocks, 64, ctx);
+      lists.launch(blocks, 64);
+    }
+    lists.expect_places(blocks, 64, 10);
+  }
+}
+
 TEST_F(ListSumsCuda, ACapturedLaunchIsReplayed) {
   Lists lists;
   const DeviceStream stream;
@@ -135,7 +165,7 @@ TEST_F(ListSumsCuda, OldSumsAreCleared) {
   for (size_t b = 2; b < size_t{cuda::kMaxListBlocks}; ++b) EXPECT_EQ(words[1 + b], 0u) << b;
 }
 
-TEST_F(ListSumsCuda, WithoutWordsABlockHasTheNumberItWasLaunchedWith) {
+TEST_F(ListSumsCuda, WithoutWordsAListHasOneBlock) {
   DeviceBuffer<uint32_t> sizes(std::vector<uint32_t>{5}), places(std::vector<uint32_t>{0}),
       total(std::vector<uint32_t>{0}), warps(std::vector<uint32_t>{0});
   list_kernel<cuda::ListOrder::kStarted>

@@ -88,8 +88,8 @@ SpeculationChoice rewind_kv_cache_by_lane_groups(const ExecContext& ctx,
   set_choice(choice, list_sums, p.kv);
   dispatch_layout(pack.layout(), [&]<IndexLayout kLayout>() {
     launch_lanes<rewind_lanes_kernel<kLayout, ListOrder::kLaunched>,
-                 rewind_lanes_kernel<IndexLayout::kMixed, ListOrder::kStarted>>(
-        ctx, choice, choice.blocks, choice.threads, p);
+                 rewind_lanes_kernel<kLayout, ListOrder::kStarted>>(ctx, choice, choice.blocks,
+                                                                    choice.threads, p);
   });
   return choice;
 }

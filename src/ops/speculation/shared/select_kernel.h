@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <ostream>
 
@@ -21,6 +20,9 @@ inline constexpr int kGroupThreads = 64;
 inline constexpr int kManyGroupBlocks = 32, kFewGroupThreads = 256;
 /// More still where there are not words for so many blocks.
 inline constexpr int kMaxGroupThreads = 512;
+/// A list is made without tickets (list_sums_cuda.h) by one block or one cluster of blocks with at
+/// most so many threads: larger ones take longer than tickets do.
+inline constexpr int kMaxListThreads = 512, kMaxClusterBlocks = 8;
 /// Threads of a block of the general kernels; up to so many where one block makes a list.
 inline constexpr int kGeneralThreads = 64, kListThreads = 256;
 
@@ -33,6 +35,7 @@ struct SpeculationCall {
   bool is_listed = false;      // released ids go into a list, in request order
   bool has_list_sums = false;  // the exchange has words for blocks that make a list together
   bool has_clusters = false;   // blocks can run as a cluster
+  bool has_next_step = false;  // a block has twice the threads
 };
 
 enum class SpeculationKernel { kLaneGroups, kGeneral };
@@ -75,46 +78,44 @@ struct SpeculationChoice {
   return {.blocks = 1, .threads = static_cast<unsigned>(threads)};
 }
 
-/// Lane groups where they can: tensors without gaps, few tokens, and a list made by one block or by
-/// as many as the exchange has words for.
-[[nodiscard]] inline SpeculationChoice select_speculation_kernel(const SpeculationCall& call) {
+/// Lane groups where they can: tensors without gaps, few tokens, and a list made by one block, by a
+/// cluster, or by as many blocks as the exchange has words for.
+[[nodiscard]] constexpr SpeculationChoice select_speculation_kernel(const SpeculationCall& call) {
   const int shift = select_group_shift(call.tokens_per_row);
   if (shift < 0 || call.is_large || call.has_gaps) return general_choice(call);
   const int64_t max_blocks = !call.is_listed      ? std::numeric_limits<int32_t>::max()
                              : call.has_list_sums ? kMaxListBlocks
                                                   : 1;
+  const int64_t max_cluster = call.has_list_sums && call.has_clusters ? kMaxClusterBlocks : 1;
   const int64_t lanes = std::max<int64_t>(call.num_rows, 1) << shift;
-  const auto with = [&](int threads, int64_t blocks) {
-    return SpeculationChoice{.kernel = SpeculationKernel::kLaneGroups,
-                             .blocks = static_cast<unsigned>(blocks),
-                             .threads = static_cast<unsigned>(threads),
-                             .group_shift = shift};
-  };
-  static const int kOne = std::getenv("X_ONE") ? std::atoi(std::getenv("X_ONE")) : 64;
-  static const int kCl = std::getenv("X_CLUSTER") ? std::atoi(std::getenv("X_CLUSTER")) : 8;
-  if (call.is_listed) {
-    if (lanes <= kOne) {
-      int threads = 64;
-      while (threads < lanes) threads *= 2;
-      return with(threads, 1);
-    }
+  const int threads_per_lane = call.has_next_step ? 2 : 1;
+  SpeculationChoice choice{.kernel = SpeculationKernel::kLaneGroups, .group_shift = shift};
+  // The fewest threads of a block with which `fits(blocks, threads)`.
+  const auto choose = [&](const auto& fits) {
     for (int threads = kGroupThreads; threads <= kMaxGroupThreads; threads *= 2) {
       const int64_t blocks = ceil_div(lanes, threads);
-      if (call.has_list_sums && call.has_clusters && blocks <= kCl) {
-        SpeculationChoice choice = with(threads, blocks);
+      if (!fits(blocks, threads)) continue;
+      choice.blocks = static_cast<unsigned>(blocks);
+      choice.threads = static_cast<unsigned>(threads);
+      return true;
+    }
+    return false;
+  };
+  if (call.is_listed) {
+    for (const int64_t most : {int64_t{1}, max_cluster}) {
+      if (choose([&](int64_t blocks, int threads) {
+            return blocks <= most && threads * threads_per_lane <= kMaxListThreads;
+          })) {
         choice.cluster_size = choice.blocks;
         return choice;
       }
     }
   }
-  for (int threads = kGroupThreads; threads <= kMaxGroupThreads; threads *= 2) {
-    const int64_t blocks = ceil_div(lanes, threads);
-    const bool is_fine = threads >= kFewGroupThreads || blocks <= kManyGroupBlocks;
-    if (blocks <= max_blocks && is_fine) {
-      SpeculationChoice choice = with(threads, blocks);
-      choice.has_tickets = call.is_listed && blocks > 1;
-      return choice;
-    }
+  if (choose([&](int64_t blocks, int threads) {
+        return blocks <= max_blocks && (threads >= kFewGroupThreads || blocks <= kManyGroupBlocks);
+      })) {
+    choice.has_tickets = call.is_listed && choice.blocks > 1;
+    return choice;
   }
   return general_choice(call);
 }

@@ -235,6 +235,8 @@ SpeculationChoice speculative_step_by_lane_groups(const ExecContext& ctx,
               .accepted_tokens = pack(params.next.accepted_tokens),
               .mask = mask.data(),
               .num_last_ones = static_cast<uint32_t>(params.num_last_ones)};
+  const bool has_next = next.positions.data() != nullptr || next.slots.data() != nullptr ||
+                        next.kv_lens.data() != nullptr || next.last_page_lens.data() != nullptr;
   const SpeculationChoice choice = select_speculation_kernel(
       {.num_rows = num_rows,
        .tokens_per_row = std::max(1 + layout.max_drafts(), next.num_tokens),
@@ -244,16 +246,15 @@ SpeculationChoice speculative_step_by_lane_groups(const ExecContext& ctx,
        .is_listed = releases.listed,
        .has_list_sums = list_sums != nullptr,
        .has_clusters = can_start_early<step_lanes_kernel<IndexLayout::kI32, ListOrder::kLaunched>>(
-           ctx.device.index)});
+           ctx.device.index),
+       .has_next_step = has_next});
   if (choice.kernel != SpeculationKernel::kLaneGroups) return choice;
   p.lanes = choice.threads;
   set_choice(choice, list_sums, p.kv);
-  const bool has_next = next.positions.data() != nullptr || next.slots.data() != nullptr ||
-                        next.kv_lens.data() != nullptr || next.last_page_lens.data() != nullptr;
   const unsigned threads = has_next ? 2 * choice.threads : choice.threads;
   dispatch_layout(pack.layout(), [&]<IndexLayout kLayout>() {
     launch_lanes<step_lanes_kernel<kLayout, ListOrder::kLaunched>,
-                 step_lanes_kernel<IndexLayout::kMixed, ListOrder::kStarted>>(
+                 step_lanes_kernel<kLayout, ListOrder::kStarted>>(
         ctx, choice, dim3(choice.blocks, 2), threads, p);
   });
   return choice;
