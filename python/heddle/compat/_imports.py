@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
+import os
+import pkgutil
 import sys
 from collections.abc import Iterator, Sequence
 from types import ModuleType
@@ -191,12 +193,37 @@ def _missing_packages(path: str) -> list[str]:
 def _find_elsewhere(
     fullname: str, search: Sequence[str] | None
 ) -> importlib.machinery.ModuleSpec | None:
-    finders = (
-        finder
-        for finder in sys.meta_path
-        if finder is not _resolver and hasattr(finder, "find_spec")
-    )
-    return next((spec for finder in finders if (spec := finder.find_spec(fullname, search))), None)
+    finders: list[Any] = [finder for finder in sys.meta_path if finder is not _resolver]
+    for finder in finders:
+        if finder is importlib.machinery.PathFinder:
+            spec = _find_on_path(fullname, sys.path if search is None else search)
+        elif hasattr(finder, "find_spec"):
+            spec = finder.find_spec(fullname, search)
+        else:
+            spec = None
+        if spec is not None:
+            return spec
+    return None
+
+
+def _find_on_path(
+    fullname: str, search: Sequence[str]
+) -> importlib.machinery.ModuleSpec | None:
+    """What PathFinder finds, which itself wants the parent of a namespace package to be loaded."""
+    portions: list[str] = []
+    for entry in search:
+        finder = pkgutil.get_importer(entry or os.getcwd())
+        spec = finder.find_spec(fullname) if finder is not None else None
+        if spec is None:
+            continue
+        if spec.loader is not None:
+            return spec
+        portions += spec.submodule_search_locations or []
+    if not portions:
+        return None
+    namespace = importlib.machinery.ModuleSpec(fullname, None, is_package=True)
+    namespace.submodule_search_locations = portions
+    return namespace
 
 
 def _take_out(path: str) -> _Replaced:

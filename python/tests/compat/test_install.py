@@ -278,6 +278,46 @@ def test_a_package_of_which_only_the_top_is_installed(
     assert importlib.import_module("megatron.energon").ORIGIN == "original"
 
 
+@pytest.mark.parametrize("namespaces", range(5))
+def test_namespace_packages_at_every_depth(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, namespaces: int
+) -> None:
+    """The outermost packages have no __init__.py, and a part in another folder of sys.path."""
+    packages = CONTROLLERS.split(".")
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        folder.mkdir()
+        monkeypatch.syspath_prepend(str(folder))
+    for name in ("mtp_utils_triton", "text_generation_controller"):
+        write_package(tmp_path / "first", f"{CONTROLLERS}.{name}", "ORIGIN = 'original'\n")
+    for depth in range(namespaces):
+        (tmp_path.joinpath("first", *packages[: depth + 1]) / "__init__.py").unlink(missing_ok=True)
+        tmp_path.joinpath("second", *packages[: depth + 1]).mkdir()
+    compat.install("megatron")
+    assert not of_others()  # nothing of the original is loaded by install
+    for name in ("mtp_utils_triton", "mtp_utils_pytorch"):
+        assert importlib.import_module(f"{CONTROLLERS}.{name}") is compat.megatron.mtp_utils
+    assert importlib.import_module(f"{CONTROLLERS}.text_generation_controller").ORIGIN == "original"
+    top = sys.modules["megatron"].__path__
+    assert len(list(top)) == (2 if namespaces else 1)
+    compat.uninstall("megatron")
+    assert importlib.import_module(f"{CONTROLLERS}.mtp_utils_triton").ORIGIN == "original"
+    assert absent(f"{CONTROLLERS}.mtp_utils_pytorch")
+
+
+def test_two_namespace_packages_of_which_only_the_top_is_installed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "megatron" / "core" / "models").mkdir(parents=True)
+    (tmp_path / "megatron" / "core" / "models" / "gpt.py").write_text("ORIGIN = 'original'\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    compat.install("megatron")
+    assert importlib.import_module(f"{CONTROLLERS}.mtp_utils_triton") is compat.megatron.mtp_utils
+    assert importlib.import_module("megatron.core.models.gpt").ORIGIN == "original"
+    compat.uninstall("megatron")
+    assert absent("megatron.core.inference")
+    assert importlib.import_module("megatron.core.models.gpt").ORIGIN == "original"
+
+
 def test_import_needs_neither_torch_nor_numpy() -> None:
     code = (
         "import sys; import heddle.compat as c; "
