@@ -540,9 +540,11 @@ heddle_status heddle_verify_speculative_tokens(heddle_context* context, DLTensor
                                                const heddle_drafts* drafts);
 
 /* What each request goes on with.
- *   sampled_tokens, last_accepted_seq, accepted_counts [rows]; accepted_tokens [rows, S];
- *   required_logit_indices [num_tokens] write_prefill_rows: accepted_tokens -1 and accepted_counts
- *   0 for requests without drafts, too */
+ *   sampled_tokens, last_accepted_seq, accepted_counts [rows]; accepted_tokens [rows, S]; the last
+ *   two with num_decode_requests rows alone, too, where that count is the host's and not
+ *   write_prefill_rows; required_logit_indices [num_tokens]
+ *   write_prefill_rows: accepted_tokens -1 and accepted_counts 0 for requests without drafts, too
+ */
 heddle_status heddle_prepare_next_forward_pass(
     heddle_context* context, DLTensor* sampled_tokens, DLTensor* last_accepted_seq,
     DLTensor* accepted_tokens, DLTensor* accepted_counts, const DLTensor* output_tokens,

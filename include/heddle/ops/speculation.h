@@ -79,8 +79,10 @@ struct PrepareOptions {
 /// and a row of accepted_tokens has -1 behind its own drafts(p). Rows of other requests keep
 /// accepted_tokens and accepted_counts as they are unless options say otherwise. Where
 /// last_one_indices[p] is -1 (or past the tokens) the four get -1, -1, -1 and 0.
-///   sampled_tokens, last_accepted_seq, accepted_counts [>= num_rows]; accepted_tokens [>=
-///   num_rows, >= S]: nothing else of them is touched; input_tokens, accepted_tokens_mask
+///   sampled_tokens, last_accepted_seq [>= num_rows]; accepted_counts [>= num_rows],
+///   accepted_tokens [>= num_rows, >= S], or num_decode_requests rows alone where that count is
+///   the host's and options leave other requests out: rows that one of the two lacks are not
+///   stored; nothing else of them is touched; input_tokens, accepted_tokens_mask
 ///   [num_tokens] or [1, num_tokens], output_tokens (rank 1 or 2, too) and
 ///   required_logit_indices [>= num_tokens]
 void prepare_next_forward_pass(const ExecContext& ctx, TensorView sampled_tokens,

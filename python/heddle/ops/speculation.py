@@ -103,8 +103,10 @@ def prepare_next_forward_pass(
     Args:
         sampled_tokens: [>= num_rows], written.
         last_accepted_seq: [>= num_rows], written.
-        accepted_tokens: [>= num_rows, >= num_speculative_tokens], written for decode requests.
-        accepted_counts: [>= num_rows], written for decode requests.
+        accepted_tokens: [>= num_rows, >= num_speculative_tokens], written for decode requests;
+            rows of decode requests alone will do where their number is no array and
+            `write_prefill_rows` is false.
+        accepted_counts: [>= num_rows], written for decode requests; the same holds.
         output_tokens: [>= num_tokens] or [1, >= num_tokens].
         required_logit_indices: [>= num_tokens].
         last_one_indices: [num_rows].

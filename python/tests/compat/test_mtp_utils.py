@@ -168,6 +168,48 @@ def test_prepare_by_keyword_and_rows_without_a_last_one(framework: Framework) ->
         np.testing.assert_array_equal(framework.numpy(got), values)
 
 
+@pytest.mark.parametrize("index", INTEGERS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_prepare_into_rows_of_decode_requests_alone(
+    framework: Framework, rng: np.random.Generator, index: str, layout: str
+) -> None:
+    """Accepted tokens and counts have no row for prefill requests, as Megatron passes them."""
+    for num_decode, num_prefill, num_drafts, rows in [
+        (3, 2, 2, 3),
+        (0, 3, 2, 0),
+        (0, 3, 2, 1),
+        (5, 3, 4, 6),
+        (int(rng.integers(1, 90)), int(rng.integers(1, 90)), 1, None),
+    ]:
+        rows, total = num_decode if rows is None else rows, num_decode + num_prefill
+        tokens, output = random_tokens(rng, num_decode, num_prefill, num_drafts, 1)
+        last_one, mask = oracle.verify(tokens, output, num_decode, num_prefill, num_drafts)
+        last_one = np.where(rng.random(total) < 0.3, -1, last_one)
+        logit_indices = rng.integers(0, 1000, len(tokens))
+        before = [np.full(total, -9), np.full(total, -8), np.full((total, num_drafts), -7)]
+        before += [np.full(total, -6)]
+        lengths = [total, total, rows, rows]
+        buffers = [
+            Guarded(framework, b[:n], index, layout) for b, n in zip(before, lengths, strict=True)
+        ]
+        inputs = [
+            laid_out(framework, a, index, layout) for a in (output, logit_indices, last_one)
+        ]
+        mtp_utils.prepare_next_forward_pass(
+            num_decode,
+            *inputs,
+            laid_out(framework, mask, "bool", layout),
+            laid_out(framework, tokens, index, layout),
+            *(b.array for b in buffers),
+            num_drafts,
+        )
+        want = oracle.prepare_next(
+            num_decode, output, logit_indices, last_one, mask, tokens, *before, num_drafts
+        )
+        for got, values, n in zip(buffers, want, lengths, strict=True):
+            np.testing.assert_array_equal(got.values(), values[:n])
+
+
 def test_prepare_of_nothing(framework: Framework) -> None:
     none, mask = (
         framework.array(np.zeros(0, int), "i64"),

@@ -133,10 +133,10 @@ def prepare_next_forward_pass(
         input_tokens: [num_tokens].
         sampled_tokens_buf: [>= num_requests], gets output_tokens[last_one_indices].
         last_accepted_seq_buf: [>= num_requests], gets required_logit_indices[last_one_indices].
-        accepted_tokens_per_request: [>= num_requests, >= num_speculative_tokens], gets the accepted
-            drafts of each decode request, -1 behind them. Rows of prefill requests are not touched.
-        accepted_token_counts: [>= num_requests], gets their number. Prefill requests are not
-            touched.
+        accepted_tokens_per_request: [>= num_decode_requests, >= num_speculative_tokens], gets the
+            accepted drafts of each decode request, -1 behind them. Rows of prefill requests are
+            not needed and not touched.
+        accepted_token_counts: [>= num_decode_requests], gets their number. The same holds.
         num_speculative_tokens: Drafts of each decode request.
     """
     ops.prepare_next_forward_pass(

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "heddle/core/check.h"
 #include "heddle/core/validate.h"
 #include "heddle/ops/speculation.h"
@@ -50,8 +52,11 @@ void prepare_next_forward_pass(const ExecContext& ctx, TensorView sampled_tokens
   check_drafts(ctx, drafts, num_decode_requests);
   check_index_rows(ctx, "sampled_tokens", sampled_tokens, rows);
   check_index_rows(ctx, "last_accepted_seq", last_accepted_seq, rows);
-  check_index_rows(ctx, "accepted_counts", accepted_counts, rows);
-  check_index_table(ctx, "accepted_tokens", accepted_tokens, rows,
+  const bool drafted_alone = !num_decode_requests.on_device() && !options.write_prefill_rows;
+  const Dim accepted_rows =
+      drafted_alone ? Dim("num_decode_requests", num_decode_requests.value()) : rows;
+  check_index_rows(ctx, "accepted_counts", accepted_counts, accepted_rows);
+  check_index_table(ctx, "accepted_tokens", accepted_tokens, accepted_rows,
                     Dim("num_speculative_tokens", drafts.num_speculative_tokens));
 
   const PrepareParams params{
@@ -65,6 +70,8 @@ void prepare_next_forward_pass(const ExecContext& ctx, TensorView sampled_tokens
       .layout = DraftLayout(drafts, input.size(0)),
       .num_decode = cpu::CountReader(num_decode_requests, rows.value()),
       .num_rows = rows.value(),
+      .num_accepted_rows =
+          std::min({rows.value(), accepted_tokens.size(0), accepted_counts.size(0)}),
       .write_prefill_rows = options.write_prefill_rows,
   };
   if (validating()) {

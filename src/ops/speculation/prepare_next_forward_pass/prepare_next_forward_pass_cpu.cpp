@@ -10,6 +10,7 @@ void prepare_request(const PrepareParams& params, int64_t p, int64_t num_decode)
   const bool known = last >= 0 && last < params.layout.num_tokens();
   params.next.sampled_tokens.set(p, known ? params.output_tokens[last] : kNoToken);
   params.next.last_accepted_seq.set(p, known ? params.required_logit_indices[last] : -1);
+  if (p >= params.num_accepted_rows) return;
   if (known && p < num_decode) {
     const TokenRange range = params.layout.tokens(p, num_decode);
     const int64_t first = range.begin + 1;

@@ -16,7 +16,7 @@ struct DevicePrepare {
   ConstIndexVector input;
   DeviceDrafts layout;
   DeviceCount num_decode;
-  int64_t num_rows;
+  int64_t num_rows, num_accepted_rows;
   bool write_prefill_rows;
 
   explicit DevicePrepare(const PrepareParams& p)
@@ -29,6 +29,7 @@ struct DevicePrepare {
         layout(p.layout),
         num_decode(on_device(p.num_decode)),
         num_rows(p.num_rows),
+        num_accepted_rows(p.num_accepted_rows),
         write_prefill_rows(p.write_prefill_rows) {}
 };
 
@@ -42,6 +43,7 @@ __global__ void __launch_bounds__(kGeneralThreads)
   const bool known = last >= 0 && last < p.layout.num_tokens;
   p.next.sampled_tokens.set(row, known ? p.output[last] : kNoToken);
   p.next.last_accepted_seq.set(row, known ? p.required[last] : -1);
+  if (row >= p.num_accepted_rows) return;
   if (known && row < num_decode) {
     const DeviceTokenRange range = p.layout.tokens(row, num_decode, p.layout.drafts(row));
     const int64_t first = range.begin + 1;

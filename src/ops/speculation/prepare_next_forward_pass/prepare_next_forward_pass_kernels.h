@@ -48,6 +48,7 @@ struct PrepareParams {
   DraftLayout layout;
   cpu::CountReader num_decode;
   int64_t num_rows;
+  int64_t num_accepted_rows;  // <= num_rows: those of accepted_tokens and accepted_counts
   bool write_prefill_rows;
 };
 

@@ -16,7 +16,7 @@ struct GroupPrepare {
   const std::byte* mask = nullptr;                       // [num_tokens]
   GroupDrafts layout;
   GroupCount num_decode;
-  uint32_t num_rows = 0;
+  uint32_t num_rows = 0, num_accepted_rows = 0;
   uint8_t group_shift = 0;
   bool write_prefill_rows = false;
 };
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kMaxGroupThreads)
   store_if<kLayout>(stores, p.sampled, row, is_known ? output.value() : kNoToken);
   store_if<kLayout>(stores, p.last_seq, row, is_known ? required.value() : -1);
   const bool takes = is_known && is_decode;
-  const bool counts = is_row && (takes || !is_known || p.write_prefill_rows);
+  const bool counts = row < p.num_accepted_rows && (takes || !is_known || p.write_prefill_rows);
   store_if<kLayout>(counts && lane > 0 && lane <= p.layout.max_drafts,
                     p.accepted_tokens.row_given(row), lane - 1,
                     takes && keeps ? drafted.value() : kNoToken);
@@ -79,6 +79,7 @@ SpeculationChoice prepare_next_forward_pass_by_lane_groups(const ExecContext& ct
                  .layout = make_group_drafts(layout, pack),
                  .num_decode = group_count(params.num_decode, pack),
                  .num_rows = static_cast<uint32_t>(params.num_rows),
+                 .num_accepted_rows = static_cast<uint32_t>(params.num_accepted_rows),
                  .write_prefill_rows = params.write_prefill_rows};
   const SpeculationChoice choice =
       select_speculation_kernel({.num_rows = params.num_rows,

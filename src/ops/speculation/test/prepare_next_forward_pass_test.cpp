@@ -12,6 +12,9 @@ TEST(PrepareNextForwardPass, TakesAnyNumberOfRequests) {
 TEST(PrepareNextForwardPass, PrefillRowsAreWrittenOnlyWhereAsked) {
   prepare_next_forward_pass_cases::prefill_rows_are_written_only_where_asked(SpeculationRun());
 }
+TEST(PrepareNextForwardPass, TakesAcceptedRowsOfDecodeRequestsAlone) {
+  prepare_next_forward_pass_cases::takes_accepted_rows_of_decode_requests_alone(SpeculationRun());
+}
 TEST(PrepareNextForwardPass, ARowWithoutLastOneGetsNothing) {
   prepare_next_forward_pass_cases::a_row_without_last_one_gets_nothing(SpeculationRun());
 }

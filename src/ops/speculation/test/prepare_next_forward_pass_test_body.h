@@ -115,6 +115,31 @@ inline void prefill_rows_are_written_only_where_asked(const SpeculationRun& devi
   expect_prepared({{5, 6, 4}, {12, 13, 16}, {2, 0, 0}, {{7, 8}, {-1, -1}, {-1, -1}}}, example.got);
 }
 
+/// Of a prefill request accepted_tokens and accepted_counts need no row.
+inline void takes_accepted_rows_of_decode_requests_alone(const SpeculationRun& device) {
+  for (const Ints& last_ones : {Ints{2, 3, 6}, Ints{2, 3, -1}}) {
+    const bool known = last_ones[2] >= 0;
+    Example example(device);
+    example.last_ones = IndexBuffer(last_ones);
+    example.got.tokens = IndexBuffer(2, 2);
+    example.got.counts = IndexBuffer(2);
+    example.run();
+    expect_prepared({{5, 6, known ? 4 : -1}, {12, 13, known ? 16 : -1}, {2, 0}, {{7, 8}, {-1, -1}}},
+                    example.got);
+    example.got.counts = IndexBuffer(3);  // the rows that both have
+    example.run();
+    expect_prepared(
+        {{5, 6, known ? 4 : -1}, {12, 13, known ? 16 : -1}, {2, 0, kBefore}, {{7, 8}, {-1, -1}}},
+        example.got);
+  }
+  Example example(device);
+  example.got.tokens = IndexBuffer(0, 2);
+  example.got.counts = IndexBuffer(0);
+  example.run({}, Drafts::uniform(2), 0);
+  EXPECT_EQ(example.got.sampled.values(), (Ints{5, 6, 4}));
+  EXPECT_TRUE(example.got.gaps_intact());
+}
+
 inline void a_row_without_last_one_gets_nothing(const SpeculationRun& device) {
   Example example(device);
   example.last_ones.set(0, -1);
@@ -166,6 +191,17 @@ inline void errors_name_tensor_axis_and_values(const SpeculationRun& device) {
                  [&] { example.run({}, Drafts::uniform(3)); });
   expect_invalid({"num_decode_requests is 4, expected 0 to 3"},
                  [&] { example.run({}, Drafts::uniform(2), 4); });
+  example.got.counts = IndexBuffer(1);
+  expect_invalid({"accepted_counts.size(0) is 1, expected at least num_decode_requests = 2"},
+                 [&] { example.run(); });
+  example.got.counts = IndexBuffer(2);
+  expect_invalid({"accepted_counts.size(0) is 2, expected at least num_rows = 3"},
+                 [&] { example.run({.write_prefill_rows = true}); });
+  const std::vector<int64_t> two{2};
+  expect_invalid({"accepted_counts.size(0) is 2, expected at least num_rows = 3"}, [&] {
+    example.run({}, Drafts::uniform(2), ConstTensorView(host_view(two.data(), {1})));
+  });
+  example = Example(device);
   example.required = IndexBuffer(6);
   expect_invalid({"required_logit_indices.size(0) is 6, expected at least num_tokens = 7"},
                  [&] { example.run(); });

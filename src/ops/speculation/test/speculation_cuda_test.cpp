@@ -53,6 +53,9 @@ TEST_F(PrepareNextForwardPassCuda, TakesAnyNumberOfRequests) {
 TEST_F(PrepareNextForwardPassCuda, PrefillRowsAreWrittenOnlyWhereAsked) {
   on_cuda(prepare_next_forward_pass_cases::prefill_rows_are_written_only_where_asked);
 }
+TEST_F(PrepareNextForwardPassCuda, TakesAcceptedRowsOfDecodeRequestsAlone) {
+  on_cuda(prepare_next_forward_pass_cases::takes_accepted_rows_of_decode_requests_alone);
+}
 TEST_F(PrepareNextForwardPassCuda, ARowWithoutLastOneGetsNothing) {
   on_cuda(prepare_next_forward_pass_cases::a_row_without_last_one_gets_nothing);
 }

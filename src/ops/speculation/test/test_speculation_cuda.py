@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from test_speculation import (
     Arrays,
@@ -53,6 +55,49 @@ def test_drop_ins(framework: TorchOnGpu, rng: np.random.Generator) -> None:
         released_ids=a.released, num_released=a.num_released,
     )  # fmt: skip
     a.check(batch)
+
+
+def test_drop_in_into_rows_of_decode_requests_alone(
+    framework: TorchOnGpu, rng: np.random.Generator
+) -> None:
+    """As Megatron passes accepted tokens and counts, also within a captured graph."""
+    for step in (1, 2):  # without gaps by lane groups, with gaps by a thread a row
+        batches = [Batch(rng, decode=70, prefill=9, most=3, ragged=False) for _ in range(2)]
+        a, b = (Arrays(framework, batch, "i64") for batch in batches)
+        a.mask = framework.array(np.zeros(2 * len(batches[0].input)), "bool")[::step]
+        a.mask = a.mask[: len(batches[0].input)]
+        guarded = framework.array(np.full((79, 3), 7), "i64"), framework.array([7] * 79, "i64")
+        tokens, counts = guarded[0][:70], guarded[1][:70]
+
+        def prepare(a: Arrays = a, tokens: Any = tokens, counts: Any = counts) -> None:
+            ops.verify_speculative_tokens(a.last_ones, a.mask, a.input, a.output, 70, 9, 3)
+            mtp_utils.prepare_next_forward_pass(
+                70, a.output, a.required, a.last_ones, a.mask, a.input,
+                a.sampled, a.last_seq, tokens, counts, 3,
+            )  # fmt: skip
+
+        def check(batch: Batch, a: Arrays = a, guarded: Any = guarded) -> None:
+            accepted, bases = batch.accepted(), batch.bases()
+            last = [base + n for base, n in zip(bases, accepted, strict=True)]
+            assert a.sampled.tolist() == [batch.output[t] for t in last]
+            assert a.last_seq.tolist() == [batch.required[t] for t in last]
+            drafts = [
+                batch.input[base + 1 : base + 1 + n] + [-1] * (3 - n)
+                for base, n in zip(bases[:70], accepted, strict=False)
+            ]
+            assert guarded[0].tolist() == drafts + [[7] * 3] * 9
+            assert guarded[1].tolist() == accepted[:70] + [7] * 9
+
+        prepare()
+        check(batches[0])
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            prepare()
+        for name in ("input", "output", "required"):
+            getattr(a, name).copy_(getattr(b, name))
+        graph.replay()
+        torch.cuda.synchronize()
+        check(batches[1])
 
 
 def test_a_captured_step_takes_other_tokens_and_counts(
