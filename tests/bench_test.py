@@ -51,7 +51,7 @@ class Bench(unittest.TestCase):
 
     def test_the_model_with_and_without_adapters(self):
         given = ["--adapter", f"slug={ADAPTERS}/slug", "--adapter", f"cron={ADAPTERS}/cron"]
-        code, out, err = run("model", "--samples", 1, *given, "--json", self.json)
+        code, out, err = run("model", "--samples", 1, "--tokens", 4, *given, "--json", self.json)
         self.assertEqual(code, 0, err)
         object = json.loads(self.json.read_text())
         self.assertEqual(object["model"], pathlib.Path(os.environ["HEDDLE_MODEL"]).name)
@@ -67,13 +67,14 @@ class Bench(unittest.TestCase):
         self.refused("model", "lora", says=["model", "alone"])
         self.refused("model", "--adapter", "name", says=["NAME=DIR", "name"])
         self.refused("model", "--samples", "0", says=["--samples"])
+        self.refused("model", "--tokens", "0", says=["--tokens"])
         self.refused("model", "--model", "/no/such.gguf", says=["/no/such.gguf"])
         self.refused("--no-such-option", says=["--no-such-option", "heddle-bench --help"])
 
     def test_help_and_version(self):
         code, out, _ = run("--help")
         self.assertEqual(code, 0)
-        for word in ("NAME", "--json", "--adapter", "--samples", "--threads", "model"):
+        for word in ("NAME", "--json", "--adapter", "--samples", "--tokens", "--threads", "model"):
             self.assertIn(word, out)
         self.assertEqual(run("--version")[0], 0)
 

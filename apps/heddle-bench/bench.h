@@ -12,6 +12,7 @@ struct BenchOptions {
   std::vector<std::string> names;  // regular expressions of op benches, or "model"; none: list them
   std::string json_path;           // empty: no file
   int num_samples = 7;
+  int num_tokens = 64;  // that each row decodes for a sample of `model`
 };
 
 /// Runs benches and prints their figures; returns the program's exit code.

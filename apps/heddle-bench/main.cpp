@@ -25,6 +25,10 @@ int run(int argc, char** argv) {
   app.add_option("--samples", options.num_samples, "Samples of each figure of the model")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
+  app.add_option("--tokens", options.num_tokens,
+                 "Tokens that each row of the model decodes for one")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& request) {

@@ -22,7 +22,6 @@ constexpr int kNumRows = 8;
 constexpr int kRank = 16;
 constexpr int64_t kPromptTokens = 32;
 constexpr int64_t kPrefillTokens = 512;
-constexpr int64_t kDecodeTokens = 64;  // per row and sample
 
 struct Figure {
   std::string name, unit;
@@ -63,7 +62,8 @@ Request prompt_of(int row, int64_t num_tokens) {
 
 class ModelBench {
  public:
-  ModelBench(Engine& engine, int num_samples) : engine_(engine), num_samples_(num_samples) {}
+  ModelBench(Engine& engine, const BenchOptions& options)
+      : engine_(engine), num_samples_(options.num_samples), num_tokens_(options.num_tokens) {}
 
   /// Decode steps of `num_rows` rows; row i uses adapters[i % size], or none.
   void decode(const std::string& what, int num_rows, const std::vector<std::string>& adapters) {
@@ -72,7 +72,7 @@ class ModelBench {
     for (int sample = -1; sample < num_samples_; ++sample) {
       for (int row = 0; row < num_rows; ++row) {
         Request request = prompt_of(row, kPromptTokens);
-        request.max_tokens = kDecodeTokens + 1;  // the first comes with the prompt's step
+        request.max_tokens = num_tokens_ + 1;  // the first comes with the prompt's step
         if (!adapters.empty())
           request.adapter = adapters[static_cast<size_t>(row) % adapters.size()];
         engine_.submit(request);
@@ -123,7 +123,7 @@ class ModelBench {
   }
 
   Engine& engine_;
-  int num_samples_;
+  int num_samples_, num_tokens_;
   EngineStats sum_;
   std::vector<Figure> figures_;
 };
@@ -167,7 +167,7 @@ int bench_model(const BenchOptions& options) {
     engine.add_adapter(name, folder.file(name));
     synthetic.push_back(name);
   }
-  ModelBench bench(engine, options.num_samples);
+  ModelBench bench(engine, options);
   bench.decode("decode_1_row", 1, {});
   bench.decode("decode_8_rows", kNumRows, {});
   if (!given.empty()) bench.decode("decode_8_rows_8_adapters", kNumRows, given);

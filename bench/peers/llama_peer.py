@@ -1,5 +1,6 @@
 """llama.cpp through the C functions that llama-cpp-python exposes: what is timed is llama_decode."""
 import ctypes
+import pathlib
 
 import llama_cpp
 import numpy
@@ -48,28 +49,49 @@ class Session:
         last = len(ids) - 1
         return self.decode([(token, i, sequence, i == last) for i, token in enumerate(ids)], watch)[0]
 
-    def generate(self, rows):
+    def use(self, adapter):
+        """Adds an adapter's deltas to all rows: llama.cpp has one set of adapters for a whole batch."""
+        adapters, scales = (llama_cpp.llama_adapter_lora_p_ctypes * 1)(adapter), (ctypes.c_float * 1)(1.0)
+        status = llama_cpp.llama_set_adapters_lora(self.context, adapters, 1, scales)
+        assert status == 0, f"llama_set_adapters_lora returned {status}"
+
+    def generate(self, rows, num_tokens):
         """Decodes the rows in one batch, one token each a step; (tokens, seconds) of the steps."""
         self.clear()
         ids = {row: workload.prompt_ids(row, workload.PROMPT_TOKENS) for row in rows}
         tokens = [self.prefill(row, ids[row], workload.Stopwatch(), i) for i, row in enumerate(rows)]
         watch = workload.Stopwatch()
-        for step in range(workload.DECODE_TOKENS):
+        for step in range(num_tokens):
             position = workload.PROMPT_TOKENS + step
             tokens = self.decode([(token, position, i, True) for i, token in enumerate(tokens)], watch)
-        return len(rows) * workload.DECODE_TOKENS, watch.seconds
+        return len(rows) * num_tokens, watch.seconds
 
 
-def measure(model_path, threads, num_samples):
-    """{name: samples in tokens/s}"""
+def load_adapters(model, folder):
+    """The adapters of folder/*/adapter.gguf; they go away with the model."""
+    paths = sorted(pathlib.Path(folder).glob("*/adapter.gguf"))
+    assert len(paths) == workload.NUM_ROWS, f"{folder} holds {len(paths)} adapters, expected {workload.NUM_ROWS}"
+    adapters = [llama_cpp.llama_adapter_lora_init(model, str(path).encode()) for path in paths]
+    assert all(adapters), f"llama.cpp cannot read an adapter of {folder}"
+    return adapters
+
+
+def measure(model_path, threads, num_samples, num_tokens, adapters_folder=None):
+    """{name: samples in tokens/s}. With a folder of adapters, row after row has its own, else none."""
     llama_cpp.llama_backend_init()
     llama_cpp.llama_log_set(QUIET, None)
     model = llama_cpp.llama_model_load_from_file(model_path.encode(), llama_cpp.llama_model_default_params())
     all_rows = range(workload.NUM_ROWS)
+    adapters = load_adapters(model, adapters_folder) if adapters_folder else []
     one, eight = Session(model, threads, 1), Session(model, threads, workload.NUM_ROWS)
 
+    def row_alone(row):
+        if adapters:
+            one.use(adapters[row])
+        return one.generate([row], num_tokens)
+
     def one_after_another():
-        parts = [one.generate([row]) for row in all_rows]
+        parts = [row_alone(row) for row in all_rows]
         return sum(tokens for tokens, _ in parts), sum(seconds for _, seconds in parts)
 
     def prefill():
@@ -79,10 +101,11 @@ def measure(model_path, threads, num_samples):
         return workload.PREFILL_TOKENS, watch.seconds
 
     results = {
-        "llama.cpp/decode_1_row": workload.samples_of(lambda: one.generate([0]), num_samples),
-        "llama.cpp/decode_8_rows": workload.samples_of(lambda: eight.generate(all_rows), num_samples),
-        "llama.cpp/decode_8_rows_one_after_another": workload.samples_of(one_after_another, num_samples),
+        "llama.cpp/decode_1_row": workload.samples_of(lambda: one.generate([0], num_tokens), num_samples),
+        "llama.cpp/decode_8_rows": workload.samples_of(lambda: eight.generate(all_rows, num_tokens), num_samples),
         "llama.cpp/prefill_512": workload.samples_of(prefill, num_samples)}
+    slow = "llama.cpp/decode_8_rows_8_adapters_one_after_another" if adapters else "llama.cpp/decode_8_rows_one_after_another"
+    results[slow] = workload.samples_of(one_after_another, num_samples)  # last: it leaves an adapter in the context
     one.close()
     eight.close()
     llama_cpp.llama_model_free(model)

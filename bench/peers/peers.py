@@ -1,6 +1,6 @@
 """Measures the peers on this machine and writes the raw samples.
 
-  peers.py PART... --model FILE [--adapters DIR] [--threads 2] [--samples 5] --json FILE
+  peers.py PART... --model FILE [--adapters DIR] [--threads 2] [--samples 5] [--tokens 64] --json FILE
 
 PART is llama, transformers, peft or bandwidth. Run it with the Python of the environment that install.sh makes.
 """
@@ -9,6 +9,8 @@ import json
 import pathlib
 import subprocess
 import sys
+
+import workload
 
 PARTS = ["llama", "transformers", "peft", "bandwidth"]
 
@@ -21,7 +23,8 @@ def measure(part, args):
         return {"read_bandwidth": [float(line) for line in done.stdout.split()]}, "GB/s", {}
     if part == "llama":
         import llama_peer
-        return llama_peer.measure(args.model, args.threads, args.samples), "tokens/s", llama_peer.versions()
+        results = llama_peer.measure(args.model, args.threads, args.samples, args.tokens, args.adapters)
+        return results, "tokens/s", llama_peer.versions()
     import torch_peer
     if part == "transformers":
         results = torch_peer.measure_transformers(args.model, args.threads, args.samples)
@@ -34,9 +37,10 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("parts", nargs="+", choices=PARTS)
     parser.add_argument("--model", required=True)
-    parser.add_argument("--adapters", help="folder of the eight example adapters, for peft")
+    parser.add_argument("--adapters", help="folder of eight adapters: PEFT's, for llama their adapter.gguf")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--samples", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=workload.DECODE_TOKENS, help="of each row and sample, for llama")
     parser.add_argument("--json", required=True, type=pathlib.Path)
     args = parser.parse_args()
 

@@ -1,10 +1,11 @@
 """Joins the samples of heddle and its peers, and says by how much heddle is faster or slower.
 
-  summarize.py PART.json... --threads N --out FILE
+  summarize.py [FAMILY/]=PART.json... --threads N [--before COMMIT] --out FILE
 
 A part is an object with `results` (and perhaps `versions`), or the array of results alone: objects with name,
-unit and samples. Samples of the same name are joined. Writes all samples, the machine's facts and the ratios of
-the medians, and prints the ratios as a Markdown table. Standard library only.
+unit and samples. FAMILY/ is put before their names: before/ for heddle of an earlier commit, qwen2_q4_0/ and
+qwen2_bf16/ for the models of random_qwen2.py. Samples of the same name are joined. Writes all samples, the machine's
+facts and the ratios of the medians, and prints the ratios as a Markdown table. Standard library only.
 """
 import argparse
 import datetime
@@ -15,7 +16,10 @@ import platform
 import statistics
 import subprocess
 
-# Ours, the peer's, and the ratio of their speeds that heddle sets itself.
+BEFORE = "before/"
+SLOWER_AT_MOST = 0.97  # of the speed before
+
+# Ours, the peer's, and the ratio of their speeds that heddle sets itself; None: it sets none.
 SPEED_RATIOS = [
     ("decode_1_row", "llama.cpp/decode_1_row", 1.0),
     ("decode_8_rows_8_adapters", "llama.cpp/decode_8_rows_one_after_another", 1.7),
@@ -23,6 +27,14 @@ SPEED_RATIOS = [
     ("decode_8_rows", "llama.cpp/decode_8_rows", 1.3),
     ("prefill_512", "llama.cpp/prefill_512", 2.0),
     ("prefill_512", "transformers/prefill_512", 0.85)]
+# The same for each model of random_qwen2.py. A row that llama.cpp decodes alone, without an adapter, is in its favour.
+QWEN2_FAMILIES = ["qwen2_q4_0/", "qwen2_bf16/"]
+QWEN2_SPEED_RATIOS = [
+    ("decode_1_row", "llama.cpp/decode_1_row", 1.0),
+    ("decode_8_rows", "llama.cpp/decode_8_rows", None),
+    ("decode_8_rows_8_adapters", "llama.cpp/decode_8_rows_8_adapters_one_after_another", 2.5),
+    ("decode_8_rows_8_adapters", "llama.cpp/decode_1_row", 2.5),
+    ("prefill_512", "llama.cpp/prefill_512", None)]
 
 # Eight adapters of rank 16 on all projections of SmolLM2-135M: layers * rank * sum of (in + out) * bytes of f16.
 INS_AND_OUTS = 2 * (576 + 576) + 2 * (576 + 192) + 3 * (576 + 1536)
@@ -35,17 +47,19 @@ def commit_of_tree():
     return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
-def read_parts(paths):
-    """({name: {unit, samples}}, versions)."""
+def read_parts(parts, before):
+    """({name: {unit, samples}}, versions). Results of an earlier commit say which, where `before` does."""
     results, versions = {}, {}
-    for path in paths:
-        part = json.loads(path.read_text())
+    for family, path in (part.split("=", 1) for part in parts):
+        part = json.loads(pathlib.Path(path).read_text())
         if isinstance(part, list):
             part = dict(results=part)
         versions |= part.get("versions", {})
         for entry in part["results"]:
-            joined = results.setdefault(entry["name"], dict(unit=entry["unit"], samples=[]))
-            assert joined["unit"] == entry["unit"], f"{entry['name']} has units {joined['unit']} and {entry['unit']}"
+            name = family + entry["name"]
+            said = dict(commit=before) if family == BEFORE and before else {}
+            joined = results.setdefault(name, dict(unit=entry["unit"], **said, samples=[]))
+            assert joined["unit"] == entry["unit"], f"{name} has units {joined['unit']} and {entry['unit']}"
             joined["samples"] += entry["samples"]
     return results, versions
 
@@ -63,8 +77,12 @@ def machine_facts(threads):
 def ratios_of(results):
     """One entry per comparison that has both sides; a ratio of at least `wanted` is a win."""
     median = {name: statistics.median(entry["samples"]) for name, entry in results.items()}
+    pairs = list(SPEED_RATIOS)
+    pairs += [(family + ours, family + peer, wanted) for family in QWEN2_FAMILIES for ours, peer, wanted in QWEN2_SPEED_RATIOS]
+    pairs += [(name.removeprefix(BEFORE), name, SLOWER_AT_MOST) for name, entry in results.items()
+              if name.startswith(BEFORE) and entry["unit"] == "tokens/s"]
     ratios = []
-    for ours, peer, wanted in SPEED_RATIOS:
+    for ours, peer, wanted in pairs:
         if ours in median and peer in median:
             ratios.append(dict(ours=ours, than=peer, ours_median=round(median[ours], 1),
                                peer_median=round(median[peer], 1), ratio=round(median[ours] / median[peer], 3),
@@ -81,12 +99,13 @@ def ratios_of(results):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("parts", nargs="+", type=pathlib.Path)
+    parser.add_argument("parts", nargs="+")
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--before", default="", help="the commit of the family before/")
     parser.add_argument("--out", type=pathlib.Path, required=True)
     args = parser.parse_args()
 
-    results, versions = read_parts(args.parts)
+    results, versions = read_parts(args.parts, args.before)
     ratios = ratios_of(results)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(dict(
@@ -94,7 +113,7 @@ def main():
         results=[dict(name=name, **entry) for name, entry in results.items()]), indent=1) + "\n")
     print("| heddle | than | heddle, median | peer, median | ratio | wanted |\n|---|---|---|---|---|---|")
     for r in ratios:
-        print(f"| {r['ours']} | {r['than']} | {r['ours_median']} | {r['peer_median']} | {r['ratio']} | {r['wanted']} |")
+        print(f"| {r['ours']} | {r['than']} | {r['ours_median']} | {r['peer_median']} | {r['ratio']} | {r['wanted'] or '-'} |")
 
 
 if __name__ == "__main__":

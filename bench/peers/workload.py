@@ -7,7 +7,7 @@ import time
 
 NUM_ROWS = 8
 PROMPT_TOKENS = 32    # per row, before decoding
-DECODE_TOKENS = 64    # per row and sample
+DECODE_TOKENS = 64    # per row and sample, where peers.py is not told otherwise
 PREFILL_TOKENS = 512
 
 
