@@ -6,8 +6,9 @@ follow one another without waiting for the GPU. The metadata and speculation cal
 with 3 drafts, the others 16 rows. `empty launch` is torch's kernel that sleeps for no time;
 `torch add_` is an in-place addition by torch.
 
-What a call may take above the empty launch: 3 us for `lora_apply` and `batch_decode`, 1.5 us and
-0.15 us for each array for all others. Calls that take more are marked.
+What a call may take above the empty launch: 3 us for `lora_apply`, `batch_decode` and Megatron-LM's
+drop-ins, which make tensors for their results; 1.5 us and 0.15 us for each array for all others.
+Calls that take more are marked.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from call_cost import run, samples_of
 
 import heddle
 from heddle import ops
+from heddle.compat.megatron import mtp_utils
 
 ROUNDS, CALLS = 21, 100
 REQUESTS, DRAFTS, TOKENS, WIDTH, AVERAGE = 256, 3, 4, 512, 253
@@ -149,6 +151,12 @@ def speculation_calls() -> dict[str, Case]:
         "rewind_kv_cache": Case(
             9,
             lambda: ops.rewind_kv_cache(released, is_released, *kv, counts, states, DRAFTS, 16),
+        ),
+        "Megatron-LM's verify_speculative_tokens": Case(
+            4, lambda: mtp_utils.verify_speculative_tokens(inputs, outputs, n, 0, DRAFTS), 3.0
+        ),
+        "Megatron-LM's rewind_kv_cache": Case(
+            9, lambda: mtp_utils.rewind_kv_cache(counts, states, *kv, DRAFTS, 16), 3.0
         ),
         "speculative_step, outputs of the three": Case(
             16, lambda: ops.speculative_step(*given, **of_the_three)

@@ -28,6 +28,14 @@ def empty_like(like: Any) -> Any:
     return framework.empty_like(like)
 
 
+def bools_like(like: Any) -> Any:
+    """The same of booleans. In torch half the time of `empty`, which names shape and device."""
+    if is_torch(like):
+        torch = sys.modules["torch"]
+        return torch.empty_like(like, dtype=torch.bool)
+    return _namespace(like).empty_like(like, dtype="bool")
+
+
 def addresses(table: Any) -> Any:
     """A table of addresses as int64; one of uint64 is looked at as such."""
     if is_torch(table):
