@@ -81,61 +81,63 @@ Values starts_of(const Values& lengths) {
   return starts;
 }
 
-/// The dtypes of a batch: of cumulative lengths, and of slots and ids. LoRAX has i64 slots and ids.
+/// The dtypes of a batch: of page tables, of slots and ids, of cumulative lengths of pages, slots
+/// and ids, and of lengths and cumulative lengths of tokens.
 struct BatchDTypes {
-  DType starts = DType::kInt32, ids = DType::kInt32;
-
-  [[nodiscard]] std::string suffix() const {
-    return std::string(ids == DType::kInt64 ? ", i64 slots and ids" : "") +
-           (starts == DType::kInt64 ? ", i64 starts" : "");
-  }
+  const char* suffix = "";
+  DType pages = DType::kInt32, ids = DType::kInt32, starts = DType::kInt32, lengths = DType::kInt32;
 };
+constexpr DType kI64 = DType::kInt64;
 constexpr BatchDTypes kBatchDTypes[] = {
-    {}, {.ids = DType::kInt64}, {.starts = DType::kInt64, .ids = DType::kInt64}};
+    {}, {", LoRAX's dtypes", DType::kInt32, kI64, kI64}, {", i64", kI64, kI64, kI64, kI64}};
 
 /// The conversions on rows of these lengths, in tables of `width` columns.
-void time_conversions(Bench& bench, std::string batch, const Values& lengths, int64_t width,
+void time_conversions(Bench& bench, const std::string& name, const Values& lengths, int64_t width,
                       const BatchDTypes& dtypes = {}) {
-  const Values starts = starts_of(lengths);
-  const int64_t total = starts.back();
-  const int64_t copied = 2 * total * size_of(dtypes.ids);
-  const Tensor tables(kSeqs * width, 3), ragged(total, 0, dtypes.ids), values(total, 5, dtypes.ids),
-      input(lengths);
-  const Tensor cu(starts, dtypes.starts), zeros(kSeqs), positions(total),
-      slots(total, 0, dtypes.ids);
-  batch += dtypes.suffix();
-  bench.time("block_tables_to_ragged", batch, copied, [&](const ExecContext& ctx) {
+  const std::string batch = name + dtypes.suffix;
+  const Values cu = starts_of(lengths);
+  const int64_t total = cu.back();
+  const int64_t copied_pages = 2 * total * size_of(dtypes.pages);
+  const int64_t copied_ids = 2 * total * size_of(dtypes.ids);
+  const Tensor tables(kSeqs * width, 3, dtypes.pages), ragged(total, 0, dtypes.pages),
+      pages(total, 5, dtypes.pages);
+  const Tensor input(lengths, dtypes.lengths), zeros(kSeqs, 0, dtypes.lengths);
+  const Tensor cu_seqlens(cu, dtypes.lengths), starts(cu, dtypes.starts);
+  const Tensor positions(total, 0, dtypes.lengths), slots(total, 5, dtypes.ids),
+      filtered(total, 0, dtypes.ids);
+  bench.time("block_tables_to_ragged", batch, copied_pages, [&](const ExecContext& ctx) {
     block_tables_to_ragged(ctx, ragged.vector(), tables.rows(), input.vector(), zeros.vector());
   });
-  bench.time("block_tables_to_padded", batch, copied, [&](const ExecContext& ctx) {
-    block_tables_to_padded(ctx, tables.rows(), values.vector(), cu.vector());
+  bench.time("block_tables_to_padded", batch, copied_pages, [&](const ExecContext& ctx) {
+    block_tables_to_padded(ctx, tables.rows(), pages.vector(), starts.vector());
   });
-  bench.time("prepare_position_slot_ids", batch, copied, [&](const ExecContext& ctx) {
-    prepare_position_slot_ids(ctx, positions.vector(), slots.vector(), input.vector(), cu.vector(),
-                              cu.vector());
+  bench.time("prepare_position_slot_ids", batch, copied_ids, [&](const ExecContext& ctx) {
+    prepare_position_slot_ids(ctx, positions.vector(), filtered.vector(), input.vector(),
+                              cu_seqlens.vector(), starts.vector());
   });
-  bench.time("slots_filtering", batch, copied, [&](const ExecContext& ctx) {
-    slots_filtering(ctx, ragged.vector(), values.vector(), cu.vector(),
-                    cu.vector().narrow(0, 0, kSeqs));
+  bench.time("slots_filtering", batch, copied_ids, [&](const ExecContext& ctx) {
+    slots_filtering(ctx, filtered.vector(), slots.vector(), starts.vector(),
+                    starts.vector().narrow(0, 0, kSeqs));
   });
 }
 
 /// One step of four tokens each.
 void time_new_tokens(Bench& bench, const BatchDTypes& dtypes) {
-  const Values accepted(kSeqs, 4);
+  const std::string batch = std::string("4 each") + dtypes.suffix;
+  const Values accepted(kSeqs, 4), cu = starts_of(accepted);
   const Tensor all(kSeqs * 1024, 0, dtypes.ids), next(4 * kSeqs, 7, dtypes.ids);
-  const Tensor cu(starts_of(accepted), dtypes.starts), cache(kSeqs, 500);
-  const Tensor input(kSeqs, 1), prompt(kSeqs, 100);
-  const Tensor positions(4 * kSeqs), slots(4 * kSeqs, 0, dtypes.ids);
+  const Tensor cu_accepted(cu, dtypes.starts), cu_seqlens(cu, dtypes.lengths);
+  const Tensor cache(kSeqs, 500, dtypes.lengths), input(kSeqs, 1, dtypes.lengths),
+      prompt(kSeqs, 100, dtypes.lengths);
+  const Tensor positions(4 * kSeqs, 0, dtypes.lengths), slots(4 * kSeqs, 0, dtypes.ids);
   const Tensor cu_slots(starts_of(Values(kSeqs, 508)), dtypes.starts);
-  const std::string batch = "4 each" + dtypes.suffix();
   bench.time("prepare_position_slot_ids", batch, 8 * 4 * kSeqs, [&](const ExecContext& ctx) {
-    prepare_position_slot_ids(ctx, positions.vector(), slots.vector(), cache.vector(), cu.vector(),
-                              cu_slots.vector());
+    prepare_position_slot_ids(ctx, positions.vector(), slots.vector(), cache.vector(),
+                              cu_seqlens.vector(), cu_slots.vector());
   });
   bench.time("copy_next_input_ids_inplace", batch, 8 * 4 * kSeqs, [&](const ExecContext& ctx) {
-    copy_next_input_ids_inplace(ctx, all.rows(), next.vector(), cu.vector(), cache.vector(),
-                                input.vector(), prompt.vector());
+    copy_next_input_ids_inplace(ctx, all.rows(), next.vector(), cu_accepted.vector(),
+                                cache.vector(), input.vector(), prompt.vector());
   });
 }
 
