@@ -1,0 +1,326 @@
+#!/usr/bin/env python3
+"""heddle's LoRA ops and its peers' on one CUDA card, in one go and interleaved.
+
+  race.py [options] warm sweep warm-race race   all steps, in this order
+
+  warm       compiles the kernels of the sweep in many processes, into Triton's cache
+  sweep      times the settings of the peers; the best go to the file of settings
+  warm-race  compiles what the race will use
+  race       checks every result, times heddle and the peers in turns, and writes the record
+
+A sweep goes on where an earlier one stopped. The peers' files are those of fetch.py; LoRAX's are a
+checkout that LORAX_SOURCE names. heddle comes from PYTHONPATH, libheddle_race.so from --library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import pathlib
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import stubs  # noqa: E402
+import torch  # noqa: E402
+import triton  # noqa: E402
+from cells import FEWEST_CALLS, ROOT, Arrays, Cell, all_cells  # noqa: E402
+from sweep import Modules, Winners, make, sweep, warm  # noqa: E402
+from timing import Recorded, eager, interleaved, read  # noqa: E402
+
+STEPS = ("warm", "sweep", "warm-race", "race")
+PLANS = 16  # in a graph
+LARGEST_ERROR_OF_GRAPH = 0.02  # several calls add to one y, which is rounded each time
+
+
+class Peers:
+    """The peers whose files are given."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.facts: dict[str, Any] = stubs.install(folder)
+        self.modules: Modules = {}
+        if "sglang" in self.facts:
+            import sglang_calls
+
+            self.modules["sglang"] = sglang_calls
+        if "vllm" in self.facts:
+            import vllm_calls
+
+            self.modules["vllm"] = vllm_calls
+        if source := os.environ.get("LORAX_SOURCE"):
+            import lorax_calls
+
+            self.facts["lorax"] = lorax_calls.install(pathlib.Path(source))
+
+    def versions(self) -> dict[str, str]:
+        """Of the peers, and of what compiles them."""
+        of_peers = {name: facts["version"] for name, facts in self.facts.items()}
+        device = torch.cuda.get_device_name()
+        compilers = {"torch": torch.__version__, "triton": triton.__version__}
+        return {**of_peers, **compilers, "device": device}
+
+
+def entry_points(
+    cell: Cell, arrays: Arrays, peers: Peers, winners: Winners, library: Any
+) -> tuple[dict[str, dict[str, Any]], list[Any]]:
+    """What takes part in a cell: {name: its facts and `call`}, and what must live as long."""
+    from heddle_calls import HeddleCpp, HeddlePython
+
+    found: dict[str, dict[str, Any]] = {}
+    alive: list[Any] = []
+    if library is not None:
+        cpp = HeddleCpp(library, cell, arrays)
+        alive.append(cpp)
+        found["heddle, C++"] = {"peer": "heddle", "form": "C++", "call": cpp.call, "cpp": cpp}
+    python = HeddlePython(cell, arrays)
+    alive.append(python)
+    found["heddle, Python"] = {"peer": "heddle", "form": "Python", "call": python.call}
+    for package, module in peers.modules.items():
+        peer = make(module, cell, arrays)
+        alive.append(peer)
+        settings = [("shipped", module.as_json(peer.shipped()))]
+        if entry := winners.of(cell, package):
+            ranked = enumerate(entry["best"], start=1)
+            settings += [(f"swept {place}", best["setting"]) for place, best in ranked]
+        for form, setting in settings:
+            found[f"{module.PEER}, {form}"] = {
+                "peer": module.PEER,
+                "form": form,
+                "version": peers.facts[package]["version"],
+                "setting": setting,
+                "call": peer.call_with(module.from_json(setting)),
+            }
+    if "lorax" in peers.facts:
+        import lorax_calls
+
+        lorax = lorax_calls.LoRAX(cell, arrays)
+        alive.append(lorax)
+        facts = {"form": "shipped", "version": peers.facts["lorax"]["version"]}
+        found["LoRAX"] = {"peer": "LoRAX", **facts, "call": lorax.call_with(None)}
+    return found, alive
+
+
+def check_graph(launch: Callable[[], None], arrays: Arrays, calls: int, delta: Any) -> float:
+    """One replay from a known y of set 0, which all its calls in the graph add to."""
+    uses = len(range(0, calls, arrays.num_sets))
+    before = arrays.y[0].clone()
+    launch()
+    torch.cuda.synchronize()
+    want = before.float() + uses * delta
+    error = ((arrays.y[0].float() - want).norm() / want.norm()).item()
+    arrays.y[0].copy_(before)
+    if not error <= LARGEST_ERROR_OF_GRAPH:
+        raise ArithmeticError(f"a graph's relative error is {error:.3g}")
+    return error
+
+
+def raced(
+    cell: Cell, peers: Peers, winners: Winners, library: Any, l2_bytes: int
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The records of one cell, and what failed there."""
+    arrays = Arrays(cell, cell.num_sets(l2_bytes), "cuda")
+    calls, last = max(FEWEST_CALLS, arrays.num_sets), arrays.num_sets - 1
+    entries, alive = entry_points(cell, arrays, peers, winners, library)
+    wanted = {0: arrays.expected(0), last: arrays.expected(last)}
+    delta = wanted[0] - arrays.y[0].float()
+    failures = []
+    for name, entry in list(entries.items()):
+        try:
+            errors = [arrays.error_of(entry["call"], i, want) for i, want in wanted.items()]
+            entry["error"] = max(errors)
+        except Exception as error:
+            failures.append(f"{name} at {cell.name}: {type(error).__name__}: {error}")
+            del entries[name]
+    launches: dict[str, Callable[[], None]] = {}
+    for name, entry in entries.items():
+        if "cpp" in entry:
+            launches[name] = entry["cpp"].recorded(calls)
+        else:
+            launches[name] = Recorded(entry["call"], calls, arrays.num_sets).launch
+        check_graph(launches[name], arrays, calls, delta)
+    sums = torch.zeros(1, dtype=torch.int32, device=arrays.memory.device)
+    read(arrays.memory[0], sums)  # compiles it
+    floor = Recorded(lambda i: read(arrays.memory[i], sums), calls, arrays.num_sets)
+    samples = interleaved({"read": floor.launch, **launches}, calls)
+    common = {
+        **cell.key,
+        "calls_in_graph": calls,
+        "sets": arrays.num_sets,
+        "bytes_of_set": arrays.bytes_of_set,
+    }
+    records = [record({"op": "read", "peer": "memory", "form": "read", **common}, samples["read"])]
+    for name, entry in entries.items():
+        facts = {key: entry[key] for key in ("peer", "form", "version", "setting") if key in entry}
+        said = {"op": "lora_apply", **facts, **common, "error": round(entry["error"], 6)}
+        records.append(record(said, samples[name]))
+    if cell.site == "qkv":
+        records += plan_records(cell, peers, alive)
+    told = ", ".join(f"{r['peer']} {r['form']} {r['us']}" for r in records)
+    print(f"{cell.name}, {arrays.num_sets} sets: {told}", flush=True)
+    for failure in failures:
+        print(f"FAILED {failure}"[:300], flush=True)
+    for one in alive:
+        if hasattr(one, "close"):
+            torch.cuda.synchronize()
+            one.close()
+    return records, failures
+
+
+def plan_records(cell: Cell, peers: Peers, alive: list[Any]) -> list[dict[str, Any]]:
+    """What each side does once a step, for all its sites: in a graph where it can be captured, and
+    from an idle GPU until it is done."""
+    graphs: dict[str, Callable[[], None]] = {}
+    eagers: dict[str, Callable[[], None]] = {}
+    for one in alive:
+        name = type(one).__name__
+        if name == "HeddleCpp":
+            graphs["heddle, C++"] = one.recorded(PLANS, is_plan=True)
+        elif name == "HeddlePython":
+            graphs["heddle, Python"] = Recorded(lambda i, one=one: one.prepare(), PLANS, 1).launch
+            eagers["heddle, Python"] = one.prepare
+        elif name == "SGLang":
+            plan = one.shipped()
+
+            def step(one: Any = one, plan: Any = plan) -> None:
+                one.prepare()
+                one.group_rows(plan)
+
+            step()
+            graphs["SGLang triton_v2, shipped"] = Recorded(
+                lambda i, one=one, plan=plan: one.group_rows(plan), PLANS, 1
+            ).launch
+            eagers["SGLang triton_v2, shipped"] = step
+        elif name == "VLLM":
+            eagers["vLLM, shipped"] = one.prepare
+    records = []
+    samples = interleaved(graphs, PLANS)
+    for when, timed in (("graph", samples), ("eager", {n: eager(c) for n, c in eagers.items()})):
+        for name, values in timed.items():
+            peer, form = name.split(", ")
+            facts = {"op": "lora_plan", "peer": peer, "form": form, "when": when, **cell.key}
+            records.append(record(facts, values))
+    return records
+
+
+def record(facts: dict[str, Any], samples: list[float]) -> dict[str, Any]:
+    rounded = [round(us, 4) for us in samples]
+    return {**facts, "us": round(statistics.median(samples), 4), "samples": rounded}
+
+
+def write(path: pathlib.Path, head: dict[str, Any], records: list[dict[str, Any]]) -> None:
+    """One record a line."""
+    text = json.dumps(head, indent=1)[:-2]
+    lines = ",\n".join("  " + json.dumps(record) for record in records)
+    path.write_text(f'{text},\n "records": [\n{lines}\n ]\n}}\n', encoding="utf-8")
+
+
+def race(cells: list[Cell], peers: Peers, arguments: argparse.Namespace) -> None:
+    """The record of all cells, written anew after each."""
+    from heddle_calls import library_at
+
+    library = library_at(arguments.library) if arguments.library else None
+    properties = torch.cuda.get_device_properties(0)
+    versions = peers.versions()
+    winners = Winners(arguments.settings, versions)
+    head = {
+        "what": "heddle's lora_apply and its peers', interleaved in one process on one card; us",
+        "commit": arguments.commit,
+        "date": f"{date.today()}",
+        "device": {
+            "name": properties.name,
+            "l2_bytes": properties.L2_cache_size,
+            "multiprocessors": properties.multi_processor_count,
+        },
+        "versions": {"python": platform.python_version(), "cuda": torch.version.cuda, **versions},
+        "failed": [],
+    }
+    records: list[dict[str, Any]] = []
+    for cell in cells:
+        if time.monotonic() > arguments.until:
+            print(f"no time left for {cell.name} and what follows")
+            break
+        found, failures = raced(cell, peers, winners, library, properties.L2_cache_size)
+        records += found
+        head["failed"] += [failure[:300] for failure in failures]
+        write(arguments.out, head, records)
+        torch.cuda.empty_cache()
+
+
+def in_process(body: Callable[..., None], *given: Any) -> multiprocessing.Process:
+    """A step runs in a process of its own: this one never touches the GPU, so it can fork."""
+    process = multiprocessing.get_context("fork").Process(target=body, args=given)
+    process.start()
+    return process
+
+
+def on_stream(body: Callable[..., Any], *given: Any) -> Any:
+    with torch.cuda.stream(torch.cuda.Stream()):
+        return body(*given)
+
+
+def run_warm(cells: list[Cell], peers: Peers, settings: Any, share: tuple[int, int]) -> None:
+    winners = Winners(settings, peers.versions()) if settings else None
+    on_stream(warm, cells, peers.modules, winners, share)
+
+
+def run_sweep(cells: list[Cell], peers: Peers, arguments: argparse.Namespace) -> None:
+    winners = Winners(arguments.settings, peers.versions())
+    l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
+    left = on_stream(sweep, cells, peers.modules, winners, l2_bytes, arguments.until)
+    print(f"{left} pairs of a cell and a peer are left to sweep")
+
+
+def arguments_of() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("steps", nargs="+", choices=STEPS)
+    parser.add_argument("--peers", type=pathlib.Path, default=HERE / "files", help="of fetch.py")
+    parser.add_argument("--library", type=pathlib.Path, help="libheddle_race.so")
+    parser.add_argument("--settings", type=pathlib.Path, default=HERE / "settings_h200.json")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("lora_race.json"))
+    parser.add_argument("--cells", default="", help="only those whose name has this in it")
+    parser.add_argument("--part", default="0/1", help="i/n: every n-th cell, from the i-th on")
+    parser.add_argument("--seconds", type=float, default=1e9, help="for each step")
+    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
+    parser.add_argument("--commit", default="unknown", help="of heddle")
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = arguments_of()
+    which, of = map(int, arguments.part.split("/"))
+    cells = [cell for cell in all_cells() if arguments.cells in cell.name][which::of]
+    peers = Peers(arguments.peers)
+    print(f"{ROOT.name}: {len(cells)} cells; peers: {', '.join(peers.facts) or 'none'}", flush=True)
+    for step in arguments.steps:
+        begin = time.monotonic()
+        arguments.until = begin + arguments.seconds
+        if step.startswith("warm"):
+            settings = arguments.settings if step == "warm-race" else None
+            shares = [(i, arguments.workers) for i in range(arguments.workers)]
+            running = [in_process(run_warm, cells, peers, settings, share) for share in shares]
+        elif step == "sweep":
+            running = [in_process(run_sweep, cells, peers, arguments)]
+        else:
+            running = [in_process(on_stream, race, cells, peers, arguments)]
+        for process in running:
+            process.join()
+        failed = sum(process.exitcode != 0 for process in running)
+        print(f"{step}: {time.monotonic() - begin:.1f} s, {failed} processes failed", flush=True)
+        if failed and not step.startswith("warm"):
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
