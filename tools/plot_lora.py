@@ -5,17 +5,20 @@ plot_lora.py --collect REPORT...  takes the records of the programs bench_lora*_
                                   from an H200, adds the peers of bench/peers/lora_h200.json, writes bench/results/lora_h200.json, where
                                   the records of programs that no report has stay, and then goes on as
 plot_lora.py                      which draws docs/benchmarks/lora_h200.svg and writes the tables between the markers in
-                                  docs/benchmarks/lora.md
+                                  docs/benchmarks/lora.md; where there is bench/results/lora_race_h200.json, of bench/peers/gpu,
+                                  all that is said of peers comes from it alone
 plot_lora.py --check              whether all that is what the results give
 plot_lora.py --self-test          the same with made-up records in a temporary folder
 """
 
 import json
+import pathlib
 import sys
 
 from figure_drawing import LOSS, dot_plot
 from figure_files import (END, MIN_SAMPLES, ROOT, assert_refuses_no_proof, collected, filled, load, made_up_root, run_tool, stale,
                           unwrapped, update, with_best_peer, write_results)
+from lora_race import RACE, load_race, made_up_race, race_part, race_rows
 from lora_tables import (CELL, HOST_PROGRAM, PHASES, PLOT, PROGRAMS, SHAPES_PROGRAM, SITES_PROGRAM, STEP_PROGRAM, cell_of,
                          page_part, rows_of)
 
@@ -23,6 +26,7 @@ RESULTS = "bench/results/lora_h200.json"
 PEERS = "bench/peers/lora_h200.json"
 PAGE = "docs/benchmarks/lora.md"
 BEGIN = "<!-- table of bench/results/lora_h200.json -->\n"
+BEGIN_RACE = f"<!-- table of {RACE} -->\n"
 
 # From a report of gpu_check to the results.
 
@@ -41,20 +45,20 @@ def collect(reports, peers, old=None):
 # Files.
 
 
-def plot_of(results, peers):
-    rows = [row for row in rows_of(results, peers) if row.peer_us]
+def plot_of(results, peers, race):
+    rows = race_rows(race, peers) if race else [row for row in rows_of(results, peers) if row.peer_us]
     return dot_plot([(f"{title} (site, rank, tokens/adapters)", [row for row in rows if row.phase == phase])
                      for phase, title in PHASES.items()])
 
 
 def outputs(root):
     """What the files of docs should hold: (path, text) each."""
-    results, peers = load(root / RESULTS), load(root / PEERS)
-    page = filled(root / PAGE, {BEGIN: page_part(results, peers)})
+    results, peers, race = load(root / RESULTS), load(root / PEERS), load_race(root / RACE)
+    page = filled(root / PAGE, {BEGIN_RACE: race_part(race, peers, pathlib.Path(PLOT).name), BEGIN: page_part(results, peers, race)})
     if page is None:
-        sys.exit(f"{PAGE} lacks the line {BEGIN.strip()}")
+        sys.exit(f"{PAGE} lacks the line {BEGIN.strip()} or {BEGIN_RACE.strip()}")
     files = [(root / PAGE, page)]
-    return files if results is None else [*files, (root / PLOT, plot_of(results, peers))]
+    return files if results is None else [*files, (root / PLOT, plot_of(results, peers, race))]
 
 
 def made_up_report(peers):
@@ -89,7 +93,7 @@ def made_up_report(peers):
 def self_test():
     peers = load(ROOT / PEERS)
     report = made_up_report(peers)
-    texts = {PEERS: json.dumps(peers), PAGE: f"# Title\n\n{BEGIN}by hand\n{END}\nThe end.\n"}
+    texts = {PEERS: json.dumps(peers), PAGE: f"# Title\n\n{BEGIN_RACE}by hand\n{END}\n{BEGIN}by hand\n{END}\nThe end.\n"}
     with made_up_root(texts, RESULTS) as root:
         assert stale(outputs(root)) == [root / PAGE], "a page without results is filled, too"
         sites_alone = {**report, "benches": report["benches"][:1]}
@@ -112,6 +116,15 @@ def self_test():
         assert plot.count("2.00x") == 33 and plot.count("0.67x") == 1 and plot.count(LOSS) == 6
         (root / PAGE).write_text((root / PAGE).read_text().replace("**0.67**", "1.67"))
         assert stale(outputs(root)) == [root / PAGE], "a table changed by hand is noticed"
+        (root / RACE).write_text(json.dumps(made_up_race(peers)))
+        update(outputs(root), root)
+        page, plot = unwrapped((root / PAGE).read_text()), (root / PLOT).read_text()
+        assert "| qkv | 16 | 1 / 1 | 2.00 | **10.00** | **11.00** | 44.0 | 5.50 | 66.0 | 33.0 | (14.07) | **0.50** | 1.50 |  | 77.0 |" in page
+        assert "| qkv | 64 | 1 / 1 | 2.00 | 10.00 | 11.00 | 44.0 | 22.0 | 66.0 | 33.0 |  | 2.00 | 1.50 |  | 77.0 |" in page
+        assert "Of 22 cells 21 are as fast as the fastest setting of any peer, or faster. Slower: qkv r16 1/1." in page
+        assert "SGLang 0.5.23, vLLM 0.33.0; torch 2.11.0" in page and "best peer |" not in page and "vLLM, swept 2 at qkv." in page
+        assert "A grouped 64x128, 4 warps, 3 stages, split 4 serial; B per_row" in page and "shrink 16x32x64, split 8" in page
+        assert plot.count("2.00x") == 33 and plot.count("0.50x") == 1 and stale(outputs(root)) == []
     assert_refuses_no_proof(lambda reports: collect(reports, peers), report,
                             (lambda r: r["benches"][0]["records"].pop(0) and r["benches"][0]["records"].pop(0), "lack"))
 

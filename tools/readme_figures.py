@@ -16,6 +16,7 @@ import sys
 
 from attention_tables import decode_rows, prefill_cells, prefill_peers
 from figure_files import END, ROOT, bold_below_one, filled, load, made_up_root, measured_at, number, stale, update
+from lora_race import RACE, load_race, made_up_race, race_rows
 from lora_tables import rows_of
 
 PAGE = "README.md"
@@ -23,6 +24,7 @@ LORA, ATTENTION, CPU = "bench/results/lora_h200.json", "bench/results/attention_
 OTHER_CARD = "bench/results/attention_h200_other_card.json"
 LORA_PEERS, ATTENTION_PEERS = "bench/peers/lora_h200.json", "bench/peers/attention_h200.json"
 BEGIN = {name: f"<!-- table of {name} -->\n" for name in (LORA, ATTENTION, CPU)}
+BEGIN_RACE = f"<!-- table of {RACE} -->\n"  # in LORA's place, where there is a race
 
 # Label of a row of lora_tables -> what the page calls it.
 LORA_CELLS = {"qkv r16 1/1": "qkv, rank 16, 1 row", "qkv r16 32/8": "qkv, rank 16, 32 rows, 8 adapters",
@@ -58,12 +60,12 @@ def measured(results):
     return measured_at(results["records"]).capitalize() + "."
 
 
-def lora_part(results, peers):
-    rows = {row.label: row for row in rows_of(results, peers) if row.peer_us}
-    lines = [row_of(title, number(row.us), number(row.peer_us), row.peer.split(",")[0].split()[0], row.peer_us / row.us)
-             for label, title in LORA_CELLS.items() for row in [rows[label]]]
+def lora_part(results, peers, race):
+    rows = {row.label: row for row in (race_rows(race, peers) if race else rows_of(results, peers)) if row.peer_us}
+    lines = [row_of(title.replace("rank ", "r") if race else title, number(row.us), number(row.peer_us),
+                    row.peer_in_short if race else row.peer.split(",")[0].split()[0], row.peer_us / row.us) for label, title in LORA_CELLS.items() for row in [rows[label]]]
     losses = sum(row.us > row.peer_us for row in rows.values())
-    return [*table("us", lines), "", f"Slower in {losses} of {len(rows)} cells. {measured(results)}"]
+    return [*table("us", lines), "", f"Slower in {losses} of {len(rows)} cells. {measured(race or results)}"]
 
 
 def attention_part(results, peers, other_card):
@@ -108,12 +110,16 @@ def cpu_part(results):
 
 def outputs(root):
     """What README.md should hold."""
-    parts = {LORA: lora_part(load(root / LORA), load(root / LORA_PEERS)),
+    race = load_race(root / RACE)
+    parts = {LORA: lora_part(load(root / LORA), load(root / LORA_PEERS), race),
              ATTENTION: attention_part(load(root / ATTENTION), load(root / ATTENTION_PEERS), load(root / OTHER_CARD)),
              CPU: cpu_part(load(root / CPU))}
-    page = filled(root / PAGE, {BEGIN[name]: "\n".join(lines) + "\n" for name, lines in parts.items()})
+    is_of_race = BEGIN_RACE in (root / PAGE).read_text()
+    begins = {**BEGIN, LORA: BEGIN_RACE} if is_of_race else BEGIN
+    page = filled(root / PAGE, {begins[name]: "\n".join(lines) + "\n" for name, lines in parts.items()})
     if page is None:
-        sys.exit(f"{PAGE} lacks one of the lines {' '.join(line.strip() for line in BEGIN.values())}")
+        sys.exit(f"{PAGE} lacks one of the lines {' '.join(line.strip() for line in begins.values())}")
+    page = page.replace(begins[LORA], BEGIN_RACE if race else BEGIN[LORA])
     return [(root / PAGE, page)]
 
 
@@ -138,6 +144,11 @@ def self_test():
         assert text.count("| heddle | best peer | ratio |") == 3 and not stale(outputs(root))
         (root / PAGE).write_text(text.replace("**0.01**", "1.01"))
         assert stale(outputs(root)) == [root / PAGE], "a table changed by hand is noticed"
+        (root / RACE).write_text(json.dumps(made_up_race(results[LORA_PEERS])))
+        update(outputs(root), root)
+        text = (root / PAGE).read_text()
+        assert BEGIN_RACE in text and BEGIN[LORA] not in text and "Commit 0123456, 2026-01-31" in text and not stale(outputs(root))
+        assert "| qkv, r16, 1 row | 11.00 | 5.50, SGLang-0.5.23 swept | **0.50** |" in text and "Slower in 1 of 34 cells" in text
 
 
 def main():

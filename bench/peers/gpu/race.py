@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """heddle's LoRA ops and its peers' on one CUDA card, in one go and interleaved.
 
-  race.py [options] warm sweep warm-race race   all steps, in this order
+  race.py [options] warm sweep race   all steps, in this order
 
-  warm       compiles the kernels of the sweep in many processes, into Triton's cache
-  sweep      times the settings of the peers; the best go to the file of settings
-  warm-race  compiles what the race will use
-  race       checks every result, times heddle and the peers in turns, and writes the record
+  warm   compiles the peers' kernels in many processes, into Triton's cache
+  sweep  times the settings of the peers; the best go to the file of settings
+  race   checks every result, times heddle and the peers in turns, and writes the record
 
 A sweep goes on where an earlier one stopped. The peers' files are those of fetch.py; LoRAX's are a
 checkout that LORAX_SOURCE names. heddle comes from PYTHONPATH, libheddle_race.so from --library.
@@ -23,6 +22,7 @@ import platform
 import statistics
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from datetime import date
 from typing import Any
@@ -33,11 +33,11 @@ sys.path.insert(0, str(HERE))
 import stubs  # noqa: E402
 import torch  # noqa: E402
 import triton  # noqa: E402
-from cells import FEWEST_CALLS, ROOT, Arrays, Cell, all_cells  # noqa: E402
+from cells import FEWEST_CALLS, Arrays, Cell, all_cells  # noqa: E402
 from sweep import Modules, Winners, make, sweep, warm  # noqa: E402
 from timing import Recorded, eager, interleaved, read  # noqa: E402
 
-STEPS = ("warm", "sweep", "warm-race", "race")
+UNTIL = {"warm": 0.35, "sweep": 0.7, "race": 1.0}  # of the seconds: then a step ends at a cell
 PLANS = 16  # in a graph
 LARGEST_ERROR_OF_GRAPH = 0.02  # several calls add to one y, which is rounded each time
 
@@ -60,6 +60,10 @@ class Peers:
             import lorax_calls
 
             self.facts["lorax"] = lorax_calls.install(pathlib.Path(source))
+
+    def names(self) -> list[str]:
+        """As records call them."""
+        return [module.PEER for module in self.modules.values()]
 
     def versions(self) -> dict[str, str]:
         """Of the peers, and of what compiles them."""
@@ -141,12 +145,17 @@ def raced(
             failures.append(f"{name} at {cell.name}: {type(error).__name__}: {error}")
             del entries[name]
     launches: dict[str, Callable[[], None]] = {}
-    for name, entry in entries.items():
-        if "cpp" in entry:
-            launches[name] = entry["cpp"].recorded(calls)
-        else:
-            launches[name] = Recorded(entry["call"], calls, arrays.num_sets).launch
-        check_graph(launches[name], arrays, calls, delta)
+    for name, entry in list(entries.items()):
+        try:
+            if "cpp" in entry:
+                launch = entry["cpp"].recorded(calls)
+            else:
+                launch = Recorded(entry["call"], calls, arrays.num_sets).launch
+            check_graph(launch, arrays, calls, delta)
+            launches[name] = launch
+        except Exception as error:
+            failures.append(f"{name} at {cell.name}, in a graph: {type(error).__name__}: {error}")
+            del entries[name]
     sums = torch.zeros(1, dtype=torch.int32, device=arrays.memory.device)
     read(arrays.memory[0], sums)  # compiles it
     floor = Recorded(lambda i: read(arrays.memory[i], sums), calls, arrays.num_sets)
@@ -223,8 +232,8 @@ def write(path: pathlib.Path, head: dict[str, Any], records: list[dict[str, Any]
     path.write_text(f'{text},\n "records": [\n{lines}\n ]\n}}\n', encoding="utf-8")
 
 
-def race(cells: list[Cell], peers: Peers, arguments: argparse.Namespace) -> None:
-    """The record of all cells, written anew after each."""
+def race(cells: list[Cell], peers: Peers, arguments: argparse.Namespace) -> int:
+    """The record of all cells, written anew after each; 1 where heddle or a peer has no time."""
     from heddle_calls import library_at
 
     library = library_at(arguments.library) if arguments.library else None
@@ -244,53 +253,60 @@ def race(cells: list[Cell], peers: Peers, arguments: argparse.Namespace) -> None
         "failed": [],
     }
     records: list[dict[str, Any]] = []
+    wanted = {(c.name, peer) for c in cells for peer in ("heddle", *peers.names())}
     for cell in cells:
         if time.monotonic() > arguments.until:
             print(f"no time left for {cell.name} and what follows")
             break
-        found, failures = raced(cell, peers, winners, library, properties.L2_cache_size)
+        try:
+            found, failures = raced(cell, peers, winners, library, properties.L2_cache_size)
+        except Exception as error:
+            traceback.print_exc()
+            found, failures = [], [f"{cell.name}: {type(error).__name__}: {error}"]
         records += found
+        wanted -= {(cell.name, r["peer"]) for r in found if r["op"] == "lora_apply"}
         head["failed"] += [failure[:300] for failure in failures]
         write(arguments.out, head, records)
         torch.cuda.empty_cache()
+    if wanted:
+        print(f"without a time: {sorted(wanted)}")
+    return int(bool(wanted))
 
 
-def in_process(body: Callable[..., None], *given: Any) -> multiprocessing.Process:
-    """A step runs in a process of its own: this one never touches the GPU, so it can fork."""
-    process = multiprocessing.get_context("fork").Process(target=body, args=given)
-    process.start()
-    return process
-
-
-def on_stream(body: Callable[..., Any], *given: Any) -> Any:
+def run(step: str, arguments: argparse.Namespace, share: tuple[int, int]) -> None:
+    """One step, in a process of its own."""
+    cells, peers = cells_of(arguments), Peers(arguments.peers)
     with torch.cuda.stream(torch.cuda.Stream()):
-        return body(*given)
+        if step == "warm":
+            warm(cells, peers.modules, share, arguments.until)
+        elif step == "sweep":
+            winners = Winners(arguments.settings, peers.versions())
+            l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
+            left = sweep(cells, peers.modules, winners, l2_bytes, arguments.until)
+            print(f"{left} pairs of a cell and a peer are left to sweep")
+        else:
+            sys.exit(race(cells, peers, arguments))
 
 
-def run_warm(cells: list[Cell], peers: Peers, settings: Any, share: tuple[int, int]) -> None:
-    winners = Winners(settings, peers.versions()) if settings else None
-    on_stream(warm, cells, peers.modules, winners, share)
-
-
-def run_sweep(cells: list[Cell], peers: Peers, arguments: argparse.Namespace) -> None:
-    winners = Winners(arguments.settings, peers.versions())
-    l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
-    left = on_stream(sweep, cells, peers.modules, winners, l2_bytes, arguments.until)
-    print(f"{left} pairs of a cell and a peer are left to sweep")
+def cells_of(arguments: argparse.Namespace) -> list[Cell]:
+    """Those that the command line picks."""
+    parts = arguments.cells.split(";")
+    which, of = map(int, arguments.part.split("/"))
+    return [cell for cell in all_cells() if any(part in cell.name for part in parts)][which::of]
 
 
 def arguments_of() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("steps", nargs="+", choices=STEPS)
+    parser.add_argument("steps", nargs="+", choices=UNTIL)
     parser.add_argument("--peers", type=pathlib.Path, default=HERE / "files", help="of fetch.py")
     parser.add_argument("--library", type=pathlib.Path, help="libheddle_race.so")
     parser.add_argument("--settings", type=pathlib.Path, default=HERE / "settings_h200.json")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("lora_race.json"))
-    parser.add_argument("--cells", default="", help="only those whose name has this in it")
+    parser.add_argument("--cells", default="", help="with one of PART;PART in their name")
     parser.add_argument("--part", default="0/1", help="i/n: every n-th cell, from the i-th on")
-    parser.add_argument("--seconds", type=float, default=1e9, help="for each step")
+    parser.add_argument("--seconds", type=float, default=1e9, help="for all steps together")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     parser.add_argument("--commit", default="unknown", help="of heddle")
     return parser.parse_args()
@@ -298,28 +314,23 @@ def arguments_of() -> argparse.Namespace:
 
 def main() -> int:
     arguments = arguments_of()
-    which, of = map(int, arguments.part.split("/"))
-    cells = [cell for cell in all_cells() if arguments.cells in cell.name][which::of]
-    peers = Peers(arguments.peers)
-    print(f"{ROOT.name}: {len(cells)} cells; peers: {', '.join(peers.facts) or 'none'}", flush=True)
+    begin = time.monotonic()
+    failed = {}
     for step in arguments.steps:
-        begin = time.monotonic()
-        arguments.until = begin + arguments.seconds
-        if step.startswith("warm"):
-            settings = arguments.settings if step == "warm-race" else None
-            shares = [(i, arguments.workers) for i in range(arguments.workers)]
-            running = [in_process(run_warm, cells, peers, settings, share) for share in shares]
-        elif step == "sweep":
-            running = [in_process(run_sweep, cells, peers, arguments)]
-        else:
-            running = [in_process(on_stream, race, cells, peers, arguments)]
+        arguments.until = begin + UNTIL[step] * arguments.seconds
+        shares = arguments.workers if step == "warm" else 1
+        context = multiprocessing.get_context("spawn")  # the peers' modules may have touched CUDA
+        running = [
+            context.Process(target=run, args=(step, arguments, (i, shares))) for i in range(shares)
+        ]
+        for process in running:
+            process.start()
         for process in running:
             process.join()
-        failed = sum(process.exitcode != 0 for process in running)
-        print(f"{step}: {time.monotonic() - begin:.1f} s, {failed} processes failed", flush=True)
-        if failed and not step.startswith("warm"):
-            return 1
-    return 0
+        failed[step] = sum(process.exitcode != 0 for process in running)
+        print(f"{step}: {failed[step]} of {shares} processes failed; ", end="")
+        print(f"{time.monotonic() - begin:.1f} s so far", flush=True)
+    return int(failed.get("sweep", 0) + failed.get("race", 0) > 0)
 
 
 if __name__ == "__main__":

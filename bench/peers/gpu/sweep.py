@@ -6,6 +6,7 @@ import json
 import pathlib
 import statistics
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -113,7 +114,11 @@ def sweep(
         want = arrays.expected(0)
         for package in [p for c, p in left if c is cell]:
             begin = time.monotonic()
-            entry = swept(modules[package], cell, arrays, want)
+            try:
+                entry = swept(modules[package], cell, arrays, want)
+            except Exception:  # the others may be found all the same
+                traceback.print_exc()
+                continue
             winners.put(cell, package, entry)
             us = entry["best"][0]["us"] if entry["best"] else float("nan")
             spent = f"{entry['tried']} in {time.monotonic() - begin:.1f} s"
@@ -123,23 +128,18 @@ def sweep(
     return sum(winners.of(c, p) is None for c in cells for p in modules)
 
 
-def warm(
-    cells: list[Cell], modules: Modules, winners: Winners | None, share: tuple[int, int]
-) -> None:
-    """Calls a share of the settings once, so that their kernels are in Triton's cache: those of the
-    sweep, or with `winners` those of the race."""
+def warm(cells: list[Cell], modules: Modules, share: tuple[int, int], until: float) -> None:
+    """Calls a share of the settings once, so that their kernels are in Triton's cache."""
     which, of = share
     for cell in cells:
+        if time.monotonic() > until:
+            return
         arrays = Arrays(cell, 1, "cuda")
         for package, module in modules.items():
             peer = make(module, cell, arrays)
-            entry = winners.of(cell, package) if winners else None
-            if winners:
-                settings = [best["setting"] for best in entry["best"]] if entry else []
-                settings.append(module.as_json(peer.shipped()))
-            else:
-                of_both = getattr(module, "settings_to_warm", None)
-                settings = list(of_both(cell)) if of_both else sum(candidates(module, cell), [])
+            of_both = getattr(module, "settings_to_warm", None)
+            settings = list(of_both(cell)) if of_both else sum(candidates(module, cell), [])
+            settings.append(module.as_json(peer.shipped()))
             for setting in settings[which::of]:
                 try:
                     peer.call_with(module.from_json(setting))(0)

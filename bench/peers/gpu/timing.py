@@ -34,12 +34,16 @@ class Recorded:
     """A captured graph of call(0), call(1), ..., whose sets take turns."""
 
     def __init__(self, call: Callable[[int], None], calls: int, num_sets: int) -> None:
-        self.calls = calls
+        """On the current stream, which must not be the default one. torch.cuda.graph would do the
+        same, and empty torch's cache of memory each time."""
         self.graph = torch.cuda.CUDAGraph()
-        stream = torch.cuda.current_stream()
-        with torch.cuda.graph(self.graph, stream=stream):
+        torch.cuda.synchronize()
+        self.graph.capture_begin(capture_error_mode="thread_local")
+        try:
             for i in range(calls):
                 call(i % num_sets)
+        finally:
+            self.graph.capture_end()
 
     def launch(self) -> None:
         self.graph.replay()
