@@ -13,6 +13,7 @@ void read_gemma(const ModelFacts& facts, DecoderConfig& config, int64_t layers_o
   config.norm_adds_one = !s.is_gguf();  // GGUF stores 1 + w
   config.embedding_scale = root(static_cast<double>(config.hidden_size));
   config.gate_activation = read_activation(s, {"hidden_activation", ""}, "gelu_pytorch_tanh");
+  s.mark_void({SettingName{"hidden_act", ""}});  // what earlier files say beside it
   const bool is_largest = s.is_gguf() && config.num_layers == layers_of_largest;
   const int64_t scalar =
       is_largest ? config.hidden_size / config.num_q_heads : (s.is_gguf() ? config.head_dim : 256);

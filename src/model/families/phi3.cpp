@@ -8,6 +8,7 @@ void read_phi3(const ModelFacts& facts, DecoderConfig& config) {
   const Settings& s = facts.settings;
   config.gate_activation = read_activation(s, {"hidden_act", ""}, "silu");
   config.fused_qkv = config.fused_gate_up = true;
+  s.mark_void({SettingName{"original_max_position_embeddings", ""}});  // of longrope alone
   Rotation rotation = read_rotation(s, config, {.scaling_is_longrope = true});
   if (s.is_gguf()) rotation.has_long_factors = facts.weights.contains("rope_factors_long.weight");
   config.rotations = {std::move(rotation)};

@@ -6,6 +6,7 @@ namespace heddle::model {
 
 void read_qwen_windows(const Settings& settings, DecoderConfig& config) {
   const SettingName window{"sliding_window", ""};
+  settings.mark_void({window, {"max_window_layers", ""}, {"layer_types", ""}});
   if (!settings.flag_or({"use_sliding_window", ""}, false) || !settings.has(window)) return;
   read_windows(settings, config, settings.extent(window), [](const Settings& s, int64_t layer) {
     const SettingName first{"max_window_layers", ""};

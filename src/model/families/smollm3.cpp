@@ -9,14 +9,16 @@ namespace {
 /// By layer, whether its q and k are rotated.
 std::vector<bool> read_rotated_layers(const Settings& s, int64_t num_layers) {
   const SettingName given{"no_rope_layers", ""};  // 1: with rotation, in spite of its name
+  const SettingName every{"no_rope_layer_interval", ""};
   std::vector<bool> rotated;
   if (s.has(given)) {
+    s.mark_void({every});
     for (const double flag : s.numbers(given)) rotated.push_back(flag != 0);
     HEDDLE_CHECK(static_cast<int64_t>(rotated.size()) >= num_layers, s.where(given), " has ",
                  rotated.size(), " entries, expected one for each of ", num_layers, " layers");
     return rotated;
   }
-  const int64_t interval = s.extent_or({"no_rope_layer_interval", ""}, 4);
+  const int64_t interval = s.extent_or(every, 4);
   for (int64_t i = 0; i < num_layers; ++i) rotated.push_back((i + 1) % interval != 0);
   return rotated;
 }
@@ -29,6 +31,7 @@ void read_smollm3(const ModelFacts& facts, DecoderConfig& config) {
   const std::vector<bool> rotated = read_rotated_layers(s, config.num_layers);
   config.layers.resize(static_cast<size_t>(config.num_layers));
   const SettingName window{"sliding_window", ""};
+  s.mark_void({window, {"layer_types", ""}});
   if (s.flag_or({"use_sliding_window", ""}, false) && s.has(window)) {
     read_windows(s, config, s.extent(window), [](const Settings&, int64_t) { return false; });
     if (!s.has({"layer_types", ""})) {

@@ -28,6 +28,7 @@ constexpr const char* kMoreTemplates = "additional_chat_templates";
 /// Keys of config.json that say nothing of what the model computes, or what is said elsewhere.
 constexpr std::array kNeutralSettings = {"_attn_implementation_autoset",
                                          "_name_or_path",
+                                         "_sliding_window_pattern",  // layer_types say it
                                          "architectures",
                                          "attention_dropout",
                                          "auto_map",

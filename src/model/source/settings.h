@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
@@ -41,6 +42,11 @@ class Settings {
   [[nodiscard]] virtual std::string text(const SettingName& name) const = 0;
   [[nodiscard]] virtual std::vector<double> numbers(const SettingName& name) const = 0;
   [[nodiscard]] virtual std::vector<std::string> texts(const SettingName& name) const = 0;
+
+  /// Settings that others make void: they count as asked for.
+  void mark_void(std::initializer_list<SettingName> names) const {
+    for (const SettingName& name : names) (void)has(name);
+  }
 
   /// 1 to 2^31 - 1.
   [[nodiscard]] int64_t extent(const SettingName& name) const;

@@ -164,6 +164,7 @@ TEST(FolderModel, ChecksExtents) {
 TEST(FolderModel, ListsSettingsThatItDoesNotRead) {
   SmallFolder small;
   small.config["attention_dropout"] = 0.1;
+  small.config["_sliding_window_pattern"] = 6;  // as transformers 5 writes it beside layer_types
   small.config["logit_bias_of_tomorrow"] = 3;
   small.config["off"] = false;
   small.config["nothing"] = nullptr;
@@ -171,6 +172,32 @@ TEST(FolderModel, ListsSettingsThatItDoesNotRead) {
   small.write_all();
   const FolderModel model(small.path());
   EXPECT_EQ(model.unread_settings(), (std::vector<std::string>{"alibi", "logit_bias_of_tomorrow"}));
+}
+
+TEST(FolderModel, SettingsThatOthersMakeVoidCountAsRead) {
+  const auto unread = [](const char* architecture, const nlohmann::json& more) {
+    SmallFolder small;
+    small.config["architectures"] = {architecture};
+    small.config.update(more);
+    small.write_all();
+    return FolderModel(small.path()).unread_settings();
+  };
+  const std::vector<std::string> none;
+  const nlohmann::json no_window = {{"use_sliding_window", false},
+                                    {"sliding_window", 131072},
+                                    {"max_window_layers", 21},
+                                    {"layer_types", {"full_attention", "full_attention"}}};
+  EXPECT_EQ(unread("Qwen2ForCausalLM", no_window), none);
+  EXPECT_EQ(unread("Qwen3ForCausalLM", no_window), none);
+  EXPECT_EQ(unread("LlamaForCausalLM", no_window).size(), 3u);
+  EXPECT_EQ(unread("SmolLM3ForCausalLM", {{"no_rope_layers", {1, 0}},
+                                          {"no_rope_layer_interval", 2},
+                                          {"layer_types", {"full_attention", "full_attention"}}}),
+            none);
+  EXPECT_EQ(unread("Phi3ForCausalLM", {{"original_max_position_embeddings", 4096}}), none);
+  EXPECT_EQ(unread("Gemma2ForCausalLM",
+                   {{"hidden_act", "gelu"}, {"hidden_activation", "gelu_pytorch_tanh"}}),
+            none);
 }
 
 TEST(FolderModel, ChecksTokensThatEndAnswers) {
