@@ -36,20 +36,28 @@ const BytePairEncoder::Rule* BytePairEncoder::find(int32_t left, int32_t right) 
 }
 
 /// Looks up what may merge the symbol with its next and queues that.
+template <bool kForbids>
 void BytePairEncoder::add_candidate(int32_t position, Scratch& scratch) const {
   Scratch::Symbol& symbol = scratch.symbols[size_t(position)];
   symbol.rule =
       symbol.next < 0 ? nullptr : find(symbol.id, scratch.symbols[size_t(symbol.next)].id);
   if (symbol.rule == nullptr) return;
-  if (scratch.forbidden != nullptr && (*scratch.forbidden)[size_t(symbol.rule->merged)]) {
-    symbol.rule = nullptr;
-    return;
+  if constexpr (kForbids) {
+    if ((*scratch.forbidden)[size_t(symbol.rule->merged)]) {
+      symbol.rule = nullptr;
+      return;
+    }
   }
   scratch.heap.push_back(uint64_t{symbol.rule->rank} << 32 | uint32_t(position));
 }
 
 void BytePairEncoder::encode(std::string_view word, Scratch& scratch,
                              std::vector<int32_t>& ids) const {
+  if (word.size() == 1) {  // a digit, a sign or a space as a rule
+    const int32_t id = byte_tokens_[static_cast<uint8_t>(word.front())];
+    if (id >= 0) ids.push_back(id);
+    return;
+  }
   for (const char c : word) {
     const int32_t id = byte_tokens_[static_cast<uint8_t>(c)];
     if (id >= 0) scratch.add(id);
@@ -58,12 +66,21 @@ void BytePairEncoder::encode(std::string_view word, Scratch& scratch,
 }
 
 void BytePairEncoder::merge(Scratch& scratch, std::vector<int32_t>& ids) const {
+  if (scratch.forbidden == nullptr) {
+    merge_symbols<false>(scratch, ids);
+  } else {
+    merge_symbols<true>(scratch, ids);
+  }
+}
+
+template <bool kForbids>
+void BytePairEncoder::merge_symbols(Scratch& scratch, std::vector<int32_t>& ids) const {
   std::vector<Scratch::Symbol>& symbols = scratch.symbols;
   std::vector<uint64_t>& heap = scratch.heap;
   heap.clear();
   if (symbols.empty()) return;
   symbols.back().next = -1;
-  for (size_t i = 0; i < symbols.size(); ++i) add_candidate(int32_t(i), scratch);
+  for (size_t i = 0; i + 1 < symbols.size(); ++i) add_candidate<kForbids>(int32_t(i), scratch);
   std::make_heap(heap.begin(), heap.end(), std::greater<>());
 
   while (!heap.empty()) {
@@ -82,7 +99,7 @@ void BytePairEncoder::merge(Scratch& scratch, std::vector<int32_t>& ids) const {
     if (left.next >= 0) symbols[size_t(left.next)].previous = position;
     for (const int32_t changed : {position, left.previous}) {
       const size_t queued = heap.size();
-      if (changed >= 0) add_candidate(changed, scratch);
+      if (changed >= 0) add_candidate<kForbids>(changed, scratch);
       if (heap.size() > queued) std::push_heap(heap.begin(), heap.end(), std::greater<>());
     }
   }

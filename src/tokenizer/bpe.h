@@ -41,7 +41,11 @@ class BytePairEncoder {
   };
   /// The rule for the pair, or nullptr.
   [[nodiscard]] const Rule* find(int32_t left, int32_t right) const;
+  // kForbids: whether scratch.forbidden is there. Both are compiled, words without pay nothing.
+  template <bool kForbids>
   void add_candidate(int32_t position, Scratch& scratch) const;
+  template <bool kForbids>
+  void merge_symbols(Scratch& scratch, std::vector<int32_t>& ids) const;
 
   std::array<int32_t, 256> byte_tokens_;
   std::vector<Rule> rules_;           // by left token, then by right token
