@@ -38,11 +38,11 @@ check: build ## run the checks of the source tree alone: format, includes, heade
 	@ctest --test-dir build --output-on-failure -L check
 	@tools/tidy.sh
 
-conformance: ## hold the tokenizers that models ship against other implementations; writes build/conformance.json
+conformance: ## hold tokenizers, templates and models against other implementations; writes build/conformance.json
 	@tools/bootstrap
-	@tools/build release heddle_tokenizer_ids
+	@tools/build release heddle_tokenizer_ids render_template heddle_model_logits
 	@tools/python_env conformance
-	@build/venv/bin/python tests/conformance/run.py build/tests/heddle_tokenizer_ids --record build/conformance.json
+	@build/venv/bin/python tests/conformance/conform.py build --record build/conformance.json
 
 format: ## format all C++ in place
 	@tools/bootstrap

@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
-"""Fails where a file of bench/results does not say what was measured: check_records.py [--self-test]
+"""Fails where a file of bench/results does not say what was measured, or tests/conformance/record.json what was compared:
+check_records.py [--self-test]
 
 Every record says, itself or at the head of its file, which commit was measured ("commit", 7 to 40 hexadecimal digits) and on which day
 ("date", 2026-01-31), and has all its samples. Where two commits are compared, "before" is the other one, and both have samples:
 
   {"commit": "36235a5", "date": "2026-11-23", "records": [{"op": "rms_norm", "us": 3.6, "samples": [3.6, 3.5]}]}
   {"before": "5d765f0", "commit": "36235a5", "date": ..., "records": [{"op": ..., "before_samples": [...], "samples": [...]}]}
+
+A record of conformance says in how many comparisons both sides differ, of all of a whole run on a tree without changes:
+
+  {"commit": "36235a5", "date": ..., "changed files": 0, "not covered": [], "records": [{"kind": "family", "compared": 7, "differ": 0}]}
 """
 
 import json
@@ -16,6 +21,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LISTS = ("records", "results")
+CONFORMANCE = ROOT / "tests/conformance/record.json"
 
 
 def is_commit(text):
@@ -48,6 +54,28 @@ def faults_of(report):
     return faults
 
 
+def faults_of_conformance(report):
+    """The same of a record of conformance."""
+    head = {"commit": is_commit, "date": is_day, "changed files": lambda count: count == 0, "not covered": lambda names: names == []}
+    faults = [f"{name} is {report.get(name)}" for name, is_fine in head.items() if not is_fine(report.get(name))]
+    if not report.get("records"):
+        faults.append("has no records")
+    for record in report.get("records", []):
+        compared, differ = record.get("compared"), record.get("differ")
+        if not (isinstance(compared, int) and isinstance(differ, int) and 0 <= differ and 0 < compared):
+            faults.append(f"{record.get('kind')} {record.get('name')} compares {compared}, of which {differ} differ")
+    return faults
+
+
+def self_test_conformance():
+    record = {"kind": "family", "name": "olmo2", "compared": 7, "differ": 0}
+    fine = {"commit": "36235a5", "date": "2026-11-23", "changed files": 0, "not covered": [], "records": [record]}
+    assert faults_of_conformance(fine) == []
+    for spoilt in ({"commit": "36235a5-modified"}, {"date": ""}, {"changed files": 1}, {"not covered": ["trl"]}, {"records": []},
+                   {"records": [{**record, "compared": 0}]}, {"records": [record, {"kind": "family"}]}):
+        assert len(faults_of_conformance({**fine, **spoilt})) == 1, spoilt
+
+
 def self_test():
     record = {"op": "rms_norm", "samples": [3.5, 3]}
     fine = {"commit": "36235a5", "date": "2026-11-23", "records": [record]}
@@ -66,11 +94,13 @@ def self_test():
 def main():
     if sys.argv[1:] == ["--self-test"]:
         self_test()
+        self_test_conformance()
         print("check_records.py: self-test passed")
         return 0
     files = sorted(ROOT.glob("bench/results/*.json"))
-    faults = [f"{path.relative_to(ROOT)}: {fault}" for path in files for fault in faults_of(json.loads(path.read_text()))]
-    print("\n".join(faults[:20]) or f"{len(files)} files of records say commit, day and samples")
+    of_files = [(path, faults_of) for path in files] + [(CONFORMANCE, faults_of_conformance)] * CONFORMANCE.exists()
+    faults = [f"{path.relative_to(ROOT)}: {fault}" for path, faults_in in of_files for fault in faults_in(json.loads(path.read_text()))]
+    print("\n".join(faults[:20]) or f"{len(of_files)} files of records say commit, day and samples")
     return 1 if faults or not files else 0
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import json
 import os
 import pathlib
 import random
 import subprocess
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ STEPS = 64
 LENGTHS = (1, 5, 30, 55)
 GGUF_CASES = [case for case in CASES if case.gguf]
 GGUF_TYPES = ("F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
+FOLDER_TYPES = {"float16": "F16", "bfloat16": "BF16"}
 
 pytestmark = pytest.mark.skipif(not TORCH_WANTED, reason="skipped: HEDDLE_TEST_TORCH=0")
 
@@ -39,6 +42,37 @@ def one_thread() -> Any:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@dataclasses.dataclass
+class Comparison:
+    """What a test has found of a model in a form, such as "GGUF Q8_0"."""
+
+    form: str
+    error: float = 0.0  # the largest, of the largest logit
+    is_equal: bool = False
+
+
+FOUND: list[Comparison] = []  # of the test that runs
+
+
+@contextlib.contextmanager
+def comparison(form: str) -> Iterator[Comparison]:
+    """Holds what is compared, which is equal where nothing is raised."""
+    FOUND.append(Comparison(form))
+    yield FOUND[-1]
+    FOUND[-1].is_equal = True
+
+
+@pytest.fixture(autouse=True)
+def tell_comparisons(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> Iterator[None]:
+    """Adds to what --junitxml writes of a test; tests/conformance/families.py reads it."""
+    FOUND.clear()
+    yield
+    if FOUND:
+        record_property("model", request.node.callspec.params["case"].model)
+    for found in FOUND:
+        record_property(found.form, f"{'equal' if found.is_equal else 'differs'} {found.error:.3g}")
 
 
 def seed_of_run() -> int:
@@ -77,8 +111,8 @@ def forget_lengths(model: Any) -> None:
             module.rotary_emb = type(module.rotary_emb)(model.config)
 
 
-def check_row(model: Any, tokens: list[int], got: dict[str, Any]) -> None:
-    """The logits after the last token are transformers', and so is the greedy answer.
+def compare_row(model: Any, tokens: list[int], got: dict[str, Any]) -> tuple[float, bool]:
+    """The error of the logits after the last token, and whether the greedy answer is transformers'.
 
     Where all positions turn alike, one pass over prompt and answer shows that each token of the answer is the best after those
     before it; of two whose logits differ by less than the tolerance either will do. Else it takes one pass a token.
@@ -92,23 +126,26 @@ def check_row(model: Any, tokens: list[int], got: dict[str, Any]) -> None:
             ids = torch.tensor([tokens])
             logits = model(input_ids=ids).logits[0, -1:]
             theirs = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=len(answer), do_sample=False)
-            assert answer == theirs[0, len(tokens):].tolist()
+            is_best = answer == theirs[0, len(tokens):].tolist()
         else:
             logits = model(input_ids=torch.tensor([tokens + answer])).logits[0, len(tokens) - 1:]
             best = logits.max(dim=1)
             of_answer = logits[torch.arange(len(answer)), torch.tensor(answer)]
-            assert (of_answer >= best.values[:-1] - TOLERANCE * logits.abs().max()).all()
-    assert error_of(got["logits"], logits[0].tolist()) <= TOLERANCE
+            is_best = bool((of_answer >= best.values[:-1] - TOLERANCE * logits.abs().max()).all())
+    return error_of(got["logits"], logits[0].tolist()), is_best
 
 
-def check_rows(result: Any, rows: list[dict[str, Any]], model: Any) -> None:
+def check_rows(result: Any, rows: list[dict[str, Any]], model: Any, found: Comparison) -> None:
     assert len(result["rows"]) == len(rows)
     for row, got in zip(rows, result["rows"], strict=True):
         print(f"{len(row['tokens'])} tokens, adapter {row['adapter']}")
         assert len(got["answer"]) == STEPS
         without = hasattr(model, "disable_adapter") and row["adapter"] is None
         with model.disable_adapter() if without else contextlib.nullcontext():
-            check_row(model, row["tokens"], got)
+            error, is_best = compare_row(model, row["tokens"], got)
+        found.error = max(found.error, error)
+        assert error <= TOLERANCE
+        assert is_best
         assert got["same_bits_alone"]
 
 
@@ -126,11 +163,13 @@ def check_mutations(result: Any) -> None:
     assert not unseen, f"mistakes that the comparison does not see: {unseen}"
 
 
-def check(path: pathlib.Path, model: Any, rows: list[dict[str, Any]], *options: str) -> Any:
-    result = run(path, rows, "--steps", str(STEPS), *options)
-    check_rows(result, rows, model)
-    if "--mutate" in options:
-        check_mutations(result)
+def check(form: str, path: pathlib.Path, model: Any, rows: list[dict[str, Any]], *options: str) -> Any:
+    with comparison(form) as found:
+        result = run(path, rows, "--steps", str(STEPS), *options)
+        assert result["unread"] == []
+        check_rows(result, rows, model, found)
+        if "--mutate" in options:
+            check_mutations(result)
     return result
 
 
@@ -143,7 +182,7 @@ def test_folder(case: Case, tmp_path: pathlib.Path) -> None:
     seed = seed_of_run()
     model = make_model(case, seed)
     folder = save(model, tmp_path / "model", max_shard_size="20KB" if seed % 2 else "1GB")
-    check(folder, model, make_rows(seed), "--mutate")
+    check("folder F32", folder, model, make_rows(seed), "--mutate")
 
 
 def of_transformers_4(config: dict[str, Any]) -> dict[str, Any]:
@@ -170,15 +209,16 @@ def test_folder_of_transformers_4(case: Case, tmp_path: pathlib.Path) -> None:
     seed = seed_of_run()
     folder = save(make_model(case, seed), tmp_path / "model")
     rows = make_rows(seed)
-    now = run(folder, rows)
-    config = folder / "config.json"
-    earlier = of_transformers_4(json.loads(config.read_text()))
-    assert "rope_parameters" not in earlier
-    config.write_text(json.dumps(earlier))
-    assert run(folder, rows) == now
+    with comparison("folder of transformers 4"):
+        now = run(folder, rows)
+        config = folder / "config.json"
+        earlier = of_transformers_4(json.loads(config.read_text()))
+        assert "rope_parameters" not in earlier
+        config.write_text(json.dumps(earlier))
+        assert run(folder, rows) == now
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", FOLDER_TYPES)
 @by_name(CASES)
 def test_folder_of_16_bits(case: Case, dtype: str, tmp_path: pathlib.Path) -> None:
     import torch
@@ -188,7 +228,7 @@ def test_folder_of_16_bits(case: Case, dtype: str, tmp_path: pathlib.Path) -> No
     sizes = "10KB", "1GB"
     folder = save(model, tmp_path / "model", getattr(torch, dtype), max_shard_size=sizes[dtype == "float16"])
     assert (folder / "model.safetensors").exists() == (dtype == "float16")
-    check(folder, model, make_rows(seed))
+    check(f"folder {FOLDER_TYPES[dtype]}", folder, model, make_rows(seed))
 
 
 @by_name(GGUF_CASES)
@@ -197,7 +237,7 @@ def test_gguf(case: Case, tmp_path: pathlib.Path) -> None:
 
     seed = seed_of_run()
     model = make_model(case, seed)
-    check(write_gguf(model, case.gguf, tmp_path / "model.gguf"), model, make_rows(seed), "--mutate")
+    check("GGUF F32", write_gguf(model, case.gguf, tmp_path / "model.gguf"), model, make_rows(seed), "--mutate")
 
 
 @by_name(GGUF_CASES)
@@ -209,20 +249,20 @@ def test_gguf_types(case: Case, tmp_path: pathlib.Path) -> None:
         print(kind)
         model = make_model(with_block_widths(case), seed)
         path = write_gguf(model, case.gguf, tmp_path / f"{kind}.gguf", kind)
-        check(path, model, make_rows(seed))
+        check(f"GGUF {kind}", path, model, make_rows(seed))
 
 
-def test_gguf_in_parts(tmp_path: pathlib.Path) -> None:
+@by_name([case for case in CASES if case.name == "gemma3"])
+def test_gguf_in_parts(case: Case, tmp_path: pathlib.Path) -> None:
     from family_gguf import write_gguf
 
     seed = seed_of_run()
-    case = next(case for case in CASES if case.name == "gemma3")
     model = make_model(case, seed)
     num_tensors = sum(1 for _ in model.parameters())
     write_gguf(model, case.gguf, tmp_path / "model.gguf", split_max_tensors=(num_tensors + 2) // 3)
     parts = sorted(path.name for path in tmp_path.iterdir())
     assert parts == [f"model-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
-    check(tmp_path / parts[0], model, make_rows(seed))
+    check("GGUF in parts", tmp_path / parts[0], model, make_rows(seed))
     with pytest.raises(RuntimeError, match="is part 2 of 3, the model is named by its first part"):
         run(tmp_path / parts[1], [])
     (tmp_path / parts[2]).unlink()
@@ -237,19 +277,22 @@ def test_adapter(case: Case, tmp_path: pathlib.Path) -> None:
 
     seed = seed_of_run()
     model = make_model(case, seed)
-    paths = [save(model, tmp_path / "model")]
+    paths = {"folder": save(model, tmp_path / "model")}
     if case.gguf:
-        paths.append(write_gguf(model, case.gguf, tmp_path / "model.gguf"))
+        paths["GGUF"] = write_gguf(model, case.gguf, tmp_path / "model.gguf")
     adapted = make_adapter(model, tmp_path / "adapter", seed)
     rows = make_rows(seed, (None, "a"))
-    results = [check(path, adapted, rows, "--adapter", f"a={tmp_path / 'adapter'}") for path in paths]
+    option = f"a={tmp_path / 'adapter'}"
+    results = [check(f"{form}, adapter", path, adapted, rows, "--adapter", option) for form, path in paths.items()]
     merged = adapted.merge_and_unload()
     plain = [row | {"adapter": None} for row in rows if row["adapter"]]
-    of_merged = check(save(merged, tmp_path / "merged"), merged, plain)
+    of_merged = check("folder, merged adapter", save(merged, tmp_path / "merged"), merged, plain)
     for result in results:
         with_adapter = [got for row, got in zip(rows, result["rows"], strict=True) if row["adapter"]]
-        for ours, theirs in zip(with_adapter, of_merged["rows"], strict=True):
-            assert error_of(ours["logits"], theirs["logits"]) <= TOLERANCE
+        with comparison("adapter and merged") as found:
+            for ours, theirs in zip(with_adapter, of_merged["rows"], strict=True):
+                found.error = max(found.error, error_of(ours["logits"], theirs["logits"]))
+            assert found.error <= TOLERANCE
 
 
 def test_every_trait_of_a_family_has_a_case() -> None:

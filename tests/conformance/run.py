@@ -11,7 +11,6 @@ tests/fixtures/tokenizer, and random strings. Ends with 1 where anything differs
 
 import argparse
 import dataclasses
-import datetime
 import json
 import os
 import pathlib
@@ -167,27 +166,18 @@ def run(options, folder):
     return {"seed": seed, "lines": lines, "not covered": missing}
 
 
-def record(path, result):
-    git = lambda *words: subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True).stdout.strip()
-    head = {"commit": git("rev-parse", "--short=12", "HEAD"), "changed files": len(git("status", "--porcelain").splitlines()),
-            "date": datetime.date.today().isoformat()}
-    text = json.dumps(head | {key: value for key, value in result.items() if key != "lines"}, ensure_ascii=False)[:-1]
-    lines = ",\n ".join(json.dumps(line, ensure_ascii=False) for line in result["lines"])
-    path.write_text(text + ', "lines": [\n ' + lines + "\n]}\n", encoding="utf-8")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("driver")
     parser.add_argument("--short", action="store_true", help="fewer random strings")
     parser.add_argument("--only", metavar="NAME", help="one tokenizer")
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--record", type=pathlib.Path, metavar="FILE")
+    parser.add_argument("--record", type=pathlib.Path, metavar="FILE", help="writes the results as JSON")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="heddle-conformance-") as folder:
         result = run(options, pathlib.Path(folder))
     if options.record:
-        record(options.record, result)
+        options.record.write_text(json.dumps(result, ensure_ascii=False), encoding="utf-8")
     lines = result["lines"]
     failed = [line for line in lines if not passed(line)]
     for package in result["not covered"]:

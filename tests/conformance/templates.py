@@ -95,7 +95,7 @@ def first_difference(expected, got):
 
 
 def archive_folders():
-    """{package: folder} of the archives that have templates; those that are not there offline are told and left out."""
+    """{package: folder} of the archives that have templates, None where that is not there offline, which is told."""
     sys.path.insert(0, str(ROOT / "tools"))
     import fetch_archives
 
@@ -104,8 +104,7 @@ def archive_folders():
         folder = fetch_archives.members_folder(package)
         if folder is None:
             print(f"HEDDLE_OFFLINE: {package} is not in the cache; its templates are not covered", file=sys.stderr)
-        else:
-            folders[package] = folder
+        folders[package] = folder
     return folders
 
 
@@ -155,15 +154,17 @@ def main():
     parser.add_argument("--show", type=int, default=5, help="differences that are shown")
     options = parser.parse_args()
     reference = Reference()
-    sources = collect({folder.name: folder for folder in options.folders} or archive_folders())
-    if not sources:
+    folders = {folder.name: folder for folder in options.folders} or archive_folders()
+    sources = collect({name: folder for name, folder in folders.items() if folder is not None})
+    missing = [name for name, folder in folders.items() if folder is None]
+    if not sources and not missing:
         raise SystemExit("no *.jinja in the folders")
-    results = compare(sources, reference, options.render)
+    results = compare(sources, reference, options.render) if sources else []
     counts = print_table(results, len(set(sources.values())))
     for detail in [d for result in results for d in result["details"]][: options.show]:
         print("\n" + detail)
     if options.record:
-        record = {"transformers": reference.version, "conversations": list(CONVERSATIONS), "templates": results}
+        record = {"transformers": reference.version, "conversations": list(CONVERSATIONS), "not covered": missing, "templates": results}
         options.record.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     return 0 if counts["equal"] >= LEAST_EQUAL * len(results) and counts["refused"] <= MOST_REFUSED else 1
 
