@@ -33,7 +33,9 @@ constexpr int kGroupVectors = PackedLayout::kGroup / kLanes;  // vectors of one 
 ///
 /// Codes of less than 8 bits are converted where they stand in their word: a code in field i of
 /// width w is an integer 2^(w i) times too large, which a scale 2^(w i) times smaller takes back
-/// exactly. So a weight costs one mask, one conversion and one multiply-add, and no shift.
+/// exactly. So a weight costs one mask, one conversion and one multiply-add, and no shift. An
+/// offset of the codes is a minimum of -scale * offset: as a weight is exact in f32, it has the
+/// same value with the one rounding of the multiply-add.
 template <WeightType kType>
 struct Column {
   static constexpr BlockFormat kFormat = block_format(kType);
@@ -41,6 +43,7 @@ struct Column {
   static constexpr int kSteps = kFormat.sub_block_size / 8;  // runs of 8 weights in a sub-block
   static constexpr bool kBytes = kFormat.code_bits == 8;
   static constexpr int kHighBits = kFormat.code_bits - 4;
+  static constexpr bool kHasMin = kFormat.has_min || kFormat.code_offset != 0;
   static constexpr int kFieldBits = kHighBits == 0 ? 4 : 8;
   static constexpr int kFields = kBytes ? 1 : 4;  // of a part
   static constexpr int kSubBytes = PackedLayout::kGroup * kFormat.sub_block_size *
@@ -66,6 +69,9 @@ struct Column {
     }
     if constexpr (kFormat.sub_scales == SubScales::kSigned8) {
       scale[0] = hn::Mul(scale[0], load_small<int8_t>(block + kLayout.sub_scales + item));
+    }
+    if constexpr (kFormat.code_offset != 0) {
+      min = hn::Mul(scale[0], hn::Set(d, -static_cast<float>(kFormat.code_offset)));
     }
     HWY_UNROLL(4)
     for (int i = 1; i < kFields; ++i) {
@@ -97,7 +103,7 @@ struct Column {
   HWY_INLINE Vec weight() const {
     constexpr int kField = kBytes ? 0 : kFieldBits == 4 ? kWeight % 4 : kWeight / 2;
     const auto q = hn::ConvertTo(F32(), code<kWeight, kField>());
-    if constexpr (kFormat.has_min) return hn::MulAdd(scale[kField], q, min);
+    if constexpr (kHasMin) return hn::MulAdd(scale[kField], q, min);
     return hn::Mul(scale[kField], q);
   }
 
@@ -113,7 +119,7 @@ struct Column {
     return hn::ConvertTo(F32(), hn::PromoteTo(I32(), hn::LoadU(d, reinterpret_cast<const T*>(p))));
   }
 
-  /// The code of a weight less its offset, times 2^(kFieldBits kField).
+  /// The code of a weight, times 2^(kFieldBits kField).
   template <int kWeight, int kField>
   HWY_INLINE hn::Vec<I32> code() const {
     if constexpr (kBytes) {
@@ -123,9 +129,7 @@ struct Column {
     } else {
       constexpr int kWord = kFieldBits == 4 ? kWeight / 4 : kWeight % 2;
       constexpr uint32_t kMask = ((1u << kFieldBits) - 1) << (kFieldBits * kField);
-      const auto q = hn::BitCast(I32(), hn::And(part[kWord], hn::Set(U32(), kMask)));
-      if constexpr (kFormat.code_offset == 0) return q;
-      return hn::Sub(q, hn::Set(I32(), kFormat.code_offset * (1 << (kFieldBits * kField))));
+      return hn::BitCast(I32(), hn::And(part[kWord], hn::Set(U32(), kMask)));
     }
   }
 };
