@@ -116,6 +116,8 @@ def environment(home, build, built):
         launcher = str(pathlib.Path(__file__).with_name("copy_object.sh"))
         cache = (build / "CMakeCache.txt").read_text()
         settings = re.findall(r"^(HEDDLE_CUDA|HEDDLE_CUDA_ARCHITECTURES):\w+=(.+)$", cache, re.MULTILINE)
+        constraints = str(ROOT / "python/requirements-test.txt")  # the build tools that the objects were made with
+        env.update(PIP_CONSTRAINT=constraints, PIP_BUILD_CONSTRAINT=constraints)
         env.update(HEDDLE_BUILT=str(build), CMAKE_CXX_COMPILER_LAUNCHER=launcher, CMAKE_CUDA_COMPILER_LAUNCHER=launcher,
                    CMAKE_ARGS=" ".join(f"-D{name}={value}" for name, value in settings))
     return env
