@@ -6,7 +6,7 @@ SECONDS ?= 60
 BENCH ?=
 
 .NOTPARALLEL:
-.PHONY: help demo test build bench check conformance format asan fuzz install clean
+.PHONY: help demo test build bench check conformance format asan fuzz install wheels clean
 
 help: ## show this list
 	@echo "heddle: one base model, many LoRA adapters in one batch"
@@ -63,5 +63,9 @@ install: ## install program, libraries, headers and CMake package to PREFIX=/usr
 	@tools/build release heddle_installed
 	@cmake --install build --prefix $(PREFIX)
 
+wheels: ## build Python wheels for the CPU and for CUDA 13 in build-wheels, and try them in clean environments
+	@tools/bootstrap
+	@tools/wheels
+
 clean: ## remove all build folders; the model in the cache stays
-	@rm -rf build build-asan build-dev build-fuzz build-quick build-ci build-cuda build-gpu
+	@rm -rf build build-asan build-dev build-fuzz build-quick build-ci build-cuda build-gpu build-wheels
