@@ -7,6 +7,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "heddle/core/overlap.h"
 #include "heddle/dlpack.h"
 
 #include "bindings/dlpack_exchange.h"
@@ -18,32 +19,49 @@ namespace {
 constexpr uintptr_t kDefaultStreamNumber = 1;
 constexpr const char* kSupported = "f32, f16, bf16, i32, i64, u8, bool, f8e4m3";
 
-/// The table of C functions of a tensor type, null where it offers none. Looked up once a type: the
-/// attribute belongs to the type by the standard. The types are kept alive, so that no other can
-/// take a cached address. Guarded by the GIL. The arrays of a call mostly are of one type: the last
-/// one is found without a search.
-const ExchangeApi* exchange_api_of(PyTypeObject* type) {
-  using Known = std::unordered_map<PyTypeObject*, const ExchangeApi*>;
-  static auto& known = *new Known();
-  static constinit const Known::value_type* last = nullptr;  // maps do not move their elements
-  if (last != nullptr && last->first == type) return last->second;
-  if (const auto found = known.find(type); found != known.end()) {
-    last = &*found;
-    return found->second;
-  }
+/// What a tensor type offers, null where it does not.
+struct TensorType {
   const ExchangeApi* api = nullptr;
+  const PyGetSetDef* requires_grad = nullptr;  // torch's: called without a look-up by name
+};
+
+const ExchangeApi* exchange_api_of(PyTypeObject* type) {
   const nb::object capsule = nb::steal(
       PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__dlpack_c_exchange_api__"));
+  const ExchangeApi* api = nullptr;
   if (capsule.is_valid() && PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api")) {
     api =
         static_cast<const ExchangeApi*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
   }
   PyErr_Clear();
   while (api != nullptr && api->version.major > kDlpackMajor) api = api->older;
-  if (api != nullptr && api->tensor_from_object == nullptr) api = nullptr;
-  Py_INCREF(type);
-  known.emplace(type, api);
-  return api;
+  return api != nullptr && api->tensor_from_object == nullptr ? nullptr : api;
+}
+
+const PyGetSetDef* requires_grad_of(PyTypeObject* type) {
+  const nb::object found =
+      nb::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "requires_grad"));
+  if (!found.is_valid()) PyErr_Clear();
+  if (!found.is_valid() || Py_TYPE(found.ptr()) != &PyGetSetDescr_Type) return nullptr;
+  return reinterpret_cast<PyGetSetDescrObject*>(found.ptr())->d_getset;
+}
+
+/// Looked up once a type: `__dlpack_c_exchange_api__` belongs to the type by the standard. The
+/// types are kept alive, so that no other can take a cached address. Guarded by the GIL. The arrays
+/// of a call mostly are of one type: the last one is found without a search.
+const TensorType& tensor_type_of(PyTypeObject* type) {
+  using Known = std::unordered_map<PyTypeObject*, TensorType>;
+  static auto& known = *new Known();
+  static constinit const Known::value_type* last = nullptr;  // maps do not move their elements
+  if (last != nullptr && last->first == type) return last->second;
+  auto found = known.find(type);
+  if (found == known.end()) {
+    TensorType offered{exchange_api_of(type), requires_grad_of(type)};
+    Py_INCREF(type);
+    found = known.emplace(type, offered).first;
+  }
+  last = &*found;
+  return found->second;
 }
 
 /// Turns the Python exception that is set into a ValueError that names the tensor and keeps the
@@ -84,6 +102,21 @@ DType dtype_of_buffer(const char* name, const Py_buffer& buffer) {
 
 void check_writable(const char* name, bool writable) {
   HEDDLE_CHECK(writable, name, " is read-only, but the operation writes to it");
+}
+
+/// Gradients are of floats alone; others need not be asked.
+bool may_require_grad(DType dtype) {
+  return dtype != DType::kInt32 && dtype != DType::kInt64 && dtype != DType::kUInt8 &&
+         dtype != DType::kBool;
+}
+
+/// A leaf that requires grad is a parameter to be trained: torch, too, refuses to write to it.
+void check_no_trained_leaf(const char* name, nb::handle tensor, const PyGetSetDef& requires_grad) {
+  const nb::object requires_it = nb::steal(requires_grad.get(tensor.ptr(), requires_grad.closure));
+  if (!requires_it.is_valid()) throw nb::python_error();
+  HEDDLE_CHECK(requires_it.ptr() != Py_True || !nb::cast<bool>(tensor.attr("is_leaf")), name,
+               " is a leaf that requires grad, but the operation writes to it: pass ", name,
+               ".detach()");
 }
 
 /// Whether the array is JAX's: immutable, which its capsule (bfloat16 has no buffer), of DLPack
@@ -176,8 +209,12 @@ TensorView BorrowedArrays::borrow(const char* name, nb::handle array, Access acc
   TensorView view;
   if (type->tp_as_buffer != nullptr && type->tp_as_buffer->bf_getbuffer != nullptr) {
     view = from_buffer(name, array, access);
-  } else if (const ExchangeApi* api = exchange_api_of(type)) {
-    view = from_exchange(name, array, access, api);
+  } else if (const TensorType& offered = tensor_type_of(type); offered.api != nullptr) {
+    view = from_exchange(name, array, access, offered.api);
+    if (access == Access::kWrite && offered.requires_grad != nullptr &&
+        may_require_grad(view.dtype())) {
+      check_no_trained_leaf(name, array, *offered.requires_grad);
+    }
   } else {
     view = from_capsule(name, array, access);
   }
@@ -187,6 +224,7 @@ TensorView BorrowedArrays::borrow(const char* name, nb::handle array, Access acc
   HEDDLE_CHECK(view.raw() != nullptr || is_empty, name, " has no memory");
   HEDDLE_CHECK(is_empty || reinterpret_cast<uintptr_t>(view.raw()) % size_of(view.dtype()) == 0,
                name, " is not aligned to its elements of ", size_of(view.dtype()), " bytes");
+  if (access == Access::kWrite) check_no_overlap(name, view);
   if (first_name_ == nullptr) {
     first_name_ = name;
     device_ = view.device();

@@ -22,8 +22,8 @@ enum class Access : uint8_t { kRead, kWrite };
 ///
 /// An array is whatever offers, in this order: the buffer protocol (NumPy), the C functions of
 /// `__dlpack_c_exchange_api__` (torch 2.10 and later), or `__dlpack__` (CuPy, JAX, older torch);
-/// and NumPy's bfloat16 of ml_dtypes, which has no buffer, through `__array_struct__`. Read-only
-/// memory is refused for writing.
+/// and NumPy's bfloat16 of ml_dtypes, which has no buffer, through `__array_struct__`. For
+/// writing, read-only memory is refused, elements that overlap, and a leaf that requires grad.
 class BorrowedArrays {
  public:
   BorrowedArrays() = default;

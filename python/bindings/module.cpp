@@ -57,6 +57,15 @@ NB_MODULE(_core, m) {
       nb::sig("def place_of_call(*arrays: object) -> tuple[str, int]"),
       "The device and the stream that a call with these arrays runs on.");
 
+  m.def(
+      "check_output",
+      [](const char* name, nb::handle array) {
+        BorrowedArrays borrowed;
+        (void)borrowed.borrow(name, array, Access::kWrite);
+      },
+      "name"_a, "array"_a, nb::sig("def check_output(name: str, array: object) -> None"),
+      "Raises what an operation would that shall write to the array, whatever its shape.");
+
   m.def("call_directly", &call_directly, "function"_a, "implementation"_a);
   m.def("watch_tracing", &watch_tracing, "names"_a, "flag"_a);
 

@@ -61,6 +61,19 @@ def test_an_array_of_jax_is_no_output_though_its_capsule_cannot_say_so() -> None
     assert (y == want).all()
 
 
+def test_rows_that_overlap_are_no_output_but_an_input() -> None:
+    memory, weight = np.arange(12, dtype=np.float32), np.ones(4, np.float32)
+    for step in (0, 1, 3):
+        overlapping = np.lib.stride_tricks.as_strided(memory, (3, 4), (4 * step, 4))
+        for output in (overlapping, OnlyDlpack(overlapping)):
+            with pytest.raises(ValueError, match=rf"^output has elements .* strides \[{step}, 1\]$"):
+                ops.rms_norm(output, rows(), weight)
+        y, want = rows(), rows()
+        ops.rms_norm(y, overlapping, weight)
+        ops.rms_norm(want, overlapping.copy(), weight)
+        assert (y == want).all() and (memory == np.arange(12)).all()
+
+
 def test_read_only_bfloat16_is_no_output() -> None:
     y = rows(ml_dtypes.bfloat16)
     y.flags.writeable = False

@@ -58,6 +58,15 @@ def converted(values: Any, form: str) -> Any:
     return [converted(v, form) for v in values] if isinstance(values, list) else values
 
 
+def flat(values: Any) -> list[torch.Tensor]:
+    """All tensors of a call."""
+    if isinstance(values, torch.Tensor):
+        return [values]
+    items = values.values() if isinstance(values, dict) else values
+    is_group = isinstance(values, (dict, list, tuple))
+    return [t for value in items for t in flat(value)] if is_group else []
+
+
 def with_one_changed(
     name: str, change: Callable[[torch.Tensor], torch.Tensor]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -96,6 +105,55 @@ def test_an_array_of_another_rank_is_named(name: str, form: str) -> None:
         with pytest.raises(ValueError, match=r"\d.*\d") as error:
             getattr(ops, name)(**given)
         assert re.search(rf"\b{argument}\b", str(error.value))
+
+
+def outputs_of(name: str) -> set[str]:
+    """The arguments, and the fields of tuples, that the operation writes to."""
+    operation = OPERATIONS[name]
+    written = set(operation.mutates) - set(operation.only_read)
+    return {argument.rpartition(".")[2] for argument in written}
+
+
+@each_form
+@each_operation
+def test_an_output_whose_elements_overlap_is_refused(name: str, form: str) -> None:
+    def one_place(t: torch.Tensor) -> torch.Tensor:
+        return t.as_strided(t.shape, [0] * t.ndim)
+
+    refused = 0
+    for argument, given in with_one_changed(name, one_place):
+        arrays = [t for t in flat(given) if t.numel() > 1 and not any(t.stride())]
+        if argument not in outputs_of(name) or not arrays:
+            continue
+        before = arrays[0].clone()
+        given = {key: converted(value, form) for key, value in given.items()}
+        said = rf"^{argument}(\[0\])? has elements that overlap in memory, but .* strides \[0"
+        with pytest.raises(ValueError, match=said):
+            getattr(ops, name)(**given)
+        assert torch.equal(arrays[0], before)
+        refused += 1
+    small = {n for n in outputs_of(name) if n in arguments_of(name)}
+    assert refused or all(t.numel() < 2 for t in flat([arguments_of(name)[n] for n in small]))
+
+
+def test_a_leaf_that_requires_grad_is_no_output() -> None:
+    def leaf(t: torch.Tensor) -> torch.Tensor:
+        return t.clone().requires_grad_() if t.is_floating_point() else t
+
+    refused = set()
+    for name in operator_cases.CASES:
+        for argument, given in with_one_changed(name, leaf):
+            trained = [t for t in flat(given) if t.requires_grad]
+            if argument not in outputs_of(name) or not trained:
+                continue
+            before = trained[0].detach().clone()
+            said = rf"^{argument}(\[0\])? is a leaf that requires grad, but .*{argument}.*detach"
+            for recorded in (torch.enable_grad(), torch.no_grad()):
+                with recorded, pytest.raises(ValueError, match=said):
+                    getattr(ops, name)(**given)
+            assert torch.equal(trained[0].detach(), before)
+            refused.add(name)
+    assert {"rms_norm", "lora_expand", "batch_decode", "kv_append", "rope"} <= refused
 
 
 @each_form

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "heddle/c_api.h"
+#include "heddle/core/overlap.h"
 #include "heddle/dlpack.h"
 
 // What C passes as what C++ takes. Errors name the argument.
@@ -24,14 +25,20 @@ BasicTensorView<Byte> view_or_absent(const char* name, const DLTensor* tensor) {
   return result;
 }
 
+inline TensorView out_or_absent(const char* name, DLTensor* tensor) {
+  const TensorView result = view_or_absent<std::byte>(name, tensor);
+  check_no_overlap(name, result);
+  return result;
+}
 inline TensorView out(const char* name, DLTensor* tensor) {
-  return view_or_absent<std::byte>(name, &required(name, tensor));
+  return out_or_absent(name, &required(name, tensor));
 }
 inline ConstTensorView in(const char* name, const DLTensor* tensor) {
   return view_or_absent<const std::byte>(name, &required(name, tensor));
 }
-inline TensorView out_or_absent(const char* name, DLTensor* tensor) {
-  return view_or_absent<std::byte>(name, tensor);
+/// A tensor that is only read, for a struct that readers and writers share.
+inline TensorView in_place(const char* name, DLTensor* tensor) {
+  return view_or_absent<std::byte>(name, &required(name, tensor));
 }
 inline ConstTensorView in_or_absent(const char* name, const DLTensor* tensor) {
   return view_or_absent<const std::byte>(name, tensor);

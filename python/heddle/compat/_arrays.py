@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from heddle import _core
+
 
 def is_torch(array: Any) -> bool:
     """Whether it is a tensor of torch."""
@@ -90,6 +92,8 @@ def in_any_layout(call: Callable[..., None], output: Any, *inputs: Any) -> None:
         scratch, *copies = given = [without_gaps(addresses(array)) for array in (output, *inputs)]
         if all(copy is array for copy, array in zip(given, (output, *inputs), strict=True)):
             raise
+        if scratch is not output:
+            _core.check_output("output", output)
     call(scratch, *copies)
     if scratch is not output:
         (output.detach() if is_torch(output) else output)[...] = scratch

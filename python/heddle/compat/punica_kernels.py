@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from heddle import ops
+from heddle import _core, ops
 from heddle._arguments import AttentionOptions, LoraBatch, PagedKv, PageTable
 from heddle.compat._arrays import dtype_name, in_any_layout, name_of
 
@@ -314,6 +314,8 @@ def _add_product(
                 layer_idx=layer_idx,
             )
             return
+        if h_out > _MAX_RANK:
+            _core.check_output("y", out)  # a part of a leaf would be none
         for first in range(0, h_out, _MAX_RANK):
             ops.lora_shrink(
                 out if h_out <= _MAX_RANK else out[:, first : first + _MAX_RANK],

@@ -10,6 +10,7 @@ from frameworks import TORCH_WANTED
 
 from heddle.compat import punica_kernels
 from heddle.compat.lorax import metadata_kernels, ops
+from heddle.compat.megatron import mtp_utils
 
 pytestmark = pytest.mark.skipif(not TORCH_WANTED, reason="HEDDLE_TEST_TORCH=0")
 torch: Any = importlib.import_module("torch") if TORCH_WANTED else None
@@ -28,6 +29,58 @@ def test_parameters_are_taken_and_nothing_is_recorded() -> None:
     turned = torch.zeros(3, 2, requires_grad=True).t()
     punica_kernels.dispatch_bgmv(turned, x, torch.tensor([a.data_ptr()]), ids, 0, 1.0)
     assert hidden.tolist() == turned.tolist() == [[8.0] * 3, [0.0] * 3]
+
+
+def calls_with_output(output: Any) -> dict[str, Any]:
+    """Calls of drop-ins that write to an output [3, 4] of f32."""
+    x, ids = torch.ones(3, 2), torch.tensor([0, 0, 0])
+    weights, none = torch.ones(1, 1, 4, 2), torch.zeros(4, dtype=torch.int64)
+    addresses = torch.tensor([weights.data_ptr()])
+    return {
+        "rms_norm": lambda: punica_kernels.rms_norm(output, torch.ones(3, 4), torch.ones(4), 1.0),
+        "dispatch_bgmv": lambda: punica_kernels.dispatch_bgmv(output, x, addresses, ids, 0, 1.0),
+        "bgmv_expand": lambda: ops.bgmv_expand(x, weights, output, ids),
+        "bgmv_shrink": lambda: ops.bgmv_shrink(x, weights, output, ids),
+        "mamba": lambda: mtp_utils.mamba_state_selective_copy(
+            torch.ones(3, 4, 1), output, none, torch.arange(4), none, 3
+        ),
+    }
+
+
+def refused_outputs() -> dict[str, Any]:
+    """Outputs [3, 4], and what is said of each."""
+    leaf_with_gaps = torch.zeros(3, 8)[:, ::2].requires_grad_()
+    assert leaf_with_gaps.is_leaf and leaf_with_gaps.stride() == (8, 2)
+    return {
+        "overlap": torch.zeros(1, 4).expand(3, 4),
+        "overlap in": torch.zeros(3, 1).expand(3, 4),
+        "elements that overlap": torch.zeros(99).as_strided((3, 4), (3, 1)),
+        "overlap in memory": torch.zeros(99).as_strided((3, 4), (4, 2)),
+        "leaf": torch.zeros(3, 4, requires_grad=True),
+        "a leaf": torch.nn.Parameter(torch.zeros(3, 4)),
+        "leaf that requires grad": leaf_with_gaps,
+    }
+
+
+@pytest.mark.parametrize("name", calls_with_output(None) if TORCH_WANTED else [])
+def test_outputs_that_overlap_or_are_trained_are_refused(name: str) -> None:
+    for said, output in refused_outputs().items():
+        before = output.detach().clone()
+        with pytest.raises((ValueError, RuntimeError), match=said):
+            calls_with_output(output)[name]()
+        assert torch.equal(output, before)
+        right = torch.zeros(3, 4)
+        calls_with_output(right)[name]()
+        assert right.all()
+
+
+def test_a_trained_output_wider_than_a_part_is_refused() -> None:
+    y, x = torch.zeros(1, 600, requires_grad=True), torch.ones(1, 600)
+    weights = torch.ones(1, 600, 600)
+    addresses = torch.tensor([weights.data_ptr()])
+    with pytest.raises(RuntimeError, match="y is a leaf"):
+        punica_kernels.dispatch_bgmv(y, x, addresses, torch.tensor([0]), 0, 1.0)
+    assert not y.any()
 
 
 def test_inference_mode() -> None:

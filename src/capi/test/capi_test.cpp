@@ -182,6 +182,33 @@ TEST(CApi, ASizeThatNoMemoryHoldsIsRefused) {
   expect_none("vocab_size is 576460752303423488" + range, heddle_sample_workspace_bytes(4, kHuge));
 }
 
+TEST(CApi, AnOutputWhoseElementsOverlapIsRefusedAndAnInputIsNot) {
+  const Context context(1);
+  std::vector<float> data(12, 3.0f), ones(4, 1.0f), result(8);
+  const CTensor rows(data.data(), {2, 4}, {0, 1}), x(data.data(), {2, 4}), y(result.data(), {2, 4});
+  const CTensor weight(ones.data(), {4});
+  expect_failure(HEDDLE_INVALID_ARGUMENT,
+                 "output has elements that overlap in memory, but the operation writes to it: "
+                 "shape [2, 4], strides [0, 1]",
+                 heddle_rms_norm(context, rows.get(), x.get(), weight.get(), nullptr));
+  EXPECT_EQ(data, std::vector<float>(12, 3.0f));
+  EXPECT_EQ(heddle_rms_norm(context, y.get(), rows.get(), weight.get(), nullptr), HEDDLE_OK);
+  EXPECT_NEAR(result[7], 1.0f, 1e-4);
+  const CTensor k(data.data(), {2, 1, 4});
+  heddle_paged_kv cache{};
+  const CTensor pool(data.data(), {2, 1, 2, 4}, {0, 4, 4, 1});
+  cache.k = cache.v = pool.get();
+  Array<int32_t> indptr({3}, {0, 1, 2}), pages({2}, {0, 1}), lengths({2}, {1, 1});
+  const heddle_page_table table{
+      .page_indptr = indptr.c(), .pages = pages.c(), .last_page_len = lengths.c()};
+  expect_failure(HEDDLE_INVALID_ARGUMENT, "cache.k has elements that overlap in memory",
+                 heddle_kv_append(context, &cache, &table, k.get(), k.get()));
+  const CTensor o(result.data(), {2, 1, 4});
+  EXPECT_EQ(heddle_batch_decode(context, o.get(), nullptr, k.get(), &cache, &table, nullptr),
+            HEDDLE_OK);
+  EXPECT_EQ(result[0], 3.0f);
+}
+
 TEST(CApi, AWrongCallNamesTheArgument) {
   const Context context(1);
   std::vector<float> data(12);

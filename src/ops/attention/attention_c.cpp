@@ -51,8 +51,8 @@ heddle_status heddle_batch_prefill(heddle_context* context, DLTensor* o, DLTenso
                                    const heddle_attention_options* options) {
   return guard(context, [&](const heddle::ExecContext& ctx) {
     heddle::batch_prefill(ctx, out("o", o), out_or_absent("lse", lse), in("q", q),
-                          in("q_indptr", q_indptr), paged_kv_of(ctx, cache), page_table_of(table),
-                          options_of(options));
+                          in("q_indptr", q_indptr), paged_kv_of(ctx, cache, false),
+                          page_table_of(table), options_of(options));
   });
 }
 
@@ -62,7 +62,7 @@ heddle_status heddle_batch_decode(heddle_context* context, DLTensor* o, DLTensor
                                   const heddle_attention_options* options) {
   return guard(context, [&](const heddle::ExecContext& ctx) {
     heddle::batch_decode(ctx, out("o", o), out_or_absent("lse", lse), in("q", q),
-                         paged_kv_of(ctx, cache), page_table_of(table), options_of(options));
+                         paged_kv_of(ctx, cache, false), page_table_of(table), options_of(options));
   });
 }
 

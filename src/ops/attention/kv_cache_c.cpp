@@ -27,8 +27,8 @@ heddle_status heddle_kv_init(heddle_context* context, const heddle_paged_kv* cac
                              const heddle_page_table* table, const DLTensor* k, const DLTensor* v,
                              const DLTensor* seq_indptr) {
   return guard(context, [&](const heddle::ExecContext& ctx) {
-    heddle::kv_init(ctx, paged_kv_of(ctx, cache), page_table_of(table), in("k", k), in("v", v),
-                    in("seq_indptr", seq_indptr));
+    heddle::kv_init(ctx, paged_kv_of(ctx, cache, true), page_table_of(table), in("k", k),
+                    in("v", v), in("seq_indptr", seq_indptr));
   });
 }
 
@@ -36,7 +36,8 @@ heddle_status heddle_kv_append(heddle_context* context, const heddle_paged_kv* c
                                const heddle_page_table* table, const DLTensor* k,
                                const DLTensor* v) {
   return guard(context, [&](const heddle::ExecContext& ctx) {
-    heddle::kv_append(ctx, paged_kv_of(ctx, cache), page_table_of(table), in("k", k), in("v", v));
+    heddle::kv_append(ctx, paged_kv_of(ctx, cache, true), page_table_of(table), in("k", k),
+                      in("v", v));
   });
 }
 
@@ -47,7 +48,7 @@ heddle_status heddle_rope_kv_append(heddle_context* context, DLTensor* q,
                                     const heddle_rope_params* rope) {
   return guard(context, [&](const heddle::ExecContext& ctx) {
     heddle::rope_kv_append(
-        ctx, out_or_absent("q", q), paged_kv_of(ctx, cache), page_table_of(table), in("k", k),
+        ctx, out_or_absent("q", q), paged_kv_of(ctx, cache, true), page_table_of(table), in("k", k),
         in("v", v), in_or_absent("seq_indptr", seq_indptr), in_or_absent("positions", positions),
         heddle::capi::rope_params_of(rope));
   });

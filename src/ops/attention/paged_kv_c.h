@@ -7,10 +7,13 @@
 
 namespace heddle::capi {
 
-inline PagedKv paged_kv_of(const ExecContext& ctx, const heddle_paged_kv* cache) {
+/// For an operation that only reads the pages, unless it `writes`.
+inline PagedKv paged_kv_of(const ExecContext& ctx, const heddle_paged_kv* cache, bool writes) {
   const heddle_paged_kv& c = required("cache", cache);
   if (c.k != nullptr || c.v != nullptr) {
-    return PagedKv::from_pool(out("cache.k", c.k), out("cache.v", c.v));
+    const auto pages = writes ? out : in_place;
+    const TensorView keys = pages("cache.k", c.k), values = pages("cache.v", c.v);
+    return PagedKv::from_pool(keys, values);
   }
   return PagedKv::from_pointers(dtype_of("the cache", c.dtype), ctx.device, c.num_layers,
                                 c.layer_idx, c.num_kv_heads, c.page_size, c.head_dim);
