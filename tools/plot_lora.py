@@ -119,8 +119,8 @@ def self_test():
         (root / RACE).write_text(json.dumps(made_up_race(peers)))
         update(outputs(root), root)
         page, plot = unwrapped((root / PAGE).read_text()), (root / PLOT).read_text()
-        assert "| qkv | 16 | 1 / 1 | 2.00 | **10.00** | **11.00** | 44.0 | 5.50 | 66.0 | 33.0 | (14.07) | **0.50** | 1.50 |  | 77.0 |" in page
-        assert "| qkv | 64 | 1 / 1 | 2.00 | 10.00 | 11.00 | 44.0 | 22.0 | 66.0 | 33.0 |  | 2.00 | 1.50 |  | 77.0 |" in page
+        assert "| qkv | 16 | 1 / 1 | 2.00 | **10.00** | **11.00** | 44.0 | 5.50 | 66.0 | 33.0 | (14.07) | **0.50** | **1.50** | 1.25 | 77.0 |" in page
+        assert "| qkv | 64 | 1 / 1 | 2.00 | 10.00 | 11.00 | 44.0 | 22.0 | 66.0 | 33.0 |  | 2.00 | 1.50 | 2.50 | 77.0 |" in page
         assert "Of 22 cells 21 are as fast as the fastest setting of any peer, or faster. Slower: qkv r16 1/1." in page
         assert "SGLang 0.5.23, vLLM 0.33.0; torch 2.11.0" in page and "best peer |" not in page and "vLLM, swept 2 at qkv." in page
         assert "A grouped 64x128, 4 warps, 3 stages, split 4 serial; B per_row" in page and "shrink 16x32x64, split 8" in page

@@ -63,9 +63,11 @@ def measured(results):
 def lora_part(results, peers, race):
     rows = {row.label: row for row in (race_rows(race, peers) if race else rows_of(results, peers)) if row.peer_us}
     lines = [row_of(title.replace("rank ", "r") if race else title, number(row.us), number(row.peer_us),
-                    row.peer_in_short if race else row.peer.split(",")[0].split()[0], row.peer_us / row.us) for label, title in LORA_CELLS.items() for row in [rows[label]]]
-    losses = sum(row.us > row.peer_us for row in rows.values())
-    return [*table("us", lines), "", f"Slower in {losses} of {len(rows)} cells. {measured(race or results)}"]
+                    row.peer_in_short if race else row.peer.split(",")[0].split()[0], row.peer_us / row.us)
+             for label, title in LORA_CELLS.items() for row in [rows[label]]]
+    lost = [row.us / row.peer_us for row in rows.values() if row.us > row.peer_us]
+    most = f", by up to {100 * (max(lost) - 1):.0f} %" if race and lost else ""
+    return [*table("us", lines), "", f"Slower in {len(lost)} of {len(rows)} cells{most}. {measured(race or results)}"]
 
 
 def attention_part(results, peers, other_card):
@@ -148,7 +150,7 @@ def self_test():
         update(outputs(root), root)
         text = (root / PAGE).read_text()
         assert BEGIN_RACE in text and BEGIN[LORA] not in text and "Commit 0123456, 2026-01-31" in text and not stale(outputs(root))
-        assert "| qkv, r16, 1 row | 11.00 | 5.50, SGLang-0.5.23 swept | **0.50** |" in text and "Slower in 1 of 34 cells" in text
+        assert "| qkv, r16, 1 row | 11.00 | 5.50, SGLang-0.5.23 swept | **0.50** |" in text and "in 1 of 34 cells, by up to 100 %." in text
 
 
 def main():
