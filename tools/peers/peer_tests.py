@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs other projects' own test files against the drop-ins of heddle.compat, and prints one table.
 
-tools/peer_tests.py --megatron FOLDER --lorax FOLDER --punica FOLDER --vllm FOLDER
+tools/peers/peer_tests.py --megatron FOLDER --lorax FOLDER --punica FOLDER --vllm FOLDER
 
 Each FOLDER is a checkout of the project, or the files of it that docs/compat/peer_tests.md lists; any of them may be left out. Nothing is
-written to it, and the project need not be installed. It takes heddle, torch, NumPy and pytest. tools/peer_stand_ins.py says what takes the
+written to it, and the project need not be installed. It takes heddle, torch, NumPy and pytest. tools/peers/peer_stand_ins.py says what takes the
 place of what.
 
 --device cpu,cuda  where to run; without it, on the CPU, and on the GPU where torch finds one. On the CPU a tensor for "cuda" is one of it
