@@ -42,6 +42,11 @@ function(heddle_test target name)
     set(arg_LABEL unit)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL})
+  # Instrumented code takes ten times as long, and what it computes and how fast is known from the build without: the sanitizers see
+  # every branch on small sizes, too.
+  if(HEDDLE_SANITIZE)
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT HEDDLE_TEST_SMALL=1)
+  endif()
 endfunction()
 
 # Program fuzz_X of X_fuzz.cpp. With HEDDLE_FUZZ libFuzzer drives it; else it runs the inputs in tests/corpus/X once, as test.

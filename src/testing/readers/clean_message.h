@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -7,13 +8,16 @@
 #include <gtest/gtest.h>
 
 #include "expect_error.h"
+#include "small_sizes.h"
 
 namespace heddle::testing {
 
 /// Up to `size` bytes that must not reach a terminal as they are: escape codes, line ends, controls
-/// of one and of two bytes, U+2028 and what turns the direction of text.
+/// of one and of two bytes, U+2028 and what turns the direction of text. Where sizes are small they
+/// are at most 64 KiB, still far more than a message may have.
 inline std::string hostile_text(size_t size) {
   constexpr std::string_view kUnit = "\x1b[31mred\r\n\t\b\x7f\xc2\x9b\xe2\x80\xa8\xe2\x80\xae";
+  size = std::min(size, small_or(size_t{64} << 10, size));
   std::string text;
   while (text.size() + kUnit.size() <= size) text += kUnit;
   return text;

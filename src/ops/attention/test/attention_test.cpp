@@ -7,6 +7,7 @@
 
 #include "isa.h"
 #include "ops/attention/test/random_test_body.h"
+#include "small_sizes.h"
 
 namespace heddle {
 namespace {
@@ -33,7 +34,7 @@ void check_random_case(ThreadPool* pool) {
 // NaN; unused entries of the table are wild.
 TEST(Attention, AgreesWithTheDefinition) {
   ThreadPool pool(3);
-  for (int round = 0; round < 300 && !HasFatalFailure(); ++round) {
+  for (int round = 0; round < testing::small_or(100, 300) && !HasFatalFailure(); ++round) {
     dispatch_dtype<float, half, bfloat16>(
         pick({DType::kFloat32, DType::kFloat16, DType::kBFloat16}), "q", [&]<class TQ>() {
           dispatch_dtype<float, half, bfloat16>(

@@ -8,6 +8,7 @@
 #include "exec_context.h"
 #include "isa.h"
 #include "ops/attention/test/kv_append_test_body.h"
+#include "small_sizes.h"
 
 namespace heddle {
 namespace {
@@ -20,7 +21,7 @@ TEST(KvCache, NewTokensLandAtTheTailAndNowhereElse) {
   testing::Mirror here;
   for (const int64_t target : testing::cpu_targets()) {
     const testing::ScopedCpuTarget scope(target);
-    for (int round = 0; round < 24; ++round) {
+    for (int round = 0; round < testing::small_or(4, 24); ++round) {
       const ExecContext ctx = testing::context_with(pick<ThreadPool*>({nullptr, &pool}));
       testing::for_each_cache_type([&]<class From, class To>(From, To) {
         testing::check_kv_init<From, To>(round % 2 == 0, ctx, here);
@@ -34,7 +35,7 @@ TEST(KvCache, RopeAndAppendInOnePassHaveTheBitsOfRopeAndInit) {
   testing::Mirror here;
   for (const int64_t target : testing::cpu_targets()) {
     const testing::ScopedCpuTarget scope(target);
-    for (int round = 0; round < 6; ++round) {
+    for (int round = 0; round < testing::small_or(2, 6); ++round) {
       const ExecContext ctx = testing::context_with(pick<ThreadPool*>({nullptr, &pool}));
       testing::for_each_cache_type([&]<class From, class To>(From, To) {
         testing::check_rope_kv_append<From, To>(round % 2 == 0, ctx, here);

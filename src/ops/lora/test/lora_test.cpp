@@ -10,6 +10,7 @@
 #include "exec_context.h"
 #include "isa.h"
 #include "ops/lora/test/sum_test_body.h"
+#include "small_sizes.h"
 
 namespace heddle {
 namespace {
@@ -33,7 +34,7 @@ TYPED_TEST(Lora, ShrinkAndExpandSumInThePromisedOrder) {
     const testing::ScopedCpuTarget scoped(target);
     const LoraSums sums =
         testing::has_fused_multiply_add(target) ? LoraSums::kInOrder : LoraSums::kClose;
-    for (int round = 0; round < 60; ++round) {
+    for (int round = 0; round < testing::small_or(15, 60); ++round) {
       const LoraRun run{context_with(round % 2 == 0 ? nullptr : &pool), this->mirror_, sums};
       const DType u = testing::pick({DType::kFloat32, DType::kFloat16, DType::kBFloat16});
       const DType y = testing::pick({DType::kFloat32, DType::kFloat16, DType::kBFloat16});

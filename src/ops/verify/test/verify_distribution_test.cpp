@@ -11,13 +11,15 @@
 
 #include "ops/verify/test/verify_test_body.h"
 #include "random.h"
+#include "small_sizes.h"
 
 namespace heddle {
 namespace {
 
 using testing::rng;
 
-constexpr int64_t kVocab = 5, kRequests = 60000;
+constexpr int64_t kVocab = 5;
+const int64_t kRequests = testing::small_or(15000, 60000);
 
 /// Whether counts could come from the probabilities: Pearson's statistic stays below a bound that
 /// it exceeds with a probability of about 4e-11 where they do (Wilson and Hilferty's approximation
@@ -126,7 +128,7 @@ std::vector<int64_t> count_pairs(const Model& p, const Model& q, Drafts drafts,
                 .stochastic = true,
                 .use_q = uses_q(drafts),
                 .max_accepted = is_tree(drafts) ? kDepth : num_drafts};
-  std::vector<std::vector<int64_t>> texts(size_t{kRequests});
+  std::vector<std::vector<int64_t>> texts(static_cast<size_t>(kRequests));
   const int64_t first_seed = testing::random_int(INT64_MIN, INT64_MAX - kRequests);
   for (int round = 0; round < 2; ++round) {
     VerifyBatch batch;

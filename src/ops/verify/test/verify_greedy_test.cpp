@@ -12,6 +12,7 @@
 #include "ops/verify/test/verify_test_body.h"
 #include "random.h"
 #include "scoped_validation.h"
+#include "small_sizes.h"
 
 namespace heddle {
 namespace {
@@ -36,7 +37,7 @@ INSTANTIATE_TEST_SUITE_P(ChainsAndTrees, VerifyGreedy, ::testing::Bool());
 
 TEST_P(VerifyGreedy, AcceptsWhatTheReferenceAccepts) {
   for (const int64_t most : {0, 1, 4, 31, 33, 70, 130}) {
-    for (int repeat = 0; repeat < 5; ++repeat) {
+    for (int repeat = 0; repeat < testing::small_or(1, 5); ++repeat) {
       const VerifyBatch batch = random_batch(testing::random_int(1, 40), GetParam(), most);
       VerifyRun run{.is_tree = GetParam()};
       // The last: too narrow for some of the requests.
