@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The three tables of figures in README.md: from recorded results to the page. Needs Python's standard library alone.
+"""The three tables of figures in README.md, and that of the CPU with all its cells: from recorded results to the pages. Needs Python's standard library alone.
 
 readme_figures.py              writes them between their markers
 readme_figures.py --check      whether they are what the results give
 readme_figures.py --self-test  that a loss is bold, and that a table changed by hand is noticed
 
-All tables have the same columns: heddle, the fastest peer with its name, and how many times faster heddle is. A table shows the
+All have the same columns: heddle, the fastest peer with its name, and how many times faster heddle is. A table shows the
 cells that are named here, so that a new measurement cannot drop one that has become a loss; the line below it counts all losses.
 """
 
@@ -19,7 +19,7 @@ from figure_files import END, ROOT, bold_below_one, filled, load, made_up_root, 
 from lora_race import RACE, load_race, made_up_race, race_rows
 from lora_tables import rows_of
 
-PAGE = "README.md"
+PAGE, CPU_PAGE = "README.md", "docs/benchmarks/engine.md"
 LORA, ATTENTION, CPU = "bench/results/lora_h200.json", "bench/results/attention_h200.json", "bench/results/cpu_model.json"
 OTHER_CARD = "bench/results/attention_h200_other_card.json"
 LORA_PEERS, ATTENTION_PEERS = "bench/peers/lora_h200.json", "bench/peers/attention_h200.json"
@@ -99,30 +99,35 @@ def cpu_cells(names):
     return cells
 
 
-def cpu_part(results):
+def cpu_part(results, shown=None):
+    """`shown`: the cells that are shown, all of them by default; the line below counts all."""
     median = {entry["name"]: statistics.median(entry["samples"]) for entry in results["results"]}
-    lines, losses = [], 0
+    lines, losses = {}, 0
     for ours, (title, peers) in cpu_cells(median).items():
         best = max(peers, key=median.__getitem__)
         ratio = median[ours] / median[best]
         losses += ratio < 1
-        lines.append(row_of(title, f"{median[ours]:.0f}", f"{median[best]:.0f}", peers[best], ratio))
-    return [*table("tokens/s", lines), "", f"Slower in {losses} of {len(lines)} cells. {measured({'records': [results]})}"]
+        lines[ours] = row_of(title, f"{median[ours]:.0f}", f"{median[best]:.0f}", peers[best], ratio)
+    count = f"Slower in {losses} of {len(lines)} cells. {measured({'records': [results]})}"
+    return [*table("tokens/s", [lines[name] for name in shown or lines]), "", count]
 
 
 def outputs(root):
-    """What README.md should hold."""
+    """What the two pages should hold."""
     race = load_race(root / RACE)
     parts = {LORA: lora_part(load(root / LORA), load(root / LORA_PEERS), race),
              ATTENTION: attention_part(load(root / ATTENTION), load(root / ATTENTION_PEERS), load(root / OTHER_CARD)),
-             CPU: cpu_part(load(root / CPU))}
+             CPU: cpu_part(load(root / CPU), CPU_CELLS)}
     is_of_race = BEGIN_RACE in (root / PAGE).read_text()
     begins = {**BEGIN, LORA: BEGIN_RACE} if is_of_race else BEGIN
     page = filled(root / PAGE, {begins[name]: "\n".join(lines) + "\n" for name, lines in parts.items()})
     if page is None:
         sys.exit(f"{PAGE} lacks one of the lines {' '.join(line.strip() for line in begins.values())}")
     page = page.replace(begins[LORA], BEGIN_RACE if race else BEGIN[LORA])
-    return [(root / PAGE, page)]
+    cpu_page = filled(root / CPU_PAGE, {BEGIN[CPU]: "\n".join(cpu_part(load(root / CPU))) + "\n"})
+    if cpu_page is None:
+        sys.exit(f"{CPU_PAGE} lacks the line {BEGIN[CPU].strip()}")
+    return [(root / PAGE, page), (root / CPU_PAGE, cpu_page)]
 
 
 def self_test():
@@ -136,12 +141,14 @@ def self_test():
         if (record["site"], record["rank"], record["tokens"]) == ("qkv", 16, 1) and record["op"] == "lora_apply":
             record["us"] = 1000.0
     page = "# Title\n\n" + "".join(f"{line}by hand\n{END}\n" for line in BEGIN.values()) + "The end.\n"
-    with made_up_root({**{name: json.dumps(data) for name, data in results.items()}, PAGE: page}) as root:
+    with made_up_root({**{name: json.dumps(data) for name, data in results.items()}, PAGE: page,
+                       CPU_PAGE: f"{BEGIN[CPU]}{END}\n"}) as root:
         update(outputs(root), root)
-        text = (root / PAGE).read_text()
+        text, cpu_text = (root / PAGE).read_text(), (root / CPU_PAGE).read_text()
         assert text.startswith("# Title\n\n") and text.endswith("\nThe end.\n") and "by hand" not in text
         assert "| 1 row | 1 |" in text and "100, llama.cpp | **0.01** |" in text and "Slower in 1 of 12 cells." in text
-        assert "| the same in bf16: 1 row | 200 | 100, llama.cpp | 2.00 |" in text
+        row, count = "| the same in bf16: 1 row | 200 | 100, llama.cpp | 2.00 |", "Slower in 1 of 12 cells."
+        assert row in cpu_text and count in cpu_text and row not in text
         assert "| qkv, rank 16, 1 row | 1000 |" in text and text.count("**0.01** |") == 2
         assert text.count("| heddle | best peer | ratio |") == 3 and not stale(outputs(root))
         (root / PAGE).write_text(text.replace("**0.01**", "1.01"))
@@ -164,7 +171,10 @@ def main():
         return 0
     if arguments.check:
         old = stale(outputs(ROOT))
-        print(f"{PAGE} is not what the results give: run tools/readme_figures.py" if old else f"{PAGE} is what the results give")
+        for page in old:
+            print(f"{page.relative_to(ROOT)} is not what the results give: run tools/readme_figures.py")
+        if not old:
+            print("the pages are what the results give")
         return 1 if old else 0
     update(outputs(ROOT))
     return 0
