@@ -24,8 +24,9 @@ int64_t reach_of(Axes axes) {
 }
 
 /// Whether two places of these axes lie `distance` apart: for some number of steps along the first
-/// axis the others make up for the rest.
-bool are_apart(Axes axes, int64_t distance) {
+/// axis the others make up for the rest. Each number that is tried takes one of `tries`; where none
+/// is left, they do.
+bool are_apart(Axes axes, int64_t distance, int64_t& tries) {
   if (distance < 0) distance = -distance;
   if (axes.empty()) return distance == 0;
   const Axis axis = axes.front();
@@ -35,7 +36,7 @@ bool are_apart(Axes axes, int64_t distance) {
                                          : -std::min(axis.most, (reach - distance) / axis.stride);
   const int64_t most = std::min(axis.most, (distance + reach) / axis.stride);
   for (int64_t steps = least; steps <= most; ++steps) {
-    if (are_apart(others, distance - steps * axis.stride)) return true;
+    if (--tries < 0 || are_apart(others, distance - steps * axis.stride, tries)) return true;
   }
   return false;
 }
@@ -98,13 +99,14 @@ bool elements_overlap(std::span<const int64_t> shape, std::span<const int64_t> s
   if (is_nested(shape, strides) || std::ranges::find(shape, 0) != shape.end()) return false;
   const SortedAxes sorted(shape, strides);
   if (sorted.has_step_zero) return true;
+  int64_t tries = kMaxOverlapTries;
   // Two places that differ along one of the axes, and not along those before it.
   for (Axes axes(sorted.axes.data(), sorted.count); !axes.empty(); axes = axes.subspan(1)) {
     const Axis axis = axes.front();
     const Axes others = axes.subspan(1);
     const int64_t most = std::min(axis.most, reach_of(others) / axis.stride);
     for (int64_t steps = 1; steps <= most; ++steps) {
-      if (are_apart(others, steps * axis.stride)) return true;
+      if (--tries < 0 || are_apart(others, steps * axis.stride, tries)) return true;
     }
   }
   return false;

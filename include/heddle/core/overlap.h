@@ -7,9 +7,13 @@
 
 namespace heddle {
 
+/// To tell whether elements overlap is a search, which ends after so many steps, some milliseconds.
+inline constexpr int64_t kMaxOverlapTries = int64_t{1} << 20;
+
 /// Whether two elements of a tensor of these extents and strides lie at one place, as the rows of
-/// an expanded tensor do. Exact; some nanoseconds where each axis steps over all that lies inside
-/// of it.
+/// an expanded tensor do. Some nanoseconds where each axis steps over all that lies inside of it,
+/// in any order of the axes. Exact, but that elements overlap where kMaxOverlapTries do not tell:
+/// strides that no tensor of this library has.
 [[nodiscard]] bool elements_overlap(std::span<const int64_t> shape,
                                     std::span<const int64_t> strides);
 

@@ -1,5 +1,6 @@
 #include "heddle/core/overlap.h"
 
+#include <chrono>
 #include <limits>
 #include <set>
 #include <vector>
@@ -61,6 +62,17 @@ TEST(ElementsOverlap, OfOutputsThatThereAre) {
   EXPECT_TRUE(elements_overlap(Ints{64, 2}, Ints{1, 0}));
   EXPECT_TRUE(elements_overlap(Ints{2, 64}, Ints{63, 1}));          // one element is in both rows
   EXPECT_TRUE(elements_overlap(Ints{2, 3, 64}, Ints{128, 64, 1}));  // rows 1 of 0 and 0 of 1
+}
+
+// No two of these elements are in one place, which only 10^10 steps of a search would tell.
+TEST(ElementsOverlap, EndsSoonWhereTheStridesAreEntangled) {
+  constexpr int64_t kExtent = 100'000, kStride = kExtent * kExtent * 10;
+  const Ints shape{kExtent, kExtent, kExtent};
+  const Ints strides{kStride, kStride + 1, kStride + 1 + kExtent};
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(elements_overlap(shape, strides));
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  EXPECT_LT(seconds.count(), 1.0);
 }
 
 TEST(ElementsOverlap, OfExtentsAndStridesThatNoMemoryHas) {
