@@ -18,10 +18,10 @@ def cell_of(record):
 
 
 def load_race(path):
-    """The record, None where there is none; stops at what is no proof."""
+    """The record; stops at what is no proof."""
     race = load(path)
     if race is None:
-        return None
+        sys.exit(f"{path} is not there")
     if "H200" not in race["device"]["name"]:
         sys.exit(f"the race was on a {race['device']['name']}; the tables are of an H200")
     for record in race["records"]:
@@ -155,8 +155,6 @@ def eager_part(rows):
 
 def race_part(race, peers, plot):
     """What stands between the markers of the race."""
-    if race is None:
-        return "No figures yet: the peers' figures below are the older ones.\n"
     rows, versions = race_rows(race, peers), race["versions"]
     of_peers = ", ".join(f"{name} {versions[package]}" for package, name in (("sglang", "SGLang"), ("vllm", "vLLM"), ("lorax", LORAX))
                          if package in versions)

@@ -1,9 +1,8 @@
 """The tables of LoRA's figures on the GPU, as Markdown, for tools/plot_lora.py."""
 
-import pathlib
 import statistics
 
-from figure_files import MIN_SAMPLES, bold_above, bold_below_one, measured_at, number
+from figure_files import MIN_SAMPLES, bold_above, measured_at, number
 from lora_race import race_rows
 
 PLOT = "docs/benchmarks/lora_h200.svg"
@@ -30,7 +29,7 @@ def cell_of(record):
 
 
 class Row:
-    """One cell with what heddle, the memory and the peers take, in microseconds."""
+    """One cell with what heddle and the memory take, in microseconds."""
 
     def __init__(self, cell, forms):
         main = forms["default"]
@@ -38,7 +37,6 @@ class Row:
         self.tokens, self.adapters = cell["tokens"], cell["adapters"]
         self.us, self.floor = main["us"], main["floor_us"]
         self.two = forms["two launches"]["us"] if "two launches" in forms else None
-        self.peer, self.peer_us = main.get("best_peer"), main.get("best_peer_us")
         self.limit, self.target = cell["bar_us"], cell["target_us"]
 
     @property
@@ -58,32 +56,16 @@ def rows_of(results, peers):
     return [Row(cell, forms[cell_of(cell)]) for cell in peers["records"]]
 
 
-def table_of(rows, has_peers):
-    """Markdown. Bold is what heddle loses: slower than a peer, or above the limit. Peers stand here where no race has them."""
-    if not has_peers:
-        lines = ["| site | rank | tokens / adapters | floor | heddle | two launches | limit | target |", "|" + "---|" * 8]
-        return lines + [f"| {row.site} | {row.rank} | {row.tokens} / {row.adapters} | {number(row.floor)} | "
-                        f"{bold_above(row.us, row.limit)} | {number(row.two)} | {number(row.limit)} | {number(row.target)} |" for row in rows]
-    lines = ["| site | rank | tokens / adapters | floor | heddle | two launches | best peer | its time | times faster | limit | target |",
-             "|" + "---|" * 11]
-    for row in rows:
-        faster = row.peer_us / row.us
-        lines.append("| " + " | ".join([
-            row.site, str(row.rank), f"{row.tokens} / {row.adapters}", number(row.floor),
-            bold_above(row.us, row.limit), number(row.two), row.peer.split(",")[0],
-            number(row.peer_us), bold_below_one(faster), number(row.limit), number(row.target)]) + " |")
-    return lines
+def table_of(rows):
+    """Markdown. Bold is what is above the limit. The peers stand in the table of the race."""
+    lines = ["| site | rank | tokens / adapters | floor | heddle | two launches | limit | target |", "|" + "---|" * 8]
+    return lines + [f"| {row.site} | {row.rank} | {row.tokens} / {row.adapters} | {number(row.floor)} | "
+                    f"{bold_above(row.us, row.limit)} | {number(row.two)} | {number(row.limit)} | {number(row.target)} |" for row in rows]
 
 
-def summary_of(rows, has_peers):
-    if not has_peers:
-        within, met = sum(row.us <= row.limit for row in rows), sum(row.us <= row.target for row in rows)
-        return f"Of {len(rows)} cells {within} are within the limit and {met} meet the target."
-    faster, within, met = (sum(row.us <= of(row) for row in rows)
-                           for of in (lambda r: r.peer_us, lambda r: r.limit, lambda r: r.target))
-    losses = ", ".join(row.label for row in rows if row.us > row.peer_us)
-    return (f"Of {len(rows)} cells {faster} are as fast as the best peer or faster, {within} are within the limit and {met} meet the "
-            "target." + (f" Slower than the best peer: {losses}." if losses else ""))
+def summary_of(rows):
+    within, met = sum(row.us <= row.limit for row in rows), sum(row.us <= row.target for row in rows)
+    return f"Of {len(rows)} cells {within} are within the limit and {met} meet the target."
 
 
 def plan_line(results):
@@ -123,7 +105,7 @@ def loaded_part(results):
             f"({bold_above(100 * (many['us'] / few['us'] - 1), LOADED_LIMIT, '{:+.1f} %'.format)}; limit: {LOADED_LIMIT} %)."]
 
 
-def step_part(results, peers, race=None):
+def step_part(results, peers, race):
     """The modelled decode step: what LoRA adds in each form."""
     records = of_program(results, STEP_PROGRAM)
     steps = [r for r in records if r["op"] == "decode_step"]
@@ -132,10 +114,7 @@ def step_part(results, peers, race=None):
     base, layers = next(r["us"] for r in steps if r["adapters"] == 0), steps[0]["layers"]
     with_lora = [r for r in steps if r["adapters"] > 0]
     tokens, adapters, rank = (with_lora[0][key] for key in ("tokens", "adapters", "rank"))
-    peer = {r["site"]: min(r["peers_us"].values()) for r in peers["records"]
-            if (r["op"], r["rank"], r["tokens"], r["adapters"]) == ("lora_apply", rank, tokens, adapters)}
-    if race:
-        peer = {row.site: row.peer_us for row in race_rows(race, peers) if (row.rank, row.tokens, row.adapters) == (rank, tokens, adapters)}
+    peer = {row.site: row.peer_us for row in race_rows(race, peers) if (row.rank, row.tokens, row.adapters) == (rank, tokens, adapters)}
     by_peers = 100 * layers * (peer["qkv"] + peer["gate_up"] + 2 * peer["down"]) / base
     products = ", ".join(f"{r['site']} {number(r['us'])}" for r in records if r["op"] == "product")
     lines = [f"A modelled decode step: {layers} layers of qkv, o (4096 -> 4096), gate_up and down, {tokens} rows, {adapters} adapters of "
@@ -182,18 +161,16 @@ def host_part(results):
             f"{first['adapters']}: {'; '.join(parts)}. Limit: {HOST_LIMIT}."]
 
 
-def page_part(results, peers, race=None):
-    """What stands between the markers. With a race, its own part has the peers and the plot."""
+def page_part(results, peers, race):
+    """What stands between the markers. The race's own part has the peers and the plot."""
     if results is None:
         return "No figures yet.\n"
-    rows, has_peers = rows_of(results, peers), race is None
+    rows = rows_of(results, peers)
     lines = [f"{results['device']['name']}, bf16, us, medians of at least {MIN_SAMPLES} replays; {measured_at(results['records'])}. "
-             f"Bold: {'slower than the best peer, or ' if has_peers else ''}above the limit."]
-    if has_peers:
-        lines += ["", f"![heddle and its peers]({pathlib.Path(PLOT).name})"]
+             "Bold: above the limit."]
     for phase, title in PHASES.items():
         of_phase = [row for row in rows if row.phase == phase]
-        lines += ["", f"{title}. {summary_of(of_phase, has_peers)}", "", *table_of(of_phase, has_peers)]
+        lines += ["", f"{title}. {summary_of(of_phase)}", "", *table_of(of_phase)]
     parts = [lines, [*no_adapter_lines(results, rows), plan_line(results)], mixed_part(results), loaded_part(results),
              step_part(results, peers, race), shapes_part(results), host_part(results)]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from heddle import ops
-from heddle.compat._arrays import bools_like, empty, empty_like
+from heddle.compat._arrays import empty, empty_like
 
 __all__ = [
     "mamba_state_selective_copy",
@@ -53,7 +53,7 @@ def rewind_kv_cache(
         more than one block, kv_block_ids tells the others; heddle.ops.rewind_kv_cache lists them.
     """
     blocks_to_release = empty_like(last_kv_block_id)
-    remove_mask = bools_like(accepted_counts)
+    remove_mask = empty_like(accepted_counts, "bool")
     ops.rewind_kv_cache(
         blocks_to_release,
         remove_mask,
@@ -96,7 +96,7 @@ def verify_speculative_tokens(
     last_one_indices = empty(
         input_tokens, (max(num_decode_requests + num_prefill_requests, 0),), "int64"
     )
-    accepted_tokens_mask = bools_like(input_tokens)
+    accepted_tokens_mask = empty_like(input_tokens, "bool")
     ops.verify_speculative_tokens(
         last_one_indices,
         accepted_tokens_mask,
