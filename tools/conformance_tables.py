@@ -18,7 +18,8 @@ BEGIN = "<!-- tables of tests/conformance/record.json -->\n"
 # The families' tables: column, and what the record calls it.
 FOLDERS = {"F32": "folder F32", "F16": "folder F16", "BF16": "folder BF16", "adapter": "folder, adapter", "merged adapter": "folder, merged adapter",
            "settings of transformers 4": "folder of transformers 4"}
-FILES = {kind: "GGUF " + kind for kind in ("F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0")} | {
+FILES = {kind: "GGUF " + kind for kind in ("F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "Q6_K", "Q5_K", "Q4_K")} | {
+    f"{kind} of llama.cpp": f"GGUF {kind} of llama.cpp" for kind in ("Q6_K", "Q4_K_M")} | {
     "adapter": "GGUF, adapter", "in parts": "GGUF in parts"}
 ELSEWHERE = {"adapter and merged"}  # heddle beside itself
 NAMES = "pre-tokenizer "  # how names of pre-tokenizers begin that were tried on one vocabulary
@@ -76,8 +77,10 @@ def family_cell(line):
 
 
 def family_table(lines, title, columns):
+    """A row for each family; columns of which the run has nothing are left out."""
     found = {(line["name"], line["read as"]): line for line in lines}
     families = sorted({line["name"] for line in lines})
+    columns = {column: form for column, form in columns.items() if any(line["read as"] == form for line in lines)}
     return table([title, *columns], (row(family, *(family_cell(found.get((family, form))) for form in columns.values())) for family in families))
 
 
@@ -171,8 +174,8 @@ def self_test():
         update(outputs(root), root)
         assert not stale(outputs(root))
         page = (root / PAGE).read_text()
-        for part in ("Commit 36235a5, 2026-11-23", "seed 7", "gguf 0.19.0", "| olmo2 | 2.3e-06 (2) | - | - | - | - | same bits (2) |",
-                     "| olmo2 | - | - | - | - | - | - | - | **1 of 2 differ** | - | - |",
+        for part in ("Commit 36235a5, 2026-11-23", "seed 7", "gguf 0.19.0", "| olmo2 | 2.3e-06 (2) | same bits (2) |",
+                     "| in GGUF | Q4_0 |", "| olmo2 | **1 of 2 differ** |",
                      "| falcon | GGUF | tokenizers: 9 | **tokenizers: 4 differ** |", "| bert | GGUF | refused by name | - |",
                      "| 2 names of pre-tokenizers | GPT-2's GGUF | tokenizers: 9 each | - |", "| trl | 2 | 1 | 0 | **1** |"):
             assert part in page, part

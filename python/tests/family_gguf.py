@@ -13,6 +13,10 @@ import numpy as np
 INTERLEAVED = {"llama", "granite", "smollm3"}
 ONE_PLUS = {"gemma2", "gemma3"}  # norms hold 1 + w
 FLOATS = {"F32": np.float32, "F16": np.float16}
+K_BLOCK = 256  # weights
+# Types that the package does not make, only read. Of each: where the f16 scale of a block lies, in bytes, where that of the minima, and
+# what the minima are scaled with beside the weights, so that these are about as often below 0 as above.
+K_TYPES: dict[str, tuple[int, int | None, float]] = {"Q4_K": (0, 2, 7.5), "Q5_K": (0, 2, 15.5), "Q6_K": (208, None, 0.0)}
 
 
 def interleave(rows: Any, num_heads: int) -> Any:
@@ -89,6 +93,32 @@ def add_settings(writer: gguf.GGUFWriter, arch: str, config: Any) -> int:
     return head_dim
 
 
+def random_k_blocks(shape: tuple[int, ...], kind: gguf.GGMLQuantizationType, deviation: float) -> Any:
+    """Rows of random blocks, drawn from torch's generator: all codes and sub-scales, scales of both signs up to a factor of 4 apart.
+
+    The weights' standard deviation is about `deviation`.
+    """
+    import torch
+
+    at, at_minima, ratio = K_TYPES[kind.name]
+    rows, columns = shape
+    assert columns % K_BLOCK == 0
+    size = gguf.GGML_QUANT_SIZES[kind][1]
+    blocks = torch.randint(256, (rows * columns // K_BLOCK, size), dtype=torch.uint8).numpy()
+    scales = np.exp2(torch.rand(len(blocks)).numpy() * 2 - 1) * torch.randint(2, (len(blocks),)).mul(2).sub(1).numpy()
+    factors = ratio * (0.9 + 0.2 * torch.rand(len(blocks)).numpy())
+    unit = 2.0**-8  # f16 has this scale and those of the weights, which are smaller, as normal numbers
+
+    def with_scales(factor: float) -> Any:
+        blocks[:, at:at + 2] = (scales * factor).astype(np.float16).reshape(-1, 1).view(np.uint8)
+        if at_minima is not None:
+            blocks[:, at_minima:at_minima + 2] = (scales * factors * factor).astype(np.float16).reshape(-1, 1).view(np.uint8)
+        return blocks
+
+    of_unit = float(gguf.quants.dequantize(with_scales(unit), kind).std())
+    return with_scales(unit * deviation / of_unit).reshape(rows, -1).copy()
+
+
 def add_matrix(writer: gguf.GGUFWriter, name: str, values: Any, kind: gguf.GGMLQuantizationType, heads: int) -> None:
     """A matrix in a type; `values` becomes what the file says. `heads`: of rows that are interleaved, else 0."""
     import torch
@@ -97,12 +127,35 @@ def add_matrix(writer: gguf.GGUFWriter, name: str, values: Any, kind: gguf.GGMLQ
         stored = values.numpy().astype(FLOATS[kind.name])
         said = stored.astype(np.float32)
         raw = None
+    elif kind.name in K_TYPES:
+        stored = random_k_blocks(tuple(values.shape), kind, float(values.std()))
+        said = gguf.quants.dequantize(stored, kind)
+        raw = kind
     else:
         stored = gguf.quants.quantize(values.numpy(), kind)
         said = gguf.quants.dequantize(stored, kind)
         raw = kind
     values.copy_(torch.from_numpy(said.copy()))
     writer.add_tensor(name, np.ascontiguousarray(interleave(stored, heads) if heads else stored), raw_dtype=raw)
+
+
+def heads_of(arch: str, config: Any, name: str) -> int:
+    """How many heads the rows of a tensor of transformers belong to where GGUF interleaves them, else 0."""
+    if arch in INTERLEAVED and ".q_proj." in name:
+        return config.num_attention_heads
+    return config.num_key_value_heads if arch in INTERLEAVED and ".k_proj." in name else 0
+
+
+def names_in_gguf(model: Any, arch: str) -> list[tuple[str, str, Any]]:
+    """Of each of the model's tensors its name, that in a file, and its values. A tied head is not among them."""
+    (key,) = (key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == arch)
+    names = gguf.get_tensor_name_map(key, model.config.num_hidden_layers)
+    found = []
+    for name, values in model.named_parameters():
+        stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert stored, f"no place for {name} in {arch}"
+        found.append((name, stored, values))
+    return found
 
 
 def write_gguf(model: Any, arch: str, path: pathlib.Path, kind: str = "F32", **options: Any) -> pathlib.Path:
@@ -116,17 +169,9 @@ def write_gguf(model: Any, arch: str, path: pathlib.Path, kind: str = "F32", **o
     writer = gguf.GGUFWriter(path, arch, **options)
     head_dim = add_settings(writer, arch, config)
     add_rotation(writer, arch, config, head_dim)
-    (key,) = (key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == arch)
-    names = gguf.get_tensor_name_map(key, config.num_hidden_layers)
     with torch.no_grad():
-        for name, values in model.named_parameters():  # a tied head is not among them
-            stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
-            assert stored, f"no place for {name} in {arch}"
-            heads = 0
-            if arch in INTERLEAVED and ".q_proj." in name:
-                heads = config.num_attention_heads
-            elif arch in INTERLEAVED and ".k_proj." in name:
-                heads = config.num_key_value_heads
+        for name, stored, values in names_in_gguf(model, arch):
+            heads = heads_of(arch, config, name)
             if values.ndim == 2:
                 add_matrix(writer, stored, values, gguf.GGMLQuantizationType[kind], heads)
                 continue
@@ -137,3 +182,35 @@ def write_gguf(model: Any, arch: str, path: pathlib.Path, kind: str = "F32", **o
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def take_matrices(model: Any, arch: str, path: pathlib.Path) -> set[str]:
+    """Makes the model's matrices what the file says, as the package reads it; returns the names of their types."""
+    import torch
+
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
+    types = set()
+    with torch.no_grad():
+        for name, stored, values in names_in_gguf(model, arch):
+            if values.ndim != 2:
+                continue
+            tensor = tensors[stored]
+            said = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+            heads = heads_of(arch, model.config, name)
+            if heads:  # the other way round: from pairs to halves
+                said = said.reshape(heads, -1, 2, said.shape[-1]).swapaxes(1, 2).reshape(said.shape)
+            values.copy_(torch.from_numpy(np.array(said, np.float32)))
+            types.add(tensor.tensor_type.name)
+    return types
+
+
+def quantize_with_llama_cpp(path: pathlib.Path, to: pathlib.Path, kind: str) -> pathlib.Path:
+    """The file in a mixture of llama.cpp's, such as Q4_K_M, made by llama.cpp itself."""
+    import llama_cpp
+
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{kind}")
+    params.nthread = 1
+    result = llama_cpp.llama_model_quantize(str(path).encode(), str(to).encode(), params)
+    assert result == 0, f"llama.cpp did not make {kind} of {path.name}"
+    return to

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import pathlib
 from typing import Any
 
@@ -97,6 +98,14 @@ def with_block_widths(case: Case) -> Case:
     return dataclasses.replace(case, settings=case.settings | known)
 
 
+def with_k_block_widths(case: Case) -> Case:
+    """The case with rows that consist of whole blocks of 256 weights, as the K types need them; a head is no wider than before."""
+    of_32 = with_block_widths(case)
+    heads = 256 // of_32.settings.get("head_dim", 8)
+    wide = {"hidden_size": 256, "intermediate_size": 256, "num_attention_heads": heads, "num_key_value_heads": heads // 2}
+    return dataclasses.replace(of_32, settings=of_32.settings | wide)
+
+
 def make_model(case: Case, seed: int) -> Any:
     """The model in f32, its norms and biases random too."""
     import torch
@@ -116,7 +125,7 @@ def make_model(case: Case, seed: int) -> Any:
             elif name.endswith("bias"):
                 values.copy_(torch.randn_like(values) * 0.5)
             else:
-                scale = 1.0 if "embed" in name else 0.25
+                scale = 1.0 if "embed" in name else 0.25 * math.sqrt(SMALL["hidden_size"] / config.hidden_size)
                 values.copy_(torch.randn_like(values) * scale)
     model.generation_config.eos_token_id = None  # answers of equal length
     model.generation_config.pad_token_id = 0

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from family_models import CASES, VOCAB, Case, make_adapter, make_model, round_to, save, with_block_widths
+from family_models import (
+    CASES, VOCAB, Case, make_adapter, make_model, round_to, save, with_block_widths, with_k_block_widths,
+)
 from frameworks import TORCH_WANTED
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -25,7 +27,12 @@ STEPS = 64
 LENGTHS = (1, 5, 30, 55)
 GGUF_CASES = [case for case in CASES if case.gguf]
 GGUF_TYPES = ("F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
+K_TYPES = ("Q4_K", "Q5_K", "Q6_K")
+LLAMA_CPP_TYPES = {"Q4_K_M": {"Q4_K", "Q6_K"}, "Q6_K": {"Q6_K"}}  # mixtures, and the types of their matrices
 FOLDER_TYPES = {"float16": "F16", "bfloat16": "BF16"}
+# Set by `make conformance`. Else the K types, whose models are larger, are compared in one case.
+IS_CONFORMANCE = os.environ.get("HEDDLE_CONFORMANCE", "0") != "0"
+K_CASES = GGUF_CASES if IS_CONFORMANCE else GGUF_CASES[:1]
 
 pytestmark = pytest.mark.skipif(not TORCH_WANTED, reason="skipped: HEDDLE_TEST_TORCH=0")
 
@@ -250,6 +257,36 @@ def test_gguf_types(case: Case, tmp_path: pathlib.Path) -> None:
         model = make_model(with_block_widths(case), seed)
         path = write_gguf(model, case.gguf, tmp_path / f"{kind}.gguf", kind)
         check(f"GGUF {kind}", path, model, make_rows(seed))
+
+
+@by_name(K_CASES)
+def test_gguf_k_types(case: Case, tmp_path: pathlib.Path) -> None:
+    """Random blocks, as nothing but llama.cpp makes them of weights; the package gguf says what they are."""
+    from family_gguf import write_gguf
+
+    for kind in K_TYPES:
+        seed = seed_of_run()
+        print(kind)
+        model = make_model(with_k_block_widths(case), seed)
+        path = write_gguf(model, case.gguf, tmp_path / f"{kind}.gguf", kind)
+        check(f"GGUF {kind}", path, model, make_rows(seed))
+
+
+@pytest.mark.skipif(not IS_CONFORMANCE, reason="skipped: for make conformance")
+@by_name([case for case in GGUF_CASES if case.name in ("llama", "qwen3")])
+def test_gguf_of_llama_cpp(case: Case, tmp_path: pathlib.Path) -> None:
+    """What llama.cpp quantised, against the values that the package gguf reads."""
+    pytest.importorskip("llama_cpp", reason="skipped: without llama_cpp there are no files that llama.cpp quantised")
+    from family_gguf import quantize_with_llama_cpp, take_matrices, write_gguf
+
+    seed = seed_of_run()
+    model = make_model(with_k_block_widths(case), seed)
+    plain = write_gguf(model, case.gguf, tmp_path / "model.gguf")
+    for mixture, types in LLAMA_CPP_TYPES.items():
+        print(mixture)
+        path = quantize_with_llama_cpp(plain, tmp_path / f"{mixture}.gguf", mixture)
+        assert take_matrices(model, case.gguf, path) == types
+        check(f"GGUF {mixture} of llama.cpp", path, model, make_rows(seed))
 
 
 @by_name([case for case in CASES if case.name == "gemma3"])

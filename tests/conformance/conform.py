@@ -10,6 +10,7 @@ and one record for each comparison; tools/conformance_tables.py makes the tables
 import argparse
 import datetime
 import importlib.metadata
+import importlib.util
 import json
 import os
 import pathlib
@@ -27,9 +28,16 @@ from figure_files import write_results  # noqa: E402
 HERE = ROOT / "tests/conformance"
 
 
+def has_llama_cpp():
+    """Whether files can be compared that llama.cpp quantised; its package is compiled when it is installed, and is in no list."""
+    return importlib.util.find_spec("llama_cpp") is not None
+
+
 def packages():
-    """The versions of what python/requirements-conformance.txt lists, as they are installed."""
+    """The versions of what python/requirements-conformance.txt lists, as they are installed, and of llama.cpp where that is."""
     names = re.findall(r"^([\w-]+)==", (ROOT / "python/requirements-conformance.txt").read_text(), re.MULTILINE)
+    if has_llama_cpp():
+        names.append("llama-cpp-python")
     return {name: importlib.metadata.version(name) for name in names}
 
 
@@ -64,7 +72,9 @@ def run(folder, build, options):
     commands = [[HERE / "run.py", build / "tests/heddle_tokenizer_ids", "--record", tokenizers, *short],
                 [HERE / "templates.py", "--render", build / "render_template", "--record", templates],
                 ["-m", "pytest", "-q", "python/tests/test_families.py", "--junitxml", tests]]
-    env = {**os.environ, "HEDDLE_BUILD_DIR": str(build)}
+    env = {**os.environ, "HEDDLE_BUILD_DIR": str(build), "HEDDLE_CONFORMANCE": "1"}
+    if not has_llama_cpp():
+        print("llama_cpp is not installed: no file that llama.cpp itself quantised is compared (pip install llama-cpp-python)")
     codes = []
     for command in commands:
         print(f"--- {command[0]}" if command[0] != "-m" else "--- families of models", flush=True)
