@@ -18,18 +18,20 @@
 
 namespace heddle::cuda::metadata {
 
-/// A row: elements [begin, end); what `a` and `b` say depends on the op. Number: int32_t where all
-/// tensors are i32, else int64_t.
+/// A row: elements [begin, end); what `a` and `b` say depends on the op. Number: int64_t where they
+/// are added to what is written, which may be i64.
 template <class Number>
 struct alignas(16) ContiguousRow {
   int32_t begin, end;
   Number a, b;
 };
 
-template <int kPerLane, class Number>
+/// Rows count from 1, so that no mark is 0, and its row is an empty one. Marks behind the chunk, of
+/// rows that do not reach as far, are never looked at.
+template <int kPerLane, class Row>
 struct alignas(16) ContiguousWindow {
-  int32_t marks[kRowThreads * kPerLane];  // a row or -1
-  ContiguousRow<Number> rows[kRowThreads];
+  int32_t marks[2 * kRowThreads * kPerLane];
+  Row rows[1 + kRowThreads];
 };
 
 /// The part [first, first + size) of a ragged array.
@@ -43,31 +45,40 @@ struct ContiguousChunk {
 };
 
 /// No marks. A barrier follows.
-template <int kPerLane, class Number>
-__device__ void clear(ContiguousWindow<kPerLane, Number>& window) {
+template <int kPerLane, class Row>
+__device__ void clear(ContiguousWindow<kPerLane, Row>& window) {
 #pragma unroll
-  for (int k = 0; k < kPerLane; ++k) window.marks[k * kRowThreads + threadIdx.x] = -1;
+  for (int k = 0; k < kPerLane; ++k) window.marks[k * kRowThreads + threadIdx.x] = 0;
+  if (threadIdx.x == 0) window.rows[0] = {};
+}
+
+/// The maximum of a mark and `value` goes there. As atomicMax() of a place that is the same for all
+/// threads, the compiler would have a warp take the maximum first.
+__device__ inline void raise_mark(uint32_t address, int32_t value) {
+  asm volatile("red.shared.max.s32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
 /// Puts this thread's row there, which begins and ends in the array where it says. A barrier
 /// follows. Where rows overlap, which they do not in a batch that makes sense, the last one has the
 /// element.
-template <int kPerLane, class Number>
-__device__ void set_row(ContiguousWindow<kPerLane, Number>& window, const ContiguousChunk& chunk,
-                        const ContiguousRow<Number>& row) {
+template <int kPerLane, class Row>
+__device__ void set_row(ContiguousWindow<kPerLane, Row>& window, const ContiguousChunk& chunk,
+                        const Row& row) {
   constexpr int kPerWarp = 32 * kPerLane;
-  const int r = threadIdx.x;
-  window.rows[r] = row;
+  const int mark = static_cast<int>(threadIdx.x) + 1;
+  window.rows[mark] = row;
   const int from = larger(row.begin, chunk.first) - chunk.first;
   const int to = smaller(row.end, chunk.first + chunk.size) - chunk.first;
   if (from >= to) return;
-  atomicMax(&window.marks[from], r);
-  // At places that differ from thread to thread: of one that does not, the compiler would have a
-  // warp take the maximum first.
+  const auto marks = static_cast<uint32_t>(__cvta_generic_to_shared(window.marks));
   const int before = from & ~(kPerWarp - 1);
+  const uint32_t of_warp = marks + static_cast<uint32_t>(before) * 4;
+  raise_mark(marks + static_cast<uint32_t>(from) * 4, mark);
+  // Most rows end here, else nothing is raised by 0: less than a branch around each.
+  if (before + kPerWarp >= to) return;
 #pragma unroll
   for (int i = kPerWarp; i < kRowThreads * kPerLane; i += kPerWarp) {
-    if (before + i < to) atomicMax(&window.marks[before + i], r);
+    raise_mark(of_warp + static_cast<uint32_t>(i) * 4, before + i < to ? mark : 0);
   }
 }
 
@@ -76,10 +87,9 @@ __device__ void set_row(ContiguousWindow<kPerLane, Number>& window, const Contig
 ///   Value fetch(element, row, is_copied): reads what becomes of the element, or the fill value;
 ///   void put(element, row, value);
 ///   bool fills(): whether put is called for all elements, else for those that are copied.
-template <int kPerLane, class Number, class Op>
-__device__ void write_chunk(const Op& op, const ContiguousWindow<kPerLane, Number>& window,
+template <int kPerLane, class Row, class Op>
+__device__ void write_chunk(const Op& op, const ContiguousWindow<kPerLane, Row>& window,
                             const ContiguousChunk& chunk) {
-  using Row = ContiguousRow<Number>;
   const int lane = threadIdx.x % 32u;
   const int begin = static_cast<int>(threadIdx.x / 32u) * 32 * kPerLane + lane;
   const auto copy = [&](const auto& row_of_group) {  // reads are on their way before a write waits
@@ -100,31 +110,30 @@ __device__ void write_chunk(const Op& op, const ContiguousWindow<kPerLane, Numbe
       }
     }
   };
-  const auto row_at = [&](int r) { return r >= 0 ? window.rows[r] : Row{0, 0, 0, 0}; };
   int marks[kPerLane];
   bool is_new = false;  // a row begins behind the warp's first element
 #pragma unroll
   for (int k = 0; k < kPerLane; ++k) {
     marks[k] = window.marks[begin + k * 32];
-    is_new = is_new || (marks[k] >= 0 && (k > 0 || lane > 0));
+    is_new = is_new || (marks[k] > 0 && (k > 0 || lane > 0));
   }
-  int last = __shfl_sync(kAllLanes, marks[0], 0);  // row of the groups of 32 so far
+  int last = __shfl_sync(kAllLanes, marks[0], 0);  // mark of the groups of 32 so far
   if (!__any_sync(kAllLanes, is_new)) {
-    const Row row = row_at(last);
+    const Row row = window.rows[last];
     copy([&](int) { return row; });
     return;
   }
   int own[kPerLane];
 #pragma unroll
   for (int k = 0; k < kPerLane; ++k) {
-    const unsigned marked = __ballot_sync(kAllLanes, marks[k] >= 0);
+    const unsigned marked = __ballot_sync(kAllLanes, marks[k] > 0);
     const unsigned before = marked & (0xffffffffu >> (31 - lane));
     const int of_lane = __shfl_sync(kAllLanes, marks[k], 31 - __clz(before | 1));
     const int of_group = __shfl_sync(kAllLanes, marks[k], 31 - __clz(marked | 1));
     own[k] = before != 0 ? of_lane : last;
     last = marked != 0 ? of_group : last;
   }
-  copy([&](int k) { return row_at(own[k]); });
+  copy([&](int k) { return window.rows[own[k]]; });
 }
 
 }  // namespace heddle::cuda::metadata

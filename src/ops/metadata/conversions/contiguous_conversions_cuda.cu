@@ -17,8 +17,10 @@ namespace {
 __device__ bool is_within(int32_t place, int32_t size) {
   return static_cast<uint32_t>(place) < static_cast<uint32_t>(size);
 }
-__device__ bool is_within(int64_t place, int32_t size) {
-  return static_cast<uint64_t>(place) < static_cast<uint64_t>(size);
+/// element + shift. Where that wraps it is not within a tensor, which has at most kMaxContiguous
+/// elements, and an element is not below 0.
+__device__ int32_t place_behind(int32_t element, int32_t shift) {
+  return static_cast<int32_t>(static_cast<uint32_t>(element) + static_cast<uint32_t>(shift));
 }
 
 /// What a kernel does with the tensors of a call, which are all i32, or any of them i64: how it
@@ -64,51 +66,41 @@ struct Tensors<IndexLayout::kI32> {
 template <>
 struct Tensors<IndexLayout::kMixed> {
   using Number = int64_t;
-  /// An element on its way, in one of two registers: nothing is computed of it before number().
+  /// An element on its way: nothing is computed of it before number() or place(). Its words are
+  /// loaded one by one: a load of 8 bytes would have to wait for one of 4 into the same register.
   struct Value {
-    int64_t wide;
-    int32_t narrow;
+    uint32_t low, high;
     bool is_int64;
   };
 
-  static __device__ Number number(const Value& x) { return x.is_int64 ? x.wide : x.narrow; }
+  static __device__ Number number(const Value& x) {
+    const auto sign = static_cast<uint32_t>(static_cast<int32_t>(x.low) >> 31);
+    return static_cast<int64_t>(uint64_t{x.is_int64 ? x.high : sign} << 32 | x.low);
+  }
   template <class Int>
   static __device__ Value load_if(ConstContiguousIndices a, Int i, bool in_range) {
-    return load_or(a, i, in_range, 0, a);
+    const uint32_t wide = int64_bit(a);
+    return load({0, 0, wide != 0}, address(a, i, wide), in_range, wide);
   }
   template <class Int>
   static __device__ Value load_or(ConstContiguousIndices a, Int i, bool in_range, Number other,
                                   ConstContiguousIndices /*readable*/) {
-    Value x{other, static_cast<int32_t>(other), a.is_int64() || !in_range};
-    asm volatile(
-        "{\n"
-        "  .reg .pred narrow, wide;\n"
-        "  setp.ne.u32 narrow, %3, 0;\n"
-        "  setp.ne.u32 wide, %4, 0;\n"
-        "  @narrow ld.global.b32 %0, [%2];\n"
-        "  @wide ld.global.b64 %1, [%2];\n"
-        "}"
-        : "+r"(x.narrow), "+l"(x.wide)
-        : "l"(address(a, i)), "r"(static_cast<uint32_t>(in_range && !a.is_int64())),
-          "r"(static_cast<uint32_t>(in_range && a.is_int64())));
-    return x;
-  }
-  /// As a.address(i), with a multiplication of 32 bits where i has as many.
-  template <class Byte, class Int>
-  static __device__ Byte* address(const IndexVector<Byte, IndexLayout::kMixed>& a, Int i) {
-    const int32_t bytes = a.is_int64() ? 8 : 4;
-    return a.address(0) + static_cast<int64_t>(i) * bytes;
+    const uint32_t wide = int64_bit(a);
+    return load(
+        {static_cast<uint32_t>(other), static_cast<uint32_t>(other >> 32), wide != 0 || !in_range},
+        address(a, i, wide), in_range, wide);
   }
   template <class Int>
   static __device__ void store(ContiguousIndices a, Int i, Number x) {
+    const uint32_t wide = int64_bit(a);
     asm volatile(
         "{\n"
         "  .reg .pred wide;\n"
         "  setp.ne.u32 wide, %3, 0;\n"
-        "  @!wide st.global.b32 [%0], %2;\n"
-        "  @wide st.global.b64 [%0], %1;\n"
-        "}" ::"l"(address(a, i)),
-        "l"(x), "r"(static_cast<int32_t>(x)), "r"(static_cast<uint32_t>(a.is_int64()))
+        "  @!wide st.global.b32 [%0], %1;\n"
+        "  @wide st.global.v2.b32 [%0], {%1, %2};\n"
+        "}" ::"l"(address(a, i, wide)),
+        "r"(static_cast<uint32_t>(x)), "r"(static_cast<uint32_t>(x >> 32)), "r"(wide)
         : "memory");
   }
   /// Where a row begins or ends. What lies outside of 32 bits lies outside of all tensors.
@@ -116,11 +108,49 @@ struct Tensors<IndexLayout::kMixed> {
     const auto low = static_cast<int32_t>(x), high = static_cast<int32_t>(x >> 32);
     return high == low >> 31 ? low : high >> 31 ^ 0x7fffffff;
   }
+  static __device__ int32_t place(const Value& x) {
+    const auto low = static_cast<int32_t>(x.low), high = static_cast<int32_t>(x.high);
+    return x.is_int64 && high != low >> 31 ? high >> 31 ^ 0x7fffffff : low;
+  }
   static __device__ Number sum(Number a, Number b) {
     return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
   }
   static __device__ Number difference(Number a, Number b) {
     return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
+  }
+
+ private:
+  /// 1 for i64, else 0: so the compiler asks one word of the address alone.
+  template <class Byte>
+  static __device__ uint32_t int64_bit(const IndexVector<Byte, IndexLayout::kMixed>& a) {
+    uint32_t wide;
+    asm("mov.b32 %0, %1;" : "=r"(wide) : "r"(static_cast<uint32_t>(a.is_int64())));
+    return wide;
+  }
+  /// Of element i.
+  template <class Byte>
+  static __device__ Byte* address(const IndexVector<Byte, IndexLayout::kMixed>& a, int64_t i,
+                                  uint32_t wide) {
+    return a.address(0) + i * (4 + 4 * wide);
+  }
+  /// The same of an element that is there, or that is not looked at: one multiplication.
+  template <class Byte>
+  static __device__ Byte* address(const IndexVector<Byte, IndexLayout::kMixed>& a, int32_t i,
+                                  uint32_t wide) {
+    return a.address(0) + uint64_t{static_cast<uint32_t>(i)} * (4 + 4 * wide);
+  }
+  static __device__ Value load(Value x, const std::byte* at, bool in_range, uint32_t wide) {
+    asm volatile(
+        "{\n"
+        "  .reg .pred there, wide;\n"
+        "  setp.ne.u32 there, %3, 0;\n"
+        "  setp.ne.and.u32 wide, %4, 0, there;\n"
+        "  @there ld.global.b32 %0, [%2];\n"
+        "  @wide ld.global.b32 %1, [%2 + 4];\n"
+        "}"
+        : "+r"(x.low), "+r"(x.high)
+        : "l"(at), "r"(static_cast<uint32_t>(in_range)), "r"(wide));
+    return x;
   }
 };
 
@@ -132,7 +162,7 @@ struct ContiguousToPadded {
   using T = Tensors<kLayout>;
   using Number = typename T::Number;
   using Value = typename T::Value;
-  using Row = ContiguousRow<Number>;
+  using Row = ContiguousRow<int32_t>;
 
   ConstContiguousIndices starts;
   int32_t num_rows, size;
@@ -141,8 +171,8 @@ struct ContiguousToPadded {
   ContiguousIndices block_tables;
 
   struct Facts {};
-  __device__ Facts facts(int) const { return {}; }
-  __device__ Row row(int r, Number start, Number end, Facts) const {
+  __device__ Facts facts(int, bool) const { return {}; }
+  __device__ Row row(int r, const Value& start, const Value& end, Facts) const {
     return {T::place(start), T::place(end), r, 0};
   }
   __device__ static bool fills() { return false; }
@@ -165,7 +195,7 @@ struct ContiguousCopyNext {
   using T = Tensors<kLayout>;
   using Number = typename T::Number;
   using Value = typename T::Value;
-  using Row = ContiguousRow<Number>;
+  using Row = ContiguousRow<int32_t>;
 
   ConstContiguousIndices starts, cache_lengths, input_lengths, prompt_lengths;
   int32_t num_rows, size;
@@ -176,25 +206,26 @@ struct ContiguousCopyNext {
   struct Facts {
     Value cache, input, prompt;
   };
-  __device__ Facts facts(int r) const {
-    return {T::load_if(cache_lengths, r, true), T::load_if(input_lengths, r, true),
-            T::load_if(prompt_lengths, r, true)};
+  __device__ Facts facts(int r, bool is_row) const {
+    return {T::load_if(cache_lengths, r, is_row), T::load_if(input_lengths, r, is_row),
+            T::load_if(prompt_lengths, r, is_row)};
   }
-  __device__ Row row(int r, Number start, Number end, const Facts& f) const {
+  __device__ Row row(int r, const Value& start, const Value& end, const Facts& f) const {
     // From an element to its position; those within the prompt are left out.
-    const auto shift = T::difference(T::sum(T::number(f.cache), T::number(f.input)), start);
-    return {T::place(larger(start, T::difference(T::number(f.prompt), shift))), T::place(end),
-            shift, r};
+    const Number first = T::number(start);
+    const Number shift = T::difference(T::sum(T::number(f.cache), T::number(f.input)), first);
+    return {T::place(larger(first, T::difference(T::number(f.prompt), shift))), T::place(end),
+            T::place(shift), r};
   }
   __device__ static bool fills() { return false; }
   __device__ bool has(int32_t element, const Row& row) const {
-    return is_within(T::sum(element, row.a), width);
+    return is_within(place_behind(element, row.a), width);
   }
   __device__ Value fetch(int32_t element, const Row&, bool is_copied) const {
     return T::load_or(next_input_ids, element, is_copied, 0, starts);
   }
   __device__ void put(int32_t element, const Row& row, Number value) const {
-    T::store(all_input_ids, int64_t{row.b} * row_stride + T::sum(element, row.a), value);
+    T::store(all_input_ids, int64_t{row.b} * row_stride + place_behind(element, row.a), value);
   }
 };
 
@@ -213,11 +244,11 @@ struct ContiguousPositionSlots {
   struct Facts {
     Value cache, slot;
   };
-  __device__ Facts facts(int r) const {
-    return {T::load_if(cache_lengths, r, true), T::load_if(cu_slots, r, num_slots > 0)};
+  __device__ Facts facts(int r, bool is_row) const {
+    return {T::load_if(cache_lengths, r, is_row), T::load_if(cu_slots, r, is_row && num_slots > 0)};
   }
-  __device__ Row row(int, Number start, Number end, const Facts& f) const {
-    const auto shift = T::difference(T::number(f.cache), start);
+  __device__ Row row(int, const Value& start, const Value& end, const Facts& f) const {
+    const Number shift = T::difference(T::number(f.cache), T::number(start));
     return {T::place(start), T::place(end), shift, T::sum(shift, T::number(f.slot))};
   }
   __device__ static bool fills() { return false; }
@@ -235,7 +266,7 @@ struct ContiguousFilterSlots {
   using T = Tensors<kLayout>;
   using Number = typename T::Number;
   using Value = typename T::Value;
-  using Row = ContiguousRow<Number>;
+  using Row = ContiguousRow<int32_t>;
 
   ConstContiguousIndices starts, slots_start;
   int32_t num_rows, size;
@@ -248,17 +279,17 @@ struct ContiguousFilterSlots {
   struct Facts {
     Value from;
   };
-  __device__ Facts facts(int r) const { return {T::load_if(slots_start, r, true)}; }
-  __device__ Row row(int, Number start, Number end, const Facts& f) const {
-    return {T::place(start), T::place(end), T::difference(T::number(f.from), start), 0};
+  __device__ Facts facts(int r, bool is_row) const { return {T::load_if(slots_start, r, is_row)}; }
+  __device__ Row row(int, const Value& start, const Value& end, const Facts& f) const {
+    return {T::place(start), T::place(end),
+            T::place(T::difference(T::number(f.from), T::number(start))), 0};
   }
   __device__ bool fills() const { return has_fill; }
   __device__ bool has(int32_t element, const Row& row) const {
-    return is_within(T::sum(element, row.a), num_slots);
+    return is_within(place_behind(element, row.a), num_slots);
   }
   __device__ Value fetch(int32_t element, const Row& row, bool is_copied) const {
-    return T::load_or(slots, static_cast<int32_t>(T::sum(element, row.a)), is_copied, fill_value,
-                      starts);
+    return T::load_or(slots, place_behind(element, row.a), is_copied, fill_value, starts);
   }
   __device__ void put(int32_t element, const Row&, Number value) const {
     T::store(filtered_slots, element, value);
@@ -268,21 +299,18 @@ struct ContiguousFilterSlots {
 // The four conversions whose rows have given starts.
 template <int kPerLane, class Op>
 __global__ void __launch_bounds__(kRowThreads) contiguous_kernel(const __grid_constant__ Op op) {
-  __shared__ ContiguousWindow<kPerLane, typename Op::Number> window;
+  __shared__ ContiguousWindow<kPerLane, typename Op::Row> window;
+  using Value = typename Op::Value;
   const int r = threadIdx.x;
   const bool is_row = r < op.num_rows;
   clear(window);
   const ContiguousChunk chunk = ContiguousChunk::of_block(op.size, kPerLane);
+  __syncthreads();  // while the kernel in front still runs
   begin_early(op);
-  typename Op::Value start{}, end{};
-  typename Op::Facts facts;
-  if (is_row) {
-    start = Op::T::load_if(op.starts, r, true);
-    end = Op::T::load_if(op.starts, int64_t{r} + 1, true);
-    facts = op.facts(r);
-  }
-  __syncthreads();
-  if (is_row) set_row(window, chunk, op.row(r, Op::T::number(start), Op::T::number(end), facts));
+  const Value start = Op::T::load_if(op.starts, r, is_row),
+              end = Op::T::load_if(op.starts, r + 1, is_row);
+  const typename Op::Facts facts = op.facts(r, is_row);
+  set_row(window, chunk, op.row(r, start, end, facts));  // of no row: zeros, an empty one
   __syncthreads();
   write_chunk(op, window, chunk);
 }
@@ -319,7 +347,7 @@ struct ContiguousToRagged {
 template <int kPerLane, class Op>
 __global__ void __launch_bounds__(kRowThreads)
     contiguous_to_ragged_kernel(const __grid_constant__ Op op) {
-  __shared__ ContiguousWindow<kPerLane, int32_t> window;
+  __shared__ ContiguousWindow<kPerLane, typename Op::Row> window;
   __shared__ uint32_t scratch[kRowThreads / 32];  // [warps]
   const int r = threadIdx.x;
   const bool is_row = r < op.num_rows;
@@ -334,7 +362,7 @@ __global__ void __launch_bounds__(kRowThreads)
   uint32_t total;
   const auto start = static_cast<int32_t>(
       block_sum_before(static_cast<uint32_t>(length), scratch, total));  // with a barrier
-  set_row(window, chunk, {start, start + length, r, 0});
+  set_row(window, chunk, typename Op::Row{start, start + length, r, 0});
   __syncthreads();
   write_chunk(op, window, chunk);
 }
