@@ -89,7 +89,10 @@ struct BatchDTypes {
 };
 constexpr DType kI64 = DType::kInt64;
 constexpr BatchDTypes kBatchDTypes[] = {
-    {}, {", LoRAX's dtypes", DType::kInt32, kI64, kI64}, {", i64", kI64, kI64, kI64, kI64}};
+    {},
+    {", LoRAX's dtypes", DType::kInt32, kI64, kI64},
+    {", i64", kI64, kI64, kI64, kI64},
+    {", the other mix", kI64, DType::kInt32, DType::kInt32, kI64}};
 
 /// The conversions on rows of these lengths, in tables of `width` columns.
 void time_conversions(Bench& bench, const std::string& name, const Values& lengths, int64_t width,

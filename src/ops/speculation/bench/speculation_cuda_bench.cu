@@ -25,32 +25,42 @@ constexpr int64_t kDrafts = 3, kBlockSize = 16, kMaxBlocks = 64;
 constexpr int kCalls =
     50;  // of a graph, and of a sample of host time: far fewer than a cache has blocks to give back
 
+/// The dtypes of a batch: of tokens and what counts them, and of the state of the cache.
+struct BatchDTypes {
+  const char* name;
+  DType tokens, state;
+};
+// The last is what Megatron-LM's controller has.
+constexpr BatchDTypes kBatchDTypes[] = {{"i32", DType::kInt32, DType::kInt32},
+                                        {"i64", DType::kInt64, DType::kInt64},
+                                        {"i64, state i32", DType::kInt64, DType::kInt32}};
+
 /// The arrays of n decode requests.
 class Batch {
  public:
-  Batch(int64_t n, DType dtype)
+  Batch(int64_t n, const BatchDTypes& of)
       : n_(n),
-        input_(tokens([](int64_t, int64_t j) { return 100 + j; }), dtype),
-        output_(tokens([](int64_t i, int64_t j) { return j < i % 4 ? 101 + j : 0; }), dtype),
-        required_(tokens([](int64_t i, int64_t j) { return i * 4 + j; }), dtype),
-        offset_(rows([](int64_t i) { return i % kBlockSize; }), dtype),
-        length_(rows([](int64_t) { return 1000; }), dtype),
-        count_(rows([](int64_t) { return kMaxBlocks; }), dtype),
-        last_id_(rows([](int64_t) { return 7; }), dtype),
-        ids_(std::vector<int64_t>(size_t(n * kMaxBlocks), 7), dtype),
-        prefill_(zeros(1), dtype),
-        last_ones_(zeros(1), dtype),
-        sampled_(zeros(1), dtype),
-        last_seq_(zeros(1), dtype),
-        accepted_(zeros(1), dtype),
-        blocks_(zeros(1), dtype),
-        kv_lens_(zeros(1), dtype),
-        last_page_(zeros(1), dtype),
-        accepted_tokens_(zeros(kDrafts), dtype),
-        released_(zeros(1), dtype),
-        num_released_(std::vector<int64_t>{0}, dtype),
-        positions_(zeros(1 + kDrafts), dtype),
-        slots_(zeros(1 + kDrafts), dtype),
+        input_(tokens([](int64_t, int64_t j) { return 100 + j; }), of.tokens),
+        output_(tokens([](int64_t i, int64_t j) { return j < i % 4 ? 101 + j : 0; }), of.tokens),
+        required_(tokens([](int64_t i, int64_t j) { return i * 4 + j; }), of.tokens),
+        offset_(rows([](int64_t i) { return i % kBlockSize; }), of.state),
+        length_(rows([](int64_t) { return 1000; }), of.state),
+        count_(rows([](int64_t) { return kMaxBlocks; }), of.state),
+        last_id_(rows([](int64_t) { return 7; }), of.state),
+        ids_(std::vector<int64_t>(size_t(n * kMaxBlocks), 7), of.state),
+        prefill_(zeros(1), of.state),
+        last_ones_(zeros(1), of.tokens),
+        sampled_(zeros(1), of.tokens),
+        last_seq_(zeros(1), of.tokens),
+        accepted_(zeros(1), of.tokens),
+        blocks_(zeros(1), of.state),
+        kv_lens_(zeros(1), of.state),
+        last_page_(zeros(1), of.state),
+        accepted_tokens_(zeros(kDrafts), of.tokens),
+        released_(zeros(1), of.state),
+        num_released_(std::vector<int64_t>{0}, of.state),
+        positions_(zeros(1 + kDrafts), of.tokens),
+        slots_(zeros(1 + kDrafts), of.tokens),
         masks_(allocate_zeroed(kGpu, size_t(n * (2 + kDrafts)))) {}
 
   /// Enough blocks for all rewinds of a replay.
@@ -172,30 +182,31 @@ class Bench {
       : program_(program), ctx_(program.context().exec()) {}
 
   void time_all() {
-    for (const int64_t requests : {int64_t{1}, int64_t{256}, int64_t{1024}, int64_t{4096}}) {
-      for (const DType dtype : {DType::kInt32, DType::kInt64}) {
-        Batch batch(requests, dtype);
+    for (const int requests : {1, 32, 256, 1024, 4096}) {
+      for (const BatchDTypes& dtypes : kBatchDTypes) {
+        Batch batch(requests, dtypes);
         batch.verify(ctx_);
         batch.prepare(ctx_);
-        time("verify_speculative_tokens", batch, requests, dtype, &Batch::verify);
-        time("prepare_next_forward_pass", batch, requests, dtype, &Batch::prepare);
-        time("rewind_kv_cache", batch, requests, dtype, &Batch::rewind);
-        time("rewind_kv_cache without list", batch, requests, dtype, &Batch::rewind_without_list);
-        time("speculative_step", batch, requests, dtype, &Batch::step);
+        time("verify_speculative_tokens", batch, requests, dtypes.name, &Batch::verify);
+        time("prepare_next_forward_pass", batch, requests, dtypes.name, &Batch::prepare);
+        time("rewind_kv_cache", batch, requests, dtypes.name, &Batch::rewind);
+        time("rewind_kv_cache without list", batch, requests, dtypes.name,
+             &Batch::rewind_without_list);
+        time("speculative_step", batch, requests, dtypes.name, &Batch::step);
       }
     }
     for (const auto& [requests, length] :
          {std::pair<int64_t, int64_t>{1, 2048}, {256, 2048}, {1, 131072}, {32, 131072}}) {
       Sequences sequences(requests, length, length, DType::kInt32);
       length_ = length;
-      time("propose_ngram_drafts", sequences, requests, DType::kInt32, &Sequences::propose);
+      time("propose_ngram_drafts", sequences, requests, "i32", &Sequences::propose);
     }
   }
 
  private:
   /// One sample for each graph of kCalls calls, before which the blocks are put back.
   template <class Batch>
-  void time(const char* op, Batch& batch, int64_t requests, DType dtype,
+  void time(const char* op, Batch& batch, int64_t requests, const char* dtypes,
             void (Batch::*call)(const ExecContext&) const) {
     constexpr double kBytesPerRequest = 240;
     const cudaStream_t stream = program_.stream();
@@ -218,18 +229,19 @@ class Bench {
       in_graph.push_back(us);
       on_host.push_back(host.count() / kCalls);
     }
-    const double bytes = length_ > 0 ? double(length_) * double(size_of(dtype)) : kBytesPerRequest;
+    const double bytes =
+        length_ > 0 ? double(length_) * double(size_of(DType::kInt32)) : kBytesPerRequest;
     const double floor_us =
         testing::kEmptyKernelUs + double(requests) * bytes / testing::kReadBytesPerUs;
-    add(op, "graph", requests, dtype, floor_us, in_graph);
-    add(op, "host", requests, dtype, 0, on_host);
+    add(op, "graph", requests, dtypes, floor_us, in_graph);
+    add(op, "host", requests, dtypes, 0, on_host);
   }
-  void add(const char* op, const char* form, int64_t requests, DType dtype, double floor_us,
+  void add(const char* op, const char* form, int64_t requests, const char* dtypes, double floor_us,
            const std::vector<double>& samples) {
     std::vector<testing::Fact> facts{{"op", op}, {"form", form}, {"requests", requests}};
     if (length_ > 0) facts.emplace_back("length", length_);
     facts.emplace_back("drafts", kDrafts);
-    facts.emplace_back("dtype", name(dtype));
+    facts.emplace_back("dtype", dtypes);
     program_.add(facts, floor_us, samples);
   }
 
