@@ -208,7 +208,7 @@ class WrongInput(Case):
             self.file("adapter/adapter_model.safetensors", weights)
             return "a=" + str(folder)
 
-        self.refused("generate", "--adapter", adapter(dict(config, use_dora=True)), "Hi", says=["use_dora"])
+        self.refused("generate", "--adapter", adapter(dict(config, use_qalora=True)), "Hi", says=["use_qalora"])
         self.refused("generate", "--adapter", adapter(dict(config, r="x")), "Hi", says=[" r ", "adapter_config.json"])
         self.refused("generate", "--adapter", adapter(dict(config, r=32)), "Hi", says=["32", "64", "lora_A"])
         self.refused("generate", "--adapter", adapter(config, weights[:5000]), "Hi", says=["5000"])

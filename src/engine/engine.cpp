@@ -14,6 +14,7 @@
 #include "engine/row_queue.h"
 #include "engine/scheduler.h"
 #include "engine/weight_options.h"
+#include "model/adapters/peft_adapter.h"
 #include "model/model_text.h"
 #include "model/source/model_files.h"
 

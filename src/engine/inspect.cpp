@@ -113,7 +113,8 @@ void inspect_adapter(std::ostream& out, const std::string& path) {
   const model::PeftAdapter adapter(path);
   const model::AdapterConfig& config = adapter.config();
   out << path << ": LoRA adapter for " << shown(config.base_model) << "\n  r " << config.r
-      << ", lora_alpha " << config.lora_alpha << (config.use_rslora ? ", rsLoRA" : "") << "\n";
+      << ", lora_alpha " << config.lora_alpha << (config.use_rslora ? ", rsLoRA" : "")
+      << (config.use_dora ? ", DoRA" : "") << (config.lora_bias ? ", lora_bias" : "") << "\n";
   struct Group {
     std::set<int64_t> layers;
     int64_t weights = 0;

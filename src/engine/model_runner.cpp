@@ -94,13 +94,15 @@ void ModelRunner::reserve_host_memory() {
   for (auto* column : {&columns.seed, &columns.step}) column->reserve(num_rows);
 }
 
-int32_t ModelRunner::add_adapter(const model::PeftAdapter& adapter) {
+int32_t ModelRunner::add_adapter(const model::Adapter& adapter) {
   int rank = adapters_.max_rank();
   for (const model::AdapterPair& pair : adapter.pairs()) {
     rank = std::max(rank, adapters_.fitting_rank(pair.rank));
   }
+  const ExecContext& ctx = context_.exec();
+  auto affines = model::slice_affines(ctx, adapter, model_.config().dims(), model_.weights());
   reserve_workspace(rank);
-  return adapters_.add(context_.exec(), adapter);
+  return adapters_.add(ctx, adapter, std::move(affines));
 }
 
 TensorView ModelRunner::logits() const {

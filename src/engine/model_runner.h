@@ -33,7 +33,7 @@ class ModelRunner {
   [[nodiscard]] const model::Decoder& model() const { return model_; }
   /// Loads an adapter that fits the model; returns its slot. Where it throws, the adapters are as
   /// they were.
-  int32_t add_adapter(const model::PeftAdapter& adapter);
+  int32_t add_adapter(const model::Adapter& adapter);
   [[nodiscard]] PagePool& pages() { return pages_; }
   [[nodiscard]] const PagePool& pages() const { return pages_; }
   [[nodiscard]] int64_t page_bytes() const { return kv_shape_.page_bytes(); }

@@ -71,13 +71,13 @@ def run(folder, build, options):
     short = ["--short"] if options.short else []
     commands = [[HERE / "run.py", build / "tests/heddle_tokenizer_ids", "--record", tokenizers, *short],
                 [HERE / "templates.py", "--render", build / "render_template", "--record", templates],
-                ["-m", "pytest", "-q", "python/tests/test_families.py", "--junitxml", tests]]
+                ["-m", "pytest", "-q", "python/tests/test_families.py", "python/tests/adapters", "--junitxml", tests]]
     env = {**os.environ, "HEDDLE_BUILD_DIR": str(build), "HEDDLE_CONFORMANCE": "1"}
     if not has_llama_cpp():
         print("llama_cpp is not installed: no file that llama.cpp itself quantised is compared (pip install llama-cpp-python)")
     codes = []
     for command in commands:
-        print(f"--- {command[0]}" if command[0] != "-m" else "--- families of models", flush=True)
+        print(f"--- {command[0]}" if command[0] != "-m" else "--- families of models, adapters", flush=True)
         codes.append(subprocess.run([sys.executable, *command], cwd=ROOT, env=env).returncode)
     missing = [path.name for path in (tokenizers, templates, tests) if not path.exists()]
     if missing:
@@ -86,7 +86,7 @@ def run(folder, build, options):
     records = [*records_of_tokenizers(of_tokenizers), *records_of_templates(of_templates), *families.records_of(tests)]
     faults = families.other_faults(tests)
     for fault in faults:
-        print(f"python/tests/test_families.py: {fault} failed")
+        print(f"python/tests: {fault} failed")
     not_covered = sorted({*of_tokenizers["not covered"], *of_templates["not covered"]})
     return records, of_tokenizers["seed"], not_covered, not any(codes) and not faults
 

@@ -28,6 +28,7 @@
 
 #include "engine/model_runner.h"
 #include "engine/scheduler.h"
+#include "model/adapters/peft_adapter.h"
 #include "model/source/model_files.h"
 #include "trait_mutations.h"
 

@@ -24,8 +24,6 @@ constexpr size_t kMaxExpressions = 64;  // in one field; plain names are not cou
 // Fields that change what an adapter computes, in ways that heddle does not: accepted only where
 // they are unset.
 constexpr const char* kUnsupported[] = {
-    "use_dora",
-    "lora_bias",
     "modules_to_save",
     "trainable_token_indices",
     "target_parameters",
@@ -72,6 +70,8 @@ class ConfigReader {
     if (const auto* value = find("lora_alpha")) config_.lora_alpha = number("lora_alpha", *value);
     config_.use_rslora = flag("use_rslora");
     config_.fan_in_fan_out = flag("fan_in_fan_out");
+    config_.use_dora = flag("use_dora");
+    config_.lora_bias = flag("lora_bias");
     config_.target_modules = modules("target_modules");
     config_.exclude_modules = modules("exclude_modules");
     read_layers();
@@ -171,8 +171,8 @@ class ConfigReader {
     set.text = text_of(*value);
     const std::vector<std::string> given = strings(field, *value);
     if (value->is_string()) {
-      const bool all = given[0] == "all-linear";
-      set.expression = ModulePattern::whole(all ? ".*" : given[0], context(field));
+      set.all_linear = given[0] == "all-linear";
+      set.expression = ModulePattern::whole(set.all_linear ? ".*" : given[0], context(field));
     } else {
       set.names.insert(given.begin(), given.end());
     }

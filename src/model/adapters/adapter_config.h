@@ -20,6 +20,7 @@ struct ModuleSet {
   std::set<std::string, std::less<>> names;
   std::optional<ModulePattern> expression;
   std::string text;  // as in the file, shortened: for messages and inspection
+  bool all_linear = false;
 
   [[nodiscard]] bool contains(std::string_view module) const;
 };
@@ -40,6 +41,8 @@ struct AdapterConfig {
   std::vector<ModulePattern> layers_pattern;                    // empty: any
   std::vector<std::pair<ModulePattern, int64_t>> rank_pattern;  // the first match wins
   std::vector<std::pair<ModulePattern, double>> alpha_pattern;
+  bool use_dora = false;   // every pair has a magnitude
+  bool lora_bias = false;  // every pair has a bias
 
   [[nodiscard]] int64_t rank_of(std::string_view module) const;
   /// alpha / rank, or alpha / sqrt(rank) with use_rslora, in double and then rounded to f32.

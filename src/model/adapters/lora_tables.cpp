@@ -25,6 +25,12 @@ constexpr std::array<Place, kNumProjections> kPlaces = {{{LoraSite::kQkv, 0},
                                                          {LoraSite::kGateUp, 1},
                                                          {LoraSite::kDown, 0}}};
 
+Place place_of(Projection projection) { return kPlaces[static_cast<size_t>(projection)]; }
+
+size_t site_index(int64_t layer, LoraSite site) {
+  return static_cast<size_t>(layer) * kNumLoraSites + static_cast<size_t>(site);
+}
+
 // How PEFT stores the two halves: A [rank, in_features], B [out_features, rank].
 constexpr LoraLayout kStoredA = LoraLayout::kRankMajor, kStoredB = LoraLayout::kRankMinor;
 
@@ -110,14 +116,17 @@ LoraForm LoraForm::of(DeviceType device, DType activations) {
 LoraTables::LoraTables(const ModelDims& dims, const LoraForm& form)
     : dims_(dims),
       form_(form),
-      tables_{.sites = std::vector<Site>(static_cast<size_t>(dims.num_layers) * kNumLoraSites)} {}
+      tables_{.sites = std::vector<Site>(static_cast<size_t>(dims.num_layers) * kNumLoraSites)},
+      affines_(tables_.sites.size()) {}
 
 int LoraTables::fitting_rank(int64_t rank) const {
   return static_cast<int>(AdapterTable::fitting_rank(rank, form_.fit));
 }
 
-int32_t LoraTables::add(const ExecContext& ctx, const PeftAdapter& adapter) {
+int32_t LoraTables::add(const ExecContext& ctx, const Adapter& adapter,
+                        std::vector<SliceAffine> affines) {
   const auto slot = static_cast<int32_t>(adapters_.size());
+  make_room(affines, slot);
   adapters_.push_back(copy(ctx, adapter));
   try {
     int32_t max_rank = tables_.max_rank;
@@ -132,15 +141,40 @@ int32_t LoraTables::add(const ExecContext& ctx, const PeftAdapter& adapter) {
     adapters_.pop_back();
     throw;
   }
+  adapters_.back().affines = std::move(affines);
+  put_affines(adapters_.back().affines, slot);
   return slot;
 }
 
 const LoraTables::Site& LoraTables::site(int64_t layer, LoraSite site) const {
-  return tables_.sites[static_cast<size_t>(layer) * kNumLoraSites + static_cast<size_t>(site)];
+  return tables_.sites[site_index(layer, site)];
+}
+
+const SiteAffines& LoraTables::affines(int64_t layer, LoraSite site) const {
+  return affines_[site_index(layer, site)];
+}
+
+/// Entries for all slots up to this one, at the sites that the affines are for.
+void LoraTables::make_room(const std::vector<SliceAffine>& affines, int32_t slot) {
+  for (const SliceAffine& affine : affines) {
+    SiteAffines& site = affines_[site_index(affine.layer, place_of(affine.projection).site)];
+    site.resize(std::max(site.size(), static_cast<size_t>(slot) + 1));
+  }
+}
+
+void LoraTables::put_affines(const std::vector<SliceAffine>& affines, int32_t slot) noexcept {
+  const auto begin_of = [](const std::vector<float>& values) {
+    return values.empty() ? nullptr : values.data();
+  };
+  for (const SliceAffine& affine : affines) {
+    const auto [site, slice] = place_of(affine.projection);
+    affines_[site_index(affine.layer, site)][static_cast<size_t>(slot)]
+            [static_cast<size_t>(slice)] = {begin_of(affine.factor), begin_of(affine.offset)};
+  }
 }
 
 /// Copies the weights of the adapter in the next slot to one piece of memory.
-LoraTables::Adapter LoraTables::copy(const ExecContext& ctx, const PeftAdapter& adapter) const {
+LoraTables::Loaded LoraTables::copy(const ExecContext& ctx, const Adapter& adapter) const {
   struct Copy {
     Half half;
     Target target;
@@ -160,7 +194,7 @@ LoraTables::Adapter LoraTables::copy(const ExecContext& ctx, const PeftAdapter& 
     }
   }
   for (const Copy& copy : halves) num_bytes += padded(copy.target.num_bytes());
-  Adapter copied{allocate_zeroed(ctx.device, num_bytes), {}};
+  Loaded copied{allocate_zeroed(ctx.device, num_bytes), {}, {}};
   std::byte* next = copied.memory.get();
   const auto keep = [&](const Copy& copy) -> ConstTensorView {
     const auto& [half, target] = copy;
@@ -195,7 +229,7 @@ LoraTables::Tables LoraTables::make_tables(const ExecContext& ctx, int32_t max_r
   Tables made{.sites = std::vector<Site>(tables_.sites.size()),
               .capacity = static_cast<int32_t>(std::bit_ceil(adapters_.size())),
               .max_rank = max_rank};
-  for (const Adapter& adapter : adapters_) {
+  for (const Loaded& adapter : adapters_) {
     for (const Weights& w : adapter.weights) {
       Site& site = made.sites[static_cast<size_t>(w.site)];
       if (find(site, w) == nullptr) add_table(ctx, site, w, made);
@@ -207,7 +241,7 @@ LoraTables::Tables LoraTables::make_tables(const ExecContext& ctx, int32_t max_r
 
 /// Puts the last adapter into the tables that there are, and into new ones where it is the first
 /// of its dtype at a site.
-void LoraTables::put(const ExecContext& ctx, const Adapter& adapter) {
+void LoraTables::put(const ExecContext& ctx, const Loaded& adapter) {
   std::vector<Site> more(tables_.sites.size());
   for (const Weights& w : adapter.weights) {
     const auto site = static_cast<size_t>(w.site);
@@ -231,7 +265,7 @@ void LoraTables::put(const ExecContext& ctx, const Adapter& adapter) {
 }
 
 /// Empties the adapter's slot, as far as the device still does what it is told.
-void LoraTables::take_out(const ExecContext& ctx, const Adapter& adapter) noexcept {
+void LoraTables::take_out(const ExecContext& ctx, const Loaded& adapter) noexcept {
   try {
     for (const Weights& w : adapter.weights) {
       if (SiteTable* table = find(tables_.sites[static_cast<size_t>(w.site)], w)) {

@@ -9,8 +9,9 @@
 #include "heddle/ops/lora.h"
 
 #include "core/device_bytes.h"
-#include "model/adapters/peft_adapter.h"
+#include "model/adapters/adapter.h"
 #include "model/adapters/projection.h"
+#include "model/adapters/slice_affine.h"
 
 namespace heddle::model {
 
@@ -53,11 +54,14 @@ class LoraTables {
   LoraTables(const ModelDims& dims, const LoraForm& form);
 
   /// Copies the adapter to the context's device, the same in every call; it must fit the model
-  /// (PeftAdapter::check_fits). Returns its slot. No call that reads the tables may be at work.
-  /// Where it throws, as without memory, the tables are those of before.
-  int32_t add(const ExecContext& ctx, const PeftAdapter& adapter);
+  /// (Adapter::check_fits). `affines`: its slice_affines. Returns its slot. No call that reads the
+  /// tables may be at work. Where it throws, as without memory, the tables are those of before.
+  int32_t add(const ExecContext& ctx, const Adapter& adapter,
+              std::vector<SliceAffine> affines = {});
 
   [[nodiscard]] const Site& site(int64_t layer, LoraSite site) const;
+  /// Empty where no adapter does more at the site than to add its delta.
+  [[nodiscard]] const SiteAffines& affines(int64_t layer, LoraSite site) const;
   [[nodiscard]] int max_rank() const { return tables_.max_rank; }
   /// The rank that a pair of this rank takes up in the tables.
   [[nodiscard]] int fitting_rank(int64_t rank) const;
@@ -72,9 +76,10 @@ class LoraTables {
   };
 
   /// An adapter's weights on the device, with their memory.
-  struct Adapter {
+  struct Loaded {
     DeviceBytes memory;
     std::vector<Weights> weights;
+    std::vector<SliceAffine> affines;
   };
   struct Tables {
     std::vector<Site> sites;  // [layer * kNumLoraSites + site]
@@ -82,10 +87,12 @@ class LoraTables {
     int32_t max_rank = 0;
   };
 
-  [[nodiscard]] Adapter copy(const ExecContext& ctx, const PeftAdapter& adapter) const;
+  [[nodiscard]] Loaded copy(const ExecContext& ctx, const Adapter& adapter) const;
   [[nodiscard]] Tables make_tables(const ExecContext& ctx, int32_t max_rank) const;
-  void put(const ExecContext& ctx, const Adapter& adapter);
-  void take_out(const ExecContext& ctx, const Adapter& adapter) noexcept;
+  void put(const ExecContext& ctx, const Loaded& adapter);
+  void take_out(const ExecContext& ctx, const Loaded& adapter) noexcept;
+  void make_room(const std::vector<SliceAffine>& affines, int32_t slot);
+  void put_affines(const std::vector<SliceAffine>& affines, int32_t slot) noexcept;
   void add_table(const ExecContext& ctx, Site& to, const Weights& weights,
                  const Tables& size) const;
   static SiteTable* find(Site& site, const Weights& weights);
@@ -93,8 +100,9 @@ class LoraTables {
 
   ModelDims dims_;
   LoraForm form_;
-  std::vector<Adapter> adapters_;  // [slot]
+  std::vector<Loaded> adapters_;  // [slot]
   Tables tables_;
+  std::vector<SiteAffines> affines_;  // [layer * kNumLoraSites + site]
 };
 
 }  // namespace heddle::model

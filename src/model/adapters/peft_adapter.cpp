@@ -1,66 +1,20 @@
 #include "model/adapters/peft_adapter.h"
 
-#include <algorithm>
+#include <array>
 #include <map>
-#include <optional>
-#include <utility>
+#include <vector>
 
 #include "heddle/core/error.h"
 #include "heddle/ops/lora.h"
 
 #include "files/printable.h"
+#include "model/adapters/peft_names.h"
 
 namespace heddle::model {
 namespace {
 
 constexpr const char* kConfigFile = "/adapter_config.json";
 constexpr const char* kTensorFile = "/adapter_model.safetensors";
-
-std::string module_name(int64_t layer, const LinearModule& module) {
-  return "model.layers." + std::to_string(layer) + '.' + module.name;
-}
-
-/// What the name of an adapter's tensor says.
-struct TensorName {
-  int64_t layer;
-  const LinearModule* module;  // in kLinearModules
-  bool is_b;
-};
-
-bool consume(std::string_view& text, std::string_view prefix) {
-  if (!text.starts_with(prefix)) return false;
-  text.remove_prefix(prefix.size());
-  return true;
-}
-bool consume_end(std::string_view& text, std::string_view suffix) {
-  if (!text.ends_with(suffix)) return false;
-  text.remove_suffix(suffix.size());
-  return true;
-}
-
-/// base_model.model.model.layers.<layer>.<module>.lora_<A|B>[.default].weight, or nothing.
-std::optional<TensorName> parse_tensor_name(std::string_view text) {
-  if (!consume(text, "base_model.model.model.layers.")) return std::nullopt;
-  if (!consume_end(text, ".weight")) return std::nullopt;
-  (void)consume_end(text, ".default");  // the adapter's name, which some tools leave in
-  const bool is_a = consume_end(text, ".lora_A");
-  if (!is_a && !consume_end(text, ".lora_B")) return std::nullopt;
-
-  const std::string_view digits = text.substr(0, text.find('.'));
-  const bool is_number = !digits.empty() && digits.size() <= 9 &&
-                         digits.find_first_not_of("0123456789") == digits.npos &&
-                         (digits.size() == 1 || digits[0] != '0');
-  if (!is_number || digits.size() == text.size()) return std::nullopt;
-  text.remove_prefix(digits.size() + 1);
-  for (const LinearModule& module : kLinearModules) {
-    if (module.name == text) return TensorName{std::stoll(std::string(digits)), &module, !is_a};
-  }
-  return std::nullopt;
-}
-
-std::string tensor_name(int64_t layer, const LinearModule& module, const char* half) {
-  return "base_model.model." + module_name(layer, module) + '.' + half + ".weight";
-}
 
 std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -70,96 +24,146 @@ AdapterConfig read_config(const std::string& path) {
   return parse_adapter_config(text_of(files::MappedFile(path).bytes()), path);
 }
 
-/// The tensors of one pair while a file is read.
-struct Halves {
-  const files::SafetensorsTensor *a = nullptr, *b = nullptr;
-};
-using HalvesByModule = std::map<std::pair<int64_t, const LinearModule*>, Halves>;
+using Kind = AdapterPlace::Kind;
+using Part = AdapterPart;
 
-HalvesByModule sort_tensors(const files::SafetensorsFile& file) {
-  HalvesByModule modules;
+AdapterPlace layer_place(int64_t layer, const LinearModule& module) {
+  return {Kind::kLayer, layer, &module};
+}
+std::string tensor_name(int64_t layer, const LinearModule& module, Part part) {
+  return peft_name(layer_place(layer, module), part);
+}
+
+/// The tensors for one place while a file is read, by AdapterPart.
+class PlaceTensors {
+ public:
+  [[nodiscard]] const files::SafetensorsTensor*& operator[](Part part) {
+    return tensors_[static_cast<size_t>(part)];
+  }
+  [[nodiscard]] const files::SafetensorsTensor* operator[](Part part) const {
+    return tensors_[static_cast<size_t>(part)];
+  }
+
+ private:
+  std::array<const files::SafetensorsTensor*, kNumAdapterParts> tensors_{};
+};
+using TensorsByPlace = std::map<AdapterPlace, PlaceTensors>;
+
+TensorsByPlace sort_tensors(const files::SafetensorsFile& file) {
+  TensorsByPlace places;
   for (const files::SafetensorsTensor& tensor : file.tensors()) {
-    const auto parsed = parse_tensor_name(tensor.name);
-    if (!parsed) {
+    const auto parsed = parse_peft_name(tensor.name);
+    if (!parsed || parsed->place.kind != Kind::kLayer) {
       throw_error(ErrorCode::kUnsupported, file.path(), ": tensor ", files::quote(tensor.name),
                   " is none of lora_A and lora_B of a layer's q_proj, k_proj, v_proj, o_proj, "
                   "gate_proj, up_proj, down_proj, qkv_proj or gate_up_proj");
     }
-    Halves& halves = modules[{parsed->layer, parsed->module}];
-    const files::SafetensorsTensor*& half = parsed->is_b ? halves.b : halves.a;
-    HEDDLE_CHECK(half == nullptr, file.path(), ": tensors ", files::quote(half->name), " and ",
+    const files::SafetensorsTensor*& place = places[parsed->place][parsed->part];
+    HEDDLE_CHECK(place == nullptr, file.path(), ": tensors ", files::quote(place->name), " and ",
                  files::quote(tensor.name), " are for the same place");
-    half = &tensor;
+    place = &tensor;
   }
-  HEDDLE_CHECK(!modules.empty(), file.path(), ": holds no tensor");
-  return modules;
+  HEDDLE_CHECK(!places.empty(), file.path(), ": holds no tensor");
+  return places;
 }
 
-void check_halves(const std::string& path, int64_t layer, const LinearModule& module,
-                  const Halves& halves) {
-  HEDDLE_CHECK(halves.a != nullptr, path, ": tensor ", files::quote(halves.b->name),
-               " has no partner ", files::quote(tensor_name(layer, module, "lora_A")));
-  HEDDLE_CHECK(halves.b != nullptr, path, ": tensor ", files::quote(halves.a->name),
-               " has no partner ", files::quote(tensor_name(layer, module, "lora_B")));
-  for (const files::SafetensorsTensor* half : {halves.a, halves.b}) {
+void check_halves(const std::string& path, const AdapterPlace& place, const PlaceTensors& tensors) {
+  const auto *const a = tensors[Part::kA], *const b = tensors[Part::kB];
+  for (const Part part : {Part::kB, Part::kBias, Part::kMagnitude}) {
+    HEDDLE_CHECK(a != nullptr || tensors[part] == nullptr, path, ": tensor ",
+                 files::quote(tensors[part]->name), " has no partner ",
+                 files::quote(peft_name(place, Part::kA)));
+  }
+  HEDDLE_CHECK(b != nullptr, path, ": tensor ", files::quote(a->name), " has no partner ",
+               files::quote(peft_name(place, Part::kB)));
+  for (const files::SafetensorsTensor* half : {a, b}) {
     HEDDLE_CHECK(half->shape.size() == 2 && half->shape[0] > 0 && half->shape[1] > 0, path,
                  ": tensor ", files::quote(half->name), " has shape ",
                  files::shape_text(half->shape), ", expected two extents of 1 or more");
   }
-  HEDDLE_CHECK(halves.a->shape[0] == halves.b->shape[1], path, ": tensor ",
-               files::quote(halves.a->name), " has shape ", files::shape_text(halves.a->shape),
-               ", rank ", halves.a->shape[0], ", its partner lora_B ",
-               files::shape_text(halves.b->shape), ", rank ", halves.b->shape[1]);
+  HEDDLE_CHECK(a->shape[0] == b->shape[1], path, ": tensor ", files::quote(a->name), " has shape ",
+               files::shape_text(a->shape), ", rank ", a->shape[0], ", its partner lora_B ",
+               files::shape_text(b->shape), ", rank ", b->shape[1]);
+}
+
+/// The adapter's values for each output of a product, which are there where the configuration says
+/// so.
+StoredValues read_vector(const files::SafetensorsFile& file, const AdapterConfig& config,
+                         const AdapterPlace& place, Part part, const char* field, bool is_set,
+                         const PlaceTensors& tensors) {
+  const files::SafetensorsTensor* const tensor = tensors[part];
+  if (tensor == nullptr) {
+    HEDDLE_CHECK(!is_set, file.path(), ": has no tensor ", files::quote(peft_name(place, part)),
+                 ", yet ", field, " of ", config.path, " is true");
+    return {};
+  }
+  HEDDLE_CHECK(is_set, file.path(), ": tensor ", files::quote(tensor->name), " is there, yet ",
+               field, " of ", config.path, " is false");
+  const int64_t size = tensors[Part::kB]->shape[0];
+  HEDDLE_CHECK(tensor->shape == std::vector<int64_t>{size}, file.path(), ": tensor ",
+               files::quote(tensor->name), " has shape ", files::shape_text(tensor->shape),
+               ", expected [", size, "]");
+  return {file.dtype(*tensor), 1, size, tensor->data.data()};
+}
+
+/// Reads the two halves of a place and what belongs to them.
+LowRank read_halves(const files::SafetensorsFile& file, const AdapterConfig& config,
+                    const AdapterPlace& place, const PlaceTensors& tensors) {
+  const std::string& path = file.path();
+  check_halves(path, place, tensors);
+  const auto &a = *tensors[Part::kA], &b = *tensors[Part::kB];
+  const std::string module = place.name();
+  const int64_t rank = a.shape[0], expected = config.rank_of(module);
+  HEDDLE_CHECK(rank == expected, path, ": tensor ", files::quote(a.name), " has rank ", rank, ", ",
+               config.path, " gives it rank ", expected);
+  if (rank > kMaxLoraRank) {
+    throw_error(ErrorCode::kUnsupported, path, ": tensor ", files::quote(a.name), " has rank ",
+                rank, ", supported: up to ", kMaxLoraRank);
+  }
+  HEDDLE_CHECK(config.targets(module), path, ": tensor ", files::quote(a.name),
+               " is for a module that target_modules, exclude_modules and layers_to_transform of ",
+               config.path, " leave out");
+  const DType dtype = file.dtype(a);
+  if (file.dtype(b) != dtype) {
+    throw_error(ErrorCode::kUnsupported, path, ": tensor ", files::quote(a.name), " is ", dtype,
+                ", its partner lora_B ", file.dtype(b), ", supported: one type for both");
+  }
+  return {.rank = rank,
+          .in_features = a.shape[1],
+          .out_features = b.shape[0],
+          .scale = config.scale_of(module),
+          .dtype = dtype,
+          .a = a.data.data(),
+          .b = b.data.data(),
+          .magnitude = read_vector(file, config, place, Part::kMagnitude, "use_dora",
+                                   config.use_dora, tensors),
+          .bias = read_vector(file, config, place, Part::kBias, "lora_bias", config.lora_bias,
+                              tensors)};
 }
 
 }  // namespace
 
 PeftAdapter::PeftAdapter(const std::string& folder)
-    : path_(folder), config_(read_config(folder + kConfigFile)), tensors_(folder + kTensorFile) {
+    : Adapter(folder), config_(read_config(folder + kConfigFile)), tensors_(folder + kTensorFile) {
   read_pairs();
 }
 
 PeftAdapter::PeftAdapter(std::string_view config_json, std::span<const std::byte> safetensors,
                          const std::string& name)
-    : path_(name),
+    : Adapter(name),
       config_(parse_adapter_config(config_json, name + kConfigFile)),
       tensors_(safetensors, name + kTensorFile) {
   read_pairs();
 }
 
 void PeftAdapter::read_pairs() {
-  const std::string& path = tensors_.path();
-  for (const auto& [place, halves] : sort_tensors(tensors_)) {
-    const auto [layer, linear] = place;
-    check_halves(path, layer, *linear, halves);
-    const std::string module = module_name(layer, *linear);
-    const int64_t rank = halves.a->shape[0], expected = config_.rank_of(module);
-    HEDDLE_CHECK(rank == expected, path, ": tensor ", files::quote(halves.a->name), " has rank ",
-                 rank, ", ", config_.path, " gives it rank ", expected);
-    if (rank > kMaxLoraRank) {
-      throw_error(ErrorCode::kUnsupported, path, ": tensor ", files::quote(halves.a->name),
-                  " has rank ", rank, ", supported: up to ", kMaxLoraRank);
-    }
-    HEDDLE_CHECK(
-        config_.targets(module), path, ": tensor ", files::quote(halves.a->name),
-        " is for a module that target_modules, exclude_modules and layers_to_transform of ",
-        config_.path, " leave out");
-    const DType dtype = tensors_.dtype(*halves.a);
-    if (tensors_.dtype(*halves.b) != dtype) {
-      throw_error(ErrorCode::kUnsupported, path, ": tensor ", files::quote(halves.a->name), " is ",
-                  dtype, ", its partner lora_B ", tensors_.dtype(*halves.b),
-                  ", supported: one type for both");
-    }
-    pairs_.push_back({.layer = layer,
-                      .module = linear,
-                      .projection = linear->first,
-                      .rank = rank,
-                      .in_features = halves.a->shape[1],
-                      .out_features = halves.b->shape[0],
-                      .scale = config_.scale_of(module),
-                      .dtype = dtype,
-                      .a = halves.a->data.data(),
-                      .b = halves.b->data.data()});
+  for (const auto& [place, tensors] : sort_tensors(tensors_)) {
+    AdapterPair pair;
+    static_cast<LowRank&>(pair) = read_halves(tensors_, config_, place, tensors);
+    pair.layer = place.layer;
+    pair.module = place.module;
+    pair.projection = place.module->first;
+    pairs_.push_back(pair);
   }
 }
 
@@ -171,29 +175,29 @@ void PeftAdapter::check_fits(const ModelDims& dims) const {
       if (next != pairs_.end() && next->layer == layer && next->module == &linear) {
         if (!dims.has(linear)) {
           throw_error(ErrorCode::kUnsupported, path, ": tensor ",
-                      files::quote(tensor_name(layer, linear, "lora_A")),
+                      files::quote(tensor_name(layer, linear, Part::kA)),
                       " is for a linear layer that the model does not have");
         }
         const auto [in, out] = dims.of(linear);
         HEDDLE_CHECK(next->in_features == in, path, ": tensor ",
-                     files::quote(tensor_name(layer, linear, "lora_A")), " takes ",
+                     files::quote(tensor_name(layer, linear, Part::kA)), " takes ",
                      next->in_features, " features, the model's layer has ", in);
         HEDDLE_CHECK(next->out_features == out, path, ": tensor ",
-                     files::quote(tensor_name(layer, linear, "lora_B")), " gives ",
+                     files::quote(tensor_name(layer, linear, Part::kB)), " gives ",
                      next->out_features, " features, the model's layer has ", out);
         ++next;
         continue;
       }
       if (!dims.has(linear)) continue;
-      const std::string module = module_name(layer, linear);
+      const std::string module = layer_place(layer, linear).name();
       HEDDLE_CHECK(!config_.target_modules || !config_.targets(module), path, ": has no tensor ",
-                   files::quote(tensor_name(layer, linear, "lora_A")), ", yet target_modules of ",
+                   files::quote(tensor_name(layer, linear, Part::kA)), ", yet target_modules of ",
                    config_.path, " is ", config_.target_modules->text, " and the model has ",
                    dims.num_layers, " layers");
     }
   }
   HEDDLE_CHECK(next == pairs_.end(), path, ": tensor ",
-               files::quote(tensor_name(next->layer, *next->module, "lora_A")), " is for layer ",
+               files::quote(tensor_name(next->layer, *next->module, Part::kA)), " is for layer ",
                next->layer, ", the model has ", dims.num_layers, " layers");
 }
 

@@ -75,6 +75,10 @@ struct Decoder::Step {
       lora_apply(ctx, std::span(slices.data(), num_slices), x, table.a.view(), table.b.view(),
                  LoraBatch::from_ids(inputs.slot_ids));
     }
+    const SiteAffines& affines = lora.affines(layer, site);
+    if (!affines.empty()) {
+      apply_affines(ctx, std::span(slices.data(), num_slices), inputs.slot_ids, affines);
+    }
     *lora_seconds +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }

@@ -144,9 +144,7 @@ TEST(AdapterConfig, TargetsTheLayersToTransform) {
 
 TEST(AdapterConfig, RefusesWhatComputesSomethingElseByName) {
   for (const auto& [field, value] : {
-           std::pair("use_dora", "true"),
-           {"lora_bias", "true"},
-           {"modules_to_save", "[\"lm_head\"]"},
+           std::pair("modules_to_save", "[\"lm_head\"]"),
            {"trainable_token_indices", "[1]"},
            {"target_parameters", "[\"w\"]"},
            {"layer_replication", "[[0, 4]]"},

@@ -147,8 +147,8 @@ TEST(PeftAdapter, RefusesTensorsThatAreNoPartOfIt) {
   for (const std::string name : {
            "base_model.model.model.embed_tokens.lora_embedding_A",
            "base_model.model.lm_head.lora_A.weight",
-           "base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector",
-           "base_model.model.model.layers.0.self_attn.q_proj.lora_B.bias",
+           "base_model.model.model.layers.0.self_attn.q_proj.lora_C.weight",
+           "base_model.model.model.layers.0.self_attn.q_proj_.lora_A.weight",
            "base_model.model.model.layers.0.self_attn.kv_proj.lora_A.weight",
            "base_model.model.model.layers.0.mlp.q_proj.lora_A.weight",
            "base_model.model.model.layers.00.self_attn.q_proj.lora_A.weight",
@@ -194,6 +194,37 @@ TEST(PeftAdapter, RefusesHalvesThatDoNotBelongTogether) {
   tensors[0].dtype = tensors[1].dtype = "U8";
   expect_refused(ErrorCode::kUnsupported, {"lora_A.weight' has type U8, supported: F32, F16, BF16"},
                  tensors);
+}
+
+TEST(PeftAdapter, ReadsWhatBelongsToAPair) {
+  const std::string prefix = "base_model.model.model.layers.0.self_attn.q_proj.";
+  for (const auto& [field, own, older] :
+       {std::tuple("use_dora", "lora_magnitude_vector", "lora_magnitude_vector.default.weight"),
+        {"lora_bias", "lora_B.bias", "lora_B.default.bias"}}) {
+    const std::string config =
+        std::string(R"({"peft_type": "LORA", "r": 2, ")") + field + R"(": true})";
+    std::vector<Tensor> tensors = whole_adapter();
+    tensors.resize(2);
+    expect_refused({"has no tensor '", prefix.c_str(), own, field, "is true"}, tensors, config);
+    for (const char* const spelling : {own, older}) {
+      tensors.resize(2);
+      tensors.push_back({prefix + spelling, "F32", {20}});
+      const std::string file = file_of(tensors);
+      const PeftAdapter adapter(config, bytes_of(file), "dir");
+      const AdapterPair& pair = adapter.pairs().at(0);
+      const StoredValues& values = field[0] == 'u' ? pair.magnitude : pair.bias;
+      EXPECT_EQ(values.num_elements(), 20);
+      EXPECT_EQ(*values.data, std::byte{'c'});
+      EXPECT_FALSE((field[0] == 'u' ? pair.bias : pair.magnitude).is_present());
+    }
+    expect_refused({"is there, yet", field, "is false"}, tensors,
+                   R"({"peft_type": "LORA", "r": 2})");
+    tensors[2].shape = {21};
+    expect_refused({"has shape [21], expected [20]"}, tensors, config);
+    tensors[2].shape = {20};
+    tensors.erase(tensors.begin(), tensors.begin() + 2);
+    expect_refused({"has no partner '", prefix.c_str(), "lora_A.weight'"}, tensors, config);
+  }
 }
 
 TEST(PeftAdapter, RefusesRanksThatTheConfigDoesNotGiveOrThatAreTooLarge) {

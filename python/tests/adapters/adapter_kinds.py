@@ -1,0 +1,108 @@
+"""Every kind of LoRA adapter that PEFT writes, and a mistake in each one's formula: what test_adapter_kinds.py compares heddle with."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj", "gate_up_proj"]
+PATTERNS = {"rank_pattern": {"o_proj": 5}, "alpha_pattern": {"v_proj": 7}}
+
+Mistake = Callable[[Any], contextlib.AbstractContextManager[None]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """Options of peft.LoraConfig, and mistakes in what PEFT makes of them, each of which the comparison must see."""
+
+    name: str
+    options: dict[str, Any]
+    mistakes: dict[str, Mistake]
+    merges: bool = True  # by PEFT, into the base model
+    needs: Callable[[Any], bool] = lambda model: True
+
+
+def parameters(model: Any, part: str) -> list[Any]:
+    found = [values for name, values in model.named_parameters() if part in name]
+    assert found, part
+    return found
+
+
+def change(part: str, function: Callable[[Any], Any]) -> Mistake:
+    """The values whose names have the part, changed."""
+
+    @contextlib.contextmanager
+    def mistake(model: Any) -> Iterator[None]:
+        import torch
+
+        before = [values.clone() for values in parameters(model, part)]
+        with torch.no_grad():
+            for values in parameters(model, part):
+                values.copy_(function(values))
+            yield
+            for values, old in zip(parameters(model, part), before, strict=True):
+                values.copy_(old)
+
+    return mistake
+
+
+def replace(path: str, function: Callable[..., Any]) -> Mistake:
+    """A function of PEFT's, replaced."""
+    return lambda model: mock.patch(f"peft.tuners.{path}", function)
+
+
+def norm_of_the_base(self: Any, weight: Any, lora_weight: Any, scaling: Any, adapter_name: Any = None) -> Any:
+    return weight.T.norm(dim=1) if self.fan_in_fan_out else weight.norm(dim=1)
+
+
+def dora_with_bias_inside(module: Any, active_adapter: str, x: Any, result: Any, **_: Any) -> Any:
+    bias = module.get_base_layer().bias
+    own = module.lora_magnitude_vector[active_adapter](
+        x, lora_A=module.lora_A[active_adapter], lora_B=module.lora_B[active_adapter], scaling=module.scaling[active_adapter],
+        base_layer=module.get_base_layer(), base_result=None, adapter_name=active_adapter)
+    magnitude = module.lora_magnitude_vector[active_adapter]
+    delta = module.get_delta_weight(active_adapter)
+    norm = (module.get_base_layer().weight + delta).norm(dim=1)
+    return result + own + (0 if bias is None else (magnitude.weight / norm - 1) * bias)
+
+
+def has_bias(model: Any) -> bool:
+    return any(name.endswith("proj.bias") for name, _ in model.named_parameters())
+
+
+DORA = {
+    "magnitude": change("lora_magnitude_vector", lambda m: m.mean().expand_as(m)),
+    "norm": replace("lora.dora.DoraLinearLayer.get_weight_norm", norm_of_the_base),
+}
+KINDS = [
+    Kind("LoRA", {"target_modules": LINEAR} | PATTERNS, {"scale": change("lora_B", lambda b: b * 1.1)}),
+    Kind("DoRA", {"target_modules": LINEAR, "use_dora": True} | PATTERNS, DORA),
+    Kind("DoRA, bias", {"target_modules": LINEAR, "use_dora": True, "use_rslora": True},
+         {"bias inside": replace("lora.variants.DoraLinearVariant.forward", staticmethod(dora_with_bias_inside))}, needs=has_bias),
+    Kind("lora_bias", {"target_modules": LINEAR, "lora_bias": True} | PATTERNS,
+         {"without scale": change("lora_B.default.bias", lambda b: b * 2), "none": change("lora_B.default.bias", lambda b: b * 0)},
+         merges=False),  # only into layers that have a bias
+]
+
+
+def make(model: Any, kind: Kind, folder: pathlib.Path, seed: int) -> Any:
+    """A random adapter of the kind for a copy of the model, saved; returns the model with it."""
+    import peft
+    import torch
+
+    torch.manual_seed(seed)
+    config = peft.LoraConfig(**({"r": 3, "lora_alpha": 4, "task_type": "CAUSAL_LM"} | kind.options))
+    adapted = peft.get_peft_model(copy.deepcopy(model), config).eval()
+    with torch.no_grad():
+        for name, values in adapted.named_parameters():
+            if "magnitude" in name:
+                values.mul_(1 + torch.randn_like(values) * 0.3)
+            elif "lora_" in name:
+                values.copy_(torch.randn_like(values) * 0.2)
+    adapted.save_pretrained(folder)
+    return adapted

@@ -1,0 +1,131 @@
+"""Every kind of LoRA adapter against PEFT in f32, all in one batch beside rows of the base model."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import random
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from adapter_kinds import KINDS, Kind, make
+from family_models import CASES, VOCAB, make_model, save, with_block_widths
+from frameworks import TORCH_WANTED
+from test_families import TOLERANCE, error_of, one_thread, run, seed_of_run
+
+FEW = ["llama", "qwen2", "gemma2", "phi3", "llama GGUF Q8_0"]
+IS_WHOLE = os.environ.get("HEDDLE_CONFORMANCE") == "1"  # so in make conformance
+MODELS = [case.name for case in CASES] + FEW[-1:] if IS_WHOLE else FEW
+LENGTHS = (6, 31)
+STEPS = 6
+
+pytestmark = pytest.mark.skipif(not TORCH_WANTED, reason="skipped: HEDDLE_TEST_TORCH=0")
+_ = one_thread  # a fixture of every test here
+
+
+@dataclasses.dataclass
+class Adapted:
+    """A model with an adapter of a kind: PEFT's, and the rows that heddle computed with it."""
+
+    kind: Kind
+    model: Any
+    rows: list[dict[str, Any]]
+    got: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+
+def logits_of(model: Any, tokens: list[int], num_answer: int = 0) -> Any:
+    """Those of the prompt's last token and of the answer's."""
+    import torch
+
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([tokens])).logits[0, len(tokens) - num_answer - 1:]
+
+
+def make_rows(kind: Kind, seed: int) -> list[dict[str, Any]]:
+    numbers = random.Random(f"{kind.name} {seed}")
+    return [{"tokens": [numbers.randrange(3, VOCAB) for _ in range(length)], "adapter": kind.name} for length in LENGTHS]
+
+
+def make_base(name: str, folder: pathlib.Path, seed: int) -> tuple[Any, pathlib.Path]:
+    """A model, and where heddle finds it; of a quantised file the model has what the file says."""
+    from family_gguf import write_gguf
+
+    case = next(case for case in CASES if case.name == name.split()[0])
+    if name == case.name:
+        model = make_model(case, seed)
+        return model, save(model, folder / "model")
+    model = make_model(with_block_widths(case), seed)
+    return model, write_gguf(model, case.gguf, folder / "model.gguf", name.split()[-1])
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def adapted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Adapted]]:
+    """By kind: one run of heddle with all of them."""
+    seed = seed_of_run()
+    folder = tmp_path_factory.mktemp(request.param)
+    base, path = make_base(request.param, folder, seed)
+    all_kinds: dict[str, Adapted] = {"base": Adapted(Kind("base", {}, {}, merges=False), base, [])}
+    options = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number, kind in enumerate(kind for kind in KINDS if kind.needs(base)):
+            adapter = folder / f"adapter{number}"
+            all_kinds[kind.name] = Adapted(kind, make(base, kind, adapter, seed + number), make_rows(kind, seed))
+            options += ["--adapter", f"{kind.name}={adapter}"]
+    all_kinds["base"].rows = [row | {"adapter": None} for row in make_rows(all_kinds["base"].kind, seed)]
+    rows = [row for one in all_kinds.values() for row in one.rows]
+    result = iter(run(path, rows, "--steps", str(STEPS), *options)["rows"])
+    for one in all_kinds.values():
+        one.got = [next(result) for _ in one.rows]
+    yield all_kinds
+
+
+def the(adapted: dict[str, Adapted], kind: str) -> Adapted:
+    if kind not in adapted:
+        pytest.skip(f"{kind}: not with this model")
+    return adapted[kind]
+
+
+def largest_error(one: Adapted, model: Any) -> float:
+    return max(error_of(got["logits"], logits_of(model, row["tokens"])[0].tolist())
+               for row, got in zip(one.rows, one.got, strict=True))
+
+
+by_kind = pytest.mark.parametrize("kind", ["base"] + [kind.name for kind in KINDS])
+
+
+@by_kind
+def test_logits_and_answers_are_pefts(adapted: dict[str, Adapted], kind: str) -> None:
+    one = the(adapted, kind)
+    for row, got in zip(one.rows, one.got, strict=True):
+        logits = logits_of(one.model, row["tokens"] + got["answer"], len(got["answer"]))
+        assert error_of(got["logits"], logits[0].tolist()) <= TOLERANCE
+        assert len(got["answer"]) == STEPS
+        for of_token, token in zip(logits, got["answer"]):  # of two that are as good either will do
+            assert of_token[token] >= of_token.max() - TOLERANCE * logits.abs().max()
+
+
+@by_kind
+def test_a_row_keeps_its_bits(adapted: dict[str, Adapted], kind: str) -> None:
+    """Alone, in other chunks and pages, as in the batch of all kinds."""
+    assert all(got["same_bits_alone"] for got in the(adapted, kind).got)
+
+
+@by_kind
+def test_a_mistake_in_the_formula_is_seen(adapted: dict[str, Adapted], kind: str) -> None:
+    one = the(adapted, kind)
+    for name, mistake in one.kind.mistakes.items():
+        with mistake(one.model):
+            assert largest_error(one, one.model) > TOLERANCE, name
+    assert largest_error(one, one.model) <= TOLERANCE  # all mistakes are out again
+
+
+@by_kind
+def test_merged_is_the_same(adapted: dict[str, Adapted], kind: str) -> None:
+    """The last test of a model: PEFT merges in place."""
+    one = the(adapted, kind)
+    if one.kind.merges:
+        assert largest_error(one, one.model.merge_and_unload()) <= TOLERANCE

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "heddle/core/dtype.h"
+
+#include "model/adapters/projection.h"
+
+namespace heddle::model {
+
+/// A tensor where a file has it: f32, f16 or bf16, without gaps, at any alignment.
+struct StoredValues {
+  DType dtype = DType::kFloat32;
+  int64_t rows = 0, columns = 0;  // one row where the tensor has one extent
+  const std::byte* data = nullptr;
+
+  [[nodiscard]] bool is_present() const { return data != nullptr; }
+  [[nodiscard]] int64_t num_elements() const { return rows * columns; }
+  /// Rows [first, first + count).
+  [[nodiscard]] StoredValues narrow(int64_t first, int64_t count) const;
+  [[nodiscard]] std::vector<float> floats() const;
+};
+
+/// What an adapter makes of one product y = W x + c, c the model's own bias: by itself
+///   y += scale * (B (A x) + bias)
+/// and with a magnitude m (DoRA), row by row of W,
+///   y = m / |W + scale * B A| * (W x + scale * B A x) + c
+struct LowRank {
+  int64_t rank = 0, in_features = 0, out_features = 0;
+  float scale = 0.0f;             // alpha / rank, or alpha / sqrt(rank)
+  DType dtype = DType::kFloat32;  // of both halves: f32, f16 or bf16
+  const std::byte* a = nullptr;   // [rank, in_features], any alignment
+  const std::byte* b = nullptr;   // [out_features, rank], any alignment
+  StoredValues magnitude, bias;   // [out_features], or absent
+
+  [[nodiscard]] StoredValues stored_a() const { return {dtype, rank, in_features, a}; }
+  [[nodiscard]] StoredValues stored_b() const { return {dtype, out_features, rank, b}; }
+};
+
+/// The two halves that an adapter adds to one linear layer. Rows in the order of the Hugging Face
+/// checkpoint: where a model file permutes the rows of q and k, B's rows must be permuted alike.
+struct AdapterPair : LowRank {
+  int64_t layer = 0;
+  const LinearModule* module = &kLinearModules[0];
+  Projection projection = Projection::kQ;  // the module's first
+};
+
+/// A LoRA adapter, wherever it comes from; its values lie in memory that the object keeps.
+class Adapter {
+ public:
+  virtual ~Adapter() = default;
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  /// By layer, then projection; each at most once, no rank above kMaxLoraRank.
+  [[nodiscard]] const std::vector<AdapterPair>& pairs() const { return pairs_; }
+
+  /// Error(kInvalidArgument) unless every part fits its place in the model, and nothing is missing.
+  virtual void check_fits(const ModelDims& dims) const = 0;
+
+ protected:
+  explicit Adapter(std::string path) : path_(std::move(path)) {}
+  Adapter(const Adapter&) = default;
+  Adapter(Adapter&&) = default;
+  Adapter& operator=(const Adapter&) = default;
+  Adapter& operator=(Adapter&&) = default;
+
+  std::string path_;
+  std::vector<AdapterPair> pairs_;
+};
+
+}  // namespace heddle::model

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "model/adapters/projection.h"
+
+namespace heddle::model {
+
+/// A module that an adapter may change: the embedding, a linear layer of a block, or the head.
+struct AdapterPlace {
+  enum class Kind : uint8_t { kEmbedding, kLayer, kHead };
+  Kind kind = Kind::kLayer;
+  int64_t layer = 0;
+  const LinearModule* module = nullptr;  // in kLinearModules; of layers alone
+
+  auto operator<=>(const AdapterPlace&) const = default;
+  /// As in the base model: "model.layers.3.self_attn.q_proj".
+  [[nodiscard]] std::string name() const;
+};
+
+/// What a tensor of an adapter is to its place.
+enum class AdapterPart : uint8_t { kA, kB, kMagnitude, kBias, kWeight, kTokenRows };
+inline constexpr size_t kNumAdapterParts = 6;
+
+/// What the name of an adapter's tensor says.
+struct PeftTensorName {
+  AdapterPlace place;
+  AdapterPart part;
+};
+
+/// Reads "base_model.model.<module>.<part>", the adapter's name ".default" in it or not, or
+/// nothing.
+[[nodiscard]] std::optional<PeftTensorName> parse_peft_name(std::string_view text);
+/// The name as PEFT writes it now.
+[[nodiscard]] std::string peft_name(const AdapterPlace& place, AdapterPart part);
+
+}  // namespace heddle::model

@@ -1,0 +1,76 @@
+#include "model/adapters/slice_affine.h"
+
+#include <algorithm>
+
+#include "heddle/core/check.h"
+
+#include "model/adapters/adapted_rows.h"
+#include "model/decoder/decoder_weights.h"
+
+namespace heddle::model {
+namespace {
+
+constexpr int64_t kElementsPerTask = 8192;
+
+}  // namespace
+
+std::vector<SliceAffine> slice_affines(const ExecContext& ctx, const Adapter& adapter,
+                                       const ModelDims& dims, const DecoderWeights& weights) {
+  std::vector<SliceAffine> affines;
+  for (const AdapterPair& pair : adapter.pairs()) {
+    if (!pair.magnitude.is_present() && !pair.bias.is_present()) continue;
+    check_cpu(ctx, "an adapter with DoRA or lora_bias");
+    int64_t first = 0;
+    for (int i = 0; i < pair.module->num_projections; ++i) {
+      const auto p = static_cast<Projection>(static_cast<int>(pair.projection) + i);
+      const int64_t count = dims[p].out;
+      LowRank part = pair;  // the rows of this projection
+      part.out_features = count;
+      part.b = pair.stored_b().narrow(first, count).data;
+      SliceAffine affine{.layer = pair.layer, .projection = p, .factor = {}, .offset = {}};
+      if (pair.magnitude.is_present()) {
+        const DecoderLayer& layer = weights.layers[static_cast<size_t>(pair.layer)];
+        part.magnitude.data = pair.magnitude.data + first * int64_t(size_of(pair.magnitude.dtype));
+        part.magnitude.columns = count;
+        affine.factor = dora_factors(ctx, layer[p], part);
+        const ConstTensorView bias = layer.bias_of(p);
+        if (bias.raw() != nullptr) {
+          for (size_t row = 0; row < affine.factor.size(); ++row) {
+            affine.offset.push_back((1.0f - affine.factor[row]) * bias.data<float>()[row]);
+          }
+        }
+      }
+      if (pair.bias.is_present()) {
+        const std::vector<float> values = pair.bias.floats();
+        affine.offset.resize(static_cast<size_t>(count));
+        for (int64_t row = 0; row < count; ++row) {
+          affine.offset[size_t(row)] += pair.scale * values[size_t(first + row)];
+        }
+      }
+      affines.push_back(std::move(affine));
+      first += count;
+    }
+  }
+  return affines;
+}
+
+void apply_affines(const ExecContext& ctx, std::span<const LoraSlice> slices,
+                   const ConstTensorView& slot_ids, const SiteAffines& affines) {
+  const auto* const ids = slot_ids.data<int32_t>();
+  for (size_t s = 0; s < slices.size(); ++s) {
+    const TensorView& y = slices[s].y;
+    const int64_t width = y.size(1);
+    const int64_t grain = std::max<int64_t>(kElementsPerTask / width, 1);
+    parallel_for(ctx, y.size(0), grain, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        if (ids[row] < 0 || ids[row] >= std::ssize(affines)) continue;
+        const auto [factor, offset] = affines[static_cast<size_t>(ids[row])][s];
+        float* const values = y.data<float>() + row * y.stride(0);
+        for (int64_t i = 0; factor != nullptr && i < width; ++i) values[i] *= factor[i];
+        for (int64_t i = 0; offset != nullptr && i < width; ++i) values[i] += offset[i];
+      }
+    });
+  }
+}
+
+}  // namespace heddle::model
