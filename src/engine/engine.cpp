@@ -65,7 +65,8 @@ struct Engine::State {
   }
 
   void fill_info();
-  std::vector<int32_t> tokenize(const Request& request) const;
+  std::vector<int32_t> tokenize(const Request& request, int32_t slot) const;
+  int32_t slot_for(const Request& request) const;
   void fill_row(Sequence& row, const Request& request) const;
   void check_length(const Sequence& row) const;
   int64_t make_plan();
@@ -113,16 +114,24 @@ void Engine::State::fill_info() {
   describe_weights(info, options, runner.model().weights().quantization);
 }
 
-std::vector<int32_t> Engine::State::tokenize(const Request& request) const {
+int32_t Engine::State::slot_for(const Request& request) const {
+  if (request.adapter.empty()) return kNoAdapter;
+  const auto slot = slot_of.find(request.adapter);
+  HEDDLE_CHECK(slot != slot_of.end(), "unknown adapter \"", request.adapter, "\"");
+  return slot->second;
+}
+
+std::vector<int32_t> Engine::State::tokenize(const Request& request, int32_t slot) const {
   const int num_given = int{request.text.has_value()} + int{request.token_ids.has_value()} +
                         int{!request.messages.empty() || !request.messages_json.empty()};
   HEDDLE_CHECK(num_given == 1, "a request has ", num_given,
                " of messages, text and token_ids, expected one");
   check_chat_fields(request);
   if (request.token_ids) {
+    const int64_t num_tokens = runner.num_input_tokens(slot);
     for (const int32_t id : *request.token_ids) {
-      HEDDLE_CHECK(id >= 0 && id < config.vocab_size, "token id ", id, ", the vocabulary has ",
-                   config.vocab_size);
+      HEDDLE_CHECK(id >= 0 && id < num_tokens, "token id ", id, ", the vocabulary has ",
+                   num_tokens);
     }
     return *request.token_ids;
   }
@@ -152,12 +161,8 @@ void Engine::State::fill_row(Sequence& row, const Request& request) const {
   check_answer_fields(request);
   row.sampling = request.sampling;
   row.ignore_end = request.ignore_end;
-  if (!request.adapter.empty()) {
-    const auto slot = slot_of.find(request.adapter);
-    HEDDLE_CHECK(slot != slot_of.end(), "unknown adapter \"", request.adapter, "\"");
-    row.slot = slot->second;
-  }
-  row.tokens = tokenize(request);
+  row.slot = slot_for(request);
+  row.tokens = tokenize(request, row.slot);
   row.prompt_tokens = static_cast<int64_t>(row.tokens.size());
   row.completion.prompt_tokens = row.prompt_tokens;
   HEDDLE_CHECK(row.prompt_tokens > 0, "the prompt has no tokens");
@@ -376,7 +381,7 @@ int64_t Engine::num_unfinished() const {
 }
 
 std::vector<int32_t> Engine::tokenize(const Request& request) const {
-  return state_->tokenize(request);
+  return state_->tokenize(request, state_->slot_for(request));
 }
 
 std::vector<Event> Engine::step() {

@@ -109,6 +109,26 @@ void inspect_folder(std::ostream& out, const std::string& path) {
   out << "\n" << num_weights << " weights\n";
 }
 
+/// What the adapter has in the embedding or the head; returns how many weights that are.
+int64_t print_part(std::ostream& out, const char* name, const model::VocabularyPart& part) {
+  int64_t num_weights = 0;
+  if (part.pair) {
+    const model::LowRank& pair = *part.pair;
+    out << "  " << name << "  A [" << pair.rank << ", " << pair.in_features << "]  B ["
+        << pair.out_features << ", " << pair.rank << "]  " << pair.dtype << "  scale " << pair.scale
+        << "\n";
+    num_weights += pair.rank * (pair.in_features + pair.out_features);
+  }
+  for (const auto& [what, values] : {std::pair("  instead of the base model's", &part.weight),
+                                     {"  of single tokens", &part.token_rows}}) {
+    if (!values->is_present()) continue;
+    out << "  " << name << "  [" << values->rows << ", " << values->columns << "]  "
+        << values->dtype << what << "\n";
+    num_weights += values->num_elements();
+  }
+  return num_weights;
+}
+
 void inspect_adapter(std::ostream& out, const std::string& path) {
   const model::PeftAdapter adapter(path);
   const model::AdapterConfig& config = adapter.config();
@@ -136,7 +156,11 @@ void inspect_adapter(std::ostream& out, const std::string& path) {
         << " to " << *group.layers.rbegin() << ")\n";
     num_weights += group.weights;
   }
-  out << "  " << adapter.pairs().size() << " pairs, " << num_weights << " weights\n";
+  num_weights += print_part(out, "embed_tokens", adapter.embedding());
+  num_weights += print_part(out, "lm_head", adapter.head());
+  const size_t num_pairs = adapter.pairs().size() + size_t{adapter.embedding().pair.has_value()} +
+                           size_t{adapter.head().pair.has_value()};
+  out << "  " << num_pairs << " pairs, " << num_weights << " weights\n";
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "heddle/core/error.h"
 #include "heddle/ops/sampling.h"
@@ -60,8 +61,9 @@ ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Li
       context_(device, limits.num_threads),
       model_(files.config(), model::load_weights(context_.exec(), files.weights(), files.config(),
                                                  files.tensor_names(), load)),
-      adapters_(files.config().dims(),
-                model::LoraForm::of(device.type, model::DecoderScratch::kDType)),
+      adapters_{.layers = {files.config().dims(),
+                           model::LoraForm::of(device.type, model::DecoderScratch::kDType)},
+                .vocabularies = {}},
       kv_shape_(kv_shape(files.config(), limits)),
       // The weights are there by now, so they no longer count as available.
       pages_(choose_num_pages(limits.kv_memory, available_memory(), kv_shape_, most_pages(limits))),
@@ -78,7 +80,7 @@ ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Li
 void ModelRunner::reserve_workspace(int max_rank) {
   context_.reserve_workspace(
       std::max(model_.lora_workspace_bytes(context_.exec().device, most_tokens(limits_), max_rank),
-               sample_workspace_bytes(limits_.max_batch, model_.config().vocab_size)));
+               sample_workspace_bytes(limits_.max_batch, logits_.view().size(1))));
 }
 
 /// The largest step finds room in what the host writes for it.
@@ -95,14 +97,39 @@ void ModelRunner::reserve_host_memory() {
 }
 
 int32_t ModelRunner::add_adapter(const model::Adapter& adapter) {
-  int rank = adapters_.max_rank();
+  int rank = adapters_.layers.max_rank();
   for (const model::AdapterPair& pair : adapter.pairs()) {
-    rank = std::max(rank, adapters_.fitting_rank(pair.rank));
+    rank = std::max(rank, adapters_.layers.fitting_rank(pair.rank));
   }
   const ExecContext& ctx = context_.exec();
-  auto affines = model::slice_affines(ctx, adapter, model_.config().dims(), model_.weights());
+  const model::DecoderConfig& config = model_.config();
+  const model::DecoderWeights& weights = model_.weights();
+  auto affines = model::slice_affines(ctx, adapter, config.dims(), weights);
+  auto vocabulary = model::AdapterVocabularies::make(ctx, adapter, weights.embedding,
+                                                     weights.output, config.tied_head);
+  if (vocabulary.head && vocabulary.head->num_tokens() > logits_.view().size(1)) {
+    logits_ = DeviceTensor(ctx.device, DType::kFloat32,
+                           {limits_.max_batch, vocabulary.head->num_tokens()});
+  }
   reserve_workspace(rank);
-  return adapters_.add(ctx, adapter, std::move(affines));
+  adapters_.vocabularies.reserve();
+  const int32_t slot = adapters_.layers.add(ctx, adapter, std::move(affines));
+  adapters_.vocabularies.add(std::move(vocabulary));
+  return slot;
+}
+
+int64_t ModelRunner::num_input_tokens(int32_t slot) const {
+  const auto* const own = adapters_.vocabularies.embedding(slot);
+  return own == nullptr ? model_.config().vocab_size : own->num_tokens();
+}
+
+int64_t ModelRunner::num_logits(int32_t slot) const {
+  const auto* const own = adapters_.vocabularies.head(slot);
+  return own == nullptr ? model_.config().vocab_size : own->num_tokens();
+}
+
+int32_t ModelRunner::slot_of_logits(int64_t row) const {
+  return batch_.seq_slots[size_t(batch_.logit_seqs[size_t(row)])];
 }
 
 TensorView ModelRunner::logits() const {
@@ -110,8 +137,13 @@ TensorView ModelRunner::logits() const {
 }
 
 std::vector<float> ModelRunner::copy_logits() const {
-  std::vector<float> values(static_cast<size_t>(logits().num_elements()));
-  copy_to_host(context_.exec(), std::span(values), logits());
+  std::vector<float> values;
+  for (int64_t row = 0; row < logits().size(0); ++row) {
+    const int64_t width = num_logits(slot_of_logits(row));
+    values.resize(values.size() + static_cast<size_t>(width));
+    copy_to_host(context_.exec(), std::span(values).last(static_cast<size_t>(width)),
+                 logits().narrow(0, row, 1).narrow(1, 0, width));
+  }
   return values;
 }
 
@@ -133,7 +165,9 @@ void ModelRunner::add_to_batch(Sequence& row, int64_t num_tokens) {
   batch_.last_page_len.push_back(static_cast<int32_t>((end - 1) % limits_.page_size + 1));
   if (end == static_cast<int64_t>(row.tokens.size())) {
     batch_.logit_tokens.push_back(static_cast<int32_t>(batch_.num_tokens() - 1));
+    batch_.logit_seqs.push_back(static_cast<int32_t>(batch_.seq_slots.size()));
   }
+  batch_.seq_slots.push_back(row.slot);
 }
 
 void ModelRunner::run(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens) {
@@ -190,7 +224,19 @@ void ModelRunner::sample(std::span<Sequence* const> rows, std::span<int32_t> tok
   sampling_.copy(ctx);
   const TensorView drawn = token_ids_.rows(std::ssize(rows));
   const TensorView drawn_logprobs = logprobs_.rows(std::ssize(rows));
-  heddle::sample(ctx, drawn, drawn_logprobs, logits(), table);
+  // Neighbours with as many logits are drawn at once.
+  for (int64_t begin = 0, end = 0; begin < drawn.size(0); begin = end) {
+    const int64_t width = num_logits(slot_of_logits(begin));
+    while (end < drawn.size(0) && num_logits(slot_of_logits(end)) == width) ++end;
+    const auto part = [&](const auto& column) { return column.narrow(0, begin, end - begin); };
+    heddle::sample(ctx, part(drawn), part(drawn_logprobs), part(logits()).narrow(1, 0, width),
+                   {.temperature = part(table.temperature),
+                    .top_k = part(table.top_k),
+                    .top_p = part(table.top_p),
+                    .min_p = part(table.min_p),
+                    .seed = part(table.seed),
+                    .step = part(table.step)});
+  }
   copy_to_host(ctx, token_ids, drawn);
   copy_to_host(ctx, logprobs, drawn_logprobs);
 }

@@ -47,7 +47,11 @@ class ModelRunner {
   /// Pages for these tokens must have been set aside. Asks for no memory. Where it throws, all rows
   /// are as far as they were.
   void run(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens);
-  /// A copy of all logits that the last run left, [num_rows, vocab_size].
+  /// Tokens that rows of the slot may have, and logits that they get: more or fewer than the base
+  /// model has where the adapter has a vocabulary of its own.
+  [[nodiscard]] int64_t num_input_tokens(int32_t slot) const;
+  [[nodiscard]] int64_t num_logits(int32_t slot) const;
+  /// A copy of all logits that the last run left, row after row, each with num_logits of its slot.
   [[nodiscard]] std::vector<float> copy_logits() const;
 
   /// Draws the next token of each of the rows whose logits the last run left; writes one token and
@@ -68,17 +72,18 @@ class ModelRunner {
   void add_to_batch(Sequence& row, int64_t num_tokens);
   void fill_sampling(std::span<Sequence* const> rows);
   [[nodiscard]] TensorView logits() const;
+  [[nodiscard]] int32_t slot_of_logits(int64_t row) const;
 
   Limits limits_;
   EngineContext context_;
   model::Decoder model_;
-  model::LoraTables adapters_;
+  model::LoadedAdapters adapters_;
   KvCache::Shape kv_shape_;
   PagePool pages_;
   KvCache cache_;
   model::DecoderScratch scratch_;
   model::StepBatch batch_;
-  DeviceTensor logits_;  // [max_batch, vocab_size] f32
+  DeviceTensor logits_;  // [max_batch, num_logits of the widest slot] f32
   SamplingColumns sampling_columns_;
   StagedArrays sampling_;              // the table of `sample`
   DeviceTensor token_ids_, logprobs_;  // [max_batch] i32 and f32: what it draws

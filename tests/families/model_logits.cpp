@@ -101,7 +101,8 @@ Options parse(int argc, char** argv) {
 
 /// What a row has become: all logits that its tokens were drawn from.
 struct Answer {
-  std::vector<float> logits;  // [1 + steps, vocab_size]
+  std::vector<float> logits;  // [1 + steps, num_logits]
+  int64_t num_logits = 0;
   std::vector<int32_t> tokens;
 };
 
@@ -109,8 +110,7 @@ class Runner {
  public:
   Runner(const Options& options, const model::ModelFiles& files, int64_t max_batch, int page_size,
          int64_t prefill_chunk)
-      : vocab_size_(files.config().vocab_size),
-        prefill_chunk_(prefill_chunk),
+      : prefill_chunk_(prefill_chunk),
         page_size_(page_size),
         runner_(Device{}, files,
                 {.max_batch = max_batch,
@@ -165,9 +165,11 @@ class Runner {
     auto next = logits.begin();
     for (size_t i = 0; i < rows.size(); ++i) {
       if (rows[i]->num_cached < std::ssize(rows[i]->tokens)) continue;
-      const std::vector<float> own(next, next + vocab_size_);
-      next += vocab_size_;
+      const int64_t num_logits = runner_.num_logits(rows[i]->slot);
+      const std::vector<float> own(next, next + num_logits);
+      next += num_logits;
       Answer& answer = answers[index[i]];
+      answer.num_logits = num_logits;
       answer.logits.insert(answer.logits.end(), own.begin(), own.end());
       const auto best = static_cast<int32_t>(std::ranges::max_element(own) - own.begin());
       answer.tokens.push_back(best);
@@ -175,7 +177,7 @@ class Runner {
     }
   }
 
-  int64_t vocab_size_, prefill_chunk_;
+  int64_t prefill_chunk_;
   int page_size_;
   ModelRunner runner_;
   std::map<std::string, int32_t> slots_;
@@ -207,7 +209,7 @@ nlohmann::json run_rows(const Options& options, const model::ModelFiles& files,
     const Answer single = alone.run(nlohmann::json::array({rows[i]}), options.steps).front();
     const std::vector<float>& logits = together[i].logits;
     result.push_back(
-        {{"logits", std::vector<float>(logits.begin(), logits.begin() + files.config().vocab_size)},
+        {{"logits", std::vector<float>(logits.begin(), logits.begin() + together[i].num_logits)},
          {"answer", together[i].tokens},
          {"same_bits_alone", single.logits == logits && single.tokens == together[i].tokens}});
   }

@@ -23,8 +23,9 @@ class Kind:
     name: str
     options: dict[str, Any]
     mistakes: dict[str, Mistake]
-    merges: bool = True  # by PEFT, into the base model
+    merges: Callable[[Any], bool] = lambda model: True  # whether PEFT merges it into the model
     needs: Callable[[Any], bool] = lambda model: True
+    more_tokens: int = 0  # than the base model has
 
 
 def parameters(model: Any, part: str) -> list[Any]:
@@ -75,18 +76,57 @@ def has_bias(model: Any) -> bool:
     return any(name.endswith("proj.bias") for name, _ in model.named_parameters())
 
 
+def is_untied(model: Any) -> bool:
+    """PEFT merges into the weight that both have, embedding and head."""
+    return not model.config.tie_word_embeddings
+
+
+def never(model: Any) -> bool:
+    return False
+
+
+def scaled(part: str) -> Mistake:
+    return change(part, lambda values: values * 1.1)
+
+
 DORA = {
     "magnitude": change("lora_magnitude_vector", lambda m: m.mean().expand_as(m)),
     "norm": replace("lora.dora.DoraLinearLayer.get_weight_norm", norm_of_the_base),
 }
+VOCABULARY = ["embed_tokens", "lm_head"]
 KINDS = [
-    Kind("LoRA", {"target_modules": LINEAR} | PATTERNS, {"scale": change("lora_B", lambda b: b * 1.1)}),
+    Kind("LoRA", {"target_modules": LINEAR} | PATTERNS, {"scale": scaled("lora_B")}),
     Kind("DoRA", {"target_modules": LINEAR, "use_dora": True} | PATTERNS, DORA),
     Kind("DoRA, bias", {"target_modules": LINEAR, "use_dora": True, "use_rslora": True},
          {"bias inside": replace("lora.variants.DoraLinearVariant.forward", staticmethod(dora_with_bias_inside))}, needs=has_bias),
-    Kind("lora_bias", {"target_modules": LINEAR, "lora_bias": True} | PATTERNS,
+    Kind("lora_bias", {"target_modules": LINEAR + ["lm_head"], "lora_bias": True} | PATTERNS,
          {"without scale": change("lora_B.default.bias", lambda b: b * 2), "none": change("lora_B.default.bias", lambda b: b * 0)},
-         merges=False),  # only into layers that have a bias
+         merges=never),  # only into layers that have a bias
+    Kind("embedding", {"target_modules": ["embed_tokens"]}, {"scale": scaled("lora_embedding_B")}, is_untied),
+    Kind("head", {"target_modules": ["lm_head", "v_proj", "qkv_proj"], "rank_pattern": {"lm_head": 6}},
+         {"scale": scaled("lm_head.lora_B")}, is_untied),
+    Kind("embedding and head, DoRA", {"target_modules": VOCABULARY, "use_dora": True},
+         DORA | {"embedding": scaled("embed_tokens.lora_magnitude_vector"), "head": scaled("lm_head.lora_magnitude_vector")},
+         is_untied),
+    Kind("modules_to_save", {"target_modules": LINEAR, "modules_to_save": VOCABULARY},
+         {"embedding": scaled("embed_tokens.modules_to_save"), "head": scaled("lm_head.modules_to_save")}, is_untied),
+    Kind("modules_to_save: embedding", {"target_modules": LINEAR, "modules_to_save": ["embed_tokens"]},
+         {"embedding": scaled("embed_tokens.modules_to_save")}, is_untied),
+    Kind("more tokens", {"target_modules": LINEAR, "modules_to_save": VOCABULARY},
+         {"embedding": scaled("embed_tokens.modules_to_save"), "head": scaled("lm_head.modules_to_save")}, is_untied, more_tokens=5),
+    Kind("more tokens, head adapted", {"target_modules": VOCABULARY + ["o_proj"]},
+         {"embedding": scaled("embed_tokens.lora_embedding_B"), "head": scaled("lm_head.lora_B")}, is_untied, more_tokens=3),
+    Kind("fewer tokens", {"target_modules": LINEAR, "modules_to_save": VOCABULARY},
+         {"head": scaled("lm_head.modules_to_save")}, is_untied, more_tokens=-4),
+    Kind("trainable_token_indices", {"target_modules": LINEAR, "trainable_token_indices": [7, 4, 40]},
+         {"order": change("trainable_tokens_delta", lambda rows: rows.roll(1, 0))}),
+    Kind("trainable_token_indices: head", {"target_modules": LINEAR,
+                                           "trainable_token_indices": {"embed_tokens": [5, 4], "lm_head": [9, 8, 30]}},
+         {"embedding": change("embed_tokens.token_adapter.trainable_tokens_delta", lambda rows: rows.roll(1, 0)),
+          "head": change("lm_head.token_adapter.trainable_tokens_delta", lambda rows: rows.roll(1, 0))}, is_untied),
+    Kind("trainable_token_indices beside a head", {"target_modules": LINEAR, "trainable_token_indices": [7, 4, 40],
+                                                   "modules_to_save": ["lm_head"]},
+         {"rows": scaled("trainable_tokens_delta")}, needs=is_untied),  # which PEFT cannot run where they are tied
 ]
 
 
@@ -97,12 +137,17 @@ def make(model: Any, kind: Kind, folder: pathlib.Path, seed: int) -> Any:
 
     torch.manual_seed(seed)
     config = peft.LoraConfig(**({"r": 3, "lora_alpha": 4, "task_type": "CAUSAL_LM"} | kind.options))
-    adapted = peft.get_peft_model(copy.deepcopy(model), config).eval()
+    base = copy.deepcopy(model)
+    if kind.more_tokens:
+        base.resize_token_embeddings(model.config.vocab_size + kind.more_tokens, mean_resizing=False)
+    adapted = peft.get_peft_model(base, config).eval()
     with torch.no_grad():
         for name, values in adapted.named_parameters():
             if "magnitude" in name:
                 values.mul_(1 + torch.randn_like(values) * 0.3)
             elif "lora_" in name:
                 values.copy_(torch.randn_like(values) * 0.2)
+            elif "modules_to_save" in name or "trainable_tokens" in name:
+                values.add_(torch.randn_like(values) * 0.3)
     adapted.save_pretrained(folder)
     return adapted

@@ -87,6 +87,60 @@ TEST(TinyModelAdapters, AnswersKeepTheirsToTheEnd) {
   }
 }
 
+/// More tokens than the base model has, drawn and greedy, beside rows of the base model.
+TEST(TinyModelAdapters, OneMayHaveMoreTokens) {
+  const Llama base = model::random_llama(testing::tiny_config(), true);
+  Llama wide = base;
+  wide.config.vocab_size = 300;
+  const int64_t hidden_size = wide.config.hidden_size;
+  testing::SafetensorsBuilder tensors;
+  for (const auto& [name, weights] : {std::pair("model.embed_tokens.weight", &wide.embedding),
+                                      {"lm_head.weight", &wide.output}}) {
+    const auto values =
+        testing::random_normal<float>(static_cast<size_t>(wide.config.vocab_size * hidden_size));
+    *weights = testing::to_double(values);
+    tensors.tensor(std::string("base_model.model.") + name, "F32",
+                   {wide.config.vocab_size, hidden_size},
+                   {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
+  }
+  const testing::TempFolder folder;
+  folder.write("adapter_model.safetensors", tensors.build());
+  folder.write("adapter_config.json",
+               R"({"peft_type": "LORA", "modules_to_save": ["embed_tokens", "lm_head"]})");
+
+  Engine engine = testing::TinyModel(base).engine({.max_batch = 4, .prefill_chunk = 5});
+  (void)engine.add_adapter("wide", folder.path().string());
+  expect_logits(engine, "wide", wide);
+  expect_logits(engine, "", base);
+  std::vector<Request> requests;
+  for (int i = 0; i < 8; ++i) {
+    requests.push_back(testing::request_of(testing::random_tokens(6), 12));
+    Request& request = requests.back();
+    request.ignore_end = true;
+    request.sampling = {.temperature = i < 4 ? 0.0f : 3.0f, .top_p = 0.99f, .seed = i};
+    if (i % 3 == 0) continue;
+    request.adapter = "wide";
+    request.token_ids->push_back(280 + i);
+  }
+  const std::vector<Completion> together = testing::run_all(engine, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_EQ(together[i].token_ids.size(), 12u) << together[i].error;
+    const std::vector<Completion> alone = testing::run_all(engine, {requests[i]});
+    EXPECT_EQ(alone[0].token_ids, together[i].token_ids);
+    EXPECT_TRUE(testing::same_bits<float>(alone[0].logprobs, together[i].logprobs));
+    for (const int32_t token : together[i].token_ids) {
+      EXPECT_LT(token, requests[i].adapter.empty() ? 256 : 300);
+    }
+    if (requests[i].sampling.temperature == 0.0f) {
+      testing::expect_greedy(together[i], requests[i].adapter.empty() ? base : wide,
+                             *requests[i].token_ids);
+    }
+  }
+  requests[1].adapter.clear();
+  testing::expect_invalid({"token id 281, the vocabulary has 256"},
+                          [&] { engine.check(requests[1]); });
+}
+
 TEST(TinyModelAdapters, OneThatDoesNotFitLeavesItsNameFree) {
   model::DecoderConfig wider = testing::tiny_config();
   wider.intermediate_size = 48;

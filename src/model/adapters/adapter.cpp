@@ -3,11 +3,49 @@
 #include <cstring>
 
 #include "heddle/core/dispatch.h"
+#include "heddle/core/error.h"
 
 namespace heddle::model {
+namespace {
+
+/// Checks one part of a vocabulary of num_tokens tokens; `what` names it in errors.
+void check_part(const std::string& path, const char* what, const VocabularyPart& part,
+                int64_t num_tokens, const ModelDims& dims, const ProjectionDims& pair_dims) {
+  for (const StoredValues& rows : {part.weight, part.token_rows}) {
+    HEDDLE_CHECK(!rows.is_present() || rows.columns == dims.hidden_size, path, ": its ", what,
+                 " has rows of ", rows.columns, " features, the model's hidden size is ",
+                 dims.hidden_size);
+  }
+  for (const int32_t id : part.token_ids) {
+    HEDDLE_CHECK(id < num_tokens, path, ": has its own token ", id, " in its ", what,
+                 ", which has ", num_tokens, " tokens");
+  }
+  if (!part.pair) return;
+  const auto& [in, out] = pair_dims;
+  HEDDLE_CHECK(part.pair->in_features == in && part.pair->out_features == out, path, ": adapts a ",
+               what, " that takes ", part.pair->in_features, " features and gives ",
+               part.pair->out_features, ", it takes ", in, " and gives ", out);
+}
+
+}  // namespace
 
 StoredValues StoredValues::narrow(int64_t first, int64_t count) const {
   return {dtype, count, columns, data + static_cast<size_t>(first * columns) * size_of(dtype)};
+}
+
+void Adapter::check_vocabulary_fits(const ModelDims& dims) const {
+  const auto num_tokens = [&](const VocabularyPart& part) {
+    return part.weight.is_present() ? part.weight.rows : dims.vocab_size;
+  };
+  const int64_t of_embedding = num_tokens(embedding_), of_head = num_tokens(head_);
+  check_part(path_, "embedding", embedding_, of_embedding, dims, {of_embedding, dims.hidden_size});
+  check_part(path_, "head", head_, of_head, dims, {dims.hidden_size, of_head});
+  HEDDLE_CHECK(of_head <= of_embedding, path_, ": its head gives ", of_head,
+               " tokens, its embedding has ", of_embedding);
+}
+
+std::span<const std::byte> StoredValues::bytes() const {
+  return {data, static_cast<size_t>(num_elements()) * size_of(dtype)};
 }
 
 std::vector<float> StoredValues::floats() const {

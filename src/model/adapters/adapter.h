@@ -2,7 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "heddle/core/dtype.h"
@@ -22,6 +25,7 @@ struct StoredValues {
   /// Rows [first, first + count).
   [[nodiscard]] StoredValues narrow(int64_t first, int64_t count) const;
   [[nodiscard]] std::vector<float> floats() const;
+  [[nodiscard]] std::span<const std::byte> bytes() const;
 };
 
 /// What an adapter makes of one product y = W x + c, c the model's own bias: by itself
@@ -48,6 +52,17 @@ struct AdapterPair : LowRank {
   Projection projection = Projection::kQ;  // the module's first
 };
 
+/// What an adapter has in the embedding or the head, which it may adapt as a linear layer (the
+/// embedding's A is [rank, num_tokens]), replace, or give other rows for some tokens.
+struct VocabularyPart {
+  std::optional<LowRank> pair;
+  StoredValues weight;             // [num_tokens, hidden_size] in place of the base's, or absent
+  std::vector<int32_t> token_ids;  // [num_rows]
+  StoredValues token_rows;         // [num_rows, hidden_size], or absent
+
+  [[nodiscard]] bool is_empty() const { return !pair && !weight.is_present() && token_ids.empty(); }
+};
+
 /// A LoRA adapter, wherever it comes from; its values lie in memory that the object keeps.
 class Adapter {
  public:
@@ -56,6 +71,9 @@ class Adapter {
   [[nodiscard]] const std::string& path() const { return path_; }
   /// By layer, then projection; each at most once, no rank above kMaxLoraRank.
   [[nodiscard]] const std::vector<AdapterPair>& pairs() const { return pairs_; }
+
+  [[nodiscard]] const VocabularyPart& embedding() const { return embedding_; }
+  [[nodiscard]] const VocabularyPart& head() const { return head_; }
 
   /// Error(kInvalidArgument) unless every part fits its place in the model, and nothing is missing.
   virtual void check_fits(const ModelDims& dims) const = 0;
@@ -67,8 +85,11 @@ class Adapter {
   Adapter& operator=(const Adapter&) = default;
   Adapter& operator=(Adapter&&) = default;
 
+  void check_vocabulary_fits(const ModelDims& dims) const;
+
   std::string path_;
   std::vector<AdapterPair> pairs_;
+  VocabularyPart embedding_, head_;
 };
 
 }  // namespace heddle::model

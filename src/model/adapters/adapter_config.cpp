@@ -24,17 +24,9 @@ constexpr size_t kMaxExpressions = 64;  // in one field; plain names are not cou
 // Fields that change what an adapter computes, in ways that heddle does not: accepted only where
 // they are unset.
 constexpr const char* kUnsupported[] = {
-    "modules_to_save",
-    "trainable_token_indices",
-    "target_parameters",
-    "layer_replication",
-    "alora_invocation_tokens",
-    "use_qalora",
-    "use_bdlora",
-    "arrow_config",
-    "kasa_config",
-    "monteclora_config",
-    "megatron_config",
+    "target_parameters", "layer_replication", "alora_invocation_tokens",
+    "use_qalora",        "use_bdlora",        "arrow_config",
+    "kasa_config",       "monteclora_config", "megatron_config",
 };
 
 // Initialisations that take the adapter's first value out of the base weights: what is trained on
@@ -72,6 +64,9 @@ class ConfigReader {
     config_.fan_in_fan_out = flag("fan_in_fan_out");
     config_.use_dora = flag("use_dora");
     config_.lora_bias = flag("lora_bias");
+    config_.ensure_weight_tying = flag("ensure_weight_tying");
+    read_saved_modules();
+    read_token_indices();
     config_.target_modules = modules("target_modules");
     config_.exclude_modules = modules("exclude_modules");
     read_layers();
@@ -203,6 +198,43 @@ class ConfigReader {
                  config_.target_modules->text, ", expected a list of names");
   }
 
+  /// What `embedding` and `head` name is the one or the other: "lm_head", "model.embed_tokens".
+  template <class T>
+  [[nodiscard]] static T* vocabulary_part(std::string_view module, T& embedding, T& head) {
+    const std::string_view name = module.substr(module.rfind('.') + 1);
+    return name == "embed_tokens" ? &embedding : name == "lm_head" ? &head : nullptr;
+  }
+
+  void read_saved_modules() {
+    const auto* value = find("modules_to_save");
+    if (value == nullptr || is_unset(*value)) return;
+    for (const std::string& module : strings("modules_to_save", *value)) {
+      bool* const part = vocabulary_part(module, config_.saves_embedding, config_.saves_head);
+      if (part == nullptr) {
+        unsupported("modules_to_save", *value, "supported: \"embed_tokens\" and \"lm_head\"");
+      }
+      *part = true;
+    }
+  }
+
+  void read_token_indices() {
+    const char* const field = "trainable_token_indices";
+    const auto* value = find(field);
+    if (value == nullptr || is_unset(*value)) return;
+    const auto read = [&](const ordered_json& list, std::vector<int32_t>& ids) {
+      if (!list.is_array()) wrong(field, *value, "a list of token ids, or an object of such lists");
+      for (const auto& id : list) ids.push_back(static_cast<int32_t>(index(field, id)));
+    };
+    if (!value->is_object()) return read(*value, config_.embedding_tokens);
+    for (const auto& [module, list] : value->items()) {
+      auto* const ids = vocabulary_part(module, config_.embedding_tokens, config_.head_tokens);
+      if (ids == nullptr) {
+        unsupported(field, *value, "supported: tokens of \"embed_tokens\" and \"lm_head\"");
+      }
+      read(list, *ids);
+    }
+  }
+
   template <class T, class Read>
   [[nodiscard]] std::vector<std::pair<ModulePattern, T>> patterns(const char* field,
                                                                   const Read& read) const {
@@ -290,6 +322,10 @@ bool AdapterConfig::targets(std::string_view module) const {
       std::any_of(layers_pattern.begin(), layers_pattern.end(),
                   [&](const ModulePattern& pattern) { return pattern.matches(module, steps); });
   return in_pattern && layers_to_transform.contains(layer_of(module));
+}
+
+bool AdapterConfig::targets_vocabulary(std::string_view module) const {
+  return !(target_modules && target_modules->all_linear) && targets(module);
 }
 
 AdapterConfig parse_adapter_config(std::string_view json, const std::string& path) {

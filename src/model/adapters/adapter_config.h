@@ -42,13 +42,19 @@ struct AdapterConfig {
   std::vector<std::pair<ModulePattern, int64_t>> rank_pattern;  // the first match wins
   std::vector<std::pair<ModulePattern, double>> alpha_pattern;
   bool use_dora = false;   // every pair has a magnitude
-  bool lora_bias = false;  // every pair has a bias
+  bool lora_bias = false;  // every pair of a linear layer has a bias
+  // Of embedding and head: whether they are in modules_to_save, and trainable_token_indices.
+  bool saves_embedding = false, saves_head = false;
+  std::vector<int32_t> embedding_tokens, head_tokens;
+  bool ensure_weight_tying = false;  // what is for the embedding may be for the head, too
 
   [[nodiscard]] int64_t rank_of(std::string_view module) const;
   /// alpha / rank, or alpha / sqrt(rank) with use_rslora, in double and then rounded to f32.
   [[nodiscard]] float scale_of(std::string_view module) const;
   /// Whether the adapter applies to the module; true where the file does not say what it targets.
   [[nodiscard]] bool targets(std::string_view module) const;
+  /// The same of the embedding and the head, which "all-linear" leaves out.
+  [[nodiscard]] bool targets_vocabulary(std::string_view module) const;
 };
 
 /// Reads the text of adapter_config.json; `path` begins every error.

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "heddle/core/error.h"
@@ -53,10 +54,11 @@ TensorsByPlace sort_tensors(const files::SafetensorsFile& file) {
   TensorsByPlace places;
   for (const files::SafetensorsTensor& tensor : file.tensors()) {
     const auto parsed = parse_peft_name(tensor.name);
-    if (!parsed || parsed->place.kind != Kind::kLayer) {
+    if (!parsed) {
       throw_error(ErrorCode::kUnsupported, file.path(), ": tensor ", files::quote(tensor.name),
                   " is none of lora_A and lora_B of a layer's q_proj, k_proj, v_proj, o_proj, "
-                  "gate_proj, up_proj, down_proj, qkv_proj or gate_up_proj");
+                  "gate_proj, up_proj, down_proj, qkv_proj or gate_up_proj, nor of embed_tokens "
+                  "or lm_head");
     }
     const files::SafetensorsTensor*& place = places[parsed->place][parsed->part];
     HEDDLE_CHECK(place == nullptr, file.path(), ": tensors ", files::quote(place->name), " and ",
@@ -106,6 +108,17 @@ StoredValues read_vector(const files::SafetensorsFile& file, const AdapterConfig
   return {file.dtype(*tensor), 1, size, tensor->data.data()};
 }
 
+bool is_target(const AdapterConfig& config, const AdapterPlace& place) {
+  switch (place.kind) {
+    case Kind::kLayer: return config.targets(place.name());
+    case Kind::kEmbedding: return config.targets_vocabulary(place.name());
+    case Kind::kHead:
+      return config.targets_vocabulary(place.name()) ||
+             (config.ensure_weight_tying && is_target(config, {Kind::kEmbedding}));
+  }
+  return false;
+}
+
 /// Reads the two halves of a place and what belongs to them.
 LowRank read_halves(const files::SafetensorsFile& file, const AdapterConfig& config,
                     const AdapterPlace& place, const PlaceTensors& tensors) {
@@ -120,7 +133,7 @@ LowRank read_halves(const files::SafetensorsFile& file, const AdapterConfig& con
     throw_error(ErrorCode::kUnsupported, path, ": tensor ", files::quote(a.name), " has rank ",
                 rank, ", supported: up to ", kMaxLoraRank);
   }
-  HEDDLE_CHECK(config.targets(module), path, ": tensor ", files::quote(a.name),
+  HEDDLE_CHECK(is_target(config, place), path, ": tensor ", files::quote(a.name),
                " is for a module that target_modules, exclude_modules and layers_to_transform of ",
                config.path, " leave out");
   const DType dtype = file.dtype(a);
@@ -137,15 +150,51 @@ LowRank read_halves(const files::SafetensorsFile& file, const AdapterConfig& con
           .b = b.data.data(),
           .magnitude = read_vector(file, config, place, Part::kMagnitude, "use_dora",
                                    config.use_dora, tensors),
-          .bias = read_vector(file, config, place, Part::kBias, "lora_bias", config.lora_bias,
-                              tensors)};
+          .bias = read_vector(file, config, place, Part::kBias, "lora_bias",
+                              config.lora_bias && place.kind != Kind::kEmbedding, tensors)};
+}
+
+StoredValues read_matrix(const files::SafetensorsFile& file,
+                         const files::SafetensorsTensor* tensor) {
+  if (tensor == nullptr) return {};
+  HEDDLE_CHECK(tensor->shape.size() == 2 && tensor->shape[0] > 0 && tensor->shape[1] > 0,
+               file.path(), ": tensor ", files::quote(tensor->name), " has shape ",
+               files::shape_text(tensor->shape), ", expected two extents of 1 or more");
+  return {file.dtype(*tensor), tensor->shape[0], tensor->shape[1], tensor->data.data()};
+}
+
+/// Reads what is there for the embedding or the head, perhaps nothing.
+VocabularyPart read_part(const files::SafetensorsFile& file, const AdapterConfig& config,
+                         const AdapterPlace& place, const PlaceTensors& tensors, bool is_saved,
+                         const std::vector<int32_t>& token_ids) {
+  const std::string& path = file.path();
+  VocabularyPart part;
+  part.weight = read_matrix(file, tensors[Part::kWeight]);
+  HEDDLE_CHECK(part.weight.is_present() || !is_saved, path, ": has no tensor ",
+               files::quote(peft_name(place, Part::kWeight)),
+               ", yet it is one of modules_to_save "
+               "of ",
+               config.path);
+  for (const Part of_pair : {Part::kA, Part::kB, Part::kMagnitude, Part::kBias}) {
+    if (tensors[of_pair] == nullptr) continue;
+    part.pair = read_halves(file, config, place, tensors);
+    break;
+  }
+  part.token_ids = token_ids;
+  part.token_rows = read_matrix(file, tensors[Part::kTokenRows]);
+  const auto num_ids = std::ssize(token_ids);
+  HEDDLE_CHECK(part.token_rows.rows == num_ids, path, ": tensor ",
+               files::quote(peft_name(place, Part::kTokenRows)), " has ", part.token_rows.rows,
+               " rows, trainable_token_indices of ", config.path, " has ", num_ids,
+               " tokens for it");
+  return part;
 }
 
 }  // namespace
 
 PeftAdapter::PeftAdapter(const std::string& folder)
     : Adapter(folder), config_(read_config(folder + kConfigFile)), tensors_(folder + kTensorFile) {
-  read_pairs();
+  read_tensors();
 }
 
 PeftAdapter::PeftAdapter(std::string_view config_json, std::span<const std::byte> safetensors,
@@ -153,11 +202,21 @@ PeftAdapter::PeftAdapter(std::string_view config_json, std::span<const std::byte
     : Adapter(name),
       config_(parse_adapter_config(config_json, name + kConfigFile)),
       tensors_(safetensors, name + kTensorFile) {
-  read_pairs();
+  read_tensors();
 }
 
-void PeftAdapter::read_pairs() {
-  for (const auto& [place, tensors] : sort_tensors(tensors_)) {
+void PeftAdapter::read_tensors() {
+  const TensorsByPlace places = sort_tensors(tensors_);
+  const auto part = [&](Kind kind, bool is_saved, const std::vector<int32_t>& token_ids) {
+    const AdapterPlace place{kind};
+    const auto found = places.find(place);
+    return read_part(tensors_, config_, place,
+                     found == places.end() ? PlaceTensors{} : found->second, is_saved, token_ids);
+  };
+  embedding_ = part(Kind::kEmbedding, config_.saves_embedding, config_.embedding_tokens);
+  head_ = part(Kind::kHead, config_.saves_head, config_.head_tokens);
+  for (const auto& [place, tensors] : places) {
+    if (place.kind != Kind::kLayer) continue;
     AdapterPair pair;
     static_cast<LowRank&>(pair) = read_halves(tensors_, config_, place, tensors);
     pair.layer = place.layer;
@@ -169,6 +228,14 @@ void PeftAdapter::read_pairs() {
 
 void PeftAdapter::check_fits(const ModelDims& dims) const {
   const std::string& path = tensors_.path();
+  check_vocabulary_fits(dims);
+  for (const auto& [kind, part] :
+       {std::pair(Kind::kEmbedding, &embedding_), {Kind::kHead, &head_}}) {
+    const AdapterPlace place{kind};
+    HEDDLE_CHECK(part->pair || !config_.target_modules || !config_.targets_vocabulary(place.name()),
+                 path, ": has no tensor ", files::quote(peft_name(place, Part::kA)),
+                 ", yet target_modules of ", config_.path, " is ", config_.target_modules->text);
+  }
   auto next = pairs_.begin();
   for (int64_t layer = 0; layer < dims.num_layers; ++layer) {
     for (const LinearModule& linear : kLinearModules) {

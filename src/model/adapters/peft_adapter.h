@@ -13,7 +13,7 @@
 namespace heddle::model {
 
 /// A LoRA adapter as PEFT saves it: a folder with adapter_config.json and
-/// adapter_model.safetensors. What is not plain LoRA on the seven projections is refused by name.
+/// adapter_model.safetensors. What heddle does not compute is refused by name.
 class PeftAdapter : public Adapter {
  public:
   explicit PeftAdapter(const std::string& folder);
@@ -28,7 +28,7 @@ class PeftAdapter : public Adapter {
   void check_fits(const ModelDims& dims) const override;
 
  private:
-  void read_pairs();
+  void read_tensors();
 
   AdapterConfig config_;
   files::SafetensorsFile tensors_;

@@ -42,6 +42,7 @@ struct ModelDims {
   int64_t num_layers = 0;
   ProjectionDims projections[kNumProjections] = {};
   bool fused_qkv = false, fused_gate_up = false;  // as the checkpoint has them, and so adapters
+  int64_t hidden_size = 0, vocab_size = 0;
 
   [[nodiscard]] bool has(const LinearModule& module) const;
   [[nodiscard]] ProjectionDims of(const LinearModule& module) const;

@@ -21,6 +21,16 @@ TensorView as_heads(const TensorView& t, int64_t head_dim) {
   return {t.raw(), t.dtype(), t.device(), {t.size(0), t.size(1) / head_dim, head_dim}};
 }
 
+/// Calls run(begin, end, table) for neighbours of [0, count) that have the same table.
+template <class TableOf, class Run>
+void for_runs(int64_t count, const TableOf& table_of, const Run& run) {
+  for (int64_t begin = 0, end = 0; begin < count; begin = end) {
+    const VocabularyTable* const table = table_of(begin);
+    while (end < count && table_of(end) == table) ++end;
+    run(begin, end, table);
+  }
+}
+
 }  // namespace
 
 DecoderScratch::DecoderScratch(Device device, const DecoderConfig& config, const StepLimits& limits)
@@ -195,7 +205,7 @@ void Decoder::mlp(const Step& s, int layer_idx, const TensorView& x) const {
 }
 
 void Decoder::forward(const ExecContext& ctx, const StepBatch& batch, DecoderScratch& scratch,
-                      const std::function<PagedKv(int)>& cache, const LoraTables& lora,
+                      const std::function<PagedKv(int)>& cache, const LoadedAdapters& adapters,
                       TensorView logits, double* lora_seconds) const {
   const StepLimits& limits = scratch.limits_;
   const int64_t num_tokens = batch.num_tokens();
@@ -204,9 +214,9 @@ void Decoder::forward(const ExecContext& ctx, const StepBatch& batch, DecoderScr
                limits.num_tokens, " fit");
   HEDDLE_CHECK(num_logit_rows <= limits.num_logit_rows, "a step of ", num_logit_rows,
                " rows of logits, at most ", limits.num_logit_rows, " fit");
-  const Step step = make_step(ctx, batch, scratch, cache, lora, lora_seconds);
+  const Step step = make_step(ctx, batch, scratch, cache, adapters.layers, lora_seconds);
 
-  embedding(ctx, step.residual, step.inputs.token_ids, weights_.embedding);
+  embed(step, batch, adapters.vocabularies);
   if (config_.embedding_scale != 1.0f) scale(ctx, step.residual, config_.embedding_scale);
   rotation_tables(step, batch);
   for (int i = 0; i < static_cast<int>(config_.num_layers); ++i) {
@@ -219,9 +229,50 @@ void Decoder::forward(const ExecContext& ctx, const StepBatch& batch, DecoderScr
                      norm_options());
   const TensorView last = scratch.last_.rows(num_logit_rows);
   embedding(ctx, last, step.inputs.logit_tokens, step.normed);  // a plain choice of rows
-  linear(ctx, logits, last, weights_.output);
-  if (config_.logits_scale != 1.0f) scale(ctx, logits, config_.logits_scale);
-  if (config_.logits_soft_cap != 0.0f) soft_cap(ctx, logits, config_.logits_soft_cap);
+  head(step, batch, adapters.vocabularies, last, logits);
+}
+
+void Decoder::embed(const Step& s, const StepBatch& batch, const AdapterVocabularies& own) const {
+  if (!own.any()) return embedding(s.ctx, s.residual, s.inputs.token_ids, weights_.embedding);
+  const auto table_of = [&](int64_t i) { return own.embedding(batch.seq_slots[size_t(i)]); };
+  for_runs(batch.num_seqs(), table_of,
+           [&](int64_t begin, int64_t end, const VocabularyTable* table) {
+             const int64_t first = batch.q_indptr[size_t(begin)];
+             const int64_t count = batch.q_indptr[size_t(end)] - first;
+             const TensorView rows = s.residual.narrow(0, first, count);
+             const ConstTensorView ids = s.inputs.token_ids.narrow(0, first, count);
+             if (table == nullptr) return embedding(s.ctx, rows, ids, weights_.embedding);
+             table->embed(s.ctx, rows, ids);
+           });
+}
+
+void Decoder::head(const Step& s, const StepBatch& batch, const AdapterVocabularies& own,
+                   const TensorView& last, const TensorView& logits) const {
+  const auto rows_of = [&](int64_t begin, int64_t end, int64_t width) {
+    return logits.narrow(0, begin, end - begin).narrow(1, 0, width);
+  };
+  const auto table_of = [&](int64_t i) {
+    return own.any() ? own.head(batch.seq_slots[size_t(batch.logit_seqs[size_t(i)])]) : nullptr;
+  };
+  for_runs(last.size(0), table_of, [&](int64_t begin, int64_t end, const VocabularyTable* table) {
+    const TensorView x = last.narrow(0, begin, end - begin);
+    if (table == nullptr) {
+      const TensorView rows = rows_of(begin, end, config_.vocab_size);
+      linear(s.ctx, rows, x, weights_.output);
+      return finish_logits(s, rows);
+    }
+    const auto is_active = [&](int64_t row) {
+      return batch.slot_ids[size_t(batch.logit_tokens[size_t(begin + row)])] != kNoAdapter;
+    };
+    const TensorView rows = rows_of(begin, end, table->num_tokens());
+    table->project(s.ctx, rows, x, is_active);
+    finish_logits(s, rows);
+  });
+}
+
+void Decoder::finish_logits(const Step& s, const TensorView& logits) const {
+  if (config_.logits_scale != 1.0f) scale(s.ctx, logits, config_.logits_scale);
+  if (config_.logits_soft_cap != 0.0f) soft_cap(s.ctx, logits, config_.logits_soft_cap);
 }
 
 /// What the first layer reads: the embedding normalised, or itself.

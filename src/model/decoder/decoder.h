@@ -8,6 +8,7 @@
 #include "heddle/ops/norm.h"
 
 #include "core/device_tensor.h"
+#include "model/adapters/adapter_vocabulary.h"
 #include "model/adapters/lora_tables.h"
 #include "model/decoder/decoder_config.h"
 #include "model/decoder/decoder_weights.h"
@@ -34,6 +35,12 @@ class DecoderScratch {
   DeviceTensor last_;                       // [max_logit_rows, hidden_size]
 };
 
+/// The adapters that a step may use.
+struct LoadedAdapters {
+  LoraTables layers;
+  AdapterVocabularies vocabularies;
+};
+
 /// The graph of a decoder: h += attention(norm(h)), h += mlp(norm(h)) in every layer, then norm and
 /// head. In what families differ is in the configuration.
 class Decoder {
@@ -45,13 +52,14 @@ class Decoder {
   [[nodiscard]] const DecoderWeights& weights() const { return weights_; }
 
   /// Runs all layers over the batch: stores its keys and values, and writes the logits [num
-  /// logit_tokens, vocab_size] of the tokens that want them. `cache(layer)` gives the layer's part
-  /// of the KV cache. A row's logits depend on its own sequence and adapter alone. All tensors are
-  /// on the context's device, only the batch is in host memory. The context's workspace holds
+  /// logit_tokens, vocab_size] of the tokens that want them; `logits` is as wide as the widest
+  /// vocabulary of an adapter, and a row has as many as its own. `cache(layer)` gives the layer's
+  /// part of the KV cache. A row's logits depend on its own sequence and adapter alone. All tensors
+  /// are on the context's device, only the batch is in host memory. The context's workspace holds
   /// lora_workspace_bytes. Adds the time spent in LoRA to *lora_seconds.
   void forward(const ExecContext& ctx, const StepBatch& batch, DecoderScratch& scratch,
-               const std::function<PagedKv(int)>& cache, const LoraTables& lora, TensorView logits,
-               double* lora_seconds) const;
+               const std::function<PagedKv(int)>& cache, const LoadedAdapters& adapters,
+               TensorView logits, double* lora_seconds) const;
 
   [[nodiscard]] size_t lora_workspace_bytes(Device device, int64_t max_tokens, int max_rank) const;
 
@@ -61,6 +69,10 @@ class Decoder {
   [[nodiscard]] Step make_step(const ExecContext& ctx, const StepBatch& batch,
                                DecoderScratch& scratch, const std::function<PagedKv(int)>& cache,
                                const LoraTables& lora, double* lora_seconds) const;
+  void embed(const Step& step, const StepBatch& batch, const AdapterVocabularies& own) const;
+  void head(const Step& step, const StepBatch& batch, const AdapterVocabularies& own,
+            const TensorView& last, const TensorView& logits) const;
+  void finish_logits(const Step& step, const TensorView& logits) const;
   [[nodiscard]] RmsNormOptions norm_options() const;
   void rotation_tables(const Step& step, const StepBatch& batch) const;
   [[nodiscard]] TensorView first_input(const Step& step, const DecoderLayer& layer) const;

@@ -24,6 +24,8 @@ ModelDims DecoderConfig::dims() const {
   dims[Projection::kDown] = {intermediate_size, hidden_size};
   dims.fused_qkv = fused_qkv;
   dims.fused_gate_up = fused_gate_up;
+  dims.hidden_size = hidden_size;
+  dims.vocab_size = vocab_size;
   return dims;
 }
 

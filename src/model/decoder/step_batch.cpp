@@ -3,8 +3,9 @@
 namespace heddle::model {
 
 void StepBatch::clear() {
-  for (std::vector<int32_t>* values : {&token_ids, &positions, &slot_ids, &q_indptr, &page_indptr,
-                                       &pages, &last_page_len, &logit_tokens}) {
+  for (std::vector<int32_t>* values :
+       {&token_ids, &positions, &slot_ids, &q_indptr, &page_indptr, &pages, &last_page_len,
+        &logit_tokens, &seq_slots, &logit_seqs}) {
     values->clear();
   }
   rotation_lengths.clear();
@@ -17,8 +18,8 @@ void StepBatch::reserve(const StepLimits& limits) {
   for (auto* values : {&token_ids, &positions, &slot_ids}) reserve(*values, limits.num_tokens);
   for (auto* values : {&q_indptr, &page_indptr}) reserve(*values, limits.num_seqs + 1);
   reserve(pages, limits.num_pages);
-  reserve(last_page_len, limits.num_seqs);
-  reserve(logit_tokens, limits.num_logit_rows);
+  for (auto* values : {&last_page_len, &seq_slots}) reserve(*values, limits.num_seqs);
+  for (auto* values : {&logit_tokens, &logit_seqs}) reserve(*values, limits.num_logit_rows);
   rotation_lengths.reserve(static_cast<size_t>(limits.num_seqs));
 }
 

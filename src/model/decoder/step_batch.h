@@ -24,6 +24,8 @@ struct StepBatch {
   std::vector<int32_t> pages;          // [page_indptr[num_seqs]]
   std::vector<int32_t> last_page_len;  // [num_seqs], this step's tokens included
   std::vector<int32_t> logit_tokens;   // tokens whose logits are wanted
+  std::vector<int32_t> seq_slots;   // [num_seqs], whose embedding and head, kNoAdapter: the base's
+  std::vector<int32_t> logit_seqs;  // [logit_tokens.size()], the sequence of each
   /// [num_seqs]: the length that rotations go by which depend on it; read for those alone.
   std::vector<int64_t> rotation_lengths;
 

@@ -144,8 +144,8 @@ TEST(AdapterConfig, TargetsTheLayersToTransform) {
 
 TEST(AdapterConfig, RefusesWhatComputesSomethingElseByName) {
   for (const auto& [field, value] : {
-           std::pair("modules_to_save", "[\"lm_head\"]"),
-           {"trainable_token_indices", "[1]"},
+           std::pair("modules_to_save", "[\"lm_head\", \"norm\"]"),
+           {"trainable_token_indices", "{\"wte\": [1]}"},
            {"target_parameters", "[\"w\"]"},
            {"layer_replication", "[[0, 4]]"},
            {"alora_invocation_tokens", "[7]"},
@@ -169,6 +169,24 @@ TEST(AdapterConfig, RefusesWhatComputesSomethingElseByName) {
   expect_unsupported({"peft_type is \"IA3\", supported: \"LORA\""},
                      [] { (void)parse_adapter_config(R"({"peft_type": "IA3"})", kPath); });
   expect_invalid({"has no peft_type"}, [] { (void)parse_adapter_config(R"({"r": 8})", kPath); });
+}
+
+TEST(AdapterConfig, ReadsWhatIsForTheVocabulary) {
+  const AdapterConfig saved = read(R"("modules_to_save": ["model.embed_tokens"])");
+  EXPECT_TRUE(saved.saves_embedding);
+  EXPECT_FALSE(saved.saves_head);
+  EXPECT_EQ(read(R"("trainable_token_indices": [5, 2])").embedding_tokens,
+            (std::vector<int32_t>{5, 2}));
+  const AdapterConfig both =
+      read(R"("trainable_token_indices": {"embed_tokens": [1], "lm_head": [4, 3]})");
+  EXPECT_EQ(both.embedding_tokens, (std::vector<int32_t>{1}));
+  EXPECT_EQ(both.head_tokens, (std::vector<int32_t>{4, 3}));
+  expect_refused({"trainable_token_indices is -1, expected"}, R"("trainable_token_indices": [-1])");
+  expect_refused({"trainable_token_indices is 4, expected a list"},
+                 R"("trainable_token_indices": 4)");
+  EXPECT_FALSE(read(R"("target_modules": "all-linear")").targets_vocabulary("lm_head"));
+  EXPECT_TRUE(read(R"("target_modules": ".*")").targets_vocabulary("lm_head"));
+  EXPECT_TRUE(read(R"("target_modules": ["lm_head"])").targets_vocabulary("lm_head"));
 }
 
 TEST(AdapterConfig, AcceptsWhatOnlySteersTrainingAndWhatIsUnset) {

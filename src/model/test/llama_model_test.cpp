@@ -122,7 +122,10 @@ void expect_the_reference_for_every_row_of_a_mixed_batch(Device device) {
                                        Projection::kO,   Projection::kGate, Projection::kUp,
                                        Projection::kDown};
   ExecContext ctx = tiny.ctx;
-  LoraTables tables(tiny.config.dims(), LoraForm::of(device.type, DecoderScratch::kDType));
+  LoadedAdapters adapters{
+      .layers = {tiny.config.dims(), LoraForm::of(device.type, DecoderScratch::kDType)},
+      .vocabularies = {}};
+  LoraTables& tables = adapters.layers;
   EXPECT_EQ(tables.add(ctx, random_adapter<half>("F16", 3, all, files[0], merged[0])), 0);
   EXPECT_EQ(tables.add(ctx, random_adapter<float>("F32", 17, {Projection::kV, Projection::kDown},
                                                   files[1], merged[1])),
@@ -183,8 +186,8 @@ void expect_the_reference_for_every_row_of_a_mixed_batch(Device device) {
     double lora_seconds = 0;
     const int64_t num_allocations = testing::num_heap_allocations();
     model.forward(
-        ctx, batch, scratch, [&](int layer) { return cache.layer(layer); }, tables, computed.view(),
-        &lora_seconds);
+        ctx, batch, scratch, [&](int layer) { return cache.layer(layer); }, adapters,
+        computed.view(), &lora_seconds);
     EXPECT_EQ(testing::num_heap_allocations(), num_allocations) << "a step allocates nothing";
     copy_to_host(ctx, std::span(logits), computed.view());
     for (size_t i = 0; i < wanted.size(); ++i) {

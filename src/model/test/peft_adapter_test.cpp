@@ -145,8 +145,10 @@ TEST(PeftAdapter, FitsTheLinearLayersThatTheModelHas) {
 
 TEST(PeftAdapter, RefusesTensorsThatAreNoPartOfIt) {
   for (const std::string name : {
-           "base_model.model.model.embed_tokens.lora_embedding_A",
-           "base_model.model.lm_head.lora_A.weight",
+           "base_model.model.model.embed_tokens.lora_A.weight",
+           "base_model.model.lm_head.lora_embedding_A",
+           "base_model.model.lm_head.bias",
+           "base_model.model.model.norm.weight",
            "base_model.model.model.layers.0.self_attn.q_proj.lora_C.weight",
            "base_model.model.model.layers.0.self_attn.q_proj_.lora_A.weight",
            "base_model.model.model.layers.0.self_attn.kv_proj.lora_A.weight",
@@ -225,6 +227,80 @@ TEST(PeftAdapter, ReadsWhatBelongsToAPair) {
     tensors.erase(tensors.begin(), tensors.begin() + 2);
     expect_refused({"has no partner '", prefix.c_str(), "lora_A.weight'"}, tensors, config);
   }
+}
+
+const std::string kEmbedding = "base_model.model.model.embed_tokens.";
+const std::string kHead = "base_model.model.lm_head.";
+
+TEST(PeftAdapter, ReadsAnEmbeddingAndAHead) {
+  const std::string config = R"({"peft_type": "LORA", "r": 2, "target_modules": ["lm_head"],
+      "modules_to_save": ["model.embed_tokens"], "trainable_token_indices": {"lm_head": [3, 1]}})";
+  const std::vector<Tensor> whole = {
+      {kEmbedding + "weight", "BF16", {8, 4}},
+      {kHead + "lora_A.weight", "F16", {2, 4}},
+      {kHead + "lora_B.weight", "F16", {8, 2}},
+      {kHead + "token_adapter.base_layer.weight", "F32", {8, 4}},
+      {kHead + "token_adapter.trainable_tokens_delta", "F32", {2, 4}}};
+  ModelDims dims = small_dims();
+  dims.hidden_size = 4;
+  dims.vocab_size = 7;
+  const auto fit = [&](const std::vector<Tensor>& tensors) {
+    const std::string file = file_of(tensors);
+    const PeftAdapter adapter(config, bytes_of(file), "dir");
+    adapter.check_fits(dims);
+    EXPECT_TRUE(adapter.pairs().empty());
+    EXPECT_EQ(adapter.embedding().weight.dtype, DType::kBFloat16);
+    EXPECT_FALSE(adapter.embedding().pair);
+    EXPECT_EQ(adapter.head().pair->out_features, 8);
+    EXPECT_EQ(adapter.head().weight.rows, 8);
+    EXPECT_EQ(adapter.head().token_ids, (std::vector<int32_t>{3, 1}));
+    EXPECT_EQ(*adapter.head().token_rows.data, std::byte{'e'});
+  };
+  fit(whole);
+  const auto refused = [&](std::initializer_list<const char*> parts, size_t tensor,
+                           std::vector<int64_t> shape) {
+    std::vector<Tensor> tensors = whole;
+    tensors[tensor].shape = std::move(shape);
+    testing::expect_invalid(parts, [&] { fit(tensors); });
+  };
+  refused({"its embedding has rows of 5 features, the model's hidden size is 4"}, 0, {8, 5});
+  refused({"weight' has shape [8], expected two extents"}, 0, {8});
+  refused({"its head gives 8 tokens, its embedding has 7"}, 0, {7, 4});
+  refused({"adapts a head that takes 4 features and gives 9, it takes 4 and gives 8"}, 2, {9, 2});
+  refused({"adapts a head that takes 3 features"}, 1, {2, 3});
+  refused({"has its own token 3 in its head, which has 3 tokens"}, 3, {3, 4});
+  refused({"trainable_tokens_delta' has 3 rows, trainable_token_indices of", "has 2 tokens"}, 4,
+          {3, 4});
+  const auto without = [&](std::initializer_list<const char*> parts, size_t first, size_t count) {
+    std::vector<Tensor> tensors = whole;
+    const auto begin = tensors.begin() + static_cast<std::ptrdiff_t>(first);
+    tensors.erase(begin, begin + static_cast<std::ptrdiff_t>(count));
+    testing::expect_invalid(parts, [&] { fit(tensors); });
+  };
+  without({"has no tensor 'base_model.model.model.embed_tokens.weight', yet", "modules_to_save"}, 0,
+          1);
+  without({"has no tensor 'base_model.model.lm_head.lora_A.weight', yet target_modules"}, 1, 2);
+  without({"has 0 rows, trainable_token_indices"}, 4, 1);
+  std::vector<Tensor> twice = whole;
+  twice.push_back({kHead + "base_layer.weight", "F32", {8, 4}});
+  testing::expect_invalid({"are for the same place"}, [&] { fit(twice); });
+}
+
+TEST(PeftAdapter, TakesWhatIsTiedToATarget) {
+  const std::vector<Tensor> tensors = {{kEmbedding + "lora_embedding_A", "F16", {2, 7}},
+                                       {kEmbedding + "lora_embedding_B", "F16", {4, 2}},
+                                       {kHead + "lora_A.weight", "F16", {2, 4}},
+                                       {kHead + "lora_B.weight", "F16", {7, 2}}};
+  const auto config = [](const char* tying) {
+    return std::string(R"({"peft_type": "LORA", "r": 2, "target_modules": ["embed_tokens"],
+        "ensure_weight_tying": )") +
+           tying + "}";
+  };
+  expect_refused({"lm_head.lora_A.weight' is for a module that target_modules"}, tensors,
+                 config("false"));
+  const std::string file = file_of(tensors);
+  const PeftAdapter adapter(config("true"), bytes_of(file), "dir");
+  EXPECT_TRUE(adapter.embedding().pair && adapter.head().pair);
 }
 
 TEST(PeftAdapter, RefusesRanksThatTheConfigDoesNotGiveOrThatAreTooLarge) {

@@ -52,6 +52,11 @@ unsigned read_adapter(std::span<const std::byte> bytes) {
     total += sum({pair.a, static_cast<size_t>(pair.rank * pair.in_features) * element});
     total += sum({pair.b, static_cast<size_t>(pair.rank * pair.out_features) * element});
   }
+  for (const heddle::model::VocabularyPart* part : {&adapter.embedding(), &adapter.head()}) {
+    total += sum(part->weight.bytes());
+    if (part->pair)
+      total += sum(part->pair->stored_a().bytes()) + sum(part->pair->stored_b().bytes());
+  }
   return total;
 }
 

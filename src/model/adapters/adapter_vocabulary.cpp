@@ -1,0 +1,163 @@
+#include "model/adapters/adapter_vocabulary.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "heddle/core/check.h"
+#include "heddle/ops/lora.h"
+
+#include "model/adapters/adapted_rows.h"
+
+namespace heddle::model {
+namespace {
+
+constexpr int64_t kColumnsPerTask = 8192;
+
+WeightType weight_type(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16: return WeightType::kF16;
+    case DType::kBFloat16: return WeightType::kBF16;
+    default: return WeightType::kF32;
+  }
+}
+
+/// [columns, rows] of [rows, columns].
+std::vector<float> transposed(const std::vector<float>& values, size_t rows) {
+  const size_t columns = values.size() / rows;
+  std::vector<float> result(values.size());
+  for (size_t row = 0; row < rows; ++row) {
+    for (size_t column = 0; column < columns; ++column) {
+      result[column * rows + row] = values[row * columns + column];
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+VocabularyTable::VocabularyTable(const ExecContext& ctx, const VocabularyPart& part,
+                                 const PackedWeight& base, Use use)
+    : weight_(base) {
+  check_cpu(ctx, "an adapter's own embedding or head");
+  if (part.weight.is_present() && !has_rows(ctx, base, part.weight)) take_weight(ctx, part.weight);
+  for (size_t i = 0; i < part.token_ids.size(); ++i) {
+    token_rows_[part.token_ids[i]] = part.token_rows.narrow(static_cast<int64_t>(i), 1).floats();
+  }
+  if (part.pair) take_pair(ctx, *part.pair, use);
+}
+
+void VocabularyTable::take_weight(const ExecContext& ctx, const StoredValues& stored) {
+  weight_ = {weight_type(stored.dtype), stored.rows, stored.columns, nullptr};
+  const size_t size = packed_bytes(weight_.type, stored.rows, stored.columns);
+  memory_ = allocate_zeroed(ctx.device, size);
+  pack_rows(ctx, {memory_.get(), size}, weight_.type, stored.rows, stored.columns, 0, stored.rows,
+            stored.bytes());
+  weight_.data = memory_.get();
+}
+
+void VocabularyTable::take_pair(const ExecContext& ctx, const LowRank& pair, Use use) {
+  rank_ = static_cast<size_t>(pair.rank);
+  scale_ = pair.scale;
+  a_ = pair.stored_a().floats();
+  if (use == Use::kEmbedding) a_ = transposed(a_, rank_);
+  b_ = transposed(pair.stored_b().floats(), static_cast<size_t>(pair.out_features));
+  if (pair.bias.is_present()) bias_ = pair.bias.floats();
+  if (!pair.magnitude.is_present()) return;
+  factor_ = use == Use::kHead ? dora_factors(ctx, weight_, pair)
+                              : embedding_dora_factors(ctx, weight_, pair);
+}
+
+void VocabularyTable::embed(const ExecContext& ctx, TensorView y,
+                            const ConstTensorView& token_ids) const {
+  embedding(ctx, y, token_ids, weight_);
+  if (token_rows_.empty() && rank_ == 0) return;
+  const auto hidden_size = static_cast<size_t>(y.size(1));
+  parallel_for(ctx, y.size(0), 16, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int32_t token = token_ids.data<int32_t>()[t];
+      float* const row = y.data<float>() + t * y.stride(0);
+      if (const auto own = token_rows_.find(token); own != token_rows_.end()) {
+        std::ranges::copy(own->second, row);
+      }
+      if (rank_ == 0 || token < 0 || token >= num_tokens()) continue;
+      const float* const a = a_.data() + static_cast<size_t>(token) * rank_;
+      for (size_t r = 0; r < rank_; ++r) {
+        const float weight = scale_ * a[r];
+        const float* const b = b_.data() + r * hidden_size;
+        for (size_t i = 0; i < hidden_size; ++i) row[i] += weight * b[i];
+      }
+      for (size_t i = 0; i < factor_.size(); ++i) row[i] *= factor_[i];
+    }
+  });
+}
+
+void VocabularyTable::project(const ExecContext& ctx, const TensorView& logits,
+                              const ConstTensorView& x,
+                              FunctionRef<bool(int64_t)> is_active) const {
+  linear(ctx, logits, x, weight_);
+  for (int64_t t = 0; t < logits.size(0); ++t) {
+    const float* const values = x.data<float>() + t * x.stride(0);
+    float* const row = logits.data<float>() + t * logits.stride(0);
+    for (const auto& [token, weights] : token_rows_) {
+      float sum = 0;
+      for (size_t k = 0; k < weights.size(); ++k) sum += weights[k] * values[k];
+      row[token] = sum;
+    }
+    if (rank_ > 0 && is_active(t)) add_low_rank(ctx, row, values);
+  }
+}
+
+void VocabularyTable::add_low_rank(const ExecContext& ctx, float* logits, const float* x) const {
+  const auto hidden_size = static_cast<size_t>(weight_.in_features);
+  const auto num_tokens = static_cast<size_t>(weight_.out_features);
+  std::array<float, kMaxLoraRank> h;
+  for (size_t r = 0; r < rank_; ++r) {
+    float sum = 0;
+    for (size_t k = 0; k < hidden_size; ++k) sum += a_[r * hidden_size + k] * x[k];
+    h[r] = scale_ * sum;
+  }
+  parallel_for(ctx, weight_.out_features, kColumnsPerTask, [&](int64_t first, int64_t last) {
+    const auto begin = static_cast<size_t>(first), end = static_cast<size_t>(last);
+    for (size_t r = 0; r < rank_; ++r) {
+      const float* const b = b_.data() + r * num_tokens;
+      for (size_t i = begin; i < end; ++i) logits[i] += h[r] * b[i];
+    }
+    if (!factor_.empty()) {
+      for (size_t i = begin; i < end; ++i) logits[i] *= factor_[i];
+    }
+    if (!bias_.empty()) {
+      for (size_t i = begin; i < end; ++i) logits[i] += scale_ * bias_[i];
+    }
+  });
+}
+
+AdapterVocabularies::Tables AdapterVocabularies::make(const ExecContext& ctx,
+                                                      const Adapter& adapter,
+                                                      const PackedWeight& embedding,
+                                                      const PackedWeight& head, bool tied_head) {
+  using Use = VocabularyTable::Use;
+  Tables tables;
+  VocabularyPart of_head = adapter.head();
+  if (!adapter.embedding().is_empty()) {
+    tables.embedding =
+        std::make_unique<VocabularyTable>(ctx, adapter.embedding(), embedding, Use::kEmbedding);
+    // PEFT ties the rows of single tokens as the model ties the whole.
+    if (tied_head && of_head.is_empty()) {
+      of_head.token_ids = adapter.embedding().token_ids;
+      of_head.token_rows = adapter.embedding().token_rows;
+    }
+  }
+  if (!of_head.is_empty()) {
+    tables.head = std::make_unique<VocabularyTable>(ctx, of_head, head, Use::kHead);
+  }
+  return tables;
+}
+
+void AdapterVocabularies::add(Tables tables) noexcept {
+  any_ = any_ || tables.embedding != nullptr || tables.head != nullptr;
+  tables_.push_back(std::move(tables));
+}
+
+}  // namespace heddle::model
