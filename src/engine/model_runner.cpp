@@ -113,8 +113,11 @@ int32_t ModelRunner::add_adapter(const model::Adapter& adapter) {
   }
   reserve_workspace(rank);
   adapters_.vocabularies.reserve();
+  invocations_.reserve(invocations_.size() + 1);
+  std::vector<int32_t> invocation = adapter.invocation_tokens();
   const int32_t slot = adapters_.layers.add(ctx, adapter, std::move(affines));
   adapters_.vocabularies.add(std::move(vocabulary));
+  invocations_.push_back(std::move(invocation));
   return slot;
 }
 
@@ -154,7 +157,7 @@ void ModelRunner::add_to_batch(Sequence& row, int64_t num_tokens) {
   for (int64_t position = row.num_cached; position < end; ++position) {
     batch_.token_ids.push_back(row.tokens[static_cast<size_t>(position)]);
     batch_.positions.push_back(static_cast<int32_t>(position));
-    batch_.slot_ids.push_back(row.slot);
+    batch_.slot_ids.push_back(position < row.active_from ? kNoAdapter : row.slot);
   }
   batch_.q_indptr.push_back(static_cast<int32_t>(batch_.num_tokens()));
   for (const PageId page : row.pages.ids().first(static_cast<size_t>(num_pages))) {
@@ -190,7 +193,18 @@ void ModelRunner::prepare(Sequence& row) const {
   if (row.num_cached == 0 || crosses) {
     row.num_cached = 0;
     row.taken_in_at = length;
+    row.active_from = active_from(row);
   }
+}
+
+/// Where the last invocation of the row's adapter begins in its prompt.
+int64_t ModelRunner::active_from(const Sequence& row) const {
+  if (row.slot == kNoAdapter) return 0;
+  const std::vector<int32_t>& invocation = invocations_[size_t(row.slot)];
+  if (invocation.empty()) return 0;
+  const auto prompt = std::span(row.tokens).first(static_cast<size_t>(row.prompt_tokens));
+  const auto found = std::ranges::find_end(prompt, invocation);
+  return found.empty() ? std::numeric_limits<int64_t>::max() : found.begin() - prompt.begin();
 }
 
 void ModelRunner::fill_sampling(std::span<Sequence* const> rows) {

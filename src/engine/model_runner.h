@@ -39,7 +39,8 @@ class ModelRunner {
   [[nodiscard]] int64_t page_bytes() const { return kv_shape_.page_bytes(); }
   [[nodiscard]] double lora_seconds() const { return lora_seconds_; }
 
-  /// To be called before a row's share of a step is planned: a row that has become longer than
+  /// To be called before a row's share of a step is planned: finds out where an adapter with
+  /// invocation tokens begins to act, and a row that has become longer than
   /// DecoderConfig::recompute_above is taken in anew.
   void prepare(Sequence& row) const;
   /// Runs the next num_tokens[i] tokens of each row (0: none) and advances their num_cached.
@@ -70,6 +71,7 @@ class ModelRunner {
   void reserve_workspace(int max_rank);
   void reserve_host_memory();
   void add_to_batch(Sequence& row, int64_t num_tokens);
+  [[nodiscard]] int64_t active_from(const Sequence& row) const;
   void fill_sampling(std::span<Sequence* const> rows);
   [[nodiscard]] TensorView logits() const;
   [[nodiscard]] int32_t slot_of_logits(int64_t row) const;
@@ -78,6 +80,7 @@ class ModelRunner {
   EngineContext context_;
   model::Decoder model_;
   model::LoadedAdapters adapters_;
+  std::vector<std::vector<int32_t>> invocations_;  // [slot]: of aLoRA, or empty
   KvCache::Shape kv_shape_;
   PagePool pages_;
   KvCache cache_;

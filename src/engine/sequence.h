@@ -19,6 +19,7 @@ struct Sequence {
   SamplingOptions sampling{};
   bool ignore_end = false;
   int32_t slot = kNoAdapter;
+  int64_t active_from = 0;  // the first position at which the adapter acts on linear layers
   int64_t prompt_tokens = 0;
   int64_t max_tokens = 0;             // prompt and answer, within the context
   std::vector<int32_t> tokens{};      // prompt, then the answer so far

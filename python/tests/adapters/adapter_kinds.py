@@ -27,6 +27,10 @@ class Kind:
     needs: Callable[[Any], bool] = lambda model: True
     more_tokens: int = 0  # than the base model has
 
+    @property
+    def invocation(self) -> list[int]:
+        return self.options.get("alora_invocation_tokens", [])
+
 
 def parameters(model: Any, part: str) -> list[Any]:
     found = [values for name, values in model.named_parameters() if part in name]
@@ -89,6 +93,33 @@ def scaled(part: str) -> Mistake:
     return change(part, lambda values: values * 1.1)
 
 
+def offsets_from(start_of: Callable[[list[int], list[int]], int]) -> Mistake:
+    """aLoRA that begins elsewhere: start_of(prompt, invocation)."""
+
+    def offsets(peft_config: Any, active_adapter: str, input_ids: Any, adapter_names: Any = None) -> list[int]:
+        invocation = peft_config[active_adapter].alora_invocation_tokens
+        return [len(row) - start_of(row, invocation) for row in input_ids.tolist()]
+
+    return replace("lora.variants.calculate_alora_offsets", offsets)
+
+
+def last_start(row: list[int], invocation: list[int]) -> int:
+    """Where the row, which may lack it, has the invocation, or its end."""
+    size = len(invocation)
+    return max((i for i in range(len(row)) if row[i: i + size] == invocation), default=len(row))
+
+
+def first_start(row: list[int], invocation: list[int]) -> int:
+    size = len(invocation)
+    return min((i for i in range(len(row)) if row[i: i + size] == invocation), default=len(row))
+
+
+ALORA = {
+    "begins with the prompt": offsets_from(lambda row, invocation: 0),
+    "begins with the first invocation": offsets_from(first_start),
+    "begins behind the invocation": offsets_from(lambda row, invocation: min(last_start(row, invocation) + len(invocation), len(row))),
+    "begins too early": offsets_from(lambda row, invocation: last_start(row, invocation) - 1),
+}
 DORA = {
     "magnitude": change("lora_magnitude_vector", lambda m: m.mean().expand_as(m)),
     "norm": replace("lora.dora.DoraLinearLayer.get_weight_norm", norm_of_the_base),
@@ -127,6 +158,8 @@ KINDS = [
     Kind("trainable_token_indices beside a head", {"target_modules": LINEAR, "trainable_token_indices": [7, 4, 40],
                                                    "modules_to_save": ["lm_head"]},
          {"rows": scaled("trainable_tokens_delta")}, needs=is_untied),  # which PEFT cannot run where they are tied
+    Kind("aLoRA", {"target_modules": LINEAR + ["lm_head"], "alora_invocation_tokens": [11, 3, 12]}, ALORA, never),
+    Kind("aLoRA, lora_bias", {"target_modules": LINEAR, "alora_invocation_tokens": [9, 13], "lora_bias": True}, ALORA, never),
 ]
 
 

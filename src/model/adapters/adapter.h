@@ -75,6 +75,10 @@ class Adapter {
   [[nodiscard]] const VocabularyPart& embedding() const { return embedding_; }
   [[nodiscard]] const VocabularyPart& head() const { return head_; }
 
+  /// aLoRA: the adapter acts on linear layers from where these last begin in a prompt, and not at
+  /// all where they do not come up. Empty: on every token.
+  [[nodiscard]] const std::vector<int32_t>& invocation_tokens() const { return invocation_tokens_; }
+
   /// Error(kInvalidArgument) unless every part fits its place in the model, and nothing is missing.
   virtual void check_fits(const ModelDims& dims) const = 0;
 
@@ -90,6 +94,7 @@ class Adapter {
   std::string path_;
   std::vector<AdapterPair> pairs_;
   VocabularyPart embedding_, head_;
+  std::vector<int32_t> invocation_tokens_;
 };
 
 }  // namespace heddle::model

@@ -24,9 +24,8 @@ constexpr size_t kMaxExpressions = 64;  // in one field; plain names are not cou
 // Fields that change what an adapter computes, in ways that heddle does not: accepted only where
 // they are unset.
 constexpr const char* kUnsupported[] = {
-    "target_parameters", "layer_replication", "alora_invocation_tokens",
-    "use_qalora",        "use_bdlora",        "arrow_config",
-    "kasa_config",       "monteclora_config", "megatron_config",
+    "target_parameters", "layer_replication", "use_qalora",        "use_bdlora",
+    "arrow_config",      "kasa_config",       "monteclora_config", "megatron_config",
 };
 
 // Initialisations that take the adapter's first value out of the base weights: what is trained on
@@ -67,6 +66,7 @@ class ConfigReader {
     config_.ensure_weight_tying = flag("ensure_weight_tying");
     read_saved_modules();
     read_token_indices();
+    read_invocation();
     config_.target_modules = modules("target_modules");
     config_.exclude_modules = modules("exclude_modules");
     read_layers();
@@ -217,21 +217,36 @@ class ConfigReader {
     }
   }
 
+  [[nodiscard]] std::vector<int32_t> token_ids(const char* field, const ordered_json& list) const {
+    if (!list.is_array()) wrong(field, list, "a list of token ids");
+    std::vector<int32_t> ids;
+    for (const auto& id : list) ids.push_back(static_cast<int32_t>(index(field, id)));
+    return ids;
+  }
+
+  void read_invocation() {
+    const char* const field = "alora_invocation_tokens";
+    const auto* value = find(field);
+    if (value == nullptr || is_unset(*value)) return;
+    config_.invocation_tokens = token_ids(field, *value);
+    // PEFT refuses this too.
+    if (config_.use_dora) unsupported(field, *value, "which is not supported with use_dora");
+  }
+
   void read_token_indices() {
     const char* const field = "trainable_token_indices";
     const auto* value = find(field);
     if (value == nullptr || is_unset(*value)) return;
-    const auto read = [&](const ordered_json& list, std::vector<int32_t>& ids) {
-      if (!list.is_array()) wrong(field, *value, "a list of token ids, or an object of such lists");
-      for (const auto& id : list) ids.push_back(static_cast<int32_t>(index(field, id)));
-    };
-    if (!value->is_object()) return read(*value, config_.embedding_tokens);
+    if (!value->is_object()) {
+      config_.embedding_tokens = token_ids(field, *value);
+      return;
+    }
     for (const auto& [module, list] : value->items()) {
       auto* const ids = vocabulary_part(module, config_.embedding_tokens, config_.head_tokens);
       if (ids == nullptr) {
         unsupported(field, *value, "supported: tokens of \"embed_tokens\" and \"lm_head\"");
       }
-      read(list, *ids);
+      *ids = token_ids(field, list);
     }
   }
 

@@ -46,7 +46,8 @@ struct AdapterConfig {
   // Of embedding and head: whether they are in modules_to_save, and trainable_token_indices.
   bool saves_embedding = false, saves_head = false;
   std::vector<int32_t> embedding_tokens, head_tokens;
-  bool ensure_weight_tying = false;  // what is for the embedding may be for the head, too
+  std::vector<int32_t> invocation_tokens;  // of aLoRA, or empty
+  bool ensure_weight_tying = false;        // what is for the embedding may be for the head, too
 
   [[nodiscard]] int64_t rank_of(std::string_view module) const;
   /// alpha / rank, or alpha / sqrt(rank) with use_rslora, in double and then rounded to f32.

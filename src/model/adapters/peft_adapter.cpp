@@ -213,8 +213,14 @@ void PeftAdapter::read_tensors() {
     return read_part(tensors_, config_, place,
                      found == places.end() ? PlaceTensors{} : found->second, is_saved, token_ids);
   };
+  invocation_tokens_ = config_.invocation_tokens;
   embedding_ = part(Kind::kEmbedding, config_.saves_embedding, config_.embedding_tokens);
   head_ = part(Kind::kHead, config_.saves_head, config_.head_tokens);
+  if (embedding_.pair && !invocation_tokens_.empty()) {  // PEFT refuses this too
+    throw_error(
+        ErrorCode::kUnsupported, config_.path,
+        ": alora_invocation_tokens is set, which is not supported for an adapted embedding");
+  }
   for (const auto& [place, tensors] : places) {
     if (place.kind != Kind::kLayer) continue;
     AdapterPair pair;

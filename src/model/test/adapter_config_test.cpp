@@ -148,7 +148,7 @@ TEST(AdapterConfig, RefusesWhatComputesSomethingElseByName) {
            {"trainable_token_indices", "{\"wte\": [1]}"},
            {"target_parameters", "[\"w\"]"},
            {"layer_replication", "[[0, 4]]"},
-           {"alora_invocation_tokens", "[7]"},
+           {"alora_invocation_tokens", "[7], \"use_dora\": true"},
            {"use_qalora", "true"},
            {"use_bdlora", "{\"nblocks\": 2}"},
            {"arrow_config", "{\"top_k\": 3}"},
@@ -184,6 +184,10 @@ TEST(AdapterConfig, ReadsWhatIsForTheVocabulary) {
   expect_refused({"trainable_token_indices is -1, expected"}, R"("trainable_token_indices": [-1])");
   expect_refused({"trainable_token_indices is 4, expected a list"},
                  R"("trainable_token_indices": 4)");
+  EXPECT_EQ(read(R"("alora_invocation_tokens": [7, 1])").invocation_tokens,
+            (std::vector<int32_t>{7, 1}));
+  expect_refused({"alora_invocation_tokens is 7, expected a list of token ids"},
+                 R"("alora_invocation_tokens": 7)");
   EXPECT_FALSE(read(R"("target_modules": "all-linear")").targets_vocabulary("lm_head"));
   EXPECT_TRUE(read(R"("target_modules": ".*")").targets_vocabulary("lm_head"));
   EXPECT_TRUE(read(R"("target_modules": ["lm_head"])").targets_vocabulary("lm_head"));

@@ -301,6 +301,8 @@ TEST(PeftAdapter, TakesWhatIsTiedToATarget) {
   const std::string file = file_of(tensors);
   const PeftAdapter adapter(config("true"), bytes_of(file), "dir");
   EXPECT_TRUE(adapter.embedding().pair && adapter.head().pair);
+  expect_refused(ErrorCode::kUnsupported, {"alora_invocation_tokens is set", "adapted embedding"},
+                 tensors, config(R"(true, "alora_invocation_tokens": [1])"));
 }
 
 TEST(PeftAdapter, RefusesRanksThatTheConfigDoesNotGiveOrThatAreTooLarge) {
