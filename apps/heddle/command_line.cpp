@@ -6,6 +6,7 @@
 
 #include "heddle/config.h"
 #include "heddle/core/error.h"
+#include "heddle/engine/engine.h"
 
 #include "byte_size.h"
 
@@ -14,17 +15,27 @@ namespace {
 
 constexpr const char* kAutoSize = "auto";
 
-/// NAME=DIR, cut at the first '='.
-void add_adapter(std::vector<NamedAdapter>& adapters, const std::string& text) {
+void add_adapter(std::vector<NamedAdapter>& adapters, const std::string& text,
+                 const NamedAdapter& adapter) {
+  const bool is_new =
+      std::ranges::find(adapters, adapter.name, &NamedAdapter::name) == adapters.end();
+  HEDDLE_CHECK(is_new, "--adapter ", text, ": the name \"", adapter.name, "\" is given twice");
+  adapters.push_back(adapter);
+}
+
+/// NAME=DIR, cut at the first '='. Of a folder of several adapters each is NAME/FOLDER.
+void add_adapters(std::vector<NamedAdapter>& adapters, const std::string& text) {
   const size_t at = text.find('=');
   HEDDLE_CHECK(at != std::string::npos && at > 0 && at + 1 < text.size(), "--adapter ", text,
                ": expected NAME=DIR");
-  const std::string name = text.substr(0, at);
+  const std::string name = text.substr(0, at), folder = text.substr(at + 1);
   HEDDLE_CHECK(name != kBaseName, "--adapter ", text, ": the name ", kBaseName,
                " stands for the model without an adapter");
-  const bool is_new = std::ranges::find(adapters, name, &NamedAdapter::name) == adapters.end();
-  HEDDLE_CHECK(is_new, "--adapter ", text, ": the name \"", name, "\" is given twice");
-  adapters.push_back({name, text.substr(at + 1)});
+  const std::vector<std::string> several = adapters_in(folder);
+  if (several.empty()) return add_adapter(adapters, text, {name, folder});
+  for (const std::string& one : several) {
+    add_adapter(adapters, text, {name + "/" + one, folder + "/" + one});
+  }
 }
 
 /// Refuses numbers outside of [low, high], and NaN, which CLI::Range lets pass.
@@ -181,7 +192,7 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       .add_option_function<std::vector<std::string>>(
           "--adapter",
           [&options](const std::vector<std::string>& texts) {
-            for (const std::string& text : texts) add_adapter(options.adapters, text);
+            for (const std::string& text : texts) add_adapters(options.adapters, text);
           },
           "A PEFT adapter and its name; may be given many times")
       ->allow_extra_args(false)

@@ -326,6 +326,10 @@ AdapterInfo Engine::add_adapter(const std::string& name, const std::string& fold
   return info;
 }
 
+std::vector<std::string> adapters_in(const std::string& folder) {
+  return model::adapters_in(folder);
+}
+
 bool Engine::has_adapter(const std::string& name) const { return state_->slot_of.contains(name); }
 
 const ModelInfo& Engine::model() const { return state_->info; }

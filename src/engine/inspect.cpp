@@ -167,8 +167,11 @@ void inspect_adapter(std::ostream& out, const std::string& path) {
 
 void inspect(std::ostream& out, const std::string& path) {
   std::ostringstream text;  // an error half way through leaves nothing on `out`
+  const std::vector<std::string> several = model::adapters_in(path);
   if (std::filesystem::exists(path + "/adapter_config.json")) {
     inspect_adapter(text, path);
+  } else if (!several.empty()) {
+    for (const std::string& name : several) inspect_adapter(text, path + "/" + name);
   } else if (std::filesystem::is_directory(path)) {
     inspect_folder(text, path);
   } else {

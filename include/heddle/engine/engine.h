@@ -58,6 +58,10 @@ struct AdapterInfo {
   bool names_this_model = true;
 };
 
+/// The folders of adapters in a folder that PeftModel.save_pretrained wrote of several, by name;
+/// none where it is itself the folder of an adapter.
+[[nodiscard]] std::vector<std::string> adapters_in(const std::string& folder);
+
 /// Where the time of an engine has gone, in seconds, and what it did. A step that takes in prompt
 /// tokens counts as prefill.
 struct EngineStats {

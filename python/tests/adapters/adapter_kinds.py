@@ -26,6 +26,7 @@ class Kind:
     merges: Callable[[Any], bool] = lambda model: True  # whether PEFT merges it into the model
     needs: Callable[[Any], bool] = lambda model: True
     more_tokens: int = 0  # than the base model has
+    converts: bool = False  # PEFT saves what the adapter has learnt as LoRA for the base model
 
     @property
     def invocation(self) -> list[int]:
@@ -158,6 +159,8 @@ KINDS = [
     Kind("trainable_token_indices beside a head", {"target_modules": LINEAR, "trainable_token_indices": [7, 4, 40],
                                                    "modules_to_save": ["lm_head"]},
          {"rows": scaled("trainable_tokens_delta")}, needs=is_untied),  # which PEFT cannot run where they are tied
+    Kind("PiSSA", {"target_modules": LINEAR, "init_lora_weights": "pissa"}, {"scale": scaled("lora_B")}, converts=True),
+    Kind("OLoRA", {"target_modules": LINEAR, "init_lora_weights": "olora"}, {"scale": scaled("lora_B")}, converts=True),
     Kind("aLoRA", {"target_modules": LINEAR + ["lm_head"], "alora_invocation_tokens": [11, 3, 12]}, ALORA, never),
     Kind("aLoRA, lora_bias", {"target_modules": LINEAR, "alora_invocation_tokens": [9, 13], "lora_bias": True}, ALORA, never),
 ]
@@ -174,13 +177,20 @@ def make(model: Any, kind: Kind, folder: pathlib.Path, seed: int) -> Any:
     if kind.more_tokens:
         base.resize_token_embeddings(model.config.vocab_size + kind.more_tokens, mean_resizing=False)
     adapted = peft.get_peft_model(base, config).eval()
+    if kind.converts:
+        adapted.peft_config["default"].init_lora_weights = True  # so that it is saved as it is
+        adapted.save_pretrained(folder / "start")
+        adapted.peft_config["default"].init_lora_weights = kind.options["init_lora_weights"]
     with torch.no_grad():
         for name, values in adapted.named_parameters():
             if "magnitude" in name:
                 values.mul_(1 + torch.randn_like(values) * 0.3)
+            elif kind.converts and "lora_" in name:
+                values.add_(torch.randn_like(values) * 0.2)
             elif "lora_" in name:
                 values.copy_(torch.randn_like(values) * 0.2)
             elif "modules_to_save" in name or "trainable_tokens" in name:
                 values.add_(torch.randn_like(values) * 0.3)
-    adapted.save_pretrained(folder)
+    convert = {"path_initial_model_for_weight_conversion": str(folder / "start")} if kind.converts else {}
+    adapted.save_pretrained(folder, **convert)
     return adapted

@@ -142,3 +142,51 @@ def test_merged_is_the_same(adapted: dict[str, Adapted], kind: str) -> None:
     one = the(adapted, kind)
     if one.kind.merges(one.model):
         assert largest_error(one, one.model.merge_and_unload()) <= TOLERANCE
+
+
+def test_a_pickle_is_refused_with_the_command_that_converts_it(tmp_path: pathlib.Path) -> None:
+    import shlex
+    import subprocess
+    import sys
+
+    import torch
+    from safetensors.torch import load_file
+
+    base, path = make_base("llama", tmp_path, seed_of_run())
+    folder = tmp_path / "adapter"
+    make(base, KINDS[0], folder, 1)
+    safe = folder / "adapter_model.safetensors"
+    tokens = [{"tokens": [5, 4, 7], "adapter": "a"}]
+    want = run(path, tokens, "--adapter", f"a={folder}")
+    torch.save(load_file(safe), folder / "adapter_model.bin")
+    safe.unlink()
+    with pytest.raises(RuntimeError, match="is a pickle") as refused:
+        run(path, tokens, "--adapter", f"a={folder}")
+    python, *arguments = shlex.split(str(refused.value).split("this converts it: ")[1])
+    assert python == "python"
+    subprocess.run([sys.executable, *arguments], check=True)
+    assert run(path, tokens, "--adapter", f"a={folder}") == want
+
+
+def test_a_folder_of_several(tmp_path: pathlib.Path) -> None:
+    """As a PeftModel of several adapters saves them."""
+    import peft
+
+    base, path = make_base("llama", tmp_path, seed_of_run())
+    model = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["q_proj"]), adapter_name="one")
+    model.add_adapter("two", peft.LoraConfig(r=4, target_modules=["v_proj"]))
+    model.save_pretrained(tmp_path / "several")
+    with pytest.raises(RuntimeError, match="holds several adapters, name one of its folders: one, two"):
+        run(path, [], "--adapter", f"a={tmp_path / 'several'}")
+    rows = [{"tokens": [5, 4, 7], "adapter": name} for name in ("one", "two")]
+    options = []
+    for name in ("one", "two"):
+        options += ["--adapter", f"{name}={tmp_path / 'several' / name}"]
+    assert len(run(path, rows, *options)["rows"]) == 2
+
+
+def test_the_page_has_every_kind() -> None:
+    import kind_table
+
+    page = kind_table.PAGE.read_text()
+    assert page == kind_table.page_with(page, kind_table.table()), "python/tests/adapters/kind_table.py --write brings it up to date"

@@ -1,6 +1,8 @@
 #include "model/adapters/peft_adapter.h"
 
+#include <algorithm>
 #include <array>
+#include <filesystem>
 #include <map>
 #include <utility>
 #include <vector>
@@ -16,13 +18,35 @@ namespace {
 
 constexpr const char* kConfigFile = "/adapter_config.json";
 constexpr const char* kTensorFile = "/adapter_model.safetensors";
+constexpr const char* kPickleFile = "/adapter_model.bin";  // of PEFT before 0.7
+
+bool exists(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
 
 std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-AdapterConfig read_config(const std::string& path) {
+AdapterConfig read_config(const std::string& folder) {
+  std::string names;
+  for (const std::string& name : adapters_in(folder)) {
+    names += (names.empty() ? "" : ", ") + files::printable(name);
+  }
+  HEDDLE_CHECK(names.empty(), folder, ": holds several adapters, name one of its folders: ", names);
+  const std::string path = folder + kConfigFile;
   return parse_adapter_config(text_of(files::MappedFile(path).bytes()), path);
+}
+
+std::string tensor_file(const std::string& folder) {
+  const std::string path = folder + kTensorFile, pickle = folder + kPickleFile;
+  if (exists(path) || !exists(pickle)) return path;
+  throw_error(
+      ErrorCode::kUnsupported, pickle,
+      ": is a pickle, which heddle does not read; this converts it: python -c \"import torch, "
+      "safetensors.torch as s; s.save_file({k: v.contiguous() for k, v in torch.load('",
+      pickle, "', map_location='cpu', weights_only=True).items()}, '", path, "')\"");
 }
 
 using Kind = AdapterPlace::Kind;
@@ -192,8 +216,21 @@ VocabularyPart read_part(const files::SafetensorsFile& file, const AdapterConfig
 
 }  // namespace
 
+std::vector<std::string> adapters_in(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> names;
+  std::error_code error;
+  if (exists(folder + kConfigFile)) return names;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (exists(entry.path().string() + kConfigFile))
+      names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
 PeftAdapter::PeftAdapter(const std::string& folder)
-    : Adapter(folder), config_(read_config(folder + kConfigFile)), tensors_(folder + kTensorFile) {
+    : Adapter(folder), config_(read_config(folder)), tensors_(tensor_file(folder)) {
   read_tensors();
 }
 

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "files/safetensors.h"
 #include "model/adapters/adapter.h"
@@ -11,6 +12,10 @@
 #include "model/adapters/projection.h"
 
 namespace heddle::model {
+
+/// The folders of adapters in a folder that PeftModel.save_pretrained wrote of several, by name;
+/// none where it is itself the folder of an adapter.
+[[nodiscard]] std::vector<std::string> adapters_in(const std::string& folder);
 
 /// A LoRA adapter as PEFT saves it: a folder with adapter_config.json and
 /// adapter_model.safetensors. What heddle does not compute is refused by name.

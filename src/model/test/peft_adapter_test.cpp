@@ -375,8 +375,29 @@ TEST(PeftAdapter, NamesTheFileThatIsMissing) {
   folder.write("adapter_config.json", kConfig);
   expect_invalid({path.c_str(), "/adapter_model.safetensors: cannot open: No such file"},
                  [&] { PeftAdapter adapter(path); });
+  folder.write("adapter_model.bin", "pickle");
+  testing::expect_unsupported({path.c_str(), "/adapter_model.bin: is a pickle",
+                               "python -c \"import torch, safetensors", "weights_only=True"},
+                              [&] { PeftAdapter adapter(path); });
   folder.write("adapter_model.safetensors", file_of(whole_adapter()));
   EXPECT_EQ(PeftAdapter(path).pairs().size(), 4u);
+}
+
+TEST(PeftAdapter, FindsSeveralInAFolder) {
+  const testing::TempFolder folder;
+  const std::string path = folder.path().string();
+  EXPECT_TRUE(adapters_in(path).empty());
+  EXPECT_TRUE(adapters_in(path + "/missing").empty());
+  for (const char* name : {"b", "a"}) {
+    std::filesystem::create_directory(folder.path() / name);
+    folder.write(std::string(name) + "/adapter_config.json", kConfig);
+  }
+  std::filesystem::create_directory(folder.path() / "other");
+  EXPECT_EQ(adapters_in(path), (std::vector<std::string>{"a", "b"}));
+  expect_invalid({path.c_str(), ": holds several adapters, name one of its folders: a, b"},
+                 [&] { PeftAdapter adapter(path); });
+  folder.write("adapter_config.json", kConfig);
+  EXPECT_TRUE(adapters_in(path).empty());
 }
 
 /// SmolLM2-135M: hidden size 576, 3 key-value heads of 64, feed-forward 1536.
