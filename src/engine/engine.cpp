@@ -4,6 +4,7 @@
 #include <chrono>
 #include <new>
 #include <unordered_map>
+#include <utility>
 
 #include "heddle/core/error.h"
 #include "heddle/ops/lora.h"
@@ -12,8 +13,10 @@
 #include "engine/model_runner.h"
 #include "engine/request_check.h"
 #include "engine/row_queue.h"
+#include "engine/row_text.h"
 #include "engine/scheduler.h"
 #include "engine/weight_options.h"
+#include "model/adapters/open_adapter.h"
 #include "model/adapters/peft_adapter.h"
 #include "model/model_text.h"
 #include "model/source/model_files.h"
@@ -52,10 +55,7 @@ struct Engine::State {
         config(files->config()),
         names(files->names()),
         options(complete_options(given, config)),
-        tokenizer(files->tokenizer()),
-        end_tokens(files->end_tokens()),
-        chat_templates(files->chat_templates()),
-        special_tokens(files->special_tokens(tokenizer)),
+        text_of_base(text_of_model(*files)),
         runner(Device{}, *files, limits_of(options), load_options_of(options)),
         queue(runner.pages(), options.max_batch, options.page_size),
         plan(static_cast<size_t>(options.max_batch)) {
@@ -67,6 +67,9 @@ struct Engine::State {
   void fill_info();
   std::vector<int32_t> tokenize(const Request& request, int32_t slot) const;
   int32_t slot_for(const Request& request) const;
+  const RowText& text_of(int32_t slot) const {
+    return slot == kNoAdapter ? text_of_base : texts_of_adapters[static_cast<size_t>(slot)];
+  }
   void fill_row(Sequence& row, const Request& request) const;
   void check_length(const Sequence& row) const;
   int64_t make_plan();
@@ -81,10 +84,8 @@ struct Engine::State {
   const model::DecoderConfig& config;
   model::ModelNames names;
   EngineOptions options;
-  tokenizer::Tokenizer tokenizer;
-  std::vector<int32_t> end_tokens;
-  chat_template::ChatTemplates chat_templates;
-  chat_template::SpecialTokens special_tokens;
+  RowText text_of_base;
+  std::vector<RowText> texts_of_adapters;  // [slot]
   ModelRunner runner;
   ModelInfo info;
   EngineStats stats;
@@ -135,6 +136,8 @@ std::vector<int32_t> Engine::State::tokenize(const Request& request, int32_t slo
     }
     return *request.token_ids;
   }
+  const RowText& text = text_of(slot);
+  const tokenizer::Tokenizer& tokenizer = *text.tokenizer;
   if (request.text) {
     std::vector<int32_t> ids = tokenizer.encode(*request.text, tokenizer::ControlTokens::kParse);
     const auto first = tokenizer.begin_tokens(), last = tokenizer.end_tokens();
@@ -142,7 +145,7 @@ std::vector<int32_t> Engine::State::tokenize(const Request& request, int32_t slo
     ids.insert(ids.end(), last.begin(), last.end());
     return ids;
   }
-  HEDDLE_CHECK(!chat_templates.empty(), files->path(),
+  HEDDLE_CHECK(!text.chat_templates->empty(), files->path(),
                ": the model has no chat template; use raw text");
   std::vector<model::ChatTurn> turns;
   for (const Message& message : request.messages) turns.push_back({message.role, message.content});
@@ -153,7 +156,7 @@ std::vector<int32_t> Engine::State::tokenize(const Request& request, int32_t slo
                          .template_kwargs_json = request.template_kwargs_json,
                          .add_generation_prompt = request.add_generation_prompt};
   return tokenizer.encode(
-      model::render_chat(chat_templates, chat, special_tokens, options.max_context),
+      model::render_chat(*text.chat_templates, chat, text.special_tokens, options.max_context),
       tokenizer::ControlTokens::kParse);
 }
 
@@ -235,6 +238,8 @@ void Engine::State::run_step(std::vector<Event>& events) {
 void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
                                std::vector<Event>& events) {
   std::string text;
+  const RowText& own = text_of(row.slot);
+  const std::vector<int32_t>& end_tokens = own.end_tokens;
   const bool met_end = !row.ignore_end && std::ranges::find(end_tokens, token) != end_tokens.end();
   if (!met_end) {
     row.tokens.push_back(token);
@@ -242,7 +247,9 @@ void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
     row.completion.logprobs.push_back(logprob);
     std::string bytes;
     // The embedding may have rows that are no token of the tokenizer's: they have no text.
-    if (token < tokenizer.vocab_size()) tokenizer.decode_next(token, row.decoding, bytes);
+    if (token < own.tokenizer->vocab_size()) {
+      own.tokenizer->decode_next(token, row.decoding, bytes);
+    }
     text = row.text.push(bytes);
   }
   const bool ended = met_end || row.text.stopped() || std::ssize(row.tokens) == row.max_tokens;
@@ -260,7 +267,7 @@ void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
 /// The text that became certain with the row's end.
 std::string Engine::State::finish_text(Sequence& row) const {
   std::string bytes, text;
-  tokenizer.decode_end(row.decoding, bytes);
+  text_of(row.slot).tokenizer->decode_end(row.decoding, bytes);
   if (!row.text.stopped()) text = row.text.push(bytes);
   return text + row.text.finish();
 }
@@ -308,9 +315,15 @@ Engine& Engine::operator=(Engine&&) noexcept = default;
 AdapterInfo Engine::add_adapter(const std::string& name, const std::string& folder) {
   HEDDLE_CHECK(!name.empty(), folder, ": an adapter needs a name");
   HEDDLE_CHECK(!has_adapter(name), "adapter name \"", name, "\" is given twice");
-  const model::PeftAdapter adapter(folder);
+  const auto opened = model::open_adapter(folder, state_->config);
+  const model::Adapter& adapter = *opened;
   adapter.check_fits(state_->config.dims());
-  const std::string& base_model = adapter.config().base_model;
+  const int64_t num_tokens = adapter.embedding().weight.is_present()
+                                 ? adapter.embedding().weight.rows
+                                 : state_->config.vocab_size;
+  RowText text = text_of_adapter(state_->text_of_base, *state_->files, folder, num_tokens);
+  state_->texts_of_adapters.reserve(state_->texts_of_adapters.size() + 1);
+  const std::string& base_model = adapter.base_model();
   AdapterInfo info{.name = name,
                    .folder = folder,
                    .base_model = base_model,
@@ -319,6 +332,7 @@ AdapterInfo Engine::add_adapter(const std::string& name, const std::string& fold
   const auto entry = state_->slot_of.emplace(name, kNoAdapter).first;
   try {
     entry->second = state_->runner.add_adapter(adapter);
+    state_->texts_of_adapters.push_back(std::move(text));
   } catch (...) {
     state_->slot_of.erase(entry);
     throw;

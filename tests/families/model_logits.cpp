@@ -10,7 +10,7 @@
 // tokens of a greedy answer, and whether a row that runs alone, in other chunks and pages, has the
 // same bits throughout.
 //
-//   --adapter NAME=DIR   a PEFT adapter
+//   --adapter NAME=PATH  an adapter of PEFT, or of llama.cpp
 //   --steps N            tokens of the answers (0)
 //   --mutate             also the logits with a mistake in each of the traits, one after another
 
@@ -28,7 +28,7 @@
 
 #include "engine/model_runner.h"
 #include "engine/scheduler.h"
-#include "model/adapters/peft_adapter.h"
+#include "model/adapters/open_adapter.h"
 #include "model/source/model_files.h"
 #include "trait_mutations.h"
 
@@ -120,9 +120,9 @@ class Runner {
                  .max_context = files.config().context_length,
                  .kv_memory = int64_t{64} << 20}) {
     for (const auto& [name, folder] : options.adapters) {
-      const model::PeftAdapter adapter(folder);
-      adapter.check_fits(files.config().dims());
-      slots_[name] = runner_.add_adapter(adapter);
+      const auto adapter = model::open_adapter(folder, files.config());
+      adapter->check_fits(files.config().dims());
+      slots_[name] = runner_.add_adapter(*adapter);
     }
   }
 

@@ -91,8 +91,8 @@ class Engine {
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
 
-  /// Loads a PEFT adapter from a folder. Throws Error if it does not fit the model or the name is
-  /// taken, and std::bad_alloc; the engine then is as it was.
+  /// Loads an adapter: a folder as PEFT saves it, or a GGUF file of llama.cpp. Throws Error if it
+  /// does not fit the model or the name is taken, and std::bad_alloc; the engine then is as it was.
   AdapterInfo add_adapter(const std::string& name, const std::string& folder);
   [[nodiscard]] bool has_adapter(const std::string& name) const;
 

@@ -69,6 +69,8 @@ class Adapter {
   virtual ~Adapter() = default;
 
   [[nodiscard]] const std::string& path() const { return path_; }
+  /// The model that it was made for, as it names it; may be empty.
+  [[nodiscard]] const std::string& base_model() const { return base_model_; }
   /// By layer, then projection; each at most once, no rank above kMaxLoraRank.
   [[nodiscard]] const std::vector<AdapterPair>& pairs() const { return pairs_; }
 
@@ -91,7 +93,7 @@ class Adapter {
 
   void check_vocabulary_fits(const ModelDims& dims) const;
 
-  std::string path_;
+  std::string path_, base_model_;
   std::vector<AdapterPair> pairs_;
   VocabularyPart embedding_, head_;
   std::vector<int32_t> invocation_tokens_;

@@ -250,6 +250,7 @@ void PeftAdapter::read_tensors() {
     return read_part(tensors_, config_, place,
                      found == places.end() ? PlaceTensors{} : found->second, is_saved, token_ids);
   };
+  base_model_ = config_.base_model;
   invocation_tokens_ = config_.invocation_tokens;
   embedding_ = part(Kind::kEmbedding, config_.saves_embedding, config_.embedding_tokens);
   head_ = part(Kind::kHead, config_.saves_head, config_.head_tokens);

@@ -29,6 +29,13 @@ ModelDims DecoderConfig::dims() const {
   return dims;
 }
 
+// Row 2 j + i of a head in the file (j a frequency, i the first or second element of its pair) is
+// row i * rotary_dim / 2 + j in Hugging Face's order; rows from rotary_dim on stay.
+int64_t DecoderConfig::interleaved_row(int64_t row) const {
+  const int64_t num_pairs = rotary_dim() / 2, d = row % head_dim;
+  return d < rotary_dim() ? row - d + 2 * (d % num_pairs) + d / num_pairs : row;
+}
+
 int64_t DecoderConfig::recompute_above() const {
   for (const Rotation& rotation : rotations) {
     if (rotation.has_long_factors) return rotation.original_context;

@@ -83,6 +83,9 @@ struct DecoderConfig {
     return layers.empty() ? LayerTraits{} : layers[static_cast<size_t>(i)];
   }
   [[nodiscard]] int rotary_dim() const { return rotations.front().params.rotary_dim; }
+  /// Where row `row` of q or k, in Hugging Face's order, lies in a file that has the rows of a pair
+  /// of the rotation side by side (interleaved_qk).
+  [[nodiscard]] int64_t interleaved_row(int64_t row) const;
   /// Above 0: a sequence that comes to be longer than this is computed anew, since all its keys
   /// turn by other angles then.
   [[nodiscard]] int64_t recompute_above() const;

@@ -166,7 +166,7 @@ class Loader {
     const std::vector<float> stored = values(name, part.all);
     std::vector<float> ordered(static_cast<size_t>(size));
     for (int64_t row = 0; row < size; ++row) {
-      const int64_t source = part.first + (interleaved ? stored_row(row) : row);
+      const int64_t source = part.first + (interleaved ? config_.interleaved_row(row) : row);
       ordered[static_cast<size_t>(row)] = stored[static_cast<size_t>(source)];
     }
     return {ctx_, std::span<const float>(ordered)};
@@ -230,21 +230,14 @@ class Loader {
     }
   }
 
-  /// Row 2 j + i of a head in the file (j a frequency, i the first or second element of its pair)
-  /// is row i * rotary_dim / 2 + j in Hugging Face's order; rows from rotary_dim on stay.
-  [[nodiscard]] int64_t stored_row(int64_t row) const {
-    const int64_t rotary_dim = config_.rotary_dim(), num_pairs = rotary_dim / 2;
-    const int64_t d = row % config_.head_dim;
-    return d < rotary_dim ? row - d + 2 * (d % num_pairs) + d / num_pairs : row;
-  }
-
   /// Rows [row, row + num_rows) in Hugging Face's order of the matrix that begins at byte `begin`.
   std::span<const std::byte> deinterleaved(const StoredTensor& tensor, size_t begin, int64_t row,
                                            int64_t num_rows, size_t row_bytes) {
     rows_.resize(static_cast<size_t>(num_rows) * row_bytes);
     for (int64_t i = 0; i < num_rows; ++i) {
       std::memcpy(rows_.data() + static_cast<size_t>(i) * row_bytes,
-                  tensor.data.data() + begin + static_cast<size_t>(stored_row(row + i)) * row_bytes,
+                  tensor.data.data() + begin +
+                      static_cast<size_t>(config_.interleaved_row(row + i)) * row_bytes,
                   row_bytes);
     }
     return rows_;

@@ -1,12 +1,12 @@
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "files/json_document.h"
+#include "model/source/folder_text.h"
 #include "model/source/folder_weights.h"
 #include "model/source/model_files.h"
 
@@ -29,17 +29,20 @@ class FolderModel : public ModelFiles {
   [[nodiscard]] std::vector<std::string> unread_settings() const override { return unread_; }
   [[nodiscard]] tokenizer::Tokenizer tokenizer() const override;
   [[nodiscard]] std::vector<int32_t> end_tokens() const override;
-  [[nodiscard]] chat_template::ChatTemplates chat_templates() const override;
+  [[nodiscard]] chat_template::ChatTemplates chat_templates() const override {
+    return text_.chat_templates();
+  }
   [[nodiscard]] chat_template::SpecialTokens special_tokens(
-      const tokenizer::Tokenizer& tokenizer) const override;
+      const tokenizer::Tokenizer& /*tokenizer*/) const override {
+    return text_.special_tokens();
+  }
 
  private:
   [[nodiscard]] std::string file(const char* name) const { return folder_ + "/" + name; }
   [[nodiscard]] bool has_file(const char* name) const;
-  /// The templates that are files of their own, by name.
-  [[nodiscard]] std::map<std::string, std::string> template_files() const;
 
   std::string folder_;
+  FolderText text_;
   files::JsonDocument<nlohmann::json> settings_;  // of config.json
   FolderWeights weights_;
   DecoderConfig config_;

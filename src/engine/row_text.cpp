@@ -1,0 +1,54 @@
+#include "engine/row_text.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "model/source/folder_text.h"
+
+namespace heddle {
+namespace {
+
+/// Whether the model is a folder with this tokenizer.
+bool has_same_tokenizer(const model::ModelFiles& files, const model::FolderText& text) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(files.path(), error)) return false;
+  return model::FolderText(files.path()).tokenizer_text() == text.tokenizer_text();
+}
+
+}  // namespace
+
+RowText text_of_model(const model::ModelFiles& files) {
+  RowText text;
+  text.tokenizer = std::make_shared<const tokenizer::Tokenizer>(files.tokenizer());
+  text.chat_templates =
+      std::make_shared<const chat_template::ChatTemplates>(files.chat_templates());
+  text.special_tokens = files.special_tokens(*text.tokenizer);
+  text.end_tokens = files.end_tokens();
+  return text;
+}
+
+RowText text_of_adapter(const RowText& of_model, const model::ModelFiles& files,
+                        const std::string& folder, int64_t num_tokens) {
+  const model::FolderText own(folder);
+  RowText text = of_model;
+  if (own.has_tokenizer() && !has_same_tokenizer(files, own)) {
+    text.tokenizer = std::make_shared<const tokenizer::Tokenizer>(
+        own.tokenizer(num_tokens, "the vocabulary of its model"));
+  }
+  for (const auto& [role, token] : own.special_tokens()) text.special_tokens[role] = token;
+  if (text.tokenizer != of_model.tokenizer) {
+    const auto found = text.special_tokens.find("eos_token");
+    const int32_t end = found == text.special_tokens.end() ? tokenizer::kNoToken
+                                                           : text.tokenizer->find(found->second);
+    const bool is_new = std::ranges::find(text.end_tokens, end) == text.end_tokens.end();
+    if (end != tokenizer::kNoToken && is_new) text.end_tokens.push_back(end);
+  }
+  if (auto templates = own.chat_templates(); !templates.empty()) {
+    text.chat_templates =
+        std::make_shared<const chat_template::ChatTemplates>(std::move(templates));
+  }
+  return text;
+}
+
+}  // namespace heddle

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "chat_template/chat_templates.h"
+#include "model/source/model_files.h"
+#include "tokenizer/tokenizer.h"
+
+namespace heddle {
+
+/// What makes tokens of a row's prompt and text of its answer.
+struct RowText {
+  std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
+  std::shared_ptr<const chat_template::ChatTemplates> chat_templates;
+  chat_template::SpecialTokens special_tokens;
+  std::vector<int32_t> end_tokens;  // that end an answer
+};
+
+[[nodiscard]] RowText text_of_model(const model::ModelFiles& files);
+
+/// The model's, but for what the adapter's folder has of its own: tokenizer, chat templates, tokens
+/// with a role. Of a tokenizer of its own the end token ends an answer, too. `num_tokens`: those
+/// that rows of the adapter may have.
+[[nodiscard]] RowText text_of_adapter(const RowText& of_model, const model::ModelFiles& files,
+                                      const std::string& folder, int64_t num_tokens);
+
+}  // namespace heddle

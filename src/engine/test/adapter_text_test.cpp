@@ -1,0 +1,113 @@
+// Adapters that bring a chat template or a tokenizer.
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/test/tiny_model.h"
+#include "expect_error.h"
+#include "model/test/adapter_cases.h"
+
+namespace heddle {
+namespace {
+
+using model::Projection;
+using model::ref::Llama;
+
+/// A tokenizer.json with these tokens, and "<x>" behind them, of which `tokens` may be merged from
+/// nothing.
+std::string tokenizer_json(const std::vector<std::string>& tokens) {
+  nlohmann::json vocabulary = nlohmann::json::object();
+  for (const std::string& token : tokens) vocabulary[token] = vocabulary.size();
+  const nlohmann::json bytes = {{"type", "ByteLevel"},
+                                {"add_prefix_space", false},
+                                {"trim_offsets", true},
+                                {"use_regex", true}};
+  return nlohmann::json(
+             {{"version", "1.0"},
+              {"normalizer", nullptr},
+              {"post_processor", nullptr},
+              {"added_tokens",
+               {{{"id", tokens.size()},
+                 {"content", "<x>"},
+                 {"special", true},
+                 {"single_word", false},
+                 {"lstrip", false},
+                 {"rstrip", false},
+                 {"normalized", false}}}},
+              {"pre_tokenizer", bytes},
+              {"decoder", bytes},
+              {"model",
+               {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", nlohmann::json::array()}}}})
+      .dump();
+}
+
+class AdapterText : public ::testing::Test {
+ protected:
+  /// A folder of a random adapter, for further files.
+  std::string write_adapter() {
+    std::string weights;
+    (void)model::random_adapter<float>("F32", 2, {Projection::kQ}, weights, adapted_);
+    folder_.write("adapter_model.safetensors", weights);
+    folder_.write(
+        "adapter_config.json",
+        R"({"peft_type": "LORA", "lora_alpha": 3.0, "r": 2, "target_modules": ["q_proj"]})");
+    return folder_.path().string();
+  }
+  std::vector<int32_t> tokens_of(const std::string& adapter) {
+    Request request;
+    request.messages = {{"user", "Hi"}};
+    request.adapter = adapter;
+    return engine_.tokenize(request);
+  }
+
+  Llama base_ = model::random_llama(testing::tiny_config(), true), adapted_ = base_;
+  testing::TempFolder folder_;
+  Engine engine_ = testing::TinyModel(base_, {.chat_template = "{{ messages[0].content }}"})
+                       .engine({.max_batch = 2});
+};
+
+TEST_F(AdapterText, ItsChatTemplateIsForItsRows) {
+  const std::string path = write_adapter();
+  (void)engine_.add_adapter("without", path);
+  folder_.write("chat_template.jinja", "{{ messages[0].content }}!");
+  (void)engine_.add_adapter("with", path);
+  EXPECT_EQ(tokens_of("with"), (std::vector<int32_t>{'H', 'i', '!'}));
+  EXPECT_EQ(tokens_of("without"), (std::vector<int32_t>{'H', 'i'}));
+  EXPECT_EQ(tokens_of(""), (std::vector<int32_t>{'H', 'i'}));
+}
+
+TEST_F(AdapterText, ItsTokenizerIsForItsRows) {
+  const std::vector<std::string> tokens = {"i", "!", "H"};
+  const std::string path = write_adapter();
+  folder_.write("tokenizer.json", tokenizer_json(tokens));
+  folder_.write("tokenizer_config.json", R"({"eos_token": "<x>", "chat_template": "<x>H!"})");
+  (void)engine_.add_adapter("own", path);
+  EXPECT_EQ(tokens_of("own"), (std::vector<int32_t>{3, 2, 1}));
+  EXPECT_EQ(tokens_of(""), (std::vector<int32_t>{'H', 'i'}));
+  Request request = testing::request_of({1, 2}, 24);
+  request.adapter = "own";
+  request.ignore_end = true;
+  request.sampling = {.temperature = 8.0f};
+  const Completion answer = testing::run_all(engine_, {request}).front();
+  std::string text;
+  for (const int32_t token : answer.token_ids) {
+    if (token < 3) text += tokens[static_cast<size_t>(token)];
+    if (token == 3) text += "<x>";
+  }
+  EXPECT_EQ(answer.text, text);
+}
+
+TEST_F(AdapterText, TokensThatTheModelDoesNotHaveAreRefused) {
+  const std::string path = write_adapter();
+  folder_.write("added_tokens.json", R"({"<x>": 256})");
+  testing::expect_unsupported({"added_tokens.json: adds tokens, and there is no tokenizer.json"},
+                              [&] { (void)engine_.add_adapter("a", path); });
+  std::vector<std::string> many;
+  for (int i = 0; i < 256; ++i) many.push_back("t" + std::to_string(i));
+  folder_.write("tokenizer.json", tokenizer_json(many));
+  testing::expect_invalid({"tokenizer.json: has 257 tokens, the vocabulary of its model is 256"},
+                          [&] { (void)engine_.add_adapter("a", path); });
+  EXPECT_FALSE(engine_.has_adapter("a"));
+}
+
+}  // namespace
+}  // namespace heddle
