@@ -79,6 +79,8 @@ struct Engine::State {
   void fail_running(const std::exception& failure, bool only_planned);
   void tell_ended(std::vector<Event>& events);
   void count_step(double seconds, int64_t num_prompt_tokens, int64_t num_drawn);
+  AdapterInfo load_adapter(const std::string& name, const std::string& folder);
+  void free_retired_slots() noexcept;
 
   std::unique_ptr<const model::ModelFiles> files;
   const model::DecoderConfig& config;
@@ -90,6 +92,7 @@ struct Engine::State {
   ModelInfo info;
   EngineStats stats;
   std::unordered_map<std::string, int32_t> slot_of;  // adapters by name
+  std::vector<int32_t> retired_slots;  // of adapters without a name, which rows may still use
   RequestId next_id = 0;
   RowQueue queue;
   StepPlan plan;
@@ -312,32 +315,69 @@ Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 
-AdapterInfo Engine::add_adapter(const std::string& name, const std::string& folder) {
+/// Loads an adapter under its name, in place of the one that has it.
+AdapterInfo Engine::State::load_adapter(const std::string& name, const std::string& folder) {
   HEDDLE_CHECK(!name.empty(), folder, ": an adapter needs a name");
-  HEDDLE_CHECK(!has_adapter(name), "adapter name \"", name, "\" is given twice");
-  const auto opened = model::open_adapter(folder, state_->config);
+  const auto opened = model::open_adapter(folder, config);
   const model::Adapter& adapter = *opened;
-  adapter.check_fits(state_->config.dims());
+  adapter.check_fits(config.dims());
   const int64_t num_tokens = adapter.embedding().weight.is_present()
                                  ? adapter.embedding().weight.rows
-                                 : state_->config.vocab_size;
-  RowText text = text_of_adapter(state_->text_of_base, *state_->files, folder, num_tokens);
-  state_->texts_of_adapters.reserve(state_->texts_of_adapters.size() + 1);
+                                 : config.vocab_size;
+  RowText text = text_of_adapter(text_of_base, *files, folder, num_tokens);
   const std::string& base_model = adapter.base_model();
-  AdapterInfo info{.name = name,
-                   .folder = folder,
-                   .base_model = base_model,
-                   .names_this_model = state_->names.may_be(base_model)};
-  // The name first, so that nothing can fail once the adapter is in its slot.
-  const auto entry = state_->slot_of.emplace(name, kNoAdapter).first;
+  AdapterInfo adapter_info{.name = name,
+                           .folder = folder,
+                           .base_model = base_model,
+                           .names_this_model = names.may_be(base_model)};
+  // Name and room first, so that nothing can fail once the adapter is in its slot.
+  retired_slots.reserve(retired_slots.size() + 1);
+  texts_of_adapters.reserve(texts_of_adapters.size() + 1);
+  const auto [entry, is_new] = slot_of.emplace(name, kNoAdapter);
   try {
-    entry->second = state_->runner.add_adapter(adapter);
-    state_->texts_of_adapters.push_back(std::move(text));
+    const int32_t slot = runner.add_adapter(adapter);
+    if (static_cast<size_t>(slot) == texts_of_adapters.size()) texts_of_adapters.emplace_back();
+    texts_of_adapters[static_cast<size_t>(slot)] = std::move(text);
+    if (!is_new) retired_slots.push_back(entry->second);
+    entry->second = slot;
   } catch (...) {
-    state_->slot_of.erase(entry);
+    if (is_new) slot_of.erase(entry);
     throw;
   }
-  return info;
+  free_retired_slots();
+  return adapter_info;
+}
+
+/// Frees the adapters without a name whose last row has ended.
+void Engine::State::free_retired_slots() noexcept {
+  std::erase_if(retired_slots, [this](int32_t slot) {
+    const auto uses = [slot](const Sequence& row) { return row.slot == slot; };
+    if (std::ranges::any_of(queue.waiting(), uses) ||
+        std::ranges::any_of(std::as_const(queue).running(), uses)) {
+      return false;
+    }
+    runner.remove_adapter(slot);
+    return true;
+  });
+}
+
+AdapterInfo Engine::add_adapter(const std::string& name, const std::string& folder) {
+  HEDDLE_CHECK(!has_adapter(name), "adapter name \"", name, "\" is given twice");
+  return state_->load_adapter(name, folder);
+}
+
+AdapterInfo Engine::replace_adapter(const std::string& name, const std::string& folder) {
+  return state_->load_adapter(name, folder);
+}
+
+bool Engine::remove_adapter(const std::string& name) {
+  State& s = *state_;
+  const auto entry = s.slot_of.find(name);
+  if (entry == s.slot_of.end()) return false;
+  s.retired_slots.push_back(entry->second);
+  s.slot_of.erase(entry);
+  s.free_retired_slots();
+  return true;
 }
 
 std::vector<std::string> adapters_in(const std::string& folder) {
@@ -345,6 +385,13 @@ std::vector<std::string> adapters_in(const std::string& folder) {
 }
 
 bool Engine::has_adapter(const std::string& name) const { return state_->slot_of.contains(name); }
+
+std::vector<std::string> Engine::adapter_names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, slot] : state_->slot_of) names.push_back(name);
+  std::ranges::sort(names);
+  return names;
+}
 
 const ModelInfo& Engine::model() const { return state_->info; }
 const EngineOptions& Engine::options() const { return state_->options; }
@@ -390,6 +437,7 @@ bool Engine::cancel(RequestId request) {
     row->last_text.clear();
     s.queue.fail(*row, reason_of(failure));
   }
+  s.free_retired_slots();
   return true;
 }
 
@@ -414,6 +462,7 @@ std::vector<Event> Engine::step() {
     return events;
   }
   if (!s.queue.running().empty()) s.run_step(events);
+  s.free_retired_slots();
   s.tell_ended(events);
   return events;
 }

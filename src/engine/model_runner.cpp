@@ -116,9 +116,16 @@ int32_t ModelRunner::add_adapter(const model::Adapter& adapter) {
   invocations_.reserve(invocations_.size() + 1);
   std::vector<int32_t> invocation = adapter.invocation_tokens();
   const int32_t slot = adapters_.layers.add(ctx, adapter, std::move(affines));
-  adapters_.vocabularies.add(std::move(vocabulary));
-  invocations_.push_back(std::move(invocation));
+  adapters_.vocabularies.put(slot, std::move(vocabulary));
+  if (size_t(slot) == invocations_.size()) invocations_.emplace_back();
+  invocations_[size_t(slot)] = std::move(invocation);
   return slot;
+}
+
+void ModelRunner::remove_adapter(int32_t slot) noexcept {
+  adapters_.layers.remove(context_.exec(), slot);
+  adapters_.vocabularies.put(slot, {});
+  invocations_[size_t(slot)].clear();
 }
 
 int64_t ModelRunner::num_input_tokens(int32_t slot) const {

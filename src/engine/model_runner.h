@@ -34,6 +34,8 @@ class ModelRunner {
   /// Loads an adapter that fits the model; returns its slot. Where it throws, the adapters are as
   /// they were.
   int32_t add_adapter(const model::Adapter& adapter);
+  /// Frees an adapter that no row uses any more.
+  void remove_adapter(int32_t slot) noexcept;
   [[nodiscard]] PagePool& pages() { return pages_; }
   [[nodiscard]] const PagePool& pages() const { return pages_; }
   [[nodiscard]] int64_t page_bytes() const { return kv_shape_.page_bytes(); }

@@ -94,7 +94,16 @@ class Engine {
   /// Loads an adapter: a folder as PEFT saves it, or a GGUF file of llama.cpp. Throws Error if it
   /// does not fit the model or the name is taken, and std::bad_alloc; the engine then is as it was.
   AdapterInfo add_adapter(const std::string& name, const std::string& folder);
+  /// The same where the name may be taken: requests that are submitted from here on use the new
+  /// adapter; those that wait or run end with the weights that they were submitted with, whose
+  /// memory is free when the last of them has ended. Where it throws, the old adapter stays.
+  AdapterInfo replace_adapter(const std::string& name, const std::string& folder);
+  /// The name is unknown from here on; requests that wait or run are as in replace_adapter.
+  /// Returns false, and does nothing, where there is no adapter of that name.
+  bool remove_adapter(const std::string& name);
   [[nodiscard]] bool has_adapter(const std::string& name) const;
+  /// All names, in alphabetical order.
+  [[nodiscard]] std::vector<std::string> adapter_names() const;
 
   [[nodiscard]] const ModelInfo& model() const;
   /// With the defaults filled in; kv_memory is what the cache's pages come to.

@@ -1,5 +1,7 @@
 // Adapters from folders, through the engine, against the model with the adapter added to its
 // weights in double.
+#include <map>
+
 #include <gtest/gtest.h>
 
 #include "compare.h"
@@ -156,6 +158,112 @@ TEST(TinyModelAdapters, OneThatDoesNotFitLeavesItsNameFree) {
   testing::expect_invalid({"unknown adapter \"a\""}, [&] { engine.check(request); });
   (void)engine.add_adapter("a", right.folder.path().string());
   expect_logits(engine, "a", right.merged);
+}
+
+/// Rows of a prompt and a long answer, one with each of the adapters.
+class TinyModelAdapterChanges : public ::testing::Test {
+ protected:
+  /// Bits of a row alone in an engine that has one adapter under the row's name.
+  Completion alone(const Request& request, const TinyAdapter* adapter) {
+    Engine fresh = model.engine({.max_batch = 3, .prefill_chunk = 4});
+    if (adapter != nullptr) {
+      (void)fresh.add_adapter(request.adapter, adapter->folder.path().string());
+    }
+    return testing::run_all(fresh, {request})[0];
+  }
+
+  static Request request(const std::string& adapter, int64_t num_tokens = 9) {
+    Request row = testing::endless_request(testing::random_tokens(num_tokens), 20);
+    row.adapter = adapter;
+    return row;
+  }
+
+  /// Runs all rows to their ends; the completion of each.
+  std::map<RequestId, Completion> finish() {
+    std::map<RequestId, Completion> completions;
+    while (engine.num_unfinished() > 0) {
+      for (Event& event : engine.step()) {
+        if (event.completion) completions[event.request] = std::move(*event.completion);
+      }
+    }
+    return completions;
+  }
+
+  Llama base = model::random_llama(testing::tiny_config(), true);
+  TinyAdapter first{base, 3, {Projection::kQ, Projection::kUp}};
+  TinyAdapter second{base, 20, {Projection::kV, Projection::kDown}};
+  testing::TinyModel model{base};
+  Engine engine = model.engine({.max_batch = 3, .prefill_chunk = 4});
+};
+
+TEST_F(TinyModelAdapterChanges, OneMayComeWhileRowsRun) {
+  (void)engine.add_adapter("a", first.folder.path().string());
+  const Request row = request("a"), plain = request("");
+  const RequestId id = engine.submit(row), plain_id = engine.submit(plain);
+  for (int i = 0; i < 5; ++i) (void)engine.step();
+  (void)engine.add_adapter("b", second.folder.path().string());
+  const Request later = request("b");
+  const RequestId later_id = engine.submit(later);
+  const auto completions = finish();
+  testing::expect_same(completions.at(id), alone(row, &first), "began before");
+  testing::expect_same(completions.at(plain_id), alone(plain, nullptr), "without an adapter");
+  testing::expect_same(completions.at(later_id), alone(later, &second), "came with it");
+  EXPECT_EQ(engine.adapter_names(), (std::vector<std::string>{"a", "b"}));
+}
+
+/// Whether a row waits, takes in its prompt or answers when its adapter goes.
+TEST_F(TinyModelAdapterChanges, RowsEndWithTheWeightsThatTheyBeganWith) {
+  for (const int num_steps : {0, 1, 6}) {
+    for (const bool is_replaced : {false, true}) {
+      (void)engine.replace_adapter("a", first.folder.path().string());
+      const std::vector<Request> rows{request("a"), request("a", 11), request("a"), request("a")};
+      std::vector<RequestId> ids;
+      for (const Request& row : rows) ids.push_back(engine.submit(row));
+      for (int i = 0; i < num_steps; ++i) (void)engine.step();
+      if (is_replaced) {
+        (void)engine.replace_adapter("a", second.folder.path().string());
+      } else {
+        EXPECT_TRUE(engine.remove_adapter("a"));
+      }
+      EXPECT_EQ(engine.has_adapter("a"), is_replaced);
+      // The next one must not get the place of what rows still use.
+      (void)engine.add_adapter("other", second.folder.path().string());
+      const Request later = request("a");
+      const RequestId later_id = engine.submit(later);
+      const auto completions = finish();
+      for (size_t i = 0; i < rows.size(); ++i) {
+        testing::expect_same(completions.at(ids[i]), alone(rows[i], &first),
+                             "step " + std::to_string(num_steps));
+      }
+      if (is_replaced) {
+        testing::expect_same(completions.at(later_id), alone(later, &second), "the new weights");
+      } else {
+        EXPECT_EQ(completions.at(later_id).error, "unknown adapter \"a\"");
+      }
+      EXPECT_TRUE(engine.remove_adapter("other"));
+      EXPECT_FALSE(engine.remove_adapter("other"));
+    }
+  }
+}
+
+TEST_F(TinyModelAdapterChanges, OneThatCannotBeLoadedLeavesTheOldOne) {
+  (void)engine.add_adapter("a", first.folder.path().string());
+  EXPECT_NE(testing::message_of([&] { (void)engine.replace_adapter("a", "/nonexistent"); }),
+            "no error");
+  const Request row = request("a");
+  testing::expect_same(testing::run_all(engine, {row})[0], alone(row, &first), "the old one");
+}
+
+TEST_F(TinyModelAdapterChanges, ACancelledRowLetsGoOfItsAdapter) {
+  (void)engine.add_adapter("a", first.folder.path().string());
+  const RequestId id = engine.submit(request("a"));
+  (void)engine.step();
+  EXPECT_TRUE(engine.remove_adapter("a"));
+  EXPECT_TRUE(engine.cancel(id));
+  (void)engine.add_adapter("a", second.folder.path().string());
+  const Request row = request("a");
+  EXPECT_EQ(finish().at(id).finish_reason, FinishReason::kCancelled);
+  testing::expect_same(testing::run_all(engine, {row})[0], alone(row, &second), "the new one");
 }
 
 }  // namespace

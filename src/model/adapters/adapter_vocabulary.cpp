@@ -155,9 +155,12 @@ AdapterVocabularies::Tables AdapterVocabularies::make(const ExecContext& ctx,
   return tables;
 }
 
-void AdapterVocabularies::add(Tables tables) noexcept {
-  any_ = any_ || tables.embedding != nullptr || tables.head != nullptr;
-  tables_.push_back(std::move(tables));
+void AdapterVocabularies::put(int32_t slot, Tables tables) noexcept {
+  if (static_cast<size_t>(slot) == tables_.size()) tables_.emplace_back();
+  tables_[static_cast<size_t>(slot)] = std::move(tables);
+  any_ = std::ranges::any_of(tables_, [](const Tables& of_slot) {
+    return of_slot.embedding != nullptr || of_slot.head != nullptr;
+  });
 }
 
 }  // namespace heddle::model

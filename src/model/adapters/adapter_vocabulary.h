@@ -59,9 +59,10 @@ class AdapterVocabularies {
   [[nodiscard]] static Tables make(const ExecContext& ctx, const Adapter& adapter,
                                    const PackedWeight& embedding, const PackedWeight& head,
                                    bool tied_head);
-  /// Room for the next slot, so that `add` cannot fail.
+  /// Room for one slot more, so that `put` cannot fail.
   void reserve() { tables_.reserve(tables_.size() + 1); }
-  void add(Tables tables) noexcept;
+  /// Into a slot that there is, in place of what it had, or into the one behind the last.
+  void put(int32_t slot, Tables tables) noexcept;
 
   /// Whether any adapter has a table.
   [[nodiscard]] bool any() const { return any_; }

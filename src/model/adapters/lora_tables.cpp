@@ -125,25 +125,36 @@ int LoraTables::fitting_rank(int64_t rank) const {
 
 int32_t LoraTables::add(const ExecContext& ctx, const Adapter& adapter,
                         std::vector<SliceAffine> affines) {
-  const auto slot = static_cast<int32_t>(adapters_.size());
+  const auto free = std::ranges::find(adapters_, false, &Loaded::is_used);
+  const auto slot = static_cast<int32_t>(free - adapters_.begin());
   make_room(affines, slot);
-  adapters_.push_back(copy(ctx, adapter));
+  Loaded copied = copy(ctx, adapter, slot);
+  if (free == adapters_.end()) adapters_.emplace_back();
+  Loaded& added = adapters_[static_cast<size_t>(slot)];
+  added = std::move(copied);
   try {
     int32_t max_rank = tables_.max_rank;
-    for (const Weights& w : adapters_.back().weights) max_rank = std::max(max_rank, w.rank);
+    for (const Weights& w : added.weights) max_rank = std::max(max_rank, w.rank);
     // The slots and the largest rank of a table are fixed: where they do not do, all are made anew.
     if (slot < tables_.capacity && max_rank == tables_.max_rank) {
-      put(ctx, adapters_.back());
+      put(ctx, added);
     } else {
       tables_ = make_tables(ctx, max_rank);
     }
   } catch (...) {
-    adapters_.pop_back();
+    added = {};
     throw;
   }
-  adapters_.back().affines = std::move(affines);
-  put_affines(adapters_.back().affines, slot);
+  added.affines = std::move(affines);
+  put_affines(added.affines, slot);
   return slot;
+}
+
+void LoraTables::remove(const ExecContext& ctx, int32_t slot) noexcept {
+  Loaded& adapter = adapters_[static_cast<size_t>(slot)];
+  take_out(ctx, adapter);
+  take_out_affines(adapter.affines, slot);
+  adapter = {};
 }
 
 const LoraTables::Site& LoraTables::site(int64_t layer, LoraSite site) const {
@@ -173,8 +184,25 @@ void LoraTables::put_affines(const std::vector<SliceAffine>& affines, int32_t sl
   }
 }
 
-/// Copies the weights of the adapter in the next slot to one piece of memory.
-LoraTables::Loaded LoraTables::copy(const ExecContext& ctx, const Adapter& adapter) const {
+/// Leaves a site empty where no other adapter has values there.
+void LoraTables::take_out_affines(const std::vector<SliceAffine>& affines, int32_t slot) noexcept {
+  for (const SliceAffine& affine : affines) {
+    const auto [site, slice] = place_of(affine.projection);
+    SiteAffines& of_site = affines_[site_index(affine.layer, site)];
+    if (of_site.empty()) continue;  // since the slot's slice before this one
+    of_site[static_cast<size_t>(slot)] = {};
+    const auto has_none = [](const auto& slices) {
+      return std::ranges::all_of(slices, [](const AffineView& view) {
+        return view.factor == nullptr && view.offset == nullptr;
+      });
+    };
+    if (std::ranges::all_of(of_site, has_none)) of_site.clear();
+  }
+}
+
+/// Copies the weights of an adapter, which gets `slot`, to one piece of memory.
+LoraTables::Loaded LoraTables::copy(const ExecContext& ctx, const Adapter& adapter,
+                                    int32_t slot) const {
   struct Copy {
     Half half;
     Target target;
@@ -194,7 +222,7 @@ LoraTables::Loaded LoraTables::copy(const ExecContext& ctx, const Adapter& adapt
     }
   }
   for (const Copy& copy : halves) num_bytes += padded(copy.target.num_bytes());
-  Loaded copied{allocate_zeroed(ctx.device, num_bytes), {}, {}};
+  Loaded copied{.memory = allocate_zeroed(ctx.device, num_bytes), .is_used = true};
   std::byte* next = copied.memory.get();
   const auto keep = [&](const Copy& copy) -> ConstTensorView {
     const auto& [half, target] = copy;
@@ -214,7 +242,7 @@ LoraTables::Loaded LoraTables::copy(const ExecContext& ctx, const Adapter& adapt
       const auto [site, slice] = kPlaces[static_cast<size_t>(pair.projection) + size_t(i)];
       copied.weights.push_back({.site = pair.layer * kNumLoraSites + static_cast<int64_t>(site),
                                 .slice = slice,
-                                .slot = static_cast<int32_t>(adapters_.size()),
+                                .slot = slot,
                                 .rank = rank,
                                 .scale = pair.scale,
                                 .a = a,
@@ -239,7 +267,7 @@ LoraTables::Tables LoraTables::make_tables(const ExecContext& ctx, int32_t max_r
   return made;
 }
 
-/// Puts the last adapter into the tables that there are, and into new ones where it is the first
+/// Puts an adapter into the tables that there are, and into new ones where it is the first
 /// of its dtype at a site.
 void LoraTables::put(const ExecContext& ctx, const Loaded& adapter) {
   std::vector<Site> more(tables_.sites.size());

@@ -58,6 +58,9 @@ class LoraTables {
   /// tables may be at work. Where it throws, as without memory, the tables are those of before.
   int32_t add(const ExecContext& ctx, const Adapter& adapter,
               std::vector<SliceAffine> affines = {});
+  /// Frees the adapter's weights; its slot touches nothing, and the next adapter may get it. No
+  /// call that reads the tables may be at work.
+  void remove(const ExecContext& ctx, int32_t slot) noexcept;
 
   [[nodiscard]] const Site& site(int64_t layer, LoraSite site) const;
   /// Empty where no adapter does more at the site than to add its delta.
@@ -77,9 +80,10 @@ class LoraTables {
 
   /// An adapter's weights on the device, with their memory.
   struct Loaded {
-    DeviceBytes memory;
-    std::vector<Weights> weights;
-    std::vector<SliceAffine> affines;
+    DeviceBytes memory{};
+    std::vector<Weights> weights{};
+    std::vector<SliceAffine> affines{};
+    bool is_used = false;  // false: the slot is free
   };
   struct Tables {
     std::vector<Site> sites;  // [layer * kNumLoraSites + site]
@@ -87,12 +91,13 @@ class LoraTables {
     int32_t max_rank = 0;
   };
 
-  [[nodiscard]] Loaded copy(const ExecContext& ctx, const Adapter& adapter) const;
+  [[nodiscard]] Loaded copy(const ExecContext& ctx, const Adapter& adapter, int32_t slot) const;
   [[nodiscard]] Tables make_tables(const ExecContext& ctx, int32_t max_rank) const;
   void put(const ExecContext& ctx, const Loaded& adapter);
   void take_out(const ExecContext& ctx, const Loaded& adapter) noexcept;
   void make_room(const std::vector<SliceAffine>& affines, int32_t slot);
   void put_affines(const std::vector<SliceAffine>& affines, int32_t slot) noexcept;
+  void take_out_affines(const std::vector<SliceAffine>& affines, int32_t slot) noexcept;
   void add_table(const ExecContext& ctx, Site& to, const Weights& weights,
                  const Tables& size) const;
   static SiteTable* find(Site& site, const Weights& weights);

@@ -119,5 +119,25 @@ TEST_F(LoraTablesTest, TheFormDoesNotChangeTheSums) {
   }
 }
 
+/// Whatever was in a slot, it is what it is in tables that never had another.
+TEST_F(LoraTablesTest, ASlotIsFreeAgainAndTouchesNothing) {
+  const LoraForm form = LoraForm::of(DeviceType::kCpu, DType::kFloat32);
+  LoraTables tables = case_.make(ctx_, form);
+  for (const int slot : {3, 1}) tables.remove(ctx_, slot);
+  for (int site = 0; site < kNumLoraSites; ++site) {
+    const std::vector<float> x = case_.random_inputs<float>(site);
+    for (const std::vector<float>& sums : case_.deltas(ctx_, tables, 0, site, x)) {
+      const size_t width = sums.size() / LoraTablesCase::kNumRows;
+      for (const size_t slot : {1, 3}) {
+        for (size_t i = 0; i < width; ++i) ASSERT_EQ(sums[slot * width + i], 0.0f) << site;
+      }
+    }
+  }
+  EXPECT_EQ(tables.add(ctx_, case_.adapter(1)), 1);
+  EXPECT_EQ(tables.add(ctx_, case_.adapter(3)), 3);
+  case_.expect_the_sums_of_the_reference<float>(ctx_, tables, 1e-5);
+  EXPECT_EQ(tables.add(ctx_, case_.adapter(0)), LoraTablesCase::kNumAdapters);
+}
+
 }  // namespace
 }  // namespace heddle::model
