@@ -7,8 +7,9 @@ include(CMakePackageConfigHelpers)
 set_target_properties(heddle_engine PROPERTIES EXPORT_NAME engine)
 set_target_properties(heddle_c PROPERTIES EXPORT_NAME c)
 set_target_properties(heddle_c_static PROPERTIES EXPORT_NAME c_static)
-install(TARGETS heddle heddle_engine heddle_c heddle_c_static EXPORT heddle_targets)
-add_custom_target(heddle_installed DEPENDS heddle heddle_engine heddle_c heddle_c_static)
+set_target_properties(heddle_c_engine PROPERTIES EXPORT_NAME c_engine)
+install(TARGETS heddle heddle_engine heddle_c heddle_c_static heddle_c_engine EXPORT heddle_targets)
+add_custom_target(heddle_installed DEPENDS heddle heddle_engine heddle_c heddle_c_static heddle_c_engine)
 if(TARGET heddle_program)
   add_dependencies(heddle_installed heddle_program)
 endif()
@@ -23,8 +24,9 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/heddle-config.cmake ${CMAKE_CURRENT_BI
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/heddle)
 
 string(REGEX REPLACE "[^/]+" ".." HEDDLE_PC_TO_PREFIX ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-foreach(package IN ITEMS heddle heddle_c)
+foreach(package IN ITEMS heddle heddle_c heddle_c_engine)
   configure_file(cmake/${package}.pc.in ${package}.pc @ONLY)
 endforeach()
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/heddle.pc ${CMAKE_CURRENT_BINARY_DIR}/heddle_c.pc
+              ${CMAKE_CURRENT_BINARY_DIR}/heddle_c_engine.pc
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

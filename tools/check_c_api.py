@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Every function of include/heddle/ops has a C function of its name in c_api.h, and every overload has one of its own, but for NOT_IN_C."""
+"""Every function of include/heddle/ops has a C function of its name in c_api.h, and every overload has one of its own, but for NOT_IN_C;
+and what heddle::Engine does, takes and tells is in c_engine.h, but for NOT_IN_C_ENGINE."""
 
 import pathlib
 import re
@@ -21,11 +22,52 @@ OVERLOADS = {
 # What the engine alone uses so far; docs/c_interface.md says so.
 NOT_IN_C = {"add", "scale", "soft_cap", "quantize", "can_quantize", "check_rope_params", "yarn_attention_factor"}
 
+# Functions of heddle::Engine and fields of its structs under other names in C, and those that C does without: the thread of a C engine
+# steps by itself.
+IN_C_ENGINE = {"replace_adapter": "add_adapter", "model": "get_model", "load": "get_load", "options": "get_model", "step": "poll",
+               "model_path": "create"}
+NOT_IN_C_ENGINE = {"check", "num_unfinished", "stats", "tokenize", "prompt_logits", "adapter_names"}
+STRUCTS = {"EngineOptions": "heddle_engine_options", "Request": "heddle_engine_request", "SamplingOptions": "heddle_engine_request",
+           "Message": "heddle_message", "Completion": "heddle_engine_event", "Event": "heddle_engine_event"}
+NOT_FIELDS = {"model_path": "an argument", "sampling": "its fields", "completion": "its fields"}
+
+
+def body_of(text, head):
+    """What stands between the braces behind `head`."""
+    start = text.index(head) + len(head)
+    return text[start:text.index("\n}", start)]
+
+
+def fields_of(body):
+    """Names of the fields of a C or C++ struct, without comments and functions."""
+    body = re.sub(r"//[^\n]*|/\*.*?\*/|\{\}", "", body, flags=re.DOTALL)
+    body = re.sub(r"\(\*(\w+)\)\([^)]*\)", r" \1", body)  # a pointer to a function
+    statements = [re.sub(r"<[^;]*>", "", s).split("=")[0] for s in body.split(";")]
+    return {name for s in statements for name in re.findall(r"(\w+)\s*(?:,|$)", s.strip())}
+
+
+def engine_problems():
+    cpp = "".join((INCLUDE / "engine" / name).read_text() for name in ("engine.h", "request.h"))
+    c = (INCLUDE / "c_engine.h").read_text()
+    functions = set(re.findall(r"\bheddle_engine_(\w+)\(", c))
+    public = body_of(cpp, "class Engine {").split(" private:")[0]
+    names = set(re.findall(r"^  (?:\[\[nodiscard\]\] )?[\w:<>&, ]+[ &](\w+)\(", public, re.MULTILINE)) - {"operator"}
+    problems = [f"no function for Engine::{name} in c_engine.h" for name in sorted(names - NOT_IN_C_ENGINE - {"Engine"})
+                if IN_C_ENGINE.get(name, name) not in functions]
+    for struct, in_c in STRUCTS.items():
+        body = body_of(c, f"typedef struct {in_c} {{")
+        wanted = fields_of(body_of(cpp, f"struct {struct} {{")) - NOT_FIELDS.keys()
+        assert len(wanted) > 1 or struct == "Event", (struct, wanted)
+        told = fields_of(body) | ({"answer"} if "answer" in body else set())
+        problems += [f"no field for {struct}::{name} in {in_c}" for name in sorted(wanted - told)]
+    assert len(names) > 10, names
+    return problems
+
 
 def main():
     has = set(C.findall((INCLUDE / "c_api.h").read_text()))
     names = [name for header in sorted((INCLUDE / "ops").glob("*.h")) for name in CPP.findall(header.read_text())]
-    missing = []
+    missing = engine_problems()
     for name in sorted(set(names) - NOT_IN_C):
         wanted = [name, *OVERLOADS.get(name, [])]
         missing += [f"no heddle_{c} for {name}" for c in wanted if c not in has]

@@ -24,7 +24,8 @@ LIBRARIES = {
 
 # folder: (folders it may include besides itself, libraries it may include). The first entry that matches a file's folder
 # counts. "own headers" are heddle/ops/<family>.h and what that header includes; "system" are headers of the platform.
-# An op's adapters to C and Python, src/ops/.../X_c.cpp and X_python.cpp, have layers of their own: they see what their users see.
+# An op's adapters to C and Python, src/ops/.../X_c.cpp and X_python.cpp, have layers of their own: they see what their users see. Those of
+# the engine see its thread besides.
 LAYERS = {
     "include/heddle/core": ([], []),
     "include/heddle/ops": (["include/heddle/core"], []),
@@ -33,8 +34,8 @@ LAYERS = {
     "src/core": (["include/heddle"], ["system"]),
     "src/cpu": (["include/heddle/core", "src/core"], ["highway", "system"]),
     "src/cuda": (["include/heddle/core", "include/heddle/config.h", "src/core"], ["cuda", "system"]),
-    "X_c": (["include/heddle", "src/capi"], ["dlpack"]),
-    "X_python": (["include/heddle", "python/bindings"], ["nanobind", "python", "system"]),
+    "X_c": (["include/heddle", "src/capi", "src/engine/engine_thread.h", "src/engine/test"], ["dlpack"]),
+    "X_python": (["include/heddle", "python/bindings", "src/engine/engine_thread.h"], ["nanobind", "python", "system"]),
     "src/ops": (["own headers", "include/heddle/core", "include/heddle/config.h", "src/core", "src/cpu", "src/cuda"],
                 ["highway", "cuda", "system"]),
     "src/files": (["include/heddle/core", "include/heddle/ops/linear.h"], ["json", "system"]),
@@ -92,7 +93,7 @@ ROOMS = {
 # Tests, benches and references may also use the test tools and every public op, to compare one with another.
 TEST_FILE = re.compile(r"/(test|bench)/|^python/tests/")
 TEST_EXTRA = (["src/testing", "include/heddle"], ["gtest", "benchmark", "highway", "json", "system"])
-ADAPTER = re.compile(r"^src/ops/.*(_c|_python)(_cuda_test|_test)?[.](?:h|cpp)$")
+ADAPTER = re.compile(r"^src/(?:ops|engine)/.*(_c|_python)(_cuda_test|_test)?[.](?:h|cpp)$")
 
 
 def is_within(path, folder):

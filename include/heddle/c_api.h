@@ -24,6 +24,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "heddle/c_status.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -37,19 +39,6 @@ int32_t heddle_abi_version(void);
 
 /* The library's version, "major.minor.patch". */
 const char* heddle_version(void);
-
-typedef enum heddle_status {
-  HEDDLE_OK = 0,
-  /* The caller's mistake; the message names the argument and the values. */
-  HEDDLE_INVALID_ARGUMENT = 1,
-  /* Nothing wrong, but not implemented for this dtype, size or device. */
-  HEDDLE_UNSUPPORTED = 2,
-  /* Of the workspace, or of the machine, which may also have no more threads to give. */
-  HEDDLE_OUT_OF_MEMORY = 3,
-  HEDDLE_CUDA_ERROR = 4,
-  /* A bug of heddle. */
-  HEDDLE_INTERNAL_ERROR = 5
-} heddle_status;
 
 /* The message of the last call of this thread that failed, "" when none has; stays valid until the
    next failure. */

@@ -6,32 +6,19 @@
 #include "heddle/core/error.h"
 
 #include "capi/c_context.h"
+#include "capi/last_error.h"
 
 namespace heddle::capi {
 
-/// To be called while an exception is handled: keeps its message for heddle_last_error and gives
-/// its code.
-[[nodiscard]] heddle_status report_current_exception() noexcept;
-
-/// Runs the body of a C function; what it throws becomes a status.
-template <class Body>
-[[nodiscard]] heddle_status guard(const Body& body) noexcept {
-  try {
-    body();
-    return HEDDLE_OK;
-  } catch (...) {
-    return report_current_exception();
-  }
-}
-
-/// The same for a function that returns a size: SIZE_MAX, which no memory has, where it fails.
+/// Runs the body of a C function that returns a size: SIZE_MAX, which no memory has, where it
+/// fails.
 template <class Body>
 [[nodiscard]] size_t guard_size(const Body& body) noexcept {
   size_t bytes = SIZE_MAX;
   return guard([&] { bytes = body(); }) == HEDDLE_OK ? bytes : SIZE_MAX;
 }
 
-/// The same for a function of a context, whose device is the thread's current one meanwhile:
+/// Runs the body of a function of a context, whose device is the thread's current one meanwhile:
 /// body(const ExecContext&).
 template <class Body>
 [[nodiscard]] heddle_status guard(heddle_context* context, const Body& body) noexcept {

@@ -63,20 +63,27 @@ done
 built_by_cmake c
 for program in "$work"/c/*.c; do
   name=$(basename "$program" .c)
+  [ "$name" = engine ] && package=heddle_c_engine || package=heddle_c
   echo "--- $name in C, found by CMake"
-  "$work/c/build/$name"
+  run_example "$work/c/build/$name"
   echo "--- $name in C, found by pkg-config"
-  cc -std=c11 -Wall -Wextra -pedantic -Werror "$program" -o "$work/$name" $(flags heddle_c --cflags --libs) -lm
-  LD_LIBRARY_PATH="$libraries" "$work/$name"
+  cc -std=c11 -Wall -Wextra -pedantic -Werror "$program" -o "$work/$name" $(flags $package --cflags --libs) -lm
+  LD_LIBRARY_PATH="$libraries" run_example "$work/$name"
+  [ "$name" != engine ] || continue
   echo "--- $name in C, linked statically"
   cc -std=c11 "$program" -o "$work/$name" $(flags heddle_c --cflags) \
     "$libraries/libheddle_c.a" "$libraries/libheddle.a" $(flags libhwy --libs) -lstdc++ -lm -pthread
   "$work/$name"
 done
 
-echo "--- the C library shows the functions of its header and nothing else"
-diff <(nm -D --defined-only "$libraries/libheddle_c.so" | awk '{print $3}' | sort) \
-     <(grep -ohE '\bheddle_[a-z0-9_]+\(' "$work/prefix/include/heddle/c_api.h" | tr -d '(' | sort -u)
+# shows LIBRARY HEADER: it shows the functions of its header and no other symbol.
+shows() {
+  echo "--- $1 shows the functions of $2 and nothing else"
+  diff <(nm -D --defined-only "$libraries/$1" | awk '{print $3}' | sort) \
+       <(grep -ohE '\bheddle_[a-z0-9_]+\(' "$work/prefix/include/heddle/$2" | tr -d '(' | sort -u)
+}
+shows libheddle_c.so c_api.h
+shows libheddle_c_engine.so c_engine.h
 
 if [ -x "$build/heddle" ]; then
   echo "--- the installed program"

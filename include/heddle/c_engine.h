@@ -1,0 +1,206 @@
+#ifndef HEDDLE_C_ENGINE_H_
+#define HEDDLE_C_ENGINE_H_
+
+/* heddle's engine for C and other languages: one model with many LoRA adapters, requests in, events
+ * out. C11, and C++ from 11 on; library heddle_c_engine. It needs nothing of heddle/c_api.h, whose
+ * operations are a library of their own; a program may use both.
+ *
+ * - An engine has a thread of its own that runs the steps: nothing has to be called for an answer
+ *   to go on.
+ * - Strings that go in are heddle_string: a pointer and a number of bytes, UTF-8, read during the
+ *   call alone; a NUL byte at the end is not needed. {NULL, 0} is a string that is not given. Names
+ *   have at most 1,024 bytes, paths 4,096, all others 1 GiB. Strings that come out have their
+ *   length besides, and a NUL byte behind it.
+ * - A function returns HEDDLE_OK or what went wrong; the message is heddle_engine_last_error(). No
+ *   C++ exception ever leaves. A request that cannot run is submitted all the same and ends with an
+ *   error of its own: its last event has the sentence.
+ * - Options and requests are structs with an init function that gives every field its default; call
+ *   it before you set fields. A struct changes only with HEDDLE_ENGINE_ABI_VERSION, and so does the
+ *   number in the library's file name.
+ *
+ * Threads. All functions of one engine may be called from any threads, also at the same time, but
+ * for heddle_engine_destroy: when it is called, no other call of the engine may be running, and
+ * none may follow. What waits: _create (loads the model), _add_adapter, _remove_adapter,
+ * _has_adapter and _load, each until the step that is at work has ended and what came before it is
+ * done; _poll, as long as it is told; _destroy, until the thread has ended. _submit and _cancel
+ * return at once. A request that was submitted before a call of _add_adapter or _remove_adapter
+ * uses the adapters of before, whether or not it runs by then.
+ *
+ * A request's tokens and log-probabilities do not depend on what runs beside it, nor on threads,
+ * pages or chunks. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "heddle/c_status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Version, errors ------------------------------------------------------------------------- */
+
+#define HEDDLE_ENGINE_ABI_VERSION 1
+
+/* HEDDLE_ENGINE_ABI_VERSION of the library that is loaded; it fits this header when both are equal.
+ */
+int32_t heddle_engine_abi_version(void);
+
+/* The library's version, "major.minor.patch". */
+const char* heddle_engine_version(void);
+
+/* The message of the last call of this thread that failed, "" when none has; stays valid until the
+   next failure. */
+const char* heddle_engine_last_error(void);
+
+/* ---- Engines --------------------------------------------------------------------------------- */
+
+typedef struct heddle_string {
+  const char* data;
+  size_t size; /* bytes */
+} heddle_string;
+
+typedef struct heddle_engine heddle_engine;
+
+/* What heddle::EngineOptions says of each. */
+typedef struct heddle_engine_options {
+  int32_t max_batch;     /* 16: rows that run at once */
+  int32_t num_threads;   /* 0: one per processor */
+  int32_t page_size;     /* 16: tokens in a page of the KV cache */
+  int32_t prefill_chunk; /* 512: prompt tokens that one step takes in, at most */
+  int64_t max_context;   /* 0: what the model was made for; tokens of one row, prompt and answer */
+  int64_t kv_memory;     /* 0: half of the memory that is available; bytes of the KV cache */
+  heddle_string weights; /* {NULL, 0}: as they are stored; "q8_0", ...: packed when loaded */
+  /* NULL; called by the thread that creates the engine while it reads the model. */
+  void (*on_load)(void* user_data, int64_t done_bytes, int64_t total_bytes);
+  void* user_data; /* NULL; goes to on_load */
+} heddle_engine_options;
+void heddle_engine_options_init(heddle_engine_options* options);
+
+/* Loads a model: a GGUF file, a folder that transformers saved, or a name in the local Hugging Face
+   cache. options NULL: the defaults. *engine is NULL where it fails. */
+heddle_status heddle_engine_create(heddle_engine** engine, heddle_string model,
+                                   const heddle_engine_options* options);
+/* Cancels what is unfinished, tells the ends to the callbacks, and frees the engine; NULL is fine.
+   Not to be called by a callback. Events that were taken from _poll stay valid. */
+void heddle_engine_destroy(heddle_engine* engine);
+
+/* Facts of the model; the strings live as long as the engine. */
+typedef struct heddle_engine_model {
+  heddle_string path, name, architecture;
+  int64_t num_layers, hidden_size, vocab_size, num_parameters, weight_bytes;
+  int64_t max_context; /* tokens of one row in this engine */
+  int64_t kv_memory;   /* bytes of the KV cache */
+} heddle_engine_model;
+heddle_status heddle_engine_get_model(heddle_engine* engine, heddle_engine_model* model);
+
+/* How much there is to do, and how full the KV cache is. */
+typedef struct heddle_engine_load {
+  int64_t num_waiting, num_running;  /* requests */
+  int64_t num_pages, num_free_pages; /* of the KV cache; free: set aside for no request */
+} heddle_engine_load;
+heddle_status heddle_engine_get_load(heddle_engine* engine, heddle_engine_load* load);
+
+/* ---- Adapters -------------------------------------------------------------------------------- */
+
+/* Loads a LoRA adapter as PEFT saves it, from its folder. Rows may run beside it. `replace`: where
+   the name is taken, the new one takes its place at once for all requests that follow; those that
+   were submitted before end with the weights that they began with. Without it a name that is taken
+   is an error. Where it fails the adapters stay as they were. */
+heddle_status heddle_engine_add_adapter(heddle_engine* engine, heddle_string name,
+                                        heddle_string folder, bool replace);
+/* The name is unknown to requests that follow; those that were submitted before end with the
+   adapter, whose memory is free when the last of them has ended. HEDDLE_INVALID_ARGUMENT where
+   there is none of that name. */
+heddle_status heddle_engine_remove_adapter(heddle_engine* engine, heddle_string name);
+heddle_status heddle_engine_has_adapter(heddle_engine* engine, heddle_string name, bool* has);
+
+/* ---- Events ---------------------------------------------------------------------------------- */
+
+typedef int32_t heddle_finish_reason;
+enum {
+  HEDDLE_FINISH_NONE = 0,     /* the request goes on */
+  HEDDLE_FINISH_STOP = 1,     /* end token or stop string */
+  HEDDLE_FINISH_LENGTH = 2,   /* max_tokens or the context's end */
+  HEDDLE_FINISH_ERROR = 3,    /* it cannot run, or go on; `error` says why */
+  HEDDLE_FINISH_CANCELLED = 4 /* heddle_engine_cancel, heddle_engine_destroy */
+};
+
+/* News of a request. Every request has exactly one event whose finish_reason is not
+   HEDDLE_FINISH_NONE, its last; of the fields behind it the others have nothing. */
+typedef struct heddle_engine_event {
+  int64_t request;
+  heddle_string text; /* what has become final since the last event: whole characters, UTF-8 */
+  heddle_finish_reason finish_reason;
+  heddle_string answer;     /* all of the text, without end token and stop string */
+  const int32_t* token_ids; /* [num_tokens] of the answer, without the end token */
+  const float* logprobs;    /* [num_tokens] natural log of each token's probability */
+  size_t num_tokens;
+  int64_t prompt_tokens;
+  heddle_string error; /* one sentence */
+} heddle_engine_event;
+
+/* Gets the events of one request. Called by the engine's thread between two steps, so that it holds
+   up all requests while it works; the event is valid during the call. It may call every function of
+   the engine but _poll and _destroy. It must not throw, nor leave by longjmp. */
+typedef void (*heddle_engine_callback)(void* user_data, const heddle_engine_event* event);
+
+/* ---- Requests -------------------------------------------------------------------------------- */
+
+typedef struct heddle_message {
+  heddle_string role, content;
+} heddle_message;
+
+/* What heddle::Request says of each. One of the four prompts is given: messages and messages_json
+   go through the model's chat template, text and token_ids are taken as they are. */
+typedef struct heddle_engine_request {
+  const heddle_message* messages; /* NULL */
+  size_t num_messages;            /* 0 */
+  heddle_string messages_json;    /* as OpenAI clients send them */
+  heddle_string text;
+  const int32_t* token_ids; /* NULL */
+  size_t num_token_ids;     /* 0 */
+
+  heddle_string adapter;     /* {NULL, 0}: the base model */
+  int64_t max_tokens;        /* 256 */
+  float temperature;         /* 0: the most likely token */
+  int32_t top_k;             /* 0: all */
+  float top_p;               /* 1: all */
+  float min_p;               /* 0: all */
+  int64_t seed;              /* 0 */
+  const heddle_string* stop; /* NULL; the text ends before the first of these */
+  size_t num_stop;           /* 0 */
+  bool ignore_end;           /* false; true: the end token does not end the answer */
+
+  /* For conversations alone, JSON. */
+  heddle_string tools_json, documents_json, template_kwargs_json;
+  bool add_generation_prompt; /* true */
+
+  heddle_engine_callback on_event; /* NULL: the events are for heddle_engine_poll */
+  void* user_data;                 /* NULL; goes to on_event */
+} heddle_engine_request;
+void heddle_engine_request_init(heddle_engine_request* request);
+
+/* Queues a request; everything it points to is copied. *id names it in events, from 0. The first
+   event may come before this returns. */
+heddle_status heddle_engine_submit(heddle_engine* engine, const heddle_engine_request* request,
+                                   int64_t* id);
+/* Ends a request before the next step. Its last event has HEDDLE_FINISH_CANCELLED and what the
+   answer was so far, or the end that came first. *was_unfinished, which may be NULL: false, and
+   nothing happens, for one that has ended or was never submitted. */
+heddle_status heddle_engine_cancel(heddle_engine* engine, int64_t id, bool* was_unfinished);
+
+/* The news of the request without a callback that has waited longest for its reader; all that came
+   since its last event is one event. Waits up to timeout_ms, below 0 without end; *event is NULL
+   where nothing came. Several threads may poll, each event goes to one of them. */
+heddle_status heddle_engine_poll(heddle_engine* engine, int64_t timeout_ms,
+                                 heddle_engine_event** event);
+/* NULL is fine. */
+void heddle_engine_event_destroy(heddle_engine_event* event);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* HEDDLE_C_ENGINE_H_ */

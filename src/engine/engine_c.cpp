@@ -1,0 +1,307 @@
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "heddle/c_engine.h"
+#include "heddle/config.h"
+#include "heddle/core/error.h"
+
+#include "capi/last_error.h"
+#include "engine/engine_thread.h"
+
+struct heddle_engine {
+  explicit heddle_engine(const heddle::EngineOptions& options) : thread(options) {}
+
+  std::shared_ptr<heddle::EventQueue> polled = std::make_shared<heddle::EventQueue>();
+  heddle::EngineThread thread;  // ends before the queue that it tells
+};
+
+namespace heddle::capi {
+namespace {
+
+constexpr size_t kMaxName = 1024, kMaxPath = 4096, kMaxText = size_t{1} << 30;
+
+template <class T>
+T& required(const char* name, T* pointer) {
+  HEDDLE_CHECK(pointer != nullptr, name, " is NULL");
+  return *pointer;
+}
+
+std::string string_of(const char* name, heddle_string text, size_t limit = kMaxText) {
+  HEDDLE_CHECK(text.data != nullptr || text.size == 0, name, ".data is NULL, but it has ",
+               text.size, " bytes");
+  HEDDLE_CHECK(text.size <= limit, name, " has ", text.size, " bytes, expected at most ", limit);
+  return text.size == 0 ? std::string() : std::string(text.data, text.size);
+}
+
+/// Of a file or folder: a NUL byte would end it for the system.
+std::string path_of(const char* name, heddle_string text) {
+  std::string path = string_of(name, text, kMaxPath);
+  HEDDLE_CHECK(!path.empty(), name, " is empty");
+  HEDDLE_CHECK(path.find('\0') == std::string::npos, name, " holds a NUL byte");
+  return path;
+}
+
+template <class T>
+const T* array_of(const char* name, const T* first, size_t count) {
+  HEDDLE_CHECK(first != nullptr || count == 0, name, " is NULL, but it has ", count, " elements");
+  HEDDLE_CHECK(count <= kMaxText / sizeof(T), name, " has ", count, " elements, expected at most ",
+               kMaxText / sizeof(T));
+  return first;
+}
+
+heddle_string view_of(const std::string& text) { return {text.c_str(), text.size()}; }
+
+Request request_of(const heddle_engine_request& given) {
+  Request request;
+  const heddle_message* messages = array_of("messages", given.messages, given.num_messages);
+  for (size_t i = 0; i < given.num_messages; ++i) {
+    request.messages.push_back(
+        {string_of("role", messages[i].role), string_of("content", messages[i].content)});
+  }
+  request.messages_json = string_of("messages_json", given.messages_json);
+  std::string text = string_of("text", given.text);
+  if (given.text.data != nullptr) request.text = std::move(text);
+  if (const int32_t* ids = array_of("token_ids", given.token_ids, given.num_token_ids)) {
+    request.token_ids.emplace(ids, ids + given.num_token_ids);
+  }
+  request.adapter = string_of("adapter", given.adapter, kMaxName);
+  request.max_tokens = given.max_tokens;
+  request.sampling = {.temperature = given.temperature,
+                      .top_k = given.top_k,
+                      .top_p = given.top_p,
+                      .min_p = given.min_p,
+                      .seed = given.seed};
+  const heddle_string* stop = array_of("stop", given.stop, given.num_stop);
+  for (size_t i = 0; i < given.num_stop; ++i) request.stop.push_back(string_of("stop", stop[i]));
+  request.ignore_end = given.ignore_end;
+  request.tools_json = string_of("tools_json", given.tools_json);
+  request.documents_json = string_of("documents_json", given.documents_json);
+  request.template_kwargs_json = string_of("template_kwargs_json", given.template_kwargs_json);
+  request.add_generation_prompt = given.add_generation_prompt;
+  return request;
+}
+
+EngineOptions options_of(heddle_string model, const heddle_engine_options& given) {
+  EngineOptions options{.model_path = path_of("model", model),
+                        .max_batch = given.max_batch,
+                        .num_threads = given.num_threads,
+                        .page_size = given.page_size,
+                        .prefill_chunk = given.prefill_chunk,
+                        .max_context = given.max_context,
+                        .kv_memory = given.kv_memory,
+                        .weights = string_of("options.weights", given.weights, kMaxName)};
+  if (given.on_load != nullptr) {
+    options.on_load = [on_load = given.on_load, data = given.user_data](
+                          int64_t done, int64_t total) { on_load(data, done, total); };
+  }
+  return options;
+}
+
+heddle_finish_reason reason_of(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: return HEDDLE_FINISH_STOP;
+    case FinishReason::kLength: return HEDDLE_FINISH_LENGTH;
+    case FinishReason::kError: return HEDDLE_FINISH_ERROR;
+    case FinishReason::kCancelled: return HEDDLE_FINISH_CANCELLED;
+  }
+  return HEDDLE_FINISH_ERROR;
+}
+
+/// The event as C sees it; points into `event`.
+heddle_engine_event view_of(const Event& event) {
+  static const Completion nothing;
+  const Completion& completion = event.completion ? *event.completion : nothing;
+  return {
+      .request = event.request,
+      .text = view_of(event.text),
+      .finish_reason = event.completion ? reason_of(completion.finish_reason) : HEDDLE_FINISH_NONE,
+      .answer = view_of(completion.text),
+      .token_ids = completion.token_ids.data(),
+      .logprobs = completion.logprobs.data(),
+      .num_tokens = completion.token_ids.size(),
+      .prompt_tokens = completion.prompt_tokens,
+      .error = view_of(completion.error)};
+}
+
+/// An event that a caller has taken, with what it points to.
+struct TakenEvent : heddle_engine_event {
+  void set(Event&& taken) noexcept {
+    event = std::move(taken);
+    static_cast<heddle_engine_event&>(*this) = view_of(event);
+  }
+  Event event{};
+};
+
+class CallbackSink final : public EventSink {
+ public:
+  CallbackSink(heddle_engine_callback on_event, void* user_data)
+      : on_event_(on_event), user_data_(user_data) {}
+
+  void expect(RequestId /*request*/) override {}
+  void tell(Event&& event) noexcept override {
+    const heddle_engine_event view = view_of(event);
+    on_event_(user_data_, &view);
+  }
+
+ private:
+  heddle_engine_callback on_event_;
+  void* user_data_;
+};
+
+}  // namespace
+}  // namespace heddle::capi
+
+using heddle::capi::guard;
+using heddle::capi::required;
+
+int32_t heddle_engine_abi_version() { return HEDDLE_ENGINE_ABI_VERSION; }
+const char* heddle_engine_version() { return heddle::kVersion; }
+const char* heddle_engine_last_error() { return heddle::capi::last_message(); }
+
+void heddle_engine_options_init(heddle_engine_options* options) {
+  const heddle::EngineOptions defaults;
+  *options = {.max_batch = defaults.max_batch,
+              .num_threads = defaults.num_threads,
+              .page_size = defaults.page_size,
+              .prefill_chunk = defaults.prefill_chunk,
+              .max_context = defaults.max_context,
+              .kv_memory = defaults.kv_memory,
+              .weights = {nullptr, 0},
+              .on_load = nullptr,
+              .user_data = nullptr};
+}
+
+void heddle_engine_request_init(heddle_engine_request* request) {
+  const heddle::Request defaults;
+  *request = {};
+  request->max_tokens = defaults.max_tokens;
+  request->temperature = defaults.sampling.temperature;
+  request->top_k = defaults.sampling.top_k;
+  request->top_p = defaults.sampling.top_p;
+  request->min_p = defaults.sampling.min_p;
+  request->seed = defaults.sampling.seed;
+  request->add_generation_prompt = defaults.add_generation_prompt;
+}
+
+heddle_status heddle_engine_create(heddle_engine** engine, heddle_string model,
+                                   const heddle_engine_options* options) {
+  return guard([&] {
+    required("engine", engine) = nullptr;
+    heddle_engine_options defaults;
+    heddle_engine_options_init(&defaults);
+    *engine = new heddle_engine(
+        heddle::capi::options_of(model, options != nullptr ? *options : defaults));
+  });
+}
+
+void heddle_engine_destroy(heddle_engine* engine) { delete engine; }
+
+heddle_status heddle_engine_get_model(heddle_engine* engine, heddle_engine_model* model) {
+  return guard([&] {
+    using heddle::capi::view_of;
+    const heddle::EngineThread& thread = required("engine", engine).thread;
+    const heddle::ModelInfo& info = thread.model();
+    required("model", model) = {.path = view_of(info.path),
+                                .name = view_of(info.name),
+                                .architecture = view_of(info.architecture),
+                                .num_layers = info.num_layers,
+                                .hidden_size = info.hidden_size,
+                                .vocab_size = info.vocab_size,
+                                .num_parameters = info.num_parameters,
+                                .weight_bytes = info.weight_bytes,
+                                .max_context = thread.options().max_context,
+                                .kv_memory = thread.options().kv_memory};
+  });
+}
+
+heddle_status heddle_engine_get_load(heddle_engine* engine, heddle_engine_load* load) {
+  return guard([&] {
+    required("load", load) = {};
+    const heddle::EngineLoad now =
+        required("engine", engine).thread.call([](heddle::Engine& e) { return e.load(); });
+    *load = {.num_waiting = now.num_waiting,
+             .num_running = now.num_running,
+             .num_pages = now.num_pages,
+             .num_free_pages = now.num_free_pages};
+  });
+}
+
+heddle_status heddle_engine_add_adapter(heddle_engine* engine, heddle_string name,
+                                        heddle_string folder, bool replace) {
+  return guard([&] {
+    heddle::EngineThread& thread = required("engine", engine).thread;
+    const std::string key = heddle::capi::string_of("name", name, heddle::capi::kMaxName);
+    const std::string path = heddle::capi::path_of("folder", folder);
+    thread.call([&](heddle::Engine& e) {
+      (void)(replace ? e.replace_adapter(key, path) : e.add_adapter(key, path));
+    });
+  });
+}
+
+heddle_status heddle_engine_remove_adapter(heddle_engine* engine, heddle_string name) {
+  return guard([&] {
+    heddle::EngineThread& thread = required("engine", engine).thread;
+    const std::string key = heddle::capi::string_of("name", name, heddle::capi::kMaxName);
+    const bool was_there = thread.call([&](heddle::Engine& e) { return e.remove_adapter(key); });
+    HEDDLE_CHECK(was_there, "unknown adapter \"", key, "\"");
+  });
+}
+
+heddle_status heddle_engine_has_adapter(heddle_engine* engine, heddle_string name, bool* has) {
+  return guard([&] {
+    required("has", has) = false;
+    heddle::EngineThread& thread = required("engine", engine).thread;
+    const std::string key = heddle::capi::string_of("name", name, heddle::capi::kMaxName);
+    *has = thread.call([&](heddle::Engine& e) { return e.has_adapter(key); });
+  });
+}
+
+heddle_status heddle_engine_submit(heddle_engine* engine, const heddle_engine_request* request,
+                                   int64_t* id) {
+  return guard([&] {
+    heddle_engine& to = required("engine", engine);
+    const heddle_engine_request& given = required("request", request);
+    required("id", id) = -1;
+    std::shared_ptr<heddle::EventSink> sink = to.polled;
+    if (given.on_event != nullptr) {
+      sink = std::make_shared<heddle::capi::CallbackSink>(given.on_event, given.user_data);
+    }
+    *id = to.thread.submit(heddle::capi::request_of(given), std::move(sink));
+  });
+}
+
+heddle_status heddle_engine_cancel(heddle_engine* engine, int64_t id, bool* was_unfinished) {
+  return guard([&] {
+    const bool was = required("engine", engine).thread.cancel(id);
+    if (was_unfinished != nullptr) *was_unfinished = was;
+  });
+}
+
+heddle_status heddle_engine_poll(heddle_engine* engine, int64_t timeout_ms,
+                                 heddle_engine_event** event) {
+  return guard([&] {
+    required("event", event) = nullptr;
+    heddle::EventQueue& queue = *required("engine", engine).polled;
+    using Clock = heddle::EventQueue::Clock;
+    constexpr int64_t kDay = 24 * 60 * 60 * int64_t{1000};
+    auto taken = std::make_unique<heddle::capi::TakenEvent>();  // first: no event may be lost
+    std::optional<heddle::Event> news;
+    do {
+      const int64_t wait = timeout_ms < 0 ? kDay : std::min(timeout_ms, kDay);
+      news = queue.next(Clock::now() + std::chrono::milliseconds(wait));
+      timeout_ms -= timeout_ms < 0 ? 0 : wait;
+    } while (!news && timeout_ms != 0);
+    if (!news) return;
+    taken->set(std::move(*news));
+    *event = taken.release();
+  });
+}
+
+void heddle_engine_event_destroy(heddle_engine_event* event) {
+  delete static_cast<heddle::capi::TakenEvent*>(event);
+}

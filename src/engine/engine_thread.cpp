@@ -1,0 +1,200 @@
+#include "engine/engine_thread.h"
+
+#include <chrono>
+#include <new>
+#include <system_error>
+
+#include "heddle/core/error.h"
+
+namespace heddle {
+namespace {
+
+/// How long requests that have come may be looked at while rows run: tokenizing many of them must
+/// not hold up the others.
+constexpr std::chrono::milliseconds kLookTime{10};
+
+}  // namespace
+
+EngineThread::EngineThread(const EngineOptions& options) : engine_(options) {
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    throw_error(ErrorCode::kOutOfMemory, "the system gives the engine no thread: ", error.what());
+  }
+}
+
+void EngineThread::push(Entry entry) {
+  {
+    const std::lock_guard lock(mutex_);
+    HEDDLE_CHECK(!is_stopping_, "the engine is closed");
+    inbox_.push_back(std::move(entry));
+  }
+  arrived_.notify_one();
+}
+
+RequestId EngineThread::submit(Request request, std::shared_ptr<EventSink> sink) {
+  auto row = std::make_shared<Row>();
+  row->request = std::move(request);
+  row->sink = std::move(sink);
+  {
+    const std::lock_guard lock(mutex_);
+    HEDDLE_CHECK(!is_stopping_, "the engine is closed");
+    row->id = next_id_;
+    inbox_.push_back({.row = row});
+    try {
+      const auto place = unfinished_.emplace(row->id, row).first;
+      try {
+        row->sink->expect(row->id);
+      } catch (...) {
+        unfinished_.erase(place);
+        throw;
+      }
+    } catch (...) {
+      inbox_.pop_back();
+      throw;
+    }
+    ++next_id_;
+  }
+  arrived_.notify_one();
+  return row->id;
+}
+
+bool EngineThread::cancel(RequestId request) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto place = unfinished_.find(request);
+    if (place == unfinished_.end()) return false;
+    cancelled_.push_back(place->second);
+    place->second->is_cancelled = true;
+  }
+  arrived_.notify_one();
+  return true;
+}
+
+void EngineThread::stop() noexcept {
+  std::call_once(stopped_, [this] {
+    {
+      const std::lock_guard lock(mutex_);
+      is_stopping_ = true;
+    }
+    arrived_.notify_one();
+    thread_.join();
+  });
+}
+
+void EngineThread::run() noexcept {
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      const bool is_idle = engine_.num_unfinished() == 0;
+      arrived_.wait(
+          lock, [&] { return !is_idle || is_stopping_ || !inbox_.empty() || !cancelled_.empty(); });
+      if (is_stopping_) break;
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    while (take_entries()) {
+      const bool may_look = std::chrono::steady_clock::now() - begin < kLookTime;
+      if (!may_look && engine_.num_unfinished() > 0) break;
+    }
+    if (engine_.num_unfinished() > 0) step();
+  }
+  cancel_all();
+}
+
+/// Cancels what is to be cancelled and takes the first entry of the inbox; returns whether there
+/// was one.
+bool EngineThread::take_entries() {
+  std::vector<std::shared_ptr<Row>> cancelled;
+  Entry first;
+  bool has_entry = false;
+  {
+    const std::lock_guard lock(mutex_);
+    cancelled.swap(cancelled_);
+    has_entry = !inbox_.empty();
+    if (has_entry) {
+      first = std::move(inbox_.front());
+      inbox_.pop_front();
+    }
+  }
+  for (const std::shared_ptr<Row>& row : cancelled) {
+    if (row->engine_id >= 0) (void)engine_.cancel(row->engine_id);
+  }
+  if (first.call) first.call(engine_);
+  if (first.row) begin(first.row);
+  return has_entry;
+}
+
+/// Hands a row to the engine.
+void EngineThread::begin(const std::shared_ptr<Row>& row) noexcept {
+  if (row->is_cancelled) return end(*row, FinishReason::kCancelled, "");
+  try {
+    const RequestId id = engine_.submit(row->request);
+    try {
+      in_engine_.emplace(id, row);
+    } catch (const std::bad_alloc&) {
+      (void)engine_.cancel(id);
+      throw;
+    }
+    row->engine_id = id;
+    row->request = {};
+  } catch (const std::bad_alloc&) {
+    end(*row, FinishReason::kError, "out of memory: the row could not be submitted");
+  }
+}
+
+/// Ends a row that the engine does not know.
+void EngineThread::end(const Row& row, FinishReason reason, const char* error) noexcept {
+  Completion completion;
+  completion.finish_reason = reason;
+  try {
+    completion.error = error;
+  } catch (const std::bad_alloc&) {  // the reason tells enough
+  }
+  tell(row, {.completion = std::move(completion)});
+}
+
+void EngineThread::tell(const Row& row, Event&& event) noexcept {
+  event.request = row.id;
+  // `row` may be kept by the map alone.
+  const std::shared_ptr<EventSink> sink = row.sink;
+  if (event.completion) {
+    const std::lock_guard lock(mutex_);
+    unfinished_.erase(row.id);
+  }
+  sink->tell(std::move(event));
+}
+
+void EngineThread::step() noexcept {
+  std::vector<Event> events;
+  try {
+    events = engine_.step();
+  } catch (const std::bad_alloc&) {  // for the list of events, which the next step gives then
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return;
+  }
+  for (Event& event : events) {
+    const auto place = in_engine_.find(event.request);
+    if (place == in_engine_.end()) continue;  // ended in `begin`
+    const std::shared_ptr<Row> row = place->second;
+    if (event.completion) in_engine_.erase(place);
+    tell(*row, std::move(event));
+  }
+}
+
+void EngineThread::cancel_all() noexcept {
+  for (const auto& [id, row] : in_engine_) (void)engine_.cancel(id);
+  while (engine_.num_unfinished() > 0) step();
+  for (;;) {
+    Entry first;
+    {
+      const std::lock_guard lock(mutex_);
+      if (inbox_.empty()) return;
+      first = std::move(inbox_.front());
+      inbox_.pop_front();
+    }
+    if (first.call) first.call(engine_);
+    if (first.row) end(*first.row, FinishReason::kCancelled, "");
+  }
+}
+
+}  // namespace heddle

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "heddle/engine/engine.h"
+
+#include "engine/event_queue.h"
+
+namespace heddle {
+
+/// An engine with a thread that owns it and runs its steps. All functions but the constructor and
+/// the destructor may run beside each other, in any threads.
+class EngineThread {
+ public:
+  /// Loads the model; throws as Engine does.
+  explicit EngineThread(const EngineOptions& options);
+  EngineThread(const EngineThread&) = delete;
+  EngineThread& operator=(const EngineThread&) = delete;
+  ~EngineThread() { stop(); }
+
+  [[nodiscard]] const ModelInfo& model() const { return engine_.model(); }
+  [[nodiscard]] const EngineOptions& options() const { return engine_.options(); }
+
+  /// Queues a request. Its news go to the sink, exactly one with a completion, the last. Throws
+  /// Error when stopped, and std::bad_alloc; then nothing was submitted.
+  RequestId submit(Request request, std::shared_ptr<EventSink> sink);
+  /// Ends a request before the next step; the thread of the engine tells its end. Returns whether
+  /// it was unfinished: it may yet end otherwise, where a step is at work that ends it.
+  bool cancel(RequestId request);
+
+  /// body(Engine&) in the thread of the engine, between two steps and behind all that was
+  /// submitted before. Waits for it; returns what it returns and throws what it throws, and Error
+  /// when stopped. A sink may call it, too.
+  template <class Body>
+  auto call(Body body) -> std::invoke_result_t<Body, Engine&> {
+    if (std::this_thread::get_id() == thread_.get_id()) return body(engine_);
+    using Result = std::invoke_result_t<Body, Engine&>;
+    auto task = std::make_shared<std::packaged_task<Result(Engine&)>>(std::move(body));
+    std::future<Result> result = task->get_future();
+    push({.call = [task](Engine& engine) { (*task)(engine); }});
+    return result.get();
+  }
+
+  /// Cancels what is unfinished, tells its ends, and ends the thread. Not to be called by a sink.
+  void stop() noexcept;
+
+ private:
+  /// A request on its way to the engine and through it.
+  struct Row {
+    RequestId id = 0;          // as the caller knows it
+    RequestId engine_id = -1;  // as the engine does; -1: it does not know the request yet
+    Request request{};         // until the engine has it
+    std::shared_ptr<EventSink> sink{};
+    std::atomic<bool> is_cancelled = false;
+  };
+  /// What waits for the thread: a row or a call.
+  struct Entry {
+    std::shared_ptr<Row> row{};
+    std::function<void(Engine&)> call{};
+  };
+
+  void push(Entry entry);
+  void run() noexcept;
+  bool take_entries();
+  void begin(const std::shared_ptr<Row>& row) noexcept;
+  void end(const Row& row, FinishReason reason, const char* error) noexcept;
+  void tell(const Row& row, Event&& event) noexcept;
+  void step() noexcept;
+  void cancel_all() noexcept;
+
+  Engine engine_;
+
+  std::mutex mutex_;  // of what stands here
+  std::condition_variable arrived_;
+  std::deque<Entry> inbox_;
+  std::vector<std::shared_ptr<Row>> cancelled_;
+  std::unordered_map<RequestId, std::shared_ptr<Row>> unfinished_;  // by the caller's id
+  RequestId next_id_ = 0;
+  bool is_stopping_ = false;
+
+  std::unordered_map<RequestId, std::shared_ptr<Row>> in_engine_;  // the thread's own, by engine_id
+  std::once_flag stopped_;
+  std::thread thread_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,306 @@
+// The engine through C: what comes back has the bits of the C++ engine, and nothing throws.
+#include "heddle/engine/engine.h"
+
+#include <atomic>
+#include <map>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "heddle/c_engine.h"
+
+#include "engine/test/engine_cases.h"
+#include "engine/test/model_files.h"
+
+namespace heddle {
+namespace {
+
+heddle_string c_string(const std::string& text) { return {text.data(), text.size()}; }
+std::string text_of(heddle_string text) {
+  EXPECT_EQ(text.data[text.size], '\0');
+  return {text.data, text.size};
+}
+
+/// What a request has become, from its events.
+struct Answer {
+  std::string streamed{};
+  Completion completion{};
+  heddle_finish_reason reason = HEDDLE_FINISH_NONE;
+};
+
+void take(const heddle_engine_event& event, Answer& answer) {
+  EXPECT_EQ(answer.reason, HEDDLE_FINISH_NONE) << "an event after the last one";
+  answer.streamed += text_of(event.text);
+  answer.reason = event.finish_reason;
+  if (event.finish_reason == HEDDLE_FINISH_NONE) return;
+  answer.completion.text = text_of(event.answer);
+  answer.completion.token_ids.assign(event.token_ids, event.token_ids + event.num_tokens);
+  answer.completion.logprobs.assign(event.logprobs, event.logprobs + event.num_tokens);
+  answer.completion.prompt_tokens = event.prompt_tokens;
+  answer.completion.error = text_of(event.error);
+  EXPECT_EQ(answer.streamed, answer.completion.text);
+}
+
+void take_all(void* user_data, const heddle_engine_event* event) {
+  take(*event, *static_cast<Answer*>(user_data));
+}
+
+class CEngine : public ::testing::Test {
+ protected:
+  CEngine() {
+    heddle_engine_options options;
+    heddle_engine_options_init(&options);
+    options.max_batch = 4;
+    options.num_threads = 1;
+    options.page_size = 4;
+    EXPECT_EQ(heddle_engine_create(&engine, c_string(path), &options), HEDDLE_OK)
+        << heddle_engine_last_error();
+    add("first", first);
+  }
+  ~CEngine() override { heddle_engine_destroy(engine); }
+
+  void add(const std::string& name, const std::string& folder, bool replace = false) {
+    EXPECT_EQ(heddle_engine_add_adapter(engine, c_string(name), c_string(folder), replace),
+              HEDDLE_OK)
+        << heddle_engine_last_error();
+  }
+
+  /// The request in C; it points into `request`.
+  static heddle_engine_request c_request(const Request& request) {
+    heddle_engine_request c;
+    heddle_engine_request_init(&c);
+    c.token_ids = request.token_ids->data();
+    c.num_token_ids = request.token_ids->size();
+    c.adapter = c_string(request.adapter);
+    c.max_tokens = request.max_tokens;
+    c.ignore_end = request.ignore_end;
+    c.temperature = request.sampling.temperature;
+    c.seed = request.sampling.seed;
+    return c;
+  }
+  int64_t submit(const heddle_engine_request& request) {
+    int64_t id = -1;
+    EXPECT_EQ(heddle_engine_submit(engine, &request, &id), HEDDLE_OK) << heddle_engine_last_error();
+    return id;
+  }
+  /// Polls until so many requests have ended.
+  std::map<int64_t, Answer> poll(size_t num_requests) {
+    std::map<int64_t, Answer> answers;
+    for (size_t num_ended = 0; num_ended < num_requests;) {
+      heddle_engine_event* event = nullptr;
+      EXPECT_EQ(heddle_engine_poll(engine, -1, &event), HEDDLE_OK);
+      if (event == nullptr) break;
+      take(*event, answers[event->request]);
+      if (event->finish_reason != HEDDLE_FINISH_NONE) ++num_ended;
+      heddle_engine_event_destroy(event);
+    }
+    return answers;
+  }
+  /// The same by the C++ engine.
+  std::vector<Completion> expected(const std::vector<Request>& requests,
+                                   const std::string& folder) {
+    Engine cpp(EngineOptions{.model_path = path, .max_batch = 2, .num_threads = 1});
+    (void)cpp.add_adapter("first", folder);
+    return testing::run_all(cpp, requests);
+  }
+
+  static std::vector<Request> requests() {
+    std::vector<Request> all;
+    for (int i = 0; i < 9; ++i) {
+      all.push_back(testing::endless_request({1 + i, 2, 3}, 5 + i % 4));
+      if (i % 2 == 1) all.back().adapter = "first";
+      all.back().sampling = {.temperature = i % 3 == 0 ? 0.0f : 1.0f, .seed = i};
+    }
+    return all;
+  }
+
+  testing::RandomModel model;
+  std::string path = model.path();
+  std::string first = model.adapter_folder("first", 3);
+  std::string second = model.adapter_folder("second", 5);
+  heddle_engine* engine = nullptr;
+};
+
+void expect_failure(const char* message, heddle_status status) {
+  EXPECT_EQ(status, HEDDLE_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(heddle_engine_last_error()).find(message), std::string::npos)
+      << heddle_engine_last_error();
+}
+
+TEST_F(CEngine, AnswersByPollAndByCallbackHaveTheBitsOfCpp) {
+  const std::vector<Request> all = requests();
+  const std::vector<Completion> want = expected(all, first);
+  std::vector<Answer> called(all.size());
+  std::map<int64_t, size_t> index_of;
+  for (size_t i = 0; i < all.size(); ++i) {
+    heddle_engine_request request = c_request(all[i]);
+    index_of[submit(request)] = i;
+    request.on_event = take_all;
+    request.user_data = &called[i];
+    (void)submit(request);
+  }
+  for (const auto& [id, answer] : poll(all.size())) {
+    Completion got = answer.completion;
+    got.finish_reason = FinishReason::kLength;
+    EXPECT_EQ(answer.reason, HEDDLE_FINISH_LENGTH);
+    EXPECT_EQ(got.prompt_tokens, 3);
+    testing::expect_same(got, want[index_of.at(id)], "polled");
+  }
+  heddle_engine_destroy(std::exchange(engine, nullptr));  // what still runs is cancelled
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto length = static_cast<std::ptrdiff_t>(called[i].completion.token_ids.size());
+    EXPECT_TRUE(called[i].reason == HEDDLE_FINISH_LENGTH ||
+                called[i].reason == HEDDLE_FINISH_CANCELLED);
+    EXPECT_TRUE(std::equal(want[i].token_ids.begin(), want[i].token_ids.begin() + length,
+                           called[i].completion.token_ids.begin()));
+  }
+}
+
+TEST_F(CEngine, ARequestThatCannotRunEndsWithItsError) {
+  Request request = testing::endless_request({1}, 2);
+  request.adapter = "nobody";
+  (void)submit(c_request(request));
+  const Answer answer = poll(1).at(0);
+  EXPECT_EQ(answer.reason, HEDDLE_FINISH_ERROR);
+  EXPECT_EQ(answer.completion.error, "unknown adapter \"nobody\"");
+}
+
+TEST_F(CEngine, ACancelledRequestEndsAndTheOthersKeepTheirBits) {
+  const Request kept = testing::endless_request({3, 4}, 40);
+  std::vector<Completion> want = expected({kept}, first);
+  const int64_t kept_id = submit(c_request(kept));
+  const int64_t id = submit(c_request(testing::endless_request({5}, 60)));
+  bool was = false;
+  EXPECT_EQ(heddle_engine_cancel(engine, id, &was), HEDDLE_OK);
+  EXPECT_TRUE(was);
+  auto answers = poll(2);
+  EXPECT_EQ(answers.at(id).reason, HEDDLE_FINISH_CANCELLED);
+  answers.at(kept_id).completion.finish_reason = FinishReason::kLength;
+  testing::expect_same(answers.at(kept_id).completion, want[0], "beside it");
+  EXPECT_EQ(heddle_engine_cancel(engine, id, &was), HEDDLE_OK);
+  EXPECT_FALSE(was);
+  EXPECT_EQ(heddle_engine_cancel(engine, 99, nullptr), HEDDLE_OK);
+  heddle_engine_load load;
+  EXPECT_EQ(heddle_engine_get_load(engine, &load), HEDDLE_OK);
+  EXPECT_EQ(load.num_running, 0);
+  EXPECT_EQ(load.num_free_pages, load.num_pages);
+}
+
+/// What was submitted before keeps its adapter, even if it has not begun.
+TEST_F(CEngine, AdaptersComeAndGoBesideRows) {
+  std::vector<Request> rows;
+  for (int i = 0; i < 8; ++i) {
+    rows.push_back(testing::endless_request({1 + i}, 12));
+    rows.back().adapter = "first";
+  }
+  for (const Request& row : rows) (void)submit(c_request(row));
+  add("first", second, true);
+  for (const Request& row : rows) (void)submit(c_request(row));
+  EXPECT_EQ(heddle_engine_remove_adapter(engine, c_string("first")), HEDDLE_OK);
+  bool has = true;
+  EXPECT_EQ(heddle_engine_has_adapter(engine, c_string("first"), &has), HEDDLE_OK);
+  EXPECT_FALSE(has);
+  expect_failure("unknown adapter \"first\"",
+                 heddle_engine_remove_adapter(engine, c_string("first")));
+  auto answers = poll(2 * rows.size());
+  const std::vector<Completion> old = expected(rows, first), fresh = expected(rows, second);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto id = static_cast<int64_t>(i);
+    EXPECT_EQ(answers.at(id).completion.token_ids, old[i].token_ids);
+    EXPECT_EQ(answers.at(id + 8).completion.token_ids, fresh[i].token_ids);
+    EXPECT_TRUE(
+        testing::same_bits<float>(answers.at(id + 8).completion.logprobs, fresh[i].logprobs));
+  }
+}
+
+TEST_F(CEngine, WrongArgumentsAreNamed) {
+  heddle_engine* none = engine;
+  expect_failure("model is empty", heddle_engine_create(&none, {nullptr, 0}, nullptr));
+  EXPECT_EQ(none, nullptr);
+  expect_failure("engine is NULL", heddle_engine_create(nullptr, c_string(path), nullptr));
+  expect_failure("/nonexistent", heddle_engine_create(&none, c_string("/nonexistent"), nullptr));
+  expect_failure("model holds a NUL byte", heddle_engine_create(&none, {"a\0b", 3}, nullptr));
+  expect_failure("model has 5000 bytes, expected at most 4096",
+                 heddle_engine_create(&none, c_string(std::string(5000, 'x')), nullptr));
+  heddle_engine_options options;
+  heddle_engine_options_init(&options);
+  options.max_batch = 0;
+  expect_failure("max_batch is 0", heddle_engine_create(&none, c_string(path), &options));
+  expect_failure("adapter name \"first\" is given twice",
+                 heddle_engine_add_adapter(engine, c_string("first"), c_string(second), false));
+  expect_failure(
+      "name has 1025 bytes, expected at most 1024",
+      heddle_engine_add_adapter(engine, c_string(std::string(1025, 'x')), c_string(second), false));
+  expect_failure("/nonexistent/adapter_config.json",
+                 heddle_engine_add_adapter(engine, c_string("b"), c_string("/nonexistent"), true));
+  heddle_engine_request request;
+  heddle_engine_request_init(&request);
+  int64_t id = 0;
+  request.text = {nullptr, 4};
+  expect_failure("text.data is NULL, but it has 4 bytes",
+                 heddle_engine_submit(engine, &request, &id));
+  request.text = {nullptr, 0};
+  request.num_token_ids = 3;
+  expect_failure("token_ids is NULL, but it has 3 elements",
+                 heddle_engine_submit(engine, &request, &id));
+  expect_failure("request is NULL", heddle_engine_submit(engine, nullptr, &id));
+  expect_failure("engine is NULL", heddle_engine_cancel(nullptr, 0, nullptr));
+  heddle_engine_event* event = nullptr;
+  EXPECT_EQ(heddle_engine_poll(engine, 1, &event), HEDDLE_OK);
+  EXPECT_EQ(event, nullptr);
+  heddle_engine_event_destroy(nullptr);
+  heddle_engine_destroy(nullptr);
+}
+
+TEST_F(CEngine, TellsVersionsAndTheModel) {
+  EXPECT_EQ(heddle_engine_abi_version(), HEDDLE_ENGINE_ABI_VERSION);
+  EXPECT_NE(std::string(heddle_engine_version()), "");
+  heddle_engine_model told;
+  ASSERT_EQ(heddle_engine_get_model(engine, &told), HEDDLE_OK);
+  EXPECT_EQ(text_of(told.architecture), "llama");
+  EXPECT_EQ(text_of(told.path), path);
+  EXPECT_EQ(told.vocab_size, testing::RandomModel::kVocabSize);
+  EXPECT_EQ(told.max_context, testing::kTinyContext);
+}
+
+/// Many threads at once: submitting, cancelling, polling, and adapters that change.
+TEST_F(CEngine, ManyThreadsMayCall) {
+  constexpr int kThreads = 4, kRows = 30;
+  const Request row = testing::endless_request({7, 8}, 6);
+  const std::vector<Completion> want = expected({row}, first);
+  std::atomic<int> num_ended = 0, num_cancelled = 0, num_wrong = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      const std::string name = "own" + std::to_string(t);
+      for (int i = 0; i < kRows; ++i) {
+        if (i % 10 == 0) add(name, i % 20 == 0 ? second : first, true);
+        const int64_t id = submit(c_request(row));
+        if (i % 5 == 4) (void)heddle_engine_cancel(engine, id, nullptr);
+      }
+      while (num_ended < kThreads * kRows) {
+        heddle_engine_event* event = nullptr;
+        if (heddle_engine_poll(engine, 5, &event) != HEDDLE_OK) ++num_wrong;
+        if (event == nullptr) continue;
+        if (event->finish_reason == HEDDLE_FINISH_CANCELLED) {
+          ++num_cancelled;
+        } else if (event->finish_reason == HEDDLE_FINISH_LENGTH) {
+          const std::vector<int32_t> ids(event->token_ids, event->token_ids + event->num_tokens);
+          if (ids != want[0].token_ids) ++num_wrong;
+        }
+        if (event->finish_reason != HEDDLE_FINISH_NONE) ++num_ended;
+        heddle_engine_event_destroy(event);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(num_ended, kThreads * kRows);
+  EXPECT_EQ(num_wrong, 0);
+  EXPECT_LE(num_cancelled, kThreads * kRows / 5);
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""The C interface of the engine from another language: through ctypes, with the model and the example adapters.
+
+tests/capi_engine_ctypes_test.py LIBHEDDLE_C_ENGINE ADAPTERS    the model is that of HEDDLE_MODEL
+"""
+
+import ctypes
+import os
+import pathlib
+import sys
+import threading
+import unittest
+from ctypes import POINTER, Structure, c_bool, c_char_p, c_float, c_int32, c_int64, c_size_t, c_void_p
+
+INVALID_ARGUMENT = 1
+NONE, STOP, LENGTH, ERROR, CANCELLED = range(5)
+
+
+class String(Structure):
+    _fields_ = [("data", c_char_p), ("size", c_size_t)]
+
+
+class Options(Structure):
+    _fields_ = [(name, c_int32) for name in ("max_batch", "num_threads", "page_size", "prefill_chunk")] + [
+        ("max_context", c_int64), ("kv_memory", c_int64), ("weights", String), ("on_load", c_void_p), ("user_data", c_void_p)]
+
+
+class Message(Structure):
+    _fields_ = [("role", String), ("content", String)]
+
+
+class Event(Structure):
+    _fields_ = [("request", c_int64), ("text", String), ("finish_reason", c_int32), ("answer", String),
+                ("token_ids", POINTER(c_int32)), ("logprobs", POINTER(c_float)), ("num_tokens", c_size_t),
+                ("prompt_tokens", c_int64), ("error", String)]
+
+
+CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Event))
+
+
+class Request(Structure):
+    _fields_ = [("messages", POINTER(Message)), ("num_messages", c_size_t), ("messages_json", String), ("text", String),
+                ("token_ids", POINTER(c_int32)), ("num_token_ids", c_size_t), ("adapter", String), ("max_tokens", c_int64),
+                ("temperature", c_float), ("top_k", c_int32), ("top_p", c_float), ("min_p", c_float), ("seed", c_int64),
+                ("stop", POINTER(String)), ("num_stop", c_size_t), ("ignore_end", c_bool), ("tools_json", String),
+                ("documents_json", String), ("template_kwargs_json", String), ("add_generation_prompt", c_bool),
+                ("on_event", CALLBACK), ("user_data", c_void_p)]
+
+
+def string(text):
+    data = text.encode()
+    return String(data, len(data))
+
+
+def open_library(path):
+    library = ctypes.CDLL(path)
+    library.heddle_engine_last_error.restype = c_char_p
+    arguments = {
+        "options_init": [POINTER(Options)], "request_init": [POINTER(Request)],
+        "create": [POINTER(c_void_p), String, POINTER(Options)], "destroy": [c_void_p],
+        "add_adapter": [c_void_p, String, String, c_bool], "remove_adapter": [c_void_p, String],
+        "submit": [c_void_p, POINTER(Request), POINTER(c_int64)], "cancel": [c_void_p, c_int64, POINTER(c_bool)],
+        "poll": [c_void_p, c_int64, POINTER(POINTER(Event))], "event_destroy": [POINTER(Event)],
+    }
+    for name, types in arguments.items():
+        getattr(library, f"heddle_engine_{name}").argtypes = types
+    return library
+
+
+def taken(event):
+    """What stays of an event."""
+    text = lambda s: ctypes.string_at(s.data, s.size).decode() if s.size else ""
+    return dict(request=event.request, text=text(event.text), reason=event.finish_reason, answer=text(event.answer),
+                token_ids=event.token_ids[:event.num_tokens], logprobs=event.logprobs[:event.num_tokens], error=text(event.error))
+
+
+class CEngine(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        options = Options()
+        LIBRARY.heddle_engine_options_init(options)
+        options.max_context = 256
+        cls.engine = c_void_p()
+        cls.check(cls, LIBRARY.heddle_engine_create(cls.engine, string(os.environ["HEDDLE_MODEL"]), options))
+        for name in ("opposite", "slug"):
+            cls.check(cls, LIBRARY.heddle_engine_add_adapter(cls.engine, string(name), string(str(ADAPTERS / name)), False))
+
+    @classmethod
+    def tearDownClass(cls):
+        LIBRARY.heddle_engine_destroy(cls.engine)
+
+    def check(self, status):
+        assert status == 0, LIBRARY.heddle_engine_last_error().decode()
+
+    def submit(self, prompt, adapter="", max_tokens=32, on_event=None):
+        request, id = Request(), c_int64()
+        LIBRARY.heddle_engine_request_init(request)
+        request.messages = (Message * 1)(Message(string("user"), string(prompt)))
+        request.num_messages = 1
+        request.adapter, request.max_tokens = string(adapter), max_tokens
+        if on_event:
+            request.on_event = on_event
+        self.check(LIBRARY.heddle_engine_submit(self.engine, request, id))
+        return id.value
+
+    def poll(self, count):
+        """The last events of so many requests, by request, and the text of all."""
+        ended, texts = {}, {}
+        while len(ended) < count:
+            event = POINTER(Event)()
+            self.check(LIBRARY.heddle_engine_poll(self.engine, -1, event))
+            news = taken(event.contents)
+            LIBRARY.heddle_engine_event_destroy(event)
+            texts[news["request"]] = texts.get(news["request"], "") + news["text"]
+            if news["reason"] != NONE:
+                ended[news["request"]] = news
+        for id, news in ended.items():
+            self.assertEqual(texts[id], news["answer"])
+        return ended
+
+    def test_rows_of_one_batch_have_adapters_of_their_own(self):
+        rows = [("Opposites: hot, big, fast", "opposite"), ("Slug: The Quick Brown River!", "slug"), ("What is a loom?", "")]
+        ids = [self.submit(prompt, adapter, 16) for prompt, adapter in rows]
+        ended = self.poll(len(rows))
+        answers = [ended[id] for id in ids]
+        self.assertEqual([a["answer"] for a in answers[:2]], ["COLD, SMALL, SLOW", "the-quick-brown-river"])
+        self.assertEqual([a["reason"] for a in answers], [STOP, STOP, LENGTH])
+        self.assertEqual(len(answers[2]["token_ids"]), 16)
+        self.assertTrue(all(p <= 0 for a in answers for p in a["logprobs"]))
+
+    def test_a_callback_gets_what_poll_gets(self):
+        polled = self.poll(1) if self.submit("Opposites: hot, big, fast", "opposite") >= 0 else {}
+        events, done = [], threading.Event()
+
+        def on_event(_, event):
+            events.append(taken(event.contents))
+            if events[-1]["reason"] != NONE:
+                done.set()
+
+        callback = CALLBACK(on_event)
+        self.submit("Opposites: hot, big, fast", "opposite", on_event=callback)
+        self.assertTrue(done.wait(60))
+        (want,) = polled.values()
+        self.assertEqual(events[-1]["token_ids"], want["token_ids"])
+        self.assertEqual(events[-1]["logprobs"], want["logprobs"])
+        self.assertEqual("".join(e["text"] for e in events), want["answer"])
+        self.assertGreater(len(events), 2)
+
+    def test_cancelled_and_refused(self):
+        long, wrong = self.submit("What is a loom?", "", 200), self.submit("Hi", "nobody")
+        was = c_bool()
+        self.check(LIBRARY.heddle_engine_cancel(self.engine, long, was))
+        self.assertTrue(was.value)
+        ended = self.poll(2)
+        self.assertEqual(ended[long]["reason"], CANCELLED)
+        self.assertEqual((ended[wrong]["reason"], ended[wrong]["error"]), (ERROR, 'unknown adapter "nobody"'))
+
+    def test_adapters_are_replaced_and_removed_while_rows_run(self):
+        slug = str(ADAPTERS / "slug")
+        self.check(LIBRARY.heddle_engine_add_adapter(self.engine, string("mine"), string(str(ADAPTERS / "opposite")), False))
+        old = self.submit("Opposites: hot, big, fast", "mine")
+        self.check(LIBRARY.heddle_engine_add_adapter(self.engine, string("mine"), string(slug), True))
+        new = self.submit("Slug: The Quick Brown River!", "mine")
+        self.check(LIBRARY.heddle_engine_remove_adapter(self.engine, string("mine")))
+        ended = self.poll(2)
+        self.assertEqual(ended[old]["answer"], "COLD, SMALL, SLOW")
+        self.assertEqual(ended[new]["answer"], "the-quick-brown-river")
+        self.assertEqual(LIBRARY.heddle_engine_remove_adapter(self.engine, string("mine")), INVALID_ARGUMENT)
+        self.assertEqual(LIBRARY.heddle_engine_last_error(), b'unknown adapter "mine"')
+
+    def test_a_model_that_is_not_there(self):
+        engine = c_void_p()
+        self.assertEqual(LIBRARY.heddle_engine_create(engine, string("/nonexistent.gguf"), None), INVALID_ARGUMENT)
+        self.assertIn(b"/nonexistent.gguf", LIBRARY.heddle_engine_last_error())
+        self.assertIsNone(engine.value)
+
+
+if __name__ == "__main__":
+    ADAPTERS = pathlib.Path(sys.argv.pop())
+    LIBRARY = open_library(sys.argv.pop(1))
+    unittest.main()
