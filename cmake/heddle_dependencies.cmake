@@ -48,7 +48,7 @@ else()
   heddle_find_package(libhwy-dev Highway HWY 1.0.3)
   heddle_need(libdlpack-dev DLPack HEDDLE_DLPACK)
 endif()
-if(NOT HEDDLE_GPU_CHECK AND NOT HEDDLE_MODULE_ALONE)
+if(NOT HEDDLE_GPU_CHECK)
   heddle_find_package(nlohmann-json3-dev nlohmann-json nlohmann_json 3.11)
   find_package(PkgConfig QUIET)  # Debian's PCRE2, utf8proc, xxHash and libedit bring no CMake packages
   heddle_need(pkg-config pkg-config PkgConfig_FOUND)

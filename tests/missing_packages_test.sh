@@ -33,7 +33,8 @@ refused "${packages[@]}" "apt-get install ${packages[*]}" -- "${disabled[@]}" -D
 in_list "${packages[@]}" pkg-config
 
 # The Python module needs less.
-refused "needs Highway 1.0.3, DLPack (missing or too old)" "apt-get install libhwy-dev libdlpack-dev\`, then run pip again" -- \
+refused "needs Highway 1.0.3, DLPack, nlohmann-json 3.11, PCRE2 10.42, utf8proc 2.6 (missing or too old)" \
+  "apt-get install libhwy-dev libdlpack-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev\`, then run pip again" -- \
   -DSKBUILD=2 "${disabled[@]}" -DHEDDLE_DLPACK=
 
 # Of tools/build, and so of make, it is the last line.

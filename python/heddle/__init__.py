@@ -1,12 +1,13 @@
-"""The operations of heddle on NumPy, torch, CuPy or JAX arrays.
+"""One base model with many LoRA adapters in a batch: `heddle.LLM`.
 
-heddle serves one base model with many LoRA adapters in a batch. `heddle.ops` holds the operations;
-`import heddle` imports neither NumPy nor torch.
+`heddle.ops` holds its operations, on NumPy, torch, CuPy or JAX arrays; `import heddle` imports
+neither NumPy nor torch.
 """
 
 import sys
 
 from heddle import ops
+from heddle._answers import Answer, Stream
 from heddle._arguments import AttentionOptions, LoraBatch, PagedKv, PageTable
 from heddle._core import VERSION as __version__
 from heddle._core import (
@@ -17,17 +18,21 @@ from heddle._core import (
     num_threads,
     set_num_threads,
 )
+from heddle._llm import LLM
 
 if hasattr(sys.modules.get("torch"), "library"):  # not while torch is still being imported
     import heddle.torch
 
 __all__ = [
+    "LLM",
     "AdapterTable",
+    "Answer",
     "AttentionOptions",
     "LoraBatch",
     "PackedWeight",
     "PageTable",
     "PagedKv",
+    "Stream",
     "__version__",
     "has_cuda",
     "lora_plan_bytes",

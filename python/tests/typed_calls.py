@@ -26,3 +26,28 @@ def with_numpy() -> None:
     version: str = heddle.__version__
     threads: int = heddle.num_threads()
     print(version, threads)
+
+
+def with_a_model() -> None:
+    """Prompts of all kinds, one and many."""
+    with heddle.LLM("model.gguf", {"a": "folder"}, max_batch=4, weights="q8_0") as llm:
+        one: heddle.Answer = llm.generate("text", adapter="a", max_tokens=4, stop="\n")
+        ids: list[int] = llm.generate([1, 2, 3], temperature=0.5, top_p=0.9, seed=1).token_ids
+        many: list[heddle.Answer] = llm.generate(["a", "b"], adapter=["a", None], keep_going=True)
+        tokens: list[heddle.Answer] = llm.generate([[1], [2, 3]])
+        message = {"role": "user", "content": "Hi"}
+        chat: heddle.Answer = llm.chat([message], system="Be brief.")
+        chats: list[heddle.Answer] = llm.chat([[message], [message]], tools=[{"type": "function"}])
+        texts: list[heddle.Answer] = llm.chat(["Hi", "Ho"])
+        with llm.stream_chat("Hi") as stream:
+            pieces: list[str] = list(stream)
+        for piece in llm.stream([1, 2]):
+            print(piece.upper())
+        llm.add_adapter("b", "folder", replace=True)
+        names: list[str] = llm.adapters
+        print(one, ids, many, tokens, chat, chats, texts, pieces, names, llm.model.vocab_size)
+
+
+async def as_they_come(llm: heddle.LLM) -> str:
+    """A stream in an event loop."""
+    return "".join([piece async for piece in llm.stream_chat("Hi", adapter=None)])

@@ -35,6 +35,14 @@ except ValueError as error:
 else:
     raise AssertionError("a weight of another width was taken")
 
+# The engine is there, too.
+try:
+    heddle.LLM("/nonexistent.gguf")
+except ValueError as error:
+    assert "/nonexistent.gguf" in str(error), error
+else:
+    raise AssertionError("a model that is not there was loaded")
+
 # A wheel for other systems brings the libraries that these may lack.
 tag = re.search("^Tag: (.*)$", distribution.read_text("WHEEL") or "", re.MULTILINE)
 assert tag, distribution.read_text("WHEEL")
@@ -43,6 +51,7 @@ if "manylinux" in tag[1]:
     kernels = b".nv_fatbin" in module.read_bytes()  # the section of kernels, on machines without a GPU, too
     assert kernels == (local == "cu13"), distribution.version
     maps = pathlib.Path("/proc/self/maps").read_text()
-    highway = set(re.findall(r"/\S*libhwy\S*", maps))
-    assert highway and all(path.startswith(sys.prefix) for path in highway), highway
+    for library in ("hwy", "pcre2", "utf8proc"):
+        paths = set(re.findall(rf"/\S*lib{library}\S*", maps))
+        assert paths and all(path.startswith(sys.prefix) for path in paths), (library, paths)
 print(f"heddle {distribution.version} from a wheel for {tag[1]}")

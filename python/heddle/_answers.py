@@ -1,0 +1,148 @@
+"""What comes back from `heddle.LLM`: answers, and streams of their text."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+from heddle import _core
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the model has said to one prompt; `str(answer)` is its text."""
+
+    text: str
+    """Without the end token and without what follows a stop string."""
+    token_ids: list[int]
+    """The tokens of the text, without the end token."""
+    logprobs: list[float]
+    """The natural logarithm of each token's probability, as many as `token_ids`."""
+    prompt_tokens: int
+    """Tokens of the prompt."""
+    finish_reason: str
+    """"stop" (end token or stop string), "length" (max_tokens, or the context's end), "error" or
+    "cancelled"."""
+    adapter: str | None
+    """The adapter's name; None: the base model."""
+    error: str | None = None
+    """With "error": one sentence."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def answer_of(completion: _core.Completion, adapter: str | None) -> Answer:
+    """The completion as a value of Python's own."""
+    return Answer(
+        completion.text,
+        completion.token_ids,
+        completion.logprobs,
+        completion.prompt_tokens,
+        completion.finish_reason,
+        adapter,
+        completion.error or None,
+    )
+
+
+def raise_error(answer: Answer, where: str = "") -> None:
+    """Raises what a request ended with, if that was an error."""
+    if answer.finish_reason == "error":
+        message = where + (answer.error or "")
+        is_memory = (answer.error or "").startswith("out of memory")
+        raise MemoryError(message) if is_memory else ValueError(message)
+
+
+class Stream(Iterator[str], AsyncIterator[str]):
+    """The text of one answer, piece by piece: for `for` and for `async for`.
+
+    Pieces are whole characters, and nothing of them is taken back. Leaving a `with` block,
+    `cancel`, ctrl-C, and a task that is cancelled while it waits end the request; so does throwing
+    the stream away. One thread or task reads it.
+    """
+
+    def __init__(self, engine: _core.Engine, request: _core.Request, adapter: str | None) -> None:
+        self._engine, self._adapter = engine, adapter
+        self._queue = _core.EventQueue()
+        self._answer: Answer | None = None
+        self._is_told = False
+        self._id = engine.submit(self._queue, request)
+
+    @property
+    def answer(self) -> Answer | None:
+        """The whole answer once the text has ended, None before."""
+        return self._answer
+
+    def cancel(self) -> None:
+        """Ends the request; the iteration ends with what the answer was so far."""
+        if self._answer is None:
+            self._engine.cancel(self._id)
+
+    def _take(self, timeout: float | None) -> str | None:
+        """The next piece; None when the time is over."""
+        while True:
+            if self._answer is not None:
+                raise_error(self._answer)
+                raise StopIteration
+            news = self._queue.take(timeout)
+            if news is None:
+                return None
+            _, text, completion = news
+            if completion is not None:
+                self._answer = answer_of(completion, self._adapter)
+            if text:
+                return text
+
+    def __next__(self) -> str:
+        try:
+            piece = self._take(None)
+        except KeyboardInterrupt:
+            self.cancel()
+            raise
+        if piece is None:  # never: the time has no end
+            raise StopIteration
+        return piece
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __aiter__(self) -> Stream:
+        return self
+
+    async def __anext__(self) -> str:
+        import asyncio  # takes longer to import than all of heddle
+
+        loop = asyncio.get_running_loop()
+        descriptor = self._queue.fileno()
+        while True:
+            try:
+                piece = self._take(0.0)
+            except StopIteration:
+                raise StopAsyncIteration from None
+            if piece is not None:
+                return piece
+            arrived = asyncio.Event()
+            loop.add_reader(descriptor, arrived.set)
+            try:
+                await arrived.wait()
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+            finally:
+                loop.remove_reader(descriptor)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.cancel()
+
+    async def __aenter__(self) -> Stream:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        self.cancel()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_id"):
+            self.cancel()

@@ -1,0 +1,456 @@
+"""`heddle.LLM`: a model with many adapters, from strings to answers."""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+import pathlib
+import warnings
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, overload
+
+from heddle import _core
+from heddle._answers import Answer, Stream, answer_of, raise_error
+from heddle._progress import Progress, is_watched
+
+Message: TypeAlias = Mapping[str, Any]
+"""`{"role": "user", "content": "Hi"}`, and the further fields that docs/command_line.md lists."""
+Adapters: TypeAlias = "str | None | Sequence[str | None]"
+"""The adapter of all prompts, or one for each; None: the base model."""
+
+_DEFAULTS: dict[str, Any] = {
+    "max_tokens": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "stop": [],
+    "ignore_end": False,
+}
+_DEFAULT_MODEL = "heddle/models/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def _default_model() -> str:
+    """As the program has it: $HEDDLE_MODEL, else the default model in the cache."""
+    if named := os.environ.get("HEDDLE_MODEL"):
+        return named
+    cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    path = pathlib.Path(cache) / _DEFAULT_MODEL
+    if not path.exists():
+        raise ValueError(
+            f"no model: {path} is missing; name one, or fetch the default with tools/fetch_model"
+        )
+    return str(path)
+
+
+def _json_of(value: object) -> str:
+    """JSON text of what is given, "" for None."""
+    return "" if value is None else json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _is_number(value: object) -> bool:
+    return hasattr(value, "__index__")
+
+
+def _list_of(stop: str | Sequence[str]) -> list[str]:
+    return [stop] if isinstance(stop, str) else list(stop)
+
+
+def _seed(seed: int) -> int:
+    """Within 64 bits, around their end as in the program."""
+    return (seed + 2**63) % 2**64 - 2**63
+
+
+def _plain(prompt: Any) -> dict[str, Any]:
+    """The fields of a request for a text or token ids."""
+    if isinstance(prompt, str):
+        return {"text": prompt}
+    return {"token_ids": [operator.index(token) for token in prompt]}
+
+
+def _conversation(conversation: Any, system: str | None) -> dict[str, Any]:
+    """The fields of a request for a user's message or a list of messages."""
+    if isinstance(conversation, str):
+        first = [] if system is None else [("system", system)]
+        return {"messages": [*first, ("user", conversation)]}
+    messages = list(conversation)
+    if system is not None and (not messages or messages[0].get("role") != "system"):
+        messages.insert(0, {"role": "system", "content": system})
+    return {"messages_json": _json_of(messages)}
+
+
+def _template(
+    tools: Sequence[Message] | None,
+    documents: Sequence[Message] | None,
+    variables: Mapping[str, Any] | None,
+    add_generation_prompt: bool,
+) -> dict[str, Any]:
+    """The fields of a request that are for the chat template."""
+    return {
+        "tools_json": _json_of(tools),
+        "documents_json": _json_of(documents),
+        "template_kwargs_json": _json_of(variables),
+        "add_generation_prompt": add_generation_prompt,
+    }
+
+
+class LLM:
+    """One model with many LoRA adapters, which answer side by side in one batch.
+
+    `chat` and `stream_chat` put prompts into the model's chat template; `generate` and `stream`
+    take them as they are. Answers have the same bits as those of `heddle generate`: nothing that
+    runs beside a prompt changes them.
+
+    Many threads may call at once; their prompts share batches. The model works in a thread of its
+    own, without the interpreter lock. `close` or the end of a `with` block frees the memory. A
+    child after fork cannot use it.
+
+    Args:
+        model: A GGUF file, a folder that transformers saved, or a name in the local Hugging Face
+            cache; None: $HEDDLE_MODEL, else the model that tools/fetch_model brings.
+        adapters: Folders of LoRA adapters as PEFT saves them, by name.
+        max_batch: Prompts that run at once; others wait.
+        num_threads: None: `heddle.num_threads()`.
+        max_context: Tokens of one prompt with its answer; 0: what the model was made for.
+        kv_memory: Bytes of the KV cache; 0: half of the memory that is available.
+        weights: "q8_0" or another type packs the model when it is loaded (docs/models.md).
+        page_size: Tokens in a page of the KV cache.
+        prefill_chunk: Tokens of prompts that one step takes in, at most.
+        progress: Whether lines of progress are written to standard error; None: where that is a
+            terminal or a notebook.
+
+    Raises:
+        ValueError: The model or an adapter is not there, damaged, or of a kind that heddle does not
+            run; the sentence has file and field.
+        MemoryError: No memory.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | None = None,
+        adapters: Mapping[str, str | os.PathLike[str]] | None = None,
+        *,
+        max_batch: int = 16,
+        num_threads: int | None = None,
+        max_context: int = 0,
+        kv_memory: int = 0,
+        weights: str = "",
+        page_size: int = 16,
+        prefill_chunk: int = 512,
+        progress: bool | None = None,
+    ) -> None:
+        self._progress = progress
+        path = _default_model() if model is None else os.fspath(model)
+        threads = _core.num_threads() if num_threads is None else num_threads
+        with Progress("loading", 100, is_watched() if progress is None else progress) as bar:
+            self._engine = _core.Engine(
+                path,
+                max_batch,
+                threads,
+                page_size,
+                prefill_chunk,
+                max_context,
+                kv_memory,
+                weights,
+                lambda done, total: bar.update(100 * done // max(total, 1), " %"),
+            )
+        # Also at the end of the process, which must not take the memory from under the thread.
+        self._close = weakref.finalize(self, self._engine.close)
+        info = self._engine.model
+        for key in info.unread_settings:
+            what = f"{info.settings_path}: {key} is a setting that heddle does not know"
+            warnings.warn(what, stacklevel=2)
+        for name, folder in (adapters or {}).items():
+            self.add_adapter(name, folder)
+
+    def close(self) -> None:
+        """Cancels what is unfinished and frees the model. What is called after it raises."""
+        self._close()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def model(self) -> _core.ModelInfo:
+        """Facts of the model."""
+        return self._engine.model
+
+    @property
+    def max_context(self) -> int:
+        """Tokens of one prompt with its answer."""
+        return self._engine.max_context
+
+    @property
+    def adapters(self) -> list[str]:
+        """The names of the adapters."""
+        return self._engine.adapter_names()
+
+    def add_adapter(
+        self, name: str, folder: str | os.PathLike[str], *, replace: bool = False
+    ) -> None:
+        """Loads an adapter; prompts may run meanwhile.
+
+        Args:
+            name: What prompts call it.
+            folder: As PEFT saves it.
+            replace: Where the name is taken, the new adapter takes its place for all prompts that
+                follow; those before end with the weights that they began with.
+
+        Raises:
+            ValueError: It does not fit the model, or the name is taken. Nothing has changed then.
+        """
+        path = os.fspath(folder)
+        base, names_this_model = self._engine.add_adapter(name, path, replace)
+        if not names_this_model:
+            what = f"adapter {name} ({path}) was made for {base}, the model is {self.model.path}"
+            warnings.warn(what, stacklevel=2)
+
+    def remove_adapter(self, name: str) -> None:
+        """Takes an adapter out; prompts that were given before end with it.
+
+        Raises:
+            ValueError: There is none of that name.
+        """
+        if not self._engine.remove_adapter(name):
+            raise ValueError(f'unknown adapter "{name}"')
+
+    def tokenize(self, prompt: str) -> list[int]:
+        """The token ids of a text as `generate` takes it."""
+        return self._engine.tokenize(self._request({"text": prompt}, None, 0, **_DEFAULTS))
+
+    @overload
+    def generate(
+        self,
+        prompts: str | Sequence[int],
+        *,
+        adapter: Adapters = None, max_tokens: int = 256, temperature: float = 0.0,
+        top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
+        stop: str | Sequence[str] = (), ignore_end: bool = False,
+        keep_going: bool = False, progress: bool | None = None,
+    ) -> Answer: ...
+    @overload
+    def generate(
+        self,
+        prompts: list[str] | Sequence[Sequence[int]],
+        *,
+        adapter: Adapters = None, max_tokens: int = 256, temperature: float = 0.0,
+        top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
+        stop: str | Sequence[str] = (), ignore_end: bool = False,
+        keep_going: bool = False, progress: bool | None = None,
+    ) -> list[Answer]: ...
+    def generate(
+        self,
+        prompts: str | Sequence[int] | list[str] | Sequence[Sequence[int]],
+        *,
+        adapter: Adapters = None, max_tokens: int = 256, temperature: float = 0.0,
+        top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
+        stop: str | Sequence[str] = (), ignore_end: bool = False,
+        keep_going: bool = False, progress: bool | None = None,
+    ) -> Answer | list[Answer]:
+        """Goes on where the prompts end, without a chat template, as `heddle generate --raw` does.
+
+        Args:
+            prompts: A text or a list of token ids, which has one answer; or a list of these, which
+                has a list of answers in the same order.
+            adapter: The adapter of all prompts, or a list with one for each; None: the base model.
+            max_tokens: Tokens of an answer; the context's end is one too.
+            temperature: 0: the most likely token.
+            top_k: The most likely tokens alone; 0: all.
+            top_p: The smallest set of tokens of this probability; 1: all.
+            min_p: Tokens of at least this share of the largest probability; 0: all.
+            seed: Fixes the draws; prompt i of a list draws with `seed + i`.
+            stop: The text ends before the first of these.
+            ignore_end: The end token does not end an answer.
+            keep_going: A prompt that cannot run has an answer with its error; else it raises.
+            progress: As in the class; None: for lists of several prompts.
+
+        Raises:
+            ValueError: A prompt cannot run: an unknown adapter, a value out of its range, more
+                tokens than the context holds. The others are cancelled, as they are by ctrl-C.
+            MemoryError: There was no memory for a prompt.
+        """
+        is_one = isinstance(prompts, str) or (len(prompts) > 0 and _is_number(prompts[0]))
+        fields = [_plain(p) for p in ([prompts] if is_one else prompts)]
+        return self._answers(
+            self._requests(
+                fields, adapter, seed, max_tokens=max_tokens, temperature=temperature, top_k=top_k,
+                top_p=top_p, min_p=min_p, stop=_list_of(stop), ignore_end=ignore_end,
+            ),
+            is_one, keep_going, progress,
+        )
+
+    @overload
+    def chat(
+        self,
+        conversations: str | Sequence[Message],
+        *,
+        adapter: Adapters = None, max_tokens: int = 256, temperature: float = 0.0,
+        top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
+        stop: str | Sequence[str] = (), ignore_end: bool = False,
+        keep_going: bool = False, progress: bool | None = None,
+        system: str | None = None, tools: Sequence[Message] | None = None,
+        documents: Sequence[Message] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool = True,
+    ) -> Answer: ...
+    @overload
+    def chat(
+        self,
+        conversations: list[str] | Sequence[Sequence[Message]],
+        *,
+        adapter: Adapters = None, max_tokens: int = 256, temperature: float = 0.0,
+        top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
+        stop: str | Sequence[str] = (), ignore_end: bool = False,
+        keep_going: bool = False, progress: bool | None = None,
+        system: str | None = None, tools: Sequence[Message] | None = None,
+        documents: Sequence[Message] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool = True,
+    ) -> list[Answer]: ...
+    def chat(
+        self,
+        conversations: str | Sequence[Message] | list[str] | Sequence[Sequence[Message]],
+        *,
+        adapter: Adapters = None, max_tokens: int = 256, temperature: float = 0.0,
+        top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
+        stop: str | Sequence[str] = (), ignore_end: bool = False,
+        keep_going: bool = False, progress: bool | None = None,
+        system: str | None = None, tools: Sequence[Message] | None = None,
+        documents: Sequence[Message] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool = True,
+    ) -> Answer | list[Answer]:
+        """Answers conversations through the model's chat template, as `heddle generate` does.
+
+        Args:
+            conversations: A text, which is one message of a user, or a list of messages, which has
+                one answer; or a list of these, which has a list of answers in the same order.
+            adapter: As in `generate`, and so all that follow up to `progress`.
+            max_tokens: Tokens of an answer.
+            temperature: 0: the most likely token.
+            top_k: 0: all tokens.
+            top_p: 1: all tokens.
+            min_p: 0: all tokens.
+            seed: Conversation i of a list draws with `seed + i`.
+            stop: The text ends before the first of these.
+            ignore_end: The end token does not end an answer.
+            keep_going: A conversation that cannot run has an answer with its error.
+            progress: Whether a line of progress is written.
+            system: A system message in front of conversations that do not begin with one.
+            tools: Functions that the template tells the model of, as OpenAI's API has them.
+            documents: `{"title": ..., "text": ...}` for the template.
+            chat_template_kwargs: Further variables of the template.
+            add_generation_prompt: The text ends where the model's answer begins.
+
+        Raises:
+            ValueError: As `generate`; or the model has no template, or it refuses the conversation.
+            MemoryError: There was no memory for a conversation.
+        """
+        is_one = isinstance(conversations, str) or (
+            len(conversations) > 0 and isinstance(conversations[0], Mapping)
+        )
+        template = _template(tools, documents, chat_template_kwargs, add_generation_prompt)
+        each = [conversations] if is_one else conversations
+        fields = [_conversation(c, system) | template for c in each]
+        return self._answers(
+            self._requests(
+                fields, adapter, seed, max_tokens=max_tokens, temperature=temperature, top_k=top_k,
+                top_p=top_p, min_p=min_p, stop=_list_of(stop), ignore_end=ignore_end,
+            ),
+            is_one, keep_going, progress,
+        )
+
+    def stream(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        adapter: str | None = None, max_tokens: int = 256, temperature: float = 0.0,
+        top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
+        stop: str | Sequence[str] = (), ignore_end: bool = False,
+    ) -> Stream:
+        """The answer to one prompt of `generate`, piece by piece, for `for` and `async for`.
+
+        The arguments are those of `generate`. A prompt that cannot run raises ValueError when its
+        stream is read.
+        """
+        request = self._request(
+            _plain(prompt), adapter, seed, max_tokens=max_tokens, temperature=temperature,
+            top_k=top_k, top_p=top_p, min_p=min_p, stop=_list_of(stop), ignore_end=ignore_end,
+        )
+        return Stream(self._engine, request, adapter)
+
+    def stream_chat(
+        self,
+        conversation: str | Sequence[Message],
+        *,
+        adapter: str | None = None, max_tokens: int = 256, temperature: float = 0.0,
+        top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
+        stop: str | Sequence[str] = (), ignore_end: bool = False,
+        system: str | None = None, tools: Sequence[Message] | None = None,
+        documents: Sequence[Message] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool = True,
+    ) -> Stream:
+        """The answer to one conversation of `chat`, piece by piece, for `for` and `async for`.
+
+        The arguments are those of `chat`. A conversation that cannot run raises ValueError when its
+        stream is read.
+        """
+        template = _template(tools, documents, chat_template_kwargs, add_generation_prompt)
+        request = self._request(
+            _conversation(conversation, system) | template, adapter, seed, max_tokens=max_tokens,
+            temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, stop=_list_of(stop),
+            ignore_end=ignore_end,
+        )
+        return Stream(self._engine, request, adapter)
+
+    @staticmethod
+    def _request(
+        fields: dict[str, Any], adapter: str | None, seed: int, **options: Any
+    ) -> _core.Request:
+        return _core.Request(**fields, adapter=adapter or "", seed=_seed(seed), **options)
+
+    def _requests(
+        self, fields: list[dict[str, Any]], adapter: Adapters, seed: int, **options: Any
+    ) -> list[tuple[_core.Request, str | None]]:
+        """A request for each prompt, with the name of its adapter."""
+        each = [adapter] * len(fields) if adapter is None or isinstance(adapter, str) else adapter
+        if len(each) != len(fields):
+            raise ValueError(f"adapter has {len(each)} names, expected one or {len(fields)}")
+        return [
+            (self._request(field, name, seed + i, **options), name)
+            for i, (field, name) in enumerate(zip(fields, each))
+        ]
+
+    def _answers(
+        self,
+        requests: list[tuple[_core.Request, str | None]],
+        is_one: bool,
+        keep_going: bool,
+        progress: bool | None,
+    ) -> Answer | list[Answer]:
+        """Runs all requests to their ends."""
+        if progress is None:
+            progress = self._progress
+        shown = (len(requests) > 1 and is_watched()) if progress is None else progress
+        queue = _core.EventQueue(ends_only=True)
+        places: dict[int, int] = {}  # of the requests that are unfinished
+        answers: dict[int, Answer] = {}
+        try:
+            for i, (request, _) in enumerate(requests):
+                places[self._engine.submit(queue, request)] = i
+            with Progress("answers", len(requests), shown) as bar:
+                while places:
+                    news = queue.take()
+                    if news is None or news[2] is None:
+                        continue
+                    i = places.pop(news[0])
+                    answers[i] = answer_of(news[2], requests[i][1])
+                    if not keep_going:
+                        raise_error(answers[i], "" if is_one else f"prompt {i}: ")
+                    bar.update(len(answers))
+        except BaseException:
+            for left in places:
+                self._engine.cancel(left)
+            raise
+        return answers[0] if is_one else [answers[i] for i in range(len(requests))]

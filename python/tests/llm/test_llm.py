@@ -1,0 +1,271 @@
+"""heddle.LLM with the model and the example adapters: the bits of the program, threads, streams, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import heddle
+
+ROOT = pathlib.Path(__file__).parents[3]
+PROGRAM = pathlib.Path(os.environ.get("HEDDLE_BUILD_DIR", ROOT / "build")) / "heddle"
+ADAPTERS = {name: ROOT / "examples" / "adapters" / name for name in ("opposite", "slug", "sql")}
+OPPOSITE, SLUG = ("Opposites: hot, big, fast", "opposite"), ("Slug: The Quick Brown River!", "slug")
+LONG = {"ignore_end": True, "max_tokens": 4000}  # minutes, if nobody ends it
+
+
+@pytest.fixture(scope="module")
+def model() -> str:
+    """The model of the demo, fetched if need be."""
+    command = [ROOT / "tools" / "fetch_model"]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def llm(model: str) -> Iterator[heddle.LLM]:
+    """Everything that the tests ask, two prompts at a time."""
+    with heddle.LLM(model, ADAPTERS, max_batch=2, num_threads=2) as made:
+        yield made
+
+
+def program_answers(model: str, rows: list[dict[str, Any]], folder: pathlib.Path, *options: str) -> list[dict[str, Any]]:
+    """What `heddle generate` answers, in the order of the rows."""
+    file = folder / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = [PROGRAM, "generate", "--json", "--ordered", "--logprobs", "--quiet", "-m", model, "--prompts", file, *options]
+    for name, path in ADAPTERS.items():
+        command += ["--adapter", f"{name}={path}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.split("\n") if line]
+
+
+def expect_same(answers: list[heddle.Answer], told: list[dict[str, Any]]) -> None:
+    """The same tokens, and log-probabilities of the same bits."""
+    assert len(answers) == len(told)
+    for answer, row in zip(answers, told, strict=True):
+        for field in ("text", "token_ids", "logprobs", "prompt_tokens", "finish_reason", "adapter", "error"):
+            assert getattr(answer, field) == row[field], field
+
+
+def test_conversations_have_the_bits_of_the_program(llm: heddle.LLM, model: str, tmp_path: pathlib.Path) -> None:
+    prompts = ["What is a loom?", OPPOSITE[0], SLUG[0], "Tell me about wool.", "SQL: count the cars of each brand"]
+    names = [None, "opposite", "slug", None, "sql"]
+    sampling: dict[str, Any] = {"max_tokens": 12, "temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.01, "stop": ["ing"]}
+    rows = [{"prompt": p, "adapter": n or "base", **sampling} for p, n in zip(prompts, names, strict=True)]
+    told = program_answers(model, rows, tmp_path, "--seed", "5")
+    expect_same(llm.chat(prompts, adapter=names, seed=5, **sampling), told)
+    conversations = [
+        [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}, {"role": "user", "content": "Wool?"}],
+        [{"role": "system", "content": "One word."}, {"role": "user", "content": "Red or blue?"}],
+    ]
+    told = program_answers(model, [{"messages": c, "max_tokens": 8} for c in conversations], tmp_path, "--system", "Be brief.")
+    expect_same(llm.chat(conversations, max_tokens=8, system="Be brief."), told)
+
+
+def test_plain_text_has_the_bits_of_the_program(llm: heddle.LLM, model: str, tmp_path: pathlib.Path) -> None:
+    prompts = ["The loom is", "Once upon a time"]
+    told = program_answers(model, [{"prompt": p, "max_tokens": 9} for p in prompts], tmp_path, "--raw")
+    expect_same(llm.generate(prompts, max_tokens=9), told)
+    ids = [llm.tokenize(prompt) for prompt in prompts]
+    expect_same(llm.generate(ids, max_tokens=9), told)
+    expect_same([llm.generate(ids[0], max_tokens=9)], told[:1])
+
+
+def test_one_prompt_has_one_answer_and_a_list_has_a_list(llm: heddle.LLM) -> None:
+    prompt, name = OPPOSITE
+    one = llm.chat(prompt, adapter=name)
+    assert str(one) == "COLD, SMALL, SLOW" and one.finish_reason == "stop" and one.adapter == name
+    assert llm.chat([prompt], adapter=name) == [one]
+    message = {"role": "user", "content": prompt}
+    assert llm.chat([message], adapter=name) == one
+    assert llm.chat([[message], [message]], adapter=[name, name]) == [one, one]
+    assert llm.chat([]) == [] and llm.generate([]) == []
+
+
+def test_a_stream_is_the_answer_in_pieces(llm: heddle.LLM) -> None:
+    prompt, name = SLUG
+    with llm.stream_chat(prompt, adapter=name) as stream:
+        assert stream.answer is None
+        pieces = list(stream)
+    assert "".join(pieces) == "the-quick-brown-river" and len(pieces) > 3
+    assert stream.answer == llm.chat(prompt, adapter=name)
+    assert list(stream) == []
+    assert "".join(llm.stream("The loom is", max_tokens=6)) == llm.generate("The loom is", max_tokens=6).text
+
+
+def test_streams_in_an_event_loop_run_side_by_side(llm: heddle.LLM) -> None:
+    async def read(prompt: str, name: str | None) -> str:
+        return "".join([piece async for piece in llm.stream_chat(prompt, adapter=name, max_tokens=8)])
+
+    async def read_all() -> list[str]:
+        rows = [OPPOSITE, SLUG, ("What is a loom?", None)] * 3
+        return await asyncio.gather(*(read(prompt, name) for prompt, name in rows))
+
+    want = [llm.chat(prompt, adapter=name, max_tokens=8).text for prompt, name in (OPPOSITE, SLUG, ("What is a loom?", None))]
+    assert asyncio.run(read_all()) == want * 3
+
+
+def test_a_task_that_is_cancelled_ends_its_request(llm: heddle.LLM) -> None:
+    async def read() -> heddle.Stream:
+        stream = llm.stream("The", ignore_end=True, max_tokens=4000)
+        task = asyncio.ensure_future(drain(stream))
+        await asyncio.sleep(0.2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return stream
+
+    async def drain(stream: heddle.Stream) -> None:
+        async for _ in stream:
+            pass
+
+    stream = asyncio.run(read())
+    list(stream)
+    assert stream.answer is not None and stream.answer.finish_reason == "cancelled"
+
+
+def test_many_threads_may_ask_and_the_interpreter_goes_on(llm: heddle.LLM) -> None:
+    want = [llm.chat(prompt, adapter=name, max_tokens=8) for prompt, name in (OPPOSITE, SLUG)]
+    got: list[heddle.Answer] = []
+
+    def ask(prompt: str, name: str) -> None:
+        got.extend(llm.chat(prompt, adapter=name, max_tokens=8) for _ in range(3))
+
+    threads = [threading.Thread(target=ask, args=row) for row in (OPPOSITE, SLUG) * 3]
+    for thread in threads:
+        thread.start()
+    count = 0
+    while any(thread.is_alive() for thread in threads):
+        count += 1
+        time.sleep(0.001)
+    assert count > 50, "the interpreter lock was held"
+    assert len(got) == 18
+    assert all(answer in want for answer in got)
+
+
+def test_adapters_come_and_go_while_prompts_run(llm: heddle.LLM) -> None:
+    with llm.stream_chat(OPPOSITE[0], adapter="opposite") as running:
+        first = next(running)
+        llm.add_adapter("opposite", ADAPTERS["slug"], replace=True)
+        slug = llm.chat(SLUG[0], adapter="opposite")
+        assert first + "".join(running) == "COLD, SMALL, SLOW"
+    assert slug.text == "the-quick-brown-river"
+    with pytest.raises(ValueError, match='adapter name "opposite" is given twice'):
+        llm.add_adapter("opposite", ADAPTERS["opposite"])
+    llm.remove_adapter("opposite")
+    assert llm.adapters == ["slug", "sql"]
+    with pytest.raises(ValueError, match='unknown adapter "opposite"'):
+        llm.chat("Hi", adapter="opposite")
+    with pytest.raises(ValueError, match='unknown adapter "opposite"'):
+        llm.remove_adapter("opposite")
+    llm.add_adapter("opposite", ADAPTERS["opposite"])
+    assert llm.chat(OPPOSITE[0], adapter="opposite").text == "COLD, SMALL, SLOW"
+
+
+def test_an_adapter_for_another_model_is_a_warning(llm: heddle.LLM, tmp_path: pathlib.Path) -> None:
+    folder = shutil.copytree(ADAPTERS["slug"], tmp_path / "other")
+    config = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": "acme/other-7b"}))
+    with pytest.warns(UserWarning, match="adapter other .* was made for acme/other-7b, the model is "):
+        llm.add_adapter("other", folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        llm.remove_adapter("other")
+
+
+def test_what_cannot_run_raises_or_is_told(llm: heddle.LLM) -> None:
+    with pytest.raises(ValueError, match='^prompt 1: unknown adapter "nobody"$'):
+        llm.chat(["Hi", "Ho"], adapter=[None, "nobody"], **LONG)
+    told = llm.chat(["Hi", "Ho"], adapter=[None, "nobody"], max_tokens=2, keep_going=True)
+    assert [answer.finish_reason for answer in told] == ["length", "error"]
+    assert told[1].error == 'unknown adapter "nobody"' and told[0].error is None
+    for wrong, says in (
+        ({"temperature": -1.0}, "temperature is -1"),
+        ({"top_p": 0.0}, "top_p is 0"),
+        ({"top_k": 2**40}, "top_k is 1099511627776"),
+        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"stop": ""}, r"stop\[0\] is empty"),
+        ({"adapter": ["slug", "slug"]}, "adapter has 2 names, expected one or 1"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            llm.chat("Hi", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="token id 99999999"):
+        llm.generate([99999999])
+    with pytest.raises(ValueError, match="the vocabulary has"):
+        next(llm.stream([2**31 - 1]))
+    with pytest.raises(TypeError):
+        llm.generate([1, "two"])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="nonexistent"):
+        heddle.LLM("/nonexistent.gguf")
+
+
+def test_ctrl_c_ends_the_requests_and_the_model_goes_on(llm: heddle.LLM) -> None:
+    def interrupt() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Timer(0.3, interrupt).start()
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate(["The", "A", "One"], **LONG)
+    assert time.monotonic() - begin < 5
+    stream = llm.stream("The", ignore_end=True, max_tokens=4000)
+    threading.Timer(0.3, interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        list(stream)
+    assert llm.chat(OPPOSITE[0], adapter="opposite").text == "COLD, SMALL, SLOW"
+
+
+def test_a_stream_that_is_thrown_away_frees_its_place(model: str) -> None:
+    begin = time.monotonic()
+    with heddle.LLM(model, max_batch=1, max_context=4096) as llm:
+        stream = llm.stream("The", ignore_end=True, max_tokens=4000)
+        next(stream)
+        del stream
+        assert len(llm.generate("The", max_tokens=3).token_ids) == 3
+    assert time.monotonic() - begin < 20
+
+
+def test_after_close_everything_is_refused(model: str) -> None:
+    llm = heddle.LLM(model, max_batch=1)
+    stream = llm.stream("The", ignore_end=True, max_tokens=4000)
+    next(stream)
+    llm.close()
+    llm.close()
+    list(stream)
+    assert stream.answer is not None and stream.answer.finish_reason == "cancelled"
+    for call in (lambda: llm.generate("a"), lambda: llm.adapters, lambda: llm.remove_adapter("a"), lambda: llm.model):
+        with pytest.raises(ValueError, match="the engine is closed"):
+            call()
+
+
+def test_a_child_after_fork_is_told_and_ends(llm: heddle.LLM) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            llm.generate("a")
+        except ValueError as error:
+            os._exit(0 if "belongs to the process that made it" in str(error) else 2)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_progress_is_shown_where_it_is_wanted(llm: heddle.LLM, capsys: pytest.CaptureFixture[str]) -> None:
+    llm.generate(["a", "b"], max_tokens=1)
+    assert capsys.readouterr().err == "", "no terminal"
+    llm.generate(["a", "b"], max_tokens=1, progress=True)
+    assert "answers [##############################] 2 of 2" in capsys.readouterr().err
+    llm.generate("a", max_tokens=1, progress=False)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,289 @@
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "heddle/core/error.h"
+
+#include "engine/engine_thread.h"
+
+namespace heddle::python {
+namespace {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+int32_t narrowed(const char* name, int64_t value) {
+  using Limits = std::numeric_limits<int32_t>;
+  HEDDLE_CHECK(value >= Limits::min() && value <= Limits::max(), name, " is ", value,
+               ", expected at most ", Limits::max());
+  return static_cast<int32_t>(value);
+}
+
+/// heddle._core.Engine: an engine with its thread. It is closed once and for all by `close`, and in
+/// a child after fork, where its thread is not.
+class PythonEngine {
+ public:
+  explicit PythonEngine(const EngineOptions& options)
+      : thread_(std::make_shared<EngineThread>(options)), process_(getpid()) {}
+  PythonEngine(const PythonEngine&) = delete;
+  PythonEngine& operator=(const PythonEngine&) = delete;
+  ~PythonEngine() { close(); }
+
+  /// With the GIL, which guards the pointer.
+  [[nodiscard]] std::shared_ptr<EngineThread> thread() const {
+    HEDDLE_CHECK(thread_ != nullptr, "the engine is closed");
+    HEDDLE_CHECK(process_ == getpid(), "the engine belongs to the process that made it");
+    return thread_;
+  }
+
+  /// body(Engine&) in the thread of the engine, without the GIL.
+  template <class Body>
+  auto call(const Body& body) const {
+    const std::shared_ptr<EngineThread> own = thread();
+    const nb::gil_scoped_release unlocked;
+    return own->call(body);
+  }
+
+  /// Also when closed, which has cancelled everything.
+  [[nodiscard]] bool cancel(RequestId request) const {
+    return thread_ != nullptr && process_ == getpid() && thread_->cancel(request);
+  }
+
+  void close() {
+    std::shared_ptr<EngineThread> last = std::exchange(thread_, nullptr);
+    if (last == nullptr) return;
+    if (process_ != getpid()) {
+      // Nobody could end the thread, nor free what it may have been holding.
+      static_cast<void>(new std::shared_ptr<EngineThread>(std::move(last)));
+      return;
+    }
+    const nb::gil_scoped_release unlocked;
+    last->stop();
+    last.reset();
+  }
+
+ private:
+  std::shared_ptr<EngineThread> thread_;
+  pid_t process_;
+};
+
+EngineOptions options_of(std::string model, int64_t max_batch, int64_t num_threads,
+                         int64_t page_size, int64_t prefill_chunk, int64_t max_context,
+                         int64_t kv_memory, std::string weights) {
+  return {.model_path = std::move(model),
+          .max_batch = narrowed("max_batch", max_batch),
+          .num_threads = narrowed("num_threads", num_threads),
+          .page_size = narrowed("page_size", page_size),
+          .prefill_chunk = narrowed("prefill_chunk", prefill_chunk),
+          .max_context = max_context,
+          .kv_memory = kv_memory,
+          .weights = std::move(weights)};
+}
+
+/// What Python raises while the model is loaded, ctrl-C among it, ends the load.
+void load(PythonEngine* self, EngineOptions options, const nb::object& on_load) {
+  options.on_load = [&on_load](int64_t done_bytes, int64_t total_bytes) {
+    const nb::gil_scoped_acquire locked;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (!on_load.is_none()) on_load(done_bytes, total_bytes);
+  };
+  const nb::gil_scoped_release unlocked;
+  new (self) PythonEngine(options);
+}
+
+Request request_of(std::optional<std::string> text,
+                   const std::optional<std::vector<int64_t>>& token_ids,
+                   const std::vector<std::pair<std::string, std::string>>& messages,
+                   std::string messages_json, std::string adapter, int64_t max_tokens,
+                   double temperature, int64_t top_k, double top_p, double min_p, int64_t seed,
+                   std::vector<std::string> stop, bool ignore_end, std::string tools_json,
+                   std::string documents_json, std::string template_kwargs_json,
+                   bool add_generation_prompt) {
+  Request request;
+  request.text = std::move(text);
+  request.adapter = std::move(adapter);
+  request.max_tokens = max_tokens;
+  request.sampling = {.temperature = static_cast<float>(temperature),
+                      .top_k = narrowed("top_k", top_k),
+                      .top_p = static_cast<float>(top_p),
+                      .min_p = static_cast<float>(min_p),
+                      .seed = seed};
+  request.stop = std::move(stop);
+  request.ignore_end = ignore_end;
+  request.messages_json = std::move(messages_json);
+  request.tools_json = std::move(tools_json);
+  request.documents_json = std::move(documents_json);
+  request.template_kwargs_json = std::move(template_kwargs_json);
+  request.add_generation_prompt = add_generation_prompt;
+  if (token_ids) {
+    request.token_ids.emplace();
+    for (const int64_t id : *token_ids) request.token_ids->push_back(narrowed("a token id", id));
+  }
+  for (const auto& [role, content] : messages) request.messages.push_back({role, content});
+  return request;
+}
+
+using News = std::tuple<RequestId, std::string, std::optional<Completion>>;
+
+/// Waits in short turns, so that ctrl-C is seen; nothing where the time is over.
+std::optional<News> take(const std::shared_ptr<EventQueue>& queue, std::optional<double> timeout) {
+  using Clock = EventQueue::Clock;
+  constexpr std::chrono::milliseconds kTurn{50};
+  constexpr double kLongest = 1e9;  // seconds
+  const double seconds = std::clamp(timeout.value_or(kLongest), 0.0, kLongest);
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(seconds));
+  for (;;) {
+    std::optional<Event> event;
+    const Clock::time_point turn = std::min(end, Clock::now() + kTurn);
+    {
+      const nb::gil_scoped_release unlocked;
+      event = queue->next(turn);
+    }
+    if (event) return News{event->request, std::move(event->text), std::move(event->completion)};
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (turn == end) return std::nullopt;
+  }
+}
+
+void bind_queue(nb::module_& m) {
+  nb::class_<Completion>(m, "Completion")
+      .def_ro("text", &Completion::text)
+      .def_ro("token_ids", &Completion::token_ids)
+      .def_ro("logprobs", &Completion::logprobs)
+      .def_ro("prompt_tokens", &Completion::prompt_tokens)
+      .def_prop_ro("finish_reason", [](const Completion& c) { return name(c.finish_reason); })
+      .def_ro("error", &Completion::error);
+
+  // Shared with the engine, which tells it of requests that nobody waits for any more.
+  struct Queue {
+    explicit Queue(bool ends_only)
+        : events(std::make_shared<EventQueue>(ends_only ? EventQueue::Tells::kEnds
+                                                        : EventQueue::Tells::kAll)) {}
+    std::shared_ptr<EventQueue> events;
+  };
+  nb::class_<Queue>(m, "EventQueue")
+      .def(nb::init<bool>(), "ends_only"_a = false)
+      .def(
+          "take",
+          [](const Queue& queue, std::optional<double> timeout) {
+            return take(queue.events, timeout);
+          },
+          "timeout"_a = nb::none(), "(request, new text, completion at its end), None in time.")
+      .def("fileno", [](const Queue& queue) { return queue.events->file_descriptor(); });
+
+  nb::class_<PythonEngine>(m, "Engine")
+      .def(
+          "__init__",
+          [](PythonEngine* self, std::string model, int64_t max_batch, int64_t num_threads,
+             int64_t page_size, int64_t prefill_chunk, int64_t max_context, int64_t kv_memory,
+             std::string weights, const nb::object& on_load) {
+            load(self,
+                 options_of(std::move(model), max_batch, num_threads, page_size, prefill_chunk,
+                            max_context, kv_memory, std::move(weights)),
+                 on_load);
+          },
+          "model"_a, "max_batch"_a, "num_threads"_a, "page_size"_a, "prefill_chunk"_a,
+          "max_context"_a, "kv_memory"_a, "weights"_a, "on_load"_a = nb::none())
+      .def("close", &PythonEngine::close)
+      .def(
+          "submit",
+          [](const PythonEngine& engine, const Queue& queue, Request request) {
+            return engine.thread()->submit(std::move(request), queue.events);
+          },
+          "queue"_a, "request"_a)
+      .def(
+          "cancel", [](const PythonEngine& engine, RequestId id) { return engine.cancel(id); },
+          "request"_a)
+      .def(
+          "tokenize",
+          [](const PythonEngine& engine, const Request& request) {
+            return engine.call([&](Engine& e) { return e.tokenize(request); });
+          },
+          "request"_a)
+      .def(
+          "add_adapter",
+          [](const PythonEngine& engine, const std::string& name, const std::string& folder,
+             bool replace) {
+            const AdapterInfo info = engine.call([&](Engine& e) {
+              return replace ? e.replace_adapter(name, folder) : e.add_adapter(name, folder);
+            });
+            return std::pair(info.base_model, info.names_this_model);
+          },
+          "name"_a, "folder"_a, "replace"_a)
+      .def(
+          "remove_adapter",
+          [](const PythonEngine& engine, const std::string& name) {
+            return engine.call([&](Engine& e) { return e.remove_adapter(name); });
+          },
+          "name"_a)
+      .def("adapter_names",
+           [](const PythonEngine& engine) {
+             return engine.call([](Engine& e) { return e.adapter_names(); });
+           })
+      .def_prop_ro("model", [](const PythonEngine& engine) { return engine.thread()->model(); })
+      .def_prop_ro(
+          "max_context",
+          [](const PythonEngine& engine) { return engine.thread()->options().max_context; })
+      .def_prop_ro("kv_memory",
+                   [](const PythonEngine& engine) { return engine.thread()->options().kv_memory; });
+}
+
+}  // namespace
+
+void bind_engine(nb::module_& m) {
+  nb::class_<ModelInfo>(m, "ModelInfo")
+      .def_ro("path", &ModelInfo::path)
+      .def_ro("name", &ModelInfo::name)
+      .def_ro("architecture", &ModelInfo::architecture)
+      .def_ro("num_layers", &ModelInfo::num_layers)
+      .def_ro("hidden_size", &ModelInfo::hidden_size)
+      .def_ro("intermediate_size", &ModelInfo::intermediate_size)
+      .def_ro("num_q_heads", &ModelInfo::num_q_heads)
+      .def_ro("num_kv_heads", &ModelInfo::num_kv_heads)
+      .def_ro("head_dim", &ModelInfo::head_dim)
+      .def_ro("vocab_size", &ModelInfo::vocab_size)
+      .def_ro("context_length", &ModelInfo::context_length)
+      .def_ro("num_parameters", &ModelInfo::num_parameters)
+      .def_ro("weight_bytes", &ModelInfo::weight_bytes)
+      .def_ro("settings_path", &ModelInfo::settings_path)
+      .def_ro("unread_settings", &ModelInfo::unread_settings);
+  nb::class_<Request>(m, "Request")
+      .def(
+          "__init__",
+          [](Request* self, std::optional<std::string> text,
+             const std::optional<std::vector<int64_t>>& token_ids,
+             const std::vector<std::pair<std::string, std::string>>& messages,
+             std::string messages_json, std::string adapter, int64_t max_tokens, double temperature,
+             int64_t top_k, double top_p, double min_p, int64_t seed, std::vector<std::string> stop,
+             bool ignore_end, std::string tools_json, std::string documents_json,
+             std::string template_kwargs_json, bool add_generation_prompt) {
+            new (self) Request(request_of(
+                std::move(text), token_ids, messages, std::move(messages_json), std::move(adapter),
+                max_tokens, temperature, top_k, top_p, min_p, seed, std::move(stop), ignore_end,
+                std::move(tools_json), std::move(documents_json), std::move(template_kwargs_json),
+                add_generation_prompt));
+          },
+          nb::kw_only(), "text"_a = nb::none(), "token_ids"_a = nb::none(),
+          "messages"_a = std::vector<std::pair<std::string, std::string>>(), "messages_json"_a = "",
+          "adapter"_a = "", "max_tokens"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a,
+          "seed"_a, "stop"_a, "ignore_end"_a, "tools_json"_a = "", "documents_json"_a = "",
+          "template_kwargs_json"_a = "", "add_generation_prompt"_a = true);
+  bind_queue(m);
+}
+
+}  // namespace heddle::python
