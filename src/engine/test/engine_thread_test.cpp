@@ -1,0 +1,233 @@
+// The thread of an engine and the queue of its news: what waits, what is lost to nobody, and memory
+// that runs out at any place.
+#include "engine/engine_thread.h"
+
+#include <chrono>
+#include <map>
+#include <new>
+#include <poll.h>
+
+#include <gtest/gtest.h>
+
+#include "engine/test/engine_cases.h"
+#include "engine/test/model_files.h"
+#include "expect_error.h"
+#include "heap_count.h"
+
+namespace heddle {
+namespace {
+
+using testing::endless_request;
+
+EventQueue::Clock::time_point now() { return EventQueue::Clock::now(); }
+EventQueue::Clock::time_point in_a_minute() { return now() + std::chrono::minutes(1); }
+
+Event text_event(RequestId request, const std::string& text) {
+  return {.request = request, .text = text};
+}
+Event last_event(RequestId request, const std::string& text, const std::string& answer) {
+  Event event = text_event(request, text);
+  event.completion.emplace();
+  event.completion->text = answer;
+  return event;
+}
+
+bool is_readable(int descriptor) {
+  pollfd wanted{.fd = descriptor, .events = POLLIN, .revents = 0};
+  return ::poll(&wanted, 1, 0) == 1;
+}
+
+TEST(EventQueue, WhatWasNotTakenIsOneEventAndTheOldestComesFirst) {
+  EventQueue queue;
+  for (const RequestId id : {3, 5}) queue.expect(id);
+  EXPECT_FALSE(queue.next(now()));
+  queue.tell(text_event(5, "a"));
+  queue.tell(text_event(3, "x"));
+  queue.tell(text_event(5, "b"));
+  std::optional<Event> event = queue.next(now());
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->request, 5);
+  EXPECT_EQ(event->text, "ab");
+  EXPECT_FALSE(event->completion);
+  EXPECT_EQ(queue.next(now())->text, "x");
+  EXPECT_FALSE(queue.next(now()));
+  queue.tell(text_event(5, "c"));
+  queue.tell(last_event(5, "d", "abcd"));
+  event = queue.next(now());
+  EXPECT_EQ(event->text, "cd");
+  EXPECT_EQ(event->completion->text, "abcd");
+  EXPECT_EQ(queue.num_unfinished(), 1);
+}
+
+TEST(EventQueue, TellsEndsAloneWhereNothingElseIsWanted) {
+  EventQueue queue(EventQueue::Tells::kEnds);
+  queue.expect(0);
+  queue.tell(text_event(0, "a"));
+  EXPECT_FALSE(queue.next(now()));
+  queue.tell(last_event(0, "b", "ab"));
+  const std::optional<Event> event = queue.next(now());
+  EXPECT_EQ(event->text, "");
+  EXPECT_EQ(event->completion->text, "ab");
+  EXPECT_EQ(queue.num_unfinished(), 0);
+}
+
+TEST(EventQueue, ItsDescriptorIsReadableWhileThereIsNews) {
+  EventQueue queue;
+  queue.expect(0);
+  queue.tell(text_event(0, "a"));
+  const int descriptor = queue.file_descriptor();
+  EXPECT_EQ(queue.file_descriptor(), descriptor);
+  EXPECT_TRUE(is_readable(descriptor)) << "news that were there before";
+  EXPECT_TRUE(queue.next(now()));
+  EXPECT_FALSE(queue.next(now()));
+  EXPECT_FALSE(is_readable(descriptor));
+  queue.tell(text_event(0, "b"));
+  EXPECT_TRUE(is_readable(descriptor));
+}
+
+TEST(EventQueue, TextThatFindsNoMemoryComesWithTheEnd) {
+  EventQueue queue;
+  queue.expect(0);
+  queue.tell(text_event(0, "a"));
+  EXPECT_EQ(queue.next(now())->text, "a");
+  const std::string more(100, 'b');  // longer than a string holds by itself
+  Event event = text_event(0, more), later = text_event(0, "c");
+  Event last = last_event(0, "d", "a" + more + "cd");
+  int64_t countdown = 1;
+  {
+    const testing::FailingAllocation failing(countdown);
+    queue.tell(std::move(event));
+  }
+  EXPECT_EQ(countdown, 0);
+  queue.tell(std::move(later));
+  queue.tell(std::move(last));
+  EXPECT_EQ(queue.next(now())->text, more + "cd");
+}
+
+class EngineThreadTest : public ::testing::Test {
+ protected:
+  EngineOptions options() {
+    return {.model_path = model.path(), .max_batch = 2, .num_threads = 1, .page_size = 4};
+  }
+
+  /// Whatever runs out, a request that was submitted ends once.
+  static std::map<RequestId, Completion> take_all(EventQueue& queue) {
+    std::map<RequestId, Completion> ended;
+    std::map<RequestId, std::string> texts;
+    while (queue.num_unfinished() > 0) {
+      std::optional<Event> event = queue.next(in_a_minute());
+      if (!event) {
+        ADD_FAILURE() << "requests do not come to an end";
+        break;
+      }
+      texts[event->request] += event->text;
+      if (!event->completion) continue;
+      EXPECT_FALSE(ended.contains(event->request));
+      EXPECT_EQ(texts[event->request], event->completion->text);
+      ended[event->request] = std::move(*event->completion);
+    }
+    return ended;
+  }
+
+  testing::RandomModel model;
+};
+
+TEST_F(EngineThreadTest, EachAllocationMayFail) {
+  EngineThread thread(options());
+  const auto queue = std::make_shared<EventQueue>();
+  const std::vector<Request> requests{endless_request({1, 2}, 20), endless_request({3}, 30),
+                                      endless_request({4, 5, 6}, 5)};
+  std::vector<Completion> want;
+  for (const Request& request : requests) (void)thread.submit(request, queue);
+  for (auto& [id, completion] : take_all(*queue)) want.push_back(std::move(completion));
+  int num_failed = 0, num_refused = 0;
+  for (int64_t n = 1;; ++n) {
+    int64_t countdown = n;
+    std::map<RequestId, size_t> submitted;
+    {
+      const testing::FailingAllocation failing(countdown);
+      for (size_t i = 0; i < requests.size(); ++i) {
+        try {
+          submitted[thread.submit(requests[i], queue)] = i;
+        } catch (const std::bad_alloc&) {
+          ++num_refused;
+        }
+      }
+      for (int64_t num_unfinished = 1; num_unfinished > 0;) {
+        try {
+          num_unfinished = thread.call([](Engine& e) { return e.num_unfinished(); });
+        } catch (const std::bad_alloc&) {
+          ++num_refused;
+        }
+      }
+    }
+    for (const auto& [id, completion] : take_all(*queue)) {
+      if (completion.finish_reason == FinishReason::kError) {
+        ++num_failed;
+        EXPECT_NE(completion.error.find("out of memory"), std::string::npos) << completion.error;
+      } else if (submitted.contains(id)) {  // else the map itself found no memory
+        testing::expect_same(completion, want[submitted.at(id)], "allocation");
+      }
+    }
+    if (countdown > 0) break;
+  }
+  EXPECT_GT(num_refused, 0);
+  EXPECT_GT(num_failed, 0);
+}
+
+TEST_F(EngineThreadTest, ACallComesBehindWhatWasSubmittedBefore) {
+  EngineThread thread(options());
+  const auto queue = std::make_shared<EventQueue>();
+  for (int i = 0; i < 50; ++i) (void)thread.submit(endless_request({1}, 20), queue);
+  const RequestId last = thread.submit(endless_request({2}, 20), queue);
+  EXPECT_EQ(last, 50);
+  EXPECT_THROW(thread.call([](Engine&) { throw Error(ErrorCode::kInvalidArgument, "one"); }),
+               Error);
+  const int64_t num_pages = thread.call([](Engine& e) { return e.load().num_pages; });
+  EXPECT_GT(num_pages, 0);
+  for (RequestId id = 0; id <= last; ++id) (void)thread.cancel(id);
+  EXPECT_EQ(take_all(*queue).size(), 51u);
+  EXPECT_FALSE(thread.cancel(last));
+}
+
+/// Sinks may call the engine: they run in its thread.
+TEST_F(EngineThreadTest, ASinkMayCall) {
+  class CallingSink final : public EventSink {
+   public:
+    explicit CallingSink(EngineThread& thread) : thread_(thread) {}
+    void expect(RequestId /*request*/) override {}
+    void tell(Event&& event) noexcept override {
+      if (!event.completion) return;
+      is_there = thread_.call([](Engine& e) { return e.has_adapter("first"); });
+      (void)thread_.cancel(event.request);
+      done.set_value();
+    }
+    std::atomic<bool> is_there = true;
+    std::promise<void> done;
+
+   private:
+    EngineThread& thread_;
+  };
+  EngineThread thread(options());
+  const auto sink = std::make_shared<CallingSink>(thread);
+  (void)thread.submit(endless_request({1}, 3), sink);
+  sink->done.get_future().wait();
+  EXPECT_FALSE(sink->is_there);
+}
+
+TEST_F(EngineThreadTest, StoppingCancelsWhatIsUnfinished) {
+  EngineThread thread(options());
+  const auto queue = std::make_shared<EventQueue>();
+  for (int i = 0; i < 20; ++i) (void)thread.submit(endless_request({1}, 60), queue);
+  thread.stop();
+  thread.stop();
+  const auto ended = take_all(*queue);
+  EXPECT_EQ(ended.size(), 20u);
+  EXPECT_EQ(ended.at(19).finish_reason, FinishReason::kCancelled);
+  testing::expect_invalid({"the engine is closed"},
+                          [&] { (void)thread.submit(endless_request({1}, 2), queue); });
+  testing::expect_invalid({"the engine is closed"}, [&] { thread.call([](Engine&) {}); });
+}
+
+}  // namespace
+}  // namespace heddle
