@@ -63,7 +63,7 @@ template <class Byte = std::byte>
   HEDDLE_CHECK(t.ndim == 0 || t.shape != nullptr, tensor, ".shape is NULL, but it has rank ",
                t.ndim);
   const std::span<const int64_t> shape(t.shape, size_t(t.ndim));
-  const auto past = reinterpret_cast<uintptr_t>(data) % size_of(dtype);
+  const auto past = reinterpret_cast<uintptr_t>(data) & (size_of(dtype) - 1);
   HEDDLE_CHECK(past == 0 || std::ranges::find(shape, 0) != shape.end(), tensor,
                " is not aligned to its elements of ", size_of(dtype),
                " bytes: data and byte_offset = ", t.byte_offset, " are ", past,

@@ -222,8 +222,9 @@ TensorView BorrowedArrays::borrow(const char* name, nb::handle array, Access acc
   // Frameworks give arrays without elements strides of all kinds; none of them means anything.
   if (is_empty) view = {view.raw(), view.dtype(), view.device(), view.shape()};
   HEDDLE_CHECK(view.raw() != nullptr || is_empty, name, " has no memory");
-  HEDDLE_CHECK(is_empty || reinterpret_cast<uintptr_t>(view.raw()) % size_of(view.dtype()) == 0,
-               name, " is not aligned to its elements of ", size_of(view.dtype()), " bytes");
+  const size_t past = reinterpret_cast<uintptr_t>(view.raw()) & (size_of(view.dtype()) - 1);
+  HEDDLE_CHECK(is_empty || past == 0, name, " is not aligned to its elements of ",
+               size_of(view.dtype()), " bytes");
   if (access == Access::kWrite) check_no_overlap(name, view);
   if (first_name_ == nullptr) {
     first_name_ = name;

@@ -65,10 +65,29 @@ def operation(
         )
 
         @functools.wraps(declared)
+        def traced(*args: P.args, **kwargs: P.kwargs) -> R:
+            return _traced_call(name, implementation, args, kwargs)
+
+        return eagerly(implementation)(traced)
+
+    return bind
+
+
+def eagerly(
+    implementation: Callable[..., Any],
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Makes eager calls of a function calls of `implementation`, which takes the same arguments.
+
+    The function itself is for torch.compile, and says in operations what the other does.
+    """
+
+    def bind(traced: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(traced)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             if _is_compiling is not None and _is_compiling():
-                return _traced_call(name, implementation, args, kwargs)
-            return implementation(*args, **kwargs)
+                return traced(*args, **kwargs)
+            result: R = implementation(*args, **kwargs)
+            return result
 
         _core.call_directly(call, implementation)
         return call

@@ -38,6 +38,21 @@ def test_an_eager_call_runs_no_python_code() -> None:
     assert [name for name in frames if name == "call"] == expected
 
 
+@pytest.mark.skipif(not TORCH_WANTED, reason="skipped: HEDDLE_TEST_TORCH=0")
+def test_a_drop_in_that_makes_tensors_is_one_call() -> None:
+    import torch
+
+    from heddle.compat.megatron import mtp_utils
+
+    tokens, results = torch.tensor([5, 5]), []
+    frames = frames_of(
+        lambda: results.extend(mtp_utils.verify_speculative_tokens(tokens, tokens, 1, 0, 1))
+    )
+    assert results[0].tolist() == [1] and results[2] is tokens
+    expected = [] if sys.version_info >= (3, 12) else ["call"]
+    assert [name for name in frames if name in ("call", "empty", "empty_like")] == expected
+
+
 def test_what_does_not_fit_is_told() -> None:
     x = np.ones((2, 8), np.float32)
     with pytest.raises(TypeError, match="incompatible function arguments"):

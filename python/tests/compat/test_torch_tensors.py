@@ -129,3 +129,52 @@ def test_tensors_elsewhere_are_refused() -> None:
         punica_kernels.dispatch_bgmv(y, x, torch.tensor([0]), elsewhere, 0, 1.0)
     with pytest.raises(ValueError):
         ops.bgmv_shrink(x, torch.ones(1, 3, 8), y, elsewhere)
+
+
+def test_results_are_new_tensors_of_the_arguments_type_and_shape() -> None:
+    """Also of a parameter, of which torch makes them in another way, and under inference mode."""
+
+    def ints(*values: int) -> Any:
+        return torch.tensor(values)
+
+    for convert in (lambda t: t, lambda t: torch.nn.Parameter(t, requires_grad=False)):
+        for mode in (torch.no_grad, torch.inference_mode):
+            with mode():
+                tokens = convert(torch.tensor([[10, 11, 12, 20, 98, 99]]))
+                sampled = ints(11, 12, 13, 21, 22, 23)
+                last, mask, flat = mtp_utils.verify_speculative_tokens(tokens, sampled, 2, 0, 2)
+                state = (ints(1, 0), ints(6, 9), ints(2, 3), convert(ints(41, 52)))
+                tables = torch.tensor([[40, 41, -1], [50, 51, 52]])
+                accepted = convert(ints(2, 0))
+                blocks, remove = mtp_utils.rewind_kv_cache(
+                    accepted, ints(0, 0), *state, tables, 2, 4
+                )
+            assert last.tolist() == [2, 3] and mask.tolist() == [True] * 4 + [False] * 2
+            assert flat.data_ptr() == tokens.data_ptr() and flat.shape == (6,)
+            assert blocks.tolist() == [41, 52] and remove.tolist() == [False, True]
+            for result in (last, mask, blocks, remove):
+                assert type(result) is torch.Tensor and result.is_contiguous()
+                assert result.storage_offset() == 0 and not result.requires_grad
+                assert result.is_inference() == (mode is torch.inference_mode)
+    empty = torch.empty(0, dtype=torch.int64)
+    assert [len(r) for r in mtp_utils.verify_speculative_tokens(empty, empty, 0, 0, 2)] == [0] * 3
+
+
+def test_compiled_calls_give_what_eager_ones_do() -> None:
+    import heddle.torch
+
+    assert heddle.torch.OPERATORS
+    tokens, sampled = torch.tensor([[10, 11, 12, 20, 98, 99]]), torch.arange(11, 17)
+    verify = mtp_utils.verify_speculative_tokens
+    compiled = torch.compile(verify, fullgraph=True, backend="aot_eager")
+    given = (tokens, sampled, 2, 0, 2)
+    for eager, traced in zip(verify(*given), compiled(*given), strict=True):
+        assert torch.equal(eager, traced) and eager.dtype == traced.dtype
+    results = []
+    compiled = torch.compile(mtp_utils.rewind_kv_cache, fullgraph=True, backend="aot_eager")
+    for function in (mtp_utils.rewind_kv_cache, compiled):
+        state = [torch.tensor(values) for values in ([1, 0], [6, 9], [2, 3], [41, 52])]
+        tables, none = torch.tensor([[40, 41, -1], [50, 51, 52]]), torch.tensor([0, 0])
+        released = function(torch.tensor([2, 0]), none, *state, tables, 2, 4)
+        results.append([t.tolist() for t in (*released, *state, tables)])
+    assert results[0] == results[1] and results[0][:2] == [[41, 52], [False, True]]

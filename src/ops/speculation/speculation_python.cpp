@@ -1,13 +1,17 @@
 #include "heddle/ops/speculation.h"
 
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <nanobind/stl/optional.h>
 
 #include "bindings/call.h"
 #include "bindings/count.h"
+#include "bindings/new_array.h"
 
 namespace heddle::python {
 namespace {
@@ -143,6 +147,60 @@ void step(nb::handle last_kv_block_offset, nb::handle kv_length_offsets, nb::han
   });
 }
 
+// As Megatron-LM has them, with their results in new arrays of the framework of the arguments: the
+// eager calls of heddle.compat.megatron.mtp_utils.
+
+using TwoArrays = nb::typed<nb::tuple, nb::object, nb::object>;
+using ThreeArrays = nb::typed<nb::tuple, nb::object, nb::object, nb::object>;
+
+TwoArrays megatron_rewind(nb::handle accepted_counts, nb::handle prefill_status,
+                          nb::handle last_kv_block_offset, nb::handle kv_length_offsets,
+                          nb::handle kv_block_counts, nb::handle last_kv_block_id,
+                          nb::handle kv_block_ids, int64_t num_speculative_tokens,
+                          int64_t block_size_tokens, nb::handle num_active_requests) {
+  Call call;
+  const ConstTensorView accepted = call.in("accepted_counts", accepted_counts);
+  const ConstTensorView prefill = call.in("prefill_status", prefill_status);
+  const KvBlockState state = state_of(call, last_kv_block_offset, kv_length_offsets,
+                                      kv_block_counts, last_kv_block_id, kv_block_ids);
+  const TensorView& ids = state.last_kv_block_id;
+  nb::object blocks = new_array(last_kv_block_id, call.device(), ids.shape(),
+                                ids.dtype() == DType::kInt32 ? DType::kInt32 : DType::kInt64);
+  nb::object mask = new_array(accepted_counts, call.device(), accepted.shape(), DType::kBool);
+  const ReleasedBlocks released{.blocks_to_release = call.out("blocks_to_release", blocks),
+                                .remove_mask = call.out("remove_mask", mask)};
+  const Count active = count_of(call, "num_active_requests", num_active_requests);
+  call.run([&](const ExecContext& ctx) {
+    rewind_kv_cache(ctx, released, state, accepted, prefill,
+                    Drafts::uniform(num_speculative_tokens), block_size_tokens, active);
+  });
+  return nb::make_tuple(std::move(blocks), std::move(mask));
+}
+
+ThreeArrays megatron_verify(nb::object input_tokens, nb::handle output_tokens,
+                            int64_t num_decode_requests, int64_t num_prefill_requests,
+                            int64_t num_speculative_tokens) {
+  Call call;
+  ConstTensorView input = call.in("input_tokens", input_tokens);
+  if (input.rank() == 2 && input.size(0) == 1) {
+    input_tokens = input_tokens[nb::int_(0)];
+    input = call.in("input_tokens", input_tokens);
+  }
+  const ConstTensorView output = call.in("output_tokens", output_tokens);
+  int64_t requests = 0;
+  if (__builtin_add_overflow(num_decode_requests, num_prefill_requests, &requests)) requests = 0;
+  const std::array<int64_t, 1> each_request{std::max<int64_t>(requests, 0)};
+  nb::object last_ones = new_array(input_tokens, call.device(), each_request, DType::kInt64);
+  nb::object mask = new_array(input_tokens, call.device(), input.shape(), DType::kBool);
+  const TensorView last_ones_view = call.out("last_one_indices", last_ones);
+  const TensorView mask_view = call.out("accepted_tokens_mask", mask);
+  call.run([&](const ExecContext& ctx) {
+    verify_speculative_tokens(ctx, last_ones_view, mask_view, input, output, num_decode_requests,
+                              num_prefill_requests, Drafts::uniform(num_speculative_tokens));
+  });
+  return nb::make_tuple(std::move(last_ones), std::move(mask), std::move(input_tokens));
+}
+
 NgramMatch match_of(std::string_view match) {
   if (match == "first") return NgramMatch::kFirst;
   if (match == "last") return NgramMatch::kLast;
@@ -187,6 +245,14 @@ void bind_speculation(nb::module_& m) {
         "block_size_tokens"_a, "num_active"_a = nb::none(), nb::kw_only(),
         "draft_indptr"_a = nb::none(), "released_ids"_a = nb::none(),
         "num_released"_a = nb::none());
+
+  m.def("megatron_rewind_kv_cache", &megatron_rewind, "accepted_counts"_a, "prefill_status"_a,
+        "last_kv_block_offset"_a, "kv_length_offsets"_a, "kv_block_counts"_a, "last_kv_block_id"_a,
+        "kv_block_ids"_a, "num_speculative_tokens"_a, "block_size_tokens"_a,
+        "num_active_requests"_a = nb::none());
+
+  m.def("megatron_verify_speculative_tokens", &megatron_verify, "input_tokens"_a, "output_tokens"_a,
+        "num_decode_requests"_a, "num_prefill_requests"_a, "num_speculative_tokens"_a);
 
   m.def("speculative_step", &step, "last_kv_block_offset"_a, "kv_length_offsets"_a,
         "kv_block_counts"_a, "last_kv_block_id"_a, "kv_block_ids"_a, "input_tokens"_a,

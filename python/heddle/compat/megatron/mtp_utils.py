@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle import ops
+from heddle import _core, ops
+from heddle._operation import eagerly
 from heddle.compat._arrays import empty, empty_like
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
 ]
 
 
+@eagerly(_core.megatron_rewind_kv_cache)
 def rewind_kv_cache(
     accepted_counts: Any,
     prefill_status: Any,
@@ -71,6 +73,7 @@ def rewind_kv_cache(
     return blocks_to_release, remove_mask
 
 
+@eagerly(_core.megatron_verify_speculative_tokens)
 def verify_speculative_tokens(
     input_tokens: Any,
     output_tokens: Any,
