@@ -3,12 +3,12 @@
 
 Usage: python_gpu_cost.py [--json FILE]. Microseconds per call, the medians of rounds of calls that
 follow one another without waiting for the GPU. The metadata and speculation calls have 256 requests
-with 3 drafts, the others 16 rows. `empty launch` is torch's kernel that sleeps for no time;
-`torch add_` is an in-place addition by torch.
+with 3 drafts, the others 16 rows; drop-ins get the dtypes of their callers. `empty launch` is
+torch's kernel that sleeps for no time; `torch add_` is an in-place addition by torch.
 
-What a call may take above the empty launch: 3 us for `lora_apply`, `batch_decode` and Megatron-LM's
-drop-ins, which make tensors for their results; 1.5 us and 0.15 us for each array for all others.
-Calls that take more are marked.
+What a call may take above the empty launch: 3 us for `lora_apply`, `batch_decode` and the drop-ins,
+some of which make tensors for their results, and 12 where they also sum lists of Python; 1.5 us and
+0.15 us for each array for all others. Calls that take more are marked.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from call_cost import run, samples_of
 
 import heddle
 from heddle import ops
+from heddle.compat.lorax import metadata_kernels
 from heddle.compat.megatron import mtp_utils
 
 ROUNDS, CALLS = 21, 100
@@ -152,17 +153,84 @@ def speculation_calls() -> dict[str, Case]:
             9,
             lambda: ops.rewind_kv_cache(released, is_released, *kv, counts, states, DRAFTS, 16),
         ),
-        "Megatron-LM's verify_speculative_tokens": Case(
-            4, lambda: mtp_utils.verify_speculative_tokens(inputs, outputs, n, 0, DRAFTS), 3.0
-        ),
-        "Megatron-LM's rewind_kv_cache": Case(
-            9, lambda: mtp_utils.rewind_kv_cache(counts, states, *kv, DRAFTS, 16), 3.0
-        ),
         "speculative_step, outputs of the three": Case(
             16, lambda: ops.speculative_step(*given, **of_the_three)
         ),
         "speculative_step, all outputs": Case(
             22, lambda: ops.speculative_step(*given, **all_outputs)
+        ),
+    }
+
+
+def megatron_calls(state: torch.dtype) -> dict[str, Case]:
+    """Megatron-LM's drop-ins, tokens int64 and the state of the cache of this dtype."""
+    n, blocks = REQUESTS, 64
+    kv = [filled(n, value=value, dtype=state) for value in (8, 10**6, blocks, 7)]
+    kv.append(filled(n, blocks, value=7, dtype=state))
+    prefill = filled(n, dtype=state)
+    longs = [filled(n, dtype=torch.int64) for _ in range(4)]
+    tokens, sampled, indices = (filled(n * TOKENS, value=5, dtype=torch.int64) for _ in range(3))
+    accepted, mask = filled(n, DRAFTS, dtype=torch.int64), filled(n * TOKENS, dtype=torch.bool)
+    suffix = f", state {str(state).rpartition('.')[2]}"
+    return {
+        "Megatron-LM's verify_speculative_tokens" + suffix: Case(
+            4, lambda: mtp_utils.verify_speculative_tokens(tokens, sampled, n, 0, DRAFTS), 3.0
+        ),
+        "Megatron-LM's prepare_next_forward_pass" + suffix: Case(
+            9,
+            lambda: mtp_utils.prepare_next_forward_pass(
+                n, sampled, indices, longs[0], mask, tokens, *longs[1:3], accepted, longs[3], DRAFTS
+            ),
+            3.0,
+        ),
+        "Megatron-LM's rewind_kv_cache" + suffix: Case(
+            9, lambda: mtp_utils.rewind_kv_cache(longs[0], prefill, *kv, DRAFTS, 16), 3.0
+        ),
+    }
+
+
+def lorax_calls() -> dict[str, Case]:
+    """LoRAX's conversions: page tables and lengths int32, slots, ids and their starts int64."""
+    n = REQUESTS
+    tables, ragged = filled(n, WIDTH), filled(n * AVERAGE)
+    lengths, zeros, given, none = filled(n, value=AVERAGE), filled(n), [AVERAGE] * n, [0] * n
+    rows, cu_seqlen, next_rows = starts(AVERAGE).long(), starts(AVERAGE), starts(TOKENS).long()
+    slots, filtered = (filled(n * AVERAGE, dtype=torch.int64) for _ in range(2))
+    positions, ids = filled(n * AVERAGE), filled(n, 1024, dtype=torch.int64)
+    next_ids, first = filled(TOKENS * n, dtype=torch.int64), rows[:n].clone()
+    kernels = metadata_kernels
+    return {
+        "LoRAX's block_tables_to_padded": Case(
+            3, lambda: kernels.block_tables_to_padded(WIDTH, rows, tables, ragged), 3.0
+        ),
+        "LoRAX's block_tables_to_ragged, with two sums of lists": Case(
+            4,
+            lambda: kernels.block_tables_to_ragged(
+                block_tables=tables,
+                input_lengths=given,
+                cache_lengths=none,
+                input_lengths_tensor=lengths,
+                cache_lengths_tensor=zeros,
+                max_current_length=AVERAGE,
+            ),
+            12.0,
+        ),
+        "LoRAX's copy_next_input_ids_inplace": Case(
+            6,
+            lambda: kernels.copy_next_input_ids_inplace(
+                TOKENS, ids, zeros, lengths, zeros, next_ids, next_rows
+            ),
+            3.0,
+        ),
+        "LoRAX's prepare_position_slot_ids": Case(
+            5,
+            lambda: kernels.prepare_position_slot_ids(
+                AVERAGE, zeros, cu_seqlen, rows, positions, slots
+            ),
+            3.0,
+        ),
+        "LoRAX's slots_filtering": Case(
+            4, lambda: kernels.slots_filtering(AVERAGE, slots, filtered, rows, first), 3.0
         ),
     }
 
@@ -232,6 +300,9 @@ def measure() -> dict[str, Any]:
         **attention_calls(),
         **metadata_calls(),
         **speculation_calls(),
+        **megatron_calls(torch.int32),
+        **megatron_calls(torch.int64),
+        **lorax_calls(),
     }.items():
         us, samples = microseconds(case.call)
         above, target = us - empty, case.target_us()
