@@ -71,6 +71,18 @@ heddle_status heddle_context_create(heddle_context** context,
 /* NULL is fine. No call may be running; on CUDA it waits for the work of the device. */
 void heddle_context_destroy(heddle_context* context);
 
+/* On CUDA page tables and starts lie on the device and are read by kernels. With a word that is out
+ * of range, or a null page where a real one is needed, attention and the operations of its cache
+ * read and write nothing outside their arrays: outputs of the rows that use it are NaN, the cache
+ * stays as it was, no other row changes, and the context keeps operation, array, row and value of
+ * the first. What the other operations do with such values stands in their headers.
+ * heddle_context_check waits for the context's stream (but not while that is captured) and is
+ * HEDDLE_INVALID_ARGUMENT where there was one since it was last told; heddle_last_error has the
+ * text. heddle_context_poll is the same without waiting. Both are HEDDLE_OK on the CPU, where the
+ * call itself fails before it writes anything. */
+heddle_status heddle_context_check(heddle_context* context);
+heddle_status heddle_context_poll(heddle_context* context);
+
 /* ---- Counts: heddle/core/count.h ------------------------------------------------------------- */
 
 /* A number of requests: `value`, or where on_device is not NULL the one element (i32|i64) of that

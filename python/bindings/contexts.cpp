@@ -115,6 +115,14 @@ struct LastContext {
 };
 thread_local LastContext last_context;
 
+/// That which calls have made; null: none.
+GpuContext* known_gpu_context(Device device, void* stream) {
+  KeptContexts& kept = kept_contexts();
+  const std::lock_guard lock(kept.mutex);
+  const auto found = kept.gpu.find({device.index, stream});
+  return device.type == DeviceType::kCpu || found == kept.gpu.end() ? nullptr : found->second.get();
+}
+
 GpuContext& gpu_context(Device device, void* stream) {
   KeptContexts& kept = kept_contexts();
   LastContext& last = last_context;
@@ -157,6 +165,20 @@ ContextLease::~ContextLease() {
   KeptContexts& kept = kept_contexts();
   const std::lock_guard lock(kept.mutex);
   kept.free.push_back(std::move(cpu_));
+}
+
+void check_faults(Device device, void* stream) {
+  GpuContext* const gpu = known_gpu_context(device, stream);
+  if (gpu == nullptr) return;
+  const std::lock_guard in_use(gpu->in_use);
+  gpu->cuda.check();
+}
+
+std::optional<Fault> poll_faults(Device device, void* stream) {
+  GpuContext* const gpu = known_gpu_context(device, stream);
+  if (gpu == nullptr) return std::nullopt;
+  const std::lock_guard in_use(gpu->in_use);
+  return gpu->cuda.poll();
 }
 
 int num_threads() {

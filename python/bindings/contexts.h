@@ -37,6 +37,11 @@ class ContextLease {
   std::optional<ScopedDevice> on_device_;
 };
 
+/// CudaContext::check() and poll() of the context that calls on (device, stream) have. Nothing
+/// where there was no call yet, and on the CPU.
+void check_faults(Device device, void* stream);
+[[nodiscard]] std::optional<Fault> poll_faults(Device device, void* stream);
+
 /// Threads of a CPU context, the caller's included: set_num_threads, else HEDDLE_NUM_THREADS, else
 /// the processors that this process may use.
 [[nodiscard]] int num_threads();

@@ -1,6 +1,9 @@
+#include <optional>
+#include <string>
 #include <utility>
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
@@ -46,6 +49,23 @@ NB_MODULE(_core, m) {
   m.def("has_cuda", &has_cuda);
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, "n"_a);
+  m.def(
+      "check_faults",
+      [](nb::handle device, uintptr_t stream) {
+        const Device place = device_named(device);
+        nb::gil_scoped_release unlocked;
+        check_faults(place, reinterpret_cast<void*>(stream));
+      },
+      "device"_a, "stream"_a, nb::sig("def check_faults(device: object, stream: int) -> None"));
+  m.def(
+      "poll_faults",
+      [](nb::handle device, uintptr_t stream) -> std::optional<std::string> {
+        const auto fault = poll_faults(device_named(device), reinterpret_cast<void*>(stream));
+        return fault ? std::optional(fault->text()) : std::nullopt;
+      },
+      "device"_a, "stream"_a,
+      nb::sig("def poll_faults(device: object, stream: int) -> str | None"));
+
   m.def(
       "place_of_call",
       [](const nb::args& arrays) {

@@ -9,6 +9,7 @@ import sys
 from heddle import ops
 from heddle._answers import Answer, Stream
 from heddle._arguments import AttentionOptions, LoraBatch, PagedKv, PageTable
+from heddle._context import Context
 from heddle._core import VERSION as __version__
 from heddle._core import (
     AdapterTable,
@@ -28,6 +29,7 @@ __all__ = [
     "AdapterTable",
     "Answer",
     "AttentionOptions",
+    "Context",
     "LoraBatch",
     "PackedWeight",
     "PageTable",

@@ -181,3 +181,14 @@ def test_a_forked_child_makes_its_own_threads(rng: np.random.Generator) -> None:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     ops.linear(y, x, weight)
+
+
+def test_a_context_of_the_cpu_has_no_faults(rng: np.random.Generator) -> None:
+    y, x, weight = product(rng)
+    ops.linear(y, x, weight)
+    for context in (heddle.Context("cpu"), heddle.Context.of(y), heddle.Context("cuda:5", 0)):
+        context.check()
+        assert context.poll() is None
+    assert heddle.Context.of(y).device == "cpu"
+    with pytest.raises(ValueError, match='device is "tpu"'):
+        heddle.Context("tpu", 0).poll()

@@ -60,4 +60,20 @@ heddle_status heddle_context_create(heddle_context** context,
   });
 }
 
+heddle_status heddle_context_check(heddle_context* context) {
+  return heddle::capi::guard([&] {
+    HEDDLE_CHECK(context != nullptr, "context is NULL");
+    context->check();
+  });
+}
+
+heddle_status heddle_context_poll(heddle_context* context) {
+  return heddle::capi::guard([&] {
+    HEDDLE_CHECK(context != nullptr, "context is NULL");
+    if (const auto fault = context->poll()) {
+      throw_error(heddle::ErrorCode::kInvalidArgument, fault->text());
+    }
+  });
+}
+
 void heddle_context_destroy(heddle_context* context) { delete context; }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "heddle/c_api.h"
 #include "heddle/core/context.h"
@@ -13,6 +14,12 @@ struct heddle_context {
   heddle_context& operator=(const heddle_context&) = delete;
 
   [[nodiscard]] const heddle::ExecContext& exec() const { return cuda ? cuda->exec() : cpu->exec; }
+
+  /// CudaContext::check() and poll(); on the CPU nothing.
+  void check() {
+    if (cuda) cuda->check();
+  }
+  [[nodiscard]] std::optional<heddle::Fault> poll() { return cuda ? cuda->poll() : std::nullopt; }
 
  private:
   struct Cpu {

@@ -26,10 +26,17 @@ DeviceInfo checked_device_info(Device device) {
   return info;
 }
 
+struct FreeFaultRecord {
+  void operator()(FaultRecord* record) const noexcept {
+    if constexpr (kWithCuda) cuda::free_fault_record(record);
+  }
+};
+
 }  // namespace
 
 struct CudaContext::State {
   DeviceBytes exchange;
+  std::unique_ptr<FaultRecord, FreeFaultRecord> faults;
   std::vector<DeviceBytes> workspaces;  // the last one is in use
   size_t workspace_bytes = 0;
   Workspace workspace{{}};
@@ -41,11 +48,13 @@ CudaContext::CudaContext(Device device, cudaStream_t stream, size_t workspace_by
   const DeviceInfo info = checked_device_info(device);
   state_ = std::make_unique<State>();
   state_->exchange = allocate_zeroed(device, exchange_bytes);
+  if constexpr (kWithCuda) state_->faults.reset(cuda::make_fault_record(device.index));
   state_->exec = {.device = device,
                   .info = info,
                   .stream = stream,
                   .workspace = &state_->workspace,
-                  .exchange = {state_->exchange.get(), exchange_bytes}};
+                  .exchange = {state_->exchange.get(), exchange_bytes},
+                  .faults = state_->faults.get()};
   reserve_workspace(workspace_bytes);
 }
 
@@ -60,6 +69,21 @@ void CudaContext::reserve_workspace(size_t bytes) {
   state_->workspaces.push_back(allocate_zeroed(state_->exec.device, bytes));
   state_->workspace_bytes = bytes;
   state_->workspace = Workspace({state_->workspaces.back().get(), bytes});
+}
+
+void CudaContext::check() {
+  if constexpr (kWithCuda) {
+    const ScopedDevice on_device(state_->exec.device);
+    cuda::wait_for(state_->exec.stream);
+  }
+  if (const std::optional<Fault> fault = poll()) {
+    throw_error(ErrorCode::kInvalidArgument, fault->text());
+  }
+}
+
+std::optional<Fault> CudaContext::poll() {
+  if constexpr (kWithCuda) return cuda::take_fault(*state_->faults);
+  return std::nullopt;
 }
 
 ScopedDevice::ScopedDevice(Device device) {

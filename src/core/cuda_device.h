@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 
 #include "heddle/core/context.h"
@@ -32,5 +33,15 @@ void free_memory(std::byte* memory) noexcept;
 /// waits for it.
 void copy_from_host(std::byte* to, std::span<const std::byte> from, cudaStream_t stream);
 void copy_to_host(std::span<std::byte> to, const std::byte* from, cudaStream_t stream);
+
+/// A record without a fault for kernels of device `index`. May be called during a capture.
+[[nodiscard]] FaultRecord* make_fault_record(int index);
+/// Waits for the work of the device; drops errors as free_memory does.
+void free_fault_record(FaultRecord* record) noexcept;
+/// The fault that the record holds, and makes room for another.
+[[nodiscard]] std::optional<Fault> take_fault(FaultRecord& record);
+
+/// Waits for the stream, but not while it is captured.
+void wait_for(cudaStream_t stream);
 
 }  // namespace heddle::cuda

@@ -1,4 +1,9 @@
+#include <atomic>
+#include <new>
+
 #include "cuda/check.h"
+#include "cuda/fault.h"
+#include "cuda/host_copies.h"
 
 #include "heddle/core/cuda_context.h"
 
@@ -78,6 +83,42 @@ void copy_from_host(std::byte* to, std::span<const std::byte> from, cudaStream_t
 
 void copy_to_host(std::span<std::byte> to, const std::byte* from, cudaStream_t stream) {
   HEDDLE_CUDA_CHECK(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, stream));
+  HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream));
+}
+
+FaultRecord* make_fault_record(int index) {
+  const ScopedDevice on_device({DeviceType::kCuda, index});
+  const CaptureUndisturbed undisturbed;
+  void* memory = nullptr;
+  // On all systems with 64 bits, host and device know it by one address.
+  HEDDLE_CUDA_CHECK(cudaHostAlloc(&memory, sizeof(FaultRecord), cudaHostAllocMapped));
+  auto* const record = new (memory) FaultRecord;
+  try {
+    record->claimed = reinterpret_cast<uint32_t*>(allocate_zeroed(index, sizeof(uint32_t)));
+  } catch (...) {
+    free_fault_record(record);
+    throw;
+  }
+  return record;
+}
+
+void free_fault_record(FaultRecord* record) noexcept {
+  if (record == nullptr) return;
+  const CaptureUndisturbed undisturbed;
+  free_memory(reinterpret_cast<std::byte*>(record->claimed));  // waits for those who write
+  if (cudaFreeHost(record) != cudaSuccess) cudaGetLastError();
+}
+
+std::optional<Fault> take_fault(FaultRecord& record) {
+  const uint32_t written = std::atomic_ref(record.written).load(std::memory_order_acquire);
+  if (written == record.told) return std::nullopt;
+  const Fault fault{record.op, record.array, record.row, record.value};
+  std::atomic_ref(record.told).store(written, std::memory_order_release);
+  return fault;
+}
+
+void wait_for(cudaStream_t stream) {
+  if (is_captured(stream)) return;
   HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream));
 }
 

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "heddle/core/device.h"
+#include "heddle/core/fault.h"
 #include "heddle/core/thread_pool.h"
 #include "heddle/core/workspace.h"
 
@@ -24,6 +25,9 @@ struct ExecContext {
   /// what is done. Of this stream alone, never written by others, kept as it is from call to call.
   /// Without it some ops take one launch more.
   std::span<std::byte> exchange{};
+  /// CUDA: where kernels tell of wrong indices, see CudaContext::check(). Without it they read and
+  /// write as little outside their arrays, and tell nobody.
+  FaultRecord* faults = nullptr;
 };
 
 /// The workspace of `ctx`; the error names the op that needs one.

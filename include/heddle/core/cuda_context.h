@@ -2,13 +2,14 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 
 #include "heddle/core/context.h"
 
 namespace heddle {
 
-/// Owns what calls on one CUDA stream need, on the device given: workspace, exchange memory, facts
-/// of the device.
+/// Owns what calls on one CUDA stream need, on the device given: workspace, exchange memory, the
+/// record of wrong indices, facts of the device.
 ///
 /// One for each (device, stream) that runs calls at the same time as another: a context belongs to
 /// one call at a time on the host, and on the device its calls are ordered by the stream. A
@@ -39,6 +40,14 @@ class CudaContext {
   /// Makes the workspace at least as large. The smaller one is kept as long as this object lives:
   /// graphs may use it.
   void reserve_workspace(size_t bytes);
+
+  /// Waits for the stream, then throws kInvalidArgument with the text of the first fault that
+  /// kernels met since the last one was told; see Fault. While the stream is captured there is
+  /// nothing to wait for: it tells what calls before the capture left. Of a graph that replays on
+  /// another stream, wait for that one first.
+  void check();
+  /// The same fault without waiting for anything: nothing where there is none yet. Told once.
+  [[nodiscard]] std::optional<Fault> poll();
 
  private:
   struct State;

@@ -69,6 +69,10 @@ TEST(CApi, AContextChecksItsOptions) {
   heddle_context* context = nullptr;
   ASSERT_EQ(heddle_context_create(&context, nullptr), HEDDLE_OK);
   EXPECT_NE(context, nullptr);
+  EXPECT_EQ(heddle_context_check(context), HEDDLE_OK);
+  EXPECT_EQ(heddle_context_poll(context), HEDDLE_OK);
+  expect_failure(HEDDLE_INVALID_ARGUMENT, "context is NULL", heddle_context_check(nullptr));
+  expect_failure(HEDDLE_INVALID_ARGUMENT, "context is NULL", heddle_context_poll(nullptr));
   heddle_context_destroy(context);
   heddle_context_destroy(nullptr);
 
