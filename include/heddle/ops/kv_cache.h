@@ -39,12 +39,15 @@ struct PagedKv {
 
 /// Which pages a batch of sequences uses, in CSR form. The length of sequence i is
 ///   kv_len(i) = (num pages of i - 1) * page_size + last_page_len[i],  0 when it has no page.
-/// On the CPU page_indptr and last_page_len are always checked. Page ids are not, and one outside
-/// the pool reads or writes outside it; with HEDDLE_VALIDATE=1 a used page outside the pool, or a
-/// null address, is an error.
-/// On CUDA kernels read the table, so a captured graph replays with what it then holds: nothing is
-/// checked but with HEDDLE_VALIDATE=1, outside captures. Pages with addresses begin at multiples of
-/// 16 bytes; a sequence has fewer than 2^31 tokens.
+/// On the CPU page_indptr and last_page_len are always checked, and so are the pages that tokens of
+/// the call need: one outside the pool, or a null address, is an error before anything is written.
+/// With HEDDLE_VALIDATE=1 so are all pages of a sequence.
+/// On CUDA kernels read the table, so a captured graph replays with what it then holds. What is
+/// wrong there leads to no read or write outside: rows that need a wrong page, and all rows of a
+/// sequence with a wrong start or length, are NaN in o, lse and q of rope_kv_append, and are not
+/// stored; the context keeps the first such fault (CudaContext::check()). With HEDDLE_VALIDATE=1
+/// all of it is an error, outside captures. Pages with addresses begin at multiples of 16 bytes; a
+/// sequence has fewer than 2^31 tokens, and pool and table fewer than 2^32 pages.
 struct PageTable {
   ConstTensorView page_indptr;    // [num_seqs + 1] i32|i64, ascending from 0
   ConstTensorView pages;          // [page_indptr[num_seqs]] ids i32|i64; addresses i64 without pool

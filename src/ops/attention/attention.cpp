@@ -1,6 +1,7 @@
 #include "heddle/ops/attention.h"
 
 #include <cmath>
+#include <optional>
 
 #include "heddle/config.h"
 #include "heddle/core/check.h"
@@ -74,8 +75,15 @@ float scale_of(const AttentionOptions& options, int head_dim) {
   return options.sm_scale.value_or(1.0f / std::sqrt(static_cast<float>(head_dim)));
 }
 
+void run_on_cpu(const ExecContext& ctx, const AttentionArgs& args) {
+  std::optional<cpu::IndexArray> starts;
+  if (args.q_indptr != nullptr) starts.emplace(*args.q_indptr);
+  check_used_pages(args.cache, args.table, args.num_seqs, starts, args.options.window_left);
+  cpu::attention::run(ctx, args);
+}
+
 void run(const ExecContext& ctx, const char* op, const AttentionArgs& args) {
-  if (ctx.device.type != DeviceType::kCuda) return cpu::attention::run(ctx, args);
+  if (ctx.device.type != DeviceType::kCuda) return run_on_cpu(ctx, args);
   if constexpr (kWithCuda) {
     cuda::attention::run(ctx, op, args);
   } else {

@@ -43,17 +43,19 @@
 
 namespace heddle::cuda::attention::decode {
 
-/// Stores the output of row tile `tile` from the state of all keys. Warp w stores its groups of 16
-/// elements.
+/// Stores the output of row tile `tile` from the state of all keys: NaN where the table is wrong.
+/// Warp w stores its groups of 16 elements.
 template <class T, class Shape>
 __device__ void store_rows(const DecodeParams& p, const Run& run, int tile,
                            const State<Shape::kGroups>& state) {
   const QueryRows rows(p, run, Shape::kRows);
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const bool is_wrong = run.cut->first_page < 0;
+  if (is_wrong && threadIdx.x == 0) report_sequence(p.kv, "batch_decode", run.seq);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int row = tile * Shape::kRowTile + lane % 4 * 2 + i;
-    const float sum = sum_of_keys(state.rows.sum[i]);
+    const float sum = is_wrong ? NAN : sum_of_keys(state.rows.sum[i]);
     const bool is_empty = sum == 0.0f;
     const float scale = is_empty ? 0.0f : 1.0f / sum;
     if (row >= rows.count) continue;
@@ -253,7 +255,7 @@ __device__ BlockWork begin_work(const DecodeParams& p, uint32_t block, DecodeSha
     FirstPages first;
     if (share == BlockWork::kSegments) {
       walk.start();
-      first = ring.start();
+      first = ring.start(is_speculative);
     }
     const bool is_in_pool = !is_speculative || are_of_pool(p, first);
     TableWords now;

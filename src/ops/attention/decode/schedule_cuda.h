@@ -26,9 +26,9 @@
 
 namespace heddle::cuda::attention::decode {
 
-/// The keys of a sequence and how they are cut.
+/// The keys of a sequence and how they are cut. One of which the table is wrong has none.
 struct SequenceCut {
-  int64_t first_page;
+  int64_t first_page;     // -1: the table is wrong
   int kv_len, first_key;  // the window hides keys before first_key
   int segment;            // keys of a segment; the first begins with the tile of first_key
   uint32_t num_segments;
@@ -40,16 +40,12 @@ struct SequenceCut {
   }
 };
 
-/// The pages of a sequence by a table that the kernel in front may still write: none where the
-/// words do not describe pages of the table.
+/// The pages of a sequence by a table that the kernel in front may still write.
 __device__ inline SequencePages stale_pages(const AttentionParams& p, int64_t seq) {
   const int64_t begin = load_given<load_changing_word_if>(p.kv.page_indptr, seq).value(),
                 end = load_given<load_changing_word_if>(p.kv.page_indptr, seq + 1).value(),
                 last = load_given<load_changing_word_if>(p.kv.last_page_len, seq).value();
-  const bool can_be =
-      begin >= 0 && begin < end && end <= p.num_pages && last > 0 && last <= p.kv.page_size;
-  if (!can_be) return {begin, 0};
-  return {begin, static_cast<int>(end - begin - 1) * p.kv.page_size + static_cast<int>(last)};
+  return pages_between(p.kv, begin, end, last);
 }
 
 __device__ inline SequenceCut cut_sequence(const AttentionParams& p, int seq,
@@ -394,7 +390,7 @@ __device__ inline void fetch_tables(const DecodeParams& p) {
   const int64_t thread = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   prefetch_index(p.kv.page_indptr, thread, p.num_seqs + 1);
   prefetch_index(p.kv.last_page_len, thread, p.num_seqs);
-  prefetch_index(p.kv.pages, thread * kEntriesOfLine, p.num_pages);
+  prefetch_index(p.kv.pages, thread * kEntriesOfLine, p.kv.table_pages);
 #endif
 }
 
@@ -403,7 +399,7 @@ __device__ inline void fetch_tables(const DecodeParams& p) {
 __device__ inline bool are_of_pool(const DecodeParams& p, const FirstPages& first) {
   bool are = true;
   for (const AskedPage& page : first.of_batch) {
-    are &= page.entry < 0 || (page.id >= 0 && page.id < p.kv.pool_pages);
+    are &= page.entry < 0 || is_page(p.kv, page.id);
   }
   return __all_sync(~0u, are) != 0;
 }

@@ -51,7 +51,8 @@ __device__ inline void copy_elements(std::byte* to, const std::byte* from, int n
 }
 
 /// Copies a tile row by row: where it lies in several pages, where rows are not aligned, or where
-/// some of its keys do not exist. `address`: of the key or value of row r, in lane r.
+/// some of its keys do not exist. `address`: of the key or value of row r, in lane r; negative: it
+/// lies in no page, and becomes NaN.
 template <int kDim>
 __device__ __noinline__ void copy_rows(std::byte* to, uint64_t address, int position, int first_key,
                                        int kv_len, int head_dim, bool is_aligned) {
@@ -61,11 +62,14 @@ __device__ __noinline__ void copy_rows(std::byte* to, uint64_t address, int posi
 #pragma unroll 1
   for (int i = 0; i < kTileKeys / kRowsAtOnce; ++i) {
     const int r = i * kRowsAtOnce + lane / kVectors;
-    const auto* row =
-        reinterpret_cast<const std::byte*>(__shfl_sync(~0u, address, r)) + vector * 16;
+    const uint64_t row_address = __shfl_sync(~0u, address, r);
+    const auto* row = reinterpret_cast<const std::byte*>(row_address) + vector * 16;
     const bool is_key = position + r >= first_key && position + r < kv_len;
     std::byte* place = to + vector_offset(r, vector, 2 * kDim);
-    if (is_aligned) {
+    if (static_cast<int64_t>(row_address) < 0) {
+      const uint32_t bits = is_key ? ~0u : 0u;
+      *reinterpret_cast<uint4*>(place) = {bits, bits, bits, bits};
+    } else if (is_aligned) {
       copy_async_16(place, row, is_key ? min(max(there, 0), 8) * 2 : 0);
     } else {
       copy_elements(place, row, is_key ? there : 0);
@@ -85,12 +89,13 @@ class TileCursor {
         walk_(p, share),
         next_(share.next[threadIdx.x / 32]) {}
 
-  /// Reads the entries of the first two batches. Call before the first copy.
-  __device__ FirstPages start() {
+  /// Reads the entries of the first two batches. Call before the first copy. is_stale: the table is
+  /// no more than a guess.
+  __device__ FirstPages start(bool is_stale) {
     walk_.start();
     ask_for_batch(first_position());
     const AskedPage first = asked();
-    change_batch();
+    change_batch(is_stale);
     return {{first, asked()}};
   }
 
@@ -105,7 +110,7 @@ class TileCursor {
       copy(to, p_.kv.value_distance);
       batch_.position += kStep;
       ++tile_;
-      if (batch_.position >= batch_.end) change_batch();
+      if (batch_.position >= batch_.end) change_batch(false);
     }
     commit_copies();
   }
@@ -153,12 +158,17 @@ class TileCursor {
     next_ = batch;
     __syncwarp();
   }
-  __device__ void change_batch() {
+  __device__ void change_batch(bool is_stale) {
     batch_ = next_;
     if (batch_.position >= batch_.end) return;
     const int kv_head = rows_of(p_, walk_.run().unit).kv_head;
-    addresses_ = reinterpret_cast<uint64_t>(page_address(p_.kv, page_)) +
+    const int64_t id = p_.kv.pages.value_of(page_);
+    addresses_ = reinterpret_cast<uint64_t>(page_address(p_.kv, id)) +
                  static_cast<uint64_t>(row_offset(p_.kv, kv_head, place_in(batch_).slot));
+    if (!is_page(p_.kv, id)) {
+      addresses_ = static_cast<uint64_t>(kNoAddress);
+      if (!is_stale) report_page(p_.kv, "batch_decode", walk_.run().seq, id);
+    }
     tile_ = 0;
     ask_for_batch(batch_.position + (p_.has_whole_tiles ? 32 * kStep : kStep));
   }
@@ -170,7 +180,8 @@ class TileCursor {
                              batch_.first_key, batch_.kv_len, p_.head_dim, p_.kv.is_aligned);
     }
     const uint64_t tile = __shfl_sync(~0u, addresses_, tile_) + static_cast<uint64_t>(distance);
-    if (batch_.position < batch_.first_key || batch_.position + kTileKeys > batch_.kv_len) {
+    if (batch_.position < batch_.first_key || batch_.position + kTileKeys > batch_.kv_len ||
+        static_cast<int64_t>(tile) < 0) {
       return copy_rows<kDim>(to, tile + static_cast<uint64_t>(lane_ % kTileKeys * p_.kv.slot_step),
                              batch_.position, batch_.first_key, batch_.kv_len, p_.head_dim, true);
     }
@@ -195,7 +206,7 @@ class TileCursor {
   TileBatch& next_;   // in the run of walk_
   LoadedIndex page_;  // of next_
   TileBatch batch_;
-  uint64_t addresses_;  // of batch_
+  uint64_t addresses_;  // of batch_; see copy_rows()
   int tile_ = 0;        // of batch_
 };
 
@@ -212,10 +223,10 @@ class StageRing {
   __device__ StageRing(const DecodeParams& p, DecodeShared<Shape>& s)
       : ahead_(p, s.work), stages_(s.ring[threadIdx.x / 32]) {}
 
-  /// Finds the first tiles. The table may be stale.
-  __device__ FirstPages start() {
+  /// Finds the first tiles.
+  __device__ FirstPages start(bool is_stale) {
     filled_ = used_ = 0;
-    return ahead_.start();
+    return ahead_.start(is_stale);
   }
   /// Starts copies to all parts but one. They belong to no more than two batches.
   __device__ void begin() {

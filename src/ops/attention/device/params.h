@@ -30,11 +30,10 @@ struct AttentionParams {
   /// Tree masks, see AttentionOptions. device/tree_mask_cuda.h reads them.
   const uint32_t* tree_mask = nullptr;
   ConstIndexVector tree_mask_indptr;
+  int64_t num_mask_words = 0;
 
   int64_t num_tokens =
       0;  // rows of q: the sequences have no more queries, one alone or all together
-  int64_t num_pages =
-      0;  // of the table: the sequences together hold num_pages * page_size keys at most
   int32_t num_seqs = 0, num_kv_heads = 1, group_size = 1, head_dim = 0;
   int32_t window_left = -1;  // -1: all keys before
   float sm_scale = 1.0f;     // a score is q . k * sm_scale

@@ -38,11 +38,20 @@ struct TreeMask {
     return __funnelshift_r(low, high, shift);
   }
 };
-__device__ inline TreeMask tree_mask(const AttentionParams& p, int64_t seq, int q_len) {
+/// is_wrong becomes true where the starts give the sequence no mask of its size.
+__device__ inline TreeMask tree_mask(const AttentionParams& p, int64_t seq, int q_len,
+                                     bool& is_wrong) {
   if (p.tree_mask == nullptr) return {};
-  const int64_t begin = p.tree_mask_indptr[seq];
-  if (begin == p.tree_mask_indptr[seq + 1]) return {};
-  return {p.tree_mask + begin, ceil_div(q_len, 32)};
+  const int64_t begin = p.tree_mask_indptr[seq], end = p.tree_mask_indptr[seq + 1];
+  if (begin == end) return {};
+  const int row_words = ceil_div(q_len, 32);
+  if (begin < 0 || end > p.num_mask_words || end - begin != int64_t{q_len} * row_words) {
+    const int64_t wrong = begin < 0 ? begin : end;
+    report_fault(p.kv.faults, "batch_prefill", "tree_mask_indptr", seq, wrong);
+    is_wrong = true;
+    return {};
+  }
+  return {p.tree_mask + begin, row_words};
 }
 
 /// The keys [begin, end) of [0, kv_len) that a query at `position` may see, with begin <= end. Of a

@@ -83,7 +83,9 @@ void kv_init(const ExecContext& ctx, const PagedKv& cache, const PageTable& tabl
   check_token_indptr("seq_indptr", ctx, seq_indptr, num_seqs, num_tokens);
   if (ctx.device.type == DeviceType::kCuda)
     return append_on_cuda(ctx, {cache, table, k, v, seq_indptr});
-  store_tokens(ctx, cache, table, {k, v, cpu::IndexArray(seq_indptr), num_seqs.value()});
+  const cpu::IndexArray starts(seq_indptr);
+  check_used_pages(cache, table, num_seqs.value(), starts, 0);
+  store_tokens(ctx, cache, table, {k, v, starts, num_seqs.value()});
 }
 
 void kv_append(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
@@ -92,6 +94,7 @@ void kv_append(const ExecContext& ctx, const PagedKv& cache, const PageTable& ta
   check_paged_kv(ctx, cache, table, num_seqs);
   check_new_tokens(ctx, cache, k, v, num_seqs);
   if (ctx.device.type == DeviceType::kCuda) return append_on_cuda(ctx, {cache, table, k, v, {}});
+  check_used_pages(cache, table, num_seqs.value(), std::nullopt, 0);
   store_tokens(ctx, cache, table, {k, v, std::nullopt, num_seqs.value()});
 }
 

@@ -9,6 +9,13 @@ namespace heddle::cuda::attention {
 namespace {
 
 constexpr int kWarps = kAppendThreads / 32;
+/// Blocks that a multiprocessor runs at once: else the functions that tell of wrong tables would
+/// decide how many registers a kernel has.
+constexpr int kAppendBlocks = 5, kElementBlocks = 8;
+
+__device__ inline const char* name_of_call(const KvAppendParams& p) {
+  return p.seq_indptr.is_given() ? "kv_init" : "kv_append";
+}
 
 /// Where unit i of a token's key, or of its value, lies: a unit of head i / head_units.
 struct ItemPlace {
@@ -45,18 +52,11 @@ struct WarpWork {
   }
 };
 
-// cache[position of t] = k[t], v[t], 16 bytes at a time. Tokens and their parts in grid.x.
-//
-//   token   [keys of all heads | values of all heads], in units of 16 bytes
-//     warp    warps_per_token of them share a token; nothing is shared between warps
-//       lane    up to 4 units, 32 * warps_per_token apart
-//
-// A lane first asks for its units. While they come, the warp looks up where the token goes.
-__global__ void __launch_bounds__(kAppendThreads)
-    append_vectors_kernel(const __grid_constant__ KvAppendParams p) {
-  const WarpWork share(p);
-  wait_for_predecessor();
-  if (share.t >= p.num_tokens) return;
+/// Stores the units of a warp; false where the tables are wrong, unless kAsks.
+template <bool kAsks>
+__device__ bool append_units(const KvAppendParams& p, const WarpWork& share) {
+  NewToken token;
+  if constexpr (kAsks) token = ask_for_token(p, name_of_call(p), share.t);
   uint4 data[kAppendItems];
 #pragma unroll
   for (int u = 0; u < kAppendItems; ++u) {
@@ -65,8 +65,8 @@ __global__ void __launch_bounds__(kAppendThreads)
     const ItemPlace place(p, i);
     data[u] = load_once_16(place.from(p, share.t) + place.unit * 16);
   }
-  const NewToken token = find_token(p, share.t);
-  if (token.position < 0) return;
+  if constexpr (!kAsks) token = find_token(p, share.t);
+  if (token.position < 0) return !token.is_wrong;
 #pragma unroll
   for (int u = 0; u < kAppendItems; ++u) {
     const int i = share.first + u * share.step;
@@ -74,15 +74,36 @@ __global__ void __launch_bounds__(kAppendThreads)
     const ItemPlace place(p, i);
     *reinterpret_cast<uint4*>(place.to(p, token.key) + place.unit * 16) = data[u];
   }
+  return true;
+}
+/// A function, so that the kernel has no registers for it.
+__device__ __noinline__ void append_units_asked(const KvAppendParams& p) {
+  append_units<true>(p, WarpWork(p));
+}
+
+// cache[position of t] = k[t], v[t], 16 bytes at a time. Tokens and their parts in grid.x.
+//
+//   token   [keys of all heads | values of all heads], in units of 16 bytes
+//     warp    warps_per_token of them share a token; nothing is shared between warps
+//       lane    up to 4 units, 32 * warps_per_token apart
+//
+// A lane first asks for its units. While they come, the warp looks up where the token goes.
+__global__ void __launch_bounds__(kAppendThreads, kAppendBlocks)
+    append_vectors_kernel(const __grid_constant__ KvAppendParams p) {
+  const WarpWork share(p);
+  wait_for_predecessor();
+  if (share.t >= p.num_tokens) return;
+  if (!append_units<false>(p, share)) append_units_asked(p);
 }
 
 // The same element by element, from any dtype to any, with rows that begin anywhere.
-__global__ void __launch_bounds__(kAppendThreads)
+__global__ void __launch_bounds__(kAppendThreads, kElementBlocks)
     append_elements_kernel(const __grid_constant__ KvAppendParams p) {
   const WarpWork share(p);
   wait_for_predecessor();
   if (share.t >= p.num_tokens) return;
-  const NewToken token = find_token(p, share.t);
+  NewToken token = find_token(p, share.t);
+  if (token.is_wrong) token = ask_for_token(p, name_of_call(p), share.t);
   if (token.position < 0) return;
   for (int i = share.first; i < share.end; i += share.step) {
     const ItemPlace place(p, i);

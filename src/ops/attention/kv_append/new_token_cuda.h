@@ -8,15 +8,31 @@
 
 namespace heddle::cuda::attention {
 
+/// The rows of a sequence.
+struct TokenRows {
+  int64_t begin, end;
+
+  __device__ TokenRows(const KvAppendParams& p, int64_t seq)
+      : begin(p.seq_indptr[seq]), end(p.seq_indptr[seq + 1]) {}
+  [[nodiscard]] __device__ bool has(int64_t t) const { return begin <= t && t < end; }
+  [[nodiscard]] __device__ bool are_wrong(const KvAppendParams& p) const {
+    return begin < 0 || begin > end || end > p.num_tokens;
+  }
+};
+
 /// The last sequence of [0, num_seqs) that begins at or before row t; -1 where the first begins
-/// behind it. By all lanes of a warp for the same t, 32 candidates a load.
-__device__ inline int find_sequence(const ConstIndexVector& seq_indptr, int num_seqs, int64_t t) {
+/// behind it. in_order becomes false where starts that descend have been seen. By all lanes of a
+/// warp for the same t, 32 candidates a load.
+__device__ inline int find_sequence(const ConstIndexVector& seq_indptr, int num_seqs, int64_t t,
+                                    bool& in_order) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   int low = 0, count = num_seqs;
   do {
     const int step = ceil_div(count, 32), candidate = lane * step;
     const bool is_before = candidate < count && seq_indptr[low + candidate] <= t;
-    const int num_before = __popc(__ballot_sync(~0u, is_before));
+    const unsigned all_before = __ballot_sync(~0u, is_before);
+    in_order &= (all_before & (all_before + 1)) == 0;
+    const int num_before = __popc(all_before);
     if (num_before == 0) return -1;
     const int skipped = (num_before - 1) * step;
     low += skipped;
@@ -28,34 +44,84 @@ __device__ inline int find_sequence(const ConstIndexVector& seq_indptr, int num_
 struct NewToken {
   int position = -1;         // -1: the row is not stored
   std::byte* key = nullptr;  // of head 0
+  bool is_wrong = false;     // the row is not stored because the tables are wrong
 };
 
-/// By all lanes of a warp for the same row t of [0, num_tokens). Where there are as many rows as
-/// sequences, each may well have one: what sequence t says is asked for beside the question whether
-/// it has the row.
-__device__ inline NewToken find_token(const KvAppendParams& p, int64_t t) {
-  const bool is_indexed = p.seq_indptr.is_given();
-  SequencePages pages;
-  int64_t behind = 0;  // rows from t to the end of its sequence
-  bool is_found = false;
-  if (!is_indexed || p.num_tokens == p.num_seqs) {
-    pages = sequence_pages(p.kv, t);
-    const int64_t begin = is_indexed ? p.seq_indptr[t] : t;
-    const int64_t end = is_indexed ? p.seq_indptr[t + 1] : t + 1;
-    is_found = begin <= t && t < end;
-    behind = end - t;
-  }
-  if (!is_found) {
-    const int seq = find_sequence(p.seq_indptr, p.num_seqs, t);
-    if (seq < 0) return {};
-    pages = sequence_pages(p.kv, seq);
-    behind = p.seq_indptr[seq + 1] - t;
-  }
+/// Where row t goes that is `behind` rows from the end of its sequence.
+__device__ inline NewToken place_token(const KvAppendParams& p, const SequencePages& pages,
+                                       int64_t behind) {
+  if (pages.is_wrong()) return {.is_wrong = true};
   const int64_t position = pages.kv_len - behind;
   if (behind <= 0 || position < 0) return {};
   const PageSlot at = page_slot(p.kv, static_cast<int>(position));
-  std::byte* page = page_address(p.kv, pages.first_page + at.page);
-  return {static_cast<int>(position), page + row_offset(p.kv, 0, at.slot)};
+  const int64_t id = p.kv.pages[pages.first_page + at.page];
+  if (!is_page(p.kv, id)) return {.is_wrong = true};
+  return {static_cast<int>(position), page_address(p.kv, id) + row_offset(p.kv, 0, at.slot)};
+}
+
+/// By all lanes of a warp for the same row t of [0, num_tokens). Where there are as many rows as
+/// sequences, each may well have one: what sequence t says is asked for beside the question whether
+/// it has the row. Where something is wrong, ask_for_token() has the answer.
+__device__ inline NewToken find_token(const KvAppendParams& p, int64_t t) {
+  const bool is_indexed = p.seq_indptr.is_given();
+  SequencePages pages;
+  int64_t behind = 1;  // rows from t to the end of its sequence
+  bool is_found = !is_indexed, is_wrong = false;
+  if (!is_indexed || p.num_tokens == p.num_seqs) {
+    pages = sequence_pages(p.kv, t);
+    if (is_indexed) {
+      const TokenRows rows(p, t);
+      is_found = rows.has(t);
+      is_wrong = rows.are_wrong(p);
+      behind = rows.end - t;
+    }
+  }
+  if (!is_found) {
+    bool in_order = true;
+    const int seq = find_sequence(p.seq_indptr, p.num_seqs, t, in_order);
+    const TokenRows rows(p, max(seq, 0));
+    is_wrong |= !in_order || rows.are_wrong(p);
+    if (seq < 0) return {.is_wrong = is_wrong};
+    pages = sequence_pages(p.kv, seq);
+    behind = rows.end - t;
+  }
+  if (is_wrong) return {.is_wrong = true};
+  return place_token(p, pages, behind);
+}
+
+/// The same where something is wrong: all sequences are asked for row t, and what is wrong is told.
+/// The kernel's own loads begin anew behind the call, so that nothing has to be kept over it.
+__device__ inline __noinline__ NewToken ask_for_token(const KvAppendParams& p, const char* op,
+                                                      int64_t t) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  int64_t seq = p.seq_indptr.is_given() ? -1 : t, behind = 1;
+  for (int first = 0; p.seq_indptr.is_given() && first < p.num_seqs; first += 32) {
+    const int mine = min(first + lane, p.num_seqs - 1);
+    const TokenRows rows(p, mine);
+    const bool are_wrong = rows.are_wrong(p);
+    if (are_wrong) {
+      const bool is_begin = rows.begin < 0 || rows.begin > p.num_tokens;
+      report_fault(p.kv.faults, op, "seq_indptr", mine, is_begin ? rows.begin : rows.end);
+    }
+    __syncwarp();
+    const unsigned have = __ballot_sync(~0u, !are_wrong && rows.has(t));
+    if (have == 0 || seq >= 0) continue;
+    const int owner = __ffs(static_cast<int>(have)) - 1;
+    seq = first + owner;
+    behind = __shfl_sync(~0u, rows.end, owner) - t;
+  }
+  if (seq < 0) return {};
+  const SequencePages pages = sequence_pages(p.kv, seq);
+  const NewToken token = place_token(p, pages, behind);
+  if (token.is_wrong && lane == 0) {
+    if (pages.is_wrong()) {
+      report_sequence(p.kv, op, seq);
+    } else {
+      const PageSlot at = page_slot(p.kv, static_cast<int>(pages.kv_len - behind));
+      report_page(p.kv, op, seq, p.kv.pages[pages.first_page + at.page]);
+    }
+  }
+  return token;
 }
 
 }  // namespace heddle::cuda::attention

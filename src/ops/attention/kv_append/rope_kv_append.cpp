@@ -110,6 +110,7 @@ void rope_kv_append(const ExecContext& ctx, TensorView q, const PagedKv& cache,
   std::optional<cpu::IndexArray> starts, places;
   if (seq_indptr) starts.emplace(seq_indptr);
   if (positions) places.emplace(positions);
+  check_used_pages(cache, table, num_seqs.value(), starts, 0);
   const RopeAppend call{q,
                         cache,
                         PageWalk(cache, table),

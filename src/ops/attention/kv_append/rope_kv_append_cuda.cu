@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "cuda/early_launch.h"
 #include "cuda/memory_cuda.h"
 #include "cuda/rotate_vectors_cuda.h"
@@ -23,20 +25,28 @@ __device__ void store_in_cache(const KvAppendParams& p, std::byte* row, int firs
   }
 }
 
-// q[t][h] and k[t][h] rotated by the token's position: q in place, k and v into the cache. T: dtype
-// of q, k and v.
-//
-//   block    one token (grid.x); it computes the angles of the token once, in shared memory
-//     row      a head of q, or of k; threads_per_row threads, kVec pairs each
-//       thread   the same pairs of every rows_at_once-th row, then units of v and what stays
-//
-// A thread asks for its first row and its first value before it knows the token's place.
-template <class T, int kVec>
-__global__ void __launch_bounds__(kMaxRopeAppendThreads)
-    rope_append_kernel(const __grid_constant__ KvAppendParams p,
-                       const __grid_constant__ RopeAppendParams r,
-                       const __grid_constant__ RowPartition partition,
-                       const __grid_constant__ RotaryFrequencies f) {
+/// Makes the heads of q of row t NaN. By all threads of the block.
+template <class T>
+__device__ __noinline__ void poison_heads(const RopeAppendParams& r, int64_t t, int head_dim) {
+  std::byte* const q = r.q + t * r.q_token;
+  for (int i = static_cast<int>(threadIdx.x); i < r.num_q_heads * head_dim;
+       i += static_cast<int>(blockDim.x)) {
+    reinterpret_cast<T*>(q + i / head_dim * r.q_head)[i % head_dim] = narrow<T>(NAN);
+  }
+}
+
+/// All that a kernel takes.
+struct RopeAppend {
+  const KvAppendParams& p;
+  const RopeAppendParams& r;
+  const RowPartition& partition;
+  const RotaryFrequencies& f;
+};
+
+/// Stores the token of a block; false where the tables are wrong, unless kAsks.
+template <class T, int kVec, bool kAsks>
+__device__ bool append_row(const RopeAppend& call, SharedTurns& shared) {
+  const auto& [p, r, partition, f] = call;
   const int64_t t = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x), num_pairs = f.num_pairs;
   const int my_row = divide(thread, partition.by_threads_per_row);
@@ -53,7 +63,12 @@ __global__ void __launch_bounds__(kMaxRopeAppendThreads)
     return (i - head * head_units) * kVec;
   };
 
-  wait_for_predecessor();
+  NewToken token;
+  if constexpr (kAsks) {
+    token = ask_for_token(p, "rope_kv_append", t);
+  } else {
+    wait_for_predecessor();
+  }
   int row = my_row, head = 0;
   Pairs<T, kVec> pairs;
   if (row < num_rows) pairs = Pairs<T, kVec>(row_from(row), pair, num_pairs);
@@ -61,13 +76,15 @@ __global__ void __launch_bounds__(kMaxRopeAppendThreads)
   const int first_unit = value_unit(thread, head);
   if (thread < num_units) value = load_elements<T, kVec>(v + head * p.v_head, first_unit);
 
-  const NewToken token = find_token(p, t);
-  if (token.position < 0) return;
+  if constexpr (!kAsks) token = find_token(p, t);
+  if (token.position < 0) {
+    if (kAsks && token.is_wrong) poison_heads<T>(r, t, head_units * kVec);
+    return !token.is_wrong;
+  }
   if (thread < num_units) {
     store_in_cache(p, token.key + p.kv.value_distance + head * p.kv.head_step, first_unit, value);
   }
   const int64_t position = r.positions.is_given() ? r.positions[t] : int64_t{token.position};
-  __shared__ SharedTurns shared;
   shared.fill(position, f);
   if (row < num_rows) {
     CosSin turns[kVec];
@@ -96,6 +113,33 @@ __global__ void __launch_bounds__(kMaxRopeAppendThreads)
     store_in_cache(p, token.key + p.kv.value_distance + head * p.kv.head_step, element,
                    load_elements<T, kVec>(v + head * p.v_head, element));
   }
+  return true;
+}
+/// A function, so that the kernel has no registers for it.
+template <class T, int kVec>
+__device__ __noinline__ void append_row_asked(const KvAppendParams& p, const RopeAppendParams& r,
+                                              const RowPartition& partition,
+                                              const RotaryFrequencies& f, SharedTurns& shared) {
+  append_row<T, kVec, true>({p, r, partition, f}, shared);
+}
+
+// q[t][h] and k[t][h] rotated by the token's position: q in place, k and v into the cache. T: dtype
+// of q, k and v.
+//
+//   block    one token (grid.x); it computes the angles of the token once, in shared memory
+//     row      a head of q, or of k; threads_per_row threads, kVec pairs each
+//       thread   the same pairs of every rows_at_once-th row, then units of v and what stays
+//
+// A thread asks for its first row and its first value before it knows the token's place.
+template <class T, int kVec>
+__global__ void __launch_bounds__(kMaxRopeAppendThreads, kVec > 1 ? 5 : 6)
+    rope_append_kernel(const __grid_constant__ KvAppendParams p,
+                       const __grid_constant__ RopeAppendParams r,
+                       const __grid_constant__ RowPartition partition,
+                       const __grid_constant__ RotaryFrequencies f) {
+  __shared__ SharedTurns shared;
+  if (append_row<T, kVec, false>({p, r, partition, f}, shared)) return;
+  append_row_asked<T, kVec>(p, r, partition, f, shared);
 }
 
 }  // namespace

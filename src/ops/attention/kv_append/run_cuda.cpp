@@ -35,11 +35,11 @@ Described describe(const AppendArgs& args) {
   return result;
 }
 
-KvAppendParams pack(const AppendArgs& args, const Described& described,
+KvAppendParams pack(const ExecContext& ctx, const AppendArgs& args, const Described& described,
                     const AppendChoice& choice) {
   const int64_t element = described.call.element_bytes;
   KvAppendParams p;
-  p.kv = PagedKvParams(args.cache, args.table, described.is_cache_aligned);
+  p.kv = PagedKvParams(ctx, args.cache, args.table, described.is_cache_aligned);
   p.k = args.k.raw();
   p.v = args.v.raw();
   p.k_token = args.k.stride(0) * element;
@@ -81,7 +81,7 @@ void run_append(const ExecContext& ctx, const AppendArgs& args) {
   const Described described = describe(args);
   const AppendChoice choice = select_append_kernel(described.call, ctx.info);
   log_choice("kv_append", choice);
-  launch_kv_append(ctx, pack(args, described, choice), choice);
+  launch_kv_append(ctx, pack(ctx, args, described, choice), choice);
 }
 
 void run_rope_append(const ExecContext& ctx, const AppendArgs& args, const TensorView& q,
@@ -103,7 +103,7 @@ void run_rope_append(const ExecContext& ctx, const AppendArgs& args, const Tenso
   }
   const AppendChoice choice = select_append_kernel(described.call, ctx.info);
   log_choice("rope_kv_append", choice);
-  const KvAppendParams p = pack(args, described, choice);
+  const KvAppendParams p = pack(ctx, args, described, choice);
   const RowPartition rows{
       .threads_per_row = choice.threads_per_row,
       .rows_at_once = choice.threads / choice.threads_per_row,

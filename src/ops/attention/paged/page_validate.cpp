@@ -1,5 +1,7 @@
 #include "ops/attention/paged/page_validate.h"
 
+#include <algorithm>
+
 #include "heddle/core/validate.h"
 
 #include "cpu/validate_indices.h"
@@ -9,6 +11,16 @@ namespace heddle {
 namespace {
 
 constexpr int64_t kPageAlignment = 16;  // bytes, of pages with addresses on CUDA
+
+/// Entry i of the table, which sequence seq uses.
+void check_page(const PagedKv& cache, int64_t seq, int64_t i, int64_t page) {
+  if (cache.pool != nullptr) {
+    cpu::check_index("pages", i, page, 0, cache.num_pages, "num_pages");
+  } else {
+    HEDDLE_CHECK(page != 0, "pages[", i, "] is null, but sequence ", seq, " uses it");
+    HEDDLE_CHECK(page > 0, "pages[", i, "] is ", page, ", expected an address");
+  }
+}
 
 }  // namespace
 
@@ -27,15 +39,31 @@ void check_page_lengths(const PagedKv& cache, const PageTable& table, int64_t nu
   }
 }
 
+void check_used_pages(const PagedKv& cache, const PageTable& table, int64_t num_seqs,
+                      const std::optional<cpu::IndexArray>& starts, int64_t window_left) {
+  const cpu::IndexArray page_indptr(table.page_indptr), pages(table.pages);
+  const cpu::IndexArray last_page_len(table.last_page_len);
+  for (int64_t seq = 0; seq < num_seqs; ++seq) {
+    const int64_t begin = page_indptr[seq], end = page_indptr[seq + 1];
+    const int64_t new_tokens = starts ? (*starts)[seq + 1] - (*starts)[seq] : 1;
+    if (begin == end || new_tokens == 0) continue;
+    int64_t first = 0;  // position
+    if (window_left >= 0) {
+      const int64_t kv_len = (end - begin - 1) * cache.page_size + last_page_len[seq];
+      first = std::max<int64_t>(kv_len - new_tokens - std::min(window_left, kv_len), 0);
+    }
+    for (int64_t i = begin + first / cache.page_size; i < end; ++i) {
+      check_page(cache, seq, i, pages[i]);
+    }
+  }
+}
+
 void validate_pages(const PagedKv& cache, const PageTable& table, int64_t num_seqs) {
   const cpu::IndexArray page_indptr(table.page_indptr), pages(table.pages);
   for (int64_t seq = 0; seq < num_seqs; ++seq) {
     for (int64_t i = page_indptr[seq]; i < page_indptr[seq + 1]; ++i) {
-      if (cache.pool != nullptr) {
-        cpu::check_index("pages", i, pages[i], 0, cache.num_pages, "num_pages");
-        continue;
-      }
-      HEDDLE_CHECK(pages[i] != 0, "pages[", i, "] is null, but sequence ", seq, " uses it");
+      check_page(cache, seq, i, pages[i]);
+      if (cache.pool != nullptr) continue;
       HEDDLE_CHECK(cache.device.type == DeviceType::kCpu || pages[i] % kPageAlignment == 0,
                    "pages[", i, "] is ", pages[i], ", expected a multiple of ", kPageAlignment);
     }

@@ -1,13 +1,29 @@
 #include "ops/attention/paged/paged_kv_params.h"
 
-namespace heddle::cuda::attention {
+#include <limits>
 
-PagedKvParams::PagedKvParams(const PagedKv& cache, const PageTable& table, bool is_aligned)
+#include "heddle/core/check.h"
+
+namespace heddle::cuda::attention {
+namespace {
+
+uint32_t pages_below_2_32(const char* of, int64_t num_pages) {
+  HEDDLE_CHECK(num_pages <= int64_t{std::numeric_limits<uint32_t>::max()}, of, " has ", num_pages,
+               " pages, expected fewer than 2^32");
+  return static_cast<uint32_t>(num_pages);
+}
+
+}  // namespace
+
+PagedKvParams::PagedKvParams(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
+                             bool is_aligned)
     : pool(cache.pool),
-      pool_pages(cache.num_pages),
       page_indptr(table.page_indptr),
       pages(table.pages),
       last_page_len(table.last_page_len),
+      faults(ctx.faults),
+      table_pages(pages_below_2_32("the page table", table.pages.size(0))),
+      pool_pages(pages_below_2_32("the cache", cache.num_pages)),
       page_size(cache.page_size),
       by_page_size(static_cast<uint32_t>(cache.page_size)),
       is_aligned(is_aligned) {

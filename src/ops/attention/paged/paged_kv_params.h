@@ -6,6 +6,7 @@
 #include "cuda/divide.h"
 #include "cuda/index.h"
 
+#include "heddle/core/context.h"
 #include "heddle/ops/kv_cache.h"
 
 namespace heddle::cuda::attention {
@@ -16,11 +17,13 @@ struct PagedKvParams {
   std::byte* pool =
       nullptr;  // nullptr with page_step 1 where the table holds addresses: one formula serves both
   int64_t page_step = 1;
-  int64_t pool_pages = 0;  // 0 where the table holds addresses
   int64_t key_offset = 0;  // from a page's address to its first key (slot 0, head 0) of the layer
   int64_t value_distance = 0;  // from a key to its value
   int64_t head_step = 0, slot_step = 0;
   ConstIndexVector page_indptr, pages, last_page_len;
+  FaultRecord* faults = nullptr;  // of the context
+  uint32_t table_pages = 0;       // entries of the table
+  uint32_t pool_pages = 0;        // where there is a pool
   int32_t page_size = 1;
   FastDivisor by_page_size;
   /// has_aligned_rows() of the cache. Where false, kernels read single elements.
@@ -28,7 +31,8 @@ struct PagedKvParams {
 
   PagedKvParams() = default;
   /// is_aligned: has_aligned_rows(cache).
-  PagedKvParams(const PagedKv& cache, const PageTable& table, bool is_aligned);
+  PagedKvParams(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
+                bool is_aligned);
 };
 
 }  // namespace heddle::cuda::attention

@@ -35,8 +35,8 @@ namespace heddle::cuda::attention::prefill {
 template <int kDim, class Rotation>
 using ShapeOf = Shape<kDim, std::is_same_v<Rotation, RotaryFrequencies>>;
 
-/// Writes the rows of a warp. They go through the place of their queries in shared memory, so that
-/// whole lines are written.
+/// Writes the rows of a warp, NaN where the tables are wrong. They go through the place of their
+/// queries in shared memory, so that whole lines are written.
 template <class T, class S>
 __device__ void write_rows(const PrefillParams& p, const Item item, int warp, int lane,
                            std::byte* shared, Softmax<S>& softmax) {
@@ -48,6 +48,7 @@ __device__ void write_rows(const PrefillParams& p, const Item item, int warp, in
       float sum = softmax.sum[m][h];
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
+      if (item.first_page < 0) sum = NAN;
       const float factor = sum == 0.0f ? 0.0f : __fdividef(1.0f, sum);
 #pragma unroll
       for (int d = 0; d < S::kDim / 8; ++d) {
@@ -96,7 +97,11 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
   auto* const shared = reinterpret_cast<std::byte*>(memory);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   auto& item = *reinterpret_cast<Item*>(shared + S::kItemAt);
-  if (warp == 0) find_item<S>(p, item);
+  if (warp == 0) {
+    find_item<S>(p, item);
+  } else {
+    check_starts<S>(p);
+  }
   __syncthreads();
   if (item.num_rows <= 0) return;
   // A warp skips tiles behind the last key that one of its rows sees.

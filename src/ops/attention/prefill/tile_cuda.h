@@ -55,10 +55,10 @@ __device__ constexpr uint32_t element_offset(int row, int element) {
 /// it is seldom read.
 struct alignas(16) Item {
   int64_t first_token;  // row of q that holds the sequence's first query
-  int64_t first_page;   // index in the table
+  int64_t first_page;   // index in the table; negative: the tables are wrong
   int64_t first_key;    // of the kv head: address of the key in slot 0, less that of the page
   TreeMask tree;
-  int q_len, kv_len, kv_head;
+  int seq, q_len, kv_len, kv_head;
   int first_row, num_rows;  // of the sequence's q_len * group_size rows; num_rows <= 0: no work
 
   // The tiles [begin, end) of keys that rows of the item see, of which all rows see [whole_begin,
@@ -90,19 +90,32 @@ __device__ inline KeyRange keys_of_row(const PrefillParams& p, const Item& item,
 
 /// A sequence's rows and pages, of a lane: sequence_rows and sequence_pages with all loads at once.
 struct Sequence {
-  SequenceRows rows;
+  SequenceRows rows;  // none where they are not rows of q
   SequencePages pages;
-  int64_t first_token;  // of the first sequence
+  bool has_right_rows;
 
   __device__ Sequence(const PrefillParams& p, int seq) {
     const ConstIndexVector& starts = p.call.q_indptr;
-    const LoadedIndex origin = load_given(starts, 0), begin = load_given(starts, seq),
-                      end = load_given(starts, seq + 1);
+    const LoadedIndex first = load_given(starts, seq), behind = load_given(starts, seq + 1);
     pages = sequence_pages(p.call.kv, seq);
-    first_token = origin.value();
-    rows = {begin.value(), static_cast<int>(end.value() - begin.value())};
+    const int64_t begin = first.value(), end = behind.value();
+    has_right_rows = (begin >= 0) & (begin <= end) & (end <= p.call.num_tokens);
+    rows = {begin, has_right_rows ? static_cast<int>(end - begin) : 0};
   }
 };
+
+/// Tells of sequences whose rows are not rows of q. By warps that have nothing else to do while
+/// one finds the block's item; all blocks together look at every sequence.
+template <class S>
+__device__ void check_starts(const PrefillParams& p) {
+  const int64_t seq = int64_t{blockIdx.x} * (S::kThreads - 32) + threadIdx.x - 32;
+  if (seq >= p.call.num_seqs) return;
+  const ConstIndexVector& starts = p.call.q_indptr;
+  const int64_t begin = starts[seq], end = starts[seq + 1];
+  if (begin >= 0 && begin <= end && end <= p.call.num_tokens) return;
+  const bool is_begin = begin < 0 || begin > p.call.num_tokens;
+  report_fault(p.call.kv.faults, "batch_prefill", "q_indptr", seq, is_begin ? begin : end);
+}
 
 template <int kKeys>
 __device__ void set_tiles(const PrefillParams& p, int num_rows, Item& item) {
@@ -119,40 +132,65 @@ __device__ void set_tiles(const PrefillParams& p, int num_rows, Item& item) {
 /// Finds the item of a block, by one warp. Items are numbered without a table: the tiles of rows of
 /// sequence i have the numbers from first_tile(i) on, which are at least as many as it has tiles.
 /// The last tiles of a prompt see the most keys and come first. The heads of a tile follow each
-/// other.
+/// other. A sequence says by itself whether an item is one of its own; so where starts of others
+/// are out of order, which leads the search astray, all are asked.
 template <class S>
 __device__ void find_item(const PrefillParams& p, Item& item) {
-  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int lane = static_cast<int>(threadIdx.x % 32), num_seqs = p.call.num_seqs;
   const auto number = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   const int place = divide(number, p.by_kv_heads);
   const auto first_tile = [&](int64_t tokens_before, int seq) {
     return static_cast<int>(tokens_before * p.call.group_size / S::kRows) + seq;
   };
-  int begin = 0, count = p.call.num_seqs;  // the sequences that it may be
-  while (count > 32) {                     // each lane looks at one of 32 that part the range
+  int begin = 0, count = num_seqs;  // the sequences that it may be
+  bool in_order = true;
+  while (count > 32) {  // each lane looks at one of 32 that part the range
     const int step = ceil_div(count, 32), mine = lane * step;
-    const int64_t tokens = p.call.q_indptr[min(begin + mine, p.call.num_seqs)] - p.call.q_indptr[0];
+    const int64_t tokens = p.call.q_indptr[min(begin + mine, num_seqs)];
     const bool before = mine < count && first_tile(tokens, begin + mine) <= place;
-    const int skipped = (__popc(__ballot_sync(~0u, before)) - 1) * step;
+    const unsigned all_before = __ballot_sync(~0u, before);
+    in_order &= (all_before & (all_before + 1)) == 0;
+    const int skipped = max(__popc(all_before) - 1, 0) * step;
     begin += skipped;
     count = min(step, count - skipped);
   }
-  const int mine = begin + min(lane, count - 1);
-  const Sequence seq(p, mine);
-  const int number_of_first = first_tile(seq.rows.first - seq.first_token, mine);
-  const unsigned before = __ballot_sync(~0u, lane < count && number_of_first <= place);
-  if (lane != __popc(before) - 1) return;
-  item.first_token = seq.rows.first;
-  item.tree = S::kGeneral ? tree_mask(p.call, mine, seq.rows.q_len) : TreeMask{};
-  item.q_len = seq.rows.q_len;
-  item.kv_len = seq.pages.kv_len;
-  item.kv_head = number - place * p.call.num_kv_heads;
-  item.first_page = seq.pages.first_page;
-  item.first_key = reinterpret_cast<int64_t>(p.call.kv.pool) + p.call.kv.key_offset +
-                   row_offset(p.call.kv, item.kv_head, 0);
-  item.first_row = (place - number_of_first) * S::kRows;
-  item.num_rows = min(seq.rows.q_len * p.call.group_size - item.first_row, S::kRows);
-  if (item.num_rows > 0) set_tiles<S::kKeys>(p, item.num_rows, item);
+  bool asks_all = false;
+#pragma unroll 1
+  while (true) {
+    const int mine = begin + min(lane, count - 1);
+    const Sequence seq(p, mine);
+    const int number_of_first = first_tile(seq.rows.first, mine);
+    const int num_rows = seq.rows.q_len * p.call.group_size;
+    const bool is_mine = lane < count && static_cast<uint32_t>(place - number_of_first) <
+                                             static_cast<uint32_t>(ceil_div(num_rows, S::kRows));
+    const unsigned owner = __ballot_sync(~0u, is_mine);
+    if (owner == 0) {
+      // No sequence has it, unless the search has missed one.
+      in_order &= __all_sync(~0u, seq.has_right_rows) != 0;
+      if (!asks_all && (in_order || num_seqs <= 32)) break;
+      begin = asks_all ? begin + 32 : 0;
+      asks_all = true;
+      if (begin >= num_seqs) break;
+      count = min(32, num_seqs - begin);
+      continue;
+    }
+    if (lane != __ffs(static_cast<int>(owner)) - 1) return;
+    bool is_wrong = seq.pages.is_wrong();
+    if (is_wrong) report_sequence(p.call.kv, "batch_prefill", mine);
+    item.first_token = seq.rows.first;
+    item.tree = S::kGeneral ? tree_mask(p.call, mine, seq.rows.q_len, is_wrong) : TreeMask{};
+    item.seq = mine;
+    item.q_len = seq.rows.q_len;
+    item.kv_len = is_wrong ? 0 : seq.pages.kv_len;
+    item.kv_head = number - place * p.call.num_kv_heads;
+    item.first_page = is_wrong ? -1 : seq.pages.first_page;
+    item.first_key = reinterpret_cast<int64_t>(p.call.kv.pool) + p.call.kv.key_offset +
+                     row_offset(p.call.kv, item.kv_head, 0);
+    item.first_row = (place - number_of_first) * S::kRows;
+    item.num_rows = min(num_rows - item.first_row, S::kRows);
+    return set_tiles<S::kKeys>(p, item.num_rows, item);
+  }
+  if (lane == 0) item.num_rows = 0;
 }
 
 /// 8 elements from `from`, of which `count` are there, to shared memory, zeros behind them. For
@@ -210,7 +248,23 @@ struct Copier {
   }
 };
 
-/// Copies the tiles of keys and values of an item. While a tile is worked on, each thread computes
+/// Ends the copies of a thread and makes NaN those of its rows (`row` and every kRowStep-th behind
+/// it, below num_rows) of a tile that lie in no page. `to`: of its first row.
+template <class S>
+__device__ __noinline__ void poison_rows(std::byte* to, const int64_t* addresses, int row,
+                                         int num_rows) {
+  using C = Copier<S>;
+  wait_for_copies<0>();
+  for (; row < num_rows && row < S::kKeys; row += C::kRowStep, to += C::kRowStep * S::kRowBytes) {
+    if (addresses[row] >= 0) continue;
+    for (int v = 0; v < C::kVectors; ++v) {
+      *reinterpret_cast<uint4*>(to + v * 128) = {~0u, ~0u, ~0u, ~0u};
+    }
+  }
+}
+
+/// Copies the tiles of keys and values of an item. A key in no page is NaN, and so are the rows
+/// that see it. While a tile is worked on, each thread computes
 /// the address of one key of the next tile and leaves it in shared memory. So a key costs one
 /// division and one entry of the table, whatever the size of a page.
 template <class S>
@@ -245,6 +299,10 @@ struct KeyTiles {
     const int64_t page = p.call.kv.pages.is_int64() ? *at : *reinterpret_cast<const int32_t*>(at);
     *at = item.first_key + page * p.call.kv.page_step +
           page_slot(p.call.kv, key).slot * p.call.kv.slot_step;
+    if (!is_page(p.call.kv, page)) {
+      *at = kNoAddress;
+      report_page(p.call.kv, "batch_prefill", item.seq, page);
+    }
   }
   /// Starts copying a tile, its keys, or with `distance` the values, as a group of copies. Behind
   /// the last tile come zeros.
@@ -256,12 +314,19 @@ struct KeyTiles {
     for (int i = 0; i < S::kKeys / C::kRowStep; ++i) {
       from[i] = addresses[(tile & 1) * S::kKeys + copier.row + i * C::kRowStep] + distance;
     }
+    bool is_wrong = false;
 #pragma unroll
     for (int i = 0; i < S::kKeys / C::kRowStep; ++i) {
-      copier.copy(tile_at, i, reinterpret_cast<const std::byte*>(from[i]), i * C::kRowStep < left,
+      const bool in_range = i * C::kRowStep < left, has_address = from[i] >= 0;
+      is_wrong |= in_range && !has_address;
+      copier.copy(tile_at, i, reinterpret_cast<const std::byte*>(from[i]), in_range && has_address,
                   p.call.kv.is_aligned);
     }
     commit_copies();
+    if (is_wrong) {
+      poison_rows<S>(copier.to + tile_at, addresses + (tile & 1) * S::kKeys, copier.row,
+                     num_keys - tile * S::kKeys);
+    }
   }
 };
 

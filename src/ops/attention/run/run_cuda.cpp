@@ -64,8 +64,9 @@ AttentionCall describe(const ExecContext& ctx, const AttentionArgs& args) {
   return call;
 }
 
-void pack(const AttentionArgs& args, const AttentionCall& call, AttentionParams& p) {
-  p.kv = PagedKvParams(args.cache, args.table, call.is_kv_aligned);
+void pack(const ExecContext& ctx, const AttentionArgs& args, const AttentionCall& call,
+          AttentionParams& p) {
+  p.kv = PagedKvParams(ctx, args.cache, args.table, call.is_kv_aligned);
   p.q = args.q.raw();
   p.q_token = args.q.stride(0);
   p.q_head = args.q.stride(1);
@@ -81,9 +82,9 @@ void pack(const AttentionArgs& args, const AttentionCall& call, AttentionParams&
   if (args.options.tree_mask) {
     p.tree_mask = reinterpret_cast<const uint32_t*>(args.options.tree_mask.raw());
     p.tree_mask_indptr = ConstIndexVector(args.options.tree_mask_indptr);
+    p.num_mask_words = args.options.tree_mask.size(0);
   }
   p.num_tokens = args.num_tokens;
-  p.num_pages = args.table.pages.size(0);
   p.num_seqs = static_cast<int32_t>(args.num_seqs);
   p.num_kv_heads = args.cache.num_kv_heads;
   p.group_size = args.group_size;
@@ -122,7 +123,7 @@ void run_decode(const ExecContext& ctx, const AttentionArgs& args, const Attenti
   std::optional<Workspace::Scope> scope;
   if (choice.shares_units) scope.emplace(*ctx.workspace);
   Params p;
-  pack(args, call, p);
+  pack(ctx, args, call, p);
   pack_decode(ctx, call, choice, p);
   if constexpr (std::is_same_v<Params, RotatingDecodeParams>) {
     p.rope = rotary_frequencies(*args.options.rope, call.head_dim);
@@ -143,11 +144,11 @@ void check_prefill_size(const AttentionCall& call) {
                " heads, expected fewer than 2^31 rows of a kv head and of 2^31 blocks");
 }
 
-void run_prefill(const AttentionArgs& args, const AttentionCall& call,
+void run_prefill(const ExecContext& ctx, const AttentionArgs& args, const AttentionCall& call,
                  const AttentionChoice& choice, const AttentionLaunch& launch) {
   check_prefill_size(call);
   PrefillParams p;
-  pack(args, call, p.call);
+  pack(ctx, args, call, p.call);
   p.by_group_size = FastDivisor(static_cast<uint32_t>(call.group_size));
   p.by_kv_heads = FastDivisor(static_cast<uint32_t>(call.num_kv_heads));
   p.is_transformed = call.transforms_scores;
@@ -176,7 +177,7 @@ void run(const ExecContext& ctx, const char* op, const AttentionArgs& args) {
   const AttentionChoice choice = select_attention_kernel(call, ctx.info);
   log_choice(op, choice);
   const AttentionLaunch launch{args.q.dtype(), ctx.info, ctx.device.index, ctx.stream};
-  if (choice.route != AttentionRoute::kDecode) return run_prefill(args, call, choice, launch);
+  if (choice.route != AttentionRoute::kDecode) return run_prefill(ctx, args, call, choice, launch);
   if (choice.rotates) {
     return run_decode<RotatingDecodeParams>(ctx, args, call, choice, launch);
   }

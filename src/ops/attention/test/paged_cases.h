@@ -49,10 +49,25 @@ class PagedCache {
     for (size_t i = 0; i + 2 < page_ids_.size(); ++i) table_.push_back(page_name(page_ids_[i]));
     table_.push_back(int64_t{1} << (shape.wide_indices ? 50 : 30));
     table_.push_back(-1000000);
-    for (auto* wide : {&page_indptr_, &last_page_len_, &table_}) {
-      narrow_.emplace_back(wide->begin(), wide->end());
-    }
   }
+
+  /// A word of the table that the next calls get in place of the right one.
+  struct WrongWord {
+    enum Array { kPageIndptr, kPages, kLastPageLen } array;
+    int64_t index, value;
+  };
+  std::vector<WrongWord> wrong_words;
+  /// The words of an array, the wrong ones included.
+  [[nodiscard]] std::vector<int64_t> words(WrongWord::Array array) const {
+    std::vector<int64_t> all = array == WrongWord::kPageIndptr ? page_indptr_
+                               : array == WrongWord::kPages    ? table_
+                                                               : last_page_len_;
+    for (const WrongWord& w : wrong_words) {
+      if (w.array == array) all[static_cast<size_t>(w.index)] = w.value;
+    }
+    return all;
+  }
+  [[nodiscard]] int64_t pool_pages() const { return std::ssize(page_ids_); }
 
   [[nodiscard]] PagedKv kv() { return kv_at(reinterpret_cast<std::byte*>(memory_->data()), {}); }
   [[nodiscard]] PageTable table() {
@@ -137,25 +152,30 @@ class PagedCache {
   /// moved: bytes from the memory here to its mirror, which addresses must point into.
   PageTable table_of(Mirror& mirror, int64_t moved) {
     const bool has_addresses = shape_.layout == PageLayout::kPointers;
-    moved_table_ = table_;
+    given_ = {words(WrongWord::kPageIndptr), words(WrongWord::kPages),
+              words(WrongWord::kLastPageLen)};
     if (has_addresses) {
-      for (size_t i = 0; i + 2 < moved_table_.size(); ++i) moved_table_[i] += moved;
+      std::vector<int64_t>& pages = given_[WrongWord::kPages];
+      for (size_t i = 0; i + 2 < pages.size(); ++i) {
+        if (pages[i] == table_[i]) pages[i] += moved;
+      }
     }
     const bool wide = shape_.wide_indices || has_addresses;
-    return {mirror(index_view(0, page_indptr_, shape_.wide_indices)),
-            mirror(index_view(2, moved_table_, wide)),
-            mirror(index_view(1, last_page_len_, !shape_.wide_indices))};
+    return {mirror(index_view(WrongWord::kPageIndptr, shape_.wide_indices)),
+            mirror(index_view(WrongWord::kPages, wide)),
+            mirror(index_view(WrongWord::kLastPageLen, !shape_.wide_indices))};
   }
-  ConstTensorView index_view(size_t narrow, const std::vector<int64_t>& wide, bool use_wide) {
-    const auto n = static_cast<int64_t>(wide.size());
-    if (use_wide) return host_view(wide.data(), {n});
-    return host_view(narrow_[narrow].data(), {n});
+  ConstTensorView index_view(WrongWord::Array array, bool is_int64) {
+    const std::vector<int64_t>& wide = given_[array];
+    narrow_[array].assign(wide.begin(), wide.end());
+    if (is_int64) return host_view(wide.data(), {std::ssize(wide)});
+    return host_view(narrow_[array].data(), {std::ssize(wide)});
   }
 
   CacheShape shape_;
   std::vector<int64_t> kv_lens_, page_indptr_, last_page_len_, page_ids_, table_;
-  std::vector<int64_t> moved_table_;          // what table() gave last
-  std::vector<std::vector<int32_t>> narrow_;  // page_indptr, last_page_len and table as i32
+  std::array<std::vector<int64_t>, 3> given_;   // what table() gave last, by WrongWord::Array
+  std::array<std::vector<int32_t>, 3> narrow_;  // the same as i32
   int64_t page_stride_ = 0, head_stride_ = 0, slot_stride_ = 0, k_offset_ = 0, v_offset_ = 0;
   int64_t memory_per_page_ = 1;
   std::optional<PoisonedBuffer<T>> memory_;
