@@ -321,9 +321,8 @@ AdapterInfo Engine::State::load_adapter(const std::string& name, const std::stri
   const auto opened = model::open_adapter(folder, config);
   const model::Adapter& adapter = *opened;
   adapter.check_fits(config.dims());
-  const int64_t num_tokens = adapter.embedding().weight.is_present()
-                                 ? adapter.embedding().weight.rows
-                                 : config.vocab_size;
+  const int64_t num_tokens =
+      adapter.embedding().weight.is_present() ? adapter.embedding().weight.rows : config.vocab_size;
   RowText text = text_of_adapter(text_of_base, *files, folder, num_tokens);
   const std::string& base_model = adapter.base_model();
   AdapterInfo adapter_info{.name = name,

@@ -11,7 +11,7 @@
 #include "heddle/core/error.h"
 
 #include "capi/last_error.h"
-#include "engine/engine_thread.h"
+#include "engine/thread/engine_thread.h"
 
 struct heddle_engine {
   explicit heddle_engine(const heddle::EngineOptions& options) : thread(options) {}

@@ -18,7 +18,7 @@
 
 #include "heddle/core/error.h"
 
-#include "engine/engine_thread.h"
+#include "engine/thread/engine_thread.h"
 
 namespace heddle::python {
 namespace {

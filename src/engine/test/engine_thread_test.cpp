@@ -1,6 +1,6 @@
 // The thread of an engine and the queue of its news: what waits, what is lost to nobody, and memory
 // that runs out at any place.
-#include "engine/engine_thread.h"
+#include "engine/thread/engine_thread.h"
 
 #include <chrono>
 #include <map>

@@ -15,7 +15,7 @@
 
 #include "heddle/engine/engine.h"
 
-#include "engine/event_queue.h"
+#include "engine/thread/event_queue.h"
 
 namespace heddle {
 

@@ -1,4 +1,4 @@
-#include "engine/engine_thread.h"
+#include "engine/thread/engine_thread.h"
 
 #include <chrono>
 #include <new>

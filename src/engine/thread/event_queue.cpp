@@ -1,4 +1,4 @@
-#include "engine/event_queue.h"
+#include "engine/thread/event_queue.h"
 
 #include <cerrno>
 #include <new>
