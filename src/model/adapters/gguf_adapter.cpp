@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
-#include <optional>
 #include <utility>
 
 #include "heddle/core/error.h"
@@ -24,31 +22,6 @@ constexpr std::array<std::string_view, 4> kKnown = {"adapter.type", "adapter.lor
                                                     "adapter.lora.task_name",
                                                     "adapter.alora.invocation_tokens"};
 
-/// A linear layer of the model, by the name of its tensor.
-struct Place {
-  int64_t layer;
-  const LinearModule* module;
-};
-
-std::optional<Place> place_of(const DecoderConfig& config, const TensorNames& names,
-                              std::string_view tensor) {
-  const ModelDims dims = config.dims();
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    const std::string prefix = names.layer_prefix + std::to_string(layer) + '.';
-    if (!tensor.starts_with(prefix)) continue;
-    const std::string_view rest = tensor.substr(prefix.size());
-    for (const LinearModule& module : kLinearModules) {
-      if (!dims.has(module)) continue;
-      const std::string& name = module.num_projections == 3 ? names.qkv
-                                : module.num_projections == 2
-                                    ? names.gate_up
-                                    : names.projections[static_cast<size_t>(module.first)];
-      if (rest == name + ".weight") return Place{layer, &module};
-    }
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 GgufAdapter::GgufAdapter(const std::string& path, const DecoderConfig& config)
@@ -62,7 +35,7 @@ GgufAdapter::GgufAdapter(const std::string& path, const DecoderConfig& config)
       invocation_tokens_.push_back(static_cast<int32_t>(id));
     }
   }
-  std::map<std::string_view, Halves> halves;
+  HalvesByName halves;
   for (const files::GgufTensor& tensor : file_.tensors()) {
     const bool is_a = tensor.name.ends_with(kA);
     if (!is_a && !tensor.name.ends_with(kB)) {
@@ -70,12 +43,15 @@ GgufAdapter::GgufAdapter(const std::string& path, const DecoderConfig& config)
                   " is none of lora_a and lora_b");
     }
     const std::string_view name = tensor.name.substr(0, tensor.name.size() - kA.size());
-    (is_a ? halves[name].a : halves[name].b) = &tensor;
+    Halves& both = halves[std::string(name)];
+    (is_a ? both.a : both.b) = &tensor;
   }
   HEDDLE_CHECK(!halves.empty(), path, ": holds no tensor");
-  for (const auto& [name, both] : halves) read_pair(config, name, both);
-  std::ranges::sort(pairs_, {},
-                    [](const AdapterPair& pair) { return std::pair(pair.layer, pair.module); });
+  read_parts(config, halves);
+  for (const auto& [name, both] : halves) {  // what is left
+    throw_error(ErrorCode::kUnsupported, path, ": tensor ", files::quote(name),
+                " is for no linear layer of the model, which has ", config.num_layers, " layers");
+  }
   HEDDLE_CHECK(invocation_tokens_.empty() || !embedding_.pair, path,
                ": adapter.alora.invocation_tokens is not supported for an adapted embedding");
 }
@@ -99,39 +75,51 @@ void GgufAdapter::check_kind() const {
   }
 }
 
-void GgufAdapter::read_pair(const DecoderConfig& config, std::string_view name,
-                            const Halves& halves) {
+/// Takes what has a place in the model out of `halves`.
+void GgufAdapter::read_parts(const DecoderConfig& config, HalvesByName& halves) {
   const TensorNames names = gguf_tensor_names(config);
-  if (name == names.embedding) {
-    embedding_.pair = read_halves(name, halves, true);
-    return;
+  if (const auto found = halves.extract(names.embedding)) {
+    embedding_.pair = read_halves(names.embedding, found.mapped(), true);
   }
-  if (name == names.output) {
-    head_.pair = read_halves(name, halves, false);
-    return;
+  if (const auto found = halves.extract(names.output)) {
+    head_.pair = read_halves(names.output, found.mapped(), false);
   }
-  const auto place = place_of(config, names, name);
-  if (!place) {
-    throw_error(ErrorCode::kUnsupported, path_, ": tensor ", files::quote(name),
-                " is for no linear layer of the model, which has ", config.num_layers, " layers");
-  }
-  AdapterPair pair;
-  static_cast<LowRank&>(pair) = read_halves(name, halves, false);
-  pair.layer = place->layer;
-  pair.module = place->module;
-  pair.projection = place->module->first;
-  const auto architecture = file_.get<std::string_view>("general.architecture");
-  const bool rotates = pair.projection == Projection::kQ || pair.projection == Projection::kK;
-  if (rotates && std::ranges::find(kInterleaved, architecture) != kInterleaved.end() &&
-      pair.out_features % config.head_dim == 0) {
-    std::vector<float>& b = values_.back();
-    const std::vector<float> stored = b;
-    for (int64_t row = 0; row < pair.out_features; ++row) {
-      const auto from = stored.begin() + config.interleaved_row(row) * pair.rank;
-      std::copy_n(from, pair.rank, b.begin() + row * pair.rank);
+  const ModelDims dims = config.dims();
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    for (const LinearModule& module : kLinearModules) {
+      if (!dims.has(module)) continue;
+      const std::string& product = module.num_projections == 3 ? names.qkv
+                                   : module.num_projections == 2
+                                       ? names.gate_up
+                                       : names.projections[static_cast<size_t>(module.first)];
+      const std::string name =
+          names.layer_prefix + std::to_string(layer) + '.' + product + ".weight";
+      const auto found = halves.extract(name);
+      if (!found) continue;
+      AdapterPair& pair = pairs_.emplace_back();
+      static_cast<LowRank&>(pair) = read_halves(name, found.mapped(), false);
+      pair.layer = layer;
+      pair.module = &module;
+      pair.projection = module.first;
+      put_rows_in_order(config, pair);
     }
   }
-  pairs_.push_back(pair);
+}
+
+/// Brings the rows of B of q and k into Hugging Face's order; they are the values read last.
+void GgufAdapter::put_rows_in_order(const DecoderConfig& config, const AdapterPair& pair) {
+  const auto architecture = file_.get<std::string_view>("general.architecture");
+  const bool rotates = pair.projection == Projection::kQ || pair.projection == Projection::kK;
+  if (!rotates || std::ranges::find(kInterleaved, architecture) == kInterleaved.end() ||
+      pair.out_features % config.head_dim != 0) {
+    return;
+  }
+  std::vector<float>& b = values_.back();
+  const std::vector<float> stored = b;
+  for (int64_t row = 0; row < pair.out_features; ++row) {
+    const auto from = stored.begin() + config.interleaved_row(row) * pair.rank;
+    std::copy_n(from, pair.rank, b.begin() + row * pair.rank);
+  }
 }
 
 /// a [rank, in], b [out, rank]; of the embedding a [tokens, rank].

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <list>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,9 +26,11 @@ class GgufAdapter : public Adapter {
   struct Halves {
     const files::GgufTensor *a = nullptr, *b = nullptr;
   };
+  using HalvesByName = std::map<std::string, Halves>;  // without .lora_a and .lora_b
 
   void check_kind() const;
-  void read_pair(const DecoderConfig& config, std::string_view name, const Halves& halves);
+  void read_parts(const DecoderConfig& config, HalvesByName& halves);
+  void put_rows_in_order(const DecoderConfig& config, const AdapterPair& pair);
   [[nodiscard]] const float* keep(std::vector<float> values);
   [[nodiscard]] std::vector<float> values_of(const files::GgufTensor& tensor) const;
   [[nodiscard]] LowRank read_halves(std::string_view name, const Halves& halves, bool is_embedding);
