@@ -139,5 +139,24 @@ TEST_F(LoraTablesTest, ASlotIsFreeAgainAndTouchesNothing) {
   EXPECT_EQ(tables.add(ctx_, case_.adapter(0)), LoraTablesCase::kNumAdapters);
 }
 
+/// What DoRA and biases do goes with the adapter that had them.
+TEST_F(LoraTablesTest, ASlotThatIsFreeAgainHasNoFactors) {
+  LoraTables tables = case_.make_empty(LoraForm::of(DeviceType::kCpu, DType::kFloat32));
+  const auto factor_of = [&](int32_t slot) {
+    return tables.affines(0, LoraSite::kQkv)[static_cast<size_t>(slot)][0].factor;
+  };
+  const std::vector<float> factor(48, 2.0f);
+  const std::vector<SliceAffine> affines{
+      {.layer = 0, .projection = Projection::kQ, .factor = factor, .offset = {}}};
+  EXPECT_EQ(tables.add(ctx_, case_.adapter(0), affines), 0);
+  ASSERT_NE(factor_of(0), nullptr);
+  tables.remove(ctx_, 0);
+  EXPECT_EQ(factor_of(0), nullptr);
+  EXPECT_EQ(tables.add(ctx_, case_.adapter(3)), 0);
+  EXPECT_EQ(factor_of(0), nullptr);
+  EXPECT_EQ(tables.add(ctx_, case_.adapter(0), affines), 1);
+  EXPECT_EQ(*factor_of(1), 2.0f);
+}
+
 }  // namespace
 }  // namespace heddle::model
