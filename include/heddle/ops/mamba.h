@@ -31,8 +31,9 @@ struct MambaState {
 ///   num_layers <= num_state_layers; up to kMaxMambaStates states, whose sizes, dtypes and S may
 ///   differ
 /// With HEDDLE_VALIDATE=1 an accepted count outside [0, S], a slot >= num_slots and a slot used
-/// twice throw kInvalidArgument with row and value. On the CPU and, in one launch on ctx.stream, on
-/// CUDA. Semantics: Megatron-LM, mtp_utils_triton.py.
+/// twice throw kInvalidArgument with row and value; without it CudaContext::check() tells of a slot
+/// >= num_slots. On the CPU and, in one launch on ctx.stream, on CUDA. Semantics: Megatron-LM,
+/// mtp_utils_triton.py.
 void mamba_state_selective_copy(const ExecContext& ctx, std::span<const MambaState> states,
                                 ConstTensorView prefill_status, ConstTensorView state_idx,
                                 ConstTensorView accepted_counts, int64_t num_layers,

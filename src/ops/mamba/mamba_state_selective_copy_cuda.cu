@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "cuda/early_launch.h"
+#include "cuda/fault_cuda.h"
 #include "cuda/host_copies.h"
 #include "cuda/memory_cuda.h"
 
@@ -59,7 +60,13 @@ __global__ void __launch_bounds__(kCopyThreads, kCopyBlocks)
   const int64_t prefill = p.prefill_status.at(i), slot = p.state_idx.at(i);
   const int64_t accepted = p.accepted_counts.at(i);
   trigger_dependents();
-  if (i >= active || prefill == 1 || slot < 0 || slot >= copy.num_slots) return;
+  if (i >= active || prefill == 1 || slot < 0) return;
+  if (slot >= copy.num_slots) {
+    if (threadIdx.x == 0) {
+      report_fault(p.faults, "mamba_state_selective_copy", "state_idx", i, slot);
+    }
+    return;
+  }
 
   const int64_t token = accepted < 0 ? 0 : min(accepted, copy.max_accepted);
   const int64_t layer = blockIdx.y;
@@ -81,6 +88,7 @@ void launch(const ExecContext& ctx, std::span<const StateCopy> states,
       .accepted_counts = ConstIndexVector(requests.accepted_counts),
       .num_active = {},
       .max_active = max_active,
+      .faults = ctx.faults,
       .num_slices = 0,
       .states = {},
   };

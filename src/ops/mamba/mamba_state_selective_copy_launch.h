@@ -22,6 +22,7 @@ struct SelectiveCopyLaunch {
   ConstIndexVector prefill_status, state_idx, accepted_counts;  // [num_requests]
   ConstIndexVector num_active;                                  // [1], or absent: max_active
   int64_t max_active;
+  FaultRecord* faults;  // of the context
   uint32_t num_slices;  // of one request in one layer
   StateSlices states[kStates];
 };

@@ -5,6 +5,8 @@
 #include "cuda_test.h"
 #include <gtest/gtest.h>
 
+#include "heddle/core/cuda_context.h"
+
 #include "device_buffer.h"
 #include "device_mirror.h"
 #include "ops/mamba/mamba_state_selective_copy_launch.h"
@@ -42,6 +44,32 @@ TEST_F(MambaCopyCuda, TakesTheStateBehindTheLastAcceptedToken) {
 
 TEST_F(MambaCopyCuda, LeavesPrefillRequestsMissingSlotsAndFurtherLayers) {
   expect_prefill_missing_slots_and_further_layers_left(cuda_context(), on_);
+}
+
+TEST_F(MambaCopyCuda, TheContextTellsOfSlotsPastTheEndAndOfNoOthers) {
+  CudaContext context({DeviceType::kCuda, current_device()}, nullptr, 0);
+  Example example;
+  example.slots = {-1, 0};
+  example.accepted = {1, 9};  // clamped
+  example.run(context.exec(), on_, example.state());
+  EXPECT_FALSE(context.poll().has_value());
+  example.slots = {7, 1};
+  example.prefill = {1, 0};  // of which nothing is copied
+  example.run(context.exec(), on_, example.state());
+  EXPECT_FALSE(context.poll().has_value());
+  for (const int64_t slot : {int64_t{2}, int64_t{1} << 40}) {
+    example = Example();
+    example.slots = {1, slot};
+    example.run(context.exec(), on_, example.state());
+    EXPECT_EQ(example.current, (std::vector<float>{-1, -1, 110, 111, -1, -1, 1110, 1111}));
+    const auto fault = context.poll();
+    ASSERT_TRUE(fault.has_value());
+    EXPECT_EQ(fault->op, "mamba_state_selective_copy");
+    EXPECT_EQ(fault->array, "state_idx");
+    EXPECT_EQ(fault->row, 1);
+    EXPECT_EQ(fault->value, slot);
+    EXPECT_FALSE(context.poll().has_value());
+  }
 }
 
 TEST_F(MambaCopyCuda, NothingToCopyIsLegal) {
