@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cuda/divide.h"
+#include "cuda/fault.h"
 #include "cuda/index.h"
 
 #include "heddle/ops/lora.h"
@@ -71,10 +72,13 @@ static_assert(sizeof(RowTile) == 64 && sizeof(RankTile) == 48);
 /// tiles, {slot 3, rows 0 2} and {slot 7, rows 1 4}; row 3 has no adapter and is in neither.
 struct WindowPlan {
   int32_t num_row_tiles, num_tiles, num_partials;
-  int32_t is_mixed;  // row tiles differ in num_tiles
+  uint32_t tag;  // of the batch, see plan_tag(); bit 0: row tiles differ in num_tiles
   RowTile row_tiles[kWindowRows];
   RankTile tiles[1];  // in memory [rows of the window * rank tiles of max_rank]
 };
+
+/// The lowest bit of a tag is the plan's own.
+inline constexpr uint32_t kMixedBit = 1;
 
 /// Bytes of one window's plan.
 [[nodiscard]] constexpr size_t window_plan_bytes(int64_t rows, int64_t max_rank) {
@@ -87,6 +91,7 @@ struct PlanParams {
   size_t plan_bytes;
   int64_t num_tokens;
   int32_t window_rows, num_slots, num_segments, max_rank;
+  uint32_t tag;  // goes into the plan
   ConstIndexVector slot_ids, seg_starts, seg_ends, seg_slots;
   /// The largest rank of a slot at any site, or absent: max_rank for all.
   ConstIndexVector slot_ranks;
@@ -117,6 +122,9 @@ struct SliceParams {
 /// One launch: rows of a window, up to kMaxSlices slices of a site.
 struct SiteParams {
   const WindowPlan* plan;
+  uint32_t plan_tag;  // that the plan has if it is of this batch
+  int32_t num_rows;   // of y that the launch may write
+  FaultRecord* faults;
   const void* input;     // x or h: the window's first row
   int64_t input_stride;  // elements
   int64_t in_features;
@@ -171,15 +179,17 @@ struct FusedParams {
   void* partials;  // FlaggedWord[slice][chunk][row of a tile][16]
   const float* row_scale;
   uint32_t spin_limit;  // polls for another block's sums before a block makes them itself
+  uint32_t plan_tag;    // that the plan has if it is of this batch
   FusedSlice slices[kMaxSlices];
+  FaultRecord* faults;
+  int32_t num_rows;  // of all windows
 };
-static_assert(sizeof(FusedParams) == 216);
+static_assert(sizeof(FusedParams) == 232);
 
 /// The same of anything, and several windows; a and b are not used.
 struct FusedGeneralParams : FusedParams {
   WeightAddresses a_at, b_at;
   int64_t window_plan_bytes, window_words;  // from one to the next, of the plan and of FlaggedWords
-  int32_t num_rows;                         // of all windows
   DType y_dtype;
   bool is_transposed_a, is_transposed_b;
   bool one_item_per_block;  // no block has more than one unit of either half

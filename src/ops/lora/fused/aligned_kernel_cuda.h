@@ -4,7 +4,7 @@
 
 #include "cuda/check.h"
 
-#include "ops/lora/device/params.h"
+#include "ops/lora/device/foreign_plan_cuda.h"
 #include "ops/lora/fused/aligned_cuda.h"
 
 namespace heddle::cuda::lora {
@@ -47,11 +47,10 @@ __device__ void run_items(const FusedParams& p, AlignedShared& s) {
   const bool is_counter = threadIdx.x == kBlockThreads - 1;
   uint64_t before = 0;
   if (is_counter) before = arrive(p.arrivals);
-  // {row tiles, rank tiles, rows of partial sums, whether row tiles differ in rank}
-  const int4 plan = *reinterpret_cast<const int4*>(p.plan);
-  const bool is_mixed = kHasRankAbove16 && plan.w != 0;
-  const int num_shrinks = plan.y * p.num_slices * p.num_chunks;
-  const int num_expands = plan.x * p.items_per_row_tile[0];
+  const WindowHead plan(*p.plan, p.plan_tag);
+  const bool is_mixed = kHasRankAbove16 && plan.is_mixed();
+  const int num_shrinks = plan.num_tiles * p.num_slices * p.num_chunks;
+  const int num_expands = plan.num_row_tiles * p.items_per_row_tile[0];
   BlockRange shrinks(static_cast<int>(blockIdx.x)), expands = shrinks;
   ShrinkItem shrink;
   ExpandItem expand;
@@ -60,15 +59,15 @@ __device__ void run_items(const FusedParams& p, AlignedShared& s) {
   for (;;) {
     const BlockRange speculative_shrinks = shrinks, speculative_expands = expands;
     const bool speculative_width = double_width;
-    shrink = ShrinkItem(p, *p.plan, plan.z, shrinks.begin);
-    expand = ExpandItem(p, plan.z, expands.begin, double_width);
+    shrink = ShrinkItem(p, *p.plan, plan.num_partials, shrinks.begin);
+    expand = ExpandItem(p, plan.num_partials, expands.begin, double_width);
     if constexpr (kOneItemPerBlock) {
       shrinks.end = min(shrinks.end, num_shrinks), expands.end = min(expands.end, num_expands);
       break;
     }
     double_width = !kHasRankAbove16 && num_expands >= 2 * static_cast<int>(gridDim.x);
     shrinks = BlockRange(num_shrinks, p.block_reciprocal);
-    const int num_items = double_width ? plan.x * p.items_per_row_tile[1] : num_expands;
+    const int num_items = double_width ? plan.num_row_tiles * p.items_per_row_tile[1] : num_expands;
     // Items of high ranks take longer. Of consecutive ones a single block might have all.
     expands = is_mixed ? BlockRange::strided(num_items) : BlockRange(num_items, p.block_reciprocal);
     const bool speculation_holds = speculative_width == double_width &&
@@ -78,6 +77,12 @@ __device__ void run_items(const FusedParams& p, AlignedShared& s) {
   }
   if (num_expands == 0) {
     if (is_counter) flag_of(before, p.arrivals);
+    if (plan.is_foreign) {
+      constexpr DType kDType = std::is_same_v<T, __half> ? DType::kFloat16 : DType::kBFloat16;
+      refuse_plan(p, "lora_apply", kDType, 0, p.num_rows, plan.tag,
+                  static_cast<int>(blockIdx.x * kBlockThreads + threadIdx.x),
+                  static_cast<int>(gridDim.x) * kBlockThreads);
+    }
     return;
   }
   const int num_outputs = kTileOutputs << double_width;
@@ -95,8 +100,8 @@ __device__ void run_items(const FusedParams& p, AlignedShared& s) {
     const ShrinkItem item = shrink;
     const bool has_next = !kOneItemPerBlock && ++shrinks.begin < shrinks.end;
     const bool is_same = item.chunk + 1 < p.num_chunks;
-    if (has_next && is_same) shrink.advance(plan.z);
-    if (has_next && !is_same) shrink = ShrinkItem(p, *p.plan, plan.z, shrinks.begin);
+    if (has_next && is_same) shrink.advance(plan.num_partials);
+    if (has_next && !is_same) shrink = ShrinkItem(p, *p.plan, plan.num_partials, shrinks.begin);
     if (has_shrink) multiply_shrink<T, kAligned>(p, item, x, s.sums[turn]);
     if (has_next && !is_same) a = read_entry(p.a, p.a_stride, shrink.slot, shrink.slice);
     if (has_next) load_shrink<T, kAligned>(p, shrink, a, x);
@@ -111,8 +116,8 @@ __device__ void run_items(const FusedParams& p, AlignedShared& s) {
   bool is_cached = false;
 #pragma unroll 1
   while (expands.begin < expands.end) {
-    if (b.rank > 0 && !finish_expand<T, kAligned, kHasRankAbove16>(p, s, plan.z, expand, b,
-                                                                   num_outputs, is_cached, y)) {
+    if (b.rank > 0 && !finish_expand<T, kAligned, kHasRankAbove16>(p, s, plan.num_partials, expand,
+                                                                   b, num_outputs, is_cached, y)) {
       return expand_without_waiting<T, kAligned, kHasRankAbove16>(p, s, expands, double_width);
     }
     expands.begin += kHasRankAbove16 ? expands.step : 1;
@@ -121,7 +126,7 @@ __device__ void run_items(const FusedParams& p, AlignedShared& s) {
     if (is_cached) {
       b.data += num_outputs * b.stride;
     } else {
-      expand = ExpandItem(p, plan.z, expands.begin, double_width);
+      expand = ExpandItem(p, plan.num_partials, expands.begin, double_width);
       b = ExpandWeight<T, kAligned>(p, expand);
     }
     if (b.rank > 0) load_expand<T, kAligned, kHasRankAbove16>(p, expand, b, num_outputs, y);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/math.h"
+#include "ops/lora/device/foreign_plan_cuda.h"
 #include "ops/lora/device/general_loads_cuda.h"
 #include "ops/lora/fused/fused_cuda.h"
 
@@ -38,6 +39,7 @@ struct GeneralWindow {
   GeneralShared& s;
   const WindowPlan& plan;
   FlaggedWord* words;
+  WindowHead head;
   int first_row, num_row_tiles, num_tiles, num_partials;
 
   __device__ GeneralWindow(const FusedGeneralParams& p, GeneralShared& s, int window)
@@ -46,10 +48,11 @@ struct GeneralWindow {
         plan(*reinterpret_cast<const WindowPlan*>(reinterpret_cast<const std::byte*>(p.plan) +
                                                   window * p.window_plan_bytes)),
         words(static_cast<FlaggedWord*>(p.partials) + window * p.window_words),
-        first_row(window * kWindowRows) {
-    const int4 head = *reinterpret_cast<const int4*>(&plan);
-    num_row_tiles = head.x, num_tiles = head.y, num_partials = head.z;
-  }
+        head(plan, p.plan_tag),
+        first_row(window * kWindowRows),
+        num_row_tiles(head.num_row_tiles),
+        num_tiles(head.num_tiles),
+        num_partials(head.num_partials) {}
 };
 
 /// load_general_a() for a transposed A, where the features of a rank lie `stride` elements apart.

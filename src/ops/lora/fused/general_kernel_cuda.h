@@ -39,6 +39,12 @@ __global__ void __launch_bounds__(kBlockThreads, kFusedBlocksPerSm)
   if (expands.begin < expands.end) expand.describe(p);
   if (has_shrink) load_general_shrink(w, shrink, a, x);
   if (is_counter) s.flag = flag_of(before, p.arrivals);
+  if (w.head.is_foreign) {
+    return refuse_plan(p, "lora_apply", p.y_dtype, w.first_row,
+                       min(kWindowRows, p.num_rows - w.first_row), w.head.tag,
+                       static_cast<int>(blockIdx.x * kBlockThreads + threadIdx.x),
+                       static_cast<int>(gridDim.x) * kBlockThreads);
+  }
 #pragma unroll 1
   for (int turn = 0;; turn ^= 1) {
     const ShrinkItem item = shrink;

@@ -215,7 +215,8 @@ __global__ void __launch_bounds__(kForm<kRanks>.warps * 32, kForm<kRanks>.blocks
   extern __shared__ uint4 memory[];
   auto& s = *reinterpret_cast<ExpandShared*>(memory);
   HVector* const h = memory + kHeadBytes / sizeof(uint4);
-  const int num_tiles = p.plan.head->num_tiles;
+  const GroupedHead plan(p);
+  const int num_tiles = plan.num_tiles;
   const int total = num_tiles * p.output_tiles_per_row_tile;
   const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
   const int each = total / blocks, more = total - each * blocks;
@@ -274,6 +275,7 @@ __global__ void __launch_bounds__(kForm<kRanks>.warps * 32, kForm<kRanks>.blocks
     cached_tile = output_tile.tile, cached_slice = output_tile.slice;
   }
   if (waits) wait_for_predecessor();  // shall not end before shrink does
+  plan.refuse_if_foreign(p);
 }
 
 template <class T, GroupedRanks kRanks, bool kIsTensor>

@@ -115,7 +115,8 @@ __global__ void __launch_bounds__(kThreads, kGeneralForm.blocks)
   auto& s = *reinterpret_cast<ExpandShared*>(memory);
   auto& staged = *reinterpret_cast<StagedSums*>(memory + kHeadBytes / sizeof(uint4));
   HVector* const h = memory + (kHeadBytes + sizeof(StagedSums)) / sizeof(uint4);
-  const int num_tiles = p.plan.head->num_tiles;
+  const GroupedHead plan(p);
+  const int num_tiles = plan.num_tiles;
   const int total = num_tiles * p.output_tiles_per_row_tile;
   const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
   const int each = total / blocks, more = total - each * blocks;
@@ -195,6 +196,7 @@ __global__ void __launch_bounds__(kThreads, kGeneralForm.blocks)
     }
   }
   if (waits) wait_for_predecessor();  // shall not end before shrink does
+  plan.refuse_if_foreign(p);
 }
 
 template <class T, int kTiles>

@@ -111,10 +111,10 @@ struct Ring {
 struct ItemOrder {
   int num_tiles, output_tiles, group, run, total, blocks;
 
-  __device__ explicit ItemOrder(const GroupedParams& p)
-      : num_tiles(p.plan.head->num_tiles),
+  __device__ ItemOrder(const GroupedParams& p, const GroupedHead& plan)
+      : num_tiles(plan.num_tiles),
         output_tiles(p.output_tiles_per_row_tile),
-        group(kGroupedTileRows / rows_of_tile(p.plan.head->num_rows)),
+        group(kGroupedTileRows / rows_of_tile(plan.num_rows)),
         total(num_tiles * output_tiles),
         blocks(static_cast<int>(gridDim.x)) {
     run = 1;
@@ -280,7 +280,8 @@ struct Loader {
   }
 
   __device__ void run() {
-    const ItemOrder order(p);
+    const GroupedHead plan(p);
+    const ItemOrder order(p, plan);
     StreamItem item, next;
     item.find(p, order, 0);
     item.load(p);
@@ -309,6 +310,8 @@ struct Loader {
       next = later;
     }
     if (waits) wait_for_h();
+    plan.refuse_if_foreign(p, static_cast<int>(blockIdx.x) * 32 + lane(),
+                           static_cast<int>(gridDim.x) * 32);
     s.empty[ring.stage].wait(ring.parity);
     if (lane() == 0) {
       s.stages[ring.stage].head.num_rows = 0;

@@ -38,8 +38,9 @@ struct GroupedTile {
 ///   GroupedTile tiles[]   the row tiles
 ///   int32_t rows[]        the rows in the order of their adapters, the plan's order
 ///   int32_t slots[]       the slot of each row, for the plan kernel alone
-struct GroupedPlan {
+struct alignas(16) GroupedPlan {
   int32_t num_tiles, num_rows;
+  uint32_t tag;  // of the batch
 };
 inline constexpr size_t kGroupedPlanHead = 256;
 

@@ -19,9 +19,10 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     grouped_join_kernel(const __grid_constant__ GroupedParams p) {
   trigger_dependents();
-  const int num_tiles = p.plan.head->num_tiles;
+  const GroupedHead plan(p);
+  const int num_tiles = plan.num_tiles;
   const int part_rows = kThreads / p.h_row_vectors;  // a row has as many vectors as quads
-  const int tile_parts = ceil_div(rows_of_tile(p.plan.head->num_rows), part_rows);
+  const int tile_parts = ceil_div(rows_of_tile(plan.num_rows), part_rows);
   const int slices = p.site.num_slices, of_tile = tile_parts * slices;
   const int parts = ChainSplit(p, num_tiles).parts;
   bool waits = true;
@@ -71,7 +72,9 @@ __global__ void __launch_bounds__(kThreads)
     grouped_sum_kernel(const __grid_constant__ GroupedParams p) {
   wait_for_predecessor();
   const SiteParams& site = p.site;
-  const int num_tiles = p.plan.head->num_tiles;
+  const GroupedHead plan(p);
+  plan.refuse_if_foreign(p);
+  const int num_tiles = plan.num_tiles;
   const int parts = ChainSplit(p, num_tiles).parts;
 #pragma unroll 1
   for (int index = static_cast<int>(blockIdx.x); index < num_tiles * site.num_slices;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/math.h"
+#include "ops/lora/device/foreign_plan_cuda.h"
 #include "ops/lora/device/operands_cuda.h"
 #include "ops/lora/grouped/grouped_params.h"
 
@@ -13,6 +14,32 @@ __device__ inline int rows_of_tile(int num_rows) {
          : num_rows <= kSomeRows ? kGroupedTileSomeRows
                                  : kGroupedTileRows;
 }
+
+/// What the head of the plan says; no row tiles where the plan is foreign.
+struct GroupedHead {
+  int num_tiles, num_rows;
+  uint32_t tag;
+  bool is_foreign;
+
+  __device__ explicit GroupedHead(const GroupedParams& p) {
+    const int4 head = *reinterpret_cast<const int4*>(p.plan.head);
+    tag = static_cast<uint32_t>(head.z);
+    is_foreign = lora::is_foreign(tag, p.site.plan_tag);
+    num_tiles = is_foreign ? 0 : head.x;
+    num_rows = head.y;
+  }
+  /// Of the last kernel of a call. Threads 0 to num_threads - 1 call it.
+  __device__ void refuse_if_foreign(const GroupedParams& p, int thread, int num_threads) const {
+    if (!is_foreign) return;
+    refuse_plan(p.site, op_of(p.site), p.site.y_dtype, 0, p.site.num_rows, tag, thread,
+                num_threads);
+  }
+  /// The same of all threads of all blocks.
+  __device__ void refuse_if_foreign(const GroupedParams& p) const {
+    refuse_if_foreign(p, static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x),
+                      static_cast<int>(gridDim.x * blockDim.x));
+  }
+};
 
 /// The weights of a slot for a slice, and their rank: 0 where the adapter does not touch the slice.
 struct SlotWeights {

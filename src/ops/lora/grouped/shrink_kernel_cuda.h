@@ -309,7 +309,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   for (int i = 0; i < kSplits; ++i) {
     speculative_tiles[i] = p.plan.tiles[min(first / (p.max_passes << i), kLastSpeculativeTile)];
   }
-  const int num_tiles = p.plan.head->num_tiles;
+  const int num_tiles = GroupedHead(p).num_tiles;
   const ChainSplit split(p, num_tiles);
   const int num_chains = kChains / split.split;
   const int num_items = num_tiles * p.max_passes * split.split;

@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kPlanThreads)
     done.x += total.x, done.y += total.y;
     __syncthreads();
   }
-  if (t == 0) *reinterpret_cast<GroupedPlan*>(p.plans) = {done.y, done.x};
+  if (t == 0) *reinterpret_cast<GroupedPlan*>(p.plans) = {done.y, done.x, p.tag};
 }
 
 }  // namespace

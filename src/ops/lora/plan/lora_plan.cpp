@@ -31,6 +31,25 @@ void check_plan(const ExecContext& ctx, const ConstTensorView& plan, int64_t num
                "plan begins at an address that is no multiple of ", kPlanAlignment);
 }
 
+uint32_t plan_tag(const LoraBatch& batch, int64_t num_tokens, int32_t num_slots, int32_t max_rank) {
+  uint64_t hash = 0x9e3779b97f4a7c15u;
+  const auto mix = [&](uint64_t v) {  // the finalizer of SplitMix64
+    hash += v;
+    hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9u;
+    hash = (hash ^ hash >> 27) * 0x94d049bb133111ebu;
+    hash ^= hash >> 31;
+  };
+  for (const ConstTensorView* array :
+       {&batch.slot_ids, &batch.seg_starts, &batch.seg_ends, &batch.seg_slots}) {
+    mix(reinterpret_cast<uintptr_t>(array->raw()));
+    mix(*array ? static_cast<uint64_t>(array->size(0)) : 0);
+  }
+  mix(static_cast<uint64_t>(num_tokens));
+  mix(static_cast<uint64_t>(num_slots));
+  mix(static_cast<uint64_t>(max_rank));
+  return (static_cast<uint32_t>(hash >> 32) | 2u) & ~cuda::lora::kMixedBit;
+}
+
 void make_plan(const ExecContext& ctx, const LoraBatch& batch, int64_t num_tokens,
                int32_t num_slots, int32_t max_rank, const ConstTensorView& slot_ranks,
                std::byte* plan, PlanHalves halves) {
@@ -42,6 +61,7 @@ void make_plan(const ExecContext& ctx, const LoraBatch& batch, int64_t num_token
     p.window_rows = cuda::lora::kWindowRows;
     p.num_slots = num_slots;
     p.max_rank = max_rank;
+    p.tag = plan_tag(batch, num_tokens, num_slots, max_rank);
     p.slot_ids = cuda::ConstIndexVector(batch.slot_ids);
     p.seg_starts = cuda::ConstIndexVector(batch.seg_starts);
     p.seg_ends = cuda::ConstIndexVector(batch.seg_ends);

@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
   const bool is_mixed = __syncthreads_or(is_first && tiles * total.row_tiles != total.tiles);
   if (t == 0) {
-    plan.is_mixed = is_mixed;
+    plan.tag = p.tag | (is_mixed ? kMixedBit : 0);
     plan.num_row_tiles = total.row_tiles;
     plan.num_tiles = total.tiles;
     plan.num_partials = total.partials;

@@ -54,6 +54,9 @@ SiteParams pack_site(const LoraLaunch& part) {
   p.accumulate = site.accumulate;
   p.scale = site.scale;
   p.row_scale = row_scale_of(part);
+  p.plan_tag = part.plan_tag;
+  p.num_rows = static_cast<int32_t>(part.call.tokens);
+  p.faults = part.faults;
   if (site.a != nullptr) {
     p.a = addresses(*site.a, site.first_slice, site.b == nullptr ? p.max_rank : kMaxLoraRank);
     p.is_transposed_a = site.a->layout == LoraLayout::kRankMinor;
@@ -109,6 +112,9 @@ void pack_common(const ExecContext& ctx, const LoraLaunch& part, const LoraChoic
   p.partials = ctx.exchange.data() + cuda::lora::kPartials.begin;
   p.row_scale = row_scale_of(part);
   p.spin_limit = spin_limit;
+  p.plan_tag = part.plan_tag;
+  p.num_rows = static_cast<int32_t>(call.tokens);
+  p.faults = part.faults;
 }
 
 }  // namespace
@@ -162,7 +168,6 @@ cuda::lora::FusedGeneralParams pack_fused_general(const ExecContext& ctx, const 
   p.window_plan_bytes =
       int64_t(cuda::lora::window_plan_bytes(cuda::lora::kWindowRows, call.max_rank));
   p.window_words = rows * partials_of_row(call.input_features, call.num_slices, call.max_rank);
-  p.num_rows = static_cast<int32_t>(call.tokens);
   p.y_dtype = site.slices[0].y.dtype();
   p.is_transposed_a = site.a->layout == LoraLayout::kRankMinor;
   p.is_transposed_b = site.b->layout == LoraLayout::kRankMajor;

@@ -19,6 +19,8 @@ struct LoraLaunch {
   const LoraCall& call;
   int64_t first_row;
   const std::byte* plan;  // of the whole batch
+  uint32_t plan_tag;      // that it should have
+  FaultRecord* faults;    // of the context
 };
 
 /// A table from slice first_slice on, as kernels read it. Ranks count up to rank_limit.

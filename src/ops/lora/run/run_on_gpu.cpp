@@ -109,7 +109,7 @@ void run_part(const ExecContext& ctx, const char* op, const LoraLaunch& part,
 /// A call of more rows or slices than a launch takes, part by part; `call.route` is that of all.
 template <class T>
 void run_parts(const ExecContext& ctx, const char* op, const LoraSite& site, const LoraBatch& batch,
-               LoraCall call, const std::byte* plan, uint32_t spin_limit) {
+               LoraCall call, const std::byte* plan, uint32_t tag, uint32_t spin_limit) {
   const bool is_cut = is_by_window(*call.route);
   // Parts may be smaller than the first one, so that their sums fit the exchange.
   if (is_cut) call.route = LoraRoute::kFused;
@@ -121,7 +121,7 @@ void run_parts(const ExecContext& ctx, const char* op, const LoraSite& site, con
           site.slices.subspan(size_t(slice), size_t(std::min(kMaxSlices, call.num_slices - slice)));
       some.first_slice += slice;
       const LoraCall of_part = describe_part(call, some, std::min(max_rows, call.tokens - first));
-      const LoraLaunch part{some, batch, of_part, first, plan};
+      const LoraLaunch part{some, batch, of_part, first, plan, tag, ctx.faults};
       run_part<T>(ctx, op, part, select_lora_kernel(of_part, ctx.info), spin_limit);
     }
   }
@@ -167,9 +167,10 @@ void run_on_gpu(const ExecContext& ctx, const char* op, const LoraSite& site,
                 {.windows = !groups, .grouped = groups});
       plan = own;
     }
+    const uint32_t tag = plan_tag(batch, tokens, table.num_slots, table.max_rank);
     dispatch_dtype<half, bfloat16>(table.dtype, op, [&]<class T>() {
-      if (!is_one) return run_parts<T>(ctx, op, site, batch, call, plan, options.spin_limit);
-      const LoraLaunch whole{site, batch, call, 0, plan};
+      if (!is_one) return run_parts<T>(ctx, op, site, batch, call, plan, tag, options.spin_limit);
+      const LoraLaunch whole{site, batch, call, 0, plan, tag, ctx.faults};
       run_part<T>(ctx, op, whole, select_lora_kernel(call, ctx.info), options.spin_limit);
     });
   } else {

@@ -1,6 +1,11 @@
 // HEDDLE_VALIDATE=1 on a GPU: the bodies of the CPU's tests, and when the arrays of the device are
 // looked at.
+#include <algorithm>
+#include <cmath>
+#include <functional>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda/check.h"
@@ -102,6 +107,82 @@ TEST_F(LoraValidateCuda, IsLeftOutDuringACapture) {
     HEDDLE_CUDA_CHECK(cudaGraphGetNodes(graph, nullptr, &num_nodes));
     EXPECT_GE(num_nodes, 2u);  // the plan and the call
     HEDDLE_CUDA_CHECK(cudaGraphDestroy(graph));
+  }
+}
+
+/// Calls with a plan that is not theirs follow nothing that it says: y is NaN, nothing else is
+/// written, and the context tells.
+void expect_foreign_plans_are_refused(int64_t num_tokens, int64_t in, bool is_regular,
+                                      bool with_exchange, int max_rank) {
+  using W = bfloat16;
+  DeviceSite<W> site(num_tokens, in, {64, 72}, max_rank, is_regular);
+  DeviceStream stream;
+  CudaContext context({DeviceType::kCuda, 0}, stream.get(), site.workspace_bytes(),
+                      with_exchange ? CudaContext::kExchangeBytes : 0);
+  const ExecContext& ctx = context.exec();
+  const size_t bytes = lora_plan_bytes(num_tokens, max_rank);
+  DeviceBuffer<uint8_t> memory(bytes);
+  const TensorView plan = memory.view({static_cast<int64_t>(bytes)});
+  LoraBatch batch = site.batch();
+  const LoraBatch own = batch;
+  DeviceBuffer<int32_t> ids{size_t(num_tokens)};
+  ids.upload(std::vector<int32_t>(size_t(num_tokens), 1));
+  constexpr int kSlots = DeviceSite<W>::kNumSlots;
+  const std::vector<std::pair<const char*, std::function<void()>>> plans{
+      {"never written", [&] {}},
+      {"zeros", [&] { memory.upload(std::vector<uint8_t>(bytes)); }},
+      {"any bytes",
+       [&] {
+         std::vector<uint8_t> values(bytes);
+         for (uint8_t& value : values) value = static_cast<uint8_t>(random_int(0, 255));
+         memory.upload(values);
+       }},
+      {"fewer rows",
+       [&] {
+         LoraBatch fewer = LoraBatch::from_ids(ids.view({num_tokens - 1}));
+         lora_plan(ctx, plan, fewer, num_tokens - 1, kSlots, max_rank);
+       }},
+      {"more slots", [&] { lora_plan(ctx, plan, own, num_tokens, kSlots + 1, max_rank); }},
+      {"another batch", [&] {
+         const LoraBatch other = LoraBatch::from_ids(ids.view({num_tokens}));
+         lora_plan(ctx, plan, other, num_tokens, kSlots, max_rank);
+       }}};
+  batch.plan = plan;
+  const auto all_are_nan = [&] {
+    return std::ranges::all_of(site.y(), [](const DeviceBuffer<W>& y) {
+      return std::ranges::all_of(y.download(), [](W v) { return std::isnan(to_float(v)); });
+    });
+  };
+  for (const auto& [what, make] : plans) {
+    make();
+    site.restart();
+    site.apply(ctx, batch);
+    stream.wait();
+    EXPECT_TRUE(all_are_nan()) << what;
+    EXPECT_TRUE(site.guards_intact()) << what;
+    const std::optional<Fault> fault = context.poll();
+    ASSERT_TRUE(fault.has_value()) << what;
+    EXPECT_NE(fault->text().find("plan"), std::string::npos) << fault->text();
+  }
+  lora_plan(ctx, plan, own, num_tokens, kSlots, max_rank);
+  site.restart();
+  site.apply(ctx, batch);
+  EXPECT_NO_THROW(context.check());
+  EXPECT_EQ(site.bits(), site.expected_bits({DeviceType::kCuda, 0}));
+}
+
+TEST_F(LoraValidateCuda, ForeignPlansAreRefused) {
+  for (const bool is_regular : {true, false}) {
+    for (const bool with_exchange : {true, false}) {
+      for (const int max_rank : {16, 64}) {
+        for (const int64_t num_tokens : {3, 40, small_or(300, 700)}) {
+          expect_foreign_plans_are_refused(num_tokens, is_regular ? 520 : 131, is_regular,
+                                           with_exchange, max_rank);
+          ASSERT_FALSE(HasFailure())
+              << num_tokens << ' ' << is_regular << with_exchange << max_rank;
+        }
+      }
+    }
   }
 }
 

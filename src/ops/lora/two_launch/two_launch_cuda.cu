@@ -2,12 +2,19 @@
 #include "cuda/early_launch.h"
 #include "cuda/shared_memory.h"
 
+#include "ops/lora/device/foreign_plan_cuda.h"
 #include "ops/lora/device/params.h"
 #include "ops/lora/two_launch/expand_cuda.h"
 #include "ops/lora/two_launch/shrink_cuda.h"
 
 namespace heddle::cuda::lora {
 namespace {
+
+__device__ void refuse_plan(const SiteParams& p, const WindowHead& plan) {
+  lora::refuse_plan(p, op_of(p), p.y_dtype, 0, p.num_rows, plan.tag,
+                    static_cast<int>(blockIdx.x * kBlockThreads + threadIdx.x),
+                    static_cast<int>(gridDim.x) * kBlockThreads);
+}
 
 /// Describes the next items of this block, a thread each. Returns their number.
 template <class T, bool kShrinks>
@@ -41,10 +48,11 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   HalfShared& s = *reinterpret_cast<HalfShared*>(memory);
   if constexpr (kShrinks) trigger_dependents();
   // Items of 512 outputs cost less where every block has several. The sums are the same.
-  const int num_items = kShrinks ? p.plan->num_tiles * p.num_slices * p.num_chunks
-                                 : p.plan->num_row_tiles * p.items_per_row_tile[0];
+  const WindowHead plan(*p.plan, p.plan_tag);
+  const int num_items = kShrinks ? plan.num_tiles * p.num_slices * p.num_chunks
+                                 : plan.num_row_tiles * p.items_per_row_tile[0];
   const bool double_width = !kShrinks && num_items >= 2 * static_cast<int>(gridDim.x);
-  BlockRange items(double_width ? p.plan->num_row_tiles * p.items_per_row_tile[1] : num_items,
+  BlockRange items(double_width ? plan.num_row_tiles * p.items_per_row_tile[1] : num_items,
                    p.block_reciprocal);
   const int warp = threadIdx.x / 32;
   bool waits = !kShrinks && p.partials != nullptr;
@@ -88,14 +96,17 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     items.begin += num;
     __syncthreads();
   } while (items.begin < items.end);
+  if (!kShrinks && plan.is_foreign) refuse_plan(p, plan);
 }
 
 // The second half of lora_shrink: y (+)= factor * h, where h is the sum of the partial sums. A
 // block takes items of 128 ranks for up to 16 rows. Grid: blocks that run at the same time.
 __global__ void __launch_bounds__(kBlockThreads) sum_kernel(const __grid_constant__ SiteParams p) {
   __shared__ WorkItem item;
-  BlockRange items(p.plan->num_row_tiles * p.items_per_row_tile[0], p.block_reciprocal);
+  const WindowHead plan(*p.plan, p.plan_tag);
+  BlockRange items(plan.num_row_tiles * p.items_per_row_tile[0], p.block_reciprocal);
   wait_for_predecessor();
+  if (plan.is_foreign) return refuse_plan(p, plan);
 #pragma unroll 1
   for (; items.begin < items.end; ++items.begin) {
     if (threadIdx.x == 0) describe_sum(p, items.begin, item);
