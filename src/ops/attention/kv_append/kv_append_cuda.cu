@@ -11,7 +11,7 @@ namespace {
 constexpr int kWarps = kAppendThreads / 32;
 /// Blocks that a multiprocessor runs at once: else the functions that tell of wrong tables would
 /// decide how many registers a kernel has.
-constexpr int kAppendBlocks = 5, kElementBlocks = 8;
+constexpr int kAppendBlocks = 5, kElementBlocks = 6;
 
 __device__ inline const char* name_of_call(const KvAppendParams& p) {
   return p.seq_indptr.is_given() ? "kv_init" : "kv_append";
