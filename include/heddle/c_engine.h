@@ -21,10 +21,11 @@
  * Threads. All functions of one engine may be called from any threads, also at the same time, but
  * for heddle_engine_destroy: when it is called, no other call of the engine may be running, and
  * none may follow. What waits: _create (loads the model), _add_adapter, _remove_adapter,
- * _has_adapter and _load, each until the step that is at work has ended and what came before it is
- * done; _poll, as long as it is told; _destroy, until the thread has ended. _submit and _cancel
+ * _has_adapter and _get_load, each until the step that is at work has ended and what came before it
+ * is done; _poll, as long as it is told; _destroy, until the thread has ended. _submit and _cancel
  * return at once. A request that was submitted before a call of _add_adapter or _remove_adapter
- * uses the adapters of before, whether or not it runs by then.
+ * uses the adapters of before, whether or not it runs by then; but a callback that calls these acts
+ * at once, before requests that the engine has not looked at yet.
  *
  * A request's tokens and log-probabilities do not depend on what runs beside it, nor on threads,
  * pages or chunks. */
@@ -104,10 +105,10 @@ heddle_status heddle_engine_get_load(heddle_engine* engine, heddle_engine_load* 
 
 /* ---- Adapters -------------------------------------------------------------------------------- */
 
-/* Loads a LoRA adapter as PEFT saves it, from its folder. Rows may run beside it. `replace`: where
-   the name is taken, the new one takes its place at once for all requests that follow; those that
-   were submitted before end with the weights that they began with. Without it a name that is taken
-   is an error. Where it fails the adapters stay as they were. */
+/* Loads a LoRA adapter: the folder that PEFT saves, or a GGUF file of llama.cpp. Rows that run wait
+   for it. `replace`: where the name is taken, the new one takes its place at once for all requests
+   that follow; those that were submitted before end with the weights that they began with. Without
+   it a name that is taken is an error. Where it fails the adapters stay as they were. */
 heddle_status heddle_engine_add_adapter(heddle_engine* engine, heddle_string name,
                                         heddle_string folder, bool replace);
 /* The name is unknown to requests that follow; those that were submitted before end with the

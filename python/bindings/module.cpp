@@ -60,7 +60,12 @@ NB_MODULE(_core, m) {
   m.def(
       "poll_faults",
       [](nb::handle device, uintptr_t stream) -> std::optional<std::string> {
-        const auto fault = poll_faults(device_named(device), reinterpret_cast<void*>(stream));
+        const Device place = device_named(device);
+        std::optional<Fault> fault;
+        {
+          const nb::gil_scoped_release unlocked;  // check_faults() of another thread may hold it up
+          fault = poll_faults(place, reinterpret_cast<void*>(stream));
+        }
         return fault ? std::optional(fault->text()) : std::nullopt;
       },
       "device"_a, "stream"_a,

@@ -61,8 +61,11 @@ class Stream(Iterator[str], AsyncIterator[str]):
     the stream away. One thread or task reads it.
     """
 
-    def __init__(self, engine: _core.Engine, request: _core.Request, adapter: str | None) -> None:
-        self._engine, self._adapter = engine, adapter
+    def __init__(
+        self, engine: _core.Engine, request: _core.Request, adapter: str | None, owner: object
+    ) -> None:
+        """`owner` closes the engine when nothing refers to it any more."""
+        self._engine, self._adapter, self._owner = engine, adapter, owner
         self._queue = _core.EventQueue()
         self._answer: Answer | None = None
         self._is_told = False

@@ -15,11 +15,12 @@ class Context:
     out of range, or a null page where a real one is needed, attention and the operations of its
     cache read and write nothing outside their arrays: outputs of the rows that use it are NaN, the
     cache stays as it was, and no other row changes. The context keeps operation, array, row and
-    value of the first. On the CPU the call itself raises before it writes anything, and there is
+    value of the first. LoRA's calls with a plan that is not theirs, all of whose rows are NaN, and
+    slots past the end of mamba_state_selective_copy are told, too. On the CPU the call itself raises before it writes anything, and there is
     nothing to keep.
 
     Args:
-        device: "cuda", "cuda:0" and so on, a torch.device, or "cpu".
+        device: "cuda", which is "cuda:0", "cuda:1" and so on, a torch.device, or "cpu".
         stream: The stream's address, as torch's `cuda_stream` is. None: torch's current stream of
             the device where torch is imported and has one, else the default stream.
     """

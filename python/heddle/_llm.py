@@ -188,11 +188,11 @@ class LLM:
     def add_adapter(
         self, name: str, folder: str | os.PathLike[str], *, replace: bool = False
     ) -> None:
-        """Loads an adapter; prompts may run meanwhile.
+        """Loads an adapter; prompts that run wait for it.
 
         Args:
             name: What prompts call it.
-            folder: As PEFT saves it.
+            folder: As PEFT saves it, or a GGUF file of llama.cpp.
             replace: Where the name is taken, the new adapter takes its place for all prompts that
                 follow; those before end with the weights that they began with.
 
@@ -377,7 +377,7 @@ class LLM:
             _plain(prompt), adapter, seed, max_tokens=max_tokens, temperature=temperature,
             top_k=top_k, top_p=top_p, min_p=min_p, stop=_list_of(stop), ignore_end=ignore_end,
         )
-        return Stream(self._engine, request, adapter)
+        return Stream(self._engine, request, adapter, self)
 
     def stream_chat(
         self,
@@ -402,7 +402,7 @@ class LLM:
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, stop=_list_of(stop),
             ignore_end=ignore_end,
         )
-        return Stream(self._engine, request, adapter)
+        return Stream(self._engine, request, adapter, self)
 
     @staticmethod
     def _request(

@@ -66,6 +66,7 @@ struct Engine::State {
 
   void fill_info();
   std::vector<int32_t> tokenize(const Request& request, int32_t slot) const;
+  void check_tokens(std::span<const int32_t> ids, int32_t slot) const;
   int32_t slot_for(const Request& request) const;
   const RowText& text_of(int32_t slot) const {
     return slot == kNoAdapter ? text_of_base : texts_of_adapters[static_cast<size_t>(slot)];
@@ -131,14 +132,7 @@ std::vector<int32_t> Engine::State::tokenize(const Request& request, int32_t slo
   HEDDLE_CHECK(num_given == 1, "a request has ", num_given,
                " of messages, text and token_ids, expected one");
   check_chat_fields(request);
-  if (request.token_ids) {
-    const int64_t num_tokens = runner.num_input_tokens(slot);
-    for (const int32_t id : *request.token_ids) {
-      HEDDLE_CHECK(id >= 0 && id < num_tokens, "token id ", id, ", the vocabulary has ",
-                   num_tokens);
-    }
-    return *request.token_ids;
-  }
+  if (request.token_ids) return *request.token_ids;
   const RowText& text = text_of(slot);
   const tokenizer::Tokenizer& tokenizer = *text.tokenizer;
   if (request.text) {
@@ -163,12 +157,21 @@ std::vector<int32_t> Engine::State::tokenize(const Request& request, int32_t slo
       tokenizer::ControlTokens::kParse);
 }
 
+/// An adapter's vocabulary may be smaller than that of the tokenizer.
+void Engine::State::check_tokens(std::span<const int32_t> ids, int32_t slot) const {
+  const int64_t num_tokens = runner.num_input_tokens(slot);
+  for (const int32_t id : ids) {
+    HEDDLE_CHECK(id >= 0 && id < num_tokens, "token id ", id, ", the vocabulary has ", num_tokens);
+  }
+}
+
 void Engine::State::fill_row(Sequence& row, const Request& request) const {
   check_answer_fields(request);
   row.sampling = request.sampling;
   row.ignore_end = request.ignore_end;
   row.slot = slot_for(request);
   row.tokens = tokenize(request, row.slot);
+  check_tokens(row.tokens, row.slot);
   row.prompt_tokens = static_cast<int64_t>(row.tokens.size());
   row.completion.prompt_tokens = row.prompt_tokens;
   HEDDLE_CHECK(row.prompt_tokens > 0, "the prompt has no tokens");
@@ -356,6 +359,7 @@ void Engine::State::free_retired_slots() noexcept {
       return false;
     }
     runner.remove_adapter(slot);
+    texts_of_adapters[static_cast<size_t>(slot)] = {};
     return true;
   });
 }

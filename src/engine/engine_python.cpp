@@ -144,6 +144,7 @@ std::optional<News> take(const std::shared_ptr<EventQueue>& queue, std::optional
   using Clock = EventQueue::Clock;
   constexpr std::chrono::milliseconds kTurn{50};
   constexpr double kLongest = 1e9;  // seconds
+  HEDDLE_CHECK(!timeout || *timeout == *timeout, "timeout is NaN");
   const double seconds = std::clamp(timeout.value_or(kLongest), 0.0, kLongest);
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(seconds));

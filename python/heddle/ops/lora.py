@@ -169,7 +169,9 @@ def lora_plan(
     """`plan = the rows of the batch by adapter`: integers and exact, once for all calls of a step.
 
     For arrays on a GPU; calls on the CPU need no plan. A call that has it launches one kernel less.
-    In a captured graph the plan follows what the arrays of the batch hold at each replay.
+    In a captured graph the plan follows what the arrays of the batch hold at each replay. It is for
+    calls whose batch has the same arrays, at the same addresses: with others, as with a copy of
+    them, y is NaN, and `heddle.Context.check` tells.
 
     Args:
         plan: [>= lora_plan_bytes(num_tokens, max_rank)] u8, 256-byte aligned, written.

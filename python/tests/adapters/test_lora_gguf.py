@@ -61,5 +61,8 @@ def test_what_is_no_lora_is_refused(tmp_path: pathlib.Path) -> None:
         file = write_lora(adapted, "llama", tmp_path / "adapter.gguf", **changes)
         with pytest.raises(RuntimeError, match=sentence):
             run(path, [], "--adapter", f"a={file}")
+    file = write_lora(adapted, "qwen2", tmp_path / "adapter.gguf")  # which has q and k in another order
+    with pytest.raises(RuntimeError, match='general.architecture is \'qwen2\', supported: "llama"'):
+        run(path, [], "--adapter", f"a={file}")
     with pytest.raises(RuntimeError, match="general.type"):  # the model itself
         run(path, [], "--adapter", f"a={path}")

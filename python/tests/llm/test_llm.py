@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import pathlib
@@ -269,3 +270,10 @@ def test_progress_is_shown_where_it_is_wanted(llm: heddle.LLM, capsys: pytest.Ca
     assert "answers [##############################] 2 of 2" in capsys.readouterr().err
     llm.generate("a", max_tokens=1, progress=False)
     assert capsys.readouterr().err == ""
+
+
+def test_a_stream_keeps_its_model(model: str) -> None:
+    stream = heddle.LLM(model, num_threads=2).stream("One, two,", max_tokens=8, ignore_end=True)
+    gc.collect()
+    assert "".join(stream) == stream.answer.text
+    assert (stream.answer.finish_reason, len(stream.answer.token_ids)) == ("length", 8)

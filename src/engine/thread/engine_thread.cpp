@@ -18,6 +18,7 @@ constexpr std::chrono::milliseconds kLookTime{10};
 EngineThread::EngineThread(const EngineOptions& options) : engine_(options) {
   try {
     thread_ = std::thread([this] { run(); });
+    thread_id_ = thread_.get_id();
   } catch (const std::system_error& error) {
     throw_error(ErrorCode::kOutOfMemory, "the system gives the engine no thread: ", error.what());
   }
@@ -64,6 +65,7 @@ bool EngineThread::cancel(RequestId request) {
     const std::lock_guard lock(mutex_);
     const auto place = unfinished_.find(request);
     if (place == unfinished_.end()) return false;
+    if (place->second->is_cancelled) return true;
     cancelled_.push_back(place->second);
     place->second->is_cancelled = true;
   }

@@ -41,10 +41,11 @@ class EngineThread {
 
   /// body(Engine&) in the thread of the engine, between two steps and behind all that was
   /// submitted before. Waits for it; returns what it returns and throws what it throws, and Error
-  /// when stopped. A sink may call it, too.
+  /// when stopped. A sink may call it, too: then it acts at once, before requests that
+  /// the engine has not looked at yet.
   template <class Body>
   auto call(Body body) -> std::invoke_result_t<Body, Engine&> {
-    if (std::this_thread::get_id() == thread_.get_id()) return body(engine_);
+    if (std::this_thread::get_id() == thread_id_) return body(engine_);
     using Result = std::invoke_result_t<Body, Engine&>;
     auto task = std::make_shared<std::packaged_task<Result(Engine&)>>(std::move(body));
     std::future<Result> result = task->get_future();
@@ -92,6 +93,7 @@ class EngineThread {
   std::unordered_map<RequestId, std::shared_ptr<Row>> in_engine_;  // the thread's own, by engine_id
   std::once_flag stopped_;
   std::thread thread_;
+  std::thread::id thread_id_;  // of thread_; written before anybody can call
 };
 
 }  // namespace heddle

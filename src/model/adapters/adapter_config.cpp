@@ -246,6 +246,7 @@ class ConfigReader {
       if (ids == nullptr) {
         unsupported(field, *value, "supported: tokens of \"embed_tokens\" and \"lm_head\"");
       }
+      HEDDLE_CHECK(ids->empty(), context(field), " names ", files::quote(module), " twice");
       *ids = token_ids(field, list);
     }
   }

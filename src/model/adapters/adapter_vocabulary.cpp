@@ -144,7 +144,12 @@ AdapterVocabularies::Tables AdapterVocabularies::make(const ExecContext& ctx,
     tables.embedding =
         std::make_unique<VocabularyTable>(ctx, adapter.embedding(), embedding, Use::kEmbedding);
     // PEFT ties the rows of single tokens as the model ties the whole.
-    if (tied_head && of_head.is_empty()) {
+    if (tied_head && of_head.token_ids.empty() && !of_head.pair) {
+      const int64_t rows = of_head.weight.is_present() ? of_head.weight.rows : head.out_features;
+      for (const int32_t id : adapter.embedding().token_ids) {
+        HEDDLE_CHECK(id < rows, adapter.path(), ": has its own token ", id,
+                     " in its embedding, the head that is tied to it has ", rows, " tokens");
+      }
       of_head.token_ids = adapter.embedding().token_ids;
       of_head.token_rows = adapter.embedding().token_rows;
     }

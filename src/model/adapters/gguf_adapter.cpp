@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "heddle/core/error.h"
@@ -9,6 +10,7 @@
 #include "heddle/ops/lora.h"
 
 #include "files/printable.h"
+#include "model/families/family.h"
 #include "model/source/tensor_names.h"
 
 namespace heddle::model {
@@ -26,7 +28,7 @@ constexpr std::array<std::string_view, 4> kKnown = {"adapter.type", "adapter.lor
 
 GgufAdapter::GgufAdapter(const std::string& path, const DecoderConfig& config)
     : Adapter(path), file_(path) {
-  check_kind();
+  check_kind(config);
   if (file_.find("adapter.alora.invocation_tokens") != nullptr) {
     for (const int64_t id : file_.get_array<int64_t>("adapter.alora.invocation_tokens")) {
       HEDDLE_CHECK(id >= 0 && id < config.vocab_size, path,
@@ -56,7 +58,7 @@ GgufAdapter::GgufAdapter(const std::string& path, const DecoderConfig& config)
                ": adapter.alora.invocation_tokens is not supported for an adapted embedding");
 }
 
-void GgufAdapter::check_kind() const {
+void GgufAdapter::check_kind(const DecoderConfig& config) const {
   const auto expect = [&](const char* key, std::string_view expected) {
     const auto value = file_.get<std::string_view>(key);
     if (value != expected) {
@@ -66,6 +68,9 @@ void GgufAdapter::check_kind() const {
   };
   expect("general.type", "adapter");
   expect("adapter.type", "lora");
+  const auto family = std::ranges::find(families(), config.family, &Family::name);
+  const bool has_own = family != families().end() && !(*family)->gguf_architecture.empty();
+  expect("general.architecture", has_own ? (*family)->gguf_architecture : "llama");
   for (const files::GgufValue& value : file_.metadata()) {
     const bool is_known = std::ranges::find(kKnown, value.key) != kKnown.end();
     if (value.key.starts_with("adapter.") && !is_known) {
@@ -153,6 +158,8 @@ LowRank GgufAdapter::read_halves(std::string_view name, const Halves& halves, bo
   pair.out_features = b.dims[1];
   // As in llama.cpp, where an alpha of 0 means a scale of 1.
   pair.scale = alpha == 0 ? 1.0f : static_cast<float>(alpha / static_cast<double>(rank));
+  HEDDLE_CHECK(std::isfinite(pair.scale), path_, ": adapter.lora.alpha is ", alpha, " for rank ",
+               rank, ", which gives no finite scale");
   pair.a = reinterpret_cast<const std::byte*>(keep(std::move(values)));
   pair.b = reinterpret_cast<const std::byte*>(keep(values_of(b)));
   return pair;

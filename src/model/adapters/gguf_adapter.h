@@ -28,7 +28,7 @@ class GgufAdapter : public Adapter {
   };
   using HalvesByName = std::map<std::string, Halves>;  // without .lora_a and .lora_b
 
-  void check_kind() const;
+  void check_kind(const DecoderConfig& config) const;
   void read_parts(const DecoderConfig& config, HalvesByName& halves);
   void put_rows_in_order(const DecoderConfig& config, const AdapterPair& pair);
   [[nodiscard]] const float* keep(std::vector<float> values);

@@ -42,7 +42,10 @@ uint32_t plan_tag(const LoraBatch& batch, int64_t num_tokens, int32_t num_slots,
   for (const ConstTensorView* array :
        {&batch.slot_ids, &batch.seg_starts, &batch.seg_ends, &batch.seg_slots}) {
     mix(reinterpret_cast<uintptr_t>(array->raw()));
-    mix(*array ? static_cast<uint64_t>(array->size(0)) : 0);
+    if (!*array) continue;
+    mix(static_cast<uint64_t>(array->size(0)));
+    mix(static_cast<uint64_t>(array->stride(0)));
+    mix(size_of(array->dtype()));
   }
   mix(static_cast<uint64_t>(num_tokens));
   mix(static_cast<uint64_t>(num_slots));
