@@ -366,7 +366,9 @@ size_t heddle_lora_pairs_workspace_bytes(DLDevice device, int64_t num_tokens, in
 
 /* CUDA: groups the rows of a batch by adapter, once for all sites of a step;   plan
  * [heddle_lora_plan_bytes] u8, 256-byte aligned; slot_ranks [num_slots] may be NULL: max_rank for
- * all. HEDDLE_UNSUPPORTED on the CPU, where calls need no plan. */
+ * all. The plan is for calls whose batch has the same arrays, at the same addresses: with others,
+ * as with a copy of them, y is NaN, and heddle_context_check tells. HEDDLE_UNSUPPORTED on the CPU,
+ * where calls need no plan. */
 heddle_status heddle_lora_plan(heddle_context* context, DLTensor* plan,
                                const heddle_lora_batch* batch, int64_t num_tokens,
                                int32_t num_slots, int32_t max_rank, const DLTensor* slot_ranks);

@@ -7,7 +7,8 @@ namespace heddle {
 
 /// A wrong index that a kernel on a GPU met in an array of the device: outside what it counts, or a
 /// null page where a real one is needed. The kernel read and wrote nothing there. The outputs of
-/// the row are NaN, or as they were where they are integers or a cache; no other row is concerned.
+/// the row are NaN, or as they were where they are integers, a cache or states; no other row is
+/// concerned. A plan of LoRA that is not the call's is of all rows.
 struct Fault {
   std::string op;     // the operation
   std::string array;  // that holds the wrong value

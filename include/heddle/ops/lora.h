@@ -123,9 +123,10 @@ void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, Const
 /// the plan launch one kernel less.  plan [>= lora_plan_bytes] u8, 256-byte aligned; num_slots and
 /// max_rank as the tables' of all those calls; slot_ranks [num_slots] i32|i64: the largest rank of
 /// each slot at any site, or absent: max_rank for all. The arrays of the batch may change between
-/// replays of a captured graph; the plan then follows. A call whose plan is not its own, since
-/// it was never written, or for other rows, slots, ranks or arrays of a batch, makes y NaN in all
-/// rows, and CudaContext::check() tells.
+/// replays of a captured graph; the plan then follows. A call whose plan is not its own makes y NaN
+/// in all rows (where there is a rank and an output at all), and CudaContext::check() tells: one
+/// that was never written, or for another num_tokens, num_slots or max_rank, or for arrays of a
+/// batch at other addresses, as copies are.
 void lora_plan(const ExecContext& ctx, TensorView plan, const LoraBatch& batch, int64_t num_tokens,
                int32_t num_slots, int32_t max_rank, ConstTensorView slot_ranks = {});
 [[nodiscard]] size_t lora_plan_bytes(int64_t num_tokens, int max_rank);
