@@ -10,7 +10,7 @@ import os
 import pathlib
 import random
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -247,29 +247,27 @@ def test_gguf(case: Case, tmp_path: pathlib.Path) -> None:
     check("GGUF F32", write_gguf(model, case.gguf, tmp_path / "model.gguf"), model, make_rows(seed), "--mutate")
 
 
-@by_name(GGUF_CASES)
-def test_gguf_types(case: Case, tmp_path: pathlib.Path) -> None:
+def check_gguf(case: Case, widened: Case, kinds: Sequence[str], folder: pathlib.Path) -> None:
+    """The case in files of these types, with widths that their blocks fill."""
     from family_gguf import write_gguf
 
-    for kind in GGUF_TYPES:
+    for kind in kinds:
         seed = seed_of_run()
         print(kind)
-        model = make_model(with_block_widths(case), seed)
-        path = write_gguf(model, case.gguf, tmp_path / f"{kind}.gguf", kind)
+        model = make_model(widened, seed)
+        path = write_gguf(model, case.gguf, folder / f"{kind}.gguf", kind)
         check(f"GGUF {kind}", path, model, make_rows(seed))
+
+
+@by_name(GGUF_CASES)
+def test_gguf_types(case: Case, tmp_path: pathlib.Path) -> None:
+    check_gguf(case, with_block_widths(case), GGUF_TYPES, tmp_path)
 
 
 @by_name(K_CASES)
 def test_gguf_k_types(case: Case, tmp_path: pathlib.Path) -> None:
     """Random blocks, as nothing but llama.cpp makes them of weights; the package gguf says what they are."""
-    from family_gguf import write_gguf
-
-    for kind in K_TYPES:
-        seed = seed_of_run()
-        print(kind)
-        model = make_model(with_k_block_widths(case), seed)
-        path = write_gguf(model, case.gguf, tmp_path / f"{kind}.gguf", kind)
-        check(f"GGUF {kind}", path, model, make_rows(seed))
+    check_gguf(case, with_k_block_widths(case), K_TYPES, tmp_path)
 
 
 @pytest.mark.skipif(not IS_CONFORMANCE, reason="skipped: for make conformance")

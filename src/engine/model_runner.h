@@ -88,7 +88,7 @@ class ModelRunner {
   KvCache cache_;
   model::DecoderScratch scratch_;
   model::StepBatch batch_;
-  DeviceTensor logits_;  // [max_batch, num_logits of the widest slot] f32
+  DeviceTensor logits_;  // [max_batch, num_logits of the widest so far] f32
   SamplingColumns sampling_columns_;
   StagedArrays sampling_;              // the table of `sample`
   DeviceTensor token_ids_, logprobs_;  // [max_batch] i32 and f32: what it draws

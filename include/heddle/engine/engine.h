@@ -138,8 +138,8 @@ class Engine {
 
   /// The prompt's tokens as `submit` makes them: for tools and tests.
   [[nodiscard]] std::vector<int32_t> tokenize(const Request& request) const;
-  /// Log-softmax inputs of the last prompt token, [vocab_size]: for tools and tests. Runs beside no
-  /// other request. Throws the Error with which `submit` would end the request.
+  /// Log-softmax inputs of the last prompt token, as many as the head gives: for tools and tests.
+  /// Runs beside no other request. Throws the Error with which `submit` would end the request.
   [[nodiscard]] std::vector<float> prompt_logits(const Request& request);
 
  private:
