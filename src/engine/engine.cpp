@@ -3,22 +3,20 @@
 #include <algorithm>
 #include <chrono>
 #include <new>
-#include <unordered_map>
 #include <utility>
 
 #include "heddle/core/error.h"
-#include "heddle/ops/lora.h"
 
+#include "engine/adapters/adapter_store.h"
 #include "engine/engine_options.h"
 #include "engine/model_runner.h"
 #include "engine/request_check.h"
 #include "engine/row_queue.h"
-#include "engine/row_text.h"
 #include "engine/scheduler.h"
+#include "engine/text/prompt_tokens.h"
+#include "engine/text/row_text.h"
 #include "engine/weight_options.h"
-#include "model/adapters/open_adapter.h"
 #include "model/adapters/peft_adapter.h"
-#include "model/model_text.h"
 #include "model/source/model_files.h"
 
 namespace heddle {
@@ -53,10 +51,10 @@ struct Engine::State {
   explicit State(const EngineOptions& given)
       : files(model::open_model(given.model_path)),
         config(files->config()),
-        names(files->names()),
         options(complete_options(given, config)),
         text_of_base(text_of_model(*files)),
         runner(Device{}, *files, limits_of(options), load_options_of(options)),
+        adapters(runner, *files, text_of_base),
         queue(runner.pages(), options.max_batch, options.page_size),
         plan(static_cast<size_t>(options.max_batch)) {
     options.kv_memory = runner.pages().num_pages() * runner.page_bytes();
@@ -65,12 +63,13 @@ struct Engine::State {
   }
 
   void fill_info();
-  std::vector<int32_t> tokenize(const Request& request, int32_t slot) const;
-  void check_tokens(std::span<const int32_t> ids, int32_t slot) const;
-  int32_t slot_for(const Request& request) const;
-  const RowText& text_of(int32_t slot) const {
-    return slot == kNoAdapter ? text_of_base : texts_of_adapters[static_cast<size_t>(slot)];
+  const RowText& text_of(const AdapterHold& adapter) const {
+    return adapter == nullptr ? text_of_base : adapter->text;
   }
+  std::vector<int32_t> tokenize(const Request& request, const AdapterHold& adapter) const {
+    return prompt_tokens(request, text_of(adapter), files->path(), options.max_context);
+  }
+  void check_tokens(const Sequence& row) const;
   void fill_row(Sequence& row, const Request& request) const;
   void check_length(const Sequence& row) const;
   int64_t make_plan();
@@ -80,20 +79,15 @@ struct Engine::State {
   void fail_running(const std::exception& failure, bool only_planned);
   void tell_ended(std::vector<Event>& events);
   void count_step(double seconds, int64_t num_prompt_tokens, int64_t num_drawn);
-  AdapterInfo load_adapter(const std::string& name, const std::string& folder);
-  void free_retired_slots() noexcept;
 
   std::unique_ptr<const model::ModelFiles> files;
   const model::DecoderConfig& config;
-  model::ModelNames names;
   EngineOptions options;
   RowText text_of_base;
-  std::vector<RowText> texts_of_adapters;  // [slot]
   ModelRunner runner;
+  AdapterStore adapters;
   ModelInfo info;
   EngineStats stats;
-  std::unordered_map<std::string, int32_t> slot_of;  // adapters by name
-  std::vector<int32_t> retired_slots;  // of adapters without a name, which rows may still use
   RequestId next_id = 0;
   RowQueue queue;
   StepPlan plan;
@@ -119,48 +113,10 @@ void Engine::State::fill_info() {
   describe_weights(info, options, runner.model().weights().quantization);
 }
 
-int32_t Engine::State::slot_for(const Request& request) const {
-  if (request.adapter.empty()) return kNoAdapter;
-  const auto slot = slot_of.find(request.adapter);
-  HEDDLE_CHECK(slot != slot_of.end(), "unknown adapter \"", request.adapter, "\"");
-  return slot->second;
-}
-
-std::vector<int32_t> Engine::State::tokenize(const Request& request, int32_t slot) const {
-  const int num_given = int{request.text.has_value()} + int{request.token_ids.has_value()} +
-                        int{!request.messages.empty() || !request.messages_json.empty()};
-  HEDDLE_CHECK(num_given == 1, "a request has ", num_given,
-               " of messages, text and token_ids, expected one");
-  check_chat_fields(request);
-  if (request.token_ids) return *request.token_ids;
-  const RowText& text = text_of(slot);
-  const tokenizer::Tokenizer& tokenizer = *text.tokenizer;
-  if (request.text) {
-    std::vector<int32_t> ids = tokenizer.encode(*request.text, tokenizer::ControlTokens::kParse);
-    const auto first = tokenizer.begin_tokens(), last = tokenizer.end_tokens();
-    ids.insert(ids.begin(), first.begin(), first.end());
-    ids.insert(ids.end(), last.begin(), last.end());
-    return ids;
-  }
-  HEDDLE_CHECK(!text.chat_templates->empty(), files->path(),
-               ": the model has no chat template; use raw text");
-  std::vector<model::ChatTurn> turns;
-  for (const Message& message : request.messages) turns.push_back({message.role, message.content});
-  const model::Chat chat{.turns = turns,
-                         .messages_json = request.messages_json,
-                         .tools_json = request.tools_json,
-                         .documents_json = request.documents_json,
-                         .template_kwargs_json = request.template_kwargs_json,
-                         .add_generation_prompt = request.add_generation_prompt};
-  return tokenizer.encode(
-      model::render_chat(*text.chat_templates, chat, text.special_tokens, options.max_context),
-      tokenizer::ControlTokens::kParse);
-}
-
 /// An adapter's vocabulary may be smaller than that of the tokenizer.
-void Engine::State::check_tokens(std::span<const int32_t> ids, int32_t slot) const {
-  const int64_t num_tokens = runner.num_input_tokens(slot);
-  for (const int32_t id : ids) {
+void Engine::State::check_tokens(const Sequence& row) const {
+  const int64_t num_tokens = row.adapter == nullptr ? config.vocab_size : row.adapter->num_tokens;
+  for (const int32_t id : row.tokens) {
     HEDDLE_CHECK(id >= 0 && id < num_tokens, "token id ", id, ", the vocabulary has ", num_tokens);
   }
 }
@@ -169,9 +125,10 @@ void Engine::State::fill_row(Sequence& row, const Request& request) const {
   check_answer_fields(request);
   row.sampling = request.sampling;
   row.ignore_end = request.ignore_end;
-  row.slot = slot_for(request);
-  row.tokens = tokenize(request, row.slot);
-  check_tokens(row.tokens, row.slot);
+  row.adapter = adapters.find(request.adapter);
+  row.slot = row.adapter == nullptr ? kNoAdapter : row.adapter->slot;
+  row.tokens = tokenize(request, row.adapter);
+  check_tokens(row);
   row.prompt_tokens = static_cast<int64_t>(row.tokens.size());
   row.completion.prompt_tokens = row.prompt_tokens;
   HEDDLE_CHECK(row.prompt_tokens > 0, "the prompt has no tokens");
@@ -244,7 +201,7 @@ void Engine::State::run_step(std::vector<Event>& events) {
 void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
                                std::vector<Event>& events) {
   std::string text;
-  const RowText& own = text_of(row.slot);
+  const RowText& own = text_of(row.adapter);
   const std::vector<int32_t>& end_tokens = own.end_tokens;
   const bool met_end = !row.ignore_end && std::ranges::find(end_tokens, token) != end_tokens.end();
   if (!met_end) {
@@ -273,7 +230,7 @@ void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
 /// The text that became certain with the row's end.
 std::string Engine::State::finish_text(Sequence& row) const {
   std::string bytes, text;
-  text_of(row.slot).tokenizer->decode_end(row.decoding, bytes);
+  text_of(row.adapter).tokenizer->decode_end(row.decoding, bytes);
   if (!row.text.stopped()) text = row.text.push(bytes);
   return text + row.text.finish();
 }
@@ -318,83 +275,24 @@ Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 
-/// Loads an adapter under its name, in place of the one that has it.
-AdapterInfo Engine::State::load_adapter(const std::string& name, const std::string& folder) {
-  HEDDLE_CHECK(!name.empty(), folder, ": an adapter needs a name");
-  const auto opened = model::open_adapter(folder, config);
-  const model::Adapter& adapter = *opened;
-  adapter.check_fits(config.dims());
-  const int64_t num_tokens =
-      adapter.embedding().weight.is_present() ? adapter.embedding().weight.rows : config.vocab_size;
-  RowText text = text_of_adapter(text_of_base, *files, folder, num_tokens);
-  const std::string& base_model = adapter.base_model();
-  AdapterInfo adapter_info{.name = name,
-                           .folder = folder,
-                           .base_model = base_model,
-                           .names_this_model = names.may_be(base_model)};
-  // Name and room first, so that nothing can fail once the adapter is in its slot.
-  retired_slots.reserve(retired_slots.size() + 1);
-  texts_of_adapters.reserve(texts_of_adapters.size() + 1);
-  const auto [entry, is_new] = slot_of.emplace(name, kNoAdapter);
-  try {
-    const int32_t slot = runner.add_adapter(adapter);
-    if (static_cast<size_t>(slot) == texts_of_adapters.size()) texts_of_adapters.emplace_back();
-    texts_of_adapters[static_cast<size_t>(slot)] = std::move(text);
-    if (!is_new) retired_slots.push_back(entry->second);
-    entry->second = slot;
-  } catch (...) {
-    if (is_new) slot_of.erase(entry);
-    throw;
-  }
-  free_retired_slots();
-  return adapter_info;
-}
-
-/// Frees the adapters without a name whose last row has ended.
-void Engine::State::free_retired_slots() noexcept {
-  std::erase_if(retired_slots, [this](int32_t slot) {
-    const auto uses = [slot](const Sequence& row) { return row.slot == slot; };
-    if (std::ranges::any_of(queue.waiting(), uses) ||
-        std::ranges::any_of(std::as_const(queue).running(), uses)) {
-      return false;
-    }
-    runner.remove_adapter(slot);
-    texts_of_adapters[static_cast<size_t>(slot)] = {};
-    return true;
-  });
-}
-
 AdapterInfo Engine::add_adapter(const std::string& name, const std::string& folder) {
   HEDDLE_CHECK(!has_adapter(name), "adapter name \"", name, "\" is given twice");
-  return state_->load_adapter(name, folder);
+  return state_->adapters.load(name, folder);
 }
 
 AdapterInfo Engine::replace_adapter(const std::string& name, const std::string& folder) {
-  return state_->load_adapter(name, folder);
+  return state_->adapters.load(name, folder);
 }
 
-bool Engine::remove_adapter(const std::string& name) {
-  State& s = *state_;
-  const auto entry = s.slot_of.find(name);
-  if (entry == s.slot_of.end()) return false;
-  s.retired_slots.push_back(entry->second);
-  s.slot_of.erase(entry);
-  s.free_retired_slots();
-  return true;
-}
+bool Engine::remove_adapter(const std::string& name) { return state_->adapters.remove(name); }
 
 std::vector<std::string> adapters_in(const std::string& folder) {
   return model::adapters_in(folder);
 }
 
-bool Engine::has_adapter(const std::string& name) const { return state_->slot_of.contains(name); }
+bool Engine::has_adapter(const std::string& name) const { return state_->adapters.has(name); }
 
-std::vector<std::string> Engine::adapter_names() const {
-  std::vector<std::string> names;
-  for (const auto& [name, slot] : state_->slot_of) names.push_back(name);
-  std::ranges::sort(names);
-  return names;
-}
+std::vector<std::string> Engine::adapter_names() const { return state_->adapters.names(); }
 
 const ModelInfo& Engine::model() const { return state_->info; }
 const EngineOptions& Engine::options() const { return state_->options; }
@@ -440,7 +338,7 @@ bool Engine::cancel(RequestId request) {
     row->last_text.clear();
     s.queue.fail(*row, reason_of(failure));
   }
-  s.free_retired_slots();
+  s.adapters.free_unused();
   return true;
 }
 
@@ -450,7 +348,7 @@ int64_t Engine::num_unfinished() const {
 }
 
 std::vector<int32_t> Engine::tokenize(const Request& request) const {
-  return state_->tokenize(request, state_->slot_for(request));
+  return state_->tokenize(request, state_->adapters.find(request.adapter));
 }
 
 std::vector<Event> Engine::step() {
@@ -465,7 +363,7 @@ std::vector<Event> Engine::step() {
     return events;
   }
   if (!s.queue.running().empty()) s.run_step(events);
-  s.free_retired_slots();
+  s.adapters.free_unused();
   s.tell_ended(events);
   return events;
 }

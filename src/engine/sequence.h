@@ -7,8 +7,9 @@
 #include "heddle/engine/request.h"
 #include "heddle/ops/lora.h"
 
+#include "engine/adapters/known_adapter.h"
 #include "engine/page_pool.h"
-#include "engine/text_stream.h"
+#include "engine/text/text_stream.h"
 #include "tokenizer/decode_state.h"
 
 namespace heddle {
@@ -18,8 +19,9 @@ struct Sequence {
   RequestId id = 0;
   SamplingOptions sampling{};
   bool ignore_end = false;
-  int32_t slot = kNoAdapter;
-  int64_t active_from = 0;  // the first position at which the adapter acts on linear layers
+  AdapterHold adapter{};
+  int32_t slot = kNoAdapter;  // of the adapter
+  int64_t active_from = 0;    // the first position at which the adapter acts on linear layers
   int64_t prompt_tokens = 0;
   int64_t max_tokens = 0;             // prompt and answer, within the context
   std::vector<int32_t> tokens{};      // prompt, then the answer so far

@@ -1,4 +1,4 @@
-#include "engine/row_text.h"
+#include "engine/text/row_text.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "engine/text_stream.h"
+#include "engine/text/text_stream.h"
 
 #include <algorithm>
 

@@ -1,0 +1,41 @@
+#include "engine/text/prompt_tokens.h"
+
+#include "heddle/core/error.h"
+
+#include "engine/request_check.h"
+#include "model/model_text.h"
+
+namespace heddle {
+
+std::vector<int32_t> prompt_tokens(const Request& request, const RowText& text,
+                                   const std::string& model_path, int64_t max_context) {
+  const int num_given = int{request.text.has_value()} + int{request.token_ids.has_value()} +
+                        int{!request.messages.empty() || !request.messages_json.empty()};
+  HEDDLE_CHECK(num_given == 1, "a request has ", num_given,
+               " of messages, text and token_ids, expected one");
+  check_chat_fields(request);
+  if (request.token_ids) return *request.token_ids;
+  const tokenizer::Tokenizer& tokenizer = *text.tokenizer;
+  if (request.text) {
+    std::vector<int32_t> ids = tokenizer.encode(*request.text, tokenizer::ControlTokens::kParse);
+    const auto first = tokenizer.begin_tokens(), last = tokenizer.end_tokens();
+    ids.insert(ids.begin(), first.begin(), first.end());
+    ids.insert(ids.end(), last.begin(), last.end());
+    return ids;
+  }
+  HEDDLE_CHECK(!text.chat_templates->empty(), model_path,
+               ": the model has no chat template; use raw text");
+  std::vector<model::ChatTurn> turns;
+  for (const Message& message : request.messages) turns.push_back({message.role, message.content});
+  const model::Chat chat{.turns = turns,
+                         .messages_json = request.messages_json,
+                         .tools_json = request.tools_json,
+                         .documents_json = request.documents_json,
+                         .template_kwargs_json = request.template_kwargs_json,
+                         .add_generation_prompt = request.add_generation_prompt};
+  return tokenizer.encode(
+      model::render_chat(*text.chat_templates, chat, text.special_tokens, max_context),
+      tokenizer::ControlTokens::kParse);
+}
+
+}  // namespace heddle
