@@ -8,6 +8,7 @@
 #include "heddle/core/error.h"
 
 #include "engine/adapters/adapter_store.h"
+#include "engine/adapters/row_adapters.h"
 #include "engine/engine_options.h"
 #include "engine/model_runner.h"
 #include "engine/request_check.h"
@@ -125,8 +126,7 @@ void Engine::State::fill_row(Sequence& row, const Request& request) const {
   check_answer_fields(request);
   row.sampling = request.sampling;
   row.ignore_end = request.ignore_end;
-  row.adapter = adapters.find(request.adapter);
-  row.slot = row.adapter == nullptr ? kNoAdapter : row.adapter->slot;
+  set_adapters(row, request, adapters);
   row.tokens = tokenize(request, row.adapter);
   check_tokens(row);
   row.prompt_tokens = static_cast<int64_t>(row.tokens.size());
@@ -314,6 +314,7 @@ RequestId Engine::submit(const Request& request) {
   const RequestId id = s.next_id++;
   try {
     s.fill_row(row.front(), request);
+    s.runner.reserve_for(row.front());
     s.queue.wait(std::move(row));
   } catch (const std::exception& failure) {
     s.queue.refuse(std::move(row), reason_of(failure));
@@ -348,7 +349,7 @@ int64_t Engine::num_unfinished() const {
 }
 
 std::vector<int32_t> Engine::tokenize(const Request& request) const {
-  return state_->tokenize(request, state_->adapters.find(request.adapter));
+  return state_->tokenize(request, state_->adapters.find(adapter_of_text(request)));
 }
 
 std::vector<Event> Engine::step() {
@@ -373,6 +374,7 @@ std::vector<float> Engine::prompt_logits(const Request& request) {
   HEDDLE_CHECK(num_unfinished() == 0, "prompt_logits: ", num_unfinished(), " requests are at work");
   Sequence row;
   s.fill_row(row, request);
+  s.runner.reserve_for(row);
   row.pages = *s.runner.pages().reserve(pages_for(row.prompt_tokens, s.options.page_size));
   Sequence* const rows[] = {&row};
   s.runner.prepare(row);

@@ -128,6 +128,20 @@ void ModelRunner::remove_adapter(int32_t slot) noexcept {
   invocations_[size_t(slot)].clear();
 }
 
+std::string_view ModelRunner::runs_alone(const model::Adapter& adapter) const {
+  const model::DecoderWeights& weights = model_.weights();
+  return model::without_sum(context_.exec(), adapter, weights.embedding, weights.output);
+}
+
+void ModelRunner::reserve_for(const Sequence& row) {
+  if (std::ssize(row.uses) <= max_pairs_) return;
+  model::StepLimits limits = step_limits(limits_, pages_.num_pages());
+  limits.max_pairs = std::ssize(row.uses);
+  batch_.reserve(limits);
+  scratch_.reserve_pairs(context_.exec().device, limits.max_pairs);
+  max_pairs_ = limits.max_pairs;
+}
+
 int64_t ModelRunner::num_input_tokens(int32_t slot) const {
   const auto* const own = adapters_.vocabularies.embedding(slot);
   return own == nullptr ? model_.config().vocab_size : own->num_tokens();
@@ -180,12 +194,34 @@ void ModelRunner::add_to_batch(Sequence& row, int64_t num_tokens) {
   batch_.seq_slots.push_back(row.slot);
 }
 
+/// The adapters of the tokens that were added last, in a step that has a list of them.
+void ModelRunner::add_pairs(const Sequence& row, int64_t num_tokens) {
+  const model::AdapterUse alone{.slot = row.slot};
+  const std::span<const model::AdapterUse> uses =
+      row.uses.empty() ? std::span(&alone, 1) : std::span(row.uses);
+  for (int64_t i = batch_.num_tokens() - num_tokens; i < batch_.num_tokens(); ++i) {
+    if (batch_.slot_ids[size_t(i)] != kNoAdapter) {
+      for (const auto& [slot, scale] : uses) {
+        batch_.pair_slots.push_back(slot);
+        batch_.pair_scales.push_back(scale);
+      }
+    }
+    batch_.pair_starts.push_back(static_cast<int32_t>(batch_.pair_slots.size()));
+  }
+  batch_.max_pairs = std::max(batch_.max_pairs, std::ssize(uses));
+  batch_.seq_uses.emplace_back(row.uses);
+}
+
 void ModelRunner::run(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens) {
   batch_.clear();
   batch_.q_indptr.push_back(0);
   batch_.page_indptr.push_back(0);
+  bool has_list = false;
+  for (size_t i = 0; i < rows.size(); ++i) has_list |= num_tokens[i] > 0 && !rows[i]->uses.empty();
+  if (has_list) batch_.pair_starts.push_back(0);
   for (size_t i = 0; i < rows.size(); ++i) {
     if (num_tokens[i] > 0) add_to_batch(*rows[i], num_tokens[i]);
+    if (num_tokens[i] > 0 && has_list) add_pairs(*rows[i], num_tokens[i]);
   }
   model_.forward(
       context_.exec(), batch_, scratch_, [this](int layer) { return cache_.layer(layer); },

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/device_tensor.h"
@@ -36,6 +37,11 @@ class ModelRunner {
   int32_t add_adapter(const model::Adapter& adapter);
   /// Frees an adapter that no row uses any more.
   void remove_adapter(int32_t slot) noexcept;
+  /// The setting of an adapter because of which it stands in no list but alone with scale 1; empty:
+  /// there is none. aLoRA, whose sum begins within a prompt, is not looked at.
+  [[nodiscard]] std::string_view runs_alone(const model::Adapter& adapter) const;
+  /// Makes room for steps with the row's list of adapters. Where it throws, nothing has changed.
+  void reserve_for(const Sequence& row);
   [[nodiscard]] PagePool& pages() { return pages_; }
   [[nodiscard]] const PagePool& pages() const { return pages_; }
   [[nodiscard]] int64_t page_bytes() const { return kv_shape_.page_bytes(); }
@@ -73,6 +79,7 @@ class ModelRunner {
   void reserve_workspace(int max_rank);
   void reserve_host_memory();
   void add_to_batch(Sequence& row, int64_t num_tokens);
+  void add_pairs(const Sequence& row, int64_t num_tokens);
   [[nodiscard]] int64_t active_from(const Sequence& row) const;
   void fill_sampling(std::span<Sequence* const> rows);
   [[nodiscard]] TensorView logits() const;
@@ -90,6 +97,7 @@ class ModelRunner {
   model::StepBatch batch_;
   DeviceTensor logits_;  // [max_batch, num_logits of the widest so far] f32
   SamplingColumns sampling_columns_;
+  int64_t max_pairs_ = 0;              // adapters of a list that there is room for
   StagedArrays sampling_;              // the table of `sample`
   DeviceTensor token_ids_, logprobs_;  // [max_batch] i32 and f32: what it draws
   double lora_seconds_ = 0;

@@ -40,6 +40,7 @@ void RowQueue::end(Sequence& row, FinishReason reason) noexcept {
   row.pages = {};
   row.tokens = {};
   row.adapter = {};
+  row.list.clear();
   for (Rows* rows : {&running_, &waiting_}) {
     const auto place = std::ranges::find(*rows, &row, [](const Sequence& s) { return &s; });
     if (place != rows->end()) return ended_.splice(ended_.end(), *rows, place);

@@ -10,6 +10,7 @@
 #include "engine/adapters/known_adapter.h"
 #include "engine/page_pool.h"
 #include "engine/text/text_stream.h"
+#include "model/adapters/adapter_use.h"
 #include "tokenizer/decode_state.h"
 
 namespace heddle {
@@ -21,7 +22,11 @@ struct Sequence {
   bool ignore_end = false;
   AdapterHold adapter{};
   int32_t slot = kNoAdapter;  // of the adapter
-  int64_t active_from = 0;    // the first position at which the adapter acts on linear layers
+  // Of a row that has a list of adapters, or one with another scale than 1; else empty. `adapter`
+  // is the first of the list, whose text the row has.
+  std::vector<AdapterHold> list{};
+  std::vector<model::AdapterUse> uses{};  // slots and scales of the list
+  int64_t active_from = 0;  // the first position at which the adapter acts on linear layers
   int64_t prompt_tokens = 0;
   int64_t max_tokens = 0;             // prompt and answer, within the context
   std::vector<int32_t> tokens{};      // prompt, then the answer so far

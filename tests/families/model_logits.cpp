@@ -1,6 +1,6 @@
 // heddle_model_logits MODEL [options] < rows.json: what a model computes, to compare with other
-// implementations. The input is an array of rows {"tokens": [...], "adapter": "NAME" or null}; the
-// output an object
+// implementations. The input is an array of rows {"tokens": [...], "adapter": "NAME" or null}, which
+// may have "adapters": [{"name": "NAME", "scale": 0.5}, ...] besides; the output an object
 //
 //   {"family": "...", "traits": [...], "unread": [...],
 //    "rows": [{"logits": [...], "answer": [...], "same_bits_alone": true}],
@@ -134,6 +134,13 @@ class Runner {
       row.tokens = rows[i].at("tokens").get<std::vector<int32_t>>();
       row.prompt_tokens = std::ssize(row.tokens);
       if (!rows[i].at("adapter").is_null()) row.slot = slots_.at(rows[i].at("adapter"));
+      if (rows[i].contains("adapters")) {
+        for (const nlohmann::json& entry : rows[i].at("adapters")) {
+          row.uses.push_back({.slot = slots_.at(entry.at("name")), .scale = entry.at("scale")});
+        }
+        row.slot = row.uses.front().slot;
+        runner_.reserve_for(row);
+      }
       row.pages = *runner_.pages().reserve(pages_for(row.prompt_tokens + steps, page_size_));
     }
     const auto is_done = [&](size_t i) { return std::ssize(answers[i].tokens) == steps + 1; };

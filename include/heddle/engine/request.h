@@ -24,6 +24,12 @@ struct SamplingOptions {
   int64_t seed = 0;          // any
 };
 
+/// An adapter of a list and the factor of what it adds.
+struct AdapterWeight {
+  std::string name;
+  float scale = 1.0f;  // finite; below 0 it is taken away
+};
+
 /// One row of work. Exactly one of `messages` (or `messages_json`), `text` and `token_ids` is
 /// given: messages go through the model's chat template, text and tokens are taken as they are.
 ///
@@ -48,6 +54,13 @@ struct Request {
   /// Further variables of the template: {"enable_thinking": false}.
   std::string template_kwargs_json{};
   bool add_generation_prompt = true;  // the text ends where the model's answer begins
+
+  /// Instead of `adapter`: up to 64, none twice, that act together. Wherever one adapter would add
+  /// its delta to a product, sum_i scale_i (alpha_i / rank_i) B_i A_i x is added, in the order of
+  /// the list, those of one dtype together. One of scale 1 is `adapter`. DoRA, modules_to_save and
+  /// trainable_token_indices stand in no list but alone with scale 1, aLoRA in none with others.
+  /// Tokenizer, chat template and end tokens are those of the first.
+  std::vector<AdapterWeight> adapters{};
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kError, kCancelled };

@@ -17,7 +17,9 @@ AdapterInfo AdapterStore::load(const std::string& name, const std::string& folde
   const int64_t num_tokens = vocabulary.is_present() ? vocabulary.rows : config.vocab_size;
   const auto adapter = std::make_shared<KnownAdapter>(
       KnownAdapter{.text = text_of_adapter(text_of_model_, files_, folder, num_tokens),
-                   .num_tokens = num_tokens});
+                   .num_tokens = num_tokens,
+                   .runs_alone = runner_.runs_alone(*opened),
+                   .has_invocation = !opened->invocation_tokens().empty()});
   const std::string& base_model = opened->base_model();
   AdapterInfo info{.name = name,
                    .folder = folder,

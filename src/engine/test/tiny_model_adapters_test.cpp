@@ -20,10 +20,15 @@ struct TinyAdapter {
   Llama merged;
   testing::TempFolder folder;
 
-  TinyAdapter(const Llama& model, int64_t rank, const std::vector<Projection>& targets)
+  TinyAdapter(const Llama& model, int64_t rank, const std::vector<Projection>& targets,
+              DType dtype = DType::kFloat32, const std::string& settings = "")
       : merged(model) {
     std::string weights;
-    (void)model::random_adapter<float>("F32", rank, targets, weights, merged);
+    if (dtype == DType::kFloat32) {
+      (void)model::random_adapter<float>("F32", rank, targets, weights, merged);
+    } else {
+      (void)model::random_adapter<bfloat16>("BF16", rank, targets, weights, merged);
+    }
     std::string names;
     for (const Projection p : targets) {
       names += (names.empty() ? "\"" : ", \"") + std::string(name(p)) + '"';
@@ -31,7 +36,7 @@ struct TinyAdapter {
     folder.write("adapter_model.safetensors", weights);
     folder.write("adapter_config.json", R"({"peft_type": "LORA", "lora_alpha": 3.0, "r": )" +
                                             std::to_string(rank) + R"(, "target_modules": [)" +
-                                            names + "]}");
+                                            names + "]" + settings + "}");
   }
 };
 
@@ -264,6 +269,139 @@ TEST_F(TinyModelAdapterChanges, ACancelledRowLetsGoOfItsAdapter) {
   const Request row = request("a");
   EXPECT_EQ(finish().at(id).finish_reason, FinishReason::kCancelled);
   testing::expect_same(testing::run_all(engine, {row})[0], alone(row, &second), "the new one");
+}
+
+/// Lists of adapters of two dtypes, which share sites and have sites of their own.
+class TinyModelAdapterLists : public ::testing::Test {
+ protected:
+  using List = std::vector<AdapterWeight>;
+
+  Engine engine_with(const std::vector<std::string>& names, EngineOptions options = {}) const {
+    options.max_batch = std::max(options.max_batch, 8);
+    Engine made = model.engine(options);
+    const std::map<std::string, const TinyAdapter*> adapters = {
+        {"a", &a}, {"b", &b}, {"c", &c}, {"called", &called}};
+    for (const std::string& name : names) {
+      (void)made.add_adapter(name, adapters.at(name)->folder.path().string());
+    }
+    return made;
+  }
+
+  /// The base model with scale times what each adds to its weights.
+  Llama merged(const std::vector<std::pair<const TinyAdapter*, double>>& parts) const {
+    Llama sum = base;
+    for (size_t layer = 0; layer < base.layers.size(); ++layer) {
+      for (int p = 0; p < model::kNumProjections; ++p) {
+        const std::vector<double>& plain = base.layers[layer].projection[p];
+        for (const auto& [adapter, scale] : parts) {
+          const std::vector<double>& own = adapter->merged.layers[layer].projection[p];
+          for (size_t i = 0; i < plain.size(); ++i) {
+            sum.layers[layer].projection[p][i] += scale * (own[i] - plain[i]);
+          }
+        }
+      }
+    }
+    return sum;
+  }
+
+  static Request request(const List& list, int64_t num_tokens = 9) {
+    Request row = testing::endless_request(testing::random_tokens(num_tokens), 7);
+    row.adapters = list;
+    return row;
+  }
+
+  Llama base = model::random_llama(testing::tiny_config(), true);
+  TinyAdapter a{base, 3, {Projection::kQ, Projection::kUp, Projection::kDown}};
+  TinyAdapter b{base, 20, {Projection::kQ, Projection::kV, Projection::kDown}, DType::kBFloat16};
+  TinyAdapter c{base, 1, {Projection::kDown}};
+  TinyAdapter called{
+      base, 2, {Projection::kQ}, DType::kFloat32, R"(, "alora_invocation_tokens": [7, 8])"};
+  testing::TinyModel model{base};
+};
+
+TEST_F(TinyModelAdapterLists, AddUpByTheirScales) {
+  Engine engine = engine_with({"a", "b", "c"});
+  const std::vector<std::pair<List, Llama>> cases = {
+      {{{"a", 1.0f}, {"b", 1.0f}}, merged({{&a, 1.0}, {&b, 1.0}})},
+      {{{"c", -1.5f}, {"b", 0.25f}, {"a", 0.5f}}, merged({{&c, -1.5}, {&b, 0.25}, {&a, 0.5}})},
+      {{{"b", 0.5f}}, merged({{&b, 0.5}})},
+      {{{"a", 0.0f}}, base},
+      {{{"a", 1.0f}}, a.merged}};
+  for (const auto& [list, want] : cases) {
+    const Request row = request(list, 11);
+    const std::vector<double> logits = model::ref::logits(want, *row.token_ids);
+    EXPECT_LT(testing::relative_error<float>(engine.prompt_logits(row), logits), 2e-5)
+        << list.size() << " adapters, the first " << list[0].name;
+  }
+}
+
+/// Whatever runs beside a row, whoever came first, however the steps are cut.
+TEST_F(TinyModelAdapterLists, RowsKeepTheirBits) {
+  std::vector<Request> rows = {request({{"a", 0.5f}, {"b", 2.0f}}),
+                               request({}),
+                               request({{"b", 1.0f}, {"a", 1.0f}}),
+                               request({{"a", 1.0f}}),
+                               request({{"c", 0.1f}}),
+                               request({})};
+  rows[5].adapter = "b";
+  Engine engine = engine_with({"a", "b", "c"});
+  const std::vector<Completion> together = testing::run_all(engine, rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    ASSERT_EQ(together[i].token_ids.size(), 7u) << together[i].error;
+    Engine fresh = engine_with({"c", "b", "a"}, {.page_size = 3, .prefill_chunk = 4});
+    testing::expect_same(testing::run_all(fresh, {rows[i]})[0], together[i],
+                         "row " + std::to_string(i));
+  }
+  Request plain = rows[3];
+  plain.adapters.clear();
+  plain.adapter = "a";
+  testing::expect_same(testing::run_all(engine, {plain})[0], together[3], "one with scale 1");
+}
+
+TEST_F(TinyModelAdapterLists, RowsEndWithTheWeightsThatTheyBeganWith) {
+  const Request row = request({{"a", 0.5f}, {"b", 2.0f}});
+  Engine engine = engine_with({"a", "b"}), other = engine_with({"a", "b"});
+  const Completion want = testing::run_all(other, {row})[0];
+  const RequestId id = engine.submit(row);
+  (void)engine.step();
+  EXPECT_TRUE(engine.remove_adapter("b"));
+  (void)engine.replace_adapter("a", c.folder.path().string());
+  std::vector<testing::Outcome> outcomes(1);
+  while (engine.num_unfinished() > 0) testing::take(engine.step(), id, outcomes);
+  testing::expect_same(outcomes[0].completion, want, "the removed ones");
+}
+
+TEST_F(TinyModelAdapterLists, ThoseWithoutASumAreRefused) {
+  Engine engine = engine_with({"a", "b", "called"});
+  const auto message = [&](const List& list, const std::string& adapter = "") {
+    Request row = request(list);
+    row.adapter = adapter;
+    return testing::message_of([&] { engine.check(row); });
+  };
+  EXPECT_EQ(message({{"a", 1.0f}, {"x", 1.0f}}), "unknown adapter \"x\"");
+  EXPECT_EQ(message({{"a", 1.0f}, {"b", 1.0f}, {"a", 2.0f}}),
+            "adapters[2].name is \"a\", as that of adapters[0]");
+  EXPECT_EQ(message({{"a", 1.0f}, {"", 1.0f}}), "adapters[1].name is empty");
+  EXPECT_EQ(message({{"a", std::nanf("")}}), "adapters[0].scale is nan, expected a finite number");
+  EXPECT_EQ(message({{"a", 1.0f}}, "b"),
+            "a request has adapter and adapters, expected one of them");
+  EXPECT_EQ(message(List(65, {"a", 1.0f})), "adapters has 65 entries, expected at most 64");
+  EXPECT_EQ(message({{"a", 1.0f}, {"called", 1.0f}}),
+            "adapters[1] is \"called\", which has alora_invocation_tokens: it runs alone");
+  EXPECT_EQ(message({{"called", 0.5f}}), "no error");
+  EXPECT_EQ(message({{"called", 1.0f}}), "no error");
+}
+
+/// An aLoRA with a scale acts from its invocation on, times the scale.
+TEST_F(TinyModelAdapterLists, OneWithInvocationTokensMayHaveAScale) {
+  Engine engine = engine_with({"called"});
+  Request row = request({{"called", 0.5f}});
+  const std::vector<float> without = engine.prompt_logits(row);
+  EXPECT_LT(testing::relative_error<float>(without, model::ref::logits(base, *row.token_ids)),
+            2e-5);
+  row.token_ids->insert(row.token_ids->begin(), {7, 8});
+  const std::vector<double> want = model::ref::logits(merged({{&called, 0.5}}), *row.token_ids);
+  EXPECT_LT(testing::relative_error<float>(engine.prompt_logits(row), want), 2e-5);
 }
 
 }  // namespace

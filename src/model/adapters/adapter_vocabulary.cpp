@@ -82,15 +82,30 @@ void VocabularyTable::embed(const ExecContext& ctx, TensorView y,
         std::ranges::copy(own->second, row);
       }
       if (rank_ == 0 || token < 0 || token >= num_tokens()) continue;
-      const float* const a = a_.data() + static_cast<size_t>(token) * rank_;
-      for (size_t r = 0; r < rank_; ++r) {
-        const float weight = scale_ * a[r];
-        const float* const b = b_.data() + r * hidden_size;
-        for (size_t i = 0; i < hidden_size; ++i) row[i] += weight * b[i];
-      }
+      add_low_rank_row(row, token, hidden_size, 1.0f);
       for (size_t i = 0; i < factor_.size(); ++i) row[i] *= factor_[i];
     }
   });
+}
+
+void VocabularyTable::add_to_rows(const ExecContext& ctx, const TensorView& y,
+                                  const ConstTensorView& token_ids, float scale) const {
+  parallel_for(ctx, y.size(0), 16, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      add_low_rank_row(y.data<float>() + t * y.stride(0), token_ids.data<int32_t>()[t],
+                       static_cast<size_t>(y.size(1)), scale);
+    }
+  });
+}
+
+void VocabularyTable::add_low_rank_row(float* row, int32_t token, size_t hidden_size,
+                                       float scale) const {
+  const float* const a = a_.data() + static_cast<size_t>(token) * rank_;
+  for (size_t r = 0; r < rank_; ++r) {
+    const float weight = scale_ * scale * a[r];
+    const float* const b = b_.data() + r * hidden_size;
+    for (size_t i = 0; i < hidden_size; ++i) row[i] += weight * b[i];
+  }
 }
 
 void VocabularyTable::project(const ExecContext& ctx, const TensorView& logits,
@@ -105,18 +120,27 @@ void VocabularyTable::project(const ExecContext& ctx, const TensorView& logits,
       for (size_t k = 0; k < weights.size(); ++k) sum += weights[k] * values[k];
       row[token] = sum;
     }
-    if (rank_ > 0 && is_active(t)) add_low_rank(ctx, row, values);
+    if (rank_ > 0 && is_active(t)) add_low_rank(ctx, row, values, 1.0f);
   }
 }
 
-void VocabularyTable::add_low_rank(const ExecContext& ctx, float* logits, const float* x) const {
+void VocabularyTable::add_to_logits(const ExecContext& ctx, const TensorView& logits,
+                                    const ConstTensorView& x, float scale) const {
+  for (int64_t t = 0; t < logits.size(0); ++t) {
+    add_low_rank(ctx, logits.data<float>() + t * logits.stride(0),
+                 x.data<float>() + t * x.stride(0), scale);
+  }
+}
+
+void VocabularyTable::add_low_rank(const ExecContext& ctx, float* logits, const float* x,
+                                   float scale) const {
   const auto hidden_size = static_cast<size_t>(weight_.in_features);
   const auto num_tokens = static_cast<size_t>(weight_.out_features);
   std::array<float, kMaxLoraRank> h;
   for (size_t r = 0; r < rank_; ++r) {
     float sum = 0;
     for (size_t k = 0; k < hidden_size; ++k) sum += a_[r * hidden_size + k] * x[k];
-    h[r] = scale_ * sum;
+    h[r] = scale_ * scale * sum;
   }
   parallel_for(ctx, weight_.out_features, kColumnsPerTask, [&](int64_t first, int64_t last) {
     const auto begin = static_cast<size_t>(first), end = static_cast<size_t>(last);
@@ -128,7 +152,7 @@ void VocabularyTable::add_low_rank(const ExecContext& ctx, float* logits, const 
       for (size_t i = begin; i < end; ++i) logits[i] *= factor_[i];
     }
     if (!bias_.empty()) {
-      for (size_t i = begin; i < end; ++i) logits[i] += scale_ * bias_[i];
+      for (size_t i = begin; i < end; ++i) logits[i] += scale_ * scale * bias_[i];
     }
   });
 }
@@ -166,6 +190,21 @@ void AdapterVocabularies::put(int32_t slot, Tables tables) noexcept {
   any_ = std::ranges::any_of(tables_, [](const Tables& of_slot) {
     return of_slot.embedding != nullptr || of_slot.head != nullptr;
   });
+}
+
+std::string_view without_sum(const ExecContext& ctx, const Adapter& adapter,
+                             const PackedWeight& embedding, const PackedWeight& head) {
+  const auto has_dora = [](const LowRank& pair) { return pair.magnitude.is_present(); };
+  if (std::ranges::any_of(adapter.pairs(), has_dora)) return "use_dora";
+  for (const auto& [part, base] :
+       {std::pair(&adapter.embedding(), &embedding), {&adapter.head(), &head}}) {
+    if (part->pair && has_dora(*part->pair)) return "use_dora";
+    if (!part->token_ids.empty()) return "trainable_token_indices";
+    if (part->weight.is_present() && !has_rows(ctx, *base, part->weight)) {
+      return "an embedding or a head of its own";
+    }
+  }
+  return {};
 }
 
 }  // namespace heddle::model

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "heddle/core/context.h"
@@ -31,11 +32,19 @@ class VocabularyTable {
   /// hidden_size] f32; is_active(t): whether the low-rank sum is added, too.
   void project(const ExecContext& ctx, const TensorView& logits, const ConstTensorView& x,
                FunctionRef<bool(int64_t)> is_active) const;
+  /// Adds what `embed` adds to the base model's rows, times scale: of an adapter that is not
+  /// without_sum.
+  void add_to_rows(const ExecContext& ctx, const TensorView& y, const ConstTensorView& token_ids,
+                   float scale) const;
+  /// The same of `project`.
+  void add_to_logits(const ExecContext& ctx, const TensorView& logits, const ConstTensorView& x,
+                     float scale) const;
 
  private:
   void take_weight(const ExecContext& ctx, const StoredValues& stored);
   void take_pair(const ExecContext& ctx, const LowRank& pair, Use use);
-  void add_low_rank(const ExecContext& ctx, float* logits, const float* x) const;
+  void add_low_rank_row(float* row, int32_t token, size_t hidden_size, float scale) const;
+  void add_low_rank(const ExecContext& ctx, float* logits, const float* x, float scale) const;
 
   DeviceBytes memory_;                                // of a weight of its own
   PackedWeight weight_;                               // [num_tokens, hidden_size]
@@ -78,5 +87,10 @@ class AdapterVocabularies {
   std::vector<Tables> tables_;  // [slot]
   bool any_ = false;
 };
+
+/// The setting because of which no sum of the adapter with others is defined; empty: there is none.
+/// aLoRA, whose sum begins within a prompt, is not looked at.
+[[nodiscard]] std::string_view without_sum(const ExecContext& ctx, const Adapter& adapter,
+                                           const PackedWeight& embedding, const PackedWeight& head);
 
 }  // namespace heddle::model

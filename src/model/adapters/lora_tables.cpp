@@ -288,7 +288,8 @@ void LoraTables::put(const ExecContext& ctx, const Loaded& adapter) {
     throw;
   }
   for (size_t i = 0; i < more.size(); ++i) {
-    tables_.sites[i].splice(tables_.sites[i].end(), more[i]);
+    tables_.sites[i].merge(
+        more[i], [](const SiteTable& x, const SiteTable& y) { return x.dtype < y.dtype; });
   }
 }
 
@@ -325,8 +326,9 @@ void LoraTables::add_table(const ExecContext& ctx, Site& to, const Weights& weig
     in_features.push_back(dims_.projections[p].in);
     out_features.push_back(dims_.projections[p].out);
   }
-  to.emplace_back(ctx, size.capacity, in_features, out_features, size.max_rank, weights.a.dtype(),
-                  form_);
+  const DType dtype = weights.a.dtype();
+  const auto next = std::ranges::find_if(to, [&](const SiteTable& t) { return t.dtype > dtype; });
+  to.emplace(next, ctx, size.capacity, in_features, out_features, size.max_rank, dtype, form_);
 }
 
 }  // namespace heddle::model

@@ -48,7 +48,8 @@ struct SiteTable {
 /// adapter's number, counted from 0.
 class LoraTables {
  public:
-  /// One table for each dtype that some adapter has at a site; none where no adapter touches it.
+  /// One table for each dtype that some adapter has at a site, in the order of the dtypes, so that
+  /// sums of several adapters do not depend on who came first; none where no adapter touches it.
   using Site = std::list<SiteTable>;
 
   LoraTables(const ModelDims& dims, const LoraForm& form);

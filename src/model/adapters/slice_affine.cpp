@@ -55,19 +55,27 @@ std::vector<SliceAffine> slice_affines(const ExecContext& ctx, const Adapter& ad
 }
 
 void apply_affines(const ExecContext& ctx, std::span<const LoraSlice> slices,
-                   const ConstTensorView& slot_ids, const SiteAffines& affines) {
-  const auto* const ids = slot_ids.data<int32_t>();
+                   const LoraBatch& batch, const SiteAffines& affines) {
+  const bool has_pairs = static_cast<bool>(batch.pair_starts);
+  const auto* const slots = (has_pairs ? batch.pair_slots : batch.slot_ids).data<int32_t>();
+  const auto* const starts = has_pairs ? batch.pair_starts.data<int32_t>() : nullptr;
+  const auto* const scales = has_pairs ? batch.pair_scales.data<float>() : nullptr;
   for (size_t s = 0; s < slices.size(); ++s) {
     const TensorView& y = slices[s].y;
     const int64_t width = y.size(1);
     const int64_t grain = std::max<int64_t>(kElementsPerTask / width, 1);
     parallel_for(ctx, y.size(0), grain, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        if (ids[row] < 0 || ids[row] >= std::ssize(affines)) continue;
-        const auto [factor, offset] = affines[static_cast<size_t>(ids[row])][s];
         float* const values = y.data<float>() + row * y.stride(0);
-        for (int64_t i = 0; factor != nullptr && i < width; ++i) values[i] *= factor[i];
-        for (int64_t i = 0; offset != nullptr && i < width; ++i) values[i] += offset[i];
+        const int64_t first = has_pairs ? starts[row] : row;
+        const int64_t last = has_pairs ? starts[row + 1] : row + 1;
+        for (int64_t pair = first; pair < last; ++pair) {
+          if (slots[pair] < 0 || slots[pair] >= std::ssize(affines)) continue;
+          const auto [factor, offset] = affines[static_cast<size_t>(slots[pair])][s];
+          const float scale = has_pairs ? scales[pair] : 1.0f;
+          for (int64_t i = 0; factor != nullptr && i < width; ++i) values[i] *= factor[i];
+          for (int64_t i = 0; offset != nullptr && i < width; ++i) values[i] += scale * offset[i];
+        }
       }
     });
   }

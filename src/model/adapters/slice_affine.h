@@ -36,9 +36,10 @@ struct AffineView {
 /// [slot], by slice of a site.
 using SiteAffines = std::vector<std::array<AffineView, 3>>;
 
-/// y = factor y + offset in the rows whose slot has either; no other row is touched. slot_ids
-/// [num_tokens] i32.
+/// y = factor y + scale offset in the rows whose slot has either, scale that of a pair, else 1; no
+/// other row is touched. The batch has slot ids or pairs, i32; a factor is for rows whose scale
+/// is 1.
 void apply_affines(const ExecContext& ctx, std::span<const LoraSlice> slices,
-                   const ConstTensorView& slot_ids, const SiteAffines& affines);
+                   const LoraBatch& batch, const SiteAffines& affines);
 
 }  // namespace heddle::model

@@ -21,13 +21,34 @@ TensorView as_heads(const TensorView& t, int64_t head_dim) {
   return {t.raw(), t.dtype(), t.device(), {t.size(0), t.size(1) / head_dim, head_dim}};
 }
 
-/// Calls run(begin, end, table) for neighbours of [0, count) that have the same table.
-template <class TableOf, class Run>
-void for_runs(int64_t count, const TableOf& table_of, const Run& run) {
+using VocabularyOf = const VocabularyTable* (AdapterVocabularies::*)(int32_t) const;
+
+/// Whose embedding or head a row has: a table, null for the base model's, to which a list of
+/// adapters adds.
+struct Vocabulary {
+  const VocabularyTable* table = nullptr;
+  std::span<const AdapterUse> uses{};
+
+  [[nodiscard]] bool is_same(const Vocabulary& other) const {
+    return table == other.table && uses.data() == other.uses.data();
+  }
+};
+
+Vocabulary vocabulary_of(const StepBatch& batch, int64_t seq, const AdapterVocabularies& own,
+                         VocabularyOf table_of) {
+  const std::span<const AdapterUse> uses = batch.uses_of(seq);
+  if (uses.empty()) return {.table = (own.*table_of)(batch.seq_slots[size_t(seq)])};
+  const auto adds = [&](const AdapterUse& use) { return (own.*table_of)(use.slot) != nullptr; };
+  return {.uses = std::ranges::any_of(uses, adds) ? uses : std::span<const AdapterUse>()};
+}
+
+/// Calls run(begin, end, vocabulary) for neighbours of [0, count) that have the same vocabulary.
+template <class Of, class Run>
+void for_runs(int64_t count, const Of& vocabulary_of, const Run& run) {
   for (int64_t begin = 0, end = 0; begin < count; begin = end) {
-    const VocabularyTable* const table = table_of(begin);
-    while (end < count && table_of(end) == table) ++end;
-    run(begin, end, table);
+    const Vocabulary vocabulary = vocabulary_of(begin);
+    while (end < count && vocabulary_of(end).is_same(vocabulary)) ++end;
+    run(begin, end, vocabulary);
   }
 }
 
@@ -52,6 +73,13 @@ DecoderScratch::DecoderScratch(Device device, const DecoderConfig& config, const
   cos_ = make(num_rotations * limits.num_tokens, config.rotary_dim() / 2);
   sin_ = make(num_rotations * limits.num_tokens, config.rotary_dim() / 2);
   last_ = make(limits.num_logit_rows, config.hidden_size);
+}
+
+void DecoderScratch::reserve_pairs(Device device, int64_t max_pairs) {
+  StepLimits limits = limits_;
+  limits.max_pairs = max_pairs;
+  inputs_ = StagedArrays(device, StepInputs::bytes_for(limits));
+  limits_ = limits;
 }
 
 /// What the layers of one forward pass share.
@@ -83,11 +111,11 @@ struct Decoder::Step {
     for (const TensorView& y : outputs) slices[num_slices++].y = y;
     for (const SiteTable& table : tables) {
       lora_apply(ctx, std::span(slices.data(), num_slices), x, table.a.view(), table.b.view(),
-                 LoraBatch::from_ids(inputs.slot_ids));
+                 inputs.adapters);
     }
     const SiteAffines& affines = lora.affines(layer, site);
     if (!affines.empty()) {
-      apply_affines(ctx, std::span(slices.data(), num_slices), inputs.slot_ids, affines);
+      apply_affines(ctx, std::span(slices.data(), num_slices), inputs.adapters, affines);
     }
     *lora_seconds +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -234,16 +262,21 @@ void Decoder::forward(const ExecContext& ctx, const StepBatch& batch, DecoderScr
 
 void Decoder::embed(const Step& s, const StepBatch& batch, const AdapterVocabularies& own) const {
   if (!own.any()) return embedding(s.ctx, s.residual, s.inputs.token_ids, weights_.embedding);
-  const auto table_of = [&](int64_t i) { return own.embedding(batch.seq_slots[size_t(i)]); };
-  for_runs(batch.num_seqs(), table_of,
-           [&](int64_t begin, int64_t end, const VocabularyTable* table) {
-             const int64_t first = batch.q_indptr[size_t(begin)];
-             const int64_t count = batch.q_indptr[size_t(end)] - first;
-             const TensorView rows = s.residual.narrow(0, first, count);
-             const ConstTensorView ids = s.inputs.token_ids.narrow(0, first, count);
-             if (table == nullptr) return embedding(s.ctx, rows, ids, weights_.embedding);
-             table->embed(s.ctx, rows, ids);
-           });
+  const auto of = [&](int64_t seq) {
+    return vocabulary_of(batch, seq, own, &AdapterVocabularies::embedding);
+  };
+  for_runs(batch.num_seqs(), of, [&](int64_t begin, int64_t end, const Vocabulary& vocabulary) {
+    const int64_t first = batch.q_indptr[size_t(begin)];
+    const int64_t count = batch.q_indptr[size_t(end)] - first;
+    const TensorView rows = s.residual.narrow(0, first, count);
+    const ConstTensorView ids = s.inputs.token_ids.narrow(0, first, count);
+    if (vocabulary.table != nullptr) return vocabulary.table->embed(s.ctx, rows, ids);
+    embedding(s.ctx, rows, ids, weights_.embedding);
+    for (const AdapterUse& use : vocabulary.uses) {
+      const VocabularyTable* const table = own.embedding(use.slot);
+      if (table != nullptr) table->add_to_rows(s.ctx, rows, ids, use.scale);
+    }
+  });
 }
 
 void Decoder::head(const Step& s, const StepBatch& batch, const AdapterVocabularies& own,
@@ -251,21 +284,26 @@ void Decoder::head(const Step& s, const StepBatch& batch, const AdapterVocabular
   const auto rows_of = [&](int64_t begin, int64_t end, int64_t width) {
     return logits.narrow(0, begin, end - begin).narrow(1, 0, width);
   };
-  const auto table_of = [&](int64_t i) {
-    return own.any() ? own.head(batch.seq_slots[size_t(batch.logit_seqs[size_t(i)])]) : nullptr;
+  const auto of = [&](int64_t row) -> Vocabulary {
+    if (!own.any()) return {};
+    return vocabulary_of(batch, batch.logit_seqs[size_t(row)], own, &AdapterVocabularies::head);
   };
-  for_runs(last.size(0), table_of, [&](int64_t begin, int64_t end, const VocabularyTable* table) {
+  for_runs(last.size(0), of, [&](int64_t begin, int64_t end, const Vocabulary& vocabulary) {
     const TensorView x = last.narrow(0, begin, end - begin);
-    if (table == nullptr) {
-      const TensorView rows = rows_of(begin, end, config_.vocab_size);
-      linear(s.ctx, rows, x, weights_.output);
-      return finish_logits(s, rows);
-    }
     const auto is_active = [&](int64_t row) {
       return batch.slot_ids[size_t(batch.logit_tokens[size_t(begin + row)])] != kNoAdapter;
     };
-    const TensorView rows = rows_of(begin, end, table->num_tokens());
-    table->project(s.ctx, rows, x, is_active);
+    if (vocabulary.table == nullptr) {
+      const TensorView rows = rows_of(begin, end, config_.vocab_size);
+      linear(s.ctx, rows, x, weights_.output);
+      for (const AdapterUse& use : vocabulary.uses) {
+        const VocabularyTable* const table = own.head(use.slot);
+        if (table != nullptr && is_active(0)) table->add_to_logits(s.ctx, rows, x, use.scale);
+      }
+      return finish_logits(s, rows);
+    }
+    const TensorView rows = rows_of(begin, end, vocabulary.table->num_tokens());
+    vocabulary.table->project(s.ctx, rows, x, is_active);
     finish_logits(s, rows);
   });
 }
@@ -316,7 +354,8 @@ size_t Decoder::lora_workspace_bytes(Device device, int64_t max_tokens, int max_
   const DecoderConfig& c = config();
   const int64_t widest_in =
       std::max({c.hidden_size, c.num_q_heads * c.head_dim, c.intermediate_size});
-  return lora_apply_workspace_bytes(device, max_tokens, widest_in, 3, max_rank);
+  return std::max(lora_apply_workspace_bytes(device, max_tokens, widest_in, 3, max_rank),
+                  lora_pairs_workspace_bytes(device, max_tokens, widest_in, 0, 3, max_rank));
 }
 
 }  // namespace heddle::model

@@ -24,6 +24,10 @@ class DecoderScratch {
 
   DecoderScratch(Device device, const DecoderConfig& config, const StepLimits& limits);
 
+  /// Makes room for steps whose rows have lists of up to max_pairs adapters. Where it throws, all
+  /// is as it was.
+  void reserve_pairs(Device device, int64_t max_pairs);
+
  private:
   friend class Decoder;
   StepLimits limits_;
@@ -56,7 +60,8 @@ class Decoder {
   /// vocabulary of an adapter, and a row has as many as its own. `cache(layer)` gives the layer's
   /// part of the KV cache. A row's logits depend on its own sequence and adapter alone. All tensors
   /// are on the context's device, only the batch is in host memory. The context's workspace holds
-  /// lora_workspace_bytes. Adds the time spent in LoRA to *lora_seconds.
+  /// lora_workspace_bytes. Adds the time spent in LoRA to *lora_seconds. Of a row with a list of
+  /// adapters, sum_i scale_i delta_i is added wherever one adapter would add its delta.
   void forward(const ExecContext& ctx, const StepBatch& batch, DecoderScratch& scratch,
                const std::function<PagedKv(int)>& cache, const LoadedAdapters& adapters,
                TensorView logits, double* lora_seconds) const;

@@ -5,10 +5,13 @@ namespace heddle::model {
 void StepBatch::clear() {
   for (std::vector<int32_t>* values :
        {&token_ids, &positions, &slot_ids, &q_indptr, &page_indptr, &pages, &last_page_len,
-        &logit_tokens, &seq_slots, &logit_seqs}) {
+        &logit_tokens, &seq_slots, &logit_seqs, &pair_starts, &pair_slots}) {
     values->clear();
   }
   rotation_lengths.clear();
+  pair_scales.clear();
+  seq_uses.clear();
+  max_pairs = 0;
 }
 
 void StepBatch::reserve(const StepLimits& limits) {
@@ -21,24 +24,39 @@ void StepBatch::reserve(const StepLimits& limits) {
   for (auto* values : {&last_page_len, &seq_slots}) reserve(*values, limits.num_seqs);
   for (auto* values : {&logit_tokens, &logit_seqs}) reserve(*values, limits.num_logit_rows);
   rotation_lengths.reserve(static_cast<size_t>(limits.num_seqs));
+  if (limits.max_pairs == 0) return;
+  reserve(pair_starts, limits.num_tokens + 1);
+  reserve(pair_slots, limits.num_tokens * limits.max_pairs);
+  pair_scales.reserve(pair_slots.capacity());
+  seq_uses.reserve(static_cast<size_t>(limits.num_seqs));
 }
 
 size_t StepInputs::bytes_for(const StepLimits& limits) {
   const auto bytes = StagedArrays::bytes_for<int32_t>;
+  const int64_t num_pairs = limits.num_tokens * limits.max_pairs;
+  const size_t pairs = num_pairs == 0 ? 0
+                                      : bytes(limits.num_tokens + 1) + bytes(num_pairs) +
+                                            StagedArrays::bytes_for<float>(num_pairs);
   return 3 * bytes(limits.num_tokens) + 2 * bytes(limits.num_seqs + 1) + bytes(limits.num_seqs) +
-         bytes(limits.num_pages) + bytes(limits.num_logit_rows);
+         bytes(limits.num_pages) + bytes(limits.num_logit_rows) + pairs;
 }
 
 StepInputs StepInputs::copy(const ExecContext& ctx, const StepBatch& batch, StagedArrays& arrays) {
   arrays.clear();
-  const StepInputs inputs{.token_ids = arrays.add(batch.token_ids),
-                          .positions = arrays.add(batch.positions),
-                          .slot_ids = arrays.add(batch.slot_ids),
-                          .q_indptr = arrays.add(batch.q_indptr),
-                          .logit_tokens = arrays.add(batch.logit_tokens),
-                          .pages = {.page_indptr = arrays.add(batch.page_indptr),
-                                    .pages = arrays.add(batch.pages),
-                                    .last_page_len = arrays.add(batch.last_page_len)}};
+  StepInputs inputs{.token_ids = arrays.add(batch.token_ids),
+                    .positions = arrays.add(batch.positions),
+                    .q_indptr = arrays.add(batch.q_indptr),
+                    .logit_tokens = arrays.add(batch.logit_tokens),
+                    .adapters = LoraBatch::from_ids(arrays.add(batch.slot_ids)),
+                    .pages = {.page_indptr = arrays.add(batch.page_indptr),
+                              .pages = arrays.add(batch.pages),
+                              .last_page_len = arrays.add(batch.last_page_len)}};
+  if (!batch.pair_starts.empty()) {
+    const ConstTensorView starts = arrays.add(batch.pair_starts);
+    const ConstTensorView slots = arrays.add(batch.pair_slots);
+    const ConstTensorView scales = arrays.add(batch.pair_scales);
+    inputs.adapters = LoraBatch::from_pairs(starts, slots, scales, batch.max_pairs);
+  }
   arrays.copy(ctx);
   return inputs;
 }

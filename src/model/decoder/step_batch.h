@@ -1,17 +1,21 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "heddle/ops/kv_cache.h"
+#include "heddle/ops/lora.h"
 
 #include "core/staged_arrays.h"
+#include "model/adapters/adapter_use.h"
 
 namespace heddle::model {
 
 /// The largest step that buffers are made for.
 struct StepLimits {
   int64_t num_tokens = 0, num_seqs = 0, num_pages = 0, num_logit_rows = 0;
+  int64_t max_pairs = 0;  // adapters of a token, where a row has a list of them
 };
 
 /// The tokens of one step, those of a sequence side by side, and where their keys and values go.
@@ -29,8 +33,19 @@ struct StepBatch {
   /// [num_seqs]: the length that rotations go by which depend on it; read for those alone.
   std::vector<int64_t> rotation_lengths;
 
+  // Of a step that has a row with a list of adapters; else empty. Then they hold the adapters of
+  // all tokens, as LoraBatch has pairs.
+  std::vector<int32_t> pair_starts;                   // [num_tokens + 1]
+  std::vector<int32_t> pair_slots;                    // [pair_starts[num_tokens]]
+  std::vector<float> pair_scales;                     // [pair_starts[num_tokens]]
+  int64_t max_pairs = 0;                              // of a token
+  std::vector<std::span<const AdapterUse>> seq_uses;  // [num_seqs]: the list, empty: the row's slot
+
   [[nodiscard]] int64_t num_tokens() const { return static_cast<int64_t>(token_ids.size()); }
   [[nodiscard]] int64_t num_seqs() const { return static_cast<int64_t>(last_page_len.size()); }
+  [[nodiscard]] std::span<const AdapterUse> uses_of(int64_t seq) const {
+    return seq_uses.empty() ? std::span<const AdapterUse>() : seq_uses[static_cast<size_t>(seq)];
+  }
   void clear();
   /// Makes room for any step within the limits.
   void reserve(const StepLimits& limits);
@@ -38,7 +53,8 @@ struct StepBatch {
 
 /// A StepBatch as the ops read it: the same arrays in memory of the context's device.
 struct StepInputs {
-  ConstTensorView token_ids, positions, slot_ids, q_indptr, logit_tokens;
+  ConstTensorView token_ids, positions, q_indptr, logit_tokens;
+  LoraBatch adapters;
   PageTable pages;
 
   /// Bytes of `arrays` that any step within the limits takes.
