@@ -62,12 +62,23 @@ class Bench(unittest.TestCase):
             self.assertGreater(figures[name][0], 0, name)
             self.assertIn(name, out)
 
+    def test_the_model_behind_a_context_with_a_cache_of_16_bits(self):
+        code, out, err = run("model", "--samples", 1, "--tokens", 2, "--context", 40, "--kv-type", "bf16", "--json", self.json)
+        self.assertEqual(code, 0, err)
+        object = json.loads(self.json.read_text())
+        self.assertEqual(object["kv_type"], "bf16")
+        speeds = {figure["name"]: figure["samples"][0] for figure in object["results"] if figure["unit"] == "tokens/s"}
+        self.assertEqual(list(speeds), ["decode_1_row_behind_40", "decode_8_rows_behind_40"])
+        self.assertGreater(min(speeds.values()), 0)
+
     def test_what_it_refuses(self):
         self.refused("no-such-op", says=["no-such-op", "heddle-bench"])
         self.refused("model", "lora", says=["model", "alone"])
         self.refused("model", "--adapter", "name", says=["NAME=DIR", "name"])
         self.refused("model", "--samples", "0", says=["--samples"])
         self.refused("model", "--tokens", "0", says=["--tokens"])
+        self.refused("model", "--context", "0", says=["--context"])
+        self.refused("model", "--kv-type", "f8", says=["kv_type is 'f8'", "bf16"])
         self.refused("model", "--model", "/no/such.gguf", says=["/no/such.gguf"])
         self.refused("--no-such-option", says=["--no-such-option", "heddle-bench --help"])
 

@@ -115,6 +115,21 @@ class Limits(Case):
         self.assertEqual((code, out), (2, ""))
         self.assertRegex(err, r"may come to \d+ tokens and need \d+ pages of the KV cache \(\d+ bytes\), it has 4 \(kv_memory: 2949120 bytes\)")
 
+    def test_the_type_of_the_kv_cache_halves_its_pages_and_costs_little(self):
+        rows = self.rows({"prompt": "Count to 5.", "max_tokens": 12})
+        f32 = self.answers("--logprobs", "--prompts", rows)[0]
+        for kind, bound in ("f16", 1e-2), ("bf16", 1e-1):
+            code, _, err = run("generate", "--kv-type", kind, "--kv-memory", "2949120", "--max-tokens", 300, "Hi")
+            self.assertEqual(code, 2)
+            self.assertIn("it has 8 (kv_memory: 2949120 bytes)", err)
+            rounded = self.answers("--logprobs", "--kv-type", kind, "--prompts", rows)[0]
+            self.assertEqual(rounded["token_ids"], f32["token_ids"])
+            self.assertNotEqual(rounded["logprobs"], f32["logprobs"])
+            self.assertNotEqual(rounded["hash"], f32["hash"])
+            worst = max(abs(a - b) for a, b in zip(rounded["logprobs"], f32["logprobs"]))
+            print(f"{kind}: log-probabilities differ by {worst:.1e}", file=sys.stderr)
+            self.assertLess(worst, bound)
+
     def test_weights_in_block_formats_are_not_packed_again(self):
         arguments = ("generate", "--raw", "--max-tokens", 4, "1 2 3 4")
         code, out, err = run(*arguments, "--weights", "q8_0")
@@ -176,6 +191,7 @@ class WrongInput(Case):
             self.refused("generate", f"--kv-memory={wrong}", "Hi", says=[f"--kv-memory {wrong}", "auto", "8G"])
         self.refused("generate", "--kv-memory", "100K", "Hi", says=["kv_memory is 102400", "page of 16 tokens", "737280"])
         self.refused("generate", "--weights", "q3", "Hi", says=["weights is 'q3', expected one of q8_0, q5_1, q5_0, q4_1, q4_0, f16, bf16"])
+        self.refused("generate", "--kv-type", "f64", "Hi", says=["kv_type is 'f64', expected one of f32, f16, bf16"])
         self.refused("generate", "--weights", "", "Hi", says=["--weights is empty", "q8_0"])
         self.refused("generate", "--threads", "many", "Hi", says=["--threads", "many"])
         self.refused("generate", "--no-such-option", says=["--no-such-option"])

@@ -17,7 +17,8 @@ KINDS = {"family": "Families of models", "tokenizer": "Tokenizers", "template": 
 BEGIN = "<!-- tables of tests/conformance/record.json -->\n"
 # The families' tables: column, and what the record calls it.
 FOLDERS = {"F32": "folder F32", "F16": "folder F16", "BF16": "folder BF16", "adapter": "folder, adapter", "merged adapter": "folder, merged adapter",
-           "settings of transformers 4": "folder of transformers 4"}
+           "settings of transformers 4": "folder of transformers 4", "KV cache f16": "folder, KV cache f16",
+           "KV cache bf16": "folder, KV cache bf16"}
 FILES = {kind: "GGUF " + kind for kind in ("F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "Q6_K", "Q5_K", "Q4_K")} | {
     f"{kind} of llama.cpp": f"GGUF {kind} of llama.cpp" for kind in ("Q6_K", "Q4_K_M")} | {
     "adapter": "GGUF, adapter", "in parts": "GGUF in parts"}
@@ -129,7 +130,8 @@ def page_part(record):
     conversations = lines["template"][0]["compared"]
     return "\n".join([
         f"Commit {record['commit'][:7]}, {record['date']}, random strings of seed {record['seed']}; {packages}. Bold is what differs.",
-        "", f"{KINDS['family']}: the largest relative error of a logit against transformers in f32, and in brackets the number of models.", "",
+        "", f"{KINDS['family']}: the largest relative error of a logit against transformers in f32 (of a KV cache in 16 bits: against one in f32), and in "
+        "brackets the number of models.", "",
         *family_table(lines["family"], "in folders", FOLDERS), "", *family_table(lines["family"], "in GGUF", FILES), "",
         f"{KINDS['tokenizer']}: what each was held against, and the number of texts, all equal.", "", *tokenizer_table(lines["tokenizer"]), "",
         f"{KINDS['template']}: equal are those that render all {conversations} conversations as transformers does.", "",

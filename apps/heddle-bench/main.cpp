@@ -1,4 +1,6 @@
 // The command line of heddle-bench.
+#include <limits>
+
 #include <CLI/CLI.hpp>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
@@ -29,6 +31,10 @@ int run(int argc, char** argv) {
                  "Tokens that each row of the model decodes for one")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
+  app.add_option("--context", options.context,
+                 "Decodes behind so many tokens in each row of the model, which is all that is "
+                 "measured then")
+      ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()));
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& request) {

@@ -63,7 +63,10 @@ Request prompt_of(int row, int64_t num_tokens) {
 class ModelBench {
  public:
   ModelBench(Engine& engine, const BenchOptions& options)
-      : engine_(engine), num_samples_(options.num_samples), num_tokens_(options.num_tokens) {}
+      : engine_(engine),
+        num_samples_(options.num_samples),
+        num_tokens_(options.num_tokens),
+        prompt_tokens_(options.context > 0 ? options.context : kPromptTokens) {}
 
   /// Decode steps of `num_rows` rows; row i uses adapters[i % size], or none.
   void decode(const std::string& what, int num_rows, const std::vector<std::string>& adapters) {
@@ -71,7 +74,7 @@ class ModelBench {
         lora{what + "_lora", "ms", {}};
     for (int sample = -1; sample < num_samples_; ++sample) {
       for (int row = 0; row < num_rows; ++row) {
-        Request request = prompt_of(row, kPromptTokens);
+        Request request = prompt_of(row, prompt_tokens_);
         request.max_tokens = num_tokens_ + 1;  // the first comes with the prompt's step
         if (!adapters.empty())
           request.adapter = adapters[static_cast<size_t>(row) % adapters.size()];
@@ -124,6 +127,7 @@ class ModelBench {
 
   Engine& engine_;
   int num_samples_, num_tokens_;
+  int64_t prompt_tokens_;
   EngineStats sum_;
   std::vector<Figure> figures_;
 };
@@ -139,6 +143,7 @@ void write_json(const std::string& path, const std::vector<Figure>& figures, con
   nlohmann::ordered_json object = {
       {"model", std::filesystem::path(engine.model().path).filename().string()},
       {"threads", engine.options().num_threads},
+      {"kv_type", engine.options().kv_type},
       {"packed_weight_bytes", engine.model().weight_bytes},
       {"adapter_bytes", adapter_bytes},
       {"results", nlohmann::ordered_json::array()}};
@@ -154,10 +159,9 @@ void write_json(const std::string& path, const std::vector<Figure>& figures, con
 
 }  // namespace
 
-int bench_model(const BenchOptions& options) {
-  ModelOptions model_options = options.model;
-  model_options.engine.max_batch = kNumRows;
-  Engine engine = open_model(model_options);
+namespace {
+
+void measure_all(ModelBench& bench, Engine& engine, const BenchOptions& options) {
   const TemporaryFolder folder;
   std::vector<std::string> given, synthetic;
   for (const NamedAdapter& adapter : options.model.adapters) given.push_back(adapter.name);
@@ -167,12 +171,27 @@ int bench_model(const BenchOptions& options) {
     engine.add_adapter(name, folder.file(name));
     synthetic.push_back(name);
   }
-  ModelBench bench(engine, options);
   bench.decode("decode_1_row", 1, {});
   bench.decode("decode_8_rows", kNumRows, {});
   if (!given.empty()) bench.decode("decode_8_rows_8_adapters", kNumRows, given);
   bench.decode("decode_8_rows_8_adapters_rank_16", kNumRows, synthetic);
   bench.prefill();
+}
+
+}  // namespace
+
+int bench_model(const BenchOptions& options) {
+  ModelOptions model_options = options.model;
+  model_options.engine.max_batch = kNumRows;
+  Engine engine = open_model(model_options);
+  ModelBench bench(engine, options);
+  if (options.context > 0) {
+    const std::string behind = "_behind_" + std::to_string(options.context);
+    bench.decode("decode_1_row" + behind, 1, {});
+    bench.decode("decode_8_rows" + behind, kNumRows, {});
+  } else {
+    measure_all(bench, engine, options);
+  }
   for (const Figure& figure : bench.figures()) {
     const auto [low, high] = std::ranges::minmax(figure.samples);
     std::cout << std::left << std::setw(40) << figure.name << std::right << std::fixed

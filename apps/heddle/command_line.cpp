@@ -88,6 +88,12 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
       ->default_str(kAutoSize)
       ->type_name("SIZE")
       ->group(kGroup);
+  command
+      .add_option("--kv-type", engine.kv_type,
+                  "Type of the KV cache: f32, or f16 or bf16, which take half its memory and round")
+      ->capture_default_str()
+      ->type_name("TYPE")
+      ->group(kGroup);
 }
 
 void add_input_options(CLI::App& command, GenerateOptions& options) {

@@ -42,7 +42,7 @@ extern "C" {
 
 /* ---- Version, errors ------------------------------------------------------------------------- */
 
-#define HEDDLE_ENGINE_ABI_VERSION 1
+#define HEDDLE_ENGINE_ABI_VERSION 2
 
 /* HEDDLE_ENGINE_ABI_VERSION of the library that is loaded; it fits this header when both are equal.
  */
@@ -72,6 +72,7 @@ typedef struct heddle_engine_options {
   int32_t prefill_chunk; /* 512: prompt tokens that one step takes in, at most */
   int64_t max_context;   /* 0: what the model was made for; tokens of one row, prompt and answer */
   int64_t kv_memory;     /* 0: half of the memory that is available; bytes of the KV cache */
+  heddle_string kv_type; /* {NULL, 0}: "f32"; "f16", "bf16": keys and values are rounded to it */
   heddle_string weights; /* {NULL, 0}: as they are stored; "q8_0", ...: packed when loaded */
   /* NULL; called by the thread that creates the engine while it reads the model. */
   void (*on_load)(void* user_data, int64_t done_bytes, int64_t total_bytes);

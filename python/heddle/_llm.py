@@ -110,6 +110,8 @@ class LLM:
         num_threads: None: `heddle.num_threads()`.
         max_context: Tokens of one prompt with its answer; 0: what the model was made for.
         kv_memory: Bytes of the KV cache; 0: half of the memory that is available.
+        kv_type: Type of keys and values in the cache: "f32", or "f16" or "bf16", which take half
+            the memory and round them (docs/engine.md).
         weights: "q8_0" or another type packs the model when it is loaded (docs/models.md).
         page_size: Tokens in a page of the KV cache.
         prefill_chunk: Tokens of prompts that one step takes in, at most.
@@ -131,6 +133,7 @@ class LLM:
         num_threads: int | None = None,
         max_context: int = 0,
         kv_memory: int = 0,
+        kv_type: str = "f32",
         weights: str = "",
         page_size: int = 16,
         prefill_chunk: int = 512,
@@ -148,6 +151,7 @@ class LLM:
                 prefill_chunk,
                 max_context,
                 kv_memory,
+                kv_type,
                 weights,
                 lambda done, total: bar.update(100 * done // max(total, 1), " %"),
             )

@@ -29,6 +29,7 @@ GGUF_CASES = [case for case in CASES if case.gguf]
 GGUF_TYPES = ("F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 K_TYPES = ("Q4_K", "Q5_K", "Q6_K")
 LLAMA_CPP_TYPES = {"Q4_K_M": {"Q4_K", "Q6_K"}, "Q6_K": {"Q6_K"}}  # mixtures, and the types of their matrices
+KV_BOUNDS = {"f16": 1e-2, "bf16": 8e-2}  # of the largest logit, against keys and values in f32
 FOLDER_TYPES = {"float16": "F16", "bfloat16": "BF16"}
 # Set by `make conformance`. Else the K types, whose models are larger, are compared in one case.
 IS_CONFORMANCE = os.environ.get("HEDDLE_CONFORMANCE", "0") != "0"
@@ -189,7 +190,16 @@ def test_folder(case: Case, tmp_path: pathlib.Path) -> None:
     seed = seed_of_run()
     model = make_model(case, seed)
     folder = save(model, tmp_path / "model", max_shard_size="20KB" if seed % 2 else "1GB")
-    check("folder F32", folder, model, make_rows(seed), "--mutate")
+    rows = make_rows(seed)
+    f32 = check("folder F32", folder, model, rows, "--mutate")
+    for kind, bound in KV_BOUNDS.items():
+        with comparison(f"folder, KV cache {kind}") as found:
+            result = run(folder, rows, "--kv-type", kind)
+            errors = [error_of(a["logits"], b["logits"]) for a, b in zip(result["rows"], f32["rows"], strict=True)]
+            print(f"KV cache in {kind}: {max(errors):.1e}")
+            found.error = max(errors)
+            assert 0 < found.error <= bound
+            assert all(row["same_bits_alone"] for row in result["rows"])
 
 
 def of_transformers_4(config: dict[str, Any]) -> dict[str, Any]:

@@ -95,6 +95,8 @@ EngineOptions options_of(heddle_string model, const heddle_engine_options& given
                         .max_context = given.max_context,
                         .kv_memory = given.kv_memory,
                         .weights = string_of("options.weights", given.weights, kMaxName)};
+  const std::string kv_type = string_of("options.kv_type", given.kv_type, kMaxName);
+  if (!kv_type.empty()) options.kv_type = kv_type;
   if (given.on_load != nullptr) {
     options.on_load = [on_load = given.on_load, data = given.user_data](
                           int64_t done, int64_t total) { on_load(data, done, total); };
@@ -171,6 +173,7 @@ void heddle_engine_options_init(heddle_engine_options* options) {
               .prefill_chunk = defaults.prefill_chunk,
               .max_context = defaults.max_context,
               .kv_memory = defaults.kv_memory,
+              .kv_type = {nullptr, 0},
               .weights = {nullptr, 0},
               .on_load = nullptr,
               .user_data = nullptr};

@@ -31,6 +31,7 @@ EngineOptions complete_options(EngineOptions options, const model::DecoderConfig
                "max_context is ", options.max_context, ", expected 0 to ", config.context_length,
                ", for which ", options.model_path, " was made");
   static_cast<void>(load_options_of(options));
+  static_cast<void>(kv_type_of(options.kv_type));
   if (options.num_threads == 0) {
     const auto num_processors = int64_t{std::thread::hardware_concurrency()};
     options.num_threads = static_cast<int>(std::clamp<int64_t>(num_processors, 1, kMaxThreads));
@@ -45,7 +46,8 @@ ModelRunner::Limits limits_of(const EngineOptions& options) {
           .page_size = options.page_size,
           .prefill_chunk = options.prefill_chunk,
           .max_context = options.max_context,
-          .kv_memory = options.kv_memory};
+          .kv_memory = options.kv_memory,
+          .kv_dtype = kv_type_of(options.kv_type)};
 }
 
 }  // namespace heddle

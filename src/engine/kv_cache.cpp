@@ -5,16 +5,19 @@
 
 #include "heddle/core/error.h"
 
+#include "files/printable.h"
+
 namespace heddle {
 
 int64_t KvCache::Shape::page_bytes() const {
   constexpr int64_t kKeysAndValues = 2;
-  return int64_t{sizeof(float)} * kKeysAndValues * num_layers * num_kv_heads * page_size * head_dim;
+  return static_cast<int64_t>(size_of(dtype)) * kKeysAndValues * num_layers * num_kv_heads *
+         page_size * head_dim;
 }
 
 KvCache::KvCache(Device device, const Shape& shape, int64_t num_pages)
     : pages_(
-          device, DType::kFloat32,
+          device, shape.dtype,
           {num_pages, shape.num_layers, 2, shape.num_kv_heads, shape.page_size, shape.head_dim}) {}
 
 PagedKv KvCache::layer(int layer_idx) const {
@@ -28,6 +31,14 @@ PagedKv KvCache::layer(int layer_idx) const {
     return TensorView(part.raw(), part.dtype(), part.device(), shape, strides);
   };
   return PagedKv::from_pool(half(0), half(1));
+}
+
+DType kv_type_of(const std::string& name) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    if (name == heddle::name(dtype)) return dtype;
+  }
+  throw_error(ErrorCode::kInvalidArgument, "kv_type is ", files::quote(name),
+              ", expected one of f32, f16, bf16");
 }
 
 int64_t choose_num_pages(int64_t kv_memory, int64_t available, const KvCache::Shape& shape,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "heddle/ops/kv_cache.h"
 
@@ -8,8 +9,8 @@
 
 namespace heddle {
 
-/// The memory of a paged KV cache for all layers, in f32, on one device. On the CPU address space
-/// is reserved at once, memory is taken by the system when a page is first written.
+/// The memory of a paged KV cache for all layers on one device. On the CPU address space is
+/// reserved at once, memory is taken by the system when a page is first written.
 ///
 /// A page lies in one piece, [num_layers, 2, num_kv_heads, page_size, head_dim], so that a sequence
 /// of one page touches one page's memory.
@@ -17,6 +18,7 @@ class KvCache {
  public:
   struct Shape {
     int num_layers, num_kv_heads, page_size, head_dim;
+    DType dtype = DType::kFloat32;
     [[nodiscard]] int64_t page_bytes() const;
   };
 
@@ -27,6 +29,9 @@ class KvCache {
  private:
   DeviceTensor pages_;
 };
+
+/// The type of a cache's elements: "f32", "f16", "bf16". Throws Error for other names.
+[[nodiscard]] DType kv_type_of(const std::string& name);
 
 /// Pages of a cache of at most `kv_memory` bytes, and no more than `most`. Throws Error where the
 /// bytes do not hold a single page. kv_memory 0: half of the `available` bytes, and at least one

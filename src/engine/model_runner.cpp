@@ -44,7 +44,7 @@ model::StepLimits step_limits(const Limits& limits, int64_t num_pages) {
 
 KvCache::Shape kv_shape(const model::DecoderConfig& config, const Limits& limits) {
   return {static_cast<int>(config.num_layers), static_cast<int>(config.num_kv_heads),
-          limits.page_size, static_cast<int>(config.head_dim)};
+          limits.page_size, static_cast<int>(config.head_dim), limits.kv_dtype};
 }
 
 /// Of a SamplingTable: four arrays of 32 bits an entry, two of 64.

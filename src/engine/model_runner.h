@@ -26,6 +26,7 @@ class ModelRunner {
     int num_threads, page_size;
     int64_t prefill_chunk, max_context;
     int64_t kv_memory;  // 0: choose_num_pages
+    DType kv_dtype = DType::kFloat32;
   };
 
   ModelRunner(Device device, const model::ModelFiles& files, const Limits& limits,

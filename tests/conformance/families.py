@@ -4,7 +4,7 @@ import collections
 import xml.etree.ElementTree
 
 EXPECTED = "model"  # the property that names the class of transformers
-OF_HEDDLE = {"folder of transformers 4", "adapter and merged"}  # forms that are held against another form of the same model
+OF_HEDDLE = {"folder of transformers 4", "adapter and merged", "folder, KV cache f16", "folder, KV cache bf16"}  # forms that are held against another form of the same model
 
 
 def records_of(path):

@@ -12,6 +12,7 @@
 //
 //   --adapter NAME=PATH  an adapter of PEFT, or of llama.cpp
 //   --steps N            tokens of the answers (0)
+//   --kv-type TYPE       of the KV cache: f32, f16 or bf16 (f32)
 //   --mutate             also the logits with a mistake in each of the traits, one after another
 
 #include <algorithm>
@@ -74,6 +75,7 @@ struct Options {
   std::string model;
   std::map<std::string, std::string> adapters;
   int64_t steps = 0;
+  DType kv_dtype = DType::kFloat32;
   bool mutate = false;
 };
 
@@ -90,6 +92,8 @@ Options parse(int argc, char** argv) {
       options.adapters[pair.substr(0, pair.find('='))] = pair.substr(pair.find('=') + 1);
     } else if (argument == "--steps") {
       options.steps = std::stoll(value());
+    } else if (argument == "--kv-type") {
+      options.kv_dtype = kv_type_of(value());
     } else if (argument == "--mutate") {
       options.mutate = true;
     } else {
@@ -118,7 +122,8 @@ class Runner {
                  .page_size = page_size,
                  .prefill_chunk = prefill_chunk,
                  .max_context = files.config().context_length,
-                 .kv_memory = int64_t{64} << 20}) {
+                 .kv_memory = int64_t{64} << 20,
+                 .kv_dtype = options.kv_dtype}) {
     for (const auto& [name, folder] : options.adapters) {
       const auto adapter = model::open_adapter(folder, files.config());
       adapter->check_fits(files.config().dims());

@@ -86,6 +86,8 @@ Fingerprint::Fingerprint(const GenerateOptions& options,
     : logprobs_(options.logprobs), model_(hash_of_model(model_files)) {
   const std::string& weights = options.model.engine.weights;
   if (!weights.empty()) model_ += " in " + weights;
+  const std::string& kv_type = options.model.engine.kv_type;
+  if (kv_type != EngineOptions().kv_type) model_ += " with a cache in " + kv_type;
   for (const NamedAdapter& adapter : options.model.adapters) {
     adapters_[adapter.name] = hash_of_adapter(adapter.folder);
   }

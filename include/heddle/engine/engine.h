@@ -21,9 +21,12 @@ struct EngineOptions {
   int64_t max_context = 0;  // tokens of one row, prompt and answer; 0: what the model was made for
   /// Bytes that the KV cache may take, at least those of a page; what max_batch full contexts need
   /// is enough, and more is not used. 0: half of the memory that is available when the weights are
-  /// loaded. Rows wait while their pages are in use by others. A page takes 8 page_size num_layers
-  /// num_kv_heads head_dim bytes.
+  /// loaded. Rows wait while their pages are in use by others. A page takes 2 page_size num_layers
+  /// num_kv_heads head_dim numbers of kv_type.
   int64_t kv_memory = 0;
+  /// Type in which keys and values are kept: "f32", or "f16" or "bf16", to which they are rounded
+  /// when they are stored (docs/engine.md). In f16 what is above 65504 becomes infinite.
+  std::string kv_type = "f32";
   /// Type in which matrices that are stored in f32, f16 or bf16 are packed when the model is
   /// loaded: "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "f16" or "bf16"; empty: as they are stored.
   /// Those in block formats stay, and those whose rows are no multiple of the block of 32.

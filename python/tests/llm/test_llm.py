@@ -213,6 +213,14 @@ def test_what_cannot_run_raises_or_is_told(llm: heddle.LLM) -> None:
         heddle.LLM("/nonexistent.gguf")
 
 
+def test_the_type_of_the_kv_cache_is_that_of_the_program(model: str, tmp_path: pathlib.Path) -> None:
+    told = program_answers(model, [{"prompt": "What is a loom?", "max_tokens": 6}], tmp_path, "--kv-type", "bf16")
+    with heddle.LLM(model, kv_type="bf16") as made:
+        expect_same([made.chat("What is a loom?", max_tokens=6)], told)
+    with pytest.raises(ValueError, match="kv_type is 'int8', expected one of f32, f16, bf16"):
+        heddle.LLM(model, kv_type="int8")
+
+
 def test_ctrl_c_ends_the_requests_and_the_model_goes_on(llm: heddle.LLM) -> None:
     def interrupt() -> None:
         os.kill(os.getpid(), signal.SIGINT)

@@ -229,6 +229,10 @@ TEST_F(CEngine, WrongArgumentsAreNamed) {
   heddle_engine_options_init(&options);
   options.max_batch = 0;
   expect_failure("max_batch is 0", heddle_engine_create(&none, c_string(path), &options));
+  heddle_engine_options_init(&options);
+  options.kv_type = c_string("q8_0");
+  expect_failure("kv_type is 'q8_0', expected one of f32, f16, bf16",
+                 heddle_engine_create(&none, c_string(path), &options));
   expect_failure("adapter name \"first\" is given twice",
                  heddle_engine_add_adapter(engine, c_string("first"), c_string(second), false));
   expect_failure(

@@ -13,6 +13,9 @@ constexpr int64_t kPageBytes = 2 * 2 * 3 * 5 * 8 * 4;
 
 TEST(ChooseNumPages, TakesWhatTheBudgetHolds) {
   EXPECT_EQ(kShape.page_bytes(), kPageBytes);
+  KvCache::Shape half_as_large = kShape;
+  half_as_large.dtype = DType::kBFloat16;
+  EXPECT_EQ(half_as_large.page_bytes(), kPageBytes / 2);
   EXPECT_EQ(choose_num_pages(kPageBytes, 0, kShape, 100), 1);
   EXPECT_EQ(choose_num_pages(8 * kPageBytes - 1, 0, kShape, 100), 7);
   EXPECT_EQ(choose_num_pages(8 * kPageBytes, 0, kShape, 100), 8);

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <vector>
 
+#include "heddle/core/dtype.h"
+
 #include "model/adapters/projection.h"
 #include "model/decoder/decoder_config.h"
 
@@ -20,6 +22,7 @@ struct Llama {
   std::vector<double> output;        // empty: the embedding
   std::vector<double> rope_factors;  // frequency d is divided by factor d; empty: by 1
   std::vector<Layer> layers;
+  DType kv_dtype = DType::kFloat32;  // f16, bf16: keys and values are rounded to it
 };
 
 inline std::vector<double> rms_norm(const std::vector<double>& x, const std::vector<double>& weight,
@@ -57,6 +60,16 @@ inline void rotate(std::vector<double>& heads, int64_t head_dim, const RopeParam
       heads[h + d + half] = b * std::cos(angle) + a * std::sin(angle);
     }
   }
+}
+
+/// As a cache of this type holds them; f32 stands for what is not rounded.
+inline std::vector<double> rounded(std::vector<double> values, DType dtype) {
+  for (double& value : values) {
+    const auto x = static_cast<float>(value);
+    if (dtype == DType::kFloat16) value = double{to_float(from_float<half>(x))};
+    if (dtype == DType::kBFloat16) value = double{to_float(from_float<bfloat16>(x))};
+  }
+  return values;
 }
 
 /// Attention of the last position over all positions up to it.
@@ -107,8 +120,8 @@ inline std::vector<double> logits(const Llama& m, const std::vector<int32_t>& to
         rotate(*heads, m.config.head_dim, m.config.rotations[0].params, m.rope_factors,
                static_cast<int64_t>(t));
       }
-      keys[l].push_back(k);
-      values[l].push_back(project(Projection::kV, normed));
+      keys[l].push_back(rounded(k, m.kv_dtype));
+      values[l].push_back(rounded(project(Projection::kV, normed), m.kv_dtype));
       add(x, project(Projection::kO, attend(q, keys[l], values[l], m.config)));
       const std::vector<double> mlp_in = rms_norm(x, layer.mlp_norm, epsilon);
       std::vector<double> gate = project(Projection::kGate, mlp_in);
