@@ -1,5 +1,5 @@
 // heddle_model_logits MODEL [options] < rows.json: what a model computes, to compare with other
-// implementations. The input is an array of rows {"tokens": [...], "adapter": "NAME" or null}, which
+// implementations. The input is an array of rows {"tokens": [...], "adapter": "NAME" or null} that
 // may have "adapters": [{"name": "NAME", "scale": 0.5}, ...] besides; the output an object
 //
 //   {"family": "...", "traits": [...], "unread": [...],
