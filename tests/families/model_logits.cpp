@@ -1,6 +1,6 @@
 // heddle_model_logits MODEL [options] < rows.json: what a model computes, to compare with other
-// implementations. The input is an array of rows {"tokens": [...], "adapter": "NAME" or null} that
-// may have "adapters": [{"name": "NAME", "scale": 0.5}, ...] besides; the output an object
+// implementations. The input is an array of rows {"tokens": [...], "adapter": "NAME" or null}, and
+// perhaps "adapters": [{"name": "NAME", "scale": 0.5}, ...]; the output an object
 //
 //   {"family": "...", "traits": [...], "unread": [...],
 //    "rows": [{"logits": [...], "answer": [...], "same_bits_alone": true}],

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "flush_answers.h"
+#include "generate/adapter_fields.h"
 #include "options.h"
 
 namespace heddle::app {
@@ -25,6 +26,12 @@ std::vector<double> logprobs_of(const Completion& completion) {
     logprobs.push_back(std::isfinite(logprob) ? double{logprob} : kNoLogprob);
   }
   return logprobs;
+}
+
+/// What stands for the adapters of a row in its text.
+std::string name_of(const AnswerHead& head) {
+  if (!head.adapters.empty()) return shown_adapters(head.adapters);
+  return head.adapter.empty() ? kBaseName : head.adapter;
 }
 
 ordered_json text_or_null(const std::string& text) {
@@ -80,8 +87,7 @@ void AnswerWriter::interrupt() {
 
 void AnswerWriter::write_text(Row& row) {
   if (!row.is_begun && form_ == Form::kText) {
-    const std::string& adapter = row.head.adapter;
-    out_ << "[" << row.head.index << " " << (adapter.empty() ? kBaseName : adapter) << "] ";
+    out_ << "[" << row.head.index << " " << name_of(row.head) << "] ";
   }
   row.is_begun = true;
   out_ << row.text;
@@ -103,6 +109,7 @@ void AnswerWriter::write_json(const Row& row) {
   if (!row.head.metadata.empty()) member("metadata", row.head.metadata);
   ordered_json rest;
   rest["adapter"] = text_or_null(row.head.adapter);
+  if (!row.head.adapters.empty()) rest["adapters"] = adapters_json(row.head.adapters);
   rest["text"] = completion.text;
   rest["token_ids"] = completion.token_ids;
   rest["prompt_tokens"] = completion.prompt_tokens;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "heddle/engine/request.h"
 
@@ -13,9 +14,10 @@ namespace heddle::app {
 /// What an answer tells of its row.
 struct AnswerHead {
   int64_t index = 0;
-  std::string id, custom_id, metadata;  // JSON text; empty: not given
-  std::string adapter;                  // empty: the base model
-  std::string hash;
+  std::string id{}, custom_id{}, metadata{};  // JSON text; empty: not given
+  std::string adapter{};                      // empty: the base model, or the list
+  std::vector<AdapterWeight> adapters{};      // the list of a row that has one
+  std::string hash{};
 };
 
 /// Writes what rows become. Text and ordered JSON come in the order of the input: the first

@@ -100,6 +100,9 @@ std::string Fingerprint::of(const Request& request) const {
   } else {
     row.push_back({request.adapter, adapters_.at(request.adapter)});
   }
+  for (const auto& [name, scale] : request.adapters) {
+    row.push_back({name, adapters_.at(name), scale});
+  }
   if (request.text) row.push_back(*request.text);
   for (const Message& message : request.messages) row.push_back({message.role, message.content});
   // Rows that have none of these keep the hash that they had before there were these.

@@ -112,7 +112,12 @@ void Run::admit_rows() {
 }
 
 void Run::begin(const Row& row) {
-  AnswerHead head{row.index, row.id, row.custom_id, row.metadata, row.request.adapter, ""};
+  AnswerHead head{.index = row.index,
+                  .id = row.id,
+                  .custom_id = row.custom_id,
+                  .metadata = row.metadata,
+                  .adapter = row.request.adapter,
+                  .adapters = row.request.adapters};
   if (!row.error.empty()) {
     writer_.begin_row(std::move(head));
     Completion completion;

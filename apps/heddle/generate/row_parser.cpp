@@ -3,25 +3,25 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <optional>
 
 #include <nlohmann/json.hpp>
 
 #include "heddle/core/error.h"
 
+#include "generate/adapter_fields.h"
 #include "generate/chat_fields.h"
 #include "generate/ordered_json.h"
 #include "generate/row_reader.h"
-#include "shown.h"
 
 namespace heddle::app {
 namespace {
 
 using json = nlohmann::ordered_json;
 
-constexpr std::array<std::string_view, 18> kRowFields = {"prompt",
+constexpr std::array<std::string_view, 19> kRowFields = {"prompt",
                                                          "messages",
                                                          "adapter",
+                                                         "adapters",
                                                          "model",
                                                          "max_tokens",
                                                          "temperature",
@@ -68,33 +68,6 @@ void read_prompt(const RowReader& reader, const RowDefaults& defaults, const std
   read_chat_fields(reader, request);
 }
 
-/// The adapter that `adapter` or `model` names, else the default; empty for the base model.
-std::string read_adapter(const RowReader& reader, const RowDefaults& defaults,
-                         const std::string& where) {
-  const json* adapter = reader.find("adapter");
-  const json* model = reader.find("model");
-  std::optional<std::string> named;
-  if (adapter != nullptr) {
-    const std::string name = reader.text("adapter", *adapter);
-    const bool is_known = std::ranges::find(defaults.adapters, name) != defaults.adapters.end();
-    HEDDLE_CHECK(is_known || name == kBaseName, where, ": unknown adapter ", quote(name),
-                 "; there are ", names_of(defaults.adapters));
-    named = is_known ? name : "";
-  }
-  if (model == nullptr) return named.value_or(defaults.adapter);
-  const std::string name = reader.text("model", *model);
-  const bool is_adapter = std::ranges::find(defaults.adapters, name) != defaults.adapters.end();
-  const bool is_base = name == kBaseName ||
-                       std::ranges::find(defaults.base_names, name) != defaults.base_names.end();
-  HEDDLE_CHECK(is_adapter || is_base || defaults.base_names.empty(), where, ": unknown model ",
-               quote(name), "; there are ", names_of(defaults.adapters), " and ",
-               defaults.base_names.empty() ? "" : shown(defaults.base_names.front()));
-  const std::string chosen = is_adapter ? name : "";
-  HEDDLE_CHECK(!named || *named == chosen, where, ": adapter is ", quote(named.value_or("")),
-               " and model is ", quote(name), ", expected one of them");
-  return chosen;
-}
-
 void read_answer_options(const RowReader& reader, Request& request) {
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   request.max_tokens = reader.integer("max_tokens", request.max_tokens, 1, kMax);
@@ -137,7 +110,7 @@ void parse_row(const std::string& text, const std::string& where, const RowDefau
   reader.check_fields(kRowFields);
   row.request = default_request(defaults, row.index);
   read_prompt(reader, defaults, where, row.request);
-  row.request.adapter = read_adapter(reader, defaults, where);
+  read_adapters(reader, defaults, row.request);
   read_answer_options(reader, row.request);
 }
 

@@ -79,6 +79,7 @@ RowSource::Status RowSource::next(Row& row) {
                  LineReader::kMaxLineBytes, " bytes");
     parse_row(text, where, defaults_, row);
     used_.insert(row.request.adapter);
+    for (const AdapterWeight& adapter : row.request.adapters) used_.insert(adapter.name);
   } catch (const Error& error) {
     row.error = error.what();
   }

@@ -34,6 +34,9 @@ Topic rows() {
        term("adapter",
             "A name given with --adapter, or base for the model without one; left out: "
             "the adapter of --use, else base"),
+       term("adapters",
+            "Instead of adapter: an array of objects with name and scale, left out: 1. All act "
+            "together, each times its scale; also one with another scale than 1"),
        term("model",
             "Instead of adapter: an adapter's name, or base, or the name of the model's file "
             "for the model without one"),
@@ -70,7 +73,8 @@ Topic answers() {
        term("id", "As the row has it; null where the row has none"),
        term("custom_id", "As the row has it; absent where the row has none"),
        term("metadata", "As the row has it; absent where the row has none"),
-       term("adapter", "The adapter's name, null for the base model"),
+       term("adapter", "The adapter's name, null for the base model and where there are several"),
+       term("adapters", "As the row has them; absent where the row has none"),
        term("text",
             "The answer without the end token and what a stop string cut off; bytes that "
             "are no UTF-8 are U+FFFD"),
@@ -121,7 +125,8 @@ Topic adapters() {
        text("A prompt on the command line uses an adapter: the only one where one is given. Where "
             "several are given, --use NAME says which. --use base is the model without one."),
        code("heddle generate --adapter sql=examples/adapters/sql \"SQL: count cars\""),
-       text("A row of a prompts file names its adapter itself (heddle help rows)."),
+       text("A row of a prompts file names its adapter itself, or several that act together "
+            "(heddle help rows)."),
        text("An adapter's configuration names the model that it was made for. Where that is "
             "another one there is a warning, with --strict an error. So it is with settings of a "
             "model that heddle does not know.")}};

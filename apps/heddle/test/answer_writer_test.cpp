@@ -47,6 +47,20 @@ TEST(AnswerWriter, WritesEveryFieldInItsOrder) {
             R"({"index":0,"id":null,"adapter":null,")");
 }
 
+TEST(AnswerWriter, WritesListsOfAdapters) {
+  const AnswerHead head{.index = 2, .adapters = {{"sql", 0.1f}, {"cron", 1.0f}}};
+  EXPECT_NE(line_of(head, short_answer(), false)
+                .find(R"("adapter":null,"adapters":[{"name":"sql","scale":0.1},)"
+                      R"({"name":"cron","scale":1.0}],"text")"),
+            std::string::npos);
+  std::ostringstream out;
+  AnswerWriter writer(out, AnswerWriter::Form::kText, false);
+  writer.begin_row(head);
+  writer.add_text(2, "a");
+  writer.finish_row(2, short_answer());
+  EXPECT_EQ(out.str(), "[2 0.1*sql+cron] a\n");
+}
+
 TEST(AnswerWriter, WritesEveryLogprobAsANumber) {
   Completion completion = short_answer();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();

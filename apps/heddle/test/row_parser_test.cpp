@@ -187,5 +187,46 @@ TEST(ParseRow, RefusesWhatIsOutOfBounds) {
   }
 }
 
+TEST(ParseRow, AdaptersStandInTheirOrderWithTheirScales) {
+  RowDefaults given = defaults();
+  given.adapters = {"sql", "cron"};
+  given.adapter = "sql";
+  const auto with = [&](const std::string& fields) {
+    return parsed(R"({"prompt": "x", )" + fields + "}", given);
+  };
+  const Request both =
+      with(R"("adapters": [{"name": "cron", "scale": -0.5}, {"name": "sql", "scale": null}])");
+  EXPECT_EQ(both.adapter, "");
+  ASSERT_EQ(both.adapters.size(), 2u);
+  EXPECT_EQ(both.adapters[0].name, "cron");
+  EXPECT_EQ(both.adapters[0].scale, -0.5f);
+  EXPECT_EQ(both.adapters[1].name, "sql");
+  EXPECT_EQ(both.adapters[1].scale, 1.0f);
+  EXPECT_EQ(with(R"("adapters": null)").adapter, "sql");
+  EXPECT_EQ(with(R"("adapters": [{"name": "sql"}], "model": "base")").adapters.size(), 1u);
+  const std::pair<const char*, const char*> wrong[] = {
+      {R"("adapters": [])", "line: adapters is empty, expected an array of at least one object"},
+      {R"("adapters": "sql")",
+       "line: adapters is string, expected an array of at least one object"},
+      {R"("adapters": ["sql"])",
+       "line: adapters[0] is string, expected an object with name and scale"},
+      {R"("adapters": [{"name": "sql"}, {"scale": 1}])",
+       "line: adapters[1]: field name is missing"},
+      {R"("adapters": [{"name": "sqk"}])",
+       "line: adapters[0]: unknown adapter \"sqk\"; there are sql, cron, base"},
+      {R"("adapters": [{"name": "sql", "weight": 1}])",
+       "line: adapters[0]: unknown field \"weight\"; the nearest known field is "},
+      {R"("adapters": [{"name": "sql", "scale": "1"}])",
+       "line: adapters[0]: scale is \"1\", expected a number"},
+      {R"("adapters": [{"name": "sql", "scale": 1e39}])", "line: adapters[0]: scale is 1e+39"},
+      {R"("adapter": "sql", "adapters": [{"name": "sql"}])",
+       "line: the row has both adapter and adapters, expected one of them"},
+      {R"("model": "sql", "adapters": [{"name": "sql"}])",
+       "line: adapters is given and model is \"sql\", expected one of them"}};
+  for (const auto& [fields, message] : wrong) {
+    testing::expect_invalid({message}, [&] { (void)with(fields); });
+  }
+}
+
 }  // namespace
 }  // namespace heddle::app

@@ -1,0 +1,114 @@
+#include "generate/adapter_fields.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <optional>
+
+#include "heddle/core/error.h"
+
+#include "shown.h"
+
+namespace heddle::app {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+constexpr std::array<std::string_view, 2> kEntryFields = {"name", "scale"};
+constexpr double kMaxScale = std::numeric_limits<float>::max();
+
+/// The number of the fewest digits that is this f32: 0.1, not 0.10000000149011612.
+double short_form(float value) {
+  std::array<char, 32> digits;
+  const char* const end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+  double number = 0;
+  std::from_chars(digits.data(), end, number);
+  return number;
+}
+
+bool is_adapter(const std::string& name, const RowDefaults& defaults) {
+  return std::ranges::find(defaults.adapters, name) != defaults.adapters.end();
+}
+
+/// [{"name": "sql", "scale": 0.5}, ...]
+std::vector<AdapterWeight> read_list(const RowReader& row, const json& value,
+                                     const RowDefaults& defaults) {
+  HEDDLE_CHECK(value.is_array() && !value.empty(), row.where(), ": adapters is ",
+               value.is_array() ? "empty" : value.type_name(),
+               ", expected an array of at least one object");
+  std::vector<AdapterWeight> list;
+  for (size_t i = 0; i < value.size(); ++i) {
+    const std::string where = row.where() + ": adapters[" + std::to_string(i) + "]";
+    HEDDLE_CHECK(value[i].is_object(), where, " is ", value[i].type_name(),
+                 ", expected an object with name and scale");
+    const RowReader entry(value[i], where);
+    entry.check_fields(kEntryFields);
+    const std::string name = entry.required_text("name");
+    HEDDLE_CHECK(is_adapter(name, defaults), where, ": unknown adapter ", quote(name),
+                 "; there are ", names_of(defaults.adapters));
+    list.push_back({name, entry.number("scale", 1.0f, -kMaxScale, kMaxScale)});
+  }
+  return list;
+}
+
+/// The adapter that `model` names, empty for the base model.
+std::string named_by_model(const RowReader& row, const json& model, const RowDefaults& defaults) {
+  const std::string name = row.text("model", model);
+  const bool is_base = name == kBaseName ||
+                       std::ranges::find(defaults.base_names, name) != defaults.base_names.end();
+  HEDDLE_CHECK(is_adapter(name, defaults) || is_base || defaults.base_names.empty(), row.where(),
+               ": unknown model ", quote(name), "; there are ", names_of(defaults.adapters),
+               " and ", defaults.base_names.empty() ? "" : shown(defaults.base_names.front()));
+  return is_adapter(name, defaults) ? name : "";
+}
+
+}  // namespace
+
+void read_adapters(const RowReader& row, const RowDefaults& defaults, Request& request) {
+  const json* adapter = row.find("adapter");
+  const json* adapters = row.find("adapters");
+  const json* model = row.find("model");
+  std::optional<std::string> named;
+  if (adapter != nullptr) {
+    const std::string name = row.text("adapter", *adapter);
+    const bool is_known = is_adapter(name, defaults);
+    HEDDLE_CHECK(is_known || name == kBaseName, row.where(), ": unknown adapter ", quote(name),
+                 "; there are ", names_of(defaults.adapters));
+    HEDDLE_CHECK(adapters == nullptr, row.where(),
+                 ": the row has both adapter and adapters, expected one of them");
+    named = is_known ? name : "";
+  }
+  request.adapter = named.value_or(adapters == nullptr ? defaults.adapter : "");
+  if (adapters != nullptr) request.adapters = read_list(row, *adapters, defaults);
+  if (model == nullptr) return;
+  const std::string chosen = named_by_model(row, *model, defaults);
+  if (adapters != nullptr) {
+    HEDDLE_CHECK(chosen.empty(), row.where(), ": adapters is given and model is ",
+                 quote(row.text("model", *model)), ", expected one of them");
+    return;
+  }
+  HEDDLE_CHECK(!named || *named == chosen, row.where(), ": adapter is ", quote(named.value_or("")),
+               " and model is ", quote(row.text("model", *model)), ", expected one of them");
+  request.adapter = chosen;
+}
+
+std::string shown_adapters(const std::vector<AdapterWeight>& list) {
+  std::string all;
+  for (const auto& [name, scale] : list) {
+    if (!all.empty()) all += "+";
+    if (scale != 1.0f) all += json(short_form(scale)).dump() + "*";
+    all += name;
+  }
+  return all;
+}
+
+json adapters_json(const std::vector<AdapterWeight>& list) {
+  json entries = json::array();
+  for (const auto& [name, scale] : list) {
+    entries.push_back({{"name", name}, {"scale", short_form(scale)}});
+  }
+  return entries;
+}
+
+}  // namespace heddle::app
