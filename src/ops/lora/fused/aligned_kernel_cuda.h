@@ -93,7 +93,10 @@ __device__ void run_items(const FusedParams& p, AlignedShared& s) {
   ExpandData y;
   if (has_shrink) a = read_entry(p.a, p.a_stride, shrink.slot, shrink.slice);
   if (has_expand) b = ExpandWeight<T, kAligned>(p, expand);
+  const bool prefetches =
+      kAligned && kHasRankAbove16 && !kOneItemPerBlock && prefetches_a(shrinks.end - shrinks.begin);
   if (has_shrink) load_shrink<T, kAligned>(p, shrink, a, x);
+  if (prefetches) prefetch_next_chunk<T>(p, shrink, a);
   if (is_counter) s.flag = flag_of(before, p.arrivals);
 #pragma unroll 1
   for (int turn = 0;; turn ^= 1) {
@@ -105,6 +108,8 @@ __device__ void run_items(const FusedParams& p, AlignedShared& s) {
     if (has_shrink) multiply_shrink<T, kAligned>(p, item, x, s.sums[turn]);
     if (has_next && !is_same) a = read_entry(p.a, p.a_stride, shrink.slot, shrink.slice);
     if (has_next) load_shrink<T, kAligned>(p, shrink, a, x);
+    // Only what this block itself loads next: a chunk too many costs what the others gain.
+    if (prefetches && shrinks.begin + 1 < shrinks.end) prefetch_next_chunk<T>(p, shrink, a);
     if (!has_next && b.rank > 0)
       load_expand<T, kAligned, kHasRankAbove16>(p, expand, b, num_outputs, y);
     if (has_shrink) {
