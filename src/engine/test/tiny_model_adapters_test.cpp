@@ -94,6 +94,38 @@ TEST(TinyModelAdapters, AnswersKeepTheirsToTheEnd) {
   }
 }
 
+/// Its tied head takes rows from the embedding: the head must have them.
+TEST(TinyModelAdapters, AnOwnTokenIsWithinTheHeadThatIsTied) {
+  const Llama base = model::random_llama(testing::tiny_config(), false);
+  const int64_t hidden_size = base.config.hidden_size;
+  const auto values = testing::random_normal<float>(static_cast<size_t>(200 * hidden_size));
+  const auto bytes = [&](int64_t rows) {
+    return std::string(reinterpret_cast<const char*>(values.data()),
+                       static_cast<size_t>(rows * hidden_size) * sizeof(float));
+  };
+  Engine engine = testing::TinyModel(base).engine();
+  for (const int token : {199, 200}) {
+    testing::SafetensorsBuilder tensors;
+    tensors.tensor("base_model.model.lm_head.weight", "F32", {200, hidden_size}, bytes(200));
+    tensors.tensor("base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta",
+                   "F32", {1, hidden_size}, bytes(1));
+    const testing::TempFolder folder;
+    folder.write("adapter_model.safetensors", tensors.build());
+    folder.write("adapter_config.json", R"({"peft_type": "LORA", "modules_to_save": ["lm_head"], )"
+                                        R"("trainable_token_indices": [)" +
+                                            std::to_string(token) + "]}");
+    const auto add = [&] { (void)engine.add_adapter("a", folder.path().string()); };
+    if (token < 200) {
+      EXPECT_NO_THROW(add());
+      EXPECT_TRUE(engine.remove_adapter("a"));
+    } else {
+      testing::expect_invalid({"has its own token 200 in its embedding, the head that is tied to "
+                               "it has 200 tokens"},
+                              add);
+    }
+  }
+}
+
 /// More tokens than the base model has, drawn and greedy, beside rows of the base model.
 TEST(TinyModelAdapters, OneMayHaveMoreTokens) {
   const Llama base = model::random_llama(testing::tiny_config(), true);

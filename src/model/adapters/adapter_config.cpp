@@ -63,6 +63,9 @@ class ConfigReader {
     config_.fan_in_fan_out = flag("fan_in_fan_out");
     config_.use_dora = flag("use_dora");
     config_.lora_bias = flag("lora_bias");
+    if (config_.lora_bias && config_.use_dora) {  // PEFT refuses this too
+      unsupported("lora_bias", *find("lora_bias"), "which is not supported with use_dora");
+    }
     config_.ensure_weight_tying = flag("ensure_weight_tying");
     read_saved_modules();
     read_token_indices();

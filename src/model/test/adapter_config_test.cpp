@@ -149,6 +149,7 @@ TEST(AdapterConfig, RefusesWhatComputesSomethingElseByName) {
            {"target_parameters", "[\"w\"]"},
            {"layer_replication", "[[0, 4]]"},
            {"alora_invocation_tokens", "[7], \"use_dora\": true"},
+           {"lora_bias", "true, \"use_dora\": true"},
            {"use_qalora", "true"},
            {"use_bdlora", "{\"nblocks\": 2}"},
            {"arrow_config", "{\"top_k\": 3}"},
