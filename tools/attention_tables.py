@@ -11,6 +11,7 @@ DECODE_PLOT, PREFILL_PLOT = "docs/benchmarks/attention_decode_h200.svg", "docs/b
 # What is measured, or the same for all records of a program.
 NO_CASE = {"floor_us", "us", "samples", "calls_in_graph", "bytes", "tflops", "program", "device", "clocks", "commit", "date", "note", "best_peer",
            "best_peer_us", "times_faster"}
+RACE_PEER = "cuDNN, contiguous"  # of bench/peers/gpu/attention_race.py
 ROPE_LIMIT = 1.15  # times the call without
 PORTABLE_PEER, PREFILL_TARGET = "FlashInfer fa2", 0.95  # of its TFLOP/s
 PORTABLE = (PORTABLE_PEER, "FlashAttention-2, contiguous")  # kernels for every chip from 8.0; the others are for Hopper alone
@@ -144,6 +145,54 @@ def decode_part(results, peers, more_lines=()):
              f"![heddle and its fastest peers]({DECODE_PLOT.rpartition('/')[2]})", "", decode_summary(rows), "",
              "In each cell: heddle, us (the fastest peer) times faster. Bold: above the limit, or slower than that peer.", "",
              *decode_table(rows), "", *rope_lines(records, peers), *other_decode_lines(records), *more_lines]
+    return "\n".join(lines) + "\n"
+
+
+# The race with cuDNN: both in one process, in turns.
+
+
+def race_cells(race):
+    """{(heads, batch, kv_len): {"read", "heddle", RACE_PEER: us}}; of the peer's settings the fastest."""
+    cells = collections.defaultdict(dict)
+    for record in race["records"]:
+        cell = cells[f"{record['q_heads']}/{record['kv_heads']}", record["batch"], record["kv_len"]]
+        name = "read" if record["op"] == "read" else record["peer"]
+        cell[name] = min(record["us"], cell.get(name, record["us"]))
+    return {key: cell for key, cell in cells.items() if {"heddle", RACE_PEER} <= cell.keys()}
+
+
+def with_race(peers, race):
+    """The peers' file with what the race found of its peer."""
+    cells = race_cells(race)
+
+    def joined(record):
+        if record["op"] != "batch_decode" or record.get("rope") or record["head_dim"] != race["records"][0]["head_dim"]:
+            return record
+        cell = cells.get((f"{record['q_heads']}/{record['kv_heads']}", record["batch"], record["kv_len"]))
+        if cell is None:
+            return record
+        return {**record, "peers_us": {**record["peers_us"], RACE_PEER: cell[RACE_PEER]}}
+
+    return {**peers, "records": [joined(record) for record in peers["records"]]}
+
+
+def race_part(race):
+    if race is None:
+        return "No figures yet.\n"
+    cells, versions = race_cells(race), race["versions"]
+    lengths = sorted({length for _, _, length in cells})
+    faster = {key: cell[RACE_PEER] / cell["heddle"] for key, cell in cells.items()}
+    lines = [f"{race['device']['name']}, medians; commit {race['commit'][:7]}, {race['date']}; torch {versions['torch'].partition('+')[0]}, cuDNN "
+             f"{versions['cudnn']}.", "",
+             f"Of {len(cells)} cells heddle is at least as fast in {sum(times >= 1 for times in faster.values())}; "
+             f"{statistics.median(faster.values()):.2f} times as fast in the median, {min(faster.values()):.2f} at the least.", "",
+             "In each cell: heddle, us (cuDNN; a plain read of the bytes) times faster. Bold: slower.", "",
+             *head_of("heads", ["batch", *(f"{length} keys" for length in lengths)])]
+    for heads, batch in dict.fromkeys((heads, batch) for heads, batch, _ in cells):
+        of_batch = [(cells.get((heads, batch, length)), faster.get((heads, batch, length))) for length in lengths]
+        texts = ["" if cell is None else f"{number(cell['heddle'])} ({number(cell[RACE_PEER])}; {number(cell.get('read'))}) "
+                 f"{bold_below_one(times)}" for cell, times in of_batch]
+        lines.append(row_of(heads, [str(batch), *texts]))
     return "\n".join(lines) + "\n"
 
 

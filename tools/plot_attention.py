@@ -17,14 +17,16 @@ import json
 import sys
 
 from attention_tables import (DECODE_PLOT, DECODE_PROGRAM, PORTABLE, PORTABLE_PEER, PREFILL_TARGET, PREFILL_PLOT, PREFILL_PROGRAM,
-                              PROGRAMS, STORE_PROGRAM, by_heads, case_of, decode_part, decode_rows, other_card_lines, peer_of, prefill_cells,
-                              prefill_part, shape_of, store_part)
+                              PROGRAMS, RACE_PEER, STORE_PROGRAM, by_heads, case_of, decode_part, decode_rows, other_card_lines, peer_of,
+                              prefill_cells, prefill_part, race_part, shape_of, store_part, with_race)
 from figure_drawing import LOSS, OTHER, OURS, PEER, bar_plot, dot_plot
 from figure_files import (END, MIN_SAMPLES, ROOT, assert_refuses_no_proof, collected, filled, load, made_up_root, run_tool, stale,
                           unwrapped, update, with_best_peer, write_results)
 
 RESULTS, PEERS, PAGE = "bench/results/attention_h200.json", "bench/peers/attention_h200.json", "docs/benchmarks/attention.md"
 OTHER_CARD = "bench/results/attention_h200_other_card.json"
+RACE = "bench/results/attention_race_h200.json"
+BEGIN_RACE = f"<!-- table of {RACE} -->\n"
 BEGIN = {program: f"<!-- table of {RESULTS}, {program} -->\n" for program in PROGRAMS}
 
 
@@ -38,6 +40,12 @@ def collect(reports, peers, old=None):
     if missing:
         sys.exit(f"the records lack {missing}")
     return results
+
+
+def known_peers():
+    """The recorded ones, and that of the race."""
+    peers, race = load(ROOT / PEERS), load(ROOT / RACE)
+    return with_race(peers, race) if race else peers
 
 
 def decode_plot(results):
@@ -62,9 +70,10 @@ def outputs(root):
     other_card = other_card_lines(load(root / OTHER_CARD) or {"records": []}, f"../../{OTHER_CARD}")
     parts = {DECODE_PROGRAM: decode_part(results, peers, other_card), PREFILL_PROGRAM: prefill_part(results, peers),
              STORE_PROGRAM: store_part(results)}
-    page = filled(root / PAGE, {BEGIN[program]: part for program, part in parts.items()})
+    of_line = {BEGIN[program]: part for program, part in parts.items()} | {BEGIN_RACE: race_part(load(root / RACE))}
+    page = filled(root / PAGE, of_line)
     if page is None:
-        sys.exit(f"{PAGE} lacks one of the lines {' '.join(line.strip() for line in BEGIN.values())}")
+        sys.exit(f"{PAGE} lacks one of the lines {' '.join(line.strip() for line in of_line)}")
     files = [(root / PAGE, page)]
     if decode_rows(results):
         files.append((root / DECODE_PLOT, decode_plot(results)))
@@ -100,6 +109,16 @@ def made_up_report(peers):
         for program, records in ((DECODE_PROGRAM, decode), (PREFILL_PROGRAM, prefill), (STORE_PROGRAM, store))]}
 
 
+def made_up_race(peers):
+    """The first cell of decode: heddle takes 8 us, the peer 6 in the better of two settings, a plain read 2."""
+    cell = {key: value for key, value in peers["records"][0].items() if not key.endswith("_us")}
+    facts = [("read", {"op": "read", "peer": "memory"}, 2.0), ("heddle", {"peer": "heddle"}, 8.0), ("slow", {"peer": RACE_PEER}, 7.0),
+             ("fast", {"peer": RACE_PEER}, 6.0)]
+    return {"device": {"name": "NVIDIA H200"}, "commit": "0123456789abcdef", "date": "2026-01-31",
+            "versions": {"torch": "2.11.0+cu130", "cudnn": 91900},
+            "records": [{**cell, "setting": setting, **fact, "us": us, "samples": [us] * MIN_SAMPLES} for setting, fact, us in facts]}
+
+
 def check_page(page):
     assert page.startswith("# Title\n\n") and page.endswith("\nThe end.\n") and "by hand" not in page
     assert "Of 66 cells heddle is at least as fast as the fastest peer in 65" in page and "**0.50**" in page, "a loss stands there"
@@ -116,14 +135,14 @@ def check_page(page):
 def self_test():
     peers = load(ROOT / PEERS)
     report = made_up_report(peers)
-    page = "# Title\n\n" + "".join(f"{line}by hand\n{END}\n" for line in BEGIN.values()) + "The end.\n"
+    page = "# Title\n\n" + "".join(f"{line}by hand\n{END}\n" for line in (*BEGIN.values(), BEGIN_RACE)) + "The end.\n"
     with made_up_root({PEERS: json.dumps(peers), PAGE: page}, RESULTS) as root:
         update(outputs(root), root)
-        assert (root / PAGE).read_text().count("No figures yet.") == 3 and not (root / DECODE_PLOT).exists()
+        assert (root / PAGE).read_text().count("No figures yet.") == 4 and not (root / DECODE_PLOT).exists()
         decode_alone = {**report, "benches": report["benches"][:1]}
         write_results(root / RESULTS, collect([decode_alone], peers))
         update(outputs(root), root)
-        assert (root / PAGE).read_text().count("No figures yet.") == 2 and not (root / PREFILL_PLOT).exists()
+        assert (root / PAGE).read_text().count("No figures yet.") == 3 and not (root / PREFILL_PLOT).exists()
         others_alone = {**report, "benches": report["benches"][1:]}
         write_results(root / RESULTS, collect([others_alone], peers, load(root / RESULTS)))
         assert load(root / RESULTS)["records"] == collect([report], peers)["records"]
@@ -139,10 +158,17 @@ def self_test():
         write_results(root / OTHER_CARD, collect([report], peers))
         update(outputs(root), root)
         assert "65 cells are within the limit, and in 65 heddle is" in unwrapped((root / PAGE).read_text())
+        race = made_up_race(peers)
+        write_results(root / RACE, race)
+        update(outputs(root), root)
+        assert "| 32/8 | 1 | 8.00 (6.00; 2.00) **0.75** |" in (root / PAGE).read_text()
+        assert "Of 1 cells heddle is at least as fast in 0; 0.75" in unwrapped((root / PAGE).read_text())
+        joined = [record["peers_us"] for record in with_race(peers, race)["records"]]
+        assert [us[RACE_PEER] for us in joined if RACE_PEER in us] == [6.0], "the fastest setting, in the one cell"
         (root / PAGE).write_text((root / PAGE).read_text().replace("**0.50**", "1.50"))
         assert stale(outputs(root)) == [root / PAGE], "a table changed by hand is noticed"
     assert_refuses_no_proof(lambda reports: collect(reports, peers), report, (lambda r: r["benches"][0]["records"].pop(1), "lack"))
 
 
 if __name__ == "__main__":
-    sys.exit(run_tool(__doc__, RESULTS, lambda reports, old: collect(reports, load(ROOT / PEERS), old), outputs, self_test))
+    sys.exit(run_tool(__doc__, RESULTS, lambda reports, old: collect(reports, known_peers(), old), outputs, self_test))
