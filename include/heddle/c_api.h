@@ -634,7 +634,34 @@ heddle_status heddle_sample(heddle_context* context, DLTensor* token_ids, DLTens
                             const DLTensor* logits, const heddle_sampling_table* table);
 heddle_status heddle_greedy(heddle_context* context, DLTensor* token_ids, DLTensor* logprobs,
                             const DLTensor* logits);
+/* Log-probabilities of given tokens and the most likely ones.   logprobs [num_rows] f32; top_ids
+   [num_rows, k] i32 and top_logprobs [num_rows, k] f32, both may be NULL; token_ids [num_rows] */
+heddle_status heddle_token_logprobs(heddle_context* context, DLTensor* logprobs, DLTensor* top_ids,
+                                    DLTensor* top_logprobs, const DLTensor* logits,
+                                    const DLTensor* token_ids);
 size_t heddle_sample_workspace_bytes(int64_t num_rows, int64_t vocab_size);
+
+/* What heddle_adjust_logits changes: row r has the entries [indptr[r], indptr[r + 1]), by ascending
+   id of their tokens. */
+typedef struct heddle_logit_adjustments {
+  const DLTensor* indptr;        /* [num_rows + 1] i32 */
+  const DLTensor* token_ids;     /* [num_entries] i32 */
+  const DLTensor* prompt_counts; /* [num_entries] i32: how often it is in the prompt */
+  const DLTensor* output_counts; /* [num_entries] i32: how often it is in the answer so far */
+  const DLTensor* bias;          /* [num_entries] f32; -infinity: the token is not drawn */
+  const DLTensor* repetition;    /* [num_rows] f32; 1: off */
+  const DLTensor* presence;      /* [num_rows] f32; 0: off */
+  const DLTensor* frequency;     /* [num_rows] f32; 0: off */
+} heddle_logit_adjustments;
+
+/* Penalties and biases.   logits [num_rows, vocab_size] f32, in place; saved [num_entries] f32: the
+   logits of before, may be NULL */
+heddle_status heddle_adjust_logits(heddle_context* context, DLTensor* logits, DLTensor* saved,
+                                   const heddle_logit_adjustments* adjustments);
+/* Puts the saved logits back; reads indptr and token_ids alone. */
+heddle_status heddle_restore_logits(heddle_context* context, DLTensor* logits,
+                                    const DLTensor* saved,
+                                    const heddle_logit_adjustments* adjustments);
 
 /* ---- Verification of drafts: heddle/ops/verify.h --------------------------------------------- */
 

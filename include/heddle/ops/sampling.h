@@ -40,7 +40,55 @@ void sample(const ExecContext& ctx, TensorView token_ids, TensorView logprobs,
 void greedy(const ExecContext& ctx, TensorView token_ids, TensorView logprobs,
             ConstTensorView logits);
 
+/// Log-probabilities of given tokens, and the most likely ones.
+///   logprobs [num_rows] f32; top_ids [num_rows, k] i32 and top_logprobs [num_rows, k] f32, both or
+///   neither; logits [num_rows, vocab_size] f32; token_ids [num_rows] i32|i64
+/// logprobs[t] = log softmax(logits[t])[token_ids[t]], the very bits that sample gives for a token;
+/// NaN for an id out of range. top_ids[t] are the k tokens of the largest logits, 1 <= k <=
+/// vocab_size, in sample's order of choice: larger ones first, equal ones by id. A row depends on
+/// its own logits alone. NaN logits count as -inf; in a row of nothing else all logprobs are -inf.
+void token_logprobs(const ExecContext& ctx, TensorView logprobs, TensorView top_ids,
+                    TensorView top_logprobs, ConstTensorView logits, ConstTensorView token_ids);
+
 /// Throws kInvalidArgument for extents below 0 or above 2^40.
 [[nodiscard]] size_t sample_workspace_bytes(int64_t num_rows, int64_t vocab_size);
+
+/// What `adjust_logits` changes, as flat arrays without gaps on the context's device: row r has the
+/// entries [indptr[r], indptr[r + 1]), one for each token that something is asked of, by ascending
+/// id. A row that asks nothing has none and costs nothing.
+struct LogitAdjustments {
+  ConstTensorView indptr{};         // [num_rows + 1] i32
+  ConstTensorView token_ids{};      // [num_entries] i32; those out of range are left out
+  ConstTensorView prompt_counts{};  // [num_entries] i32: how often it is in the prompt
+  ConstTensorView output_counts{};  // [num_entries] i32: how often it is in the answer so far
+  ConstTensorView bias{};           // [num_entries] f32; -infinity: the token is not drawn
+  ConstTensorView repetition{};     // [num_rows] f32; 1: off
+  ConstTensorView presence{};       // [num_rows] f32; 0: off
+  ConstTensorView frequency{};      // [num_rows] f32; 0: off
+};
+
+/// Changes the logits of the entries' tokens, before tokens are picked.
+///   logits [num_rows, vocab_size] f32, in place; saved [num_entries] f32 or absent: the logits of
+///   before
+/// For each entry, in this order and in f64, rounded to f32 once:
+///   x = logit + bias;
+///   x = x > 0 ? x / repetition : x * repetition, where prompt_counts + output_counts > 0;
+///   x = x - frequency * output_counts;
+///   x = x - presence, where output_counts > 0.
+/// So repetition looks at prompt and answer, as RepetitionPenaltyLogitsProcessor of transformers
+/// does (Keskar et al. 2019, arXiv 1909.05858), frequency and presence at the answer alone, as
+/// vLLM's apply_penalties and OpenAI's API. The order is that of vLLM's sampler: bias and what is
+/// forbidden, then the penalties. All other logits keep their bits. A row depends on its own logits
+/// and entries alone; CPU and GPU give the same bits.
+/// With HEDDLE_VALIDATE=1 an indptr that does not ascend or passes num_entries, ids of a row that
+/// do not ascend, negative counts, a bias that is NaN, a repetition that is not finite or not above
+/// 0, and a presence or frequency that is not finite are errors.
+void adjust_logits(const ExecContext& ctx, TensorView logits, TensorView saved,
+                   const LogitAdjustments& adjustments);
+
+/// Puts the saved logits back: after adjust_logits(logits, saved, a) all logits have their bits
+/// again. Of the adjustments indptr and token_ids are read.
+void restore_logits(const ExecContext& ctx, TensorView logits, ConstTensorView saved,
+                    const LogitAdjustments& adjustments);
 
 }  // namespace heddle

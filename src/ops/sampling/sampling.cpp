@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "heddle/core/check.h"
 #include "heddle/core/product.h"
 #include "heddle/core/validate.h"
 
+#include "cpu/index_array.h"
 #include "cpu/philox.h"
 #include "ops/sampling/draw.h"
 #include "ops/sampling/sampling_kernels.h"
@@ -39,18 +41,23 @@ struct Outputs {
   }
 };
 
-/// Binds `rows`; the vocabulary must not be empty, and its ids must fit i32.
-void check_arguments(const ExecContext& ctx, const char* op, const Outputs& outputs,
-                     const ConstTensorView& logits, Dim& rows) {
-  check_cpu(ctx, op);
-  check_device(
-      ctx, {{"token_ids", outputs.token_ids}, {"logprobs", outputs.logprobs}, {"logits", logits}});
-  Dim vocab("vocab_size");
+/// Binds both; the vocabulary must not be empty, and its ids must fit i32.
+void check_logits(const ExecContext& ctx, const ConstTensorView& logits, Dim& rows, Dim& vocab) {
+  check_device(ctx, {{"logits", logits}});
   check_shape("logits", logits, {&rows, &vocab});
   check_dtype("logits", logits, {DType::kFloat32});
   check_unit_stride("logits", logits);
   HEDDLE_CHECK(vocab.value() >= 1 && vocab.value() <= std::numeric_limits<int32_t>::max(),
                "logits.size(1) is ", vocab.value(), ", expected 1 to 2147483647");
+}
+
+/// Binds `rows`.
+void check_arguments(const ExecContext& ctx, const char* op, const Outputs& outputs,
+                     const ConstTensorView& logits, Dim& rows) {
+  check_cpu(ctx, op);
+  check_device(ctx, {{"token_ids", outputs.token_ids}, {"logprobs", outputs.logprobs}});
+  Dim vocab("vocab_size");
+  check_logits(ctx, logits, rows, vocab);
   check_shape("token_ids", outputs.token_ids, {&rows});
   check_dtype("token_ids", outputs.token_ids, {DType::kInt32, DType::kInt64});
   if (outputs.logprobs) {
@@ -95,14 +102,28 @@ LogitRow row_of(const ConstTensorView& logits, int64_t row) {
   return {logits.data<float>() + row * logits.stride(0), logits.size(1)};
 }
 
-/// log softmax(logits)[token]: logit - largest is exact in f64, and the sum of the weights is at
-/// least 1.
-float logprob_of(const LogitRow& row, float largest, int64_t token) {
-  const float logit = row.logits[token];
-  const double below = logit == largest ? 0.0 : double{logit} - double{largest};
-  return static_cast<float>(below -
-                            std::log(cpu::sampling::sum_weights(row, largest, 1.0f, nullptr)));
-}
+/// Log-probabilities of tokens of one row; the sum over the row is computed once.
+class RowLogprobs {
+ public:
+  /// `largest` is the largest logit of the row.
+  RowLogprobs(const LogitRow& row, float largest) : row_(row), largest_(largest) {
+    if (largest_ > -kInfinity) {
+      log_sum_ = std::log(cpu::sampling::sum_weights(row, largest_, 1.0f, nullptr));
+    }
+  }
+  /// logit - largest is exact in f64, and the sum of the weights is at least 1.
+  [[nodiscard]] float operator[](int64_t token) const {
+    const float logit = row_.logits[token];
+    if (largest_ == -kInfinity || logit != logit) return -kInfinity;
+    const double below = logit == largest_ ? 0.0 : double{logit} - double{largest_};
+    return static_cast<float>(below - log_sum_);
+  }
+
+ private:
+  LogitRow row_;
+  float largest_;
+  double log_sum_ = 0.0;
+};
 
 /// Writes the outputs of one row; draws with `scratch` unless that is nullptr or the row is greedy.
 void pick_token(const Outputs& outputs, const ConstTensorView& logits, const SamplingTable& table,
@@ -123,10 +144,69 @@ void pick_token(const Outputs& outputs, const ConstTensorView& logits, const Sam
   } else {
     token = cpu::sampling::first_token_with(row, largest);
   }
-  outputs.write(row_index, token, outputs.logprobs ? logprob_of(row, largest, token) : 0.0f);
+  outputs.write(row_index, token, outputs.logprobs ? RowLogprobs(row, largest)[token] : 0.0f);
+}
+
+/// The tokens of the k = top_ids.size() largest logits, in the order of choice: a list that is kept
+/// sorted, and few of the logits get into it.
+void find_top(const LogitRow& row, std::span<int32_t> top_ids) {
+  const auto logit = [&row](int64_t token) {
+    const float x = row.logits[token];
+    return x == x ? x : -kInfinity;
+  };
+  size_t found = 0;
+  for (int64_t token = 0; token < row.vocab_size; ++token) {
+    const float x = logit(token);
+    if (found == top_ids.size() && !(x > logit(top_ids[found - 1]))) continue;
+    size_t place = found < top_ids.size() ? found++ : found - 1;
+    for (; place > 0 && x > logit(top_ids[place - 1]); --place) top_ids[place] = top_ids[place - 1];
+    top_ids[place] = static_cast<int32_t>(token);
+  }
 }
 
 }  // namespace
+
+void token_logprobs(const ExecContext& ctx, TensorView logprobs, TensorView top_ids,
+                    TensorView top_logprobs, ConstTensorView logits, ConstTensorView token_ids) {
+  check_cpu(ctx, "token_logprobs");
+  Dim rows("num_rows"), vocab("vocab_size"), k("k");
+  check_logits(ctx, logits, rows, vocab);
+  check_device(ctx, {{"logprobs", logprobs},
+                     {"top_ids", top_ids},
+                     {"top_logprobs", top_logprobs},
+                     {"token_ids", token_ids}});
+  check_shape("logprobs", logprobs, {&rows});
+  check_dtype("logprobs", logprobs, {DType::kFloat32});
+  check_shape("token_ids", token_ids, {&rows});
+  check_dtype("token_ids", token_ids, {DType::kInt32, DType::kInt64});
+  HEDDLE_CHECK(bool(top_ids) == bool(top_logprobs), top_ids ? "top_logprobs" : "top_ids",
+               " is absent, expected both top_ids and top_logprobs or neither");
+  if (top_ids) {
+    check_shape("top_ids", top_ids, {&rows, &k});
+    check_dtype("top_ids", top_ids, {DType::kInt32});
+    check_unit_stride("top_ids", top_ids);
+    check_shape("top_logprobs", top_logprobs, {&rows, &k});
+    check_dtype("top_logprobs", top_logprobs, {DType::kFloat32});
+    check_unit_stride("top_logprobs", top_logprobs);
+    HEDDLE_CHECK(k.value() >= 1 && k.value() <= vocab.value(), "top_ids.size(1) is ", k.value(),
+                 ", expected 1 to vocab_size = ", vocab.value());
+  }
+  const cpu::IndexArray tokens(token_ids);
+  parallel_for(ctx, rows.value(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const LogitRow row = row_of(logits, r);
+      const RowLogprobs logprob(row, cpu::sampling::largest_logit(row));
+      const bool is_token = tokens[r] >= 0 && tokens[r] < row.vocab_size;
+      logprobs.data<float>()[r * logprobs.stride(0)] =
+          is_token ? logprob[tokens[r]] : std::numeric_limits<float>::quiet_NaN();
+      if (!top_ids) continue;
+      const std::span ids(top_ids.data<int32_t>() + r * top_ids.stride(0), size_t(k.value()));
+      find_top(row, ids);
+      float* const top = top_logprobs.data<float>() + r * top_logprobs.stride(0);
+      for (size_t i = 0; i < ids.size(); ++i) top[i] = logprob[ids[i]];
+    }
+  });
+}
 
 size_t sample_workspace_bytes(int64_t num_rows, int64_t vocab_size) {
   check_extent("num_rows", num_rows);

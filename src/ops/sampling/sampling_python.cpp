@@ -32,12 +32,56 @@ void pick(nb::handle token_ids, nb::handle logprobs, nb::handle logits) {
   call.run_on_cpu([&](const ExecContext& ctx) { greedy(ctx, ids, logs, rows); });
 }
 
+void score(nb::handle logprobs, nb::handle top_ids, nb::handle top_logprobs, nb::handle logits,
+           nb::handle token_ids) {
+  Call call;
+  const TensorView logs = call.out("logprobs", logprobs);
+  const TensorView ids = call.optional_out("top_ids", top_ids);
+  const TensorView top_logs = call.optional_out("top_logprobs", top_logprobs);
+  const ConstTensorView rows = call.in("logits", logits);
+  const ConstTensorView tokens = call.in("token_ids", token_ids);
+  call.run_on_cpu(
+      [&](const ExecContext& ctx) { token_logprobs(ctx, logs, ids, top_logs, rows, tokens); });
+}
+
+void adjust(nb::handle logits, nb::handle saved, nb::handle indptr, nb::handle token_ids,
+            nb::handle prompt_counts, nb::handle output_counts, nb::handle bias,
+            nb::handle repetition, nb::handle presence, nb::handle frequency) {
+  Call call;
+  const TensorView rows = call.out("logits", logits);
+  const TensorView before = call.optional_out("saved", saved);
+  const LogitAdjustments adjustments{.indptr = call.in("indptr", indptr),
+                                     .token_ids = call.in("token_ids", token_ids),
+                                     .prompt_counts = call.in("prompt_counts", prompt_counts),
+                                     .output_counts = call.in("output_counts", output_counts),
+                                     .bias = call.in("bias", bias),
+                                     .repetition = call.in("repetition", repetition),
+                                     .presence = call.in("presence", presence),
+                                     .frequency = call.in("frequency", frequency)};
+  call.run([&](const ExecContext& ctx) { adjust_logits(ctx, rows, before, adjustments); });
+}
+
+void restore(nb::handle logits, nb::handle saved, nb::handle indptr, nb::handle token_ids) {
+  Call call;
+  const TensorView rows = call.out("logits", logits);
+  const ConstTensorView before = call.in("saved", saved);
+  const LogitAdjustments adjustments{.indptr = call.in("indptr", indptr),
+                                     .token_ids = call.in("token_ids", token_ids)};
+  call.run([&](const ExecContext& ctx) { restore_logits(ctx, rows, before, adjustments); });
+}
+
 }  // namespace
 
 void bind_sampling(nb::module_& m) {
   m.def("sample", &draw, "token_ids"_a, "logprobs"_a.none(), "logits"_a, "temperature"_a, "top_k"_a,
         "top_p"_a, "min_p"_a, "seed"_a, "step"_a);
   m.def("greedy", &pick, "token_ids"_a, "logprobs"_a.none(), "logits"_a);
+  m.def("token_logprobs", &score, "logprobs"_a, "top_ids"_a.none(), "top_logprobs"_a.none(),
+        "logits"_a, "token_ids"_a);
+  m.def("adjust_logits", &adjust, "logits"_a, "saved"_a.none(), "indptr"_a, "token_ids"_a,
+        "prompt_counts"_a, "output_counts"_a, "bias"_a, "repetition"_a, "presence"_a,
+        "frequency"_a);
+  m.def("restore_logits", &restore, "logits"_a, "saved"_a, "indptr"_a, "token_ids"_a);
 }
 
 }  // namespace heddle::python

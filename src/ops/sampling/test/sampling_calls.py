@@ -18,5 +18,39 @@ CALLS = {
         ],
         {},
     ),
+    "adjust_logits": lambda: (
+        [
+            randn(3, 20),
+            zeros(3),
+            tensor([0, 2, 2, 3], dtype=torch.int32),
+            tensor([1, 5, 19], dtype=torch.int32),
+            tensor([0, 1, 2], dtype=torch.int32),
+            tensor([3, 0, 1], dtype=torch.int32),
+            tensor([0.5, -1.0, 2.0]),
+            tensor([1.5, 1.0, 0.8]),
+            full((3,), 0.5),
+            full((3,), 0.25),
+        ],
+        {},
+    ),
+    "restore_logits": lambda: (
+        [
+            randn(2, 20),
+            tensor([1.0, 2.0]),
+            tensor([0, 1, 2], dtype=torch.int32),
+            tensor([3, 4], dtype=torch.int32),
+        ],
+        {},
+    ),
+    "token_logprobs": lambda: (
+        [
+            zeros(3),
+            full((3, 2), -1, dtype=torch.int32),
+            zeros(3, 2),
+            randn(3, 20),
+            tensor([1, 19, 0]),
+        ],
+        {},
+    ),
     "greedy": lambda: ([full((3,), -1), None, randn(3, 20)], {}),
 }
