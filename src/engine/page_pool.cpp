@@ -42,6 +42,22 @@ std::optional<RowPages> PagePool::reserve(int64_t num_pages) {
   return pages;
 }
 
+std::optional<RowPages> PagePool::reserve_behind(const RowPages& other, int64_t num_shared,
+                                                 int64_t num_pages) {
+  HEDDLE_CHECK(num_shared <= std::ssize(other.ids_) && num_shared <= num_pages, "the row shares ",
+               num_shared, " KV pages, the other has ", other.ids_.size(), " of ", num_pages);
+  if (std::ssize(others_) < next_) others_.resize(static_cast<size_t>(next_));
+  std::vector<PageId> ids;
+  ids.reserve(static_cast<size_t>(num_pages));
+  std::optional<RowPages> pages = reserve(num_pages - num_shared);
+  if (!pages) return std::nullopt;
+  ids.assign(other.ids_.begin(), other.ids_.begin() + num_shared);
+  for (const PageId page : ids) ++others_[static_cast<size_t>(page)];
+  pages->ids_ = std::move(ids);
+  pages->num_reserved_ = num_pages;
+  return pages;
+}
+
 PageId PagePool::take() noexcept {
   if (released_.empty()) return static_cast<PageId>(next_++);
   const PageId page = released_.back();
@@ -50,8 +66,16 @@ PageId PagePool::take() noexcept {
 }
 
 void PagePool::give_back(const RowPages& pages) noexcept {
-  released_.insert(released_.end(), pages.ids_.begin(), pages.ids_.end());
   num_free_ += pages.num_reserved_;
+  for (const PageId page : pages.ids_) {
+    const auto i = static_cast<size_t>(page);
+    if (i < others_.size() && others_[i] > 0) {
+      --others_[i];
+      --num_free_;  // another row has it
+    } else {
+      released_.push_back(page);
+    }
+  }
 }
 
 }  // namespace heddle

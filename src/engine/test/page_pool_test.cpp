@@ -1,5 +1,6 @@
 #include "engine/page_pool.h"
 
+#include <algorithm>
 #include <list>
 #include <set>
 
@@ -71,6 +72,48 @@ TEST(PagePool, ReusesThePageThatWasReleasedLast) {
   std::optional<RowPages> c = pool.reserve(1);
   c->grow_to(1);
   EXPECT_EQ(c->ids()[0], page);
+}
+
+TEST(PagePool, SharedPagesAreFreeWhenTheLastOfTheirRowsIsGone) {
+  std::vector<int> order{0, 1, 2};
+  do {
+    PagePool pool(12);
+    std::vector<std::optional<RowPages>> rows;
+    rows.push_back(pool.reserve(5));
+    rows[0]->grow_to(4);
+    for (int i = 0; i < 2; ++i) rows.push_back(pool.reserve_behind(*rows[0], 3, 6));
+    EXPECT_EQ(pool.num_free(), 12 - 5 - 3 - 3);
+    EXPECT_FALSE(pool.reserve_behind(*rows[0], 3, 5));
+    for (int i = 1; i < 3; ++i) {
+      rows[size_t(i)]->grow_to(6);
+      EXPECT_TRUE(std::ranges::equal(rows[size_t(i)]->ids().first(3), rows[0]->ids().first(3)));
+    }
+    for (const int i : order) {
+      rows[size_t(i)].reset();
+      std::set<PageId> held;
+      int64_t num_reserved = 0;
+      for (size_t r = 0; r < rows.size(); ++r) {
+        if (!rows[r]) continue;
+        held.insert(rows[r]->ids().begin(), rows[r]->ids().end());
+        num_reserved += r == 0 ? 1 : 0;  // of its five it has taken four
+      }
+      EXPECT_EQ(pool.num_free(), 12 - std::ssize(held) - num_reserved);
+      // What is free can be taken, and is none of what is held.
+      std::optional<RowPages> rest = pool.reserve(pool.num_free());
+      rest->grow_to(12 - std::ssize(held) - num_reserved);
+      for (const PageId page : rest->ids()) EXPECT_FALSE(held.contains(page));
+    }
+    EXPECT_EQ(pool.num_free(), 12);
+  } while (std::ranges::next_permutation(order).found);
+}
+
+TEST(PagePool, SharesOnlyWhatTheOtherRowHasTaken) {
+  PagePool pool(10);
+  std::optional<RowPages> row = pool.reserve(5);
+  row->grow_to(2);
+  EXPECT_EQ(testing::message_of([&] { (void)pool.reserve_behind(*row, 3, 6); }),
+            "the row shares 3 KV pages, the other has 2 of 6");
+  EXPECT_EQ(pool.num_free(), 5);
 }
 
 TEST(PagePool, AFailureSetsNothingAside) {
