@@ -30,6 +30,10 @@ class Message(Structure):
     _fields_ = [("role", String), ("content", String)]
 
 
+class TokenBias(Structure):
+    _fields_ = [("token", c_int32), ("bias", c_float)]
+
+
 class Event(Structure):
     _fields_ = [("request", c_int64), ("text", String), ("finish_reason", c_int32), ("answer", String),
                 ("token_ids", POINTER(c_int32)), ("logprobs", POINTER(c_float)), ("num_tokens", c_size_t),
@@ -45,6 +49,10 @@ class Request(Structure):
                 ("temperature", c_float), ("top_k", c_int32), ("top_p", c_float), ("min_p", c_float), ("seed", c_int64),
                 ("stop", POINTER(String)), ("num_stop", c_size_t), ("ignore_end", c_bool), ("tools_json", String),
                 ("documents_json", String), ("template_kwargs_json", String), ("add_generation_prompt", c_bool),
+                ("repetition_penalty", c_float), ("presence_penalty", c_float), ("frequency_penalty", c_float),
+                ("logit_bias", POINTER(TokenBias)), ("num_logit_bias", c_size_t), ("min_tokens", c_int64),
+                ("stop_token_ids", POINTER(c_int32)), ("num_stop_token_ids", c_size_t),
+                ("bad_words", POINTER(String)), ("num_bad_words", c_size_t),
                 ("on_event", CALLBACK), ("user_data", c_void_p)]
 
 

@@ -60,6 +60,76 @@ int64_t read_kv_memory(const std::string& text) {
   return *bytes;
 }
 
+/// ID=BIAS
+TokenBias read_bias(const std::string& text) {
+  TokenBias bias;
+  const size_t at = text.find('=');
+  const bool is_bias = at != std::string::npos &&
+                       CLI::detail::lexical_cast(text.substr(0, at), bias.token) &&
+                       CLI::detail::lexical_cast(text.substr(at + 1), bias.bias) &&
+                       bias.token >= 0 && bias.bias >= -100.0f && bias.bias <= 100.0f;
+  HEDDLE_CHECK(is_bias, "--logit-bias ", text,
+               ": expected a token id and a number from -100 to 100, such as 42=-1.5");
+  return bias;
+}
+
+void add_penalty_options(CLI::App& command, AnswerOptions& options) {
+  constexpr const char* kGroup = "Answers";
+  SamplingOptions& sampling = options.sampling;
+  command
+      .add_option(
+          "--repetition-penalty", sampling.repetition_penalty,
+          "Divides logits above 0 of tokens in prompt and answer, multiplies others; 1: off")
+      ->capture_default_str()
+      ->check(number_in(std::numeric_limits<float>::min(), 1e6f))
+      ->type_name("X")
+      ->group(kGroup);
+  command
+      .add_option("--frequency-penalty", sampling.frequency_penalty,
+                  "Taken from a token's logit each time that it is in the answer, -2 to 2; 0: off")
+      ->capture_default_str()
+      ->check(number_in(-2.0f, 2.0f))
+      ->type_name("X")
+      ->group(kGroup);
+  command
+      .add_option("--presence-penalty", sampling.presence_penalty,
+                  "Taken from the logits of tokens in the answer, -2 to 2; 0: off")
+      ->capture_default_str()
+      ->check(number_in(-2.0f, 2.0f))
+      ->type_name("X")
+      ->group(kGroup);
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--logit-bias",
+          [&options](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) options.logit_bias.push_back(read_bias(text));
+          },
+          "Added to a token's logit, -100 to 100; may be given many times")
+      ->allow_extra_args(false)
+      ->type_name("ID=X")
+      ->group(kGroup);
+  command
+      .add_option("--min-tokens", options.min_tokens,
+                  "Tokens of an answer before anything but --max-tokens ends it")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N")
+      ->group(kGroup);
+  command
+      .add_option("--stop-token-id", options.stop_token_ids,
+                  "A token that ends an answer; may be given many times")
+      ->allow_extra_args(false)
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("ID")
+      ->group(kGroup);
+  command
+      .add_option("--bad-word", options.bad_words,
+                  "A word that answers do not have; may be given many times")
+      ->allow_extra_args(false)
+      ->type_name("TEXT")
+      ->group(kGroup);
+}
+
 void add_engine_options(CLI::App& command, EngineOptions& engine) {
   constexpr const char* kGroup = "Engine";
   command.add_option("-t,--threads", engine.num_threads, "Threads; 0: one per processor")
@@ -262,6 +332,7 @@ void add_answer_options(CLI::App& command, AnswerOptions& options) {
       ->allow_extra_args(false)
       ->type_name("TEXT")
       ->group(kGroup);
+  add_penalty_options(command, options);
   command.add_option("--seed", sampling.seed, "Row i without a seed draws with this number + i")
       ->capture_default_str()
       ->type_name("N")

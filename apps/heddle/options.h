@@ -29,6 +29,10 @@ struct AnswerOptions {
   int64_t max_tokens = 256;
   SamplingOptions sampling;  // row i draws with seed + i
   std::vector<std::string> stop;
+  std::vector<TokenBias> logit_bias;
+  int64_t min_tokens = 0;
+  std::vector<int32_t> stop_token_ids;
+  std::vector<std::string> bad_words;
 };
 
 struct GenerateOptions {

@@ -154,6 +154,11 @@ typedef struct heddle_message {
   heddle_string role, content;
 } heddle_message;
 
+typedef struct heddle_token_bias {
+  int32_t token;
+  float bias; /* -100 to 100 */
+} heddle_token_bias;
+
 /* What heddle::Request says of each. One of the four prompts is given: messages and messages_json
    go through the model's chat template, text and token_ids are taken as they are. */
 typedef struct heddle_engine_request {
@@ -178,6 +183,18 @@ typedef struct heddle_engine_request {
   /* For conversations alone, JSON. */
   heddle_string tools_json, documents_json, template_kwargs_json;
   bool add_generation_prompt; /* true */
+
+  /* Formulas and order: heddle/engine/request.h, heddle/ops/sampling.h. */
+  float repetition_penalty; /* 1: off; above 0; of tokens in prompt and answer, as transformers */
+  float presence_penalty;   /* 0: off; -2 to 2; of tokens in the answer, as vLLM */
+  float frequency_penalty;  /* 0: off; -2 to 2; for each time a token is in the answer */
+  const heddle_token_bias* logit_bias; /* NULL; each token once */
+  size_t num_logit_bias;               /* 0 */
+  int64_t min_tokens;             /* 0; of the answer, before anything but its length ends it */
+  const int32_t* stop_token_ids;  /* NULL; end the answer as the end token does */
+  size_t num_stop_token_ids;      /* 0 */
+  const heddle_string* bad_words; /* NULL; words that the answer must not have */
+  size_t num_bad_words;           /* 0 */
 
   heddle_engine_callback on_event; /* NULL: the events are for heddle_engine_poll */
   void* user_data;                 /* NULL; goes to on_event */

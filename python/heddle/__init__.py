@@ -20,6 +20,7 @@ from heddle._core import (
     set_num_threads,
 )
 from heddle._llm import LLM
+from heddle._sampling import Sampling
 
 if hasattr(sys.modules.get("torch"), "library"):  # not while torch is still being imported
     import heddle.torch
@@ -34,6 +35,7 @@ __all__ = [
     "PackedWeight",
     "PageTable",
     "PagedKv",
+    "Sampling",
     "Stream",
     "__version__",
     "has_cuda",

@@ -9,11 +9,15 @@ import pathlib
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from heddle import _core
 from heddle._answers import Answer, Stream, answer_of, raise_error
 from heddle._progress import Progress, is_watched
+from heddle._sampling import Sampling, set_options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Message: TypeAlias = Mapping[str, Any]
 """`{"role": "user", "content": "Hi"}`, and the further fields that docs/command_line.md lists."""
@@ -231,6 +235,7 @@ class LLM:
         top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
         stop: str | Sequence[str] = (), ignore_end: bool = False,
         keep_going: bool = False, progress: bool | None = None,
+        **sampling: Unpack[Sampling],
     ) -> Answer: ...
     @overload
     def generate(
@@ -241,6 +246,7 @@ class LLM:
         top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
         stop: str | Sequence[str] = (), ignore_end: bool = False,
         keep_going: bool = False, progress: bool | None = None,
+        **sampling: Unpack[Sampling],
     ) -> list[Answer]: ...
     def generate(
         self,
@@ -250,6 +256,7 @@ class LLM:
         top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
         stop: str | Sequence[str] = (), ignore_end: bool = False,
         keep_going: bool = False, progress: bool | None = None,
+        **sampling: Unpack[Sampling],
     ) -> Answer | list[Answer]:
         """Goes on where the prompts end, without a chat template, as `heddle generate --raw` does.
 
@@ -267,6 +274,7 @@ class LLM:
             ignore_end: The end token does not end an answer.
             keep_going: A prompt that cannot run has an answer with its error; else it raises.
             progress: As in the class; None: for lists of several prompts.
+            **sampling: Penalties, biases and further ends of an answer: `heddle.Sampling`.
 
         Raises:
             ValueError: A prompt cannot run: an unknown adapter, a value out of its range, more
@@ -279,6 +287,7 @@ class LLM:
             self._requests(
                 fields, adapter, seed, max_tokens=max_tokens, temperature=temperature, top_k=top_k,
                 top_p=top_p, min_p=min_p, stop=_list_of(stop), ignore_end=ignore_end,
+                sampling=sampling,
             ),
             is_one, keep_going, progress,
         )
@@ -296,6 +305,7 @@ class LLM:
         documents: Sequence[Message] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         add_generation_prompt: bool = True,
+        **sampling: Unpack[Sampling],
     ) -> Answer: ...
     @overload
     def chat(
@@ -310,6 +320,7 @@ class LLM:
         documents: Sequence[Message] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         add_generation_prompt: bool = True,
+        **sampling: Unpack[Sampling],
     ) -> list[Answer]: ...
     def chat(
         self,
@@ -323,6 +334,7 @@ class LLM:
         documents: Sequence[Message] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         add_generation_prompt: bool = True,
+        **sampling: Unpack[Sampling],
     ) -> Answer | list[Answer]:
         """Answers conversations through the model's chat template, as `heddle generate` does.
 
@@ -345,6 +357,7 @@ class LLM:
             documents: `{"title": ..., "text": ...}` for the template.
             chat_template_kwargs: Further variables of the template.
             add_generation_prompt: The text ends where the model's answer begins.
+            **sampling: As in `generate`.
 
         Raises:
             ValueError: As `generate`; or the model has no template, or it refuses the conversation.
@@ -360,6 +373,7 @@ class LLM:
             self._requests(
                 fields, adapter, seed, max_tokens=max_tokens, temperature=temperature, top_k=top_k,
                 top_p=top_p, min_p=min_p, stop=_list_of(stop), ignore_end=ignore_end,
+                sampling=sampling,
             ),
             is_one, keep_going, progress,
         )
@@ -370,7 +384,7 @@ class LLM:
         *,
         adapter: str | None = None, max_tokens: int = 256, temperature: float = 0.0,
         top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
-        stop: str | Sequence[str] = (), ignore_end: bool = False,
+        stop: str | Sequence[str] = (), ignore_end: bool = False, **sampling: Unpack[Sampling],
     ) -> Stream:
         """The answer to one prompt of `generate`, piece by piece, for `for` and `async for`.
 
@@ -380,6 +394,7 @@ class LLM:
         request = self._request(
             _plain(prompt), adapter, seed, max_tokens=max_tokens, temperature=temperature,
             top_k=top_k, top_p=top_p, min_p=min_p, stop=_list_of(stop), ignore_end=ignore_end,
+            sampling=sampling,
         )
         return Stream(self._engine, request, adapter, self)
 
@@ -394,6 +409,7 @@ class LLM:
         documents: Sequence[Message] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         add_generation_prompt: bool = True,
+        **sampling: Unpack[Sampling],
     ) -> Stream:
         """The answer to one conversation of `chat`, piece by piece, for `for` and `async for`.
 
@@ -404,15 +420,21 @@ class LLM:
         request = self._request(
             _conversation(conversation, system) | template, adapter, seed, max_tokens=max_tokens,
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, stop=_list_of(stop),
-            ignore_end=ignore_end,
+            ignore_end=ignore_end, sampling=sampling,
         )
         return Stream(self._engine, request, adapter, self)
 
     @staticmethod
     def _request(
-        fields: dict[str, Any], adapter: str | None, seed: int, **options: Any
+        fields: dict[str, Any],
+        adapter: str | None,
+        seed: int,
+        sampling: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> _core.Request:
-        return _core.Request(**fields, adapter=adapter or "", seed=_seed(seed), **options)
+        request = _core.Request(**fields, adapter=adapter or "", seed=_seed(seed), **options)
+        set_options(request, sampling or {})
+        return request
 
     def _requests(
         self, fields: list[dict[str, Any]], adapter: Adapters, seed: int, **options: Any

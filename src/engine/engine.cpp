@@ -13,6 +13,7 @@
 #include "engine/model_runner.h"
 #include "engine/request_check.h"
 #include "engine/row_queue.h"
+#include "engine/sampling/row_adjustment.h"
 #include "engine/scheduler.h"
 #include "engine/text/prompt_tokens.h"
 #include "engine/text/row_text.h"
@@ -73,6 +74,7 @@ struct Engine::State {
   void check_tokens(const Sequence& row) const;
   void fill_row(Sequence& row, const Request& request) const;
   void check_length(const Sequence& row) const;
+  void reserve_adjustments();
   int64_t make_plan();
   void run_step(std::vector<Event>& events);
   void take_token(Sequence& row, int32_t token, float logprob, std::vector<Event>& events);
@@ -138,6 +140,10 @@ void Engine::State::fill_row(Sequence& row, const Request& request) const {
       row.prompt_tokens + std::min(request.max_tokens, options.max_context - row.prompt_tokens);
   check_length(row);
   row.text = TextStream(request.stop);
+  row.min_tokens = request.min_tokens;
+  row.stop_tokens = request.stop_token_ids;
+  row.adjustment =
+      RowAdjustment::make(request, text_of(row.adapter), row.tokens, runner.num_logits(row.slot));
 }
 
 void Engine::State::check_length(const Sequence& row) const {
@@ -147,6 +153,24 @@ void Engine::State::check_length(const Sequence& row) const {
                " tokens and need ", needed, " pages of the KV cache (",
                needed * runner.page_bytes(), " bytes), it has ", num_pages,
                " (kv_memory: ", options.kv_memory, " bytes)");
+}
+
+/// Room for what the running rows ask of their logits; where there is none, those end that were
+/// just admitted.
+void Engine::State::reserve_adjustments() {
+  int64_t num_entries = 0;
+  for (const Sequence& row : queue.running()) {
+    if (row.adjustment != nullptr) num_entries += row.adjustment->most_entries();
+  }
+  if (num_entries == 0) return;
+  try {
+    runner.reserve_adjustments(num_entries);
+  } catch (const std::bad_alloc& failure) {
+    for (auto row = queue.running().begin(); row != queue.running().end();) {
+      Sequence& each = *row++;
+      if (each.adjustment != nullptr && each.num_cached == 0) queue.fail(each, reason_of(failure));
+    }
+  }
 }
 
 /// Lists the running rows, their share of the next step and those that draw a token in it; returns
@@ -203,17 +227,21 @@ void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
   std::string text;
   const RowText& own = text_of(row.adapter);
   const std::vector<int32_t>& end_tokens = own.end_tokens;
-  const bool met_end = !row.ignore_end && std::ranges::find(end_tokens, token) != end_tokens.end();
+  const auto holds = [token](const auto& ends) {
+    return std::ranges::find(ends, token) != ends.end();
+  };
+  const bool met_end = (!row.ignore_end && holds(end_tokens)) || holds(row.stop_tokens);
   if (!met_end) {
     row.tokens.push_back(token);
     row.completion.token_ids.push_back(token);
     row.completion.logprobs.push_back(logprob);
+    if (row.adjustment != nullptr) row.adjustment->count(token);
     std::string bytes;
     // The embedding may have rows that are no token of the tokenizer's: they have no text.
     if (token < own.tokenizer->vocab_size()) {
       own.tokenizer->decode_next(token, row.decoding, bytes);
     }
-    text = row.text.push(bytes);
+    text = row.text.push(bytes, std::ssize(row.completion.token_ids) > row.min_tokens);
   }
   const bool ended = met_end || row.text.stopped() || std::ssize(row.tokens) == row.max_tokens;
   if (ended) text += finish_text(row);
@@ -363,6 +391,7 @@ std::vector<Event> Engine::step() {
     s.fail_running(failure, false);
     return events;
   }
+  s.reserve_adjustments();
   if (!s.queue.running().empty()) s.run_step(events);
   s.adapters.free_unused();
   s.tell_ended(events);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "heddle/c_engine.h"
 #include "heddle/config.h"
@@ -54,6 +55,13 @@ const T* array_of(const char* name, const T* first, size_t count) {
   return first;
 }
 
+std::vector<std::string> strings_of(const char* name, const heddle_string* given, size_t count) {
+  std::vector<std::string> strings;
+  const heddle_string* const first = array_of(name, given, count);
+  for (size_t i = 0; i < count; ++i) strings.push_back(string_of(name, first[i]));
+  return strings;
+}
+
 heddle_string view_of(const std::string& text) { return {text.c_str(), text.size()}; }
 
 Request request_of(const heddle_engine_request& given) {
@@ -75,9 +83,19 @@ Request request_of(const heddle_engine_request& given) {
                       .top_k = given.top_k,
                       .top_p = given.top_p,
                       .min_p = given.min_p,
-                      .seed = given.seed};
-  const heddle_string* stop = array_of("stop", given.stop, given.num_stop);
-  for (size_t i = 0; i < given.num_stop; ++i) request.stop.push_back(string_of("stop", stop[i]));
+                      .seed = given.seed,
+                      .repetition_penalty = given.repetition_penalty,
+                      .presence_penalty = given.presence_penalty,
+                      .frequency_penalty = given.frequency_penalty};
+  const auto* biases = array_of("logit_bias", given.logit_bias, given.num_logit_bias);
+  for (size_t i = 0; i < given.num_logit_bias; ++i) {
+    request.logit_bias.push_back({biases[i].token, biases[i].bias});
+  }
+  request.min_tokens = given.min_tokens;
+  const int32_t* ends = array_of("stop_token_ids", given.stop_token_ids, given.num_stop_token_ids);
+  request.stop_token_ids.assign(ends, ends + given.num_stop_token_ids);
+  request.bad_words = strings_of("bad_words", given.bad_words, given.num_bad_words);
+  request.stop = strings_of("stop", given.stop, given.num_stop);
   request.ignore_end = given.ignore_end;
   request.tools_json = string_of("tools_json", given.tools_json);
   request.documents_json = string_of("documents_json", given.documents_json);
@@ -188,6 +206,7 @@ void heddle_engine_request_init(heddle_engine_request* request) {
   request->top_p = defaults.sampling.top_p;
   request->min_p = defaults.sampling.min_p;
   request->seed = defaults.sampling.seed;
+  request->repetition_penalty = defaults.sampling.repetition_penalty;
   request->add_generation_prompt = defaults.add_generation_prompt;
 }
 

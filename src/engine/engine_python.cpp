@@ -138,6 +138,41 @@ Request request_of(std::optional<std::string> text,
   return request;
 }
 
+/// The rest of a request's options, which are given one by one.
+void bind_options(nb::class_<Request>& request) {
+  const auto sampling = [&request](const char* name, float SamplingOptions::*field) {
+    request.def_prop_rw(
+        name, [field](const Request& r) { return r.sampling.*field; },
+        [field](Request& r, double value) { r.sampling.*field = static_cast<float>(value); });
+  };
+  sampling("repetition_penalty", &SamplingOptions::repetition_penalty);
+  sampling("presence_penalty", &SamplingOptions::presence_penalty);
+  sampling("frequency_penalty", &SamplingOptions::frequency_penalty);
+  using Biases = std::vector<std::pair<int64_t, double>>;
+  request
+      .def_prop_rw(
+          "logit_bias",
+          [](const Request& r) {
+            Biases biases;
+            for (const auto& [token, bias] : r.logit_bias) biases.emplace_back(token, bias);
+            return biases;
+          },
+          [](Request& r, const Biases& biases) {
+            r.logit_bias.clear();
+            for (const auto& [token, bias] : biases) {
+              r.logit_bias.push_back({narrowed("a token id", token), static_cast<float>(bias)});
+            }
+          })
+      .def_rw("min_tokens", &Request::min_tokens)
+      .def_prop_rw(
+          "stop_token_ids", [](const Request& r) { return r.stop_token_ids; },
+          [](Request& r, const std::vector<int64_t>& ids) {
+            r.stop_token_ids.clear();
+            for (const int64_t id : ids) r.stop_token_ids.push_back(narrowed("a token id", id));
+          })
+      .def_rw("bad_words", &Request::bad_words);
+}
+
 using News = std::tuple<RequestId, std::string, std::optional<Completion>>;
 
 /// Waits in short turns, so that ctrl-C is seen; nothing where the time is over.
@@ -264,27 +299,28 @@ void bind_engine(nb::module_& m) {
       .def_ro("weight_bytes", &ModelInfo::weight_bytes)
       .def_ro("settings_path", &ModelInfo::settings_path)
       .def_ro("unread_settings", &ModelInfo::unread_settings);
-  nb::class_<Request>(m, "Request")
-      .def(
-          "__init__",
-          [](Request* self, std::optional<std::string> text,
-             const std::optional<std::vector<int64_t>>& token_ids,
-             const std::vector<std::pair<std::string, std::string>>& messages,
-             std::string messages_json, std::string adapter, int64_t max_tokens, double temperature,
-             int64_t top_k, double top_p, double min_p, int64_t seed, std::vector<std::string> stop,
-             bool ignore_end, std::string tools_json, std::string documents_json,
-             std::string template_kwargs_json, bool add_generation_prompt) {
-            new (self) Request(request_of(
-                std::move(text), token_ids, messages, std::move(messages_json), std::move(adapter),
-                max_tokens, temperature, top_k, top_p, min_p, seed, std::move(stop), ignore_end,
-                std::move(tools_json), std::move(documents_json), std::move(template_kwargs_json),
-                add_generation_prompt));
-          },
-          nb::kw_only(), "text"_a = nb::none(), "token_ids"_a = nb::none(),
-          "messages"_a = std::vector<std::pair<std::string, std::string>>(), "messages_json"_a = "",
-          "adapter"_a = "", "max_tokens"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a,
-          "seed"_a, "stop"_a, "ignore_end"_a, "tools_json"_a = "", "documents_json"_a = "",
-          "template_kwargs_json"_a = "", "add_generation_prompt"_a = true);
+  nb::class_<Request> request(m, "Request");
+  bind_options(request);
+  request.def(
+      "__init__",
+      [](Request* self, std::optional<std::string> text,
+         const std::optional<std::vector<int64_t>>& token_ids,
+         const std::vector<std::pair<std::string, std::string>>& messages,
+         std::string messages_json, std::string adapter, int64_t max_tokens, double temperature,
+         int64_t top_k, double top_p, double min_p, int64_t seed, std::vector<std::string> stop,
+         bool ignore_end, std::string tools_json, std::string documents_json,
+         std::string template_kwargs_json, bool add_generation_prompt) {
+        new (self) Request(request_of(std::move(text), token_ids, messages,
+                                      std::move(messages_json), std::move(adapter), max_tokens,
+                                      temperature, top_k, top_p, min_p, seed, std::move(stop),
+                                      ignore_end, std::move(tools_json), std::move(documents_json),
+                                      std::move(template_kwargs_json), add_generation_prompt));
+      },
+      nb::kw_only(), "text"_a = nb::none(), "token_ids"_a = nb::none(),
+      "messages"_a = std::vector<std::pair<std::string, std::string>>(), "messages_json"_a = "",
+      "adapter"_a = "", "max_tokens"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seed"_a,
+      "stop"_a, "ignore_end"_a, "tools_json"_a = "", "documents_json"_a = "",
+      "template_kwargs_json"_a = "", "add_generation_prompt"_a = true);
   bind_queue(m);
 }
 

@@ -250,6 +250,10 @@ int64_t ModelRunner::active_from(const Sequence& row) const {
   return found.empty() ? std::numeric_limits<int64_t>::max() : found.begin() - prompt.begin();
 }
 
+void ModelRunner::reserve_adjustments(int64_t num_entries) {
+  adjusted_.reserve(context_.exec().device, limits_.max_batch, num_entries);
+}
+
 void ModelRunner::fill_sampling(std::span<Sequence* const> rows) {
   SamplingColumns& columns = sampling_columns_;
   for (auto* column : {&columns.temperature, &columns.top_p, &columns.min_p}) column->clear();
@@ -279,6 +283,7 @@ void ModelRunner::sample(std::span<Sequence* const> rows, std::span<int32_t> tok
                             .seed = sampling_.add(columns.seed),
                             .step = sampling_.add(columns.step)};
   sampling_.copy(ctx);
+  const bool adjusts = adjusted_.adjust(ctx, rows, logits());
   const TensorView drawn = token_ids_.rows(std::ssize(rows));
   const TensorView drawn_logprobs = logprobs_.rows(std::ssize(rows));
   // Neighbours with as many logits are drawn at once.
@@ -293,6 +298,15 @@ void ModelRunner::sample(std::span<Sequence* const> rows, std::span<int32_t> tok
                     .min_p = part(table.min_p),
                     .seed = part(table.seed),
                     .step = part(table.step)});
+  }
+  if (adjusts) {
+    // Log-probabilities are the model's own.
+    adjusted_.restore(ctx, logits());
+    for (int64_t i = 0; i < drawn.size(0); ++i) {
+      if (rows[static_cast<size_t>(i)]->adjustment == nullptr) continue;
+      const TensorView own = logits().narrow(0, i, 1).narrow(1, 0, num_logits(slot_of_logits(i)));
+      token_logprobs(ctx, drawn_logprobs.narrow(0, i, 1), {}, {}, own, drawn.narrow(0, i, 1));
+    }
   }
   copy_to_host(ctx, token_ids, drawn);
   copy_to_host(ctx, logprobs, drawn_logprobs);

@@ -9,6 +9,7 @@
 #include "engine/engine_context.h"
 #include "engine/kv_cache.h"
 #include "engine/page_pool.h"
+#include "engine/sampling/adjusted_rows.h"
 #include "engine/sequence.h"
 #include "model/adapters/lora_tables.h"
 #include "model/decoder/decoder.h"
@@ -64,6 +65,9 @@ class ModelRunner {
   /// A copy of all logits that the last run left, row after row, each with num_logits of its slot.
   [[nodiscard]] std::vector<float> copy_logits() const;
 
+  /// Room for what rows ask of their logits: so many entries of RowAdjustment in all. Where it
+  /// throws there is as much as before.
+  void reserve_adjustments(int64_t num_entries);
   /// Draws the next token of each of the rows whose logits the last run left; writes one token and
   /// log-probability each. Asks for no memory.
   void sample(std::span<Sequence* const> rows, std::span<int32_t> token_ids,
@@ -97,6 +101,7 @@ class ModelRunner {
   model::DecoderScratch scratch_;
   model::StepBatch batch_;
   DeviceTensor logits_;  // [max_batch, num_logits of the widest so far] f32
+  AdjustedRows adjusted_;
   SamplingColumns sampling_columns_;
   int64_t max_pairs_ = 0;              // adapters of a list that there is room for
   StagedArrays sampling_;              // the table of `sample`

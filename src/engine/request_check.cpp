@@ -1,6 +1,9 @@
 #include "engine/request_check.h"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "heddle/core/error.h"
 
@@ -20,6 +23,38 @@ void check_sampling(const SamplingOptions& sampling) {
                ", expected above 0 and up to 1 (1: all tokens)");
   HEDDLE_CHECK(sampling.min_p >= 0.0f && sampling.min_p <= 1.0f, "min_p is ", sampling.min_p,
                ", expected 0 to 1 (0: all tokens)");
+  HEDDLE_CHECK(sampling.repetition_penalty > 0.0f && std::isfinite(sampling.repetition_penalty),
+               "repetition_penalty is ", sampling.repetition_penalty,
+               ", expected a finite number above 0 (1: off)");
+  for (const auto& [name, penalty] : {std::pair("presence_penalty", sampling.presence_penalty),
+                                      std::pair("frequency_penalty", sampling.frequency_penalty)}) {
+    HEDDLE_CHECK(penalty >= -2.0f && penalty <= 2.0f, name, " is ", penalty,
+                 ", expected -2 to 2 (0: off)");
+  }
+}
+
+/// That the token is one of the vocabulary is for those to check who know that.
+void check_token(const char* field, int32_t token) {
+  HEDDLE_CHECK(token >= 0, field, " has token ", token, ", expected at least 0");
+}
+
+void check_text(const char* field, size_t i, const std::string& text) {
+  HEDDLE_CHECK(!text.empty(), field, "[", i, "] is empty, expected at least one character");
+  HEDDLE_CHECK(tokenizer::replace_invalid_utf8(text) == text, field, "[", i,
+               "] is no UTF-8, which all answers are");
+}
+
+void check_biases(const std::vector<TokenBias>& biases) {
+  std::vector<int32_t> tokens;
+  for (const auto& [token, bias] : biases) {
+    check_token("logit_bias", token);
+    HEDDLE_CHECK(bias >= -100.0f && bias <= 100.0f, "logit_bias of token ", token, " is ", bias,
+                 ", expected -100 to 100");
+    tokens.push_back(token);
+  }
+  std::ranges::sort(tokens);
+  const auto twice = std::ranges::adjacent_find(tokens);
+  HEDDLE_CHECK(twice == tokens.end(), "logit_bias has token ", *twice, " twice");
 }
 
 }  // namespace
@@ -28,11 +63,14 @@ void check_answer_fields(const Request& request) {
   HEDDLE_CHECK(request.max_tokens >= 1, "max_tokens is ", request.max_tokens,
                ", expected at least 1");
   check_sampling(request.sampling);
-  for (size_t i = 0; i < request.stop.size(); ++i) {
-    const std::string& stop = request.stop[i];
-    HEDDLE_CHECK(!stop.empty(), "stop[", i, "] is empty, expected at least one character");
-    HEDDLE_CHECK(tokenizer::replace_invalid_utf8(stop) == stop, "stop[", i,
-                 "] is no UTF-8, which all answers are");
+  HEDDLE_CHECK(request.min_tokens >= 0 && request.min_tokens <= request.max_tokens,
+               "min_tokens is ", request.min_tokens,
+               ", expected 0 to max_tokens = ", request.max_tokens);
+  check_biases(request.logit_bias);
+  for (const int32_t token : request.stop_token_ids) check_token("stop_token_ids", token);
+  for (size_t i = 0; i < request.stop.size(); ++i) check_text("stop", i, request.stop[i]);
+  for (size_t i = 0; i < request.bad_words.size(); ++i) {
+    check_text("bad_words", i, request.bad_words[i]);
   }
 }
 

@@ -41,6 +41,7 @@ void RowQueue::end(Sequence& row, FinishReason reason) noexcept {
   row.tokens = {};
   row.adapter = {};
   row.list.clear();
+  row.adjustment = nullptr;
   for (Rows* rows : {&running_, &waiting_}) {
     const auto place = std::ranges::find(*rows, &row, [](const Sequence& s) { return &s; });
     if (place != rows->end()) return ended_.splice(ended_.end(), *rows, place);
@@ -60,6 +61,7 @@ bool RowQueue::start(Sequence& row) {
   row.tokens.reserve(static_cast<size_t>(row.max_tokens));
   row.completion.token_ids.reserve(longest_answer);
   row.completion.logprobs.reserve(longest_answer);
+  if (row.adjustment != nullptr) row.adjustment->reserve(row.max_tokens - row.prompt_tokens);
   row.pages = std::move(*pages);
   return true;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 
 #include "engine/adapters/known_adapter.h"
 #include "engine/page_pool.h"
+#include "engine/sampling/row_adjustment.h"
 #include "engine/text/text_stream.h"
 #include "model/adapters/adapter_use.h"
 #include "tokenizer/decode_state.h"
@@ -20,6 +22,9 @@ struct Sequence {
   RequestId id = 0;
   SamplingOptions sampling{};
   bool ignore_end = false;
+  int64_t min_tokens = 0;                       // of the answer, before anything ends it
+  std::vector<int32_t> stop_tokens{};           // that end it, beside the end tokens
+  std::unique_ptr<RowAdjustment> adjustment{};  // nullptr: its logits stay as they are
   AdapterHold adapter{};
   int32_t slot = kNoAdapter;  // of the adapter
   // Of a row that has a list of adapters, or one with another scale than 1; else empty. `adapter`

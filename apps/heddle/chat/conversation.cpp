@@ -1,5 +1,7 @@
 #include "chat/conversation.h"
 
+#include "generate/fields/sampling_fields.h"
+
 namespace heddle::app {
 
 Request Conversation::ask(const std::string& prompt, const std::string& adapter) const {
@@ -8,11 +10,9 @@ Request Conversation::ask(const std::string& prompt, const std::string& adapter)
   request.messages.insert(request.messages.end(), turns_.begin(), turns_.end());
   request.messages.push_back({"user", prompt});
   request.adapter = adapter;
-  request.max_tokens = options_.max_tokens;
-  request.sampling = options_.sampling;
+  set_answer_options(options_, request);
   request.sampling.seed = static_cast<int64_t>(static_cast<uint64_t>(options_.sampling.seed) +
                                                static_cast<uint64_t>(num_answers_));
-  request.stop = options_.stop;
   return request;
 }
 

@@ -120,6 +120,16 @@ std::string Fingerprint::of(const Request& request) const {
     row.push_back(
         {sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.seed});
   }
+  const auto add = [&row](const char* name, const auto& value, bool is_given) {
+    if (is_given) row.push_back({name, value});
+  };
+  add("repetition_penalty", sampling.repetition_penalty, sampling.repetition_penalty != 1.0f);
+  add("frequency_penalty", sampling.frequency_penalty, sampling.frequency_penalty != 0.0f);
+  add("presence_penalty", sampling.presence_penalty, sampling.presence_penalty != 0.0f);
+  for (const auto& [token, bias] : request.logit_bias) row.push_back({"logit_bias", token, bias});
+  add("min_tokens", request.min_tokens, request.min_tokens != 0);
+  add("stop_token_ids", request.stop_token_ids, !request.stop_token_ids.empty());
+  add("bad_words", request.bad_words, !request.bad_words.empty());
   Hash hash;
   hash.add(row.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   return hash.digits();

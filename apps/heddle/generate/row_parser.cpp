@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include <nlohmann/json.hpp>
 
@@ -10,6 +9,7 @@
 
 #include "generate/adapter_fields.h"
 #include "generate/chat_fields.h"
+#include "generate/fields/sampling_fields.h"
 #include "generate/ordered_json.h"
 #include "generate/row_reader.h"
 
@@ -18,18 +18,11 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-constexpr std::array<std::string_view, 19> kRowFields = {"prompt",
+constexpr std::array<std::string_view, 12> kRowFields = {"prompt",
                                                          "messages",
                                                          "adapter",
                                                          "adapters",
                                                          "model",
-                                                         "max_tokens",
-                                                         "temperature",
-                                                         "top_k",
-                                                         "top_p",
-                                                         "min_p",
-                                                         "seed",
-                                                         "stop",
                                                          "id",
                                                          "custom_id",
                                                          "metadata",
@@ -37,6 +30,12 @@ constexpr std::array<std::string_view, 19> kRowFields = {"prompt",
                                                          "documents",
                                                          "chat_template_kwargs",
                                                          "add_generation_prompt"};
+constexpr auto kAllFields = [] {
+  std::array<std::string_view, kRowFields.size() + kSamplingFields.size()> all;
+  std::ranges::copy(kRowFields, all.begin());
+  std::ranges::copy(kSamplingFields, all.begin() + kRowFields.size());
+  return all;
+}();
 
 json parse_object(const std::string& text, const std::string& where) {
   json row = parse_ordered_json(text, where);
@@ -68,19 +67,6 @@ void read_prompt(const RowReader& reader, const RowDefaults& defaults, const std
   read_chat_fields(reader, request);
 }
 
-void read_answer_options(const RowReader& reader, Request& request) {
-  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
-  request.max_tokens = reader.integer("max_tokens", request.max_tokens, 1, kMax);
-  SamplingOptions& sampling = request.sampling;
-  sampling.temperature = reader.number("temperature", sampling.temperature, 0.0, 1e6);
-  sampling.top_k = static_cast<int32_t>(
-      reader.integer("top_k", sampling.top_k, 0, std::numeric_limits<int32_t>::max()));
-  sampling.top_p = reader.number("top_p", sampling.top_p, std::numeric_limits<float>::min(), 1.0);
-  sampling.min_p = reader.number("min_p", sampling.min_p, 0.0, 1.0);
-  sampling.seed = reader.integer("seed", sampling.seed, std::numeric_limits<int64_t>::min(), kMax);
-  request.stop = reader.stop_strings(request.stop);
-}
-
 }  // namespace
 
 std::string names_of(const std::vector<std::string>& adapters) {
@@ -92,11 +78,9 @@ std::string names_of(const std::vector<std::string>& adapters) {
 Request default_request(const RowDefaults& defaults, int64_t index) {
   Request request;
   request.adapter = defaults.adapter;
-  request.max_tokens = defaults.answer.max_tokens;
-  request.sampling = defaults.answer.sampling;
+  set_answer_options(defaults.answer, request);
   request.sampling.seed = static_cast<int64_t>(static_cast<uint64_t>(request.sampling.seed) +
                                                static_cast<uint64_t>(index));
-  request.stop = defaults.answer.stop;
   return request;
 }
 
@@ -107,11 +91,11 @@ void parse_row(const std::string& text, const std::string& where, const RowDefau
   row.id = reader.echoed("id");
   row.custom_id = reader.echoed("custom_id");
   row.metadata = reader.echoed("metadata");
-  reader.check_fields(kRowFields);
+  reader.check_fields(kAllFields);
   row.request = default_request(defaults, row.index);
   read_prompt(reader, defaults, where, row.request);
   read_adapters(reader, defaults, row.request);
-  read_answer_options(reader, row.request);
+  read_sampling_fields(reader, row.request);
 }
 
 }  // namespace heddle::app

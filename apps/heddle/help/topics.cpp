@@ -49,6 +49,22 @@ Topic rows() {
        term("stop",
             "A string or an array of strings: the text ends before the first of them; left "
             "out: --stop"),
+       term("repetition_penalty",
+            "Divides the logits above 0 of tokens in prompt and answer, multiplies the others, "
+            "1: off; left out: --repetition-penalty"),
+       term("frequency_penalty",
+            "Taken from a token's logit each time that it is in the answer, -2 to 2, 0: off; left "
+            "out: --frequency-penalty"),
+       term("presence_penalty",
+            "Taken from the logits of tokens in the answer, -2 to 2, 0: off; left out: "
+            "--presence-penalty"),
+       term("logit_bias",
+            "An object of token ids and numbers, -100 to 100, which are added to their logits; "
+            "left out: --logit-bias"),
+       term("min_tokens",
+            "Tokens of the answer before anything but max_tokens ends it; left out: --min-tokens"),
+       term("stop_token_ids", "An array of tokens that end the answer; left out: --stop-token-id"),
+       term("bad_words", "An array of words that the answer does not have; left out: --bad-word"),
        term("id", "Any value; the answer repeats it, and --resume finds the row by it"),
        term("custom_id", "As id, under the name that batch files of servers have"),
        term("metadata", "Any value; the answer repeats it"),

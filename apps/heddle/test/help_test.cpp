@@ -152,6 +152,10 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
       {"--top-k", answer.sampling.top_k},
       {"--top-p", answer.sampling.top_p},
       {"--min-p", answer.sampling.min_p},
+      {"--repetition-penalty", answer.sampling.repetition_penalty},
+      {"--frequency-penalty", answer.sampling.frequency_penalty},
+      {"--presence-penalty", answer.sampling.presence_penalty},
+      {"--min-tokens", static_cast<double>(answer.min_tokens)},
       {"--seed", static_cast<double>(answer.sampling.seed)},
       {"--hold", static_cast<double>(fresh.hold)},
   };

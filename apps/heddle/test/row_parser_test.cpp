@@ -49,6 +49,37 @@ TEST(ParseRow, EveryFieldOfSamplingReachesItsOwnPlace) {
                 {.temperature = 0.5f, .top_k = 3, .top_p = 0.75f, .min_p = 0.25f, .seed = -9}));
 }
 
+TEST(ParseRow, PenaltiesBiasesAndEnds) {
+  RowDefaults given = defaults();
+  given.answer.sampling.repetition_penalty = 1.5f;
+  given.answer.logit_bias = {{7, -1.0f}};
+  given.answer.min_tokens = 2;
+  given.answer.stop_token_ids = {5};
+  given.answer.bad_words = {"no"};
+  const Request plain = parsed(R"({"prompt": "x"})", given);
+  EXPECT_EQ(plain.sampling.repetition_penalty, 1.5f);
+  ASSERT_EQ(plain.logit_bias.size(), 1u);
+  EXPECT_EQ(plain.logit_bias[0].token, 7);
+  EXPECT_EQ(plain.min_tokens, 2);
+  EXPECT_EQ(plain.stop_token_ids, (std::vector<int32_t>{5}));
+  EXPECT_EQ(plain.bad_words, (std::vector<std::string>{"no"}));
+  const Request own = parsed(
+      R"({"prompt": "x", "repetition_penalty": 0.5, "frequency_penalty": 0.25,
+          "presence_penalty": -1.5, "logit_bias": {"3": 1.5, "12": -100}, "min_tokens": 4,
+          "stop_token_ids": [8, 9], "bad_words": ["a", "b"]})",
+      given);
+  EXPECT_EQ(own.sampling.repetition_penalty, 0.5f);
+  EXPECT_EQ(own.sampling.frequency_penalty, 0.25f);
+  EXPECT_EQ(own.sampling.presence_penalty, -1.5f);
+  ASSERT_EQ(own.logit_bias.size(), 2u);
+  EXPECT_EQ(own.logit_bias[0].token, 3);
+  EXPECT_EQ(own.logit_bias[0].bias, 1.5f);
+  EXPECT_EQ(own.logit_bias[1].bias, -100.0f);
+  EXPECT_EQ(own.min_tokens, 4);
+  EXPECT_EQ(own.stop_token_ids, (std::vector<int32_t>{8, 9}));
+  EXPECT_EQ(own.bad_words, (std::vector<std::string>{"a", "b"}));
+}
+
 TEST(ParseRow, LengthStopStringsAndPrompt) {
   const Request plain = parsed(R"({"prompt": "x"})", defaults());
   EXPECT_EQ(plain.max_tokens, 9);
@@ -177,10 +208,31 @@ TEST(ParseRow, RefusesFieldsOfConversationsOfOtherTypes) {
 }
 
 TEST(ParseRow, RefusesWhatIsOutOfBounds) {
-  for (const std::string field :
-       {R"("top_p": 0)", R"("top_p": 1.5)", R"("min_p": -0.1)", R"("min_p": 1.01)",
-        R"("temperature": -1)", R"("top_k": -1)", R"("top_k": 1.5)", R"("max_tokens": 0)",
-        R"("seed": 1e300)", R"("stop": [""])", R"("stop": 3)"}) {
+  for (const std::string field : {R"("top_p": 0)",
+                                  R"("top_p": 1.5)",
+                                  R"("min_p": -0.1)",
+                                  R"("min_p": 1.01)",
+                                  R"("temperature": -1)",
+                                  R"("top_k": -1)",
+                                  R"("top_k": 1.5)",
+                                  R"("max_tokens": 0)",
+                                  R"("seed": 1e300)",
+                                  R"("stop": [""])",
+                                  R"("stop": 3)",
+                                  R"("repetition_penalty": 0)",
+                                  R"("frequency_penalty": 2.5)",
+                                  R"("presence_penalty": -3)",
+                                  R"("logit_bias": [1])",
+                                  R"("logit_bias": {"x": 1})",
+                                  R"("logit_bias": {"-1": 1})",
+                                  R"("logit_bias": {"3": 101})",
+                                  R"("min_tokens": -1)",
+                                  R"("min_tokens": 257)",
+                                  R"("stop_token_ids": 3)",
+                                  R"("stop_token_ids": [-1])",
+                                  R"("stop_token_ids": ["a"])",
+                                  R"("bad_words": "x")",
+                                  R"("bad_words": [""])"}) {
     const std::string name = field.substr(1, field.find('"', 1) - 1);
     testing::expect_invalid({"line: ", name.c_str()},
                             [&] { (void)parsed(R"({"prompt": "x", )" + field + "}"); });

@@ -14,14 +14,27 @@ struct Message {
   std::string content;
 };
 
-/// How tokens are picked; see ops/sampling.h for the order of the filters. A value out of its range
-/// ends the request with its error.
+/// How tokens are picked; see ops/sampling.h for the formulas and the order in which all of this
+/// acts: biases, penalties, temperature, filters. Log-probabilities are those of before. A value
+/// out of its range ends the request with its error.
 struct SamplingOptions {
   float temperature = 0.0f;  // finite, at least 0; 0: greedy
   int32_t top_k = 0;         // at least 0; 0: all
   float top_p = 1.0f;        // above 0, up to 1; 1: all
   float min_p = 0.0f;        // 0 to 1; 0: all
   int64_t seed = 0;          // any
+  /// Above 0, finite; 1: off. Of tokens in prompt or answer, as transformers has it: logits above 0
+  /// are divided by it, others multiplied.
+  float repetition_penalty = 1.0f;
+  /// -2 to 2; 0: off. Subtracted from the logits of tokens in the answer, as in vLLM and OpenAI's
+  /// API: presence once, frequency as often as the token is there.
+  float presence_penalty = 0.0f, frequency_penalty = 0.0f;
+};
+
+/// Added to the logit of a token.
+struct TokenBias {
+  int32_t token = 0;
+  float bias = 0.0f;  // -100 to 100
 };
 
 /// An adapter of a list and the factor of what it adds.
@@ -61,6 +74,15 @@ struct Request {
   /// trainable_token_indices stand in no list but alone with scale 1, aLoRA in none with others.
   /// Tokenizer, chat template and end tokens are those of the first.
   std::vector<AdapterWeight> adapters{};
+  std::vector<TokenBias> logit_bias{};  // as in vLLM and OpenAI's API; each token once
+  /// Tokens of the answer before anything but its length ends it, 0 to max_tokens: until then end
+  /// token and stop_token_ids are not drawn, and stop strings are not looked for. As in vLLM.
+  int64_t min_tokens = 0;
+  std::vector<int32_t> stop_token_ids{};  // end the answer as the end token does
+  /// Words that the answer must not have, as in vLLM: where it ends with all tokens of a word but
+  /// the last, that is not drawn. Of each word its tokens at the beginning of a text and, where
+  /// they are as many, behind a space; other tokens of the same text may be drawn.
+  std::vector<std::string> bad_words{};
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kError, kCancelled };

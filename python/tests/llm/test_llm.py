@@ -85,6 +85,23 @@ def test_plain_text_has_the_bits_of_the_program(llm: heddle.LLM, model: str, tmp
     expect_same([llm.generate(ids[0], max_tokens=9)], told[:1])
 
 
+def test_penalties_biases_and_ends_have_the_bits_of_the_program(llm: heddle.LLM, model: str, tmp_path: pathlib.Path) -> None:
+    prompt = "The loom is"
+    first = llm.generate(prompt, max_tokens=6)
+    each: list[dict[str, Any]] = [
+        {"repetition_penalty": 1.4}, {"frequency_penalty": 1.5, "presence_penalty": 0.5}, {"logit_bias": {first.token_ids[0]: -100.0}},
+        {"stop_token_ids": [first.token_ids[2]]}, {"stop_token_ids": [first.token_ids[2]], "min_tokens": 4}, {"bad_words": ["is", "the"]},
+    ]
+    answers = [llm.generate(prompt, max_tokens=24, **options) for options in each]
+    rows = [{"prompt": prompt, "max_tokens": 24, **options} for options in each]
+    expect_same(answers, program_answers(model, rows, tmp_path, "--raw"))
+    assert first.token_ids[0] not in answers[2].token_ids
+    assert answers[3].token_ids == first.token_ids[:2] and answers[3].finish_reason == "stop"
+    assert answers[4].token_ids[:2] == first.token_ids[:2] and len(answers[4].token_ids) >= 4
+    with pytest.raises(TypeError, match="'top_q'"):
+        llm.generate(prompt, top_q=1)  # type: ignore[call-overload]
+
+
 def test_one_prompt_has_one_answer_and_a_list_has_a_list(llm: heddle.LLM) -> None:
     prompt, name = OPPOSITE
     one = llm.chat(prompt, adapter=name)
@@ -198,6 +215,9 @@ def test_what_cannot_run_raises_or_is_told(llm: heddle.LLM) -> None:
         ({"top_p": 0.0}, "top_p is 0"),
         ({"top_k": 2**40}, "top_k is 1099511627776"),
         ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty is 0"),
+        ({"logit_bias": {10**7: 1.0}}, "logit_bias has token 10000000, the vocabulary has"),
+        ({"min_tokens": 300}, "min_tokens is 300, expected 0 to max_tokens = 256"),
         ({"stop": ""}, r"stop\[0\] is empty"),
         ({"adapter": ["slug", "slug"]}, "adapter has 2 names, expected one or 1"),
     ):

@@ -10,6 +10,7 @@
 
 #include "engine/test/engine_cases.h"
 #include "engine/test/model_files.h"
+#include "expect_error.h"
 
 namespace heddle {
 namespace {
@@ -116,6 +117,101 @@ TEST(EngineAnswer, EndsAtEveryEndTokenUnlessItIsToldNotTo) {
     expect_answer(testing::run_all(engine, {endless}).front(),
                   is_eos ? "abc<eos>d<eot>abc" : "d<eot>abc<eos>d<eot>a", 9, FinishReason::kLength);
   }
+}
+
+TEST(EngineAnswer, IsNotEndedBeforeItsLeastLength) {
+  const testing::TinyVocabulary vocabulary{.tokens = {"a", "b", "<eos>", "c", "d"},
+                                           .ends = {{"eos", 2}}};
+  const ScriptedModel model(vocabulary, testing::one_after_another(5));
+  Engine engine(options_for(model));
+  const auto say = [&](const Request& request) {
+    return testing::run_all(engine, {request}).front();
+  };
+  Request request = answer_to(4, 8);
+  expect_answer(say(request), "ab", 2, FinishReason::kStop);
+  request.min_tokens = 2;
+  expect_answer(say(request), "ab", 2, FinishReason::kStop);
+  request.min_tokens = 3;  // <eos> is not drawn as the third, and what comes instead goes on
+  EXPECT_GE(say(request).token_ids.size(), 3u);
+  EXPECT_EQ(std::ranges::count(say(request).token_ids, 2), 0);
+  // stop_token_ids end as <eos> does, and so they are not drawn before either.
+  request = answer_to(4, 8);
+  request.stop_token_ids = {1};
+  expect_answer(say(request), "a", 1, FinishReason::kStop);
+  request.ignore_end = true;
+  expect_answer(say(request), "a", 1, FinishReason::kStop);
+  request.min_tokens = 2;
+  EXPECT_NE(say(request).token_ids.at(1), 1);
+}
+
+TEST(EngineAnswer, LooksForStopStringsBehindItsLeastLength) {
+  Speaker speaker({.tokens = {"on", "e", "st", "op"}});
+  Request request = answer_to(3, 8, {"on"});
+  const auto say = [&] { return testing::run_all(speaker.engine(), {request}).front(); };
+  expect_answer(say(), "", 1, FinishReason::kStop);
+  request.min_tokens = 1;
+  expect_answer(say(), "onestop", 5, FinishReason::kStop);
+  request.min_tokens = 6;
+  expect_answer(say(), "onestoponestop", 8, FinishReason::kLength);
+}
+
+TEST(EngineAnswer, HasNoBadWord) {
+  Speaker speaker({.tokens = {"a", "b", "c", "d"}});
+  Request request = answer_to(3, 4);
+  const auto say = [&] { return testing::run_all(speaker.engine(), {request}).front(); };
+  expect_answer(say(), "abcd", 4, FinishReason::kLength);
+  request.bad_words = {"bc"};
+  const Completion answer = say();
+  EXPECT_EQ(answer.text.substr(0, 2), "ab");
+  EXPECT_EQ(answer.text.find("bc"), std::string::npos) << answer.text;
+  request.bad_words = {"c", "da"};  // a token alone; a word that does not come
+  EXPECT_EQ(say().text.find('c'), std::string::npos);
+  // Of the prompt nothing counts.
+  request.token_ids = {0};
+  request.max_tokens = 1;
+  request.bad_words = {"ab"};
+  expect_answer(say(), "b", 1, FinishReason::kLength);
+}
+
+TEST(EngineAnswer, RefusesPenaltiesAndEndsOfNoMeaning) {
+  Speaker speaker({.tokens = {"a", "b"}});
+  const auto refusal = [&](const auto& change) {
+    Request request = answer_to(0, 3);
+    change(request);
+    return testing::message_of([&] { speaker.engine().check(request); });
+  };
+  EXPECT_EQ(refusal([](Request&) {}), "no error");
+  EXPECT_EQ(refusal([](Request& r) { r.sampling.repetition_penalty = 0; }),
+            "repetition_penalty is 0, expected a finite number above 0 (1: off)");
+  EXPECT_EQ(refusal([](Request& r) { r.sampling.presence_penalty = 2.5f; }),
+            "presence_penalty is 2.5, expected -2 to 2 (0: off)");
+  EXPECT_EQ(refusal([](Request& r) { r.sampling.frequency_penalty = -3; }),
+            "frequency_penalty is -3, expected -2 to 2 (0: off)");
+  EXPECT_EQ(refusal([](Request& r) {
+              r.logit_bias = {{1, 101.0f}};
+            }),
+            "logit_bias of token 1 is 101, expected -100 to 100");
+  EXPECT_EQ(refusal([](Request& r) {
+              r.logit_bias = {{1, 1.0f}, {0, 0.0f}, {1, 2.0f}};
+            }),
+            "logit_bias has token 1 twice");
+  EXPECT_EQ(refusal([](Request& r) {
+              r.logit_bias = {{2, 1.0f}};
+            }),
+            "logit_bias has token 2, the vocabulary has 2");
+  EXPECT_EQ(refusal([](Request& r) {
+              r.logit_bias = {{-1, 1.0f}};
+            }),
+            "logit_bias has token -1, expected at least 0");
+  EXPECT_EQ(refusal([](Request& r) { r.stop_token_ids = {7}; }),
+            "stop_token_ids has token 7, the vocabulary has 2");
+  EXPECT_EQ(refusal([](Request& r) { r.min_tokens = 4; }),
+            "min_tokens is 4, expected 0 to max_tokens = 3");
+  EXPECT_EQ(refusal([](Request& r) {
+              r.bad_words = {"a", ""};
+            }),
+            "bad_words[1] is empty, expected at least one character");
+  EXPECT_EQ(refusal([](Request& r) { r.bad_words = {" "}; }), "bad_words[0] has no tokens");
 }
 
 /// A model that draws each token anew: 0 to 3 with these shares, whatever was before.

@@ -79,6 +79,18 @@ class CEngine : public ::testing::Test {
     c.ignore_end = request.ignore_end;
     c.temperature = request.sampling.temperature;
     c.seed = request.sampling.seed;
+    c.repetition_penalty = request.sampling.repetition_penalty;
+    c.presence_penalty = request.sampling.presence_penalty;
+    c.frequency_penalty = request.sampling.frequency_penalty;
+    static const heddle_token_bias bias{7, 2.5f};
+    static const heddle_string word{"b", 1};
+    c.logit_bias = &bias;
+    c.num_logit_bias = request.logit_bias.size();
+    c.min_tokens = request.min_tokens;
+    c.stop_token_ids = request.stop_token_ids.data();
+    c.num_stop_token_ids = request.stop_token_ids.size();
+    c.bad_words = &word;
+    c.num_bad_words = request.bad_words.size();
     return c;
   }
   int64_t submit(const heddle_engine_request& request) {
@@ -112,7 +124,14 @@ class CEngine : public ::testing::Test {
     for (int i = 0; i < 9; ++i) {
       all.push_back(testing::endless_request({1 + i, 2, 3}, 5 + i % 4));
       if (i % 2 == 1) all.back().adapter = "first";
-      all.back().sampling = {.temperature = i % 3 == 0 ? 0.0f : 1.0f, .seed = i};
+      Request& each = all.back();
+      each.sampling = {.temperature = i % 3 == 0 ? 0.0f : 1.0f, .seed = i};
+      if (i % 4 == 1) each.sampling.repetition_penalty = 2.0f;
+      if (i % 4 == 2) each.sampling.presence_penalty = 1.0f;
+      if (i % 4 == 3) each.sampling.frequency_penalty = -1.0f;
+      if (i % 2 == 1) each.logit_bias = {{7, 2.5f}};
+      if (i % 3 == 1) each.min_tokens = 2, each.stop_token_ids = {7};
+      if (i % 3 == 2) each.bad_words = {"b"};
     }
     return all;
   }
@@ -144,8 +163,9 @@ TEST_F(CEngine, AnswersByPollAndByCallbackHaveTheBitsOfCpp) {
   }
   for (const auto& [id, answer] : poll(all.size())) {
     Completion got = answer.completion;
-    got.finish_reason = FinishReason::kLength;
-    EXPECT_EQ(answer.reason, HEDDLE_FINISH_LENGTH);
+    const bool stops = answer.reason == HEDDLE_FINISH_STOP;  // at a token of stop_token_ids
+    EXPECT_TRUE(stops || answer.reason == HEDDLE_FINISH_LENGTH);
+    got.finish_reason = stops ? FinishReason::kStop : FinishReason::kLength;
     EXPECT_EQ(got.prompt_tokens, 3);
     testing::expect_same(got, want[index_of.at(id)], "polled");
   }
@@ -153,6 +173,7 @@ TEST_F(CEngine, AnswersByPollAndByCallbackHaveTheBitsOfCpp) {
   for (size_t i = 0; i < all.size(); ++i) {
     const auto length = static_cast<std::ptrdiff_t>(called[i].completion.token_ids.size());
     EXPECT_TRUE(called[i].reason == HEDDLE_FINISH_LENGTH ||
+                called[i].reason == HEDDLE_FINISH_STOP ||
                 called[i].reason == HEDDLE_FINISH_CANCELLED);
     EXPECT_TRUE(std::equal(want[i].token_ids.begin(), want[i].token_ids.begin() + length,
                            called[i].completion.token_ids.begin()));

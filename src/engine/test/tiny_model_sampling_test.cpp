@@ -1,5 +1,6 @@
 // Drawn answers of a small random Llama: every field of a request's sampling reaches the draw, the
 // draw for token i depends on seed and i alone, and log-probabilities are the model's own.
+#include <algorithm>
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -35,14 +36,36 @@ Drawn draw(const std::vector<float>& logits, const SamplingOptions& options, int
   return drawn;
 }
 
+/// What the request makes of logits [vocab_size] behind its prompt and these tokens: biases, then
+/// repetition of prompt and answer, then frequency and presence of the answer.
+std::vector<float> adjusted(std::vector<float> logits, const Request& request,
+                            const std::vector<int32_t>& answer) {
+  const SamplingOptions& o = request.sampling;
+  for (const auto& [token, bias] : request.logit_bias) logits[size_t(token)] += bias;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const auto token = static_cast<int32_t>(i);
+    const auto count = std::ranges::count(answer, token);
+    double x = logits[i];
+    if (count + std::ranges::count(*request.token_ids, token) > 0) {
+      x = x > 0 ? x / o.repetition_penalty : x * o.repetition_penalty;
+    }
+    x -= double{o.frequency_penalty} * static_cast<double>(count);
+    if (count > 0) x -= o.presence_penalty;
+    logits[i] = static_cast<float>(x);
+  }
+  return logits;
+}
+
 /// The request's answer, token by token from the logits of the prompt so far.
 std::vector<Drawn> answer_of(Engine& engine, const Request& request) {
   std::vector<Drawn> answer;
   std::vector<int32_t> tokens = *request.token_ids;
+  std::vector<int32_t> drawn;
   for (int64_t i = 0; i < request.max_tokens; ++i) {
     const std::vector<float> logits = engine.prompt_logits(testing::request_of(tokens));
-    answer.push_back(draw(logits, request.sampling, i));
+    answer.push_back(draw(adjusted(logits, request, drawn), request.sampling, i));
     tokens.push_back(answer.back().token);
+    drawn.push_back(answer.back().token);
   }
   return answer;
 }
@@ -94,6 +117,39 @@ TEST_F(TinyModelSampling, DrawsDoNotDependOnThePromptsLength) {
   const std::vector<Completion> answers = testing::run_all(engine, requests);
   for (size_t i = 0; i < requests.size(); ++i) {
     EXPECT_EQ(answers[i].token_ids, tokens_of(answer_of(engine, requests[i])));
+  }
+}
+
+/// Rows with penalties beside rows without: each is the definition's, and log-probabilities are
+/// those of the model.
+TEST_F(TinyModelSampling, PenaltiesAndBiasesReachTheDraw) {
+  const Request plain = testing::request_of(testing::random_tokens(9), 20, kPlain);
+  std::vector<Request> requests(7, plain);
+  requests[1].sampling.repetition_penalty = 1.6f;
+  requests[2].sampling.repetition_penalty = 0.4f;
+  requests[3].sampling.frequency_penalty = -2.0f;
+  requests[4].sampling.presence_penalty = -2.0f;
+  requests[5].logit_bias = {{200, 6.0f}, {3, -100.0f}};
+  requests[6].sampling = {.temperature = 0.0f, .repetition_penalty = 1.3f};
+  requests[6].sampling.frequency_penalty = 0.5f;
+  requests[6].sampling.presence_penalty = 0.25f;
+  const std::vector<Completion> answers = testing::run_all(engine, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(answers[i].token_ids, tokens_of(answer_of(engine, requests[i])));
+    if (i > 0) {
+      EXPECT_NE(answers[i].token_ids, answers[0].token_ids);
+    }
+    std::vector<int32_t> tokens = *requests[i].token_ids;
+    for (size_t t = 0; t < answers[i].token_ids.size(); ++t) {
+      const std::vector<double> logits = model::ref::logits(model, tokens);
+      double sum = 0;
+      for (const double x : logits) sum += std::exp(x);
+      const int32_t token = answers[i].token_ids[t];
+      EXPECT_NEAR(answers[i].logprobs[t], logits[static_cast<size_t>(token)] - std::log(sum), 1e-3);
+      tokens.push_back(token);
+    }
+    testing::expect_same(testing::run_all(engine, {requests[i]}).front(), answers[i], "alone");
   }
 }
 

@@ -1,6 +1,7 @@
 #include "engine/text/text_stream.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace heddle {
 namespace {
@@ -15,9 +16,10 @@ size_t held_back(std::string_view text, std::string_view stop) {
 
 }  // namespace
 
-std::string TextStream::push(std::string_view bytes) {
+std::string TextStream::push(std::string_view bytes, bool searches) {
   if (stopped_) return {};
   held_ += utf8_.push(bytes);
+  if (!searches) return std::exchange(held_, {});
   return take_final(false);
 }
 

@@ -15,8 +15,8 @@ class TextStream {
   explicit TextStream(std::vector<std::string> stop) : stop_(std::move(stop)) {}
 
   /// Adds the bytes of a token; returns the text that has become final. Nothing comes after
-  /// `stopped()`.
-  std::string push(std::string_view bytes);
+  /// `stopped()`. Where `searches` is false the text so far holds no stop string.
+  std::string push(std::string_view bytes, bool searches = true);
   /// No more bytes follow: the rest of the text.
   std::string finish();
   /// Whether a stop string was met; the text ends before it.

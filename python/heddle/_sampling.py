@@ -1,0 +1,53 @@
+"""The options of `heddle.LLM` that few prompts need: penalties, biases, what ends an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from heddle import _core
+
+
+class Sampling(TypedDict, total=False):
+    """Further keywords of `generate`, `chat`, `stream` and `stream_chat`.
+
+    In this order they act on the logits before tokens are picked; log-probabilities are those of
+    before.
+    """
+
+    logit_bias: Mapping[int, float]
+    """Added to the logits of these tokens, -100 to 100, as in vLLM and OpenAI's API."""
+    min_tokens: int
+    """Tokens of an answer before the end token, `stop_token_ids` and `stop` can end it, as in
+    vLLM."""
+    bad_words: Sequence[str]
+    """Words that answers do not have, as in vLLM: the last token of each is not drawn behind its
+    others."""
+    repetition_penalty: float
+    """Logits above 0 of tokens in prompt or answer are divided by it, others multiplied, as in
+    transformers; 1: off."""
+    frequency_penalty: float
+    """Subtracted for each time that a token is in the answer, -2 to 2, as in vLLM; 0: off."""
+    presence_penalty: float
+    """Subtracted where a token is in the answer, -2 to 2, as in vLLM; 0: off."""
+    stop_token_ids: Sequence[int]
+    """End an answer as the end token does."""
+
+
+def set_options(request: _core.Request, options: Mapping[str, Any]) -> None:
+    """Gives a request its further options.
+
+    Raises:
+        TypeError: There is none of a name, or a value has another type.
+    """
+    for name, value in options.items():
+        if name not in Sampling.__annotations__:
+            raise TypeError(f"unexpected keyword argument {name!r}")
+        if name == "logit_bias":
+            request.logit_bias = list(value.items())
+        elif name in ("bad_words", "stop_token_ids"):
+            if isinstance(value, (str, bytes)):
+                raise TypeError(f"{name} is one text, expected a list")
+            setattr(request, name, list(value))
+        else:
+            setattr(request, name, value)

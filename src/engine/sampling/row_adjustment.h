@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "heddle/engine/request.h"
+
+#include "engine/text/row_text.h"
+
+namespace heddle {
+
+/// What one row's request asks of its logits before a token is drawn: penalties, biases and what is
+/// forbidden. Keeps the counts of its tokens as the entries of LogitAdjustments, by ascending id.
+class RowAdjustment {
+ public:
+  /// nullptr where the request asks nothing of that kind. The request was checked; `num_logits`:
+  /// those that the row gets. Throws Error, which names the field, where a token or a word is none
+  /// of the vocabulary's.
+  static std::unique_ptr<RowAdjustment> make(const Request& request, const RowText& text,
+                                             std::span<const int32_t> prompt, int64_t num_logits);
+
+  /// Room for all tokens of an answer of that length: what follows asks for no memory.
+  void reserve(int64_t longest_answer);
+  /// Entries that there may be after `reserve`.
+  [[nodiscard]] int64_t most_entries() const { return most_entries_; }
+
+  /// To be called before each draw, with the answer so far: what is forbidden next.
+  void prepare(std::span<const int32_t> answer);
+  /// A token was drawn.
+  void count(int32_t token);
+
+  [[nodiscard]] std::span<const int32_t> token_ids() const { return token_ids_; }
+  [[nodiscard]] std::span<const int32_t> prompt_counts() const { return prompt_counts_; }
+  [[nodiscard]] std::span<const int32_t> output_counts() const { return output_counts_; }
+  [[nodiscard]] std::span<const float> bias() const { return bias_; }
+  [[nodiscard]] const SamplingOptions& sampling() const { return sampling_; }
+
+ private:
+  struct Forbidden {
+    int32_t token;
+    float bias;  // that it has of its own
+  };
+
+  void add_bad_words(const Request& request, const RowText& text);
+  /// The entry of the token, made where there is none.
+  size_t entry(int32_t token);
+  void forbid(int32_t token);
+
+  SamplingOptions sampling_;
+  bool has_penalties_ = false;
+  int64_t min_tokens_ = 0, num_logits_ = 0, most_entries_ = 0;
+  std::vector<int32_t> ends_;                    // tokens that end the answer
+  std::vector<std::vector<int32_t>> bad_words_;  // tokens of each
+  std::vector<Forbidden> forbidden_;             // now
+  std::vector<int32_t> token_ids_, prompt_counts_, output_counts_;
+  std::vector<float> bias_;
+};
+
+}  // namespace heddle
