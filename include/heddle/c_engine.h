@@ -159,6 +159,11 @@ typedef struct heddle_token_bias {
   float bias; /* -100 to 100 */
 } heddle_token_bias;
 
+typedef struct heddle_engine_adapter {
+  heddle_string name;
+  float scale; /* finite */
+} heddle_engine_adapter;
+
 /* What heddle::Request says of each. One of the four prompts is given: messages and messages_json
    go through the model's chat template, text and token_ids are taken as they are. */
 typedef struct heddle_engine_request {
@@ -195,6 +200,10 @@ typedef struct heddle_engine_request {
   size_t num_stop_token_ids;      /* 0 */
   const heddle_string* bad_words; /* NULL; words that the answer must not have */
   size_t num_bad_words;           /* 0 */
+
+  /* Instead of adapter: up to 64 that act together, each times its scale; also one with a scale. */
+  const heddle_engine_adapter* adapters; /* NULL */
+  size_t num_adapters;                   /* 0 */
 
   heddle_engine_callback on_event; /* NULL: the events are for heddle_engine_poll */
   void* user_data;                 /* NULL; goes to on_event */

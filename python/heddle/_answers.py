@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 from heddle import _core
+from heddle._adapters import Choice, list_of, name_of
 
 
 @dataclass(frozen=True)
@@ -24,15 +25,17 @@ class Answer:
     """"stop" (end token or stop string), "length" (max_tokens, or the context's end), "error" or
     "cancelled"."""
     adapter: str | None
-    """The adapter's name; None: the base model."""
+    """The adapter's name; None: the base model, or the list of `adapters`."""
     error: str | None = None
     """With "error": one sentence."""
+    adapters: dict[str, float] | None = None
+    """The scales of a list of adapters by name; None: no list was given."""
 
     def __str__(self) -> str:
         return self.text
 
 
-def answer_of(completion: _core.Completion, adapter: str | None) -> Answer:
+def answer_of(completion: _core.Completion, choice: Choice) -> Answer:
     """The completion as a value of Python's own."""
     return Answer(
         completion.text,
@@ -40,8 +43,9 @@ def answer_of(completion: _core.Completion, adapter: str | None) -> Answer:
         completion.logprobs,
         completion.prompt_tokens,
         completion.finish_reason,
-        adapter,
+        name_of(choice),
         completion.error or None,
+        list_of(choice),
     )
 
 
@@ -62,10 +66,10 @@ class Stream(Iterator[str], AsyncIterator[str]):
     """
 
     def __init__(
-        self, engine: _core.Engine, request: _core.Request, adapter: str | None, owner: object
+        self, engine: _core.Engine, request: _core.Request, choice: Choice, owner: object
     ) -> None:
         """`owner` closes the engine when nothing refers to it any more."""
-        self._engine, self._adapter, self._owner = engine, adapter, owner
+        self._engine, self._choice, self._owner = engine, choice, owner
         self._queue = _core.EventQueue()
         self._answer: Answer | None = None
         self._is_told = False
@@ -92,7 +96,7 @@ class Stream(Iterator[str], AsyncIterator[str]):
                 return None
             _, text, completion = news
             if completion is not None:
-                self._answer = answer_of(completion, self._adapter)
+                self._answer = answer_of(completion, self._choice)
             if text:
                 return text
 

@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from heddle import _core
+from heddle._adapters import (
+    AdapterList, AdapterLists, Adapters, Choice, choices_of, name_of, set_adapters,
+)
 from heddle._answers import Answer, Stream, answer_of, raise_error
 from heddle._progress import Progress, is_watched
 from heddle._sampling import Sampling, set_options
@@ -21,8 +24,6 @@ if TYPE_CHECKING:
 
 Message: TypeAlias = Mapping[str, Any]
 """`{"role": "user", "content": "Hi"}`, and the further fields that docs/command_line.md lists."""
-Adapters: TypeAlias = "str | None | Sequence[str | None]"
-"""The adapter of all prompts, or one for each; None: the base model."""
 
 _DEFAULTS: dict[str, Any] = {
     "max_tokens": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "stop": [],
@@ -231,6 +232,7 @@ class LLM:
         self,
         prompts: str | Sequence[int],
         *,
+        adapters: AdapterLists = None,
         adapter: Adapters = None, max_tokens: int = 256, temperature: float = 0.0,
         top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
         stop: str | Sequence[str] = (), ignore_end: bool = False,
@@ -242,6 +244,7 @@ class LLM:
         self,
         prompts: list[str] | Sequence[Sequence[int]],
         *,
+        adapters: AdapterLists = None,
         adapter: Adapters = None, max_tokens: int = 256, temperature: float = 0.0,
         top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
         stop: str | Sequence[str] = (), ignore_end: bool = False,
@@ -252,6 +255,7 @@ class LLM:
         self,
         prompts: str | Sequence[int] | list[str] | Sequence[Sequence[int]],
         *,
+        adapters: AdapterLists = None,
         adapter: Adapters = None, max_tokens: int = 256, temperature: float = 0.0,
         top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
         stop: str | Sequence[str] = (), ignore_end: bool = False,
@@ -263,6 +267,9 @@ class LLM:
         Args:
             prompts: A text or a list of token ids, which has one answer; or a list of these, which
                 has a list of answers in the same order.
+            adapters: Instead of `adapter`: adapters that act together, such as
+                `[{"name": "sql", "scale": 0.5}, {"name": "slug"}]`, or a list of such lists, one
+                for each prompt.
             adapter: The adapter of all prompts, or a list with one for each; None: the base model.
             max_tokens: Tokens of an answer; the context's end is one too.
             temperature: 0: the most likely token.
@@ -285,8 +292,9 @@ class LLM:
         fields = [_plain(p) for p in ([prompts] if is_one else prompts)]
         return self._answers(
             self._requests(
-                fields, adapter, seed, max_tokens=max_tokens, temperature=temperature, top_k=top_k,
-                top_p=top_p, min_p=min_p, stop=_list_of(stop), ignore_end=ignore_end,
+                fields, choices_of(adapter, adapters, len(fields)), seed, max_tokens=max_tokens,
+                temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
+                stop=_list_of(stop), ignore_end=ignore_end,
                 sampling=sampling,
             ),
             is_one, keep_going, progress,
@@ -297,6 +305,7 @@ class LLM:
         self,
         conversations: str | Sequence[Message],
         *,
+        adapters: AdapterLists = None,
         adapter: Adapters = None, max_tokens: int = 256, temperature: float = 0.0,
         top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
         stop: str | Sequence[str] = (), ignore_end: bool = False,
@@ -312,6 +321,7 @@ class LLM:
         self,
         conversations: list[str] | Sequence[Sequence[Message]],
         *,
+        adapters: AdapterLists = None,
         adapter: Adapters = None, max_tokens: int = 256, temperature: float = 0.0,
         top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
         stop: str | Sequence[str] = (), ignore_end: bool = False,
@@ -326,6 +336,7 @@ class LLM:
         self,
         conversations: str | Sequence[Message] | list[str] | Sequence[Sequence[Message]],
         *,
+        adapters: AdapterLists = None,
         adapter: Adapters = None, max_tokens: int = 256, temperature: float = 0.0,
         top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
         stop: str | Sequence[str] = (), ignore_end: bool = False,
@@ -341,7 +352,8 @@ class LLM:
         Args:
             conversations: A text, which is one message of a user, or a list of messages, which has
                 one answer; or a list of these, which has a list of answers in the same order.
-            adapter: As in `generate`, and so all that follow up to `progress`.
+            adapters: As in `generate`, and so all that follow up to `progress`.
+            adapter: The adapter of all conversations, or a list with one for each.
             max_tokens: Tokens of an answer.
             temperature: 0: the most likely token.
             top_k: 0: all tokens.
@@ -371,8 +383,9 @@ class LLM:
         fields = [_conversation(c, system) | template for c in each]
         return self._answers(
             self._requests(
-                fields, adapter, seed, max_tokens=max_tokens, temperature=temperature, top_k=top_k,
-                top_p=top_p, min_p=min_p, stop=_list_of(stop), ignore_end=ignore_end,
+                fields, choices_of(adapter, adapters, len(fields)), seed, max_tokens=max_tokens,
+                temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
+                stop=_list_of(stop), ignore_end=ignore_end,
                 sampling=sampling,
             ),
             is_one, keep_going, progress,
@@ -382,6 +395,7 @@ class LLM:
         self,
         prompt: str | Sequence[int],
         *,
+        adapters: AdapterList | None = None,
         adapter: str | None = None, max_tokens: int = 256, temperature: float = 0.0,
         top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
         stop: str | Sequence[str] = (), ignore_end: bool = False, **sampling: Unpack[Sampling],
@@ -391,17 +405,19 @@ class LLM:
         The arguments are those of `generate`. A prompt that cannot run raises ValueError when its
         stream is read.
         """
+        choice = choices_of(adapter, adapters, 1)[0]
         request = self._request(
-            _plain(prompt), adapter, seed, max_tokens=max_tokens, temperature=temperature,
+            _plain(prompt), choice, seed, max_tokens=max_tokens, temperature=temperature,
             top_k=top_k, top_p=top_p, min_p=min_p, stop=_list_of(stop), ignore_end=ignore_end,
             sampling=sampling,
         )
-        return Stream(self._engine, request, adapter, self)
+        return Stream(self._engine, request, choice, self)
 
     def stream_chat(
         self,
         conversation: str | Sequence[Message],
         *,
+        adapters: AdapterList | None = None,
         adapter: str | None = None, max_tokens: int = 256, temperature: float = 0.0,
         top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
         stop: str | Sequence[str] = (), ignore_end: bool = False,
@@ -417,40 +433,40 @@ class LLM:
         stream is read.
         """
         template = _template(tools, documents, chat_template_kwargs, add_generation_prompt)
+        choice = choices_of(adapter, adapters, 1)[0]
         request = self._request(
-            _conversation(conversation, system) | template, adapter, seed, max_tokens=max_tokens,
+            _conversation(conversation, system) | template, choice, seed, max_tokens=max_tokens,
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, stop=_list_of(stop),
             ignore_end=ignore_end, sampling=sampling,
         )
-        return Stream(self._engine, request, adapter, self)
+        return Stream(self._engine, request, choice, self)
 
     @staticmethod
     def _request(
         fields: dict[str, Any],
-        adapter: str | None,
+        choice: Choice,
         seed: int,
         sampling: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> _core.Request:
-        request = _core.Request(**fields, adapter=adapter or "", seed=_seed(seed), **options)
+        name = name_of(choice) or ""
+        request = _core.Request(**fields, adapter=name, seed=_seed(seed), **options)
+        set_adapters(request, choice)
         set_options(request, sampling or {})
         return request
 
     def _requests(
-        self, fields: list[dict[str, Any]], adapter: Adapters, seed: int, **options: Any
-    ) -> list[tuple[_core.Request, str | None]]:
-        """A request for each prompt, with the name of its adapter."""
-        each = [adapter] * len(fields) if adapter is None or isinstance(adapter, str) else adapter
-        if len(each) != len(fields):
-            raise ValueError(f"adapter has {len(each)} names, expected one or {len(fields)}")
+        self, fields: list[dict[str, Any]], choices: list[Choice], seed: int, **options: Any
+    ) -> list[tuple[_core.Request, Choice]]:
+        """A request for each prompt, with its adapters."""
         return [
-            (self._request(field, name, seed + i, **options), name)
-            for i, (field, name) in enumerate(zip(fields, each))
+            (self._request(field, choice, seed + i, **options), choice)
+            for i, (field, choice) in enumerate(zip(fields, choices))
         ]
 
     def _answers(
         self,
-        requests: list[tuple[_core.Request, str | None]],
+        requests: list[tuple[_core.Request, Choice]],
         is_one: bool,
         keep_going: bool,
         progress: bool | None,

@@ -78,6 +78,10 @@ Request request_of(const heddle_engine_request& given) {
     request.token_ids.emplace(ids, ids + given.num_token_ids);
   }
   request.adapter = string_of("adapter", given.adapter, kMaxName);
+  const auto* adapters = array_of("adapters", given.adapters, given.num_adapters);
+  for (size_t i = 0; i < given.num_adapters; ++i) {
+    request.adapters.push_back({string_of("name", adapters[i].name, kMaxName), adapters[i].scale});
+  }
   request.max_tokens = given.max_tokens;
   request.sampling = {.temperature = given.temperature,
                       .top_k = given.top_k,

@@ -173,6 +173,24 @@ void bind_options(nb::class_<Request>& request) {
       .def_rw("bad_words", &Request::bad_words);
 }
 
+/// The list of adapters, which is given once the request is made.
+void bind_adapters(nb::class_<Request>& request) {
+  using List = std::vector<std::pair<std::string, double>>;
+  request.def_prop_rw(
+      "adapters",
+      [](const Request& r) {
+        List list;
+        for (const auto& [name, scale] : r.adapters) list.emplace_back(name, scale);
+        return list;
+      },
+      [](Request& r, const List& list) {
+        r.adapters.clear();
+        for (const auto& [name, scale] : list) {
+          r.adapters.push_back({name, static_cast<float>(scale)});
+        }
+      });
+}
+
 using News = std::tuple<RequestId, std::string, std::optional<Completion>>;
 
 /// Waits in short turns, so that ctrl-C is seen; nothing where the time is over.
@@ -301,6 +319,7 @@ void bind_engine(nb::module_& m) {
       .def_ro("unread_settings", &ModelInfo::unread_settings);
   nb::class_<Request> request(m, "Request");
   bind_options(request);
+  bind_adapters(request);
   request.def(
       "__init__",
       [](Request* self, std::optional<std::string> text,

@@ -113,6 +113,27 @@ def test_one_prompt_has_one_answer_and_a_list_has_a_list(llm: heddle.LLM) -> Non
     assert llm.chat([]) == [] and llm.generate([]) == []
 
 
+def test_lists_of_adapters_have_the_bits_of_the_program(llm: heddle.LLM, model: str, tmp_path: pathlib.Path) -> None:
+    prompt = OPPOSITE[0]
+    lists = [[{"name": "opposite", "scale": 0.5}, {"name": "slug"}], [{"name": "sql", "scale": -0.25}]]
+    told = program_answers(model, [{"prompt": prompt, "adapters": each, "max_tokens": 8} for each in lists], tmp_path)
+    answers = llm.chat([prompt, prompt], adapters=lists, max_tokens=8)
+    expect_same(answers, told)
+    assert [answer.adapters for answer in answers] == [{"opposite": 0.5, "slug": 1.0}, {"sql": -0.25}]
+    assert llm.chat([prompt], adapters=lists[0], max_tokens=8) == answers[:1]
+    with llm.stream_chat(prompt, adapters=lists[1], max_tokens=8) as stream:
+        assert "".join(stream) == answers[1].text and stream.answer == answers[1]
+    assert llm.chat(prompt, adapters=[{"name": "opposite"}]).token_ids == llm.chat(prompt, adapter="opposite").token_ids
+    for wrong, message in [({"adapters": []}, "adapters is empty"), ({"adapters": [{"scale": 1}]}, "adapters[0] has no name"),
+                           ({"adapters": [{"name": "sql", "weight": 1}]}, "adapters[0] has 'weight', expected name and scale"),
+                           ({"adapters": lists, "adapter": "sql"}, "adapter and adapters are given"),
+                           ({"adapters": [{"name": "sql"}, {"name": "sql"}]}, 'adapters[1].name is "sql", as that of adapters[0]'),
+                           ({"adapters": lists}, "adapters has 2 lists, expected one or 1")]:
+        with pytest.raises(ValueError) as refused:
+            llm.chat(prompt, **wrong)
+        assert message in str(refused.value)
+
+
 def test_a_stream_is_the_answer_in_pieces(llm: heddle.LLM) -> None:
     prompt, name = SLUG
     with llm.stream_chat(prompt, adapter=name) as stream:

@@ -68,13 +68,17 @@ class CEngine : public ::testing::Test {
         << heddle_engine_last_error();
   }
 
-  /// The request in C; it points into `request`.
-  static heddle_engine_request c_request(const Request& request) {
+  /// The request in C, until the next call; it points into `request`.
+  heddle_engine_request c_request(const Request& request) {
     heddle_engine_request c;
     heddle_engine_request_init(&c);
     c.token_ids = request.token_ids->data();
     c.num_token_ids = request.token_ids->size();
     c.adapter = c_string(request.adapter);
+    list.clear();
+    for (const auto& [name, scale] : request.adapters) list.push_back({c_string(name), scale});
+    c.adapters = list.data();
+    c.num_adapters = list.size();
     c.max_tokens = request.max_tokens;
     c.ignore_end = request.ignore_end;
     c.temperature = request.sampling.temperature;
@@ -125,6 +129,7 @@ class CEngine : public ::testing::Test {
       all.push_back(testing::endless_request({1 + i, 2, 3}, 5 + i % 4));
       if (i % 2 == 1) all.back().adapter = "first";
       Request& each = all.back();
+      if (i % 4 == 2) each.adapters = {{"first", 0.5f}};
       each.sampling = {.temperature = i % 3 == 0 ? 0.0f : 1.0f, .seed = i};
       if (i % 4 == 1) each.sampling.repetition_penalty = 2.0f;
       if (i % 4 == 2) each.sampling.presence_penalty = 1.0f;
@@ -140,6 +145,7 @@ class CEngine : public ::testing::Test {
   std::string path = model.path();
   std::string first = model.adapter_folder("first", 3);
   std::string second = model.adapter_folder("second", 5);
+  std::vector<heddle_engine_adapter> list;  // of the last c_request
   heddle_engine* engine = nullptr;
 };
 

@@ -1,0 +1,74 @@
+"""Which adapters the prompts of `heddle.LLM` have: one by name, or a list of them with scales."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, Union
+
+from heddle import _core
+
+Adapters: TypeAlias = "str | None | Sequence[str | None]"
+"""The adapter of all prompts, or one for each; None: the base model."""
+AdapterList: TypeAlias = "Sequence[Mapping[str, Any]]"
+"""Adapters that act together: `[{"name": "sql", "scale": 0.5}, {"name": "slug"}]`."""
+AdapterLists: TypeAlias = "AdapterList | Sequence[AdapterList] | None"
+"""The list of all prompts, or one for each."""
+Choice: TypeAlias = Union[str, None, "list[tuple[str, float]]"]
+"""What one prompt has: a name, or names with scales."""
+
+
+def choice_of(entries: AdapterList) -> Choice:
+    """The list as the engine takes it; a scale left out is 1.
+
+    Raises:
+        ValueError: An entry has no name, or a field that there is not.
+    """
+    choice: list[tuple[str, float]] = []
+    for i, entry in enumerate(entries):
+        if not isinstance(entry, Mapping):
+            raise TypeError(f"adapters[{i}] is {type(entry).__name__}, expected a mapping")
+        if unknown := [key for key in entry if key not in ("name", "scale")]:
+            raise ValueError(f"adapters[{i}] has {unknown[0]!r}, expected name and scale")
+        if "name" not in entry:
+            raise ValueError(f"adapters[{i}] has no name")
+        choice.append((entry["name"], entry.get("scale", 1.0)))
+    if not choice:
+        raise ValueError("adapters is empty, expected at least one")
+    return choice
+
+
+def choices_of(adapter: Adapters, adapters: AdapterLists, count: int) -> list[Choice]:
+    """The choice of each of `count` prompts.
+
+    Raises:
+        ValueError: Both are given, or another number of them than one or `count`.
+    """
+    if adapters is not None:
+        if adapter is not None:
+            raise ValueError("adapter and adapters are given, expected one of them")
+        if not adapters or isinstance(adapters[0], Mapping):
+            return [choice_of(adapters)] * count
+        if len(adapters) != count:
+            raise ValueError(f"adapters has {len(adapters)} lists, expected one or {count}")
+        return [choice_of(entries) for entries in adapters]
+    if adapter is None or isinstance(adapter, str):
+        return [adapter] * count
+    if len(adapter) != count:
+        raise ValueError(f"adapter has {len(adapter)} names, expected one or {count}")
+    return list(adapter)
+
+
+def name_of(choice: Choice) -> str | None:
+    """The name of the one adapter; None for the base model and for a list."""
+    return choice if isinstance(choice, str) else None
+
+
+def list_of(choice: Choice) -> dict[str, float] | None:
+    """The scales of a list by name; None where there is none."""
+    return dict(choice) if isinstance(choice, list) else None
+
+
+def set_adapters(request: _core.Request, choice: Choice) -> None:
+    """Gives a request its list, if it has one."""
+    if isinstance(choice, list):
+        request.adapters = choice
