@@ -281,7 +281,7 @@ void Engine::State::tell_ended(std::vector<Event>& events) {
                       .text = std::move(row.last_text),
                       .completion = std::move(row.completion)});
   }
-  queue.ended().clear();
+  queue.forget_ended();
 }
 
 void Engine::State::count_step(double seconds, int64_t num_prompt_tokens, int64_t num_drawn) {
@@ -348,6 +348,38 @@ RequestId Engine::submit(const Request& request) {
     s.queue.refuse(std::move(row), reason_of(failure));
   }
   return id;
+}
+
+std::vector<RequestId> Engine::submit_each(const Request& request,
+                                           std::span<const AdapterList> each) {
+  State& s = *state_;
+  Request own = request;
+  std::vector<RequestId> ids;
+  std::vector<RowQueue::Rows> rows;
+  std::vector<Sequence*> waiting;
+  waiting.reserve(each.size());
+  for (size_t i = 0; i < each.size(); ++i) {
+    ids.push_back(s.next_id + static_cast<RequestId>(i));
+    rows.push_back(RowQueue::make_row(ids.back()));
+  }
+  s.next_id += std::ssize(rows);
+  for (size_t i = 0; i < each.size(); ++i) {
+    Sequence& row = rows[i].front();
+    try {
+      HEDDLE_CHECK(request.adapter.empty() && request.adapters.empty(),
+                   "a request for each of several adapters has adapter or adapters besides");
+      own.adapters = each[i];
+      s.fill_row(row, own);
+      s.runner.reserve_for(row);
+      s.runner.prepare(row);
+      s.runner.share_prefix(row, waiting);
+      s.queue.wait(std::move(rows[i]));
+      waiting.push_back(&row);
+    } catch (const std::exception& failure) {
+      s.queue.refuse(std::move(rows[i]), reason_of(failure));
+    }
+  }
+  return ids;
 }
 
 void Engine::check(const Request& request) const {

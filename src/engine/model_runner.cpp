@@ -240,6 +240,34 @@ void ModelRunner::prepare(Sequence& row) const {
   }
 }
 
+/// Positions at the beginning of two rows that have the same keys and values, bit for bit: the
+/// tokens are the same, and so are the adapters, or they do not act there.
+int64_t ModelRunner::num_common(const Sequence& a, const Sequence& b) const {
+  const auto length = static_cast<size_t>(std::min(a.prompt_tokens, b.prompt_tokens));
+  const auto first = std::span(a.tokens).first(length), second = std::span(b.tokens).first(length);
+  const int64_t same_tokens = std::ranges::mismatch(first, second).in1 - first.begin();
+  const auto is_same = [](const model::AdapterUse& x, const model::AdapterUse& y) {
+    return x.slot == y.slot && x.scale == y.scale;
+  };
+  if (a.slot == b.slot && std::ranges::equal(a.uses, b.uses, is_same)) return same_tokens;
+  const auto acts_from = [&](const Sequence& row) {
+    if (row.slot == kNoAdapter) return std::numeric_limits<int64_t>::max();
+    return adapters_.vocabularies.embedding(row.slot) != nullptr ? 0 : row.active_from;
+  };
+  return std::min({same_tokens, acts_from(a), acts_from(b)});
+}
+
+void ModelRunner::share_prefix(Sequence& row, std::span<Sequence* const> others) const {
+  if (model_.config().recompute_above() > 0) return;  // a row may come to write all its pages anew
+  for (const Sequence* other : others) {
+    const int64_t common = std::min(num_common(row, *other), row.prompt_tokens - 1);
+    const int64_t num_shared = common / limits_.page_size * limits_.page_size;
+    if (num_shared <= row.num_shared) continue;
+    row.leader = other->id;
+    row.num_shared = num_shared;
+  }
+}
+
 /// Where the last invocation of the row's adapter begins in its prompt.
 int64_t ModelRunner::active_from(const Sequence& row) const {
   if (row.slot == kNoAdapter) return 0;

@@ -49,6 +49,9 @@ class ModelRunner {
   [[nodiscard]] int64_t page_bytes() const { return kv_shape_.page_bytes(); }
   [[nodiscard]] double lora_seconds() const { return lora_seconds_; }
 
+  /// Finds the one of `others`, which wait in front of the row, that shares most keys and values at
+  /// its beginning. All were prepared.
+  void share_prefix(Sequence& row, std::span<Sequence* const> others) const;
   /// To be called before a row's share of a step is planned: finds out where an adapter with
   /// invocation tokens begins to act, and a row that has become longer than
   /// DecoderConfig::recompute_above is taken in anew.
@@ -86,6 +89,7 @@ class ModelRunner {
   void add_to_batch(Sequence& row, int64_t num_tokens);
   void add_pairs(const Sequence& row, int64_t num_tokens);
   [[nodiscard]] int64_t active_from(const Sequence& row) const;
+  [[nodiscard]] int64_t num_common(const Sequence& a, const Sequence& b) const;
   void fill_sampling(std::span<Sequence* const> rows);
   [[nodiscard]] TensorView logits() const;
   [[nodiscard]] int32_t slot_of_logits(int64_t row) const;

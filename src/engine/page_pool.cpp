@@ -14,7 +14,7 @@ RowPages& RowPages::operator=(RowPages&& other) noexcept {
 }
 
 RowPages::~RowPages() {
-  if (pool_ != nullptr) pool_->give_back(*this);
+  if (pool_ != nullptr) pool_->give_back(ids_, num_reserved_);
 }
 
 void RowPages::swap(RowPages& other) noexcept {
@@ -27,6 +27,14 @@ void RowPages::grow_to(int64_t count) {
   HEDDLE_CHECK(count <= num_reserved_, "the row needs ", count, " KV pages, it was admitted for ",
                num_reserved_);
   while (std::ssize(ids_) < count) ids_.push_back(pool_->take());
+}
+
+void RowPages::shrink_to(int64_t count) noexcept {
+  if (count >= num_reserved_) return;
+  const size_t num_kept = std::min(ids_.size(), static_cast<size_t>(count));
+  pool_->give_back(std::span(ids_).subspan(num_kept), num_reserved_ - count);
+  ids_.resize(num_kept);
+  num_reserved_ = count;
 }
 
 std::optional<RowPages> PagePool::reserve(int64_t num_pages) {
@@ -65,9 +73,9 @@ PageId PagePool::take() noexcept {
   return page;
 }
 
-void PagePool::give_back(const RowPages& pages) noexcept {
-  num_free_ += pages.num_reserved_;
-  for (const PageId page : pages.ids_) {
+void PagePool::give_back(std::span<const PageId> ids, int64_t num_reserved) noexcept {
+  num_free_ += num_reserved;
+  for (const PageId page : ids) {
     const auto i = static_cast<size_t>(page);
     if (i < others_.size() && others_[i] > 0) {
       --others_[i];

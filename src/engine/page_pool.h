@@ -25,6 +25,10 @@ class RowPages {
   /// Takes pages until there are `count`. Throws Error, and takes none, where that is more than
   /// was set aside.
   void grow_to(int64_t count);
+  /// Gives back what is behind the first `count` pages.
+  void shrink_to(int64_t count) noexcept;
+  /// Whether nothing is set aside.
+  [[nodiscard]] bool is_empty() const { return pool_ == nullptr; }
   /// Those that were taken, in the order of their positions.
   [[nodiscard]] std::span<const PageId> ids() const { return ids_; }
 
@@ -59,7 +63,7 @@ class PagePool {
  private:
   friend class RowPages;
   PageId take() noexcept;
-  void give_back(const RowPages& pages) noexcept;
+  void give_back(std::span<const PageId> ids, int64_t num_reserved) noexcept;
 
   int64_t num_pages_, num_free_;
   int64_t next_ = 0;              // pages from here on were never given out

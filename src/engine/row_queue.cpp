@@ -37,7 +37,8 @@ void RowQueue::refuse(Rows&& row, std::string_view error) noexcept {
 
 void RowQueue::end(Sequence& row, FinishReason reason) noexcept {
   row.completion.finish_reason = reason;
-  row.pages = {};
+  row.pages.shrink_to(num_awaited(row) / page_size_);
+  if (num_awaited(row) == 0) row.pages = {};
   row.tokens = {};
   row.adapter = {};
   row.list.clear();
@@ -55,7 +56,13 @@ void RowQueue::fail(Sequence& row, std::string_view error) noexcept {
 
 /// Takes what the row needs until its end; returns whether its pages are there.
 bool RowQueue::start(Sequence& row) {
-  std::optional<RowPages> pages = pages_.reserve(pages_for_row(row.max_tokens, page_size_));
+  const int64_t num_pages = pages_for_row(row.max_tokens, page_size_);
+  const Sequence* const leader = find_leader(row);
+  if (leader != nullptr && leader->num_cached < row.num_shared) return false;
+  std::optional<RowPages> pages =
+      leader == nullptr
+          ? pages_.reserve(num_pages)
+          : pages_.reserve_behind(leader->pages, row.num_shared / page_size_, num_pages);
   if (!pages) return false;
   const auto longest_answer = static_cast<size_t>(row.max_tokens - row.prompt_tokens);
   row.tokens.reserve(static_cast<size_t>(row.max_tokens));
@@ -63,6 +70,8 @@ bool RowQueue::start(Sequence& row) {
   row.completion.logprobs.reserve(longest_answer);
   if (row.adjustment != nullptr) row.adjustment->reserve(row.max_tokens - row.prompt_tokens);
   row.pages = std::move(*pages);
+  if (leader != nullptr) row.num_cached = row.num_shared;
+  row.leader = -1;
   return true;
 }
 
@@ -70,13 +79,49 @@ void RowQueue::admit() noexcept {
   while (!waiting_.empty() && std::ssize(running_) < max_batch_) {
     Sequence& row = waiting_.front();
     try {
-      if (!start(row)) return;
+      if (!start(row)) {
+        if (!running_.empty() || kept_.empty()) break;
+        kept_.clear();  // nobody else gives pages back: the row computes what it would have shared
+        continue;
+      }
     } catch (const std::bad_alloc&) {
       fail(row, "out of memory: the row could not be started");
       continue;
     }
     running_.splice(running_.end(), waiting_, waiting_.begin());
   }
+  free_kept();
+}
+
+/// Whose first pages the row takes over; nullptr: nobody's, also where that row has failed.
+const Sequence* RowQueue::find_leader(const Sequence& row) const {
+  if (row.leader < 0) return nullptr;
+  for (const Rows* rows : {&running_, &ended_, &kept_}) {
+    const auto place = std::ranges::find(*rows, row.leader, &Sequence::id);
+    if (place == rows->end()) continue;
+    const bool has_all = !place->pages.is_empty() && place->num_cached >= row.num_shared;
+    return rows == &running_ || has_all ? &*place : nullptr;
+  }
+  return nullptr;
+}
+
+/// Positions of a row that it has computed and others wait to take over.
+int64_t RowQueue::num_awaited(const Sequence& row) const {
+  int64_t most = 0;
+  for (const Sequence& other : waiting_) {
+    const bool waits = other.leader == row.id && row.num_cached >= other.num_shared;
+    if (waits) most = std::max(most, other.num_shared);
+  }
+  return most;
+}
+
+void RowQueue::forget_ended() noexcept {
+  kept_.splice(kept_.end(), ended_);
+  free_kept();
+}
+
+void RowQueue::free_kept() noexcept {
+  std::erase_if(kept_, [this](const Sequence& row) { return num_awaited(row) == 0; });
 }
 
 Sequence* RowQueue::find(RequestId id) {

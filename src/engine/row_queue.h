@@ -12,7 +12,8 @@ namespace heddle {
 /// told of yet. First come, first served: the row that waits longest is admitted as soon as a place
 /// in the batch is free and the pages for its longest answer are, and none overtakes it. A running
 /// row has all pages that it can need, so it never gives way, always ends and gives them back:
-/// nobody starves.
+/// nobody starves. A row that begins like another one starts when that has computed what they
+/// share, and takes over its pages.
 class RowQueue {
  public:
   using Rows = std::list<Sequence>;
@@ -44,14 +45,20 @@ class RowQueue {
   [[nodiscard]] const Rows& running() const { return running_; }
   [[nodiscard]] Rows& ended() { return ended_; }
   [[nodiscard]] const Rows& ended() const { return ended_; }
+  /// All ends were told. The pages of a row that others wait to begin with stay until they have.
+  void forget_ended() noexcept;
 
  private:
   bool start(Sequence& row);
+  [[nodiscard]] const Sequence* find_leader(const Sequence& row) const;
+  [[nodiscard]] int64_t num_awaited(const Sequence& row) const;
+  void free_kept() noexcept;
 
   PagePool& pages_;
   int max_batch_;
   int64_t page_size_;
   Rows waiting_, running_, ended_;
+  Rows kept_;  // told of, for their pages
 };
 
 }  // namespace heddle

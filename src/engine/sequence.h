@@ -31,6 +31,8 @@ struct Sequence {
   // is the first of the list, whose text the row has.
   std::vector<AdapterHold> list{};
   std::vector<model::AdapterUse> uses{};  // slots and scales of the list
+  RequestId leader = -1;                  // whose first pages the row begins with, -1: nobody's
+  int64_t num_shared = 0;                 // positions in these
   int64_t active_from = 0;  // the first position at which the adapter acts on linear layers
   int64_t prompt_tokens = 0;
   int64_t max_tokens = 0;             // prompt and answer, within the context

@@ -32,14 +32,13 @@ bool is_adapter(const std::string& name, const RowDefaults& defaults) {
 }
 
 /// [{"name": "sql", "scale": 0.5}, ...]
-std::vector<AdapterWeight> read_list(const RowReader& row, const json& value,
-                                     const RowDefaults& defaults) {
-  HEDDLE_CHECK(value.is_array() && !value.empty(), row.where(), ": adapters is ",
+AdapterList read_list(const std::string& of, const json& value, const RowDefaults& defaults) {
+  HEDDLE_CHECK(value.is_array() && !value.empty(), of, " is ",
                value.is_array() ? "empty" : value.type_name(),
                ", expected an array of at least one object");
-  std::vector<AdapterWeight> list;
+  AdapterList list;
   for (size_t i = 0; i < value.size(); ++i) {
-    const std::string where = row.where() + ": adapters[" + std::to_string(i) + "]";
+    const std::string where = of + "[" + std::to_string(i) + "]";
     HEDDLE_CHECK(value[i].is_object(), where, " is ", value[i].type_name(),
                  ", expected an object with name and scale");
     const RowReader entry(value[i], where);
@@ -63,9 +62,7 @@ std::string named_by_model(const RowReader& row, const json& model, const RowDef
   return is_adapter(name, defaults) ? name : "";
 }
 
-}  // namespace
-
-void read_adapters(const RowReader& row, const RowDefaults& defaults, Request& request) {
+void read_one(const RowReader& row, const RowDefaults& defaults, Request& request) {
   const json* adapter = row.find("adapter");
   const json* adapters = row.find("adapters");
   const json* model = row.find("model");
@@ -80,7 +77,9 @@ void read_adapters(const RowReader& row, const RowDefaults& defaults, Request& r
     named = is_known ? name : "";
   }
   request.adapter = named.value_or(adapters == nullptr ? defaults.adapter : "");
-  if (adapters != nullptr) request.adapters = read_list(row, *adapters, defaults);
+  if (adapters != nullptr) {
+    request.adapters = read_list(row.where() + ": adapters", *adapters, defaults);
+  }
   if (model == nullptr) return;
   const std::string chosen = named_by_model(row, *model, defaults);
   if (adapters != nullptr) {
@@ -93,8 +92,41 @@ void read_adapters(const RowReader& row, const RowDefaults& defaults, Request& r
   request.adapter = chosen;
 }
 
+/// An entry of each_adapter: a name, null for the base model, an object or an array of objects.
+AdapterList read_entry(const RowReader& row, const json& entry, const std::string& where,
+                       const RowDefaults& defaults) {
+  if (entry.is_null()) return {};
+  if (entry.is_array()) return read_list(where, entry, defaults);
+  if (entry.is_object()) return read_list(where, json::array({entry}), defaults);
+  HEDDLE_CHECK(entry.is_string(), where, " is ", entry.type_name(),
+               ", expected a name, null, an object or an array of objects");
+  const std::string name = row.text("each_adapter", entry);
+  HEDDLE_CHECK(is_adapter(name, defaults) || name == kBaseName, where, ": unknown adapter ",
+               quote(name), "; there are ", names_of(defaults.adapters));
+  return is_adapter(name, defaults) ? AdapterList{{name}} : AdapterList{};
+}
+
+}  // namespace
+
+void read_adapters(const RowReader& reader, const RowDefaults& defaults, Row& row) {
+  const json* each = reader.find("each_adapter");
+  if (each == nullptr) return read_one(reader, defaults, row.request);
+  for (const char* other : {"adapter", "adapters", "model"}) {
+    HEDDLE_CHECK(reader.find(other) == nullptr, reader.where(),
+                 ": the row has both each_adapter and ", other, ", expected one of them");
+  }
+  HEDDLE_CHECK(each->is_array() && !each->empty(), reader.where(), ": each_adapter is ",
+               each->is_array() ? "empty" : each->type_name(),
+               ", expected an array of at least one adapter");
+  row.request.adapter.clear();
+  for (size_t i = 0; i < each->size(); ++i) {
+    const std::string where = reader.where() + ": each_adapter[" + std::to_string(i) + "]";
+    row.each.push_back(read_entry(reader, (*each)[i], where, defaults));
+  }
+}
+
 std::string shown_adapters(const std::vector<AdapterWeight>& list) {
-  std::string all;
+  std::string all = list.empty() ? kBaseName : "";
   for (const auto& [name, scale] : list) {
     if (!all.empty()) all += "+";
     if (scale != 1.0f) all += json(short_form(scale)).dump() + "*";
@@ -103,12 +135,15 @@ std::string shown_adapters(const std::vector<AdapterWeight>& list) {
   return all;
 }
 
-json adapters_json(const std::vector<AdapterWeight>& list) {
+void add_adapters(const std::vector<AdapterWeight>& list, json& answer) {
+  const bool is_one = list.size() == 1 && list[0].scale == 1.0f;
+  answer["adapter"] = is_one ? json(list[0].name) : json();
+  if (list.empty() || is_one) return;
   json entries = json::array();
   for (const auto& [name, scale] : list) {
     entries.push_back({{"name", name}, {"scale", short_form(scale)}});
   }
-  return entries;
+  answer["adapters"] = entries;
 }
 
 }  // namespace heddle::app

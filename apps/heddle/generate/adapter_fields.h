@@ -10,12 +10,13 @@
 
 namespace heddle::app {
 
-/// Reads which adapters the row has: `adapter`, `adapters` or `model`, else the default.
-void read_adapters(const RowReader& row, const RowDefaults& defaults, Request& request);
+/// Reads which adapters the row has: `each_adapter`, `adapter`, `adapters` or `model`, else the
+/// default.
+void read_adapters(const RowReader& reader, const RowDefaults& defaults, Row& row);
 
-/// All adapters of a list as one text: "sql+0.5*cron".
+/// All adapters of a list as one text: "sql+0.5*cron"; of none "base".
 [[nodiscard]] std::string shown_adapters(const std::vector<AdapterWeight>& list);
-/// The same as JSON, as a row has it.
-[[nodiscard]] nlohmann::ordered_json adapters_json(const std::vector<AdapterWeight>& list);
+/// Adds `adapter`, and `adapters` where the list is more than one adapter with scale 1.
+void add_adapters(const std::vector<AdapterWeight>& list, nlohmann::ordered_json& answer);
 
 }  // namespace heddle::app

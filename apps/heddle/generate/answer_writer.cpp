@@ -66,6 +66,17 @@ void AnswerWriter::finish_row(int64_t index, Completion completion) {
   if (index == rows_.begin()->first) write_first_rows();
 }
 
+void AnswerWriter::finish_row(int64_t index, std::vector<Completion> each) {
+  Completion all;  // what the row as a whole has become: it has failed where one has
+  for (const Completion& one : each) {
+    if (one.finish_reason != FinishReason::kError || !all.error.empty()) continue;
+    all.finish_reason = FinishReason::kError;
+    all.error = one.error;
+  }
+  rows_.at(index).each = std::move(each);
+  finish_row(index, std::move(all));
+}
+
 /// Text of the first row as far as it is there, and every finished row behind which none waits.
 void AnswerWriter::write_first_rows() {
   while (!rows_.empty()) {
@@ -86,6 +97,7 @@ void AnswerWriter::interrupt() {
 }
 
 void AnswerWriter::write_text(Row& row) {
+  if (!row.head.each.empty()) return write_each(row);
   if (!row.is_begun && form_ == Form::kText) {
     out_ << "[" << row.head.index << " " << name_of(row.head) << "] ";
   }
@@ -95,6 +107,16 @@ void AnswerWriter::write_text(Row& row) {
   if (!row.completion) return;
   if (!row.completion->error.empty()) out_ << "error: " << row.completion->error;
   out_ << "\n";
+}
+
+/// A line for each adapter, once all have ended.
+void AnswerWriter::write_each(const Row& row) {
+  for (size_t i = 0; i < row.each.size(); ++i) {
+    const Completion& one = row.each[i];
+    out_ << "[" << row.head.index << " " << shown_adapters(row.head.each[i]) << "] " << one.text;
+    if (!one.error.empty()) out_ << "error: " << one.error;
+    out_ << "\n";
+  }
 }
 
 void AnswerWriter::write_json(const Row& row) {
@@ -108,16 +130,31 @@ void AnswerWriter::write_json(const Row& row) {
   if (!row.head.custom_id.empty()) member("custom_id", row.head.custom_id);
   if (!row.head.metadata.empty()) member("metadata", row.head.metadata);
   ordered_json rest;
-  rest["adapter"] = text_or_null(row.head.adapter);
-  if (!row.head.adapters.empty()) rest["adapters"] = adapters_json(row.head.adapters);
-  rest["text"] = completion.text;
-  rest["token_ids"] = completion.token_ids;
-  rest["prompt_tokens"] = completion.prompt_tokens;
-  rest["completion_tokens"] = completion.token_ids.size();
-  rest["finish_reason"] = name(completion.finish_reason);
-  rest["error"] = text_or_null(completion.error);
+  const auto add_answer = [&](const Completion& of, ordered_json& answer) {
+    answer["text"] = of.text;
+    answer["token_ids"] = of.token_ids;
+    answer["prompt_tokens"] = of.prompt_tokens;
+    answer["completion_tokens"] = of.token_ids.size();
+    answer["finish_reason"] = name(of.finish_reason);
+    answer["error"] = text_or_null(of.error);
+  };
+  if (row.head.each.empty()) {
+    rest["adapter"] = text_or_null(row.head.adapter);
+    if (!row.head.adapters.empty()) add_adapters(row.head.adapters, rest);
+    add_answer(completion, rest);
+  } else {
+    rest["each_adapter"] = ordered_json::array();
+    for (size_t i = 0; i < row.each.size(); ++i) {
+      ordered_json entry;
+      add_adapters(row.head.each[i], entry);
+      add_answer(row.each[i], entry);
+      if (logprobs_) entry["logprobs"] = logprobs_of(row.each[i]);
+      rest["each_adapter"].push_back(std::move(entry));
+    }
+    rest["error"] = text_or_null(completion.error);
+  }
   rest["hash"] = text_or_null(row.head.hash);
-  if (logprobs_) rest["logprobs"] = logprobs_of(completion);
+  if (logprobs_ && row.head.each.empty()) rest["logprobs"] = logprobs_of(completion);
   const std::string text = rest.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   out_ << ',' << std::string_view(text).substr(1) << "\n";
 }

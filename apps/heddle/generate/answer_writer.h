@@ -16,7 +16,8 @@ struct AnswerHead {
   int64_t index = 0;
   std::string id{}, custom_id{}, metadata{};  // JSON text; empty: not given
   std::string adapter{};                      // empty: the base model, or the list
-  std::vector<AdapterWeight> adapters{};      // the list of a row that has one
+  AdapterList adapters{};                     // the list of a row that has one
+  std::vector<AdapterList> each{};            // of a row that runs with each of some
   std::string hash{};
 };
 
@@ -39,6 +40,8 @@ class AnswerWriter {
   void begin_row(AnswerHead head);
   void add_text(int64_t index, const std::string& text);
   void finish_row(int64_t index, Completion completion);
+  /// The same of a row that ran with each of AnswerHead::each, in their order.
+  void finish_row(int64_t index, std::vector<Completion> each);
   /// No more rows are finished: writes those that are and waited for an earlier one.
   void interrupt();
 
@@ -53,11 +56,13 @@ class AnswerWriter {
     std::string text;  // not yet written
     bool is_begun = false;
     std::optional<Completion> completion;
+    std::vector<Completion> each;
   };
 
   void write_first_rows();
   void write_text(Row& row);
   void write_json(const Row& row);
+  void write_each(const Row& row);
 
   std::ostream& out_;
   Form form_;

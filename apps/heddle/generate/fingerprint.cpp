@@ -93,15 +93,21 @@ Fingerprint::Fingerprint(const GenerateOptions& options,
   }
 }
 
-std::string Fingerprint::of(const Request& request) const {
+std::string Fingerprint::of(const Row& of) const {
+  const Request& request = of.request;
   nlohmann::ordered_json row = {model_, logprobs_, request.max_tokens, request.stop};
   if (request.adapter.empty()) {
     row.push_back(nullptr);
   } else {
     row.push_back({request.adapter, adapters_.at(request.adapter)});
   }
-  for (const auto& [name, scale] : request.adapters) {
-    row.push_back({name, adapters_.at(name), scale});
+  const auto add_list = [&](const AdapterList& list) {
+    for (const auto& [name, scale] : list) row.push_back({name, adapters_.at(name), scale});
+  };
+  add_list(request.adapters);
+  for (const AdapterList& list : of.each) {
+    row.push_back("each");
+    add_list(list);
   }
   if (request.text) row.push_back(*request.text);
   for (const Message& message : request.messages) row.push_back({message.role, message.content});

@@ -5,6 +5,7 @@
 
 #include "heddle/engine/request.h"
 
+#include "generate/row.h"
 #include "options.h"
 
 namespace heddle::app {
@@ -17,7 +18,7 @@ class Fingerprint {
   /// Reads what it needs of the model and of all adapters.
   Fingerprint(const GenerateOptions& options, const std::vector<std::string>& model_files);
 
-  [[nodiscard]] std::string of(const Request& request) const;
+  [[nodiscard]] std::string of(const Row& row) const;
 
  private:
   bool logprobs_;

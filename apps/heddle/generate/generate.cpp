@@ -5,6 +5,7 @@
 #include <optional>
 #include <unistd.h>
 #include <unordered_map>
+#include <vector>
 
 #include <spdlog/spdlog.h>
 
@@ -76,6 +77,17 @@ class Run {
   }
 
  private:
+  /// What a request answers: a row, or the row with one of each_adapter.
+  struct Place {
+    int64_t index;
+    std::optional<size_t> part;
+  };
+  /// A row with each of some adapters.
+  struct Group {
+    std::vector<Completion> completions;
+    size_t num_left;
+  };
+
   bool has_room() const;
   void admit_rows();
   void begin(const Row& row);
@@ -91,7 +103,8 @@ class Run {
   Progress progress_;
   bool shows_progress_;
   StopSignal signal_;
-  std::unordered_map<RequestId, int64_t> index_of_;  // of rows in the engine
+  std::unordered_map<RequestId, Place> place_of_;  // of rows in the engine
+  std::unordered_map<int64_t, Group> groups_;      // rows with each of some adapters, by index
   RowSource::Status input_ = RowSource::Status::kRow;
   int64_t num_skipped_ = 0;
 };
@@ -117,8 +130,10 @@ void Run::begin(const Row& row) {
                   .custom_id = row.custom_id,
                   .metadata = row.metadata,
                   .adapter = row.request.adapter,
-                  .adapters = row.request.adapters};
+                  .adapters = row.request.adapters,
+                  .each = row.each};
   if (!row.error.empty()) {
+    head.each.clear();
     writer_.begin_row(std::move(head));
     Completion completion;
     completion.finish_reason = FinishReason::kError;
@@ -126,22 +141,36 @@ void Run::begin(const Row& row) {
     writer_.finish_row(row.index, std::move(completion));
     return;
   }
-  if (fingerprint_) head.hash = fingerprint_->of(row.request);
+  if (fingerprint_) head.hash = fingerprint_->of(row);
   if (resume_ != nullptr && resume_->answers(row, head.hash)) {
     ++num_skipped_;
     return;
   }
   writer_.begin_row(std::move(head));
-  index_of_[engine_.submit(row.request)] = row.index;
+  if (row.each.empty()) {
+    place_of_[engine_.submit(row.request)] = {row.index, std::nullopt};
+    return;
+  }
+  const std::vector<RequestId> ids = engine_.submit_each(row.request, row.each);
+  for (size_t i = 0; i < ids.size(); ++i) place_of_[ids[i]] = {row.index, i};
+  groups_[row.index] = {.completions = std::vector<Completion>(ids.size()), .num_left = ids.size()};
 }
 
 void Run::step() {
   for (Event& event : engine_.step()) {
-    const int64_t index = index_of_.at(event.request);
-    writer_.add_text(index, event.text);
+    const auto [index, part] = place_of_.at(event.request);
+    if (!part) writer_.add_text(index, event.text);
     if (!event.completion) continue;
-    index_of_.erase(event.request);
-    writer_.finish_row(index, std::move(*event.completion));
+    place_of_.erase(event.request);
+    if (!part) {
+      writer_.finish_row(index, std::move(*event.completion));
+      continue;
+    }
+    Group& group = groups_.at(index);
+    group.completions[*part] = std::move(*event.completion);
+    if (--group.num_left > 0) continue;
+    writer_.finish_row(index, std::move(group.completions));
+    groups_.erase(index);
   }
 }
 

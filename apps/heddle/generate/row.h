@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "heddle/engine/request.h"
 
@@ -12,6 +13,8 @@ struct Row {
   int64_t index = 0;                          // among the rows of the input, from 0
   std::string id{}, custom_id{}, metadata{};  // JSON text, echoed in the answer; empty: not given
   Request request{};
+  std::vector<AdapterList>
+      each{};           // what the request runs with, one after another; empty: as it is
   std::string error{};  // one sentence that says why the row cannot run; empty: it can
 };
 

@@ -18,10 +18,11 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-constexpr std::array<std::string_view, 12> kRowFields = {"prompt",
+constexpr std::array<std::string_view, 13> kRowFields = {"prompt",
                                                          "messages",
                                                          "adapter",
                                                          "adapters",
+                                                         "each_adapter",
                                                          "model",
                                                          "id",
                                                          "custom_id",
@@ -94,7 +95,7 @@ void parse_row(const std::string& text, const std::string& where, const RowDefau
   reader.check_fields(kAllFields);
   row.request = default_request(defaults, row.index);
   read_prompt(reader, defaults, where, row.request);
-  read_adapters(reader, defaults, row.request);
+  read_adapters(reader, defaults, row);
   read_sampling_fields(reader, row.request);
 }
 

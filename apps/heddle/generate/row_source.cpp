@@ -80,6 +80,9 @@ RowSource::Status RowSource::next(Row& row) {
     parse_row(text, where, defaults_, row);
     used_.insert(row.request.adapter);
     for (const AdapterWeight& adapter : row.request.adapters) used_.insert(adapter.name);
+    for (const AdapterList& list : row.each) {
+      for (const AdapterWeight& adapter : list) used_.insert(adapter.name);
+    }
   } catch (const Error& error) {
     row.error = error.what();
   }
@@ -94,7 +97,12 @@ void RowSource::check_all(const Engine* engine) {
     if (!row.error.empty()) throw_error(ErrorCode::kInvalidArgument, row.error);
     if (engine == nullptr) continue;
     try {
-      engine->check(row.request);
+      if (row.each.empty()) engine->check(row.request);
+      for (const AdapterList& list : row.each) {
+        Request one = row.request;
+        one.adapters = list;
+        engine->check(one);
+      }
     } catch (const Error& error) {
       throw_error(ErrorCode::kInvalidArgument, place(), ": ", error.what());
     }

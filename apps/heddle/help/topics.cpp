@@ -37,6 +37,9 @@ Topic rows() {
        term("adapters",
             "Instead of adapter: an array of objects with name and scale, left out: 1. All act "
             "together, each times its scale; also one with another scale than 1"),
+       term("each_adapter",
+            "Instead of adapter: an array of names, null for the model without an adapter, or "
+            "arrays as in adapters. The row is answered with each"),
        term("model",
             "Instead of adapter: an adapter's name, or base, or the name of the model's file "
             "for the model without one"),
@@ -91,6 +94,10 @@ Topic answers() {
        term("metadata", "As the row has it; absent where the row has none"),
        term("adapter", "The adapter's name, null for the base model and where there are several"),
        term("adapters", "As the row has them; absent where the row has none"),
+       term("each_adapter",
+            "Of a row that has it, in its order: objects with adapter, adapters, text, token_ids, "
+            "prompt_tokens, completion_tokens, finish_reason, error and logprobs, which then "
+            "stand nowhere else but error: the first one"),
        term("text",
             "The answer without the end token and what a stop string cut off; bytes that "
             "are no UTF-8 are U+FFFD"),

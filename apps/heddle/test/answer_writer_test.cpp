@@ -47,6 +47,29 @@ TEST(AnswerWriter, WritesEveryFieldInItsOrder) {
             R"({"index":0,"id":null,"adapter":null,")");
 }
 
+TEST(AnswerWriter, WritesAnAnswerForEachAdapter) {
+  const AnswerHead head{.index = 2, .each = {{}, {{"sql"}}}, .hash = "h"};
+  Completion failed;
+  failed.finish_reason = FinishReason::kError;
+  failed.error = "no";
+  const auto written = [&](AnswerWriter::Form form) {
+    std::ostringstream out;
+    AnswerWriter writer(out, form, false);
+    writer.begin_row(head);
+    writer.finish_row(2, std::vector<Completion>{short_answer(), failed});
+    EXPECT_EQ(writer.num_failed(), 1);
+    return out.str();
+  };
+  EXPECT_EQ(
+      written(AnswerWriter::Form::kJson),
+      R"({"index":2,"id":null,"each_adapter":[{"adapter":null,"text":"a\"\n",)"
+      R"("token_ids":[5,6],"prompt_tokens":3,"completion_tokens":2,"finish_reason":"stop",)"
+      R"("error":null},{"adapter":"sql","text":"","token_ids":[],"prompt_tokens":0,)"
+      R"("completion_tokens":0,"finish_reason":"error","error":"no"}],"error":"no","hash":"h"})"
+      "\n");
+  EXPECT_EQ(written(AnswerWriter::Form::kText), "[2 base] a\"\n\n[2 sql] error: no\n");
+}
+
 TEST(AnswerWriter, WritesListsOfAdapters) {
   const AnswerHead head{.index = 2, .adapters = {{"sql", 0.1f}, {"cron", 1.0f}}};
   EXPECT_NE(line_of(head, short_answer(), false)

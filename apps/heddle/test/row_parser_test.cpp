@@ -239,6 +239,36 @@ TEST(ParseRow, RefusesWhatIsOutOfBounds) {
   }
 }
 
+TEST(ParseRow, EachAdapterMayBeANameOrAListOrNone) {
+  RowDefaults given = defaults();
+  given.adapters = {"sql", "cron"};
+  given.adapter = "sql";
+  Row row;
+  parse_row(R"({"prompt": "x", "each_adapter": ["cron", null, "base", {"name": "sql", "scale": 2},)"
+            R"( [{"name": "sql"}, {"name": "cron"}]]})",
+            "line", given, row);
+  ASSERT_EQ(row.each.size(), 5u);
+  EXPECT_EQ(row.request.adapter, "");
+  EXPECT_EQ(row.each[0].at(0).name, "cron");
+  EXPECT_TRUE(row.each[1].empty() && row.each[2].empty());
+  EXPECT_EQ(row.each[3].at(0).scale, 2.0f);
+  EXPECT_EQ(row.each[4].at(1).name, "cron");
+  const std::pair<const char*, const char*> wrong[] = {
+      {R"("each_adapter": [])",
+       "line: each_adapter is empty, expected an array of at least one adapter"},
+      {R"("each_adapter": "sql")", "line: each_adapter is string, expected an array"},
+      {R"("each_adapter": [1])", "line: each_adapter[0] is number, expected a name"},
+      {R"("each_adapter": [null, "sqk"])", "line: each_adapter[1]: unknown adapter \"sqk\""},
+      {R"("each_adapter": [[{"name": "sqk"}]])",
+       "line: each_adapter[0][0]: unknown adapter \"sqk\""},
+      {R"("each_adapter": ["sql"], "model": "base")",
+       "line: the row has both each_adapter and model, expected one of them"}};
+  for (const auto& [fields, message] : wrong) {
+    const std::string text = R"({"prompt": "x", )" + std::string(fields) + "}";
+    testing::expect_invalid({message}, [&] { parse_row(text, "line", given, row); });
+  }
+}
+
 TEST(ParseRow, AdaptersStandInTheirOrderWithTheirScales) {
   RowDefaults given = defaults();
   given.adapters = {"sql", "cron"};

@@ -43,6 +43,8 @@ struct AdapterWeight {
   float scale = 1.0f;  // finite; below 0 it is taken away
 };
 
+using AdapterList = std::vector<AdapterWeight>;
+
 /// One row of work. Exactly one of `messages` (or `messages_json`), `text` and `token_ids` is
 /// given: messages go through the model's chat template, text and tokens are taken as they are.
 ///
@@ -73,7 +75,7 @@ struct Request {
   /// the list, those of one dtype together. One of scale 1 is `adapter`. DoRA, modules_to_save and
   /// trainable_token_indices stand in no list but alone with scale 1, aLoRA in none with others.
   /// Tokenizer, chat template and end tokens are those of the first.
-  std::vector<AdapterWeight> adapters{};
+  AdapterList adapters{};
   std::vector<TokenBias> logit_bias{};  // as in vLLM and OpenAI's API; each token once
   /// Tokens of the answer before anything but its length ends it, 0 to max_tokens: until then end
   /// token and stop_token_ids are not drawn, and stop strings are not looked for. As in vLLM.

@@ -146,5 +146,24 @@ TEST(PagePool, GrowingAndGivingBackAskForNoMemory) {
   EXPECT_EQ(pool.num_free(), 100);
 }
 
+TEST(PagePool, ARowGivesBackItsLastPages) {
+  PagePool pool(10);
+  RowPages first = *pool.reserve(6);
+  first.grow_to(4);
+  RowPages second = *pool.reserve_behind(first, 3, 5);
+  EXPECT_EQ(pool.num_free(), 2);
+  first.shrink_to(2);  // its third page is still the second's
+  EXPECT_EQ(first.ids().size(), 2u);
+  EXPECT_EQ(pool.num_free(), 5);
+  first.shrink_to(7);
+  EXPECT_EQ(pool.num_free(), 5);
+  second.shrink_to(1);
+  EXPECT_EQ(pool.num_free(), 8);
+  first.shrink_to(0);
+  EXPECT_EQ(pool.num_free(), 9);
+  second = {};
+  EXPECT_EQ(pool.num_free(), 10);
+}
+
 }  // namespace
 }  // namespace heddle

@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "compare.h"
+#include "engine/test/tiny_adapter.h"
 #include "engine/test/tiny_model.h"
 #include "expect_error.h"
-#include "model/test/adapter_cases.h"
 
 namespace heddle {
 namespace {
@@ -15,30 +15,7 @@ namespace {
 using model::Projection;
 using model::ref::Llama;
 
-/// A random adapter in a folder of its own; `merged` is the model with it.
-struct TinyAdapter {
-  Llama merged;
-  testing::TempFolder folder;
-
-  TinyAdapter(const Llama& model, int64_t rank, const std::vector<Projection>& targets,
-              DType dtype = DType::kFloat32, const std::string& settings = "")
-      : merged(model) {
-    std::string weights;
-    if (dtype == DType::kFloat32) {
-      (void)model::random_adapter<float>("F32", rank, targets, weights, merged);
-    } else {
-      (void)model::random_adapter<bfloat16>("BF16", rank, targets, weights, merged);
-    }
-    std::string names;
-    for (const Projection p : targets) {
-      names += (names.empty() ? "\"" : ", \"") + std::string(name(p)) + '"';
-    }
-    folder.write("adapter_model.safetensors", weights);
-    folder.write("adapter_config.json", R"({"peft_type": "LORA", "lora_alpha": 3.0, "r": )" +
-                                            std::to_string(rank) + R"(, "target_modules": [)" +
-                                            names + "]" + settings + "}");
-  }
-};
+using testing::TinyAdapter;
 
 void expect_logits(Engine& engine, const std::string& adapter, const Llama& model) {
   Request request = testing::request_of(testing::random_tokens(11));

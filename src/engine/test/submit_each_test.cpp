@@ -1,0 +1,125 @@
+// One prompt through several adapters: what their rows share, and that their bits do not show it.
+#include <gtest/gtest.h>
+
+#include "engine/test/tiny_adapter.h"
+#include "engine/test/tiny_model.h"
+
+namespace heddle {
+namespace {
+
+using model::Projection;
+using model::ref::Llama;
+
+class SubmitEach : public ::testing::Test {
+ protected:
+  Engine engine_with(EngineOptions options) {
+    options.page_size = 3;
+    options.prefill_chunk = 4;
+    Engine made = model.engine(options);
+    (void)made.add_adapter("a", a.folder.path().string());
+    (void)made.add_adapter("called", called.folder.path().string());
+    return made;
+  }
+
+  /// 20 tokens, the invocation at 13.
+  static Request request(int64_t max_tokens) {
+    Request row = testing::endless_request(testing::random_tokens(20), max_tokens);
+    for (int32_t& token : *row.token_ids) token = std::max(token, 9);
+    (*row.token_ids)[13] = 7;
+    (*row.token_ids)[14] = 8;
+    return row;
+  }
+
+  /// Runs all rows to their ends; completions in the order of the ids.
+  static std::vector<testing::Outcome> finish(Engine& engine, const std::vector<RequestId>& ids) {
+    std::vector<testing::Outcome> outcomes(ids.size());
+    for (int i = 0; engine.num_unfinished() > 0 && i < testing::kTooManySteps; ++i) {
+      testing::take(engine.step(), ids.front(), outcomes);
+    }
+    testing::expect_idle(engine);
+    return outcomes;
+  }
+
+  void expect_alone(const std::vector<testing::Outcome>& outcomes, const Request& row,
+                    const std::string& what) {
+    Engine fresh = engine_with({.max_batch = 1});
+    for (size_t i = 0; i < each.size(); ++i) {
+      Request own = row;
+      own.adapters = each[i];
+      testing::expect_same(outcomes[i].completion, testing::run_all(fresh, {own})[0],
+                           what + ", entry " + std::to_string(i));
+    }
+  }
+
+  Llama base = model::random_llama(testing::tiny_config(), true);
+  testing::TinyAdapter a{base, 3, {Projection::kQ, Projection::kV, Projection::kDown}};
+  testing::TinyAdapter called{base,
+                              2,
+                              {Projection::kK, Projection::kV},
+                              DType::kFloat32,
+                              R"(, "alora_invocation_tokens": [7, 8])"};
+  testing::TinyModel model{base};
+  const std::vector<AdapterList> each = {{},           {{"called"}}, {{"a"}},
+                                         {{"called"}}, {{"a"}},      {{"called", 0.5f}}};
+  // Whole pages of 3 tokens are shared: 12 before the invocation, 18 of the same adapter.
+  const int64_t num_computed = 20 + 8 + 20 + 2 + 2 + 8;
+};
+
+TEST_F(SubmitEach, RowsShareWhatTheirAdaptersLeaveAsItIs) {
+  for (const int max_batch : {1, 2, 8}) {
+    for (const int64_t max_tokens : {1, 7}) {
+      Engine engine = engine_with({.max_batch = max_batch});
+      const Request row = request(max_tokens);
+      const auto outcomes = finish(engine, engine.submit_each(row, each));
+      EXPECT_EQ(engine.stats().prefill_tokens, num_computed) << max_batch << " at once";
+      expect_alone(outcomes, row, std::to_string(max_batch) + " at once");
+    }
+  }
+}
+
+/// The pages of a row that has ended are given up where nobody could go on otherwise.
+TEST_F(SubmitEach, SharingNeedsNoMoreMemoryThanOneRow) {
+  Engine probe = engine_with({.max_batch = 1});
+  const int64_t page_bytes = probe.options().kv_memory / probe.load().num_pages;
+  Engine engine = engine_with({.max_batch = 4, .kv_memory = 9 * page_bytes});
+  const Request row = request(7);  // 26 tokens in the cache, 9 pages
+  expect_alone(finish(engine, engine.submit_each(row, each)), row, "9 pages");
+}
+
+TEST_F(SubmitEach, ARowOutlivesTheOneThatItSharesWith) {
+  for (const int num_steps : {0, 2, 8}) {
+    Engine engine = engine_with({.max_batch = 8});
+    const Request row = request(7);
+    const std::vector<RequestId> ids = engine.submit_each(row, each);
+    std::vector<testing::Outcome> outcomes(ids.size());
+    for (int i = 0; i < num_steps; ++i) testing::take(engine.step(), ids[0], outcomes);
+    EXPECT_TRUE(engine.cancel(ids[0]));
+    EXPECT_TRUE(engine.cancel(ids[3]));
+    while (engine.num_unfinished() > 0) testing::take(engine.step(), ids[0], outcomes);
+    testing::expect_idle(engine);
+    for (const size_t i : {0, 3}) {
+      EXPECT_EQ(outcomes[i].completion.finish_reason, FinishReason::kCancelled);
+    }
+    Engine fresh = engine_with({.max_batch = 1});
+    for (const size_t i : {1, 2, 4, 5}) {
+      Request own = row;
+      own.adapters = each[i];
+      testing::expect_same(outcomes[i].completion, testing::run_all(fresh, {own})[0],
+                           "cancelled after " + std::to_string(num_steps));
+    }
+  }
+}
+
+TEST_F(SubmitEach, OneThatCannotRunIsRefusedAlone) {
+  Engine engine = engine_with({.max_batch = 8});
+  const std::vector<AdapterList> lists = {{{"nobody"}}, {}, {{"a"}, {"called"}}};
+  const auto outcomes = finish(engine, engine.submit_each(request(2), lists));
+  EXPECT_EQ(outcomes[0].completion.error, "unknown adapter \"nobody\"");
+  EXPECT_EQ(outcomes[1].completion.error, "");
+  EXPECT_EQ(outcomes[2].completion.error,
+            "adapters[1] is \"called\", which has alora_invocation_tokens: it runs alone");
+  EXPECT_TRUE(engine.submit_each(request(2), {}).empty());
+}
+
+}  // namespace
+}  // namespace heddle
