@@ -81,7 +81,7 @@ ROOMS = {
         "fused": ["device"],
         "two_launch": ["device"],
         "grouped": ["device"],
-        "cpu": [],
+        "cpu": ["checks"],
         "table": [],
         "checks": [],
         "run": ["device", "grouped", "plan", "table", "checks"],

@@ -41,8 +41,8 @@ class LoraBatch(NamedTuple):
 
     `LoraBatch(slot_ids=ids)`: row t uses slot `slot_ids[t]`.
     `LoraBatch(seg_starts=starts, seg_ends=ends, seg_slots=slots)`: rows `seg_starts[s]` up to
-    `seg_ends[s]` use slot `seg_slots[s]`. Segments must not overlap; they may come in any order and
-    leave gaps.
+    `seg_ends[s]` use slot `seg_slots[s]`; `seg_lens`, in place of `seg_ends`, gives the number of
+    rows of each. Segments must not overlap; they may come in any order and leave gaps.
     `LoraBatch(pair_starts=starts, pair_slots=slots, pair_scales=scales)`, for `lora_apply`: token t
     has the pairs `pair_starts[t]` up to `pair_starts[t + 1]`, in this order.
 
@@ -63,6 +63,7 @@ class LoraBatch(NamedTuple):
         max_pairs: The most pairs of a token: one that has more uses the first ones. None: all,
             which the call counts itself; on a GPU it cannot, and raises. A GPU takes time for
             each, whether or not a token has as many.
+        seg_lens: [num_segments] i32|i64, rows of each segment, in place of seg_ends.
     """
 
     slot_ids: Array | None = None
@@ -75,6 +76,7 @@ class LoraBatch(NamedTuple):
     pair_slots: Array | None = None
     pair_scales: Array | None = None
     max_pairs: int | None = None
+    seg_lens: Array | None = None
 
     def __repr__(self) -> str:
         return _repr(self)

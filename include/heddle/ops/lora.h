@@ -16,10 +16,11 @@ inline constexpr int32_t kNoAdapter = -1;
 /// lora_apply, any number of pairs (adapter, scale) a token. One of the three is given.
 /// Kernel-ready arrays.
 ///
-/// With segments, row t in [seg_starts[s], seg_ends[s]) uses slot seg_slots[s]; segments must not
-/// overlap, may come in any order and leave gaps, and one with seg_ends <= seg_starts is empty. A
-/// negative slot, one at or above the number of slots of the weights, and a row in no segment mean:
-/// no adapter, the row is not touched. So does a slot whose weights are null. With
+/// With segments, row t in [seg_starts[s], seg_ends[s]) uses slot seg_slots[s]; seg_lens[s], where
+/// that is given, is seg_ends[s] - seg_starts[s]. Segments must not overlap, may come in any order
+/// and leave gaps, and one with seg_ends <= seg_starts is empty. A negative slot, one at or above
+/// the number of slots of the weights, and a row in no segment mean: no adapter, the row is not
+/// touched. So does a slot whose weights are null. With
 /// HEDDLE_VALIDATE=1 these are errors: a slot at or above the number of slots, a used slot whose
 /// address in a table of pointers is null, segments that overlap, and segments that leave the rows
 /// [0, num_tokens). On CUDA every call then waits for its stream, and one that is captured checks
@@ -37,13 +38,14 @@ struct LoraBatch {
   ConstTensorView seg_ends{};    // [num_segments] i32|i64
   ConstTensorView seg_slots{};   // [num_segments] i32|i64, or absent: segment s uses slot s
   ConstTensorView row_scale{};   // [num_tokens] f32, or absent: a factor for each row's delta
-  /// Of lora_plan, or absent: then a call on CUDA makes its own. The CPU needs none, and pairs take
-  /// none.
+  /// Of lora_plan, or absent: then a call on CUDA makes its own, for which lora_shrink and
+  /// lora_expand of up to 256 rows need no launch. The CPU needs none, and pairs take none.
   ConstTensorView plan{};
   ConstTensorView pair_starts{};       // [num_tokens + 1] i32|i64
   ConstTensorView pair_slots{};        // [num_pairs] i32|i64
   ConstTensorView pair_scales{};       // [num_pairs] f32, or absent: 1
   std::optional<int64_t> max_pairs{};  // of a token; CUDA needs it: each costs launches
+  ConstTensorView seg_lens{};  // [num_segments] i32|i64: rows of each segment, in place of seg_ends
 
   [[nodiscard]] static LoraBatch from_ids(ConstTensorView slot_ids) {
     return {.slot_ids = slot_ids};

@@ -28,7 +28,8 @@ LoraBatch batch_of(Call& call, nb::handle batch) {
           .pair_starts = call.optional_in("pair_starts", fields.next()),
           .pair_slots = call.optional_in("pair_slots", fields.next()),
           .pair_scales = call.optional_in("pair_scales", fields.next()),
-          .max_pairs = fields.next<std::optional<int64_t>>("max_pairs")};
+          .max_pairs = fields.next<std::optional<int64_t>>("max_pairs"),
+          .seg_lens = call.optional_in("seg_lens", fields.next())};
 }
 
 /// Workspace of lora_shrink; of lora_expand with in_features = 0. On the CPU both need none.

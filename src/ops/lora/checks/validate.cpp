@@ -5,6 +5,7 @@
 
 #include "cpu/index_array.h"
 #include "cpu/validate_indices.h"
+#include "ops/lora/checks/segment_ends.h"
 
 namespace heddle {
 namespace {
@@ -25,12 +26,13 @@ struct Segment {
 
 void validate_segments(const LoraBatch& batch, int64_t num_tokens, const char* name,
                        const LoraTable& table) {
-  const cpu::IndexArray starts(batch.seg_starts), ends(batch.seg_ends), slots(batch.seg_slots);
+  const cpu::IndexArray starts(batch.seg_starts), slots(batch.seg_slots);
+  const SegmentEnds ends(batch);
   std::vector<Segment> segments;
   for (int64_t s = 0; s < batch.seg_starts.size(0); ++s) {
     if (ends[s] <= starts[s]) continue;  // empty, whatever its slot
     cpu::check_index("seg_starts", s, starts[s], 0, num_tokens, "num_tokens");
-    HEDDLE_CHECK(ends[s] <= num_tokens, "seg_ends[", s, "] is ", ends[s],
+    HEDDLE_CHECK(ends[s] <= num_tokens, ends.name(), s, "] is ", ends[s],
                  ", expected at most num_tokens = ", num_tokens);
     validate_slot("seg_slots", s, batch.seg_slots ? slots[s] : s, name, table);
     segments.push_back({starts[s], ends[s], s});
@@ -41,7 +43,7 @@ void validate_segments(const LoraBatch& batch, int64_t num_tokens, const char* n
   for (size_t i = 1; i < segments.size(); ++i) {
     const Segment &before = segments[i - 1], &segment = segments[i];
     HEDDLE_CHECK(segment.start >= before.end, "seg_starts[", segment.index, "] is ", segment.start,
-                 ", expected at least seg_ends[", before.index, "] = ", before.end,
+                 ", expected at least ", ends.name(), before.index, "] = ", before.end,
                  ": segments overlap");
   }
 }

@@ -27,6 +27,7 @@ void validate_batch(const ExecContext& ctx, const LoraBatch& batch, int64_t num_
   on_host.slot_ids = copy(batch.slot_ids);
   on_host.seg_starts = copy(batch.seg_starts);
   on_host.seg_ends = copy(batch.seg_ends);
+  on_host.seg_lens = copy(batch.seg_lens);
   on_host.seg_slots = copy(batch.seg_slots);
   on_host.pair_starts = copy(batch.pair_starts);
   on_host.pair_slots = copy(batch.pair_slots);

@@ -7,6 +7,7 @@
 #include "heddle/core/check.h"
 
 #include "cpu/index_array.h"
+#include "ops/lora/checks/segment_ends.h"
 
 namespace heddle {
 namespace {
@@ -31,7 +32,8 @@ void resolve_slots(const LoraBatch& batch, int64_t first_row, int num_rows, int6
     return;
   }
   std::fill_n(slots.begin(), num_rows, kNoAdapter);
-  const cpu::IndexArray starts(batch.seg_starts), ends(batch.seg_ends), ids(batch.seg_slots);
+  const cpu::IndexArray starts(batch.seg_starts), ids(batch.seg_slots);
+  const SegmentEnds ends(batch);
   for (int64_t s = 0; s < batch.seg_starts.size(0); ++s) {
     const int64_t begin = std::max(starts[s], first_row) - first_row;
     const int64_t end = std::min(ends[s], first_row + num_rows) - first_row;
@@ -122,10 +124,11 @@ void check_batch(const ExecContext& ctx, const LoraBatch& batch, int64_t num_tok
   check_device(ctx, {{"slot_ids", batch.slot_ids},
                      {"seg_starts", batch.seg_starts},
                      {"seg_ends", batch.seg_ends},
+                     {"seg_lens", batch.seg_lens},
                      {"seg_slots", batch.seg_slots},
                      {"row_scale", batch.row_scale}});
   Dim tokens("num_tokens", num_tokens), segments("num_segments");
-  const bool has_segments = batch.seg_starts || batch.seg_ends || batch.seg_slots;
+  const bool has_segments = batch.seg_starts || batch.seg_ends || batch.seg_lens || batch.seg_slots;
   if (batch.pair_starts || batch.pair_slots || batch.pair_scales) {
     HEDDLE_CHECK(takes_pairs == TakesPairs::kYes,
                  "the batch has pairs, which lora_apply alone takes");
@@ -139,7 +142,13 @@ void check_batch(const ExecContext& ctx, const LoraBatch& batch, int64_t num_tok
     HEDDLE_CHECK(batch.seg_starts, "the batch has neither slot_ids nor segments",
                  takes_pairs == TakesPairs::kYes ? " nor pairs" : "");
     check_index_vector("seg_starts", batch.seg_starts, segments);
-    check_index_vector("seg_ends", batch.seg_ends, segments);
+    HEDDLE_CHECK(!batch.seg_ends || !batch.seg_lens,
+                 "the batch has both seg_ends and seg_lens, expected one of them");
+    if (batch.seg_lens) {
+      check_index_vector("seg_lens", batch.seg_lens, segments);
+    } else {
+      check_index_vector("seg_ends", batch.seg_ends, segments);
+    }
     if (batch.seg_slots) check_index_vector("seg_slots", batch.seg_slots, segments);
   }
   check_factors("row_scale", batch.row_scale, tokens);

@@ -19,10 +19,11 @@ namespace heddle::cuda::lora {
 
 /// What the head of a window's plan says.
 struct WindowHead {
-  int num_row_tiles, num_tiles, num_partials;
-  uint32_t tag;
-  bool is_foreign;
+  int num_row_tiles = 0, num_tiles = 0, num_partials = 0;
+  uint32_t tag = 0;
+  bool is_foreign = false;
 
+  WindowHead() = default;
   __device__ WindowHead(const WindowPlan& plan, uint32_t tag_of_call) {
     const int4 head = *reinterpret_cast<const int4*>(&plan);
     tag = static_cast<uint32_t>(head.w);
@@ -30,6 +31,13 @@ struct WindowHead {
     num_row_tiles = is_foreign ? 0 : head.x;
     num_tiles = is_foreign ? 0 : head.y;
     num_partials = head.z;
+  }
+  /// Of tiles that a block found itself, each of so many rank tiles.
+  [[nodiscard]] static __device__ WindowHead of_own(int num_row_tiles, int num_rank_tiles) {
+    WindowHead head;
+    head.num_row_tiles = num_row_tiles;
+    head.num_tiles = num_row_tiles * num_rank_tiles;
+    return head;
   }
   [[nodiscard]] __device__ bool is_mixed() const { return (tag & kMixedBit) != 0; }
 };

@@ -86,13 +86,40 @@ inline constexpr uint32_t kMixedBit = 1;
   return round_up(offsetof(WindowPlan, tiles) + size_t(tiles) * sizeof(RankTile), size_t{256});
 }
 
+/// Which slot each row of a batch uses.
+struct BatchRows {
+  int32_t num_slots, num_segments;
+  ConstIndexVector slot_ids, seg_starts;
+  ConstIndexVector seg_stops;  // behind the last row of each, or with has_lengths their rows
+  ConstIndexVector seg_slots;
+  bool has_lengths;
+
+  /// Behind the last row of a segment that begins at `start`.
+  [[nodiscard]] constexpr int64_t end(int segment, int64_t start) const {
+    const int64_t stop = seg_stops.at(segment);
+    return !has_lengths
+               ? stop
+               : static_cast<int64_t>(static_cast<uint64_t>(start) + static_cast<uint64_t>(stop));
+  }
+};
+[[nodiscard]] inline BatchRows batch_rows(const LoraBatch& batch, int32_t num_slots) {
+  const bool has_lengths{batch.seg_lens};
+  return {.num_slots = num_slots,
+          .num_segments = batch.seg_starts ? static_cast<int32_t>(batch.seg_starts.size(0)) : 0,
+          .slot_ids = ConstIndexVector(batch.slot_ids),
+          .seg_starts = ConstIndexVector(batch.seg_starts),
+          .seg_stops = ConstIndexVector(has_lengths ? batch.seg_lens : batch.seg_ends),
+          .seg_slots = ConstIndexVector(batch.seg_slots),
+          .has_lengths = has_lengths};
+}
+
 struct PlanParams {
   std::byte* plans;  // of each window
   size_t plan_bytes;
   int64_t num_tokens;
-  int32_t window_rows, num_slots, num_segments, max_rank;
+  int32_t window_rows, max_rank;
   uint32_t tag;  // goes into the plan
-  ConstIndexVector slot_ids, seg_starts, seg_ends, seg_slots;
+  BatchRows rows;
   /// The largest rank of a slot at any site, or absent: max_rank for all.
   ConstIndexVector slot_ranks;
 };
@@ -140,21 +167,6 @@ struct SiteParams {
   DType input_dtype, y_dtype;
   bool accumulate, is_transposed_a, is_transposed_b, is_input_aligned;
 };
-
-/// Parts of a call, one after the other: lora_apply is kShrink and kExpand, lora_shrink kShrink and
-/// kSum, lora_expand kExpand alone.
-enum class HalfStep { kShrink, kExpand, kSum };
-
-struct HalfLaunch {
-  HalfStep step;
-  bool is_aligned;  // for vector loads, ranks included, and y is of the weights' dtype
-  int num_blocks;
-  int device;  // the current one
-};
-
-/// T: dtype of the weights and of x.
-template <class T>
-void launch_half(const SiteParams& p, const HalfLaunch& launch, cudaStream_t stream);
 
 struct FusedSlice {
   void* y;  // the window's first row, the slice's first column

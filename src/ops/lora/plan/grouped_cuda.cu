@@ -85,8 +85,8 @@ __global__ void __launch_bounds__(kPlanThreads)
   const int num_rows = count_rows(s, slots, p.num_tokens);
   const int tile_rows = rows_of_tile(num_rows);
   int2 done{0, 0};  // rows and tiles of the slots before
-  for (int first_slot = 0; first_slot < p.num_slots; first_slot += kPlanSlots) {
-    const int num_slots = min(kPlanSlots, p.num_slots - first_slot);
+  for (int first_slot = 0; first_slot < p.rows.num_slots; first_slot += kPlanSlots) {
+    const int num_slots = min(kPlanSlots, p.rows.num_slots - first_slot);
     for (int i = lane; i < num_slots; i += 32) s.counts[warp][i] = 0;
     __syncwarp();
     for_each_row(slots, p.num_tokens, first_slot, num_slots, [&](int, int slot, unsigned same) {

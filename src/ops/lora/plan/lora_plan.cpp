@@ -40,7 +40,7 @@ uint32_t plan_tag(const LoraBatch& batch, int64_t num_tokens, int32_t num_slots,
     hash ^= hash >> 31;
   };
   for (const ConstTensorView* array :
-       {&batch.slot_ids, &batch.seg_starts, &batch.seg_ends, &batch.seg_slots}) {
+       {&batch.slot_ids, &batch.seg_starts, &batch.seg_ends, &batch.seg_slots, &batch.seg_lens}) {
     mix(reinterpret_cast<uintptr_t>(array->raw()));
     if (!*array) continue;
     mix(static_cast<uint64_t>(array->size(0)));
@@ -62,15 +62,10 @@ void make_plan(const ExecContext& ctx, const LoraBatch& batch, int64_t num_token
     p.plan_bytes = cuda::lora::window_plan_bytes(cuda::lora::kWindowRows, max_rank);
     p.num_tokens = num_tokens;
     p.window_rows = cuda::lora::kWindowRows;
-    p.num_slots = num_slots;
     p.max_rank = max_rank;
     p.tag = plan_tag(batch, num_tokens, num_slots, max_rank);
-    p.slot_ids = cuda::ConstIndexVector(batch.slot_ids);
-    p.seg_starts = cuda::ConstIndexVector(batch.seg_starts);
-    p.seg_ends = cuda::ConstIndexVector(batch.seg_ends);
-    p.seg_slots = cuda::ConstIndexVector(batch.seg_slots);
+    p.rows = cuda::lora::batch_rows(batch, num_slots);
     p.slot_ranks = cuda::ConstIndexVector(slot_ranks);
-    p.num_segments = batch.seg_starts ? static_cast<int32_t>(batch.seg_starts.size(0)) : 0;
     if (halves.windows) cuda::lora::plan_windows(p, ctx.stream);
     p.plans = plan + windows_plan_bytes(num_tokens, max_rank);
     if (halves.grouped) cuda::lora::plan_grouped(p, ctx.device.index, ctx.stream);

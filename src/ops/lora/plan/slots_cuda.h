@@ -25,9 +25,9 @@ template <int kThreads, bool kOneRowEach = false>
 __device__ void resolve_slots(const PlanParams& p, int64_t first_row, int64_t num_rows,
                               int32_t* slots) {
   constexpr int kWarps = kThreads / 32;
-  const bool has_ids = p.slot_ids.is_given();
+  const bool has_ids = p.rows.slot_ids.is_given();
   const auto slot_by_id = [&](int64_t i) {
-    return valid_slot(p.slot_ids.at(first_row + i), p.num_slots);
+    return valid_slot(p.rows.slot_ids.at(first_row + i), p.rows.num_slots);
   };
   if constexpr (kOneRowEach) {
     const int t = static_cast<int>(threadIdx.x);
@@ -40,14 +40,15 @@ __device__ void resolve_slots(const PlanParams& p, int64_t first_row, int64_t nu
   __syncthreads();
   if (has_ids) return;
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  for (int base = 0; base < p.num_segments; base += kThreads) {
+  for (int base = 0; base < p.rows.num_segments; base += kThreads) {
     const int segment = base + lane * kWarps + warp;
     int64_t begin = 0, end = 0;
     int32_t slot = kNoAdapter;
-    if (segment < p.num_segments) {
-      begin = max(p.seg_starts.at(segment) - first_row, int64_t{0});
-      end = min(p.seg_ends.at(segment) - first_row, num_rows);
-      slot = valid_slot(p.seg_slots.is_given() ? p.seg_slots.at(segment) : segment, p.num_slots);
+    if (segment < p.rows.num_segments) {
+      const int64_t start = p.rows.seg_starts.at(segment);
+      begin = max(start - first_row, int64_t{0});
+      end = min(p.rows.end(segment, start) - first_row, num_rows);
+      slot = slot_of_segment(p.rows, segment);
     }
     for (unsigned rest = __ballot_sync(kAllLanes, begin < end); rest != 0; rest &= rest - 1) {
       const int of_lane = __ffs(static_cast<int>(rest)) - 1;

@@ -12,6 +12,7 @@ namespace heddle {
 namespace {
 
 using cuda::lora::FusedParams;
+using cuda::lora::HalfParams;
 using cuda::lora::SiteParams;
 
 constexpr int32_t kNoEnd = std::numeric_limits<int32_t>::max();
@@ -175,9 +176,13 @@ cuda::lora::FusedGeneralParams pack_fused_general(const ExecContext& ctx, const 
   return p;
 }
 
-SiteParams pack_two_launches(const LoraLaunch& part) {
-  SiteParams p = pack_site(part);
-  p.plan = window_plan_of(part);
+HalfParams pack_two_launches(const LoraLaunch& part) {
+  HalfParams p{};
+  static_cast<SiteParams&>(p) = pack_site(part);
+  p.plan = part.plan != nullptr ? window_plan_of(part) : nullptr;
+  p.num_rank_tiles = ceil_div(p.max_rank, cuda::lora::kTileRanks);
+  p.first_row = part.first_row;
+  p.rows = cuda::lora::batch_rows(part.batch, part.call.num_slots);
   p.last_tile = last_tile_of(part.call);
   const bool has_b = part.site.b != nullptr;
   const int64_t item = has_b ? cuda::lora::kTileOutputs : cuda::lora::kSumRanks;

@@ -4,6 +4,7 @@
 
 #include "heddle/core/context.h"
 
+#include "ops/lora/device/half_params.h"
 #include "ops/lora/grouped/grouped_params.h"
 #include "ops/lora/run/lora_site.h"
 #include "ops/lora/run/select_kernel.h"
@@ -18,7 +19,7 @@ struct LoraLaunch {
   const LoraBatch& batch;
   const LoraCall& call;
   int64_t first_row;
-  const std::byte* plan;  // of the whole batch
+  const std::byte* plan;  // of the whole batch; null: the kernels need none
   uint32_t plan_tag;      // that it should have
   FaultRecord* faults;    // of the context
 };
@@ -38,7 +39,7 @@ struct LoraLaunch {
                                                                 uint32_t spin_limit);
 
 /// Of kTwoLaunches, but for partials and the number of blocks.
-[[nodiscard]] cuda::lora::SiteParams pack_two_launches(const LoraLaunch& part);
+[[nodiscard]] cuda::lora::HalfParams pack_two_launches(const LoraLaunch& part);
 
 /// Of kGrouped, but for partials and h, which lie in the workspace.
 [[nodiscard]] cuda::lora::GroupedParams pack_grouped(const LoraLaunch& part,

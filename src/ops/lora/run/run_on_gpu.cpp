@@ -38,7 +38,7 @@ void run_fused(const ExecContext& ctx, const LoraLaunch& part, const LoraChoice&
 
 template <class T>
 void run_two_launches(const ExecContext& ctx, const LoraLaunch& part, const HalvesLaunch& halves) {
-  cuda::lora::SiteParams p = pack_two_launches(part);
+  cuda::lora::HalfParams p = pack_two_launches(part);
   const auto launch = [&](HalfStep step, int blocks) {
     p.block_reciprocal = reciprocal(blocks);
     const cuda::lora::HalfLaunch half{step, halves.is_aligned, blocks, ctx.device.index};
@@ -127,6 +127,11 @@ void run_parts(const ExecContext& ctx, const char* op, const LoraSite& site, con
   }
 }
 
+/// Whether the kernels of a call need no plan. Of a call of both halves the last part may be fused.
+bool groups_rows_itself(const LoraCall& call, bool is_one) {
+  return call.route == LoraRoute::kTwoLaunches && (is_one || call.halves != LoraHalves::kBoth);
+}
+
 void check_dtypes(const ExecContext& ctx, const LoraSite& site) {
   const LoraTable& table = site.table();
   if (site.a != nullptr && site.input.dtype() != table.dtype) {
@@ -158,7 +163,7 @@ void run_on_gpu(const ExecContext& ctx, const char* op, const LoraSite& site,
         call.num_slices <= kMaxSlices && (tokens <= kWindowRows || !is_by_window(*call.route));
     const std::byte* plan = batch.plan.raw();
     std::optional<Workspace::Scope> scope;
-    if (plan == nullptr) {
+    if (plan == nullptr && !groups_rows_itself(call, is_one)) {
       Workspace& workspace = require_workspace(ctx, op);
       scope.emplace(workspace);
       std::byte* own = workspace.take<std::byte>(lora_plan_bytes(tokens, table.max_rank)).data();

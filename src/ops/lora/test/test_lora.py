@@ -99,6 +99,11 @@ def test_segments_equal_ids(framework: Framework, rng: np.random.Generator) -> N
     ops.lora_shrink(by_segments, x, a, segments)
     assert (framework.numpy(by_ids) == framework.numpy(by_segments)).all()
     assert (framework.numpy(by_ids)[[0, 6]] == 3).all()
+    lengths = framework.array([1, 2, 3], "i32")
+    ops.lora_shrink(by_segments, x, a, segments._replace(seg_ends=None, seg_lens=lengths))
+    assert (framework.numpy(by_ids) == framework.numpy(by_segments)).all()
+    with pytest.raises(ValueError, match="both seg_ends and seg_lens, expected one of them"):
+        ops.lora_shrink(by_segments, x, a, segments._replace(seg_lens=lengths))
 
 
 def test_errors(framework: Framework) -> None:

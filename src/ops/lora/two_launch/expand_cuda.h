@@ -7,23 +7,20 @@
 namespace heddle::cuda::lora {
 
 /// Fills in what the items of expand and of sum have in common. first: output or rank.
-__device__ inline void describe_rows(const SiteParams& p, int index, int slice, int first,
-                                     WorkItem& to) {
-  const RowTile& row_tile = p.plan->row_tiles[index];
-  const int4* rows = reinterpret_cast<const int4*>(row_tile.rows);
-  const int4 low = rows[0], high = rows[1];
+__device__ inline void describe_rows(const HalfParams& p, const TileOfPlan& row_tile, int index,
+                                     int slice, int first, WorkItem& to) {
   to.slice = slice;
   to.first = first;
   to.left = p.slices[slice].width - first;
   to.num_rows = row_tile.num_rows;
   to.row_tile = index;
   to.row_reciprocal = row_tile.row_reciprocal;
-  reinterpret_cast<int4*>(to.rows)[0] = low;
-  reinterpret_cast<int4*>(to.rows)[1] = high;
+  reinterpret_cast<int4*>(to.rows)[0] = row_tile.rows[0];
+  reinterpret_cast<int4*>(to.rows)[1] = row_tile.rows[1];
 }
 
 /// The slice of item number `local` of a row tile. Makes `local` the number within the slice.
-__device__ inline int slice_of(const SiteParams& p, bool double_width, int& local) {
+__device__ inline int slice_of(const HalfParams& p, bool double_width, int& local) {
   int slice = 0;
   while (local >= p.slices[slice].end[double_width]) ++slice;
   if (slice > 0) local -= p.slices[slice - 1].end[double_width];
@@ -32,18 +29,19 @@ __device__ inline int slice_of(const SiteParams& p, bool double_width, int& loca
 
 /// Describes item number `item` of expand.
 template <class T>
-__device__ void describe_expand(const SiteParams& p, int item, bool double_width, WorkItem& to) {
+__device__ void describe_expand(const HalfParams& p, const OwnPlan& own, int item,
+                                bool double_width, WorkItem& to) {
   const int index = divide(item, p.row_tile_reciprocal[double_width]);
   int local = item - index * p.items_per_row_tile[double_width];
   const int slice = slice_of(p, double_width, local),
             first = local * (kTileOutputs << double_width);
-  const RowTile& row_tile = p.plan->row_tiles[index];
+  const TileOfPlan row_tile = row_tile_of(p, own, index);
   LoraWeight a, b = read_weight(p.b, row_tile.slot, slice);  // both loads at the same time
   if (p.partials != nullptr) {
     a = read_weight(p.a, row_tile.slot, slice);
     b.rank = a.data == nullptr ? 0 : min(b.rank, a.rank);
   }
-  describe_rows(p, index, slice, first, to);
+  describe_rows(p, row_tile, index, slice, first, to);
   const int rank = b.data == nullptr ? 0 : min(b.rank, row_tile.num_tiles * kTileRanks);
   const Operand<T, false> w(b.data, b.row_stride, p.is_transposed_b);
   to.weight = rank > 0 ? w.at(first, 0) : nullptr;
@@ -55,13 +53,14 @@ __device__ void describe_expand(const SiteParams& p, int item, bool double_width
 }
 
 /// Describes item number `item` of the kernel that sums for lora_shrink.
-__device__ inline void describe_sum(const SiteParams& p, int item, WorkItem& to) {
+__device__ inline void describe_sum(const HalfParams& p, const OwnPlan& own, int item,
+                                    WorkItem& to) {
   const int index = divide(item, p.row_tile_reciprocal[0]);
   int local = item - index * p.items_per_row_tile[0];
   const int slice = slice_of(p, false, local), first = local * kSumRanks;
-  const RowTile& row_tile = p.plan->row_tiles[index];
+  const TileOfPlan row_tile = row_tile_of(p, own, index);
   const LoraWeight a = read_weight(p.a, row_tile.slot, slice);
-  describe_rows(p, index, slice, first, to);
+  describe_rows(p, row_tile, index, slice, first, to);
   const int rank = a.data == nullptr ? 0 : min(a.rank, row_tile.num_tiles * kTileRanks);
   to.rank = max(0, min(kSumRanks, rank - first));
   to.partial =
@@ -97,7 +96,7 @@ __device__ inline int narrow_vector(int n, int eighth) { return (n * 2 + eighth)
 
 /// Up to 16 ranks: starts to copy B of the warp's 32 outputs of either half, and y.
 template <class T, bool kAligned>
-__device__ void fetch_narrow(const SiteParams& p, const WorkItem& item, StagingSlot& slot) {
+__device__ void fetch_narrow(const HalfParams& p, const WorkItem& item, StagingSlot& slot) {
   const Operand<T, kAligned> b(item.weight, item.row_stride, p.is_transposed_b);
   const bool in_lines = !kAligned && b.is_in_lines(16);
   const int lane = threadIdx.x % 32;
@@ -125,7 +124,7 @@ __device__ inline int wide_vector(int row, int index) {
 /// More than 16 ranks: starts to copy 64 ranks of the 16 outputs of piece `at`. With the last piece
 /// of a half comes y, where it is aligned.
 template <class T, bool kAligned>
-__device__ void fetch_wide(const SiteParams& p, const WorkItem& item, const Cursor& at,
+__device__ void fetch_wide(const HalfParams& p, const WorkItem& item, const Cursor& at,
                            StagingSlot& slot) {
   const Operand<T, kAligned> b(item.weight, item.row_stride, p.is_transposed_b);
   const bool in_lines = !kAligned && b.is_in_lines(16);
@@ -144,7 +143,7 @@ __device__ void fetch_wide(const SiteParams& p, const WorkItem& item, const Curs
 }
 
 template <class T, bool kAligned>
-__device__ void fetch_expand(const SiteParams& p, const WorkItem& item, const Cursor& at,
+__device__ void fetch_expand(const HalfParams& p, const WorkItem& item, const Cursor& at,
                              StagingSlot& slot) {
   if (item.rank <= kTileRanks) {
     fetch_narrow<T, kAligned>(p, item, slot);
@@ -215,7 +214,7 @@ struct CachedH {
 
 /// Multiplies a piece that has arrived. With the last one of a half it adds the sums to y.
 template <class T, bool kAligned>
-__device__ void run_expand(const SiteParams& p, HalfShared& s, const WorkItem& item,
+__device__ void run_expand(const HalfParams& p, HalfShared& s, const WorkItem& item,
                            const Cursor& at, StagingSlot& slot, CachedH& cached, ExpandSums& sum) {
   const int block = at.first_rank / kBlockRanks * kBlockRanks;
   if (cached.row_tile != item.row_tile || cached.slice != item.slice ||
@@ -241,7 +240,7 @@ __device__ void run_expand(const SiteParams& p, HalfShared& s, const WorkItem& i
 }
 
 /// Sums h of an item for lora_shrink and writes y.
-__device__ inline void run_sum(const SiteParams& p, const WorkItem& item) {
+__device__ inline void run_sum(const HalfParams& p, const WorkItem& item) {
   const SliceParams& slice = p.slices[item.slice];
   const PartialRows partials{item.partial, item.num_rows, item.row_reciprocal};
   gather_partials(p, partials, 0, item.rank, [&](int row_of_tile, int r, float h) {

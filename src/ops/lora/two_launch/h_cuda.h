@@ -17,9 +17,9 @@ struct PartialRows {
 /// Sums the chain of this lane (its number modulo 8) for kValues rows of partial sums that lie
 /// kStep apart. `num` of them are wanted.
 template <int kValues, int kStep>
-__device__ void sum_chain(const SiteParams& p, int64_t first, int num, float (&sum)[kValues]) {
+__device__ void sum_chain(const HalfParams& p, int64_t first, int num, float (&sum)[kValues]) {
   const int chain = threadIdx.x % kChains;
-  const int64_t chunk_stride = int64_t{p.plan->num_partials} * kTileRanks;
+  const int64_t chunk_stride = int64_t{num_partials(p)} * kTileRanks;
   const float* from = p.partials + first + chain * chunk_stride;
 #pragma unroll
   for (int i = 0; i < kValues; ++i) sum[i] = kNoSum;
@@ -35,7 +35,7 @@ __device__ void sum_chain(const SiteParams& p, int64_t first, int num, float (&s
 /// first_rank on, rounded up to a multiple of 16. Eight lanes sum the eight chains of a value, one
 /// of them calls take.
 template <class Take>
-__device__ void gather_partials(const SiteParams& p, const PartialRows& partials, int first_rank,
+__device__ void gather_partials(const HalfParams& p, const PartialRows& partials, int first_rank,
                                 int num_ranks, Take&& take) {
   constexpr int kValues = 4, kStep = kBlockThreads / (kTileRanks * kChains);
   const int chain = threadIdx.x % kChains;
@@ -64,7 +64,7 @@ __device__ void gather_partials(const SiteParams& p, const PartialRows& partials
 
 /// gather_partials() where h is a tensor, with zeros up to the next multiple of 16 ranks.
 template <class Take>
-__device__ void gather_rows(const SiteParams& p, const WorkItem& item, int first_rank,
+__device__ void gather_rows(const HalfParams& p, const WorkItem& item, int first_rank,
                             int num_ranks, Take&& take) {
   with_type(p.input_dtype, [&](auto type) {
     using U = decltype(type);
@@ -79,7 +79,7 @@ __device__ void gather_rows(const SiteParams& p, const WorkItem& item, int first
 
 /// Puts h of the ranks [first_rank, first_rank + 128) into shared memory. All threads call it.
 template <class T>
-__device__ void make_h(const SiteParams& p, HalfShared& s, const WorkItem& item, int first_rank) {
+__device__ void make_h(const HalfParams& p, HalfShared& s, const WorkItem& item, int first_rank) {
   const bool is_narrow = item.rank <= kTileRanks;
   const int num = min(kBlockRanks, item.rank - first_rank);
   __syncthreads();

@@ -1,7 +1,9 @@
 #pragma once
 
+#include "ops/lora/device/foreign_plan_cuda.h"
 #include "ops/lora/device/rank_vectors_cuda.h"
 #include "ops/lora/device/shrink_tile_cuda.h"
+#include "ops/lora/two_launch/own_plan_cuda.h"
 
 namespace heddle::cuda::lora {
 
@@ -55,8 +57,10 @@ struct HalfShared {
   WorkItem items[kBatch];
   WarpSums sums;                         // of shrink
   HBlock h[kBlockRanks / kHBlockRanks];  // of expand: 128 ranks of 16 rows
+  OwnPlan own_plan;                      // where there is no other
   StagingSlot slots[kSlots][kBlockWarps];
 };
+static_assert(sizeof(HalfShared::slots) >= sizeof(OwnPlanScratch));
 
 static_assert(sizeof(HalfShared) <= 99 * 1024);  // what every chip from sm_80 on gives a block
 
@@ -96,9 +100,62 @@ __device__ void fetch_8(uint4* to, const Operand<T, kAligned>& w, int m, int k, 
   }
 }
 
+/// Rows of the partial sums of a slice and chunk.
+__device__ inline int num_partials(const HalfParams& p) {
+  return p.plan != nullptr ? p.plan->num_partials : p.num_rows * p.num_rank_tiles;
+}
+
 /// The row of the partial sums of (slice, chunk, row of the rank tiles). A row has 16 values.
-__device__ inline int partial_row(const SiteParams& p, int slice, int chunk, int row) {
-  return (slice * p.num_chunks + chunk) * p.plan->num_partials + row;
+__device__ inline int partial_row(const HalfParams& p, int slice, int chunk, int row) {
+  return (slice * p.num_chunks + chunk) * num_partials(p) + row;
+}
+
+/// A row tile of either kind of plan.
+struct TileOfPlan {
+  int32_t slot, num_rows, num_tiles, first_partial;
+  Reciprocal row_reciprocal;
+  int4 rows[2];
+
+  __device__ explicit TileOfPlan(const RowTile& tile)
+      : slot(tile.slot),
+        num_rows(tile.num_rows),
+        num_tiles(tile.num_tiles),
+        first_partial(tile.first_partial),
+        row_reciprocal(tile.row_reciprocal) {
+    const int4* from = reinterpret_cast<const int4*>(tile.rows);
+    rows[0] = from[0];
+    rows[1] = from[1];
+  }
+  /// Tile `index` of a block's own plan.
+  __device__ TileOfPlan(const HalfParams& p, const OwnPlan& plan, int index)
+      : num_tiles(p.num_rank_tiles) {
+    const OwnTile tile = plan.tiles[index];
+    slot = tile.slot;
+    num_rows = tile.num_rows;
+    first_partial = tile.first * num_tiles;
+    row_reciprocal = Reciprocal(static_cast<uint32_t>(num_rows));
+    int words[kRowTileRows / 2];
+#pragma unroll
+    for (int i = 0; i < kRowTileRows / 2; ++i) {
+      const uint8_t* two = &plan.rows[tile.first + 2 * i];
+      words[i] = two[0] | two[1] << 16;
+    }
+    rows[0] = {words[0], words[1], words[2], words[3]};
+    rows[1] = {words[4], words[5], words[6], words[7]};
+  }
+};
+
+[[nodiscard]] __device__ inline TileOfPlan row_tile_of(const HalfParams& p, const OwnPlan& own,
+                                                       int index) {
+  return p.plan != nullptr ? TileOfPlan(p.plan->row_tiles[index]) : TileOfPlan(p, own, index);
+}
+
+/// The row tiles of a launch. All threads call it.
+[[nodiscard]] __device__ inline WindowHead head_of_plan(const HalfParams& p, OwnPlan& own,
+                                                        void* scratch) {
+  if (p.plan != nullptr) return WindowHead(*p.plan, p.plan_tag);
+  auto& s = *static_cast<OwnPlanScratch*>(scratch);
+  return WindowHead::of_own(make_own_plan(p, own, s), p.num_rank_tiles);
 }
 
 }  // namespace heddle::cuda::lora

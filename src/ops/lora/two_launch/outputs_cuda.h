@@ -8,7 +8,7 @@ namespace heddle::cuda::lora {
 /// Starts to copy y of the rows 2 q and 2 q + 1, at this lane's four outputs of a half. For aligned
 /// y.
 template <class T>
-__device__ void fetch_old(const SiteParams& p, const WorkItem& item, int half, uint4* to) {
+__device__ void fetch_old(const HalfParams& p, const WorkItem& item, int half, uint4* to) {
   const SliceParams& slice = p.slices[item.slice];
   const Operand<T, true> y(static_cast<const T*>(slice.y) + item.first, slice.y_stride, false);
   const int n = output_of_lane(half), q = threadIdx.x % 4;
@@ -31,7 +31,7 @@ struct alignas(4 * sizeof(Y)) FourOf {
 
 /// Loads y of row i of the row tile at this lane's four outputs. kAligned: y is of type T.
 template <class T, bool kAligned>
-__device__ uint4 load_old(const SiteParams& p, const WorkItem& item, int half, int i) {
+__device__ uint4 load_old(const HalfParams& p, const WorkItem& item, int half, int i) {
   const SliceParams& slice = p.slices[item.slice];
   const int n = output_of_lane(half), left = item.left - n;
   uint4 raw{0, 0, 0, 0};
@@ -56,7 +56,7 @@ __device__ uint4 load_old(const SiteParams& p, const WorkItem& item, int half, i
 
 /// Adds four sums to four outputs of row i of the row tile.
 template <class T, bool kAligned>
-__device__ void write_four(const SiteParams& p, const WorkItem& item, int half, int i,
+__device__ void write_four(const HalfParams& p, const WorkItem& item, int half, int i,
                            const float (&sum)[4], const uint4& old) {
   const SliceParams& slice = p.slices[item.slice];
   const int n = output_of_lane(half), left = item.left - n;
@@ -84,7 +84,7 @@ __device__ void write_four(const SiteParams& p, const WorkItem& item, int half, 
 /// Adds the sums of a half to y and clears them. Of aligned y, `both` has what the rows 2 q and 2 q
 /// + 1 hold.
 template <class T, bool kAligned>
-__device__ void write_half(const SiteParams& p, const WorkItem& item, int half, int num_tiles,
+__device__ void write_half(const HalfParams& p, const WorkItem& item, int half, int num_tiles,
                            const uint4& both, ExpandSums& sum) {
 #pragma unroll
   for (int tile = 0; tile < kProductTiles; ++tile) {

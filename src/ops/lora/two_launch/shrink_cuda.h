@@ -4,15 +4,40 @@
 
 namespace heddle::cuda::lora {
 
+/// Rank tile `index` of either kind of plan.
+struct RankTileOfPlan {
+  int32_t slot, num_rows, tile, first_partial;
+  int4 rows[2];
+
+  __device__ RankTileOfPlan(const HalfParams& p, const OwnPlan& own, int index) {
+    if (p.plan != nullptr) {
+      const RankTile& of_plan = p.plan->tiles[index];
+      const int4* from = reinterpret_cast<const int4*>(of_plan.rows);
+      rows[0] = from[0];
+      rows[1] = from[1];
+      slot = of_plan.slot;
+      num_rows = of_plan.num_rows;
+      tile = of_plan.tile;
+      first_partial = of_plan.first_partial;
+      return;
+    }
+    const TileOfPlan row_tile(p, own, index / p.num_rank_tiles);
+    rows[0] = row_tile.rows[0];
+    rows[1] = row_tile.rows[1];
+    slot = row_tile.slot;
+    num_rows = row_tile.num_rows;
+    tile = index % p.num_rank_tiles;
+    first_partial = row_tile.first_partial + tile * num_rows;
+  }
+};
+
 /// Describes item number `item` of shrink.
 template <class T>
-__device__ void describe_shrink(const SiteParams& p, int item, WorkItem& to) {
+__device__ void describe_shrink(const HalfParams& p, const OwnPlan& own, int item, WorkItem& to) {
   const int rest = divide(item, p.chunk_reciprocal);
   const int index = divide(rest, p.slice_reciprocal);
   const int slice = rest - index * p.num_slices, chunk = item - rest * p.num_chunks;
-  const RankTile& tile = p.plan->tiles[index];
-  const int4* rows = reinterpret_cast<const int4*>(tile.rows);
-  const int4 low = rows[0], high = rows[1];
+  const RankTileOfPlan tile(p, own, index);
   const LoraWeight weight = read_weight(p.a, tile.slot, slice);
   const int first = chunk * kChunkFeatures, first_rank = tile.tile * kTileRanks;
   const Operand<T, false> a(weight.data, weight.row_stride, p.is_transposed_a);
@@ -25,8 +50,8 @@ __device__ void describe_shrink(const SiteParams& p, int item, WorkItem& to) {
   to.left = static_cast<int32_t>(p.in_features) - first;
   to.partial = partial_row(p, slice, chunk, tile.first_partial);
   to.num_rows = tile.num_rows;
-  reinterpret_cast<int4*>(to.rows)[0] = low;
-  reinterpret_cast<int4*>(to.rows)[1] = high;
+  reinterpret_cast<int4*>(to.rows)[0] = tile.rows[0];
+  reinterpret_cast<int4*>(to.rows)[1] = tile.rows[1];
 }
 
 /// Where vector `index` of a row of 64 features lies. Odd rows have their halves swapped.
@@ -48,7 +73,7 @@ __device__ void fetch_lines(uint4* to, const Operand<T, kAligned>& w, int left, 
 
 /// Starts to copy x of 8 rows.
 template <class T, bool kAligned>
-__device__ void fetch_rows(const SiteParams& p, const WorkItem& item, int tile, StagingSlot& slot) {
+__device__ void fetch_rows(const HalfParams& p, const WorkItem& item, int tile, StagingSlot& slot) {
   const Operand<T, kAligned> x(static_cast<const T*>(p.input) + item.first, p.input_stride, false);
   fetch_lines<kProductTileRows>(slot.rows, x, item.left, p.is_input_aligned, [&](int row) {
     const int i = tile * kProductTileRows + row;
@@ -58,7 +83,7 @@ __device__ void fetch_rows(const SiteParams& p, const WorkItem& item, int tile, 
 
 /// Starts to copy the 16 ranks of A and the first 8 rows of x.
 template <class T, bool kAligned>
-__device__ void fetch_shrink(const SiteParams& p, const WorkItem& item, StagingSlot& slot) {
+__device__ void fetch_shrink(const HalfParams& p, const WorkItem& item, StagingSlot& slot) {
   const Operand<T, kAligned> a(item.weight, item.row_stride, p.is_transposed_a);
   fetch_lines<kTileRanks>(slot.weights, a, item.left, !kAligned && a.is_in_lines(16),
                           [&](int row) { return row < item.rank ? row : -1; });
@@ -67,7 +92,7 @@ __device__ void fetch_shrink(const SiteParams& p, const WorkItem& item, StagingS
 
 /// Multiplies an item that has arrived and writes its partial sums. All threads call it.
 template <class T, bool kAligned>
-__device__ void run_shrink(const SiteParams& p, HalfShared& s, const WorkItem& item,
+__device__ void run_shrink(const HalfParams& p, HalfShared& s, const WorkItem& item,
                            StagingSlot& slot) {
   const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
 #pragma unroll 1

@@ -3,14 +3,13 @@
 #include "cuda/shared_memory.h"
 
 #include "ops/lora/device/foreign_plan_cuda.h"
-#include "ops/lora/device/params.h"
 #include "ops/lora/two_launch/expand_cuda.h"
 #include "ops/lora/two_launch/shrink_cuda.h"
 
 namespace heddle::cuda::lora {
 namespace {
 
-__device__ void refuse_plan(const SiteParams& p, const WindowHead& plan) {
+__device__ void refuse_plan(const HalfParams& p, const WindowHead& plan) {
   lora::refuse_plan(p, op_of(p), p.y_dtype, 0, p.num_rows, plan.tag,
                     static_cast<int>(blockIdx.x * kBlockThreads + threadIdx.x),
                     static_cast<int>(gridDim.x) * kBlockThreads);
@@ -18,14 +17,14 @@ __device__ void refuse_plan(const SiteParams& p, const WindowHead& plan) {
 
 /// Describes the next items of this block, a thread each. Returns their number.
 template <class T, bool kShrinks>
-__device__ int describe(const SiteParams& p, HalfShared& s, const BlockRange& items,
+__device__ int describe(const HalfParams& p, HalfShared& s, const BlockRange& items,
                         bool double_width) {
   const int num = min(kBatch, items.end - items.begin), i = static_cast<int>(threadIdx.x);
   if (i < num) {
     if constexpr (kShrinks) {
-      describe_shrink<T>(p, items.begin + i, s.items[i]);
+      describe_shrink<T>(p, s.own_plan, items.begin + i, s.items[i]);
     } else {
-      describe_expand<T>(p, items.begin + i, double_width, s.items[i]);
+      describe_expand<T>(p, s.own_plan, items.begin + i, double_width, s.items[i]);
     }
   }
   __syncthreads();
@@ -43,12 +42,12 @@ __device__ int describe(const SiteParams& p, HalfShared& s, const BlockRange& it
 // kAligned: everything is loaded in vectors of 16 bytes. Grid: blocks that run at the same time.
 template <class T, bool kShrinks, bool kAligned>
 __global__ void __launch_bounds__(kBlockThreads, 2)
-    half_kernel(const __grid_constant__ SiteParams p) {
+    half_kernel(const __grid_constant__ HalfParams p) {
   extern __shared__ uint4 memory[];
   HalfShared& s = *reinterpret_cast<HalfShared*>(memory);
   if constexpr (kShrinks) trigger_dependents();
   // Items of 512 outputs cost less where every block has several. The sums are the same.
-  const WindowHead plan(*p.plan, p.plan_tag);
+  const WindowHead plan = head_of_plan(p, s.own_plan, s.slots);
   const int num_items = kShrinks ? plan.num_tiles * p.num_slices * p.num_chunks
                                  : plan.num_row_tiles * p.items_per_row_tile[0];
   const bool double_width = !kShrinks && num_items >= 2 * static_cast<int>(gridDim.x);
@@ -101,15 +100,17 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
 
 // The second half of lora_shrink: y (+)= factor * h, where h is the sum of the partial sums. A
 // block takes items of 128 ranks for up to 16 rows. Grid: blocks that run at the same time.
-__global__ void __launch_bounds__(kBlockThreads) sum_kernel(const __grid_constant__ SiteParams p) {
+__global__ void __launch_bounds__(kBlockThreads) sum_kernel(const __grid_constant__ HalfParams p) {
   __shared__ WorkItem item;
-  const WindowHead plan(*p.plan, p.plan_tag);
+  __shared__ OwnPlan own_plan;
+  __shared__ OwnPlanScratch scratch;
+  const WindowHead plan = head_of_plan(p, own_plan, &scratch);
   BlockRange items(plan.num_row_tiles * p.items_per_row_tile[0], p.block_reciprocal);
   wait_for_predecessor();
   if (plan.is_foreign) return refuse_plan(p, plan);
 #pragma unroll 1
   for (; items.begin < items.end; ++items.begin) {
-    if (threadIdx.x == 0) describe_sum(p, items.begin, item);
+    if (threadIdx.x == 0) describe_sum(p, own_plan, items.begin, item);
     __syncthreads();
     if (item.rank > 0) run_sum(p, item);
     __syncthreads();
@@ -117,7 +118,7 @@ __global__ void __launch_bounds__(kBlockThreads) sum_kernel(const __grid_constan
 }
 
 template <auto kKernel>
-void run(int bytes, const SiteParams& p, const HalfLaunch& launch, cudaStream_t stream) {
+void run(int bytes, const HalfParams& p, const HalfLaunch& launch, cudaStream_t stream) {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(launch.num_blocks));
   config.blockDim = dim3(kBlockThreads);
@@ -129,7 +130,7 @@ void run(int bytes, const SiteParams& p, const HalfLaunch& launch, cudaStream_t 
 }
 
 template <class T, bool kShrinks, bool kAligned>
-void run_half(const SiteParams& p, const HalfLaunch& launch, cudaStream_t stream) {
+void run_half(const HalfParams& p, const HalfLaunch& launch, cudaStream_t stream) {
   constexpr auto kKernel = half_kernel<T, kShrinks, kAligned>;
   constexpr int kBytes = sizeof(HalfShared);
   allow_shared_memory<kKernel, kBytes>(launch.device);
@@ -137,7 +138,7 @@ void run_half(const SiteParams& p, const HalfLaunch& launch, cudaStream_t stream
 }
 
 template <class T, bool kAligned>
-void launch_instance(const SiteParams& p, const HalfLaunch& launch, cudaStream_t stream) {
+void launch_instance(const HalfParams& p, const HalfLaunch& launch, cudaStream_t stream) {
   switch (launch.step) {
     case HalfStep::kShrink: return run_half<T, true, kAligned>(p, launch, stream);
     case HalfStep::kExpand: return run_half<T, false, kAligned>(p, launch, stream);
@@ -146,7 +147,7 @@ void launch_instance(const SiteParams& p, const HalfLaunch& launch, cudaStream_t
 }
 
 template <class T>
-void run_typed(const SiteParams& p, const HalfLaunch& launch, cudaStream_t stream) {
+void run_typed(const HalfParams& p, const HalfLaunch& launch, cudaStream_t stream) {
   launch.is_aligned ? launch_instance<T, true>(p, launch, stream)
                     : launch_instance<T, false>(p, launch, stream);
 }
@@ -154,11 +155,11 @@ void run_typed(const SiteParams& p, const HalfLaunch& launch, cudaStream_t strea
 }  // namespace
 
 template <>
-void launch_half<bfloat16>(const SiteParams& p, const HalfLaunch& launch, cudaStream_t stream) {
+void launch_half<bfloat16>(const HalfParams& p, const HalfLaunch& launch, cudaStream_t stream) {
   run_typed<__nv_bfloat16>(p, launch, stream);
 }
 template <>
-void launch_half<half>(const SiteParams& p, const HalfLaunch& launch, cudaStream_t stream) {
+void launch_half<half>(const HalfParams& p, const HalfLaunch& launch, cudaStream_t stream) {
   run_typed<__half>(p, launch, stream);
 }
 

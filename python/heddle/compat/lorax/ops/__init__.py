@@ -229,7 +229,7 @@ def _segments(starts: Any, lengths: Any, ids: Any, batches: int) -> LoraBatch:
             raise ValueError(
                 f"{name} has shape {tuple(tensor.shape)}, expected batches = ({batches},)"
             )
-    return LoraBatch(seg_starts=starts, seg_ends=starts + lengths, seg_slots=ids)
+    return LoraBatch(seg_starts=starts, seg_lens=lengths, seg_slots=ids)
 
 
 def _check_config(override_config: object) -> None:
