@@ -25,6 +25,7 @@ from call_cost import run, samples_of
 import heddle
 from heddle import ops
 from heddle.compat.lorax import metadata_kernels
+from heddle.compat.lorax import ops as lorax_ops
 from heddle.compat.megatron import mtp_utils
 
 ROUNDS, CALLS = 21, 100
@@ -235,6 +236,34 @@ def lorax_calls() -> dict[str, Case]:
     }
 
 
+def lorax_lora_calls() -> dict[str, Case]:
+    """LoRAX's single LoRA operations, ids and segments int64, h f32."""
+    width, slots = WIDTH_OF_LAYER, 4
+    a, b = (
+        filled(slots, RANK, width, dtype=torch.bfloat16),
+        filled(slots, width, RANK, dtype=torch.bfloat16),
+    )
+    x, y = (filled(ROWS, width, dtype=torch.bfloat16) for _ in range(2))
+    h, ids = filled(ROWS, RANK, dtype=torch.float32), torch.arange(ROWS, device="cuda") % slots
+    lengths = filled(slots, value=ROWS // slots, dtype=torch.int64)
+    segments = (torch.arange(slots, device="cuda") * (ROWS // slots), lengths, ids[:slots].clone())
+    sizes = (slots, ROWS // slots)
+    return {
+        "LoRAX's bgmv_shrink": Case(4, lambda: lorax_ops.bgmv_shrink(x, a, h, ids, 1.0), 3.0),
+        "LoRAX's bgmv_expand_slice": Case(
+            4, lambda: lorax_ops.bgmv_expand_slice(h, b, y, ids, 0, width), 3.0
+        ),
+        "LoRAX's sgmv_shrink": Case(
+            6, lambda: lorax_ops.sgmv_shrink(x, a, h, *segments, *sizes, 1.0), 3.0
+        ),
+        "LoRAX's sgmv_expand_slice": Case(
+            6,
+            lambda: lorax_ops.sgmv_expand_slice(h, b, y, *segments, *sizes, 0, width, True),
+            3.0,
+        ),
+    }
+
+
 def lora_calls() -> dict[str, Case]:
     """A linear layer of a decode step, the rows of the batch grouped before; and its halves."""
     width, slots = WIDTH_OF_LAYER, 4
@@ -303,6 +332,7 @@ def measure() -> dict[str, Any]:
         **megatron_calls(torch.int32),
         **megatron_calls(torch.int64),
         **lorax_calls(),
+        **lorax_lora_calls(),
     }.items():
         us, samples = microseconds(case.call)
         above, target = us - empty, case.target_us()
