@@ -10,6 +10,7 @@ tensors are i64, as LoRAX has them, i32, and of both types.
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import statistics
@@ -25,6 +26,7 @@ import lorax_calls  # noqa: E402
 import torch  # noqa: E402
 from call_cost import run, samples_of  # noqa: E402
 from timing import Recorded, interleaved  # noqa: E402
+from triton.compiler.errors import CompilationError  # noqa: E402
 
 from heddle.compat.lorax import ops as heddle_ops  # noqa: E402
 
@@ -98,8 +100,8 @@ def race(cell: Cell, name: str, peer: Op) -> list[dict[str, Any]]:
     facts["indices"] = cell.indices
     records = []
     for party, op in parties.items():
-        call = cell.call(op, name)
-        host = samples_of(lambda: call(0), HOST_ROUNDS, HOST_CALLS, torch.cuda.synchronize)  # noqa: B023
+        first = functools.partial(cell.call(op, name), 0)
+        host = samples_of(first, HOST_ROUNDS, HOST_CALLS, torch.cuda.synchronize)
         for form, of_form in (("graph", samples[party]), ("host", host)):
             rounded = [round(us, 3) for us in of_form]
             us = statistics.median(rounded)
@@ -124,7 +126,10 @@ def measure() -> dict[str, Any]:
                 for indices in ("i64", *others):
                     cell = Cell(shape, is_prompt, indices)
                     for name in names:
-                        records += race(cell, name, peers[name])
+                        try:
+                            records += race(cell, name, peers[name])
+                        except CompilationError as error:
+                            print(f"{name}: Triton does not compile it: {error!r:.60}", flush=True)
     return {
         "what": "microseconds of a call: heddle's drop-ins and LoRAX's Triton kernels, in turns",
         "device": torch.cuda.get_device_name(),

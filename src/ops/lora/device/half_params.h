@@ -10,6 +10,7 @@ struct HalfParams : SiteParams {
   int32_t num_rank_tiles;  // of each row tile
   int64_t first_row;       // of the window
   BatchRows rows;
+  bool is_bf16;  // the weights, which else are f16
 };
 
 /// Parts of a call, one after the other: lora_apply is kShrink and kExpand, lora_shrink kShrink and
@@ -26,5 +27,12 @@ struct HalfLaunch {
 /// T: dtype of the weights and of x.
 template <class T>
 void launch_half(const HalfParams& p, const HalfLaunch& launch, cudaStream_t stream);
+
+/// Few rows without a plan, aligned for vector loads, one slice: each row is a row tile. Shrink
+/// takes clusters of blocks, and up to so many chunks in each.
+inline constexpr int kMaxSingleRows = 64, kRowChunks = 8;
+[[nodiscard]] bool can_shrink_rows(int device);
+void launch_shrink_rows(const HalfParams& p, int device, cudaStream_t stream);
+void launch_expand_rows(const HalfParams& p, int device, cudaStream_t stream);
 
 }  // namespace heddle::cuda::lora

@@ -183,6 +183,7 @@ HalfParams pack_two_launches(const LoraLaunch& part) {
   p.num_rank_tiles = ceil_div(p.max_rank, cuda::lora::kTileRanks);
   p.first_row = part.first_row;
   p.rows = cuda::lora::batch_rows(part.batch, part.call.num_slots);
+  p.is_bf16 = part.site.table().dtype == DType::kBFloat16;
   p.last_tile = last_tile_of(part.call);
   const bool has_b = part.site.b != nullptr;
   const int64_t item = has_b ? cuda::lora::kTileOutputs : cuda::lora::kSumRanks;

@@ -22,6 +22,9 @@ using cuda::lora::HalfStep;
 using cuda::lora::kMaxSlices;
 using cuda::lora::kWindowRows;
 
+constexpr int64_t kMaxFeaturesOfRow =
+    int64_t{cuda::lora::kRowChunks} * cuda::lora::kChains * cuda::lora::kChunkFeatures;
+
 template <class T>
 void run_fused(const ExecContext& ctx, const LoraLaunch& part, const LoraChoice& choice,
                uint32_t spin_limit) {
@@ -36,9 +39,30 @@ void run_fused(const ExecContext& ctx, const LoraLaunch& part, const LoraChoice&
                                       ctx.device.index, ctx.stream);
 }
 
+/// A call of one half for few rows, in one launch; whether it is one.
+bool run_rows(const ExecContext& ctx, const LoraLaunch& part, const cuda::lora::HalfParams& p) {
+  const LoraCall& call = part.call;
+  if (part.plan != nullptr || !call.vectors || call.num_slices != 1 ||
+      call.tokens > cuda::lora::kMaxSingleRows) {
+    return false;
+  }
+  if (call.halves == LoraHalves::kExpand) {
+    cuda::lora::launch_expand_rows(p, ctx.device.index, ctx.stream);
+    return true;
+  }
+  if (call.halves != LoraHalves::kShrink || call.input_features > kMaxFeaturesOfRow ||
+      !cuda::lora::can_shrink_rows(ctx.device.index)) {
+    return false;
+  }
+  cuda::lora::launch_shrink_rows(p, ctx.device.index, ctx.stream);
+  return true;
+}
+
 template <class T>
-void run_two_launches(const ExecContext& ctx, const LoraLaunch& part, const HalvesLaunch& halves) {
+void run_two_launches(const ExecContext& ctx, const char* op, const LoraLaunch& part,
+                      const HalvesLaunch& halves) {
   cuda::lora::HalfParams p = pack_two_launches(part);
+  if (run_rows(ctx, part, p)) return;
   const auto launch = [&](HalfStep step, int blocks) {
     p.block_reciprocal = reciprocal(blocks);
     const cuda::lora::HalfLaunch half{step, halves.is_aligned, blocks, ctx.device.index};
@@ -47,7 +71,7 @@ void run_two_launches(const ExecContext& ctx, const LoraLaunch& part, const Halv
   if (part.site.a == nullptr) return launch(HalfStep::kExpand, halves.expand_blocks);
   const int64_t partials =
       part.call.tokens * partials_of_row(p.in_features, p.num_slices, part.call.max_rank);
-  Workspace& workspace = require_workspace(ctx, "lora");
+  Workspace& workspace = require_workspace(ctx, op);
   const Workspace::Scope scope(workspace);
   p.partials = workspace.take<float>(size_t(partials)).data();
   launch(HalfStep::kShrink, halves.shrink_blocks);
@@ -101,7 +125,7 @@ void run_part(const ExecContext& ctx, const char* op, const LoraLaunch& part,
   switch (choice.route) {
     case LoraRoute::kFused:
     case LoraRoute::kFusedWindows: return run_fused<T>(ctx, part, choice, spin_limit);
-    case LoraRoute::kTwoLaunches: return run_two_launches<T>(ctx, part, choice.halves);
+    case LoraRoute::kTwoLaunches: return run_two_launches<T>(ctx, op, part, choice.halves);
     case LoraRoute::kGrouped: return run_grouped<T>(ctx, part, choice.grouped);
   }
 }

@@ -313,13 +313,6 @@ TEST_F(LoraCudaErrors, NameTheWorkspaceThePlanAndTheDevice) {
   const SmallCall c;
   const TensorView h = c.h.view({1, 8});
   const ConstTensorView x = c.x.view({1, 64}), w = c.w.view({1, 8, 64});
-  const LoraStream bare(ctx.device, 0, false);
-  expect_error(ErrorCode::kOutOfMemory, {"workspace"},
-               [&] { lora_shrink(bare.ctx(), h, x, w, c.batch); });
-  ExecContext none = ctx;
-  none.workspace = nullptr;
-  expect_invalid({"lora_shrink", "workspace"}, [&] { lora_shrink(none, h, x, w, c.batch); });
-
   std::vector<float> host(64);
   expect_invalid({"y is on cpu"}, [&] {
     lora_shrink(ctx, host_view(host.data(), {1, 8}), x, w, c.batch);
@@ -346,6 +339,13 @@ TEST_F(LoraCudaErrors, NameTheWorkspaceThePlanAndTheDevice) {
   expect_invalid({"plan.size(0) is"}, [&] { lora_shrink(ctx, h, x, w, planned); });
   EXPECT_TRUE(c.h.untouched(0, 8));
   planned.plan = plan;
+  const LoraStream bare(ctx.device, 0, false);
+  expect_error(ErrorCode::kOutOfMemory, {"workspace"},
+               [&] { lora_shrink(bare.ctx(), h, x, w, planned); });
+  ExecContext none = ctx;
+  none.workspace = nullptr;
+  expect_invalid({"lora_shrink", "workspace"}, [&] { lora_shrink(none, h, x, w, planned); });
+  EXPECT_TRUE(c.h.untouched(0, 8));
   lora_shrink(ctx, h, x, w, planned);
   EXPECT_EQ(c.h.download(), std::vector<float>(8, 0.0f));
 }

@@ -94,18 +94,18 @@ def test_both_layouts_and_segments(dtype: torch.dtype) -> None:
     assert_close(minor, want)
 
 
-@pytest.mark.parametrize("tokens", [1, 200, 256, 300])
-def test_calls_without_a_plan_have_its_bits(tokens: int) -> None:
-    x, a, ids = randn(tokens, 1030).half(), randn(5, 40, 1030).half(), random_ids(tokens, 5)
-    plan = torch.empty(heddle.lora_plan_bytes(tokens, 40), dtype=torch.uint8, device=GPU)
-    ops.lora_plan(plan, LoraBatch(slot_ids=ids), tokens, 5, 40)
-    rows = torch.arange(tokens, device=GPU).flip(0)
+@pytest.mark.parametrize(("tokens", "rank"), [(1, 16), (64, 24), (60, 96), (200, 40), (300, 8)])
+def test_calls_without_a_plan_have_its_bits(tokens: int, rank: int) -> None:
+    x, a, ids = randn(tokens, 1032).half(), randn(5, rank, 1032).half(), random_ids(tokens, 5)
+    plan = torch.empty(heddle.lora_plan_bytes(tokens, rank), dtype=torch.uint8, device=GPU)
+    ops.lora_plan(plan, LoraBatch(slot_ids=ids), tokens, 5, rank)
+    rows, b = torch.arange(tokens, device=GPU).flip(0), randn(5, 1032, rank).half()
     by_rows = LoraBatch(seg_starts=rows, seg_lens=torch.ones_like(ids), seg_slots=ids.flip(0))
     results = []
     for batch in (LoraBatch(slot_ids=ids, plan=plan), LoraBatch(slot_ids=ids), by_rows):
-        h, y = torch.zeros(tokens, 40, device=GPU), torch.ones_like(x)
+        h, y = torch.zeros(tokens, rank, device=GPU), torch.ones_like(x)
         ops.lora_shrink(h, x, a, batch)
-        ops.lora_expand(y, h, a, batch, layout="rank_major")
+        ops.lora_expand(y, h, b, batch)
         results.append(torch.cat((h, y.float()), 1))
     assert all(torch.equal(other, results[0]) for other in results[1:])
 
