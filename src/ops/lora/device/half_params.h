@@ -30,7 +30,7 @@ void launch_half(const HalfParams& p, const HalfLaunch& launch, cudaStream_t str
 
 /// Few rows without a plan, aligned for vector loads, one slice: each row is a row tile. Shrink
 /// takes clusters of blocks, and up to so many chunks in each.
-inline constexpr int kMaxSingleRows = 64, kRowChunks = 8;
+inline constexpr int kRowChunks = 8;
 [[nodiscard]] bool can_shrink_rows(int device);
 void launch_shrink_rows(const HalfParams& p, int device, cudaStream_t stream);
 void launch_expand_rows(const HalfParams& p, int device, cudaStream_t stream);

@@ -22,6 +22,7 @@ using cuda::lora::HalfStep;
 using cuda::lora::kMaxSlices;
 using cuda::lora::kWindowRows;
 
+constexpr int64_t kMaxRowsWithoutPlan = 64;
 constexpr int64_t kMaxFeaturesOfRow =
     int64_t{cuda::lora::kRowChunks} * cuda::lora::kChains * cuda::lora::kChunkFeatures;
 
@@ -39,30 +40,29 @@ void run_fused(const ExecContext& ctx, const LoraLaunch& part, const LoraChoice&
                                       ctx.device.index, ctx.stream);
 }
 
-/// A call of one half for few rows, in one launch; whether it is one.
-bool run_rows(const ExecContext& ctx, const LoraLaunch& part, const cuda::lora::HalfParams& p) {
-  const LoraCall& call = part.call;
-  if (part.plan != nullptr || !call.vectors || call.num_slices != 1 ||
-      call.tokens > cuda::lora::kMaxSingleRows) {
-    return false;
-  }
+/// Whether a call of one half without a plan takes a kernel in which each row is a row tile: few
+/// rows and little work, as measured on an H200. With more, rows that share weights pay.
+bool takes_rows(const ExecContext& ctx, const LoraCall& call) {
+  const int64_t rank_tiles = ceil_div(call.used_rank, cuda::lora::kTileRanks);
+  if (!call.vectors || call.num_slices != 1) return false;
   if (call.halves == LoraHalves::kExpand) {
-    cuda::lora::launch_expand_rows(p, ctx.device.index, ctx.stream);
-    return true;
+    return call.tokens * call.output_items * rank_tiles <= int64_t{4} * ctx.info.num_sms;
   }
-  if (call.halves != LoraHalves::kShrink || call.input_features > kMaxFeaturesOfRow ||
-      !cuda::lora::can_shrink_rows(ctx.device.index)) {
-    return false;
-  }
-  cuda::lora::launch_shrink_rows(p, ctx.device.index, ctx.stream);
-  return true;
+  return call.halves == LoraHalves::kShrink && call.tokens * rank_tiles <= ctx.info.num_sms &&
+         call.input_features <= kMaxFeaturesOfRow && cuda::lora::can_shrink_rows(ctx.device.index);
+}
+
+void run_rows(const ExecContext& ctx, const LoraLaunch& part, const cuda::lora::HalfParams& p) {
+  part.call.halves == LoraHalves::kExpand
+      ? cuda::lora::launch_expand_rows(p, ctx.device.index, ctx.stream)
+      : cuda::lora::launch_shrink_rows(p, ctx.device.index, ctx.stream);
 }
 
 template <class T>
 void run_two_launches(const ExecContext& ctx, const char* op, const LoraLaunch& part,
                       const HalvesLaunch& halves) {
   cuda::lora::HalfParams p = pack_two_launches(part);
-  if (run_rows(ctx, part, p)) return;
+  if (part.plan == nullptr && takes_rows(ctx, part.call)) return run_rows(ctx, part, p);
   const auto launch = [&](HalfStep step, int blocks) {
     p.block_reciprocal = reciprocal(blocks);
     const cuda::lora::HalfLaunch half{step, halves.is_aligned, blocks, ctx.device.index};
@@ -151,9 +151,11 @@ void run_parts(const ExecContext& ctx, const char* op, const LoraSite& site, con
   }
 }
 
-/// Whether the kernels of a call need no plan. Of a call of both halves the last part may be fused.
-bool groups_rows_itself(const LoraCall& call, bool is_one) {
-  return call.route == LoraRoute::kTwoLaunches && (is_one || call.halves != LoraHalves::kBoth);
+/// Whether the kernels of a call need no plan: for more rows one launch costs less than that each
+/// block groups them. Of a call of both halves that is taken in parts the last may be fused.
+bool needs_no_plan(const ExecContext& ctx, const LoraCall& call, bool is_one) {
+  if (call.route != LoraRoute::kTwoLaunches || !is_one) return false;
+  return call.tokens <= kMaxRowsWithoutPlan || takes_rows(ctx, call);
 }
 
 void check_dtypes(const ExecContext& ctx, const LoraSite& site) {
@@ -187,7 +189,7 @@ void run_on_gpu(const ExecContext& ctx, const char* op, const LoraSite& site,
         call.num_slices <= kMaxSlices && (tokens <= kWindowRows || !is_by_window(*call.route));
     const std::byte* plan = batch.plan.raw();
     std::optional<Workspace::Scope> scope;
-    if (plan == nullptr && !groups_rows_itself(call, is_one)) {
+    if (plan == nullptr && !needs_no_plan(ctx, call, is_one)) {
       Workspace& workspace = require_workspace(ctx, op);
       scope.emplace(workspace);
       std::byte* own = workspace.take<std::byte>(lora_plan_bytes(tokens, table.max_rank)).data();
