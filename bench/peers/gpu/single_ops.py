@@ -3,9 +3,10 @@
 
   LORAX_SOURCE=FOLDER single_ops.py [--json FILE] [--commit COMMIT]
 
-No plan is given. Graphs of calls are replayed in turns, over so many sets of arrays that one comes
-again after 2.25 times the L2 cache; `host` is what a call takes of the thread that makes it. Index
-tensors are i64, as LoRAX has them, i32, and of both types.
+No plan is given; `with a plan's launch` is what heddle takes that makes one for each call: of up to
+256 rows, its way before it could do without. Graphs of calls are replayed in turns, over so many
+sets of arrays that one comes again after 2.25 times the L2 cache; `host` is what a call takes of
+the thread that makes it. Index tensors are i64, as LoRAX has them, i32, and of both types.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from call_cost import run, samples_of  # noqa: E402
 from timing import Recorded, interleaved  # noqa: E402
 from triton.compiler.errors import CompilationError  # noqa: E402
 
+import heddle  # noqa: E402
+from heddle import ops  # noqa: E402
 from heddle.compat.lorax import ops as heddle_ops  # noqa: E402
 
 OPS = ("bgmv_shrink", "bgmv_expand_slice", "sgmv_shrink", "sgmv_expand_slice")
@@ -78,6 +81,25 @@ class Cell:
         place = 0, self.shape[3], True
         return lambda i: op(self.h, self.b[i], self.y[i], *self.rows, *place)
 
+    def call_with_plan(self, name: str) -> Callable[[int], None]:
+        """heddle's call by ends of segments, with the launch of a plan before."""
+        tokens, adapters, rank, _ = self.shape
+        plan = torch.empty(heddle.lora_plan_bytes(tokens, rank), dtype=torch.uint8, device="cuda")
+
+        def call(i: int) -> None:
+            rows: dict[str, Any] = {"slot_ids": self.rows[0]}
+            if self.is_prompt:
+                starts, lengths, ids = self.rows[:3]
+                rows = {"seg_starts": starts, "seg_ends": starts + lengths, "seg_slots": ids}
+            batch = heddle.LoraBatch(**rows, plan=plan)
+            ops.lora_plan(plan, batch, tokens, adapters, rank)
+            if name.endswith("shrink"):
+                ops.lora_shrink(self.out, self.x[i], self.a[i], batch, accumulate=True)
+            else:
+                ops.lora_expand(self.y[i], self.h, self.b[i], batch)
+
+        return call
+
     def result(self, op: Op, name: str) -> torch.Tensor:
         out = self.out if name.endswith("shrink") else self.y[0]
         out.zero_()
@@ -93,23 +115,28 @@ def race(cell: Cell, name: str, peer: Op) -> list[dict[str, Any]]:
     if not error <= LARGEST_ERROR:
         sys.exit(f"{name} {cell.shape}: the results differ by {error} of their norm")
     calls = max(FEWEST_CALLS, cell.num_sets)
-    graphs = {p: Recorded(cell.call(op, name), calls, cell.num_sets) for p, op in parties.items()}
+    of_parties = {party: cell.call(op, name) for party, op in parties.items()}
+    of_parties["heddle, with a plan's launch"] = cell.call_with_plan(name)
+    for call in of_parties.values():
+        call(0)
+    graphs = {p: Recorded(call, calls, cell.num_sets) for p, call in of_parties.items()}
     samples = interleaved({party: graph.launch for party, graph in graphs.items()}, calls)
     tokens, adapters, rank, width = cell.shape
     facts = {"op": name, "tokens": tokens, "adapters": adapters, "rank": rank, "width": width}
     facts["indices"] = cell.indices
     records = []
-    for party, op in parties.items():
-        first = functools.partial(cell.call(op, name), 0)
+    for party, call in of_parties.items():
+        first = functools.partial(call, 0)
         host = samples_of(first, HOST_ROUNDS, HOST_CALLS, torch.cuda.synchronize)
         for form, of_form in (("graph", samples[party]), ("host", host)):
             rounded = [round(us, 3) for us in of_form]
             us = statistics.median(rounded)
             records.append({**facts, "form": form, "party": party, "us": us, "samples": rounded})
-    for ours, theirs in zip(records[:2], records[2:], strict=True):
+    for ours, theirs, before in zip(records[:2], records[2:4], records[4:], strict=True):
         verdict = "" if ours["us"] <= theirs["us"] else "  SLOWER"
         label = f"{name} {tokens}/{adapters} r{rank} {width} {cell.indices} {ours['form']}"
-        print(f"{label:56s} {ours['us']:7.2f} / {theirs['us']:7.2f}{verdict}", flush=True)
+        times = f"{ours['us']:7.2f} / {theirs['us']:7.2f}, with plan {before['us']:7.2f}"
+        print(f"{label:56s} {times}{verdict}", flush=True)
     return records
 
 

@@ -39,7 +39,7 @@ struct LoraBatch {
   ConstTensorView seg_slots{};   // [num_segments] i32|i64, or absent: segment s uses slot s
   ConstTensorView row_scale{};   // [num_tokens] f32, or absent: a factor for each row's delta
   /// Of lora_plan, or absent: then a call on CUDA makes its own, for which lora_shrink and
-  /// lora_expand of up to 64 rows need no launch. The CPU needs none, and pairs take none.
+  /// lora_expand of up to 32 ids need no launch. The CPU needs none, and pairs take none.
   ConstTensorView plan{};
   ConstTensorView pair_starts{};       // [num_tokens + 1] i32|i64
   ConstTensorView pair_slots{};        // [num_pairs] i32|i64

@@ -22,7 +22,7 @@ using cuda::lora::HalfStep;
 using cuda::lora::kMaxSlices;
 using cuda::lora::kWindowRows;
 
-constexpr int64_t kMaxRowsWithoutPlan = 64;
+constexpr int64_t kMaxRowsWithoutPlan = 32;  // that have ids; as measured on an H200
 constexpr int64_t kMaxFeaturesOfRow =
     int64_t{cuda::lora::kRowChunks} * cuda::lora::kChains * cuda::lora::kChunkFeatures;
 
@@ -153,9 +153,10 @@ void run_parts(const ExecContext& ctx, const char* op, const LoraSite& site, con
 
 /// Whether the kernels of a call need no plan: for more rows one launch costs less than that each
 /// block groups them. Of a call of both halves that is taken in parts the last may be fused.
-bool needs_no_plan(const ExecContext& ctx, const LoraCall& call, bool is_one) {
+bool needs_no_plan(const ExecContext& ctx, const LoraBatch& batch, const LoraCall& call,
+                   bool is_one) {
   if (call.route != LoraRoute::kTwoLaunches || !is_one) return false;
-  return call.tokens <= kMaxRowsWithoutPlan || takes_rows(ctx, call);
+  return (batch.slot_ids && call.tokens <= kMaxRowsWithoutPlan) || takes_rows(ctx, call);
 }
 
 void check_dtypes(const ExecContext& ctx, const LoraSite& site) {
@@ -189,7 +190,7 @@ void run_on_gpu(const ExecContext& ctx, const char* op, const LoraSite& site,
         call.num_slices <= kMaxSlices && (tokens <= kWindowRows || !is_by_window(*call.route));
     const std::byte* plan = batch.plan.raw();
     std::optional<Workspace::Scope> scope;
-    if (plan == nullptr && !needs_no_plan(ctx, call, is_one)) {
+    if (plan == nullptr && !needs_no_plan(ctx, batch, call, is_one)) {
       Workspace& workspace = require_workspace(ctx, op);
       scope.emplace(workspace);
       std::byte* own = workspace.take<std::byte>(lora_plan_bytes(tokens, table.max_rank)).data();
