@@ -94,7 +94,7 @@ def test_both_layouts_and_segments(dtype: torch.dtype) -> None:
     assert_close(minor, want)
 
 
-@pytest.mark.parametrize(("tokens", "rank"), [(16, 16), (3, 40), (64, 24), (60, 96), (300, 8)])
+@pytest.mark.parametrize(("tokens", "rank"), [(16, 16), (3, 40), (64, 24), (30, 96), (300, 8)])
 def test_calls_without_a_plan_have_its_bits(tokens: int, rank: int) -> None:
     x, a, ids = randn(tokens, 1032).half(), randn(5, rank, 1032).half(), random_ids(tokens, 5)
     plan = torch.empty(heddle.lora_plan_bytes(tokens, rank), dtype=torch.uint8, device=GPU)

@@ -7,8 +7,8 @@
 
 namespace heddle::cuda::lora {
 
-// A call without a plan: each block groups the rows of the window itself, by what the caller gave.
-// That takes a block as long as it would wait for a plan, and there is no launch for one.
+// A call of few rows with ids and without a plan: each block groups the rows itself. That takes it
+// no longer than it would wait for a plan, and there is no launch for one.
 //
 //   slot of each row > its place among the rows of its slot > each 16th of them begins a row tile
 //
@@ -29,64 +29,16 @@ struct OwnPlan {
 /// What is needed until the plan is made.
 struct OwnPlanScratch {
   alignas(16) int32_t slot_of[kWindowRows];  // of each row
-  int32_t segment_of[kWindowRows];
   int32_t warp_totals[kBlockWarps];
   uint8_t first_of[kWindowRows];  // of the tile that begins with a row: its first
 };
 static_assert(kWindowRows == kBlockThreads && kWindowRows <= 256);
 
-/// Calls take(row, segment, slot) for the rows of each segment in [base, base + kBlockThreads), as
-/// resolve_slots() of plans does: a lane reads the bounds of a segment, its warp takes the rows.
-template <class Take>
-__device__ void for_rows_of_segments(const HalfParams& p, int base, Take&& take) {
-  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  const int segment = base + lane * kBlockWarps + warp;
-  const auto row_in_window = [&](int64_t row) {
-    return static_cast<int>(min(max(row - p.first_row, int64_t{0}), int64_t{p.num_rows}));
-  };
-  int begin = 0, end = 0, slot = kNoAdapter;
-  if (segment < p.rows.num_segments) {
-    const int64_t start = p.rows.seg_starts.at(segment);
-    begin = row_in_window(start);
-    end = row_in_window(p.rows.end(segment, start));
-    slot = slot_of_segment(p.rows, segment);
-  }
-  for (unsigned rest = __ballot_sync(kAllLanes, begin < end); rest != 0; rest &= rest - 1) {
-    const int of_lane = __ffs(static_cast<int>(rest)) - 1;
-    const int stop = __shfl_sync(kAllLanes, end, of_lane);
-    const int32_t of_segment = __shfl_sync(kAllLanes, slot, of_lane);
-    for (int i = __shfl_sync(kAllLanes, begin, of_lane) + lane; i < stop; i += 32) {
-      take(i, base + of_lane * kBlockWarps + warp, of_segment);
-    }
-  }
-}
-
-/// Fills in slot_of by the segments. A row of several, which a batch must not have, is that of the
-/// last one in every block, so that all have the same tiles.
-__device__ inline void find_slots(const HalfParams& p, OwnPlanScratch& s) {
-  s.slot_of[threadIdx.x] = kNoAdapter;
-  s.segment_of[threadIdx.x] = -1;
-  __syncthreads();
-  for (int base = 0; base < p.rows.num_segments; base += kBlockThreads) {
-    for_rows_of_segments(
-        p, base, [&](int row, int segment, int32_t) { atomicMax(&s.segment_of[row], segment); });
-    __syncthreads();
-    for_rows_of_segments(p, base, [&](int row, int segment, int32_t slot) {
-      if (s.segment_of[row] == segment) s.slot_of[row] = slot;
-    });
-  }
-}
-
 /// Groups the rows of the window. Returns the number of row tiles. All threads call it.
 __device__ __noinline__ int make_own_plan(const HalfParams& p, OwnPlan& plan, OwnPlanScratch& s) {
   const int t = static_cast<int>(threadIdx.x), warp = t / 32, lane = t % 32;
-  if (p.rows.slot_ids.is_given()) {
-    s.slot_of[t] = t < p.num_rows
-                       ? valid_slot(p.rows.slot_ids.at(p.first_row + t), p.rows.num_slots)
-                       : kNoAdapter;
-  } else {
-    find_slots(p, s);
-  }
+  s.slot_of[t] = t < p.num_rows ? valid_slot(p.rows.slot_ids.at(p.first_row + t), p.rows.num_slots)
+                                : kNoAdapter;
   __syncthreads();
   // Of the rows of this row's slot: its own index, the row that begins its tile, and their number.
   const int slot = s.slot_of[t];
