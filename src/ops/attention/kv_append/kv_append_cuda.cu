@@ -56,7 +56,12 @@ struct WarpWork {
 template <bool kAsks>
 __device__ bool append_units(const KvAppendParams& p, const WarpWork& share) {
   NewToken token;
-  if constexpr (kAsks) token = ask_for_token(p, name_of_call(p), share.t);
+  OwnSequence own;
+  if constexpr (kAsks) {
+    token = ask_for_token(p, name_of_call(p), share.t);
+  } else {
+    own = OwnSequence(p, share.t);
+  }
   uint4 data[kAppendItems];
 #pragma unroll
   for (int u = 0; u < kAppendItems; ++u) {
@@ -65,7 +70,7 @@ __device__ bool append_units(const KvAppendParams& p, const WarpWork& share) {
     const ItemPlace place(p, i);
     data[u] = load_once_16(place.from(p, share.t) + place.unit * 16);
   }
-  if constexpr (!kAsks) token = find_token(p, share.t);
+  if constexpr (!kAsks) token = find_token(p, share.t, own);
   if (token.position < 0) return !token.is_wrong;
 #pragma unroll
   for (int u = 0; u < kAppendItems; ++u) {
@@ -87,7 +92,7 @@ __device__ __noinline__ void append_units_asked(const KvAppendParams& p) {
 //     warp    warps_per_token of them share a token; nothing is shared between warps
 //       lane    up to 4 units, 32 * warps_per_token apart
 //
-// A lane first asks for its units. While they come, the warp looks up where the token goes.
+// The warp first asks where the token goes, then a lane asks for its units.
 __global__ void __launch_bounds__(kAppendThreads, kAppendBlocks)
     append_vectors_kernel(const __grid_constant__ KvAppendParams p) {
   const WarpWork share(p);
@@ -102,7 +107,7 @@ __global__ void __launch_bounds__(kAppendThreads, kElementBlocks)
   const WarpWork share(p);
   wait_for_predecessor();
   if (share.t >= p.num_tokens) return;
-  NewToken token = find_token(p, share.t);
+  NewToken token = find_token(p, share.t, OwnSequence(p, share.t));
   if (token.is_wrong) token = ask_for_token(p, name_of_call(p), share.t);
   if (token.position < 0) return;
   for (int i = share.first; i < share.end; i += share.step) {

@@ -12,8 +12,9 @@ namespace heddle::cuda::attention {
 struct TokenRows {
   int64_t begin, end;
 
+  __device__ TokenRows(int64_t its_begin, int64_t its_end) : begin(its_begin), end(its_end) {}
   __device__ TokenRows(const KvAppendParams& p, int64_t seq)
-      : begin(p.seq_indptr[seq]), end(p.seq_indptr[seq + 1]) {}
+      : TokenRows(p.seq_indptr[seq], p.seq_indptr[seq + 1]) {}
   [[nodiscard]] __device__ bool has(int64_t t) const { return begin <= t && t < end; }
   [[nodiscard]] __device__ bool are_wrong(const KvAppendParams& p) const {
     return begin < 0 || begin > end || end > p.num_tokens;
@@ -59,34 +60,47 @@ __device__ inline NewToken place_token(const KvAppendParams& p, const SequencePa
   return {static_cast<int>(position), page_address(p.kv, id) + row_offset(p.kv, 0, at.slot)};
 }
 
-/// By all lanes of a warp for the same row t of [0, num_tokens). Where there are as many rows as
-/// sequences, each may well have one: what sequence t says is asked for beside the question whether
-/// it has the row. Where something is wrong, ask_for_token() has the answer.
-__device__ inline NewToken find_token(const KvAppendParams& p, int64_t t) {
-  const bool is_indexed = p.seq_indptr.is_given();
-  SequencePages pages;
-  int64_t behind = 1;  // rows from t to the end of its sequence
-  bool is_found = !is_indexed, is_wrong = false;
-  if (!is_indexed || p.num_tokens == p.num_seqs) {
-    pages = sequence_pages(p.kv, t);
-    if (is_indexed) {
-      const TokenRows rows(p, t);
-      is_found = rows.has(t);
-      is_wrong = rows.are_wrong(p);
-      behind = rows.end - t;
-    }
+/// What sequence t says, asked for before anything else: where there are as many rows as sequences,
+/// each may well have one. Nothing waits for it before find_token(). Without branches.
+struct OwnSequence {
+  bool is_asked;
+  SequenceWords words;
+  LoadedIndex begin, end;  // of its rows, where sequences have starts
+
+  OwnSequence() = default;
+  __device__ OwnSequence(const KvAppendParams& p, int64_t t) {
+    const bool is_indexed = p.seq_indptr.is_given();
+    is_asked = !is_indexed || p.num_tokens == p.num_seqs;
+    const auto ask = [](const ConstIndexVector& a, int64_t i, bool in_range) {
+      return load_input(a.address(i), a.is_int64(), in_range);
+    };
+    words = {ask(p.kv.page_indptr, t, is_asked), ask(p.kv.page_indptr, t + 1, is_asked),
+             ask(p.kv.last_page_len, t, is_asked)};
+    begin = ask(p.seq_indptr, t, is_asked && is_indexed);
+    end = ask(p.seq_indptr, t + 1, is_asked && is_indexed);
   }
-  if (!is_found) {
-    bool in_order = true;
-    const int seq = find_sequence(p.seq_indptr, p.num_seqs, t, in_order);
-    const TokenRows rows(p, max(seq, 0));
-    is_wrong |= !in_order || rows.are_wrong(p);
-    if (seq < 0) return {.is_wrong = is_wrong};
-    pages = sequence_pages(p.kv, seq);
+};
+
+/// By all lanes of a warp for the same row t of [0, num_tokens). Where something is wrong,
+/// ask_for_token() has the answer.
+__device__ inline NewToken find_token(const KvAppendParams& p, int64_t t, const OwnSequence& own) {
+  SequenceWords words = own.words;
+  int64_t behind = 1;  // rows from t to the end of its sequence
+  if (p.seq_indptr.is_given()) {
+    TokenRows rows(own.begin.value(), own.end.value());
+    bool is_wrong = own.is_asked && rows.are_wrong(p);
+    if (!own.is_asked || !rows.has(t)) {
+      bool in_order = true;
+      const int seq = find_sequence(p.seq_indptr, p.num_seqs, t, in_order);
+      rows = TokenRows(p, max(seq, 0));
+      is_wrong |= !in_order || rows.are_wrong(p);
+      if (seq < 0) return {.is_wrong = is_wrong};
+      words = ask_sequence(p.kv, seq);
+    }
+    if (is_wrong) return {.is_wrong = true};
     behind = rows.end - t;
   }
-  if (is_wrong) return {.is_wrong = true};
-  return place_token(p, pages, behind);
+  return place_token(p, sequence_pages(p.kv, words), behind);
 }
 
 /// The same where something is wrong: all sequences are asked for row t, and what is wrong is told.

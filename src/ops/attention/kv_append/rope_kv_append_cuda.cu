@@ -64,10 +64,12 @@ __device__ bool append_row(const RopeAppend& call, SharedTurns& shared) {
   };
 
   NewToken token;
+  OwnSequence own;
   if constexpr (kAsks) {
     token = ask_for_token(p, "rope_kv_append", t);
   } else {
     wait_for_predecessor();
+    own = OwnSequence(p, t);
   }
   int row = my_row, head = 0;
   Pairs<T, kVec> pairs;
@@ -76,7 +78,7 @@ __device__ bool append_row(const RopeAppend& call, SharedTurns& shared) {
   const int first_unit = value_unit(thread, head);
   if (thread < num_units) value = load_elements<T, kVec>(v + head * p.v_head, first_unit);
 
-  if constexpr (!kAsks) token = find_token(p, t);
+  if constexpr (!kAsks) token = find_token(p, t, own);
   if (token.position < 0) {
     if (kAsks && token.is_wrong) poison_heads<T>(r, t, head_units * kVec);
     return !token.is_wrong;
@@ -130,7 +132,7 @@ __device__ __noinline__ void append_row_asked(const KvAppendParams& p, const Rop
 //     row      a head of q, or of k; threads_per_row threads, kVec pairs each
 //       thread   the same pairs of every rows_at_once-th row, then units of v and what stays
 //
-// A thread asks for its first row and its first value before it knows the token's place.
+// A thread asks for the token's place, then for its first row and its first value.
 template <class T, int kVec>
 __global__ void __launch_bounds__(kMaxRopeAppendThreads, kVec > 1 ? 5 : 6)
     rope_append_kernel(const __grid_constant__ KvAppendParams p,
