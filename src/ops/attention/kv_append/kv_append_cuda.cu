@@ -11,7 +11,7 @@ namespace {
 constexpr int kWarps = kAppendThreads / 32;
 /// Blocks that a multiprocessor runs at once: else the functions that tell of wrong tables would
 /// decide how many registers a kernel has.
-constexpr int kAppendBlocks = 5, kElementBlocks = 6;
+constexpr int kAppendBlocks = 6;
 
 __device__ inline const char* name_of_call(const KvAppendParams& p) {
   return p.seq_indptr.is_given() ? "kv_init" : "kv_append";
@@ -29,7 +29,7 @@ struct ItemPlace {
     head = divide(rest, p.by_head_units);
     unit = rest - head * p.head_units;
   }
-  [[nodiscard]] const __device__ std::byte* from(const KvAppendParams& p, int64_t t) const {
+  [[nodiscard]] const __device__ std::byte* from(const KvAppendParams& p, int t) const {
     return is_value ? p.v + t * p.v_token + head * p.v_head : p.k + t * p.k_token + head * p.k_head;
   }
   [[nodiscard]] __device__ std::byte* to(const KvAppendParams& p, std::byte* key) const {
@@ -39,14 +39,12 @@ struct ItemPlace {
 
 /// The work of a warp: token t, and of its units those that lanes have: first, first + step, ...
 struct WarpWork {
-  int64_t t;
-  int first, step, end;
+  int t, first, step, end;
 
   __device__ explicit WarpWork(const KvAppendParams& p) {
     const int warp = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32);
-    const int token = divide(warp, p.by_warps_per_token);
-    t = token;
-    first = (warp - token * p.warps_per_token) * 32 + static_cast<int>(threadIdx.x % 32);
+    t = divide(warp, p.by_warps_per_token);
+    first = (warp - t * p.warps_per_token) * 32 + static_cast<int>(threadIdx.x % 32);
     step = p.warps_per_token * 32;
     end = 2 * p.num_kv_heads * p.head_units;
   }
@@ -71,7 +69,7 @@ __device__ bool append_units(const KvAppendParams& p, const WarpWork& share) {
     data[u] = load_once_16(place.from(p, share.t) + place.unit * 16);
   }
   if constexpr (!kAsks) token = find_token(p, share.t, own);
-  if (token.position < 0) return !token.is_wrong;
+  if (token.position < 0) return !token.is_wrong();
 #pragma unroll
   for (int u = 0; u < kAppendItems; ++u) {
     const int i = share.first + u * share.step;
@@ -102,13 +100,13 @@ __global__ void __launch_bounds__(kAppendThreads, kAppendBlocks)
 }
 
 // The same element by element, from any dtype to any, with rows that begin anywhere.
-__global__ void __launch_bounds__(kAppendThreads, kElementBlocks)
+__global__ void __launch_bounds__(kAppendThreads, kAppendBlocks)
     append_elements_kernel(const __grid_constant__ KvAppendParams p) {
   const WarpWork share(p);
   wait_for_predecessor();
   if (share.t >= p.num_tokens) return;
   NewToken token = find_token(p, share.t, OwnSequence(p, share.t));
-  if (token.is_wrong) token = ask_for_token(p, name_of_call(p), share.t);
+  if (token.is_wrong()) token = ask_for_token(p, name_of_call(p), share.t);
   if (token.position < 0) return;
   for (int i = share.first; i < share.end; i += share.step) {
     const ItemPlace place(p, i);

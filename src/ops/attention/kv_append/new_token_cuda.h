@@ -15,7 +15,7 @@ struct TokenRows {
   __device__ TokenRows(int64_t its_begin, int64_t its_end) : begin(its_begin), end(its_end) {}
   __device__ TokenRows(const KvAppendParams& p, int64_t seq)
       : TokenRows(p.seq_indptr[seq], p.seq_indptr[seq + 1]) {}
-  [[nodiscard]] __device__ bool has(int64_t t) const { return begin <= t && t < end; }
+  [[nodiscard]] __device__ bool has(int t) const { return begin <= t && t < end; }
   [[nodiscard]] __device__ bool are_wrong(const KvAppendParams& p) const {
     return begin < 0 || begin > end || end > p.num_tokens;
   }
@@ -24,7 +24,7 @@ struct TokenRows {
 /// The last sequence of [0, num_seqs) that begins at or before row t; -1 where the first begins
 /// behind it. in_order becomes false where starts that descend have been seen. By all lanes of a
 /// warp for the same t, 32 candidates a load.
-__device__ inline int find_sequence(const ConstIndexVector& seq_indptr, int num_seqs, int64_t t,
+__device__ inline int find_sequence(const ConstIndexVector& seq_indptr, int num_seqs, int t,
                                     bool& in_order) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   int low = 0, count = num_seqs;
@@ -43,62 +43,68 @@ __device__ inline int find_sequence(const ConstIndexVector& seq_indptr, int num_
 }
 
 struct NewToken {
-  int position = -1;         // -1: the row is not stored
+  static constexpr int kNone = -1, kWrong = -2;
+
+  int position = kNone;      // kNone: the row is not stored; kWrong: since the tables are wrong
   std::byte* key = nullptr;  // of head 0
-  bool is_wrong = false;     // the row is not stored because the tables are wrong
+
+  [[nodiscard]] __device__ bool is_wrong() const { return position == kWrong; }
 };
 
 /// Where row t goes that is `behind` rows from the end of its sequence.
 __device__ inline NewToken place_token(const KvAppendParams& p, const SequencePages& pages,
-                                       int64_t behind) {
-  if (pages.is_wrong()) return {.is_wrong = true};
-  const int64_t position = pages.kv_len - behind;
+                                       int behind) {
+  if (pages.is_wrong()) return {NewToken::kWrong};
+  const int position = pages.kv_len - behind;
   if (behind <= 0 || position < 0) return {};
-  const PageSlot at = page_slot(p.kv, static_cast<int>(position));
+  const PageSlot at = page_slot(p.kv, position);
   const int64_t id = p.kv.pages[pages.first_page + at.page];
-  if (!is_page(p.kv, id)) return {.is_wrong = true};
-  return {static_cast<int>(position), page_address(p.kv, id) + row_offset(p.kv, 0, at.slot)};
+  if (!is_page(p.kv, id)) return {NewToken::kWrong};
+  return {position, page_address(p.kv, id) + row_offset(p.kv, 0, at.slot)};
 }
 
-/// What sequence t says, asked for before anything else: where there are as many rows as sequences,
-/// each may well have one. Nothing waits for it before find_token(). Without branches.
+/// What sequence t says: where there are as many rows as sequences, each may well have one.
 struct OwnSequence {
-  bool is_asked;
   SequenceWords words;
   LoadedIndex begin, end;  // of its rows, where sequences have starts
 
   OwnSequence() = default;
-  __device__ OwnSequence(const KvAppendParams& p, int64_t t) {
-    const bool is_indexed = p.seq_indptr.is_given();
-    is_asked = !is_indexed || p.num_tokens == p.num_seqs;
-    const auto ask = [](const ConstIndexVector& a, int64_t i, bool in_range) {
-      return load_input(a.address(i), a.is_int64(), in_range);
-    };
-    words = {ask(p.kv.page_indptr, t, is_asked), ask(p.kv.page_indptr, t + 1, is_asked),
-             ask(p.kv.last_page_len, t, is_asked)};
-    begin = ask(p.seq_indptr, t, is_asked && is_indexed);
-    end = ask(p.seq_indptr, t + 1, is_asked && is_indexed);
+  /// Asks, without waiting for an answer.
+  __device__ OwnSequence(const KvAppendParams& p, int t) {
+    if (!is_asked(p)) return;
+    words = ask_sequence(p.kv, t);
+    if (!p.seq_indptr.is_given()) return;
+    begin = load_given(p.seq_indptr, t);
+    end = load_given(p.seq_indptr, t + 1);
+  }
+  [[nodiscard]] static __device__ bool is_asked(const KvAppendParams& p) {
+    return !p.seq_indptr.is_given() || p.num_tokens == p.num_seqs;
   }
 };
 
 /// By all lanes of a warp for the same row t of [0, num_tokens). Where something is wrong,
 /// ask_for_token() has the answer.
-__device__ inline NewToken find_token(const KvAppendParams& p, int64_t t, const OwnSequence& own) {
+__device__ inline NewToken find_token(const KvAppendParams& p, int t, const OwnSequence& own) {
   SequenceWords words = own.words;
-  int64_t behind = 1;  // rows from t to the end of its sequence
+  int behind = 1;  // rows from t to the end of its sequence, where nothing is wrong
   if (p.seq_indptr.is_given()) {
-    TokenRows rows(own.begin.value(), own.end.value());
-    bool is_wrong = own.is_asked && rows.are_wrong(p);
-    if (!own.is_asked || !rows.has(t)) {
+    bool is_found = false, is_wrong = false;
+    if (OwnSequence::is_asked(p)) {
+      const TokenRows rows(p.seq_indptr.value_of(own.begin), p.seq_indptr.value_of(own.end));
+      is_found = rows.has(t);
+      is_wrong = rows.are_wrong(p);
+      behind = static_cast<int>(rows.end) - t;
+    }
+    if (!is_found) {
       bool in_order = true;
       const int seq = find_sequence(p.seq_indptr, p.num_seqs, t, in_order);
-      rows = TokenRows(p, max(seq, 0));
+      const TokenRows rows(p, max(seq, 0));
       is_wrong |= !in_order || rows.are_wrong(p);
-      if (seq < 0) return {.is_wrong = is_wrong};
+      if (seq < 0) return {is_wrong ? NewToken::kWrong : NewToken::kNone};
       words = ask_sequence(p.kv, seq);
+      behind = static_cast<int>(rows.end) - t;
     }
-    if (is_wrong) return {.is_wrong = true};
-    behind = rows.end - t;
+    if (is_wrong) return {NewToken::kWrong};
   }
   return place_token(p, sequence_pages(p.kv, words), behind);
 }
@@ -106,9 +112,9 @@ __device__ inline NewToken find_token(const KvAppendParams& p, int64_t t, const 
 /// The same where something is wrong: all sequences are asked for row t, and what is wrong is told.
 /// The kernel's own loads begin anew behind the call, so that nothing has to be kept over it.
 __device__ inline __noinline__ NewToken ask_for_token(const KvAppendParams& p, const char* op,
-                                                      int64_t t) {
+                                                      int t) {
   const int lane = static_cast<int>(threadIdx.x % 32);
-  int64_t seq = p.seq_indptr.is_given() ? -1 : t, behind = 1;
+  int seq = p.seq_indptr.is_given() ? -1 : t, behind = 1;
   for (int first = 0; p.seq_indptr.is_given() && first < p.num_seqs; first += 32) {
     const int mine = min(first + lane, p.num_seqs - 1);
     const TokenRows rows(p, mine);
@@ -122,16 +128,16 @@ __device__ inline __noinline__ NewToken ask_for_token(const KvAppendParams& p, c
     if (have == 0 || seq >= 0) continue;
     const int owner = __ffs(static_cast<int>(have)) - 1;
     seq = first + owner;
-    behind = __shfl_sync(~0u, rows.end, owner) - t;
+    behind = __shfl_sync(~0u, static_cast<int>(rows.end), owner) - t;
   }
   if (seq < 0) return {};
   const SequencePages pages = sequence_pages(p.kv, seq);
   const NewToken token = place_token(p, pages, behind);
-  if (token.is_wrong && lane == 0) {
+  if (token.is_wrong() && lane == 0) {
     if (pages.is_wrong()) {
       report_sequence(p.kv, op, seq);
     } else {
-      const PageSlot at = page_slot(p.kv, static_cast<int>(pages.kv_len - behind));
+      const PageSlot at = page_slot(p.kv, pages.kv_len - behind);
       report_page(p.kv, op, seq, p.kv.pages[pages.first_page + at.page]);
     }
   }

@@ -47,7 +47,7 @@ struct RopeAppend {
 template <class T, int kVec, bool kAsks>
 __device__ bool append_row(const RopeAppend& call, SharedTurns& shared) {
   const auto& [p, r, partition, f] = call;
-  const int64_t t = blockIdx.x;
+  const auto t = static_cast<int>(blockIdx.x);
   const int thread = static_cast<int>(threadIdx.x), num_pairs = f.num_pairs;
   const int my_row = divide(thread, partition.by_threads_per_row);
   const int pair = (thread - my_row * partition.threads_per_row) * kVec;
@@ -64,12 +64,10 @@ __device__ bool append_row(const RopeAppend& call, SharedTurns& shared) {
   };
 
   NewToken token;
-  OwnSequence own;
   if constexpr (kAsks) {
     token = ask_for_token(p, "rope_kv_append", t);
   } else {
     wait_for_predecessor();
-    own = OwnSequence(p, t);
   }
   int row = my_row, head = 0;
   Pairs<T, kVec> pairs;
@@ -78,10 +76,10 @@ __device__ bool append_row(const RopeAppend& call, SharedTurns& shared) {
   const int first_unit = value_unit(thread, head);
   if (thread < num_units) value = load_elements<T, kVec>(v + head * p.v_head, first_unit);
 
-  if constexpr (!kAsks) token = find_token(p, t, own);
+  if constexpr (!kAsks) token = find_token(p, t, OwnSequence(p, t));
   if (token.position < 0) {
-    if (kAsks && token.is_wrong) poison_heads<T>(r, t, head_units * kVec);
-    return !token.is_wrong;
+    if (kAsks && token.is_wrong()) poison_heads<T>(r, t, head_units * kVec);
+    return !token.is_wrong();
   }
   if (thread < num_units) {
     store_in_cache(p, token.key + p.kv.value_distance + head * p.kv.head_step, first_unit, value);
@@ -132,9 +130,9 @@ __device__ __noinline__ void append_row_asked(const KvAppendParams& p, const Rop
 //     row      a head of q, or of k; threads_per_row threads, kVec pairs each
 //       thread   the same pairs of every rows_at_once-th row, then units of v and what stays
 //
-// A thread asks for the token's place, then for its first row and its first value.
+// A thread asks for its first row and its first value before it knows the token's place.
 template <class T, int kVec>
-__global__ void __launch_bounds__(kMaxRopeAppendThreads, kVec > 1 ? 5 : 6)
+__global__ void __launch_bounds__(kMaxRopeAppendThreads, 6)
     rope_append_kernel(const __grid_constant__ KvAppendParams p,
                        const __grid_constant__ RopeAppendParams r,
                        const __grid_constant__ RowPartition partition,

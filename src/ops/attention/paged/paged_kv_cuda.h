@@ -56,7 +56,8 @@ __device__ inline SequenceWords ask_sequence(const PagedKvParams& p, int64_t seq
           load_given(p.last_page_len, seq)};
 }
 __device__ inline SequencePages sequence_pages(const PagedKvParams& p, const SequenceWords& words) {
-  return pages_between(p, words.begin.value(), words.end.value(), words.last.value());
+  return pages_between(p, p.page_indptr.value_of(words.begin), p.page_indptr.value_of(words.end),
+                       p.last_page_len.value_of(words.last));
 }
 __device__ inline SequencePages sequence_pages(const PagedKvParams& p, int64_t seq) {
   return sequence_pages(p, ask_sequence(p, seq));
@@ -71,9 +72,10 @@ __device__ inline PageSlot page_slot(const PagedKvParams& p, int position) {
   return {page, position - page * p.page_size};
 }
 
-/// Whether an entry of the table is a page: a number of the pool, or an address.
+/// Whether an entry of the table is a page: a number of the pool, or an address. Without branches.
 __device__ inline bool is_page(const PagedKvParams& p, int64_t id) {
-  return p.pool != nullptr ? static_cast<uint64_t>(id) < uint64_t{p.pool_pages} : id > 0;
+  const bool has_pool = p.pool != nullptr, in_pool = static_cast<uint64_t>(id) < p.pool_pages;
+  return (has_pool & in_pool) | (!has_pool & (id > 0));
 }
 /// The address of a page, its offset to the layer's keys included.
 __device__ inline std::byte* page_address(const PagedKvParams& p, int64_t id) {

@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
   wait_for_copies<0>();
   keys.leave_address(p, item, item.begin);
   __syncthreads();
-  keys.fetch(p, copier, item.begin, S::kKeysAt, 0);
+  keys.fetch(p, item, copier, item.begin, S::kKeysAt, 0);
 
   const LaneAddresses<S> at(shared, warp, lane);
   Softmax<S> softmax;
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
     wait_for_copies<0>();
     __syncthreads();
     keys.look_up(p, item, tile + 1);
-    if (!rotates) keys.fetch(p, copier, tile, S::kValuesAt, p.call.kv.value_distance);
+    if (!rotates) keys.fetch(p, item, copier, tile, S::kValuesAt, p.call.kv.value_distance);
     if constexpr (S::kGeneral) {
       if (rotates) {
         if (tile == item.begin) rotate_queries<T, S>(p, rotation.num_pairs, item, shared);
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
       for (int part = rotates ? 0 : 2; part < 3; ++part) {
         if (part == 1) {
           __syncthreads();  // values overwrite the low keys
-          keys.fetch(p, copier, tile, S::kValuesAt, p.call.kv.value_distance);
+          keys.fetch(p, item, copier, tile, S::kValuesAt, p.call.kv.value_distance);
         }
         if (works) {
           add_scores<T, S>(at.queries + (part == 1 ? S::kLowQueriesAt : 0),
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
     } else {
       __syncthreads();
     }
-    keys.fetch(p, copier, tile + 1, S::kKeysAt, 0);
+    keys.fetch(p, item, copier, tile + 1, S::kKeysAt, 0);
     if (!works) continue;
     if constexpr (S::kGeneral) {
       if (p.is_transformed) transform_scores<S>(p.call, s);
@@ -180,6 +180,9 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
     } else {
       softmax.template add_values<T>(at, s, p.scale_log2);
     }
+  }
+  if (item.has_no_page != 0 && threadIdx.x == 0) {
+    report_page(p.call.kv, "batch_prefill", item.seq, item.no_page);
   }
   wait_for_copies<0>();
   if (item.begin >= item.end) __syncthreads();  // no tile: the queries have been copied for nothing

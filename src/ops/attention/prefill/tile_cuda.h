@@ -57,8 +57,10 @@ struct alignas(16) Item {
   int64_t first_token;  // row of q that holds the sequence's first query
   int64_t first_page;   // index in the table; negative: the tables are wrong
   int64_t first_key;    // of the kv head: address of the key in slot 0, less that of the page
+  int64_t no_page;      // an entry of the table that is no page
   TreeMask tree;
   int seq, q_len, kv_len, kv_head;
+  int has_no_page;          // a key has been met that lies in no page
   int first_row, num_rows;  // of the sequence's q_len * group_size rows; num_rows <= 0: no work
 
   // The tiles [begin, end) of keys that rows of the item see, of which all rows see [whole_begin,
@@ -180,6 +182,7 @@ __device__ void find_item(const PrefillParams& p, Item& item) {
     item.first_token = seq.rows.first;
     item.tree = S::kGeneral ? tree_mask(p.call, mine, seq.rows.q_len, is_wrong) : TreeMask{};
     item.seq = mine;
+    item.has_no_page = 0;
     item.q_len = seq.rows.q_len;
     item.kv_len = is_wrong ? 0 : seq.pages.kv_len;
     item.kv_head = number - place * p.call.num_kv_heads;
@@ -248,19 +251,30 @@ struct Copier {
   }
 };
 
-/// Ends the copies of a thread and makes NaN those of its rows (`row` and every kRowStep-th behind
-/// it, below num_rows) of a tile that lie in no page. `to`: of its first row.
+/// Copies rows of a tile again, of which none has been copied yet, where a key of the item lies in
+/// no page: such keys become NaN. `addresses`: of the thread's first row; `left`: from that one to
+/// the end of the keys. No function of its own: a call in the loop over tiles would take the
+/// registers of what all tiles share, 2 % of the loop's instructions.
 template <class S>
-__device__ __noinline__ void poison_rows(std::byte* to, const int64_t* addresses, int row,
-                                         int num_rows) {
+__device__ __forceinline__ void copy_checked(const Copier<S>& copier, int tile_at,
+                                             const int64_t* addresses, int64_t distance, int left,
+                                             bool is_aligned) {
   using C = Copier<S>;
-  wait_for_copies<0>();
-  for (; row < num_rows && row < S::kKeys; row += C::kRowStep, to += C::kRowStep * S::kRowBytes) {
-    if (addresses[row] >= 0) continue;
+  wait_for_copies<0>();  // of zeros
+#pragma unroll 1
+  for (int i = 0; i < S::kKeys / C::kRowStep && i * C::kRowStep < left; ++i) {
+    const int64_t from = addresses[i * C::kRowStep];
+    if (from >= 0) {
+      copier.copy(tile_at, i, reinterpret_cast<const std::byte*>(from + distance), true,
+                  is_aligned);
+      continue;
+    }
+    std::byte* const to = copier.to + tile_at + i * C::kRowStep * S::kRowBytes;
     for (int v = 0; v < C::kVectors; ++v) {
       *reinterpret_cast<uint4*>(to + v * 128) = {~0u, ~0u, ~0u, ~0u};
     }
   }
+  commit_copies();
 }
 
 /// Copies the tiles of keys and values of an item. A key in no page is NaN, and so are the rows
@@ -271,7 +285,7 @@ template <class S>
 struct KeyTiles {
   using C = Copier<S>;
 
-  int64_t* addresses;  // [2][kKeys]
+  int64_t* addresses;  // [2][kKeys]; kNoAddress: of a key in no page
   int num_keys;        // of the item: behind them come zeros
 
   __device__ KeyTiles(std::byte* shared, const Item& item)
@@ -292,7 +306,7 @@ struct KeyTiles {
     }
   }
   /// Makes the address of this thread's key of the entry that look_up brought.
-  __device__ void leave_address(const PrefillParams& p, const Item& item, int tile) const {
+  __device__ void leave_address(const PrefillParams& p, Item& item, int tile) const {
     const int key = tile * S::kKeys + static_cast<int>(threadIdx.x);
     if (threadIdx.x >= S::kKeys || key >= num_keys) return;
     int64_t* const at = &addresses[(tile & 1) * S::kKeys + threadIdx.x];
@@ -301,31 +315,32 @@ struct KeyTiles {
           page_slot(p.call.kv, key).slot * p.call.kv.slot_step;
     if (!is_page(p.call.kv, page)) {
       *at = kNoAddress;
-      report_page(p.call.kv, "batch_prefill", item.seq, page);
+      item.no_page = page;
+      item.has_no_page = 1;
     }
   }
   /// Starts copying a tile, its keys, or with `distance` the values, as a group of copies. Behind
   /// the last tile come zeros.
-  __device__ void fetch(const PrefillParams& p, const C& copier, int tile, int tile_at,
-                        int64_t distance) const {
-    const int left = num_keys - tile * S::kKeys - copier.row;
+  __device__ void fetch(const PrefillParams& p, const Item& item, const C& copier, int tile,
+                        int tile_at, int64_t distance) const {
+    // What follows from a wrong page stands behind the copies, and costs them a word and a choice.
+    const bool has_no_page = item.has_no_page != 0;
+    const int left = has_no_page ? 0 : num_keys - tile * S::kKeys - copier.row;
+    const int64_t* const its_addresses = addresses + (tile & 1) * S::kKeys + copier.row;
     int64_t from[S::kKeys / C::kRowStep];
 #pragma unroll
     for (int i = 0; i < S::kKeys / C::kRowStep; ++i) {
-      from[i] = addresses[(tile & 1) * S::kKeys + copier.row + i * C::kRowStep] + distance;
+      from[i] = its_addresses[i * C::kRowStep] + distance;
     }
-    bool is_wrong = false;
 #pragma unroll
     for (int i = 0; i < S::kKeys / C::kRowStep; ++i) {
-      const bool in_range = i * C::kRowStep < left, has_address = from[i] >= 0;
-      is_wrong |= in_range && !has_address;
-      copier.copy(tile_at, i, reinterpret_cast<const std::byte*>(from[i]), in_range && has_address,
+      copier.copy(tile_at, i, reinterpret_cast<const std::byte*>(from[i]), i * C::kRowStep < left,
                   p.call.kv.is_aligned);
     }
     commit_copies();
-    if (is_wrong) {
-      poison_rows<S>(copier.to + tile_at, addresses + (tile & 1) * S::kKeys, copier.row,
-                     num_keys - tile * S::kKeys);
+    if (has_no_page) {
+      copy_checked<S>(copier, tile_at, its_addresses, distance,
+                      num_keys - tile * S::kKeys - copier.row, p.call.kv.is_aligned);
     }
   }
 };

@@ -34,9 +34,7 @@ TEST_P(BadTablesOf, AreHarmlessWithoutARecord) {
                          []() -> std::optional<Fault> { return std::nullopt; });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, BadTablesOf,
-                         ::testing::Values(TableOp::kDecode, TableOp::kPrefill, TableOp::kInit,
-                                           TableOp::kAppend, TableOp::kRopeAppend),
+INSTANTIATE_TEST_SUITE_P(Ops, BadTablesOf, ::testing::ValuesIn(kTableOps),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
 }  // namespace

@@ -15,9 +15,7 @@ TEST_P(BadTablesOf, AreErrorsBeforeAnythingIsWritten) {
   check_bad_tables<bfloat16>(GetParam(), ctx, mirror, small_or(400, 5000), nothing);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, BadTablesOf,
-                         ::testing::Values(TableOp::kDecode, TableOp::kPrefill, TableOp::kInit,
-                                           TableOp::kAppend, TableOp::kRopeAppend),
+INSTANTIATE_TEST_SUITE_P(Ops, BadTablesOf, ::testing::ValuesIn(kTableOps),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
 }  // namespace

@@ -23,6 +23,8 @@
 namespace heddle::testing {
 
 enum class TableOp { kDecode, kPrefill, kInit, kAppend, kRopeAppend };
+inline constexpr TableOp kTableOps[] = {TableOp::kDecode, TableOp::kPrefill, TableOp::kInit,
+                                        TableOp::kAppend, TableOp::kRopeAppend};
 inline const char* name_of(TableOp op) {
   switch (op) {
     case TableOp::kDecode: return "batch_decode";

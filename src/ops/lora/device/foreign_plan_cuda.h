@@ -54,7 +54,7 @@ template <class Params>
 __device__ __noinline__ void refuse_plan(const Params& p, const char* op, DType y_dtype,
                                          int first_row, int num_rows, uint32_t tag, int thread,
                                          int num_threads) {
-  report_fault(p.faults, op, "plan", first_row, tag);
+  if (thread == 0) report_fault(p.faults, op, "plan", first_row, tag);
   with_type(y_dtype, [&](auto type) {
     using Y = decltype(type);
 #pragma unroll 1
