@@ -116,7 +116,9 @@ struct BatchRows {
 struct PlanParams {
   std::byte* plans;  // of each window
   size_t plan_bytes;
+  std::byte* grouped;  // the plan of all rows
   int64_t num_tokens;
+  int32_t num_windows;  // 0: no plans of windows
   int32_t window_rows, max_rank;
   uint32_t tag;  // goes into the plan
   BatchRows rows;

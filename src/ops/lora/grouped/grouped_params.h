@@ -61,7 +61,8 @@ struct GroupedRows {
           reinterpret_cast<const int32_t*>(tiles + num_tokens)};
 }
 
-/// Groups all rows of a batch. p.plans is where the plan goes, `device` the current one.
+/// Groups all rows of a batch, and those of each window if p.num_windows is not 0, in one launch.
+/// `device`: the current one.
 void plan_grouped(const PlanParams& p, int device, cudaStream_t stream);
 
 inline constexpr int kHStepVectors = 4,

@@ -3,13 +3,15 @@
 
 #include "core/math.h"
 #include "ops/lora/grouped/row_tiles_cuda.h"
-#include "ops/lora/plan/slots_cuda.h"
+#include "ops/lora/plan/window_cuda.h"
 
 namespace heddle::cuda::lora {
 namespace {
 
 constexpr int kPlanThreads = 1024;
 constexpr int kWarps = kPlanThreads / 32;
+// The slots of so many rows fit into shared memory.
+constexpr int kSharedRows = 8192;
 
 struct PlanShared {
   // Rows of each slot among the rows of each warp, then (summed up) among the rows of the warps
@@ -17,19 +19,16 @@ struct PlanShared {
   int32_t counts[kWarps][kPlanSlots];
   int32_t first[kPlanSlots];  // where the rows of each slot begin
   int2 warp_totals[kWarps];
-  int32_t num_rows;
+  int32_t num_rows;            // that have an adapter
+  int32_t slots[kSharedRows];  // of the rows, where these are no more
 };
 
-/// The number of rows that have an adapter.
-__device__ int count_rows(PlanShared& s, const int32_t* slots, int64_t num_tokens) {
-  if (threadIdx.x == 0) s.num_rows = 0;
-  __syncthreads();
+/// Adds the rows of this thread that have an adapter to s.num_rows, which is 0 before.
+__device__ void count_rows(PlanShared& s, const int32_t* slots, int64_t num_tokens) {
   int count = 0;
   for (int64_t t = threadIdx.x; t < num_tokens; t += kPlanThreads) count += slots[t] >= 0;
   count = __reduce_add_sync(kAllLanes, count);
-  if (threadIdx.x % 32 == 0) atomicAdd(&s.num_rows, count);
-  __syncthreads();
-  return s.num_rows;
+  if (threadIdx.x % 32 == 0 && count > 0) atomicAdd(&s.num_rows, count);
 }
 
 /// Calls take(row, slot - first_slot, lanes with the same slot) for the rows of this warp, 32 at a
@@ -73,17 +72,14 @@ __device__ int2 threads_before(PlanShared& s, int2 v, int2& total) {
 //   place     rows[first[slot] + counts[w][slot]++] = row
 //
 // Between the last two, thread `slot` cuts the rows of its slot into row tiles.
-__global__ void __launch_bounds__(kPlanThreads)
-    grouped_plan_kernel(const __grid_constant__ PlanParams p) {
-  extern __shared__ uint4 memory[];
-  PlanShared& s = *reinterpret_cast<PlanShared*>(memory);
-  auto* tiles = reinterpret_cast<GroupedTile*>(p.plans + kGroupedPlanHead);
+__device__ void group_rows(const PlanParams& p, PlanShared& s) {
+  auto* tiles = reinterpret_cast<GroupedTile*>(p.grouped + kGroupedPlanHead);
   auto* rows = reinterpret_cast<int32_t*>(tiles + p.num_tokens);
-  int32_t* slots = rows + p.num_tokens;
+  int32_t* const slots = p.num_tokens <= kSharedRows ? s.slots : rows + p.num_tokens;
   const int t = static_cast<int>(threadIdx.x), warp = t / 32, lane = t % 32;
+  if (t == 0) s.num_rows = 0;
   resolve_slots<kPlanThreads>(p, 0, p.num_tokens, slots);
-  const int num_rows = count_rows(s, slots, p.num_tokens);
-  const int tile_rows = rows_of_tile(num_rows);
+  count_rows(s, slots, p.num_tokens);
   int2 done{0, 0};  // rows and tiles of the slots before
   for (int first_slot = 0; first_slot < p.rows.num_slots; first_slot += kPlanSlots) {
     const int num_slots = min(kPlanSlots, p.rows.num_slots - first_slot);
@@ -103,6 +99,7 @@ __global__ void __launch_bounds__(kPlanThreads)
       }
     }
     int2 total;
+    const int tile_rows = rows_of_tile(s.num_rows);
     const int2 before = threads_before(s, {count, ceil_div(count, tile_rows)}, total);
     if (t < num_slots) {
       const int first = done.x + before.x;
@@ -128,7 +125,18 @@ __global__ void __launch_bounds__(kPlanThreads)
     done.x += total.x, done.y += total.y;
     __syncthreads();
   }
-  if (t == 0) *reinterpret_cast<GroupedPlan*>(p.plans) = {done.y, done.x, p.tag};
+  if (t == 0) *reinterpret_cast<GroupedPlan*>(p.grouped) = {done.y, done.x, p.tag};
+}
+
+// Block 0 groups all rows. Each block behind it, with fewer threads, groups those of a window, if
+// p.num_windows is not 0.
+__global__ void __launch_bounds__(kPlanThreads)
+    grouped_plan_kernel(const __grid_constant__ PlanParams p) {
+  extern __shared__ uint4 memory[];
+  if (blockIdx.x == 0) return group_rows(p, *reinterpret_cast<PlanShared*>(memory));
+  if (threadIdx.x >= kBlockThreads) return;
+  auto& s = *reinterpret_cast<window_plan::Shared*>(memory);
+  window_plan::plan_window(p, static_cast<int>(blockIdx.x) - 1, s);
 }
 
 }  // namespace
@@ -136,7 +144,8 @@ __global__ void __launch_bounds__(kPlanThreads)
 void plan_grouped(const PlanParams& p, int device, cudaStream_t stream) {
   constexpr int kBytes = sizeof(PlanShared);
   allow_shared_memory<grouped_plan_kernel, kBytes>(device);
-  grouped_plan_kernel<<<1, kPlanThreads, kBytes, stream>>>(p);
+  const auto blocks = static_cast<unsigned>(1 + p.num_windows);
+  grouped_plan_kernel<<<blocks, kPlanThreads, kBytes, stream>>>(p);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 

@@ -66,9 +66,11 @@ void make_plan(const ExecContext& ctx, const LoraBatch& batch, int64_t num_token
     p.tag = plan_tag(batch, num_tokens, num_slots, max_rank);
     p.rows = cuda::lora::batch_rows(batch, num_slots);
     p.slot_ranks = cuda::ConstIndexVector(slot_ranks);
-    if (halves.windows) cuda::lora::plan_windows(p, ctx.stream);
-    p.plans = plan + windows_plan_bytes(num_tokens, max_rank);
-    if (halves.grouped) cuda::lora::plan_grouped(p, ctx.device.index, ctx.stream);
+    p.num_windows =
+        halves.windows ? static_cast<int32_t>(ceil_div(num_tokens, int64_t{p.window_rows})) : 0;
+    p.grouped = plan + windows_plan_bytes(num_tokens, max_rank);
+    if (halves.grouped) return cuda::lora::plan_grouped(p, ctx.device.index, ctx.stream);
+    cuda::lora::plan_windows(p, ctx.stream);
   } else {
     throw_error(ErrorCode::kUnsupported, "lora_plan: built without CUDA");
   }
