@@ -215,6 +215,7 @@ __global__ void __launch_bounds__(kForm<kRanks>.warps * 32, kForm<kRanks>.blocks
   extern __shared__ uint4 memory[];
   auto& s = *reinterpret_cast<ExpandShared*>(memory);
   HVector* const h = memory + kHeadBytes / sizeof(uint4);
+  trigger_dependents();
   const GroupedHead plan(p);
   const int num_tiles = plan.num_tiles;
   const int total = num_tiles * p.output_tiles_per_row_tile;
@@ -283,8 +284,8 @@ void run(const GroupedParams& p, const GroupedLaunch& launch) {
   constexpr auto kKernel = grouped_expand_kernel<T, kRanks, kIsTensor>;
   const int bytes = shared_bytes<kRanks>(p.h_values);
   allow_shared_memory<kKernel, kPortableSharedBytes>(launch.device);
-  launch_second<kKernel>(p, launch, launch.config.expand_blocks, kForm<kRanks>.warps * 32, bytes,
-                         !kIsTensor);
+  launch_part<kKernel>(p, launch, launch.config.expand_blocks, kForm<kRanks>.warps * 32, bytes,
+                       !kIsTensor);
 }
 
 template <class T>

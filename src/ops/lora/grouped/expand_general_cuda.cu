@@ -204,7 +204,7 @@ void run(const GroupedParams& p, const GroupedLaunch& launch) {
   constexpr auto kKernel = grouped_expand_general_kernel<T, kTiles>;
   const int bytes = kHeadBytes + int{sizeof(StagedSums)} + p.h_values * 4;
   allow_shared_memory<kKernel, kPortableSharedBytes>(launch.device);
-  launch_second<kKernel>(p, launch, launch.config.expand_blocks, kThreads, bytes, p.has_a);
+  launch_part<kKernel>(p, launch, launch.config.expand_blocks, kThreads, bytes, p.has_a);
 }
 
 /// Up to 32 ranks are one load of B, which then stays in registers for all rows. More are loaded

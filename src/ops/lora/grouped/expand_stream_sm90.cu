@@ -125,6 +125,7 @@ __global__ void __launch_bounds__(kThreads, kForm.blocks)
     grouped_stream_kernel(const __grid_constant__ GroupedParams p) {
   extern __shared__ __align__(128) uint4 memory[];
   auto& s = *reinterpret_cast<Shared<kSteps>*>(memory);
+  trigger_dependents();
   const int warp = static_cast<int>(threadIdx.x / 32);
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages<kSteps>; ++i) {
@@ -152,7 +153,7 @@ void run(const GroupedParams& p, const GroupedLaunch& launch) {
   constexpr int kBytes = sizeof(Shared<kSteps>);
   constexpr int kMax = kBytes > kPortableSharedBytes ? kBytes : kPortableSharedBytes;
   allow_shared_memory<kKernel, kPortableSharedBytes, kMax>(launch.device, kBytes);
-  launch_second<kKernel>(p, launch, launch.config.expand_blocks, kThreads, kBytes, true);
+  launch_part<kKernel>(p, launch, launch.config.expand_blocks, kThreads, kBytes, true);
 }
 
 template <class T>

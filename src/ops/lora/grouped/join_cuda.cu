@@ -63,7 +63,7 @@ void run(const GroupedParams& p, const GroupedLaunch& launch) {
   const int64_t rows = p.part_stride / p.h_width;
   const int64_t items = rows * p.h_row_vectors / kThreads * p.site.num_slices + 1;  // may be more
   const int64_t blocks = std::min<int64_t>(items, p.shrink_blocks * kBlocksOfMultiprocessor);
-  launch_second<grouped_join_kernel<T>>(p, launch, static_cast<int>(blocks), kThreads, 0, true);
+  launch_part<grouped_join_kernel<T>>(p, launch, static_cast<int>(blocks), kThreads, 0, true);
 }
 
 // The second half of lora_shrink, y (+)= factor * h. A block takes a row tile of a slice at a time,
@@ -115,8 +115,8 @@ void launch_grouped_join<half>(const GroupedParams& p, const GroupedLaunch& laun
 }
 
 void launch_grouped_sum(const GroupedParams& p, const GroupedLaunch& launch) {
-  launch_second<grouped_sum_kernel>(p, launch, kBlocksOfMultiprocessor * p.shrink_blocks, kThreads,
-                                    0, true);
+  launch_part<grouped_sum_kernel>(p, launch, kBlocksOfMultiprocessor * p.shrink_blocks, kThreads, 0,
+                                  true);
 }
 
 }  // namespace heddle::cuda::lora

@@ -7,11 +7,11 @@
 
 namespace heddle::cuda::lora {
 
-/// Launches a kernel behind shrink. waits: the kernel calls wait_for_predecessor() itself, so that
-/// it may start before shrink has ended.
+/// Launches a kernel of a call. waits: the kernel calls wait_for_predecessor() itself, so that it
+/// may start before the one in front of it has ended.
 template <auto kKernel>
-void launch_second(const GroupedParams& p, const GroupedLaunch& launch, int blocks, int threads,
-                   int bytes, bool waits) {
+void launch_part(const GroupedParams& p, const GroupedLaunch& launch, int blocks, int threads,
+                 int bytes, bool waits) {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(static_cast<unsigned>(threads));

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "cuda/check.h"
 #include "cuda/mma_cuda.h"
 #include "cuda/shared_memory.h"
 
+#include "ops/lora/grouped/launch_cuda.h"
 #include "ops/lora/grouped/shrink_item_cuda.h"
 
 namespace heddle::cuda::lora::grouped_shrink {
@@ -300,6 +300,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     grouped_shrink_kernel(const __grid_constant__ GroupedParams p) {
   extern __shared__ uint4 memory[];
   auto& s = *reinterpret_cast<Shared<kWarpTiles>*>(memory);
+  // In this order: expand begins to read y before it waits, and by then the kernels in front of this
+  // one shall have ended.
+  wait_for_predecessor();
   trigger_dependents();
   const int first = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
   // Which row tile comes first depends on how the chains are cut, and that on the number of row
@@ -337,8 +340,7 @@ void run(const GroupedParams& p, const GroupedLaunch& launch) {
   constexpr auto kKernel = grouped_shrink_kernel<Form, T, kWarpTiles, kManyChunks>;
   constexpr int kBytes = Form::kSharedBytes;
   allow_shared_memory<kKernel, kPortableSharedBytes, kBytes>(launch.device, kBytes);
-  kKernel<<<static_cast<unsigned>(p.shrink_blocks), kThreads, kBytes, launch.stream>>>(p);
-  HEDDLE_CUDA_CHECK(cudaGetLastError());
+  launch_part<kKernel>(p, launch, p.shrink_blocks, kThreads, kBytes, true);
 }
 
 /// Launches the kernel of a form. T: dtype of the weights.

@@ -16,7 +16,7 @@ using cuda::lora::GroupedRanks;
 constexpr int64_t kPartialBytes = int64_t{32} << 20;  // more only where it must be
 // Outputs of all rows for each multiprocessor from which on they are streamed, for ranks up to 16
 // and up to 64.
-constexpr int64_t kStreamedNarrow = 350'000, kStreamedWide = 60'000;
+constexpr int64_t kStreamedNarrow = 350'000, kStreamedWide = 20'000;
 constexpr int kMaxChunksOfWideTiles = cuda::lora::kChains;
 
 /// Parts of the chains, at most, whose sums the workspace has place for.

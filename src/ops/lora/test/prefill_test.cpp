@@ -70,7 +70,7 @@ TEST(LoraPrefill, StreamsYWhereThereIsMuchOfIt) {
     return select_grouped(call_of(rank, num_outputs), kLarge).expand_sm90;
   };
   EXPECT_TRUE(streams(16, 28672) && streams(64, 28672) && streams(64, 6144));
-  EXPECT_FALSE(streams(16, 6144) || streams(64, 3072) || streams(1, 0));
+  EXPECT_FALSE(streams(16, 6144) || streams(64, 1024) || streams(1, 0));
   // h that is a tensor is not joined, and what is not aligned has no vectors.
   LoraCall shape = call_of(16, 28672);
   shape.halves = LoraHalves::kExpand;

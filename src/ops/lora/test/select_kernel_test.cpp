@@ -114,7 +114,8 @@ TEST(LoraSelectKernel, KeepsTheTable) {
       {375, 41, 4096, 8, kUnaligned | kLongStrides,
        "grouped general rank<=512 shrink tiles=1 passes=1 max_split=1 expand blocks=264"},
       {512, 4096, 6144, 64, 0,
-       "grouped aligned rank<=64 shrink_sm90 tiles=2 passes=1 max_split=8 expand blocks=264"},
+       "grouped aligned rank<=64 shrink_sm90 tiles=1 passes=2 max_split=8 expand_stream_sm90 "
+       "blocks=264"},
       {2048, 4096, 28672, 16, 0,
        "grouped aligned rank<=16 shrink_sm90 tiles=1 passes=1 max_split=8 expand_stream_sm90 "
        "blocks=264"},
