@@ -53,6 +53,7 @@ class Request(Structure):
                 ("logit_bias", POINTER(TokenBias)), ("num_logit_bias", c_size_t), ("min_tokens", c_int64),
                 ("stop_token_ids", POINTER(c_int32)), ("num_stop_token_ids", c_size_t),
                 ("bad_words", POINTER(String)), ("num_bad_words", c_size_t),
+                ("adapters", c_void_p), ("num_adapters", c_size_t),
                 ("on_event", CALLBACK), ("user_data", c_void_p)]
 
 

@@ -257,7 +257,8 @@ TEST_F(CEngine, WrongArgumentsAreNamed) {
   options.max_batch = 0;
   expect_failure("max_batch is 0", heddle_engine_create(&none, c_string(path), &options));
   heddle_engine_options_init(&options);
-  options.kv_type = c_string("q8_0");
+  const std::string unknown_type = "q8_0";
+  options.kv_type = c_string(unknown_type);
   expect_failure("kv_type is 'q8_0', expected one of f32, f16, bf16",
                  heddle_engine_create(&none, c_string(path), &options));
   expect_failure("adapter name \"first\" is given twice",

@@ -19,8 +19,8 @@ namespace heddle::cuda::lora {
 //   h = ((c0 + c1) + (c2 + c3)) + ((c4 + c5) + (c6 + c7))
 //        `- a part of two chains: shrink adds these, expand (or join) adds the parts
 inline constexpr int kGroupedTileRows = 128;
-// Row tiles of a batch of fewer than 512 rows have 32, up to 4096 rows 64: all multiprocessors shall
-// have some.
+// Row tiles of a batch of fewer than 512 rows have 32, up to 4096 rows 64: all multiprocessors
+// shall have some.
 inline constexpr int kFewRows = 511, kGroupedTileFewRows = 32;
 inline constexpr int kSomeRows = 4096, kGroupedTileSomeRows = 64;
 inline constexpr int kSubtreeChains = 2;  // chains that shrink adds up, at most

@@ -300,8 +300,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     grouped_shrink_kernel(const __grid_constant__ GroupedParams p) {
   extern __shared__ uint4 memory[];
   auto& s = *reinterpret_cast<Shared<kWarpTiles>*>(memory);
-  // In this order: expand begins to read y before it waits, and by then the kernels in front of this
-  // one shall have ended.
+  // In this order: expand begins to read y before it waits, and by then the kernels in front of
+  // this one shall have ended.
   wait_for_predecessor();
   trigger_dependents();
   const int first = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);

@@ -17,13 +17,13 @@ struct Counts {
 
 struct Shared {
   alignas(16) int32_t slot_of[kWindowRows];  // of each row
-  // Of the rows of each warp: their slots, each once, and which lanes have it. Behind the last one up
-  // to a multiple of four: kNoAdapter.
+  // Of the rows of each warp: their slots, each once, and which lanes have it. Behind the last one
+  // up to a multiple of four: kNoAdapter.
   alignas(16) int32_t slots[kBlockWarps][32];
   uint32_t lanes[kBlockWarps][32];
   int32_t num_slots[kBlockWarps];
-  // At the first row of each adapter: where its row tiles, rank tiles and partial sums begin, and how
-  // many rank tiles a row tile has.
+  // At the first row of each adapter: where its row tiles, rank tiles and partial sums begin, and
+  // how many rank tiles a row tile has.
   int16_t first_row_tile[kWindowRows], num_tiles[kWindowRows];
   int32_t first_tile[kWindowRows], first_partial[kWindowRows];
   Counts warp_totals[kBlockWarps];
@@ -115,8 +115,8 @@ __device__ inline void write_row(WindowPlan& plan, int t, int index, int first_r
   }
 }
 
-// The plan of a window of up to 256 rows. kBlockThreads threads of a block call it, a thread for each
-// row; there are no others, or they have ended.
+// The plan of a window of up to 256 rows. kBlockThreads threads of a block call it, a thread for
+// each row; there are no others, or they have ended.
 //
 //   slot of each row > place among the rows of its slot > the thread of an adapter's first row
 //   counts its tiles > that of a row tile's first row writes the tile > each thread writes its row
