@@ -37,6 +37,9 @@ class TokenBias(Structure):
 class Event(Structure):
     _fields_ = [("request", c_int64), ("text", String), ("finish_reason", c_int32), ("answer", String),
                 ("token_ids", POINTER(c_int32)), ("logprobs", POINTER(c_float)), ("num_tokens", c_size_t),
+                ("top_token_ids", POINTER(c_int32)), ("top_logprobs", POINTER(c_float)), ("num_top_logprobs", c_size_t),
+                ("prompt_logprobs", POINTER(c_float)), ("num_prompt_logprobs", c_size_t),
+                ("prompt_top_token_ids", POINTER(c_int32)), ("prompt_top_logprobs", POINTER(c_float)), ("num_prompt_top_logprobs", c_size_t),
                 ("prompt_tokens", c_int64), ("error", String)]
 
 
@@ -52,7 +55,7 @@ class Request(Structure):
                 ("repetition_penalty", c_float), ("presence_penalty", c_float), ("frequency_penalty", c_float),
                 ("logit_bias", POINTER(TokenBias)), ("num_logit_bias", c_size_t), ("min_tokens", c_int64),
                 ("stop_token_ids", POINTER(c_int32)), ("num_stop_token_ids", c_size_t),
-                ("bad_words", POINTER(String)), ("num_bad_words", c_size_t),
+                ("bad_words", POINTER(String)), ("num_bad_words", c_size_t), ("top_logprobs", c_int32), ("prompt_logprobs", c_bool),
                 ("adapters", c_void_p), ("num_adapters", c_size_t),
                 ("on_event", CALLBACK), ("user_data", c_void_p)]
 

@@ -246,7 +246,7 @@ class WrongInput(Case):
                 ({"messages": []}, ["messages", "empty"]),
                 ({"messages": [{"role": "user"}]}, ["messages[0]", "content"]),
                 ({"messages": [{"role": 1, "content": "x"}]}, ["messages[0]", "role", "number"]),
-                (dict(good, max_tokens=0), ["max_tokens", "0"]),
+                (dict(good, max_tokens=-1), ["max_tokens", "-1"]),
                 (dict(good, max_tokens=1.5), ["max_tokens", "1.5", "integer"]),
                 (dict(good, temperature="hot"), ["temperature", "hot"]),
                 (dict(good, temperature=-1), ["temperature", "-1"]),

@@ -174,7 +174,7 @@ class Bash(Case):
         for line, expected in (
                 ("heddle gen", ["generate"]),
                 ("heddle --v", ["--version"]),
-                ("heddle generate --to", ["--top-k", "--top-p"]),
+                ("heddle generate --to", ["--top-k", "--top-logprobs", "--top-p"]),
                 ("heddle generate -m mod", ["model.gguf", "models"]),
                 ("heddle generate --model=mod", ["model.gguf", "models"]),
                 ("heddle generate --prompts ro", ["rows.jsonl"]),
@@ -253,7 +253,7 @@ class Fish(Case):
         for line, expected in (
                 ("heddle gen", ["generate"]),
                 ("heddle --v", ["--version"]),
-                ("heddle generate --to", ["--top-k", "--top-p"]),
+                ("heddle generate --to", ["--top-k", "--top-logprobs", "--top-p"]),
                 ("heddle generate -m mod", ["model.gguf", "models/"]),
                 ("heddle generate --prompts ro", ["rows.jsonl"]),
                 ("heddle generate --adapter sql=ad", ["sql=adapters/"]),

@@ -139,7 +139,7 @@ class Fields(Case):
 
     def test_options_have_bounds(self):
         for option, value in [("--temperature", "-1"), ("--top-p", "0"), ("--top-p", "1.1"), ("--min-p", "2"), ("--top-k", "-1"),
-                              ("--max-tokens", "0"), ("--hold", "0"), ("--seed", "x"), ("--temperature", "nan")]:
+                              ("--max-tokens", "-1"), ("--hold", "0"), ("--seed", "x"), ("--temperature", "nan")]:
             with self.subTest(option=option, value=value):
                 self.refused("generate", f"{option}={value}", "Hi", says=[option])
 

@@ -206,6 +206,17 @@ void add_output_options(CLI::App& command, GenerateOptions& options) {
       ->group(kGroup);
   command.add_flag("--logprobs", options.logprobs, "With --json: log-probabilities of the tokens")
       ->group(kGroup);
+  command
+      .add_option("--top-logprobs", options.answer.top_logprobs,
+                  "With --json: so many most likely tokens at each place, up to 100")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 100))
+      ->type_name("N")
+      ->group(kGroup);
+  command
+      .add_flag("--prompt-logprobs", options.answer.prompt_logprobs,
+                "With --json: log-probabilities of the prompt's tokens")
+      ->group(kGroup);
   command.add_option("--stats", options.stats_path, "Writes times and counts to this file")
       ->type_name("FILE")
       ->group(kGroup);
@@ -302,9 +313,11 @@ void add_answer_options(CLI::App& command, AnswerOptions& options) {
   command.add_option("--system", options.system, "System message in front of each conversation")
       ->type_name("TEXT")
       ->group(kGroup);
-  command.add_option("--max-tokens", options.max_tokens, "Tokens of an answer, at most")
+  command
+      .add_option("--max-tokens", options.max_tokens,
+                  "Tokens of an answer, at most; 0: the prompt's log-probabilities alone")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, kMax))
+      ->check(CLI::Range(int64_t{0}, kMax))
       ->type_name("N")
       ->group(kGroup);
   command.add_option("--temperature", sampling.temperature, "0: the most likely token")

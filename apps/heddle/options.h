@@ -33,6 +33,8 @@ struct AnswerOptions {
   int64_t min_tokens = 0;
   std::vector<int32_t> stop_token_ids;
   std::vector<std::string> bad_words;
+  int32_t top_logprobs = 0;
+  bool prompt_logprobs = false;
 };
 
 struct GenerateOptions {

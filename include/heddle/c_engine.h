@@ -139,6 +139,17 @@ typedef struct heddle_engine_event {
   const int32_t* token_ids; /* [num_tokens] of the answer, without the end token */
   const float* logprobs;    /* [num_tokens] natural log of each token's probability */
   size_t num_tokens;
+  /* With top_logprobs k: [num_tokens * k], for each place k tokens, the most likely first. */
+  const int32_t* top_token_ids;
+  const float* top_logprobs;
+  size_t num_top_logprobs;
+  /* With prompt_logprobs: [prompt_tokens], NaN for the first; with top_logprobs k
+     [prompt_tokens * k], -1 and NaN for the first. */
+  const float* prompt_logprobs;
+  size_t num_prompt_logprobs;
+  const int32_t* prompt_top_token_ids;
+  const float* prompt_top_logprobs;
+  size_t num_prompt_top_logprobs;
   int64_t prompt_tokens;
   heddle_string error; /* one sentence */
 } heddle_engine_event;
@@ -200,6 +211,8 @@ typedef struct heddle_engine_request {
   size_t num_stop_token_ids;      /* 0 */
   const heddle_string* bad_words; /* NULL; words that the answer must not have */
   size_t num_bad_words;           /* 0 */
+  int32_t top_logprobs;           /* 0, up to 100; the most likely tokens at each place are told */
+  bool prompt_logprobs; /* false; the prompt's tokens get log-probabilities, as with max_tokens 0 */
 
   /* Instead of adapter: up to 64 that act together, each times its scale; also one with a scale. */
   const heddle_engine_adapter* adapters; /* NULL */

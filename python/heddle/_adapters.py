@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, Union
+from typing import Any, TypeAlias, Union, cast
 
 from heddle import _core
 
@@ -47,10 +47,10 @@ def choices_of(adapter: Adapters, adapters: AdapterLists, count: int) -> list[Ch
         if adapter is not None:
             raise ValueError("adapter and adapters are given, expected one of them")
         if not adapters or isinstance(adapters[0], Mapping):
-            return [choice_of(adapters)] * count
+            return [choice_of(cast(AdapterList, adapters))] * count
         if len(adapters) != count:
             raise ValueError(f"adapters has {len(adapters)} lists, expected one or {count}")
-        return [choice_of(entries) for entries in adapters]
+        return [choice_of(entries) for entries in cast(Sequence[AdapterList], adapters)]
     if adapter is None or isinstance(adapter, str):
         return [adapter] * count
     if len(adapter) != count:

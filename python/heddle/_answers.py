@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from heddle import _core
 from heddle._adapters import Choice, list_of, name_of
@@ -31,8 +31,27 @@ class Answer:
     adapters: dict[str, float] | None = None
     """The scales of a list of adapters by name; None: no list was given."""
 
+    top_logprobs: list[dict[int, float]] = field(default_factory=list)
+    """With `top_logprobs`: the most likely tokens at each place of the answer, the most likely
+    first, with their log-probabilities."""
+    prompt_logprobs: list[float | None] = field(default_factory=list)
+    """With `prompt_logprobs`: of each token of the prompt behind those in front of it, None for the
+    first."""
+    prompt_top_logprobs: list[dict[int, float]] = field(default_factory=list)
+    """With both: the most likely tokens at each place of the prompt, none at the first."""
+
     def __str__(self) -> str:
         return self.text
+
+
+def _tops(ids: list[int], logprobs: list[float], places: int) -> list[dict[int, float]]:
+    """The most likely tokens of each place; -1 stands for none."""
+    count = len(ids) // max(places, 1)
+    pairs = [(token, logprob) for token, logprob in zip(ids, logprobs)]
+    return [
+        {token: logprob for token, logprob in pairs[i : i + count] if token >= 0}
+        for i in range(0, len(pairs), max(count, 1))
+    ]
 
 
 def answer_of(completion: _core.Completion, choice: Choice) -> Answer:
@@ -46,6 +65,13 @@ def answer_of(completion: _core.Completion, choice: Choice) -> Answer:
         name_of(choice),
         completion.error or None,
         list_of(choice),
+        _tops(completion.top_token_ids, completion.top_logprobs, len(completion.token_ids)),
+        [None if i == 0 else x for i, x in enumerate(completion.prompt_logprobs)],
+        _tops(
+            completion.prompt_top_token_ids,
+            completion.prompt_top_logprobs,
+            completion.prompt_tokens,
+        ),
     )
 
 

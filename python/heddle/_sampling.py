@@ -32,6 +32,11 @@ class Sampling(TypedDict, total=False):
     """Subtracted where a token is in the answer, -2 to 2, as in vLLM; 0: off."""
     stop_token_ids: Sequence[int]
     """End an answer as the end token does."""
+    top_logprobs: int
+    """How many of the most likely tokens `Answer.top_logprobs` has at each place, up to 100."""
+    prompt_logprobs: bool
+    """Whether the prompt's tokens get log-probabilities, too: `Answer.prompt_logprobs`. They do
+    with `max_tokens=0`, which makes no answer."""
 
 
 def set_options(request: _core.Request, options: Mapping[str, Any]) -> None:

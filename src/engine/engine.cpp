@@ -136,12 +136,17 @@ void Engine::State::fill_row(Sequence& row, const Request& request) const {
   HEDDLE_CHECK(row.prompt_tokens > 0, "the prompt has no tokens");
   HEDDLE_CHECK(row.prompt_tokens < options.max_context, "the prompt has ", row.prompt_tokens,
                " tokens, the context holds ", options.max_context, " with the answer");
-  row.max_tokens =
-      row.prompt_tokens + std::min(request.max_tokens, options.max_context - row.prompt_tokens);
+  row.max_tokens = row.prompt_tokens + std::min(std::max<int64_t>(request.max_tokens, 1),
+                                                options.max_context - row.prompt_tokens);
   check_length(row);
   row.text = TextStream(request.stop);
   row.min_tokens = request.min_tokens;
   row.stop_tokens = request.stop_token_ids;
+  row.draws = request.max_tokens > 0;
+  row.scores_prompt = request.prompt_logprobs || !row.draws;
+  row.top_logprobs = request.top_logprobs;
+  HEDDLE_CHECK(row.top_logprobs <= runner.num_logits(row.slot), "top_logprobs is ",
+               row.top_logprobs, ", the vocabulary has ", runner.num_logits(row.slot));
   row.adjustment =
       RowAdjustment::make(request, text_of(row.adapter), row.tokens, runner.num_logits(row.slot));
 }
@@ -186,6 +191,7 @@ int64_t Engine::State::make_plan() {
   }
   plan.num_tokens.resize(plan.rows.size());
   plan_step(plan.states, options.prefill_chunk, plan.num_tokens);
+  runner.limit_scored(plan.rows, plan.num_tokens);
   int64_t num_prompt_tokens = 0;
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     const auto [num_tokens, num_cached] = plan.states[i];
@@ -224,6 +230,7 @@ void Engine::State::run_step(std::vector<Event>& events) {
 /// Adds a drawn token to the row, and the news to the events; ends the row where that was its last.
 void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
                                std::vector<Event>& events) {
+  if (!row.draws) return queue.end(row, FinishReason::kLength);
   std::string text;
   const RowText& own = text_of(row.adapter);
   const std::vector<int32_t>& end_tokens = own.end_tokens;
@@ -231,7 +238,11 @@ void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
     return std::ranges::find(ends, token) != ends.end();
   };
   const bool met_end = (!row.ignore_end && holds(end_tokens)) || holds(row.stop_tokens);
-  if (!met_end) {
+  if (met_end) {  // it is no part of the answer, nor are those that might have been in its place
+    const size_t kept = row.completion.token_ids.size() * static_cast<size_t>(row.top_logprobs);
+    row.completion.top_token_ids.resize(kept);
+    row.completion.top_logprobs.resize(kept);
+  } else {
     row.tokens.push_back(token);
     row.completion.token_ids.push_back(token);
     row.completion.logprobs.push_back(logprob);

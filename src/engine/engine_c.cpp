@@ -96,6 +96,8 @@ Request request_of(const heddle_engine_request& given) {
     request.logit_bias.push_back({biases[i].token, biases[i].bias});
   }
   request.min_tokens = given.min_tokens;
+  request.top_logprobs = given.top_logprobs;
+  request.prompt_logprobs = given.prompt_logprobs;
   const int32_t* ends = array_of("stop_token_ids", given.stop_token_ids, given.num_stop_token_ids);
   request.stop_token_ids.assign(ends, ends + given.num_stop_token_ids);
   request.bad_words = strings_of("bad_words", given.bad_words, given.num_bad_words);
@@ -148,6 +150,14 @@ heddle_engine_event view_of(const Event& event) {
       .token_ids = completion.token_ids.data(),
       .logprobs = completion.logprobs.data(),
       .num_tokens = completion.token_ids.size(),
+      .top_token_ids = completion.top_token_ids.data(),
+      .top_logprobs = completion.top_logprobs.data(),
+      .num_top_logprobs = completion.top_logprobs.size(),
+      .prompt_logprobs = completion.prompt_logprobs.data(),
+      .num_prompt_logprobs = completion.prompt_logprobs.size(),
+      .prompt_top_token_ids = completion.prompt_top_token_ids.data(),
+      .prompt_top_logprobs = completion.prompt_top_logprobs.data(),
+      .num_prompt_top_logprobs = completion.prompt_top_logprobs.size(),
       .prompt_tokens = completion.prompt_tokens,
       .error = view_of(completion.error)};
 }

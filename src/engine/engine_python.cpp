@@ -164,6 +164,8 @@ void bind_options(nb::class_<Request>& request) {
             }
           })
       .def_rw("min_tokens", &Request::min_tokens)
+      .def_rw("top_logprobs", &Request::top_logprobs)
+      .def_rw("prompt_logprobs", &Request::prompt_logprobs)
       .def_prop_rw(
           "stop_token_ids", [](const Request& r) { return r.stop_token_ids; },
           [](Request& r, const std::vector<int64_t>& ids) {
@@ -220,6 +222,11 @@ void bind_queue(nb::module_& m) {
       .def_ro("text", &Completion::text)
       .def_ro("token_ids", &Completion::token_ids)
       .def_ro("logprobs", &Completion::logprobs)
+      .def_ro("top_token_ids", &Completion::top_token_ids)
+      .def_ro("top_logprobs", &Completion::top_logprobs)
+      .def_ro("prompt_logprobs", &Completion::prompt_logprobs)
+      .def_ro("prompt_top_token_ids", &Completion::prompt_top_token_ids)
+      .def_ro("prompt_top_logprobs", &Completion::prompt_top_logprobs)
       .def_ro("prompt_tokens", &Completion::prompt_tokens)
       .def_prop_ro("finish_reason", [](const Completion& c) { return name(c.finish_reason); })
       .def_ro("error", &Completion::error);

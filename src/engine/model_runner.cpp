@@ -9,6 +9,7 @@
 #include "heddle/ops/sampling.h"
 
 #include "engine/available_memory.h"
+#include "engine/request_check.h"
 #include "engine/scheduler.h"
 
 namespace heddle {
@@ -16,6 +17,9 @@ namespace heddle {
 namespace {
 
 using Limits = ModelRunner::Limits;
+
+/// Tokens of prompts that a step scores, at most: each needs a row of logits.
+constexpr int64_t kMostScored = 32;
 
 /// Pages of a cache in which no row ever waits for pages.
 int64_t most_pages(const Limits& limits) {
@@ -39,7 +43,7 @@ model::StepLimits step_limits(const Limits& limits, int64_t num_pages) {
   return {.num_tokens = most_tokens(limits),
           .num_seqs = limits.max_batch,
           .num_pages = num_pages,
-          .num_logit_rows = limits.max_batch};
+          .num_logit_rows = limits.max_batch + kMostScored};
 }
 
 KvCache::Shape kv_shape(const model::DecoderConfig& config, const Limits& limits) {
@@ -69,10 +73,13 @@ ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Li
       pages_(choose_num_pages(limits.kv_memory, available_memory(), kv_shape_, most_pages(limits))),
       cache_(device, kv_shape_, pages_.num_pages()),
       scratch_(device, files.config(), step_limits(limits, pages_.num_pages())),
-      logits_(device, DType::kFloat32, {limits.max_batch, files.config().vocab_size}),
+      logits_(device, DType::kFloat32, {limits.max_batch + kMostScored, files.config().vocab_size}),
       sampling_(device, sampling_bytes(limits.max_batch)),
       token_ids_(device, DType::kInt32, {limits.max_batch}),
-      logprobs_(device, DType::kFloat32, {limits.max_batch}) {
+      logprobs_(device, DType::kFloat32, {limits.max_batch}),
+      scored_logprob_(device, DType::kFloat32, {1}),
+      top_ids_(device, DType::kInt32, {1, kMaxTopLogprobs}),
+      tops_(device, DType::kFloat32, {1, kMaxTopLogprobs}) {
   reserve_workspace(0);
   reserve_host_memory();
 }
@@ -93,6 +100,7 @@ void ModelRunner::reserve_host_memory() {
     column->reserve(num_rows);
   }
   columns.top_k.reserve(num_rows);
+  scored_.reserve(static_cast<size_t>(kMostScored));
   for (auto* column : {&columns.seed, &columns.step}) column->reserve(num_rows);
 }
 
@@ -109,7 +117,7 @@ int32_t ModelRunner::add_adapter(const model::Adapter& adapter) {
                                                      weights.output, config.tied_head);
   if (vocabulary.head && vocabulary.head->num_tokens() > logits_.view().size(1)) {
     logits_ = DeviceTensor(ctx.device, DType::kFloat32,
-                           {limits_.max_batch, vocabulary.head->num_tokens()});
+                           {limits_.max_batch + kMostScored, vocabulary.head->num_tokens()});
   }
   reserve_workspace(rank);
   adapters_.vocabularies.reserve();
@@ -187,6 +195,14 @@ void ModelRunner::add_to_batch(Sequence& row, int64_t num_tokens) {
   batch_.page_indptr.push_back(static_cast<int32_t>(batch_.pages.size()));
   batch_.rotation_lengths.push_back(std::max(row.taken_in_at, end));
   batch_.last_page_len.push_back(static_cast<int32_t>((end - 1) % limits_.page_size + 1));
+  if (row.scores_prompt && row.completion.token_ids.empty()) {
+    for (int64_t at = row.num_cached; at < std::min(end, row.prompt_tokens - 1); ++at) {
+      scored_.push_back({.row = &row,
+                         .position = at,
+                         .token = static_cast<int32_t>(batch_.num_tokens() - end + at),
+                         .seq = static_cast<int32_t>(batch_.seq_slots.size())});
+    }
+  }
   if (end == static_cast<int64_t>(row.tokens.size())) {
     batch_.logit_tokens.push_back(static_cast<int32_t>(batch_.num_tokens() - 1));
     batch_.logit_seqs.push_back(static_cast<int32_t>(batch_.seq_slots.size()));
@@ -214,6 +230,7 @@ void ModelRunner::add_pairs(const Sequence& row, int64_t num_tokens) {
 
 void ModelRunner::run(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens) {
   batch_.clear();
+  scored_.clear();
   batch_.q_indptr.push_back(0);
   batch_.page_indptr.push_back(0);
   bool has_list = false;
@@ -223,10 +240,68 @@ void ModelRunner::run(std::span<Sequence* const> rows, std::span<const int64_t> 
     if (num_tokens[i] > 0) add_to_batch(*rows[i], num_tokens[i]);
     if (num_tokens[i] > 0 && has_list) add_pairs(*rows[i], num_tokens[i]);
   }
+  const auto num_drawing = static_cast<int64_t>(batch_.logit_tokens.size());
+  for (const Scored& scored : scored_) {
+    batch_.logit_tokens.push_back(scored.token);
+    batch_.logit_seqs.push_back(scored.seq);
+  }
   model_.forward(
       context_.exec(), batch_, scratch_, [this](int layer) { return cache_.layer(layer); },
       adapters_, logits(), &lora_seconds_);
+  for (size_t i = 0; i < scored_.size(); ++i) {
+    score(*scored_[i].row, num_drawing + static_cast<int64_t>(i), scored_[i].position);
+  }
   for (size_t i = 0; i < rows.size(); ++i) rows[i]->num_cached += num_tokens[i];
+}
+
+void ModelRunner::limit_scored(std::span<Sequence* const> rows,
+                               std::span<int64_t> num_tokens) const {
+  int64_t left = kMostScored;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Sequence& row = *rows[i];
+    if (!row.scores_prompt || !row.completion.token_ids.empty()) continue;
+    const int64_t wanted = row.prompt_tokens - 1 - row.num_cached;  // the last one scores nothing
+    if (num_tokens[i] > left && wanted > left) num_tokens[i] = left;
+    left -= std::min(num_tokens[i], std::max<int64_t>(wanted, 0));
+  }
+}
+
+/// Tells the row what its logits at a position of the prompt make of the token behind it.
+void ModelRunner::score(Sequence& row, int64_t logits_row, int64_t position) {
+  const ExecContext& ctx = context_.exec();
+  const auto next = static_cast<size_t>(position + 1), k = static_cast<size_t>(row.top_logprobs);
+  Completion& to = row.completion;
+  sampling_.clear();
+  const ConstTensorView token = sampling_.add(std::span<const int32_t>(&row.tokens[next], 1));
+  sampling_.copy(ctx);
+  const bool has_top = k > 0;
+  const TensorView ids = has_top ? top_ids_.view().narrow(1, 0, row.top_logprobs) : TensorView{};
+  const TensorView tops = has_top ? tops_.view().narrow(1, 0, row.top_logprobs) : TensorView{};
+  const TensorView logprob = scored_logprob_.view();
+  const TensorView own =
+      logits().narrow(0, logits_row, 1).narrow(1, 0, num_logits(slot_of_logits(logits_row)));
+  token_logprobs(ctx, logprob, ids, tops, own, token);
+  copy_to_host(ctx, std::span(to.prompt_logprobs).subspan(next, 1), logprob);
+  if (!has_top) return;
+  copy_to_host(ctx, std::span(to.prompt_top_token_ids).subspan(next * k, k), ids);
+  copy_to_host(ctx, std::span(to.prompt_top_logprobs).subspan(next * k, k), tops);
+}
+
+/// The most likely tokens in the place of the one that is drawn.
+void ModelRunner::add_top_logprobs(Sequence& row, int64_t logits_row) {
+  const ExecContext& ctx = context_.exec();
+  const auto k = static_cast<size_t>(row.top_logprobs);
+  const TensorView ids = top_ids_.view().narrow(1, 0, row.top_logprobs);
+  const TensorView tops = tops_.view().narrow(1, 0, row.top_logprobs);
+  const TensorView own =
+      logits().narrow(0, logits_row, 1).narrow(1, 0, num_logits(slot_of_logits(logits_row)));
+  token_logprobs(ctx, scored_logprob_.view(), ids, tops, own,
+                 token_ids_.view().narrow(0, logits_row, 1));
+  Completion& to = row.completion;
+  to.top_token_ids.resize(to.top_token_ids.size() + k);
+  to.top_logprobs.resize(to.top_logprobs.size() + k);
+  copy_to_host(ctx, std::span(to.top_token_ids).last(k), ids);
+  copy_to_host(ctx, std::span(to.top_logprobs).last(k), tops);
 }
 
 void ModelRunner::prepare(Sequence& row) const {
@@ -259,6 +334,7 @@ int64_t ModelRunner::num_common(const Sequence& a, const Sequence& b) const {
 
 void ModelRunner::share_prefix(Sequence& row, std::span<Sequence* const> others) const {
   if (model_.config().recompute_above() > 0) return;  // a row may come to write all its pages anew
+  if (row.scores_prompt) return;                      // what it does not run has no logits
   for (const Sequence* other : others) {
     const int64_t common = std::min(num_common(row, *other), row.prompt_tokens - 1);
     const int64_t num_shared = common / limits_.page_size * limits_.page_size;
@@ -311,7 +387,8 @@ void ModelRunner::sample(std::span<Sequence* const> rows, std::span<int32_t> tok
                             .seed = sampling_.add(columns.seed),
                             .step = sampling_.add(columns.step)};
   sampling_.copy(ctx);
-  const bool adjusts = adjusted_.adjust(ctx, rows, logits());
+  const TensorView of_rows = logits().narrow(0, 0, std::ssize(rows));
+  const bool adjusts = adjusted_.adjust(ctx, rows, of_rows);
   const TensorView drawn = token_ids_.rows(std::ssize(rows));
   const TensorView drawn_logprobs = logprobs_.rows(std::ssize(rows));
   // Neighbours with as many logits are drawn at once.
@@ -329,11 +406,16 @@ void ModelRunner::sample(std::span<Sequence* const> rows, std::span<int32_t> tok
   }
   if (adjusts) {
     // Log-probabilities are the model's own.
-    adjusted_.restore(ctx, logits());
+    adjusted_.restore(ctx, of_rows);
     for (int64_t i = 0; i < drawn.size(0); ++i) {
       if (rows[static_cast<size_t>(i)]->adjustment == nullptr) continue;
       const TensorView own = logits().narrow(0, i, 1).narrow(1, 0, num_logits(slot_of_logits(i)));
       token_logprobs(ctx, drawn_logprobs.narrow(0, i, 1), {}, {}, own, drawn.narrow(0, i, 1));
+    }
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i]->top_logprobs > 0 && rows[i]->draws) {
+      add_top_logprobs(*rows[i], static_cast<int64_t>(i));
     }
   }
   copy_to_host(ctx, token_ids, drawn);

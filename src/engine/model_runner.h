@@ -56,6 +56,8 @@ class ModelRunner {
   /// invocation tokens begins to act, and a row that has become longer than
   /// DecoderConfig::recompute_above is taken in anew.
   void prepare(Sequence& row) const;
+  /// Of prompts that are scored a step takes in few tokens: lowers num_tokens so that it does.
+  void limit_scored(std::span<Sequence* const> rows, std::span<int64_t> num_tokens) const;
   /// Runs the next num_tokens[i] tokens of each row (0: none) and advances their num_cached.
   /// Afterwards there is one row of logits for each sequence that has no token left, in order.
   /// Pages for these tokens must have been set aside. Asks for no memory. Where it throws, all rows
@@ -72,7 +74,8 @@ class ModelRunner {
   /// throws there is as much as before.
   void reserve_adjustments(int64_t num_entries);
   /// Draws the next token of each of the rows whose logits the last run left; writes one token and
-  /// log-probability each. Asks for no memory.
+  /// log-probability each. Rows that ask for the most likely tokens are told them. Asks for no
+  /// memory.
   void sample(std::span<Sequence* const> rows, std::span<int32_t> token_ids,
               std::span<float> logprobs);
 
@@ -90,6 +93,8 @@ class ModelRunner {
   void add_pairs(const Sequence& row, int64_t num_tokens);
   [[nodiscard]] int64_t active_from(const Sequence& row) const;
   [[nodiscard]] int64_t num_common(const Sequence& a, const Sequence& b) const;
+  void score(Sequence& row, int64_t logits_row, int64_t position);
+  void add_top_logprobs(Sequence& row, int64_t logits_row);
   void fill_sampling(std::span<Sequence* const> rows);
   [[nodiscard]] TensorView logits() const;
   [[nodiscard]] int32_t slot_of_logits(int64_t row) const;
@@ -105,11 +110,20 @@ class ModelRunner {
   model::DecoderScratch scratch_;
   model::StepBatch batch_;
   DeviceTensor logits_;  // [max_batch, num_logits of the widest so far] f32
+  /// A token of a prompt whose logits score the one behind it.
+  struct Scored {
+    Sequence* row;
+    int64_t position;
+    int32_t token, seq;  // among the step's
+  };
+  std::vector<Scored> scored_;  // of the step; their logits lie behind those of the rows that draw
   AdjustedRows adjusted_;
   SamplingColumns sampling_columns_;
   int64_t max_pairs_ = 0;              // adapters of a list that there is room for
   StagedArrays sampling_;              // the table of `sample`
   DeviceTensor token_ids_, logprobs_;  // [max_batch] i32 and f32: what it draws
+  DeviceTensor scored_logprob_;        // [1]
+  DeviceTensor top_ids_, tops_;        // [1, kMaxTopLogprobs] i32 and f32
   double lora_seconds_ = 0;
 };
 

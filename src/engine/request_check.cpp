@@ -60,8 +60,10 @@ void check_biases(const std::vector<TokenBias>& biases) {
 }  // namespace
 
 void check_answer_fields(const Request& request) {
-  HEDDLE_CHECK(request.max_tokens >= 1, "max_tokens is ", request.max_tokens,
-               ", expected at least 1");
+  HEDDLE_CHECK(request.max_tokens >= 0, "max_tokens is ", request.max_tokens,
+               ", expected at least 0 (0: the prompt's log-probabilities)");
+  HEDDLE_CHECK(request.top_logprobs >= 0 && request.top_logprobs <= kMaxTopLogprobs,
+               "top_logprobs is ", request.top_logprobs, ", expected 0 to ", kMaxTopLogprobs);
   check_sampling(request.sampling);
   HEDDLE_CHECK(request.min_tokens >= 0 && request.min_tokens <= request.max_tokens,
                "min_tokens is ", request.min_tokens,

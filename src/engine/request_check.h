@@ -4,6 +4,8 @@
 
 namespace heddle {
 
+inline constexpr int32_t kMaxTopLogprobs = 100;
+
 /// Throws Error, which names the field, its value and what is allowed, where a request asks for an
 /// answer that no model can give: a temperature below 0, an empty stop string. Adapter and prompt
 /// are not looked at: they need a model.

@@ -1,6 +1,7 @@
 #include "engine/row_queue.h"
 
 #include <algorithm>
+#include <limits>
 #include <new>
 
 #include "engine/scheduler.h"
@@ -17,6 +18,19 @@ void set_error(Completion& completion, std::string_view error) noexcept {
   } catch (const std::bad_alloc&) {
     completion.error = error.substr(0, kErrorBytes);
   }
+}
+
+/// Room for the log-probabilities that the row is told.
+void reserve_logprobs(Sequence& row, size_t longest_answer) {
+  Completion& to = row.completion;
+  const auto k = static_cast<size_t>(row.top_logprobs);
+  to.top_token_ids.reserve(longest_answer * k);
+  to.top_logprobs.reserve(longest_answer * k);
+  if (!row.scores_prompt) return;
+  const auto prompt = static_cast<size_t>(row.prompt_tokens);
+  to.prompt_logprobs.assign(prompt, std::numeric_limits<float>::quiet_NaN());
+  to.prompt_top_token_ids.assign(prompt * k, -1);
+  to.prompt_top_logprobs.assign(prompt * k, std::numeric_limits<float>::quiet_NaN());
 }
 
 }  // namespace
@@ -68,6 +82,7 @@ bool RowQueue::start(Sequence& row) {
   row.tokens.reserve(static_cast<size_t>(row.max_tokens));
   row.completion.token_ids.reserve(longest_answer);
   row.completion.logprobs.reserve(longest_answer);
+  reserve_logprobs(row, longest_answer);
   if (row.adjustment != nullptr) row.adjustment->reserve(row.max_tokens - row.prompt_tokens);
   row.pages = std::move(*pages);
   if (leader != nullptr) row.num_cached = row.num_shared;

@@ -19,13 +19,37 @@ using nlohmann::ordered_json;
 /// is 0 (-inf), or whose logits are no numbers. OpenAI's API has the same.
 constexpr double kNoLogprob = -9999.0;
 
-/// Each f32 is widened to double, whose shortest decimal form reads back to the same bits.
+/// An f32 is widened to double, whose shortest decimal form reads back to the same bits.
+double number_of(float logprob) { return std::isfinite(logprob) ? double{logprob} : kNoLogprob; }
+
 std::vector<double> logprobs_of(const Completion& completion) {
   std::vector<double> logprobs;
-  for (const float logprob : completion.logprobs) {
-    logprobs.push_back(std::isfinite(logprob) ? double{logprob} : kNoLogprob);
+  for (const float logprob : completion.logprobs) logprobs.push_back(number_of(logprob));
+  return logprobs;
+}
+
+/// Of each token of the prompt; the first has none.
+ordered_json prompt_logprobs_of(const Completion& completion) {
+  ordered_json logprobs = ordered_json::array();
+  for (const float logprob : completion.prompt_logprobs) {
+    logprobs.push_back(logprobs.empty() ? ordered_json() : ordered_json(number_of(logprob)));
   }
   return logprobs;
+}
+
+/// [[[token id, log-probability], ...], ...], one list for each place; -1 stands for none.
+ordered_json tops_of(const std::vector<int32_t>& ids, const std::vector<float>& logprobs,
+                     size_t num_places) {
+  ordered_json places = ordered_json::array();
+  const size_t count = num_places == 0 ? 0 : ids.size() / num_places;
+  for (size_t place = 0; place < num_places; ++place) {
+    ordered_json top = ordered_json::array();
+    for (size_t i = place * count; i < (place + 1) * count; ++i) {
+      if (ids[i] >= 0) top.push_back({ids[i], number_of(logprobs[i])});
+    }
+    places.push_back(std::move(top));
+  }
+  return places;
 }
 
 /// What stands for the adapters of a row in its text.
@@ -138,6 +162,17 @@ void AnswerWriter::write_json(const Row& row) {
     answer["finish_reason"] = name(of.finish_reason);
     answer["error"] = text_or_null(of.error);
   };
+  const auto add_logprobs = [&](const Completion& of, ordered_json& answer) {
+    if (logprobs_) answer["logprobs"] = logprobs_of(of);
+    if (!of.top_token_ids.empty()) {
+      answer["top_logprobs"] = tops_of(of.top_token_ids, of.top_logprobs, of.token_ids.size());
+    }
+    if (!of.prompt_logprobs.empty()) answer["prompt_logprobs"] = prompt_logprobs_of(of);
+    if (!of.prompt_top_token_ids.empty()) {
+      answer["prompt_top_logprobs"] =
+          tops_of(of.prompt_top_token_ids, of.prompt_top_logprobs, of.prompt_logprobs.size());
+    }
+  };
   if (row.head.each.empty()) {
     rest["adapter"] = text_or_null(row.head.adapter);
     if (!row.head.adapters.empty()) add_adapters(row.head.adapters, rest);
@@ -148,13 +183,13 @@ void AnswerWriter::write_json(const Row& row) {
       ordered_json entry;
       add_adapters(row.head.each[i], entry);
       add_answer(row.each[i], entry);
-      if (logprobs_) entry["logprobs"] = logprobs_of(row.each[i]);
+      add_logprobs(row.each[i], entry);
       rest["each_adapter"].push_back(std::move(entry));
     }
     rest["error"] = text_or_null(completion.error);
   }
   rest["hash"] = text_or_null(row.head.hash);
-  if (logprobs_ && row.head.each.empty()) rest["logprobs"] = logprobs_of(completion);
+  if (row.head.each.empty()) add_logprobs(completion, rest);
   const std::string text = rest.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   out_ << ',' << std::string_view(text).substr(1) << "\n";
 }

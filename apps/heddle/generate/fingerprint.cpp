@@ -136,6 +136,8 @@ std::string Fingerprint::of(const Row& of) const {
   add("min_tokens", request.min_tokens, request.min_tokens != 0);
   add("stop_token_ids", request.stop_token_ids, !request.stop_token_ids.empty());
   add("bad_words", request.bad_words, !request.bad_words.empty());
+  add("top_logprobs", request.top_logprobs, request.top_logprobs != 0);
+  add("prompt_logprobs", true, request.prompt_logprobs);
   Hash hash;
   hash.add(row.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   return hash.digits();

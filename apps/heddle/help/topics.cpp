@@ -68,6 +68,12 @@ Topic rows() {
             "Tokens of the answer before anything but max_tokens ends it; left out: --min-tokens"),
        term("stop_token_ids", "An array of tokens that end the answer; left out: --stop-token-id"),
        term("bad_words", "An array of words that the answer does not have; left out: --bad-word"),
+       term("top_logprobs",
+            "How many of the most likely tokens the answer lists at each place, up to 100; left "
+            "out: --top-logprobs"),
+       term("prompt_logprobs",
+            "Whether the prompt's tokens get log-probabilities, as with max_tokens 0; left out: "
+            "--prompt-logprobs"),
        term("id", "Any value; the answer repeats it, and --resume finds the row by it"),
        term("custom_id", "As id, under the name that batch files of servers have"),
        term("metadata", "Any value; the answer repeats it"),

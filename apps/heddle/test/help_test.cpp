@@ -155,6 +155,7 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
       {"--repetition-penalty", answer.sampling.repetition_penalty},
       {"--frequency-penalty", answer.sampling.frequency_penalty},
       {"--presence-penalty", answer.sampling.presence_penalty},
+      {"--top-logprobs", answer.top_logprobs},
       {"--min-tokens", static_cast<double>(answer.min_tokens)},
       {"--seed", static_cast<double>(answer.sampling.seed)},
       {"--hold", static_cast<double>(fresh.hold)},

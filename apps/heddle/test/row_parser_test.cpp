@@ -66,7 +66,8 @@ TEST(ParseRow, PenaltiesBiasesAndEnds) {
   const Request own = parsed(
       R"({"prompt": "x", "repetition_penalty": 0.5, "frequency_penalty": 0.25,
           "presence_penalty": -1.5, "logit_bias": {"3": 1.5, "12": -100}, "min_tokens": 4,
-          "stop_token_ids": [8, 9], "bad_words": ["a", "b"]})",
+          "stop_token_ids": [8, 9], "bad_words": ["a", "b"], "top_logprobs": 5,
+          "prompt_logprobs": true})",
       given);
   EXPECT_EQ(own.sampling.repetition_penalty, 0.5f);
   EXPECT_EQ(own.sampling.frequency_penalty, 0.25f);
@@ -76,6 +77,9 @@ TEST(ParseRow, PenaltiesBiasesAndEnds) {
   EXPECT_EQ(own.logit_bias[0].bias, 1.5f);
   EXPECT_EQ(own.logit_bias[1].bias, -100.0f);
   EXPECT_EQ(own.min_tokens, 4);
+  EXPECT_EQ(own.top_logprobs, 5);
+  EXPECT_TRUE(own.prompt_logprobs);
+  EXPECT_EQ(parsed(R"({"prompt": "x", "max_tokens": 0})").max_tokens, 0);
   EXPECT_EQ(own.stop_token_ids, (std::vector<int32_t>{8, 9}));
   EXPECT_EQ(own.bad_words, (std::vector<std::string>{"a", "b"}));
 }
@@ -215,7 +219,9 @@ TEST(ParseRow, RefusesWhatIsOutOfBounds) {
                                   R"("temperature": -1)",
                                   R"("top_k": -1)",
                                   R"("top_k": 1.5)",
-                                  R"("max_tokens": 0)",
+                                  R"("max_tokens": -1)",
+                                  R"("top_logprobs": 101)",
+                                  R"("prompt_logprobs": 1)",
                                   R"("seed": 1e300)",
                                   R"("stop": [""])",
                                   R"("stop": 3)",

@@ -56,7 +56,7 @@ struct Request {
   std::optional<std::string> text;
   std::optional<std::vector<int32_t>> token_ids;
   std::string adapter;       // empty: the base model
-  int64_t max_tokens = 256;  // of the answer, at least 1; the context's end is one too
+  int64_t max_tokens = 256;  // of the answer; the context's end is one too. 0 scores the prompt
   SamplingOptions sampling;
   std::vector<std::string> stop;  // the text ends before the first of these; none empty, UTF-8
   bool ignore_end = false;        // the end token does not end the answer: for measurements
@@ -85,6 +85,13 @@ struct Request {
   /// the last, that is not drawn. Of each word its tokens at the beginning of a text and, where
   /// they are as many, behind a space; other tokens of the same text may be drawn.
   std::vector<std::string> bad_words{};
+
+  /// The most likely tokens at each place of the answer, with their log-probabilities: how many, 0
+  /// to 100 and no more than the vocabulary has. As in vLLM they are the model's own.
+  int32_t top_logprobs = 0;
+  /// The prompt's tokens get log-probabilities, too, and the most likely ones in their places where
+  /// top_logprobs asks for them. So they do with max_tokens 0.
+  bool prompt_logprobs = false;
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kError, kCancelled };
@@ -97,6 +104,15 @@ struct Completion {
   std::string text;                // without the end token and without what follows a stop string
   std::vector<int32_t> token_ids;  // without the end token
   std::vector<float> logprobs;  // natural log of each chosen token's probability, one per token id
+  // With top_logprobs k: [token_ids.size() * k], for each place k tokens, the most likely first,
+  // and their log-probabilities.
+  std::vector<int32_t> top_token_ids{};
+  std::vector<float> top_logprobs{};
+  // With prompt_logprobs: [prompt_tokens], of each of its tokens behind those in front of it, NaN
+  // for the first, which has none; and with top_logprobs k [prompt_tokens * k], -1 and NaN there.
+  std::vector<float> prompt_logprobs{};
+  std::vector<int32_t> prompt_top_token_ids{};
+  std::vector<float> prompt_top_logprobs{};
   int64_t prompt_tokens = 0;
   FinishReason finish_reason = FinishReason::kStop;
   std::string error;  // with kError: one sentence

@@ -95,6 +95,16 @@ def test_penalties_biases_and_ends_have_the_bits_of_the_program(llm: heddle.LLM,
     answers = [llm.generate(prompt, max_tokens=24, **options) for options in each]
     rows = [{"prompt": prompt, "max_tokens": 24, **options} for options in each]
     expect_same(answers, program_answers(model, rows, tmp_path, "--raw"))
+    told = llm.generate(prompt, max_tokens=6, top_logprobs=3, prompt_logprobs=True)
+    assert (told.token_ids, told.logprobs) == (first.token_ids, first.logprobs)
+    for token, logprob, top in zip(told.token_ids, told.logprobs, told.top_logprobs, strict=True):
+        assert len(top) == 3 and top[token] == logprob == max(top.values())
+    scored = llm.generate([*llm.tokenize(prompt), *first.token_ids], max_tokens=0)
+    assert not scored.token_ids and scored.prompt_logprobs[0] is None
+    assert scored.prompt_logprobs == told.prompt_logprobs + first.logprobs
+    row = program_answers(model, [{"prompt": prompt, "max_tokens": 6, "top_logprobs": 3, "prompt_logprobs": True}], tmp_path, "--raw")[0]
+    assert row["prompt_logprobs"] == told.prompt_logprobs
+    assert [{t: p for t, p in place} for place in row["top_logprobs"]] == told.top_logprobs
     assert first.token_ids[0] not in answers[2].token_ids
     assert answers[3].token_ids == first.token_ids[:2] and answers[3].finish_reason == "stop"
     assert answers[4].token_ids[:2] == first.token_ids[:2] and len(answers[4].token_ids) >= 4
@@ -235,7 +245,8 @@ def test_what_cannot_run_raises_or_is_told(llm: heddle.LLM) -> None:
         ({"temperature": -1.0}, "temperature is -1"),
         ({"top_p": 0.0}, "top_p is 0"),
         ({"top_k": 2**40}, "top_k is 1099511627776"),
-        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"max_tokens": -1}, "max_tokens is -1"),
+        ({"top_logprobs": 101}, "top_logprobs is 101, expected 0 to 100"),
         ({"repetition_penalty": 0.0}, "repetition_penalty is 0"),
         ({"logit_bias": {10**7: 1.0}}, "logit_bias has token 10000000, the vocabulary has"),
         ({"min_tokens": 300}, "min_tokens is 300, expected 0 to max_tokens = 256"),

@@ -205,6 +205,10 @@ TEST(EngineAnswer, RefusesPenaltiesAndEndsOfNoMeaning) {
             "logit_bias has token -1, expected at least 0");
   EXPECT_EQ(refusal([](Request& r) { r.stop_token_ids = {7}; }),
             "stop_token_ids has token 7, the vocabulary has 2");
+  EXPECT_EQ(refusal([](Request& r) { r.top_logprobs = 101; }),
+            "top_logprobs is 101, expected 0 to 100");
+  EXPECT_EQ(refusal([](Request& r) { r.top_logprobs = 3; }),
+            "top_logprobs is 3, the vocabulary has 2");
   EXPECT_EQ(refusal([](Request& r) { r.min_tokens = 4; }),
             "min_tokens is 4, expected 0 to max_tokens = 3");
   EXPECT_EQ(refusal([](Request& r) {

@@ -39,6 +39,13 @@ void take(const heddle_engine_event& event, Answer& answer) {
   answer.completion.text = text_of(event.answer);
   answer.completion.token_ids.assign(event.token_ids, event.token_ids + event.num_tokens);
   answer.completion.logprobs.assign(event.logprobs, event.logprobs + event.num_tokens);
+  const auto copy = [](auto& to, const auto* from, size_t count) { to.assign(from, from + count); };
+  Completion& to = answer.completion;
+  copy(to.top_token_ids, event.top_token_ids, event.num_top_logprobs);
+  copy(to.top_logprobs, event.top_logprobs, event.num_top_logprobs);
+  copy(to.prompt_logprobs, event.prompt_logprobs, event.num_prompt_logprobs);
+  copy(to.prompt_top_token_ids, event.prompt_top_token_ids, event.num_prompt_top_logprobs);
+  copy(to.prompt_top_logprobs, event.prompt_top_logprobs, event.num_prompt_top_logprobs);
   answer.completion.prompt_tokens = event.prompt_tokens;
   answer.completion.error = text_of(event.error);
   EXPECT_EQ(answer.streamed, answer.completion.text);
@@ -91,6 +98,8 @@ class CEngine : public ::testing::Test {
     c.logit_bias = &bias;
     c.num_logit_bias = request.logit_bias.size();
     c.min_tokens = request.min_tokens;
+    c.top_logprobs = request.top_logprobs;
+    c.prompt_logprobs = request.prompt_logprobs;
     c.stop_token_ids = request.stop_token_ids.data();
     c.num_stop_token_ids = request.stop_token_ids.size();
     c.bad_words = &word;
@@ -137,6 +146,8 @@ class CEngine : public ::testing::Test {
       if (i % 2 == 1) each.logit_bias = {{7, 2.5f}};
       if (i % 3 == 1) each.min_tokens = 2, each.stop_token_ids = {7};
       if (i % 3 == 2) each.bad_words = {"b"};
+      each.top_logprobs = i % 3;
+      each.prompt_logprobs = i % 2 == 0;
     }
     return all;
   }
@@ -174,6 +185,12 @@ TEST_F(CEngine, AnswersByPollAndByCallbackHaveTheBitsOfCpp) {
     got.finish_reason = stops ? FinishReason::kStop : FinishReason::kLength;
     EXPECT_EQ(got.prompt_tokens, 3);
     testing::expect_same(got, want[index_of.at(id)], "polled");
+    const Completion& same = want[index_of.at(id)];
+    EXPECT_EQ(got.top_token_ids, same.top_token_ids);
+    EXPECT_TRUE(testing::same_bits<float>(got.top_logprobs, same.top_logprobs));
+    EXPECT_TRUE(testing::same_bits<float>(got.prompt_logprobs, same.prompt_logprobs));
+    EXPECT_EQ(got.prompt_top_token_ids, same.prompt_top_token_ids);
+    EXPECT_TRUE(testing::same_bits<float>(got.prompt_top_logprobs, same.prompt_top_logprobs));
   }
   heddle_engine_destroy(std::exchange(engine, nullptr));  // what still runs is cancelled
   for (size_t i = 0; i < all.size(); ++i) {

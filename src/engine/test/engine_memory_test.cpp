@@ -37,6 +37,7 @@ std::vector<Request> requests_of_all_kinds() {
     if (i % 3 != 0) request.adapter = i % 3 == 1 ? "first" : "second";
     request.sampling = {.temperature = i % 2 == 0 ? 0.0f : 1.0f, .top_p = 0.9f, .seed = i};
     if (i % 6 == 1) request.sampling.frequency_penalty = 0.5f;
+    if (i % 7 == 2) request.top_logprobs = 2, request.prompt_logprobs = true;
     if (i % 6 == 3) request.sampling.repetition_penalty = 1.5f;
     if (i % 8 == 5) request.bad_words = {"ab", "c"};
     if (i % 5 == 2) request.stop = {"e", "xyz"};

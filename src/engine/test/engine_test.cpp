@@ -74,9 +74,9 @@ TEST(Engine, RefusesAValueOutOfItsRangeAndNothingElse) {
     cases.push_back(
         {[=](Request& r) { r.sampling.top_k = wrong; }, {"top_k is -", "expected at least 0"}});
   }
-  for (const int64_t wrong : {int64_t{0}, int64_t{-5}, std::numeric_limits<int64_t>::min()}) {
+  for (const int64_t wrong : {int64_t{-1}, int64_t{-5}, std::numeric_limits<int64_t>::min()}) {
     cases.push_back(
-        {[=](Request& r) { r.max_tokens = wrong; }, {"max_tokens is ", "expected at least 1"}});
+        {[=](Request& r) { r.max_tokens = wrong; }, {"max_tokens is ", "expected at least 0"}});
   }
   cases.push_back({[](Request& r) { r.stop = {"a", ""}; }, {"stop[1] is empty"}});
   cases.push_back({[](Request& r) { r.stop = {"\xC3"}; }, {"stop[0] is no UTF-8"}});

@@ -110,6 +110,25 @@ TEST_F(SubmitEach, ARowOutlivesTheOneThatItSharesWith) {
   }
 }
 
+/// A row runs all tokens that it tells the log-probabilities of.
+TEST_F(SubmitEach, RowsThatScoreTheirPromptShareNothing) {
+  Engine engine = engine_with({.max_batch = 8});
+  Request row = request(2);
+  row.prompt_logprobs = true;
+  const auto outcomes = finish(engine, engine.submit_each(row, each));
+  EXPECT_EQ(engine.stats().prefill_tokens, 20 * std::ssize(each));
+  expect_alone(outcomes, row, "scored");
+  Engine fresh = engine_with({.max_batch = 1});
+  for (size_t i = 0; i < each.size(); ++i) {
+    row.adapters = each[i];
+    const Completion alone = testing::run_all(fresh, {row}).front();
+    const std::span<const float> got = outcomes[i].completion.prompt_logprobs;
+    ASSERT_EQ(got.size(), 20u);
+    EXPECT_TRUE(
+        testing::same_bits<float>(got.subspan(1), std::span(alone.prompt_logprobs).subspan(1)));
+  }
+}
+
 TEST_F(SubmitEach, OneThatCannotRunIsRefusedAlone) {
   Engine engine = engine_with({.max_batch = 8});
   const std::vector<AdapterList> lists = {{{"nobody"}}, {}, {{"a"}, {"called"}}};

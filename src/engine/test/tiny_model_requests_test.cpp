@@ -41,7 +41,7 @@ TEST_F(TinyModelRequests, AreRefusedInOneSentence) {
   expect_refused(request_of({'a', 256}), "token id 256, the vocabulary has 256");
   expect_refused(request_of({-1}), "token id -1");
   expect_refused(request_of({}), "the prompt has no tokens");
-  expect_refused(request_of({'a'}, 0), "max_tokens is 0, expected at least 1");
+  expect_refused(request_of({'a'}, -1), "max_tokens is -1, expected at least 0");
   Request other = request_of({'a'});
   other.adapter = "nobody";
   expect_refused(other, "unknown adapter \"nobody\"");

@@ -2,6 +2,8 @@
 // draw for token i depends on seed and i alone, and log-probabilities are the model's own.
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <span>
 
 #include <gtest/gtest.h>
 
@@ -150,6 +152,78 @@ TEST_F(TinyModelSampling, PenaltiesAndBiasesReachTheDraw) {
       tokens.push_back(token);
     }
     testing::expect_same(testing::run_all(engine, {requests[i]}).front(), answers[i], "alone");
+  }
+}
+
+/// log softmax of the model's logits behind these tokens, in double.
+std::vector<double> log_softmax(const model::ref::Llama& model, std::vector<int32_t> tokens) {
+  std::vector<double> logits = model::ref::logits(model, tokens);
+  double sum = 0;
+  for (const double x : logits) sum += std::exp(x);
+  for (double& x : logits) x -= std::log(sum);
+  return logits;
+}
+
+/// k tokens by falling log-probability, each with that of the model.
+void expect_top(std::span<const int32_t> ids, std::span<const float> logprobs,
+                const std::vector<double>& want) {
+  std::vector<double> sorted = want;
+  std::ranges::sort(sorted, std::greater<>());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    EXPECT_NEAR(logprobs[i], sorted[i], 1e-3);
+    EXPECT_NEAR(logprobs[i], want.at(size_t(ids[i])), 1e-3);
+  }
+}
+
+/// Prompts longer than what a step scores, beside rows that draw: each token of prompt and answer
+/// is told the model's own, whatever the row's penalties are, and the answer is as without.
+TEST_F(TinyModelSampling, TopAndPromptLogProbabilitiesAreThoseOfTheModel) {
+  std::vector<Request> requests;
+  for (const int64_t length : {1, 2, 40, 45}) {
+    requests.push_back(testing::request_of(testing::random_tokens(length), 5, kPlain));
+    Request& each = requests.back();
+    each.top_logprobs = static_cast<int32_t>(length % 7);
+    each.prompt_logprobs = length != 2;
+    if (length == 40) each.sampling.repetition_penalty = 1.5f;
+    if (length == 45) each.max_tokens = 0;
+  }
+  const std::vector<Completion> answers = testing::run_all(engine, requests);
+  for (size_t r = 0; r < requests.size(); ++r) {
+    SCOPED_TRACE(r);
+    const Completion& answer = answers[r];
+    const std::vector<int32_t>& prompt = *requests[r].token_ids;
+    const auto k = static_cast<size_t>(requests[r].top_logprobs);
+    EXPECT_EQ(answer.finish_reason, FinishReason::kLength);
+    EXPECT_EQ(answer.token_ids.size(), size_t(requests[r].max_tokens));
+    ASSERT_EQ(answer.top_token_ids.size(), k * answer.token_ids.size());
+    ASSERT_EQ(answer.prompt_logprobs.size(), requests[r].prompt_logprobs ? prompt.size() : 0);
+    std::vector<int32_t> tokens{prompt[0]};
+    for (size_t t = 1; t < prompt.size() && !answer.prompt_logprobs.empty(); ++t) {
+      const std::vector<double> want = log_softmax(model, tokens);
+      EXPECT_NEAR(answer.prompt_logprobs[t], want[size_t(prompt[t])], 1e-3) << "token " << t;
+      expect_top(std::span(answer.prompt_top_token_ids).subspan(t * k, k),
+                 std::span(answer.prompt_top_logprobs).subspan(t * k, k), want);
+      tokens.push_back(prompt[t]);
+    }
+    tokens = prompt;
+    for (size_t t = 0; t < answer.token_ids.size(); ++t) {
+      expect_top(std::span(answer.top_token_ids).subspan(t * k, k),
+                 std::span(answer.top_logprobs).subspan(t * k, k), log_softmax(model, tokens));
+      tokens.push_back(answer.token_ids[t]);
+    }
+    const Completion alone = testing::run_all(engine, {requests[r]}).front();
+    testing::expect_same(alone, answer, "alone");
+    EXPECT_TRUE(testing::same_bits<float>(alone.top_logprobs, answer.top_logprobs));
+    if (!answer.prompt_logprobs.empty()) {
+      EXPECT_TRUE(std::isnan(answer.prompt_logprobs[0]));
+      EXPECT_TRUE(testing::same_bits<float>(std::span(alone.prompt_logprobs).subspan(1),
+                                            std::span(answer.prompt_logprobs).subspan(1)));
+    }
+    Request untold = requests[r];
+    if (untold.max_tokens == 0) continue;
+    untold.top_logprobs = 0;
+    untold.prompt_logprobs = false;
+    testing::expect_same(testing::run_all(engine, {untold}).front(), answer, "told less");
   }
 }
 

@@ -69,12 +69,14 @@ void set_answer_options(const AnswerOptions& options, Request& request) {
   request.min_tokens = options.min_tokens;
   request.stop_token_ids = options.stop_token_ids;
   request.bad_words = options.bad_words;
+  request.top_logprobs = options.top_logprobs;
+  request.prompt_logprobs = options.prompt_logprobs;
 }
 
 void read_sampling_fields(const RowReader& row, Request& request) {
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   constexpr float kLeast = std::numeric_limits<float>::min();
-  request.max_tokens = row.integer("max_tokens", request.max_tokens, 1, kMax);
+  request.max_tokens = row.integer("max_tokens", request.max_tokens, 0, kMax);
   SamplingOptions& sampling = request.sampling;
   sampling.temperature = row.number("temperature", sampling.temperature, 0.0, 1e6);
   sampling.top_k = static_cast<int32_t>(row.integer("top_k", sampling.top_k, 0, kMaxToken));
@@ -93,6 +95,9 @@ void read_sampling_fields(const RowReader& row, Request& request) {
                request.min_tokens, ", expected 0 to max_tokens = ", request.max_tokens);
   read_token_ids(row, request.stop_token_ids);
   read_bad_words(row, request.bad_words);
+  request.top_logprobs =
+      static_cast<int32_t>(row.integer("top_logprobs", request.top_logprobs, 0, 100));
+  request.prompt_logprobs = row.flag("prompt_logprobs", request.prompt_logprobs);
 }
 
 }  // namespace heddle::app

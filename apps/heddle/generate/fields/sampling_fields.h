@@ -11,7 +11,7 @@
 namespace heddle::app {
 
 /// The fields of a row that say how tokens are picked and what ends the answer.
-inline constexpr std::array<std::string_view, 14> kSamplingFields = {"max_tokens",
+inline constexpr std::array<std::string_view, 16> kSamplingFields = {"max_tokens",
                                                                      "temperature",
                                                                      "top_k",
                                                                      "top_p",
@@ -24,7 +24,9 @@ inline constexpr std::array<std::string_view, 14> kSamplingFields = {"max_tokens
                                                                      "logit_bias",
                                                                      "min_tokens",
                                                                      "stop_token_ids",
-                                                                     "bad_words"};
+                                                                     "bad_words",
+                                                                     "top_logprobs",
+                                                                     "prompt_logprobs"};
 
 /// What all rows have that do not say it themselves, but for the seed of each.
 void set_answer_options(const AnswerOptions& options, Request& request);
