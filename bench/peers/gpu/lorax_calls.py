@@ -24,9 +24,15 @@ def install(source: pathlib.Path) -> dict[str, str]:
     stubs.package("lorax_server.utils.ops", folder)
     # Its cache of compiled kernels looks into an older Triton; Triton's own does the same.
     stubs.module("lorax_server.utils.ops.libentry", libentry=lambda: lambda kernel: kernel)
-    command = ["git", "-C", str(source), "rev-parse", "--short", "HEAD"]
+    return {"package": "lorax", "version": version_of(source)}
+
+
+def version_of(checkout: pathlib.Path) -> str:
+    """Its commit, "unknown" where it is a plain folder, perhaps in a checkout of something else."""
+    command = ["git", "-C", str(checkout), "rev-parse", "--show-prefix", "--short", "HEAD"]
     run = subprocess.run(command, check=False, capture_output=True, text=True)
-    return {"package": "lorax", "version": run.stdout.strip() or "unknown"}
+    prefix, _, commit = run.stdout.partition("\n")
+    return commit.strip() or "unknown" if run.returncode == 0 and not prefix else "unknown"
 
 
 class LoRAX:

@@ -216,11 +216,29 @@ TEST_F(CEngine, ACancelledRequestEndsAndTheOthersKeepTheirBits) {
   const Request kept = testing::endless_request({3, 4}, 40);
   std::vector<Completion> want = expected({kept}, first);
   const int64_t kept_id = submit(c_request(kept));
-  const int64_t id = submit(c_request(testing::endless_request({5}, 60)));
-  bool was = false;
-  EXPECT_EQ(heddle_engine_cancel(engine, id, &was), HEDDLE_OK);
-  EXPECT_TRUE(was);
+  // By the engine's thread, between two steps: the request cannot end by itself before.
+  struct Late {
+    heddle_engine* engine;
+    heddle_engine_request request;
+    int64_t id = -1;
+    bool was = false;
+  };
+  const Request cancelled = testing::endless_request({5}, 60);
+  Late late{.engine = engine, .request = c_request(cancelled)};
+  const Request tiny = testing::endless_request({6}, 1);
+  heddle_engine_request starter = c_request(tiny);
+  starter.on_event = [](void* data, const heddle_engine_event* event) {
+    if (event->finish_reason == HEDDLE_FINISH_NONE) return;
+    Late& to = *static_cast<Late*>(data);
+    EXPECT_EQ(heddle_engine_submit(to.engine, &to.request, &to.id), HEDDLE_OK);
+    EXPECT_EQ(heddle_engine_cancel(to.engine, to.id, &to.was), HEDDLE_OK);
+  };
+  starter.user_data = &late;
+  (void)submit(starter);
   auto answers = poll(2);
+  const int64_t id = late.id;
+  bool was = late.was;
+  EXPECT_TRUE(was);
   EXPECT_EQ(answers.at(id).reason, HEDDLE_FINISH_CANCELLED);
   answers.at(kept_id).completion.finish_reason = FinishReason::kLength;
   testing::expect_same(answers.at(kept_id).completion, want[0], "beside it");
