@@ -10,7 +10,7 @@ import pathlib
 import sys
 import threading
 import unittest
-from ctypes import POINTER, Structure, c_bool, c_char_p, c_float, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, Structure, c_bool, c_char_p, c_float, c_int32, c_int64, c_size_t, c_void_p, pointer
 
 INVALID_ARGUMENT = 1
 NONE, STOP, LENGTH, ERROR, CANCELLED = range(5)
@@ -32,6 +32,14 @@ class Message(Structure):
 
 class TokenBias(Structure):
     _fields_ = [("token", c_int32), ("bias", c_float)]
+
+
+class Adapter(Structure):
+    _fields_ = [("name", String), ("scale", c_float)]
+
+
+class Variant(Structure):
+    _fields_ = [("adapters", POINTER(Adapter)), ("num_adapters", c_size_t), ("seed_offset", c_int64)]
 
 
 class Event(Structure):
@@ -56,7 +64,7 @@ class Request(Structure):
                 ("logit_bias", POINTER(TokenBias)), ("num_logit_bias", c_size_t), ("min_tokens", c_int64),
                 ("stop_token_ids", POINTER(c_int32)), ("num_stop_token_ids", c_size_t),
                 ("bad_words", POINTER(String)), ("num_bad_words", c_size_t), ("top_logprobs", c_int32), ("prompt_logprobs", c_bool),
-                ("adapters", c_void_p), ("num_adapters", c_size_t),
+                ("adapters", POINTER(Adapter)), ("num_adapters", c_size_t),
                 ("on_event", CALLBACK), ("user_data", c_void_p)]
 
 
@@ -72,6 +80,7 @@ def open_library(path):
         "options_init": [POINTER(Options)], "request_init": [POINTER(Request)],
         "create": [POINTER(c_void_p), String, POINTER(Options)], "destroy": [c_void_p],
         "add_adapter": [c_void_p, String, String, c_bool], "remove_adapter": [c_void_p, String],
+        "submit_each": [c_void_p, POINTER(Request), POINTER(Variant), c_size_t, POINTER(c_int64)],
         "submit": [c_void_p, POINTER(Request), POINTER(c_int64)], "cancel": [c_void_p, c_int64, POINTER(c_bool)],
         "poll": [c_void_p, c_int64, POINTER(POINTER(Event))], "event_destroy": [POINTER(Event)],
     }
@@ -105,12 +114,16 @@ class CEngine(unittest.TestCase):
     def check(self, status):
         assert status == 0, LIBRARY.heddle_engine_last_error().decode()
 
-    def submit(self, prompt, adapter="", max_tokens=32, on_event=None):
-        request, id = Request(), c_int64()
+    def request(self, prompt, adapter, max_tokens):
+        request = Request()
         LIBRARY.heddle_engine_request_init(request)
         request.messages = (Message * 1)(Message(string("user"), string(prompt)))
         request.num_messages = 1
         request.adapter, request.max_tokens = string(adapter), max_tokens
+        return request
+
+    def submit(self, prompt, adapter="", max_tokens=32, on_event=None):
+        request, id = self.request(prompt, adapter, max_tokens), c_int64()
         if on_event:
             request.on_event = on_event
         self.check(LIBRARY.heddle_engine_submit(self.engine, request, id))
@@ -140,6 +153,17 @@ class CEngine(unittest.TestCase):
         self.assertEqual([a["reason"] for a in answers], [STOP, STOP, LENGTH])
         self.assertEqual(len(answers[2]["token_ids"]), 16)
         self.assertTrue(all(p <= 0 for a in answers for p in a["logprobs"]))
+
+    def test_one_prompt_through_several_adapters(self):
+        prompt, ids = "Opposites: hot, big, fast", (c_int64 * 2)()
+        lists = [Adapter(string("opposite"), 1), Adapter(string("slug"), 1)]
+        variants = (Variant * 2)(*(Variant(pointer(adapter), 1, 0) for adapter in lists))
+        self.check(LIBRARY.heddle_engine_submit_each(self.engine, self.request(prompt, "", 8), variants, 2, ids))
+        alone = [self.submit(prompt, name, 8) for name in ("opposite", "slug")]
+        ended = self.poll(4)
+        for id, want in zip(ids, alone):
+            self.assertEqual((ended[id]["answer"], ended[id]["logprobs"]), (ended[want]["answer"], ended[want]["logprobs"]))
+        self.assertEqual(ended[ids[0]]["answer"], "COLD, SMALL, SLOW")
 
     def test_a_callback_gets_what_poll_gets(self):
         polled = self.poll(1) if self.submit("Opposites: hot, big, fast", "opposite") >= 0 else {}

@@ -28,7 +28,7 @@ IN_C_ENGINE = {"replace_adapter": "add_adapter", "model": "get_model", "load": "
                "model_path": "create"}
 NOT_IN_C_ENGINE = {"check", "num_unfinished", "stats", "tokenize", "prompt_logits", "adapter_names"}
 STRUCTS = {"EngineOptions": "heddle_engine_options", "Request": "heddle_engine_request", "SamplingOptions": "heddle_engine_request",
-           "Message": "heddle_message", "Completion": "heddle_engine_event", "Event": "heddle_engine_event"}
+           "RequestVariant": "heddle_engine_variant", "Message": "heddle_message", "Completion": "heddle_engine_event", "Event": "heddle_engine_event"}
 NOT_FIELDS = {"model_path": "an argument", "sampling": "its fields", "completion": "its fields"}
 
 

@@ -217,6 +217,13 @@ void add_output_options(CLI::App& command, GenerateOptions& options) {
       .add_flag("--prompt-logprobs", options.answer.prompt_logprobs,
                 "With --json: log-probabilities of the prompt's tokens")
       ->group(kGroup);
+  command
+      .add_option("--n", options.answer.n,
+                  "Answers to each prompt, 1 to 128; answer i draws with the row's seed + i")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 128))
+      ->type_name("N")
+      ->group(kGroup);
   command.add_option("--stats", options.stats_path, "Writes times and counts to this file")
       ->type_name("FILE")
       ->group(kGroup);

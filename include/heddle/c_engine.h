@@ -227,6 +227,20 @@ void heddle_engine_request_init(heddle_engine_request* request);
    event may come before this returns. */
 heddle_status heddle_engine_submit(heddle_engine* engine, const heddle_engine_request* request,
                                    int64_t* id);
+/* In what a row of heddle_engine_submit_each differs from its request. */
+typedef struct heddle_engine_variant {
+  const heddle_engine_adapter* adapters; /* NULL: the request's own; else that has none */
+  size_t num_adapters;                   /* 0 */
+  int64_t seed_offset;                   /* 0; added to the request's seed */
+} heddle_engine_variant;
+
+/* Submits the request once for each variant, and writes as many ids: one prompt through several
+   adapters, or several samples of one prompt, which have the seed offsets 0, 1, 2, ... Each row has
+   events of its own, with the bits that it has alone. Where rows begin with the same keys and
+   values these are computed once, and their pages are shared. */
+heddle_status heddle_engine_submit_each(heddle_engine* engine, const heddle_engine_request* request,
+                                        const heddle_engine_variant* variants, size_t num_variants,
+                                        int64_t* ids);
 /* Ends a request before the next step. Its last event has HEDDLE_FINISH_CANCELLED and what the
    answer was so far, or the end that came first. *was_unfinished, which may be NULL: false, and
    nothing happens, for one that has ended or was never submitted. */

@@ -13,6 +13,8 @@ AdapterList: TypeAlias = "Sequence[Mapping[str, Any]]"
 """Adapters that act together: `[{"name": "sql", "scale": 0.5}, {"name": "slug"}]`."""
 AdapterLists: TypeAlias = "AdapterList | Sequence[AdapterList] | None"
 """The list of all prompts, or one for each."""
+Entry: TypeAlias = "str | None | AdapterList"
+"""What one answer of `each_adapter` has; None: the base model."""
 Choice: TypeAlias = Union[str, None, "list[tuple[str, float]]"]
 """What one prompt has: a name, or names with scales."""
 
@@ -66,6 +68,13 @@ def name_of(choice: Choice) -> str | None:
 def list_of(choice: Choice) -> dict[str, float] | None:
     """The scales of a list by name; None where there is none."""
     return dict(choice) if isinstance(choice, list) else None
+
+
+def core_list(choice: Choice) -> list[tuple[str, float]]:
+    """The same as a list, empty for the base model."""
+    if isinstance(choice, str):
+        return [(choice, 1.0)]
+    return choice or []
 
 
 def set_adapters(request: _core.Request, choice: Choice) -> None:

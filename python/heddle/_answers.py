@@ -39,6 +39,8 @@ class Answer:
     first."""
     prompt_top_logprobs: list[dict[int, float]] = field(default_factory=list)
     """With both: the most likely tokens at each place of the prompt, none at the first."""
+    each: list[Answer] = field(default_factory=list)
+    """With `n` or `each_adapter`: all answers in order. This one is the first of them."""
 
     def __str__(self) -> str:
         return self.text

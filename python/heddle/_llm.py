@@ -15,9 +15,10 @@ from heddle import _core
 from heddle._adapters import (
     AdapterList, AdapterLists, Adapters, Choice, choices_of, name_of, set_adapters,
 )
-from heddle._answers import Answer, Stream, answer_of, raise_error
+from heddle._answers import Answer, Stream
 from heddle._progress import Progress, is_watched
-from heddle._sampling import Sampling, set_options
+from heddle._sampling import SEVERAL, Sampling, set_options
+from heddle._several import Work, run_all, work_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -291,7 +292,7 @@ class LLM:
         is_one = isinstance(prompts, str) or (len(prompts) > 0 and _is_number(prompts[0]))
         fields = [_plain(p) for p in ([prompts] if is_one else prompts)]
         return self._answers(
-            self._requests(
+            self._works(
                 fields, choices_of(adapter, adapters, len(fields)), seed, max_tokens=max_tokens,
                 temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
                 stop=_list_of(stop), ignore_end=ignore_end,
@@ -382,7 +383,7 @@ class LLM:
         each = [conversations] if is_one else conversations
         fields = [_conversation(c, system) | template for c in each]
         return self._answers(
-            self._requests(
+            self._works(
                 fields, choices_of(adapter, adapters, len(fields)), seed, max_tokens=max_tokens,
                 temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
                 stop=_list_of(stop), ignore_end=ignore_end,
@@ -455,44 +456,26 @@ class LLM:
         set_options(request, sampling or {})
         return request
 
-    def _requests(
-        self, fields: list[dict[str, Any]], choices: list[Choice], seed: int, **options: Any
-    ) -> list[tuple[_core.Request, Choice]]:
+    def _works(
+        self,
+        fields: list[dict[str, Any]],
+        choices: list[Choice],
+        seed: int,
+        sampling: Mapping[str, Any],
+        **options: Any,
+    ) -> list[Work]:
         """A request for each prompt, with its adapters."""
+        rest = {name: value for name, value in sampling.items() if name not in SEVERAL}
         return [
-            (self._request(field, choice, seed + i, **options), choice)
+            work_of(self._request(field, choice, seed + i, rest, **options), choice, sampling)
             for i, (field, choice) in enumerate(zip(fields, choices))
         ]
 
     def _answers(
-        self,
-        requests: list[tuple[_core.Request, Choice]],
-        is_one: bool,
-        keep_going: bool,
-        progress: bool | None,
+        self, works: list[Work], is_one: bool, keep_going: bool, progress: bool | None
     ) -> Answer | list[Answer]:
         """Runs all requests to their ends."""
         if progress is None:
             progress = self._progress
-        shown = (len(requests) > 1 and is_watched()) if progress is None else progress
-        queue = _core.EventQueue(ends_only=True)
-        places: dict[int, int] = {}  # of the requests that are unfinished
-        answers: dict[int, Answer] = {}
-        try:
-            for i, (request, _) in enumerate(requests):
-                places[self._engine.submit(queue, request)] = i
-            with Progress("answers", len(requests), shown) as bar:
-                while places:
-                    news = queue.take()
-                    if news is None or news[2] is None:
-                        continue
-                    i = places.pop(news[0])
-                    answers[i] = answer_of(news[2], requests[i][1])
-                    if not keep_going:
-                        raise_error(answers[i], "" if is_one else f"prompt {i}: ")
-                    bar.update(len(answers))
-        except BaseException:
-            for left in places:
-                self._engine.cancel(left)
-            raise
-        return answers[0] if is_one else [answers[i] for i in range(len(requests))]
+        shown = (len(works) > 1 and is_watched()) if progress is None else progress
+        return run_all(self._engine, works, is_one, keep_going, shown)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from heddle import _core
+from heddle._adapters import Entry
 
 
 class Sampling(TypedDict, total=False):
@@ -37,6 +38,16 @@ class Sampling(TypedDict, total=False):
     prompt_logprobs: bool
     """Whether the prompt's tokens get log-probabilities, too: `Answer.prompt_logprobs`. They do
     with `max_tokens=0`, which makes no answer."""
+    n: int
+    """So many answers to each prompt, 1 to 128: `Answer.each`. Answer i draws with the prompt's
+    seed + i, as in vLLM. The prompt is computed once. Not for streams."""
+    each_adapter: Sequence[Entry]
+    """Each prompt runs with each of these, `Answer.each`: a name, None for the base model, or a
+    list as in `adapters`. What the prompt is to all of them is computed once. Not for streams."""
+
+
+SEVERAL = ("n", "each_adapter")
+"""Options that make several answers to a prompt."""
 
 
 def set_options(request: _core.Request, options: Mapping[str, Any]) -> None:
@@ -48,6 +59,8 @@ def set_options(request: _core.Request, options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if name not in Sampling.__annotations__:
             raise TypeError(f"unexpected keyword argument {name!r}")
+        if name in SEVERAL:
+            raise TypeError(f"{name} is given to a stream, which has one answer")
         if name == "logit_bias":
             request.logit_bias = list(value.items())
         elif name in ("bad_words", "stop_token_ids"):

@@ -362,9 +362,9 @@ RequestId Engine::submit(const Request& request) {
 }
 
 std::vector<RequestId> Engine::submit_each(const Request& request,
-                                           std::span<const AdapterList> each) {
+                                           std::span<const RequestVariant> each) {
   State& s = *state_;
-  Request own = request;
+  Request own;
   std::vector<RequestId> ids;
   std::vector<RowQueue::Rows> rows;
   std::vector<Sequence*> waiting;
@@ -377,9 +377,7 @@ std::vector<RequestId> Engine::submit_each(const Request& request,
   for (size_t i = 0; i < each.size(); ++i) {
     Sequence& row = rows[i].front();
     try {
-      HEDDLE_CHECK(request.adapter.empty() && request.adapters.empty(),
-                   "a request for each of several adapters has adapter or adapters besides");
-      own.adapters = each[i];
+      own = varied(request, each[i]);
       s.fill_row(row, own);
       s.runner.reserve_for(row);
       s.runner.prepare(row);

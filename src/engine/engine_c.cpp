@@ -62,6 +62,24 @@ std::vector<std::string> strings_of(const char* name, const heddle_string* given
   return strings;
 }
 
+AdapterList list_of(const heddle_engine_adapter* given, size_t count) {
+  AdapterList list;
+  const heddle_engine_adapter* const first = array_of("adapters", given, count);
+  for (size_t i = 0; i < count; ++i) {
+    list.push_back({string_of("name", first[i].name, kMaxName), first[i].scale});
+  }
+  return list;
+}
+
+std::vector<RequestVariant> variants_of(const heddle_engine_variant* given, size_t count) {
+  std::vector<RequestVariant> variants;
+  const heddle_engine_variant* const first = array_of("variants", given, count);
+  for (size_t i = 0; i < count; ++i) {
+    variants.push_back({list_of(first[i].adapters, first[i].num_adapters), first[i].seed_offset});
+  }
+  return variants;
+}
+
 heddle_string view_of(const std::string& text) { return {text.c_str(), text.size()}; }
 
 Request request_of(const heddle_engine_request& given) {
@@ -78,10 +96,7 @@ Request request_of(const heddle_engine_request& given) {
     request.token_ids.emplace(ids, ids + given.num_token_ids);
   }
   request.adapter = string_of("adapter", given.adapter, kMaxName);
-  const auto* adapters = array_of("adapters", given.adapters, given.num_adapters);
-  for (size_t i = 0; i < given.num_adapters; ++i) {
-    request.adapters.push_back({string_of("name", adapters[i].name, kMaxName), adapters[i].scale});
-  }
+  request.adapters = list_of(given.adapters, given.num_adapters);
   request.max_tokens = given.max_tokens;
   request.sampling = {.temperature = given.temperature,
                       .top_k = given.top_k,
@@ -177,6 +192,7 @@ class CallbackSink final : public EventSink {
       : on_event_(on_event), user_data_(user_data) {}
 
   void expect(RequestId /*request*/) override {}
+  void forget(RequestId /*request*/) noexcept override {}
   void tell(Event&& event) noexcept override {
     const heddle_engine_event view = view_of(event);
     on_event_(user_data_, &view);
@@ -192,6 +208,17 @@ class CallbackSink final : public EventSink {
 
 using heddle::capi::guard;
 using heddle::capi::required;
+
+namespace {
+
+/// Who is told of a request's events.
+std::shared_ptr<heddle::EventSink> sink_of(const heddle_engine& engine,
+                                           const heddle_engine_request& request) {
+  if (request.on_event == nullptr) return engine.polled;
+  return std::make_shared<heddle::capi::CallbackSink>(request.on_event, request.user_data);
+}
+
+}  // namespace
 
 int32_t heddle_engine_abi_version() { return HEDDLE_ENGINE_ABI_VERSION; }
 const char* heddle_engine_version() { return heddle::kVersion; }
@@ -303,11 +330,22 @@ heddle_status heddle_engine_submit(heddle_engine* engine, const heddle_engine_re
     heddle_engine& to = required("engine", engine);
     const heddle_engine_request& given = required("request", request);
     required("id", id) = -1;
-    std::shared_ptr<heddle::EventSink> sink = to.polled;
-    if (given.on_event != nullptr) {
-      sink = std::make_shared<heddle::capi::CallbackSink>(given.on_event, given.user_data);
-    }
-    *id = to.thread.submit(heddle::capi::request_of(given), std::move(sink));
+    *id = to.thread.submit(heddle::capi::request_of(given), sink_of(to, given));
+  });
+}
+
+heddle_status heddle_engine_submit_each(heddle_engine* engine, const heddle_engine_request* request,
+                                        const heddle_engine_variant* variants, size_t num_variants,
+                                        int64_t* ids) {
+  return guard([&] {
+    heddle_engine& to = required("engine", engine);
+    const heddle_engine_request& given = required("request", request);
+    std::vector<heddle::RequestVariant> each = heddle::capi::variants_of(variants, num_variants);
+    if (num_variants == 0) return;
+    std::fill_n(&required("ids", ids), num_variants, int64_t{-1});
+    const std::vector<heddle::RequestId> submitted =
+        to.thread.submit_each(heddle::capi::request_of(given), std::move(each), sink_of(to, given));
+    std::ranges::copy(submitted, ids);
   });
 }
 

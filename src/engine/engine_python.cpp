@@ -175,9 +175,16 @@ void bind_options(nb::class_<Request>& request) {
       .def_rw("bad_words", &Request::bad_words);
 }
 
+using List = std::vector<std::pair<std::string, double>>;
+
+AdapterList list_of(const List& given) {
+  AdapterList list;
+  for (const auto& [name, scale] : given) list.push_back({name, static_cast<float>(scale)});
+  return list;
+}
+
 /// The list of adapters, which is given once the request is made.
 void bind_adapters(nb::class_<Request>& request) {
-  using List = std::vector<std::pair<std::string, double>>;
   request.def_prop_rw(
       "adapters",
       [](const Request& r) {
@@ -185,12 +192,7 @@ void bind_adapters(nb::class_<Request>& request) {
         for (const auto& [name, scale] : r.adapters) list.emplace_back(name, scale);
         return list;
       },
-      [](Request& r, const List& list) {
-        r.adapters.clear();
-        for (const auto& [name, scale] : list) {
-          r.adapters.push_back({name, static_cast<float>(scale)});
-        }
-      });
+      [](Request& r, const List& list) { r.adapters = list_of(list); });
 }
 
 using News = std::tuple<RequestId, std::string, std::optional<Completion>>;
@@ -268,6 +270,16 @@ void bind_queue(nb::module_& m) {
             return engine.thread()->submit(std::move(request), queue.events);
           },
           "queue"_a, "request"_a)
+      .def(
+          "submit_each",
+          [](const PythonEngine& engine, const Queue& queue, Request request,
+             const std::vector<std::pair<List, int64_t>>& each) {
+            std::vector<RequestVariant> variants;
+            for (const auto& [list, offset] : each) variants.push_back({list_of(list), offset});
+            return engine.thread()->submit_each(std::move(request), std::move(variants),
+                                                queue.events);
+          },
+          "queue"_a, "request"_a, "each"_a, "An id for each (adapters, seed offset).")
       .def(
           "cancel", [](const PythonEngine& engine, RequestId id) { return engine.cancel(id); },
           "request"_a)

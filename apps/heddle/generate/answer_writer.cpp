@@ -121,7 +121,7 @@ void AnswerWriter::interrupt() {
 }
 
 void AnswerWriter::write_text(Row& row) {
-  if (!row.head.each.empty()) return write_each(row);
+  if (row.has_several()) return write_each(row);
   if (!row.is_begun && form_ == Form::kText) {
     out_ << "[" << row.head.index << " " << name_of(row.head) << "] ";
   }
@@ -133,11 +133,17 @@ void AnswerWriter::write_text(Row& row) {
   out_ << "\n";
 }
 
-/// A line for each adapter, once all have ended.
+/// A line for each adapter or sample, once all have ended.
 void AnswerWriter::write_each(const Row& row) {
   for (size_t i = 0; i < row.each.size(); ++i) {
     const Completion& one = row.each[i];
-    out_ << "[" << row.head.index << " " << shown_adapters(row.head.each[i]) << "] " << one.text;
+    out_ << "[" << row.head.index << " ";
+    if (row.head.each.empty()) {
+      out_ << name_of(row.head) << " #" << i;
+    } else {
+      out_ << shown_adapters(row.head.each[i]);
+    }
+    out_ << "] " << one.text;
     if (!one.error.empty()) out_ << "error: " << one.error;
     out_ << "\n";
   }
@@ -176,20 +182,23 @@ void AnswerWriter::write_json(const Row& row) {
   if (row.head.each.empty()) {
     rest["adapter"] = text_or_null(row.head.adapter);
     if (!row.head.adapters.empty()) add_adapters(row.head.adapters, rest);
-    add_answer(completion, rest);
-  } else {
-    rest["each_adapter"] = ordered_json::array();
+  }
+  if (row.has_several()) {
+    ordered_json& parts = rest[row.head.each.empty() ? "choices" : "each_adapter"];
+    parts = ordered_json::array();
     for (size_t i = 0; i < row.each.size(); ++i) {
       ordered_json entry;
-      add_adapters(row.head.each[i], entry);
+      if (!row.head.each.empty()) add_adapters(row.head.each[i], entry);
       add_answer(row.each[i], entry);
       add_logprobs(row.each[i], entry);
-      rest["each_adapter"].push_back(std::move(entry));
+      parts.push_back(std::move(entry));
     }
     rest["error"] = text_or_null(completion.error);
+  } else {
+    add_answer(completion, rest);
   }
   rest["hash"] = text_or_null(row.head.hash);
-  if (row.head.each.empty()) add_logprobs(completion, rest);
+  if (!row.has_several()) add_logprobs(completion, rest);
   const std::string text = rest.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   out_ << ',' << std::string_view(text).substr(1) << "\n";
 }

@@ -18,6 +18,7 @@ struct AnswerHead {
   std::string adapter{};                      // empty: the base model, or the list
   AdapterList adapters{};                     // the list of a row that has one
   std::vector<AdapterList> each{};            // of a row that runs with each of some
+  int64_t n = 1;                              // answers of a row without these
   std::string hash{};
 };
 
@@ -40,7 +41,8 @@ class AnswerWriter {
   void begin_row(AnswerHead head);
   void add_text(int64_t index, const std::string& text);
   void finish_row(int64_t index, Completion completion);
-  /// The same of a row that ran with each of AnswerHead::each, in their order.
+  /// The same of a row that ran with each of AnswerHead::each, or has AnswerHead::n answers, in
+  /// their order.
   void finish_row(int64_t index, std::vector<Completion> each);
   /// No more rows are finished: writes those that are and waited for an earlier one.
   void interrupt();
@@ -57,6 +59,8 @@ class AnswerWriter {
     bool is_begun = false;
     std::optional<Completion> completion;
     std::vector<Completion> each;
+
+    [[nodiscard]] bool has_several() const { return !head.each.empty() || head.n > 1; }
   };
 
   void write_first_rows();

@@ -138,6 +138,7 @@ std::string Fingerprint::of(const Row& of) const {
   add("bad_words", request.bad_words, !request.bad_words.empty());
   add("top_logprobs", request.top_logprobs, request.top_logprobs != 0);
   add("prompt_logprobs", true, request.prompt_logprobs);
+  add("n", of.n, of.n != 1);
   Hash hash;
   hash.add(row.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   return hash.digits();

@@ -77,12 +77,12 @@ class Run {
   }
 
  private:
-  /// What a request answers: a row, or the row with one of each_adapter.
+  /// What a request answers: a row, or the row with one of each_adapter, or one of n answers.
   struct Place {
     int64_t index;
     std::optional<size_t> part;
   };
-  /// A row with each of some adapters.
+  /// A row of several answers.
   struct Group {
     std::vector<Completion> completions;
     size_t num_left;
@@ -104,7 +104,7 @@ class Run {
   bool shows_progress_;
   StopSignal signal_;
   std::unordered_map<RequestId, Place> place_of_;  // of rows in the engine
-  std::unordered_map<int64_t, Group> groups_;      // rows with each of some adapters, by index
+  std::unordered_map<int64_t, Group> groups_;      // rows of several answers, by index
   RowSource::Status input_ = RowSource::Status::kRow;
   int64_t num_skipped_ = 0;
 };
@@ -131,9 +131,11 @@ void Run::begin(const Row& row) {
                   .metadata = row.metadata,
                   .adapter = row.request.adapter,
                   .adapters = row.request.adapters,
-                  .each = row.each};
+                  .each = row.each,
+                  .n = row.n};
   if (!row.error.empty()) {
     head.each.clear();
+    head.n = 1;
     writer_.begin_row(std::move(head));
     Completion completion;
     completion.finish_reason = FinishReason::kError;
@@ -147,11 +149,14 @@ void Run::begin(const Row& row) {
     return;
   }
   writer_.begin_row(std::move(head));
-  if (row.each.empty()) {
+  if (row.each.empty() && row.n == 1) {
     place_of_[engine_.submit(row.request)] = {row.index, std::nullopt};
     return;
   }
-  const std::vector<RequestId> ids = engine_.submit_each(row.request, row.each);
+  std::vector<RequestVariant> variants;
+  if (row.each.empty()) variants = samples(row.n);
+  for (const AdapterList& list : row.each) variants.push_back({.adapters = list});
+  const std::vector<RequestId> ids = engine_.submit_each(row.request, variants);
   for (size_t i = 0; i < ids.size(); ++i) place_of_[ids[i]] = {row.index, i};
   groups_[row.index] = {.completions = std::vector<Completion>(ids.size()), .num_left = ids.size()};
 }

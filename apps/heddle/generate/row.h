@@ -15,6 +15,7 @@ struct Row {
   Request request{};
   std::vector<AdapterList>
       each{};           // what the request runs with, one after another; empty: as it is
+  int64_t n = 1;        // answers, where each is empty
   std::string error{};  // one sentence that says why the row cannot run; empty: it can
 };
 

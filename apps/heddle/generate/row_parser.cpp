@@ -18,11 +18,12 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-constexpr std::array<std::string_view, 13> kRowFields = {"prompt",
+constexpr std::array<std::string_view, 14> kRowFields = {"prompt",
                                                          "messages",
                                                          "adapter",
                                                          "adapters",
                                                          "each_adapter",
+                                                         "n",
                                                          "model",
                                                          "id",
                                                          "custom_id",
@@ -97,6 +98,9 @@ void parse_row(const std::string& text, const std::string& where, const RowDefau
   read_prompt(reader, defaults, where, row.request);
   read_adapters(reader, defaults, row);
   read_sampling_fields(reader, row.request);
+  row.n = reader.integer("n", defaults.answer.n, 1, 128);
+  HEDDLE_CHECK(row.n == 1 || row.each.empty(), where, ": the row has each_adapter, and n is ",
+               row.n, ", expected one of them");
 }
 
 }  // namespace heddle::app

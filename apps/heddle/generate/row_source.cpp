@@ -44,6 +44,7 @@ RowSource::RowSource(const GenerateOptions& options) : options_(options) {
 Row RowSource::prompt_row(const std::string& prompt) const {
   Row row{.index = next_index_};
   row.request = default_request(defaults_, row.index);
+  row.n = options_.answer.n;
   if (options_.raw) {
     row.request.text = prompt;
     return row;

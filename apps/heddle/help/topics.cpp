@@ -74,6 +74,10 @@ Topic rows() {
        term("prompt_logprobs",
             "Whether the prompt's tokens get log-probabilities, as with max_tokens 0; left out: "
             "--prompt-logprobs"),
+       term(
+           "n",
+           "How many answers the row has, 1 to 128: an array `choices`; answer i draws with seed + "
+           "i; left out: --n"),
        term("id", "Any value; the answer repeats it, and --resume finds the row by it"),
        term("custom_id", "As id, under the name that batch files of servers have"),
        term("metadata", "Any value; the answer repeats it"),

@@ -70,6 +70,25 @@ TEST(AnswerWriter, WritesAnAnswerForEachAdapter) {
   EXPECT_EQ(written(AnswerWriter::Form::kText), "[2 base] a\"\n\n[2 sql] error: no\n");
 }
 
+TEST(AnswerWriter, WritesTheSamplesOfAPrompt) {
+  const AnswerHead head{.index = 2, .adapter = "sql", .n = 2, .hash = "h"};
+  const auto written = [&](AnswerWriter::Form form) {
+    std::ostringstream out;
+    AnswerWriter writer(out, form, true);
+    writer.begin_row(head);
+    writer.finish_row(2, std::vector<Completion>{short_answer(), short_answer()});
+    return out.str();
+  };
+  const ordered_json row = ordered_json::parse(written(AnswerWriter::Form::kJson));
+  EXPECT_EQ(row.at("adapter"), "sql");
+  EXPECT_EQ(row.at("choices").size(), 2u);
+  EXPECT_EQ(row.at("choices")[1].at("token_ids"), (std::vector<int>{5, 6}));
+  EXPECT_TRUE(row.at("choices")[1].contains("logprobs"));
+  EXPECT_TRUE(row.at("error").is_null());
+  EXPECT_FALSE(row.contains("text") || row.contains("logprobs"));
+  EXPECT_EQ(written(AnswerWriter::Form::kText), "[2 sql #0] a\"\n\n[2 sql #1] a\"\n\n");
+}
+
 TEST(AnswerWriter, WritesListsOfAdapters) {
   const AnswerHead head{.index = 2, .adapters = {{"sql", 0.1f}, {"cron", 1.0f}}};
   EXPECT_NE(line_of(head, short_answer(), false)

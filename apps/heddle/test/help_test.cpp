@@ -156,6 +156,7 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
       {"--frequency-penalty", answer.sampling.frequency_penalty},
       {"--presence-penalty", answer.sampling.presence_penalty},
       {"--top-logprobs", answer.top_logprobs},
+      {"--n", answer.n},
       {"--min-tokens", static_cast<double>(answer.min_tokens)},
       {"--seed", static_cast<double>(answer.sampling.seed)},
       {"--hold", static_cast<double>(fresh.hold)},

@@ -267,6 +267,9 @@ TEST(ParseRow, EachAdapterMayBeANameOrAListOrNone) {
       {R"("each_adapter": [null, "sqk"])", "line: each_adapter[1]: unknown adapter \"sqk\""},
       {R"("each_adapter": [[{"name": "sqk"}]])",
        "line: each_adapter[0][0]: unknown adapter \"sqk\""},
+      {R"("each_adapter": ["sql"], "n": 2)",
+       "line: the row has each_adapter, and n is 2, expected one of them"},
+      {R"("n": 0)", "line: n is 0"},
       {R"("each_adapter": ["sql"], "model": "base")",
        "line: the row has both each_adapter and model, expected one of them"}};
   for (const auto& [fields, message] : wrong) {

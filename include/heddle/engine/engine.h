@@ -119,13 +119,14 @@ class Engine {
   /// has exactly one event with a completion, its last, however it ends. Throws std::bad_alloc
   /// where there is no memory even for an error; then nothing was submitted.
   RequestId submit(const Request& request);
-  /// Submits the request once for each of the lists, which stand in place of its own adapters (an
-  /// empty one: the base model). Returns an id for each, in order; each has events of its own, with
-  /// the bits that it has alone. Where two rows begin with the same keys and values, because their
-  /// adapters are the same, or do not act there yet (aLoRA before its invocation, the base model),
-  /// these are computed once, in whole pages, which both use. Throws std::bad_alloc where there is
-  /// no memory even for errors; then nothing was submitted.
-  std::vector<RequestId> submit_each(const Request& request, std::span<const AdapterList> each);
+  /// Submits the request once for each of the variants: one prompt through several adapters, or
+  /// several samples of one prompt, samples(n). Returns an id for each, in order; each has events
+  /// of its own, with the bits that it has alone. Where two rows begin with the same keys and
+  /// values, because their adapters are the same, or do not act there yet (aLoRA before its
+  /// invocation, the base model), these are computed once, in whole pages, which both use; rows
+  /// with prompt_logprobs compute all of theirs. Throws std::bad_alloc where there is no memory
+  /// even for errors; then nothing was submitted.
+  std::vector<RequestId> submit_each(const Request& request, std::span<const RequestVariant> each);
   /// Throws the Error with which `submit` would end the request.
   void check(const Request& request) const;
   /// Ends a request that waits or runs: it takes no part in further steps, and when this returns

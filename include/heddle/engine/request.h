@@ -94,6 +94,17 @@ struct Request {
   bool prompt_logprobs = false;
 };
 
+/// In what a row of Engine::submit_each differs from its request.
+struct RequestVariant {
+  /// In place of the request's adapters; empty: those. Not both.
+  AdapterList adapters{};
+  int64_t seed_offset = 0;  // added to SamplingOptions::seed
+};
+
+/// Variants for `n` answers to one prompt, 1 to 128: seed offsets 0, 1, ..., as in vLLM. Throws
+/// Error where n is out of its range.
+[[nodiscard]] std::vector<RequestVariant> samples(int64_t n);
+
 enum class FinishReason : uint8_t { kStop, kLength, kError, kCancelled };
 /// "stop", "length", "error" or "cancelled".
 [[nodiscard]] const char* name(FinishReason reason);

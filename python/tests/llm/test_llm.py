@@ -144,6 +144,29 @@ def test_lists_of_adapters_have_the_bits_of_the_program(llm: heddle.LLM, model: 
         assert message in str(refused.value)
 
 
+def test_several_answers_to_one_prompt_have_the_bits_of_the_program(llm: heddle.LLM, model: str, tmp_path: pathlib.Path) -> None:
+    prompt, drawn = OPPOSITE[0], {"temperature": 0.9, "seed": 3, "max_tokens": 6}
+    each: list[Any] = ["opposite", None, [{"name": "slug", "scale": 0.5}]]
+    sampled, through, plain = program_answers(
+        model, [{"prompt": prompt, "n": 3, "adapter": "slug", **drawn}, {"prompt": prompt, "each_adapter": each, **drawn},
+                {"prompt": prompt, "max_tokens": 2}], tmp_path)
+    samples = llm.chat(prompt, n=3, adapter="slug", **drawn)
+    expect_same(samples.each, [{**choice, "adapter": "slug"} for choice in sampled["choices"]])
+    answers = llm.chat([prompt], each_adapter=each, **drawn)[0]
+    expect_same(answers.each, [{**entry, "adapter": entry["adapter"]} for entry in through["each_adapter"]])
+    assert samples.text == samples.each[0].text and answers.each[2].adapters == {"slug": 0.5}
+    assert samples.each[1] == llm.chat(prompt, adapter="slug", **{**drawn, "seed": 4})
+    assert "choices" not in plain and not llm.chat(prompt, max_tokens=2).each and len(llm.chat(prompt, max_tokens=2, n=1).each) == 1
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"n": 0}, "n is 0, expected 1 to 128"), ({"n": 2, "each_adapter": each}, "n and each_adapter"), ({"each_adapter": []}, "no list"),
+        ({"each_adapter": "sql"}, "no list"), ({"each_adapter": each, "adapter": "sql"}, "beside"), ({"each_adapter": ["nobody"]}, "nobody")]
+    for options, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            llm.chat(prompt, **options)
+    with pytest.raises(TypeError, match="n is given to a stream"):
+        llm.stream_chat(prompt, n=2)
+
+
 def test_a_stream_is_the_answer_in_pieces(llm: heddle.LLM) -> None:
     prompt, name = SLUG
     with llm.stream_chat(prompt, adapter=name) as stream:

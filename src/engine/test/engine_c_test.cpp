@@ -155,6 +155,7 @@ class CEngine : public ::testing::Test {
   testing::RandomModel model;
   std::string path = model.path();
   std::string first = model.adapter_folder("first", 3);
+  const std::string name = "first";  // of this adapter
   std::string second = model.adapter_folder("second", 5);
   std::vector<heddle_engine_adapter> list;  // of the last c_request
   heddle_engine* engine = nullptr;
@@ -201,6 +202,31 @@ TEST_F(CEngine, AnswersByPollAndByCallbackHaveTheBitsOfCpp) {
     EXPECT_TRUE(std::equal(want[i].token_ids.begin(), want[i].token_ids.begin() + length,
                            called[i].completion.token_ids.begin()));
   }
+}
+
+TEST_F(CEngine, VariantsOfARequestHaveTheBitsOfCpp) {
+  Request request = testing::endless_request({1, 2, 3, 4, 5, 6}, 8);
+  request.sampling = {.temperature = 1.0f, .seed = 5};
+  const heddle_engine_adapter half{c_string(name), 0.5f};
+  const heddle_engine_variant variants[] = {{nullptr, 0, 0}, {nullptr, 0, 3}, {&half, 1, 1}};
+  std::vector<Request> alone(3, request);
+  alone[1].sampling.seed = 8;
+  alone[2].sampling.seed = 6;
+  alone[2].adapters = {{name, 0.5f}};
+  const std::vector<Completion> want = expected(alone, first);
+  int64_t ids[3];
+  const heddle_engine_request given = c_request(request);
+  ASSERT_EQ(heddle_engine_submit_each(engine, &given, variants, 3, ids), HEDDLE_OK);
+  auto answers = poll(3);
+  for (size_t i = 0; i < 3; ++i) {
+    Completion got = answers.at(ids[i]).completion;
+    got.finish_reason = FinishReason::kLength;
+    testing::expect_same(got, want[i], "variant");
+  }
+  EXPECT_EQ(heddle_engine_submit_each(engine, &given, nullptr, 0, nullptr), HEDDLE_OK);
+  expect_failure("variants is NULL, but it has 1 elements",
+                 heddle_engine_submit_each(engine, &given, nullptr, 1, ids));
+  expect_failure("ids is NULL", heddle_engine_submit_each(engine, &given, variants, 3, nullptr));
 }
 
 TEST_F(CEngine, ARequestThatCannotRunEndsWithItsError) {

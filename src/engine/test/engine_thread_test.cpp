@@ -137,18 +137,21 @@ TEST_F(EngineThreadTest, EachAllocationMayFail) {
   const auto queue = std::make_shared<EventQueue>();
   const std::vector<Request> requests{endless_request({1, 2}, 20), endless_request({3}, 30),
                                       endless_request({4, 5, 6}, 5)};
+  const auto submit = [&](const Request& request) {  // each twice, as one request
+    return thread.submit_each(request, {{}, {.seed_offset = 1}}, queue);
+  };
   std::vector<Completion> want;
-  for (const Request& request : requests) (void)thread.submit(request, queue);
+  for (const Request& request : requests) (void)submit(request);
   for (auto& [id, completion] : take_all(*queue)) want.push_back(std::move(completion));
-  int num_failed = 0, num_refused = 0;
+  int num_failed = 0, num_refused = 0, num_right = 0;
   for (int64_t n = 1;; ++n) {
     int64_t countdown = n;
-    std::map<RequestId, size_t> submitted;
+    std::vector<std::vector<RequestId>> submitted(requests.size());
     {
       const testing::FailingAllocation failing(countdown);
       for (size_t i = 0; i < requests.size(); ++i) {
         try {
-          submitted[thread.submit(requests[i], queue)] = i;
+          submitted[i] = submit(requests[i]);
         } catch (const std::bad_alloc&) {
           ++num_refused;
         }
@@ -165,14 +168,50 @@ TEST_F(EngineThreadTest, EachAllocationMayFail) {
       if (completion.finish_reason == FinishReason::kError) {
         ++num_failed;
         EXPECT_NE(completion.error.find("out of memory"), std::string::npos) << completion.error;
-      } else if (submitted.contains(id)) {  // else the map itself found no memory
-        testing::expect_same(completion, want[submitted.at(id)], "allocation");
+        continue;
+      }
+      for (size_t i = 0; i < requests.size(); ++i) {
+        const auto place = std::ranges::find(submitted[i], id);
+        if (place == submitted[i].end()) continue;
+        ++num_right;
+        testing::expect_same(completion, want[2 * i + size_t(place - submitted[i].begin())],
+                             "allocation");
       }
     }
     if (countdown > 0) break;
   }
   EXPECT_GT(num_refused, 0);
   EXPECT_GT(num_failed, 0);
+  EXPECT_GT(num_right, 0);
+}
+
+TEST_F(EngineThreadTest, RowsOfOneRequestAreCancelledOneByOne) {
+  EngineThread thread(options());
+  const auto queue = std::make_shared<EventQueue>();
+  const Request request = endless_request({1, 2}, 40);
+  const RequestId want = thread.submit(request, queue);
+  // The thread waits until all of these are cancelled, so that the engine sees none of them before.
+  std::promise<void> waits, go;
+  std::thread waiting([&] {
+    thread.call([&](Engine&) {
+      waits.set_value();
+      go.get_future().wait();
+    });
+  });
+  waits.get_future().wait();
+  const std::vector<RequestId> some = thread.submit_each(request, samples(3), queue);
+  const std::vector<RequestId> all = thread.submit_each(request, samples(2), queue);
+  for (const RequestId id : {some[1], all[0], all[1]}) EXPECT_TRUE(thread.cancel(id));
+  go.set_value();
+  waiting.join();
+  EXPECT_TRUE(thread.submit_each(request, {}, queue).empty());
+  auto ended = take_all(*queue);
+  for (const RequestId id : {some[1], all[0], all[1]}) {
+    EXPECT_EQ(ended.at(id).finish_reason, FinishReason::kCancelled);
+  }
+  for (const RequestId id : {some[0], some[2]}) {
+    testing::expect_same(ended.at(id), ended.at(want), "greedy samples");
+  }
 }
 
 TEST_F(EngineThreadTest, ACallComesBehindWhatWasSubmittedBefore) {
@@ -196,6 +235,7 @@ TEST_F(EngineThreadTest, ASinkMayCall) {
    public:
     explicit CallingSink(EngineThread& thread) : thread_(thread) {}
     void expect(RequestId /*request*/) override {}
+    void forget(RequestId /*request*/) noexcept override {}
     void tell(Event&& event) noexcept override {
       if (!event.completion) return;
       is_there = thread_.call([](Engine& e) { return e.has_adapter("first"); });

@@ -1,8 +1,11 @@
 // One prompt through several adapters: what their rows share, and that their bits do not show it.
+#include <limits>
+
 #include <gtest/gtest.h>
 
 #include "engine/test/tiny_adapter.h"
 #include "engine/test/tiny_model.h"
+#include "expect_error.h"
 
 namespace heddle {
 namespace {
@@ -45,7 +48,7 @@ class SubmitEach : public ::testing::Test {
     Engine fresh = engine_with({.max_batch = 1});
     for (size_t i = 0; i < each.size(); ++i) {
       Request own = row;
-      own.adapters = each[i];
+      own.adapters = each[i].adapters;
       testing::expect_same(outcomes[i].completion, testing::run_all(fresh, {own})[0],
                            what + ", entry " + std::to_string(i));
     }
@@ -59,8 +62,8 @@ class SubmitEach : public ::testing::Test {
                               DType::kFloat32,
                               R"(, "alora_invocation_tokens": [7, 8])"};
   testing::TinyModel model{base};
-  const std::vector<AdapterList> each = {{},           {{"called"}}, {{"a"}},
-                                         {{"called"}}, {{"a"}},      {{"called", 0.5f}}};
+  const std::vector<RequestVariant> each = {{{}},           {{{"called"}}}, {{{"a"}}},
+                                            {{{"called"}}}, {{{"a"}}},      {{{"called", 0.5f}}}};
   // Whole pages of 3 tokens are shared: 12 before the invocation, 18 of the same adapter.
   const int64_t num_computed = 20 + 8 + 20 + 2 + 2 + 8;
 };
@@ -103,7 +106,7 @@ TEST_F(SubmitEach, ARowOutlivesTheOneThatItSharesWith) {
     Engine fresh = engine_with({.max_batch = 1});
     for (const size_t i : {1, 2, 4, 5}) {
       Request own = row;
-      own.adapters = each[i];
+      own.adapters = each[i].adapters;
       testing::expect_same(outcomes[i].completion, testing::run_all(fresh, {own})[0],
                            "cancelled after " + std::to_string(num_steps));
     }
@@ -120,7 +123,7 @@ TEST_F(SubmitEach, RowsThatScoreTheirPromptShareNothing) {
   expect_alone(outcomes, row, "scored");
   Engine fresh = engine_with({.max_batch = 1});
   for (size_t i = 0; i < each.size(); ++i) {
-    row.adapters = each[i];
+    row.adapters = each[i].adapters;
     const Completion alone = testing::run_all(fresh, {row}).front();
     const std::span<const float> got = outcomes[i].completion.prompt_logprobs;
     ASSERT_EQ(got.size(), 20u);
@@ -129,15 +132,41 @@ TEST_F(SubmitEach, RowsThatScoreTheirPromptShareNothing) {
   }
 }
 
+/// Answers to one prompt: sample i is what the request is alone with its seed + i.
+TEST_F(SubmitEach, SamplesShareThePromptAndDrawWithSeedsOfTheirOwn) {
+  for (const char* adapter : {"", "a", "called"}) {
+    Engine engine = engine_with({.max_batch = 3});
+    Request row = request(7);
+    row.adapter = adapter;
+    row.sampling = {.temperature = 1.5f, .seed = std::numeric_limits<int64_t>::max() - 1};
+    const auto outcomes = finish(engine, engine.submit_each(row, samples(5)));
+    EXPECT_EQ(engine.stats().prefill_tokens, 20 + 4 * 2) << "18 of 20 tokens are in whole pages";
+    Engine fresh = engine_with({.max_batch = 1});
+    testing::expect_same(outcomes[0].completion, testing::run_all(fresh, {row})[0], "the first");
+    row.sampling.seed = std::numeric_limits<int64_t>::min() + 1;  // 3 further
+    testing::expect_same(outcomes[3].completion, testing::run_all(fresh, {row})[0], "the 4th");
+    EXPECT_NE(outcomes[0].completion.token_ids, outcomes[3].completion.token_ids);
+  }
+}
+
 TEST_F(SubmitEach, OneThatCannotRunIsRefusedAlone) {
   Engine engine = engine_with({.max_batch = 8});
-  const std::vector<AdapterList> lists = {{{"nobody"}}, {}, {{"a"}, {"called"}}};
+  const std::vector<RequestVariant> lists = {{{{"nobody"}}}, {}, {{{"a"}, {"called"}}}};
   const auto outcomes = finish(engine, engine.submit_each(request(2), lists));
   EXPECT_EQ(outcomes[0].completion.error, "unknown adapter \"nobody\"");
   EXPECT_EQ(outcomes[1].completion.error, "");
   EXPECT_EQ(outcomes[2].completion.error,
             "adapters[1] is \"called\", which has alora_invocation_tokens: it runs alone");
   EXPECT_TRUE(engine.submit_each(request(2), {}).empty());
+  Request named = request(2);
+  named.adapter = "a";
+  const std::vector<RequestVariant> both = {{}, {{{"called"}}}};
+  const auto of_both = finish(engine, engine.submit_each(named, both));
+  EXPECT_EQ(of_both[0].completion.error, "");
+  EXPECT_EQ(of_both[1].completion.error,
+            "a request for each of several adapters has adapter or adapters besides");
+  testing::expect_invalid({"n is 0, expected 1 to 128"}, [] { (void)samples(0); });
+  testing::expect_invalid({"n is 129, expected 1 to 128"}, [] { (void)samples(129); });
 }
 
 }  // namespace

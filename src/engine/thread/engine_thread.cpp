@@ -1,5 +1,6 @@
 #include "engine/thread/engine_thread.h"
 
+#include <algorithm>
 #include <chrono>
 #include <new>
 #include <system_error>
@@ -33,31 +34,50 @@ void EngineThread::push(Entry entry) {
   arrived_.notify_one();
 }
 
-RequestId EngineThread::submit(Request request, std::shared_ptr<EventSink> sink) {
-  auto row = std::make_shared<Row>();
-  row->request = std::move(request);
-  row->sink = std::move(sink);
+RequestId EngineThread::submit(Request request, const std::shared_ptr<EventSink>& sink) {
+  return submit_rows({.request = std::move(request)}, 1, sink).front();
+}
+
+std::vector<RequestId> EngineThread::submit_each(Request request, std::vector<RequestVariant> each,
+                                                 const std::shared_ptr<EventSink>& sink) {
+  const size_t count = each.size();
+  if (count == 0) return {};
+  return submit_rows({.request = std::move(request), .each = std::move(each)}, count, sink);
+}
+
+/// Queues a request of `count` rows, all or none of them.
+std::vector<RequestId> EngineThread::submit_rows(Entry entry, size_t count,
+                                                 const std::shared_ptr<EventSink>& sink) {
+  for (size_t i = 0; i < count; ++i) {
+    entry.rows.push_back(std::make_shared<Row>());
+    entry.rows.back()->sink = sink;
+  }
+  const Rows rows = entry.rows;
+  std::vector<RequestId> ids;
+  ids.reserve(count);
   {
     const std::lock_guard lock(mutex_);
     HEDDLE_CHECK(!is_stopping_, "the engine is closed");
-    row->id = next_id_;
-    inbox_.push_back({.row = row});
+    inbox_.push_back(std::move(entry));
+    size_t num_expected = 0;
     try {
-      const auto place = unfinished_.emplace(row->id, row).first;
-      try {
-        row->sink->expect(row->id);
-      } catch (...) {
-        unfinished_.erase(place);
-        throw;
+      for (const std::shared_ptr<Row>& row : rows) {
+        row->id = next_id_ + std::ssize(ids);
+        unfinished_.emplace(row->id, row);
+        ids.push_back(row->id);
+        sink->expect(row->id);
+        ++num_expected;
       }
     } catch (...) {
+      for (const RequestId id : ids) unfinished_.erase(id);
+      for (size_t i = 0; i < num_expected; ++i) sink->forget(ids[i]);
       inbox_.pop_back();
       throw;
     }
-    ++next_id_;
+    next_id_ += std::ssize(ids);
   }
   arrived_.notify_one();
-  return row->id;
+  return ids;
 }
 
 bool EngineThread::cancel(RequestId request) {
@@ -122,25 +142,42 @@ bool EngineThread::take_entries() {
     if (row->engine_id >= 0) (void)engine_.cancel(row->engine_id);
   }
   if (first.call) first.call(engine_);
-  if (first.row) begin(first.row);
+  if (!first.rows.empty()) begin(first);
   return has_entry;
 }
 
-/// Hands a row to the engine.
-void EngineThread::begin(const std::shared_ptr<Row>& row) noexcept {
-  if (row->is_cancelled) return end(*row, FinishReason::kCancelled, "");
+/// Hands the rows of a request to the engine.
+void EngineThread::begin(const Entry& entry) noexcept {
+  const auto is_cancelled = [](const std::shared_ptr<Row>& row) {
+    return row->is_cancelled.load();
+  };
+  if (std::ranges::all_of(entry.rows, is_cancelled)) {
+    for (const auto& row : entry.rows) end(*row, FinishReason::kCancelled, "");
+    return;
+  }
+  std::vector<RequestId> ids;
   try {
-    const RequestId id = engine_.submit(row->request);
-    try {
-      in_engine_.emplace(id, row);
-    } catch (const std::bad_alloc&) {
-      (void)engine_.cancel(id);
-      throw;
+    ids.reserve(1);
+    if (entry.each.empty()) {
+      ids.push_back(engine_.submit(entry.request));
+    } else {
+      ids = engine_.submit_each(entry.request, entry.each);
     }
-    row->engine_id = id;
-    row->request = {};
+    for (size_t i = 0; i < ids.size(); ++i) in_engine_.emplace(ids[i], entry.rows[i]);
   } catch (const std::bad_alloc&) {
-    end(*row, FinishReason::kError, "out of memory: the row could not be submitted");
+    for (const RequestId id : ids) {
+      (void)engine_.cancel(id);
+      in_engine_.erase(id);
+    }
+    for (const auto& row : entry.rows) {
+      end(*row, FinishReason::kError, "out of memory: the row could not be submitted");
+    }
+    return;
+  }
+  for (size_t i = 0; i < ids.size(); ++i) {
+    Row& row = *entry.rows[i];
+    row.engine_id = ids[i];
+    if (row.is_cancelled) (void)engine_.cancel(row.engine_id);
   }
 }
 
@@ -195,7 +232,7 @@ void EngineThread::cancel_all() noexcept {
       inbox_.pop_front();
     }
     if (first.call) first.call(engine_);
-    if (first.row) end(*first.row, FinishReason::kCancelled, "");
+    for (const auto& row : first.rows) end(*row, FinishReason::kCancelled, "");
   }
 }
 

@@ -34,7 +34,10 @@ class EngineThread {
 
   /// Queues a request. Its news go to the sink, exactly one with a completion, the last. Throws
   /// Error when stopped, and std::bad_alloc; then nothing was submitted.
-  RequestId submit(Request request, std::shared_ptr<EventSink> sink);
+  RequestId submit(Request request, const std::shared_ptr<EventSink>& sink);
+  /// The same for Engine::submit_each: returns an id for each, in order.
+  std::vector<RequestId> submit_each(Request request, std::vector<RequestVariant> each,
+                                     const std::shared_ptr<EventSink>& sink);
   /// Ends a request before the next step; the thread of the engine tells its end. Returns whether
   /// it was unfinished: it may yet end otherwise, where a step is at work that ends it.
   bool cancel(RequestId request);
@@ -57,24 +60,28 @@ class EngineThread {
   void stop() noexcept;
 
  private:
-  /// A request on its way to the engine and through it.
+  /// A row on its way to the engine and through it.
   struct Row {
     RequestId id = 0;          // as the caller knows it
     RequestId engine_id = -1;  // as the engine does; -1: it does not know the request yet
-    Request request{};         // until the engine has it
     std::shared_ptr<EventSink> sink{};
     std::atomic<bool> is_cancelled = false;
   };
-  /// What waits for the thread: a row or a call.
+  using Rows = std::vector<std::shared_ptr<Row>>;
+  /// What waits for the thread: the rows of a request, or a call.
   struct Entry {
-    std::shared_ptr<Row> row{};
+    Rows rows{};
+    Request request{};
+    std::vector<RequestVariant> each{};  // of each row; empty: the request is one row as it is
     std::function<void(Engine&)> call{};
   };
 
   void push(Entry entry);
+  std::vector<RequestId> submit_rows(Entry entry, size_t count,
+                                     const std::shared_ptr<EventSink>& sink);
   void run() noexcept;
   bool take_entries();
-  void begin(const std::shared_ptr<Row>& row) noexcept;
+  void begin(const Entry& entry) noexcept;
   void end(const Row& row, FinishReason reason, const char* error) noexcept;
   void tell(const Row& row, Event&& event) noexcept;
   void step() noexcept;

@@ -21,6 +21,13 @@ void EventQueue::expect(RequestId request) {
   quiet_.splice(quiet_.end(), added);
 }
 
+void EventQueue::forget(RequestId request) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto place = places_.find(request);
+  quiet_.erase(place->second);
+  places_.erase(place);
+}
+
 void EventQueue::tell(Event&& event) noexcept {
   const std::lock_guard lock(mutex_);
   const auto place = places_.find(event.request)->second;

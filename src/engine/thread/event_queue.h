@@ -24,6 +24,8 @@ class EventSink {
 
   /// Called by the thread that submits, before the first event of the request: makes room for it.
   virtual void expect(RequestId request) = 0;
+  /// Takes `expect` back: the request was not submitted.
+  virtual void forget(RequestId request) noexcept = 0;
   /// Called by the thread of the engine between two steps. The request was expected.
   virtual void tell(Event&& event) noexcept = 0;
 };
@@ -39,6 +41,7 @@ class EventQueue final : public EventSink {
   ~EventQueue() override;
 
   void expect(RequestId request) override;
+  void forget(RequestId request) noexcept override;
   void tell(Event&& event) noexcept override;
 
   /// The news of the request that has waited longest for its reader; nothing until `deadline`
