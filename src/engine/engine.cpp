@@ -9,6 +9,7 @@
 
 #include "engine/adapters/adapter_store.h"
 #include "engine/adapters/row_adapters.h"
+#include "engine/adapters/shared_prefix.h"
 #include "engine/engine_options.h"
 #include "engine/model_runner.h"
 #include "engine/request_check.h"
@@ -56,23 +57,25 @@ struct Engine::State {
         options(complete_options(given, config)),
         text_of_base(text_of_model(*files)),
         runner(Device{}, *files, limits_of(options), load_options_of(options)),
-        adapters(runner, *files, text_of_base),
-        queue(runner.pages(), options.max_batch, options.page_size),
+        adapters(runner, *files, text_of_base, adapter_limits(options)),
+        queue(runner.pages(), options.max_batch, options.page_size,
+              [this](Sequence& row, bool others_run) { return adapters.take(row, others_run); }),
         plan(static_cast<size_t>(options.max_batch)) {
     options.kv_memory = runner.pages().num_pages() * runner.page_bytes();
+    if (!options.adapter_dir.empty()) options.adapter_memory = adapters.memory_bytes();
     options.on_load = nullptr;  // what it refers to may be gone from here on
     fill_info();
   }
 
   void fill_info();
-  const RowText& text_of(const AdapterHold& adapter) const {
+  const RowText& text_of(const KnownAdapter* adapter) const {
     return adapter == nullptr ? text_of_base : adapter->text;
   }
-  std::vector<int32_t> tokenize(const Request& request, const AdapterHold& adapter) const {
+  std::vector<int32_t> tokenize(const Request& request, const KnownAdapter* adapter) const {
     return prompt_tokens(request, text_of(adapter), files->path(), options.max_context);
   }
   void check_tokens(const Sequence& row) const;
-  void fill_row(Sequence& row, const Request& request) const;
+  void fill_row(Sequence& row, const Request& request);
   void check_length(const Sequence& row) const;
   void reserve_adjustments();
   int64_t make_plan();
@@ -118,18 +121,19 @@ void Engine::State::fill_info() {
 
 /// An adapter's vocabulary may be smaller than that of the tokenizer.
 void Engine::State::check_tokens(const Sequence& row) const {
-  const int64_t num_tokens = row.adapter == nullptr ? config.vocab_size : row.adapter->num_tokens;
+  const KnownAdapter* const adapter = row.adapter();
+  const int64_t num_tokens = adapter == nullptr ? config.vocab_size : adapter->num_tokens;
   for (const int32_t id : row.tokens) {
     HEDDLE_CHECK(id >= 0 && id < num_tokens, "token id ", id, ", the vocabulary has ", num_tokens);
   }
 }
 
-void Engine::State::fill_row(Sequence& row, const Request& request) const {
+void Engine::State::fill_row(Sequence& row, const Request& request) {
   check_answer_fields(request);
   row.sampling = request.sampling;
   row.ignore_end = request.ignore_end;
   set_adapters(row, request, adapters);
-  row.tokens = tokenize(request, row.adapter);
+  row.tokens = tokenize(request, row.adapter());
   check_tokens(row);
   row.prompt_tokens = static_cast<int64_t>(row.tokens.size());
   row.completion.prompt_tokens = row.prompt_tokens;
@@ -147,8 +151,9 @@ void Engine::State::fill_row(Sequence& row, const Request& request) const {
   row.top_logprobs = request.top_logprobs;
   HEDDLE_CHECK(row.top_logprobs <= runner.num_logits(row.slot), "top_logprobs is ",
                row.top_logprobs, ", the vocabulary has ", runner.num_logits(row.slot));
-  row.adjustment =
-      RowAdjustment::make(request, text_of(row.adapter), row.tokens, runner.num_logits(row.slot));
+  const KnownAdapter* const adapter = row.adapter();
+  const int64_t num_logits = adapter == nullptr ? config.vocab_size : adapter->num_logits;
+  row.adjustment = RowAdjustment::make(request, text_of(adapter), row.tokens, num_logits);
 }
 
 void Engine::State::check_length(const Sequence& row) const {
@@ -232,7 +237,7 @@ void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
                                std::vector<Event>& events) {
   if (!row.draws) return queue.end(row, FinishReason::kLength);
   std::string text;
-  const RowText& own = text_of(row.adapter);
+  const RowText& own = text_of(row.adapter());
   const std::vector<int32_t>& end_tokens = own.end_tokens;
   const auto holds = [token](const auto& ends) {
     return std::ranges::find(ends, token) != ends.end();
@@ -269,7 +274,7 @@ void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
 /// The text that became certain with the row's end.
 std::string Engine::State::finish_text(Sequence& row) const {
   std::string bytes, text;
-  text_of(row.adapter).tokenizer->decode_end(row.decoding, bytes);
+  text_of(row.adapter()).tokenizer->decode_end(row.decoding, bytes);
   if (!row.text.stopped()) text = row.text.push(bytes);
   return text + row.text.finish();
 }
@@ -315,18 +320,21 @@ Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 
 AdapterInfo Engine::add_adapter(const std::string& name, const std::string& folder) {
-  HEDDLE_CHECK(!has_adapter(name), "adapter name \"", name, "\" is given twice");
-  return state_->adapters.load(name, folder);
+  return state_->adapters.add(name, folder, false);
 }
 
 AdapterInfo Engine::replace_adapter(const std::string& name, const std::string& folder) {
-  return state_->adapters.load(name, folder);
+  return state_->adapters.add(name, folder, true);
 }
 
 bool Engine::remove_adapter(const std::string& name) { return state_->adapters.remove(name); }
 
 std::vector<std::string> adapters_in(const std::string& folder) {
   return model::adapters_in(folder);
+}
+
+std::string find_adapter(const std::string& adapter_dir, const std::string& name) {
+  return AdapterFolder(adapter_dir).find(name);
 }
 
 bool Engine::has_adapter(const std::string& name) const { return state_->adapters.has(name); }
@@ -344,7 +352,9 @@ EngineLoad Engine::load() const {
           .num_running = std::ssize(queue.running()),
           .num_ended = std::ssize(queue.ended()),
           .num_pages = pages.num_pages(),
-          .num_free_pages = pages.num_free()};
+          .num_free_pages = pages.num_free(),
+          .num_adapters = state_->adapters.num_in_memory(),
+          .adapter_bytes = state_->adapters.bytes_in_memory()};
 }
 
 RequestId Engine::submit(const Request& request) {
@@ -381,7 +391,9 @@ std::vector<RequestId> Engine::submit_each(const Request& request,
       s.fill_row(row, own);
       s.runner.reserve_for(row);
       s.runner.prepare(row);
-      s.runner.share_prefix(row, waiting);
+      // A row that may come to write all its pages anew, or runs all of its prompt, shares none.
+      const bool may_share = s.config.recompute_above() == 0 && !row.scores_prompt;
+      if (may_share) share_prefix(row, waiting, s.options.page_size);
       s.queue.wait(std::move(rows[i]));
       waiting.push_back(&row);
     } catch (const std::exception& failure) {
@@ -418,12 +430,14 @@ int64_t Engine::num_unfinished() const {
 }
 
 std::vector<int32_t> Engine::tokenize(const Request& request) const {
-  return state_->tokenize(request, state_->adapters.find(adapter_of_text(request)));
+  return state_->tokenize(request, state_->adapters.find(adapter_of_text(request)).get());
 }
 
 std::vector<Event> Engine::step() {
   State& s = *state_;
   s.queue.admit();
+  s.stats.adapter_loads = s.adapters.counts().num_loads;
+  s.stats.adapter_seconds = s.adapters.counts().seconds;
   std::vector<Event> events;
   try {
     events.reserve(s.queue.running().size() + s.queue.ended().size());
@@ -445,6 +459,7 @@ std::vector<float> Engine::prompt_logits(const Request& request) {
   Sequence row;
   s.fill_row(row, request);
   s.runner.reserve_for(row);
+  static_cast<void>(s.adapters.take(row, false));
   row.pages = *s.runner.pages().reserve(pages_for(row.prompt_tokens, s.options.page_size));
   Sequence* const rows[] = {&row};
   s.runner.prepare(row);

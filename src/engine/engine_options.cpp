@@ -6,6 +6,8 @@
 
 #include "heddle/core/error.h"
 
+#include "engine/adapters/adapter_folder.h"
+#include "engine/available_memory.h"
 #include "engine/weight_options.h"
 
 namespace heddle {
@@ -27,6 +29,8 @@ EngineOptions complete_options(EngineOptions options, const model::DecoderConfig
   check_range("prefill_chunk", options.prefill_chunk, 1, std::numeric_limits<int>::max());
   check_range("num_threads", options.num_threads, 0, kMaxThreads);
   check_range("kv_memory", options.kv_memory, 0, std::numeric_limits<int64_t>::max());
+  check_range("adapter_memory", options.adapter_memory, 0, std::numeric_limits<int64_t>::max());
+  if (!options.adapter_dir.empty()) static_cast<void>(AdapterFolder(options.adapter_dir));
   HEDDLE_CHECK(options.max_context >= 0 && options.max_context <= config.context_length,
                "max_context is ", options.max_context, ", expected 0 to ", config.context_length,
                ", for which ", options.model_path, " was made");
@@ -38,6 +42,16 @@ EngineOptions complete_options(EngineOptions options, const model::DecoderConfig
   }
   if (options.max_context == 0) options.max_context = config.context_length;
   return options;
+}
+
+AdapterStore::Limits adapter_limits(const EngineOptions& options) {
+  constexpr int64_t kShare = 4;  // of what is available
+  int64_t bytes = options.adapter_memory;
+  if (bytes == 0) {
+    bytes = options.adapter_dir.empty() ? std::numeric_limits<int64_t>::max()
+                                        : available_memory() / kShare;
+  }
+  return {.folder = options.adapter_dir, .memory_bytes = bytes};
 }
 
 ModelRunner::Limits limits_of(const EngineOptions& options) {

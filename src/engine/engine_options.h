@@ -2,6 +2,7 @@
 
 #include "heddle/engine/engine.h"
 
+#include "engine/adapters/adapter_store.h"
 #include "engine/model_runner.h"
 #include "model/decoder/decoder_config.h"
 
@@ -11,6 +12,9 @@ namespace heddle {
 /// Throws Error, which names the option, its value and what is allowed.
 [[nodiscard]] EngineOptions complete_options(EngineOptions options,
                                              const model::DecoderConfig& config);
+
+/// What adapters may take; asks the machine where the options leave it open.
+[[nodiscard]] AdapterStore::Limits adapter_limits(const EngineOptions& options);
 
 [[nodiscard]] ModelRunner::Limits limits_of(const EngineOptions& options);
 

@@ -8,6 +8,7 @@
 #include "heddle/core/error.h"
 #include "heddle/ops/sampling.h"
 
+#include "engine/adapters/shared_prefix.h"
 #include "engine/available_memory.h"
 #include "engine/request_check.h"
 #include "engine/scheduler.h"
@@ -121,19 +122,19 @@ int32_t ModelRunner::add_adapter(const model::Adapter& adapter) {
   }
   reserve_workspace(rank);
   adapters_.vocabularies.reserve();
-  invocations_.reserve(invocations_.size() + 1);
-  std::vector<int32_t> invocation = adapter.invocation_tokens();
   const int32_t slot = adapters_.layers.add(ctx, adapter, std::move(affines));
   adapters_.vocabularies.put(slot, std::move(vocabulary));
-  if (size_t(slot) == invocations_.size()) invocations_.emplace_back();
-  invocations_[size_t(slot)] = std::move(invocation);
   return slot;
+}
+
+int64_t ModelRunner::adapter_bytes(const model::Adapter& adapter) const {
+  return adapters_.layers.num_bytes(adapter) + model::affine_bytes(adapter) +
+         model::vocabulary_bytes(adapter, model_.config().tied_head);
 }
 
 void ModelRunner::remove_adapter(int32_t slot) noexcept {
   adapters_.layers.remove(context_.exec(), slot);
   adapters_.vocabularies.put(slot, {});
-  invocations_[size_t(slot)].clear();
 }
 
 std::string_view ModelRunner::runs_alone(const model::Adapter& adapter) const {
@@ -311,47 +312,8 @@ void ModelRunner::prepare(Sequence& row) const {
   if (row.num_cached == 0 || crosses) {
     row.num_cached = 0;
     row.taken_in_at = length;
-    row.active_from = active_from(row);
+    row.active_from = first_active(row);
   }
-}
-
-/// Positions at the beginning of two rows that have the same keys and values, bit for bit: the
-/// tokens are the same, and so are the adapters, or they do not act there.
-int64_t ModelRunner::num_common(const Sequence& a, const Sequence& b) const {
-  const auto length = static_cast<size_t>(std::min(a.prompt_tokens, b.prompt_tokens));
-  const auto first = std::span(a.tokens).first(length), second = std::span(b.tokens).first(length);
-  const int64_t same_tokens = std::ranges::mismatch(first, second).in1 - first.begin();
-  const auto is_same = [](const model::AdapterUse& x, const model::AdapterUse& y) {
-    return x.slot == y.slot && x.scale == y.scale;
-  };
-  if (a.slot == b.slot && std::ranges::equal(a.uses, b.uses, is_same)) return same_tokens;
-  const auto acts_from = [&](const Sequence& row) {
-    if (row.slot == kNoAdapter) return std::numeric_limits<int64_t>::max();
-    return adapters_.vocabularies.embedding(row.slot) != nullptr ? 0 : row.active_from;
-  };
-  return std::min({same_tokens, acts_from(a), acts_from(b)});
-}
-
-void ModelRunner::share_prefix(Sequence& row, std::span<Sequence* const> others) const {
-  if (model_.config().recompute_above() > 0) return;  // a row may come to write all its pages anew
-  if (row.scores_prompt) return;                      // what it does not run has no logits
-  for (const Sequence* other : others) {
-    const int64_t common = std::min(num_common(row, *other), row.prompt_tokens - 1);
-    const int64_t num_shared = common / limits_.page_size * limits_.page_size;
-    if (num_shared <= row.num_shared) continue;
-    row.leader = other->id;
-    row.num_shared = num_shared;
-  }
-}
-
-/// Where the last invocation of the row's adapter begins in its prompt.
-int64_t ModelRunner::active_from(const Sequence& row) const {
-  if (row.slot == kNoAdapter) return 0;
-  const std::vector<int32_t>& invocation = invocations_[size_t(row.slot)];
-  if (invocation.empty()) return 0;
-  const auto prompt = std::span(row.tokens).first(static_cast<size_t>(row.prompt_tokens));
-  const auto found = std::ranges::find_end(prompt, invocation);
-  return found.empty() ? std::numeric_limits<int64_t>::max() : found.begin() - prompt.begin();
 }
 
 void ModelRunner::reserve_adjustments(int64_t num_entries) {

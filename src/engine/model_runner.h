@@ -37,6 +37,8 @@ class ModelRunner {
   /// Loads an adapter that fits the model; returns its slot. Where it throws, the adapters are as
   /// they were.
   int32_t add_adapter(const model::Adapter& adapter);
+  /// Bytes that an adapter which fits the model takes, at most.
+  [[nodiscard]] int64_t adapter_bytes(const model::Adapter& adapter) const;
   /// Frees an adapter that no row uses any more.
   void remove_adapter(int32_t slot) noexcept;
   /// The setting of an adapter because of which it stands in no list but alone with scale 1; empty:
@@ -49,9 +51,6 @@ class ModelRunner {
   [[nodiscard]] int64_t page_bytes() const { return kv_shape_.page_bytes(); }
   [[nodiscard]] double lora_seconds() const { return lora_seconds_; }
 
-  /// Finds the one of `others`, which wait in front of the row, that shares most keys and values at
-  /// its beginning. All were prepared.
-  void share_prefix(Sequence& row, std::span<Sequence* const> others) const;
   /// To be called before a row's share of a step is planned: finds out where an adapter with
   /// invocation tokens begins to act, and a row that has become longer than
   /// DecoderConfig::recompute_above is taken in anew.
@@ -91,8 +90,6 @@ class ModelRunner {
   void reserve_host_memory();
   void add_to_batch(Sequence& row, int64_t num_tokens);
   void add_pairs(const Sequence& row, int64_t num_tokens);
-  [[nodiscard]] int64_t active_from(const Sequence& row) const;
-  [[nodiscard]] int64_t num_common(const Sequence& a, const Sequence& b) const;
   void score(Sequence& row, int64_t logits_row, int64_t position);
   void add_top_logprobs(Sequence& row, int64_t logits_row);
   void fill_sampling(std::span<Sequence* const> rows);
@@ -103,7 +100,6 @@ class ModelRunner {
   EngineContext context_;
   model::Decoder model_;
   model::LoadedAdapters adapters_;
-  std::vector<std::vector<int32_t>> invocations_;  // [slot]: of aLoRA, or empty
   KvCache::Shape kv_shape_;
   PagePool pages_;
   KvCache cache_;

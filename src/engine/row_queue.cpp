@@ -1,6 +1,7 @@
 #include "engine/row_queue.h"
 
 #include <algorithm>
+#include <exception>
 #include <limits>
 #include <new>
 
@@ -54,8 +55,8 @@ void RowQueue::end(Sequence& row, FinishReason reason) noexcept {
   row.pages.shrink_to(num_awaited(row) / page_size_);
   if (num_awaited(row) == 0) row.pages = {};
   row.tokens = {};
-  row.adapter = {};
-  row.list.clear();
+  row.weights = {};
+  row.adapters = {};
   row.adjustment = nullptr;
   for (Rows* rows : {&running_, &waiting_}) {
     const auto place = std::ranges::find(*rows, &row, [](const Sequence& s) { return &s; });
@@ -68,7 +69,7 @@ void RowQueue::fail(Sequence& row, std::string_view error) noexcept {
   end(row, FinishReason::kError);
 }
 
-/// Takes what the row needs until its end; returns whether its pages are there.
+/// Takes what the row needs until its end; returns whether it is there.
 bool RowQueue::start(Sequence& row) {
   const int64_t num_pages = pages_for_row(row.max_tokens, page_size_);
   const Sequence* const leader = find_leader(row);
@@ -77,7 +78,7 @@ bool RowQueue::start(Sequence& row) {
       leader == nullptr
           ? pages_.reserve(num_pages)
           : pages_.reserve_behind(leader->pages, row.num_shared / page_size_, num_pages);
-  if (!pages) return false;
+  if (!pages || (prepare_ && !prepare_(row, !running_.empty()))) return false;
   const auto longest_answer = static_cast<size_t>(row.max_tokens - row.prompt_tokens);
   row.tokens.reserve(static_cast<size_t>(row.max_tokens));
   row.completion.token_ids.reserve(longest_answer);
@@ -101,6 +102,9 @@ void RowQueue::admit() noexcept {
       }
     } catch (const std::bad_alloc&) {
       fail(row, "out of memory: the row could not be started");
+      continue;
+    } catch (const std::exception& failure) {
+      fail(row, failure.what());
       continue;
     }
     running_.splice(running_.end(), waiting_, waiting_.begin());

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <functional>
 #include <list>
 #include <string_view>
+#include <utility>
 
 #include "engine/page_pool.h"
 #include "engine/sequence.h"
@@ -10,7 +12,8 @@ namespace heddle {
 
 /// The rows of an engine: those that wait, those that run, and those that have ended and were not
 /// told of yet. First come, first served: the row that waits longest is admitted as soon as a place
-/// in the batch is free and the pages for its longest answer are, and none overtakes it. A running
+/// in the batch is free, the pages for its longest answer are and its adapters have room in memory,
+/// and none overtakes it. A running
 /// row has all pages that it can need, so it never gives way, always ends and gives them back:
 /// nobody starves. A row that begins like another one starts when that has computed what they
 /// share, and takes over its pages.
@@ -18,8 +21,12 @@ class RowQueue {
  public:
   using Rows = std::list<Sequence>;
 
-  RowQueue(PagePool& pages, int max_batch, int64_t page_size)
-      : pages_(pages), max_batch_(max_batch), page_size_(page_size) {}
+  /// Brings what a row needs besides pages when it starts; false: others have it, so that the row
+  /// waits, which may be where others run. Throws what ends the row.
+  using Prepare = std::function<bool(Sequence& row, bool others_run)>;
+
+  RowQueue(PagePool& pages, int max_batch, int64_t page_size, Prepare prepare = {})
+      : pages_(pages), max_batch_(max_batch), page_size_(page_size), prepare_(std::move(prepare)) {}
 
   /// A list of one new row with room for its error, so that no failure is left untold for want of
   /// memory.
@@ -57,6 +64,7 @@ class RowQueue {
   PagePool& pages_;
   int max_batch_;
   int64_t page_size_;
+  Prepare prepare_;
   Rows waiting_, running_, ended_;
   Rows kept_;  // told of, for their pages
 };

@@ -28,14 +28,14 @@ struct Sequence {
   bool scores_prompt = false;                   // the prompt's log-probabilities are told
   bool draws = true;                            // false: it ends where its prompt does
   std::unique_ptr<RowAdjustment> adjustment{};  // nullptr: its logits stay as they are
-  AdapterHold adapter{};
-  int32_t slot = kNoAdapter;  // of the adapter
-  // Of a row that has a list of adapters, or one with another scale than 1; else empty. `adapter`
-  // is the first of the list, whose text the row has.
-  std::vector<AdapterHold> list{};
-  std::vector<model::AdapterUse> uses{};  // slots and scales of the list
-  RequestId leader = -1;                  // whose first pages the row begins with, -1: nobody's
-  int64_t num_shared = 0;                 // positions in these
+  std::vector<AdapterHold> adapters{};          // none: the base model
+  // Slots and scales of a row that has a list of adapters, or one with another scale than 1; else
+  // empty. The slots are set when it starts.
+  std::vector<model::AdapterUse> uses{};
+  std::vector<WeightsHold> weights{};  // of a row that runs: those of its adapters
+  int32_t slot = kNoAdapter;           // of the first, while the row runs
+  RequestId leader = -1;               // whose first pages the row begins with, -1: nobody's
+  int64_t num_shared = 0;              // positions in these
   int64_t active_from = 0;  // the first position at which the adapter acts on linear layers
   int64_t prompt_tokens = 0;
   int64_t max_tokens = 0;             // prompt and answer, within the context
@@ -47,6 +47,11 @@ struct Sequence {
   TextStream text{{}};
   Completion completion{};  // as far as it is known
   std::string last_text{};  // of a row that has ended: final text that was not told yet
+
+  /// The first, whose text the row has; null: the base model.
+  [[nodiscard]] const KnownAdapter* adapter() const {
+    return adapters.empty() ? nullptr : adapters.front().get();
+  }
 };
 
 }  // namespace heddle

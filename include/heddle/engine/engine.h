@@ -32,6 +32,15 @@ struct EngineOptions {
   /// loaded: "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "f16" or "bf16"; empty: as they are stored.
   /// Those in block formats stay, and those whose rows are no multiple of the block of 32.
   std::string weights{};
+  /// A folder of adapters that are found by name when a request first names them, each a folder as
+  /// PEFT saves it or a GGUF file of llama.cpp ("NAME.gguf"); empty: none (docs/adapters.md). It is
+  /// not listed: how many there are does not matter.
+  std::string adapter_dir{};
+  /// Bytes that the weights of all adapters may take. Those of adapter_dir that no running request
+  /// uses make room for others, the one that was used the longest ago first; a request waits while
+  /// all are in use. 0: with adapter_dir a quarter of the memory that is available when the weights
+  /// of the model are loaded, else no limit.
+  int64_t adapter_memory = 0;
   /// Called while the weights are loaded, by the thread that makes the engine.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load{};
 };
@@ -66,6 +75,11 @@ struct AdapterInfo {
 /// none where it is itself the folder of an adapter.
 [[nodiscard]] std::vector<std::string> adapters_in(const std::string& folder);
 
+/// Where the adapter of this name is in a folder of adapters (EngineOptions::adapter_dir). Throws
+/// Error where there is none, where the name is no name of a file in the folder, and where it leads
+/// out of the folder.
+[[nodiscard]] std::string find_adapter(const std::string& adapter_dir, const std::string& name);
+
 /// Where the time of an engine has gone, in seconds, and what it did. A step that takes in prompt
 /// tokens counts as prefill.
 struct EngineStats {
@@ -75,13 +89,16 @@ struct EngineStats {
   int64_t decode_tokens = 0;     // tokens drawn in decode steps
   int64_t generated_tokens = 0;  // tokens drawn in all steps
   int64_t prefill_steps = 0, decode_steps = 0;
+  int64_t adapter_loads = 0;   // adapters whose weights were brought into memory, each time
+  double adapter_seconds = 0;  // that it took, between steps
 };
 
 /// What an engine has to do, and how full its KV cache is, at this moment.
 struct EngineLoad {
-  int64_t num_waiting = 0, num_running = 0;   // requests
-  int64_t num_ended = 0;                      // those of which the next step tells the end
-  int64_t num_pages = 0, num_free_pages = 0;  // of the KV cache; free: set aside for no request
+  int64_t num_waiting = 0, num_running = 0;     // requests
+  int64_t num_ended = 0;                        // those of which the next step tells the end
+  int64_t num_pages = 0, num_free_pages = 0;    // of the KV cache; free: set aside for no request
+  int64_t num_adapters = 0, adapter_bytes = 0;  // whose weights are in memory
 };
 
 /// Runs one model with many LoRA adapters: requests go in, rows of one batch use an adapter each,
@@ -94,6 +111,10 @@ class Engine {
   ~Engine();
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
+
+  // Adapters of EngineOptions::adapter_dir need none of these calls. remove_adapter of one drops it
+  // from memory, so that it is read anew when it is next asked for; one that is added under its
+  // name takes its place. has_adapter and adapter_names tell of those in memory or wanted.
 
   /// Loads an adapter: a folder as PEFT saves it, or a GGUF file of llama.cpp. Throws Error if it
   /// does not fit the model or the name is taken, and std::bad_alloc; the engine then is as it was.

@@ -1,45 +1,96 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "heddle/engine/engine.h"
 
+#include "engine/adapters/adapter_folder.h"
 #include "engine/adapters/known_adapter.h"
 #include "engine/model_runner.h"
 #include "engine/text/row_text.h"
+#include "model/adapters/adapter.h"
 #include "model/model_names.h"
 #include "model/source/model_files.h"
 
 namespace heddle {
 
-/// The adapters of an engine, by name. Its functions are called between two steps.
+/// The adapters of an engine, by name. Those that were added stay in memory until they are removed;
+/// those of the folder come when a row that needs them starts, and go when others need the memory:
+/// first the one that was used the longest ago, and none that a running row uses. Its functions are
+/// called between two steps.
 class AdapterStore {
  public:
-  /// What is given outlives the store.
-  AdapterStore(ModelRunner& runner, const model::ModelFiles& files, const RowText& text_of_model)
-      : runner_(runner), files_(files), text_of_model_(text_of_model), names_(files.names()) {}
+  struct Limits {
+    std::string folder;    // of adapters that are found by name; empty: none
+    int64_t memory_bytes;  // of all weights of adapters
+  };
+  /// Loads that were made, and what they took.
+  struct Counts {
+    int64_t num_loads = 0;
+    double seconds = 0;
+  };
 
-  /// Loads an adapter under its name, in place of the one that has it. Where it throws, the
-  /// adapters are as they were.
-  AdapterInfo load(const std::string& name, const std::string& folder);
-  /// Takes the name away; false where there is no adapter of that name.
+  /// What is given outlives the store.
+  AdapterStore(ModelRunner& runner, const model::ModelFiles& files, const RowText& text_of_model,
+               const Limits& limits);
+
+  /// Loads an adapter under its name, in place of the one that has it where `may_replace`. Where it
+  /// throws, none that was added has changed.
+  AdapterInfo add(const std::string& name, const std::string& path, bool may_replace);
+  /// Takes the name away; false where no adapter of that name is known. One of the folder is read
+  /// again when it is next asked for.
   bool remove(const std::string& name);
-  /// Frees the weights of adapters without a name whose last row has ended.
+  /// Forgets the adapters without a name that no row has any more, and those of the folder that are
+  /// neither in memory nor wanted by a row.
   void free_unused() noexcept;
 
-  /// Null for no name; throws Error for one that is unknown.
-  [[nodiscard]] AdapterHold find(const std::string& name) const;
+  /// The adapter for a row that is submitted now; reads of one of the folder what is needed to
+  /// check the row. Null for no name. Throws Error where it is unknown, damaged or does not fit the
+  /// model.
+  [[nodiscard]] AdapterHold find(const std::string& name);
+  /// Throws Error, which has both numbers, where the adapters of a row can never be in memory at
+  /// once.
+  void check_ever_fit(const std::vector<AdapterHold>& adapters) const;
+  /// Brings the weights of a row's adapters into memory, and their slot into the row, which starts.
+  /// False: the memory is in use by others; nothing is held then. Throws Error where an adapter
+  /// cannot be read, has changed since it was found, or can never fit.
+  [[nodiscard]] bool take(Sequence& row, bool others_run);
+
   [[nodiscard]] bool has(const std::string& name) const { return by_name_.contains(name); }
   /// In alphabetical order.
   [[nodiscard]] std::vector<std::string> names() const;
+  [[nodiscard]] int64_t num_in_memory() const;
+  [[nodiscard]] int64_t bytes_in_memory() const;
+  [[nodiscard]] int64_t memory_bytes() const { return memory_bytes_; }
+  [[nodiscard]] const Counts& counts() const { return counts_; }
 
  private:
+  [[nodiscard]] AdapterHold describe(const std::string& path, const model::Adapter& opened);
+  [[nodiscard]] AdapterHold find_in_folder(const std::string& name);
+  [[nodiscard]] bool make_room(int64_t num_bytes) noexcept;
+  void load(KnownAdapter& known, const model::Adapter& opened);
+  void read_again(KnownAdapter& known);
+  void drop(KnownAdapter& known) noexcept;
+  /// body(adapter) for each that is known.
+  template <class Body>
+  void for_each(const Body& body) const {
+    for (const auto& [name, known] : by_name_) body(*known);
+    for (const AdapterHold& known : nameless_) body(*known);
+  }
+
   ModelRunner& runner_;
   const model::ModelFiles& files_;
   const RowText& text_of_model_;
   model::ModelNames names_;
+  std::optional<AdapterFolder> folder_;
+  OwnTokenizers tokenizers_;
+  int64_t memory_bytes_;
+  uint64_t num_uses_ = 0;
+  Counts counts_;
   std::map<std::string, AdapterHold> by_name_;
   std::vector<AdapterHold> nameless_;  // which rows may still use
 };

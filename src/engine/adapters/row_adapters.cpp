@@ -26,23 +26,25 @@ void check_list(const Request& request) {
 
 }  // namespace
 
-void set_adapters(Sequence& row, const Request& request, const AdapterStore& adapters) {
-  row.adapter = adapters.find(adapter_of_text(request));
-  row.slot = row.adapter == nullptr ? kNoAdapter : row.adapter->slot;
-  if (request.adapters.empty()) return;
-  check_list(request);
+void set_adapters(Sequence& row, const Request& request, AdapterStore& adapters) {
   const std::vector<AdapterWeight>& list = request.adapters;
-  if (list.size() == 1 && list[0].scale == 1.0f) return;
+  if (list.empty()) {
+    if (!request.adapter.empty()) row.adapters.push_back(adapters.find(request.adapter));
+  } else {
+    check_list(request);
+  }
+  const bool is_plain = list.size() == 1 && list[0].scale == 1.0f;
   for (size_t i = 0; i < list.size(); ++i) {
     const auto& [name, scale] = list[i];
     AdapterHold adapter = adapters.find(name);
-    HEDDLE_CHECK(adapter->runs_alone.empty(), "adapters[", i, "] is \"", name, "\", which has ",
-                 adapter->runs_alone, ": it runs alone, with a scale of 1");
-    HEDDLE_CHECK(list.size() == 1 || !adapter->has_invocation, "adapters[", i, "] is \"", name,
+    HEDDLE_CHECK(is_plain || adapter->runs_alone.empty(), "adapters[", i, "] is \"", name,
+                 "\", which has ", adapter->runs_alone, ": it runs alone, with a scale of 1");
+    HEDDLE_CHECK(list.size() == 1 || adapter->invocation.empty(), "adapters[", i, "] is \"", name,
                  "\", which has alora_invocation_tokens: it runs alone");
-    row.uses.push_back({.slot = adapter->slot, .scale = scale});
-    row.list.push_back(std::move(adapter));
+    if (!is_plain) row.uses.push_back({.scale = scale});
+    row.adapters.push_back(std::move(adapter));
   }
+  adapters.check_ever_fit(row.adapters);
 }
 
 const std::string& adapter_of_text(const Request& request) {

@@ -11,8 +11,9 @@ namespace heddle {
 inline constexpr size_t kMaxAdaptersOfRow = 64;
 
 /// Gives the row the adapters of its request. A list of one with scale 1 is that adapter. Throws
-/// Error, which names the entry, for an unknown name and for a list that has no defined sum.
-void set_adapters(Sequence& row, const Request& request, const AdapterStore& adapters);
+/// Error, which names the entry, for an unknown name, for a list that has no
+/// defined sum, and for what can never fit into memory.
+void set_adapters(Sequence& row, const Request& request, AdapterStore& adapters);
 
 /// The adapter whose tokenizer and chat template the request has; empty: the base model's.
 [[nodiscard]] const std::string& adapter_of_text(const Request& request);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/test/tiny_model.h"
+#include "engine/text/row_text.h"
 #include "expect_error.h"
 #include "model/test/adapter_cases.h"
 
@@ -94,6 +95,24 @@ TEST_F(AdapterText, ItsTokenizerIsForItsRows) {
     if (token == 3) text += "<x>";
   }
   EXPECT_EQ(answer.text, text);
+}
+
+/// So that many adapters with one tokenizer take its memory once.
+TEST_F(AdapterText, EqualTokenizersAreOne) {
+  const testing::TempFolder other;
+  const std::string path = write_adapter();
+  folder_.write("tokenizer.json", tokenizer_json({"i", "!", "H"}));
+  other.write("tokenizer.json", tokenizer_json({"i", "!", "H"}));
+  const model::FolderText first(path), second(other.path().string());
+  OwnTokenizers tokenizers;
+  const auto of_first = tokenizers.of(first, 256);
+  EXPECT_EQ(tokenizers.of(second, 256), of_first);
+  testing::expect_invalid({"has 4 tokens, the vocabulary of its model is 3"},
+                          [&] { (void)tokenizers.of(second, 3); });
+  other.write("tokenizer.json", tokenizer_json({"i", "H", "!"}));
+  const auto changed = tokenizers.of(second, 256);
+  EXPECT_NE(changed, of_first);
+  EXPECT_EQ(changed->find("H"), 1);
 }
 
 TEST_F(AdapterText, TokensThatTheModelDoesNotHaveAreRefused) {

@@ -4,8 +4,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "model/source/folder_text.h"
-
 namespace heddle {
 namespace {
 
@@ -28,13 +26,28 @@ RowText text_of_model(const model::ModelFiles& files) {
   return text;
 }
 
+std::shared_ptr<const tokenizer::Tokenizer> OwnTokenizers::of(const model::FolderText& folder,
+                                                              int64_t num_tokens) {
+  std::erase_if(known_, [](const auto& known) { return known.expired(); });
+  std::string text = folder.tokenizer_text();
+  for (const auto& weak : known_) {
+    const std::shared_ptr<const Own> known = weak.lock();
+    if (known->text == text && known->tokenizer.vocab_size() <= num_tokens) {
+      return {known, &known->tokenizer};
+    }
+  }
+  const auto made = std::make_shared<const Own>(
+      Own{std::move(text), folder.tokenizer(num_tokens, "the vocabulary of its model")});
+  known_.push_back(made);
+  return {made, &made->tokenizer};
+}
+
 RowText text_of_adapter(const RowText& of_model, const model::ModelFiles& files,
-                        const std::string& folder, int64_t num_tokens) {
+                        const std::string& folder, int64_t num_tokens, OwnTokenizers& tokenizers) {
   const model::FolderText own(folder);
   RowText text = of_model;
   if (own.has_tokenizer() && !has_same_tokenizer(files, own)) {
-    text.tokenizer = std::make_shared<const tokenizer::Tokenizer>(
-        own.tokenizer(num_tokens, "the vocabulary of its model"));
+    text.tokenizer = tokenizers.of(own, num_tokens);
   }
   for (const auto& [role, token] : own.special_tokens()) text.special_tokens[role] = token;
   if (text.tokenizer != of_model.tokenizer) {

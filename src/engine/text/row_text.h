@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "chat_template/chat_templates.h"
+#include "model/source/folder_text.h"
 #include "model/source/model_files.h"
 #include "tokenizer/tokenizer.h"
 
@@ -21,10 +22,26 @@ struct RowText {
 
 [[nodiscard]] RowText text_of_model(const model::ModelFiles& files);
 
+/// The tokenizers that adapters bring: those of equal text are one, as long as any adapter has it.
+class OwnTokenizers {
+ public:
+  /// Throws Error where the folder's has more than num_tokens tokens, or cannot be read.
+  [[nodiscard]] std::shared_ptr<const tokenizer::Tokenizer> of(const model::FolderText& folder,
+                                                               int64_t num_tokens);
+
+ private:
+  struct Own {
+    std::string text;
+    tokenizer::Tokenizer tokenizer;
+  };
+  std::vector<std::weak_ptr<const Own>> known_;
+};
+
 /// The model's, but for what the adapter's folder has of its own: tokenizer, chat templates, tokens
 /// with a role. Of a tokenizer of its own the end token ends an answer, too. `num_tokens`: those
 /// that rows of the adapter may have.
 [[nodiscard]] RowText text_of_adapter(const RowText& of_model, const model::ModelFiles& files,
-                                      const std::string& folder, int64_t num_tokens);
+                                      const std::string& folder, int64_t num_tokens,
+                                      OwnTokenizers& tokenizers);
 
 }  // namespace heddle

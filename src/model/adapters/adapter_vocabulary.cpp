@@ -157,6 +157,27 @@ void VocabularyTable::add_low_rank(const ExecContext& ctx, float* logits, const 
   });
 }
 
+int64_t vocabulary_bytes(const Adapter& adapter, bool tied_head) {
+  constexpr int64_t kFloat = sizeof(float);
+  int64_t bytes = 0;
+  for (const VocabularyPart* part : {&adapter.embedding(), &adapter.head()}) {
+    const StoredValues& weight = part->weight;
+    if (weight.is_present()) {
+      bytes += static_cast<int64_t>(
+          packed_bytes(weight_type(weight.dtype), weight.rows, weight.columns));
+    }
+    if (part->pair) {
+      const LowRank& pair = *part->pair;
+      // Both halves, and factor and bias of each output.
+      bytes += kFloat * (pair.rank * (pair.in_features + pair.out_features) +
+                         2 * std::max(pair.in_features, pair.out_features));
+    }
+    const bool is_shared = tied_head && part == &adapter.embedding();
+    bytes += kFloat * part->token_rows.num_elements() * (is_shared ? 2 : 1);
+  }
+  return bytes;
+}
+
 AdapterVocabularies::Tables AdapterVocabularies::make(const ExecContext& ctx,
                                                       const Adapter& adapter,
                                                       const PackedWeight& embedding,

@@ -56,6 +56,9 @@ class VocabularyTable {
   std::vector<float> factor_, bias_;  // of DoRA and lora_bias, by output; or empty
 };
 
+/// What the tables of an adapter take, at most. tied_head: as in AdapterVocabularies::make.
+[[nodiscard]] int64_t vocabulary_bytes(const Adapter& adapter, bool tied_head);
+
 /// The tables of all adapters that have any, by slot.
 class AdapterVocabularies {
  public:

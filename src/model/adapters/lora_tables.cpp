@@ -106,6 +106,30 @@ size_t padded(size_t bytes) {
   return round_up(bytes, kAlignment);
 }
 
+/// A half and how it shall lie in memory.
+struct Copy {
+  Half half;
+  Target target;
+};
+
+/// Of each pair A, and B of each of its projections.
+std::vector<Copy> halves_of(const Adapter& adapter, const ModelDims& dims, const LoraForm& form) {
+  std::vector<Copy> halves;
+  for (const AdapterPair& pair : adapter.pairs()) {
+    const Half a{pair.a, pair.dtype, kStoredA, pair.rank, pair.in_features};
+    halves.push_back({a, target_of(a, form.a, form)});
+    int64_t first_row = 0;
+    for (int i = 0; i < pair.module->num_projections; ++i) {
+      const int64_t rows = dims.projections[static_cast<int>(pair.projection) + i].out;
+      const auto skipped = static_cast<size_t>(first_row * pair.rank) * size_of(pair.dtype);
+      const Half b{pair.b + skipped, pair.dtype, kStoredB, pair.rank, rows};
+      halves.push_back({b, target_of(b, form.b, form)});
+      first_row += rows;
+    }
+  }
+  return halves;
+}
+
 }  // namespace
 
 LoraForm LoraForm::of(DeviceType device, DType activations) {
@@ -121,6 +145,14 @@ LoraTables::LoraTables(const ModelDims& dims, const LoraForm& form)
 
 int LoraTables::fitting_rank(int64_t rank) const {
   return static_cast<int>(AdapterTable::fitting_rank(rank, form_.fit));
+}
+
+int64_t LoraTables::num_bytes(const Adapter& adapter) const {
+  size_t bytes = 0;
+  for (const Copy& copy : halves_of(adapter, dims_, form_)) {
+    bytes += padded(copy.target.num_bytes());
+  }
+  return static_cast<int64_t>(bytes);
 }
 
 int32_t LoraTables::add(const ExecContext& ctx, const Adapter& adapter,
@@ -203,24 +235,8 @@ void LoraTables::take_out_affines(const std::vector<SliceAffine>& affines, int32
 /// Copies the weights of an adapter, which gets `slot`, to one piece of memory.
 LoraTables::Loaded LoraTables::copy(const ExecContext& ctx, const Adapter& adapter,
                                     int32_t slot) const {
-  struct Copy {
-    Half half;
-    Target target;
-  };
-  std::vector<Copy> halves;  // of each pair A, and B of each of its projections
+  const std::vector<Copy> halves = halves_of(adapter, dims_, form_);
   size_t num_bytes = 0;
-  for (const AdapterPair& pair : adapter.pairs()) {
-    const Half a{pair.a, pair.dtype, kStoredA, pair.rank, pair.in_features};
-    halves.push_back({a, target_of(a, form_.a, form_)});
-    int64_t first_row = 0;
-    for (int i = 0; i < pair.module->num_projections; ++i) {
-      const int64_t rows = dims_.projections[static_cast<int>(pair.projection) + i].out;
-      const auto skipped = static_cast<size_t>(first_row * pair.rank) * size_of(pair.dtype);
-      const Half b{pair.b + skipped, pair.dtype, kStoredB, pair.rank, rows};
-      halves.push_back({b, target_of(b, form_.b, form_)});
-      first_row += rows;
-    }
-  }
   for (const Copy& copy : halves) num_bytes += padded(copy.target.num_bytes());
   Loaded copied{.memory = allocate_zeroed(ctx.device, num_bytes), .is_used = true};
   std::byte* next = copied.memory.get();

@@ -59,6 +59,8 @@ class LoraTables {
   /// tables may be at work. Where it throws, as without memory, the tables are those of before.
   int32_t add(const ExecContext& ctx, const Adapter& adapter,
               std::vector<SliceAffine> affines = {});
+  /// Bytes of the adapter's weights here.
+  [[nodiscard]] int64_t num_bytes(const Adapter& adapter) const;
   /// Frees the adapter's weights; its slot touches nothing, and the next adapter may get it. No
   /// call that reads the tables may be at work.
   void remove(const ExecContext& ctx, int32_t slot) noexcept;

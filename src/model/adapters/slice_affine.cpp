@@ -54,6 +54,16 @@ std::vector<SliceAffine> slice_affines(const ExecContext& ctx, const Adapter& ad
   return affines;
 }
 
+int64_t affine_bytes(const Adapter& adapter) {
+  int64_t bytes = 0;
+  for (const AdapterPair& pair : adapter.pairs()) {
+    const int64_t num_arrays =
+        (pair.magnitude.is_present() ? 2 : 0) + (pair.bias.is_present() ? 1 : 0);
+    bytes += std::min<int64_t>(num_arrays, 2) * pair.out_features * int64_t{sizeof(float)};
+  }
+  return bytes;
+}
+
 void apply_affines(const ExecContext& ctx, std::span<const LoraSlice> slices,
                    const LoraBatch& batch, const SiteAffines& affines) {
   const bool has_pairs = static_cast<bool>(batch.pair_starts);

@@ -23,6 +23,8 @@ struct SliceAffine {
   std::vector<float> factor, offset;  // [out_features], or empty: 1 and 0
 };
 
+/// What those of an adapter take, at most.
+[[nodiscard]] int64_t affine_bytes(const Adapter& adapter);
 /// Those of an adapter that fits the model. Computes the norms of DoRA from the weights as they are
 /// packed. On the CPU alone.
 [[nodiscard]] std::vector<SliceAffine> slice_affines(const ExecContext& ctx, const Adapter& adapter,

@@ -1,0 +1,252 @@
+// Adapters of a folder: found by name, read when they are needed, gone when others need the memory.
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "engine/test/tiny_model.h"
+#include "expect_error.h"
+#include "model/test/adapter_cases.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+using model::Projection;
+using model::ref::Llama;
+
+class AdapterFolderTest : public ::testing::Test {
+ protected:
+  AdapterFolderTest() {
+    write("first");
+    Engine probe = engine(0);
+    (void)answer(probe, "first");
+    bytes_of_one_ = probe.load().adapter_bytes;
+  }
+
+  /// A random adapter of `rank` under this name; all of one rank are of one size.
+  void write(const std::string& name, int64_t rank = 2) {
+    fs::create_directories(folder_.path() / name);
+    std::string weights;
+    Llama merged = base_;
+    (void)model::random_adapter<float>("F32", rank, {Projection::kQ, Projection::kDown}, weights,
+                                       merged);
+    folder_.write(name + "/adapter_model.safetensors", weights);
+    folder_.write(
+        name + "/adapter_config.json",
+        R"({"peft_type": "LORA", "lora_alpha": 3.0, "target_modules": ["q_proj", "down_proj"], "r": )" +
+            std::to_string(rank) + "}");
+  }
+  /// With room for this many adapters of rank 2; 0: as many as the machine has memory for.
+  [[nodiscard]] Engine engine(int64_t num_adapters, int max_batch = 4) const {
+    return model_.engine({.max_batch = max_batch,
+                          .adapter_dir = folder_.path().string(),
+                          .adapter_memory = num_adapters * bytes_of_one_});
+  }
+  [[nodiscard]] static Request request(const std::string& adapter, int64_t max_tokens = 3) {
+    Request request = testing::endless_request({5, 3, 200, 77}, max_tokens);
+    request.adapter = adapter;
+    return request;
+  }
+  static Completion answer(Engine& engine, const std::string& adapter) {
+    return testing::run_all(engine, {request(adapter)}).front();
+  }
+  /// What the adapter answers where it is the only one.
+  Completion alone(const std::string& adapter) {
+    (void)alone_.replace_adapter("it", (folder_.path() / adapter).string());
+    return answer(alone_, "it");
+  }
+
+  Llama base_ = model::random_llama(testing::tiny_config(), true);
+  testing::TinyModel model_{base_};
+  testing::TempFolder folder_;
+  int64_t bytes_of_one_ = 0;
+  Engine alone_ = model_.engine({.max_batch = 1});
+};
+
+TEST_F(AdapterFolderTest, TwoHundredShareTheMemoryOfEight) {
+  constexpr int kNumAdapters = 200, kNumResident = 8;
+  std::vector<Request> requests;
+  for (int i = 0; i < kNumAdapters; ++i) {
+    const std::string name = "a" + std::to_string(i);
+    write(name);
+    requests.push_back(request(name));
+    if (i % 7 == 0) requests.push_back(request("a" + std::to_string(i / 2)));
+    if (i % 9 == 0) requests.push_back(request(""));
+  }
+  Engine engine = this->engine(kNumResident);
+  std::vector<testing::Outcome> outcomes(requests.size());
+  for (const Request& request : requests) (void)engine.submit(request);
+  int64_t most = 0;
+  while (engine.num_unfinished() > 0) {
+    testing::take(engine.step(), 0, outcomes);
+    EXPECT_LE(engine.load().adapter_bytes, engine.options().adapter_memory);
+    most = std::max(most, engine.load().num_adapters);
+  }
+  EXPECT_EQ(most, kNumResident);
+  EXPECT_GE(engine.stats().adapter_loads, kNumAdapters);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const std::string& name = requests[i].adapter;
+    const Completion want = name.empty() ? answer(alone_, "") : alone(name);
+    testing::expect_same(outcomes[i].completion, want, name);
+  }
+}
+
+TEST_F(AdapterFolderTest, TheOneUsedTheLongestAgoGoes) {
+  for (const char* name : {"a", "b", "c"}) write(name);
+  Engine engine = this->engine(2);
+  const auto loads_for = [&](const std::string& name) {
+    const int64_t before = engine.stats().adapter_loads;
+    EXPECT_EQ(answer(engine, name).error, "");
+    return engine.stats().adapter_loads - before;
+  };
+  EXPECT_EQ(loads_for("a"), 1);
+  EXPECT_EQ(loads_for("b"), 1);
+  EXPECT_EQ(loads_for("a"), 0);
+  EXPECT_EQ(loads_for("c"), 1);
+  EXPECT_EQ(loads_for("a"), 0) << "b was used before it";
+  EXPECT_EQ(engine.adapter_names(), (std::vector<std::string>{"a", "c"}));
+  EXPECT_EQ(loads_for("b"), 1);
+  EXPECT_TRUE(engine.remove_adapter("b"));
+  EXPECT_EQ(engine.load().num_adapters, 1);
+  EXPECT_EQ(loads_for("b"), 1);
+}
+
+/// A request waits for the memory of one that runs, also where it is for another adapter than all
+/// behind it.
+TEST_F(AdapterFolderTest, NoneInUseGoes) {
+  for (const char* name : {"a", "b"}) write(name);
+  Engine engine = this->engine(1, 2);
+  std::vector<testing::Outcome> outcomes(3);
+  for (const char* name : {"a", "b", "a"}) (void)engine.submit(request(name, 5));
+  testing::take(engine.step(), 0, outcomes);
+  EXPECT_EQ(engine.load().num_running, 1);
+  EXPECT_EQ(engine.load().num_waiting, 2);
+  while (engine.num_unfinished() > 0) {
+    testing::take(engine.step(), 0, outcomes);
+    EXPECT_LE(engine.load().num_adapters, 1);
+  }
+  EXPECT_EQ(engine.stats().adapter_loads, 3);
+  testing::expect_idle(engine);
+  for (size_t i = 0; i < 3; ++i) {
+    const std::string name = i == 1 ? "b" : "a";
+    (void)alone_.replace_adapter("it", (folder_.path() / name).string());
+    const Completion want = testing::run_all(alone_, {request("it", 5)}).front();
+    testing::expect_same(outcomes[i].completion, want, name);
+  }
+}
+
+TEST_F(AdapterFolderTest, WhatCanNeverFitIsRefused) {
+  write("large", 20);
+  Engine engine = this->engine(2);
+  const std::string refused = answer(engine, "large").error;
+  EXPECT_NE(refused.find("large: needs "), std::string::npos) << refused;
+  EXPECT_NE(refused.find("there are " + std::to_string(2 * bytes_of_one_)), std::string::npos);
+  (void)engine.add_adapter("x", (folder_.path() / "first").string());
+  EXPECT_EQ(answer(engine, "first").error, "");
+  (void)engine.add_adapter("y", (folder_.path() / "first").string());
+  EXPECT_EQ(engine.load().num_adapters, 2) << "the one of the folder made room";
+  EXPECT_NE(answer(engine, "first").error.find("there are 0 (adapter_memory: "), std::string::npos);
+  EXPECT_THROW((void)engine.add_adapter("z", (folder_.path() / "first").string()), Error);
+  EXPECT_EQ(engine.adapter_names(), (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(answer(engine, "x").error, "");
+}
+
+/// All of a list are in memory at once, and none goes for another of it.
+TEST_F(AdapterFolderTest, AListHoldsAllOfItsAdapters) {
+  for (const char* name : {"a", "b", "c"}) write(name);
+  const auto list = [](const std::vector<std::string>& names) {
+    Request made = request("");
+    for (const std::string& name : names) made.adapters.push_back({name, 0.5f});
+    return made;
+  };
+  const std::vector<Request> requests = {list({"a", "b"}), request("c"), list({"c", "a"}),
+                                         list({"a", "b", "c"})};
+  Engine engine = this->engine(2);
+  const std::vector<Completion> answers = testing::run_all(engine, requests);
+  EXPECT_NE(
+      answers[3].error.find("a and those beside it need " + std::to_string(3 * bytes_of_one_)),
+      std::string::npos)
+      << answers[3].error;
+  EXPECT_LE(engine.load().num_adapters, 2);
+  for (const char* name : {"a", "b", "c"}) {
+    (void)alone_.add_adapter(name, (folder_.path() / name).string());
+  }
+  for (size_t i = 0; i < 3; ++i) {
+    testing::expect_same(answers[i], testing::run_all(alone_, {requests[i]})[0],
+                         "request " + std::to_string(i));
+  }
+}
+
+TEST_F(AdapterFolderTest, ANameLeadsNowhereElse) {
+  const testing::TempFolder outside;
+  fs::copy(folder_.path() / "first", outside.path() / "first");
+  fs::create_directory_symlink(outside.path() / "first", folder_.path() / "link");
+  fs::create_directory_symlink(folder_.path() / "first", folder_.path() / "alias");
+  fs::create_directory(folder_.path() / "parts");
+  for (const char* file : {"adapter_config.json", "adapter_model.safetensors"}) {
+    fs::create_symlink(outside.path() / "first" / file, folder_.path() / "parts" / file);
+  }
+  fs::create_symlink(folder_.path() / "nothing", folder_.path() / "broken");
+  Engine engine = this->engine(2);
+  const auto expect_refused = [&](const std::string& name, const std::string& says) {
+    const std::string error = answer(engine, name).error;
+    EXPECT_NE(error.find(says), std::string::npos) << name << ": " << error;
+  };
+  const std::string up = "../" + outside.path().filename().string() + "/first";
+  for (const std::string& name : {up, (outside.path() / "first").string(), std::string("first/"),
+                                  std::string("first/../first"), std::string("/")}) {
+    expect_refused(name, "can have this name, it holds a '/'");
+  }
+  expect_refused("..", "it stands for another folder");
+  expect_refused(".", "it stands for another folder");
+  expect_refused(std::string("first\0x", 7), "it holds a NUL byte");
+  expect_refused(std::string(300, 'a'), "it has more than 255 bytes");
+  expect_refused("none", "has none of this name");
+  expect_refused("link", "is a link that leads out of");
+  expect_refused("parts", "is a link that leads out of");
+  expect_refused("broken", "broken: ");
+  testing::expect_same(answer(engine, "alias"), alone("first"), "a link within the folder");
+}
+
+TEST_F(AdapterFolderTest, AChangeCountsFromTheNextRequestOn) {
+  write("a");
+  Engine engine = this->engine(2, 1);
+  const Completion old = alone("a");
+  testing::expect_same(answer(engine, "a"), old, "before");
+  std::vector<testing::Outcome> outcomes(2);
+  const RequestId first = engine.submit(request("a"));
+  testing::take(engine.step(), first, outcomes);
+  write("a");
+  (void)engine.submit(request("a"));
+  while (engine.num_unfinished() > 0) testing::take(engine.step(), first, outcomes);
+  testing::expect_same(outcomes[0].completion, old, "ran when it changed");
+  testing::expect_same(outcomes[1].completion, alone("a"), "came after it changed");
+  EXPECT_EQ(engine.load().num_adapters, 1) << "the old one is gone";
+
+  write("b");
+  outcomes.assign(2, {});
+  const RequestId second = engine.submit(request("a"));
+  (void)engine.submit(request("b"));
+  testing::take(engine.step(), second, outcomes);
+  write("b");
+  while (engine.num_unfinished() > 0) testing::take(engine.step(), second, outcomes);
+  EXPECT_NE(outcomes[1].completion.error.find("has changed while the request waited"),
+            std::string::npos);
+  testing::expect_same(answer(engine, "b"), alone("b"), "asked for again");
+}
+
+/// Nothing is looked at before it is asked for.
+TEST_F(AdapterFolderTest, ADamagedOneIsItsRequestsAlone) {
+  write("a");
+  write("damaged");
+  fs::resize_file(folder_.path() / "damaged" / "adapter_model.safetensors", 100);
+  Engine engine = this->engine(2);
+  const auto answers = testing::run_all(engine, {request("a"), request("damaged"), request("")});
+  EXPECT_EQ(answers[0].error, "");
+  EXPECT_NE(answers[1].error.find("damaged/adapter_model.safetensors"), std::string::npos);
+  EXPECT_EQ(answers[2].error, "");
+  EXPECT_THROW((void)model_.engine({.adapter_dir = (folder_.path() / "none").string()}), Error);
+}
+
+}  // namespace
+}  // namespace heddle
