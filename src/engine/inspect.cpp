@@ -6,6 +6,7 @@
 
 #include "heddle/core/error.h"
 
+#include "engine/inspect_memory.h"
 #include "files/gguf.h"
 #include "files/printable.h"
 #include "model/adapters/peft_adapter.h"
@@ -129,7 +130,8 @@ int64_t print_part(std::ostream& out, const char* name, const model::VocabularyP
   return num_weights;
 }
 
-void inspect_adapter(std::ostream& out, const std::string& path) {
+/// Returns the bytes that it takes in memory.
+int64_t inspect_adapter(std::ostream& out, const std::string& path) {
   const model::PeftAdapter adapter(path);
   const model::AdapterConfig& config = adapter.config();
   out << path << ": LoRA adapter for " << shown(config.base_model) << "\n  r " << config.r
@@ -160,7 +162,10 @@ void inspect_adapter(std::ostream& out, const std::string& path) {
   num_weights += print_part(out, "lm_head", adapter.head());
   const size_t num_pairs = adapter.pairs().size() + size_t{adapter.embedding().pair.has_value()} +
                            size_t{adapter.head().pair.has_value()};
-  out << "  " << num_pairs << " pairs, " << num_weights << " weights\n";
+  const int64_t num_bytes = estimated_bytes(adapter);
+  out << "  " << num_pairs << " pairs, " << num_weights << " weights, " << num_bytes
+      << " bytes of memory\n";
+  return num_bytes;
 }
 
 }  // namespace
@@ -169,13 +174,17 @@ void inspect(std::ostream& out, const std::string& path) {
   std::ostringstream text;  // an error half way through leaves nothing on `out`
   const std::vector<std::string> several = model::adapters_in(path);
   if (std::filesystem::exists(path + "/adapter_config.json")) {
-    inspect_adapter(text, path);
+    static_cast<void>(inspect_adapter(text, path));
   } else if (!several.empty()) {
-    for (const std::string& name : several) inspect_adapter(text, path + "/" + name);
+    int64_t num_bytes = 0;
+    for (const std::string& name : several) num_bytes += inspect_adapter(text, path + "/" + name);
+    text << several.size() << " adapters, " << num_bytes << " bytes of memory\n";
   } else if (std::filesystem::is_directory(path)) {
     inspect_folder(text, path);
+    print_model_memory(text, path);
   } else {
     inspect_model(text, path);
+    print_model_memory(text, path);
   }
   out << text.str();
 }
