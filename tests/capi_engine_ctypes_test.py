@@ -22,8 +22,8 @@ class String(Structure):
 
 class Options(Structure):
     _fields_ = [(name, c_int32) for name in ("max_batch", "num_threads", "page_size", "prefill_chunk")] + [
-        ("max_context", c_int64), ("kv_memory", c_int64), ("kv_type", String), ("weights", String),
-        ("on_load", c_void_p), ("user_data", c_void_p)]
+        ("max_context", c_int64), ("kv_memory", c_int64), ("kv_type", String), ("weights", String), ("adapter_dir", String),
+        ("adapter_memory", c_int64), ("on_load", c_void_p), ("user_data", c_void_p)]
 
 
 class Message(Structure):
@@ -191,6 +191,25 @@ class CEngine(unittest.TestCase):
         ended = self.poll(2)
         self.assertEqual(ended[long]["reason"], CANCELLED)
         self.assertEqual((ended[wrong]["reason"], ended[wrong]["error"]), (ERROR, 'unknown adapter "nobody"'))
+
+    def test_adapters_are_found_in_a_folder(self):
+        prompt, names = "Opposites: hot, big, fast", ("opposite", "slug", "../adapters/sql")
+        wanted = [self.submit(prompt, name) for name in names[:2]]
+        added = self.poll(2)
+        options = Options()
+        LIBRARY.heddle_engine_options_init(options)
+        options.max_context, options.adapter_dir, options.adapter_memory = 256, string(str(ADAPTERS)), 4 << 20
+        self.engine = c_void_p()  # beside that of the class
+        self.check(LIBRARY.heddle_engine_create(self.engine, string(os.environ["HEDDLE_MODEL"]), options))
+        try:
+            ids = [self.submit(prompt, name) for name in names]
+            found = self.poll(3)
+        finally:
+            LIBRARY.heddle_engine_destroy(self.engine)
+            del self.engine
+        for got, want in zip(ids, wanted):
+            self.assertEqual((found[got]["token_ids"], found[got]["logprobs"]), (added[want]["token_ids"], added[want]["logprobs"]))
+        self.assertIn("holds a '/'", found[ids[2]]["error"])
 
     def test_adapters_are_replaced_and_removed_while_rows_run(self):
         slug = str(ADAPTERS / "slug")

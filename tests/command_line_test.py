@@ -7,6 +7,8 @@ import json
 import math
 import os
 import pathlib
+import re
+import shutil
 import struct
 import sys
 
@@ -129,6 +131,37 @@ class Limits(Case):
             worst = max(abs(a - b) for a, b in zip(rounded["logprobs"], f32["logprobs"]))
             print(f"{kind}: log-probabilities differ by {worst:.1e}", file=sys.stderr)
             self.assertLess(worst, bound)
+
+    def test_adapters_of_a_folder_answer_like_those_that_are_given(self):
+        named = [{"prompt": "Opposites: hot, big, fast", "adapter": name, "max_tokens": 6} for name in ("opposite", "slug", "sql", "opposite")]
+        rows = self.rows(*named, {"prompt": "What is a loom?", "max_tokens": 6})
+        given = [f"--adapter={name}={ADAPTERS}/{name}" for name in ("opposite", "slug", "sql")]
+        want = self.answers(*given, "--logprobs", "--prompts", rows)
+        one_at_a_time = ("--adapters", ADAPTERS, "--adapter-memory", "4M", "--logprobs", "--prompts", rows)
+        self.assertEqual(self.answers(*one_at_a_time), want)
+        for name, says in (("nobody", "has none of this name"), ("../adapters/sql", "it holds a '/'")):
+            rows = self.rows({"prompt": "Hi", "adapter": name})
+            self.refused("generate", "--adapters", ADAPTERS, "--prompts", rows, says=["unknown adapter", name, says])
+        self.refused("generate", "--adapters", ADAPTERS, "--adapter-memory", "9999", "--use", "sql", "Hi",
+                     says=["sql: needs", "there are 9999 (adapter_memory: 9999 bytes)"])
+        self.refused("generate", "--adapters", ADAPTERS, "--use", "none", "Hi", says=["unknown adapter 'none'"])
+
+    def test_two_hundred_adapters_take_the_memory_of_eight(self):
+        folder, stats = self.folder / "many", self.folder / "stats.json"
+        size = (ADAPTERS / "sql" / "adapter_model.safetensors").stat().st_size
+        for i in range(200):
+            shutil.copytree(folder / "a0" if i else ADAPTERS / "sql", folder / f"a{i}", copy_function=os.link if i else shutil.copy)
+        peaks = []
+        for count in (1, 200):
+            rows = self.rows(*[{"prompt": "Hi", "adapter": f"a{i}", "max_tokens": 2} for i in range(count)])
+            answers = self.answers("--adapters", folder, "--adapter-memory", 8 * size, "--max-batch", 8, "--raw", "--logprobs",
+                                   "--stats", stats, "--prompts", rows)
+            told = json.loads(stats.read_text())
+            self.assertEqual(told["adapter_loads"], count)
+            self.assertEqual({(a["text"], *a["logprobs"]) for a in answers}, {(answers[0]["text"], *answers[0]["logprobs"])})
+            print(f"{count}: peak {told['peak_memory_bytes'] / 1e6:.0f} MB, loads {told['adapter_seconds']:.3f} s", file=sys.stderr)
+            peaks.append(told["peak_memory_bytes"])
+        self.assertLess(peaks[1] - peaks[0], 16 * size)  # of 200
 
     def test_weights_in_block_formats_are_not_packed_again(self):
         arguments = ("generate", "--raw", "--max-tokens", 4, "1 2 3 4")
@@ -266,11 +299,15 @@ class WrongInput(Case):
     def test_inspect(self):
         code, out, err = run("inspect", os.environ["HEDDLE_MODEL"])
         self.assertEqual((code, err), (0, ""))
-        for word in ("llama.block_count = 30", "token_embd.weight  Q8_0 [49152, 576]", "Q4_1: 210 tensors"):
+        for word in ("llama.block_count = 30", "token_embd.weight  Q8_0 [49152, 576]", "Q4_1: 210 tensors",
+                     "KV cache 46080 bytes a token"):
             self.assertIn(word, out)
+        stored = os.stat(os.environ["HEDDLE_MODEL"]).st_size
+        (weights,) = re.findall(r"\n  weights (\d+) bytes\n", out)
+        self.assertLess(abs(int(weights) / stored - 1), 0.1)
         code, out, err = run("inspect", ADAPTERS / "sql")
         self.assertEqual((code, err), (0, ""))
-        for word in ("r 12", "down_proj  A [4, 1536]  B [576, 4]  f16  scale 2"):
+        for word in ("r 12", "bytes of memory", "down_proj  A [4, 1536]  B [576, 4]  f16  scale 2"):
             self.assertIn(word, out)
         self.refused("inspect", "/no/such/path", says=["/no/such/path"])
 

@@ -52,10 +52,10 @@ CLI::Validator number_in(float low, float high) {
 }
 
 /// Bytes, or 0 for "auto".
-int64_t read_kv_memory(const std::string& text) {
+int64_t read_memory(const char* option, const std::string& text) {
   if (text == kAutoSize) return 0;
   const std::optional<int64_t> bytes = parse_byte_size(text);
-  HEDDLE_CHECK(bytes, "--kv-memory ", text, ": expected ", kAutoSize,
+  HEDDLE_CHECK(bytes, option, " ", text, ": expected ", kAutoSize,
                " or a size of at least 1 byte, such as 8G, 1500M or 2000000");
   return *bytes;
 }
@@ -153,7 +153,9 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
   command
       .add_option_function<std::string>(
           "--kv-memory",
-          [&engine](const std::string& text) { engine.kv_memory = read_kv_memory(text); },
+          [&engine](const std::string& text) {
+            engine.kv_memory = read_memory("--kv-memory", text);
+          },
           "Memory of the KV cache, say 8G; auto: half of what is free. Rows wait when it is in use")
       ->default_str(kAutoSize)
       ->type_name("SIZE")
@@ -163,6 +165,18 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
                   "Type of the KV cache: f32, or f16 or bf16, which take half its memory and round")
       ->capture_default_str()
       ->type_name("TYPE")
+      ->group(kGroup);
+  command
+      .add_option_function<std::string>(
+          "--adapter-memory",
+          [&engine](const std::string& text) {
+            engine.adapter_memory = read_memory("--adapter-memory", text);
+          },
+          "Memory of all adapters, say 1G; auto: with --adapters a quarter of what is free, else "
+          "no "
+          "limit. Those of --adapters make room for one another")
+      ->default_str(kAutoSize)
+      ->type_name("SIZE")
       ->group(kGroup);
 }
 
@@ -291,6 +305,12 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
           "A PEFT adapter and its name; may be given many times")
       ->allow_extra_args(false)
       ->type_name("NAME=DIR")
+      ->group(kGroup);
+  command
+      .add_option("--adapters", options.engine.adapter_dir,
+                  "Folder of adapters, each found by the name of its folder when it is first asked "
+                  "for")
+      ->type_name("DIR")
       ->group(kGroup);
   command
       .add_flag("--strict", options.strict,

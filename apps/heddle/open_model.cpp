@@ -84,12 +84,25 @@ Engine open_model(const ModelOptions& options, bool quiet) {
   return engine;
 }
 
+std::vector<std::string> adapter_names(const ModelOptions& options) {
+  std::vector<std::string> names;
+  for (const NamedAdapter& adapter : options.adapters) names.push_back(adapter.name);
+  if (options.engine.adapter_dir.empty()) return names;
+  for (std::string& name : adapters_in(options.engine.adapter_dir)) {
+    if (std::ranges::find(names, name) == names.end()) names.push_back(std::move(name));
+  }
+  return names;
+}
+
 std::string adapter_in_use(const ModelOptions& options, const std::string& use) {
   const std::vector<NamedAdapter>& adapters = options.adapters;
   if (use == kBaseName) return "";
   if (!use.empty()) {
     const bool known = std::ranges::find(adapters, use, &NamedAdapter::name) != adapters.end();
-    HEDDLE_CHECK(known, "--use ", use, ": no such adapter; there are ", names_of(adapters));
+    const std::string& folder = options.engine.adapter_dir;
+    if (!known && !folder.empty()) static_cast<void>(find_adapter(folder, use));
+    HEDDLE_CHECK(known || !folder.empty(), "--use ", use, ": no such adapter; there are ",
+                 names_of(adapters));
     return use;
   }
   HEDDLE_CHECK(adapters.size() <= 1,

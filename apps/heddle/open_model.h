@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "heddle/engine/engine.h"
 
@@ -12,6 +13,9 @@ namespace heddle::app {
 /// warning, and so is a setting of the model that heddle does not know; with `strict` both are an
 /// Error. Not `quiet`: a terminal shows how far the load is, and a note says what --weights did.
 [[nodiscard]] Engine open_model(const ModelOptions& options, bool quiet = false);
+
+/// The names of the adapters that are given, and of those that lie in the folder of --adapters.
+[[nodiscard]] std::vector<std::string> adapter_names(const ModelOptions& options);
 
 /// The adapter of prompts that do not name one: the one that `use` names, else the only one there
 /// is. Empty: the base model. Throws Error with the names where there are several.

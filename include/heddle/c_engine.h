@@ -74,6 +74,9 @@ typedef struct heddle_engine_options {
   int64_t kv_memory;     /* 0: half of the memory that is available; bytes of the KV cache */
   heddle_string kv_type; /* {NULL, 0}: "f32"; "f16", "bf16": keys and values are rounded to it */
   heddle_string weights; /* {NULL, 0}: as they are stored; "q8_0", ...: packed when loaded */
+  /* {NULL, 0}: none; a folder of adapters that are found by name when a request first names them */
+  heddle_string adapter_dir;
+  int64_t adapter_memory; /* 0: with adapter_dir a quarter of what is available, else no limit */
   /* NULL; called by the thread that creates the engine while it reads the model. */
   void (*on_load)(void* user_data, int64_t done_bytes, int64_t total_bytes);
   void* user_data; /* NULL; goes to on_load */
@@ -99,8 +102,9 @@ heddle_status heddle_engine_get_model(heddle_engine* engine, heddle_engine_model
 
 /* How much there is to do, and how full the KV cache is. */
 typedef struct heddle_engine_load {
-  int64_t num_waiting, num_running;  /* requests */
-  int64_t num_pages, num_free_pages; /* of the KV cache; free: set aside for no request */
+  int64_t num_waiting, num_running;    /* requests */
+  int64_t num_pages, num_free_pages;   /* of the KV cache; free: set aside for no request */
+  int64_t num_adapters, adapter_bytes; /* whose weights are in memory */
 } heddle_engine_load;
 heddle_status heddle_engine_get_load(heddle_engine* engine, heddle_engine_load* load);
 

@@ -119,6 +119,10 @@ class LLM:
         kv_type: Type of keys and values in the cache: "f32", or "f16" or "bf16", which take half
             the memory and round them (docs/engine.md).
         weights: "q8_0" or another type packs the model when it is loaded (docs/models.md).
+        adapter_dir: A folder of adapters that are found by name when a prompt first names them
+            (docs/adapters.md); None: there are those of `adapters` alone.
+        adapter_memory: Bytes of the weights of all adapters; those of `adapter_dir` make room for
+            one another. 0: with `adapter_dir` a quarter of the memory that is available.
         page_size: Tokens in a page of the KV cache.
         prefill_chunk: Tokens of prompts that one step takes in, at most.
         progress: Whether lines of progress are written to standard error; None: where that is a
@@ -141,6 +145,8 @@ class LLM:
         kv_memory: int = 0,
         kv_type: str = "f32",
         weights: str = "",
+        adapter_dir: str | os.PathLike[str] | None = None,
+        adapter_memory: int = 0,
         page_size: int = 16,
         prefill_chunk: int = 512,
         progress: bool | None = None,
@@ -159,6 +165,8 @@ class LLM:
                 kv_memory,
                 kv_type,
                 weights,
+                "" if adapter_dir is None else os.fspath(adapter_dir),
+                adapter_memory,
                 lambda done, total: bar.update(100 * done // max(total, 1), " %"),
             )
         # Also at the end of the process, which must not take the memory from under the thread.
@@ -192,7 +200,7 @@ class LLM:
 
     @property
     def adapters(self) -> list[str]:
-        """The names of the adapters."""
+        """The names of the adapters; of those of `adapter_dir`, the ones that are in use or in memory."""
         return self._engine.adapter_names()
 
     def add_adapter(

@@ -133,9 +133,13 @@ EngineOptions options_of(heddle_string model, const heddle_engine_options& given
                         .prefill_chunk = given.prefill_chunk,
                         .max_context = given.max_context,
                         .kv_memory = given.kv_memory,
-                        .weights = string_of("options.weights", given.weights, kMaxName)};
+                        .weights = string_of("options.weights", given.weights, kMaxName),
+                        .adapter_memory = given.adapter_memory};
   const std::string kv_type = string_of("options.kv_type", given.kv_type, kMaxName);
   if (!kv_type.empty()) options.kv_type = kv_type;
+  if (given.adapter_dir.data != nullptr) {
+    options.adapter_dir = path_of("options.adapter_dir", given.adapter_dir);
+  }
   if (given.on_load != nullptr) {
     options.on_load = [on_load = given.on_load, data = given.user_data](
                           int64_t done, int64_t total) { on_load(data, done, total); };
@@ -234,6 +238,8 @@ void heddle_engine_options_init(heddle_engine_options* options) {
               .kv_memory = defaults.kv_memory,
               .kv_type = {nullptr, 0},
               .weights = {nullptr, 0},
+              .adapter_dir = {nullptr, 0},
+              .adapter_memory = defaults.adapter_memory,
               .on_load = nullptr,
               .user_data = nullptr};
 }
@@ -290,7 +296,9 @@ heddle_status heddle_engine_get_load(heddle_engine* engine, heddle_engine_load* 
     *load = {.num_waiting = now.num_waiting,
              .num_running = now.num_running,
              .num_pages = now.num_pages,
-             .num_free_pages = now.num_free_pages};
+             .num_free_pages = now.num_free_pages,
+             .num_adapters = now.num_adapters,
+             .adapter_bytes = now.adapter_bytes};
   });
 }
 

@@ -83,7 +83,8 @@ class PythonEngine {
 
 EngineOptions options_of(std::string model, int64_t max_batch, int64_t num_threads,
                          int64_t page_size, int64_t prefill_chunk, int64_t max_context,
-                         int64_t kv_memory, std::string kv_type, std::string weights) {
+                         int64_t kv_memory, std::string kv_type, std::string weights,
+                         std::string adapter_dir, int64_t adapter_memory) {
   return {.model_path = std::move(model),
           .max_batch = narrowed("max_batch", max_batch),
           .num_threads = narrowed("num_threads", num_threads),
@@ -92,7 +93,9 @@ EngineOptions options_of(std::string model, int64_t max_batch, int64_t num_threa
           .max_context = max_context,
           .kv_memory = kv_memory,
           .kv_type = std::move(kv_type),
-          .weights = std::move(weights)};
+          .weights = std::move(weights),
+          .adapter_dir = std::move(adapter_dir),
+          .adapter_memory = adapter_memory};
 }
 
 /// What Python raises while the model is loaded, ctrl-C among it, ends the load.
@@ -255,14 +258,17 @@ void bind_queue(nb::module_& m) {
           "__init__",
           [](PythonEngine* self, std::string model, int64_t max_batch, int64_t num_threads,
              int64_t page_size, int64_t prefill_chunk, int64_t max_context, int64_t kv_memory,
-             std::string kv_type, std::string weights, const nb::object& on_load) {
+             std::string kv_type, std::string weights, std::string adapter_dir,
+             int64_t adapter_memory, const nb::object& on_load) {
             load(self,
                  options_of(std::move(model), max_batch, num_threads, page_size, prefill_chunk,
-                            max_context, kv_memory, std::move(kv_type), std::move(weights)),
+                            max_context, kv_memory, std::move(kv_type), std::move(weights),
+                            std::move(adapter_dir), adapter_memory),
                  on_load);
           },
           "model"_a, "max_batch"_a, "num_threads"_a, "page_size"_a, "prefill_chunk"_a,
-          "max_context"_a, "kv_memory"_a, "kv_type"_a, "weights"_a, "on_load"_a = nb::none())
+          "max_context"_a, "kv_memory"_a, "kv_type"_a, "weights"_a, "adapter_dir"_a = "",
+          "adapter_memory"_a = 0, "on_load"_a = nb::none())
       .def("close", &PythonEngine::close)
       .def(
           "submit",

@@ -47,6 +47,7 @@ void RowQueue::refuse(Rows&& row, std::string_view error) noexcept {
   Completion& completion = row.front().completion;
   completion.finish_reason = FinishReason::kError;
   set_error(completion, error);
+  row.front().adapters = {};  // which it may have found before
   ended_.splice(ended_.end(), row);
 }
 

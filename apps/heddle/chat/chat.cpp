@@ -27,7 +27,11 @@ void use_utf8() {
 
 /// Loads the model with room for one row of each adapter and of the base model.
 Engine open_for_comparisons(ModelOptions options, bool signals_are_taken) {
-  options.engine.max_batch = static_cast<int>(options.adapters.size()) + 1;
+  constexpr size_t kMostRows = 16;  // with --adapters; others wait
+  const size_t num_adapters = adapter_names(options).size();
+  const bool are_given = options.engine.adapter_dir.empty();
+  options.engine.max_batch =
+      static_cast<int>(are_given ? num_adapters : std::min(num_adapters, kMostRows)) + 1;
   std::optional<UsualSignals> usual;  // ctrl-C while the model loads ends the program
   if (signals_are_taken) usual.emplace();
   return open_model(options);
@@ -37,7 +41,7 @@ std::unique_ptr<ChatInput> make_input(const ChatOptions& options, const ChatSign
                                       const ChatDisplay& display) {
   if (signals == nullptr) return make_plain_input();
   std::vector<std::string> names = {kBaseName};
-  for (const NamedAdapter& adapter : options.model.adapters) names.push_back(adapter.name);
+  for (std::string& name : adapter_names(options.model)) names.push_back(std::move(name));
   return make_edited_input(
       *signals,
       {.history_path = options.history ? chat_history_path() : "",

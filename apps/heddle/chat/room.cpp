@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <span>
 #include <utility>
 
 #include "heddle/core/error.h"
 
+#include "open_model.h"
 #include "shown.h"
 
 namespace heddle::app {
@@ -69,7 +71,7 @@ ChatRoom::ChatRoom(const ChatOptions& options, std::string in_use, const Parts& 
       conversation_(options.answer),
       names_({kBaseName}),
       in_use_(in_use.empty() ? kBaseName : std::move(in_use)) {
-  for (const NamedAdapter& adapter : options.model.adapters) names_.push_back(adapter.name);
+  for (std::string& name : adapter_names(options.model)) names_.push_back(std::move(name));
 }
 
 int ChatRoom::run() {
@@ -326,7 +328,13 @@ bool ChatRoom::is_known(const std::string& name) const {
 
 std::string ChatRoom::known_names() const {
   std::string names;
-  for (const std::string& name : names_) names += (names.empty() ? "" : ", ") + name;
+  constexpr size_t kMostShown = 32;
+  for (const std::string& name : std::span(names_).first(std::min(names_.size(), kMostShown))) {
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  if (names_.size() > kMostShown) {
+    names += " and " + std::to_string(names_.size() - kMostShown) + " more";
+  }
   return names;
 }
 

@@ -27,8 +27,10 @@ double short_form(float value) {
   return number;
 }
 
+/// With --adapters any name may be one: the engine looks.
 bool is_adapter(const std::string& name, const RowDefaults& defaults) {
-  return std::ranges::find(defaults.adapters, name) != defaults.adapters.end();
+  return (defaults.finds_adapters && name != kBaseName) ||
+         std::ranges::find(defaults.adapters, name) != defaults.adapters.end();
 }
 
 /// [{"name": "sql", "scale": 0.5}, ...]
@@ -56,6 +58,7 @@ std::string named_by_model(const RowReader& row, const json& model, const RowDef
   const std::string name = row.text("model", model);
   const bool is_base = name == kBaseName ||
                        std::ranges::find(defaults.base_names, name) != defaults.base_names.end();
+  if (is_base && defaults.finds_adapters) return "";
   HEDDLE_CHECK(is_adapter(name, defaults) || is_base || defaults.base_names.empty(), row.where(),
                ": unknown model ", quote(name), "; there are ", names_of(defaults.adapters),
                " and ", defaults.base_names.empty() ? "" : shown(defaults.base_names.front()));
@@ -80,7 +83,9 @@ void read_one(const RowReader& row, const RowDefaults& defaults, Request& reques
   if (adapters != nullptr) {
     request.adapters = read_list(row.where() + ": adapters", *adapters, defaults);
   }
-  if (model == nullptr) return;
+  // Before the model is loaded nobody knows whether a name is its own or one of --adapters.
+  const bool is_open = defaults.finds_adapters && defaults.base_names.empty();
+  if (model == nullptr || is_open) return;
   const std::string chosen = named_by_model(row, *model, defaults);
   if (adapters != nullptr) {
     HEDDLE_CHECK(chosen.empty(), row.where(), ": adapters is given and model is ",

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <limits>
 #include <memory>
+#include <set>
 #include <xxhash.h>
 
 #include <nlohmann/json.hpp>
@@ -76,6 +77,17 @@ std::string hash_of_adapter(const std::string& folder) {
     hash.add(name);
     hash.add_file(folder + name, 0, std::numeric_limits<int64_t>::max());
   }
+  const std::string more = folder + "/additional_chat_templates";
+  std::set<std::string> templates;
+  if (std::filesystem::is_directory(more)) {
+    for (const auto& entry : std::filesystem::directory_iterator(more)) {
+      if (entry.path().extension() == ".jinja") templates.insert(entry.path().filename());
+    }
+  }
+  for (const std::string& name : templates) {
+    hash.add("/additional_chat_templates/" + name);
+    hash.add_file(more + "/" + name, 0, std::numeric_limits<int64_t>::max());
+  }
   return hash.digits();
 }
 
@@ -83,7 +95,9 @@ std::string hash_of_adapter(const std::string& folder) {
 
 Fingerprint::Fingerprint(const GenerateOptions& options,
                          const std::vector<std::string>& model_files)
-    : logprobs_(options.logprobs), model_(hash_of_model(model_files)) {
+    : logprobs_(options.logprobs),
+      model_(hash_of_model(model_files)),
+      adapter_dir_(options.model.engine.adapter_dir) {
   const std::string& weights = options.model.engine.weights;
   if (!weights.empty()) model_ += " in " + weights;
   const std::string& kv_type = options.model.engine.kv_type;
@@ -93,16 +107,27 @@ Fingerprint::Fingerprint(const GenerateOptions& options,
   }
 }
 
-std::string Fingerprint::of(const Row& of) const {
+const std::string& Fingerprint::hash_of(const std::string& adapter) {
+  const auto [place, is_new] = adapters_.try_emplace(adapter);
+  if (!is_new) return place->second;
+  try {
+    place->second = hash_of_adapter(find_adapter(adapter_dir_, adapter));
+  } catch (const std::exception&) {  // the row ends with an error of its own
+    place->second = "none";
+  }
+  return place->second;
+}
+
+std::string Fingerprint::of(const Row& of) {
   const Request& request = of.request;
   nlohmann::ordered_json row = {model_, logprobs_, request.max_tokens, request.stop};
   if (request.adapter.empty()) {
     row.push_back(nullptr);
   } else {
-    row.push_back({request.adapter, adapters_.at(request.adapter)});
+    row.push_back({request.adapter, hash_of(request.adapter)});
   }
   const auto add_list = [&](const AdapterList& list) {
-    for (const auto& [name, scale] : list) row.push_back({name, adapters_.at(name), scale});
+    for (const auto& [name, scale] : list) row.push_back({name, hash_of(name), scale});
   };
   add_list(request.adapters);
   for (const AdapterList& list : of.each) {

@@ -14,7 +14,8 @@ struct RowDefaults {
   AnswerOptions answer{};                 // row i draws with its seed + i
   std::string adapter{};                  // empty: the base model
   bool raw = false;                       // `prompt` is plain text, not a user message
-  std::vector<std::string> adapters{};    // all there are
+  std::vector<std::string> adapters{};    // all there are, but for those of --adapters
+  bool finds_adapters = false;            // with --adapters: the engine knows all other names
   std::vector<std::string> base_names{};  // names of the base model beside kBaseName; empty before
                                           // the model is loaded: then `model` is not checked
 };

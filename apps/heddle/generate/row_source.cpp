@@ -16,7 +16,9 @@ std::string path_of_lines(const GenerateOptions& options) {
 }
 
 RowDefaults defaults_of(const GenerateOptions& options, bool from_lines) {
-  RowDefaults defaults{.answer = options.answer, .raw = options.raw};
+  RowDefaults defaults{.answer = options.answer,
+                       .raw = options.raw,
+                       .finds_adapters = !options.model.engine.adapter_dir.empty()};
   for (const NamedAdapter& adapter : options.model.adapters) {
     defaults.adapters.push_back(adapter.name);
   }

@@ -58,6 +58,8 @@ void write_statistics(const std::string& path, const EngineStats& stats, const R
                                          {"prefill_steps", stats.prefill_steps},
                                          {"decode_steps", stats.decode_steps},
                                          {"lora_seconds", stats.lora_seconds},
+                                         {"adapter_loads", stats.adapter_loads},
+                                         {"adapter_seconds", stats.adapter_seconds},
                                          {"peak_memory_bytes", peak_memory_bytes()}};
   const std::string partial = path + ".partial";
   std::ofstream file(partial);

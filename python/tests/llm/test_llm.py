@@ -360,3 +360,16 @@ def test_a_stream_keeps_its_model(model: str) -> None:
     gc.collect()
     assert "".join(stream) == stream.answer.text
     assert (stream.answer.finish_reason, len(stream.answer.token_ids)) == ("length", 8)
+
+
+def test_adapters_are_found_in_a_folder(llm: heddle.LLM, model: str) -> None:
+    """The bits of adapters that were added, where memory holds one at a time; no name leads out of the folder."""
+    names = ["opposite", "slug", "sql", "opposite"]
+    want = llm.chat([OPPOSITE[0]] * 4, adapter=names, max_tokens=6)
+    folder = ROOT / "examples" / "adapters"
+    with heddle.LLM(model, max_batch=2, num_threads=2, adapter_dir=folder, adapter_memory=4 << 20) as found:
+        got = found.chat([OPPOSITE[0]] * 4, adapter=names, max_tokens=6)
+        for name in ("../adapters/sql", str(folder / "sql"), "nobody", ".."):
+            with pytest.raises(ValueError, match="unknown adapter"):
+                found.chat("Hi", adapter=name)
+    assert [(a.token_ids, a.logprobs) for a in got] == [(a.token_ids, a.logprobs) for a in want]

@@ -177,6 +177,50 @@ TEST_F(AdapterFolderTest, AListHoldsAllOfItsAdapters) {
   }
 }
 
+/// One prompt through adapters that are not in memory at once, and samples of one of them.
+TEST_F(AdapterFolderTest, RowsOfOneRequestShareTheMemory) {
+  for (const char* name : {"a", "b", "c"}) write(name);
+  Engine engine = this->engine(2);
+  const std::vector<RequestVariant> each = {
+      {{{"a"}}}, {{{"b"}}}, {}, {{{"c"}}}, {{{"a"}}}, {{{"a"}, {"b"}, {"c"}}}, {{{"nobody"}}}};
+  std::vector<testing::Outcome> outcomes(each.size() + 3);
+  (void)engine.submit_each(request(""), each);
+  (void)engine.submit_each(request("b"), samples(3));
+  while (engine.num_unfinished() > 0) {
+    testing::take(engine.step(), 0, outcomes);
+    EXPECT_LE(engine.load().num_adapters, 2);
+  }
+  testing::expect_idle(engine);
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    const std::string error = outcomes[i].completion.error;
+    if (i == 5) {
+      EXPECT_NE(error.find("and those beside it need "), std::string::npos) << error;
+    } else if (i == 6) {
+      EXPECT_NE(error.find("has none of this name"), std::string::npos) << error;
+    } else if (i == 2) {
+      testing::expect_same(outcomes[i].completion, answer(alone_, ""), "the base model");
+    } else {
+      const std::string name = i >= each.size() ? "b" : each[i].adapters.front().name;
+      testing::expect_same(outcomes[i].completion, alone(name), name);
+    }
+  }
+}
+
+TEST_F(AdapterFolderTest, OneThatWaitsForMemoryMayBeCancelled) {
+  for (const char* name : {"a", "b", "c"}) write(name);
+  Engine engine = this->engine(1, 3);
+  std::vector<testing::Outcome> outcomes(3);
+  for (const char* name : {"a", "b", "c"}) (void)engine.submit(request(name));
+  testing::take(engine.step(), 0, outcomes);
+  EXPECT_EQ(engine.load().num_waiting, 2);
+  EXPECT_TRUE(engine.cancel(1));
+  while (engine.num_unfinished() > 0) testing::take(engine.step(), 0, outcomes);
+  EXPECT_EQ(outcomes[1].completion.finish_reason, FinishReason::kCancelled);
+  testing::expect_same(outcomes[0].completion, alone("a"), "ran");
+  testing::expect_same(outcomes[2].completion, alone("c"), "waited behind it");
+  EXPECT_EQ(engine.stats().adapter_loads, 2);
+}
+
 TEST_F(AdapterFolderTest, ANameLeadsNowhereElse) {
   const testing::TempFolder outside;
   fs::copy(folder_.path() / "first", outside.path() / "first");
