@@ -413,5 +413,41 @@ TEST_F(TinyModelAdapterLists, OneWithInvocationTokensMayHaveAScale) {
   EXPECT_LT(testing::relative_error<float>(engine.prompt_logits(row), want), 2e-5);
 }
 
+/// Also its head, whichever tokens of the prompt a step scores.
+TEST_F(TinyModelAdapterLists, TheHeadOfOneWithInvocationTokensActsFromTheseOn) {
+  const int64_t hidden_size = base.config.hidden_size, num_tokens = base.config.vocab_size;
+  testing::SafetensorsBuilder tensors;
+  const auto half = [&](const char* name, int64_t rows, int64_t columns) {
+    const auto values = testing::random_normal<float>(static_cast<size_t>(rows * columns));
+    tensors.tensor(
+        std::string("base_model.model.lm_head.lora_") + name + ".weight", "F32", {rows, columns},
+        std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
+  };
+  half("A", 1, hidden_size);
+  half("B", num_tokens, 1);
+  const testing::TempFolder folder;
+  folder.write("adapter_model.safetensors", tensors.build());
+  folder.write("adapter_config.json", R"({"peft_type": "LORA", "r": 1, "target_modules": )"
+                                      R"(["lm_head"], "alora_invocation_tokens": [7, 8]})");
+  std::vector<float> told[4];  // in chunks of 3 and 20, then without the adapter
+  for (const int chunk : {3, 20}) {
+    Engine engine = model.engine({.prefill_chunk = chunk});
+    (void)engine.add_adapter("head", folder.path().string());
+    Request row = request({{"head", 0.5f}}, 20);
+    for (size_t t = 0; t < 20; ++t) (*row.token_ids)[t] = 9 + static_cast<int32_t>(t);
+    (*row.token_ids)[13] = 7;
+    (*row.token_ids)[14] = 8;
+    row.max_tokens = 0;
+    told[chunk == 3 ? 0 : 1] = testing::run_all(engine, {row})[0].prompt_logprobs;
+    row.adapters = {};
+    told[chunk == 3 ? 2 : 3] = testing::run_all(engine, {row})[0].prompt_logprobs;
+  }
+  const std::span<const float> list(told[0]), whole(told[1]), plain(told[2]);
+  ASSERT_EQ(list.size(), 20u);
+  EXPECT_TRUE(testing::same_bits<float>(list.subspan(1), whole.subspan(1)));
+  EXPECT_TRUE(testing::same_bits<float>(list.subspan(1, 13), plain.subspan(1, 13)));
+  for (size_t t = 14; t < 20; ++t) EXPECT_NE(list[t], plain[t]) << "token " << t;
+}
+
 }  // namespace
 }  // namespace heddle

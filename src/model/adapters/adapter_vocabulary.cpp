@@ -125,8 +125,10 @@ void VocabularyTable::project(const ExecContext& ctx, const TensorView& logits,
 }
 
 void VocabularyTable::add_to_logits(const ExecContext& ctx, const TensorView& logits,
-                                    const ConstTensorView& x, float scale) const {
+                                    const ConstTensorView& x, float scale,
+                                    FunctionRef<bool(int64_t)> is_active) const {
   for (int64_t t = 0; t < logits.size(0); ++t) {
+    if (!is_active(t)) continue;
     add_low_rank(ctx, logits.data<float>() + t * logits.stride(0),
                  x.data<float>() + t * x.stride(0), scale);
   }

@@ -38,7 +38,7 @@ class VocabularyTable {
                    float scale) const;
   /// The same of `project`.
   void add_to_logits(const ExecContext& ctx, const TensorView& logits, const ConstTensorView& x,
-                     float scale) const;
+                     float scale, FunctionRef<bool(int64_t)> is_active) const;
 
  private:
   void take_weight(const ExecContext& ctx, const StoredValues& stored);

@@ -298,7 +298,7 @@ void Decoder::head(const Step& s, const StepBatch& batch, const AdapterVocabular
       linear(s.ctx, rows, x, weights_.output);
       for (const AdapterUse& use : vocabulary.uses) {
         const VocabularyTable* const table = own.head(use.slot);
-        if (table != nullptr && is_active(0)) table->add_to_logits(s.ctx, rows, x, use.scale);
+        if (table != nullptr) table->add_to_logits(s.ctx, rows, x, use.scale, is_active);
       }
       return finish_logits(s, rows);
     }
