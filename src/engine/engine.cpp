@@ -149,10 +149,10 @@ void Engine::State::fill_row(Sequence& row, const Request& request) {
   row.draws = request.max_tokens > 0;
   row.scores_prompt = request.prompt_logprobs || !row.draws;
   row.top_logprobs = request.top_logprobs;
-  HEDDLE_CHECK(row.top_logprobs <= runner.num_logits(row.slot), "top_logprobs is ",
-               row.top_logprobs, ", the vocabulary has ", runner.num_logits(row.slot));
   const KnownAdapter* const adapter = row.adapter();
   const int64_t num_logits = adapter == nullptr ? config.vocab_size : adapter->num_logits;
+  HEDDLE_CHECK(row.top_logprobs <= num_logits, "top_logprobs is ", row.top_logprobs,
+               ", the vocabulary has ", num_logits);
   row.adjustment = RowAdjustment::make(request, text_of(adapter), row.tokens, num_logits);
 }
 

@@ -128,6 +128,12 @@ class Runner {
       const auto adapter = model::open_adapter(folder, files.config());
       adapter->check_fits(files.config().dims());
       slots_[name] = runner_.add_adapter(*adapter);
+      adapters_[name] = std::make_shared<KnownAdapter>(
+          KnownAdapter{.path = folder,
+                       .text = {},
+                       .invocation = adapter->invocation_tokens(),
+                       .has_embedding = !adapter->embedding().is_empty(),
+                       .found = {}});
     }
   }
 
@@ -138,10 +144,14 @@ class Runner {
       Sequence& row = sequences[i];
       row.tokens = rows[i].at("tokens").get<std::vector<int32_t>>();
       row.prompt_tokens = std::ssize(row.tokens);
-      if (!rows[i].at("adapter").is_null()) row.slot = slots_.at(rows[i].at("adapter"));
+      if (const nlohmann::json& name = rows[i].at("adapter"); !name.is_null()) {
+        row.slot = slots_.at(name);
+        row.adapters = {adapters_.at(name)};
+      }
       if (rows[i].contains("adapters")) {
         for (const nlohmann::json& entry : rows[i].at("adapters")) {
           row.uses.push_back({.slot = slots_.at(entry.at("name")), .scale = entry.at("scale")});
+          row.adapters.push_back(adapters_.at(entry.at("name")));
         }
         row.slot = row.uses.front().slot;
         runner_.reserve_for(row);
@@ -193,6 +203,7 @@ class Runner {
   int page_size_;
   ModelRunner runner_;
   std::map<std::string, int32_t> slots_;
+  std::map<std::string, AdapterHold> adapters_;
 };
 
 /// The logits of the rows with a mistake, or the error that it leads to.
