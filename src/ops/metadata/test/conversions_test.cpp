@@ -1,4 +1,4 @@
-#include "ops/metadata/test/conversions_test_body.h"
+#include "ops/metadata/test/wrong_rows_test_body.h"
 
 namespace heddle::testing {
 namespace {
@@ -47,6 +47,16 @@ TEST(Conversions, KeepAll64Bits) { expect_conversions_keep_all_64_bits(OnCpu().r
 
 TEST(Conversions, StayWithinTheirTensorsWhateverTheMetadataHolds) {
   expect_conversions_stay_within_their_tensors_whatever_the_metadata_holds(OnCpu().run());
+}
+
+// There is no record on the CPU.
+constexpr auto kNoFault = []() -> std::optional<Fault> { return std::nullopt; };
+
+TEST(Conversions, RefuseWrongRowsWhereTheyValidateAndElseSkipThem) {
+  expect_conversions_tell_of_wrong_rows(OnCpu().run(), small_or(40, 800), kNoFault);
+}
+TEST(PrepareBatch, RefusesWrongRequestsWhereItValidatesAndElseSkipsThem) {
+  expect_prepare_batch_tells_of_wrong_requests(OnCpu().run(), small_or(40, 800), kNoFault);
 }
 
 TEST(Conversions, WithoutRequestsTouchNothingAndFillOnDemand) {

@@ -1,4 +1,6 @@
 #include "ops/speculation/test/speculative_step_test_body.h"
+#include "ops/speculation/test/wrong_requests_test_body.h"
+#include "small_sizes.h"
 
 namespace heddle::testing {
 namespace {
@@ -30,6 +32,11 @@ TEST(SpeculativeStep, ValidationNamesRowAndValueAndChangesNothing) {
 }
 TEST(SpeculativeStep, ValidationCoversCountsStartsAndTheCache) {
   speculative_step_cases::validation_covers_counts_starts_and_the_cache(SpeculationRun());
+}
+
+TEST(Speculation, RefusesWrongRequestsWhereItValidatesAndElseChangesNoOthers) {
+  expect_wrong_requests_are_told(SpeculationRun(), small_or(40, 600), false,
+                                 []() -> std::optional<Fault> { return std::nullopt; });
 }
 
 }  // namespace

@@ -150,6 +150,21 @@ TEST(VerifyGreedyTree, TheLastBitOfARowThatIsTooShortCounts) {
   EXPECT_EQ(tokens[2], 1000);
 }
 
+TEST(Verify, RefusesWrongStartsWhereItValidatesAndElseChangesNoOthers) {
+  for (int i = 0; i < testing::small_or(10, 110); ++i) {
+    const bool is_tree = i % 2 == 0, stochastic = i % 4 < 2;
+    VerifyBatch batch;
+    batch.vocab_size = 17;
+    for (int64_t seq = testing::random_int(1, 9); seq > 0; --seq) {
+      add_request(testing::rng(), batch,
+                  {.num_drafts = testing::random_int(0, 6), .is_tree = is_tree});
+    }
+    expect_wrong_starts_are_told(batch,
+                                 {.is_tree = is_tree, .stochastic = stochastic, .max_accepted = 6},
+                                 20, []() -> std::optional<Fault> { return std::nullopt; });
+  }
+}
+
 TEST(VerifyGreedy, StartsOutOfRangeReadNothingOutside) {
   const std::vector<int64_t> wild{-7, 100, 1}, drafts{5, 6}, targets{5, 6, 7, 8};
   testing::PoisonedBuffer<int64_t> tokens(6), count(2);

@@ -1,19 +1,25 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "heddle/core/fault.h"
 #include "heddle/ops/verify.h"
 
 #include "core/math.h"
+#include "expect_error.h"
 #include "mirror.h"
 #include "ops/verify/test/verify_cases.h"
 #include "ops/verify/test/verify_ref.h"
 #include "poison.h"
+#include "random.h"
+#include "scoped_validation.h"
 
 namespace heddle {
 
@@ -27,6 +33,7 @@ struct VerifyRun {
   // Another device: its context, and a mirror that brings the tensors there.
   ExecContext ctx{};
   testing::Mirror* mirror = nullptr;
+  const std::vector<int64_t>* starts = nullptr;  // in place of the batch's
 };
 
 /// A matrix with `gap` elements between its rows that nobody may look at.
@@ -119,7 +126,8 @@ std::vector<ref::Verdict> run_verify(const VerifyBatch& batch, const VerifyRun& 
   constexpr int64_t kBits = 8 * sizeof(In);
   const int64_t words = ceil_div(batch.max_drafts(), kBits) + 1;
   const GappedRows<In> masks(batch.masks<In>(words), words, run.gap);
-  const auto drafts = indices<In>(batch.tokens, run.gap), indptr = indices<In>(batch.indptr, 0);
+  const auto drafts = indices<In>(batch.tokens, run.gap),
+             indptr = indices<In>(run.starts != nullptr ? *run.starts : batch.indptr, 0);
   const auto targets = indices<In>(batch.target_tokens, run.gap);
   const auto step = indices<int64_t>(batch.step, run.gap), seed = indices<int64_t>(batch.seed, 0);
   const GappedRows<float> p(batch.target_probs, batch.vocab_size, run.gap);
@@ -179,6 +187,49 @@ inline void expect_reference(const VerifyBatch& batch, const VerifyRun& run,
                                   : ref::verify_greedy(batch, seq, run.max_accepted);
     EXPECT_EQ(verdicts[size_t(seq)].nodes, want.nodes) << "request " << seq;
     EXPECT_EQ(verdicts[size_t(seq)].tokens, want.tokens) << "request " << seq;
+  }
+}
+
+/// Calls with starts that are out of range: requests without them get what they get without, and
+/// the context tells of one of the others. take(): its fault, if there is one. Without a record a
+/// call that validates throws.
+template <class Take>
+void expect_wrong_starts_are_told(const VerifyBatch& batch, const VerifyRun& right_run,
+                                  int num_calls, const Take& take) {
+  VerifyRun run = right_run;
+  const auto right = run_verify<int32_t, int64_t>(batch, run);
+  EXPECT_FALSE(take().has_value());
+  for (int i = 0; i < num_calls && !::testing::Test::HasFailure(); ++i) {
+    std::vector<int64_t> starts = batch.indptr;
+    for (int64_t k = testing::random_int(0, 2); k > 0; --k) {
+      starts[size_t(testing::random_int(0, batch.num_seqs()))] =
+          testing::pick<int64_t>({-1, -7, batch.num_drafts() + 1, 1 << 20, -(int64_t{1} << 40)});
+    }
+    const auto is_wrong = [&](size_t seq) {
+      return starts[seq] < 0 || starts[seq + 1] < starts[seq] ||
+             starts[seq + 1] > batch.num_drafts();
+    };
+    bool has_wrong = false;
+    for (size_t seq = 0; seq < right.size(); ++seq) has_wrong |= is_wrong(seq);
+    run.starts = &starts;
+    if (run.ctx.faults == nullptr && has_wrong && i % 2 == 0) {
+      const testing::ScopedValidation on;
+      EXPECT_NE(testing::message_of([&] { run_verify<int32_t, int64_t>(batch, run); }), "no error");
+      continue;
+    }
+    const auto got = run_verify<int32_t, int64_t>(batch, run);
+    for (size_t seq = 0; seq < right.size(); ++seq) {
+      if (is_wrong(seq)) continue;
+      EXPECT_EQ(got[seq].tokens, right[seq].tokens) << "request " << seq;
+      EXPECT_EQ(got[seq].nodes, right[seq].nodes) << "request " << seq;
+    }
+    if (run.ctx.faults == nullptr) continue;
+    const std::optional<Fault> fault = take();
+    ASSERT_EQ(fault.has_value(), has_wrong) << (fault ? fault->text() : "");
+    if (!fault) continue;
+    EXPECT_TRUE(is_wrong(size_t(fault->row))) << fault->text();
+    EXPECT_EQ(fault->array, run.is_tree ? "node_indptr" : "draft_indptr");
+    EXPECT_NE(std::ranges::find(starts, fault->value), starts.end()) << fault->text();
   }
 }
 
