@@ -1,13 +1,18 @@
 // Which kernels run a call on a GPU, decided without one.
 #include "ops/lora/run/select_kernel.h"
 
+#include <array>
+#include <set>
 #include <sstream>
 #include <string>
 
 #include <gtest/gtest.h>
 
 #include "core/math.h"
+#include "ops/lora/plan/make_plan.h"
 #include "ops/lora/plan/plan_bytes.h"
+#include "random.h"
+#include "small_sizes.h"
 
 namespace heddle {
 namespace {
@@ -165,6 +170,88 @@ TEST(LoraSelectKernel, WindowsOfOneLaunchShareTheChip) {
 TEST(LoraSelectKernel, APlanGrowsWithTheBatch) {
   EXPECT_TRUE(has_grouped_plan(257, 1) && has_grouped_plan(128, 65));
   EXPECT_FALSE(has_grouped_plan(256, 64) || has_grouped_plan(127, kMaxLoraRank));
+}
+
+/// What a plan's tag is made of.
+struct PlanOf {
+  struct Array {
+    int64_t place = 0, size = 0, stride = 0;  // bytes into a buffer, elements; size 0: absent
+    bool is_int64 = false;
+  };
+  std::array<Array, 5> arrays{};
+  int64_t num_tokens = 0;
+  int32_t num_slots = 0, max_rank = 0;
+
+  static PlanOf random() {
+    using testing::pick;
+    using testing::random_int;
+    PlanOf plan;
+    for (Array& a : plan.arrays) {
+      if (random_int(0, 3) > 0)
+        a = {8 * random_int(0, 7), random_int(1, 40), 1, pick({false, true})};
+      a.stride = pick<int64_t>({1, 1, 2, 3, 0, -1});
+    }
+    plan.num_tokens = random_int(1, 3000);
+    plan.num_slots = static_cast<int32_t>(random_int(1, 200));
+    plan.max_rank = static_cast<int32_t>(random_int(1, 512));
+    return plan;
+  }
+  /// One thing becomes another.
+  void change() {
+    using testing::random_int;
+    Array& a = arrays[size_t(random_int(0, 4))];
+    if (a.size == 0) {
+      a.size = 1;  // the array is there
+      return;
+    }
+    switch (random_int(0, 7)) {
+      case 0: a.place += 4; break;
+      case 1: a.size += random_int(1, 9); break;
+      case 2: a.stride += random_int(1, 3); break;
+      case 3: a.is_int64 = !a.is_int64; break;
+      case 4: a.size = 0; break;
+      case 5: num_tokens += random_int(1, 99); break;
+      case 6: num_slots += static_cast<int32_t>(random_int(1, 9)); break;
+      default: max_rank += static_cast<int32_t>(random_int(1, 9));
+    }
+  }
+  [[nodiscard]] uint32_t tag() const {
+    static const std::array<std::byte, 64> memory{};
+    const auto view = [](const Array& a) -> ConstTensorView {
+      if (a.size == 0) return {};
+      const std::array<int64_t, 1> shape{a.size}, strides{a.stride};
+      return {memory.data() + a.place, a.is_int64 ? DType::kInt64 : DType::kInt32, Device{}, shape,
+              strides};
+    };
+    return plan_tag({.slot_ids = view(arrays[0]),
+                     .seg_starts = view(arrays[1]),
+                     .seg_ends = view(arrays[2]),
+                     .seg_slots = view(arrays[3]),
+                     .seg_lens = view(arrays[4])},
+                    num_tokens, num_slots, max_rank);
+  }
+};
+
+TEST(LoraPlanTag, IsAnotherForOtherArraysStridesDtypesAndSizes) {
+  for (int i = 0; i < testing::small_or(1000, 10'000); ++i) {
+    const PlanOf own = PlanOf::random();
+    PlanOf other = own;
+    EXPECT_EQ(other.tag(), own.tag());
+    EXPECT_EQ(own.tag() & 1u, 0u);  // the bit of mixed ranks
+    EXPECT_NE(own.tag(), 0u);       // as of memory that nobody wrote
+    other.change();
+    ASSERT_NE(other.tag(), own.tag()) << "round " << i;
+  }
+}
+
+TEST(LoraPlanTag, OfAnArrayElsewhereInTheBatchIsAnother) {
+  std::set<uint32_t> tags;
+  for (size_t k = 0; k < 5; ++k) {
+    PlanOf plan{.num_tokens = 8, .num_slots = 2, .max_rank = 16};
+    plan.arrays[k] = {0, 8, 1, false};
+    tags.insert(plan.tag());
+  }
+  EXPECT_EQ(tags.size(), 5u);
 }
 
 }  // namespace
