@@ -300,7 +300,7 @@ class WrongInput(Case):
         code, out, err = run("inspect", os.environ["HEDDLE_MODEL"])
         self.assertEqual((code, err), (0, ""))
         for word in ("llama.block_count = 30", "token_embd.weight  Q8_0 [49152, 576]", "Q4_1: 210 tensors",
-                     "KV cache 46080 bytes a token"):
+                     "KV cache 46080 bytes a token in f32"):
             self.assertIn(word, out)
         stored = os.stat(os.environ["HEDDLE_MODEL"]).st_size
         (weights,) = re.findall(r"\n  weights (\d+) bytes\n", out)

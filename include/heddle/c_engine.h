@@ -239,9 +239,10 @@ typedef struct heddle_engine_variant {
 } heddle_engine_variant;
 
 /* Submits the request once for each variant, and writes as many ids: one prompt through several
-   adapters, or several samples of one prompt, which have the seed offsets 0, 1, 2, ... Each row has
-   events of its own, with the bits that it has alone. Where rows begin with the same keys and
-   values these are computed once, and their pages are shared. */
+   adapters, or several samples of one prompt, which have the seed offsets 0, 1, 2, ..., as in vLLM.
+   Each row has events of its own, with the bits of the request alone with that variant's adapters
+   and seed. Where rows begin with the same keys and values these are computed once, and their pages
+   are shared; rows with prompt_logprobs compute all of theirs. */
 heddle_status heddle_engine_submit_each(heddle_engine* engine, const heddle_engine_request* request,
                                         const heddle_engine_variant* variants, size_t num_variants,
                                         int64_t* ids);

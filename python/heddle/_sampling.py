@@ -40,10 +40,11 @@ class Sampling(TypedDict, total=False):
     with `max_tokens=0`, which makes no answer."""
     n: int
     """So many answers to each prompt, 1 to 128: `Answer.each`. Answer i draws with the prompt's
-    seed + i, as in vLLM. The prompt is computed once. Not for streams."""
+    seed + i, as in vLLM. The prompt's whole pages are computed once. Not for streams."""
     each_adapter: Sequence[Entry]
     """Each prompt runs with each of these, `Answer.each`: a name, None for the base model, or a
-    list as in `adapters`. What the prompt is to all of them is computed once. Not for streams."""
+    list as in `adapters`. What is the same for several of them is computed once. Not for
+    streams."""
 
 
 SEVERAL = ("n", "each_adapter")

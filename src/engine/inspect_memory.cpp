@@ -40,7 +40,7 @@ void print_model_memory(std::ostream& out, const std::string& path) {
                                static_cast<int>(config.num_kv_heads), 1,
                                static_cast<int>(config.head_dim)};
     out << "  weights " << weight_bytes(files->weights()) << " bytes\n"
-        << "  KV cache " << token.page_bytes() << " bytes a token, "
+        << "  KV cache " << token.page_bytes() << " bytes a token in f32, "
         << token.page_bytes() * config.context_length << " for " << config.context_length
         << " tokens, the longest row\n"
         << "  adapter of rank " << kRank << " on all linear layers in f16 or bf16 "

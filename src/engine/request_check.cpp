@@ -102,7 +102,7 @@ Request varied(const Request& request, const RequestVariant& variant) {
   return own;
 }
 
-std::vector<RequestVariant> samples(int64_t n) {
+std::vector<RequestVariant> sample_variants(int64_t n) {
   constexpr int64_t kMost = 128;
   HEDDLE_CHECK(n >= 1 && n <= kMost, "n is ", n, ", expected 1 to ", kMost);
   std::vector<RequestVariant> variants(static_cast<size_t>(n));

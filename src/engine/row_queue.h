@@ -13,10 +13,9 @@ namespace heddle {
 /// The rows of an engine: those that wait, those that run, and those that have ended and were not
 /// told of yet. First come, first served: the row that waits longest is admitted as soon as a place
 /// in the batch is free, the pages for its longest answer are and its adapters have room in memory,
-/// and none overtakes it. A running
-/// row has all pages that it can need, so it never gives way, always ends and gives them back:
-/// nobody starves. A row that begins like another one starts when that has computed what they
-/// share, and takes over its pages.
+/// and none overtakes it. A running row has all pages that it can need, so it never gives way,
+/// always ends and gives them back: nobody starves. A row that begins like another one starts when
+/// that has computed what they share, and takes over its pages.
 class RowQueue {
  public:
   using Rows = std::list<Sequence>;

@@ -154,7 +154,7 @@ void Run::begin(const Row& row) {
     return;
   }
   std::vector<RequestVariant> variants;
-  if (row.each.empty()) variants = samples(row.n);
+  if (row.each.empty()) variants = sample_variants(row.n);
   for (const AdapterList& list : row.each) variants.push_back({.adapters = list});
   const std::vector<RequestId> ids = engine_.submit_each(row.request, variants);
   for (size_t i = 0; i < ids.size(); ++i) place_of_[ids[i]] = {row.index, i};

@@ -141,9 +141,9 @@ class Engine {
   /// where there is no memory even for an error; then nothing was submitted.
   RequestId submit(const Request& request);
   /// Submits the request once for each of the variants: one prompt through several adapters, or
-  /// several samples of one prompt, samples(n). Returns an id for each, in order; each has events
-  /// of its own, with the bits that it has alone. Where two rows begin with the same keys and
-  /// values, because their adapters are the same, or do not act there yet (aLoRA before its
+  /// several samples of one prompt, sample_variants(n). Returns an id for each, in order; each has
+  /// events of its own, with the bits that it has alone. Where two rows begin with the same keys
+  /// and values, because their adapters are the same, or do not act there yet (aLoRA before its
   /// invocation, the base model), these are computed once, in whole pages, which both use; rows
   /// with prompt_logprobs compute all of theirs. Throws std::bad_alloc where there is no memory
   /// even for errors; then nothing was submitted.

@@ -103,7 +103,7 @@ struct RequestVariant {
 
 /// Variants for `n` answers to one prompt, 1 to 128: seed offsets 0, 1, ..., as in vLLM. Throws
 /// Error where n is out of its range.
-[[nodiscard]] std::vector<RequestVariant> samples(int64_t n);
+[[nodiscard]] std::vector<RequestVariant> sample_variants(int64_t n);
 
 enum class FinishReason : uint8_t { kStop, kLength, kError, kCancelled };
 /// "stop", "length", "error" or "cancelled".

@@ -28,17 +28,12 @@ int64_t nanoseconds(const timespec& time) {
 void add_stamp(FileStamps& stamps, const std::string& path, const char* name) {
   struct stat info {};
   if (::stat((path + name).c_str(), &info) != 0) return;
-#ifdef __APPLE__
-  const timespec written = info.st_mtimespec, changed = info.st_ctimespec;
-#else
-  const timespec written = info.st_mtim, changed = info.st_ctim;
-#endif
   stamps.push_back({.name = name,
                     .device = static_cast<uint64_t>(info.st_dev),
                     .file = static_cast<uint64_t>(info.st_ino),
                     .size = static_cast<int64_t>(info.st_size),
-                    .written_ns = nanoseconds(written),
-                    .changed_ns = nanoseconds(changed)});
+                    .written_ns = nanoseconds(info.st_mtim),
+                    .changed_ns = nanoseconds(info.st_ctim)});
 }
 
 /// Why no adapter of a folder can have this name; null where one can.
@@ -100,7 +95,6 @@ void AdapterFolder::check_inside(const fs::path& place, const std::string& name)
 }
 
 void read_ahead(const std::string& path) noexcept {
-#ifdef POSIX_FADV_WILLNEED
   try {
     std::error_code error;
     const std::string file = fs::is_directory(path, error) ? path + kWeightFile : path;
@@ -110,9 +104,6 @@ void read_ahead(const std::string& path) noexcept {
     ::close(descriptor);
   } catch (const std::bad_alloc&) {  // it will be read when it is needed
   }
-#else
-  static_cast<void>(path);
-#endif
 }
 
 }  // namespace heddle

@@ -185,7 +185,7 @@ TEST_F(AdapterFolderTest, RowsOfOneRequestShareTheMemory) {
       {{{"a"}}}, {{{"b"}}}, {}, {{{"c"}}}, {{{"a"}}}, {{{"a"}, {"b"}, {"c"}}}, {{{"nobody"}}}};
   std::vector<testing::Outcome> outcomes(each.size() + 3);
   (void)engine.submit_each(request(""), each);
-  (void)engine.submit_each(request("b"), samples(3));
+  (void)engine.submit_each(request("b"), sample_variants(3));
   while (engine.num_unfinished() > 0) {
     testing::take(engine.step(), 0, outcomes);
     EXPECT_LE(engine.load().num_adapters, 2);

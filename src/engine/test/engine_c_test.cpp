@@ -1,7 +1,9 @@
 // The engine through C: what comes back has the bits of the C++ engine, and nothing throws.
 #include "heddle/engine/engine.h"
 
+#include <algorithm>
 #include <atomic>
+#include <future>
 #include <map>
 #include <string>
 #include <thread>
@@ -222,6 +224,26 @@ TEST_F(CEngine, VariantsOfARequestHaveTheBitsOfCpp) {
     Completion got = answers.at(ids[i]).completion;
     got.finish_reason = FinishReason::kLength;
     testing::expect_same(got, want[i], "variant");
+  }
+  struct Told {
+    std::map<int64_t, Answer> answers;
+    std::promise<void> all;
+  } told;
+  heddle_engine_request called = given;
+  called.user_data = &told;
+  called.on_event = [](void* data, const heddle_engine_event* event) {
+    Told& to = *static_cast<Told*>(data);
+    take(*event, to.answers[event->request]);
+    const auto has_ended = [](const auto& entry) {
+      return entry.second.reason != HEDDLE_FINISH_NONE;
+    };
+    if (event->finish_reason == HEDDLE_FINISH_NONE) return;
+    if (std::ranges::count_if(to.answers, has_ended) == 3) to.all.set_value();
+  };
+  ASSERT_EQ(heddle_engine_submit_each(engine, &called, variants, 3, ids), HEDDLE_OK);
+  told.all.get_future().wait();
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(told.answers.at(ids[i]).completion.token_ids, want[i].token_ids);
   }
   EXPECT_EQ(heddle_engine_submit_each(engine, &given, nullptr, 0, nullptr), HEDDLE_OK);
   expect_failure("variants is NULL, but it has 1 elements",

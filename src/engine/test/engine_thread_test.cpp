@@ -199,8 +199,8 @@ TEST_F(EngineThreadTest, RowsOfOneRequestAreCancelledOneByOne) {
     });
   });
   waits.get_future().wait();
-  const std::vector<RequestId> some = thread.submit_each(request, samples(3), queue);
-  const std::vector<RequestId> all = thread.submit_each(request, samples(2), queue);
+  const std::vector<RequestId> some = thread.submit_each(request, sample_variants(3), queue);
+  const std::vector<RequestId> all = thread.submit_each(request, sample_variants(2), queue);
   for (const RequestId id : {some[1], all[0], all[1]}) EXPECT_TRUE(thread.cancel(id));
   go.set_value();
   waiting.join();

@@ -1,4 +1,5 @@
 // One prompt through several adapters: what their rows share, and that their bits do not show it.
+#include <algorithm>
 #include <limits>
 
 #include <gtest/gtest.h>
@@ -138,13 +139,24 @@ TEST_F(SubmitEach, SamplesShareThePromptAndDrawWithSeedsOfTheirOwn) {
     Engine engine = engine_with({.max_batch = 3});
     Request row = request(7);
     row.adapter = adapter;
-    row.sampling = {.temperature = 1.5f, .seed = std::numeric_limits<int64_t>::max() - 1};
-    const auto outcomes = finish(engine, engine.submit_each(row, samples(5)));
+    const uint64_t seed = std::numeric_limits<int64_t>::max() - 1;
+    row.sampling = {.temperature = 1.5f, .seed = static_cast<int64_t>(seed)};
+    const std::vector<RequestId> ids = engine.submit_each(row, sample_variants(5));
+    std::vector<testing::Outcome> outcomes(ids.size());
+    int64_t most_pages = 0;
+    while (engine.num_unfinished() > 0) {
+      testing::take(engine.step(), ids.front(), outcomes);
+      most_pages = std::max(most_pages, engine.load().num_pages - engine.load().num_free_pages);
+    }
+    testing::expect_idle(engine);
     EXPECT_EQ(engine.stats().prefill_tokens, 20 + 4 * 2) << "18 of 20 tokens are in whole pages";
+    EXPECT_EQ(most_pages, 6 + 3 * 3) << "6 pages that all have, 3 of each row that runs";
     Engine fresh = engine_with({.max_batch = 1});
-    testing::expect_same(outcomes[0].completion, testing::run_all(fresh, {row})[0], "the first");
-    row.sampling.seed = std::numeric_limits<int64_t>::min() + 1;  // 3 further
-    testing::expect_same(outcomes[3].completion, testing::run_all(fresh, {row})[0], "the 4th");
+    for (size_t i = 0; i < 5; ++i) {
+      row.sampling.seed = static_cast<int64_t>(seed + i);
+      testing::expect_same(outcomes[i].completion, testing::run_all(fresh, {row})[0],
+                           "sample " + std::to_string(i));
+    }
     EXPECT_NE(outcomes[0].completion.token_ids, outcomes[3].completion.token_ids);
   }
 }
@@ -165,8 +177,8 @@ TEST_F(SubmitEach, OneThatCannotRunIsRefusedAlone) {
   EXPECT_EQ(of_both[0].completion.error, "");
   EXPECT_EQ(of_both[1].completion.error,
             "a request for each of several adapters has adapter or adapters besides");
-  testing::expect_invalid({"n is 0, expected 1 to 128"}, [] { (void)samples(0); });
-  testing::expect_invalid({"n is 129, expected 1 to 128"}, [] { (void)samples(129); });
+  testing::expect_invalid({"n is 0, expected 1 to 128"}, [] { (void)sample_variants(0); });
+  testing::expect_invalid({"n is 129, expected 1 to 128"}, [] { (void)sample_variants(129); });
 }
 
 }  // namespace
