@@ -159,9 +159,8 @@ TEST(Verify, RefusesWrongStartsWhereItValidatesAndElseChangesNoOthers) {
       add_request(testing::rng(), batch,
                   {.num_drafts = testing::random_int(0, 6), .is_tree = is_tree});
     }
-    expect_wrong_starts_are_told(batch,
-                                 {.is_tree = is_tree, .stochastic = stochastic, .max_accepted = 6},
-                                 20, []() -> std::optional<Fault> { return std::nullopt; });
+    const VerifyRun run{.is_tree = is_tree, .stochastic = stochastic, .max_accepted = 6};
+    expect_wrong_starts_change_no_others(batch, run, 20);
   }
 }
 
