@@ -1,10 +1,12 @@
 """The tables of the race of LoRA's ops on one GPU (bench/peers/gpu), as Markdown, for tools/plot_lora.py and readme_figures.py."""
 
+import statistics
 import sys
 
 from figure_files import MIN_SAMPLES, bold_above, bold_below_one, load, measured_at, number
 
 RACE = "bench/results/lora_race_h200.json"
+OTHER_RACE = "bench/results/lora_race_h200_other_card.json"  # a second run on another loan of such a card
 READ_BYTES_PER_US = 4.6e6  # of an H200, for the plot
 SGLANG, VLLM, LORAX = "SGLang triton_v2", "vLLM", "LoRAX"
 EAGER = {"heddle": "eager", SGLANG: "eager", VLLM: "eager"}
@@ -153,7 +155,17 @@ def eager_part(rows):
             "| rank | tokens / adapters | heddle | SGLang | vLLM |", "|" + "---|" * 5, *lines] if lines else []
 
 
-def race_part(race, peers, plot):
+def other_card_lines(race, peers):
+    """What the race comes to on another card of the same kind."""
+    lines = []
+    for phase, title in PHASES.items():
+        rows = [row for row in race_rows(race, peers) if row.phase == phase]
+        median = statistics.median(row.peer_us / row.us for row in rows)
+        lines.append(f"{title.split(':')[0]}: {median:.2f} times as fast as the fastest peer in the median. {summary_of(rows)}")
+    return [f"The same on another loan of a card ([record](../../{OTHER_RACE}), commit {race['commit'][:7]}). {' '.join(lines)}"]
+
+
+def race_part(race, peers, plot, other=None):
     """What stands between the markers of the race."""
     rows, versions = race_rows(race, peers), race["versions"]
     of_peers = ", ".join(f"{name} {versions[package]}" for package, name in (("sglang", "SGLang"), ("vllm", "vLLM"), ("lorax", LORAX))
@@ -166,6 +178,8 @@ def race_part(race, peers, plot):
         of_phase = [row for row in rows if row.phase == phase]
         lines += ["", f"{title}. {summary_of(of_phase)}", "", *table_of(of_phase)]
     parts = [lines, eager_part(rows), ["The peers' fastest settings:", "", *settings_of(rows)]]
+    if other:
+        parts.append(other_card_lines(other, peers))
     if race.get("failed"):
         parts.append(["Not timed, since it failed or its result was wrong: " + "; ".join(race["failed"]) + "."])
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"

@@ -18,7 +18,7 @@ import sys
 from figure_drawing import LOSS, dot_plot
 from figure_files import (END, MIN_SAMPLES, ROOT, assert_refuses_no_proof, collected, filled, load, made_up_root, run_tool, stale,
                           unwrapped, update, with_best_peer, write_results)
-from lora_race import RACE, load_race, made_up_race, race_part, race_rows
+from lora_race import OTHER_RACE, RACE, load_race, made_up_race, race_part, race_rows
 from lora_tables import (CELL, HOST_PROGRAM, PHASES, PLOT, PROGRAMS, SHAPES_PROGRAM, SITES_PROGRAM, STEP_PROGRAM, cell_of,
                          page_part)
 
@@ -54,7 +54,9 @@ def plot_of(race, peers):
 def outputs(root):
     """What the files of docs should hold: (path, text) each."""
     results, peers, race = load(root / RESULTS), load(root / PEERS), load_race(root / RACE)
-    page = filled(root / PAGE, {BEGIN_RACE: race_part(race, peers, pathlib.Path(PLOT).name), BEGIN: page_part(results, peers, race)})
+    other = load_race(root / OTHER_RACE) if (root / OTHER_RACE).exists() else None
+    page = filled(root / PAGE, {BEGIN_RACE: race_part(race, peers, pathlib.Path(PLOT).name, other),
+                                BEGIN: page_part(results, peers, race)})
     if page is None:
         sys.exit(f"{PAGE} lacks the line {BEGIN.strip()} or {BEGIN_RACE.strip()}")
     return [(root / PAGE, page), (root / PLOT, plot_of(race, peers))]
@@ -112,6 +114,11 @@ def self_test():
         assert "`lora_apply` **3.00**; `lora_apply`, two launches, 2.00; empty kernel 2.00. Limit: 2.5" in page
         assert "3 random shapes" in page and "1 are above" in page and "| 77 -> 5 + 30 |" in page and "**3.00**" in page
         assert plot.count("2.00x") == 33 and plot.count("0.50x") == 1 and plot.count(LOSS) == 6
+        assert "another loan" not in page
+        (root / OTHER_RACE).write_text(json.dumps(made_up_race(peers)))
+        update(outputs(root), root)
+        page = unwrapped((root / PAGE).read_text())
+        assert "(../../bench/results/lora_race_h200_other_card.json), commit 0123456). Decode: 2.00 times as fast" in page
         (root / PAGE).write_text((root / PAGE).read_text().replace("**0.50**", "1.50"))
         assert stale(outputs(root)) == [root / PAGE], "a table changed by hand is noticed"
         assert "| qkv | 16 | 1 / 1 | 2.00 | **10.00** | **11.00** | 44.0 | 5.50 | 66.0 | 33.0 | (14.07) | **0.50** | **1.50** | 1.25 | 77.0 |" in page
