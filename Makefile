@@ -6,7 +6,7 @@ SECONDS ?= 60
 BENCH ?=
 
 .NOTPARALLEL:
-.PHONY: help demo test build bench check conformance format asan fuzz install wheels clean
+.PHONY: help demo test serve build bench check conformance format asan fuzz install wheels clean
 
 help: ## show this list
 	@echo "heddle: one base model, many LoRA adapters in one batch"
@@ -16,13 +16,18 @@ demo: ## build the program, fetch the model, and show answers of base model and 
 	@tools/demo
 
 test: ## build what is missing and run all tests, also under the sanitizers
-	@echo "[1/3] Debian packages"; tools/bootstrap build test
+	@echo "[1/3] Debian packages"; tools/bootstrap build serve test
 	@echo "[2/3] build, first what the demo needs, also with sanitizers, and Python packages"; tools/build_for_tests
 	@echo "[3/3] tests"; tools/test.sh
 
 test-%: ## build and run the tests of one family: make test-lora
 	@tools/bootstrap
 	@tools/test_family $*
+
+serve: ## build the server and run it with the example adapters on 127.0.0.1:8000
+	@tools/bootstrap build serve
+	@HEDDLE_BUILD_SERVER=ON tools/build release heddle_program heddle_serve_program
+	@tools/with_model build/heddle serve --lora-root examples/adapters
 
 build: ## build the program build/heddle, the libraries and the tests
 	@tools/bootstrap

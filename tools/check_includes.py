@@ -18,7 +18,7 @@ LIBRARIES = {
     "stdbool.h": "std", "stddef.h": "std", "stdint.h": "std",
     "hwy": "highway", "gtest": "gtest", "gmock": "gtest", "benchmark": "benchmark", "nlohmann": "json",
     "pcre2.h": "pcre2", "utf8proc.h": "utf8proc", "CLI": "cli11", "spdlog": "spdlog", "xxhash.h": "xxhash", "histedit.h": "edit", "dlpack": "dlpack",
-    "nanobind": "nanobind", "Python.h": "python",
+    "nanobind": "nanobind", "Python.h": "python", "boost": "boost", "openssl": "openssl", "prometheus": "prometheus",
     "cub": "cuda", "thrust": "cuda", "cooperative_groups": "cuda", "cooperative_groups.h": "cuda", "mma.h": "cuda",
 }
 
@@ -53,9 +53,10 @@ LAYERS = {
     "src/engine": (["include/heddle", "src/core", "src/model", "src/files", "src/tokenizer", "src/chat_template"],
                    ["system"]),
     "src/capi": (["include/heddle"], ["dlpack", "system"]),
-    "src/server": (["include/heddle/engine", "include/heddle/core"], ["json", "spdlog", "system"]),
     "src/testing": (["include/heddle/core", "src/core/math.h", "src/cuda"], ["highway", "gtest", "cuda", "system"]),
     "python": (["include/heddle"], ["nanobind", "python", "dlpack", "system"]),
+    "apps/heddle-serve": (["include/heddle", "apps/heddle", "src/engine/thread"],
+                          ["cli11", "spdlog", "json", "boost", "openssl", "prometheus", "system"]),
     "apps": (["include/heddle"], ["cli11", "spdlog", "json", "xxhash", "edit", "benchmark", "system"]),
     "examples": (["include/heddle"], []),
     "tests": (["include/heddle", "src"], ["gtest", "json", "dlpack", "system"]),
@@ -111,7 +112,7 @@ def library_of(header):
 
 def resolve(path, header, files):
     """The file of the tree that `header` means in a file at `path`, None for one outside."""
-    folders = [path.rsplit("/", 1)[0], "include", "src", "src/testing", "apps/heddle", "python"]
+    folders = [path.rsplit("/", 1)[0], "include", "src", "src/testing", "apps/heddle", "apps/heddle-serve", "python"]
     for folder in folders:
         if f"{folder}/{header}" in files:
             return f"{folder}/{header}"

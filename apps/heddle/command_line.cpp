@@ -384,6 +384,7 @@ void declare_commands(CLI::App& app, CommandLine& line) {
   app.set_version_flag("--version", kVersion, "Shows the version");
   add_generate(app, line.generate);
   add_chat(app, line.chat);
+  add_serve(app, line.serve);
   add_inspect(app, line.inspected);
   add_help_commands(app, line.help);
   app.footer(

@@ -7,6 +7,7 @@
 #include "chat/chat.h"
 #include "help/help_commands.h"
 #include "options.h"
+#include "serve_options.h"
 
 namespace heddle::app {
 
@@ -14,6 +15,7 @@ namespace heddle::app {
 struct CommandLine {
   GenerateOptions generate;
   ChatOptions chat;
+  ServeOptions serve;
   std::string inspected;  // path for `inspect`
   HelpOptions help;
 };

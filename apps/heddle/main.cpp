@@ -1,6 +1,10 @@
 // The program heddle: its subcommands are declared in command_line.cpp.
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <system_error>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <spdlog/sinks/stdout_color_sinks.h>
@@ -18,6 +22,16 @@ namespace heddle::app {
 namespace {
 
 constexpr int kExitFailed = 1, kExitWrongInput = 2;
+
+/// Becomes heddle-serve, which stands beside this program: it needs libraries that the rest does
+/// not. Returns only by an Error.
+[[noreturn]] void run_server_program(char** argv) {
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string program = (self.parent_path() / "heddle-serve").string();
+  execv(program.c_str(), argv);
+  throw_error(ErrorCode::kInvalidArgument, program, ": ", std::strerror(errno),
+              "; build it with `make serve`");
+}
 
 int run(int argc, char** argv) {
   CLI::App app("heddle " + std::string(kVersion) +
@@ -39,6 +53,7 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (app.got_subcommand("chat")) return chat(line.chat);
+  if (app.got_subcommand("serve")) run_server_program(argv);
   return generate(line.generate);
 }
 

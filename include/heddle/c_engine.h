@@ -155,6 +155,8 @@ typedef struct heddle_engine_event {
   const float* prompt_top_logprobs;
   size_t num_prompt_top_logprobs;
   int64_t prompt_tokens;
+  heddle_string stop;  /* the stop string that ended the answer */
+  int32_t stop_token;  /* the one of stop_token_ids that ended it; -1: none did */
   heddle_string error; /* one sentence */
 } heddle_engine_event;
 
@@ -210,12 +212,20 @@ typedef struct heddle_engine_request {
   float frequency_penalty;  /* 0: off; -2 to 2; for each time a token is in the answer */
   const heddle_token_bias* logit_bias; /* NULL; each token once */
   size_t num_logit_bias;               /* 0 */
-  int64_t min_tokens;             /* 0; of the answer, before anything but its length ends it */
-  const int32_t* stop_token_ids;  /* NULL; end the answer as the end token does */
-  size_t num_stop_token_ids;      /* 0 */
-  const heddle_string* bad_words; /* NULL; words that the answer must not have */
-  size_t num_bad_words;           /* 0 */
-  int32_t top_logprobs;           /* 0, up to 100; the most likely tokens at each place are told */
+  int64_t min_tokens;               /* 0; of the answer, before anything but its length ends it */
+  const int32_t* stop_token_ids;    /* NULL; end the answer as the end token does */
+  size_t num_stop_token_ids;        /* 0 */
+  const heddle_string* bad_words;   /* NULL; words that the answer must not have */
+  size_t num_bad_words;             /* 0 */
+  const int32_t* allowed_token_ids; /* NULL; none but these are drawn */
+  size_t num_allowed_token_ids;     /* 0: all */
+  bool include_stop;                /* false; true: the text ends behind the stop string */
+  bool skip_special_tokens;         /* false; true: control tokens of the answer have no text */
+  int64_t truncate_prompt_tokens;   /* 0: all; of the prompt the last so many stay */
+  bool continue_final_message;      /* false; true: the answer goes on with the last message */
+  int32_t add_special_tokens; /* -1; whether a text's begin and end tokens are added, 0 or 1; -1: to
+                                 `text`, not to conversations */
+  int32_t top_logprobs;       /* 0, up to 100; the most likely tokens at each place are told */
   bool prompt_logprobs; /* false; the prompt's tokens get log-probabilities, as with max_tokens 0 */
 
   /* Instead of adapter: up to 64 that act together, each times its scale; also one with a scale. */

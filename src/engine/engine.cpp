@@ -16,6 +16,7 @@
 #include "engine/row_queue.h"
 #include "engine/sampling/row_adjustment.h"
 #include "engine/scheduler.h"
+#include "engine/step_plan.h"
 #include "engine/text/prompt_tokens.h"
 #include "engine/text/row_text.h"
 #include "engine/weight_options.h"
@@ -30,23 +31,6 @@ std::string_view reason_of(const std::exception& failure) {
   const bool is_memory = dynamic_cast<const std::bad_alloc*>(&failure) != nullptr;
   return is_memory ? "out of memory: the row could not go on" : failure.what();
 }
-
-/// What one step is about; made once, for as many rows as run at once.
-struct StepPlan {
-  std::vector<Sequence*> rows, drawing;
-  std::vector<RowState> states;
-  std::vector<int64_t> num_tokens;  // [rows.size()] that each row takes in
-  std::vector<int32_t> tokens;      // [drawing.size()]
-  std::vector<float> logprobs;      // [drawing.size()]
-
-  explicit StepPlan(size_t max_batch) {
-    for (auto* list : {&rows, &drawing}) list->reserve(max_batch);
-    states.reserve(max_batch);
-    num_tokens.reserve(max_batch);
-    tokens.reserve(max_batch);
-    logprobs.reserve(max_batch);
-  }
-};
 
 }  // namespace
 
@@ -137,13 +121,19 @@ void Engine::State::fill_row(Sequence& row, const Request& request) {
   check_tokens(row);
   row.prompt_tokens = static_cast<int64_t>(row.tokens.size());
   row.completion.prompt_tokens = row.prompt_tokens;
+  if (request.tell_tokens) {
+    row.completion.prompt_token_ids = row.tokens;
+    row.completion.token_texts = texts_of(text_of(row.adapter()).tokenizer);
+  }
   HEDDLE_CHECK(row.prompt_tokens > 0, "the prompt has no tokens");
   HEDDLE_CHECK(row.prompt_tokens < options.max_context, "the prompt has ", row.prompt_tokens,
                " tokens, the context holds ", options.max_context, " with the answer");
   row.max_tokens = row.prompt_tokens + std::min(std::max<int64_t>(request.max_tokens, 1),
                                                 options.max_context - row.prompt_tokens);
   check_length(row);
-  row.text = TextStream(request.stop);
+  row.text = TextStream(request.stop, request.include_stop);
+  row.skips_special = request.skip_special_tokens;
+  row.tells_tokens = request.tell_tokens;
   row.min_tokens = request.min_tokens;
   row.stop_tokens = request.stop_token_ids;
   row.draws = request.max_tokens > 0;
@@ -190,6 +180,7 @@ int64_t Engine::State::make_plan() {
   plan.drawing.clear();
   plan.states.clear();
   for (Sequence& row : queue.running()) {
+    if (row.is_paused) continue;
     runner.prepare(row);
     plan.rows.push_back(&row);
     plan.states.push_back({static_cast<int64_t>(row.tokens.size()), row.num_cached});
@@ -214,6 +205,7 @@ int64_t Engine::State::make_plan() {
 void Engine::State::run_step(std::vector<Event>& events) {
   const auto begin = std::chrono::steady_clock::now();
   const int64_t num_prompt_tokens = make_plan();
+  if (plan.rows.empty()) return;
   try {
     runner.run(plan.rows, plan.num_tokens);
     if (!plan.drawing.empty()) runner.sample(plan.drawing, plan.tokens, plan.logprobs);
@@ -242,7 +234,9 @@ void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
   const auto holds = [token](const auto& ends) {
     return std::ranges::find(ends, token) != ends.end();
   };
-  const bool met_end = (!row.ignore_end && holds(end_tokens)) || holds(row.stop_tokens);
+  const bool met_stop = holds(row.stop_tokens);
+  const bool met_end = (!row.ignore_end && holds(end_tokens)) || met_stop;
+  if (met_stop) row.completion.stop_token = token;
   if (met_end) {  // it is no part of the answer, nor are those that might have been in its place
     const size_t kept = row.completion.token_ids.size() * static_cast<size_t>(row.top_logprobs);
     row.completion.top_token_ids.resize(kept);
@@ -254,7 +248,9 @@ void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
     if (row.adjustment != nullptr) row.adjustment->count(token);
     std::string bytes;
     // The embedding may have rows that are no token of the tokenizer's: they have no text.
-    if (token < own.tokenizer->vocab_size()) {
+    const bool has_text = token < own.tokenizer->vocab_size() &&
+                          !(row.skips_special && own.tokenizer->is_control(token));
+    if (has_text) {
       own.tokenizer->decode_next(token, row.decoding, bytes);
     }
     text = row.text.push(bytes, std::ssize(row.completion.token_ids) > row.min_tokens);
@@ -264,10 +260,13 @@ void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
   row.completion.text += text;
   if (ended) {
     row.last_text = std::move(text);
+    row.completion.stop = row.text.met();
     const bool stopped = met_end || row.text.stopped();  // perhaps by the last of the text
     queue.end(row, stopped ? FinishReason::kStop : FinishReason::kLength);
-  } else if (!text.empty()) {
-    events.push_back({.request = row.id, .text = std::move(text)});
+  } else if (!text.empty() || row.tells_tokens) {
+    Event event{.request = row.id, .text = std::move(text)};
+    if (row.tells_tokens) tell_tokens(row, event);
+    events.push_back(std::move(event));
   }
 }
 
@@ -293,9 +292,10 @@ void Engine::State::fail_running(const std::exception& failure, bool only_planne
 /// `events` has room for one event of each.
 void Engine::State::tell_ended(std::vector<Event>& events) {
   for (Sequence& row : queue.ended()) {
-    events.push_back({.request = row.id,
-                      .text = std::move(row.last_text),
-                      .completion = std::move(row.completion)});
+    Event event{.request = row.id, .text = std::move(row.last_text)};
+    if (row.tells_tokens) tell_tokens(row, event);
+    event.completion = std::move(row.completion);
+    events.push_back(std::move(event));
   }
   queue.forget_ended();
 }
@@ -424,6 +424,13 @@ bool Engine::cancel(RequestId request) {
   return true;
 }
 
+bool Engine::set_paused(RequestId request, bool is_paused) {
+  Sequence* const row = state_->queue.find(request);
+  if (row == nullptr) return false;
+  row->is_paused = is_paused;
+  return true;
+}
+
 int64_t Engine::num_unfinished() const {
   const EngineLoad now = load();
   return now.num_waiting + now.num_running + now.num_ended;
@@ -431,6 +438,14 @@ int64_t Engine::num_unfinished() const {
 
 std::vector<int32_t> Engine::tokenize(const Request& request) const {
   return state_->tokenize(request, state_->adapters.find(adapter_of_text(request)).get());
+}
+
+std::shared_ptr<const TokenTexts> Engine::token_texts(const std::string& adapter) const {
+  return texts_of(state_->text_of(state_->adapters.find(adapter).get()).tokenizer);
+}
+
+std::string Engine::detokenize(std::span<const int32_t> tokens, const std::string& adapter) const {
+  return state_->text_of(state_->adapters.find(adapter).get()).tokenizer->decode(tokens);
 }
 
 std::vector<Event> Engine::step() {

@@ -116,6 +116,16 @@ Request request_of(const heddle_engine_request& given) {
   const int32_t* ends = array_of("stop_token_ids", given.stop_token_ids, given.num_stop_token_ids);
   request.stop_token_ids.assign(ends, ends + given.num_stop_token_ids);
   request.bad_words = strings_of("bad_words", given.bad_words, given.num_bad_words);
+  const int32_t* allowed =
+      array_of("allowed_token_ids", given.allowed_token_ids, given.num_allowed_token_ids);
+  request.allowed_token_ids.assign(allowed, allowed + given.num_allowed_token_ids);
+  request.include_stop = given.include_stop;
+  request.skip_special_tokens = given.skip_special_tokens;
+  request.truncate_prompt_tokens = given.truncate_prompt_tokens;
+  request.continue_final_message = given.continue_final_message;
+  HEDDLE_CHECK(given.add_special_tokens >= -1 && given.add_special_tokens <= 1,
+               "add_special_tokens is ", given.add_special_tokens, ", expected -1, 0 or 1");
+  if (given.add_special_tokens >= 0) request.add_special_tokens = given.add_special_tokens == 1;
   request.stop = strings_of("stop", given.stop, given.num_stop);
   request.ignore_end = given.ignore_end;
   request.tools_json = string_of("tools_json", given.tools_json);
@@ -178,6 +188,8 @@ heddle_engine_event view_of(const Event& event) {
       .prompt_top_logprobs = completion.prompt_top_logprobs.data(),
       .num_prompt_top_logprobs = completion.prompt_top_logprobs.size(),
       .prompt_tokens = completion.prompt_tokens,
+      .stop = view_of(completion.stop),
+      .stop_token = completion.stop_token,
       .error = view_of(completion.error)};
 }
 
@@ -255,6 +267,7 @@ void heddle_engine_request_init(heddle_engine_request* request) {
   request->seed = defaults.sampling.seed;
   request->repetition_penalty = defaults.sampling.repetition_penalty;
   request->add_generation_prompt = defaults.add_generation_prompt;
+  request->add_special_tokens = -1;
 }
 
 heddle_status heddle_engine_create(heddle_engine** engine, heddle_string model,

@@ -70,6 +70,9 @@ void check_answer_fields(const Request& request) {
                ", expected 0 to max_tokens = ", request.max_tokens);
   check_biases(request.logit_bias);
   for (const int32_t token : request.stop_token_ids) check_token("stop_token_ids", token);
+  for (const int32_t token : request.allowed_token_ids) check_token("allowed_token_ids", token);
+  HEDDLE_CHECK(request.truncate_prompt_tokens >= 0, "truncate_prompt_tokens is ",
+               request.truncate_prompt_tokens, ", expected at least 0 (0: all)");
   for (size_t i = 0; i < request.stop.size(); ++i) check_text("stop", i, request.stop[i]);
   for (size_t i = 0; i < request.bad_words.size(); ++i) {
     check_text("bad_words", i, request.bad_words[i]);
@@ -84,7 +87,8 @@ void check_chat_fields(const Request& request) {
       {"tools_json", !request.tools_json.empty()},
       {"documents_json", !request.documents_json.empty()},
       {"template_kwargs_json", !request.template_kwargs_json.empty()},
-      {"add_generation_prompt = false", !request.add_generation_prompt}};
+      {"add_generation_prompt = false", !request.add_generation_prompt},
+      {"continue_final_message", request.continue_final_message}};
   for (const auto& [name, is_given] : fields) {
     HEDDLE_CHECK(is_chat || !is_given, "a request has ", name,
                  ", which is for a conversation, and no messages");

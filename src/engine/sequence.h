@@ -27,6 +27,8 @@ struct Sequence {
   int32_t top_logprobs = 0;                     // most likely tokens that are told of each place
   bool scores_prompt = false;                   // the prompt's log-probabilities are told
   bool draws = true;                            // false: it ends where its prompt does
+  bool skips_special = false;                   // control tokens of the answer have no text
+  bool tells_tokens = false;                    // with its events
   std::unique_ptr<RowAdjustment> adjustment{};  // nullptr: its logits stay as they are
   std::vector<AdapterHold> adapters{};          // none: the base model
   // Slots and scales of a row that has a list of adapters, or one with another scale than 1; else
@@ -46,6 +48,8 @@ struct Sequence {
   tokenizer::DecodeState decoding{};  // of the answer
   TextStream text{{}};
   Completion completion{};  // as far as it is known
+  bool is_paused = false;   // takes no part in steps
+  size_t num_told = 0;      // tokens of the answer that events have told
   std::string last_text{};  // of a row that has ended: final text that was not told yet
 
   /// The first, whose text the row has; null: the base model.

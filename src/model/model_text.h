@@ -39,6 +39,7 @@ struct Chat {
   std::string_view messages_json{};  // instead of turns
   std::string_view tools_json{}, documents_json{}, template_kwargs_json{};
   bool add_generation_prompt = true;
+  bool continue_final_message = false;  // the text ends with the last message's content
 };
 
 /// Bytes of a rendered conversation for each token of the context; English has about four. More

@@ -157,6 +157,10 @@ class Engine {
   /// nothing happens, for a request that has ended already or was never submitted. Other requests
   /// keep their bits.
   bool cancel(RequestId request);
+  /// A paused request keeps its place in the batch and its pages, and takes no part in steps until
+  /// it goes on: for readers that cannot take its answer as fast. Returns false, and nothing
+  /// happens, for a request that neither waits nor runs. Other requests keep their bits.
+  bool set_paused(RequestId request, bool is_paused);
   /// Requests that wait or run, and those that have ended where a step has yet to tell it.
   [[nodiscard]] int64_t num_unfinished() const;
   /// Takes in what fits, runs the model once and returns the news; nothing when there is no work.
@@ -171,6 +175,13 @@ class Engine {
 
   /// The prompt's tokens as `submit` makes them: for tools and tests.
   [[nodiscard]] std::vector<int32_t> tokenize(const Request& request) const;
+  /// What the tokens of rows with this adapter stand for; empty: of the base model's. Throws Error
+  /// where it is unknown.
+  [[nodiscard]] std::shared_ptr<const TokenTexts> token_texts(const std::string& adapter) const;
+  /// The text of tokens, as bytes: maybe not UTF-8 where they end inside a character. Throws Error
+  /// where one is none of the tokenizer's.
+  [[nodiscard]] std::string detokenize(std::span<const int32_t> tokens,
+                                       const std::string& adapter) const;
   /// Log-softmax inputs of the last prompt token, as many as the head gives: for tools and tests.
   /// Runs beside no other request. Throws the Error with which `submit` would end the request.
   [[nodiscard]] std::vector<float> prompt_logits(const Request& request);

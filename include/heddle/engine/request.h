@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace heddle {
@@ -69,6 +71,13 @@ struct Request {
   /// Further variables of the template: {"enable_thinking": false}.
   std::string template_kwargs_json{};
   bool add_generation_prompt = true;  // the text ends where the model's answer begins
+  /// The text ends inside the last message, which the answer goes on with; not together with
+  /// add_generation_prompt. As in transformers.
+  bool continue_final_message = false;
+  /// Whether the tokens with which the tokenizer begins and ends a text are added. Not given: to
+  /// `text`, not to conversations, whose template writes them.
+  std::optional<bool> add_special_tokens{};
+  int64_t truncate_prompt_tokens = 0;  // of the prompt the last so many stay, at least 0; 0: all
 
   /// Instead of `adapter`: up to 64, none twice, that act together. Wherever one adapter would add
   /// its delta to a product, sum_i scale_i (alpha_i / rank_i) B_i A_i x is added, in the order of
@@ -85,6 +94,11 @@ struct Request {
   /// the last, that is not drawn. Of each word its tokens at the beginning of a text and, where
   /// they are as many, behind a space; other tokens of the same text may be drawn.
   std::vector<std::string> bad_words{};
+  std::vector<int32_t> allowed_token_ids{};  // none but these are drawn; empty: all
+  bool include_stop = false;                 // the text ends behind the stop string that was met
+  bool skip_special_tokens = false;          // control tokens of the answer have no text
+  /// Events tell tokens, each when it is drawn, and the end tells the prompt's.
+  bool tell_tokens = false;
 
   /// The most likely tokens at each place of the answer, with their log-probabilities: how many, 0
   /// to 100 and no more than the vocabulary has. As in vLLM they are the model's own.
@@ -109,6 +123,30 @@ enum class FinishReason : uint8_t { kStop, kLength, kError, kCancelled };
 /// "stop", "length", "error" or "cancelled".
 [[nodiscard]] const char* name(FinishReason reason);
 
+/// What tokens stand for. Immutable, for any thread, also when the engine is gone.
+class TokenTexts {
+ public:
+  TokenTexts() = default;
+  TokenTexts(const TokenTexts&) = delete;
+  TokenTexts& operator=(const TokenTexts&) = delete;
+  virtual ~TokenTexts() = default;
+
+  /// The token's bytes within a text, maybe a part of a character; empty for an id that no token
+  /// has. Valid as long as this is.
+  [[nodiscard]] virtual std::string_view bytes(int32_t id) const = 0;
+  /// Whether it is a mark such as the end of a turn.
+  [[nodiscard]] virtual bool is_special(int32_t id) const = 0;
+};
+
+/// Tokens of an answer that were drawn one after another.
+struct DrawnTokens {
+  std::vector<int32_t> ids{};
+  std::vector<float> logprobs{};  // [ids.size()]
+  // [ids.size() * top_logprobs], as in Completion:
+  std::vector<int32_t> top_ids{};
+  std::vector<float> top_logprobs{};
+};
+
 /// What a request has become. One that ended with kError or kCancelled has what its answer was so
 /// far.
 struct Completion {
@@ -125,6 +163,10 @@ struct Completion {
   std::vector<int32_t> prompt_top_token_ids{};
   std::vector<float> prompt_top_logprobs{};
   int64_t prompt_tokens = 0;
+  std::vector<int32_t> prompt_token_ids{};          // with tell_tokens
+  std::shared_ptr<const TokenTexts> token_texts{};  // with tell_tokens
+  std::string stop{};       // the stop string that ended the answer; empty: none did
+  int32_t stop_token = -1;  // the one of stop_token_ids that ended it; -1: none did
   FinishReason finish_reason = FinishReason::kStop;
   std::string error;  // with kError: one sentence
 };
@@ -136,6 +178,9 @@ struct Event {
   RequestId request = 0;
   std::string text{};                      // text that has become final since the last event
   std::optional<Completion> completion{};  // set with the last event of a request
+  // With Request::tell_tokens: those drawn since the last event.
+  DrawnTokens tokens{};
+  std::shared_ptr<const TokenTexts> token_texts{};
 };
 
 }  // namespace heddle

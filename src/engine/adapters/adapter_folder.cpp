@@ -74,6 +74,9 @@ std::string AdapterFolder::find(const std::string& name) const {
     std::error_code error;
     if (!fs::exists(fs::symlink_status(place, error))) continue;
     check_inside(place, name);
+    HEDDLE_CHECK(fs::is_directory(place, error) || fs::is_regular_file(place, error),
+                 "unknown adapter ", files::quote(name), ": ", place,
+                 " is neither a folder nor a file");
     if (!fs::is_directory(place, error)) return place;
     for (const char* file : kFiles) {
       const std::string part = place + file;

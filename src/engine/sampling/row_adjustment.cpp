@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <string>
 
 #include "heddle/core/error.h"
@@ -29,7 +30,7 @@ std::unique_ptr<RowAdjustment> RowAdjustment::make(const Request& request, const
   const bool has_penalties =
       repeats || sampling.presence_penalty != 0.0f || sampling.frequency_penalty != 0.0f;
   if (!has_penalties && request.logit_bias.empty() && request.bad_words.empty() &&
-      request.min_tokens == 0) {
+      request.allowed_token_ids.empty() && request.min_tokens == 0) {
     return nullptr;
   }
   auto row = std::make_unique<RowAdjustment>();
@@ -37,6 +38,7 @@ std::unique_ptr<RowAdjustment> RowAdjustment::make(const Request& request, const
   row->has_penalties_ = has_penalties;
   row->min_tokens_ = request.min_tokens;
   row->num_logits_ = num_logits;
+  row->forbid_all_but(request.allowed_token_ids);
   // Sorted, so that each is put behind the others.
   std::vector<int32_t> seen(prompt.begin(), prompt.end());
   if (!repeats) seen.clear();
@@ -45,7 +47,8 @@ std::unique_ptr<RowAdjustment> RowAdjustment::make(const Request& request, const
   for (const auto& [token, bias] : request.logit_bias) {
     HEDDLE_CHECK(token < num_logits, "logit_bias has token ", token, ", the vocabulary has ",
                  num_logits);
-    row->bias_[row->entry(token)] = bias;
+    float& own = row->bias_[row->entry(token)];
+    if (own != kNever) own = bias;
   }
   if (request.min_tokens > 0) {
     row->ends_ = request.stop_token_ids;
@@ -58,6 +61,22 @@ std::unique_ptr<RowAdjustment> RowAdjustment::make(const Request& request, const
   if (!has_penalties && row->token_ids_.empty()) return nullptr;  // nothing ends it anyway
   row->forbidden_.reserve(row->ends_.size() + row->bad_words_.size());
   return row;
+}
+
+/// An entry for each token of the vocabulary, where any are named.
+void RowAdjustment::forbid_all_but(std::span<const int32_t> allowed) {
+  if (allowed.empty()) return;
+  for (const int32_t token : allowed) {
+    HEDDLE_CHECK(token < num_logits_, "allowed_token_ids has token ", token,
+                 ", the vocabulary has ", num_logits_);
+  }
+  const auto size = static_cast<size_t>(num_logits_);
+  token_ids_.resize(size);
+  std::iota(token_ids_.begin(), token_ids_.end(), 0);
+  prompt_counts_.assign(size, 0);
+  output_counts_.assign(size, 0);
+  bias_.assign(size, kNever);
+  for (const int32_t token : allowed) bias_[static_cast<size_t>(token)] = 0.0f;
 }
 
 /// Each word as it begins a text, and as it stands behind a space where that is a word of as many

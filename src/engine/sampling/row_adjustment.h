@@ -43,6 +43,7 @@ class RowAdjustment {
     float bias;  // that it has of its own
   };
 
+  void forbid_all_but(std::span<const int32_t> allowed);
   void add_bad_words(const Request& request, const RowText& text);
   /// The entry of the token, made where there is none.
   size_t entry(int32_t token);

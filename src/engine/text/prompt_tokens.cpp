@@ -7,8 +7,21 @@
 
 namespace heddle {
 
-std::vector<int32_t> prompt_tokens(const Request& request, const RowText& text,
-                                   const std::string& model_path, int64_t max_context) {
+namespace {
+
+/// Text -> tokens, with those that begin and end a text where they are asked for.
+std::vector<int32_t> encoded(const std::string& text, const tokenizer::Tokenizer& tokenizer,
+                             bool adds_special) {
+  std::vector<int32_t> ids = tokenizer.encode(text, tokenizer::ControlTokens::kParse);
+  if (!adds_special) return ids;
+  const auto first = tokenizer.begin_tokens(), last = tokenizer.end_tokens();
+  ids.insert(ids.begin(), first.begin(), first.end());
+  ids.insert(ids.end(), last.begin(), last.end());
+  return ids;
+}
+
+std::vector<int32_t> all_tokens(const Request& request, const RowText& text,
+                                const std::string& model_path, int64_t max_context) {
   const int num_given = int{request.text.has_value()} + int{request.token_ids.has_value()} +
                         int{!request.messages.empty() || !request.messages_json.empty()};
   HEDDLE_CHECK(num_given == 1, "a request has ", num_given,
@@ -17,11 +30,7 @@ std::vector<int32_t> prompt_tokens(const Request& request, const RowText& text,
   if (request.token_ids) return *request.token_ids;
   const tokenizer::Tokenizer& tokenizer = *text.tokenizer;
   if (request.text) {
-    std::vector<int32_t> ids = tokenizer.encode(*request.text, tokenizer::ControlTokens::kParse);
-    const auto first = tokenizer.begin_tokens(), last = tokenizer.end_tokens();
-    ids.insert(ids.begin(), first.begin(), first.end());
-    ids.insert(ids.end(), last.begin(), last.end());
-    return ids;
+    return encoded(*request.text, tokenizer, request.add_special_tokens.value_or(true));
   }
   HEDDLE_CHECK(!text.chat_templates->empty(), model_path,
                ": the model has no chat template; use raw text");
@@ -32,10 +41,22 @@ std::vector<int32_t> prompt_tokens(const Request& request, const RowText& text,
                          .tools_json = request.tools_json,
                          .documents_json = request.documents_json,
                          .template_kwargs_json = request.template_kwargs_json,
-                         .add_generation_prompt = request.add_generation_prompt};
-  return tokenizer.encode(
-      model::render_chat(*text.chat_templates, chat, text.special_tokens, max_context),
-      tokenizer::ControlTokens::kParse);
+                         .add_generation_prompt = request.add_generation_prompt,
+                         .continue_final_message = request.continue_final_message};
+  return encoded(model::render_chat(*text.chat_templates, chat, text.special_tokens, max_context),
+                 tokenizer, request.add_special_tokens.value_or(false));
+}
+
+}  // namespace
+
+std::vector<int32_t> prompt_tokens(const Request& request, const RowText& text,
+                                   const std::string& model_path, int64_t max_context) {
+  std::vector<int32_t> tokens = all_tokens(request, text, model_path, max_context);
+  const int64_t num_kept = request.truncate_prompt_tokens;
+  if (num_kept > 0 && std::ssize(tokens) > num_kept) {
+    tokens.erase(tokens.begin(), tokens.end() - num_kept);
+  }
+  return tokens;
 }
 
 }  // namespace heddle

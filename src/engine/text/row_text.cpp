@@ -14,6 +14,19 @@ bool has_same_tokenizer(const model::ModelFiles& files, const model::FolderText&
   return model::FolderText(files.path()).tokenizer_text() == text.tokenizer_text();
 }
 
+class TokenizerTexts final : public TokenTexts {
+ public:
+  explicit TokenizerTexts(std::shared_ptr<const tokenizer::Tokenizer> tokenizer)
+      : tokenizer_(std::move(tokenizer)) {}
+  std::string_view bytes(int32_t id) const override { return tokenizer_->token_bytes(id); }
+  bool is_special(int32_t id) const override {
+    return id >= 0 && id < tokenizer_->vocab_size() && tokenizer_->is_control(id);
+  }
+
+ private:
+  std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
+};
+
 }  // namespace
 
 RowText text_of_model(const model::ModelFiles& files) {
@@ -24,6 +37,10 @@ RowText text_of_model(const model::ModelFiles& files) {
   text.special_tokens = files.special_tokens(*text.tokenizer);
   text.end_tokens = files.end_tokens();
   return text;
+}
+
+std::shared_ptr<const TokenTexts> texts_of(std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
+  return std::make_shared<const TokenizerTexts>(std::move(tokenizer));
 }
 
 std::shared_ptr<const tokenizer::Tokenizer> OwnTokenizers::of(const model::FolderText& folder,

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "heddle/engine/request.h"
+
 #include "chat_template/chat_templates.h"
 #include "model/source/folder_text.h"
 #include "model/source/model_files.h"
@@ -21,6 +23,10 @@ struct RowText {
 };
 
 [[nodiscard]] RowText text_of_model(const model::ModelFiles& files);
+
+/// What the tokenizer's tokens stand for, for those outside of the engine.
+[[nodiscard]] std::shared_ptr<const TokenTexts> texts_of(
+    std::shared_ptr<const tokenizer::Tokenizer> tokenizer);
 
 /// The tokenizers that adapters bring: those of equal text are one, as long as any adapter has it.
 class OwnTokenizers {

@@ -31,10 +31,15 @@ std::string TextStream::finish() {
 
 std::string TextStream::take_final(bool at_end) {
   size_t first = std::string::npos;
-  for (const std::string& stop : stop_) first = std::min(first, held_.find(stop));
+  for (const std::string& stop : stop_) {
+    const size_t place = held_.find(stop);
+    if (place >= first) continue;
+    first = place;
+    met_ = stop;
+  }
   if (first != std::string::npos) {
     stopped_ = true;
-    return held_.substr(0, first);
+    return held_.substr(0, first + (keeps_stop_ ? met_.size() : 0));
   }
   size_t keep = 0;
   if (!at_end) {

@@ -12,23 +12,27 @@ namespace heddle {
 /// characters and what may become a stop string are held until it is clear what they are.
 class TextStream {
  public:
-  explicit TextStream(std::vector<std::string> stop) : stop_(std::move(stop)) {}
+  /// `keeps_stop`: the text ends behind the stop string, not before it.
+  explicit TextStream(std::vector<std::string> stop, bool keeps_stop = false)
+      : stop_(std::move(stop)), keeps_stop_(keeps_stop) {}
 
   /// Adds the bytes of a token; returns the text that has become final. Nothing comes after
   /// `stopped()`. Where `searches` is false the text so far holds no stop string.
   std::string push(std::string_view bytes, bool searches = true);
   /// No more bytes follow: the rest of the text.
   std::string finish();
-  /// Whether a stop string was met; the text ends before it.
+  /// Whether a stop string was met, where the text ends.
   [[nodiscard]] bool stopped() const { return stopped_; }
+  /// The stop string that was met; empty: none.
+  [[nodiscard]] const std::string& met() const { return met_; }
 
  private:
   std::string take_final(bool at_end);
 
   std::vector<std::string> stop_;
   tokenizer::Utf8Stream utf8_;
-  std::string held_;
-  bool stopped_ = false;
+  std::string held_, met_;
+  bool keeps_stop_ = false, stopped_ = false;
 };
 
 }  // namespace heddle

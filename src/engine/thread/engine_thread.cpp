@@ -13,10 +13,12 @@ namespace {
 /// How long requests that have come may be looked at while rows run: tokenizing many of them must
 /// not hold up the others.
 constexpr std::chrono::milliseconds kLookTime{10};
+/// How often a thread looks for work whose rows are all paused: one that waits may fit by now.
+constexpr std::chrono::milliseconds kPauseLook{5};
 
 }  // namespace
 
-EngineThread::EngineThread(const EngineOptions& options) : engine_(options) {
+EngineThread::EngineThread(Engine engine) : engine_(std::move(engine)) {
   try {
     thread_ = std::thread([this] { run(); });
     thread_id_ = thread_.get_id();
@@ -93,6 +95,19 @@ bool EngineThread::cancel(RequestId request) {
   return true;
 }
 
+void EngineThread::set_paused(RequestId request, bool is_paused) {
+  std::shared_ptr<Row> row;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto place = unfinished_.find(request);
+    if (place == unfinished_.end()) return;
+    row = place->second;
+  }
+  push({.call = [row, is_paused](Engine& engine) {
+    if (row->engine_id >= 0) (void)engine.set_paused(row->engine_id, is_paused);
+  }});
+}
+
 void EngineThread::stop() noexcept {
   std::call_once(stopped_, [this] {
     {
@@ -118,7 +133,7 @@ void EngineThread::run() noexcept {
       const bool may_look = std::chrono::steady_clock::now() - begin < kLookTime;
       if (!may_look && engine_.num_unfinished() > 0) break;
     }
-    if (engine_.num_unfinished() > 0) step();
+    if (engine_.num_unfinished() > 0 && !step()) wait_for_change();
   }
   cancel_all();
 }
@@ -203,13 +218,25 @@ void EngineThread::tell(const Row& row, Event&& event) noexcept {
   sink->tell(std::move(event));
 }
 
-void EngineThread::step() noexcept {
+/// After a step that had nothing to do, since all rows that run are paused.
+void EngineThread::wait_for_change() {
+  std::unique_lock lock(mutex_);
+  arrived_.wait_for(lock, kPauseLook,
+                    [&] { return is_stopping_ || !inbox_.empty() || !cancelled_.empty(); });
+}
+
+/// Returns whether there was anything to do.
+bool EngineThread::step() noexcept {
+  const auto num_steps = [this] {
+    return engine_.stats().prefill_steps + engine_.stats().decode_steps;
+  };
+  const int64_t num_before = num_steps();
   std::vector<Event> events;
   try {
     events = engine_.step();
   } catch (const std::bad_alloc&) {  // for the list of events, which the next step gives then
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return;
+    return true;
   }
   for (Event& event : events) {
     const auto place = in_engine_.find(event.request);
@@ -218,11 +245,12 @@ void EngineThread::step() noexcept {
     if (event.completion) in_engine_.erase(place);
     tell(*row, std::move(event));
   }
+  return !events.empty() || num_steps() > num_before;
 }
 
 void EngineThread::cancel_all() noexcept {
   for (const auto& [id, row] : in_engine_) (void)engine_.cancel(id);
-  while (engine_.num_unfinished() > 0) step();
+  while (engine_.num_unfinished() > 0) (void)step();
   for (;;) {
     Entry first;
     {

@@ -24,7 +24,9 @@ namespace heddle {
 class EngineThread {
  public:
   /// Loads the model; throws as Engine does.
-  explicit EngineThread(const EngineOptions& options);
+  explicit EngineThread(const EngineOptions& options) : EngineThread(Engine(options)) {}
+  /// Takes an engine that nobody else uses from here on.
+  explicit EngineThread(Engine engine);
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
   ~EngineThread() { stop(); }
@@ -42,6 +44,9 @@ class EngineThread {
   /// it was unfinished: it may yet end otherwise, where a step is at work that ends it.
   bool cancel(RequestId request);
 
+  /// Engine::set_paused before the next step. Nothing happens where the request has ended.
+  void set_paused(RequestId request, bool is_paused);
+
   /// body(Engine&) in the thread of the engine, between two steps and behind all that was
   /// submitted before. Waits for it; returns what it returns and throws what it throws, and Error
   /// when stopped. A sink may call it, too: then it acts at once, before requests that
@@ -55,6 +60,10 @@ class EngineThread {
     push({.call = [task](Engine& engine) { (*task)(engine); }});
     return result.get();
   }
+
+  /// The same without waiting: what it throws ends the process, so it does not throw. Throws Error
+  /// when stopped; then it is not called.
+  void post(std::function<void(Engine&)> body) { push({.call = std::move(body)}); }
 
   /// Cancels what is unfinished, tells its ends, and ends the thread. Not to be called by a sink.
   void stop() noexcept;
@@ -84,7 +93,8 @@ class EngineThread {
   void begin(const Entry& entry) noexcept;
   void end(const Row& row, FinishReason reason, const char* error) noexcept;
   void tell(const Row& row, Event&& event) noexcept;
-  void step() noexcept;
+  bool step() noexcept;
+  void wait_for_change();
   void cancel_all() noexcept;
 
   Engine engine_;

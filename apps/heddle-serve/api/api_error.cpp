@@ -1,0 +1,67 @@
+#include "api/api_error.h"
+
+#include <nlohmann/json.hpp>
+
+namespace heddle::serve {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+constexpr const char* kRetrySeconds = "1";
+
+std::string dumped(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace
+
+ApiError bad_request(const std::string& message, const std::string& param) {
+  return {400, "BadRequestError", message, param};
+}
+
+ApiError no_such_model(const std::string& name) {
+  return {404, "NotFoundError", "The model `" + name + "` does not exist.", "model"};
+}
+
+ApiError overloaded() {
+  return {429, "RateLimitError", "too many requests wait (--max-waiting); try again later"};
+}
+
+ApiError unavailable(const std::string& message) {
+  return {503, "ServiceUnavailableError", message};
+}
+
+std::string openai_error_json(const ApiError& error) {
+  json body;
+  body["error"] = {{"message", error.what()},
+                   {"type", error.type()},
+                   {"param", error.param().empty() ? json() : json(error.param())},
+                   {"code", error.status()}};
+  return dumped(body);
+}
+
+HttpResponse openai_error(const ApiError& error) {
+  HttpResponse response{.status = error.status(), .body = openai_error_json(error)};
+  if (error.status() == 429) response.headers.emplace_back("Retry-After", kRetrySeconds);
+  return response;
+}
+
+HttpResponse lorax_error(const ApiError& error) {
+  const char* type = "validation";
+  unsigned status = 422;
+  switch (error.status()) {
+    case 401:
+    case 404: status = error.status(); break;
+    case 429: type = "overloaded", status = 429; break;
+    case 503: type = "healthcheck", status = 503; break;
+    case 424: type = "generation", status = 424; break;
+    case 500: type = "incomplete_generation", status = 500; break;
+    default: break;
+  }
+  HttpResponse response{.status = status};
+  response.body = dumped({{"error", error.what()}, {"error_type", type}});
+  if (status == 429) response.headers.emplace_back("Retry-After", kRetrySeconds);
+  return response;
+}
+
+}  // namespace heddle::serve

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "http/message.h"
+
+namespace heddle::serve {
+
+/// What is wrong with a request, as its client is told.
+class ApiError : public std::runtime_error {
+ public:
+  ApiError(unsigned status, std::string type, const std::string& message, std::string param = {})
+      : std::runtime_error(message),
+        status_(status),
+        type_(std::move(type)),
+        param_(std::move(param)) {}
+
+  [[nodiscard]] unsigned status() const { return status_; }
+  [[nodiscard]] const std::string& type() const { return type_; }
+  /// The field that is wrong; empty: none alone is.
+  [[nodiscard]] const std::string& param() const { return param_; }
+
+ private:
+  unsigned status_;
+  std::string type_, param_;
+};
+
+[[nodiscard]] ApiError bad_request(const std::string& message, const std::string& param = {});
+/// "The model `x` does not exist."
+[[nodiscard]] ApiError no_such_model(const std::string& name);
+/// 429 with Retry-After.
+[[nodiscard]] ApiError overloaded();
+[[nodiscard]] ApiError unavailable(const std::string& message);
+
+/// {"error": {"message", "type", "param", "code"}} as OpenAI and vLLM have it.
+[[nodiscard]] HttpResponse openai_error(const ApiError& error);
+/// The body of it.
+[[nodiscard]] std::string openai_error_json(const ApiError& error);
+/// {"error", "error_type"} with the status that LoRAX has for it.
+[[nodiscard]] HttpResponse lorax_error(const ApiError& error);
+
+}  // namespace heddle::serve

@@ -1,0 +1,237 @@
+#include "api/fields.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <random>
+
+#include "heddle/core/error.h"
+
+#include "api/api_error.h"
+#include "generate/fields/sampling_fields.h"
+#include "generate/ordered_json.h"
+#include "generate/row_reader.h"
+#include "nearest.h"
+#include "shown.h"
+
+namespace heddle::serve {
+namespace {
+
+using app::RowReader;
+
+constexpr const char* kWhere = "request";
+
+constexpr auto kCommon = std::to_array<std::string_view>({"model",
+                                                          "lora",
+                                                          "adapter_id",
+                                                          "max_tokens",
+                                                          "temperature",
+                                                          "top_p",
+                                                          "n",
+                                                          "stop",
+                                                          "seed",
+                                                          "stream",
+                                                          "stream_options",
+                                                          "logit_bias",
+                                                          "presence_penalty",
+                                                          "frequency_penalty",
+                                                          "top_k",
+                                                          "min_p",
+                                                          "repetition_penalty",
+                                                          "min_tokens",
+                                                          "ignore_eos",
+                                                          "stop_token_ids",
+                                                          "include_stop_str_in_output",
+                                                          "skip_special_tokens",
+                                                          "allowed_token_ids",
+                                                          "bad_words",
+                                                          "truncate_prompt_tokens",
+                                                          "prompt_logprobs",
+                                                          "echo",
+                                                          "add_special_tokens",
+                                                          "request_id",
+                                                          "return_token_ids",
+                                                          "logprobs"});
+
+bool is_empty_list(const json& value) { return value.is_array() && value.empty(); }
+
+/// Whether a field that heddle does nothing with asks for nothing: {"type": "text"} as
+/// response_format, say.
+bool is_neutral(std::string_view field, const json& value) {
+  if (field == "user" || field == "metadata" || field == "cache_salt") return true;
+  if (field == "store") return value == false;
+  if (field == "response_format") return value == json{{"type", "text"}};
+  if (field == "tools") return is_empty_list(value);
+  if (field == "tool_choice") return value == "none" || value == "auto";
+  if (field == "parallel_tool_calls") return value.is_boolean();
+  if (field == "priority") return value == 0;
+  if (field == "suffix") return value == "";
+  return false;
+}
+
+/// Fields that the API has and heddle does not do, but for their neutral values.
+constexpr std::pair<std::string_view, const char*> kNotDone[] = {
+    {"response_format", "structured output is not supported, but {\"type\": \"text\"}"},
+    {"structured_outputs", "structured output is not supported"},
+    {"guided_json", "structured output is not supported"},
+    {"tools", "tools are not supported, but an empty list"},
+    {"tool_choice", "tools are not supported, but \"none\""},
+    {"parallel_tool_calls", "expected true or false"},
+    {"priority", "requests are served in their order, expected 0"},
+    {"suffix", "text is not filled in before a suffix"},
+    {"store", "answers are not stored, expected false"},
+};
+
+void read_model(const RowReader& row, Generation& generation) {
+  ModelChoice& choice = generation.choice;
+  if (const json* model = row.find("model")) choice.model = row.text("model", *model);
+  if (const json* id = row.find("adapter_id")) choice.adapter_id = row.text("adapter_id", *id);
+  const json* list = row.find("lora");
+  if (list == nullptr) return;
+  HEDDLE_CHECK(list->is_array(), "lora is ", list->type_name(), ", expected an array of objects");
+  for (const json& entry : *list) {
+    HEDDLE_CHECK(entry.is_object(), "lora holds ", entry.type_name(), ", expected objects");
+    const RowReader reader(entry, "lora");
+    constexpr std::string_view kFields[] = {"name", "scale"};
+    reader.check_fields(kFields);
+    constexpr double kMost = std::numeric_limits<float>::max();
+    choice.adapters.push_back(
+        {reader.required_text("name"), reader.number("scale", 1.0f, -kMost, kMost)});
+  }
+}
+
+std::vector<int32_t> token_list(const RowReader& row, const char* field) {
+  const json* value = row.find(field);
+  std::vector<int32_t> ids;
+  if (value == nullptr) return ids;
+  HEDDLE_CHECK(value->is_array(), field, " is ", value->type_name(), ", expected an array");
+  for (const json& id : *value) {
+    HEDDLE_CHECK(id.is_number_integer() && id >= 0 && id <= std::numeric_limits<int32_t>::max(),
+                 field, " holds ", id.dump(), ", expected token ids");
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
+void check_count(size_t count, int64_t most, const char* field, const char* option) {
+  if (static_cast<int64_t>(count) <= most) return;
+  throw bad_request(std::string(field) + " has " + std::to_string(count) + " entries, at most " +
+                        std::to_string(most) + " are allowed (" + option + ")",
+                    field);
+}
+
+void check_limits(const json& body, const app::RequestLimits& limits) {
+  const auto stop = body.find("stop");
+  if (stop != body.end() && stop->is_array()) {
+    check_count(stop->size(), limits.stop_strings, "stop", "--max-stop-strings");
+  }
+  const auto bias = body.find("logit_bias");
+  if (bias != body.end() && bias->is_object()) {
+    check_count(bias->size(), limits.logit_bias, "logit_bias", "--max-logit-bias");
+  }
+}
+
+void read_stream(const RowReader& row, Generation& generation) {
+  generation.stream = row.flag("stream", false);
+  const json* options = row.find("stream_options");
+  if (options == nullptr) return;
+  HEDDLE_CHECK(options->is_object(), "stream_options is ", options->type_name(),
+               ", expected an object");
+  HEDDLE_CHECK(generation.stream, "stream_options is given, and stream is not true");
+  constexpr std::string_view kFields[] = {"include_usage", "include_obfuscation"};
+  const RowReader reader(*options, "stream_options");
+  reader.check_fields(kFields);
+  generation.include_usage = reader.flag("include_usage", false);
+  HEDDLE_CHECK(!reader.flag("include_obfuscation", false),
+               "stream_options: include_obfuscation is not supported");
+}
+
+int64_t random_seed() {
+  thread_local std::mt19937_64 random{std::random_device{}()};
+  return static_cast<int64_t>(random() >> 1);
+}
+
+}  // namespace
+
+json parse_body(const std::string& body) {
+  try {
+    json value = app::parse_ordered_json(body, kWhere);
+    if (!value.is_object()) {
+      throw bad_request(std::string("the body is ") + value.type_name() + ", expected an object");
+    }
+    return value;
+  } catch (const Error& error) {
+    throw bad_request(error.what());
+  }
+}
+
+std::span<const std::string_view> common_fields() { return kCommon; }
+
+void check_fields(json& body, std::span<const std::string_view> fields,
+                  std::span<const std::string_view> more, bool ignores_unknown) {
+  json kept = json::object();
+  for (auto& [field, value] : body.items()) {
+    const auto is_in = [&](const auto& list) {
+      return std::ranges::find(list, field) != list.end();
+    };
+    if (value.is_null() || is_neutral(field, value)) continue;
+    if (is_in(fields) || is_in(more)) {
+      kept[field] = std::move(value);
+      continue;
+    }
+    const auto not_done =
+        std::ranges::find(kNotDone, field, &std::pair<std::string_view, const char*>::first);
+    if (not_done != std::end(kNotDone)) throw bad_request(field + ": " + not_done->second, field);
+    if (ignores_unknown) continue;
+    std::vector<std::string_view> known(fields.begin(), fields.end());
+    known.insert(known.end(), more.begin(), more.end());
+    throw bad_request("unknown field " + app::quote(field) + "; the nearest known field is " +
+                          std::string(app::nearest(field, known)),
+                      app::shown(field));
+  }
+  body = std::move(kept);
+}
+
+json take(json& body, const char* field) {
+  const auto place = body.find(field);
+  if (place == body.end()) return {};
+  json value = std::move(*place);
+  body.erase(place);
+  return value;
+}
+
+void read_common(json& body, const app::ServeOptions& options, Generation& generation,
+                 Request& request) {
+  const app::RequestLimits& limits = options.limits;
+  check_limits(body, limits);
+  const json prompt_logprobs = take(body, "prompt_logprobs");
+  if (body.value("top_k", json()) == -1) body.erase("top_k");  // vLLM's word for all
+  const RowReader row(body, kWhere);
+  request.sampling.temperature = 1.0f;
+  request.sampling.seed = random_seed();
+  app::read_sampling_fields(row, request);
+  read_model(row, generation);
+  read_stream(row, generation);
+  generation.n = row.integer("n", 1, 1, std::max<int64_t>(limits.n, 1));
+  generation.best_of = generation.n;
+  generation.return_token_ids = row.flag("return_token_ids", false);
+  generation.echo = row.flag("echo", false);
+  if (const json* id = row.find("request_id")) generation.request_id = row.text("request_id", *id);
+  request.ignore_end = row.flag("ignore_eos", false);
+  request.include_stop = row.flag("include_stop_str_in_output", false);
+  request.skip_special_tokens = row.flag("skip_special_tokens", true);
+  request.allowed_token_ids = token_list(row, "allowed_token_ids");
+  request.truncate_prompt_tokens =
+      row.integer("truncate_prompt_tokens", 0, 0, std::numeric_limits<int64_t>::max());
+  if (row.find("add_special_tokens") != nullptr) {
+    request.add_special_tokens = row.flag("add_special_tokens", true);
+  }
+  if (prompt_logprobs.is_null()) return;
+  const json holder{{"prompt_logprobs", prompt_logprobs}};
+  generation.prompt_logprobs =
+      RowReader(holder, kWhere).integer("prompt_logprobs", 0, 0, limits.top_logprobs);
+  HEDDLE_CHECK(!generation.stream, "prompt_logprobs is given, and stream is true");
+  request.prompt_logprobs = true;
+}
+
+}  // namespace heddle::serve

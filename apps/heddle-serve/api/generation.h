@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "heddle/engine/request.h"
+
+namespace heddle::serve {
+
+/// Which adapters a request names, before it is known whether there are such.
+struct ModelChoice {
+  std::string model{};       // as the request has it, echoed in the answer; empty: not given
+  std::string adapter_id{};  // goes before `model`
+  AdapterList adapters{};    // goes before both
+};
+
+/// What a generation request of any of the APIs asks for.
+struct Generation {
+  ModelChoice choice{};
+  /// One for each prompt, without its adapter. Sample j of prompt i draws with its seed + j.
+  std::vector<Request> prompts{};
+  int64_t n = 1;        // answers to each prompt that are told
+  int64_t best_of = 1;  // answers to each prompt that are made; the n most likely are told
+  bool stream = false;
+  bool include_usage = false;    // a last event of the stream has it
+  bool logprobs = false;         // of the answer's tokens
+  int64_t prompt_logprobs = -1;  // most likely tokens at each place of the prompt; -1: none told
+  bool return_token_ids = false;
+  bool echo = false;         // the prompt comes before the answer
+  std::string echoed{};      // of a conversation: what is echoed
+  std::string request_id{};  // of the client's choice
+};
+
+}  // namespace heddle::serve

@@ -1,0 +1,276 @@
+#include "api/lorax.h"
+
+#include <array>
+#include <limits>
+
+#include "heddle/core/error.h"
+
+#include "api/fields.h"
+#include "api/token_json.h"
+#include "generate/row_reader.h"
+
+namespace heddle::serve {
+namespace {
+
+using app::RowReader;
+
+constexpr const char* kWhere = "parameters";
+constexpr auto kBody = std::to_array<std::string_view>({"inputs", "parameters", "stream"});
+constexpr auto kParameters = std::to_array<std::string_view>({"adapter_id",
+                                                              "adapter_source",
+                                                              "api_token",
+                                                              "merged_adapters",
+                                                              "max_new_tokens",
+                                                              "do_sample",
+                                                              "temperature",
+                                                              "top_k",
+                                                              "top_p",
+                                                              "typical_p",
+                                                              "repetition_penalty",
+                                                              "frequency_penalty",
+                                                              "presence_penalty",
+                                                              "seed",
+                                                              "stop",
+                                                              "truncate",
+                                                              "best_of",
+                                                              "details",
+                                                              "decoder_input_details",
+                                                              "return_full_text",
+                                                              "return_k_alternatives",
+                                                              "ignore_eos_token",
+                                                              "watermark",
+                                                              "apply_chat_template",
+                                                              "response_format"});
+
+void refuse(bool is_refused, const char* field, const char* why) {
+  if (is_refused) throw bad_request(std::string(field) + ": " + why, field);
+}
+
+/// {"ids": [...], "weights": [...], "merge_strategy": "linear"}: the weights are the scales.
+void read_merged(const json& merged, Generation& generation) {
+  HEDDLE_CHECK(merged.is_object(), "merged_adapters is ", merged.type_name(),
+               ", expected an object");
+  const RowReader row(merged, "merged_adapters");
+  constexpr std::string_view kFields[] = {"ids", "weights", "merge_strategy", "density",
+                                          "majority_sign_method"};
+  row.check_given_fields(kFields);
+  if (const json* strategy = row.find("merge_strategy")) {
+    refuse(*strategy != "linear", "merge_strategy", "linear is supported");
+  }
+  refuse(row.find("density") != nullptr && row.number("density", 0, -1e9, 1e9) != 0, "density",
+         "merge strategies but linear are not supported");
+  const json* ids = row.find("ids");
+  HEDDLE_CHECK(ids != nullptr && ids->is_array() && !ids->empty(),
+               "merged_adapters: ids is missing, or no list of names");
+  const json* weights = row.find("weights");
+  const bool has_weights = weights != nullptr && !weights->empty();
+  HEDDLE_CHECK(!has_weights || (weights->is_array() && weights->size() == ids->size()),
+               "merged_adapters: weights is no list of as many numbers as ids has names");
+  for (size_t i = 0; i < ids->size(); ++i) {
+    const float even = 1.0f / static_cast<float>(ids->size());
+    HEDDLE_CHECK(!has_weights || (*weights)[i].is_number(), "merged_adapters: weights holds ",
+                 has_weights ? (*weights)[i].type_name() : "", ", expected numbers");
+    generation.choice.adapters.push_back(
+        {row.text("ids[]", (*ids)[i]), has_weights ? (*weights)[i].get<float>() : even});
+  }
+}
+
+void read_sampling(const RowReader& row, Request& request) {
+  constexpr float kLeast = std::numeric_limits<float>::min();
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  SamplingOptions& sampling = request.sampling;
+  sampling.temperature = row.number("temperature", 1.0f, kLeast, 1e6);
+  sampling.top_k =
+      static_cast<int32_t>(row.integer("top_k", 0, 0, std::numeric_limits<int32_t>::max()));
+  sampling.top_p = row.number("top_p", 1.0f, kLeast, 1.0);
+  refuse(row.number("typical_p", 1.0f, kLeast, 1.0) < 1.0f, "typical_p", "1 is supported");
+  sampling.repetition_penalty = row.number("repetition_penalty", 1.0f, kLeast, 1e6);
+  sampling.frequency_penalty = row.number("frequency_penalty", 0.0f, -2.0, 2.0);
+  sampling.presence_penalty = row.number("presence_penalty", 0.0f, -2.0, 2.0);
+  sampling.seed = row.integer("seed", sampling.seed, 0, kMost);
+  // As in LoRAX: what narrows the choice of tokens asks for sampling, too.
+  const bool samples = row.flag("do_sample", false) || row.find("temperature") != nullptr ||
+                       row.find("top_k") != nullptr || row.find("top_p") != nullptr;
+  if (!samples) sampling.temperature = 0.0f;
+}
+
+class LoraxForm final : public AnswerForm {
+ public:
+  LoraxForm(const LoraxGeneration& request, bool in_list) : request_(request), in_list_(in_list) {}
+
+  std::string news(size_t, const Event& event) override {
+    std::string bytes;
+    const DrawnTokens& tokens = event.tokens;
+    const size_t count = tokens.ids.size();
+    for (size_t i = 0; i < count; ++i) {
+      json message{{"token", token(span_of(tokens), i, *event.token_texts)},
+                   {"generated_text", nullptr},
+                   {"details", nullptr}};
+      const bool is_last = event.completion && i + 1 == count;
+      if (is_last) add_end(*event.completion, message);
+      bytes += "data:" + dumped(message) + "\n\n";
+    }
+    if (event.completion && count == 0) {  // the end token alone
+      json message{{"token", {{"id", 0}, {"text", ""}, {"logprob", 0.0}, {"special", true}}}};
+      add_end(*event.completion, message);
+      bytes += "data:" + dumped(message) + "\n\n";
+    }
+    return bytes;
+  }
+
+  std::string end(std::span<const Completion>) override { return {}; }
+  std::string failure(const ApiError& error) override {
+    return "data:" + lorax_error(error).body + "\n\n";
+  }
+  HttpResponse refusal(const ApiError& error) override { return lorax_error(error); }
+
+  std::string whole(std::span<const Completion> rows) override {
+    const Completion& best = *std::ranges::max_element(rows, {}, [](const Completion& row) {
+      float sum = 0;
+      for (const float logprob : row.logprobs) sum += logprob;
+      return sum;
+    });
+    json answer{{"generated_text", text_of(best)}};
+    if (request_.details) {
+      answer["details"] = details(best);
+      json& more = answer["details"];
+      if (rows.size() > 1) {
+        json& others = more["best_of_sequences"] = json::array();
+        for (const Completion& row : rows) {
+          if (&row == &best) continue;
+          json other = details(row);
+          other["generated_text"] = text_of(row);
+          others.push_back(std::move(other));
+        }
+      }
+    }
+    return dumped(in_list_ ? json::array({answer}) : answer);
+  }
+
+ private:
+  std::string text_of(const Completion& completion) const {
+    const Request& request = request_.generation.prompts.front();
+    return (request_.returns_prompt ? request.text.value_or("") : "") + completion.text;
+  }
+
+  json token(const TokenSpan& tokens, size_t i, const TokenTexts& texts) const {
+    const auto entry = [&texts](int32_t id, float logprob) {
+      return json{{"id", id},
+                  {"text", std::string(texts.bytes(id))},
+                  {"logprob", logprob_number(logprob)},
+                  {"special", texts.is_special(id)}};
+    };
+    json one = entry(tokens.ids[i], tokens.logprobs[i]);
+    const size_t each = tokens.top_ids.size() / tokens.ids.size();
+    if (each == 0) return one;
+    json& others = one["alternative_tokens"] = json::array();
+    for (size_t j = i * each; j < (i + 1) * each; ++j) {
+      others.push_back(entry(tokens.top_ids[j], tokens.top_logprobs[j]));
+    }
+    return one;
+  }
+
+  const char* finish_word(const Completion& completion) const {
+    if (completion.finish_reason != FinishReason::kStop) return "length";
+    return completion.stop.empty() ? "eos_token" : "stop_sequence";
+  }
+
+  json short_details(const Completion& completion) const {
+    const Request& request = request_.generation.prompts.front();
+    const bool samples = request.sampling.temperature > 0;
+    return {{"finish_reason", finish_word(completion)},
+            {"prompt_tokens", completion.prompt_tokens},
+            {"generated_tokens", completion.token_ids.size()},
+            {"seed", samples ? json(request.sampling.seed) : json()}};
+  }
+
+  void add_end(const Completion& completion, json& message) const {
+    message["generated_text"] = text_of(completion);
+    message["details"] = short_details(completion);
+  }
+
+  json details(const Completion& completion) const {
+    json all = short_details(completion);
+    const TokenTexts& texts = *completion.token_texts;
+    json& prefill = all["prefill"] = json::array();
+    if (request_.prefill) {
+      for (size_t i = 0; i < completion.prompt_token_ids.size(); ++i) {
+        const int32_t id = completion.prompt_token_ids[i];
+        prefill.push_back(
+            {{"id", id},
+             {"text", std::string(texts.bytes(id))},
+             {"logprob", i == 0 ? json() : json(logprob_number(completion.prompt_logprobs[i]))}});
+      }
+    }
+    json& tokens = all["tokens"] = json::array();
+    for (size_t i = 0; i < completion.token_ids.size(); ++i) {
+      tokens.push_back(token(answer_span(completion), i, texts));
+    }
+    return all;
+  }
+
+  LoraxGeneration request_;
+  bool in_list_;
+};
+
+}  // namespace
+
+LoraxGeneration read_lorax(const std::string& text, const app::ServeOptions& options) {
+  constexpr int64_t kDefaultTokens = 20, kMost = std::numeric_limits<int64_t>::max();
+  json body = parse_body(text);
+  check_fields(body, kBody, {}, options.ignore_unknown_fields);
+  LoraxGeneration lorax;
+  Generation& generation = lorax.generation;
+  Request request;
+  const RowReader outer(body, "request");
+  request.text = outer.required_text("inputs");
+  generation.stream = outer.flag("stream", false);
+  json parameters = take(body, "parameters");
+  if (parameters.is_null()) parameters = json::object();
+  HEDDLE_CHECK(parameters.is_object(), "parameters is ", parameters.type_name(),
+               ", expected an object");
+  if (parameters.value("adapter_source", json()) == "local") parameters.erase("adapter_source");
+  if (parameters.value("watermark", json()) == false) parameters.erase("watermark");
+  check_fields(parameters, kParameters, {}, options.ignore_unknown_fields);
+  refuse(parameters.contains("adapter_source"), "adapter_source", "local is supported");
+  refuse(parameters.contains("api_token"), "api_token", "adapters come from local folders alone");
+  refuse(parameters.contains("watermark"), "watermark", "is not supported");
+  const RowReader row(parameters, kWhere);
+  if (const json* id = row.find("adapter_id"))
+    generation.choice.adapter_id = row.text("adapter_id", *id);
+  if (const json* merged = row.find("merged_adapters")) read_merged(*merged, generation);
+  request.max_tokens = row.integer("max_new_tokens", kDefaultTokens, 1, kMost);
+  request.sampling.seed = std::time(nullptr);
+  read_sampling(row, request);
+  request.stop = row.stop_strings({});
+  if (std::ssize(request.stop) > options.limits.stop_strings) {
+    throw bad_request("stop has too many entries (--max-stop-strings)", "stop");
+  }
+  request.truncate_prompt_tokens = row.integer("truncate", 0, 0, kMost);
+  request.ignore_end = row.flag("ignore_eos_token", false);
+  request.skip_special_tokens = true;
+  request.tell_tokens = true;
+  request.top_logprobs =
+      static_cast<int32_t>(row.integer("return_k_alternatives", 0, 0, options.limits.top_logprobs));
+  generation.best_of = row.integer("best_of", 1, 1, std::max<int64_t>(options.limits.n, 1));
+  generation.n = generation.best_of;
+  lorax.details = row.flag("details", false);
+  lorax.prefill = row.flag("decoder_input_details", false);
+  lorax.returns_prompt = row.flag("return_full_text", false);
+  request.prompt_logprobs = lorax.prefill;
+  HEDDLE_CHECK(!(generation.stream && generation.best_of > 1),
+               "best_of is above 1, and stream is true");
+  HEDDLE_CHECK(!(generation.stream && lorax.prefill), "decoder_input_details and stream are true");
+  if (row.flag("apply_chat_template", false)) {
+    request.messages = {{"user", *request.text}};
+    request.text.reset();
+  }
+  generation.prompts.push_back(std::move(request));
+  return lorax;
+}
+
+std::unique_ptr<AnswerForm> lorax_form(const LoraxGeneration& request, bool in_list) {
+  return std::make_unique<LoraxForm>(request, in_list);
+}
+
+}  // namespace heddle::serve

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+#include "api/generation.h"
+#include "serve_options.h"
+
+namespace heddle::serve {
+
+/// The body of /v1/chat/completions. Throws ApiError and heddle::Error, which name the field.
+[[nodiscard]] Generation read_chat(const std::string& body, const app::ServeOptions& options);
+/// The body of /v1/completions.
+[[nodiscard]] Generation read_completion(const std::string& body, const app::ServeOptions& options);
+/// The body of /tokenize with `prompt` or `messages`: which adapter, and the request whose tokens
+/// are asked for.
+[[nodiscard]] Generation read_tokenize(const std::string& body, const app::ServeOptions& options);
+
+}  // namespace heddle::serve

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/engine/request.h"
+
+namespace heddle::serve {
+
+using json = nlohmann::ordered_json;
+
+/// JSON text; bytes that are no UTF-8 become U+FFFD.
+[[nodiscard]] std::string dumped(const json& value);
+
+/// "data: <json>\n\n"
+[[nodiscard]] std::string server_sent(const json& value);
+
+/// A log-probability; one that JSON has no number for is -9999.0, as in OpenAI's API.
+[[nodiscard]] double logprob_number(float logprob);
+
+/// Tokens one after another with their log-probabilities, of an answer or a prompt.
+struct TokenSpan {
+  std::span<const int32_t> ids;
+  std::span<const float> logprobs;   // [ids.size()]; NaN: none
+  std::span<const int32_t> top_ids;  // [ids.size() * tops]; -1: none
+  std::span<const float> top_logprobs;
+};
+[[nodiscard]] TokenSpan span_of(const DrawnTokens& tokens);
+[[nodiscard]] TokenSpan answer_span(const Completion& completion);
+[[nodiscard]] TokenSpan prompt_span(const Completion& completion);
+
+/// Chat: [{"token", "logprob", "bytes", "top_logprobs": [...]}, ...], with `num_tops` of these.
+[[nodiscard]] json chat_logprobs(const TokenSpan& tokens, const TokenTexts& texts, size_t num_tops);
+
+/// Completions: appends to {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, and moves
+/// `offset`, in characters, behind the tokens.
+void add_completion_logprobs(const TokenSpan& tokens, const TokenTexts& texts, size_t num_tops,
+                             int64_t& offset, json& lists);
+
+/// vLLM's prompt_logprobs: [null, {"id": {"logprob", "rank", "decoded_token"}}, ...].
+[[nodiscard]] json prompt_logprobs(const TokenSpan& tokens, const TokenTexts& texts,
+                                   size_t num_tops);
+
+}  // namespace heddle::serve

@@ -1,0 +1,151 @@
+#include "engine/metrics.h"
+
+#include <chrono>
+#include <map>
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+#include <set>
+
+namespace heddle::serve {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Family;
+using prometheus::Gauge;
+using prometheus::Histogram;
+using Buckets = Histogram::BucketBoundaries;
+
+constexpr size_t kMostAdapterLabels = 1000;  // more adapters are counted as one, "other"
+
+const Buckets kFirstToken{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5,
+                          0.75,  1,     2.5,  5,    7.5,  10,   20,   40,  80};
+const Buckets kTokenGap{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15,
+                        0.2,   0.3,    0.4,   0.5,  0.75,  1,    2.5,   5};
+const Buckets kWhole{0.05, 0.1, 0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,
+                     10,   15,  20,  30,  40,  50, 60,  120, 240};
+
+}  // namespace
+
+struct Metrics::State {
+  using Labels = prometheus::Labels;
+
+  State(const EngineOptions& options, int64_t num_pages, const std::string& model_name)
+      : base{{"model_name", model_name}}, max_lora(std::to_string(options.max_batch)) {
+    gauge("vllm:cache_config_info", "Pages of the KV cache",
+          {{"block_size", std::to_string(options.page_size)},
+           {"num_gpu_blocks", std::to_string(num_pages)}})
+        .Set(1);
+  }
+
+  Labels with(Labels more) const {
+    more.insert(base.begin(), base.end());
+    return more;
+  }
+  Gauge& gauge(const std::string& name, const std::string& help, const Labels& labels = {}) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add(with(labels));
+  }
+  Counter& counter(const std::string& name, const std::string& help, const Labels& labels = {}) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add(with(labels));
+  }
+  Histogram& histogram(const std::string& name, const std::string& help, const Buckets& buckets) {
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(base, buckets);
+  }
+  static void raise_to(Counter& counter, double value) {
+    if (value > counter.Value()) counter.Increment(value - counter.Value());
+  }
+
+  prometheus::Registry registry;
+  Labels base;
+  std::string max_lora;
+  Gauge& running = gauge("vllm:num_requests_running", "Rows in the batch");
+  Gauge& waiting = gauge("vllm:num_requests_waiting", "Rows that wait for a place in the batch");
+  Gauge& kv_usage =
+      gauge("vllm:kv_cache_usage_perc", "Share of the KV cache's pages in use, 0 to 1");
+  Counter& prompt_tokens = counter("vllm:prompt_tokens_total", "Tokens of prompts");
+  Counter& generation_tokens = counter("vllm:generation_tokens_total", "Tokens of answers");
+  Histogram& first_token = histogram("vllm:time_to_first_token_seconds",
+                                     "From a request's arrival to its first token", kFirstToken);
+  Histogram& token_gap =
+      histogram("vllm:inter_token_latency_seconds", "Between two tokens of a row", kTokenGap);
+  Histogram& whole = histogram("vllm:e2e_request_latency_seconds",
+                               "From a request's arrival to the end of its answer", kWhole);
+  Family<Gauge>& lora_info = prometheus::BuildGauge()
+                                 .Name("vllm:lora_requests_info")
+                                 .Help("Adapters of running and waiting rows")
+                                 .Register(registry);
+  Family<Counter>& finished = prometheus::BuildCounter()
+                                  .Name("vllm:request_success_total")
+                                  .Help("Answers by the reason of their end")
+                                  .Register(registry);
+  Family<Counter>& requests = prometheus::BuildCounter()
+                                  .Name("heddle:requests_total")
+                                  .Help("Requests by route and status")
+                                  .Register(registry);
+  Family<Counter>& of_adapter = prometheus::BuildCounter()
+                                    .Name("heddle:adapter_tokens_total")
+                                    .Help("Tokens of answers by adapter")
+                                    .Register(registry);
+  Gauge& adapters = gauge("heddle:adapters_in_memory", "Adapters whose weights are in memory");
+  Gauge& adapter_bytes = gauge("heddle:adapter_bytes", "Bytes of adapters in memory");
+  Counter& adapter_loads = counter("heddle:adapter_loads_total", "Adapters brought into memory");
+  Counter& adapter_seconds = counter("heddle:adapter_load_seconds_total", "Seconds that it took");
+  Gauge& connections = gauge("heddle:connections", "Open connections");
+  std::set<std::string> seen_adapters;
+  Gauge* lora_now = nullptr;
+};
+
+Metrics::Metrics(const EngineOptions& options, int64_t num_pages, const std::string& model_name)
+    : state_(std::make_unique<State>(options, num_pages, model_name)) {}
+Metrics::~Metrics() = default;
+
+void Metrics::count_answer(const Completion& answer, const std::string& adapter) {
+  State& s = *state_;
+  s.prompt_tokens.Increment(static_cast<double>(answer.prompt_tokens));
+  s.generation_tokens.Increment(static_cast<double>(answer.token_ids.size()));
+  s.finished.Add(s.with({{"finished_reason", name(answer.finish_reason)}})).Increment();
+  std::string label = adapter;
+  if (!s.seen_adapters.contains(label)) {
+    if (s.seen_adapters.size() < kMostAdapterLabels) {
+      s.seen_adapters.insert(label);
+    } else {
+      label = "other";
+    }
+  }
+  s.of_adapter.Add(s.with({{"adapter", label}}))
+      .Increment(static_cast<double>(answer.token_ids.size()));
+}
+
+void Metrics::count_request(const char* route, unsigned status, const RequestTimes& times) {
+  State& s = *state_;
+  s.requests.Add(s.with({{"route", route}, {"status", std::to_string(status)}})).Increment();
+  if (times.first_token >= 0) {
+    s.first_token.Observe(times.first_token);
+    s.whole.Observe(times.end);
+  }
+}
+
+void Metrics::observe_token_gap(double seconds) { state_->token_gap.Observe(seconds); }
+
+std::string Metrics::text(const Now& now) {
+  State& s = *state_;
+  s.running.Set(static_cast<double>(now.num_running));
+  s.waiting.Set(static_cast<double>(now.num_waiting));
+  const auto pages = static_cast<double>(now.load.num_pages);
+  s.kv_usage.Set(pages == 0 ? 0 : 1 - static_cast<double>(now.load.num_free_pages) / pages);
+  s.adapters.Set(static_cast<double>(now.load.num_adapters));
+  s.adapter_bytes.Set(static_cast<double>(now.load.adapter_bytes));
+  s.connections.Set(now.num_connections);
+  State::raise_to(s.adapter_loads, static_cast<double>(now.stats.adapter_loads));
+  State::raise_to(s.adapter_seconds, now.stats.adapter_seconds);
+  if (s.lora_now != nullptr) s.lora_info.Remove(s.lora_now);
+  s.lora_now = &s.lora_info.Add(s.with({{"max_lora", s.max_lora},
+                                        {"running_lora_adapters", now.running_adapters},
+                                        {"waiting_lora_adapters", now.waiting_adapters}}));
+  s.lora_now->SetToCurrentTime();
+  return prometheus::TextSerializer().Serialize(s.registry.Collect());
+}
+
+}  // namespace heddle::serve

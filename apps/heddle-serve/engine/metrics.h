@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "heddle/engine/engine.h"
+
+namespace heddle::serve {
+
+/// When a request came to what it is about, seconds since its arrival; below 0: not.
+struct RequestTimes {
+  double first_token = -1, end = 0;
+};
+
+/// What Prometheus reads at /metrics, under the names that vLLM has, and heddle's own. Of the
+/// thread of the network.
+class Metrics {
+ public:
+  Metrics(const EngineOptions& options, int64_t num_pages, const std::string& model_name);
+  ~Metrics();
+
+  /// A row has ended.
+  void count_answer(const Completion& answer, const std::string& adapter);
+  /// A request has ended with this status.
+  void count_request(const char* route, unsigned status, const RequestTimes& times);
+  void observe_token_gap(double seconds);
+
+  /// The state of the engine now, and which adapters its requests have.
+  struct Now {
+    EngineLoad load{};
+    EngineStats stats{};
+    int64_t num_waiting = 0, num_running = 0;
+    std::string running_adapters{}, waiting_adapters{};  // "cron,sql"
+    int num_connections = 0;
+  };
+  /// The text of /metrics.
+  [[nodiscard]] std::string text(const Now& now);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace heddle::serve

@@ -1,0 +1,98 @@
+#include "engine/model_names.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <utility>
+
+#include "heddle/core/error.h"
+
+#include "api/api_error.h"
+
+namespace heddle::serve {
+namespace {
+
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+ModelNames::ModelNames(std::vector<std::string> base_names, std::string lora_root,
+                       const std::string& model_path)
+    : base_names_(std::move(base_names)), lora_root_(std::move(lora_root)) {
+  namespace fs = std::filesystem;
+  std::error_code no_folder;
+  for (const fs::path& folder : {fs::path(lora_root_), fs::canonical(lora_root_, no_folder),
+                                 fs::path(model_path).parent_path()}) {
+    if (!folder.empty()) folders_.push_back((folder / "").string());
+  }
+  reread();
+}
+
+bool ModelNames::is_base(const std::string& name) const {
+  return std::ranges::find(base_names_, name) != base_names_.end();
+}
+
+void ModelNames::add(const std::string& name, ServedAdapter adapter) {
+  if (adapter.created == 0) adapter.created = now();
+  adapters_.insert_or_assign(name, std::move(adapter));
+}
+
+bool ModelNames::remove(const std::string& name) { return adapters_.erase(name) > 0; }
+
+void ModelNames::reread() {
+  if (lora_root_.empty()) return;
+  std::erase_if(adapters_, [](const auto& entry) { return !entry.second.is_added; });
+  for (const std::string& name : adapters_in(lora_root_)) {
+    if (!adapters_.contains(name)) add(name, {.path = lora_root_ + "/" + name});
+  }
+}
+
+/// Empty: the base model.
+std::string ModelNames::adapter_of(const std::string& name) {
+  if (name.empty() || is_base(name)) return {};
+  if (adapters_.contains(name)) return name;
+  for (const std::string& base : base_names_) {  // "base:adapter"
+    const bool is_prefix =
+        name.size() > base.size() && name.starts_with(base) && name[base.size()] == ':';
+    if (is_prefix && adapters_.contains(name.substr(base.size() + 1)))
+      return name.substr(base.size() + 1);
+  }
+  if (lora_root_.empty()) throw no_such_model(name);
+  try {
+    add(name, {.path = find_adapter(lora_root_, name)});
+  } catch (const Error&) {  // its text tells of folders
+    throw no_such_model(name);
+  }
+  return name;
+}
+
+void ModelNames::resolve(const ModelChoice& choice, Request& request) {
+  if (!choice.adapters.empty()) {
+    for (const AdapterWeight& each : choice.adapters) {
+      if (adapter_of(each.name).empty()) throw no_such_model(each.name);
+    }
+    request.adapters = choice.adapters;
+    return;
+  }
+  request.adapter = adapter_of(choice.adapter_id.empty() ? choice.model : choice.adapter_id);
+}
+
+std::string ModelNames::without_folders(std::string message) const {
+  for (const std::string& folder : folders_) {
+    for (size_t at = message.find(folder); at != std::string::npos; at = message.find(folder, at)) {
+      message.erase(at, folder.size());
+    }
+  }
+  return message;
+}
+
+std::string ModelNames::told(const ModelChoice& choice) const {
+  if (!choice.model.empty()) return choice.model;
+  return choice.adapter_id.empty() ? base() : choice.adapter_id;
+}
+
+}  // namespace heddle::serve

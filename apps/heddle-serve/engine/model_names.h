@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/engine/engine.h"
+
+#include "api/generation.h"
+
+namespace heddle::serve {
+
+/// An adapter that requests may name.
+struct ServedAdapter {
+  std::string path;
+  int64_t created = 0;    // seconds since 1970
+  bool is_added = false;  // it stays in memory until it is unloaded; else it is of --lora-root
+};
+
+/// The names that requests may use. Of the thread of the network.
+class ModelNames {
+ public:
+  /// `model_path` is where the base model lies.
+  ModelNames(std::vector<std::string> base_names, std::string lora_root,
+             const std::string& model_path);
+
+  [[nodiscard]] const std::string& base() const { return base_names_.front(); }
+  [[nodiscard]] bool is_base(const std::string& name) const;
+  [[nodiscard]] const std::map<std::string, ServedAdapter>& adapters() const { return adapters_; }
+  [[nodiscard]] const std::string& lora_root() const { return lora_root_; }
+
+  void add(const std::string& name, ServedAdapter adapter);
+  bool remove(const std::string& name);
+  /// Lists the folder of adapters anew: what has come or gone there.
+  void reread();
+
+  /// The adapters of the request into it. Throws ApiError where one does not exist.
+  void resolve(const ModelChoice& choice, Request& request);
+  /// A message of the engine without the folders of this machine: what is in the folder of adapters
+  /// is named from there.
+  [[nodiscard]] std::string without_folders(std::string message) const;
+  /// The name that an answer's `model` has where the request gives none.
+  [[nodiscard]] std::string told(const ModelChoice& choice) const;
+
+ private:
+  std::string adapter_of(const std::string& name);
+
+  std::vector<std::string> base_names_;
+  std::string lora_root_;
+  std::vector<std::string> folders_;  // that no client is told of
+  std::map<std::string, ServedAdapter> adapters_;
+};
+
+}  // namespace heddle::serve

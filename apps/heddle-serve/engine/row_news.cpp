@@ -1,0 +1,54 @@
+#include "engine/row_news.h"
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <new>
+#include <utility>
+
+namespace heddle::serve {
+
+void RowNews::tell(Event&& event) noexcept {
+  try {
+    bool was_empty = false;
+    {
+      const std::lock_guard lock(mutex_);
+      was_empty = events_.empty();
+      num_bytes_ += sizeof event + event.text.size() + event.tokens.top_ids.size() * 8;
+      if (num_bytes_ > most_bytes_ && !event.completion) {
+        paused_.push_back(event.request);
+        pause_(event.request, true);  // within the lock: `take` undoes it later, never before
+      }
+      events_.push_back(std::move(event));
+    }
+    if (was_empty) {
+      boost::asio::post(timer_.get_executor(), [self = shared_from_this()] { self->wake(); });
+    }
+  } catch (const std::exception&) {
+    const std::lock_guard lock(mutex_);
+    has_lost_ = true;
+  }
+}
+
+std::vector<Event> RowNews::take() {
+  const std::lock_guard lock(mutex_);
+  for (const RequestId row : std::exchange(paused_, {})) pause_(row, false);
+  num_bytes_ = 0;
+  return std::exchange(events_, {});
+}
+
+boost::asio::awaitable<std::vector<Event>> RowNews::next(std::chrono::milliseconds longest) {
+  std::vector<Event> events = take();
+  if (!events.empty()) co_return events;
+  timer_.expires_after(longest);
+  boost::system::error_code ended;
+  co_await timer_.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ended));
+  co_return take();
+}
+
+bool RowNews::has_lost() const {
+  const std::lock_guard lock(mutex_);
+  return has_lost_;
+}
+
+}  // namespace heddle::serve

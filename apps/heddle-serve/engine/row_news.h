@@ -1,0 +1,48 @@
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "engine/thread/event_queue.h"
+
+namespace heddle::serve {
+
+/// The news of one request's rows, from the thread of the engine to that of the network.
+class RowNews final : public EventSink, public std::enable_shared_from_this<RowNews> {
+ public:
+  /// `pause(row, true)` is called by the thread of the engine for a row with news while there are
+  /// more than `most_bytes` that nobody has taken, and `pause(row, false)` when they were taken.
+  RowNews(const boost::asio::any_io_executor& network, size_t most_bytes,
+          std::function<void(RequestId, bool)> pause)
+      : most_bytes_(most_bytes), pause_(std::move(pause)), timer_(network) {}
+
+  void expect(RequestId request) override { static_cast<void>(request); }
+  void forget(RequestId request) noexcept override { static_cast<void>(request); }
+  void tell(Event&& event) noexcept override;
+
+  /// What has come since the last call, in the thread of the network; waits for it, but not longer
+  /// than `longest`, and not when woken.
+  boost::asio::awaitable<std::vector<Event>> next(std::chrono::milliseconds longest);
+  /// Ends the wait of `next`.
+  void wake() { timer_.cancel(); }
+  /// Whether news were lost for want of memory.
+  [[nodiscard]] bool has_lost() const;
+
+ private:
+  std::vector<Event> take();
+
+  const size_t most_bytes_;
+  const std::function<void(RequestId, bool)> pause_;
+  mutable std::mutex mutex_;
+  std::vector<Event> events_;
+  size_t num_bytes_ = 0;  // of the events, about
+  std::vector<RequestId> paused_;
+  bool has_lost_ = false;
+  boost::asio::steady_timer timer_;  // of the thread of the network
+};
+
+}  // namespace heddle::serve

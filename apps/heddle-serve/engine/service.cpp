@@ -1,0 +1,161 @@
+#include "engine/service.h"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <filesystem>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "heddle/core/error.h"
+
+#include "api/api_error.h"
+#include "open_model.h"
+
+namespace heddle::serve {
+namespace {
+
+std::string adapter_of(const Request& request) {
+  if (request.adapters.empty()) return request.adapter;
+  std::string all;
+  for (const AdapterWeight& each : request.adapters) all += (all.empty() ? "" : "+") + each.name;
+  return all;
+}
+
+std::vector<std::string> base_names(const app::ServeOptions& options, const ModelInfo& model) {
+  std::vector<std::string> names = options.served_names;
+  const std::string file = std::filesystem::path(model.path).filename().string();
+  for (const std::string& name : {model.name, file, model.path, std::string(app::kBaseName)}) {
+    if (!name.empty() && std::ranges::find(names, name) == names.end()) names.push_back(name);
+  }
+  return names;
+}
+
+Engine open_engine(const app::ServeOptions& options, EngineLoad& load) {
+  Engine engine = app::open_model(options.model);
+  load = engine.load();
+  return engine;
+}
+
+std::string joined(const std::map<std::string, int64_t>& rows) {
+  std::string names;
+  for (const auto& [name, count] : rows) {
+    if (!name.empty() && count > 0) names += (names.empty() ? "" : ",") + name;
+  }
+  return names;
+}
+
+void change(std::map<std::string, int64_t>& rows, const std::string& name, int64_t by) {
+  const auto place = rows.try_emplace(name, 0).first;
+  place->second += by;
+  if (place->second == 0) rows.erase(place);
+}
+
+}  // namespace
+
+Service::Service(boost::asio::io_context& network, const app::ServeOptions& options)
+    : network_(network),
+      options_(options),
+      engine_(std::make_unique<EngineThread>(open_engine(options, last_.load))) {
+  names_ = std::make_unique<ModelNames>(base_names(options, engine_->model()),
+                                        options.model.engine.adapter_dir, engine_->model().path);
+  for (const app::NamedAdapter& adapter : options.model.adapters) {
+    names_->add(adapter.name, {.path = adapter.folder, .is_added = true});
+  }
+  metrics_ = std::make_unique<Metrics>(engine_->options(), last_.load.num_pages, names_->base());
+}
+
+Service::~Service() { engine_->stop(); }
+
+std::unique_ptr<Service::Rows> Service::submit(const Generation& generation) {
+  if (is_draining_) throw unavailable("the server is about to end");
+  const auto count = std::ssize(generation.prompts) * generation.best_of;
+  const int64_t room = engine_->options().max_batch + options_.max_waiting - num_rows();
+  if (count > room) throw overloaded();
+  auto rows = std::make_unique<Rows>(*this);
+  rows->news = std::make_shared<RowNews>(
+      network(), static_cast<size_t>(options_.stream_buffer),
+      [this](RequestId id, bool is_paused) { engine_->set_paused(id, is_paused); });
+  for (const Request& request : generation.prompts) {
+    std::vector<RequestId> ids;
+    if (generation.best_of == 1) {
+      ids.push_back(engine_->submit(request, rows->news));
+    } else {
+      ids = engine_->submit_each(request, sample_variants(generation.best_of), rows->news);
+    }
+    for (const RequestId id : ids) {
+      rows->rows.push_back({.id = id, .adapter = adapter_of(request)});
+      ++num_waiting_;
+      change(waiting_, rows->rows.back().adapter, 1);
+    }
+  }
+  return rows;
+}
+
+Service::Rows::~Rows() {
+  for (Row& row : rows) {
+    if (row.has_ended) continue;
+    service_.engine_->cancel(row.id);
+    end(row);
+  }
+}
+
+void Service::Rows::begin(Row& row) {
+  if (std::exchange(row.has_begun, true)) return;
+  --service_.num_waiting_;
+  ++service_.num_running_;
+  change(service_.waiting_, row.adapter, -1);
+  change(service_.running_, row.adapter, 1);
+}
+
+void Service::Rows::end(Row& row) {
+  if (std::exchange(row.has_ended, true)) return;
+  if (row.has_begun) {
+    --service_.num_running_;
+    change(service_.running_, row.adapter, -1);
+  } else {
+    --service_.num_waiting_;
+    change(service_.waiting_, row.adapter, -1);
+  }
+}
+
+Metrics::Now Service::now() const {
+  Metrics::Now now = last_;
+  now.num_running = num_running_;
+  now.num_waiting = num_waiting_;
+  now.running_adapters = joined(running_);
+  now.waiting_adapters = joined(waiting_);
+  return now;
+}
+
+void Service::refresh() {
+  if (std::exchange(is_refreshing_, true)) return;
+  engine_->post([this](Engine& engine) {
+    boost::asio::post(network_, [this, load = engine.load(), stats = engine.stats()] {
+      last_.load = load;
+      last_.stats = stats;
+      is_refreshing_ = false;
+    });
+  });
+}
+
+boost::asio::awaitable<void> Service::run_in_engine(std::function<void(Engine&)> body) {
+  const auto done = std::make_shared<boost::asio::steady_timer>(
+      network_, boost::asio::steady_timer::time_point::max());
+  const auto is_done = std::make_shared<bool>(false);
+  engine_->post([this, body = std::move(body), done, is_done](Engine& engine) {
+    body(engine);
+    boost::asio::post(network_, [done, is_done] {
+      *is_done = true;
+      done->cancel();
+    });
+  });
+  boost::system::error_code ended;
+  if (!*is_done) {
+    co_await done->async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ended));
+  }
+}
+
+}  // namespace heddle::serve

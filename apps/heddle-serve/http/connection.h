@@ -1,0 +1,32 @@
+#pragma once
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <chrono>
+#include <memory>
+#include <set>
+
+#include "http/message.h"
+
+namespace heddle::serve {
+
+/// What all connections of a listener share.
+struct ConnectionContext {
+  HeadCheck check;
+  Handler handler;
+  uint64_t body_bytes = 0;
+  std::chrono::milliseconds write_time{};
+  bool is_stopping = false;
+  int num_open = 0;
+  std::set<std::function<void()>*> idle{};  // closes a connection that waits for a request
+};
+
+/// Serves the connection until it ends.
+boost::asio::awaitable<void> serve_plain(boost::asio::ip::tcp::socket socket,
+                                         std::shared_ptr<ConnectionContext> context);
+/// The same behind TLS.
+boost::asio::awaitable<void> serve_tls(boost::asio::ip::tcp::socket socket,
+                                       std::shared_ptr<boost::asio::ssl::context> tls,
+                                       std::shared_ptr<ConnectionContext> context);
+
+}  // namespace heddle::serve

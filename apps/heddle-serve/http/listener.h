@@ -1,0 +1,42 @@
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "http/message.h"
+
+namespace heddle::serve {
+
+struct ListenerOptions {
+  std::string host;
+  int port = 0;                   // 0: one that is free
+  std::string tls_cert, tls_key;  // PEM files; empty: plain HTTP
+  int max_connections = 4096;
+  int64_t body_bytes = 8 << 20;
+  double write_seconds = 30;  // that a client may take nothing of a response
+};
+
+/// Accepts connections and runs each as a coroutine of `io`: HTTP/1.1 with keep-alive, one request
+/// after another. Malformed requests get 400, 413 or 431 and the end of their connection.
+class Listener {
+ public:
+  /// Binds the address. Throws Error where it is no address, is taken, a file is no certificate or
+  /// key, or the process may have too few file descriptors for the connections.
+  Listener(boost::asio::io_context& io, const ListenerOptions& options, HeadCheck check,
+           Handler handler);
+  ~Listener();
+
+  [[nodiscard]] int port() const;
+  [[nodiscard]] int num_connections() const;
+  void start();
+  /// No new connections; those that are idle end, others when their request is answered.
+  void stop();
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace heddle::serve

@@ -1,0 +1,52 @@
+// The program heddle-serve, which `heddle serve` runs.
+#include <iostream>
+#include <system_error>
+
+#include <CLI/CLI.hpp>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include "heddle/config.h"
+#include "heddle/core/error.h"
+
+#include "command_line.h"
+#include "help/help_commands.h"
+#include "server.h"
+
+namespace heddle::serve {
+namespace {
+
+constexpr int kExitFailed = 1, kExitWrongInput = 2;
+
+int run(int argc, char** argv) {
+  CLI::App app("heddle " + std::string(kVersion));
+  app::CommandLine line;
+  app::declare_commands(app, line);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    app::print_help(app);
+    return 0;
+  }
+  HEDDLE_CHECK(app.got_subcommand("serve"), "heddle-serve is run by heddle serve");
+  return serve(line.serve);
+}
+
+}  // namespace
+}  // namespace heddle::serve
+
+int main(int argc, char** argv) {
+  spdlog::set_default_logger(spdlog::stderr_color_mt("heddle"));
+  spdlog::set_pattern("heddle: %v");
+  try {
+    return heddle::serve::run(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    spdlog::error("{} (see heddle serve --help)", error.what());
+  } catch (const std::system_error& error) {
+    spdlog::error("{}", error.what());
+    return heddle::serve::kExitFailed;
+  } catch (const std::exception& error) {
+    spdlog::error("{}", error.what());
+  }
+  return heddle::serve::kExitWrongInput;
+}

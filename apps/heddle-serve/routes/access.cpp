@@ -1,0 +1,146 @@
+#include "routes/access.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/ip/address.hpp>
+#include <fstream>
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+
+#include "heddle/core/error.h"
+
+#include "api/api_error.h"
+
+namespace heddle::serve {
+namespace {
+
+using Digest = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
+
+Digest digest_of(std::string_view text) {
+  Digest digest;
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
+  return digest;
+}
+
+/// In a time that tells nothing of the keys: digests are compared, all of them.
+bool is_one_of(std::string_view key, const std::vector<std::string>& keys) {
+  const Digest given = digest_of(key);
+  int found = 0;
+  for (const std::string& each : keys) {
+    found |= CRYPTO_memcmp(given.data(), digest_of(each).data(), given.size()) == 0 ? 1 : 0;
+  }
+  return found == 1;
+}
+
+std::vector<std::string> read_keys(const std::string& path, const char* option) {
+  if (path.empty()) return {};
+  std::ifstream file(path);
+  HEDDLE_CHECK(file, option, " ", path, ": cannot be read");
+  std::vector<std::string> keys;
+  for (std::string line; std::getline(file, line);) {
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+    if (!line.empty()) keys.push_back(line);
+  }
+  HEDDLE_CHECK(!keys.empty(), option, " ", path, ": holds no key");
+  return keys;
+}
+
+/// "example.org:8000" -> "example.org", "[::1]:8000" -> "::1"
+std::string_view without_port(std::string_view host) {
+  if (host.starts_with('[')) return host.substr(1, host.find(']') - 1);
+  return host.substr(0, host.find(':'));
+}
+
+bool is_open_route(const HttpRequest& head) {
+  constexpr std::string_view kOpen[] = {"/health",  "/ping",    "/startup",
+                                        "/version", "/metrics", "/"};
+  const bool is_get = head.method == "GET";
+  return is_get && (std::ranges::find(kOpen, head.path) != std::end(kOpen) ||
+                    head.path.starts_with("/page/"));
+}
+
+std::string_view bearer(const HttpRequest& head) {
+  constexpr std::string_view kBearer = "Bearer ";
+  const std::string_view value = head.header("Authorization");
+  return value.starts_with(kBearer) ? value.substr(kBearer.size()) : std::string_view();
+}
+
+}  // namespace
+
+bool is_admin_route(const HttpRequest& head) {
+  constexpr std::string_view kAdmin[] = {"/v1/load_lora_adapter", "/v1/unload_lora_adapter",
+                                         "/load_lora_adapter", "/unload_lora_adapter", "/v1/loras"};
+  return std::ranges::find(kAdmin, head.path) != std::end(kAdmin) ||
+         head.path.starts_with("/v1/loras/");
+}
+
+Access::Access(const app::ServeOptions& options)
+    : hosts_(options.allowed_hosts),
+      origins_(options.cors_origins),
+      api_keys_(read_keys(options.api_key_file, "--api-key-file")),
+      admin_keys_(read_keys(options.admin_key_file, "--admin-key-file")) {
+  hosts_.emplace_back("localhost");
+}
+
+/// An address is what no page of another site can make a name of: only names are looked at.
+bool Access::may_be_host(std::string_view host) const {
+  const std::string name(without_port(host));
+  boost::system::error_code no_address;
+  static_cast<void>(boost::asio::ip::make_address(name, no_address));
+  if (!no_address) return true;
+  return std::ranges::any_of(hosts_,
+                             [&](const std::string& each) { return each == "*" || each == name; });
+}
+
+bool Access::is_cors_origin(std::string_view origin) const {
+  return std::ranges::any_of(
+      origins_, [&](const std::string& each) { return each == "*" || each == origin; });
+}
+
+Headers Access::cors_headers(const HttpRequest& head) const {
+  const std::string origin(head.header("Origin"));
+  if (origin.empty() || !is_cors_origin(origin)) return {};
+  return {{"Access-Control-Allow-Origin", origin}, {"Vary", "Origin"}};
+}
+
+std::optional<HttpResponse> Access::check(const HttpRequest& head) const {
+  const std::string_view host = head.header("Host"), origin = head.header("Origin");
+  if (!may_be_host(host)) {
+    return openai_error({403, "PermissionDeniedError",
+                         "the header Host names none of this server's hosts (--allowed-host)"});
+  }
+  if (!origin.empty() && !is_cors_origin(origin)) {
+    const size_t scheme = origin.find("://");
+    const bool is_same = scheme != std::string_view::npos && origin.substr(scheme + 3) == host;
+    if (!is_same) {
+      return openai_error({403, "PermissionDeniedError",
+                           "pages of this origin may not use the server (--cors-origin)"});
+    }
+  }
+  if (head.method == "OPTIONS") {
+    HttpResponse response{.status = 204, .headers = cors_headers(head)};
+    if (!response.headers.empty()) {
+      response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE");
+      response.headers.emplace_back("Access-Control-Allow-Headers", "Authorization, Content-Type");
+    }
+    return response;
+  }
+  if (is_admin_route(head)) {
+    if (!has_admin()) return openai_error({404, "NotFoundError", "there is no such route"});
+    if (!is_one_of(bearer(head), admin_keys_)) {
+      return openai_error({401, "AuthenticationError", "the admin key is missing or wrong"});
+    }
+  } else if (!api_keys_.empty() && !is_open_route(head) && !is_one_of(bearer(head), api_keys_) &&
+             !is_one_of(bearer(head), admin_keys_)) {
+    return openai_error({401, "AuthenticationError", "the API key is missing or wrong"});
+  }
+  if (head.method == "POST") {
+    const std::string_view type = head.header("Content-Type");
+    if (!type.starts_with("application/json")) {
+      return openai_error({415, "UnsupportedMediaType", "expected Content-Type: application/json"});
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace heddle::serve

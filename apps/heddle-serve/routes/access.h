@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "http/message.h"
+#include "serve_options.h"
+
+namespace heddle::serve {
+
+/// Who may ask for what: looked at before a request's body is read.
+class Access {
+ public:
+  /// Reads the files of keys. Throws Error where one has none.
+  explicit Access(const app::ServeOptions& options);
+
+  /// The refusal of a request with this head; nothing: it may go on. Answers preflights of CORS.
+  [[nodiscard]] std::optional<HttpResponse> check(const HttpRequest& head) const;
+  /// The headers of CORS for a response to it.
+  [[nodiscard]] Headers cors_headers(const HttpRequest& head) const;
+  /// Whether routes that load and unload adapters exist.
+  [[nodiscard]] bool has_admin() const { return !admin_keys_.empty(); }
+
+ private:
+  [[nodiscard]] bool may_be_host(std::string_view host) const;
+  [[nodiscard]] bool is_cors_origin(std::string_view origin) const;
+
+  std::vector<std::string> hosts_, origins_;
+  std::vector<std::string> api_keys_, admin_keys_;
+};
+
+/// Whether the route changes which adapters there are.
+[[nodiscard]] bool is_admin_route(const HttpRequest& head);
+
+}  // namespace heddle::serve

@@ -1,0 +1,184 @@
+#include "routes/adapters.h"
+
+#include <array>
+#include <filesystem>
+
+#include "heddle/core/error.h"
+
+#include "api/api_error.h"
+#include "api/fields.h"
+#include "api/token_json.h"
+#include "generate/row_reader.h"
+
+namespace heddle::serve {
+namespace {
+
+namespace fs = std::filesystem;
+using app::RowReader;
+
+constexpr auto kLoad =
+    std::to_array<std::string_view>({"lora_name", "lora_path", "load_inplace", "base_model_name"});
+constexpr auto kUnload = std::to_array<std::string_view>({"lora_name", "lora_int_id"});
+
+json card(const std::string& name, const json& root, const json& parent, int64_t created,
+          int64_t max_len) {
+  return {{"id", name},
+          {"object", "model"},
+          {"created", created},
+          {"owned_by", "heddle"},
+          {"root", root},
+          {"parent", parent},
+          {"max_model_len", max_len},
+          {"permission", json::array()}};
+}
+
+json adapter_card(Service& service, const std::string& name, const ServedAdapter& adapter) {
+  json one = card(name, name, service.names().base(), adapter.created,
+                  service.engine().options().max_context);
+  one["lora"] = {{"pinned", adapter.is_added}};
+  return one;
+}
+
+json base_card(Service& service) {
+  return card(service.names().base(), service.names().base(), nullptr, 0,
+              service.engine().options().max_context);
+}
+
+ApiError invalid(const std::string& message, const char* param) {
+  return {400, "InvalidUserInput", message, param};
+}
+
+std::string required(const json& body, const char* field) {
+  const auto place = body.find(field);
+  const bool is_given =
+      place != body.end() && place->is_string() && !place->get_ref<const std::string&>().empty();
+  if (!is_given) throw invalid(std::string(field) + " is missing, or no text", field);
+  return place->get<std::string>();
+}
+
+ApiError not_loaded(const std::string& name) {
+  return {404, "NotFoundError", "The lora adapter '" + name + "' cannot be found.", "lora_name"};
+}
+
+HttpResponse done(const std::string& name, const char* what) {
+  return {.content_type = "text/plain",
+          .body = "Success: LoRA adapter '" + name + "' " + what + " successfully."};
+}
+
+/// A name that requests can say and a log line can show.
+void check_name(const std::string& name) {
+  constexpr size_t kLongest = 256;
+  const bool is_wrong =
+      name.size() > kLongest || name.find('\0') != std::string::npos || name == app::kBaseName;
+  if (is_wrong) throw invalid("lora_name is no name for an adapter", "lora_name");
+  for (const char c : name) {
+    if (static_cast<unsigned char>(c) < 0x20)
+      throw invalid("lora_name has control characters", "lora_name");
+  }
+}
+
+struct Load {
+  std::string name, path;
+  bool replaces = false;
+};
+
+Load read_load(const std::string& text, Service& service) {
+  json body = parse_body(text);
+  const std::pair<const char*, json> only[] = {
+      {"adapter_source", "local"}, {"pinned", true}, {"scale", 1}};
+  for (const auto& [field, value] : only) {
+    const json given = take(body, field);
+    if (!given.is_null() && given != value) {
+      throw invalid(std::string(field) + ": supported is " + value.dump(), field);
+    }
+  }
+  check_fields(body, kLoad, {}, service.options().ignore_unknown_fields);
+  Load load{.name = required(body, "lora_name"), .path = required(body, "lora_path")};
+  check_name(load.name);
+  load.replaces = RowReader(body, "request").flag("load_inplace", false);
+  const auto known = service.names().adapters().find(load.name);
+  const bool is_taken = known != service.names().adapters().end() && known->second.is_added;
+  if (service.names().is_base(load.name) || (is_taken && !load.replaces)) {
+    throw invalid("The lora adapter '" + load.name + "' has already been loaded.", "lora_name");
+  }
+  load.path = path_in_root(service.names().lora_root(), load.path);
+  return load;
+}
+
+ApiError load_failure(const Error& error, const Service& service) {
+  const std::string message = service.names().without_folders(error.what());
+  if (error.code() == ErrorCode::kOutOfMemory) {
+    return {507, "InsufficientStorage", message, "lora_path"};
+  }
+  return invalid(message, "lora_path");
+}
+
+}  // namespace
+
+std::string path_in_root(const std::string& root, const std::string& path) {
+  const ApiError refused = invalid("lora_path leads to no adapter in --lora-root", "lora_path");
+  if (root.empty())
+    throw invalid("the server has no --lora-root to load adapters from", "lora_path");
+  if (path.find('\0') != std::string::npos) throw refused;
+  std::error_code error;
+  const fs::path base = fs::canonical(root, error);
+  if (error) throw refused;
+  const fs::path whole = fs::path(path).is_absolute() ? fs::path(path) : base / path;
+  const fs::path real = fs::canonical(whole, error);
+  if (error) throw refused;
+  const fs::path inside = real.lexically_relative(base);
+  if (inside.empty() || inside == "." || *inside.begin() == "..") throw refused;
+  try {
+    return find_adapter(real.parent_path().string(), real.filename().string());
+  } catch (const Error&) {
+    throw refused;
+  }
+}
+
+HttpResponse list_models(Service& service) {
+  json list{{"object", "list"}, {"data", json::array({base_card(service)})}};
+  for (const auto& [name, adapter] : service.names().adapters()) {
+    list["data"].push_back(adapter_card(service, name, adapter));
+  }
+  return {.body = dumped(list)};
+}
+
+HttpResponse show_model(Service& service, const std::string& name) {
+  if (service.names().is_base(name)) return {.body = dumped(base_card(service))};
+  const auto place = service.names().adapters().find(name);
+  if (place == service.names().adapters().end()) throw no_such_model(name);
+  return {.body = dumped(adapter_card(service, name, place->second))};
+}
+
+boost::asio::awaitable<HttpResponse> load_adapter(Service& service, const std::string& text) {
+  const Load load = read_load(text, service);
+  const auto add = [load](Engine& engine) {
+    return load.replaces ? engine.replace_adapter(load.name, load.path)
+                         : engine.add_adapter(load.name, load.path);
+  };
+  try {
+    co_await service.call(add);
+  } catch (const Error& error) {
+    throw load_failure(error, service);
+  }
+  service.names().add(load.name, {.path = load.path, .is_added = true});
+  co_return done(load.name, "added");
+}
+
+std::string unload_name(const Service& service, const std::string& text) {
+  json body = parse_body(text);
+  check_fields(body, kUnload, {}, service.options().ignore_unknown_fields);
+  return required(body, "lora_name");
+}
+
+boost::asio::awaitable<HttpResponse> unload_adapter(Service& service, const std::string& name) {
+  const auto known = service.names().adapters().find(name);
+  if (known == service.names().adapters().end()) throw not_loaded(name);
+  const bool is_of_root = !known->second.is_added;
+  const auto remove = [name](Engine& engine) { return engine.remove_adapter(name); };
+  co_await service.call(remove);
+  if (!is_of_root) service.names().remove(name);
+  co_return done(name, "removed");
+}
+
+}  // namespace heddle::serve

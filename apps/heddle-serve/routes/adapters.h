@@ -1,0 +1,22 @@
+#pragma once
+
+#include "engine/service.h"
+#include "http/message.h"
+
+namespace heddle::serve {
+
+/// GET /v1/models and /v1/models/{id}.
+[[nodiscard]] HttpResponse list_models(Service& service);
+[[nodiscard]] HttpResponse show_model(Service& service, const std::string& name);
+
+/// Loads an adapter under a name, as vLLM's route of that name. Throws ApiError.
+boost::asio::awaitable<HttpResponse> load_adapter(Service& service, const std::string& body);
+/// Takes a name away; rows that have it end with it.
+boost::asio::awaitable<HttpResponse> unload_adapter(Service& service, const std::string& name);
+/// The name in the body of an unload.
+[[nodiscard]] std::string unload_name(const Service& service, const std::string& body);
+
+/// Where an adapter of this path is: in the folder, whatever links it has. Throws ApiError.
+[[nodiscard]] std::string path_in_root(const std::string& root, const std::string& path);
+
+}  // namespace heddle::serve

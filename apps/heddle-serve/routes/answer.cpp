@@ -1,0 +1,160 @@
+#include "routes/answer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+namespace heddle::serve {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+namespace net = boost::asio;
+
+constexpr std::chrono::seconds kPing{15};
+constexpr std::string_view kPingLine = ": ping\n\n";
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+ApiError error_of(const Completion& completion, const ModelNames& names) {
+  const std::string error = names.without_folders(completion.error);
+  if (error.starts_with("unknown adapter")) {
+    return {404, "NotFoundError", error, "model"};
+  }
+  const bool is_memory = error.find("out of memory") != std::string::npos;
+  if (is_memory) return {503, "ServiceUnavailableError", error};
+  return bad_request(error);
+}
+
+HttpResponse stream_head() {
+  return {.content_type = "text/event-stream", .headers = {{"Cache-Control", "no-cache"}}};
+}
+
+/// The rows of one request while they run.
+class Run {
+ public:
+  Run(Service& service, const Generation& generation, AnswerForm& form, Responder& responder,
+      RequestLog& log)
+      : service_(service),
+        generation_(generation),
+        form_(form),
+        responder_(responder),
+        log_(log),
+        rows_(service.submit(generation)),
+        completions_(rows_->rows.size()),
+        last_token_(rows_->rows.size()) {
+    responder_.on_gone([news = rows_->news] { news->wake(); });
+  }
+
+  net::awaitable<void> run() {
+    while (num_ended_ < completions_.size()) {
+      std::vector<Event> events = co_await rows_->news->next(kPing);
+      if (responder_.is_gone()) {
+        log_.outcome = "gone";
+        co_return;
+      }
+      check_rows();
+      std::string bytes;
+      for (Event& event : events) take(event, bytes);
+      if (generation_.stream) {
+        if (events.empty()) bytes = kPingLine;
+        co_await send(std::move(bytes));
+      }
+    }
+    end_log();
+    if (!generation_.stream) {
+      check_errors();
+      HttpResponse response{.body = form_.whole(completions_)};
+      co_await responder_.send(std::move(response));
+      co_return;
+    }
+    std::string bytes = failed_ ? form_.failure(*failed_) : form_.end(completions_);
+    if (!bytes.empty()) co_await send(std::move(bytes));
+    co_await responder_.end();
+  }
+
+ private:
+  /// Ends a request whose client is too slow, or whose news were lost.
+  void check_rows() {
+    if (rows_->news->has_lost()) throw ApiError(503, "ServiceUnavailableError", "out of memory");
+  }
+
+  size_t row_of(RequestId id) const {
+    const auto place = std::ranges::find(rows_->rows, id, &Service::Rows::Row::id);
+    return static_cast<size_t>(place - rows_->rows.begin());
+  }
+
+  void take(Event& event, std::string& bytes) {
+    const size_t i = row_of(event.request);
+    Service::Rows::Row& row = rows_->rows[i];
+    const bool has_failed =
+        event.completion && event.completion->finish_reason == FinishReason::kError;
+    if (!has_failed) {
+      rows_->begin(row);
+      if (log_.times.first_token < 0) log_.times.first_token = seconds_since(begin_);
+      const Clock::time_point now = Clock::now();
+      if (last_token_[i] != Clock::time_point()) {
+        service_.metrics().observe_token_gap(
+            std::chrono::duration<double>(now - last_token_[i]).count());
+      }
+      last_token_[i] = now;
+    }
+    if (has_failed) {
+      failed_ = error_of(*event.completion, service_.names());
+    } else if (generation_.stream) {
+      bytes += form_.news(i, event);
+    }
+    if (!event.completion) return;
+    ++num_ended_;
+    rows_->end(row);
+    log_.answer_tokens += std::ssize(event.completion->token_ids);
+    log_.prompt_tokens += event.completion->prompt_tokens;
+    service_.metrics().count_answer(*event.completion, row.adapter);
+    completions_[i] = std::move(*event.completion);
+  }
+
+  void check_errors() const {
+    if (failed_) throw *failed_;
+  }
+
+  /// The head of a stream is sent with its first bytes: a request that fails at once has a status.
+  net::awaitable<void> send(std::string bytes) {
+    if (!has_begun_) {
+      if (failed_ && num_ended_ == completions_.size()) throw *failed_;
+      has_begun_ = true;
+      co_await responder_.begin(stream_head());
+      bytes = form_.begin() + bytes;
+    }
+    if (!bytes.empty()) co_await responder_.write(bytes);
+  }
+
+  void end_log() {
+    log_.times.end = seconds_since(begin_);
+    log_.outcome = failed_ ? "error" : name(completions_.front().finish_reason);
+  }
+
+  Service& service_;
+  const Generation& generation_;
+  AnswerForm& form_;
+  Responder& responder_;
+  RequestLog& log_;
+  Clock::time_point begin_ = Clock::now();
+  std::unique_ptr<Service::Rows> rows_;
+  std::vector<Completion> completions_;
+  std::vector<Clock::time_point> last_token_;
+  size_t num_ended_ = 0;
+  bool has_begun_ = false;
+  std::optional<ApiError> failed_;
+};
+
+}  // namespace
+
+net::awaitable<void> answer(Service& service, const Generation& generation, AnswerForm& form,
+                            Responder& responder, RequestLog& log) {
+  Run run(service, generation, form, responder, log);
+  co_await run.run();
+}
+
+}  // namespace heddle::serve

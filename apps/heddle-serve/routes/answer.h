@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+
+#include "api/answer_form.h"
+#include "engine/service.h"
+
+namespace heddle::serve {
+
+/// What the log has of a request; never its text.
+struct RequestLog {
+  std::string route{}, id{}, adapter{}, outcome{};
+  unsigned status = 200;
+  int64_t prompt_tokens = 0, answer_tokens = 0;
+  RequestTimes times{};
+};
+
+/// Runs the request and sends what `form` makes of its answers: whole, or as a stream of
+/// server-sent events. Its adapters are resolved. Throws ApiError before anything is sent; a
+/// request whose client has gone ends with it.
+boost::asio::awaitable<void> answer(Service& service, const Generation& generation,
+                                    AnswerForm& form, Responder& responder, RequestLog& log);
+
+}  // namespace heddle::serve

@@ -1,0 +1,71 @@
+#include "routes/log_line.h"
+
+#include <cmath>
+#include <ctime>
+#include <memory>
+
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/spdlog.h>
+
+#include "api/token_json.h"
+#include "shown.h"
+
+namespace heddle::serve {
+namespace {
+
+bool writes_json = false;
+
+/// What is logged as members of a JSON object: those of an object, else the text as `message`.
+class JsonMembers final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& line, const std::tm&,
+              spdlog::memory_buf_t& to) override {
+    const std::string_view text(line.payload.data(), line.payload.size());
+    const std::string whole =
+        text.starts_with('{') ? std::string(text) : dumped({{"message", std::string(text)}});
+    to.append(whole.data() + 1, whole.data() + whole.size() - 1);
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<JsonMembers>();
+  }
+};
+
+double in_milliseconds(double seconds) { return std::round(seconds * 1e5) / 1e2; }
+
+}  // namespace
+
+void start_log(bool is_json) {
+  writes_json = is_json;
+  if (!is_json) return spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<JsonMembers>('*').set_pattern(
+      R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",%*})");
+  spdlog::set_formatter(std::move(formatter));
+}
+
+void write_log(const RequestLog& log) {
+  if (log.outcome.empty()) return;
+  json line{{"route", app::shown(log.route)},
+            {"id", app::shown(log.id)},
+            {"status", log.status},
+            {"outcome", log.outcome}};
+  if (log.times.end > 0) {
+    line["adapter"] = app::shown(log.adapter);
+    line["prompt_tokens"] = log.prompt_tokens;
+    line["answer_tokens"] = log.answer_tokens;
+    line["first_token_ms"] = in_milliseconds(log.times.first_token);
+    line["total_ms"] = in_milliseconds(log.times.end);
+  }
+  if (writes_json) {
+    spdlog::info("{}", dumped(line));
+    return;
+  }
+  std::string text;
+  for (const auto& [key, value] : line.items()) {
+    text += (text.empty() ? "" : " ") + key + "=" +
+            (value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  spdlog::info("{}", text);
+}
+
+}  // namespace heddle::serve

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <functional>
+
+#include "engine/service.h"
+#include "http/message.h"
+#include "routes/access.h"
+#include "routes/answer.h"
+
+namespace heddle::serve {
+
+/// All routes of the server.
+class Routes {
+ public:
+  Routes(Service& service, const Access& access, std::function<int()> num_connections)
+      : service_(service), access_(access), num_connections_(std::move(num_connections)) {}
+
+  /// Answers a request whose head Access has let pass, and writes its line of the log.
+  boost::asio::awaitable<void> handle(const HttpRequest& request, Responder& responder);
+
+ private:
+  using Answer = boost::asio::awaitable<bool>;
+
+  Answer route(const HttpRequest& request, Responder& responder, RequestLog& log);
+  Answer route_admin(const HttpRequest& request, Responder& responder, RequestLog& log);
+  boost::asio::awaitable<void> chat(const HttpRequest& request, Responder& responder,
+                                    RequestLog& log, bool is_chat);
+  boost::asio::awaitable<void> lorax(const HttpRequest& request, Responder& responder,
+                                     RequestLog& log);
+  boost::asio::awaitable<HttpResponse> tokenize(const std::string& body);
+  boost::asio::awaitable<HttpResponse> detokenize(const std::string& body);
+  HttpResponse facts(const HttpRequest& request);
+  HttpResponse info();
+  HttpResponse metrics();
+  [[nodiscard]] HttpResponse health() const;
+  void resolve(Generation& generation, RequestLog& log);
+
+  Service& service_;
+  const Access& access_;
+  std::function<int()> num_connections_;
+};
+
+}  // namespace heddle::serve

@@ -1,0 +1,120 @@
+#include "server.h"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <csignal>
+
+#include <spdlog/spdlog.h>
+
+#include "engine/service.h"
+#include "http/listener.h"
+#include "routes/access.h"
+#include "routes/log_line.h"
+#include "routes/routes.h"
+
+namespace heddle::serve {
+namespace {
+
+namespace net = boost::asio;
+using boost::system::error_code;
+
+constexpr std::chrono::milliseconds kDrainLook{20};
+
+/// The server from its first connection to its last.
+class Server {
+ public:
+  explicit Server(const app::ServeOptions& options)
+      : options_(options),
+        access_(options),
+        service_(io_, options),
+        routes_(service_, access_, [this] { return listener_.num_connections(); }),
+        listener_(
+            io_, listener_options(options),
+            [this](const HttpRequest& head) { return access_.check(head); },
+            [this](const HttpRequest& request, Responder& responder) {
+              return routes_.handle(request, responder);
+            }),
+        end_signals_(io_, SIGINT, SIGTERM),
+        reread_signal_(io_, SIGHUP),
+        drain_timer_(io_) {}
+
+  int run() {
+    std::signal(SIGPIPE, SIG_IGN);
+    wait_for_end();
+    wait_for_reread();
+    listener_.start();
+    spdlog::info("listening on {}://{}:{}", options_.tls_cert.empty() ? "http" : "https",
+                 options_.host, listener_.port());
+    io_.run();
+    return 0;
+  }
+
+ private:
+  static ListenerOptions listener_options(const app::ServeOptions& options) {
+    return {.host = options.host,
+            .port = options.port,
+            .tls_cert = options.tls_cert,
+            .tls_key = options.tls_key,
+            .max_connections = options.max_connections,
+            .body_bytes = options.limits.body_bytes,
+            .write_seconds = options.stream_timeout};
+  }
+
+  void wait_for_reread() {
+    reread_signal_.async_wait([this](error_code error, int) {
+      if (error) return;
+      service_.names().reread();
+      spdlog::info("the folders of adapters were read again: {} adapters",
+                   service_.names().adapters().size());
+      wait_for_reread();
+    });
+  }
+
+  /// Rows may end until the time is over; a second signal ends them at once.
+  void wait_for_end() {
+    end_signals_.async_wait([this](error_code error, int) {
+      if (error) return;
+      if (service_.is_draining()) return io_.stop();
+      spdlog::info("ending: {} answers are at work", service_.num_rows());
+      service_.drain();
+      drain_end_ = std::chrono::steady_clock::now() +
+                   std::chrono::milliseconds(static_cast<int64_t>(options_.drain_timeout * 1000));
+      wait_for_end();
+      drain();
+    });
+  }
+
+  void drain() {
+    const bool is_over = std::chrono::steady_clock::now() >= drain_end_;
+    if (service_.num_rows() == 0 || is_over) {
+      listener_.stop();
+      if (is_over || listener_.num_connections() == 0) return io_.stop();
+    }
+    drain_timer_.expires_after(kDrainLook);
+    drain_timer_.async_wait([this](error_code error) {
+      if (!error) drain();
+    });
+  }
+
+  app::ServeOptions options_;
+  net::io_context io_{1};
+  Access access_;
+  Service service_;
+  Routes routes_;
+  Listener listener_;
+  net::signal_set end_signals_, reread_signal_;
+  net::steady_timer drain_timer_;
+  std::chrono::steady_clock::time_point drain_end_{};
+};
+
+}  // namespace
+
+int serve(const app::ServeOptions& options) {
+  start_log(options.log_json);
+  Server server(options);
+  return server.run();
+}
+
+}  // namespace heddle::serve

@@ -1,0 +1,161 @@
+#include "serve_options.h"
+
+#include <limits>
+
+#include "heddle/core/error.h"
+
+#include "byte_size.h"
+#include "command_line.h"
+
+namespace heddle::app {
+namespace {
+
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+
+CLI::Option* add_size(CLI::App& command, const char* name, int64_t& bytes, const char* shown,
+                      const char* help) {
+  return command
+      .add_option_function<std::string>(
+          name,
+          [&bytes, name](const std::string& text) {
+            const std::optional<int64_t> size = parse_byte_size(text);
+            HEDDLE_CHECK(size, name, " ", text, ": expected a size such as 8M");
+            bytes = *size;
+          },
+          help)
+      ->default_str(shown)
+      ->type_name("SIZE");
+}
+
+void add_network_options(CLI::App& command, ServeOptions& options) {
+  constexpr const char* kGroup = "Network";
+  command.add_option("--host", options.host, "Address to listen on")
+      ->capture_default_str()
+      ->type_name("ADDRESS")
+      ->group(kGroup);
+  command.add_option("--port", options.port, "Port to listen on; 0: one that is free")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 65535))
+      ->group(kGroup);
+  CLI::Option* cert = command.add_option("--tls-cert", options.tls_cert, "PEM file; serves HTTPS")
+                          ->type_name("FILE")
+                          ->group(kGroup);
+  CLI::Option* key = command.add_option("--tls-key", options.tls_key, "PEM file of its key")
+                         ->type_name("FILE")
+                         ->group(kGroup);
+  cert->needs(key);
+  key->needs(cert);
+  command.add_option("--max-connections", options.max_connections, "Open connections, at most")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000))
+      ->group(kGroup);
+  add_size(command, "--stream-buffer", options.stream_buffer, "1M",
+           "Bytes of a stream that its reader has not taken; then the answer is cut off")
+      ->group(kGroup);
+  command
+      .add_option("--stream-timeout", options.stream_timeout,
+                  "Seconds that a reader may take nothing")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber)
+      ->group(kGroup);
+  command
+      .add_option("--drain-timeout", options.drain_timeout,
+                  "Seconds that rows have to end after SIGTERM")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber)
+      ->group(kGroup);
+}
+
+void add_access_options(CLI::App& command, ServeOptions& options) {
+  constexpr const char* kGroup = "Access";
+  command
+      .add_option("--api-key-file", options.api_key_file,
+                  "File of keys, one a line, one of which each request must bring")
+      ->type_name("FILE")
+      ->group(kGroup);
+  command
+      .add_option("--admin-key-file", options.admin_key_file,
+                  "File of keys for loading and unloading adapters; without it there is no such "
+                  "route")
+      ->type_name("FILE")
+      ->group(kGroup);
+  command
+      .add_option("--allowed-host", options.allowed_hosts,
+                  "A name in the header Host besides the address and localhost; *: any; many times")
+      ->allow_extra_args(false)
+      ->type_name("NAME")
+      ->group(kGroup);
+  command
+      .add_option("--cors-origin", options.cors_origins,
+                  "An origin whose pages may use the server; *: all; many times")
+      ->allow_extra_args(false)
+      ->type_name("ORIGIN")
+      ->group(kGroup);
+  command
+      .add_flag("--allow-request-templates", options.allow_request_templates,
+                "Requests may bring a chat template of their own")
+      ->group(kGroup);
+  command
+      .add_flag("--ignore-unknown-fields", options.ignore_unknown_fields,
+                "Fields of requests that heddle does not know are ignored, not refused")
+      ->group(kGroup);
+}
+
+void add_limit(CLI::App& command, const char* name, int64_t& value, int64_t most,
+               const char* help) {
+  command.add_option(name, value, help)
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, most))
+      ->type_name("N")
+      ->group("Limits");
+}
+
+void add_limit_options(CLI::App& command, ServeOptions& options) {
+  RequestLimits& limits = options.limits;
+  add_size(command, "--max-body", limits.body_bytes, "8M", "Bytes of a request's body")
+      ->group("Limits");
+  add_limit(command, "--max-messages", limits.messages, kMost, "Messages of a conversation");
+  add_limit(command, "--max-prompts", limits.prompts, kMost, "Prompts of a completion request");
+  add_limit(command, "--max-n", limits.n, 128, "Answers to one prompt");
+  add_limit(command, "--max-stop-strings", limits.stop_strings, kMost, "Stop strings");
+  add_limit(command, "--max-logit-bias", limits.logit_bias, kMost, "Entries of logit_bias");
+  add_limit(command, "--max-top-logprobs", limits.top_logprobs, 100, "Most likely tokens told");
+  add_limit(command, "--default-max-tokens", limits.default_max_tokens, kMost,
+            "Tokens of an answer where a chat request gives no number");
+  add_limit(command, "--max-waiting", options.max_waiting, kMost,
+            "Answers that wait for a place in the batch; then requests get 429");
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, ServeOptions& options) {
+  CLI::App* command = app.add_subcommand("serve", "Serves the OpenAI API over many adapters");
+  add_model_options(*command, options.model);
+  command->get_option("--adapters")->description("The same as --lora-root");
+  command
+      ->add_option(
+          "--lora-root", options.model.engine.adapter_dir,
+          "Folder of adapters, each found by the name of its folder when it is first asked "
+          "for")
+      ->type_name("DIR")
+      ->group("Model");
+  command->add_option("--max-batch", options.model.engine.max_batch, "Rows that run at once")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096))
+      ->group("Engine");
+  command
+      ->add_option("--served-model-name", options.served_names,
+                   "Name of the base model in requests and answers; many times")
+      ->allow_extra_args(false)
+      ->type_name("NAME")
+      ->group("Model");
+  add_network_options(*command, options);
+  add_access_options(*command, options);
+  add_limit_options(*command, options);
+  command->add_flag("--log-json", options.log_json, "Log lines are JSON objects")->group("Log");
+  command->footer(
+      "heddle serve --adapter sql=examples/adapters/sql\n"
+      "heddle serve --lora-root examples/adapters --port 8080");
+}
+
+}  // namespace heddle::app

@@ -1,0 +1,272 @@
+"""`heddle serve` under load and with clients that misbehave: nothing is lost or mixed, and nobody waits for a slow one."""
+import http.client
+import json
+import os
+import pathlib
+import random
+import signal
+import socket
+import ssl
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+from serve_case import Case, Server, events, main
+
+ADAPTERS = 200
+CLIENTS, REQUESTS = 64, int(os.environ.get("HEDDLE_TEST_REQUESTS", "24000"))
+STREAMS, STREAMS_MIB = 1000, 96
+ENDLESS = {"prompt": "ab", "max_tokens": 1900, "temperature": 0, "ignore_eos": True}
+
+
+def request_bytes(path, body, host="localhost"):
+    data = json.dumps(body).encode()
+    return (f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n").encode() + data
+
+
+def open_stream(port, body, receive_bytes=None):
+    connection = socket.socket()
+    if receive_bytes:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    connection.settimeout(60)
+    connection.connect(("127.0.0.1", port))
+    connection.sendall(request_bytes("/v1/completions", {**body, "stream": True}))
+    return connection
+
+
+def wait_until(is_true, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+class Load(Case):
+    options = ("--max-batch", 64, "--max-waiting", 4096, "--max-connections", 3000, "--stream-buffer", "64K", "--stream-timeout", 3,
+               "--kv-memory", "400M")
+    num_adapters = ADAPTERS
+
+    def running(self):
+        return self.server.metric("vllm:num_requests_running") + self.server.metric("vllm:num_requests_waiting")
+
+    def test_many_clients_lose_and_mix_nothing(self):
+        prompts = ["ab", "the loom", "1 2 3"]
+        keys = [(f"a{i}", prompt) for i in range(ADAPTERS) for prompt in prompts]
+        alone = {key: self.server.complete(*key) for key in keys}
+        self.assertEqual(len({alone[f"a{i}", "ab"] for i in range(ADAPTERS)}), ADAPTERS, "the adapters' answers all differ")
+        wrong, done = [], [0] * CLIENTS
+
+        def client(number):
+            chooser = random.Random(number)
+            connection = self.server.connect()
+            for _ in range(REQUESTS // CLIENTS):
+                key = chooser.choice(keys)
+                try:
+                    text = self.server.complete_on(connection, *key)
+                except Exception as error:  # noqa: BLE001 whatever it is, the test shows it
+                    wrong.append((key, repr(error)))
+                    return
+                if text != alone[key]:
+                    wrong.append((key, text))
+                done[number] += 1
+            connection.close()
+
+        threads = [threading.Thread(target=client, args=(i,)) for i in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong[:3], [])
+        self.assertEqual(sum(done), REQUESTS // CLIENTS * CLIENTS)
+
+    def test_a_thousand_open_streams(self):
+        before = self.server.resident_bytes()
+        streams = [open_stream(self.server.port, {**ENDLESS, "model": f"a{i % ADAPTERS}", "max_tokens": 40}) for i in range(STREAMS)]
+        self.assertTrue(wait_until(lambda: self.server.metric("heddle:connections") >= STREAMS))
+        used = (self.server.resident_bytes() - before) / 2**20
+        self.assertLess(used, STREAMS_MIB)
+        for stream in streams:
+            text = b""
+            while not text.endswith(b"0\r\n\r\n"):
+                piece = stream.recv(65536)
+                self.assertTrue(piece)
+                text += piece
+            self.assertEqual(len(events(text.decode())) > 2 and events(text.decode())[-1], "[DONE]")
+            stream.close()
+
+    def test_slow_and_dead_readers(self):
+        """They hold up nobody, and are cut off when they have taken nothing for the time that the server gives them."""
+        body = {**ENDLESS, "logprobs": 20}
+
+        def pace():
+            begin = time.monotonic()
+            for i in range(20):
+                self.server.complete(f"a{i}")
+            return time.monotonic() - begin
+
+        before = pace()
+        slow = [open_stream(self.server.port, body, 4096) for _ in range(8)]
+        self.assertTrue(wait_until(lambda: self.running() == 8))
+        self.assertTrue(wait_until(lambda: self.running() == 0, 40), "those that take nothing are ended")
+        self.assertLess(pace(), 5 * before + 0.5)
+        for stream in slow:
+            stream.close()
+        slow = [open_stream(self.server.port, body, 4096) for _ in range(8)]
+        end = time.monotonic() + 2
+        paces = []
+        while time.monotonic() < end:
+            for stream in slow:
+                stream.recv(1)
+            paces.append(pace())
+        self.assertLess(min(paces), 5 * before + 0.5)
+        for stream in slow:
+            stream.close()
+        self.assertTrue(wait_until(lambda: self.running() == 0))
+
+    def test_a_client_that_leaves_frees_its_row(self):
+        for stream in (True, False):
+            connection = socket.create_connection(("127.0.0.1", self.server.port))
+            connection.sendall(request_bytes("/v1/completions", {**ENDLESS, "stream": stream, "n": 2}))
+            self.assertTrue(wait_until(lambda: self.running() == 2))
+            connection.close()
+            self.assertTrue(wait_until(lambda: self.running() == 0, 2))
+            self.assertTrue(wait_until(lambda: self.server.metric("vllm:kv_cache_usage_perc") == 0, 2))
+
+    def test_adapters_that_are_reloaded_are_never_mixed(self):
+        """What is asked for after a load has its weights, and all that is asked for beside loads has one's or the other's."""
+        of = {f"a{i}": self.server.complete(f"a{i}") for i in (1, 2)}
+        self.assertEqual(self.server.admin("/v1/load_lora_adapter", {"lora_name": "mine", "lora_path": "a1"})[0], 200)
+        stop, wrong = threading.Event(), []
+
+        def load():
+            now = "a1"
+            while not stop.is_set():
+                other = "a2" if now == "a1" else "a1"
+                status = self.server.admin("/v1/load_lora_adapter", {"lora_name": "mine", "lora_path": other, "load_inplace": True})[0]
+                if status != 200:
+                    wrong.append(status)
+                elif self.server.complete("mine") != of[other]:
+                    wrong.append(f"after the load of {other}")
+                now = other
+                time.sleep(0.002)
+
+        loader = threading.Thread(target=load)
+        loader.start()
+
+        def ask():
+            connection = self.server.connect()
+            for _ in range(10_000 // 8 * REQUESTS // 24000):
+                text = self.server.complete_on(connection, "mine")
+                if text not in of.values():  # of neither: half an adapter, or another's weights
+                    wrong.append(text)
+            connection.close()
+
+        askers = [threading.Thread(target=ask) for _ in range(8)]
+        for asker in askers:
+            asker.start()
+        for asker in askers:
+            asker.join()
+        stop.set()
+        loader.join()
+        self.assertEqual(wrong[:3], [])
+        self.assertEqual(self.server.admin("/v1/load_lora_adapter", {"lora_name": "mine", "lora_path": "a1", "load_inplace": True})[0], 200)
+        self.assertEqual(self.server.complete("mine"), of["a1"], "what is asked for after a load has its weights")
+        self.server.admin("/v1/unload_lora_adapter", {"lora_name": "mine"})
+
+
+class Limits(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+
+    def server(self, *options):
+        server = Server(self.folder, *options)
+        self.addCleanup(server.stop, signal.SIGKILL)
+        return server
+
+    def stream(self, server, body, receive_bytes=None):
+        stream = open_stream(server.port, body, receive_bytes)
+        self.addCleanup(stream.close)
+        return stream
+
+    def test_overload_is_429(self):
+        server = self.server("--max-batch", 2, "--max-waiting", 3)
+        streams = [self.stream(server, ENDLESS) for _ in range(5)]
+        self.assertTrue(wait_until(lambda: server.metric("vllm:num_requests_running") == 2))
+        status, headers, body = server.request("POST", "/v1/completions", ENDLESS)
+        self.assertEqual((status, headers["Retry-After"]), (429, "1"))
+        self.assertIn("--max-waiting", json.loads(body)["error"]["message"])
+        self.assertEqual(server.request("POST", "/generate", {"inputs": "x"})[0], 429)
+        self.assertEqual(server.request("GET", "/health")[0], 200)
+        for stream in streams:
+            stream.close()
+        self.assertTrue(wait_until(lambda: server.request("POST", "/v1/completions", {**ENDLESS, "max_tokens": 1})[0] == 200, 5))
+
+    def test_sigterm_lets_rows_end(self):
+        server = self.server("--drain-timeout", 20)
+        stream = self.stream(server, {**ENDLESS, "max_tokens": 1500})
+        kept = server.connect()
+        self.addCleanup(kept.close)
+        kept.connect()
+        stream.recv(10)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.05)
+        text = b""
+        if server.process.poll() is None:
+            try:
+                kept.request("POST", "/v1/completions", json.dumps(ENDLESS), {"Content-Type": "application/json"})
+                self.assertIn(kept.getresponse().status, (503,))
+            except (ConnectionError, http.client.HTTPException):
+                pass  # the row was faster
+        while piece := stream.recv(65536):
+            text += piece
+        self.assertTrue(text.rstrip().endswith(b"0") and b"[DONE]" in text)
+        self.assertEqual(server.process.wait(20), 0)
+
+    def test_sigterm_gives_up_after_a_while(self):
+        server = self.server("--drain-timeout", 0.2)
+        stream = self.stream(server, ENDLESS, 4096)
+        stream.recv(10)
+        begin = time.monotonic()
+        self.assertEqual(server.stop(), 0)
+        self.assertLess(time.monotonic() - begin, 5)
+
+    def test_sighup_reads_the_folders_again(self):
+        server = self.server()
+        os.rename(self.folder / "adapters/a0", self.folder / "adapters/renamed")
+        server.process.send_signal(signal.SIGHUP)
+        names = lambda: {m["id"] for m in json.loads(server.request("GET", "/v1/models")[2])["data"]}  # noqa: E731
+        self.assertTrue(wait_until(lambda: "renamed" in names() and "a0" not in names(), 5))
+        self.assertTrue(server.complete("renamed"))
+
+    def test_idle_costs_nothing(self):
+        server = self.server()
+        server.complete("a0")
+        before = server.processor_seconds()
+        time.sleep(5)
+        self.assertLess(server.processor_seconds() - before, 5 * 0.002 + 0.01)
+
+    def test_tls(self):
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", self.folder / "key.pem", "-out",
+                        self.folder / "cert.pem", "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
+                       check=True, capture_output=True)
+        server = self.server("--tls-cert", self.folder / "cert.pem", "--tls-key", self.folder / "key.pem")
+        context = ssl.create_default_context(cafile=self.folder / "cert.pem")
+        connection = http.client.HTTPSConnection("localhost", server.port, context=context, timeout=20)
+        for stream in (False, True, False):
+            body = json.dumps({**ENDLESS, "max_tokens": 5, "stream": stream})
+            connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            self.assertEqual(response.status, 200)
+            self.assertTrue(response.read())
+        connection.close()
+        self.assertNotIn(b"200 OK", server.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+
+
+if __name__ == "__main__":
+    main()

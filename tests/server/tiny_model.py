@@ -1,0 +1,109 @@
+"""A tiny random Llama with its tokenizer, and adapters of it whose answers all differ, as the folders that transformers and PEFT write.
+
+  python3 tiny_model.py FOLDER [NUM_ADAPTERS]
+"""
+import json
+import pathlib
+import sys
+
+import numpy as np
+
+HIDDEN, HEADS, KV_HEADS, INTERMEDIATE, LAYERS = 64, 4, 2, 128, 2
+HEAD_DIM = HIDDEN // HEADS
+RANK = 4
+SPECIAL = ["<|end|>", "<|user|>", "<|assistant|>"]
+TEMPLATE = ("{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
+            "{% if add_generation_prompt %}<|assistant|>{% endif %}")
+
+
+def byte_alphabet():
+    """The characters that stand for bytes 0 to 255 in byte-level BPE (GPT-2)."""
+    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [b for b in range(256) if b not in plain]
+    return {**{b: chr(b) for b in plain}, **{b: chr(256 + i) for i, b in enumerate(others)}}
+
+
+VOCABULARY = [*byte_alphabet().values(), *SPECIAL]
+
+
+def write_safetensors(path, tensors):
+    """Little-endian f32, the header padded to 8 bytes."""
+    header, place, chunks = {}, 0, []
+    for name, values in tensors.items():
+        data = np.ascontiguousarray(values, np.float32).tobytes()
+        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [place, place + len(data)]}
+        place += len(data)
+        chunks.append(data)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(chunks))
+
+
+def projections():
+    """(name, out features, in features) of the linear layers."""
+    for layer in range(LAYERS):
+        at = f"model.layers.{layer}"
+        for name, out in (("q_proj", HIDDEN), ("k_proj", KV_HEADS * HEAD_DIM), ("v_proj", KV_HEADS * HEAD_DIM), ("o_proj", HIDDEN)):
+            yield f"{at}.self_attn.{name}", out, HIDDEN
+        for name, out, features in (("gate_proj", INTERMEDIATE, HIDDEN), ("up_proj", INTERMEDIATE, HIDDEN),
+                                    ("down_proj", HIDDEN, INTERMEDIATE)):
+            yield f"{at}.mlp.{name}", out, features
+
+
+def write_model(folder, seed=1):
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(seed)
+    ids = {text: i for i, text in enumerate(VOCABULARY)}
+    (folder / "config.json").write_text(json.dumps({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE,
+        "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM,
+        "vocab_size": len(VOCABULARY), "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+        "hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "float32", "bos_token_id": None,
+        "eos_token_id": ids["<|end|>"]}))
+    (folder / "tokenizer.json").write_text(json.dumps({
+        "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "post_processor": None,
+        "added_tokens": [{"id": ids[t], "content": t, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+                          "special": True} for t in SPECIAL],
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
+                  "fuse_unk": False, "byte_fallback": False, "vocab": ids, "merges": []}}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({
+        "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|end|>", "chat_template": TEMPLATE,
+        "model_max_length": 2048, "clean_up_tokenization_spaces": False}))
+    tensors = {"model.embed_tokens.weight": random.normal(0, 1, (len(VOCABULARY), HIDDEN)),
+               "model.norm.weight": np.ones(HIDDEN), "lm_head.weight": random.normal(0, 0.3, (len(VOCABULARY), HIDDEN))}
+    tensors["lm_head.weight"][256:] = 0  # special tokens are hardly ever the most likely ones
+    for name, out, features in projections():
+        tensors[f"{name}.weight"] = random.normal(0, features ** -0.5, (out, features))
+    for layer in range(LAYERS):
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            tensors[f"model.layers.{layer}.{norm}.weight"] = np.ones(HIDDEN)
+    write_safetensors(folder / "model.safetensors", tensors)
+
+
+def write_adapter(folder, seed, rank=RANK):
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(1000 + seed)
+    tensors = {}
+    for name, out, features in projections():
+        tensors[f"base_model.model.{name}.lora_A.weight"] = random.normal(0, features ** -0.5, (rank, features))
+        tensors[f"base_model.model.{name}.lora_B.weight"] = random.normal(0, rank ** -0.5, (out, rank))
+    (folder / "adapter_config.json").write_text(json.dumps({
+        "peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "bias": "none", "task_type": "CAUSAL_LM", "lora_dropout": 0.0,
+        "base_model_name_or_path": "", "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]}))
+    write_safetensors(folder / "adapter_model.safetensors", tensors)
+
+
+def write_all(folder, num_adapters):
+    folder = pathlib.Path(folder)
+    write_model(folder / "model")
+    (folder / "adapters").mkdir(exist_ok=True)
+    for i in range(num_adapters):
+        write_adapter(folder / "adapters" / f"a{i}", i)
+
+
+if __name__ == "__main__":
+    write_all(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 4)
