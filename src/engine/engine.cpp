@@ -7,21 +7,12 @@
 
 #include "heddle/core/error.h"
 
-#include "engine/adapters/adapter_store.h"
 #include "engine/adapters/row_adapters.h"
 #include "engine/adapters/shared_prefix.h"
-#include "engine/engine_options.h"
-#include "engine/model_runner.h"
+#include "engine/engine_state.h"
 #include "engine/request_check.h"
-#include "engine/row_queue.h"
 #include "engine/sampling/row_adjustment.h"
 #include "engine/scheduler.h"
-#include "engine/step_plan.h"
-#include "engine/text/prompt_tokens.h"
-#include "engine/text/row_text.h"
-#include "engine/weight_options.h"
-#include "model/adapters/peft_adapter.h"
-#include "model/source/model_files.h"
 
 namespace heddle {
 namespace {
@@ -33,55 +24,6 @@ std::string_view reason_of(const std::exception& failure) {
 }
 
 }  // namespace
-
-struct Engine::State {
-  explicit State(const EngineOptions& given)
-      : files(model::open_model(given.model_path)),
-        config(files->config()),
-        options(complete_options(given, config)),
-        text_of_base(text_of_model(*files)),
-        runner(Device{}, *files, limits_of(options), load_options_of(options)),
-        adapters(runner, *files, text_of_base, adapter_limits(options)),
-        queue(runner.pages(), options.max_batch, options.page_size,
-              [this](Sequence& row, bool others_run) { return adapters.take(row, others_run); }),
-        plan(static_cast<size_t>(options.max_batch)) {
-    options.kv_memory = runner.pages().num_pages() * runner.page_bytes();
-    if (!options.adapter_dir.empty()) options.adapter_memory = adapters.memory_bytes();
-    options.on_load = nullptr;  // what it refers to may be gone from here on
-    fill_info();
-  }
-
-  void fill_info();
-  const RowText& text_of(const KnownAdapter* adapter) const {
-    return adapter == nullptr ? text_of_base : adapter->text;
-  }
-  std::vector<int32_t> tokenize(const Request& request, const KnownAdapter* adapter) const {
-    return prompt_tokens(request, text_of(adapter), files->path(), options.max_context);
-  }
-  void check_tokens(const Sequence& row) const;
-  void fill_row(Sequence& row, const Request& request);
-  void check_length(const Sequence& row) const;
-  void reserve_adjustments();
-  int64_t make_plan();
-  void run_step(std::vector<Event>& events);
-  void take_token(Sequence& row, int32_t token, float logprob, std::vector<Event>& events);
-  std::string finish_text(Sequence& row) const;
-  void fail_running(const std::exception& failure, bool only_planned);
-  void tell_ended(std::vector<Event>& events);
-  void count_step(double seconds, int64_t num_prompt_tokens, int64_t num_drawn);
-
-  std::unique_ptr<const model::ModelFiles> files;
-  const model::DecoderConfig& config;
-  EngineOptions options;
-  RowText text_of_base;
-  ModelRunner runner;
-  AdapterStore adapters;
-  ModelInfo info;
-  EngineStats stats;
-  RequestId next_id = 0;
-  RowQueue queue;
-  StepPlan plan;
-};
 
 void Engine::State::fill_info() {
   info = {.path = options.model_path,
@@ -319,28 +261,6 @@ Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 
-AdapterInfo Engine::add_adapter(const std::string& name, const std::string& folder) {
-  return state_->adapters.add(name, folder, false);
-}
-
-AdapterInfo Engine::replace_adapter(const std::string& name, const std::string& folder) {
-  return state_->adapters.add(name, folder, true);
-}
-
-bool Engine::remove_adapter(const std::string& name) { return state_->adapters.remove(name); }
-
-std::vector<std::string> adapters_in(const std::string& folder) {
-  return model::adapters_in(folder);
-}
-
-std::string find_adapter(const std::string& adapter_dir, const std::string& name) {
-  return AdapterFolder(adapter_dir).find(name);
-}
-
-bool Engine::has_adapter(const std::string& name) const { return state_->adapters.has(name); }
-
-std::vector<std::string> Engine::adapter_names() const { return state_->adapters.names(); }
-
 const ModelInfo& Engine::model() const { return state_->info; }
 const EngineOptions& Engine::options() const { return state_->options; }
 const EngineStats& Engine::stats() const { return state_->stats; }
@@ -364,6 +284,7 @@ RequestId Engine::submit(const Request& request) {
   try {
     s.fill_row(row.front(), request);
     s.runner.reserve_for(row.front());
+    s.adapters.prefetch(row.front());
     s.queue.wait(std::move(row));
   } catch (const std::exception& failure) {
     s.queue.refuse(std::move(row), reason_of(failure));
@@ -451,6 +372,10 @@ std::string Engine::detokenize(std::span<const int32_t> tokens, const std::strin
 std::vector<Event> Engine::step() {
   State& s = *state_;
   s.queue.admit();
+  // Where nothing runs, the load of an adapter is all there is to wait for.
+  while (s.queue.running().empty() && !s.queue.waiting().empty() && s.adapters.wait_for_load()) {
+    s.queue.admit();
+  }
   s.stats.adapter_loads = s.adapters.counts().num_loads;
   s.stats.adapter_seconds = s.adapters.counts().seconds;
   std::vector<Event> events;

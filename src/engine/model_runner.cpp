@@ -105,25 +105,32 @@ void ModelRunner::reserve_host_memory() {
   for (auto* column : {&columns.seed, &columns.step}) column->reserve(num_rows);
 }
 
-int32_t ModelRunner::add_adapter(const model::Adapter& adapter) {
-  int rank = adapters_.layers.max_rank();
-  for (const model::AdapterPair& pair : adapter.pairs()) {
-    rank = std::max(rank, adapters_.layers.fitting_rank(pair.rank));
-  }
-  const ExecContext& ctx = context_.exec();
+ModelRunner::PreparedAdapter ModelRunner::prepare_adapter(const model::Adapter& adapter) const {
+  // Of the engine's context threads and workspace belong to its steps.
+  const ExecContext ctx{.device = context_.exec().device, .info = context_.exec().info};
   const model::DecoderConfig& config = model_.config();
   const model::DecoderWeights& weights = model_.weights();
-  auto affines = model::slice_affines(ctx, adapter, config.dims(), weights);
-  auto vocabulary = model::AdapterVocabularies::make(ctx, adapter, weights.embedding,
-                                                     weights.output, config.tied_head);
-  if (vocabulary.head && vocabulary.head->num_tokens() > logits_.view().size(1)) {
-    logits_ = DeviceTensor(ctx.device, DType::kFloat32,
-                           {limits_.max_batch + kMostScored, vocabulary.head->num_tokens()});
+  PreparedAdapter prepared{
+      .layers = adapters_.layers.prepare(
+          ctx, adapter, model::slice_affines(ctx, adapter, config.dims(), weights)),
+      .vocabulary = model::AdapterVocabularies::make(ctx, adapter, weights.embedding,
+                                                     weights.output, config.tied_head)};
+  for (const model::AdapterPair& pair : adapter.pairs()) {
+    prepared.max_rank = std::max(prepared.max_rank, adapters_.layers.fitting_rank(pair.rank));
   }
-  reserve_workspace(rank);
+  return prepared;
+}
+
+int32_t ModelRunner::add_adapter(PreparedAdapter adapter) {
+  const auto& head = adapter.vocabulary.head;
+  if (head && head->num_tokens() > logits_.view().size(1)) {
+    logits_ = DeviceTensor(context_.exec().device, DType::kFloat32,
+                           {limits_.max_batch + kMostScored, head->num_tokens()});
+  }
+  reserve_workspace(std::max(adapters_.layers.max_rank(), adapter.max_rank));
   adapters_.vocabularies.reserve();
-  const int32_t slot = adapters_.layers.add(ctx, adapter, std::move(affines));
-  adapters_.vocabularies.put(slot, std::move(vocabulary));
+  const int32_t slot = adapters_.layers.add(context_.exec(), std::move(adapter.layers));
+  adapters_.vocabularies.put(slot, std::move(adapter.vocabulary));
   return slot;
 }
 

@@ -34,9 +34,16 @@ class ModelRunner {
               const model::LoadOptions& load = {});
 
   [[nodiscard]] const model::Decoder& model() const { return model_; }
-  /// Loads an adapter that fits the model; returns its slot. Where it throws, the adapters are as
-  /// they were.
-  int32_t add_adapter(const model::Adapter& adapter);
+  /// An adapter in memory of the device, on its way to a slot.
+  struct PreparedAdapter {
+    model::LoraTables::Prepared layers{};
+    model::AdapterVocabularies::Tables vocabulary{};
+    int max_rank = 0;  // that it takes up in the tables
+  };
+  /// Copies an adapter that fits the model. May run beside steps, in any thread.
+  [[nodiscard]] PreparedAdapter prepare_adapter(const model::Adapter& adapter) const;
+  /// Gives it a slot. Where it throws, the adapters are as they were.
+  int32_t add_adapter(PreparedAdapter adapter);
   /// Bytes that an adapter which fits the model takes, at most.
   [[nodiscard]] int64_t adapter_bytes(const model::Adapter& adapter) const;
   /// Frees an adapter that no row uses any more.

@@ -67,7 +67,38 @@ Service::Service(boost::asio::io_context& network, const app::ServeOptions& opti
   metrics_ = std::make_unique<Metrics>(engine_->options(), last_.load.num_pages, names_->base());
 }
 
-Service::~Service() { engine_->stop(); }
+Service::~Service() {
+  loaders_.join();
+  engine_->stop();
+}
+
+boost::asio::awaitable<PreparedAdapter> Service::prepare_adapter(std::string path) {
+  struct Outcome {
+    std::optional<PreparedAdapter> adapter{};
+    std::exception_ptr failure{};
+    bool has_ended = false;
+  };
+  const auto outcome = std::make_shared<Outcome>();
+  const auto done = std::make_shared<boost::asio::steady_timer>(
+      network_, boost::asio::steady_timer::time_point::max());
+  boost::asio::post(loaders_, [this, outcome, done, path = std::move(path)] {
+    try {
+      outcome->adapter.emplace(engine_->prepare_adapter(path));
+    } catch (...) {
+      outcome->failure = std::current_exception();
+    }
+    boost::asio::post(network_, [outcome, done] {
+      outcome->has_ended = true;
+      done->cancel();
+    });
+  });
+  boost::system::error_code ended;
+  if (!outcome->has_ended) {
+    co_await done->async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ended));
+  }
+  if (outcome->failure) std::rethrow_exception(outcome->failure);
+  co_return std::move(*outcome->adapter);
+}
 
 std::unique_ptr<Service::Rows> Service::submit(const Generation& generation) {
   if (is_draining_) throw unavailable("the server is about to end");

@@ -83,6 +83,9 @@ class Service {
     co_return std::move(*outcome->result);
   }
 
+  /// Reads an adapter beside the engine's steps and this thread's work. Throws as Engine does.
+  boost::asio::awaitable<PreparedAdapter> prepare_adapter(std::string path);
+
   [[nodiscard]] Metrics::Now now() const;
   /// What the engine said of itself last; asks it for more recent news.
   void refresh();
@@ -95,6 +98,7 @@ class Service {
   boost::asio::awaitable<void> run_in_engine(std::function<void(Engine&)> body);
 
   boost::asio::io_context& network_;
+  boost::asio::thread_pool loaders_{1};  // read adapters
   app::ServeOptions options_;
   Metrics::Now last_{};
   std::unique_ptr<EngineThread> engine_;

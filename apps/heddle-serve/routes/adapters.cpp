@@ -152,11 +152,12 @@ HttpResponse show_model(Service& service, const std::string& name) {
 
 boost::asio::awaitable<HttpResponse> load_adapter(Service& service, const std::string& text) {
   const Load load = read_load(text, service);
-  const auto add = [load](Engine& engine) {
-    return load.replaces ? engine.replace_adapter(load.name, load.path)
-                         : engine.add_adapter(load.name, load.path);
-  };
   try {
+    auto adapter = std::make_shared<PreparedAdapter>(co_await service.prepare_adapter(load.path));
+    const auto add = [load, adapter](Engine& engine) {
+      return load.replaces ? engine.replace_adapter(load.name, std::move(*adapter))
+                           : engine.add_adapter(load.name, std::move(*adapter));
+    };
     co_await service.call(add);
   } catch (const Error& error) {
     throw load_failure(error, service);

@@ -101,6 +101,20 @@ struct EngineLoad {
   int64_t num_adapters = 0, adapter_bytes = 0;  // whose weights are in memory
 };
 
+/// An adapter on its way to a name: Engine::prepare_adapter. It does not outlive its engine.
+class PreparedAdapter {
+ public:
+  PreparedAdapter(PreparedAdapter&&) noexcept;
+  PreparedAdapter& operator=(PreparedAdapter&&) noexcept;
+  ~PreparedAdapter();
+
+ private:
+  friend class Engine;
+  struct State;
+  explicit PreparedAdapter(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
 /// Runs one model with many LoRA adapters: requests go in, rows of one batch use an adapter each,
 /// events come out. A request's tokens and log-probabilities do not depend on what runs beside it,
 /// on the threads, the page size or the size of the prefill chunks. One thread owns an engine.
@@ -115,6 +129,13 @@ class Engine {
   // Adapters of EngineOptions::adapter_dir need none of these calls. remove_adapter of one drops it
   // from memory, so that it is read anew when it is next asked for; one that is added under its
   // name takes its place. has_adapter and adapter_names tell of those in memory or wanted.
+
+  /// Reads an adapter and copies its weights to where they are used, without a name. May run in any
+  /// thread, also beside the engine's steps. Throws as add_adapter.
+  [[nodiscard]] PreparedAdapter prepare_adapter(const std::string& folder) const;
+  /// What was prepared gets its name, as by the functions below; that takes no time.
+  AdapterInfo add_adapter(const std::string& name, PreparedAdapter adapter);
+  AdapterInfo replace_adapter(const std::string& name, PreparedAdapter adapter);
 
   /// Loads an adapter: a folder as PEFT saves it, or a GGUF file of llama.cpp. Throws Error if it
   /// does not fit the model or the name is taken, and std::bad_alloc; the engine then is as it was.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,9 +39,19 @@ class AdapterStore {
   AdapterStore(ModelRunner& runner, const model::ModelFiles& files, const RowText& text_of_model,
                const Limits& limits);
 
-  /// Loads an adapter under its name, in place of the one that has it where `may_replace`. Where it
-  /// throws, none that was added has changed.
-  AdapterInfo add(const std::string& name, const std::string& path, bool may_replace);
+  /// An adapter that was read, and is ready for a name.
+  struct Prepared {
+    AdapterHold known{};
+    AdapterInfo info{};
+    ModelRunner::PreparedAdapter weights{};
+  };
+  /// Reads an adapter. May run beside all other calls, in any thread.
+  [[nodiscard]] Prepared prepare(const std::string& path) const;
+  /// Gives it its name, in place of the one that has it where `may_replace`. Where it throws, none
+  /// that was added has changed.
+  AdapterInfo add(const std::string& name, Prepared prepared, bool may_replace);
+  /// Throws Error where an adapter was added under the name.
+  void check_free(const std::string& name) const;
   /// Takes the name away; false where no adapter of that name is known. One of the folder is read
   /// again when it is next asked for.
   bool remove(const std::string& name);
@@ -55,10 +66,15 @@ class AdapterStore {
   /// Throws Error, which has both numbers, where the adapters of a row can never be in memory at
   /// once.
   void check_ever_fit(const std::vector<AdapterHold>& adapters) const;
-  /// Brings the weights of a row's adapters into memory, and their slot into the row, which starts.
-  /// False: the memory is in use by others; nothing is held then. Throws Error where an adapter
-  /// cannot be read, has changed since it was found, or can never fit.
+  /// Gives a row, which starts, its adapters' weights and their slots. False: they are loaded by
+  /// now, beside the steps of the engine, or the memory is in use by others; nothing is held then.
+  /// Throws Error where an adapter cannot be read, has changed since it was found, or can never
+  /// fit.
   [[nodiscard]] bool take(Sequence& row, bool others_run);
+  /// Begins to load what the row will need, as far as there is room for it now.
+  void prefetch(const Sequence& row) noexcept;
+  /// Waits for a load that is under way; false: there is none.
+  bool wait_for_load() noexcept;
 
   [[nodiscard]] bool has(const std::string& name) const { return by_name_.contains(name); }
   /// In alphabetical order.
@@ -69,11 +85,13 @@ class AdapterStore {
   [[nodiscard]] const Counts& counts() const { return counts_; }
 
  private:
-  [[nodiscard]] AdapterHold describe(const std::string& path, const model::Adapter& opened);
+  [[nodiscard]] AdapterHold describe(const std::string& path, const model::Adapter& opened) const;
   [[nodiscard]] AdapterHold find_in_folder(const std::string& name);
   [[nodiscard]] bool make_room(int64_t num_bytes) noexcept;
-  void load(KnownAdapter& known, const model::Adapter& opened);
-  void read_again(KnownAdapter& known);
+  void begin_load(KnownAdapter& known);
+  void end_load(KnownAdapter& known);
+  [[nodiscard]] int64_t num_loads_under_way() const;
+  void put(KnownAdapter& known, ModelRunner::PreparedAdapter weights);
   void drop(KnownAdapter& known) noexcept;
   /// body(adapter) for each that is known.
   template <class Body>
@@ -87,7 +105,8 @@ class AdapterStore {
   const RowText& text_of_model_;
   model::ModelNames names_;
   std::optional<AdapterFolder> folder_;
-  OwnTokenizers tokenizers_;
+  mutable std::mutex tokenizers_mutex_;
+  mutable OwnTokenizers tokenizers_;
   int64_t memory_bytes_;
   uint64_t num_uses_ = 0;
   Counts counts_;

@@ -20,6 +20,9 @@ struct AdapterWeights {
 };
 using WeightsHold = std::shared_ptr<const AdapterWeights>;
 
+/// The weights of an adapter on their way into memory, beside the steps of the engine.
+struct AdapterLoad;
+
 /// An adapter as it was when it was read.
 struct KnownAdapter {
   std::string path;
@@ -32,6 +35,7 @@ struct KnownAdapter {
   bool has_embedding = false;       // one of its own, or changes to the model's
   std::optional<FileStamps> found;  // of one that was found in the folder of adapters
   WeightsHold weights{};            // null: not in memory
+  std::shared_ptr<AdapterLoad> load{};  // null: none is under way
   uint64_t last_used = 0;           // the store's count of uses
 };
 /// What a row holds from when it is submitted to its end.

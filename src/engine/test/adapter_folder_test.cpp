@@ -1,6 +1,8 @@
 // Adapters of a folder: found by name, read when they are needed, gone when others need the memory.
 #include <filesystem>
 
+#include <future>
+
 #include <gtest/gtest.h>
 
 #include "engine/test/tiny_model.h"
@@ -254,7 +256,7 @@ TEST_F(AdapterFolderTest, ANameLeadsNowhereElse) {
 
 TEST_F(AdapterFolderTest, AChangeCountsFromTheNextRequestOn) {
   write("a");
-  Engine engine = this->engine(2, 1);
+  Engine engine = this->engine(1, 1);
   const Completion old = alone("a");
   testing::expect_same(answer(engine, "a"), old, "before");
   std::vector<testing::Outcome> outcomes(2);
@@ -277,6 +279,42 @@ TEST_F(AdapterFolderTest, AChangeCountsFromTheNextRequestOn) {
   EXPECT_NE(outcomes[1].completion.error.find("has changed while the request waited"),
             std::string::npos);
   testing::expect_same(answer(engine, "b"), alone("b"), "asked for again");
+}
+
+/// Rows that run go on while the weights of others are read.
+TEST_F(AdapterFolderTest, LoadsRunBesideSteps) {
+  write("a");
+  write("b");
+  Engine engine = this->engine(2);
+  const Completion other = alone("b");
+  std::vector<testing::Outcome> outcomes(2);
+  const RequestId first = engine.submit(request("a", 40));
+  testing::take(engine.step(), first, outcomes);
+  (void)engine.submit(request("b"));
+  while (engine.num_unfinished() > 0) testing::take(engine.step(), first, outcomes);
+  EXPECT_EQ(outcomes[0].completion.token_ids.size(), 40u);
+  testing::expect_same(outcomes[1].completion, other, "loaded beside the other");
+  EXPECT_EQ(engine.stats().adapter_loads, 2);
+}
+
+/// An adapter that was prepared elsewhere is the same as one that was added.
+TEST_F(AdapterFolderTest, APreparedAdapterGetsItsNameLater) {
+  write("a");
+  write("b");
+  Engine engine = model_.engine({.max_batch = 2});
+  const auto prepare = [&](const char* name) {
+    return std::async(std::launch::async, [&engine, path = (folder_.path() / name).string()] {
+             return engine.prepare_adapter(path);
+           }).get();
+  };
+  PreparedAdapter a = prepare("a"), b = prepare("b");
+  EXPECT_FALSE(engine.has_adapter("x"));
+  EXPECT_EQ(engine.add_adapter("x", std::move(a)).name, "x");
+  testing::expect_same(answer(engine, "x"), alone("a"), "added");
+  testing::expect_invalid({"x", "given twice"},
+                          [&] { (void)engine.add_adapter("x", prepare("b")); });
+  (void)engine.replace_adapter("x", std::move(b));
+  testing::expect_same(answer(engine, "x"), alone("b"), "replaced");
 }
 
 /// Nothing is looked at before it is asked for.

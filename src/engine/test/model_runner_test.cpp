@@ -35,7 +35,7 @@ std::vector<std::vector<int32_t>> answers_on(Device device, const model::ModelFi
     row.pages = *runner.pages().reserve(8);
     row.sampling = {.temperature = i == 1 ? 0.9f : 0.0f, .top_k = 9, .top_p = 0.9f, .seed = 11};
   }
-  rows[2].slot = runner.add_adapter(adapter);
+  rows[2].slot = runner.add_adapter(runner.prepare_adapter(adapter));
   const std::vector<Sequence*> all{&rows[0], &rows[1], &rows[2]};
   for (int step = 0; step < 10; ++step) {
     std::vector<int64_t> num_tokens;
@@ -107,7 +107,7 @@ TEST(ModelRunner, AStepAsksForNoMemory) {
   const model::GgufModel file = file_of(model);
   ModelRunner runner({}, file, kLimits);
   std::string adapter_bytes;
-  const int32_t slot = runner.add_adapter(model.adapter(11, adapter_bytes));
+  const int32_t slot = runner.add_adapter(runner.prepare_adapter(model.adapter(11, adapter_bytes)));
   std::vector<Sequence> rows = two_rows(runner);
   rows[1].slot = slot;
   rows[1].sampling.temperature = 1.0f;
@@ -145,7 +145,7 @@ TEST(ModelRunner, AnAdapterThatFindsNoMemoryLeavesTheOthersAsTheyWere) {
   ModelRunner undisturbed({}, file, kLimits), runner({}, file, kLimits);
   for (size_t i = 0; i < ranks.size(); ++i) {
     adapters.push_back(model.adapter(ranks[i], bytes[i]));
-    EXPECT_EQ(undisturbed.add_adapter(adapters.back()), static_cast<int32_t>(i));
+    EXPECT_EQ(undisturbed.add_adapter(undisturbed.prepare_adapter(adapters.back())), static_cast<int32_t>(i));
   }
   for (size_t i = 0; i < ranks.size(); ++i) {
     const auto slot = static_cast<int32_t>(i);
@@ -155,7 +155,7 @@ TEST(ModelRunner, AnAdapterThatFindsNoMemoryLeavesTheOthersAsTheyWere) {
       int64_t countdown = num_failures + 1;
       try {
         const testing::FailingAllocation failing(countdown);
-        added = runner.add_adapter(adapters[i]);
+        added = runner.add_adapter(runner.prepare_adapter(adapters[i]));
       } catch (const std::bad_alloc&) {
         ++num_failures;
       }

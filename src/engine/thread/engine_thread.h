@@ -34,6 +34,11 @@ class EngineThread {
   [[nodiscard]] const ModelInfo& model() const { return engine_.model(); }
   [[nodiscard]] const EngineOptions& options() const { return engine_.options(); }
 
+  /// Engine::prepare_adapter in the thread of the caller, beside the steps.
+  [[nodiscard]] PreparedAdapter prepare_adapter(const std::string& folder) const {
+    return engine_.prepare_adapter(folder);
+  }
+
   /// Queues a request. Its news go to the sink, exactly one with a completion, the last. Throws
   /// Error when stopped, and std::bad_alloc; then nothing was submitted.
   RequestId submit(Request request, const std::shared_ptr<EventSink>& sink);

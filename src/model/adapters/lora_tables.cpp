@@ -157,16 +157,22 @@ int64_t LoraTables::num_bytes(const Adapter& adapter) const {
 
 int32_t LoraTables::add(const ExecContext& ctx, const Adapter& adapter,
                         std::vector<SliceAffine> affines) {
-  const auto free = std::ranges::find(adapters_, false, &Loaded::is_used);
+  return add(ctx, prepare(ctx, adapter, std::move(affines)));
+}
+
+int32_t LoraTables::add(const ExecContext& ctx, Prepared prepared) {
+  const auto free = std::ranges::find(adapters_, false, &Loaded::is_used_);
   const auto slot = static_cast<int32_t>(free - adapters_.begin());
-  make_room(affines, slot);
-  Loaded copied = copy(ctx, adapter, slot);
+  make_room(prepared.affines_, slot);
   if (free == adapters_.end()) adapters_.emplace_back();
   Loaded& added = adapters_[static_cast<size_t>(slot)];
-  added = std::move(copied);
+  added = std::move(prepared);
   try {
     int32_t max_rank = tables_.max_rank;
-    for (const Weights& w : added.weights) max_rank = std::max(max_rank, w.rank);
+    for (Weights& w : added.weights_) {
+      w.slot = slot;
+      max_rank = std::max(max_rank, w.rank);
+    }
     // The slots and the largest rank of a table are fixed: where they do not do, all are made anew.
     if (slot < tables_.capacity && max_rank == tables_.max_rank) {
       put(ctx, added);
@@ -177,15 +183,14 @@ int32_t LoraTables::add(const ExecContext& ctx, const Adapter& adapter,
     added = {};
     throw;
   }
-  added.affines = std::move(affines);
-  put_affines(added.affines, slot);
+  put_affines(added.affines_, slot);
   return slot;
 }
 
 void LoraTables::remove(const ExecContext& ctx, int32_t slot) noexcept {
   Loaded& adapter = adapters_[static_cast<size_t>(slot)];
   take_out(ctx, adapter);
-  take_out_affines(adapter.affines, slot);
+  take_out_affines(adapter.affines_, slot);
   adapter = {};
 }
 
@@ -232,14 +237,17 @@ void LoraTables::take_out_affines(const std::vector<SliceAffine>& affines, int32
   }
 }
 
-/// Copies the weights of an adapter, which gets `slot`, to one piece of memory.
-LoraTables::Loaded LoraTables::copy(const ExecContext& ctx, const Adapter& adapter,
-                                    int32_t slot) const {
+/// Copies the weights of an adapter to one piece of memory.
+LoraTables::Prepared LoraTables::prepare(const ExecContext& ctx, const Adapter& adapter,
+                                         std::vector<SliceAffine> affines) const {
   const std::vector<Copy> halves = halves_of(adapter, dims_, form_);
   size_t num_bytes = 0;
   for (const Copy& copy : halves) num_bytes += padded(copy.target.num_bytes());
-  Loaded copied{.memory = allocate_zeroed(ctx.device, num_bytes), .is_used = true};
-  std::byte* next = copied.memory.get();
+  Prepared copied;
+  copied.memory_ = allocate_zeroed(ctx.device, num_bytes);
+  copied.affines_ = std::move(affines);
+  copied.is_used_ = true;
+  std::byte* next = copied.memory_.get();
   const auto keep = [&](const Copy& copy) -> ConstTensorView {
     const auto& [half, target] = copy;
     const std::vector<std::byte> bytes = lay_out(half, target);
@@ -256,13 +264,13 @@ LoraTables::Loaded LoraTables::copy(const ExecContext& ctx, const Adapter& adapt
     const ConstTensorView a = keep(*half++);
     for (int i = 0; i < pair.module->num_projections; ++i) {
       const auto [site, slice] = kPlaces[static_cast<size_t>(pair.projection) + size_t(i)];
-      copied.weights.push_back({.site = pair.layer * kNumLoraSites + static_cast<int64_t>(site),
-                                .slice = slice,
-                                .slot = slot,
-                                .rank = rank,
-                                .scale = pair.scale,
-                                .a = a,
-                                .b = keep(*half++)});
+      copied.weights_.push_back({.site = pair.layer * kNumLoraSites + static_cast<int64_t>(site),
+                                 .slice = slice,
+                                 .slot = -1,
+                                 .rank = rank,
+                                 .scale = pair.scale,
+                                 .a = a,
+                                 .b = keep(*half++)});
     }
   }
   return copied;
@@ -274,7 +282,7 @@ LoraTables::Tables LoraTables::make_tables(const ExecContext& ctx, int32_t max_r
               .capacity = static_cast<int32_t>(std::bit_ceil(adapters_.size())),
               .max_rank = max_rank};
   for (const Loaded& adapter : adapters_) {
-    for (const Weights& w : adapter.weights) {
+    for (const Weights& w : adapter.weights_) {
       Site& site = made.sites[static_cast<size_t>(w.site)];
       if (find(site, w) == nullptr) add_table(ctx, site, w, made);
       set(ctx, *find(site, w), w);
@@ -287,14 +295,14 @@ LoraTables::Tables LoraTables::make_tables(const ExecContext& ctx, int32_t max_r
 /// of its dtype at a site.
 void LoraTables::put(const ExecContext& ctx, const Loaded& adapter) {
   std::vector<Site> more(tables_.sites.size());
-  for (const Weights& w : adapter.weights) {
+  for (const Weights& w : adapter.weights_) {
     const auto site = static_cast<size_t>(w.site);
     if (find(tables_.sites[site], w) == nullptr && find(more[site], w) == nullptr) {
       add_table(ctx, more[site], w, tables_);
     }
   }
   try {
-    for (const Weights& w : adapter.weights) {
+    for (const Weights& w : adapter.weights_) {
       const auto site = static_cast<size_t>(w.site);
       SiteTable* table = find(tables_.sites[site], w);
       set(ctx, table != nullptr ? *table : *find(more[site], w), w);
@@ -312,7 +320,7 @@ void LoraTables::put(const ExecContext& ctx, const Loaded& adapter) {
 /// Empties the adapter's slot, as far as the device still does what it is told.
 void LoraTables::take_out(const ExecContext& ctx, const Loaded& adapter) noexcept {
   try {
-    for (const Weights& w : adapter.weights) {
+    for (const Weights& w : adapter.weights_) {
       if (SiteTable* table = find(tables_.sites[static_cast<size_t>(w.site)], w)) {
         table->a.clear(ctx, w.slot);
         table->b.clear(ctx, w.slot);

@@ -54,6 +54,27 @@ class LoraTables {
 
   LoraTables(const ModelDims& dims, const LoraForm& form);
 
+  /// An adapter's weights on the device, on their way into the tables.
+  class Prepared {
+   private:
+    friend class LoraTables;
+    struct Weights {
+      int64_t site;
+      int32_t slice, slot, rank;
+      float scale;
+      ConstTensorView a, b;
+    };
+    DeviceBytes memory_{};
+    std::vector<Weights> weights_{};  // of each slice: where it belongs, and its weights
+    std::vector<SliceAffine> affines_{};
+    bool is_used_ = false;  // false: the slot is free
+  };
+
+  /// Copies the adapter to the context's device. May run beside all other calls.
+  [[nodiscard]] Prepared prepare(const ExecContext& ctx, const Adapter& adapter,
+                                 std::vector<SliceAffine> affines = {}) const;
+  /// What was prepared, as `add` of the adapter itself.
+  int32_t add(const ExecContext& ctx, Prepared prepared);
   /// Copies the adapter to the context's device, the same in every call; it must fit the model
   /// (Adapter::check_fits). `affines`: its slice_affines. Returns its slot. No call that reads the
   /// tables may be at work. Where it throws, as without memory, the tables are those of before.
@@ -73,28 +94,15 @@ class LoraTables {
   [[nodiscard]] int fitting_rank(int64_t rank) const;
 
  private:
-  /// One slice of one adapter: where it belongs, and its weights on the device.
-  struct Weights {
-    int64_t site;
-    int32_t slice, slot, rank;
-    float scale;
-    ConstTensorView a, b;
-  };
+  using Loaded = Prepared;
+  using Weights = Prepared::Weights;
 
-  /// An adapter's weights on the device, with their memory.
-  struct Loaded {
-    DeviceBytes memory{};
-    std::vector<Weights> weights{};
-    std::vector<SliceAffine> affines{};
-    bool is_used = false;  // false: the slot is free
-  };
   struct Tables {
     std::vector<Site> sites;  // [layer * kNumLoraSites + site]
     int32_t capacity = 0;     // slots that each table has
     int32_t max_rank = 0;
   };
 
-  [[nodiscard]] Loaded copy(const ExecContext& ctx, const Adapter& adapter, int32_t slot) const;
   [[nodiscard]] Tables make_tables(const ExecContext& ctx, int32_t max_rank) const;
   void put(const ExecContext& ctx, const Loaded& adapter);
   void take_out(const ExecContext& ctx, const Loaded& adapter) noexcept;

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "heddle/engine/engine.h"
+
+#include "engine/adapters/adapter_store.h"
+#include "engine/engine_options.h"
+#include "engine/model_runner.h"
+#include "engine/row_queue.h"
+#include "engine/step_plan.h"
+#include "engine/text/prompt_tokens.h"
+#include "engine/text/row_text.h"
+#include "engine/weight_options.h"
+#include "model/source/model_files.h"
+
+namespace heddle {
+
+struct Engine::State {
+  explicit State(const EngineOptions& given)
+      : files(model::open_model(given.model_path)),
+        config(files->config()),
+        options(complete_options(given, config)),
+        text_of_base(text_of_model(*files)),
+        runner(Device{}, *files, limits_of(options), load_options_of(options)),
+        adapters(runner, *files, text_of_base, adapter_limits(options)),
+        queue(runner.pages(), options.max_batch, options.page_size,
+              [this](Sequence& row, bool others_run) { return adapters.take(row, others_run); }),
+        plan(static_cast<size_t>(options.max_batch)) {
+    options.kv_memory = runner.pages().num_pages() * runner.page_bytes();
+    if (!options.adapter_dir.empty()) options.adapter_memory = adapters.memory_bytes();
+    options.on_load = nullptr;  // what it refers to may be gone from here on
+    fill_info();
+  }
+
+  void fill_info();
+  const RowText& text_of(const KnownAdapter* adapter) const {
+    return adapter == nullptr ? text_of_base : adapter->text;
+  }
+  std::vector<int32_t> tokenize(const Request& request, const KnownAdapter* adapter) const {
+    return prompt_tokens(request, text_of(adapter), files->path(), options.max_context);
+  }
+  void check_tokens(const Sequence& row) const;
+  void fill_row(Sequence& row, const Request& request);
+  void check_length(const Sequence& row) const;
+  void reserve_adjustments();
+  int64_t make_plan();
+  void run_step(std::vector<Event>& events);
+  void take_token(Sequence& row, int32_t token, float logprob, std::vector<Event>& events);
+  std::string finish_text(Sequence& row) const;
+  void fail_running(const std::exception& failure, bool only_planned);
+  void tell_ended(std::vector<Event>& events);
+  void count_step(double seconds, int64_t num_prompt_tokens, int64_t num_drawn);
+
+  std::unique_ptr<const model::ModelFiles> files;
+  const model::DecoderConfig& config;
+  EngineOptions options;
+  RowText text_of_base;
+  ModelRunner runner;
+  AdapterStore adapters;
+  ModelInfo info;
+  EngineStats stats;
+  RequestId next_id = 0;
+  RowQueue queue;
+  StepPlan plan;
+};
+
+}  // namespace heddle
