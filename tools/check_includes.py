@@ -116,6 +116,8 @@ def resolve(path, header, files):
     for folder in folders:
         if f"{folder}/{header}" in files:
             return f"{folder}/{header}"
+    if header == "page_files.h":  # which CMake writes
+        return "apps/heddle-serve/page/page_files.h"
     return "include/heddle/config.h" if header == "heddle/config.h" else None
 
 

@@ -46,6 +46,8 @@ std::string find_adapter(const std::string& adapter_dir, const std::string& name
   return AdapterFolder(adapter_dir).find(name);
 }
 
+std::vector<AdapterState> Engine::adapter_states() const { return state_->adapters.states(); }
+
 bool Engine::has_adapter(const std::string& name) const { return state_->adapters.has(name); }
 
 std::vector<std::string> Engine::adapter_names() const { return state_->adapters.names(); }

@@ -4,17 +4,21 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import socket
 import ssl
+import statistics
 import subprocess
 import tempfile
 import threading
 import time
 import unittest
 
-from serve_case import Case, Server, events, main
+from serve_case import HEDDLE, Case, Server, events, main
+from tiny_model import write_all
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 ADAPTERS = 200
 CLIENTS, REQUESTS = 64, int(os.environ.get("HEDDLE_TEST_REQUESTS", "24000"))
 STREAMS, STREAMS_MIB = 1000, 96
@@ -250,6 +254,52 @@ class Limits(unittest.TestCase):
         before = server.processor_seconds()
         time.sleep(5)
         self.assertLess(server.processor_seconds() - before, 5 * 0.002 + 0.01)
+
+    def test_adapters_that_make_room_for_one_another(self):
+        """16 adapters over the memory of 8: the median time to a first token is at most 3 times that of 8."""
+        write_all(self.folder, 16)
+        server = self.server()
+        for i in range(16):
+            server.complete(f"a{i}")
+        self.assertTrue(wait_until(lambda: server.metric("heddle:adapters_in_memory") == 16))
+        bytes_of_one = server.metric("heddle:adapter_bytes") / 16
+        server.stop()
+        server = self.server("--adapter-memory", int(8 * bytes_of_one), "--max-batch", 8)
+
+        def median(num_adapters):
+            times = [[] for _ in range(4)]
+
+            def client(number):
+                connection = server.connect()
+                for i in range(100):
+                    begin = time.monotonic()
+                    server.complete_on(connection, f"a{(number * 5 + i) % num_adapters}")
+                    times[number].append(time.monotonic() - begin)
+                connection.close()
+
+            threads = [threading.Thread(target=client, args=(i,)) for i in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            return statistics.median(sum(times, []))
+
+        median(8)
+        few, many = median(8), median(16)
+        self.assertEqual(server.metric("heddle:adapters_in_memory") <= 8, True)
+        self.assertGreater(server.metric("heddle:adapter_loads_total"), 100)
+        print(f"median of a short answer: {few * 1e3:.2f} ms with 8 adapters, {many * 1e3:.2f} ms with 16 over 8 places")
+        self.assertLess(many, 3 * few)
+
+    def test_systemd_unit(self):
+        if shutil.which("systemd-analyze") is None:
+            self.skipTest("systemd is not installed")
+        unit = (ROOT / "deploy/heddle.service").read_text()
+        self.assertIn("/usr/local/bin/heddle serve ", unit)
+        copy = self.folder / "heddle.service"
+        copy.write_text(unit.replace("/usr/local/bin/heddle", str(HEDDLE)))
+        done = subprocess.run(["systemd-analyze", "verify", copy], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))
 
     def test_tls(self):
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", self.folder / "key.pem", "-out",

@@ -1,13 +1,13 @@
 #include "engine/metrics.h"
 
-#include <chrono>
-#include <map>
+#include <algorithm>
+#include <set>
+
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
-#include <set>
 
 namespace heddle::serve {
 namespace {
@@ -100,6 +100,11 @@ struct Metrics::State {
 Metrics::Metrics(const EngineOptions& options, int64_t num_pages, const std::string& model_name)
     : state_(std::make_unique<State>(options, num_pages, model_name)) {}
 Metrics::~Metrics() = default;
+
+const AdapterState* Metrics::Now::find(const std::string& name) const {
+  const auto place = std::ranges::lower_bound(adapters, name, {}, &AdapterState::name);
+  return place == adapters.end() || place->name != name ? nullptr : &*place;
+}
 
 void Metrics::count_answer(const Completion& answer, const std::string& adapter) {
   State& s = *state_;

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "heddle/engine/engine.h"
 
@@ -29,9 +30,13 @@ class Metrics {
   struct Now {
     EngineLoad load{};
     EngineStats stats{};
+    std::vector<AdapterState> adapters{};  // that the engine knows, by name
     int64_t num_waiting = 0, num_running = 0;
     std::string running_adapters{}, waiting_adapters{};  // "cron,sql"
     int num_connections = 0;
+
+    /// Null: the engine does not know it now.
+    [[nodiscard]] const AdapterState* find(const std::string& name) const;
   };
   /// The text of /metrics.
   [[nodiscard]] std::string text(const Now& now);

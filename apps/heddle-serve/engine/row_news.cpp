@@ -1,10 +1,11 @@
 #include "engine/row_news.h"
 
+#include <new>
+#include <utility>
+
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <new>
-#include <utility>
 
 namespace heddle::serve {
 

@@ -1,12 +1,12 @@
 #include "engine/service.h"
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
-#include <boost/asio/redirect_error.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <filesystem>
 #include <utility>
 
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <spdlog/spdlog.h>
 
 #include "heddle/core/error.h"
@@ -161,12 +161,22 @@ Metrics::Now Service::now() const {
   return now;
 }
 
+int64_t Service::rows_of(const std::string& adapter) const {
+  const auto count = [&adapter](const std::map<std::string, int64_t>& rows) {
+    const auto place = rows.find(adapter);
+    return place == rows.end() ? 0 : place->second;
+  };
+  return count(waiting_) + count(running_);
+}
+
 void Service::refresh() {
   if (std::exchange(is_refreshing_, true)) return;
   engine_->post([this](Engine& engine) {
-    boost::asio::post(network_, [this, load = engine.load(), stats = engine.stats()] {
+    boost::asio::post(network_, [this, load = engine.load(), stats = engine.stats(),
+                                 adapters = engine.adapter_states()] {
       last_.load = load;
       last_.stats = stats;
+      last_.adapters = adapters;
       is_refreshing_ = false;
     });
   });

@@ -1,13 +1,14 @@
 #pragma once
 
-#include <boost/asio/awaitable.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <chrono>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/thread_pool.hpp>
 
 #include "engine/metrics.h"
 #include "engine/model_names.h"
@@ -89,6 +90,8 @@ class Service {
   [[nodiscard]] Metrics::Now now() const;
   /// What the engine said of itself last; asks it for more recent news.
   void refresh();
+  /// Rows of one adapter at work.
+  [[nodiscard]] int64_t rows_of(const std::string& adapter) const;
   [[nodiscard]] int64_t num_rows() const { return num_running_ + num_waiting_; }
   /// Requests are refused from here on.
   void drain() { is_draining_ = true; }

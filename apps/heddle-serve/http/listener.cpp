@@ -1,5 +1,7 @@
 #include "http/listener.h"
 
+#include <sys/resource.h>
+
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -7,7 +9,6 @@
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <sys/resource.h>
 
 #include "heddle/core/error.h"
 

@@ -1,9 +1,10 @@
 #pragma once
 
-#include <boost/asio/io_context.hpp>
 #include <cstdint>
 #include <memory>
 #include <string>
+
+#include <boost/asio/io_context.hpp>
 
 #include "http/message.h"
 

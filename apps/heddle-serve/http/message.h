@@ -1,12 +1,13 @@
 #pragma once
 
-#include <boost/asio/awaitable.hpp>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include <boost/asio/awaitable.hpp>
 
 namespace heddle::serve {
 

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/asio/ip/address.hpp>
 #include <fstream>
+
+#include <boost/asio/ip/address.hpp>
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 

@@ -35,7 +35,11 @@ json card(const std::string& name, const json& root, const json& parent, int64_t
 json adapter_card(Service& service, const std::string& name, const ServedAdapter& adapter) {
   json one = card(name, name, service.names().base(), adapter.created,
                   service.engine().options().max_context);
-  one["lora"] = {{"pinned", adapter.is_added}};
+  const Metrics::Now now = service.now();
+  const AdapterState* const known = now.find(name);
+  one["lora"] = {{"pinned", adapter.is_added},
+                 {"state", known != nullptr && known->is_in_memory ? "in memory" : "known"},
+                 {"bytes", known == nullptr ? json() : json(known->num_bytes)}};
   return one;
 }
 
@@ -136,6 +140,7 @@ std::string path_in_root(const std::string& root, const std::string& path) {
 }
 
 HttpResponse list_models(Service& service) {
+  service.refresh();
   json list{{"object", "list"}, {"data", json::array({base_card(service)})}};
   for (const auto& [name, adapter] : service.names().adapters()) {
     list["data"].push_back(adapter_card(service, name, adapter));

@@ -16,6 +16,7 @@
 #include "generate/row_reader.h"
 #include "routes/adapters.h"
 #include "routes/log_line.h"
+#include "routes/page.h"
 
 namespace heddle::serve {
 namespace {
@@ -306,6 +307,8 @@ HttpResponse Routes::facts(const HttpRequest& request) {
   if (request.method != "GET") throw no_such_route();
   if (path == "/health" || path == "/startup" || path == "/ping") return health();
   if (path == "/metrics") return metrics();
+  if (path == "/state") return page_state(service_);
+  if (auto file = page_file(path)) return std::move(*file);
   if (path == "/version") return json_response({{"version", kVersion}});
   if (path == "/info") return info();
   if (path == "/v1/models") return list_models(service_);

@@ -80,6 +80,14 @@ struct AdapterInfo {
 /// out of the folder.
 [[nodiscard]] std::string find_adapter(const std::string& adapter_dir, const std::string& name);
 
+/// An adapter that an engine knows.
+struct AdapterState {
+  std::string name;
+  int64_t num_bytes = 0;  // of its weights in memory, at most
+  bool is_in_memory = false;
+  bool is_added = false;  // it stays until it is removed; else it is of EngineOptions::adapter_dir
+};
+
 /// Where the time of an engine has gone, in seconds, and what it did. A step that takes in prompt
 /// tokens counts as prefill.
 struct EngineStats {
@@ -150,6 +158,9 @@ class Engine {
   [[nodiscard]] bool has_adapter(const std::string& name) const;
   /// All names, in alphabetical order.
   [[nodiscard]] std::vector<std::string> adapter_names() const;
+
+  /// All that has_adapter knows, in alphabetical order.
+  [[nodiscard]] std::vector<AdapterState> adapter_states() const;
 
   [[nodiscard]] const ModelInfo& model() const;
   /// With the defaults filled in; kv_memory is what the cache's pages come to.

@@ -301,6 +301,14 @@ std::vector<std::string> AdapterStore::names() const {
   return names;
 }
 
+std::vector<AdapterState> AdapterStore::states() const {
+  std::vector<AdapterState> states;
+  for (const auto& [name, known] : by_name_) {
+    states.push_back({name, known->num_bytes, known->weights != nullptr, !known->found});
+  }
+  return states;
+}
+
 int64_t AdapterStore::num_in_memory() const {
   int64_t count = 0;
   for_each([&](const KnownAdapter& known) { count += known.weights != nullptr ? 1 : 0; });

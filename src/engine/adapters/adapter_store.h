@@ -79,6 +79,7 @@ class AdapterStore {
   [[nodiscard]] bool has(const std::string& name) const { return by_name_.contains(name); }
   /// In alphabetical order.
   [[nodiscard]] std::vector<std::string> names() const;
+  [[nodiscard]] std::vector<AdapterState> states() const;
   [[nodiscard]] int64_t num_in_memory() const;
   [[nodiscard]] int64_t bytes_in_memory() const;
   [[nodiscard]] int64_t memory_bytes() const { return memory_bytes_; }

@@ -27,16 +27,16 @@ struct AdapterLoad;
 struct KnownAdapter {
   std::string path;
   RowText text;
-  int64_t num_tokens = 0;           // that its rows may have in their prompts
-  int64_t num_logits = 0;           // that they get
-  int64_t num_bytes = 0;            // of its weights in memory, at most
-  std::string_view runs_alone{};    // ModelRunner::runs_alone
-  std::vector<int32_t> invocation;  // of aLoRA, which acts from these tokens on; else empty
-  bool has_embedding = false;       // one of its own, or changes to the model's
-  std::optional<FileStamps> found;  // of one that was found in the folder of adapters
-  WeightsHold weights{};            // null: not in memory
+  int64_t num_tokens = 0;               // that its rows may have in their prompts
+  int64_t num_logits = 0;               // that they get
+  int64_t num_bytes = 0;                // of its weights in memory, at most
+  std::string_view runs_alone{};        // ModelRunner::runs_alone
+  std::vector<int32_t> invocation;      // of aLoRA, which acts from these tokens on; else empty
+  bool has_embedding = false;           // one of its own, or changes to the model's
+  std::optional<FileStamps> found;      // of one that was found in the folder of adapters
+  WeightsHold weights{};                // null: not in memory
   std::shared_ptr<AdapterLoad> load{};  // null: none is under way
-  uint64_t last_used = 0;           // the store's count of uses
+  uint64_t last_used = 0;               // the store's count of uses
 };
 /// What a row holds from when it is submitted to its end.
 using AdapterHold = std::shared_ptr<KnownAdapter>;

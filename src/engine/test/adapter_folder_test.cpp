@@ -1,6 +1,5 @@
 // Adapters of a folder: found by name, read when they are needed, gone when others need the memory.
 #include <filesystem>
-
 #include <future>
 
 #include <gtest/gtest.h>
@@ -303,9 +302,11 @@ TEST_F(AdapterFolderTest, APreparedAdapterGetsItsNameLater) {
   write("b");
   Engine engine = model_.engine({.max_batch = 2});
   const auto prepare = [&](const char* name) {
-    return std::async(std::launch::async, [&engine, path = (folder_.path() / name).string()] {
-             return engine.prepare_adapter(path);
-           }).get();
+    return std::async(std::launch::async,
+                      [&engine, path = (folder_.path() / name).string()] {
+                        return engine.prepare_adapter(path);
+                      })
+        .get();
   };
   PreparedAdapter a = prepare("a"), b = prepare("b");
   EXPECT_FALSE(engine.has_adapter("x"));

@@ -145,7 +145,8 @@ TEST(ModelRunner, AnAdapterThatFindsNoMemoryLeavesTheOthersAsTheyWere) {
   ModelRunner undisturbed({}, file, kLimits), runner({}, file, kLimits);
   for (size_t i = 0; i < ranks.size(); ++i) {
     adapters.push_back(model.adapter(ranks[i], bytes[i]));
-    EXPECT_EQ(undisturbed.add_adapter(undisturbed.prepare_adapter(adapters.back())), static_cast<int32_t>(i));
+    EXPECT_EQ(undisturbed.add_adapter(undisturbed.prepare_adapter(adapters.back())),
+              static_cast<int32_t>(i));
   }
   for (size_t i = 0; i < ranks.size(); ++i) {
     const auto slot = static_cast<int32_t>(i);

@@ -1,0 +1,55 @@
+#include "routes/page.h"
+
+#include "api/token_json.h"
+#include "page_files.h"
+
+namespace heddle::serve {
+namespace {
+
+/// No file from elsewhere, no script but page.js, in no frame of another page.
+constexpr const char* kPolicy =
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'";
+
+}  // namespace
+
+std::optional<HttpResponse> page_file(const std::string& path) {
+  HttpResponse response{.headers = {{"Content-Security-Policy", kPolicy},
+                                    {"Cache-Control", "no-cache"},
+                                    {"Referrer-Policy", "no-referrer"}}};
+  if (path == "/") {
+    response.content_type = "text/html; charset=utf-8";
+    response.body = kIndexHtml;
+  } else if (path == "/page/page.css") {
+    response.content_type = "text/css; charset=utf-8";
+    response.body = kPageCss;
+  } else if (path == "/page/page.js") {
+    response.content_type = "text/javascript; charset=utf-8";
+    response.body = kPageJs;
+  } else {
+    return std::nullopt;
+  }
+  return response;
+}
+
+HttpResponse page_state(Service& service) {
+  const Metrics::Now now = service.now();
+  json state{{"num_running", now.num_running},
+             {"num_waiting", now.num_waiting},
+             {"num_pages", now.load.num_pages},
+             {"num_free_pages", now.load.num_free_pages},
+             {"generated_tokens", now.stats.generated_tokens},
+             {"adapter_bytes", now.load.adapter_bytes},
+             {"adapters", json::array()}};
+  for (const auto& [name, adapter] : service.names().adapters()) {
+    const AdapterState* const known = now.find(name);
+    state["adapters"].push_back({{"name", name},
+                                 {"in_memory", known != nullptr && known->is_in_memory},
+                                 {"bytes", known == nullptr ? 0 : known->num_bytes},
+                                 {"rows", service.rows_of(name)}});
+  }
+  service.refresh();
+  return {.body = dumped(state)};
+}
+
+}  // namespace heddle::serve

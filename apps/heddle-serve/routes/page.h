@@ -1,0 +1,16 @@
+#pragma once
+
+#include <optional>
+
+#include "engine/service.h"
+#include "http/message.h"
+
+namespace heddle::serve {
+
+/// A file of the page at /; nothing: there is none of this path.
+[[nodiscard]] std::optional<HttpResponse> page_file(const std::string& path);
+
+/// What the page shows of the engine, as JSON: rows, pages, tokens, adapters.
+[[nodiscard]] HttpResponse page_state(Service& service);
+
+}  // namespace heddle::serve
