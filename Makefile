@@ -4,9 +4,10 @@
 PREFIX ?= /usr/local
 SECONDS ?= 60
 BENCH ?=
+REQUESTS ?= 1000000
 
 .NOTPARALLEL:
-.PHONY: help demo test serve build bench check conformance format asan fuzz install wheels clean
+.PHONY: help demo test serve soak build bench check conformance format asan fuzz install wheels clean
 
 help: ## show this list
 	@echo "heddle: one base model, many LoRA adapters in one batch"
@@ -28,6 +29,12 @@ serve: ## build the server and run it with the example adapters on 127.0.0.1:800
 	@tools/bootstrap build serve
 	@HEDDLE_BUILD_SERVER=ON tools/build release heddle_program heddle_serve_program
 	@tools/with_model build/heddle serve --lora-root examples/adapters
+
+soak: ## load the server for long: REQUESTS=1000000 over 200 adapters, reloads, slow and leaving clients
+	@tools/bootstrap build serve
+	@tools/python_env
+	@HEDDLE_BUILD_SERVER=ON tools/build release heddle_program heddle_serve_program
+	@HEDDLE_TEST_REQUESTS=$(REQUESTS) build/venv/bin/python tests/server/load_test.py build/heddle
 
 build: ## build the program build/heddle, the libraries and the tests
 	@tools/bootstrap

@@ -1,6 +1,9 @@
 // The program heddle-serve, which `heddle serve` runs.
-#include <iostream>
+#include <algorithm>
+#include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <spdlog/sinks/stdout_color_sinks.h>
@@ -10,6 +13,7 @@
 #include "heddle/core/error.h"
 
 #include "command_line.h"
+#include "config_file.h"
 #include "help/help_commands.h"
 #include "server.h"
 
@@ -23,7 +27,9 @@ int run(int argc, char** argv) {
   app::CommandLine line;
   app::declare_commands(app, line);
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> arguments = with_config_file({argv + 1, argv + argc});
+    std::ranges::reverse(arguments);  // as CLI11 takes them
+    app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
     app::print_help(app);
     return 0;

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -21,6 +22,7 @@ namespace net = boost::asio;
 using boost::system::error_code;
 
 constexpr std::chrono::milliseconds kDrainLook{20};
+constexpr std::chrono::seconds kGiveUp{10};
 
 /// The server from its first connection to its last.
 class Server {
@@ -76,21 +78,29 @@ class Server {
   void wait_for_end() {
     end_signals_.async_wait([this](error_code error, int) {
       if (error) return;
-      if (service_.is_draining()) return io_.stop();
+      const auto now = std::chrono::steady_clock::now();
+      if (service_.is_draining()) {
+        drain_end_ = now;
+        return;
+      }
       spdlog::info("ending: {} answers are at work", service_.num_rows());
       service_.drain();
-      drain_end_ = std::chrono::steady_clock::now() +
-                   std::chrono::milliseconds(static_cast<int64_t>(options_.drain_timeout * 1000));
+      drain_end_ =
+          now + std::chrono::milliseconds(static_cast<int64_t>(options_.drain_timeout * 1000));
       wait_for_end();
       drain();
     });
   }
 
+  /// Looks again until no connection is left: what runs in them refers to all that is here.
   void drain() {
-    const bool is_over = std::chrono::steady_clock::now() >= drain_end_;
-    if (service_.num_rows() == 0 || is_over) {
-      listener_.stop();
-      if (is_over || listener_.num_connections() == 0) return io_.stop();
+    const auto now = std::chrono::steady_clock::now();
+    if (service_.num_rows() == 0 || now >= drain_end_) listener_.stop();
+    if (now >= drain_end_) listener_.close_all();
+    if (listener_.is_stopped() && listener_.num_connections() == 0) return io_.stop();
+    if (now >= drain_end_ + kGiveUp) {
+      spdlog::error("{} connections do not end", listener_.num_connections());
+      std::quick_exit(1);
     }
     drain_timer_.expires_after(kDrainLook);
     drain_timer_.async_wait([this](error_code error) {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "serve_options.h"
+#include "options.h"
 
 namespace heddle::serve {
 

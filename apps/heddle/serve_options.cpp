@@ -1,6 +1,9 @@
 #include "serve_options.h"
 
+#include <algorithm>
+#include <cctype>
 #include <limits>
+#include <string>
 
 #include "heddle/core/error.h"
 
@@ -126,6 +129,18 @@ void add_limit_options(CLI::App& command, ServeOptions& options) {
             "Answers that wait for a place in the batch; then requests get 429");
 }
 
+/// --max-body also is HEDDLE_SERVE_MAX_BODY.
+void add_environment(CLI::App& command) {
+  for (CLI::Option* option : command.get_options()) {
+    if (option->get_lnames().empty()) continue;
+    std::string name = "HEDDLE_SERVE_" + option->get_lnames().front();
+    std::ranges::transform(name, name.begin(), [](char c) {
+      return c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    });
+    if (option->get_lnames().front() != "help") option->envname(name);
+  }
+}
+
 }  // namespace
 
 void add_serve(CLI::App& app, ServeOptions& options) {
@@ -153,6 +168,12 @@ void add_serve(CLI::App& app, ServeOptions& options) {
   add_access_options(*command, options);
   add_limit_options(*command, options);
   command->add_flag("--log-json", options.log_json, "Log lines are JSON objects")->group("Log");
+  command
+      ->add_option("--config", options.config,
+                   "TOML file of options: port = 8080; those given here go before it")
+      ->type_name("FILE")
+      ->group("Configuration");
+  add_environment(*command);
   command->footer(
       "heddle serve --adapter sql=examples/adapters/sql\n"
       "heddle serve --lora-root examples/adapters --port 8080");

@@ -369,6 +369,13 @@ std::string Engine::detokenize(std::span<const int32_t> tokens, const std::strin
   return state_->text_of(state_->adapters.find(adapter).get()).tokenizer->decode(tokens);
 }
 
+std::string Engine::render(const Request& request, const std::string& chat_template) const {
+  const auto templates = chat_template::ChatTemplates::from({{"default", chat_template}},
+                                                            "chat_template of the request");
+  return rendered(request, templates, state_->text_of_base.special_tokens,
+                  state_->options.max_context);
+}
+
 std::vector<Event> Engine::step() {
   State& s = *state_;
   s.queue.admit();

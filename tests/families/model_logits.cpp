@@ -127,7 +127,7 @@ class Runner {
     for (const auto& [name, folder] : options.adapters) {
       const auto adapter = model::open_adapter(folder, files.config());
       adapter->check_fits(files.config().dims());
-      slots_[name] = runner_.add_adapter(*adapter);
+      slots_[name] = runner_.add_adapter(runner_.prepare_adapter(*adapter));
       adapters_[name] = std::make_shared<KnownAdapter>(
           KnownAdapter{.path = folder,
                        .text = {},

@@ -1,16 +1,18 @@
 """Routes, fields and answers of `heddle serve`, as a client of the standard library sees them."""
 import json
+import os
 import pathlib
 import tempfile
+import unittest
 
-from serve_case import ADMIN_KEY, Case, events, main
+from serve_case import ADMIN_KEY, Case, Server, events, main
 
 CHAT = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 6, "temperature": 0, "ignore_eos": True}
 TEXT = {"prompt": "hello", "max_tokens": 6, "temperature": 0, "ignore_eos": True}
 
 
 class Api(Case):
-    options = ("--served-model-name", "tiny")
+    options = ("--served-model-name", "tiny", "--max-body", "1M")
 
     def chat(self, **fields):
         return self.server.post("/v1/chat/completions", {**CHAT, **fields})
@@ -227,6 +229,25 @@ class Api(Case):
         self.assertEqual(self.server.request("POST", "/v1/load_lora_adapter", load, wrong_key)[0], 401)
 
 
+class Configuration(unittest.TestCase):
+    def test_file_environment_and_arguments(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config = pathlib.Path(folder) / "config.toml"
+            config.write_text('served-model-name = ["one", "two"]\nmax-n = 3\nignore-unknown-fields = true\nmax-prompts = 5\n')
+            os.environ["HEDDLE_SERVE_MAX_STOP_STRINGS"] = "2"
+            self.addCleanup(os.environ.pop, "HEDDLE_SERVE_MAX_STOP_STRINGS")
+            server = Server(folder, "--config", config, "--max-prompts", 2)
+            self.addCleanup(server.stop)
+
+            def status(**fields):
+                return server.post("/v1/completions", {**TEXT, "max_tokens": 1, **fields})[0]
+
+            self.assertEqual([status(model="one"), status(model="two"), status(model="three")], [200, 200, 404])
+            self.assertEqual([status(n=3), status(n=4), status(unknown=1)], [200, 400, 200], "of the file")
+            self.assertEqual([status(stop=["x", "y"]), status(stop=["x"] * 3)], [200, 400], "of the environment")
+            self.assertEqual([status(prompt=["x"] * 2), status(prompt=["x"] * 3)], [200, 400], "an argument goes before the file")
+
+
 class Keys(Case):
     @classmethod
     def setUpClass(cls):
@@ -234,7 +255,7 @@ class Keys(Case):
         cls.addClassCleanup(temporary.cleanup)
         keys = pathlib.Path(temporary.name) / "keys"
         keys.write_text("first-key\nsecond-key\n")
-        cls.options = ("--api-key-file", keys, "--ignore-unknown-fields", "--cors-origin", "https://ok.example", "--log-json")
+        cls.options = ("--api-key-file", keys, "--ignore-unknown-fields", "--allow-request-templates", "--cors-origin", "https://ok.example", "--log-json")
         super().setUpClass()
 
     def test_keys(self):
@@ -248,6 +269,24 @@ class Keys(Case):
         key = {"Authorization": "Bearer first-key"}
         self.assertEqual(self.server.request("POST", "/v1/completions", {**TEXT, "unknown": 1}, key)[0], 200)
         self.assertEqual(self.server.request("POST", "/v1/completions", {**TEXT, "suffix": "x"}, key)[0], 400, "known, not done")
+
+    def test_templates_of_requests(self):
+        def chat(source, **fields):
+            body = {**CHAT, "chat_template": source, "return_token_ids": True, **fields}
+            status, _, text = self.server.request("POST", "/v1/chat/completions", body, {"Authorization": "Bearer first-key"})
+            return status, json.loads(text)
+
+        status, answer = chat("{% for m in messages %}[{{ m.content }}]{% endfor %}")
+        self.assertEqual(status, 200)
+        ids = answer["choices"][0]["prompt_token_ids"]
+        self.assertEqual("".join(chr(i + 33) for i in ids), "[hello]")
+        for source, word in (("{% for", "chat_template"), ("{{ x.__class__ }}", "chat_template"),
+                             ("{% for i in range(100000) %}{% for j in range(100000) %}x{% endfor %}{% endfor %}", "chat_template"),
+                             (7, "expected a text")):
+            status, answer = chat(source)
+            self.assertEqual((status, word in answer["error"]["message"]), (400, True), answer)
+        long = {"messages": [{"role": "user", "content": "x" * 200_000}]}
+        self.assertEqual(chat("{{ messages[0].content[:4] }}", **long)[0], 200, "a long body is read by the worker")
 
     def test_cross_origin(self):
         ok = {"Origin": "https://ok.example", "Authorization": "Bearer first-key"}

@@ -213,6 +213,11 @@ class Start(unittest.TestCase):
             self.fails(*model, "--tls-cert", "/nothing", "--tls-key", "/nothing", words=["--tls-cert /nothing"])
             self.fails(*model, "--api-key-file", "/dev/null", words=["holds no key"])
             self.fails(*model, "--tls-cert", "x", words=["--tls-key"])
+            config = pathlib.Path(folder) / "config.toml"
+            for text, words in (("prot = 1\n", ["--prot"]), ("[serve]\nport = 1\n", ["section"]), ("port = 99999\n", ["--port"])):
+                config.write_text(text)
+                self.fails(*model, "--config", config, words=words)
+            self.fails(*model, "--config", "/nothing", words=["--config /nothing"])
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             self.fails(*model, "--max-connections", min(hard + 1, 999999), words=["file descriptors", "ulimit"])
 

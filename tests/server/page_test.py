@@ -87,8 +87,11 @@ class Page(Case):
         long = next(name for name in ("tiny", "a0", "a1", "a2", "a3")
                     if self.server.post("/v1/chat/completions", {**body, "model": name})[1]["usage"]["completion_tokens"] > 1000)
         self.prepare("hello", most_tokens=1900, left=long, right="")
-        self.browser.execute_script("""document.getElementById('send').click();
-                                       setTimeout(() => document.getElementById('stop').click(), 50);""")
+        self.browser.execute_script("""
+            const left = document.getElementById('left');
+            const stop = () => { if (left.querySelector('.answer')?.textContent) document.getElementById('stop').click(); };
+            new MutationObserver(stop).observe(left, {childList: true, subtree: true, characterData: true});
+            document.getElementById('send').click();""")
         self.wait(self.is_idle)
         self.assertTrue(self.answers("left")[0].endswith("(stopped)"))
         self.wait(lambda: self.server.metric("vllm:num_requests_running") == 0)

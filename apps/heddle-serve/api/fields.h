@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/generation.h"
-#include "serve_options.h"
+#include "options.h"
 
 namespace heddle::serve {
 

@@ -27,9 +27,10 @@ struct Generation {
   bool logprobs = false;         // of the answer's tokens
   int64_t prompt_logprobs = -1;  // most likely tokens at each place of the prompt; -1: none told
   bool return_token_ids = false;
-  bool echo = false;         // the prompt comes before the answer
-  std::string echoed{};      // of a conversation: what is echoed
-  std::string request_id{};  // of the client's choice
+  bool echo = false;            // the prompt comes before the answer
+  std::string echoed{};         // of a conversation: what is echoed
+  std::string request_id{};     // of the client's choice
+  std::string chat_template{};  // in place of the model's
 };
 
 }  // namespace heddle::serve

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "api/answer_form.h"
-#include "serve_options.h"
+#include "options.h"
 
 namespace heddle::serve {
 

@@ -117,10 +117,15 @@ Generation read_chat(const std::string& text, const app::ServeOptions& options) 
                           std::to_string(options.limits.messages) + " are allowed (--max-messages)",
                       "messages");
   }
-  if (body.contains("chat_template")) {
-    throw bad_request("chat_template: templates of requests are not supported", "chat_template");
-  }
   Generation generation;
+  if (const json source = take(body, "chat_template"); !source.is_null()) {
+    if (!options.allow_request_templates) {
+      throw bad_request("chat_template: the server takes none (--allow-request-templates)",
+                        "chat_template");
+    }
+    HEDDLE_CHECK(source.is_string(), "chat_template is ", source.type_name(), ", expected a text");
+    generation.chat_template = source.get<std::string>();
+  }
   Request request;
   request.max_tokens = options.limits.default_max_tokens;
   if (json longest = take(body, "max_completion_tokens"); !longest.is_null()) {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "api/generation.h"
-#include "serve_options.h"
+#include "options.h"
 
 namespace heddle::serve {
 

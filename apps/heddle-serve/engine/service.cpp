@@ -68,36 +68,8 @@ Service::Service(boost::asio::io_context& network, const app::ServeOptions& opti
 }
 
 Service::~Service() {
-  loaders_.join();
+  worker_.join();
   engine_->stop();
-}
-
-boost::asio::awaitable<PreparedAdapter> Service::prepare_adapter(std::string path) {
-  struct Outcome {
-    std::optional<PreparedAdapter> adapter{};
-    std::exception_ptr failure{};
-    bool has_ended = false;
-  };
-  const auto outcome = std::make_shared<Outcome>();
-  const auto done = std::make_shared<boost::asio::steady_timer>(
-      network_, boost::asio::steady_timer::time_point::max());
-  boost::asio::post(loaders_, [this, outcome, done, path = std::move(path)] {
-    try {
-      outcome->adapter.emplace(engine_->prepare_adapter(path));
-    } catch (...) {
-      outcome->failure = std::current_exception();
-    }
-    boost::asio::post(network_, [outcome, done] {
-      outcome->has_ended = true;
-      done->cancel();
-    });
-  });
-  boost::system::error_code ended;
-  if (!outcome->has_ended) {
-    co_await done->async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ended));
-  }
-  if (outcome->failure) std::rethrow_exception(outcome->failure);
-  co_return std::move(*outcome->adapter);
 }
 
 std::unique_ptr<Service::Rows> Service::submit(const Generation& generation) {
@@ -182,20 +154,20 @@ void Service::refresh() {
   });
 }
 
-boost::asio::awaitable<void> Service::run_in_engine(std::function<void(Engine&)> body) {
-  const auto done = std::make_shared<boost::asio::steady_timer>(
+boost::asio::awaitable<void> Service::run(Task task) {
+  const auto ended = std::make_shared<boost::asio::steady_timer>(
       network_, boost::asio::steady_timer::time_point::max());
-  const auto is_done = std::make_shared<bool>(false);
-  engine_->post([this, body = std::move(body), done, is_done](Engine& engine) {
-    body(engine);
-    boost::asio::post(network_, [done, is_done] {
-      *is_done = true;
-      done->cancel();
+  const auto has_ended = std::make_shared<bool>(false);
+  Done done = [this, ended, has_ended] {
+    boost::asio::post(network_, [ended, has_ended] {
+      *has_ended = true;
+      ended->cancel();
     });
-  });
-  boost::system::error_code ended;
-  if (!*is_done) {
-    co_await done->async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ended));
+  };
+  task(std::move(done));
+  boost::system::error_code cancelled;
+  if (!*has_ended) {
+    co_await ended->async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, cancelled));
   }
 }
 

@@ -14,7 +14,7 @@
 #include "engine/model_names.h"
 #include "engine/row_news.h"
 #include "engine/thread/engine_thread.h"
-#include "serve_options.h"
+#include "options.h"
 
 namespace heddle::serve {
 
@@ -66,26 +66,29 @@ class Service {
   /// within an expression that awaits.
   template <class Body>
   auto call(const Body& body) -> boost::asio::awaitable<std::invoke_result_t<Body, Engine&>> {
-    using Result = std::invoke_result_t<Body, Engine&>;
-    struct Outcome {
-      std::optional<Result> result{};
-      std::exception_ptr failure{};
+    const auto outcome = std::make_shared<Outcome<std::invoke_result_t<Body, Engine&>>>();
+    Task task = [this, outcome, body](Done done) {
+      engine_->post([outcome, body, done = std::move(done)](Engine& engine) {
+        outcome->set([&] { return body(engine); });
+        done();
+      });
     };
-    const auto outcome = std::make_shared<Outcome>();
-    std::function<void(Engine&)> task = [outcome, body](Engine& engine) {
-      try {
-        outcome->result.emplace(body(engine));
-      } catch (...) {
-        outcome->failure = std::current_exception();
-      }
-    };
-    co_await run_in_engine(std::move(task));
-    if (outcome->failure) std::rethrow_exception(outcome->failure);
-    co_return std::move(*outcome->result);
+    co_await run(std::move(task));
+    co_return outcome->take();
   }
-
-  /// Reads an adapter beside the engine's steps and this thread's work. Throws as Engine does.
-  boost::asio::awaitable<PreparedAdapter> prepare_adapter(std::string path);
+  /// body() in a thread for what takes long: it has one, and its calls take their turns.
+  template <class Body>
+  auto beside(const Body& body) -> boost::asio::awaitable<std::invoke_result_t<Body>> {
+    const auto outcome = std::make_shared<Outcome<std::invoke_result_t<Body>>>();
+    Task task = [this, outcome, body](Done done) {
+      boost::asio::post(worker_, [outcome, body, done = std::move(done)] {
+        outcome->set(body);
+        done();
+      });
+    };
+    co_await run(std::move(task));
+    co_return outcome->take();
+  }
 
   [[nodiscard]] Metrics::Now now() const;
   /// What the engine said of itself last; asks it for more recent news.
@@ -98,10 +101,31 @@ class Service {
   [[nodiscard]] bool is_draining() const { return is_draining_; }
 
  private:
-  boost::asio::awaitable<void> run_in_engine(std::function<void(Engine&)> body);
+  /// What a call in another thread came to.
+  template <class Result>
+  struct Outcome {
+    std::optional<Result> result{};
+    std::exception_ptr failure{};
+
+    template <class Body>
+    void set(const Body& body) noexcept {
+      try {
+        result.emplace(body());
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    }
+    Result take() {
+      if (failure) std::rethrow_exception(failure);
+      return std::move(*result);
+    }
+  };
+  using Done = std::function<void()>;  // called by the other thread at the end
+  using Task = std::function<void(Done)>;
+  boost::asio::awaitable<void> run(Task task);
 
   boost::asio::io_context& network_;
-  boost::asio::thread_pool loaders_{1};  // read adapters
+  boost::asio::thread_pool worker_{1};
   app::ServeOptions options_;
   Metrics::Now last_{};
   std::unique_ptr<EngineThread> engine_;

@@ -58,11 +58,13 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
         stream_(std::forward<Args>(args)...),
         read_ahead_(stream_.get_executor()) {
     ++context_->num_open;
-    close_idle_ = [this] { close(); };
+    close_ = [this] { close(); };
+    context_->open.insert(&close_);
   }
   ~Connection() override {
     --context_->num_open;
-    context_->idle.erase(&close_idle_);
+    context_->idle.erase(&close_);
+    context_->open.erase(&close_);
   }
 
   Stream& stream() { return stream_; }
@@ -174,13 +176,13 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   }
 
   net::awaitable<void> wait_for_read_ahead() {
-    context_->idle.insert(&close_idle_);
+    context_->idle.insert(&close_);
     read_ahead_.expires_after(context_->is_stopping ? seconds(0) : kIdleTime);
     error_code error;
     if (is_reading_) {
       co_await read_ahead_.async_wait(net::redirect_error(net::use_awaitable, error));
     }
-    context_->idle.erase(&close_idle_);
+    context_->idle.erase(&close_);
     if (!is_reading_) co_return;
     close();
     read_ahead_.expires_after(kCloseTime);
@@ -196,11 +198,11 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     parser.header_limit(kHeaderBytes);
     parser.body_limit(context_->body_bytes);
     error_code error;
-    if (buffer_.size() == 0) context_->idle.insert(&close_idle_);
+    if (buffer_.size() == 0) context_->idle.insert(&close_);
     expire(kHeaderTime);
     co_await http::async_read_header(stream_, buffer_, parser,
                                      net::redirect_error(net::use_awaitable, error));
-    context_->idle.erase(&close_idle_);
+    context_->idle.erase(&close_);
     version_ = parser.is_header_done() ? parser.get().version() : 11;
     is_head_ = false;
     keeps_alive_ = parser.is_header_done() && parser.get().keep_alive();
@@ -265,7 +267,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   Stream stream_;
   beast::flat_buffer buffer_{kHeaderBytes + kReadAhead};
   net::steady_timer read_ahead_;  // ends when the read does
-  std::function<void()> gone_, close_idle_;
+  std::function<void()> gone_, close_;
   unsigned version_ = 11;
   bool is_reading_ = false, is_gone_ = false, has_sent_ = false;
   bool keeps_alive_ = false, is_chunked_ = false, is_head_ = false;

@@ -1,13 +1,14 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <set>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 
-#include "http/message.h"
+#include "http/responder.h"
 
 namespace heddle::serve {
 
@@ -19,7 +20,8 @@ struct ConnectionContext {
   std::chrono::milliseconds write_time{};
   bool is_stopping = false;
   int num_open = 0;
-  std::set<std::function<void()>*> idle{};  // closes a connection that waits for a request
+  std::set<const std::function<void()>*> open{};  // each closes its connection
+  std::set<const std::function<void()>*> idle{};  // those that wait for a request
 };
 
 /// Serves the connection until it ends.

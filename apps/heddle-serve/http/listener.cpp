@@ -117,6 +117,7 @@ Listener::Listener(net::io_context& io, const ListenerOptions& options, HeadChec
 Listener::~Listener() { stop(); }
 
 int Listener::port() const { return state_->acceptor.local_endpoint().port(); }
+bool Listener::is_stopped() const { return state_->shared->is_stopping; }
 int Listener::num_connections() const { return state_->shared->num_open; }
 
 void Listener::start() {
@@ -129,8 +130,11 @@ void Listener::stop() {
   shared.is_stopping = true;
   error_code ignored;
   state_->acceptor.close(ignored);
-  const auto idle = shared.idle;
-  for (std::function<void()>* close : idle) (*close)();
+  for (const std::function<void()>* close : std::set(shared.idle)) (*close)();
+}
+
+void Listener::close_all() {
+  for (const std::function<void()>* close : std::set(state_->shared->open)) (*close)();
 }
 
 }  // namespace heddle::serve

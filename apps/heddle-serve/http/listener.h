@@ -6,7 +6,7 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "http/message.h"
+#include "http/responder.h"
 
 namespace heddle::serve {
 
@@ -31,9 +31,12 @@ class Listener {
 
   [[nodiscard]] int port() const;
   [[nodiscard]] int num_connections() const;
+  [[nodiscard]] bool is_stopped() const;
   void start();
   /// No new connections; those that are idle end, others when their request is answered.
   void stop();
+  /// Ends all connections, whatever they are at.
+  void close_all();
 
  private:
   struct State;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "http/message.h"
-#include "serve_options.h"
+#include "options.h"
 
 namespace heddle::serve {
 

@@ -158,7 +158,10 @@ HttpResponse show_model(Service& service, const std::string& name) {
 boost::asio::awaitable<HttpResponse> load_adapter(Service& service, const std::string& text) {
   const Load load = read_load(text, service);
   try {
-    auto adapter = std::make_shared<PreparedAdapter>(co_await service.prepare_adapter(load.path));
+    const auto prepare = [&service, path = load.path] {
+      return std::make_shared<PreparedAdapter>(service.engine().prepare_adapter(path));
+    };
+    const std::shared_ptr<PreparedAdapter> adapter = co_await service.beside(prepare);
     const auto add = [load, adapter](Engine& engine) {
       return load.replaces ? engine.replace_adapter(load.name, std::move(*adapter))
                            : engine.add_adapter(load.name, std::move(*adapter));

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "engine/service.h"
-#include "http/message.h"
+#include "http/responder.h"
 
 namespace heddle::serve {
 

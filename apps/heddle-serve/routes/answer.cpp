@@ -49,23 +49,21 @@ class Run {
   }
 
   net::awaitable<void> run() {
-    while (num_ended_ < completions_.size()) {
+    while (num_ended_ < completions_.size() && !failed_in_stream()) {
       std::vector<Event> events = co_await rows_->news->next(kPing);
       if (responder_.is_gone()) {
         log_.outcome = "gone";
         co_return;
       }
-      check_rows();
+      if (rows_->news->has_lost()) failed_ = unavailable("out of memory");
       std::string bytes;
       for (Event& event : events) take(event, bytes);
-      if (generation_.stream) {
-        if (events.empty()) bytes = kPingLine;
-        co_await send(std::move(bytes));
-      }
+      if (failed_ && !has_begun_) throw *failed_;
+      if (events.empty()) bytes = kPingLine;
+      if (generation_.stream) co_await send(std::move(bytes));
     }
     end_log();
     if (!generation_.stream) {
-      check_errors();
       HttpResponse response{.body = form_.whole(completions_)};
       co_await responder_.send(std::move(response));
       co_return;
@@ -76,10 +74,7 @@ class Run {
   }
 
  private:
-  /// Ends a request whose client is too slow, or whose news were lost.
-  void check_rows() {
-    if (rows_->news->has_lost()) throw ApiError(503, "ServiceUnavailableError", "out of memory");
-  }
+  [[nodiscard]] bool failed_in_stream() const { return failed_ && has_begun_; }
 
   size_t row_of(RequestId id) const {
     const auto place = std::ranges::find(rows_->rows, id, &Service::Rows::Row::id);
@@ -115,14 +110,9 @@ class Run {
     completions_[i] = std::move(*event.completion);
   }
 
-  void check_errors() const {
-    if (failed_) throw *failed_;
-  }
-
   /// The head of a stream is sent with its first bytes: a request that fails at once has a status.
   net::awaitable<void> send(std::string bytes) {
     if (!has_begun_) {
-      if (failed_ && num_ended_ == completions_.size()) throw *failed_;
       has_begun_ = true;
       co_await responder_.begin(stream_head());
       bytes = form_.begin() + bytes;

@@ -4,6 +4,7 @@
 
 #include "api/answer_form.h"
 #include "engine/service.h"
+#include "http/responder.h"
 
 namespace heddle::serve {
 

@@ -53,6 +53,21 @@ std::string percent_decoded(std::string_view text) {
   return decoded;
 }
 
+constexpr size_t kLongBody = 64 << 10;  // bytes that are parsed beside this thread's work
+
+/// The conversation as a template has rendered it.
+Request as_text(Request chat, const std::string& text) {
+  chat.messages.clear();
+  for (std::string* field :
+       {&chat.messages_json, &chat.tools_json, &chat.documents_json, &chat.template_kwargs_json})
+    field->clear();
+  chat.add_generation_prompt = true;
+  chat.continue_final_message = false;
+  chat.text = text;
+  chat.add_special_tokens = chat.add_special_tokens.value_or(false);
+  return chat;
+}
+
 HttpResponse json_response(const json& body) { return {.body = dumped(body)}; }
 
 /// vLLM answers in plain text under /v1/, what has other names in JSON.
@@ -127,6 +142,25 @@ std::pair<std::vector<int32_t>, std::shared_ptr<const TokenTexts>> tokens_in(
   return {engine.tokenize(request), engine.token_texts(request.adapter)};
 }
 
+/// The route as a label of metrics: there are no more of these than routes, whatever is asked for.
+const char* label_of(const std::string& path) {
+  static constexpr const char* kRoutes[] = {"/v1/chat/completions",
+                                            "/v1/completions",
+                                            "/generate",
+                                            "/generate_stream",
+                                            "/",
+                                            "/tokenize",
+                                            "/detokenize",
+                                            "/v1/models",
+                                            "/v1/load_lora_adapter",
+                                            "/v1/embeddings",
+                                            "/v1/loras",
+                                            "/v1/unload_lora_adapter"};
+  const auto place =
+      std::ranges::find(kRoutes, path, [](const char* route) { return std::string_view(route); });
+  return place == std::end(kRoutes) ? "other" : *place;
+}
+
 bool is_lorax_route(const std::string& path) {
   return path == "/generate" || path == "/generate_stream" || path == "/";
 }
@@ -154,8 +188,7 @@ net::awaitable<void> Routes::handle(const HttpRequest& request, Responder& respo
     for (auto& header : access_.cors_headers(request)) response.headers.push_back(header);
     co_await responder.send(std::move(response));
   }
-  service_.metrics().count_request(log.outcome.empty() ? "other" : log.route.c_str(), log.status,
-                                   log.times);
+  service_.metrics().count_request(label_of(request.path), log.status, log.times);
   write_log(log);
 }
 
@@ -167,8 +200,22 @@ void Routes::resolve(Generation& generation, RequestLog& log) {
 
 net::awaitable<void> Routes::chat(const HttpRequest& request, Responder& responder, RequestLog& log,
                                   bool is_chat) {
-  Generation generation = is_chat ? read_chat(request.body, service_.options())
-                                  : read_completion(request.body, service_.options());
+  const auto read = [&] {
+    return is_chat ? read_chat(request.body, service_.options())
+                   : read_completion(request.body, service_.options());
+  };
+  Generation generation;
+  if (request.body.size() > kLongBody) {
+    generation = co_await service_.beside(read);
+  } else {
+    generation = read();
+  }
+  if (!generation.chat_template.empty()) {
+    Request& chat = generation.prompts.front();
+    const auto render = [&] { return service_.engine().render(chat, generation.chat_template); };
+    const std::string text = co_await service_.beside(render);
+    chat = as_text(std::move(chat), text);
+  }
   if (!generation.request_id.empty()) log.id = generation.request_id;
   resolve(generation, log);
   const std::string model = service_.names().told(generation.choice);

@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "engine/service.h"
-#include "http/message.h"
+#include "http/responder.h"
 #include "routes/access.h"
 #include "routes/answer.h"
 

@@ -214,6 +214,10 @@ class Engine {
   /// where one is none of the tokenizer's.
   [[nodiscard]] std::string detokenize(std::span<const int32_t> tokens,
                                        const std::string& adapter) const;
+  /// The text of a conversation by a template of the caller's in place of the model's, with the
+  /// base model's special tokens, under the limits of docs/chat_template.md. May run in any thread,
+  /// also beside the engine's steps. Throws Error where it is no template or passes a limit.
+  [[nodiscard]] std::string render(const Request& request, const std::string& chat_template) const;
   /// Log-softmax inputs of the last prompt token, as many as the head gives: for tools and tests.
   /// Runs beside no other request. Throws the Error with which `submit` would end the request.
   [[nodiscard]] std::vector<float> prompt_logits(const Request& request);

@@ -28,6 +28,17 @@ TEST(TextStream, EndsBeforeTheFirstStopString) {
   EXPECT_EQ(stream.finish(), "");
 }
 
+TEST(TextStream, TellsWhichStopStringItMetAndKeepsIt) {
+  TextStream before({"END", "N"}), behind({"END", "N"}, true);
+  EXPECT_EQ(before.push("one EN"), "one E") << "the stop string that comes first";
+  EXPECT_EQ(before.met(), "N");
+  EXPECT_EQ(behind.push("one E"), "one ");
+  EXPECT_EQ(behind.met(), "");
+  EXPECT_EQ(behind.push("NDs"), "END");
+  EXPECT_EQ(behind.met(), "END");
+  EXPECT_TRUE(behind.stopped());
+}
+
 TEST(TextStream, GivesAHeldBeginningWhenTheAnswerEnds) {
   TextStream stream({"abc"});
   EXPECT_EQ(stream.push("xab"), "x");

@@ -96,6 +96,94 @@ TEST_F(TinyModelRequests, HeldTextIsToldAtTheEnd) {
   EXPECT_EQ(engine.num_unfinished(), 0);
 }
 
+/// A token comes with the event of its step, also where its text is held back.
+TEST_F(TinyModelRequests, TellTheirTokensWhenTheyAreDrawn) {
+  Request request = request_of({'a'}, 4);
+  request.stop = {"cdz"};
+  request.tell_tokens = true;
+  request.top_logprobs = 2;
+  (void)engine.submit(request);
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;
+  while (engine.num_unfinished() > 0) {
+    const std::vector<Event> events = engine.step();
+    ASSERT_EQ(events.size(), 1u);
+    const DrawnTokens& drawn = events[0].tokens;
+    ASSERT_EQ(drawn.ids.size(), 1u);
+    EXPECT_EQ(drawn.top_ids.size(), 2u);
+    EXPECT_EQ(drawn.top_ids[0], drawn.ids[0]);
+    EXPECT_EQ(drawn.top_logprobs[0], drawn.logprobs[0]);
+    tokens.push_back(drawn.ids[0]);
+    logprobs.push_back(drawn.logprobs[0]);
+    if (!events[0].completion) continue;
+    const Completion& answer = *events[0].completion;
+    EXPECT_EQ(tokens, answer.token_ids);
+    EXPECT_EQ(logprobs, answer.logprobs);
+    EXPECT_EQ(answer.prompt_token_ids, byte_tokens("a"));
+    EXPECT_EQ(answer.token_texts->bytes(tokens[0]), "b");
+    EXPECT_EQ(answer.token_texts->bytes(-1), "");
+    EXPECT_FALSE(answer.token_texts->is_special(tokens[0]));
+  }
+  EXPECT_EQ(tokens, byte_tokens("bcde"));
+}
+
+/// It keeps its place and loses nothing; the others go on.
+TEST_F(TinyModelRequests, MayBePaused) {
+  const Request request = request_of({'a'}, 6);
+  std::vector<testing::Outcome> outcomes(2);
+  const RequestId first = engine.submit(request), second = engine.submit(request);
+  testing::take(engine.step(), first, outcomes);
+  EXPECT_TRUE(engine.set_paused(first, true));
+  for (int step = 0; step < 20; ++step) testing::take(engine.step(), first, outcomes);
+  EXPECT_EQ(outcomes[0].num_completions, 0);
+  EXPECT_EQ(outcomes[0].streamed, "b");
+  EXPECT_EQ(outcomes[1].num_completions, 1);
+  EXPECT_EQ(engine.load().num_running, 1);
+  EXPECT_TRUE(engine.set_paused(first, false));
+  while (engine.num_unfinished() > 0) testing::take(engine.step(), first, outcomes);
+  EXPECT_EQ(outcomes[0].completion.text, "bcdefg");
+  testing::expect_same(outcomes[0].completion, outcomes[1].completion, "paused");
+  EXPECT_FALSE(engine.set_paused(second, true)) << "it has ended";
+}
+
+TEST_F(TinyModelRequests, DrawAllowedTokensAlone) {
+  Request request = request_of({'a'}, 3);
+  request.allowed_token_ids = byte_tokens("xy");
+  const Completion answer = run_all(engine, {request})[0];
+  EXPECT_EQ(answer.text.find_first_not_of("xy"), std::string::npos);
+  EXPECT_EQ(answer.token_ids.size(), 3u);
+  request.logit_bias = {{byte_tokens("b")[0], 100.0f}};
+  EXPECT_EQ(run_all(engine, {request})[0].text, answer.text) << "a bias allows nothing";
+  request.allowed_token_ids = {-1};
+  EXPECT_NE(run_all(engine, {request})[0].error.find("allowed_token_ids"), std::string::npos);
+}
+
+TEST_F(TinyModelRequests, AreCutToTheirLastTokens) {
+  Request request = request_of({'x', 'y', 'a'}, 2);
+  request.truncate_prompt_tokens = 1;
+  const Completion answer = run_all(engine, {request})[0];
+  EXPECT_EQ(answer.prompt_tokens, 1);
+  EXPECT_EQ(answer.text, "bc");
+  request.truncate_prompt_tokens = 4;
+  EXPECT_EQ(run_all(engine, {request})[0].prompt_tokens, 3);
+  request.truncate_prompt_tokens = -1;
+  EXPECT_NE(run_all(engine, {request})[0].error.find("truncate_prompt_tokens"), std::string::npos);
+}
+
+TEST_F(TinyModelRequests, TellWhatEndedThem) {
+  Request request = request_of({'a'}, 9);
+  request.stop = {"zz", "d"};
+  Completion answer = run_all(engine, {request})[0];
+  EXPECT_EQ(answer.text + "|" + answer.stop, "bc|d");
+  request.include_stop = true;
+  EXPECT_EQ(run_all(engine, {request})[0].text, "bcd");
+  request.stop = {};
+  request.stop_token_ids = byte_tokens("e");
+  answer = run_all(engine, {request})[0];
+  EXPECT_EQ(answer.stop_token, byte_tokens("e")[0]);
+  EXPECT_EQ(answer.stop, "");
+}
+
 TEST_F(TinyModelRequests, AreCounted) {
   // Prompts of 5 and 3 tokens with 4 in a step: 4 of the first, its last and 3, then decode steps.
   (void)run_all(engine, {request_of(byte_tokens("abcde"), 4), request_of(byte_tokens("abc"), 2)});

@@ -34,6 +34,14 @@ std::vector<int32_t> all_tokens(const Request& request, const RowText& text,
   }
   HEDDLE_CHECK(!text.chat_templates->empty(), model_path,
                ": the model has no chat template; use raw text");
+  return encoded(rendered(request, *text.chat_templates, text.special_tokens, max_context),
+                 tokenizer, request.add_special_tokens.value_or(false));
+}
+
+}  // namespace
+
+std::string rendered(const Request& request, const chat_template::ChatTemplates& templates,
+                     const chat_template::SpecialTokens& special_tokens, int64_t max_context) {
   std::vector<model::ChatTurn> turns;
   for (const Message& message : request.messages) turns.push_back({message.role, message.content});
   const model::Chat chat{.turns = turns,
@@ -43,11 +51,8 @@ std::vector<int32_t> all_tokens(const Request& request, const RowText& text,
                          .template_kwargs_json = request.template_kwargs_json,
                          .add_generation_prompt = request.add_generation_prompt,
                          .continue_final_message = request.continue_final_message};
-  return encoded(model::render_chat(*text.chat_templates, chat, text.special_tokens, max_context),
-                 tokenizer, request.add_special_tokens.value_or(false));
+  return model::render_chat(templates, chat, special_tokens, max_context);
 }
-
-}  // namespace
 
 std::vector<int32_t> prompt_tokens(const Request& request, const RowText& text,
                                    const std::string& model_path, int64_t max_context) {

@@ -16,4 +16,10 @@ namespace heddle {
                                                  const std::string& model_path,
                                                  int64_t max_context);
 
+/// The text that the template makes of the request's conversation. Throws Error where it cannot.
+[[nodiscard]] std::string rendered(const Request& request,
+                                   const chat_template::ChatTemplates& templates,
+                                   const chat_template::SpecialTokens& special_tokens,
+                                   int64_t max_context);
+
 }  // namespace heddle

@@ -18,12 +18,14 @@ class TokenizerTexts final : public TokenTexts {
  public:
   explicit TokenizerTexts(std::shared_ptr<const tokenizer::Tokenizer> tokenizer)
       : tokenizer_(std::move(tokenizer)) {}
-  std::string_view bytes(int32_t id) const override { return tokenizer_->token_bytes(id); }
-  bool is_special(int32_t id) const override {
-    return id >= 0 && id < tokenizer_->vocab_size() && tokenizer_->is_control(id);
+  std::string_view bytes(int32_t id) const override {
+    return has(id) ? tokenizer_->token_bytes(id) : std::string_view();
   }
+  bool is_special(int32_t id) const override { return has(id) && tokenizer_->is_control(id); }
 
  private:
+  [[nodiscard]] bool has(int32_t id) const { return id >= 0 && id < tokenizer_->vocab_size(); }
+
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
 };
 

@@ -39,6 +39,11 @@ class EngineThread {
     return engine_.prepare_adapter(folder);
   }
 
+  /// Engine::render, likewise.
+  [[nodiscard]] std::string render(const Request& request, const std::string& chat_template) const {
+    return engine_.render(request, chat_template);
+  }
+
   /// Queues a request. Its news go to the sink, exactly one with a completion, the last. Throws
   /// Error when stopped, and std::bad_alloc; then nothing was submitted.
   RequestId submit(Request request, const std::shared_ptr<EventSink>& sink);
