@@ -48,7 +48,7 @@ class Event(Structure):
                 ("top_token_ids", POINTER(c_int32)), ("top_logprobs", POINTER(c_float)), ("num_top_logprobs", c_size_t),
                 ("prompt_logprobs", POINTER(c_float)), ("num_prompt_logprobs", c_size_t),
                 ("prompt_top_token_ids", POINTER(c_int32)), ("prompt_top_logprobs", POINTER(c_float)), ("num_prompt_top_logprobs", c_size_t),
-                ("prompt_tokens", c_int64), ("error", String)]
+                ("prompt_tokens", c_int64), ("stop", String), ("stop_token", c_int32), ("error", String)]
 
 
 CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Event))
@@ -63,7 +63,10 @@ class Request(Structure):
                 ("repetition_penalty", c_float), ("presence_penalty", c_float), ("frequency_penalty", c_float),
                 ("logit_bias", POINTER(TokenBias)), ("num_logit_bias", c_size_t), ("min_tokens", c_int64),
                 ("stop_token_ids", POINTER(c_int32)), ("num_stop_token_ids", c_size_t),
-                ("bad_words", POINTER(String)), ("num_bad_words", c_size_t), ("top_logprobs", c_int32), ("prompt_logprobs", c_bool),
+                ("bad_words", POINTER(String)), ("num_bad_words", c_size_t),
+                ("allowed_token_ids", POINTER(c_int32)), ("num_allowed_token_ids", c_size_t), ("include_stop", c_bool),
+                ("skip_special_tokens", c_bool), ("truncate_prompt_tokens", c_int64), ("continue_final_message", c_bool),
+                ("add_special_tokens", c_int32), ("top_logprobs", c_int32), ("prompt_logprobs", c_bool),
                 ("adapters", POINTER(Adapter)), ("num_adapters", c_size_t),
                 ("on_event", CALLBACK), ("user_data", c_void_p)]
 

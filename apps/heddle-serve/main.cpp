@@ -15,6 +15,7 @@
 #include "command_line.h"
 #include "config_file.h"
 #include "help/help_commands.h"
+#include "routes/log_line.h"
 #include "server.h"
 
 namespace heddle::serve {
@@ -35,7 +36,9 @@ int run(int argc, char** argv) {
     return 0;
   }
   HEDDLE_CHECK(app.got_subcommand("serve"), "heddle-serve is run by heddle serve");
-  return serve(line.serve);
+  start_log(line.serve.log_json);
+  Server(line.serve).run();
+  return 0;
 }
 
 }  // namespace

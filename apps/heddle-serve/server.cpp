@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <spdlog/spdlog.h>
@@ -12,7 +13,6 @@
 #include "engine/service.h"
 #include "http/listener.h"
 #include "routes/access.h"
-#include "routes/log_line.h"
 #include "routes/routes.h"
 
 namespace heddle::serve {
@@ -24,10 +24,10 @@ using boost::system::error_code;
 constexpr std::chrono::milliseconds kDrainLook{20};
 constexpr std::chrono::seconds kGiveUp{10};
 
-/// The server from its first connection to its last.
-class Server {
- public:
-  explicit Server(const app::ServeOptions& options)
+}  // namespace
+
+struct Server::State {
+  explicit State(const app::ServeOptions& options)
       : options_(options),
         access_(options),
         service_(io_, options),
@@ -42,7 +42,7 @@ class Server {
         reread_signal_(io_, SIGHUP),
         drain_timer_(io_) {}
 
-  int run() {
+  void run() {
     std::signal(SIGPIPE, SIG_IGN);
     wait_for_end();
     wait_for_reread();
@@ -50,10 +50,8 @@ class Server {
     spdlog::info("listening on {}://{}:{}", options_.tls_cert.empty() ? "http" : "https",
                  options_.host, listener_.port());
     io_.run();
-    return 0;
   }
 
- private:
   static ListenerOptions listener_options(const app::ServeOptions& options) {
     return {.host = options.host,
             .port = options.port,
@@ -78,18 +76,22 @@ class Server {
   void wait_for_end() {
     end_signals_.async_wait([this](error_code error, int) {
       if (error) return;
-      const auto now = std::chrono::steady_clock::now();
-      if (service_.is_draining()) {
-        drain_end_ = now;
-        return;
-      }
-      spdlog::info("ending: {} answers are at work", service_.num_rows());
-      service_.drain();
-      drain_end_ =
-          now + std::chrono::milliseconds(static_cast<int64_t>(options_.drain_timeout * 1000));
       wait_for_end();
-      drain();
+      begin_end();
     });
+  }
+
+  void begin_end() {
+    const auto now = std::chrono::steady_clock::now();
+    if (service_.is_draining()) {
+      drain_end_ = now;
+      return;
+    }
+    spdlog::info("ending: {} answers are at work", service_.num_rows());
+    service_.drain();
+    drain_end_ =
+        now + std::chrono::milliseconds(static_cast<int64_t>(options_.drain_timeout * 1000));
+    drain();
   }
 
   /// Looks again until no connection is left: what runs in them refers to all that is here.
@@ -119,12 +121,13 @@ class Server {
   std::chrono::steady_clock::time_point drain_end_{};
 };
 
-}  // namespace
-
-int serve(const app::ServeOptions& options) {
-  start_log(options.log_json);
-  Server server(options);
-  return server.run();
+Server::Server(const app::ServeOptions& options) : state_(std::make_unique<State>(options)) {}
+Server::~Server() = default;
+int Server::port() const { return state_->listener_.port(); }
+EngineThread& Server::engine() { return state_->service_.engine(); }
+void Server::run() { state_->run(); }
+void Server::end() {
+  net::post(state_->io_, [state = state_.get()] { state->begin_end(); });
 }
 
 }  // namespace heddle::serve

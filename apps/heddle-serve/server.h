@@ -1,11 +1,31 @@
 #pragma once
 
+#include <memory>
+
+#include "engine/thread/engine_thread.h"
 #include "options.h"
 
 namespace heddle::serve {
 
-/// Runs the server until SIGINT or SIGTERM; returns the program's exit status. Throws Error where
-/// the model, an adapter or an option is wrong.
-int serve(const app::ServeOptions& options);
+/// The server from its first connection to its last.
+class Server {
+ public:
+  /// Loads the model and listens. Throws Error where the model, an adapter or an option is wrong.
+  explicit Server(const app::ServeOptions& options);
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+  ~Server();
+
+  [[nodiscard]] int port() const;
+  [[nodiscard]] EngineThread& engine();
+  /// Serves until SIGINT, SIGTERM or `end`.
+  void run();
+  /// Lets `run` return as a signal does; from any thread.
+  void end();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace heddle::serve

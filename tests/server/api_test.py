@@ -23,6 +23,7 @@ class Api(Case):
     def stream(self, path, body):
         status, headers, text = self.server.request("POST", path, {**body, "stream": True})
         self.assertEqual((status, headers["Content-Type"]), (200, "text/event-stream"))
+        self.assertNotIn(": ping", text, "only silence is broken by pings")
         return events(text)
 
     def refused(self, path, body, status, *words):
@@ -292,6 +293,9 @@ class Keys(Case):
         ok = {"Origin": "https://ok.example", "Authorization": "Bearer first-key"}
         status, headers, _ = self.server.request("GET", "/v1/models", None, ok)
         self.assertEqual((status, headers["Access-Control-Allow-Origin"]), (200, "https://ok.example"))
+        for fields in ({}, {"stream": True}, {"temperature": -1}):
+            headers = self.server.request("POST", "/v1/completions", {**TEXT, **fields}, ok)[1]
+            self.assertEqual(headers["Access-Control-Allow-Origin"], "https://ok.example", fields)
         status, headers, _ = self.server.request("OPTIONS", "/v1/completions", None, {"Origin": "https://ok.example"})
         self.assertEqual((status, "POST" in headers["Access-Control-Allow-Methods"]), (204, True))
         self.assertEqual(self.server.request("GET", "/v1/models", None, {**ok, "Origin": "https://other.example"})[0], 403)

@@ -38,13 +38,16 @@ std::vector<Event> RowNews::take() {
   return std::exchange(events_, {});
 }
 
-boost::asio::awaitable<std::vector<Event>> RowNews::next(std::chrono::milliseconds longest) {
+boost::asio::awaitable<std::optional<std::vector<Event>>> RowNews::next(
+    std::chrono::milliseconds longest) {
   std::vector<Event> events = take();
   if (!events.empty()) co_return events;
   timer_.expires_after(longest);
-  boost::system::error_code ended;
-  co_await timer_.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ended));
-  co_return take();
+  boost::system::error_code woken;
+  co_await timer_.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, woken));
+  events = take();
+  if (events.empty() && !woken) co_return std::nullopt;
+  co_return events;
 }
 
 bool RowNews::has_lost() const {

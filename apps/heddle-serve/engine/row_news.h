@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include <boost/asio/awaitable.hpp>
@@ -26,8 +27,8 @@ class RowNews final : public EventSink, public std::enable_shared_from_this<RowN
   void tell(Event&& event) noexcept override;
 
   /// What has come since the last call, in the thread of the network; waits for it, but not longer
-  /// than `longest`, and not when woken.
-  boost::asio::awaitable<std::vector<Event>> next(std::chrono::milliseconds longest);
+  /// than `longest`, and not when woken. Nothing where the time is over.
+  boost::asio::awaitable<std::optional<std::vector<Event>>> next(std::chrono::milliseconds longest);
   /// Ends the wait of `next`.
   void wake() { timer_.cancel(); }
   /// Whether news were lost for want of memory.

@@ -79,13 +79,14 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     close();
   }
 
+  void set_headers(Headers headers) override { headers_ = std::move(headers); }
+
   net::awaitable<void> send(HttpResponse response) override {
     http::response<http::string_body> message{http::status(response.status), version_};
     set_head(message, response);
     message.body() = std::move(response.body);
     message.prepare_payload();
     if (is_head_) message.body().clear();
-    has_sent_ = true;
     expire(context_->write_time);
     http::response_serializer<http::string_body> serializer{message};
     if (is_head_) {
@@ -104,7 +105,6 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     } else {
       message.keep_alive(keeps_alive_ = false);
     }
-    has_sent_ = true;
     expire(context_->write_time);
     http::response_serializer<http::empty_body> serializer{message};
     co_await http::async_write_header(stream_, serializer, net::use_awaitable);
@@ -139,6 +139,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     message.set(http::field::content_type, response.content_type);
     message.set("X-Content-Type-Options", "nosniff");
     for (const auto& [name, value] : response.headers) message.set(name, value);
+    for (const auto& [name, value] : headers_) message.set(name, value);
     if (context_->is_stopping) keeps_alive_ = false;
     message.keep_alive(keeps_alive_);
   }
@@ -205,6 +206,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     context_->idle.erase(&close_);
     version_ = parser.is_header_done() ? parser.get().version() : 11;
     is_head_ = false;
+    headers_.clear();
     keeps_alive_ = parser.is_header_done() && parser.get().keep_alive();
     if (error) co_return co_await refuse(error);
     is_head_ = parser.get().method() == http::verb::head;
@@ -224,7 +226,6 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
                               net::redirect_error(net::use_awaitable, error));
     if (error) co_return co_await refuse(error);
     request.body = std::move(parser.get().body());
-    has_sent_ = false;
     if (buffer_.size() == 0) start_read_ahead();  // else the next request is there already
     co_await context_->handler(request, *this);
     gone_ = nullptr;
@@ -267,9 +268,10 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   Stream stream_;
   beast::flat_buffer buffer_{kHeaderBytes + kReadAhead};
   net::steady_timer read_ahead_;  // ends when the read does
+  Headers headers_;
   std::function<void()> gone_, close_;
   unsigned version_ = 11;
-  bool is_reading_ = false, is_gone_ = false, has_sent_ = false;
+  bool is_reading_ = false, is_gone_ = false;
   bool keeps_alive_ = false, is_chunked_ = false, is_head_ = false;
 };
 

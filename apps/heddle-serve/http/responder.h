@@ -18,6 +18,8 @@ class Responder {
   Responder& operator=(const Responder&) = delete;
   virtual ~Responder() = default;
 
+  /// Headers that the response has besides its own.
+  virtual void set_headers(Headers headers) = 0;
   virtual boost::asio::awaitable<void> send(HttpResponse response) = 0;
   /// A response whose body comes in pieces: begin, write as often as needed, end.
   virtual boost::asio::awaitable<void> begin(const HttpResponse& head) = 0;

@@ -50,17 +50,20 @@ class Run {
 
   net::awaitable<void> run() {
     while (num_ended_ < completions_.size() && !failed_in_stream()) {
-      std::vector<Event> events = co_await rows_->news->next(kPing);
+      std::optional<std::vector<Event>> events = co_await rows_->news->next(kPing);
       if (responder_.is_gone()) {
         log_.outcome = "gone";
         co_return;
       }
       if (rows_->news->has_lost()) failed_ = unavailable("out of memory");
       std::string bytes;
-      for (Event& event : events) take(event, bytes);
+      if (events) {
+        for (Event& event : *events) take(event, bytes);
+      } else {
+        bytes = kPingLine;
+      }
       if (failed_ && !has_begun_) throw *failed_;
-      if (events.empty()) bytes = kPingLine;
-      if (generation_.stream) co_await send(std::move(bytes));
+      if (generation_.stream && !bytes.empty()) co_await send(std::move(bytes));
     }
     end_log();
     if (!generation_.stream) {
@@ -69,7 +72,7 @@ class Run {
       co_return;
     }
     std::string bytes = failed_ ? form_.failure(*failed_) : form_.end(completions_);
-    if (!bytes.empty()) co_await send(std::move(bytes));
+    co_await send(std::move(bytes));
     co_await responder_.end();
   }
 

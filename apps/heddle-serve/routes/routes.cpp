@@ -3,7 +3,7 @@
 #include <array>
 #include <random>
 
-#include <spdlog/spdlog.h>
+#include <boost/system/system_error.hpp>
 
 #include "heddle/config.h"
 #include "heddle/core/error.h"
@@ -169,6 +169,7 @@ bool is_lorax_route(const std::string& path) {
 
 net::awaitable<void> Routes::handle(const HttpRequest& request, Responder& responder) {
   RequestLog log{.route = request.path, .id = random_id()};
+  responder.set_headers(access_.cors_headers(request));
   std::optional<ApiError> failure;
   try {
     const bool is_known = co_await route(request, responder, log);
@@ -179,13 +180,16 @@ net::awaitable<void> Routes::handle(const HttpRequest& request, Responder& respo
     failure = bad_request(service_.names().without_folders(error.what()));
   } catch (const std::bad_alloc&) {
     failure = unavailable("out of memory");
+  } catch (const boost::system::system_error&) {  // of the connection
+    log.outcome = "gone";
+    write_log(log);
+    throw;
   }
   if (failure) {
     log.status = failure->status();
     log.outcome = "refused";
     HttpResponse response =
         is_lorax_route(request.path) ? lorax_error(*failure) : openai_error(*failure);
-    for (auto& header : access_.cors_headers(request)) response.headers.push_back(header);
     co_await responder.send(std::move(response));
   }
   service_.metrics().count_request(label_of(request.path), log.status, log.times);
@@ -268,7 +272,7 @@ net::awaitable<HttpResponse> Routes::detokenize(const std::string& body) {
   co_return json_response(answer);
 }
 
-Routes::Answer Routes::route(const HttpRequest& request, Responder& responder, RequestLog& log) {
+Routes::IsKnown Routes::route(const HttpRequest& request, Responder& responder, RequestLog& log) {
   const bool is_post = request.method == "POST";
   if (is_post && request.path == "/v1/chat/completions") {
     co_await chat(request, responder, log, true);
@@ -288,14 +292,13 @@ Routes::Answer Routes::route(const HttpRequest& request, Responder& responder, R
     co_return co_await route_admin(request, responder, log);
   } else {
     HttpResponse response = facts(request);
-    for (auto& header : access_.cors_headers(request)) response.headers.push_back(header);
     co_await responder.send(std::move(response));
   }
   co_return true;
 }
 
-Routes::Answer Routes::route_admin(const HttpRequest& request, Responder& responder,
-                                   RequestLog& log) {
+Routes::IsKnown Routes::route_admin(const HttpRequest& request, Responder& responder,
+                                    RequestLog& log) {
   constexpr std::string_view kOne = "/v1/loras/";
   const bool is_post = request.method == "POST";
   const bool unloads = request.path.ends_with("/unload_lora_adapter");

@@ -19,10 +19,10 @@ class Routes {
   boost::asio::awaitable<void> handle(const HttpRequest& request, Responder& responder);
 
  private:
-  using Answer = boost::asio::awaitable<bool>;
+  using IsKnown = boost::asio::awaitable<bool>;  // whether there is such a route
 
-  Answer route(const HttpRequest& request, Responder& responder, RequestLog& log);
-  Answer route_admin(const HttpRequest& request, Responder& responder, RequestLog& log);
+  IsKnown route(const HttpRequest& request, Responder& responder, RequestLog& log);
+  IsKnown route_admin(const HttpRequest& request, Responder& responder, RequestLog& log);
   boost::asio::awaitable<void> chat(const HttpRequest& request, Responder& responder,
                                     RequestLog& log, bool is_chat);
   boost::asio::awaitable<void> lorax(const HttpRequest& request, Responder& responder,

@@ -3,6 +3,7 @@
 #include <cctype>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <sstream>
 
 #include <CLI/CLI.hpp>
@@ -10,6 +11,7 @@
 
 #include "heddle/core/error.h"
 
+#include "byte_size.h"
 #include "command_line.h"
 #include "help/completion.h"
 #include "help/help_text.h"
@@ -140,6 +142,8 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
   const GenerateOptions fresh;
   const EngineOptions& engine = fresh.model.engine;
   const AnswerOptions& answer = fresh.answer;
+  const ServeOptions serve;
+  const RequestLimits& limits = serve.limits;
   const std::map<std::string, double> defaults = {
       {"--threads", engine.num_threads},
       {"--max-context", static_cast<double>(engine.max_context)},
@@ -161,19 +165,38 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
       {"--min-tokens", static_cast<double>(answer.min_tokens)},
       {"--seed", static_cast<double>(answer.sampling.seed)},
       {"--hold", static_cast<double>(fresh.hold)},
+      {"--port", serve.port},
+      {"--max-connections", serve.max_connections},
+      {"--stream-timeout", serve.stream_timeout},
+      {"--drain-timeout", serve.drain_timeout},
+      {"--max-messages", static_cast<double>(limits.messages)},
+      {"--max-prompts", static_cast<double>(limits.prompts)},
+      {"--max-n", static_cast<double>(limits.n)},
+      {"--max-stop-strings", static_cast<double>(limits.stop_strings)},
+      {"--max-logit-bias", static_cast<double>(limits.logit_bias)},
+      {"--max-top-logprobs", static_cast<double>(limits.top_logprobs)},
+      {"--default-max-tokens", static_cast<double>(limits.default_max_tokens)},
+      {"--max-waiting", static_cast<double>(serve.max_waiting)},
+      {"--stream-buffer", static_cast<double>(serve.stream_buffer)},
+      {"--max-body", static_cast<double>(limits.body_bytes)},
   };
+  const std::map<std::string, std::string> texts = {{"--kv-type", engine.kv_type},
+                                                    {"--host", serve.host}};
   std::map<std::string, int> seen;
   for (const CommandText& command : program_.commands) {
     for (const OptionText& option : command.options) {
       if (option.default_value.empty()) continue;
       const std::string& name = option.names.back();
-      if (name == "--kv-type") {
-        EXPECT_EQ(option.default_value, engine.kv_type);
+      if (texts.contains(name)) {
+        EXPECT_EQ(option.default_value, texts.at(name));
         continue;
       }
       ASSERT_TRUE(defaults.contains(name)) << name << " has a default: add it to this table";
-      const bool is_auto = option.default_value == "auto";  // 0 in the struct
-      EXPECT_NEAR(is_auto ? 0.0 : std::stod(option.default_value), defaults.at(name), 1e-6) << name;
+      const bool is_auto = option.default_value == "auto";                        // 0 in the struct
+      const std::optional<int64_t> size = parse_byte_size(option.default_value);  // "8M", or 16
+      const double value =
+          size || is_auto ? static_cast<double>(size.value_or(0)) : std::stod(option.default_value);
+      EXPECT_NEAR(value, defaults.at(name), 1e-6) << name;
       EXPECT_NE(help_about(program_, command.name, Style::kPlain)
                     .find("[default: " + option.default_value + "]"),
                 std::string::npos)
