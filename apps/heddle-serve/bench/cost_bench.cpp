@@ -1,4 +1,5 @@
-// What the server costs: the same answers from the engine itself and through HTTP over loopback, in one process and in turns. Prints JSON.
+// What the server costs: the same answers from the engine itself and through HTTP over loopback, in
+// one process and in turns. Prints JSON.
 //
 //   heddle-serve-bench MODEL [ROWS [TOKENS [ROUNDS]]]
 #include <algorithm>
