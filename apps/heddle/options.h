@@ -59,6 +59,7 @@ struct RequestLimits {
   int64_t prompts = 128;  // of one completion request
   int64_t n = 16;         // answers to one prompt
   int64_t stop_strings = 16;
+  int64_t bad_words = 256;
   int64_t logit_bias = 1024;  // entries
   int64_t top_logprobs = 20;
   int64_t default_max_tokens = 4096;  // of an answer where the request gives none

@@ -121,6 +121,7 @@ void add_limit_options(CLI::App& command, ServeOptions& options) {
   add_limit(command, "--max-prompts", limits.prompts, kMost, "Prompts of a completion request");
   add_limit(command, "--max-n", limits.n, 128, "Answers to one prompt");
   add_limit(command, "--max-stop-strings", limits.stop_strings, kMost, "Stop strings");
+  add_limit(command, "--max-bad-words", limits.bad_words, kMost, "Entries of bad_words");
   add_limit(command, "--max-logit-bias", limits.logit_bias, kMost, "Entries of logit_bias");
   add_limit(command, "--max-top-logprobs", limits.top_logprobs, 100, "Most likely tokens told");
   add_limit(command, "--default-max-tokens", limits.default_max_tokens, kMost,

@@ -147,6 +147,7 @@ class Api(Case):
         self.refused(chat, {**CHAT, "n": 1000}, 400, "n")
         self.refused(chat, {**CHAT, "top_logprobs": 2}, 400, "logprobs")
         self.refused(chat, {**CHAT, "stop": ["x"] * 17}, 400, "--max-stop-strings")
+        self.refused(chat, {**CHAT, "bad_words": ["x"] * 257}, 400, "--max-bad-words")
         self.refused(chat, {**CHAT, "logit_bias": {str(i): 1 for i in range(1025)}}, 400, "--max-logit-bias")
         self.refused(chat, {**CHAT, "messages": CHAT["messages"] * 1025}, 400, "--max-messages")
         self.refused(text, {**TEXT, "prompt": "x" * 3000}, 400, "3000 tokens")

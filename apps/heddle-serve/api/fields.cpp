@@ -125,6 +125,10 @@ void check_limits(const json& body, const app::RequestLimits& limits) {
   if (stop != body.end() && stop->is_array()) {
     check_count(stop->size(), limits.stop_strings, "stop", "--max-stop-strings");
   }
+  const auto words = body.find("bad_words");
+  if (words != body.end() && words->is_array()) {
+    check_count(words->size(), limits.bad_words, "bad_words", "--max-bad-words");
+  }
   const auto bias = body.find("logit_bias");
   if (bias != body.end() && bias->is_object()) {
     check_count(bias->size(), limits.logit_bias, "logit_bias", "--max-logit-bias");

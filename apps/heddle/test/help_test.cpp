@@ -173,6 +173,7 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
       {"--max-prompts", static_cast<double>(limits.prompts)},
       {"--max-n", static_cast<double>(limits.n)},
       {"--max-stop-strings", static_cast<double>(limits.stop_strings)},
+      {"--max-bad-words", static_cast<double>(limits.bad_words)},
       {"--max-logit-bias", static_cast<double>(limits.logit_bias)},
       {"--max-top-logprobs", static_cast<double>(limits.top_logprobs)},
       {"--default-max-tokens", static_cast<double>(limits.default_max_tokens)},

@@ -31,8 +31,11 @@ int64_t num_common(const Sequence& a, const Sequence& b) {
 int64_t first_active(const Sequence& row) {
   if (row.adapters.empty() || row.adapter()->invocation.empty()) return 0;
   const auto prompt = std::span(row.tokens).first(static_cast<size_t>(row.prompt_tokens));
-  const auto found = std::ranges::find_end(prompt, row.adapter()->invocation);
-  return found.empty() ? kNever : found.begin() - prompt.begin();
+  const std::vector<int32_t>& invocation = row.adapter()->invocation;
+  // Clang 14, which builds the fuzz targets, does not compile that of std::ranges.
+  const auto found =
+      std::find_end(prompt.begin(), prompt.end(), invocation.begin(), invocation.end());
+  return found == prompt.end() ? kNever : found - prompt.begin();
 }
 
 void share_prefix(Sequence& row, std::span<Sequence* const> others, int64_t page_size) {
