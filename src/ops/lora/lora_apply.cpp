@@ -120,8 +120,9 @@ void apply_on_cpu(const ExecContext& ctx, const LoraSite& site, const LoraBatch&
 
 }  // namespace
 
-void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, ConstTensorView x,
-                const LoraTable& a, const LoraTable& b, const LoraBatch& batch) {
+void check_apply(const ExecContext& ctx, std::span<const LoraSlice> slices,
+                 const ConstTensorView& x, const LoraTable& a, const LoraTable& b,
+                 const LoraBatch& batch) {
   Dim tokens("num_tokens"), in("in_features");
   check_device(ctx, {{"x", x}});
   check_shape("x", x, {&tokens, &in});
@@ -129,13 +130,18 @@ void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, Const
   check_slices(ctx, slices, tokens);
   check_tables(ctx, a, b, slices, in.value());
   check_batch(ctx, batch, tokens.value(), TakesPairs::kYes);
+}
+
+void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, ConstTensorView x,
+                const LoraTable& a, const LoraTable& b, const LoraBatch& batch) {
+  check_apply(ctx, slices, x, a, b, batch);
   if (x.num_elements() == 0 || a.max_rank == 0) return;
   if (ctx.device.type == DeviceType::kCuda) {
     const auto is_empty = [](const LoraSlice& slice) { return slice.y.size(1) == 0; };
     if (std::ranges::all_of(slices, is_empty)) return;
   } else if (validating()) {
-    validate_batch(batch, tokens.value(), "a", a);
-    validate_batch(batch, tokens.value(), "b", b);
+    validate_batch(batch, x.size(0), "a", a);
+    validate_batch(batch, x.size(0), "b", b);
   }
   const LoraSite site{.slices = slices, .input = x, .a = &a, .b = &b};
   batch.pair_starts ? apply_pairs(ctx, site, batch) : apply_site(ctx, site, batch);

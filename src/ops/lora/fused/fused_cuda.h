@@ -30,21 +30,32 @@ __device__ inline uint64_t arrive(uint64_t* arrivals) {
   return atomicAdd(reinterpret_cast<unsigned long long*>(arrivals), 1ull);
 }
 
-/// The flag of this launch, from what arrive() returned. The block that arrived last counts the
-/// launch. A flag is never 0, since exchange memory begins with zeros. It comes again after
-/// 2^32 - 1 launches.
-__device__ inline uint32_t flag_of(uint64_t before, uint64_t* arrivals) {
+/// The number of launches before, read by a block that has not arrived yet.
+__device__ inline uint64_t launches_before(const uint64_t* arrivals) {
+  uint64_t word;
+  asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(word) : "l"(arrivals) : "memory");
+  return word / kArrivalBlocks;
+}
+/// The block that arrived last counts the launch; `before` is what arrive() returned.
+__device__ inline void count_launch(uint64_t before, uint64_t* arrivals) {
   const uint32_t num_blocks = gridDim.x * gridDim.y;
   if (before % kArrivalBlocks == num_blocks - 1) {
     atomicAdd(reinterpret_cast<unsigned long long*>(arrivals), kArrivalBlocks - num_blocks);
   }
-  // The number of the launch modulo 2^32 - 1, plus 1. The remainder is the sum of the upper and the
-  // lower half, with the carry added.
-  const uint64_t launch = before / kArrivalBlocks;
+}
+/// The flag of a launch: its number modulo 2^32 - 1, plus 1. A flag is never 0, since exchange
+/// memory begins with zeros. It comes again after 2^32 - 1 launches.
+__device__ inline uint32_t flag_of_launch(uint64_t launch) {
+  // The remainder is the sum of the upper and the lower half, with the carry added.
   const auto low = static_cast<uint32_t>(launch);
   uint32_t sum = low + static_cast<uint32_t>(launch >> 32);
   sum += sum < low;
   return sum == 0xffffffffu ? 1 : sum + 1;
+}
+/// Both, for a block that has arrived.
+__device__ inline uint32_t flag_of(uint64_t before, uint64_t* arrivals) {
+  count_launch(before, arrivals);
+  return flag_of_launch(before / kArrivalBlocks);
 }
 
 /// This thread as lane (g, q) of its warp.

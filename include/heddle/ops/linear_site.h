@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "heddle/core/context.h"
+#include "heddle/core/tensor_view.h"
+#include "heddle/ops/linear.h"
+#include "heddle/ops/lora.h"
+
+namespace heddle {
+
+/// How the rows of a call are computed. Part of the call and never derived from the number of rows,
+/// so that a row has the same bits in any batch.
+enum class LinearPath : uint8_t {
+  kDecode,  // few rows: the weights are streamed once for 64 or 128 of them
+};
+
+/// One of the products of a linear site, which share x: q, k and v, or gate and up.
+struct LinearSlice {
+  /// [num_tokens, out_features] of x's dtype or f32, last axis without gaps; a column range of a
+  /// fused product is a view of it.
+  TensorView y;
+  /// [out_features, in_features] of x's dtype, as checkpoints have it; last axis without gaps.
+  ConstTensorView weight;
+  ConstTensorView bias{};  // [out_features] of x's dtype, without gaps; absent: none
+};
+
+/// The adapters of a site: tables, batch and plan as lora_apply takes them, with one slice of the
+/// tables for each slice of the site.
+struct LinearAdapters {
+  LoraTable a, b;
+  LoraBatch batch;
+};
+
+/// A linear site of a model with weights in f16 or bf16, and the adapters of its rows inside. For
+/// every slice s
+///   y[t] = T(W x[t] + bias + row_scale[t] * B.scale * B A x[t])
+///   x [num_tokens, in_features] f16|bf16, last axis without gaps; at most 65536 rows on CUDA
+/// with sums in f32, and one rounding to y's dtype. Rows without an adapter have no last term. All
+/// slices' y have one dtype, and none overlaps x.
+///
+/// The product is one sum in f32 whose order depends on in_features and the sum of out_features
+/// alone, the bias is added to it in f32, and the adapters' sums are those of lora_apply: y has the
+/// bits of the product in f32, of lora_apply to it, and of a rounding. So a row's bits depend on
+/// its own x and adapters, and neither on the rows beside it nor on which adapters are loaded.
+/// Between devices the bits differ.
+///
+/// On CUDA of compute capability 9.0 it is one launch for up to 64 rows with adapters and up to 128
+/// without, where A is kRankMajor, B kRankMinor, both tables are entries with is_aligned, W begins
+/// at 16 bytes with rows multiples of 16 bytes apart, and the context has an exchange. Other calls
+/// have the same bits in more launches. The weights, and those of adapters, may be read while the
+/// kernel in front still runs: what writes them must be further back on the stream. Needs
+/// linear_site_workspace_bytes of workspace. Allocates nothing, waits for nothing, and can be
+/// captured. Errors of batch, plan and tables are those of lora_apply.
+/// LoRA: Hu et al. 2021, arXiv 2106.09685.
+void linear_site(const ExecContext& ctx, std::span<const LinearSlice> slices, ConstTensorView x,
+                 LinearPath path, const LinearAdapters* adapters = nullptr);
+
+/// Upper bound for calls of up to num_tokens rows. out_features: of all slices together; max_rank:
+/// of the tables, 0 without adapters; max_pairs as in the batch, 0 where it has none.
+[[nodiscard]] size_t linear_site_workspace_bytes(Device device, int64_t num_tokens,
+                                                 int64_t in_features, int64_t out_features,
+                                                 int num_slices, int max_rank,
+                                                 int64_t max_pairs = 0);
+
+}  // namespace heddle

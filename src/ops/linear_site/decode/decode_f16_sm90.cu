@@ -1,0 +1,11 @@
+#include "ops/linear_site/decode/launch_sm90.h"
+
+namespace heddle::cuda::linear_site {
+
+template <>
+void launch_decode<half>(const DecodeParams& p, const SiteKernel& kernel, int device,
+                         cudaStream_t stream) {
+  launch<__half>(p, kernel, device, stream);
+}
+
+}  // namespace heddle::cuda::linear_site

@@ -1,0 +1,436 @@
+#pragma once
+
+#include "cuda/bulk_copy_cuda.h"
+#include "cuda/cluster_cuda.h"
+#include "cuda/convert_cuda.h"
+#include "cuda/early_launch.h"
+#include "cuda/tensor_copy_cuda.h"
+#include "cuda/wgmma_cuda.h"
+
+#include "ops/linear_site/decode/adapters_sm90.h"
+#include "ops/linear_site/decode/decode_params.h"
+
+namespace heddle::cuda::linear_site {
+
+/// Barriers of a ring of stages in shared memory.
+struct Ring {
+  PhaseBarrier* full;
+  PhaseBarrier* empty;
+  int num_stages;
+};
+
+/// A place in a ring, and the parity of the phase in which it is.
+struct RingPlace {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ void advance(const Ring& ring) {
+    if (++stage == ring.num_stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+struct SharedBarriers {
+  PhaseBarrier weights_full[kMaxStages], weights_empty[kMaxStages];
+  PhaseBarrier x_full[kMaxStages], x_empty[kMaxStages];
+  PhaseBarrier delta_full, delta_empty;
+  uint32_t* counters;
+  uint64_t padding;
+};
+static_assert(sizeof(SharedBarriers) == (4 * kMaxStages + 4) * 8);
+
+/// The boxes [first, first + num) of features that a block multiplies, of each tile.
+struct BoxRange {
+  int first, num;
+
+  __device__ explicit BoxRange(const DecodeParams& p) {
+    const auto rank = static_cast<int>(blockIdx.x % static_cast<unsigned>(p.cluster_size));
+    first = p.num_boxes * rank / p.cluster_size;
+    num = p.num_boxes * (rank + 1) / p.cluster_size - first;
+  }
+  [[nodiscard]] __device__ int num_stages(const DecodeParams& p) const {
+    return (num + p.stage_boxes - 1) / p.stage_boxes;
+  }
+};
+
+/// A tile: which slice it is of, and its first output there.
+struct Tile {
+  int slice = 0, first_output, width;
+
+  __device__ Tile(const DecodeParams& p, int tile, int tile_outputs) {
+#pragma unroll
+    for (int s = 0; s < kMaxSlices - 1; ++s) {
+      slice += s < p.num_slices - 1 && tile >= p.slices[s].end_tile;
+    }
+    const int begin = slice == 0 ? 0 : p.slices[slice - 1].end_tile;
+    first_output = (tile - begin) * tile_outputs;
+    width = min(tile_outputs, p.slices[slice].width - first_output);
+  }
+};
+
+/// The tiles of a block's cluster.
+struct TileRange {
+  int begin, step;
+
+  __device__ explicit TileRange(const DecodeParams& p)
+      : begin(static_cast<int>(blockIdx.x) / p.cluster_size),
+        step(static_cast<int>(gridDim.x) / p.cluster_size) {}
+};
+
+/// The columns [first, end) of a tile that a block finishes, of a cluster that shares its features.
+struct ColumnRange {
+  int first, end;
+
+  __device__ ColumnRange(const DecodeParams& p, int tile_outputs) {
+    const auto rank = static_cast<int>(blockIdx.x) % p.cluster_size;
+    first = tile_outputs / 8 * rank / p.cluster_size * 8;
+    end = tile_outputs / 8 * (rank + 1) / p.cluster_size * 8;
+  }
+};
+
+/// One thread asks for the weights, at most max_loading stages ahead of what has come.
+__device__ inline void load_weights(const DecodeParams& p, int tile_outputs, std::byte* ring_bytes,
+                                    const Ring& ring) {
+  const BoxRange boxes(p);
+  const TileRange tiles(p);
+  const int box_bytes = tile_outputs * kSwizzledRowBytes;
+  RingPlace at, behind;
+  at.parity = 1;
+  int ahead = 0;
+  for (int t = tiles.begin; t < p.num_tiles; t += tiles.step) {
+    const Tile tile(p, t, tile_outputs);
+    for (int box = 0; box < boxes.num; box += p.stage_boxes) {
+      ring.empty[at.stage].wait(at.parity);
+      if (ahead == p.max_loading) {
+        ring.full[behind.stage].wait(behind.parity);
+        behind.advance(ring);
+      } else {
+        ++ahead;
+      }
+      const int num = min(p.stage_boxes, boxes.num - box);
+      PhaseBarrier& full = ring.full[at.stage];
+      full.arrive_and_expect(static_cast<uint32_t>(num * box_bytes));
+      std::byte* to = ring_bytes + at.stage * p.stage_boxes * box_bytes;
+      for (int i = 0; i < num; ++i) {
+        tensor_load(to + i * box_bytes, p.weights[tile.slice], tile.first_output,
+                    (boxes.first + box + i) * kBoxFeatures, full, CachePriority::kEvictFirst);
+      }
+      at.advance(ring);
+    }
+  }
+}
+
+/// Another one asks for x, which the kernel in front may write.
+template <int kGroups>
+__device__ void load_x_boxes(const DecodeParams& p, std::byte* ring_bytes, const Ring& ring) {
+  const BoxRange boxes(p);
+  const TileRange tiles(p);
+  constexpr int kBoxBytes = kGroups * kGroupRows * kSwizzledRowBytes;
+  RingPlace at;
+  at.parity = 1;
+  wait_for_predecessor();
+  for (int t = tiles.begin; t < p.num_tiles; t += tiles.step) {
+    for (int box = 0; box < boxes.num; box += p.stage_boxes) {
+      ring.empty[at.stage].wait(at.parity);
+      const int num = min(p.stage_boxes, boxes.num - box);
+      PhaseBarrier& full = ring.full[at.stage];
+      full.arrive_and_expect(static_cast<uint32_t>(num * p.x_box_rows * kSwizzledRowBytes));
+      std::byte* to = ring_bytes + at.stage * p.stage_boxes * kBoxBytes;
+      for (int i = 0; i < num; ++i) {
+        tensor_load(to + i * kBoxBytes, p.x, 0, (boxes.first + box + i) * kBoxFeatures, full,
+                    CachePriority::kEvictLast);
+      }
+      at.advance(ring);
+    }
+  }
+}
+
+/// The sums of a lane of a warpgroup for kOutputs outputs, as pieces of 64, 32 and 16.
+template <int kOutputs>
+struct TileSums {
+  static constexpr int k64 = kOutputs / 64, k32 = kOutputs % 64 / 32, k16 = kOutputs % 32 / 16;
+  static_assert(kOutputs % 16 == 0);
+  float of64[k64 > 0 ? k64 : 1][32], of32[16], of16[8];
+
+  __device__ void clear() {
+#pragma unroll
+    for (auto& piece : of64) {
+#pragma unroll
+      for (float& v : piece) v = 0.0f;
+    }
+#pragma unroll
+    for (float& v : of32) v = 0.0f;
+#pragma unroll
+    for (float& v : of16) v = 0.0f;
+  }
+  template <class T>
+  __device__ void multiply(uint64_t x, uint64_t weights) {
+    constexpr uint64_t kRowStep = kSwizzledRowBytes / 16;
+#pragma unroll
+    for (int i = 0; i < k64; ++i) wgmma<T>(of64[i], x, weights + i * 64 * kRowStep);
+    if constexpr (k32 > 0) wgmma<T>(of32, x, weights + k64 * 64 * kRowStep);
+    if constexpr (k16 > 0) wgmma<T>(of16, x, weights + (kOutputs - 16) * kRowStep);
+  }
+  /// Calls f(first output, number of outputs, sums) for each piece.
+  template <class F>
+  __device__ void for_each_piece(F&& f) const {
+#pragma unroll
+    for (int i = 0; i < k64; ++i) f(i * 64, of64[i]);
+    if constexpr (k32 > 0) f(k64 * 64, of32);
+    if constexpr (k16 > 0) f(kOutputs - 16, of16);
+  }
+};
+
+/// Puts the sums of a warp's 16 rows into rows of shared memory, `stride` floats apart.
+template <int kNum>
+__device__ void store_sums(float* rows, int stride, const float (&sums)[kNum]) {
+  const int lane = static_cast<int>(threadIdx.x % 32), g = lane / 4, q = lane % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float* const to = rows + (g + half * 8) * stride + 2 * q;
+#pragma unroll
+    for (int j = 0; j < kNum / 4; ++j) {
+      *reinterpret_cast<float2*>(to + 8 * j) = {sums[4 * j + 2 * half], sums[4 * j + 2 * half + 1]};
+    }
+  }
+}
+
+/// Multiplies a tile: all stages of this block.
+template <class T, int kOutputs, int kGroups>
+__device__ void multiply_tile(const DecodeParams& p, const std::byte* weight_bytes,
+                              const std::byte* x_bytes, const Ring& weights, const Ring& x,
+                              RingPlace& weight_at, RingPlace& x_at, TileSums<kOutputs>& sums) {
+  constexpr int kWeightBox = kOutputs * kSwizzledRowBytes;
+  constexpr int kXBox = kGroups * kGroupRows * kSwizzledRowBytes;
+  const BoxRange boxes(p);
+  const int group = static_cast<int>(threadIdx.x / 128);
+  const bool releases = threadIdx.x % 32 == 0;
+  PhaseBarrier *weight_before = nullptr, *x_before = nullptr;
+  sums.clear();
+  for (int box = 0; box < boxes.num; box += p.stage_boxes) {
+    const int num = min(p.stage_boxes, boxes.num - box);
+    const uint64_t w =
+        matrix_descriptor(weight_bytes + weight_at.stage * p.stage_boxes * kWeightBox);
+    const uint64_t a = matrix_descriptor(x_bytes + x_at.stage * p.stage_boxes * kXBox +
+                                         group * kGroupRows * kSwizzledRowBytes);
+    weights.full[weight_at.stage].wait(weight_at.parity);
+    x.full[x_at.stage].wait(x_at.parity);
+    for (int i = 0; i < num; ++i) {
+      begin_products();
+#pragma unroll
+      for (uint64_t k = 0; k < 4; ++k) {
+        sums.template multiply<T>(a + uint64_t(i) * (kXBox / 16) + 2 * k,
+                                  w + uint64_t(i) * (kWeightBox / 16) + 2 * k);
+      }
+    }
+    commit_products();
+    wait_for_products<1>();
+    if (releases && weight_before != nullptr) {
+      weight_before->arrive();
+      x_before->arrive();
+    }
+    weight_before = &weights.empty[weight_at.stage];
+    x_before = &x.empty[x_at.stage];
+    weight_at.advance(weights);
+    x_at.advance(x);
+  }
+  wait_for_products<0>();
+  if (releases && weight_before != nullptr) {
+    weight_before->arrive();
+    x_before->arrive();
+  }
+}
+
+/// y of some neighbouring outputs of a row: sum + bias + factor * delta, each in f32, rounded once.
+/// delta: null where the row has no adapter here.
+template <class T>
+__device__ void finish_outputs(const DecodeParams& p, const Tile& tile, int row, int column,
+                               float (&sum)[4], const float* delta, float factor) {
+  constexpr int kNum = 4;
+  const DecodeSlice& slice = p.slices[tile.slice];
+  const int output = tile.first_output + column;
+#pragma unroll
+  for (int i = 0; i < kNum; ++i) {
+    if (column + i >= tile.width) break;
+    if (slice.bias != nullptr) sum[i] += widen(static_cast<const T*>(slice.bias)[output + i]);
+    if (delta != nullptr) sum[i] = __fmaf_rn(factor, delta[i], sum[i]);
+  }
+  const int64_t at = row * slice.y_stride + output;
+  if (p.y_dtype == DType::kFloat32) {
+    auto* y = static_cast<float*>(slice.y) + at;
+#pragma unroll
+    for (int i = 0; i < kNum; ++i) {
+      if (column + i < tile.width) y[i] = sum[i];
+    }
+    return;
+  }
+  auto* y = static_cast<T*>(slice.y) + at;
+  if (column + kNum <= tile.width && reinterpret_cast<uintptr_t>(y) % (2 * kNum) == 0) {
+    *reinterpret_cast<uint2*>(y) = {narrow_two<T>({sum[0], sum[1]}),
+                                    narrow_two<T>({sum[2], sum[3]})};
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kNum; ++i) {
+    if (column + i < tile.width) y[i] = narrow<T>(sum[i]);
+  }
+}
+
+/// All work of a warp for adapters. A function of its own, which is compiled once for all sizes of
+/// tiles, and leaves the registers of the products alone.
+template <class T>
+__device__ __noinline__ void run_adapter_warp(const DecodeParams& p, SharedBarriers& barriers,
+                                              const AdapterShared& s, int index, int tile_outputs) {
+  const TileRange tiles(p);
+  const ColumnRange columns(p, tile_outputs);
+  AdapterWarp<T> work(p, s, index);
+  work.shrink();
+  uint32_t parity = 1;
+  for (int t = tiles.begin; t < p.num_tiles; t += tiles.step) {
+    const Tile tile(p, t, tile_outputs);
+    barriers.delta_empty.wait(parity);
+    parity ^= 1;
+    work.expand(tile.slice, tile.first_output + columns.first,
+                min(columns.end, tile.width) - columns.first);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barriers.delta_full.arrive();
+  }
+}
+
+template <class T, int kOutputs, int kGroups>
+__global__ void __launch_bounds__(block_threads(kGroups), 1)
+    decode_kernel(const __grid_constant__ DecodeParams p) {
+  extern __shared__ __align__(1024) std::byte shared[];
+  const SharedLayout layout = shared_layout(p, kOutputs, kGroups);
+  std::byte* const x_bytes = shared + layout.x;
+  auto& barriers = *reinterpret_cast<SharedBarriers*>(shared + layout.barriers);
+  const Ring weights{barriers.weights_full, barriers.weights_empty, p.weight_stages};
+  const Ring x{barriers.x_full, barriers.x_empty, p.x_stages};
+  const bool has_adapters = p.adapters.plan != nullptr;
+  constexpr int kConsumerWarps = 4 * kGroups;
+  // The same for all lanes, as the compiler sees it, too.
+  const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
+
+  if (warp == kConsumerWarps && is_elected()) {
+    for (int i = 0; i < kMaxStages; ++i) {
+      barriers.weights_full[i].init(1);
+      barriers.x_full[i].init(1);
+      barriers.weights_empty[i].init(kConsumerWarps);
+      barriers.x_empty[i].init(kConsumerWarps);
+    }
+    barriers.delta_full.init(kLoraWarps);
+    barriers.delta_empty.init(kConsumerWarps);
+    show_to_copy_engine();
+    for (int s = 0; s < p.num_slices; ++s) prefetch_tensor_map(p.weights[s]);
+    prefetch_tensor_map(p.x);
+  }
+  __syncthreads();
+  trigger_dependents();
+
+  const TileRange tiles(p);
+  auto* const factors = reinterpret_cast<RowFactor*>(shared + layout.factors);
+  auto* const delta = reinterpret_cast<float*>(shared + layout.delta);
+  const int stride = static_cast<int>(layout.delta_stride);
+  const ColumnRange columns(p, kOutputs);
+  auto* const table = reinterpret_cast<RowTileOfSlice*>(shared + layout.row_tiles);
+
+  if (warp == kConsumerWarps) {
+    if (is_elected()) load_weights(p, kOutputs, shared, weights);
+  } else if (warp == kConsumerWarps + 1) {
+    if (is_elected()) load_x_boxes<kGroups>(p, x_bytes, x);
+  } else if (warp >= kConsumerWarps + kProducerWarps) {
+    if (has_adapters) {
+      const AdapterShared s{&barriers.counters,
+                            table,
+                            reinterpret_cast<PartialRow*>(shared + layout.partial_rows),
+                            reinterpret_cast<uint4*>(shared + layout.h),
+                            factors,
+                            delta,
+                            stride};
+      run_adapter_warp<T>(p, barriers, s, warp - kConsumerWarps - kProducerWarps, kOutputs);
+    }
+  } else {
+    TileSums<kOutputs> sums;
+    RingPlace weight_at, x_at;
+    uint32_t parity = 0;
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    for (int t = tiles.begin; t < p.num_tiles; t += tiles.step) {
+      const Tile tile(p, t, kOutputs);
+      multiply_tile<T, kOutputs, kGroups>(p, shared, x_bytes, weights, x, weight_at, x_at, sums);
+      if (p.cluster_size > 1) break;
+      if (has_adapters) {
+        barriers.delta_full.wait(parity);
+        parity ^= 1;
+      }
+      float* const piece_rows =
+          reinterpret_cast<float*>(shared + layout.piece) + warp * 16 * kPieceStride;
+      const int rows = min(16, p.num_rows - warp * 16);
+      sums.for_each_piece([&](int first, const auto& piece) {
+        store_sums(piece_rows, kPieceStride, piece);
+        __syncwarp();
+        constexpr int kQuads = sizeof(piece) / sizeof(float) / 2;
+        for (int i = lane; i < rows * kQuads; i += 32) {
+          const int row = i / kQuads, column = i % kQuads * 4, of_x = warp * 16 + row;
+          const float4 v =
+              *reinterpret_cast<const float4*>(piece_rows + row * kPieceStride + column);
+          float sum[4] = {v.x, v.y, v.z, v.w};
+          const RowFactor factor = has_adapters ? factors[of_x] : RowFactor{};
+          finish_outputs<T>(p, tile, of_x, first + column, sum,
+                            factor.is_used ? delta + of_x * stride + first + column : nullptr,
+                            factor.value);
+        }
+        __syncwarp();
+      });
+      if (has_adapters && lane == 0) barriers.delta_empty.arrive();
+    }
+    if (p.cluster_size > 1) {
+      // The ring is free: all that was loaded has been multiplied, by all warps.
+      asm volatile("bar.sync 1, %0;" ::"n"(kConsumerWarps * 32) : "memory");
+      constexpr int kStride = kOutputs + 4;
+      auto* const parts = reinterpret_cast<float*>(shared);
+      sums.for_each_piece([&](int first, const auto& piece) {
+        store_sums(parts + warp * 16 * kStride + first, kStride, piece);
+      });
+    }
+  }
+  if (p.cluster_size == 1) return;
+
+  // Every block adds up the parts of all blocks of the cluster, for some of the columns.
+  __syncwarp();
+  arrive_at_cluster();
+  wait_for_cluster();
+  if (tiles.begin < p.num_tiles) {
+    constexpr int kStride = kOutputs + 4;
+    const auto* const parts = reinterpret_cast<const float*>(shared);
+    const Tile tile(p, tiles.begin, kOutputs);
+    if (has_adapters) barriers.delta_full.wait(0);
+    const int quads = (columns.end - columns.first) / 4;
+    for (int i = static_cast<int>(threadIdx.x); i < quads * p.num_rows;
+         i += block_threads(kGroups)) {
+      const int row = i / quads, column = columns.first + i % quads * 4;
+      const auto* part = reinterpret_cast<const float4*>(parts + row * kStride + column);
+      float4 v[kMaxClusterSize];
+#pragma unroll
+      for (int r = 0; r < kMaxClusterSize; ++r) {
+        if (r < p.cluster_size) v[r] = load_of_block(part, static_cast<uint32_t>(r));
+      }
+      float sum[4] = {v[0].x, v[0].y, v[0].z, v[0].w};
+#pragma unroll
+      for (int r = 1; r < kMaxClusterSize; ++r) {
+        if (r >= p.cluster_size) break;
+        sum[0] += v[r].x, sum[1] += v[r].y, sum[2] += v[r].z, sum[3] += v[r].w;
+      }
+      const RowFactor factor = has_adapters ? factors[row] : RowFactor{};
+      finish_outputs<T>(p, tile, row, column, sum,
+                        factor.is_used ? delta + row * stride + column - columns.first : nullptr,
+                        factor.value);
+    }
+  }
+  // A block's memory stays until all others have read it.
+  arrive_at_cluster();
+  wait_for_cluster();
+}
+
+}  // namespace heddle::cuda::linear_site

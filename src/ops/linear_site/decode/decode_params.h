@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/fault.h"
+#include <cuda.h>
+
+#include "heddle/core/dtype.h"
+#include "heddle/ops/linear_site.h"
+
+#include "ops/linear_site/decode/shared_layout.h"
+#include "ops/linear_site/run/select_kernel.h"
+#include "ops/lora/device/params.h"
+
+namespace heddle::cuda::linear_site {
+
+/// By what a row's sums of B h are multiplied; not used for rows without an adapter.
+struct RowFactor {
+  float value = 0.0f;
+  bool is_used = false;
+};
+
+struct DecodeSlice {
+  void* y;           // the launch's first row
+  int64_t y_stride;  // elements
+  const void* bias;  // of the weights' dtype, or null
+  int32_t width;     // outputs
+  int32_t end_tile;  // tiles of this slice and those before
+};
+
+/// How the blocks of a launch with adapters tell each other what is done.
+struct DecodeExchange {
+  uint64_t arrivals;  // as ops/lora/fused/fused_cuda.h has them
+  uint32_t counters[2][kMaxSlices];
+};
+
+/// The adapters of a launch, as lora_apply's kernels have them (ops/lora/device/params.h).
+struct DecodeAdapters {
+  const lora::WindowPlan* plan;  // null: no adapters
+  DecodeExchange* exchange;
+  float* partials;  // [slice][chunk][row of partial sums][16]
+  const LoraWeight *a, *b;
+  int32_t a_stride, b_stride;  // from slot to slot
+  int32_t num_slots, num_chunks, max_rank, last_tile, h_steps;
+  uint32_t spin_limit, plan_tag;
+  const float* row_scale;
+  const void* x;
+  int64_t x_stride;
+  int32_t in_features;
+};
+
+/// One launch: up to 64 rows for each warpgroup, up to kMaxSlices slices of a site.
+struct DecodeParams {
+  CUtensorMap x;
+  CUtensorMap weights[kMaxSlices];
+  DecodeSlice slices[kMaxSlices];
+  DecodeAdapters adapters;
+  int32_t num_slices, num_tiles, num_rows;
+  int32_t num_boxes;     // of a row of x
+  int32_t cluster_size;  // blocks that share the features of a tile
+  int32_t x_box_rows;    // of one copy: num_rows, rounded up to 8
+  int32_t stage_boxes;   // boxes of a stage, of either ring
+  int32_t weight_stages, x_stages;
+  int32_t max_loading;  // stages of weights under way
+  DType y_dtype;
+  FaultRecord* faults;
+};
+
+[[nodiscard]] constexpr SharedLayout shared_layout(const DecodeParams& p, int tile_outputs,
+                                                   int groups) {
+  return SharedLayout({.tile_outputs = tile_outputs,
+                       .groups = groups,
+                       .cluster_size = p.cluster_size,
+                       .num_rows = p.num_rows,
+                       .max_rank = p.adapters.plan != nullptr ? p.adapters.max_rank : 0,
+                       .stage_boxes = p.stage_boxes,
+                       .weight_stages = p.weight_stages,
+                       .x_stages = p.x_stages});
+}
+
+/// Runs the kernel of this shape in `num_blocks` blocks on `device`, the current one.
+template <class T>
+void launch_decode(const DecodeParams& p, const SiteKernel& kernel, int device,
+                   cudaStream_t stream);
+
+}  // namespace heddle::cuda::linear_site

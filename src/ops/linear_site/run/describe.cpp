@@ -1,0 +1,50 @@
+#include "ops/linear_site/run/describe.h"
+
+#include <algorithm>
+
+#include "ops/linear_site/decode/exchange.h"
+#include "ops/linear_site/decode/shared_layout.h"
+
+namespace heddle {
+namespace {
+
+constexpr int kVectorBytes = 16;
+constexpr int kMaxInsideRank = 128;
+
+}  // namespace
+
+bool has_vectors(const ConstTensorView& rows) {
+  const auto bits =
+      reinterpret_cast<uintptr_t>(rows.raw()) | uintptr_t(rows.stride(0)) * size_of(rows.dtype());
+  return bits % kVectorBytes == 0 && (rows.size(0) <= 1 || rows.stride(0) >= rows.size(1));
+}
+
+SiteCall describe(std::span<const LinearSlice> slices, int64_t rows, int64_t num_outputs) {
+  SiteCall call;
+  call.num_slices = static_cast<int>(slices.size());
+  call.rows = rows;
+  call.in_features = slices[0].weight.size(1);
+  call.num_outputs = num_outputs;
+  call.fits_tensor_maps = call.in_features > 0;
+  for (size_t s = 0; s < slices.size(); ++s) {
+    const ConstTensorView& weight = slices[s].weight;
+    call.widths[s] = weight.size(0);
+    call.fits_tensor_maps &= weight.size(0) == 0 || has_vectors(weight);
+  }
+  return call;
+}
+
+bool fit_inside(const ExecContext& ctx, const LinearAdapters& adapters,
+                std::span<const LinearSlice> slices, int64_t rows) {
+  const LoraTable &a = adapters.a, &b = adapters.b;
+  const auto fits = [](const LoraTable& table, LoraLayout layout) {
+    return table.entries != nullptr && table.is_aligned && table.layout == layout;
+  };
+  return rows <= kMaxAdapterRows && !adapters.batch.pair_starts &&
+         fits(a, LoraLayout::kRankMajor) && fits(b, LoraLayout::kRankMinor) &&
+         a.max_rank == b.max_rank && a.max_rank <= kMaxInsideRank &&
+         slices[0].weight.size(1) % 8 == 0 &&
+         cuda::linear_site::kDecodeExchange.fits(ctx.exchange.size());
+}
+
+}  // namespace heddle

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <span>
+
+#include "heddle/ops/linear_site.h"
+
+#include "ops/linear_site/run/select_kernel.h"
+
+namespace heddle {
+
+/// A call of at most four slices, without adapters; num_outputs: of the whole site.
+[[nodiscard]] SiteCall describe(std::span<const LinearSlice> slices, int64_t rows,
+                                int64_t num_outputs);
+
+/// Whether rows, which do not overlap, can be loaded 16 bytes at a time.
+[[nodiscard]] bool has_vectors(const ConstTensorView& rows);
+
+/// Whether the adapters of a call can be inside a launch of its products. Said by tables and batch
+/// as a whole: what a slot holds does not matter.
+[[nodiscard]] bool fit_inside(const ExecContext& ctx, const LinearAdapters& adapters,
+                              std::span<const LinearSlice> slices, int64_t rows);
+
+}  // namespace heddle

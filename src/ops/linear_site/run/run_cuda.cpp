@@ -1,0 +1,258 @@
+#include <algorithm>
+#include <optional>
+
+#include "cuda/tensor_map.h"
+
+#include "heddle/core/dispatch.h"
+#include "heddle/core/validate.h"
+
+#include "core/kernel_log.h"
+#include "core/math.h"
+#include "ops/linear_site/decode/decode_params.h"
+#include "ops/linear_site/decode/exchange.h"
+#include "ops/linear_site/general/general_params.h"
+#include "ops/linear_site/run/describe.h"
+#include "ops/linear_site/site_kernels.h"
+#include "ops/linear_site/site_slices.h"
+#include "ops/lora/checks/validate.h"
+#include "ops/lora/plan/make_plan.h"
+#include "ops/lora/plan/plan_bytes.h"
+
+namespace heddle::cuda::linear_site {
+namespace {
+
+/// The adapters of a call as its launches take them: the plan of all rows, and room for sums.
+struct InsideAdapters {
+  const LinearAdapters& given;
+  const std::byte* plan;
+  uint32_t tag, spin_limit;
+  float* partials;
+};
+
+int64_t num_chunks(int64_t in_features) {
+  return ceil_div(in_features, int64_t{lora::kChunkFeatures});
+}
+int64_t partial_floats(int64_t rows, int64_t in_features, int num_slices, int max_rank) {
+  const int64_t tiles = ceil_div(max_rank, lora::kTileRanks);
+  return std::min(num_slices, kMaxSlices) * num_chunks(in_features) * rows * tiles *
+         lora::kTileRanks;
+}
+
+DecodeAdapters pack_adapters(const ExecContext& ctx, const InsideAdapters& inside,
+                             const ConstTensorView& x, int first_slice) {
+  const LoraTable &a = inside.given.a, &b = inside.given.b;
+  const ConstTensorView& row_scale = inside.given.batch.row_scale;
+  return {.plan = reinterpret_cast<const lora::WindowPlan*>(inside.plan),
+          .exchange = kDecodeExchange.words_in<DecodeExchange>(ctx.exchange),
+          .partials = inside.partials,
+          .a = a.entries + first_slice,
+          .b = b.entries + first_slice,
+          .a_stride = a.num_slices,
+          .b_stride = b.num_slices,
+          .num_slots = a.num_slots,
+          .num_chunks = static_cast<int32_t>(num_chunks(x.size(1))),
+          .max_rank = a.max_rank,
+          .last_tile =
+              static_cast<int32_t>(lora::kWindowRows * ceil_div(a.max_rank, lora::kTileRanks) - 1),
+          .h_steps = h_steps(a.max_rank),
+          .spin_limit = inside.spin_limit,
+          .plan_tag = inside.tag,
+          .row_scale = row_scale ? row_scale.data<float>() : nullptr,
+          .x = x.raw(),
+          .x_stride = x.stride(0),
+          .in_features = static_cast<int32_t>(x.size(1))};
+}
+
+/// One launch of the kernel for compute capability 9.0, of some rows and up to four slices.
+template <class T>
+void run_decode(const ExecContext& ctx, std::span<const LinearSlice> slices,
+                const ConstTensorView& x, const SiteKernel& kernel, const InsideAdapters* inside,
+                int first_slice) {
+  DecodeParams p{};
+  const int64_t rows = x.size(0);
+  p.x_box_rows = static_cast<int32_t>(round_up(rows, int64_t{8}));
+  p.x = make_tensor_map(x, p.x_box_rows);
+  for (size_t s = 0; s < slices.size(); ++s) {
+    const LinearSlice& slice = slices[s];
+    const int64_t width = slice.weight.size(0);
+    if (width > 0) p.weights[s] = make_tensor_map(slice.weight, kernel.tile_outputs);
+    p.num_tiles += static_cast<int32_t>(ceil_div(width, int64_t{kernel.tile_outputs}));
+    p.slices[s] = {.y = slice.y.raw(),
+                   .y_stride = slice.y.stride(0),
+                   .bias = slice.bias.raw(),
+                   .width = static_cast<int32_t>(width),
+                   .end_tile = p.num_tiles};
+  }
+  if (inside != nullptr) p.adapters = pack_adapters(ctx, *inside, x, first_slice);
+  p.num_slices = static_cast<int32_t>(slices.size());
+  p.num_rows = static_cast<int32_t>(rows);
+  p.num_boxes = static_cast<int32_t>(ceil_div(x.size(1), int64_t{kBoxFeatures}));
+  p.cluster_size = kernel.cluster_size;
+  p.stage_boxes = kernel.stage_boxes;
+  p.weight_stages = kernel.weight_stages;
+  p.x_stages = kernel.x_stages;
+  p.max_loading = kernel.max_loading;
+  p.y_dtype = slices[0].y.dtype();
+  p.faults = ctx.faults;
+  launch_decode<T>(p, kernel, ctx.device.index, ctx.stream);
+}
+
+template <class T>
+void run_general(const ExecContext& ctx, const LinearSlice& slice, const ConstTensorView& x) {
+  launch_general<T>(ctx, {.y = slice.y.raw(),
+                          .x = x.raw(),
+                          .weight = slice.weight.raw(),
+                          .bias = slice.bias.raw(),
+                          .y_stride = slice.y.stride(0),
+                          .x_stride = x.stride(0),
+                          .weight_stride = slice.weight.stride(0),
+                          .num_rows = x.size(0),
+                          .in_features = x.size(1),
+                          .width = slice.y.size(1),
+                          .y_dtype = slice.y.dtype(),
+                          .has_x_vectors = has_vectors(x),
+                          .has_weight_vectors = has_vectors(slice.weight)});
+}
+
+LinearSlice rows_of(const LinearSlice& slice, int64_t first, int64_t num) {
+  return {.y = slice.y.narrow(0, first, num), .weight = slice.weight, .bias = slice.bias};
+}
+
+/// The products of all slices, four at a time, of launches of as many rows as one takes. Returns
+/// false, and has launched nothing, where adapters do not fit beside the rings.
+template <class T>
+bool run_products(const ExecContext& ctx, std::span<const LinearSlice> slices,
+                  const ConstTensorView& x, const InsideAdapters* inside) {
+  const int64_t tokens = x.size(0), outputs = sum_out_features(slices);
+  for (size_t first = 0; first < slices.size(); first += kMaxSlices) {
+    const auto some = slices.subspan(first, std::min(size_t{kMaxSlices}, slices.size() - first));
+    SiteCall call = describe(some, std::min(tokens, kMaxLaunchRows), outputs);
+    if (inside != nullptr) call.max_rank = inside->given.a.max_rank;
+    const SiteKernel kernel = select_site_kernel(call, ctx.info);
+    log_choice("linear_site", kernel);
+    if (kernel.is_general) {
+      if (inside != nullptr) return false;
+      for (const LinearSlice& slice : some) run_general<T>(ctx, slice, x);
+      continue;
+    }
+    for (int64_t row = 0; row < tokens; row += kMaxLaunchRows) {
+      call.rows = std::min(kMaxLaunchRows, tokens - row);
+      LinearSlice part[kMaxSlices];
+      for (size_t s = 0; s < some.size(); ++s) part[s] = rows_of(some[s], row, call.rows);
+      run_decode<T>(ctx, {part, some.size()}, x.narrow(0, row, call.rows),
+                    select_site_kernel(call, ctx.info), inside, static_cast<int>(first));
+    }
+  }
+  return true;
+}
+
+/// The products in f32, lora_apply to them, and the rounding.
+template <class T>
+void run_apart(const ExecContext& ctx, std::span<const LinearSlice> slices,
+               const ConstTensorView& x, const LinearAdapters& adapters, Workspace& workspace) {
+  if (slices[0].y.dtype() == DType::kFloat32) {
+    run_products<T>(ctx, slices, x, nullptr);
+    return lora_apply(ctx, LoraSlices(slices).span(), x, adapters.a, adapters.b, adapters.batch);
+  }
+  const int64_t tokens = x.size(0), columns = sum_out_features(slices);
+  const TensorView y32(
+      reinterpret_cast<std::byte*>(workspace.take<float>(size_t(tokens * columns)).data()),
+      DType::kFloat32, ctx.device, {tokens, columns});
+  const LoraSlices sums(slices, y32);
+  LinearSlice of_sums[kMaxSiteSlices];
+  for (size_t s = 0; s < slices.size(); ++s) {
+    of_sums[s] = {.y = sums.y(s), .weight = slices[s].weight, .bias = slices[s].bias};
+  }
+  run_products<T>(ctx, {of_sums, slices.size()}, x, nullptr);
+  lora_apply(ctx, sums.span(), x, adapters.a, adapters.b, adapters.batch);
+  for (size_t s = 0; s < slices.size(); ++s) {
+    const TensorView& y = slices[s].y;
+    narrow_rows<T>(ctx, {.to = y.raw(),
+                         .from = sums.y(s).raw(),
+                         .to_stride = y.stride(0),
+                         .from_stride = columns,
+                         .num_rows = tokens,
+                         .width = y.size(1)});
+  }
+}
+
+/// The adapters inside the launch of the products. False, and nothing launched but a plan, where
+/// they do not fit.
+template <class T>
+bool run_inside(const ExecContext& ctx, std::span<const LinearSlice> slices,
+                const ConstTensorView& x, const LinearAdapters& adapters, uint32_t spin_limit,
+                Workspace& workspace) {
+  const int64_t tokens = x.size(0);
+  if (!fit_inside(ctx, adapters, slices, tokens)) return false;
+  SiteCall call = describe(slices.first(std::min(size_t{kMaxSlices}, slices.size())), tokens,
+                           sum_out_features(slices));
+  call.max_rank = adapters.a.max_rank;
+  if (select_site_kernel(call, ctx.info).is_general) return false;
+  const LoraBatch& batch = adapters.batch;
+  const int32_t num_slots = adapters.a.num_slots, max_rank = adapters.a.max_rank;
+  if (batch.plan) check_plan(ctx, batch.plan, tokens, max_rank);
+  if (validating()) lora::validate_batch(ctx, batch, tokens, &adapters.a, &adapters.b);
+  const std::byte* plan = batch.plan.raw();
+  if (plan == nullptr) {
+    std::byte* own = workspace.take<std::byte>(lora_plan_bytes(tokens, max_rank)).data();
+    make_plan(ctx, batch, tokens, num_slots, max_rank, {}, own,
+              {.windows = true, .grouped = false});
+    plan = own;
+  }
+  const int64_t floats =
+      partial_floats(tokens, x.size(1), static_cast<int>(slices.size()), max_rank);
+  const InsideAdapters inside{.given = adapters,
+                              .plan = plan,
+                              .tag = plan_tag(batch, tokens, num_slots, max_rank),
+                              .spin_limit = spin_limit,
+                              .partials = workspace.take<float>(size_t(floats)).data()};
+  return run_products<T>(ctx, slices, x, &inside);
+}
+
+/// x where copies of boxes can read it: rows that do not begin at 16 bytes are copied first, so that
+/// the kernel, and with it the bits, does not depend on where x lies.
+ConstTensorView aligned_x(const ExecContext& ctx, const ConstTensorView& x, Workspace& workspace) {
+  if (has_vectors(x)) return x;
+  const int64_t tokens = x.size(0), stride = round_up(x.size(1), int64_t{8});
+  std::byte* to = workspace.take<std::byte>(size_t(tokens * stride) * size_of(x.dtype())).data();
+  copy_rows(ctx, {.to = to,
+                  .from = x.raw(),
+                  .to_stride = stride,
+                  .from_stride = x.stride(0),
+                  .num_rows = tokens,
+                  .width = x.size(1)});
+  return TensorView(to, x.dtype(), ctx.device, {tokens, stride}).narrow(1, 0, x.size(1));
+}
+
+}  // namespace
+
+void run(const ExecContext& ctx, std::span<const LinearSlice> slices, const ConstTensorView& x,
+         const LinearAdapters* adapters, const Options& options) {
+  if (sum_out_features(slices) == 0) return;
+  dispatch_dtype<half, bfloat16>(x.dtype(), "linear_site", [&]<class T>() {
+    Workspace& workspace = require_workspace(ctx, "linear_site");
+    const Workspace::Scope scope(workspace);
+    const ConstTensorView aligned = aligned_x(ctx, x, workspace);
+    if (adapters == nullptr) {
+      run_products<T>(ctx, slices, aligned, nullptr);
+    } else if (!options.allows_inside ||
+               !run_inside<T>(ctx, slices, aligned, *adapters, options.spin_limit, workspace)) {
+      run_apart<T>(ctx, slices, aligned, *adapters, workspace);
+    }
+  });
+}
+
+size_t workspace_bytes(int64_t num_tokens, int64_t in_features, int64_t out_features,
+                       int num_slices, int max_rank) {
+  const int64_t rows = std::min(num_tokens, kMaxAdapterRows);
+  const size_t inside =
+      Workspace::bytes_for<std::byte>(lora_plan_bytes(rows, max_rank)) +
+      Workspace::bytes_for<float>(size_t(partial_floats(rows, in_features, num_slices, max_rank)));
+  const size_t apart =
+      max_rank > 0 ? Workspace::bytes_for<float>(size_t(num_tokens * out_features)) : 0;
+  const int64_t x_stride = round_up(in_features, int64_t{8});
+  return inside + apart +
+         Workspace::bytes_for<std::byte>(size_t(num_tokens * x_stride) * sizeof(bfloat16));
+}
+
+}  // namespace heddle::cuda::linear_site

@@ -1,0 +1,73 @@
+#include "exec_context.h"
+#include "expect_error.h"
+#include "ops/linear_site/test/linear_site_test_body.h"
+
+namespace heddle::testing {
+namespace {
+
+template <class T>
+class LinearSite : public ::testing::Test {
+ protected:
+  Mirror mirror_;
+  LoraRun run_{.ctx = {}, .mirror = mirror_};
+};
+using Types = ::testing::Types<half, bfloat16>;
+TYPED_TEST_SUITE(LinearSite, Types);
+
+TYPED_TEST(LinearSite, IsTheProductWithTheAdaptersOfEachRow) {
+  for (int i = 0; i < 12; ++i) {
+    HostSite<TypeParam> site(random_site_shape(20));
+    site.run(this->run_);
+    site.expect_right();
+  }
+}
+
+TYPED_TEST(LinearSite, ARowHasItsBitsInAnyBatch) {
+  HostSite<TypeParam> site(
+      {.rows = 40, .in = 200, .outs = {70, 33}, .max_rank = 16, .has_bias = true});
+  site.run(this->run_);
+  const HostSite<TypeParam> all = site;
+  for (const int64_t rows : {1, 2, 7, 39}) {
+    const int64_t first = random_int(0, 40 - rows);
+    site.clear();
+    site.run(this->run_, first, rows,
+             [](const ExecContext& ctx, const auto& slices, const ConstTensorView& x,
+                const LinearAdapters* adapters) {
+               linear_site(ctx, slices, x, LinearPath::kDecode, adapters);
+             });
+    for (int64_t row = first; row < first + rows; ++row) EXPECT_EQ(site.bits(row), all.bits(row));
+  }
+}
+
+TEST(LinearSiteErrors, NameWhatIsWrong) {
+  std::vector<bfloat16> x(2 * 16), w(8 * 16), y(2 * 8);
+  std::vector<half> other(8 * 16);
+  const ExecContext ctx;
+  const auto call = [&](const TensorView& out, const ConstTensorView& weight) {
+    const LinearSlice slice{.y = out, .weight = weight};
+    linear_site(ctx, {&slice, 1}, host_view(x.data(), {2, 16}), LinearPath::kDecode);
+  };
+  const TensorView out = host_view(y.data(), {2, 8});
+  const auto refused = [](ErrorCode code, const char* text, const auto& run) {
+    expect_error(code, {text}, run);
+  };
+  refused(ErrorCode::kUnsupported, "slices[0].weight", [&] {
+    call(out, host_view(other.data(), {8, 16}));
+  });
+  refused(ErrorCode::kInvalidArgument, "slices[0].weight.size(1) is 15, expected in_features = 16",
+          [&] {
+            call(out, host_view(w.data(), {8, 15}));
+          });
+  refused(ErrorCode::kInvalidArgument, "slices[0].y.size(0) is 1, expected num_tokens = 2", [&] {
+    call(host_view(y.data(), {1, 8}), host_view(w.data(), {8, 16}));
+  });
+  refused(ErrorCode::kInvalidArgument, "0 slices", [&] {
+    linear_site(ctx, {}, host_view(x.data(), {2, 16}), LinearPath::kDecode);
+  });
+  refused(ErrorCode::kInvalidArgument, "workspace", [&] {
+    call(out, host_view(w.data(), {8, 16}));
+  });
+}
+
+}  // namespace
+}  // namespace heddle::testing

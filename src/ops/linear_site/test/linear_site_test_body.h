@@ -1,0 +1,215 @@
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <deque>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "heddle/ops/linear_site.h"
+
+#include "compare.h"
+#include "core/math.h"
+#include "ops/lora/test/lora_cases.h"
+#include "ops/lora/test/lora_test_body.h"
+
+namespace heddle::testing {
+
+struct SiteShape {
+  int64_t rows, in;
+  std::vector<int64_t> outs;
+  int max_rank = 0;        // of six adapters; 0: a call without
+  bool is_regular = true;  // what is loaded is aligned for vectors
+  bool has_float_y = false;
+  bool has_bias = false;
+};
+
+/// A site with its adapters and its result, in host memory.
+template <class T>
+class HostSite {
+ public:
+  static constexpr int kNumSlots = 6;
+
+  explicit HostSite(SiteShape s)
+      : shape(std::move(s)), batch(shape.rows, kNumSlots, random_int(0, 1) == 0) {
+    x_stride = shape.in + random_gap(shape.is_regular);
+    x.assign(size_t(shape.rows * x_stride), from_float<T>(NAN));
+    for (int64_t row = 0; row < shape.rows; ++row) {
+      const auto values = random_normal<T>(size_t(shape.in));
+      std::ranges::copy(values, x.begin() + row * x_stride);
+    }
+    for (size_t i = 0; i < shape.outs.size(); ++i) {
+      const int64_t out = shape.outs[i];
+      const auto scale = static_cast<float>(1 / std::sqrt(double(shape.in)));
+      weights.push_back(random_normal<T>(size_t(out * shape.in), scale));
+      biases.push_back(random_normal<T>(size_t(out)));
+      if (shape.max_rank == 0) continue;
+      a.emplace_back(LoraLayout::kRankMajor, shape.in, random_ranks(), shape.is_regular);
+      b.emplace_back(LoraLayout::kRankMinor, out, a.back().ranks, shape.is_regular);
+    }
+    width = 0;
+    for (const int64_t out : shape.outs) width += out;
+    clear();
+  }
+
+  /// y: NaN, so that an element that is not written is seen.
+  void clear() {
+    y.assign(size_t(shape.rows * width), from_float<T>(NAN));
+    y32.assign(size_t(shape.rows * width), NAN);
+  }
+
+  /// Calls linear_site for the rows [first, first + num), in the mirror's memory.
+  template <class Call>
+  void run(const LoraRun& run, int64_t first, int64_t num, const Call& call) {
+    std::vector<LinearSlice> slices;
+    std::vector<int64_t> ins;
+    int64_t column = 0;
+    const TensorView all = run.mirror(y_view().narrow(0, first, num));
+    for (size_t i = 0; i < shape.outs.size(); ++i) {
+      const int64_t out = shape.outs[i];
+      LinearSlice slice{.y = all.narrow(1, column, out),
+                        .weight = run.mirror(host_const(weights[i], {out, shape.in}))};
+      if (shape.has_bias) slice.bias = run.mirror(host_const(biases[i], {out}));
+      slices.push_back(slice);
+      ins.push_back(shape.in);
+      column += out;
+    }
+    const ConstTensorView x_rows(reinterpret_cast<const std::byte*>(x.data() + first * x_stride),
+                                 kDType<T>, Device{}, std::vector<int64_t>{num, shape.in},
+                                 std::vector<int64_t>{x_stride, 1});
+    const ConstTensorView x_there = run.mirror(x_rows);
+    LinearAdapters adapters;
+    std::vector<LoraTableOf<T>> tables;
+    std::vector<int32_t> ids(batch.slots.begin() + first, batch.slots.begin() + first + num);
+    if (shape.max_rank > 0) {
+      for (const auto* halves : {&a, &b}) {
+        std::vector<const LoraHalf<T>*> of_slices;
+        for (const LoraHalf<T>& half : *halves) of_slices.push_back(&half);
+        tables.emplace_back(of_slices);
+        tables.back().table.max_rank = shape.max_rank;
+      }
+      adapters.a = run.table(tables[0].table, ins);
+      adapters.b = run.table(tables[1].table, shape.outs);
+      LoraBatch rows = LoraBatch::from_ids(host_view(ids.data(), {num}));
+      rows.row_scale = host_view(batch.scales.data() + first, {num});
+      const bool is_whole = first == 0 && num == shape.rows;
+      adapters.batch = run.batch(is_whole ? batch.batch : rows, num, kNumSlots, shape.max_rank);
+    }
+    Workspace workspace(run.mirror.scratch(
+        linear_site_workspace_bytes(run.ctx.device, num, shape.in, width,
+                                    static_cast<int>(shape.outs.size()), shape.max_rank)));
+    call(run.with(workspace), slices, x_there, shape.max_rank > 0 ? &adapters : nullptr);
+    run.mirror.back();
+  }
+  void run(const LoraRun& where) {
+    run(where, 0, shape.rows,
+        [](const ExecContext& ctx, const auto& slices, const ConstTensorView& x_there,
+           const LinearAdapters* adapters) {
+          linear_site(ctx, slices, x_there, LinearPath::kDecode, adapters);
+        });
+  }
+
+  /// Every element against three loops in double.
+  void expect_right() const {
+    for (int64_t row = 0; row < shape.rows; ++row) {
+      int64_t column = 0;
+      for (size_t i = 0; i < shape.outs.size(); ++i) {
+        for (int64_t out = 0; out < shape.outs[i]; ++out) expect_element(row, i, out, column++);
+      }
+    }
+  }
+
+  /// The bits of row `row`, from its first column on.
+  [[nodiscard]] std::vector<uint32_t> bits(int64_t row) const {
+    std::vector<uint32_t> result;
+    for (int64_t i = row * width; i < (row + 1) * width; ++i) {
+      result.push_back(shape.has_float_y ? std::bit_cast<uint32_t>(y32[size_t(i)])
+                                         : std::bit_cast<uint16_t>(y[size_t(i)]));
+    }
+    return result;
+  }
+
+  SiteShape shape;
+  int64_t x_stride = 0, width = 0;
+  RandomLoraBatch batch;
+  std::vector<T> x, y;
+  std::vector<float> y32;
+  std::vector<std::vector<T>> weights, biases;
+  std::deque<LoraHalf<T>> a, b;
+
+ private:
+  [[nodiscard]] std::vector<int> random_ranks() const {
+    std::vector<int> ranks;
+    for (int slot = 0; slot < kNumSlots; ++slot) {
+      const int64_t rank = random_int(0, 5) == 0 ? 0 : random_int(1, shape.max_rank);
+      const int64_t unit = !shape.is_regular ? 1 : rank <= 16 ? 4 : 8;
+      ranks.push_back(static_cast<int>(std::min<int64_t>(round_up(rank, unit), shape.max_rank)));
+    }
+    return ranks;
+  }
+  template <class V>
+  static ConstTensorView host_const(const std::vector<V>& values,
+                                    std::initializer_list<int64_t> extents) {
+    return host_view(values.data(), extents);
+  }
+  [[nodiscard]] TensorView y_view() {
+    return shape.has_float_y ? host_view(y32.data(), {shape.rows, width})
+                             : host_view(y.data(), {shape.rows, width});
+  }
+  void expect_element(int64_t row, size_t slice, int64_t out, int64_t column) const {
+    const T* x_row = x.data() + row * x_stride;
+    const auto product = [&](const auto& weight, double& size) {
+      double sum = 0;
+      for (int64_t k = 0; k < shape.in; ++k) {
+        const double term = double(weight(k)) * double(to_float(x_row[k]));
+        sum += term;
+        size += std::abs(term);
+      }
+      return sum;
+    };
+    double size = 0, lora_size = 0;
+    const T* w = weights[slice].data() + out * shape.in;
+    double want = product([&](int64_t k) { return to_float(w[k]); }, size);
+    if (shape.has_bias) want += double(to_float(biases[slice][size_t(out)]));
+    const int slot = shape.max_rank > 0 ? batch.slots[size_t(row)] : -1;
+    if (slot >= 0 && a[slice].ranks[size_t(slot)] > 0) {
+      const double factor =
+          double(batch.scales[size_t(row)]) * double(b[slice].entries[size_t(slot)].scale);
+      for (int64_t r = 0; r < a[slice].ranks[size_t(slot)]; ++r) {
+        double h_size = 0;
+        const double h = product([&](int64_t k) { return a[slice].value(slot, r, k); }, h_size);
+        const double of_b = factor * double(b[slice].value(slot, r, out));
+        want += of_b * h;
+        lora_size += std::abs(of_b) * h_size;
+      }
+    }
+    const double got = shape.has_float_y ? double(y32[size_t(row * width + column)])
+                                         : double(to_float(y[size_t(row * width + column)]));
+    const double rounding = shape.has_float_y ? kRounding<float> : kRounding<T>;
+    // h enters the product with B as two values of T on a GPU.
+    const double bound = 1.01 * rounding * std::abs(want) + 0x1p-20 * size +
+                         (0x1p-20 + kRounding<T> * kRounding<T> * 4) * lora_size + 1e-30;
+    ASSERT_TRUE(std::abs(got - want) <= bound)
+        << "row " << row << " of " << shape.rows << ", slice " << slice << ", output " << out
+        << ": got " << got << ", want " << want << " within " << bound << "; in " << shape.in
+        << ", max_rank " << shape.max_rank << ", slot " << slot;
+  }
+};
+
+/// A few shapes that reach every kernel: tails of features and outputs, one to three slices.
+inline SiteShape random_site_shape(int64_t max_rows) {
+  SiteShape s;
+  s.rows = random_int(1, max_rows);
+  s.is_regular = random_int(0, 3) > 0;
+  s.in = s.is_regular ? 8 * random_int(1, 150) : random_int(1, 1200);
+  const int64_t num = random_int(1, 3);
+  for (int64_t i = 0; i < num; ++i) s.outs.push_back(random_int(1, 400));
+  s.max_rank = pick({0, 4, 16, 40, 128});
+  s.has_float_y = random_int(0, 1) == 0;
+  s.has_bias = random_int(0, 1) == 0;
+  return s;
+}
+
+}  // namespace heddle::testing
