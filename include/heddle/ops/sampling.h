@@ -27,12 +27,14 @@ struct SamplingTable {
 /// and of what is left one is drawn with u = philox4x32-10(seed, step) in [0, 1): the first token
 /// in that same order whose running sum exceeds u times the total. logprobs is the natural log of
 /// the chosen token's softmax(logits), without temperature and filters, f32. A row depends on its
-/// own logits and parameters alone. NaN logits count as -inf; a row of nothing else gives token 0.
+/// own logits and parameters alone; CPU and GPU give the same bits (docs/ops/sampling.md has the
+/// rounding points). NaN logits count as -inf; a row of nothing else gives token 0.
 /// With HEDDLE_VALIDATE=1 a temperature that is negative or not finite, a top_p that is not above
 /// 0, a min_p that is not at most 1, and a negative step are errors.
-/// Needs sample_workspace_bytes of workspace unless every row is greedy. top_p: Holtzman et al.
-/// 2019, arXiv 1904.09751; min_p:
-/// Nguyen et al. 2024, arXiv 2407.01082; philox: Salmon et al. 2011.
+/// On the CPU it needs sample_workspace_bytes of workspace unless every row is greedy; on CUDA
+/// none. There it is one launch on the context's stream, which may be captured. top_p: Holtzman et
+/// al. 2019, arXiv 1904.09751; min_p: Nguyen et al. 2024, arXiv 2407.01082; philox: Salmon et al.
+/// 2011.
 void sample(const ExecContext& ctx, TensorView token_ids, TensorView logprobs,
             ConstTensorView logits, const SamplingTable& table);
 
@@ -46,11 +48,14 @@ void greedy(const ExecContext& ctx, TensorView token_ids, TensorView logprobs,
 /// logprobs[t] = log softmax(logits[t])[token_ids[t]], the very bits that sample gives for a token;
 /// NaN for an id out of range. top_ids[t] are the k tokens of the largest logits, 1 <= k <=
 /// vocab_size, in sample's order of choice: larger ones first, equal ones by id. A row depends on
-/// its own logits alone. NaN logits count as -inf; in a row of nothing else all logprobs are -inf.
+/// its own logits alone; CPU and GPU give the same bits. NaN logits count as -inf; in a row of
+/// nothing else all logprobs are -inf. On CUDA one launch on the context's stream; k above
+/// 64 takes several passes over a row.
 void token_logprobs(const ExecContext& ctx, TensorView logprobs, TensorView top_ids,
                     TensorView top_logprobs, ConstTensorView logits, ConstTensorView token_ids);
 
-/// Throws kInvalidArgument for extents below 0 or above 2^40.
+/// For the CPU; a context on CUDA needs none. Throws kInvalidArgument for extents below 0 or above
+/// 2^40.
 [[nodiscard]] size_t sample_workspace_bytes(int64_t num_rows, int64_t vocab_size);
 
 /// What `adjust_logits` changes, as flat arrays without gaps on the context's device: row r has the

@@ -26,7 +26,8 @@ def sample(
     the rest is drawn with philox4x32-10(seed, step), in descending order of p. A row depends on its
     own logits and parameters alone.
 
-    Weights in f32, sums of more than 1024 of them in f64; `logprobs` is rounded once.
+    Weights in f32, rounded to multiples of 2^-44 of the largest (fewer above 131,071 tokens), sums exact;
+    `logprobs` is rounded once. CPU and GPU give the same bits.
 
     Args:
         token_ids: [num_rows] i32|i64, written.

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <limits>
 
+#include "ops/sampling/weight.h"
+
 namespace heddle {
 namespace {
 
@@ -21,10 +23,13 @@ class TokensInOrder {
   }
   /// After has(i).
   [[nodiscard]] int32_t token(int64_t i) const { return token_of(scratch_.keys[i]); }
-  [[nodiscard]] double weight(int64_t i) const { return double{scratch_.weights[token(i)]}; }
+  [[nodiscard]] uint64_t units(int64_t i) const {
+    return sampling::units_of(scratch_.weights[token(i)], sampling::units_magic(row_.vocab_size));
+  }
+  [[nodiscard]] float logit(int64_t i) const { return row_.logits[token(i)]; }
 
  private:
-  // The first range holds what matters to most draws, the last all that is positive.
+  // The first range holds what matters to most draws, the last all that has a unit.
   static constexpr float kLowerBounds[] = {0x1p-8f, 0x1p-16f, 0x1p-28f,
                                            std::numeric_limits<float>::denorm_min()};
   static constexpr int64_t kFirstSorted = 64, kGrowth = 8;
@@ -56,35 +61,38 @@ class TokensInOrder {
   int64_t num_keys_ = 0, num_sorted_ = 0;
 };
 
-/// The tokens that are left: the first `count` in order, and the sum of their weights.
+/// The tokens that are left: the first `count` in order, and the sum of their units.
 struct Kept {
   int64_t count;
-  double total;
+  uint64_t total;
 };
 
 Kept keep_top_k(TokensInOrder& tokens, int64_t top_k) {
-  Kept kept{0, 0.0};
+  Kept kept{0, 0};
   for (; kept.count < top_k && tokens.has(kept.count); ++kept.count) {
-    kept.total += tokens.weight(kept.count);
+    kept.total += tokens.units(kept.count);
   }
   return kept;
 }
 
 Kept keep_top_p(TokensInOrder& tokens, const Kept& from, double top_p) {
-  Kept kept{1, tokens.has(0) ? tokens.weight(0) : 0.0};
-  for (; kept.count < from.count && kept.total < top_p * from.total && tokens.has(kept.count);
+  Kept kept{1, tokens.has(0) ? tokens.units(0) : 0};
+  const double enough = top_p * static_cast<double>(from.total);
+  for (; kept.count < from.count && static_cast<double>(kept.total) < enough &&
+         tokens.has(kept.count);
        ++kept.count) {
-    kept.total += tokens.weight(kept.count);
+    kept.total += tokens.units(kept.count);
   }
   return kept;
 }
 
-/// Weights are relative to the largest, which is 1 and always stays.
-Kept keep_min_p(TokensInOrder& tokens, const Kept& from, double min_p) {
-  Kept kept{1, tokens.has(0) ? tokens.weight(0) : 0.0};
-  for (; kept.count < from.count && tokens.has(kept.count) && tokens.weight(kept.count) >= min_p;
+/// Keeps the first token, and of the others those of a logit of at least `bound`.
+Kept keep_from(TokensInOrder& tokens, const Kept& from, double bound) {
+  Kept kept{1, tokens.has(0) ? tokens.units(0) : 0};
+  for (; kept.count < from.count && tokens.has(kept.count) &&
+         double{tokens.logit(kept.count)} >= bound;
        ++kept.count) {
-    kept.total += tokens.weight(kept.count);
+    kept.total += tokens.units(kept.count);
   }
   return kept;
 }
@@ -100,16 +108,21 @@ int32_t draw_token(const LogitRow& row, float largest, const DrawOptions& option
     kept = keep_top_k(tokens, options.top_k);
   }
   if (options.top_p < 1.0f) kept = keep_top_p(tokens, kept, double{options.top_p});
-  if (options.min_p > 0.0f) kept = keep_min_p(tokens, kept, double{options.min_p});
-
-  double running = 0.0;
-  int32_t last = 0;  // where rounding keeps the sum below its total, the last token is drawn
-  for (int64_t i = 0; i < kept.count && tokens.has(i); ++i) {
-    last = tokens.token(i);
-    running += tokens.weight(i);
-    if (running > options.u * kept.total) break;
+  if (options.min_p > 1.0f) {
+    kept = keep_top_k(tokens, 1);
+  } else if (options.min_p > 0.0f) {
+    kept =
+        keep_from(tokens, kept, sampling::min_p_bound(largest, options.temperature, options.min_p));
   }
-  return last;
+
+  const double passed = options.u * static_cast<double>(kept.total);
+  uint64_t running = 0;
+  for (int64_t i = 0; i < kept.count && tokens.has(i); ++i) {
+    running += tokens.units(i);
+    // As f64 the sum of all may be no more than u times itself.
+    if (static_cast<double>(running) > passed || running == kept.total) return tokens.token(i);
+  }
+  return 0;
 }
 
 }  // namespace heddle

@@ -5,19 +5,24 @@
 #include <limits>
 #include <span>
 
+#include "cuda/host_copies.h"
+
 #include "heddle/core/check.h"
 #include "heddle/core/product.h"
 #include "heddle/core/validate.h"
 
+#include "core/check_kernels.h"
 #include "cpu/index_array.h"
 #include "cpu/philox.h"
 #include "ops/sampling/draw.h"
+#include "ops/sampling/sample_kernels.h"
 #include "ops/sampling/sampling_kernels.h"
+#include "ops/sampling/weight.h"
 
 namespace heddle {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+using sampling::kInfinity;
 constexpr int64_t kMaxRowsAtOnce =
     16;  // bounds the workspace; more threads have rarely rows to draw
 
@@ -54,7 +59,7 @@ void check_logits(const ExecContext& ctx, const ConstTensorView& logits, Dim& ro
 /// Binds `rows`.
 void check_arguments(const ExecContext& ctx, const char* op, const Outputs& outputs,
                      const ConstTensorView& logits, Dim& rows) {
-  check_cpu(ctx, op);
+  check_has_kernels(ctx, op);
   check_device(ctx, {{"token_ids", outputs.token_ids}, {"logprobs", outputs.logprobs}});
   Dim vocab("vocab_size");
   check_logits(ctx, logits, rows, vocab);
@@ -83,10 +88,10 @@ void check_table(const ExecContext& ctx, const SamplingTable& table, Dim& rows) 
   }
 }
 
-/// What HEDDLE_VALIDATE=1 checks of the table's values: those that no softmax or filter has a
-/// meaning for, NaN among them.
-void validate_table(const SamplingTable& table, int64_t num_rows) {
-  for (int64_t r = 0; r < num_rows; ++r) {
+/// What HEDDLE_VALIDATE=1 checks of the table's values, in host memory: those that no softmax or
+/// filter has a meaning for, NaN among them.
+void validate_table(const SamplingTable& table) {
+  for (int64_t r = 0; r < table.temperature.size(0); ++r) {
     const float temperature = read<float>(table.temperature, r);
     const float top_p = read<float>(table.top_p, r), min_p = read<float>(table.min_p, r);
     const int64_t step = read<int64_t>(table.step, r);
@@ -96,6 +101,40 @@ void validate_table(const SamplingTable& table, int64_t num_rows) {
     HEDDLE_CHECK(min_p <= 1.0f, "min_p[", r, "] is ", min_p, ", expected at most 1");
     HEDDLE_CHECK(step >= 0, "step[", r, "] is ", step, ", expected at least 0");
   }
+}
+
+LogitRows rows_of(const ConstTensorView& logits) {
+  return {logits.data<float>(), logits.stride(0), logits.size(0), logits.size(1)};
+}
+
+/// The arguments of a kernel, where all rows are greedy.
+SampleParams greedy_params(const Outputs& outputs, const ConstTensorView& logits) {
+  SampleParams params{.rows = rows_of(logits),
+                      .token_ids = outputs.token_ids.raw(),
+                      .token_stride = outputs.token_ids.stride(0),
+                      .is_int64 = outputs.token_ids.dtype() == DType::kInt64,
+                      .logprobs = nullptr,
+                      .logprob_stride = 0};
+  if (outputs.logprobs) {
+    params.logprobs = outputs.logprobs.data<float>();
+    params.logprob_stride = outputs.logprobs.stride(0);
+  }
+  return params;
+}
+
+SampleParams sample_params(const Outputs& outputs, const ConstTensorView& logits,
+                           const SamplingTable& table) {
+  const auto column = []<class T>(const ConstTensorView& t, T) {
+    return Column<T>{t.data<T>(), t.stride(0)};
+  };
+  SampleParams params = greedy_params(outputs, logits);
+  params.temperature = column(table.temperature, float{});
+  params.top_k = column(table.top_k, int32_t{});
+  params.top_p = column(table.top_p, float{});
+  params.min_p = column(table.min_p, float{});
+  params.seed = column(table.seed, int64_t{});
+  params.step = column(table.step, int64_t{});
+  return params;
 }
 
 LogitRow row_of(const ConstTensorView& logits, int64_t row) {
@@ -108,15 +147,13 @@ class RowLogprobs {
   /// `largest` is the largest logit of the row.
   RowLogprobs(const LogitRow& row, float largest) : row_(row), largest_(largest) {
     if (largest_ > -kInfinity) {
-      log_sum_ = std::log(cpu::sampling::sum_weights(row, largest_, 1.0f, nullptr));
+      const uint64_t units = cpu::sampling::sum_weights(row, largest_, 1.0f, nullptr);
+      log_sum_ = sampling::log_sum_of(units, row.vocab_size);
     }
   }
-  /// logit - largest is exact in f64, and the sum of the weights is at least 1.
   [[nodiscard]] float operator[](int64_t token) const {
-    const float logit = row_.logits[token];
-    if (largest_ == -kInfinity || logit != logit) return -kInfinity;
-    const double below = logit == largest_ ? 0.0 : double{logit} - double{largest_};
-    return static_cast<float>(below - log_sum_);
+    if (largest_ == -kInfinity) return -kInfinity;
+    return sampling::logprob_of(row_.logits[token], largest_, log_sum_);
   }
 
  private:
@@ -164,12 +201,17 @@ void find_top(const LogitRow& row, std::span<int32_t> top_ids) {
   }
 }
 
-}  // namespace
+/// The outputs of token_logprobs.
+struct Scores {
+  TensorView logprobs, top_ids, top_logprobs;
+};
 
-void token_logprobs(const ExecContext& ctx, TensorView logprobs, TensorView top_ids,
-                    TensorView top_logprobs, ConstTensorView logits, ConstTensorView token_ids) {
-  check_cpu(ctx, "token_logprobs");
-  Dim rows("num_rows"), vocab("vocab_size"), k("k");
+/// Binds `rows`.
+void check_scores(const ExecContext& ctx, const Scores& scores, const ConstTensorView& logits,
+                  const ConstTensorView& token_ids, Dim& rows) {
+  const auto& [logprobs, top_ids, top_logprobs] = scores;
+  check_has_kernels(ctx, "token_logprobs");
+  Dim vocab("vocab_size"), k("k");
   check_logits(ctx, logits, rows, vocab);
   check_device(ctx, {{"logprobs", logprobs},
                      {"top_ids", top_ids},
@@ -181,31 +223,66 @@ void token_logprobs(const ExecContext& ctx, TensorView logprobs, TensorView top_
   check_dtype("token_ids", token_ids, {DType::kInt32, DType::kInt64});
   HEDDLE_CHECK(bool(top_ids) == bool(top_logprobs), top_ids ? "top_logprobs" : "top_ids",
                " is absent, expected both top_ids and top_logprobs or neither");
-  if (top_ids) {
-    check_shape("top_ids", top_ids, {&rows, &k});
-    check_dtype("top_ids", top_ids, {DType::kInt32});
-    check_unit_stride("top_ids", top_ids);
-    check_shape("top_logprobs", top_logprobs, {&rows, &k});
-    check_dtype("top_logprobs", top_logprobs, {DType::kFloat32});
-    check_unit_stride("top_logprobs", top_logprobs);
-    HEDDLE_CHECK(k.value() >= 1 && k.value() <= vocab.value(), "top_ids.size(1) is ", k.value(),
-                 ", expected 1 to vocab_size = ", vocab.value());
+  if (!top_ids) return;
+  check_shape("top_ids", top_ids, {&rows, &k});
+  check_dtype("top_ids", top_ids, {DType::kInt32});
+  check_unit_stride("top_ids", top_ids);
+  check_shape("top_logprobs", top_logprobs, {&rows, &k});
+  check_dtype("top_logprobs", top_logprobs, {DType::kFloat32});
+  check_unit_stride("top_logprobs", top_logprobs);
+  HEDDLE_CHECK(k.value() >= 1 && k.value() <= vocab.value(), "top_ids.size(1) is ", k.value(),
+               ", expected 1 to vocab_size = ", vocab.value());
+}
+
+TokenLogprobsParams logprobs_params(const Scores& scores, const ConstTensorView& logits,
+                                    const ConstTensorView& token_ids) {
+  TokenLogprobsParams params{.rows = rows_of(logits),
+                             .logprobs = scores.logprobs.data<float>(),
+                             .logprob_stride = scores.logprobs.stride(0),
+                             .token_ids = token_ids.raw(),
+                             .token_stride = token_ids.stride(0),
+                             .is_int64 = token_ids.dtype() == DType::kInt64};
+  if (scores.top_ids) {
+    params.k = scores.top_ids.size(1);
+    params.top_ids = scores.top_ids.data<int32_t>();
+    params.top_ids_stride = scores.top_ids.stride(0);
+    params.top_logprobs = scores.top_logprobs.data<float>();
+    params.top_logprobs_stride = scores.top_logprobs.stride(0);
   }
-  const cpu::IndexArray tokens(token_ids);
-  parallel_for(ctx, rows.value(), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const LogitRow row = row_of(logits, r);
-      const RowLogprobs logprob(row, cpu::sampling::largest_logit(row));
-      const bool is_token = tokens[r] >= 0 && tokens[r] < row.vocab_size;
-      logprobs.data<float>()[r * logprobs.stride(0)] =
-          is_token ? logprob[tokens[r]] : std::numeric_limits<float>::quiet_NaN();
-      if (!top_ids) continue;
-      const std::span ids(top_ids.data<int32_t>() + r * top_ids.stride(0), size_t(k.value()));
-      find_top(row, ids);
-      float* const top = top_logprobs.data<float>() + r * top_logprobs.stride(0);
-      for (size_t i = 0; i < ids.size(); ++i) top[i] = logprob[ids[i]];
-    }
-  });
+  return params;
+}
+
+/// token_logprobs of row r on the CPU.
+void score_row(const Scores& scores, const ConstTensorView& logits,
+               const ConstTensorView& token_ids, int64_t r) {
+  const LogitRow row = row_of(logits, r);
+  const RowLogprobs logprob(row, cpu::sampling::largest_logit(row));
+  const int64_t token = cpu::IndexArray(token_ids)[r];
+  const bool is_token = token >= 0 && token < row.vocab_size;
+  scores.logprobs.data<float>()[r * scores.logprobs.stride(0)] =
+      is_token ? logprob[token] : std::numeric_limits<float>::quiet_NaN();
+  if (!scores.top_ids) return;
+  const std::span ids(scores.top_ids.data<int32_t>() + r * scores.top_ids.stride(0),
+                      size_t(scores.top_ids.size(1)));
+  find_top(row, ids);
+  float* const top = scores.top_logprobs.data<float>() + r * scores.top_logprobs.stride(0);
+  for (size_t i = 0; i < ids.size(); ++i) top[i] = logprob[ids[i]];
+}
+
+}  // namespace
+
+void token_logprobs(const ExecContext& ctx, TensorView logprobs, TensorView top_ids,
+                    TensorView top_logprobs, ConstTensorView logits, ConstTensorView token_ids) {
+  const Scores scores{logprobs, top_ids, top_logprobs};
+  Dim rows("num_rows");
+  check_scores(ctx, scores, logits, token_ids, rows);
+  if (ctx.device.type == DeviceType::kCpu) {
+    parallel_for(ctx, rows.value(), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) score_row(scores, logits, token_ids, r);
+    });
+  } else if constexpr (kWithCuda) {
+    cuda::sampling::token_logprobs(ctx, logprobs_params(scores, logits, token_ids));
+  }
 }
 
 size_t sample_workspace_bytes(int64_t num_rows, int64_t vocab_size) {
@@ -220,6 +297,11 @@ void greedy(const ExecContext& ctx, TensorView token_ids, TensorView logprobs,
   const Outputs outputs{token_ids, logprobs};
   Dim rows("num_rows");
   check_arguments(ctx, "greedy", outputs, logits, rows);
+  if constexpr (kWithCuda) {
+    if (ctx.device.type == DeviceType::kCuda) {
+      return cuda::sampling::sample(ctx, greedy_params(outputs, logits));
+    }
+  }
   parallel_for(ctx, rows.value(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) pick_token(outputs, logits, {}, row, nullptr);
   });
@@ -231,7 +313,24 @@ void sample(const ExecContext& ctx, TensorView token_ids, TensorView logprobs,
   Dim rows("num_rows");
   check_arguments(ctx, "sample", outputs, logits, rows);
   check_table(ctx, table, rows);
-  if (validating()) validate_table(table, rows.value());
+  if (validating()) {
+    check_on_host(
+        ctx,
+        [&table](auto& host) {
+          return SamplingTable{.temperature = host(table.temperature),
+                               .top_k = host(table.top_k),
+                               .top_p = host(table.top_p),
+                               .min_p = host(table.min_p),
+                               .seed = host(table.seed),
+                               .step = host(table.step)};
+        },
+        [](const SamplingTable& on_host) { validate_table(on_host); });
+  }
+  if constexpr (kWithCuda) {
+    if (ctx.device.type == DeviceType::kCuda) {
+      return cuda::sampling::sample(ctx, sample_params(outputs, logits, table));
+    }
+  }
   const int64_t num_rows = rows.value(), vocab_size = logits.size(1);
   bool any_draw = false;
   for (int64_t r = 0; r < num_rows; ++r) any_draw |= read<float>(table.temperature, r) > 0.0f;

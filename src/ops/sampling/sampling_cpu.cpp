@@ -1,4 +1,5 @@
 #include "ops/sampling/sampling_kernels.h"
+#include "ops/sampling/weight.h"
 
 // Highway compiles this file once per instruction set; the inner namespace keeps the copies apart.
 #undef HWY_TARGET_INCLUDE
@@ -15,13 +16,9 @@ HWY_BEFORE_NAMESPACE();
 namespace heddle::cpu::sampling::HWY_NAMESPACE {
 using namespace cpu::HWY_NAMESPACE;  // of cpu/vec-inl.h
 
-// 16 virtual lanes, whatever the vector width: element i belongs to lane i % 16.
 using D = hn::CappedTag<float, 16>;
 using V = hn::Vec<D>;
-constexpr int64_t kVirtualLanes = 16;
 constexpr int64_t kLanes = int64_t{hn::MaxLanes(D())};
-constexpr int64_t kVectors = kVirtualLanes / kLanes;
-constexpr int64_t kBlock = 64 * kVirtualLanes;  // elements per f32 sum
 
 HWY_INLINE V minus_infinity() { return hn::Neg(hn::Inf(D())); }
 
@@ -68,71 +65,85 @@ int64_t first_token_with(const LogitRow& row, float largest) {
   return i;
 }
 
+/// heddle::sampling::weight_of, lane by lane.
 struct Softmax {
-  V largest, temperature;
+  V largest, scale;
 
   HWY_INLINE V weight(V logit) const {
+    using heddle::sampling::Exponent;
     const D d;
-    const V x = without_nan(logit);
+    const hn::RebindToSigned<D> d_bits;
+    constexpr Exponent kExponent;
+    const V x = without_nan(logit), magic = hn::Set(d, Exponent::kMagic);
     const V below = hn::IfThenElse(hn::Eq(x, largest), hn::Zero(d), hn::Sub(x, largest));
-    return hn::Exp(d, hn::Div(below, temperature));
+    const V y = hn::Max(hn::Mul(below, scale), hn::Set(d, Exponent::kLeast));
+    const V rounded = hn::Add(y, magic);
+    const V f = hn::Sub(y, hn::Sub(rounded, magic));
+    V p = hn::Set(d, kExponent.a[Exponent::kDegree - 1]);
+    for (int i = Exponent::kDegree - 2; i >= 0; --i) {
+      p = hn::MulAdd(p, f, hn::Set(d, kExponent.a[i]));
+    }
+    p = hn::MulAdd(p, f, hn::Set(d, 1.0f));
+    const auto power = hn::ShiftLeft<23>(hn::BitCast(d_bits, rounded));
+    return hn::BitCast(d, hn::Add(hn::BitCast(d_bits, p), power));
   }
 };
 
-/// Adds up the 16 lanes as a tree.
-HWY_INLINE float sum_lanes(const V* sums) {
-  HWY_ALIGN float lanes[kVirtualLanes];
-  for (int64_t v = 0; v < kVectors; ++v) hn::Store(sums[v], D(), lanes + v * kLanes);
-  for (int64_t n = kVirtualLanes / 2; n > 0; n /= 2) {
-    for (int64_t i = 0; i < n; ++i) lanes[i] += lanes[i + n];
-  }
-  return lanes[0];
-}
+/// Adds up units: bits of weight + magic, and how many times those of magic are among them.
+class UnitSum {
+ public:
+  explicit HWY_INLINE UnitSum(double magic)
+      : magic_(magic), low_(hn::Zero(D64Bits())), high_(hn::Zero(D64Bits())) {}
 
-/// The sum over [begin, end), at most kBlock elements. Elements past the end weigh 0.
-float sum_block(const LogitRow& row, const Softmax& softmax, int64_t begin, int64_t end,
-                float* weights) {
+  HWY_INLINE void add(V weight) {
+    const hn::Half<D> half;
+    low_ = hn::Add(low_, magic_bits_of(hn::LowerHalf(half, weight)));
+    high_ = hn::Add(high_, magic_bits_of(hn::UpperHalf(half, weight)));
+    num_lanes_ += uint64_t{kLanes};
+  }
+  HWY_INLINE uint64_t total() const {
+    uint64_t magic_bits;
+    hwy::CopySameSize(&magic_, &magic_bits);
+    const D64Bits d;
+    return hn::GetLane(hn::SumOfLanes(d, hn::Add(low_, high_))) - num_lanes_ * magic_bits;
+  }
+
+ private:
+  using D64 = hn::Repartition<double, D>;
+  using D64Bits = hn::RebindToUnsigned<D64>;
+
+  HWY_INLINE hn::Vec<D64Bits> magic_bits_of(hn::Vec<hn::Half<D>> weights) const {
+    const D64 d;
+    const auto sum = hn::Add(hn::PromoteTo(d, weights), hn::Set(d, magic_));
+    return hn::BitCast(D64Bits(), sum);
+  }
+
+  double magic_;
+  hn::Vec<D64Bits> low_, high_;
+  uint64_t num_lanes_ = 0;
+};
+
+uint64_t sum_weights(const LogitRow& row, float largest, float temperature, float* weights) {
   const D d;
-  V sums[kVectors];
-  for (int64_t v = 0; v < kVectors; ++v) sums[v] = hn::Zero(d);
-  for (int64_t i = begin; i < end; i += kVirtualLanes) {
-    for (int64_t v = 0; v < kVectors; ++v) {
-      const int64_t first = i + v * kLanes;
-      if (first + kLanes <= end) {
-        const V w = softmax.weight(hn::LoadU(d, row.logits + first));
-        if (weights != nullptr) hn::StoreU(w, d, weights + first);
-        sums[v] = hn::Add(sums[v], w);
-      } else if (first < end) {
-        const V w = softmax.weight(load_tail(row.logits + first, end - first));
-        if (weights != nullptr) store_f32_n(d, w, weights + first, size_t(end - first));
-        sums[v] = hn::Add(sums[v], w);
-      }
-    }
+  const Softmax softmax{hn::Set(d, largest), hn::Set(d, heddle::sampling::scale_of(temperature))};
+  UnitSum sum(heddle::sampling::units_magic(row.vocab_size));
+  int64_t i = 0;
+  for (; i + kLanes <= row.vocab_size; i += kLanes) {
+    const V w = softmax.weight(hn::LoadU(d, row.logits + i));
+    if (weights != nullptr) hn::StoreU(w, d, weights + i);
+    sum.add(w);
   }
-  return sum_lanes(sums);
+  if (const int64_t left = row.vocab_size - i; left > 0) {
+    const V w = softmax.weight(load_tail(row.logits + i, left));
+    if (weights != nullptr) store_f32_n(d, w, weights + i, size_t(left));
+    sum.add(w);
+  }
+  return sum.total();
 }
 
-double sum_weights(const LogitRow& row, float largest, float temperature, float* weights) {
-  const D d;
-  // Bounded, so that -infinity / temperature stays that.
-  const float bounded = temperature < 1e30f ? temperature : 1e30f;
-  const Softmax softmax{hn::Set(d, largest), hn::Set(d, bounded)};
-  double sum = 0.0;
-  for (int64_t begin = 0; begin < row.vocab_size; begin += kBlock) {
-    const int64_t left = row.vocab_size - begin;
-    sum += double{sum_block(row, softmax, begin, begin + (left < kBlock ? left : kBlock), weights)};
-  }
-  return sum;
-}
-
-/// Larger logits give smaller keys: the bits of a float ascend with its value once those of a
-/// negative one are inverted and the sign bit of the others is set. Adding 0 makes -0 equal to 0.
+/// Larger logits give smaller keys.
 HWY_INLINE OrderKey order_key(float logit, int64_t token) {
-  const float x = logit + 0.0f;
-  uint32_t bits;
-  hwy::CopySameSize(&x, &bits);
-  const uint32_t ascending = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
-  return uint64_t{~ascending} << 32 | uint64_t(token);
+  return uint64_t{~heddle::sampling::ascending_bits(logit)} << 32 | uint64_t(token);
 }
 
 int64_t keys_of_weights(const LogitRow& row, const float* weights, float low, float high,
@@ -168,7 +179,7 @@ float largest_logit(const LogitRow& row) { return HWY_DYNAMIC_DISPATCH(largest_l
 int64_t first_token_with(const LogitRow& row, float largest) {
   return HWY_DYNAMIC_DISPATCH(first_token_with)(row, largest);
 }
-double sum_weights(const LogitRow& row, float largest, float temperature, float* weights) {
+uint64_t sum_weights(const LogitRow& row, float largest, float temperature, float* weights) {
   return HWY_DYNAMIC_DISPATCH(sum_weights)(row, largest, temperature, weights);
 }
 int64_t keys_of_weights(const LogitRow& row, const float* weights, float low, float high,

@@ -23,10 +23,9 @@ float largest_logit(const LogitRow& row);
 /// The lowest token whose logit equals `largest`; one has to.
 int64_t first_token_with(const LogitRow& row, float largest);
 
-/// sum_i w[i] with w[i] = exp((logits[i] - largest) / temperature), and 1 where the logit equals
-/// `largest`, even if that is infinite. weights: [vocab_size] takes w, or is nullptr. Sums of up to
-/// 64 terms are f32, and of those f64.
-double sum_weights(const LogitRow& row, float largest, float temperature, float* weights);
+/// The sum of the units (ops/sampling/weight.h) of all logits. weights: [vocab_size] takes the
+/// weights, or is nullptr.
+uint64_t sum_weights(const LogitRow& row, float largest, float temperature, float* weights);
 
 /// Writes the keys of the tokens whose weight is in [low, high) to `keys`, by token; returns their
 /// number.

@@ -21,7 +21,7 @@ void draw(nb::handle token_ids, nb::handle logprobs, nb::handle logits, nb::hand
                             .step = call.in("step", step)};
   const size_t bytes =
       rows.rank() == 2 ? sample_workspace_bytes(rows.size(0), rows.size(1)) : size_t{0};
-  call.run_on_cpu([&](const ExecContext& ctx) { sample(ctx, ids, logs, rows, table); }, bytes);
+  call.run([&](const ExecContext& ctx) { sample(ctx, ids, logs, rows, table); }, bytes);
 }
 
 void pick(nb::handle token_ids, nb::handle logprobs, nb::handle logits) {
@@ -29,7 +29,7 @@ void pick(nb::handle token_ids, nb::handle logprobs, nb::handle logits) {
   const TensorView ids = call.out("token_ids", token_ids);
   const TensorView logs = call.optional_out("logprobs", logprobs);
   const ConstTensorView rows = call.in("logits", logits);
-  call.run_on_cpu([&](const ExecContext& ctx) { greedy(ctx, ids, logs, rows); });
+  call.run([&](const ExecContext& ctx) { greedy(ctx, ids, logs, rows); });
 }
 
 void score(nb::handle logprobs, nb::handle top_ids, nb::handle top_logprobs, nb::handle logits,
@@ -40,8 +40,7 @@ void score(nb::handle logprobs, nb::handle top_ids, nb::handle top_logprobs, nb:
   const TensorView top_logs = call.optional_out("top_logprobs", top_logprobs);
   const ConstTensorView rows = call.in("logits", logits);
   const ConstTensorView tokens = call.in("token_ids", token_ids);
-  call.run_on_cpu(
-      [&](const ExecContext& ctx) { token_logprobs(ctx, logs, ids, top_logs, rows, tokens); });
+  call.run([&](const ExecContext& ctx) { token_logprobs(ctx, logs, ids, top_logs, rows, tokens); });
 }
 
 void adjust(nb::handle logits, nb::handle saved, nb::handle indptr, nb::handle token_ids,

@@ -6,6 +6,8 @@
 
 #include "heddle/ops/sampling.h"
 
+#include "mirror.h"
+
 namespace heddle {
 
 /// The parameters of one row.
@@ -29,14 +31,20 @@ class SamplingColumns {
       step_.push_back(row.step);
     }
   }
+  [[nodiscard]] SamplingTable on(testing::Mirror& m) const {
+    const auto view = [&m](const auto& values) {
+      return m(ConstTensorView(host_view(values.data(), {std::ssize(values)})));
+    };
+    return {.temperature = view(temperature_),
+            .top_k = view(top_k_),
+            .top_p = view(top_p_),
+            .min_p = view(min_p_),
+            .seed = view(seed_),
+            .step = view(step_)};
+  }
   [[nodiscard]] SamplingTable table() const {
-    const auto n = static_cast<int64_t>(seed_.size());
-    return {.temperature = host_view(temperature_.data(), {n}),
-            .top_k = host_view(top_k_.data(), {n}),
-            .top_p = host_view(top_p_.data(), {n}),
-            .min_p = host_view(min_p_.data(), {n}),
-            .seed = host_view(seed_.data(), {n}),
-            .step = host_view(step_.data(), {n})};
+    testing::Mirror host;
+    return on(host);
   }
 
  private:

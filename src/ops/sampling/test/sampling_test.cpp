@@ -10,15 +10,10 @@
 
 #include <gtest/gtest.h>
 
-#include "compare.h"
-#include "cpu/philox.h"
 #include "expect_error.h"
 #include "isa.h"
 #include "ops/sampling/draw.h"
-#include "ops/sampling/test/sampling_cases.h"
-#include "ops/sampling/test/sampling_ref.h"
-#include "poison.h"
-#include "random.h"
+#include "ops/sampling/test/sampling_test_body.h"
 #include "scoped_validation.h"
 
 namespace heddle {
@@ -29,11 +24,6 @@ using testing::message_of;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int64_t kSizes[] = {1, 2, 3, 7, 15, 16, 17, 31, 63, 64, 65, 1000, 1023, 1025, 5000};
-
-struct Picked {
-  std::vector<int64_t> tokens;
-  std::vector<float> logprobs;
-};
 
 ConstTensorView rows_view(const std::vector<float>& logits, int64_t rows, int64_t vocab,
                           int64_t stride) {
@@ -51,36 +41,6 @@ Picked sample_rows(const std::vector<float>& logits, const std::vector<SamplingR
          host_view(picked.logprobs.data(), {n}), host_view(logits.data(), {n, vocab}),
          columns.table());
   return picked;
-}
-
-SamplingRow random_row(int64_t vocab) {
-  using testing::pick;
-  return {.temperature = pick({0.0f, 0.05f, 0.7f, 1.0f, 3.0f}),
-          .top_k = static_cast<int32_t>(pick<int64_t>({0, -3, 1, 2, 40, vocab / 2, vocab, 99999})),
-          .top_p = pick({-1.0f, 0.0f, 0.1f, 0.9f, 0.999f, 1.0f, 2.0f}),
-          .min_p = pick({-1.0f, 0.0f, 0.01f, 0.2f, 1.0f}),
-          .seed = testing::random_int(INT64_MIN, INT64_MAX),
-          .step = testing::random_int(0, pick<int64_t>({1000, int64_t{1} << 60}))};
-}
-
-/// Logits with ties, masked tokens and NaN among them.
-std::vector<float> random_logits(size_t n) {
-  std::vector<float> logits = testing::random_normal<float>(n, testing::pick({0.1f, 2.0f, 6.0f}));
-  const int64_t kind = testing::random_int(0, 3);
-  for (float& x : logits) {
-    if (kind == 1) x = std::round(x * 2.0f) / 2.0f;  // -0 and 0, too
-    if (kind == 2 && testing::random_int(0, 3) == 0) x = testing::pick({-kInfinity, kNan});
-  }
-  return logits;
-}
-
-int64_t first_argmax(std::span<const float> logits) {
-  int64_t best = 0;
-  float top = -kInfinity;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] > top) top = logits[i], best = static_cast<int64_t>(i);
-  }
-  return best;
 }
 
 TEST(Greedy, TakesTheLargestLogitOfTheLowestIdOnEveryTarget) {
@@ -124,28 +84,6 @@ TEST(Greedy, WritesIntsOfBothWidthsAndNeedsNoLogprobs) {
   EXPECT_EQ((std::vector<int64_t>{wide[0], wide[1]}), (std::vector<int64_t>{1, 0}));
 }
 
-/// Whether the definition, in double, gives the token for u, up to rounding: u may lie a little
-/// outside the token's part of [0, 1), and the thresholds may be met a little earlier or later.
-bool may_draw(int64_t token, double u, std::span<const float> logits, const SamplingRow& row) {
-  constexpr double kSlack = 4e-6;
-  std::vector<float> finite(logits.begin(), logits.end());
-  for (float& x : finite) x = std::isnan(x) ? -kInfinity : x;
-  for (const double shift : {0.0, -kSlack, kSlack}) {
-    const auto c = ref::candidates(
-        finite, {row.temperature, row.top_k, row.top_p * (1 + shift), row.min_p * (1 + shift)});
-    double sum = 0.0;
-    for (size_t i = 0; i < c.tokens.size(); ++i) {
-      const double before = sum;
-      sum += c.probabilities[i];
-      if (c.tokens[i] == token) {
-        if (u > before - kSlack && u < sum + kSlack && c.probabilities[i] > 0.0) return true;
-        break;
-      }
-    }
-  }
-  return false;
-}
-
 TEST(Sample, DrawsWhatTheDefinitionDrawsOnEveryTarget) {
   for (const int64_t target : testing::cpu_targets()) {
     SCOPED_TRACE(testing::cpu_target_name(target));
@@ -153,27 +91,9 @@ TEST(Sample, DrawsWhatTheDefinitionDrawsOnEveryTarget) {
     for (const int64_t vocab : kSizes) {
       for (int repeat = 0; repeat < 6; ++repeat) {
         const int64_t num_rows = testing::random_int(1, 20);
-        std::vector<SamplingRow> rows;
-        for (int64_t r = 0; r < num_rows; ++r) rows.push_back(random_row(vocab));
-        const std::vector<float> logits = random_logits(size_t(num_rows * vocab));
-        const Picked picked = sample_rows(logits, rows);
-        for (int64_t r = 0; r < num_rows; ++r) {
-          const SamplingRow& row = rows[size_t(r)];
-          const std::span own(logits.data() + r * vocab, size_t(vocab));
-          const int64_t token = picked.tokens[size_t(r)], best = first_argmax(own);
-          ASSERT_TRUE(token >= 0 && token < vocab);
-          if (row.temperature == 0.0f || !(own[size_t(best)] > -kInfinity)) {
-            EXPECT_EQ(token, best);
-          } else {
-            EXPECT_TRUE(may_draw(token, cpu::uniform_draw(row.seed, row.step), own, row))
-                << "token " << token << " of " << vocab << ", temperature " << row.temperature
-                << ", top_k " << row.top_k << ", top_p " << row.top_p << ", min_p " << row.min_p;
-          }
-          if (own[size_t(best)] > -kInfinity) {
-            const double want = ref::logprob(own, size_t(token));
-            EXPECT_NEAR(picked.logprobs[size_t(r)], want, 2e-6 + 1e-7 * std::abs(want));
-          }
-        }
+        const SamplingContext ctx(num_rows, vocab);
+        testing::Mirror host;
+        expect_draws(ctx, host, num_rows, vocab);
       }
     }
   }
@@ -227,7 +147,7 @@ TEST(Sample, ARowDependsOnItsOwnLogitsAndParametersAlone) {
   const int64_t num_rows = 37, vocab = 3001;
   const std::vector<float> logits = testing::random_normal<float>(size_t(num_rows * vocab), 3.0f);
   std::vector<SamplingRow> rows;
-  for (int64_t r = 0; r < num_rows; ++r) rows.push_back(random_row(vocab));
+  for (int64_t r = 0; r < num_rows; ++r) rows.push_back(random_sampling_row(vocab));
   Picked first;
   for (const int64_t target : testing::cpu_targets()) {
     if (!testing::has_fused_multiply_add(target)) continue;

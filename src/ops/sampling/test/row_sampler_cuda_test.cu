@@ -1,0 +1,125 @@
+// HostCluster is for the host alone, what it is passed to for both.
+#pragma nv_diag_suppress 20014
+
+#include "ops/sampling/test/host_cluster_cuda.h"
+#include "ops/sampling/test/sampling_test_body.h"
+
+namespace heddle::cuda::sampling {
+namespace {
+
+// The steps of the kernels, taken by one thread of the CPU: no GPU is needed.
+
+constexpr int kNumBlocks[] = {1, 2, 4, 8};
+
+/// What sample picks, by the steps of the kernel.
+Picked sample_by_steps(const SampledRows& rows, const std::vector<SamplingRow>& options,
+                       int num_blocks, bool with_logprobs) {
+  Picked picked;
+  for (int64_t r = 0; r < rows.num_rows; ++r) {
+    const SamplingRow& row = options[size_t(r)];
+    SampleParams params{};
+    params.temperature = {&row.temperature, 0};
+    params.top_k = {&row.top_k, 0};
+    params.top_p = {&row.top_p, 0};
+    params.min_p = {&row.min_p, 0};
+    params.seed = {&row.seed, 0};
+    params.step = {&row.step, 0};
+    HostCluster cluster(rows.row(r), num_blocks);
+    const RowBounds bounds = find_bounds(cluster);
+    if (!(bounds.largest > -kInfinity)) {
+      picked.tokens.push_back(0);
+      picked.logprobs.push_back(-kInfinity);
+      continue;
+    }
+    RowSampler<HostCluster> sampler(cluster, rows.vocab_size, bounds, draw_of(params, r));
+    sampler.run(with_logprobs);
+    picked.tokens.push_back(sampler.token());
+    picked.logprobs.push_back(heddle::sampling::logprob_of(
+        rows.row(r)[sampler.token()], bounds.largest,
+        heddle::sampling::log_sum_of(sampler.one_units(), rows.vocab_size)));
+  }
+  return picked;
+}
+
+void expect_same_as_cpu(const SampledRows& rows, const std::vector<SamplingRow>& options) {
+  testing::Mirror host;
+  const SamplingContext ctx(rows.num_rows, rows.vocab_size);
+  const Picked want = sample_on(ctx, host, rows, options, true, true);
+  for (const int num_blocks : kNumBlocks) {
+    const Picked got = sample_by_steps(rows, options, num_blocks, true);
+    const Picked no_logprobs = sample_by_steps(rows, options, num_blocks, false);
+    for (size_t r = 0; r < options.size(); ++r) {
+      const SamplingRow& row = options[r];
+      EXPECT_EQ(got.tokens[r], want.tokens[r])
+          << "of " << rows.vocab_size << " in " << num_blocks << " blocks, temperature "
+          << row.temperature << ", top_k " << row.top_k << ", top_p " << row.top_p << ", min_p "
+          << row.min_p;
+      EXPECT_EQ(no_logprobs.tokens[r], want.tokens[r]);
+    }
+    EXPECT_TRUE(testing::same_bits<float>(got.logprobs, want.logprobs)) << rows.vocab_size;
+  }
+}
+
+TEST(RowSampler, HasTheTokensAndBitsOfTheCpu) {
+  for (const int64_t vocab :
+       {1, 2, 3, 5, 64, 127, 511, 513, 2047, 2049, 5000, 16385, 30011, 50257}) {
+    constexpr int64_t kRows = 12;
+    std::vector<SamplingRow> options;
+    for (int64_t r = 0; r < kRows; ++r) options.push_back(random_sampling_row(vocab));
+    expect_same_as_cpu(random_rows(kRows, vocab, 1), options);
+  }
+}
+
+/// Rows of which no beginning is enough: flat ones, ties in large numbers, large top_k.
+TEST(RowSampler, SearchesWhereTheListIsNotEnough) {
+  constexpr int64_t kVocab = 20011;
+  SampledRows rows{6, kVocab, kVocab, {}};
+  rows.logits.assign(size_t(6 * kVocab), 1.5f);
+  for (int64_t i = 0; i < kVocab; ++i) {
+    const size_t at = size_t(i);
+    rows.logits[size_t(kVocab) + at] = static_cast<float>(i % 3);
+    rows.logits[size_t(2 * kVocab) + at] = 1.0f + static_cast<float>(i) * 1e-6f;
+    rows.logits[size_t(3 * kVocab) + at] = -static_cast<float>(i % 700) * 1e-3f;
+    rows.logits[size_t(4 * kVocab) + at] = i % 2 == 0 ? kInfinity : 3.0f;
+    rows.logits[size_t(5 * kVocab) + at] = static_cast<float>(i % 97) * 1e4f - 5e5f;
+  }
+  for (int repeat = 0; repeat < 12; ++repeat) {
+    std::vector<SamplingRow> options;
+    for (int64_t r = 0; r < rows.num_rows; ++r) {
+      using testing::pick;
+      options.push_back({.temperature = pick({1.0f, 0.3f, 1e30f, kInfinity, 1e-40f, 2.0f}),
+                         .top_k = pick({0, 65, 700, 15000, 20010}),
+                         .top_p = pick({1.0f, 0.99f, 0.5f, 0.0f, -1.0f}),
+                         .min_p = pick({0.0f, 0.9f, 0.5f, 1.0f, 2.0f, 1e-40f}),
+                         .seed = testing::random_int(INT64_MIN, INT64_MAX),
+                         .step = testing::random_int(0, 100)});
+    }
+    expect_same_as_cpu(rows, options);
+  }
+}
+
+/// The k largest, few or all of them.
+TEST(ListTop, HasTheOrderOfTheCpu) {
+  for (const int64_t vocab : {1, 3, 100, 600, 5000, 9001}) {
+    const SampledRows rows = random_rows(5, vocab, 0);
+    for (const int64_t k : {int64_t{1}, std::min<int64_t>(vocab, 20), vocab}) {
+      testing::Mirror host;
+      const Scored want = score_on({}, host, rows, std::vector<int64_t>(5), k);
+      for (const int num_blocks : kNumBlocks) {
+        std::vector<int32_t> ids(want.top_ids.size(), -1);
+        for (int64_t r = 0; r < rows.num_rows; ++r) {
+          HostCluster cluster(rows.row(r), num_blocks);
+          const RowBounds bounds = find_bounds(cluster);
+          const RowSearch<HostCluster> search(cluster, vocab, bounds.largest, 1.0f);
+          list_top(cluster, search, bounds, k, [&](int64_t i, uint64_t place) {
+            ids[size_t(r * k + i)] = static_cast<int32_t>(search.places().id_of(place));
+          });
+        }
+        EXPECT_EQ(ids, want.top_ids) << k << " of " << vocab;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle::cuda::sampling
