@@ -36,8 +36,8 @@ class DeviceCluster {
       if (id >= vocab_size_) break;
       float4* const to = cache_ + c * kRowThreads + threadIdx.x;
       const uint32_t left = vocab_size_ - id, n = left < 4 ? left : 4;
-      if (is_aligned_) {
-        copy_async_16(to, row_ + id, static_cast<int>(n * sizeof(float)));
+      if (is_aligned_ && n == 4) {
+        copy_async_16(to, row_ + id, static_cast<int>(sizeof(float4)));
       } else {
         for (uint32_t i = 0; i < n; ++i) {
           copy_async_4(reinterpret_cast<float*>(to) + i, row_ + id + i);

@@ -400,7 +400,7 @@ class AdapterWarp {
   // (g, q) has the outputs 4 g + [0, 4) of each unit. Of adapters of up to 16 ranks it has the ranks
   // 4 q + [0, 4), of others 8 q + [0, 8) of each 32. B of the next item is loaded beside.
 
-  static constexpr int kNarrowUnits = 2, kWideUnits = 1;
+  static constexpr int kNarrowUnits = 1, kWideUnits = 1;
   template <bool kNarrow>
   struct Item {
     static constexpr int kUnits = kNarrow ? kNarrowUnits : kWideUnits, kSteps = kNarrow ? 1 : 2;

@@ -40,19 +40,20 @@ class CublasLt {
 };
 
 /// y = x W^T of one kind of site: x [tokens, in], W [out, in], y [tokens, out], bf16 with sums in
-/// f32.
+/// f32. x_stride: elements between rows of x; 0: it has no gaps.
 class Product {
  public:
-  Product(const CublasLt& cublas, int64_t tokens, int64_t in, int64_t out) : cublas_(cublas) {
+  Product(const CublasLt& cublas, int64_t tokens, int64_t in, int64_t out, int64_t x_stride = 0)
+      : cublas_(cublas) {
     check_cublas(cublasLtMatmulDescCreate(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "MatmulDesc");
     const cublasOperation_t transposed = CUBLAS_OP_T;
     check_cublas(cublasLtMatmulDescSetAttribute(desc_, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
                                                 sizeof(transposed)),
                  "TRANSA");
     // cuBLASLt counts by columns: y^T [out, tokens] = (W^T)^T x^T.
-    make_layout(w_, in, out);
-    make_layout(x_, in, tokens);
-    make_layout(y_, out, tokens);
+    make_layout(w_, in, out, in);
+    make_layout(x_, in, tokens, x_stride > 0 ? x_stride : in);
+    make_layout(y_, out, tokens, out);
     cublasLtMatmulPreference_t preference = nullptr;
     check_cublas(cublasLtMatmulPreferenceCreate(&preference), "Preference");
     check_cublas(
@@ -109,9 +110,10 @@ class Product {
     cublasLtMatmulAlgo_t value;
   };
 
-  static void make_layout(cublasLtMatrixLayout_t& layout, int64_t rows, int64_t columns) {
+  static void make_layout(cublasLtMatrixLayout_t& layout, int64_t rows, int64_t columns,
+                          int64_t stride) {
     check_cublas(
-        cublasLtMatrixLayoutCreate(&layout, CUDA_R_16BF, uint64_t(rows), uint64_t(columns), rows),
+        cublasLtMatrixLayoutCreate(&layout, CUDA_R_16BF, uint64_t(rows), uint64_t(columns), stride),
         "MatrixLayout");
   }
 
