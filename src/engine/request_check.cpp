@@ -95,17 +95,6 @@ void check_chat_fields(const Request& request) {
   }
 }
 
-Request varied(const Request& request, const RequestVariant& variant) {
-  Request own = request;
-  own.sampling.seed = static_cast<int64_t>(static_cast<uint64_t>(request.sampling.seed) +
-                                           static_cast<uint64_t>(variant.seed_offset));
-  if (variant.adapters.empty()) return own;
-  HEDDLE_CHECK(request.adapter.empty() && request.adapters.empty(),
-               "a request for each of several adapters has adapter or adapters besides");
-  own.adapters = variant.adapters;
-  return own;
-}
-
 std::vector<RequestVariant> sample_variants(int64_t n) {
   constexpr int64_t kMost = 128;
   HEDDLE_CHECK(n >= 1 && n <= kMost, "n is ", n, ", expected 1 to ", kMost);
