@@ -226,6 +226,9 @@ class Api(Case):
     def test_facts(self):
         get = self.server.request
         self.assertEqual([get("GET", p)[0] for p in ("/health", "/ping", "/startup", "/version", "/info", "/metrics")], [200] * 6)
+        self.text()
+        self.assertGreater(self.server.metric("vllm:request_queue_time_seconds_count"), 0)
+        self.assertLess(self.server.metric("vllm:request_queue_time_seconds_sum"), 60)
         models = {m["id"]: m for m in json.loads(get("GET", "/v1/models")[2])["data"]}
         self.assertEqual(set(models), {"tiny", "a0", "a1", "a2", "a3"})
         self.assertEqual((models["tiny"]["parent"], models["a1"]["parent"], models["a1"]["max_model_len"]), (None, "tiny", 2048))

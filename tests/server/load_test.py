@@ -357,6 +357,7 @@ class Limits(unittest.TestCase):
                 break
         self.assertEqual(server.metric("heddle:adapters_in_memory") <= 8, True)
         self.assertGreater(server.metric("heddle:adapter_loads_total"), 100)
+        self.assertGreater(server.metric("heddle:adapter_evictions_total"), 100)
         print(f"median of a short answer: {few * 1e3:.2f} ms with 8 adapters, {many * 1e3:.2f} ms with 16 over 8 places")
         self.assertLess(many, 3 * few)
 

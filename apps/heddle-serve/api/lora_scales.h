@@ -10,8 +10,8 @@ struct LoraScale {
   float scale = 0;
 };
 
-/// The body of POST /lora-adapters in llama.cpp's form: [{"id": 0, "scale": 0.5}, ...]; a scale that
-/// is not given is 0. Throws ApiError and Error.
+/// The body of POST /lora-adapters in llama.cpp's form: [{"id": 0, "scale": 0.5}, ...]; a scale
+/// that is not given is 0. Throws Error.
 [[nodiscard]] std::vector<LoraScale> read_lora_scales(const std::string& body);
 
 }  // namespace heddle::serve

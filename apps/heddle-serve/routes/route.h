@@ -37,7 +37,7 @@ struct RouteMatch {
 };
 
 [[nodiscard]] RouteMatch route_of(const HttpRequest& head);
-/// Whether there is such a route only with an admin key: those that change which adapters there are.
+/// Whether the route exists only with an admin key: those that change which adapters there are.
 [[nodiscard]] bool is_admin_route(const HttpRequest& head);
 /// Whether errors have LoRAX's form.
 [[nodiscard]] bool is_lorax_route(const HttpRequest& head);

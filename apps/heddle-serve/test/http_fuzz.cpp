@@ -1,5 +1,5 @@
-// Any bytes as what a client sends, in pieces of any size: each request of them is refused, or goes as
-// far as it may without an engine: head, who may ask, the route, the body of that route.
+// Any bytes as what a client sends, in pieces of any size: each request of them is refused, or goes
+// as far as it may without an engine: head, who may ask, the route, the body of that route.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -131,9 +131,9 @@ class RequestDraft {
   RequestDraft& operator=(RequestDraft&&) noexcept;
   ~RequestDraft();
 
-  /// Renders the template and tokenizes the prompt and bad_words. May run in any thread, also beside
-  /// the engine's steps and beside `encode` of other drafts. What fails ends the rows as `submit` of
-  /// the request would. To be called once.
+  /// Renders the template and tokenizes the prompt and bad_words. May run in any thread, also
+  /// beside the engine's steps and beside `encode` of other drafts. What fails ends the rows as
+  /// `submit` of the request would. To be called once, before Engine::submit.
   void encode() noexcept;
   /// Whether `encode` has texts to look at; else it takes no time.
   [[nodiscard]] bool has_texts() const;

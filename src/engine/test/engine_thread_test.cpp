@@ -243,7 +243,8 @@ TEST_F(EngineThreadTest, StepsDoNotWaitForTexts) {
   EXPECT_FALSE(queue->next(now()));
   const auto ended = take_all(*queue);
   EXPECT_GT(longest, row);
-  EXPECT_EQ(ended.at(longest).error, "the prompt has 2097152 tokens, the context holds 64 with the answer");
+  EXPECT_EQ(ended.at(longest).error,
+            "the prompt has 2097152 tokens, the context holds 64 with the answer");
   EXPECT_EQ(ended.at(next).finish_reason, FinishReason::kLength);
 }
 

@@ -13,8 +13,8 @@ namespace {
 /// How long requests that have come may be looked at while rows run: many of them must not hold up
 /// the others.
 constexpr std::chrono::milliseconds kLookTime{10};
-/// How long a step waits for the texts of requests that have come: most are encoded by then, and run
-/// one step sooner.
+/// How long a step waits for the texts of requests that have come: most are encoded by then, and
+/// run one step sooner.
 constexpr std::chrono::milliseconds kTextsTime{1};
 /// How often a thread looks for work whose rows are all paused: one that waits may fit by now.
 constexpr std::chrono::milliseconds kPauseLook{5};

@@ -21,10 +21,10 @@
 
 namespace heddle {
 
-/// An engine with a thread that owns it and runs its steps, and one beside it that renders templates
-/// and tokenizes, one request after the other in the order in which they came. No step waits for
-/// that longer than a millisecond. All functions but the constructor and the destructor may run
-/// beside each other, in any threads.
+/// An engine with a thread that owns it and runs its steps, and one beside it that renders
+/// templates and tokenizes, one request after the other in the order in which they came. No step
+/// waits for that longer than a millisecond. All functions but the constructor and the destructor
+/// may run beside each other, in any threads.
 class EngineThread {
  public:
   /// Loads the model; throws as Engine does.
@@ -124,7 +124,8 @@ class EngineThread {
   std::mutex mutex_;  // of what stands here
   std::condition_variable arrived_;
   std::condition_variable texts_arrived_;
-  // A request goes through them in this order; a call waits in the first until the others are empty.
+  // A request goes through them in this order; a call waits in the first until the others have
+  // nothing.
   Entries inbox_, at_texts_, encoded_;
   std::vector<std::shared_ptr<Row>> cancelled_;
   std::vector<std::pair<std::shared_ptr<Row>, bool>> paused_;       // and whether it is from now on

@@ -1,4 +1,4 @@
-#include "engine/request_check.h"
+#include "engine/requests/request_check.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
-// The functions of heddle::Engine that take requests in: what is checked, found and tokenized before
-// a row waits.
+// The functions of heddle::Engine that take requests in: what is checked, found and tokenized
+// before a row waits.
 #include <algorithm>
 #include <new>
 #include <optional>
@@ -10,7 +10,7 @@
 #include "engine/adapters/row_adapters.h"
 #include "engine/adapters/shared_prefix.h"
 #include "engine/engine_state.h"
-#include "engine/request_check.h"
+#include "engine/requests/request_check.h"
 #include "engine/sampling/row_adjustment.h"
 #include "engine/scheduler.h"
 
@@ -85,6 +85,16 @@ void Engine::State::check_length(const Sequence& row) const {
                " (kv_memory: ", options.kv_memory, " bytes)");
 }
 
+namespace {
+
+/// Whether every request has the same tokens with both.
+bool makes_same_tokens(const RowText& a, const RowText& b) {
+  return a.tokenizer == b.tokenizer && a.chat_templates == b.chat_templates &&
+         a.special_tokens == b.special_tokens;
+}
+
+}  // namespace
+
 struct RequestDraft::State {
   struct Row {
     RowQueue::Rows sequence{};
@@ -135,7 +145,7 @@ void RequestDraft::encode() noexcept {
     if (row.failure) continue;
     const KnownAdapter* const adapter = row.sequence.front().adapter();
     const RowText& text = adapter == nullptr ? *s.text_of_base : adapter->text;
-    if (&text != last_text) {
+    if (last_text == nullptr || !makes_same_tokens(text, *last_text)) {
       last_text = &text;
       tokens = nullptr;
       failure = nullptr;
