@@ -34,7 +34,8 @@ soak: ## load the server for long: REQUESTS=1000000 over 200 adapters, reloads, 
 	@tools/bootstrap build serve
 	@tools/python_env
 	@HEDDLE_BUILD_SERVER=ON tools/build release heddle_program heddle_serve_program
-	@HEDDLE_TEST_REQUESTS=$(REQUESTS) build/venv/bin/python tests/server/load_test.py build/heddle
+	@HEDDLE_TEST_REQUESTS=$(REQUESTS) HEDDLE_TEST_IDLE_SECONDS=60 HEDDLE_TEST_RECORD=bench/results/server_soak.json \
+		build/venv/bin/python tests/server/load_test.py build/heddle
 
 build: ## build the program build/heddle, the libraries and the tests
 	@tools/bootstrap
@@ -66,7 +67,7 @@ asan: ## build and test with the address and undefined-behaviour sanitizers
 	@ctest --preset asan
 
 fuzz: ## run every fuzz target for SECONDS=60 each
-	@tools/bootstrap build fuzz
+	@tools/bootstrap build serve fuzz
 	@tools/build fuzz
 	@tools/fuzz.sh $(SECONDS) $(FUZZ)
 

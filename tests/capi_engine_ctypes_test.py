@@ -10,7 +10,7 @@ import pathlib
 import sys
 import threading
 import unittest
-from ctypes import POINTER, Structure, c_bool, c_char_p, c_float, c_int32, c_int64, c_size_t, c_void_p, pointer
+from ctypes import POINTER, Structure, c_bool, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_void_p, pointer
 
 INVALID_ARGUMENT = 1
 NONE, STOP, LENGTH, ERROR, CANCELLED = range(5)
@@ -48,7 +48,7 @@ class Event(Structure):
                 ("top_token_ids", POINTER(c_int32)), ("top_logprobs", POINTER(c_float)), ("num_top_logprobs", c_size_t),
                 ("prompt_logprobs", POINTER(c_float)), ("num_prompt_logprobs", c_size_t),
                 ("prompt_top_token_ids", POINTER(c_int32)), ("prompt_top_logprobs", POINTER(c_float)), ("num_prompt_top_logprobs", c_size_t),
-                ("prompt_tokens", c_int64), ("stop", String), ("stop_token", c_int32), ("error", String)]
+                ("prompt_tokens", c_int64), ("stop", String), ("stop_token", c_int32), ("wait_seconds", c_double), ("error", String)]
 
 
 CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Event))

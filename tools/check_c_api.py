@@ -27,7 +27,7 @@ NOT_IN_C = {"add", "scale", "soft_cap", "quantize", "can_quantize", "check_rope_
 # steps by itself.
 IN_C_ENGINE = {"replace_adapter": "add_adapter", "model": "get_model", "load": "get_load", "options": "get_model", "step": "poll",
                "model_path": "create"}
-NOT_IN_C_ENGINE = {"check", "token_texts", "detokenize", "set_paused", "prepare_adapter", "render", "adapter_states", "num_unfinished", "stats", "tokenize", "prompt_logits", "adapter_names"}
+NOT_IN_C_ENGINE = {"check", "draft", "draft_each", "tokenizer", "set_paused", "prepare_adapter", "render", "adapter_states", "num_unfinished", "stats", "tokenize", "prompt_logits", "adapter_names"}
 # What the server alone asks for: tokens with the events, and what they stand for.
 NOT_IN_C_STRUCTS = {"tell_tokens", "tokens", "token_texts", "prompt_token_ids"}
 STRUCTS = {"EngineOptions": "heddle_engine_options", "Request": "heddle_engine_request", "SamplingOptions": "heddle_engine_request",

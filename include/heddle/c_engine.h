@@ -157,6 +157,7 @@ typedef struct heddle_engine_event {
   int64_t prompt_tokens;
   heddle_string stop;  /* the stop string that ended the answer */
   int32_t stop_token;  /* the one of stop_token_ids that ended it; -1: none did */
+  double wait_seconds; /* from when it was submitted to when it began to run */
   heddle_string error; /* one sentence */
 } heddle_engine_event;
 

@@ -41,6 +41,9 @@ class Answer:
     """With both: the most likely tokens at each place of the prompt, none at the first."""
     each: list[Answer] = field(default_factory=list)
     """With `n` or `each_adapter`: all answers in order. This one is the first of them."""
+    stop: str | int | None = None
+    """What ended the answer: the string of `stop`, or the token of `stop_token_ids`; None: neither
+    did."""
 
     def __str__(self) -> str:
         return self.text
@@ -74,6 +77,7 @@ def answer_of(completion: _core.Completion, choice: Choice) -> Answer:
             completion.prompt_top_logprobs,
             completion.prompt_tokens,
         ),
+        stop=completion.stop or (completion.stop_token if completion.stop_token >= 0 else None),
     )
 
 

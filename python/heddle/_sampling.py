@@ -33,6 +33,22 @@ class Sampling(TypedDict, total=False):
     """Subtracted where a token is in the answer, -2 to 2, as in vLLM; 0: off."""
     stop_token_ids: Sequence[int]
     """End an answer as the end token does."""
+    allowed_token_ids: Sequence[int]
+    """No tokens but these are drawn, as in vLLM; none given: all."""
+    include_stop: bool
+    """Whether the text ends behind the string of `stop` that was met, not before it; False. vLLM's
+    `include_stop_str_in_output`."""
+    skip_special_tokens: bool
+    """Whether tokens such as the end of a turn have no text in the answer; False. `token_ids` has
+    them all the same."""
+    add_special_tokens: bool | None
+    """Whether the tokens with which the tokenizer begins and ends a text are added to the prompt;
+    None: to texts, not to conversations, whose template writes them."""
+    truncate_prompt_tokens: int
+    """Of a longer prompt the last so many tokens stay, as in vLLM; 0: all."""
+    continue_final_message: bool
+    """Whether answers go on with the last message of the conversation, as in transformers; needs
+    `add_generation_prompt=False`. For `chat` and `stream_chat`."""
     top_logprobs: int
     """How many of the most likely tokens `Answer.top_logprobs` has at each place, up to 100."""
     prompt_logprobs: bool
@@ -64,7 +80,7 @@ def set_options(request: _core.Request, options: Mapping[str, Any]) -> None:
             raise TypeError(f"{name} is given to a stream, which has one answer")
         if name == "logit_bias":
             request.logit_bias = list(value.items())
-        elif name in ("bad_words", "stop_token_ids"):
+        elif name in ("bad_words", "stop_token_ids", "allowed_token_ids"):
             if isinstance(value, (str, bytes)):
                 raise TypeError(f"{name} is one text, expected a list")
             setattr(request, name, list(value))

@@ -7,24 +7,10 @@
 
 #include "heddle/core/error.h"
 
-#include "engine/adapters/row_adapters.h"
-#include "engine/adapters/shared_prefix.h"
 #include "engine/engine_state.h"
-#include "engine/request_check.h"
-#include "engine/sampling/row_adjustment.h"
 #include "engine/scheduler.h"
 
 namespace heddle {
-namespace {
-
-/// What a row is told that a failure ended.
-std::string_view reason_of(const std::exception& failure) {
-  const bool is_memory = dynamic_cast<const std::bad_alloc*>(&failure) != nullptr;
-  return is_memory ? "out of memory: the row could not go on" : failure.what();
-}
-
-}  // namespace
-
 void Engine::State::fill_info() {
   info = {.path = options.model_path,
           .name = config.name,
@@ -43,58 +29,6 @@ void Engine::State::fill_info() {
   info.num_parameters = files->num_parameters();
   info.weight_bytes = static_cast<int64_t>(runner.model().weights().num_bytes);
   describe_weights(info, options, runner.model().weights().quantization);
-}
-
-/// An adapter's vocabulary may be smaller than that of the tokenizer.
-void Engine::State::check_tokens(const Sequence& row) const {
-  const KnownAdapter* const adapter = row.adapter();
-  const int64_t num_tokens = adapter == nullptr ? config.vocab_size : adapter->num_tokens;
-  for (const int32_t id : row.tokens) {
-    HEDDLE_CHECK(id >= 0 && id < num_tokens, "token id ", id, ", the vocabulary has ", num_tokens);
-  }
-}
-
-void Engine::State::fill_row(Sequence& row, const Request& request) {
-  check_answer_fields(request);
-  row.sampling = request.sampling;
-  row.ignore_end = request.ignore_end;
-  set_adapters(row, request, adapters);
-  row.tokens = tokenize(request, row.adapter());
-  check_tokens(row);
-  row.prompt_tokens = static_cast<int64_t>(row.tokens.size());
-  row.completion.prompt_tokens = row.prompt_tokens;
-  if (request.tell_tokens) {
-    row.completion.prompt_token_ids = row.tokens;
-    row.completion.token_texts = texts_of(text_of(row.adapter()).tokenizer);
-  }
-  HEDDLE_CHECK(row.prompt_tokens > 0, "the prompt has no tokens");
-  HEDDLE_CHECK(row.prompt_tokens < options.max_context, "the prompt has ", row.prompt_tokens,
-               " tokens, the context holds ", options.max_context, " with the answer");
-  row.max_tokens = row.prompt_tokens + std::min(std::max<int64_t>(request.max_tokens, 1),
-                                                options.max_context - row.prompt_tokens);
-  check_length(row);
-  row.text = TextStream(request.stop, request.include_stop);
-  row.skips_special = request.skip_special_tokens;
-  row.tells_tokens = request.tell_tokens;
-  row.min_tokens = request.min_tokens;
-  row.stop_tokens = request.stop_token_ids;
-  row.draws = request.max_tokens > 0;
-  row.scores_prompt = request.prompt_logprobs || !row.draws;
-  row.top_logprobs = request.top_logprobs;
-  const KnownAdapter* const adapter = row.adapter();
-  const int64_t num_logits = adapter == nullptr ? config.vocab_size : adapter->num_logits;
-  HEDDLE_CHECK(row.top_logprobs <= num_logits, "top_logprobs is ", row.top_logprobs,
-               ", the vocabulary has ", num_logits);
-  row.adjustment = RowAdjustment::make(request, text_of(adapter), row.tokens, num_logits);
-}
-
-void Engine::State::check_length(const Sequence& row) const {
-  const int64_t needed = pages_for_row(row.max_tokens, options.page_size);
-  const int64_t num_pages = runner.pages().num_pages();
-  HEDDLE_CHECK(needed <= num_pages, "prompt and answer may come to ", row.max_tokens,
-               " tokens and need ", needed, " pages of the KV cache (",
-               needed * runner.page_bytes(), " bytes), it has ", num_pages,
-               " (kv_memory: ", options.kv_memory, " bytes)");
 }
 
 /// Room for what the running rows ask of their logits; where there is none, those end that were
@@ -277,58 +211,6 @@ EngineLoad Engine::load() const {
           .adapter_bytes = state_->adapters.bytes_in_memory()};
 }
 
-RequestId Engine::submit(const Request& request) {
-  State& s = *state_;
-  RowQueue::Rows row = RowQueue::make_row(s.next_id);
-  const RequestId id = s.next_id++;
-  try {
-    s.fill_row(row.front(), request);
-    s.runner.reserve_for(row.front());
-    s.adapters.prefetch(row.front());
-    s.queue.wait(std::move(row));
-  } catch (const std::exception& failure) {
-    s.queue.refuse(std::move(row), reason_of(failure));
-  }
-  return id;
-}
-
-std::vector<RequestId> Engine::submit_each(const Request& request,
-                                           std::span<const RequestVariant> each) {
-  State& s = *state_;
-  Request own;
-  std::vector<RequestId> ids;
-  std::vector<RowQueue::Rows> rows;
-  std::vector<Sequence*> waiting;
-  waiting.reserve(each.size());
-  for (size_t i = 0; i < each.size(); ++i) {
-    ids.push_back(s.next_id + static_cast<RequestId>(i));
-    rows.push_back(RowQueue::make_row(ids.back()));
-  }
-  s.next_id += std::ssize(rows);
-  for (size_t i = 0; i < each.size(); ++i) {
-    Sequence& row = rows[i].front();
-    try {
-      own = varied(request, each[i]);
-      s.fill_row(row, own);
-      s.runner.reserve_for(row);
-      s.runner.prepare(row);
-      // A row that may come to write all its pages anew, or runs all of its prompt, shares none.
-      const bool may_share = s.config.recompute_above() == 0 && !row.scores_prompt;
-      if (may_share) share_prefix(row, waiting, s.options.page_size);
-      s.queue.wait(std::move(rows[i]));
-      waiting.push_back(&row);
-    } catch (const std::exception& failure) {
-      s.queue.refuse(std::move(rows[i]), reason_of(failure));
-    }
-  }
-  return ids;
-}
-
-void Engine::check(const Request& request) const {
-  Sequence row;
-  state_->fill_row(row, request);
-}
-
 bool Engine::cancel(RequestId request) {
   State& s = *state_;
   Sequence* const row = s.queue.find(request);
@@ -357,25 +239,6 @@ int64_t Engine::num_unfinished() const {
   return now.num_waiting + now.num_running + now.num_ended;
 }
 
-std::vector<int32_t> Engine::tokenize(const Request& request) const {
-  return state_->tokenize(request, state_->adapters.find(adapter_of_text(request)).get());
-}
-
-std::shared_ptr<const TokenTexts> Engine::token_texts(const std::string& adapter) const {
-  return texts_of(state_->text_of(state_->adapters.find(adapter).get()).tokenizer);
-}
-
-std::string Engine::detokenize(std::span<const int32_t> tokens, const std::string& adapter) const {
-  return state_->text_of(state_->adapters.find(adapter).get()).tokenizer->decode(tokens);
-}
-
-std::string Engine::render(const Request& request, const std::string& chat_template) const {
-  const auto templates = chat_template::ChatTemplates::from({{"default", chat_template}},
-                                                            "chat_template of the request");
-  return rendered(request, templates, state_->text_of_base.special_tokens,
-                  state_->options.max_context);
-}
-
 std::vector<Event> Engine::step() {
   State& s = *state_;
   s.queue.admit();
@@ -385,6 +248,7 @@ std::vector<Event> Engine::step() {
   }
   s.stats.adapter_loads = s.adapters.counts().num_loads;
   s.stats.adapter_seconds = s.adapters.counts().seconds;
+  s.stats.adapter_evictions = s.adapters.counts().num_evictions;
   std::vector<Event> events;
   try {
     events.reserve(s.queue.running().size() + s.queue.ended().size());

@@ -190,6 +190,7 @@ heddle_engine_event view_of(const Event& event) {
       .prompt_tokens = completion.prompt_tokens,
       .stop = view_of(completion.stop),
       .stop_token = completion.stop_token,
+      .wait_seconds = completion.wait_seconds,
       .error = view_of(completion.error)};
 }
 

@@ -169,13 +169,22 @@ void bind_options(nb::class_<Request>& request) {
       .def_rw("min_tokens", &Request::min_tokens)
       .def_rw("top_logprobs", &Request::top_logprobs)
       .def_rw("prompt_logprobs", &Request::prompt_logprobs)
-      .def_prop_rw(
-          "stop_token_ids", [](const Request& r) { return r.stop_token_ids; },
-          [](Request& r, const std::vector<int64_t>& ids) {
-            r.stop_token_ids.clear();
-            for (const int64_t id : ids) r.stop_token_ids.push_back(narrowed("a token id", id));
-          })
-      .def_rw("bad_words", &Request::bad_words);
+      .def_rw("bad_words", &Request::bad_words)
+      .def_rw("include_stop", &Request::include_stop)
+      .def_rw("skip_special_tokens", &Request::skip_special_tokens)
+      .def_rw("add_special_tokens", &Request::add_special_tokens, nb::arg().none())
+      .def_rw("truncate_prompt_tokens", &Request::truncate_prompt_tokens)
+      .def_rw("continue_final_message", &Request::continue_final_message);
+  const auto tokens = [&request](const char* name, std::vector<int32_t> Request::*field) {
+    request.def_prop_rw(
+        name, [field](const Request& r) { return r.*field; },
+        [field](Request& r, const std::vector<int64_t>& ids) {
+          (r.*field).clear();
+          for (const int64_t id : ids) (r.*field).push_back(narrowed("a token id", id));
+        });
+  };
+  tokens("stop_token_ids", &Request::stop_token_ids);
+  tokens("allowed_token_ids", &Request::allowed_token_ids);
 }
 
 using List = std::vector<std::pair<std::string, double>>;
@@ -233,6 +242,8 @@ void bind_queue(nb::module_& m) {
       .def_ro("prompt_top_token_ids", &Completion::prompt_top_token_ids)
       .def_ro("prompt_top_logprobs", &Completion::prompt_top_logprobs)
       .def_ro("prompt_tokens", &Completion::prompt_tokens)
+      .def_ro("stop", &Completion::stop)
+      .def_ro("stop_token", &Completion::stop_token)
       .def_prop_ro("finish_reason", [](const Completion& c) { return name(c.finish_reason); })
       .def_ro("error", &Completion::error);
 
@@ -292,7 +303,9 @@ void bind_queue(nb::module_& m) {
       .def(
           "tokenize",
           [](const PythonEngine& engine, const Request& request) {
-            return engine.call([&](Engine& e) { return e.tokenize(request); });
+            const auto tokenizer = engine.call([&](Engine& e) { return e.tokenizer(request); });
+            const nb::gil_scoped_release unlocked;
+            return tokenizer->tokenize(request);
           },
           "request"_a)
       .def(

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <exception>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "heddle/engine/engine.h"
@@ -17,6 +20,9 @@
 #include "model/source/model_files.h"
 
 namespace heddle {
+
+/// What a row is told that a failure ended.
+[[nodiscard]] std::string_view reason_of(const std::exception& failure);
 
 struct Engine::State {
   explicit State(const EngineOptions& given)
@@ -39,10 +45,9 @@ struct Engine::State {
   const RowText& text_of(const KnownAdapter* adapter) const {
     return adapter == nullptr ? text_of_base : adapter->text;
   }
-  std::vector<int32_t> tokenize(const Request& request, const KnownAdapter* adapter) const {
-    return prompt_tokens(request, text_of(adapter), files->path(), options.max_context);
-  }
-  void check_tokens(const Sequence& row) const;
+  void check_tokens(std::span<const int32_t> tokens, const KnownAdapter* adapter) const;
+  void begin_row(Sequence& row, const Request& request);
+  void end_row(Sequence& row, const Request& request, const RequestTokens& tokens);
   void fill_row(Sequence& row, const Request& request);
   void check_length(const Sequence& row) const;
   void reserve_adjustments();

@@ -10,7 +10,7 @@
 
 #include "engine/adapters/shared_prefix.h"
 #include "engine/available_memory.h"
-#include "engine/request_check.h"
+#include "engine/requests/request_check.h"
 #include "engine/scheduler.h"
 
 namespace heddle {

@@ -1,6 +1,7 @@
 #include "engine/row_queue.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <limits>
 #include <new>
@@ -108,6 +109,9 @@ void RowQueue::admit() noexcept {
       fail(row, failure.what());
       continue;
     }
+    const std::chrono::duration<double> waited =
+        std::chrono::steady_clock::now() - row.submitted_at;
+    row.completion.wait_seconds = waited.count();
     running_.splice(running_.end(), waiting_, waiting_.begin());
   }
   free_kept();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -40,8 +41,9 @@ struct Sequence {
   int64_t num_shared = 0;              // positions in these
   int64_t active_from = 0;  // the first position at which the adapter acts on linear layers
   int64_t prompt_tokens = 0;
-  int64_t max_tokens = 0;             // prompt and answer, within the context
-  std::vector<int32_t> tokens{};      // prompt, then the answer so far
+  int64_t max_tokens = 0;         // prompt and answer, within the context
+  std::vector<int32_t> tokens{};  // prompt, then the answer so far
+  std::chrono::steady_clock::time_point submitted_at = std::chrono::steady_clock::now();
   int64_t num_cached = 0;             // tokens whose keys and values are stored
   int64_t taken_in_at = 0;            // tokens it had when the first of them was computed
   RowPages pages{};                   // set aside when it is admitted

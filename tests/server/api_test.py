@@ -175,11 +175,43 @@ class Api(Case):
         self.assertEqual(streamed[-1]["generated_text"], answer["generated_text"])
         self.assertTrue(all(m["details"] is None for m in streamed[:-1]))
         for field, value in (("watermark", True), ("adapter_source", "hub"), ("api_token", "t"), ("typical_p", 0.5),
-                             ("merged_adapters", {"ids": ["a1", "a2"], "merge_strategy": "ties"})):
+                             ("merged_adapters", {"ids": ["a1", "a2"], "merge_strategy": "ties"}),
+                             ("merged_adapters", {"ids": ["a1", "a2"], "density": 1.5}),
+                             ("merged_adapters", {"ids": ["a1", "a2"], "majority_sign_method": "most"})):
             status, refusal = self.server.post("/generate", {"inputs": "x", "parameters": {field: value}})
             self.assertEqual((status, refusal["error_type"]), (422, "validation"), field)
         merged = {"ids": ["a1", "a2"], "weights": [0.5, 0.5], "merge_strategy": "linear"}
-        self.assertEqual(self.server.post("/generate", {"inputs": "x", "parameters": {"merged_adapters": merged}})[0], 200)
+        of_merged = lambda **more: self.server.post(  # noqa: E731
+            "/generate", {"inputs": "x", "parameters": {"merged_adapters": {**merged, **more}, "max_new_tokens": 6}})
+        self.assertEqual(of_merged()[0], 200)
+        self.assertEqual(of_merged(density=0.2, majority_sign_method="frequency"), of_merged(), "linear has no use for them")
+
+    def test_default_scales(self):
+        """llama.cpp's /lora-adapters: what acts where a request names no adapter."""
+        path = "/lora-adapters"
+        lora = [{"name": "a2", "scale": 0.5}, {"name": "a3", "scale": -1}]
+        wanted, plain = self.text(lora=lora)[1]["choices"], self.text()[1]["choices"]
+        self.assertNotEqual(wanted, plain)
+        shown = json.loads(self.server.admin(path, None, "GET")[2])
+        self.assertEqual([a["scale"] for a in shown], [0] * len(shown))
+        ids = {a["path"]: a["id"] for a in shown}
+        self.assertEqual(len(set(ids.values())), len(shown))
+        scales = [{"id": ids["a2"], "scale": 0.5}, {"id": ids["a3"], "scale": -1}, {"id": ids["a0"]}]
+        self.assertEqual(json.loads(self.server.admin(path, scales)[2]), {"success": True})
+        shown = {a["path"]: a["scale"] for a in json.loads(self.server.admin(path, None, "GET")[2])}
+        self.assertEqual((shown["a2"], shown["a3"], shown["a0"]), (0.5, -1, 0))
+        self.assertEqual(self.text()[1]["choices"], wanted)
+        self.assertEqual(self.text(model="tiny")[1]["choices"], wanted)
+        self.assertEqual(self.text(model="base")[1]["choices"], plain, "this name has none")
+        self.assertNotEqual(self.text(model="a1")[1]["choices"], wanted)
+        for wrong, word in (([{"id": 10 ** 6}], "1000000"), ([{"scale": 1}], "id"), ({"id": 0}, "array"), ([1], "number"),
+                            ([{"id": 0}] * 2, "twice"), ([{"id": 0, "weight": 1}], "weight")):
+            status, _, body = self.server.admin(path, wrong)
+            self.assertEqual((status, word in body), (400, True), body)
+        self.assertEqual(self.text()[1]["choices"], wanted, "what is refused changes nothing")
+        self.assertEqual(self.server.admin(path, [])[0], 200)
+        self.assertEqual(self.text()[1]["choices"], plain)
+        self.assertEqual([self.server.request(m, path, b)[0] for m, b in (("GET", None), ("POST", []))], [401] * 2)
 
     def test_tokens(self):
         tokens = self.server.post("/tokenize", {"prompt": "hello", "return_token_strs": True})[1]
@@ -194,6 +226,9 @@ class Api(Case):
     def test_facts(self):
         get = self.server.request
         self.assertEqual([get("GET", p)[0] for p in ("/health", "/ping", "/startup", "/version", "/info", "/metrics")], [200] * 6)
+        self.text()
+        self.assertGreater(self.server.metric("vllm:request_queue_time_seconds_count"), 0)
+        self.assertLess(self.server.metric("vllm:request_queue_time_seconds_sum"), 60)
         models = {m["id"]: m for m in json.loads(get("GET", "/v1/models")[2])["data"]}
         self.assertEqual(set(models), {"tiny", "a0", "a1", "a2", "a3"})
         self.assertEqual((models["tiny"]["parent"], models["a1"]["parent"], models["a1"]["max_model_len"]), (None, "tiny", 2048))

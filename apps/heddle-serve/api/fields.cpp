@@ -174,7 +174,9 @@ std::span<const std::string_view> common_fields() { return kCommon; }
 void check_fields(json& body, std::span<const std::string_view> fields,
                   std::span<const std::string_view> more, bool ignores_unknown) {
   json kept = json::object();
-  for (auto& [field, value] : body.items()) {
+  for (auto& entry : body.items()) {  // Clang 14 captures no names of a structured binding
+    const std::string& field = entry.key();
+    json& value = entry.value();
     const auto is_in = [&](const auto& list) {
       return std::ranges::find(list, field) != list.end();
     };

@@ -57,8 +57,12 @@ void read_merged(const json& merged, Generation& generation) {
   if (const json* strategy = row.find("merge_strategy")) {
     refuse(*strategy != "linear", "merge_strategy", "linear is supported");
   }
-  refuse(row.find("density") != nullptr && row.number("density", 0, -1e9, 1e9) != 0, "density",
-         "merge strategies but linear are not supported");
+  // As with LoRAX' own linear strategy, these are looked at and have no effect.
+  static_cast<void>(row.number("density", 0, 0, 1));
+  if (const json* method = row.find("majority_sign_method")) {
+    refuse(*method != "total" && *method != "frequency", "majority_sign_method",
+           "total and frequency are supported");
+  }
   const json* ids = row.find("ids");
   HEDDLE_CHECK(ids != nullptr && ids->is_array() && !ids->empty(),
                "merged_adapters: ids is missing, or no list of names");

@@ -70,6 +70,8 @@ struct Metrics::State {
                                      "From a request's arrival to its first token", kFirstToken);
   Histogram& token_gap =
       histogram("vllm:inter_token_latency_seconds", "Between two tokens of a row", kTokenGap);
+  Histogram& queued = histogram("vllm:request_queue_time_seconds",
+                                "From a row's submission to its place in the batch", kWhole);
   Histogram& whole = histogram("vllm:e2e_request_latency_seconds",
                                "From a request's arrival to the end of its answer", kWhole);
   Family<Gauge>& lora_info = prometheus::BuildGauge()
@@ -92,6 +94,8 @@ struct Metrics::State {
   Gauge& adapter_bytes = gauge("heddle:adapter_bytes", "Bytes of adapters in memory");
   Counter& adapter_loads = counter("heddle:adapter_loads_total", "Adapters brought into memory");
   Counter& adapter_seconds = counter("heddle:adapter_load_seconds_total", "Seconds that it took");
+  Counter& adapter_evictions =
+      counter("heddle:adapter_evictions_total", "Adapters that made room in memory for others");
   Gauge& connections = gauge("heddle:connections", "Open connections");
   std::set<std::string> seen_adapters;
   Gauge* lora_now = nullptr;
@@ -110,6 +114,7 @@ void Metrics::count_answer(const Completion& answer, const std::string& adapter)
   State& s = *state_;
   s.prompt_tokens.Increment(static_cast<double>(answer.prompt_tokens));
   s.generation_tokens.Increment(static_cast<double>(answer.token_ids.size()));
+  s.queued.Observe(answer.wait_seconds);
   s.finished.Add(s.with({{"finished_reason", name(answer.finish_reason)}})).Increment();
   std::string label = adapter;
   if (!s.seen_adapters.contains(label)) {
@@ -145,6 +150,7 @@ std::string Metrics::text(const Now& now) {
   s.connections.Set(now.num_connections);
   State::raise_to(s.adapter_loads, static_cast<double>(now.stats.adapter_loads));
   State::raise_to(s.adapter_seconds, now.stats.adapter_seconds);
+  State::raise_to(s.adapter_evictions, static_cast<double>(now.stats.adapter_evictions));
   if (s.lora_now != nullptr) s.lora_info.Remove(s.lora_now);
   s.lora_now = &s.lora_info.Add(s.with({{"max_lora", s.max_lora},
                                         {"running_lora_adapters", now.running_adapters},

@@ -8,6 +8,7 @@
 #include "heddle/core/error.h"
 
 #include "api/api_error.h"
+#include "options.h"
 
 namespace heddle::serve {
 namespace {
@@ -38,10 +39,25 @@ bool ModelNames::is_base(const std::string& name) const {
 
 void ModelNames::add(const std::string& name, ServedAdapter adapter) {
   if (adapter.created == 0) adapter.created = now();
+  adapter.id = ids_.try_emplace(name, std::ssize(ids_)).first->second;
   adapters_.insert_or_assign(name, std::move(adapter));
 }
 
-bool ModelNames::remove(const std::string& name) { return adapters_.erase(name) > 0; }
+bool ModelNames::remove(const std::string& name) {
+  std::erase_if(defaults_, [&name](const AdapterWeight& each) { return each.name == name; });
+  return adapters_.erase(name) > 0;
+}
+
+std::map<int64_t, std::string> ModelNames::ids() const {
+  std::map<int64_t, std::string> names;
+  for (const auto& [name, adapter] : adapters_) names.emplace(adapter.id, name);
+  return names;
+}
+
+float ModelNames::default_scale(const std::string& name) const {
+  const auto place = std::ranges::find(defaults_, name, &AdapterWeight::name);
+  return place == defaults_.end() ? 0.0f : place->scale;
+}
 
 void ModelNames::reread() {
   if (lora_root_.empty()) return;
@@ -49,6 +65,8 @@ void ModelNames::reread() {
   for (const std::string& name : adapters_in(lora_root_)) {
     if (!adapters_.contains(name)) add(name, {.path = lora_root_ + "/" + name});
   }
+  std::erase_if(defaults_,
+                [this](const AdapterWeight& each) { return !adapters_.contains(each.name); });
 }
 
 /// Empty: the base model.
@@ -78,7 +96,9 @@ void ModelNames::resolve(const ModelChoice& choice, Request& request) {
     request.adapters = choice.adapters;
     return;
   }
-  request.adapter = adapter_of(choice.adapter_id.empty() ? choice.model : choice.adapter_id);
+  const std::string& name = choice.adapter_id.empty() ? choice.model : choice.adapter_id;
+  request.adapter = adapter_of(name);
+  if (request.adapter.empty() && name != app::kBaseName) request.adapters = defaults_;
 }
 
 std::string ModelNames::without_folders(std::string message) const {

@@ -16,6 +16,7 @@ namespace heddle::serve {
 struct ServedAdapter {
   std::string path;
   int64_t created = 0;    // seconds since 1970
+  int64_t id = 0;         // in the order in which names were first known; stays with the name
   bool is_added = false;  // it stays in memory until it is unloaded; else it is of --lora-root
 };
 
@@ -36,6 +37,12 @@ class ModelNames {
   /// Lists the folder of adapters anew: what has come or gone there.
   void reread();
 
+  /// Names by the adapters' ids.
+  [[nodiscard]] std::map<int64_t, std::string> ids() const;
+  /// The adapters, and scales, of requests that name none; the base model by kBaseName has none.
+  void set_defaults(AdapterList adapters) { defaults_ = std::move(adapters); }
+  [[nodiscard]] float default_scale(const std::string& name) const;
+
   /// The adapters of the request into it. Throws ApiError where one does not exist.
   void resolve(const ModelChoice& choice, Request& request);
   /// A message of the engine without the folders of this machine: what is in the folder of adapters
@@ -51,6 +58,8 @@ class ModelNames {
   std::string lora_root_;
   std::vector<std::string> folders_;  // that no client is told of
   std::map<std::string, ServedAdapter> adapters_;
+  std::map<std::string, int64_t> ids_;  // also of names that are gone
+  AdapterList defaults_;
 };
 
 }  // namespace heddle::serve

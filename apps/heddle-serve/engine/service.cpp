@@ -68,7 +68,8 @@ Service::Service(boost::asio::io_context& network, const app::ServeOptions& opti
 }
 
 Service::~Service() {
-  worker_.join();
+  texts_.join();
+  loads_.join();
   engine_->stop();
 }
 

@@ -76,12 +76,16 @@ class Service {
     co_await run(std::move(task));
     co_return outcome->take();
   }
-  /// body() in a thread for what takes long: it has one, and its calls take their turns.
+  /// body() in the thread of texts or of loads, whose calls take their turns each: what takes long
+  /// beside this thread.
+  enum class Worker : uint8_t { kTexts, kLoads };
   template <class Body>
-  auto beside(const Body& body) -> boost::asio::awaitable<std::invoke_result_t<Body>> {
+  auto beside(Worker worker, const Body& body)
+      -> boost::asio::awaitable<std::invoke_result_t<Body>> {
     const auto outcome = std::make_shared<Outcome<std::invoke_result_t<Body>>>();
-    Task task = [this, outcome, body](Done done) {
-      boost::asio::post(worker_, [outcome, body, done = std::move(done)] {
+    Task task = [this, worker, outcome, body](Done done) {
+      auto& thread = worker == Worker::kTexts ? texts_ : loads_;
+      boost::asio::post(thread, [outcome, body, done = std::move(done)] {
         outcome->set(body);
         done();
       });
@@ -125,7 +129,7 @@ class Service {
   boost::asio::awaitable<void> run(Task task);
 
   boost::asio::io_context& network_;
-  boost::asio::thread_pool worker_{1};
+  boost::asio::thread_pool texts_{1}, loads_{1};
   app::ServeOptions options_;
   Metrics::Now last_{};
   std::unique_ptr<EngineThread> engine_;

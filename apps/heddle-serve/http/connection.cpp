@@ -12,6 +12,8 @@
 #include <boost/beast/http.hpp>
 #include <boost/beast/ssl.hpp>
 
+#include "http/request_parser.h"
+
 namespace heddle::serve {
 namespace {
 
@@ -21,33 +23,9 @@ namespace http = beast::http;
 using boost::system::error_code;
 using std::chrono::seconds;
 
-constexpr uint32_t kHeaderBytes = 16 << 10;
+constexpr size_t kHeaderBytes = 16 << 10;
 constexpr size_t kReadAhead = 4 << 10;  // bytes of a next request that are read beside a response
 constexpr seconds kHeaderTime{15}, kBodyTime{60}, kIdleTime{75}, kCloseTime{5};
-constexpr char kJson[] = "application/json";
-
-template <class Fields>
-HttpRequest copy_of(const http::request<http::string_body, Fields>& message) {
-  HttpRequest request;
-  request.method = std::string(message.method_string());
-  const std::string_view target(message.target().data(), message.target().size());
-  const size_t mark = target.find('?');
-  request.path = std::string(target.substr(0, mark));
-  if (mark != std::string_view::npos) request.query = std::string(target.substr(mark + 1));
-  for (const auto& field : message) {
-    request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
-  }
-  return request;
-}
-
-/// OpenAI's form of an error, for requests that no route has seen.
-HttpResponse wrong(unsigned status, const std::string& message) {
-  return {.status = status,
-          .content_type = kJson,
-          .body = R"({"error":{"message":")" + message +
-                  R"(","type":"BadRequestError","param":null,"code":)" + std::to_string(status) +
-                  "}}"};
-}
 
 template <class Stream>
 class Connection final : public Responder, public std::enable_shared_from_this<Connection<Stream>> {
@@ -195,9 +173,8 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   net::awaitable<bool> serve_one() {
     if (is_reading_) co_await wait_for_read_ahead();
     if (is_gone_) co_return false;
-    http::request_parser<http::string_body> parser;
-    parser.header_limit(kHeaderBytes);
-    parser.body_limit(context_->body_bytes);
+    RequestParser parser;
+    set_limits(parser, context_->body_bytes);
     error_code error;
     if (buffer_.size() == 0) context_->idle.insert(&close_);
     expire(kHeaderTime);
@@ -210,8 +187,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     keeps_alive_ = parser.is_header_done() && parser.get().keep_alive();
     if (error) co_return co_await refuse(error);
     is_head_ = parser.get().method() == http::verb::head;
-    HttpRequest request = copy_of(parser.get());
-    if (is_head_) request.method = "GET";
+    HttpRequest request = head_of(parser);
     if (auto response = context_->check(request)) {
       keeps_alive_ = keeps_alive_ && parser.is_done();
       co_await send(std::move(*response));
@@ -235,15 +211,8 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   /// The answer to what is no HTTP, or too long.
   net::awaitable<bool> refuse(error_code error) {
     keeps_alive_ = false;
-    if (error == http::error::header_limit) {
-      co_await send(wrong(431, "the headers have more than 16384 bytes"));
-    } else if (error == http::error::body_limit) {
-      co_await send(wrong(413, "the body has more than " + std::to_string(context_->body_bytes) +
-                                   " bytes (--max-body)"));
-    } else if (error.category() == http::make_error_code(http::error::bad_method).category() &&
-               error != http::error::end_of_stream && error != http::error::partial_message) {
-      co_await send(wrong(400, "no HTTP request: " + error.message()));
-    }
+    std::optional<HttpResponse> response = refusal_of(error, context_->body_bytes);
+    if (response) co_await send(std::move(*response));
     co_return co_await leave();
   }
 

@@ -11,6 +11,7 @@
 #include "heddle/core/error.h"
 
 #include "api/api_error.h"
+#include "routes/route.h"
 
 namespace heddle::serve {
 namespace {
@@ -67,13 +68,6 @@ std::string_view bearer(const HttpRequest& head) {
 }
 
 }  // namespace
-
-bool is_admin_route(const HttpRequest& head) {
-  constexpr std::string_view kAdmin[] = {"/v1/load_lora_adapter", "/v1/unload_lora_adapter",
-                                         "/load_lora_adapter", "/unload_lora_adapter", "/v1/loras"};
-  return std::ranges::find(kAdmin, head.path) != std::end(kAdmin) ||
-         head.path.starts_with("/v1/loras/");
-}
 
 Access::Access(const app::ServeOptions& options)
     : hosts_(options.allowed_hosts),

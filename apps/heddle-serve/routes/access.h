@@ -30,7 +30,4 @@ class Access {
   std::vector<std::string> api_keys_, admin_keys_;
 };
 
-/// Whether the route changes which adapters there are.
-[[nodiscard]] bool is_admin_route(const HttpRequest& head);
-
 }  // namespace heddle::serve

@@ -7,6 +7,7 @@
 
 #include "api/api_error.h"
 #include "api/fields.h"
+#include "api/lora_scales.h"
 #include "api/token_json.h"
 #include "generate/row_reader.h"
 
@@ -161,7 +162,8 @@ boost::asio::awaitable<HttpResponse> load_adapter(Service& service, const std::s
     const auto prepare = [&service, path = load.path] {
       return std::make_shared<PreparedAdapter>(service.engine().prepare_adapter(path));
     };
-    const std::shared_ptr<PreparedAdapter> adapter = co_await service.beside(prepare);
+    const std::shared_ptr<PreparedAdapter> adapter =
+        co_await service.beside(Service::Worker::kLoads, prepare);
     const auto add = [load, adapter](Engine& engine) {
       return load.replaces ? engine.replace_adapter(load.name, std::move(*adapter))
                            : engine.add_adapter(load.name, std::move(*adapter));
@@ -172,6 +174,26 @@ boost::asio::awaitable<HttpResponse> load_adapter(Service& service, const std::s
   }
   service.names().add(load.name, {.path = load.path, .is_added = true});
   co_return done(load.name, "added");
+}
+
+HttpResponse show_scales(Service& service) {
+  json list = json::array();
+  for (const auto& [id, name] : service.names().ids()) {
+    list.push_back({{"id", id}, {"path", name}, {"scale", service.names().default_scale(name)}});
+  }
+  return {.body = dumped(list)};
+}
+
+HttpResponse set_scales(Service& service, const std::string& body) {
+  const std::map<int64_t, std::string> names = service.names().ids();
+  AdapterList adapters;
+  for (const auto& [id, scale] : read_lora_scales(body)) {
+    const auto place = names.find(id);
+    if (place == names.end()) throw invalid("no adapter has id " + std::to_string(id), "id");
+    if (scale != 0) adapters.push_back({place->second, scale});
+  }
+  service.names().set_defaults(std::move(adapters));
+  return {.body = dumped({{"success", true}})};
 }
 
 std::string unload_name(const Service& service, const std::string& text) {

@@ -16,6 +16,11 @@ boost::asio::awaitable<HttpResponse> unload_adapter(Service& service, const std:
 /// The name in the body of an unload.
 [[nodiscard]] std::string unload_name(const Service& service, const std::string& body);
 
+/// The scales of adapters for requests that name none, in llama.cpp's form.
+[[nodiscard]] HttpResponse show_scales(Service& service);
+/// Sets all of them; adapters that the body does not name have 0. Throws ApiError.
+[[nodiscard]] HttpResponse set_scales(Service& service, const std::string& body);
+
 /// Where an adapter of this path is: in the folder, whatever links it has. Throws ApiError.
 [[nodiscard]] std::string path_in_root(const std::string& root, const std::string& path);
 

@@ -32,27 +32,6 @@ std::string random_id() {
   return id;
 }
 
-/// "%73ql" -> "sql"; what is no such code stays.
-std::string percent_decoded(std::string_view text) {
-  const auto digit = [](char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    const char lower = static_cast<char>(c | 0x20);
-    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-  };
-  std::string decoded;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool is_code =
-        text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
-    if (is_code) {
-      decoded += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
-      i += 2;
-    } else {
-      decoded += text[i];
-    }
-  }
-  return decoded;
-}
-
 constexpr size_t kLongBody = 64 << 10;  // bytes that are parsed beside this thread's work
 
 /// The conversation as a template has rendered it.
@@ -108,6 +87,24 @@ Request read_inputs(json body, bool ignores_unknown) {
   return request;
 }
 
+/// What a body for /tokenize asks for.
+struct Tokenize {
+  Generation generation{};
+  bool is_lorax = false;
+};
+
+Tokenize read_to_tokenize(const std::string& body, const app::ServeOptions& options) {
+  json fields = parse_body(body);
+  Tokenize asked{.is_lorax = fields.contains("inputs")};
+  if (asked.is_lorax) {
+    asked.generation.prompts.push_back(
+        read_inputs(std::move(fields), options.ignore_unknown_fields));
+  } else {
+    asked.generation = read_tokenize(body, options);
+  }
+  return asked;
+}
+
 /// The tokens in a body for /detokenize, and which model's.
 std::vector<int32_t> read_tokens(json body, bool ignores_unknown, ModelChoice& choice) {
   constexpr auto kFields = std::to_array<std::string_view>({"model", "adapter_id", "tokens"});
@@ -136,35 +133,6 @@ json token_list(const std::vector<int32_t>& ids, const TokenTexts& texts, int64_
   return answer;
 }
 
-/// What the engine makes of the request's prompt, in its thread.
-std::pair<std::vector<int32_t>, std::shared_ptr<const TokenTexts>> tokens_in(
-    Engine& engine, const Request& request) {
-  return {engine.tokenize(request), engine.token_texts(request.adapter)};
-}
-
-/// The route as a label of metrics: there are no more of these than routes, whatever is asked for.
-const char* label_of(const std::string& path) {
-  static constexpr const char* kRoutes[] = {"/v1/chat/completions",
-                                            "/v1/completions",
-                                            "/generate",
-                                            "/generate_stream",
-                                            "/",
-                                            "/tokenize",
-                                            "/detokenize",
-                                            "/v1/models",
-                                            "/v1/load_lora_adapter",
-                                            "/v1/embeddings",
-                                            "/v1/loras",
-                                            "/v1/unload_lora_adapter"};
-  const auto place =
-      std::ranges::find(kRoutes, path, [](const char* route) { return std::string_view(route); });
-  return place == std::end(kRoutes) ? "other" : *place;
-}
-
-bool is_lorax_route(const std::string& path) {
-  return path == "/generate" || path == "/generate_stream" || path == "/";
-}
-
 }  // namespace
 
 net::awaitable<void> Routes::handle(const HttpRequest& request, Responder& responder) {
@@ -189,10 +157,10 @@ net::awaitable<void> Routes::handle(const HttpRequest& request, Responder& respo
     log.status = failure->status();
     log.outcome = "refused";
     HttpResponse response =
-        is_lorax_route(request.path) ? lorax_error(*failure) : openai_error(*failure);
+        is_lorax_route(request) ? lorax_error(*failure) : openai_error(*failure);
     co_await responder.send(std::move(response));
   }
-  service_.metrics().count_request(label_of(request.path), log.status, log.times);
+  service_.metrics().count_request(label_of(request), log.status, log.times);
   write_log(log);
 }
 
@@ -202,22 +170,25 @@ void Routes::resolve(Generation& generation, RequestLog& log) {
   log.adapter = first.adapters.empty() ? first.adapter : "several";
 }
 
+/// read() of a body, beside this thread where that takes long.
+template <class Read>
+net::awaitable<std::invoke_result_t<Read>> Routes::read_body(const std::string& body,
+                                                             const Read& read) {
+  if (body.size() <= kLongBody) co_return read();
+  co_return co_await service_.beside(Service::Worker::kTexts, read);
+}
+
 net::awaitable<void> Routes::chat(const HttpRequest& request, Responder& responder, RequestLog& log,
                                   bool is_chat) {
   const auto read = [&] {
     return is_chat ? read_chat(request.body, service_.options())
                    : read_completion(request.body, service_.options());
   };
-  Generation generation;
-  if (request.body.size() > kLongBody) {
-    generation = co_await service_.beside(read);
-  } else {
-    generation = read();
-  }
+  Generation generation = co_await read_body(request.body, read);
   if (!generation.chat_template.empty()) {
     Request& chat = generation.prompts.front();
     const auto render = [&] { return service_.engine().render(chat, generation.chat_template); };
-    const std::string text = co_await service_.beside(render);
+    const std::string text = co_await service_.beside(Service::Worker::kTexts, render);
     chat = as_text(std::move(chat), text);
   }
   if (!generation.request_id.empty()) log.id = generation.request_id;
@@ -230,7 +201,8 @@ net::awaitable<void> Routes::chat(const HttpRequest& request, Responder& respond
 
 net::awaitable<void> Routes::lorax(const HttpRequest& request, Responder& responder,
                                    RequestLog& log) {
-  LoraxGeneration lorax = read_lorax(request.body, service_.options());
+  const auto read = [&] { return read_lorax(request.body, service_.options()); };
+  LoraxGeneration lorax = co_await read_body(request.body, read);
   if (request.path == "/generate_stream") lorax.generation.stream = true;
   if (request.path == "/generate") lorax.generation.stream = false;
   resolve(lorax.generation, log);
@@ -239,88 +211,85 @@ net::awaitable<void> Routes::lorax(const HttpRequest& request, Responder& respon
 }
 
 net::awaitable<HttpResponse> Routes::tokenize(const std::string& body) {
-  const bool ignores_unknown = service_.options().ignore_unknown_fields;
-  json fields = parse_body(body);
-  Generation generation;
-  const bool is_lorax = fields.contains("inputs");
-  if (is_lorax) {
-    generation.prompts.push_back(read_inputs(std::move(fields), ignores_unknown));
-  } else {
-    generation = read_tokenize(body, service_.options());
-  }
-  Request& request = generation.prompts.front();
-  service_.names().resolve(generation.choice, request);
-  const auto body_of_call = [request](Engine& engine) { return tokens_in(engine, request); };
-  const auto [ids, texts] = co_await service_.call(body_of_call);
+  const auto read = [&] { return read_to_tokenize(body, service_.options()); };
+  Tokenize asked = co_await read_body(body, read);
+  Request& request = asked.generation.prompts.front();
+  service_.names().resolve(asked.generation.choice, request);
+  const auto find = [&request](Engine& engine) { return engine.tokenizer(request); };
+  const auto tokenizer = co_await service_.call(find);
   const int64_t context = service_.engine().options().max_context;
-  co_return json_response(is_lorax ? lorax_tokens(*request.text, ids, *texts)
-                                   : token_list(ids, *texts, context, generation.return_token_ids));
+  const auto tokenize = [&] {
+    const std::vector<int32_t> ids = tokenizer->tokenize(request);
+    const auto texts = tokenizer->texts();
+    return json_response(asked.is_lorax
+                             ? lorax_tokens(*request.text, ids, *texts)
+                             : token_list(ids, *texts, context, asked.generation.return_token_ids));
+  };
+  co_return co_await service_.beside(Service::Worker::kTexts, tokenize);
 }
 
 net::awaitable<HttpResponse> Routes::detokenize(const std::string& body) {
-  ModelChoice choice;
-  const std::vector<int32_t> ids =
-      read_tokens(parse_body(body), service_.options().ignore_unknown_fields, choice);
+  const auto read = [&] {
+    ModelChoice choice;
+    std::vector<int32_t> ids =
+        read_tokens(parse_body(body), service_.options().ignore_unknown_fields, choice);
+    return std::pair(std::move(ids), std::move(choice));
+  };
+  const auto [ids, choice] = co_await read_body(body, read);
   Request request;
   service_.names().resolve(choice, request);
-  const auto body_of_call = [ids, adapter = request.adapter](Engine& engine) {
-    return engine.detokenize(ids, adapter);
+  const auto find = [&request](Engine& engine) { return engine.tokenizer(request); };
+  const auto tokenizer = co_await service_.call(find);
+  const auto detokenize = [&tokens = ids, &tokenizer] {
+    json answer;
+    answer["prompt"] = tokenizer->detokenize(tokens);
+    return json_response(answer);
   };
-  const std::string text = co_await service_.call(body_of_call);
-  json answer;
-  answer["prompt"] = text;
-  co_return json_response(answer);
+  co_return co_await service_.beside(Service::Worker::kTexts, detokenize);
 }
 
 Routes::IsKnown Routes::route(const HttpRequest& request, Responder& responder, RequestLog& log) {
-  const bool is_post = request.method == "POST";
-  if (is_post && request.path == "/v1/chat/completions") {
-    co_await chat(request, responder, log, true);
-  } else if (is_post && request.path == "/v1/completions") {
-    co_await chat(request, responder, log, false);
-  } else if (is_post && is_lorax_route(request.path)) {
-    co_await lorax(request, responder, log);
-  } else if (is_post && request.path == "/tokenize") {
-    HttpResponse response = co_await tokenize(request.body);
-    co_await responder.send(std::move(response));
-  } else if (is_post && request.path == "/detokenize") {
-    HttpResponse response = co_await detokenize(request.body);
-    co_await responder.send(std::move(response));
-  } else if (is_post && request.path == "/v1/embeddings") {
-    throw not_done("embeddings are not supported");
-  } else if (is_admin_route(request)) {
-    co_return co_await route_admin(request, responder, log);
-  } else {
-    HttpResponse response = facts(request);
-    co_await responder.send(std::move(response));
+  const RouteMatch match = route_of(request);
+  switch (match.route) {
+    case Route::kNone: co_return false;
+    case Route::kChat:
+    case Route::kCompletion:
+      co_await chat(request, responder, log, match.route == Route::kChat);
+      co_return true;
+    case Route::kLorax: co_await lorax(request, responder, log); co_return true;
+    case Route::kEmbeddings: throw not_done("embeddings are not supported");
+    default: break;
   }
-  co_return true;
-}
-
-Routes::IsKnown Routes::route_admin(const HttpRequest& request, Responder& responder,
-                                    RequestLog& log) {
-  constexpr std::string_view kOne = "/v1/loras/";
-  const bool is_post = request.method == "POST";
-  const bool unloads = request.path.ends_with("/unload_lora_adapter");
-  log.outcome = "admin";
   HttpResponse response;
-  if (is_post && unloads) {
-    response = co_await unload_adapter(service_, unload_name(service_, request.body));
-    response = success(std::move(response), request);
-  } else if (is_post && !request.path.starts_with(kOne)) {
-    response = co_await load_adapter(service_, request.body);
-    response = success(std::move(response), request);
-  } else if (request.method == "DELETE" && request.path.starts_with(kOne)) {
-    const std::string name = percent_decoded(std::string_view(request.path).substr(kOne.size()));
-    response = co_await unload_adapter(service_, name);
-    response = success(std::move(response), request);
-  } else if (request.method == "GET" && request.path == "/v1/loras") {
-    response = list_models(service_);
+  if (match.route == Route::kTokenize) {
+    response = co_await tokenize(request.body);
+  } else if (match.route == Route::kDetokenize) {
+    response = co_await detokenize(request.body);
+  } else if (is_admin_route(request)) {
+    log.outcome = "admin";
+    response = co_await answer_admin(request, match);
   } else {
-    co_return false;
+    response = facts(request, match);
   }
   co_await responder.send(std::move(response));
   co_return true;
+}
+
+net::awaitable<HttpResponse> Routes::answer_admin(const HttpRequest& request,
+                                                  const RouteMatch& match) {
+  HttpResponse response;
+  switch (match.route) {
+    case Route::kUnloadAdapter:
+      response = co_await unload_adapter(service_, unload_name(service_, request.body));
+      break;
+    case Route::kDeleteAdapter: response = co_await unload_adapter(service_, match.name); break;
+    case Route::kLoadAdapter: response = co_await load_adapter(service_, request.body); break;
+    case Route::kListAdapters: co_return list_models(service_);
+    case Route::kShowScales: co_return show_scales(service_);
+    case Route::kSetScales: co_return set_scales(service_, request.body);
+    default: throw no_such_route();
+  }
+  co_return success(std::move(response), request);
 }
 
 HttpResponse Routes::info() {
@@ -351,20 +320,18 @@ HttpResponse Routes::health() const {
   return {.content_type = "text/plain"};
 }
 
-HttpResponse Routes::facts(const HttpRequest& request) {
-  constexpr std::string_view kModel = "/v1/models/";
-  const std::string& path = request.path;
-  if (request.method != "GET") throw no_such_route();
-  if (path == "/health" || path == "/startup" || path == "/ping") return health();
-  if (path == "/metrics") return metrics();
-  if (path == "/state") return page_state(service_);
-  if (auto file = page_file(path)) return std::move(*file);
-  if (path == "/version") return json_response({{"version", kVersion}});
-  if (path == "/info") return info();
-  if (path == "/v1/models") return list_models(service_);
-  if (path.starts_with(kModel)) {
-    return show_model(service_, percent_decoded(std::string_view(path).substr(kModel.size())));
+HttpResponse Routes::facts(const HttpRequest& request, const RouteMatch& match) {
+  switch (match.route) {
+    case Route::kHealth: return health();
+    case Route::kMetrics: return metrics();
+    case Route::kState: return page_state(service_);
+    case Route::kVersion: return json_response({{"version", kVersion}});
+    case Route::kInfo: return info();
+    case Route::kListModels: return list_models(service_);
+    case Route::kShowModel: return show_model(service_, match.name);
+    default: break;
   }
+  if (auto file = page_file(request.path)) return std::move(*file);
   throw no_such_route();
 }
 

@@ -6,6 +6,7 @@
 #include "http/responder.h"
 #include "routes/access.h"
 #include "routes/answer.h"
+#include "routes/route.h"
 
 namespace heddle::serve {
 
@@ -22,14 +23,18 @@ class Routes {
   using IsKnown = boost::asio::awaitable<bool>;  // whether there is such a route
 
   IsKnown route(const HttpRequest& request, Responder& responder, RequestLog& log);
-  IsKnown route_admin(const HttpRequest& request, Responder& responder, RequestLog& log);
+  boost::asio::awaitable<HttpResponse> answer_admin(const HttpRequest& request,
+                                                    const RouteMatch& match);
+  template <class Read>
+  boost::asio::awaitable<std::invoke_result_t<Read>> read_body(const std::string& body,
+                                                               const Read& read);
   boost::asio::awaitable<void> chat(const HttpRequest& request, Responder& responder,
                                     RequestLog& log, bool is_chat);
   boost::asio::awaitable<void> lorax(const HttpRequest& request, Responder& responder,
                                      RequestLog& log);
   boost::asio::awaitable<HttpResponse> tokenize(const std::string& body);
   boost::asio::awaitable<HttpResponse> detokenize(const std::string& body);
-  HttpResponse facts(const HttpRequest& request);
+  HttpResponse facts(const HttpRequest& request, const RouteMatch& match);
   HttpResponse info();
   HttpResponse metrics();
   [[nodiscard]] HttpResponse health() const;

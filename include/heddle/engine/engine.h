@@ -97,8 +97,9 @@ struct EngineStats {
   int64_t decode_tokens = 0;     // tokens drawn in decode steps
   int64_t generated_tokens = 0;  // tokens drawn in all steps
   int64_t prefill_steps = 0, decode_steps = 0;
-  int64_t adapter_loads = 0;   // adapters whose weights were brought into memory, each time
-  double adapter_seconds = 0;  // that it took, between steps
+  int64_t adapter_loads = 0;      // adapters whose weights were brought into memory, each time
+  double adapter_seconds = 0;     // that it took, between steps
+  int64_t adapter_evictions = 0;  // adapters that made room in memory for others
 };
 
 /// What an engine has to do, and how full its KV cache is, at this moment.
@@ -120,6 +121,27 @@ class PreparedAdapter {
   friend class Engine;
   struct State;
   explicit PreparedAdapter(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+/// A request on its way to Engine::submit: Engine::draft. It does not outlive its engine.
+class RequestDraft {
+ public:
+  RequestDraft(RequestDraft&&) noexcept;
+  RequestDraft& operator=(RequestDraft&&) noexcept;
+  ~RequestDraft();
+
+  /// Renders the template and tokenizes the prompt and bad_words. May run in any thread, also
+  /// beside the engine's steps and beside `encode` of other drafts. What fails ends the rows as
+  /// `submit` of the request would. To be called once, before Engine::submit.
+  void encode() noexcept;
+  /// Whether `encode` has texts to look at; else it takes no time.
+  [[nodiscard]] bool has_texts() const;
+
+ private:
+  friend class Engine;
+  struct State;
+  explicit RequestDraft(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 
@@ -171,7 +193,7 @@ class Engine {
   /// refuses it, no memory for it) does not throw: it ends with finish_reason kError. Every request
   /// has exactly one event with a completion, its last, however it ends. Throws std::bad_alloc
   /// where there is no memory even for an error; then nothing was submitted.
-  RequestId submit(const Request& request);
+  RequestId submit(Request request);
   /// Submits the request once for each of the variants: one prompt through several adapters, or
   /// several samples of one prompt, sample_variants(n). Returns an id for each, in order; each has
   /// events of its own, with the bits that it has alone. Where two rows begin with the same keys
@@ -179,7 +201,13 @@ class Engine {
   /// invocation, the base model), these are computed once, in whole pages, which both use; rows
   /// with prompt_logprobs compute all of theirs. Throws std::bad_alloc where there is no memory
   /// even for errors; then nothing was submitted.
-  std::vector<RequestId> submit_each(const Request& request, std::span<const RequestVariant> each);
+  std::vector<RequestId> submit_each(Request request, std::vector<RequestVariant> each);
+  /// Both in parts, so that what takes long runs beside the steps: a draft, its `encode`, and
+  /// `submit` of it. The rows have the adapters that the names stand for when the draft is made.
+  /// Throws std::bad_alloc.
+  [[nodiscard]] RequestDraft draft(Request request);
+  [[nodiscard]] RequestDraft draft_each(Request request, std::vector<RequestVariant> each);
+  std::vector<RequestId> submit(RequestDraft draft) noexcept;
   /// Throws the Error with which `submit` would end the request.
   void check(const Request& request) const;
   /// Ends a request that waits or runs: it takes no part in further steps, and when this returns
@@ -207,13 +235,9 @@ class Engine {
 
   /// The prompt's tokens as `submit` makes them: for tools and tests.
   [[nodiscard]] std::vector<int32_t> tokenize(const Request& request) const;
-  /// What the tokens of rows with this adapter stand for; empty: of the base model's. Throws Error
-  /// where it is unknown.
-  [[nodiscard]] std::shared_ptr<const TokenTexts> token_texts(const std::string& adapter) const;
-  /// The text of tokens, as bytes: maybe not UTF-8 where they end inside a character. Throws Error
-  /// where one is none of the tokenizer's.
-  [[nodiscard]] std::string detokenize(std::span<const int32_t> tokens,
-                                       const std::string& adapter) const;
+  /// The tokenizer of the first adapter that the request names, or of the base model. Throws Error
+  /// where that is unknown.
+  [[nodiscard]] std::shared_ptr<const PromptTokenizer> tokenizer(const Request& request) const;
   /// The text of a conversation by a template of the caller's in place of the model's, with the
   /// base model's special tokens, under the limits of docs/chat_template.md. May run in any thread,
   /// also beside the engine's steps. Throws Error where it is no template or passes a limit.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -138,6 +139,25 @@ class TokenTexts {
   [[nodiscard]] virtual bool is_special(int32_t id) const = 0;
 };
 
+/// Prompts to tokens, and tokens to text. Immutable, for any thread, also beside the engine's steps
+/// and when the engine is gone.
+class PromptTokenizer {
+ public:
+  PromptTokenizer() = default;
+  PromptTokenizer(const PromptTokenizer&) = delete;
+  PromptTokenizer& operator=(const PromptTokenizer&) = delete;
+  virtual ~PromptTokenizer() = default;
+
+  /// The tokens of the request's prompt as Engine::submit makes them. Throws Error where it has
+  /// none, or the template refuses it.
+  [[nodiscard]] virtual std::vector<int32_t> tokenize(const Request& request) const = 0;
+  /// The text of tokens, as bytes: maybe not UTF-8 where they end inside a character. Throws Error
+  /// where one is none of the tokenizer's.
+  [[nodiscard]] virtual std::string detokenize(std::span<const int32_t> tokens) const = 0;
+  /// What single tokens stand for.
+  [[nodiscard]] virtual std::shared_ptr<const TokenTexts> texts() const = 0;
+};
+
 /// Tokens of an answer that were drawn one after another.
 struct DrawnTokens {
   std::vector<int32_t> ids{};
@@ -167,6 +187,7 @@ struct Completion {
   std::shared_ptr<const TokenTexts> token_texts{};  // with tell_tokens
   std::string stop{};       // the stop string that ended the answer; empty: none did
   int32_t stop_token = -1;  // the one of stop_token_ids that ended it; -1: none did
+  double wait_seconds = 0;  // from when it was submitted to when it began to run
   FinishReason finish_reason = FinishReason::kStop;
   std::string error;  // with kError: one sentence
 };

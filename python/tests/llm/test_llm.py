@@ -85,6 +85,33 @@ def test_plain_text_has_the_bits_of_the_program(llm: heddle.LLM, model: str, tmp
     expect_same([llm.generate(ids[0], max_tokens=9)], told[:1])
 
 
+def test_what_the_text_shows_and_what_ended_it(llm: heddle.LLM) -> None:
+    prompt = "The loom is"
+    first = llm.generate(prompt, max_tokens=12)
+    word = first.text[5:9]
+    before, behind = (llm.generate(prompt, max_tokens=12, stop=word, include_stop=shown) for shown in (False, True))
+    assert behind.text == before.text + word and first.text.startswith(behind.text)
+    assert (before.stop, behind.stop, first.stop) == (word, word, None)
+    assert llm.generate(prompt, max_tokens=12, stop_token_ids=[first.token_ids[3]]).stop == first.token_ids[3]
+    (end,) = llm.tokenize("<|im_end|>")
+    special: dict[str, Any] = {"max_tokens": 3, "allowed_token_ids": [end], "ignore_end": True}
+    assert llm.generate(prompt, **special).text == "<|im_end|>" * 3
+    hidden = llm.generate(prompt, skip_special_tokens=True, **special)
+    assert (hidden.text, hidden.token_ids) == ("", [end] * 3)
+
+
+def test_how_the_prompt_becomes_tokens(llm: heddle.LLM) -> None:
+    ids = llm.tokenize("The loom is")
+    cut = llm.generate("The loom is", max_tokens=5, truncate_prompt_tokens=2)
+    assert (cut.prompt_tokens, cut.token_ids) == (2, llm.generate(ids[-2:], max_tokens=5).token_ids)
+    for added in (None, True, False):  # this tokenizer adds none
+        assert llm.generate("The loom is", max_tokens=1, add_special_tokens=added).prompt_tokens == len(ids)
+    turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Count."}, {"role": "assistant", "content": "One, two,"}]
+    text = "".join(f"<|im_start|>{turn['role']}\n{turn['content']}<|im_end|>\n" for turn in turns).removesuffix("<|im_end|>\n")
+    going_on = llm.chat([turns], add_generation_prompt=False, continue_final_message=True, max_tokens=8)[0]
+    assert going_on.token_ids == llm.generate(text, max_tokens=8).token_ids
+
+
 def test_penalties_biases_and_ends_have_the_bits_of_the_program(llm: heddle.LLM, model: str, tmp_path: pathlib.Path) -> None:
     prompt = "The loom is"
     first = llm.generate(prompt, max_tokens=6)
@@ -274,10 +301,16 @@ def test_what_cannot_run_raises_or_is_told(llm: heddle.LLM) -> None:
         ({"logit_bias": {10**7: 1.0}}, "logit_bias has token 10000000, the vocabulary has"),
         ({"min_tokens": 300}, "min_tokens is 300, expected 0 to max_tokens = 256"),
         ({"stop": ""}, r"stop\[0\] is empty"),
+        ({"allowed_token_ids": [10**7]}, "allowed_token_ids has token 10000000, the vocabulary has"),
+        ({"truncate_prompt_tokens": -1}, "truncate_prompt_tokens is -1"),
         ({"adapter": ["slug", "slug"]}, "adapter has 2 names, expected one or 1"),
     ):
         with pytest.raises(ValueError, match=says):
             llm.chat("Hi", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="continue_final_message, which is for a conversation"):
+        llm.generate("Hi", continue_final_message=True)
+    with pytest.raises(TypeError, match="allowed_token_ids is one text"):
+        llm.generate("Hi", allowed_token_ids="12")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="token id 99999999"):
         llm.generate([99999999])
     with pytest.raises(ValueError, match="the vocabulary has"):

@@ -251,6 +251,7 @@ bool AdapterStore::make_room(int64_t num_bytes) noexcept {
     });
     if (oldest == nullptr) return false;
     drop(*oldest);
+    ++counts_.num_evictions;
   }
   return true;
 }

@@ -29,10 +29,11 @@ class AdapterStore {
     std::string folder;    // of adapters that are found by name; empty: none
     int64_t memory_bytes;  // of all weights of adapters
   };
-  /// Loads that were made, and what they took.
+  /// Loads that were made, what they took, and adapters that made room for others.
   struct Counts {
     int64_t num_loads = 0;
     double seconds = 0;
+    int64_t num_evictions = 0;
   };
 
   /// What is given outlives the store.

@@ -20,6 +20,7 @@ bool ends_with(std::span<const int32_t> tokens, std::span<const int32_t> end) {
 
 std::unique_ptr<RowAdjustment> RowAdjustment::make(const Request& request, const RowText& text,
                                                    std::span<const int32_t> prompt,
+                                                   std::span<const WordTokens> bad_words,
                                                    int64_t num_logits) {
   for (const int32_t token : request.stop_token_ids) {
     HEDDLE_CHECK(token < num_logits, "stop_token_ids has token ", token, ", the vocabulary has ",
@@ -57,7 +58,7 @@ std::unique_ptr<RowAdjustment> RowAdjustment::make(const Request& request, const
     }
     for (const int32_t token : row->ends_) (void)row->entry(token);
   }
-  row->add_bad_words(request, text);
+  row->add_bad_words(bad_words);
   if (!has_penalties && row->token_ids_.empty()) return nullptr;  // nothing ends it anyway
   row->forbidden_.reserve(row->ends_.size() + row->bad_words_.size());
   return row;
@@ -81,22 +82,17 @@ void RowAdjustment::forbid_all_but(std::span<const int32_t> allowed) {
 
 /// Each word as it begins a text, and as it stands behind a space where that is a word of as many
 /// tokens that begins with another one.
-void RowAdjustment::add_bad_words(const Request& request, const RowText& text) {
-  for (size_t i = 0; i < request.bad_words.size(); ++i) {
-    const std::string& word = request.bad_words[i];
-    const std::string bare = word.substr(std::min(word.find_first_not_of(' '), word.size()));
-    const auto tokens_of = [&](const std::string& form) {
-      return text.tokenizer->encode(form, tokenizer::ControlTokens::kParse);
-    };
-    std::vector<int32_t> plain = tokens_of(bare), spaced = tokens_of(" " + bare);
-    HEDDLE_CHECK(!bare.empty() && !plain.empty(), "bad_words[", i, "] has no tokens");
+void RowAdjustment::add_bad_words(std::span<const WordTokens> words) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    const auto& [plain, spaced] = words[i];
+    HEDDLE_CHECK(!plain.empty(), "bad_words[", i, "] has no tokens");
     for (const int32_t token : plain) {
       HEDDLE_CHECK(token < num_logits_, "bad_words[", i, "] has token ", token,
                    ", the vocabulary has ", num_logits_);
     }
     const bool differs = spaced.size() == plain.size() && spaced.front() != plain.front();
-    bad_words_.push_back(std::move(plain));
-    if (differs) bad_words_.push_back(std::move(spaced));
+    bad_words_.push_back(plain);
+    if (differs) bad_words_.push_back(spaced);
   }
   for (const auto& word : bad_words_) (void)entry(word.back());
 }

@@ -7,6 +7,7 @@
 
 #include "heddle/engine/request.h"
 
+#include "engine/text/prompt_tokens.h"
 #include "engine/text/row_text.h"
 
 namespace heddle {
@@ -15,11 +16,13 @@ namespace heddle {
 /// forbidden. Keeps the counts of its tokens as the entries of LogitAdjustments, by ascending id.
 class RowAdjustment {
  public:
-  /// nullptr where the request asks nothing of that kind. The request was checked; `num_logits`:
-  /// those that the row gets. Throws Error, which names the field, where a token or a word is none
-  /// of the vocabulary's.
+  /// nullptr where the request asks nothing of that kind. The request was checked; `bad_words`: the
+  /// tokens of its own; `num_logits`: those that the row gets. Throws Error, which names the field,
+  /// where a token or a word is none of the vocabulary's.
   static std::unique_ptr<RowAdjustment> make(const Request& request, const RowText& text,
-                                             std::span<const int32_t> prompt, int64_t num_logits);
+                                             std::span<const int32_t> prompt,
+                                             std::span<const WordTokens> bad_words,
+                                             int64_t num_logits);
 
   /// Room for all tokens of an answer of that length: what follows asks for no memory.
   void reserve(int64_t longest_answer);
@@ -44,7 +47,7 @@ class RowAdjustment {
   };
 
   void forbid_all_but(std::span<const int32_t> allowed);
-  void add_bad_words(const Request& request, const RowText& text);
+  void add_bad_words(std::span<const WordTokens> words);
   /// The entry of the token, made where there is none.
   size_t entry(int32_t token);
   void forbid(int32_t token);

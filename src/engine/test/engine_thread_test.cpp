@@ -185,6 +185,102 @@ TEST_F(EngineThreadTest, EachAllocationMayFail) {
   EXPECT_GT(num_right, 0);
 }
 
+/// A request of text, which the thread of texts tokenizes first.
+Request text_request(std::string text, int64_t max_tokens) {
+  Request request = endless_request({}, max_tokens);
+  request.token_ids.reset();
+  request.text = std::move(text);
+  return request;
+}
+
+/// Its prompt takes much longer than a step, and ends with an error: it is longer than the context.
+Request long_request() { return text_request(std::string(2 << 20, 'a'), 1); }
+
+TEST_F(EngineThreadTest, EachAllocationOfTextsMayFail) {
+  EngineThread thread(options());
+  const auto queue = std::make_shared<EventQueue>();
+  Request request = text_request("abc", 8);
+  request.bad_words = {"bc", "d"};
+  request.sampling.repetition_penalty = 1.5f;
+  const RequestId first = thread.submit(request, queue);
+  const Completion want = take_all(*queue).at(first);
+  int num_failed = 0, num_right = 0;
+  for (int64_t n = 1;; ++n) {
+    int64_t countdown = n;
+    std::vector<RequestId> ids;
+    {
+      const testing::FailingAllocation failing(countdown);
+      try {
+        ids = thread.submit_each(request, {{}, {.seed_offset = 1}}, queue);
+        (void)thread.call([](Engine& e) { return e.num_unfinished(); });  // behind the texts
+      } catch (const std::bad_alloc&) {
+      }
+    }
+    for (const auto& [id, completion] : take_all(*queue)) {
+      if (completion.finish_reason == FinishReason::kError) {
+        ++num_failed;
+        EXPECT_NE(completion.error.find("out of memory"), std::string::npos) << completion.error;
+      } else {
+        ++num_right;
+        testing::expect_same(completion, want, "allocation");
+      }
+    }
+    if (countdown > 0) break;
+  }
+  EXPECT_GT(num_failed, 0);
+  EXPECT_GT(num_right, 0);
+}
+
+TEST_F(EngineThreadTest, StepsDoNotWaitForTexts) {
+  EngineThread thread(options());
+  const auto running = std::make_shared<EventQueue>(), queue = std::make_shared<EventQueue>();
+  const RequestId row = thread.submit(endless_request({1}, 60), running);
+  const RequestId longest = thread.submit(long_request(), queue);
+  const RequestId next = thread.submit(text_request("ab", 2), queue);
+  // The row's answer has ended when the prompt is not tokenized yet: what comes behind it waits.
+  while (!running->next(in_a_minute())->completion) {
+  }
+  EXPECT_FALSE(queue->next(now()));
+  const auto ended = take_all(*queue);
+  EXPECT_GT(longest, row);
+  EXPECT_EQ(ended.at(longest).error,
+            "the prompt has 2097152 tokens, the context holds 64 with the answer");
+  EXPECT_EQ(ended.at(next).finish_reason, FinishReason::kLength);
+}
+
+TEST_F(EngineThreadTest, RequestsAndCallsKeepTheirOrderBehindTexts) {
+  EngineThread thread(options());
+  const auto queue = std::make_shared<EventQueue>();
+  std::vector<RequestId> ids{thread.submit(long_request(), queue)};
+  ids.push_back(thread.submit(endless_request({1}, 1), queue));
+  ids.push_back(thread.submit(text_request("ab", 1), queue));
+  // The fourth that the engine sees.
+  EXPECT_EQ(thread.call([](Engine& e) { return e.submit(endless_request({1}, 1)); }), 3);
+  for (const RequestId id : ids) {
+    const std::optional<Event> event = queue->next(in_a_minute());
+    ASSERT_TRUE(event);
+    EXPECT_EQ(event->request, id);
+  }
+}
+
+TEST_F(EngineThreadTest, TextsThatWaitAreCancelledAndStopped) {
+  EngineThread thread(options());
+  const auto queue = std::make_shared<EventQueue>();
+  (void)thread.submit(long_request(), queue);
+  const RequestId cancelled = thread.submit(text_request("ab", 5), queue);
+  const RequestId kept = thread.submit(text_request("ab", 5), queue);
+  EXPECT_TRUE(thread.cancel(cancelled));
+  auto ended = take_all(*queue);
+  EXPECT_EQ(ended.at(cancelled).finish_reason, FinishReason::kCancelled);
+  EXPECT_EQ(ended.at(cancelled).token_ids.size(), 0u);
+  EXPECT_EQ(ended.at(kept).finish_reason, FinishReason::kLength);
+  for (int i = 0; i < 3; ++i) (void)thread.submit(long_request(), queue);
+  thread.stop();
+  ended = take_all(*queue);
+  EXPECT_EQ(ended.size(), 3u);
+  EXPECT_EQ(ended.rbegin()->second.finish_reason, FinishReason::kCancelled);
+}
+
 TEST_F(EngineThreadTest, RowsOfOneRequestAreCancelledOneByOne) {
   EngineThread thread(options());
   const auto queue = std::make_shared<EventQueue>();

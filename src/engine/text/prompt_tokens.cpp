@@ -1,8 +1,10 @@
 #include "engine/text/prompt_tokens.h"
 
+#include <algorithm>
+
 #include "heddle/core/error.h"
 
-#include "engine/request_check.h"
+#include "engine/requests/request_check.h"
 #include "model/model_text.h"
 
 namespace heddle {
@@ -38,6 +40,24 @@ std::vector<int32_t> all_tokens(const Request& request, const RowText& text,
                  tokenizer, request.add_special_tokens.value_or(false));
 }
 
+class TextTokenizer final : public PromptTokenizer {
+ public:
+  TextTokenizer(const RowText& text, const std::string& model_path, int64_t max_context)
+      : text_(text), model_path_(model_path), max_context_(max_context) {}
+  std::vector<int32_t> tokenize(const Request& request) const override {
+    return prompt_tokens(request, text_, model_path_, max_context_);
+  }
+  std::string detokenize(std::span<const int32_t> tokens) const override {
+    return text_.tokenizer->decode(tokens);
+  }
+  std::shared_ptr<const TokenTexts> texts() const override { return texts_of(text_.tokenizer); }
+
+ private:
+  RowText text_;
+  std::string model_path_;
+  int64_t max_context_;
+};
+
 }  // namespace
 
 std::string rendered(const Request& request, const chat_template::ChatTemplates& templates,
@@ -62,6 +82,25 @@ std::vector<int32_t> prompt_tokens(const Request& request, const RowText& text,
     tokens.erase(tokens.begin(), tokens.end() - num_kept);
   }
   return tokens;
+}
+
+RequestTokens request_tokens(const Request& request, const RowText& text,
+                             const std::string& model_path, int64_t max_context) {
+  RequestTokens tokens{.prompt = prompt_tokens(request, text, model_path, max_context)};
+  for (const std::string& word : request.bad_words) {
+    const std::string bare = word.substr(std::min(word.find_first_not_of(' '), word.size()));
+    WordTokens& forms = tokens.bad_words.emplace_back();
+    if (bare.empty()) continue;
+    forms.plain = text.tokenizer->encode(bare, tokenizer::ControlTokens::kParse);
+    forms.spaced = text.tokenizer->encode(" " + bare, tokenizer::ControlTokens::kParse);
+  }
+  return tokens;
+}
+
+std::shared_ptr<const PromptTokenizer> prompt_tokenizer(const RowText& text,
+                                                        const std::string& model_path,
+                                                        int64_t max_context) {
+  return std::make_shared<const TextTokenizer>(text, model_path, max_context);
 }
 
 }  // namespace heddle

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,26 @@ namespace heddle {
 [[nodiscard]] std::vector<int32_t> prompt_tokens(const Request& request, const RowText& text,
                                                  const std::string& model_path,
                                                  int64_t max_context);
+
+/// A word as it begins a text, and as it stands behind a space.
+struct WordTokens {
+  std::vector<int32_t> plain, spaced;
+};
+
+/// All that the tokenizer makes of a request.
+struct RequestTokens {
+  std::vector<int32_t> prompt{};
+  std::vector<WordTokens> bad_words{};  // of a word of spaces alone: none
+};
+
+/// Takes no time where the prompt is tokens and there are no bad_words. Throws as prompt_tokens.
+[[nodiscard]] RequestTokens request_tokens(const Request& request, const RowText& text,
+                                           const std::string& model_path, int64_t max_context);
+
+/// The tokenizer for those outside of the engine.
+[[nodiscard]] std::shared_ptr<const PromptTokenizer> prompt_tokenizer(const RowText& text,
+                                                                      const std::string& model_path,
+                                                                      int64_t max_context);
 
 /// The text that the template makes of the request's conversation. Throws Error where it cannot.
 [[nodiscard]] std::string rendered(const Request& request,

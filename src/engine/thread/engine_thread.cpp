@@ -10,19 +10,33 @@
 namespace heddle {
 namespace {
 
-/// How long requests that have come may be looked at while rows run: tokenizing many of them must
-/// not hold up the others.
+/// How long requests that have come may be looked at while rows run: many of them must not hold up
+/// the others.
 constexpr std::chrono::milliseconds kLookTime{10};
+/// How long a step waits for the texts of requests that have come: most are encoded by then, and
+/// run one step sooner.
+constexpr std::chrono::milliseconds kTextsTime{1};
 /// How often a thread looks for work whose rows are all paused: one that waits may fit by now.
 constexpr std::chrono::milliseconds kPauseLook{5};
+
+bool is_cancelled(const auto& rows) {
+  return std::ranges::all_of(rows, [](const auto& row) { return row->is_cancelled.load(); });
+}
 
 }  // namespace
 
 EngineThread::EngineThread(Engine engine) : engine_(std::move(engine)) {
   try {
+    texts_thread_ = std::thread([this] { run_texts(); });
     thread_ = std::thread([this] { run(); });
     thread_id_ = thread_.get_id();
   } catch (const std::system_error& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      is_stopping_ = true;
+    }
+    texts_arrived_.notify_one();
+    if (texts_thread_.joinable()) texts_thread_.join();
     throw_error(ErrorCode::kOutOfMemory, "the system gives the engine no thread: ", error.what());
   }
 }
@@ -96,16 +110,13 @@ bool EngineThread::cancel(RequestId request) {
 }
 
 void EngineThread::set_paused(RequestId request, bool is_paused) {
-  std::shared_ptr<Row> row;
   {
     const std::lock_guard lock(mutex_);
     const auto place = unfinished_.find(request);
     if (place == unfinished_.end()) return;
-    row = place->second;
+    paused_.emplace_back(place->second, is_paused);
   }
-  push({.call = [row, is_paused](Engine& engine) {
-    if (row->engine_id >= 0) (void)engine.set_paused(row->engine_id, is_paused);
-  }});
+  arrived_.notify_one();
 }
 
 void EngineThread::stop() noexcept {
@@ -115,6 +126,7 @@ void EngineThread::stop() noexcept {
       is_stopping_ = true;
     }
     arrived_.notify_one();
+    texts_arrived_.notify_one();
     thread_.join();
   });
 }
@@ -124,13 +136,12 @@ void EngineThread::run() noexcept {
     {
       std::unique_lock lock(mutex_);
       const bool is_idle = engine_.num_unfinished() == 0;
-      arrived_.wait(
-          lock, [&] { return !is_idle || is_stopping_ || !inbox_.empty() || !cancelled_.empty(); });
+      arrived_.wait(lock, [&] { return !is_idle || is_stopping_ || has_work(); });
       if (is_stopping_) break;
     }
-    const auto begin = std::chrono::steady_clock::now();
-    while (take_entries()) {
-      const bool may_look = std::chrono::steady_clock::now() - begin < kLookTime;
+    const Clock::time_point begin = Clock::now();
+    while (take_entries() || wait_for_texts()) {
+      const bool may_look = Clock::now() - begin < kLookTime;
       if (!may_look && engine_.num_unfinished() > 0) break;
     }
     if (engine_.num_unfinished() > 0 && !step()) wait_for_change();
@@ -138,46 +149,109 @@ void EngineThread::run() noexcept {
   cancel_all();
 }
 
-/// Cancels what is to be cancelled and takes the first entry of the inbox; returns whether there
-/// was one.
+/// The thread of texts.
+void EngineThread::run_texts() noexcept {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    texts_arrived_.wait(lock, [this] { return is_stopping_ || !at_texts_.empty(); });
+    if (is_stopping_) return;
+    Entry& entry = at_texts_.front();
+    if (entry.draft && !is_cancelled(entry.rows)) {
+      lock.unlock();
+      entry.draft->encode();
+      lock.lock();
+    }
+    encoded_.splice(encoded_.end(), at_texts_, at_texts_.begin());
+    arrived_.notify_one();
+  }
+}
+
+/// Whether `take_entries` has something to do. With the lock.
+bool EngineThread::has_work() const {
+  const bool may_take = !inbox_.empty() && (!inbox_.front().call || at_texts_.empty());
+  return may_take || !encoded_.empty() || !cancelled_.empty() || !paused_.empty();
+}
+
+/// Cancels what is to be cancelled, pauses what is to be paused, and takes one entry; returns
+/// whether there was one.
 bool EngineThread::take_entries() {
   std::vector<std::shared_ptr<Row>> cancelled;
-  Entry first;
-  bool has_entry = false;
+  std::vector<std::pair<std::shared_ptr<Row>, bool>> paused;
+  Entries entry;
+  bool is_encoded = false;
   {
     const std::lock_guard lock(mutex_);
     cancelled.swap(cancelled_);
-    has_entry = !inbox_.empty();
-    if (has_entry) {
-      first = std::move(inbox_.front());
-      inbox_.pop_front();
+    paused.swap(paused_);
+    is_encoded = !encoded_.empty();
+    if (is_encoded) {
+      entry.splice(entry.end(), encoded_, encoded_.begin());
+    } else if (!inbox_.empty() && (!inbox_.front().call || at_texts_.empty())) {
+      entry.splice(entry.end(), inbox_, inbox_.begin());
     }
   }
   for (const std::shared_ptr<Row>& row : cancelled) {
     if (row->engine_id >= 0) (void)engine_.cancel(row->engine_id);
   }
-  if (first.call) first.call(engine_);
-  if (!first.rows.empty()) begin(first);
-  return has_entry;
+  for (const auto& [row, is_paused] : paused) {
+    if (row->engine_id >= 0) (void)engine_.set_paused(row->engine_id, is_paused);
+  }
+  if (entry.empty()) return false;
+  if (entry.front().call) {
+    entry.front().call(engine_);
+  } else if (is_encoded) {
+    begin(entry.front());
+  } else {
+    draft(std::move(entry));
+  }
+  return true;
+}
+
+/// Whether a text is encoded by now; waits a short while for it.
+bool EngineThread::wait_for_texts() {
+  std::unique_lock lock(mutex_);
+  if (at_texts_.empty()) return !encoded_.empty();
+  return arrived_.wait_until(lock, texts_until_, [this] {
+    return is_stopping_ || !encoded_.empty();
+  }) && !is_stopping_;
+}
+
+/// Finds the adapters of the entry's rows and hands them to the thread of texts, or to the engine
+/// where that has nothing to do for them.
+void EngineThread::draft(Entries entry) noexcept {
+  Entry& first = entry.front();
+  try {
+    if (!is_cancelled(first.rows)) {
+      first.draft = first.each.empty()
+                        ? engine_.draft(std::move(first.request))
+                        : engine_.draft_each(std::move(first.request), std::move(first.each));
+    }
+  } catch (const std::bad_alloc&) {  // told by `begin`
+  }
+  const bool has_texts = first.draft && first.draft->has_texts();
+  {
+    const std::lock_guard lock(mutex_);
+    const bool is_next = at_texts_.empty() && encoded_.empty();
+    if (has_texts || !is_next) at_texts_.splice(at_texts_.end(), entry);
+  }
+  if (!entry.empty()) {
+    if (first.draft) first.draft->encode();
+    return begin(first);
+  }
+  texts_until_ = Clock::now() + kTextsTime;
+  texts_arrived_.notify_one();
 }
 
 /// Hands the rows of a request to the engine.
-void EngineThread::begin(const Entry& entry) noexcept {
-  const auto is_cancelled = [](const std::shared_ptr<Row>& row) {
-    return row->is_cancelled.load();
-  };
-  if (std::ranges::all_of(entry.rows, is_cancelled)) {
+void EngineThread::begin(Entry& entry) noexcept {
+  if (is_cancelled(entry.rows)) {
     for (const auto& row : entry.rows) end(*row, FinishReason::kCancelled, "");
     return;
   }
   std::vector<RequestId> ids;
   try {
-    ids.reserve(1);
-    if (entry.each.empty()) {
-      ids.push_back(engine_.submit(entry.request));
-    } else {
-      ids = engine_.submit_each(entry.request, entry.each);
-    }
+    if (!entry.draft) throw std::bad_alloc();  // as `draft` did
+    ids = engine_.submit(std::move(*entry.draft));
     for (size_t i = 0; i < ids.size(); ++i) in_engine_.emplace(ids[i], entry.rows[i]);
   } catch (const std::bad_alloc&) {
     for (const RequestId id : ids) {
@@ -221,8 +295,7 @@ void EngineThread::tell(const Row& row, Event&& event) noexcept {
 /// After a step that had nothing to do, since all rows that run are paused.
 void EngineThread::wait_for_change() {
   std::unique_lock lock(mutex_);
-  arrived_.wait_for(lock, kPauseLook,
-                    [&] { return is_stopping_ || !inbox_.empty() || !cancelled_.empty(); });
+  arrived_.wait_for(lock, kPauseLook, [this] { return is_stopping_ || has_work(); });
 }
 
 /// Returns whether there was anything to do.
@@ -249,18 +322,17 @@ bool EngineThread::step() noexcept {
 }
 
 void EngineThread::cancel_all() noexcept {
+  texts_thread_.join();
   for (const auto& [id, row] : in_engine_) (void)engine_.cancel(id);
   while (engine_.num_unfinished() > 0) (void)step();
-  for (;;) {
-    Entry first;
-    {
-      const std::lock_guard lock(mutex_);
-      if (inbox_.empty()) return;
-      first = std::move(inbox_.front());
-      inbox_.pop_front();
-    }
-    if (first.call) first.call(engine_);
-    for (const auto& row : first.rows) end(*row, FinishReason::kCancelled, "");
+  Entries left;
+  {
+    const std::lock_guard lock(mutex_);
+    for (Entries* entries : {&encoded_, &at_texts_, &inbox_}) left.splice(left.end(), *entries);
+  }
+  for (Entry& entry : left) {
+    if (entry.call) entry.call(engine_);
+    for (const auto& row : entry.rows) end(*row, FinishReason::kCancelled, "");
   }
 }
 

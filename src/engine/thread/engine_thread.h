@@ -1,12 +1,14 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <future>
+#include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <type_traits>
 #include <unordered_map>
@@ -19,8 +21,10 @@
 
 namespace heddle {
 
-/// An engine with a thread that owns it and runs its steps. All functions but the constructor and
-/// the destructor may run beside each other, in any threads.
+/// An engine with a thread that owns it and runs its steps, and one beside it that renders
+/// templates and tokenizes, one request after the other in the order in which they came. No step
+/// waits for that longer than a millisecond. All functions but the constructor and the destructor
+/// may run beside each other, in any threads.
 class EngineThread {
  public:
   /// Loads the model; throws as Engine does.
@@ -54,7 +58,8 @@ class EngineThread {
   /// it was unfinished: it may yet end otherwise, where a step is at work that ends it.
   bool cancel(RequestId request);
 
-  /// Engine::set_paused before the next step. Nothing happens where the request has ended.
+  /// Engine::set_paused before the next step. Nothing happens where the request has ended, or the
+  /// engine has not seen it yet.
   void set_paused(RequestId request, bool is_paused);
 
   /// body(Engine&) in the thread of the engine, between two steps and behind all that was
@@ -92,15 +97,22 @@ class EngineThread {
     Rows rows{};
     Request request{};
     std::vector<RequestVariant> each{};  // of each row; empty: the request is one row as it is
+    std::optional<RequestDraft> draft{};
     std::function<void(Engine&)> call{};
   };
+  using Entries = std::list<Entry>;
+  using Clock = std::chrono::steady_clock;
 
   void push(Entry entry);
   std::vector<RequestId> submit_rows(Entry entry, size_t count,
                                      const std::shared_ptr<EventSink>& sink);
   void run() noexcept;
+  void run_texts() noexcept;
+  [[nodiscard]] bool has_work() const;
   bool take_entries();
-  void begin(const Entry& entry) noexcept;
+  bool wait_for_texts();
+  void draft(Entries entry) noexcept;
+  void begin(Entry& entry) noexcept;
   void end(const Row& row, FinishReason reason, const char* error) noexcept;
   void tell(const Row& row, Event&& event) noexcept;
   bool step() noexcept;
@@ -111,15 +123,21 @@ class EngineThread {
 
   std::mutex mutex_;  // of what stands here
   std::condition_variable arrived_;
-  std::deque<Entry> inbox_;
+  std::condition_variable texts_arrived_;
+  // A request goes through them in this order; a call waits in the first until the others have
+  // nothing.
+  Entries inbox_, at_texts_, encoded_;
   std::vector<std::shared_ptr<Row>> cancelled_;
+  std::vector<std::pair<std::shared_ptr<Row>, bool>> paused_;       // and whether it is from now on
   std::unordered_map<RequestId, std::shared_ptr<Row>> unfinished_;  // by the caller's id
   RequestId next_id_ = 0;
   bool is_stopping_ = false;
 
-  std::unordered_map<RequestId, std::shared_ptr<Row>> in_engine_;  // the thread's own, by engine_id
+  // The thread's own:
+  std::unordered_map<RequestId, std::shared_ptr<Row>> in_engine_;  // by engine_id
+  Clock::time_point texts_until_{};  // how long a step may wait for what is encoded
   std::once_flag stopped_;
-  std::thread thread_;
+  std::thread texts_thread_, thread_;
   std::thread::id thread_id_;  // of thread_; written before anybody can call
 };
 

@@ -1,4 +1,4 @@
-#include "engine/request_check.h"
+#include "engine/requests/request_check.h"
 
 #include <algorithm>
 #include <cmath>
@@ -93,17 +93,6 @@ void check_chat_fields(const Request& request) {
     HEDDLE_CHECK(is_chat || !is_given, "a request has ", name,
                  ", which is for a conversation, and no messages");
   }
-}
-
-Request varied(const Request& request, const RequestVariant& variant) {
-  Request own = request;
-  own.sampling.seed = static_cast<int64_t>(static_cast<uint64_t>(request.sampling.seed) +
-                                           static_cast<uint64_t>(variant.seed_offset));
-  if (variant.adapters.empty()) return own;
-  HEDDLE_CHECK(request.adapter.empty() && request.adapters.empty(),
-               "a request for each of several adapters has adapter or adapters besides");
-  own.adapters = variant.adapters;
-  return own;
 }
 
 std::vector<RequestVariant> sample_variants(int64_t n) {

@@ -15,7 +15,4 @@ void check_answer_fields(const Request& request);
 /// conversations is given without messages.
 void check_chat_fields(const Request& request);
 
-/// The request of one of its variants. Throws Error(kInvalidArgument) where both have adapters.
-[[nodiscard]] Request varied(const Request& request, const RequestVariant& variant);
-
 }  // namespace heddle

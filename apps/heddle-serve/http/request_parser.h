@@ -1,0 +1,24 @@
+#pragma once
+
+#include <optional>
+
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+
+#include "http/message.h"
+
+namespace heddle::serve {
+
+using RequestParser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+
+/// Readies it for one request.
+void set_limits(RequestParser& parser, uint64_t body_bytes);
+
+/// The head that was read, without the body; what asks for a head alone is a GET.
+[[nodiscard]] HttpRequest head_of(const RequestParser& parser);
+
+/// The response to what is no HTTP, or too long; nothing: the client has gone.
+[[nodiscard]] std::optional<HttpResponse> refusal_of(const boost::system::error_code& error,
+                                                     uint64_t body_bytes);
+
+}  // namespace heddle::serve

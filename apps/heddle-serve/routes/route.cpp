@@ -1,0 +1,102 @@
+#include "routes/route.h"
+
+#include <algorithm>
+
+namespace heddle::serve {
+namespace {
+
+constexpr std::string_view kAdapters = "/v1/loras", kModels = "/v1/models";
+
+struct Entry {
+  const char* method;
+  const char* path;
+  Route route;
+};
+
+constexpr Entry kTable[] = {{"POST", "/v1/chat/completions", Route::kChat},
+                            {"POST", "/v1/completions", Route::kCompletion},
+                            {"POST", "/generate", Route::kLorax},
+                            {"POST", "/generate_stream", Route::kLorax},
+                            {"POST", "/", Route::kLorax},
+                            {"POST", "/tokenize", Route::kTokenize},
+                            {"POST", "/detokenize", Route::kDetokenize},
+                            {"POST", "/v1/embeddings", Route::kEmbeddings},
+                            {"POST", "/v1/load_lora_adapter", Route::kLoadAdapter},
+                            {"POST", "/load_lora_adapter", Route::kLoadAdapter},
+                            {"POST", "/v1/loras", Route::kLoadAdapter},
+                            {"POST", "/v1/unload_lora_adapter", Route::kUnloadAdapter},
+                            {"POST", "/unload_lora_adapter", Route::kUnloadAdapter},
+                            {"GET", "/v1/loras", Route::kListAdapters},
+                            {"GET", "/lora-adapters", Route::kShowScales},
+                            {"POST", "/lora-adapters", Route::kSetScales},
+                            {"GET", "/health", Route::kHealth},
+                            {"GET", "/startup", Route::kHealth},
+                            {"GET", "/ping", Route::kHealth},
+                            {"GET", "/metrics", Route::kMetrics},
+                            {"GET", "/state", Route::kState},
+                            {"GET", "/version", Route::kVersion},
+                            {"GET", "/info", Route::kInfo},
+                            {"GET", "/v1/models", Route::kListModels}};
+
+/// "%73ql" -> "sql"; what is no such code stays.
+std::string percent_decoded(std::string_view text) {
+  const auto digit = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    const char lower = static_cast<char>(c | 0x20);
+    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+  };
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool is_code =
+        text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
+    if (is_code) {
+      decoded += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
+      i += 2;
+    } else {
+      decoded += text[i];
+    }
+  }
+  return decoded;
+}
+
+/// Whether the path is one in the folder, such as "/v1/models/sql" in "/v1/models".
+bool is_in(const std::string& path, std::string_view folder) {
+  return path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/';
+}
+
+}  // namespace
+
+RouteMatch route_of(const HttpRequest& head) {
+  for (const Entry& entry : kTable) {
+    if (head.path == entry.path && head.method == entry.method) return {.route = entry.route};
+  }
+  const auto named = [&head](Route route, std::string_view folder) -> RouteMatch {
+    return {.route = route,
+            .name = percent_decoded(std::string_view(head.path).substr(folder.size() + 1))};
+  };
+  if (head.method == "DELETE" && is_in(head.path, kAdapters)) {
+    return named(Route::kDeleteAdapter, kAdapters);
+  }
+  if (head.method != "GET") return {};
+  if (is_in(head.path, kModels)) return named(Route::kShowModel, kModels);
+  return {.route = Route::kPage};
+}
+
+bool is_admin_route(const HttpRequest& head) {
+  constexpr std::string_view kAdmin[] = {"/v1/load_lora_adapter", "/v1/unload_lora_adapter",
+                                         "/load_lora_adapter",    "/unload_lora_adapter",
+                                         "/lora-adapters",        kAdapters};
+  return std::ranges::find(kAdmin, head.path) != std::end(kAdmin) || is_in(head.path, kAdapters);
+}
+
+bool is_lorax_route(const HttpRequest& head) {
+  return head.path == "/generate" || head.path == "/generate_stream" || head.path == "/";
+}
+
+const char* label_of(const HttpRequest& head) {
+  const auto place =
+      std::ranges::find_if(kTable, [&head](const Entry& entry) { return head.path == entry.path; });
+  return place == std::end(kTable) ? "other" : place->path;
+}
+
+}  // namespace heddle::serve

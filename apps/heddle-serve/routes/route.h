@@ -1,0 +1,47 @@
+#pragma once
+
+#include <string>
+
+#include "http/message.h"
+
+namespace heddle::serve {
+
+/// What a request asks for, by its method and path.
+enum class Route : uint8_t {
+  kNone,
+  kChat,
+  kCompletion,
+  kLorax,
+  kTokenize,
+  kDetokenize,
+  kEmbeddings,
+  kLoadAdapter,
+  kUnloadAdapter,
+  kDeleteAdapter,  // its name in the path
+  kListAdapters,
+  kShowScales,
+  kSetScales,
+  kHealth,
+  kMetrics,
+  kState,
+  kVersion,
+  kInfo,
+  kListModels,
+  kShowModel,  // its name in the path
+  kPage,       // a file of the page, if it has this one
+};
+
+struct RouteMatch {
+  Route route = Route::kNone;
+  std::string name{};  // the one in the path, "%73ql" as "sql"
+};
+
+[[nodiscard]] RouteMatch route_of(const HttpRequest& head);
+/// Whether the route exists only with an admin key: those that change which adapters there are.
+[[nodiscard]] bool is_admin_route(const HttpRequest& head);
+/// Whether errors have LoRAX's form.
+[[nodiscard]] bool is_lorax_route(const HttpRequest& head);
+/// The route as a label of metrics: there are no more of these than routes, whatever is asked for.
+[[nodiscard]] const char* label_of(const HttpRequest& head);
+
+}  // namespace heddle::serve
