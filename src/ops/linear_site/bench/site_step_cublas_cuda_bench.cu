@@ -1,10 +1,11 @@
 // Times a modelled decode step of an 8B Llama: the products of its 128 linear sites with and
 // without adapters inside, beside cuBLASLt's products alone and with lora_apply behind each.
 //   bench_site_step_cublas_cuda --json FILE [--quick]
-// 32 layers of qkv, o, gate_up and down with weights of their own (14 GB), in one graph; x of a site
-// is the y of the site before, so each launch waits for the one in front, as in a model. Norms,
-// attention and activations are left out. Adapters have rank 16. cuBLASLt is the fastest of its
-// suggestions for each kind of site, measured in the same run. Forms take turns, replay by replay.
+// 32 layers of qkv, o, gate_up and down with weights of their own (14 GB), in one graph; x of a
+// site is the y of the site before, so each launch waits for the one in front, as in a model.
+// Norms, attention and activations are left out. Adapters have rank 16. cuBLASLt is the fastest of
+// its suggestions for each kind of site, measured in the same run. Forms take turns, replay by
+// replay.
 
 #include <cmath>
 #include <cstdint>
@@ -35,10 +36,7 @@ constexpr StepCell kCells[] = {{1, 1}, {8, 8}, {32, 8}, {32, 32}, {64, 8}, {64, 
 /// One kind of site, with the weights of all layers.
 struct StepSite {
   StepSite(Bench& bench, const Site& of, int layers)
-      : site(of),
-        in(of.in_features),
-        out(of.sum_out_features()),
-        y(int64_t{kMaxRows} * out, 1) {
+      : site(of), in(of.in_features), out(of.sum_out_features()), y(int64_t{kMaxRows} * out, 1) {
     const Cell cell{.site = &of, .rank = kRank, .tokens = kMaxRows, .adapters = kLoaded};
     for (int layer = 0; layer < layers; ++layer) {
       base.emplace_back(out * in, 1 / std::sqrt(double(in)));
@@ -64,9 +62,9 @@ class Step {
     size_t workspace = 0;
     for (const Site* site : kSites) {
       sites_.emplace_back(bench, *site, num_layers_);
-      workspace = std::max(workspace, linear_site_workspace_bytes(
-                                          kGpu, kMaxRows, site->in_features,
-                                          site->sum_out_features(), site->num_slices(), kRank));
+      workspace = std::max(workspace, linear_site_workspace_bytes(kGpu, kMaxRows, site->in_features,
+                                                                  site->sum_out_features(),
+                                                                  site->num_slices(), kRank));
     }
     bench.context().reserve_workspace(workspace);
   }
@@ -87,8 +85,8 @@ class Step {
       };
     };
     const auto product = [&](int s, int layer) {
-      products[size_t(s)](bench_.stream(), sites_[size_t(s)].y_rows(cell.rows),
-                          x_of(s, cell.rows), view(sites_[size_t(s)].weight(layer)));
+      products[size_t(s)](bench_.stream(), sites_[size_t(s)].y_rows(cell.rows), x_of(s, cell.rows),
+                          view(sites_[size_t(s)].weight(layer)));
     };
     const auto lora = [&](int s, int layer) { apply(s, layer, cell.rows, batch); };
     const std::pair<const char*, std::function<void()>> forms[] = {
@@ -115,17 +113,17 @@ class Step {
     const double base_us = median(samples[0]);
     for (size_t g = 0; g < graphs.size(); ++g) {
       const bool has_lora = g % 2 == 1;
-      add(bench_, {.op = "decode_step",
-                   .site = "8B Llama",
-                   .rank = has_lora ? kRank : 0,
-                   .tokens = cell.rows,
-                   .adapters = has_lora ? cell.adapters : 0,
-                   .form = forms[g].first,
-                   .num_calls = 1,
-                   .floor_us = floor_us(cell, has_lora),
-                   .samples = samples[g],
-                   .facts = {{"layers", num_layers_},
-                             {"to_cublas_base", median(samples[g]) / base_us}}});
+      add(bench_,
+          {.op = "decode_step",
+           .site = "8B Llama",
+           .rank = has_lora ? kRank : 0,
+           .tokens = cell.rows,
+           .adapters = has_lora ? cell.adapters : 0,
+           .form = forms[g].first,
+           .num_calls = 1,
+           .floor_us = floor_us(cell, has_lora),
+           .samples = samples[g],
+           .facts = {{"layers", num_layers_}, {"to_cublas_base", median(samples[g]) / base_us}}});
     }
   }
 
@@ -141,14 +139,15 @@ class Step {
 
   void choose_product(std::deque<Product>& products, int s, int64_t rows) {
     const StepSite& site = sites_[size_t(s)];
-    Product& product = products.emplace_back(cublas_, rows, site.in, site.out, x_of(s, rows).stride(0));
+    Product& product =
+        products.emplace_back(cublas_, rows, site.in, site.out, x_of(s, rows).stride(0));
     product.choose([&] {
-      return testing::time_in_graph(
-          bench_.stream(), num_layers_,
-          [&](int layer) {
-            product(bench_.stream(), site.y_rows(rows), x_of(s, rows), view(site.weight(layer)));
-          },
-          {.warm_up = 1, .timed = 3});
+      return testing::time_in_graph(bench_.stream(), num_layers_,
+                                    [&](int layer) {
+                                      product(bench_.stream(), site.y_rows(rows), x_of(s, rows),
+                                              view(site.weight(layer)));
+                                    },
+                                    {.warm_up = 1, .timed = 3});
     });
   }
 
@@ -187,8 +186,8 @@ class Step {
     int64_t bytes = 0;
     for (const StepSite& site : sites_) {
       bytes += site.out * site.in + cell.rows * (site.in + site.out);
-      if (has_lora) bytes += int64_t{cell.adapters} * kRank *
-                             (site.site.num_slices() * site.in + site.out);
+      if (has_lora)
+        bytes += int64_t{cell.adapters} * kRank * (site.site.num_slices() * site.in + site.out);
     }
     return double(bytes * kElement * num_layers_) / kReadBytesPerUs;
   }

@@ -4,6 +4,7 @@
 
 #include "cuda/memory_cuda.h"
 
+#include "ops/linear_site/decode/adapter_shared_sm90.h"
 #include "ops/linear_site/decode/decode_params.h"
 #include "ops/lora/device/expand_product_cuda.h"
 #include "ops/lora/device/foreign_plan_cuda.h"
@@ -33,40 +34,6 @@ using lora::lane_q;
 constexpr int kUnitOutputs = 32;  // of which a lane has four
 constexpr int kLoraThreads = 32 * kLoraWarps;
 constexpr int kPrefetchedItems = 2;  // of a warp
-
-/// A row tile as a slice needs it, in shared memory.
-struct RowTileOfSlice {
-  const void* b;
-  int32_t row_stride, rank;  // of B; rank 0: nothing to do
-  int32_t num_rows;
-  uint8_t rows[lora::kRowTileRows];
-};
-static_assert(sizeof(RowTileOfSlice) == 40);
-
-/// Of a row of partial sums, which are 16 ranks of a row: where its h goes.
-struct PartialRow {
-  uint32_t bits = 0;
-
-  PartialRow() = default;
-  __device__ PartialRow(int row, int tile, int rank)
-      : bits(static_cast<uint32_t>(row | tile << 8 | rank << 16)) {}
-  [[nodiscard]] __device__ int row() const { return static_cast<int>(bits & 0xff); }
-  [[nodiscard]] __device__ int first_rank() const {
-    return static_cast<int>(bits >> 8 & 0xff) * kTileRanks;
-  }
-  [[nodiscard]] __device__ int rank() const { return static_cast<int>(bits >> 16); }
-};
-
-/// What the warps of a block share.
-struct AdapterShared {
-  uint32_t** counters;  // of the launch
-  RowTileOfSlice* row_tiles;
-  PartialRow* partial_rows;
-  uint4* h;            // [row][step of 16 ranks][lane q], four ranks as hi and lo
-  RowFactor* factors;  // [row]
-  float* delta;        // [row][column of the tile]
-  int delta_stride;
-};
 
 template <class T>
 class AdapterWarp {
@@ -113,8 +80,8 @@ class AdapterWarp {
   /// All of the block's warps of this kind.
   static __device__ void meet() { asm volatile("bar.sync 2, %0;" ::"n"(kLoraThreads) : "memory"); }
 
-  /// Counts this block, and returns where this launch counts its items. Launches take turns with two
-  /// sets of counters: the last block to come clears those of the next launch.
+  /// Counts this block, and returns where this launch counts its items. Launches take turns with
+  /// two sets of counters: the last block to come clears those of the next launch.
   [[nodiscard]] __device__ uint32_t* begin_launch() const {
     const uint64_t before = lora::arrive(&c_.exchange->arrivals);
     const uint64_t launch = before / lora::kArrivalBlocks;
@@ -133,9 +100,8 @@ class AdapterWarp {
     return kLoraWarps * static_cast<int>(gridDim.x);
   }
 
-  /// Brings A of this warp's first items to the L2 cache while the kernel in front still runs, which
-  /// may be the one that writes plan and table: what is read here is a guess, and followed no
-  /// further.
+  /// Brings A of this warp's first items to the L2 cache while the kernel in front still runs. That
+  /// may be the one that writes plan and table: what is read here is a guess, and goes no further.
   __device__ void prefetch_a() const {
     const int num_tiles = min(c_.plan->num_tiles, c_.last_tile + 1);
     const int num_items = num_tiles * p_.num_slices * c_.num_chunks;
@@ -158,10 +124,10 @@ class AdapterWarp {
     }
   }
 
-  struct WeightPart {
+  struct WeightFeatures {
     uint4 low[2], high[2];  // A of the ranks g and g + 8, features 8 q + [0, 8) of each 32
   };
-  struct XPart {
+  struct XFeatures {
     uint4 v[2][2];  // [8 rows][32 features]
   };
   struct ShrinkRows {
@@ -169,7 +135,7 @@ class AdapterWarp {
     const T *low, *high;
   };
   [[nodiscard]] __device__ bool has_feature(int feature) const { return feature < c_.in_features; }
-  __device__ void load_weights(const ShrinkRows& rows, int feature, WeightPart& to) const {
+  __device__ void load_weights(const ShrinkRows& rows, int feature, WeightFeatures& to) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int at = feature + 32 * i;
@@ -177,7 +143,7 @@ class AdapterWarp {
       to.high[i] = rows.high != nullptr && has_feature(at) ? load_once_16(rows.high + at) : uint4{};
     }
   }
-  __device__ void load_x(const ShrinkRows& rows, int feature, XPart& to) const {
+  __device__ void load_x(const ShrinkRows& rows, int feature, XFeatures& to) const {
 #pragma unroll
     for (int tile = 0; tile < 2; ++tile) {
 #pragma unroll
@@ -190,8 +156,8 @@ class AdapterWarp {
     }
   }
 
-  static __device__ void multiply_part(const WeightPart& weights, const XPart& x,
-                                       float (&sum)[2][4]) {
+  static __device__ void multiply_features(const WeightFeatures& weights, const XFeatures& x,
+                                           float (&sum)[2][4]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float of_part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -224,21 +190,21 @@ class AdapterWarp {
     }
     const int feature = chunk * kChunkFeatures + lane_q() * 8;
     float sum[2][4] = {{kNoSum, kNoSum, kNoSum, kNoSum}, {kNoSum, kNoSum, kNoSum, kNoSum}};
-    constexpr int kParts = lora::kBlockWarps;  // of 64 features
-    WeightPart weights[2];
-    XPart x[2];
+    constexpr int kSums = lora::kBlockWarps;  // of 64 features
+    WeightFeatures weights[2];
+    XFeatures x[2];
     load_weights(rows, feature, weights[0]);
     load_x(rows, feature, x[0]);
 #pragma unroll 1
-    for (int part = 0; part < kParts; part += 2) {
+    for (int part = 0; part < kSums; part += 2) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int next = feature + (part + i + 1) * 64;
-        if (i == 0 || part + 2 < kParts) {
+        if (i == 0 || part + 2 < kSums) {
           load_weights(rows, next, weights[1 - i]);
           load_x(rows, next, x[1 - i]);
         }
-        multiply_part(weights[i], x[i], sum);
+        multiply_features(weights[i], x[i], sum);
       }
     }
     float* const to = partials_of(slice, chunk) + head.z * kTileRanks;
@@ -397,8 +363,8 @@ class AdapterWarp {
     }
   }
   // An item of expand: some units of 32 columns of the tile times all ranks, for a row tile. Lane
-  // (g, q) has the outputs 4 g + [0, 4) of each unit. Of adapters of up to 16 ranks it has the ranks
-  // 4 q + [0, 4), of others 8 q + [0, 8) of each 32. B of the next item is loaded beside.
+  // (g, q) has the outputs 4 g + [0, 4) of each unit. Of adapters of up to 16 ranks it has the
+  // ranks 4 q + [0, 4), of others 8 q + [0, 8) of each 32. B of the next item is loaded beside.
 
   static constexpr int kNarrowUnits = 1, kWideUnits = 1;
   template <bool kNarrow>

@@ -4,8 +4,8 @@
 #include "cuda/cluster_cuda.h"
 #include "cuda/convert_cuda.h"
 #include "cuda/early_launch.h"
-#include "cuda/tensor_copy_cuda.h"
-#include "cuda/wgmma_cuda.h"
+#include "cuda/sm90/tensor_copy_cuda.h"
+#include "cuda/sm90/wgmma_cuda.h"
 
 #include "ops/linear_site/decode/adapters_sm90.h"
 #include "ops/linear_site/decode/decode_params.h"
@@ -365,16 +365,16 @@ __global__ void __launch_bounds__(block_threads(kGroups), 1)
         parity ^= 1;
       }
       float* const piece_rows =
-          reinterpret_cast<float*>(shared + layout.piece) + warp * 16 * kPieceStride;
+          reinterpret_cast<float*>(shared + layout.piece) + warp * 16 * kOutputRowStride;
       const int rows = min(16, p.num_rows - warp * 16);
       sums.for_each_piece([&](int first, const auto& piece) {
-        store_sums(piece_rows, kPieceStride, piece);
+        store_sums(piece_rows, kOutputRowStride, piece);
         __syncwarp();
         constexpr int kQuads = sizeof(piece) / sizeof(float) / 2;
         for (int i = lane; i < rows * kQuads; i += 32) {
           const int row = i / kQuads, column = i % kQuads * 4, of_x = warp * 16 + row;
           const float4 v =
-              *reinterpret_cast<const float4*>(piece_rows + row * kPieceStride + column);
+              *reinterpret_cast<const float4*>(piece_rows + row * kOutputRowStride + column);
           float sum[4] = {v.x, v.y, v.z, v.w};
           const RowFactor factor = has_adapters ? factors[of_x] : RowFactor{};
           finish_outputs<T>(p, tile, of_x, first + column, sum,

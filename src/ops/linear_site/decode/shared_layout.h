@@ -16,7 +16,7 @@ inline constexpr int kMaxClusterSize = 4;
 inline constexpr int kLoraWarps = 6;
 inline constexpr int kProducerWarps = 2;
 // Floats from row to row of a piece of 64 outputs on its way to y.
-inline constexpr int kPieceStride = 64 + 4;
+inline constexpr int kOutputRowStride = 64 + 4;
 
 /// Threads of a block whose rows of x are so many warpgroups'.
 [[nodiscard]] constexpr int block_threads(int groups) {
@@ -45,7 +45,7 @@ struct SharedLayout {
     barriers = x + uint32_t(p.x_stages * p.stage_boxes) * rows_of_groups * kBoxRowBytes;
     factors = barriers + (4 * kMaxStages + 4) * 8;
     piece = factors + rows_of_groups * 8;
-    row_tiles = piece + (p.cluster_size == 1 ? rows_of_groups * kPieceStride * 4 : 0);
+    row_tiles = piece + (p.cluster_size == 1 ? rows_of_groups * kOutputRowStride * 4 : 0);
     const auto rows = uint32_t(p.max_rank > 0 ? p.num_rows : 0);
     partial_rows = row_tiles + rows * 40;
     h = round_up(partial_rows + rows * uint32_t(ceil_div(p.max_rank, lora::kTileRanks)) * 4, 16u);

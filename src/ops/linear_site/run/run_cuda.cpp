@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "cuda/tensor_map.h"
+#include "cuda/sm90/tensor_map.h"
 
 #include "heddle/core/dispatch.h"
 #include "heddle/core/validate.h"
@@ -209,8 +209,8 @@ bool run_inside(const ExecContext& ctx, std::span<const LinearSlice> slices,
   return run_products<T>(ctx, slices, x, &inside);
 }
 
-/// x where copies of boxes can read it: rows that do not begin at 16 bytes are copied first, so that
-/// the kernel, and with it the bits, does not depend on where x lies.
+/// x where copies of boxes can read it: rows that do not begin at 16 bytes are copied first. So the
+/// kernel, and with it the bits, does not depend on where x lies.
 ConstTensorView aligned_x(const ExecContext& ctx, const ConstTensorView& x, Workspace& workspace) {
   if (has_vectors(x)) return x;
   const int64_t tokens = x.size(0), stride = round_up(x.size(1), int64_t{8});

@@ -30,12 +30,6 @@ __device__ inline uint64_t arrive(uint64_t* arrivals) {
   return atomicAdd(reinterpret_cast<unsigned long long*>(arrivals), 1ull);
 }
 
-/// The number of launches before, read by a block that has not arrived yet.
-__device__ inline uint64_t launches_before(const uint64_t* arrivals) {
-  uint64_t word;
-  asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(word) : "l"(arrivals) : "memory");
-  return word / kArrivalBlocks;
-}
 /// The block that arrived last counts the launch; `before` is what arrive() returned.
 __device__ inline void count_launch(uint64_t before, uint64_t* arrivals) {
   const uint32_t num_blocks = gridDim.x * gridDim.y;

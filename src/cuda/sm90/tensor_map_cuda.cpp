@@ -1,5 +1,5 @@
 #include "cuda/check.h"
-#include "cuda/tensor_map.h"
+#include "cuda/sm90/tensor_map.h"
 
 #include "heddle/core/error.h"
 

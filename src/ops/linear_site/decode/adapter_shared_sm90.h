@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ops/linear_site/decode/decode_params.h"
+#include "ops/lora/device/params.h"
+
+namespace heddle::cuda::linear_site {
+
+// What the warps of a block that work for adapters keep in shared memory.
+
+/// A row tile as a slice needs it, in shared memory.
+struct RowTileOfSlice {
+  const void* b;
+  int32_t row_stride, rank;  // of B; rank 0: nothing to do
+  int32_t num_rows;
+  uint8_t rows[lora::kRowTileRows];
+};
+static_assert(sizeof(RowTileOfSlice) == 40);
+
+/// Of a row of partial sums, which are 16 ranks of a row: where its h goes.
+struct PartialRow {
+  uint32_t bits = 0;
+
+  PartialRow() = default;
+  __device__ PartialRow(int row, int tile, int rank)
+      : bits(static_cast<uint32_t>(row | tile << 8 | rank << 16)) {}
+  [[nodiscard]] __device__ int row() const { return static_cast<int>(bits & 0xff); }
+  [[nodiscard]] __device__ int first_rank() const {
+    return static_cast<int>(bits >> 8 & 0xff) * lora::kTileRanks;
+  }
+  [[nodiscard]] __device__ int rank() const { return static_cast<int>(bits >> 16); }
+};
+
+/// What the warps of a block share.
+struct AdapterShared {
+  uint32_t** counters;  // of the launch
+  RowTileOfSlice* row_tiles;
+  PartialRow* partial_rows;
+  uint4* h;            // [row][step of 16 ranks][lane q], four ranks as hi and lo
+  RowFactor* factors;  // [row]
+  float* delta;        // [row][column of the tile]
+  int delta_stride;
+};
+
+}  // namespace heddle::cuda::linear_site
