@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "ops/linear_site/decode/decode_params.h"
+#include "ops/linear_site/decode/decode_params_cuda.h"
 #include "ops/lora/device/params.h"
 
 namespace heddle::cuda::linear_site {

@@ -5,7 +5,7 @@
 #include "cuda/memory_cuda.h"
 
 #include "ops/linear_site/decode/adapter_shared_sm90.h"
-#include "ops/linear_site/decode/decode_params.h"
+#include "ops/linear_site/decode/decode_params_cuda.h"
 #include "ops/lora/device/expand_product_cuda.h"
 #include "ops/lora/device/foreign_plan_cuda.h"
 #include "ops/lora/device/shrink_tile_cuda.h"

@@ -8,7 +8,7 @@
 #include "cuda/sm90/wgmma_cuda.h"
 
 #include "ops/linear_site/decode/adapters_sm90.h"
-#include "ops/linear_site/decode/decode_params.h"
+#include "ops/linear_site/decode/decode_params_cuda.h"
 
 namespace heddle::cuda::linear_site {
 

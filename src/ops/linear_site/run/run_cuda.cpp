@@ -8,7 +8,7 @@
 
 #include "core/kernel_log.h"
 #include "core/math.h"
-#include "ops/linear_site/decode/decode_params.h"
+#include "ops/linear_site/decode/decode_params_cuda.h"
 #include "ops/linear_site/decode/exchange.h"
 #include "ops/linear_site/general/general_params.h"
 #include "ops/linear_site/run/describe.h"
