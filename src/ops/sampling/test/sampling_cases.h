@@ -6,7 +6,7 @@
 
 #include "heddle/ops/sampling.h"
 
-#include "mirror.h"
+#include "testing/mirror.h"
 
 namespace heddle {
 
