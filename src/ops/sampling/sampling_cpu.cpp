@@ -105,7 +105,12 @@ class UnitSum {
     uint64_t magic_bits;
     hwy::CopySameSize(&magic_, &magic_bits);
     const D64Bits d;
-    return hn::GetLane(hn::SumOfLanes(d, hn::Add(low_, high_))) - num_lanes_ * magic_bits;
+    // Sums wrap around, which SumOfLanes does in signed numbers.
+    HWY_ALIGN uint64_t lanes[hn::MaxLanes(D64Bits())];
+    hn::Store(hn::Add(low_, high_), d, lanes);
+    uint64_t sum = 0;
+    for (const uint64_t lane : lanes) sum += lane;
+    return sum - num_lanes_ * magic_bits;
   }
 
  private:
