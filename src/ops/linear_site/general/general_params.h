@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "heddle/core/context.h"
+#include "heddle/core/dtype.h"
 
 namespace heddle::cuda::linear_site {
 
