@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cuda/check.h"
+#include "cuda/shared_memory.h"
 
 #include "heddle/core/error.h"
 
@@ -8,22 +8,11 @@
 
 namespace heddle::cuda::linear_site {
 
-/// The most shared memory of any launch, asked for once a kernel and device.
-template <auto kKernel>
-void allow_shared_memory(int device) {
-  static AnswerPerDevice allowed;
-  static_cast<void>(allowed(device, [] {
-    constexpr int kMaxBytes = 227 * 1024;
-    HEDDLE_CUDA_CHECK(
-        cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxBytes));
-    return true;
-  }));
-}
-
 template <class T, int kOutputs, int kGroups>
 void launch_tile(const DecodeParams& p, const SiteKernel& kernel, int device, cudaStream_t stream) {
   constexpr auto kKernel = decode_kernel<T, kOutputs, kGroups>;
-  allow_shared_memory<kKernel>(device);
+  allow_shared_memory<kKernel, kPortableSharedBytes, kLargeSharedBytes>(
+      device, static_cast<int>(kernel.shared_bytes));
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(kernel.num_blocks));
   config.blockDim = dim3(block_threads(kGroups));

@@ -204,10 +204,10 @@ inline SiteShape random_site_shape(int64_t max_rows) {
   SiteShape s;
   s.rows = random_int(1, max_rows);
   s.is_regular = random_int(0, 3) > 0;
-  const int64_t most_in = small_or<int64_t>(320, 1200), most_out = small_or<int64_t>(160, 400);
-  s.in = s.is_regular ? 8 * random_int(1, most_in / 8) : random_int(1, most_in);
+  const int64_t max_in = small_or<int64_t>(320, 1200), max_out = small_or<int64_t>(160, 400);
+  s.in = s.is_regular ? 8 * random_int(1, max_in / 8) : random_int(1, max_in);
   const int64_t num = random_int(1, 3);
-  for (int64_t i = 0; i < num; ++i) s.outs.push_back(random_int(1, most_out));
+  for (int64_t i = 0; i < num; ++i) s.outs.push_back(random_int(1, max_out));
   s.max_rank = pick({0, 4, 16, 40, 128});
   s.has_float_y = random_int(0, 1) == 0;
   s.has_bias = random_int(0, 1) == 0;
