@@ -13,13 +13,13 @@
 
 namespace heddle::cuda::linear_site {
 
-// LoRA inside a launch of `linear`: some warps of each block compute h = A x for all blocks
+// LoRA inside a launch of `linear_site`: some warps of each block compute h = A x for all blocks
 // together, as lora_apply does, and then B h for the outputs of their block's tiles. Each sum is
 // that of lora_apply, operation by operation (ops/lora/device/params.h), so the bits are the same.
 //
-//   shrink   work items [16 ranks] x [512 features] of all blocks' warps in turn, published
+//   shrink   work items [16 ranks] x [512 features] of all blocks' warps in turn, counted
 //   gather   h of all rows and ranks of a slice, into shared memory
-//   expand   work items [up to 160 outputs of the tile] x [all ranks], for a row tile's rows
+//   expand   work items [32 outputs of the tile] x [all ranks], for a row tile's rows
 //
 // One warp has a whole item: the other warps of its block are at other items.
 

@@ -50,9 +50,6 @@ struct BoxRange {
     first = p.num_boxes * rank / p.cluster_size;
     num = p.num_boxes * (rank + 1) / p.cluster_size - first;
   }
-  [[nodiscard]] __device__ int num_stages(const DecodeParams& p) const {
-    return (num + p.stage_boxes - 1) / p.stage_boxes;
-  }
 };
 
 /// A tile: which slice it is of, and its first output there.
