@@ -50,11 +50,13 @@ struct LinearAdapters {
 /// On CUDA of compute capability 9.0 it is one launch for up to 64 rows with adapters and up to 128
 /// without, where A is kRankMajor, B kRankMinor, both tables are entries with is_aligned, W begins
 /// at 16 bytes with rows multiples of 16 bytes apart, and the context has an exchange. Other calls
-/// have the same bits in more launches. W is read
-/// before the kernels in front have ended: what writes it must have ended, or be followed on the
-/// stream by a copy, an event or a kernel that is launched without programmatic serialization. x,
-/// y, bias, tables and adapters are ordered as usual. Needs linear_site_workspace_bytes of
-/// workspace. Allocates nothing on the device, waits for nothing, and can be captured. Errors of batch, plan and tables are those of lora_apply.
+/// have the same bits in more launches.
+///
+/// W is read before the kernels in front have ended: what writes it must have ended, or be followed
+/// on the stream by a copy, an event or a kernel that is launched without programmatic
+/// serialization. x, y, bias, tables and adapters are ordered as usual. Needs
+/// linear_site_workspace_bytes of workspace. Allocates nothing on the device, waits for nothing,
+/// and can be captured. Errors of batch, plan and tables are those of lora_apply.
 /// LoRA: Hu et al. 2021, arXiv 2106.09685.
 void linear_site(const ExecContext& ctx, std::span<const LinearSlice> slices, ConstTensorView x,
                  LinearPath path, const LinearAdapters* adapters = nullptr);
