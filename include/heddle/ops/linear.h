@@ -54,7 +54,8 @@ void quantize(const ExecContext& ctx, std::span<std::byte> stored, WeightType ty
 
 /// A weight [out_features, in_features] repacked for the product: 16 outputs side by side, so that
 /// lanes are outputs and no sum crosses lanes. Non-owning; the layout is private to this library
-/// and the same on every machine.
+/// and the same on every machine. data may be memory of a GPU, where linear_site (linear_site.h)
+/// and embedding take it.
 struct PackedWeight {
   WeightType type = WeightType::kF32;
   int64_t out_features = 0, in_features = 0;
@@ -89,9 +90,11 @@ struct LinearOutput {
 /// bias is added to the finished sum, in one rounding; it must not overlap y.
 void linear(const ExecContext& ctx, std::span<const LinearOutput> outputs, ConstTensorView x);
 
-/// y[t] = row token_ids[t] of the weight, exact. y [num_tokens, in_features] f32; ids i32|i64; an
-/// id outside [0, out_features) gives zeros, and is an error with HEDDLE_VALIDATE=1. The embedding
-/// of a model whose table also serves as its output head.
+/// y[t] = T(row token_ids[t] of the weight), exact in f32, rounded once to f16 or bf16
+///   y [num_tokens, in_features] f32|f16|bf16; ids i32|i64
+/// An id outside [0, out_features) gives zeros, a fault on CUDA, and is an error with
+/// HEDDLE_VALIDATE=1. The embedding of a model whose table also serves as its output head. The same
+/// bits on CPU and CUDA.
 void embedding(const ExecContext& ctx, TensorView y, ConstTensorView token_ids,
                const PackedWeight& weight);
 

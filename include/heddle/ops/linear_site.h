@@ -23,8 +23,10 @@ struct LinearSlice {
   /// fused product is a view of it.
   TensorView y;
   /// [out_features, in_features] of x's dtype, as checkpoints have it; last axis without gaps.
-  ConstTensorView weight;
+  ConstTensorView weight{};
   ConstTensorView bias{};  // [out_features] of x's dtype, without gaps; absent: none
+  /// Quantised blocks (linear.h) in place of `weight`; data on the context's device.
+  PackedWeight packed{};
 };
 
 /// The adapters of a site: tables, batch and plan as lora_apply takes them, with one slice of the
@@ -34,8 +36,8 @@ struct LinearAdapters {
   LoraBatch batch;
 };
 
-/// A linear site of a model with weights in f16 or bf16, and the adapters of its rows inside. For
-/// every slice s
+/// A linear site of a model with weights in f16, bf16 or quantised blocks, and the adapters of its
+/// rows inside. For every slice s
 ///   y[t] = T(W x[t] + bias + row_scale[t] * B.scale * B A x[t])
 ///   x [num_tokens, in_features] f16|bf16, last axis without gaps; at most 65536 rows on CUDA
 /// with sums in f32, and one rounding to y's dtype. Rows without an adapter have no last term. All
@@ -47,10 +49,15 @@ struct LinearAdapters {
 /// its own x and adapters, and neither on the rows beside it nor on which adapters are loaded.
 /// Between devices the bits differ.
 ///
-/// On CUDA of compute capability 9.0 it is one launch for up to 64 rows with adapters and up to 128
-/// without, where A is kRankMajor, B kRankMinor, both tables are entries with is_aligned, W begins
-/// at 16 bytes with rows multiples of 16 bytes apart, and the context has an exchange. Other calls
-/// have the same bits in more launches.
+/// Packed weights: W is the exact value of the stored weight, and may be beside dense ones. On CUDA
+/// codes q are multiplied exactly and scaled in f32, for each 32 features k of a row (Q6_K: 16)
+///   sum += (d s) sum_k q_k x_k + m sum_k x_k        m of the formats with a minimum
+/// in one order that the shapes and formats of the slices determine; the adapters are apart then.
+///
+/// On CUDA of compute capability 9.0 dense weights are one launch for up to 64 rows with adapters
+/// and up to 128 without, where A is kRankMajor, B kRankMinor, both tables are entries with
+/// is_aligned, W begins at 16 bytes with rows multiples of 16 bytes apart, and the context has an
+/// exchange. Other calls have the same bits in more launches.
 ///
 /// W is read before the kernels in front have ended: what writes it must have ended, or be followed
 /// on the stream by a copy, an event or a kernel that is launched without programmatic

@@ -2,8 +2,12 @@
 
 #include <cstring>
 
-#include "heddle/core/check.h"
+#include "cuda/host_copies.h"
 
+#include "heddle/core/check.h"
+#include "heddle/core/validate.h"
+
+#include "core/check_kernels.h"
 #include "cpu/validate_indices.h"
 #include "ops/embedding/embedding_kernels.h"
 
@@ -42,7 +46,7 @@ void copy_row(std::byte* y, DType y_dtype, const ConstTensorView& table, int64_t
 
 void embedding(const ExecContext& ctx, TensorView y, ConstTensorView token_ids,
                ConstTensorView table) {
-  check_cpu(ctx, "embedding");
+  check_has_kernels(ctx, "embedding");
   check_device(ctx, {{"y", y}, {"token_ids", token_ids}, {"table", table}});
   Dim tokens("num_tokens"), vocab("vocab_size"), width("width");
   check_shape("token_ids", token_ids, {&tokens});
@@ -54,8 +58,18 @@ void embedding(const ExecContext& ctx, TensorView y, ConstTensorView token_ids,
                ", expected f32 or the table's ", table.dtype());
   check_unit_stride("table", table);
   check_unit_stride("y", y);
-  if (validating()) cpu::check_indices("token_ids", token_ids, 0, vocab.value(), "vocab_size");
+  if (validating()) {
+    check_on_host(
+        ctx, [&](auto& host) { return host(token_ids); },
+        [&](const ConstTensorView& ids) {
+          cpu::check_indices("token_ids", ids, 0, vocab.value(), "vocab_size");
+        });
+  }
   if (y.num_elements() == 0) return;
+  if (ctx.device.type == DeviceType::kCuda) {
+    if constexpr (kWithCuda) cuda::embedding::run(ctx, y, token_ids, table);
+    return;
+  }
 
   const int64_t grain = 1 + kElementsPerChunk / width.value();
   parallel_for(ctx, tokens.value(), grain, [&](int64_t begin, int64_t end) {

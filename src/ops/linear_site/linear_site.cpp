@@ -15,20 +15,41 @@ namespace heddle {
 namespace {
 
 constexpr int64_t kMaxCudaRows = 65536;
+constexpr uintptr_t kPackedAlignment = 64;  // of PackedWeight::data
+
+/// The weight of a slice, which has one of two kinds.
+void check_weight(const ExecContext& ctx, const LinearSlice& slice, const std::string& name,
+                  DType x_dtype, Dim& out, Dim& in) {
+  const std::string weight = name + ".weight", packed = name + ".packed";
+  if (!is_packed(slice)) {
+    check_shape(weight.c_str(), slice.weight, {&out, &in});
+    check_dtype(weight.c_str(), slice.weight, {x_dtype});
+    check_unit_stride(weight.c_str(), slice.weight);
+    return check_device(ctx, {{weight.c_str(), slice.weight}});
+  }
+  const PackedWeight& w = slice.packed;
+  HEDDLE_CHECK(!slice.weight, weight, " and ", packed, " are both given");
+  HEDDLE_CHECK(block_size(w.type) > 1, packed, " is ", w.type, ", expected quantised blocks");
+  HEDDLE_CHECK(w.in_features == in.value(), packed, ".in_features is ", w.in_features,
+               ", expected in_features = ", in.value());
+  HEDDLE_CHECK(w.data != nullptr || packed_bytes(w.type, w.out_features, w.in_features) == 0,
+               packed, " [", w.out_features, ", ", w.in_features, "] has no data");
+  HEDDLE_CHECK(reinterpret_cast<uintptr_t>(w.data) % kPackedAlignment == 0, packed,
+               ".data is not a multiple of ", kPackedAlignment);
+  out.bind(w.out_features);
+}
 
 void check_slice(const ExecContext& ctx, const LinearSlice& slice, size_t index, DType x_dtype,
                  DType y_dtype, Dim& tokens, Dim& in) {
   const std::string name = "slices[" + std::to_string(index) + "]";
-  const std::string y = name + ".y", weight = name + ".weight", bias = name + ".bias";
+  const std::string y = name + ".y", bias = name + ".bias";
   Dim out("out_features");
-  check_shape(weight.c_str(), slice.weight, {&out, &in});
-  check_dtype(weight.c_str(), slice.weight, {x_dtype});
-  check_unit_stride(weight.c_str(), slice.weight);
+  check_weight(ctx, slice, name, x_dtype, out, in);
   check_shape(y.c_str(), slice.y, {&tokens, &out});
   check_dtype(y.c_str(), slice.y, {x_dtype, DType::kFloat32});
   check_dtype(y.c_str(), slice.y, {y_dtype});
   check_unit_stride(y.c_str(), slice.y);
-  check_device(ctx, {{y.c_str(), slice.y}, {weight.c_str(), slice.weight}});
+  check_device(ctx, {{y.c_str(), slice.y}});
   if (!slice.bias) return;
   check_shape(bias.c_str(), slice.bias, {&out});
   check_dtype(bias.c_str(), slice.bias, {x_dtype});

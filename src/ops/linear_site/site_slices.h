@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <span>
 
@@ -31,6 +32,13 @@ class LoraSlices {
   std::array<LoraSlice, kMaxSiteSlices> slices_;
   size_t num_;
 };
+
+[[nodiscard]] inline bool is_packed(const LinearSlice& slice) {
+  return slice.packed.type != WeightType::kF32 || slice.packed.data != nullptr;
+}
+[[nodiscard]] inline bool has_packed(std::span<const LinearSlice> slices) {
+  return std::ranges::any_of(slices, is_packed);
+}
 
 [[nodiscard]] inline int64_t sum_out_features(std::span<const LinearSlice> slices) {
   int64_t sum = 0;

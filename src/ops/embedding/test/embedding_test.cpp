@@ -1,15 +1,15 @@
 #include "heddle/ops/embedding.h"
 
 #include <array>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "exec_context.h"
 #include "expect_error.h"
 #include "isa.h"
-#include "ops/embedding/test/embedding_ref.h"
+#include "ops/embedding/test/embedding_test_body.h"
 #include "poison.h"
 #include "random.h"
 #include "scoped_validation.h"
@@ -19,69 +19,18 @@ namespace {
 
 using testing::message_of;
 
-template <class Table, class Output, class Id>
-struct Types {
-  using T = Table;
-  using Y = Output;
-  using I = Id;
-};
-
 template <class Case>
 class Embedding : public ::testing::Test {};
-using AllTypes = ::testing::Types<Types<float, float, int32_t>, Types<half, float, int64_t>,
-                                  Types<half, half, int32_t>, Types<bfloat16, float, int32_t>,
-                                  Types<bfloat16, bfloat16, int64_t>, Types<half, float, int32_t>>;
-TYPED_TEST_SUITE(Embedding, AllTypes);
-
-template <class View, class T>
-View strided(T* data, int64_t rows, int64_t width, int64_t stride) {
-  const std::array<int64_t, 2> shape{rows, width}, strides{stride, 1};
-  using Byte = std::remove_pointer_t<decltype(View().raw())>;
-  return View(reinterpret_cast<Byte*>(data), kDType<std::remove_const_t<T>>, {}, shape, strides);
-}
+TYPED_TEST_SUITE(Embedding, testing::EmbeddingTypes);
 
 TYPED_TEST(Embedding, EqualsTheTableOnEveryTarget) {
-  using T = typename TypeParam::T;
-  using Y = typename TypeParam::Y;
-  using I = typename TypeParam::I;
   for (const int64_t target : testing::cpu_targets()) {
     SCOPED_TRACE(testing::cpu_target_name(target));
     const testing::ScopedCpuTarget scoped(target);
-    for (const int64_t width : {1, 2, 7, 15, 16, 17, 33, 576}) {
-      const int64_t vocab = testing::random_int(1, 40), tokens = testing::random_int(1, 90);
-      const int64_t table_stride = width + 3, y_stride = width + 2, id_stride = 2;
-      auto table = testing::random_normal<T>(size_t(vocab * width), 1e-3f);  // f16: subnormals, too
-      table[0] = from_float<T>(std::numeric_limits<float>::infinity());
-      testing::PoisonedBuffer<T> padded(size_t(vocab * table_stride));
-      for (int64_t i = 0; i < vocab * width; ++i) {
-        padded[size_t(i / width * table_stride + i % width)] = table[size_t(i)];
-      }
-      testing::PoisonedBuffer<I> ids(size_t(tokens * id_stride));
-      for (int64_t t = 0; t < tokens; ++t) {  // about one in ten outside the table
-        const int64_t id = testing::random_int(-2, vocab + 1);
-        const I far = testing::pick({std::numeric_limits<I>::min(), std::numeric_limits<I>::max()});
-        ids[size_t(t * id_stride)] = id == -2 ? far : static_cast<I>(id);
-      }
-      testing::PoisonedBuffer<Y> y(size_t(tokens * y_stride));
-      const std::array<int64_t, 1> id_shape{tokens}, id_strides{id_stride};
-      ThreadPool pool(static_cast<int>(testing::random_int(1, 3)));
-      ExecContext ctx;
-      ctx.threads = &pool;
-      embedding(ctx, strided<TensorView>(y.data(), tokens, width, y_stride),
-                {reinterpret_cast<std::byte*>(ids.data()), kDType<I>, {}, id_shape, id_strides},
-                strided<ConstTensorView>(padded.data(), vocab, width, table_stride));
-      EXPECT_TRUE(y.guards_intact());
-      const std::vector<double> values = testing::to_double(table);
-      for (int64_t t = 0; t < tokens; ++t) {
-        const auto want = ref::embedding(values, width, int64_t{ids[size_t(t * id_stride)]});
-        for (int64_t i = 0; i < width; ++i) {
-          ASSERT_EQ(double{to_float(y[size_t(t * y_stride + i)])}, want[size_t(i)]);
-        }
-        for (int64_t i = width; i < y_stride; ++i) {
-          ASSERT_TRUE(y.untouched(size_t(t * y_stride + i)));
-        }
-      }
-    }
+    ThreadPool pool(static_cast<int>(testing::random_int(1, 3)));
+    testing::Mirror mirror;
+    testing::expect_embedding<TypeParam>(testing::context_with(&pool), mirror);
+    if (this->HasFatalFailure()) return;
   }
 }
 

@@ -69,6 +69,9 @@ class OwnedWeight {
   [[nodiscard]] std::span<std::byte> bytes() {
     return std::span(bytes_).subspan(offset_, bytes_.size() - 64);
   }
+  [[nodiscard]] std::span<const std::byte> bytes() const {
+    return std::span(bytes_).subspan(offset_, bytes_.size() - 64);
+  }
   [[nodiscard]] const PackedWeight& view() const { return view_; }
 
  private:

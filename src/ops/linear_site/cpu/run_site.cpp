@@ -44,11 +44,11 @@ void narrow_rows(const ExecContext& ctx, const TensorView& to, const ConstTensor
   });
 }
 
-/// y = x W^T + bias in f32, some outputs at a time: their weights are packed, then multiplied.
+/// y = x W^T in f32, some outputs at a time: their weights are packed, then multiplied.
 template <class T>
-void multiply(const ExecContext& ctx, const LinearSlice& slice, const TensorView& y,
-              const ConstTensorView& x, std::span<std::byte> stored,
-              std::span<std::byte> packed_memory) {
+void multiply_dense(const ExecContext& ctx, const LinearSlice& slice, const TensorView& y,
+                    const ConstTensorView& x, std::span<std::byte> stored,
+                    std::span<std::byte> packed_memory) {
   const int64_t out = slice.weight.size(0), in = slice.weight.size(1);
   const WeightType type = weight_type(slice.weight.dtype());
   const auto row_bytes = size_t(in) * sizeof(T);
@@ -63,11 +63,13 @@ void multiply(const ExecContext& ctx, const LinearSlice& slice, const TensorView
     pack_rows(ctx, packed, type, num, in, 0, num, stored.first(size_t(num) * row_bytes));
     linear(ctx, y.narrow(1, first, num), x, {type, num, in, packed.data()});
   }
-  if (!slice.bias) return;
-  const T* bias = slice.bias.data<T>();
+}
+
+template <class T>
+void add_bias(const ExecContext& ctx, const TensorView& y, const T* bias) {
   for_rows(ctx, y.size(0), [&](int64_t row) {
     float* sums = y.data<float>() + row * y.stride(0);
-    for (int64_t o = 0; o < out; ++o) sums[o] += to_float(bias[o]);
+    for (int64_t o = 0; o < y.size(1); ++o) sums[o] += to_float(bias[o]);
   });
 }
 
@@ -89,7 +91,12 @@ void run(const ExecContext& ctx, std::span<const LinearSlice> slices, const Cons
     widen_rows<T>(ctx, x32, x);
     const LoraSlices sums(slices, y32);
     for (size_t s = 0; s < slices.size(); ++s) {
-      multiply<T>(ctx, slices[s], sums.y(s), x32, stored, packed);
+      if (is_packed(slices[s])) {
+        linear(ctx, sums.y(s), x32, slices[s].packed);
+      } else {
+        multiply_dense<T>(ctx, slices[s], sums.y(s), x32, stored, packed);
+      }
+      if (slices[s].bias) add_bias(ctx, sums.y(s), slices[s].bias.data<T>());
     }
     if (adapters != nullptr) {
       lora_apply(ctx, sums.span(), x, adapters->a, adapters->b, adapters->batch);

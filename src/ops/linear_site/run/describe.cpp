@@ -4,6 +4,7 @@
 
 #include "ops/linear_site/decode/exchange.h"
 #include "ops/linear_site/decode/shared_layout.h"
+#include "ops/linear_site/site_slices.h"
 
 namespace heddle {
 namespace {
@@ -40,7 +41,7 @@ bool fit_inside(const ExecContext& ctx, const LinearAdapters& adapters,
   const auto fits = [](const LoraTable& table, LoraLayout layout) {
     return table.entries != nullptr && table.is_aligned && table.layout == layout;
   };
-  return rows <= kMaxAdapterRows && !adapters.batch.pair_starts &&
+  return !has_packed(slices) && rows <= kMaxAdapterRows && !adapters.batch.pair_starts &&
          fits(a, LoraLayout::kRankMajor) && fits(b, LoraLayout::kRankMinor) &&
          a.max_rank == b.max_rank && a.max_rank <= kMaxInsideRank &&
          slices[0].weight.size(1) % 8 == 0 &&

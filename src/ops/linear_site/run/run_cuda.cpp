@@ -11,6 +11,7 @@
 #include "ops/linear_site/decode/decode_params_cuda.h"
 #include "ops/linear_site/decode/exchange.h"
 #include "ops/linear_site/general/general_params.h"
+#include "ops/linear_site/packed/run_packed.h"
 #include "ops/linear_site/run/describe.h"
 #include "ops/linear_site/site_kernels.h"
 #include "ops/linear_site/site_slices.h"
@@ -115,7 +116,9 @@ void run_general(const ExecContext& ctx, const LinearSlice& slice, const ConstTe
 }
 
 LinearSlice rows_of(const LinearSlice& slice, int64_t first, int64_t num) {
-  return {.y = slice.y.narrow(0, first, num), .weight = slice.weight, .bias = slice.bias};
+  LinearSlice rows = slice;
+  rows.y = slice.y.narrow(0, first, num);
+  return rows;
 }
 
 /// The products of all slices, four at a time, of launches of as many rows as one takes. Returns
@@ -123,6 +126,12 @@ LinearSlice rows_of(const LinearSlice& slice, int64_t first, int64_t num) {
 template <class T>
 bool run_products(const ExecContext& ctx, std::span<const LinearSlice> slices,
                   const ConstTensorView& x, const InsideAdapters* inside) {
+  if (has_packed(slices)) {
+    run_packed<T>(ctx, slices, x, [&](std::span<const LinearSlice> dense) {
+      run_products<T>(ctx, dense, x, nullptr);
+    });
+    return true;
+  }
   const int64_t tokens = x.size(0), outputs = sum_out_features(slices);
   for (size_t first = 0; first < slices.size(); first += kMaxSlices) {
     const auto some = slices.subspan(first, std::min(size_t{kMaxSlices}, slices.size() - first));
@@ -161,7 +170,8 @@ void run_apart(const ExecContext& ctx, std::span<const LinearSlice> slices,
   const LoraSlices sums(slices, y32);
   LinearSlice of_sums[kMaxSiteSlices];
   for (size_t s = 0; s < slices.size(); ++s) {
-    of_sums[s] = {.y = sums.y(s), .weight = slices[s].weight, .bias = slices[s].bias};
+    of_sums[s] = slices[s];
+    of_sums[s].y = sums.y(s);
   }
   run_products<T>(ctx, {of_sums, slices.size()}, x, nullptr);
   lora_apply(ctx, sums.span(), x, adapters.a, adapters.b, adapters.batch);
@@ -233,7 +243,14 @@ void run(const ExecContext& ctx, std::span<const LinearSlice> slices, const Cons
     Workspace& workspace = require_workspace(ctx, "linear_site");
     const Workspace::Scope scope(workspace);
     const ConstTensorView aligned = aligned_x(ctx, x, workspace);
-    if (adapters == nullptr) {
+    if (options.dequantizes) {
+      run_dequantized<T>(
+          ctx, slices, aligned,
+          [&](std::span<const LinearSlice> dense) {
+            run_products<T>(ctx, dense, aligned, nullptr);
+          },
+          workspace);
+    } else if (adapters == nullptr) {
       run_products<T>(ctx, slices, aligned, nullptr);
     } else if (!options.allows_inside ||
                !run_inside<T>(ctx, slices, aligned, *adapters, options.spin_limit, workspace)) {
@@ -251,7 +268,7 @@ size_t workspace_bytes(int64_t num_tokens, int64_t in_features, int64_t out_feat
   const size_t apart =
       max_rank > 0 ? Workspace::bytes_for<float>(size_t(num_tokens * out_features)) : 0;
   const int64_t x_stride = round_up(in_features, int64_t{8});
-  return inside + apart +
+  return inside + apart + dequantized_bytes(in_features, out_features) +
          Workspace::bytes_for<std::byte>(size_t(num_tokens * x_stride) * sizeof(bfloat16));
 }
 

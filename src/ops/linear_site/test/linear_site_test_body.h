@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -12,6 +13,7 @@
 
 #include "compare.h"
 #include "core/math.h"
+#include "ops/linear/test/linear_cases.h"
 #include "ops/lora/test/lora_cases.h"
 #include "ops/lora/test/lora_test_body.h"
 #include "small_sizes.h"
@@ -25,6 +27,9 @@ struct SiteShape {
   bool is_regular = true;  // what is loaded is aligned for vectors
   bool has_float_y = false;
   bool has_bias = false;
+  std::vector<WeightType> formats = {};  // of the slices; kF32 and past the end: dense weights
+  bool has_rounded_weights =
+      false;  // what is right for packed weights: theirs rounded to x's dtype
 };
 
 /// A site with its adapters and its result, in host memory.
@@ -44,7 +49,7 @@ class HostSite {
     for (size_t i = 0; i < shape.outs.size(); ++i) {
       const int64_t out = shape.outs[i];
       const auto scale = static_cast<float>(1 / std::sqrt(double(shape.in)));
-      weights.push_back(random_normal<T>(size_t(out * shape.in), scale));
+      add_weight(i < shape.formats.size() ? shape.formats[i] : WeightType::kF32, out, scale);
       biases.push_back(random_normal<T>(size_t(out)));
       if (shape.max_rank == 0) continue;
       a.emplace_back(LoraLayout::kRankMajor, shape.in, random_ranks(), shape.is_regular);
@@ -70,8 +75,13 @@ class HostSite {
     const TensorView all = run.mirror(y_view().narrow(0, first, num));
     for (size_t i = 0; i < shape.outs.size(); ++i) {
       const int64_t out = shape.outs[i];
-      LinearSlice slice{.y = all.narrow(1, column, out),
-                        .weight = run.mirror(host_const(weights[i], {out, shape.in}))};
+      LinearSlice slice{.y = all.narrow(1, column, out)};
+      if (packed[i]) {
+        slice.packed = packed[i]->view();
+        slice.packed.data = run.mirror(packed[i]->bytes());
+      } else {
+        slice.weight = run.mirror(host_const(weights[i], {out, shape.in}));
+      }
       if (shape.has_bias) slice.bias = run.mirror(host_const(biases[i], {out}));
       slices.push_back(slice);
       ins.push_back(shape.in);
@@ -137,7 +147,9 @@ class HostSite {
   RandomLoraBatch batch;
   std::vector<T> x, y;
   std::vector<float> y32;
-  std::vector<std::vector<T>> weights, biases;
+  std::vector<std::vector<T>> weights, biases;             // weights: empty where packed
+  std::vector<std::shared_ptr<const OwnedWeight>> packed;  // null: dense
+  std::vector<std::vector<float>> values;                  // of the weights
   std::deque<LoraHalf<T>> a, b;
 
  private:
@@ -149,6 +161,23 @@ class HostSite {
       ranks.push_back(static_cast<int>(std::min<int64_t>(round_up(rank, unit), shape.max_rank)));
     }
     return ranks;
+  }
+  void add_weight(WeightType type, int64_t out, float scale) {
+    auto& of_slice = values.emplace_back(size_t(out * shape.in));
+    if (type == WeightType::kF32) {
+      weights.push_back(random_normal<T>(size_t(out * shape.in), scale));
+      std::ranges::transform(weights.back(), of_slice.begin(), [](T v) { return to_float(v); });
+      packed.emplace_back();
+      return;
+    }
+    const auto stored = random_stored(type, out * shape.in, rng(), 0.1f * scale);
+    dequantize(of_slice, type, stored);
+    if (shape.has_rounded_weights) {
+      for (float& v : of_slice) v = to_float(from_float<T>(v));
+    }
+    packed.push_back(
+        std::make_shared<const OwnedWeight>(ExecContext{}, type, out, shape.in, stored));
+    weights.emplace_back();
   }
   template <class V>
   static ConstTensorView host_const(const std::vector<V>& values,
@@ -171,8 +200,8 @@ class HostSite {
       return sum;
     };
     double size = 0, lora_size = 0;
-    const T* w = weights[slice].data() + out * shape.in;
-    double want = product([&](int64_t k) { return to_float(w[k]); }, size);
+    const float* w = values[slice].data() + out * shape.in;
+    double want = product([&](int64_t k) { return w[k]; }, size);
     if (shape.has_bias) want += double(to_float(biases[slice][size_t(out)]));
     const int slot = shape.max_rank > 0 ? batch.slots[size_t(row)] : -1;
     if (slot >= 0 && a[slice].ranks[size_t(slot)] > 0) {

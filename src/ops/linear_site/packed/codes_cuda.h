@@ -1,0 +1,188 @@
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/convert_cuda.h"
+#include "cuda/memory_cuda.h"
+#include "cuda/mma_cuda.h"
+
+#include "ops/linear/unpack_cuda.h"
+
+// Codes of packed blocks as operands of mma_m16n8k16, exact in f16 and in bf16: |code| <= 128.
+//
+// Of a group of 16 outputs lane (g, q) has outputs 2 g and 2 g + 1, as rows g and g + 8 of A. Which
+// feature stands at which place of a product does not matter, as long as x has the same order:
+//   up to 6 bits   a word holds features 0 ... 7 of 8; its halves' bits 4 p ... are the codes of
+//                  features p and p + 4, so these are neighbours, and x is put in the order
+//                  0 4 1 5 2 6 3 7;
+//   8 bits         16 bytes are the codes of a feature; a transposing load of matrices leaves each
+//                  lane two neighbouring features of its two outputs.
+
+namespace heddle::cuda::linear_site {
+
+using linear::rotate_right;
+
+/// T(code - offset) of the codes in the low bits of both halves, which are below 128.
+template <class T>
+__device__ uint32_t to_values(uint32_t codes, int offset);
+template <>
+__device__ inline uint32_t to_values<__half>(uint32_t codes, int offset) {
+  const uint32_t bits = codes | 0x64006400u;  // 1024 + code
+  const __half2 v =
+      __hsub2(*reinterpret_cast<const __half2*>(&bits), __half2half2(__int2half_rn(1024 + offset)));
+  return *reinterpret_cast<const uint32_t*>(&v);
+}
+template <>
+__device__ inline uint32_t to_values<__nv_bfloat16>(uint32_t codes, int offset) {
+  const uint32_t bits = codes | 0x43004300u;  // 128 + code
+  const __nv_bfloat162 v = __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&bits),
+                                   __bfloat162bfloat162(__int2bfloat16_rn(128 + offset)));
+  return *reinterpret_cast<const uint32_t*>(&v);
+}
+
+/// T of the signed bytes in the low bytes of both halves.
+template <class T>
+__device__ uint32_t signed_bytes_to_values(uint32_t two);
+template <>
+__device__ inline uint32_t signed_bytes_to_values<__half>(uint32_t two) {
+  return to_values<__half>((two & 0x00ff00ffu) ^ 0x00800080u, 128);
+}
+template <>
+__device__ inline uint32_t signed_bytes_to_values<__nv_bfloat16>(uint32_t two) {
+  // 128 + the low seven bits, less 128, or less 256 where the sign is set.
+  const uint32_t low = (two & 0x007f007fu) | 0x43004300u;
+  const uint32_t sign = (two & 0x00800080u) | 0x43004300u;
+  const __nv_bfloat162 v = __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&low),
+                                   *reinterpret_cast<const __nv_bfloat162*>(&sign));
+  return *reinterpret_cast<const uint32_t*>(&v);
+}
+
+/// A byte as f32 without a conversion, which takes longer.
+__device__ inline float byte_to_float(uint32_t byte) {
+  return __uint_as_float(0x4b000000u | byte) - 8388608.0f;
+}
+__device__ inline float signed_byte_to_float(uint32_t byte) {
+  return __uint_as_float(0x4b000000u | (byte ^ 0x80u)) - (8388608.0f + 128.0f);
+}
+
+/// What a lane has of a block of a group, in shared memory, and of 32 features of it.
+template <WeightType kType, class T>
+struct WeightFragment {
+  static constexpr BlockFormat kFormat = block_format(kType);
+  static constexpr PackedLayout kLayout{kType};
+  /// Products whose sums have a scale each: of 16 features, or two of 16 together.
+  static constexpr bool kHasTwoScales = kFormat.sub_block_size == 16;
+
+  uint32_t a[2][4];   // [product of 16 features]
+  float scale[2][2];  // [product, or 0 for both][output]
+  float min[2];       // [output]
+  float d[2], m[2];   // of the block
+
+  __device__ void open_block(const std::byte* block, int g) {
+    const float2 of_d = widen_two<__half>(word_at(block + 4 * g));
+    d[0] = of_d.x, d[1] = of_d.y;
+    if constexpr (kFormat.has_min) {
+      const float2 of_m = widen_two<__half>(word_at(block + kLayout.mins + 4 * g));
+      m[0] = of_m.x, m[1] = of_m.y;
+    }
+  }
+
+  /// Features [32 step, 32 step + 32) of the block.
+  __device__ void load(const std::byte* block, int step, int g, int q) {
+    load_scales(block, step, g);
+    const std::byte* const codes =
+        block + kLayout.codes + step * (32 / kLayout.chunk_size) * kLayout.chunk_bytes;
+    if constexpr (kFormat.code_bits == 8) {
+      load_bytes(codes);
+    } else if constexpr (kFormat.code_bits == 6) {
+      load_6_bits(codes, g, q);
+    } else {
+      load_4_or_5_bits(codes, g, q);
+    }
+  }
+
+ private:
+  static __device__ uint32_t word_at(const std::byte* p) {
+    return *reinterpret_cast<const uint32_t*>(p);
+  }
+  static __device__ uint2 two_words_at(const std::byte* p) {
+    return *reinterpret_cast<const uint2*>(p);
+  }
+  static __device__ uint32_t two_bytes_at(const std::byte* p) {
+    return *reinterpret_cast<const uint16_t*>(p);
+  }
+
+  __device__ void load_scales(const std::byte* block, int step, int g) {
+    if constexpr (kFormat.sub_scales == SubScales::kNone) {
+      scale[0][0] = d[0], scale[0][1] = d[1];
+      if constexpr (kFormat.has_min) min[0] = m[0], min[1] = m[1];
+    } else if constexpr (kFormat.sub_scales == SubScales::kUnsigned6) {
+      const int at = step * PackedLayout::kGroup + 2 * g;
+      const uint32_t s = two_bytes_at(block + kLayout.sub_scales + at);
+      const uint32_t n = two_bytes_at(block + kLayout.sub_mins + at);
+      scale[0][0] = d[0] * byte_to_float(s & 255), scale[0][1] = d[1] * byte_to_float(s >> 8);
+      min[0] = -m[0] * byte_to_float(n & 255), min[1] = -m[1] * byte_to_float(n >> 8);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t s = two_bytes_at(block + kLayout.sub_scales +
+                                        (2 * step + i) * PackedLayout::kGroup + 2 * g);
+        scale[i][0] = d[0] * signed_byte_to_float(s & 255);
+        scale[i][1] = d[1] * signed_byte_to_float(s >> 8);
+      }
+    }
+  }
+
+  /// The codes of features p and p + 4 of 8: `low` has four bits of each, `high` the others at bits
+  /// 4 and 20.
+  static __device__ uint32_t joined(uint32_t low, uint32_t high) {
+    constexpr uint32_t kHighMask = kFormat.code_bits == 6   ? 0x00300030u
+                                   : kFormat.code_bits == 5 ? 0x00100010u
+                                                            : 0u;
+    return to_values<T>((low & 0x000f000fu) | (high & kHighMask), kFormat.code_offset);
+  }
+
+  /// Lane q has the features 8 q + [0, 8).
+  __device__ void load_4_or_5_bits(const std::byte* codes, int g, int q) {
+    const uint2 words = two_words_at(codes + q * 64 + 8 * g);
+    uint2 high{0, 0};
+    if constexpr (kFormat.code_bits == 5) {
+      high = two_words_at(codes + 256 + 8 * g);
+      high.x = rotate_right(high.x, 2 * q), high.y = rotate_right(high.y, 2 * q);
+    }
+#pragma unroll
+    for (int p = 0; p < 4; ++p) {
+      const int by = p / 2 * 8 + p % 2;
+      a[p / 2][p % 2 * 2] = joined(words.x >> (4 * p), high.x >> by);
+      a[p / 2][p % 2 * 2 + 1] = joined(words.y >> (4 * p), high.y >> by);
+    }
+  }
+
+  /// Of each 16 features lane q has four: 8 (q / 2) + 2 (q % 2) + {0, 4, 1, 5}.
+  __device__ void load_6_bits(const std::byte* codes, int g, int q) {
+    const int run = q / 2, by = q % 2 * 8;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const std::byte* const chunk = codes + i * kLayout.chunk_bytes;
+      uint2 low = two_words_at(chunk + run * 64 + 8 * g), high = two_words_at(chunk + 128 + 8 * g);
+      low.x >>= by, low.y >>= by;
+      high.x = rotate_right(high.x, 4 * run + by), high.y = rotate_right(high.y, 4 * run + by);
+      a[i][0] = joined(low.x, high.x), a[i][1] = joined(low.y, high.y);
+      a[i][2] = joined(low.x >> 4, high.x >> 2), a[i][3] = joined(low.y >> 4, high.y >> 2);
+    }
+  }
+
+  /// Lane q has the features 2 q and 2 q + 1 of each 8.
+  __device__ void load_bytes(const std::byte* codes) {
+    const auto lane = static_cast<int>(threadIdx.x % 32);
+    uint32_t words[4];
+    load_matrices_transposed(words, shared_address(codes + lane * PackedLayout::kGroup));
+#pragma unroll
+    for (int p = 0; p < 4; ++p) {
+      a[p / 2][p % 2 * 2] = signed_bytes_to_values<T>(words[p]);
+      a[p / 2][p % 2 * 2 + 1] = signed_bytes_to_values<T>(words[p] >> 8);
+    }
+  }
+};
+
+}  // namespace heddle::cuda::linear_site

@@ -1,0 +1,392 @@
+#pragma once
+
+#include "cuda/begin_early_cuda.h"
+#include "cuda/cluster_cuda.h"
+#include "cuda/early_launch.h"
+#include "cuda/shared_memory.h"
+
+#include "core/math.h"
+#include "ops/linear_site/packed/codes_cuda.h"
+#include "ops/linear_site/packed/packed_params.h"
+#include "ops/linear_site/packed/packed_shape.h"
+
+namespace heddle::cuda::linear_site {
+
+// y = x W^T + bias for packed weights. A block has a tile of outputs, a warp one or two groups of
+// 16 of them, and up to 64 rows. Blocks of a cluster share the features.
+//
+//   features   | stage | stage | ...    256 each; of W a warp copies its own groups, of x its rows
+//   a stage    | 32 | 32 | ...          two products of 16 features, whose f32 sums are multiplied
+//                                       by d and added to the sum of the output
+//
+// Codes are exact as operands, so weights are not rounded. A minimum is multiplied by the sum of
+// the 32 features of x. The order of a sum depends on the shapes of the launch's weights alone.
+
+/// A tile: which slice it is of, and its first output there.
+struct PackedTile {
+  int slice = 0, first_output;
+
+  __device__ PackedTile(const PackedParams& p, int tile, int tile_outputs) {
+#pragma unroll
+    for (int s = 0; s < kMaxPackedSlices - 1; ++s) {
+      slice += s < p.num_slices - 1 && tile >= p.slices[s].end_tile;
+    }
+    first_output = (tile - (slice == 0 ? 0 : p.slices[slice - 1].end_tile)) * tile_outputs;
+  }
+};
+
+template <WeightType kType, class T>
+class PackedBlock {
+ public:
+  static constexpr PackedShape kShape{kType};
+  static constexpr BlockFormat kFormat = block_format(kType);
+  static constexpr int kGroups = kShape.warp_groups, kRowTiles = kPackedRows / kPackedRowTile;
+
+  __device__ PackedBlock(const PackedParams& p, std::byte* shared)
+      : p_(p),
+        shared_(shared),
+        warp_(__shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0)),
+        lane_(static_cast<int>(threadIdx.x % 32)),
+        rows_((p.num_rows + kPackedRowTile - 1) / kPackedRowTile * kPackedRowTile),
+        rank_(static_cast<int>(blockIdx.x) % p.cluster_size),
+        tile_(p, static_cast<int>(blockIdx.x) / p.cluster_size, kShape.tile_outputs) {
+    const int stages = (p.in_features + kPackedStageFeatures - 1) / kPackedStageFeatures;
+    first_stage_ = stages * rank_ / p.cluster_size;
+    num_stages_ = stages * (rank_ + 1) / p.cluster_size - first_stage_;
+  }
+
+  __device__ void run() {
+#pragma unroll
+    for (int s = 0; s < kPackedStages; ++s) copy_weights(s);
+    commit_copies();
+    wait_for_predecessor();
+#pragma unroll
+    for (int s = 0; s < kPackedStages; ++s) {
+      copy_x(s);
+      commit_copies();
+    }
+    float sum[kRowTiles][2][kGroups][4] = {};
+    for (int s = 0; s < num_stages_; ++s) {
+      wait_for_copies<kPackedStages - 1>();
+      prepare_x(s);
+      __syncthreads();
+      multiply_stage(s, sum);
+      __syncthreads();
+      copy_weights(s + kPackedStages);
+      copy_x(s + kPackedStages);
+      commit_copies();
+    }
+    wait_for_copies<0>();
+    __syncthreads();
+    store_sums(sum);
+    finish();
+  }
+
+ private:
+  [[nodiscard]] __device__ int features_of(int s) const {
+    return min(kPackedStageFeatures, p_.in_features - (first_stage_ + s) * kPackedStageFeatures);
+  }
+  /// A warp's group in a stage of this ring.
+  [[nodiscard]] __device__ std::byte* weights_of(int s, int group) const {
+    return shared_ + s % kPackedStages * PackedShape(kType).weight_stage_bytes() +
+           (warp_ * kGroups + group) * kShape.group_stage_bytes;
+  }
+  [[nodiscard]] __device__ std::byte* x_of(int s, int row) const {
+    return shared_ + PackedShape(kType).x(s % kPackedStages, rows_) + row * kShape.x_row_bytes;
+  }
+  [[nodiscard]] __device__ float* x_sums_of(int s, int step) const {
+    return reinterpret_cast<float*>(shared_ + PackedShape(kType).x_sums(s % kPackedStages, rows_)) +
+           step * rows_;
+  }
+
+  /// Groups past the last one repeat it; nobody stores their outputs.
+  __device__ void copy_weights(int s) {
+    if (s >= num_stages_) return;
+    const PackedSlice& slice = p_.slices[tile_.slice];
+    const int last_group = (slice.width - 1) / PackedLayout::kGroup;
+    const int first_group = tile_.first_output / PackedLayout::kGroup + warp_ * kGroups;
+    constexpr int kBlockBytes = PackedLayout(kType).block_bytes;
+    const int64_t step = int64_t{p_.in_features / kFormat.block_size} * kBlockBytes;
+    const int bytes = features_of(s) / kFormat.block_size * kBlockBytes;
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) {
+      const std::byte* const from = slice.weight + min(first_group + i, last_group) * step +
+                                    int64_t{first_stage_ + s} * kShape.group_stage_bytes;
+      const uint32_t to = shared_address(weights_of(s, i));
+      for (int at = lane_ * 16; at < bytes; at += 32 * 16) copy_async_16(to + at, from + at, 16);
+    }
+  }
+
+  /// A warp copies whole rows, and a lane 8 features of each.
+  __device__ void copy_x(int s) {
+    if (s >= num_stages_ || lane_ * 8 >= features_of(s)) return;
+    const auto* const x =
+        static_cast<const T*>(p_.x) + int64_t{first_stage_ + s} * kPackedStageFeatures + lane_ * 8;
+    for (int row = warp_; row < p_.num_rows; row += kPackedWarps) {
+      copy_async_16(x_of(s, row) + lane_ * 16, x + row * p_.x_stride, 16);
+    }
+  }
+
+  /// Puts what this lane has copied in the order of the codes; sums x where weights have minima.
+  __device__ void prepare_x(int s) {
+    if constexpr (kFormat.code_bits == 8) return;
+    const bool has_features = lane_ * 8 < features_of(s);
+    for (int row = warp_; row < p_.num_rows; row += kPackedWarps) {
+      auto* const at = reinterpret_cast<uint4*>(x_of(s, row) + lane_ * 16);
+      const uint4 v = has_features ? *at : uint4{0, 0, 0, 0};
+      if (has_features) {
+        *at = {__byte_perm(v.x, v.z, 0x5410), __byte_perm(v.x, v.z, 0x7632),
+               __byte_perm(v.y, v.w, 0x5410), __byte_perm(v.y, v.w, 0x7632)};
+      }
+      if constexpr (kFormat.has_min) {
+        float sum = sum_of_8(v);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        if (lane_ % 4 == 0) x_sums_of(s, lane_ / 4)[row] = sum;
+      }
+    }
+  }
+  static __device__ float sum_of_8(const uint4& v) {
+    const float2 a = widen_two<T>(v.x), b = widen_two<T>(v.y), c = widen_two<T>(v.z),
+                 d = widen_two<T>(v.w);
+    return ((a.x + a.y) + (b.x + b.y)) + ((c.x + c.y) + (d.x + d.y));
+  }
+
+  __device__ void multiply_stage(int s, float (&sum)[kRowTiles][2][kGroups][4]) {
+    const int g = lane_ / 4, q = lane_ % 4;
+    constexpr int kSteps = kFormat.block_size / kPackedStepFeatures;
+    constexpr int kBlockBytes = PackedLayout(kType).block_bytes;
+    const int blocks = features_of(s) / kFormat.block_size;
+    WeightFragment<kType, T> weight[kGroups];
+    for (int block = 0; block < blocks; ++block) {
+#pragma unroll
+      for (int i = 0; i < kGroups; ++i) {
+        weight[i].open_block(weights_of(s, i) + block * kBlockBytes, g);
+      }
+#pragma unroll 1
+      for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+        for (int i = 0; i < kGroups; ++i) {
+          weight[i].load(weights_of(s, i) + block * kBlockBytes, step, g, q);
+        }
+        multiply_step(s, block * kSteps + step, weight, sum);
+      }
+    }
+  }
+
+  /// 32 features of all rows.
+  __device__ void multiply_step(int s, int step, const WeightFragment<kType, T> (&weight)[kGroups],
+                                float (&sum)[kRowTiles][2][kGroups][4]) {
+#pragma unroll
+    for (int t = 0; t < kRowTiles; ++t) {
+      if (t * kPackedRowTile >= p_.num_rows) break;
+      uint32_t x[2][4];
+#pragma unroll
+      for (int n = 0; n < 2; ++n) load_x(s, t * kPackedRowTile + n * 8, step, x[n]);
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        float2 x_sum{};
+        if constexpr (kFormat.has_min) {
+          x_sum = *reinterpret_cast<const float2*>(x_sums_of(s, step) + t * kPackedRowTile + n * 8 +
+                                                   lane_ % 4 * 2);
+        }
+#pragma unroll
+        for (int i = 0; i < kGroups; ++i) multiply_add(weight[i], x[n], x_sum, sum[t][n][i]);
+      }
+    }
+  }
+
+  /// The operand x of two products, of the rows [row, row + 8).
+  __device__ void load_x(int s, int row, int step, uint32_t (&x)[4]) const {
+    const int g = lane_ / 4, q = lane_ % 4;
+    if constexpr (kFormat.code_bits == 8) {
+      load_matrices(x, shared_address(x_of(s, row + lane_ % 8) + step * 64 + lane_ / 8 * 16));
+    } else if constexpr (kFormat.code_bits == 6) {
+      const std::byte* const at = x_of(s, row + g) + step * 64 + q * 8;
+      const uint2 low = *reinterpret_cast<const uint2*>(at);
+      const uint2 high = *reinterpret_cast<const uint2*>(at + 32);
+      x[0] = low.x, x[1] = low.y, x[2] = high.x, x[3] = high.y;
+    } else {
+      const uint4 v = *reinterpret_cast<const uint4*>(x_of(s, row + g) + step * 64 + q * 16);
+      x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+    }
+  }
+
+  static __device__ void multiply_add(const WeightFragment<kType, T>& w, const uint32_t (&x)[4],
+                                      const float2& x_sum, float (&sum)[4]) {
+    float part[4] = {};
+    mma_m16n8k16<T>(part, w.a[0], x[0], x[1]);
+    if constexpr (WeightFragment<kType, T>::kHasTwoScales) {
+      add_scaled(w.scale[0], part, sum);
+#pragma unroll
+      for (float& v : part) v = 0.0f;
+      mma_m16n8k16<T>(part, w.a[1], x[2], x[3]);
+      add_scaled(w.scale[1], part, sum);
+    } else {
+      mma_m16n8k16<T>(part, w.a[1], x[2], x[3]);
+      add_scaled(w.scale[0], part, sum);
+    }
+    if constexpr (kFormat.has_min) {
+      const float of_x[4] = {x_sum.x, x_sum.y, x_sum.x, x_sum.y};
+      add_scaled(w.min, of_x, sum);
+    }
+  }
+  static __device__ void add_scaled(const float (&scale)[2], const float (&part)[4],
+                                    float (&sum)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum[i] = __fmaf_rn(scale[i / 2], part[i], sum[i]);
+  }
+
+  __device__ void store_sums(const float (&sum)[kRowTiles][2][kGroups][4]) {
+    const int g = lane_ / 4, q = lane_ % 4;
+#pragma unroll
+    for (int t = 0; t < kRowTiles; ++t) {
+      if (t * kPackedRowTile >= p_.num_rows) break;
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        float* const row = reinterpret_cast<float*>(shared_) +
+                           (t * kPackedRowTile + n * 8 + 2 * q) * kShape.sum_stride;
+#pragma unroll
+        for (int i = 0; i < kGroups; ++i) {
+          const float(&v)[4] = sum[t][n][i];
+          float* const to = row + (warp_ * kGroups + i) * PackedLayout::kGroup + 2 * g;
+          *reinterpret_cast<float2*>(to) = {v[0], v[2]};
+          *reinterpret_cast<float2*>(to + kShape.sum_stride) = {v[1], v[3]};
+        }
+      }
+    }
+  }
+
+  /// y of this block's share of the tile's columns, four at a time.
+  __device__ void finish() {
+    const bool has_cluster = p_.cluster_size > 1;
+    if (has_cluster) {
+      arrive_at_cluster();
+      wait_for_cluster();
+    } else {
+      __syncthreads();
+    }
+    constexpr int kQuads = kShape.tile_outputs / 4;
+    const int quads = kQuads / p_.cluster_size, first = rank_ * quads;
+    for (int i = static_cast<int>(threadIdx.x); i < p_.num_rows * quads; i += kPackedThreads) {
+      const int row = i / quads, column = (first + i - row * quads) * 4;
+      const auto* const own =
+          reinterpret_cast<const float4*>(shared_) + (row * kShape.sum_stride + column) / 4;
+      float4 v = has_cluster ? load_of_block(own, 0) : *own;
+      for (int b = 1; b < p_.cluster_size; ++b) {
+        const float4 next = load_of_block(own, static_cast<uint32_t>(b));
+        v = {v.x + next.x, v.y + next.y, v.z + next.z, v.w + next.w};
+      }
+      store(row, tile_.first_output + column, v);
+    }
+    if (has_cluster) {  // the others still read this block's sums
+      arrive_at_cluster();
+      wait_for_cluster();
+    }
+  }
+
+  __device__ void store(int row, int output, const float4& of) const {
+    const PackedSlice& slice = p_.slices[tile_.slice];
+    const int num = min(4, slice.width - output);
+    if (num <= 0) return;
+    float v[4] = {of.x, of.y, of.z, of.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (slice.bias != nullptr && i < num)
+        v[i] += widen(static_cast<const T*>(slice.bias)[output + i]);
+    }
+    const int64_t at = row * slice.y_stride + output;
+    if (p_.y_dtype == DType::kFloat32) {
+      auto* const y = static_cast<float*>(slice.y) + at;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (i < num) y[i] = v[i];
+      }
+      return;
+    }
+    auto* const y = static_cast<T*>(slice.y) + at;
+    if (num == 4 && reinterpret_cast<uintptr_t>(y) % 8 == 0) {
+      *reinterpret_cast<uint2*>(y) = {narrow_two<T>({v[0], v[1]}), narrow_two<T>({v[2], v[3]})};
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i < num) y[i] = narrow<T>(v[i]);
+    }
+  }
+
+  const PackedParams& p_;
+  std::byte* shared_;
+  int warp_, lane_, rows_, rank_;
+  PackedTile tile_;
+  int first_stage_, num_stages_;
+};
+
+template <WeightType kType, class T>
+__global__ void __launch_bounds__(kPackedThreads, 2)
+    packed_kernel(const __grid_constant__ PackedParams p) {
+  extern __shared__ __align__(128) std::byte shared[];
+  trigger_dependents();
+  fetch_parameters(p);
+  PackedBlock<kType, T>(p, shared).run();
+}
+
+/// Rows of a launch in this much shared memory.
+[[nodiscard]] constexpr int packed_rows_in(const PackedShape& shape, int shared_bytes) {
+  int rows = kPackedRowTile;
+  while (rows < kPackedRows && shape.bytes(rows + kPackedRowTile) <= shared_bytes) {
+    rows += kPackedRowTile;
+  }
+  return rows;
+}
+
+template <WeightType kType, class T>
+void launch_packed_format(const ExecContext& ctx, PackedParams p) {
+  constexpr PackedShape kShape(kType);
+  constexpr auto kKernel = packed_kernel<kType, T>;
+  constexpr int kSmall = packed_rows_in(kShape, kPortableSharedBytes);
+  static_assert(kShape.bytes(kPackedRows) <= kLargeSharedBytes);
+  const int chip = ctx.info.compute_capability / 10, device = ctx.device.index;
+  const int launch_rows = chip == 9 || chip == 10 ? kPackedRows : kSmall;
+  int tiles = 0;
+  for (int s = 0; s < p.num_slices; ++s) {
+    tiles += ceil_div(p.slices[s].width, kShape.tile_outputs);
+    p.slices[s].end_tile = tiles;
+  }
+  if (tiles == 0) return;
+  p.cluster_size = can_start_early<kKernel>(device) ? packed_cluster_size(tiles, p.in_features) : 1;
+  const PackedParams all = p;
+  for (int row = 0; row < all.num_rows; row += launch_rows) {
+    p.num_rows = std::min(launch_rows, all.num_rows - row);
+    p.x = static_cast<const T*>(all.x) + row * p.x_stride;
+    for (int s = 0; s < p.num_slices; ++s) {
+      const int64_t bytes = p.y_dtype == DType::kFloat32 ? sizeof(float) : sizeof(T);
+      p.slices[s].y = static_cast<std::byte*>(all.slices[s].y) + row * p.slices[s].y_stride * bytes;
+    }
+    const int shared = kShape.bytes(round_up(p.num_rows, kPackedRowTile));
+    allow_shared_memory<kKernel, kShape.bytes(kSmall), kShape.bytes(kPackedRows)>(device, shared);
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(tiles * p.cluster_size));
+    config.blockDim = dim3(kPackedThreads);
+    config.dynamicSmemBytes = static_cast<size_t>(shared);
+    config.stream = ctx.stream;
+    launch_clusters_early<kKernel>(device, config, static_cast<unsigned>(p.cluster_size), p);
+  }
+}
+
+template <class T>
+void launch_packed_rows(const ExecContext& ctx, const PackedParams& p, WeightType type) {
+  switch (type) {
+    case WeightType::kQ8_0: return launch_packed_format<WeightType::kQ8_0, T>(ctx, p);
+    case WeightType::kQ4_0: return launch_packed_format<WeightType::kQ4_0, T>(ctx, p);
+    case WeightType::kQ4_1: return launch_packed_format<WeightType::kQ4_1, T>(ctx, p);
+    case WeightType::kQ5_0: return launch_packed_format<WeightType::kQ5_0, T>(ctx, p);
+    case WeightType::kQ5_1: return launch_packed_format<WeightType::kQ5_1, T>(ctx, p);
+    case WeightType::kQ4K: return launch_packed_format<WeightType::kQ4K, T>(ctx, p);
+    case WeightType::kQ5K: return launch_packed_format<WeightType::kQ5K, T>(ctx, p);
+    case WeightType::kQ6K: return launch_packed_format<WeightType::kQ6K, T>(ctx, p);
+    default: return;  // linear_site takes no dense type packed
+  }
+}
+
+}  // namespace heddle::cuda::linear_site

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "heddle/core/context.h"
+#include "heddle/core/dtype.h"
+#include "heddle/ops/linear.h"
+
+namespace heddle::cuda::linear_site {
+
+inline constexpr int kMaxPackedSlices = 4;
+
+struct PackedSlice {
+  void* y;           // the launch's first row
+  int64_t y_stride;  // elements
+  const void* bias;  // of x's dtype, or null
+  const std::byte* weight;
+  int32_t width;     // outputs
+  int32_t end_tile;  // tiles of this slice and those before
+};
+
+/// One launch: up to 64 rows, and up to four slices whose weights have one format.
+struct PackedParams {
+  PackedSlice slices[kMaxPackedSlices];
+  const void* x;     // rows that begin at 16 bytes
+  int64_t x_stride;  // elements
+  int32_t num_slices, num_rows, in_features;
+  int32_t cluster_size;  // blocks that share the features of a tile
+  DType y_dtype;
+};
+
+/// Multiplies all rows, some at a time; sets what depends on the format.
+template <class T>
+void launch_packed(const ExecContext& ctx, PackedParams p, WeightType type);
+
+}  // namespace heddle::cuda::linear_site
