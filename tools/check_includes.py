@@ -36,9 +36,9 @@ LAYERS = {
     "src/cuda": (["include/heddle/core", "include/heddle/config.h", "src/core"], ["cuda", "system"]),
     "X_c": (["include/heddle", "src/capi", "src/engine/thread/engine_thread.h", "src/engine/test"], ["dlpack"]),
     "X_python": (["include/heddle", "python/bindings", "src/engine/thread/engine_thread.h"], ["nanobind", "python", "system"]),
-    # Products with the adapters inside: LoRA's tables, plans and sums.
+    # Products with the adapters inside: LoRA's tables, plans and sums, and the products of packed weights.
     "src/ops/linear_site": (["own headers", "include/heddle/core", "include/heddle/config.h", "src/core", "src/cpu", "src/cuda",
-                             "src/ops/lora"],
+                             "src/ops/linear", "src/ops/lora"],
                             ["highway", "cuda", "system"]),
     "src/ops": (["own headers", "include/heddle/core", "include/heddle/config.h", "src/core", "src/cpu", "src/cuda"],
                 ["highway", "cuda", "system"]),
