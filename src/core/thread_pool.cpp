@@ -7,11 +7,9 @@
 #include <thread>
 #include <vector>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "heddle/core/error.h"
+
+#include "core/pause_cpu.h"
 
 namespace heddle {
 namespace {
@@ -20,14 +18,6 @@ namespace {
 // short enough that an idle pool costs nothing.
 constexpr std::chrono::microseconds kSpinTime{100};
 constexpr int kSpinsPerClockRead = 64;
-
-void pause_cpu() {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 /// Waits while done(value) is false: spins, then sleeps. Returns the value that ended it.
 template <class Done>

@@ -76,13 +76,15 @@ for program in "$work"/c/*.c; do
   "$work/$name"
 done
 
-# shows LIBRARY HEADER: it shows the functions of its header and no other symbol.
+# shows LIBRARY HEADER...: it shows the functions of its headers and no other symbol.
 shows() {
-  echo "--- $1 shows the functions of $2 and nothing else"
-  diff <(nm -D --defined-only "$libraries/$1" | awk '{print $3}' | sort) \
-       <(grep -ohE '\bheddle_[a-z0-9_]+\(' "$work/prefix/include/heddle/$2" | tr -d '(' | sort -u)
+  local library=$1
+  shift
+  echo "--- $library shows the functions of $* and nothing else"
+  diff <(nm -D --defined-only "$libraries/$library" | awk '{print $3}' | sort) \
+       <(cd "$work/prefix/include/heddle" && grep -ohE '\bheddle_[a-z0-9_]+\(' "$@" | tr -d '(' | sort -u)
 }
-shows libheddle_c.so c_api.h
+shows libheddle_c.so c_api.h c_linear_site.h
 shows libheddle_c_engine.so c_engine.h
 
 if [ -x "$build/heddle" ]; then

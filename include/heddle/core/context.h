@@ -36,6 +36,11 @@ struct ExecContext {
   return *ctx.workspace;
 }
 
+/// Threads that CPU ops of the context run on.
+[[nodiscard]] inline int num_threads(const ExecContext& ctx) {
+  return ctx.threads == nullptr ? 1 : ctx.threads->num_threads();
+}
+
 /// ThreadPool::parallel_for on the context's threads, or one call in this thread when it has none
 /// or work is one chunk.
 inline void parallel_for(const ExecContext& ctx, int64_t n, int64_t grain,

@@ -45,7 +45,8 @@ class ThreadPool {
   /// Calls body(begin, end) on disjoint chunks that cover [0, n), each `grain` long but for the
   /// last, from all threads;
   /// returns when all are done. Which thread gets a chunk is not determined, so a chunk must not
-  /// depend on it.
+  /// depend on it. Chunks begin in ascending order, each when all below it have begun: so a body
+  /// may wait until chunks below its own are done.
   /// The body must not throw.
   void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body);
 

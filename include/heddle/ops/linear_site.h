@@ -68,8 +68,18 @@ struct LinearAdapters {
 void linear_site(const ExecContext& ctx, std::span<const LinearSlice> slices, ConstTensorView x,
                  LinearPath path, const LinearAdapters* adapters = nullptr);
 
-/// Upper bound for calls of up to num_tokens rows. out_features: of all slices together; max_rank:
-/// of the tables, 0 without adapters; max_pairs as in the batch, 0 where it has none.
+/// `linear` of the outputs, at most 16, and lora_apply to them: the same bits, on the CPU. Up to
+/// 256 rows, where the batch has no pairs, are one parallel section, in which the adapters' weights
+/// come from memory while the products run. Needs the workspace of lora_apply, or with pairs
+/// lora_pairs_workspace_bytes; errors are those of both. Adds to adapter_seconds, where given, the
+/// time that the adapters took: that of all threads, by their number.
+void linear_with_adapters(const ExecContext& ctx, std::span<const LinearOutput> outputs,
+                          ConstTensorView x, const LinearAdapters& adapters,
+                          double* adapter_seconds = nullptr);
+
+/// Upper bound for calls of linear_site of up to num_tokens rows. out_features: of all slices
+/// together; max_rank: of the tables, 0 without adapters; max_pairs as in the batch, 0 where it has
+/// none.
 [[nodiscard]] size_t linear_site_workspace_bytes(Device device, int64_t num_tokens,
                                                  int64_t in_features, int64_t out_features,
                                                  int num_slices, int max_rank,

@@ -17,6 +17,7 @@ from heddle.ops.attention import *
 from heddle.ops.embedding import *
 from heddle.ops.kv_cache import *
 from heddle.ops.linear import *
+from heddle.ops.linear_site import *
 from heddle.ops.lora import *
 from heddle.ops.mamba import *
 from heddle.ops.metadata import *

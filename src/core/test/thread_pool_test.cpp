@@ -35,6 +35,18 @@ TEST(ThreadPool, RunsEveryIndexOnceForAnySizeAndGrain) {
   }
 }
 
+TEST(ThreadPool, ABodyMayWaitForTheChunksBelowItsOwn) {
+  for (const int threads : {1, 2, 3, 8}) {
+    ThreadPool pool(threads);
+    std::atomic<int64_t> done{0};
+    pool.parallel_for(500, 1, [&](int64_t begin, int64_t) {
+      while (done != begin) std::this_thread::yield();
+      ++done;
+    });
+    EXPECT_EQ(done, 500);
+  }
+}
+
 TEST(ThreadPool, WorksAfterItsThreadsFellAsleep) {
   ThreadPool pool(3);
   for (int round = 0; round < 5; ++round) {

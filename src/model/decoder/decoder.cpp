@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <initializer_list>
+#include <iterator>
 #include <span>
 
 #include "heddle/core/error.h"
@@ -11,6 +11,7 @@
 #include "heddle/ops/attention.h"
 #include "heddle/ops/elementwise.h"
 #include "heddle/ops/embedding.h"
+#include "heddle/ops/linear_site.h"
 #include "heddle/ops/norm.h"
 
 namespace heddle::model {
@@ -100,23 +101,24 @@ struct Decoder::Step {
     return all.narrow(0, rotation * max_tokens + begin, count);
   }
 
-  /// Adds the adapters' deltas to the outputs of a site.
-  void apply_lora(int layer, LoraSite site, std::initializer_list<TensorView> outputs,
-                  const TensorView& x) const {
+  /// The products of a site, and the adapters' deltas.
+  void run_site(int layer, LoraSite site, std::span<const LinearOutput> outputs,
+                const TensorView& x) const {
     const LoraTables::Site& tables = lora.site(layer, site);
-    if (!any_adapter || tables.empty()) return;
+    if (!any_adapter || tables.empty()) return linear(ctx, outputs, x);
+    const LinearAdapters first{tables.front().a.view(), tables.front().b.view(), inputs.adapters};
+    linear_with_adapters(ctx, outputs, x, first, lora_seconds);
+    const SiteAffines& affines = lora.affines(layer, site);
+    if (tables.size() == 1 && affines.empty()) return;
+
     const auto begin = std::chrono::steady_clock::now();
     std::array<LoraSlice, 3> slices;
-    size_t num_slices = 0;
-    for (const TensorView& y : outputs) slices[num_slices++].y = y;
-    for (const SiteTable& table : tables) {
-      lora_apply(ctx, std::span(slices.data(), num_slices), x, table.a.view(), table.b.view(),
-                 inputs.adapters);
+    std::ranges::transform(outputs, slices.begin(), [](const auto& o) { return LoraSlice{o.y}; });
+    const auto used = std::span(slices).first(outputs.size());
+    for (auto table = std::next(tables.begin()); table != tables.end(); ++table) {
+      lora_apply(ctx, used, x, table->a.view(), table->b.view(), inputs.adapters);
     }
-    const SiteAffines& affines = lora.affines(layer, site);
-    if (!affines.empty()) {
-      apply_affines(ctx, std::span(slices.data(), num_slices), inputs.adapters, affines);
-    }
+    if (!affines.empty()) apply_affines(ctx, used, inputs.adapters, affines);
     *lora_seconds +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
@@ -183,8 +185,7 @@ void Decoder::attention(const Step& s, int layer_idx, const TensorView& x) const
   };
   const std::array<LinearOutput, 3> qkv = {
       product(s.q, Projection::kQ), product(s.k, Projection::kK), product(s.v, Projection::kV)};
-  linear(s.ctx, qkv, x);
-  s.apply_lora(layer_idx, LoraSite::kQkv, {s.q, s.k, s.v}, x);
+  s.run_site(layer_idx, LoraSite::kQkv, qkv, x);
   norm_q_and_k(s, layer);
   const TensorView q = as_heads(s.q, config_.head_dim), k = as_heads(s.k, config_.head_dim);
   if (traits.rotation != LayerTraits::kNoRotation) {
@@ -202,8 +203,7 @@ void Decoder::attention(const Step& s, int layer_idx, const TensorView& x) const
   batch_prefill(s.ctx, as_heads(s.attended, config_.head_dim), {}, q, in.q_indptr, cache, in.pages,
                 options);
   const std::array<LinearOutput, 1> o = {product(s.delta, Projection::kO)};
-  linear(s.ctx, o, s.attended);
-  s.apply_lora(layer_idx, LoraSite::kO, {s.delta}, s.attended);
+  s.run_site(layer_idx, LoraSite::kO, o, s.attended);
   finish_delta(s, layer.attention_post_norm);
 }
 
@@ -223,12 +223,10 @@ void Decoder::mlp(const Step& s, int layer_idx, const TensorView& x) const {
   };
   const std::array<LinearOutput, 2> gate_up = {product(s.gate, Projection::kGate),
                                                product(s.up, Projection::kUp)};
-  linear(s.ctx, gate_up, x);
-  s.apply_lora(layer_idx, LoraSite::kGateUp, {s.gate, s.up}, x);
+  s.run_site(layer_idx, LoraSite::kGateUp, gate_up, x);
   activate(s);
   const std::array<LinearOutput, 1> down = {product(s.delta, Projection::kDown)};
-  linear(s.ctx, down, s.gate);
-  s.apply_lora(layer_idx, LoraSite::kDown, {s.delta}, s.gate);
+  s.run_site(layer_idx, LoraSite::kDown, down, s.gate);
   finish_delta(s, layer.mlp_post_norm);
 }
 

@@ -4,22 +4,14 @@
 
 #include "heddle/core/check.h"
 
-#include "core/math.h"
 #include "ops/linear/linear_kernels.h"
-#include "ops/linear/packed_layout.h"
+#include "ops/linear/linear_units.h"
 
 namespace heddle {
 namespace {
 
-/// Groups of 16 outputs that a thread takes at least: what a kernel computes at once.
-constexpr int64_t kItemGroups = 4;
-constexpr int64_t kItemOutputs = kItemGroups * PackedLayout::kGroup;
 /// Rows are taken in blocks whose part of x stays in a core's L2 cache while all weights pass by.
 constexpr int64_t kRowBlockBytes = 512 * 1024;
-
-int64_t num_units(const PackedWeight& weight) {
-  return ceil_div(weight.out_features, kItemOutputs);
-}
 
 void check_output(const ExecContext& ctx, const LinearOutput& output, const ConstTensorView& x,
                   Dim& tokens) {
@@ -49,18 +41,27 @@ void add_bias(const cpu::linear::LinearTask& task, const float* bias) {
   }
 }
 
-/// Units [begin, end) of one output for all rows.
-void run_units(const LinearOutput& output, const ConstTensorView& x, int64_t begin, int64_t end) {
+}  // namespace
+
+int64_t num_steps(const LinearOutput& output, int64_t begin, int64_t end) {
+  // Kernels for one row take all groups of a unit at once, those for more two or one of them.
+  const int64_t passes = output.y.size(0) == 1 ? 1 : 2;
+  return (end - begin) * passes * (output.weight.in_features / block_size(output.weight.type));
+}
+
+void run_units(const LinearOutput& output, const ConstTensorView& x, int64_t begin, int64_t end,
+               cpu::FetchAhead* ahead) {
   const PackedWeight& weight = output.weight;
-  const int64_t first = begin * kItemOutputs, stride = group_bytes(weight.type, weight.in_features);
+  const int64_t first = begin * kUnitOutputs, stride = group_bytes(weight.type, weight.in_features);
   cpu::linear::LinearTask task;
   task.type = weight.type;
-  task.packed = reinterpret_cast<const uint8_t*>(weight.data) + begin * kItemGroups * stride;
+  task.packed = reinterpret_cast<const uint8_t*>(weight.data) + begin * kUnitGroups * stride;
   task.group_stride = stride;
   task.in_features = weight.in_features;
+  task.ahead = ahead;
   task.x_stride = x.stride(0);
   task.y_stride = output.y.stride(0);
-  task.num_outputs = std::min(end * kItemOutputs, weight.out_features) - first;
+  task.num_outputs = std::min(end * kUnitOutputs, weight.out_features) - first;
   const int64_t rows = x.size(0),
                 row_bytes = std::max<int64_t>(weight.in_features, 1) * int64_t{sizeof(float)};
   const int64_t row_block = std::max<int64_t>(kRowBlockBytes / row_bytes / 12 * 12, 48);
@@ -75,14 +76,8 @@ void run_units(const LinearOutput& output, const ConstTensorView& x, int64_t beg
   }
 }
 
-}  // namespace
-
-void linear(const ExecContext& ctx, TensorView y, ConstTensorView x, const PackedWeight& weight) {
-  const LinearOutput output{y, weight};
-  linear(ctx, {&output, 1}, x);
-}
-
-void linear(const ExecContext& ctx, std::span<const LinearOutput> outputs, ConstTensorView x) {
+int64_t check_linear(const ExecContext& ctx, std::span<const LinearOutput> outputs,
+                     const ConstTensorView& x) {
   check_cpu(ctx, "linear");
   check_dtype("x", x, {DType::kFloat32});
   check_device(ctx, {{"x", x}});
@@ -93,18 +88,26 @@ void linear(const ExecContext& ctx, std::span<const LinearOutput> outputs, Const
     units += num_units(output.weight);
   }
   check_unit_stride("x", x);
-  if (outputs.empty() || x.size(0) == 0) return;
+  return x.size(0) == 0 ? 0 : units;
+}
 
+int64_t units_per_item(const ExecContext& ctx, int64_t num_units) {
+  const int64_t threads = num_threads(ctx);
+  return threads == 1 ? num_units : std::max<int64_t>(1, num_units / (threads * 4));
+}
+
+void linear(const ExecContext& ctx, TensorView y, ConstTensorView x, const PackedWeight& weight) {
+  const LinearOutput output{y, weight};
+  linear(ctx, {&output, 1}, x);
+}
+
+void linear(const ExecContext& ctx, std::span<const LinearOutput> outputs, ConstTensorView x) {
+  const int64_t units = check_linear(ctx, outputs, x);
   // The units of all outputs in a row, cut into chunks that the threads take as they come.
-  const int64_t threads = ctx.threads == nullptr ? 1 : ctx.threads->num_threads();
-  const int64_t grain = threads == 1 ? units : std::max<int64_t>(1, units / (threads * 4));
-  parallel_for(ctx, units, grain, [&](int64_t begin, int64_t end) {
-    for (const LinearOutput& output : outputs) {
-      const int64_t n = num_units(output.weight);
-      if (begin < n && end > 0) run_units(output, x, std::max<int64_t>(begin, 0), std::min(end, n));
-      begin -= n;
-      end -= n;
-    }
+  parallel_for(ctx, units, units_per_item(ctx, units), [&](int64_t begin, int64_t end) {
+    for_units(outputs, begin, end, [&](size_t i, int64_t first, int64_t last) {
+      run_units(outputs[i], x, first, last);
+    });
   });
 }
 

@@ -4,6 +4,8 @@
 
 #include "heddle/ops/linear.h"
 
+#include "core/fetch_ahead.h"
+
 namespace heddle::cpu::linear {
 
 /// A part of a product: all rows of x times some consecutive groups of 16 outputs.
@@ -18,6 +20,7 @@ struct LinearTask {
   int64_t y_stride = 0;
   int64_t num_rows = 0;
   int64_t num_outputs = 0;
+  FetchAhead* ahead = nullptr;  // takes a step with each block of weights, or of a panel's
 };
 
 /// Runs a task in the calling thread with the best instruction set of this machine. The formats

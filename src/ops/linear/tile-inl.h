@@ -151,6 +151,7 @@ HWY_NOINLINE void direct_tile(const LinearTask& t, int64_t group) {
     HWY_UNROLL(4)
     for (int g = 0; g < kGroups; ++g)
       prefetch_block(tile.packed[g], kGroups * t.group_stride, kBlockBytes);
+    if (t.ahead != nullptr) t.ahead->step();
     if constexpr (is_dense(kType)) {
       tile.add_dense(k);
     } else {
@@ -277,6 +278,7 @@ HWY_INLINE void panel_rows(const LinearTask& t) {
   for (int64_t output = 0; output < t.num_outputs; output += kPanelWidth) {
     for (int64_t k = 0; k < t.in_features; k += kPanelWeights) {
       const int64_t count = smaller(kPanelWeights, t.in_features - k);
+      if (t.ahead != nullptr) t.ahead->step();
       decode_panel<kType>(t, output / PackedLayout::kGroup, k, count, panel);
       for (int64_t tile = 0; tile < tiles; ++tile) {  // tiles of even heights
         const int64_t row = t.num_rows * tile / tiles, rows = t.num_rows * (tile + 1) / tiles - row;

@@ -5,30 +5,15 @@
 #include <charconv>
 #include <string_view>
 
-#include "heddle/core/product.h"
 #include "heddle/core/validate.h"
 
 #include "ops/lora/checks/check_sizes.h"
 #include "ops/lora/checks/validate.h"
-#include "ops/lora/cpu/product.h"
 #include "ops/lora/run/run_on_gpu.h"
+#include "ops/lora/site_products.h"
 
 namespace heddle {
 namespace {
-
-/// The two halves of an adapter must agree on the rank of a slice that both have.
-void check_equal_ranks(const RowGroups& groups, const LoraTable& a, const LoraTable& b,
-                       int first_slice, int num_slices) {
-  for (int t = 0; t < groups.num_tiles; ++t) {
-    for (int s = first_slice; s < first_slice + num_slices; ++s) {
-      const int32_t slot = groups.tiles[t].slot;
-      const LoraWeight wa = a.weight(slot, s), wb = b.weight(slot, s);
-      if (wa.data == nullptr || wb.data == nullptr) continue;
-      HEDDLE_CHECK(wa.rank == wb.rank, "the rank of a[slot ", slot, ", slice ", s, "] is ", wa.rank,
-                   ", but b has ", wb.rank);
-    }
-  }
-}
 
 /// "slices[12].y" and what follows it, without an allocation: every call names its slices, whether
 /// or not there is an error.
@@ -78,44 +63,14 @@ void check_tables(const ExecContext& ctx, const LoraTable& a, const LoraTable& b
 }
 
 void apply_on_cpu(const ExecContext& ctx, const LoraSite& site, const LoraBatch& batch) {
-  const LoraTable &a = *site.a, &b = *site.b;
-  const int num_slices = static_cast<int>(site.slices.size()), first_slice = site.first_slice;
-  const int64_t tokens = site.input.size(0);
   Workspace& workspace = require_workspace(ctx, "lora_apply");
   const Workspace::Scope scope(workspace);
-  const int64_t window = std::min<int64_t>(tokens, kWindowRows);
-  const int64_t h_width = int64_t{num_slices} * a.max_rank;
-  const auto h_floats = workspace.take<float>(size_t(window * h_width));
-  const TensorView h = host_view(h_floats.data(), {window, h_width});
-  const auto work = workspace.take<LoraProductSlice>(site.slices.size());
-
-  for_each_window(batch, tokens, a.num_slots, [&](const RowGroups& groups, int64_t first) {
-    check_used_ranks(groups, "a", a, first_slice, num_slices, "a.max_rank", a.max_rank);
-    check_used_ranks(groups, "b", b, first_slice, num_slices, "b.max_rank", b.max_rank);
-    check_equal_ranks(groups, a, b, first_slice, num_slices);
-
-    LoraProduct shrink{.features = site.input.size(1), .scale = 1.0f, .is_shrink = true};
-    use_table(shrink, a, first_slice);
-    use_rows(shrink, groups, first, site.input, {});
-    shrink.partner = b;
-    shrink.has_partner = true;
-    for (int s = 0; s < num_slices; ++s) {
-      work[size_t(s)] = product_slice(h, 0, int64_t{s} * a.max_rank, a.max_rank);
-    }
-    run_product(ctx, shrink, work);
-
-    LoraProduct expand{.input_slice_stride = a.max_rank, .scale = 1.0f, .accumulate = true};
-    use_table(expand, b, first_slice);
-    use_rows(expand, groups, 0, h, {});
-    if (batch.row_scale) expand.row_scale = batch.row_scale.data<float>() + first;
-    expand.partner = a;
-    expand.has_partner = true;
-    for (size_t s = 0; s < site.slices.size(); ++s) {
-      const TensorView& y = site.slices[s].y;
-      work[s] = product_slice(y, first, 0, y.size(1));
-    }
-    run_product(ctx, expand, work);
-  });
+  SiteProducts products(workspace, site);
+  for_each_window(batch, site.input.size(0), site.a->num_slots,
+                  [&](const RowGroups& groups, int64_t first) {
+                    products.open_window(batch, groups, first);
+                    products.run(ctx);
+                  });
 }
 
 }  // namespace
@@ -160,9 +115,7 @@ size_t lora_apply_workspace_bytes(Device device, int64_t num_tokens, int64_t in_
   if (device.type == DeviceType::kCuda) {
     return lora_gpu_workspace_bytes(num_tokens, in_features, num_slices, max_rank);
   }
-  const int64_t window = std::min<int64_t>(num_tokens, kWindowRows);
-  return Workspace::bytes_for<float>(size_t(window * num_slices * max_rank)) +
-         Workspace::bytes_for<LoraProductSlice>(size_t(num_slices));
+  return SiteProducts::workspace_bytes(num_tokens, num_slices, max_rank);
 }
 
 }  // namespace heddle

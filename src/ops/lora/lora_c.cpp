@@ -1,64 +1,24 @@
 #include "heddle/ops/lora.h"
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "capi/convert.h"
 #include "capi/guard.h"
+#include "capi/lora_arguments.h"
 
+using heddle::capi::batch_of;
 using heddle::capi::device_of;
 using heddle::capi::guard;
 using heddle::capi::guard_size;
 using heddle::capi::in;
 using heddle::capi::in_or_absent;
+using heddle::capi::layout_of;
 using heddle::capi::out;
 using heddle::capi::required;
-
-struct heddle_adapter_table {
-  heddle::AdapterTable table;
-};
+using heddle::capi::table_of;
 
 namespace {
-
-heddle::LoraLayout layout_of(heddle_lora_layout layout) {
-  switch (layout) {
-    case HEDDLE_LORA_RANK_MAJOR: return heddle::LoraLayout::kRankMajor;
-    case HEDDLE_LORA_RANK_MINOR: return heddle::LoraLayout::kRankMinor;
-  }
-  heddle::throw_error(heddle::ErrorCode::kInvalidArgument, "layout is ", layout,
-                      ", expected HEDDLE_LORA_RANK_MAJOR or HEDDLE_LORA_RANK_MINOR");
-}
-
-heddle::LoraBatch batch_of(const heddle_lora_batch* batch) {
-  const heddle_lora_batch& b = required("batch", batch);
-  return {.slot_ids = in_or_absent("slot_ids", b.slot_ids),
-          .seg_starts = in_or_absent("seg_starts", b.seg_starts),
-          .seg_ends = in_or_absent("seg_ends", b.seg_ends),
-          .seg_slots = in_or_absent("seg_slots", b.seg_slots),
-          .row_scale = in_or_absent("row_scale", b.row_scale),
-          .plan = in_or_absent("plan", b.plan),
-          .pair_starts = in_or_absent("pair_starts", b.pair_starts),
-          .pair_slots = in_or_absent("pair_slots", b.pair_slots),
-          .pair_scales = in_or_absent("pair_scales", b.pair_scales),
-          .max_pairs = b.max_pairs != nullptr ? std::optional(*b.max_pairs) : std::nullopt};
-}
-
-heddle::LoraTable table_of(const char* name, const heddle_lora_table* table) {
-  const heddle_lora_table& t = required(name, table);
-  const int addressings =
-      int{t.adapters != nullptr} + int{t.stack != nullptr} + int{t.pointers != nullptr};
-  HEDDLE_CHECK(addressings == 1, name, " has ", addressings,
-               " of adapters, stack and pointers, expected one of them");
-  if (t.adapters != nullptr) return t.adapters->table.view();
-  if (t.stack != nullptr) {
-    return heddle::LoraTable::from_stack(in((std::string(name) + ".stack").c_str(), t.stack),
-                                         layout_of(t.layout));
-  }
-  return heddle::LoraTable::from_pointers(in((std::string(name) + ".pointers").c_str(), t.pointers),
-                                          heddle::dtype_of("the weights", t.dtype),
-                                          layout_of(t.layout), t.rank, t.features, t.layer_idx);
-}
 
 heddle_status create_table(heddle_context* context, heddle_adapter_table** table, int32_t num_slots,
                            const int64_t* features, int32_t num_slices, int32_t max_rank,

@@ -11,6 +11,19 @@ constexpr int64_t kMinRankChunk = 32, kMaxRankChunk = 128;
 constexpr int64_t kMinOutChunk = 128, kMaxOutChunk = 2048;
 constexpr int64_t kItemsPerThread = 2;
 
+/// Adds what the rows of a tile read of columns [begin, end) of slice s.
+void add_weight(cpu::FetchAhead& ahead, const LoraProduct& p, const RowTile& tile, int s,
+                int64_t begin, int64_t end) {
+  const LoraWeight w = p.weight_of(tile.slot, s);
+  if (w.data == nullptr) return;
+  const int64_t size = int64_t(size_of(p.weights.dtype)), stride = w.row_stride * size;
+  const int64_t columns = std::min(end, p.is_shrink ? w.rank : p.slices[s].width) - begin;
+  const int64_t depth = p.is_shrink ? p.features : w.rank;
+  const auto* data = static_cast<const std::byte*>(w.data);
+  p.is_by_width ? ahead.add({data + begin * size, columns * size, depth, stride})
+                : ahead.add({data + begin * stride, depth * size, columns, stride});
+}
+
 }  // namespace
 
 void check_floats(const char* tensor, const ConstTensorView& t) {
@@ -90,8 +103,8 @@ LoraProductSlice product_slice(const TensorView& y, int64_t first, int64_t colum
           .y_dtype = y.dtype()};
 }
 
-void run_product(const ExecContext& ctx, LoraProduct& p, std::span<LoraProductSlice> slices) {
-  const int64_t threads = ctx.threads == nullptr ? 1 : ctx.threads->num_threads();
+int64_t cut_product(const ExecContext& ctx, LoraProduct& p, std::span<LoraProductSlice> slices) {
+  const int64_t threads = num_threads(ctx);
   const int64_t min_chunk = p.is_shrink ? kMinRankChunk : kMinOutChunk;
   const int64_t max_chunk = p.is_shrink ? kMaxRankChunk : kMaxOutChunk;
   const int64_t tiles = p.groups->num_tiles, num_slices = int64_t(slices.size());
@@ -105,7 +118,27 @@ void run_product(const ExecContext& ctx, LoraProduct& p, std::span<LoraProductSl
   }
   p.slices = slices.data();
   p.num_slices = static_cast<int>(num_slices);
-  parallel_for(ctx, tiles * p.items_per_tile, 1,
+  return tiles * p.items_per_tile;
+}
+
+void add_items(cpu::FetchAhead& ahead, const LoraProduct& p, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) {
+    const auto [tile, s, first] = p.place_of(i);
+    add_weight(ahead, p, tile, s, first, first + p.slices[s].chunk);
+  }
+}
+
+void add_columns(cpu::FetchAhead& ahead, const LoraProduct& p, int s, int64_t begin, int64_t end) {
+  for (int t = 0; t < p.groups->num_tiles; ++t) {
+    add_weight(ahead, p, p.groups->tiles[t], s, begin, end);
+  }
+}
+
+void run_product(const ExecContext& ctx, LoraProduct& p, std::span<LoraProductSlice> slices) {
+  const int64_t num_items = cut_product(ctx, p, slices);
+  // Items of shrink run faster together.
+  const int64_t grain = p.is_shrink ? ceil_div(num_items, kItemsPerThread * num_threads(ctx)) : 1;
+  parallel_for(ctx, num_items, grain,
                [&p](int64_t begin, int64_t end) { cpu::lora::run_product_items(p, begin, end); });
 }
 

@@ -6,6 +6,7 @@
 #include "heddle/core/check.h"
 #include "heddle/ops/lora.h"
 
+#include "core/fetch_ahead.h"
 #include "ops/lora/cpu/product_kernels.h"
 
 namespace heddle {
@@ -41,7 +42,15 @@ void use_rows(LoraProduct& p, const RowGroups& groups, int64_t first, const Cons
 /// Columns of y from `column` on, `width` of them.
 LoraProductSlice product_slice(const TensorView& y, int64_t first, int64_t column, int64_t width);
 
-/// Cuts the slices into work items and runs them. How they are cut does not change a result.
+/// Cuts the slices into work items, which run_product_items takes; returns how many. How they are
+/// cut does not change a result.
+int64_t cut_product(const ExecContext& ctx, LoraProduct& p, std::span<LoraProductSlice> slices);
+
+/// Adds the weights that run_product_items and run_product_columns read.
+void add_items(cpu::FetchAhead& ahead, const LoraProduct& p, int64_t begin, int64_t end);
+void add_columns(cpu::FetchAhead& ahead, const LoraProduct& p, int s, int64_t begin, int64_t end);
+
+/// Cuts the slices and runs the items in a parallel section.
 void run_product(const ExecContext& ctx, LoraProduct& p, std::span<LoraProductSlice> slices);
 
 /// Plans the batch window by window and calls run(plan, first row) for each.

@@ -21,6 +21,9 @@ constexpr int64_t kWidenedDepths = kMaxLoraRank;
 /// Columns of an item that stream_columns takes: 8 KB of sums.
 constexpr int64_t kStreamedColumns = 2048;
 
+/// Columns of one row that a block takes at once.
+constexpr int64_t kMaxBlockColumns = 8 * kLanes;
+
 /// Vectors of sums that stay in registers beside the weights; with 32 registers twice as many.
 constexpr int kSums = HWY_TARGET <= HWY_AVX3 ? 16 : 8;
 
@@ -137,6 +140,89 @@ void stream_columns(Item<T>& item) {
   }
 }
 
+/// Sums of shrink that run side by side: one vector of columns of one row is a chain of
+/// multiply-adds as long as x, each of which waits for the one before. With few columns, as of low
+/// ranks, a core has time for several chains at once, whatever adapters and slices they are of.
+template <class T>
+class Chains {
+ public:
+  /// Takes all columns of an item of one row and f32 input.
+  HWY_INLINE void add(const Item<T>& item) {
+    for (int64_t n = item.begin; n < item.end; n += kLanes) {
+      chains_[size_++] = {item.w,          n,
+                          item.end - n,    reinterpret_cast<const float*>(item.input[0]),
+                          item.slice,      item.rows[0],
+                          item.factors[0], item.p->accumulate};
+      if (size_ == kMost) run();
+    }
+  }
+  /// Computes those that are taken.
+  HWY_NOINLINE void run() {
+    if (size_ == 0) return;
+    Vec acc[kMost];
+    const int64_t done = run_common(acc);
+    for (int i = 0; i < size_; ++i) {
+      const Chain& chain = chains_[i];
+      const float* const input[1] = {chain.x + done};
+      Vec sums[1][1] = {{acc[i]}};
+      accumulate_general(chain.w, input, done, chain.w.depth, chain.n, sums);
+      chain.finish(sums[0]);
+    }
+    size_ = 0;
+  }
+
+ private:
+  static constexpr int kMost = 4;
+  struct Chain {
+    Weight<T> w;
+    int64_t n, columns;  // of the sums: from column n on
+    const float* x;
+    const LoraProductSlice* slice;
+    int64_t row;
+    float factor;
+    bool accumulate;
+
+    HWY_INLINE void finish(const Vec (&sums)[1]) const {
+      const int64_t at = row * slice->y_stride + n;
+      const auto write = [&](auto* y)
+                             HWY_ATTR { finish_row(y + at, sums, factor, accumulate, columns); };
+      switch (slice->y_dtype) {
+        case DType::kFloat16: return write(reinterpret_cast<half*>(slice->y));
+        case DType::kBFloat16: return write(reinterpret_cast<bfloat16*>(slice->y));
+        default: return write(reinterpret_cast<float*>(slice->y));
+      }
+    }
+  };
+
+  /// The depths that all chains can load, from 0 on; returns how many. Places without a chain
+  /// repeat the last one.
+  HWY_INLINE int64_t run_common(Vec (&acc)[kMost]) const {
+    const D d;
+    const float* x[kMost];
+    const T* w[kMost];
+    int64_t stride[kMost], depth = chains_[0].w.depth;
+    for (int i = 0; i < kMost; ++i) {
+      const Chain& chain = chains_[i < size_ ? i : size_ - 1];
+      x[i] = chain.x;
+      w[i] = chain.w.data + chain.n;
+      stride[i] = chain.w.stride;
+      const int64_t loadable = chain.w.loadable_depths(chain.n, kLanes);
+      depth = loadable < depth ? loadable : depth;
+      acc[i] = hn::Zero(d);
+    }
+    for (int64_t k = 0; k < depth; ++k) {
+      for (int i = 0; i < kMost; ++i) {
+        acc[i] = hn::MulAdd(hn::Set(d, x[i][k]), load_f32(d, w[i]), acc[i]);
+        w[i] += stride[i];
+      }
+    }
+    return depth;
+  }
+
+  Chain chains_[kMost];
+  int size_ = 0;
+};
+
 /// All columns of the item, in the widest blocks whose sums fit the registers; where weights are
 /// transposed on the way, one vector at a time.
 template <class T, int kRows>
@@ -160,17 +246,12 @@ void columns(Item<T>& item) {
   take(std::integral_constant<int, 1>());
 }
 
-/// The weight of a slot for slice s of the call, or null data where the adapter does not touch it.
-LoraWeight weight_of(const LoraProduct& p, int32_t slot, int s) {
-  LoraWeight w = p.weights.weight(slot, p.first_slice + s);
-  if (p.has_partner && p.partner.weight(slot, p.first_slice + s).data == nullptr) w.data = nullptr;
-  return w;
-}
-
+/// Columns [begin, end) of slice s, for the rows of a tile.
 template <class T>
-void run_item(const LoraProduct& p, const RowTile& tile, int s, int64_t begin) {
+void run_item(const LoraProduct& p, const RowTile& tile, int s, int64_t begin, int64_t end,
+              Chains<T>& chains) {
   const LoraProductSlice& slice = p.slices[s];
-  const LoraWeight weight = weight_of(p, tile.slot, s);
+  const LoraWeight weight = p.weight_of(tile.slot, s);
   const int64_t width = p.is_shrink ? weight.rank : slice.width;
   if (weight.data == nullptr || begin >= width) return;
 
@@ -180,7 +261,7 @@ void run_item(const LoraProduct& p, const RowTile& tile, int s, int64_t begin) {
   item.p = &p;
   item.slice = &slice;
   item.begin = begin;
-  item.end = width - begin < slice.chunk ? width : begin + slice.chunk;
+  item.end = end < width ? end : width;
   item.num_rows = tile.count;
   const int64_t input_bytes = p.input_dtype == DType::kFloat32 ? 4 : 2;
   const float entry_scale = p.is_shrink ? 1.0f : weight.scale;
@@ -191,8 +272,12 @@ void run_item(const LoraProduct& p, const RowTile& tile, int s, int64_t begin) {
     const float row_scale = p.row_scale != nullptr ? p.row_scale[row] : 1.0f;
     item.factors[i] = p.scale * row_scale * entry_scale;
   }
-  if (tile.count == 1) {
-    const bool is_streamed = !p.is_shrink && p.is_by_width && item.end - begin <= kStreamedColumns;
+  if (tile.count == 1 && p.is_shrink && p.is_by_width && p.input_dtype == DType::kFloat32) {
+    chains.add(item);
+  } else if (tile.count == 1) {
+    const int64_t num_columns = item.end - begin;
+    const bool is_streamed = !p.is_shrink && p.is_by_width && num_columns > kMaxBlockColumns &&
+                             num_columns <= kStreamedColumns;
     is_streamed ? stream_columns(item) : columns<T, 1>(item);
   } else if (tile.count <= 4) {
     columns<T, 4>(item);
@@ -203,13 +288,21 @@ void run_item(const LoraProduct& p, const RowTile& tile, int s, int64_t begin) {
 
 template <class T>
 void run_items(const LoraProduct& p, int64_t begin, int64_t end) {
+  Chains<T> chains;
   for (int64_t i = begin; i < end; ++i) {
-    const RowTile& tile = p.groups->tiles[i / p.items_per_tile];
-    const int of_tile = static_cast<int>(i % p.items_per_tile);
-    int s = p.num_slices - 1;
-    while (of_tile < p.slices[s].first_item) --s;
-    run_item<T>(p, tile, s, (of_tile - p.slices[s].first_item) * p.slices[s].chunk);
+    const auto [tile, s, first] = p.place_of(i);
+    run_item<T>(p, tile, s, first, first + p.slices[s].chunk, chains);
   }
+  chains.run();
+}
+
+template <class T>
+void run_columns(const LoraProduct& p, int s, int64_t begin, int64_t end) {
+  Chains<T> chains;
+  for (int t = 0; t < p.groups->num_tiles; ++t) {
+    run_item<T>(p, p.groups->tiles[t], s, begin, end, chains);
+  }
+  chains.run();
 }
 
 void run_product_items(const LoraProduct& p, int64_t begin, int64_t end) {
@@ -220,14 +313,26 @@ void run_product_items(const LoraProduct& p, int64_t begin, int64_t end) {
   }
 }
 
+void run_product_columns(const LoraProduct& p, int s, int64_t begin, int64_t end) {
+  switch (p.weights.dtype) {
+    case DType::kFloat16: return run_columns<half>(p, s, begin, end);
+    case DType::kBFloat16: return run_columns<bfloat16>(p, s, begin, end);
+    default: return run_columns<float>(p, s, begin, end);
+  }
+}
+
 }  // namespace heddle::cpu::lora::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace heddle::cpu::lora {
 HWY_EXPORT(run_product_items);
+HWY_EXPORT(run_product_columns);
 void run_product_items(const LoraProduct& p, int64_t begin, int64_t end) {
   HWY_DYNAMIC_DISPATCH(run_product_items)(p, begin, end);
+}
+void run_product_columns(const LoraProduct& p, int s, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(run_product_columns)(p, s, begin, end);
 }
 }  // namespace heddle::cpu::lora
 #endif

@@ -43,11 +43,35 @@ struct LoraProduct {
   bool is_by_width = true;  // the width of W is without gaps
   bool has_partner = false;
   bool accumulate = false;
+
+  /// What an item of a tile covers: from column `begin` on of a slice.
+  struct ItemPlace {
+    const RowTile& tile;
+    int slice;
+    int64_t begin;
+  };
+  [[nodiscard]] ItemPlace place_of(int64_t item) const {
+    const int of_tile = static_cast<int>(item % items_per_tile);
+    int s = num_slices - 1;
+    while (of_tile < slices[s].first_item) --s;
+    return {groups->tiles[item / items_per_tile], s,
+            (of_tile - slices[s].first_item) * slices[s].chunk};
+  }
+
+  /// The weight of a slot for slice s of the call, or null data where the adapter does not touch
+  /// it.
+  [[nodiscard]] LoraWeight weight_of(int32_t slot, int s) const {
+    LoraWeight w = weights.weight(slot, first_slice + s);
+    if (has_partner && partner.weight(slot, first_slice + s).data == nullptr) w.data = nullptr;
+    return w;
+  }
 };
 
 namespace cpu::lora {
 /// The work items [begin, end) of groups->num_tiles * items_per_tile: a tile of rows times a chunk
 /// of columns each.
 void run_product_items(const LoraProduct& p, int64_t begin, int64_t end);
+/// Columns [begin, end) of slice s, for the rows of all tiles.
+void run_product_columns(const LoraProduct& p, int s, int64_t begin, int64_t end);
 }  // namespace cpu::lora
 }  // namespace heddle

@@ -1,0 +1,77 @@
+"""heddle.ops.linear_site."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from frameworks import Framework, assert_close
+
+import heddle
+from heddle import LoraBatch, ops
+
+TOKENS, WIDTH, RANK, SLOTS, OUTS = 9, 64, 8, 3, (40, 24)
+
+
+def run_site(
+    framework: Framework, rng: np.random.Generator, dtype: str, y_dtype: str, has_adapters: bool
+) -> tuple[list[Any], list[np.ndarray]]:
+    """The results, and what they are in f64."""
+    x = framework.array(rng.standard_normal((TOKENS, WIDTH)), dtype)
+    weight = [framework.array(rng.standard_normal((n, WIDTH)) / 8, dtype) for n in OUTS]
+    bias = [framework.array(rng.standard_normal(n), dtype) for n in OUTS]
+    y = [framework.array(np.full((TOKENS, n), np.nan), y_dtype) for n in OUTS]
+    f64 = [framework.numpy(v).astype(np.float64) for v in (x, *weight, *bias)]
+    want = [f64[0] @ w.T + c for w, c in zip(f64[1:3], f64[3:], strict=True)]
+    options: dict[str, Any] = {}
+    if has_adapters:
+        a = heddle.AdapterTable(SLOTS, [WIDTH] * 2, RANK, dtype=dtype)
+        b = heddle.AdapterTable(SLOTS, OUTS, RANK, dtype=dtype, layout="rank_minor")
+        slots = rng.integers(-1, SLOTS, TOKENS)
+        for slot in range(SLOTS):
+            for s, out in enumerate(OUTS):
+                half_a = framework.array(rng.standard_normal((RANK, WIDTH)) / 8, dtype)
+                half_b = framework.array(rng.standard_normal((out, RANK)), dtype)
+                a.set(slot, s, half_a)
+                b.set(slot, s, half_b, scale=0.5)
+                rows = slots == slot
+                product = framework.numpy(half_b).astype(np.float64) @ framework.numpy(half_a)
+                want[s][rows] += 0.5 * f64[0][rows] @ product.T
+        options = {"a": a, "b": b, "batch": LoraBatch(slot_ids=framework.array(slots, "i32"))}
+    ops.linear_site(y, x, weight, bias=bias, **options)
+    return y, want
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("has_float_y", [False, True])
+@pytest.mark.parametrize("has_adapters", [False, True])
+def test_linear_site(
+    framework: Framework,
+    rng: np.random.Generator,
+    dtype: str,
+    has_float_y: bool,
+    has_adapters: bool,
+) -> None:
+    y_dtype = "f32" if has_float_y else dtype
+    y, want = run_site(framework, rng, dtype, y_dtype, has_adapters)
+    for got, expected in zip(y, want, strict=True):
+        assert_close(framework.numpy(got), expected, y_dtype, terms=WIDTH)
+
+
+def test_errors_name_what_is_wrong() -> None:
+    x = np.zeros((2, 16), np.float16)
+    w, y = np.zeros((8, 16), np.float16), np.zeros((2, 8), np.float16)
+    with pytest.raises(ValueError, match="y has 1 arrays, weight has 2"):
+        ops.linear_site([y], x, [w, w])
+    with pytest.raises(ValueError, match="y has 1 arrays, bias has 0"):
+        ops.linear_site([y], x, [w], bias=[])
+    with pytest.raises(ValueError, match='path is "fast", expected "decode"'):
+        ops.linear_site([y], x, [w], path="fast")
+    table = heddle.AdapterTable(1, [16], 4, dtype="f16")
+    with pytest.raises(ValueError, match="1 of a, b and batch given, expected all or none"):
+        ops.linear_site([y], x, [w], a=table)
+    with pytest.raises(NotImplementedError, match="slices.0..weight"):
+        ops.linear_site([y], x, [w.astype(np.float32)])
+    with pytest.raises(ValueError, match="in_features = 16"):
+        ops.linear_site([y], x, [w[:, :15]])
