@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 
 #include "heddle/core/check.h"
 
 #include "core/check_kernels.h"
 #include "ops/linear_site/site_kernels.h"
 #include "ops/linear_site/site_slices.h"
+#include "ops/lora/checks/slice_name.h"
 #include "ops/lora/lora_apply.h"
 
 namespace heddle {
@@ -18,8 +18,7 @@ constexpr int64_t kMaxCudaRows = 65536;
 
 void check_slice(const ExecContext& ctx, const LinearSlice& slice, size_t index, DType x_dtype,
                  DType y_dtype, Dim& tokens, Dim& in) {
-  const std::string name = "slices[" + std::to_string(index) + "]";
-  const std::string y = name + ".y", weight = name + ".weight", bias = name + ".bias";
+  const SliceName y(index, ".y"), weight(index, ".weight"), bias(index, ".bias");
   Dim out("out_features");
   check_shape(weight.c_str(), slice.weight, {&out, &in});
   check_dtype(weight.c_str(), slice.weight, {x_dtype});
