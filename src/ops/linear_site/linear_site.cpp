@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 
 #include "heddle/core/check.h"
 
 #include "core/check_kernels.h"
 #include "ops/linear_site/site_kernels.h"
 #include "ops/linear_site/site_slices.h"
+#include "ops/lora/checks/slice_name.h"
 #include "ops/lora/lora_apply.h"
 
 namespace heddle {
@@ -18,9 +18,9 @@ constexpr int64_t kMaxCudaRows = 65536;
 constexpr uintptr_t kPackedAlignment = 64;  // of PackedWeight::data
 
 /// The weight of a slice, which has one of two kinds.
-void check_weight(const ExecContext& ctx, const LinearSlice& slice, const std::string& name,
-                  DType x_dtype, Dim& out, Dim& in) {
-  const std::string weight = name + ".weight", packed = name + ".packed";
+void check_weight(const ExecContext& ctx, const LinearSlice& slice, size_t index, DType x_dtype,
+                  Dim& out, Dim& in) {
+  const SliceName weight(index, ".weight"), packed(index, ".packed");
   if (!is_packed(slice)) {
     check_shape(weight.c_str(), slice.weight, {&out, &in});
     check_dtype(weight.c_str(), slice.weight, {x_dtype});
@@ -28,23 +28,23 @@ void check_weight(const ExecContext& ctx, const LinearSlice& slice, const std::s
     return check_device(ctx, {{weight.c_str(), slice.weight}});
   }
   const PackedWeight& w = slice.packed;
-  HEDDLE_CHECK(!slice.weight, weight, " and ", packed, " are both given");
-  HEDDLE_CHECK(block_size(w.type) > 1, packed, " is ", w.type, ", expected quantised blocks");
-  HEDDLE_CHECK(w.in_features == in.value(), packed, ".in_features is ", w.in_features,
+  HEDDLE_CHECK(!slice.weight, weight.c_str(), " and ", packed.c_str(), " are both given");
+  HEDDLE_CHECK(block_size(w.type) > 1, packed.c_str(), " is ", w.type,
+               ", expected quantised blocks");
+  HEDDLE_CHECK(w.in_features == in.value(), packed.c_str(), ".in_features is ", w.in_features,
                ", expected in_features = ", in.value());
   HEDDLE_CHECK(w.data != nullptr || packed_bytes(w.type, w.out_features, w.in_features) == 0,
-               packed, " [", w.out_features, ", ", w.in_features, "] has no data");
-  HEDDLE_CHECK(reinterpret_cast<uintptr_t>(w.data) % kPackedAlignment == 0, packed,
+               packed.c_str(), " [", w.out_features, ", ", w.in_features, "] has no data");
+  HEDDLE_CHECK(reinterpret_cast<uintptr_t>(w.data) % kPackedAlignment == 0, packed.c_str(),
                ".data is not a multiple of ", kPackedAlignment);
   out.bind(w.out_features);
 }
 
 void check_slice(const ExecContext& ctx, const LinearSlice& slice, size_t index, DType x_dtype,
                  DType y_dtype, Dim& tokens, Dim& in) {
-  const std::string name = "slices[" + std::to_string(index) + "]";
-  const std::string y = name + ".y", bias = name + ".bias";
+  const SliceName y(index, ".y"), bias(index, ".bias");
   Dim out("out_features");
-  check_weight(ctx, slice, name, x_dtype, out, in);
+  check_weight(ctx, slice, index, x_dtype, out, in);
   check_shape(y.c_str(), slice.y, {&tokens, &out});
   check_dtype(y.c_str(), slice.y, {x_dtype, DType::kFloat32});
   check_dtype(y.c_str(), slice.y, {y_dtype});

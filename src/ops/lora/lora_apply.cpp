@@ -1,13 +1,11 @@
 #include "ops/lora/lora_apply.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <string_view>
 
 #include "heddle/core/validate.h"
 
 #include "ops/lora/checks/check_sizes.h"
+#include "ops/lora/checks/slice_name.h"
 #include "ops/lora/checks/validate.h"
 #include "ops/lora/run/run_on_gpu.h"
 #include "ops/lora/site_products.h"
@@ -15,27 +13,9 @@
 namespace heddle {
 namespace {
 
-/// "slices[12].y" and what follows it, without an allocation: every call names its slices, whether
-/// or not there is an error.
-class SliceName {
- public:
-  SliceName(size_t slice, std::string_view axis) {
-    char* end = std::ranges::copy(std::string_view("slices["), text_.begin()).out;
-    end = std::to_chars(end, end + 20, slice).ptr;
-    for (const std::string_view part : {std::string_view("].y"), axis}) {
-      end = std::ranges::copy(part, end).out;
-    }
-    *end = '\0';
-  }
-  [[nodiscard]] const char* c_str() const { return text_.data(); }
-
- private:
-  std::array<char, 48> text_;
-};
-
 void check_slices(const ExecContext& ctx, std::span<const LoraSlice> slices, Dim& tokens) {
   for (size_t s = 0; s < slices.size(); ++s) {
-    const SliceName name(s, "");
+    const SliceName name(s, ".y");
     const ConstTensorView y = slices[s].y;
     Dim out("out_features");
     check_device(ctx, {{name.c_str(), y}});
@@ -56,7 +36,7 @@ void check_tables(const ExecContext& ctx, const LoraTable& a, const LoraTable& b
   HEDDLE_CHECK(a.num_slots == b.num_slots, "a.num_slots is ", a.num_slots, ", but b.num_slots is ",
                b.num_slots);
   for (int s = 0; s < num_slices; ++s) {
-    const SliceName y(size_t(s), ".size(1)");
+    const SliceName y(size_t(s), ".y.size(1)");
     check_features("x.size(1)", in_features, "a", a, s);
     check_features(y.c_str(), slices[size_t(s)].y.size(1), "b", b, s);
   }
