@@ -31,7 +31,7 @@ namespace heddle::cuda::sampling {
 /// Dynamic shared memory of a block: two fit beside each other on chips of 9.0 and 10.0, one on the
 /// others.
 constexpr int kSlotBytes = kRowThreads * static_cast<int>(sizeof(float4));
-constexpr int kNumSlots = 8, kLargeNumSlots = 12, kBlocksPerSm = 1024 / kRowThreads;
+constexpr int kNumSlots = 8, kLargeNumSlots = 12, kBlocksPerSm = 2;
 static_assert(kSlotsAtOnce == kSlotBatch && kLargeNumSlots <= kMaxSlots);
 
 struct RowShape {
