@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "cuda/bulk_copy_cuda.h"
 #include "cuda/memory_cuda.h"
 
 namespace heddle::cuda {
@@ -52,6 +53,23 @@ __device__ inline void wait_for_cluster() {
                : "memory");
 #endif
   return v;
+}
+
+/// Stores a value in block `rank` of the cluster where `own` lies in this one, and has that block's
+/// barrier count its bytes when it is there.
+__device__ inline void send_to_block(float* own, float value, PhaseBarrier& barrier,
+                                     uint32_t rank) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{\n"
+      "  .reg .b32 to, barrier;\n"
+      "  mapa.shared::cluster.u32 to, %0, %3;\n"
+      "  mapa.shared::cluster.u32 barrier, %2, %3;\n"
+      "  st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [to], %1, [barrier];\n"
+      "}" ::"r"(shared_address(own)),
+      "r"(__float_as_uint(value)), "r"(shared_address(&barrier)), "r"(rank)
+      : "memory");
+#endif
 }
 
 }  // namespace heddle::cuda

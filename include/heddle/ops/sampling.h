@@ -25,7 +25,7 @@ struct SamplingTable {
 ///     top_k left, renormalised);
 ///   min_p  keeps those with p >= min_p * max p;
 /// and of what is left one is drawn with u = philox4x32-10(seed, step) in [0, 1): the first token
-/// in that same order whose running sum exceeds u times the total. logprobs is the natural log of
+/// by id with which the running sum exceeds u times the total. logprobs is the natural log of
 /// the chosen token's softmax(logits), without temperature and filters, f32. A row depends on its
 /// own logits and parameters alone; CPU and GPU give the same bits (docs/ops/sampling.md has the
 /// rounding points). NaN logits count as -inf; a row of nothing else gives token 0.

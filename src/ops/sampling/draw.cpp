@@ -23,6 +23,7 @@ class TokensInOrder {
   }
   /// After has(i).
   [[nodiscard]] int32_t token(int64_t i) const { return token_of(scratch_.keys[i]); }
+  [[nodiscard]] OrderKey key(int64_t i) const { return scratch_.keys[i]; }
   [[nodiscard]] uint64_t units(int64_t i) const {
     return sampling::units_of(scratch_.weights[token(i)], sampling::units_magic(row_.vocab_size));
   }
@@ -97,6 +98,35 @@ Kept keep_from(TokensInOrder& tokens, const Kept& from, double bound) {
   return kept;
 }
 
+/// Draws from the first kept.count tokens in order, of which the last has the key `last`: by
+/// ascending id the first with which the sum exceeds u times the total.
+int32_t draw_by_id(const LogitRow& row, const DrawScratch& scratch, const Kept& kept, OrderKey last,
+                   double u) {
+  const double passed = u * static_cast<double>(kept.total);
+  const double magic = sampling::units_magic(row.vocab_size);
+  uint64_t running = 0;
+  const auto is_passed_by = [&](int32_t token) {
+    running += sampling::units_of(scratch.weights[token], magic);
+    // As f64 the sum of all may be no more than u times itself.
+    return static_cast<double>(running) > passed || running == kept.total;
+  };
+  constexpr int64_t kFew = 16;  // of so many tokens one: sorting them is faster than to look at all
+  if (kept.count <= row.vocab_size / kFew) {
+    OrderKey* const keys = scratch.keys;
+    std::sort(keys, keys + kept.count,
+              [](OrderKey a, OrderKey b) { return token_of(a) < token_of(b); });
+    for (int64_t i = 0; i < kept.count; ++i) {
+      if (is_passed_by(token_of(keys[i]))) return token_of(keys[i]);
+    }
+  } else {
+    for (int32_t token = 0; token < row.vocab_size; ++token) {
+      const bool is_kept = order_key(row.logits[token], token) <= last;
+      if (is_kept && is_passed_by(token)) return token;
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 int32_t draw_token(const LogitRow& row, float largest, const DrawOptions& options,
@@ -111,18 +141,13 @@ int32_t draw_token(const LogitRow& row, float largest, const DrawOptions& option
   if (options.min_p > 1.0f) {
     kept = keep_top_k(tokens, 1);
   } else if (options.min_p > 0.0f) {
-    kept =
-        keep_from(tokens, kept, sampling::min_p_bound(largest, options.temperature, options.min_p));
+    kept = keep_from(tokens, kept,
+                     double{largest} + sampling::min_p_offset(options.temperature, options.min_p));
   }
 
-  const double passed = options.u * static_cast<double>(kept.total);
-  uint64_t running = 0;
-  for (int64_t i = 0; i < kept.count && tokens.has(i); ++i) {
-    running += tokens.units(i);
-    // As f64 the sum of all may be no more than u times itself.
-    if (static_cast<double>(running) > passed || running == kept.total) return tokens.token(i);
-  }
-  return 0;
+  const bool is_cut = kept.count < row.vocab_size;
+  const OrderKey last = is_cut ? tokens.key(kept.count - 1) : ~OrderKey{0};
+  return draw_by_id(row, scratch, kept, last, options.u);
 }
 
 }  // namespace heddle

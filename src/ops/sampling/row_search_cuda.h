@@ -12,9 +12,14 @@
 //   meet()            waits for all blocks
 //   tokens(rank, thread, f)   f(logit, id) for each logit of a thread; NaN comes as it is, and
 //                             -infinity with ids past the end where the row ends
+//   fours(rank, thread, f, g, is_last)   f(four logits) for all of them, a float4 each; where that
+//                             is true g(logit, id) for each of the four, some time later. is_last:
+//                             nobody reads the logits after it, but for a search
 //   of(rank)          the state of a block
-//   is_leader()       whether this is block 0, whose threads, all of them, alone call the next ones
-//   sort(n)           sorts list[0, n) of block 0
+//   leader_rank()     the block whose threads, all of them, alone call the next ones
+//   is_leader()       whether this is it
+//   leader()          its state
+//   sort(n)           sorts list[0, n)
 //   scan(n, f, units, counts)  running sums of f(i), a Mass, i < n; counts may be nullptr
 //   count_if(n, f)    how many i < n have f(i), which all threads get
 //   publish(decision) for decision(), after meet()
@@ -35,16 +40,23 @@ struct Target {
   }
 };
 
+[[nodiscard]] __host__ __device__ inline float largest_of(const float4& four) {
+  return fmaxf(fmaxf(four.x, four.y), fmaxf(four.z, four.w));
+}
+
 /// Searches in the tokens of a row that have a logit above -infinity.
 template <class Cluster>
 class RowSearch {
  public:
-  __host__ __device__ RowSearch(Cluster& cluster, int64_t vocab_size, float largest, float scale)
+  /// `least` is the least logit above -infinity, which find() needs.
+  __host__ __device__ RowSearch(Cluster& cluster, int64_t vocab_size, float largest, float scale,
+                                float least = -heddle::sampling::kInfinity)
       : cluster_(cluster),
         places_(vocab_size),
         vocab_size_(static_cast<uint32_t>(vocab_size)),
         largest_(largest),
         scale_(scale),
+        bins_per_octave_(static_cast<float>(kBins - 1) / octaves_down_to(least)),
         magic_(heddle::sampling::units_magic(vocab_size)) {}
 
   [[nodiscard]] __host__ __device__ Places places() const { return places_; }
@@ -65,15 +77,22 @@ class RowSearch {
   /// The leader's: all lists into its own, ascending. The number of tokens, above kMaxList where
   /// they are too many; then nothing is done.
   [[nodiscard]] __host__ __device__ uint32_t merge_lists() const {
-    uint32_t size = 0;
-    for (int rank = 0; rank < cluster_.num_blocks(); ++rank) size += cluster_.of(rank).list_size;
+    uint32_t sizes[kMaxBlocks], size = 0;
+#pragma unroll
+    for (int rank = 0; rank < kMaxBlocks; ++rank) {
+      sizes[rank] = rank < cluster_.num_blocks() ? cluster_.of(rank).list_size : 0;
+      size += sizes[rank];
+    }
     if (size > uint32_t{kMaxList}) return size;
     cluster_.leader_each([&](BlockState& own, int thread) {
       uint32_t offset = own.list_size;
-      for (int rank = 1; rank < cluster_.num_blocks(); ++rank) {
-        const BlockState& other = cluster_.of(rank);
-        if (uint32_t(thread) < other.list_size) own.list[offset + thread] = other.list[thread];
-        offset += other.list_size;
+#pragma unroll
+      for (int rank = 0; rank < kMaxBlocks; ++rank) {
+        if (rank == cluster_.leader_rank() || rank >= cluster_.num_blocks()) continue;
+        if (uint32_t(thread) < sizes[rank]) {
+          own.list[offset + thread] = cluster_.of(rank).list[thread];
+        }
+        offset += sizes[rank];
       }
     });
     cluster_.sort(static_cast<int>(size));
@@ -84,10 +103,19 @@ class RowSearch {
   /// `mass` is that of the row.
   [[nodiscard]] __host__ __device__ Decision find(const Target& target) const {
     Decision found = choose_bin(target, {0, 0, {}}, true);
-    while (found.found && found.mass.count > uint64_t{kMaxList}) {
-      found = choose_bin(target, found.range, false);
+    if (!found.found) return found;
+    if (found.mass.count <= uint64_t{kMaxList}) {
+      gather_bin(static_cast<float>(found.range.first));
+    } else {
+      const Mass before = found.range.before;
+      found.range = range_of_bin(static_cast<int>(found.range.first));
+      found.range.before = before;
+      do {
+        found = choose_bin(target, found.range, false);
+      } while (found.mass.count > uint64_t{kMaxList});
+      gather<false>(found.range);
     }
-    return found.found ? find_in_list(target, found.range) : found;
+    return find_in_list(target, found.range.before);
   }
 
   /// A range from `first` on that holds 1 to kMaxList tokens, those of -infinity and NaN among
@@ -102,7 +130,7 @@ class RowSearch {
       fill_histogram<true>(range, [&](uint64_t place) { return (place - range.first) >> shift; });
       if (cluster_.is_leader()) {
         sum_histogram();
-        const BlockState& own = cluster_.of(0);
+        const BlockState& own = cluster_.leader();
         const int fitting =
             cluster_.count_if(kBins, [&](int i) { return own.list[i] <= uint64_t{kMaxList}; });
         const int empty = cluster_.count_if(kBins, [&](int i) { return own.list[i] == 0; });
@@ -123,14 +151,18 @@ class RowSearch {
   /// Fills the lists with the tokens of a range; all blocks see it.
   template <bool kAll>
   __host__ __device__ void gather(const PlaceRange& range) const {
-    cluster_.each_in_block([](BlockState& own, int, int thread) {
-      if (thread == 0) own.list_size = 0;
-    });
+    clear_list();
     const uint32_t low = places_.ascending_of(range.last), high = places_.ascending_of(range.first);
+    const float least = Places::logit_of_bits(low);
     cluster_.each([&](BlockState& own, int rank, int thread) {
-      cluster_.tokens(rank, thread, [&](float logit, uint32_t id) {
-        visit<kAll>(logit, id, low, high, range, [&](uint64_t place) { push(own, place); });
-      });
+      cluster_.fours(
+          rank, thread,
+          [&](const float4& four) {
+            return kAll && least == -heddle::sampling::kInfinity ? true : largest_of(four) >= least;
+          },
+          [&](float logit, uint32_t id) {
+            visit<kAll>(logit, id, low, high, range, [&](uint64_t place) { push(own, place); });
+          });
     });
   }
 
@@ -147,19 +179,47 @@ class RowSearch {
     if (place >= range.first && place <= range.last) f(place);
   }
 
-  /// Bins of equal width in the exponent of the weight, narrow ones for what matters to most draws,
-  /// and wide ones below; and the range that one of them is.
-  static constexpr float kNarrowOctaves = 12.0f, kNarrowPerOctave = 32.0f, kWidePerOctave = 2.5f;
-  [[nodiscard]] __host__ __device__ int exponent_bin(float logit) const {
+  /// The exponent of the weight of a logit, negated.
+  [[nodiscard]] __host__ __device__ float octaves_down_to(float logit) const {
+    // Weights below 2^-46 have no unit. Not all bins of a flat row are 0 wide.
+    constexpr float kMost = 46.0f, kLeast = 0x1p-10f;
+    return fminf(fmaxf(-exponent(logit), kLeast), kMost);
+  }
+  [[nodiscard]] __host__ __device__ float exponent(float logit) const {
     const float below = logit == largest_ ? 0.0f : logit - largest_;
-    const float exact = below * scale_;
-    const float y =
-        exact > heddle::sampling::Exponent::kLeast ? exact : heddle::sampling::Exponent::kLeast;
-    constexpr int kNarrow = static_cast<int>(kNarrowOctaves * kNarrowPerOctave);
-    static_assert(
-        kNarrow + kWidePerOctave * (-heddle::sampling::Exponent::kLeast - kNarrowOctaves) < kBins);
-    if (y > -kNarrowOctaves) return static_cast<int>(y * -kNarrowPerOctave);
-    return kNarrow + static_cast<int>((-kNarrowOctaves - y) * kWidePerOctave);
+    return fmaxf(below * scale_, heddle::sampling::Exponent::kLeast);
+  }
+  /// Bins of equal width in the exponent of the weight, from the largest logit to the least one:
+  /// the whole number in this.
+  [[nodiscard]] __host__ __device__ float depth(float logit) const {
+    return fminf(exponent(logit) * -bins_per_octave_, static_cast<float>(kBins - 1));
+  }
+  [[nodiscard]] __host__ __device__ int exponent_bin(float logit) const {
+    return static_cast<int>(depth(logit));
+  }
+  [[nodiscard]] __host__ __device__ bool is_in_bin(float logit, float bin) const {
+    const float at = depth(logit);
+    return at >= bin && at < bin + 1.0f && logit > -heddle::sampling::kInfinity;
+  }
+  /// Fills the lists with the tokens of a bin; all blocks see it.
+  __host__ __device__ void gather_bin(float bin) const {
+    clear_list();
+    cluster_.each([&](BlockState& own, int rank, int thread) {
+      cluster_.fours(
+          rank, thread,
+          [&](const float4& four) {
+            return is_in_bin(four.x, bin) || is_in_bin(four.y, bin) || is_in_bin(four.z, bin) ||
+                   is_in_bin(four.w, bin);
+          },
+          [&](float logit, uint32_t id) {
+            if (is_in_bin(logit, bin)) push(own, places_.place_of(logit, id));
+          });
+    });
+  }
+  __host__ __device__ void clear_list() const {
+    cluster_.each_in_block([](BlockState& own, int, int thread) {
+      if (thread == 0) own.list_size = 0;
+    });
   }
   /// The bits of the least logit whose bin is at most `bin`.
   [[nodiscard]] __host__ __device__ uint32_t least_of_bin(int bin) const {
@@ -183,7 +243,7 @@ class RowSearch {
 
   /// The places of a range have so many bits below those of a bin.
   [[nodiscard]] static __host__ __device__ int shift_of(const PlaceRange& range) {
-    constexpr int kBinBits = 9;
+    constexpr int kBinBits = std::bit_width(unsigned{kBins}) - 1;
     static_assert(1 << kBinBits == kBins);
     int bits = 0;
     while (bits < 64 && (range.last - range.first) >> bits != 0) ++bits;
@@ -215,12 +275,14 @@ class RowSearch {
   }
   /// The leader's: running sums over the bins of all blocks, units in `sums`, tokens in `list`.
   __host__ __device__ void sum_histogram() const {
-    BlockState& own = cluster_.of(0);
+    BlockState& own = cluster_.leader();
     cluster_.scan(
         kBins,
         [&](int bin) {
           Mass mass{};
-          for (int rank = 0; rank < cluster_.num_blocks(); ++rank) {
+#pragma unroll
+          for (int rank = 0; rank < kMaxBlocks; ++rank) {
+            if (rank >= cluster_.num_blocks()) continue;
             const BlockState& block = cluster_.of(rank);
             mass.units += uint64_t{block.high[bin]} << 32 | block.low[bin];
             mass.count += block.count[bin];
@@ -230,7 +292,7 @@ class RowSearch {
         own.sums, own.list);
   }
 
-  /// Of a range, or of all tokens, the bin in which the target is reached.
+  /// The bin in which the target is reached: of a range its part, of all tokens the bin's number.
   [[nodiscard]] __host__ __device__ Decision choose_bin(const Target& target,
                                                         const PlaceRange& range,
                                                         bool is_all) const {
@@ -249,7 +311,7 @@ class RowSearch {
     }
     if (cluster_.is_leader()) {
       sum_histogram();
-      const BlockState& own = cluster_.of(0);
+      const BlockState& own = cluster_.leader();
       const Mass before = range.before;
       const auto up_to = [&](int bin) {
         return Mass{before.units + own.sums[bin], before.count + own.list[bin]};
@@ -258,7 +320,7 @@ class RowSearch {
       Decision decision{bin < kBins, {}, up_to(bin < kBins ? bin : kBins - 1)};
       if (decision.found) {
         if (is_all) {
-          decision.range = range_of_bin(bin);
+          decision.range.first = static_cast<uint64_t>(bin);
         } else {
           const uint64_t first = range.first + (uint64_t(bin) << shift);
           const uint64_t last = first + ((uint64_t{1} << shift) - 1);
@@ -275,15 +337,14 @@ class RowSearch {
   }
 
   [[nodiscard]] __host__ __device__ Decision find_in_list(const Target& target,
-                                                          const PlaceRange& range) const {
-    gather<false>(range);
+                                                          const Mass& before) const {
     if (cluster_.is_leader()) {
       const auto size = static_cast<int>(merge_lists());
-      const BlockState& own = cluster_.of(0);
+      const BlockState& own = cluster_.leader();
       cluster_.scan(
-          size, [&](int i) { return mass_of(own.list[i]); }, cluster_.of(0).sums, nullptr);
+          size, [&](int i) { return mass_of(own.list[i]); }, cluster_.leader().sums, nullptr);
       const auto up_to = [&](int i) {
-        return Mass{range.before.units + own.sums[i], range.before.count + uint64_t(i) + 1};
+        return Mass{before.units + own.sums[i], before.count + uint64_t(i) + 1};
       };
       const int at = cluster_.count_if(size, [&](int i) { return !target.is_reached(up_to(i)); });
       cluster_.publish({true, {own.list[at], own.list[at], up_to(at)}, up_to(at)});
@@ -295,7 +356,7 @@ class RowSearch {
   Cluster& cluster_;
   const Places places_;
   const uint32_t vocab_size_;
-  const float largest_, scale_;
+  const float largest_, scale_, bins_per_octave_;
   const double magic_;
 };
 

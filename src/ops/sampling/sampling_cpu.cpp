@@ -146,11 +146,6 @@ uint64_t sum_weights(const LogitRow& row, float largest, float temperature, floa
   return sum.total();
 }
 
-/// Larger logits give smaller keys.
-HWY_INLINE OrderKey order_key(float logit, int64_t token) {
-  return uint64_t{~heddle::sampling::ascending_bits(logit)} << 32 | uint64_t(token);
-}
-
 int64_t keys_of_weights(const LogitRow& row, const float* weights, float low, float high,
                         OrderKey* keys) {
   const D d;

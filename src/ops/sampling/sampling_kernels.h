@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "ops/sampling/weight.h"
+
 namespace heddle {
 
 /// The logits of one row; NaN counts as -infinity throughout.
@@ -13,6 +15,10 @@ struct LogitRow {
 /// The place of a token in the order of choice, larger logits first, equal ones by id: ascending
 /// numbers.
 using OrderKey = uint64_t;
+[[nodiscard, gnu::always_inline]] inline OrderKey order_key(float logit, int64_t token) {
+  const float x = logit == logit ? logit : -sampling::kInfinity;
+  return uint64_t{~sampling::ascending_bits(x)} << 32 | uint64_t(token);
+}
 [[nodiscard]] inline int32_t token_of(OrderKey key) { return static_cast<int32_t>(uint32_t(key)); }
 
 namespace cpu::sampling {

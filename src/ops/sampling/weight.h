@@ -92,14 +92,13 @@ template <class Fma>
   return exponent * kLog2 + 2.0 * s * series;
 }
 
-/// min_p keeps logits of at least this, for min_p in (0, 1].
-[[nodiscard, gnu::always_inline]] constexpr double min_p_bound(float largest, float temperature,
-                                                               float min_p) {
+/// min_p keeps logits of at least largest + this, for min_p in (0, 1]: temperature log(min_p).
+[[nodiscard, gnu::always_inline]] constexpr double min_p_offset(float temperature, float min_p) {
   constexpr float kMost = 1e30f;
   const double bounded = temperature < kMost ? double{temperature} : double{kMost};
   constexpr float kLeastNormal = 0x1p-126f;
   const double p = min_p > kLeastNormal ? double{min_p} : double{kLeastNormal};
-  return double{largest} + bounded * log_of(p);
+  return bounded * log_of(p);
 }
 
 /// log softmax of a logit, of the sum of a row's units with temperature 1. largest > -infinity.

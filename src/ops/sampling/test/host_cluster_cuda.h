@@ -15,14 +15,19 @@ namespace heddle::cuda::sampling {
 /// turn. What the kernels do beside their communication is tested by it without a GPU.
 class HostCluster {
  public:
-  HostCluster(std::span<const float> row, int num_blocks)
-      : row_(row), blocks_(static_cast<size_t>(num_blocks)) {
+  HostCluster(std::span<const float> row, const RowLayout& layout, int leader)
+      : row_(row), layout_(layout), leader_(leader), blocks_(layout.num_blocks) {
     std::memset(static_cast<void*>(blocks_.data()), 0xFF, blocks_.size() * sizeof(BlockState));
+    for (BlockState& block : blocks_) block.list_sizes[leader] = 0;
   }
 
   [[nodiscard]] int num_blocks() const { return static_cast<int>(blocks_.size()); }
   [[nodiscard]] bool is_leader() const { return true; }
+  [[nodiscard]] int leader_rank() const { return leader_; }
+  [[nodiscard]] BlockState& leader() const { return of(leader_); }
   [[nodiscard]] BlockState& of(int rank) const { return blocks_[static_cast<size_t>(rank)]; }
+  [[nodiscard]] float logit(uint32_t id) const { return row_[id]; }
+  void end_row() const {}
   void meet() const {}
 
   template <class F>
@@ -36,57 +41,73 @@ class HostCluster {
     each(f);
   }
   template <class F>
+  void run(const F& f) const {
+    each(f);
+  }
+  template <class F>
   void leader_each(const F& f) const {
-    for (int thread = 0; thread < kRowThreads; ++thread) f(of(0), thread);
+    for (int thread = 0; thread < kRowThreads; ++thread) f(leader(), thread);
   }
   template <class F>
   void tokens(int rank, int thread, const F& f) const {
-    const auto vocab = static_cast<uint32_t>(row_.size());
-    const auto step = static_cast<uint32_t>(num_blocks() * kChunk);
-    for (auto id = static_cast<uint32_t>(rank * kChunk + 4 * thread); id < vocab; id += step) {
-      for (uint32_t i = id; i < id + 4; ++i) {
-        f(i < vocab ? row_[i] : -heddle::sampling::kInfinity, i);
-      }
+    fours(
+        rank, thread, [](const float4&) { return true; }, f);
+  }
+  template <class F, class G>
+  void fours(int rank, int thread, const F& f, const G& look_at, bool /*is_last*/ = false) const {
+    for (uint32_t chunk = 0; chunk < layout_.num_chunks; ++chunk) {
+      const uint32_t id = layout_.first_id(uint32_t(rank), uint32_t(thread), chunk);
+      const auto at = [&](uint32_t i) {
+        return i < row_.size() ? row_[i] : -heddle::sampling::kInfinity;
+      };
+      if (!f(float4{at(id), at(id + 1), at(id + 2), at(id + 3)})) continue;
+      for (uint32_t i = id; i < id + 4; ++i) look_at(at(i), i);
     }
   }
+  [[nodiscard]] float tighter_bound(const RowBounds& bounds, int) const { return bounds.bound; }
+  [[nodiscard]] bool has_from(int, int, float) const { return true; }
   template <class F>
   void largest_of_groups(const F& f) const {
-    const int width = kRowThreads / kGroups * num_blocks();
+    const int width = kRowThreads / kGroups * num_blocks(), of_block = kRowThreads / width;
+    for (int group = 0; group < kGroups; ++group) {
+      float most = -heddle::sampling::kInfinity;
+      for (int i = 0; i < width; ++i) {
+        most = std::fmax(most, f(group / of_block, group % of_block * width + i));
+      }
+      leader().group_maxima[0][group] = most;
+    }
+  }
+  [[nodiscard]] RowBounds bounds() const {
+    RowBounds all{-heddle::sampling::kInfinity, heddle::sampling::kInfinity};
+    for (int i = 0; i < kGroups / 4; ++i) {
+      float four[4];
+      for (int j = 0; j < 4; ++j) four[j] = leader().group_maxima[0][i + j * kGroups / 4];
+      std::sort(four, four + 4);
+      all = {std::max(all.largest, four[3]), std::min(all.bound, four[2])};
+    }
+    return all;
+  }
+  template <class F>
+  void sum(int leader, int which, const F& f) const {
     for (int rank = 0; rank < num_blocks(); ++rank) {
-      for (int group = 0; group < kRowThreads / width; ++group) {
-        float most = -heddle::sampling::kInfinity;
-        for (int i = 0; i < width; ++i) most = std::fmax(most, f(rank, group * width + i));
-        of(rank).group_maxima[group] = most;
+      for (int warp = 0; warp < kRowWarps; ++warp) {
+        uint64_t units = 0;
+        for (int lane = 0; lane < 32; ++lane) units += f(rank, warp * 32 + lane);
+        of(leader).warp_units[which][rank * kRowWarps + warp] = units;
       }
     }
   }
-  void extremes(float& largest, float& bound) const {
-    const float* const maxima = of(0).all_group_maxima;
-    largest = -heddle::sampling::kInfinity;
-    bound = heddle::sampling::kInfinity;
-    for (int i = 0; i < kGroups; i += 2) {
-      const float most = std::max(maxima[i], maxima[i + 1]);
-      largest = std::max(largest, most);
-      bound = std::min(bound, most);
-    }
-  }
-  template <int kNumSums, class F>
-  void sum(const F& f) const {
-    for (int rank = 0; rank < num_blocks(); ++rank) {
-      uint64_t all[2] = {0, 0};
-      for (int thread = 0; thread < kRowThreads; ++thread) {
-        const auto sums = f(of(rank), rank, thread);
-        for (int i = 0; i < 2; ++i) all[i] += sums.a[i];
-      }
-      for (int i = 0; i < kNumSums; ++i) of(rank).units[i] = all[i];
-    }
+  [[nodiscard]] uint64_t total(int which) const {
+    uint64_t units = 0;
+    for (int i = 0; i < num_blocks() * kRowWarps; ++i) units += leader().warp_units[which][i];
+    return units;
   }
   static uint32_t add(uint32_t& to, uint32_t n) {
     to += n;
     return to - n;
   }
   static void lower(uint32_t& least, uint32_t id) { least = std::min(least, id); }
-  void sort(int n) const { std::sort(of(0).list, of(0).list + n); }
+  void sort(int n) const { std::sort(leader().list, leader().list + n); }
   template <class F>
   void scan(int n, const F& f, uint64_t* units, uint64_t* counts) const {
     std::vector<Mass> all;
@@ -108,10 +129,12 @@ class HostCluster {
   void publish(const Decision& decision) const {
     for (BlockState& block : blocks_) block.decision = decision;
   }
-  [[nodiscard]] Decision decision() const { return of(0).decision; }
+  [[nodiscard]] Decision decision() const { return leader().decision; }
 
  private:
   std::span<const float> row_;
+  const RowLayout layout_;
+  const int leader_;
   mutable std::vector<BlockState> blocks_;
 };
 

@@ -1,6 +1,7 @@
 // HostCluster is for the host alone, what it is passed to for both.
 #pragma nv_diag_suppress 20014
 
+#include "core/math.h"
 #include "ops/sampling/test/host_cluster_cuda.h"
 #include "ops/sampling/test/sampling_test_body.h"
 
@@ -10,6 +11,11 @@ namespace {
 // The steps of the kernels, taken by one thread of the CPU: no GPU is needed.
 
 constexpr int kNumBlocks[] = {1, 2, 4, 8};
+
+RowLayout layout_of(int64_t vocab_size, int num_blocks) {
+  const int64_t chunk = 4 * num_blocks * kRowThreads;
+  return {static_cast<uint32_t>(num_blocks), static_cast<uint32_t>(ceil_div(vocab_size, chunk))};
+}
 
 /// What sample picks, by the steps of the kernel.
 Picked sample_by_steps(const SampledRows& rows, const std::vector<SamplingRow>& options,
@@ -24,19 +30,25 @@ Picked sample_by_steps(const SampledRows& rows, const std::vector<SamplingRow>& 
     params.min_p = {&row.min_p, 0};
     params.seed = {&row.seed, 0};
     params.step = {&row.step, 0};
-    HostCluster cluster(rows.row(r), num_blocks);
+    const RowLayout layout = layout_of(rows.vocab_size, num_blocks);
+    const auto leader = static_cast<int>(testing::random_int(0, num_blocks - 1));
+    HostCluster cluster(rows.row(r), layout, leader);
     const RowBounds bounds = find_bounds(cluster);
     if (!(bounds.largest > -kInfinity)) {
       picked.tokens.push_back(0);
       picked.logprobs.push_back(-kInfinity);
       continue;
     }
-    RowSampler<HostCluster> sampler(cluster, rows.vocab_size, bounds, draw_of(params, r));
-    sampler.run(with_logprobs);
+    const RowDraw draw = draw_of(params, r);
+    const RowNeeds needs = needs_of(draw, rows.vocab_size, with_logprobs);
+    RowCollector<HostCluster>(cluster, rows.vocab_size, leader, bounds).collect(needs);
+    const uint64_t one_units = cluster.total(needs.one ? 1 : 0);
+    RowSampler<HostCluster> sampler(cluster, layout, rows.vocab_size, bounds, draw);
+    if (!sampler.finish()) sampler.search();
     picked.tokens.push_back(sampler.token());
-    picked.logprobs.push_back(heddle::sampling::logprob_of(
-        rows.row(r)[sampler.token()], bounds.largest,
-        heddle::sampling::log_sum_of(sampler.one_units(), rows.vocab_size)));
+    picked.logprobs.push_back(
+        heddle::sampling::logprob_of(rows.row(r)[sampler.token()], bounds.largest,
+                                     heddle::sampling::log_sum_of(one_units, rows.vocab_size)));
   }
   return picked;
 }
@@ -57,6 +69,32 @@ void expect_same_as_cpu(const SampledRows& rows, const std::vector<SamplingRow>&
       EXPECT_EQ(no_logprobs.tokens[r], want.tokens[r]);
     }
     EXPECT_TRUE(testing::same_bits<float>(got.logprobs, want.logprobs)) << rows.vocab_size;
+  }
+}
+
+/// Logits from the largest one down to those without a unit, and what is no number.
+TEST(UnitSum, AddsTheUnitsOfTheDefinition) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  const auto fma = [](float a, float b, float c) { return std::fmaf(a, b, c); };
+  for (const int64_t vocab : {1, 131072, 262144, 2147483647}) {
+    for (int repeat = 0; repeat < 20000; ++repeat) {
+      const float largest = testing::random_normal<float>(1, 10.0f)[0];
+      const float scale = heddle::sampling::scale_of(testing::pick({1.0f, 0.1f, 7.0f}));
+      float logits[4] = {largest, -kInfinity, kNan, largest};
+      logits[3] -= static_cast<float>(testing::random_int(0, 50 << 20)) * 0x1p-20f / scale;
+      logits[repeat % 3] = largest - static_cast<float>(repeat % 4096) / 4096.0f / scale;
+      UnitSum sum(largest, scale, vocab);
+      uint64_t want = 0;
+      for (int call = 0; call < 2; ++call) {
+        sum.add(float4{logits[0], logits[1], logits[2], logits[3]});
+        for (const float x : logits) {
+          want += heddle::sampling::units_of(
+              heddle::sampling::weight_of(x == x ? x : -kInfinity, largest, scale, fma),
+              heddle::sampling::units_magic(vocab));
+        }
+      }
+      ASSERT_EQ(sum.total(), want) << logits[0] << ", " << logits[3] << " below " << largest;
+    }
   }
 }
 
@@ -108,10 +146,10 @@ TEST(ListTop, HasTheOrderOfTheCpu) {
       for (const int num_blocks : kNumBlocks) {
         std::vector<int32_t> ids(want.top_ids.size(), -1);
         for (int64_t r = 0; r < rows.num_rows; ++r) {
-          HostCluster cluster(rows.row(r), num_blocks);
+          HostCluster cluster(rows.row(r), layout_of(vocab, num_blocks), num_blocks - 1);
           const RowBounds bounds = find_bounds(cluster);
           const RowSearch<HostCluster> search(cluster, vocab, bounds.largest, 1.0f);
-          list_top(cluster, search, bounds, k, [&](int64_t i, uint64_t place) {
+          list_top(cluster, search, k, [&](int64_t i, uint64_t place) {
             ids[size_t(r * k + i)] = static_cast<int32_t>(search.places().id_of(place));
           });
         }

@@ -7,6 +7,7 @@
 #include "expect_error.h"
 #include "graph_timing_cuda.h"
 #include "late_copy.h"
+#include "ops/sampling/test/adjust_test_body.h"
 #include "ops/sampling/test/sampling_test_body.h"
 #include "scoped_validation.h"
 #include "small_sizes.h"
@@ -59,6 +60,47 @@ TEST_F(SamplingCuda, HasTheBitsOfTheCpu) {
     const Picked narrow = sample_on(cuda_context(), device, rows, options, false, false);
     EXPECT_EQ(narrow.tokens, want.tokens) << vocab;
   }
+}
+
+/// Every combination of options, one a row, behind penalties: the bits of the CPU at each step.
+TEST_F(SamplingCuda, AllOptionsTogetherHaveTheBitsOfTheCpu) {
+  const int64_t vocab = testing::pick<int64_t>({700, 3000, 20011});
+  std::vector<SamplingRow> options;
+  for (const float temperature : {0.0f, 0.7f, 1.0f}) {
+    for (const int32_t top_k : {0, 5, 300}) {
+      for (const float top_p : {1.0f, 0.8f}) {
+        for (const float min_p : {0.0f, 0.1f}) {
+          options.push_back({temperature, top_k, top_p, min_p, testing::random_int(0, 1 << 30),
+                             testing::random_int(0, 1000)});
+        }
+      }
+    }
+  }
+  const int64_t num_rows = std::ssize(options);
+  AdjustColumns adjustments;
+  for (int64_t r = 0; r < num_rows; ++r) adjustments.add(random_adjustment(vocab));
+  SampledRows want = random_rows(num_rows, vocab, 0);
+  for (float& x : want.logits) {
+    if (std::isnan(x)) x = 0.0f;  // the bits of NaN are not told
+  }
+  SampledRows got = want;
+  const auto adjust = [&](const ExecContext& ctx, testing::Mirror& m, SampledRows& rows) {
+    adjust_logits(ctx, m(host_view(rows.logits.data(), {num_rows, vocab})), {}, adjustments.on(m));
+    m.back();
+  };
+  testing::Mirror host;
+  DeviceMirror device;
+  adjust({}, host, want);
+  adjust(cuda_context(), device, got);
+  EXPECT_TRUE(testing::same_bits<float>(got.logits, want.logits));
+  const Picked picked = sample_on(cuda_context(), device, want, options, true, true);
+  expect_same(picked, on_cpu(want, options));
+  const Scored scored = score_on(cuda_context(), device, want, picked.tokens, 20);
+  const Scored on_host = score_on({}, host, want, picked.tokens, 20);
+  EXPECT_TRUE(testing::same_bits<float>(scored.logprobs, picked.logprobs));
+  EXPECT_TRUE(testing::same_bits<float>(scored.logprobs, on_host.logprobs));
+  EXPECT_EQ(scored.top_ids, on_host.top_ids);
+  EXPECT_TRUE(testing::same_bits<float>(scored.top_logprobs, on_host.top_logprobs));
 }
 
 /// Rows in which no beginning of the order is enough, so that histograms are needed.

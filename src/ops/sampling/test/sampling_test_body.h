@@ -122,15 +122,12 @@ inline bool may_draw(int64_t token, double u, std::span<const float> logits,
   for (const double shift : {0.0, -kSlack, kSlack}) {
     const auto c = ref::candidates(
         finite, {row.temperature, row.top_k, row.top_p * (1 + shift), row.min_p * (1 + shift)});
-    double sum = 0.0;
+    double before = 0.0, own = 0.0;
     for (size_t i = 0; i < c.tokens.size(); ++i) {
-      const double before = sum;
-      sum += c.probabilities[i];
-      if (c.tokens[i] == token) {
-        if (u > before - kSlack && u < sum + kSlack && c.probabilities[i] > 0.0) return true;
-        break;
-      }
+      if (c.tokens[i] < token) before += c.probabilities[i];
+      if (c.tokens[i] == token) own = c.probabilities[i];
     }
+    if (own > 0.0 && u > before - kSlack && u < before + own + kSlack) return true;
   }
   return false;
 }
