@@ -35,6 +35,12 @@ __device__ inline void arrive_at_cluster() {
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 #endif
 }
+/// The same by a thread before whose end the others only read.
+__device__ inline void leave_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+#endif
+}
 __device__ inline void wait_for_cluster() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");

@@ -22,21 +22,35 @@ namespace heddle::cuda::linear_site {
 
 using linear::rotate_right;
 
-/// T(code - offset) of the codes in the low bits of both halves, which are below 128.
+/// The exponent that makes numbers of codes in the low bits of both halves: 1024 + code as f16, 128
+/// + code as bf16.
+template <class T>
+inline constexpr uint32_t kCodeExponent = 0x64006400u;
+template <>
+inline constexpr uint32_t kCodeExponent<__nv_bfloat16> = 0x43004300u;
+
+/// (word & mask) | bits, in one instruction.
+__device__ inline uint32_t masked(uint32_t word, uint32_t mask, uint32_t bits) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(bits));
+  return result;
+}
+
+/// T(code - offset) of such codes under their exponent.
 template <class T>
 __device__ uint32_t to_values(uint32_t codes, int offset);
 template <>
 __device__ inline uint32_t to_values<__half>(uint32_t codes, int offset) {
-  const uint32_t bits = codes | 0x64006400u;  // 1024 + code
+  const uint32_t bias = kCodeExponent<__half> + static_cast<uint32_t>(offset) * 0x00010001u;
   const __half2 v =
-      __hsub2(*reinterpret_cast<const __half2*>(&bits), __half2half2(__int2half_rn(1024 + offset)));
+      __hsub2(*reinterpret_cast<const __half2*>(&codes), *reinterpret_cast<const __half2*>(&bias));
   return *reinterpret_cast<const uint32_t*>(&v);
 }
 template <>
 __device__ inline uint32_t to_values<__nv_bfloat16>(uint32_t codes, int offset) {
-  const uint32_t bits = codes | 0x43004300u;  // 128 + code
-  const __nv_bfloat162 v = __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&bits),
-                                   __bfloat162bfloat162(__int2bfloat16_rn(128 + offset)));
+  const uint32_t bias = kCodeExponent<__nv_bfloat16> + static_cast<uint32_t>(offset) * 0x00010001u;
+  const __nv_bfloat162 v = __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&codes),
+                                   *reinterpret_cast<const __nv_bfloat162*>(&bias));
   return *reinterpret_cast<const uint32_t*>(&v);
 }
 
@@ -45,13 +59,13 @@ template <class T>
 __device__ uint32_t signed_bytes_to_values(uint32_t two);
 template <>
 __device__ inline uint32_t signed_bytes_to_values<__half>(uint32_t two) {
-  return to_values<__half>((two & 0x00ff00ffu) ^ 0x00800080u, 128);
+  return to_values<__half>(masked(two ^ 0x00800080u, 0x00ff00ffu, kCodeExponent<__half>), 128);
 }
 template <>
 __device__ inline uint32_t signed_bytes_to_values<__nv_bfloat16>(uint32_t two) {
   // 128 + the low seven bits, less 128, or less 256 where the sign is set.
-  const uint32_t low = (two & 0x007f007fu) | 0x43004300u;
-  const uint32_t sign = (two & 0x00800080u) | 0x43004300u;
+  const uint32_t low = masked(two, 0x007f007fu, kCodeExponent<__nv_bfloat16>);
+  const uint32_t sign = masked(two, 0x00800080u, kCodeExponent<__nv_bfloat16>);
   const __nv_bfloat162 v = __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&low),
                                    *reinterpret_cast<const __nv_bfloat162*>(&sign));
   return *reinterpret_cast<const uint32_t*>(&v);
@@ -136,10 +150,10 @@ struct WeightFragment {
   /// The codes of features p and p + 4 of 8: `low` has four bits of each, `high` the others at bits
   /// 4 and 20.
   static __device__ uint32_t joined(uint32_t low, uint32_t high) {
-    constexpr uint32_t kHighMask = kFormat.code_bits == 6   ? 0x00300030u
-                                   : kFormat.code_bits == 5 ? 0x00100010u
-                                                            : 0u;
-    return to_values<T>((low & 0x000f000fu) | (high & kHighMask), kFormat.code_offset);
+    constexpr uint32_t kHighMask = kFormat.code_bits == 6 ? 0x00300030u : 0x00100010u;
+    uint32_t codes = masked(low, 0x000f000fu, kCodeExponent<T>);
+    if constexpr (kFormat.code_bits > 4) codes = masked(high, kHighMask, codes);
+    return to_values<T>(codes, kFormat.code_offset);
   }
 
   /// Lane q has the features 8 q + [0, 8).

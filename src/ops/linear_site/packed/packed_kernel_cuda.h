@@ -13,7 +13,7 @@
 namespace heddle::cuda::linear_site {
 
 // y = x W^T + bias for packed weights. A block has a tile of outputs, a warp one or two groups of
-// 16 of them, and up to 64 rows. Blocks of a cluster share the features.
+// 16 of them, and up to 32 rows. Blocks of a cluster share the features.
 //
 //   features   | stage | stage | ...    256 each; of W a warp copies its own groups, of x its rows
 //   a stage    | 32 | 32 | ...          two products of 16 features, whose f32 sums are multiplied
@@ -41,6 +41,7 @@ class PackedBlock {
   static constexpr PackedShape kShape{kType};
   static constexpr BlockFormat kFormat = block_format(kType);
   static constexpr int kGroups = kShape.warp_groups, kRowTiles = kPackedRows / kPackedRowTile;
+  static constexpr int kStepBytes = kPackedStepFeatures * 2;  // of x
 
   __device__ PackedBlock(const PackedParams& p, std::byte* shared)
       : p_(p),
@@ -105,7 +106,7 @@ class PackedBlock {
     const PackedSlice& slice = p_.slices[tile_.slice];
     const int last_group = (slice.width - 1) / PackedLayout::kGroup;
     const int first_group = tile_.first_output / PackedLayout::kGroup + warp_ * kGroups;
-    constexpr int kBlockBytes = PackedLayout(kType).block_bytes;
+    constexpr int kBlockBytes = PackedLayout(kType).block_bytes, kWarpBytes = 32 * 16;
     const int64_t step = int64_t{p_.in_features / kFormat.block_size} * kBlockBytes;
     const int bytes = features_of(s) / kFormat.block_size * kBlockBytes;
 #pragma unroll
@@ -113,7 +114,19 @@ class PackedBlock {
       const std::byte* const from = slice.weight + min(first_group + i, last_group) * step +
                                     int64_t{first_stage_ + s} * kShape.group_stage_bytes;
       const uint32_t to = shared_address(weights_of(s, i));
-      for (int at = lane_ * 16; at < bytes; at += 32 * 16) copy_async_16(to + at, from + at, 16);
+      if (bytes == kShape.group_stage_bytes) {
+#pragma unroll
+        for (int at = 0; at < kShape.group_stage_bytes; at += kWarpBytes) {
+          if (at + kWarpBytes <= kShape.group_stage_bytes ||
+              lane_ * 16 < kShape.group_stage_bytes - at) {
+            copy_async_16(to + lane_ * 16 + at, from + lane_ * 16 + at, 16);
+          }
+        }
+      } else {
+        for (int at = lane_ * 16; at < bytes; at += kWarpBytes) {
+          copy_async_16(to + at, from + at, 16);
+        }
+      }
     }
   }
 
@@ -122,8 +135,12 @@ class PackedBlock {
     if (s >= num_stages_ || lane_ * 8 >= features_of(s)) return;
     const auto* const x =
         static_cast<const T*>(p_.x) + int64_t{first_stage_ + s} * kPackedStageFeatures + lane_ * 8;
-    for (int row = warp_; row < p_.num_rows; row += kPackedWarps) {
-      copy_async_16(x_of(s, row) + lane_ * 16, x + row * p_.x_stride, 16);
+    const uint32_t to = shared_address(x_of(s, warp_) + lane_ * 16);
+#pragma unroll
+    for (int i = 0; i < kPackedRows / kPackedWarps; ++i) {
+      const int row = warp_ + i * kPackedWarps;
+      if (row >= p_.num_rows) break;
+      copy_async_16(to + i * kPackedWarps * kShape.x_row_bytes, x + row * p_.x_stride, 16);
     }
   }
 
@@ -131,10 +148,16 @@ class PackedBlock {
   __device__ void prepare_x(int s) {
     if constexpr (kFormat.code_bits == 8) return;
     const bool has_features = lane_ * 8 < features_of(s);
-    for (int row = warp_; row < p_.num_rows; row += kPackedWarps) {
-      auto* const at = reinterpret_cast<uint4*>(x_of(s, row) + lane_ * 16);
-      const uint4 v = has_features ? *at : uint4{0, 0, 0, 0};
+    if (!kFormat.has_min && !has_features) return;
+    std::byte* const own = x_of(s, warp_) + lane_ * 16;
+#pragma unroll
+    for (int i = 0; i < kPackedRows / kPackedWarps; ++i) {
+      const int row = warp_ + i * kPackedWarps;
+      if (row >= p_.num_rows) break;
+      auto* const at = reinterpret_cast<uint4*>(own + i * kPackedWarps * kShape.x_row_bytes);
+      uint4 v{0, 0, 0, 0};
       if (has_features) {
+        v = *at;
         *at = {__byte_perm(v.x, v.z, 0x5410), __byte_perm(v.x, v.z, 0x7632),
                __byte_perm(v.y, v.w, 0x5410), __byte_perm(v.y, v.w, 0x7632)};
       }
@@ -153,61 +176,103 @@ class PackedBlock {
   }
 
   __device__ void multiply_stage(int s, float (&sum)[kRowTiles][2][kGroups][4]) {
-    const int g = lane_ / 4, q = lane_ % 4;
     constexpr int kSteps = kFormat.block_size / kPackedStepFeatures;
     constexpr int kBlockBytes = PackedLayout(kType).block_bytes;
-    const int blocks = features_of(s) / kFormat.block_size;
-    WeightFragment<kType, T> weight[kGroups];
-    for (int block = 0; block < blocks; ++block) {
-#pragma unroll
-      for (int i = 0; i < kGroups; ++i) {
-        weight[i].open_block(weights_of(s, i) + block * kBlockBytes, g);
-      }
+    const std::byte* block = weights_of(s, 0);
+    const std::byte* const end = block + features_of(s) / kFormat.block_size * kBlockBytes;
+    const std::byte* x = x_of_lane(s);
+    const float* x_sums = x_sums_of(s, 0) + lane_ % 4 * 2;
+    if constexpr (kSteps > 1) {
+      WeightFragment<kType, T> weight[1][kGroups];
+      for (; block < end; block += kBlockBytes) {
+        open_blocks(block, weight[0]);
 #pragma unroll 1
-      for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-        for (int i = 0; i < kGroups; ++i) {
-          weight[i].load(weights_of(s, i) + block * kBlockBytes, step, g, q);
+        for (int step = 0; step < kSteps; ++step) {
+          load_codes(block, step, weight[0]);
+          multiply_steps(x, x_sums, weight, sum);
         }
-        multiply_step(s, block * kSteps + step, weight, sum);
+      }
+    } else {
+      for (; block + kBlockBytes < end; block += 2 * kBlockBytes) {
+        WeightFragment<kType, T> weight[2][kGroups];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          open_blocks(block + i * kBlockBytes, weight[i]);
+          load_codes(block + i * kBlockBytes, 0, weight[i]);
+        }
+        multiply_steps(x, x_sums, weight, sum);
+      }
+      if (block < end) {
+        WeightFragment<kType, T> weight[1][kGroups];
+        open_blocks(block, weight[0]);
+        load_codes(block, 0, weight[0]);
+        multiply_steps(x, x_sums, weight, sum);
       }
     }
   }
+  /// What this warp has of a block, and of 32 features of it.
+  __device__ void open_blocks(const std::byte* block, WeightFragment<kType, T> (&weight)[kGroups]) {
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) {
+      weight[i].open_block(block + i * kShape.group_stage_bytes, lane_ / 4);
+    }
+  }
+  __device__ void load_codes(const std::byte* block, int step,
+                             WeightFragment<kType, T> (&weight)[kGroups]) {
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) {
+      weight[i].load(block + i * kShape.group_stage_bytes, step, lane_ / 4, lane_ % 4);
+    }
+  }
 
-  /// 32 features of all rows.
-  __device__ void multiply_step(int s, int step, const WeightFragment<kType, T> (&weight)[kGroups],
-                                float (&sum)[kRowTiles][2][kGroups][4]) {
+  /// kNum times 32 features of all rows. Goes on in x.
+  template <int kNum>
+  __device__ void multiply_steps(const std::byte*& x_of_lane, const float*& x_sums,
+                                 const WeightFragment<kType, T> (&weight)[kNum][kGroups],
+                                 float (&sum)[kRowTiles][2][kGroups][4]) {
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t) {
       if (t * kPackedRowTile >= p_.num_rows) break;
-      uint32_t x[2][4];
 #pragma unroll
-      for (int n = 0; n < 2; ++n) load_x(s, t * kPackedRowTile + n * 8, step, x[n]);
+      for (int step = 0; step < kNum; ++step) {
+        uint32_t x[2][4];
+        float2 x_sum[2]{};
 #pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        float2 x_sum{};
-        if constexpr (kFormat.has_min) {
-          x_sum = *reinterpret_cast<const float2*>(x_sums_of(s, step) + t * kPackedRowTile + n * 8 +
-                                                   lane_ % 4 * 2);
+        for (int n = 0; n < 2; ++n) {
+          const int row = t * kPackedRowTile + n * 8;
+          load_x(x_of_lane + row * kShape.x_row_bytes + step * kStepBytes, x[n]);
+          if constexpr (kFormat.has_min) {
+            x_sum[n] = *reinterpret_cast<const float2*>(x_sums + step * rows_ + row);
+          }
         }
 #pragma unroll
-        for (int i = 0; i < kGroups; ++i) multiply_add(weight[i], x[n], x_sum, sum[t][n][i]);
+        for (int n = 0; n < 2; ++n) {
+#pragma unroll
+          for (int i = 0; i < kGroups; ++i) {
+            multiply_add(weight[step][i], x[n], x_sum[n], sum[t][n][i]);
+          }
+        }
       }
     }
+    x_of_lane += kNum * kStepBytes;
+    x_sums += kNum * rows_;
   }
 
-  /// The operand x of two products, of the rows [row, row + 8).
-  __device__ void load_x(int s, int row, int step, uint32_t (&x)[4]) const {
-    const int g = lane_ / 4, q = lane_ % 4;
+  /// Where this lane loads x of the first 8 rows and the first 32 features of a stage.
+  [[nodiscard]] const __device__ std::byte* x_of_lane(int s) const {
+    if constexpr (kFormat.code_bits == 8) return x_of(s, lane_ % 8) + lane_ / 8 * 16;
+    return x_of(s, lane_ / 4) + lane_ % 4 * (kFormat.code_bits == 6 ? 8 : 16);
+  }
+  /// The operand x of two products of 8 rows.
+  static __device__ void load_x(const std::byte* at, uint32_t (&x)[4]) {
     if constexpr (kFormat.code_bits == 8) {
-      load_matrices(x, shared_address(x_of(s, row + lane_ % 8) + step * 64 + lane_ / 8 * 16));
+      load_matrices(x, shared_address(at));
     } else if constexpr (kFormat.code_bits == 6) {
-      const std::byte* const at = x_of(s, row + g) + step * 64 + q * 8;
       const uint2 low = *reinterpret_cast<const uint2*>(at);
       const uint2 high = *reinterpret_cast<const uint2*>(at + 32);
       x[0] = low.x, x[1] = low.y, x[2] = high.x, x[3] = high.y;
     } else {
-      const uint4 v = *reinterpret_cast<const uint4*>(x_of(s, row + g) + step * 64 + q * 16);
+      const uint4 v = *reinterpret_cast<const uint4*>(at);
       x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
     }
   }
@@ -272,23 +337,37 @@ class PackedBlock {
       const int row = i / quads, column = (first + i - row * quads) * 4;
       const auto* const own =
           reinterpret_cast<const float4*>(shared_) + (row * kShape.sum_stride + column) / 4;
-      float4 v = has_cluster ? load_of_block(own, 0) : *own;
-      for (int b = 1; b < p_.cluster_size; ++b) {
-        const float4 next = load_of_block(own, static_cast<uint32_t>(b));
-        v = {v.x + next.x, v.y + next.y, v.z + next.z, v.w + next.w};
-      }
-      store(row, tile_.first_output + column, v);
+      const int output = tile_.first_output + column;
+      // Nothing is asked for that is not stored: what is stored has come before the block leaves.
+      if (output >= p_.slices[tile_.slice].width) continue;
+      store(row, output, has_cluster ? sum_of_cluster(own) : *own);
     }
     if (has_cluster) {  // the others still read this block's sums
-      arrive_at_cluster();
+      leave_cluster();
       wait_for_cluster();
     }
+  }
+
+  /// The sums of all blocks of the cluster, in order.
+  [[nodiscard]] __device__ float4 sum_of_cluster(const float4* own) const {
+    float4 parts[kMaxPackedCluster];
+#pragma unroll
+    for (int b = 0; b < kMaxPackedCluster; ++b) {  // all are asked for before one is waited for
+      if (b < p_.cluster_size) parts[b] = load_of_block(own, static_cast<uint32_t>(b));
+    }
+    float4 v = parts[0];
+#pragma unroll
+    for (int b = 1; b < kMaxPackedCluster; ++b) {
+      if (b < p_.cluster_size) {
+        v = {v.x + parts[b].x, v.y + parts[b].y, v.z + parts[b].z, v.w + parts[b].w};
+      }
+    }
+    return v;
   }
 
   __device__ void store(int row, int output, const float4& of) const {
     const PackedSlice& slice = p_.slices[tile_.slice];
     const int num = min(4, slice.width - output);
-    if (num <= 0) return;
     float v[4] = {of.x, of.y, of.z, of.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {

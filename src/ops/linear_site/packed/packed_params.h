@@ -20,7 +20,7 @@ struct PackedSlice {
   int32_t end_tile;  // tiles of this slice and those before
 };
 
-/// One launch: up to 64 rows, and up to four slices whose weights have one format.
+/// One launch: up to 32 rows, and up to four slices whose weights have one format.
 struct PackedParams {
   PackedSlice slices[kMaxPackedSlices];
   const void* x;     // rows that begin at 16 bytes

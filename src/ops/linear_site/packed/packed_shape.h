@@ -15,7 +15,7 @@ inline constexpr int kPackedStages = 2;           // of weights and x in shared 
 inline constexpr int kPackedStageFeatures = 256;  // of a stage: the largest block
 inline constexpr int kPackedStepFeatures = 32;    // of two products
 inline constexpr int kPackedRowTile = 16;         // rows that are multiplied at once
-inline constexpr int kPackedRows = 64;            // of a launch
+inline constexpr int kPackedRows = 32;            // of a launch
 inline constexpr int kMaxPackedCluster = 8;
 
 /// What a block of a launch has in shared memory, for weights of one format.
