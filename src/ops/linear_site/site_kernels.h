@@ -22,7 +22,7 @@ struct Options {
   bool allows_inside = true;  // adapters in the launch of the products
 };
 void run(const ExecContext& ctx, std::span<const LinearSlice> slices, const ConstTensorView& x,
-         const LinearAdapters* adapters, const Options& options = {});
+         LinearPath path, const LinearAdapters* adapters, const Options& options = {});
 [[nodiscard]] size_t workspace_bytes(int64_t num_tokens, int64_t in_features, int64_t out_features,
                                      int num_slices, int max_rank);
 }  // namespace cuda::linear_site
