@@ -29,7 +29,7 @@ PromptKernel select_prompt_kernel(const SiteCall& call, const DeviceInfo& info) 
   int64_t least = INT64_MAX;
   for (const int outputs : {256, 128}) {
     for (const int cluster_size : {2, 1}) {
-      if (cluster_size > row_tiles) continue;
+      if (cluster_size > row_tiles || cluster_size > info.num_sms) continue;
       const int64_t clusters = info.num_sms / cluster_size;
       const int64_t units = ceil_div(row_tiles, cluster_size);
       const int64_t tiles = units * num_output_tiles(call, outputs);

@@ -54,6 +54,11 @@ TEST(SelectPromptKernel, AllLaunchesFitTheChip) {
   }
 }
 
+TEST(SelectPromptKernel, AChipOfOneMultiprocessorHasNoClusters) {
+  EXPECT_EQ(chosen(call_of(600, 4096, {4096}), {90, 1}),
+            "prompt_sm90 tile=256 cluster=1 group=16 blocks=1");
+}
+
 TEST(SelectPromptKernel, OtherChipsAndAddressesTakeTheGeneralKernel) {
   EXPECT_EQ(chosen(call_of(2048, 4096, {4096}), kA100), "general");
   SiteCall call = call_of(2048, 4096, {4096});
