@@ -19,6 +19,16 @@ struct alignas(8) PhaseBarrier {
   __device__ void arrive() {
     asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(this)) : "memory");
   }
+  /// An arrival at the barrier that lies in block `rank` of the cluster where this one lies here.
+  /// It says that this thread has read; what it wrote is not shown to other blocks, for which it
+  /// would have to wait for all of its writes to memory.
+  __device__ void arrive_in_block(uint32_t rank) {
+    asm volatile(
+        "{.reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
+        "mbarrier.arrive.shared::cluster.b64 _, [there];}" ::"r"(shared_address(this)),
+        "r"(rank)
+        : "memory");
+  }
   /// One arrival, and `bytes` that copies will bring.
   __device__ void arrive_and_expect(uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(this)),
@@ -43,6 +53,12 @@ struct alignas(8) PhaseBarrier {
 /// waits for a later signal of it.
 __device__ inline void show_to_copy_engine() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/// Shows barriers that this thread has initialised to the other blocks of the cluster, which wait
+/// for a signal of it (cluster_cuda.h).
+__device__ inline void show_barriers_to_cluster() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
 /// Whether this lane is the one that acts for all of its warp, always the same one. The compiler

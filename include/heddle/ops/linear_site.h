@@ -15,6 +15,7 @@ namespace heddle {
 /// so that a row has the same bits in any batch.
 enum class LinearPath : uint8_t {
   kDecode,  // few rows: the weights are streamed once for 64 or 128 of them
+  kPrompt,  // many rows: a tiled product
 };
 
 /// One of the products of a linear site, which share x: q, k and v, or gate and up.
@@ -43,21 +44,26 @@ struct LinearAdapters {
 /// with sums in f32, and one rounding to y's dtype. Rows without an adapter have no last term. All
 /// slices' y have one dtype, and none overlaps x.
 ///
-/// The product is one sum in f32 whose order depends on in_features and the sum of out_features
-/// alone, the bias is added to it in f32, and the adapters' sums are those of lora_apply: y has the
-/// bits of the product in f32, of lora_apply to it, and of a rounding. So a row's bits depend on
-/// its own x and adapters, and neither on the rows beside it nor on which adapters are loaded.
-/// Between devices the bits differ.
+/// The product is one sum in f32 whose order depends on the path, on in_features and on the sum of
+/// out_features alone, the bias is added to it in f32, and the adapters' sums are those of
+/// lora_apply: y has the bits of the product in f32, of lora_apply to it, and of a rounding. So a
+/// row's bits depend on its own x and adapters, and neither on the rows beside it nor on which
+/// adapters are loaded. Between devices the bits differ, and on CUDA between the paths.
 ///
 /// Packed weights: W is the exact value of the stored weight, and may be beside dense ones. On CUDA
 /// codes q are multiplied exactly and scaled in f32, for each 32 features k of a row (Q6_K: 16)
 ///   sum += (d s) sum_k q_k x_k + m sum_k x_k        m of the formats with a minimum
-/// in one order that the shapes and formats of the slices determine; the adapters are apart then.
+/// in one order that the shapes and formats of the slices determine; kPrompt rounds W to x's dtype
+/// instead, once. The adapters are apart then.
 ///
-/// On CUDA of compute capability 9.0 dense weights are one launch for up to 64 rows with adapters
-/// and up to 128 without, where A is kRankMajor, B kRankMinor, both tables are entries with
-/// is_aligned, W begins at 16 bytes with rows multiples of 16 bytes apart, and the context has an
-/// exchange. Other calls have the same bits in more launches.
+/// On CUDA of compute capability 9.0, where weights are dense, A is kRankMajor, B kRankMinor, both
+/// tables are entries with is_aligned, and W begins at 16 bytes with rows multiples of 16 bytes
+/// apart:
+///   kDecode  one launch for up to 64 rows with adapters and up to 128 without, if the context has
+///            an exchange
+///   kPrompt  one launch for all rows without adapters; with them three for each four slices,
+///            where the plan groups all rows
+/// Other calls have the same bits in more launches.
 ///
 /// W is read before the kernels in front have ended: what writes it must have ended, or be followed
 /// on the stream by a copy, an event or a kernel that is launched without programmatic

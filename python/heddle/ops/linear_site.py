@@ -34,7 +34,8 @@ def linear_site(
         weight: A list with the weight of each slice, [out_features, in_features] of the dtype of
             `x`.
         bias: A list with the bias of each slice, [out_features] of the dtype of `x`; None: none.
-        path: "decode": for few rows, the weights are streamed once for 64 or 128 of them.
+        path: "decode": for few rows, the weights are streamed once for 64 or 128 of them;
+            "prompt": for many rows, a tiled product.
         a: The A weights of all adapters and slices, of the dtype of `x`.
         b: The B weights; each has the scale given to `AdapterTable.set`.
         batch: The slot of each row, by ids, segments or pairs. With `a` and `b`, or none of them.

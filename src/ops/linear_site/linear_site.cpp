@@ -62,8 +62,9 @@ void check_slice(const ExecContext& ctx, const LinearSlice& slice, size_t index,
 void linear_site(const ExecContext& ctx, std::span<const LinearSlice> slices, ConstTensorView x,
                  LinearPath path, const LinearAdapters* adapters) {
   check_has_kernels(ctx, "linear_site");
-  HEDDLE_CHECK(path == LinearPath::kDecode, "linear_site: path is ", int(path),
-               ", expected kDecode = ", int(LinearPath::kDecode));
+  HEDDLE_CHECK(path == LinearPath::kDecode || path == LinearPath::kPrompt, "linear_site: path is ",
+               int(path), ", expected kDecode = ", int(LinearPath::kDecode),
+               " or kPrompt = ", int(LinearPath::kPrompt));
   HEDDLE_CHECK(!slices.empty() && slices.size() <= size_t{kMaxSiteSlices},
                "linear_site: ", slices.size(), " slices, expected 1 to ", kMaxSiteSlices);
   Dim tokens("num_tokens"), in("in_features");
@@ -89,7 +90,7 @@ void linear_site(const ExecContext& ctx, std::span<const LinearSlice> slices, Co
   }
   HEDDLE_CHECK(tokens.value() <= kMaxCudaRows, "x.size(0) is ", tokens.value(),
                ", linear_site takes at most ", kMaxCudaRows, " rows on ", ctx.device);
-  if constexpr (kWithCuda) cuda::linear_site::run(ctx, slices, x, adapters);
+  if constexpr (kWithCuda) cuda::linear_site::run(ctx, slices, x, path, adapters);
 }
 
 size_t linear_site_workspace_bytes(Device device, int64_t num_tokens, int64_t in_features,

@@ -18,7 +18,8 @@ using heddle::capi::out;
 
 namespace {
 
-static_assert(int{HEDDLE_LINEAR_DECODE} == int(heddle::LinearPath::kDecode));
+static_assert(int{HEDDLE_LINEAR_DECODE} == int(heddle::LinearPath::kDecode) &&
+              int{HEDDLE_LINEAR_PROMPT} == int(heddle::LinearPath::kPrompt));
 
 heddle::LinearPath path_of(heddle_linear_path path) {
   HEDDLE_CHECK(path >= 0 && path <= std::numeric_limits<uint8_t>::max(), "path is ", path,

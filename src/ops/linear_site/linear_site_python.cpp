@@ -16,7 +16,9 @@ using namespace nb::literals;
 
 LinearPath path_named(std::string_view name) {
   if (name == "decode") return LinearPath::kDecode;
-  throw_error(ErrorCode::kInvalidArgument, "path is \"", name, "\", expected \"decode\"");
+  if (name == "prompt") return LinearPath::kPrompt;
+  throw_error(ErrorCode::kInvalidArgument, "path is \"", name,
+              "\", expected \"decode\" or \"prompt\"");
 }
 
 void check_count(const char* name, size_t count, size_t num_outputs) {

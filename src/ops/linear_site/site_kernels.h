@@ -20,10 +20,9 @@ struct Options {
   /// How often a block looks for what others have done before it does that itself.
   uint32_t spin_limit = 1u << 14;
   bool allows_inside = true;  // adapters in the launch of the products
-  bool dequantizes = false;   // packed weights by way of dense ones, without adapters
 };
 void run(const ExecContext& ctx, std::span<const LinearSlice> slices, const ConstTensorView& x,
-         const LinearAdapters* adapters, const Options& options = {});
+         LinearPath path, const LinearAdapters* adapters, const Options& options = {});
 [[nodiscard]] size_t workspace_bytes(int64_t num_tokens, int64_t in_features, int64_t out_features,
                                      int num_slices, int max_rank);
 }  // namespace cuda::linear_site

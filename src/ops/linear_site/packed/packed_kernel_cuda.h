@@ -183,12 +183,16 @@ class PackedBlock {
     const std::byte* x = x_of_lane(s);
     const float* x_sums = x_sums_of(s, 0) + lane_ % 4 * 2;
     if constexpr (kSteps > 1) {
-      WeightFragment<kType, T> weight[1][kGroups];
+      // Two at once, as far as registers go.
+      constexpr int kAtOnce = kGroups == 1 ? 2 : 1;
+      WeightFragment<kType, T> weight[kAtOnce][kGroups];
       for (; block < end; block += kBlockBytes) {
-        open_blocks(block, weight[0]);
+#pragma unroll
+        for (auto& of_step : weight) open_blocks(block, of_step);
 #pragma unroll 1
-        for (int step = 0; step < kSteps; ++step) {
-          load_codes(block, step, weight[0]);
+        for (int step = 0; step < kSteps; step += kAtOnce) {
+#pragma unroll
+          for (int i = 0; i < kAtOnce; ++i) load_codes(block, step + i, weight[i]);
           multiply_steps(x, x_sums, weight, sum);
         }
       }

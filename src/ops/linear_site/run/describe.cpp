@@ -35,16 +35,20 @@ SiteCall describe(std::span<const LinearSlice> slices, int64_t rows, int64_t num
   return call;
 }
 
-bool fit_inside(const ExecContext& ctx, const LinearAdapters& adapters,
-                std::span<const LinearSlice> slices, int64_t rows) {
+bool have_vectors(const LinearAdapters& adapters, std::span<const LinearSlice> slices) {
   const LoraTable &a = adapters.a, &b = adapters.b;
   const auto fits = [](const LoraTable& table, LoraLayout layout) {
     return table.entries != nullptr && table.is_aligned && table.layout == layout;
   };
-  return !has_packed(slices) && rows <= kMaxAdapterRows && !adapters.batch.pair_starts &&
-         fits(a, LoraLayout::kRankMajor) && fits(b, LoraLayout::kRankMinor) &&
-         a.max_rank == b.max_rank && a.max_rank <= kMaxInsideRank &&
-         slices[0].weight.size(1) % 8 == 0 &&
+  return !has_packed(slices) && !adapters.batch.pair_starts && fits(a, LoraLayout::kRankMajor) &&
+         fits(b, LoraLayout::kRankMinor) && a.max_rank == b.max_rank &&
+         slices[0].weight.size(1) % 8 == 0;
+}
+
+bool fit_inside(const ExecContext& ctx, const LinearAdapters& adapters,
+                std::span<const LinearSlice> slices, int64_t rows) {
+  return rows <= kMaxAdapterRows && have_vectors(adapters, slices) &&
+         adapters.a.max_rank <= kMaxInsideRank &&
          cuda::linear_site::kDecodeExchange.fits(ctx.exchange.size());
 }
 

@@ -15,7 +15,12 @@ namespace heddle {
 /// Whether rows, which do not overlap, can be loaded 16 bytes at a time.
 [[nodiscard]] bool has_vectors(const ConstTensorView& rows);
 
-/// Whether the adapters of a call can be inside a launch of its products. Said by tables and batch
+/// Whether the adapters of a call are one for each row, in tables that can be loaded 16 bytes at a
+/// time.
+[[nodiscard]] bool have_vectors(const LinearAdapters& adapters,
+                                std::span<const LinearSlice> slices);
+
+/// Whether the adapters of a call can be inside a launch of kDecode. Said by tables and batch
 /// as a whole: what a slot holds does not matter.
 [[nodiscard]] bool fit_inside(const ExecContext& ctx, const LinearAdapters& adapters,
                               std::span<const LinearSlice> slices, int64_t rows);

@@ -4,7 +4,6 @@
 #include "cuda/sm90/tensor_map.h"
 
 #include "heddle/core/dispatch.h"
-#include "heddle/core/validate.h"
 
 #include "core/kernel_log.h"
 #include "core/math.h"
@@ -12,11 +11,11 @@
 #include "ops/linear_site/decode/exchange.h"
 #include "ops/linear_site/general/general_params.h"
 #include "ops/linear_site/packed/run_packed.h"
+#include "ops/linear_site/run/adapter_plan.h"
 #include "ops/linear_site/run/describe.h"
+#include "ops/linear_site/run/run_prompt.h"
 #include "ops/linear_site/site_kernels.h"
 #include "ops/linear_site/site_slices.h"
-#include "ops/lora/checks/validate.h"
-#include "ops/lora/plan/make_plan.h"
 #include "ops/lora/plan/plan_bytes.h"
 
 namespace heddle::cuda::linear_site {
@@ -125,16 +124,26 @@ LinearSlice rows_of(const LinearSlice& slice, int64_t first, int64_t num) {
 /// false, and has launched nothing, where adapters do not fit beside the rings.
 template <class T>
 bool run_products(const ExecContext& ctx, std::span<const LinearSlice> slices,
-                  const ConstTensorView& x, const InsideAdapters* inside) {
+                  const ConstTensorView& x, LinearPath path, const InsideAdapters* inside) {
   if (has_packed(slices)) {
-    run_packed<T>(ctx, slices, x, [&](std::span<const LinearSlice> dense) {
-      run_products<T>(ctx, dense, x, nullptr);
-    });
+    const auto dense = [&](std::span<const LinearSlice> some) {
+      run_products<T>(ctx, some, x, path, nullptr);
+    };
+    if (path == LinearPath::kPrompt) {
+      run_dequantized<T>(ctx, slices, x, dense, require_workspace(ctx, "linear_site"));
+    } else {
+      run_packed<T>(ctx, slices, x, dense);
+    }
     return true;
   }
   const int64_t tokens = x.size(0), outputs = sum_out_features(slices);
   for (size_t first = 0; first < slices.size(); first += kMaxSlices) {
     const auto some = slices.subspan(first, std::min(size_t{kMaxSlices}, slices.size() - first));
+    if (path == LinearPath::kPrompt) {
+      if (run_prompt<T>(ctx, some, x)) continue;
+      for (const LinearSlice& slice : some) run_general<T>(ctx, slice, x);
+      continue;
+    }
     SiteCall call = describe(some, std::min(tokens, kMaxLaunchRows), outputs);
     if (inside != nullptr) call.max_rank = inside->given.a.max_rank;
     const SiteKernel kernel = select_site_kernel(call, ctx.info);
@@ -158,9 +167,10 @@ bool run_products(const ExecContext& ctx, std::span<const LinearSlice> slices,
 /// The products in f32, lora_apply to them, and the rounding.
 template <class T>
 void run_apart(const ExecContext& ctx, std::span<const LinearSlice> slices,
-               const ConstTensorView& x, const LinearAdapters& adapters, Workspace& workspace) {
+               const ConstTensorView& x, LinearPath path, const LinearAdapters& adapters,
+               Workspace& workspace) {
   if (slices[0].y.dtype() == DType::kFloat32) {
-    run_products<T>(ctx, slices, x, nullptr);
+    run_products<T>(ctx, slices, x, path, nullptr);
     return lora_apply(ctx, LoraSlices(slices).span(), x, adapters.a, adapters.b, adapters.batch);
   }
   const int64_t tokens = x.size(0), columns = sum_out_features(slices);
@@ -173,7 +183,7 @@ void run_apart(const ExecContext& ctx, std::span<const LinearSlice> slices,
     of_sums[s] = slices[s];
     of_sums[s].y = sums.y(s);
   }
-  run_products<T>(ctx, {of_sums, slices.size()}, x, nullptr);
+  run_products<T>(ctx, {of_sums, slices.size()}, x, path, nullptr);
   lora_apply(ctx, sums.span(), x, adapters.a, adapters.b, adapters.batch);
   for (size_t s = 0; s < slices.size(); ++s) {
     const TensorView& y = slices[s].y;
@@ -198,25 +208,16 @@ bool run_inside(const ExecContext& ctx, std::span<const LinearSlice> slices,
                            sum_out_features(slices));
   call.max_rank = adapters.a.max_rank;
   if (select_site_kernel(call, ctx.info).is_general) return false;
-  const LoraBatch& batch = adapters.batch;
-  const int32_t num_slots = adapters.a.num_slots, max_rank = adapters.a.max_rank;
-  if (batch.plan) check_plan(ctx, batch.plan, tokens, max_rank);
-  if (validating()) lora::validate_batch(ctx, batch, tokens, &adapters.a, &adapters.b);
-  const std::byte* plan = batch.plan.raw();
-  if (plan == nullptr) {
-    std::byte* own = workspace.take<std::byte>(lora_plan_bytes(tokens, max_rank)).data();
-    make_plan(ctx, batch, tokens, num_slots, max_rank, {}, own,
-              {.windows = true, .grouped = false});
-    plan = own;
-  }
+  const AdapterPlan plan =
+      plan_of(ctx, adapters, tokens, {.windows = true, .grouped = false}, workspace);
   const int64_t floats =
-      partial_floats(tokens, x.size(1), static_cast<int>(slices.size()), max_rank);
+      partial_floats(tokens, x.size(1), static_cast<int>(slices.size()), adapters.a.max_rank);
   const InsideAdapters inside{.given = adapters,
-                              .plan = plan,
-                              .tag = plan_tag(batch, tokens, num_slots, max_rank),
+                              .plan = plan.bytes,
+                              .tag = plan.tag,
                               .spin_limit = spin_limit,
                               .partials = workspace.take<float>(size_t(floats)).data()};
-  return run_products<T>(ctx, slices, x, &inside);
+  return run_products<T>(ctx, slices, x, LinearPath::kDecode, &inside);
 }
 
 /// x where copies of boxes can read it: rows that do not begin at 16 bytes are copied first. So the
@@ -237,24 +238,23 @@ ConstTensorView aligned_x(const ExecContext& ctx, const ConstTensorView& x, Work
 }  // namespace
 
 void run(const ExecContext& ctx, std::span<const LinearSlice> slices, const ConstTensorView& x,
-         const LinearAdapters* adapters, const Options& options) {
+         LinearPath path, const LinearAdapters* adapters, const Options& options) {
   if (sum_out_features(slices) == 0) return;
   dispatch_dtype<half, bfloat16>(x.dtype(), "linear_site", [&]<class T>() {
     Workspace& workspace = require_workspace(ctx, "linear_site");
     const Workspace::Scope scope(workspace);
     const ConstTensorView aligned = aligned_x(ctx, x, workspace);
-    if (options.dequantizes) {
-      run_dequantized<T>(
-          ctx, slices, aligned,
-          [&](std::span<const LinearSlice> dense) {
-            run_products<T>(ctx, dense, aligned, nullptr);
-          },
-          workspace);
-    } else if (adapters == nullptr) {
-      run_products<T>(ctx, slices, aligned, nullptr);
-    } else if (!options.allows_inside ||
-               !run_inside<T>(ctx, slices, aligned, *adapters, options.spin_limit, workspace)) {
-      run_apart<T>(ctx, slices, aligned, *adapters, workspace);
+    if (adapters == nullptr) {
+      run_products<T>(ctx, slices, aligned, path, nullptr);
+      return;
+    }
+    const auto inside = [&] {
+      return path == LinearPath::kPrompt
+                 ? run_prompt_inside<T>(ctx, slices, aligned, *adapters, workspace)
+                 : run_inside<T>(ctx, slices, aligned, *adapters, options.spin_limit, workspace);
+    };
+    if (!options.allows_inside || !inside()) {
+      run_apart<T>(ctx, slices, aligned, path, *adapters, workspace);
     }
   });
 }
@@ -267,8 +267,9 @@ size_t workspace_bytes(int64_t num_tokens, int64_t in_features, int64_t out_feat
       Workspace::bytes_for<float>(size_t(partial_floats(rows, in_features, num_slices, max_rank)));
   const size_t apart =
       max_rank > 0 ? Workspace::bytes_for<float>(size_t(num_tokens * out_features)) : 0;
+  const size_t prompt = prompt_workspace_bytes(num_tokens, num_slices, max_rank);
   const int64_t x_stride = round_up(in_features, int64_t{8});
-  return inside + apart + dequantized_bytes(in_features, out_features) +
+  return inside + std::max(apart, prompt) + dequantized_bytes(in_features, out_features) +
          Workspace::bytes_for<std::byte>(size_t(num_tokens * x_stride) * sizeof(bfloat16));
 }
 

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <deque>
+#include <utility>
 
 #include "heddle/core/cuda_context.h"
 
@@ -15,10 +17,23 @@ class LinearSiteCuda : public LoraCuda<T> {
  protected:
   using Options = cuda::linear_site::Options;
   /// A call as linear_site makes it, with what tests set.
-  [[nodiscard]] static auto with(const Options& options) {
-    return [options](const ExecContext& ctx, const auto& slices, const ConstTensorView& x,
-                     const LinearAdapters* adapters) {
-      cuda::linear_site::run(ctx, slices, x, adapters, options);
+  [[nodiscard]] static auto with(LinearPath path, const Options& options) {
+    return [=](const ExecContext& ctx, const auto& slices, const ConstTensorView& x,
+               const LinearAdapters* adapters) {
+      cuda::linear_site::run(ctx, slices, x, path, adapters, options);
+    };
+  }
+  /// The same for a site that is_regular, whose tables then say so.
+  [[nodiscard]] static auto with_vectors(LinearPath path, const Options& options) {
+    return [=](const ExecContext& ctx, const auto& slices, const ConstTensorView& x,
+               const LinearAdapters* adapters) {
+      LinearAdapters aligned;
+      if (adapters != nullptr) {
+        aligned = *adapters;
+        aligned.a.is_aligned = aligned.b.is_aligned = true;
+      }
+      cuda::linear_site::run(ctx, slices, x, path, adapters != nullptr ? &aligned : nullptr,
+                             options);
     };
   }
 };
@@ -27,8 +42,10 @@ TYPED_TEST_SUITE(LinearSiteCuda, HalfTypes);
 TYPED_TEST(LinearSiteCuda, IsTheProductWithTheAdaptersOfEachRow) {
   const int rounds = small_sizes() ? 6 : 60;
   for (int i = 0; i < rounds; ++i) {
-    HostSite<TypeParam> site(random_site_shape(pick({3, 40, 64, 140})));
-    site.run(this->runs().any());
+    const bool is_prompt = i % 4 == 3;
+    const LinearPath path = is_prompt ? LinearPath::kPrompt : LinearPath::kDecode;
+    HostSite<TypeParam> site(random_site_shape(pick({3, 40, 64, is_prompt ? 270 : 140})));
+    site.run(this->runs().any(), path);
     site.expect_right();
     if (this->HasFatalFailure()) return;
   }
@@ -37,10 +54,15 @@ TYPED_TEST(LinearSiteCuda, IsTheProductWithTheAdaptersOfEachRow) {
 TYPED_TEST(LinearSiteCuda, TakesTheShapesOfModels) {
   if (small_sizes()) GTEST_SKIP() << "large";
   for (const auto& outs : {std::vector<int64_t>{576, 192, 192}, {4096}, {6144}, {8192, 8192}}) {
-    HostSite<TypeParam> site({.rows = 9, .in = 1536, .outs = outs, .max_rank = 16});
-    site.run(this->runs().run(TestFixture::Form::kGeneralBlocks, true));
-    site.expect_right();
-    if (this->HasFatalFailure()) return;
+    for (const LinearPath path : kLinearPaths) {
+      HostSite<TypeParam> site({.rows = path == LinearPath::kPrompt ? 131 : 9,
+                                .in = path == LinearPath::kPrompt ? 72 : 1536,
+                                .outs = outs,
+                                .max_rank = 16});
+      site.run(this->runs().run(TestFixture::Form::kGeneralBlocks, true), path);
+      site.expect_right();
+      if (this->HasFatalFailure()) return;
+    }
   }
 }
 
@@ -51,12 +73,39 @@ TYPED_TEST(LinearSiteCuda, ARowHasItsBitsInAnyBatch) {
     for (const int max_rank : {0, 40}) {
       HostSite<TypeParam> site({.rows = 257, .in = 712, .outs = {out}, .max_rank = max_rank});
       const LoraRun run = this->runs().run(TestFixture::Form::kGeneralBlocks, true);
-      site.run(run);
+      site.run(run, LinearPath::kDecode);
       const HostSite<TypeParam> all = site;
       for (const int64_t rows : {1, 2, 7, 64, 65, 128, 129, 255, 256}) {
         const int64_t first = random_int(0, 257 - rows);
         site.clear();
-        site.run(run, first, rows, this->with({}));
+        site.run(run, LinearPath::kDecode, first, rows);
+        for (int64_t row = first; row < first + rows; ++row) {
+          ASSERT_EQ(site.bits(row), all.bits(row)) << rows << " rows, row " << row << ", " << out;
+        }
+      }
+    }
+  }
+}
+
+TYPED_TEST(LinearSiteCuda, ARowOfAPromptHasItsBitsInAnyBatch) {
+  // All shapes of a launch: tiles of 128 and 256 outputs, one block and two of a cluster, several
+  // tiles of a block. Adapters are inside from 257 rows on.
+  for (const auto& [rows_of_all, out] : {std::pair<int64_t, int64_t>{8192, 300}, {1030, 5200}}) {
+    if (small_sizes() && out > 1000) continue;
+    const int64_t all_rows = small_sizes() ? 600 : rows_of_all;
+    for (const int max_rank : {0, 16, 40}) {
+      HostSite<TypeParam> site({.rows = all_rows,
+                                .in = 200,
+                                .outs = {out, 136},
+                                .max_rank = max_rank,
+                                .has_float_y = random_int(0, 1) == 0});
+      const LoraRun run = this->runs().run(TestFixture::Form::kGeneralBlocks, true);
+      site.run(run, 0, all_rows, this->with_vectors(LinearPath::kPrompt, {}));
+      const HostSite<TypeParam> all = site;
+      for (const int64_t rows : {1, 2, 7, 64, 255, 256, 257, 512}) {
+        const int64_t first = random_int(0, all_rows - rows);
+        site.clear();
+        site.run(run, first, rows, this->with_vectors(LinearPath::kPrompt, {}));
         for (int64_t row = first; row < first + rows; ++row) {
           ASSERT_EQ(site.bits(row), all.bits(row)) << rows << " rows, row " << row << ", " << out;
         }
@@ -66,19 +115,20 @@ TYPED_TEST(LinearSiteCuda, ARowHasItsBitsInAnyBatch) {
 }
 
 TYPED_TEST(LinearSiteCuda, AdaptersInsideHaveTheBitsOfLoraApply) {
-  for (int i = 0; i < (small_sizes() ? 4 : 30); ++i) {
+  for (int i = 0; i < (small_sizes() ? 4 : 12); ++i) {
     SiteShape shape = random_site_shape(64);
     shape.is_regular = true;
     shape.in = 8 * random_int(1, 250);
     shape.max_rank = pick({4, 16, 40, 128});
     HostSite<TypeParam> site(shape);
     const LoraRun run = this->runs().run(TestFixture::Form::kGeneralBlocks, random_int(0, 1) == 0);
-    site.run(run, 0, shape.rows, this->with({.allows_inside = false}));
+    constexpr LinearPath kPath = LinearPath::kDecode;
+    site.run(run, 0, shape.rows, this->with_vectors(kPath, {.allows_inside = false}));
     const HostSite<TypeParam> apart = site;
     // 0: a block never waits for the others, and does all of A x itself.
     for (const uint32_t spin_limit : {1u << 14, 0u}) {
       site.clear();
-      site.run(run, 0, shape.rows, this->with({.spin_limit = spin_limit}));
+      site.run(run, 0, shape.rows, this->with_vectors(kPath, {.spin_limit = spin_limit}));
       for (int64_t row = 0; row < shape.rows; ++row) {
         ASSERT_EQ(site.bits(row), apart.bits(row)) << "row " << row << ", limit " << spin_limit;
       }
@@ -86,81 +136,157 @@ TYPED_TEST(LinearSiteCuda, AdaptersInsideHaveTheBitsOfLoraApply) {
   }
 }
 
-TYPED_TEST(LinearSiteCuda, OtherAdaptersChangeNoBit) {
-  HostSite<TypeParam> site({.rows = 33, .in = 1024, .outs = {512, 256}, .max_rank = 64});
-  for (int& slot : site.batch.slots) slot = slot < 0 ? slot : slot % 3;
-  const LoraRun run = this->runs().run(TestFixture::Form::kGeneralBlocks, false);
-  const auto run_ids = [&] { site.run(run, 0, 32, this->with({})); };
-  run_ids();
-  const HostSite<TypeParam> before = site;
-  for (size_t s = 0; s < 2; ++s) {  // other ranks and weights in the slots 3 to 5
-    const LoraHalf<TypeParam> a(LoraLayout::kRankMajor, 1024, {0, 0, 0, 64, 4, 24}, true);
-    const LoraHalf<TypeParam> b(LoraLayout::kRankMinor, site.shape.outs[s], a.ranks, true);
-    for (size_t slot = 3; slot < 6; ++slot) {
-      site.a[s].entries[slot] = a.entries[slot];
-      site.b[s].entries[slot] = b.entries[slot];
-      site.a[s].ranks[slot] = site.b[s].ranks[slot] = a.ranks[slot];
-      site.a[s].memory[slot] = a.memory[slot];
-      site.b[s].memory[slot] = b.memory[slot];
-      site.a[s].entries[slot].data = site.a[s].memory[slot].data();
-      site.b[s].entries[slot].data = site.b[s].memory[slot].data();
+TYPED_TEST(LinearSiteCuda, AdaptersInsideAPromptHaveTheBitsOfLoraApply) {
+  for (int i = 0; i < (small_sizes() ? 4 : 12); ++i) {
+    SiteShape shape = random_site_shape(1);
+    shape.rows = random_int(128, small_sizes() ? 300 : 700);
+    shape.is_regular = true;
+    shape.in = 8 * random_int(1, small_sizes() ? 40 : 120);
+    shape.max_rank = pick({4, 16, 40, 72, 128});
+    HostSite<TypeParam> site(shape);
+    const LoraRun run = this->runs().run(TestFixture::Form::kGeneralBlocks, random_int(0, 1) == 0);
+    site.run(run, 0, shape.rows, this->with_vectors(LinearPath::kPrompt, {.allows_inside = false}));
+    const HostSite<TypeParam> apart = site;
+    site.clear();
+    site.run(run, 0, shape.rows, this->with_vectors(LinearPath::kPrompt, {}));
+    for (int64_t row = 0; row < shape.rows; ++row) {
+      ASSERT_EQ(site.bits(row), apart.bits(row)) << "row " << row << ", rank " << shape.max_rank;
     }
   }
-  site.clear();
-  run_ids();
-  for (int64_t row = 0; row < 32; ++row) ASSERT_EQ(site.bits(row), before.bits(row));
+}
+
+TYPED_TEST(LinearSiteCuda, OtherAdaptersChangeNoBit) {
+  for (const auto& [path, rows] :
+       {std::pair{LinearPath::kDecode, 32}, {LinearPath::kPrompt, 300}}) {
+    HostSite<TypeParam> site({.rows = rows + 1, .in = 1024, .outs = {512, 256}, .max_rank = 64});
+    for (int& slot : site.batch.slots) slot = slot < 0 ? slot : slot % 3;
+    const LoraRun run = this->runs().run(TestFixture::Form::kGeneralBlocks, false);
+    const auto run_ids = [&] { site.run(run, path, 0, rows); };
+    run_ids();
+    const HostSite<TypeParam> before = site;
+    for (size_t s = 0; s < 2; ++s) {  // other ranks and weights in the slots 3 to 5
+      const LoraHalf<TypeParam> a(LoraLayout::kRankMajor, 1024, {0, 0, 0, 64, 4, 24}, true);
+      const LoraHalf<TypeParam> b(LoraLayout::kRankMinor, site.shape.outs[s], a.ranks, true);
+      for (size_t slot = 3; slot < 6; ++slot) {
+        site.a[s].entries[slot] = a.entries[slot];
+        site.b[s].entries[slot] = b.entries[slot];
+        site.a[s].ranks[slot] = site.b[s].ranks[slot] = a.ranks[slot];
+        site.a[s].memory[slot] = a.memory[slot];
+        site.b[s].memory[slot] = b.memory[slot];
+        site.a[s].entries[slot].data = site.a[s].memory[slot].data();
+        site.b[s].entries[slot].data = site.b[s].memory[slot].data();
+      }
+    }
+    site.clear();
+    run_ids();
+    for (int64_t row = 0; row < rows; ++row) ASSERT_EQ(site.bits(row), before.bits(row));
+  }
 }
 
 TYPED_TEST(LinearSiteCuda, AForeignPlanMakesNaNAndTells) {
-  HostSite<TypeParam> site({.rows = 5, .in = 256, .outs = {96}, .max_rank = 16});
-  DeviceStream stream;
-  CudaContext context(Device{DeviceType::kCuda, 0}, stream.get(), size_t{1} << 20);
-  DeviceMirror mirror;
-  const LoraRun run{.ctx = context.exec(), .mirror = mirror};
-  const auto plan_bytes = static_cast<int64_t>(lora_plan_bytes(5, 16));
-  site.run(run, 0, 5,
-           [&](const ExecContext& ctx, const auto& slices, const ConstTensorView& x,
-               const LinearAdapters* adapters) {
-             LinearAdapters foreign = *adapters;
-             foreign.a.is_aligned = foreign.b.is_aligned = true;
-             const auto plan = mirror.scratch(size_t(plan_bytes), 0);
-             foreign.batch.plan = TensorView(plan.data(), DType::kUInt8, ctx.device, {plan_bytes});
-             linear_site(ctx, slices, x, LinearPath::kDecode, &foreign);
-           });
-  for (const TypeParam v : site.y) EXPECT_TRUE(std::isnan(to_float(v)));
-  EXPECT_THROW(context.check(), Error);
+  for (const auto& [path, rows] : {std::pair{LinearPath::kDecode, 5}, {LinearPath::kPrompt, 300}}) {
+    HostSite<TypeParam> site({.rows = rows, .in = 256, .outs = {96}, .max_rank = 16});
+    DeviceStream stream;
+    CudaContext context(Device{DeviceType::kCuda, 0}, stream.get(), size_t{1} << 20);
+    DeviceMirror mirror;
+    const LoraRun run{.ctx = context.exec(), .mirror = mirror};
+    const auto plan_bytes = static_cast<int64_t>(lora_plan_bytes(rows, 16));
+    site.run(run, 0, rows,
+             [&, path = path](const ExecContext& ctx, const auto& slices, const ConstTensorView& x,
+                              const LinearAdapters* adapters) {
+               LinearAdapters foreign = *adapters;
+               foreign.a.is_aligned = foreign.b.is_aligned = true;
+               const auto plan = mirror.scratch(size_t(plan_bytes), 0);
+               foreign.batch.plan =
+                   TensorView(plan.data(), DType::kUInt8, ctx.device, {plan_bytes});
+               linear_site(ctx, slices, x, path, &foreign);
+             });
+    for (const TypeParam v : site.y) ASSERT_TRUE(std::isnan(to_float(v)));
+    EXPECT_THROW(context.check(), Error);
+  }
 }
+
+/// A site on the device, with weights and y of its own.
+struct ReplaySite {
+  ReplaySite(int64_t rows, int64_t in, std::vector<int64_t> outs)
+      : rows(rows), in(in), outs(std::move(outs)) {
+    for (const int64_t out : this->outs) {
+      weights.emplace_back(random_normal<bfloat16>(size_t(out * in), 0.05f));
+      y.emplace_back(std::vector<bfloat16>(size_t(rows * out)));
+    }
+  }
+  void call(const ExecContext& ctx, const ConstTensorView& x, LinearPath path,
+            const LinearAdapters* adapters, bool allows_inside) const {
+    std::vector<LinearSlice> slices;
+    for (size_t s = 0; s < outs.size(); ++s) {
+      slices.push_back({.y = y[s].view({rows, outs[s]}), .weight = weights[s].view({outs[s], in})});
+    }
+    cuda::linear_site::run(ctx, slices, x, path, adapters, {.allows_inside = allows_inside});
+  }
+  [[nodiscard]] std::vector<std::vector<bfloat16>> download() const {
+    std::vector<std::vector<bfloat16>> result;
+    for (const auto& of_slice : y) result.push_back(of_slice.download());
+    return result;
+  }
+
+  int64_t rows, in;
+  std::vector<int64_t> outs;
+  std::vector<DeviceBuffer<bfloat16>> weights, y;
+};
 
 TEST(LinearSiteReplay, AGraphFollowsIdsAndTables) {
   if (!has_cuda()) GTEST_SKIP() << "no CUDA device";
-  constexpr int64_t kRows = 20, kIn = 512;
-  const LoraStream stream(Device{DeviceType::kCuda, 0}, size_t{8} << 20, true);
-  DeviceSite<bfloat16> adapters(kRows, kIn, {256, 128}, 16, true);
-  const DeviceBuffer<bfloat16> weights(random_normal<bfloat16>(384 * kIn, 0.05f));
-  std::vector<DeviceBuffer<bfloat16>> y;
-  for (const int64_t out : {256, 128}) y.emplace_back(std::vector<bfloat16>(size_t(kRows * out)));
-  const auto call = [&](const ExecContext& ctx, bool allows_inside) {
-    std::vector<LinearSlice> slices;
-    int64_t row = 0;
-    for (size_t s = 0; s < 2; ++s) {
-      const int64_t out = s == 0 ? 256 : 128;
-      slices.push_back(
-          {.y = y[s].view({kRows, out}), .weight = weights.view({384, kIn}).narrow(0, row, out)});
-      row += out;
+  for (const auto& [path, rows] :
+       {std::pair{LinearPath::kDecode, 20}, {LinearPath::kPrompt, 400}}) {
+    const LoraStream stream(Device{DeviceType::kCuda, 0}, size_t{16} << 20, true);
+    DeviceSite<bfloat16> adapters(rows, 512, {256, 128}, 16, true);
+    const ReplaySite site(rows, 512, {256, 128});
+    const auto call = [&, path = path](bool allows_inside) {
+      const LinearAdapters given{adapters.a(), adapters.b(), adapters.batch()};
+      site.call(stream.ctx(), adapters.x(), path, &given, allows_inside);
+    };
+    const Graph graph(stream, [&] { call(true); });
+    for (int round = 0; round < 5; ++round) {
+      adapters.change();
+      graph.launch();
+      stream.wait();
+      const auto got = site.download();
+      call(false);
+      stream.wait();
+      const auto want = site.download();
+      for (size_t s = 0; s < 2; ++s) {
+        EXPECT_TRUE(same_bits<bfloat16>(got[s], want[s])) << "round " << round;
+      }
     }
-    const LinearAdapters given{adapters.a(), adapters.b(), adapters.batch()};
-    cuda::linear_site::run(ctx, slices, adapters.x(), &given, {.allows_inside = allows_inside});
-  };
-  const Graph graph(stream, [&] { call(stream.ctx(), true); });
-  for (int round = 0; round < 5; ++round) {
-    adapters.change();
-    graph.launch();
-    stream.wait();
-    const std::vector<std::vector<bfloat16>> got{y[0].download(), y[1].download()};
-    call(stream.ctx(), false);
-    stream.wait();
-    for (size_t s = 0; s < 2; ++s) {
-      EXPECT_TRUE(same_bits<bfloat16>(got[s], y[s].download())) << "round " << round;
+  }
+}
+
+TEST(LinearSiteReplay, AChainReadsWhatTheLaunchInFrontWrote) {
+  if (!has_cuda()) GTEST_SKIP() << "no CUDA device";
+  constexpr int kSites = 6;
+  for (const auto& [path, rows] :
+       {std::pair{LinearPath::kDecode, 20}, {LinearPath::kPrompt, 700}}) {
+    const LoraStream stream(Device{DeviceType::kCuda, 0}, size_t{16} << 20, true);
+    DeviceSite<bfloat16> adapters(rows, 256, {256}, 16, true);
+    std::deque<ReplaySite> sites;
+    for (int i = 0; i < kSites; ++i) sites.emplace_back(rows, 256, std::vector<int64_t>{256});
+    // x of a site is y of the site before; every other site has adapters.
+    const auto run = [&, path = path, rows = rows](bool waits) {
+      const LinearAdapters given{adapters.a(), adapters.b(), adapters.batch()};
+      for (int i = 0; i < kSites; ++i) {
+        const ConstTensorView x =
+            i == 0 ? adapters.x() : sites[size_t(i - 1)].y[0].view({rows, 256});
+        sites[size_t(i)].call(stream.ctx(), x, path, i % 2 == 1 ? &given : nullptr, true);
+        if (waits) stream.wait();
+      }
+    };
+    run(true);
+    const auto want = sites.back().download();
+    const Graph graph(stream, [&] { run(false); });
+    for (int round = 0; round < 20; ++round) {
+      graph.launch();
+      stream.wait();
+      EXPECT_TRUE(same_bits<bfloat16>(sites.back().download()[0], want[0])) << "round " << round;
     }
   }
 }

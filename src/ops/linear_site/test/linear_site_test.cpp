@@ -17,7 +17,7 @@ TYPED_TEST_SUITE(LinearSite, Types);
 TYPED_TEST(LinearSite, IsTheProductWithTheAdaptersOfEachRow) {
   for (int i = 0; i < small_or(3, 12); ++i) {
     HostSite<TypeParam> site(random_site_shape(small_or(6, 20)));
-    site.run(this->run_);
+    site.run(this->run_, kLinearPaths[i % 2]);
     site.expect_right();
   }
 }
@@ -25,17 +25,15 @@ TYPED_TEST(LinearSite, IsTheProductWithTheAdaptersOfEachRow) {
 TYPED_TEST(LinearSite, ARowHasItsBitsInAnyBatch) {
   HostSite<TypeParam> site(
       {.rows = 40, .in = 200, .outs = {70, 33}, .max_rank = 16, .has_bias = true});
-  site.run(this->run_);
+  site.run(this->run_, LinearPath::kDecode);
   const HostSite<TypeParam> all = site;
-  for (const int64_t rows : {1, 2, 7, 39}) {
-    const int64_t first = random_int(0, 40 - rows);
-    site.clear();
-    site.run(this->run_, first, rows,
-             [](const ExecContext& ctx, const auto& slices, const ConstTensorView& x,
-                const LinearAdapters* adapters) {
-               linear_site(ctx, slices, x, LinearPath::kDecode, adapters);
-             });
-    for (int64_t row = first; row < first + rows; ++row) EXPECT_EQ(site.bits(row), all.bits(row));
+  for (const LinearPath path : kLinearPaths) {  // on the CPU the same
+    for (const int64_t rows : {1, 2, 7, 39}) {
+      const int64_t first = random_int(0, 40 - rows);
+      site.clear();
+      site.run(this->run_, path, first, rows);
+      for (int64_t row = first; row < first + rows; ++row) EXPECT_EQ(site.bits(row), all.bits(row));
+    }
   }
 }
 
@@ -60,6 +58,10 @@ TEST(LinearSiteErrors, NameWhatIsWrong) {
           });
   refused(ErrorCode::kInvalidArgument, "slices[0].y.size(0) is 1, expected num_tokens = 2", [&] {
     call(host_view(y.data(), {1, 8}), host_view(w.data(), {8, 16}));
+  });
+  refused(ErrorCode::kInvalidArgument, "path is 7", [&] {
+    const LinearSlice slice{.y = out, .weight = host_view(w.data(), {8, 16})};
+    linear_site(ctx, {&slice, 1}, host_view(x.data(), {2, 16}), LinearPath{7});
   });
   refused(ErrorCode::kInvalidArgument, "0 slices", [&] {
     linear_site(ctx, {}, host_view(x.data(), {2, 16}), LinearPath::kDecode);

@@ -20,6 +20,8 @@
 
 namespace heddle::testing {
 
+inline constexpr LinearPath kLinearPaths[] = {LinearPath::kDecode, LinearPath::kPrompt};
+
 struct SiteShape {
   int64_t rows, in;
   std::vector<int64_t> outs;
@@ -114,13 +116,14 @@ class HostSite {
     call(run.with(workspace), slices, x_there, shape.max_rank > 0 ? &adapters : nullptr);
     run.mirror.back();
   }
-  void run(const LoraRun& where) {
-    run(where, 0, shape.rows,
-        [](const ExecContext& ctx, const auto& slices, const ConstTensorView& x_there,
-           const LinearAdapters* adapters) {
-          linear_site(ctx, slices, x_there, LinearPath::kDecode, adapters);
+  void run(const LoraRun& where, LinearPath path, int64_t first, int64_t num) {
+    run(where, first, num,
+        [path](const ExecContext& ctx, const auto& slices, const ConstTensorView& x_there,
+               const LinearAdapters* adapters) {
+          linear_site(ctx, slices, x_there, path, adapters);
         });
   }
+  void run(const LoraRun& where, LinearPath path) { run(where, path, 0, shape.rows); }
 
   /// Every element against three loops in double.
   void expect_right() const {

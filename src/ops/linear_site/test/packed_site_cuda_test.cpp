@@ -59,16 +59,15 @@ TYPED_TEST(PackedSiteCuda, ARowHasItsBitsInAnyBatch) {
   }
 }
 
-TYPED_TEST(PackedSiteCuda, DequantizedWeightsAreRoundedOnce) {
+TYPED_TEST(PackedSiteCuda, PromptsTakeWeightsThatAreRoundedOnce) {
   for (const WeightType type : kBlockTypes) {
-    SiteShape shape = random_packed_shape(type, pick({3, 70}));
-    shape.max_rank = 0;
+    SiteShape shape = random_packed_shape(type, pick({3, 70, 300}));
     shape.has_rounded_weights = true;
     HostSite<TypeParam> site(shape);
     site.run(this->runs().any(), 0, shape.rows,
              [](const ExecContext& ctx, const auto& slices, const ConstTensorView& x,
                 const LinearAdapters* adapters) {
-               cuda::linear_site::run(ctx, slices, x, adapters, {.dequantizes = true});
+               linear_site(ctx, slices, x, LinearPath::kPrompt, adapters);
              });
     site.expect_right();
     if (this->HasFatalFailure()) FAIL() << type;

@@ -66,7 +66,7 @@ def test_errors_name_what_is_wrong() -> None:
         ops.linear_site([y], x, [w, w])
     with pytest.raises(ValueError, match="y has 1 arrays, bias has 0"):
         ops.linear_site([y], x, [w], bias=[])
-    with pytest.raises(ValueError, match='path is "fast", expected "decode"'):
+    with pytest.raises(ValueError, match='path is "fast", expected "decode" or "prompt"'):
         ops.linear_site([y], x, [w], path="fast")
     table = heddle.AdapterTable(1, [16], 4, dtype="f16")
     with pytest.raises(ValueError, match="1 of a, b and batch given, expected all or none"):

@@ -68,6 +68,14 @@ void plan_grouped(const PlanParams& p, int device, cudaStream_t stream);
 inline constexpr int kHStepVectors = 4,
                      kHVectorBytes = 16;  // of GroupedParams::h: 16 ranks as hi, then as lo
 
+/// What a row's adapter is in a slice, for a kernel that multiplies with B itself.
+struct alignas(16) RowAdapter {
+  int32_t slot;   // kNoAdapter: none
+  int32_t h_row;  // in the plan's order
+  int32_t rank;   // of h
+  float factor;   // NaN where the plan is foreign
+};
+
 struct GroupedParams {
   SiteParams site;  // of all rows; its plan, partials and counts of work items are not used
   GroupedRows plan;
@@ -81,8 +89,9 @@ struct GroupedParams {
   // [slice][row in the plan's order][h_row_vectors].
   std::byte* h;
   int64_t h_slice_bytes;
-  int32_t h_row_vectors;                // of 16 bytes
-  int32_t h_values;                     // ranks x rows of h that fit shared memory of expand
+  RowAdapter* row_adapters;  // [slice][row of the batch], or null: shrink and join write them
+  int32_t h_row_vectors;     // of 16 bytes
+  int32_t h_values;          // ranks x rows of h that fit shared memory of expand
   int32_t output_tiles_per_row_tile;    // work items of expand for one row tile
   int32_t output_tile_end[kMaxSlices];  // output tiles of this slice and those before
   bool has_a, has_b;
@@ -141,7 +150,8 @@ void launch_grouped_shrink_sm90(const GroupedParams& p, const GroupedLaunch& lau
 /// Shrink for any alignment and layout.
 template <class T>
 void launch_grouped_shrink_general(const GroupedParams& p, const GroupedLaunch& launch);
-/// Between shrink and the streaming expand, for ranks up to 64: adds the parts up to h.
+/// Between shrink and the streaming expand, or another kernel that multiplies with B: adds the
+/// parts up to h.
 template <class T>
 void launch_grouped_join(const GroupedParams& p, const GroupedLaunch& launch);
 /// Expand: the streaming kernel for 9.0 reads joined h, the portable one adds the parts up itself.

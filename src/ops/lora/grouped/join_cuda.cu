@@ -11,10 +11,20 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kBlocksOfMultiprocessor = 4;  // more would only wait for these
 
-// Adds the parts of h up once for all blocks of the streaming expand, for ranks up to 64, and
-// writes hi and lo in the order in which they are multiplied. A block takes some rows of a row tile
-// and slice at a time, a thread four ranks of a row. Example, rank 16: a row has 4 vectors of 16
-// bytes, so a block takes 64 rows.
+/// Says of all rows that their adapter is not known, and tells.
+__device__ void refuse_rows(const GroupedParams& p, const GroupedHead& plan) {
+  const int thread = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
+  if (thread == 0) report_fault(p.site.faults, op_of(p.site), "plan", 0, plan.tag);
+  const int64_t count = int64_t{p.site.num_rows} * p.site.num_slices;
+  for (int64_t i = thread; i < count; i += gridDim.x * kThreads) {
+    p.row_adapters[i] = {0, 0, 0, NAN};
+  }
+}
+
+// Adds the parts of h up once for all blocks of the kernel behind, and writes hi and lo in the
+// order in which they are multiplied. A block takes some rows of a row tile and slice at a time, a
+// thread four ranks of a row. Example, rank 16: a row has 4 vectors of 16 bytes, so a block takes
+// 64 rows.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     grouped_join_kernel(const __grid_constant__ GroupedParams p) {
@@ -40,6 +50,13 @@ __global__ void __launch_bounds__(kThreads)
     const int rank = static_cast<int>(threadIdx.x) % quads * 4, num = weights.rank - rank;
     if (row >= min(first + part_rows, tile.num_rows)) continue;
     const int at = tile.first + row;
+    if (p.row_adapters != nullptr && rank == 0 && weights.rank > 0) {
+      const int64_t of_batch = p.plan.rows[at];
+      const float scale = p.site.scale * weights.b.scale;
+      p.row_adapters[slice * p.site.num_rows + of_batch] = {
+          tile.slot, at, weights.rank,
+          p.site.row_scale != nullptr ? scale * p.site.row_scale[of_batch] : scale};
+    }
     float4 v{0.0f, 0.0f, 0.0f, 0.0f};
     if (num > 0) v = keep_ranks(load_h(p, slice, at, rank, parts), num);
     const HWords words = split_h<T>(v);
@@ -56,6 +73,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < 2; ++i) store(i, words.hi[i]), store(i + 2, words.lo[i]);
   }
   if (waits) wait_for_predecessor();  // shall not end before shrink does
+  if (plan.is_foreign && p.row_adapters != nullptr) refuse_rows(p, plan);
 }
 
 template <class T>

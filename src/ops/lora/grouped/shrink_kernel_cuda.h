@@ -286,6 +286,14 @@ __device__ void run_one_of(const GroupedParams& p, Shared<kWarpTiles>& s, int fi
   run_item<Form, T, kWarpTiles, kManyChunks, kTiles>(p, s, first_chain, num_chains, subtree);
 }
 
+/// Says of all rows that they have no adapter; join says which they have.
+__device__ inline void clear_row_adapters(const GroupedParams& p) {
+  const int64_t count = int64_t{p.site.num_rows} * p.site.num_slices;
+  for (int64_t i = blockIdx.x * kThreads + threadIdx.x; i < count; i += gridDim.x * kThreads) {
+    p.row_adapters[i] = {kNoAdapter, 0, 0, 0.0f};
+  }
+}
+
 // Partial sums of h = A x.
 //
 //   block   work items of up to 128 rows of one adapter x 48 * kWarpTiles ranks x 1 to 8 chains;
@@ -304,6 +312,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   // this one shall have ended.
   wait_for_predecessor();
   trigger_dependents();
+  if (p.row_adapters != nullptr) clear_row_adapters(p);
   const int first = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
   // Which row tile comes first depends on how the chains are cut, and that on the number of row
   // tiles. A speculative start loads one for each way to cut, together with that number.
