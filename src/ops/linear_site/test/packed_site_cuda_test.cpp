@@ -19,7 +19,7 @@ TYPED_TEST(PackedSiteCuda, IsTheProductOfEveryFormat) {
     for (const int64_t rows : {1, 2, 7, 8, 33, 64, 65, 130}) {
       if (small_sizes() && rows != 2 && rows != 65) continue;
       HostSite<TypeParam> site(random_packed_shape(type, rows));
-      site.run(this->runs().any());
+      site.run(this->runs().any(), LinearPath::kDecode);
       site.expect_right();
       if (this->HasFatalFailure()) FAIL() << type;
     }
@@ -31,7 +31,7 @@ TYPED_TEST(PackedSiteCuda, TakesTheShapesOfModels) {
   for (const WeightType type : kBlockTypes) {  // of more stages than the ring has; clusters
     HostSite<TypeParam> site(
         {.rows = 9, .in = 3072, .outs = {576, 192}, .max_rank = 16, .formats = {type, type}});
-    site.run(this->runs().run(TestFixture::Form::kGeneralBlocks, true));
+    site.run(this->runs().run(TestFixture::Form::kGeneralBlocks, true), LinearPath::kDecode);
     site.expect_right();
     if (this->HasFatalFailure()) FAIL() << type;
   }
@@ -42,16 +42,12 @@ TYPED_TEST(PackedSiteCuda, ARowHasItsBitsInAnyBatch) {
     const int64_t in = small_or<int64_t>(256, 768), out = small_or<int64_t>(40, 300);
     HostSite<TypeParam> site({.rows = 131, .in = in, .outs = {out}, .formats = {type}});
     const LoraRun run = this->runs().run(TestFixture::Form::kGeneralBlocks, false);
-    site.run(run);
+    site.run(run, LinearPath::kDecode);
     const HostSite<TypeParam> all = site;
     for (const int64_t rows : {1, 2, 7, 8, 33, 64, 65, 130}) {
       const int64_t first = random_int(0, 131 - rows);
       site.clear();
-      site.run(run, first, rows,
-               [](const ExecContext& ctx, const auto& slices, const ConstTensorView& x,
-                  const LinearAdapters* adapters) {
-                 linear_site(ctx, slices, x, LinearPath::kDecode, adapters);
-               });
+      site.run(run, LinearPath::kDecode, first, rows);
       for (int64_t row = first; row < first + rows; ++row) {
         ASSERT_EQ(site.bits(row), all.bits(row)) << rows << " rows, row " << row << ", " << type;
       }
@@ -64,11 +60,7 @@ TYPED_TEST(PackedSiteCuda, PromptsTakeWeightsThatAreRoundedOnce) {
     SiteShape shape = random_packed_shape(type, pick({3, 70, 300}));
     shape.has_rounded_weights = true;
     HostSite<TypeParam> site(shape);
-    site.run(this->runs().any(), 0, shape.rows,
-             [](const ExecContext& ctx, const auto& slices, const ConstTensorView& x,
-                const LinearAdapters* adapters) {
-               linear_site(ctx, slices, x, LinearPath::kPrompt, adapters);
-             });
+    site.run(this->runs().any(), LinearPath::kPrompt);
     site.expect_right();
     if (this->HasFatalFailure()) FAIL() << type;
   }

@@ -16,7 +16,7 @@ TYPED_TEST_SUITE(PackedSite, Types);
 TYPED_TEST(PackedSite, IsTheProductOfEveryFormat) {
   for (const WeightType type : kBlockTypes) {
     HostSite<TypeParam> site(random_packed_shape(type, random_int(1, small_or(3, 9))));
-    site.run(this->run_);
+    site.run(this->run_, LinearPath::kDecode);
     site.expect_right();
   }
 }
@@ -25,7 +25,7 @@ TYPED_TEST(PackedSite, HasTheBitsOfLinear) {
   const int64_t in = 512, out = 40, rows = 3;
   HostSite<TypeParam> site(
       {.rows = rows, .in = in, .outs = {out}, .has_float_y = true, .formats = {WeightType::kQ4K}});
-  site.run(this->run_);
+  site.run(this->run_, LinearPath::kDecode);
   std::vector<float> x(size_t(rows * in)), y(size_t(rows * out));
   for (int64_t i = 0; i < rows * in; ++i) {
     x[size_t(i)] = to_float(site.x[size_t(i / in * site.x_stride + i % in)]);
