@@ -21,7 +21,7 @@ struct PromptSlice {
   const void* bias;  // of the weights' dtype, or null
   int32_t width;     // outputs
   int32_t end_tile;  // output tiles of this slice and those before
-  bool has_vectors;  // rows of y begin at 16 bytes
+  bool has_vectors;  // rows of y begin at 16 bytes and are a multiple of them
 };
 
 /// The adapters of a launch: h = A x is there, as join of lora_apply's grouped route leaves it, and

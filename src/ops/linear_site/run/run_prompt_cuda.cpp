@@ -41,7 +41,9 @@ PromptParams pack_prompt(std::span<const LinearSlice> slices, const ConstTensorV
     if (width > 0) {
       p.weights[s] = make_tensor_map(slice.weight, kernel.tile_outputs / kernel.cluster_size);
     }
-    const bool has_y_vectors = has_vectors(slice.y);
+    // The copy engine ends a row at a multiple of 16 bytes, so it would write into a slice beside.
+    const bool has_y_vectors =
+        has_vectors(slice.y) && width * int64_t(size_of(slice.y.dtype())) % 16 == 0;
     if (width > 0 && has_y_vectors && slice.y.dtype() != DType::kFloat32) {
       p.y[s] = make_tensor_map(slice.y, kPromptWarpRows);
     }
