@@ -44,7 +44,7 @@ class WarpAdapters {
   /// Starts to load its h, and brings B of up to 16 ranks to the first cache, for all warps of the
   /// block: that of 32 outputs each.
   __device__ void load_first(const WarpRows& rows, int warp) {
-    if (left_ == 0 || rank_ > lora::kTileRanks) return;
+    if (left_ == 0 || !is_narrow()) return;
     load_h(rows, 0, h_);
     touch(b_data_ + min(32 * warp + lane(), rows.width - 1) * b_stride_);
   }
@@ -54,10 +54,16 @@ class WarpAdapters {
       float factor[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) factor[i] = of_row(own_factor_, i);
-      rank_ <= lora::kTileRanks ? add_narrow(rows, factor, sum) : add_wide(rows, factor, sum);
+      if (rank_ == 0) {
+        refuse(factor, sum);
+      } else if (is_narrow()) {
+        add_narrow(rows, factor, sum);
+      } else {
+        add_wide(rows, factor, sum);
+      }
       left_ &= ~same_;
       find(rows);
-      if (left_ != 0 && rank_ <= lora::kTileRanks) load_h(rows, 0, h_);
+      if (left_ != 0 && is_narrow()) load_h(rows, 0, h_);
     }
   }
 
@@ -78,6 +84,7 @@ class WarpAdapters {
     uint32_t word;
     asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(word) : "l"(p));
   }
+  [[nodiscard]] __device__ bool is_narrow() const { return rank_ > 0 && rank_ <= lora::kTileRanks; }
   [[nodiscard]] __device__ bool has_row(int i) const { return (same_ >> (g() + 8 * i) & 1) != 0; }
 
   /// The adapter of the first row that is left.
@@ -116,6 +123,13 @@ class WarpAdapters {
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int i = 0; i < kNum; ++i) mma_m16n8k16<T>(delta[i], h.v[half], b(i).x, b(i).y);
+    }
+  }
+  /// Rows of a foreign plan, which join gives no rank, and NaN as their factor: B is not read.
+  __device__ void refuse(const float (&factor)[2], float (&sum)[kSums]) const {
+#pragma unroll
+    for (int k = 0; k < kSums; ++k) {
+      if (has_row(k % 4 / 2)) sum[k] = factor[k % 4 / 2];
     }
   }
   /// To the rows that have the adapter.
