@@ -5,6 +5,7 @@
 #include "ops/sampling/row_search_cuda.h"
 #include "ops/sampling/sample_params.h"
 #include "ops/sampling/unit_sum_cuda.h"
+#include "ops/sampling/unroll_cuda.h"
 
 // What a Cluster (row_search_cuda.h) does for a row, in three parts:
 //
@@ -115,7 +116,7 @@ template <class Cluster>
     cluster.lower(own.least, least);
   });
   uint32_t least = ~0u;
-#pragma unroll
+  HEDDLE_UNROLL
   for (int rank = 0; rank < kMaxBlocks; ++rank) {
     const uint32_t of_block = rank < cluster.num_blocks() ? cluster.of(rank).least : ~0u;
     least = of_block < least ? of_block : least;
@@ -139,7 +140,7 @@ class RowCollector {
   __host__ __device__ void collect(const RowNeeds& needs) const {
     if (needs.lowest) find_lowest();
     if (needs.list) fill_inbox(cluster_.tighter_bound(bounds_, needs.num_groups));
-#pragma unroll 1
+    HEDDLE_NO_UNROLL
     for (int i = 0; i < 2; ++i) {  // one copy of the code
       if (i == 0 ? needs.total : needs.one) {
         add_up(i, i == 0 ? needs.scale : heddle::sampling::scale_of(1.0f), i == 1 || !needs.one);
@@ -280,7 +281,7 @@ class RowSampler {
                                     find_least(cluster_));
     Kept kept;
     uint64_t total = 0;
-#pragma unroll 1
+    HEDDLE_NO_UNROLL
     for (int step = 0; step < 2; ++step) {  // one copy of the code of a search
       Target target{Kind::kCount, 1};
       if (step == 0) {
@@ -419,7 +420,7 @@ class RowSampler {
     const int warp =
         first_of(cluster_.num_blocks() * kRowWarps, [&](int i) { return own.warp_units[0][i]; });
     const uint32_t first = static_cast<uint32_t>(warp) * layout_.ids_per_warp();
-#pragma unroll 1
+    HEDDLE_NO_UNROLL
     for (uint32_t id = first; id < vocab_size_; id += kRowThreads) {
       cluster_.leader_each([](BlockState&, int) {});  // all have read the sums
       const int at = first_of(kRowThreads, [&](int i) -> uint64_t {

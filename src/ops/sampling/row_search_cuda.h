@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ops/sampling/row_state_cuda.h"
+#include "ops/sampling/unroll_cuda.h"
 
 // Finds places in the order of choice without sorting the row.
 //
@@ -78,7 +79,7 @@ class RowSearch {
   /// they are too many; then nothing is done.
   [[nodiscard]] __host__ __device__ uint32_t merge_lists() const {
     uint32_t sizes[kMaxBlocks], size = 0;
-#pragma unroll
+    HEDDLE_UNROLL
     for (int rank = 0; rank < kMaxBlocks; ++rank) {
       sizes[rank] = rank < cluster_.num_blocks() ? cluster_.of(rank).list_size : 0;
       size += sizes[rank];
@@ -86,7 +87,7 @@ class RowSearch {
     if (size > uint32_t{kMaxList}) return size;
     cluster_.leader_each([&](BlockState& own, int thread) {
       uint32_t offset = own.list_size;
-#pragma unroll
+      HEDDLE_UNROLL
       for (int rank = 0; rank < kMaxBlocks; ++rank) {
         if (rank == cluster_.leader_rank() || rank >= cluster_.num_blocks()) continue;
         if (uint32_t(thread) < sizes[rank]) {
@@ -280,7 +281,7 @@ class RowSearch {
         kBins,
         [&](int bin) {
           Mass mass{};
-#pragma unroll
+          HEDDLE_UNROLL
           for (int rank = 0; rank < kMaxBlocks; ++rank) {
             if (rank >= cluster_.num_blocks()) continue;
             const BlockState& block = cluster_.of(rank);

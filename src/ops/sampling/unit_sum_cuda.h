@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "ops/sampling/unroll_cuda.h"
 #include "ops/sampling/weight.h"
 
 namespace heddle::cuda::sampling {
@@ -52,7 +53,7 @@ class UnitSum {
     const float rounded = y + Exponent::kMagic;
     const float f = y - (rounded - Exponent::kMagic);
     float p = kExponent.a[Exponent::kDegree - 1];
-#pragma unroll
+    HEDDLE_UNROLL
     for (int i = Exponent::kDegree - 2; i >= 0; --i) p = fmaf(p, f, kExponent.a[i]);
     p = fmaf(p, f, 1.0f);
     return std::bit_cast<float>(std::bit_cast<uint32_t>(p) +
