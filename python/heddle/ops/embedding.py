@@ -13,11 +13,12 @@ def embedding(y: Array, token_ids: Array, table: Array | PackedWeight) -> None:
     """`y[t] = table[token_ids[t]]`, exact: values are copied or widened.
 
     Args:
-        y: [num_tokens, width] f32 or the table's dtype, written; f32 for a `PackedWeight`.
+        y: [num_tokens, width] f32 or the table's dtype, written; f32, f16 or bf16 for a
+            `PackedWeight`, whose values are rounded to it.
         token_ids: [num_tokens] i32|i64; an id outside the table gives a row of zeros, and
             is an error with HEDDLE_VALIDATE=1.
         table: [vocab_size, width] f32|f16|bf16, rows of any stride; or a `heddle.PackedWeight`
-            [out_features = vocab_size, in_features = width].
+            [out_features = vocab_size, in_features = width], on the CPU alone.
 
     Raises:
         ValueError: Shapes that disagree.
