@@ -2,7 +2,8 @@
 #define HEDDLE_C_API_H_
 
 /* The C interface of heddle: every public operation, for other languages. C11, and C++ from 11 on.
- * One long header, so that a generator of bindings has all in one place.
+ * One long header, so that a generator of bindings has all in one place; only linear_site has a
+ * header beside it, c_linear_site.h.
  *
  * Every operation is heddle_<name>(context, outputs, in-outs, inputs, scalars and options) and
  * means what heddle::<name> of heddle/ops/<family>.h means: formula, shapes, dtypes, rounding,

@@ -121,7 +121,7 @@ LinearSlice rows_of(const LinearSlice& slice, int64_t first, int64_t num) {
 }
 
 /// The products of all slices, four at a time, of launches of as many rows as one takes. Returns
-/// false, and has launched nothing, where adapters do not fit beside the rings.
+/// false where adapters do not fit beside the rings of some of them; y is to be made anew then.
 template <class T>
 bool run_products(const ExecContext& ctx, std::span<const LinearSlice> slices,
                   const ConstTensorView& x, LinearPath path, const InsideAdapters* inside) {
