@@ -26,6 +26,9 @@ struct RmsNormOptions {
 /// Sums in f32, one rounding at the end. output may be input itself (same data and strides).
 /// The bits of a row depend on that row and the weight alone. Any width; empty tensors are a no-op.
 ///
+/// Where T is f32, output may also be f16 or bf16: the same value, rounded once to that dtype. So a
+/// residual stays f32 while products read what they multiply; output then is not input.
+///
 /// output may also be f8e4m3, whatever T is: with v the f32 value that T(...) rounds, it is E(v *
 /// (1 / scale)), where E rounds to nearest even and what is larger than 448 becomes 448. scale is
 /// options.output_scale.fixed, or of each row max(max|v| / 448, 2^-126) over the elements that are

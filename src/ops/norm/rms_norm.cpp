@@ -60,7 +60,10 @@ void check_output_scale(const ExecContext& ctx, const ConstTensorView& output,
   const bool has_fixed{scale.fixed}, has_per_row{scale.per_row};
   check_device(ctx, {{"output_scale.fixed", scale.fixed}, {"output_scale.per_row", scale.per_row}});
   if (output.dtype() != DType::kFloat8E4M3) {
-    check_dtype_of_input("output", output, input);
+    const bool is_narrower =
+        input.dtype() == DType::kFloat32 &&
+        (output.dtype() == DType::kFloat16 || output.dtype() == DType::kBFloat16);
+    if (!is_narrower) check_dtype_of_input("output", output, input);
     HEDDLE_CHECK(!has_fixed && !has_per_row, "output_scale is given, but output is ",
                  output.dtype(), ", not f8e4m3");
     return;

@@ -164,6 +164,10 @@ void rms_norm_rows(const RmsNormRun& run) {
     if (run.output_dtype == DType::kFloat8E4M3) {
       factors.inverse_scale = 1.0f / row_scale(input, weight, row, factors, run);
       scale_row(reinterpret_cast<float8_e4m3*>(output), input, weight, run.width, factors);
+    } else if (sizeof(T) == 4 && run.output_dtype == DType::kFloat16) {
+      scale_row(reinterpret_cast<half*>(output), input, weight, run.width, factors);
+    } else if (sizeof(T) == 4 && run.output_dtype == DType::kBFloat16) {
+      scale_row(reinterpret_cast<bfloat16*>(output), input, weight, run.width, factors);
     } else {
       scale_row(reinterpret_cast<T*>(output), input, weight, run.width, factors);
     }

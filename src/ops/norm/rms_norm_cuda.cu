@@ -71,8 +71,8 @@ __global__ void __launch_bounds__(kThreads<kCount, kOneRow>, kBlocks<T, kVectors
   if constexpr (kCount == kMany) weights.fetch();
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    if (!p.is_output_fp8) {
-      write<kVectors>(rows[r], 0, x[r], weights, rstd[r]);
+    if (p.output_type != RmsNormOutput::kFp8) {
+      write<kVectors>(p, rows[r], 0, x[r], weights, rstd[r]);
       continue;
     }
     Normalised<kCount, T> normalised(x[r], weights, rstd[r]);
@@ -148,10 +148,10 @@ __global__ void __launch_bounds__(kMaxLanes, 2)
   }
   trigger_dependents();
   for_each_round([&](const auto& lane, int64_t base, const auto& weights) {
-    if (p.is_output_fp8) {
+    if (p.output_type == RmsNormOutput::kFp8) {
       Normalised<kCount, T>(x, weights, rstd).template write<kVectors>(lane, base, inverse_scale);
     } else {
-      write<kVectors>(lane, base, x, weights, rstd);
+      write<kVectors>(p, lane, base, x, weights, rstd);
     }
   });
 }

@@ -50,6 +50,9 @@ struct RmsNormTensor {
   int64_t strides[kRmsNormAxes];  // bytes
 };
 
+/// What the output holds. f16 and bf16 as such are for an input of f32.
+enum class RmsNormOutput : uint8_t { kAsInput, kFloat16, kBFloat16, kFp8 };
+
 /// Row r is r = (i * sizes[1] + j) * sizes[2] + k of the three axes.
 struct RmsNormParams {
   RmsNormTensor output, residual, input;  // [num_rows, width]
@@ -58,7 +61,14 @@ struct RmsNormParams {
   int64_t width, chunk_width;             // elements; see cut_of()
   uint32_t num_rows, sizes[kRmsNormAxes];
   float inverse_width, epsilon, weight_offset;
-  bool is_weight_f32, is_output_fp8;
+  bool is_weight_f32;
+  RmsNormOutput output_type;
+
+  /// Bytes of an element of the output, where one of the input has input_bytes.
+  [[nodiscard]] constexpr int64_t output_bytes(int64_t input_bytes) const {
+    if (output_type == RmsNormOutput::kAsInput) return input_bytes;
+    return output_type == RmsNormOutput::kFp8 ? 1 : 2;
+  }
 };
 static_assert(sizeof(RmsNormParams) <= 256);
 

@@ -49,7 +49,7 @@ __device__ LaneOfRow<T, Index> lane_of_row(const RmsNormParams& p, uint32_t row,
     input = offset(p.input.strides);
   }
   const Index first = begin + lane * kVectorElements;
-  return {.output = p.output.data + output + first * (p.is_output_fp8 ? 1 : sizeof(T)),
+  return {.output = p.output.data + output + first * p.output_bytes(sizeof(T)),
           .residual = reinterpret_cast<T*>(p.residual.data + residual) + first,
           .input = reinterpret_cast<const T*>(p.input.data + input) + first,
           .first = first,
@@ -195,16 +195,29 @@ __device__ void normalise(const LaneVector<T>& x, const Weights& weights, int k,
   for (int i = 0; i < kVectorElements; ++i) values[i] = values[i] * rstd * factors[i];
 }
 
+/// Stores one vector of the output, from element `at` of the lane on.
+template <bool kVectors, class O, class T, class Index>
+__device__ void store_rounded(const LaneOfRow<T, Index>& lane, Index at,
+                              const float (&values)[kVectorElements]) {
+  store_piece<kVectors>(reinterpret_cast<O*>(lane.output) + at, narrow_piece<O>(values),
+                        lane.left - at);
+}
+
 template <bool kVectors, int kCount, class Weights, class T, class Index>
-__device__ void write(const LaneOfRow<T, Index>& lane, Index base, const LaneVector<T> (&x)[kCount],
-                      const Weights& weights, float rstd) {
+__device__ void write(const RmsNormParams& p, const LaneOfRow<T, Index>& lane, Index base,
+                      const LaneVector<T> (&x)[kCount], const Weights& weights, float rstd) {
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
     const Index at = base + k * lane.step;
     float values[kVectorElements];
     normalise(x[k], weights, k, rstd, values);
-    store_piece<kVectors>(reinterpret_cast<T*>(lane.output) + at, narrow_piece<T>(values),
-                          lane.left - at);
+    if (sizeof(T) == 2 || p.output_type == RmsNormOutput::kAsInput) {
+      store_rounded<kVectors, T>(lane, at, values);
+    } else if (p.output_type == RmsNormOutput::kFloat16) {
+      store_rounded<kVectors, __half>(lane, at, values);
+    } else {
+      store_rounded<kVectors, __nv_bfloat16>(lane, at, values);
+    }
   }
 }
 

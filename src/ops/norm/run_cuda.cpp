@@ -6,6 +6,8 @@
 namespace heddle {
 namespace {
 
+using cuda::norm::RmsNormOutput;
+
 constexpr int64_t kMaxRows = int64_t{1} << 30;  // of one launch, whose grid has an axis of 2^31 - 1
 constexpr uint64_t kVectorBytes = 16;
 
@@ -23,8 +25,14 @@ uint64_t bits_of(const cuda::norm::RmsNormTensor& t) {
   return bits;
 }
 
+RmsNormOutput output_type(DType output, DType input) {
+  if (output == input) return RmsNormOutput::kAsInput;
+  if (output == DType::kFloat8E4M3) return RmsNormOutput::kFp8;
+  return output == DType::kFloat16 ? RmsNormOutput::kFloat16 : RmsNormOutput::kBFloat16;
+}
+
 bool is_aligned(const cuda::norm::RmsNormParams& p) {
-  const uint64_t output_bits = bits_of(p.output) * (p.is_output_fp8 ? 2 : 1);
+  const uint64_t output_bits = bits_of(p.output) * (p.output_type == RmsNormOutput::kFp8 ? 2 : 1);
   const uint64_t bits =
       output_bits | bits_of(p.residual) | bits_of(p.input) | reinterpret_cast<uint64_t>(p.weight);
   return bits % kVectorBytes == 0 && p.width % cuda::norm::kVectorElements == 0;
@@ -54,7 +62,7 @@ void run_rms_norm_cuda(const ExecContext& ctx, const TensorView& output, const T
             .epsilon = options.epsilon,
             .weight_offset = static_cast<float>(options.weight_offset),
             .is_weight_f32 = weight.dtype() == DType::kFloat32,
-            .is_output_fp8 = output.dtype() == DType::kFloat8E4M3,
+            .output_type = output_type(output.dtype(), input.dtype()),
         };
         const cuda::norm::RmsNormChoice choice =
             cuda::norm::select_rms_norm_kernel(params.width, is_aligned(params));

@@ -65,6 +65,15 @@ TYPED_TEST(RmsNormCuda, Fp8IsTheRoundingOfTheF32Value) {
   });
 }
 
+class RmsNormCudaOfF32 : public RmsNormCuda<NormTypes<float, float>> {};
+
+TEST_F(RmsNormCudaOfF32, MayHaveAnOutputInF16OrBf16) {
+  for_each_width([](const ExecContext& ctx, Mirror& on, int64_t width) {
+    expect_narrow_output_is_rounded_once<half>(ctx, on, width);
+    expect_narrow_output_is_rounded_once<bfloat16>(ctx, on, width);
+  });
+}
+
 TYPED_TEST(RmsNormCuda, BitsDependOnTheRowAlone) {
   this->for_each_width([](const ExecContext& ctx, Mirror& on, int64_t width) {
     const int64_t rows = width > 2000 ? 4 : small_or(5, 70);

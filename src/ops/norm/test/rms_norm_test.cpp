@@ -55,6 +55,15 @@ TYPED_TEST(RmsNorm, Fp8IsTheRoundingOfTheF32Value) {
   });
 }
 
+class RmsNormOfF32 : public RmsNorm<NormTypes<float, float>> {};
+
+TEST_F(RmsNormOfF32, MayHaveAnOutputInF16OrBf16) {
+  for_each_target_and_width([&](int64_t width) {
+    expect_narrow_output_is_rounded_once<half>({}, on_, width);
+    expect_narrow_output_is_rounded_once<bfloat16>({}, on_, width);
+  });
+}
+
 TYPED_TEST(RmsNorm, BitsDependOnTheRowAlone) {
   using T = typename TestFixture::T;
   using W = typename TestFixture::W;
@@ -119,9 +128,9 @@ TEST(RmsNormErrors, NameTensorAxisAndBothValues) {
             }),
             "output.size(0) is 2, but input.size(0) is 3");
   EXPECT_EQ(message_of([&] {
-              rms_norm({}, host_view(h.data(), {3, 4}), view({3, 4}), view({4}));
+              rms_norm({}, view({3, 4}), host_view(h.data(), {3, 4}), view({4}));
             }),
-            "output is f16, but input is f32");
+            "output is f32, but input is f16");
   EXPECT_EQ(message_of([&] {
               rms_norm({}, view({3, 4}), view({3, 4}), host_view(h.data(), {4}));
             }),

@@ -243,6 +243,29 @@ void expect_fp8_is_the_rounding_of_the_f32_value(const ExecContext& ctx, Mirror&
   }
 }
 
+/// Of an input of f32 an output of O is the rounding of the f32 value that the same call gives.
+template <class O>
+void expect_narrow_output_is_rounded_once(const ExecContext& ctx, Mirror& on, int64_t width) {
+  NormProblem<float, float> p(random_int(1, 4), width);
+  const bool is_fused = random_int(0, 1) == 1;
+  const std::vector<float> values =
+      normalised_in_place(ctx, on, p, is_fused ? p.added() : p.input, RowLayout::any());
+  Matrix<float> x(p.rows, width, p.input), residual(p.rows, width, p.residual);
+  Matrix<O> y(p.rows, width);
+  const ConstTensorView input = on(ConstTensorView(x.view())), weight = on(p.weight_view());
+  if (is_fused) {
+    fused_add_rms_norm(ctx, on(y.view()), on(residual.view()), input, weight, p.options);
+  } else {
+    rms_norm(ctx, on(y.view()), input, weight, p.options);
+  }
+  on.back();
+  y.expect_gaps_untouched();
+  EXPECT_TRUE(same_bits<float>(residual.values(), is_fused ? p.added() : p.residual));
+  std::vector<O> rounded;
+  for (const float value : values) rounded.push_back(from_float<O>(value));
+  EXPECT_TRUE(same_bits<O>(y.values(), rounded));
+}
+
 /// Rows of zeros have the least scale; a NaN makes its row NaN, and no other.
 inline void expect_fp8_of_zeros_and_nan(const ExecContext& ctx, Mirror& on) {
   const int64_t width = 200;
