@@ -9,7 +9,7 @@ namespace heddle {
 // logits, Gemma 2 caps logits. In place:
 //   x [num_tokens, width]  f32; last axis without gaps, rows of any stride
 // The bits of an element depend on its old value and the number alone, not on its place. On the CPU
-// only: a context of another device is kUnsupported.
+// and on CUDA, there asynchronous on ctx.stream in one launch; but for soft_cap with the same bits.
 
 /// x = f32(x + y), rounded once. y [num_tokens, width] f32, rows of any stride, not x itself: what
 /// OLMo 2 adds to its residual, which no norm follows.
@@ -19,9 +19,14 @@ void add(const ExecContext& ctx, TensorView x, ConstTensorView y);
 void scale(const ExecContext& ctx, TensorView x, float factor);
 
 /// x = cap * tanh(x / cap), in f32, with the division and the product rounded; cap is finite and
-/// above 0. The soft cap of attention (AttentionOptions::logits_soft_cap) for any matrix, by the
-/// same code. The relative error is at most 2^-20 where x / cap and x are normal numbers; infinity
-/// gives cap, -infinity -cap, NaN gives NaN.
+/// above 0. The soft cap of attention (AttentionOptions::logits_soft_cap) for any matrix, on the
+/// CPU by the same code. The relative error is at most 2^-20 where x / cap and x are normal
+/// numbers; infinity gives cap, -infinity -cap, NaN gives NaN.
 void soft_cap(const ExecContext& ctx, TensorView x, float cap);
+
+/// y = T(x), rounded once to nearest, ties to even: what a product reads of an f32 residual.
+///   y [num_tokens, width] f16|bf16, x [num_tokens, width] f32; last axes without gaps, rows of any
+///   stride, not in the same memory
+void round_to(const ExecContext& ctx, TensorView y, ConstTensorView x);
 
 }  // namespace heddle

@@ -2,7 +2,9 @@
 
 #include <limits>
 
+#include "heddle/config.h"
 #include "heddle/core/check.h"
+#include "heddle/core/dispatch.h"
 
 #include "cpu/row_tasks.h"
 #include "ops/elementwise/elementwise_kernels.h"
@@ -10,51 +12,91 @@
 namespace heddle {
 namespace {
 
-/// Checks x, then calls elements(first, count) for pieces that make up its rows.
-template <class Elements>
-void for_elements(const ExecContext& ctx, const char* op, const TensorView& x,
-                  Elements&& elements) {
-  check_cpu(ctx, op);
-  check_device(ctx, {{"x", x}});
+using cuda::elementwise::ElementwiseParams;
+
+/// Checks the result, of f32 but where it is what `round_to` writes, and the operand where there is
+/// one, and packs them.
+ElementwiseParams pack(const ExecContext& ctx, const char* names, const TensorView& result,
+                       std::initializer_list<DType> dtypes, const ConstTensorView& operand,
+                       float number) {
+  // names: of the two, a letter each.
+  const std::string of_result(1, names[0]), of_operand(1, names[1]);
+  check_device(ctx, {{of_result.c_str(), result}, {of_operand.c_str(), operand}});
   Dim tokens("num_tokens"), width("width");
-  check_shape("x", x, {&tokens, &width});
-  check_dtype("x", x, {DType::kFloat32});
-  check_unit_stride("x", x);
-  cpu::for_row_tasks(ctx, tokens.value(), width.value(),
-                     [&](int64_t row, int64_t begin, int64_t end) {
-                       elements(x.data<float>() + row * x.stride(0) + begin, end - begin);
-                     });
+  check_shape(of_result.c_str(), result, {&tokens, &width});
+  check_dtype(of_result.c_str(), result, dtypes);
+  check_unit_stride(of_result.c_str(), result);
+  ElementwiseParams p{};
+  if (operand) {
+    check_shape(of_operand.c_str(), operand, {&tokens, &width});
+    check_dtype(of_operand.c_str(), operand, {DType::kFloat32});
+    check_unit_stride(of_operand.c_str(), operand);
+    p.operand = operand.data<float>();
+    p.operand_stride = operand.stride(0);
+  }
+  p.result = result.raw();
+  p.result_stride = result.stride(0);
+  p.num_tokens = tokens.value();
+  p.width = width.value();
+  p.number = number;
+  return p;
+}
+
+/// Where the context is of the CPU, calls elements(result, operand, count) for pieces that make up
+/// the rows, else the function for the GPU.
+template <class T, class Elements, class OnGpu>
+void run(const ExecContext& ctx, const char* op, const ElementwiseParams& p,
+         const Elements& elements, const OnGpu& on_gpu) {
+  if (ctx.device.type == DeviceType::kCpu) {
+    cpu::for_row_tasks(ctx, p.num_tokens, p.width, [&](int64_t row, int64_t begin, int64_t end) {
+      T* const result = reinterpret_cast<T*>(p.result) + row * p.result_stride + begin;
+      const float* const operand =
+          p.operand == nullptr ? nullptr : p.operand + row * p.operand_stride + begin;
+      elements(result, operand, end - begin);
+    });
+  } else if constexpr (kWithCuda) {
+    on_gpu();
+  } else {
+    throw_error(ErrorCode::kUnsupported, op, ": built without CUDA");
+  }
 }
 
 }  // namespace
 
 void add(const ExecContext& ctx, TensorView x, ConstTensorView y) {
-  check_cpu(ctx, "add");
-  check_device(ctx, {{"x", x}, {"y", y}});
-  Dim tokens("num_tokens"), width("width");
-  check_shape("x", x, {&tokens, &width});
-  check_shape("y", y, {&tokens, &width});
-  check_dtype("x", x, {DType::kFloat32});
-  check_dtype("y", y, {DType::kFloat32});
-  check_unit_stride("x", x);
-  check_unit_stride("y", y);
-  cpu::for_row_tasks(
-      ctx, tokens.value(), width.value(), [&](int64_t row, int64_t begin, int64_t end) {
-        cpu::elementwise::add(x.data<float>() + row * x.stride(0) + begin,
-                              y.data<float>() + row * y.stride(0) + begin, end - begin);
-      });
+  const ElementwiseParams p = pack(ctx, "xy", x, {DType::kFloat32}, y, 0.0f);
+  run<float>(
+      ctx, "add", p, [](float* to, const float* y, int64_t n) { cpu::elementwise::add(to, y, n); },
+      [&] { cuda::elementwise::add(ctx, p); });
 }
 
 void scale(const ExecContext& ctx, TensorView x, float factor) {
-  for_elements(ctx, "scale", x,
-               [&](float* first, int64_t n) { cpu::elementwise::scale(first, n, factor); });
+  const ElementwiseParams p = pack(ctx, "x ", x, {DType::kFloat32}, {}, factor);
+  run<float>(
+      ctx, "scale", p,
+      [&](float* to, const float*, int64_t n) { cpu::elementwise::scale(to, n, factor); },
+      [&] { cuda::elementwise::scale(ctx, p); });
 }
 
 void soft_cap(const ExecContext& ctx, TensorView x, float cap) {
   HEDDLE_CHECK(cap > 0.0f && cap <= std::numeric_limits<float>::max(), "soft_cap: cap is ", cap,
                ", expected a finite number above 0");
-  for_elements(ctx, "soft_cap", x,
-               [&](float* first, int64_t n) { cpu::elementwise::soft_cap(first, n, cap); });
+  const ElementwiseParams p = pack(ctx, "x ", x, {DType::kFloat32}, {}, cap);
+  run<float>(
+      ctx, "soft_cap", p,
+      [&](float* to, const float*, int64_t n) { cpu::elementwise::soft_cap(to, n, cap); },
+      [&] { cuda::elementwise::soft_cap(ctx, p); });
+}
+
+void round_to(const ExecContext& ctx, TensorView y, ConstTensorView x) {
+  HEDDLE_CHECK(static_cast<bool>(x), "x is absent");
+  const ElementwiseParams p = pack(ctx, "yx", y, {DType::kFloat16, DType::kBFloat16}, x, 0.0f);
+  dispatch_dtype<half, bfloat16>(y.dtype(), "round_to", [&]<class T>() {
+    run<T>(
+        ctx, "round_to", p,
+        [](T* to, const float* x, int64_t n) { cpu::elementwise::round_to(to, x, n); },
+        [&] { cuda::elementwise::round_to(ctx, p, y.dtype()); });
+  });
 }
 
 }  // namespace heddle

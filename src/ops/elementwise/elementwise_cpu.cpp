@@ -55,6 +55,20 @@ void add(float* x, const float* y, int64_t n) {
   for (; i < n; ++i) x[i] += y[i];
 }
 
+template <class T>
+HWY_INLINE void round_all(T* y, const float* x, int64_t n) {
+  const hn::CappedTag<float, 16> d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) store_f32(d, hn::LoadU(d, x + i), y + i);
+  if (i < n) {
+    const size_t left = size_t(n - i);
+    store_f32_n(d, load_f32_n(d, x + i, left), y + i, left);
+  }
+}
+
+void round_to_half(half* y, const float* x, int64_t n) { round_all(y, x, n); }
+void round_to_bfloat16(bfloat16* y, const float* x, int64_t n) { round_all(y, x, n); }
 void scale(float* x, int64_t n, float factor) { transform(x, n, Scaled{factor}); }
 void soft_cap(float* x, int64_t n, float cap) { transform(x, n, Capped{cap}); }
 
@@ -66,8 +80,14 @@ namespace heddle::cpu::elementwise {
 HWY_EXPORT(add);
 HWY_EXPORT(scale);
 HWY_EXPORT(soft_cap);
+HWY_EXPORT(round_to_half);
+HWY_EXPORT(round_to_bfloat16);
 void add(float* x, const float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(add)(x, y, n); }
 void scale(float* x, int64_t n, float factor) { HWY_DYNAMIC_DISPATCH(scale)(x, n, factor); }
 void soft_cap(float* x, int64_t n, float cap) { HWY_DYNAMIC_DISPATCH(soft_cap)(x, n, cap); }
+void round_to(half* y, const float* x, int64_t n) { HWY_DYNAMIC_DISPATCH(round_to_half)(y, x, n); }
+void round_to(bfloat16* y, const float* x, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(round_to_bfloat16)(y, x, n);
+}
 }  // namespace heddle::cpu::elementwise
 #endif

@@ -12,7 +12,9 @@
 #include "compare.h"
 #include "expect_error.h"
 #include "isa.h"
+#include "mirror.h"
 #include "ops/elementwise/test/elementwise_ref.h"
+#include "ops/elementwise/test/round_to_test_body.h"
 #include "poison.h"
 #include "random.h"
 
@@ -120,13 +122,7 @@ TEST_P(Elementwise, NamesWhatIsWrong) {
   EXPECT_EQ(message(gaps), "x.stride(1) is 2, expected 1");
   ExecContext gpu;
   gpu.device = {DeviceType::kCuda, 0};
-  try {
-    GetParam().run(gpu, host_view(x.data(), {3, 4}), GetParam().numbers.back());
-    ADD_FAILURE() << "no error";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
-    EXPECT_EQ(e.what(), std::string(GetParam().name) + ": no implementation for cuda:0");
-  }
+  EXPECT_EQ(message(host_view(x.data(), {3, 4}), gpu), "x is on cpu, the context runs on cuda:0");
 }
 
 TEST(Add, EqualsTheSumOnEveryTargetAndTouchesNothingElse) {
@@ -153,6 +149,34 @@ TEST(Add, EqualsTheSumOnEveryTargetAndTouchesNothingElse) {
       }
     }
   }
+}
+
+template <class T>
+void check_round_to() {
+  for (const int64_t target : testing::cpu_targets()) {
+    SCOPED_TRACE(testing::cpu_target_name(target));
+    const testing::ScopedCpuTarget scoped(target);
+    testing::Mirror here;
+    for (int round = 0; round < 10; ++round) testing::check_round_to<T>({}, here);
+  }
+}
+
+TEST(RoundTo, EqualsOneRoundingOnEveryTargetAndTouchesNothingElse) {
+  check_round_to<half>();
+  check_round_to<bfloat16>();
+}
+
+TEST(RoundTo, NamesWhatIsWrong) {
+  std::vector<float> x(12);
+  std::vector<half> h(12);
+  const auto message = [&](TensorView a, ConstTensorView b) {
+    return testing::message_of([&] { round_to({}, a, b); });
+  };
+  EXPECT_EQ(message(host_view(x.data(), {3, 4}), host_view(x.data(), {3, 4})),
+            "y is f32, supported: f16, bf16");
+  EXPECT_EQ(message(host_view(h.data(), {3, 4}), host_view(x.data(), {4, 3})),
+            "x.size(0) is 4, expected num_tokens = 3");
+  EXPECT_EQ(message(host_view(h.data(), {3, 4}), {}), "x is absent");
 }
 
 TEST(Add, NamesWhatIsWrong) {
