@@ -53,8 +53,8 @@ struct RopeParams {
   std::optional<Llama3RopeScaling> llama3{};  // nothing: no correction
   std::optional<YarnRopeScaling> yarn{};      // the same
   /// Cosines and sines are multiplied by it ("mscale" of YaRN and LongRoPE), before they are
-  /// rounded to f32; what does not turn is not. On the CPU only: CUDA contexts refuse any other
-  /// value than 1 (kUnsupported), in all operations that take RopeParams.
+  /// rounded to f32 (on CUDA after it, too); what does not turn is not. On CUDA in rope_table
+  /// alone: other operations refuse any other value than 1 (kUnsupported) there.
   double attention_factor = 1.0;
   friend bool operator==(const RopeParams&, const RopeParams&) = default;
 };

@@ -104,7 +104,8 @@ void rope_table(const ExecContext& ctx, TensorView cos, TensorView sin, ConstTen
     factors = frequency_factors.data<float>();
   }
   const int num_pairs = static_cast<int>(pairs.value());
-  check_params(ctx, params, params.rotary_dim != 0 ? params.rotary_dim : 2 * num_pairs);
+  // A table has attention_factor on every device.
+  check_params(ExecContext{}, params, params.rotary_dim != 0 ? params.rotary_dim : 2 * num_pairs);
 
   if (runs_on_gpu(ctx, "rope_table")) {
     if constexpr (kWithCuda) run_rope_table_cuda(ctx, cos, sin, positions, params, factors);

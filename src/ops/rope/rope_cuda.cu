@@ -52,15 +52,16 @@ __global__ void __launch_bounds__(kMaxThreads)
 __global__ void __launch_bounds__(RotaryFrequencies::kMaxPairs)
     rope_table_kernel(const __grid_constant__ RopeTable table,
                       const __grid_constant__ ConstIndexVector positions, int first_pair,
-                      const __grid_constant__ RopeTurns f, const float* factors) {
+                      const __grid_constant__ RopeTurns f, const float* factors,
+                      float attention_factor) {
   const int64_t t = blockIdx.x;
   const int d = static_cast<int>(threadIdx.x);
   double turns = f.turns[d];
   if (factors != nullptr) turns /= static_cast<double>(factors[d]);
   turns -= floor(turns);
   const CosSin turn = cos_sin_at(positions.at(t), static_cast<Turns>(turns * 0x1p64));
-  table.cos[t * table.cos_stride + first_pair + d] = turn.cos;
-  table.sin[t * table.sin_stride + first_pair + d] = turn.sin;
+  table.cos[t * table.cos_stride + first_pair + d] = attention_factor * turn.cos;
+  table.sin[t * table.sin_stride + first_pair + d] = attention_factor * turn.sin;
 }
 
 template <class T, int kVec>
@@ -99,9 +100,9 @@ void launch_rope(const RopeKernel& p, const RopeTable& table, const RotaryFreque
 
 void launch_rope_table(const RopeTable& table, const ConstIndexVector& positions,
                        int64_t num_tokens, int first_pair, const RopeTurns& turns,
-                       const float* factors, cudaStream_t stream) {
+                       const float* factors, float attention_factor, cudaStream_t stream) {
   rope_table_kernel<<<static_cast<unsigned>(num_tokens), turns.num_pairs, 0, stream>>>(
-      table, positions, first_pair, turns, factors);
+      table, positions, first_pair, turns, factors, attention_factor);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 

@@ -39,10 +39,10 @@ struct RopeTurns {
   double turns[RotaryFrequencies::kMaxPairs];
 };
 
-/// Columns [first_pair, first_pair + turns.num_pairs) of the table. factors: of these pairs, or
-/// nullptr.
+/// Columns [first_pair, first_pair + turns.num_pairs) of the table, times attention_factor.
+/// factors: of these pairs, or nullptr.
 void launch_rope_table(const RopeTable& table, const ConstIndexVector& positions,
                        int64_t num_tokens, int first_pair, const RopeTurns& turns,
-                       const float* factors, cudaStream_t stream);
+                       const float* factors, float attention_factor, cudaStream_t stream);
 
 }  // namespace heddle::cuda::rope

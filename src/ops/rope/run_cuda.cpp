@@ -52,7 +52,7 @@ void run_rope_table_cuda(const ExecContext& ctx, const TensorView& cos, const Te
     }
     cuda::rope::launch_rope_table(table, cuda::ConstIndexVector(positions), cos.size(0), first,
                                   turns, factors == nullptr ? nullptr : factors + first,
-                                  ctx.stream);
+                                  static_cast<float>(params.attention_factor), ctx.stream);
   }
 }
 

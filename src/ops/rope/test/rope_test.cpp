@@ -159,7 +159,6 @@ TEST(Rope, RefusesAnAttentionFactorOnAGpu) {
     return View(view.raw(), view.dtype(), gpu.device, view.shape(), view.strides());
   };
   const TensorView heads = on_gpu(host_view(x.data(), {1, 1, 8}));
-  const TensorView table = on_gpu(host_view(x.data(), {1, 4}));
   const ConstTensorView at = on_gpu(ConstTensorView(host_view(positions.data(), {1})));
   const RopeParams params{.attention_factor = 1.5};
   const auto check = [](const std::function<void()>& call) {
@@ -172,7 +171,6 @@ TEST(Rope, RefusesAnAttentionFactorOnAGpu) {
     }
   };
   check([&] { rope(gpu, heads, at, params); });
-  check([&] { rope_table(gpu, table, table, at, params); });
 }
 
 TEST(Rope, TableIsExactToOneUlpAtAnyPosition) {
