@@ -13,7 +13,7 @@
 namespace heddle::app {
 namespace {
 
-constexpr const char* kAutoSize = "auto";
+constexpr const char* kAuto = "auto";
 
 void add_adapter(std::vector<NamedAdapter>& adapters, const std::string& text,
                  const NamedAdapter& adapter) {
@@ -53,9 +53,9 @@ CLI::Validator number_in(float low, float high) {
 
 /// Bytes, or 0 for "auto".
 int64_t read_memory(const char* option, const std::string& text) {
-  if (text == kAutoSize) return 0;
+  if (text == kAuto) return 0;
   const std::optional<int64_t> bytes = parse_byte_size(text);
-  HEDDLE_CHECK(bytes, option, " ", text, ": expected ", kAutoSize,
+  HEDDLE_CHECK(bytes, option, " ", text, ": expected ", kAuto,
                " or a size of at least 1 byte, such as 8G, 1500M or 2000000");
   return *bytes;
 }
@@ -130,8 +130,18 @@ void add_penalty_options(CLI::App& command, AnswerOptions& options) {
       ->group(kGroup);
 }
 
+/// Empty for what the engine chooses.
+std::string unless_auto(const std::string& text) { return text == kAuto ? "" : text; }
+
 void add_engine_options(CLI::App& command, EngineOptions& engine) {
   constexpr const char* kGroup = "Engine";
+  command
+      .add_option_function<std::string>(
+          "--device", [&engine](const std::string& text) { engine.device = unless_auto(text); },
+          "Where the model runs: cpu, cuda or cuda:1; auto: a GPU where one is found")
+      ->default_str(kAuto)
+      ->type_name("DEVICE")
+      ->group(kGroup);
   command.add_option("-t,--threads", engine.num_threads, "Threads; 0: one per processor")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024))
@@ -157,13 +167,15 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
             engine.kv_memory = read_memory("--kv-memory", text);
           },
           "Memory of the KV cache, say 8G; auto: half of what is free. Rows wait when it is in use")
-      ->default_str(kAutoSize)
+      ->default_str(kAuto)
       ->type_name("SIZE")
       ->group(kGroup);
   command
-      .add_option("--kv-type", engine.kv_type,
-                  "Type of the KV cache: f32, or f16 or bf16, which take half its memory and round")
-      ->capture_default_str()
+      .add_option_function<std::string>(
+          "--kv-type", [&engine](const std::string& text) { engine.kv_type = unless_auto(text); },
+          "Type of the KV cache: f32 (on the CPU), or f16 or bf16, which take half its memory "
+          "and round; auto: f32, on a GPU the type of the activations")
+      ->default_str(kAuto)
       ->type_name("TYPE")
       ->group(kGroup);
   command
@@ -175,7 +187,7 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
           "Memory of all adapters, say 1G; auto: with --adapters a quarter of what is free, else "
           "no "
           "limit. Those of --adapters make room for one another")
-      ->default_str(kAutoSize)
+      ->default_str(kAuto)
       ->type_name("SIZE")
       ->group(kGroup);
 }

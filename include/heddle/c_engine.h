@@ -42,7 +42,7 @@ extern "C" {
 
 /* ---- Version, errors ------------------------------------------------------------------------- */
 
-#define HEDDLE_ENGINE_ABI_VERSION 2
+#define HEDDLE_ENGINE_ABI_VERSION 3
 
 /* HEDDLE_ENGINE_ABI_VERSION of the library that is loaded; it fits this header when both are equal.
  */
@@ -66,13 +66,14 @@ typedef struct heddle_engine heddle_engine;
 
 /* What heddle::EngineOptions says of each. */
 typedef struct heddle_engine_options {
+  heddle_string device;  /* {NULL, 0}: a GPU where one is found; "cpu", "cuda", "cuda:1" */
   int32_t max_batch;     /* 16: rows that run at once */
   int32_t num_threads;   /* 0: one per processor */
   int32_t page_size;     /* 16: tokens in a page of the KV cache */
   int32_t prefill_chunk; /* 512: prompt tokens that one step takes in, at most */
   int64_t max_context;   /* 0: what the model was made for; tokens of one row, prompt and answer */
   int64_t kv_memory;     /* 0: half of the memory that is available; bytes of the KV cache */
-  heddle_string kv_type; /* {NULL, 0}: "f32"; "f16", "bf16": keys and values are rounded to it */
+  heddle_string kv_type; /* {NULL, 0}: "f32", on a GPU as activations; "f16", "bf16" */
   heddle_string weights; /* {NULL, 0}: as they are stored; "q8_0", ...: packed when loaded */
   /* {NULL, 0}: none; a folder of adapters that are found by name when a request first names them */
   heddle_string adapter_dir;

@@ -112,12 +112,15 @@ class LLM:
         model: A GGUF file, a folder that transformers saved, or a name in the local Hugging Face
             cache; None: $HEDDLE_MODEL, else the model that tools/fetch_model brings.
         adapters: Folders of LoRA adapters as PEFT saves them, by name.
+        device: "cpu", "cuda" or "cuda:1"; None: the first GPU that this build has kernels for,
+            or else the CPU.
         max_batch: Prompts that run at once; others wait.
         num_threads: None: `heddle.num_threads()`.
         max_context: Tokens of one prompt with its answer; 0: what the model was made for.
-        kv_memory: Bytes of the KV cache; 0: half of the memory that is available.
-        kv_type: Type of keys and values in the cache: "f32", or "f16" or "bf16", which take half
-            the memory and round them (docs/engine.md).
+        kv_memory: Bytes of the KV cache; 0: half of the device's memory that is available.
+        kv_type: Type of keys and values in the cache: on the CPU "f32" (empty), or "f16" or
+            "bf16", which take half the memory and round them (docs/engine.md); on a GPU the type of
+            the model's activations.
         weights: "q8_0" or another type packs the model when it is loaded (docs/models.md).
         adapter_dir: A folder of adapters that are found by name when a prompt first names them
             (docs/adapters.md); None: there are those of `adapters` alone.
@@ -139,11 +142,12 @@ class LLM:
         model: str | os.PathLike[str] | None = None,
         adapters: Mapping[str, str | os.PathLike[str]] | None = None,
         *,
+        device: str | None = None,
         max_batch: int = 16,
         num_threads: int | None = None,
         max_context: int = 0,
         kv_memory: int = 0,
-        kv_type: str = "f32",
+        kv_type: str = "",
         weights: str = "",
         adapter_dir: str | os.PathLike[str] | None = None,
         adapter_memory: int = 0,
@@ -157,6 +161,7 @@ class LLM:
         with Progress("loading", 100, is_watched() if progress is None else progress) as bar:
             self._engine = _core.Engine(
                 path,
+                device or "",
                 max_batch,
                 threads,
                 page_size,

@@ -29,6 +29,14 @@ void restore_current_device(int index) noexcept;
 /// gone. nullptr is fine.
 void free_memory(std::byte* memory) noexcept;
 
+/// Bytes of memory of device `index` that can still be taken.
+[[nodiscard]] int64_t available_bytes(int index);
+
+/// A stream of device `index` that waits for no other.
+[[nodiscard]] cudaStream_t make_stream(int index);
+/// Waits for its work; drops errors as free_memory does.
+void free_stream(cudaStream_t stream) noexcept;
+
 /// Copies between host memory and memory of the current device, in the order of the stream, and
 /// waits for it.
 void copy_from_host(std::byte* to, std::span<const std::byte> from, cudaStream_t stream);

@@ -76,6 +76,26 @@ void free_memory(std::byte* memory) noexcept {
   if (cudaFree(memory) != cudaSuccess) cudaGetLastError();
 }
 
+int64_t available_bytes(int index) {
+  const ScopedDevice on_device({DeviceType::kCuda, index});
+  size_t free = 0, total = 0;
+  HEDDLE_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return static_cast<int64_t>(free);
+}
+
+cudaStream_t make_stream(int index) {
+  const ScopedDevice on_device({DeviceType::kCuda, index});
+  cudaStream_t stream = nullptr;
+  HEDDLE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return stream;
+}
+
+void free_stream(cudaStream_t stream) noexcept {
+  if (stream == nullptr) return;
+  if (cudaStreamSynchronize(stream) != cudaSuccess) cudaGetLastError();
+  if (cudaStreamDestroy(stream) != cudaSuccess) cudaGetLastError();
+}
+
 void copy_from_host(std::byte* to, std::span<const std::byte> from, cudaStream_t stream) {
   HEDDLE_CUDA_CHECK(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream));
   HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream));

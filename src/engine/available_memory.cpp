@@ -7,6 +7,8 @@
 #include <string>
 #include <unistd.h>
 
+#include "core/device_stream.h"
+
 namespace heddle {
 namespace {
 
@@ -83,6 +85,10 @@ int64_t left_by_machine(const fs::path& root) {
 
 int64_t available_memory(const fs::path& root) {
   return std::min(left_by_machine(root), left_by_all_groups(root));
+}
+
+int64_t available_memory(Device device) {
+  return device.type == DeviceType::kCpu ? available_memory() : available_bytes(device);
 }
 
 }  // namespace heddle

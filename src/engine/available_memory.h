@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "heddle/core/device.h"
+
 namespace heddle {
 
 /// Bytes of memory that this process can still take without pushing others out: MemAvailable of the
@@ -10,5 +12,8 @@ namespace heddle {
 /// where its files can be forgotten; of a system without /proc/meminfo, all of its memory. `root`
 /// is where the system's files are looked for.
 [[nodiscard]] int64_t available_memory(const std::filesystem::path& root = "/");
+
+/// Of a device: of its own memory on a GPU.
+[[nodiscard]] int64_t available_memory(Device device);
 
 }  // namespace heddle

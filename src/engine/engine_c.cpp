@@ -137,16 +137,16 @@ Request request_of(const heddle_engine_request& given) {
 
 EngineOptions options_of(heddle_string model, const heddle_engine_options& given) {
   EngineOptions options{.model_path = path_of("model", model),
+                        .device = string_of("options.device", given.device, kMaxName),
                         .max_batch = given.max_batch,
                         .num_threads = given.num_threads,
                         .page_size = given.page_size,
                         .prefill_chunk = given.prefill_chunk,
                         .max_context = given.max_context,
                         .kv_memory = given.kv_memory,
+                        .kv_type = string_of("options.kv_type", given.kv_type, kMaxName),
                         .weights = string_of("options.weights", given.weights, kMaxName),
                         .adapter_memory = given.adapter_memory};
-  const std::string kv_type = string_of("options.kv_type", given.kv_type, kMaxName);
-  if (!kv_type.empty()) options.kv_type = kv_type;
   if (given.adapter_dir.data != nullptr) {
     options.adapter_dir = path_of("options.adapter_dir", given.adapter_dir);
   }
@@ -243,7 +243,8 @@ const char* heddle_engine_last_error() { return heddle::capi::last_message(); }
 
 void heddle_engine_options_init(heddle_engine_options* options) {
   const heddle::EngineOptions defaults;
-  *options = {.max_batch = defaults.max_batch,
+  *options = {.device = {nullptr, 0},
+              .max_batch = defaults.max_batch,
               .num_threads = defaults.num_threads,
               .page_size = defaults.page_size,
               .prefill_chunk = defaults.prefill_chunk,

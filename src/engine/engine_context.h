@@ -1,40 +1,69 @@
 #pragma once
 
+#include <optional>
+
 #include "heddle/core/context.h"
+#include "heddle/core/cuda_context.h"
 #include "heddle/core/thread_pool.h"
 
 #include "core/device_bytes.h"
+#include "core/device_stream.h"
 
 namespace heddle {
 
-/// Owns what the engine's calls need on its device: threads and workspace. The one place that knows
-/// how the context of a device is made; everything else asks `exec().device` for memory.
+/// Owns what the engine's calls need on its device: threads and workspace, and on a GPU streams and
+/// what kernels tell the host. The one place that knows how the context of a device is made;
+/// everything else asks `exec().device` for memory.
 class EngineContext {
  public:
   EngineContext(Device device, int num_threads)
       : threads_(num_threads),
+        steps_(make_stream(device)),
+        loads_(make_stream(device)),
         exec_{.device = device,
               .info = query_device(device),
               .workspace = &workspace_,
-              .threads = &threads_} {}
+              .threads = &threads_} {
+    if (device.type == DeviceType::kCpu) return;
+    cuda_.emplace(device, steps_.get(), 0);
+    exec_ = cuda_->exec();
+    exec_.threads = &threads_;
+  }
   EngineContext(const EngineContext&) = delete;
   EngineContext& operator=(const EngineContext&) = delete;
 
+  /// For steps. The device must be the calling thread's, see ScopedDevice.
   [[nodiscard]] const ExecContext& exec() const { return exec_; }
+  /// For what runs beside steps, in any thread: without threads and workspace, on a GPU on another
+  /// stream.
+  [[nodiscard]] ExecContext loading() const {
+    return {.device = exec_.device, .info = exec_.info, .stream = loads_.get()};
+  }
 
   /// Makes the workspace at least as large.
   void reserve_workspace(size_t bytes) {
+    if (cuda_) return cuda_->reserve_workspace(bytes);
     if (bytes <= workspace_bytes_) return;
     memory_ = allocate_zeroed(exec_.device, bytes);
     workspace_bytes_ = bytes;
     workspace_ = Workspace({memory_.get(), bytes});
   }
 
+  /// On a GPU: throws what kernels have told since the last call, of those that are done.
+  void check() {
+    if (!cuda_) return;
+    if (const std::optional<Fault> fault = cuda_->poll()) {
+      throw_error(ErrorCode::kInvalidArgument, fault->text());
+    }
+  }
+
  private:
   ThreadPool threads_;
+  DeviceStream steps_, loads_;
   DeviceBytes memory_;
   size_t workspace_bytes_ = 0;
   Workspace workspace_{{}};
+  std::optional<CudaContext> cuda_;
   ExecContext exec_;
 };
 

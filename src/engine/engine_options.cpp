@@ -1,7 +1,11 @@
 #include "engine/engine_options.h"
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
+#include <optional>
+#include <sstream>
+#include <string_view>
 #include <thread>
 
 #include "heddle/core/error.h"
@@ -9,6 +13,7 @@
 #include "engine/adapters/adapter_folder.h"
 #include "engine/available_memory.h"
 #include "engine/weight_options.h"
+#include "files/printable.h"
 
 namespace heddle {
 namespace {
@@ -21,7 +26,30 @@ void check_range(const char* option, int64_t value, int64_t low, int64_t high) {
                high);
 }
 
+/// "cuda" and the number behind "cuda:"; nothing where the name is neither.
+std::optional<int> cuda_index(std::string_view name) {
+  constexpr std::string_view kCuda = "cuda";
+  if (name == kCuda) return 0;
+  if (!name.starts_with("cuda:")) return std::nullopt;
+  name.remove_prefix(kCuda.size() + 1);
+  int index = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
+  const bool is_number = error == std::errc() && end == name.data() + name.size() && index >= 0;
+  return is_number ? std::optional(index) : std::nullopt;
+}
+
 }  // namespace
+
+Device device_of(const EngineOptions& options) {
+  if (options.device.empty()) return has_cuda() ? Device{DeviceType::kCuda, 0} : Device{};
+  if (options.device == "cpu") return {};
+  const std::optional<int> index = cuda_index(options.device);
+  HEDDLE_CHECK(index.has_value(), "device is ", files::quote(options.device),
+               ", expected cpu, cuda or cuda:1");
+  const Device device{DeviceType::kCuda, *index};
+  static_cast<void>(query_device(device));
+  return device;
+}
 
 EngineOptions complete_options(EngineOptions options, const model::DecoderConfig& config) {
   check_range("max_batch", options.max_batch, 1, kMaxBatch);
@@ -35,7 +63,14 @@ EngineOptions complete_options(EngineOptions options, const model::DecoderConfig
                "max_context is ", options.max_context, ", expected 0 to ", config.context_length,
                ", for which ", options.model_path, " was made");
   static_cast<void>(load_options_of(options));
-  static_cast<void>(kv_type_of(options.kv_type));
+  const Device device = device_of(options);
+  std::ostringstream name;
+  name << device;
+  options.device = name.str();
+  if (options.kv_type.empty() && device.type == DeviceType::kCpu) {
+    options.kv_type = heddle::name(DType::kFloat32);
+  }
+  if (!options.kv_type.empty()) static_cast<void>(kv_type_of(options.kv_type));
   if (options.num_threads == 0) {
     const auto num_processors = int64_t{std::thread::hardware_concurrency()};
     options.num_threads = static_cast<int>(std::clamp<int64_t>(num_processors, 1, kMaxThreads));
@@ -49,7 +84,7 @@ AdapterStore::Limits adapter_limits(const EngineOptions& options) {
   int64_t bytes = options.adapter_memory;
   if (bytes == 0) {
     bytes = options.adapter_dir.empty() ? std::numeric_limits<int64_t>::max()
-                                        : available_memory() / kShare;
+                                        : available_memory(device_of(options)) / kShare;
   }
   return {.folder = options.adapter_dir, .memory_bytes = bytes};
 }
@@ -61,7 +96,8 @@ ModelRunner::Limits limits_of(const EngineOptions& options) {
           .prefill_chunk = options.prefill_chunk,
           .max_context = options.max_context,
           .kv_memory = options.kv_memory,
-          .kv_dtype = kv_type_of(options.kv_type)};
+          .kv_dtype =
+              options.kv_type.empty() ? std::nullopt : std::optional(kv_type_of(options.kv_type))};
 }
 
 }  // namespace heddle

@@ -13,6 +13,9 @@ namespace heddle {
 [[nodiscard]] EngineOptions complete_options(EngineOptions options,
                                              const model::DecoderConfig& config);
 
+/// Where the engine runs. Throws Error where the option names no device of this build and machine.
+[[nodiscard]] Device device_of(const EngineOptions& options);
+
 /// What adapters may take; asks the machine where the options leave it open.
 [[nodiscard]] AdapterStore::Limits adapter_limits(const EngineOptions& options);
 

@@ -81,11 +81,12 @@ class PythonEngine {
   pid_t process_;
 };
 
-EngineOptions options_of(std::string model, int64_t max_batch, int64_t num_threads,
-                         int64_t page_size, int64_t prefill_chunk, int64_t max_context,
-                         int64_t kv_memory, std::string kv_type, std::string weights,
-                         std::string adapter_dir, int64_t adapter_memory) {
+EngineOptions options_of(std::string model, std::string device, int64_t max_batch,
+                         int64_t num_threads, int64_t page_size, int64_t prefill_chunk,
+                         int64_t max_context, int64_t kv_memory, std::string kv_type,
+                         std::string weights, std::string adapter_dir, int64_t adapter_memory) {
   return {.model_path = std::move(model),
+          .device = std::move(device),
           .max_batch = narrowed("max_batch", max_batch),
           .num_threads = narrowed("num_threads", num_threads),
           .page_size = narrowed("page_size", page_size),
@@ -267,17 +268,17 @@ void bind_queue(nb::module_& m) {
   nb::class_<PythonEngine>(m, "Engine")
       .def(
           "__init__",
-          [](PythonEngine* self, std::string model, int64_t max_batch, int64_t num_threads,
-             int64_t page_size, int64_t prefill_chunk, int64_t max_context, int64_t kv_memory,
-             std::string kv_type, std::string weights, std::string adapter_dir,
+          [](PythonEngine* self, std::string model, std::string device, int64_t max_batch,
+             int64_t num_threads, int64_t page_size, int64_t prefill_chunk, int64_t max_context,
+             int64_t kv_memory, std::string kv_type, std::string weights, std::string adapter_dir,
              int64_t adapter_memory, const nb::object& on_load) {
             load(self,
-                 options_of(std::move(model), max_batch, num_threads, page_size, prefill_chunk,
-                            max_context, kv_memory, std::move(kv_type), std::move(weights),
-                            std::move(adapter_dir), adapter_memory),
+                 options_of(std::move(model), std::move(device), max_batch, num_threads, page_size,
+                            prefill_chunk, max_context, kv_memory, std::move(kv_type),
+                            std::move(weights), std::move(adapter_dir), adapter_memory),
                  on_load);
           },
-          "model"_a, "max_batch"_a, "num_threads"_a, "page_size"_a, "prefill_chunk"_a,
+          "model"_a, "device"_a, "max_batch"_a, "num_threads"_a, "page_size"_a, "prefill_chunk"_a,
           "max_context"_a, "kv_memory"_a, "kv_type"_a, "weights"_a, "adapter_dir"_a = "",
           "adapter_memory"_a = 0, "on_load"_a = nb::none())
       .def("close", &PythonEngine::close)

@@ -30,11 +30,12 @@ struct Engine::State {
         config(files->config()),
         options(complete_options(given, config)),
         text_of_base(text_of_model(*files)),
-        runner(Device{}, *files, limits_of(options), load_options_of(options)),
+        runner(device_of(options), *files, limits_of(options), load_options_of(options)),
         adapters(runner, *files, text_of_base, adapter_limits(options)),
         queue(runner.pages(), options.max_batch, options.page_size,
               [this](Sequence& row, bool others_run) { return adapters.take(row, others_run); }),
         plan(static_cast<size_t>(options.max_batch)) {
+    options.kv_type = name(runner.kv_dtype());
     options.kv_memory = runner.pages().num_pages() * runner.page_bytes();
     if (!options.adapter_dir.empty()) options.adapter_memory = adapters.memory_bytes();
     options.on_load = nullptr;  // what it refers to may be gone from here on

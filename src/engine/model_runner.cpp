@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "heddle/core/cuda_context.h"
 #include "heddle/core/error.h"
 #include "heddle/ops/sampling.h"
 
@@ -47,9 +48,14 @@ model::StepLimits step_limits(const Limits& limits, int64_t num_pages) {
           .num_logit_rows = limits.max_batch + kMostScored};
 }
 
-KvCache::Shape kv_shape(const model::DecoderConfig& config, const Limits& limits) {
+KvCache::Shape kv_shape(Device device, const model::Decoder& model, const Limits& limits) {
+  const model::DecoderConfig& config = model.config();
+  const DType activations = model.weights().activations;
+  const DType dtype = limits.kv_dtype.value_or(activations);
+  HEDDLE_CHECK(device.type == DeviceType::kCpu || dtype == activations, "kv_type is ", dtype,
+               ", this model's on ", device, " is ", activations);
   return {static_cast<int>(config.num_layers), static_cast<int>(config.num_kv_heads),
-          limits.page_size, static_cast<int>(config.head_dim), limits.kv_dtype};
+          limits.page_size, static_cast<int>(config.head_dim), dtype};
 }
 
 /// Of a SamplingTable: four arrays of 32 bits an entry, two of 64.
@@ -67,13 +73,15 @@ ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Li
       model_(files.config(), model::load_weights(context_.exec(), files.weights(), files.config(),
                                                  files.tensor_names(), load)),
       adapters_{.layers = {files.config().dims(),
-                           model::LoraForm::of(device.type, model::DecoderScratch::kDType)},
+                           model::LoraForm::of(device.type, model_.weights().activations)},
                 .vocabularies = {}},
-      kv_shape_(kv_shape(files.config(), limits)),
+      kv_shape_(kv_shape(device, model_, limits)),
       // The weights are there by now, so they no longer count as available.
-      pages_(choose_num_pages(limits.kv_memory, available_memory(), kv_shape_, most_pages(limits))),
+      pages_(choose_num_pages(limits.kv_memory, available_memory(device), kv_shape_,
+                              most_pages(limits))),
       cache_(device, kv_shape_, pages_.num_pages()),
-      scratch_(device, files.config(), step_limits(limits, pages_.num_pages())),
+      scratch_(device, files.config(), step_limits(limits, pages_.num_pages()),
+               model_.weights().activations),
       logits_(device, DType::kFloat32, {limits.max_batch + kMostScored, files.config().vocab_size}),
       sampling_(device, sampling_bytes(limits.max_batch)),
       token_ids_(device, DType::kInt32, {limits.max_batch}),
@@ -87,8 +95,15 @@ ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Li
 
 void ModelRunner::reserve_workspace(int max_rank) {
   context_.reserve_workspace(
-      std::max(model_.lora_workspace_bytes(context_.exec().device, most_tokens(limits_), max_rank),
+      std::max(model_.workspace_bytes(context_.exec().device, largest_step(), max_rank),
                sample_workspace_bytes(limits_.max_batch, logits_.view().size(1))));
+}
+
+/// The limits of steps, with as many adapters of a row as there is room for.
+model::StepLimits ModelRunner::largest_step() const {
+  model::StepLimits limits = step_limits(limits_, pages_.num_pages());
+  limits.max_pairs = max_pairs_;
+  return limits;
 }
 
 /// The largest step finds room in what the host writes for it.
@@ -102,12 +117,13 @@ void ModelRunner::reserve_host_memory() {
   }
   columns.top_k.reserve(num_rows);
   scored_.reserve(static_cast<size_t>(kMostScored));
+  seqs_.reserve(num_rows);
   for (auto* column : {&columns.seed, &columns.step}) column->reserve(num_rows);
 }
 
 ModelRunner::PreparedAdapter ModelRunner::prepare_adapter(const model::Adapter& adapter) const {
-  // Of the engine's context threads and workspace belong to its steps.
-  const ExecContext ctx{.device = context_.exec().device, .info = context_.exec().info};
+  const ScopedDevice on_device(context_.exec().device);
+  const ExecContext ctx = context_.loading();
   const model::DecoderConfig& config = model_.config();
   const model::DecoderWeights& weights = model_.weights();
   PreparedAdapter prepared{
@@ -122,12 +138,15 @@ ModelRunner::PreparedAdapter ModelRunner::prepare_adapter(const model::Adapter& 
 }
 
 int32_t ModelRunner::add_adapter(PreparedAdapter adapter) {
+  const ScopedDevice on_device(context_.exec().device);
   const auto& head = adapter.vocabulary.head;
   if (head && head->num_tokens() > logits_.view().size(1)) {
     logits_ = DeviceTensor(context_.exec().device, DType::kFloat32,
                            {limits_.max_batch + kMostScored, head->num_tokens()});
   }
-  reserve_workspace(std::max(adapters_.layers.max_rank(), adapter.max_rank));
+  const int max_rank = std::max(adapters_.layers.max_rank(), adapter.max_rank);
+  reserve_workspace(max_rank);
+  scratch_.reserve_plans(context_.exec().device, max_rank);
   adapters_.vocabularies.reserve();
   const int32_t slot = adapters_.layers.add(context_.exec(), std::move(adapter.layers));
   adapters_.vocabularies.put(slot, std::move(adapter.vocabulary));
@@ -140,6 +159,7 @@ int64_t ModelRunner::adapter_bytes(const model::Adapter& adapter) const {
 }
 
 void ModelRunner::remove_adapter(int32_t slot) noexcept {
+  const ScopedDevice on_device(context_.exec().device);
   adapters_.layers.remove(context_.exec(), slot);
   adapters_.vocabularies.put(slot, {});
 }
@@ -151,9 +171,12 @@ std::string_view ModelRunner::runs_alone(const model::Adapter& adapter) const {
 
 void ModelRunner::reserve_for(const Sequence& row) {
   if (std::ssize(row.uses) <= max_pairs_) return;
-  model::StepLimits limits = step_limits(limits_, pages_.num_pages());
+  const ScopedDevice on_device(context_.exec().device);
+  model::StepLimits limits = largest_step();
   limits.max_pairs = std::ssize(row.uses);
   batch_.reserve(limits);
+  context_.reserve_workspace(
+      model_.workspace_bytes(context_.exec().device, limits, adapters_.layers.max_rank()));
   scratch_.reserve_pairs(context_.exec().device, limits.max_pairs);
   max_pairs_ = limits.max_pairs;
 }
@@ -177,6 +200,7 @@ TensorView ModelRunner::logits() const {
 }
 
 std::vector<float> ModelRunner::copy_logits() const {
+  const ScopedDevice on_device(context_.exec().device);
   std::vector<float> values;
   for (int64_t row = 0; row < logits().size(0); ++row) {
     const int64_t width = num_logits(slot_of_logits(row));
@@ -211,10 +235,6 @@ void ModelRunner::add_to_batch(Sequence& row, int64_t num_tokens) {
                          .seq = static_cast<int32_t>(batch_.seq_slots.size())});
     }
   }
-  if (end == static_cast<int64_t>(row.tokens.size())) {
-    batch_.logit_tokens.push_back(static_cast<int32_t>(batch_.num_tokens() - 1));
-    batch_.logit_seqs.push_back(static_cast<int32_t>(batch_.seq_slots.size()));
-  }
   batch_.seq_slots.push_back(row.slot);
 }
 
@@ -236,18 +256,43 @@ void ModelRunner::add_pairs(const Sequence& row, int64_t num_tokens) {
   batch_.seq_uses.emplace_back(row.uses);
 }
 
-void ModelRunner::run(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens) {
+/// The rows' tokens; on a GPU drawn ones before those of prompts.
+void ModelRunner::fill_batch(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens) {
   batch_.clear();
   scored_.clear();
+  seqs_.assign(rows.size(), -1);
   batch_.q_indptr.push_back(0);
   batch_.page_indptr.push_back(0);
   bool has_list = false;
   for (size_t i = 0; i < rows.size(); ++i) has_list |= num_tokens[i] > 0 && !rows[i]->uses.empty();
   if (has_list) batch_.pair_starts.push_back(0);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (num_tokens[i] > 0) add_to_batch(*rows[i], num_tokens[i]);
-    if (num_tokens[i] > 0 && has_list) add_pairs(*rows[i], num_tokens[i]);
+  const bool has_paths = context_.exec().device.type != DeviceType::kCpu;
+  for (const bool drawn : {true, false}) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (num_tokens[i] == 0 || (has_paths && rows[i]->runs_drawn_token()) != drawn) continue;
+      seqs_[i] = static_cast<int32_t>(batch_.seq_slots.size());
+      add_to_batch(*rows[i], num_tokens[i]);
+      if (has_list) add_pairs(*rows[i], num_tokens[i]);
+    }
+    if (drawn) batch_.num_decode = batch_.num_seqs();
   }
+  add_logits(rows, num_tokens);
+}
+
+/// The tokens whose logits are wanted: the last ones of rows, in the order of the rows, then those
+/// that score a prompt.
+void ModelRunner::add_logits(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int64_t end = rows[i]->num_cached + num_tokens[i];
+    if (seqs_[i] < 0 || end < std::ssize(rows[i]->tokens)) continue;
+    batch_.logit_tokens.push_back(batch_.q_indptr[static_cast<size_t>(seqs_[i]) + 1] - 1);
+    batch_.logit_seqs.push_back(seqs_[i]);
+  }
+}
+
+void ModelRunner::run(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens) {
+  const ScopedDevice on_device(context_.exec().device);
+  fill_batch(rows, num_tokens);
   const auto num_drawing = static_cast<int64_t>(batch_.logit_tokens.size());
   for (const Scored& scored : scored_) {
     batch_.logit_tokens.push_back(scored.token);
@@ -324,6 +369,7 @@ void ModelRunner::prepare(Sequence& row) const {
 }
 
 void ModelRunner::reserve_adjustments(int64_t num_entries) {
+  const ScopedDevice on_device(context_.exec().device);
   adjusted_.reserve(context_.exec().device, limits_.max_batch, num_entries);
 }
 
@@ -345,6 +391,7 @@ void ModelRunner::fill_sampling(std::span<Sequence* const> rows) {
 
 void ModelRunner::sample(std::span<Sequence* const> rows, std::span<int32_t> token_ids,
                          std::span<float> logprobs) {
+  const ScopedDevice on_device(context_.exec().device);
   const ExecContext& ctx = context_.exec();
   fill_sampling(rows);
   const SamplingColumns& columns = sampling_columns_;
@@ -389,6 +436,7 @@ void ModelRunner::sample(std::span<Sequence* const> rows, std::span<int32_t> tok
   }
   copy_to_host(ctx, token_ids, drawn);
   copy_to_host(ctx, logprobs, drawn_logprobs);
+  context_.check();
 }
 
 }  // namespace heddle

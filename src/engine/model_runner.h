@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -26,8 +27,8 @@ class ModelRunner {
     int64_t max_batch;
     int num_threads, page_size;
     int64_t prefill_chunk, max_context;
-    int64_t kv_memory;  // 0: choose_num_pages
-    DType kv_dtype = DType::kFloat32;
+    int64_t kv_memory;                // 0: choose_num_pages
+    std::optional<DType> kv_dtype{};  // absent: the activations'
   };
 
   ModelRunner(Device device, const model::ModelFiles& files, const Limits& limits,
@@ -56,6 +57,7 @@ class ModelRunner {
   [[nodiscard]] PagePool& pages() { return pages_; }
   [[nodiscard]] const PagePool& pages() const { return pages_; }
   [[nodiscard]] int64_t page_bytes() const { return kv_shape_.page_bytes(); }
+  [[nodiscard]] DType kv_dtype() const { return kv_shape_.dtype; }
   [[nodiscard]] double lora_seconds() const { return lora_seconds_; }
 
   /// To be called before a row's share of a step is planned: finds out where an adapter with
@@ -94,8 +96,11 @@ class ModelRunner {
   };
 
   void reserve_workspace(int max_rank);
+  [[nodiscard]] model::StepLimits largest_step() const;
   void reserve_host_memory();
+  void fill_batch(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens);
   void add_to_batch(Sequence& row, int64_t num_tokens);
+  void add_logits(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens);
   void add_pairs(const Sequence& row, int64_t num_tokens);
   void score(Sequence& row, int64_t logits_row, int64_t position);
   void add_top_logprobs(Sequence& row, int64_t logits_row);
@@ -119,6 +124,7 @@ class ModelRunner {
     int64_t position;
     int32_t token, seq;  // among the step's
   };
+  std::vector<int32_t> seqs_;   // [rows]: the sequence of each in the batch, -1: none
   std::vector<Scored> scored_;  // of the step; their logits lie behind those of the rows that draw
   AdjustedRows adjusted_;
   SamplingColumns sampling_columns_;

@@ -54,6 +54,10 @@ struct Sequence {
   size_t num_told = 0;      // tokens of the answer that events have told
   std::string last_text{};  // of a row that has ended: final text that was not told yet
 
+  /// Whether the next token to run was drawn, and is none that the row is taken in with.
+  [[nodiscard]] bool runs_drawn_token() const {
+    return num_cached > 0 && num_cached >= taken_in_at;
+  }
   /// The first, whose text the row has; null: the base model.
   [[nodiscard]] const KnownAdapter* adapter() const {
     return adapters.empty() ? nullptr : adapters.front().get();

@@ -6,10 +6,12 @@
 #include <limits>
 #include <memory>
 #include <set>
+#include <tuple>
 #include <xxhash.h>
 
 #include <nlohmann/json.hpp>
 
+#include "heddle/core/device.h"
 #include "heddle/core/error.h"
 
 namespace heddle::app {
@@ -100,8 +102,10 @@ Fingerprint::Fingerprint(const GenerateOptions& options,
       adapter_dir_(options.model.engine.adapter_dir) {
   const std::string& weights = options.model.engine.weights;
   if (!weights.empty()) model_ += " in " + weights;
-  const std::string& kv_type = options.model.engine.kv_type;
-  if (kv_type != EngineOptions().kv_type) model_ += " with a cache in " + kv_type;
+  const auto& [kv_type, device] =
+      std::tie(options.model.engine.kv_type, options.model.engine.device);
+  if (!kv_type.empty() && kv_type != "f32") model_ += " with a cache in " + kv_type;
+  if (device.empty() ? has_cuda() : device != "cpu") model_ += " on a GPU";
   for (const NamedAdapter& adapter : options.model.adapters) {
     adapters_[adapter.name] = hash_of_adapter(adapter.folder);
   }

@@ -181,8 +181,8 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
       {"--stream-buffer", static_cast<double>(serve.stream_buffer)},
       {"--max-body", static_cast<double>(limits.body_bytes)},
   };
-  const std::map<std::string, std::string> texts = {{"--kv-type", engine.kv_type},
-                                                    {"--host", serve.host}};
+  const std::map<std::string, std::string> texts = {
+      {"--kv-type", "auto"}, {"--device", "auto"}, {"--host", serve.host}};
   std::map<std::string, int> seen;
   for (const CommandText& command : program_.commands) {
     for (const OptionText& option : command.options) {

@@ -15,19 +15,24 @@ struct EngineOptions {
   /// A GGUF file (of a split one the first part), a folder that transformers saved, or the name of
   /// a model that is in the local Hugging Face cache ("org/model").
   std::string model_path{};
+  /// "cpu", "cuda" or "cuda:1"; empty: the first GPU that this build has kernels for, or else the
+  /// CPU. All operations run there (docs/engine.md has what differs).
+  std::string device{};
   int max_batch = 16;       // rows that run at once, 1 to 65536
   int num_threads = 0;      // up to 2047; 0: one per processor
   int page_size = 16;       // tokens in a page of the KV cache, 1 to 65536
   int prefill_chunk = 512;  // prompt tokens that one step takes in, at most; at least 1
   int64_t max_context = 0;  // tokens of one row, prompt and answer; 0: what the model was made for
   /// Bytes that the KV cache may take, at least those of a page; what max_batch full contexts need
-  /// is enough, and more is not used. 0: half of the memory that is available when the weights are
-  /// loaded. Rows wait while their pages are in use by others. A page takes 2 page_size num_layers
-  /// num_kv_heads head_dim numbers of kv_type.
+  /// is enough, and more is not used. 0: half of the device's memory that is available when the
+  /// weights are loaded. Rows wait while their pages are in use by others. A page takes 2 page_size
+  /// num_layers num_kv_heads head_dim numbers of kv_type.
   int64_t kv_memory = 0;
-  /// Type in which keys and values are kept: "f32", or "f16" or "bf16", to which they are rounded
-  /// when they are stored (docs/engine.md). In f16 what is above 65504 becomes infinite.
-  std::string kv_type = "f32";
+  /// Type in which keys and values are kept: on the CPU "f32" (empty), or "f16" or "bf16", to which
+  /// they are rounded when they are stored (docs/engine.md); in f16 what is above 65504 becomes
+  /// infinite. On a GPU the type in which the model's products are read and written, "f16" or
+  /// "bf16"; empty: that one.
+  std::string kv_type{};
   /// Type in which matrices that are stored in f32, f16 or bf16 are packed when the model is
   /// loaded: "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "f16" or "bf16"; empty: as they are stored.
   /// Those in block formats stay, and those whose rows are no multiple of the block of 32.

@@ -10,6 +10,7 @@
 
 #include "engine/test/engine_cases.h"
 #include "engine/test/model_files.h"
+#include "engine/test/test_device.h"
 #include "expect_error.h"
 
 namespace heddle {
@@ -18,7 +19,11 @@ namespace {
 using testing::ScriptedModel;
 
 EngineOptions options_for(const ScriptedModel& model) {
-  return {.model_path = model.path(), .max_batch = 8, .num_threads = 1, .kv_memory = 1 << 20};
+  return {.model_path = model.path(),
+          .device = testing::test_device(),
+          .max_batch = 8,
+          .num_threads = 1,
+          .kv_memory = 1 << 20};
 }
 
 Request answer_to(int32_t token, int64_t max_tokens, std::vector<std::string> stop = {}) {

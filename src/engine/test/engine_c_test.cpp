@@ -129,7 +129,8 @@ class CEngine : public ::testing::Test {
   /// The same by the C++ engine.
   std::vector<Completion> expected(const std::vector<Request>& requests,
                                    const std::string& folder) {
-    Engine cpp(EngineOptions{.model_path = path, .max_batch = 2, .num_threads = 1});
+    Engine cpp(EngineOptions{
+        .model_path = path, .device = testing::test_device(), .max_batch = 2, .num_threads = 1});
     (void)cpp.add_adapter("first", folder);
     return testing::run_all(cpp, requests);
   }

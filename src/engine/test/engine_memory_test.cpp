@@ -6,6 +6,7 @@
 
 #include "engine/test/engine_cases.h"
 #include "engine/test/model_files.h"
+#include "engine/test/test_device.h"
 #include "heap_count.h"
 
 namespace heddle {
@@ -19,6 +20,7 @@ constexpr int64_t kNotSubmitted = -1;
 
 EngineOptions options_for(const std::string& path) {
   return {.model_path = path,
+          .device = testing::test_device(),
           .max_batch = kMaxBatch,
           .num_threads = 1,
           .page_size = 4,

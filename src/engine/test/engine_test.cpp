@@ -9,6 +9,7 @@
 
 #include "engine/test/engine_cases.h"
 #include "engine/test/model_files.h"
+#include "engine/test/test_device.h"
 #include "expect_error.h"
 
 namespace heddle {
@@ -24,6 +25,7 @@ constexpr int64_t kPageBytes = 2 * 2 * 2 * 4 * 4 * 4;
 /// Options for a tiny model with pages of 4 tokens.
 EngineOptions options_for(const std::string& path, int max_batch, int64_t num_pages) {
   return {.model_path = path,
+          .device = testing::test_device(),
           .max_batch = max_batch,
           .num_threads = 1,
           .page_size = 4,

@@ -11,6 +11,7 @@
 
 #include "engine/test/engine_cases.h"
 #include "engine/test/model_files.h"
+#include "engine/test/test_device.h"
 #include "expect_error.h"
 #include "heap_count.h"
 
@@ -107,7 +108,11 @@ TEST(EventQueue, TextThatFindsNoMemoryComesWithTheEnd) {
 class EngineThreadTest : public ::testing::Test {
  protected:
   EngineOptions options() {
-    return {.model_path = model.path(), .max_batch = 2, .num_threads = 1, .page_size = 4};
+    return {.model_path = model.path(),
+            .device = testing::test_device(),
+            .max_batch = 2,
+            .num_threads = 1,
+            .page_size = 4};
   }
 
   /// Whatever runs out, a request that was submitted ends once.

@@ -10,6 +10,7 @@
 #include "heddle/engine/engine.h"
 
 #include "engine/test/engine_cases.h"
+#include "engine/test/test_device.h"
 #include "model/test/llama_file.h"
 #include "temp_folder.h"
 
@@ -24,6 +25,7 @@ class TinyModel {
   [[nodiscard]] Engine engine(EngineOptions options = {}) const {
     options.model_path = path_;
     if (options.num_threads == 0) options.num_threads = 2;
+    if (options.device.empty()) options.device = test_device();
     return Engine(options);
   }
 

@@ -69,7 +69,7 @@ TEST(TinyModelLogits, KeysAndValuesAreRoundedToTheTypeOfTheCache) {
 
 TEST(TinyModelLogits, AnotherTypeOfTheCacheIsRefusedWithTheNames) {
   const testing::TinyModel file(random_llama(testing::tiny_config(), false));
-  for (const std::string name : {"", "F16", "f64", "q8_0"}) {
+  for (const std::string name : {"F16", "f64", "q8_0"}) {
     const std::string says = "kv_type is '" + name + "', expected one of f32, f16, bf16";
     testing::expect_invalid({says.c_str()}, [&] { (void)file.engine({.kv_type = name}); });
   }

@@ -40,7 +40,6 @@ std::vector<float> transposed(const std::vector<float>& values, size_t rows) {
 VocabularyTable::VocabularyTable(const ExecContext& ctx, const VocabularyPart& part,
                                  const PackedWeight& base, Use use)
     : weight_(base) {
-  check_cpu(ctx, "an adapter's own embedding or head");
   if (part.weight.is_present() && !has_rows(ctx, base, part.weight)) take_weight(ctx, part.weight);
   for (size_t i = 0; i < part.token_ids.size(); ++i) {
     token_rows_[part.token_ids[i]] = part.token_rows.narrow(static_cast<int64_t>(i), 1).floats();
@@ -187,6 +186,11 @@ AdapterVocabularies::Tables AdapterVocabularies::make(const ExecContext& ctx,
   using Use = VocabularyTable::Use;
   Tables tables;
   VocabularyPart of_head = adapter.head();
+  const bool is_plain = adapter.embedding().is_empty() && of_head.is_empty();
+  if (!is_plain && ctx.device.type != DeviceType::kCpu) {
+    throw_error(ErrorCode::kUnsupported, adapter.path(),
+                ": an embedding or a head of an adapter runs on the CPU alone (--device cpu)");
+  }
   if (!adapter.embedding().is_empty()) {
     tables.embedding =
         std::make_unique<VocabularyTable>(ctx, adapter.embedding(), embedding, Use::kEmbedding);

@@ -90,6 +90,8 @@ class LoraTables {
   /// Empty where no adapter does more at the site than to add its delta.
   [[nodiscard]] const SiteAffines& affines(int64_t layer, LoraSite site) const;
   [[nodiscard]] int max_rank() const { return tables_.max_rank; }
+  /// Slots that the tables have, used or not.
+  [[nodiscard]] int32_t num_slots() const { return tables_.capacity; }
   /// The rank that a pair of this rank takes up in the tables.
   [[nodiscard]] int fitting_rank(int64_t rank) const;
 

@@ -19,7 +19,10 @@ std::vector<SliceAffine> slice_affines(const ExecContext& ctx, const Adapter& ad
   std::vector<SliceAffine> affines;
   for (const AdapterPair& pair : adapter.pairs()) {
     if (!pair.magnitude.is_present() && !pair.bias.is_present()) continue;
-    check_cpu(ctx, "an adapter with DoRA or lora_bias");
+    if (ctx.device.type != DeviceType::kCpu) {
+      throw_error(ErrorCode::kUnsupported, adapter.path(),
+                  ": DoRA and lora_bias run on the CPU alone (--device cpu)");
+    }
     int64_t first = 0;
     for (int i = 0; i < pair.module->num_projections; ++i) {
       const auto p = static_cast<Projection>(static_cast<int>(pair.projection) + i);

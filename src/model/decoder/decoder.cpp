@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <iterator>
 #include <span>
 
 #include "heddle/core/error.h"
@@ -12,10 +10,16 @@
 #include "heddle/ops/elementwise.h"
 #include "heddle/ops/embedding.h"
 #include "heddle/ops/linear_site.h"
+#include "heddle/ops/lora.h"
 #include "heddle/ops/norm.h"
+
+#include "core/math.h"
+#include "model/decoder/decoder_step.h"
 
 namespace heddle::model {
 namespace {
+
+constexpr int64_t kPlanAlignment = 256;
 
 /// [num_tokens, num_heads * head_dim] as [num_tokens, num_heads, head_dim].
 TensorView as_heads(const TensorView& t, int64_t head_dim) {
@@ -55,15 +59,20 @@ void for_runs(int64_t count, const Of& vocabulary_of, const Run& run) {
 
 }  // namespace
 
-DecoderScratch::DecoderScratch(Device device, const DecoderConfig& config, const StepLimits& limits)
+DecoderScratch::DecoderScratch(Device device, const DecoderConfig& config, const StepLimits& limits,
+                               DType activations)
     : limits_(limits), inputs_(device, StepInputs::bytes_for(limits)) {
   const ModelDims dims = config.dims();
   const auto make = [&](int64_t rows, int64_t width) {
-    return DeviceTensor(device, kDType, {rows, width});
+    return DeviceTensor(device, activations, {rows, width});
   };
-  for (DeviceTensor* tensor : {&residual_, &normed_, &delta_}) {
-    *tensor = make(limits.num_tokens, config.hidden_size);
+  const auto make_f32 = [&](int64_t rows, int64_t width) {
+    return DeviceTensor(device, DType::kFloat32, {rows, width});
+  };
+  for (DeviceTensor* tensor : {&residual_, &delta_}) {
+    *tensor = make_f32(limits.num_tokens, config.hidden_size);
   }
+  normed_ = make(limits.num_tokens, config.hidden_size);
   q_ = make(limits.num_tokens, dims[Projection::kQ].out);
   attended_ = make(limits.num_tokens, dims[Projection::kQ].out);
   k_ = make(limits.num_tokens, dims[Projection::kK].out);
@@ -71,8 +80,8 @@ DecoderScratch::DecoderScratch(Device device, const DecoderConfig& config, const
   gate_ = make(limits.num_tokens, config.intermediate_size);
   up_ = make(limits.num_tokens, config.intermediate_size);
   const auto num_rotations = static_cast<int64_t>(config.rotations.size());
-  cos_ = make(num_rotations * limits.num_tokens, config.rotary_dim() / 2);
-  sin_ = make(num_rotations * limits.num_tokens, config.rotary_dim() / 2);
+  cos_ = make_f32(num_rotations * limits.num_tokens, config.rotary_dim() / 2);
+  sin_ = make_f32(num_rotations * limits.num_tokens, config.rotary_dim() / 2);
   last_ = make(limits.num_logit_rows, config.hidden_size);
 }
 
@@ -83,46 +92,12 @@ void DecoderScratch::reserve_pairs(Device device, int64_t max_pairs) {
   limits_ = limits;
 }
 
-/// What the layers of one forward pass share.
-struct Decoder::Step {
-  const ExecContext& ctx;
-  const std::function<PagedKv(int)>& cache;
-  const LoraTables& lora;
-  double* lora_seconds;
-  bool any_adapter;
-  StepInputs inputs;
-  TensorView residual, normed, delta, q, k, v, attended, gate, up;
-  TensorView all_cos, all_sin;  // of all rotations, each with room for the largest step
-  int64_t num_tokens, max_tokens;
-
-  /// Rows [begin, begin + count) of the table of one rotation.
-  [[nodiscard]] TensorView table_of(const TensorView& all, int rotation, int64_t begin,
-                                    int64_t count) const {
-    return all.narrow(0, rotation * max_tokens + begin, count);
-  }
-
-  /// The products of a site, and the adapters' deltas.
-  void run_site(int layer, LoraSite site, std::span<const LinearOutput> outputs,
-                const TensorView& x) const {
-    const LoraTables::Site& tables = lora.site(layer, site);
-    if (!any_adapter || tables.empty()) return linear(ctx, outputs, x);
-    const LinearAdapters first{tables.front().a.view(), tables.front().b.view(), inputs.adapters};
-    linear_with_adapters(ctx, outputs, x, first, lora_seconds);
-    const SiteAffines& affines = lora.affines(layer, site);
-    if (tables.size() == 1 && affines.empty()) return;
-
-    const auto begin = std::chrono::steady_clock::now();
-    std::array<LoraSlice, 3> slices;
-    std::ranges::transform(outputs, slices.begin(), [](const auto& o) { return LoraSlice{o.y}; });
-    const auto used = std::span(slices).first(outputs.size());
-    for (auto table = std::next(tables.begin()); table != tables.end(); ++table) {
-      lora_apply(ctx, used, x, table->a.view(), table->b.view(), inputs.adapters);
-    }
-    if (!affines.empty()) apply_affines(ctx, used, inputs.adapters, affines);
-    *lora_seconds +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  }
-};
+void DecoderScratch::reserve_plans(Device device, int max_rank) {
+  if (device.type == DeviceType::kCpu) return;
+  const auto num_bytes = static_cast<int64_t>(lora_plan_bytes(limits_.num_tokens, max_rank));
+  if (plans_.view() && num_bytes <= plans_.view().size(1)) return;
+  plans_ = DeviceTensor(device, DType::kUInt8, {2, round_up(num_bytes, kPlanAlignment)});
+}
 
 /// cos and sin of each rotation for the step's tokens. Where angles depend on the length of the
 /// sequence, a table for each sequence.
@@ -166,12 +141,19 @@ void Decoder::finish_delta(const Step& s, const DeviceTensor& post_norm) const {
   if (config_.residual_scale != 1.0f) scale(s.ctx, s.delta, config_.residual_scale);
 }
 
+/// The residual as the products of a block without a norm read it.
+TensorView Decoder::plain_input(const Step& s) {
+  if (s.normed.dtype() == s.residual.dtype()) return s.residual;
+  round_to(s.ctx, s.normed, s.residual);
+  return s.normed;
+}
+
 /// Adds the delta to the residual and gives what the next block reads: the residual normalised by
 /// `weight`, or itself.
 TensorView Decoder::next_input(const Step& s, const DeviceTensor& weight) const {
   if (!config_.norm_before) {
     add(s.ctx, s.residual, s.delta);
-    return s.residual;
+    return plain_input(s);
   }
   fused_add_rms_norm(s.ctx, s.normed, s.residual, s.delta, weight.view(), norm_options());
   return s.normed;
@@ -181,9 +163,9 @@ void Decoder::attention(const Step& s, int layer_idx, const TensorView& x) const
   const DecoderLayer& layer = weights_.layers[static_cast<size_t>(layer_idx)];
   const LayerTraits traits = config_.layer(layer_idx);
   const auto product = [&](const TensorView& y, Projection p) {
-    return LinearOutput{y, layer[p], layer.bias_of(p)};
+    return SiteProduct{y, layer[p], layer.bias_of(p)};
   };
-  const std::array<LinearOutput, 3> qkv = {
+  const std::array<SiteProduct, 3> qkv = {
       product(s.q, Projection::kQ), product(s.k, Projection::kK), product(s.v, Projection::kV)};
   s.run_site(layer_idx, LoraSite::kQkv, qkv, x);
   norm_q_and_k(s, layer);
@@ -200,9 +182,24 @@ void Decoder::attention(const Step& s, int layer_idx, const TensorView& x) const
   const AttentionOptions options{.sm_scale = config_.attention_scale,
                                  .window_left = traits.window < 0 ? -1 : traits.window - 1,
                                  .logits_soft_cap = config_.attention_soft_cap};
-  batch_prefill(s.ctx, as_heads(s.attended, config_.head_dim), {}, q, in.q_indptr, cache, in.pages,
-                options);
-  const std::array<LinearOutput, 1> o = {product(s.delta, Projection::kO)};
+  const TensorView attended = as_heads(s.attended, config_.head_dim);
+  for (const StepPart& part : s.parts()) {
+    const PageTable pages{
+        .page_indptr = in.pages.page_indptr.narrow(0, part.first_seq, part.num_seqs + 1),
+        .pages = in.pages.pages,
+        .last_page_len = in.pages.last_page_len.narrow(0, part.first_seq, part.num_seqs)};
+    if (part.path == LinearPath::kDecode) {
+      const auto rows = [&](const TensorView& t) {
+        return t.narrow(0, part.first_token, part.num_tokens);
+      };
+      batch_decode(s.ctx, rows(attended), {}, rows(q), cache, pages, options);
+    } else {
+      batch_prefill(s.ctx, attended, {}, q,
+                    in.q_indptr.narrow(0, part.first_seq, part.num_seqs + 1), cache, pages,
+                    options);
+    }
+  }
+  const std::array<SiteProduct, 1> o = {product(s.delta, Projection::kO)};
   s.run_site(layer_idx, LoraSite::kO, o, s.attended);
   finish_delta(s, layer.attention_post_norm);
 }
@@ -219,13 +216,13 @@ void Decoder::activate(const Step& s) const {
 void Decoder::mlp(const Step& s, int layer_idx, const TensorView& x) const {
   const DecoderLayer& layer = weights_.layers[static_cast<size_t>(layer_idx)];
   const auto product = [&](const TensorView& y, Projection p) {
-    return LinearOutput{y, layer[p], layer.bias_of(p)};
+    return SiteProduct{y, layer[p], layer.bias_of(p)};
   };
-  const std::array<LinearOutput, 2> gate_up = {product(s.gate, Projection::kGate),
-                                               product(s.up, Projection::kUp)};
+  const std::array<SiteProduct, 2> gate_up = {product(s.gate, Projection::kGate),
+                                              product(s.up, Projection::kUp)};
   s.run_site(layer_idx, LoraSite::kGateUp, gate_up, x);
   activate(s);
-  const std::array<LinearOutput, 1> down = {product(s.delta, Projection::kDown)};
+  const std::array<SiteProduct, 1> down = {product(s.delta, Projection::kDown)};
   s.run_site(layer_idx, LoraSite::kDown, down, s.gate);
   finish_delta(s, layer.mlp_post_norm);
 }
@@ -254,12 +251,13 @@ void Decoder::forward(const ExecContext& ctx, const StepBatch& batch, DecoderScr
   fused_add_rms_norm(ctx, step.normed, step.residual, step.delta, weights_.output_norm.view(),
                      norm_options());
   const TensorView last = scratch.last_.rows(num_logit_rows);
-  embedding(ctx, last, step.inputs.logit_tokens, step.normed);  // a plain choice of rows
+  heddle::embedding(ctx, last, step.inputs.logit_tokens, step.normed);  // a plain choice of rows
   head(step, batch, adapters.vocabularies, last, logits);
 }
 
 void Decoder::embed(const Step& s, const StepBatch& batch, const AdapterVocabularies& own) const {
-  if (!own.any()) return embedding(s.ctx, s.residual, s.inputs.token_ids, weights_.embedding);
+  if (!own.any())
+    return model::embedding(s.ctx, s.residual, s.inputs.token_ids, weights_.embedding);
   const auto of = [&](int64_t seq) {
     return vocabulary_of(batch, seq, own, &AdapterVocabularies::embedding);
   };
@@ -269,7 +267,7 @@ void Decoder::embed(const Step& s, const StepBatch& batch, const AdapterVocabula
     const TensorView rows = s.residual.narrow(0, first, count);
     const ConstTensorView ids = s.inputs.token_ids.narrow(0, first, count);
     if (vocabulary.table != nullptr) return vocabulary.table->embed(s.ctx, rows, ids);
-    embedding(s.ctx, rows, ids, weights_.embedding);
+    model::embedding(s.ctx, rows, ids, weights_.embedding);
     for (const AdapterUse& use : vocabulary.uses) {
       const VocabularyTable* const table = own.embedding(use.slot);
       if (table != nullptr) table->add_to_rows(s.ctx, rows, ids, use.scale);
@@ -293,7 +291,7 @@ void Decoder::head(const Step& s, const StepBatch& batch, const AdapterVocabular
     };
     if (vocabulary.table == nullptr) {
       const TensorView rows = rows_of(begin, end, config_.vocab_size);
-      linear(s.ctx, rows, x, weights_.output);
+      project(s, rows, x);
       for (const AdapterUse& use : vocabulary.uses) {
         const VocabularyTable* const table = own.head(use.slot);
         if (table != nullptr) table->add_to_logits(s.ctx, rows, x, use.scale, is_active);
@@ -306,6 +304,13 @@ void Decoder::head(const Step& s, const StepBatch& batch, const AdapterVocabular
   });
 }
 
+/// The base model's logits. On a GPU all rows take the path of decode: few want logits.
+void Decoder::project(const Step& s, const TensorView& logits, const TensorView& x) const {
+  if (s.ctx.device.type == DeviceType::kCpu) return linear(s.ctx, logits, x, weights_.output);
+  const LinearSlice slice = weights_.output.slice(logits);
+  linear_site(s.ctx, {&slice, 1}, x, LinearPath::kDecode);
+}
+
 void Decoder::finish_logits(const Step& s, const TensorView& logits) const {
   if (config_.logits_scale != 1.0f) scale(s.ctx, logits, config_.logits_scale);
   if (config_.logits_soft_cap != 0.0f) soft_cap(s.ctx, logits, config_.logits_soft_cap);
@@ -313,7 +318,7 @@ void Decoder::finish_logits(const Step& s, const TensorView& logits) const {
 
 /// What the first layer reads: the embedding normalised, or itself.
 TensorView Decoder::first_input(const Step& s, const DecoderLayer& layer) const {
-  if (!config_.norm_before) return s.residual;
+  if (!config_.norm_before) return plain_input(s);
   rms_norm(s.ctx, s.normed, s.residual, layer.attention_norm.view(), norm_options());
   return s.normed;
 }
@@ -326,34 +331,70 @@ Decoder::Step Decoder::make_step(const ExecContext& ctx, const StepBatch& batch,
                                  DecoderScratch& scratch, const std::function<PagedKv(int)>& cache,
                                  const LoraTables& lora, double* lora_seconds) const {
   const int64_t num_tokens = batch.num_tokens();
-  return {
-      .ctx = ctx,
-      .cache = cache,
-      .lora = lora,
-      .lora_seconds = lora_seconds,
-      .any_adapter = std::ranges::any_of(batch.slot_ids, [](int32_t slot) { return slot >= 0; }),
-      .inputs = StepInputs::copy(ctx, batch, scratch.inputs_),
-      .residual = scratch.residual_.rows(num_tokens),
-      .normed = scratch.normed_.rows(num_tokens),
-      .delta = scratch.delta_.rows(num_tokens),
-      .q = scratch.q_.rows(num_tokens),
-      .k = scratch.k_.rows(num_tokens),
-      .v = scratch.v_.rows(num_tokens),
-      .attended = scratch.attended_.rows(num_tokens),
-      .gate = scratch.gate_.rows(num_tokens),
-      .up = scratch.up_.rows(num_tokens),
-      .all_cos = scratch.cos_.view(),
-      .all_sin = scratch.sin_.view(),
-      .num_tokens = num_tokens,
-      .max_tokens = scratch.limits_.num_tokens};
+  Step step{.ctx = ctx,
+            .cache = cache,
+            .lora = lora,
+            .lora_seconds = lora_seconds,
+            .inputs = StepInputs::copy(ctx, batch, scratch.inputs_),
+            .all_parts = {},
+            .num_parts = 0,
+            .residual = scratch.residual_.rows(num_tokens),
+            .normed = scratch.normed_.rows(num_tokens),
+            .delta = scratch.delta_.rows(num_tokens),
+            .q = scratch.q_.rows(num_tokens),
+            .k = scratch.k_.rows(num_tokens),
+            .v = scratch.v_.rows(num_tokens),
+            .attended = scratch.attended_.rows(num_tokens),
+            .gate = scratch.gate_.rows(num_tokens),
+            .up = scratch.up_.rows(num_tokens),
+            .all_cos = scratch.cos_.view(),
+            .all_sin = scratch.sin_.view(),
+            .num_tokens = num_tokens,
+            .max_tokens = scratch.limits_.num_tokens};
+  const bool on_gpu = ctx.device.type != DeviceType::kCpu;
+  step.num_parts = make_parts(batch, step.inputs, on_gpu, step.all_parts);
+  if (on_gpu) make_plans(step, scratch);
+  return step;
 }
 
-size_t Decoder::lora_workspace_bytes(Device device, int64_t max_tokens, int max_rank) const {
+/// Groups the rows of each part by adapter, once for all sites.
+void Decoder::make_plans(Step& step, const DecoderScratch& scratch) {
+  for (int i = 0; i < step.num_parts; ++i) {
+    StepPart& part = step.all_parts[static_cast<size_t>(i)];
+    if (!part.any_adapter || !part.adapters.slot_ids) continue;
+    const ConstTensorView plans = scratch.plans_.view();
+    const TensorView plan(scratch.plans_.view().raw() + i * plans.stride(0), DType::kUInt8,
+                          step.ctx.device, {plans.size(1)});
+    lora_plan(step.ctx, plan, part.adapters, part.num_tokens, step.lora.num_slots(),
+              step.lora.max_rank());
+    part.adapters.plan = plan;
+  }
+}
+
+size_t Decoder::workspace_bytes(Device device, const StepLimits& limits, int max_rank) const {
   const DecoderConfig& c = config();
-  const int64_t widest_in =
-      std::max({c.hidden_size, c.num_q_heads * c.head_dim, c.intermediate_size});
-  return std::max(lora_apply_workspace_bytes(device, max_tokens, widest_in, 3, max_rank),
-                  lora_pairs_workspace_bytes(device, max_tokens, widest_in, 0, 3, max_rank));
+  const ModelDims dims = c.dims();
+  const auto out = [&](Projection p) { return dims[p].out; };
+  if (device.type == DeviceType::kCpu) {
+    const int64_t widest_in =
+        std::max({c.hidden_size, c.num_q_heads * c.head_dim, c.intermediate_size});
+    return std::max(
+        lora_apply_workspace_bytes(device, limits.num_tokens, widest_in, 3, max_rank),
+        lora_pairs_workspace_bytes(device, limits.num_tokens, widest_in, 0, 3, max_rank));
+  }
+  size_t bytes =
+      std::max(batch_decode_workspace_bytes(device, limits.num_seqs, c.num_q_heads, c.head_dim),
+               linear_site_workspace_bytes(device, limits.num_logit_rows, c.hidden_size,
+                                           c.vocab_size, 1, 0));
+  const auto site = [&](int64_t in, int64_t out_features, int num_slices) {
+    bytes = std::max(bytes, linear_site_workspace_bytes(device, limits.num_tokens, in, out_features,
+                                                        num_slices, max_rank, limits.max_pairs));
+  };
+  site(c.hidden_size, out(Projection::kQ) + out(Projection::kK) + out(Projection::kV), 3);
+  site(out(Projection::kQ), out(Projection::kO), 1);
+  site(c.hidden_size, out(Projection::kGate) + out(Projection::kUp), 2);
+  site(c.intermediate_size, out(Projection::kDown), 1);
+  return bytes;
 }
 
 }  // namespace heddle::model

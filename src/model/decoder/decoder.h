@@ -16,22 +16,26 @@
 
 namespace heddle::model {
 
-/// What a step computes before its logits, in f32, and the indices it reads; all in memory of one
-/// device.
+/// What a step computes before its logits, and the indices it reads; all in memory of one device.
 class DecoderScratch {
  public:
-  static constexpr DType kDType = DType::kFloat32;
-
-  DecoderScratch(Device device, const DecoderConfig& config, const StepLimits& limits);
+  /// activations: of what products read and write, but for the residual and what is added to it,
+  /// which are f32.
+  DecoderScratch(Device device, const DecoderConfig& config, const StepLimits& limits,
+                 DType activations);
 
   /// Makes room for steps whose rows have lists of up to max_pairs adapters. Where it throws, all
   /// is as it was.
   void reserve_pairs(Device device, int64_t max_pairs);
+  /// On a GPU: makes room for the plans of steps with adapters of up to this rank. Where it throws,
+  /// all is as it was.
+  void reserve_plans(Device device, int max_rank);
 
  private:
   friend class Decoder;
   StepLimits limits_;
   StagedArrays inputs_;
+  DeviceTensor plans_;                      // [2, bytes] u8, of the two parts of a step
   DeviceTensor residual_, normed_, delta_;  // [max_tokens, hidden_size]
   DeviceTensor q_, k_, v_, attended_;       // [max_tokens, num_heads * head_dim]
   DeviceTensor gate_, up_;                  // [max_tokens, intermediate_size]
@@ -60,13 +64,14 @@ class Decoder {
   /// vocabulary of an adapter, and a row has as many as its own. `cache(layer)` gives the layer's
   /// part of the KV cache. A row's logits depend on its own sequence and adapter alone. All tensors
   /// are on the context's device, only the batch is in host memory. The context's workspace holds
-  /// lora_workspace_bytes. Adds the time spent in LoRA to *lora_seconds. Of a row with a list of
-  /// adapters, sum_i scale_i delta_i is added wherever one adapter would add its delta.
+  /// workspace_bytes. Adds the time spent in LoRA to *lora_seconds, on the CPU alone. Of a row with
+  /// a list of adapters, sum_i scale_i delta_i is added wherever one adapter would add its delta.
   void forward(const ExecContext& ctx, const StepBatch& batch, DecoderScratch& scratch,
                const std::function<PagedKv(int)>& cache, const LoadedAdapters& adapters,
                TensorView logits, double* lora_seconds) const;
 
-  [[nodiscard]] size_t lora_workspace_bytes(Device device, int64_t max_tokens, int max_rank) const;
+  /// Of steps within the limits, with adapters of up to this rank.
+  [[nodiscard]] size_t workspace_bytes(Device device, const StepLimits& limits, int max_rank) const;
 
  private:
   struct Step;
@@ -77,7 +82,10 @@ class Decoder {
   void embed(const Step& step, const StepBatch& batch, const AdapterVocabularies& own) const;
   void head(const Step& step, const StepBatch& batch, const AdapterVocabularies& own,
             const TensorView& last, const TensorView& logits) const;
+  void project(const Step& step, const TensorView& logits, const TensorView& x) const;
   void finish_logits(const Step& step, const TensorView& logits) const;
+  static void make_plans(Step& step, const DecoderScratch& scratch);
+  [[nodiscard]] static TensorView plain_input(const Step& step);
   [[nodiscard]] RmsNormOptions norm_options() const;
   void rotation_tables(const Step& step, const StepBatch& batch) const;
   [[nodiscard]] TensorView first_input(const Step& step, const DecoderLayer& layer) const;

@@ -5,6 +5,8 @@
 #include <set>
 #include <string>
 
+#include "heddle/core/cuda_context.h"
+#include "heddle/core/dispatch.h"
 #include "heddle/core/error.h"
 
 #include "core/math.h"
@@ -28,12 +30,15 @@ class Loader {
   Loader(const ExecContext& ctx, const WeightSource& source, const DecoderConfig& config,
          const TensorNames& names, const LoadOptions& options)
       : ctx_(ctx),
+        host_{.threads = ctx.threads},
         source_(source),
         config_(config),
         names_(names),
         options_(options),
         dims_(config.dims()) {
-    if (options.weights) quantizer_.emplace(ctx, *options.weights);
+    if (options.weights) quantizer_.emplace(host_, *options.weights);
+    weights_.activations = choose_activations();
+    if (on_gpu()) rounder_.emplace(host_, dense_type());
   }
 
   DecoderWeights load() {
@@ -63,6 +68,22 @@ class Loader {
  private:
   [[nodiscard]] bool is_ignored(std::string_view name) const {
     return !names_.ignored_suffix.empty() && name.ends_with(names_.ignored_suffix);
+  }
+
+  [[nodiscard]] bool on_gpu() const { return ctx_.device.type != DeviceType::kCpu; }
+  /// Of dense matrices on a GPU.
+  [[nodiscard]] WeightType dense_type() const {
+    return weights_.activations == DType::kFloat16 ? WeightType::kF16 : WeightType::kBF16;
+  }
+
+  [[nodiscard]] DType choose_activations() const {
+    if (!on_gpu()) return DType::kFloat32;
+    const std::string& first =
+        config_.fused_qkv ? names_.qkv : names_.projections[static_cast<size_t>(Projection::kQ)];
+    const std::string name = names_.layer_prefix + "0." + first + ".weight";
+    WeightType type = source_.contains(name) ? source_.tensor(name).type : WeightType::kBF16;
+    if (options_.weights && block_size(*options_.weights) == 1) type = *options_.weights;
+    return type == WeightType::kF16 ? DType::kFloat16 : DType::kBFloat16;
   }
 
   void count_bytes() {
@@ -169,24 +190,52 @@ class Loader {
       const int64_t source = part.first + (interleaved ? config_.interleaved_row(row) : row);
       ordered[static_cast<size_t>(row)] = stored[static_cast<size_t>(source)];
     }
-    return {ctx_, std::span<const float>(ordered)};
+    if (weights_.activations == DType::kFloat32) return {ctx_, std::span<const float>(ordered)};
+    DeviceTensor rounded;
+    dispatch_dtype<half, bfloat16>(weights_.activations, "a bias", [&]<class T>() {
+      std::vector<T> values;
+      for (const float value : ordered) values.push_back(from_float<T>(value));
+      rounded = DeviceTensor(ctx_, std::span<const T>(values));
+    });
+    return rounded;
   }
 
-  PackedWeight matrix(const std::string& name, const ProjectionDims& dims) {
+  Matrix matrix(const std::string& name, const ProjectionDims& dims) {
     return matrix(name, dims, {0, dims.out}, false);
   }
 
-  PackedWeight matrix(const std::string& name, const ProjectionDims& dims, Part part,
-                      bool interleaved) {
+  Matrix matrix(const std::string& name, const ProjectionDims& dims, Part part, bool interleaved) {
     const StoredTensor tensor = checked(name, 2, dims.in, part.all);
-    const WeightType type = quantizer_ ? quantizer_->type_of(tensor) : tensor.type;
-    PackedWeight weight{type, dims.out, dims.in, nullptr};
-    const size_t size = packed_bytes(weight.type, dims.out, dims.in);
-    const std::span<std::byte> packed = place(size);
-    pack(tensor, weight, packed, part.first, interleaved);
-    weight.data = packed.data();
+    WeightType type = quantizer_ ? quantizer_->type_of(tensor) : tensor.type;
+    RowQuantizer* quantizer = type == tensor.type ? nullptr : &*quantizer_;
+    const bool as_rows = on_gpu() && block_size(type) == 1;
+    if (as_rows && type != dense_type()) {
+      // From the stored values, so that they are rounded once.
+      quantizer = tensor.type == dense_type() ? nullptr : &*rounder_;
+      type = dense_type();
+    }
+    const PackedWeight weight{type, dims.out, dims.in, nullptr};
+    const size_t size =
+        as_rows ? stored_bytes(type, dims.out * dims.in) : packed_bytes(type, dims.out, dims.in);
+    const std::span<std::byte> placed = place(size);
     weights_.num_bytes += size;
-    return weight;
+    if (as_rows) {
+      for_pieces(tensor, weight, quantizer, part.first, interleaved,
+                 [&](int64_t row, int64_t /*num_rows*/, std::span<const std::byte> rows) {
+                   copy_from_host(ctx_, placed.data() + stored_bytes(type, row * dims.in), rows);
+                 });
+      return Matrix(
+          ConstTensorView(placed.data(), weights_.activations, ctx_.device, {dims.out, dims.in}));
+    }
+    if (on_gpu()) staged_.resize(size);
+    const std::span<std::byte> packed = on_gpu() ? std::span(staged_) : placed;
+    for_pieces(tensor, weight, quantizer, part.first, interleaved,
+               [&](int64_t row, int64_t num_rows, std::span<const std::byte> rows) {
+                 pack_rows(on_gpu() ? host_ : ctx_, packed, type, dims.out, dims.in, row, num_rows,
+                           rows);
+               });
+    if (on_gpu()) copy_from_host(ctx_, placed.data(), packed);
+    return PackedWeight{type, dims.out, dims.in, placed.data()};
   }
 
   /// The next `size` bytes for a matrix.
@@ -202,11 +251,13 @@ class Loader {
     return place;
   }
 
-  void pack(const StoredTensor& tensor, const PackedWeight& weight, std::span<std::byte> packed,
-            int64_t first_row, bool interleaved) {
+  /// Calls take(row, num_rows, bytes) for pieces that make up the weight, in the weight's type, in
+  /// order. quantizer: null where they are stored in it.
+  template <class Take>
+  void for_pieces(const StoredTensor& tensor, const PackedWeight& weight, RowQuantizer* quantizer,
+                  int64_t first_row, bool interleaved, const Take& take) {
     const size_t row_bytes = stored_bytes(tensor.type, weight.in_features);
-    const bool is_quantized = weight.type != tensor.type;
-    const size_t piece_bytes = is_quantized ? kQuantizedPieceBytes : kPieceBytes;
+    const size_t piece_bytes = quantizer != nullptr ? kQuantizedPieceBytes : kPieceBytes;
     const int64_t piece_rows =
         std::max<int64_t>(static_cast<int64_t>(piece_bytes / row_bytes) / kGroupRows, 1) *
         kGroupRows;
@@ -218,9 +269,8 @@ class Loader {
       std::span<const std::byte> rows = interleaved
                                             ? deinterleaved(tensor, begin, row, num_rows, row_bytes)
                                             : tensor.data.subspan(first, length);
-      if (is_quantized) rows = quantizer_->quantize(tensor, first_row + row, rows);
-      pack_rows(ctx_, packed, weight.type, weight.out_features, weight.in_features, row, num_rows,
-                rows);
+      if (quantizer != nullptr) rows = quantizer->quantize(tensor, first_row + row, rows);
+      take(row, num_rows, rows);
       if (!interleaved) source_.release(tensor, first, length);
       done_bytes_ += static_cast<int64_t>(length);
       if (options_.on_load) options_.on_load(done_bytes_, total_bytes_);
@@ -244,12 +294,15 @@ class Loader {
   }
 
   const ExecContext& ctx_;
+  const ExecContext host_;  // the same threads; where packed weights are made for a GPU
   const WeightSource& source_;
   const DecoderConfig& config_;
   const TensorNames& names_;
   const LoadOptions& options_;
   ModelDims dims_;
-  std::optional<RowQuantizer> quantizer_;
+  std::optional<RowQuantizer> quantizer_;  // to the type that was asked for
+  std::optional<RowQuantizer> rounder_;    // to the activations' dtype, of dense matrices
+  std::vector<std::byte> staged_;          // a packed matrix on its way to a GPU
   int64_t done_bytes_ = 0, total_bytes_ = 0;
   std::vector<std::byte> rows_;  // of a piece, in another order than the file's
   DecoderWeights weights_;
@@ -262,6 +315,7 @@ class Loader {
 DecoderWeights load_weights(const ExecContext& ctx, const WeightSource& source,
                             const DecoderConfig& config, const TensorNames& names,
                             const LoadOptions& options) {
+  const ScopedDevice on_device(ctx.device);
   return Loader(ctx, source, config, names, options).load();
 }
 

@@ -7,31 +7,29 @@
 #include <vector>
 
 #include "heddle/core/context.h"
-#include "heddle/ops/linear.h"
 
 #include "core/device_tensor.h"
 #include "model/decoder/decoder_config.h"
+#include "model/decoder/matrix.h"
 #include "model/decoder/row_quantizer.h"
 #include "model/source/tensor_names.h"
 #include "model/source/weight_source.h"
 
 namespace heddle::model {
 
-/// The weights of one layer. Norms and biases are f32; those that the family lacks are absent.
+/// The weights of one layer. Norms are f32, biases of the products' output dtype; those that the
+/// family lacks are absent.
 struct DecoderLayer {
   DeviceTensor attention_norm, attention_post_norm;  // [hidden_size]
   DeviceTensor mlp_norm, mlp_post_norm;              // [hidden_size]
   DeviceTensor q_norm, k_norm;                       // [head_dim], or of all heads
-  std::array<PackedWeight, kNumProjections>
-      projection;                                  // by Projection; rows in Hugging Face's order
-  std::array<DeviceTensor, kNumProjections> bias;  // [out]
+  std::array<Matrix, kNumProjections> projection;    // by Projection; rows in Hugging Face's order
+  std::array<DeviceTensor, kNumProjections> bias;    // [out]
 
-  [[nodiscard]] const PackedWeight& operator[](Projection p) const {
+  [[nodiscard]] const Matrix& operator[](Projection p) const {
     return projection[static_cast<size_t>(p)];
   }
-  [[nodiscard]] PackedWeight& operator[](Projection p) {
-    return projection[static_cast<size_t>(p)];
-  }
+  [[nodiscard]] Matrix& operator[](Projection p) { return projection[static_cast<size_t>(p)]; }
   [[nodiscard]] ConstTensorView bias_of(Projection p) const {
     return bias[static_cast<size_t>(p)].view();
   }
@@ -42,14 +40,17 @@ struct RotationFactors {
   DeviceTensor factors, long_factors;
 };
 
-/// The weights of a decoder in memory of one device, packed for its product.
+/// The weights of a decoder in memory of one device, as its products read them.
 struct DecoderWeights {
-  PackedWeight embedding;    // [vocab_size, hidden_size]
-  PackedWeight output;       // [vocab_size, hidden_size]; the embedding itself with a tied head
+  /// What products read and write: f32 on the CPU. On a GPU f16 where the model's matrices are
+  /// stored in f16 or were asked for in f16, else bf16; all dense matrices are of it.
+  DType activations = DType::kFloat32;
+  Matrix embedding;          // [vocab_size, hidden_size]
+  Matrix output;             // [vocab_size, hidden_size]; the embedding itself with a tied head
   DeviceTensor output_norm;  // [hidden_size] f32
   std::vector<RotationFactors> rotation_factors;  // by DecoderConfig::rotations; may be empty
   std::vector<DecoderLayer> layers;
-  std::vector<DeviceBytes> buffers;  // what the packed weights point into
+  std::vector<DeviceBytes> buffers;  // what the matrices point into
   size_t num_bytes = 0;              // of the buffers
   Quantization quantization;         // where LoadOptions named a type
 };
@@ -62,8 +63,9 @@ struct LoadOptions {
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load{};
 };
 
-/// Packs every weight of the model for the context's device, piece by piece: pages of the files are
-/// given back as they are packed, so that the peak is little above the packed size. Rows of q and
+/// Brings every weight of the model to the context's device, piece by piece: pages of the files are
+/// given back as they are packed, so that the peak is little above the packed size. On a GPU dense
+/// matrices of another type than the activations' are rounded to that. Rows of q and
 /// k, which some files keep permuted for interleaved rotation, come back into Hugging Face's order.
 /// Errors name file, tensor and both values; a tensor that the model has no place for is refused.
 [[nodiscard]] DecoderWeights load_weights(const ExecContext& ctx, const WeightSource& source,

@@ -11,7 +11,7 @@ void StepBatch::clear() {
   rotation_lengths.clear();
   pair_scales.clear();
   seq_uses.clear();
-  max_pairs = 0;
+  max_pairs = num_decode = 0;
 }
 
 void StepBatch::reserve(const StepLimits& limits) {

@@ -20,6 +20,9 @@ struct StepLimits {
 
 /// The tokens of one step, those of a sequence side by side, and where their keys and values go.
 struct StepBatch {
+  /// Sequences at the front that have one token each, which was drawn: on a GPU they take other
+  /// paths than tokens of prompts (docs/numerics.md). On the CPU there is one path, and it is 0.
+  int64_t num_decode = 0;
   std::vector<int32_t> token_ids;      // [num_tokens]
   std::vector<int32_t> positions;      // [num_tokens]
   std::vector<int32_t> slot_ids;       // [num_tokens], kNoAdapter: the base model

@@ -123,7 +123,7 @@ void expect_the_reference_for_every_row_of_a_mixed_batch(Device device) {
                                        Projection::kDown};
   ExecContext ctx = tiny.ctx;
   LoadedAdapters adapters{
-      .layers = {tiny.config.dims(), LoraForm::of(device.type, DecoderScratch::kDType)},
+      .layers = {tiny.config.dims(), LoraForm::of(device.type, DType::kFloat32)},
       .vocabularies = {}};
   LoraTables& tables = adapters.layers;
   EXPECT_EQ(tables.add(ctx, random_adapter<half>("F16", 3, all, files[0], merged[0])), 0);
@@ -145,10 +145,10 @@ void expect_the_reference_for_every_row_of_a_mixed_batch(Device device) {
   }
   TinyCache cache(device, tiny.config, kNumSeqs, static_cast<int>(testing::random_int(1, 5)));
   Decoder model(tiny.config, std::move(tiny.weights));
-  DecoderScratch scratch(
-      device, tiny.config,
-      {.num_tokens = 100, .num_seqs = kNumSeqs, .num_pages = 500, .num_logit_rows = kNumSeqs});
-  std::vector<std::byte> buffer(model.lora_workspace_bytes(device, 100, tables.max_rank()));
+  const StepLimits limits{
+      .num_tokens = 100, .num_seqs = kNumSeqs, .num_pages = 500, .num_logit_rows = kNumSeqs};
+  DecoderScratch scratch(device, tiny.config, limits, DType::kFloat32);
+  std::vector<std::byte> buffer(model.workspace_bytes(device, limits, tables.max_rank()));
   Workspace workspace(buffer);
   ThreadPool threads(2);
   ctx.workspace = &workspace;
@@ -215,7 +215,8 @@ TEST(DecoderScratch, HasNothingOnTheHeap) {
   const DecoderConfig config = tiny_config();
   const int64_t num_allocations = testing::num_heap_allocations();
   const DecoderScratch scratch(
-      {}, config, {.num_tokens = 100, .num_seqs = 8, .num_pages = 500, .num_logit_rows = 8});
+      {}, config, {.num_tokens = 100, .num_seqs = 8, .num_pages = 500, .num_logit_rows = 8},
+      DType::kFloat32);
   EXPECT_EQ(testing::num_heap_allocations(), num_allocations);
 }
 

@@ -1,0 +1,27 @@
+#include "core/device_stream.h"
+
+#include "heddle/config.h"
+
+#include "core/cuda_device.h"
+
+namespace heddle {
+
+void FreeDeviceStream::operator()(cudaStream_t stream) const noexcept {
+  if constexpr (kWithCuda) cuda::free_stream(stream);
+}
+
+DeviceStream make_stream(Device device) {
+  (void)query_device(device);  // refuses one that is not there
+  if constexpr (kWithCuda) {
+    if (device.type == DeviceType::kCuda) return DeviceStream(cuda::make_stream(device.index));
+  }
+  return nullptr;
+}
+
+int64_t available_bytes(Device device) {
+  (void)query_device(device);
+  if constexpr (kWithCuda) return cuda::available_bytes(device.index);
+  return 0;
+}
+
+}  // namespace heddle
