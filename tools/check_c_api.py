@@ -20,7 +20,7 @@ OVERLOADS = {
 }
 
 # What the engine alone uses so far; docs/c_interface.md says so.
-NOT_IN_C = {"add", "scale", "soft_cap", "round_to", "quantize", "can_quantize", "check_rope_params", "yarn_attention_factor",
+NOT_IN_C = {"add", "scale", "soft_cap", "round_to", "take_drawn_tokens", "quantize", "can_quantize", "check_rope_params", "yarn_attention_factor",
             "linear_with_adapters"}
 
 # Functions of heddle::Engine and fields of its structs under other names in C, and those that C does without: the thread of a C engine

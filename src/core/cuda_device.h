@@ -9,6 +9,10 @@
 // What core asks the CUDA backend; src/cuda answers in builds that have it. So every call stands in
 // `if constexpr (kWithCuda)`.
 
+// As the CUDA runtime declares them.
+typedef struct CUevent_st* cudaEvent_t;
+typedef struct CUgraphExec_st* cudaGraphExec_t;
+
 namespace heddle::cuda {
 
 /// Devices that the driver shows; 0 without a driver.
@@ -36,6 +40,29 @@ void free_memory(std::byte* memory) noexcept;
 [[nodiscard]] cudaStream_t make_stream(int index);
 /// Waits for its work; drops errors as free_memory does.
 void free_stream(cudaStream_t stream) noexcept;
+
+/// Host memory that copies of the device reach by themselves, page-locked; all zero.
+[[nodiscard]] std::byte* allocate_pinned(size_t bytes);
+void free_pinned(std::byte* memory) noexcept;
+
+/// The same copies as below, of page-locked memory, without waiting for them.
+void begin_copy_from_host(std::byte* to, std::span<const std::byte> from, cudaStream_t stream);
+void begin_copy_to_host(std::span<std::byte> to, const std::byte* from, cudaStream_t stream);
+
+/// A mark on a stream of the current device.
+[[nodiscard]] cudaEvent_t make_event();
+void free_event(cudaEvent_t event) noexcept;
+void record_event(cudaEvent_t event, cudaStream_t stream);
+/// Waits until the stream has come to the mark; at once where there was never one.
+void wait_for(cudaEvent_t event);
+
+/// From here on calls on the stream, by this thread, become a graph.
+void begin_capture(cudaStream_t stream);
+/// The graph of the calls since begin_capture, ready to be launched; nullptr, with no error, where
+/// a call has broken the capture off and throws itself.
+[[nodiscard]] cudaGraphExec_t end_capture(cudaStream_t stream, bool is_wanted);
+void launch_graph(cudaGraphExec_t graph, cudaStream_t stream);
+void free_graph(cudaGraphExec_t graph) noexcept;
 
 /// Copies between host memory and memory of the current device, in the order of the stream, and
 /// waits for it.

@@ -64,6 +64,41 @@ DeviceBytes allocate_zeroed(Device device, size_t bytes) {
   return {memory, {device.type, bytes}};
 }
 
+StagingBytes::StagingBytes(Device device, size_t bytes) {
+  const bool is_pinned = device.type == DeviceType::kCuda;
+  std::byte* memory = nullptr;
+  if (!is_pinned) {
+    memory = new std::byte[bytes]();
+  } else if constexpr (kWithCuda) {
+    memory = cuda::allocate_pinned(bytes);
+  }
+  memory_ = {memory, FreeStagingBytes{is_pinned}};
+}
+
+void FreeStagingBytes::operator()(std::byte* memory) const noexcept {
+  if (!is_pinned) {
+    delete[] memory;
+  } else if constexpr (kWithCuda) {
+    cuda::free_pinned(memory);
+  }
+}
+
+void begin_copy_from_host(const ExecContext& ctx, std::byte* to, std::span<const std::byte> from) {
+  if (ctx.device.type == DeviceType::kCpu) {
+    std::ranges::copy(from, to);
+  } else if constexpr (kWithCuda) {
+    cuda::begin_copy_from_host(to, from, ctx.stream);
+  }
+}
+
+void begin_copy_to_host(const ExecContext& ctx, std::span<std::byte> to, const std::byte* from) {
+  if (ctx.device.type == DeviceType::kCpu) {
+    std::copy_n(from, to.size(), to.data());
+  } else if constexpr (kWithCuda) {
+    cuda::begin_copy_to_host(to, from, ctx.stream);
+  }
+}
+
 void copy_from_host(const ExecContext& ctx, std::byte* to, std::span<const std::byte> from) {
   if (ctx.device.type == DeviceType::kCpu) {
     std::ranges::copy(from, to);

@@ -23,6 +23,27 @@ using DeviceBytes = std::unique_ptr<std::byte[], FreeDeviceBytes>;
 /// and kOutOfMemory.
 [[nodiscard]] DeviceBytes allocate_zeroed(Device device, size_t bytes);
 
+struct FreeStagingBytes {
+  bool is_pinned = false;
+  void operator()(std::byte* memory) const noexcept;
+};
+
+/// Host memory for copies that nobody waits for; zero when made. For the CPU ordinary memory.
+class StagingBytes {
+ public:
+  StagingBytes() = default;
+  StagingBytes(Device device, size_t bytes);
+  [[nodiscard]] std::byte* get() const { return memory_.get(); }
+
+ private:
+  std::unique_ptr<std::byte[], FreeStagingBytes> memory_;
+};
+
+/// Begins a copy of staging memory to memory of ctx.device, or back, in the order of ctx.stream; on
+/// the CPU it is done when they return.
+void begin_copy_from_host(const ExecContext& ctx, std::byte* to, std::span<const std::byte> from);
+void begin_copy_to_host(const ExecContext& ctx, std::span<std::byte> to, const std::byte* from);
+
 /// Copies from host memory to memory of ctx.device, and back, in the order of ctx.stream. Done when
 /// they return.
 void copy_from_host(const ExecContext& ctx, std::byte* to, std::span<const std::byte> from);

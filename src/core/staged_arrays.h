@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <span>
 #include <vector>
 
+#include "core/device_graph.h"
 #include "core/device_tensor.h"
 #include "core/math.h"
 
@@ -13,6 +15,7 @@ namespace heddle {
 ///   arrays.clear();
 ///   const ConstTensorView ids = arrays.add(token_ids), ...;
 ///   arrays.copy(ctx);  // from here on calls may read the views
+/// On a GPU nobody waits for the copy; `clear` waits for that of two steps before.
 class StagedArrays {
  public:
   StagedArrays(Device device, size_t capacity_bytes);
@@ -24,29 +27,49 @@ class StagedArrays {
   }
 
   /// Forgets all arrays; their views are then other arrays' memory.
-  void clear() { used_ = 0; }
+  void clear();
   /// Keeps a copy of the values until `copy`; the result [size] is where they lie then. Throws
   /// kOutOfMemory when there is no room.
   template <class T>
   [[nodiscard]] ConstTensorView add(std::span<const T> values) {
-    return {place(std::as_bytes(values)), kDType<T>, device_, {std::ssize(values)}};
+    return {place(std::as_bytes(values), values.size_bytes()),
+            kDType<T>,
+            device_,
+            {std::ssize(values)}};
   }
   template <class T>
   [[nodiscard]] ConstTensorView add(const std::vector<T>& values) {
     return add(std::span<const T>(values));
   }
-  /// Brings all arrays to the device.
-  void copy(const ExecContext& ctx) const;
+  /// The same with room for `size` values in all, so that what is added behind it always lies in
+  /// one place. Those behind the values are any that were there before.
+  template <class T>
+  [[nodiscard]] ConstTensorView add(const std::vector<T>& values, int64_t size) {
+    return {place(std::as_bytes(std::span(values)), static_cast<size_t>(size) * sizeof(T)),
+            kDType<T>,
+            device_,
+            {size}};
+  }
+  /// Brings all arrays to the device, in the order of ctx.stream.
+  void copy(const ExecContext& ctx);
 
  private:
   static constexpr size_t kAlignment = 64;
   [[nodiscard]] static constexpr size_t padded(size_t bytes) { return round_up(bytes, kAlignment); }
-  [[nodiscard]] const std::byte* place(std::span<const std::byte> values);
+  [[nodiscard]] const std::byte* place(std::span<const std::byte> values, size_t room);
+
+  /// What a copy reads, and the mark behind it.
+  struct Staging {
+    StagingBytes memory;
+    DeviceEvent copied;
+  };
 
   Device device_;
   size_t capacity_bytes_, used_ = 0;
+  size_t filled_ = 0;  // up to the last of the values
   DeviceBytes memory_;
-  std::vector<std::byte> staging_;  // empty where the host writes the device's memory itself
+  std::vector<Staging> staging_;  // two in turn; none where the host writes the memory itself
+  size_t current_ = 0;
 };
 
 }  // namespace heddle

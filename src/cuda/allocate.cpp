@@ -1,4 +1,5 @@
 #include <atomic>
+#include <cstring>
 #include <new>
 
 #include "cuda/check.h"
@@ -96,13 +97,36 @@ void free_stream(cudaStream_t stream) noexcept {
   if (cudaStreamDestroy(stream) != cudaSuccess) cudaGetLastError();
 }
 
-void copy_from_host(std::byte* to, std::span<const std::byte> from, cudaStream_t stream) {
+std::byte* allocate_pinned(size_t bytes) {
+  if (bytes == 0) return nullptr;
+  const CaptureUndisturbed undisturbed;
+  void* memory = nullptr;
+  HEDDLE_CUDA_CHECK(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable));
+  std::memset(memory, 0, bytes);
+  return static_cast<std::byte*>(memory);
+}
+
+void free_pinned(std::byte* memory) noexcept {
+  if (memory == nullptr) return;
+  const CaptureUndisturbed undisturbed;
+  if (cudaFreeHost(memory) != cudaSuccess) cudaGetLastError();
+}
+
+void begin_copy_from_host(std::byte* to, std::span<const std::byte> from, cudaStream_t stream) {
   HEDDLE_CUDA_CHECK(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream));
+}
+
+void begin_copy_to_host(std::span<std::byte> to, const std::byte* from, cudaStream_t stream) {
+  HEDDLE_CUDA_CHECK(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, stream));
+}
+
+void copy_from_host(std::byte* to, std::span<const std::byte> from, cudaStream_t stream) {
+  begin_copy_from_host(to, from, stream);
   HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream));
 }
 
 void copy_to_host(std::span<std::byte> to, const std::byte* from, cudaStream_t stream) {
-  HEDDLE_CUDA_CHECK(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, stream));
+  begin_copy_to_host(to, from, stream);
   HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream));
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <new>
 #include <utility>
 
@@ -57,9 +58,10 @@ int64_t Engine::State::make_plan() {
   plan.states.clear();
   for (Sequence& row : queue.running()) {
     if (row.is_paused) continue;
+    if (row.num_pending > 0 && row.num_tokens() >= row.max_tokens) continue;  // they are its last
     runner.prepare(row);
     plan.rows.push_back(&row);
-    plan.states.push_back({static_cast<int64_t>(row.tokens.size()), row.num_cached});
+    plan.states.push_back({row.num_tokens(), row.num_cached});
   }
   plan.num_tokens.resize(plan.rows.size());
   plan_step(plan.states, options.prefill_chunk, plan.num_tokens);
@@ -80,6 +82,8 @@ int64_t Engine::State::make_plan() {
 /// `events` has room for one event of each.
 void Engine::State::run_step(std::vector<Event>& events) {
   const auto begin = std::chrono::steady_clock::now();
+  if (runs_ahead()) return run_ahead(events);
+  collect(under_way, events);
   const int64_t num_prompt_tokens = make_plan();
   if (plan.rows.empty()) return;
   try {
@@ -98,6 +102,70 @@ void Engine::State::run_step(std::vector<Event>& events) {
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   count_step(seconds.count(), num_prompt_tokens, std::ssize(plan.drawing));
+}
+
+/// Whether the running rows' steps are asked for one ahead of the tokens that the host knows.
+bool Engine::State::runs_ahead() {
+  plan.rows.clear();
+  for (Sequence& row : queue.running()) plan.rows.push_back(&row);
+  return runner.can_run_ahead(plan.rows);
+}
+
+/// Asks the device for the next step and then for the one behind it, and takes the tokens of the
+/// first meanwhile. A row that these end has a share of the second all the same, of which nobody
+/// reads anything.
+void Engine::State::run_ahead(std::vector<Event>& events) {
+  if (!under_way.is_under_way) under_way = launch();
+  LaunchedStep next = launch();
+  collect(under_way, events);
+  under_way = std::move(next);
+}
+
+LaunchedStep Engine::State::launch() {
+  const int64_t num_prompt_tokens = make_plan();
+  if (plan.rows.empty()) return {};
+  try {
+    runner.launch(plan.rows, plan.num_tokens, plan.drawing);
+    LaunchedStep step{.rows = {},
+                      .num_prompt_tokens = num_prompt_tokens,
+                      .launched_at = std::chrono::steady_clock::now(),
+                      .is_under_way = true};
+    for (Sequence* const row : plan.drawing) step.rows.emplace_back(row->id, row);
+    return step;
+  } catch (const std::exception& failure) {
+    fail_running(failure, true);
+    return {};
+  }
+}
+
+/// Takes the tokens that a step has drawn, of rows that still run.
+void Engine::State::collect(LaunchedStep& step, std::vector<Event>& events) {
+  if (!step.is_under_way) return;
+  step.is_under_way = false;
+  plan.tokens.resize(step.rows.size());
+  plan.logprobs.resize(step.rows.size());
+  std::exception_ptr failed;
+  try {
+    runner.collect(plan.tokens, plan.logprobs);
+  } catch (const std::exception&) {
+    failed = std::current_exception();
+  }
+  for (size_t i = 0; i < step.rows.size(); ++i) {
+    const auto [id, pointer] = step.rows[i];
+    Sequence* const row = queue.find(id);
+    if (row != pointer) continue;  // it has ended
+    --row->num_pending;
+    try {
+      if (failed) std::rethrow_exception(failed);
+      take_token(*row, plan.tokens[i], plan.logprobs[i], events);
+    } catch (const std::exception& failure) {
+      queue.fail(*row, reason_of(failure));
+    }
+  }
+  const auto begin = std::max(last_collected, step.launched_at);
+  last_collected = std::chrono::steady_clock::now();
+  const std::chrono::duration<double> seconds = last_collected - begin;
+  count_step(seconds.count(), step.num_prompt_tokens, std::ssize(step.rows));
 }
 
 /// Adds a drawn token to the row, and the news to the events; ends the row where that was its last.

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "heddle/engine/engine.h"
@@ -13,7 +15,7 @@
 #include "engine/engine_options.h"
 #include "engine/model_runner.h"
 #include "engine/row_queue.h"
-#include "engine/step_plan.h"
+#include "engine/steps/step_plan.h"
 #include "engine/text/prompt_tokens.h"
 #include "engine/text/row_text.h"
 #include "engine/weight_options.h"
@@ -23,6 +25,14 @@ namespace heddle {
 
 /// What a row is told that a failure ended.
 [[nodiscard]] std::string_view reason_of(const std::exception& failure);
+
+/// A step that the device was asked for and whose tokens were not taken yet.
+struct LaunchedStep {
+  std::vector<std::pair<RequestId, Sequence*>> rows{};  // that draw in it
+  int64_t num_prompt_tokens = 0;
+  std::chrono::steady_clock::time_point launched_at{};
+  bool is_under_way = false;
+};
 
 struct Engine::State {
   explicit State(const EngineOptions& given)
@@ -54,6 +64,10 @@ struct Engine::State {
   void reserve_adjustments();
   int64_t make_plan();
   void run_step(std::vector<Event>& events);
+  bool runs_ahead();
+  void run_ahead(std::vector<Event>& events);
+  LaunchedStep launch();
+  void collect(LaunchedStep& step, std::vector<Event>& events);
   void take_token(Sequence& row, int32_t token, float logprob, std::vector<Event>& events);
   std::string finish_text(Sequence& row) const;
   void fail_running(const std::exception& failure, bool only_planned);
@@ -71,6 +85,8 @@ struct Engine::State {
   RequestId next_id = 0;
   RowQueue queue;
   StepPlan plan;
+  LaunchedStep under_way;
+  std::chrono::steady_clock::time_point last_collected{};
 };
 
 }  // namespace heddle

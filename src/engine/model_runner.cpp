@@ -44,7 +44,7 @@ int64_t most_tokens(const Limits& limits) {
 model::StepLimits step_limits(const Limits& limits, int64_t num_pages) {
   return {.num_tokens = most_tokens(limits),
           .num_seqs = limits.max_batch,
-          .num_pages = num_pages,
+          .num_pages = num_pages + limits.max_batch,  // with a page for rows that pad a batch
           .num_logit_rows = limits.max_batch + kMostScored};
 }
 
@@ -79,13 +79,12 @@ ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Li
       // The weights are there by now, so they no longer count as available.
       pages_(choose_num_pages(limits.kv_memory, available_memory(device), kv_shape_,
                               most_pages(limits))),
-      cache_(device, kv_shape_, pages_.num_pages()),
+      cache_(device, kv_shape_, pages_.num_pages() + (device.type == DeviceType::kCpu ? 0 : 1)),
       scratch_(device, files.config(), step_limits(limits, pages_.num_pages()),
                model_.weights().activations),
       logits_(device, DType::kFloat32, {limits.max_batch + kMostScored, files.config().vocab_size}),
       sampling_(device, sampling_bytes(limits.max_batch)),
-      token_ids_(device, DType::kInt32, {limits.max_batch}),
-      logprobs_(device, DType::kFloat32, {limits.max_batch}),
+      results_(device, limits.max_batch),
       scored_logprob_(device, DType::kFloat32, {1}),
       top_ids_(device, DType::kInt32, {1, kMaxTopLogprobs}),
       tops_(device, DType::kFloat32, {1, kMaxTopLogprobs}) {
@@ -146,7 +145,7 @@ int32_t ModelRunner::add_adapter(PreparedAdapter adapter) {
   }
   const int max_rank = std::max(adapters_.layers.max_rank(), adapter.max_rank);
   reserve_workspace(max_rank);
-  scratch_.reserve_plans(context_.exec().device, max_rank);
+  if (scratch_.reserve_plans(context_.exec().device, max_rank)) graphs_.clear();
   adapters_.vocabularies.reserve();
   const int32_t slot = adapters_.layers.add(context_.exec(), std::move(adapter.layers));
   adapters_.vocabularies.put(slot, std::move(adapter.vocabulary));
@@ -178,6 +177,7 @@ void ModelRunner::reserve_for(const Sequence& row) {
   context_.reserve_workspace(
       model_.workspace_bytes(context_.exec().device, limits, adapters_.layers.max_rank()));
   scratch_.reserve_pairs(context_.exec().device, limits.max_pairs);
+  graphs_.clear();
   max_pairs_ = limits.max_pairs;
 }
 
@@ -214,9 +214,12 @@ std::vector<float> ModelRunner::copy_logits() const {
 void ModelRunner::add_to_batch(Sequence& row, int64_t num_tokens) {
   const int64_t end = row.num_cached + num_tokens;
   const int64_t num_pages = pages_for(end, limits_.page_size);
+  const bool has_sources = context_.exec().device.type != DeviceType::kCpu;
   row.pages.grow_to(num_pages);
   for (int64_t position = row.num_cached; position < end; ++position) {
-    batch_.token_ids.push_back(row.tokens[static_cast<size_t>(position)]);
+    const bool is_known = position < std::ssize(row.tokens);
+    batch_.token_ids.push_back(is_known ? row.tokens[static_cast<size_t>(position)] : 0);
+    if (has_sources) batch_.sources.push_back(is_known ? -1 : row.drawn_at);
     batch_.positions.push_back(static_cast<int32_t>(position));
     batch_.slot_ids.push_back(position < row.active_from ? kNoAdapter : row.slot);
   }
@@ -284,7 +287,7 @@ void ModelRunner::fill_batch(std::span<Sequence* const> rows, std::span<const in
 void ModelRunner::add_logits(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens) {
   for (size_t i = 0; i < rows.size(); ++i) {
     const int64_t end = rows[i]->num_cached + num_tokens[i];
-    if (seqs_[i] < 0 || end < std::ssize(rows[i]->tokens)) continue;
+    if (seqs_[i] < 0 || end < rows[i]->num_tokens()) continue;
     batch_.logit_tokens.push_back(batch_.q_indptr[static_cast<size_t>(seqs_[i]) + 1] - 1);
     batch_.logit_seqs.push_back(seqs_[i]);
   }
@@ -349,7 +352,7 @@ void ModelRunner::add_top_logprobs(Sequence& row, int64_t logits_row) {
   const TensorView own =
       logits().narrow(0, logits_row, 1).narrow(1, 0, num_logits(slot_of_logits(logits_row)));
   token_logprobs(ctx, scored_logprob_.view(), ids, tops, own,
-                 token_ids_.view().narrow(0, logits_row, 1));
+                 results_.token_ids(limits_.max_batch).narrow(0, logits_row, 1));
   Completion& to = row.completion;
   to.top_token_ids.resize(to.top_token_ids.size() + k);
   to.top_logprobs.resize(to.top_logprobs.size() + k);
@@ -373,7 +376,8 @@ void ModelRunner::reserve_adjustments(int64_t num_entries) {
   adjusted_.reserve(context_.exec().device, limits_.max_batch, num_entries);
 }
 
-void ModelRunner::fill_sampling(std::span<Sequence* const> rows) {
+/// The table of `sample` for the rows, and greedy draws up to num_rows.
+SamplingTable ModelRunner::stage_sampling(std::span<Sequence* const> rows, int64_t num_rows) {
   SamplingColumns& columns = sampling_columns_;
   for (auto* column : {&columns.temperature, &columns.top_p, &columns.min_p}) column->clear();
   columns.top_k.clear();
@@ -385,16 +389,13 @@ void ModelRunner::fill_sampling(std::span<Sequence* const> rows) {
     columns.top_p.push_back(options.top_p);
     columns.min_p.push_back(options.min_p);
     columns.seed.push_back(options.seed);
-    columns.step.push_back(static_cast<int64_t>(row->completion.token_ids.size()));
+    columns.step.push_back(std::ssize(row->completion.token_ids) + row->num_pending);
   }
-}
-
-void ModelRunner::sample(std::span<Sequence* const> rows, std::span<int32_t> token_ids,
-                         std::span<float> logprobs) {
-  const ScopedDevice on_device(context_.exec().device);
-  const ExecContext& ctx = context_.exec();
-  fill_sampling(rows);
-  const SamplingColumns& columns = sampling_columns_;
+  const auto size = static_cast<size_t>(num_rows);
+  for (auto* column : {&columns.temperature, &columns.min_p}) column->resize(size, 0.0f);
+  columns.top_p.resize(size, 1.0f);
+  columns.top_k.resize(size, 0);
+  for (auto* column : {&columns.seed, &columns.step}) column->resize(size, 0);
   sampling_.clear();
   const SamplingTable table{.temperature = sampling_.add(columns.temperature),
                             .top_k = sampling_.add(columns.top_k),
@@ -402,11 +403,19 @@ void ModelRunner::sample(std::span<Sequence* const> rows, std::span<int32_t> tok
                             .min_p = sampling_.add(columns.min_p),
                             .seed = sampling_.add(columns.seed),
                             .step = sampling_.add(columns.step)};
-  sampling_.copy(ctx);
+  sampling_.copy(context_.exec());
+  return table;
+}
+
+void ModelRunner::sample(std::span<Sequence* const> rows, std::span<int32_t> token_ids,
+                         std::span<float> logprobs) {
+  const ScopedDevice on_device(context_.exec().device);
+  const ExecContext& ctx = context_.exec();
+  const SamplingTable table = stage_sampling(rows, std::ssize(rows));
   const TensorView of_rows = logits().narrow(0, 0, std::ssize(rows));
   const bool adjusts = adjusted_.adjust(ctx, rows, of_rows);
-  const TensorView drawn = token_ids_.rows(std::ssize(rows));
-  const TensorView drawn_logprobs = logprobs_.rows(std::ssize(rows));
+  const TensorView drawn = results_.token_ids(std::ssize(rows));
+  const TensorView drawn_logprobs = results_.logprobs(std::ssize(rows));
   // Neighbours with as many logits are drawn at once.
   for (int64_t begin = 0, end = 0; begin < drawn.size(0); begin = end) {
     const int64_t width = num_logits(slot_of_logits(begin));
@@ -434,9 +443,8 @@ void ModelRunner::sample(std::span<Sequence* const> rows, std::span<int32_t> tok
       add_top_logprobs(*rows[i], static_cast<int64_t>(i));
     }
   }
-  copy_to_host(ctx, token_ids, drawn);
-  copy_to_host(ctx, logprobs, drawn_logprobs);
-  context_.check();
+  results_.send(ctx, std::ssize(rows));
+  collect(token_ids, logprobs);
 }
 
 }  // namespace heddle

@@ -1,10 +1,15 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "heddle/ops/sampling.h"
+
+#include "core/device_graph.h"
 #include "core/device_tensor.h"
 #include "core/staged_arrays.h"
 #include "engine/engine_context.h"
@@ -12,6 +17,7 @@
 #include "engine/page_pool.h"
 #include "engine/sampling/adjusted_rows.h"
 #include "engine/sequence.h"
+#include "engine/steps/step_results.h"
 #include "model/adapters/lora_tables.h"
 #include "model/decoder/decoder.h"
 #include "model/source/model_files.h"
@@ -87,7 +93,22 @@ class ModelRunner {
   void sample(std::span<Sequence* const> rows, std::span<int32_t> token_ids,
               std::span<float> logprobs);
 
+  /// Whether `launch` may run steps of these rows: on a GPU, where nothing but the token itself
+  /// passes from one step of a row to the next.
+  [[nodiscard]] bool can_run_ahead(std::span<Sequence* const> rows) const;
+  /// Asks the device for run and sample of the rows that then have no token left, and waits for
+  /// nothing; `drawing` are these, in order. Their tokens are pending from here on, and a second
+  /// step may be launched before the first one is collected. Where every row has one drawn token,
+  /// the calls are a graph from the second time on. Throws as `run`.
+  void launch(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens,
+              std::span<Sequence* const> drawing);
+  /// Waits for what was launched first and was not collected; one token and log-probability for
+  /// each row that drew. The rows' pending tokens stay as they are.
+  void collect(std::span<int32_t> token_ids, std::span<float> logprobs);
+
  private:
+  /// Sequences, padded, and whether any has an adapter.
+  using GraphKey = std::pair<int64_t, bool>;
   /// The columns of a SamplingTable, [max_batch] each.
   struct SamplingColumns {
     std::vector<float> temperature, top_p, min_p;
@@ -103,8 +124,12 @@ class ModelRunner {
   void add_logits(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens);
   void add_pairs(const Sequence& row, int64_t num_tokens);
   void score(Sequence& row, int64_t logits_row, int64_t position);
+  void pad_batch(int64_t num_seqs);
+  void compute(const model::StepInputs& inputs, const SamplingTable& table, int64_t num_drawn);
+  void compute_recorded(const model::StepInputs& inputs, const SamplingTable& table,
+                        int64_t num_drawn);
   void add_top_logprobs(Sequence& row, int64_t logits_row);
-  void fill_sampling(std::span<Sequence* const> rows);
+  SamplingTable stage_sampling(std::span<Sequence* const> rows, int64_t num_rows);
   [[nodiscard]] TensorView logits() const;
   [[nodiscard]] int32_t slot_of_logits(int64_t row) const;
 
@@ -128,11 +153,15 @@ class ModelRunner {
   std::vector<Scored> scored_;  // of the step; their logits lie behind those of the rows that draw
   AdjustedRows adjusted_;
   SamplingColumns sampling_columns_;
-  int64_t max_pairs_ = 0;              // adapters of a list that there is room for
-  StagedArrays sampling_;              // the table of `sample`
-  DeviceTensor token_ids_, logprobs_;  // [max_batch] i32 and f32: what it draws
-  DeviceTensor scored_logprob_;        // [1]
-  DeviceTensor top_ids_, tops_;        // [1, kMaxTopLogprobs] i32 and f32
+  int64_t max_pairs_ = 0;  // adapters of a list that there is room for
+  StagedArrays sampling_;  // the table of `sample`
+  StepResults results_;    // what it draws
+  /// Of steps of drawn tokens; absent where one has run and was not recorded. Of tables of this
+  /// version.
+  std::map<GraphKey, std::optional<DeviceGraph>> graphs_;
+  int64_t graphs_version_ = 0;
+  DeviceTensor scored_logprob_;  // [1]
+  DeviceTensor top_ids_, tops_;  // [1, kMaxTopLogprobs] i32 and f32
   double lora_seconds_ = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -44,7 +45,9 @@ struct Sequence {
   int64_t max_tokens = 0;         // prompt and answer, within the context
   std::vector<int32_t> tokens{};  // prompt, then the answer so far
   std::chrono::steady_clock::time_point submitted_at = std::chrono::steady_clock::now();
-  int64_t num_cached = 0;             // tokens whose keys and values are stored
+  int64_t num_cached = 0;             // tokens whose keys and values are stored, or asked for
+  int32_t num_pending = 0;            // tokens behind `tokens` that are on the device alone
+  int32_t drawn_at = -1;              // where among those drawn last the last of them is
   int64_t taken_in_at = 0;            // tokens it had when the first of them was computed
   RowPages pages{};                   // set aside when it is admitted
   tokenizer::DecodeState decoding{};  // of the answer
@@ -54,6 +57,7 @@ struct Sequence {
   size_t num_told = 0;      // tokens of the answer that events have told
   std::string last_text{};  // of a row that has ended: final text that was not told yet
 
+  [[nodiscard]] int64_t num_tokens() const { return std::ssize(tokens) + num_pending; }
   /// Whether the next token to run was drawn, and is none that the row is taken in with.
   [[nodiscard]] bool runs_drawn_token() const {
     return num_cached > 0 && num_cached >= taken_in_at;

@@ -96,4 +96,11 @@ void adjust_logits(const ExecContext& ctx, TensorView logits, TensorView saved,
 void restore_logits(const ExecContext& ctx, TensorView logits, ConstTensorView saved,
                     const LogitAdjustments& adjustments);
 
+/// token_ids[t] = drawn[sources[t]] where sources[t] is in [0, num_drawn); other tokens stay. So a
+/// step can be asked for before the host knows the tokens of the one in front.
+///   token_ids, sources [num_tokens] i32; drawn [num_drawn] i32; without gaps, apart in memory
+/// On CUDA one launch on the context's stream, which may be captured.
+void take_drawn_tokens(const ExecContext& ctx, TensorView token_ids, ConstTensorView drawn,
+                       ConstTensorView sources);
+
 }  // namespace heddle

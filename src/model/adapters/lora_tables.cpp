@@ -178,6 +178,7 @@ int32_t LoraTables::add(const ExecContext& ctx, Prepared prepared) {
       put(ctx, added);
     } else {
       tables_ = make_tables(ctx, max_rank);
+      ++version_;
     }
   } catch (...) {
     added = {};
@@ -312,6 +313,7 @@ void LoraTables::put(const ExecContext& ctx, const Loaded& adapter) {
     throw;
   }
   for (size_t i = 0; i < more.size(); ++i) {
+    if (!more[i].empty()) ++version_;
     tables_.sites[i].merge(
         more[i], [](const SiteTable& x, const SiteTable& y) { return x.dtype < y.dtype; });
   }

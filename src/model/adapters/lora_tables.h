@@ -90,6 +90,8 @@ class LoraTables {
   /// Empty where no adapter does more at the site than to add its delta.
   [[nodiscard]] const SiteAffines& affines(int64_t layer, LoraSite site) const;
   [[nodiscard]] int max_rank() const { return tables_.max_rank; }
+  /// Rises where addresses of tables or the sites that have one change, which recorded calls keep.
+  [[nodiscard]] int64_t version() const { return version_; }
   /// Slots that the tables have, used or not.
   [[nodiscard]] int32_t num_slots() const { return tables_.capacity; }
   /// The rank that a pair of this rank takes up in the tables.
@@ -120,6 +122,7 @@ class LoraTables {
   LoraForm form_;
   std::vector<Loaded> adapters_;  // [slot]
   Tables tables_;
+  int64_t version_ = 0;
   std::vector<SiteAffines> affines_;  // [layer * kNumLoraSites + site]
 };
 

@@ -92,11 +92,12 @@ void DecoderScratch::reserve_pairs(Device device, int64_t max_pairs) {
   limits_ = limits;
 }
 
-void DecoderScratch::reserve_plans(Device device, int max_rank) {
-  if (device.type == DeviceType::kCpu) return;
+bool DecoderScratch::reserve_plans(Device device, int max_rank) {
+  if (device.type == DeviceType::kCpu) return false;
   const auto num_bytes = static_cast<int64_t>(lora_plan_bytes(limits_.num_tokens, max_rank));
-  if (plans_.view() && num_bytes <= plans_.view().size(1)) return;
+  if (plans_.view() && num_bytes <= plans_.view().size(1)) return false;
   plans_ = DeviceTensor(device, DType::kUInt8, {2, round_up(num_bytes, kPlanAlignment)});
+  return true;
 }
 
 /// cos and sin of each rotation for the step's tokens. Where angles depend on the length of the
@@ -227,17 +228,29 @@ void Decoder::mlp(const Step& s, int layer_idx, const TensorView& x) const {
   finish_delta(s, layer.mlp_post_norm);
 }
 
-void Decoder::forward(const ExecContext& ctx, const StepBatch& batch, DecoderScratch& scratch,
-                      const std::function<PagedKv(int)>& cache, const LoadedAdapters& adapters,
-                      TensorView logits, double* lora_seconds) const {
+StepInputs Decoder::stage(const ExecContext& ctx, const StepBatch& batch,
+                          DecoderScratch& scratch) const {
   const StepLimits& limits = scratch.limits_;
-  const int64_t num_tokens = batch.num_tokens();
-  const auto num_logit_rows = static_cast<int64_t>(batch.logit_tokens.size());
+  const int64_t num_tokens = batch.num_tokens(), num_logit_rows = std::ssize(batch.logit_tokens);
   HEDDLE_CHECK(num_tokens <= limits.num_tokens, "a step of ", num_tokens, " tokens, at most ",
                limits.num_tokens, " fit");
   HEDDLE_CHECK(num_logit_rows <= limits.num_logit_rows, "a step of ", num_logit_rows,
                " rows of logits, at most ", limits.num_logit_rows, " fit");
-  const Step step = make_step(ctx, batch, scratch, cache, adapters.layers, lora_seconds);
+  return StepInputs::copy(ctx, batch, scratch.inputs_, limits);
+}
+
+void Decoder::forward(const ExecContext& ctx, const StepBatch& batch, DecoderScratch& scratch,
+                      const std::function<PagedKv(int)>& cache, const LoadedAdapters& adapters,
+                      TensorView logits, double* lora_seconds) const {
+  forward(ctx, batch, stage(ctx, batch, scratch), scratch, cache, adapters, logits, lora_seconds);
+}
+
+void Decoder::forward(const ExecContext& ctx, const StepBatch& batch, const StepInputs& inputs,
+                      DecoderScratch& scratch, const std::function<PagedKv(int)>& cache,
+                      const LoadedAdapters& adapters, TensorView logits,
+                      double* lora_seconds) const {
+  const int64_t num_logit_rows = std::ssize(batch.logit_tokens);
+  const Step step = make_step(ctx, batch, inputs, scratch, cache, adapters.layers, lora_seconds);
 
   embed(step, batch, adapters.vocabularies);
   if (config_.embedding_scale != 1.0f) scale(ctx, step.residual, config_.embedding_scale);
@@ -328,14 +341,15 @@ RmsNormOptions Decoder::norm_options() const {
 }
 
 Decoder::Step Decoder::make_step(const ExecContext& ctx, const StepBatch& batch,
-                                 DecoderScratch& scratch, const std::function<PagedKv(int)>& cache,
-                                 const LoraTables& lora, double* lora_seconds) const {
+                                 const StepInputs& inputs, DecoderScratch& scratch,
+                                 const std::function<PagedKv(int)>& cache, const LoraTables& lora,
+                                 double* lora_seconds) const {
   const int64_t num_tokens = batch.num_tokens();
   Step step{.ctx = ctx,
             .cache = cache,
             .lora = lora,
             .lora_seconds = lora_seconds,
-            .inputs = StepInputs::copy(ctx, batch, scratch.inputs_),
+            .inputs = inputs,
             .all_parts = {},
             .num_parts = 0,
             .residual = scratch.residual_.rows(num_tokens),

@@ -27,9 +27,9 @@ class DecoderScratch {
   /// Makes room for steps whose rows have lists of up to max_pairs adapters. Where it throws, all
   /// is as it was.
   void reserve_pairs(Device device, int64_t max_pairs);
-  /// On a GPU: makes room for the plans of steps with adapters of up to this rank. Where it throws,
-  /// all is as it was.
-  void reserve_plans(Device device, int max_rank);
+  /// On a GPU: makes room for the plans of steps with adapters of up to this rank; returns whether
+  /// they lie elsewhere now. Where it throws, all is as it was.
+  bool reserve_plans(Device device, int max_rank);
 
  private:
   friend class Decoder;
@@ -69,6 +69,13 @@ class Decoder {
   void forward(const ExecContext& ctx, const StepBatch& batch, DecoderScratch& scratch,
                const std::function<PagedKv(int)>& cache, const LoadedAdapters& adapters,
                TensorView logits, double* lora_seconds) const;
+  /// Both halves of it: the batch's arrays come to the device, and all that reads them there, which
+  /// on a GPU may be recorded to be replayed with other arrays of the same batch's shape.
+  [[nodiscard]] StepInputs stage(const ExecContext& ctx, const StepBatch& batch,
+                                 DecoderScratch& scratch) const;
+  void forward(const ExecContext& ctx, const StepBatch& batch, const StepInputs& inputs,
+               DecoderScratch& scratch, const std::function<PagedKv(int)>& cache,
+               const LoadedAdapters& adapters, TensorView logits, double* lora_seconds) const;
 
   /// Of steps within the limits, with adapters of up to this rank.
   [[nodiscard]] size_t workspace_bytes(Device device, const StepLimits& limits, int max_rank) const;
@@ -77,8 +84,9 @@ class Decoder {
   struct Step;
 
   [[nodiscard]] Step make_step(const ExecContext& ctx, const StepBatch& batch,
-                               DecoderScratch& scratch, const std::function<PagedKv(int)>& cache,
-                               const LoraTables& lora, double* lora_seconds) const;
+                               const StepInputs& inputs, DecoderScratch& scratch,
+                               const std::function<PagedKv(int)>& cache, const LoraTables& lora,
+                               double* lora_seconds) const;
   void embed(const Step& step, const StepBatch& batch, const AdapterVocabularies& own) const;
   void head(const Step& step, const StepBatch& batch, const AdapterVocabularies& own,
             const TensorView& last, const TensorView& logits) const;

@@ -5,7 +5,7 @@ namespace heddle::model {
 void StepBatch::clear() {
   for (std::vector<int32_t>* values :
        {&token_ids, &positions, &slot_ids, &q_indptr, &page_indptr, &pages, &last_page_len,
-        &logit_tokens, &seq_slots, &logit_seqs, &pair_starts, &pair_slots}) {
+        &logit_tokens, &seq_slots, &logit_seqs, &pair_starts, &pair_slots, &sources}) {
     values->clear();
   }
   rotation_lengths.clear();
@@ -18,7 +18,9 @@ void StepBatch::reserve(const StepLimits& limits) {
   const auto reserve = [](std::vector<int32_t>& values, int64_t count) {
     values.reserve(static_cast<size_t>(count));
   };
-  for (auto* values : {&token_ids, &positions, &slot_ids}) reserve(*values, limits.num_tokens);
+  for (auto* values : {&token_ids, &positions, &slot_ids, &sources}) {
+    reserve(*values, limits.num_tokens);
+  }
   for (auto* values : {&q_indptr, &page_indptr}) reserve(*values, limits.num_seqs + 1);
   reserve(pages, limits.num_pages);
   for (auto* values : {&last_page_len, &seq_slots}) reserve(*values, limits.num_seqs);
@@ -37,26 +39,35 @@ size_t StepInputs::bytes_for(const StepLimits& limits) {
   const size_t pairs = num_pairs == 0 ? 0
                                       : bytes(limits.num_tokens + 1) + bytes(num_pairs) +
                                             StagedArrays::bytes_for<float>(num_pairs);
-  return 3 * bytes(limits.num_tokens) + 2 * bytes(limits.num_seqs + 1) + bytes(limits.num_seqs) +
+  return 4 * bytes(limits.num_tokens) + 2 * bytes(limits.num_seqs + 1) + bytes(limits.num_seqs) +
          bytes(limits.num_pages) + bytes(limits.num_logit_rows) + pairs;
 }
 
-StepInputs StepInputs::copy(const ExecContext& ctx, const StepBatch& batch, StagedArrays& arrays) {
+StepInputs StepInputs::copy(const ExecContext& ctx, const StepBatch& batch, StagedArrays& arrays,
+                            const StepLimits& limits) {
   arrays.clear();
-  StepInputs inputs{.token_ids = arrays.add(batch.token_ids),
+  // In memory of this object's own, so the views may be written.
+  const auto writable = [](const ConstTensorView& view) {
+    return TensorView(const_cast<std::byte*>(view.raw()), view.dtype(), view.device(),
+                      view.shape());
+  };
+  StepInputs inputs{.token_ids = writable(arrays.add(batch.token_ids)),
                     .positions = arrays.add(batch.positions),
                     .q_indptr = arrays.add(batch.q_indptr),
                     .logit_tokens = arrays.add(batch.logit_tokens),
+                    .sources = {},
                     .adapters = LoraBatch::from_ids(arrays.add(batch.slot_ids)),
                     .pages = {.page_indptr = arrays.add(batch.page_indptr),
-                              .pages = arrays.add(batch.pages),
+                              .pages = {},
                               .last_page_len = arrays.add(batch.last_page_len)}};
+  if (!batch.sources.empty()) inputs.sources = arrays.add(batch.sources);
   if (!batch.pair_starts.empty()) {
     const ConstTensorView starts = arrays.add(batch.pair_starts);
     const ConstTensorView slots = arrays.add(batch.pair_slots);
     const ConstTensorView scales = arrays.add(batch.pair_scales);
     inputs.adapters = LoraBatch::from_pairs(starts, slots, scales, batch.max_pairs);
   }
+  inputs.pages.pages = arrays.add(batch.pages, limits.num_pages);  // last: few of them are copied
   arrays.copy(ctx);
   return inputs;
 }

@@ -23,7 +23,10 @@ struct StepBatch {
   /// Sequences at the front that have one token each, which was drawn: on a GPU they take other
   /// paths than tokens of prompts (docs/numerics.md). On the CPU there is one path, and it is 0.
   int64_t num_decode = 0;
-  std::vector<int32_t> token_ids;      // [num_tokens]
+  std::vector<int32_t> token_ids;  // [num_tokens]
+  /// [num_tokens], or empty: where in what was drawn before the token is, -1: in token_ids. For
+  /// tokens that are still on the device.
+  std::vector<int32_t> sources;
   std::vector<int32_t> positions;      // [num_tokens]
   std::vector<int32_t> slot_ids;       // [num_tokens], kNoAdapter: the base model
   std::vector<int32_t> q_indptr;       // [num_seqs + 1]
@@ -56,15 +59,18 @@ struct StepBatch {
 
 /// A StepBatch as the ops read it: the same arrays in memory of the context's device.
 struct StepInputs {
-  ConstTensorView token_ids, positions, q_indptr, logit_tokens;
+  TensorView token_ids;
+  ConstTensorView positions, q_indptr, logit_tokens, sources;
   LoraBatch adapters;
   PageTable pages;
 
   /// Bytes of `arrays` that any step within the limits takes.
   [[nodiscard]] static size_t bytes_for(const StepLimits& limits);
-  /// Copies the batch to the device. The result is good until `arrays` changes.
+  /// Copies the batch to the device. The result is good until `arrays` changes. Of batches that
+  /// have one token a sequence and no pairs, the arrays of those with as many sequences lie at the
+  /// same addresses, and `pages` seems as large as limits allow: for graphs.
   [[nodiscard]] static StepInputs copy(const ExecContext& ctx, const StepBatch& batch,
-                                       StagedArrays& arrays);
+                                       StagedArrays& arrays, const StepLimits& limits);
 };
 
 }  // namespace heddle::model

@@ -31,6 +31,7 @@ TEST(StepInputs, HoldTheLargestStep) {
     batch.pages = counted(limits.num_pages, 6000);
     batch.last_page_len = counted(limits.num_seqs, 7000);
     batch.logit_tokens = counted(limits.num_logit_rows, 8000);
+    batch.sources = counted(limits.num_tokens, 11000);
     if (limits.max_pairs > 0) {
       batch.pair_starts = counted(limits.num_tokens + 1, 9000);
       batch.pair_slots = counted(limits.num_tokens * limits.max_pairs, 10000);
@@ -40,9 +41,10 @@ TEST(StepInputs, HoldTheLargestStep) {
     EXPECT_EQ(batch.num_tokens(), limits.num_tokens);
     EXPECT_EQ(batch.num_seqs(), limits.num_seqs);
     StagedArrays arrays({}, StepInputs::bytes_for(limits));
-    const StepInputs inputs = StepInputs::copy({}, batch, arrays);
+    const StepInputs inputs = StepInputs::copy({}, batch, arrays, limits);
     expect_equal(inputs.token_ids, batch.token_ids);
     expect_equal(inputs.positions, batch.positions);
+    expect_equal(inputs.sources, batch.sources);
     if (limits.max_pairs == 0) {
       expect_equal(inputs.adapters.slot_ids, batch.slot_ids);
       EXPECT_FALSE(inputs.adapters.pair_starts);
@@ -61,8 +63,9 @@ TEST(StepInputs, HoldTheLargestStep) {
     EXPECT_EQ(batch.num_tokens() + batch.num_seqs() + std::ssize(batch.pages) +
                   std::ssize(batch.q_indptr) + std::ssize(batch.page_indptr) +
                   std::ssize(batch.logit_tokens) + std::ssize(batch.slot_ids) +
-                  std::ssize(batch.positions) + std::ssize(batch.pair_starts) +
-                  std::ssize(batch.pair_slots) + std::ssize(batch.pair_scales) + batch.max_pairs,
+                  std::ssize(batch.positions) + std::ssize(batch.sources) +
+                  std::ssize(batch.pair_starts) + std::ssize(batch.pair_slots) +
+                  std::ssize(batch.pair_scales) + batch.max_pairs,
               0);
   }
 }

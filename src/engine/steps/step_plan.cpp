@@ -1,4 +1,4 @@
-#include "engine/step_plan.h"
+#include "engine/steps/step_plan.h"
 
 #include <algorithm>
 #include <new>

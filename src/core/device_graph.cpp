@@ -1,0 +1,56 @@
+#include "core/device_graph.h"
+
+#include "heddle/config.h"
+#include "heddle/core/error.h"
+
+#include "core/cuda_device.h"
+
+namespace heddle {
+
+void FreeDeviceEvent::operator()(cudaEvent_t event) const noexcept {
+  if constexpr (kWithCuda) cuda::free_event(event);
+}
+
+DeviceEvent::DeviceEvent([[maybe_unused]] Device device) {
+  if constexpr (kWithCuda) {
+    if (device.type == DeviceType::kCuda) event_.reset(cuda::make_event());
+  }
+}
+
+void DeviceEvent::record([[maybe_unused]] const ExecContext& ctx) {
+  if constexpr (kWithCuda) {
+    if (event_) cuda::record_event(event_.get(), ctx.stream);
+  }
+}
+
+void DeviceEvent::wait() const {
+  if constexpr (kWithCuda) {
+    if (event_) cuda::wait_for(event_.get());
+  }
+}
+
+void FreeDeviceGraph::operator()(cudaGraphExec_t graph) const noexcept {
+  if constexpr (kWithCuda) cuda::free_graph(graph);
+}
+
+DeviceGraph::DeviceGraph(const ExecContext& ctx, FunctionRef<void()> calls) {
+  if constexpr (kWithCuda) {
+    cuda::begin_capture(ctx.stream);
+    try {
+      calls();
+    } catch (...) {  // so that the stream can be used for others
+      static_cast<void>(cuda::end_capture(ctx.stream, false));
+      throw;
+    }
+    graph_.reset(cuda::end_capture(ctx.stream, true));
+  } else {
+    throw_error(ErrorCode::kUnsupported, "a graph on ", ctx.device,
+                ", this build is for the CPU alone");
+  }
+}
+
+void DeviceGraph::launch([[maybe_unused]] const ExecContext& ctx) const {
+  if constexpr (kWithCuda) cuda::launch_graph(graph_.get(), ctx.stream);
+}
+
+}  // namespace heddle

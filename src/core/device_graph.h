@@ -1,0 +1,47 @@
+#pragma once
+
+#include <memory>
+
+#include "heddle/core/context.h"
+
+// As the CUDA runtime declares them.
+typedef struct CUevent_st* cudaEvent_t;
+typedef struct CUgraphExec_st* cudaGraphExec_t;
+
+namespace heddle {
+
+struct FreeDeviceEvent {
+  void operator()(cudaEvent_t event) const noexcept;
+};
+
+/// A mark on a stream, for the host to wait until the device has come there. On the CPU nothing is
+/// ever waited for. The device must be the calling thread's.
+class DeviceEvent {
+ public:
+  explicit DeviceEvent(Device device);
+  /// Puts the mark behind all that was asked of ctx.stream.
+  void record(const ExecContext& ctx);
+  /// Waits for the last mark; at once where there was none.
+  void wait() const;
+
+ private:
+  std::unique_ptr<CUevent_st, FreeDeviceEvent> event_;
+};
+
+struct FreeDeviceGraph {
+  void operator()(cudaGraphExec_t graph) const noexcept;
+};
+
+/// Calls of a CUDA context that were recorded to be asked for again at once: with the same
+/// addresses and whatever these hold then.
+class DeviceGraph {
+ public:
+  /// Records what `calls` asks of ctx.stream, without running it. Throws what `calls` throws.
+  DeviceGraph(const ExecContext& ctx, FunctionRef<void()> calls);
+  void launch(const ExecContext& ctx) const;
+
+ private:
+  std::unique_ptr<CUgraphExec_st, FreeDeviceGraph> graph_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,110 @@
+#include <algorithm>
+#include <bit>
+
+#include "heddle/core/cuda_context.h"
+
+#include "core/math.h"
+#include "engine/model_runner.h"
+
+// ModelRunner's steps that the host asks for before it knows the tokens of those in front.
+
+namespace heddle {
+namespace {
+
+/// Sequences of the batch that a step of so many is padded to, so that few graphs serve all sizes.
+int64_t padded_seqs(int64_t num_seqs, int64_t max_batch) {
+  constexpr int64_t kStep = 8;
+  const int64_t padded = num_seqs <= kStep
+                             ? static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(num_seqs)))
+                             : round_up(num_seqs, kStep);
+  return std::min(padded, max_batch);
+}
+
+}  // namespace
+
+bool ModelRunner::can_run_ahead(std::span<Sequence* const> rows) const {
+  if (context_.exec().device.type == DeviceType::kCpu) return false;
+  if (adapters_.vocabularies.any() || model_.config().recompute_above() > 0) return false;
+  return std::ranges::all_of(rows, [](const Sequence* row) {
+    return row->draws && row->adjustment == nullptr && row->top_logprobs == 0 &&
+           !row->scores_prompt;
+  });
+}
+
+/// Adds rows of one token, which use the page that no row has and whose results nobody reads.
+void ModelRunner::pad_batch(int64_t num_seqs) {
+  while (batch_.num_seqs() < num_seqs) {
+    batch_.token_ids.push_back(0);
+    batch_.sources.push_back(-1);
+    batch_.positions.push_back(0);
+    batch_.slot_ids.push_back(kNoAdapter);
+    batch_.logit_tokens.push_back(static_cast<int32_t>(batch_.num_tokens() - 1));
+    batch_.logit_seqs.push_back(static_cast<int32_t>(batch_.num_seqs()));
+    batch_.q_indptr.push_back(static_cast<int32_t>(batch_.num_tokens()));
+    batch_.pages.push_back(static_cast<int32_t>(pages_.num_pages()));
+    batch_.page_indptr.push_back(static_cast<int32_t>(batch_.pages.size()));
+    batch_.rotation_lengths.push_back(1);
+    batch_.seq_slots.push_back(kNoAdapter);
+    batch_.last_page_len.push_back(1);
+  }
+  batch_.num_decode = batch_.num_seqs();
+}
+
+/// All that the device does in a step, from arrays that are there.
+void ModelRunner::compute(const model::StepInputs& inputs, const SamplingTable& table,
+                          int64_t num_drawn) {
+  const ExecContext& ctx = context_.exec();
+  take_drawn_tokens(ctx, inputs.token_ids, results_.drawn(), inputs.sources);
+  model_.forward(
+      ctx, batch_, inputs, scratch_, [this](int layer) { return cache_.layer(layer); }, adapters_,
+      logits(), &lora_seconds_);
+  if (num_drawn == 0) return;
+  const TensorView own = logits().narrow(0, 0, num_drawn).narrow(1, 0, model_.config().vocab_size);
+  heddle::sample(ctx, results_.token_ids(num_drawn), results_.logprobs(num_drawn), own, table);
+}
+
+/// The first step of its kind runs as it is, which also loads the kernels; the second is recorded.
+void ModelRunner::compute_recorded(const model::StepInputs& inputs, const SamplingTable& table,
+                                   int64_t num_drawn) {
+  const int64_t version = adapters_.layers.version();
+  if (graphs_version_ != version) graphs_.clear();
+  graphs_version_ = version;
+  const bool any_adapter =
+      std::ranges::any_of(batch_.slot_ids, [](int32_t slot) { return slot >= 0; });
+  const auto [place, is_first] = graphs_.try_emplace({batch_.num_seqs(), any_adapter});
+  if (is_first) return compute(inputs, table, num_drawn);
+  std::optional<DeviceGraph>& graph = place->second;
+  if (!graph) graph.emplace(context_.exec(), [&] { compute(inputs, table, num_drawn); });
+  graph->launch(context_.exec());
+}
+
+void ModelRunner::launch(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens,
+                         std::span<Sequence* const> drawing) {
+  const ScopedDevice on_device(context_.exec().device);
+  fill_batch(rows, num_tokens);
+  const bool has_lists = !batch_.pair_starts.empty();
+  const bool is_recorded = batch_.num_decode == batch_.num_seqs() && !has_lists;
+  if (is_recorded) pad_batch(padded_seqs(batch_.num_seqs(), limits_.max_batch));
+  const int64_t num_drawn = std::ssize(batch_.logit_tokens);
+  const model::StepInputs inputs = model_.stage(context_.exec(), batch_, scratch_);
+  const SamplingTable table = stage_sampling(drawing, num_drawn);
+  if (is_recorded) {
+    compute_recorded(inputs, table, num_drawn);
+  } else {
+    compute(inputs, table, num_drawn);
+  }
+  results_.send(context_.exec(), num_drawn);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i]->num_cached += num_tokens[i];
+  for (size_t i = 0; i < drawing.size(); ++i) {
+    ++drawing[i]->num_pending;
+    drawing[i]->drawn_at = static_cast<int32_t>(i);
+  }
+}
+
+void ModelRunner::collect(std::span<int32_t> token_ids, std::span<float> logprobs) {
+  const ScopedDevice on_device(context_.exec().device);
+  results_.receive(token_ids, logprobs);
+  context_.check();
+}
+
+}  // namespace heddle
