@@ -3,6 +3,27 @@
 # compiled for either. All others are compiled once, as objects of heddle_once and heddle_engine_once. Where the build has no CUDA, the
 # second names mean the first libraries.
 
+# HEDDLE_PROGRAM_ENGINE is which of the two the programs and libheddle_c_engine.so are linked with.
+set(default AUTO)
+if(DEFINED ENV{HEDDLE_GPU_PROGRAMS})  # as in HEDDLE_GPU_PROGRAMS=OFF make demo
+  set(default $ENV{HEDDLE_GPU_PROGRAMS})
+endif()
+set(HEDDLE_GPU_PROGRAMS ${default} CACHE STRING
+  "Programs with CUDA code: AUTO (where the build has CUDA and this machine a GPU), ON or OFF")
+set_property(CACHE HEDDLE_GPU_PROGRAMS PROPERTY STRINGS AUTO ON OFF)
+set(HEDDLE_PROGRAM_ENGINE heddle_engine_cpu)
+if(HEDDLE_GPU_PROGRAMS STREQUAL "ON" AND NOT HEDDLE_WITH_CUDA)
+  message(FATAL_ERROR "heddle: HEDDLE_GPU_PROGRAMS is ON, but this build has no CUDA (docs/cuda.md)")
+elseif(HEDDLE_GPU_PROGRAMS STREQUAL "ON" OR (HEDDLE_GPU_PROGRAMS STREQUAL "AUTO" AND EXISTS /dev/nvidiactl))
+  if(HEDDLE_WITH_CUDA)
+    set(HEDDLE_PROGRAM_ENGINE heddle_engine)
+    message(STATUS "heddle: the programs have CUDA code")
+  elseif(NOT HEDDLE_CUDA STREQUAL "OFF")
+    message(STATUS "heddle: this machine has a GPU, but no nvcc is found: the programs will run on the CPU. "
+      "tools/cuda_toolkit installs it in build/cuda")
+  endif()
+endif()
+
 # For the objects compiled once: a config.h that stops the compiler, so that what is sorted wrongly cannot be built.
 set(HEDDLE_ONCE_FOLDER ${CMAKE_BINARY_DIR}/once)
 file(CONFIGURE OUTPUT ${HEDDLE_ONCE_FOLDER}/heddle/config.h @ONLY CONTENT [[

@@ -27,15 +27,15 @@ set_target_properties(heddle_c PROPERTIES
 add_library(heddle::c ALIAS heddle_c)
 add_library(heddle::c_static ALIAS heddle_c_static)
 
-# libheddle_c_engine.so, to be called when library heddle_engine is there. Like the program it runs on the CPU and holds no CUDA code. Its
-# tests are program test_capi_engine.
+# libheddle_c_engine.so, to be called when library heddle_engine is there. It holds CUDA code where the programs do. Its tests are program
+# test_capi_engine.
 function(heddle_c_engine)
   set(header ${PROJECT_SOURCE_DIR}/include/heddle/c_engine.h)
   set(symbols ${PROJECT_SOURCE_DIR}/src/engine/heddle_c_engine.map)
   file(STRINGS ${header} version REGEX "define HEDDLE_ENGINE_ABI_VERSION")
   string(REGEX REPLACE ".* ([0-9]+)$" "\\1" version "${version}")
   add_library(heddle_c_engine SHARED ${PROJECT_SOURCE_DIR}/src/engine/engine_c.cpp ${PROJECT_SOURCE_DIR}/src/capi/last_error.cpp)
-  target_link_libraries(heddle_c_engine PRIVATE heddle_engine_cpu heddle_flags)
+  target_link_libraries(heddle_c_engine PRIVATE ${HEDDLE_PROGRAM_ENGINE} heddle_flags)
   target_link_options(heddle_c_engine PRIVATE -Wl,--version-script=${symbols})
   target_include_directories(heddle_c_engine PRIVATE ${PROJECT_SOURCE_DIR}/src
     INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)

@@ -132,6 +132,12 @@ class Limits(Case):
             print(f"{kind}: log-probabilities differ by {worst:.1e}", file=sys.stderr)
             self.assertLess(worst, bound)
 
+    def test_the_first_line_on_standard_error_says_where_it_runs(self):
+        code, _, err = run("generate", "--threads", "2", "--max-tokens", 1, "Hi")
+        self.assertEqual((code, err.splitlines()[0]), (0, "heddle: running on cpu (2 threads)"))
+        code, _, err = run("generate", "--threads", "1", "--device", "cpu", "--max-tokens", 1, "Hi")
+        self.assertEqual((code, err.splitlines()[0]), (0, "heddle: running on cpu (1 thread)"))
+
     def test_adapters_of_a_folder_answer_like_those_that_are_given(self):
         named = [{"prompt": "Opposites: hot, big, fast", "adapter": name, "max_tokens": 6} for name in ("opposite", "slug", "sql", "opposite")]
         rows = self.rows(*named, {"prompt": "What is a loom?", "max_tokens": 6})
@@ -226,6 +232,10 @@ class WrongInput(Case):
         self.refused("generate", "--weights", "q3", "Hi", says=["weights is 'q3', expected one of q8_0, q5_1, q5_0, q4_1, q4_0, f16, bf16"])
         self.refused("generate", "--kv-type", "f64", "Hi", says=["kv_type is 'f64', expected one of f32, f16, bf16"])
         self.refused("generate", "--weights", "", "Hi", says=["--weights is empty", "q8_0"])
+        self.refused("generate", "--device", "gpu", "Hi", says=["device is 'gpu', expected cpu, cuda or cuda:1"])
+        # What the CPU's program lacks, or in one with CUDA code, from which the test hides all devices, the machine.
+        for command in (["generate", "Hi"], ["chat"]):
+            self.refused(*command, "--device", "cuda:1", says=["cuda:1"], lacks=["this program has no CUDA code", "CUDA devices: 0"])
         self.refused("generate", "--threads", "many", "Hi", says=["--threads", "many"])
         self.refused("generate", "--no-such-option", says=["--no-such-option"])
         self.refused("generate", says=["no prompts"])

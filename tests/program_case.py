@@ -64,13 +64,14 @@ class Case(unittest.TestCase):
         self.assertEqual(got, code, err)
         return self.parse(out)
 
-    def refused(self, *arguments, says=(), env=None, stdin=None):
-        """Exit code 2, nothing on standard output, one line on standard error that holds the words."""
+    def refused(self, *arguments, says=(), lacks=(), env=None, stdin=None):
+        """Exit code 2, nothing on standard output, one line on standard error that holds the words, and one of those of `lacks`."""
         code, out, err = run(*arguments, env=env, stdin=stdin)
         self.assertEqual((code, out), (2, ""), err)
         self.assertEqual(err.count("\n"), 1, err)
         for word in says:
             self.assertIn(str(word), err)
+        self.assertTrue(not lacks or any(word in err for word in lacks), err)
 
     def start(self, *arguments, **options):
         """The running program; it is ended with the test."""

@@ -133,11 +133,18 @@ void add_penalty_options(CLI::App& command, AnswerOptions& options) {
 /// Empty for what the engine chooses.
 std::string unless_auto(const std::string& text) { return text == kAuto ? "" : text; }
 
+std::string read_device(const std::string& text) {
+  HEDDLE_CHECK(kWithCuda || !text.starts_with("cuda"), "--device ", text,
+               ": this program has no CUDA code; build it where nvcc is, with "
+               "HEDDLE_GPU_PROGRAMS=ON (docs/platforms.md)");
+  return unless_auto(text);
+}
+
 void add_engine_options(CLI::App& command, EngineOptions& engine) {
   constexpr const char* kGroup = "Engine";
   command
       .add_option_function<std::string>(
-          "--device", [&engine](const std::string& text) { engine.device = unless_auto(text); },
+          "--device", [&engine](const std::string& text) { engine.device = read_device(text); },
           "Where the model runs: cpu, cuda or cuda:1; auto: a GPU where one is found")
       ->default_str(kAuto)
       ->type_name("DEVICE")

@@ -44,6 +44,16 @@ Engine load(EngineOptions options, bool quiet) {
   return Engine(options);
 }
 
+std::string device_of(const Engine& engine) {
+  const EngineOptions& options = engine.options();
+  const ModelInfo& model = engine.model();
+  if (model.device_name.empty()) {
+    const std::string threads = options.num_threads == 1 ? " thread)" : " threads)";
+    return options.device + " (" + std::to_string(options.num_threads) + threads;
+  }
+  return options.device + " (" + model.device_name + ", " + model.activations + " activations)";
+}
+
 /// Says what --weights did.
 void tell_weights(const ModelInfo& model) {
   if (model.weights.empty()) return;
@@ -65,7 +75,6 @@ Engine open_model(const ModelOptions& options, bool quiet) {
   EngineOptions engine_options = options.engine;
   engine_options.model_path = find_model(engine_options.model_path);
   Engine engine = load(engine_options, quiet);
-  if (!quiet) tell_weights(engine.model());
   for (const std::string& key : engine.model().unread_settings) {
     const std::string what = engine.model().settings_path + ": " + shown(key) +
                              " is a setting that heddle does not know";
@@ -82,6 +91,11 @@ Engine open_model(const ModelOptions& options, bool quiet) {
     spdlog::warn("warning: {}", what);
   }
   return engine;
+}
+
+void tell_engine(const Engine& engine) {
+  spdlog::info("running on {}", device_of(engine));
+  tell_weights(engine.model());
 }
 
 std::vector<std::string> adapter_names(const ModelOptions& options) {

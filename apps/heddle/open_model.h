@@ -11,8 +11,11 @@ namespace heddle::app {
 
 /// Loads the model and its adapters. An adapter that was made for a model of another name is a
 /// warning, and so is a setting of the model that heddle does not know; with `strict` both are an
-/// Error. Not `quiet`: a terminal shows how far the load is, and a note says what --weights did.
+/// Error. Not `quiet`: a terminal shows how far the load is.
 [[nodiscard]] Engine open_model(const ModelOptions& options, bool quiet = false);
+
+/// Logs where the engine runs and what --weights did.
+void tell_engine(const Engine& engine);
 
 /// The names of the adapters that are given, and of those that lie in the folder of --adapters.
 [[nodiscard]] std::vector<std::string> adapter_names(const ModelOptions& options);

@@ -96,8 +96,11 @@ void heddle_engine_destroy(heddle_engine* engine);
 typedef struct heddle_engine_model {
   heddle_string path, name, architecture;
   int64_t num_layers, hidden_size, vocab_size, num_parameters, weight_bytes;
-  int64_t max_context; /* tokens of one row in this engine */
-  int64_t kv_memory;   /* bytes of the KV cache */
+  int64_t max_context;       /* tokens of one row in this engine */
+  int64_t kv_memory;         /* bytes of the KV cache */
+  heddle_string device;      /* where it runs: "cpu", "cuda:0" */
+  heddle_string device_name; /* of the GPU, "NVIDIA H200"; empty on the CPU */
+  heddle_string activations; /* what products and attention read and write: "f32", "f16", "bf16" */
 } heddle_engine_model;
 heddle_status heddle_engine_get_model(heddle_engine* engine, heddle_engine_model* model);
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "heddle/core/context.h"
 
@@ -19,6 +20,9 @@ namespace heddle::cuda {
 [[nodiscard]] int num_devices();
 /// Facts of device `index`, which is below num_devices().
 [[nodiscard]] DeviceInfo device_info(int index);
+
+/// What the driver calls it.
+[[nodiscard]] std::string device_name(int index);
 
 /// The current device of this thread.
 [[nodiscard]] int current_device();

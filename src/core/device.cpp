@@ -4,6 +4,7 @@
 #include "heddle/core/error.h"
 
 #include "core/cuda_device.h"
+#include "core/device_name.h"
 
 namespace heddle {
 
@@ -17,6 +18,14 @@ DeviceInfo query_device(Device device) {
   } else {
     throw_error(ErrorCode::kUnsupported, "device is ", device, ", this build is for the CPU alone");
   }
+}
+
+std::string device_name(Device device) {
+  static_cast<void>(query_device(device));
+  if constexpr (kWithCuda) {
+    if (device.type == DeviceType::kCuda) return cuda::device_name(device.index);
+  }
+  return "";
 }
 
 bool has_cuda() {

@@ -27,4 +27,10 @@ DeviceInfo device_info(int index) {
           .num_sms = attribute(cudaDevAttrMultiProcessorCount, index)};
 }
 
+std::string device_name(int index) {
+  cudaDeviceProp properties;
+  HEDDLE_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
+  return properties.name;
+}
+
 }  // namespace heddle::cuda

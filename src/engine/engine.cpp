@@ -8,6 +8,7 @@
 
 #include "heddle/core/error.h"
 
+#include "core/device_name.h"
 #include "engine/engine_state.h"
 #include "engine/scheduler.h"
 
@@ -29,6 +30,8 @@ void Engine::State::fill_info() {
           .unread_settings = files->unread_settings()};
   info.num_parameters = files->num_parameters();
   info.weight_bytes = static_cast<int64_t>(runner.model().weights().num_bytes);
+  info.device_name = device_name(device_of(options));
+  info.activations = heddle::name(runner.model().weights().activations);
   describe_weights(info, options, runner.model().weights().quantization);
 }
 

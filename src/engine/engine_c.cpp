@@ -299,7 +299,10 @@ heddle_status heddle_engine_get_model(heddle_engine* engine, heddle_engine_model
                                 .num_parameters = info.num_parameters,
                                 .weight_bytes = info.weight_bytes,
                                 .max_context = thread.options().max_context,
-                                .kv_memory = thread.options().kv_memory};
+                                .kv_memory = thread.options().kv_memory,
+                                .device = view_of(thread.options().device),
+                                .device_name = view_of(info.device_name),
+                                .activations = view_of(info.activations)};
   });
 }
 

@@ -354,6 +354,8 @@ void bind_engine(nb::module_& m) {
       .def_ro("context_length", &ModelInfo::context_length)
       .def_ro("num_parameters", &ModelInfo::num_parameters)
       .def_ro("weight_bytes", &ModelInfo::weight_bytes)
+      .def_ro("device_name", &ModelInfo::device_name)
+      .def_ro("activations", &ModelInfo::activations)
       .def_ro("settings_path", &ModelInfo::settings_path)
       .def_ro("unread_settings", &ModelInfo::unread_settings);
   nb::class_<Request> request(m, "Request");

@@ -35,6 +35,7 @@ std::vector<std::string> base_names(const app::ServeOptions& options, const Mode
 
 Engine open_engine(const app::ServeOptions& options, EngineLoad& load) {
   Engine engine = app::open_model(options.model);
+  app::tell_engine(engine);
   load = engine.load();
   return engine;
 }

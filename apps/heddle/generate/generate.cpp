@@ -213,6 +213,7 @@ int generate(const GenerateOptions& options) {
   if (!options.resume_path.empty()) resume.emplace(options.resume_path);
   Engine engine = open_model(options.model, options.quiet);
   rows.check_requests(engine);
+  if (!options.quiet) tell_engine(engine);
   if (rows.num_rows()) tell_unused_adapters(options, rows);
 
   Run run(options, rows, engine, resume ? &*resume : nullptr);

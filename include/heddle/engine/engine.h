@@ -60,6 +60,8 @@ struct ModelInfo {
   std::vector<std::string> files;  // that it was read from
   std::string settings_path;       // the one that has the settings: config.json, or the GGUF file
   std::vector<std::string> unread_settings;  // its keys that heddle knows nothing of
+  std::string device_name{};                 // of the GPU, "NVIDIA H200"; empty on the CPU
+  std::string activations{};  // what products and attention read and write: "f32", "f16", "bf16"
   // With EngineOptions::weights:
   std::string weights{};          // the type, such as "Q8_0"; empty: the option was not given
   std::string packed_from{};      // types of the matrices that were packed, such as "BF16, F32"

@@ -4,6 +4,7 @@
 
 #include "heddle/config.h"
 
+#include "core/device_name.h"
 #include "expect_error.h"
 
 namespace heddle {
@@ -13,6 +14,13 @@ TEST(Device, TheCpuHasTheDefaultFacts) {
   const DeviceInfo info = query_device(Device{});
   EXPECT_EQ(info.compute_capability, 0);
   EXPECT_EQ(info.num_sms, 1);
+}
+
+TEST(Device, TheNameIsThatOfTheGpu) {
+  EXPECT_EQ(device_name(Device{}), "");
+  if (has_cuda()) {
+    EXPECT_NE(device_name({DeviceType::kCuda, 0}), "");
+  }
 }
 
 TEST(Device, CudaDevicesAreThereWhereTheBuildHasCuda) { EXPECT_TRUE(kWithCuda || !has_cuda()); }

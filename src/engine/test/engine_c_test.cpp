@@ -16,6 +16,7 @@
 
 #include "engine/test/engine_cases.h"
 #include "engine/test/model_files.h"
+#include "engine/test/test_device.h"
 
 namespace heddle {
 namespace {
@@ -59,12 +60,14 @@ void take_all(void* user_data, const heddle_engine_event* event) {
 
 class CEngine : public ::testing::Test {
  protected:
+  const std::string device = testing::test_device();
   CEngine() {
     heddle_engine_options options;
     heddle_engine_options_init(&options);
     options.max_batch = 4;
     options.num_threads = 1;
     options.page_size = 4;
+    options.device = c_string(device);
     EXPECT_EQ(heddle_engine_create(&engine, c_string(path), &options), HEDDLE_OK)
         << heddle_engine_last_error();
     add("first", first);
@@ -380,6 +383,10 @@ TEST_F(CEngine, TellsVersionsAndTheModel) {
   EXPECT_EQ(text_of(told.path), path);
   EXPECT_EQ(told.vocab_size, testing::RandomModel::kVocabSize);
   EXPECT_EQ(told.max_context, testing::kTinyContext);
+  const bool on_cpu = device == "cpu";
+  EXPECT_EQ(text_of(told.device), on_cpu ? "cpu" : "cuda:0");
+  EXPECT_EQ(text_of(told.device_name).empty(), on_cpu);
+  EXPECT_EQ(text_of(told.activations), on_cpu ? "f32" : "bf16");
 }
 
 /// Many threads at once: submitting, cancelling, polling, and adapters that change.

@@ -209,6 +209,9 @@ TEST_F(TinyModelRequests, TheModelIsToldAsItIs) {
   EXPECT_EQ(info.head_dim, 8);
   EXPECT_EQ(info.vocab_size, 256);
   EXPECT_EQ(info.context_length, 64);
+  const bool on_cpu = engine.options().device == "cpu";
+  EXPECT_EQ(info.device_name.empty(), on_cpu);
+  EXPECT_EQ(info.activations, on_cpu ? "f32" : "bf16");
   // Embedding and head, three norms; q, o, k, v; gate, up, down.
   EXPECT_EQ(info.num_parameters,
             2 * 256 * 256 + 3 * 256 + 256 * (48 + 48 + 16 + 16) + 3 * 256 * 40);
