@@ -100,10 +100,22 @@ bool DecoderScratch::reserve_plans(Device device, int max_rank) {
   return true;
 }
 
+/// Whether a rotation needs no table, since the call that stores the keys knows its angles: on a GPU
+/// those without factors. The bits are the same.
+bool Decoder::turns_by_positions(const Step& s, int rotation) const {
+  if (s.ctx.device.type == DeviceType::kCpu || rotation == LayerTraits::kNoRotation) return false;
+  const auto index = static_cast<size_t>(rotation);
+  const Rotation& own = config_.rotations[index];
+  const bool has_factors = !weights_.rotation_factors.empty() &&
+                           static_cast<bool>(weights_.rotation_factors[index].factors.view());
+  return !has_factors && !own.depends_on_length() && own.params.attention_factor == 1.0;
+}
+
 /// cos and sin of each rotation for the step's tokens. Where angles depend on the length of the
 /// sequence, a table for each sequence.
 void Decoder::rotation_tables(const Step& s, const StepBatch& batch) const {
   for (int r = 0; r < static_cast<int>(config_.rotations.size()); ++r) {
+    if (turns_by_positions(s, r)) continue;
     const auto index = static_cast<size_t>(r);
     const Rotation& rotation = config_.rotations[index];
     const RotationFactors* const factors =
@@ -126,6 +138,24 @@ void Decoder::rotation_tables(const Step& s, const StepBatch& batch) const {
       fill(batch.q_indptr[i], batch.q_indptr[i + 1], batch.rotation_lengths[i]);
     }
   }
+}
+
+/// Turns q and k, and stores keys and values.
+void Decoder::store_keys(const Step& s, int rotation, const PagedKv& cache) const {
+  const TensorView q = as_heads(s.q, config_.head_dim), k = as_heads(s.k, config_.head_dim);
+  const TensorView v = as_heads(s.v, config_.head_dim);
+  const StepInputs& in = s.inputs;
+  if (turns_by_positions(s, rotation)) {
+    const RopeParams& params = config_.rotations[static_cast<size_t>(rotation)].params;
+    return rope_kv_append(s.ctx, q, cache, in.pages, k, v, in.q_indptr, in.positions, params);
+  }
+  if (rotation != LayerTraits::kNoRotation) {
+    const TensorView cos = s.table_of(s.all_cos, rotation, 0, s.num_tokens);
+    const TensorView sin = s.table_of(s.all_sin, rotation, 0, s.num_tokens);
+    rope(s.ctx, q, cos, sin);
+    rope(s.ctx, k, cos, sin);
+  }
+  kv_init(s.ctx, cache, in.pages, k, v, in.q_indptr);
 }
 
 void Decoder::norm_q_and_k(const Step& s, const DecoderLayer& layer) const {
@@ -170,16 +200,10 @@ void Decoder::attention(const Step& s, int layer_idx, const TensorView& x) const
       product(s.q, Projection::kQ), product(s.k, Projection::kK), product(s.v, Projection::kV)};
   s.run_site(layer_idx, LoraSite::kQkv, qkv, x);
   norm_q_and_k(s, layer);
-  const TensorView q = as_heads(s.q, config_.head_dim), k = as_heads(s.k, config_.head_dim);
-  if (traits.rotation != LayerTraits::kNoRotation) {
-    const TensorView cos = s.table_of(s.all_cos, traits.rotation, 0, s.num_tokens);
-    const TensorView sin = s.table_of(s.all_sin, traits.rotation, 0, s.num_tokens);
-    rope(s.ctx, q, cos, sin);
-    rope(s.ctx, k, cos, sin);
-  }
+  const TensorView q = as_heads(s.q, config_.head_dim);
   const PagedKv cache = s.cache(layer_idx);
   const StepInputs& in = s.inputs;
-  kv_init(s.ctx, cache, in.pages, k, as_heads(s.v, config_.head_dim), in.q_indptr);
+  store_keys(s, traits.rotation, cache);
   const AttentionOptions options{.sm_scale = config_.attention_scale,
                                  .window_left = traits.window < 0 ? -1 : traits.window - 1,
                                  .logits_soft_cap = config_.attention_soft_cap};

@@ -95,7 +95,9 @@ class Decoder {
   static void make_plans(Step& step, const DecoderScratch& scratch);
   [[nodiscard]] static TensorView plain_input(const Step& step);
   [[nodiscard]] RmsNormOptions norm_options() const;
+  [[nodiscard]] bool turns_by_positions(const Step& step, int rotation) const;
   void rotation_tables(const Step& step, const StepBatch& batch) const;
+  void store_keys(const Step& step, int rotation, const PagedKv& cache) const;
   [[nodiscard]] TensorView first_input(const Step& step, const DecoderLayer& layer) const;
   [[nodiscard]] TensorView next_input(const Step& step, const DeviceTensor& weight) const;
   void attention(const Step& step, int layer_idx, const TensorView& x) const;
