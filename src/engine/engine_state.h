@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "heddle/engine/engine.h"
@@ -25,8 +26,9 @@ namespace heddle {
 [[nodiscard]] std::string_view reason_of(const std::exception& failure);
 
 struct Engine::State {
-  explicit State(const EngineOptions& given)
-      : files(model::open_model(given.model_path)),
+  explicit State(const EngineOptions& given) : State(given, model::open_model(given.model_path)) {}
+  State(const EngineOptions& given, std::unique_ptr<const model::ModelFiles> opened)
+      : files(std::move(opened)),
         config(files->config()),
         options(complete_options(given, config)),
         text_of_base(text_of_model(*files)),
