@@ -62,7 +62,9 @@ LAYERS = {
     "python": (["include/heddle"], ["nanobind", "python", "dlpack", "system"]),
     "apps/heddle-serve": (["include/heddle", "apps/heddle", "src/engine/thread"],
                           ["cli11", "spdlog", "json", "boost", "openssl", "prometheus", "system"]),
-    "apps": (["include/heddle"], ["cli11", "spdlog", "json", "xxhash", "edit", "benchmark", "system"]),
+    "apps/heddle-bench": (["include/heddle", "apps/heddle", "src/engine/made_engine.h", "src/cuda/check.h"],
+                          ["cli11", "spdlog", "json", "benchmark", "cuda", "system"]),
+    "apps": (["include/heddle"], ["cli11", "spdlog", "json", "xxhash", "edit", "system"]),
     "examples": (["include/heddle"], []),
     "tests": (["include/heddle", "src"], ["gtest", "json", "dlpack", "system"]),
 }

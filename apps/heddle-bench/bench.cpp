@@ -9,10 +9,11 @@
 namespace heddle::app {
 
 int bench(const BenchOptions& options) {
-  if (std::ranges::find(options.names, "model") != options.names.end()) {
-    HEDDLE_CHECK(options.names.size() == 1,
-                 "`model` is measured alone, not together with op benches");
-    return bench_model(options);
+  for (const std::string alone : {"model", "engine"}) {
+    if (std::ranges::find(options.names, alone) == options.names.end()) continue;
+    HEDDLE_CHECK(options.names.size() == 1, "`", alone,
+                 "` is measured alone, not together with op benches");
+    return alone == "model" ? bench_model(options) : bench_engine(options);
   }
   std::string filter;  // google-benchmark takes one expression
   for (const std::string& name : options.names) filter += (filter.empty() ? "" : "|") + name;

@@ -15,26 +15,49 @@ namespace {
 
 constexpr int kExitWrongInput = 2;
 
+void add_engine_bench_options(CLI::App& app, BenchOptions& options) {
+  constexpr const char* kGroup = "engine";
+  app.add_option("--shape", options.shape,
+                 "smollm2-135m, llama-3.1-8b or qwen3-8b, or a file config.json")
+      ->capture_default_str()
+      ->group(kGroup);
+  app.add_option("--rows", options.rows, "Rows and adapters of each decode step, such as 32/8")
+      ->capture_default_str()
+      ->group(kGroup);
+  app.add_option("--rank", options.rank, "Rank of the adapters")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 512))
+      ->group(kGroup);
+  app.add_option("--prompt", options.prompt, "Tokens of a prompt; 0: none is measured")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber)
+      ->group(kGroup);
+  app.add_option("--commit", options.commit, "What was measured, for the file")->group(kGroup);
+}
+
 int run(int argc, char** argv) {
-  CLI::App app("heddle-bench " + std::string(kVersion) +
-               ": measures ops by name, or whole steps of the model (`heddle-bench model`)");
+  CLI::App app(
+      "heddle-bench " + std::string(kVersion) +
+      ": measures ops by name, or whole steps of the model (`heddle-bench model`) or of one "
+      "made of a seed (`heddle-bench engine`)");
   app.set_version_flag("--version", kVersion);
   BenchOptions options;
   add_model_options(app, options.model);
   app.add_option("NAME", options.names,
-                 "Regular expressions of op benches, or `model`; none: list what there is");
+                 "Regular expressions of op benches, or `model` or `engine`; none: list what there "
+                 "is");
   app.add_option("--json", options.json_path, "Writes the raw samples to this file");
   app.add_option("--samples", options.num_samples, "Samples of each figure of the model")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
   app.add_option("--tokens", options.num_tokens,
-                 "Tokens that each row of the model decodes for one")
-      ->capture_default_str()
+                 "Tokens that each row of the model decodes for one; 64, of `engine` 16")
       ->check(CLI::Range(1, 1000));
   app.add_option("--context", options.context,
                  "Decodes behind so many tokens in each row of the model, which is all that is "
-                 "measured then")
+                 "measured then; of `engine` 1024")
       ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()));
+  add_engine_bench_options(app, options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& request) {

@@ -1,19 +1,16 @@
 // The bench of whole model steps and of LoRA's share of them. The workload is that of
 // bench/peers/workload.py.
-#include <chrono>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iomanip>
-#include <iostream>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/core/error.h"
-
 #include "bench.h"
+#include "figures.h"
 #include "open_model.h"
 #include "synthetic_adapter.h"
+#include "temporary_folder.h"
+#include "workload.h"
 
 namespace heddle::app {
 namespace {
@@ -22,42 +19,11 @@ constexpr int kNumRows = 8;
 constexpr int kRank = 16;
 constexpr int64_t kPromptTokens = 32;
 constexpr int64_t kPrefillTokens = 512;
+constexpr int kDecodeTokens = 64;  // of each row for a sample
 
-struct Figure {
-  std::string name, unit;
-  std::vector<double> samples;
-};
-
-/// A folder that goes away with the object.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string path = (std::filesystem::temp_directory_path() / "heddle-bench-XXXXXX").string();
-    HEDDLE_CHECK(mkdtemp(path.data()) != nullptr, path, ": cannot make a folder");
-    path_ = path;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  [[nodiscard]] std::string file(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
-
-/// Made-up tokens, other ones for every row: no speed depends on which they are, and nothing stops
-/// at an end token.
 Request prompt_of(int row, int64_t num_tokens) {
-  Request request;
-  request.ignore_end = true;
-  request.token_ids.emplace();
-  for (int64_t i = 0; i < num_tokens; ++i) {
-    request.token_ids->push_back(static_cast<int32_t>(100 + (7919 * row + 37 * i) % 40000));
-  }
-  return request;
+  constexpr int64_t kFirstToken = 100, kNumTokens = 40000;
+  return made_prompt(row, num_tokens, kFirstToken, kNumTokens);
 }
 
 class ModelBench {
@@ -65,7 +31,7 @@ class ModelBench {
   ModelBench(Engine& engine, const BenchOptions& options)
       : engine_(engine),
         num_samples_(options.num_samples),
-        num_tokens_(options.num_tokens),
+        num_tokens_(options.num_tokens > 0 ? options.num_tokens : kDecodeTokens),
         prompt_tokens_(options.context > 0 ? options.context : kPromptTokens) {}
 
   /// Decode steps of `num_rows` rows; row i uses adapters[i % size], or none.
@@ -132,12 +98,6 @@ class ModelBench {
   std::vector<Figure> figures_;
 };
 
-double median(std::vector<double> samples) {
-  const size_t middle = samples.size() / 2;
-  std::ranges::nth_element(samples, samples.begin() + static_cast<std::ptrdiff_t>(middle));
-  return samples[middle];
-}
-
 void write_json(const std::string& path, const std::vector<Figure>& figures, const Engine& engine,
                 int64_t adapter_bytes) {
   nlohmann::ordered_json object = {
@@ -151,15 +111,8 @@ void write_json(const std::string& path, const std::vector<Figure>& figures, con
     object["results"].push_back(
         {{"name", figure.name}, {"unit", figure.unit}, {"samples", figure.samples}});
   }
-  std::ofstream file(path);
-  file << object.dump(1) << "\n";
-  file.close();
-  HEDDLE_CHECK(file.good(), path, ": cannot write the figures");
+  write_file(path, object.dump(1));
 }
-
-}  // namespace
-
-namespace {
 
 void measure_all(ModelBench& bench, Engine& engine, const BenchOptions& options) {
   const TemporaryFolder folder;
@@ -193,12 +146,7 @@ int bench_model(const BenchOptions& options) {
   } else {
     measure_all(bench, engine, options);
   }
-  for (const Figure& figure : bench.figures()) {
-    const auto [low, high] = std::ranges::minmax(figure.samples);
-    std::cout << std::left << std::setw(40) << figure.name << std::right << std::fixed
-              << std::setprecision(2) << std::setw(10) << median(figure.samples) << " " << std::left
-              << std::setw(9) << figure.unit << " (" << low << " to " << high << ")\n";
-  }
+  for (const Figure& figure : bench.figures()) print(figure);
   if (!options.json_path.empty()) {
     write_json(options.json_path, bench.figures(), engine,
                kNumRows * synthetic_adapter_bytes(engine.model(), kRank));

@@ -199,6 +199,11 @@ class LLM:
         return self._engine.model
 
     @property
+    def device(self) -> str:
+        """Where the model runs: "cpu" or "cuda:0"."""
+        return self._engine.device
+
+    @property
     def max_context(self) -> int:
         """Tokens of one prompt with its answer."""
         return self._engine.max_context

@@ -330,6 +330,8 @@ void bind_queue(nb::module_& m) {
              return engine.call([](Engine& e) { return e.adapter_names(); });
            })
       .def_prop_ro("model", [](const PythonEngine& engine) { return engine.thread()->model(); })
+      .def_prop_ro("device",
+                   [](const PythonEngine& engine) { return engine.thread()->options().device; })
       .def_prop_ro(
           "max_context",
           [](const PythonEngine& engine) { return engine.thread()->options().max_context; })

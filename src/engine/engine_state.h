@@ -35,8 +35,9 @@ struct LaunchedStep {
 };
 
 struct Engine::State {
-  explicit State(const EngineOptions& given)
-      : files(model::open_model(given.model_path)),
+  explicit State(const EngineOptions& given) : State(given, model::open_model(given.model_path)) {}
+  State(const EngineOptions& given, std::unique_ptr<const model::ModelFiles> opened)
+      : files(std::move(opened)),
         config(files->config()),
         options(complete_options(given, config)),
         text_of_base(text_of_model(*files)),

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "heddle/engine/request.h"
@@ -254,7 +255,10 @@ class Engine {
   [[nodiscard]] std::vector<float> prompt_logits(const Request& request);
 
  private:
+  friend Engine make_engine(std::string_view config_json, uint64_t seed,
+                            const EngineOptions& options);  // for measurements
   struct State;
+  explicit Engine(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 

@@ -329,6 +329,19 @@ def test_the_type_of_the_kv_cache_is_that_of_the_program(model: str, tmp_path: p
         heddle.LLM(model, kv_type="int8")
 
 
+def test_the_device_is_told(model: str) -> None:
+    with heddle.LLM(model, device="cpu") as made:
+        assert (made.device, made.model.device_name, made.model.activations) == ("cpu", "", "f32")
+
+
+def test_a_device_that_is_not_there_is_refused(model: str) -> None:
+    with pytest.raises(ValueError, match="device is 'gpu', expected cpu, cuda or cuda:1"):
+        heddle.LLM(model, device="gpu")
+    says = r"device is cuda:99, (CUDA devices: \d+|this build is for the CPU alone)"
+    with pytest.raises((ValueError, NotImplementedError), match=says):
+        heddle.LLM(model, device="cuda:99")
+
+
 def test_ctrl_c_ends_the_requests_and_the_model_goes_on(llm: heddle.LLM) -> None:
     def interrupt() -> None:
         os.kill(os.getpid(), signal.SIGINT)

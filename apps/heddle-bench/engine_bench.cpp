@@ -1,0 +1,262 @@
+// The bench of an engine on a model of a real shape whose weights are made of a seed: decode steps
+// of many rows and adapters, and a prompt, beside the time to read as many bytes.
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <ctime>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/core/dtype.h"
+#include "heddle/core/error.h"
+
+#include "bench.h"
+#include "engine/made_engine.h"
+#include "figures.h"
+#include "open_model.h"
+#include "read_rate.h"
+#include "shapes.h"
+#include "synthetic_adapter.h"
+#include "temporary_folder.h"
+#include "workload.h"
+
+namespace heddle::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kContext = 1024;
+constexpr int kDecodeTokens = 16;  // of each row for a sample
+constexpr int kWarmUpSteps = 8;
+// Far above all caches, unless the model is a small one of a test on the CPU.
+constexpr int64_t kReadBytes = int64_t{2} << 30, kSmallReadBytes = int64_t{64} << 20;
+
+double milliseconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  char text[16];
+  std::strftime(text, sizeof text, "%Y-%m-%d", std::gmtime(&now));
+  return text;
+}
+
+/// "32/8"
+RowsAndAdapters read_rows(const std::string& text) {
+  RowsAndAdapters rows;
+  const char *at = text.data(), *end = at + text.size();
+  const auto number = [&](int& value) {
+    const auto [next, error] = std::from_chars(at, end, value);
+    const bool is_fine = error == std::errc();
+    at = next;
+    return is_fine;
+  };
+  const bool is_fine = number(rows.num_rows) && at != end && *at++ == '/' &&
+                       number(rows.num_adapters) && at == end && rows.num_rows >= 1 &&
+                       rows.num_adapters >= 0 && rows.num_adapters <= rows.num_rows;
+  HEDDLE_CHECK(is_fine, "--rows ", text,
+               ": expected rows and no more adapters than these, such as 32/8");
+  return rows;
+}
+
+Device device_of(const Engine& engine) {
+  const std::string& name = engine.options().device;
+  if (name == "cpu") return {};
+  return {DeviceType::kCuda, std::stoi(name.substr(name.find(':') + 1))};
+}
+
+/// Bytes of matrices that a decode step reads: all, but of an embedding that is not the head.
+int64_t weight_bytes_of_step(const ModelInfo& model) {
+  const int64_t q = model.num_q_heads * model.head_dim, kv = model.num_kv_heads * model.head_dim;
+  const int64_t layer =
+      model.hidden_size * (2 * q + 2 * kv + 3 * model.intermediate_size) * model.num_layers;
+  const int64_t table = model.vocab_size * model.hidden_size;
+  const bool is_tied = model.num_parameters < layer + 2 * table;
+  if (is_tied) return model.weight_bytes;
+  const double share = static_cast<double>(layer + table) / static_cast<double>(layer + 2 * table);
+  return static_cast<int64_t>(share * static_cast<double>(model.weight_bytes));
+}
+
+class EngineBench {
+ public:
+  EngineBench(Engine& engine, const BenchOptions& options)
+      : engine_(engine),
+        options_(options),
+        context_(options.context > 0 ? options.context : kContext),
+        num_tokens_(options.num_tokens > 0 ? options.num_tokens : kDecodeTokens) {
+    const ModelInfo& model = engine.model();
+    head_ = {
+        {"what",
+         "heddle-bench engine: steps of a whole engine on a model made of a seed; samples are "
+         "milliseconds of a step or prompt, floor_ms is the time to read the bytes of weights, "
+         "keys, values and adapters at the rate of the plain reads"},
+        {"device",
+         {{"name", model.device_name.empty() ? "CPU" : model.device_name},
+          {"threads", engine.options().num_threads}}},
+        {"commit", options.commit},
+        {"date", today()},
+        {"model", options.shape},
+        {"weights", model.weights.empty() ? "BF16" : model.weights},
+        {"activations", model.activations},
+        {"kv_type", engine.options().kv_type},
+        {"page_size", engine.options().page_size},
+        {"prefill_chunk", engine.options().prefill_chunk},
+        {"weight_bytes", model.weight_bytes},
+        {"rank", options.rank},
+        {"records", Json::array()}};
+  }
+
+  void add_adapters(int count) {
+    if (count == 0) return;
+    const TemporaryFolder folder;
+    const std::string path = folder.file("adapter");
+    write_synthetic_adapter(path, engine_.model(), options_.rank, 0);
+    for (int i = 0; i < count; ++i) {  // each has memory of its own
+      names_.push_back("made-" + std::to_string(i));
+      engine_.add_adapter(names_.back(), path);
+    }
+  }
+
+  void reads(int64_t num_bytes) {
+    Figure figure{"plain_reads", "ms", {}};
+    for (const double seconds : time_reads(device_of(engine_), engine_.options().num_threads,
+                                           num_bytes, options_.num_samples)) {
+      figure.samples.push_back(1e3 * seconds);
+    }
+    bytes_per_ms_ = static_cast<double>(num_bytes) / median(figure.samples);
+    add(figure, {{"op", "plain_reads"}, {"bytes", num_bytes}, {"tb_per_s", bytes_per_ms_ * 1e-9}});
+  }
+
+  /// Row i uses adapter i % num_adapters.
+  void decode(const RowsAndAdapters& rows) {
+    const auto [num_rows, num_adapters] = rows;
+    const int64_t num_steps = int64_t{options_.num_samples} * num_tokens_;
+    const int64_t prompt = std::max<int64_t>(context_ - num_steps / 2 - kWarmUpSteps - 1, 1);
+    std::set<RequestId> in_prompt;
+    for (int row = 0; row < num_rows; ++row) {
+      Request request = request_of(row, prompt);
+      request.max_tokens = num_steps + kWarmUpSteps + 2;
+      request.tell_tokens = true;
+      if (num_adapters > 0) request.adapter = names_[static_cast<size_t>(row % num_adapters)];
+      in_prompt.insert(engine_.submit(request));
+    }
+    const std::set<RequestId> all = in_prompt;
+    while (!in_prompt.empty()) {  // a row that has its first token waits for the others
+      for (const Event& event : step()) {
+        engine_.set_paused(event.request, true);
+        in_prompt.erase(event.request);
+      }
+    }
+    for (const RequestId id : all) engine_.set_paused(id, false);
+    for (int i = 0; i < kWarmUpSteps; ++i) (void)step();
+    Figure figure{"decode_" + std::to_string(num_rows) + "_rows_" + std::to_string(num_adapters) +
+                      "_adapters",
+                  "ms",
+                  {}};
+    for (int sample = 0; sample < options_.num_samples; ++sample) {
+      const auto begin = Clock::now();
+      for (int i = 0; i < num_tokens_; ++i) (void)step();
+      figure.samples.push_back(milliseconds_since(begin) / num_tokens_);
+    }
+    for (const RequestId id : all) engine_.cancel(id);
+    while (engine_.num_unfinished() > 0) (void)engine_.step();
+    const int64_t context = prompt + 1 + kWarmUpSteps + num_steps / 2;  // amid the samples
+    const int64_t bytes = bytes_of_step(rows, context);
+    add(figure, {{"op", "decode_step"},
+                 {"rows", num_rows},
+                 {"adapters", num_adapters},
+                 {"context", context},
+                 {"bytes", bytes},
+                 {"floor_ms", static_cast<double>(bytes) / bytes_per_ms_},
+                 {"tokens_per_s", 1e3 * num_rows / median(figure.samples)}});
+  }
+
+  void prompt(int64_t num_tokens, bool has_adapter) {
+    Figure figure{
+        "prompt_" + std::to_string(num_tokens) + (has_adapter ? "_adapter" : ""), "ms", {}};
+    Request request = request_of(0, num_tokens);
+    request.max_tokens = 1;
+    if (has_adapter) request.adapter = names_.front();
+    for (int sample = -1; sample < options_.num_samples; ++sample) {
+      const auto begin = Clock::now();
+      engine_.submit(request);
+      while (engine_.num_unfinished() > 0) (void)step();
+      if (sample >= 0) figure.samples.push_back(milliseconds_since(begin));
+    }
+    add(figure, {{"op", "prompt"},
+                 {"tokens", num_tokens},
+                 {"adapters", has_adapter ? 1 : 0},
+                 {"tokens_per_s", 1e3 * static_cast<double>(num_tokens) / median(figure.samples)}});
+  }
+
+ private:
+  [[nodiscard]] Request request_of(int row, int64_t num_tokens) const {
+    return made_prompt(row, num_tokens, 0, engine_.model().vocab_size);
+  }
+
+  /// A step, in which no row may fail.
+  std::vector<Event> step() {
+    std::vector<Event> events = engine_.step();
+    for (const Event& event : events) {
+      if (event.completion) HEDDLE_CHECK(event.completion->error.empty(), event.completion->error);
+    }
+    return events;
+  }
+
+  [[nodiscard]] int64_t bytes_of_step(const RowsAndAdapters& rows, int64_t context) const {
+    const ModelInfo& model = engine_.model();
+    const int64_t kv_size = engine_.options().kv_type == name(DType::kFloat32) ? 4 : 2;
+    const int64_t kv =
+        2 * model.num_layers * model.num_kv_heads * model.head_dim * kv_size * context;
+    return weight_bytes_of_step(model) + rows.num_rows * kv +
+           rows.num_adapters * synthetic_adapter_bytes(model, options_.rank);
+  }
+
+  /// Shows it, and writes all that there is by now: a later figure may fail.
+  void add(const Figure& figure, Json record) {
+    print(figure);
+    record["ms"] = median(figure.samples);
+    record["samples"] = figure.samples;
+    head_["records"].push_back(std::move(record));
+    if (!options_.json_path.empty()) write_file(options_.json_path, head_.dump(1));
+  }
+
+  Engine& engine_;
+  const BenchOptions& options_;
+  int64_t context_;
+  int num_tokens_;
+  double bytes_per_ms_ = 0;
+  std::vector<std::string> names_;
+  Json head_;
+};
+
+}  // namespace
+
+int bench_engine(const BenchOptions& options) {
+  std::vector<RowsAndAdapters> all;
+  int most_rows = 1, most_adapters = options.prompt > 0 ? 1 : 0;
+  for (const std::string& text : options.rows) {
+    all.push_back(read_rows(text));
+    most_rows = std::max(most_rows, all.back().num_rows);
+    most_adapters = std::max(most_adapters, all.back().num_adapters);
+  }
+  EngineOptions engine_options = options.model.engine;
+  engine_options.max_batch = most_rows;
+  Engine engine = make_engine(config_of_shape(options.shape), 0, engine_options);
+  tell_engine(engine);
+  EngineBench bench(engine, options);
+  bench.add_adapters(most_adapters);
+  const bool is_small =
+      engine.model().device_name.empty() && engine.model().weight_bytes < kSmallReadBytes;
+  bench.reads(is_small ? kSmallReadBytes : kReadBytes);
+  for (const RowsAndAdapters& rows : all) bench.decode(rows);
+  for (const bool has_adapter : {false, true}) {
+    if (options.prompt > 0) bench.prompt(options.prompt, has_adapter);
+  }
+  return 0;
+}
+
+}  // namespace heddle::app

@@ -1,0 +1,20 @@
+#include "engine/made_engine.h"
+
+#include <memory>
+#include <utility>
+
+#include "engine/engine_state.h"
+#include "model/source/made_model.h"
+
+namespace heddle {
+
+Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Engine make_engine(std::string_view config_json, uint64_t seed, const EngineOptions& options) {
+  auto files = std::make_unique<const model::MadeModel>(config_json, seed);
+  EngineOptions named = options;
+  named.model_path = files->path();
+  return Engine(std::make_unique<Engine::State>(named, std::move(files)));
+}
+
+}  // namespace heddle
