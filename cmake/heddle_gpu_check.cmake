@@ -1,5 +1,6 @@
 # Settings of the builds that tools/gpu_check makes and runs, on the GPU machine or for it: they need CUDA and GoogleTest alone, and
-# the programs need only the driver and the C library, so that they run elsewhere too.
+# the programs need only the driver and the C library, so that they run elsewhere too. Where what model and engine need is there, their
+# tests are built as well.
 
 set(HEDDLE_SOURCE_DIR_OF_TESTS .)  # they run in the source tree or in a copy of what they read of it
 set(CMAKE_COMPILE_WARNING_AS_ERROR OFF)  # the code is kept free of the warnings of g++ 12; that machine may have another
@@ -13,4 +14,18 @@ if(NOT HWY_FOUND)
   message(STATUS "heddle: Highway not found, building the GPU tests alone")
   add_library(hwy::hwy INTERFACE IMPORTED)
   add_link_options(-rdynamic LINKER:--unresolved-symbols=ignore-in-object-files,-z,lazy)
+endif()
+
+set(HEDDLE_GPU_CHECK_ENGINE OFF)
+find_package(nlohmann_json 3.11 QUIET)
+find_package(PkgConfig QUIET)
+if(HWY_FOUND AND nlohmann_json_FOUND AND PkgConfig_FOUND)
+  pkg_check_modules(PCRE2 QUIET IMPORTED_TARGET libpcre2-8>=10.42)
+  pkg_check_modules(UTF8PROC QUIET IMPORTED_TARGET libutf8proc>=2.6)
+  if(PCRE2_FOUND AND UTF8PROC_FOUND)
+    set(HEDDLE_GPU_CHECK_ENGINE ON)
+  endif()
+endif()
+if(NOT HEDDLE_GPU_CHECK_ENGINE)
+  message(STATUS "heddle: Highway, nlohmann-json, PCRE2 or utf8proc not found, leaving out the tests of model and engine")
 endif()

@@ -57,6 +57,9 @@ class Api(Case):
         chunks = [json.loads(m) for m in self.stream("/v1/completions", {**TEXT, "model": "a2"})[:-1]]
         self.assertEqual("".join(c["choices"][0]["text"] for c in chunks), text)
 
+    def test_the_log_begins_with_the_device(self):
+        self.assertRegex(self.server.log.read_text().splitlines()[0], r" info running on cpu \(2 threads\)$")
+
     def test_every_name_of_a_model(self):
         base = self.text(model="tiny")[1]["choices"][0]["text"]
         adapted = self.text(model="a3")[1]["choices"][0]["text"]

@@ -19,8 +19,9 @@ using testing::endless_request;
 
 constexpr int64_t kContext = testing::kTinyContext;
 
-/// Bytes of a page of 4 tokens: 2 layers, keys and values, 2 heads of 4 elements.
-constexpr int64_t kPageBytes = 2 * 2 * 2 * 4 * 4 * 4;
+/// Bytes of a page of 4 tokens: 2 layers, keys and values, 2 heads of 4 elements, in f32 or, on a
+/// GPU, bf16.
+const int64_t kPageBytes = 2 * 2 * 2 * 4 * 4 * (testing::is_on_cpu() ? 4 : 2);
 
 /// Options for a tiny model with pages of 4 tokens.
 EngineOptions options_for(const std::string& path, int max_batch, int64_t num_pages) {
@@ -158,7 +159,9 @@ TEST(EngineOptions, AreRefusedOutOfTheirRange) {
   refused(&EngineOptions::kv_memory, int64_t{-1}, "kv_memory");
   EngineOptions options = good;
   options.kv_memory = kPageBytes - 1;
-  testing::expect_invalid({"kv_memory is 511 bytes", "page of 4 tokens", "512"},
+  const std::string given = "kv_memory is " + std::to_string(kPageBytes - 1) + " bytes";
+  const std::string least = std::to_string(kPageBytes);
+  testing::expect_invalid({given.c_str(), "page of 4 tokens", least.c_str()},
                           [&] { const Engine engine(options); });
 }
 
@@ -223,8 +226,9 @@ TEST(KvMemory, ARowThatNeverFitsIsRefusedAndToldWhy) {
   EXPECT_EQ(answers[0].token_ids.size(), 11u);
   EXPECT_EQ(answers[1].finish_reason, FinishReason::kError);
   EXPECT_EQ(answers[1].error,
-            "prompt and answer may come to 22 tokens and need 6 pages of the KV cache (3072 bytes),"
-            " it has 5 (kv_memory: 2560 bytes)");
+            "prompt and answer may come to 22 tokens and need 6 pages of the KV cache (" +
+                std::to_string(6 * kPageBytes) +
+                " bytes), it has 5 (kv_memory: " + std::to_string(5 * kPageBytes) + " bytes)");
 }
 
 TEST(KvMemory, IsNoMoreThanTheBatchCanUse) {

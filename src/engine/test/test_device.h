@@ -11,4 +11,8 @@ inline std::string test_device() {
   return device == nullptr ? "cpu" : device;
 }
 
+/// On a GPU weights and activations are rounded to 16 bits, prompts and drawn tokens take paths
+/// whose bits differ, and the KV cache has the type of the activations.
+inline bool is_on_cpu() { return test_device() == "cpu"; }
+
 }  // namespace heddle::testing

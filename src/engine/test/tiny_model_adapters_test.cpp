@@ -22,7 +22,8 @@ void expect_logits(Engine& engine, const std::string& adapter, const Llama& mode
   request.adapter = adapter;
   const std::vector<double> want = model::ref::logits(model, *request.token_ids);
   const std::vector<float> got = engine.prompt_logits(request);
-  EXPECT_LT(testing::relative_error<float>(got, want), 2e-5) << "adapter \"" << adapter << '"';
+  EXPECT_LT(testing::relative_error<float>(got, want), testing::logits_tolerance())
+      << "adapter \"" << adapter << '"';
 }
 
 /// Alone with the base model, whatever its place in the tables, and beside one of a higher rank
@@ -339,7 +340,8 @@ TEST_F(TinyModelAdapterLists, AddUpByTheirScales) {
   for (const auto& [list, want] : cases) {
     const Request row = request(list, 11);
     const std::vector<double> logits = model::ref::logits(want, *row.token_ids);
-    EXPECT_LT(testing::relative_error<float>(engine.prompt_logits(row), logits), 2e-5)
+    EXPECT_LT(testing::relative_error<float>(engine.prompt_logits(row), logits),
+              testing::logits_tolerance())
         << list.size() << " adapters, the first " << list[0].name;
   }
 }
@@ -407,10 +409,11 @@ TEST_F(TinyModelAdapterLists, OneWithInvocationTokensMayHaveAScale) {
   Request row = request({{"called", 0.5f}});
   const std::vector<float> without = engine.prompt_logits(row);
   EXPECT_LT(testing::relative_error<float>(without, model::ref::logits(base, *row.token_ids)),
-            2e-5);
+            testing::logits_tolerance());
   row.token_ids->insert(row.token_ids->begin(), {7, 8});
   const std::vector<double> want = model::ref::logits(merged({{&called, 0.5}}), *row.token_ids);
-  EXPECT_LT(testing::relative_error<float>(engine.prompt_logits(row), want), 2e-5);
+  EXPECT_LT(testing::relative_error<float>(engine.prompt_logits(row), want),
+            testing::logits_tolerance());
 }
 
 /// Also its head, whichever tokens of the prompt a step scores.
