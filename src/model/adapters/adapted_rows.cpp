@@ -4,6 +4,9 @@
 #include <cmath>
 #include <numeric>
 #include <span>
+#include <utility>
+
+#include "heddle/core/dispatch.h"
 
 #include "core/device_tensor.h"
 
@@ -13,19 +16,28 @@ namespace {
 constexpr int64_t kPieceRows = 128;  // rows of a weight that are unpacked at a time
 
 /// Calls rows(first, values [count, in_features]) for pieces that make up the weight, in order,
-/// while it returns true.
+/// while it returns true. The values are host memory.
 template <class Rows>
-void for_pieces(const ExecContext& ctx, const PackedWeight& weight, Rows&& rows) {
-  const DeviceTensor values(ctx.device, DType::kFloat32, {kPieceRows, weight.in_features});
+void for_pieces(const ExecContext& ctx, const Matrix& weight, Rows&& rows) {
+  const DeviceTensor unpacked(ctx.device, DType::kFloat32, {kPieceRows, weight.in_features});
   std::vector<int32_t> ids(static_cast<size_t>(kPieceRows));
+  std::vector<float> copied;  // from a GPU
   for (int64_t first = 0; first < weight.out_features; first += kPieceRows) {
     const int64_t count = std::min(kPieceRows, weight.out_features - first);
     std::iota(ids.begin(), ids.end(), static_cast<int32_t>(first));
-    const ConstTensorView id_view(std::as_bytes(std::span(ids)).data(), DType::kInt32, ctx.device,
-                                  {count});
-    embedding(ctx, values.rows(count), id_view, weight);
+    const std::span used(std::as_const(ids).data(), static_cast<size_t>(count));
+    const DeviceTensor id_vector(ctx, used);
+    embedding(ctx, unpacked.rows(count), id_vector.view(), weight);
     const auto size = static_cast<size_t>(count * weight.in_features);
-    if (!rows(first, std::span(values.view().data<float>(), size))) return;
+    std::span<float> values;
+    if (ctx.device.type == DeviceType::kCpu) {
+      values = {unpacked.view().data<float>(), size};
+    } else {
+      copied.resize(size);
+      values = copied;
+      copy_to_host(ctx, values, unpacked.rows(count));
+    }
+    if (!rows(first, values)) return;
   }
 }
 
@@ -41,8 +53,7 @@ void add_rows(std::span<float> row, const float* factors, size_t stride, float s
 
 }  // namespace
 
-std::vector<float> dora_factors(const ExecContext& ctx, const PackedWeight& weight,
-                                const LowRank& pair) {
+std::vector<float> dora_factors(const ExecContext& ctx, const Matrix& weight, const LowRank& pair) {
   const std::vector<float> a = pair.stored_a().floats(), b = pair.stored_b().floats();
   std::vector<float> factors = pair.magnitude.floats();
   const auto columns = static_cast<size_t>(weight.in_features);
@@ -62,7 +73,7 @@ std::vector<float> dora_factors(const ExecContext& ctx, const PackedWeight& weig
   return factors;
 }
 
-std::vector<float> embedding_dora_factors(const ExecContext& ctx, const PackedWeight& weight,
+std::vector<float> embedding_dora_factors(const ExecContext& ctx, const Matrix& weight,
                                           const LowRank& pair) {
   const auto rank = static_cast<size_t>(pair.rank);
   const auto columns = static_cast<size_t>(weight.in_features);
@@ -86,15 +97,31 @@ std::vector<float> embedding_dora_factors(const ExecContext& ctx, const PackedWe
   return factors;
 }
 
-bool has_rows(const ExecContext& ctx, const PackedWeight& weight, const StoredValues& values) {
+bool has_rows(const ExecContext& ctx, const Matrix& weight, const StoredValues& values) {
   bool is_same = weight.out_features == values.rows && weight.in_features == values.columns;
   if (!is_same) return false;
   for_pieces(ctx, weight, [&](int64_t first, std::span<float> piece) {
     const int64_t count = std::ssize(piece) / weight.in_features;
-    is_same = std::ranges::equal(piece, values.narrow(first, count).floats());
+    std::vector<float> expected = values.narrow(first, count).floats();
+    if (weight.rows) {
+      dispatch_dtype<half, bfloat16>(weight.rows.dtype(), "a matrix", [&]<class T>() {
+        for (float& value : expected) value = to_float(from_float<T>(value));
+      });
+    }
+    is_same = std::ranges::equal(piece, expected);
     return is_same;
   });
   return is_same;
+}
+
+std::vector<float> host_floats(const ExecContext& ctx, const ConstTensorView& vector) {
+  std::vector<float> floats;
+  dispatch_dtype<float, half, bfloat16>(vector.dtype(), "a vector", [&]<class T>() {
+    std::vector<T> values(static_cast<size_t>(vector.num_elements()));
+    copy_to_host(ctx, std::span(values), vector);
+    for (const T& value : values) floats.push_back(to_float(value));
+  });
+  return floats;
 }
 
 }  // namespace heddle::model

@@ -99,6 +99,16 @@ void DecoderScratch::reserve_plans(Device device, int max_rank) {
   plans_ = DeviceTensor(device, DType::kUInt8, {2, round_up(num_bytes, kPlanAlignment)});
 }
 
+void DecoderScratch::reserve_affines(Device device, const DecoderConfig& config) {
+  if (device.type == DeviceType::kCpu || site_sums_.view()) return;
+  const ModelDims dims = config.dims();
+  const auto out = [&](Projection p) { return dims[p].out; };
+  // Sites o and down add to the residual, which is f32.
+  const int64_t widest = std::max(out(Projection::kQ) + out(Projection::kK) + out(Projection::kV),
+                                  out(Projection::kGate) + out(Projection::kUp));
+  site_sums_ = DeviceTensor(device, DType::kFloat32, {limits_.num_tokens * widest});
+}
+
 /// cos and sin of each rotation for the step's tokens. Where angles depend on the length of the
 /// sequence, a table for each sequence.
 void Decoder::rotation_tables(const Step& s, const StepBatch& batch) const {
@@ -286,29 +296,21 @@ void Decoder::head(const Step& s, const StepBatch& batch, const AdapterVocabular
   };
   for_runs(last.size(0), of, [&](int64_t begin, int64_t end, const Vocabulary& vocabulary) {
     const TensorView x = last.narrow(0, begin, end - begin);
-    const auto is_active = [&](int64_t row) {
-      return batch.slot_ids[size_t(batch.logit_tokens[size_t(begin + row)])] != kNoAdapter;
-    };
     if (vocabulary.table == nullptr) {
       const TensorView rows = rows_of(begin, end, config_.vocab_size);
-      project(s, rows, x);
+      product(s.ctx, rows, x, weights_.output);
       for (const AdapterUse& use : vocabulary.uses) {
         const VocabularyTable* const table = own.head(use.slot);
-        if (table != nullptr) table->add_to_logits(s.ctx, rows, x, use.scale, is_active);
+        if (table == nullptr) continue;
+        table->add_to_logits(s.ctx, rows, x, use.scale,
+                             s.inputs.logit_slots.narrow(0, begin, end - begin));
       }
       return finish_logits(s, rows);
     }
     const TensorView rows = rows_of(begin, end, vocabulary.table->num_tokens());
-    vocabulary.table->project(s.ctx, rows, x, is_active);
+    vocabulary.table->project(s.ctx, rows, x, s.inputs.logit_slots.narrow(0, begin, end - begin));
     finish_logits(s, rows);
   });
-}
-
-/// The base model's logits. On a GPU all rows take the path of decode: few want logits.
-void Decoder::project(const Step& s, const TensorView& logits, const TensorView& x) const {
-  if (s.ctx.device.type == DeviceType::kCpu) return linear(s.ctx, logits, x, weights_.output);
-  const LinearSlice slice = weights_.output.slice(logits);
-  linear_site(s.ctx, {&slice, 1}, x, LinearPath::kDecode);
 }
 
 void Decoder::finish_logits(const Step& s, const TensorView& logits) const {
@@ -347,12 +349,13 @@ Decoder::Step Decoder::make_step(const ExecContext& ctx, const StepBatch& batch,
             .attended = scratch.attended_.rows(num_tokens),
             .gate = scratch.gate_.rows(num_tokens),
             .up = scratch.up_.rows(num_tokens),
+            .site_sums = scratch.site_sums_.view(),
             .all_cos = scratch.cos_.view(),
             .all_sin = scratch.sin_.view(),
             .num_tokens = num_tokens,
             .max_tokens = scratch.limits_.num_tokens};
   const bool on_gpu = ctx.device.type != DeviceType::kCpu;
-  step.num_parts = make_parts(batch, step.inputs, on_gpu, step.all_parts);
+  step.num_parts = make_parts(batch, step.inputs, lora, on_gpu, step.all_parts);
   if (on_gpu) make_plans(step, scratch);
   return step;
 }
