@@ -159,9 +159,8 @@ void VocabularyTable::take_affine(const ExecContext& ctx, const LowRank& pair) {
   copy_from_host(ctx, entry_.get(), std::as_bytes(std::span(&entry, 1)));
 }
 
-void VocabularyTable::embed(const ExecContext& ctx, const TensorView& y,
-                            const ConstTensorView& token_ids) const {
-  embedding(ctx, y, token_ids, weight_);
+void VocabularyTable::change_rows(const ExecContext& ctx, const TensorView& y,
+                                  const ConstTensorView& token_ids) const {
   if (own_ids_.view()) replace_rows(ctx, y, token_ids, own_ids_.view(), own_rows_.view());
   if (rank_ == 0) return;
   add_low_rank_rows(ctx, y, token_ids, a_.view(), b_.view(), factor_.view(), scale_);
@@ -173,9 +172,8 @@ void VocabularyTable::add_to_rows(const ExecContext& ctx, const TensorView& y,
   add_low_rank_rows(ctx, y, token_ids, a_.view(), b_.view(), {}, scale_ * scale);
 }
 
-void VocabularyTable::project(const ExecContext& ctx, const TensorView& logits,
-                              const ConstTensorView& x, const ConstTensorView& slots) const {
-  product(ctx, logits, x, weight_);
+void VocabularyTable::change_logits(const ExecContext& ctx, const TensorView& logits,
+                                    const ConstTensorView& x, const ConstTensorView& slots) const {
   if (own_ids_.view()) linear_at(ctx, logits, x, own_ids_.view(), own_rows_.view());
   add_to_logits(ctx, logits, x, 1.0f, slots);
 }

@@ -30,21 +30,26 @@ class VocabularyTable {
                   DType activations);
 
   [[nodiscard]] int64_t num_tokens() const { return weight_.out_features; }
-  /// y[t] = the row of token_ids[t]. y [num_tokens, hidden_size] f32, token_ids [num_tokens] i32.
-  void embed(const ExecContext& ctx, const TensorView& y, const ConstTensorView& token_ids) const;
-  /// logits[t] = what the head makes of x[t]. logits [num_rows, num_tokens()] f32, x [num_rows,
-  /// hidden_size] of activations; slots [num_rows] i32: 0 where the low-rank sum is added, too,
-  /// else kNoAdapter. Needs workspace_bytes.
-  void project(const ExecContext& ctx, const TensorView& logits, const ConstTensorView& x,
-               const ConstTensorView& slots) const;
-  /// Adds what `embed` adds to the base model's rows, times scale: of an adapter that is not
+  /// Whether its rows are made of a weight of its own, else of the base model's.
+  [[nodiscard]] bool has_weight() const { return memory_ != nullptr; }
+  [[nodiscard]] const Matrix& weight() const { return weight_; }
+  /// y [num_tokens, hidden_size] f32 holds the weight's rows of the tokens, and becomes the
+  /// adapter's. token_ids [num_tokens] i32.
+  void change_rows(const ExecContext& ctx, const TensorView& y,
+                   const ConstTensorView& token_ids) const;
+  /// logits [num_rows, num_tokens()] f32 hold what the weight makes of x, and become the adapter's.
+  /// x [num_rows, hidden_size] of activations; slots [num_rows] i32: 0 where the low-rank sum is
+  /// added, too, else kNoAdapter. Needs workspace_bytes.
+  void change_logits(const ExecContext& ctx, const TensorView& logits, const ConstTensorView& x,
+                     const ConstTensorView& slots) const;
+  /// Adds what change_rows adds to the base model's rows, times scale: of an adapter that is not
   /// without_sum.
   void add_to_rows(const ExecContext& ctx, const TensorView& y, const ConstTensorView& token_ids,
                    float scale) const;
-  /// The same of `project`.
+  /// The same of change_logits.
   void add_to_logits(const ExecContext& ctx, const TensorView& logits, const ConstTensorView& x,
                      float scale, const ConstTensorView& slots) const;
-  /// Of calls of `project` and add_to_logits of up to num_rows rows.
+  /// Of a product with the weight, change_logits and add_to_logits of up to num_rows rows.
   [[nodiscard]] size_t workspace_bytes(Device device, int64_t num_rows) const;
 
  private:
