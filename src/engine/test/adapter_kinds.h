@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <string>
@@ -20,7 +21,9 @@ class KindAdapter {
  public:
   enum class With { kNothing, kMagnitude, kBias };
 
-  explicit KindAdapter(const model::ref::Llama& base) : merged(base) {}
+  explicit KindAdapter(const model::ref::Llama& base) : merged(base) {
+    if (base.output.empty()) merged.output = base.embedding;  // what follows tells them apart
+  }
 
   KindAdapter& projections(const std::vector<model::Projection>& targets, With with) {
     const model::ModelDims dims = merged.config.dims();
@@ -77,6 +80,14 @@ class KindAdapter {
     config_["trainable_token_indices"][module] = ids;
     return *this;
   }
+  /// Where the head is tied to the embedding, these rows of its are, too.
+  KindAdapter& tie_rows(const std::vector<int32_t>& ids) {
+    const int64_t width = merged.config.hidden_size;
+    for (const int32_t id : ids) {
+      std::copy_n(merged.embedding.begin() + id * width, width, merged.output.begin() + id * width);
+    }
+    return *this;
+  }
   /// A weight of its own.
   KindAdapter& weight(bool of_head) {
     const std::vector<int64_t> shape{merged.config.vocab_size, merged.config.hidden_size};
@@ -129,8 +140,9 @@ class KindAdapter {
     if (with == With::kMagnitude) normalize(place, w, out, in, 1, in);
     if (with != With::kBias) return;
     config_["lora_bias"] = true;
-    bias = values(place + "lora_B.bias", {out}, 0.5f);
-    for (double& value : bias) value *= kScale;
+    const std::vector<double> own = values(place + "lora_B.bias", {out}, 0.5f);
+    bias.resize(own.size());
+    for (size_t i = 0; i < own.size(); ++i) bias[i] += kScale * own[i];
   }
 
   /// Gives each output, whose `count` weights are `step` apart, a random length: DoRA.
