@@ -46,6 +46,12 @@ void replace_rows(const ExecContext& ctx, TensorView y, ConstTensorView token_id
 void add_low_rank_rows(const ExecContext& ctx, TensorView y, ConstTensorView token_ids,
                        ConstTensorView a, ConstTensorView b, ConstTensorView factor, float scale);
 
+/// y[i] = y[i] / |x[i]|, the root of the sum of squares: DoRA's factor of a magnitude. Everything in
+/// double, the sum on the CPU in ascending order, on CUDA in one order that the width determines;
+/// rounded once.
+///   y [num_rows] f32, without gaps; x [num_rows, width] f32
+void divide_by_lengths(const ExecContext& ctx, TensorView y, ConstTensorView x);
+
 /// y[t][own_ids[j]] = sum_k own_rows[j][k] * x[t][k]: what some outputs of a product are in place
 /// of the weight's. Each product and each sum is rounded, on the CPU with k ascending, on CUDA in
 /// one order that in_features determines.

@@ -3,15 +3,13 @@
 #include <vector>
 
 #include "heddle/core/context.h"
-#include "heddle/core/tensor_view.h"
 
 #include "model/adapters/adapter.h"
 #include "model/decoder/matrix.h"
 
 namespace heddle::model {
 
-// What the host computes of a base model's weights, which lie on the context's device, when an
-// adapter is loaded.
+// What is computed of a base model's weights, where they lie, when an adapter is loaded.
 
 /// The factors of DoRA at a linear layer: magnitude / |row of (W + scale B A)|, [out_features].
 [[nodiscard]] std::vector<float> dora_factors(const ExecContext& ctx, const Matrix& weight,
@@ -24,7 +22,5 @@ namespace heddle::model {
 /// to its dtype.
 [[nodiscard]] bool has_rows(const ExecContext& ctx, const Matrix& weight,
                             const StoredValues& values);
-/// A vector of f32, f16 or bf16 on the context's device.
-[[nodiscard]] std::vector<float> host_floats(const ExecContext& ctx, const ConstTensorView& vector);
 
 }  // namespace heddle::model

@@ -12,6 +12,7 @@
 #include "heddle/ops/lora.h"
 
 #include "model/adapters/adapted_rows.h"
+#include "model/adapters/device_values.h"
 
 namespace heddle::model {
 namespace {
@@ -25,31 +26,6 @@ WeightType weight_type(DType dtype) {
     case DType::kBFloat16: return WeightType::kBF16;
     default: return WeightType::kF32;
   }
-}
-
-/// [columns, rows] of [rows, columns].
-std::vector<float> transposed(const std::vector<float>& values, size_t rows) {
-  const size_t columns = values.size() / rows;
-  std::vector<float> result(values.size());
-  for (size_t row = 0; row < rows; ++row) {
-    for (size_t column = 0; column < columns; ++column) {
-      result[column * rows + row] = values[row * columns + column];
-    }
-  }
-  return result;
-}
-
-/// A tensor of values, each rounded to the dtype.
-DeviceTensor tensor_of(const ExecContext& ctx, std::span<const float> values,
-                       std::initializer_list<int64_t> shape, DType dtype = DType::kFloat32) {
-  DeviceTensor tensor(ctx.device, dtype, shape);
-  dispatch_dtype<float, half, bfloat16>(dtype, "an adapter", [&]<class T>() {
-    std::vector<T> rounded;
-    rounded.reserve(values.size());
-    for (const float value : values) rounded.push_back(from_float<T>(value));
-    copy_from_host(ctx, tensor.view().raw(), std::as_bytes(std::span(rounded)));
-  });
-  return tensor;
 }
 
 bool on_gpu(const ExecContext& ctx) { return ctx.device.type != DeviceType::kCpu; }
@@ -122,9 +98,8 @@ void VocabularyTable::take_rows(const ExecContext& ctx, const VocabularyPart& pa
 
 void VocabularyTable::take_embedding_pair(const ExecContext& ctx, const LowRank& pair) {
   const std::vector<float> a = pair.stored_a().floats(), b = pair.stored_b().floats();
-  a_ = tensor_of(ctx, transposed(a, static_cast<size_t>(rank_)), {pair.in_features, rank_});
-  b_ = tensor_of(ctx, transposed(b, static_cast<size_t>(pair.out_features)),
-                 {rank_, pair.out_features});
+  a_ = tensor_of(ctx, transposed(a, rank_), {pair.in_features, rank_});
+  b_ = tensor_of(ctx, transposed(b, pair.out_features), {rank_, pair.out_features});
   if (!pair.magnitude.is_present()) return;
   factor_ = DeviceTensor(ctx, std::span<const float>(embedding_dora_factors(ctx, weight_, pair)));
 }
@@ -137,8 +112,7 @@ void VocabularyTable::take_head_pair(const ExecContext& ctx, const LowRank& pair
     b_ = tensor_of(ctx, b, {1, pair.out_features, rank_}, activations);
   } else {
     a_ = tensor_of(ctx, a, {rank_, pair.in_features});
-    b_ = tensor_of(ctx, transposed(b, static_cast<size_t>(pair.out_features)),
-                   {rank_, pair.out_features});
+    b_ = tensor_of(ctx, transposed(b, pair.out_features), {rank_, pair.out_features});
   }
   if (pair.magnitude.is_present() || pair.bias.is_present()) take_affine(ctx, pair);
 }
@@ -258,11 +232,12 @@ int64_t vocabulary_bytes(const Adapter& adapter, bool tied_head, std::optional<D
     }
     if (part->pair) {
       const LowRank& pair = *part->pair;
-      // Both halves, and factor and bias of each output.
+      // Both halves, factor and bias of each output, and where these lie.
       const int64_t of_half =
           is_head && rounded_to ? static_cast<int64_t>(size_of(*rounded_to)) : kFloat;
       bytes += of_half * pair.rank * (pair.in_features + pair.out_features) +
-               kFloat * 2 * std::max(pair.in_features, pair.out_features);
+               kFloat * 2 * std::max(pair.in_features, pair.out_features) +
+               static_cast<int64_t>(sizeof(LoraWeight));
     }
     const bool is_shared = tied_head && !is_head;
     const int64_t of_rows = kFloat * part->token_rows.num_elements() +

@@ -1,6 +1,7 @@
 #include "model/adapters/slice_affine.h"
 
 #include "model/adapters/adapted_rows.h"
+#include "model/adapters/device_values.h"
 #include "model/decoder/decoder_weights.h"
 
 namespace heddle::model {

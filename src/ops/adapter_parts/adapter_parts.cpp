@@ -1,6 +1,7 @@
 #include "heddle/ops/adapter_parts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 
 #include "heddle/config.h"
@@ -60,18 +61,19 @@ void check_f32(const ExecContext& ctx, const char* name, const ConstTensorView& 
   check_unit_stride(name, t);
 }
 
-void check_ids(const ExecContext& ctx, const char* name, const ConstTensorView& ids, Dim& count) {
-  check_device(ctx, {{name, ids}});
-  check_shape(name, ids, {&count});
-  check_dtype(name, ids, {DType::kInt32});
-  check_unit_stride(name, ids);
+void check_vector(const ExecContext& ctx, const char* name, const ConstTensorView& t, DType dtype,
+                  Dim& size) {
+  check_device(ctx, {{name, t}});
+  check_shape(name, t, {&size});
+  check_dtype(name, t, {dtype});
+  check_unit_stride(name, t);
 }
 
 TokenRows check_token_rows(const ExecContext& ctx, const TensorView& y,
                            const ConstTensorView& token_ids, Dim& width) {
   Dim tokens("num_tokens");
   check_f32(ctx, "y", y, tokens, width);
-  check_ids(ctx, "token_ids", token_ids, tokens);
+  check_vector(ctx, "token_ids", token_ids, DType::kInt32, tokens);
   return {.y = y.data<float>(),
           .y_stride = y.stride(0),
           .width = width.value(),
@@ -82,7 +84,7 @@ TokenRows check_token_rows(const ExecContext& ctx, const TensorView& y,
 OwnRows check_own_rows(const ExecContext& ctx, const ConstTensorView& ids,
                        const ConstTensorView& rows, Dim& width) {
   Dim count("num_own");
-  check_ids(ctx, "own_ids", ids, count);
+  check_vector(ctx, "own_ids", ids, DType::kInt32, count);
   check_f32(ctx, "own_rows", rows, count, width);
   return {.ids = ids.data<int32_t>(),
           .rows = rows.data<float>(),
@@ -180,12 +182,7 @@ void add_low_rank_rows(const ExecContext& ctx, TensorView y, ConstTensorView tok
   const TokenRows rows = check_token_rows(ctx, y, token_ids, width);
   check_f32(ctx, "a", a, vocab, rank);
   check_f32(ctx, "b", b, rank, width);
-  if (factor) {
-    check_device(ctx, {{"factor", factor}});
-    check_shape("factor", factor, {&width});
-    check_dtype("factor", factor, {DType::kFloat32});
-    check_unit_stride("factor", factor);
-  }
+  if (factor) check_vector(ctx, "factor", factor, DType::kFloat32, width);
   if (y.num_elements() == 0) return;
   const LowRankRows pair{.a = a.data<float>(),
                          .b = b.data<float>(),
@@ -209,6 +206,29 @@ void add_low_rank_rows(const ExecContext& ctx, TensorView y, ConstTensorView tok
       for (int64_t i = 0; i < rows.width; ++i) row[i] += weight * values[i];
     }
     for (int64_t i = 0; pair.factor != nullptr && i < rows.width; ++i) row[i] *= pair.factor[i];
+  });
+}
+
+void divide_by_lengths(const ExecContext& ctx, TensorView y, ConstTensorView x) {
+  check_has_kernels(ctx, "divide_by_lengths");
+  Dim count("num_rows"), width("width");
+  check_vector(ctx, "y", y, DType::kFloat32, count);
+  check_f32(ctx, "x", x, count, width);
+  if (count.value() == 0) return;
+  const RowLengths rows{.y = y.data<float>(),
+                        .x = x.data<float>(),
+                        .x_stride = x.stride(0),
+                        .num_rows = count.value(),
+                        .width = width.value()};
+  if (ctx.device.type != DeviceType::kCpu) {
+    if constexpr (kWithCuda) cuda::adapter_parts::divide_by_lengths(ctx, rows);
+    return;
+  }
+  for_rows(ctx, rows.num_rows, rows.width, [&](int64_t i) {
+    const float* const row = rows.x + i * rows.x_stride;
+    double sum = 0;
+    for (int64_t k = 0; k < rows.width; ++k) sum += double{row[k]} * row[k];
+    rows.y[i] = static_cast<float>(double{rows.y[i]} / std::sqrt(sum));
   });
 }
 

@@ -116,6 +116,24 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
+/// A block has a row: threads sum the elements thread, thread + kThreads, ..., and the sums of the
+/// two halves of the block are added until one is left.
+__global__ void __launch_bounds__(kThreads)
+    row_lengths_kernel(const __grid_constant__ RowLengths p) {
+  begin_early(p);
+  __shared__ double sums[kThreads];
+  const float* const row = p.x + blockIdx.x * p.x_stride;
+  double sum = 0;
+  for (int64_t k = threadIdx.x; k < p.width; k += kThreads) sum += double{row[k]} * row[k];
+  sums[threadIdx.x] = sum;
+  for (unsigned step = kThreads / 2; step > 0; step /= 2) {
+    __syncthreads();
+    if (threadIdx.x < step) sums[threadIdx.x] += sums[threadIdx.x + step];
+  }
+  if (threadIdx.x != 0) return;
+  p.y[blockIdx.x] = static_cast<float>(double{p.y[blockIdx.x]} / sqrt(sums[0]));
+}
+
 /// A warp has a product. Lane l sums the features l, l + 32, ...; then lanes that are 16, 8, 4, 2
 /// and 1 apart are added.
 template <class T>
@@ -175,6 +193,10 @@ void replace_rows(const ExecContext& ctx, const TokenRows& rows, const OwnRows& 
 
 void add_low_rank_rows(const ExecContext& ctx, const TokenRows& rows, const LowRankRows& pair) {
   launch_on_rows<low_rank_rows_kernel>(ctx, rows.num_tokens, rows.width, rows, pair);
+}
+
+void divide_by_lengths(const ExecContext& ctx, const RowLengths& rows) {
+  launch_early<row_lengths_kernel>(ctx, dim3(static_cast<unsigned>(rows.num_rows)), kThreads, rows);
 }
 
 void linear_at(const ExecContext& ctx, const OwnProducts& products, const OwnRows& own,

@@ -45,6 +45,13 @@ struct LowRankRows {
   float scale;
 };
 
+/// What divide_by_lengths takes.
+struct RowLengths {
+  float* y;        // [num_rows]
+  const float* x;  // [num_rows, width]
+  int64_t x_stride, num_rows, width;
+};
+
 /// The product of linear_at.
 struct OwnProducts {
   float* y;  // [num_tokens, out_features]
@@ -57,6 +64,7 @@ namespace cuda::adapter_parts {
 void apply_affines(const ExecContext& ctx, const AffineSlice& slice);
 void replace_rows(const ExecContext& ctx, const TokenRows& rows, const OwnRows& own);
 void add_low_rank_rows(const ExecContext& ctx, const TokenRows& rows, const LowRankRows& pair);
+void divide_by_lengths(const ExecContext& ctx, const RowLengths& rows);
 void linear_at(const ExecContext& ctx, const OwnProducts& products, const OwnRows& own,
                DType x_dtype);
 

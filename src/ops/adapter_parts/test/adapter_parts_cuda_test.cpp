@@ -48,6 +48,10 @@ TEST_F(AdapterPartsCuda, LowRankRowsHaveTheBitsOfTheCpu) {
       [](const ExecContext& ctx, Mirror& on) { return check_low_rank_rows(ctx, on); });
 }
 
+TEST_F(AdapterPartsCuda, QuotientsByLengthsAreRoundedOnce) {
+  repeat([](const ExecContext& ctx, Mirror& on) { check_divide_by_lengths(ctx, on); });
+}
+
 TEST_F(AdapterPartsCuda, OwnProductsEqualTheDefinitionAndTouchNothingElse) {
   repeat([](const ExecContext& ctx, Mirror& on) { check_linear_at<float>(ctx, on); });
   repeat([](const ExecContext& ctx, Mirror& on) { check_linear_at<half>(ctx, on); });

@@ -36,6 +36,10 @@ TEST_F(AdapterParts, LowRankRowsEqualTheDefinitionAndTouchNothingElse) {
   repeat([](const auto& ctx, auto& here) { (void)testing::check_low_rank_rows(ctx, here); });
 }
 
+TEST_F(AdapterParts, QuotientsByLengthsAreRoundedOnce) {
+  repeat([](const auto& ctx, auto& here) { testing::check_divide_by_lengths(ctx, here); });
+}
+
 TEST_F(AdapterParts, OwnProductsEqualTheDefinitionAndTouchNothingElse) {
   repeat([](const auto& ctx, auto& here) { testing::check_linear_at<float>(ctx, here); });
   repeat([](const auto& ctx, auto& here) { testing::check_linear_at<half>(ctx, here); });

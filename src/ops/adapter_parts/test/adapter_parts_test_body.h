@@ -226,6 +226,24 @@ inline std::vector<float> check_low_rank_rows(const ExecContext& ctx, Mirror& on
   return y.values();
 }
 
+inline void check_divide_by_lengths(const ExecContext& ctx, Mirror& on) {
+  const int64_t num_rows = random_int(1, 300), width = pick<int64_t>({1, 33, 576, 4099});
+  GappedRows x(num_rows, width);
+  const auto before = random_normal<float>(size_t(num_rows));
+  PoisonedBuffer<float> y(before.size());
+  std::copy(before.begin(), before.end(), y.data());
+  divide_by_lengths(ctx, on(y.view({num_rows})), on(ConstTensorView(x.view())));
+  on.back();
+  EXPECT_TRUE(y.guards_intact());
+  for (int64_t i = 0; i < num_rows; ++i) {
+    double sum = 0;
+    for (int64_t k = 0; k < width; ++k) sum += x.before(i, k) * x.before(i, k);
+    const double want = double{before[size_t(i)]} / std::sqrt(sum);
+    const double error = std::abs(double{y[size_t(i)]} - want);
+    ASSERT_TRUE(error <= 1.01 * kRounding<float> * std::abs(want)) << i;
+  }
+}
+
 template <class T>
 void check_linear_at(const ExecContext& ctx, Mirror& on) {
   const int64_t out_features = random_int(1, 400), num_tokens = random_int(1, 12);
