@@ -46,7 +46,7 @@ void replace_rows(const ExecContext& ctx, TensorView y, ConstTensorView token_id
 void add_low_rank_rows(const ExecContext& ctx, TensorView y, ConstTensorView token_ids,
                        ConstTensorView a, ConstTensorView b, ConstTensorView factor, float scale);
 
-/// y[i] = y[i] / |x[i]|, the root of the sum of squares: DoRA's factor of a magnitude. Everything in
+/// y[i] = y[i] / |x[i]|, the root of the sum of squares: DoRA's factor of a magnitude. All in
 /// double, the sum on the CPU in ascending order, on CUDA in one order that the width determines;
 /// rounded once.
 ///   y [num_rows] f32, without gaps; x [num_rows, width] f32
