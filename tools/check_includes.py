@@ -41,6 +41,9 @@ LAYERS = {
     "src/ops/linear_site": (["own headers", "include/heddle/core", "include/heddle/config.h", "src/core", "src/cpu", "src/cuda",
                              "src/ops/lora", "src/ops/linear"],
                             ["highway", "cuda", "system"]),
+    # What follows LoRA's sums: its tables and batches, and their checks.
+    "src/ops/adapter_parts": (["own headers", "include/heddle/core", "include/heddle/config.h", "include/heddle/ops/lora_table.h", "src/core", "src/cpu",
+                               "src/cuda", "src/ops/lora"], ["cuda"]),
     "src/ops": (["own headers", "include/heddle/core", "include/heddle/config.h", "src/core", "src/cpu", "src/cuda"],
                 ["highway", "cuda", "system"]),
     "src/files": (["include/heddle/core", "include/heddle/ops/linear.h"], ["json", "system"]),

@@ -128,8 +128,8 @@ ModelRunner::PreparedAdapter ModelRunner::prepare_adapter(const model::Adapter& 
   PreparedAdapter prepared{
       .layers = adapters_.layers.prepare(
           ctx, adapter, model::slice_affines(ctx, adapter, config.dims(), weights)),
-      .vocabulary = model::AdapterVocabularies::make(ctx, adapter, weights.embedding,
-                                                     weights.output, config.tied_head)};
+      .vocabulary = model::AdapterVocabularies::make(
+          ctx, adapter, weights.embedding, weights.output, config.tied_head, weights.activations)};
   for (const model::AdapterPair& pair : adapter.pairs()) {
     prepared.max_rank = std::max(prepared.max_rank, adapters_.layers.fitting_rank(pair.rank));
   }
@@ -145,7 +145,14 @@ int32_t ModelRunner::add_adapter(PreparedAdapter adapter) {
   }
   const int max_rank = std::max(adapters_.layers.max_rank(), adapter.max_rank);
   reserve_workspace(max_rank);
+  if (head) {
+    context_.reserve_workspace(
+        head->workspace_bytes(context_.exec().device, limits_.max_batch + kMostScored));
+  }
   if (scratch_.reserve_plans(context_.exec().device, max_rank)) graphs_.clear();
+  if (adapter.layers.has_affines()) {
+    scratch_.reserve_affines(context_.exec().device, model_.config());
+  }
   adapters_.vocabularies.reserve();
   const int32_t slot = adapters_.layers.add(context_.exec(), std::move(adapter.layers));
   adapters_.vocabularies.put(slot, std::move(adapter.vocabulary));
@@ -153,8 +160,10 @@ int32_t ModelRunner::add_adapter(PreparedAdapter adapter) {
 }
 
 int64_t ModelRunner::adapter_bytes(const model::Adapter& adapter) const {
+  std::optional<DType> rounded_to;
+  if (context_.exec().device.type != DeviceType::kCpu) rounded_to = model_.weights().activations;
   return adapters_.layers.num_bytes(adapter) + model::affine_bytes(adapter) +
-         model::vocabulary_bytes(adapter, model_.config().tied_head);
+         model::vocabulary_bytes(adapter, model_.config().tied_head, rounded_to);
 }
 
 void ModelRunner::remove_adapter(int32_t slot) noexcept {
@@ -164,8 +173,9 @@ void ModelRunner::remove_adapter(int32_t slot) noexcept {
 }
 
 std::string_view ModelRunner::runs_alone(const model::Adapter& adapter) const {
+  const ScopedDevice on_device(context_.exec().device);
   const model::DecoderWeights& weights = model_.weights();
-  return model::without_sum(context_.exec(), adapter, weights.embedding, weights.output);
+  return model::without_sum(context_.loading(), adapter, weights.embedding, weights.output);
 }
 
 void ModelRunner::reserve_for(const Sequence& row) {
@@ -288,8 +298,7 @@ void ModelRunner::add_logits(std::span<Sequence* const> rows, std::span<const in
   for (size_t i = 0; i < rows.size(); ++i) {
     const int64_t end = rows[i]->num_cached + num_tokens[i];
     if (seqs_[i] < 0 || end < rows[i]->num_tokens()) continue;
-    batch_.logit_tokens.push_back(batch_.q_indptr[static_cast<size_t>(seqs_[i]) + 1] - 1);
-    batch_.logit_seqs.push_back(seqs_[i]);
+    batch_.add_logits(batch_.q_indptr[static_cast<size_t>(seqs_[i]) + 1] - 1, seqs_[i]);
   }
 }
 
@@ -297,10 +306,7 @@ void ModelRunner::run(std::span<Sequence* const> rows, std::span<const int64_t> 
   const ScopedDevice on_device(context_.exec().device);
   fill_batch(rows, num_tokens);
   const auto num_drawing = static_cast<int64_t>(batch_.logit_tokens.size());
-  for (const Scored& scored : scored_) {
-    batch_.logit_tokens.push_back(scored.token);
-    batch_.logit_seqs.push_back(scored.seq);
-  }
+  for (const Scored& scored : scored_) batch_.add_logits(scored.token, scored.seq);
   model_.forward(
       context_.exec(), batch_, scratch_, [this](int layer) { return cache_.layer(layer); },
       adapters_, logits(), &lora_seconds_);

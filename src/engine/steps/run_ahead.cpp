@@ -38,8 +38,8 @@ void ModelRunner::pad_batch(int64_t num_seqs) {
     batch_.sources.push_back(-1);
     batch_.positions.push_back(0);
     batch_.slot_ids.push_back(kNoAdapter);
-    batch_.logit_tokens.push_back(static_cast<int32_t>(batch_.num_tokens() - 1));
-    batch_.logit_seqs.push_back(static_cast<int32_t>(batch_.num_seqs()));
+    batch_.add_logits(static_cast<int32_t>(batch_.num_tokens() - 1),
+                      static_cast<int32_t>(batch_.num_seqs()));
     batch_.q_indptr.push_back(static_cast<int32_t>(batch_.num_tokens()));
     batch_.pages.push_back(static_cast<int32_t>(pages_.num_pages()));
     batch_.page_indptr.push_back(static_cast<int32_t>(batch_.pages.size()));
@@ -83,7 +83,9 @@ void ModelRunner::launch(std::span<Sequence* const> rows, std::span<const int64_
   const ScopedDevice on_device(context_.exec().device);
   fill_batch(rows, num_tokens);
   const bool has_lists = !batch_.pair_starts.empty();
-  const bool is_recorded = batch_.num_decode == batch_.num_seqs() && !has_lists;
+  const bool has_affines = std::ranges::any_of(
+      batch_.slot_ids, [&](int32_t slot) { return adapters_.layers.has_affines(slot); });
+  const bool is_recorded = batch_.num_decode == batch_.num_seqs() && !has_lists && !has_affines;
   if (is_recorded) pad_batch(padded_seqs(batch_.num_seqs(), limits_.max_batch));
   const int64_t num_drawn = std::ssize(batch_.logit_tokens);
   const model::StepInputs inputs = model_.stage(context_.exec(), batch_, scratch_);

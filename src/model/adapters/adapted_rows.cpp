@@ -4,80 +4,76 @@
 #include <cmath>
 #include <numeric>
 #include <span>
+#include <utility>
 
-#include "core/device_tensor.h"
+#include "heddle/core/dispatch.h"
+#include "heddle/ops/adapter_parts.h"
+
+#include "model/adapters/device_values.h"
 
 namespace heddle::model {
 namespace {
 
 constexpr int64_t kPieceRows = 128;  // rows of a weight that are unpacked at a time
 
-/// Calls rows(first, values [count, in_features]) for pieces that make up the weight, in order,
-/// while it returns true.
-template <class Rows>
-void for_pieces(const ExecContext& ctx, const PackedWeight& weight, Rows&& rows) {
-  const DeviceTensor values(ctx.device, DType::kFloat32, {kPieceRows, weight.in_features});
-  std::vector<int32_t> ids(static_cast<size_t>(kPieceRows));
+/// Neighbouring rows of a weight in f32, and their numbers, on the context's device.
+struct Piece {
+  int64_t first;
+  TensorView rows;      // [count, in_features]
+  ConstTensorView ids;  // [count] i32
+
+  [[nodiscard]] int64_t count() const { return rows.size(0); }
+};
+
+/// Calls take(piece) for pieces that make up the weight, in order, while it returns true.
+template <class Take>
+void for_pieces(const ExecContext& ctx, const Matrix& weight, const Take& take) {
+  const DeviceTensor unpacked(ctx.device, DType::kFloat32, {kPieceRows, weight.in_features});
+  std::vector<int32_t> ids(static_cast<size_t>(weight.out_features));
+  std::iota(ids.begin(), ids.end(), 0);
+  const DeviceTensor id_vector(ctx, std::span(std::as_const(ids)));
   for (int64_t first = 0; first < weight.out_features; first += kPieceRows) {
     const int64_t count = std::min(kPieceRows, weight.out_features - first);
-    std::iota(ids.begin(), ids.end(), static_cast<int32_t>(first));
-    const ConstTensorView id_view(std::as_bytes(std::span(ids)).data(), DType::kInt32, ctx.device,
-                                  {count});
-    embedding(ctx, values.rows(count), id_view, weight);
-    const auto size = static_cast<size_t>(count * weight.in_features);
-    if (!rows(first, std::span(values.view().data<float>(), size))) return;
+    const Piece piece{first, unpacked.rows(count), id_vector.view().narrow(0, first, count)};
+    embedding(ctx, piece.rows, piece.ids, weight);
+    if (!take(piece)) return;
   }
 }
 
-/// row += sum_r factors[r] * others[r], the factors `stride` elements apart.
-void add_rows(std::span<float> row, const float* factors, size_t stride, float scale,
-              std::span<const float> others) {
-  for (size_t r = 0; r * row.size() < others.size(); ++r) {
-    const float factor = scale * factors[r * stride];
-    const float* const other = others.data() + r * row.size();
-    for (size_t k = 0; k < row.size(); ++k) row[k] += factor * other[k];
-  }
+/// The same with scale * a[i] b added to row i: a [out_features, rank], b [rank, in_features].
+template <class Take>
+void for_adapted_pieces(const ExecContext& ctx, const Matrix& weight, std::span<const float> a,
+                        std::span<const float> b, const LowRank& pair, const Take& take) {
+  const DeviceTensor a_rows = tensor_of(ctx, a, {weight.out_features, pair.rank});
+  const DeviceTensor b_rows = tensor_of(ctx, b, {pair.rank, weight.in_features});
+  for_pieces(ctx, weight, [&](const Piece& piece) {
+    add_low_rank_rows(ctx, piece.rows, piece.ids, a_rows.view(), b_rows.view(), {}, pair.scale);
+    take(piece);
+    return true;
+  });
 }
 
 }  // namespace
 
-std::vector<float> dora_factors(const ExecContext& ctx, const PackedWeight& weight,
-                                const LowRank& pair) {
-  const std::vector<float> a = pair.stored_a().floats(), b = pair.stored_b().floats();
-  std::vector<float> factors = pair.magnitude.floats();
-  const auto columns = static_cast<size_t>(weight.in_features);
-  for_pieces(ctx, weight, [&](int64_t first, std::span<float> values) {
-    parallel_for(ctx, std::ssize(values) / weight.in_features, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const std::span row = values.subspan(static_cast<size_t>(i) * columns, columns);
-        add_rows(row, b.data() + (first + i) * pair.rank, 1, pair.scale, a);
-        double sum = 0;
-        for (const float value : row) sum += double{value} * value;
-        float& factor = factors[static_cast<size_t>(first + i)];
-        factor = static_cast<float>(double{factor} / std::sqrt(sum));
-      }
-    });
-    return true;
-  });
-  return factors;
+std::vector<float> dora_factors(const ExecContext& ctx, const Matrix& weight, const LowRank& pair) {
+  const DeviceTensor factors = tensor_of(ctx, pair.magnitude.floats(), {weight.out_features});
+  for_adapted_pieces(ctx, weight, pair.stored_b().floats(), pair.stored_a().floats(), pair,
+                     [&](const Piece& piece) {
+                       divide_by_lengths(ctx, factors.view().narrow(0, piece.first, piece.count()),
+                                         piece.rows);
+                     });
+  return host_floats(ctx, factors.view());
 }
 
-std::vector<float> embedding_dora_factors(const ExecContext& ctx, const PackedWeight& weight,
+std::vector<float> embedding_dora_factors(const ExecContext& ctx, const Matrix& weight,
                                           const LowRank& pair) {
-  const auto rank = static_cast<size_t>(pair.rank);
   const auto columns = static_cast<size_t>(weight.in_features);
-  const std::vector<float> a = pair.stored_a().floats(), stored_b = pair.stored_b().floats();
-  std::vector<float> b(stored_b.size());  // [rank, hidden_size]
-  for (size_t i = 0; i < b.size(); ++i) b[i % rank * columns + i / rank] = stored_b[i];
   std::vector<double> sums(columns);
-  for_pieces(ctx, weight, [&](int64_t first, std::span<float> values) {
-    for (size_t i = 0; i * columns < values.size(); ++i) {
-      const std::span row = values.subspan(i * columns, columns);
-      add_rows(row, a.data() + static_cast<size_t>(first) + i,
-               static_cast<size_t>(weight.out_features), pair.scale, b);
-      for (size_t k = 0; k < columns; ++k) sums[k] += double{row[k]} * row[k];
-    }
-    return true;
+  const std::vector<float> a = transposed(pair.stored_a().floats(), pair.rank);
+  const std::vector<float> b = transposed(pair.stored_b().floats(), pair.out_features);
+  for_adapted_pieces(ctx, weight, a, b, pair, [&](const Piece& piece) {
+    const std::vector<float> values = host_floats(ctx, piece.rows);
+    for (size_t i = 0; i < values.size(); ++i) sums[i % columns] += double{values[i]} * values[i];
   });
   std::vector<float> factors = pair.magnitude.floats();
   for (size_t k = 0; k < columns; ++k) {
@@ -86,12 +82,17 @@ std::vector<float> embedding_dora_factors(const ExecContext& ctx, const PackedWe
   return factors;
 }
 
-bool has_rows(const ExecContext& ctx, const PackedWeight& weight, const StoredValues& values) {
+bool has_rows(const ExecContext& ctx, const Matrix& weight, const StoredValues& values) {
   bool is_same = weight.out_features == values.rows && weight.in_features == values.columns;
   if (!is_same) return false;
-  for_pieces(ctx, weight, [&](int64_t first, std::span<float> piece) {
-    const int64_t count = std::ssize(piece) / weight.in_features;
-    is_same = std::ranges::equal(piece, values.narrow(first, count).floats());
+  for_pieces(ctx, weight, [&](const Piece& piece) {
+    std::vector<float> expected = values.narrow(piece.first, piece.count()).floats();
+    if (weight.rows) {
+      dispatch_dtype<half, bfloat16>(weight.rows.dtype(), "a matrix", [&]<class T>() {
+        for (float& value : expected) value = to_float(from_float<T>(value));
+      });
+    }
+    is_same = host_floats(ctx, piece.rows) == expected;
     return is_same;
   });
   return is_same;

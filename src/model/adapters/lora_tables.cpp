@@ -25,10 +25,17 @@ constexpr std::array<Place, kNumProjections> kPlaces = {{{LoraSite::kQkv, 0},
                                                          {LoraSite::kGateUp, 1},
                                                          {LoraSite::kDown, 0}}};
 
-Place place_of(Projection projection) { return kPlaces[static_cast<size_t>(projection)]; }
-
 size_t site_index(int64_t layer, LoraSite site) {
   return static_cast<size_t>(layer) * kNumLoraSites + static_cast<size_t>(site);
+}
+
+/// Calls slice(projection) for the slices of a site.
+template <class Slice>
+void for_projections(int64_t site, const Slice& slice) {
+  for (int p = 0; p < kNumProjections; ++p) {
+    const auto its_site = static_cast<int64_t>(kPlaces[static_cast<size_t>(p)].site);
+    if (its_site == site % kNumLoraSites) slice(p);
+  }
 }
 
 // How PEFT stores the two halves: A [rank, in_features], B [out_features, rank].
@@ -140,8 +147,8 @@ LoraForm LoraForm::of(DeviceType device, DType activations) {
 LoraTables::LoraTables(const ModelDims& dims, const LoraForm& form)
     : dims_(dims),
       form_(form),
-      tables_{.sites = std::vector<Site>(static_cast<size_t>(dims.num_layers) * kNumLoraSites)},
-      affines_(tables_.sites.size()) {}
+      tables_{.sites = std::vector<Site>(static_cast<size_t>(dims.num_layers) * kNumLoraSites),
+              .affines = AffineTables(tables_.sites.size())} {}
 
 int LoraTables::fitting_rank(int64_t rank) const {
   return static_cast<int>(AdapterTable::fitting_rank(rank, form_.fit));
@@ -156,14 +163,13 @@ int64_t LoraTables::num_bytes(const Adapter& adapter) const {
 }
 
 int32_t LoraTables::add(const ExecContext& ctx, const Adapter& adapter,
-                        std::vector<SliceAffine> affines) {
-  return add(ctx, prepare(ctx, adapter, std::move(affines)));
+                        std::span<const SliceAffine> affines) {
+  return add(ctx, prepare(ctx, adapter, affines));
 }
 
 int32_t LoraTables::add(const ExecContext& ctx, Prepared prepared) {
   const auto free = std::ranges::find(adapters_, false, &Loaded::is_used_);
   const auto slot = static_cast<int32_t>(free - adapters_.begin());
-  make_room(prepared.affines_, slot);
   if (free == adapters_.end()) adapters_.emplace_back();
   Loaded& added = adapters_[static_cast<size_t>(slot)];
   added = std::move(prepared);
@@ -184,14 +190,12 @@ int32_t LoraTables::add(const ExecContext& ctx, Prepared prepared) {
     added = {};
     throw;
   }
-  put_affines(added.affines_, slot);
   return slot;
 }
 
 void LoraTables::remove(const ExecContext& ctx, int32_t slot) noexcept {
   Loaded& adapter = adapters_[static_cast<size_t>(slot)];
   take_out(ctx, adapter);
-  take_out_affines(adapter.affines_, slot);
   adapter = {};
 }
 
@@ -199,54 +203,21 @@ const LoraTables::Site& LoraTables::site(int64_t layer, LoraSite site) const {
   return tables_.sites[site_index(layer, site)];
 }
 
-const SiteAffines& LoraTables::affines(int64_t layer, LoraSite site) const {
-  return affines_[site_index(layer, site)];
-}
-
-/// Entries for all slots up to this one, at the sites that the affines are for.
-void LoraTables::make_room(const std::vector<SliceAffine>& affines, int32_t slot) {
-  for (const SliceAffine& affine : affines) {
-    SiteAffines& site = affines_[site_index(affine.layer, place_of(affine.projection).site)];
-    site.resize(std::max(site.size(), static_cast<size_t>(slot) + 1));
-  }
-}
-
-void LoraTables::put_affines(const std::vector<SliceAffine>& affines, int32_t slot) noexcept {
-  const auto begin_of = [](const std::vector<float>& values) {
-    return values.empty() ? nullptr : values.data();
-  };
-  for (const SliceAffine& affine : affines) {
-    const auto [site, slice] = place_of(affine.projection);
-    affines_[site_index(affine.layer, site)][static_cast<size_t>(slot)]
-            [static_cast<size_t>(slice)] = {begin_of(affine.factor), begin_of(affine.offset)};
-  }
-}
-
-/// Leaves a site empty where no other adapter has values there.
-void LoraTables::take_out_affines(const std::vector<SliceAffine>& affines, int32_t slot) noexcept {
-  for (const SliceAffine& affine : affines) {
-    const auto [site, slice] = place_of(affine.projection);
-    SiteAffines& of_site = affines_[site_index(affine.layer, site)];
-    if (of_site.empty()) continue;  // since the slot's slice before this one
-    of_site[static_cast<size_t>(slot)] = {};
-    const auto has_none = [](const auto& slices) {
-      return std::ranges::all_of(slices, [](const AffineView& view) {
-        return view.factor == nullptr && view.offset == nullptr;
-      });
-    };
-    if (std::ranges::all_of(of_site, has_none)) of_site.clear();
-  }
+const AdapterTable* LoraTables::affines(int64_t layer, LoraSite site) const {
+  return tables_.affines[site_index(layer, site)].get();
 }
 
 /// Copies the weights of an adapter to one piece of memory.
 LoraTables::Prepared LoraTables::prepare(const ExecContext& ctx, const Adapter& adapter,
-                                         std::vector<SliceAffine> affines) const {
+                                         std::span<const SliceAffine> affines) const {
   const std::vector<Copy> halves = halves_of(adapter, dims_, form_);
   size_t num_bytes = 0;
   for (const Copy& copy : halves) num_bytes += padded(copy.target.num_bytes());
+  const size_t begin_of_affines = num_bytes;
+  for (const SliceAffine& affine : affines) num_bytes += std::span(affine.values).size_bytes();
   Prepared copied;
   copied.memory_ = allocate_zeroed(ctx.device, num_bytes);
-  copied.affines_ = std::move(affines);
+  copied.has_affines_ = !affines.empty();
   copied.is_used_ = true;
   std::byte* next = copied.memory_.get();
   const auto keep = [&](const Copy& copy) -> ConstTensorView {
@@ -258,6 +229,22 @@ LoraTables::Prepared LoraTables::prepare(const ExecContext& ctx, const Adapter& 
     const std::array<int64_t, 2> strides{target.row_stride, 1};
     const std::byte* place = std::exchange(next, next + padded(bytes.size()));
     return {place, target.dtype, ctx.device, shape, strides};
+  };
+  std::byte* next_affine = copied.memory_.get() + begin_of_affines;
+  auto affine = affines.begin();
+  const auto keep_affine = [&](const AdapterPair& pair, int projection) -> ConstTensorView {
+    const auto p = static_cast<Projection>(static_cast<int>(pair.projection) + projection);
+    if (affine == affines.end() || affine->layer != pair.layer || affine->projection != p) {
+      return {};
+    }
+    const auto bytes = std::as_bytes(std::span((affine++)->values));
+    copy_from_host(ctx, next_affine, bytes);
+    const int64_t width = dims_[p].out;
+    const std::byte* place = std::exchange(next_affine, next_affine + bytes.size());
+    return {place,
+            DType::kFloat32,
+            ctx.device,
+            {std::ssize(bytes) / (width * int64_t{sizeof(float)}), width}};
   };
   auto half = halves.begin();
   for (const AdapterPair& pair : adapter.pairs()) {
@@ -271,7 +258,8 @@ LoraTables::Prepared LoraTables::prepare(const ExecContext& ctx, const Adapter& 
                                  .rank = rank,
                                  .scale = pair.scale,
                                  .a = a,
-                                 .b = keep(*half++)});
+                                 .b = keep(*half++),
+                                 .affine = keep_affine(pair, i)});
     }
   }
   return copied;
@@ -280,6 +268,7 @@ LoraTables::Prepared LoraTables::prepare(const ExecContext& ctx, const Adapter& 
 /// Tables of all adapters, with room to grow.
 LoraTables::Tables LoraTables::make_tables(const ExecContext& ctx, int32_t max_rank) const {
   Tables made{.sites = std::vector<Site>(tables_.sites.size()),
+              .affines = AffineTables(tables_.sites.size()),
               .capacity = static_cast<int32_t>(std::bit_ceil(adapters_.size())),
               .max_rank = max_rank};
   for (const Loaded& adapter : adapters_) {
@@ -288,14 +277,32 @@ LoraTables::Tables LoraTables::make_tables(const ExecContext& ctx, int32_t max_r
       if (find(site, w) == nullptr) add_table(ctx, site, w, made);
       set(ctx, *find(site, w), w);
     }
+    put_affines(ctx, adapter, made, made.affines);
   }
   return made;
+}
+
+/// Into the tables that there are, and into new ones, which come to `more`.
+void LoraTables::put_affines(const ExecContext& ctx, const Loaded& adapter, Tables& tables,
+                             AffineTables& more) const {
+  for (const Weights& w : adapter.weights_) {
+    if (!w.affine) continue;
+    const auto site = static_cast<size_t>(w.site);
+    auto& table = tables.affines[site] ? tables.affines[site] : more[site];
+    if (!table) {
+      constexpr int32_t kMostRows = 2;  // factor and offset
+      table = std::make_unique<AdapterTable>(ctx, tables.capacity, out_features(w.site), kMostRows,
+                                             DType::kFloat32, LoraLayout::kRankMajor);
+    }
+    table->set(ctx, w.slot, w.slice, w.affine);
+  }
 }
 
 /// Puts an adapter into the tables that there are, and into new ones where it is the first
 /// of its dtype at a site.
 void LoraTables::put(const ExecContext& ctx, const Loaded& adapter) {
   std::vector<Site> more(tables_.sites.size());
+  AffineTables more_affines(tables_.sites.size());
   for (const Weights& w : adapter.weights_) {
     const auto site = static_cast<size_t>(w.site);
     if (find(tables_.sites[site], w) == nullptr && find(more[site], w) == nullptr) {
@@ -308,6 +315,7 @@ void LoraTables::put(const ExecContext& ctx, const Loaded& adapter) {
       SiteTable* table = find(tables_.sites[site], w);
       set(ctx, table != nullptr ? *table : *find(more[site], w), w);
     }
+    put_affines(ctx, adapter, tables_, more_affines);
   } catch (...) {
     take_out(ctx, adapter);
     throw;
@@ -316,6 +324,7 @@ void LoraTables::put(const ExecContext& ctx, const Loaded& adapter) {
     if (!more[i].empty()) ++version_;
     tables_.sites[i].merge(
         more[i], [](const SiteTable& x, const SiteTable& y) { return x.dtype < y.dtype; });
+    if (more_affines[i]) tables_.affines[i] = std::move(more_affines[i]);
   }
 }
 
@@ -327,6 +336,8 @@ void LoraTables::take_out(const ExecContext& ctx, const Loaded& adapter) noexcep
         table->a.clear(ctx, w.slot);
         table->b.clear(ctx, w.slot);
       }
+      const auto& affines = tables_.affines[static_cast<size_t>(w.site)];
+      if (affines && w.affine) affines->clear(ctx, w.slot);
     }
   } catch (const Error&) {  // what the device cannot clear it cannot run either
   }
@@ -345,16 +356,19 @@ SiteTable* LoraTables::find(Site& site, const Weights& weights) {
 
 void LoraTables::add_table(const ExecContext& ctx, Site& to, const Weights& weights,
                            const Tables& size) const {
-  std::vector<int64_t> in_features, out_features;  // of the site's slices
-  for (int p = 0; p < kNumProjections; ++p) {
-    const auto site = static_cast<int64_t>(kPlaces[static_cast<size_t>(p)].site);
-    if (site != weights.site % kNumLoraSites) continue;
-    in_features.push_back(dims_.projections[p].in);
-    out_features.push_back(dims_.projections[p].out);
-  }
+  std::vector<int64_t> in_features;  // of the site's slices
+  for_projections(weights.site, [&](int p) { in_features.push_back(dims_.projections[p].in); });
   const DType dtype = weights.a.dtype();
   const auto next = std::ranges::find_if(to, [&](const SiteTable& t) { return t.dtype > dtype; });
-  to.emplace(next, ctx, size.capacity, in_features, out_features, size.max_rank, dtype, form_);
+  to.emplace(next, ctx, size.capacity, in_features, out_features(weights.site), size.max_rank,
+             dtype, form_);
+}
+
+/// Of the slices of a site.
+std::vector<int64_t> LoraTables::out_features(int64_t site) const {
+  std::vector<int64_t> features;
+  for_projections(site, [&](int p) { features.push_back(dims_.projections[p].out); });
+  return features;
 }
 
 }  // namespace heddle::model

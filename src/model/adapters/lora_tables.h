@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -56,6 +57,10 @@ class LoraTables {
 
   /// An adapter's weights on the device, on their way into the tables.
   class Prepared {
+   public:
+    /// Whether it does more at some site than to add its delta.
+    [[nodiscard]] bool has_affines() const { return has_affines_; }
+
    private:
     friend class LoraTables;
     struct Weights {
@@ -63,32 +68,38 @@ class LoraTables {
       int32_t slice, slot, rank;
       float scale;
       ConstTensorView a, b;
+      ConstTensorView affine{};  // [1 or 2, out_features] f32, or absent: as SliceAffine has it
     };
     DeviceBytes memory_{};
     std::vector<Weights> weights_{};  // of each slice: where it belongs, and its weights
-    std::vector<SliceAffine> affines_{};
+    bool has_affines_ = false;
     bool is_used_ = false;  // false: the slot is free
   };
 
   /// Copies the adapter to the context's device. May run beside all other calls.
   [[nodiscard]] Prepared prepare(const ExecContext& ctx, const Adapter& adapter,
-                                 std::vector<SliceAffine> affines = {}) const;
+                                 std::span<const SliceAffine> affines = {}) const;
   /// What was prepared, as `add` of the adapter itself.
   int32_t add(const ExecContext& ctx, Prepared prepared);
   /// Copies the adapter to the context's device, the same in every call; it must fit the model
   /// (Adapter::check_fits). `affines`: its slice_affines. Returns its slot. No call that reads the
   /// tables may be at work. Where it throws, as without memory, the tables are those of before.
   int32_t add(const ExecContext& ctx, const Adapter& adapter,
-              std::vector<SliceAffine> affines = {});
-  /// Bytes of the adapter's weights here.
+              std::span<const SliceAffine> affines = {});
+  /// Bytes of the adapter's weights here, without its slice_affines.
   [[nodiscard]] int64_t num_bytes(const Adapter& adapter) const;
   /// Frees the adapter's weights; its slot touches nothing, and the next adapter may get it. No
   /// call that reads the tables may be at work.
   void remove(const ExecContext& ctx, int32_t slot) noexcept;
 
   [[nodiscard]] const Site& site(int64_t layer, LoraSite site) const;
-  /// Empty where no adapter does more at the site than to add its delta.
-  [[nodiscard]] const SiteAffines& affines(int64_t layer, LoraSite site) const;
+  /// The table of apply_affines; null where no adapter did more at the site than to add its delta
+  /// since the tables were made.
+  [[nodiscard]] const AdapterTable* affines(int64_t layer, LoraSite site) const;
+  /// Whether the adapter of a slot, or of none, has entries in tables of affines.
+  [[nodiscard]] bool has_affines(int32_t slot) const {
+    return slot >= 0 && adapters_[static_cast<size_t>(slot)].has_affines_;
+  }
   [[nodiscard]] int max_rank() const { return tables_.max_rank; }
   /// Rises where addresses of tables or the sites that have one change, which recorded calls keep.
   [[nodiscard]] int64_t version() const { return version_; }
@@ -101,8 +112,12 @@ class LoraTables {
   using Loaded = Prepared;
   using Weights = Prepared::Weights;
 
+  /// One for each site, null where no adapter has an affine there.
+  using AffineTables = std::vector<std::unique_ptr<AdapterTable>>;
+
   struct Tables {
     std::vector<Site> sites;  // [layer * kNumLoraSites + site]
+    AffineTables affines;     // of the same sites
     int32_t capacity = 0;     // slots that each table has
     int32_t max_rank = 0;
   };
@@ -110,9 +125,9 @@ class LoraTables {
   [[nodiscard]] Tables make_tables(const ExecContext& ctx, int32_t max_rank) const;
   void put(const ExecContext& ctx, const Loaded& adapter);
   void take_out(const ExecContext& ctx, const Loaded& adapter) noexcept;
-  void make_room(const std::vector<SliceAffine>& affines, int32_t slot);
-  void put_affines(const std::vector<SliceAffine>& affines, int32_t slot) noexcept;
-  void take_out_affines(const std::vector<SliceAffine>& affines, int32_t slot) noexcept;
+  void put_affines(const ExecContext& ctx, const Loaded& adapter, Tables& tables,
+                   AffineTables& more) const;
+  [[nodiscard]] std::vector<int64_t> out_features(int64_t site) const;
   void add_table(const ExecContext& ctx, Site& to, const Weights& weights,
                  const Tables& size) const;
   static SiteTable* find(Site& site, const Weights& weights);
@@ -123,7 +138,6 @@ class LoraTables {
   std::vector<Loaded> adapters_;  // [slot]
   Tables tables_;
   int64_t version_ = 0;
-  std::vector<SiteAffines> affines_;  // [layer * kNumLoraSites + site]
 };
 
 }  // namespace heddle::model

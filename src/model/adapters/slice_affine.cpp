@@ -1,16 +1,48 @@
 #include "model/adapters/slice_affine.h"
 
-#include <algorithm>
-
-#include "heddle/core/check.h"
-
 #include "model/adapters/adapted_rows.h"
+#include "model/adapters/device_values.h"
 #include "model/decoder/decoder_weights.h"
 
 namespace heddle::model {
 namespace {
 
-constexpr int64_t kElementsPerTask = 8192;
+/// Rows [first, first + count) of what an adapter makes of a module.
+LowRank rows_of(const LowRank& pair, int64_t first, int64_t count) {
+  const auto part_of = [&](StoredValues vector) {
+    if (!vector.is_present()) return vector;
+    vector.data += first * int64_t(size_of(vector.dtype));
+    vector.columns = count;
+    return vector;
+  };
+  LowRank part = pair;
+  part.out_features = count;
+  part.b = pair.stored_b().narrow(first, count).data;
+  part.magnitude = part_of(pair.magnitude);
+  part.bias = part_of(pair.bias);
+  return part;
+}
+
+/// part: of a magnitude, a bias or both. bias: the layer's own, or absent.
+std::vector<float> affine_values(const ExecContext& ctx, const LowRank& part, const Matrix& weight,
+                                 const ConstTensorView& bias) {
+  const auto size = static_cast<size_t>(part.out_features);
+  std::vector<float> values(size, 1.0f), offset;
+  if (part.magnitude.is_present()) {
+    values = dora_factors(ctx, weight, part);
+    if (bias.raw() != nullptr) {
+      offset = host_floats(ctx, bias);
+      for (size_t i = 0; i < size; ++i) offset[i] *= 1.0f - values[i];
+    }
+  }
+  if (part.bias.is_present()) {
+    const std::vector<float> own = part.bias.floats();
+    offset.resize(size);
+    for (size_t i = 0; i < size; ++i) offset[i] += part.scale * own[i];
+  }
+  values.insert(values.end(), offset.begin(), offset.end());
+  return values;
+}
 
 }  // namespace
 
@@ -19,39 +51,15 @@ std::vector<SliceAffine> slice_affines(const ExecContext& ctx, const Adapter& ad
   std::vector<SliceAffine> affines;
   for (const AdapterPair& pair : adapter.pairs()) {
     if (!pair.magnitude.is_present() && !pair.bias.is_present()) continue;
-    if (ctx.device.type != DeviceType::kCpu) {
-      throw_error(ErrorCode::kUnsupported, adapter.path(),
-                  ": DoRA and lora_bias run on the CPU alone (--device cpu)");
-    }
+    const DecoderLayer& layer = weights.layers[static_cast<size_t>(pair.layer)];
     int64_t first = 0;
     for (int i = 0; i < pair.module->num_projections; ++i) {
       const auto p = static_cast<Projection>(static_cast<int>(pair.projection) + i);
-      const int64_t count = dims[p].out;
-      LowRank part = pair;  // the rows of this projection
-      part.out_features = count;
-      part.b = pair.stored_b().narrow(first, count).data;
-      SliceAffine affine{.layer = pair.layer, .projection = p, .factor = {}, .offset = {}};
-      if (pair.magnitude.is_present()) {
-        const DecoderLayer& layer = weights.layers[static_cast<size_t>(pair.layer)];
-        part.magnitude.data = pair.magnitude.data + first * int64_t(size_of(pair.magnitude.dtype));
-        part.magnitude.columns = count;
-        affine.factor = dora_factors(ctx, layer[p], part);
-        const ConstTensorView bias = layer.bias_of(p);
-        if (bias.raw() != nullptr) {
-          for (size_t row = 0; row < affine.factor.size(); ++row) {
-            affine.offset.push_back((1.0f - affine.factor[row]) * bias.data<float>()[row]);
-          }
-        }
-      }
-      if (pair.bias.is_present()) {
-        const std::vector<float> values = pair.bias.floats();
-        affine.offset.resize(static_cast<size_t>(count));
-        for (int64_t row = 0; row < count; ++row) {
-          affine.offset[size_t(row)] += pair.scale * values[size_t(first + row)];
-        }
-      }
-      affines.push_back(std::move(affine));
-      first += count;
+      const LowRank part = rows_of(pair, first, dims[p].out);
+      affines.push_back({.layer = pair.layer,
+                         .projection = p,
+                         .values = affine_values(ctx, part, layer[p], layer.bias_of(p))});
+      first += dims[p].out;
     }
   }
   return affines;
@@ -60,38 +68,10 @@ std::vector<SliceAffine> slice_affines(const ExecContext& ctx, const Adapter& ad
 int64_t affine_bytes(const Adapter& adapter) {
   int64_t bytes = 0;
   for (const AdapterPair& pair : adapter.pairs()) {
-    const int64_t num_arrays =
-        (pair.magnitude.is_present() ? 2 : 0) + (pair.bias.is_present() ? 1 : 0);
-    bytes += std::min<int64_t>(num_arrays, 2) * pair.out_features * int64_t{sizeof(float)};
+    const bool has_any = pair.magnitude.is_present() || pair.bias.is_present();
+    if (has_any) bytes += 2 * pair.out_features * int64_t{sizeof(float)};
   }
   return bytes;
-}
-
-void apply_affines(const ExecContext& ctx, std::span<const LoraSlice> slices,
-                   const LoraBatch& batch, const SiteAffines& affines) {
-  const bool has_pairs = static_cast<bool>(batch.pair_starts);
-  const auto* const slots = (has_pairs ? batch.pair_slots : batch.slot_ids).data<int32_t>();
-  const auto* const starts = has_pairs ? batch.pair_starts.data<int32_t>() : nullptr;
-  const auto* const scales = has_pairs ? batch.pair_scales.data<float>() : nullptr;
-  for (size_t s = 0; s < slices.size(); ++s) {
-    const TensorView& y = slices[s].y;
-    const int64_t width = y.size(1);
-    const int64_t grain = std::max<int64_t>(kElementsPerTask / width, 1);
-    parallel_for(ctx, y.size(0), grain, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        float* const values = y.data<float>() + row * y.stride(0);
-        const int64_t first = has_pairs ? starts[row] : row;
-        const int64_t last = has_pairs ? starts[row + 1] : row + 1;
-        for (int64_t pair = first; pair < last; ++pair) {
-          if (slots[pair] < 0 || slots[pair] >= std::ssize(affines)) continue;
-          const auto [factor, offset] = affines[static_cast<size_t>(slots[pair])][s];
-          const float scale = has_pairs ? scales[pair] : 1.0f;
-          for (int64_t i = 0; factor != nullptr && i < width; ++i) values[i] *= factor[i];
-          for (int64_t i = 0; offset != nullptr && i < width; ++i) values[i] += scale * offset[i];
-        }
-      }
-    });
-  }
 }
 
 }  // namespace heddle::model

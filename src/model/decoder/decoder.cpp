@@ -34,8 +34,12 @@ struct Vocabulary {
   const VocabularyTable* table = nullptr;
   std::span<const AdapterUse> uses{};
 
-  [[nodiscard]] bool is_same(const Vocabulary& other) const {
+  bool operator==(const Vocabulary& other) const {
     return table == other.table && uses.data() == other.uses.data();
+  }
+  /// The matrix that its rows are made of: the base model's, or the adapter's own.
+  [[nodiscard]] const Matrix* matrix(const Matrix& base) const {
+    return table != nullptr && table->has_weight() ? &table->weight() : &base;
   }
 };
 
@@ -47,13 +51,13 @@ Vocabulary vocabulary_of(const StepBatch& batch, int64_t seq, const AdapterVocab
   return {.uses = std::ranges::any_of(uses, adds) ? uses : std::span<const AdapterUse>()};
 }
 
-/// Calls run(begin, end, vocabulary) for neighbours of [0, count) that have the same vocabulary.
+/// Calls run(begin, end, value) for neighbours of [0, count) for which value_of gives the same.
 template <class Of, class Run>
-void for_runs(int64_t count, const Of& vocabulary_of, const Run& run) {
+void for_runs(int64_t count, const Of& value_of, const Run& run) {
   for (int64_t begin = 0, end = 0; begin < count; begin = end) {
-    const Vocabulary vocabulary = vocabulary_of(begin);
-    while (end < count && vocabulary_of(end).is_same(vocabulary)) ++end;
-    run(begin, end, vocabulary);
+    const auto value = value_of(begin);
+    while (end < count && value_of(end) == value) ++end;
+    run(begin, end, value);
   }
 }
 
@@ -109,6 +113,16 @@ bool Decoder::turns_by_positions(const Step& s, int rotation) const {
   const bool has_factors = !weights_.rotation_factors.empty() &&
                            static_cast<bool>(weights_.rotation_factors[index].factors.view());
   return !has_factors && !own.depends_on_length() && own.params.attention_factor == 1.0;
+}
+
+void DecoderScratch::reserve_affines(Device device, const DecoderConfig& config) {
+  if (device.type == DeviceType::kCpu || site_sums_.view()) return;
+  const ModelDims dims = config.dims();
+  const auto out = [&](Projection p) { return dims[p].out; };
+  // Sites o and down add to the residual, which is f32.
+  const int64_t widest = std::max(out(Projection::kQ) + out(Projection::kK) + out(Projection::kV),
+                                  out(Projection::kGate) + out(Projection::kUp));
+  site_sums_ = DeviceTensor(device, DType::kFloat32, {limits_.num_tokens * widest});
 }
 
 /// cos and sin of each rotation for the step's tokens. Where angles depend on the length of the
@@ -292,19 +306,26 @@ void Decoder::forward(const ExecContext& ctx, const StepBatch& batch, const Step
   head(step, batch, adapters.vocabularies, last, logits);
 }
 
+/// Rows of one matrix together, whichever adapters then change them.
 void Decoder::embed(const Step& s, const StepBatch& batch, const AdapterVocabularies& own) const {
   if (!own.any())
     return model::embedding(s.ctx, s.residual, s.inputs.token_ids, weights_.embedding);
   const auto of = [&](int64_t seq) {
     return vocabulary_of(batch, seq, own, &AdapterVocabularies::embedding);
   };
-  for_runs(batch.num_seqs(), of, [&](int64_t begin, int64_t end, const Vocabulary& vocabulary) {
+  const auto matrix_of = [&](int64_t seq) { return of(seq).matrix(weights_.embedding); };
+  const auto tokens_of = [&](const auto& t, int64_t begin, int64_t end) {
     const int64_t first = batch.q_indptr[size_t(begin)];
-    const int64_t count = batch.q_indptr[size_t(end)] - first;
-    const TensorView rows = s.residual.narrow(0, first, count);
-    const ConstTensorView ids = s.inputs.token_ids.narrow(0, first, count);
-    if (vocabulary.table != nullptr) return vocabulary.table->embed(s.ctx, rows, ids);
-    model::embedding(s.ctx, rows, ids, weights_.embedding);
+    return t.narrow(0, first, batch.q_indptr[size_t(end)] - first);
+  };
+  for_runs(batch.num_seqs(), matrix_of, [&](int64_t begin, int64_t end, const Matrix* matrix) {
+    model::embedding(s.ctx, tokens_of(s.residual, begin, end),
+                     tokens_of(s.inputs.token_ids, begin, end), *matrix);
+  });
+  for_runs(batch.num_seqs(), of, [&](int64_t begin, int64_t end, const Vocabulary& vocabulary) {
+    const TensorView rows = tokens_of(s.residual, begin, end);
+    const ConstTensorView ids = tokens_of(s.inputs.token_ids, begin, end);
+    if (vocabulary.table != nullptr) vocabulary.table->change_rows(s.ctx, rows, ids);
     for (const AdapterUse& use : vocabulary.uses) {
       const VocabularyTable* const table = own.embedding(use.slot);
       if (table != nullptr) table->add_to_rows(s.ctx, rows, ids, use.scale);
@@ -312,40 +333,34 @@ void Decoder::embed(const Step& s, const StepBatch& batch, const AdapterVocabula
   });
 }
 
+/// The same of logits. On a GPU all rows take the path of decode: few want logits.
 void Decoder::head(const Step& s, const StepBatch& batch, const AdapterVocabularies& own,
                    const TensorView& last, const TensorView& logits) const {
-  const auto rows_of = [&](int64_t begin, int64_t end, int64_t width) {
-    return logits.narrow(0, begin, end - begin).narrow(1, 0, width);
-  };
   const auto of = [&](int64_t row) -> Vocabulary {
     if (!own.any()) return {};
     return vocabulary_of(batch, batch.logit_seqs[size_t(row)], own, &AdapterVocabularies::head);
   };
-  for_runs(last.size(0), of, [&](int64_t begin, int64_t end, const Vocabulary& vocabulary) {
-    const TensorView x = last.narrow(0, begin, end - begin);
-    const auto is_active = [&](int64_t row) {
-      return batch.slot_ids[size_t(batch.logit_tokens[size_t(begin + row)])] != kNoAdapter;
-    };
-    if (vocabulary.table == nullptr) {
-      const TensorView rows = rows_of(begin, end, config_.vocab_size);
-      project(s, rows, x);
-      for (const AdapterUse& use : vocabulary.uses) {
-        const VocabularyTable* const table = own.head(use.slot);
-        if (table != nullptr) table->add_to_logits(s.ctx, rows, x, use.scale, is_active);
-      }
-      return finish_logits(s, rows);
-    }
-    const TensorView rows = rows_of(begin, end, vocabulary.table->num_tokens());
-    vocabulary.table->project(s.ctx, rows, x, is_active);
-    finish_logits(s, rows);
+  const auto matrix_of = [&](int64_t row) { return of(row).matrix(weights_.output); };
+  const auto rows_of = [&](int64_t begin, int64_t end, const Matrix& matrix) {
+    return logits.narrow(0, begin, end - begin).narrow(1, 0, matrix.out_features);
+  };
+  for_runs(last.size(0), matrix_of, [&](int64_t begin, int64_t end, const Matrix* matrix) {
+    product(s.ctx, rows_of(begin, end, *matrix), last.narrow(0, begin, end - begin), *matrix);
   });
-}
-
-/// The base model's logits. On a GPU all rows take the path of decode: few want logits.
-void Decoder::project(const Step& s, const TensorView& logits, const TensorView& x) const {
-  if (s.ctx.device.type == DeviceType::kCpu) return linear(s.ctx, logits, x, weights_.output);
-  const LinearSlice slice = weights_.output.slice(logits);
-  linear_site(s.ctx, {&slice, 1}, x, LinearPath::kDecode);
+  for_runs(last.size(0), of, [&](int64_t begin, int64_t end, const Vocabulary& vocabulary) {
+    if (vocabulary == Vocabulary{}) return;
+    const TensorView rows = rows_of(begin, end, *vocabulary.matrix(weights_.output));
+    const TensorView x = last.narrow(0, begin, end - begin);
+    const ConstTensorView slots = s.inputs.logit_slots.narrow(0, begin, end - begin);
+    if (vocabulary.table != nullptr) vocabulary.table->change_logits(s.ctx, rows, x, slots);
+    for (const AdapterUse& use : vocabulary.uses) {
+      const VocabularyTable* const table = own.head(use.slot);
+      if (table != nullptr) table->add_to_logits(s.ctx, rows, x, use.scale, slots);
+    }
+  });
+  for_runs(last.size(0), matrix_of, [&](int64_t begin, int64_t end, const Matrix* matrix) {
+    finish_logits(s, rows_of(begin, end, *matrix));
+  });
 }
 
 void Decoder::finish_logits(const Step& s, const TensorView& logits) const {
@@ -385,12 +400,13 @@ Decoder::Step Decoder::make_step(const ExecContext& ctx, const StepBatch& batch,
             .attended = scratch.attended_.rows(num_tokens),
             .gate = scratch.gate_.rows(num_tokens),
             .up = scratch.up_.rows(num_tokens),
+            .site_sums = scratch.site_sums_.view(),
             .all_cos = scratch.cos_.view(),
             .all_sin = scratch.sin_.view(),
             .num_tokens = num_tokens,
             .max_tokens = scratch.limits_.num_tokens};
   const bool on_gpu = ctx.device.type != DeviceType::kCpu;
-  step.num_parts = make_parts(batch, step.inputs, on_gpu, step.all_parts);
+  step.num_parts = make_parts(batch, step.inputs, lora, on_gpu, step.all_parts);
   if (on_gpu) make_plans(step, scratch);
   return step;
 }

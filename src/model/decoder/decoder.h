@@ -30,12 +30,16 @@ class DecoderScratch {
   /// On a GPU: makes room for the plans of steps with adapters of up to this rank; returns whether
   /// they lie elsewhere now. Where it throws, all is as it was.
   bool reserve_plans(Device device, int max_rank);
+  /// On a GPU: makes room for steps with adapters that do more at a site than to add their deltas.
+  /// Where it throws, all is as it was.
+  void reserve_affines(Device device, const DecoderConfig& config);
 
  private:
   friend class Decoder;
   StepLimits limits_;
   StagedArrays inputs_;
   DeviceTensor plans_;                      // [2, bytes] u8, of the two parts of a step
+  DeviceTensor site_sums_;                  // [max_tokens * outputs of the widest site] f32
   DeviceTensor residual_, normed_, delta_;  // [max_tokens, hidden_size]
   DeviceTensor q_, k_, v_, attended_;       // [max_tokens, num_heads * head_dim]
   DeviceTensor gate_, up_;                  // [max_tokens, intermediate_size]
@@ -90,7 +94,6 @@ class Decoder {
   void embed(const Step& step, const StepBatch& batch, const AdapterVocabularies& own) const;
   void head(const Step& step, const StepBatch& batch, const AdapterVocabularies& own,
             const TensorView& last, const TensorView& logits) const;
-  void project(const Step& step, const TensorView& logits, const TensorView& x) const;
   void finish_logits(const Step& step, const TensorView& logits) const;
   static void make_plans(Step& step, const DecoderScratch& scratch);
   [[nodiscard]] static TensorView plain_input(const Step& step);

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <iterator>
 
+#include "heddle/ops/adapter_parts.h"
+#include "heddle/ops/elementwise.h"
 #include "heddle/ops/lora.h"
 
 namespace heddle::model {
@@ -19,17 +21,29 @@ LoraBatch narrow(const LoraBatch& batch, int64_t first, int64_t count) {
   return part;
 }
 
+/// Elements [first, first + count).
+std::span<const int32_t> part_of(const std::vector<int32_t>& values, int64_t first, int64_t count) {
+  return std::span(values).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+}
+
+/// The adapters of tokens [first, first + count).
+std::span<const int32_t> slots_of(const StepBatch& batch, int64_t first, int64_t count) {
+  if (batch.pair_starts.empty()) return part_of(batch.slot_ids, first, count);
+  const int32_t begin = batch.pair_starts[static_cast<size_t>(first)];
+  return part_of(batch.pair_slots, begin,
+                 batch.pair_starts[static_cast<size_t>(first + count)] - begin);
+}
+
 }  // namespace
 
-int make_parts(const StepBatch& batch, const StepInputs& inputs, bool has_paths,
-               std::array<StepPart, 2>& parts) {
+int make_parts(const StepBatch& batch, const StepInputs& inputs, const LoraTables& lora,
+               bool has_paths, std::array<StepPart, 2>& parts) {
   int num_parts = 0;
   const auto add = [&](LinearPath path, int64_t first_seq, int64_t end_seq) {
     const int64_t first = batch.q_indptr[static_cast<size_t>(first_seq)];
     const int64_t count = batch.q_indptr[static_cast<size_t>(end_seq)] - first;
     if (count == 0) return;
-    const auto slots =
-        std::span(batch.slot_ids).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+    const auto has_affines = [&](int32_t slot) { return lora.has_affines(slot); };
     parts[static_cast<size_t>(num_parts++)] = {
         .path = path,
         .first_token = first,
@@ -37,7 +51,9 @@ int make_parts(const StepBatch& batch, const StepInputs& inputs, bool has_paths,
         .first_seq = first_seq,
         .num_seqs = end_seq - first_seq,
         .adapters = narrow(inputs.adapters, first, count),
-        .any_adapter = std::ranges::any_of(slots, [](int32_t slot) { return slot >= 0; })};
+        .any_adapter = std::ranges::any_of(part_of(batch.slot_ids, first, count),
+                                           [](int32_t slot) { return slot >= 0; }),
+        .any_affine = std::ranges::any_of(slots_of(batch, first, count), has_affines)};
   };
   const int64_t num_decode = has_paths ? batch.num_decode : 0;
   add(LinearPath::kDecode, 0, num_decode);
@@ -64,8 +80,8 @@ void Decoder::Step::run_site_on_cpu(int layer, LoraSite site, std::span<const Si
   }
   const LinearAdapters first{tables.front().a.view(), tables.front().b.view(), inputs.adapters};
   linear_with_adapters(ctx, outputs, x, first, lora_seconds);
-  const SiteAffines& affines = lora.affines(layer, site);
-  if (tables.size() == 1 && affines.empty()) return;
+  const AdapterTable* const affines = all_parts[0].any_affine ? lora.affines(layer, site) : nullptr;
+  if (tables.size() == 1 && affines == nullptr) return;
 
   const auto begin = std::chrono::steady_clock::now();
   std::array<LoraSlice, kMostProducts> slices;
@@ -74,7 +90,7 @@ void Decoder::Step::run_site_on_cpu(int layer, LoraSite site, std::span<const Si
   for (auto table = std::next(tables.begin()); table != tables.end(); ++table) {
     lora_apply(ctx, used, x, table->a.view(), table->b.view(), inputs.adapters);
   }
-  if (!affines.empty()) apply_affines(ctx, used, inputs.adapters, affines);
+  if (affines != nullptr) apply_affines(ctx, used, affines->view(), inputs.adapters);
   *lora_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
@@ -90,7 +106,35 @@ void Decoder::Step::run_site_on_gpu(int layer, LoraSite site, std::span<const Si
   const LoraTables::Site& tables = lora.site(layer, site);
   if (!part.any_adapter || tables.empty()) return linear_site(ctx, used, rows, part.path);
   const LinearAdapters adapters{tables.front().a.view(), tables.front().b.view(), part.adapters};
+  const AdapterTable* const affines = part.any_affine ? lora.affines(layer, site) : nullptr;
+  if (affines != nullptr) {
+    return run_affine_site_on_gpu(affines->view(), used, rows, part, adapters);
+  }
   linear_site(ctx, used, rows, part.path, &adapters);
+}
+
+/// The sums stay in f32 until the affines are applied, and are rounded once then: a row without has
+/// the bits that linear_site gives it.
+void Decoder::Step::run_affine_site_on_gpu(const LoraTable& affines, std::span<LinearSlice> slices,
+                                           const TensorView& x, const StepPart& part,
+                                           const LinearAdapters& adapters) const {
+  std::array<TensorView, kMostProducts> outputs;
+  std::array<LoraSlice, kMostProducts> sums;
+  std::byte* next = site_sums.raw();
+  for (size_t i = 0; i < slices.size(); ++i) {
+    TensorView& y = slices[i].y;
+    outputs[i] = y;
+    if (y.dtype() != DType::kFloat32) {
+      y = TensorView(next, DType::kFloat32, ctx.device, {y.size(0), y.size(1)});
+      next += y.num_elements() * int64_t{sizeof(float)};
+    }
+    sums[i] = LoraSlice{y};
+  }
+  linear_site(ctx, slices, x, part.path, &adapters);
+  apply_affines(ctx, std::span(sums).first(slices.size()), affines, part.adapters);
+  for (size_t i = 0; i < slices.size(); ++i) {
+    if (outputs[i].dtype() != DType::kFloat32) round_to(ctx, outputs[i], sums[i].y);
+  }
 }
 
 }  // namespace heddle::model

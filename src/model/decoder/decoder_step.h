@@ -28,7 +28,7 @@ struct StepPart {
   LinearPath path;
   int64_t first_token, num_tokens, first_seq, num_seqs;
   LoraBatch adapters;
-  bool any_adapter;
+  bool any_adapter, any_affine;  // whether one of its tokens has an adapter, and one with affines
 };
 
 /// What the layers of one forward pass share.
@@ -41,6 +41,7 @@ struct Decoder::Step {
   std::array<StepPart, 2> all_parts;
   int num_parts;
   TensorView residual, normed, delta, q, k, v, attended, gate, up;
+  TensorView site_sums;         // [any size] f32, where a loaded adapter has affines, on a GPU
   TensorView all_cos, all_sin;  // of all rotations, each with room for the largest step
   int64_t num_tokens, max_tokens;
 
@@ -61,10 +62,13 @@ struct Decoder::Step {
                        const TensorView& x) const;
   void run_site_on_gpu(int layer, LoraSite site, std::span<const SiteProduct> products,
                        const TensorView& x, const StepPart& part) const;
+  void run_affine_site_on_gpu(const LoraTable& affines, std::span<LinearSlice> slices,
+                              const TensorView& x, const StepPart& part,
+                              const LinearAdapters& adapters) const;
 };
 
 /// The parts of a step, the adapters of each among them; returns how many there are.
-int make_parts(const StepBatch& batch, const StepInputs& inputs, bool has_paths,
-               std::array<StepPart, 2>& parts);
+int make_parts(const StepBatch& batch, const StepInputs& inputs, const LoraTables& lora,
+               bool has_paths, std::array<StepPart, 2>& parts);
 
 }  // namespace heddle::model

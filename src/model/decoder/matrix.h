@@ -1,5 +1,6 @@
 #pragma once
 
+#include "heddle/core/context.h"
 #include "heddle/core/tensor_view.h"
 #include "heddle/ops/embedding.h"
 #include "heddle/ops/linear.h"
@@ -32,6 +33,17 @@ inline void embedding(const ExecContext& ctx, const TensorView& y, const ConstTe
                       const Matrix& matrix) {
   if (matrix.rows) return heddle::embedding(ctx, y, token_ids, matrix.rows);
   heddle::embedding(ctx, y, token_ids, static_cast<const PackedWeight&>(matrix));
+}
+
+/// y = x W^T of few rows: y [num_tokens, out_features] f32, x [num_tokens, in_features] of the
+/// activations' dtype. On a GPU on the path of decode.
+inline void product(const ExecContext& ctx, const TensorView& y, const ConstTensorView& x,
+                    const Matrix& matrix) {
+  if (ctx.device.type == DeviceType::kCpu) {
+    return linear(ctx, y, x, static_cast<const PackedWeight&>(matrix));
+  }
+  const LinearSlice slice = matrix.slice(y);
+  linear_site(ctx, {&slice, 1}, x, LinearPath::kDecode);
 }
 
 }  // namespace heddle::model

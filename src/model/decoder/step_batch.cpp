@@ -2,10 +2,16 @@
 
 namespace heddle::model {
 
+void StepBatch::add_logits(int32_t token, int32_t seq) {
+  logit_tokens.push_back(token);
+  logit_seqs.push_back(seq);
+  logit_slots.push_back(slot_ids[static_cast<size_t>(token)] == kNoAdapter ? kNoAdapter : 0);
+}
+
 void StepBatch::clear() {
   for (std::vector<int32_t>* values :
        {&token_ids, &positions, &slot_ids, &q_indptr, &page_indptr, &pages, &last_page_len,
-        &logit_tokens, &seq_slots, &logit_seqs, &pair_starts, &pair_slots, &sources}) {
+        &logit_tokens, &seq_slots, &logit_seqs, &logit_slots, &pair_starts, &pair_slots, &sources}) {
     values->clear();
   }
   rotation_lengths.clear();
@@ -24,7 +30,9 @@ void StepBatch::reserve(const StepLimits& limits) {
   for (auto* values : {&q_indptr, &page_indptr}) reserve(*values, limits.num_seqs + 1);
   reserve(pages, limits.num_pages);
   for (auto* values : {&last_page_len, &seq_slots}) reserve(*values, limits.num_seqs);
-  for (auto* values : {&logit_tokens, &logit_seqs}) reserve(*values, limits.num_logit_rows);
+  for (auto* values : {&logit_tokens, &logit_seqs, &logit_slots}) {
+    reserve(*values, limits.num_logit_rows);
+  }
   rotation_lengths.reserve(static_cast<size_t>(limits.num_seqs));
   if (limits.max_pairs == 0) return;
   reserve(pair_starts, limits.num_tokens + 1);
@@ -40,7 +48,7 @@ size_t StepInputs::bytes_for(const StepLimits& limits) {
                                       : bytes(limits.num_tokens + 1) + bytes(num_pairs) +
                                             StagedArrays::bytes_for<float>(num_pairs);
   return 4 * bytes(limits.num_tokens) + 2 * bytes(limits.num_seqs + 1) + bytes(limits.num_seqs) +
-         bytes(limits.num_pages) + bytes(limits.num_logit_rows) + pairs;
+         bytes(limits.num_pages) + 2 * bytes(limits.num_logit_rows) + pairs;
 }
 
 StepInputs StepInputs::copy(const ExecContext& ctx, const StepBatch& batch, StagedArrays& arrays,
@@ -55,6 +63,7 @@ StepInputs StepInputs::copy(const ExecContext& ctx, const StepBatch& batch, Stag
                     .positions = arrays.add(batch.positions),
                     .q_indptr = arrays.add(batch.q_indptr),
                     .logit_tokens = arrays.add(batch.logit_tokens),
+                    .logit_slots = arrays.add(batch.logit_slots),
                     .sources = {},
                     .adapters = LoraBatch::from_ids(arrays.add(batch.slot_ids)),
                     .pages = {.page_indptr = arrays.add(batch.page_indptr),

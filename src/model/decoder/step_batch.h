@@ -36,6 +36,9 @@ struct StepBatch {
   std::vector<int32_t> logit_tokens;   // tokens whose logits are wanted
   std::vector<int32_t> seq_slots;   // [num_seqs], whose embedding and head, kNoAdapter: the base's
   std::vector<int32_t> logit_seqs;  // [logit_tokens.size()], the sequence of each
+  /// [logit_tokens.size()]: 0 where the adapter of the token acts, else kNoAdapter, as slots of a
+  /// table that has this adapter alone.
+  std::vector<int32_t> logit_slots;
   /// [num_seqs]: the length that rotations go by which depend on it; read for those alone.
   std::vector<int64_t> rotation_lengths;
 
@@ -52,6 +55,8 @@ struct StepBatch {
   [[nodiscard]] std::span<const AdapterUse> uses_of(int64_t seq) const {
     return seq_uses.empty() ? std::span<const AdapterUse>() : seq_uses[static_cast<size_t>(seq)];
   }
+  /// A token whose logits are wanted, of sequence `seq`.
+  void add_logits(int32_t token, int32_t seq);
   void clear();
   /// Makes room for any step within the limits.
   void reserve(const StepLimits& limits);
@@ -60,7 +65,7 @@ struct StepBatch {
 /// A StepBatch as the ops read it: the same arrays in memory of the context's device.
 struct StepInputs {
   TensorView token_ids;
-  ConstTensorView positions, q_indptr, logit_tokens, sources;
+  ConstTensorView positions, q_indptr, logit_tokens, logit_slots, sources;
   LoraBatch adapters;
   PageTable pages;
 

@@ -95,18 +95,27 @@ class LlamaFileWriter {
     for (int p = 0; p < kNumProjections; ++p) {
       const auto projection = static_cast<Projection>(p);
       const bool is_rotated = projection == Projection::kQ || projection == Projection::kK;
-      matrix(prefix + kNames[p], layer.projection[p], dims.projections[p].in,
-             is_rotated ? model_.config.head_dim : 0);
+      const int64_t head_dim = is_rotated ? model_.config.head_dim : 0;
+      matrix(prefix + kNames[p], layer.projection[p], dims.projections[p].in, head_dim);
+      if (layer.bias[p].empty()) continue;
+      add(prefix + kNames[p] + ".bias", {layer.bias[p].size()},
+          ordered(layer.bias[p], 1, head_dim));
     }
   }
 
   void vector(const std::string& name, const std::vector<double>& values) {
     const std::vector<float> f32(values.begin(), values.end());
-    add(name, {values.size()}, f32);
+    add(name + ".weight", {values.size()}, f32);
   }
   /// head_dim: of the heads whose rows lie in the file's order; 0: the order is the same.
   void matrix(const std::string& name, const std::vector<double>& values, int64_t in,
               int64_t head_dim = 0) {
+    const auto out = static_cast<uint64_t>(std::ssize(values) / in);
+    add(name + ".weight", {static_cast<uint64_t>(in), out}, ordered(values, in, head_dim));
+  }
+  /// The rows in the file's order.
+  [[nodiscard]] std::vector<float> ordered(const std::vector<double>& values, int64_t in,
+                                           int64_t head_dim) const {
     const int64_t out = std::ssize(values) / in;
     std::vector<float> f32;
     for (int64_t r = 0; r < out; ++r) {
@@ -116,12 +125,12 @@ class LlamaFileWriter {
                                     r, head_dim, model_.config.rotations[0].params.rotary_dim);
       f32.insert(f32.end(), values.begin() + row * in, values.begin() + (row + 1) * in);
     }
-    add(name, {static_cast<uint64_t>(in), static_cast<uint64_t>(out)}, f32);
+    return f32;
   }
   void add(const std::string& name, const std::vector<uint64_t>& dims,
            const std::vector<float>& values) {
     constexpr uint32_t kF32 = 0;
-    file_.tensor(name + ".weight", dims, kF32,
+    file_.tensor(name, dims, kF32,
                  {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
   }
 

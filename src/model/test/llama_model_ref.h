@@ -15,11 +15,13 @@ namespace heddle::model::ref {
 struct Layer {
   std::vector<double> attention_norm, mlp_norm;
   std::vector<double> projection[kNumProjections];
+  std::vector<double> bias[kNumProjections];  // added to the product; empty: none
 };
 struct Llama {
   DecoderConfig config;
   std::vector<double> embedding, output_norm;
   std::vector<double> output;        // empty: the embedding
+  std::vector<double> output_bias;   // empty: none
   std::vector<double> rope_factors;  // frequency d is divided by factor d; empty: by 1
   std::vector<Layer> layers;
   DType kv_dtype = DType::kFloat32;  // f16, bf16: keys and values are rounded to it
@@ -101,7 +103,7 @@ inline std::vector<double> logits(const Llama& m, const std::vector<int32_t>& to
   const auto hidden = static_cast<size_t>(m.config.hidden_size);
   const double epsilon = static_cast<double>(m.config.rms_epsilon);
   const auto add = [](std::vector<double>& x, const std::vector<double>& delta) {
-    for (size_t i = 0; i < x.size(); ++i) x[i] += delta[i];
+    for (size_t i = 0; i < delta.size(); ++i) x[i] += delta[i];
   };
   std::vector<std::vector<std::vector<double>>> keys(m.layers.size()), values(m.layers.size());
   std::vector<double> x;
@@ -112,7 +114,9 @@ inline std::vector<double> logits(const Llama& m, const std::vector<int32_t>& to
     for (size_t l = 0; l < m.layers.size(); ++l) {
       const Layer& layer = m.layers[l];
       const auto project = [&](Projection p, const std::vector<double>& in) {
-        return matvec(layer.projection[static_cast<int>(p)], in);
+        std::vector<double> y = matvec(layer.projection[static_cast<int>(p)], in);
+        add(y, layer.bias[static_cast<int>(p)]);
+        return y;
       };
       const std::vector<double> normed = rms_norm(x, layer.attention_norm, epsilon);
       std::vector<double> q = project(Projection::kQ, normed), k = project(Projection::kK, normed);
@@ -130,7 +134,10 @@ inline std::vector<double> logits(const Llama& m, const std::vector<int32_t>& to
       add(x, project(Projection::kDown, gate));
     }
   }
-  return matvec(m.output.empty() ? m.embedding : m.output, rms_norm(x, m.output_norm, epsilon));
+  std::vector<double> y =
+      matvec(m.output.empty() ? m.embedding : m.output, rms_norm(x, m.output_norm, epsilon));
+  add(y, m.output_bias);
+  return y;
 }
 
 }  // namespace heddle::model::ref

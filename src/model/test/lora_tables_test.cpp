@@ -143,17 +143,22 @@ TEST_F(LoraTablesTest, ASlotIsFreeAgainAndTouchesNothing) {
 TEST_F(LoraTablesTest, ASlotThatIsFreeAgainHasNoFactors) {
   LoraTables tables = case_.make_empty(LoraForm::of(DeviceType::kCpu, DType::kFloat32));
   const auto factor_of = [&](int32_t slot) {
-    return tables.affines(0, LoraSite::kQkv)[static_cast<size_t>(slot)][0].factor;
+    const AdapterTable* const table = tables.affines(0, LoraSite::kQkv);
+    return static_cast<const float*>(table == nullptr ? nullptr
+                                                      : table->view().weight(slot, 0).data);
   };
-  const std::vector<float> factor(48, 2.0f);
   const std::vector<SliceAffine> affines{
-      {.layer = 0, .projection = Projection::kQ, .factor = factor, .offset = {}}};
+      {.layer = 0, .projection = Projection::kQ, .values = std::vector<float>(48, 2.0f)}};
+  EXPECT_EQ(tables.affines(0, LoraSite::kQkv), nullptr);
   EXPECT_EQ(tables.add(ctx_, case_.adapter(0), affines), 0);
   ASSERT_NE(factor_of(0), nullptr);
+  EXPECT_TRUE(tables.has_affines(0));
+  EXPECT_EQ(tables.affines(1, LoraSite::kQkv), nullptr);
   tables.remove(ctx_, 0);
   EXPECT_EQ(factor_of(0), nullptr);
   EXPECT_EQ(tables.add(ctx_, case_.adapter(3)), 0);
   EXPECT_EQ(factor_of(0), nullptr);
+  EXPECT_FALSE(tables.has_affines(0));
   EXPECT_EQ(tables.add(ctx_, case_.adapter(0), affines), 1);
   EXPECT_EQ(*factor_of(1), 2.0f);
 }
