@@ -7,7 +7,6 @@
 #include "cuda/sm90/tensor_copy_cuda.h"
 #include "cuda/sm90/warpgroup_registers_cuda.h"
 #include "cuda/sm90/wgmma_cuda.h"
-#include "cuda/sm90/wgmma_wide_cuda.h"
 
 #include "ops/linear_site/prompt/prompt_adapters_sm90.h"
 #include "ops/linear_site/prompt/prompt_shape.h"
@@ -25,8 +24,8 @@ namespace heddle::cuda::linear_site {
 
 template <int kOutputs>
 struct PromptStage {
-  std::byte x[kPromptTileRows * kPromptRowBytes];
-  std::byte weights[kOutputs * kPromptRowBytes];
+  std::byte x[kPromptTileRows * kSwizzledRowBytes];
+  std::byte weights[kOutputs * kSwizzledRowBytes];
 };
 
 template <int kOutputs>
@@ -107,7 +106,7 @@ __device__ void load_tiles(const PromptParams& p, PromptShared<kOutputs>& s) {
                     CachePriority::kNormal);
       } else {
         const int first = tiles.rank * (kOutputs / 2);
-        tensor_load_to_blocks(stage.weights + first * kPromptRowBytes, weights,
+        tensor_load_to_blocks(stage.weights + first * kSwizzledRowBytes, weights,
                               tile.first_output + first, feature, full, kBothBlocks,
                               CachePriority::kNormal);
       }
@@ -251,7 +250,7 @@ struct Consumer {
   template <class Beside>
   __device__ void multiply_stage(bool is_first, Beside&& beside) {
     const PromptStage<kOutputs>& stage = s.stages[at.stage];
-    const uint64_t x = matrix_descriptor(stage.x + warp / 4 * kPromptGroupRows * kPromptRowBytes);
+    const uint64_t x = matrix_descriptor(stage.x + warp / 4 * kPromptGroupRows * kSwizzledRowBytes);
     const uint64_t weights = matrix_descriptor(stage.weights);
     s.full[at.stage].wait(at.parity);
     begin_products();
