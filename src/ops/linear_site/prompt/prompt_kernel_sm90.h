@@ -298,7 +298,10 @@ struct Consumer {
     const bool has_adapters = p.adapters.rows != nullptr;
     WarpAdapters<T, kOutputs / 2> adapters(p.adapters);
     multiply_until(3 * kLoadSteps, step);
-    if (has_adapters) adapters.find_rows(rows, p.num_rows);
+    if (has_adapters) {
+      wait_for_predecessor();
+      adapters.find_rows(rows, p.num_rows);
+    }
     multiply_until(2 * kLoadSteps, step);
     if (has_adapters) adapters.find_first(rows);
     multiply_until(kLoadSteps, step);
@@ -359,7 +362,9 @@ __global__ void __launch_bounds__(kPromptThreads, 1)
   arrive_at_cluster();
   wait_for_cluster();
   trigger_dependents();
-  wait_for_predecessor();
+  // With adapters the kernel in front is join of lora_apply. It started behind all that wrote x,
+  // and makes nothing but what is read of adapters, so the first tile need not wait for it.
+  if (p.adapters.rows == nullptr) wait_for_predecessor();
 
   if (warp >= kPromptConsumerWarps) {
     give_back_registers<24>();
