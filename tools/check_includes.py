@@ -62,7 +62,7 @@ LAYERS = {
                    ["system"]),
     "src/capi": (["include/heddle"], ["dlpack", "system"]),
     "src/testing": (["include/heddle/core", "src/core/math.h", "src/cuda"], ["highway", "gtest", "cuda", "system"]),
-    "python": (["include/heddle"], ["nanobind", "python", "dlpack", "system"]),
+    "python": (["include/heddle", "src/core/device_bytes.h"], ["nanobind", "python", "dlpack", "system"]),
     "apps/heddle-serve": (["include/heddle", "apps/heddle", "src/engine/thread"],
                           ["cli11", "spdlog", "json", "boost", "openssl", "prometheus", "system"]),
     "apps/heddle-bench": (["include/heddle", "apps/heddle", "src/engine/made_engine.h", "src/cuda/check.h"],

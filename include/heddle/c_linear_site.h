@@ -23,6 +23,8 @@ typedef struct heddle_linear_slice {
   DLTensor* y;            /* [num_tokens, out_features] of x's dtype or f32 */
   const DLTensor* weight; /* [out_features, in_features] of x's dtype */
   const DLTensor* bias;   /* [out_features] of x's dtype, may be NULL */
+  /* Quantised blocks in place of weight, which is NULL then, on the context's device; else NULL. */
+  const heddle_packed_weight* packed;
 } heddle_linear_slice;
 
 /* y[t] = W x[t] + bias + row_scale[t] * B.scale * B A x[t] for every slice;   x [num_tokens,

@@ -34,18 +34,26 @@ class BorrowedArrays {
   /// View of `array`; `name` is the tensor's in errors. All arrays of a call must be on one device.
   [[nodiscard]] TensorView borrow(const char* name, nb::handle array, Access access);
 
-  /// Views of the arrays of a list or tuple, which are kept alive whatever becomes of the list.
-  template <class View>
-  [[nodiscard]] std::vector<View> borrow_all(const char* name, nb::handle arrays, Access access) {
-    nb::tuple items = nb::steal<nb::tuple>(PySequence_Tuple(arrays.ptr()));
+  /// use(name, item) for each item of a list or tuple, with names such as "states[2]". All are kept
+  /// alive whatever becomes of the list.
+  template <class Use>
+  void for_each(const char* name, nb::handle list, const Use& use) {
+    nb::tuple items = nb::steal<nb::tuple>(PySequence_Tuple(list.ptr()));
     if (!items.is_valid()) throw nb::python_error();
-    std::vector<View> views;
-    views.reserve(items.size());
-    for (const nb::handle array : items) {
-      names_.push_back(std::string(name) + "[" + std::to_string(views.size()) + "]");
-      views.push_back(borrow(names_.back().c_str(), array, access));
+    size_t index = 0;
+    for (const nb::handle item : items) {
+      names_.push_back(std::string(name) + "[" + std::to_string(index++) + "]");
+      use(names_.back().c_str(), item);
     }
     owners_.push_back(std::move(items));
+  }
+  /// Views of the arrays of a list or tuple.
+  template <class View>
+  [[nodiscard]] std::vector<View> borrow_all(const char* name, nb::handle arrays, Access access) {
+    std::vector<View> views;
+    for_each(name, arrays, [&](const char* of_one, nb::handle array) {
+      views.push_back(borrow(of_one, array, access));
+    });
     return views;
   }
 
@@ -72,7 +80,7 @@ class BorrowedArrays {
   std::list<Py_buffer> more_buffers_;
   size_t num_buffers_ = 0;
   std::vector<nb::object> owners_;
-  std::list<std::string> names_;      // of arrays in lists
+  std::list<std::string> names_;      // of what is in lists
   const char* first_name_ = nullptr;  // of the array that fixed device_
   Device device_;
   std::optional<void*> stream_;             // once an array is on a GPU

@@ -45,6 +45,12 @@ class Call {
     return arrays_.borrow_all<ConstTensorView>(name, arrays, Access::kRead);
   }
 
+  /// use(name, item) for each item of a list or tuple, which may be arrays or not.
+  template <class Use>
+  void for_each(const char* name, nb::handle list, const Use& use) {
+    arrays_.for_each(name, list, use);
+  }
+
   [[nodiscard]] Device device() const { return arrays_.device(); }
 
   /// body(context) without the GIL, on the device of the arrays. The workspace holds at least

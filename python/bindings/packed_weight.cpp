@@ -1,7 +1,6 @@
 #include "bindings/packed_weight.h"
 
 #include <cstring>
-#include <new>
 #include <string>
 
 #include "heddle/core/check.h"
@@ -9,8 +8,6 @@
 
 namespace heddle::python {
 namespace {
-
-constexpr std::align_val_t kAlignment{64};
 
 WeightType dense_type(DType dtype) {
   switch (dtype) {
@@ -24,8 +21,6 @@ WeightType dense_type(DType dtype) {
 }
 
 }  // namespace
-
-void OwnedWeight::Free::operator()(std::byte* data) const { ::operator delete[](data, kAlignment); }
 
 OwnedWeight::OwnedWeight(nb::handle stored, const char* type_name, int64_t out_features,
                          int64_t in_features) {
@@ -41,14 +36,43 @@ OwnedWeight::OwnedWeight(nb::handle stored, const char* type_name, int64_t out_f
       "stored bytes", {out_features, static_cast<int64_t>(stored_bytes(type, in_features))}));
   HEDDLE_CHECK(bytes.size() == expected, "stored has ", bytes.size(), " bytes, expected ", expected,
                " for ", type, " [", out_features, ", ", in_features, "]");
-  num_bytes_ = packed_bytes(type, out_features, in_features);
-  data_.reset(static_cast<std::byte*>(::operator new[](num_bytes_, kAlignment)));
-  view_ = {type, out_features, in_features, data_.get()};
   call.run_on_cpu([&](const ExecContext& ctx) {
     check_cpu(ctx, "PackedWeight");
+    *this = OwnedWeight(Device{}, {type, out_features, in_features});
     pack_rows(ctx, {data_.get(), num_bytes_}, type, out_features, in_features, 0, out_features,
               bytes);
   });
+}
+
+OwnedWeight::OwnedWeight(Device device, const PackedWeight& like)
+    : device_(device),
+      num_bytes_(packed_bytes(like.type, like.out_features, like.in_features)),
+      data_(allocate_zeroed(device, num_bytes_)),
+      view_{like.type, like.out_features, like.in_features, data_.get()} {}
+
+OwnedWeight OwnedWeight::to(Device device) const {
+  const auto on_cpu = [](Device d) { return d.type == DeviceType::kCpu; };
+  if (!on_cpu(device_) && !on_cpu(device)) return to(Device{}).to(device);
+  const nb::gil_scoped_release unlocked;
+  OwnedWeight copy(device, view_);
+  const ScopedDevice current(on_cpu(device) ? device_ : device);
+  if (on_cpu(device)) {
+    copy_to_host({.device = device_}, {copy.data_.get(), num_bytes_}, data_.get());
+  } else {
+    copy_from_host({.device = device}, copy.data_.get(), {data_.get(), num_bytes_});
+  }
+  return copy;
+}
+
+const PackedWeight& OwnedWeight::view_for(const Call& call, const char* name) const {
+  HEDDLE_CHECK(device_ == call.device(), name, " is on ", device_, ", but the arrays are on ",
+               call.device());
+  return view_;
+}
+
+const OwnedWeight* as_packed_weight(nb::handle object) {
+  const OwnedWeight* packed = nullptr;
+  return nb::try_cast<const OwnedWeight*>(object, packed) ? packed : nullptr;
 }
 
 WeightType weight_type_named(const char* wanted) {

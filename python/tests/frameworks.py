@@ -90,6 +90,15 @@ class TorchFramework:
         )
 
 
+def q8_0(values: Any) -> tuple[Any, Any]:
+    """Blocks of an f16 scale and 32 signed bytes: the bytes, and the values that they hold."""
+    blocks = values.reshape(-1, 32)
+    scale = (np.abs(blocks).max(1, keepdims=True) / 127).astype(np.float16)
+    whole = np.rint(blocks / scale.astype(np.float64)).astype(np.int8)
+    stored = np.concatenate([scale.view(np.uint8), whole.view(np.uint8)], 1)
+    return stored, (scale.astype(np.float32) * whole.astype(np.float32)).reshape(values.shape)
+
+
 def assert_close(got: Any, want: Any, dtype: str, terms: int = 1) -> None:
     """Elements agree to one rounding of the dtype and that of sums of `terms` terms in f32.
 

@@ -111,14 +111,33 @@ def test_a_device_that_is_not_there_is_named() -> None:
 def test_neither_do_operations_with_tables_and_packed_weights() -> None:
     x, y, slots = OnGpu(rows()), OnGpu(rows()), OnGpu(np.zeros(3, np.int64))
     packed = heddle.PackedWeight(np.ones((4, 4), np.float32), "F32", 4, 4)
-    for call in (
-        lambda: ops.linear(y, x, packed),
-        lambda: ops.linear([y], x, [packed]),
-        lambda: ops.embedding(y, slots, packed),
-        lambda: heddle.PackedWeight(OnGpu(np.ones((4, 4), np.float32)), "F32", 4, 4),
+    with pytest.raises(NotImplementedError, match="PackedWeight.*cuda:99"):
+        heddle.PackedWeight(OnGpu(np.ones((4, 4), np.float32)), "F32", 4, 4)
+    on_cpu = "is on cpu, but the arrays are on cuda:99"
+    for name, call in (
+        ("weight", lambda: ops.linear(y, x, packed)),
+        (r"weight\[0\]", lambda: ops.linear([y], x, [packed])),
+        (r"weight\[0\]", lambda: ops.linear_site([y], x, [packed])),
+        ("table", lambda: ops.embedding(y, slots, packed)),
     ):
-        with pytest.raises(NotImplementedError, match=r"(linear|embedding|PackedWeight).*cuda:99"):
+        with pytest.raises(ValueError, match=f"^{name} {on_cpu}$"):
             call()
+
+
+def test_a_packed_weight_moves_to_devices_that_are_there() -> None:
+    packed = heddle.PackedWeight(np.ones((4, 4), np.float32), "F32", 4, 4)
+    assert packed.device == "cpu"
+    copy = packed.to("cpu")
+    assert (copy.device, copy.type, copy.nbytes) == ("cpu", "F32", packed.nbytes)
+    y = rows()
+    ops.linear(y, rows(), copy)
+    want = rows()
+    ops.linear(want, rows(), packed)
+    assert (y == want).all()
+    with pytest.raises(ValueError, match='device is "gpu", expected'):
+        packed.to("gpu")
+    with pytest.raises((NotImplementedError, ValueError), match="cuda:99"):
+        packed.to("cuda:99")
 
 
 def test_a_table_takes_weights_of_its_device() -> None:

@@ -23,6 +23,7 @@ def with_numpy() -> None:
     packed = heddle.PackedWeight(x, "F32", out_features=2, in_features=8)
     ops.linear(x, x, packed)
     ops.linear([x, x], x, [packed, packed])
+    ops.linear_site([x, x], x, [x, packed.to("cpu")])
     version: str = heddle.__version__
     threads: int = heddle.num_threads()
     print(version, threads)

@@ -21,7 +21,22 @@ __device__ inline uint32_t load_word_if(const void* at, bool in_range) {
   return word;
 }
 
-/// The same past the first cache, for a word that the kernel in front may still write.
+/// Two words of memory that nobody writes, in the same way. It may be moved, as a plain load may.
+__device__ inline uint2 load_constant_words_if(const void* at, bool in_range) {
+  uint2 words;
+  asm("{\n"
+      "  .reg .pred there;\n"
+      "  setp.ne.u32 there, %3, 0;\n"
+      "  mov.u32 %0, 0;\n"
+      "  mov.u32 %1, 0;\n"
+      "  @there ld.global.nc.v2.u32 {%0, %1}, [%2];\n"
+      "}"
+      : "=&r"(words.x), "=&r"(words.y)
+      : "l"(at), "r"(static_cast<uint32_t>(in_range)));
+  return words;
+}
+
+/// The word of load_word_if past the first cache, for one that the kernel in front may still write.
 __device__ inline uint32_t load_changing_word_if(const void* at, bool in_range) {
   uint32_t word;
   asm volatile(

@@ -18,10 +18,10 @@ def embedding(y: Array, token_ids: Array, table: Array | PackedWeight) -> None:
         token_ids: [num_tokens] i32|i64; an id outside the table gives a row of zeros, and
             is an error with HEDDLE_VALIDATE=1.
         table: [vocab_size, width] f32|f16|bf16, rows of any stride; or a `heddle.PackedWeight`
-            [out_features = vocab_size, in_features = width], on the CPU alone.
+            [out_features = vocab_size, in_features = width] on the device of `y`.
 
     Raises:
-        ValueError: Shapes that disagree.
+        ValueError: Shapes or devices that disagree.
         NotImplementedError: Another dtype or device.
 
     Source: Vaswani et al. 2017, arXiv 1706.03762, section 3.4.

@@ -27,10 +27,10 @@ def linear(y: Array | list[Array], x: Array, weight: PackedWeight | list[PackedW
         y: [num_tokens, out_features] f32, written; or a list of them, one for each weight: the same
             bits as one call after the other, in one parallel section.
         x: [num_tokens, in_features] f32; last axes without gaps, rows of any stride.
-        weight: A `heddle.PackedWeight`, or a list of them.
+        weight: A `heddle.PackedWeight` in host memory, or a list of them.
 
     Raises:
-        ValueError: Shapes that disagree.
+        ValueError: Shapes or devices that disagree.
         NotImplementedError: Another dtype or device.
 
     Source: the stored formats are ggml's; the one order of sums is heddle's own (docs/numerics.md).

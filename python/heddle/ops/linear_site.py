@@ -1,9 +1,9 @@
-"""Linear layers with weights in f16 or bf16, and the adapters of each row inside."""
+"""Linear layers with weights in f16, bf16 or quantised blocks, and adapters of each row inside."""
 
 from __future__ import annotations
 
 from heddle._arguments import LoraBatch
-from heddle._core import AdapterTable
+from heddle._core import AdapterTable, PackedWeight
 from heddle._operation import Array, operation
 
 __all__ = ["linear_site"]
@@ -13,7 +13,7 @@ __all__ = ["linear_site"]
 def linear_site(
     y: list[Array],
     x: Array,
-    weight: list[Array],
+    weight: list[Array | PackedWeight],
     *,
     bias: list[Array] | None = None,
     path: str = "decode",
@@ -31,8 +31,9 @@ def linear_site(
         y: A list with the result of each slice, [num_tokens, out_features] of the dtype of `x`, or
             all f32, written; a column range of a fused product is a view of it.
         x: [num_tokens, in_features] f16|bf16; on a GPU at most 65536 rows.
-        weight: A list with the weight of each slice, [out_features, in_features] of the dtype of
-            `x`.
+        weight: A list with the weight of each slice: [out_features, in_features] of the dtype of
+            `x`, or a `heddle.PackedWeight` of quantised blocks on the device of `x`, whose values
+            are exact; with "prompt" a GPU rounds them to the dtype of `x`.
         bias: A list with the bias of each slice, [out_features] of the dtype of `x`; None: none.
         path: "decode": for few rows, the weights are streamed once for 64 or 128 of them;
             "prompt": for many rows, a tiled product.
@@ -41,7 +42,8 @@ def linear_site(
         batch: The slot of each row, by ids, segments or pairs. With `a` and `b`, or none of them.
 
     Raises:
-        ValueError: Shapes that disagree, some of `a`, `b` and `batch` given, an unknown path.
+        ValueError: Shapes or devices that disagree, some of `a`, `b` and `batch` given, an unknown
+            path, a `PackedWeight` without blocks.
         NotImplementedError: Another dtype or device.
 
     Source: Hu et al. 2021, arXiv 2106.09685.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "heddle/c_api.h"
+#include "heddle/ops/linear.h"
 
 #include "capi/test/capi_cuda_test_body.h"
 #include "device_buffer.h"
@@ -10,12 +11,13 @@ namespace heddle::testing {
 namespace {
 
 TEST_F(CApiCuda, AnOperationWithoutKernelIsRefused) {
-  const DeviceBuffer<float> logits(8);
-  const DeviceBuffer<int32_t> token_ids(2);
-  const OnDevice in(logits, {2, 4}), out(token_ids, {2});
-  expect_failure(HEDDLE_UNSUPPORTED, "greedy",
-                 heddle_greedy(context_, out.get(), nullptr, in.get()));
-  EXPECT_TRUE(token_ids.untouched(0, 2));
+  const DeviceBuffer<float> rows(8), sums(4);
+  const DeviceBuffer<uint8_t> bytes(packed_bytes(WeightType::kF32, 2, 4));
+  const OnDevice x(rows, {2, 4}), y(sums, {2, 2}), data(bytes, {int64_t(bytes.size())});
+  const heddle_packed_weight weight{HEDDLE_F32, 2, 4, data.get()};
+  expect_failure(HEDDLE_UNSUPPORTED, "linear: no implementation for cuda:",
+                 heddle_linear(context_, y.get(), x.get(), &weight));
+  EXPECT_TRUE(sums.untouched(0, 4));
 }
 
 TEST_F(CApiCuda, TensorsOfTheCpuAreNamed) {

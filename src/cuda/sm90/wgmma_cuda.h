@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "cuda/memory_cuda.h"
+#include "cuda/sm90/swizzled_rows.h"
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -17,8 +18,7 @@ namespace heddle::cuda {
 //     d[4 j], d[4 j + 1]       row 16 w + g, columns 8 j + 2 q and + 1
 //     d[4 j + 2], d[4 j + 3]   row 16 w + g + 8, the same columns
 
-/// Bytes of a row, which are 64 elements, and of 8 rows.
-inline constexpr int kSwizzledRowBytes = 128, kSwizzledBlockBytes = 8 * kSwizzledRowBytes;
+inline constexpr int kSwizzledBlockBytes = 8 * kSwizzledRowBytes;  // of 8 rows
 
 /// How the instruction is told where such rows begin, at a multiple of 1024 bytes. 32 bytes further
 /// (16 elements) are 2 more.
@@ -48,80 +48,78 @@ __device__ void wgmma(float (&d)[16], uint64_t a, uint64_t b);
 template <class T>
 __device__ void wgmma(float (&d)[32], uint64_t a, uint64_t b);
 
-template <>
-__device__ inline void wgmma<__nv_bfloat16>(float (&d)[8], uint64_t a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7}, "
-      "%8, %9, 1, 1, 1, 0, 0;"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-        "+f"(d[7])
-      : "l"(a), "l"(b));
-}
+/// The same for N = 128 or 256, of which d has 64 or 128 sums of a lane; without `accumulate` d = a
+/// b^T.
+template <class T>
+__device__ void wgmma(float (&d)[64], uint64_t a, uint64_t b, bool accumulate);
+template <class T>
+__device__ void wgmma(float (&d)[128], uint64_t a, uint64_t b, bool accumulate);
 
-template <>
-__device__ inline void wgmma<__half>(float (&d)[8], uint64_t a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7}, "
-      "%8, %9, 1, 1, 1, 0, 0;"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-        "+f"(d[7])
-      : "l"(a), "l"(b));
-}
+// Sums of d from number i on, as operands, and their places in the text.
+#define HEDDLE_SUMS_8(i)                                                                      \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+      "+f"(d[i + 6]), "+f"(d[i + 7])
+#define HEDDLE_SUMS_16(i) HEDDLE_SUMS_8(i), HEDDLE_SUMS_8(i + 8)
+#define HEDDLE_SUMS_32(i) HEDDLE_SUMS_16(i), HEDDLE_SUMS_16(i + 16)
+#define HEDDLE_SUMS_64(i) HEDDLE_SUMS_32(i), HEDDLE_SUMS_32(i + 32)
+#define HEDDLE_SUMS_128(i) HEDDLE_SUMS_64(i), HEDDLE_SUMS_64(i + 64)
+#define HEDDLE_PLACES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define HEDDLE_PLACES_16 HEDDLE_PLACES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define HEDDLE_PLACES_32 \
+  HEDDLE_PLACES_16       \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define HEDDLE_PLACES_64                                                             \
+  HEDDLE_PLACES_32                                                                   \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
+  ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define HEDDLE_PLACES_128                                                                        \
+  HEDDLE_PLACES_64                                                                               \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "           \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "             \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, "   \
+  "%127"
+// name: of the type; n: N; sums: of a lane; a, b: places of the operands behind the sums.
+#define HEDDLE_WGMMA(Type, name, n, sums, a_place, b_place)                                  \
+  template <>                                                                                \
+  __device__ inline void wgmma<Type>(float(&d)[sums], uint64_t a, uint64_t b) {              \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." name "." name             \
+                 " {" HEDDLE_PLACES_##sums "}, %" #a_place ", %" #b_place ", 1, 1, 1, 0, 0;" \
+                 : HEDDLE_SUMS_##sums(0)                                                     \
+                 : "l"(a), "l"(b));                                                          \
+  }
+// p_place: of `accumulate`.
+#define HEDDLE_WIDE_WGMMA(Type, name, n, sums, a_place, b_place, p_place)                        \
+  template <>                                                                                    \
+  __device__ inline void wgmma<Type>(float(&d)[sums], uint64_t a, uint64_t b, bool accumulate) { \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %" #p_place                                      \
+                 ", 0; wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." name "." name            \
+                 " {" HEDDLE_PLACES_##sums "}, %" #a_place ", %" #b_place ", p, 1, 1, 0, 0;}"    \
+                 : HEDDLE_SUMS_##sums(0)                                                         \
+                 : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));                           \
+  }
+#define HEDDLE_ALL_WGMMAS(Type, name)                \
+  HEDDLE_WGMMA(Type, name, 16, 8, 8, 9)              \
+  HEDDLE_WGMMA(Type, name, 32, 16, 16, 17)           \
+  HEDDLE_WGMMA(Type, name, 64, 32, 32, 33)           \
+  HEDDLE_WIDE_WGMMA(Type, name, 128, 64, 64, 65, 66) \
+  HEDDLE_WIDE_WGMMA(Type, name, 256, 128, 128, 129, 130)
 
-template <>
-__device__ inline void wgmma<__nv_bfloat16>(float (&d)[16], uint64_t a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-      "%16, %17, 1, 1, 1, 0, 0;"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-        "+f"(d[14]), "+f"(d[15])
-      : "l"(a), "l"(b));
-}
+HEDDLE_ALL_WGMMAS(__nv_bfloat16, "bf16")
+HEDDLE_ALL_WGMMAS(__half, "f16")
 
-template <>
-__device__ inline void wgmma<__half>(float (&d)[16], uint64_t a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-      "%16, %17, 1, 1, 1, 0, 0;"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-        "+f"(d[14]), "+f"(d[15])
-      : "l"(a), "l"(b));
-}
-
-template <>
-__device__ inline void wgmma<__nv_bfloat16>(float (&d)[32], uint64_t a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "%32, %33, 1, 1, 1, 0, 0;"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
-        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "l"(a), "l"(b));
-}
-
-template <>
-__device__ inline void wgmma<__half>(float (&d)[32], uint64_t a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "%32, %33, 1, 1, 1, 0, 0;"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
-        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "l"(a), "l"(b));
-}
+#undef HEDDLE_ALL_WGMMAS
+#undef HEDDLE_WIDE_WGMMA
+#undef HEDDLE_WGMMA
+#undef HEDDLE_PLACES_128
+#undef HEDDLE_PLACES_64
+#undef HEDDLE_PLACES_32
+#undef HEDDLE_PLACES_16
+#undef HEDDLE_PLACES_8
+#undef HEDDLE_SUMS_128
+#undef HEDDLE_SUMS_64
+#undef HEDDLE_SUMS_32
+#undef HEDDLE_SUMS_16
+#undef HEDDLE_SUMS_8
 
 }  // namespace heddle::cuda

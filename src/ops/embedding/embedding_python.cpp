@@ -15,12 +15,9 @@ void bind_embedding(nb::module_& m) {
         Call call;
         const TensorView out = call.out("y", y);
         const ConstTensorView ids = call.in("token_ids", token_ids);
-        const OwnedWeight* packed = nullptr;
-        if (nb::try_cast<const OwnedWeight*>(table, packed) && packed != nullptr) {
-          return call.run_on_cpu([&](const ExecContext& ctx) {
-            check_cpu(ctx, "embedding");  // where the packed weight is
-            embedding(ctx, out, ids, packed->view());
-          });
+        if (const OwnedWeight* const packed = as_packed_weight(table)) {
+          const PackedWeight& view = packed->view_for(call, "table");
+          return call.run([&](const ExecContext& ctx) { embedding(ctx, out, ids, view); });
         }
         const ConstTensorView rows = call.in("table", table);
         call.run([&](const ExecContext& ctx) { embedding(ctx, out, ids, rows); });

@@ -1,8 +1,11 @@
 #include "heddle/ops/linear.h"
 
+#include <nanobind/stl/string.h>
+
 #include "heddle/core/check.h"
 
 #include "bindings/packed_weight.h"
+#include "bindings/scalars.h"
 
 namespace heddle::python {
 namespace {
@@ -12,26 +15,27 @@ using namespace nb::literals;
 void multiply_all(nb::handle y, nb::handle x, nb::handle weights) {
   Call call;
   const std::vector<TensorView> outs = call.outs("y", y);
-  const nb::tuple held = nb::steal<nb::tuple>(PySequence_Tuple(weights.ptr()));
-  if (!held.is_valid()) throw nb::python_error();
-  HEDDLE_CHECK(outs.size() == held.size(), "y has ", outs.size(), " arrays, weight has ",
-               held.size());
+  const ConstTensorView in = call.in("x", x);
+  std::vector<PackedWeight> packed;
+  call.for_each("weight", weights, [&](const char* name, nb::handle weight) {
+    packed.push_back(nb::cast<const OwnedWeight&>(weight).view_for(call, name));
+  });
+  HEDDLE_CHECK(outs.size() == packed.size(), "y has ", outs.size(), " arrays, weight has ",
+               packed.size());
   std::vector<LinearOutput> outputs;
   outputs.reserve(outs.size());
-  for (size_t i = 0; i < outs.size(); ++i) {
-    outputs.push_back({outs[i], nb::cast<const OwnedWeight&>(held[i]).view()});
-  }
-  const ConstTensorView in = call.in("x", x);
+  for (size_t i = 0; i < outs.size(); ++i) outputs.push_back({outs[i], packed[i]});
   call.run_on_cpu([&](const ExecContext& ctx) { linear(ctx, outputs, in); });
 }
 
 void multiply(nb::handle y, nb::handle x, nb::handle weight) {
-  const OwnedWeight* packed = nullptr;
-  if (!nb::try_cast<const OwnedWeight*>(weight, packed)) return multiply_all(y, x, weight);
+  const OwnedWeight* const packed = as_packed_weight(weight);
+  if (packed == nullptr) return multiply_all(y, x, weight);
   Call call;
   const TensorView out = call.out("y", y);
   const ConstTensorView in = call.in("x", x);
-  call.run_on_cpu([&](const ExecContext& ctx) { linear(ctx, out, in, packed->view()); });
+  const PackedWeight& view = packed->view_for(call, "weight");
+  call.run_on_cpu([&](const ExecContext& ctx) { linear(ctx, out, in, view); });
 }
 
 void expand_blocks(nb::handle out, const char* type_name, nb::handle stored) {
@@ -58,7 +62,9 @@ void expand_blocks(nb::handle out, const char* type_name, nb::handle stored) {
 void bind_linear(nb::module_& m) {
   nb::class_<OwnedWeight>(
       m, "PackedWeight",
-      "A weight [out_features, in_features] repacked for `heddle.ops.linear`; owns its bytes.")
+      "A weight [out_features, in_features] repacked for `heddle.ops.linear`, `linear_site` and "
+      "`embedding`;\n"
+      "owns its bytes, which are the same on every device.")
       .def(nb::init<nb::handle, const char*, int64_t, int64_t>(), "stored"_a, "type"_a,
            "out_features"_a, "in_features"_a,
            "Packs stored rows.\n\n"
@@ -68,6 +74,13 @@ void bind_linear(nb::module_& m) {
            "type: \"F32\", \"F16\", \"BF16\", \"Q8_0\", \"Q4_0\", \"Q4_1\", \"Q5_0\", \"Q5_1\", "
            "\"Q4_K\", \"Q5_K\", \"Q6_K\".\n"
            "in_features: a multiple of the type's block, 32 or 256.")
+      .def(
+          "to", [](const OwnedWeight& w, nb::handle device) { return w.to(device_named(device)); },
+          "device"_a,
+          "A copy on `device`, \"cpu\", \"cuda:0\" and so on, or a torch.device; complete when "
+          "this returns.\n"
+          "Like an array it must be kept while calls that use it run, and graphs of them.")
+      .def_prop_ro("device", [](const OwnedWeight& w) { return name_of(w.device()); })
       .def_prop_ro("type", [](const OwnedWeight& w) { return name(w.view().type); })
       .def_prop_ro("out_features", [](const OwnedWeight& w) { return w.view().out_features; })
       .def_prop_ro("in_features", [](const OwnedWeight& w) { return w.view().in_features; })

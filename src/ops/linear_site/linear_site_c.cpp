@@ -9,12 +9,14 @@
 #include "capi/convert.h"
 #include "capi/guard.h"
 #include "capi/lora_arguments.h"
+#include "capi/weight_arguments.h"
 
 using heddle::capi::guard;
 using heddle::capi::guard_size;
 using heddle::capi::in;
 using heddle::capi::in_or_absent;
 using heddle::capi::out;
+using heddle::capi::weight_of;
 
 namespace {
 
@@ -27,15 +29,23 @@ heddle::LinearPath path_of(heddle_linear_path path) {
   return static_cast<heddle::LinearPath>(path);
 }
 
-std::vector<heddle::LinearSlice> slices_of(const heddle_linear_slice* slices, int32_t num_slices) {
+std::vector<heddle::LinearSlice> slices_of(const heddle::ExecContext& ctx,
+                                           const heddle_linear_slice* slices, int32_t num_slices) {
   HEDDLE_CHECK(num_slices >= 0, "num_slices is ", num_slices, ", expected at least 1");
   HEDDLE_CHECK(num_slices == 0 || slices != nullptr, "slices is NULL");
   std::vector<heddle::LinearSlice> result;
   for (int32_t s = 0; s < num_slices; ++s) {
     const std::string name = "slices[" + std::to_string(s) + "]";
-    result.push_back({.y = out((name + ".y").c_str(), slices[s].y),
-                      .weight = in((name + ".weight").c_str(), slices[s].weight),
-                      .bias = in_or_absent((name + ".bias").c_str(), slices[s].bias)});
+    const heddle_linear_slice& given = slices[s];
+    heddle::LinearSlice slice{.y = out((name + ".y").c_str(), given.y),
+                              .weight = in_or_absent((name + ".weight").c_str(), given.weight),
+                              .bias = in_or_absent((name + ".bias").c_str(), given.bias)};
+    if (given.packed != nullptr) {
+      slice.packed = weight_of(ctx, (name + ".packed").c_str(), given.packed);
+    } else {
+      HEDDLE_CHECK(slice.weight, name, ".weight and ", name, ".packed are NULL");
+    }
+    result.push_back(slice);
   }
   return result;
 }
@@ -47,7 +57,7 @@ heddle_status heddle_linear_site(heddle_context* context, const heddle_linear_sl
                                  const heddle_lora_table* a, const heddle_lora_table* b,
                                  const heddle_lora_batch* batch) {
   return guard(context, [&](const heddle::ExecContext& ctx) {
-    const std::vector<heddle::LinearSlice> products = slices_of(slices, num_slices);
+    const std::vector<heddle::LinearSlice> products = slices_of(ctx, slices, num_slices);
     const heddle::ConstTensorView rows = in("x", x);
     if (a == nullptr && b == nullptr && batch == nullptr) {
       return heddle::linear_site(ctx, products, rows, path_of(path));

@@ -5,7 +5,7 @@
 
 #include "heddle/core/check.h"
 
-#include "bindings/call.h"
+#include "bindings/packed_weight.h"
 #include "ops/lora/adapter_table_python.h"
 #include "ops/lora/lora_batch_python.h"
 
@@ -27,15 +27,20 @@ void check_count(const char* name, size_t count, size_t num_outputs) {
 
 std::vector<LinearSlice> slices_of(Call& call, nb::handle y, nb::handle weight, nb::handle bias) {
   const std::vector<TensorView> outs = call.outs("y", y);
-  const std::vector<ConstTensorView> weights = call.ins("weight", weight);
-  check_count("weight", weights.size(), outs.size());
+  std::vector<LinearSlice> slices;
+  call.for_each("weight", weight, [&](const char* name, nb::handle item) {
+    LinearSlice& slice = slices.emplace_back();
+    if (const OwnedWeight* const packed = as_packed_weight(item)) {
+      slice.packed = packed->view_for(call, name);
+    } else {
+      slice.weight = call.in(name, item);
+    }
+  });
+  check_count("weight", slices.size(), outs.size());
   std::vector<ConstTensorView> biases(outs.size());
   if (!bias.is_none()) biases = call.ins("bias", bias);
   check_count("bias", biases.size(), outs.size());
-  std::vector<LinearSlice> slices;
-  for (size_t s = 0; s < outs.size(); ++s) {
-    slices.push_back({.y = outs[s], .weight = weights[s], .bias = biases[s]});
-  }
+  for (size_t s = 0; s < outs.size(); ++s) slices[s].y = outs[s], slices[s].bias = biases[s];
   return slices;
 }
 

@@ -33,6 +33,17 @@ class LoraSlices {
   size_t num_;
 };
 
+/// Calls f(slices, index of the first of them) for `num` slices at a time, while it returns true.
+/// Returns whether it always did.
+template <class F>
+bool for_slices(std::span<const LinearSlice> slices, int num, F&& f) {
+  const auto most = static_cast<size_t>(num);
+  for (size_t first = 0; first < slices.size(); first += most) {
+    if (!f(slices.subspan(first, std::min(most, slices.size() - first)), first)) return false;
+  }
+  return true;
+}
+
 [[nodiscard]] inline bool is_packed(const LinearSlice& slice) {
   return slice.packed.type != WeightType::kF32 || slice.packed.data != nullptr;
 }

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-from frameworks import FLOATS, Framework, assert_close
+from frameworks import FLOATS, Framework, assert_close, q8_0
 
 import heddle
 from heddle import ops
-
-
-def q8_0(values: Any) -> tuple[Any, Any]:
-    """Blocks of an f16 scale and 32 signed bytes: the bytes, and the values that they hold."""
-    blocks = values.reshape(-1, 32)
-    scale = (np.abs(blocks).max(1, keepdims=True) / 127).astype(np.float16)
-    whole = np.rint(blocks / scale.astype(np.float64)).astype(np.int8)
-    stored = np.concatenate([scale.view(np.uint8), whole.view(np.uint8)], 1)
-    return stored, (scale.astype(np.float32) * whole.astype(np.float32)).reshape(values.shape)
 
 
 def test_linear_on_packed_blocks(framework: Framework, rng: np.random.Generator) -> None:

@@ -291,8 +291,7 @@ __device__ __noinline__ void run_adapter_warp(const DecodeParams& p, SharedBarri
     parity ^= 1;
     work.expand(tile.slice, tile.first_output + columns.first,
                 min(columns.end, tile.width) - columns.first);
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) barriers.delta_full.arrive();
+    barriers.delta_full.arrive();  // each lane: racecheck sees no order of a warp's lanes
   }
 }
 
@@ -317,8 +316,8 @@ __global__ void __launch_bounds__(block_threads(kGroups), 1)
       barriers.weights_empty[i].init(kConsumerWarps);
       barriers.x_empty[i].init(kConsumerWarps);
     }
-    barriers.delta_full.init(kLoraWarps);
-    barriers.delta_empty.init(kConsumerWarps);
+    barriers.delta_full.init(32 * kLoraWarps);
+    barriers.delta_empty.init(32 * kConsumerWarps);
     show_to_copy_engine();
     for (int s = 0; s < p.num_slices; ++s) prefetch_tensor_map(p.weights[s]);
     prefetch_tensor_map(p.x);
@@ -380,7 +379,7 @@ __global__ void __launch_bounds__(block_threads(kGroups), 1)
         }
         __syncwarp();
       });
-      if (has_adapters && lane == 0) barriers.delta_empty.arrive();
+      if (has_adapters) barriers.delta_empty.arrive();
     }
     if (p.cluster_size > 1) {
       // The ring is free: all that was loaded has been multiplied, by all warps.

@@ -2,16 +2,17 @@
 
 #include <cstdint>
 
+#include "cuda/sm90/swizzled_rows.h"
+
 #include "core/math.h"
 #include "ops/lora/device/params.h"
 
 namespace heddle::cuda::linear_site {
 
 inline constexpr int kMaxSlices = 4;     // of one launch
-inline constexpr int kBoxFeatures = 64;  // features of a box, which are 128 bytes
-inline constexpr int kBoxRowBytes = 128;
-inline constexpr int kGroupRows = 64;  // rows of x that a warpgroup multiplies
-inline constexpr int kMaxStages = 12;  // of either ring
+inline constexpr int kBoxFeatures = 64;  // features of a box: kSwizzledRowBytes
+inline constexpr int kGroupRows = 64;    // rows of x that a warpgroup multiplies
+inline constexpr int kMaxStages = 12;    // of either ring
 inline constexpr int kMaxClusterSize = 4;
 inline constexpr int kLoraWarps = 6;
 inline constexpr int kProducerWarps = 2;
@@ -41,8 +42,8 @@ struct SharedLayout {
 
   constexpr explicit SharedLayout(const SharedShape& p) {
     const auto rows_of_groups = uint32_t(p.groups * kGroupRows);
-    x = uint32_t(p.weight_stages * p.stage_boxes * p.tile_outputs) * kBoxRowBytes;
-    barriers = x + uint32_t(p.x_stages * p.stage_boxes) * rows_of_groups * kBoxRowBytes;
+    x = uint32_t(p.weight_stages * p.stage_boxes * p.tile_outputs) * kSwizzledRowBytes;
+    barriers = x + uint32_t(p.x_stages * p.stage_boxes) * rows_of_groups * kSwizzledRowBytes;
     factors = barriers + (4 * kMaxStages + 4) * 8;
     piece = factors + rows_of_groups * 8;
     row_tiles = piece + (p.cluster_size == 1 ? rows_of_groups * kOutputRowStride * 4 : 0);

@@ -139,27 +139,21 @@ class WarpAdapters {
       if (has_row(k / 2)) sum[k] = __fmaf_rn(factor[k / 2], delta[k], sum[k]);
     }
   }
-  /// B of up to 16 ranks, of some columns. Behind the last output and rank it is something.
-  __device__ void load_narrow(const T* data, int first, int last_output,
-                              uint2 (&b)[kNarrowColumns]) const {
-#pragma unroll
-    for (int i = 0; i < kNarrowColumns; ++i) {
-      const int output = min(8 * (first + i) + g(), last_output);
-      b[i] = __ldg(reinterpret_cast<const uint2*>(data + output * b_stride_));
-    }
-  }
+  /// In few instructions, which counts more than when B comes: they run once a tile.
   __device__ void add_narrow(const WarpRows& rows, const float (&factor)[2],
                              float (&sum)[kSums]) const {
-    const bool has_rank = 4 * q() < rank_;
-    const T* const data = b_data_ + (has_rank ? 4 * q() : 0);  // which is within the row
-    uint2 b[kNarrowColumns], next[kNarrowColumns];
-    load_narrow(data, 0, rows.width - 1, next);
+    // Ranks 4 q to 4 q + 3 of output g of each eight.
+    const auto* eight = reinterpret_cast<const std::byte*>(b_data_);
+    const auto stride = static_cast<uint32_t>(b_stride_) * uint32_t{sizeof(T)};
+    const uint32_t of_lane = g() * stride + q() * uint32_t{4 * sizeof(T)};
+    const int width = 4 * q() < rank_ ? rows.width - g() : 0;
 #pragma unroll
     for (int first = 0; first < kColumns; first += kNarrowColumns) {
+      uint2 b[kNarrowColumns];
 #pragma unroll
-      for (int i = 0; i < kNarrowColumns; ++i) b[i] = has_rank ? next[i] : uint2{0, 0};
-      if (first + kNarrowColumns < kColumns) {
-        load_narrow(data, first + kNarrowColumns, rows.width - 1, next);
+      for (int i = 0; i < kNarrowColumns; ++i) {
+        b[i] = load_constant_words_if(eight + of_lane, 8 * (first + i) < width);
+        eight += 8 * stride;
       }
       float delta[kNarrowColumns][4] = {};
       multiply(

@@ -7,7 +7,6 @@
 #include "cuda/sm90/tensor_copy_cuda.h"
 #include "cuda/sm90/warpgroup_registers_cuda.h"
 #include "cuda/sm90/wgmma_cuda.h"
-#include "cuda/sm90/wgmma_wide_cuda.h"
 
 #include "ops/linear_site/prompt/prompt_adapters_sm90.h"
 #include "ops/linear_site/prompt/prompt_shape.h"
@@ -25,8 +24,8 @@ namespace heddle::cuda::linear_site {
 
 template <int kOutputs>
 struct PromptStage {
-  std::byte x[kPromptTileRows * kPromptRowBytes];
-  std::byte weights[kOutputs * kPromptRowBytes];
+  std::byte x[kPromptTileRows * kSwizzledRowBytes];
+  std::byte weights[kOutputs * kSwizzledRowBytes];
 };
 
 template <int kOutputs>
@@ -107,7 +106,7 @@ __device__ void load_tiles(const PromptParams& p, PromptShared<kOutputs>& s) {
                     CachePriority::kNormal);
       } else {
         const int first = tiles.rank * (kOutputs / 2);
-        tensor_load_to_blocks(stage.weights + first * kPromptRowBytes, weights,
+        tensor_load_to_blocks(stage.weights + first * kSwizzledRowBytes, weights,
                               tile.first_output + first, feature, full, kBothBlocks,
                               CachePriority::kNormal);
       }
@@ -251,7 +250,7 @@ struct Consumer {
   template <class Beside>
   __device__ void multiply_stage(bool is_first, Beside&& beside) {
     const PromptStage<kOutputs>& stage = s.stages[at.stage];
-    const uint64_t x = matrix_descriptor(stage.x + warp / 4 * kPromptGroupRows * kPromptRowBytes);
+    const uint64_t x = matrix_descriptor(stage.x + warp / 4 * kPromptGroupRows * kSwizzledRowBytes);
     const uint64_t weights = matrix_descriptor(stage.weights);
     s.full[at.stage].wait(at.parity);
     begin_products();
@@ -299,7 +298,10 @@ struct Consumer {
     const bool has_adapters = p.adapters.rows != nullptr;
     WarpAdapters<T, kOutputs / 2> adapters(p.adapters);
     multiply_until(3 * kLoadSteps, step);
-    if (has_adapters) adapters.find_rows(rows, p.num_rows);
+    if (has_adapters) {
+      wait_for_predecessor();
+      adapters.find_rows(rows, p.num_rows);
+    }
     multiply_until(2 * kLoadSteps, step);
     if (has_adapters) adapters.find_first(rows);
     multiply_until(kLoadSteps, step);
@@ -360,7 +362,9 @@ __global__ void __launch_bounds__(kPromptThreads, 1)
   arrive_at_cluster();
   wait_for_cluster();
   trigger_dependents();
-  wait_for_predecessor();
+  // With adapters the kernel in front is join of lora_apply. It started behind all that wrote x,
+  // and makes nothing but what is read of adapters, so the first tile need not wait for it.
+  if (p.adapters.rows == nullptr) wait_for_predecessor();
 
   if (warp >= kPromptConsumerWarps) {
     give_back_registers<24>();

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "cuda/sm90/swizzled_rows.h"
+
 namespace heddle::cuda::linear_site {
 
 // The shape of a block of the kernel for prompts, for kernels and for what selects them.
@@ -9,8 +11,7 @@ namespace heddle::cuda::linear_site {
 inline constexpr int kPromptTileRows = 128;     // rows of x of a tile
 inline constexpr int kPromptGroupRows = 64;     // of which a warpgroup multiplies so many
 inline constexpr int kPromptWarpRows = 16;      // and a warp so many
-inline constexpr int kPromptStepFeatures = 64;  // features of a stage: rows of 128 bytes
-inline constexpr int kPromptRowBytes = 128;     // of a stage
+inline constexpr int kPromptStepFeatures = 64;  // features of a stage: kSwizzledRowBytes
 inline constexpr int kPromptConsumerWarps = 8;  // two warpgroups; one more asks for data
 inline constexpr int kPromptThreads = 32 * kPromptConsumerWarps + 128;
 inline constexpr int kPromptRingBytes = 192 * 1024;
@@ -19,7 +20,7 @@ inline constexpr int kPromptMaxClusterSize = 2;
 inline constexpr int kPromptLinesBytes = kPromptWarpRows * 128;
 
 [[nodiscard]] constexpr int prompt_stage_bytes(int tile_outputs) {
-  return (kPromptTileRows + tile_outputs) * kPromptRowBytes;
+  return (kPromptTileRows + tile_outputs) * kSwizzledRowBytes;
 }
 [[nodiscard]] constexpr int prompt_stages(int tile_outputs) {
   return kPromptRingBytes / prompt_stage_bytes(tile_outputs);

@@ -120,48 +120,52 @@ LinearSlice rows_of(const LinearSlice& slice, int64_t first, int64_t num) {
   return rows;
 }
 
-/// The products of all slices, four at a time, of launches of as many rows as one takes. Returns
-/// false where adapters do not fit beside the rings of some of them; y is to be made anew then.
 template <class T>
-bool run_products(const ExecContext& ctx, std::span<const LinearSlice> slices,
-                  const ConstTensorView& x, LinearPath path, const InsideAdapters* inside) {
-  if (has_packed(slices)) {
-    const auto dense = [&](std::span<const LinearSlice> some) {
-      run_products<T>(ctx, some, x, path, nullptr);
-    };
-    if (path == LinearPath::kPrompt) {
-      run_dequantized<T>(ctx, slices, x, dense, require_workspace(ctx, "linear_site"));
-    } else {
-      run_packed<T>(ctx, slices, x, dense);
+void run_general_slices(const ExecContext& ctx, std::span<const LinearSlice> slices,
+                        const ConstTensorView& x) {
+  for (const LinearSlice& slice : slices) run_general<T>(ctx, slice, x);
+}
+
+/// kDecode of up to four slices of a site without adapters, in launches of as many rows as one
+/// takes.
+template <class T>
+void run_rows(const ExecContext& ctx, std::span<const LinearSlice> slices, const ConstTensorView& x,
+              int64_t num_outputs) {
+  const int64_t tokens = x.size(0);
+  SiteCall call = describe(slices, std::min(tokens, kMaxLaunchRows), num_outputs);
+  SiteKernel kernel = select_site_kernel(call, ctx.info);
+  log_choice("linear_site", kernel);
+  if (kernel.is_general) return run_general_slices<T>(ctx, slices, x);
+  for (int64_t row = 0; row < tokens; row += kMaxLaunchRows) {
+    const int64_t rows = std::min(kMaxLaunchRows, tokens - row);
+    if (rows < call.rows) {  // the last ones
+      call.rows = rows;
+      kernel = select_site_kernel(call, ctx.info);
     }
-    return true;
+    LinearSlice part[kMaxSlices];
+    for (size_t s = 0; s < slices.size(); ++s) part[s] = rows_of(slices[s], row, rows);
+    run_decode<T>(ctx, {part, slices.size()}, x.narrow(0, row, rows), kernel, nullptr, 0);
   }
-  const int64_t tokens = x.size(0), outputs = sum_out_features(slices);
-  for (size_t first = 0; first < slices.size(); first += kMaxSlices) {
-    const auto some = slices.subspan(first, std::min(size_t{kMaxSlices}, slices.size() - first));
-    if (path == LinearPath::kPrompt) {
-      if (run_prompt<T>(ctx, some, x)) continue;
-      for (const LinearSlice& slice : some) run_general<T>(ctx, slice, x);
-      continue;
-    }
-    SiteCall call = describe(some, std::min(tokens, kMaxLaunchRows), outputs);
-    if (inside != nullptr) call.max_rank = inside->given.a.max_rank;
-    const SiteKernel kernel = select_site_kernel(call, ctx.info);
-    log_choice("linear_site", kernel);
-    if (kernel.is_general) {
-      if (inside != nullptr) return false;
-      for (const LinearSlice& slice : some) run_general<T>(ctx, slice, x);
-      continue;
-    }
-    for (int64_t row = 0; row < tokens; row += kMaxLaunchRows) {
-      call.rows = std::min(kMaxLaunchRows, tokens - row);
-      LinearSlice part[kMaxSlices];
-      for (size_t s = 0; s < some.size(); ++s) part[s] = rows_of(some[s], row, call.rows);
-      run_decode<T>(ctx, {part, some.size()}, x.narrow(0, row, call.rows),
-                    select_site_kernel(call, ctx.info), inside, static_cast<int>(first));
-    }
-  }
-  return true;
+}
+
+/// The products of all slices, four at a time.
+template <class T>
+void run_products(const ExecContext& ctx, std::span<const LinearSlice> slices,
+                  const ConstTensorView& x, LinearPath path) {
+  const auto dense = [&](std::span<const LinearSlice> all) {
+    const int64_t outputs = sum_out_features(all);
+    for_slices(all, kMaxSlices, [&](std::span<const LinearSlice> some, size_t) {
+      if (path == LinearPath::kDecode) {
+        run_rows<T>(ctx, some, x, outputs);
+      } else if (!run_prompt<T>(ctx, some, x)) {
+        run_general_slices<T>(ctx, some, x);
+      }
+      return true;
+    });
+  };
+  if (!has_packed(slices)) return dense(slices);
+  if (path == LinearPath::kDecode) return run_packed<T>(ctx, slices, x, dense);
+  run_dequantized<T>(ctx, slices, x, dense, require_workspace(ctx, "linear_site"));
 }
 
 /// The products in f32, lora_apply to them, and the rounding.
@@ -170,7 +174,7 @@ void run_apart(const ExecContext& ctx, std::span<const LinearSlice> slices,
                const ConstTensorView& x, LinearPath path, const LinearAdapters& adapters,
                Workspace& workspace) {
   if (slices[0].y.dtype() == DType::kFloat32) {
-    run_products<T>(ctx, slices, x, path, nullptr);
+    run_products<T>(ctx, slices, x, path);
     return lora_apply(ctx, LoraSlices(slices).span(), x, adapters.a, adapters.b, adapters.batch);
   }
   const int64_t tokens = x.size(0), columns = sum_out_features(slices);
@@ -183,7 +187,7 @@ void run_apart(const ExecContext& ctx, std::span<const LinearSlice> slices,
     of_sums[s] = slices[s];
     of_sums[s].y = sums.y(s);
   }
-  run_products<T>(ctx, {of_sums, slices.size()}, x, path, nullptr);
+  run_products<T>(ctx, {of_sums, slices.size()}, x, path);
   lora_apply(ctx, sums.span(), x, adapters.a, adapters.b, adapters.batch);
   for (size_t s = 0; s < slices.size(); ++s) {
     const TensorView& y = slices[s].y;
@@ -196,18 +200,24 @@ void run_apart(const ExecContext& ctx, std::span<const LinearSlice> slices,
   }
 }
 
-/// The adapters inside the launch of the products. False, and nothing launched but a plan, where
-/// they do not fit.
+/// The adapters inside the launches of the products. False, and nothing launched, where they do not
+/// fit.
 template <class T>
 bool run_inside(const ExecContext& ctx, std::span<const LinearSlice> slices,
                 const ConstTensorView& x, const LinearAdapters& adapters, uint32_t spin_limit,
                 Workspace& workspace) {
   const int64_t tokens = x.size(0);
   if (!fit_inside(ctx, adapters, slices, tokens)) return false;
-  SiteCall call = describe(slices.first(std::min(size_t{kMaxSlices}, slices.size())), tokens,
-                           sum_out_features(slices));
-  call.max_rank = adapters.a.max_rank;
-  if (select_site_kernel(call, ctx.info).is_general) return false;
+  const int64_t outputs = sum_out_features(slices);
+  SiteKernel kernels[kMaxSiteSlices / kMaxSlices];
+  const auto select = [&](std::span<const LinearSlice> some, size_t first) {
+    SiteCall call = describe(some, tokens, outputs);
+    call.max_rank = adapters.a.max_rank;
+    SiteKernel& kernel = kernels[first / kMaxSlices];
+    kernel = select_site_kernel(call, ctx.info);
+    return !kernel.is_general;
+  };
+  if (!for_slices(slices, kMaxSlices, select)) return false;
   const AdapterPlan plan =
       plan_of(ctx, adapters, tokens, {.windows = true, .grouped = false}, workspace);
   const int64_t floats =
@@ -217,7 +227,12 @@ bool run_inside(const ExecContext& ctx, std::span<const LinearSlice> slices,
                               .tag = plan.tag,
                               .spin_limit = spin_limit,
                               .partials = workspace.take<float>(size_t(floats)).data()};
-  return run_products<T>(ctx, slices, x, LinearPath::kDecode, &inside);
+  return for_slices(slices, kMaxSlices, [&](std::span<const LinearSlice> some, size_t first) {
+    const SiteKernel& kernel = kernels[first / kMaxSlices];
+    log_choice("linear_site", kernel);
+    run_decode<T>(ctx, some, x, kernel, &inside, static_cast<int>(first));
+    return true;
+  });
 }
 
 /// x where copies of boxes can read it: rows that do not begin at 16 bytes are copied first. So the
@@ -245,8 +260,7 @@ void run(const ExecContext& ctx, std::span<const LinearSlice> slices, const Cons
     const Workspace::Scope scope(workspace);
     const ConstTensorView aligned = aligned_x(ctx, x, workspace);
     if (adapters == nullptr) {
-      run_products<T>(ctx, slices, aligned, path, nullptr);
-      return;
+      return run_products<T>(ctx, slices, aligned, path);
     }
     const auto inside = [&] {
       return path == LinearPath::kPrompt

@@ -71,26 +71,13 @@ PromptKernel kernel_of(const ExecContext& ctx, std::span<const LinearSlice> slic
   return select_prompt_kernel(describe(slices, rows, sum_out_features(slices)), ctx.info);
 }
 
-/// Calls f(slices, index of the first of them) for four slices at a time, while it returns true.
-template <class F>
-bool for_slices(std::span<const LinearSlice> slices, F&& f) {
-  for (size_t first = 0; first < slices.size(); first += kPromptMaxSlices) {
-    const size_t num = std::min(size_t{kPromptMaxSlices}, slices.size() - first);
-    if (!f(slices.subspan(first, num), static_cast<int>(first))) return false;
-  }
-  return true;
-}
-
-/// Whether the adapters of a call can be inside. As for fit_inside, what a slot holds does not
-/// matter.
-bool fit_prompt(const ExecContext& ctx, const LinearAdapters& adapters,
-                std::span<const LinearSlice> slices, const ConstTensorView& x) {
+/// Whether the adapters of a call can be inside a kernel for prompts. As for fit_inside, what a
+/// slot holds does not matter.
+bool fit_prompt(const LinearAdapters& adapters, std::span<const LinearSlice> slices,
+                const ConstTensorView& x) {
   const int max_rank = adapters.a.max_rank;
   return x.stride(0) <= kMaxVectorStride && have_vectors(adapters, slices) &&
-         max_rank <= kMaxPromptRank && has_grouped_plan(x.size(0), max_rank) &&
-         for_slices(slices, [&](std::span<const LinearSlice> some, int) {
-           return !kernel_of(ctx, some, x.size(0)).is_general;
-         });
+         max_rank <= kMaxPromptRank && has_grouped_plan(x.size(0), max_rank);
 }
 
 /// Of lora_apply's call for some slices. It reads neither their y nor B: so it does not matter how
@@ -141,19 +128,26 @@ template <class T>
 bool run_prompt_inside(const ExecContext& ctx, std::span<const LinearSlice> slices,
                        const ConstTensorView& x, const LinearAdapters& adapters,
                        Workspace& workspace) {
-  if (!fit_prompt(ctx, adapters, slices, x)) return false;
+  if (!fit_prompt(adapters, slices, x)) return false;
+  PromptKernel kernels[kMaxSiteSlices / kPromptMaxSlices];
+  const auto select = [&](std::span<const LinearSlice> some, size_t first) {
+    PromptKernel& kernel = kernels[first / kPromptMaxSlices];
+    kernel = kernel_of(ctx, some, x.size(0));
+    return !kernel.is_general;
+  };
+  if (!for_slices(slices, kPromptMaxSlices, select)) return false;
   const Workspace::Scope scope(workspace);
   const AdapterPlan plan =
       plan_of(ctx, adapters, x.size(0), {.windows = false, .grouped = true}, workspace);
-  return for_slices(slices, [&](std::span<const LinearSlice> some, int first) {
+  return for_slices(slices, kPromptMaxSlices, [&](std::span<const LinearSlice> some, size_t first) {
     const Workspace::Scope of_some(workspace);
     const LoraSlices of_lora(some);
     const LoraSite site{.slices = of_lora.span(),
                         .input = x,
                         .a = &adapters.a,
                         .b = &adapters.b,
-                        .first_slice = first};
-    const PromptKernel kernel = kernel_of(ctx, some, x.size(0));
+                        .first_slice = static_cast<int>(first)};
+    const PromptKernel& kernel = kernels[first / kPromptMaxSlices];
     log_choice("linear_site", kernel, "adapters inside");
     PromptParams p = pack_prompt(some, x, kernel);
     p.adapters = run_shrink<T>(ctx, site, adapters.batch, plan, workspace);

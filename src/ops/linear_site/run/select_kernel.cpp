@@ -41,8 +41,8 @@ bool fit_rings(const SiteCall& call, SiteKernel& kernel) {
                     .num_rows = static_cast<int>(call.rows),
                     .max_rank = call.max_rank};
   const uint32_t fixed = SharedLayout(shape).bytes;
-  const int weight_box = kernel.tile_outputs * cuda::linear_site::kBoxRowBytes;
-  const int x_box = kernel.groups * cuda::linear_site::kGroupRows * cuda::linear_site::kBoxRowBytes;
+  const int weight_box = kernel.tile_outputs * cuda::kSwizzledRowBytes;
+  const int x_box = kernel.groups * cuda::linear_site::kGroupRows * cuda::kSwizzledRowBytes;
   // 256 bytes of a row at once come faster than 128, but rings need more than three stages.
   constexpr int kMaxDoubleBox = 20 * 1024;
   for (const int boxes : {2, 1}) {

@@ -6,6 +6,7 @@
 #include "heddle/c_linear_site.h"
 
 #include "capi/test/capi_test_body.h"
+#include "capi/test/packed_bytes.h"
 
 namespace heddle::testing {
 namespace {
@@ -44,7 +45,7 @@ struct Site {
     linear_site(ctx, slices, x.view(), LinearPath::kDecode, has_adapters ? &adapters : nullptr);
   }
   [[nodiscard]] std::array<heddle_linear_slice, 2> slices(Array<float>& to0, Array<float>& to1) {
-    return {{{to0.c(), w0.c(), bias.c()}, {to1.c(), w1.c(), nullptr}}};
+    return {{{to0.c(), w0.c(), bias.c(), nullptr}, {to1.c(), w1.c(), nullptr, nullptr}}};
   }
 };
 
@@ -93,6 +94,47 @@ TEST(CApiLinearSite, HasTheBitsOfCpp) {
   }
 }
 
+TEST(CApiLinearSite, TakesPackedWeightsBesideDenseOnes) {
+  const Context context(2);
+  std::vector<std::byte> memory(size_t{1} << 20);
+  Workspace workspace(memory);
+  ExecContext ctx;
+  ctx.workspace = &workspace;
+  constexpr int64_t kBlockIn = 64, kOut = 20;
+  PackedBytes packed(WeightType::kQ4_1, kOut, kBlockIn);
+  auto x = random_array<bfloat16>({kTokens, kBlockIn});
+  auto dense = random_array<bfloat16>({7, kBlockIn});
+  Array<float> y0({kTokens, kOut}), y1({kTokens, 7}), want0({kTokens, kOut}), want1({kTokens, 7});
+  const LinearSlice slices[] = {{.y = want0.view(), .packed = packed.view()},
+                                {.y = want1.view(), .weight = dense.view()}};
+  linear_site(ctx, slices, x.view(), LinearPath::kDecode);
+
+  const auto size = int64_t(packed.size());
+  const CTensor data(packed.data(), {size});
+  heddle_packed_weight weight{HEDDLE_Q4_1, kOut, kBlockIn, data.get()};
+  heddle_linear_slice given[] = {{y0.c(), nullptr, nullptr, &weight},
+                                 {y1.c(), dense.c(), nullptr, nullptr}};
+  const auto run = [&] {
+    return heddle_linear_site(context, given, 2, x.c(), HEDDLE_LINEAR_DECODE, nullptr, nullptr,
+                              nullptr);
+  };
+  expect_ok(run());
+  EXPECT_EQ(y0, want0);
+  EXPECT_EQ(y1, want1);
+
+  const auto refuse = [&](const char* text) {
+    expect_failure(HEDDLE_INVALID_ARGUMENT, text, run());
+  };
+  given[0].weight = dense.c();
+  refuse("slices[0].weight and slices[0].packed are both given");
+  given[0].weight = nullptr;
+  weight.out_features = 36;
+  refuse("slices[0].packed.data.size(0) is ");
+  const CTensor crooked(packed.data() + 1, {size});
+  weight = {HEDDLE_Q4_1, kOut, kBlockIn, crooked.get()};
+  refuse("slices[0].packed.data is not 64-byte aligned");
+}
+
 TEST(CApiLinearSite, TellsWhatIsWrong) {
   const Context context(1);
   Site site;
@@ -109,8 +151,11 @@ TEST(CApiLinearSite, TellsWhatIsWrong) {
   refuse("linear_site: path is 9", slices.data(), 2, 9, nullptr);
   const heddle_lora_batch batch{};
   refuse("a is NULL", slices.data(), 2, 0, &batch);
-  const heddle_linear_slice no_weight{slices[0].y, nullptr, nullptr};
-  refuse("slices[0].weight is NULL", &no_weight, 1, 0, nullptr);
+  const heddle_linear_slice no_weight{slices[0].y, nullptr, nullptr, nullptr};
+  refuse("slices[0].weight and slices[0].packed are NULL", &no_weight, 1, 0, nullptr);
+  const heddle_packed_weight no_data{HEDDLE_Q8_0, 33, 40, nullptr};
+  const heddle_linear_slice empty{slices[0].y, nullptr, nullptr, &no_data};
+  refuse("slices[0].packed.data is NULL", &empty, 1, 0, nullptr);
 }
 
 TEST(CApiLinearSite, SizesOfTheWorkspace) {

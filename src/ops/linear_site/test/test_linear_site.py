@@ -6,12 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from frameworks import Framework, assert_close
+from frameworks import Framework, assert_close, q8_0
 
 import heddle
 from heddle import LoraBatch, ops
 
 TOKENS, WIDTH, RANK, SLOTS, OUTS = 9, 64, 8, 3, (40, 24)
+TERMS = 8  # on a GPU h enters the product with B as two halves
+
+
+def device_of(array: Any) -> Any:
+    """Where an array lies; NumPy's before 2.0 do not say."""
+    return getattr(array, "device", "cpu")
 
 
 def run_site(
@@ -26,8 +32,11 @@ def run_site(
     want = [f64[0] @ w.T + c for w, c in zip(f64[1:3], f64[3:], strict=True)]
     options: dict[str, Any] = {}
     if has_adapters:
-        a = heddle.AdapterTable(SLOTS, [WIDTH] * 2, RANK, dtype=dtype)
-        b = heddle.AdapterTable(SLOTS, OUTS, RANK, dtype=dtype, layout="rank_minor")
+        device = device_of(x)
+        a = heddle.AdapterTable(SLOTS, [WIDTH] * 2, RANK, dtype=dtype, device=device)
+        b = heddle.AdapterTable(
+            SLOTS, OUTS, RANK, dtype=dtype, layout="rank_minor", device=device
+        )
         slots = rng.integers(-1, SLOTS, TOKENS)
         for slot in range(SLOTS):
             for s, out in enumerate(OUTS):
@@ -56,7 +65,24 @@ def test_linear_site(
     y_dtype = "f32" if has_float_y else dtype
     y, want = run_site(framework, rng, dtype, y_dtype, has_adapters)
     for got, expected in zip(y, want, strict=True):
-        assert_close(framework.numpy(got), expected, y_dtype, terms=WIDTH)
+        assert_close(framework.numpy(got), expected, y_dtype, terms=TERMS * WIDTH)
+
+
+@pytest.mark.parametrize("path", ["decode", "prompt"])
+def test_packed_weights_beside_dense_ones(
+    framework: Framework, rng: np.random.Generator, path: str
+) -> None:
+    x = framework.array(rng.standard_normal((TOKENS, WIDTH)), "bf16")
+    dense = framework.array(rng.standard_normal((OUTS[1], WIDTH)) / 8, "bf16")
+    stored, plain = q8_0(rng.standard_normal((OUTS[0], WIDTH)) / 8)
+    packed = heddle.PackedWeight(stored, "Q8_0", OUTS[0], WIDTH).to(device_of(x))
+    if path == "prompt" and packed.device != "cpu":  # rounds them to the dtype of x
+        plain = framework.numpy(framework.array(plain, "bf16"))
+    y = [framework.array(np.full((TOKENS, n), np.nan), "f32") for n in (*OUTS, OUTS[0])]
+    ops.linear_site(y, x, [packed, dense, packed], path=path)
+    rows = framework.numpy(x)
+    for got, weight in zip(y, [plain, framework.numpy(dense), plain], strict=True):
+        assert_close(framework.numpy(got), rows @ weight.T, "f32", terms=WIDTH)
 
 
 def test_errors_name_what_is_wrong() -> None:
@@ -75,3 +101,8 @@ def test_errors_name_what_is_wrong() -> None:
         ops.linear_site([y], x, [w.astype(np.float32)])
     with pytest.raises(ValueError, match="in_features = 16"):
         ops.linear_site([y], x, [w[:, :15]])
+    with pytest.raises(ValueError, match="packed is F16, expected quantised blocks"):
+        ops.linear_site([y], x, [heddle.PackedWeight(w, "F16", 8, 16)])
+    wide = heddle.PackedWeight(np.zeros(8 * 34, np.uint8), "Q8_0", 8, 32)
+    with pytest.raises(ValueError, match="packed.in_features is 32, expected in_features = 16"):
+        ops.linear_site([y], x, [wide])

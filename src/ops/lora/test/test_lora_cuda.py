@@ -483,9 +483,9 @@ def test_validation_names_row_and_value(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_an_operation_without_cuda_kernel_is_refused() -> None:
-    ids = torch.zeros(2, dtype=torch.int32, device="cuda")
-    with pytest.raises(NotImplementedError, match="greedy.*cuda:0"):
-        ops.greedy(ids, None, randn(2, 8))
+    weight = heddle.PackedWeight(torch.ones(4, 8), "F32", 4, 8).to(GPU)
+    with pytest.raises(NotImplementedError, match="linear.*cuda:0"):
+        ops.linear(randn(2, 4), randn(2, 8), weight)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs a second CUDA device")

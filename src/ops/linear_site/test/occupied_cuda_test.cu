@@ -1,0 +1,145 @@
+// Sites with adapters inside, whose blocks wait for one another, while another kernel holds most of
+// the chip.
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "cuda/test/occupier_cuda.h"
+
+#include "heddle/ops/linear_site.h"
+
+#include "ops/linear_site/site_kernels.h"
+#include "ops/lora/test/lora_cuda_cases.h"
+#include "small_sizes.h"
+
+namespace heddle::testing {
+namespace {
+
+struct OccupiedShape {
+  int64_t rows, in;
+  std::vector<int64_t> outs;
+  int max_rank;
+};
+
+// Blocks of a launch, at most, where they are no clusters: few, so that ten thousand rounds take
+// seconds, and some with several tiles.
+constexpr int kSms = 40;
+constexpr int kFreeSms = 32;  // that the occupier leaves
+
+/// A site on a stream of its own, and a graph of calls of it, each with a y of its own.
+class OccupiedSite {
+ public:
+  OccupiedSite(Device device, int num_calls, OccupiedShape s)
+      : shape_(std::move(s)),
+        num_calls_(num_calls),
+        width_(std::accumulate(shape_.outs.begin(), shape_.outs.end(), int64_t{0})),
+        stream_(device, workspace_bytes(device), true),
+        adapters_(shape_.rows, shape_.in, shape_.outs, shape_.max_rank, true),
+        weights_(random_normal<bfloat16>(size_t(width_ * shape_.in))),
+        y_(size_t((num_calls + 1) * shape_.rows * width_)),
+        batch_(adapters_.planned(stream_.ctx())) {
+    const int alone = num_calls_;  // behind the graph's calls
+    call(alone, {});
+    want_ = y_.download(y_of(alone), y_size());
+    graph_.emplace(stream_, [&] {
+      for (int i = 0; i < num_calls_; ++i) call(i, {.spin_limit = spin_limit(i)});
+    });
+  }
+
+  void clear() { y_.poison(); }
+  void replay() const { graph_->launch(); }
+  /// One call that waits as long as is usual, in the place of the graph's first one.
+  void call_once() const { call(0, {}); }
+  void wait_or_end(int round) const { testing::wait_or_end(stream_.get(), "linear_site", round); }
+  /// Which of the first calls of the graph have other bits than the one that ran alone.
+  [[nodiscard]] std::vector<int> wrong_calls(int num) const {
+    std::vector<int> wrong;
+    for (int i = 0; i < num; ++i) {
+      const auto got = y_.download(y_of(i), y_size());
+      if (std::memcmp(got.data(), want_.data(), y_size() * sizeof(bfloat16)) != 0) {
+        wrong.push_back(i);
+      }
+    }
+    return wrong;
+  }
+  [[nodiscard]] bool is_finite() const {
+    for (const bfloat16 v : want_) {
+      if (!std::isfinite(to_float(v))) return false;
+    }
+    return true;
+  }
+
+ private:
+  /// Of a graph's calls: some 3 us, and none or more. Where the other blocks have no place yet, a
+  /// block then does all of A x itself.
+  static uint32_t spin_limit(int call) { return call == 0 ? 400 : call % 10 == 1 ? 0 : 4; }
+  [[nodiscard]] size_t workspace_bytes(Device device) const {
+    return linear_site_workspace_bytes(device, shape_.rows, shape_.in, width_,
+                                       static_cast<int>(shape_.outs.size()), shape_.max_rank);
+  }
+  [[nodiscard]] size_t y_size() const { return size_t(shape_.rows * width_); }
+  [[nodiscard]] size_t y_of(int call) const { return size_t(call) * y_size(); }
+  void call(int index, const cuda::linear_site::Options& options) const {
+    const TensorView y = y_.view({(num_calls_ + 1) * shape_.rows, width_})
+                             .narrow(0, index * shape_.rows, shape_.rows);
+    const ConstTensorView weights = weights_.view({width_, shape_.in});
+    std::vector<LinearSlice> slices;
+    int64_t column = 0;
+    for (const int64_t out : shape_.outs) {
+      slices.push_back({.y = y.narrow(1, column, out), .weight = weights.narrow(0, column, out)});
+      column += out;
+    }
+    const LinearAdapters adapters{adapters_.a(), adapters_.b(), batch_};
+    cuda::linear_site::run(stream_.ctx_of_chip(kSms), slices, adapters_.x(), LinearPath::kDecode,
+                           &adapters, options);
+  }
+
+  OccupiedShape shape_;
+  int num_calls_;
+  int64_t width_;
+  LoraStream stream_;
+  DeviceSite<bfloat16> adapters_;
+  DeviceBuffer<bfloat16> weights_, y_;
+  LoraBatch batch_;
+  std::vector<bfloat16> want_;
+  std::optional<Graph> graph_;
+};
+
+class LinearSiteOccupied : public CudaTest {};
+
+TEST_F(LinearSiteOccupied, TwoStreamsFinishBesideAKernelThatHoldsMostOfTheChip) {
+  const Device device = cuda_context().device;
+  // More blocks than fit beside the occupier: clusters of four, and single ones.
+  const int num_calls = small_or(3, 50);
+  OccupiedSite clusters(device, num_calls, {6, 520, {256, 128}, 16});
+  OccupiedSite blocks(device, num_calls, {5, 520, {8192, 4208}, 16});
+  ASSERT_TRUE(clusters.is_finite() && blocks.is_finite());
+  // compute-sanitizer runs one kernel at a time.
+  std::optional<Occupier> occupier;
+  if (!small_sizes()) occupier.emplace(device.index);
+  const auto run = [&](int round, int num, const auto& call) {
+    clusters.clear();
+    blocks.clear();
+    if (occupier) occupier->hold(kFreeSms);
+    call(clusters);
+    call(blocks);
+    clusters.wait_or_end(round);
+    blocks.wait_or_end(round);
+    if (occupier) {
+      ASSERT_TRUE(occupier->release()) << "a site waited for the chip, round " << round;
+    }
+    ASSERT_EQ(clusters.wrong_calls(num), std::vector<int>{}) << "round " << round;
+    ASSERT_EQ(blocks.wrong_calls(num), std::vector<int>{}) << "round " << round;
+  };
+  run(-1, 1, [](const OccupiedSite& site) { site.call_once(); });
+  const int rounds = num_rounds(small_or(6, 10'000));
+  for (int round = 0; round < rounds && !HasFatalFailure(); round += num_calls) {
+    run(round, num_calls, [](const OccupiedSite& site) { site.replay(); });
+  }
+}
+
+}  // namespace
+}  // namespace heddle::testing
