@@ -84,7 +84,7 @@ class Bench(unittest.TestCase):
         self.assertEqual(code, 0, err)
         report = json.loads(self.json.read_text())
         self.assertEqual(check_records.faults_of(report), [])
-        self.assertEqual((report["weights"], report["rank"], report["kv_type"]), ("Q8_0", 8, "f32"))
+        self.assertEqual((report["weights"], report["rank"], report["kv_type"]), ("q8_0", 8, "f32"))
         records = report["records"]
         self.assertEqual([r["op"] for r in records], ["plain_reads", *["decode_step"] * 3, *["prompt"] * 2])
         self.assertEqual([(r["rows"], r["adapters"], r["context"]) for r in records[1:4]], [(1, 1, 40), (3, 2, 40), (2, 0, 40)])

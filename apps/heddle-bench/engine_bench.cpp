@@ -88,6 +88,7 @@ class EngineBench {
         context_(options.context > 0 ? options.context : kContext),
         num_tokens_(options.num_tokens > 0 ? options.num_tokens : kDecodeTokens) {
     const ModelInfo& model = engine.model();
+    const std::string& weights = options.model.engine.weights;
     head_ = {
         {"what",
          "heddle-bench engine: steps of a whole engine on a model made of a seed; samples are "
@@ -99,7 +100,7 @@ class EngineBench {
         {"commit", options.commit},
         {"date", today()},
         {"model", options.shape},
-        {"weights", model.weights.empty() ? "BF16" : model.weights},
+        {"weights", weights.empty() ? "bf16" : weights},
         {"activations", model.activations},
         {"kv_type", engine.options().kv_type},
         {"page_size", engine.options().page_size},

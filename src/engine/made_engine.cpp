@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/engine_state.h"
+#include "engine/weight_options.h"
 #include "model/source/made_model.h"
 
 namespace heddle {
@@ -11,9 +12,11 @@ namespace heddle {
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Engine make_engine(std::string_view config_json, uint64_t seed, const EngineOptions& options) {
-  auto files = std::make_unique<const model::MadeModel>(config_json, seed);
+  const WeightType type = load_options_of(options).weights.value_or(WeightType::kBF16);
+  auto files = std::make_unique<const model::MadeModel>(config_json, seed, type);
   EngineOptions named = options;
   named.model_path = files->path();
+  named.weights.clear();
   return Engine(std::make_unique<Engine::State>(named, std::move(files)));
 }
 

@@ -42,8 +42,18 @@ TEST(MadeEngine, HasTheShapeOfTheConfig) {
   EXPECT_EQ(model.context_length, 64);
 }
 
-TEST(MadeEngine, AnswersInRowsAndPacked) {
-  for (const char* weights : {"", "q4_0"}) {
+TEST(MadeEngine, ATypeTakesItsBytes) {
+  const auto bytes = [](const std::string& weights) {
+    return made(0, weights).model().weight_bytes;
+  };
+  const int64_t in_bf16 = bytes("");
+  EXPECT_EQ(bytes("f16"), in_bf16);
+  EXPECT_LT(bytes("q8_0"), in_bf16 * 6 / 10);  // 34 bytes for 64
+  EXPECT_LT(bytes("q4_0"), in_bf16 * 4 / 10);  // 18
+}
+
+TEST(MadeEngine, AnswersInRowsAndOfAnyType) {
+  for (const char* weights : {"", "f16", "q4_0"}) {
     Engine engine = made(3, weights);
     const std::vector<Request> requests = {testing::endless_request({1, 2}, 5),
                                            testing::endless_request({3}, 5)};
@@ -67,6 +77,12 @@ TEST(MadeEngine, RefusesWhatItCannotMake) {
                           [&] { refused("Qwen2ForCausalLM"); });
   testing::expect_unsupported({"made", "NoSuchForCausalLM"}, [&] { refused("NoSuchForCausalLM"); });
   testing::expect_invalid({"made"}, [] { (void)make_engine("{", 0, {}); });
+  const std::string odd =
+      R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1, "hidden_size": 40,
+          "intermediate_size": 64, "num_attention_heads": 4, "vocab_size": 300,
+          "max_position_embeddings": 64})";
+  testing::expect_invalid({"made: rows of ", "have 40 elements", "no whole blocks of Q8_0"},
+                          [&] { (void)make_engine(odd, 0, {.device = "cpu", .weights = "q8_0"}); });
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace heddle::model {
 namespace {
 
-constexpr size_t kNumDrawn = 1'000'003;  // a prime: rows of a matrix are not alike
+constexpr size_t kNumDrawn = 31'253 * 32;  // blocks; their number is odd: rows are not alike
 constexpr float kDeviation = 0.02f;
 
 }  // namespace
@@ -23,6 +23,8 @@ void MadeWeights::add_vector(std::string name, int64_t size) {
 }
 
 void MadeWeights::add_matrix(std::string name, int64_t rows, int64_t columns) {
+  HEDDLE_CHECK(columns % block_size(type_) == 0, path_, ": rows of ", files::quote(name), " have ",
+               columns, " elements, which are no whole blocks of ", heddle::name(type_));
   tensors_.insert_or_assign(std::move(name), Extents{2, rows, columns});
 }
 
@@ -32,14 +34,16 @@ void MadeWeights::draw() {
     size_t& largest = extents.rank == 1 ? vector : matrix;
     largest = std::max(largest, static_cast<size_t>(extents.rows * extents.columns));
   }
-  vector_.assign(vector, from_float<bfloat16>(1.0f));
-  matrix_.resize(matrix);
+  vector_.assign(vector, 1.0f);
   std::mt19937_64 rng(seed_);
   std::normal_distribution<float> normal(0.0f, kDeviation);
-  const size_t num_drawn = std::min(matrix, kNumDrawn);
-  for (size_t i = 0; i < num_drawn; ++i) matrix_[i] = from_float<bfloat16>(normal(rng));
-  for (size_t done = num_drawn; done < matrix;) {
-    const size_t count = std::min(done, matrix - done);
+  std::vector<float> drawn(std::min(matrix, kNumDrawn));
+  for (float& value : drawn) value = normal(rng);
+  matrix_.resize(stored_bytes(type_, static_cast<int64_t>(matrix)));
+  size_t done = stored_bytes(type_, std::ssize(drawn));
+  quantize({}, std::span(matrix_).first(done), type_, drawn);
+  while (done < matrix_.size()) {
+    const size_t count = std::min(done, matrix_.size() - done);
     std::copy_n(matrix_.data(), count, matrix_.data() + done);
     done += count;
   }
@@ -53,14 +57,16 @@ StoredTensor MadeWeights::tensor(std::string_view name) const {
   const auto found = tensors_.find(name);
   HEDDLE_CHECK(found != tensors_.end(), path_, ": has no tensor ", files::quote(name));
   const auto& [rank, rows, columns] = found->second;
-  const std::span<const bfloat16> all(rank == 1 ? vector_ : matrix_);
+  const WeightType type = rank == 1 ? WeightType::kF32 : type_;
+  const std::span<const std::byte> all =
+      rank == 1 ? std::as_bytes(std::span(vector_)) : std::span<const std::byte>(matrix_);
   return {.name = found->first,
           .path = &path_,
           .rank = rank,
           .rows = rows,
           .columns = columns,
-          .type = WeightType::kBF16,
-          .data = std::as_bytes(all.first(static_cast<size_t>(rows * columns)))};
+          .type = type,
+          .data = all.first(stored_bytes(type, rows * columns))};
 }
 
 std::vector<std::string_view> MadeWeights::names() const {
@@ -69,7 +75,8 @@ std::vector<std::string_view> MadeWeights::names() const {
   return names;
 }
 
-MadeModel::MadeModel(std::string_view config_json, uint64_t seed) : weights_(seed) {
+MadeModel::MadeModel(std::string_view config_json, uint64_t seed, WeightType type)
+    : weights_(seed, type) {
   const auto object = files::parse_json<nlohmann::json>(config_json, path());
   config_ = read_folder_config(JsonSettings(*object, path()), weights_);
   const DecoderConfig& c = config_;

@@ -11,12 +11,12 @@
 
 namespace heddle::model {
 
-/// Tensors in bf16 that lie in no file. All matrices share one piece of memory, as large as the
-/// largest of them: normal numbers of mean 0 and deviation 0.02, of which about a million are drawn
-/// and then come again. Vectors are all 1.
+/// Tensors that lie in no file. All matrices share one piece of memory, as large as the largest of
+/// them: normal numbers of mean 0 and deviation 0.02 in one type, of which about a million are
+/// drawn and then come again. Vectors are all 1.
 class MadeWeights : public WeightSource {
  public:
-  explicit MadeWeights(uint64_t seed) : seed_(seed) {}
+  MadeWeights(uint64_t seed, WeightType type) : seed_(seed), type_(type) {}
 
   void add_vector(std::string name, int64_t size);
   void add_matrix(std::string name, int64_t rows, int64_t columns);
@@ -37,9 +37,11 @@ class MadeWeights : public WeightSource {
   };
 
   uint64_t seed_;
+  WeightType type_;  // of matrices
   std::string path_ = "made";
   std::map<std::string, Extents, std::less<>> tensors_;
-  std::vector<bfloat16> matrix_, vector_;
+  std::vector<std::byte> matrix_;
+  std::vector<float> vector_;
 };
 
 /// A model that lies in no file, for measurements: no speed depends on what its weights are. Its
@@ -47,8 +49,9 @@ class MadeWeights : public WeightSource {
 class MadeModel : public ModelFiles {
  public:
   /// config_json: as a config.json of transformers. Throws Error where it is of no family that
-  /// heddle has, or has fused or biased products.
-  MadeModel(std::string_view config_json, uint64_t seed);
+  /// heddle has, has fused or biased products, or rows that are no whole blocks of the type, which
+  /// is one that `quantize` makes.
+  MadeModel(std::string_view config_json, uint64_t seed, WeightType type);
 
   [[nodiscard]] const std::string& path() const override { return weights_.path(); }
   [[nodiscard]] std::vector<std::string> file_paths() const override { return {}; }
