@@ -86,7 +86,7 @@ int64_t Engine::State::make_plan() {
 void Engine::State::run_step(std::vector<Event>& events) {
   const auto begin = std::chrono::steady_clock::now();
   if (runs_ahead()) return run_ahead(events);
-  collect(under_way, events);
+  collect(launched[0], events);
   const int64_t num_prompt_tokens = make_plan();
   if (plan.rows.empty()) return;
   try {
@@ -118,26 +118,27 @@ bool Engine::State::runs_ahead() {
 /// first meanwhile. A row that these end has a share of the second all the same, of which nobody
 /// reads anything.
 void Engine::State::run_ahead(std::vector<Event>& events) {
-  if (!under_way.is_under_way) under_way = launch();
-  LaunchedStep next = launch();
-  collect(under_way, events);
-  under_way = std::move(next);
+  auto& [first, second] = launched;
+  const auto runs = [this](const auto& row) { return queue.find(row.first) == row.second; };
+  if (std::ranges::none_of(first.rows, runs)) collect(first, events);  // nobody waits for it
+  if (!first.is_under_way) launch(first);
+  launch(second);
+  collect(first, events);
+  std::swap(first, second);
 }
 
-LaunchedStep Engine::State::launch() {
-  const int64_t num_prompt_tokens = make_plan();
-  if (plan.rows.empty()) return {};
+/// Asks for no memory of the host behind the runner's launch, so that no step is lost.
+void Engine::State::launch(LaunchedStep& step) {
+  step.num_prompt_tokens = make_plan();
+  step.rows.clear();
+  if (plan.rows.empty()) return;
+  for (Sequence* const row : plan.drawing) step.rows.emplace_back(row->id, row);
   try {
     runner.launch(plan.rows, plan.num_tokens, plan.drawing);
-    LaunchedStep step{.rows = {},
-                      .num_prompt_tokens = num_prompt_tokens,
-                      .launched_at = std::chrono::steady_clock::now(),
-                      .is_under_way = true};
-    for (Sequence* const row : plan.drawing) step.rows.emplace_back(row->id, row);
-    return step;
+    step.launched_at = std::chrono::steady_clock::now();
+    step.is_under_way = true;
   } catch (const std::exception& failure) {
     fail_running(failure, true);
-    return {};
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <exception>
 #include <memory>
@@ -49,6 +50,7 @@ struct Engine::State {
     options.kv_type = name(runner.kv_dtype());
     options.kv_memory = runner.pages().num_pages() * runner.page_bytes();
     if (!options.adapter_dir.empty()) options.adapter_memory = adapters.memory_bytes();
+    for (LaunchedStep& step : launched) step.rows.reserve(static_cast<size_t>(options.max_batch));
     options.on_load = nullptr;  // what it refers to may be gone from here on
     fill_info();
   }
@@ -67,7 +69,7 @@ struct Engine::State {
   void run_step(std::vector<Event>& events);
   bool runs_ahead();
   void run_ahead(std::vector<Event>& events);
-  LaunchedStep launch();
+  void launch(LaunchedStep& step);
   void collect(LaunchedStep& step, std::vector<Event>& events);
   void take_token(Sequence& row, int32_t token, float logprob, std::vector<Event>& events);
   std::string finish_text(Sequence& row) const;
@@ -86,7 +88,7 @@ struct Engine::State {
   RequestId next_id = 0;
   RowQueue queue;
   StepPlan plan;
-  LaunchedStep under_way;
+  std::array<LaunchedStep, 2> launched;  // the first one may be under way between two calls
   std::chrono::steady_clock::time_point last_collected{};
 };
 

@@ -136,7 +136,8 @@ TEST_F(TinyModelRequests, MayBePaused) {
   EXPECT_TRUE(engine.set_paused(first, true));
   for (int step = 0; step < 20; ++step) testing::take(engine.step(), first, outcomes);
   EXPECT_EQ(outcomes[0].num_completions, 0);
-  EXPECT_EQ(outcomes[0].streamed, "b");
+  // On a GPU a second step was under way.
+  EXPECT_EQ(outcomes[0].streamed, testing::is_on_cpu() ? "b" : "bc");
   EXPECT_EQ(outcomes[1].num_completions, 1);
   EXPECT_EQ(engine.load().num_running, 1);
   EXPECT_TRUE(engine.set_paused(first, false));
