@@ -11,7 +11,8 @@ void StepBatch::add_logits(int32_t token, int32_t seq) {
 void StepBatch::clear() {
   for (std::vector<int32_t>* values :
        {&token_ids, &positions, &slot_ids, &q_indptr, &page_indptr, &pages, &last_page_len,
-        &logit_tokens, &seq_slots, &logit_seqs, &logit_slots, &pair_starts, &pair_slots, &sources}) {
+        &logit_tokens, &seq_slots, &logit_seqs, &logit_slots, &pair_starts, &pair_slots,
+        &sources}) {
     values->clear();
   }
   rotation_lengths.clear();
