@@ -22,9 +22,6 @@ using testing::KindAdapter;
 
 using With = KindAdapter::With;
 
-/// What logits may differ by, of the largest: activations are f32 on the CPU and bf16 on a GPU.
-double logits_limit() { return testing::test_device() == "cpu" ? 2e-5 : 0.04; }
-
 /// In what base models differ.
 struct BaseCase {
   const char* name;
@@ -134,11 +131,13 @@ TEST_P(AdapterKinds, EqualTheModelWithTheAdapterInItsWeights) {
     Request request = testing::request_of(prompt());
     request.adapter = name;
     const std::vector<float> got = all.prompt_logits(request);
-    EXPECT_LT(error_of(got, adapter->merged, *request.token_ids), logits_limit()) << name;
-    EXPECT_GT(error_of(got, base_, *request.token_ids), 2 * logits_limit()) << name;
+    EXPECT_LT(error_of(got, adapter->merged, *request.token_ids), testing::logits_tolerance())
+        << name;
+    EXPECT_GT(error_of(got, base_, *request.token_ids), 2 * testing::logits_tolerance()) << name;
   }
   const Request plain = testing::request_of(prompt());
-  EXPECT_LT(error_of(all.prompt_logits(plain), base_, *plain.token_ids), logits_limit());
+  EXPECT_LT(error_of(all.prompt_logits(plain), base_, *plain.token_ids),
+            testing::logits_tolerance());
 }
 
 /// Whatever runs beside a row, prompts and answers, also rows of no such kind.
@@ -199,8 +198,8 @@ TEST_P(AdapterKinds, ListsAddUpByTheirScales) {
   Request request = testing::request_of(prompt());
   request.adapters = list;
   const std::vector<float> got = all.prompt_logits(request);
-  EXPECT_LT(error_of(got, sum, *request.token_ids), logits_limit());
-  EXPECT_GT(error_of(got, base_, *request.token_ids), 2 * logits_limit());
+  EXPECT_LT(error_of(got, sum, *request.token_ids), testing::logits_tolerance());
+  EXPECT_GT(error_of(got, base_, *request.token_ids), 2 * testing::logits_tolerance());
 }
 
 /// One that leaves gives its rows back to the base model.
@@ -210,13 +209,14 @@ TEST_P(AdapterKinds, TheyComeAndGo) {
   for (const auto& [name, adapter] : adapters_) EXPECT_TRUE(all.remove_adapter(name));
   EXPECT_EQ(all.load().adapter_bytes, 0);
   const Request plain = testing::request_of(prompt());
-  EXPECT_LT(error_of(all.prompt_logits(plain), base_, *plain.token_ids), logits_limit());
+  EXPECT_LT(error_of(all.prompt_logits(plain), base_, *plain.token_ids),
+            testing::logits_tolerance());
   for (const auto& [name, adapter] : adapters_) (void)all.add_adapter(name, adapter->write());
   EXPECT_EQ(all.load().adapter_bytes, bytes);
   Request request = testing::request_of(prompt());
   request.adapter = "dora";
   EXPECT_LT(error_of(all.prompt_logits(request), merged("dora"), *request.token_ids),
-            logits_limit());
+            testing::logits_tolerance());
 }
 
 }  // namespace
