@@ -71,12 +71,35 @@ __device__ inline uint32_t signed_bytes_to_values<__nv_bfloat16>(uint32_t two) {
   return *reinterpret_cast<const uint32_t*>(&v);
 }
 
-/// A byte as f32 without a conversion, which takes longer.
-__device__ inline float byte_to_float(uint32_t byte) {
-  return __uint_as_float(0x4b000000u | byte) - 8388608.0f;
+/// d times byte kByte of a word, exact for d of 15 bits: 2^23 + byte less 2^23, without a
+/// conversion, which takes longer.
+template <int kByte>
+__device__ float times_byte(float d, uint32_t word) {
+  const float byte = __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7440 + kByte));
+  return __fmaf_rn(byte, d, -8388608.0f * d);
 }
 __device__ inline float signed_byte_to_float(uint32_t byte) {
   return __uint_as_float(0x4b000000u | (byte ^ 0x80u)) - (8388608.0f + 128.0f);
+}
+
+/// Eight numbers of T, added in f32.
+template <class T>
+__device__ float sum_of_8(const uint4& v) {
+  const float2 a = widen_two<T>(v.x), b = widen_two<T>(v.y), c = widen_two<T>(v.z),
+               d = widen_two<T>(v.w);
+  return ((a.x + a.y) + (b.x + b.y)) + ((c.x + c.y) + (d.x + d.y));
+}
+
+/// v as two bf16, whole if it has up to 17 bits.
+__device__ inline uint32_t split_in_two(float v) {
+  const float rest = v - __uint_as_float(narrow_two<__nv_bfloat16>({0, v}) & 0xffff0000u);
+  return narrow_two<__nv_bfloat16>({v, rest});
+}
+/// v as three bf16, the last one twice.
+__device__ inline uint2 split_in_three(float v) {
+  const uint32_t two = split_in_two(v);
+  const float rest = v - __uint_as_float(two << 16) - __uint_as_float(two & 0xffff0000u);
+  return {two, narrow_two<__nv_bfloat16>({rest, rest})};
 }
 
 /// What a lane has of a block of a group, in shared memory, and of 32 features of it.
@@ -89,16 +112,20 @@ struct WeightFragment {
 
   uint32_t a[2][4];   // [product of 16 features]
   float scale[2][2];  // [product, or 0 for both][output]
-  float min[2];       // [output]
-  float d[2], m[2];   // of the block
+  float d[2];         // of the block
 
   __device__ void open_block(const std::byte* block, int g) {
     const float2 of_d = widen_two<__half>(word_at(block + 4 * g));
     d[0] = of_d.x, d[1] = of_d.y;
-    if constexpr (kFormat.has_min) {
-      const float2 of_m = widen_two<__half>(word_at(block + kLayout.mins + 4 * g));
-      m[0] = of_m.x, m[1] = of_m.y;
-    }
+  }
+  /// The minima of the two outputs for features [32 step, 32 step + 32) behind a block's begin.
+  static __device__ float2 minima(const std::byte* block, int step, int g) {
+    constexpr bool kAreScaled = kFormat.sub_scales == SubScales::kUnsigned6;
+    if constexpr (!kAreScaled) block += step * kLayout.block_bytes;
+    const float2 m = widen_two<__half>(word_at(block + kLayout.mins + 4 * g));
+    if constexpr (!kAreScaled) return m;
+    const uint32_t n = two_bytes_at(block + kLayout.sub_mins + step * PackedLayout::kGroup + 2 * g);
+    return {times_byte<0>(-m.x, n), times_byte<1>(-m.y, n)};
   }
 
   /// Features [32 step, 32 step + 32) of the block.
@@ -129,13 +156,10 @@ struct WeightFragment {
   __device__ void load_scales(const std::byte* block, int step, int g) {
     if constexpr (kFormat.sub_scales == SubScales::kNone) {
       scale[0][0] = d[0], scale[0][1] = d[1];
-      if constexpr (kFormat.has_min) min[0] = m[0], min[1] = m[1];
     } else if constexpr (kFormat.sub_scales == SubScales::kUnsigned6) {
       const int at = step * PackedLayout::kGroup + 2 * g;
       const uint32_t s = two_bytes_at(block + kLayout.sub_scales + at);
-      const uint32_t n = two_bytes_at(block + kLayout.sub_mins + at);
-      scale[0][0] = d[0] * byte_to_float(s & 255), scale[0][1] = d[1] * byte_to_float(s >> 8);
-      min[0] = -m[0] * byte_to_float(n & 255), min[1] = -m[1] * byte_to_float(n >> 8);
+      scale[0][0] = times_byte<0>(d[0], s), scale[0][1] = times_byte<1>(d[1], s);
     } else {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {

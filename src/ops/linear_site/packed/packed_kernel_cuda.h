@@ -20,7 +20,8 @@ namespace heddle::cuda::linear_site {
 //                                       by d and added to the sum of the output
 //
 // Codes are exact as operands, so weights are not rounded. A minimum is multiplied by the sum of
-// the 32 features of x. The order of a sum depends on the shapes of the launch's weights alone.
+// the 32 features of x, both as bf16 that are all of them. The order of a sum depends on the shapes
+// of the launch's weights alone.
 
 /// A tile: which slice it is of, and its first output there.
 struct PackedTile {
@@ -95,9 +96,10 @@ class PackedBlock {
   [[nodiscard]] __device__ std::byte* x_of(int s, int row) const {
     return shared_ + PackedShape(kType).x(s % kPackedStages, rows_) + row * kShape.x_row_bytes;
   }
-  [[nodiscard]] __device__ float* x_sums_of(int s, int step) const {
-    return reinterpret_cast<float*>(shared_ + PackedShape(kType).x_sums(s % kPackedStages, rows_)) +
-           step * rows_;
+  /// The sum of a row over the features of a step, as three bf16, the last one twice.
+  [[nodiscard]] __device__ uint2* x_sum_of(int row, int step) const {
+    return reinterpret_cast<uint2*>(shared_ + PackedShape(kType).x_sums(rows_)) +
+           (step / 4 * rows_ + row) * 4 + step % 4;
   }
 
   /// Groups past the last one repeat it; nobody stores their outputs.
@@ -162,17 +164,12 @@ class PackedBlock {
                __byte_perm(v.y, v.w, 0x5410), __byte_perm(v.y, v.w, 0x7632)};
       }
       if constexpr (kFormat.has_min) {
-        float sum = sum_of_8(v);
+        float sum = sum_of_8<T>(v);
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        if (lane_ % 4 == 0) x_sums_of(s, lane_ / 4)[row] = sum;
+        if (lane_ % 4 == 0) *x_sum_of(row, lane_ / 4) = split_in_three(sum);
       }
     }
-  }
-  static __device__ float sum_of_8(const uint4& v) {
-    const float2 a = widen_two<T>(v.x), b = widen_two<T>(v.y), c = widen_two<T>(v.z),
-                 d = widen_two<T>(v.w);
-    return ((a.x + a.y) + (b.x + b.y)) + ((c.x + c.y) + (d.x + d.y));
   }
 
   __device__ void multiply_stage(int s, float (&sum)[kRowTiles][2][kGroups][4]) {
@@ -181,7 +178,7 @@ class PackedBlock {
     const std::byte* block = weights_of(s, 0);
     const std::byte* const end = block + features_of(s) / kFormat.block_size * kBlockBytes;
     const std::byte* x = x_of_lane(s);
-    const float* x_sums = x_sums_of(s, 0) + lane_ % 4 * 2;
+    if constexpr (kFormat.has_min) add_minima(s, sum);
     if constexpr (kSteps > 1) {
       // Two at once, as far as registers go.
       constexpr int kAtOnce = kGroups == 1 ? 2 : 1;
@@ -193,7 +190,7 @@ class PackedBlock {
         for (int step = 0; step < kSteps; step += kAtOnce) {
 #pragma unroll
           for (int i = 0; i < kAtOnce; ++i) load_codes(block, step + i, weight[i]);
-          multiply_steps(x, x_sums, weight, sum);
+          multiply_steps(x, weight, sum);
         }
       }
     } else {
@@ -204,13 +201,13 @@ class PackedBlock {
           open_blocks(block + i * kBlockBytes, weight[i]);
           load_codes(block + i * kBlockBytes, 0, weight[i]);
         }
-        multiply_steps(x, x_sums, weight, sum);
+        multiply_steps(x, weight, sum);
       }
       if (block < end) {
         WeightFragment<kType, T> weight[1][kGroups];
         open_blocks(block, weight[0]);
         load_codes(block, 0, weight[0]);
-        multiply_steps(x, x_sums, weight, sum);
+        multiply_steps(x, weight, sum);
       }
     }
   }
@@ -231,7 +228,7 @@ class PackedBlock {
 
   /// kNum times 32 features of all rows. Goes on in x.
   template <int kNum>
-  __device__ void multiply_steps(const std::byte*& x_of_lane, const float*& x_sums,
+  __device__ void multiply_steps(const std::byte*& x_of_lane,
                                  const WeightFragment<kType, T> (&weight)[kNum][kGroups],
                                  float (&sum)[kRowTiles][2][kGroups][4]) {
 #pragma unroll
@@ -240,26 +237,58 @@ class PackedBlock {
 #pragma unroll
       for (int step = 0; step < kNum; ++step) {
         uint32_t x[2][4];
-        float2 x_sum[2]{};
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
           const int row = t * kPackedRowTile + n * 8;
           load_x(x_of_lane + row * kShape.x_row_bytes + step * kStepBytes, x[n]);
-          if constexpr (kFormat.has_min) {
-            x_sum[n] = *reinterpret_cast<const float2*>(x_sums + step * rows_ + row);
-          }
         }
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
 #pragma unroll
           for (int i = 0; i < kGroups; ++i) {
-            multiply_add(weight[step][i], x[n], x_sum[n], sum[t][n][i]);
+            multiply_add(weight[step][i], x[n], sum[t][n][i]);
           }
         }
       }
     }
     x_of_lane += kNum * kStepBytes;
-    x_sums += kNum * rows_;
+  }
+
+  /// The minima of a stage times the sums of x: of a lane's two outputs those of the steps q and
+  /// q + 4, as two bf16 that are all of it, times the three of a sum.
+  __device__ void add_minima(int s, float (&sum)[kRowTiles][2][kGroups][4]) {
+    const int steps = features_of(s) / kPackedStepFeatures;
+    uint32_t minima[kGroups][4];
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int step = half * 4 + lane_ % 4;
+        float2 v{0, 0};
+        if (step < steps) v = WeightFragment<kType, T>::minima(weights_of(s, i), step, lane_ / 4);
+        minima[i][2 * half] = split_in_two(v.x);
+        minima[i][2 * half + 1] = split_in_two(v.y);
+      }
+    }
+#pragma unroll
+    for (int t = 0; t < kRowTiles; ++t) {
+      if (t * kPackedRowTile >= p_.num_rows) break;
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        const uint2* const at = x_sum_of(t * kPackedRowTile + n * 8, 0) + lane_;
+        const uint2 low = at[0], high = at[rows_ * 4];
+        const uint32_t x[3][2] = {{__byte_perm(low.x, 0, 0x1010), __byte_perm(high.x, 0, 0x1010)},
+                                  {__byte_perm(low.x, 0, 0x3232), __byte_perm(high.x, 0, 0x3232)},
+                                  {low.y, high.y}};
+#pragma unroll
+        for (int i = 0; i < kGroups; ++i) {
+#pragma unroll
+          for (const auto& part : x) {
+            mma_m16n8k16<__nv_bfloat16>(sum[t][n][i], minima[i], part[0], part[1]);
+          }
+        }
+      }
+    }
   }
 
   /// Where this lane loads x of the first 8 rows and the first 32 features of a stage.
@@ -282,7 +311,7 @@ class PackedBlock {
   }
 
   static __device__ void multiply_add(const WeightFragment<kType, T>& w, const uint32_t (&x)[4],
-                                      const float2& x_sum, float (&sum)[4]) {
+                                      float (&sum)[4]) {
     float part[4] = {};
     mma_m16n8k16<T>(part, w.a[0], x[0], x[1]);
     if constexpr (WeightFragment<kType, T>::kHasTwoScales) {
@@ -294,10 +323,6 @@ class PackedBlock {
     } else {
       mma_m16n8k16<T>(part, w.a[1], x[2], x[3]);
       add_scaled(w.scale[0], part, sum);
-    }
-    if constexpr (kFormat.has_min) {
-      const float of_x[4] = {x_sum.x, x_sum.y, x_sum.x, x_sum.y};
-      add_scaled(w.min, of_x, sum);
     }
   }
   static __device__ void add_scaled(const float (&scale)[2], const float (&part)[4],

@@ -28,6 +28,7 @@ struct PackedShape {
     // Rows of x begin so far apart that a warp's loads of them use all banks.
     const int gap = format.code_bits == 8 ? 16 : format.code_bits == 6 ? 32 : 64;
     x_row_bytes = kPackedStageFeatures * 2 + gap;
+    x_sum_bytes = format.has_min ? 8 : 0;
     sum_stride = tile_outputs + 4;
   }
 
@@ -35,7 +36,8 @@ struct PackedShape {
   int tile_outputs;       // of a block
   int group_stage_bytes;  // of the weights of a group
   int x_row_bytes;
-  int sum_stride;  // floats from row to row of the finished sums, which lie where stages were
+  int x_sum_bytes;  // of a row and 32 features
+  int sum_stride;   // floats from row to row of the finished sums, which lie where stages were
 
   [[nodiscard]] constexpr int weight_stage_bytes() const {
     return kPackedWarps * warp_groups * group_stage_bytes;
@@ -44,12 +46,12 @@ struct PackedShape {
   [[nodiscard]] constexpr int x(int stage, int rows) const {
     return kPackedStages * weight_stage_bytes() + stage * rows * x_row_bytes;
   }
-  [[nodiscard]] constexpr int x_sums(int stage, int rows) const {
-    const int steps = kPackedStageFeatures / kPackedStepFeatures;
-    return x(kPackedStages, rows) + stage * steps * rows * int{sizeof(float)};
-  }
+  /// The sums of x of the stage that is multiplied.
+  [[nodiscard]] constexpr int x_sums(int rows) const { return x(kPackedStages, rows); }
   [[nodiscard]] constexpr int bytes(int rows) const {
-    return std::max(x_sums(kPackedStages, rows), rows * sum_stride * int{sizeof(float)});
+    const int steps = kPackedStageFeatures / kPackedStepFeatures;
+    return std::max(x_sums(rows) + steps * rows * x_sum_bytes,
+                    rows * sum_stride * int{sizeof(float)});
   }
 };
 
