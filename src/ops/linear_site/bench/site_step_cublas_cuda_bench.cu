@@ -5,7 +5,8 @@
 // site is the y of the site before, so each launch waits for the one in front, as in a model.
 // Norms, attention and activations are left out. Adapters have rank 16. cuBLASLt is the fastest of
 // its suggestions for each kind of site, measured in the same run. Forms take turns, replay by
-// replay.
+// replay. Then adapters of several ranks, in memory that is scattered, and few in use of many, each
+// beside an even batch that reads as many bytes (to_even).
 
 #include <cmath>
 #include <cstdint>
@@ -24,6 +25,7 @@ namespace heddle::lora_bench {
 namespace {
 
 constexpr int kRank = 16, kLoaded = 64, kLayers = 32, kQuickLayers = 4, kMaxRows = 128;
+constexpr int kMaxRank = 128;                                 // of adapters of several ranks
 const Site* const kSites[] = {&kQkv, &kO, &kGateUp, &kDown};  // of a layer, in order
 constexpr int kNumSites = 4;
 
@@ -33,14 +35,56 @@ struct StepCell {
 };
 constexpr StepCell kCells[] = {{1, 1}, {8, 8}, {32, 8}, {32, 32}, {64, 8}, {64, 64}, {128, 8}};
 
+/// The same work with adapters that are not alike, or lie elsewhere: two batches whose times should
+/// be the same, since they read as many bytes.
+struct StepPair {
+  const char *name, *even_name;
+  Cell cell, even;  // of the first site
+};
+const StepPair kPairs[] = {
+    {"8 adapters of ranks 8 to 128",
+     "8 adapters of rank 48",
+     {.site = &kQkv,
+      .rank = 48,
+      .tokens = 32,
+      .adapters = 8,
+      .ranks = {8, 128, 16, 64, 24, 64, 32, 48}},
+     {.site = &kQkv, .rank = 48, .tokens = 32, .adapters = 8}},
+    {"32 adapters, scattered",
+     "32 adapters, one behind the other",
+     {.site = &kQkv, .rank = kRank, .tokens = 32, .adapters = 32, .is_scattered = true},
+     {.site = &kQkv, .rank = kRank, .tokens = 32, .adapters = 32}},
+    {"3 of 512 adapters",
+     "3 of 3 adapters",
+     {.site = &kQkv, .rank = kRank, .tokens = 32, .adapters = 3, .loaded = 512},
+     {.site = &kQkv, .rank = kRank, .tokens = 32, .adapters = 3}},
+};
+
+/// The adapters of all sites and layers.
+class StepAdapters {
+ public:
+  StepAdapters(const ExecContext& ctx, Cell cell, int layers) {
+    for (const Site* site : kSites) {
+      cell.site = site;
+      std::deque<SiteWeights>& of_layers = weights_.emplace_back();
+      for (int layer = 0; layer < layers; ++layer) of_layers.emplace_back(ctx, cell);
+    }
+  }
+  [[nodiscard]] LinearAdapters of(int s, int layer, const Batch& batch) const {
+    const SiteWeights& weights = weights_[size_t(s)][size_t(layer)];
+    return {weights.a(), weights.b(), batch.planned()};
+  }
+
+ private:
+  std::deque<std::deque<SiteWeights>> weights_;  // [site][layer]
+};
+
 /// One kind of site, with the weights of all layers.
 struct StepSite {
-  StepSite(Bench& bench, const Site& of, int layers)
+  StepSite(const Site& of, int layers)
       : site(of), in(of.in_features), out(of.sum_out_features()), y(int64_t{kMaxRows} * out, 1) {
-    const Cell cell{.site = &of, .rank = kRank, .tokens = kMaxRows, .adapters = kLoaded};
     for (int layer = 0; layer < layers; ++layer) {
       base.emplace_back(out * in, 1 / std::sqrt(double(in)));
-      adapters.emplace_back(bench.context().exec(), cell);
     }
   }
   [[nodiscard]] TensorView y_rows(int64_t rows) const { return y.view(rows, out); }
@@ -51,8 +95,7 @@ struct StepSite {
   const Site& site;
   int64_t in, out;
   RandomValues y;
-  std::deque<RandomValues> base;     // of each layer
-  std::deque<SiteWeights> adapters;  // of each layer
+  std::deque<RandomValues> base;  // of each layer
 };
 
 class Step {
@@ -61,15 +104,17 @@ class Step {
       : bench_(bench), num_layers_(bench.is_quick() ? kQuickLayers : kLayers) {
     size_t workspace = 0;
     for (const Site* site : kSites) {
-      sites_.emplace_back(bench, *site, num_layers_);
+      sites_.emplace_back(*site, num_layers_);
       workspace = std::max(workspace, linear_site_workspace_bytes(kGpu, kMaxRows, site->in_features,
                                                                   site->sum_out_features(),
-                                                                  site->num_slices(), kRank));
+                                                                  site->num_slices(), kMaxRank));
     }
     bench.context().reserve_workspace(workspace);
   }
 
-  void time_cell(const StepCell& cell) {
+  [[nodiscard]] int num_layers() const { return num_layers_; }
+  /// `adapters`: kLoaded, of rank kRank.
+  void time_cell(const StepCell& cell, const StepAdapters& adapters) {
     const Batch batch(bench_.context().exec(), {.site = &kQkv,
                                                 .rank = kRank,
                                                 .tokens = cell.rows,
@@ -77,28 +122,82 @@ class Step {
                                                 .loaded = kLoaded});
     std::deque<Product> products;
     for (int s = 0; s < kNumSites; ++s) choose_product(products, s, cell.rows);
-    const auto each = [&](const auto& run_site) {
-      return [&, run_site] {
-        for (int layer = 0; layer < num_layers_; ++layer) {
-          for (int s = 0; s < kNumSites; ++s) run_site(s, layer);
-        }
-      };
-    };
     const auto product = [&](int s, int layer) {
       products[size_t(s)](bench_.stream(), sites_[size_t(s)].y_rows(cell.rows), x_of(s, cell.rows),
                           view(sites_[size_t(s)].weight(layer)));
     };
-    const auto lora = [&](int s, int layer) { apply(s, layer, cell.rows, batch); };
-    const std::pair<const char*, std::function<void()>> forms[] = {
+    const auto lora = [&](int s, int layer) { apply(s, cell.rows, adapters.of(s, layer, batch)); };
+    const Forms forms{
         {"cuBLASLt, base", each(product)},
         {"cuBLASLt, lora_apply behind", each([&](int s, int layer) {
            product(s, layer);
            lora(s, layer);
          })},
         {"linear_site, base", each([&](int s, int layer) { run(s, layer, cell.rows, nullptr); })},
-        {"linear_site, adapters inside",
-         each([&](int s, int layer) { run(s, layer, cell.rows, &batch); })},
+        {"linear_site, adapters inside", inside(cell.rows, batch, adapters)},
     };
+    const auto samples = time_in_turns(forms);
+    const double base_us = median(samples[0]);
+    for (size_t g = 0; g < forms.size(); ++g) {
+      const bool has_lora = g % 2 == 1;
+      add(bench_,
+          {.op = "decode_step",
+           .site = "8B Llama",
+           .rank = has_lora ? kRank : 0,
+           .tokens = cell.rows,
+           .adapters = has_lora ? cell.adapters : 0,
+           .form = forms[g].first,
+           .num_calls = 1,
+           .floor_us = floor_us(cell.rows, has_lora ? cell.adapters * kRank : 0),
+           .samples = samples[g],
+           .facts = {{"layers", num_layers_}, {"to_cublas_base", median(samples[g]) / base_us}}});
+    }
+  }
+
+  void time_pair(const StepPair& pair) {
+    const ExecContext& ctx = bench_.context().exec();
+    HEDDLE_CHECK(pair.cell.weight_bytes() == pair.even.weight_bytes(), "the bytes differ");
+    const StepAdapters adapters(ctx, pair.cell, num_layers_), even(ctx, pair.even, num_layers_);
+    const Batch batch(ctx, pair.cell), even_batch(ctx, pair.even);
+    const Forms forms{{pair.even_name, inside(pair.even.tokens, even_batch, even)},
+                      {pair.name, inside(pair.cell.tokens, batch, adapters)}};
+    const auto samples = time_in_turns(forms);
+    const double even_us = median(samples[0]);
+    for (size_t g = 0; g < forms.size(); ++g) {
+      const Cell& cell = g == 0 ? pair.even : pair.cell;
+      add(bench_, {.op = "decode_step",
+                   .site = "8B Llama",
+                   .rank = cell.rank,
+                   .tokens = cell.tokens,
+                   .adapters = cell.adapters,
+                   .form = forms[g].first,
+                   .num_calls = 1,
+                   .floor_us = floor_us(cell.tokens, int64_t{cell.adapters} * cell.rank),
+                   .samples = samples[g],
+                   .facts = {{"layers", num_layers_}, {"to_even", median(samples[g]) / even_us}}});
+    }
+  }
+
+ private:
+  using Forms = std::vector<std::pair<const char*, std::function<void()>>>;
+
+  /// The step, of run_site(site, layer).
+  template <class F>
+  [[nodiscard]] std::function<void()> each(F run_site) const {
+    return [this, run_site] {
+      for (int layer = 0; layer < num_layers_; ++layer) {
+        for (int s = 0; s < kNumSites; ++s) run_site(s, layer);
+      }
+    };
+  }
+  [[nodiscard]] std::function<void()> inside(int64_t rows, const Batch& batch,
+                                             const StepAdapters& adapters) const {
+    return each([this, rows, &batch, &adapters](int s, int layer) {
+      const LinearAdapters of_site = adapters.of(s, layer, batch);
+      run(s, layer, rows, &of_site);
+    });
+  }
+  [[nodiscard]] std::vector<std::vector<double>> time_in_turns(const Forms& forms) {
     std::deque<testing::RecordedGraph> graphs;
     for (const auto& [name, record] : forms) graphs.emplace_back(bench_.stream(), record);
     std::vector<std::vector<double>> samples(graphs.size());
@@ -110,24 +209,8 @@ class Step {
         if (i >= replays.warm_up) samples[g].push_back(us);
       }
     }
-    const double base_us = median(samples[0]);
-    for (size_t g = 0; g < graphs.size(); ++g) {
-      const bool has_lora = g % 2 == 1;
-      add(bench_,
-          {.op = "decode_step",
-           .site = "8B Llama",
-           .rank = has_lora ? kRank : 0,
-           .tokens = cell.rows,
-           .adapters = has_lora ? cell.adapters : 0,
-           .form = forms[g].first,
-           .num_calls = 1,
-           .floor_us = floor_us(cell, has_lora),
-           .samples = samples[g],
-           .facts = {{"layers", num_layers_}, {"to_cublas_base", median(samples[g]) / base_us}}});
-    }
+    return samples;
   }
-
- private:
   static TensorView view(const ConstTensorView& t) {
     return {const_cast<std::byte*>(t.raw()), t.dtype(), t.device(), t.shape()};
   }
@@ -151,7 +234,7 @@ class Step {
     });
   }
 
-  void apply(int s, int layer, int64_t rows, const Batch& batch) const {
+  void apply(int s, int64_t rows, const LinearAdapters& adapters) const {
     const StepSite& site = sites_[size_t(s)];
     std::vector<LoraSlice> slices;
     int64_t column = 0;
@@ -159,12 +242,11 @@ class Step {
       slices.push_back({site.y_rows(rows).narrow(1, column, width)});
       column += width;
     }
-    const SiteWeights& weights = site.adapters[size_t(layer)];
-    lora_apply(bench_.context().exec(), slices, x_of(s, rows), weights.a(), weights.b(),
-               batch.planned());
+    lora_apply(bench_.context().exec(), slices, x_of(s, rows), adapters.a, adapters.b,
+               adapters.batch);
   }
 
-  void run(int s, int layer, int64_t rows, const Batch* batch) const {
+  void run(int s, int layer, int64_t rows, const LinearAdapters* adapters) const {
     const StepSite& site = sites_[size_t(s)];
     std::vector<LinearSlice> slices;
     int64_t column = 0;
@@ -173,21 +255,15 @@ class Step {
                         .weight = site.weight(layer).narrow(0, column, width)});
       column += width;
     }
-    LinearAdapters adapters;
-    if (batch != nullptr) {
-      const SiteWeights& weights = site.adapters[size_t(layer)];
-      adapters = {weights.a(), weights.b(), batch->planned()};
-    }
-    linear_site(bench_.context().exec(), slices, x_of(s, rows), LinearPath::kDecode,
-                batch != nullptr ? &adapters : nullptr);
+    linear_site(bench_.context().exec(), slices, x_of(s, rows), LinearPath::kDecode, adapters);
   }
 
-  [[nodiscard]] double floor_us(const StepCell& cell, bool has_lora) const {
+  /// ranks: of all adapters in use, together.
+  [[nodiscard]] double floor_us(int64_t rows, int64_t ranks) const {
     int64_t bytes = 0;
     for (const StepSite& site : sites_) {
-      bytes += site.out * site.in + cell.rows * (site.in + site.out);
-      if (has_lora)
-        bytes += int64_t{cell.adapters} * kRank * (site.site.num_slices() * site.in + site.out);
+      bytes += site.out * site.in + rows * (site.in + site.out) +
+               ranks * (site.site.num_slices() * site.in + site.out);
     }
     return double(bytes * kElement * num_layers_) / kReadBytesPerUs;
   }
@@ -200,7 +276,13 @@ class Step {
 
 void run(Bench& bench) {
   Step step(bench);
-  for (const StepCell& cell : kCells) step.time_cell(cell);
+  {
+    const StepAdapters adapters(
+        bench.context().exec(),
+        {.site = &kQkv, .rank = kRank, .tokens = kMaxRows, .adapters = kLoaded}, step.num_layers());
+    for (const StepCell& cell : kCells) step.time_cell(cell, adapters);
+  }
+  for (const StepPair& pair : kPairs) step.time_pair(pair);
 }
 
 }  // namespace

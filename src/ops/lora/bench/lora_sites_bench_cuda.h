@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,7 @@ struct Cell {
   bool is_prefill = false;  // equal segments of rows with one adapter, not an id for each row
   int loaded = 0;           // adapters in the table; 0: those in use
   std::vector<int> ranks = {};
+  bool is_scattered = false;  // each A and B somewhere in four times the memory
 
   [[nodiscard]] int num_slots() const { return loaded > 0 ? loaded : adapters > 0 ? adapters : 8; }
   /// Slots with weights of their own. Those of adapters that no row uses are never read, so they
@@ -85,30 +87,28 @@ inline double floor_us(const Cell& cell) {
   return double(cell.weight_bytes() + cell.tokens * of_row) / kReadBytesPerUs;
 }
 
-/// All adapters of one site: A [rank, in_features] and B [out_features, rank] of each slice, in one
-/// block of memory.
+/// All adapters of one site: A [rank, in_features] and B [out_features, rank] of each slice, one
+/// behind the other, or with is_scattered in another order with gaps between.
 class SiteWeights {
  public:
   SiteWeights(const ExecContext& ctx, const Cell& cell)
       : bytes_(cell.weight_bytes()),
-        values_(bytes_ / kElement, 1 / std::sqrt(double(cell.site->in_features))),
+        values_(bytes_ / kElement * (cell.is_scattered ? kSpread : 1),
+                1 / std::sqrt(double(cell.site->in_features))),
         a_(ctx, cell.num_slots(),
            std::vector<int64_t>(cell.site->out_features.size(), cell.site->in_features),
            cell.max_rank(), kDtype, LoraLayout::kRankMajor, LoraAlignment::k16Bytes),
         b_(ctx, cell.num_slots(), cell.site->out_features, cell.max_rank(), kDtype,
            LoraLayout::kRankMinor, LoraAlignment::k16Bytes) {
-    std::vector<int64_t> first{0};  // value of each adapter
-    for (int i = 0; i < cell.num_own_weights(); ++i) {
-      first.push_back(first.back() + cell.bytes_of(i) / kElement);
-    }
+    const int num_slices = cell.site->num_slices();
+    const std::vector<int64_t> first = first_values(cell);
     for (int slot = 0; slot < cell.num_slots(); ++slot) {
       const int adapter = cell.adapter_in(slot), rank = cell.rank_of(adapter);
-      int64_t next = first[size_t(adapter)];
-      for (int slice = 0; slice < cell.site->num_slices(); ++slice) {
+      for (int slice = 0; slice < num_slices; ++slice) {
         const int64_t in = cell.site->in_features, out = cell.site->out_features[size_t(slice)];
-        a_.set(ctx, slot, slice, values_.view(rank, in, next));
-        b_.set(ctx, slot, slice, values_.view(out, rank, next + rank * in));
-        next += rank * (in + out);
+        const int64_t* const of = &first[size_t(adapter * num_slices + slice) * 2];
+        a_.set(ctx, slot, slice, values_.view(rank, in, of[0]));
+        b_.set(ctx, slot, slice, values_.view(out, rank, of[1]));
       }
     }
   }
@@ -118,6 +118,29 @@ class SiteWeights {
   [[nodiscard]] const std::byte* data() const { return values_.view(1, 1).raw(); }
 
  private:
+  static constexpr int kSpread = 4;
+
+  /// Where A and B of each adapter and slice begin: [adapter][slice][A, B].
+  [[nodiscard]] static std::vector<int64_t> first_values(const Cell& cell) {
+    std::vector<int64_t> sizes;
+    for (int i = 0; i < cell.num_own_weights(); ++i) {
+      for (const int64_t out : cell.site->out_features) {
+        sizes.push_back(cell.rank_of(i) * cell.site->in_features);
+        sizes.push_back(cell.rank_of(i) * out);
+      }
+    }
+    std::vector<size_t> order(sizes.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    if (cell.is_scattered) std::shuffle(order.begin(), order.end(), std::minstd_rand());
+    std::vector<int64_t> first(sizes.size());
+    int64_t next = 0;
+    for (const size_t i : order) {
+      first[i] = next;
+      next += sizes[i] * (cell.is_scattered ? kSpread : 1);
+    }
+    return first;
+  }
+
   int64_t bytes_;
   RandomValues values_;
   AdapterTable a_, b_;
