@@ -104,8 +104,8 @@ bool DecoderScratch::reserve_plans(Device device, int max_rank) {
   return true;
 }
 
-/// Whether a rotation needs no table, since the call that stores the keys knows its angles: on a GPU
-/// those without factors. The bits are the same.
+/// Whether a rotation needs no table, since the call that stores the keys knows its angles: on a
+/// GPU those without factors. The bits are the same.
 bool Decoder::turns_by_positions(const Step& s, int rotation) const {
   if (s.ctx.device.type == DeviceType::kCpu || rotation == LayerTraits::kNoRotation) return false;
   const auto index = static_cast<size_t>(rotation);
