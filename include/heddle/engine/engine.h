@@ -226,9 +226,9 @@ class Engine {
   /// keep their bits.
   bool cancel(RequestId request);
   /// A paused request keeps its place in the batch and its pages, and takes no part in steps until
-  /// it goes on: for readers that cannot take its answer as fast. On a GPU a step that was asked for
-  /// before still tells its token. Returns false, and nothing happens, for a request that neither
-  /// waits nor runs. Other requests keep their bits.
+  /// it goes on: for readers that cannot take its answer as fast. On a GPU a step that was asked
+  /// for before still tells its token. Returns false, and nothing happens, for a request that
+  /// neither waits nor runs. Other requests keep their bits.
   bool set_paused(RequestId request, bool is_paused);
   /// Requests that wait or run, and those that have ended where a step has yet to tell it.
   [[nodiscard]] int64_t num_unfinished() const;
