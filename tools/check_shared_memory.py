@@ -111,8 +111,8 @@ def check(path, architectures):
 def files_that_ask(root):
     """Sources that ask the runtime on their own; tests may."""
     return [str(path.relative_to(root)) for path in sorted(root.glob("src/**/*"))
-            if path.suffix in (".cu", ".cpp", ".h") and "_test." not in path.name and str(path.relative_to(root)) != HELPER
-            and ATTRIBUTE in path.read_text()]
+            if path.suffix in (".cu", ".cpp", ".h") and "_test." not in path.name and path.parent.name != "test"
+            and str(path.relative_to(root)) != HELPER and ATTRIBUTE in path.read_text()]
 
 
 def main(architectures, paths):
