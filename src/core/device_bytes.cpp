@@ -64,6 +64,12 @@ DeviceBytes allocate_zeroed(Device device, size_t bytes) {
   return {memory, {device.type, bytes}};
 }
 
+int64_t available_bytes(Device device) {
+  (void)query_device(device);  // refuses one that is not there
+  if constexpr (kWithCuda) return cuda::available_bytes(device.index);
+  return 0;
+}
+
 StagingBytes::StagingBytes(Device device, size_t bytes) {
   const bool is_pinned = device.type == DeviceType::kCuda;
   std::byte* memory = nullptr;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -22,6 +23,9 @@ using DeviceBytes = std::unique_ptr<std::byte[], FreeDeviceBytes>;
 /// memory is taken page by page, as each page is first written. Throws what query_device throws,
 /// and kOutOfMemory.
 [[nodiscard]] DeviceBytes allocate_zeroed(Device device, size_t bytes);
+
+/// Bytes of memory of a CUDA device that can still be taken. Throws what query_device throws.
+[[nodiscard]] int64_t available_bytes(Device device);
 
 struct FreeStagingBytes {
   bool is_pinned = false;

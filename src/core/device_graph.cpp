@@ -3,8 +3,6 @@
 #include "heddle/config.h"
 #include "heddle/core/error.h"
 
-#include "core/cuda_device.h"
-
 namespace heddle {
 
 void FreeDeviceEvent::operator()(cudaEvent_t event) const noexcept {

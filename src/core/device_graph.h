@@ -4,9 +4,7 @@
 
 #include "heddle/core/context.h"
 
-// As the CUDA runtime declares them.
-typedef struct CUevent_st* cudaEvent_t;
-typedef struct CUgraphExec_st* cudaGraphExec_t;
+#include "core/cuda_device.h"
 
 namespace heddle {
 

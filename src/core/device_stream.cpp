@@ -18,10 +18,4 @@ DeviceStream make_stream(Device device) {
   return nullptr;
 }
 
-int64_t available_bytes(Device device) {
-  (void)query_device(device);
-  if constexpr (kWithCuda) return cuda::available_bytes(device.index);
-  return 0;
-}
-
 }  // namespace heddle

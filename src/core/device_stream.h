@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
 
 #include "heddle/core/context.h"
@@ -17,8 +16,5 @@ using DeviceStream = std::unique_ptr<CUstream_st, FreeDeviceStream>;
 
 /// A stream that waits for no other. Throws what query_device throws.
 [[nodiscard]] DeviceStream make_stream(Device device);
-
-/// Bytes of memory of a CUDA device that can still be taken.
-[[nodiscard]] int64_t available_bytes(Device device);
 
 }  // namespace heddle

@@ -29,7 +29,7 @@ class CaptureUndisturbed {
 /// A stream of its own, that no capture and no other work is on.
 class PrivateStream {
  public:
-  PrivateStream() { HEDDLE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  explicit PrivateStream(int index) : stream_(make_stream(index)) {}
   ~PrivateStream() { cudaStreamDestroy(stream_); }
   PrivateStream(const PrivateStream&) = delete;
   PrivateStream& operator=(const PrivateStream&) = delete;
@@ -37,7 +37,7 @@ class PrivateStream {
   [[nodiscard]] cudaStream_t get() const { return stream_; }
 
  private:
-  cudaStream_t stream_ = nullptr;
+  cudaStream_t stream_;
 };
 
 }  // namespace
@@ -58,7 +58,7 @@ std::byte* allocate_zeroed(int index, size_t bytes) {
   if (bytes == 0) return nullptr;
   const ScopedDevice on_device({DeviceType::kCuda, index});
   const CaptureUndisturbed undisturbed;
-  const PrivateStream stream;
+  const PrivateStream stream(index);
   void* memory = nullptr;
   HEDDLE_CUDA_CHECK(cudaMalloc(&memory, bytes));
   try {

@@ -7,7 +7,7 @@
 #include <string>
 #include <unistd.h>
 
-#include "core/device_stream.h"
+#include "core/device_bytes.h"
 
 namespace heddle {
 namespace {

@@ -292,8 +292,7 @@ void ModelRunner::fill_batch(std::span<Sequence* const> rows, std::span<const in
   add_logits(rows, num_tokens);
 }
 
-/// The tokens whose logits are wanted: the last ones of rows, in the order of the rows, then those
-/// that score a prompt.
+/// The tokens of which a row draws: the last ones, in the order of the rows.
 void ModelRunner::add_logits(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens) {
   for (size_t i = 0; i < rows.size(); ++i) {
     const int64_t end = rows[i]->num_cached + num_tokens[i];

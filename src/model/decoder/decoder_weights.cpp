@@ -6,11 +6,11 @@
 #include <string>
 
 #include "heddle/core/cuda_context.h"
-#include "heddle/core/dispatch.h"
 #include "heddle/core/error.h"
 
 #include "core/math.h"
 #include "files/printable.h"
+#include "model/adapters/device_values.h"
 
 namespace heddle::model {
 namespace {
@@ -190,14 +190,7 @@ class Loader {
       const int64_t source = part.first + (interleaved ? config_.interleaved_row(row) : row);
       ordered[static_cast<size_t>(row)] = stored[static_cast<size_t>(source)];
     }
-    if (weights_.activations == DType::kFloat32) return {ctx_, std::span<const float>(ordered)};
-    DeviceTensor rounded;
-    dispatch_dtype<half, bfloat16>(weights_.activations, "a bias", [&]<class T>() {
-      std::vector<T> values;
-      for (const float value : ordered) values.push_back(from_float<T>(value));
-      rounded = DeviceTensor(ctx_, std::span<const T>(values));
-    });
-    return rounded;
+    return tensor_of(ctx_, ordered, {size}, weights_.activations);
   }
 
   Matrix matrix(const std::string& name, const ProjectionDims& dims) {

@@ -16,21 +16,19 @@ using cuda::elementwise::ElementwiseParams;
 
 /// Checks the result, of f32 but where it is what `round_to` writes, and the operand where there is
 /// one, and packs them.
-ElementwiseParams pack(const ExecContext& ctx, const char* names, const TensorView& result,
-                       std::initializer_list<DType> dtypes, const ConstTensorView& operand,
-                       float number) {
-  // names: of the two, a letter each.
-  const std::string of_result(1, names[0]), of_operand(1, names[1]);
-  check_device(ctx, {{of_result.c_str(), result}, {of_operand.c_str(), operand}});
+ElementwiseParams pack(const ExecContext& ctx, const char* result_name, const TensorView& result,
+                       std::initializer_list<DType> dtypes, const char* operand_name,
+                       const ConstTensorView& operand, float number) {
+  check_device(ctx, {{result_name, result}, {operand_name, operand}});
   Dim tokens("num_tokens"), width("width");
-  check_shape(of_result.c_str(), result, {&tokens, &width});
-  check_dtype(of_result.c_str(), result, dtypes);
-  check_unit_stride(of_result.c_str(), result);
+  check_shape(result_name, result, {&tokens, &width});
+  check_dtype(result_name, result, dtypes);
+  check_unit_stride(result_name, result);
   ElementwiseParams p{};
   if (operand) {
-    check_shape(of_operand.c_str(), operand, {&tokens, &width});
-    check_dtype(of_operand.c_str(), operand, {DType::kFloat32});
-    check_unit_stride(of_operand.c_str(), operand);
+    check_shape(operand_name, operand, {&tokens, &width});
+    check_dtype(operand_name, operand, {DType::kFloat32});
+    check_unit_stride(operand_name, operand);
     p.operand = operand.data<float>();
     p.operand_stride = operand.stride(0);
   }
@@ -64,14 +62,14 @@ void run(const ExecContext& ctx, const char* op, const ElementwiseParams& p,
 }  // namespace
 
 void add(const ExecContext& ctx, TensorView x, ConstTensorView y) {
-  const ElementwiseParams p = pack(ctx, "xy", x, {DType::kFloat32}, y, 0.0f);
+  const ElementwiseParams p = pack(ctx, "x", x, {DType::kFloat32}, "y", y, 0.0f);
   run<float>(
       ctx, "add", p, [](float* to, const float* y, int64_t n) { cpu::elementwise::add(to, y, n); },
       [&] { cuda::elementwise::add(ctx, p); });
 }
 
 void scale(const ExecContext& ctx, TensorView x, float factor) {
-  const ElementwiseParams p = pack(ctx, "x ", x, {DType::kFloat32}, {}, factor);
+  const ElementwiseParams p = pack(ctx, "x", x, {DType::kFloat32}, "", {}, factor);
   run<float>(
       ctx, "scale", p,
       [&](float* to, const float*, int64_t n) { cpu::elementwise::scale(to, n, factor); },
@@ -81,7 +79,7 @@ void scale(const ExecContext& ctx, TensorView x, float factor) {
 void soft_cap(const ExecContext& ctx, TensorView x, float cap) {
   HEDDLE_CHECK(cap > 0.0f && cap <= std::numeric_limits<float>::max(), "soft_cap: cap is ", cap,
                ", expected a finite number above 0");
-  const ElementwiseParams p = pack(ctx, "x ", x, {DType::kFloat32}, {}, cap);
+  const ElementwiseParams p = pack(ctx, "x", x, {DType::kFloat32}, "", {}, cap);
   run<float>(
       ctx, "soft_cap", p,
       [&](float* to, const float*, int64_t n) { cpu::elementwise::soft_cap(to, n, cap); },
@@ -90,7 +88,7 @@ void soft_cap(const ExecContext& ctx, TensorView x, float cap) {
 
 void round_to(const ExecContext& ctx, TensorView y, ConstTensorView x) {
   HEDDLE_CHECK(static_cast<bool>(x), "x is absent");
-  const ElementwiseParams p = pack(ctx, "yx", y, {DType::kFloat16, DType::kBFloat16}, x, 0.0f);
+  const ElementwiseParams p = pack(ctx, "y", y, {DType::kFloat16, DType::kBFloat16}, "x", x, 0.0f);
   dispatch_dtype<half, bfloat16>(y.dtype(), "round_to", [&]<class T>() {
     run<T>(
         ctx, "round_to", p,
