@@ -2,7 +2,7 @@
 """Runs the eval rows of every example adapter through the command line in mixed batches and compares the accuracy.
 
   python3 tests/run_eval.py --heddle build/heddle --adapters examples/adapters [--model FILE] [--pairs 200]
-                            [--max-batch 16] [--threads 2] [--skip-base]
+                            [--max-batch 16] [--threads 2] [--device auto] [--skip-base]
 
 Rows of all adapters are interleaved, so that every batch mixes them. Then the same prompts go to the base
 model. Without --pairs the rows are those of eval.jsonl (50 per adapter), and the accuracy must also be the one that
@@ -40,7 +40,8 @@ def interleaved(rows_by_name):
 
 def generate(args, requests):
     """The program's answer objects, in the order of the requests."""
-    command = [args.heddle, "generate", "--json", "--threads", str(args.threads), "--max-batch", str(args.max_batch)]
+    command = [args.heddle, "generate", "--json", "--threads", str(args.threads), "--max-batch", str(args.max_batch),
+               "--device", args.device]
     command += ["--model", args.model] if args.model else []
     for name in sorted({r["adapter"] for r in requests if "adapter" in r}):
         command += ["--adapter", f"{name}={args.adapters / name}"]
@@ -93,6 +94,7 @@ def main():
     parser.add_argument("--pairs", type=int, help="pairs per adapter from tasks.py instead of eval.jsonl")
     parser.add_argument("--max-batch", type=int, default=16)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="auto", help="cpu, cuda, or a GPU where there is one (default)")
     parser.add_argument("--skip-base", action="store_true", help="leave out the run without adapters")
     args = parser.parse_args()
 

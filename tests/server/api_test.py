@@ -5,7 +5,7 @@ import pathlib
 import tempfile
 import unittest
 
-from serve_case import ADMIN_KEY, Case, Server, events, main
+from serve_case import ADMIN_KEY, DEVICE, Case, Server, events, main
 
 CHAT = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 6, "temperature": 0, "ignore_eos": True}
 TEXT = {"prompt": "hello", "max_tokens": 6, "temperature": 0, "ignore_eos": True}
@@ -58,7 +58,8 @@ class Api(Case):
         self.assertEqual("".join(c["choices"][0]["text"] for c in chunks), text)
 
     def test_the_log_begins_with_the_device(self):
-        self.assertRegex(self.server.log.read_text().splitlines()[0], r" info running on cpu \(2 threads\)$")
+        device = r"cpu \(2 threads\)" if DEVICE == "cpu" else r"cuda:0 \(.+, bf16 activations\)"
+        self.assertRegex(self.server.log.read_text().splitlines()[0], f" info running on {device}$")
 
     def test_every_name_of_a_model(self):
         base = self.text(model="tiny")[1]["choices"][0]["text"]

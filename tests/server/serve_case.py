@@ -1,6 +1,8 @@
 """What the tests of `heddle serve` share: a server on a tiny random model, and clients of the standard library.
 
-  python3 tests/server/X_test.py HEDDLE
+  python3 tests/server/X_test.py HEDDLE [TEST...]
+
+HEDDLE_TEST_DEVICE says where the model runs: cpu, the default, or cuda.
 """
 import http.client
 import json
@@ -18,28 +20,31 @@ import unittest
 from tiny_model import write_all
 
 HEDDLE = pathlib.Path(sys.argv[1]).resolve()
+DEVICE = os.environ.get("HEDDLE_TEST_DEVICE", "cpu")
 ADMIN_KEY = "an-admin-key-of-the-tests"
 CANARY = "canary-5f1c9e"  # in the environment and beside the root: in no response
 
 
 def main():
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
 
 
 class Server:
     """The program as a child, on a port of its own."""
 
-    def __init__(self, folder, *options, num_adapters=4):
+    def __init__(self, folder, *options, num_adapters=4, device=DEVICE):
         self.folder = pathlib.Path(folder)
         if not (self.folder / "model").exists():
             write_all(self.folder, num_adapters)
             (self.folder / "secret.txt").write_text(CANARY)
         (self.folder / "admin.txt").write_text(ADMIN_KEY + "\n")
-        self.log = self.folder / "log.txt"
+        if device != "cpu" and "--kv-memory" not in options:
+            options = (*options, "--kv-memory", "400M")  # half of a GPU's memory would be too much to share with others
+        self.log = self.folder / f"log_{device}.txt"
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
                 [HEDDLE, "serve", "--model", self.folder / "model", "--lora-root", self.folder / "adapters", "--port", "0",
-                 "--admin-key-file", self.folder / "admin.txt", "--threads", "2", *map(str, options)],
+                 "--admin-key-file", self.folder / "admin.txt", "--threads", "2", "--device", device, *map(str, options)],
                 stderr=log, stdout=log, cwd="/", env={**os.environ, "HEDDLE_TEST_CANARY": CANARY})
         deadline = time.monotonic() + 60
         while not (found := re.search(r"listening on (https?)://\S+:(\d+)", self.log.read_text())):

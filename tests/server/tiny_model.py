@@ -1,16 +1,16 @@
 """A tiny random Llama with its tokenizer, and adapters of it whose answers all differ, as the folders that transformers and PEFT write.
 
   python3 tiny_model.py FOLDER [NUM_ADAPTERS]
+
+Other shapes than TINY are for measurements.
 """
+import dataclasses
 import json
 import pathlib
 import sys
 
 import numpy as np
 
-HIDDEN, HEADS, KV_HEADS, INTERMEDIATE, LAYERS = 64, 4, 2, 128, 2
-HEAD_DIM = HIDDEN // HEADS
-RANK = 4
 SPECIAL = ["<|end|>", "<|user|>", "<|assistant|>"]
 TEMPLATE = ("{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
             "{% if add_generation_prompt %}<|assistant|>{% endif %}")
@@ -23,15 +23,36 @@ def byte_alphabet():
     return {**{b: chr(b) for b in plain}, **{b: chr(256 + i) for i, b in enumerate(others)}}
 
 
-VOCABULARY = [*byte_alphabet().values(), *SPECIAL]
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    hidden: int
+    heads: int
+    kv_heads: int
+    intermediate: int
+    layers: int
+    rank: int  # of adapters
+    dtype: str = "F32"
+    words: int = 0  # tokens besides those of bytes, which no text has
+
+    def vocabulary(self):
+        return [*byte_alphabet().values(), *SPECIAL, *(f"<word {i}>" for i in range(self.words))]
 
 
-def write_safetensors(path, tensors):
-    """Little-endian f32, the header padded to 8 bytes."""
+TINY = Shape(hidden=64, heads=4, kv_heads=2, intermediate=128, layers=2, rank=4)
+
+
+def bytes_of(values, dtype):
+    """Little-endian f32, or bf16 rounded to nearest."""
+    data = np.ascontiguousarray(values, np.float32)
+    return data.tobytes() if dtype == "F32" else ((data.view(np.uint32) + 0x8000) >> 16).astype(np.uint16).tobytes()
+
+
+def write_safetensors(path, tensors, dtype):
+    """The header is padded to 8 bytes."""
     header, place, chunks = {}, 0, []
     for name, values in tensors.items():
-        data = np.ascontiguousarray(values, np.float32).tobytes()
-        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [place, place + len(data)]}
+        data = bytes_of(values, dtype)
+        header[name] = {"dtype": dtype, "shape": list(values.shape), "data_offsets": [place, place + len(data)]}
         place += len(data)
         chunks.append(data)
     text = json.dumps(header).encode()
@@ -39,26 +60,28 @@ def write_safetensors(path, tensors):
     path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(chunks))
 
 
-def projections():
+def projections(shape):
     """(name, out features, in features) of the linear layers."""
-    for layer in range(LAYERS):
+    hidden, kv = shape.hidden, shape.kv_heads * (shape.hidden // shape.heads)
+    for layer in range(shape.layers):
         at = f"model.layers.{layer}"
-        for name, out in (("q_proj", HIDDEN), ("k_proj", KV_HEADS * HEAD_DIM), ("v_proj", KV_HEADS * HEAD_DIM), ("o_proj", HIDDEN)):
-            yield f"{at}.self_attn.{name}", out, HIDDEN
-        for name, out, features in (("gate_proj", INTERMEDIATE, HIDDEN), ("up_proj", INTERMEDIATE, HIDDEN),
-                                    ("down_proj", HIDDEN, INTERMEDIATE)):
+        for name, out in (("q_proj", hidden), ("k_proj", kv), ("v_proj", kv), ("o_proj", hidden)):
+            yield f"{at}.self_attn.{name}", out, hidden
+        for name, out, features in (("gate_proj", shape.intermediate, hidden), ("up_proj", shape.intermediate, hidden),
+                                    ("down_proj", hidden, shape.intermediate)):
             yield f"{at}.mlp.{name}", out, features
 
 
-def write_model(folder, seed=1):
+def write_model(folder, shape=TINY, seed=1):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(seed)
-    ids = {text: i for i, text in enumerate(VOCABULARY)}
+    vocabulary, hidden = shape.vocabulary(), shape.hidden
+    ids = {text: i for i, text in enumerate(vocabulary)}
     (folder / "config.json").write_text(json.dumps({
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE,
-        "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM,
-        "vocab_size": len(VOCABULARY), "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden, "intermediate_size": shape.intermediate,
+        "num_hidden_layers": shape.layers, "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads,
+        "head_dim": hidden // shape.heads, "vocab_size": len(vocabulary), "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
         "hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "float32", "bos_token_id": None,
         "eos_token_id": ids["<|end|>"]}))
     (folder / "tokenizer.json").write_text(json.dumps({
@@ -72,37 +95,37 @@ def write_model(folder, seed=1):
     (folder / "tokenizer_config.json").write_text(json.dumps({
         "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|end|>", "chat_template": TEMPLATE,
         "model_max_length": 2048, "clean_up_tokenization_spaces": False}))
-    tensors = {"model.embed_tokens.weight": random.normal(0, 1, (len(VOCABULARY), HIDDEN)),
-               "model.norm.weight": np.ones(HIDDEN), "lm_head.weight": random.normal(0, 0.3, (len(VOCABULARY), HIDDEN))}
+    tensors = {"model.embed_tokens.weight": random.normal(0, 1, (len(vocabulary), hidden)),
+               "model.norm.weight": np.ones(hidden), "lm_head.weight": random.normal(0, 0.3, (len(vocabulary), hidden))}
     tensors["lm_head.weight"][256:] = 0  # special tokens are hardly ever the most likely ones
-    for name, out, features in projections():
+    for name, out, features in projections(shape):
         tensors[f"{name}.weight"] = random.normal(0, features ** -0.5, (out, features))
-    for layer in range(LAYERS):
+    for layer in range(shape.layers):
         for norm in ("input_layernorm", "post_attention_layernorm"):
-            tensors[f"model.layers.{layer}.{norm}.weight"] = np.ones(HIDDEN)
-    write_safetensors(folder / "model.safetensors", tensors)
+            tensors[f"model.layers.{layer}.{norm}.weight"] = np.ones(hidden)
+    write_safetensors(folder / "model.safetensors", tensors, shape.dtype)
 
 
-def write_adapter(folder, seed, rank=RANK):
+def write_adapter(folder, seed, shape=TINY):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    random = np.random.default_rng(1000 + seed)
+    random, rank = np.random.default_rng(1000 + seed), shape.rank
     tensors = {}
-    for name, out, features in projections():
+    for name, out, features in projections(shape):
         tensors[f"base_model.model.{name}.lora_A.weight"] = random.normal(0, features ** -0.5, (rank, features))
         tensors[f"base_model.model.{name}.lora_B.weight"] = random.normal(0, rank ** -0.5, (out, rank))
     (folder / "adapter_config.json").write_text(json.dumps({
         "peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "bias": "none", "task_type": "CAUSAL_LM", "lora_dropout": 0.0,
         "base_model_name_or_path": "", "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]}))
-    write_safetensors(folder / "adapter_model.safetensors", tensors)
+    write_safetensors(folder / "adapter_model.safetensors", tensors, shape.dtype)
 
 
-def write_all(folder, num_adapters):
+def write_all(folder, num_adapters, shape=TINY):
     folder = pathlib.Path(folder)
-    write_model(folder / "model")
+    write_model(folder / "model", shape)
     (folder / "adapters").mkdir(exist_ok=True)
     for i in range(num_adapters):
-        write_adapter(folder / "adapters" / f"a{i}", i)
+        write_adapter(folder / "adapters" / f"a{i}", i, shape)
 
 
 if __name__ == "__main__":
