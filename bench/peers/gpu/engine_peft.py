@@ -1,21 +1,24 @@
 """Decode steps of transformers with PEFT's mixed batch beside those of heddle's engine, one after the other on one GPU.
 
-  engine_peft.py --heddle-bench PROGRAM --shape llama-3.1-8b --rows 32/0 32/8 --json FILE [--ways eager graph] [--samples 5] [--steps 8]
+  engine_peft.py --heddle-bench PROGRAM --json FILE [--shapes llama-3.1-8b smollm2-135m] [--rows 32/0 32/8]
+                 [--ways eager linears graph] [--samples 4] [--steps 8]
 
-heddle: `heddle-bench engine`, which has the GPU for itself and ends before torch makes its model. PEFT: the same shape and adapters of
+heddle: `heddle-bench engine`, which ends before torch makes its model. PEFT: the same shape and adapters of
 rank 16 on all seven projections, all in bf16 with random weights, made on the GPU; row i uses adapter i % adapters (`adapter_names`). Without
 adapters PEFT is not there. Each row has a prompt of its own, and the samples lie around 1,024 tokens of context. A step is the model's call
 for one token a row and the choice of the next; the host does not wait for the GPU between the steps of a sample. The ways:
 
   eager    a cache that grows, as `generate` takes by default
   static   transformers' StaticCache
-  linears  eager, with PEFT's linear layers compiled by torch.compile
+  linears  eager, with PEFT's linear layers compiled by torch.compile; only with adapters
   graph    StaticCache, the step recorded as one CUDA graph
 
-A way that does not run is told with its error and has no samples. Needs torch, transformers and, for adapters, peft.
+A way that does not run is told with its error; so is graph with adapters, as PEFT copies from host memory in each
+layer. What is compiled is compiled once and kept by torch on the disk: a first run may take a minute more. Needs torch, transformers and, for adapters, peft.
 """
 import argparse
 import datetime
+import gc
 import json
 import pathlib
 import statistics
@@ -34,6 +37,7 @@ SHAPES = {
     "llama-3.1-8b": dict(num_hidden_layers=32, hidden_size=4096, intermediate_size=14336, num_attention_heads=32, num_key_value_heads=8,
                          vocab_size=128256, max_position_embeddings=131072, rope_theta=500000.0),
 }
+CELL = ("model", "rows", "adapters")
 WAYS = ("eager", "static", "linears", "graph")
 
 
@@ -121,14 +125,17 @@ def measure(model, rows, adapters, way, num_samples, num_steps):
             del module.forward
 
 
-def measure_peers(args, cells):
+def measure_peers(args, shape):
     """A record of every cell and way."""
-    model, records = make_model(args.shape), []
+    model, records = make_model(shape), []
+    cells = [tuple(map(int, text.split("/"))) for text in args.rows]
     for rows, adapters in sorted(cells, key=lambda cell: cell[1]):  # PEFT, once there, stays
         if adapters:
             model = with_adapters(model, adapters)
         for way in args.ways:
-            record = dict(program="peft" if adapters else "transformers", way=way, model=args.shape, op="decode_step", rows=rows,
+            if way == "linears" and not adapters:
+                continue
+            record = dict(program="peft" if adapters else "transformers", way=way, model=shape, op="decode_step", rows=rows,
                           adapters=adapters, context=CONTEXT)
             try:
                 samples = measure(model, rows, adapters, way, args.samples, args.steps)
@@ -141,22 +148,26 @@ def measure_peers(args, cells):
     return records
 
 
-def measure_heddle(args):
-    """(the file's head, its records of decode steps) of heddle-bench in a process of its own."""
+def measure_heddle(args, shape):
+    """(settings, records of decode steps) of heddle-bench in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "engine.json"
-        subprocess.run([args.heddle_bench, "engine", "--shape", args.shape, "--rows", *args.rows, "--prompt", "0", "--prefill-chunk", "8192",
+        subprocess.run([args.heddle_bench, "engine", "--shape", shape, "--rows", *args.rows, "--prompt", "0", "--prefill-chunk", "8192",
                         "--samples", str(args.samples), "--commit", args.commit, "--json", path], check=True, stdout=subprocess.DEVNULL)
         report = json.loads(path.read_text())
-    records = [dict(program="heddle", model=args.shape, **record) for record in report.pop("records") if record["op"] == "decode_step"]
+    records = [dict(program="heddle", model=shape, **record) for record in report.pop("records") if record["op"] == "decode_step"]
     for record in records:
         tell(record)
-    return report, records
+    return {name: report[name] for name in ("weights", "activations", "kv_type", "page_size", "prefill_chunk", "rank")}, records
 
 
 def tell(record):
     result = record.get("error") or f"{record['ms']:.2f} ms a step, {record['tokens_per_s']:.0f} tokens/s"
-    print(f"{record['program']} {record.get('way', '')} {record['rows']}/{record['adapters']}: {result}", flush=True)
+    print(f"{record['model']} {record['program']} {record.get('way', '')} {record['rows']}/{record['adapters']}: {result}", flush=True)
+
+
+def cell_of(record):
+    return tuple(record[name] for name in CELL)
 
 
 def ratios_of(records):
@@ -164,11 +175,10 @@ def ratios_of(records):
     best = {}
     for record in records:
         if record["program"] != "heddle" and "samples" in record:
-            cell = record["rows"], record["adapters"]
+            cell = cell_of(record)
             best[cell] = max(best.get(cell, 0), record["tokens_per_s"])
-    return [dict(model=record["model"], rows=record["rows"], adapters=record["adapters"],
-                 ratio=round(record["tokens_per_s"] / best[record["rows"], record["adapters"]], 2))
-            for record in records if record["program"] == "heddle" and (record["rows"], record["adapters"]) in best]
+    return [dict(zip(CELL, cell_of(record)), ratio=round(record["tokens_per_s"] / best[cell_of(record)], 2))
+            for record in records if record["program"] == "heddle" and cell_of(record) in best]
 
 
 def versions():
@@ -184,24 +194,30 @@ def versions():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--heddle-bench", help="the program; without it the peers alone are measured")
-    parser.add_argument("--shape", choices=SHAPES, default="llama-3.1-8b")
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES)[::-1])
     parser.add_argument("--rows", nargs="+", default=["32/0", "32/8"])
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["eager"])
-    parser.add_argument("--samples", type=int, default=5)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["eager", "linears", "graph"])
+    parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--steps", type=int, default=8, help="steps of a sample of the peers")
     parser.add_argument("--commit", default="", help="of heddle, for the file")
     parser.add_argument("--json", type=pathlib.Path)
     args = parser.parse_args()
-    head, records = measure_heddle(args) if args.heddle_bench else ({}, [])
-    records += measure_peers(args, [tuple(map(int, text.split("/"))) for text in args.rows])
+    settings, records = {}, []
+    for shape in args.shapes:
+        if args.heddle_bench:
+            settings, ours = measure_heddle(args, shape)
+            records += ours
+        records += measure_peers(args, shape)
+        gc.collect()
+        torch.cuda.empty_cache()
     what = "bench/peers/gpu/engine_peft.py: " + " ".join(__doc__.partition("--steps 8]")[2].split())
     report = dict(what=what, device=torch.cuda.get_device_name(), commit=args.commit, date=datetime.date.today().isoformat(),
-                  versions=versions(), heddle={key: value for key, value in head.items() if key not in ("what", "commit", "date")},
-                  ratios=ratios_of(records))
+                  versions=versions(), heddle=settings, ratios=ratios_of(records),
+                  did_not_run=[record for record in records if "error" in record])
     for ratio in report["ratios"]:
         print(ratio)
     if args.json:
-        lines = ",\n".join("  " + json.dumps(record) for record in records)
+        lines = ",\n".join("  " + json.dumps(record) for record in records if "error" not in record)
         args.json.write_text(f'{json.dumps(report, indent=1)[:-2]},\n "records": [\n{lines}\n ]\n}}\n')
 
 
