@@ -117,7 +117,7 @@ void write_merged(const std::string& path, const files::GgufFile& base,
 }
 
 std::vector<Request> eval_requests(const std::string& adapter, size_t count) {
-  std::ifstream file(testing::kAdapterFolder + adapter + "/eval.jsonl");
+  std::ifstream file(testing::adapter_folder() + adapter + "/eval.jsonl");
   std::vector<Request> requests;
   for (std::string line; requests.size() < count && std::getline(file, line);) {
     Request request;
@@ -138,7 +138,7 @@ TEST_P(MergedAdapter, GivesTheTokensOfTheAdapter) {
                             ("heddle-merged-" + adapter + "-" + std::to_string(getpid()) + ".gguf"))
                                .string();
   write_merged(path, files::GgufFile(testing::model_path()),
-               model::PeftAdapter(testing::kAdapterFolder + adapter));
+               model::PeftAdapter(testing::adapter_folder() + adapter));
   std::vector<Completion> merged;
   {
     Engine engine({.model_path = path});

@@ -8,9 +8,16 @@
 
 #include "heddle/engine/engine.h"
 
+#include "engine/test/test_device.h"
+
 namespace heddle::testing {
 
-inline const std::string kAdapterFolder = std::string(HEDDLE_SOURCE_DIR) + "/examples/adapters/";
+/// The folder of the example adapters; tools/gpu_check may have them elsewhere.
+inline std::string adapter_folder() {
+  const char* const folder = std::getenv("HEDDLE_TEST_ADAPTERS");
+  return (folder == nullptr ? std::string(HEDDLE_SOURCE_DIR) + "/examples/adapters" : folder) + "/";
+}
+
 inline const std::vector<std::string> kAdapters = {
     "cron", "iso-date", "opposite", "person-json", "sentiment", "shell", "slug", "sql"};
 
@@ -20,11 +27,12 @@ inline std::string model_path() {
   return path == nullptr ? "HEDDLE_MODEL is not set" : path;
 }
 
-/// The default model with the eight example adapters.
+/// The default model with the eight example adapters, on the device of tests.
 inline Engine load_engine(EngineOptions options = {}) {
   options.model_path = model_path();
+  options.device = test_device();
   Engine engine(options);
-  for (const std::string& name : kAdapters) engine.add_adapter(name, kAdapterFolder + name);
+  for (const std::string& name : kAdapters) engine.add_adapter(name, adapter_folder() + name);
   return engine;
 }
 

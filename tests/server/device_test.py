@@ -12,7 +12,7 @@ from serve_case import Server, main
 
 PROMPTS = ["ab", "the loom", "1 2 3", "weft and warp"]
 ADAPTERS = 4
-NEAR_TIE = 0.1  # of the two highest log-probabilities: what rounding to bf16 may turn round
+NEAR_TIE = 0.2  # of the two highest log-probabilities: what rounding to bf16 may turn round; 0.09 was seen
 
 
 def answer_of(server, model, prompt):
