@@ -8,10 +8,10 @@
 namespace heddle::app {
 
 struct BenchOptions {
-  ModelOptions model;              // adapters: for `model`, those of eight more rows
-  std::vector<std::string> names;  // regular expressions of op benches, or "model" or "engine";
-                                   // none: list them
-  std::string json_path;           // empty: no file
+  ModelOptions model;  // adapters: for `model`, those of eight more rows
+  /// Regular expressions of op benches, or "model", "engine" or "load"; none: list them.
+  std::vector<std::string> names;
+  std::string json_path;  // empty: no file
   int num_samples = 7;
   int num_tokens = 0;   // that each row decodes for a sample; 0: 64 of `model`, 16 of `engine`
   int64_t context = 0;  // tokens in front of them; 0: of `model` few, and all figures are measured,
@@ -39,5 +39,8 @@ int bench_model(const BenchOptions& options);
 /// Decode steps and a prompt of an engine on a model that is made of a seed, with the shape of a
 /// real one.
 int bench_engine(const BenchOptions& options);
+
+/// How fast a model's files come to the device, beside plain copies of them.
+int bench_load(const BenchOptions& options);
 
 }  // namespace heddle::app

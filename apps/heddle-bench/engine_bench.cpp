@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <ctime>
+#include <cstdio>
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -35,13 +35,6 @@ constexpr int64_t kReadBytes = int64_t{2} << 30, kSmallReadBytes = int64_t{64} <
 
 double milliseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-}
-
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  char text[16];
-  std::strftime(text, sizeof text, "%Y-%m-%d", std::gmtime(&now));
-  return text;
 }
 
 /// "32/8"
@@ -93,7 +86,9 @@ class EngineBench {
         {"what",
          "heddle-bench engine: steps of a whole engine on a model made of a seed; samples are "
          "milliseconds of a step or prompt, floor_ms is the time to read the bytes of weights, "
-         "keys, values and adapters at the rate of the plain reads"},
+         "keys, values and adapters at the rate of the plain reads; of one step host_ms is the "
+         "host's without waiting for the device, device_ms the device's, gap_ms the time in which "
+         "the device computes nothing between two steps, means over all steps"},
         {"device",
          {{"name", model.device_name.empty() ? "CPU" : model.device_name},
           {"threads", engine.options().num_threads}}},
@@ -157,11 +152,14 @@ class EngineBench {
                       "_adapters",
                   "ms",
                   {}};
+    const EngineStats before = engine_.stats();
+    const auto first = Clock::now();
     for (int sample = 0; sample < options_.num_samples; ++sample) {
       const auto begin = Clock::now();
       for (int i = 0; i < num_tokens_; ++i) (void)step();
       figure.samples.push_back(milliseconds_since(begin) / num_tokens_);
     }
+    const StepTimes times = times_of(before, milliseconds_since(first), num_steps);
     for (const RequestId id : all) engine_.cancel(id);
     while (engine_.num_unfinished() > 0) (void)engine_.step();
     const int64_t context = prompt + 1 + kWarmUpSteps + num_steps / 2;  // amid the samples
@@ -172,7 +170,11 @@ class EngineBench {
                  {"context", context},
                  {"bytes", bytes},
                  {"floor_ms", static_cast<double>(bytes) / bytes_per_ms_},
+                 {"host_ms", times.host},
+                 {"device_ms", times.device},
+                 {"gap_ms", times.gap},
                  {"tokens_per_s", 1e3 * num_rows / median(figure.samples)}});
+    print_times(times);
   }
 
   void prompt(int64_t num_tokens, bool has_adapter) {
@@ -196,6 +198,27 @@ class EngineBench {
  private:
   [[nodiscard]] Request request_of(int row, int64_t num_tokens) const {
     return made_prompt(row, num_tokens, 0, engine_.model().vocab_size);
+  }
+
+  /// Milliseconds of the steps since `before`, each: of the host, without waiting for the device;
+  /// on a GPU of the device, and with nothing to compute between two steps.
+  struct StepTimes {
+    double host = 0, device = 0, gap = 0;
+  };
+  [[nodiscard]] StepTimes times_of(const EngineStats& before, double all_ms, int64_t steps) const {
+    const EngineStats& now = engine_.stats();
+    const auto each = [&](double begin, double end) {
+      return 1e3 * (end - begin) / static_cast<double>(steps);
+    };
+    const double wait = each(before.wait_seconds, now.wait_seconds);
+    return {.host = all_ms / static_cast<double>(steps) - wait,
+            .device = each(before.device_seconds, now.device_seconds),
+            .gap = each(before.device_gap_seconds, now.device_gap_seconds)};
+  }
+
+  static void print_times(const StepTimes& times) {
+    std::printf("  a step: host %.3f ms, device %.3f, gap %.4f\n", times.host, times.device,
+                times.gap);
   }
 
   /// A step, in which no row may fail.
