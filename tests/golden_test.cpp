@@ -20,8 +20,8 @@ using nlohmann::json;
 /// it is what rounding to bf16 does: 0.44 was seen there, of logits up to 50, and ties up to 0.02.
 double logit_tolerance() { return testing::is_on_cpu() ? 0.01 : 1.0; }
 double near_tie() { return testing::is_on_cpu() ? 0.01 : 0.05; }
-/// Of the 1014 steps 3 are that near on the CPU and 14 on a GPU (golden/README.md lists them), where
-/// 2 went the other way.
+/// Of the 1014 steps 3 are that near on the CPU and 14 on a GPU, where 2 went the other way;
+/// golden/README.md lists them.
 int most_ties() { return testing::is_on_cpu() ? 3 : 6; }
 
 json read_golden() {
