@@ -280,10 +280,21 @@ std::span<const std::byte> GgufFile::data(const GgufTensor& tensor) const {
   return bytes_.subspan(tensor.offset, tensor.num_bytes);
 }
 
-void GgufFile::release(const GgufTensor& tensor, uint64_t first, uint64_t length) const {
-  HEDDLE_CHECK(first <= tensor.num_bytes && length <= tensor.num_bytes - first, name_,
-               ": release of ", length, " bytes at ", first, " of tensor ", quote(tensor.name),
+void GgufFile::check_range(const GgufTensor& tensor, const char* what, uint64_t first,
+                           uint64_t length) const {
+  HEDDLE_CHECK(first <= tensor.num_bytes && length <= tensor.num_bytes - first, name_, ": ", what,
+               " of ", length, " bytes at ", first, " of tensor ", quote(tensor.name),
                ", which has ", tensor.num_bytes);
+}
+
+void GgufFile::read(const GgufTensor& tensor, uint64_t first, std::span<std::byte> to) const {
+  check_range(tensor, "read", first, to.size());
+  if (mapping_) return mapping_->read(tensor.offset + first, to);
+  std::ranges::copy(bytes_.subspan(tensor.offset + first, to.size()), to.begin());
+}
+
+void GgufFile::release(const GgufTensor& tensor, uint64_t first, uint64_t length) const {
+  check_range(tensor, "release", first, length);
   if (mapping_) mapping_->release(tensor.offset + first, length);
 }
 

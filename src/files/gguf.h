@@ -89,9 +89,14 @@ class GgufFile {
   /// Gives back the memory of bytes [first, first + length) of the tensor (MappedFile::release);
   /// nothing where the file is not mapped.
   void release(const GgufTensor& tensor, uint64_t first, uint64_t length) const;
+  /// Reads as many bytes of the tensor from `first` on (MappedFile::read).
+  void read(const GgufTensor& tensor, uint64_t first, std::span<std::byte> to) const;
 
  private:
   class Parser;
+
+  void check_range(const GgufTensor& tensor, const char* what, uint64_t first,
+                   uint64_t length) const;
 
   std::optional<MappedFile> mapping_;
   std::span<const std::byte> bytes_;

@@ -27,9 +27,15 @@ class MappedFile {
   /// ends stays unless the file ends there, so that releasing a file piece by piece in ascending
   /// order leaves nothing behind.
   void release(size_t offset, size_t length) const;
+  /// Reads bytes [offset, offset + to.size()) into memory of the caller's, by the system's call and
+  /// not through the mapping: no page of it is touched. Any threads may do so at once.
+  void read(size_t offset, std::span<std::byte> to) const;
 
  private:
+  void close() noexcept;
+
   std::string path_;
+  int file_ = -1;  // for `read`
   std::span<const std::byte> bytes_;
 };
 

@@ -207,10 +207,23 @@ DType SafetensorsFile::dtype(const SafetensorsTensor& tensor) const {
               printable(tensor.dtype_name), ", supported: F32, F16, BF16");
 }
 
-void SafetensorsFile::release(const SafetensorsTensor& tensor, size_t first, size_t length) const {
+void SafetensorsFile::check_range(const SafetensorsTensor& tensor, const char* what, size_t first,
+                                  size_t length) const {
   const size_t size = tensor.data.size();
-  HEDDLE_CHECK(first <= size && length <= size - first, name_, ": release of ", length,
+  HEDDLE_CHECK(first <= size && length <= size - first, name_, ": ", what, " of ", length,
                " bytes at ", first, " of tensor ", quote(tensor.name), ", which has ", size);
+}
+
+void SafetensorsFile::read(const SafetensorsTensor& tensor, size_t first,
+                           std::span<std::byte> to) const {
+  check_range(tensor, "read", first, to.size());
+  const auto begin = static_cast<size_t>(tensor.data.data() - bytes_.data()) + first;
+  if (mapping_) return mapping_->read(begin, to);
+  std::ranges::copy(bytes_.subspan(begin, to.size()), to.begin());
+}
+
+void SafetensorsFile::release(const SafetensorsTensor& tensor, size_t first, size_t length) const {
+  check_range(tensor, "release", first, length);
   if (!mapping_) return;
   mapping_->release(static_cast<size_t>(tensor.data.data() - bytes_.data()) + first, length);
 }

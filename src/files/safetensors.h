@@ -47,11 +47,15 @@ class SafetensorsFile {
   /// Gives back the memory of bytes [first, first + length) of the tensor (MappedFile::release);
   /// nothing where the file is not mapped.
   void release(const SafetensorsTensor& tensor, size_t first, size_t length) const;
+  /// Reads as many bytes of the tensor from `first` on (MappedFile::read).
+  void read(const SafetensorsTensor& tensor, size_t first, std::span<std::byte> to) const;
   /// The strings under "__metadata__".
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
  private:
   void parse();
+  void check_range(const SafetensorsTensor& tensor, const char* what, size_t first,
+                   size_t length) const;
   void check_layout(std::span<const std::byte> data) const;
 
   std::optional<MappedFile> mapping_;

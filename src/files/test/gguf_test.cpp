@@ -192,6 +192,12 @@ TEST(GgufFile, MapsAFileAndSurvivesMovesAndReleases) {
   EXPECT_EQ(file.file_size(), bytes.size());
   expect_invalid({"s.gguf", "release of 40 bytes at 1 of tensor 'weight', which has 40"},
                  [&] { file.release(weight, 1, 40); });
+  std::vector<std::byte> some(9);
+  file.read(weight, 31, some);
+  read(bytes).read(weight, 31, some);
+  EXPECT_EQ(text_of(some), std::string(9, 'w'));
+  expect_invalid({"s.gguf", "read of 9 bytes at 32 of tensor 'weight', which has 40"},
+                 [&] { file.read(weight, 32, some); });
 }
 
 TEST(GgufFile, ShowsUnsupportedTensorTypesAndRefusesTheirData) {

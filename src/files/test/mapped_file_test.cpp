@@ -1,9 +1,12 @@
 #include "files/mapped_file.h"
 
 #include <fstream>
+#include <span>
 #include <string>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -76,6 +79,26 @@ TEST(MappedFile, GivesMemoryBackPieceByPieceAndReadsItAgain) {
   }
   EXPECT_GT(before - resident_file_bytes(), int64_t{15} << 20);
   EXPECT_EQ(text_of(file.bytes()), content);
+}
+
+TEST(MappedFile, ReadsWithoutItsMapping) {
+  const TempFolder folder;
+  const std::string path = folder.write("a.bin", std::string(300'000, '.') + "12345");
+  MappedFile moved(path);
+  const MappedFile file = std::move(moved);
+  const int64_t before = resident_file_bytes();
+  std::vector<std::byte> bytes(300'003);
+  file.read(0, bytes);
+  EXPECT_EQ(text_of(bytes), std::string(300'000, '.') + "123");
+  EXPECT_LT(resident_file_bytes() - before, 100'000);
+  file.read(300'002, std::span(bytes).first(3));
+  EXPECT_EQ(text_of(std::span(bytes).first(3)), "345");
+  file.read(300'005, {});
+  expect_invalid({"a.bin", "read of 3 bytes at 300003, the file has 300005"},
+                 [&] { file.read(300'003, std::span(bytes).first(3)); });
+  ASSERT_EQ(::truncate(path.c_str(), 300'000), 0);
+  expect_invalid({"a.bin", "the file ends at byte 300000, it had 300005"},
+                 [&] { file.read(299'999, std::span(bytes).first(3)); });
 }
 
 TEST(MappedFile, RefusesToReleaseWhatItHasNot) {

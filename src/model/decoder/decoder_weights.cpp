@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <exception>
+#include <mutex>
 #include <set>
 #include <string>
 
@@ -172,6 +174,12 @@ class Loader {
     int64_t first = 0, all = 0;
   };
 
+  /// Rows [row, row + num_rows) of a weight, and where their bytes lie in a stored tensor.
+  struct Range {
+    int64_t row = 0, num_rows = 0;
+    size_t first = 0, length = 0;
+  };
+
   StoredTensor checked(const std::string& name, int rank, int64_t columns, int64_t rows) {
     const StoredTensor tensor = source_.tensor(name);
     HEDDLE_CHECK(tensor.rank == rank && tensor.columns == columns && tensor.rows == rows,
@@ -222,31 +230,95 @@ class Loader {
         as_rows ? stored_bytes(type, dims.out * dims.in) : packed_bytes(type, dims.out, dims.in);
     const std::span<std::byte> placed = place(size);
     weights_.num_bytes += size;
-    for_pieces(tensor, weight, quantizer, part.first, interleaved,
-               [&](int64_t row, int64_t num_rows, std::span<const std::byte> rows) {
-                 if (as_rows) {
-                   copy_in_parallel(upload_->next(rows.size()), rows);
-                   upload_->send(placed.data() + stored_bytes(type, row * dims.in));
-                 } else if (on_gpu()) {  // a group of rows lies in one piece, also when packed
-                   const std::span<std::byte> packed =
-                       upload_->next(packed_bytes(type, num_rows, dims.in));
-                   pack_rows(host_, packed, type, num_rows, dims.in, 0, num_rows, rows);
-                   upload_->send(placed.data() + packed_bytes(type, row, dims.in));
-                 } else {
-                   pack_rows(ctx_, placed, type, dims.out, dims.in, row, num_rows, rows);
-                 }
-               });
+    const auto take = [&](int64_t row, int64_t num_rows, std::span<const std::byte> rows) {
+      if (!on_gpu()) {
+        return pack_rows(ctx_, placed, type, dims.out, dims.in, row, num_rows, rows);
+      }
+      std::byte* const to = placed.data() + bytes_of_rows(weight, row, as_rows);
+      const std::span<std::byte> piece = upload_->next(bytes_of_rows(weight, num_rows, as_rows));
+      if (as_rows) {
+        in_parallel(rows.size(), [&](size_t first, size_t length) {
+          std::memcpy(piece.data() + first, rows.data() + first, length);
+        });
+      } else {
+        pack_rows(host_, piece, type, num_rows, dims.in, 0, num_rows, rows);
+      }
+      upload_->send(to);
+    };
+    if (on_gpu() && quantizer == nullptr && !interleaved) {
+      upload(tensor, weight, part.first, placed.data(), as_rows);
+    } else {
+      for_pieces(tensor, weight, quantizer, part.first, interleaved, take);
+    }
     if (!as_rows) return PackedWeight{type, dims.out, dims.in, placed.data()};
     return Matrix(
         ConstTensorView(placed.data(), weights_.activations, ctx_.device, {dims.out, dims.in}));
   }
 
-  void copy_in_parallel(std::span<std::byte> to, std::span<const std::byte> from) const {
-    const auto num_parts = static_cast<int64_t>(ceil_div(from.size(), kCopiedBytes));
-    parallel_for(host_, num_parts, 1, [&](int64_t begin, int64_t end) {
+  /// Of the first rows of a weight, where `rows` are whole groups or all.
+  static size_t bytes_of_rows(const PackedWeight& weight, int64_t rows, bool as_rows) {
+    return as_rows ? stored_bytes(weight.type, rows * weight.in_features)
+                   : packed_bytes(weight.type, rows, weight.in_features);
+  }
+
+  /// parallel_for of a body that may throw, as reading does: one of its errors comes out.
+  template <class Body>
+  void in_all_threads(int64_t count, const Body& body) const {
+    std::mutex mutex;
+    std::exception_ptr failed;
+    parallel_for(host_, count, 1, [&](int64_t begin, int64_t end) {
+      try {
+        body(begin, end);
+      } catch (...) {
+        const std::scoped_lock lock(mutex);
+        failed = std::current_exception();
+      }
+    });
+    if (failed) std::rethrow_exception(failed);
+  }
+
+  /// Calls run(first, length) for parts of [0, num_bytes), in all threads.
+  template <class Run>
+  void in_parallel(size_t num_bytes, const Run& run) const {
+    const auto num_parts = static_cast<int64_t>(ceil_div(num_bytes, kCopiedBytes));
+    in_all_threads(num_parts, [&](int64_t begin, int64_t end) {
       const size_t first = static_cast<size_t>(begin) * kCopiedBytes;
-      const size_t last = std::min(static_cast<size_t>(end) * kCopiedBytes, from.size());
-      std::memcpy(to.data() + first, from.data() + first, last - first);
+      run(first, std::min(static_cast<size_t>(end) * kCopiedBytes, num_bytes) - first);
+    });
+  }
+
+  /// Brings a weight to a GPU as it is stored, or packed: read from the file by all threads, and
+  /// not through its mapping, which takes twice as long where a page fault is dear.
+  void upload(const StoredTensor& tensor, const PackedWeight& weight, int64_t first_row,
+              std::byte* placed, bool as_rows) {
+    for_ranges(tensor, weight, kUploadedPieceBytes, first_row, [&](const Range& range) {
+      const std::span<std::byte> piece =
+          upload_->next(bytes_of_rows(weight, range.num_rows, as_rows));
+      if (as_rows) {
+        in_parallel(range.length, [&](size_t first, size_t length) {
+          source_.read(tensor, range.first + first, piece.subspan(first, length));
+        });
+      } else {
+        read_and_pack(tensor, weight, range, piece);
+      }
+      upload_->send(placed + bytes_of_rows(weight, range.row, as_rows));
+    });
+  }
+
+  void read_and_pack(const StoredTensor& tensor, const PackedWeight& weight, const Range& range,
+                     std::span<std::byte> packed) {
+    const size_t row_bytes = stored_bytes(tensor.type, weight.in_features);
+    rows_.resize(range.length);
+    in_all_threads(ceil_div(range.num_rows, kGroupRows), [&](int64_t begin, int64_t end) {
+      const int64_t first = begin * kGroupRows;
+      const int64_t count = std::min(end * kGroupRows, range.num_rows) - first;
+      const size_t offset = static_cast<size_t>(first) * row_bytes;
+      const auto rows = std::span(rows_).subspan(offset, static_cast<size_t>(count) * row_bytes);
+      source_.read(tensor, range.first + offset, rows);
+      pack_rows(
+          {},
+          packed.subspan(bytes_of_rows(weight, first, false), bytes_of_rows(weight, count, false)),
+          weight.type, count, weight.in_features, 0, count, rows);
     });
   }
 
@@ -263,32 +335,40 @@ class Loader {
     return place;
   }
 
+  /// Calls take(range) for pieces that make up the weight, in order. Its rows begin at first_row of
+  /// the tensor.
+  template <class Take>
+  void for_ranges(const StoredTensor& tensor, const PackedWeight& weight, size_t piece_bytes,
+                  int64_t first_row, const Take& take) {
+    const size_t row_bytes = stored_bytes(tensor.type, weight.in_features);
+    const int64_t piece_rows =
+        std::max<int64_t>(static_cast<int64_t>(piece_bytes / row_bytes) / kGroupRows, 1) *
+        kGroupRows;
+    for (int64_t row = 0; row < weight.out_features; row += piece_rows) {
+      const int64_t num_rows = std::min(piece_rows, weight.out_features - row);
+      const size_t length = static_cast<size_t>(num_rows) * row_bytes;
+      take(Range{row, num_rows, static_cast<size_t>(first_row + row) * row_bytes, length});
+      done_bytes_ += static_cast<int64_t>(length);
+      if (options_.on_load) options_.on_load(done_bytes_, total_bytes_);
+    }
+  }
+
   /// Calls take(row, num_rows, bytes) for pieces that make up the weight, in the weight's type, in
   /// order. quantizer: null where they are stored in it.
   template <class Take>
   void for_pieces(const StoredTensor& tensor, const PackedWeight& weight, RowQuantizer* quantizer,
                   int64_t first_row, bool interleaved, const Take& take) {
     const size_t row_bytes = stored_bytes(tensor.type, weight.in_features);
-    const size_t piece_bytes = quantizer != nullptr ? kQuantizedPieceBytes
-                               : on_gpu()           ? kUploadedPieceBytes
-                                                    : kPieceBytes;
-    const int64_t piece_rows =
-        std::max<int64_t>(static_cast<int64_t>(piece_bytes / row_bytes) / kGroupRows, 1) *
-        kGroupRows;
     const size_t begin = static_cast<size_t>(first_row) * row_bytes;
-    for (int64_t row = 0; row < weight.out_features; row += piece_rows) {
-      const int64_t num_rows = std::min(piece_rows, weight.out_features - row);
-      const size_t first = begin + static_cast<size_t>(row) * row_bytes;
-      const size_t length = static_cast<size_t>(num_rows) * row_bytes;
-      std::span<const std::byte> rows = interleaved
-                                            ? deinterleaved(tensor, begin, row, num_rows, row_bytes)
-                                            : tensor.data.subspan(first, length);
-      if (quantizer != nullptr) rows = quantizer->quantize(tensor, first_row + row, rows);
-      take(row, num_rows, rows);
-      if (!interleaved) source_.release(tensor, first, length);
-      done_bytes_ += static_cast<int64_t>(length);
-      if (options_.on_load) options_.on_load(done_bytes_, total_bytes_);
-    }
+    const size_t piece_bytes = quantizer != nullptr ? kQuantizedPieceBytes : kPieceBytes;
+    for_ranges(tensor, weight, piece_bytes, first_row, [&](const Range& range) {
+      std::span<const std::byte> rows =
+          interleaved ? deinterleaved(tensor, begin, range.row, range.num_rows, row_bytes)
+                      : tensor.data.subspan(range.first, range.length);
+      if (quantizer != nullptr) rows = quantizer->quantize(tensor, first_row + range.row, rows);
+      take(range.row, range.num_rows, rows);
+      if (!interleaved) source_.release(tensor, range.first, range.length);
+    });
     if (interleaved) {  // its pieces read rows from anywhere in a head
       source_.release(tensor, begin, static_cast<size_t>(weight.out_features) * row_bytes);
     }
@@ -318,7 +398,7 @@ class Loader {
   std::optional<RowQuantizer> rounder_;    // to the activations' dtype, of dense matrices
   std::optional<WeightUpload> upload_;     // to a GPU
   int64_t done_bytes_ = 0, total_bytes_ = 0;
-  std::vector<std::byte> rows_;  // of a piece, in another order than the file's
+  std::vector<std::byte> rows_;  // of a piece, in another order than the file's, or to be packed
   DecoderWeights weights_;
   std::span<std::byte> free_;  // of the last chunk
   std::set<std::string, std::less<>> used_;

@@ -108,4 +108,9 @@ void FolderWeights::release(const StoredTensor& tensor, size_t first, size_t len
   file->release(*stored, first, length);
 }
 
+void FolderWeights::read(const StoredTensor& tensor, size_t first, std::span<std::byte> to) const {
+  const auto& [file, stored] = tensors_.at(tensor.name);
+  file->read(*stored, first, to);
+}
+
 }  // namespace heddle::model

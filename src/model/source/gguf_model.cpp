@@ -88,6 +88,11 @@ void GgufWeights::release(const StoredTensor& tensor, size_t first, size_t lengt
   file.release(file.tensor(tensor.name), first, length);
 }
 
+void GgufWeights::read(const StoredTensor& tensor, size_t first, std::span<std::byte> to) const {
+  const files::GgufFile& file = file_of(tensor.name);
+  file.read(file.tensor(tensor.name), first, to);
+}
+
 GgufModel::GgufModel(const std::string& path) {
   files_.emplace_back(path);
   open_parts();

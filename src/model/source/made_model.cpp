@@ -69,6 +69,10 @@ StoredTensor MadeWeights::tensor(std::string_view name) const {
           .data = all.first(stored_bytes(type, rows * columns))};
 }
 
+void MadeWeights::read(const StoredTensor& tensor, size_t first, std::span<std::byte> to) const {
+  std::ranges::copy(tensor.data.subspan(first, to.size()), to.begin());
+}
+
 std::vector<std::string_view> MadeWeights::names() const {
   std::vector<std::string_view> names;
   for (const auto& [name, extents] : tensors_) names.push_back(name);

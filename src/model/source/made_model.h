@@ -29,6 +29,7 @@ class MadeWeights : public WeightSource {
   [[nodiscard]] std::vector<std::string_view> names() const override;
   void release(const StoredTensor& /*tensor*/, size_t /*first*/, size_t /*length*/) const override {
   }
+  void read(const StoredTensor& tensor, size_t first, std::span<std::byte> to) const override;
 
  private:
   struct Extents {

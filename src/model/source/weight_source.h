@@ -36,6 +36,9 @@ class WeightSource {
   /// Gives back the memory of bytes [first, first + length) of the tensor, which are read from the
   /// file again when touched.
   virtual void release(const StoredTensor& tensor, size_t first, size_t length) const = 0;
+  /// Reads as many bytes of the tensor from `first` on, without touching its data, so that there is
+  /// nothing to give back. Any threads may do so at once.
+  virtual void read(const StoredTensor& tensor, size_t first, std::span<std::byte> to) const = 0;
 };
 
 }  // namespace heddle::model

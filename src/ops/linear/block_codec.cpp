@@ -44,8 +44,12 @@ Block read_block_of_32(const BlockFormat& format, Bytes p) {
     std::memcpy(block.codes.data(), p, 32);
     return block;
   }
-  const uint32_t high = format.code_bits == 5 ? read_u32(p) : 0;
-  read_nibbles(p + (format.code_bits == 5 ? 4 : 0), 16, block.codes.data());
+  if (format.code_bits == 4) {
+    read_nibbles(p, 16, block.codes.data());
+    return block;
+  }
+  const uint32_t high = read_u32(p);
+  read_nibbles(p + 4, 16, block.codes.data());
   for (int i = 0; i < 32; ++i) block.codes[size_t(i)] |= static_cast<uint8_t>((high >> i & 1) << 4);
   return block;
 }

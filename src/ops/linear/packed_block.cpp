@@ -9,22 +9,43 @@ namespace {
 
 constexpr size_t kGroup = PackedLayout::kGroup;
 
-/// Where codes stand in the 32-bit words of one output: the single description of the planes. Calls
-/// visit(byte offset of the word in the block, bit in the word, weight, first bit of its code,
-/// number of bits).
-template <class Visit>
-void for_each_field(const BlockFormat& format, const PackedLayout& layout, int lane, Visit visit) {
-  const int high_bits = format.code_bits - 4, word_bytes = static_cast<int>(kGroup) * 4;
+constexpr int kLowCodes = 8;  // weights whose low four bits are one word
+
+/// The 32-bit words of one output, the single description of the planes: calls
+/// low(byte offset of the word in the block, first of its weights) for those of the low four bits,
+/// high(the same) for those with the high bits of a whole chunk.
+template <class Low, class High>
+void for_each_word(const BlockFormat& format, const PackedLayout& layout, int lane, const Low& low,
+                   const High& high) {
+  constexpr int kWordBytes = static_cast<int>(kGroup) * 4;
   int word = layout.codes + lane * 4;
   for (int chunk = 0; chunk < format.block_size; chunk += layout.chunk_size) {
-    const int high_word = word + layout.chunk_size / 8 * word_bytes;
-    for (int i = 0; i < layout.chunk_size; ++i) {
-      visit(word + i / 8 * word_bytes, i % 8 * 4, chunk + i, 0, 4);
-      if (high_bits > 0)
-        visit(high_word, high_bits_position(i, high_bits), chunk + i, 4, high_bits);
+    for (int k = 0; k < layout.chunk_size; k += kLowCodes) {
+      low(word + k / kLowCodes * kWordBytes, chunk + k);
     }
+    if (format.code_bits > 4) high(word + layout.chunk_size / kLowCodes * kWordBytes, chunk);
     word += layout.chunk_bytes;
   }
+}
+
+/// The low four bits of 8 codes, the first one lowest.
+uint32_t join_low(const uint8_t* codes) {
+  uint64_t x;
+  std::memcpy(&x, codes, sizeof(x));
+  x &= 0x0f0f0f0f0f0f0f0f;
+  x = (x | x >> 4) & 0x00ff00ff00ff00ff;
+  x = (x | x >> 8) & 0x0000ffff0000ffff;
+  return static_cast<uint32_t>(x | x >> 16);
+}
+
+/// The high bits, kBits each, of the 32 / kBits codes of a chunk.
+template <int kBits>
+uint32_t join_high(const uint8_t* codes) {
+  uint32_t word = 0;
+  for (int k = 0; k < 32 / kBits; ++k) {
+    word |= (uint32_t{codes[k]} >> 4) << high_bits_position(k, kBits);
+  }
+  return word;
 }
 
 uint32_t load_word(const std::byte* p) {
@@ -54,14 +75,14 @@ void write_packed_block(WeightType type, const Block& block, int lane, std::byte
     }
     return;
   }
-  for (int offset = layout.codes; offset < layout.block_bytes; offset += 4 * int{kGroup}) {
-    std::memset(packed + offset + 4 * lane, 0, 4);
-  }
-  for_each_field(format, layout, lane, [&](int word, int bit, int k, int first, int bits) {
-    const uint32_t value = (uint32_t{block.codes[size_t(k)]} >> first) & ((1u << bits) - 1);
-    const uint32_t joined = load_word(packed + word) | value << bit;
-    std::memcpy(packed + word, &joined, 4);
-  });
+  const auto store = [&](int word, uint32_t joined) { std::memcpy(packed + word, &joined, 4); };
+  for_each_word(
+      format, layout, lane,
+      [&](int word, int k) { store(word, join_low(&block.codes[size_t(k)])); },
+      [&](int word, int k) {
+        const uint8_t* const codes = &block.codes[size_t(k)];
+        store(word, format.code_bits == 5 ? join_high<1>(codes) : join_high<2>(codes));
+      });
 }
 
 Block read_packed_block(WeightType type, int lane, const std::byte* packed) {
@@ -84,10 +105,22 @@ Block read_packed_block(WeightType type, int lane, const std::byte* packed) {
     }
     return block;
   }
-  for_each_field(format, layout, lane, [&](int word, int bit, int k, int first, int bits) {
-    const uint32_t value = (load_word(packed + word) >> bit) & ((1u << bits) - 1);
-    block.codes[size_t(k)] |= static_cast<uint8_t>(value << first);
-  });
+  const auto add = [&](int k, uint32_t bits) {
+    block.codes[size_t(k)] |= static_cast<uint8_t>(bits);
+  };
+  const int high_bits = format.code_bits - 4;
+  for_each_word(
+      format, layout, lane,
+      [&](int word, int k) {
+        const uint32_t joined = load_word(packed + word);
+        for (int i = 0; i < kLowCodes; ++i) add(k + i, joined >> (4 * i) & 15);
+      },
+      [&](int word, int k) {
+        const uint32_t joined = load_word(packed + word), mask = (1u << high_bits) - 1;
+        for (int i = 0; i < layout.chunk_size; ++i) {
+          add(k + i, (joined >> high_bits_position(i, high_bits) & mask) << 4);
+        }
+      });
   return block;
 }
 
