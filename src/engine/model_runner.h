@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -107,8 +108,8 @@ class ModelRunner {
   void collect(std::span<int32_t> token_ids, std::span<float> logprobs);
 
  private:
-  /// Sequences, padded, and whether any has an adapter.
-  using GraphKey = std::pair<int64_t, bool>;
+  /// Sequences, padded, whether any has an adapter, and whether one of these has affines.
+  using GraphKey = std::tuple<int64_t, bool, bool>;
   /// The columns of a SamplingTable, [max_batch] each.
   struct SamplingColumns {
     std::vector<float> temperature, top_p, min_p;

@@ -321,7 +321,7 @@ void LoraTables::put(const ExecContext& ctx, const Loaded& adapter) {
     throw;
   }
   for (size_t i = 0; i < more.size(); ++i) {
-    if (!more[i].empty()) ++version_;
+    if (!more[i].empty() || more_affines[i]) ++version_;
     tables_.sites[i].merge(
         more[i], [](const SiteTable& x, const SiteTable& y) { return x.dtype < y.dtype; });
     if (more_affines[i]) tables_.affines[i] = std::move(more_affines[i]);
