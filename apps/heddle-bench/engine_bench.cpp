@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <ctime>
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -13,6 +12,7 @@
 
 #include "bench.h"
 #include "engine/made_engine.h"
+#include "engine_record.h"
 #include "figures.h"
 #include "open_model.h"
 #include "read_rate.h"
@@ -27,7 +27,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kContext = 1024;
+constexpr int64_t kContext = 1024, kPrompt = 8192;
 constexpr int kDecodeTokens = 16;  // of each row for a sample
 constexpr int kWarmUpSteps = 8;
 // Far above all caches, unless the model is a small one of a test on the CPU.
@@ -35,13 +35,6 @@ constexpr int64_t kReadBytes = int64_t{2} << 30, kSmallReadBytes = int64_t{64} <
 
 double milliseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-}
-
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  char text[16];
-  std::strftime(text, sizeof text, "%Y-%m-%d", std::gmtime(&now));
-  return text;
 }
 
 /// "32/8"
@@ -60,12 +53,6 @@ RowsAndAdapters read_rows(const std::string& text) {
   HEDDLE_CHECK(is_fine, "--rows ", text,
                ": expected rows and no more adapters than these, such as 32/8");
   return rows;
-}
-
-Device device_of(const Engine& engine) {
-  const std::string& name = engine.options().device;
-  if (name == "cpu") return {};
-  return {DeviceType::kCuda, std::stoi(name.substr(name.find(':') + 1))};
 }
 
 /// Bytes of matrices that a decode step reads: all, but of an embedding that is not the head.
@@ -87,27 +74,11 @@ class EngineBench {
         options_(options),
         context_(options.context > 0 ? options.context : kContext),
         num_tokens_(options.num_tokens > 0 ? options.num_tokens : kDecodeTokens) {
-    const ModelInfo& model = engine.model();
-    const std::string& weights = options.model.engine.weights;
-    head_ = {
-        {"what",
-         "heddle-bench engine: steps of a whole engine on a model made of a seed; samples are "
-         "milliseconds of a step or prompt, floor_ms is the time to read the bytes of weights, "
-         "keys, values and adapters at the rate of the plain reads"},
-        {"device",
-         {{"name", model.device_name.empty() ? "CPU" : model.device_name},
-          {"threads", engine.options().num_threads}}},
-        {"commit", options.commit},
-        {"date", today()},
-        {"model", options.shape},
-        {"weights", weights.empty() ? "bf16" : weights},
-        {"activations", model.activations},
-        {"kv_type", engine.options().kv_type},
-        {"page_size", engine.options().page_size},
-        {"prefill_chunk", engine.options().prefill_chunk},
-        {"weight_bytes", model.weight_bytes},
-        {"rank", options.rank},
-        {"records", Json::array()}};
+    head_ = engine_record(
+        "heddle-bench engine: steps of a whole engine on a model made of a seed; samples are "
+        "milliseconds of a step or prompt, floor_ms is the time to read the bytes of weights, "
+        "keys, values and adapters at the rate of the plain reads",
+        engine, options);
   }
 
   void add_adapters(int count) {
@@ -238,7 +209,8 @@ class EngineBench {
 
 int bench_engine(const BenchOptions& options) {
   std::vector<RowsAndAdapters> all;
-  int most_rows = 1, most_adapters = options.prompt > 0 ? 1 : 0;
+  const int64_t num_prompt_tokens = options.prompt < 0 ? kPrompt : options.prompt;
+  int most_rows = 1, most_adapters = num_prompt_tokens > 0 ? 1 : 0;
   for (const std::string& text : options.rows) {
     all.push_back(read_rows(text));
     most_rows = std::max(most_rows, all.back().num_rows);
@@ -255,7 +227,7 @@ int bench_engine(const BenchOptions& options) {
   bench.reads(is_small ? kSmallReadBytes : kReadBytes);
   for (const RowsAndAdapters& rows : all) bench.decode(rows);
   for (const bool has_adapter : {false, true}) {
-    if (options.prompt > 0) bench.prompt(options.prompt, has_adapter);
+    if (num_prompt_tokens > 0) bench.prompt(num_prompt_tokens, has_adapter);
   }
   return 0;
 }
