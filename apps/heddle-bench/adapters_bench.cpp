@@ -128,9 +128,8 @@ class AdaptersBench {
     write_adapters(engine.model());
     head_ = engine_record(
         "heddle-bench adapters: requests over adapters of which the device has memory for "
-        "`resident` "
-        "at a time; all wait at first and all adapters were read once; samples are seconds; of_all_resident is the rate "
-        "of tokens over that with all of them on the device",
+        "`resident` at a time; all wait at first and all adapters were read once; samples are "
+        "seconds; of_all_resident is the rate of tokens over that with all of them on the device",
         engine, options_);
     head_["adapters"] = options_.num_adapters;
     head_["order"] = options_.order;

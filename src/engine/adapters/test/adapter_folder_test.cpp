@@ -54,7 +54,8 @@ TEST_F(AdapterFolderTest, TheOneUsedTheLongestAgoGoes) {
   EXPECT_EQ(loads_for("a"), 0);
   EXPECT_EQ(loads_for("c"), 1);
   EXPECT_EQ(loads_for("a"), 0) << "b was used before it";
-  EXPECT_EQ(engine.adapter_names(), (std::vector<std::string>{"a", "c"}));
+  const std::vector<std::string> there = {"a", "c"}, with_copies = {"a", "b", "c"};
+  EXPECT_EQ(engine.adapter_names(), testing::is_on_cpu() ? there : with_copies);
   EXPECT_EQ(loads_for("b"), 1);
   EXPECT_TRUE(engine.remove_adapter("b"));
   EXPECT_EQ(engine.load().num_adapters, 1);
@@ -100,7 +101,8 @@ TEST_F(AdapterFolderTest, WhatCanNeverFitIsRefused) {
   EXPECT_EQ(engine.load().num_adapters, 2) << "the one of the folder made room";
   EXPECT_NE(answer(engine, "first").error.find("there are 0 (adapter_memory: "), std::string::npos);
   EXPECT_THROW((void)engine.add_adapter("z", (folder_.path() / "first").string()), Error);
-  EXPECT_EQ(engine.adapter_names(), (std::vector<std::string>{"x", "y"}));
+  const std::vector<std::string> there = {"x", "y"}, with_copies = {"first", "x", "y"};
+  EXPECT_EQ(engine.adapter_names(), testing::is_on_cpu() ? there : with_copies);
   EXPECT_EQ(answer(engine, "x").error, "");
 }
 
@@ -221,14 +223,20 @@ TEST_F(AdapterFolderTest, AChangeCountsFromTheNextRequestOn) {
   EXPECT_EQ(engine.load().num_adapters, 1) << "the old one is gone";
 
   write("b");
+  const Completion old_b = alone("b");
   outcomes.assign(2, {});
   const RequestId second = engine.submit(request("a"));
   (void)engine.submit(request("b"));
   testing::take(engine.step(), second, outcomes);
   write("b");
   while (engine.num_unfinished() > 0) testing::take(engine.step(), second, outcomes);
-  EXPECT_NE(outcomes[1].completion.error.find("has changed while the request waited"),
-            std::string::npos);
+  if (outcomes[1].completion.error.empty()) {  // a GPU's engine may have had its copy before
+    EXPECT_FALSE(testing::is_on_cpu());
+    testing::expect_same(outcomes[1].completion, old_b, "was read before it changed");
+  } else {
+    EXPECT_NE(outcomes[1].completion.error.find("has changed while the request waited"),
+              std::string::npos);
+  }
   testing::expect_same(answer(engine, "b"), alone("b"), "asked for again");
 }
 
