@@ -1,20 +1,10 @@
 #include "engine_record.h"
 
-#include <ctime>
 #include <string>
 
+#include "figures.h"
+
 namespace heddle::app {
-namespace {
-
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  char text[16];
-  std::strftime(text, sizeof text, "%Y-%m-%d", std::gmtime(&now));
-  return text;
-}
-
-}  // namespace
-
 nlohmann::ordered_json engine_record(const char* what, const Engine& engine,
                                      const BenchOptions& options) {
   const ModelInfo& model = engine.model();

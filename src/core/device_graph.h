@@ -16,7 +16,9 @@ struct FreeDeviceEvent {
 /// ever waited for. The device must be the calling thread's.
 class DeviceEvent {
  public:
-  explicit DeviceEvent(Device device);
+  explicit DeviceEvent(Device device) : DeviceEvent(device, false) {}
+  /// One that seconds_since may be asked of.
+  [[nodiscard]] static DeviceEvent timed(Device device) { return {device, true}; }
   /// Puts the mark behind all that was asked of ctx.stream.
   void record(const ExecContext& ctx);
   /// Waits for the last mark; at once where there was none.
@@ -25,8 +27,12 @@ class DeviceEvent {
   [[nodiscard]] bool has_passed() const;
   /// What is asked of ctx.stream from here on waits on the device for the mark of another stream.
   void hold(const ExecContext& ctx) const;
+  /// Time of the device between two marks that it has come to; 0 on the CPU.
+  [[nodiscard]] double seconds_since(const DeviceEvent& earlier) const;
 
  private:
+  DeviceEvent(Device device, bool is_timed);
+
   std::unique_ptr<CUevent_st, FreeDeviceEvent> event_;
 };
 

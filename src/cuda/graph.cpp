@@ -4,9 +4,10 @@
 
 namespace heddle::cuda {
 
-cudaEvent_t make_event() {
+cudaEvent_t make_event(bool is_timed) {
   cudaEvent_t event = nullptr;
-  HEDDLE_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  const unsigned flags = is_timed ? cudaEventDefault : cudaEventDisableTiming;
+  HEDDLE_CUDA_CHECK(cudaEventCreateWithFlags(&event, flags));
   return event;
 }
 
@@ -32,6 +33,12 @@ bool has_passed(cudaEvent_t event) {
 
 void hold_until(cudaEvent_t event, cudaStream_t stream) {
   HEDDLE_CUDA_CHECK(cudaStreamWaitEvent(stream, event, 0));
+}
+
+double seconds_between(cudaEvent_t begin, cudaEvent_t end) {
+  float milliseconds = 0;
+  HEDDLE_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin, end));
+  return 1e-3 * double{milliseconds};
 }
 
 void begin_capture(cudaStream_t stream) {

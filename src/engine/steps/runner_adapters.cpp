@@ -5,6 +5,7 @@
 #include "heddle/core/cuda_context.h"
 
 #include "engine/model_runner.h"
+#include "engine/room_for.h"
 
 // ModelRunner's functions that bring adapters to its device and take them off.
 
@@ -27,11 +28,15 @@ ModelRunner::PreparedAdapter ModelRunner::prepare_adapter(const model::Adapter& 
   const ScopedDevice on_device(context_.exec().device);
   const ExecContext ctx = context_.loading();
   const model::DecoderWeights& weights = model_.weights();
-  return {.layers = adapters_.layers.prepare(ctx, adapter, affines_of(ctx, adapter)),
-          .vocabulary =
-              model::AdapterVocabularies::make(ctx, adapter, weights.embedding, weights.output,
-                                               model_.config().tied_head, weights.activations),
-          .max_rank = max_rank_of(adapter)};
+  return room_for(
+      "the adapter", "a smaller kv_memory (--kv-memory) or adapter_memory (--adapter-memory)", [&] {
+        return PreparedAdapter{
+            .layers = adapters_.layers.prepare(ctx, adapter, affines_of(ctx, adapter)),
+            .vocabulary =
+                model::AdapterVocabularies::make(ctx, adapter, weights.embedding, weights.output,
+                                                 model_.config().tied_head, weights.activations),
+            .max_rank = max_rank_of(adapter)};
+      });
 }
 
 bool ModelRunner::can_stage(const model::Adapter& adapter) const {

@@ -254,7 +254,6 @@ TEST(PlanAdapters, AStreamOfOthersKeepsNobodyWaiting) {
     trace.step();
   }
   EXPECT_LE(trace.longest_at_front(), 3 * Trace::kLongestRow + 60);
-  EXPECT_GT(trace.num_brought(), 10);
 }
 
 /// Where the rows of an adapter are together in the queue, it comes once for all of them.

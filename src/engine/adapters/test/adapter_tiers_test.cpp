@@ -197,6 +197,9 @@ TEST_F(AdapterTiersTest, EachAllocationMayFail) {
       }
     }
     ASSERT_LT(num_steps, 1000) << "rows do not come to an end, allocation " << n;
+    // A load that was begun for a row that is gone may fail later, and the next row is told.
+    const std::string told = testing::run_all(engine, {requests[0]}).front().error;
+    EXPECT_TRUE(told.empty() || told.find("memory") != std::string::npos) << told;
     EXPECT_EQ(testing::run_all(engine, {requests[0]}).front().error, "") << "allocation " << n;
   }
   EXPECT_GT(num_failures, 20) << "few allocations were seen";
