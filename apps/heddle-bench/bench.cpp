@@ -9,11 +9,12 @@
 namespace heddle::app {
 
 int bench(const BenchOptions& options) {
-  for (const std::string alone : {"model", "engine", "load"}) {
+  for (const std::string alone : {"model", "engine", "load", "adapters"}) {
     if (std::ranges::find(options.names, alone) == options.names.end()) continue;
     HEDDLE_CHECK(options.names.size() == 1, "`", alone,
                  "` is measured alone, not together with op benches");
     if (alone == "load") return bench_load(options);
+    if (alone == "adapters") return bench_adapters(options);
     return alone == "model" ? bench_model(options) : bench_engine(options);
   }
   std::string filter;  // google-benchmark takes one expression

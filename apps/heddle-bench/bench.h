@@ -9,20 +9,25 @@ namespace heddle::app {
 
 struct BenchOptions {
   ModelOptions model;  // adapters: for `model`, those of eight more rows
-  /// Regular expressions of op benches, or "model", "engine" or "load"; none: list them.
+  /// Regular expressions of op benches, or "model", "engine", "load" or "adapters"; none: list
+  /// them.
   std::vector<std::string> names;
   std::string json_path;  // empty: no file
   int num_samples = 7;
   int num_tokens = 0;   // that each row decodes for a sample; 0: 64 of `model`, 16 of `engine`
   int64_t context = 0;  // tokens in front of them; 0: of `model` few, and all figures are measured,
                         // of `engine` 1024
-  // Of `engine`:
+  // Of `engine` and `adapters`:
   std::string shape = "llama-3.1-8b";  // or a file config.json
   std::vector<std::string> rows = {"1/1",   "8/8",    "32/0",  "32/8",    "32/32",
                                    "64/64", "128/64", "32/16", "32/16/16"};
-  int rank = 16;          // of the adapters
-  int64_t prompt = 8192;  // tokens, in one prompt and in eight; 0: none is measured
-  std::string commit;     // for the file
+  int rank = 16;  // of the adapters
+  /// Tokens, in one prompt and in eight; 0: none is measured; -1: 8192, of `adapters` 64, in each.
+  int64_t prompt = -1;
+  std::string commit;  // for the file
+  // Of `adapters`:
+  int num_requests = 1000, num_adapters = 1000, num_resident = 32;
+  std::string order = "zipf";  // or "uniform": how they choose their adapters
 };
 
 /// Rows of a decode step, and how many adapters they use by turns; so many rows use none.
@@ -40,6 +45,10 @@ int bench_model(const BenchOptions& options);
 /// Decode steps and prompts of an engine on a model that is made of a seed, with the shape of a
 /// real one.
 int bench_engine(const BenchOptions& options);
+
+/// Requests over more adapters than the device has memory for, beside the same with all of them
+/// there, on such a model.
+int bench_adapters(const BenchOptions& options);
 
 /// How fast a model's files come to the device, beside plain copies of them.
 int bench_load(const BenchOptions& options);

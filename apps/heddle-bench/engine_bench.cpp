@@ -13,6 +13,7 @@
 
 #include "bench.h"
 #include "engine/made_engine.h"
+#include "engine_record.h"
 #include "figures.h"
 #include "open_model.h"
 #include "read_rate.h"
@@ -27,7 +28,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kContext = 1024;
+constexpr int64_t kContext = 1024, kPrompt = 8192;
 constexpr int kDecodeTokens = 16;  // of each row for a sample
 constexpr int kWarmUpSteps = 8;
 constexpr int kPrompts = 8;  // that a prompt is cut into, each with an adapter
@@ -60,12 +61,6 @@ RowsAndAdapters read_rows(const std::string& text) {
   return rows;
 }
 
-Device device_of(const Engine& engine) {
-  const std::string& name = engine.options().device;
-  if (name == "cpu") return {};
-  return {DeviceType::kCuda, std::stoi(name.substr(name.find(':') + 1))};
-}
-
 /// Bytes of matrices that a decode step reads: all, but of an embedding that is not the head.
 int64_t weight_bytes_of_step(const ModelInfo& model) {
   const int64_t q = model.num_q_heads * model.head_dim, kv = model.num_kv_heads * model.head_dim;
@@ -85,29 +80,13 @@ class EngineBench {
         options_(options),
         context_(options.context > 0 ? options.context : kContext),
         num_tokens_(options.num_tokens > 0 ? options.num_tokens : kDecodeTokens) {
-    const ModelInfo& model = engine.model();
-    const std::string& weights = options.model.engine.weights;
-    head_ = {
-        {"what",
-         "heddle-bench engine: steps of a whole engine on a model made of a seed; samples are "
-         "milliseconds of a step or prompt, floor_ms is the time to read the bytes of weights, "
-         "keys, values and adapters at the rate of the plain reads; of one step host_ms is the "
-         "host's without waiting for the device, device_ms the device's, gap_ms the time in which "
-         "the device computes nothing between two steps, means over all steps"},
-        {"device",
-         {{"name", model.device_name.empty() ? "CPU" : model.device_name},
-          {"threads", engine.options().num_threads}}},
-        {"commit", options.commit},
-        {"date", today()},
-        {"model", options.shape},
-        {"weights", weights.empty() ? "bf16" : weights},
-        {"activations", model.activations},
-        {"kv_type", engine.options().kv_type},
-        {"page_size", engine.options().page_size},
-        {"prefill_chunk", engine.options().prefill_chunk},
-        {"weight_bytes", model.weight_bytes},
-        {"rank", options.rank},
-        {"records", Json::array()}};
+    head_ = engine_record(
+        "heddle-bench engine: steps of a whole engine on a model made of a seed; samples are "
+        "milliseconds of a step or prompt, floor_ms is the time to read the bytes of weights, "
+        "keys, values and adapters at the rate of the plain reads; of one step host_ms is the "
+        "host's without waiting for the device, device_ms the device's, gap_ms the time in which "
+        "the device computes nothing between two steps, means over all steps",
+        engine, options);
   }
 
   void add_adapters(int count) {
@@ -277,7 +256,8 @@ class EngineBench {
 
 int bench_engine(const BenchOptions& options) {
   std::vector<RowsAndAdapters> all;
-  const int num_prompts = options.prompt > 0 ? kPrompts : 0;
+  const int64_t num_prompt_tokens = options.prompt < 0 ? kPrompt : options.prompt;
+  const int num_prompts = num_prompt_tokens > 0 ? kPrompts : 0;
   int most_rows = std::max(num_prompts, 1), most_adapters = num_prompts;
   for (const std::string& text : options.rows) {
     all.push_back(read_rows(text));
@@ -297,7 +277,7 @@ int bench_engine(const BenchOptions& options) {
   if (num_prompts == 0) return 0;
   for (const int prompts : {1, num_prompts}) {
     for (const bool have_adapters : {false, true}) {
-      bench.prompts(options.prompt, prompts, have_adapters);
+      bench.prompts(num_prompt_tokens, prompts, have_adapters);
     }
   }
   return 0;

@@ -28,24 +28,50 @@ void add_engine_bench_options(CLI::App& app, BenchOptions& options) {
       ->capture_default_str()
       ->check(CLI::Range(1, 512))
       ->group(kGroup);
-  app.add_option("--prompt", options.prompt, "Tokens of a prompt; 0: none is measured")
-      ->capture_default_str()
+  app.add_option("--prompt", options.prompt,
+                 "Tokens of a prompt; 0: none is measured; 8192, of `adapters` 64")
       ->check(CLI::NonNegativeNumber)
       ->group(kGroup);
   app.add_option("--commit", options.commit, "What was measured, for the file")->group(kGroup);
+}
+
+void add_adapters_bench_options(CLI::App& app, BenchOptions& options) {
+  constexpr const char* kGroup = "adapters";
+  app.add_option("--requests", options.num_requests, "Requests, all in the queue at first")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000))
+      ->group(kGroup);
+  app.add_option("--num-adapters", options.num_adapters, "Adapters that they choose from")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100000))
+      ->group(kGroup);
+  app.add_option("--resident", options.num_resident, "Adapters that the device has memory for")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100000))
+      ->group(kGroup);
+  app.add_option("--batch", options.model.engine.max_batch, "Requests that run at once")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096))
+      ->group(kGroup);
+  app.add_option("--order", options.order,
+                 "zipf: adapter i is chosen with a chance of 1 / i; uniform: all alike")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"zipf", "uniform"}))
+      ->group(kGroup);
 }
 
 int run(int argc, char** argv) {
   CLI::App app(
       "heddle-bench " + std::string(kVersion) +
       ": measures ops by name, or whole steps of the model (`heddle-bench model`) or of one "
-      "made of a seed (`heddle-bench engine`), or the load of a model (`heddle-bench load`)");
+      "made of a seed (`heddle-bench engine`), the load of a model (`heddle-bench load`), or "
+      "requests over many adapters (`heddle-bench adapters`)");
   app.set_version_flag("--version", kVersion);
   BenchOptions options;
   add_model_options(app, options.model);
   app.add_option("NAME", options.names,
-                 "Regular expressions of op benches, or `model`, `engine` or `load`; none: list "
-                 "what there is");
+                 "Regular expressions of op benches, or `model`, `engine`, `load` or `adapters`; "
+                 "none: list what there is");
   app.add_option("--json", options.json_path, "Writes the raw samples to this file");
   app.add_option("--samples", options.num_samples, "Samples of each figure of the model")
       ->capture_default_str()
@@ -58,6 +84,7 @@ int run(int argc, char** argv) {
                  "measured then; of `engine` 1024")
       ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()));
   add_engine_bench_options(app, options);
+  add_adapters_bench_options(app, options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& request) {

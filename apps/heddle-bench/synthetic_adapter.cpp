@@ -1,6 +1,7 @@
 #include "synthetic_adapter.h"
 
 #include <array>
+#include <bit>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -38,13 +39,20 @@ void write_synthetic_adapter(const std::string& folder, const ModelInfo& model, 
   std::mt19937_64 rng(seed);
   std::normal_distribution<float> normal(0.0f, 0.01f);
   nlohmann::ordered_json header;
-  std::vector<half> data;
-  const auto add = [&](const std::string& name, int64_t rows, int64_t columns) {
-    const size_t begin = data.size() * sizeof(half);
-    for (int64_t i = 0; i < rows * columns; ++i) data.push_back(from_float<half>(normal(rng)));
-    header[name] = {{"dtype", "F16"},
-                    {"shape", {rows, columns}},
-                    {"data_offsets", {begin, data.size() * sizeof(half)}}};
+  const DType dtype =
+      model.activations == name(DType::kBFloat16) ? DType::kBFloat16 : DType::kFloat16;
+  std::vector<uint16_t> data;  // bits of it
+  const auto add = [&](const std::string& tensor, int64_t rows, int64_t columns) {
+    const size_t begin = data.size() * sizeof(uint16_t);
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      const float value = normal(rng);
+      data.push_back(dtype == DType::kBFloat16
+                         ? std::bit_cast<uint16_t>(from_float<bfloat16>(value))
+                         : std::bit_cast<uint16_t>(from_float<half>(value)));
+    }
+    header[tensor] = {{"dtype", dtype == DType::kBFloat16 ? "BF16" : "F16"},
+                      {"shape", {rows, columns}},
+                      {"data_offsets", {begin, data.size() * sizeof(uint16_t)}}};
   };
   for (int64_t i = 0; i < model.num_layers; ++i) {
     for (const Layer& layer : layers_of(model)) {
@@ -68,7 +76,7 @@ void write_synthetic_adapter(const std::string& folder, const ModelInfo& model, 
   file.write(reinterpret_cast<const char*>(&length), sizeof(length));
   file << text;
   file.write(reinterpret_cast<const char*>(data.data()),
-             static_cast<std::streamsize>(data.size() * sizeof(half)));
+             static_cast<std::streamsize>(data.size() * sizeof(uint16_t)));
   config.close();
   file.close();
   HEDDLE_CHECK(config.good() && file.good(), folder, ": cannot write the adapter");

@@ -7,8 +7,8 @@
 
 namespace heddle::app {
 
-/// Writes a PEFT adapter of small random f16 weights on all seven projections of every layer: for
-/// measurements.
+/// Writes a PEFT adapter of small random weights on all seven projections of every layer, in bf16
+/// where the model's activations are and else in f16: for measurements.
 void write_synthetic_adapter(const std::string& folder, const ModelInfo& model, int rank,
                              uint64_t seed);
 

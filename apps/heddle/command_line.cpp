@@ -197,6 +197,17 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
       ->default_str(kAuto)
       ->type_name("SIZE")
       ->group(kGroup);
+  command
+      .add_option_function<std::string>(
+          "--adapter-host-memory",
+          [&engine](const std::string& text) {
+            engine.adapter_host_memory = read_memory("--adapter-host-memory", text);
+          },
+          "On a GPU host memory for copies of adapters of --adapters, from which they come to the "
+          "GPU; auto: a quarter of what is free")
+      ->default_str(kAuto)
+      ->type_name("SIZE")
+      ->group(kGroup);
 }
 
 void add_input_options(CLI::App& command, GenerateOptions& options) {

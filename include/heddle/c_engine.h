@@ -78,6 +78,7 @@ typedef struct heddle_engine_options {
   /* {NULL, 0}: none; a folder of adapters that are found by name when a request first names them */
   heddle_string adapter_dir;
   int64_t adapter_memory; /* 0: with adapter_dir a quarter of what is available, else no limit */
+  int64_t adapter_host_memory; /* 0: on a GPU a quarter of what is available; on the CPU none */
   /* NULL; called by the thread that creates the engine while it reads the model. */
   void (*on_load)(void* user_data, int64_t done_bytes, int64_t total_bytes);
   void* user_data; /* NULL; goes to on_load */

@@ -112,20 +112,19 @@ class LLM:
         model: A GGUF file, a folder that transformers saved, or a name in the local Hugging Face
             cache; None: $HEDDLE_MODEL, else the model that tools/fetch_model brings.
         adapters: Folders of LoRA adapters as PEFT saves them, by name.
-        device: "cpu", "cuda" or "cuda:1"; None: the first GPU that this build has kernels for,
-            or else the CPU.
+        device: "cpu", "cuda" or "cuda:1"; None: the first GPU that the build runs on, or the CPU.
         max_batch: Prompts that run at once; others wait.
         num_threads: None: `heddle.num_threads()`.
         max_context: Tokens of one prompt with its answer; 0: what the model was made for.
         kv_memory: Bytes of the KV cache; 0: half of the device's memory that is available.
-        kv_type: Type of keys and values in the cache: on the CPU "f32" (empty), or "f16" or
-            "bf16", which take half the memory and round them (docs/engine.md); on a GPU the type of
-            the model's activations.
+        kv_type: Type of keys and values in the cache (docs/engine.md): on the CPU "f32" (empty),
+            or "f16" or "bf16" in half the memory; on a GPU the type of the model's activations.
         weights: "q8_0" or another type packs the model when it is loaded (docs/models.md).
         adapter_dir: A folder of adapters that are found by name when a prompt first names them
             (docs/adapters.md); None: there are those of `adapters` alone.
         adapter_memory: Bytes of the weights of all adapters; those of `adapter_dir` make room for
             one another. 0: with `adapter_dir` a quarter of the memory that is available.
+        adapter_host_memory: The same of their copies in host memory, on a GPU (docs/adapters.md).
         page_size: Tokens in a page of the KV cache.
         prefill_chunk: Tokens of prompts that one step takes in, at most.
         progress: Whether lines of progress are written to standard error; None: where that is a
@@ -151,6 +150,7 @@ class LLM:
         weights: str = "",
         adapter_dir: str | os.PathLike[str] | None = None,
         adapter_memory: int = 0,
+        adapter_host_memory: int = 0,
         page_size: int = 16,
         prefill_chunk: int = 512,
         progress: bool | None = None,
@@ -172,6 +172,7 @@ class LLM:
                 weights,
                 "" if adapter_dir is None else os.fspath(adapter_dir),
                 adapter_memory,
+                adapter_host_memory,
                 lambda done, total: bar.update(100 * done // max(total, 1), " %"),
             )
         # Also at the end of the process, which must not take the memory from under the thread.

@@ -13,6 +13,7 @@
 // As the CUDA runtime declares them.
 typedef struct CUevent_st* cudaEvent_t;
 typedef struct CUgraphExec_st* cudaGraphExec_t;
+typedef struct CUmemPoolHandle_st* cudaMemPool_t;
 
 namespace heddle::cuda {
 
@@ -37,6 +38,15 @@ void restore_current_device(int index) noexcept;
 /// gone. nullptr is fine.
 void free_memory(std::byte* memory) noexcept;
 
+/// Memory of device `index` to be taken and given back in the order of streams. It keeps what is
+/// given back.
+[[nodiscard]] cudaMemPool_t make_pool(int index);
+void free_pool(cudaMemPool_t pool) noexcept;
+/// For what the stream runs from here on; nullptr for 0 bytes. It holds anything.
+[[nodiscard]] std::byte* allocate_from(cudaMemPool_t pool, size_t bytes, cudaStream_t stream);
+/// Gives memory of a pool back behind all that was asked of the stream; an error is dropped.
+void free_in_order(std::byte* memory, cudaStream_t stream) noexcept;
+
 /// Bytes of memory of device `index` that can still be taken.
 [[nodiscard]] int64_t available_bytes(int index);
 
@@ -59,6 +69,10 @@ void free_event(cudaEvent_t event) noexcept;
 void record_event(cudaEvent_t event, cudaStream_t stream);
 /// Waits until the stream has come to the mark; at once where there was never one.
 void wait_for(cudaEvent_t event);
+/// Whether it has.
+[[nodiscard]] bool has_passed(cudaEvent_t event);
+/// What is asked of the stream from here on waits for the mark of another one.
+void hold_until(cudaEvent_t event, cudaStream_t stream);
 /// Between two timed marks that their streams have come to.
 [[nodiscard]] double seconds_between(cudaEvent_t begin, cudaEvent_t end);
 

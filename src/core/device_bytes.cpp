@@ -46,7 +46,7 @@ void FreeDeviceBytes::operator()(std::byte* memory) const noexcept {
   if (type == DeviceType::kCpu) {
     free_on_host(memory, bytes);
   } else if constexpr (kWithCuda) {
-    cuda::free_memory(memory);
+    stream == nullptr ? cuda::free_memory(memory) : cuda::free_in_order(memory, stream);
   }
 }
 
@@ -61,7 +61,7 @@ DeviceBytes allocate_zeroed(Device device, size_t bytes) {
     (void)query_device(device);  // refuses one that is not there
     if constexpr (kWithCuda) memory = cuda::allocate_zeroed(device.index, bytes);
   }
-  return {memory, {device.type, bytes}};
+  return {memory, {.type = device.type, .bytes = bytes}};
 }
 
 int64_t available_bytes(Device device) {

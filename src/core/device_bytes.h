@@ -13,6 +13,7 @@ namespace heddle {
 struct FreeDeviceBytes {
   DeviceType type = DeviceType::kCpu;
   size_t bytes = 0;
+  cudaStream_t stream = nullptr;  // of a DevicePool: behind whose work it is given back
   void operator()(std::byte* memory) const noexcept;
 };
 

@@ -27,6 +27,17 @@ void DeviceEvent::wait() const {
   }
 }
 
+bool DeviceEvent::has_passed() const {
+  if constexpr (kWithCuda) return event_ == nullptr || cuda::has_passed(event_.get());
+  return true;
+}
+
+void DeviceEvent::hold([[maybe_unused]] const ExecContext& ctx) const {
+  if constexpr (kWithCuda) {
+    if (event_) cuda::hold_until(event_.get(), ctx.stream);
+  }
+}
+
 double DeviceEvent::seconds_since([[maybe_unused]] const DeviceEvent& earlier) const {
   if constexpr (kWithCuda) {
     if (event_) return cuda::seconds_between(earlier.event_.get(), event_.get());

@@ -23,6 +23,10 @@ class DeviceEvent {
   void record(const ExecContext& ctx);
   /// Waits for the last mark; at once where there was none.
   void wait() const;
+  /// Whether the device has come to it.
+  [[nodiscard]] bool has_passed() const;
+  /// What is asked of ctx.stream from here on waits on the device for the mark of another stream.
+  void hold(const ExecContext& ctx) const;
   /// Time of the device between two marks that it has come to; 0 on the CPU.
   [[nodiscard]] double seconds_since(const DeviceEvent& earlier) const;
 

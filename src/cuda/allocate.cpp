@@ -1,5 +1,6 @@
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <new>
 
 #include "cuda/check.h"
@@ -83,6 +84,35 @@ void free_memory(std::byte* memory) noexcept {
   if (memory == nullptr) return;
   const CaptureUndisturbed undisturbed;
   if (cudaFree(memory) != cudaSuccess) cudaGetLastError();
+}
+
+cudaMemPool_t make_pool(int index) {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = index;
+  cudaMemPool_t pool = nullptr;
+  HEDDLE_CUDA_CHECK(cudaMemPoolCreate(&pool, &properties));
+  uint64_t keep = std::numeric_limits<uint64_t>::max();
+  const cudaError_t kept = cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep);
+  if (kept != cudaSuccess) free_pool(pool);
+  HEDDLE_CUDA_CHECK(kept);
+  return pool;
+}
+
+void free_pool(cudaMemPool_t pool) noexcept {
+  if (pool != nullptr && cudaMemPoolDestroy(pool) != cudaSuccess) cudaGetLastError();
+}
+
+std::byte* allocate_from(cudaMemPool_t pool, size_t bytes, cudaStream_t stream) {
+  if (bytes == 0) return nullptr;
+  void* memory = nullptr;
+  HEDDLE_CUDA_CHECK(cudaMallocFromPoolAsync(&memory, bytes, pool, stream));
+  return static_cast<std::byte*>(memory);
+}
+
+void free_in_order(std::byte* memory, cudaStream_t stream) noexcept {
+  if (memory != nullptr && cudaFreeAsync(memory, stream) != cudaSuccess) cudaGetLastError();
 }
 
 int64_t available_bytes(int index) {

@@ -21,6 +21,20 @@ void record_event(cudaEvent_t event, cudaStream_t stream) {
 
 void wait_for(cudaEvent_t event) { HEDDLE_CUDA_CHECK(cudaEventSynchronize(event)); }
 
+bool has_passed(cudaEvent_t event) {
+  const cudaError_t state = cudaEventQuery(event);
+  if (state == cudaErrorNotReady) {
+    cudaGetLastError();
+    return false;
+  }
+  HEDDLE_CUDA_CHECK(state);
+  return true;
+}
+
+void hold_until(cudaEvent_t event, cudaStream_t stream) {
+  HEDDLE_CUDA_CHECK(cudaStreamWaitEvent(stream, event, 0));
+}
+
 double seconds_between(cudaEvent_t begin, cudaEvent_t end) {
   float milliseconds = 0;
   HEDDLE_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin, end));

@@ -259,6 +259,15 @@ void Engine::State::count_step(double seconds, int64_t num_prompt_tokens, int64_
   }
 }
 
+void Engine::State::count_adapters() {
+  const AdapterTiers::Counts& counts = adapters.tiers().counts();
+  stats.adapter_uses = counts.num_uses;
+  stats.adapter_loads = counts.num_loads;
+  stats.adapter_reads = counts.num_reads;
+  stats.adapter_seconds = counts.seconds;
+  stats.adapter_evictions = counts.num_evictions;
+}
+
 Engine::Engine(const EngineOptions& options) : state_(std::make_unique<State>(options)) {}
 Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
@@ -271,13 +280,16 @@ const EngineStats& Engine::stats() const { return state_->stats; }
 EngineLoad Engine::load() const {
   const RowQueue& queue = state_->queue;
   const PagePool& pages = std::as_const(state_->runner).pages();
+  const AdapterTiers& tiers = state_->adapters.tiers();
   return {.num_waiting = std::ssize(queue.waiting()),
           .num_running = std::ssize(queue.running()),
           .num_ended = std::ssize(queue.ended()),
           .num_pages = pages.num_pages(),
           .num_free_pages = pages.num_free(),
-          .num_adapters = state_->adapters.num_in_memory(),
-          .adapter_bytes = state_->adapters.bytes_in_memory()};
+          .num_adapters = tiers.num_on_device(),
+          .adapter_bytes = tiers.device_bytes(),
+          .num_host_adapters = std::ssize(tiers.on_host()),
+          .host_adapter_bytes = tiers.host_bytes()};
 }
 
 bool Engine::cancel(RequestId request) {
@@ -312,12 +324,10 @@ std::vector<Event> Engine::step() {
   State& s = *state_;
   s.queue.admit();
   // Where nothing runs, the load of an adapter is all there is to wait for.
-  while (s.queue.running().empty() && !s.queue.waiting().empty() && s.adapters.wait_for_load()) {
+  while (s.queue.running().empty() && !s.queue.waiting().empty() && s.adapters.wait()) {
     s.queue.admit();
   }
-  s.stats.adapter_loads = s.adapters.counts().num_loads;
-  s.stats.adapter_seconds = s.adapters.counts().seconds;
-  s.stats.adapter_evictions = s.adapters.counts().num_evictions;
+  s.count_adapters();
   std::vector<Event> events;
   try {
     events.reserve(s.queue.running().size() + s.queue.ended().size());
@@ -328,7 +338,7 @@ std::vector<Event> Engine::step() {
   }
   s.reserve_adjustments();
   if (!s.queue.running().empty()) s.run_step(events);
-  s.adapters.free_unused();
+  if (!s.queue.ended().empty()) s.adapters.free_unused();
   s.tell_ended(events);
   return events;
 }
@@ -339,7 +349,7 @@ std::vector<float> Engine::prompt_logits(const Request& request) {
   Sequence row;
   s.fill_row(row, request);
   s.runner.reserve_for(row);
-  static_cast<void>(s.adapters.take(row, false));
+  s.adapters.wait_and_take(row);
   row.pages = *s.runner.pages().reserve(pages_for(row.prompt_tokens, s.options.page_size));
   Sequence* const rows[] = {&row};
   s.runner.prepare(row);

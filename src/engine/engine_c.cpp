@@ -146,7 +146,8 @@ EngineOptions options_of(heddle_string model, const heddle_engine_options& given
                         .kv_memory = given.kv_memory,
                         .kv_type = string_of("options.kv_type", given.kv_type, kMaxName),
                         .weights = string_of("options.weights", given.weights, kMaxName),
-                        .adapter_memory = given.adapter_memory};
+                        .adapter_memory = given.adapter_memory,
+                        .adapter_host_memory = given.adapter_host_memory};
   if (given.adapter_dir.data != nullptr) {
     options.adapter_dir = path_of("options.adapter_dir", given.adapter_dir);
   }
@@ -254,6 +255,7 @@ void heddle_engine_options_init(heddle_engine_options* options) {
               .weights = {nullptr, 0},
               .adapter_dir = {nullptr, 0},
               .adapter_memory = defaults.adapter_memory,
+              .adapter_host_memory = defaults.adapter_host_memory,
               .on_load = nullptr,
               .user_data = nullptr};
 }

@@ -20,6 +20,7 @@ class EngineContext {
       : threads_(num_threads),
         steps_(make_stream(device)),
         loads_(make_stream(device)),
+        moves_(make_stream(device)),
         exec_{.device = device,
               .info = query_device(device),
               .workspace = &workspace_,
@@ -38,6 +39,11 @@ class EngineContext {
   /// stream.
   [[nodiscard]] ExecContext loading() const {
     return {.device = exec_.device, .info = exec_.info, .stream = loads_.get()};
+  }
+
+  /// For copies to the device that no step waits for, on a stream of their own.
+  [[nodiscard]] ExecContext moving() const {
+    return {.device = exec_.device, .info = exec_.info, .stream = moves_.get()};
   }
 
   /// Makes the workspace at least as large.
@@ -59,7 +65,7 @@ class EngineContext {
 
  private:
   ThreadPool threads_;
-  DeviceStream steps_, loads_;
+  DeviceStream steps_, loads_, moves_;
   DeviceBytes memory_;
   size_t workspace_bytes_ = 0;
   Workspace workspace_{{}};

@@ -59,12 +59,17 @@ EngineOptions complete_options(EngineOptions options, const model::DecoderConfig
   check_range("num_threads", options.num_threads, 0, kMaxThreads);
   check_range("kv_memory", options.kv_memory, 0, std::numeric_limits<int64_t>::max());
   check_range("adapter_memory", options.adapter_memory, 0, std::numeric_limits<int64_t>::max());
+  check_range("adapter_host_memory", options.adapter_host_memory, 0,
+              std::numeric_limits<int64_t>::max());
   if (!options.adapter_dir.empty()) static_cast<void>(AdapterFolder(options.adapter_dir));
   HEDDLE_CHECK(options.max_context >= 0 && options.max_context <= config.context_length,
                "max_context is ", options.max_context, ", expected 0 to ", config.context_length,
                ", for which ", options.model_path, " was made");
   static_cast<void>(load_options_of(options));
   const Device device = device_of(options);
+  HEDDLE_CHECK(device.type != DeviceType::kCpu || options.adapter_host_memory == 0,
+               "adapter_host_memory is ", options.adapter_host_memory,
+               ", on the CPU adapters are in host memory, which adapter_memory bounds");
   std::ostringstream name;
   name << device;
   options.device = name.str();
@@ -90,7 +95,13 @@ AdapterStore::Limits adapter_limits(const EngineOptions& options) {
     bytes = options.adapter_dir.empty() ? std::numeric_limits<int64_t>::max()
                                         : available_memory(device_of(options)) / kShare;
   }
-  return {.folder = options.adapter_dir, .memory_bytes = bytes};
+  int64_t host_bytes = 0;
+  if (!options.adapter_dir.empty() && device_of(options).type != DeviceType::kCpu) {
+    host_bytes =
+        options.adapter_host_memory > 0 ? options.adapter_host_memory : available_memory() / kShare;
+  }
+  return {
+      .folder = options.adapter_dir, .bounds = {.memory_bytes = bytes}, .host_memory = host_bytes};
 }
 
 ModelRunner::Limits limits_of(const EngineOptions& options) {

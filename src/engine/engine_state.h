@@ -46,13 +46,15 @@ struct Engine::State {
         text_of_base(text_of_model(*files)),
         runner(device_of(options), *files, limits_of(options), load_options_of(options)),
         adapters(runner, *files, text_of_base, adapter_limits(options)),
-        queue(runner.pages(), options.max_batch, options.page_size,
-              [this](Sequence& row, bool others_run) { return adapters.take(row, others_run); }),
+        queue(runner.pages(), options.max_batch, options.page_size, &adapters),
         plan(static_cast<size_t>(options.max_batch)),
         before_compute(std::move(hook)) {
     options.kv_type = name(runner.kv_dtype());
     options.kv_memory = runner.pages().num_pages() * runner.page_bytes();
-    if (!options.adapter_dir.empty()) options.adapter_memory = adapters.memory_bytes();
+    if (!options.adapter_dir.empty()) {
+      options.adapter_memory = adapters.tiers().limits().memory_bytes;
+      options.adapter_host_memory = adapters.tiers().limits().host_memory_bytes;
+    }
     for (LaunchedStep& step : launched) step.rows.reserve(static_cast<size_t>(options.max_batch));
     options.on_load = nullptr;  // what it refers to may be gone from here on
     fill_info();
@@ -81,6 +83,7 @@ struct Engine::State {
   bool fail_launched(const std::exception& failure, const LaunchedStep& step);
   void end_engine(const std::exception& failure, int64_t num_rows, int64_t num_prompt_tokens);
   void tell_ended(std::vector<Event>& events);
+  void count_adapters();
   void count_step(double seconds, int64_t num_prompt_tokens, int64_t num_drawn);
 
   std::unique_ptr<const model::ModelFiles> files;

@@ -80,6 +80,8 @@ ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Li
                                                                    files.config(),
                                                                    files.tensor_names(), load);
                                       })),
+      adapter_memory_(device),
+      steps_so_far_(device),
       adapters_{.layers = {files.config().dims(),
                            model::LoraForm::of(device.type, model_.weights().activations)},
                 .vocabularies = {}},
@@ -144,28 +146,6 @@ void ModelRunner::reserve_host_memory() {
   for (auto* column : {&columns.seed, &columns.step}) column->reserve(num_rows);
 }
 
-ModelRunner::PreparedAdapter ModelRunner::prepare_adapter(const model::Adapter& adapter) const {
-  const ScopedDevice on_device(context_.exec().device);
-  const ExecContext ctx = context_.loading();
-  const model::DecoderConfig& config = model_.config();
-  const model::DecoderWeights& weights = model_.weights();
-  const auto copy = [&] {
-    return PreparedAdapter{
-        .layers = adapters_.layers.prepare(
-            ctx, adapter, model::slice_affines(ctx, adapter, config.dims(), weights)),
-        .vocabulary =
-            model::AdapterVocabularies::make(ctx, adapter, weights.embedding, weights.output,
-                                             config.tied_head, weights.activations)};
-  };
-  PreparedAdapter prepared =
-      room_for("the adapter",
-               "a smaller kv_memory (--kv-memory) or adapter_memory (--adapter-memory)", copy);
-  for (const model::AdapterPair& pair : adapter.pairs()) {
-    prepared.max_rank = std::max(prepared.max_rank, adapters_.layers.fitting_rank(pair.rank));
-  }
-  return prepared;
-}
-
 int32_t ModelRunner::add_adapter(PreparedAdapter adapter) {
   const ScopedDevice on_device(context_.exec().device);
   const auto& head = adapter.vocabulary.head;
@@ -188,19 +168,6 @@ int32_t ModelRunner::add_adapter(PreparedAdapter adapter) {
   const int32_t slot = adapters_.layers.add(context_.exec(), std::move(adapter.layers));
   adapters_.vocabularies.put(slot, std::move(adapter.vocabulary));
   return slot;
-}
-
-int64_t ModelRunner::adapter_bytes(const model::Adapter& adapter) const {
-  std::optional<DType> rounded_to;
-  if (context_.exec().device.type != DeviceType::kCpu) rounded_to = model_.weights().activations;
-  return adapters_.layers.num_bytes(adapter) + model::affine_bytes(adapter) +
-         model::vocabulary_bytes(adapter, model_.config().tied_head, rounded_to);
-}
-
-void ModelRunner::remove_adapter(int32_t slot) noexcept {
-  const ScopedDevice on_device(context_.exec().device);
-  adapters_.layers.remove(context_.exec(), slot);
-  adapters_.vocabularies.put(slot, {});
 }
 
 std::string_view ModelRunner::runs_alone(const model::Adapter& adapter) const {

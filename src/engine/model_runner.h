@@ -4,12 +4,14 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "heddle/ops/sampling.h"
 
 #include "core/device_graph.h"
+#include "core/device_pool.h"
 #include "core/device_tensor.h"
 #include "core/staged_arrays.h"
 #include "engine/engine_context.h"
@@ -51,6 +53,25 @@ class ModelRunner {
   };
   /// Copies an adapter that fits the model. May run beside steps, in any thread.
   [[nodiscard]] PreparedAdapter prepare_adapter(const model::Adapter& adapter) const;
+  /// An adapter in host memory that the device can copy by itself.
+  struct HostAdapter {
+    model::LoraTables::HostCopy layers{};
+    int max_rank = 0;
+  };
+  /// Whether the adapter, which fits the model, may be one: on a GPU, without an embedding and a
+  /// head of its own.
+  [[nodiscard]] bool can_stage(const model::Adapter& adapter) const;
+  /// Copies it there, in place of `old` where that is as large. May run beside steps, in any
+  /// thread.
+  [[nodiscard]] HostAdapter stage_adapter(const model::Adapter& adapter, HostAdapter old) const;
+  /// One on its way to the device; there where the device has come to `arrived`.
+  struct MovingAdapter {
+    PreparedAdapter adapter;
+    DeviceEvent arrived;
+  };
+  /// Begins to copy it beside the steps, behind those that may still read the memory of adapters
+  /// that were removed. `adapter` stays until it has arrived.
+  [[nodiscard]] MovingAdapter begin_move(const HostAdapter& adapter);
   /// Gives it a slot. Where it throws, the adapters are as they were.
   int32_t add_adapter(PreparedAdapter adapter);
   /// Bytes that an adapter which fits the model takes, at most.
@@ -113,8 +134,8 @@ class ModelRunner {
   void collect(std::span<int32_t> token_ids, std::span<float> logprobs);
 
  private:
-  /// Sequences, padded, and whether any has an adapter.
-  using GraphKey = std::pair<int64_t, bool>;
+  /// Sequences, padded, whether any has an adapter, and whether one of these has affines.
+  using GraphKey = std::tuple<int64_t, bool, bool>;
   /// The columns of a SamplingTable, [max_batch] each.
   struct SamplingColumns {
     std::vector<float> temperature, top_p, min_p;
@@ -122,6 +143,9 @@ class ModelRunner {
     std::vector<int64_t> seed, step;
   };
 
+  [[nodiscard]] int max_rank_of(const model::Adapter& adapter) const;
+  [[nodiscard]] std::vector<model::SliceAffine> affines_of(const ExecContext& ctx,
+                                                           const model::Adapter& adapter) const;
   void reserve_workspace(int max_rank);
   [[nodiscard]] model::StepLimits largest_step() const;
   void reserve_host_memory();
@@ -143,6 +167,8 @@ class ModelRunner {
   Limits limits_;
   EngineContext context_;
   model::Decoder model_;
+  DevicePool adapter_memory_;  // of those that were moved
+  DeviceEvent steps_so_far_;   // when the last move was begun
   model::LoadedAdapters adapters_;
   KvCache::Shape kv_shape_;
   PagePool pages_;

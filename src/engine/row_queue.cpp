@@ -86,7 +86,8 @@ bool RowQueue::start(Sequence& row) {
       leader == nullptr
           ? pages_.reserve(num_pages)
           : pages_.reserve_behind(leader->pages, row.num_shared / page_size_, num_pages);
-  if (!pages || (prepare_ && !prepare_(row, !running_.empty()))) return false;
+  if (!pages) return false;
+  if (adapters_ != nullptr) adapters_->take(row);
   const auto longest_answer = static_cast<size_t>(row.max_tokens - row.prompt_tokens);
   row.tokens.reserve(static_cast<size_t>(row.max_tokens));
   row.completion.token_ids.reserve(longest_answer);
@@ -99,26 +100,45 @@ bool RowQueue::start(Sequence& row) {
   return true;
 }
 
+/// Of the rows that wait longest.
+std::span<const RowPlan> RowQueue::plan() noexcept {
+  planned_.clear();
+  for (const Sequence& row : waiting_) {
+    if (planned_.size() == kMostPlannedRows) break;
+    planned_.push_back(&row);
+  }
+  return adapters_->plan(planned_);
+}
+
 void RowQueue::admit() noexcept {
-  while (!waiting_.empty() && std::ssize(running_) < max_batch_) {
-    Sequence& row = waiting_.front();
+  std::span<const RowPlan> plans;
+  if (adapters_ != nullptr && !waiting_.empty()) plans = plan();
+  auto next = waiting_.begin();
+  for (size_t i = 0; next != waiting_.end() && std::ssize(running_) < max_batch_;) {
+    if (adapters_ != nullptr && i == plans.size()) break;
+    if (adapters_ != nullptr && plans[i] == RowPlan::kWaits) {
+      ++i, ++next;  // others may start before it
+      continue;
+    }
+    Sequence& row = *next;
     try {
       if (!start(row)) {
         if (!running_.empty() || kept_.empty()) break;
         kept_.clear();  // nobody else gives pages back: the row computes what it would have shared
         continue;
       }
+      const std::chrono::duration<double> waited =
+          std::chrono::steady_clock::now() - row.submitted_at;
+      row.completion.wait_seconds = waited.count();
+      running_.splice(running_.end(), waiting_, next++);
     } catch (const std::bad_alloc&) {
+      ++next;
       fail(row, "out of memory: the row could not be started");
-      continue;
     } catch (const std::exception& failure) {
+      ++next;
       fail(row, failure.what());
-      continue;
     }
-    const std::chrono::duration<double> waited =
-        std::chrono::steady_clock::now() - row.submitted_at;
-    row.completion.wait_seconds = waited.count();
-    running_.splice(running_.end(), waiting_, waiting_.begin());
+    ++i;
   }
   free_kept();
 }

@@ -1,10 +1,11 @@
 #pragma once
 
-#include <functional>
 #include <list>
+#include <span>
 #include <string_view>
-#include <utility>
+#include <vector>
 
+#include "engine/adapters/adapter_plan.h"
 #include "engine/page_pool.h"
 #include "engine/sequence.h"
 
@@ -12,20 +13,31 @@ namespace heddle {
 
 /// The rows of an engine: those that wait, those that run, and those that have ended and were not
 /// told of yet. First come, first served: the row that waits longest is admitted as soon as a place
-/// in the batch is free, the pages for its longest answer are and its adapters have room in memory,
-/// and none overtakes it. A running row has all pages that it can need, so it never gives way,
-/// always ends and gives them back: nobody starves. A row that begins like another one starts when
+/// in the batch is free and the pages for its longest answer are, and none overtakes it; but where
+/// its adapters are not there, others start before it, as plan_adapters allows. A running row has
+/// all pages that it can need, so it never gives way, always ends and gives them back: nobody
+/// starves. A row that begins like another one starts when
 /// that has computed what they share, and takes over its pages.
 class RowQueue {
  public:
   using Rows = std::list<Sequence>;
 
-  /// Brings what a row needs besides pages when it starts; false: others have it, so that the row
-  /// waits, which may be where others run. Throws what ends the row.
-  using Prepare = std::function<bool(Sequence& row, bool others_run)>;
+  /// What rows need besides pages.
+  class Adapters {
+   public:
+    virtual ~Adapters() = default;
+    /// What becomes of rows that wait, given the oldest first; of the first ones alone where they
+    /// are many. Valid until the next call.
+    virtual std::span<const RowPlan> plan(std::span<const Sequence* const> rows) noexcept = 0;
+    /// Gives it to a row that starts, or throws what ends the row: of kStarts and kNever.
+    virtual void take(Sequence& row) = 0;
+  };
 
-  RowQueue(PagePool& pages, int max_batch, int64_t page_size, Prepare prepare = {})
-      : pages_(pages), max_batch_(max_batch), page_size_(page_size), prepare_(std::move(prepare)) {}
+  /// adapters: null where no row needs any; outlives the queue.
+  RowQueue(PagePool& pages, int max_batch, int64_t page_size, Adapters* adapters = nullptr)
+      : pages_(pages), max_batch_(max_batch), page_size_(page_size), adapters_(adapters) {
+    planned_.reserve(kMostPlannedRows);
+  }
 
   /// A list of one new row with room for its error, so that no failure is left untold for want of
   /// memory.
@@ -58,6 +70,7 @@ class RowQueue {
 
  private:
   bool start(Sequence& row);
+  [[nodiscard]] std::span<const RowPlan> plan() noexcept;
   [[nodiscard]] const Sequence* find_leader(const Sequence& row) const;
   [[nodiscard]] int64_t num_awaited(const Sequence& row) const;
   void free_kept() noexcept;
@@ -65,7 +78,8 @@ class RowQueue {
   PagePool& pages_;
   int max_batch_;
   int64_t page_size_;
-  Prepare prepare_;
+  Adapters* adapters_;
+  std::vector<const Sequence*> planned_;
   Rows waiting_, running_, ended_;
   Rows kept_;  // told of, for their pages
 };

@@ -94,6 +94,10 @@ struct Metrics::State {
   Gauge& adapter_bytes = gauge("heddle:adapter_bytes", "Bytes of adapters in memory");
   Counter& adapter_loads = counter("heddle:adapter_loads_total", "Adapters brought into memory");
   Counter& adapter_seconds = counter("heddle:adapter_load_seconds_total", "Seconds that it took");
+  Counter& adapter_uses = counter("heddle:adapter_uses_total", "Adapters of requests that started");
+  Counter& adapter_reads = counter("heddle:adapter_reads_total", "Adapters read from their files");
+  Gauge& host_adapter_bytes =
+      gauge("heddle:adapter_host_bytes", "Bytes of copies of adapters in host memory, of a GPU");
   Counter& adapter_evictions =
       counter("heddle:adapter_evictions_total", "Adapters that made room in memory for others");
   Gauge& connections = gauge("heddle:connections", "Open connections");
@@ -147,8 +151,11 @@ std::string Metrics::text(const Now& now) {
   s.kv_usage.Set(pages == 0 ? 0 : 1 - static_cast<double>(now.load.num_free_pages) / pages);
   s.adapters.Set(static_cast<double>(now.load.num_adapters));
   s.adapter_bytes.Set(static_cast<double>(now.load.adapter_bytes));
+  s.host_adapter_bytes.Set(static_cast<double>(now.load.host_adapter_bytes));
   s.connections.Set(now.num_connections);
   State::raise_to(s.adapter_loads, static_cast<double>(now.stats.adapter_loads));
+  State::raise_to(s.adapter_uses, static_cast<double>(now.stats.adapter_uses));
+  State::raise_to(s.adapter_reads, static_cast<double>(now.stats.adapter_reads));
   State::raise_to(s.adapter_seconds, now.stats.adapter_seconds);
   State::raise_to(s.adapter_evictions, static_cast<double>(now.stats.adapter_evictions));
   if (s.lora_now != nullptr) s.lora_info.Remove(s.lora_now);

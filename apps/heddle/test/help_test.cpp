@@ -151,6 +151,7 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
       {"--prefill-chunk", static_cast<double>(engine.prefill_chunk)},
       {"--kv-memory", static_cast<double>(engine.kv_memory)},
       {"--adapter-memory", static_cast<double>(engine.adapter_memory)},
+      {"--adapter-host-memory", static_cast<double>(engine.adapter_host_memory)},
       {"--max-batch", static_cast<double>(engine.max_batch)},
       {"--max-tokens", static_cast<double>(answer.max_tokens)},
       {"--temperature", answer.sampling.temperature},

@@ -50,6 +50,11 @@ struct EngineOptions {
   /// all are in use. 0: with adapter_dir a quarter of the memory that is available when the weights
   /// of the model are loaded, else no limit.
   int64_t adapter_memory = 0;
+  /// On a GPU bytes of host memory for copies of adapters of adapter_dir, from which they come to
+  /// the GPU beside the steps; one that is not there is read from its file again. 0: a quarter of
+  /// the host memory that is available. On the CPU adapters are in host memory anyway: it must be
+  /// 0.
+  int64_t adapter_host_memory = 0;
   /// Called while the weights are loaded, by the thread that makes the engine.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load{};
 };
@@ -114,8 +119,10 @@ struct EngineStats {
   /// On a GPU, of steps that are asked for one ahead: the device computed, and had nothing to
   /// compute between two of them.
   double device_seconds = 0, device_gap_seconds = 0;
+  int64_t adapter_uses = 0;       // adapters of requests that started
   int64_t adapter_loads = 0;      // adapters whose weights were brought into memory, each time
-  double adapter_seconds = 0;     // that it took, between steps
+  int64_t adapter_reads = 0;      // of these, or of copies in host memory, from files
+  double adapter_seconds = 0;     // that it took, beside the steps
   int64_t adapter_evictions = 0;  // adapters that made room in memory for others
 };
 
@@ -125,6 +132,8 @@ struct EngineLoad {
   int64_t num_ended = 0;                        // those of which the next step tells the end
   int64_t num_pages = 0, num_free_pages = 0;    // of the KV cache; free: set aside for no request
   int64_t num_adapters = 0, adapter_bytes = 0;  // whose weights are in memory
+  // Of a GPU's engine: those with a copy in host memory, or on the way there.
+  int64_t num_host_adapters = 0, host_adapter_bytes = 0;
 };
 
 /// An adapter on its way to a name: Engine::prepare_adapter. It does not outlive its engine.

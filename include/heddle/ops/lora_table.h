@@ -80,6 +80,12 @@ struct LoraTable {
   [[nodiscard]] LoraWeight weight(int64_t slot, int64_t slice) const;
 };
 
+/// An entry of an AdapterTable and what it becomes.
+struct LoraEntryChange {
+  LoraWeight* entry;
+  LoraWeight value;
+};
+
 /// Which weights an AdapterTable takes.
 enum class LoraAlignment : uint8_t {
   kNone,
@@ -124,6 +130,16 @@ class AdapterTable {
   /// Takes an adapter out: its slot touches nothing. Ordered as set.
   void clear(const ExecContext& ctx, int32_t slot);
 
+  /// What `set` would change, for `apply`. Throws what it throws.
+  [[nodiscard]] LoraEntryChange change(const ExecContext& ctx, int32_t slot, int32_t slice,
+                                       ConstTensorView weight, float scale = 1.0f) const;
+  /// The change that takes one slice of an adapter out.
+  [[nodiscard]] LoraEntryChange change_to_none(const ExecContext& ctx, int32_t slot,
+                                               int32_t slice) const;
+  /// Makes changes of any tables of the context's device, each entry once. Ordered as set: on CUDA
+  /// a small kernel for every hundred of them.
+  static void apply(const ExecContext& ctx, std::span<const LoraEntryChange> changes);
+
   /// The table for calls. Stays valid, and at the same addresses, as long as this object lives in
   /// its place; it sees every later set and clear, so a captured graph does, too.
   [[nodiscard]] LoraTable view() const;
@@ -138,6 +154,7 @@ class AdapterTable {
     void operator()(LoraWeight* entries) const noexcept;
   };
   void check_slot(const ExecContext& ctx, int32_t slot) const;
+  void check_slice(int32_t slice) const;
   void check_fit(const ConstTensorView& weight, int64_t rank) const;
   /// Entries [first, first + count) become `value`, in the order of ctx.stream.
   void write_entries(const ExecContext& ctx, int64_t first, int64_t count, const LoraWeight& value);

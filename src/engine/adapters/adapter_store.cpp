@@ -1,33 +1,21 @@
 #include "engine/adapters/adapter_store.h"
 
 #include <algorithm>
-#include <chrono>
-#include <future>
-#include <system_error>
+#include <exception>
 #include <utility>
 
 #include "heddle/core/error.h"
 
+#include "engine/adapters/row_adapters.h"
 #include "engine/sequence.h"
 #include "model/adapters/open_adapter.h"
 
 namespace heddle {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr int64_t kMostLoads = 2;  // that are under way at once: they take time from the steps
+constexpr size_t kUsesOfRow = 2;  // of a row that is planned, on average
 
 }  // namespace
-
-struct AdapterLoad {
-  Clock::time_point begin = Clock::now();
-  std::future<ModelRunner::PreparedAdapter> weights{};
-
-  [[nodiscard]] bool has_ended() const {
-    return weights.wait_for(Clock::duration::zero()) == std::future_status::ready;
-  }
-};
 
 AdapterStore::AdapterStore(ModelRunner& runner, const model::ModelFiles& files,
                            const RowText& text_of_model, const Limits& limits)
@@ -35,8 +23,22 @@ AdapterStore::AdapterStore(ModelRunner& runner, const model::ModelFiles& files,
       files_(files),
       text_of_model_(text_of_model),
       names_(files.names()),
-      memory_bytes_(limits.memory_bytes) {
+      bounds_(limits.bounds),
+      tiers_(
+          runner, files,
+          {.memory_bytes = limits.bounds.memory_bytes, .host_memory_bytes = limits.host_memory}) {
   if (!limits.folder.empty()) folder_.emplace(limits.folder);
+  reserve(0);
+}
+
+/// Room for plans with so many adapters more.
+void AdapterStore::reserve(size_t num_more) {
+  const size_t num_adapters = by_name_.size() + nameless_.size() + num_more;
+  tiers_.reserve(num_adapters);
+  if (plan_.rows.capacity() > 0 && planned_.capacity() >= num_adapters) return;
+  plan_.reserve(2 * num_adapters, kUsesOfRow * kMostPlannedRows + kMaxAdaptersOfRow,
+                kMostPlannedRows);
+  planned_.reserve(2 * num_adapters);
 }
 
 /// What is known of an adapter without its weights.
@@ -56,7 +58,8 @@ AdapterHold AdapterStore::describe(const std::string& path, const model::Adapter
                    .runs_alone = runner_.runs_alone(opened),
                    .invocation = opened.invocation_tokens(),
                    .has_embedding = !opened.embedding().is_empty(),
-                   .found = {}});
+                   .found = {},
+                   .has_host_copies = runner_.can_stage(opened)});
 }
 
 AdapterStore::Prepared AdapterStore::prepare(const std::string& path) const {
@@ -80,17 +83,18 @@ AdapterInfo AdapterStore::add(const std::string& name, Prepared prepared, bool m
   const AdapterHold& known = prepared.known;
   HEDDLE_CHECK(!name.empty(), known->path, ": an adapter needs a name");
   if (!may_replace) check_free(name);
-  if (!make_room(known->num_bytes)) {
+  reserve(1);
+  if (!make_room_for_added(known->num_bytes)) {
     throw_error(ErrorCode::kOutOfMemory, known->path, ": needs ", known->num_bytes,
-                " bytes of adapter memory, ", memory_bytes_ - bytes_in_memory(), " of ",
-                memory_bytes_, " are not in use");
+                " bytes of adapter memory, ", bounds_.memory_bytes - tiers_.device_bytes(), " of ",
+                bounds_.memory_bytes, " are not in use");
   }
   // Name and room first, so that nothing can fail once the adapter is in its slot.
   prepared.info.name = name;
   nameless_.reserve(nameless_.size() + 1);
   const auto [place, is_new] = by_name_.emplace(name, nullptr);
   try {
-    put(*known, std::move(prepared.weights));
+    tiers_.put(*known, std::move(prepared.weights));
   } catch (...) {
     if (is_new) by_name_.erase(place);
     throw;
@@ -112,26 +116,20 @@ bool AdapterStore::remove(const std::string& name) {
 }
 
 void AdapterStore::free_unused() noexcept {
-  const auto end_unwanted = [this](const AdapterHold& known) {
-    const bool is_wanted = known.use_count() > 1;  // then its row ends the load, and is told
-    if (is_wanted || known->load == nullptr || !known->load->has_ended()) return;
-    try {
-      end_load(*known);
-    } catch (const std::exception&) {  // nobody is there to be told
-    }
+  const auto is_under_way = [](const AdapterHold& known) {
+    return known->load != nullptr || known->move != nullptr;
   };
-  for (const auto& [name, known] : by_name_) end_unwanted(known);
-  std::ranges::for_each(nameless_, end_unwanted);
-  std::erase_if(nameless_, [this](const AdapterHold& known) {
-    if (known.use_count() > 1 || known->load != nullptr) return false;
-    drop(*known);
+  std::erase_if(nameless_, [&](const AdapterHold& known) {
+    if (known.use_count() > 1 || is_under_way(known)) return false;
+    tiers_.drop(*known);
+    tiers_.drop_host_copy(*known);
     return true;
   });
   if (!folder_) return;
-  std::erase_if(by_name_, [](const auto& entry) {
+  std::erase_if(by_name_, [&](const auto& entry) {
     const AdapterHold& known = entry.second;
-    return known->found && known->weights == nullptr && known->load == nullptr &&
-           known.use_count() == 1;
+    return known->found && known->weights == nullptr && known->host == nullptr &&
+           !is_under_way(known) && known.use_count() == 1;
   });
 }
 
@@ -151,14 +149,23 @@ AdapterHold AdapterStore::find_in_folder(const std::string& name) {
   const auto before = by_name_.find(name);
   const bool is_known = before != by_name_.end();
   if (is_known && before->second->path == path && before->second->found == stamps) {
+    // What has failed for rows that are gone is tried again.
+    if (before->second.use_count() == 1) before->second->failure = nullptr;
     return before->second;
   }
+  reserve(1);
   AdapterHold known;
   {
     const auto opened = model::open_adapter(path, files_.config());
     known = describe(path, *opened);
   }
   known->found = std::move(stamps);
+  const int64_t host_memory = tiers_.limits().host_memory_bytes;
+  if (known->has_host_copies && known->num_bytes > host_memory) {
+    throw_error(ErrorCode::kOutOfMemory, path, ": needs ", known->num_bytes,
+                " bytes of host memory for adapters, there are ", host_memory,
+                " (adapter_host_memory)");
+  }
   if (is_known) {
     nameless_.push_back(before->second);
     before->second = known;
@@ -175,125 +182,128 @@ void AdapterStore::check_ever_fit(const std::vector<AdapterHold>& adapters) cons
   if (wanted == 0) return;
   // Those that were added stay, so what they take is never free.
   for (const auto& [name, known] : by_name_) added += known->found ? 0 : known->num_bytes;
-  if (wanted <= memory_bytes_ - added) return;
+  if (wanted <= bounds_.memory_bytes - added) return;
   throw_error(ErrorCode::kOutOfMemory, adapters.front()->path,
               adapters.size() > 1 ? " and those beside it need " : ": needs ", wanted,
-              " bytes of adapter memory, there are ", memory_bytes_ - added,
-              " (adapter_memory: ", memory_bytes_, " bytes)");
+              " bytes of adapter memory, there are ", bounds_.memory_bytes - added,
+              " (adapter_memory: ", bounds_.memory_bytes, " bytes)");
 }
 
-bool AdapterStore::take(Sequence& row, bool others_run) {
+std::span<const RowPlan> AdapterStore::plan(std::span<const Sequence* const> rows) noexcept {
+  if (tiers_.poll()) free_unused();
+  ++num_plans_;
+  plan_.clear();
+  for (KnownAdapter* known : tiers_.on_device()) add_to_plan(*known);
+  rows = rows.first(std::min(rows.size(), kMostPlannedRows));
+  for (const Sequence* row : rows) {
+    const auto begin = static_cast<int32_t>(plan_.uses.size());
+    // Rows of large lists may be too many for one plan.
+    if (plan_.uses.size() + row->adapters.size() > plan_.uses.capacity()) break;
+    for (const AdapterHold& known : row->adapters) plan_.uses.push_back(add_to_plan(*known));
+    plan_.rows.push_back({begin, static_cast<int32_t>(plan_.uses.size())});
+  }
+  plan_adapters(plan_, bounds_);
+  // What has failed is told to a row that starts.
+  for (size_t i = 0; i < plan_.rows.size(); ++i) {
+    const auto has_failed = [](const AdapterHold& known) { return known->failure != nullptr; };
+    if (std::ranges::any_of(rows[i]->adapters, has_failed)) plan_.row_plans[i] = RowPlan::kStarts;
+  }
+  carry_out();
+  for (KnownAdapter* known : planned_) known->number = -1;
+  planned_.clear();
+  return plan_.row_plans;
+}
+
+/// Its number in the plan.
+int32_t AdapterStore::add_to_plan(KnownAdapter& known) noexcept {
+  if (known.number >= 0) return known.number;
+  known.number = static_cast<int32_t>(planned_.size());
+  planned_.push_back(&known);
+  const auto num_holds = static_cast<int64_t>(known.weights.use_count());
+  plan_.adapters.push_back({.num_bytes = known.num_bytes,
+                            .place = tiers_.place(known),
+                            .stays = !known.found,
+                            .num_running = std::max<int64_t>(num_holds - 1, 0),
+                            .last_used = known.last_used});
+  return known.number;
+}
+
+/// Begins what the plan says, as far as it can be begun now.
+void AdapterStore::carry_out() noexcept {
+  for (size_t i = 0; i < plan_.rows.size(); ++i) {
+    for (int32_t use = plan_.rows[i].begin; use < plan_.rows[i].end; ++use) {
+      uint64_t& wanted_at = planned_[size_t(plan_.uses[size_t(use)])]->wanted_at;
+      const uint64_t of_plan = num_plans_ * kMostPlannedRows;
+      if (wanted_at < of_plan) wanted_at = of_plan + i;
+    }
+  }
+  auto evicts = plan_.evicts.begin();
+  for (const int32_t number : plan_.brings) {
+    KnownAdapter& known = *planned_[size_t(number)];
+    if (known.failure) continue;
+    while (known.num_bytes > bounds_.memory_bytes - tiers_.device_bytes()) {
+      if (evicts == plan_.evicts.end()) break;
+      tiers_.evict(*planned_[size_t(*evicts++)]);
+    }
+    if (known.num_bytes > bounds_.memory_bytes - tiers_.device_bytes()) break;
+    if (!tiers_.begin_bring(known)) break;
+  }
+  for (const int32_t number : plan_.reads) {
+    KnownAdapter& known = *planned_[size_t(number)];
+    if (!known.failure) tiers_.begin_read(known);
+  }
+}
+
+void AdapterStore::take(Sequence& row) {
   std::vector<WeightsHold> held;
   held.reserve(row.adapters.size());
-  bool has_all = true;
-  for (const AdapterHold& hold : row.adapters) {
-    KnownAdapter& known = *hold;
-    if (known.load != nullptr && known.load->has_ended()) end_load(known);
-    if (known.weights == nullptr && known.load == nullptr) {
+  for (const AdapterHold& known : row.adapters) {
+    if (known->failure) std::rethrow_exception(std::exchange(known->failure, nullptr));
+    if (known->weights == nullptr) {
       check_ever_fit(row.adapters);
-      if (num_loads_under_way() >= kMostLoads) return false;
-      if (!make_room(known.num_bytes)) {
-        if (others_run || num_loads_under_way() > 0) return false;
-        throw_error(ErrorCode::kOutOfMemory, known.path, ": needs ", known.num_bytes,
-                    " bytes of adapter memory, ", bytes_in_memory(), " of ", memory_bytes_,
-                    " are in use");
-      }
-      begin_load(known);
+      throw_error(ErrorCode::kOutOfMemory, known->path, ": needs ", known->num_bytes,
+                  " bytes of adapter memory, ", tiers_.device_bytes(), " of ", bounds_.memory_bytes,
+                  " are in use");
     }
-    known.last_used = ++num_uses_;
-    has_all = has_all && known.weights != nullptr;
-    held.push_back(known.weights);
+    held.push_back(known->weights);
   }
-  if (!has_all) return false;
+  for (const AdapterHold& known : row.adapters) tiers_.use(*known);
   for (size_t i = 0; i < row.uses.size(); ++i) row.uses[i].slot = held[i]->slot;
   row.slot = held.empty() ? kNoAdapter : held.front()->slot;
   row.weights = std::move(held);
-  return true;
+}
+
+void AdapterStore::wait_and_take(Sequence& row) {
+  const Sequence* const rows[] = {&row};
+  while (plan(rows).front() == RowPlan::kWaits && wait()) {
+  }
+  take(row);
 }
 
 void AdapterStore::prefetch(const Sequence& row) noexcept {
   for (const AdapterHold& known : row.adapters) {
-    const bool is_wanted = known->found && known->weights == nullptr && known->load == nullptr;
-    const bool has_room = known->num_bytes <= memory_bytes_ - bytes_in_memory();
-    if (!is_wanted || !has_room || num_loads_under_way() >= kMostLoads) continue;
-    try {
-      begin_load(*known);
-    } catch (const std::exception&) {  // the row's start tries again, and tells what is wrong
+    const bool has_begun = known->weights || known->load || known->host || known->failure;
+    if (!known->found || has_begun || !tiers_.has_room_to_read(*known)) continue;
+    if (known->has_host_copies) {
+      tiers_.begin_read(*known);
+    } else {
+      static_cast<void>(tiers_.begin_bring(*known));
     }
   }
 }
 
-bool AdapterStore::wait_for_load() noexcept {
-  const AdapterLoad* under_way = nullptr;
-  for_each([&](const KnownAdapter& known) {
-    if (known.load != nullptr) under_way = known.load.get();
-  });
-  if (under_way == nullptr) return false;
-  under_way->weights.wait();
-  return true;
-}
-
-int64_t AdapterStore::num_loads_under_way() const {
-  int64_t count = 0;
-  for_each([&](const KnownAdapter& known) {
-    count += known.load != nullptr && !known.load->has_ended() ? 1 : 0;
-  });
-  return count;
-}
-
 /// Frees weights that no running row uses until these bytes fit; false, where they do not.
-bool AdapterStore::make_room(int64_t num_bytes) noexcept {
-  while (num_bytes > memory_bytes_ - bytes_in_memory()) {
+bool AdapterStore::make_room_for_added(int64_t num_bytes) noexcept {
+  while (num_bytes > bounds_.memory_bytes - tiers_.device_bytes()) {
     KnownAdapter* oldest = nullptr;
-    for_each([&](KnownAdapter& known) {
-      const bool may_go = known.found && known.weights.use_count() == 1;
-      if (may_go && (oldest == nullptr || known.last_used < oldest->last_used)) oldest = &known;
-    });
+    for (KnownAdapter* known : tiers_.on_device()) {
+      const bool may_go = known->found && known->weights.use_count() == 1;
+      if (may_go && (oldest == nullptr || known->last_used < oldest->last_used)) oldest = known;
+    }
     if (oldest == nullptr) return false;
-    drop(*oldest);
-    ++counts_.num_evictions;
+    tiers_.evict(*oldest);
   }
   return true;
-}
-
-/// Reads the weights of an adapter of the folder, as its rows were checked with, beside the steps.
-void AdapterStore::begin_load(KnownAdapter& known) {
-  const auto read = [this, path = known.path, found = *known.found] {
-    const auto check = [&] {
-      HEDDLE_CHECK(stamps_of(path) == found, path,
-                   ": has changed while the request waited; submit it again");
-    };
-    check();
-    const auto opened = model::open_adapter(path, files_.config());
-    opened->check_fits(files_.config().dims());
-    ModelRunner::PreparedAdapter weights = runner_.prepare_adapter(*opened);
-    check();
-    return weights;
-  };
-  auto load = std::make_shared<AdapterLoad>();
-  load->weights = std::async(std::launch::async, read);
-  known.load = std::move(load);
-}
-
-/// The weights of a load that has ended into their slot. Throws what went wrong.
-void AdapterStore::end_load(KnownAdapter& known) {
-  const std::shared_ptr<AdapterLoad> load = std::exchange(known.load, nullptr);
-  put(known, load->weights.get());
-  const std::chrono::duration<double> seconds = Clock::now() - load->begin;
-  counts_.seconds += seconds.count();
-}
-
-void AdapterStore::put(KnownAdapter& known, ModelRunner::PreparedAdapter prepared) {
-  auto weights = std::make_shared<AdapterWeights>();
-  weights->slot = runner_.add_adapter(std::move(prepared));
-  known.weights = std::move(weights);
-  ++counts_.num_loads;
-}
-
-void AdapterStore::drop(KnownAdapter& known) noexcept {
-  if (known.weights == nullptr) return;
-  runner_.remove_adapter(known.weights->slot);
-  known.weights = nullptr;
 }
 
 std::vector<std::string> AdapterStore::names() const {
@@ -308,21 +318,6 @@ std::vector<AdapterState> AdapterStore::states() const {
     states.push_back({name, known->num_bytes, known->weights != nullptr, !known->found});
   }
   return states;
-}
-
-int64_t AdapterStore::num_in_memory() const {
-  int64_t count = 0;
-  for_each([&](const KnownAdapter& known) { count += known.weights != nullptr ? 1 : 0; });
-  return count;
-}
-
-int64_t AdapterStore::bytes_in_memory() const {
-  int64_t bytes = 0;
-  for_each([&](const KnownAdapter& known) {
-    const bool is_there = known.weights != nullptr || known.load != nullptr;
-    bytes += is_there ? known.num_bytes : 0;
-  });
-  return bytes;
 }
 
 }  // namespace heddle

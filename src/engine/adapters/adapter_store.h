@@ -4,14 +4,18 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "heddle/engine/engine.h"
 
 #include "engine/adapters/adapter_folder.h"
+#include "engine/adapters/adapter_plan.h"
+#include "engine/adapters/adapter_tiers.h"
 #include "engine/adapters/known_adapter.h"
 #include "engine/model_runner.h"
+#include "engine/row_queue.h"
 #include "engine/text/row_text.h"
 #include "model/adapters/adapter.h"
 #include "model/model_names.h"
@@ -20,22 +24,16 @@
 namespace heddle {
 
 /// The adapters of an engine, by name. Those that were added stay in memory until they are removed;
-/// those of the folder come when a row that needs them starts, and go when others need the memory:
-/// first the one that was used the longest ago, and none that a running row uses. Its functions are
-/// called between two steps.
-class AdapterStore {
+/// those of the folder come for the rows that wait, and go when others need the memory: first the
+/// one that was used the longest ago, and none that a running row uses. plan_adapters says which,
+/// AdapterTiers has them. Its functions are called between two steps.
+class AdapterStore : public RowQueue::Adapters {
  public:
   struct Limits {
     std::string folder;    // of adapters that are found by name; empty: none
-    int64_t memory_bytes;  // of all weights of adapters
+    AdapterBounds bounds;  // of all weights of adapters, and of those of a step
+    int64_t host_memory;   // bytes of copies in host memory; 0 where there are none
   };
-  /// Loads that were made, what they took, and adapters that made room for others.
-  struct Counts {
-    int64_t num_loads = 0;
-    double seconds = 0;
-    int64_t num_evictions = 0;
-  };
-
   /// What is given outlives the store.
   AdapterStore(ModelRunner& runner, const model::ModelFiles& files, const RowText& text_of_model,
                const Limits& limits);
@@ -67,41 +65,34 @@ class AdapterStore {
   /// Throws Error, which has both numbers, where the adapters of a row can never be in memory at
   /// once.
   void check_ever_fit(const std::vector<AdapterHold>& adapters) const;
-  /// Gives a row, which starts, its adapters' weights and their slots. False: they are loaded by
-  /// now, beside the steps of the engine, or the memory is in use by others; nothing is held then.
-  /// Throws Error where an adapter cannot be read, has changed since it was found, or can never
-  /// fit.
-  [[nodiscard]] bool take(Sequence& row, bool others_run);
-  /// Begins to load what the row will need, as far as there is room for it now.
+  /// Takes in what has come by now, and decides what becomes of rows that wait, given the oldest
+  /// first; begins to bring what they want. Valid until the next call. Asks for no memory but for
+  /// what it begins.
+  [[nodiscard]] std::span<const RowPlan> plan(
+      std::span<const Sequence* const> rows) noexcept override;
+  /// Gives a row, which starts as the plan says, its adapters' weights and their slots. Throws
+  /// where an adapter cannot be read, has changed since it was found, or can never fit.
+  void take(Sequence& row) override;
+  /// Waits until the row may start, and takes. For a row beside which none runs.
+  void wait_and_take(Sequence& row);
+  /// Begins to read what the row will need, as far as there is room for it now.
   void prefetch(const Sequence& row) noexcept;
-  /// Waits for a load that is under way; false: there is none.
-  bool wait_for_load() noexcept;
+  /// Waits for something that is under way; false: there is nothing.
+  bool wait() noexcept { return tiers_.wait(); }
 
   [[nodiscard]] bool has(const std::string& name) const { return by_name_.contains(name); }
   /// In alphabetical order.
   [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] std::vector<AdapterState> states() const;
-  [[nodiscard]] int64_t num_in_memory() const;
-  [[nodiscard]] int64_t bytes_in_memory() const;
-  [[nodiscard]] int64_t memory_bytes() const { return memory_bytes_; }
-  [[nodiscard]] const Counts& counts() const { return counts_; }
+  [[nodiscard]] const AdapterTiers& tiers() const { return tiers_; }
 
  private:
   [[nodiscard]] AdapterHold describe(const std::string& path, const model::Adapter& opened) const;
   [[nodiscard]] AdapterHold find_in_folder(const std::string& name);
-  [[nodiscard]] bool make_room(int64_t num_bytes) noexcept;
-  void begin_load(KnownAdapter& known);
-  void end_load(KnownAdapter& known);
-  [[nodiscard]] int64_t num_loads_under_way() const;
-  void put(KnownAdapter& known, ModelRunner::PreparedAdapter weights);
-  void drop(KnownAdapter& known) noexcept;
-  /// body(adapter) for each that is known.
-  template <class Body>
-  void for_each(const Body& body) const {
-    for (const auto& [name, known] : by_name_) body(*known);
-    for (const AdapterHold& known : nameless_) body(*known);
-  }
-
+  void reserve(size_t num_more);
+  int32_t add_to_plan(KnownAdapter& known) noexcept;
+  void carry_out() noexcept;
+  [[nodiscard]] bool make_room_for_added(int64_t num_bytes) noexcept;
   ModelRunner& runner_;
   const model::ModelFiles& files_;
   const RowText& text_of_model_;
@@ -109,11 +100,13 @@ class AdapterStore {
   std::optional<AdapterFolder> folder_;
   mutable std::mutex tokenizers_mutex_;
   mutable OwnTokenizers tokenizers_;
-  int64_t memory_bytes_;
-  uint64_t num_uses_ = 0;
-  Counts counts_;
+  AdapterBounds bounds_;
   std::map<std::string, AdapterHold> by_name_;
   std::vector<AdapterHold> nameless_;  // which rows may still use
+  AdapterTiers tiers_;
+  AdapterPlan plan_;
+  std::vector<KnownAdapter*> planned_;  // [plan_.adapters.size()], while a plan is made
+  uint64_t num_plans_ = 0;
 };
 
 }  // namespace heddle

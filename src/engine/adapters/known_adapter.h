@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,29 +15,48 @@
 
 namespace heddle {
 
+/// Rows that wait of which a plan is made, the oldest ones.
+inline constexpr size_t kMostPlannedRows = 256;
+
 /// The weights of an adapter in memory. A row that runs holds them, so that they stay.
 struct AdapterWeights {
   int32_t slot = kNoAdapter;
 };
 using WeightsHold = std::shared_ptr<const AdapterWeights>;
 
-/// The weights of an adapter on their way into memory, beside the steps of the engine.
+/// The weights of an adapter on their way into memory, beside the steps of the engine, and a copy
+/// of them in host memory that a GPU reads by itself.
 struct AdapterLoad;
+struct AdapterMove;
+struct AdapterHostCopy;
 
 /// An adapter as it was when it was read.
 struct KnownAdapter {
   std::string path;
   RowText text;
-  int64_t num_tokens = 0;               // that its rows may have in their prompts
-  int64_t num_logits = 0;               // that they get
-  int64_t num_bytes = 0;                // of its weights in memory, at most
-  std::string_view runs_alone{};        // ModelRunner::runs_alone
-  std::vector<int32_t> invocation;      // of aLoRA, which acts from these tokens on; else empty
-  bool has_embedding = false;           // one of its own, or changes to the model's
-  std::optional<FileStamps> found;      // of one that was found in the folder of adapters
-  WeightsHold weights{};                // null: not in memory
-  std::shared_ptr<AdapterLoad> load{};  // null: none is under way
-  uint64_t last_used = 0;               // the store's count of uses
+  int64_t num_tokens = 0;                   // that its rows may have in their prompts
+  int64_t num_logits = 0;                   // that they get
+  int64_t num_bytes = 0;                    // of its weights in memory, at most
+  std::string_view runs_alone{};            // ModelRunner::runs_alone
+  std::vector<int32_t> invocation;          // of aLoRA, which acts from these tokens on; else empty
+  bool has_embedding = false;               // one of its own, or changes to the model's
+  std::optional<FileStamps> found;          // of one that was found in the folder of adapters
+  bool has_host_copies = false;             // it comes to its device from a copy in host memory
+  WeightsHold weights{};                    // null: not in memory of the device
+  std::shared_ptr<AdapterLoad> load{};      // from its file; null: none is under way
+  std::shared_ptr<AdapterHostCopy> host{};  // null: there is none
+  std::shared_ptr<AdapterMove> move{};      // from there to the device; null: none is under way
+  std::exception_ptr failure{};             // of a load or a move, for one of its rows
+  uint64_t last_used = 0;                   // the tiers' count of uses
+  int32_t number = -1;                      // in a plan, while one is made
+  // The first row of a plan that wants it: the plan's number times kMostPlannedRows, and the row's.
+  uint64_t wanted_at = 0;
+
+  /// Whether an older row, or the same, of the last plan that wants `other` wants it.
+  [[nodiscard]] bool is_wanted_before(const KnownAdapter& other) const {
+    const uint64_t of_plan = other.wanted_at / kMostPlannedRows * kMostPlannedRows;
+    return wanted_at >= of_plan && wanted_at <= other.wanted_at;
+  }
 };
 /// What a row holds from when it is submitted to its end.
 using AdapterHold = std::shared_ptr<KnownAdapter>;

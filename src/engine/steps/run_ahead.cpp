@@ -80,9 +80,10 @@ void ModelRunner::compute_recorded(const model::StepInputs& inputs, const Sampli
   const int64_t version = adapters_.layers.version();
   if (graphs_version_ != version) graphs_.clear();
   graphs_version_ = version;
-  const bool any_adapter =
-      std::ranges::any_of(batch_.slot_ids, [](int32_t slot) { return slot >= 0; });
-  const auto [place, is_first] = graphs_.try_emplace({batch_.num_seqs(), any_adapter});
+  const auto any = [&](const auto& is_so) { return std::ranges::any_of(batch_.slot_ids, is_so); };
+  const bool any_adapter = any([](int32_t slot) { return slot >= 0; });
+  const bool any_affine = any([&](int32_t slot) { return adapters_.layers.has_affines(slot); });
+  const auto [place, is_first] = graphs_.try_emplace({batch_.num_seqs(), any_adapter, any_affine});
   if (is_first) return compute(inputs, table, num_drawn);
   std::optional<DeviceGraph>& graph = place->second;
   if (!graph) graph.emplace(context_.exec(), [&] { compute(inputs, table, num_drawn); });
@@ -94,9 +95,7 @@ void ModelRunner::launch(std::span<Sequence* const> rows, std::span<const int64_
   const ScopedDevice on_device(context_.exec().device);
   fill_batch(rows, num_tokens);
   const bool has_lists = !batch_.pair_starts.empty();
-  const bool has_affines = std::ranges::any_of(
-      batch_.slot_ids, [&](int32_t slot) { return adapters_.layers.has_affines(slot); });
-  const bool is_recorded = batch_.num_decode == batch_.num_seqs() && !has_lists && !has_affines;
+  const bool is_recorded = batch_.num_decode == batch_.num_seqs() && !has_lists;
   if (is_recorded) pad_batch(padded_seqs(batch_.num_seqs(), limits_.max_batch));
   const int64_t num_drawn = std::ssize(batch_.logit_tokens);
   const model::StepInputs inputs = model_.stage(context_.exec(), batch_, scratch_);

@@ -8,6 +8,7 @@
 
 #include "heddle/core/dispatch.h"
 
+#include "core/device_graph.h"
 #include "core/math.h"
 
 namespace heddle::model {
@@ -78,34 +79,47 @@ Steps steps_of(LoraLayout layout, int64_t row_stride) {
 }
 
 template <class To, class From>
+To converted(const std::byte* from) {
+  From value;
+  std::memcpy(&value, from, sizeof value);
+  if constexpr (std::is_same_v<To, From>) {
+    return value;  // all bits, those of a NaN too
+  } else {
+    return from_float<To>(to_float(value));
+  }
+}
+
+template <class To, class From>
 void copy_elements(std::byte* to, Steps to_steps, const Half& half) {
   const Steps steps =
       steps_of(half.layout, half.layout == LoraLayout::kRankMajor ? half.features : half.rank);
-  for (int64_t r = 0; r < half.rank; ++r) {
-    for (int64_t f = 0; f < half.features; ++f) {
-      const auto element_of = [&](const Steps& s) { return r * s.rank + f * s.feature; };
-      From from;
-      std::memcpy(&from, half.data + element_of(steps) * int64_t{sizeof(From)}, sizeof(From));
-      To value;
-      if constexpr (std::is_same_v<To, From>) {
-        value = from;  // all bits, those of a NaN too
-      } else {
-        value = from_float<To>(to_float(from));
-      }
-      std::memcpy(to + element_of(to_steps) * int64_t{sizeof(To)}, &value, sizeof(To));
+  // Along the axis without gaps of what is written.
+  const bool rank_inside = to_steps.rank == 1 && to_steps.feature != 1;
+  const int64_t outer = rank_inside ? half.features : half.rank;
+  const int64_t inner = rank_inside ? half.rank : half.features;
+  const auto swapped = [&](Steps s) { return rank_inside ? s : Steps{s.feature, s.rank}; };
+  const auto [from_inner, from_outer] = swapped(steps);
+  const int64_t to_outer = swapped(to_steps).feature;
+  for (int64_t i = 0; i < outer; ++i) {
+    To* const target = reinterpret_cast<To*>(to) + i * to_outer;
+    const std::byte* const source = half.data + i * from_outer * int64_t{sizeof(From)};
+    if (from_inner == 1 && std::is_same_v<To, From>) {
+      std::memcpy(target, source, static_cast<size_t>(inner) * sizeof(To));
+      continue;
+    }
+    for (int64_t j = 0; j < inner; ++j) {
+      target[j] = converted<To, From>(source + j * from_inner * int64_t{sizeof(From)});
     }
   }
 }
 
-std::vector<std::byte> lay_out(const Half& half, const Target& target) {
-  std::vector<std::byte> bytes(target.num_bytes());
+/// Writes the half as it shall lie in memory that is zero.
+void lay_out(std::byte* to, const Half& half, const Target& target) {
   const Steps steps = steps_of(target.layout, target.row_stride);
   dispatch_dtype<float, heddle::half, bfloat16>(half.dtype, "an adapter", [&]<class From>() {
-    dispatch_dtype<float, heddle::half, bfloat16>(target.dtype, "an adapter", [&]<class To>() {
-      copy_elements<To, From>(bytes.data(), steps, half);
-    });
+    dispatch_dtype<float, heddle::half, bfloat16>(
+        target.dtype, "an adapter", [&]<class To>() { copy_elements<To, From>(to, steps, half); });
   });
-  return bytes;
 }
 
 size_t padded(size_t bytes) {
@@ -174,6 +188,7 @@ int32_t LoraTables::add(const ExecContext& ctx, Prepared prepared) {
   Loaded& added = adapters_[static_cast<size_t>(slot)];
   added = std::move(prepared);
   try {
+    changes_.reserve(3 * added.weights_.size());  // so that none of it fails when it is taken out
     int32_t max_rank = tables_.max_rank;
     for (Weights& w : added.weights_) {
       w.slot = slot;
@@ -207,30 +222,29 @@ const AdapterTable* LoraTables::affines(int64_t layer, LoraSite site) const {
   return tables_.affines[site_index(layer, site)].get();
 }
 
-/// Copies the weights of an adapter to one piece of memory.
-LoraTables::Prepared LoraTables::prepare(const ExecContext& ctx, const Adapter& adapter,
-                                         std::span<const SliceAffine> affines) const {
+/// Copies the weights of an adapter to one piece of host memory that is zero: memory(num_bytes).
+LoraTables::Prepared LoraTables::lay_out(const ExecContext& ctx, const Adapter& adapter,
+                                         std::span<const SliceAffine> affines,
+                                         FunctionRef<std::byte*(size_t)> memory) const {
   const std::vector<Copy> halves = halves_of(adapter, dims_, form_);
   size_t num_bytes = 0;
   for (const Copy& copy : halves) num_bytes += padded(copy.target.num_bytes());
   const size_t begin_of_affines = num_bytes;
   for (const SliceAffine& affine : affines) num_bytes += std::span(affine.values).size_bytes();
-  Prepared copied;
-  copied.memory_ = allocate_zeroed(ctx.device, num_bytes);
-  copied.has_affines_ = !affines.empty();
-  copied.is_used_ = true;
-  std::byte* next = copied.memory_.get();
+  Prepared laid_out;
+  laid_out.has_affines_ = !affines.empty();
+  laid_out.is_used_ = true;
+  std::byte* next = memory(num_bytes);
+  std::byte* next_affine = next + begin_of_affines;
   const auto keep = [&](const Copy& copy) -> ConstTensorView {
     const auto& [half, target] = copy;
-    const std::vector<std::byte> bytes = lay_out(half, target);
-    copy_from_host(ctx, next, bytes);
+    std::byte* const place = std::exchange(next, next + padded(target.num_bytes()));
+    model::lay_out(place, half, target);
     const bool rank_major = target.layout == LoraLayout::kRankMajor;
     const std::array<int64_t, 2> shape{target.rows, rank_major ? half.features : target.rank};
     const std::array<int64_t, 2> strides{target.row_stride, 1};
-    const std::byte* place = std::exchange(next, next + padded(bytes.size()));
     return {place, target.dtype, ctx.device, shape, strides};
   };
-  std::byte* next_affine = copied.memory_.get() + begin_of_affines;
   auto affine = affines.begin();
   const auto keep_affine = [&](const AdapterPair& pair, int projection) -> ConstTensorView {
     const auto p = static_cast<Projection>(static_cast<int>(pair.projection) + projection);
@@ -238,9 +252,9 @@ LoraTables::Prepared LoraTables::prepare(const ExecContext& ctx, const Adapter& 
       return {};
     }
     const auto bytes = std::as_bytes(std::span((affine++)->values));
-    copy_from_host(ctx, next_affine, bytes);
+    std::byte* const place = std::exchange(next_affine, next_affine + bytes.size());
+    std::ranges::copy(bytes, place);
     const int64_t width = dims_[p].out;
-    const std::byte* place = std::exchange(next_affine, next_affine + bytes.size());
     return {place,
             DType::kFloat32,
             ctx.device,
@@ -252,39 +266,92 @@ LoraTables::Prepared LoraTables::prepare(const ExecContext& ctx, const Adapter& 
     const ConstTensorView a = keep(*half++);
     for (int i = 0; i < pair.module->num_projections; ++i) {
       const auto [site, slice] = kPlaces[static_cast<size_t>(pair.projection) + size_t(i)];
-      copied.weights_.push_back({.site = pair.layer * kNumLoraSites + static_cast<int64_t>(site),
-                                 .slice = slice,
-                                 .slot = -1,
-                                 .rank = rank,
-                                 .scale = pair.scale,
-                                 .a = a,
-                                 .b = keep(*half++),
-                                 .affine = keep_affine(pair, i)});
+      laid_out.weights_.push_back({.site = pair.layer * kNumLoraSites + static_cast<int64_t>(site),
+                                   .slice = slice,
+                                   .slot = -1,
+                                   .rank = rank,
+                                   .scale = pair.scale,
+                                   .a = a,
+                                   .b = keep(*half++),
+                                   .affine = keep_affine(pair, i)});
     }
   }
-  return copied;
+  return laid_out;
+}
+
+LoraTables::HostCopy LoraTables::stage(const ExecContext& ctx, const Adapter& adapter,
+                                       std::span<const SliceAffine> affines,
+                                       FunctionRef<StagingBytes(size_t)> memory) const {
+  HostCopy copy;
+  copy.prepared_ = lay_out(ctx, adapter, affines, [&](size_t num_bytes) {
+    copy.num_bytes_ = num_bytes;
+    copy.memory_ = memory(num_bytes);
+    return copy.memory_.get();
+  });
+  return copy;
+}
+
+LoraTables::Prepared LoraTables::place(const ExecContext& ctx, const HostCopy& copy,
+                                       DeviceBytes memory) {
+  Prepared placed;
+  placed.weights_ = copy.prepared_.weights_;
+  placed.has_affines_ = copy.prepared_.has_affines_;
+  placed.is_used_ = true;
+  placed.memory_ = std::move(memory);
+  const auto move = [&](ConstTensorView& view) {
+    if (!view) return;
+    const std::byte* const at = placed.memory_.get() + (view.raw() - copy.memory_.get());
+    view = ConstTensorView(at, view.dtype(), ctx.device, view.shape(), view.strides());
+  };
+  for (Weights& w : placed.weights_) {
+    for (ConstTensorView* view : {&w.a, &w.b, &w.affine}) move(*view);
+  }
+  begin_copy_from_host(ctx, placed.memory_.get(), {copy.memory_.get(), copy.num_bytes_});
+  return placed;
+}
+
+LoraTables::Prepared LoraTables::prepare(const ExecContext& ctx, const Adapter& adapter,
+                                         std::span<const SliceAffine> affines) const {
+  if (ctx.device.type == DeviceType::kCpu) {
+    DeviceBytes memory;
+    Prepared prepared = lay_out(ctx, adapter, affines, [&](size_t num_bytes) {
+      memory = allocate_zeroed(ctx.device, num_bytes);
+      return memory.get();
+    });
+    prepared.memory_ = std::move(memory);
+    return prepared;
+  }
+  const HostCopy staged =
+      stage(ctx, adapter, affines, [](size_t num_bytes) { return StagingBytes({}, num_bytes); });
+  Prepared prepared = place(ctx, staged, allocate_zeroed(ctx.device, staged.num_bytes()));
+  DeviceEvent copied(ctx.device);
+  copied.record(ctx);
+  copied.wait();
+  return prepared;
 }
 
 /// Tables of all adapters, with room to grow.
-LoraTables::Tables LoraTables::make_tables(const ExecContext& ctx, int32_t max_rank) const {
+LoraTables::Tables LoraTables::make_tables(const ExecContext& ctx, int32_t max_rank) {
   Tables made{.sites = std::vector<Site>(tables_.sites.size()),
               .affines = AffineTables(tables_.sites.size()),
               .capacity = static_cast<int32_t>(std::bit_ceil(adapters_.size())),
               .max_rank = max_rank};
   for (const Loaded& adapter : adapters_) {
+    changes_.clear();
     for (const Weights& w : adapter.weights_) {
       Site& site = made.sites[static_cast<size_t>(w.site)];
       if (find(site, w) == nullptr) add_table(ctx, site, w, made);
-      set(ctx, *find(site, w), w);
+      add_changes(ctx, *find(site, w), w);
     }
     put_affines(ctx, adapter, made, made.affines);
+    AdapterTable::apply(ctx, changes_);
   }
   return made;
 }
 
 /// Into the tables that there are, and into new ones, which come to `more`.
 void LoraTables::put_affines(const ExecContext& ctx, const Loaded& adapter, Tables& tables,
-                             AffineTables& more) const {
+                             AffineTables& more) {
   for (const Weights& w : adapter.weights_) {
     if (!w.affine) continue;
     const auto site = static_cast<size_t>(w.site);
@@ -294,7 +361,7 @@ void LoraTables::put_affines(const ExecContext& ctx, const Loaded& adapter, Tabl
       table = std::make_unique<AdapterTable>(ctx, tables.capacity, out_features(w.site), kMostRows,
                                              DType::kFloat32, LoraLayout::kRankMajor);
     }
-    table->set(ctx, w.slot, w.slice, w.affine);
+    changes_.push_back(table->change(ctx, w.slot, w.slice, w.affine));
   }
 }
 
@@ -309,19 +376,16 @@ void LoraTables::put(const ExecContext& ctx, const Loaded& adapter) {
       add_table(ctx, more[site], w, tables_);
     }
   }
-  try {
-    for (const Weights& w : adapter.weights_) {
-      const auto site = static_cast<size_t>(w.site);
-      SiteTable* table = find(tables_.sites[site], w);
-      set(ctx, table != nullptr ? *table : *find(more[site], w), w);
-    }
-    put_affines(ctx, adapter, tables_, more_affines);
-  } catch (...) {
-    take_out(ctx, adapter);
-    throw;
+  changes_.clear();
+  for (const Weights& w : adapter.weights_) {
+    const auto site = static_cast<size_t>(w.site);
+    SiteTable* table = find(tables_.sites[site], w);
+    add_changes(ctx, table != nullptr ? *table : *find(more[site], w), w);
   }
+  put_affines(ctx, adapter, tables_, more_affines);
+  AdapterTable::apply(ctx, changes_);
   for (size_t i = 0; i < more.size(); ++i) {
-    if (!more[i].empty()) ++version_;
+    if (!more[i].empty() || more_affines[i]) ++version_;
     tables_.sites[i].merge(
         more[i], [](const SiteTable& x, const SiteTable& y) { return x.dtype < y.dtype; });
     if (more_affines[i]) tables_.affines[i] = std::move(more_affines[i]);
@@ -330,22 +394,26 @@ void LoraTables::put(const ExecContext& ctx, const Loaded& adapter) {
 
 /// Empties the adapter's slot, as far as the device still does what it is told.
 void LoraTables::take_out(const ExecContext& ctx, const Loaded& adapter) noexcept {
+  changes_.clear();
   try {
     for (const Weights& w : adapter.weights_) {
       if (SiteTable* table = find(tables_.sites[static_cast<size_t>(w.site)], w)) {
-        table->a.clear(ctx, w.slot);
-        table->b.clear(ctx, w.slot);
+        changes_.push_back(table->a.change_to_none(ctx, w.slot, w.slice));
+        changes_.push_back(table->b.change_to_none(ctx, w.slot, w.slice));
       }
       const auto& affines = tables_.affines[static_cast<size_t>(w.site)];
-      if (affines && w.affine) affines->clear(ctx, w.slot);
+      if (affines && w.affine) {
+        changes_.push_back(affines->change_to_none(ctx, w.slot, w.slice));
+      }
     }
+    AdapterTable::apply(ctx, changes_);
   } catch (const Error&) {  // what the device cannot clear it cannot run either
   }
 }
 
-void LoraTables::set(const ExecContext& ctx, SiteTable& table, const Weights& weights) {
-  table.a.set(ctx, weights.slot, weights.slice, weights.a);
-  table.b.set(ctx, weights.slot, weights.slice, weights.b, weights.scale);
+void LoraTables::add_changes(const ExecContext& ctx, const SiteTable& table, const Weights& w) {
+  changes_.push_back(table.a.change(ctx, w.slot, w.slice, w.a));
+  changes_.push_back(table.b.change(ctx, w.slot, w.slice, w.b, w.scale));
 }
 
 /// The table of a site that takes weights of their dtype, null where there is none.

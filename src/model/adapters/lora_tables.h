@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "heddle/core/thread_pool.h"
 #include "heddle/ops/lora.h"
 
 #include "core/device_bytes.h"
@@ -76,9 +77,32 @@ class LoraTables {
     bool is_used_ = false;  // false: the slot is free
   };
 
+  /// The same in host memory, as the device will have it.
+  class HostCopy {
+   public:
+    [[nodiscard]] size_t num_bytes() const { return num_bytes_; }
+    /// Its memory, for another copy; nothing else may be done with it then.
+    [[nodiscard]] StagingBytes release() { return std::move(memory_); }
+
+   private:
+    friend class LoraTables;
+    StagingBytes memory_{};
+    size_t num_bytes_ = 0;
+    Prepared prepared_{};  // without memory; its addresses are those in memory_
+  };
+
   /// Copies the adapter to the context's device. May run beside all other calls.
   [[nodiscard]] Prepared prepare(const ExecContext& ctx, const Adapter& adapter,
                                  std::span<const SliceAffine> affines = {}) const;
+  /// Copies the adapter to host memory from which `place` can copy it. memory(num_bytes): gives it.
+  /// May run beside all other calls.
+  [[nodiscard]] HostCopy stage(const ExecContext& ctx, const Adapter& adapter,
+                               std::span<const SliceAffine> affines,
+                               FunctionRef<StagingBytes(size_t)> memory) const;
+  /// Begins to copy it to memory of the context's device of as many bytes, in the order of
+  /// ctx.stream; both stay until that is done.
+  [[nodiscard]] static Prepared place(const ExecContext& ctx, const HostCopy& copy,
+                                      DeviceBytes memory);
   /// What was prepared, as `add` of the adapter itself.
   int32_t add(const ExecContext& ctx, Prepared prepared);
   /// Copies the adapter to the context's device, the same in every call; it must fit the model
@@ -122,21 +146,25 @@ class LoraTables {
     int32_t max_rank = 0;
   };
 
-  [[nodiscard]] Tables make_tables(const ExecContext& ctx, int32_t max_rank) const;
+  [[nodiscard]] Prepared lay_out(const ExecContext& ctx, const Adapter& adapter,
+                                 std::span<const SliceAffine> affines,
+                                 FunctionRef<std::byte*(size_t)> memory) const;
+  [[nodiscard]] Tables make_tables(const ExecContext& ctx, int32_t max_rank);
   void put(const ExecContext& ctx, const Loaded& adapter);
   void take_out(const ExecContext& ctx, const Loaded& adapter) noexcept;
   void put_affines(const ExecContext& ctx, const Loaded& adapter, Tables& tables,
-                   AffineTables& more) const;
+                   AffineTables& more);
   [[nodiscard]] std::vector<int64_t> out_features(int64_t site) const;
   void add_table(const ExecContext& ctx, Site& to, const Weights& weights,
                  const Tables& size) const;
   static SiteTable* find(Site& site, const Weights& weights);
-  static void set(const ExecContext& ctx, SiteTable& table, const Weights& weights);
+  void add_changes(const ExecContext& ctx, const SiteTable& table, const Weights& weights);
 
   ModelDims dims_;
   LoraForm form_;
   std::vector<Loaded> adapters_;  // [slot]
   Tables tables_;
+  std::vector<LoraEntryChange> changes_;  // of one adapter
   int64_t version_ = 0;
 };
 

@@ -54,7 +54,11 @@ TEST_F(LoraTablesTest, TheFormOfCudaIsAlignedAndOfOneDtype) {
     EXPECT_EQ(b.dtype, DType::kBFloat16);
   }
   case_.expect_the_sums_of_the_reference<float>(ctx_, tables, 0.05);
+  case_.expect_the_sums_of_the_reference<float>(
+      ctx_, case_.make_staged(ctx_, LoraForm::of(DeviceType::kCuda, DType::kBFloat16)), 0.05);
 }
+
+TEST_F(LoraTablesTest, ManyEntriesChangeAtOnce) { case_.expect_that_changes_are_made(ctx_); }
 
 TEST_F(LoraTablesTest, AnAdapterThatFindsNoMemoryLeavesTheTablesAsTheyWere) {
   const LoraForm form = LoraForm::of(DeviceType::kCpu, DType::kFloat32);

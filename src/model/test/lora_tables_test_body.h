@@ -9,6 +9,7 @@
 
 #include "heddle/ops/lora.h"
 
+#include "core/device_graph.h"
 #include "core/device_tensor.h"
 #include "model/adapters/lora_tables.h"
 #include "model/test/adapter_cases.h"
@@ -38,6 +39,23 @@ class LoraTablesCase {
   [[nodiscard]] LoraTables make(const ExecContext& ctx, const LoraForm& form) const {
     LoraTables tables(dims(), form);
     for (int i = 0; i < kNumAdapters; ++i) EXPECT_EQ(tables.add(ctx, adapter(i)), i);
+    return tables;
+  }
+  /// The same by copies in host memory.
+  [[nodiscard]] LoraTables make_staged(const ExecContext& ctx, const LoraForm& form) const {
+    LoraTables tables(dims(), form);
+    for (int i = 0; i < kNumAdapters; ++i) {
+      const LoraTables::HostCopy copy = tables.stage(ctx, adapter(i), {}, [&](size_t num_bytes) {
+        return StagingBytes(ctx.device, num_bytes);
+      });
+      LoraTables::Prepared placed =
+          LoraTables::place(ctx, copy, allocate_zeroed(ctx.device, copy.num_bytes()));
+      DeviceEvent arrived(ctx.device);
+      arrived.record(ctx);
+      arrived.wait();
+      EXPECT_TRUE(arrived.has_passed());
+      EXPECT_EQ(tables.add(ctx, std::move(placed)), i);
+    }
     return tables;
   }
   [[nodiscard]] static LoraTables make_empty(const LoraForm& form) { return {dims(), form}; }
@@ -97,6 +115,37 @@ class LoraTablesCase {
           expect_slice(got[s], testing::to_double(x), layer, projections(site)[s], limit);
         }
       }
+    }
+  }
+
+  /// Many changes of entries at once are those that they say, and no others.
+  static void expect_that_changes_are_made(const ExecContext& ctx) {
+    constexpr int32_t kNumSlots = 250;
+    constexpr int64_t kFeatures = 8;
+    AdapterTable table(ctx, kNumSlots, {&kFeatures, 1}, 4, DType::kFloat32, LoraLayout::kRankMajor);
+    const DeviceTensor weights(ctx.device, DType::kFloat32, {kNumSlots, 2, kFeatures});
+    std::vector<LoraEntryChange> changes;
+    for (int32_t slot = 0; slot < kNumSlots; ++slot) {
+      if (slot % 7 == 3) continue;
+      const ConstTensorView weight(weights.view().raw() + slot * 2 * kFeatures * 4, DType::kFloat32,
+                                   ctx.device, {2, kFeatures});
+      changes.push_back(table.change(ctx, slot, 0, weight, static_cast<float>(slot)));
+    }
+    AdapterTable::apply(ctx, changes);
+    std::vector<LoraEntryChange> back;
+    for (int32_t slot = 0; slot < kNumSlots; slot += 5) {
+      back.push_back(table.change_to_none(ctx, slot, 0));
+    }
+    AdapterTable::apply(ctx, back);
+    std::vector<LoraWeight> entries(kNumSlots);
+    copy_to_host(ctx, std::as_writable_bytes(std::span(entries)),
+                 reinterpret_cast<const std::byte*>(table.view().entries));
+    for (int32_t slot = 0; slot < kNumSlots; ++slot) {
+      const LoraWeight& entry = entries[static_cast<size_t>(slot)];
+      const bool is_there = slot % 7 != 3 && slot % 5 != 0;
+      EXPECT_EQ(entry.data, is_there ? weights.view().raw() + slot * 2 * kFeatures * 4 : nullptr);
+      EXPECT_EQ(entry.rank, is_there ? 2 : 0);
+      EXPECT_EQ(is_there ? entry.scale : 0.0f, is_there ? static_cast<float>(slot) : 0.0f);
     }
   }
 

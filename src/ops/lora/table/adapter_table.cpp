@@ -154,12 +154,16 @@ void AdapterTable::write_entries(const ExecContext& ctx, int64_t first, int64_t 
   }
 }
 
-void AdapterTable::set(const ExecContext& ctx, int32_t slot, int32_t slice, ConstTensorView weight,
-                       float scale) {
-  check_slot(ctx, slot);
+void AdapterTable::check_slice(int32_t slice) const {
   const auto num_slices = static_cast<int32_t>(features_.size());
   HEDDLE_CHECK(slice >= 0 && slice < num_slices, "slice is ", slice, ", expected 0 to ",
                num_slices - 1);
+}
+
+LoraEntryChange AdapterTable::change(const ExecContext& ctx, int32_t slot, int32_t slice,
+                                     ConstTensorView weight, float scale) const {
+  check_slot(ctx, slot);
+  check_slice(slice);
   Dim rank("rank"), features("features[slice]", features_[static_cast<size_t>(slice)]);
   const bool rank_major = layout_ == LoraLayout::kRankMajor;
   check_device(ctx, {{"weight", weight}});
@@ -169,11 +173,32 @@ void AdapterTable::set(const ExecContext& ctx, int32_t slot, int32_t slice, Cons
   HEDDLE_CHECK(rank.value() >= 1 && rank.value() <= max_rank_, "weight.size(", rank_major ? 0 : 1,
                ") is rank = ", rank.value(), ", expected 1 to max_rank = ", max_rank_);
   check_fit(weight, rank.value());
-  write_entries(ctx, slot * int64_t{num_slices} + slice, 1,
-                {.data = weight.raw(),
-                 .rank = static_cast<int32_t>(rank.value()),
-                 .scale = scale,
-                 .row_stride = weight.stride(0)});
+  return {entries_.get() + slot * std::ssize(features_) + slice,
+          {.data = weight.raw(),
+           .rank = static_cast<int32_t>(rank.value()),
+           .scale = scale,
+           .row_stride = weight.stride(0)}};
+}
+
+LoraEntryChange AdapterTable::change_to_none(const ExecContext& ctx, int32_t slot,
+                                             int32_t slice) const {
+  check_slot(ctx, slot);
+  check_slice(slice);
+  return {entries_.get() + slot * std::ssize(features_) + slice, {}};
+}
+
+void AdapterTable::apply(const ExecContext& ctx, std::span<const LoraEntryChange> changes) {
+  if (ctx.device.type == DeviceType::kCpu) {
+    for (const auto& [entry, value] : changes) *entry = value;
+  } else if constexpr (kWithCuda) {
+    cuda::lora::change_entries(changes, ctx.stream);
+  }
+}
+
+void AdapterTable::set(const ExecContext& ctx, int32_t slot, int32_t slice, ConstTensorView weight,
+                       float scale) {
+  const LoraEntryChange made = change(ctx, slot, slice, weight, scale);
+  apply(ctx, {&made, 1});
 }
 
 void AdapterTable::clear(const ExecContext& ctx, int32_t slot) {

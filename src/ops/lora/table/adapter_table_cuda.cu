@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "cuda/check.h"
 
 #include "ops/lora/table/adapter_table_kernels.h"
@@ -18,7 +20,33 @@ __global__ void __launch_bounds__(kEntryThreads)
   __threadfence();
 }
 
+// Changes that fit the 4 KiB of a launch's arguments.
+constexpr size_t kMaxChanges = 100;
+struct Changes {
+  LoraEntryChange each[kMaxChanges];
+};
+
+// Each of the first `count` changes by one thread. They are arguments of the launch, as above.
+__global__ void __launch_bounds__(kEntryThreads)
+    change_entries_kernel(const __grid_constant__ Changes changes, int count) {
+  const int i = static_cast<int>(threadIdx.x);
+  if (i < count) *changes.each[i].entry = changes.each[i].value;
+  __threadfence();  // as above
+}
+static_assert(kMaxChanges <= kEntryThreads);
+
 }  // namespace
+
+void change_entries(std::span<const LoraEntryChange> changes, cudaStream_t stream) {
+  while (!changes.empty()) {
+    const size_t count = std::min(changes.size(), kMaxChanges);
+    Changes some{};
+    std::copy_n(changes.begin(), count, some.each);
+    change_entries_kernel<<<1, kEntryThreads, 0, stream>>>(some, static_cast<int>(count));
+    HEDDLE_CUDA_CHECK(cudaGetLastError());
+    changes = changes.subspan(count);
+  }
+}
 
 void write_entries(LoraWeight* entries, int64_t count, const LoraWeight& value,
                    cudaStream_t stream) {

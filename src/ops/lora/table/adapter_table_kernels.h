@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "heddle/ops/lora_table.h"
 
@@ -17,5 +18,7 @@ namespace cuda::lora {
 /// entries[i] = value for i in [0, count), in the order of the stream.
 void write_entries(LoraWeight* entries, int64_t count, const LoraWeight& value,
                    cudaStream_t stream);
+/// *entry = value for each of them, in the order of the stream.
+void change_entries(std::span<const LoraEntryChange> changes, cudaStream_t stream);
 }  // namespace cuda::lora
 }  // namespace heddle
