@@ -79,29 +79,31 @@ class Bench(unittest.TestCase):
                   "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 300, "max_position_embeddings": 256}
         shape = self.json.with_name("config.json")
         shape.write_text(json.dumps(config))
-        code, out, err = run("engine", "--shape", shape, "--rows", "1/1", "3/2", "2/0", "--context", 40, "--prompt", 100, "--samples", 2,
+        code, out, err = run("engine", "--shape", shape, "--rows", "1/1", "3/2", "2/0", "3/1/2", "--context", 40, "--prompt", 100, "--samples", 2,
                              "--tokens", 4, "--rank", 8, "--weights", "q8_0", "--commit", "1234567", "--json", self.json)
         self.assertEqual(code, 0, err)
         report = json.loads(self.json.read_text())
         self.assertEqual(check_records.faults_of(report), [])
         self.assertEqual((report["weights"], report["rank"], report["kv_type"]), ("q8_0", 8, "f32"))
         records = report["records"]
-        self.assertEqual([r["op"] for r in records], ["plain_reads", *["decode_step"] * 3, *["prompt"] * 2])
-        self.assertEqual([(r["rows"], r["adapters"], r["context"]) for r in records[1:4]], [(1, 1, 40), (3, 2, 40), (2, 0, 40)])
+        self.assertEqual([r["op"] for r in records], ["plain_reads", *["decode_step"] * 4, *["prompt"] * 4])
+        self.assertEqual([(r["rows"], r["adapters"], r["base_rows"], r["context"]) for r in records[1:5]],
+                         [(1, 1, 0, 40), (3, 2, 0, 40), (2, 0, 2, 40), (3, 1, 2, 40)])
+        self.assertEqual([(r["prompts"], r["tokens"], r["adapters"]) for r in records[5:]], [(1, 100, 0), (1, 100, 1), (8, 96, 0), (8, 96, 8)])
         # Projections and head of 34 bytes for 32, keys and values in f32, adapters in f16.
         layer, kv, adapter = 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96, 2 * 2 * 32 * 4 * 40, 2 * 2 * 8 * (4 * 64 + 2 * (64 + 32) + 3 * (64 + 96))
         weights = (2 * layer + 300 * 64) * 34 / 32
-        for record in records[1:4]:
+        for record in records[1:5]:
             self.assertAlmostEqual(record["bytes"], weights + record["rows"] * kv + record["adapters"] * adapter, delta=0.02 * weights)
         for record in records:
             self.assertEqual(len(record["samples"]), 2)
             self.assertGreater(min(record["samples"]), 0)
-        self.assertEqual(len(out.splitlines()), len(records))
+        self.assertEqual(len(out.splitlines()), len(records) + 4)  # below each step the times of host and device
 
     def test_what_it_refuses(self):
         self.refused("engine", "model", says=["alone"])
         self.refused("engine", "--shape", "/no/such.json", says=["/no/such.json", "llama-3.1-8b", "config.json"])
-        for wrong in ("1", "1/2", "0/0", "2/-1", "a/1", "1/1x"):
+        for wrong in ("1", "1/2", "0/0", "2/-1", "a/1", "1/1x", "2/2/1", "2/1/-1"):
             self.refused("engine", "--rows", wrong, says=[f"--rows {wrong}", "32/8"])
         self.refused("no-such-op", says=["no-such-op", "heddle-bench"])
         self.refused("model", "lora", says=["model", "alone"])

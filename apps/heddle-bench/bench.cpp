@@ -9,10 +9,11 @@
 namespace heddle::app {
 
 int bench(const BenchOptions& options) {
-  for (const std::string alone : {"model", "engine"}) {
+  for (const std::string alone : {"model", "engine", "load"}) {
     if (std::ranges::find(options.names, alone) == options.names.end()) continue;
     HEDDLE_CHECK(options.names.size() == 1, "`", alone,
                  "` is measured alone, not together with op benches");
+    if (alone == "load") return bench_load(options);
     return alone == "model" ? bench_model(options) : bench_engine(options);
   }
   std::string filter;  // google-benchmark takes one expression

@@ -8,25 +8,26 @@
 namespace heddle::app {
 
 struct BenchOptions {
-  ModelOptions model;              // adapters: for `model`, those of eight more rows
-  std::vector<std::string> names;  // regular expressions of op benches, or "model" or "engine";
-                                   // none: list them
-  std::string json_path;           // empty: no file
+  ModelOptions model;  // adapters: for `model`, those of eight more rows
+  /// Regular expressions of op benches, or "model", "engine" or "load"; none: list them.
+  std::vector<std::string> names;
+  std::string json_path;  // empty: no file
   int num_samples = 7;
   int num_tokens = 0;   // that each row decodes for a sample; 0: 64 of `model`, 16 of `engine`
   int64_t context = 0;  // tokens in front of them; 0: of `model` few, and all figures are measured,
                         // of `engine` 1024
   // Of `engine`:
   std::string shape = "llama-3.1-8b";  // or a file config.json
-  std::vector<std::string> rows = {"1/1", "8/8", "32/0", "32/8", "32/32", "64/64", "128/64"};
+  std::vector<std::string> rows = {"1/1",   "8/8",    "32/0",  "32/8",    "32/32",
+                                   "64/64", "128/64", "32/16", "32/16/16"};
   int rank = 16;          // of the adapters
-  int64_t prompt = 8192;  // tokens; 0: none is measured
+  int64_t prompt = 8192;  // tokens, in one prompt and in eight; 0: none is measured
   std::string commit;     // for the file
 };
 
-/// Rows of a decode step, and how many adapters they use by turns.
+/// Rows of a decode step, and how many adapters they use by turns; so many rows use none.
 struct RowsAndAdapters {
-  int num_rows = 0, num_adapters = 0;
+  int num_rows = 0, num_adapters = 0, num_base_rows = 0;
 };
 
 /// Runs benches and prints their figures; returns the program's exit code.
@@ -36,8 +37,11 @@ int bench(const BenchOptions& options);
 /// prompt of 512 tokens. With a context one row and eight rows behind so many tokens, and no more.
 int bench_model(const BenchOptions& options);
 
-/// Decode steps and a prompt of an engine on a model that is made of a seed, with the shape of a
+/// Decode steps and prompts of an engine on a model that is made of a seed, with the shape of a
 /// real one.
 int bench_engine(const BenchOptions& options);
+
+/// How fast a model's files come to the device, beside plain copies of them.
+int bench_load(const BenchOptions& options);
 
 }  // namespace heddle::app

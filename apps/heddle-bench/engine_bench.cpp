@@ -1,9 +1,9 @@
 // The bench of an engine on a model of a real shape whose weights are made of a seed: decode steps
-// of many rows and adapters, and a prompt, beside the time to read as many bytes.
+// of many rows and adapters, and prompts, beside the time to read as many bytes.
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <ctime>
+#include <cstdio>
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -30,6 +30,7 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kContext = 1024;
 constexpr int kDecodeTokens = 16;  // of each row for a sample
 constexpr int kWarmUpSteps = 8;
+constexpr int kPrompts = 8;  // that a prompt is cut into, each with an adapter
 // Far above all caches, unless the model is a small one of a test on the CPU.
 constexpr int64_t kReadBytes = int64_t{2} << 30, kSmallReadBytes = int64_t{64} << 20;
 
@@ -37,14 +38,7 @@ double milliseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  char text[16];
-  std::strftime(text, sizeof text, "%Y-%m-%d", std::gmtime(&now));
-  return text;
-}
-
-/// "32/8"
+/// "32/8", or "32/16/16"
 RowsAndAdapters read_rows(const std::string& text) {
   RowsAndAdapters rows;
   const char *at = text.data(), *end = at + text.size();
@@ -54,11 +48,15 @@ RowsAndAdapters read_rows(const std::string& text) {
     at = next;
     return is_fine;
   };
-  const bool is_fine = number(rows.num_rows) && at != end && *at++ == '/' &&
-                       number(rows.num_adapters) && at == end && rows.num_rows >= 1 &&
-                       rows.num_adapters >= 0 && rows.num_adapters <= rows.num_rows;
-  HEDDLE_CHECK(is_fine, "--rows ", text,
-               ": expected rows and no more adapters than these, such as 32/8");
+  const auto slash = [&] { return at != end && *at++ == '/'; };
+  const bool is_fine = number(rows.num_rows) && slash() && number(rows.num_adapters) &&
+                       (at == end || (slash() && number(rows.num_base_rows))) && at == end &&
+                       rows.num_adapters >= 0 && rows.num_base_rows >= 0 && rows.num_rows >= 1 &&
+                       rows.num_adapters <= rows.num_rows - rows.num_base_rows;
+  HEDDLE_CHECK(
+      is_fine, "--rows ", text,
+      ": expected rows and no more adapters than these, such as 32/8, or also rows without "
+      "an adapter among them, such as 32/16/16");
   return rows;
 }
 
@@ -93,7 +91,9 @@ class EngineBench {
         {"what",
          "heddle-bench engine: steps of a whole engine on a model made of a seed; samples are "
          "milliseconds of a step or prompt, floor_ms is the time to read the bytes of weights, "
-         "keys, values and adapters at the rate of the plain reads"},
+         "keys, values and adapters at the rate of the plain reads; of one step host_ms is the "
+         "host's without waiting for the device, device_ms the device's, gap_ms the time in which "
+         "the device computes nothing between two steps, means over all steps"},
         {"device",
          {{"name", model.device_name.empty() ? "CPU" : model.device_name},
           {"threads", engine.options().num_threads}}},
@@ -131,9 +131,9 @@ class EngineBench {
     add(figure, {{"op", "plain_reads"}, {"bytes", num_bytes}, {"tb_per_s", bytes_per_ms_ * 1e-9}});
   }
 
-  /// Row i uses adapter i % num_adapters.
+  /// Row i uses adapter i % num_adapters; the last num_base_rows use none.
   void decode(const RowsAndAdapters& rows) {
-    const auto [num_rows, num_adapters] = rows;
+    const auto [num_rows, num_adapters, num_base_rows] = rows;
     const int64_t num_steps = int64_t{options_.num_samples} * num_tokens_;
     const int64_t prompt = std::max<int64_t>(context_ - num_steps / 2 - kWarmUpSteps - 1, 1);
     std::set<RequestId> in_prompt;
@@ -141,7 +141,9 @@ class EngineBench {
       Request request = request_of(row, prompt);
       request.max_tokens = num_steps + kWarmUpSteps + 2;
       request.tell_tokens = true;
-      if (num_adapters > 0) request.adapter = names_[static_cast<size_t>(row % num_adapters)];
+      if (num_adapters > 0 && row < num_rows - num_base_rows) {
+        request.adapter = names_[static_cast<size_t>(row % num_adapters)];
+      }
       in_prompt.insert(engine_.submit(request));
     }
     const std::set<RequestId> all = in_prompt;
@@ -153,15 +155,19 @@ class EngineBench {
     }
     for (const RequestId id : all) engine_.set_paused(id, false);
     for (int i = 0; i < kWarmUpSteps; ++i) (void)step();
+    const std::string base = "_" + std::to_string(num_base_rows) + "_base_rows";
     Figure figure{"decode_" + std::to_string(num_rows) + "_rows_" + std::to_string(num_adapters) +
-                      "_adapters",
+                      "_adapters" + (num_base_rows > 0 ? base : ""),
                   "ms",
                   {}};
+    const EngineStats before = engine_.stats();
+    const auto first = Clock::now();
     for (int sample = 0; sample < options_.num_samples; ++sample) {
       const auto begin = Clock::now();
       for (int i = 0; i < num_tokens_; ++i) (void)step();
       figure.samples.push_back(milliseconds_since(begin) / num_tokens_);
     }
+    const StepTimes times = times_of(before, milliseconds_since(first), num_steps);
     for (const RequestId id : all) engine_.cancel(id);
     while (engine_.num_unfinished() > 0) (void)engine_.step();
     const int64_t context = prompt + 1 + kWarmUpSteps + num_steps / 2;  // amid the samples
@@ -169,33 +175,66 @@ class EngineBench {
     add(figure, {{"op", "decode_step"},
                  {"rows", num_rows},
                  {"adapters", num_adapters},
+                 {"base_rows", num_adapters > 0 ? num_base_rows : num_rows},
                  {"context", context},
                  {"bytes", bytes},
                  {"floor_ms", static_cast<double>(bytes) / bytes_per_ms_},
+                 {"host_ms", times.host},
+                 {"device_ms", times.device},
+                 {"gap_ms", times.gap},
                  {"tokens_per_s", 1e3 * num_rows / median(figure.samples)}});
+    print_times(times);
   }
 
-  void prompt(int64_t num_tokens, bool has_adapter) {
+  /// Prompts of num_tokens in all, each with an adapter of its own, or none with one.
+  void prompts(int64_t num_tokens, int num_prompts, bool have_adapters) {
+    const int64_t each = num_tokens / num_prompts;
+    const std::string number = num_prompts > 1 ? std::to_string(num_prompts) + "_" : "";
     Figure figure{
-        "prompt_" + std::to_string(num_tokens) + (has_adapter ? "_adapter" : ""), "ms", {}};
-    Request request = request_of(0, num_tokens);
-    request.max_tokens = 1;
-    if (has_adapter) request.adapter = names_.front();
+        number + "prompts_" + std::to_string(each) + (have_adapters ? "_adapters" : ""), "ms", {}};
     for (int sample = -1; sample < options_.num_samples; ++sample) {
       const auto begin = Clock::now();
-      engine_.submit(request);
+      for (int i = 0; i < num_prompts; ++i) {
+        Request request = request_of(i, each);
+        request.max_tokens = 1;
+        if (have_adapters) request.adapter = names_[static_cast<size_t>(i)];
+        engine_.submit(request);
+      }
       while (engine_.num_unfinished() > 0) (void)step();
       if (sample >= 0) figure.samples.push_back(milliseconds_since(begin));
     }
+    const int64_t all = each * num_prompts;
     add(figure, {{"op", "prompt"},
-                 {"tokens", num_tokens},
-                 {"adapters", has_adapter ? 1 : 0},
-                 {"tokens_per_s", 1e3 * static_cast<double>(num_tokens) / median(figure.samples)}});
+                 {"tokens", all},
+                 {"prompts", num_prompts},
+                 {"adapters", have_adapters ? num_prompts : 0},
+                 {"tokens_per_s", 1e3 * static_cast<double>(all) / median(figure.samples)}});
   }
 
  private:
   [[nodiscard]] Request request_of(int row, int64_t num_tokens) const {
     return made_prompt(row, num_tokens, 0, engine_.model().vocab_size);
+  }
+
+  /// Milliseconds of the steps since `before`, each: of the host, without waiting for the device;
+  /// on a GPU of the device, and with nothing to compute between two steps.
+  struct StepTimes {
+    double host = 0, device = 0, gap = 0;
+  };
+  [[nodiscard]] StepTimes times_of(const EngineStats& before, double all_ms, int64_t steps) const {
+    const EngineStats& now = engine_.stats();
+    const auto each = [&](double begin, double end) {
+      return 1e3 * (end - begin) / static_cast<double>(steps);
+    };
+    const double wait = each(before.wait_seconds, now.wait_seconds);
+    return {.host = all_ms / static_cast<double>(steps) - wait,
+            .device = each(before.device_seconds, now.device_seconds),
+            .gap = each(before.device_gap_seconds, now.device_gap_seconds)};
+  }
+
+  static void print_times(const StepTimes& times) {
+    std::printf("  a step: host %.3f ms, device %.3f, gap %.4f\n", times.host, times.device,
+                times.gap);
   }
 
   /// A step, in which no row may fail.
@@ -238,7 +277,8 @@ class EngineBench {
 
 int bench_engine(const BenchOptions& options) {
   std::vector<RowsAndAdapters> all;
-  int most_rows = 1, most_adapters = options.prompt > 0 ? 1 : 0;
+  const int num_prompts = options.prompt > 0 ? kPrompts : 0;
+  int most_rows = std::max(num_prompts, 1), most_adapters = num_prompts;
   for (const std::string& text : options.rows) {
     all.push_back(read_rows(text));
     most_rows = std::max(most_rows, all.back().num_rows);
@@ -254,8 +294,11 @@ int bench_engine(const BenchOptions& options) {
       engine.model().device_name.empty() && engine.model().weight_bytes < kSmallReadBytes;
   bench.reads(is_small ? kSmallReadBytes : kReadBytes);
   for (const RowsAndAdapters& rows : all) bench.decode(rows);
-  for (const bool has_adapter : {false, true}) {
-    if (options.prompt > 0) bench.prompt(options.prompt, has_adapter);
+  if (num_prompts == 0) return 0;
+  for (const int prompts : {1, num_prompts}) {
+    for (const bool have_adapters : {false, true}) {
+      bench.prompts(options.prompt, prompts, have_adapters);
+    }
   }
   return 0;
 }

@@ -1,6 +1,7 @@
 #include "figures.h"
 
 #include <algorithm>
+#include <ctime>
 #include <fstream>
 #include <iomanip>
 #include <iostream>
@@ -20,6 +21,13 @@ void print(const Figure& figure) {
   std::cout << std::left << std::setw(40) << figure.name << std::right << std::fixed
             << std::setprecision(2) << std::setw(10) << median(figure.samples) << " " << std::left
             << std::setw(9) << figure.unit << " (" << low << " to " << high << ")" << std::endl;
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  char text[16];
+  std::strftime(text, sizeof text, "%Y-%m-%d", std::gmtime(&now));
+  return text;
 }
 
 void write_file(const std::string& path, const std::string& text) {

@@ -39,13 +39,13 @@ int run(int argc, char** argv) {
   CLI::App app(
       "heddle-bench " + std::string(kVersion) +
       ": measures ops by name, or whole steps of the model (`heddle-bench model`) or of one "
-      "made of a seed (`heddle-bench engine`)");
+      "made of a seed (`heddle-bench engine`), or the load of a model (`heddle-bench load`)");
   app.set_version_flag("--version", kVersion);
   BenchOptions options;
   add_model_options(app, options.model);
   app.add_option("NAME", options.names,
-                 "Regular expressions of op benches, or `model` or `engine`; none: list what there "
-                 "is");
+                 "Regular expressions of op benches, or `model`, `engine` or `load`; none: list "
+                 "what there is");
   app.add_option("--json", options.json_path, "Writes the raw samples to this file");
   app.add_option("--samples", options.num_samples, "Samples of each figure of the model")
       ->capture_default_str()

@@ -94,8 +94,12 @@ Engine open_model(const ModelOptions& options, bool quiet) {
 }
 
 void tell_engine(const Engine& engine) {
+  const ModelInfo& model = engine.model();
   spdlog::info("running on {}", device_of(engine));
-  tell_weights(engine.model());
+  const double gigabytes = 1e-9 * static_cast<double>(model.read_bytes);
+  spdlog::info("weights: {:.2f} GB loaded in {:.2f} s, {:.1f} GB/s", gigabytes, model.load_seconds,
+               gigabytes / std::max(model.load_seconds, 1e-9));
+  tell_weights(model);
 }
 
 std::vector<std::string> adapter_names(const ModelOptions& options) {

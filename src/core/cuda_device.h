@@ -53,12 +53,14 @@ void free_pinned(std::byte* memory) noexcept;
 void begin_copy_from_host(std::byte* to, std::span<const std::byte> from, cudaStream_t stream);
 void begin_copy_to_host(std::span<std::byte> to, const std::byte* from, cudaStream_t stream);
 
-/// A mark on a stream of the current device.
-[[nodiscard]] cudaEvent_t make_event();
+/// A mark on a stream of the current device; with the time, where it is timed.
+[[nodiscard]] cudaEvent_t make_event(bool is_timed);
 void free_event(cudaEvent_t event) noexcept;
 void record_event(cudaEvent_t event, cudaStream_t stream);
 /// Waits until the stream has come to the mark; at once where there was never one.
 void wait_for(cudaEvent_t event);
+/// Between two timed marks that their streams have come to.
+[[nodiscard]] double seconds_between(cudaEvent_t begin, cudaEvent_t end);
 
 /// From here on calls on the stream, by this thread, become a graph.
 void begin_capture(cudaStream_t stream);

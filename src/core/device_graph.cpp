@@ -9,9 +9,9 @@ void FreeDeviceEvent::operator()(cudaEvent_t event) const noexcept {
   if constexpr (kWithCuda) cuda::free_event(event);
 }
 
-DeviceEvent::DeviceEvent([[maybe_unused]] Device device) {
+DeviceEvent::DeviceEvent([[maybe_unused]] Device device, [[maybe_unused]] bool is_timed) {
   if constexpr (kWithCuda) {
-    if (device.type == DeviceType::kCuda) event_.reset(cuda::make_event());
+    if (device.type == DeviceType::kCuda) event_.reset(cuda::make_event(is_timed));
   }
 }
 
@@ -25,6 +25,13 @@ void DeviceEvent::wait() const {
   if constexpr (kWithCuda) {
     if (event_) cuda::wait_for(event_.get());
   }
+}
+
+double DeviceEvent::seconds_since([[maybe_unused]] const DeviceEvent& earlier) const {
+  if constexpr (kWithCuda) {
+    if (event_) return cuda::seconds_between(earlier.event_.get(), event_.get());
+  }
+  return 0;
 }
 
 void FreeDeviceGraph::operator()(cudaGraphExec_t graph) const noexcept {

@@ -16,13 +16,19 @@ struct FreeDeviceEvent {
 /// ever waited for. The device must be the calling thread's.
 class DeviceEvent {
  public:
-  explicit DeviceEvent(Device device);
+  explicit DeviceEvent(Device device) : DeviceEvent(device, false) {}
+  /// One that seconds_since may be asked of.
+  [[nodiscard]] static DeviceEvent timed(Device device) { return {device, true}; }
   /// Puts the mark behind all that was asked of ctx.stream.
   void record(const ExecContext& ctx);
   /// Waits for the last mark; at once where there was none.
   void wait() const;
+  /// Time of the device between two marks that it has come to; 0 on the CPU.
+  [[nodiscard]] double seconds_since(const DeviceEvent& earlier) const;
 
  private:
+  DeviceEvent(Device device, bool is_timed);
+
   std::unique_ptr<CUevent_st, FreeDeviceEvent> event_;
 };
 

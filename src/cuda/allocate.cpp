@@ -7,6 +7,7 @@
 #include "cuda/host_copies.h"
 
 #include "heddle/core/cuda_context.h"
+#include "heddle/core/error.h"
 
 #include "core/cuda_device.h"
 
@@ -60,7 +61,14 @@ std::byte* allocate_zeroed(int index, size_t bytes) {
   const CaptureUndisturbed undisturbed;
   const PrivateStream stream(index);
   void* memory = nullptr;
-  HEDDLE_CUDA_CHECK(cudaMalloc(&memory, bytes));
+  const cudaError_t made = cudaMalloc(&memory, bytes);
+  if (made == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    throw_error(ErrorCode::kOutOfMemory, "cannot get ", bytes, " bytes of memory on ",
+                Device{DeviceType::kCuda, index}, ", of which ", available_bytes(index),
+                " are free");
+  }
+  HEDDLE_CUDA_CHECK(made);
   try {
     HEDDLE_CUDA_CHECK(cudaMemsetAsync(memory, 0, bytes, stream.get()));
     HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream.get()));

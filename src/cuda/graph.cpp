@@ -4,9 +4,10 @@
 
 namespace heddle::cuda {
 
-cudaEvent_t make_event() {
+cudaEvent_t make_event(bool is_timed) {
   cudaEvent_t event = nullptr;
-  HEDDLE_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  const unsigned flags = is_timed ? cudaEventDefault : cudaEventDisableTiming;
+  HEDDLE_CUDA_CHECK(cudaEventCreateWithFlags(&event, flags));
   return event;
 }
 
@@ -19,6 +20,12 @@ void record_event(cudaEvent_t event, cudaStream_t stream) {
 }
 
 void wait_for(cudaEvent_t event) { HEDDLE_CUDA_CHECK(cudaEventSynchronize(event)); }
+
+double seconds_between(cudaEvent_t begin, cudaEvent_t end) {
+  float milliseconds = 0;
+  HEDDLE_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin, end));
+  return 1e-3 * double{milliseconds};
+}
 
 void begin_capture(cudaStream_t stream) {
   HEDDLE_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));

@@ -30,6 +30,8 @@ void Engine::State::fill_info() {
           .unread_settings = files->unread_settings()};
   info.num_parameters = files->num_parameters();
   info.weight_bytes = static_cast<int64_t>(runner.model().weights().num_bytes);
+  info.read_bytes = runner.model().weights().read_bytes;
+  info.load_seconds = runner.model().weights().load_seconds;
   info.device_name = device_name(device_of(options));
   info.activations = heddle::name(runner.model().weights().activations);
   describe_weights(info, options, runner.model().weights().quantization);
@@ -45,7 +47,7 @@ void Engine::State::reserve_adjustments() {
   if (num_entries == 0) return;
   try {
     runner.reserve_adjustments(num_entries);
-  } catch (const std::bad_alloc& failure) {
+  } catch (const std::exception& failure) {
     for (auto row = queue.running().begin(); row != queue.running().end();) {
       Sequence& each = *row++;
       if (each.adjustment != nullptr && each.num_cached == 0) queue.fail(each, reason_of(failure));
@@ -90,10 +92,11 @@ void Engine::State::run_step(std::vector<Event>& events) {
   const int64_t num_prompt_tokens = make_plan();
   if (plan.rows.empty()) return;
   try {
+    if (before_compute) before_compute(runner.exec());
     runner.run(plan.rows, plan.num_tokens);
     if (!plan.drawing.empty()) runner.sample(plan.drawing, plan.tokens, plan.logprobs);
   } catch (const std::exception& failure) {
-    return fail_running(failure, true);
+    return fail_planned(failure, num_prompt_tokens);
   }
   for (size_t i = 0; i < plan.drawing.size(); ++i) {
     Sequence& row = *plan.drawing[i];
@@ -134,11 +137,12 @@ void Engine::State::launch(LaunchedStep& step) {
   if (plan.rows.empty()) return;
   for (Sequence* const row : plan.drawing) step.rows.emplace_back(row->id, row);
   try {
+    if (before_compute) before_compute(runner.exec());
     runner.launch(plan.rows, plan.num_tokens, plan.drawing);
     step.launched_at = std::chrono::steady_clock::now();
     step.is_under_way = true;
   } catch (const std::exception& failure) {
-    fail_running(failure, true);
+    fail_planned(failure, step.num_prompt_tokens);
   }
 }
 
@@ -151,7 +155,8 @@ void Engine::State::collect(LaunchedStep& step, std::vector<Event>& events) {
   std::exception_ptr failed;
   try {
     runner.collect(plan.tokens, plan.logprobs);
-  } catch (const std::exception&) {
+  } catch (const std::exception& failure) {
+    if (fail_launched(failure, step)) return;
     failed = std::current_exception();
   }
   for (size_t i = 0; i < step.rows.size(); ++i) {
@@ -226,17 +231,6 @@ std::string Engine::State::finish_text(Sequence& row) const {
   return text + row.text.finish();
 }
 
-/// Ends the running rows, or those of them that have a share of the planned step.
-void Engine::State::fail_running(const std::exception& failure, bool only_planned) {
-  if (only_planned) {
-    for (size_t i = 0; i < plan.rows.size(); ++i) {
-      if (plan.num_tokens[i] > 0) queue.fail(*plan.rows[i], reason_of(failure));
-    }
-    return;
-  }
-  while (!queue.running().empty()) queue.fail(queue.running().front(), reason_of(failure));
-}
-
 /// `events` has room for one event of each.
 void Engine::State::tell_ended(std::vector<Event>& events) {
   for (Sequence& row : queue.ended()) {
@@ -250,6 +244,9 @@ void Engine::State::tell_ended(std::vector<Event>& events) {
 
 void Engine::State::count_step(double seconds, int64_t num_prompt_tokens, int64_t num_drawn) {
   stats.lora_seconds = runner.lora_seconds();
+  stats.wait_seconds = runner.wait_seconds();
+  stats.device_seconds = runner.clock().busy_seconds();
+  stats.device_gap_seconds = runner.clock().gap_seconds();
   stats.generated_tokens += num_drawn;
   if (num_prompt_tokens > 0) {
     stats.prefill_seconds += seconds;

@@ -20,6 +20,7 @@ namespace {
 
 // Far above what any machine runs, low enough that sums and products of them fit.
 constexpr int64_t kMaxBatch = 65536, kMaxPageSize = 65536, kMaxThreads = 2047;
+constexpr int kMaxChunkOnGpu = 65536;  // rows that linear_site takes there
 
 void check_range(const char* option, int64_t value, int64_t low, int64_t high) {
   HEDDLE_CHECK(value >= low && value <= high, option, " is ", value, ", expected ", low, " to ",
@@ -67,6 +68,9 @@ EngineOptions complete_options(EngineOptions options, const model::DecoderConfig
   std::ostringstream name;
   name << device;
   options.device = name.str();
+  if (device.type != DeviceType::kCpu) {
+    options.prefill_chunk = std::min(options.prefill_chunk, kMaxChunkOnGpu);
+  }
   if (options.kv_type.empty() && device.type == DeviceType::kCpu) {
     options.kv_type = heddle::name(DType::kFloat32);
   }

@@ -14,6 +14,7 @@
 
 #include "engine/adapters/adapter_store.h"
 #include "engine/engine_options.h"
+#include "engine/made_engine.h"
 #include "engine/model_runner.h"
 #include "engine/row_queue.h"
 #include "engine/steps/step_plan.h"
@@ -37,7 +38,8 @@ struct LaunchedStep {
 
 struct Engine::State {
   explicit State(const EngineOptions& given) : State(given, model::open_model(given.model_path)) {}
-  State(const EngineOptions& given, std::unique_ptr<const model::ModelFiles> opened)
+  State(const EngineOptions& given, std::unique_ptr<const model::ModelFiles> opened,
+        BeforeCompute hook = {})
       : files(std::move(opened)),
         config(files->config()),
         options(complete_options(given, config)),
@@ -46,7 +48,8 @@ struct Engine::State {
         adapters(runner, *files, text_of_base, adapter_limits(options)),
         queue(runner.pages(), options.max_batch, options.page_size,
               [this](Sequence& row, bool others_run) { return adapters.take(row, others_run); }),
-        plan(static_cast<size_t>(options.max_batch)) {
+        plan(static_cast<size_t>(options.max_batch)),
+        before_compute(std::move(hook)) {
     options.kv_type = name(runner.kv_dtype());
     options.kv_memory = runner.pages().num_pages() * runner.page_bytes();
     if (!options.adapter_dir.empty()) options.adapter_memory = adapters.memory_bytes();
@@ -74,6 +77,9 @@ struct Engine::State {
   void take_token(Sequence& row, int32_t token, float logprob, std::vector<Event>& events);
   std::string finish_text(Sequence& row) const;
   void fail_running(const std::exception& failure, bool only_planned);
+  void fail_planned(const std::exception& failure, int64_t num_prompt_tokens);
+  bool fail_launched(const std::exception& failure, const LaunchedStep& step);
+  void end_engine(const std::exception& failure, int64_t num_rows, int64_t num_prompt_tokens);
   void tell_ended(std::vector<Event>& events);
   void count_step(double seconds, int64_t num_prompt_tokens, int64_t num_drawn);
 
@@ -90,6 +96,8 @@ struct Engine::State {
   StepPlan plan;
   std::array<LaunchedStep, 2> launched;  // the first one may be under way between two calls
   std::chrono::steady_clock::time_point last_collected{};
+  std::string ended_by;  // how the device has failed; empty: it has not
+  BeforeCompute before_compute;
 };
 
 }  // namespace heddle

@@ -1,16 +1,22 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
 
+#include "heddle/core/context.h"
 #include "heddle/engine/engine.h"
 
 namespace heddle {
 
-/// An engine of a model whose weights are made of a seed, for measurements (model/source/
+/// Called before each step is computed, with its context. What it throws, the step throws: a test
+/// can so make a device fail.
+using BeforeCompute = std::function<void(const ExecContext& ctx)>;
+
+/// An engine of a model whose weights are made of a seed, for measurements and tests (model/source/
 /// made_model.h). config_json: as a config.json of transformers. options.weights: the type in which
 /// the matrices are made, empty: bf16; options.model_path is not read.
 [[nodiscard]] Engine make_engine(std::string_view config_json, uint64_t seed,
-                                 const EngineOptions& options);
+                                 const EngineOptions& options, BeforeCompute hook = {});
 
 }  // namespace heddle

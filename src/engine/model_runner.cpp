@@ -12,6 +12,7 @@
 #include "engine/adapters/shared_prefix.h"
 #include "engine/available_memory.h"
 #include "engine/requests/request_check.h"
+#include "engine/room_for.h"
 #include "engine/scheduler.h"
 
 namespace heddle {
@@ -22,6 +23,9 @@ using Limits = ModelRunner::Limits;
 
 /// Tokens of prompts that a step scores, at most: each needs a row of logits.
 constexpr int64_t kMostScored = 32;
+
+constexpr const char* kStepOptions =
+    "a smaller prefill_chunk (--prefill-chunk), max_batch (--max-batch) or kv_memory (--kv-memory)";
 
 /// Pages of a cache in which no row ever waits for pages.
 int64_t most_pages(const Limits& limits) {
@@ -70,8 +74,12 @@ ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Li
                          const model::LoadOptions& load)
     : limits_(limits),
       context_(device, limits.num_threads),
-      model_(files.config(), model::load_weights(context_.exec(), files.weights(), files.config(),
-                                                 files.tensor_names(), load)),
+      model_(files.config(), room_for("the weights", "weights (--weights) of fewer bits",
+                                      [&] {
+                                        return model::load_weights(context_.exec(), files.weights(),
+                                                                   files.config(),
+                                                                   files.tensor_names(), load);
+                                      })),
       adapters_{.layers = {files.config().dims(),
                            model::LoraForm::of(device.type, model_.weights().activations)},
                 .vocabularies = {}},
@@ -79,23 +87,39 @@ ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Li
       // The weights are there by now, so they no longer count as available.
       pages_(choose_num_pages(limits.kv_memory, available_memory(device), kv_shape_,
                               most_pages(limits))),
-      cache_(device, kv_shape_, pages_.num_pages() + (device.type == DeviceType::kCpu ? 0 : 1)),
-      scratch_(device, files.config(), step_limits(limits, pages_.num_pages()),
-               model_.weights().activations),
-      logits_(device, DType::kFloat32, {limits.max_batch + kMostScored, files.config().vocab_size}),
+      cache_(room_for("the KV cache", "a smaller kv_memory (--kv-memory)",
+                      [&] {
+                        const int64_t padding = device.type == DeviceType::kCpu ? 0 : 1;
+                        return KvCache(device, kv_shape_, pages_.num_pages() + padding);
+                      })),
+      scratch_(room_for("what the largest step computes", kStepOptions,
+                        [&] {
+                          return model::DecoderScratch(device, files.config(),
+                                                       step_limits(limits, pages_.num_pages()),
+                                                       model_.weights().activations);
+                        })),
+      logits_(room_for("the logits of the largest step", "a smaller max_batch (--max-batch)",
+                       [&] {
+                         return DeviceTensor(
+                             device, DType::kFloat32,
+                             {limits.max_batch + kMostScored, files.config().vocab_size});
+                       })),
       sampling_(device, sampling_bytes(limits.max_batch)),
       results_(device, limits.max_batch),
       scored_logprob_(device, DType::kFloat32, {1}),
       top_ids_(device, DType::kInt32, {1, kMaxTopLogprobs}),
-      tops_(device, DType::kFloat32, {1, kMaxTopLogprobs}) {
+      tops_(device, DType::kFloat32, {1, kMaxTopLogprobs}),
+      clock_(device) {
   reserve_workspace(0);
   reserve_host_memory();
 }
 
 void ModelRunner::reserve_workspace(int max_rank) {
-  context_.reserve_workspace(
+  const size_t num_bytes =
       std::max(model_.workspace_bytes(context_.exec().device, largest_step(), max_rank),
-               sample_workspace_bytes(limits_.max_batch, logits_.view().size(1))));
+               sample_workspace_bytes(limits_.max_batch, logits_.view().size(1)));
+  room_for("the workspace of the largest step", kStepOptions,
+           [&] { context_.reserve_workspace(num_bytes); });
 }
 
 /// The limits of steps, with as many adapters of a row as there is room for.
@@ -125,11 +149,17 @@ ModelRunner::PreparedAdapter ModelRunner::prepare_adapter(const model::Adapter& 
   const ExecContext ctx = context_.loading();
   const model::DecoderConfig& config = model_.config();
   const model::DecoderWeights& weights = model_.weights();
-  PreparedAdapter prepared{
-      .layers = adapters_.layers.prepare(
-          ctx, adapter, model::slice_affines(ctx, adapter, config.dims(), weights)),
-      .vocabulary = model::AdapterVocabularies::make(
-          ctx, adapter, weights.embedding, weights.output, config.tied_head, weights.activations)};
+  const auto copy = [&] {
+    return PreparedAdapter{
+        .layers = adapters_.layers.prepare(
+            ctx, adapter, model::slice_affines(ctx, adapter, config.dims(), weights)),
+        .vocabulary =
+            model::AdapterVocabularies::make(ctx, adapter, weights.embedding, weights.output,
+                                             config.tied_head, weights.activations)};
+  };
+  PreparedAdapter prepared =
+      room_for("the adapter",
+               "a smaller kv_memory (--kv-memory) or adapter_memory (--adapter-memory)", copy);
   for (const model::AdapterPair& pair : adapter.pairs()) {
     prepared.max_rank = std::max(prepared.max_rank, adapters_.layers.fitting_rank(pair.rank));
   }
@@ -142,6 +172,7 @@ int32_t ModelRunner::add_adapter(PreparedAdapter adapter) {
   if (head && head->num_tokens() > logits_.view().size(1)) {
     logits_ = DeviceTensor(context_.exec().device, DType::kFloat32,
                            {limits_.max_batch + kMostScored, head->num_tokens()});
+    graphs_.clear();
   }
   const int max_rank = std::max(adapters_.layers.max_rank(), adapter.max_rank);
   reserve_workspace(max_rank);

@@ -17,6 +17,7 @@
 #include "engine/page_pool.h"
 #include "engine/sampling/adjusted_rows.h"
 #include "engine/sequence.h"
+#include "engine/steps/step_clock.h"
 #include "engine/steps/step_results.h"
 #include "model/adapters/lora_tables.h"
 #include "model/decoder/decoder.h"
@@ -41,6 +42,7 @@ class ModelRunner {
               const model::LoadOptions& load = {});
 
   [[nodiscard]] const model::Decoder& model() const { return model_; }
+  [[nodiscard]] const ExecContext& exec() const { return context_.exec(); }
   /// An adapter in memory of the device, on its way to a slot.
   struct PreparedAdapter {
     model::LoraTables::Prepared layers{};
@@ -65,6 +67,10 @@ class ModelRunner {
   [[nodiscard]] int64_t page_bytes() const { return kv_shape_.page_bytes(); }
   [[nodiscard]] DType kv_dtype() const { return kv_shape_.dtype; }
   [[nodiscard]] double lora_seconds() const { return lora_seconds_; }
+  /// That the host has waited for what steps draw.
+  [[nodiscard]] double wait_seconds() const { return wait_seconds_; }
+  /// Of the steps that were launched and collected.
+  [[nodiscard]] const StepClock& clock() const { return clock_; }
 
   /// To be called before a row's share of a step is planned: finds out where an adapter with
   /// invocation tokens begins to act, and a row that has become longer than
@@ -124,6 +130,7 @@ class ModelRunner {
   void add_logits(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens);
   void add_pairs(const Sequence& row, int64_t num_tokens);
   void score(Sequence& row, int64_t logits_row, int64_t position);
+  [[nodiscard]] bool has_vocabulary(const Sequence& row) const;
   void pad_batch(int64_t num_seqs);
   void compute(const model::StepInputs& inputs, const SamplingTable& table, int64_t num_drawn);
   void compute_recorded(const model::StepInputs& inputs, const SamplingTable& table,
@@ -162,7 +169,8 @@ class ModelRunner {
   int64_t graphs_version_ = 0;
   DeviceTensor scored_logprob_;  // [1]
   DeviceTensor top_ids_, tops_;  // [1, kMaxTopLogprobs] i32 and f32
-  double lora_seconds_ = 0;
+  StepClock clock_;
+  double lora_seconds_ = 0, wait_seconds_ = 0;
 };
 
 }  // namespace heddle

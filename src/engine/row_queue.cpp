@@ -71,6 +71,12 @@ void RowQueue::fail(Sequence& row, std::string_view error) noexcept {
   end(row, FinishReason::kError);
 }
 
+void RowQueue::fail_all(std::string_view error) noexcept {
+  for (Rows* rows : {&running_, &waiting_}) {
+    while (!rows->empty()) fail(rows->front(), error);
+  }
+}
+
 /// Takes what the row needs until its end; returns whether it is there.
 bool RowQueue::start(Sequence& row) {
   const int64_t num_pages = pages_for_row(row.max_tokens, page_size_);

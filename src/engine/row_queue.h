@@ -40,6 +40,8 @@ class RowQueue {
   /// Ends a row that waits or runs, and gives its pages back.
   void end(Sequence& row, FinishReason reason) noexcept;
   void fail(Sequence& row, std::string_view error) noexcept;
+  /// All that wait or run.
+  void fail_all(std::string_view error) noexcept;
 
   /// Starts the rows that fit. A row for whose start there is no memory ends with an error.
   void admit() noexcept;

@@ -11,6 +11,8 @@
 
 namespace heddle {
 
+struct ExecContext;
+
 /// What an engine runs and with how much. A number out of its range is an Error that names it.
 struct EngineOptions {
   /// A GGUF file (of a split one the first part), a folder that transformers saved, or the name of
@@ -19,10 +21,11 @@ struct EngineOptions {
   /// "cpu", "cuda" or "cuda:1"; empty: the first GPU that this build has kernels for, or else the
   /// CPU. All operations run there (docs/engine.md has what differs).
   std::string device{};
-  int max_batch = 16;       // rows that run at once, 1 to 65536
-  int num_threads = 0;      // up to 2047; 0: one per processor
-  int page_size = 16;       // tokens in a page of the KV cache, 1 to 65536
-  int prefill_chunk = 512;  // prompt tokens that one step takes in, at most; at least 1
+  int max_batch = 16;   // rows that run at once, 1 to 65536
+  int num_threads = 0;  // up to 2047; 0: one per processor
+  int page_size = 16;   // tokens in a page of the KV cache, 1 to 65536
+  /// Prompt tokens that one step takes in, at most; at least 1. On a GPU never more than 65,536.
+  int prefill_chunk = 512;
   int64_t max_context = 0;  // tokens of one row, prompt and answer; 0: what the model was made for
   /// Bytes that the KV cache may take, at least those of a page; what max_batch full contexts need
   /// is enough, and more is not used. 0: half of the device's memory that is available when the
@@ -58,6 +61,8 @@ struct ModelInfo {
   int64_t num_q_heads = 0, num_kv_heads = 0, head_dim = 0;
   int64_t vocab_size = 0, context_length = 0;
   int64_t num_parameters = 0, weight_bytes = 0;
+  int64_t read_bytes = 0;          // of the matrices in the files
+  double load_seconds = 0;         // that it took to bring all weights to the device
   std::vector<std::string> files;  // that it was read from
   std::string settings_path;       // the one that has the settings: config.json, or the GGUF file
   std::vector<std::string> unread_settings;  // its keys that heddle knows nothing of
@@ -105,6 +110,10 @@ struct EngineStats {
   int64_t decode_tokens = 0;     // tokens drawn in decode steps
   int64_t generated_tokens = 0;  // tokens drawn in all steps
   int64_t prefill_steps = 0, decode_steps = 0;
+  double wait_seconds = 0;  // part of both: the host waited for the device
+  /// On a GPU, of steps that are asked for one ahead: the device computed, and had nothing to
+  /// compute between two of them.
+  double device_seconds = 0, device_gap_seconds = 0;
   int64_t adapter_loads = 0;      // adapters whose weights were brought into memory, each time
   double adapter_seconds = 0;     // that it took, between steps
   int64_t adapter_evictions = 0;  // adapters that made room in memory for others
@@ -234,9 +243,10 @@ class Engine {
   [[nodiscard]] int64_t num_unfinished() const;
   /// Takes in what fits, runs the model once and returns the news; nothing when there is no work.
   /// A failure ends the requests that it concerns with kError and leaves the others as they are: of
-  /// a request alone that request, of the step as a whole those that run. Throws std::bad_alloc
-  /// only where nothing runs and there is no memory for the list of events; it comes with the next
-  /// step then.
+  /// a request alone that request, of the step as a whole those that run. Where it was the GPU that
+  /// failed, the engine has ended: all requests that wait or run end with one sentence, which names
+  /// what failed in which step, and so does every later one. Throws std::bad_alloc only where
+  /// nothing runs and there is no memory for the list of events; it comes with the next step then.
   [[nodiscard]] std::vector<Event> step();
 
   [[nodiscard]] const EngineStats& stats() const;
@@ -257,7 +267,8 @@ class Engine {
 
  private:
   friend Engine make_engine(std::string_view config_json, uint64_t seed,
-                            const EngineOptions& options);  // for measurements
+                            const EngineOptions& options,
+                            std::function<void(const ExecContext&)> hook);  // made_engine.h
   struct State;
   explicit Engine(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

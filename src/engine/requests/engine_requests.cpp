@@ -32,6 +32,7 @@ void Engine::State::check_tokens(std::span<const int32_t> tokens,
 
 /// What comes before the prompt's tokens: the fields of the answer, and the adapters.
 void Engine::State::begin_row(Sequence& row, const Request& request) {
+  if (!ended_by.empty()) throw_error(ErrorCode::kCuda, ended_by);
   check_answer_fields(request);
   row.sampling = request.sampling;
   row.ignore_end = request.ignore_end;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <chrono>
 
 #include "heddle/core/cuda_context.h"
 
@@ -24,11 +25,21 @@ int64_t padded_seqs(int64_t num_seqs, int64_t max_batch) {
 
 bool ModelRunner::can_run_ahead(std::span<Sequence* const> rows) const {
   if (context_.exec().device.type == DeviceType::kCpu) return false;
-  if (adapters_.vocabularies.any() || model_.config().recompute_above() > 0) return false;
-  return std::ranges::all_of(rows, [](const Sequence* row) {
+  if (model_.config().recompute_above() > 0) return false;
+  return std::ranges::all_of(rows, [this](const Sequence* row) {
     return row->draws && row->adjustment == nullptr && row->top_logprobs == 0 &&
-           !row->scores_prompt;
+           !row->scores_prompt && !has_vocabulary(*row);
   });
+}
+
+/// Whether an adapter of the row has an embedding or a head of its own.
+bool ModelRunner::has_vocabulary(const Sequence& row) const {
+  const model::AdapterVocabularies& own = adapters_.vocabularies;
+  const auto has = [&](int32_t slot) {
+    return own.embedding(slot) != nullptr || own.head(slot) != nullptr;
+  };
+  if (row.uses.empty()) return has(row.slot);
+  return std::ranges::any_of(row.uses, [&](const auto& use) { return has(use.slot); });
 }
 
 /// Adds rows of one token, which use the page that no row has and whose results nobody reads.
@@ -90,11 +101,13 @@ void ModelRunner::launch(std::span<Sequence* const> rows, std::span<const int64_
   const int64_t num_drawn = std::ssize(batch_.logit_tokens);
   const model::StepInputs inputs = model_.stage(context_.exec(), batch_, scratch_);
   const SamplingTable table = stage_sampling(drawing, num_drawn);
+  clock_.begin(context_.exec());
   if (is_recorded) {
     compute_recorded(inputs, table, num_drawn);
   } else {
     compute(inputs, table, num_drawn);
   }
+  clock_.end(context_.exec());
   results_.send(context_.exec(), num_drawn);
   for (size_t i = 0; i < rows.size(); ++i) rows[i]->num_cached += num_tokens[i];
   for (size_t i = 0; i < drawing.size(); ++i) {
@@ -105,7 +118,11 @@ void ModelRunner::launch(std::span<Sequence* const> rows, std::span<const int64_
 
 void ModelRunner::collect(std::span<int32_t> token_ids, std::span<float> logprobs) {
   const ScopedDevice on_device(context_.exec().device);
+  const auto begin = std::chrono::steady_clock::now();
   results_.receive(token_ids, logprobs);
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
+  wait_seconds_ += waited.count();
+  clock_.count();
   context_.check();
 }
 

@@ -14,10 +14,15 @@ class StepResults {
   StepResults(Device device, int64_t max_rows);
 
   /// [count] i32 and f32: where a step writes what it draws, the same for all steps.
-  [[nodiscard]] TensorView token_ids(int64_t count) const { return token_ids_.rows(count); }
-  [[nodiscard]] TensorView logprobs(int64_t count) const { return logprobs_.rows(count); }
+  [[nodiscard]] TensorView token_ids(int64_t count) const { return results_.rows(count); }
+  [[nodiscard]] TensorView logprobs(int64_t count) const {
+    return {results_.view().raw() + logprobs_begin(),
+            DType::kFloat32,
+            results_.view().device(),
+            {count}};
+  }
   /// All rows: for what reads tokens that were drawn before.
-  [[nodiscard]] ConstTensorView drawn() const { return token_ids_.view(); }
+  [[nodiscard]] ConstTensorView drawn() const { return token_ids(max_rows_); }
 
   /// Begins to bring `count` of them to the host, in the order of ctx.stream.
   void send(const ExecContext& ctx, int64_t count);
@@ -26,13 +31,16 @@ class StepResults {
 
  private:
   struct Mail {
-    StagingBytes memory;  // [max_rows] token ids, then as many log-probabilities
+    StagingBytes memory;  // as results_
     DeviceEvent sent;
   };
 
-  [[nodiscard]] size_t logprobs_begin() const { return token_ids_.num_bytes(); }
+  [[nodiscard]] size_t logprobs_begin() const {
+    return static_cast<size_t>(max_rows_) * sizeof(int32_t);
+  }
 
-  DeviceTensor token_ids_, logprobs_;
+  int64_t max_rows_;
+  DeviceTensor results_;  // [max_rows] token ids, then as many log-probabilities: one copy
   std::array<Mail, 2> mails_;
   size_t next_sent_ = 0, next_received_ = 0;
 };

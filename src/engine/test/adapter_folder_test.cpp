@@ -331,5 +331,38 @@ TEST_F(AdapterFolderTest, ADamagedOneIsItsRequestsAlone) {
   EXPECT_THROW((void)model_.engine({.adapter_dir = (folder_.path() / "none").string()}), Error);
 }
 
+/// What compute-sanitizer runs on a GPU: prompts in chunks beside drawn tokens, steps one ahead and
+/// as graphs, adapters of several ranks that make room for each other, greedy and drawn.
+TEST_F(AdapterFolderTest, TwoHundredStepsOfMixedRowsKeepTheirBits) {
+  constexpr int kNumAdapters = 7, kNumRequests = 96;
+  constexpr int64_t kNumSteps = 200;
+  for (int i = 0; i < kNumAdapters; ++i) write("a" + std::to_string(i), 1 + i % 3);
+  const auto made = [](int i) {
+    Request request = testing::endless_request(testing::random_tokens(1 + i % 23), 5 + i % 31);
+    if (i % 4 != 0) request.adapter = "a" + std::to_string(i % kNumAdapters);
+    request.sampling.seed = i;
+    if (i % 3 == 0) request.sampling.temperature = 0.8f;
+    if (i % 6 == 0) request.sampling.top_p = 0.9f;
+    if (i % 16 == 7) request.sampling.repetition_penalty = 1.1f;
+    return request;
+  };
+  std::vector<Request> requests;
+  for (int i = 0; i < kNumRequests; ++i) requests.push_back(made(i));
+  Engine crowded = model_.engine({.max_batch = 8,
+                                  .page_size = 4,
+                                  .prefill_chunk = 6,
+                                  .adapter_dir = folder_.path().string(),
+                                  .adapter_memory = 4 * bytes_of_one_});
+  const std::vector<Completion> answers = testing::run_all(crowded, requests);
+  const EngineStats& stats = crowded.stats();
+  EXPECT_GE(stats.prefill_steps + stats.decode_steps, kNumSteps);
+  EXPECT_GT(stats.adapter_evictions, 0);
+  Engine calm = engine(0, 1);
+  for (size_t i = 0; i < requests.size(); i += 7) {
+    const Completion alone = testing::run_all(calm, {requests[i]}).front();
+    testing::expect_same(answers[i], alone, "request " + std::to_string(i));
+  }
+}
+
 }  // namespace
 }  // namespace heddle

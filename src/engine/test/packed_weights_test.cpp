@@ -3,10 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include "heddle/core/cuda_context.h"
 #include "heddle/ops/linear.h"
 
+#include "core/device_bytes.h"
+#include "engine/engine_context.h"
+#include "engine/engine_options.h"
 #include "engine/test/tiny_model.h"
 #include "expect_error.h"
+#include "model/decoder/decoder_weights.h"
+#include "model/source/made_model.h"
 
 namespace heddle {
 namespace {
@@ -81,6 +87,34 @@ TEST(PackedWeights, AnUnknownTypeIsRefusedWithTheNames) {
   testing::expect_invalid(
       {"weights is 'q4_k', expected one of q8_0, q5_1, q5_0, q4_1, q4_0, f16, bf16"},
       [&] { (void)model.engine(options); });
+}
+
+/// Matrices come to the device piece by piece: one of 40,007 rows is several, on a GPU, too.
+TEST(PackedWeights, ComeWholeInSeveralPieces) {
+  constexpr const char* kWide =
+      R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1, "hidden_size": 512,
+          "intermediate_size": 64, "num_attention_heads": 4, "vocab_size": 40007,
+          "max_position_embeddings": 64, "rms_norm_eps": 1e-06, "tie_word_embeddings": true})";
+  EngineContext context(device_of({.device = testing::test_device()}), 3);
+  const ScopedDevice on_device(context.exec().device);
+  for (const WeightType type : {WeightType::kBF16, WeightType::kQ8_0}) {
+    const model::MadeModel files(kWide, 5, type);
+    const model::DecoderWeights weights =
+        model::load_weights(context.exec(), files.weights(), files.config(), files.tensor_names());
+    const model::Matrix& matrix = weights.embedding;
+    const std::span<const std::byte> stored =
+        files.weights().tensor(files.tensor_names().embedding).data;
+    std::vector<std::byte> want(stored.begin(), stored.end());
+    if (!matrix.rows) {
+      want.resize(packed_bytes(type, matrix.out_features, matrix.in_features));
+      pack_rows({}, want, type, matrix.out_features, matrix.in_features, 0, matrix.out_features,
+                stored);
+    }
+    std::vector<std::byte> got(want.size());
+    copy_to_host(context.exec(), got, matrix.rows ? matrix.rows.raw() : matrix.data);
+    EXPECT_TRUE(got == want) << type;
+    EXPECT_GT(weights.read_bytes, std::ssize(stored));
+  }
 }
 
 }  // namespace

@@ -126,7 +126,14 @@ TEST(TinyModelAdapters, OneMayHaveMoreTokens) {
                R"({"peft_type": "LORA", "modules_to_save": ["embed_tokens", "lm_head"]})");
 
   Engine engine = testing::TinyModel(base).engine({.max_batch = 4, .prefill_chunk = 5});
+  Request plain = testing::request_of(testing::random_tokens(6), 12);
+  plain.ignore_end = true;
+  const Completion before = testing::run_all(engine, {plain}).front();
   (void)engine.add_adapter("wide", folder.path().string());
+  const double seconds = engine.stats().device_seconds;
+  testing::expect_same(testing::run_all(engine, {plain}).front(), before, "beside the adapter");
+  EXPECT_EQ(engine.stats().device_seconds > seconds, !testing::is_on_cpu())
+      << "steps without its rows are asked for one ahead on a GPU";
   expect_logits(engine, "wide", wide);
   expect_logits(engine, "", base);
   std::vector<Request> requests;

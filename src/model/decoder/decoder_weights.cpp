@@ -1,6 +1,7 @@
 #include "model/decoder/decoder_weights.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <set>
 #include <string>
@@ -11,12 +12,17 @@
 #include "core/math.h"
 #include "files/printable.h"
 #include "model/adapters/device_values.h"
+#include "model/decoder/weight_upload.h"
 
 namespace heddle::model {
 namespace {
 
 /// Stored bytes that are packed before their pages are given back.
 constexpr size_t kPieceBytes = size_t{4} << 20;
+/// The same on the way to a GPU: enough for all threads and for a copy that takes longer than it
+/// takes to begin it.
+constexpr size_t kUploadedPieceBytes = size_t{16} << 20;
+constexpr size_t kCopiedBytes = size_t{256} << 10;  // by one thread at once
 /// Those that come into another type on the way, for which there are two copies in f32 as well.
 constexpr size_t kQuantizedPieceBytes = size_t{1} << 20;
 constexpr int64_t kGroupRows = 16;  // pack_rows takes multiples of it
@@ -38,7 +44,9 @@ class Loader {
         dims_(config.dims()) {
     if (options.weights) quantizer_.emplace(host_, *options.weights);
     weights_.activations = choose_activations();
-    if (on_gpu()) rounder_.emplace(host_, dense_type());
+    if (!on_gpu()) return;
+    rounder_.emplace(host_, dense_type());
+    upload_.emplace(ctx);
   }
 
   DecoderWeights load() {
@@ -60,8 +68,10 @@ class Loader {
                   " has no place in a ", config_.family, " model of ", config_.num_layers,
                   " layers");
     }
+    if (upload_) upload_->finish();
     if (options_.on_load) options_.on_load(total_bytes_, total_bytes_);
     if (quantizer_) weights_.quantization = quantizer_->result();
+    weights_.read_bytes = done_bytes_;
     return std::move(weights_);
   }
 
@@ -212,23 +222,32 @@ class Loader {
         as_rows ? stored_bytes(type, dims.out * dims.in) : packed_bytes(type, dims.out, dims.in);
     const std::span<std::byte> placed = place(size);
     weights_.num_bytes += size;
-    if (as_rows) {
-      for_pieces(tensor, weight, quantizer, part.first, interleaved,
-                 [&](int64_t row, int64_t /*num_rows*/, std::span<const std::byte> rows) {
-                   copy_from_host(ctx_, placed.data() + stored_bytes(type, row * dims.in), rows);
-                 });
-      return Matrix(
-          ConstTensorView(placed.data(), weights_.activations, ctx_.device, {dims.out, dims.in}));
-    }
-    if (on_gpu()) staged_.resize(size);
-    const std::span<std::byte> packed = on_gpu() ? std::span(staged_) : placed;
     for_pieces(tensor, weight, quantizer, part.first, interleaved,
                [&](int64_t row, int64_t num_rows, std::span<const std::byte> rows) {
-                 pack_rows(on_gpu() ? host_ : ctx_, packed, type, dims.out, dims.in, row, num_rows,
-                           rows);
+                 if (as_rows) {
+                   copy_in_parallel(upload_->next(rows.size()), rows);
+                   upload_->send(placed.data() + stored_bytes(type, row * dims.in));
+                 } else if (on_gpu()) {  // a group of rows lies in one piece, also when packed
+                   const std::span<std::byte> packed =
+                       upload_->next(packed_bytes(type, num_rows, dims.in));
+                   pack_rows(host_, packed, type, num_rows, dims.in, 0, num_rows, rows);
+                   upload_->send(placed.data() + packed_bytes(type, row, dims.in));
+                 } else {
+                   pack_rows(ctx_, placed, type, dims.out, dims.in, row, num_rows, rows);
+                 }
                });
-    if (on_gpu()) copy_from_host(ctx_, placed.data(), packed);
-    return PackedWeight{type, dims.out, dims.in, placed.data()};
+    if (!as_rows) return PackedWeight{type, dims.out, dims.in, placed.data()};
+    return Matrix(
+        ConstTensorView(placed.data(), weights_.activations, ctx_.device, {dims.out, dims.in}));
+  }
+
+  void copy_in_parallel(std::span<std::byte> to, std::span<const std::byte> from) const {
+    const auto num_parts = static_cast<int64_t>(ceil_div(from.size(), kCopiedBytes));
+    parallel_for(host_, num_parts, 1, [&](int64_t begin, int64_t end) {
+      const size_t first = static_cast<size_t>(begin) * kCopiedBytes;
+      const size_t last = std::min(static_cast<size_t>(end) * kCopiedBytes, from.size());
+      std::memcpy(to.data() + first, from.data() + first, last - first);
+    });
   }
 
   /// The next `size` bytes for a matrix.
@@ -250,7 +269,9 @@ class Loader {
   void for_pieces(const StoredTensor& tensor, const PackedWeight& weight, RowQuantizer* quantizer,
                   int64_t first_row, bool interleaved, const Take& take) {
     const size_t row_bytes = stored_bytes(tensor.type, weight.in_features);
-    const size_t piece_bytes = quantizer != nullptr ? kQuantizedPieceBytes : kPieceBytes;
+    const size_t piece_bytes = quantizer != nullptr ? kQuantizedPieceBytes
+                               : on_gpu()           ? kUploadedPieceBytes
+                                                    : kPieceBytes;
     const int64_t piece_rows =
         std::max<int64_t>(static_cast<int64_t>(piece_bytes / row_bytes) / kGroupRows, 1) *
         kGroupRows;
@@ -295,7 +316,7 @@ class Loader {
   ModelDims dims_;
   std::optional<RowQuantizer> quantizer_;  // to the type that was asked for
   std::optional<RowQuantizer> rounder_;    // to the activations' dtype, of dense matrices
-  std::vector<std::byte> staged_;          // a packed matrix on its way to a GPU
+  std::optional<WeightUpload> upload_;     // to a GPU
   int64_t done_bytes_ = 0, total_bytes_ = 0;
   std::vector<std::byte> rows_;  // of a piece, in another order than the file's
   DecoderWeights weights_;
@@ -309,7 +330,11 @@ DecoderWeights load_weights(const ExecContext& ctx, const WeightSource& source,
                             const DecoderConfig& config, const TensorNames& names,
                             const LoadOptions& options) {
   const ScopedDevice on_device(ctx.device);
-  return Loader(ctx, source, config, names, options).load();
+  const auto begin = std::chrono::steady_clock::now();
+  DecoderWeights weights = Loader(ctx, source, config, names, options).load();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  weights.load_seconds = seconds.count();
+  return weights;
 }
 
 }  // namespace heddle::model

@@ -53,6 +53,8 @@ struct DecoderWeights {
   std::vector<DeviceBytes> buffers;  // what the matrices point into
   size_t num_bytes = 0;              // of the buffers
   Quantization quantization;         // where LoadOptions named a type
+  int64_t read_bytes = 0;            // of the matrices in the files
+  double load_seconds = 0;           // until all of them were in their places
 };
 
 struct LoadOptions {

@@ -138,6 +138,7 @@ __global__ void __launch_bounds__(kMaxRopeAppendThreads, 6)
                        const __grid_constant__ RowPartition partition,
                        const __grid_constant__ RotaryFrequencies f) {
   __shared__ SharedTurns shared;
+  trigger_dependents();
   if (append_row<T, kVec, false>({p, r, partition, f}, shared)) return;
   append_row_asked<T, kVec>(p, r, partition, f, shared);
 }
