@@ -1,12 +1,13 @@
-// Times a modelled decode step of an 8B Llama: the products of its 128 linear sites with and
-// without adapters inside, beside cuBLASLt's products alone and with lora_apply behind each.
+// Times modelled decode steps of an 8B Llama and of SmolLM2-135M: the products of their linear
+// sites with and without adapters inside, beside cuBLASLt's products alone and with lora_apply
+// behind each.
 //   bench_site_step_cublas_cuda --json FILE [--quick]
-// 32 layers of qkv, o, gate_up and down with weights of their own (14 GB), in one graph; x of a
-// site is the y of the site before, so each launch waits for the one in front, as in a model.
-// Norms, attention and activations are left out. Adapters have rank 16. cuBLASLt is the fastest of
-// its suggestions for each kind of site, measured in the same run. Forms take turns, replay by
-// replay. Then adapters of several ranks, in memory that is scattered, and few in use of many, each
-// beside an even batch that reads as many bytes (to_even).
+// 32 or 30 layers of qkv, o, gate_up and down with weights of their own (14 GB, 212 MB), in one
+// graph; x of a site is the y of the site before, so each launch waits for the one in front, as in
+// a model. Norms, attention and activations are left out. Adapters have rank 16. cuBLASLt is the
+// fastest of its suggestions for each kind of site, measured in the same run. Forms take turns,
+// replay by replay. Then adapters of several ranks, in memory that is scattered, and few in use of
+// many, each beside an even batch that reads as many bytes (to_even).
 
 #include <cmath>
 #include <cstdint>
@@ -24,16 +25,33 @@
 namespace heddle::lora_bench {
 namespace {
 
-constexpr int kRank = 16, kLoaded = 64, kLayers = 32, kQuickLayers = 4, kMaxRows = 128;
-constexpr int kMaxRank = 128;                                 // of adapters of several ranks
-const Site* const kSites[] = {&kQkv, &kO, &kGateUp, &kDown};  // of a layer, in order
+constexpr int kRank = 16, kLoaded = 64, kQuickLayers = 4, kMaxRows = 128;
+constexpr int kMaxRank = 128;  // of adapters of several ranks
 constexpr int kNumSites = 4;
 
 struct StepCell {
   int64_t rows;
   int adapters;
 };
-constexpr StepCell kCells[] = {{1, 1}, {8, 8}, {32, 8}, {32, 32}, {64, 8}, {64, 64}, {128, 8}};
+
+struct StepModel {
+  const char* name;
+  const Site* sites[kNumSites];  // of a layer, in order
+  int layers;
+  std::vector<StepCell> cells;
+};
+const StepModel kLlama{.name = "8B Llama",
+                       .sites = {&kQkv, &kO, &kGateUp, &kDown},
+                       .layers = 32,
+                       .cells = {{1, 1}, {8, 8}, {32, 8}, {32, 32}, {64, 8}, {64, 64}, {128, 8}}};
+const Site kSmallQkv{"qkv", 576, {576, 192, 192}};
+const Site kSmallO{"o", 576, {576}};
+const Site kSmallGateUp{"gate_up", 576, {1536, 1536}};
+const Site kSmallDown{"down", 1536, {576}};
+const StepModel kSmolLM{.name = "SmolLM2-135M",
+                        .sites = {&kSmallQkv, &kSmallO, &kSmallGateUp, &kSmallDown},
+                        .layers = 30,
+                        .cells = {{1, 1}, {8, 8}, {32, 8}, {32, 32}}};
 
 /// The same work with adapters that are not alike, or lie elsewhere: two batches whose times should
 /// be the same, since they read as many bytes.
@@ -63,8 +81,8 @@ const StepPair kPairs[] = {
 /// The adapters of all sites and layers.
 class StepAdapters {
  public:
-  StepAdapters(const ExecContext& ctx, Cell cell, int layers) {
-    for (const Site* site : kSites) {
+  StepAdapters(const ExecContext& ctx, const StepModel& model, Cell cell, int layers) {
+    for (const Site* site : model.sites) {
       cell.site = site;
       std::deque<SiteWeights>& of_layers = weights_.emplace_back();
       for (int layer = 0; layer < layers; ++layer) of_layers.emplace_back(ctx, cell);
@@ -100,10 +118,10 @@ struct StepSite {
 
 class Step {
  public:
-  explicit Step(Bench& bench)
-      : bench_(bench), num_layers_(bench.is_quick() ? kQuickLayers : kLayers) {
+  Step(Bench& bench, const StepModel& model)
+      : bench_(bench), model_(model), num_layers_(bench.is_quick() ? kQuickLayers : model.layers) {
     size_t workspace = 0;
-    for (const Site* site : kSites) {
+    for (const Site* site : model.sites) {
       sites_.emplace_back(*site, num_layers_);
       workspace = std::max(workspace, linear_site_workspace_bytes(kGpu, kMaxRows, site->in_features,
                                                                   site->sum_out_features(),
@@ -115,7 +133,7 @@ class Step {
   [[nodiscard]] int num_layers() const { return num_layers_; }
   /// `adapters`: kLoaded, of rank kRank.
   void time_cell(const StepCell& cell, const StepAdapters& adapters) {
-    const Batch batch(bench_.context().exec(), {.site = &kQkv,
+    const Batch batch(bench_.context().exec(), {.site = model_.sites[0],
                                                 .rank = kRank,
                                                 .tokens = cell.rows,
                                                 .adapters = cell.adapters,
@@ -142,7 +160,7 @@ class Step {
       const bool has_lora = g % 2 == 1;
       add(bench_,
           {.op = "decode_step",
-           .site = "8B Llama",
+           .site = model_.name,
            .rank = has_lora ? kRank : 0,
            .tokens = cell.rows,
            .adapters = has_lora ? cell.adapters : 0,
@@ -157,7 +175,8 @@ class Step {
   void time_pair(const StepPair& pair) {
     const ExecContext& ctx = bench_.context().exec();
     HEDDLE_CHECK(pair.cell.weight_bytes() == pair.even.weight_bytes(), "the bytes differ");
-    const StepAdapters adapters(ctx, pair.cell, num_layers_), even(ctx, pair.even, num_layers_);
+    const StepAdapters adapters(ctx, model_, pair.cell, num_layers_),
+        even(ctx, model_, pair.even, num_layers_);
     const Batch batch(ctx, pair.cell), even_batch(ctx, pair.even);
     const Forms forms{{pair.even_name, inside(pair.even.tokens, even_batch, even)},
                       {pair.name, inside(pair.cell.tokens, batch, adapters)}};
@@ -166,7 +185,7 @@ class Step {
     for (size_t g = 0; g < forms.size(); ++g) {
       const Cell& cell = g == 0 ? pair.even : pair.cell;
       add(bench_, {.op = "decode_step",
-                   .site = "8B Llama",
+                   .site = model_.name,
                    .rank = cell.rank,
                    .tokens = cell.tokens,
                    .adapters = cell.adapters,
@@ -269,19 +288,28 @@ class Step {
   }
 
   Bench& bench_;
+  const StepModel& model_;
   int num_layers_;
   CublasLt cublas_;
   std::deque<StepSite> sites_;
 };
 
+/// All cells of a model.
+void time_cells(Bench& bench, Step& step, const StepModel& model) {
+  const StepAdapters adapters(
+      bench.context().exec(), model,
+      {.site = model.sites[0], .rank = kRank, .tokens = kMaxRows, .adapters = kLoaded},
+      step.num_layers());
+  for (const StepCell& cell : model.cells) step.time_cell(cell, adapters);
+}
+
 void run(Bench& bench) {
-  Step step(bench);
   {
-    const StepAdapters adapters(
-        bench.context().exec(),
-        {.site = &kQkv, .rank = kRank, .tokens = kMaxRows, .adapters = kLoaded}, step.num_layers());
-    for (const StepCell& cell : kCells) step.time_cell(cell, adapters);
+    Step step(bench, kSmolLM);
+    time_cells(bench, step, kSmolLM);
   }
+  Step step(bench, kLlama);
+  time_cells(bench, step, kLlama);
   for (const StepPair& pair : kPairs) step.time_pair(pair);
 }
 
