@@ -111,11 +111,19 @@ std::span<const RowPlan> RowQueue::plan() noexcept {
 }
 
 void RowQueue::admit() noexcept {
+  while (start_planned()) {  // the next ones, where a plan has come to its end
+  }
+  free_kept();
+}
+
+/// Starts rows of one plan. Whether it has come to its end, and some of them no longer wait.
+bool RowQueue::start_planned() noexcept {
   std::span<const RowPlan> plans;
   if (adapters_ != nullptr && !waiting_.empty()) plans = plan();
+  bool any = false;
   auto next = waiting_.begin();
   for (size_t i = 0; next != waiting_.end() && std::ssize(running_) < max_batch_;) {
-    if (adapters_ != nullptr && i == plans.size()) break;
+    if (adapters_ != nullptr && i == plans.size()) return any;
     if (adapters_ != nullptr && plans[i] == RowPlan::kWaits) {
       ++i, ++next;  // others may start before it
       continue;
@@ -123,7 +131,7 @@ void RowQueue::admit() noexcept {
     Sequence& row = *next;
     try {
       if (!start(row)) {
-        if (!running_.empty() || kept_.empty()) break;
+        if (!running_.empty() || kept_.empty()) return false;
         kept_.clear();  // nobody else gives pages back: the row computes what it would have shared
         continue;
       }
@@ -138,9 +146,10 @@ void RowQueue::admit() noexcept {
       ++next;
       fail(row, failure.what());
     }
+    any = true;
     ++i;
   }
-  free_kept();
+  return false;
 }
 
 /// Whose first pages the row takes over; nullptr: nobody's, also where that row has failed.

@@ -71,6 +71,7 @@ class RowQueue {
  private:
   bool start(Sequence& row);
   [[nodiscard]] std::span<const RowPlan> plan() noexcept;
+  [[nodiscard]] bool start_planned() noexcept;
   [[nodiscard]] const Sequence* find_leader(const Sequence& row) const;
   [[nodiscard]] int64_t num_awaited(const Sequence& row) const;
   void free_kept() noexcept;

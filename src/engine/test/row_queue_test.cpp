@@ -1,5 +1,6 @@
 #include "engine/row_queue.h"
 
+#include <iterator>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -59,6 +60,33 @@ TEST(RowQueue, NobodyOvertakesARowThatWaitsForManyPages) {
   queue.end(*queue.find(1), FinishReason::kStop);
   queue.admit();
   EXPECT_EQ(ids(queue.running()), Ids{2});
+}
+
+/// Lets every fifth row wait.
+class FourOfFive : public RowQueue::Adapters {
+ public:
+  std::span<const RowPlan> plan(std::span<const Sequence* const> rows) noexcept override {
+    plans_.clear();
+    for (const Sequence* row : rows) {
+      plans_.push_back(row->id % 5 == 0 ? RowPlan::kWaits : RowPlan::kStarts);
+    }
+    return plans_;
+  }
+  void take(Sequence& /*row*/) override {}
+
+ private:
+  std::vector<RowPlan> plans_;
+};
+
+TEST(RowQueue, StartsMoreRowsThanAPlanHas) {
+  constexpr int kNumRows = 3 * kMostPlannedRows;
+  PagePool pages(2 * kNumRows);
+  FourOfFive adapters;
+  RowQueue queue(pages, kNumRows, 4, &adapters);
+  for (int i = 0; i < kNumRows; ++i) queue.wait(row_of(i, 1, 2));
+  queue.admit();
+  EXPECT_EQ(std::ssize(queue.running()), kNumRows - (kNumRows + 4) / 5);
+  for (const RequestId id : ids(queue.waiting())) EXPECT_EQ(id % 5, 0) << id;
 }
 
 /// Rows of random lengths come at random; each grows by a token a step, to its longest length.
