@@ -66,7 +66,7 @@ LAYERS = {
     "apps/heddle-serve": (["include/heddle", "apps/heddle", "src/engine/thread"],
                           ["cli11", "spdlog", "json", "boost", "openssl", "prometheus", "system"]),
     "apps/heddle-bench": (["include/heddle", "apps/heddle", "src/core", "src/engine/made_engine.h", "src/engine/engine_context.h",
-                            "src/engine/engine_options.h", "src/engine/available_memory.h", "src/engine/weight_options.h", "src/model/decoder",
+                            "src/engine/engine_options.h", "src/engine/available_memory.h", "src/engine/weight_options.h", "src/files", "src/model/decoder",
                             "src/model/source", "src/cuda/check.h"],
                           ["cli11", "spdlog", "json", "benchmark", "cuda", "system"]),
     "apps": (["include/heddle"], ["cli11", "spdlog", "json", "xxhash", "edit", "system"]),

@@ -11,6 +11,7 @@
 
 #include "bench.h"
 #include "engine/available_memory.h"
+#include "engine/engine_options.h"
 #include "engine/made_engine.h"
 #include "engine_record.h"
 #include "figures.h"
@@ -69,7 +70,7 @@ class AdaptersBench {
     EngineOptions engine_options = options_.model.engine;
     engine_options.adapter_dir = folder_.file("");
     engine_options.adapter_memory = is_first ? kMuch : num_resident * bytes_of_one_;
-    const bool on_gpu = engine_options.device != "cpu" && has_cuda();
+    const bool on_gpu = device_of(engine_options).type == DeviceType::kCuda;
     if (on_gpu) engine_options.adapter_host_memory = kMuch;
     engine_options.max_context = num_prompt_tokens_ + num_tokens_;
     Engine engine = make_engine(config_of_shape(options_.shape), 0, engine_options);
@@ -149,7 +150,7 @@ class AdaptersBench {
   /// Runs all requests to their ends, none of which may fail.
   static Peak finish(Engine& engine) {
     Peak peak;
-    const Device device = device_of(engine);
+    const Device device = device_of(engine.options());
     for (int64_t num_steps = 0; engine.num_unfinished() > 0; ++num_steps) {
       for (const Event& event : engine.step()) {
         if (event.completion)

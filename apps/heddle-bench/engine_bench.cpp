@@ -12,6 +12,7 @@
 #include "heddle/core/error.h"
 
 #include "bench.h"
+#include "engine/engine_options.h"
 #include "engine/made_engine.h"
 #include "engine_record.h"
 #include "figures.h"
@@ -102,8 +103,9 @@ class EngineBench {
 
   void reads(int64_t num_bytes) {
     Figure figure{"plain_reads", "ms", {}};
-    for (const double seconds : time_reads(device_of(engine_), engine_.options().num_threads,
-                                           num_bytes, options_.num_samples)) {
+    for (const double seconds :
+         time_reads(device_of(engine_.options()), engine_.options().num_threads, num_bytes,
+                    options_.num_samples)) {
       figure.samples.push_back(1e3 * seconds);
     }
     bytes_per_ms_ = static_cast<double>(num_bytes) / median(figure.samples);

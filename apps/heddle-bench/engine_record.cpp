@@ -5,6 +5,7 @@
 #include "figures.h"
 
 namespace heddle::app {
+
 nlohmann::ordered_json engine_record(const char* what, const Engine& engine,
                                      const BenchOptions& options) {
   const ModelInfo& model = engine.model();
@@ -24,12 +25,6 @@ nlohmann::ordered_json engine_record(const char* what, const Engine& engine,
           {"weight_bytes", model.weight_bytes},
           {"rank", options.rank},
           {"records", nlohmann::ordered_json::array()}};
-}
-
-Device device_of(const Engine& engine) {
-  const std::string& name = engine.options().device;
-  if (name == "cpu") return {};
-  return {DeviceType::kCuda, std::stoi(name.substr(name.find(':') + 1))};
 }
 
 }  // namespace heddle::app

@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/core/device.h"
 #include "heddle/engine/engine.h"
 
 #include "bench.h"
@@ -13,8 +12,5 @@ namespace heddle::app {
 /// "records" is empty.
 [[nodiscard]] nlohmann::ordered_json engine_record(const char* what, const Engine& engine,
                                                    const BenchOptions& options);
-
-/// The device that it runs on.
-[[nodiscard]] Device device_of(const Engine& engine);
 
 }  // namespace heddle::app

@@ -2,25 +2,24 @@
 // beside plain copies of the same files.
 #include <algorithm>
 #include <chrono>
-#include <fcntl.h>
 #include <filesystem>
 #include <functional>
 #include <iostream>
 #include <thread>
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
 #include "heddle/core/cuda_context.h"
-#include "heddle/core/error.h"
 
 #include "bench.h"
 #include "core/device_name.h"
 #include "core/math.h"
+#include "core/throwing_parallel_for.h"
 #include "engine/engine_context.h"
 #include "engine/engine_options.h"
 #include "engine/weight_options.h"
 #include "figures.h"
+#include "files/mapped_file.h"
 #include "model/decoder/decoder_weights.h"
 #include "model/decoder/weight_upload.h"
 #include "model/source/model_files.h"
@@ -32,42 +31,20 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kPieceBytes = size_t{16} << 20;
 
-class OpenFile {
- public:
-  explicit OpenFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    HEDDLE_CHECK(fd_ >= 0, path, ": cannot open");
-  }
-  ~OpenFile() { ::close(fd_); }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-
-  void read(std::span<std::byte> to, size_t offset) const {
-    while (!to.empty()) {
-      const ssize_t count = ::pread(fd_, to.data(), to.size(), static_cast<off_t>(offset));
-      HEDDLE_CHECK(count > 0, "cannot read a file of the model");
-      to = to.subspan(static_cast<size_t>(count));
-      offset += static_cast<size_t>(count);
-    }
-  }
-
- private:
-  int fd_;
-};
-
 /// Copies a file to the device: each piece is read by all threads of the context at once, while the
 /// copy of the one in front is under way.
 void copy_file(const ExecContext& ctx, const std::string& path, std::byte* to) {
-  const OpenFile file(path);
-  const size_t size = std::filesystem::file_size(path);
+  const files::MappedFile file(path);
+  const size_t size = file.bytes().size();
   const ExecContext host{.threads = ctx.threads};
   model::WeightUpload upload(ctx);
   for (size_t begin = 0; begin < size; begin += kPieceBytes) {
     const std::span<std::byte> piece = upload.next(std::min(kPieceBytes, size - begin));
     const auto part =
         static_cast<int64_t>(ceil_div(piece.size(), static_cast<size_t>(num_threads(host))));
-    parallel_for(host, std::ssize(piece), part, [&](int64_t first, int64_t last) {
-      file.read(piece.subspan(static_cast<size_t>(first), static_cast<size_t>(last - first)),
-                begin + static_cast<size_t>(first));
+    throwing_parallel_for(host, std::ssize(piece), part, [&](int64_t first, int64_t last) {
+      file.read(begin + static_cast<size_t>(first),
+                piece.subspan(static_cast<size_t>(first), static_cast<size_t>(last - first)));
     });
     upload.send(to + begin);
   }

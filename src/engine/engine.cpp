@@ -333,7 +333,7 @@ std::vector<Event> Engine::step() {
     events.reserve(s.queue.running().size() + s.queue.ended().size());
   } catch (const std::bad_alloc& failure) {
     if (s.queue.running().empty()) throw;
-    s.fail_running(failure, false);
+    s.fail_running(failure);
     return events;
   }
   s.reserve_adjustments();

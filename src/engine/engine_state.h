@@ -78,7 +78,7 @@ struct Engine::State {
   void collect(LaunchedStep& step, std::vector<Event>& events);
   void take_token(Sequence& row, int32_t token, float logprob, std::vector<Event>& events);
   std::string finish_text(Sequence& row) const;
-  void fail_running(const std::exception& failure, bool only_planned);
+  void fail_running(const std::exception& failure);
   void fail_planned(const std::exception& failure, int64_t num_prompt_tokens);
   bool fail_launched(const std::exception& failure, const LaunchedStep& step);
   void end_engine(const std::exception& failure, int64_t num_rows, int64_t num_prompt_tokens);

@@ -232,9 +232,10 @@ int32_t AdapterStore::add_to_plan(KnownAdapter& known) noexcept {
 void AdapterStore::carry_out() noexcept {
   for (size_t i = 0; i < plan_.rows.size(); ++i) {
     for (int32_t use = plan_.rows[i].begin; use < plan_.rows[i].end; ++use) {
-      uint64_t& wanted_at = planned_[size_t(plan_.uses[size_t(use)])]->wanted_at;
-      const uint64_t of_plan = num_plans_ * kMostPlannedRows;
-      if (wanted_at < of_plan) wanted_at = of_plan + i;
+      KnownAdapter& known = *planned_[size_t(plan_.uses[size_t(use)])];
+      if (known.wanted_in == num_plans_) continue;
+      known.wanted_in = num_plans_;
+      known.wanted_by = i;
     }
   }
   auto evicts = plan_.evicts.begin();

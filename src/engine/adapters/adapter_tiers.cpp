@@ -21,13 +21,6 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-void remove_from(std::vector<KnownAdapter*>& list, KnownAdapter& known) noexcept {
-  const auto place = std::ranges::find(list, &known);
-  if (place == list.end()) return;
-  *place = list.back();
-  list.pop_back();
-}
-
 }  // namespace
 
 struct AdapterHostCopy {
@@ -56,7 +49,7 @@ AdapterTiers::~AdapterTiers() {
 }
 
 void AdapterTiers::reserve(size_t num_adapters) {
-  for (auto* list : {&on_device_, &on_host_, &under_way_}) {
+  for (auto* list : {&device_.adapters, &host_.adapters, &under_way_}) {
     if (list->capacity() < num_adapters) list->reserve(2 * num_adapters);
   }
 }
@@ -110,7 +103,7 @@ void AdapterTiers::begin_read(KnownAdapter& known) noexcept {
     known.failure = std::current_exception();
     return;
   }
-  enter_host(known);
+  host_.add(known);
 }
 
 bool AdapterTiers::begin_bring(KnownAdapter& known) noexcept {
@@ -129,7 +122,7 @@ bool AdapterTiers::begin_bring(KnownAdapter& known) noexcept {
     known.failure = std::current_exception();
     return true;
   }
-  enter_device(known);
+  device_.add(known);
   return true;
 }
 
@@ -173,19 +166,19 @@ void AdapterTiers::end_load(KnownAdapter& known) noexcept {
     if (known.has_host_copies) {
       known.host = std::get<1>(std::move(loaded));
     } else {
-      leave_device(known);  // until it is put there
+      device_.remove(known);  // until it is put there
       put(known, std::get<0>(std::move(loaded)));
     }
   } catch (const std::exception&) {
     known.failure = std::current_exception();
-    known.has_host_copies ? leave_host(known) : leave_device(known);
+    known.has_host_copies ? host_.remove(known) : device_.remove(known);
   }
 }
 
 void AdapterTiers::end_move(KnownAdapter& known) noexcept {
   const std::shared_ptr<AdapterMove> move = std::exchange(known.move, nullptr);
   counts_.seconds += seconds_since(move->begin);
-  leave_device(known);  // until it is put there
+  device_.remove(known);  // until it is put there
   try {
     put(known, std::move(move->moving.adapter));
   } catch (const std::exception&) {
@@ -197,7 +190,7 @@ void AdapterTiers::put(KnownAdapter& known, ModelRunner::PreparedAdapter prepare
   auto weights = std::make_shared<AdapterWeights>();
   weights->slot = runner_.add_adapter(std::move(prepared));
   known.weights = std::move(weights);
-  enter_device(known);
+  device_.add(known);
   ++counts_.num_loads;
 }
 
@@ -210,13 +203,13 @@ void AdapterTiers::drop(KnownAdapter& known) noexcept {
   if (known.weights == nullptr) return;
   runner_.remove_adapter(known.weights->slot);
   known.weights = nullptr;
-  leave_device(known);
+  device_.remove(known);
 }
 
 void AdapterTiers::drop_host_copy(KnownAdapter& known) noexcept {
   if (known.host == nullptr) return;
   known.host = nullptr;
-  leave_host(known);
+  host_.remove(known);
 }
 
 void AdapterTiers::use(KnownAdapter& known) noexcept {
@@ -225,8 +218,8 @@ void AdapterTiers::use(KnownAdapter& known) noexcept {
 }
 
 bool AdapterTiers::has_room_to_read(const KnownAdapter& known) const {
-  const bool has_device_room = known.num_bytes <= limits_.memory_bytes - device_bytes_;
-  const bool has_host_room = known.num_bytes <= limits_.host_memory_bytes - host_bytes_;
+  const bool has_device_room = known.num_bytes <= limits_.memory_bytes - device_.bytes;
+  const bool has_host_room = known.num_bytes <= limits_.host_memory_bytes - host_.bytes;
   return known.has_host_copies ? has_host_room : has_device_room;
 }
 
@@ -234,9 +227,9 @@ bool AdapterTiers::has_room_to_read(const KnownAdapter& known) const {
 /// whose adapter is on the device may always go: nobody waits for it.
 bool AdapterTiers::make_host_room(const KnownAdapter& known,
                                   std::shared_ptr<AdapterHostCopy>& last) noexcept {
-  while (known.num_bytes > limits_.host_memory_bytes - host_bytes_) {
+  while (known.num_bytes > limits_.host_memory_bytes - host_.bytes) {
     KnownAdapter* oldest = nullptr;
-    for (KnownAdapter* other : on_host_) {
+    for (KnownAdapter* other : host_.adapters) {
       const bool may_go = other->host != nullptr && other->move == nullptr &&
                           (other->weights != nullptr || !other->is_wanted_before(known));
       if (may_go && (oldest == nullptr || other->last_used < oldest->last_used)) oldest = other;
@@ -249,27 +242,18 @@ bool AdapterTiers::make_host_room(const KnownAdapter& known,
 }
 
 int64_t AdapterTiers::num_on_device() const {
-  return std::ranges::count_if(on_device_, [](const auto* a) { return a->weights != nullptr; });
+  return std::ranges::count_if(device_.adapters,
+                               [](const auto* a) { return a->weights != nullptr; });
 }
 
-void AdapterTiers::enter_device(KnownAdapter& known) noexcept {
-  device_bytes_ += known.num_bytes;
-  on_device_.push_back(&known);
+void AdapterTiers::Tier::add(KnownAdapter& known) noexcept {
+  bytes += known.num_bytes;
+  adapters.push_back(&known);
 }
 
-void AdapterTiers::leave_device(KnownAdapter& known) noexcept {
-  device_bytes_ -= known.num_bytes;
-  remove_from(on_device_, known);
-}
-
-void AdapterTiers::enter_host(KnownAdapter& known) noexcept {
-  host_bytes_ += known.num_bytes;
-  on_host_.push_back(&known);
-}
-
-void AdapterTiers::leave_host(KnownAdapter& known) noexcept {
-  host_bytes_ -= known.num_bytes;
-  remove_from(on_host_, known);
+void AdapterTiers::Tier::remove(KnownAdapter& known) noexcept {
+  bytes -= known.num_bytes;
+  std::erase(adapters, &known);
 }
 
 }  // namespace heddle

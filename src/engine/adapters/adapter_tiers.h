@@ -65,19 +65,24 @@ class AdapterTiers {
   void use(KnownAdapter& known) noexcept;
 
   /// Those on the device and on their way there; those with a copy in host memory or on the way.
-  [[nodiscard]] const std::vector<KnownAdapter*>& on_device() const { return on_device_; }
-  [[nodiscard]] const std::vector<KnownAdapter*>& on_host() const { return on_host_; }
+  [[nodiscard]] const std::vector<KnownAdapter*>& on_device() const { return device_.adapters; }
+  [[nodiscard]] const std::vector<KnownAdapter*>& on_host() const { return host_.adapters; }
   [[nodiscard]] int64_t num_on_device() const;
-  [[nodiscard]] int64_t device_bytes() const { return device_bytes_; }
-  [[nodiscard]] int64_t host_bytes() const { return host_bytes_; }
+  [[nodiscard]] int64_t device_bytes() const { return device_.bytes; }
+  [[nodiscard]] int64_t host_bytes() const { return host_.bytes; }
   [[nodiscard]] const Limits& limits() const { return limits_; }
   [[nodiscard]] const Counts& counts() const { return counts_; }
 
  private:
-  void enter_device(KnownAdapter& known) noexcept;
-  void leave_device(KnownAdapter& known) noexcept;
-  void enter_host(KnownAdapter& known) noexcept;
-  void leave_host(KnownAdapter& known) noexcept;
+  /// The adapters that have memory of one kind, and how much.
+  struct Tier {
+    std::vector<KnownAdapter*> adapters{};
+    int64_t bytes = 0;
+
+    void add(KnownAdapter& known) noexcept;
+    void remove(KnownAdapter& known) noexcept;
+  };
+
   void begin_load(KnownAdapter& known, std::shared_ptr<AdapterHostCopy> old);
   [[nodiscard]] bool make_host_room(const KnownAdapter& known,
                                     std::shared_ptr<AdapterHostCopy>& last) noexcept;
@@ -89,8 +94,7 @@ class AdapterTiers {
   Limits limits_;
   Counts counts_;
   uint64_t num_uses_ = 0;
-  int64_t device_bytes_ = 0, host_bytes_ = 0;
-  std::vector<KnownAdapter*> on_device_, on_host_;
+  Tier device_, host_;
   std::vector<KnownAdapter*> under_way_;  // loads and moves
   int num_loads_ = 0;                     // that are under way
 };

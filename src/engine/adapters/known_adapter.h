@@ -49,13 +49,12 @@ struct KnownAdapter {
   std::exception_ptr failure{};             // of a load or a move, for one of its rows
   uint64_t last_used = 0;                   // the tiers' count of uses
   int32_t number = -1;                      // in a plan, while one is made
-  // The first row of a plan that wants it: the plan's number times kMostPlannedRows, and the row's.
-  uint64_t wanted_at = 0;
+  uint64_t wanted_in = 0;                   // the last plan that wants it
+  size_t wanted_by = 0;                     // its first row that does
 
   /// Whether an older row, or the same, of the last plan that wants `other` wants it.
   [[nodiscard]] bool is_wanted_before(const KnownAdapter& other) const {
-    const uint64_t of_plan = other.wanted_at / kMostPlannedRows * kMostPlannedRows;
-    return wanted_at >= of_plan && wanted_at <= other.wanted_at;
+    return wanted_in == other.wanted_in && wanted_by <= other.wanted_by;
   }
 };
 /// What a row holds from when it is submitted to its end.

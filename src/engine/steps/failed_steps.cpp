@@ -25,24 +25,20 @@ std::string sentence_of(const std::exception& failure, const std::string& device
 
 }  // namespace
 
-/// Ends the running rows, or those of them that have a share of the planned step.
-void Engine::State::fail_running(const std::exception& failure, bool only_planned) {
-  if (only_planned) {
-    for (size_t i = 0; i < plan.rows.size(); ++i) {
-      if (plan.num_tokens[i] > 0) queue.fail(*plan.rows[i], reason_of(failure));
-    }
-    return;
-  }
+void Engine::State::fail_running(const std::exception& failure) {
   while (!queue.running().empty()) queue.fail(queue.running().front(), reason_of(failure));
 }
 
 /// Ends the rows of the planned step, which has failed; all rows and the engine where it was the
 /// device.
 void Engine::State::fail_planned(const std::exception& failure, int64_t num_prompt_tokens) {
-  if (!is_of_device(failure)) return fail_running(failure, true);
   int64_t num_rows = 0;
-  for (const int64_t count : plan.num_tokens) num_rows += count > 0 ? 1 : 0;
-  end_engine(failure, num_rows, num_prompt_tokens);
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    if (plan.num_tokens[i] == 0) continue;
+    ++num_rows;
+    if (!is_of_device(failure)) queue.fail(*plan.rows[i], reason_of(failure));
+  }
+  if (is_of_device(failure)) end_engine(failure, num_rows, num_prompt_tokens);
 }
 
 /// The same of a step that was launched before; returns whether the engine has ended.
