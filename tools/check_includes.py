@@ -67,7 +67,7 @@ LAYERS = {
                           ["cli11", "spdlog", "json", "boost", "openssl", "prometheus", "system"]),
     "apps/heddle-bench": (["include/heddle", "apps/heddle", "src/core", "src/engine/made_engine.h", "src/engine/engine_context.h",
                             "src/engine/engine_options.h", "src/engine/available_memory.h", "src/engine/weight_options.h", "src/files", "src/model/decoder",
-                            "src/model/source", "src/cuda/check.h"],
+                            "src/model/source", "src/cuda/check.h", "src/testing/bench/plain_reads_cuda.h"],
                           ["cli11", "spdlog", "json", "benchmark", "cuda", "system"]),
     "apps": (["include/heddle"], ["cli11", "spdlog", "json", "xxhash", "edit", "system"]),
     "examples": (["include/heddle"], []),

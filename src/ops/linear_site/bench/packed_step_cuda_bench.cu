@@ -14,6 +14,7 @@
 #include "heddle/ops/linear_site.h"
 
 #include "ops/lora/bench/lora_sites_bench_cuda.h"
+#include "testing/bench/plain_reads_cuda.h"
 
 namespace heddle::lora_bench {
 namespace {
@@ -33,18 +34,6 @@ __global__ void fill_kernel(uint32_t* words, size_t count) {
     v = (v ^ v >> 13) * 0xc2b2ae35u;
     words[i] = (v ^ v >> 16) & 0x3fff3fffu;
   }
-}
-
-/// Reads all; writes nothing but what it takes to keep the reads.
-__global__ void read_kernel(const uint4* from, size_t count, uint32_t* to) {
-  const size_t step = size_t{gridDim.x} * blockDim.x;
-  uint32_t sum = 0;
-#pragma unroll 8
-  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
-    const uint4 v = from[i];
-    sum |= v.x | v.y | v.z | v.w;
-  }
-  if (sum == 0xffffffffu) *to = sum;
 }
 
 class Step {
@@ -67,9 +56,7 @@ class Step {
 
   void time_reads() {
     const auto samples = testing::time_in_graph(bench_.stream(), 1, [&](int) {
-      read_kernel<<<132 * 8, 256, 0, bench_.stream()>>>(
-          reinterpret_cast<const uint4*>(weights_->data()), num_bytes() / 16,
-          reinterpret_cast<uint32_t*>(y_[0].data()));
+      testing::launch_plain_reads(weights_->data(), num_bytes(), bench_.stream());
     });
     read_rate_ = double(num_bytes()) / median(samples);
     add_record("reads", 0, samples);
