@@ -272,7 +272,7 @@ class Loader {
 
   /// Brings a weight to a GPU as it is stored, or packed: read from the file by all threads, and
   /// not through its mapping: where a page fault is dear that took twice as long, 14.6 GB/s of bf16
-  /// against 34.0 on the machine of bench/results/engine_load_h100.json.
+  /// against 34.0 on a machine with an H100.
   void upload(const StoredTensor& tensor, const PackedWeight& weight, int64_t first_row,
               bool interleaved, std::byte* placed, bool as_rows) {
     for_ranges(tensor, weight, kUploadedPieceBytes, first_row, [&](const Range& range) {
