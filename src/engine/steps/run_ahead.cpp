@@ -100,8 +100,11 @@ void ModelRunner::launch(std::span<Sequence* const> rows, std::span<const int64_
       batch_.num_decode == batch_.num_seqs() && !has_lists && !launches_block();
   if (is_recorded) pad_batch(padded_seqs(batch_.num_seqs(), limits_.max_batch));
   const int64_t num_drawn = std::ssize(batch_.logit_tokens);
-  const model::StepInputs inputs = model_.stage(context_.exec(), batch_, scratch_);
-  const SamplingTable table = stage_sampling(drawing, num_drawn);
+  SamplingTable table;
+  const auto add_table = [&](StagedArrays& arrays) {
+    table = add_sampling(arrays, drawing, num_drawn);
+  };
+  const model::StepInputs inputs = model_.stage(context_.exec(), batch_, scratch_, add_table);
   clock_.begin(context_.exec());
   if (is_recorded) {
     compute_recorded(inputs, table, num_drawn);
