@@ -260,6 +260,9 @@ class Engine {
 
   [[nodiscard]] const EngineStats& stats() const;
   [[nodiscard]] EngineLoad load() const;
+  /// The sentence with which all requests are answered from here on, where the GPU has failed;
+  /// empty: the engine runs.
+  [[nodiscard]] const std::string& ended_by() const;
 
   /// The prompt's tokens as `submit` makes them: for tools and tests.
   [[nodiscard]] std::vector<int32_t> tokenize(const Request& request) const;
