@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <string_view>
 
+#include "cuda/begin_early_cuda.h"
 #include "cuda/convert_cuda.h"
 #include "cuda/early_launch.h"
-#include "cuda/memory_cuda.h"
 
 #include "core/kernel_log.h"
 #include "core/math.h"
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kGatedThreads)
   const int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
   const int64_t vectors = p.width / kVec;
   trigger_dependents();
-  wait_for_predecessor();
+  begin_early(p);
   if (row >= p.num_tokens) return;
   auto* y = reinterpret_cast<Vector*>(p.y + row * p.y_stride);
   const auto* gate = reinterpret_cast<const Vector*>(p.gate + row * p.gate_stride);

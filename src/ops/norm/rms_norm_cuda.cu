@@ -1,3 +1,4 @@
+#include "cuda/begin_early_cuda.h"
 #include "cuda/early_launch.h"
 #include "cuda/memory_cuda.h"
 
@@ -34,6 +35,7 @@ __global__ void __launch_bounds__(kThreads<kCount, kOneRow>, kBlocks<T, kVectors
     rms_norm_kernel(const __grid_constant__ RmsNormParams p) {
   __shared__ Partials partials[2];
   trigger_dependents();
+  fetch_parameters(p);
   const int lanes = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
   const int width = static_cast<int>(p.width);
   const uint32_t first_row = kOneRow ? blockIdx.x : blockIdx.x * kRows * blockDim.y + threadIdx.y;
@@ -167,7 +169,10 @@ void run(const RmsNormParams& p, const RmsNormLaunch& launch, int rows_of_lane =
   config.blockDim = dim3(static_cast<unsigned>(lanes));
   config.stream = launch.stream;
   if (rows_of_lane > 0) {
-    config.blockDim.y = static_cast<unsigned>(kBlock / lanes);
+    // Few rows come sooner to many multiprocessors; a warp is full.
+    const int64_t rows = ceil_div(int64_t{p.num_rows}, int64_t{launch.num_sms} * rows_of_lane);
+    config.blockDim.y = static_cast<unsigned>(
+        std::min<int64_t>(round_up<int64_t>(rows, kWarpSize / lanes), kBlock / lanes));
     config.gridDim.x =
         static_cast<unsigned>(ceil_div(p.num_rows, int64_t{config.blockDim.y} * rows_of_lane));
   }

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "cuda/begin_early_cuda.h"
 #include "cuda/early_launch.h"
 #include "cuda/memory_cuda.h"
 #include "cuda/rotate_vectors_cuda.h"
@@ -154,6 +155,9 @@ __global__ void __launch_bounds__(kMaxRopeAppendThreads, 3)
                        const __grid_constant__ RotaryFrequencies f) {
   __shared__ SharedTurns shared;
   trigger_dependents();
+  fetch_parameters(p);
+  fetch_parameters(r);
+  fetch_parameters(partition);
   if (append_row<T, kVec, false>({p, r, partition, f}, shared)) return;
   append_row_asked<T, kVec>(p, r, partition, f, shared);
 }
