@@ -102,22 +102,86 @@ __device__ inline uint2 split_in_three(float v) {
   return {two, narrow_two<__nv_bfloat16>({rest, rest})};
 }
 
-/// What a lane has of a block of a group, in shared memory, and of 32 features of it.
+/// What a lane has of 32 features of a group, which is a step.
 template <WeightType kType, class T>
 struct WeightFragment {
   static constexpr BlockFormat kFormat = block_format(kType);
   static constexpr PackedLayout kLayout{kType};
   /// Products whose sums have a scale each: of 16 features, or two of 16 together.
-  static constexpr bool kHasTwoScales = kFormat.sub_block_size == 16;
+  static constexpr int kScales = kFormat.sub_block_size == 16 ? 2 : 1;
+  /// Steps of a block, and how far apart their codes and scales are.
+  static constexpr int kSteps = kFormat.block_size / 32;
+  static constexpr int kCodeBytes =
+      kSteps == 1 ? kLayout.block_bytes : 32 / kLayout.chunk_size * kLayout.chunk_bytes;
+  static constexpr int kScaleBytes =
+      kSteps == 1 ? kLayout.block_bytes : kScales * PackedLayout::kGroup;
 
-  uint32_t a[2][4];   // [product of 16 features]
-  float scale[2][2];  // [product, or 0 for both][output]
-  float d[2];         // of the block
+  /// As they lie in shared memory.
+  struct Words {
+    static constexpr int kPlanes = kFormat.code_bits < 6 ? 1 : 2;
+    uint2 low[kPlanes], high[kPlanes];
+    uint32_t scale[kScales];
+  };
 
-  __device__ void open_block(const std::byte* block, int g) {
-    const float2 of_d = widen_two<__half>(word_at(block + 4 * g));
-    d[0] = of_d.x, d[1] = of_d.y;
+  uint32_t a[2][4];         // [product of 16 features]
+  float scale[kScales][2];  // [product, or 0 for both][output]
+
+  /// Where a lane finds the codes and the scales of the first step of a stage.
+  static const __device__ std::byte* codes_of(const std::byte* stage, int g, int q) {
+    stage += kLayout.codes;
+    if constexpr (kFormat.code_bits == 8) return stage + (4 * g + q) * PackedLayout::kGroup;
+    if constexpr (kFormat.code_bits == 6) return stage + q / 2 * 64 + 8 * g;
+    return stage + q * 64 + 8 * g;
   }
+  static const __device__ std::byte* scales_of(const std::byte* stage, int g) {
+    constexpr bool kAreD = kFormat.sub_scales == SubScales::kNone;
+    return stage + (kAreD ? 4 * g : kLayout.sub_scales + 2 * g);
+  }
+  /// The words of a step at such places.
+  static __device__ Words fetch(const std::byte* codes, const std::byte* scales, int q) {
+    Words words;
+    if constexpr (kFormat.sub_scales == SubScales::kNone) {
+      words.scale[0] = word_at(scales);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kScales; ++i) {
+        words.scale[i] = two_bytes_at(scales + i * PackedLayout::kGroup);
+      }
+    }
+    if constexpr (kFormat.code_bits == 8) {
+      uint32_t of_8[4];
+      load_matrices_transposed(of_8, shared_address(codes));
+      words.low[0] = {of_8[0], of_8[1]}, words.low[1] = {of_8[2], of_8[3]};
+    } else if constexpr (kFormat.code_bits == 6) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const std::byte* const chunk = codes + i * kLayout.chunk_bytes;
+        words.low[i] = two_words_at(chunk);
+        words.high[i] = two_words_at(chunk + 128 - q / 2 * 64);
+      }
+    } else {
+      words.low[0] = two_words_at(codes);
+      if constexpr (kFormat.code_bits == 5) words.high[0] = two_words_at(codes + 256 - q * 64);
+    }
+    return words;
+  }
+  /// Of the two outputs, of the block that begins at `block`.
+  static __device__ float2 d_of(const std::byte* block, int g) {
+    return widen_two<__half>(word_at(block + 4 * g));
+  }
+
+  /// d is that of the block, in formats that have scales beside it.
+  __device__ void unpack(const Words& words, const float2& d, int q) {
+    unpack_scales(words, d);
+    if constexpr (kFormat.code_bits == 8) {
+      unpack_bytes(words);
+    } else if constexpr (kFormat.code_bits == 6) {
+      unpack_6_bits(words, q);
+    } else {
+      unpack_4_or_5_bits(words, q);
+    }
+  }
+
   /// The minima of the two outputs for features [32 step, 32 step + 32) behind a block's begin.
   static __device__ float2 minima(const std::byte* block, int step, int g) {
     constexpr bool kAreScaled = kFormat.sub_scales == SubScales::kUnsigned6;
@@ -126,20 +190,6 @@ struct WeightFragment {
     if constexpr (!kAreScaled) return m;
     const uint32_t n = two_bytes_at(block + kLayout.sub_mins + step * PackedLayout::kGroup + 2 * g);
     return {times_byte<0>(-m.x, n), times_byte<1>(-m.y, n)};
-  }
-
-  /// Features [32 step, 32 step + 32) of the block.
-  __device__ void load(const std::byte* block, int step, int g, int q) {
-    load_scales(block, step, g);
-    const std::byte* const codes =
-        block + kLayout.codes + step * (32 / kLayout.chunk_size) * kLayout.chunk_bytes;
-    if constexpr (kFormat.code_bits == 8) {
-      load_bytes(codes);
-    } else if constexpr (kFormat.code_bits == 6) {
-      load_6_bits(codes, g, q);
-    } else {
-      load_4_or_5_bits(codes, g, q);
-    }
   }
 
  private:
@@ -153,20 +203,18 @@ struct WeightFragment {
     return *reinterpret_cast<const uint16_t*>(p);
   }
 
-  __device__ void load_scales(const std::byte* block, int step, int g) {
+  __device__ void unpack_scales(const Words& words, const float2& d) {
     if constexpr (kFormat.sub_scales == SubScales::kNone) {
-      scale[0][0] = d[0], scale[0][1] = d[1];
+      const float2 of_step = widen_two<__half>(words.scale[0]);
+      scale[0][0] = of_step.x, scale[0][1] = of_step.y;
     } else if constexpr (kFormat.sub_scales == SubScales::kUnsigned6) {
-      const int at = step * PackedLayout::kGroup + 2 * g;
-      const uint32_t s = two_bytes_at(block + kLayout.sub_scales + at);
-      scale[0][0] = times_byte<0>(d[0], s), scale[0][1] = times_byte<1>(d[1], s);
+      scale[0][0] = times_byte<0>(d.x, words.scale[0]);
+      scale[0][1] = times_byte<1>(d.y, words.scale[0]);
     } else {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const uint32_t s = two_bytes_at(block + kLayout.sub_scales +
-                                        (2 * step + i) * PackedLayout::kGroup + 2 * g);
-        scale[i][0] = d[0] * signed_byte_to_float(s & 255);
-        scale[i][1] = d[1] * signed_byte_to_float(s >> 8);
+      for (int i = 0; i < kScales; ++i) {
+        scale[i][0] = d.x * signed_byte_to_float(words.scale[i] & 255);
+        scale[i][1] = d.y * signed_byte_to_float(words.scale[i] >> 8);
       }
     }
   }
@@ -181,28 +229,26 @@ struct WeightFragment {
   }
 
   /// Lane q has the features 8 q + [0, 8).
-  __device__ void load_4_or_5_bits(const std::byte* codes, int g, int q) {
-    const uint2 words = two_words_at(codes + q * 64 + 8 * g);
+  __device__ void unpack_4_or_5_bits(const Words& words, int q) {
+    const uint2 low = words.low[0];
     uint2 high{0, 0};
     if constexpr (kFormat.code_bits == 5) {
-      high = two_words_at(codes + 256 + 8 * g);
-      high.x = rotate_right(high.x, 2 * q), high.y = rotate_right(high.y, 2 * q);
+      high.x = rotate_right(words.high[0].x, 2 * q), high.y = rotate_right(words.high[0].y, 2 * q);
     }
 #pragma unroll
     for (int p = 0; p < 4; ++p) {
       const int by = p / 2 * 8 + p % 2;
-      a[p / 2][p % 2 * 2] = joined(words.x >> (4 * p), high.x >> by);
-      a[p / 2][p % 2 * 2 + 1] = joined(words.y >> (4 * p), high.y >> by);
+      a[p / 2][p % 2 * 2] = joined(low.x >> (4 * p), high.x >> by);
+      a[p / 2][p % 2 * 2 + 1] = joined(low.y >> (4 * p), high.y >> by);
     }
   }
 
   /// Of each 16 features lane q has four: 8 (q / 2) + 2 (q % 2) + {0, 4, 1, 5}.
-  __device__ void load_6_bits(const std::byte* codes, int g, int q) {
+  __device__ void unpack_6_bits(const Words& words, int q) {
     const int run = q / 2, by = q % 2 * 8;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const std::byte* const chunk = codes + i * kLayout.chunk_bytes;
-      uint2 low = two_words_at(chunk + run * 64 + 8 * g), high = two_words_at(chunk + 128 + 8 * g);
+      uint2 low = words.low[i], high = words.high[i];
       low.x >>= by, low.y >>= by;
       high.x = rotate_right(high.x, 4 * run + by), high.y = rotate_right(high.y, 4 * run + by);
       a[i][0] = joined(low.x, high.x), a[i][1] = joined(low.y, high.y);
@@ -211,14 +257,12 @@ struct WeightFragment {
   }
 
   /// Lane q has the features 2 q and 2 q + 1 of each 8.
-  __device__ void load_bytes(const std::byte* codes) {
-    const auto lane = static_cast<int>(threadIdx.x % 32);
-    uint32_t words[4];
-    load_matrices_transposed(words, shared_address(codes + lane * PackedLayout::kGroup));
+  __device__ void unpack_bytes(const Words& words) {
+    const uint32_t of_8[4] = {words.low[0].x, words.low[0].y, words.low[1].x, words.low[1].y};
 #pragma unroll
     for (int p = 0; p < 4; ++p) {
-      a[p / 2][p % 2 * 2] = signed_bytes_to_values<T>(words[p]);
-      a[p / 2][p % 2 * 2 + 1] = signed_bytes_to_values<T>(words[p] >> 8);
+      a[p / 2][p % 2 * 2] = signed_bytes_to_values<T>(of_8[p]);
+      a[p / 2][p % 2 * 2 + 1] = signed_bytes_to_values<T>(of_8[p] >> 8);
     }
   }
 };

@@ -1,4 +1,4 @@
-#include "ops/linear_site/packed/packed_kernel_cuda.h"
+#include "ops/linear_site/packed/packed_launch_cuda.h"
 
 namespace heddle::cuda::linear_site {
 

@@ -36,25 +36,31 @@ struct PackedTile {
   }
 };
 
-template <WeightType kType, class T>
+/// What a block does for up to kRowTiles tiles of 8 rows.
+template <WeightType kType, class T, int kRowTiles>
 class PackedBlock {
  public:
+  using Fragment = WeightFragment<kType, T>;
   static constexpr PackedShape kShape{kType};
   static constexpr BlockFormat kFormat = block_format(kType);
-  static constexpr int kGroups = kShape.warp_groups, kRowTiles = kPackedRows / kPackedRowTile;
+  static constexpr int kBlockBytes = PackedLayout(kType).block_bytes;
+  static constexpr int kGroups = kShape.warp_groups, kRows = kRowTiles * kPackedRowTile;
   static constexpr int kStepBytes = kPackedStepFeatures * 2;  // of x
+  using Sums = float[kRowTiles][kGroups][4];
 
   __device__ PackedBlock(const PackedParams& p, std::byte* shared)
       : p_(p),
         shared_(shared),
         warp_(__shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0)),
         lane_(static_cast<int>(threadIdx.x % 32)),
-        rows_((p.num_rows + kPackedRowTile - 1) / kPackedRowTile * kPackedRowTile),
         rank_(static_cast<int>(blockIdx.x) % p.cluster_size),
         tile_(p, static_cast<int>(blockIdx.x) / p.cluster_size, kShape.tile_outputs) {
     const int stages = (p.in_features + kPackedStageFeatures - 1) / kPackedStageFeatures;
     first_stage_ = stages * rank_ / p.cluster_size;
     num_stages_ = stages * (rank_ + 1) / p.cluster_size - first_stage_;
+    open_weights();
+    x_ = static_cast<const T*>(p.x) + int64_t{first_stage_} * kPackedStageFeatures +
+         warp_ * p.x_stride + lane_ * 8;
   }
 
   __device__ void run() {
@@ -62,20 +68,26 @@ class PackedBlock {
     for (int s = 0; s < kPackedStages; ++s) copy_weights(s);
     commit_copies();
     wait_for_predecessor();
+    copy_x(0);
+    commit_copies();
 #pragma unroll
-    for (int s = 0; s < kPackedStages; ++s) {
-      copy_x(s);
-      commit_copies();
-    }
-    float sum[kRowTiles][2][kGroups][4] = {};
+    for (int s = 1; s < kXAhead; ++s) copy_x(s);
+    commit_copies();
+    Sums sum = {};
+#pragma unroll 1
     for (int s = 0; s < num_stages_; ++s) {
-      wait_for_copies<kPackedStages - 1>();
+      wait_for_copies<1>();
       prepare_x(s);
       __syncthreads();
+      if constexpr (kHasXToSpare) copy_x(s + kXAhead);  // the stage before has been multiplied
       multiply_stage(s, sum);
-      __syncthreads();
+      if constexpr (kHasXToSpare) {
+        __syncwarp();
+      } else {
+        __syncthreads();
+        copy_x(s + kXAhead);
+      }
       copy_weights(s + kPackedStages);
-      copy_x(s + kPackedStages);
       commit_copies();
     }
     wait_for_copies<0>();
@@ -85,6 +97,12 @@ class PackedBlock {
   }
 
  private:
+  /// Stages of x that are asked for ahead: all there is room for, or one less, so that the next one
+  /// can be asked for while others still multiply.
+  static constexpr int kXStages = PackedShape::x_stages(kRowTiles);
+  static constexpr bool kHasXToSpare = kXStages > kPackedStages;
+  static constexpr int kXAhead = kHasXToSpare ? kXStages - 1 : kXStages;
+
   [[nodiscard]] __device__ int features_of(int s) const {
     return min(kPackedStageFeatures, p_.in_features - (first_stage_ + s) * kPackedStageFeatures);
   }
@@ -94,55 +112,66 @@ class PackedBlock {
            (warp_ * kGroups + group) * kShape.group_stage_bytes;
   }
   [[nodiscard]] __device__ std::byte* x_of(int s, int row) const {
-    return shared_ + PackedShape(kType).x(s % kPackedStages, rows_) + row * kShape.x_row_bytes;
+    return shared_ + PackedShape(kType).x(s, kRowTiles) + row * kShape.kXRowBytes;
+  }
+  /// The 8 features of a row that this lane copies.
+  [[nodiscard]] __device__ std::byte* own_x(int s, int row) const {
+    return x_of(s, row) + PackedShape(kType).place_in_row(row, lane_ * 16);
   }
   /// The sum of a row over the features of a step, as three bf16, the last one twice.
-  [[nodiscard]] __device__ uint2* x_sum_of(int row, int step) const {
-    return reinterpret_cast<uint2*>(shared_ + PackedShape(kType).x_sums(rows_)) +
-           (step / 4 * rows_ + row) * 4 + step % 4;
+  [[nodiscard]] __device__ uint2* x_sum_of(int s, int row, int step) const {
+    return reinterpret_cast<uint2*>(shared_ + PackedShape(kType).x_sums(s, kRowTiles)) +
+           (step / 4 * kRows + row) * 4 + step % 4;
   }
 
   /// Groups past the last one repeat it; nobody stores their outputs.
-  __device__ void copy_weights(int s) {
-    if (s >= num_stages_) return;
+  __device__ void open_weights() {
     const PackedSlice& slice = p_.slices[tile_.slice];
     const int last_group = (slice.width - 1) / PackedLayout::kGroup;
     const int first_group = tile_.first_output / PackedLayout::kGroup + warp_ * kGroups;
-    constexpr int kBlockBytes = PackedLayout(kType).block_bytes, kWarpBytes = 32 * 16;
     const int64_t step = int64_t{p_.in_features / kFormat.block_size} * kBlockBytes;
-    const int bytes = features_of(s) / kFormat.block_size * kBlockBytes;
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
-      const std::byte* const from = slice.weight + min(first_group + i, last_group) * step +
-                                    int64_t{first_stage_ + s} * kShape.group_stage_bytes;
-      const uint32_t to = shared_address(weights_of(s, i));
-      if (bytes == kShape.group_stage_bytes) {
+      weight_[i] = slice.weight + min(first_group + i, last_group) * step +
+                   int64_t{first_stage_} * kShape.group_stage_bytes + lane_ * 16;
+    }
+  }
+  /// Of one stage after the other.
+  __device__ void copy_weights(int s) {
+    if (s >= num_stages_) return;
+    const int features = features_of(s);
 #pragma unroll
-        for (int at = 0; at < kShape.group_stage_bytes; at += kWarpBytes) {
-          if (at + kWarpBytes <= kShape.group_stage_bytes ||
-              lane_ * 16 < kShape.group_stage_bytes - at) {
-            copy_async_16(to + lane_ * 16 + at, from + lane_ * 16 + at, 16);
-          }
-        }
-      } else {
-        for (int at = lane_ * 16; at < bytes; at += kWarpBytes) {
+    for (int i = 0; i < kGroups; ++i) {
+      copy_group(shared_address(weights_of(s, i)) + lane_ * 16, weight_[i], features);
+      weight_[i] += kShape.group_stage_bytes;
+    }
+  }
+  __device__ void copy_group(uint32_t to, const std::byte* from, int features) const {
+    constexpr int kBytes = kShape.group_stage_bytes, kWarpBytes = 32 * 16;
+    if (features == kPackedStageFeatures) {
+#pragma unroll
+      for (int at = 0; at < kBytes; at += kWarpBytes) {
+        if (at + kWarpBytes <= kBytes || lane_ * 16 < kBytes - at) {
           copy_async_16(to + at, from + at, 16);
         }
       }
+    } else {
+      const int bytes = features / kFormat.block_size * kBlockBytes;
+#pragma unroll 1
+      for (int at = 0; at + lane_ * 16 < bytes; at += kWarpBytes) {
+        copy_async_16(to + at, from + at, 16);
+      }
     }
   }
-
   /// A warp copies whole rows, and a lane 8 features of each.
   __device__ void copy_x(int s) {
     if (s >= num_stages_ || lane_ * 8 >= features_of(s)) return;
-    const auto* const x =
-        static_cast<const T*>(p_.x) + int64_t{first_stage_ + s} * kPackedStageFeatures + lane_ * 8;
-    const uint32_t to = shared_address(x_of(s, warp_) + lane_ * 16);
+    const T* const x = x_ + s * kPackedStageFeatures;
 #pragma unroll
-    for (int i = 0; i < kPackedRows / kPackedWarps; ++i) {
+    for (int i = 0; i < kRowTiles; ++i) {
       const int row = warp_ + i * kPackedWarps;
       if (row >= p_.num_rows) break;
-      copy_async_16(to + i * kPackedWarps * kShape.x_row_bytes, x + row * p_.x_stride, 16);
+      copy_async_16(own_x(s, row), x + i * kPackedWarps * p_.x_stride, 16);
     }
   }
 
@@ -151,14 +180,13 @@ class PackedBlock {
     if constexpr (kFormat.code_bits == 8) return;
     const bool has_features = lane_ * 8 < features_of(s);
     if (!kFormat.has_min && !has_features) return;
-    std::byte* const own = x_of(s, warp_) + lane_ * 16;
 #pragma unroll
-    for (int i = 0; i < kPackedRows / kPackedWarps; ++i) {
+    for (int i = 0; i < kRowTiles; ++i) {
       const int row = warp_ + i * kPackedWarps;
       if (row >= p_.num_rows) break;
-      auto* const at = reinterpret_cast<uint4*>(own + i * kPackedWarps * kShape.x_row_bytes);
       uint4 v{0, 0, 0, 0};
       if (has_features) {
+        auto* const at = reinterpret_cast<uint4*>(own_x(s, row));
         v = *at;
         *at = {__byte_perm(v.x, v.z, 0x5410), __byte_perm(v.x, v.z, 0x7632),
                __byte_perm(v.y, v.w, 0x5410), __byte_perm(v.y, v.w, 0x7632)};
@@ -167,96 +195,86 @@ class PackedBlock {
         float sum = sum_of_8<T>(v);
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        if (lane_ % 4 == 0) *x_sum_of(row, lane_ / 4) = split_in_three(sum);
+        if (lane_ % 4 == 0) *x_sum_of(s, row, lane_ / 4) = split_in_three(sum);
       }
     }
   }
 
-  __device__ void multiply_stage(int s, float (&sum)[kRowTiles][2][kGroups][4]) {
-    constexpr int kSteps = kFormat.block_size / kPackedStepFeatures;
-    constexpr int kBlockBytes = PackedLayout(kType).block_bytes;
-    const std::byte* block = weights_of(s, 0);
-    const std::byte* const end = block + features_of(s) / kFormat.block_size * kBlockBytes;
-    const std::byte* x = x_of_lane(s);
+  /// Where this lane finds what two steps take, and what it has fetched for one of them.
+  struct Place {
+    const std::byte *codes, *scales, *x;
+  };
+  struct Fetched {
+    static constexpr bool kHasX = kRowTiles <= 2;  // more have no room in registers
+    typename Fragment::Words words[kGroups];
+    uint32_t x[kHasX ? kRowTiles : 1][4];
+  };
+
+  /// Each step is fetched from shared memory before the one in front of it is multiplied.
+  __device__ void multiply_stage(int s, Sums& sum) {
+    const int g = lane_ / 4, steps = features_of(s) / kPackedStepFeatures;
+    const std::byte* const stage = weights_of(s, 0);
+    Place at{Fragment::codes_of(stage, g, lane_ % 4), Fragment::scales_of(stage, g),
+             x_of(s, lane_row())};
+    Fetched even, odd;
+    fetch(at, 0, even);
+    float2 d[kGroups];
+    if constexpr (Fragment::kSteps > 1) {
+#pragma unroll
+      for (int i = 0; i < kGroups; ++i)
+        d[i] = Fragment::d_of(stage + i * kShape.group_stage_bytes, g);
+    }
     if constexpr (kFormat.has_min) add_minima(s, sum);
-    if constexpr (kSteps > 1) {
-      // Two at once, as far as registers go.
-      constexpr int kAtOnce = kGroups == 1 ? 2 : 1;
-      WeightFragment<kType, T> weight[kAtOnce][kGroups];
-      for (; block < end; block += kBlockBytes) {
-#pragma unroll
-        for (auto& of_step : weight) open_blocks(block, of_step);
 #pragma unroll 1
-        for (int step = 0; step < kSteps; step += kAtOnce) {
-#pragma unroll
-          for (int i = 0; i < kAtOnce; ++i) load_codes(block, step + i, weight[i]);
-          multiply_steps(x, weight, sum);
-        }
-      }
-    } else {
-      for (; block + kBlockBytes < end; block += 2 * kBlockBytes) {
-        WeightFragment<kType, T> weight[2][kGroups];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          open_blocks(block + i * kBlockBytes, weight[i]);
-          load_codes(block + i * kBlockBytes, 0, weight[i]);
-        }
-        multiply_steps(x, weight, sum);
-      }
-      if (block < end) {
-        WeightFragment<kType, T> weight[1][kGroups];
-        open_blocks(block, weight[0]);
-        load_codes(block, 0, weight[0]);
-        multiply_steps(x, weight, sum);
-      }
+    for (int left = steps; left > 0; left -= 2) {
+      const std::byte* const x = at.x;
+      const bool has_odd = left > 1, has_next = left > 2;
+      if (has_odd) fetch(at, 1, odd);
+      multiply(even, d, x, 0, sum);
+      if (!has_odd) break;
+      at.codes += has_next * 2 * Fragment::kCodeBytes;
+      at.scales += has_next * 2 * Fragment::kScaleBytes;
+      at.x += has_next * 2 * kStepBytes;
+      fetch(at, 0, even);  // the same once more behind the last one
+      multiply(odd, d, x, 1, sum);
     }
   }
-  /// What this warp has of a block, and of 32 features of it.
-  __device__ void open_blocks(const std::byte* block, WeightFragment<kType, T> (&weight)[kGroups]) {
+  __device__ void fetch(const Place& at, int odd, Fetched& to) const {
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
-      weight[i].open_block(block + i * kShape.group_stage_bytes, lane_ / 4);
+      const int begin = i * kShape.group_stage_bytes;
+      to.words[i] = Fragment::fetch(at.codes + begin + odd * Fragment::kCodeBytes,
+                                    at.scales + begin + odd * Fragment::kScaleBytes, lane_ % 4);
     }
-  }
-  __device__ void load_codes(const std::byte* block, int step,
-                             WeightFragment<kType, T> (&weight)[kGroups]) {
+    if constexpr (Fetched::kHasX) {
 #pragma unroll
-    for (int i = 0; i < kGroups; ++i) {
-      weight[i].load(block + i * kShape.group_stage_bytes, step, lane_ / 4, lane_ % 4);
+      for (int t = 0; t < kRowTiles; ++t) load_x(at.x, t, odd, to.x[t]);
     }
   }
-
-  /// kNum times 32 features of all rows. Goes on in x.
-  template <int kNum>
-  __device__ void multiply_steps(const std::byte*& x_of_lane,
-                                 const WeightFragment<kType, T> (&weight)[kNum][kGroups],
-                                 float (&sum)[kRowTiles][2][kGroups][4]) {
+  /// A step of all rows.
+  __device__ void multiply(const Fetched& of, const float2 (&d)[kGroups], const std::byte* x_at,
+                           int odd, Sums& sum) const {
+    Fragment weight[kGroups];
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) weight[i].unpack(of.words[i], d[i], lane_ % 4);
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t) {
-      if (t * kPackedRowTile >= p_.num_rows) break;
+      uint32_t loaded[4];
+      if constexpr (!Fetched::kHasX) load_x(x_at, t, odd, loaded);
 #pragma unroll
-      for (int step = 0; step < kNum; ++step) {
-        uint32_t x[2][4];
-#pragma unroll
-        for (int n = 0; n < 2; ++n) {
-          const int row = t * kPackedRowTile + n * 8;
-          load_x(x_of_lane + row * kShape.x_row_bytes + step * kStepBytes, x[n]);
-        }
-#pragma unroll
-        for (int n = 0; n < 2; ++n) {
-#pragma unroll
-          for (int i = 0; i < kGroups; ++i) {
-            multiply_add(weight[step][i], x[n], sum[t][n][i]);
-          }
+      for (int i = 0; i < kGroups; ++i) {
+        if constexpr (Fetched::kHasX) {
+          multiply_add(weight[i], of.x[t], sum[t][i]);
+        } else {
+          multiply_add(weight[i], loaded, sum[t][i]);
         }
       }
     }
-    x_of_lane += kNum * kStepBytes;
   }
 
   /// The minima of a stage times the sums of x: of a lane's two outputs those of the steps q and
   /// q + 4, as two bf16 that are all of it, times the three of a sum.
-  __device__ void add_minima(int s, float (&sum)[kRowTiles][2][kGroups][4]) {
+  __device__ void add_minima(int s, Sums& sum) {
     const int steps = features_of(s) / kPackedStepFeatures;
     uint32_t minima[kGroups][4];
 #pragma unroll
@@ -265,65 +283,61 @@ class PackedBlock {
       for (int half = 0; half < 2; ++half) {
         const int step = half * 4 + lane_ % 4;
         float2 v{0, 0};
-        if (step < steps) v = WeightFragment<kType, T>::minima(weights_of(s, i), step, lane_ / 4);
+        if (step < steps) v = Fragment::minima(weights_of(s, i), step, lane_ / 4);
         minima[i][2 * half] = split_in_two(v.x);
         minima[i][2 * half + 1] = split_in_two(v.y);
       }
     }
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t) {
-      if (t * kPackedRowTile >= p_.num_rows) break;
+      const uint2* const at = x_sum_of(s, t * kPackedRowTile, 0) + lane_;
+      const uint2 low = at[0], high = at[kRows * 4];
+      const uint32_t x[3][2] = {{__byte_perm(low.x, 0, 0x1010), __byte_perm(high.x, 0, 0x1010)},
+                                {__byte_perm(low.x, 0, 0x3232), __byte_perm(high.x, 0, 0x3232)},
+                                {low.y, high.y}};
 #pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        const uint2* const at = x_sum_of(t * kPackedRowTile + n * 8, 0) + lane_;
-        const uint2 low = at[0], high = at[rows_ * 4];
-        const uint32_t x[3][2] = {{__byte_perm(low.x, 0, 0x1010), __byte_perm(high.x, 0, 0x1010)},
-                                  {__byte_perm(low.x, 0, 0x3232), __byte_perm(high.x, 0, 0x3232)},
-                                  {low.y, high.y}};
+      for (int i = 0; i < kGroups; ++i) {
 #pragma unroll
-        for (int i = 0; i < kGroups; ++i) {
-#pragma unroll
-          for (const auto& part : x) {
-            mma_m16n8k16<__nv_bfloat16>(sum[t][n][i], minima[i], part[0], part[1]);
-          }
+        for (const auto& part : x) {
+          mma_m16n8k16<__nv_bfloat16>(sum[t][i], minima[i], part[0], part[1]);
         }
       }
     }
   }
 
-  /// Where this lane loads x of the first 8 rows and the first 32 features of a stage.
-  [[nodiscard]] const __device__ std::byte* x_of_lane(int s) const {
-    if constexpr (kFormat.code_bits == 8) return x_of(s, lane_ % 8) + lane_ / 8 * 16;
-    return x_of(s, lane_ / 4) + lane_ % 4 * (kFormat.code_bits == 6 ? 8 : 16);
+  /// The row of a tile whose x this lane loads.
+  [[nodiscard]] __device__ int lane_row() const {
+    return kFormat.code_bits == 8 ? lane_ % 8 : lane_ / 4;
   }
-  /// The operand x of two products of 8 rows.
-  static __device__ void load_x(const std::byte* at, uint32_t (&x)[4]) {
-    if constexpr (kFormat.code_bits == 8) {
-      load_matrices(x, shared_address(at));
-    } else if constexpr (kFormat.code_bits == 6) {
-      const uint2 low = *reinterpret_cast<const uint2*>(at);
-      const uint2 high = *reinterpret_cast<const uint2*>(at + 32);
+  /// The operand x of the two products of a tile and a step, where its row of the first tile and an
+  /// even step begins.
+  __device__ void load_x(const std::byte* row, int tile, int odd, uint32_t (&x)[4]) const {
+    constexpr int kBits = kFormat.code_bits;
+    const int lane_at = kBits == 8 ? lane_ / 8 * 16 : lane_ % 4 * (kBits == 6 ? 8 : 16);
+    const int place = PackedShape(kType).place_in_row(lane_row(), odd * kStepBytes + lane_at);
+    row += tile * kPackedRowTile * kShape.kXRowBytes;
+    if constexpr (kBits == 8) {
+      load_matrices(x, shared_address(row + place));
+    } else if constexpr (kBits == 6) {
+      const uint2 low = *reinterpret_cast<const uint2*>(row + place);
+      const uint2 high = *reinterpret_cast<const uint2*>(row + (place ^ 32));
       x[0] = low.x, x[1] = low.y, x[2] = high.x, x[3] = high.y;
     } else {
-      const uint4 v = *reinterpret_cast<const uint4*>(at);
+      const uint4 v = *reinterpret_cast<const uint4*>(row + place);
       x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
     }
   }
 
-  static __device__ void multiply_add(const WeightFragment<kType, T>& w, const uint32_t (&x)[4],
-                                      float (&sum)[4]) {
+  static __device__ void multiply_add(const Fragment& w, const uint32_t (&x)[4], float (&sum)[4]) {
     float part[4] = {};
     mma_m16n8k16<T>(part, w.a[0], x[0], x[1]);
-    if constexpr (WeightFragment<kType, T>::kHasTwoScales) {
+    if constexpr (Fragment::kScales == 2) {
       add_scaled(w.scale[0], part, sum);
 #pragma unroll
       for (float& v : part) v = 0.0f;
-      mma_m16n8k16<T>(part, w.a[1], x[2], x[3]);
-      add_scaled(w.scale[1], part, sum);
-    } else {
-      mma_m16n8k16<T>(part, w.a[1], x[2], x[3]);
-      add_scaled(w.scale[0], part, sum);
     }
+    mma_m16n8k16<T>(part, w.a[1], x[2], x[3]);
+    add_scaled(w.scale[Fragment::kScales - 1], part, sum);
   }
   static __device__ void add_scaled(const float (&scale)[2], const float (&part)[4],
                                     float (&sum)[4]) {
@@ -331,22 +345,17 @@ class PackedBlock {
     for (int i = 0; i < 4; ++i) sum[i] = __fmaf_rn(scale[i / 2], part[i], sum[i]);
   }
 
-  __device__ void store_sums(const float (&sum)[kRowTiles][2][kGroups][4]) {
-    const int g = lane_ / 4, q = lane_ % 4;
+  __device__ void store_sums(const Sums& sum) {
+    float* const first = reinterpret_cast<float*>(shared_) + 2 * (lane_ % 4) * kShape.sum_stride +
+                         warp_ * kGroups * PackedLayout::kGroup + 2 * (lane_ / 4);
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t) {
-      if (t * kPackedRowTile >= p_.num_rows) break;
 #pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        float* const row = reinterpret_cast<float*>(shared_) +
-                           (t * kPackedRowTile + n * 8 + 2 * q) * kShape.sum_stride;
-#pragma unroll
-        for (int i = 0; i < kGroups; ++i) {
-          const float(&v)[4] = sum[t][n][i];
-          float* const to = row + (warp_ * kGroups + i) * PackedLayout::kGroup + 2 * g;
-          *reinterpret_cast<float2*>(to) = {v[0], v[2]};
-          *reinterpret_cast<float2*>(to + kShape.sum_stride) = {v[1], v[3]};
-        }
+      for (int i = 0; i < kGroups; ++i) {
+        const float(&v)[4] = sum[t][i];
+        float* const to = first + t * kPackedRowTile * kShape.sum_stride + i * PackedLayout::kGroup;
+        *reinterpret_cast<float2*>(to) = {v[0], v[2]};
+        *reinterpret_cast<float2*>(to + kShape.sum_stride) = {v[1], v[3]};
       }
     }
   }
@@ -425,9 +434,11 @@ class PackedBlock {
 
   const PackedParams& p_;
   std::byte* shared_;
-  int warp_, lane_, rows_, rank_;
+  int warp_, lane_, rank_;
   PackedTile tile_;
   int first_stage_, num_stages_;
+  const std::byte* weight_[kGroups];  // what this lane copies next
+  const T* x_;                        // what this lane copies of the first stage, in its first row
 };
 
 template <WeightType kType, class T>
@@ -436,64 +447,11 @@ __global__ void __launch_bounds__(kPackedThreads, 2)
   extern __shared__ __align__(128) std::byte shared[];
   trigger_dependents();
   fetch_parameters(p);
-  PackedBlock<kType, T>(p, shared).run();
-}
-
-/// Rows of a launch in this much shared memory.
-[[nodiscard]] constexpr int packed_rows_in(const PackedShape& shape, int shared_bytes) {
-  int rows = kPackedRowTile;
-  while (rows < kPackedRows && shape.bytes(rows + kPackedRowTile) <= shared_bytes) {
-    rows += kPackedRowTile;
-  }
-  return rows;
-}
-
-template <WeightType kType, class T>
-void launch_packed_format(const ExecContext& ctx, PackedParams p) {
-  constexpr PackedShape kShape(kType);
-  constexpr auto kKernel = packed_kernel<kType, T>;
-  constexpr int kSmall = packed_rows_in(kShape, kPortableSharedBytes);
-  static_assert(kShape.bytes(kPackedRows) <= kLargeSharedBytes);
-  const int chip = ctx.info.compute_capability / 10, device = ctx.device.index;
-  const int launch_rows = chip == 9 || chip == 10 ? kPackedRows : kSmall;
-  int tiles = 0;
-  for (int s = 0; s < p.num_slices; ++s) {
-    tiles += ceil_div(p.slices[s].width, kShape.tile_outputs);
-    p.slices[s].end_tile = tiles;
-  }
-  if (tiles == 0) return;
-  p.cluster_size = can_start_early<kKernel>(device) ? packed_cluster_size(tiles, p.in_features) : 1;
-  const PackedParams all = p;
-  for (int row = 0; row < all.num_rows; row += launch_rows) {
-    p.num_rows = std::min(launch_rows, all.num_rows - row);
-    p.x = static_cast<const T*>(all.x) + row * p.x_stride;
-    for (int s = 0; s < p.num_slices; ++s) {
-      const int64_t bytes = p.y_dtype == DType::kFloat32 ? sizeof(float) : sizeof(T);
-      p.slices[s].y = static_cast<std::byte*>(all.slices[s].y) + row * p.slices[s].y_stride * bytes;
-    }
-    const int shared = kShape.bytes(round_up(p.num_rows, kPackedRowTile));
-    allow_shared_memory<kKernel, kShape.bytes(kSmall), kShape.bytes(kPackedRows)>(device, shared);
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(tiles * p.cluster_size));
-    config.blockDim = dim3(kPackedThreads);
-    config.dynamicSmemBytes = static_cast<size_t>(shared);
-    config.stream = ctx.stream;
-    launch_clusters_early<kKernel>(device, config, static_cast<unsigned>(p.cluster_size), p);
-  }
-}
-
-template <class T>
-void launch_packed_rows(const ExecContext& ctx, const PackedParams& p, WeightType type) {
-  switch (type) {
-    case WeightType::kQ8_0: return launch_packed_format<WeightType::kQ8_0, T>(ctx, p);
-    case WeightType::kQ4_0: return launch_packed_format<WeightType::kQ4_0, T>(ctx, p);
-    case WeightType::kQ4_1: return launch_packed_format<WeightType::kQ4_1, T>(ctx, p);
-    case WeightType::kQ5_0: return launch_packed_format<WeightType::kQ5_0, T>(ctx, p);
-    case WeightType::kQ5_1: return launch_packed_format<WeightType::kQ5_1, T>(ctx, p);
-    case WeightType::kQ4K: return launch_packed_format<WeightType::kQ4K, T>(ctx, p);
-    case WeightType::kQ5K: return launch_packed_format<WeightType::kQ5K, T>(ctx, p);
-    case WeightType::kQ6K: return launch_packed_format<WeightType::kQ6K, T>(ctx, p);
-    default: return;  // linear_site takes no dense type packed
+  switch (packed_row_tiles(p.num_rows)) {
+    case 1: return PackedBlock<kType, T, 1>(p, shared).run();
+    case 2: return PackedBlock<kType, T, 2>(p, shared).run();
+    case 3: return PackedBlock<kType, T, 3>(p, shared).run();
+    default: return PackedBlock<kType, T, kPackedRowTiles>(p, shared).run();
   }
 }
 
