@@ -298,8 +298,8 @@ class Loader {
     });
   }
 
-  /// Reads the rows of a matrix from `row` on, in Hugging Face's order. It begins at row `first_row`
-  /// of the tensor.
+  /// Reads the rows of a matrix from `row` on, in Hugging Face's order. It begins at row
+  /// `first_row` of the tensor.
   void read_rows(const StoredTensor& tensor, int64_t first_row, int64_t row, bool interleaved,
                  size_t row_bytes, std::span<std::byte> rows) const {
     if (!interleaved) {
