@@ -51,6 +51,13 @@ int select_cluster_size(int64_t num_units, int64_t mean_keys, const DeviceInfo& 
   if (info.compute_capability < kFirstWithClusters) return 1;
   const bool is_short = mean_keys <= kSmallCluster * kMinShortSegmentKeys;
   const int size = is_short ? kSmallCluster : kLargeCluster;
+  // Long sequences are cut into kMaxSegments, for which blocks without clusters have places.
+  const int64_t long_segments = num_units * kMaxSegments;
+  const bool may_be_long = mean_keys > kLargeCluster * kMinSegmentKeys;
+  if (may_be_long && long_segments > max_cluster_blocks(info) &&
+      long_segments <= int64_t{info.num_sms} * kDecodeBlocksPerSm) {
+    return 1;
+  }
   return num_units * size <= max_cluster_blocks(info) ? size : 1;
 }
 /// A cluster for each unit, and where there is room for sequences of more segments than a cluster

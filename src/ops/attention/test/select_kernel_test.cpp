@@ -91,8 +91,7 @@ TEST(SelectAttention, BlocksOfDecode) {
        "decode: heads as 128, 8 rows, 128 blocks in clusters of 8, 8 units, shared, stale "
        "start, whole tiles"},
       {decode(2, 32768), kH200,
-       "decode: heads as 128, 8 rows, 192 blocks in clusters of 8, 8 units, shared, stale "
-       "start, whole tiles"},
+       "decode: heads as 128, 8 rows, 264 blocks, 8 units, shared, stale start, whole tiles"},
       {decode(3, 32768), kH200,
        "decode: heads as 128, 8 rows, 192 blocks in clusters of 8, 8 units, shared, stale "
        "start, whole tiles"},
