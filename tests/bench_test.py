@@ -80,16 +80,20 @@ class Bench(unittest.TestCase):
         shape = self.json.with_name("config.json")
         shape.write_text(json.dumps(config))
         code, out, err = run("engine", "--shape", shape, "--rows", "1/1", "3/2", "2/0", "3/1/2", "--context", 40, "--prompt", 100, "--samples", 2,
-                             "--tokens", 4, "--rank", 8, "--weights", "q8_0", "--commit", "1234567", "--json", self.json)
+                             "--beside", 3, "--prefill-chunk", 30, "--tokens", 4, "--rank", 8, "--weights", "q8_0", "--commit", "1234567", "--json", self.json)
         self.assertEqual(code, 0, err)
         report = json.loads(self.json.read_text())
         self.assertEqual(check_records.faults_of(report), [])
         self.assertEqual((report["weights"], report["rank"], report["kv_type"]), ("q8_0", 8, "f32"))
         records = report["records"]
-        self.assertEqual([r["op"] for r in records], ["plain_reads", *["decode_step"] * 4, *["prompt"] * 4])
+        self.assertEqual([r["op"] for r in records], ["plain_reads", *["decode_step"] * 4, *["prompt"] * 4, "prompt_beside_rows",
+                                                   "longest_step_beside_prompt"])
         self.assertEqual([(r["rows"], r["adapters"], r["base_rows"], r["context"]) for r in records[1:5]],
                          [(1, 1, 0, 40), (3, 2, 0, 40), (2, 0, 2, 40), (3, 1, 2, 40)])
-        self.assertEqual([(r["prompts"], r["tokens"], r["adapters"]) for r in records[5:]], [(1, 100, 0), (1, 100, 1), (8, 96, 0), (8, 96, 8)])
+        self.assertEqual([(r["prompts"], r["tokens"], r["adapters"]) for r in records[5:9]], [(1, 100, 0), (1, 100, 1), (8, 96, 0), (8, 96, 8)])
+        prompt, longest = records[9:]
+        self.assertEqual([(r["tokens"], r["rows"], r["context"]) for r in (prompt, longest)], [(100, 3, 40)] * 2)
+        self.assertLess(longest["ms"], prompt["ms"])  # it comes in four steps
         # Projections and head of 34 bytes for 32, keys and values in f32, adapters in f16.
         layer, kv, adapter = 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96, 2 * 2 * 32 * 4 * 40, 2 * 2 * 8 * (4 * 64 + 2 * (64 + 32) + 3 * (64 + 96))
         weights = (2 * layer + 300 * 64) * 34 / 32

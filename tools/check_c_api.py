@@ -24,10 +24,10 @@ NOT_IN_C = {"add", "scale", "soft_cap", "round_to", "take_drawn_tokens", "quanti
             "linear_with_adapters", "apply_affines", "replace_rows", "add_low_rank_rows", "divide_by_lengths", "linear_at"}
 
 # Functions of heddle::Engine and fields of its structs under other names in C, and those that C does without: the thread of a C engine
-# steps by itself.
+# steps by itself, and the sentence of ended_by is the error of every completion.
 IN_C_ENGINE = {"replace_adapter": "add_adapter", "model": "get_model", "load": "get_load", "options": "get_model", "step": "poll",
                "model_path": "create"}
-NOT_IN_C_ENGINE = {"check", "draft", "draft_each", "tokenizer", "set_paused", "prepare_adapter", "render", "adapter_states", "num_unfinished", "stats", "tokenize", "prompt_logits", "adapter_names"}
+NOT_IN_C_ENGINE = {"check", "draft", "draft_each", "tokenizer", "set_paused", "prepare_adapter", "render", "adapter_states", "num_unfinished", "stats", "tokenize", "prompt_logits", "adapter_names", "ended_by"}
 # What the server alone asks for: tokens with the events, and what they stand for.
 NOT_IN_C_STRUCTS = {"tell_tokens", "tokens", "token_texts", "prompt_token_ids"}
 STRUCTS = {"EngineOptions": "heddle_engine_options", "Request": "heddle_engine_request", "SamplingOptions": "heddle_engine_request",

@@ -24,7 +24,8 @@ struct BenchOptions {
   int rank = 16;  // of the adapters
   /// Tokens, in one prompt and in eight; 0: none is measured; -1: 8192, of `adapters` 64, in each.
   int64_t prompt = -1;
-  std::string commit;  // for the file
+  int rows_beside = 0;  // that draw tokens while a prompt comes; 0: this is not measured
+  std::string commit;   // for the file
   // Of `adapters`:
   int num_requests = 1000, num_adapters = 1000, num_resident = 32;
   std::string order = "zipf";  // or "uniform": how they choose their adapters

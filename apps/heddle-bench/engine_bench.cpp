@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <set>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -117,25 +118,7 @@ class EngineBench {
     const auto [num_rows, num_adapters, num_base_rows] = rows;
     const int64_t num_steps = int64_t{options_.num_samples} * num_tokens_;
     const int64_t prompt = std::max<int64_t>(context_ - num_steps / 2 - kWarmUpSteps - 1, 1);
-    std::set<RequestId> in_prompt;
-    for (int row = 0; row < num_rows; ++row) {
-      Request request = request_of(row, prompt);
-      request.max_tokens = num_steps + kWarmUpSteps + 2;
-      request.tell_tokens = true;
-      if (num_adapters > 0 && row < num_rows - num_base_rows) {
-        request.adapter = names_[static_cast<size_t>(row % num_adapters)];
-      }
-      in_prompt.insert(engine_.submit(request));
-    }
-    const std::set<RequestId> all = in_prompt;
-    while (!in_prompt.empty()) {  // a row that has its first token waits for the others
-      for (const Event& event : step()) {
-        engine_.set_paused(event.request, true);
-        in_prompt.erase(event.request);
-      }
-    }
-    for (const RequestId id : all) engine_.set_paused(id, false);
-    for (int i = 0; i < kWarmUpSteps; ++i) (void)step();
+    const std::set<RequestId> all = start_rows(rows, prompt, num_steps);
     const std::string base = "_" + std::to_string(num_base_rows) + "_base_rows";
     Figure figure{"decode_" + std::to_string(num_rows) + "_rows_" + std::to_string(num_adapters) +
                       "_adapters" + (num_base_rows > 0 ? base : ""),
@@ -149,8 +132,7 @@ class EngineBench {
       figure.samples.push_back(milliseconds_since(begin) / num_tokens_);
     }
     const StepTimes times = times_of(before, milliseconds_since(first), num_steps);
-    for (const RequestId id : all) engine_.cancel(id);
-    while (engine_.num_unfinished() > 0) (void)engine_.step();
+    end_rows(all);
     const int64_t context = prompt + 1 + kWarmUpSteps + num_steps / 2;  // amid the samples
     const int64_t bytes = bytes_of_step(rows, context);
     add(figure, {{"op", "decode_step"},
@@ -165,6 +147,40 @@ class EngineBench {
                  {"gap_ms", times.gap},
                  {"tokens_per_s", 1e3 * num_rows / median(figure.samples)}});
     print_times(times);
+  }
+
+  /// A prompt that comes while rows without adapters draw tokens, and the longest time between two
+  /// tokens of these meanwhile.
+  void prompt_beside(int num_rows, int64_t num_tokens) {
+    const int64_t steps_of_prompt = num_tokens / engine_.options().prefill_chunk + 3;
+    const std::set<RequestId> all =
+        start_rows({num_rows}, context_, steps_of_prompt * (options_.num_samples + 1));
+    const std::string name =
+        "prompt_" + std::to_string(num_tokens) + "_beside_" + std::to_string(num_rows) + "_rows";
+    Figure prompt{name, "ms", {}}, longest{name + "_longest_step", "ms", {}};
+    for (int sample = -1; sample < options_.num_samples; ++sample) {
+      Request request = request_of(num_rows, num_tokens);
+      request.max_tokens = 1;
+      const auto begin = Clock::now();
+      const RequestId id = engine_.submit(request);
+      double most = 0;
+      for (bool has_ended = false; !has_ended;) {
+        const auto step_begin = Clock::now();
+        for (const Event& event : step()) has_ended |= event.completion && event.request == id;
+        most = std::max(most, milliseconds_since(step_begin));
+      }
+      if (sample < 0) continue;
+      prompt.samples.push_back(milliseconds_since(begin));
+      longest.samples.push_back(most);
+    }
+    end_rows(all);
+    const Json what = {{"tokens", num_tokens}, {"rows", num_rows}, {"context", context_}};
+    for (const auto& [op, figure] : {std::pair("prompt_beside_rows", &prompt),
+                                     std::pair("longest_step_beside_prompt", &longest)}) {
+      Json record = what;
+      record["op"] = op;
+      add(*figure, std::move(record));
+    }
   }
 
   /// Prompts of num_tokens in all, each with an adapter of its own, or none with one.
@@ -193,6 +209,35 @@ class EngineBench {
   }
 
  private:
+  /// Rows that have drawn the first of more than num_steps tokens and run warm.
+  std::set<RequestId> start_rows(const RowsAndAdapters& rows, int64_t prompt, int64_t num_steps) {
+    const auto [num_rows, num_adapters, num_base_rows] = rows;
+    std::set<RequestId> in_prompt;
+    for (int row = 0; row < num_rows; ++row) {
+      Request request = request_of(row, prompt);
+      request.max_tokens = num_steps + kWarmUpSteps + 2;
+      request.tell_tokens = true;
+      if (num_adapters > 0 && row < num_rows - num_base_rows) {
+        request.adapter = names_[static_cast<size_t>(row % num_adapters)];
+      }
+      in_prompt.insert(engine_.submit(request));
+    }
+    const std::set<RequestId> all = in_prompt;
+    while (!in_prompt.empty()) {  // a row that has its first token waits for the others
+      for (const Event& event : step()) {
+        engine_.set_paused(event.request, true);
+        in_prompt.erase(event.request);
+      }
+    }
+    for (const RequestId id : all) engine_.set_paused(id, false);
+    for (int i = 0; i < kWarmUpSteps; ++i) (void)step();
+    return all;
+  }
+  void end_rows(const std::set<RequestId>& rows) {
+    for (const RequestId id : rows) engine_.cancel(id);
+    while (engine_.num_unfinished() > 0) (void)engine_.step();
+  }
+
   [[nodiscard]] Request request_of(int row, int64_t num_tokens) const {
     return made_prompt(row, num_tokens, 0, engine_.model().vocab_size);
   }
@@ -260,7 +305,7 @@ int bench_engine(const BenchOptions& options) {
   std::vector<RowsAndAdapters> all;
   const int64_t num_prompt_tokens = options.prompt < 0 ? kPrompt : options.prompt;
   const int num_prompts = num_prompt_tokens > 0 ? kPrompts : 0;
-  int most_rows = std::max(num_prompts, 1), most_adapters = num_prompts;
+  int most_rows = std::max(num_prompts, options.rows_beside + 1), most_adapters = num_prompts;
   for (const std::string& text : options.rows) {
     all.push_back(read_rows(text));
     most_rows = std::max(most_rows, all.back().num_rows);
@@ -282,6 +327,7 @@ int bench_engine(const BenchOptions& options) {
       bench.prompts(num_prompt_tokens, prompts, have_adapters);
     }
   }
+  if (options.rows_beside > 0) bench.prompt_beside(options.rows_beside, num_prompt_tokens);
   return 0;
 }
 

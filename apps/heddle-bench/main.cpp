@@ -32,6 +32,11 @@ void add_engine_bench_options(CLI::App& app, BenchOptions& options) {
                  "Tokens of a prompt; 0: none is measured; 8192, of `adapters` 64")
       ->check(CLI::NonNegativeNumber)
       ->group(kGroup);
+  app.add_option("--beside", options.rows_beside,
+                 "Rows that draw tokens beside a prompt; 0: this is not measured")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 4096))
+      ->group(kGroup);
   app.add_option("--commit", options.commit, "What was measured, for the file")->group(kGroup);
 }
 

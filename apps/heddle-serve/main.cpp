@@ -37,8 +37,7 @@ int run(int argc, char** argv) {
   }
   HEDDLE_CHECK(app.got_subcommand("serve"), "heddle-serve is run by heddle serve");
   start_log(line.serve.log_json);
-  Server(line.serve).run();
-  return 0;
+  return Server(line.serve).run() ? 0 : kExitFailed;
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ struct Server::State {
   explicit State(const app::ServeOptions& options)
       : options_(options),
         access_(options),
-        service_(io_, options),
+        service_(io_, options, [this] { end_with_engine(); }),
         routes_(service_, access_, [this] { return listener_.num_connections(); }),
         listener_(
             io_, listener_options(options),
@@ -42,7 +42,7 @@ struct Server::State {
         reread_signal_(io_, SIGHUP),
         drain_timer_(io_) {}
 
-  void run() {
+  bool run() {
     std::signal(SIGPIPE, SIG_IGN);
     wait_for_end();
     wait_for_reread();
@@ -50,6 +50,7 @@ struct Server::State {
     spdlog::info("listening on {}://{}:{}", options_.tls_cert.empty() ? "http" : "https",
                  options_.host, listener_.port());
     io_.run();
+    return service_.ended_by().empty();
   }
 
   static ListenerOptions listener_options(const app::ServeOptions& options) {
@@ -79,6 +80,13 @@ struct Server::State {
       wait_for_end();
       begin_end();
     });
+  }
+
+  /// A GPU that has failed may do nothing more in this process; whoever has started it starts
+  /// another one.
+  void end_with_engine() {
+    spdlog::error("{}", service_.ended_by());
+    if (!service_.is_draining()) begin_end();
   }
 
   void begin_end() {
@@ -125,7 +133,7 @@ Server::Server(const app::ServeOptions& options) : state_(std::make_unique<State
 Server::~Server() = default;
 int Server::port() const { return state_->listener_.port(); }
 EngineThread& Server::engine() { return state_->service_.engine(); }
-void Server::run() { state_->run(); }
+bool Server::run() { return state_->run(); }
 void Server::end() {
   net::post(state_->io_, [state = state_.get()] { state->begin_end(); });
 }

@@ -18,8 +18,9 @@ class Server {
 
   [[nodiscard]] int port() const;
   [[nodiscard]] EngineThread& engine();
-  /// Serves until SIGINT, SIGTERM or `end`.
-  void run();
+  /// Serves until SIGINT, SIGTERM or `end`; returns false where the engine has ended by itself,
+  /// which ends the server.
+  bool run();
   /// Lets `run` return as a signal does; from any thread.
   void end();
 

@@ -163,9 +163,11 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
       ->capture_default_str()
       ->check(CLI::Range(1, 4096))
       ->group(kGroup);
-  command.add_option("--prefill-chunk", engine.prefill_chunk, "Prompt tokens a step takes in")
+  command
+      .add_option("--prefill-chunk", engine.prefill_chunk,
+                  "Prompt tokens a step takes in; 0: 512, on a GPU 2048")
       ->capture_default_str()
-      ->check(CLI::Range(1, 65536))
+      ->check(CLI::Range(0, 65536))
       ->group(kGroup);
   command
       .add_option_function<std::string>(

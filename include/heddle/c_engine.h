@@ -70,7 +70,7 @@ typedef struct heddle_engine_options {
   int32_t max_batch;     /* 16: rows that run at once */
   int32_t num_threads;   /* 0: one per processor */
   int32_t page_size;     /* 16: tokens in a page of the KV cache */
-  int32_t prefill_chunk; /* 512: prompt tokens that one step takes in, at most */
+  int32_t prefill_chunk; /* 0: 512, on a GPU 2048; prompt tokens that a step takes in, at most */
   int64_t max_context;   /* 0: what the model was made for; tokens of one row, prompt and answer */
   int64_t kv_memory;     /* 0: half of the memory that is available; bytes of the KV cache */
   heddle_string kv_type; /* {NULL, 0}: "f32", on a GPU as activations; "f16", "bf16" */

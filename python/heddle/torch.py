@@ -72,6 +72,9 @@ class _Schema:
     and an int is given as `<name>_value`."""
     tuples: dict[str, type[Any]]
     """Those that are tuples: argument `batch` becomes `batch_slot_ids` and so on."""
+    absent: dict[str, Any]
+    """The defaults of arrays that are written to. The schema has none for them: torch before 2.15
+    looks for each such array where a call has left it out."""
 
 
 def _tuple_of(options: list[Any]) -> type[Any] | None:
@@ -108,11 +111,14 @@ def schema_of(operation: Operation) -> _Schema:
     required: list[str] = []
     defaulted: list[str] = []
     counts: list[str] = []
+    absent: dict[str, Any] = {}
     for place, given in enumerate(flat):
         alias = f"(a{place}!)" if given.name in mutates else ""
         found = {t for t in (_type_of(option, alias) for option in given.options) if t is not None}
         optional = "?" if type(None) in given.options else ""
         default = _default_of(given.default)
+        if alias and default:
+            absent[given.name], default = given.default, ""
         if found == {"Tensor", "SymInt"}:
             counts.append(given.name)
             defaulted.append(f"SymInt? {given.name}_value=None")
@@ -123,20 +129,18 @@ def schema_of(operation: Operation) -> _Schema:
         (defaulted if default else required).append(argument)
     arguments = required + defaulted
     names = tuple(argument.split("=")[0].split()[-1] for argument in arguments)
-    return _Schema(f"({', '.join(arguments)}) -> ()", names, tuple(counts), tuples)
+    return _Schema(f"({', '.join(arguments)}) -> ()", names, tuple(counts), tuples, absent)
 
 
-def flattened(
-    given: dict[str, Any], counts: Sequence[str], tuples: dict[str, type[Any]]
-) -> dict[str, Any]:
+def flattened(given: dict[str, Any], schema: _Schema) -> dict[str, Any]:
     """The arguments of a call as those of its torch operator, by name."""
-    flat: dict[str, Any] = {}
+    flat = dict(schema.absent)
     for name, value in given.items():
-        if name in tuples:
+        if name in schema.tuples:
             if value is not None:
                 for field in value._fields:
                     flat[f"{name}_{field}"] = getattr(value, field)
-        elif name in counts and value is not None and not isinstance(value, torch.Tensor):
+        elif name in schema.counts and value is not None and not isinstance(value, torch.Tensor):
             flat[name] = None
             flat[f"{name}_value"] = value
         else:
@@ -168,7 +172,7 @@ def _register(operation: Operation) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> None:
         given = dict(zip(declared_names, args, strict=False)) | kwargs
-        overload(**flattened(given, counts, tuples))
+        overload(**flattened(given, schema))
 
     return call
 

@@ -94,7 +94,7 @@ def test_opcheck(name: str) -> None:
     names = list(OPERATIONS[name].declared.__code__.co_varnames)
     given = dict(zip(names, args, strict=False)) | kwargs
     schema = heddle.torch.schema_of(OPERATIONS[name])
-    given = heddle.torch.flattened(given, schema.counts, schema.tuples)
+    given = heddle.torch.flattened(given, schema)
     torch.library.opcheck(getattr(torch.ops.heddle, name).default, (), given)
 
 

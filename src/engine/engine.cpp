@@ -277,6 +277,8 @@ const ModelInfo& Engine::model() const { return state_->info; }
 const EngineOptions& Engine::options() const { return state_->options; }
 const EngineStats& Engine::stats() const { return state_->stats; }
 
+const std::string& Engine::ended_by() const { return state_->ended_by; }
+
 EngineLoad Engine::load() const {
   const RowQueue& queue = state_->queue;
   const PagePool& pages = std::as_const(state_->runner).pages();

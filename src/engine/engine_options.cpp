@@ -21,6 +21,7 @@ namespace {
 // Far above what any machine runs, low enough that sums and products of them fit.
 constexpr int64_t kMaxBatch = 65536, kMaxPageSize = 65536, kMaxThreads = 2047;
 constexpr int kMaxChunkOnGpu = 65536;  // rows that linear_site takes there
+constexpr int kUsualChunk = 512, kUsualChunkOnGpu = 2048;
 
 void check_range(const char* option, int64_t value, int64_t low, int64_t high) {
   HEDDLE_CHECK(value >= low && value <= high, option, " is ", value, ", expected ", low, " to ",
@@ -55,7 +56,7 @@ Device device_of(const EngineOptions& options) {
 EngineOptions complete_options(EngineOptions options, const model::DecoderConfig& config) {
   check_range("max_batch", options.max_batch, 1, kMaxBatch);
   check_range("page_size", options.page_size, 1, kMaxPageSize);
-  check_range("prefill_chunk", options.prefill_chunk, 1, std::numeric_limits<int>::max());
+  check_range("prefill_chunk", options.prefill_chunk, 0, std::numeric_limits<int>::max());
   check_range("num_threads", options.num_threads, 0, kMaxThreads);
   check_range("kv_memory", options.kv_memory, 0, std::numeric_limits<int64_t>::max());
   check_range("adapter_memory", options.adapter_memory, 0, std::numeric_limits<int64_t>::max());
@@ -73,9 +74,9 @@ EngineOptions complete_options(EngineOptions options, const model::DecoderConfig
   std::ostringstream name;
   name << device;
   options.device = name.str();
-  if (device.type != DeviceType::kCpu) {
-    options.prefill_chunk = std::min(options.prefill_chunk, kMaxChunkOnGpu);
-  }
+  const bool on_gpu = device.type != DeviceType::kCpu;
+  if (options.prefill_chunk == 0) options.prefill_chunk = on_gpu ? kUsualChunkOnGpu : kUsualChunk;
+  if (on_gpu) options.prefill_chunk = std::min(options.prefill_chunk, kMaxChunkOnGpu);
   if (options.kv_type.empty() && device.type == DeviceType::kCpu) {
     options.kv_type = heddle::name(DType::kFloat32);
   }

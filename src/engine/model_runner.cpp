@@ -45,11 +45,18 @@ int64_t most_tokens(const Limits& limits) {
   return num_tokens;
 }
 
+/// Of a SamplingTable: four arrays of 32 bits an entry, two of 64.
+size_t sampling_bytes(int64_t num_rows) {
+  return 4 * StagedArrays::bytes_for<float>(num_rows) +
+         2 * StagedArrays::bytes_for<int64_t>(num_rows);
+}
+
 model::StepLimits step_limits(const Limits& limits, int64_t num_pages) {
   return {.num_tokens = most_tokens(limits),
           .num_seqs = limits.max_batch,
           .num_pages = num_pages + limits.max_batch,  // with a page for rows that pad a batch
-          .num_logit_rows = limits.max_batch + kMostScored};
+          .num_logit_rows = limits.max_batch + kMostScored,
+          .more_bytes = sampling_bytes(limits.max_batch)};
 }
 
 KvCache::Shape kv_shape(Device device, const model::Decoder& model, const Limits& limits) {
@@ -60,12 +67,6 @@ KvCache::Shape kv_shape(Device device, const model::Decoder& model, const Limits
                ", this model's on ", device, " is ", activations);
   return {static_cast<int>(config.num_layers), static_cast<int>(config.num_kv_heads),
           limits.page_size, static_cast<int>(config.head_dim), dtype};
-}
-
-/// Of a SamplingTable: four arrays of 32 bits an entry, two of 64.
-size_t sampling_bytes(int64_t num_rows) {
-  return 4 * StagedArrays::bytes_for<float>(num_rows) +
-         2 * StagedArrays::bytes_for<int64_t>(num_rows);
 }
 
 }  // namespace
@@ -380,7 +381,8 @@ void ModelRunner::reserve_adjustments(int64_t num_entries) {
 }
 
 /// The table of `sample` for the rows, and greedy draws up to num_rows.
-SamplingTable ModelRunner::stage_sampling(std::span<Sequence* const> rows, int64_t num_rows) {
+SamplingTable ModelRunner::add_sampling(StagedArrays& arrays, std::span<Sequence* const> rows,
+                                        int64_t num_rows) {
   SamplingColumns& columns = sampling_columns_;
   for (auto* column : {&columns.temperature, &columns.top_p, &columns.min_p}) column->clear();
   columns.top_k.clear();
@@ -399,22 +401,21 @@ SamplingTable ModelRunner::stage_sampling(std::span<Sequence* const> rows, int64
   columns.top_p.resize(size, 1.0f);
   columns.top_k.resize(size, 0);
   for (auto* column : {&columns.seed, &columns.step}) column->resize(size, 0);
-  sampling_.clear();
-  const SamplingTable table{.temperature = sampling_.add(columns.temperature),
-                            .top_k = sampling_.add(columns.top_k),
-                            .top_p = sampling_.add(columns.top_p),
-                            .min_p = sampling_.add(columns.min_p),
-                            .seed = sampling_.add(columns.seed),
-                            .step = sampling_.add(columns.step)};
-  sampling_.copy(context_.exec());
-  return table;
+  return {.temperature = arrays.add(columns.temperature),
+          .top_k = arrays.add(columns.top_k),
+          .top_p = arrays.add(columns.top_p),
+          .min_p = arrays.add(columns.min_p),
+          .seed = arrays.add(columns.seed),
+          .step = arrays.add(columns.step)};
 }
 
 void ModelRunner::sample(std::span<Sequence* const> rows, std::span<int32_t> token_ids,
                          std::span<float> logprobs) {
   const ScopedDevice on_device(context_.exec().device);
   const ExecContext& ctx = context_.exec();
-  const SamplingTable table = stage_sampling(rows, std::ssize(rows));
+  sampling_.clear();
+  const SamplingTable table = add_sampling(sampling_, rows, std::ssize(rows));
+  sampling_.copy(ctx);
   const TensorView of_rows = logits().narrow(0, 0, std::ssize(rows));
   const bool adjusts = adjusted_.adjust(ctx, rows, of_rows);
   const TensorView drawn = results_.token_ids(std::ssize(rows));

@@ -160,7 +160,8 @@ class ModelRunner {
   void compute_recorded(const model::StepInputs& inputs, const SamplingTable& table,
                         int64_t num_drawn);
   void add_top_logprobs(Sequence& row, int64_t logits_row);
-  SamplingTable stage_sampling(std::span<Sequence* const> rows, int64_t num_rows);
+  SamplingTable add_sampling(StagedArrays& arrays, std::span<Sequence* const> rows,
+                             int64_t num_rows);
   [[nodiscard]] TensorView logits() const;
   [[nodiscard]] int32_t slot_of_logits(int64_t row) const;
 
@@ -187,7 +188,7 @@ class ModelRunner {
   AdjustedRows adjusted_;
   SamplingColumns sampling_columns_;
   int64_t max_pairs_ = 0;  // adapters of a list that there is room for
-  StagedArrays sampling_;  // the table of `sample`
+  StagedArrays sampling_;  // the table of `sample`, of steps that were not launched
   StepResults results_;    // what it draws
   /// Of steps of drawn tokens; absent where one has run and was not recorded. Of tables of this
   /// version.

@@ -56,10 +56,16 @@ void change(std::map<std::string, int64_t>& rows, const std::string& name, int64
 
 }  // namespace
 
-Service::Service(boost::asio::io_context& network, const app::ServeOptions& options)
-    : network_(network),
-      options_(options),
-      engine_(std::make_unique<EngineThread>(open_engine(options, last_.load))) {
+Service::Service(boost::asio::io_context& network, const app::ServeOptions& options,
+                 std::function<void()> on_end)
+    : network_(network), options_(options) {
+  auto tell_end = [this, on_end = std::move(on_end)](const std::string& ended_by) {
+    boost::asio::post(network_, [this, on_end, ended_by] {
+      ended_by_ = ended_by;
+      on_end();
+    });
+  };
+  engine_ = std::make_unique<EngineThread>(open_engine(options, last_.load), std::move(tell_end));
   names_ = std::make_unique<ModelNames>(base_names(options, engine_->model()),
                                         options.model.engine.adapter_dir, engine_->model().path);
   for (const app::NamedAdapter& adapter : options.model.adapters) {
@@ -75,7 +81,7 @@ Service::~Service() {
 }
 
 std::unique_ptr<Service::Rows> Service::submit(const Generation& generation) {
-  if (is_draining_) throw unavailable("the server is about to end");
+  if (const std::string reason = refusal(); !reason.empty()) throw unavailable(reason);
   const auto count = std::ssize(generation.prompts) * generation.best_of;
   const int64_t room = engine_->options().max_batch + options_.max_waiting - num_rows();
   if (count > room) throw overloaded();
@@ -97,6 +103,11 @@ std::unique_ptr<Service::Rows> Service::submit(const Generation& generation) {
     }
   }
   return rows;
+}
+
+std::string Service::refusal() const {
+  if (!ended_by_.empty()) return ended_by_;
+  return is_draining_ ? "the server is about to end" : "";
 }
 
 Service::Rows::~Rows() {

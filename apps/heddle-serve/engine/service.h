@@ -22,7 +22,9 @@ namespace heddle::serve {
 /// Its functions belong to the thread of the network and never wait for a step.
 class Service {
  public:
-  Service(boost::asio::io_context& network, const app::ServeOptions& options);
+  /// on_end is called in the thread of the network where the engine has ended by itself.
+  Service(boost::asio::io_context& network, const app::ServeOptions& options,
+          std::function<void()> on_end);
   ~Service();
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
@@ -103,6 +105,10 @@ class Service {
   /// Requests are refused from here on.
   void drain() { is_draining_ = true; }
   [[nodiscard]] bool is_draining() const { return is_draining_; }
+  /// Engine::ended_by, as soon as on_end was called.
+  [[nodiscard]] const std::string& ended_by() const { return ended_by_; }
+  /// Why requests are refused; empty: they are not.
+  [[nodiscard]] std::string refusal() const;
 
  private:
   /// What a call in another thread came to.
@@ -137,6 +143,7 @@ class Service {
   std::unique_ptr<Metrics> metrics_;
   std::map<std::string, int64_t> waiting_, running_;  // rows of each adapter
   int64_t num_waiting_ = 0, num_running_ = 0;
+  std::string ended_by_;
   bool is_draining_ = false, is_refreshing_ = false;
 };
 

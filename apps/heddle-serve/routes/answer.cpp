@@ -24,7 +24,7 @@ ApiError error_of(const Completion& completion, const ModelNames& names) {
     return {404, "NotFoundError", error, "model"};
   }
   const bool is_memory = error.find("out of memory") != std::string::npos;
-  if (is_memory) return {503, "ServiceUnavailableError", error};
+  if (is_memory || error.starts_with("the engine has ended")) return unavailable(error);
   return bad_request(error);
 }
 

@@ -145,7 +145,8 @@ net::awaitable<void> Routes::handle(const HttpRequest& request, Responder& respo
   } catch (const ApiError& error) {
     failure = error;
   } catch (const Error& error) {
-    failure = bad_request(service_.names().without_folders(error.what()));
+    const std::string message = service_.names().without_folders(error.what());
+    failure = error.code() == ErrorCode::kCuda ? unavailable(message) : bad_request(message);
   } catch (const std::bad_alloc&) {
     failure = unavailable("out of memory");
   } catch (const boost::system::system_error&) {  // of the connection
@@ -316,7 +317,8 @@ HttpResponse Routes::metrics() {
 }
 
 HttpResponse Routes::health() const {
-  if (service_.is_draining()) return openai_error(unavailable("the server is about to end"));
+  const std::string reason = service_.refusal();
+  if (!reason.empty()) return openai_error(unavailable(reason));
   return {.content_type = "text/plain"};
 }
 

@@ -24,8 +24,9 @@ struct EngineOptions {
   int max_batch = 16;   // rows that run at once, 1 to 65536
   int num_threads = 0;  // up to 2047; 0: one per processor
   int page_size = 16;   // tokens in a page of the KV cache, 1 to 65536
-  /// Prompt tokens that one step takes in, at most; at least 1. On a GPU never more than 65,536.
-  int prefill_chunk = 512;
+  /// Prompt tokens that one step takes in, at most. 0: 512, on a GPU 2,048, where it is never more
+  /// than 65,536.
+  int prefill_chunk = 0;
   int64_t max_context = 0;  // tokens of one row, prompt and answer; 0: what the model was made for
   /// Bytes that the KV cache may take, at least those of a page; what max_batch full contexts need
   /// is enough, and more is not used. 0: half of the device's memory that is available when the
@@ -260,6 +261,9 @@ class Engine {
 
   [[nodiscard]] const EngineStats& stats() const;
   [[nodiscard]] EngineLoad load() const;
+  /// The sentence with which all requests are answered from here on, where the GPU has failed;
+  /// empty: the engine runs.
+  [[nodiscard]] const std::string& ended_by() const;
 
   /// The prompt's tokens as `submit` makes them: for tools and tests.
   [[nodiscard]] std::vector<int32_t> tokenize(const Request& request) const;

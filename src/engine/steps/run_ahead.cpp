@@ -4,6 +4,7 @@
 
 #include "heddle/core/cuda_context.h"
 
+#include "core/launches_block.h"
 #include "core/math.h"
 #include "engine/model_runner.h"
 
@@ -95,11 +96,15 @@ void ModelRunner::launch(std::span<Sequence* const> rows, std::span<const int64_
   const ScopedDevice on_device(context_.exec().device);
   fill_batch(rows, num_tokens);
   const bool has_lists = !batch_.pair_starts.empty();
-  const bool is_recorded = batch_.num_decode == batch_.num_seqs() && !has_lists;
+  const bool is_recorded =
+      batch_.num_decode == batch_.num_seqs() && !has_lists && !launches_block();
   if (is_recorded) pad_batch(padded_seqs(batch_.num_seqs(), limits_.max_batch));
   const int64_t num_drawn = std::ssize(batch_.logit_tokens);
-  const model::StepInputs inputs = model_.stage(context_.exec(), batch_, scratch_);
-  const SamplingTable table = stage_sampling(drawing, num_drawn);
+  SamplingTable table;
+  const auto add_table = [&](StagedArrays& arrays) {
+    table = add_sampling(arrays, drawing, num_drawn);
+  };
+  const model::StepInputs inputs = model_.stage(context_.exec(), batch_, scratch_, add_table);
   clock_.begin(context_.exec());
   if (is_recorded) {
     compute_recorded(inputs, table, num_drawn);

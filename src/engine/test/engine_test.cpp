@@ -133,6 +133,12 @@ TEST(Engine, TakesTheEndsOfEveryRange) {
   testing::expect_same(answers[1], answers[2], "the coldest draw is the most likely token");
 }
 
+TEST(EngineOptions, AStepTakesInMoreOfPromptsOnAGpu) {
+  const testing::RandomModel model;
+  const Engine engine(options_for(model.path(), 2, 8));
+  EXPECT_EQ(engine.options().prefill_chunk, testing::is_on_cpu() ? 512 : 2048);
+}
+
 TEST(EngineOptions, AreRefusedOutOfTheirRange) {
   const testing::RandomModel model;
   const EngineOptions good = options_for(model.path(), 2, 8);
@@ -150,7 +156,7 @@ TEST(EngineOptions, AreRefusedOutOfTheirRange) {
   for (const int wrong : {-1, kMin, kMax, 2048}) {
     refused(&EngineOptions::num_threads, wrong, "num_threads");
   }
-  for (const int wrong : {0, -1, kMin}) {
+  for (const int wrong : {-1, kMin}) {
     refused(&EngineOptions::prefill_chunk, wrong, "prefill_chunk");
   }
   for (const int64_t wrong : {int64_t{-1}, kContext + 1, std::numeric_limits<int64_t>::max()}) {

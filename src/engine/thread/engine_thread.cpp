@@ -25,7 +25,8 @@ bool is_cancelled(const auto& rows) {
 
 }  // namespace
 
-EngineThread::EngineThread(Engine engine) : engine_(std::move(engine)) {
+EngineThread::EngineThread(Engine engine, OnEnd on_end)
+    : engine_(std::move(engine)), on_end_(std::move(on_end)) {
   try {
     texts_thread_ = std::thread([this] { run_texts(); });
     thread_ = std::thread([this] { run(); });
@@ -318,6 +319,7 @@ bool EngineThread::step() noexcept {
     if (event.completion) in_engine_.erase(place);
     tell(*row, std::move(event));
   }
+  if (on_end_ && !engine_.ended_by().empty()) std::exchange(on_end_, {})(engine_.ended_by());
   return !events.empty() || num_steps() > num_before;
 }
 

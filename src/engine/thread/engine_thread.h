@@ -29,8 +29,10 @@ class EngineThread {
  public:
   /// Loads the model; throws as Engine does.
   explicit EngineThread(const EngineOptions& options) : EngineThread(Engine(options)) {}
-  /// Takes an engine that nobody else uses from here on.
-  explicit EngineThread(Engine engine);
+  /// Takes an engine that nobody else uses from here on. The thread calls on_end once where the
+  /// engine has ended by itself, with Engine::ended_by, behind the ends of the rows of that step.
+  using OnEnd = std::function<void(const std::string& ended_by)>;
+  explicit EngineThread(Engine engine, OnEnd on_end = {});
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
   ~EngineThread() { stop(); }
@@ -134,6 +136,7 @@ class EngineThread {
   bool is_stopping_ = false;
 
   // The thread's own:
+  OnEnd on_end_;
   std::unordered_map<RequestId, std::shared_ptr<Row>> in_engine_;  // by engine_id
   Clock::time_point texts_until_{};  // how long a step may wait for what is encoded
   std::once_flag stopped_;

@@ -266,15 +266,15 @@ void Decoder::mlp(const Step& s, int layer_idx, const TensorView& x) const {
   finish_delta(s, layer.mlp_post_norm);
 }
 
-StepInputs Decoder::stage(const ExecContext& ctx, const StepBatch& batch,
-                          DecoderScratch& scratch) const {
+StepInputs Decoder::stage(const ExecContext& ctx, const StepBatch& batch, DecoderScratch& scratch,
+                          AddMore add_more) const {
   const StepLimits& limits = scratch.limits_;
   const int64_t num_tokens = batch.num_tokens(), num_logit_rows = std::ssize(batch.logit_tokens);
   HEDDLE_CHECK(num_tokens <= limits.num_tokens, "a step of ", num_tokens, " tokens, at most ",
                limits.num_tokens, " fit");
   HEDDLE_CHECK(num_logit_rows <= limits.num_logit_rows, "a step of ", num_logit_rows,
                " rows of logits, at most ", limits.num_logit_rows, " fit");
-  return StepInputs::copy(ctx, batch, scratch.inputs_, limits);
+  return StepInputs::copy(ctx, batch, scratch.inputs_, limits, add_more);
 }
 
 void Decoder::forward(const ExecContext& ctx, const StepBatch& batch, DecoderScratch& scratch,

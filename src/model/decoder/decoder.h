@@ -76,7 +76,7 @@ class Decoder {
   /// Both halves of it: the batch's arrays come to the device, and all that reads them there, which
   /// on a GPU may be recorded to be replayed with other arrays of the same batch's shape.
   [[nodiscard]] StepInputs stage(const ExecContext& ctx, const StepBatch& batch,
-                                 DecoderScratch& scratch) const;
+                                 DecoderScratch& scratch, AddMore add_more = kNothingMore) const;
   void forward(const ExecContext& ctx, const StepBatch& batch, const StepInputs& inputs,
                DecoderScratch& scratch, const std::function<PagedKv(int)>& cache,
                const LoadedAdapters& adapters, TensorView logits, double* lora_seconds) const;

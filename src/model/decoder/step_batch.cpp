@@ -49,11 +49,11 @@ size_t StepInputs::bytes_for(const StepLimits& limits) {
                                       : bytes(limits.num_tokens + 1) + bytes(num_pairs) +
                                             StagedArrays::bytes_for<float>(num_pairs);
   return 4 * bytes(limits.num_tokens) + 2 * bytes(limits.num_seqs + 1) + bytes(limits.num_seqs) +
-         bytes(limits.num_pages) + 2 * bytes(limits.num_logit_rows) + pairs;
+         bytes(limits.num_pages) + 2 * bytes(limits.num_logit_rows) + pairs + limits.more_bytes;
 }
 
 StepInputs StepInputs::copy(const ExecContext& ctx, const StepBatch& batch, StagedArrays& arrays,
-                            const StepLimits& limits) {
+                            const StepLimits& limits, AddMore add_more) {
   arrays.clear();
   // In memory of this object's own, so the views may be written.
   const auto writable = [](const ConstTensorView& view) {
@@ -77,6 +77,7 @@ StepInputs StepInputs::copy(const ExecContext& ctx, const StepBatch& batch, Stag
     const ConstTensorView scales = arrays.add(batch.pair_scales);
     inputs.adapters = LoraBatch::from_pairs(starts, slots, scales, batch.max_pairs);
   }
+  add_more(arrays);
   inputs.pages.pages = arrays.add(batch.pages, limits.num_pages);  // last: few of them are copied
   arrays.copy(ctx);
   return inputs;

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "heddle/core/thread_pool.h"
 #include "heddle/ops/kv_cache.h"
 #include "heddle/ops/lora.h"
 
@@ -16,7 +17,12 @@ namespace heddle::model {
 struct StepLimits {
   int64_t num_tokens = 0, num_seqs = 0, num_pages = 0, num_logit_rows = 0;
   int64_t max_pairs = 0;  // adapters of a token, where a row has a list of them
+  size_t more_bytes = 0;  // of arrays of the caller's that come to the device with these
 };
+
+/// Adds arrays that come to the device with those of a step.
+using AddMore = FunctionRef<void(StagedArrays&)>;
+constexpr auto kNothingMore = [](StagedArrays& /*arrays*/) {};
 
 /// The tokens of one step, those of a sequence side by side, and where their keys and values go.
 struct StepBatch {
@@ -73,9 +79,11 @@ struct StepInputs {
   [[nodiscard]] static size_t bytes_for(const StepLimits& limits);
   /// Copies the batch to the device. The result is good until `arrays` changes. Of batches that
   /// have one token a sequence and no pairs, the arrays of those with as many sequences lie at the
-  /// same addresses, and `pages` seems as large as limits allow: for graphs.
+  /// same addresses, and `pages` seems as large as limits allow: for graphs. So do those that
+  /// `add_more` adds, where they are of one size.
   [[nodiscard]] static StepInputs copy(const ExecContext& ctx, const StepBatch& batch,
-                                       StagedArrays& arrays, const StepLimits& limits);
+                                       StagedArrays& arrays, const StepLimits& limits,
+                                       AddMore add_more = kNothingMore);
 };
 
 }  // namespace heddle::model

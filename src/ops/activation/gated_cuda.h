@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <string_view>
 
+#include "cuda/begin_early_cuda.h"
 #include "cuda/convert_cuda.h"
 #include "cuda/early_launch.h"
-#include "cuda/memory_cuda.h"
 
 #include "core/kernel_log.h"
 #include "core/math.h"
@@ -37,8 +37,8 @@ __global__ void __launch_bounds__(kGatedThreads)
   using Vector = Neighbours<T, kVec>;
   const int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
   const int64_t vectors = p.width / kVec;
-  wait_for_predecessor();
   trigger_dependents();
+  begin_early(p);
   if (row >= p.num_tokens) return;
   auto* y = reinterpret_cast<Vector*>(p.y + row * p.y_stride);
   const auto* gate = reinterpret_cast<const Vector*>(p.gate + row * p.gate_stride);

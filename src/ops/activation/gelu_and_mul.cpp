@@ -2,6 +2,7 @@
 #include "heddle/core/check.h"
 #include "heddle/ops/activation.h"
 
+#include "core/scoped_operation.h"
 #include "ops/activation/gelu_and_mul_kernels.h"
 
 namespace heddle {
@@ -14,6 +15,7 @@ void gelu_and_mul(const ExecContext& ctx, TensorView y, ConstTensorView gate, Co
       cpu::activation::gelu_and_mul(p, form, row, begin, end);
     });
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("gelu_and_mul");
     cuda::activation::gelu_and_mul(ctx, p, form);
   } else {
     throw_error(ErrorCode::kUnsupported, "gelu_and_mul: built without CUDA");

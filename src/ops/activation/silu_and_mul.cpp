@@ -2,6 +2,7 @@
 #include "heddle/core/check.h"
 #include "heddle/ops/activation.h"
 
+#include "core/scoped_operation.h"
 #include "ops/activation/silu_and_mul_kernels.h"
 
 namespace heddle {
@@ -13,6 +14,7 @@ void silu_and_mul(const ExecContext& ctx, TensorView y, ConstTensorView gate, Co
       cpu::activation::silu_and_mul(p, row, begin, end);
     });
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("silu_and_mul");
     cuda::activation::silu_and_mul(ctx, p);
   } else {
     throw_error(ErrorCode::kUnsupported, "silu_and_mul: built without CUDA");

@@ -9,6 +9,7 @@
 #include "heddle/core/dispatch.h"
 
 #include "core/check_kernels.h"
+#include "core/scoped_operation.h"
 #include "ops/adapter_parts/adapter_parts_kernels.h"
 #include "ops/lora/checks/slice_name.h"
 #include "ops/lora/cpu/product.h"
@@ -150,6 +151,7 @@ void apply_affines(const ExecContext& ctx, std::span<const LoraSlice> slices,
     if (ctx.device.type == DeviceType::kCpu) {
       apply_affines_on_cpu(ctx, slice);
     } else if constexpr (kWithCuda) {
+      const ScopedOperation operation("apply_affines");
       cuda::adapter_parts::apply_affines(ctx, slice);
     }
   }
@@ -163,6 +165,7 @@ void replace_rows(const ExecContext& ctx, TensorView y, ConstTensorView token_id
   const OwnRows own = check_own_rows(ctx, own_ids, own_rows, width);
   if (y.num_elements() == 0 || own.count == 0) return;
   if (ctx.device.type != DeviceType::kCpu) {
+    const ScopedOperation operation("replace_rows");
     if constexpr (kWithCuda) cuda::adapter_parts::replace_rows(ctx, rows, own);
     return;
   }
@@ -193,6 +196,7 @@ void add_low_rank_rows(const ExecContext& ctx, TensorView y, ConstTensorView tok
                          .rank = rank.value(),
                          .scale = scale};
   if (ctx.device.type != DeviceType::kCpu) {
+    const ScopedOperation operation("add_low_rank_rows");
     if constexpr (kWithCuda) cuda::adapter_parts::add_low_rank_rows(ctx, rows, pair);
     return;
   }
@@ -221,6 +225,7 @@ void divide_by_lengths(const ExecContext& ctx, TensorView y, ConstTensorView x) 
                         .num_rows = count.value(),
                         .width = width.value()};
   if (ctx.device.type != DeviceType::kCpu) {
+    const ScopedOperation operation("divide_by_lengths");
     if constexpr (kWithCuda) cuda::adapter_parts::divide_by_lengths(ctx, rows);
     return;
   }
@@ -250,6 +255,7 @@ void linear_at(const ExecContext& ctx, TensorView y, ConstTensorView x, ConstTen
                              .in_features = in.value(),
                              .out_features = out.value()};
   if (ctx.device.type != DeviceType::kCpu) {
+    const ScopedOperation operation("linear_at");
     if constexpr (kWithCuda) cuda::adapter_parts::linear_at(ctx, products, own, x.dtype());
     return;
   }

@@ -7,6 +7,7 @@
 #include "heddle/core/check.h"
 #include "heddle/core/product.h"
 
+#include "core/scoped_operation.h"
 #include "ops/attention/call/attention_args.h"
 #include "ops/attention/cpu/attend.h"
 #include "ops/attention/paged/page_validate.h"
@@ -85,6 +86,7 @@ void run_on_cpu(const ExecContext& ctx, const AttentionArgs& args) {
 void run(const ExecContext& ctx, const char* op, const AttentionArgs& args) {
   if (ctx.device.type != DeviceType::kCuda) return run_on_cpu(ctx, args);
   if constexpr (kWithCuda) {
+    const ScopedOperation operation(op);
     cuda::attention::run(ctx, op, args);
   } else {
     throw_error(ErrorCode::kUnsupported, op, ": built without CUDA");

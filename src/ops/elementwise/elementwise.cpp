@@ -6,6 +6,7 @@
 #include "heddle/core/check.h"
 #include "heddle/core/dispatch.h"
 
+#include "core/scoped_operation.h"
 #include "cpu/row_tasks.h"
 #include "ops/elementwise/elementwise_kernels.h"
 
@@ -53,6 +54,7 @@ void run(const ExecContext& ctx, const char* op, const ElementwiseParams& p,
       elements(result, operand, end - begin);
     });
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation(op);
     on_gpu();
   } else {
     throw_error(ErrorCode::kUnsupported, op, ": built without CUDA");

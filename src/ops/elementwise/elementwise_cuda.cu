@@ -1,8 +1,8 @@
 #include <algorithm>
 
+#include "cuda/begin_early_cuda.h"
 #include "cuda/convert_cuda.h"
 #include "cuda/early_launch.h"
-#include "cuda/memory_cuda.h"
 
 #include "core/math.h"
 #include "ops/elementwise/elementwise_kernels.h"
@@ -33,8 +33,8 @@ template <class T, class Op>
 __global__ void __launch_bounds__(kThreads)
     elementwise_kernel(const __grid_constant__ ElementwiseParams p) {
   const int64_t row = blockIdx.x;
-  wait_for_predecessor();
   trigger_dependents();
+  begin_early(p);
   T* const result = reinterpret_cast<T*>(p.result) + row * p.result_stride;
   const float* const operand = p.operand + row * p.operand_stride;
   for (int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x; i < p.width;

@@ -8,6 +8,7 @@
 #include "heddle/core/validate.h"
 
 #include "core/check_kernels.h"
+#include "core/scoped_operation.h"
 #include "cpu/validate_indices.h"
 #include "ops/embedding/embedding_kernels.h"
 
@@ -67,6 +68,7 @@ void embedding(const ExecContext& ctx, TensorView y, ConstTensorView token_ids,
   }
   if (y.num_elements() == 0) return;
   if (ctx.device.type == DeviceType::kCuda) {
+    const ScopedOperation operation("embedding");
     if constexpr (kWithCuda) cuda::embedding::run(ctx, y, token_ids, table);
     return;
   }

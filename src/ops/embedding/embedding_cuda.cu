@@ -44,6 +44,7 @@ __device__ Y convert(T v) {
 // vectors, and as many threads apart elsewhere.
 template <class Y, class T>
 __global__ void __launch_bounds__(kThreads) embedding_kernel(const __grid_constant__ Params p) {
+  trigger_dependents();
   begin_early(p);
   const int64_t token = blockIdx.x, id = p.ids.at(token);
   const bool is_inside = id >= 0 && id < p.vocab_size;

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "ops/linear/eight_bytes.h"
+
 // The stored blocks are those of ggml (little-endian, no padding). Every layout is written down
 // where it is read.
 
@@ -16,17 +18,21 @@ half read_half(Bytes p) {
   return value;
 }
 
-uint32_t read_u32(Bytes p) {
-  uint32_t value;
-  std::memcpy(&value, p, sizeof(value));
-  return value;
-}
-
 /// Nibbles of n bytes: the low ones are the codes [0, n), the high ones the codes [n, 2 n).
 void read_nibbles(Bytes p, int n, uint8_t* codes) {
-  for (int i = 0; i < n; ++i) {
-    codes[i] = p[i] & 15;
-    codes[n + i] = p[i] >> 4;
+  for (int i = 0; i < n; i += 8) {
+    const uint64_t bytes = load_eight(p + i);
+    store_eight(codes + i, bytes & in_each_byte(15));
+    store_eight(codes + n + i, bytes >> 4 & in_each_byte(15));
+  }
+}
+
+/// Bits on top of the low four bits of codes: those at `position` and above, as `mask` has them, of
+/// byte i belong to code i, of n.
+void add_high_bits(Bytes p, int n, int position, uint8_t mask, uint8_t* codes) {
+  for (int i = 0; i < n; i += 8) {
+    const uint64_t bits = load_eight(p + i) >> position & in_each_byte(mask);
+    store_eight(codes + i, load_eight(codes + i) | bits << 4);
   }
 }
 
@@ -48,9 +54,11 @@ Block read_block_of_32(const BlockFormat& format, Bytes p) {
     read_nibbles(p, 16, block.codes.data());
     return block;
   }
-  const uint32_t high = read_u32(p);
   read_nibbles(p + 4, 16, block.codes.data());
-  for (int i = 0; i < 32; ++i) block.codes[size_t(i)] |= static_cast<uint8_t>((high >> i & 1) << 4);
+  for (int i = 0; i < 4; ++i) {
+    uint8_t* const codes = &block.codes[size_t(8 * i)];
+    store_eight(codes, load_eight(codes) | a_bit_each(p[i]) << 4);
+  }
   return block;
 }
 
@@ -79,8 +87,8 @@ Block read_q4k_or_q5k(const BlockFormat& format, Bytes p) {
   for (int pair = 0; pair < 4; ++pair)
     read_nibbles(p + 32 * pair, 32, &block.codes[size_t(64 * pair)]);
   if (format.code_bits == 5) {
-    for (int i = 0; i < 256; ++i) {
-      block.codes[size_t(i)] |= static_cast<uint8_t>((high[i % 32] >> (i / 32) & 1) << 4);
+    for (int sub = 0; sub < 8; ++sub) {
+      add_high_bits(high, 32, sub, 1, &block.codes[size_t(32 * sub)]);
     }
   }
   return block;
@@ -95,9 +103,7 @@ Block read_q6k(Bytes p) {
     uint8_t* codes = &block.codes[size_t(128 * part)];
     const Bytes high = p + 128 + 32 * part;
     read_nibbles(p + 64 * part, 64, codes);
-    for (int i = 0; i < 128; ++i) {
-      codes[i] |= static_cast<uint8_t>((high[i % 32] >> (2 * (i / 32)) & 3) << 4);
-    }
+    for (int r = 0; r < 4; ++r) add_high_bits(high, 32, 2 * r, 3, codes + 32 * r);
   }
   std::memcpy(block.sub_scales.data(), p + 192, 16);
   block.d = read_half(p + 208);

@@ -8,6 +8,7 @@
 #include "heddle/ops/linear.h"
 
 #include "core/check_kernels.h"
+#include "core/scoped_operation.h"
 #include "cpu/validate_indices.h"
 #include "ops/linear/packed_block.h"
 #include "ops/linear/packed_layout.h"
@@ -81,6 +82,7 @@ void embedding(const ExecContext& ctx, TensorView y, ConstTensorView token_ids,
   }
   if (y.num_elements() == 0) return;
   if (ctx.device.type == DeviceType::kCuda) {
+    const ScopedOperation operation("embedding");
     if constexpr (kWithCuda) cuda::linear::embedding(ctx, y, token_ids, weight);
     return;
   }

@@ -6,6 +6,7 @@
 #include "heddle/core/check.h"
 
 #include "core/check_kernels.h"
+#include "core/scoped_operation.h"
 #include "ops/linear_site/site_kernels.h"
 #include "ops/linear_site/site_slices.h"
 #include "ops/lora/checks/slice_name.h"
@@ -90,6 +91,7 @@ void linear_site(const ExecContext& ctx, std::span<const LinearSlice> slices, Co
   }
   HEDDLE_CHECK(tokens.value() <= kMaxCudaRows, "x.size(0) is ", tokens.value(),
                ", linear_site takes at most ", kMaxCudaRows, " rows on ", ctx.device);
+  const ScopedOperation operation("linear_site");
   if constexpr (kWithCuda) cuda::linear_site::run(ctx, slices, x, path, adapters);
 }
 

@@ -8,6 +8,7 @@
 #include "heddle/core/validate.h"
 #include "heddle/ops/mamba.h"
 
+#include "core/scoped_operation.h"
 #include "cpu/validate_indices.h"
 #include "ops/mamba/mamba_state_selective_copy_kernels.h"
 
@@ -130,6 +131,7 @@ void mamba_state_selective_copy(const ExecContext& ctx, std::span<const MambaSta
     if (validating()) validate(params);
     cpu::mamba::mamba_state_selective_copy(ctx, params);
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("mamba_state_selective_copy");
     const cuda::mamba::SelectiveCopyRequests there{.prefill_status = prefill_status,
                                                    .state_idx = state_idx,
                                                    .accepted_counts = accepted_counts,

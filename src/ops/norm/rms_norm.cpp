@@ -2,6 +2,7 @@
 #include "heddle/core/check.h"
 #include "heddle/ops/norm.h"
 
+#include "core/scoped_operation.h"
 #include "ops/norm/rms_norm_kernels.h"
 #include "ops/norm/run_cuda.h"
 
@@ -137,6 +138,7 @@ void normalise(const ExecContext& ctx, const char* op, const TensorView& output,
   if (ctx.device.type == DeviceType::kCpu) {
     normalise_on_cpu(ctx, output, residual, input, weight, options);
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation(op);
     run_rms_norm_cuda(ctx, output, residual, input, weight, options);
   } else {
     throw_error(ErrorCode::kUnsupported, op, ": built without CUDA");

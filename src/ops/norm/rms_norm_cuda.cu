@@ -1,3 +1,4 @@
+#include "cuda/begin_early_cuda.h"
 #include "cuda/early_launch.h"
 #include "cuda/memory_cuda.h"
 
@@ -33,6 +34,8 @@ template <class T, bool kVectors, int kCount, int kRows, bool kOneRow>
 __global__ void __launch_bounds__(kThreads<kCount, kOneRow>, kBlocks<T, kVectors, kCount, kOneRow>)
     rms_norm_kernel(const __grid_constant__ RmsNormParams p) {
   __shared__ Partials partials[2];
+  trigger_dependents();
+  fetch_parameters(p);
   const int lanes = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
   const int width = static_cast<int>(p.width);
   const uint32_t first_row = kOneRow ? blockIdx.x : blockIdx.x * kRows * blockDim.y + threadIdx.y;
@@ -43,6 +46,8 @@ __global__ void __launch_bounds__(kThreads<kCount, kOneRow>, kBlocks<T, kVectors
   }
   const bool has_residual = p.residual.data != nullptr;
   LaneVector<T> x[kRows][kCount], residual[kRows][kCount];
+  LaneWeights<kVectors, kCount, T, int> weights(p, rows[0], 0);
+  if constexpr (sizeof(T) == 4) weights.bring_near();  // others have no registers for it
 
   wait_for_predecessor();
 #pragma unroll
@@ -52,9 +57,8 @@ __global__ void __launch_bounds__(kThreads<kCount, kOneRow>, kBlocks<T, kVectors
       load_pieces<kVectors>(static_cast<const T*>(rows[r].residual), rows[r], 0, residual[r]);
     }
   }
-  LaneWeights<kVectors, kCount, T, int> weights(p, rows[0], 0);
-  if constexpr (kCount < kMany) weights.fetch();  // else they would take too many registers
-  trigger_dependents();
+  constexpr bool kHasRoom = kCount < kMany || !kOneRow;  // in registers
+  if constexpr (kHasRoom) weights.fetch();
   const float fixed_scale = p.scale.fixed != nullptr ? *p.scale.fixed : 1.0f;
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
@@ -68,7 +72,7 @@ __global__ void __launch_bounds__(kThreads<kCount, kOneRow>, kBlocks<T, kVectors
     add_squares(x[r], sums);
     rstd[r] = rstd_of(p, reduce_row<kOneRow>(total(sums), lanes, partials[0], Plus()));
   }
-  if constexpr (kCount == kMany) weights.fetch();
+  if constexpr (!kHasRoom) weights.fetch();
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     if (p.output_type != RmsNormOutput::kFp8) {
@@ -165,7 +169,10 @@ void run(const RmsNormParams& p, const RmsNormLaunch& launch, int rows_of_lane =
   config.blockDim = dim3(static_cast<unsigned>(lanes));
   config.stream = launch.stream;
   if (rows_of_lane > 0) {
-    config.blockDim.y = static_cast<unsigned>(kBlock / lanes);
+    // Few rows come sooner to many multiprocessors; a warp is full.
+    const int64_t rows = ceil_div(int64_t{p.num_rows}, int64_t{launch.num_sms} * rows_of_lane);
+    config.blockDim.y = static_cast<unsigned>(
+        std::min<int64_t>(round_up<int64_t>(rows, kWarpSize / lanes), kBlock / lanes));
     config.gridDim.x =
         static_cast<unsigned>(ceil_div(p.num_rows, int64_t{config.blockDim.y} * rows_of_lane));
   }

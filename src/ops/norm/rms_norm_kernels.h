@@ -73,7 +73,7 @@ struct RmsNormParams {
 static_assert(sizeof(RmsNormParams) <= 256);
 
 struct RmsNormLaunch {
-  int device;
+  int device, num_sms;
   cudaStream_t stream;
   DType dtype;  // of the input
   RmsNormChoice choice;

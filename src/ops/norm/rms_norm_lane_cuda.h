@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "cuda/memory_cuda.h"
 #include "cuda/warp.h"
 
 #include "core/math.h"
@@ -141,24 +142,26 @@ __device__ inline float reduce_row(float v, int lanes, Partials& partials, Op op
   return v;
 }
 
-/// The weights of a lane. fetch() loads those of T, if they are of 16 bits; of f32 they are only
-/// brought nearer.
+/// The weights of a lane. bring_near() has them brought into the L2 cache, which may be done before
+/// the kernel in front has ended. fetch() loads those of T; those of f32 that rows of 16 bits have
+/// are only brought near.
 template <bool kVectors, int kCount, class T, class Index>
 class LaneWeights {
  public:
   __device__ LaneWeights(const RmsNormParams& p, const LaneOfRow<T, Index>& lane, Index base)
       : p_(p), lane_(lane), base_(base) {}
-  __device__ void fetch() {
-    if (is_ahead()) {
-      load_pieces<kVectors>(reinterpret_cast<const T*>(p_.weight) + lane_.first, lane_, base_,
-                            ahead_);
-      return;
-    }
+  __device__ void bring_near() const {
+    const int64_t element = is_f32() ? 4 : 2;
 #pragma unroll
     for (int k = 0; k < kCount; ++k) {
       const Index at = base_ + k * lane_.step;
-      if (at < lane_.left) asm volatile("prefetch.global.L2 [%0];" ::"l"(f32_at(at)));
+      if (at < lane_.left) prefetch(p_.weight + (lane_.first + at) * element);
     }
+  }
+  __device__ void fetch() {
+    if (!is_ahead()) return bring_near();
+    load_pieces<kVectors>(reinterpret_cast<const T*>(p_.weight) + lane_.first, lane_, base_,
+                          ahead_);
   }
   /// weight_offset + weight of vector k.
   __device__ void read(int k, float (&factors)[kVectorElements]) const {
@@ -173,7 +176,8 @@ class LaneWeights {
   }
 
  private:
-  [[nodiscard]] __device__ bool is_ahead() const { return sizeof(T) == 2 && !p_.is_weight_f32; }
+  [[nodiscard]] __device__ bool is_f32() const { return sizeof(T) == 4 || p_.is_weight_f32; }
+  [[nodiscard]] __device__ bool is_ahead() const { return sizeof(T) == 4 || !is_f32(); }
   [[nodiscard]] __device__ const float* f32_at(Index at) const {
     return reinterpret_cast<const float*>(p_.weight) + lane_.first + at;
   }

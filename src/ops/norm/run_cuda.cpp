@@ -68,6 +68,7 @@ void run_rms_norm_cuda(const ExecContext& ctx, const TensorView& output, const T
             cuda::norm::select_rms_norm_kernel(params.width, is_aligned(params));
         log_choice("rms_norm", choice);
         cuda::norm::rms_norm(params, {.device = ctx.device.index,
+                                      .num_sms = ctx.info.num_sms,
                                       .stream = ctx.stream,
                                       .dtype = input.dtype(),
                                       .choice = choice});

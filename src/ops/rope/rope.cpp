@@ -8,6 +8,7 @@
 #include "heddle/core/check.h"
 #include "heddle/core/dispatch.h"
 
+#include "core/scoped_operation.h"
 #include "cpu/index_array.h"
 #include "ops/rope/rope_kernels.h"
 #include "ops/rope/run_cuda.h"
@@ -108,6 +109,7 @@ void rope_table(const ExecContext& ctx, TensorView cos, TensorView sin, ConstTen
   check_params(ExecContext{}, params, params.rotary_dim != 0 ? params.rotary_dim : 2 * num_pairs);
 
   if (runs_on_gpu(ctx, "rope_table")) {
+    const ScopedOperation operation("rope_table");
     if constexpr (kWithCuda) run_rope_table_cuda(ctx, cos, sin, positions, params, factors);
     return;
   }
@@ -140,6 +142,7 @@ void rope(const ExecContext& ctx, TensorView x, ConstTensorView cos, ConstTensor
                ", expected at most half of head_dim = ", head_dim.value());
 
   if (runs_on_gpu(ctx, "rope")) {
+    const ScopedOperation operation("rope");
     if constexpr (kWithCuda) run_rope_cuda(ctx, x, cos, sin);
     return;
   }
@@ -168,6 +171,7 @@ void rope(const ExecContext& ctx, TensorView x, ConstTensorView positions,
 
   const int num_pairs = static_cast<int>(rotary_dim / 2);
   if (runs_on_gpu(ctx, "rope")) {
+    const ScopedOperation operation("rope");
     if constexpr (kWithCuda) run_rope_cuda(ctx, x, positions, params, num_pairs);
     return;
   }

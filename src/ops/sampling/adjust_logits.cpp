@@ -9,6 +9,7 @@
 #include "heddle/ops/sampling.h"
 
 #include "core/check_kernels.h"
+#include "core/scoped_operation.h"
 #include "cpu/validate_indices.h"
 #include "ops/sampling/adjust_kernels.h"
 
@@ -159,6 +160,7 @@ void adjust_logits(const ExecContext& ctx, TensorView logits, TensorView saved,
       logit = adjusted(params, r, i, logit);
     });
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("adjust_logits");
     cuda::sampling::adjust_logits(params, ctx.stream);
   }
 }
@@ -182,6 +184,7 @@ void restore_logits(const ExecContext& ctx, TensorView logits, ConstTensorView s
     for_entries(ctx, params,
                 [&params](int64_t, int64_t i, float& logit) { logit = params.restored[i]; });
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("restore_logits");
     cuda::sampling::restore_logits(params, ctx.stream);
   }
 }

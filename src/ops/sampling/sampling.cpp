@@ -12,6 +12,7 @@
 #include "heddle/core/validate.h"
 
 #include "core/check_kernels.h"
+#include "core/scoped_operation.h"
 #include "cpu/index_array.h"
 #include "cpu/philox.h"
 #include "ops/sampling/draw.h"
@@ -281,6 +282,7 @@ void token_logprobs(const ExecContext& ctx, TensorView logprobs, TensorView top_
       for (int64_t r = begin; r < end; ++r) score_row(scores, logits, token_ids, r);
     });
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("token_logprobs");
     cuda::sampling::token_logprobs(ctx, logprobs_params(scores, logits, token_ids));
   }
 }
@@ -299,6 +301,7 @@ void greedy(const ExecContext& ctx, TensorView token_ids, TensorView logprobs,
   check_arguments(ctx, "greedy", outputs, logits, rows);
   if constexpr (kWithCuda) {
     if (ctx.device.type == DeviceType::kCuda) {
+      const ScopedOperation operation("greedy");
       return cuda::sampling::sample(ctx, greedy_params(outputs, logits));
     }
   }
@@ -328,6 +331,7 @@ void sample(const ExecContext& ctx, TensorView token_ids, TensorView logprobs,
   }
   if constexpr (kWithCuda) {
     if (ctx.device.type == DeviceType::kCuda) {
+      const ScopedOperation operation("sample");
       return cuda::sampling::sample(ctx, sample_params(outputs, logits, table));
     }
   }

@@ -4,6 +4,8 @@
 #include "heddle/core/check.h"
 #include "heddle/ops/sampling.h"
 
+#include "core/scoped_operation.h"
+
 namespace heddle {
 
 void take_drawn_tokens(const ExecContext& ctx, TensorView token_ids, ConstTensorView drawn,
@@ -30,6 +32,7 @@ void take_drawn_tokens(const ExecContext& ctx, TensorView token_ids, ConstTensor
       if (source >= 0 && source < p.num_drawn) p.token_ids[t] = p.drawn[source];
     }
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("take_drawn_tokens");
     cuda::sampling::take_drawn_tokens(ctx, p);
   } else {
     throw_error(ErrorCode::kUnsupported, "take_drawn_tokens: built without CUDA");

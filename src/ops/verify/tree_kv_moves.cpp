@@ -5,6 +5,7 @@
 #include "heddle/core/validate.h"
 #include "heddle/ops/verify.h"
 
+#include "core/scoped_operation.h"
 #include "cpu/index_array.h"
 #include "cpu/validate_indices.h"
 #include "ops/verify/verify_checks.h"
@@ -78,6 +79,7 @@ void tree_kv_moves(const ExecContext& ctx, TensorView from_positions, TensorView
       for (int64_t seq = begin; seq < end; ++seq) plan_moves(params, seq);
     });
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("tree_kv_moves");
     cuda::verify::tree_kv_moves(params, ctx.stream);
   }
 }

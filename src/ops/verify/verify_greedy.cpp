@@ -4,6 +4,7 @@
 #include "heddle/core/validate.h"
 #include "heddle/ops/verify.h"
 
+#include "core/scoped_operation.h"
 #include "ops/verify/verify_checks.h"
 #include "ops/verify/verify_kernels.h"
 
@@ -92,6 +93,7 @@ void run(const ExecContext& ctx, const GreedyParams& params, int64_t grain, cons
       for (int64_t seq = begin; seq < end; ++seq) verify(params, seq);
     });
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("verify_greedy");
     cuda::verify::verify_greedy(params, ctx.stream);
   }
 }

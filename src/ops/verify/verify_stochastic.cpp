@@ -4,6 +4,7 @@
 #include "heddle/core/validate.h"
 #include "heddle/ops/verify.h"
 
+#include "core/scoped_operation.h"
 #include "cpu/philox.h"
 #include "cpu/validate_indices.h"
 #include "ops/verify/residual.h"
@@ -165,6 +166,7 @@ void verify(const ExecContext& ctx, const char* op, const DraftTensors& drafts,
       for (int64_t seq = begin; seq < end; ++seq) Walk(params, seq).run();
     });
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation(op);
     cuda::verify::verify_stochastic(params, ctx.stream);
   }
 }

@@ -1,7 +1,11 @@
 // What becomes of the rows and of the engine where a step fails.
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -11,6 +15,7 @@
 #include "engine/made_engine.h"
 #include "engine/test/engine_cases.h"
 #include "engine/test/test_device.h"
+#include "engine/thread/engine_thread.h"
 #include "expect_error.h"
 
 namespace heddle {
@@ -50,18 +55,25 @@ BeforeCompute failing(const Fail& fail) {
   };
 }
 
-/// A device that refuses a call: a GPU does so.
+void scale_nothing(const ExecContext& ctx, int64_t num_rows) {
+  auto* const nowhere = reinterpret_cast<std::byte*>(uintptr_t{1} << 20);
+  scale(ctx, TensorView(nowhere, DType::kFloat32, ctx.device, {num_rows, 64}), 2.0f);
+}
+
+/// A device that refuses a call: a GPU does so where a grid has more blocks than it takes.
 void refused(const ExecContext& ctx) {
   if (ctx.device.type == DeviceType::kCpu) throw_error(ErrorCode::kCuda, "scale: refused");
+  scale_nothing(ctx, int64_t{3} << 30);
+}
+
+/// A copy that is refused: no operation is to blame.
+void refused_copy(const ExecContext& ctx) {
   const std::array<std::byte, 64> values{};
   begin_copy_from_host(ctx, reinterpret_cast<std::byte*>(uintptr_t{64}), values);
 }
 
 /// A kernel that writes where there is no memory: the call succeeds, the device fails later.
-void lost(const ExecContext& ctx) {
-  auto* const nowhere = reinterpret_cast<std::byte*>(uintptr_t{1} << 20);
-  scale(ctx, TensorView(nowhere, DType::kFloat32, ctx.device, {1, 64}), 2.0f);
-}
+void lost(const ExecContext& ctx) { scale_nothing(ctx, 1); }
 
 class DeviceFailure : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Steps, DeviceFailure, ::testing::Bool(), [](const auto& info) {
@@ -75,15 +87,17 @@ TEST_P(DeviceFailure, EndsTheEngineAndAnswersEveryRequest) {
   const std::string device = engine.options().device;
   const std::string& sentence = answers.front().error;
   EXPECT_TRUE(sentence.starts_with(kBegin + device + " failed in a step of 3 rows")) << sentence;
-  EXPECT_NE(sentence.find(testing::is_on_cpu() ? "scale: refused" : "cudaErrorInvalidValue"),
-            std::string::npos)
-      << sentence;
+  EXPECT_NE(sentence.find(" tokens of prompts: scale: "), std::string::npos) << sentence;
+  if (!testing::is_on_cpu()) {
+    EXPECT_NE(sentence.find("cudaErrorInvalid"), std::string::npos) << sentence;
+  }
   for (size_t i = 0; i < answers.size(); ++i) {
     EXPECT_EQ(answers[i].finish_reason, FinishReason::kError) << i;
     EXPECT_EQ(answers[i].error, sentence) << i;
     EXPECT_EQ(answers[i].token_ids.empty(), i >= kMaxBatch) << "what was drawn is told";
   }
   EXPECT_EQ(testing::run_all(engine, {requests.front()}).front().error, sentence);
+  EXPECT_EQ(engine.ended_by(), sentence);
   testing::expect_error(ErrorCode::kCuda, {kBegin}, [&] { engine.check(requests.front()); });
 }
 
@@ -104,6 +118,36 @@ TEST_P(DeviceFailure, AnyOtherFailureEndsTheRowsOfItsStepAlone) {
   }
 }
 
+TEST_P(DeviceFailure, TheThreadOfTheEngineTellsItsEndOnce) {
+  std::vector<std::string> told;  // by the thread, which has ended before they are read
+  const auto sink = std::make_shared<EventQueue>();
+  {
+    EngineThread thread(made(failing(refused)),
+                        [&](const std::string& ended_by) { told.push_back(ended_by); });
+    for (int round = 0; round < 2; ++round) {
+      for (const Request& request : some_requests(GetParam())) {
+        (void)thread.submit(request, sink);
+      }
+      while (sink->num_unfinished() > 0) {
+        const auto event = sink->next(EventQueue::Clock::now() + std::chrono::minutes(1));
+        ASSERT_TRUE(event);
+        if (!event->completion) continue;
+        EXPECT_TRUE(event->completion->error.starts_with(kBegin)) << event->completion->error;
+      }
+    }
+  }
+  ASSERT_EQ(told.size(), 1);
+  EXPECT_TRUE(told.front().starts_with(kBegin)) << told.front();
+}
+
+TEST(RefusedCopy, NamesNoOperation) {
+  if (testing::is_on_cpu()) GTEST_SKIP() << "of a GPU";
+  Engine engine = made(failing(refused_copy));
+  const std::string error = testing::run_all(engine, some_requests(false)).front().error;
+  EXPECT_NE(error.find(" tokens of prompts: cudaMemcpy"), std::string::npos) << error;
+  EXPECT_NE(error.find("cudaErrorInvalidValue"), std::string::npos) << error;
+}
+
 /// In a process of its own, which it may leave as if nothing had been.
 [[noreturn]] void run_on_a_lost_device() {
   {
@@ -120,7 +164,18 @@ TEST(LostDevice, AKernelThatLeavesItsMemoryEndsTheEngine) {
   if (testing::is_on_cpu()) GTEST_SKIP() << "of a GPU";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(run_on_a_lost_device(), ::testing::ExitedWithCode(0),
-              "failed in a step of 3 rows.*cudaErrorIllegalAddress");
+              "failed in a step of 3 rows and [0-9]+ tokens of prompts: cuda.*"
+              "cudaErrorIllegalAddress.*; an operation before this call has failed");
+}
+
+TEST(LostDevice, WhereLaunchesBlockTheKernelsOperationIsNamed) {
+  if (testing::is_on_cpu()) GTEST_SKIP() << "of a GPU";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  constexpr const char* kBlocks = "CUDA_LAUNCH_BLOCKING";
+  ASSERT_EQ(setenv(kBlocks, "1", 1), 0);  // for the process that is begun
+  EXPECT_EXIT(run_on_a_lost_device(), ::testing::ExitedWithCode(0),
+              "tokens of prompts: scale: cuda.*cudaErrorIllegalAddress [^;]*\n");
+  unsetenv(kBlocks);
 }
 
 TEST(EngineRoom, WhatDoesNotFitIsNamedWithItsOption) {

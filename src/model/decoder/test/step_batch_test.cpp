@@ -20,8 +20,10 @@ void expect_equal(const ConstTensorView& got, const std::vector<int32_t>& want) 
 
 /// A step at its limits fits the memory that is asked for it, each array in its own part.
 TEST(StepInputs, HoldTheLargestStep) {
-  for (const StepLimits limits :
+  const std::vector<int32_t> more = counted(33, 12000);
+  for (StepLimits limits :
        {StepLimits{100, 3, 40, 2}, {1, 1, 1, 1}, {17, 16, 33, 16}, {100, 3, 40, 2, 7}}) {
+    limits.more_bytes = StagedArrays::bytes_for<int32_t>(std::ssize(more));
     StepBatch batch;
     batch.token_ids = counted(limits.num_tokens, 1000);
     batch.positions = counted(limits.num_tokens, 2000);
@@ -41,7 +43,10 @@ TEST(StepInputs, HoldTheLargestStep) {
     EXPECT_EQ(batch.num_tokens(), limits.num_tokens);
     EXPECT_EQ(batch.num_seqs(), limits.num_seqs);
     StagedArrays arrays({}, StepInputs::bytes_for(limits));
-    const StepInputs inputs = StepInputs::copy({}, batch, arrays, limits);
+    ConstTensorView added;
+    const StepInputs inputs = StepInputs::copy({}, batch, arrays, limits,
+                                               [&](StagedArrays& all) { added = all.add(more); });
+    expect_equal(added, more);
     expect_equal(inputs.token_ids, batch.token_ids);
     expect_equal(inputs.positions, batch.positions);
     expect_equal(inputs.sources, batch.sources);

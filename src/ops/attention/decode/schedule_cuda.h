@@ -40,14 +40,6 @@ struct SequenceCut {
   }
 };
 
-/// The pages of a sequence by a table that the kernel in front may still write.
-__device__ inline SequencePages stale_pages(const AttentionParams& p, int64_t seq) {
-  const int64_t begin = load_given<load_changing_word_if>(p.kv.page_indptr, seq).value(),
-                end = load_given<load_changing_word_if>(p.kv.page_indptr, seq + 1).value(),
-                last = load_given<load_changing_word_if>(p.kv.last_page_len, seq).value();
-  return pages_between(p.kv, begin, end, last);
-}
-
 __device__ inline SequenceCut cut_sequence(const AttentionParams& p, int seq,
                                            const SequencePages& pages) {
   SequenceCut cut;
@@ -121,6 +113,7 @@ struct Schedule {
   bool is_of_cluster;    // blocks of a cluster have one segment each, of one unit
   uint32_t sums[kWarps];
   int alike[kWarps];  // the length that all sequences of a warp's lanes have; -1: they differ
+  uint32_t max_segments[kWarps];  // of a sequence of a warp's lanes
 
   /// The block that has the segment which begins at `cost`.
   [[nodiscard]] __device__ uint32_t block_of(uint32_t cost) const {
@@ -190,18 +183,19 @@ __device__ __noinline__ void find_overflow_places(const DecodeParams& p, uint32_
 }
 
 /// The cost of the sequences of the threads before, and of all. are_alike: all sequences have one
-/// length.
+/// length. max_segments: of the first sequence of a thread.
 struct BlockCosts {
   uint32_t before, all;
   bool are_alike;
+  uint32_t max_segments;
 };
 /// Sums the costs of all threads. own: those of the thread's `count` sequences, the first of which
-/// has kv_len keys. All threads call.
+/// is cut so. All threads call.
 template <int kWarps>
-__device__ BlockCosts add_costs(const DecodeParams& p, const ThreadCosts& own, int kv_len,
-                                int count, Schedule<kWarps>& s) {
+__device__ BlockCosts add_costs(const DecodeParams& p, const ThreadCosts& own,
+                                const SequenceCut& cut, int count, Schedule<kWarps>& s) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  BlockCosts costs{own.sum, 0, true};
+  BlockCosts costs{own.sum, 0, true, 0};
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
     const uint32_t other = __shfl_up_sync(~0u, costs.before, distance);
@@ -209,16 +203,21 @@ __device__ BlockCosts add_costs(const DecodeParams& p, const ThreadCosts& own, i
   }
   if (lane == 31) s.sums[warp] = costs.before;
   costs.before -= own.sum;
-  const int first_len = __shfl_sync(~0u, kv_len, 0);
+  const int first_len = __shfl_sync(~0u, cut.kv_len, 0);
   const bool in_range = thread * count < p.num_seqs;
-  const bool is_alike = __all_sync(~0u, own.is_alike && (kv_len == first_len || !in_range));
-  if (lane == 0) s.alike[warp] = is_alike ? first_len : -1;
+  const bool is_alike = __all_sync(~0u, own.is_alike && (cut.kv_len == first_len || !in_range));
+  const uint32_t max_segments = __reduce_max_sync(~0u, cut.num_segments);
+  if (lane == 0) {
+    s.alike[warp] = is_alike ? first_len : -1;
+    s.max_segments[warp] = max_segments;
+  }
   __syncthreads();
 #pragma unroll
   for (int w = 0; w < kWarps; ++w) {
     if (w < warp) costs.before += s.sums[w];
     costs.all += s.sums[w];
     costs.are_alike &= s.alike[w] == s.alike[0] || 32 * w * count >= p.num_seqs;
+    costs.max_segments = max(costs.max_segments, s.max_segments[w]);
   }
   costs.are_alike &= s.alike[0] >= 0;
   return costs;
@@ -228,12 +227,13 @@ __device__ BlockCosts add_costs(const DecodeParams& p, const ThreadCosts& own, i
 /// idle_in_cluster().
 enum class BlockWork { kNone, kSegments, kIdleInCluster };
 
-/// Work of a cluster, where all sequences have one length and a unit has no more segments than a
-/// cluster has blocks: cluster c has unit c, and its block r has segment r. All threads call.
+/// Work of a cluster, where no unit has more segments than a cluster has blocks: cluster c has unit
+/// c, and its block r has segment r. Clusters behind the last unit have none. All threads call.
 template <int kWarps>
 __device__ BlockWork take_segment(const DecodeParams& p, Schedule<kWarps>& s) {
   const uint32_t unit = blockIdx.x / p.cluster_size, rank = cluster_rank();
   const uint32_t seq = unit / p.num_units;
+  if (seq >= static_cast<uint32_t>(p.num_seqs)) return BlockWork::kNone;
   if (threadIdx.x == 0) {
     s.is_of_cluster = true;
     s.base = 0;
@@ -242,7 +242,7 @@ __device__ BlockWork take_segment(const DecodeParams& p, Schedule<kWarps>& s) {
     s.end = {s.first.seq, s.first.unit, rank + 1};
   }
   __syncthreads();
-  return rank < s.cuts[0].num_segments ? BlockWork::kSegments : BlockWork::kIdleInCluster;
+  return rank < s.cuts[seq].num_segments ? BlockWork::kSegments : BlockWork::kIdleInCluster;
 }
 
 /// Finds the work of block `block` of `num_blocks`. is_speculative: the kernel in front may still
@@ -258,14 +258,13 @@ __device__ BlockWork partition_work(const DecodeParams& p, uint32_t block, uint3
   ThreadCosts own{0, true};
   SequenceCut cut = {};
   if (seq < last) {
-    cut = cut_sequence(p, seq, is_speculative ? stale_pages(p, seq) : sequence_pages(p.kv, seq));
+    cut = cut_sequence(p, seq, is_speculative ? stale_pages(p.kv, seq) : sequence_pages(p.kv, seq));
     own.sum = cut.unit_cost * p.num_units;
     if (has_overflow) own = sum_costs(p, seq, last);
     s.cuts[thread] = cut;
   }
-  const auto [before, all, are_alike] = add_costs(p, own, cut.kv_len, count, s);
-  if (are_alike && !has_overflow && cluster_size() > 1 && s.cuts[0].num_segments > 1 &&
-      s.cuts[0].num_segments <= cluster_size()) {
+  const auto [before, all, are_alike, max_segments] = add_costs(p, own, cut, count, s);
+  if (!has_overflow && max_segments > 1 && max_segments <= cluster_size()) {
     return take_segment(p, s);
   }
   uint32_t size = ceil_div(all, num_blocks);

@@ -96,6 +96,7 @@ class TileCursor {
     ask_for_batch(first_position());
     const AskedPage first = asked();
     change_batch(is_stale);
+    if (is_stale) prefetch_tiles();
     return {{first, asked()}};
   }
 
@@ -118,6 +119,8 @@ class TileCursor {
  private:
   static constexpr int kVectors = kDim / 8, kRowBytes = 2 * kDim, kRowsAtOnce = 32 / kVectors;
   static constexpr int kStep = kWarps * kTileKeys;
+  /// 16 KB of keys and values a warp.
+  static constexpr int kPrefetchedTiles = 512 / kRowBytes;
 
   [[nodiscard]] __device__ int first_position() const {
     return walk_.run().begin_key() + static_cast<int>(threadIdx.x) / 32 * kTileKeys;
@@ -171,6 +174,24 @@ class TileCursor {
     }
     tile_ = 0;
     ask_for_batch(batch_.position + (p_.has_whole_tiles ? 32 * kStep : kStep));
+  }
+
+  /// Has keys and values of the warp's first tiles brought into the L2 cache, which may be done
+  /// before the kernel in front has ended. Lanes 2r and 2r + 1 have the key and the value of row r.
+  __device__ void prefetch_tiles() const {
+    constexpr int kLine = 128, kLines = kRowBytes / kLine;
+    if (!p_.has_whole_tiles) return;
+#pragma unroll
+    for (int tile = 0; tile < kPrefetchedTiles; ++tile) {
+      const uint64_t address = __shfl_sync(~0u, addresses_, tile);
+      if (batch_.position + tile * kStep >= batch_.end || static_cast<int64_t>(address) < 0) break;
+      const auto* row = reinterpret_cast<const std::byte*>(address) + lane_ / 2 * p_.kv.slot_step +
+                        lane_ % 2 * p_.kv.value_distance;
+#pragma unroll
+      for (int line = 0; line < kLines; ++line) {
+        if (line * kLine < 2 * p_.head_dim) prefetch(row + line * kLine);
+      }
+    }
   }
 
   __device__ void copy(std::byte* to, int64_t distance) const {

@@ -5,6 +5,7 @@
 #include "heddle/core/dispatch.h"
 #include "heddle/ops/kv_cache.h"
 
+#include "core/scoped_operation.h"
 #include "ops/attention/kv_append/new_tokens.h"
 #include "ops/attention/kv_append/run_cuda.h"
 #include "ops/attention/paged/page_validate.h"
@@ -55,6 +56,7 @@ void store_tokens(const ExecContext& ctx, const PagedKv& cache, const PageTable&
 
 void append_on_cuda(const ExecContext& ctx, const cuda::attention::AppendArgs& args) {
   if constexpr (kWithCuda) {
+    const ScopedOperation operation("kv_append");
     cuda::attention::run_append(ctx, args);
   } else {
     throw_error(ErrorCode::kUnsupported, "kv_append: built without CUDA");

@@ -49,7 +49,7 @@ struct RowPartition {
 /// A thread moves up to so many units of 16 bytes.
 inline constexpr int kAppendItems = 4;
 /// Threads of a block of the kernel that copies, and of that which rotates at most.
-inline constexpr int kAppendThreads = 256, kMaxRopeAppendThreads = 256;
+inline constexpr int kAppendThreads = 256, kMaxRopeAppendThreads = 512;
 
 void launch_kv_append(const ExecContext& ctx, const KvAppendParams& p, const AppendChoice& choice);
 void launch_rope_kv_append(const ExecContext& ctx, const KvAppendParams& p,

@@ -51,14 +51,34 @@ struct NewToken {
   [[nodiscard]] __device__ bool is_wrong() const { return position == kWrong; }
 };
 
+/// An entry of the page table that was loaded before it is known to be wanted; -1: none was.
+struct EarlyEntry {
+  int64_t entry = -1;
+  LoadedIndex id{};
+};
+
+/// Where the last token of sequence t goes by tables that the kernel in front may still write.
+struct StaleToken {
+  int64_t entry = -1;  // of the table, in which it lies whatever is written; -1: unknown
+  int position = NewToken::kNone;
+
+  __device__ StaleToken(const KvAppendParams& p, int t);
+  /// Asks, after the wait, without waiting for an answer.
+  [[nodiscard]] __device__ EarlyEntry ask(const KvAppendParams& p) const {
+    if (entry < 0) return {};
+    return {entry, load_given(p.kv.pages, entry)};
+  }
+};
+
 /// Where row t goes that is `behind` rows from the end of its sequence.
 __device__ inline NewToken place_token(const KvAppendParams& p, const SequencePages& pages,
-                                       int behind) {
+                                       int behind, const EarlyEntry& early = {}) {
   if (pages.is_wrong()) return {NewToken::kWrong};
   const int position = pages.kv_len - behind;
   if (behind <= 0 || position < 0) return {};
   const PageSlot at = page_slot(p.kv, position);
-  const int64_t id = p.kv.pages[pages.first_page + at.page];
+  const int64_t entry = pages.first_page + at.page;
+  const int64_t id = entry == early.entry ? p.kv.pages.value_of(early.id) : p.kv.pages[entry];
   if (!is_page(p.kv, id)) return {NewToken::kWrong};
   return {position, page_address(p.kv, id) + row_offset(p.kv, 0, at.slot)};
 }
@@ -82,9 +102,18 @@ struct OwnSequence {
   }
 };
 
+__device__ inline StaleToken::StaleToken(const KvAppendParams& p, int t) {
+  if (!OwnSequence::is_asked(p)) return;
+  const SequencePages pages = stale_pages(p.kv, t);
+  if (pages.kv_len == 0) return;
+  position = pages.kv_len - 1;
+  entry = pages.first_page + page_slot(p.kv, position).page;
+}
+
 /// By all lanes of a warp for the same row t of [0, num_tokens). Where something is wrong,
 /// ask_for_token() has the answer.
-__device__ inline NewToken find_token(const KvAppendParams& p, int t, const OwnSequence& own) {
+__device__ inline NewToken find_token(const KvAppendParams& p, int t, const OwnSequence& own,
+                                      const EarlyEntry& early = {}) {
   SequenceWords words = own.words;
   int behind = 1;  // rows from t to the end of its sequence, where nothing is wrong
   if (p.seq_indptr.is_given()) {
@@ -106,7 +135,7 @@ __device__ inline NewToken find_token(const KvAppendParams& p, int t, const OwnS
     }
     if (is_wrong) return {NewToken::kWrong};
   }
-  return place_token(p, sequence_pages(p.kv, words), behind);
+  return place_token(p, sequence_pages(p.kv, words), behind, early);
 }
 
 /// The same where something is wrong: all sequences are asked for row t, and what is wrong is told.

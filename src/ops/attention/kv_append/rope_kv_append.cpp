@@ -6,6 +6,7 @@
 #include "heddle/core/dispatch.h"
 #include "heddle/ops/kv_cache.h"
 
+#include "core/scoped_operation.h"
 #include "ops/attention/kv_append/new_tokens.h"
 #include "ops/attention/kv_append/rope_kv_append_kernels.h"
 #include "ops/attention/kv_append/run_cuda.h"
@@ -101,6 +102,7 @@ void rope_kv_append(const ExecContext& ctx, TensorView q, const PagedKv& cache,
   check_rope(ctx, "rope", rope, cache.head_dim);
   if (ctx.device.type == DeviceType::kCuda) {
     if constexpr (kWithCuda) {
+      const ScopedOperation operation("rope_kv_append");
       return cuda::attention::run_rope_append(ctx, {cache, table, k, v, seq_indptr}, q, positions,
                                               rope);
     } else {

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "cuda/begin_early_cuda.h"
 #include "cuda/early_launch.h"
 #include "cuda/memory_cuda.h"
 #include "cuda/rotate_vectors_cuda.h"
@@ -64,19 +65,31 @@ __device__ bool append_row(const RopeAppend& call, SharedTurns& shared) {
   };
 
   NewToken token;
+  int64_t stale_position = 0;
+  EarlyEntry early;
   if constexpr (kAsks) {
     token = ask_for_token(p, "rope_kv_append", t);
   } else {
+    const StaleToken stale(p, t);
+    stale_position = r.positions.is_given()
+                         ? load_given<load_changing_word_if>(r.positions, t).value()
+                         : int64_t{stale.position};
+    shared.fill(stale_position, f);
     wait_for_predecessor();
+    early = stale.ask(p);
   }
+  LoadedIndex asked_position;
+  if (r.positions.is_given()) asked_position = load_given(r.positions, t);
   int row = my_row, head = 0;
   Pairs<T, kVec> pairs;
   if (row < num_rows) pairs = Pairs<T, kVec>(row_from(row), pair, num_pairs);
+  OwnSequence own;
+  if constexpr (!kAsks) own = OwnSequence(p, t);
   Elements<T, kVec> value;
   const int first_unit = value_unit(thread, head);
   if (thread < num_units) value = load_elements<T, kVec>(v + head * p.v_head, first_unit);
 
-  if constexpr (!kAsks) token = find_token(p, t, OwnSequence(p, t));
+  if constexpr (!kAsks) token = find_token(p, t, own, early);
   if (token.position < 0) {
     if (kAsks && token.is_wrong()) poison_heads<T>(r, t, head_units * kVec);
     return !token.is_wrong();
@@ -84,8 +97,9 @@ __device__ bool append_row(const RopeAppend& call, SharedTurns& shared) {
   if (thread < num_units) {
     store_in_cache(p, token.key + p.kv.value_distance + head * p.kv.head_step, first_unit, value);
   }
-  const int64_t position = r.positions.is_given() ? r.positions[t] : int64_t{token.position};
-  shared.fill(position, f);
+  const int64_t position =
+      r.positions.is_given() ? r.positions.value_of(asked_position) : int64_t{token.position};
+  if (kAsks || position != stale_position) shared.fill(position, f);
   if (row < num_rows) {
     CosSin turns[kVec];
     shared.read(pair, turns);
@@ -130,15 +144,20 @@ __device__ __noinline__ void append_row_asked(const KvAppendParams& p, const Rop
 //     row      a head of q, or of k; threads_per_row threads, kVec pairs each
 //       thread   the same pairs of every rows_at_once-th row, then units of v and what stays
 //
-// A thread asks for its first row and its first value before it knows the token's place.
+// What can be had before the kernel in front has ended is: position and page by what the tables say
+// by then, and the angles. Behind it a thread asks for its first row, its first value and these
+// tables at once, and where they have changed finds position and page anew.
 template <class T, int kVec>
-__global__ void __launch_bounds__(kMaxRopeAppendThreads, 6)
+__global__ void __launch_bounds__(kMaxRopeAppendThreads, 3)
     rope_append_kernel(const __grid_constant__ KvAppendParams p,
                        const __grid_constant__ RopeAppendParams r,
                        const __grid_constant__ RowPartition partition,
                        const __grid_constant__ RotaryFrequencies f) {
   __shared__ SharedTurns shared;
   trigger_dependents();
+  fetch_parameters(p);
+  fetch_parameters(r);
+  fetch_parameters(partition);
   if (append_row<T, kVec, false>({p, r, partition, f}, shared)) return;
   append_row_asked<T, kVec>(p, r, partition, f, shared);
 }

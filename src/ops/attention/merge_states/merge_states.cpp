@@ -7,6 +7,7 @@
 #include "heddle/core/dispatch.h"
 #include "heddle/ops/attention.h"
 
+#include "core/scoped_operation.h"
 #include "ops/attention/merge_states/merge_states_cuda_params.h"
 #include "ops/attention/merge_states/merge_states_kernels.h"
 #include "ops/attention/paged/aligned_rows.h"
@@ -50,6 +51,7 @@ void merge_on_cuda(const ExecContext& ctx, const TensorView& o, const TensorView
                    const ConstTensorView& o_a, const ConstTensorView& lse_a,
                    const ConstTensorView& o_b, const ConstTensorView& lse_b) {
   if constexpr (kWithCuda) {
+    const ScopedOperation operation("merge_states");
     using cuda::attention::begin_aligned, cuda::attention::kVectorBytes;
     const auto element = static_cast<int64_t>(size_of(o.dtype()));
     const auto rows = [&](const ConstTensorView& t) {

@@ -63,6 +63,14 @@ __device__ inline SequencePages sequence_pages(const PagedKvParams& p, int64_t s
   return sequence_pages(p, ask_sequence(p, seq));
 }
 
+/// The pages of a sequence by a table that the kernel in front may still write.
+__device__ inline SequencePages stale_pages(const PagedKvParams& p, int64_t seq) {
+  const int64_t begin = load_given<load_changing_word_if>(p.page_indptr, seq).value(),
+                end = load_given<load_changing_word_if>(p.page_indptr, seq + 1).value(),
+                last = load_given<load_changing_word_if>(p.last_page_len, seq).value();
+  return pages_between(p, begin, end, last);
+}
+
 struct PageSlot {
   int page, slot;  // of a sequence, of the page
 };

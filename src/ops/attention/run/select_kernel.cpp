@@ -39,16 +39,26 @@ Blocks select_blocks(int64_t max_segments, int num_sms) {
   return {int64_t{num_sms} * kDecodeBlocksPerSm, kDecodeBlocksPerSm};
 }
 
+constexpr int kSmallCluster = 4, kLargeCluster = 8;  // no chip has larger ones but on request
+
+/// Of clusters that run at the same time: three quarters of what would have room alone.
+int64_t max_cluster_blocks(const DeviceInfo& info) {
+  return int64_t{info.num_sms} * kDecodeBlocksPerSm * 3 / 4;
+}
 /// Blocks of a cluster, which have a segment each of one unit; 1: no clusters. For units so few
-/// that each can have a cluster with a multiprocessor for each block, and sequences so short that a
-/// block needs no more than one segment.
+/// that all clusters run at the same time; not all places that chips have can be those of clusters.
 int select_cluster_size(int64_t num_units, int64_t mean_keys, const DeviceInfo& info) {
-  constexpr int kSmall = 4, kLarge = 8;  // no chip has larger ones but on request
   if (info.compute_capability < kFirstWithClusters) return 1;
-  const bool is_short = mean_keys <= kSmall * kMinShortSegmentKeys;
-  if (!is_short && mean_keys > kLarge * kMinSegmentKeys) return 1;
-  const int size = is_short ? kSmall : kLarge;
-  return num_units * size <= info.num_sms ? size : 1;
+  const bool is_short = mean_keys <= kSmallCluster * kMinShortSegmentKeys;
+  const int size = is_short ? kSmallCluster : kLargeCluster;
+  return num_units * size <= max_cluster_blocks(info) ? size : 1;
+}
+/// A cluster for each unit, and where there is room for sequences of more segments than a cluster
+/// has blocks, more of them: such sequences are cut among all blocks.
+Blocks select_clusters(int64_t num_units, int64_t mean_keys, int size, const DeviceInfo& info) {
+  const bool is_one_each = mean_keys <= kLargeCluster * kMinSegmentKeys;
+  const int64_t segments = num_units * (is_one_each ? size : kMaxSegments);
+  return {std::min(segments, max_cluster_blocks(info) / size * size), 1};
 }
 
 /// See AttentionChoice.
@@ -69,8 +79,9 @@ AttentionChoice select_decode(const AttentionCall& call, const DeviceInfo& info)
   const int64_t num_units = call.num_seqs * c.units_per_seq;
   const int64_t mean_keys = call.table_keys / call.num_seqs;  // at most
   c.cluster_size = select_cluster_size(num_units, mean_keys, info);
-  const Blocks blocks = c.cluster_size > 1 ? Blocks{num_units * c.cluster_size, 1}
-                                           : select_blocks(num_units * kMaxSegments, info.num_sms);
+  const Blocks blocks = c.cluster_size > 1
+                            ? select_clusters(num_units, mean_keys, c.cluster_size, info)
+                            : select_blocks(num_units * kMaxSegments, info.num_sms);
   c.num_blocks = blocks.count;
   // Blocks that are side by side in the work share a multiprocessor, but not where many have
   // nothing to do.

@@ -1,5 +1,9 @@
 // New tokens and merged states on a GPU: the bodies of the CPU's tests, replays with other lengths,
 // and offsets beyond 32 bits.
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
 #include "cuda_test.h"
 #include <gtest/gtest.h>
 
@@ -7,6 +11,7 @@
 #include "device_mirror.h"
 #include "expect_error.h"
 #include "graph_timing_cuda.h"
+#include "late_copy.h"
 #include "ops/attention/test/kv_append_test_body.h"
 #include "ops/attention/test/merge_states_test_body.h"
 #include "scoped_validation.h"
@@ -120,6 +125,94 @@ TEST_F(KvCacheCuda, AGraphReplaysWithOtherLengthsAndTables) {
   cache.expect_token(3, 6, 1);
   cache.expect_token(4, 6, 2);
   cache.expect_number_of_tokens(5);
+}
+
+/// One new token of each of kSeqs sequences: rows that all of them share, and tables of their own.
+class RopedTokens {
+ public:
+  static constexpr int64_t kPages = 16, kSlots = 4, kKvHeads = 2, kQHeads = 6, kDim = 64, kSeqs = 3;
+  struct Rows {
+    std::vector<half> q = random_normal<half>(kSeqs * kQHeads * kDim);
+    std::vector<half> k = random_normal<half>(kSeqs * kKvHeads * kDim);
+    std::vector<half> v = random_normal<half>(kSeqs * kKvHeads * kDim);
+  };
+
+  explicit RopedTokens(const Rows& rows) : q(rows.q), k_(rows.k), v_(rows.v) {}
+
+  /// Draws lengths, places and positions.
+  void draw() {
+    std::vector<int32_t> starts{0}, last;
+    for (int64_t i = 0; i < kSeqs; ++i) {
+      starts.push_back(starts.back() + static_cast<int32_t>(random_int(i == 1 ? 0 : 1, 5)));
+      last.push_back(static_cast<int32_t>(random_int(1, kSlots)));
+    }
+    page_indptr_.upload(starts);
+    last_page_len_.upload(last);
+    draw_places();
+  }
+  void draw_places() {
+    std::vector<int32_t> ids(kPages);
+    std::iota(ids.begin(), ids.end(), 0);
+    std::shuffle(ids.begin(), ids.end(), rng());
+    ids_.upload(ids);
+    std::vector<int64_t> positions(kSeqs);
+    for (int64_t& position : positions) position = random_int(0, 100000);
+    positions_.upload(positions);
+  }
+  void take_lengths_of(const RopedTokens& other) {
+    page_indptr_.upload(other.page_indptr_.download());
+    last_page_len_.upload(other.last_page_len_.download());
+    draw_places();
+  }
+  /// Copies that make the tables those of `other`.
+  [[nodiscard]] std::vector<LateCopy> copies_of(const RopedTokens& other) const {
+    const auto copy = [](const auto& to, const auto& from) {
+      return LateCopy{to.data(), from.data(), to.size() * sizeof(*to.data())};
+    };
+    return {copy(page_indptr_, other.page_indptr_), copy(ids_, other.ids_),
+            copy(last_page_len_, other.last_page_len_), copy(positions_, other.positions_)};
+  }
+  void run(const ExecContext& ctx, bool has_positions) const {
+    const TensorView all = pages.view({2 * kPages, kKvHeads, kSlots, kDim});
+    const PagedKv cache =
+        PagedKv::from_pool(all.narrow(0, 0, kPages), all.narrow(0, kPages, kPages));
+    rope_kv_append(
+        ctx, q.view({kSeqs, kQHeads, kDim}), cache,
+        {page_indptr_.view({kSeqs + 1}), ids_.view({kPages}), last_page_len_.view({kSeqs})},
+        k_.view({kSeqs, kKvHeads, kDim}), v_.view({kSeqs, kKvHeads, kDim}), {},
+        has_positions ? positions_.view({kSeqs}) : TensorView{}, RopeParams{});
+  }
+
+  DeviceBuffer<half> pages{size_t(2 * kPages * kKvHeads * kSlots * kDim)}, q;
+
+ private:
+  DeviceBuffer<half> k_, v_;
+  DeviceBuffer<int32_t> page_indptr_{kSeqs + 1}, ids_{kPages}, last_page_len_{kSeqs};
+  DeviceBuffer<int64_t> positions_{kSeqs};
+};
+
+/// Where chips can, rope_kv_append starts before the kernel in front of it has ended, and looks at
+/// what lies in the tables then.
+TEST_F(KvCacheCuda, RopeAndAppendSeesWhatTheKernelInFrontWritesLast) {
+  const DeviceStream stream;
+  const ExecContext ctx = cuda_context(stream.get());
+  for (int round = 0; round < small_or(6, 24); ++round) {
+    const RopedTokens::Rows rows;
+    RopedTokens tokens(rows), late(rows);
+    const bool has_positions = round % 2 == 0;
+    late.draw();
+    late.run(ctx, has_positions);
+    if (round % 3 == 0) tokens.draw();
+    if (round % 3 == 1) tokens.take_lengths_of(late);  // else the tables are poisoned
+    stream.wait();
+    copy_late(tokens.copies_of(late), stream.get());
+    tokens.run(ctx, has_positions);
+    stream.wait();
+    ASSERT_TRUE(same_bits<half>(tokens.q.download(), late.q.download())) << "round " << round;
+    ASSERT_TRUE(same_bits<half>(tokens.pages.download(), late.pages.download()))
+        << "round " << round;
+    ASSERT_TRUE(tokens.pages.guards_intact());
+  }
 }
 
 TEST_F(KvCacheCuda, PagesMayLieGigabytesApart) {

@@ -71,7 +71,10 @@ TEST(SelectAttention, BlocksOfDecode) {
       {decode(4, 512), kH200,
        "decode: heads as 128, 8 rows, 128 blocks in clusters of 4, 8 units, shared, stale "
        "start, whole tiles"},
-      {decode(5, 512), kH200,
+      {decode(6, 512), kH200,
+       "decode: heads as 128, 8 rows, 192 blocks in clusters of 4, 8 units, shared, stale "
+       "start, whole tiles"},
+      {decode(7, 512), kH200,
        "decode: heads as 128, 8 rows, 264 blocks, 8 units, shared, stale start, whole tiles"},
       {decode(1, 513), kH200,
        "decode: heads as 128, 8 rows, 64 blocks in clusters of 8, 8 units, shared, stale "
@@ -80,11 +83,19 @@ TEST(SelectAttention, BlocksOfDecode) {
        "decode: heads as 128, 8 rows, 128 blocks in clusters of 8, 8 units, shared, stale "
        "start, whole tiles"},
       {decode(3, 2048), kH200,
+       "decode: heads as 128, 8 rows, 192 blocks in clusters of 8, 8 units, shared, stale "
+       "start, whole tiles"},
+      {decode(4, 2048), kH200,
        "decode: heads as 128, 8 rows, 264 blocks, 8 units, shared, stale start, whole tiles"},
       {decode(1, 2049), kH200,
-       "decode: heads as 128, 8 rows, 128 blocks, 8 units, shared, stale start, whole tiles"},
-      {decode(1, 32768), kH200,
-       "decode: heads as 128, 8 rows, 128 blocks, 8 units, shared, stale start, whole tiles"},
+       "decode: heads as 128, 8 rows, 128 blocks in clusters of 8, 8 units, shared, stale "
+       "start, whole tiles"},
+      {decode(2, 32768), kH200,
+       "decode: heads as 128, 8 rows, 192 blocks in clusters of 8, 8 units, shared, stale "
+       "start, whole tiles"},
+      {decode(3, 32768), kH200,
+       "decode: heads as 128, 8 rows, 192 blocks in clusters of 8, 8 units, shared, stale "
+       "start, whole tiles"},
       {decode(8, 2048), kH200,
        "decode: heads as 128, 8 rows, 264 blocks, 2 side by side, 8 units, shared, stale "
        "start, whole tiles"},
@@ -188,13 +199,13 @@ TEST(SelectAppend, VectorsOrElements) {
                     .head_dim = 128,
                     .num_pairs = 64,
                     .num_q_heads = 32}),
-            "vectors: 16 a head, 8 warps a token, blocks of 256 threads, 8 a row");
+            "vectors: 16 a head, 8 warps a token, blocks of 320 threads, 8 a row");
   EXPECT_EQ(choice({.num_tokens = 32,
                     .num_kv_heads = 8,
                     .head_dim = 128,
                     .num_pairs = 60,
                     .num_q_heads = 32}),
-            "elements: 128 a head, 8 warps a token, blocks of 256 threads, 60 a row");
+            "elements: 128 a head, 8 warps a token, blocks of 512 threads, 60 a row");
   EXPECT_EQ(choice({.num_tokens = 32,
                     .num_kv_heads = 1,
                     .head_dim = 64,

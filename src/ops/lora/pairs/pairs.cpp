@@ -7,6 +7,7 @@
 #include "heddle/core/product.h"
 #include "heddle/core/validate.h"
 
+#include "core/scoped_operation.h"
 #include "cpu/index_array.h"
 #include "ops/lora/checks/check_sizes.h"
 #include "ops/lora/checks/validate.h"
@@ -211,6 +212,7 @@ void apply_slices(const ExecContext& ctx, Workspace& workspace, const LoraSite& 
     if (ctx.device.type != DeviceType::kCuda) {
       run_window<CpuSteps>(ctx, w);
     } else if constexpr (kWithCuda) {
+      const ScopedOperation operation("lora_apply");
       run_window<CudaSteps>(ctx, w);
     }
   }

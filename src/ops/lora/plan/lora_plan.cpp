@@ -2,6 +2,7 @@
 #include "heddle/core/check.h"
 #include "heddle/core/validate.h"
 
+#include "core/scoped_operation.h"
 #include "ops/lora/checks/check_sizes.h"
 #include "ops/lora/checks/validate.h"
 #include "ops/lora/cpu/row_groups.h"
@@ -57,6 +58,7 @@ void make_plan(const ExecContext& ctx, const LoraBatch& batch, int64_t num_token
                int32_t num_slots, int32_t max_rank, const ConstTensorView& slot_ranks,
                std::byte* plan, PlanHalves halves) {
   if constexpr (kWithCuda) {
+    const ScopedOperation operation("lora_plan");
     cuda::lora::PlanParams p{};
     p.plans = plan;
     p.plan_bytes = cuda::lora::window_plan_bytes(cuda::lora::kWindowRows, max_rank);

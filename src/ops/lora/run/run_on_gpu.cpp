@@ -9,6 +9,7 @@
 
 #include "core/kernel_log.h"
 #include "core/math.h"
+#include "core/scoped_operation.h"
 #include "ops/lora/checks/validate.h"
 #include "ops/lora/plan/make_plan.h"
 #include "ops/lora/run/describe.h"
@@ -178,6 +179,7 @@ void check_dtypes(const ExecContext& ctx, const LoraSite& site) {
 void run_on_gpu(const ExecContext& ctx, const char* op, const LoraSite& site,
                 const LoraBatch& batch, const LoraGpuOptions& options) {
   if constexpr (kWithCuda) {
+    const ScopedOperation operation(op);
     const LoraTable& table = site.table();
     const int64_t tokens = site.input.size(0);
     check_dtypes(ctx, site);

@@ -9,6 +9,7 @@
 
 #include "core/device_bytes.h"
 #include "core/math.h"
+#include "core/scoped_operation.h"
 #include "ops/lora/table/adapter_table_kernels.h"
 
 namespace heddle {
@@ -150,6 +151,7 @@ void AdapterTable::write_entries(const ExecContext& ctx, int64_t first, int64_t 
   if (device_.type == DeviceType::kCpu) {
     std::fill_n(entries_.get() + first, count, value);
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("AdapterTable");
     cuda::lora::write_entries(entries_.get() + first, count, value, ctx.stream);
   }
 }
@@ -191,6 +193,7 @@ void AdapterTable::apply(const ExecContext& ctx, std::span<const LoraEntryChange
   if (ctx.device.type == DeviceType::kCpu) {
     for (const auto& [entry, value] : changes) *entry = value;
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("AdapterTable");
     cuda::lora::change_entries(changes, ctx.stream);
   }
 }

@@ -1,6 +1,7 @@
 #include "heddle/core/validate.h"
 #include "heddle/ops/metadata.h"
 
+#include "core/scoped_operation.h"
 #include "ops/metadata/checks.h"
 #include "ops/metadata/conversions/conversions_kernels.h"
 #include "ops/metadata/conversions/conversions_validate.h"
@@ -46,6 +47,7 @@ void block_tables_to_ragged(const ExecContext& ctx, TensorView ragged, ConstTens
   if (ctx.device.type == DeviceType::kCpu) {
     cpu::metadata::block_tables_to_ragged(ctx, p);
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("block_tables_to_ragged");
     cuda::metadata::block_tables_to_ragged(ctx, p);
   }
 }
@@ -70,6 +72,7 @@ void block_tables_to_padded(const ExecContext& ctx, TensorView block_tables, Con
   if (ctx.device.type == DeviceType::kCpu) {
     cpu::metadata::block_tables_to_padded(ctx, p);
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("block_tables_to_padded");
     cuda::metadata::block_tables_to_padded(ctx, p);
   }
 }
@@ -103,6 +106,7 @@ void copy_next_input_ids_inplace(const ExecContext& ctx, TensorView all_input_id
   if (ctx.device.type == DeviceType::kCpu) {
     cpu::metadata::copy_next_input_ids(ctx, p);
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("copy_next_input_ids_inplace");
     cuda::metadata::copy_next_input_ids(ctx, p);
   }
 }
@@ -136,6 +140,7 @@ void prepare_position_slot_ids(const ExecContext& ctx, TensorView position_ids,
   if (ctx.device.type == DeviceType::kCpu) {
     cpu::metadata::prepare_position_slot_ids(ctx, p);
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("prepare_position_slot_ids");
     cuda::metadata::prepare_position_slot_ids(ctx, p);
   }
 }
@@ -163,6 +168,7 @@ void slots_filtering(const ExecContext& ctx, TensorView filtered_slots, ConstTen
   if (ctx.device.type == DeviceType::kCpu) {
     cpu::metadata::slots_filtering(ctx, p);
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("slots_filtering");
     cuda::metadata::slots_filtering(ctx, p);
   }
 }

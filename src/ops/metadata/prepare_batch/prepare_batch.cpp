@@ -1,6 +1,7 @@
 #include "heddle/core/validate.h"
 #include "heddle/ops/metadata.h"
 
+#include "core/scoped_operation.h"
 #include "ops/metadata/checks.h"
 #include "ops/metadata/prepare_batch/prepare_batch_kernels.h"
 #include "ops/metadata/prepare_batch/prepare_batch_validate.h"
@@ -182,6 +183,7 @@ void prepare_batch(const ExecContext& ctx, const PrepareBatchOutputs& outputs,
   if (ctx.device.type == DeviceType::kCpu) {
     cpu::metadata::prepare_batch(ctx, p);
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("prepare_batch");
     cuda::metadata::prepare_batch(ctx, p);
   }
 }

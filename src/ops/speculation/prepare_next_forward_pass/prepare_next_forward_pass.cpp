@@ -4,6 +4,7 @@
 #include "heddle/core/validate.h"
 #include "heddle/ops/speculation.h"
 
+#include "core/scoped_operation.h"
 #include "cpu/validate_indices.h"
 #include "ops/speculation/prepare_next_forward_pass/prepare_next_forward_pass_kernels.h"
 #include "ops/speculation/shared/check_speculation.h"
@@ -86,6 +87,7 @@ void prepare_next_forward_pass(const ExecContext& ctx, TensorView sampled_tokens
   if (ctx.device.type == DeviceType::kCpu) {
     cpu::speculation::prepare_next_forward_pass(ctx, params);
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("prepare_next_forward_pass");
     cuda::speculation::prepare_next_forward_pass(ctx, params);
   }
 }

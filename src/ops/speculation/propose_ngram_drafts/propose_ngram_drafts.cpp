@@ -2,6 +2,7 @@
 #include "heddle/core/validate.h"
 #include "heddle/ops/speculation.h"
 
+#include "core/scoped_operation.h"
 #include "cpu/validate_indices.h"
 #include "ops/speculation/propose_ngram_drafts/propose_ngram_drafts_kernels.h"
 #include "ops/speculation/shared/check_speculation.h"
@@ -71,6 +72,7 @@ void propose_ngram_drafts(const ExecContext& ctx, TensorView draft_tokens, Tenso
   if (ctx.device.type == DeviceType::kCpu) {
     cpu::speculation::propose_ngram_drafts(ctx, params);
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("propose_ngram_drafts");
     cuda::speculation::propose_ngram_drafts(params, ctx);
   }
 }

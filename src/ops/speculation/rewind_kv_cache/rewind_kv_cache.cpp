@@ -4,6 +4,7 @@
 #include "heddle/core/validate.h"
 #include "heddle/ops/speculation.h"
 
+#include "core/scoped_operation.h"
 #include "cpu/validate_indices.h"
 #include "ops/speculation/rewind_kv_cache/rewind_kv_cache_kernels.h"
 #include "ops/speculation/shared/check_speculation.h"
@@ -80,6 +81,7 @@ void rewind_kv_cache(const ExecContext& ctx, const ReleasedBlocks& released,
   if (ctx.device.type == DeviceType::kCpu) {
     cpu::speculation::rewind_kv_cache(ctx, params);
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("rewind_kv_cache");
     cuda::speculation::rewind_kv_cache(ctx, params);
   }
 }

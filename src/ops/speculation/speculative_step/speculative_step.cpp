@@ -2,6 +2,7 @@
 #include "heddle/core/validate.h"
 #include "heddle/ops/speculation.h"
 
+#include "core/scoped_operation.h"
 #include "ops/speculation/shared/check_speculation.h"
 #include "ops/speculation/shared/validate_blocks.h"
 #include "ops/speculation/speculative_step/speculative_step_kernels.h"
@@ -133,6 +134,7 @@ void speculative_step(const ExecContext& ctx, const SpeculativeStepOutputs& outp
   if (ctx.device.type == DeviceType::kCpu) {
     cpu::speculation::speculative_step(ctx, params);
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("speculative_step");
     cuda::speculation::speculative_step(ctx, params);
   }
 }

@@ -2,6 +2,7 @@
 #include "heddle/core/validate.h"
 #include "heddle/ops/speculation.h"
 
+#include "core/scoped_operation.h"
 #include "ops/speculation/shared/check_speculation.h"
 #include "ops/speculation/verify_speculative_tokens/verify_speculative_tokens_kernels.h"
 
@@ -53,6 +54,7 @@ void verify_speculative_tokens(const ExecContext& ctx, TensorView last_one_indic
   if (ctx.device.type == DeviceType::kCpu) {
     cpu::speculation::verify_speculative_tokens(ctx, params);
   } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("verify_speculative_tokens");
     cuda::speculation::verify_speculative_tokens(ctx, params);
   }
 }
