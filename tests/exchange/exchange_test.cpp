@@ -12,7 +12,6 @@
 #include "heddle/core/cuda_context.h"
 
 #include "ops/attention/decode/exchange.h"
-#include "ops/linear_site/decode/exchange.h"
 #include "ops/lora/device/exchange.h"
 #include "ops/speculation/propose_ngram_drafts/propose_ngram_drafts_cuda.h"
 
@@ -25,7 +24,6 @@ struct NamedRange {
 };
 constexpr std::array kRanges{
     NamedRange{"arrivals of lora", lora::kArrivals},
-    NamedRange{"items of linear_site", linear_site::kDecodeExchange},
     NamedRange{"sums of lists", kListSums},
     NamedRange{"meetings of n-grams", speculation::kNgramMeetings},
     NamedRange{"counters of decode", attention::kDecodeCounters},

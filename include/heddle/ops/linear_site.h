@@ -59,8 +59,7 @@ struct LinearAdapters {
 /// On CUDA of compute capability 9.0, where weights are dense, A is kRankMajor, B kRankMinor, both
 /// tables are entries with is_aligned, and W begins at 16 bytes with rows multiples of 16 bytes
 /// apart:
-///   kDecode  one launch for up to 64 rows with adapters and up to 128 without, if the context has
-///            an exchange
+///   kDecode  one launch for up to 128 rows without adapters, two with them
 ///   kPrompt  one launch for all rows without adapters; with them three for each four slices,
 ///            where the plan groups all rows
 /// Other calls have the same bits in more launches.

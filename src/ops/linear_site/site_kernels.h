@@ -17,8 +17,6 @@ void run(const ExecContext& ctx, std::span<const LinearSlice> slices, const Cons
 namespace cuda::linear_site {
 /// What tests set.
 struct Options {
-  /// How often a block looks for what others have done before it does that itself.
-  uint32_t spin_limit = 1u << 14;
   bool allows_inside = true;  // adapters in the launch of the products
 };
 void run(const ExecContext& ctx, std::span<const LinearSlice> slices, const ConstTensorView& x,

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "ops/linear_site/decode/decode_params_cuda.h"
+#include "ops/lora/device/foreign_plan_cuda.h"
 #include "ops/lora/device/params.h"
 
 namespace heddle::cuda::linear_site {
@@ -34,13 +36,14 @@ struct PartialRow {
 
 /// What the warps of a block share.
 struct AdapterShared {
-  uint32_t** counters;  // of the launch
+  std::byte* ring;  // [warp][stage]
+  int num_stages;   // of each warp
+  int delta_stride;
   RowTileOfSlice* row_tiles;
   PartialRow* partial_rows;
   uint4* h;            // [row][step of 16 ranks][lane q], four ranks as hi and lo
   RowFactor* factors;  // [row]
   float* delta;        // [row][column of the tile]
-  int delta_stride;
 };
 
 }  // namespace heddle::cuda::linear_site

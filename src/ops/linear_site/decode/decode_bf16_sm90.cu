@@ -8,4 +8,10 @@ void launch_decode<bfloat16>(const DecodeParams& p, const SiteKernel& kernel, in
   launch<__nv_bfloat16>(p, kernel, device, stream);
 }
 
+template <>
+void launch_shrink<bfloat16>(const ShrinkParams& p, int num_blocks, int device,
+                             cudaStream_t stream) {
+  run_shrink<__nv_bfloat16>(p, num_blocks, device, stream);
+}
+
 }  // namespace heddle::cuda::linear_site

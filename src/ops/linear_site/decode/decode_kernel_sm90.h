@@ -5,9 +5,10 @@
 #include "cuda/convert_cuda.h"
 #include "cuda/early_launch.h"
 #include "cuda/sm90/tensor_copy_cuda.h"
+#include "cuda/sm90/warpgroup_registers_cuda.h"
 #include "cuda/sm90/wgmma_cuda.h"
 
-#include "ops/linear_site/decode/adapters_sm90.h"
+#include "ops/linear_site/decode/adapter_expand_sm90.h"
 #include "ops/linear_site/decode/decode_params_cuda.h"
 
 namespace heddle::cuda::linear_site {
@@ -32,14 +33,13 @@ struct RingPlace {
   }
 };
 
-struct SharedBarriers {
+struct alignas(16) SharedBarriers {
   PhaseBarrier weights_full[kMaxStages], weights_empty[kMaxStages];
   PhaseBarrier x_full[kMaxStages], x_empty[kMaxStages];
   PhaseBarrier delta_full, delta_empty;
-  uint32_t* counters;
-  uint64_t padding;
+  AdapterShared adapters;
 };
-static_assert(sizeof(SharedBarriers) == (4 * kMaxStages + 4) * 8);
+static_assert(sizeof(SharedBarriers) == kSharedBarrierBytes);
 
 /// The boxes [first, first + num) of features that a block multiplies, of each tile.
 struct BoxRange {
@@ -120,11 +120,11 @@ __device__ inline void load_weights(const DecodeParams& p, int tile_outputs, std
 }
 
 /// Another one asks for x, which the kernel in front may write.
-template <int kGroups>
-__device__ void load_x_boxes(const DecodeParams& p, std::byte* ring_bytes, const Ring& ring) {
+__device__ inline void load_x_boxes(const DecodeParams& p, std::byte* ring_bytes,
+                                    const Ring& ring) {
   const BoxRange boxes(p);
   const TileRange tiles(p);
-  constexpr int kBoxBytes = kGroups * kGroupRows * kSwizzledRowBytes;
+  const int box_bytes = p.x_box_rows * kSwizzledRowBytes;
   RingPlace at;
   at.parity = 1;
   wait_for_predecessor();
@@ -133,10 +133,10 @@ __device__ void load_x_boxes(const DecodeParams& p, std::byte* ring_bytes, const
       ring.empty[at.stage].wait(at.parity);
       const int num = min(p.stage_boxes, boxes.num - box);
       PhaseBarrier& full = ring.full[at.stage];
-      full.arrive_and_expect(static_cast<uint32_t>(num * p.x_box_rows * kSwizzledRowBytes));
-      std::byte* to = ring_bytes + at.stage * p.stage_boxes * kBoxBytes;
+      full.arrive_and_expect(static_cast<uint32_t>(num * box_bytes));
+      std::byte* to = ring_bytes + at.stage * p.stage_boxes * box_bytes;
       for (int i = 0; i < num; ++i) {
-        tensor_load(to + i * kBoxBytes, p.x, 0, (boxes.first + box + i) * kBoxFeatures, full,
+        tensor_load(to + i * box_bytes, p.x, 0, (boxes.first + box + i) * kBoxFeatures, full,
                     CachePriority::kEvictLast);
       }
       at.advance(ring);
@@ -194,13 +194,14 @@ __device__ void store_sums(float* rows, int stride, const float (&sums)[kNum]) {
   }
 }
 
-/// Multiplies a tile: all stages of this block.
-template <class T, int kOutputs, int kGroups>
+/// Multiplies a tile: all stages of this block. Rows of x that a box does not have are multiplied,
+/// too, as whatever lies behind it; nobody looks at their sums.
+template <class T, int kOutputs>
 __device__ void multiply_tile(const DecodeParams& p, const std::byte* weight_bytes,
                               const std::byte* x_bytes, const Ring& weights, const Ring& x,
                               RingPlace& weight_at, RingPlace& x_at, TileSums<kOutputs>& sums) {
   constexpr int kWeightBox = kOutputs * kSwizzledRowBytes;
-  constexpr int kXBox = kGroups * kGroupRows * kSwizzledRowBytes;
+  const int x_box = p.x_box_rows * kSwizzledRowBytes;
   const BoxRange boxes(p);
   const int group = static_cast<int>(threadIdx.x / 128);
   const bool releases = threadIdx.x % 32 == 0;
@@ -210,7 +211,7 @@ __device__ void multiply_tile(const DecodeParams& p, const std::byte* weight_byt
     const int num = min(p.stage_boxes, boxes.num - box);
     const uint64_t w =
         matrix_descriptor(weight_bytes + weight_at.stage * p.stage_boxes * kWeightBox);
-    const uint64_t a = matrix_descriptor(x_bytes + x_at.stage * p.stage_boxes * kXBox +
+    const uint64_t a = matrix_descriptor(x_bytes + x_at.stage * p.stage_boxes * x_box +
                                          group * kGroupRows * kSwizzledRowBytes);
     weights.full[weight_at.stage].wait(weight_at.parity);
     x.full[x_at.stage].wait(x_at.parity);
@@ -218,7 +219,7 @@ __device__ void multiply_tile(const DecodeParams& p, const std::byte* weight_byt
       begin_products();
 #pragma unroll
       for (uint64_t k = 0; k < 4; ++k) {
-        sums.template multiply<T>(a + uint64_t(i) * (kXBox / 16) + 2 * k,
+        sums.template multiply<T>(a + uint64_t(i) * uint64_t(x_box / 16) + 2 * k,
                                   w + uint64_t(i) * (kWeightBox / 16) + 2 * k);
       }
     }
@@ -275,28 +276,73 @@ __device__ void finish_outputs(const DecodeParams& p, const Tile& tile, int row,
   }
 }
 
-/// All work of a warp for adapters. A function of its own, which is compiled once for all sizes of
-/// tiles, and leaves the registers of the products alone.
+/// y of the columns that a block of a cluster finishes: the parts of all blocks, added up in order,
+/// and what adapters add. All threads of the block call it.
+template <class T, int kOutputs>
+__device__ void finish_parts(const DecodeParams& p, const Tile& tile, const ColumnRange& columns,
+                             const float* parts, SharedBarriers& barriers) {
+  constexpr int kStride = kOutputs + 4;
+  const AdapterShared& s = barriers.adapters;
+  const bool has_adapters = p.adapters.plan != nullptr;
+  if (has_adapters) barriers.delta_full.wait(0);
+  const int quads = (columns.end - columns.first) / 4;
+  for (int i = static_cast<int>(threadIdx.x); i < quads * p.num_rows;
+       i += static_cast<int>(blockDim.x)) {
+    const int row = i / quads, column = i % quads * 4;
+    const auto* part =
+        reinterpret_cast<const float4*>(parts + row * kStride + columns.first + column);
+    float4 v[kMaxClusterSize];
+#pragma unroll
+    for (int r = 0; r < kMaxClusterSize; ++r) {
+      if (r < p.cluster_size) v[r] = load_of_block(part, static_cast<uint32_t>(r));
+    }
+    float sum[4] = {v[0].x, v[0].y, v[0].z, v[0].w};
+#pragma unroll
+    for (int r = 1; r < kMaxClusterSize; ++r) {
+      if (r >= p.cluster_size) break;
+      sum[0] += v[r].x, sum[1] += v[r].y, sum[2] += v[r].z, sum[3] += v[r].w;
+    }
+    const RowFactor factor = has_adapters ? s.factors[row] : RowFactor{};
+    finish_outputs<T>(p, tile, row, columns.first + column, sum,
+                      factor.is_used ? s.delta + row * s.delta_stride + column : nullptr,
+                      factor.value);
+  }
+}
+
+[[nodiscard]] __device__ inline AdapterShared shared_by_adapters(std::byte* shared,
+                                                                 const SharedLayout& layout) {
+  return {.ring = shared + layout.ring,
+          .num_stages = layout.num_adapter_stages,
+          .delta_stride = static_cast<int>(layout.delta_stride),
+          .row_tiles = reinterpret_cast<RowTileOfSlice*>(shared + layout.row_tiles),
+          .partial_rows = reinterpret_cast<PartialRow*>(shared + layout.partial_rows),
+          .h = reinterpret_cast<uint4*>(shared + layout.h),
+          .factors = reinterpret_cast<RowFactor*>(shared + layout.factors),
+          .delta = reinterpret_cast<float*>(shared + layout.delta)};
+}
+
+/// All work of a warp for adapters.
 template <class T>
-__device__ __noinline__ void run_adapter_warp(const DecodeParams& p, SharedBarriers& barriers,
-                                              const AdapterShared& s, int index, int tile_outputs) {
+__device__ __forceinline__ void run_adapter_warp(const DecodeParams& p, SharedBarriers& barriers,
+                                                 int index, int tile_outputs) {
   const TileRange tiles(p);
   const ColumnRange columns(p, tile_outputs);
-  AdapterWarp<T> work(p, s, index);
-  work.shrink();
+  const AdapterWarp warp(p, barriers.adapters, index);
+  Expand<T> expand(warp);
+  expand.begin();
   uint32_t parity = 1;
   for (int t = tiles.begin; t < p.num_tiles; t += tiles.step) {
     const Tile tile(p, t, tile_outputs);
     barriers.delta_empty.wait(parity);
     parity ^= 1;
-    work.expand(tile.slice, tile.first_output + columns.first,
-                min(columns.end, tile.width) - columns.first);
+    expand.run(tile.slice, tile.first_output + columns.first,
+               min(columns.end, tile.width) - columns.first);
     barriers.delta_full.arrive();  // each lane: racecheck sees no order of a warp's lanes
   }
 }
 
 template <class T, int kOutputs, int kGroups>
-__global__ void __launch_bounds__(block_threads(kGroups), 1)
+__global__ void __launch_bounds__(kGroups == 1 ? 512 : 640, 1)
     decode_kernel(const __grid_constant__ DecodeParams p) {
   extern __shared__ __align__(1024) std::byte shared[];
   const SharedLayout layout = shared_layout(p, kOutputs, kGroups);
@@ -318,6 +364,7 @@ __global__ void __launch_bounds__(block_threads(kGroups), 1)
     }
     barriers.delta_full.init(32 * kLoraWarps);
     barriers.delta_empty.init(32 * kConsumerWarps);
+    barriers.adapters = shared_by_adapters(shared, layout);
     show_to_copy_engine();
     for (int s = 0; s < p.num_slices; ++s) prefetch_tensor_map(p.weights[s]);
     prefetch_tensor_map(p.x);
@@ -330,31 +377,27 @@ __global__ void __launch_bounds__(block_threads(kGroups), 1)
   auto* const delta = reinterpret_cast<float*>(shared + layout.delta);
   const int stride = static_cast<int>(layout.delta_stride);
   const ColumnRange columns(p, kOutputs);
-  auto* const table = reinterpret_cast<RowTileOfSlice*>(shared + layout.row_tiles);
 
-  if (warp == kConsumerWarps) {
-    if (is_elected()) load_weights(p, kOutputs, shared, weights);
-  } else if (warp == kConsumerWarps + 1) {
-    if (is_elected()) load_x_boxes<kGroups>(p, x_bytes, x);
-  } else if (warp >= kConsumerWarps + kProducerWarps) {
-    if (has_adapters) {
-      const AdapterShared s{&barriers.counters,
-                            table,
-                            reinterpret_cast<PartialRow*>(shared + layout.partial_rows),
-                            reinterpret_cast<uint4*>(shared + layout.h),
-                            factors,
-                            delta,
-                            stride};
-      run_adapter_warp<T>(p, barriers, s, warp - kConsumerWarps - kProducerWarps, kOutputs);
+  // Registers that the other warps leave go to the products, where these have many sums.
+  constexpr bool kMovesRegisters = kOutputs > (kGroups == 1 ? 144 : 112);
+  if (warp >= kConsumerWarps) {
+    if constexpr (kMovesRegisters) give_back_registers<kGroups == 1 ? 96 : 88>();
+    if (warp == kConsumerWarps) {
+      if (is_elected()) load_weights(p, kOutputs, shared, weights);
+    } else if (warp == kConsumerWarps + 1) {
+      if (is_elected()) load_x_boxes(p, x_bytes, x);
+    } else if (has_adapters) {
+      run_adapter_warp<T>(p, barriers, warp - kConsumerWarps - kProducerWarps, kOutputs);
     }
   } else {
+    if constexpr (kMovesRegisters) take_registers<kGroups == 1 ? 192 : 104>();
     TileSums<kOutputs> sums;
     RingPlace weight_at, x_at;
     uint32_t parity = 0;
     const int lane = static_cast<int>(threadIdx.x % 32);
     for (int t = tiles.begin; t < p.num_tiles; t += tiles.step) {
       const Tile tile(p, t, kOutputs);
-      multiply_tile<T, kOutputs, kGroups>(p, shared, x_bytes, weights, x, weight_at, x_at, sums);
+      multiply_tile<T, kOutputs>(p, shared, x_bytes, weights, x, weight_at, x_at, sums);
       if (p.cluster_size > 1) break;
       if (has_adapters) {
         barriers.delta_full.wait(parity);
@@ -364,6 +407,7 @@ __global__ void __launch_bounds__(block_threads(kGroups), 1)
           reinterpret_cast<float*>(shared + layout.piece) + warp * 16 * kOutputRowStride;
       const int rows = min(16, p.num_rows - warp * 16);
       sums.for_each_piece([&](int first, const auto& piece) {
+        if (rows <= 0) return;
         store_sums(piece_rows, kOutputRowStride, piece);
         __syncwarp();
         constexpr int kQuads = sizeof(piece) / sizeof(float) / 2;
@@ -387,45 +431,21 @@ __global__ void __launch_bounds__(block_threads(kGroups), 1)
       constexpr int kStride = kOutputs + 4;
       auto* const parts = reinterpret_cast<float*>(shared);
       sums.for_each_piece([&](int first, const auto& piece) {
+        if (warp * 16 >= p.num_rows) return;
         store_sums(parts + warp * 16 * kStride + first, kStride, piece);
       });
     }
   }
   if (p.cluster_size == 1) return;
-
-  // Every block adds up the parts of all blocks of the cluster, for some of the columns.
+  // All warps arrive here, also those that have put no sums into shared memory: where these did so
+  // at the beginning, blocks hung as soon as the warp that asks for weights had to wait.
   __syncwarp();
   arrive_at_cluster();
   wait_for_cluster();
-  if (tiles.begin < p.num_tiles) {
-    constexpr int kStride = kOutputs + 4;
-    const auto* const parts = reinterpret_cast<const float*>(shared);
-    const Tile tile(p, tiles.begin, kOutputs);
-    if (has_adapters) barriers.delta_full.wait(0);
-    const int quads = (columns.end - columns.first) / 4;
-    for (int i = static_cast<int>(threadIdx.x); i < quads * p.num_rows;
-         i += block_threads(kGroups)) {
-      const int row = i / quads, column = columns.first + i % quads * 4;
-      const auto* part = reinterpret_cast<const float4*>(parts + row * kStride + column);
-      float4 v[kMaxClusterSize];
-#pragma unroll
-      for (int r = 0; r < kMaxClusterSize; ++r) {
-        if (r < p.cluster_size) v[r] = load_of_block(part, static_cast<uint32_t>(r));
-      }
-      float sum[4] = {v[0].x, v[0].y, v[0].z, v[0].w};
-#pragma unroll
-      for (int r = 1; r < kMaxClusterSize; ++r) {
-        if (r >= p.cluster_size) break;
-        sum[0] += v[r].x, sum[1] += v[r].y, sum[2] += v[r].z, sum[3] += v[r].w;
-      }
-      const RowFactor factor = has_adapters ? factors[row] : RowFactor{};
-      finish_outputs<T>(p, tile, row, column, sum,
-                        factor.is_used ? delta + row * stride + column - columns.first : nullptr,
-                        factor.value);
-    }
-  }
+  finish_parts<T, kOutputs>(p, Tile(p, tiles.begin, kOutputs), columns,
+                            reinterpret_cast<const float*>(shared), barriers);
   // A block's memory stays until all others have read it.
-  arrive_at_cluster();
+  leave_cluster();
   wait_for_cluster();
 }
 

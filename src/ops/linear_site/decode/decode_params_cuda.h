@@ -29,25 +29,28 @@ struct DecodeSlice {
   int32_t end_tile;  // tiles of this slice and those before
 };
 
-/// How the blocks of a launch with adapters tell each other what is done.
-struct DecodeExchange {
-  uint64_t arrivals;  // as ops/lora/fused/fused_cuda.h has them
-  uint32_t counters[2][kMaxSlices];
+/// A x of the adapters of a launch, for the kernel in front of it.
+struct ShrinkParams {
+  const lora::WindowPlan* plan;
+  float* partials;  // [slice][chain][row of partial sums][16]
+  const LoraWeight* a;
+  int32_t a_stride;  // from slot to slot
+  int32_t num_slots, num_slices, num_chunks, num_chains, last_tile;
+  uint32_t plan_tag;
+  int32_t in_features;
+  const void* x;
+  int64_t x_stride;
 };
 
 /// The adapters of a launch, as lora_apply's kernels have them (ops/lora/device/params.h).
 struct DecodeAdapters {
   const lora::WindowPlan* plan;  // null: no adapters
-  DecodeExchange* exchange;
-  float* partials;  // [slice][chunk][row of partial sums][16]
+  const float* partials;         // as in ShrinkParams
   const LoraWeight *a, *b;
   int32_t a_stride, b_stride;  // from slot to slot
-  int32_t num_slots, num_chunks, max_rank, last_tile, h_steps;
-  uint32_t spin_limit, plan_tag;
+  int32_t num_slots, num_chains, max_rank, h_steps;
+  uint32_t plan_tag;
   const float* row_scale;
-  const void* x;
-  int64_t x_stride;
-  int32_t in_features;
 };
 
 /// One launch: up to 64 rows for each warpgroup, up to kMaxSlices slices of a site.
@@ -78,6 +81,10 @@ struct DecodeParams {
                        .weight_stages = p.weight_stages,
                        .x_stages = p.x_stages});
 }
+
+/// Runs the kernel of A x in so many blocks, likewise.
+template <class T>
+void launch_shrink(const ShrinkParams& p, int num_blocks, int device, cudaStream_t stream);
 
 /// Runs the kernel of this shape in `num_blocks` blocks on `device`, the current one.
 template <class T>

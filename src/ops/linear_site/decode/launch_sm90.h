@@ -5,6 +5,7 @@
 #include "heddle/core/error.h"
 
 #include "ops/linear_site/decode/decode_kernel_sm90.h"
+#include "ops/linear_site/decode/shrink_kernel_sm90.h"
 
 namespace heddle::cuda::linear_site {
 
@@ -28,13 +29,31 @@ void launch(const DecodeParams& p, const SiteKernel& kernel, int device, cudaStr
     case 1096: return launch_tile<T, 96, 1>(p, kernel, device, stream);
     case 1144: return launch_tile<T, 144, 1>(p, kernel, device, stream);
     case 1224: return launch_tile<T, 224, 1>(p, kernel, device, stream);
-    case 2064: return launch_tile<T, 64, 2>(p, kernel, device, stream);
     case 2096: return launch_tile<T, 96, 2>(p, kernel, device, stream);
+    case 2112: return launch_tile<T, 112, 2>(p, kernel, device, stream);
     case 2144: return launch_tile<T, 144, 2>(p, kernel, device, stream);
     default:
       throw_error(ErrorCode::kUnsupported, "linear_site: no kernel for tiles of ",
                   kernel.tile_outputs, " outputs and ", kernel.groups, " groups of rows");
   }
+}
+
+/// Its shared memory is taken beside that of a decode kernel, so the chip may not be divided
+/// otherwise for it.
+template <class T>
+void run_shrink(const ShrinkParams& p, int num_blocks, int device, cudaStream_t stream) {
+  constexpr auto kKernel = shrink_kernel<T>;
+  static AnswerPerDevice told;
+  told(device, [] {
+    HEDDLE_CUDA_CHECK(cudaFuncSetAttribute(kKernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                           cudaSharedmemCarveoutMaxShared));
+    return true;
+  });
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(num_blocks));
+  config.blockDim = dim3(lora::kBlockThreads);
+  config.stream = stream;
+  launch_early<kKernel>(device, config, p);
 }
 
 }  // namespace heddle::cuda::linear_site

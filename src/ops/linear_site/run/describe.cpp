@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "ops/linear_site/decode/exchange.h"
 #include "ops/linear_site/decode/shared_layout.h"
 #include "ops/linear_site/site_slices.h"
 
@@ -45,11 +44,9 @@ bool have_vectors(const LinearAdapters& adapters, std::span<const LinearSlice> s
          slices[0].weight.size(1) % 8 == 0;
 }
 
-bool fit_inside(const ExecContext& ctx, const LinearAdapters& adapters,
-                std::span<const LinearSlice> slices, int64_t rows) {
-  return rows <= kMaxAdapterRows && have_vectors(adapters, slices) &&
-         adapters.a.max_rank <= kMaxInsideRank &&
-         cuda::linear_site::kDecodeExchange.fits(ctx.exchange.size());
+bool fit_inside(const LinearAdapters& adapters, std::span<const LinearSlice> slices, int64_t rows) {
+  return rows <= kMaxLaunchRows && have_vectors(adapters, slices) &&
+         adapters.a.max_rank <= kMaxInsideRank;
 }
 
 }  // namespace heddle

@@ -22,7 +22,7 @@ namespace heddle {
 
 /// Whether the adapters of a call can be inside a launch of kDecode. Said by tables and batch
 /// as a whole: what a slot holds does not matter.
-[[nodiscard]] bool fit_inside(const ExecContext& ctx, const LinearAdapters& adapters,
-                              std::span<const LinearSlice> slices, int64_t rows);
+[[nodiscard]] bool fit_inside(const LinearAdapters& adapters, std::span<const LinearSlice> slices,
+                              int64_t rows);
 
 }  // namespace heddle

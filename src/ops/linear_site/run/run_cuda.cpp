@@ -8,7 +8,6 @@
 #include "core/kernel_log.h"
 #include "core/math.h"
 #include "ops/linear_site/decode/decode_params_cuda.h"
-#include "ops/linear_site/decode/exchange.h"
 #include "ops/linear_site/general/general_params.h"
 #include "ops/linear_site/packed/run_packed.h"
 #include "ops/linear_site/run/adapter_plan.h"
@@ -25,42 +24,61 @@ namespace {
 struct InsideAdapters {
   const LinearAdapters& given;
   const std::byte* plan;
-  uint32_t tag, spin_limit;
+  uint32_t tag;
   float* partials;
 };
 
-int64_t num_chunks(int64_t in_features) {
-  return ceil_div(in_features, int64_t{lora::kChunkFeatures});
+int32_t num_chunks(int64_t in_features) {
+  return static_cast<int32_t>(ceil_div(in_features, int64_t{lora::kChunkFeatures}));
+}
+/// Sums of h are over so many chains of chunks.
+int32_t num_chains(int64_t in_features) {
+  return std::min(num_chunks(in_features), int32_t{lora::kChains});
 }
 int64_t partial_floats(int64_t rows, int64_t in_features, int num_slices, int max_rank) {
-  const int64_t tiles = ceil_div(max_rank, lora::kTileRanks);
-  return std::min(num_slices, kMaxSlices) * num_chunks(in_features) * rows * tiles *
-         lora::kTileRanks;
+  return std::min(num_slices, kMaxSlices) * num_chains(in_features) * rows *
+         round_up(int64_t{max_rank}, int64_t{lora::kTileRanks});
 }
 
-DecodeAdapters pack_adapters(const ExecContext& ctx, const InsideAdapters& inside,
-                             const ConstTensorView& x, int first_slice) {
+DecodeAdapters pack_adapters(const InsideAdapters& inside, int64_t in_features, int first_slice) {
   const LoraTable &a = inside.given.a, &b = inside.given.b;
   const ConstTensorView& row_scale = inside.given.batch.row_scale;
   return {.plan = reinterpret_cast<const lora::WindowPlan*>(inside.plan),
-          .exchange = kDecodeExchange.words_in<DecodeExchange>(ctx.exchange),
           .partials = inside.partials,
           .a = a.entries + first_slice,
           .b = b.entries + first_slice,
           .a_stride = a.num_slices,
           .b_stride = b.num_slices,
           .num_slots = a.num_slots,
-          .num_chunks = static_cast<int32_t>(num_chunks(x.size(1))),
+          .num_chains = num_chains(in_features),
           .max_rank = a.max_rank,
-          .last_tile =
-              static_cast<int32_t>(lora::kWindowRows * ceil_div(a.max_rank, lora::kTileRanks) - 1),
           .h_steps = h_steps(a.max_rank),
-          .spin_limit = inside.spin_limit,
           .plan_tag = inside.tag,
-          .row_scale = row_scale ? row_scale.data<float>() : nullptr,
-          .x = x.raw(),
-          .x_stride = x.stride(0),
-          .in_features = static_cast<int32_t>(x.size(1))};
+          .row_scale = row_scale ? row_scale.data<float>() : nullptr};
+}
+
+/// A x of the adapters of a launch, in front of it.
+template <class T>
+void run_shrink(const ExecContext& ctx, const InsideAdapters& inside, const ConstTensorView& x,
+                int num_slices, int first_slice) {
+  const LoraTable& a = inside.given.a;
+  const int64_t tiles = x.size(0) * ceil_div(a.max_rank, lora::kTileRanks);
+  const ShrinkParams p{.plan = reinterpret_cast<const lora::WindowPlan*>(inside.plan),
+                       .partials = inside.partials,
+                       .a = a.entries + first_slice,
+                       .a_stride = a.num_slices,
+                       .num_slots = a.num_slots,
+                       .num_slices = num_slices,
+                       .num_chunks = num_chunks(x.size(1)),
+                       .num_chains = num_chains(x.size(1)),
+                       .last_tile = static_cast<int32_t>(tiles - 1),
+                       .plan_tag = inside.tag,
+                       .in_features = static_cast<int32_t>(x.size(1)),
+                       .x = x.raw(),
+                       .x_stride = x.stride(0)};
+  const int64_t items = tiles * num_slices * p.num_chains;
+  launch_shrink<T>(p, static_cast<int>(std::min<int64_t>(items, ctx.info.num_sms)),
+                   ctx.device.index, ctx.stream);
 }
 
 /// One launch of the kernel for compute capability 9.0, of some rows and up to four slices.
@@ -70,7 +88,7 @@ void run_decode(const ExecContext& ctx, std::span<const LinearSlice> slices,
                 int first_slice) {
   DecodeParams p{};
   const int64_t rows = x.size(0);
-  p.x_box_rows = static_cast<int32_t>(round_up(rows, int64_t{8}));
+  p.x_box_rows = x_box_rows(static_cast<int>(rows));
   p.x = make_tensor_map(x, p.x_box_rows);
   for (size_t s = 0; s < slices.size(); ++s) {
     const LinearSlice& slice = slices[s];
@@ -83,7 +101,10 @@ void run_decode(const ExecContext& ctx, std::span<const LinearSlice> slices,
                    .width = static_cast<int32_t>(width),
                    .end_tile = p.num_tiles};
   }
-  if (inside != nullptr) p.adapters = pack_adapters(ctx, *inside, x, first_slice);
+  if (inside != nullptr) {
+    run_shrink<T>(ctx, *inside, x, static_cast<int>(slices.size()), first_slice);
+    p.adapters = pack_adapters(*inside, x.size(1), first_slice);
+  }
   p.num_slices = static_cast<int32_t>(slices.size());
   p.num_rows = static_cast<int32_t>(rows);
   p.num_boxes = static_cast<int32_t>(ceil_div(x.size(1), int64_t{kBoxFeatures}));
@@ -204,10 +225,9 @@ void run_apart(const ExecContext& ctx, std::span<const LinearSlice> slices,
 /// fit.
 template <class T>
 bool run_inside(const ExecContext& ctx, std::span<const LinearSlice> slices,
-                const ConstTensorView& x, const LinearAdapters& adapters, uint32_t spin_limit,
-                Workspace& workspace) {
+                const ConstTensorView& x, const LinearAdapters& adapters, Workspace& workspace) {
   const int64_t tokens = x.size(0);
-  if (!fit_inside(ctx, adapters, slices, tokens)) return false;
+  if (!fit_inside(adapters, slices, tokens)) return false;
   const int64_t outputs = sum_out_features(slices);
   SiteKernel kernels[kMaxSiteSlices / kMaxSlices];
   const auto select = [&](std::span<const LinearSlice> some, size_t first) {
@@ -225,7 +245,6 @@ bool run_inside(const ExecContext& ctx, std::span<const LinearSlice> slices,
   const InsideAdapters inside{.given = adapters,
                               .plan = plan.bytes,
                               .tag = plan.tag,
-                              .spin_limit = spin_limit,
                               .partials = workspace.take<float>(size_t(floats)).data()};
   return for_slices(slices, kMaxSlices, [&](std::span<const LinearSlice> some, size_t first) {
     const SiteKernel& kernel = kernels[first / kMaxSlices];
@@ -265,7 +284,7 @@ void run(const ExecContext& ctx, std::span<const LinearSlice> slices, const Cons
     const auto inside = [&] {
       return path == LinearPath::kPrompt
                  ? run_prompt_inside<T>(ctx, slices, aligned, *adapters, workspace)
-                 : run_inside<T>(ctx, slices, aligned, *adapters, options.spin_limit, workspace);
+                 : run_inside<T>(ctx, slices, aligned, *adapters, workspace);
     };
     if (!options.allows_inside || !inside()) {
       run_apart<T>(ctx, slices, aligned, path, *adapters, workspace);
@@ -275,7 +294,7 @@ void run(const ExecContext& ctx, std::span<const LinearSlice> slices, const Cons
 
 size_t workspace_bytes(int64_t num_tokens, int64_t in_features, int64_t out_features,
                        int num_slices, int max_rank) {
-  const int64_t rows = std::min(num_tokens, kMaxAdapterRows);
+  const int64_t rows = std::min(num_tokens, kMaxLaunchRows);
   const size_t inside =
       Workspace::bytes_for<std::byte>(lora_plan_bytes(rows, max_rank)) +
       Workspace::bytes_for<float>(size_t(partial_floats(rows, in_features, num_slices, max_rank)));

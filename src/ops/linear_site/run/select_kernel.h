@@ -39,8 +39,8 @@ struct SiteKernel {
 /// The kernel of up to kMaxLaunchRows rows and four slices.
 [[nodiscard]] SiteKernel select_site_kernel(const SiteCall& call, const DeviceInfo& info);
 
-/// Rows of a launch: without adapters, and with them.
-inline constexpr int64_t kMaxLaunchRows = 128, kMaxAdapterRows = 64;
+/// Rows of a launch.
+inline constexpr int64_t kMaxLaunchRows = 128;
 
 /// Blocks that share the features of a tile. A small site has few tiles, and each block of the chip
 /// should stream as many bytes.

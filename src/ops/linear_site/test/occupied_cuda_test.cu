@@ -1,5 +1,4 @@
-// Sites with adapters inside, whose blocks wait for one another, while another kernel holds most of
-// the chip.
+// Sites with adapters, whose launches begin early, while another kernel holds most of the chip.
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -42,17 +41,17 @@ class OccupiedSite {
         y_(size_t((num_calls + 1) * shape_.rows * width_)),
         batch_(adapters_.planned(stream_.ctx())) {
     const int alone = num_calls_;  // behind the graph's calls
-    call(alone, {});
+    call(alone);
     want_ = y_.download(y_of(alone), y_size());
     graph_.emplace(stream_, [&] {
-      for (int i = 0; i < num_calls_; ++i) call(i, {.spin_limit = spin_limit(i)});
+      for (int i = 0; i < num_calls_; ++i) call(i);
     });
   }
 
   void clear() { y_.poison(); }
   void replay() const { graph_->launch(); }
-  /// One call that waits as long as is usual, in the place of the graph's first one.
-  void call_once() const { call(0, {}); }
+  /// One call, in the place of the graph's first one.
+  void call_once() const { call(0); }
   void wait_or_end(int round) const { testing::wait_or_end(stream_.get(), "linear_site", round); }
   /// Which of the first calls of the graph have other bits than the one that ran alone.
   [[nodiscard]] std::vector<int> wrong_calls(int num) const {
@@ -73,16 +72,13 @@ class OccupiedSite {
   }
 
  private:
-  /// Of a graph's calls: some 3 us, and none or more. Where the other blocks have no place yet, a
-  /// block then does all of A x itself.
-  static uint32_t spin_limit(int call) { return call == 0 ? 400 : call % 10 == 1 ? 0 : 4; }
   [[nodiscard]] size_t workspace_bytes(Device device) const {
     return linear_site_workspace_bytes(device, shape_.rows, shape_.in, width_,
                                        static_cast<int>(shape_.outs.size()), shape_.max_rank);
   }
   [[nodiscard]] size_t y_size() const { return size_t(shape_.rows * width_); }
   [[nodiscard]] size_t y_of(int call) const { return size_t(call) * y_size(); }
-  void call(int index, const cuda::linear_site::Options& options) const {
+  void call(int index) const {
     const TensorView y = y_.view({(num_calls_ + 1) * shape_.rows, width_})
                              .narrow(0, index * shape_.rows, shape_.rows);
     const ConstTensorView weights = weights_.view({width_, shape_.in});
@@ -94,7 +90,7 @@ class OccupiedSite {
     }
     const LinearAdapters adapters{adapters_.a(), adapters_.b(), batch_};
     cuda::linear_site::run(stream_.ctx_of_chip(kSms), slices, adapters_.x(), LinearPath::kDecode,
-                           &adapters, options);
+                           &adapters);
   }
 
   OccupiedShape shape_;

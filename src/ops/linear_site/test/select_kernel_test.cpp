@@ -34,21 +34,33 @@ std::string chosen(const SiteCall& call, const DeviceInfo& info = kH200) {
 
 TEST(SelectSiteKernel, TakesTheSitesOfAnEightBillionLlama) {
   EXPECT_EQ(chosen(call_of(32, 4096, {4096, 1024, 1024})),
-            "decode_sm90 tile=96 cluster=2 groups=1 blocks=130 boxes=2 weight_stages=7 x_stages=3 "
+            "decode_sm90 tile=96 cluster=2 groups=1 blocks=130 boxes=2 weight_stages=7 x_stages=4 "
             "loading=2");
   EXPECT_EQ(chosen(call_of(32, 4096, {4096})),
-            "decode_sm90 tile=144 cluster=4 groups=1 blocks=116 boxes=2 weight_stages=4 x_stages=3 "
+            "decode_sm90 tile=144 cluster=4 groups=1 blocks=116 boxes=2 weight_stages=5 x_stages=4 "
             "loading=2");
   EXPECT_EQ(chosen(call_of(32, 4096, {14336, 14336})),
-            "decode_sm90 tile=224 cluster=1 groups=1 blocks=128 boxes=1 weight_stages=6 x_stages=4 "
+            "decode_sm90 tile=224 cluster=1 groups=1 blocks=128 boxes=1 weight_stages=6 x_stages=8 "
             "loading=2");
+}
+
+TEST(SelectSiteKernel, FewRowsLeaveRoomBesideAdapters) {
+  EXPECT_EQ(chosen(call_of(8, 4096, {14336, 14336}, 16)),
+            "decode_sm90 tile=224 cluster=1 groups=1 blocks=128 boxes=1 weight_stages=6 x_stages=8 "
+            "loading=2");
+  EXPECT_EQ(chosen(call_of(64, 4096, {14336, 14336}, 16)),
+            "decode_sm90 tile=224 cluster=1 groups=1 blocks=128 boxes=1 weight_stages=3 x_stages=4 "
+            "loading=2");
+  // Two tiles a block.
+  EXPECT_EQ(chosen(call_of(128, 4096, {14336, 14336}, 16)),
+            "decode_sm90 tile=112 cluster=1 groups=2 blocks=132 boxes=1 weight_stages=4 x_stages=2 "
+            "loading=4");
 }
 
 TEST(SelectSiteKernel, RowsAndAdaptersDoNotChangeHowFeaturesAreShared) {
   for (const int64_t out : {64, 576, 4096, 5120, 6144, 12288, 28672, 128256}) {
     for (const int64_t rows : {1, 8, 64, 65, 128}) {
       for (const int max_rank : {0, 16, 64, 128}) {
-        if (rows > kMaxAdapterRows && max_rank > 0) continue;
         const SiteKernel kernel = select_site_kernel(call_of(rows, 4096, {out}, max_rank), kH200);
         if (kernel.is_general) {
           EXPECT_GT(max_rank, 0) << out << " outputs, " << rows << " rows";

@@ -6,6 +6,7 @@
 
 #include "heddle/ops/lora.h"
 
+#include "core/math.h"
 #include "random.h"
 
 namespace heddle::testing {
@@ -41,7 +42,9 @@ struct LoraHalf {
     memory.clear();
     entries.clear();
     for (size_t slot = 0; slot < ranks.size(); ++slot) {
-      const int64_t rank = ranks[slot], stride = inner(rank) + random_gap(is_regular);
+      const int64_t rank = ranks[slot];
+      const int64_t row = is_regular ? round_up(inner(rank), 8) : inner(rank);
+      const int64_t stride = row + random_gap(is_regular);
       const int64_t outer = layout == LoraLayout::kRankMajor ? rank : other;
       // Ends with the last element: a read past it is one past the allocation.
       memory.emplace_back(size_t(rank == 0 ? 0 : (outer - 1) * stride + inner(rank)),
