@@ -226,18 +226,18 @@ class PackedBlock {
     }
     if constexpr (kFormat.has_min) add_minima(s, sum);
 #pragma unroll 1
-    for (int left = steps; left > 0; left -= 2) {
+    for (int left = steps; left >= 2; left -= 2) {
       const std::byte* const x = at.x;
-      const bool has_odd = left > 1, has_next = left > 2;
-      if (has_odd) fetch(at, 1, odd);
+      fetch(at, 1, odd);
       multiply(even, d, x, 0, sum);
-      if (!has_odd) break;
+      const bool has_next = left > 2;
       at.codes += has_next * 2 * Fragment::kCodeBytes;
       at.scales += has_next * 2 * Fragment::kScaleBytes;
       at.x += has_next * 2 * kStepBytes;
       fetch(at, 0, even);  // the same once more behind the last one
       multiply(odd, d, x, 1, sum);
     }
+    if (steps % 2 != 0) multiply(even, d, at.x, 0, sum);
   }
   __device__ void fetch(const Place& at, int odd, Fetched& to) const {
 #pragma unroll
