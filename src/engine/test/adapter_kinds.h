@@ -49,7 +49,7 @@ class KindAdapter {
   KindAdapter& embedding(With with) {
     const int64_t num_tokens = merged.config.vocab_size, width = merged.config.hidden_size;
     const std::string place = "model.embed_tokens.";
-    const std::vector<double> a = values(place + "lora_embedding_A", {kRank, num_tokens}, 0.5f);
+    const std::vector<double> a = values(place + "lora_embedding_A", {kRank, num_tokens}, 1.0f);
     const std::vector<double> b = values(place + "lora_embedding_B", {width, kRank}, 0.5f);
     for (int64_t t = 0; t < num_tokens; ++t) {
       for (int64_t i = 0; i < width; ++i) {
