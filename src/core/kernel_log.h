@@ -1,18 +1,16 @@
 #pragma once
 
-#include <cstdlib>
 #include <sstream>
 #include <string>
 #include <string_view>
+
+#include "core/environment.h"
 
 namespace heddle {
 
 /// Whether the environment holds HEDDLE_LOG_KERNELS=1; read at the first call of the process.
 [[nodiscard]] inline bool logs_kernels() {
-  static const bool logs = [] {
-    const char* value = std::getenv("HEDDLE_LOG_KERNELS");
-    return value != nullptr && std::string_view(value) == "1";
-  }();
+  static const bool logs = is_one_in_environment("HEDDLE_LOG_KERNELS");
   return logs;
 }
 

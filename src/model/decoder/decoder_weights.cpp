@@ -236,9 +236,7 @@ class Loader {
       std::byte* const to = placed.data() + bytes_of_rows(weight, row, as_rows);
       const std::span<std::byte> piece = upload_->next(bytes_of_rows(weight, num_rows, as_rows));
       if (as_rows) {
-        in_parallel(rows.size(), [&](size_t first, size_t length) {
-          std::memcpy(piece.data() + first, rows.data() + first, length);
-        });
+        copy_in_parallel(piece, rows);
       } else {
         pack_rows(host_, piece, type, num_rows, dims.in, 0, num_rows, rows);
       }
@@ -260,13 +258,13 @@ class Loader {
                    : packed_bytes(weight.type, rows, weight.in_features);
   }
 
-  /// Calls run(first, length) for parts of [0, num_bytes), in all threads.
-  template <class Run>
-  void in_parallel(size_t num_bytes, const Run& run) const {
-    const auto num_parts = static_cast<int64_t>(ceil_div(num_bytes, kCopiedBytes));
-    throwing_parallel_for(host_, num_parts, 1, [&](int64_t begin, int64_t end) {
+  /// Copies bytes by all threads.
+  void copy_in_parallel(std::span<std::byte> to, std::span<const std::byte> from) const {
+    const auto num_parts = static_cast<int64_t>(ceil_div(from.size(), kCopiedBytes));
+    parallel_for(host_, num_parts, 1, [&](int64_t begin, int64_t end) {
       const size_t first = static_cast<size_t>(begin) * kCopiedBytes;
-      run(first, std::min(static_cast<size_t>(end) * kCopiedBytes, num_bytes) - first);
+      const size_t last = std::min(static_cast<size_t>(end) * kCopiedBytes, from.size());
+      std::memcpy(to.data() + first, from.data() + first, last - first);
     });
   }
 

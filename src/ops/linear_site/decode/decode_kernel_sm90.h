@@ -33,6 +33,8 @@ struct RingPlace {
   }
 };
 
+/// The barriers of a block, and where its warps for adapters find their memory, which they would
+/// keep in registers otherwise.
 struct alignas(16) SharedBarriers {
   PhaseBarrier weights_full[kMaxStages], weights_empty[kMaxStages];
   PhaseBarrier x_full[kMaxStages], x_empty[kMaxStages];
@@ -341,6 +343,8 @@ __device__ __forceinline__ void run_adapter_warp(const DecodeParams& p, SharedBa
   }
 }
 
+// Bounds above the threads that are launched, 384 and 512: so a block has 49,152 registers at most,
+// and blocks of A x find room beside it.
 template <class T, int kOutputs, int kGroups>
 __global__ void __launch_bounds__(kGroups == 1 ? 512 : 640, 1)
     decode_kernel(const __grid_constant__ DecodeParams p) {
