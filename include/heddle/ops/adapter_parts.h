@@ -48,7 +48,7 @@ void add_low_rank_rows(const ExecContext& ctx, TensorView y, ConstTensorView tok
 
 /// y[i] = y[i] / |x[i]|, the root of the sum of squares: DoRA's factor of a magnitude. All in
 /// double, the sum on the CPU in ascending order, on CUDA in one order that the width determines;
-/// rounded once.
+/// rounded once. A row of zeros divides by zero: infinite, or NaN where y[i] is 0 too, as in PEFT.
 ///   y [num_rows] f32, without gaps; x [num_rows, width] f32
 void divide_by_lengths(const ExecContext& ctx, TensorView y, ConstTensorView x);
 
