@@ -287,6 +287,13 @@ class Limits(unittest.TestCase):
         self.assertEqual(server.post("/v1/completions", {"model": f"added{statuses.count(200)}", "prompt": "x"})[0], 404)
         self.assertTrue(server.complete("added0"))
 
+    def test_no_room_for_the_adapter_of_a_request_is_503(self):
+        server = self.server("--adapter-memory", 100)
+        status, answer = server.post("/v1/completions", {"model": "a0", "prompt": "x"})
+        self.assertEqual((status, answer["error"]["type"], answer["error"]["code"]), (503, "ServiceUnavailableError", 503))
+        self.assertRegex(answer["error"]["message"], "^a0: needs [0-9]+ bytes of adapter memory, there are 100 ")
+        self.assertTrue(server.complete("base"))
+
     def test_overload_is_429(self):
         server = self.server("--max-batch", 2, "--max-waiting", 3)
         streams = [self.stream(server, ENDLESS) for _ in range(5)]

@@ -145,8 +145,7 @@ net::awaitable<void> Routes::handle(const HttpRequest& request, Responder& respo
   } catch (const ApiError& error) {
     failure = error;
   } catch (const Error& error) {
-    const std::string message = service_.names().without_folders(error.what());
-    failure = error.code() == ErrorCode::kCuda ? unavailable(message) : bad_request(message);
+    failure = engine_error(request_error(error), service_.names().without_folders(error.what()));
   } catch (const std::bad_alloc&) {
     failure = unavailable("out of memory");
   } catch (const boost::system::system_error&) {  // of the connection
