@@ -297,7 +297,7 @@ HttpResponse Routes::info() {
   const EngineOptions& options = service_.engine().options();
   return json_response(
       {{"model_id", service_.names().base()},
-       {"model_device_type", "cpu"},
+       {"model_device_type", options.device.substr(0, options.device.find(':'))},
        {"max_total_tokens", options.max_context},
        {"max_input_length", options.max_context - 1},
        {"max_concurrent_requests", options.max_batch + service_.options().max_waiting},
