@@ -203,7 +203,10 @@ class HostSite {
       }
       return sum;
     };
+    // Half the distance of the smallest values.
+    constexpr double kLeast = std::is_same_v<T, half> ? 0x1p-25 : 1e-30;
     double size = 0, lora_size = 0;
+    double split = 0;  // h enters the product with B as two values of T on a GPU
     const float* w = values[slice].data() + out * shape.in;
     double want = product([&](int64_t k) { return w[k]; }, size);
     if (shape.has_bias) want += double(to_float(biases[slice][size_t(out)]));
@@ -217,16 +220,14 @@ class HostSite {
         const double of_b = factor * double(b[slice].value(slot, r, out));
         want += of_b * h;
         lora_size += std::abs(of_b) * h_size;
+        split += std::abs(of_b) * std::max(kRounding<T> * kRounding<T> * 4 * h_size, kLeast);
       }
     }
     const double got = shape.has_float_y ? double(y32[size_t(row * width + column)])
                                          : double(to_float(y[size_t(row * width + column)]));
     const double rounding = shape.has_float_y ? kRounding<float> : kRounding<T>;
-    // Half the distance of the smallest values.
-    const double least = std::is_same_v<T, half> && !shape.has_float_y ? 0x1p-25 : 1e-30;
-    // h enters the product with B as two values of T on a GPU.
-    const double bound = 1.01 * rounding * std::abs(want) + 0x1p-20 * size +
-                         (0x1p-20 + kRounding<T> * kRounding<T> * 4) * lora_size + least;
+    const double bound = 1.01 * rounding * std::abs(want) + 0x1p-20 * (size + lora_size) + split +
+                         (shape.has_float_y ? 1e-30 : kLeast);
     ASSERT_TRUE(std::abs(got - want) <= bound)
         << "row " << row << " of " << shape.rows << ", slice " << slice << ", output " << out
         << ": got " << got << ", want " << want << " within " << bound << "; in " << shape.in
