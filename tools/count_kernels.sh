@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The budget of CUDA kernels: how many a family of ops may have, every instance of a template counted. It is 24, or the number in
-# src/ops/<family>/kernel_budget.txt, which only goes down: one above what the family has is an error, too.
+# src/ops/<family>/kernel_budget.txt, which is exact: one above what the family has is an error, too.
 #
 # tools/count_kernels.sh OBJECT...         prints the counts of the objects' families, fails where one is not within its budget
 # tools/count_kernels.sh --self-test NVCC  checks the checker on kernels within the budget and above it

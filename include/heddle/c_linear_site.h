@@ -14,7 +14,7 @@ extern "C" {
  */
 typedef int32_t heddle_linear_path;
 enum {
-  HEDDLE_LINEAR_DECODE = 0, /* few rows: the weights are streamed once for 64 or 128 of them */
+  HEDDLE_LINEAR_DECODE = 0, /* few rows: weights are streamed once for 128 (packed: 32) of them */
   HEDDLE_LINEAR_PROMPT = 1  /* many rows: a tiled product */
 };
 

@@ -14,7 +14,7 @@ namespace heddle {
 /// How the rows of a call are computed. Part of the call and never derived from the number of rows,
 /// so that a row has the same bits in any batch.
 enum class LinearPath : uint8_t {
-  kDecode,  // few rows: the weights are streamed once for 64 or 128 of them
+  kDecode,  // few rows: dense weights are streamed once for 128 of them, packed ones for 32
   kPrompt,  // many rows: a tiled product
 };
 

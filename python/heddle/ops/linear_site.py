@@ -35,7 +35,7 @@ def linear_site(
             `x`, or a `heddle.PackedWeight` of quantised blocks on the device of `x`, whose values
             are exact; with "prompt" a GPU rounds them to the dtype of `x`.
         bias: A list with the bias of each slice, [out_features] of the dtype of `x`; None: none.
-        path: "decode": for few rows, the weights are streamed once for 64 or 128 of them;
+        path: "decode": for few rows, weights are streamed once for 128 of them, packed ones for 32;
             "prompt": for many rows, a tiled product.
         a: The A weights of all adapters and slices, of the dtype of `x`.
         b: The B weights; each has the scale given to `AdapterTable.set`.
