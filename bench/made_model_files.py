@@ -9,8 +9,12 @@ import argparse
 import json
 import pathlib
 import struct
+import sys
 
 import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/server"))
+from tiny_model import byte_alphabet, byte_tokenizer, safetensors_head  # noqa: E402
 
 HIDDEN, INTERMEDIATE, HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 4096, 14336, 32, 8, 128, 32000
 CONTEXT = 4096
@@ -19,13 +23,6 @@ GGUF_U32, GGUF_F32, GGUF_STRING, GGUF_ARRAY, GGUF_I32 = 4, 6, 8, 9, 5
 GGML_F32, GGML_Q4_0 = 0, 2
 Q4_0_BLOCK, Q4_0_BYTES = 32, 18
 DRAWN_BYTES = (1 << 24) + 18  # that all tensors are made of
-
-
-def byte_alphabet():
-    """The characters that stand for bytes 0 to 255 in byte-level BPE (GPT-2)."""
-    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = [b for b in range(256) if b not in plain]
-    return [*(chr(b) for b in plain), *(chr(256 + i) for i in range(len(others)))]
 
 
 def tensors(layers):
@@ -53,28 +50,16 @@ def write_repeated(file, drawn, size):
 
 def write_folder(folder, layers, random):
     folder.mkdir(parents=True, exist_ok=True)
-    tokens = byte_alphabet()
     (folder / "config.json").write_text(json.dumps({
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE,
         "num_hidden_layers": layers, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM,
         "vocab_size": VOCABULARY, "max_position_embeddings": CONTEXT, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
         "hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "bfloat16"}))
-    (folder / "tokenizer.json").write_text(json.dumps({
-        "added_tokens": [], "normalizer": None, "post_processor": None,
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
-        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-        "model": {"type": "BPE", "vocab": {text: i for i, text in enumerate(tokens)}, "merges": []}}))
-    header, place = {}, 0
-    for name, _, shape in tensors(layers):
-        size = 2 * int(np.prod(shape))
-        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [place, place + size]}
-        place += size
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
+    (folder / "tokenizer.json").write_text(json.dumps(byte_tokenizer(byte_alphabet().values())))
     values = random.normal(0, 0.02, DRAWN_BYTES // 2).astype(np.float32)
     drawn = (values.view(np.uint32) >> 16).astype(np.uint16).tobytes()
     with open(folder / "model.safetensors", "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
+        file.write(safetensors_head({name: shape for name, _, shape in tensors(layers)}, "BF16"))
         for _, _, shape in tensors(layers):
             write_repeated(file, drawn, 2 * int(np.prod(shape)))
 
@@ -95,7 +80,7 @@ def gguf_value(value):
 
 
 def write_gguf(path, layers, random):
-    tokens = byte_alphabet()
+    tokens = list(byte_alphabet().values())
     tokens += [f"unused {i}" for i in range(VOCABULARY - len(tokens))]
     settings = {
         "general.architecture": "llama", "llama.block_count": layers, "llama.context_length": CONTEXT,

@@ -13,6 +13,7 @@ import unittest
 from ctypes import POINTER, Structure, c_bool, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_void_p, pointer
 
 INVALID_ARGUMENT = 1
+UNKNOWN_ADAPTER = 3  # of a request
 NONE, STOP, LENGTH, ERROR, CANCELLED = range(5)
 
 
@@ -48,7 +49,7 @@ class Event(Structure):
                 ("top_token_ids", POINTER(c_int32)), ("top_logprobs", POINTER(c_float)), ("num_top_logprobs", c_size_t),
                 ("prompt_logprobs", POINTER(c_float)), ("num_prompt_logprobs", c_size_t),
                 ("prompt_top_token_ids", POINTER(c_int32)), ("prompt_top_logprobs", POINTER(c_float)), ("num_prompt_top_logprobs", c_size_t),
-                ("prompt_tokens", c_int64), ("stop", String), ("stop_token", c_int32), ("wait_seconds", c_double), ("error", String)]
+                ("prompt_tokens", c_int64), ("stop", String), ("stop_token", c_int32), ("wait_seconds", c_double), ("error", String), ("error_code", c_int32)]
 
 
 CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Event))
@@ -96,7 +97,8 @@ def taken(event):
     """What stays of an event."""
     text = lambda s: ctypes.string_at(s.data, s.size).decode() if s.size else ""
     return dict(request=event.request, text=text(event.text), reason=event.finish_reason, answer=text(event.answer),
-                token_ids=event.token_ids[:event.num_tokens], logprobs=event.logprobs[:event.num_tokens], error=text(event.error))
+                token_ids=event.token_ids[:event.num_tokens], logprobs=event.logprobs[:event.num_tokens], error=text(event.error),
+                code=event.error_code)
 
 
 class CEngine(unittest.TestCase):
@@ -192,8 +194,9 @@ class CEngine(unittest.TestCase):
         self.check(LIBRARY.heddle_engine_cancel(self.engine, long, was))
         self.assertTrue(was.value)
         ended = self.poll(2)
-        self.assertEqual(ended[long]["reason"], CANCELLED)
-        self.assertEqual((ended[wrong]["reason"], ended[wrong]["error"]), (ERROR, 'unknown adapter "nobody"'))
+        self.assertEqual((ended[long]["reason"], ended[long]["code"]), (CANCELLED, 0))
+        got = [ended[wrong][name] for name in ("reason", "error", "code")]
+        self.assertEqual(got, [ERROR, 'unknown adapter "nobody"', UNKNOWN_ADAPTER])
 
     def test_adapters_are_found_in_a_folder(self):
         prompt, names = "Opposites: hot, big, fast", ("opposite", "slug", "../adapters/sql")

@@ -63,7 +63,7 @@ LAYERS = {
     "src/capi": (["include/heddle"], ["dlpack", "system"]),
     "src/testing": (["include/heddle/core", "src/core/math.h", "src/cuda"], ["highway", "gtest", "cuda", "system"]),
     "python": (["include/heddle", "src/core/device_bytes.h"], ["nanobind", "python", "dlpack", "system"]),
-    "apps/heddle-serve": (["include/heddle", "apps/heddle", "src/engine/thread"],
+    "apps/heddle-serve": (["include/heddle", "apps/heddle", "src/engine/thread", "src/engine/made_engine.h"],
                           ["cli11", "spdlog", "json", "boost", "openssl", "prometheus", "system"]),
     "apps/heddle-bench": (["include/heddle", "apps/heddle", "src/core", "src/engine/made_engine.h", "src/engine/engine_context.h",
                             "src/engine/engine_options.h", "src/engine/available_memory.h", "src/engine/weight_options.h", "src/files", "src/model/decoder",

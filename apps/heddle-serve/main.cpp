@@ -37,7 +37,7 @@ int run(int argc, char** argv) {
   }
   HEDDLE_CHECK(app.got_subcommand("serve"), "heddle-serve is run by heddle serve");
   start_log(line.serve.log_json);
-  return Server(line.serve).run() ? 0 : kExitFailed;
+  return Server(line.serve).run();
 }
 
 }  // namespace

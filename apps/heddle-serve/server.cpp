@@ -12,6 +12,7 @@
 
 #include "engine/service.h"
 #include "http/listener.h"
+#include "open_model.h"
 #include "routes/access.h"
 #include "routes/routes.h"
 
@@ -23,14 +24,21 @@ using boost::system::error_code;
 
 constexpr std::chrono::milliseconds kDrainLook{20};
 constexpr std::chrono::seconds kGiveUp{10};
+constexpr int kExitFailed = 1;
+
+Engine open_engine(const app::ModelOptions& options) {
+  Engine engine = app::open_model(options);
+  app::tell_engine(engine);
+  return engine;
+}
 
 }  // namespace
 
 struct Server::State {
-  explicit State(const app::ServeOptions& options)
+  State(const app::ServeOptions& options, const std::function<Engine()>& open)
       : options_(options),
         access_(options),
-        service_(io_, options, [this] { end_with_engine(); }),
+        service_(io_, options, open(), [this] { end_with_engine(); }),
         routes_(service_, access_, [this] { return listener_.num_connections(); }),
         listener_(
             io_, listener_options(options),
@@ -42,7 +50,7 @@ struct Server::State {
         reread_signal_(io_, SIGHUP),
         drain_timer_(io_) {}
 
-  bool run() {
+  int run() {
     std::signal(SIGPIPE, SIG_IGN);
     wait_for_end();
     wait_for_reread();
@@ -50,7 +58,7 @@ struct Server::State {
     spdlog::info("listening on {}://{}:{}", options_.tls_cert.empty() ? "http" : "https",
                  options_.host, listener_.port());
     io_.run();
-    return service_.ended_by().empty();
+    return service_.ended_by().empty() ? 0 : kExitFailed;
   }
 
   static ListenerOptions listener_options(const app::ServeOptions& options) {
@@ -110,7 +118,7 @@ struct Server::State {
     if (listener_.is_stopped() && listener_.num_connections() == 0) return io_.stop();
     if (now >= drain_end_ + kGiveUp) {
       spdlog::error("{} connections do not end", listener_.num_connections());
-      std::quick_exit(1);
+      std::quick_exit(kExitFailed);
     }
     drain_timer_.expires_after(kDrainLook);
     drain_timer_.async_wait([this](error_code error) {
@@ -129,11 +137,14 @@ struct Server::State {
   std::chrono::steady_clock::time_point drain_end_{};
 };
 
-Server::Server(const app::ServeOptions& options) : state_(std::make_unique<State>(options)) {}
+Server::Server(const app::ServeOptions& options)
+    : Server(options, [&options] { return open_engine(options.model); }) {}
+Server::Server(const app::ServeOptions& options, const std::function<Engine()>& open)
+    : state_(std::make_unique<State>(options, open)) {}
 Server::~Server() = default;
 int Server::port() const { return state_->listener_.port(); }
 EngineThread& Server::engine() { return state_->service_.engine(); }
-bool Server::run() { return state_->run(); }
+int Server::run() { return state_->run(); }
 void Server::end() {
   net::post(state_->io_, [state = state_.get()] { state->begin_end(); });
 }

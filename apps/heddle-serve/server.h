@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "engine/thread/engine_thread.h"
@@ -12,15 +13,17 @@ class Server {
  public:
   /// Loads the model and listens. Throws Error where the model, an adapter or an option is wrong.
   explicit Server(const app::ServeOptions& options);
+  /// Serves the engine that `open` gives.
+  Server(const app::ServeOptions& options, const std::function<Engine()>& open);
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
   ~Server();
 
   [[nodiscard]] int port() const;
   [[nodiscard]] EngineThread& engine();
-  /// Serves until SIGINT, SIGTERM or `end`; returns false where the engine has ended by itself,
-  /// which ends the server.
-  bool run();
+  /// Serves until SIGINT, SIGTERM or `end`. Returns the exit code of the program: 0, or 1 where the
+  /// engine has ended by itself, which ends the server.
+  int run();
   /// Lets `run` return as a signal does; from any thread.
   void end();
 

@@ -13,7 +13,7 @@
  *   length besides, and a NUL byte behind it.
  * - A function returns HEDDLE_OK or what went wrong; the message is heddle_engine_last_error(). No
  *   C++ exception ever leaves. A request that cannot run is submitted all the same and ends with an
- *   error of its own: its last event has the sentence.
+ *   error of its own: its last event has the sentence and the code.
  * - Options and requests are structs with an init function that gives every field its default; call
  *   it before you set fields. A struct changes only with HEDDLE_ENGINE_ABI_VERSION, and so does the
  *   number in the library's file name.
@@ -42,7 +42,7 @@ extern "C" {
 
 /* ---- Version, errors ------------------------------------------------------------------------- */
 
-#define HEDDLE_ENGINE_ABI_VERSION 4
+#define HEDDLE_ENGINE_ABI_VERSION 5
 
 /* HEDDLE_ENGINE_ABI_VERSION of the library that is loaded; it fits this header when both are equal.
  */
@@ -138,6 +138,17 @@ enum {
   HEDDLE_FINISH_CANCELLED = 4 /* heddle_engine_cancel, heddle_engine_destroy */
 };
 
+/* What programs tell errors of requests apart by; people are told by their sentences. */
+typedef int32_t heddle_request_error;
+enum {
+  HEDDLE_ERROR_NONE = 0,             /* it did not end with HEDDLE_FINISH_ERROR */
+  HEDDLE_ERROR_INVALID_ARGUMENT = 1, /* it is wrong, or its adapter cannot be read */
+  HEDDLE_ERROR_UNSUPPORTED = 2,      /* nothing is wrong with it, but heddle does not have it */
+  HEDDLE_ERROR_UNKNOWN_ADAPTER = 3,  /* no adapter has the name */
+  HEDDLE_ERROR_OUT_OF_MEMORY = 4,    /* for the row, or there is never room for its adapters */
+  HEDDLE_ERROR_ENGINE_ENDED = 5      /* the GPU has failed: all later requests end so, too */
+};
+
 /* News of a request. Every request has exactly one event whose finish_reason is not
    HEDDLE_FINISH_NONE, its last; of the fields behind it the others have nothing. */
 typedef struct heddle_engine_event {
@@ -164,6 +175,7 @@ typedef struct heddle_engine_event {
   int32_t stop_token;  /* the one of stop_token_ids that ended it; -1: none did */
   double wait_seconds; /* from when it was submitted to when it began to run */
   heddle_string error; /* one sentence */
+  heddle_request_error error_code;
 } heddle_engine_event;
 
 /* Gets the events of one request. Called by the engine's thread between two steps, so that it holds

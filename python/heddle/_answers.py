@@ -44,6 +44,9 @@ class Answer:
     stop: str | int | None = None
     """What ended the answer: the string of `stop`, or the token of `stop_token_ids`; None: neither
     did."""
+    error_code: str | None = None
+    """With "error": "invalid_argument", "unsupported", "unknown_adapter", "out_of_memory", or
+    "engine_ended": the GPU has failed, and all later prompts end so, too."""
 
     def __str__(self) -> str:
         return self.text
@@ -78,15 +81,22 @@ def answer_of(completion: _core.Completion, choice: Choice) -> Answer:
             completion.prompt_tokens,
         ),
         stop=completion.stop or (completion.stop_token if completion.stop_token >= 0 else None),
+        error_code=completion.error_code,
     )
+
+
+# What the module's functions raise with these codes; ValueError with all others.
+_EXCEPTIONS: dict[str | None, type[Exception]] = {
+    "unsupported": NotImplementedError,
+    "out_of_memory": MemoryError,
+    "engine_ended": RuntimeError,
+}
 
 
 def raise_error(answer: Answer, where: str = "") -> None:
     """Raises what a request ended with, if that was an error."""
     if answer.finish_reason == "error":
-        message = where + (answer.error or "")
-        is_memory = (answer.error or "").startswith("out of memory")
-        raise MemoryError(message) if is_memory else ValueError(message)
+        raise _EXCEPTIONS.get(answer.error_code, ValueError)(where + (answer.error or ""))
 
 
 class Stream(Iterator[str], AsyncIterator[str]):

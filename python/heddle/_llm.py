@@ -306,7 +306,7 @@ class LLM:
         Raises:
             ValueError: A prompt cannot run: an unknown adapter, a value out of its range, more
                 tokens than the context holds. The others are cancelled, as they are by ctrl-C.
-            MemoryError: There was no memory for a prompt.
+            NotImplementedError, MemoryError, RuntimeError: By its `Answer.error_code`.
         """
         is_one = isinstance(prompts, str) or (len(prompts) > 0 and _is_number(prompts[0]))
         fields = [_plain(p) for p in ([prompts] if is_one else prompts)]
@@ -393,7 +393,7 @@ class LLM:
 
         Raises:
             ValueError: As `generate`; or the model has no template, or it refuses the conversation.
-            MemoryError: There was no memory for a conversation.
+            NotImplementedError, MemoryError, RuntimeError: As `generate`.
         """
         is_one = isinstance(conversations, str) or (
             len(conversations) > 0 and isinstance(conversations[0], Mapping)
@@ -422,8 +422,8 @@ class LLM:
     ) -> Stream:
         """The answer to one prompt of `generate`, piece by piece, for `for` and `async for`.
 
-        The arguments are those of `generate`. A prompt that cannot run raises ValueError when its
-        stream is read.
+        The arguments are those of `generate`. A prompt that cannot run raises what it raises
+        there, when its stream is read.
         """
         choice = choices_of(adapter, adapters, 1)[0]
         request = self._request(
@@ -449,8 +449,8 @@ class LLM:
     ) -> Stream:
         """The answer to one conversation of `chat`, piece by piece, for `for` and `async for`.
 
-        The arguments are those of `chat`. A conversation that cannot run raises ValueError when its
-        stream is read.
+        The arguments are those of `chat`. A conversation that cannot run raises what it raises
+        there, when its stream is read.
         """
         template = _template(tools, documents, chat_template_kwargs, add_generation_prompt)
         choice = choices_of(adapter, adapters, 1)[0]

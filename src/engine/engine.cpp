@@ -10,6 +10,7 @@
 
 #include "core/device_name.h"
 #include "engine/engine_state.h"
+#include "engine/requests/row_failure.h"
 #include "engine/scheduler.h"
 
 namespace heddle {
@@ -50,7 +51,7 @@ void Engine::State::reserve_adjustments() {
   } catch (const std::exception& failure) {
     for (auto row = queue.running().begin(); row != queue.running().end();) {
       Sequence& each = *row++;
-      if (each.adjustment != nullptr && each.num_cached == 0) queue.fail(each, reason_of(failure));
+      if (each.adjustment != nullptr && each.num_cached == 0) queue.fail(each, failure_of(failure));
     }
   }
 }
@@ -103,7 +104,7 @@ void Engine::State::run_step(std::vector<Event>& events) {
     try {
       take_token(row, plan.tokens[i], plan.logprobs[i], events);
     } catch (const std::exception& failure) {
-      queue.fail(row, reason_of(failure));
+      queue.fail(row, failure_of(failure));
     }
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
@@ -168,7 +169,7 @@ void Engine::State::collect(LaunchedStep& step, std::vector<Event>& events) {
       if (failed) std::rethrow_exception(failed);
       take_token(*row, plan.tokens[i], plan.logprobs[i], events);
     } catch (const std::exception& failure) {
-      queue.fail(*row, reason_of(failure));
+      queue.fail(*row, failure_of(failure));
     }
   }
   const auto begin = std::max(last_collected, step.launched_at);
@@ -304,7 +305,7 @@ bool Engine::cancel(RequestId request) {
     s.queue.end(*row, FinishReason::kCancelled);
   } catch (const std::bad_alloc& failure) {
     row->last_text.clear();
-    s.queue.fail(*row, reason_of(failure));
+    s.queue.fail(*row, failure_of(failure));
   }
   s.adapters.free_unused();
   return true;

@@ -168,6 +168,18 @@ heddle_finish_reason reason_of(FinishReason reason) {
   return HEDDLE_FINISH_ERROR;
 }
 
+heddle_request_error error_code_of(RequestError error) {
+  switch (error) {
+    case RequestError::kNone: return HEDDLE_ERROR_NONE;
+    case RequestError::kInvalidArgument: return HEDDLE_ERROR_INVALID_ARGUMENT;
+    case RequestError::kUnsupported: return HEDDLE_ERROR_UNSUPPORTED;
+    case RequestError::kUnknownAdapter: return HEDDLE_ERROR_UNKNOWN_ADAPTER;
+    case RequestError::kOutOfMemory: return HEDDLE_ERROR_OUT_OF_MEMORY;
+    case RequestError::kEngineEnded: return HEDDLE_ERROR_ENGINE_ENDED;
+  }
+  return HEDDLE_ERROR_INVALID_ARGUMENT;
+}
+
 /// The event as C sees it; points into `event`.
 heddle_engine_event view_of(const Event& event) {
   static const Completion nothing;
@@ -192,7 +204,8 @@ heddle_engine_event view_of(const Event& event) {
       .stop = view_of(completion.stop),
       .stop_token = completion.stop_token,
       .wait_seconds = completion.wait_seconds,
-      .error = view_of(completion.error)};
+      .error = view_of(completion.error),
+      .error_code = error_code_of(completion.error_code)};
 }
 
 /// An event that a caller has taken, with what it points to.

@@ -248,7 +248,11 @@ void bind_queue(nb::module_& m) {
       .def_ro("stop", &Completion::stop)
       .def_ro("stop_token", &Completion::stop_token)
       .def_prop_ro("finish_reason", [](const Completion& c) { return name(c.finish_reason); })
-      .def_ro("error", &Completion::error);
+      .def_ro("error", &Completion::error)
+      .def_prop_ro("error_code", [](const Completion& c) -> std::optional<std::string> {
+        if (c.error_code == RequestError::kNone) return std::nullopt;
+        return name(c.error_code);
+      });
 
   // Shared with the engine, which tells it of requests that nobody waits for any more.
   struct Queue {

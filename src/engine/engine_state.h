@@ -25,9 +25,6 @@
 
 namespace heddle {
 
-/// What a row is told that a failure ended.
-[[nodiscard]] std::string_view reason_of(const std::exception& failure);
-
 /// A step that the device was asked for and whose tokens were not taken yet.
 struct LaunchedStep {
   std::vector<std::pair<RequestId, Sequence*>> rows{};  // that draw in it

@@ -14,11 +14,12 @@ namespace {
 /// Bytes of an error that every row has room for.
 constexpr size_t kErrorBytes = 80;
 
-void set_error(Completion& completion, std::string_view error) noexcept {
+void set_error(Completion& completion, const RowFailure& failure) noexcept {
+  completion.error_code = failure.code;
   try {
-    completion.error = error;
+    completion.error = failure.sentence;
   } catch (const std::bad_alloc&) {
-    completion.error = error.substr(0, kErrorBytes);
+    completion.error = failure.sentence.substr(0, kErrorBytes);
   }
 }
 
@@ -44,10 +45,10 @@ RowQueue::Rows RowQueue::make_row(RequestId id) {
   return row;
 }
 
-void RowQueue::refuse(Rows&& row, std::string_view error) noexcept {
+void RowQueue::refuse(Rows&& row, const RowFailure& failure) noexcept {
   Completion& completion = row.front().completion;
   completion.finish_reason = FinishReason::kError;
-  set_error(completion, error);
+  set_error(completion, failure);
   row.front().adapters = {};  // which it may have found before
   ended_.splice(ended_.end(), row);
 }
@@ -66,14 +67,14 @@ void RowQueue::end(Sequence& row, FinishReason reason) noexcept {
   }
 }
 
-void RowQueue::fail(Sequence& row, std::string_view error) noexcept {
-  set_error(row.completion, error);
+void RowQueue::fail(Sequence& row, const RowFailure& failure) noexcept {
+  set_error(row.completion, failure);
   end(row, FinishReason::kError);
 }
 
-void RowQueue::fail_all(std::string_view error) noexcept {
+void RowQueue::fail_all(const RowFailure& failure) noexcept {
   for (Rows* rows : {&running_, &waiting_}) {
-    while (!rows->empty()) fail(rows->front(), error);
+    while (!rows->empty()) fail(rows->front(), failure);
   }
 }
 
@@ -141,10 +142,10 @@ bool RowQueue::start_planned() noexcept {
       running_.splice(running_.end(), waiting_, next++);
     } catch (const std::bad_alloc&) {
       ++next;
-      fail(row, "out of memory: the row could not be started");
+      fail(row, {RequestError::kOutOfMemory, "out of memory: the row could not be started"});
     } catch (const std::exception& failure) {
       ++next;
-      fail(row, failure.what());
+      fail(row, failure_of(failure));
     }
     any = true;
     ++i;

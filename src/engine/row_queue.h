@@ -2,11 +2,11 @@
 
 #include <list>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "engine/adapters/adapter_plan.h"
 #include "engine/page_pool.h"
+#include "engine/requests/row_failure.h"
 #include "engine/sequence.h"
 
 namespace heddle {
@@ -48,12 +48,12 @@ class RowQueue {
   /// Lets the one row of the list wait behind all others. Its tokens and lengths are set.
   void wait(Rows&& row) noexcept { waiting_.splice(waiting_.end(), row); }
   /// The one row of the list has ended with an error before it could wait.
-  void refuse(Rows&& row, std::string_view error) noexcept;
+  void refuse(Rows&& row, const RowFailure& failure) noexcept;
   /// Ends a row that waits or runs, and gives its pages back.
   void end(Sequence& row, FinishReason reason) noexcept;
-  void fail(Sequence& row, std::string_view error) noexcept;
+  void fail(Sequence& row, const RowFailure& failure) noexcept;
   /// All that wait or run.
-  void fail_all(std::string_view error) noexcept;
+  void fail_all(const RowFailure& failure) noexcept;
 
   /// Starts the rows that fit. A row for whose start there is no memory ends with an error.
   void admit() noexcept;

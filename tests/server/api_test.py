@@ -230,6 +230,7 @@ class Api(Case):
     def test_facts(self):
         get = self.server.request
         self.assertEqual([get("GET", p)[0] for p in ("/health", "/ping", "/startup", "/version", "/info", "/metrics")], [200] * 6)
+        self.assertEqual(json.loads(get("GET", "/info")[2])["model_device_type"], DEVICE)
         self.text()
         self.assertGreater(self.server.metric("vllm:request_queue_time_seconds_count"), 0)
         self.assertLess(self.server.metric("vllm:request_queue_time_seconds_sum"), 60)

@@ -115,34 +115,60 @@ class Load(Case):
             self.assertEqual(len(events(text.decode())) > 2 and events(text.decode())[-1], "[DONE]")
             stream.close()
 
-    def test_slow_and_dead_readers(self):
-        """They hold up nobody, and are cut off when they have taken nothing for the time that the server gives them."""
-        body = {**ENDLESS, "logprobs": 20}
+    def pace(self):
+        """Seconds of a few short answers, one after the other."""
+        begin = time.monotonic()
+        for i in range(20):
+            self.server.complete(f"a{i}")
+        return time.monotonic() - begin
 
-        def pace():
-            begin = time.monotonic()
-            for i in range(20):
-                self.server.complete(f"a{i}")
-            return time.monotonic() - begin
+    def is_held_up(self, read, end):
+        """Whether answers come late beside eight streams that nobody reads but for `read`, until `end` is through with them: each has more
+        than the system's buffers hold. Another program may take the processors, so late is what is late in each of five rounds, beside the
+        pace right behind the round."""
+        before = self.pace()
+        for _ in range(5):
+            streams = [open_stream(self.server.port, {**ENDLESS, "logprobs": 20, "n": 6}, 4096) for _ in range(8)]
+            self.assertTrue(wait_until(lambda: self.running() == 48))
+            paces, stop = [], time.monotonic() + 4
+            while time.monotonic() < stop:
+                read(streams)
+                seconds = self.pace()
+                if self.running() < 48:
+                    break  # the server has ended some of them meanwhile
+                paces.append(seconds)
+            end(streams)
+            for stream in streams:
+                stream.close()
+            self.assertTrue(wait_until(lambda: self.running() == 0))
+            limit = 5 * max(before, self.pace()) + 0.5
+            best = min(paces, default=limit)
+            print(f"20 answers take {best:.3f} s, the best of {len(paces)} times; the limit is {limit:.3f} s")
+            if best < limit:
+                return False
+        return True
 
-        before = pace()
-        slow = [open_stream(self.server.port, body, 4096) for _ in range(8)]
-        self.assertTrue(wait_until(lambda: self.running() == 8))
-        self.assertTrue(wait_until(lambda: self.running() == 0, 40), "those that take nothing are ended")
-        self.assertLess(pace(), 5 * before + 0.5)
-        for stream in slow:
-            stream.close()
-        slow = [open_stream(self.server.port, body, 4096) for _ in range(8)]
-        end = time.monotonic() + 2
-        paces = []
-        while time.monotonic() < end:
-            for stream in slow:
-                stream.recv(1)
-            paces.append(pace())
-        self.assertLess(min(paces), 5 * before + 0.5)
-        for stream in slow:
-            stream.close()
-        self.assertTrue(wait_until(lambda: self.running() == 0))
+    def test_dead_readers_hold_up_nobody_and_are_cut_off(self):
+        """When they have taken nothing for the time that the server gives them."""
+
+        def end(streams):
+            self.assertTrue(wait_until(lambda: self.running() == 0, 40))
+            for stream in streams:
+                last = b""
+                while piece := stream.recv(1 << 20):
+                    last = last[-20:] + piece
+                self.assertNotIn(b"[DONE]", last[-20:], "the answer was to be cut off")
+
+        before = self.pace()
+        self.assertFalse(self.is_held_up(lambda streams: None, end))
+        self.assertTrue(wait_until(lambda: self.pace() < 5 * before + 0.5, 60), "nothing of them stays")
+
+    def test_slow_readers_hold_up_nobody(self):
+        def read(streams):
+            for stream in streams:
+                stream.recv(4096)
+
+        self.assertFalse(self.is_held_up(read, lambda streams: None))
 
     def test_a_client_that_leaves_frees_its_row(self):
         for stream in (True, False):
@@ -260,6 +286,13 @@ class Limits(unittest.TestCase):
         self.assertIn("needs", error["message"])
         self.assertEqual(server.post("/v1/completions", {"model": f"added{statuses.count(200)}", "prompt": "x"})[0], 404)
         self.assertTrue(server.complete("added0"))
+
+    def test_no_room_for_the_adapter_of_a_request_is_503(self):
+        server = self.server("--adapter-memory", 100)
+        status, answer = server.post("/v1/completions", {"model": "a0", "prompt": "x"})
+        self.assertEqual((status, answer["error"]["type"], answer["error"]["code"]), (503, "ServiceUnavailableError", 503))
+        self.assertRegex(answer["error"]["message"], "^a0: needs [0-9]+ bytes of adapter memory, there are 100 ")
+        self.assertTrue(server.complete("base"))
 
     def test_overload_is_429(self):
         server = self.server("--max-batch", 2, "--max-waiting", 3)

@@ -2,10 +2,11 @@
 
   python3 tiny_model.py FOLDER [NUM_ADAPTERS]
 
-Other shapes than TINY are for measurements.
+Other shapes than TINY are for measurements; bench/made_model_files.py writes its files by some of these functions, too.
 """
 import dataclasses
 import json
+import math
 import pathlib
 import sys
 
@@ -47,17 +48,34 @@ def bytes_of(values, dtype):
     return data.tobytes() if dtype == "F32" else ((data.view(np.uint32) + 0x8000) >> 16).astype(np.uint16).tobytes()
 
 
-def write_safetensors(path, tensors, dtype):
-    """The header is padded to 8 bytes."""
-    header, place, chunks = {}, 0, []
-    for name, values in tensors.items():
-        data = bytes_of(values, dtype)
-        header[name] = {"dtype": dtype, "shape": list(values.shape), "data_offsets": [place, place + len(data)]}
-        place += len(data)
-        chunks.append(data)
+def safetensors_head(shapes, dtype):
+    """What stands in front of the values of tensors of these shapes, {name: shape}, which lie one behind another: padded to 8 bytes."""
+    header, place = {}, 0
+    for name, shape in shapes.items():
+        size = {"F32": 4, "BF16": 2}[dtype] * math.prod(shape)
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [place, place + size]}
+        place += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(chunks))
+    return len(text).to_bytes(8, "little") + text
+
+
+def write_safetensors(path, tensors, dtype):
+    head = safetensors_head({name: values.shape for name, values in tensors.items()}, dtype)
+    path.write_bytes(head + b"".join(bytes_of(values, dtype) for values in tensors.values()))
+
+
+def byte_tokenizer(vocabulary, special=()):
+    """What tokenizer.json holds for byte-level BPE without merges; of the vocabulary some are special tokens."""
+    ids = {text: i for i, text in enumerate(vocabulary)}
+    return {
+        "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "post_processor": None,
+        "added_tokens": [{"id": ids[t], "content": t, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+                          "special": True} for t in special],
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
+                  "fuse_unk": False, "byte_fallback": False, "vocab": ids, "merges": []}}
 
 
 def projections(shape):
@@ -77,21 +95,13 @@ def write_model(folder, shape=TINY, seed=1):
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(seed)
     vocabulary, hidden = shape.vocabulary(), shape.hidden
-    ids = {text: i for i, text in enumerate(vocabulary)}
     (folder / "config.json").write_text(json.dumps({
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden, "intermediate_size": shape.intermediate,
         "num_hidden_layers": shape.layers, "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads,
         "head_dim": hidden // shape.heads, "vocab_size": len(vocabulary), "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
         "hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "float32", "bos_token_id": None,
-        "eos_token_id": ids["<|end|>"]}))
-    (folder / "tokenizer.json").write_text(json.dumps({
-        "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "post_processor": None,
-        "added_tokens": [{"id": ids[t], "content": t, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
-                          "special": True} for t in SPECIAL],
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
-        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
-                  "fuse_unk": False, "byte_fallback": False, "vocab": ids, "merges": []}}))
+        "eos_token_id": vocabulary.index("<|end|>")}))
+    (folder / "tokenizer.json").write_text(json.dumps(byte_tokenizer(vocabulary, SPECIAL)))
     (folder / "tokenizer_config.json").write_text(json.dumps({
         "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|end|>", "chat_template": TEMPLATE,
         "model_max_length": 2048, "clean_up_tokenization_spaces": False}))

@@ -31,6 +31,18 @@ ApiError unavailable(const std::string& message) {
   return {503, "ServiceUnavailableError", message};
 }
 
+ApiError engine_error(RequestError error, const std::string& message) {
+  switch (error) {
+    case RequestError::kNone:
+    case RequestError::kInvalidArgument:
+    case RequestError::kUnsupported: break;
+    case RequestError::kUnknownAdapter: return {404, "NotFoundError", message, "model"};
+    case RequestError::kOutOfMemory:
+    case RequestError::kEngineEnded: return unavailable(message);
+  }
+  return bad_request(message);
+}
+
 std::string openai_error_json(const ApiError& error) {
   json body;
   body["error"] = {{"message", error.what()},

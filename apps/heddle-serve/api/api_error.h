@@ -3,6 +3,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "heddle/engine/request.h"
+
 #include "http/message.h"
 
 namespace heddle::serve {
@@ -32,6 +34,8 @@ class ApiError : public std::runtime_error {
 /// 429 with Retry-After.
 [[nodiscard]] ApiError overloaded();
 [[nodiscard]] ApiError unavailable(const std::string& message);
+/// What the engine has refused, or could not end.
+[[nodiscard]] ApiError engine_error(RequestError error, const std::string& message);
 
 /// {"error": {"message", "type", "param", "code"}} as OpenAI and vLLM have it.
 [[nodiscard]] HttpResponse openai_error(const ApiError& error);

@@ -12,7 +12,6 @@
 #include "heddle/core/error.h"
 
 #include "api/api_error.h"
-#include "open_model.h"
 
 namespace heddle::serve {
 namespace {
@@ -33,13 +32,6 @@ std::vector<std::string> base_names(const app::ServeOptions& options, const Mode
   return names;
 }
 
-Engine open_engine(const app::ServeOptions& options, EngineLoad& load) {
-  Engine engine = app::open_model(options.model);
-  app::tell_engine(engine);
-  load = engine.load();
-  return engine;
-}
-
 std::string joined(const std::map<std::string, int64_t>& rows) {
   std::string names;
   for (const auto& [name, count] : rows) {
@@ -56,16 +48,17 @@ void change(std::map<std::string, int64_t>& rows, const std::string& name, int64
 
 }  // namespace
 
-Service::Service(boost::asio::io_context& network, const app::ServeOptions& options,
+Service::Service(boost::asio::io_context& network, const app::ServeOptions& options, Engine engine,
                  std::function<void()> on_end)
     : network_(network), options_(options) {
+  last_.load = engine.load();
   auto tell_end = [this, on_end = std::move(on_end)](const std::string& ended_by) {
     boost::asio::post(network_, [this, on_end, ended_by] {
       ended_by_ = ended_by;
       on_end();
     });
   };
-  engine_ = std::make_unique<EngineThread>(open_engine(options, last_.load), std::move(tell_end));
+  engine_ = std::make_unique<EngineThread>(std::move(engine), std::move(tell_end));
   names_ = std::make_unique<ModelNames>(base_names(options, engine_->model()),
                                         options.model.engine.adapter_dir, engine_->model().path);
   for (const app::NamedAdapter& adapter : options.model.adapters) {

@@ -23,7 +23,7 @@ namespace heddle::serve {
 class Service {
  public:
   /// on_end is called in the thread of the network where the engine has ended by itself.
-  Service(boost::asio::io_context& network, const app::ServeOptions& options,
+  Service(boost::asio::io_context& network, const app::ServeOptions& options, Engine engine,
           std::function<void()> on_end);
   ~Service();
   Service(const Service&) = delete;

@@ -112,10 +112,11 @@ Load read_load(const std::string& text, Service& service) {
 
 ApiError load_failure(const Error& error, const Service& service) {
   const std::string message = service.names().without_folders(error.what());
-  if (error.code() == ErrorCode::kOutOfMemory) {
-    return {507, "InsufficientStorage", message, "lora_path"};
+  switch (error.code()) {
+    case ErrorCode::kOutOfMemory: return {507, "InsufficientStorage", message, "lora_path"};
+    case ErrorCode::kCuda: return unavailable(message);
+    default: return invalid(message, "lora_path");
   }
-  return invalid(message, "lora_path");
 }
 
 }  // namespace

@@ -19,13 +19,7 @@ double seconds_since(Clock::time_point begin) {
 }
 
 ApiError error_of(const Completion& completion, const ModelNames& names) {
-  const std::string error = names.without_folders(completion.error);
-  if (error.starts_with("unknown adapter")) {
-    return {404, "NotFoundError", error, "model"};
-  }
-  const bool is_memory = error.find("out of memory") != std::string::npos;
-  if (is_memory || error.starts_with("the engine has ended")) return unavailable(error);
-  return bad_request(error);
+  return engine_error(completion.error_code, names.without_folders(completion.error));
 }
 
 HttpResponse stream_head() {

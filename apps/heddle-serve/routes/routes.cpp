@@ -145,8 +145,7 @@ net::awaitable<void> Routes::handle(const HttpRequest& request, Responder& respo
   } catch (const ApiError& error) {
     failure = error;
   } catch (const Error& error) {
-    const std::string message = service_.names().without_folders(error.what());
-    failure = error.code() == ErrorCode::kCuda ? unavailable(message) : bad_request(message);
+    failure = engine_error(request_error(error), service_.names().without_folders(error.what()));
   } catch (const std::bad_alloc&) {
     failure = unavailable("out of memory");
   } catch (const boost::system::system_error&) {  // of the connection
@@ -298,7 +297,7 @@ HttpResponse Routes::info() {
   const EngineOptions& options = service_.engine().options();
   return json_response(
       {{"model_id", service_.names().base()},
-       {"model_device_type", "cpu"},
+       {"model_device_type", options.device.substr(0, options.device.find(':'))},
        {"max_total_tokens", options.max_context},
        {"max_input_length", options.max_context - 1},
        {"max_concurrent_requests", options.max_batch + service_.options().max_waiting},

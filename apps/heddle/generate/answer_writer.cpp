@@ -96,6 +96,7 @@ void AnswerWriter::finish_row(int64_t index, std::vector<Completion> each) {
     if (one.finish_reason != FinishReason::kError || !all.error.empty()) continue;
     all.finish_reason = FinishReason::kError;
     all.error = one.error;
+    all.error_code = one.error_code;
   }
   rows_.at(index).each = std::move(each);
   finish_row(index, std::move(all));

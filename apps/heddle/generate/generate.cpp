@@ -140,6 +140,7 @@ void Run::begin(const Row& row) {
     Completion completion;
     completion.finish_reason = FinishReason::kError;
     completion.error = row.error;
+    completion.error_code = RequestError::kInvalidArgument;
     writer_.finish_row(row.index, std::move(completion));
     return;
   }

@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "heddle/core/error.h"
 
 namespace heddle {
 
@@ -124,6 +127,26 @@ enum class FinishReason : uint8_t { kStop, kLength, kError, kCancelled };
 /// "stop", "length", "error" or "cancelled".
 [[nodiscard]] const char* name(FinishReason reason);
 
+/// What programs tell errors of requests apart by; people are told by their sentences.
+enum class RequestError : uint8_t {
+  kNone,             // it did not end with kError
+  kInvalidArgument,  // it is wrong, or its adapter cannot be read
+  kUnsupported,      // nothing is wrong with it, but heddle does not have it
+  kUnknownAdapter,   // no adapter has the name
+  kOutOfMemory,      // for the row, or there is never room for its adapters
+  kEngineEnded       // the GPU has failed: all later requests end so, too
+};
+/// "none", "invalid_argument", "unsupported", "unknown_adapter", "out_of_memory" or "engine_ended".
+[[nodiscard]] const char* name(RequestError error);
+/// What a request ends with that meets this exception; that of Engine::check, for one.
+[[nodiscard]] RequestError request_error(const std::exception& thrown) noexcept;
+
+/// Thrown where no adapter has a name; kInvalidArgument.
+class UnknownAdapter : public Error {
+ public:
+  explicit UnknownAdapter(const std::string& what) : Error(ErrorCode::kInvalidArgument, what) {}
+};
+
 /// What tokens stand for. Immutable, for any thread, also when the engine is gone.
 class TokenTexts {
  public:
@@ -190,6 +213,7 @@ struct Completion {
   double wait_seconds = 0;  // from when it was submitted to when it began to run
   FinishReason finish_reason = FinishReason::kStop;
   std::string error;  // with kError: one sentence
+  RequestError error_code = RequestError::kNone;
 };
 
 using RequestId = int64_t;

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import heddle
+from heddle._answers import raise_error
 
 ROOT = pathlib.Path(__file__).parents[3]
 PROGRAM = pathlib.Path(os.environ.get("HEDDLE_BUILD_DIR", ROOT / "build")) / "heddle"
@@ -295,6 +296,7 @@ def test_what_cannot_run_raises_or_is_told(llm: heddle.LLM) -> None:
     told = llm.chat(["Hi", "Ho"], adapter=[None, "nobody"], max_tokens=2, keep_going=True)
     assert [answer.finish_reason for answer in told] == ["length", "error"]
     assert told[1].error == 'unknown adapter "nobody"' and told[0].error is None
+    assert [answer.error_code for answer in told] == [None, "unknown_adapter"]
     for wrong, says in (
         ({"temperature": -1.0}, "temperature is -1"),
         ({"top_p": 0.0}, "top_p is 0"),
@@ -323,6 +325,23 @@ def test_what_cannot_run_raises_or_is_told(llm: heddle.LLM) -> None:
         llm.generate([1, "two"])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="nonexistent"):
         heddle.LLM("/nonexistent.gguf")
+
+
+@pytest.mark.parametrize(
+    ("code", "exception"),
+    [
+        ("invalid_argument", ValueError),
+        ("unknown_adapter", ValueError),
+        ("unsupported", NotImplementedError),
+        ("out_of_memory", MemoryError),
+        ("engine_ended", RuntimeError),
+    ],
+)
+def test_every_code_has_its_exception(code: str, exception: type[Exception]) -> None:
+    with pytest.raises(exception, match="^prompt 3: why$") as raised:
+        raise_error(heddle.Answer("", [], [], 0, "error", None, "why", error_code=code), "prompt 3: ")
+    assert raised.type is exception
+    raise_error(heddle.Answer("", [], [], 0, "stop", None))
 
 
 def test_the_type_of_the_kv_cache_is_that_of_the_program(model: str, tmp_path: pathlib.Path) -> None:
@@ -422,4 +441,9 @@ def test_adapters_are_found_in_a_folder(llm: heddle.LLM, model: str) -> None:
         for name in ("../adapters/sql", str(folder / "sql"), "nobody", ".."):
             with pytest.raises(ValueError, match="unknown adapter"):
                 found.chat("Hi", adapter=name)
+    with heddle.LLM(model, max_batch=2, num_threads=2, adapter_dir=folder, adapter_memory=1) as too_small:
+        told = too_small.chat(["Hi", "Ho"], adapter=["slug", None], max_tokens=1, keep_going=True)
+        assert [answer.error_code for answer in told] == ["out_of_memory", None]
+        with pytest.raises(MemoryError, match="slug: needs [0-9]+ bytes of adapter memory, there are 1 "):
+            too_small.chat("Hi", adapter="slug")
     assert [(a.token_ids, a.logprobs) for a in got] == [(a.token_ids, a.logprobs) for a in want]

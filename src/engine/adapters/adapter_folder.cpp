@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "heddle/core/error.h"
+#include "heddle/engine/request.h"
 
 #include "files/printable.h"
 
@@ -46,6 +46,10 @@ const char* wrong_with(const std::string& name) {
   return nullptr;
 }
 
+UnknownAdapter unknown(const std::string& name, const std::string& why) {
+  return UnknownAdapter("unknown adapter " + files::quote(name) + ": " + why);
+}
+
 }  // namespace
 
 FileStamps stamps_of(const std::string& path) {
@@ -68,24 +72,25 @@ AdapterFolder::AdapterFolder(const std::string& path) : path_(path) {
 
 std::string AdapterFolder::find(const std::string& name) const {
   const char* const wrong = wrong_with(name);
-  HEDDLE_CHECK(wrong == nullptr, "unknown adapter ", files::quote(name), ": no adapter of ", path_,
-               " can have this name, ", wrong);
+  if (wrong != nullptr) {
+    throw unknown(name, "no adapter of " + path_ + " can have this name, " + wrong);
+  }
   for (const std::string& place : {path_ + "/" + name, path_ + "/" + name + ".gguf"}) {
     std::error_code error;
     if (!fs::exists(fs::symlink_status(place, error))) continue;
     check_inside(place, name);
-    HEDDLE_CHECK(fs::is_directory(place, error) || fs::is_regular_file(place, error),
-                 "unknown adapter ", files::quote(name), ": ", place,
-                 " is neither a folder nor a file");
-    if (!fs::is_directory(place, error)) return place;
+    const bool is_folder = fs::is_directory(place, error);
+    if (!is_folder && !fs::is_regular_file(place, error)) {
+      throw unknown(name, place + " is neither a folder nor a file");
+    }
+    if (!is_folder) return place;
     for (const char* file : kFiles) {
       const std::string part = place + file;
       if (fs::is_symlink(fs::symlink_status(part, error))) check_inside(part, name);
     }
     return place;
   }
-  throw_error(ErrorCode::kInvalidArgument, "unknown adapter ", files::quote(name), ": ", path_,
-              " has none of this name");
+  throw unknown(name, path_ + " has none of this name");
 }
 
 void AdapterFolder::check_inside(const fs::path& place, const std::string& name) const {

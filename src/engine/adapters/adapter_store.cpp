@@ -137,7 +137,7 @@ AdapterHold AdapterStore::find(const std::string& name) {
   if (name.empty()) return nullptr;
   const auto place = by_name_.find(name);
   if (place != by_name_.end() && !place->second->found) return place->second;
-  HEDDLE_CHECK(folder_, "unknown adapter \"", name, "\"");
+  if (!folder_) throw UnknownAdapter("unknown adapter \"" + name + "\"");
   return find_in_folder(name);
 }
 

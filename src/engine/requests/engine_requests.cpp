@@ -11,15 +11,11 @@
 #include "engine/adapters/shared_prefix.h"
 #include "engine/engine_state.h"
 #include "engine/requests/request_check.h"
+#include "engine/requests/row_failure.h"
 #include "engine/sampling/row_adjustment.h"
 #include "engine/scheduler.h"
 
 namespace heddle {
-
-std::string_view reason_of(const std::exception& failure) {
-  const bool is_memory = dynamic_cast<const std::bad_alloc*>(&failure) != nullptr;
-  return is_memory ? "out of memory: the row could not go on" : failure.what();
-}
 
 /// An adapter's vocabulary may be smaller than that of the tokenizer.
 void Engine::State::check_tokens(std::span<const int32_t> tokens,
@@ -219,7 +215,7 @@ std::vector<RequestId> Engine::submit(RequestDraft draft) noexcept {
       }
       s.queue.wait(std::move(row.sequence));
     } catch (const std::exception& failure) {
-      s.queue.refuse(std::move(row.sequence), reason_of(failure));
+      s.queue.refuse(std::move(row.sequence), failure_of(failure));
     }
   }
   return std::move(d.ids);

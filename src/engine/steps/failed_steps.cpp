@@ -5,6 +5,7 @@
 #include "heddle/core/error.h"
 
 #include "engine/engine_state.h"
+#include "engine/requests/row_failure.h"
 
 namespace heddle {
 namespace {
@@ -26,7 +27,7 @@ std::string sentence_of(const std::exception& failure, const std::string& device
 }  // namespace
 
 void Engine::State::fail_running(const std::exception& failure) {
-  while (!queue.running().empty()) queue.fail(queue.running().front(), reason_of(failure));
+  while (!queue.running().empty()) queue.fail(queue.running().front(), failure_of(failure));
 }
 
 /// Ends the rows of the planned step, which has failed; all rows and the engine where it was the
@@ -36,7 +37,7 @@ void Engine::State::fail_planned(const std::exception& failure, int64_t num_prom
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     if (plan.num_tokens[i] == 0) continue;
     ++num_rows;
-    if (!is_of_device(failure)) queue.fail(*plan.rows[i], reason_of(failure));
+    if (!is_of_device(failure)) queue.fail(*plan.rows[i], failure_of(failure));
   }
   if (is_of_device(failure)) end_engine(failure, num_rows, num_prompt_tokens);
 }
@@ -57,7 +58,7 @@ void Engine::State::end_engine(const std::exception& failure, int64_t num_rows,
     ended_by = "device failed";  // short enough to need no memory
   }
   for (LaunchedStep& step : launched) step.is_under_way = false;
-  queue.fail_all(ended_by);
+  queue.fail_all({RequestError::kEngineEnded, ended_by});
 }
 
 }  // namespace heddle

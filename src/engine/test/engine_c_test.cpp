@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <future>
 #include <map>
 #include <string>
@@ -32,6 +33,7 @@ struct Answer {
   std::string streamed{};
   Completion completion{};
   heddle_finish_reason reason = HEDDLE_FINISH_NONE;
+  heddle_request_error error_code = HEDDLE_ERROR_NONE;
 };
 
 void take(const heddle_engine_event& event, Answer& answer) {
@@ -51,6 +53,8 @@ void take(const heddle_engine_event& event, Answer& answer) {
   copy(to.prompt_top_logprobs, event.prompt_top_logprobs, event.num_prompt_top_logprobs);
   answer.completion.prompt_tokens = event.prompt_tokens;
   answer.completion.error = text_of(event.error);
+  answer.error_code = event.error_code;
+  EXPECT_EQ(answer.error_code != HEDDLE_ERROR_NONE, answer.reason == HEDDLE_FINISH_ERROR);
   EXPECT_EQ(answer.streamed, answer.completion.text);
 }
 
@@ -62,17 +66,22 @@ class CEngine : public ::testing::Test {
  protected:
   const std::string device = testing::test_device();
   CEngine() {
+    const heddle_engine_options options = small_options();
+    EXPECT_EQ(heddle_engine_create(&engine, c_string(path), &options), HEDDLE_OK)
+        << heddle_engine_last_error();
+    add("first", first);
+  }
+  ~CEngine() override { heddle_engine_destroy(engine); }
+
+  heddle_engine_options small_options() const {
     heddle_engine_options options;
     heddle_engine_options_init(&options);
     options.max_batch = 4;
     options.num_threads = 1;
     options.page_size = 4;
     options.device = c_string(device);
-    EXPECT_EQ(heddle_engine_create(&engine, c_string(path), &options), HEDDLE_OK)
-        << heddle_engine_last_error();
-    add("first", first);
+    return options;
   }
-  ~CEngine() override { heddle_engine_destroy(engine); }
 
   void add(const std::string& name, const std::string& folder, bool replace = false) {
     EXPECT_EQ(heddle_engine_add_adapter(engine, c_string(name), c_string(folder), replace),
@@ -255,13 +264,32 @@ TEST_F(CEngine, VariantsOfARequestHaveTheBitsOfCpp) {
   expect_failure("ids is NULL", heddle_engine_submit_each(engine, &given, variants, 3, nullptr));
 }
 
-TEST_F(CEngine, ARequestThatCannotRunEndsWithItsError) {
+TEST_F(CEngine, ARequestThatCannotRunEndsWithItsErrorAndItsCode) {
+  const auto expect_error = [&](const Request& request, heddle_request_error code,
+                                const std::string& says) {
+    const int64_t id = submit(c_request(request));
+    const Answer answer = poll(1).at(id);
+    EXPECT_EQ(answer.reason, HEDDLE_FINISH_ERROR);
+    EXPECT_EQ(answer.error_code, code) << says;
+    EXPECT_NE(answer.completion.error.find(says), std::string::npos) << answer.completion.error;
+  };
   Request request = testing::endless_request({1}, 2);
   request.adapter = "nobody";
-  (void)submit(c_request(request));
-  const Answer answer = poll(1).at(0);
-  EXPECT_EQ(answer.reason, HEDDLE_FINISH_ERROR);
-  EXPECT_EQ(answer.completion.error, "unknown adapter \"nobody\"");
+  expect_error(request, HEDDLE_ERROR_UNKNOWN_ADAPTER, "unknown adapter \"nobody\"");
+  request.adapter.clear();
+  request.max_tokens = -1;
+  expect_error(request, HEDDLE_ERROR_INVALID_ARGUMENT, "max_tokens is -1");
+
+  heddle_engine_destroy(std::exchange(engine, nullptr));
+  heddle_engine_options options = small_options();
+  const std::string folder = std::filesystem::path(first).parent_path().string();
+  options.adapter_dir = c_string(folder);
+  options.adapter_memory = 1;
+  ASSERT_EQ(heddle_engine_create(&engine, c_string(path), &options), HEDDLE_OK)
+      << heddle_engine_last_error();
+  request.max_tokens = 1;
+  request.adapter = std::filesystem::path(first).filename().string();
+  expect_error(request, HEDDLE_ERROR_OUT_OF_MEMORY, "bytes of adapter memory, there are 1 ");
 }
 
 TEST_F(CEngine, ACancelledRequestEndsAndTheOthersKeepTheirBits) {

@@ -82,6 +82,7 @@ inline void expect_same(const Completion& got, const Completion& want, const std
   EXPECT_EQ(got.text, want.text) << what;
   EXPECT_EQ(got.finish_reason, want.finish_reason) << what;
   EXPECT_EQ(got.error, want.error) << what;
+  EXPECT_EQ(got.error_code, want.error_code) << what;
 }
 
 }  // namespace heddle::testing

@@ -122,6 +122,7 @@ int count_failed(const RunResult& got, const RunResult& want) {
     }
     ++num_failed;
     EXPECT_NE(completion.error.find("out of memory"), std::string::npos) << completion.error;
+    EXPECT_EQ(completion.error_code, RequestError::kOutOfMemory) << what;
     EXPECT_EQ(completion.logprobs.size(), completion.token_ids.size()) << what;
     EXPECT_TRUE(undisturbed.text.starts_with(completion.text)) << what;
   }

@@ -59,6 +59,7 @@ TEST(Engine, RefusesAValueOutOfItsRangeAndNothingElse) {
   struct Case {
     std::function<void(Request&)> change;
     std::vector<const char*> says;
+    RequestError code = RequestError::kInvalidArgument;
   };
   std::vector<Case> cases;
   for (const float wrong : {-1.0f, -1e-30f, kNan, kInf, -kInf}) {
@@ -83,7 +84,9 @@ TEST(Engine, RefusesAValueOutOfItsRangeAndNothingElse) {
   }
   cases.push_back({[](Request& r) { r.stop = {"a", ""}; }, {"stop[1] is empty"}});
   cases.push_back({[](Request& r) { r.stop = {"\xC3"}; }, {"stop[0] is no UTF-8"}});
-  cases.push_back({[](Request& r) { r.adapter = "nobody"; }, {"unknown adapter \"nobody\""}});
+  cases.push_back({[](Request& r) { r.adapter = "nobody"; },
+                   {"unknown adapter \"nobody\""},
+                   RequestError::kUnknownAdapter});
   cases.push_back({[](Request& r) { r.token_ids = {1, 26}; }, {"token id 26", "has 26"}});
   cases.push_back({[](Request& r) { r.token_ids = {-1}; }, {"token id -1"}});
   cases.push_back({[](Request& r) { r.token_ids.emplace(); }, {"the prompt has no tokens"}});
@@ -112,6 +115,7 @@ TEST(Engine, RefusesAValueOutOfItsRangeAndNothingElse) {
     const Completion& refused = together[good.size() + i];
     EXPECT_EQ(refused.finish_reason, FinishReason::kError) << cases[i].says[0];
     EXPECT_EQ(refused.error, testing::message_of([&] { engine.check(mixed[good.size() + i]); }));
+    EXPECT_EQ(refused.error_code, cases[i].code) << cases[i].says[0];
     EXPECT_TRUE(refused.token_ids.empty());
   }
 }

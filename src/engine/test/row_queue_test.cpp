@@ -129,13 +129,15 @@ TEST(RowQueue, TellsAnErrorAndGivesPagesBack) {
   queue.wait(row_of(0, 1, 3));
   queue.wait(row_of(1, 1, 3));
   queue.admit();
-  queue.fail(*queue.find(0), "a reason");
-  queue.refuse(RowQueue::make_row(2), "another");
+  queue.fail(*queue.find(0), {RequestError::kUnsupported, "a reason"});
+  queue.refuse(RowQueue::make_row(2), {RequestError::kUnknownAdapter, "another"});
   EXPECT_EQ(pages.num_free(), 2);
   EXPECT_EQ(queue.find(0), nullptr);
   ASSERT_EQ(ids(queue.ended()), (Ids{0, 2}));
   EXPECT_EQ(queue.ended().front().completion.error, "a reason");
   EXPECT_EQ(queue.ended().back().completion.error, "another");
+  EXPECT_EQ(queue.ended().front().completion.error_code, RequestError::kUnsupported);
+  EXPECT_EQ(queue.ended().back().completion.error_code, RequestError::kUnknownAdapter);
   for (const Sequence& row : queue.ended()) {
     EXPECT_EQ(row.completion.finish_reason, FinishReason::kError);
   }

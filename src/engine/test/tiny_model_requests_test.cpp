@@ -24,10 +24,12 @@ class TinyModelRequests : public ::testing::Test {
   Engine engine = model.engine({.max_batch = 2, .page_size = 4, .prefill_chunk = 4});
 
   /// `submit` ends the request with the error that `check` throws.
-  void expect_refused(const Request& request, const char* says) {
+  void expect_refused(const Request& request, const char* says,
+                      RequestError code = RequestError::kInvalidArgument) {
     testing::expect_invalid({says}, [&] { engine.check(request); });
     const Completion completion = run_all(engine, {request})[0];
     EXPECT_EQ(completion.finish_reason, FinishReason::kError);
+    EXPECT_EQ(completion.error_code, code);
     EXPECT_NE(completion.error.find(says), std::string::npos) << completion.error;
     EXPECT_TRUE(completion.token_ids.empty());
   }
@@ -44,7 +46,7 @@ TEST_F(TinyModelRequests, AreRefusedInOneSentence) {
   expect_refused(request_of({'a'}, -1), "max_tokens is -1, expected at least 0");
   Request other = request_of({'a'});
   other.adapter = "nobody";
-  expect_refused(other, "unknown adapter \"nobody\"");
+  expect_refused(other, "unknown adapter \"nobody\"", RequestError::kUnknownAdapter);
   Request chat;
   chat.messages = {{"user", "hi"}};
   expect_refused(chat, "the model has no chat template");

@@ -246,7 +246,7 @@ void EngineThread::draft(Entries entry) noexcept {
 /// Hands the rows of a request to the engine.
 void EngineThread::begin(Entry& entry) noexcept {
   if (is_cancelled(entry.rows)) {
-    for (const auto& row : entry.rows) end(*row, FinishReason::kCancelled, "");
+    for (const auto& row : entry.rows) end(*row);
     return;
   }
   std::vector<RequestId> ids;
@@ -260,7 +260,8 @@ void EngineThread::begin(Entry& entry) noexcept {
       in_engine_.erase(id);
     }
     for (const auto& row : entry.rows) {
-      end(*row, FinishReason::kError, "out of memory: the row could not be submitted");
+      end(*row,
+          RowFailure{RequestError::kOutOfMemory, "out of memory: the row could not be submitted"});
     }
     return;
   }
@@ -271,13 +272,16 @@ void EngineThread::begin(Entry& entry) noexcept {
   }
 }
 
-/// Ends a row that the engine does not know.
-void EngineThread::end(const Row& row, FinishReason reason, const char* error) noexcept {
+/// Ends a row that the engine does not know: cancelled, where nothing has failed.
+void EngineThread::end(const Row& row, std::optional<RowFailure> failure) noexcept {
   Completion completion;
-  completion.finish_reason = reason;
-  try {
-    completion.error = error;
-  } catch (const std::bad_alloc&) {  // the reason tells enough
+  completion.finish_reason = failure ? FinishReason::kError : FinishReason::kCancelled;
+  if (failure) {
+    completion.error_code = failure->code;
+    try {
+      completion.error = failure->sentence;
+    } catch (const std::bad_alloc&) {  // the code tells enough
+    }
   }
   tell(row, {.completion = std::move(completion)});
 }
@@ -334,7 +338,7 @@ void EngineThread::cancel_all() noexcept {
   }
   for (Entry& entry : left) {
     if (entry.call) entry.call(engine_);
-    for (const auto& row : entry.rows) end(*row, FinishReason::kCancelled, "");
+    for (const auto& row : entry.rows) end(*row);
   }
 }
 

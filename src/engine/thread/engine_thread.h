@@ -17,6 +17,7 @@
 
 #include "heddle/engine/engine.h"
 
+#include "engine/requests/row_failure.h"
 #include "engine/thread/event_queue.h"
 
 namespace heddle {
@@ -115,7 +116,7 @@ class EngineThread {
   bool wait_for_texts();
   void draft(Entries entry) noexcept;
   void begin(Entry& entry) noexcept;
-  void end(const Row& row, FinishReason reason, const char* error) noexcept;
+  void end(const Row& row, std::optional<RowFailure> failure = {}) noexcept;
   void tell(const Row& row, Event&& event) noexcept;
   bool step() noexcept;
   void wait_for_change();

@@ -92,7 +92,9 @@ TEST_F(AdapterFolderTest, NoneInUseGoes) {
 TEST_F(AdapterFolderTest, WhatCanNeverFitIsRefused) {
   write("large", 20);
   Engine engine = this->engine(2);
-  const std::string refused = answer(engine, "large").error;
+  const Completion large = answer(engine, "large");
+  const std::string& refused = large.error;
+  EXPECT_EQ(large.error_code, RequestError::kOutOfMemory);
   EXPECT_NE(refused.find("large: needs "), std::string::npos) << refused;
   EXPECT_NE(refused.find("there are " + std::to_string(2 * bytes_of_one_)), std::string::npos);
   (void)engine.add_adapter("x", (folder_.path() / "first").string());
@@ -187,9 +189,11 @@ TEST_F(AdapterFolderTest, ANameLeadsNowhereElse) {
   }
   fs::create_symlink(folder_.path() / "nothing", folder_.path() / "broken");
   Engine engine = this->engine(2);
-  const auto expect_refused = [&](const std::string& name, const std::string& says) {
-    const std::string error = answer(engine, name).error;
-    EXPECT_NE(error.find(says), std::string::npos) << name << ": " << error;
+  const auto expect_refused = [&](const std::string& name, const std::string& says,
+                                  RequestError code = RequestError::kUnknownAdapter) {
+    const Completion refused = answer(engine, name);
+    EXPECT_EQ(refused.error_code, code) << name;
+    EXPECT_NE(refused.error.find(says), std::string::npos) << name << ": " << refused.error;
   };
   const std::string up = "../" + outside.path().filename().string() + "/first";
   for (const std::string& name : {up, (outside.path() / "first").string(), std::string("first/"),
@@ -201,9 +205,9 @@ TEST_F(AdapterFolderTest, ANameLeadsNowhereElse) {
   expect_refused(std::string("first\0x", 7), "it holds a NUL byte");
   expect_refused(std::string(300, 'a'), "it has more than 255 bytes");
   expect_refused("none", "has none of this name");
-  expect_refused("link", "is a link that leads out of");
-  expect_refused("parts", "is a link that leads out of");
-  expect_refused("broken", "broken: ");
+  expect_refused("link", "is a link that leads out of", RequestError::kInvalidArgument);
+  expect_refused("parts", "is a link that leads out of", RequestError::kInvalidArgument);
+  expect_refused("broken", "broken: ", RequestError::kInvalidArgument);
   testing::expect_same(answer(engine, "alias"), alone("first"), "a link within the folder");
 }
 

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -94,9 +96,12 @@ TEST_P(DeviceFailure, EndsTheEngineAndAnswersEveryRequest) {
   for (size_t i = 0; i < answers.size(); ++i) {
     EXPECT_EQ(answers[i].finish_reason, FinishReason::kError) << i;
     EXPECT_EQ(answers[i].error, sentence) << i;
+    EXPECT_EQ(answers[i].error_code, RequestError::kEngineEnded) << i;
     EXPECT_EQ(answers[i].token_ids.empty(), i >= kMaxBatch) << "what was drawn is told";
   }
-  EXPECT_EQ(testing::run_all(engine, {requests.front()}).front().error, sentence);
+  const Completion later = testing::run_all(engine, {requests.front()}).front();
+  EXPECT_EQ(later.error, sentence);
+  EXPECT_EQ(later.error_code, RequestError::kEngineEnded);
   EXPECT_EQ(engine.ended_by(), sentence);
   testing::expect_error(ErrorCode::kCuda, {kBegin}, [&] { engine.check(requests.front()); });
 }
@@ -105,15 +110,30 @@ TEST_P(DeviceFailure, AnyOtherFailureEndsTheRowsOfItsStepAlone) {
   const std::vector<Request> requests = some_requests(GetParam());
   Engine calm = made({});
   const std::vector<Completion> wanted = testing::run_all(calm, requests);
-  Engine engine = made(failing([](const ExecContext& /*ctx*/) {
-    throw_error(ErrorCode::kOutOfMemory, "no memory for a step");
-  }));
-  const std::vector<Completion> answers = testing::run_all(engine, requests);
-  for (size_t i = 0; i < answers.size(); ++i) {
-    if (i < kMaxBatch) {
-      EXPECT_EQ(answers[i].error, "no memory for a step");
-    } else {
-      testing::expect_same(answers[i], wanted[i], "request " + std::to_string(i));
+  struct Failure {
+    void (*fail)(const ExecContext& ctx);
+    RequestError code;
+    const char* sentence;
+  };
+  constexpr Failure kFailures[] = {
+      {[](const ExecContext&) { throw_error(ErrorCode::kOutOfMemory, "no memory for a step"); },
+       RequestError::kOutOfMemory, "no memory for a step"},
+      {[](const ExecContext&) { throw_error(ErrorCode::kUnsupported, "no such product"); },
+       RequestError::kUnsupported, "no such product"},
+      {[](const ExecContext&) { throw std::bad_alloc(); }, RequestError::kOutOfMemory,
+       "out of memory: the row could not go on"},
+      {[](const ExecContext&) { throw std::runtime_error("no Error"); },
+       RequestError::kInvalidArgument, "no Error"}};
+  for (const auto& [fail, code, sentence] : kFailures) {
+    Engine engine = made(failing(fail));
+    const std::vector<Completion> answers = testing::run_all(engine, requests);
+    for (size_t i = 0; i < answers.size(); ++i) {
+      if (i < kMaxBatch) {
+        EXPECT_EQ(answers[i].error, sentence);
+        EXPECT_EQ(answers[i].error_code, code) << sentence;
+      } else {
+        testing::expect_same(answers[i], wanted[i], "request " + std::to_string(i));
+      }
     }
   }
 }
