@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -10,14 +9,15 @@
 #include "chat_template/interpreter/eval.h"
 #include "chat_template/syntax/parser.h"
 #include "heap_count.h"
+#include "readers/linear_time.h"
 
 namespace heddle::chat_template {
 
 struct Cost {
   int64_t steps = 0, bytes = 0;  // of the budget
   int64_t heap_bytes = 0;        // what operator new was asked for
-  double seconds = 0;
-  std::string error;  // empty where the template was rendered
+  double seconds = 0;            // of processor time
+  std::string error;             // empty where the template was rendered
 
   [[nodiscard]] bool is_past_budget() const {
     return error.find(" evaluation steps") != error.npos ||
@@ -34,13 +34,13 @@ inline Cost cost_of(const std::string& source, const nlohmann::ordered_json& var
   interpreter.budget = budget;
   Cost cost;
   const int64_t heap_before = testing::num_heap_bytes();
-  const auto start = std::chrono::steady_clock::now();
+  const double start = testing::thread_seconds();
   try {
     (void)interpreter.run();
   } catch (const Error& error) {
     cost.error = error.what();
   }
-  cost.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  cost.seconds = testing::thread_seconds() - start;
   cost.heap_bytes = testing::num_heap_bytes() - heap_before;
   cost.steps = interpreter.budget.spent_steps();
   cost.bytes = interpreter.budget.spent_bytes();

@@ -11,20 +11,21 @@
 
 namespace heddle::testing {
 
-/// Seconds of processor time that `call` takes in this thread, the least of three calls; what else
-/// the machine does is not in it.
+/// Seconds of processor time that this thread has taken; what else the machine does is not in it.
+inline double thread_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+/// Those that `call` takes, the least of three calls.
 template <class Call>
 double processor_seconds(const Call& call) {
-  const auto now = [] {
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-  };
   double least = 1e9;
   for (int i = 0; i < small_or(1, 3); ++i) {
-    const double start = now();
+    const double start = thread_seconds();
     call();
-    least = std::min(least, now() - start);
+    least = std::min(least, thread_seconds() - start);
   }
   return least;
 }
