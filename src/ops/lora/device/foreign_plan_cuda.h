@@ -30,7 +30,7 @@ struct WindowHead {
     is_foreign = lora::is_foreign(tag, tag_of_call);
     num_row_tiles = is_foreign ? 0 : head.x;
     num_tiles = is_foreign ? 0 : head.y;
-    num_partials = head.z;
+    num_partials = is_foreign ? 0 : head.z;
   }
   /// Of tiles that a block found itself, each of so many rank tiles.
   [[nodiscard]] static __device__ WindowHead of_own(int num_row_tiles, int num_rank_tiles) {
