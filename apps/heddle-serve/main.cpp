@@ -21,7 +21,7 @@
 namespace heddle::serve {
 namespace {
 
-constexpr int kExitFailed = 1, kExitWrongInput = 2;
+constexpr int kExitWrongInput = 2;
 
 int run(int argc, char** argv) {
   CLI::App app("heddle " + std::string(kVersion));

@@ -24,7 +24,6 @@ using boost::system::error_code;
 
 constexpr std::chrono::milliseconds kDrainLook{20};
 constexpr std::chrono::seconds kGiveUp{10};
-constexpr int kExitFailed = 1;
 
 Engine open_engine(const app::ModelOptions& options) {
   Engine engine = app::open_model(options);

@@ -8,6 +8,8 @@
 
 namespace heddle::serve {
 
+inline constexpr int kExitFailed = 1;
+
 /// The server from its first connection to its last.
 class Server {
  public:
@@ -21,8 +23,8 @@ class Server {
 
   [[nodiscard]] int port() const;
   [[nodiscard]] EngineThread& engine();
-  /// Serves until SIGINT, SIGTERM or `end`. Returns the exit code of the program: 0, or 1 where the
-  /// engine has ended by itself, which ends the server.
+  /// Serves until SIGINT, SIGTERM or `end`. Returns the exit code of the program: 0, or kExitFailed
+  /// where the engine has ended by itself, which ends the server.
   int run();
   /// Lets `run` return as a signal does; from any thread.
   void end();

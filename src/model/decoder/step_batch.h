@@ -22,7 +22,7 @@ struct StepLimits {
 
 /// Adds arrays that come to the device with those of a step.
 using AddMore = FunctionRef<void(StagedArrays&)>;
-constexpr auto kNothingMore = [](StagedArrays& /*arrays*/) {};
+inline constexpr auto kNothingMore = [](StagedArrays& /*arrays*/) {};
 
 /// The tokens of one step, those of a sequence side by side, and where their keys and values go.
 struct StepBatch {

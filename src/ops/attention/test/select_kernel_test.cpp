@@ -49,7 +49,7 @@ AttentionCall with(AttentionCall call, Change&& change) {
 struct Row {
   AttentionCall call;
   DeviceInfo info;
-  const char* choice;
+  std::string choice;
 };
 
 void expect_rows(std::initializer_list<Row> rows) {
@@ -62,47 +62,27 @@ void expect_rows(std::initializer_list<Row> rows) {
 // Few short sequences get clusters, then as many blocks as multiprocessors, then two for each
 // multiprocessor.
 TEST(SelectAttention, BlocksOfDecode) {
+  const auto usual = [](const std::string& blocks) {
+    return "decode: heads as 128, 8 rows, " + blocks +
+           ", 8 units, shared, stale start, whole tiles";
+  };
   expect_rows({
-      {decode(1, 512), kH200,
-       "decode: heads as 128, 8 rows, 32 blocks in clusters of 4, 8 units, shared, stale "
-       "start, whole tiles"},
-      {decode(1, 512), kA100,
-       "decode: heads as 128, 8 rows, 216 blocks, 8 units, shared, stale start, whole tiles"},
-      {decode(4, 512), kH200,
-       "decode: heads as 128, 8 rows, 128 blocks in clusters of 4, 8 units, shared, stale "
-       "start, whole tiles"},
-      {decode(6, 512), kH200,
-       "decode: heads as 128, 8 rows, 192 blocks in clusters of 4, 8 units, shared, stale "
-       "start, whole tiles"},
-      {decode(7, 512), kH200,
-       "decode: heads as 128, 8 rows, 264 blocks, 8 units, shared, stale start, whole tiles"},
-      {decode(1, 513), kH200,
-       "decode: heads as 128, 8 rows, 64 blocks in clusters of 8, 8 units, shared, stale "
-       "start, whole tiles"},
-      {decode(2, 2048), kH200,
-       "decode: heads as 128, 8 rows, 128 blocks in clusters of 8, 8 units, shared, stale "
-       "start, whole tiles"},
-      {decode(3, 2048), kH200,
-       "decode: heads as 128, 8 rows, 192 blocks in clusters of 8, 8 units, shared, stale "
-       "start, whole tiles"},
-      {decode(4, 2048), kH200,
-       "decode: heads as 128, 8 rows, 264 blocks, 8 units, shared, stale start, whole tiles"},
-      {decode(1, 2049), kH200,
-       "decode: heads as 128, 8 rows, 128 blocks in clusters of 8, 8 units, shared, stale "
-       "start, whole tiles"},
-      {decode(2, 32768), kH200,
-       "decode: heads as 128, 8 rows, 264 blocks, 8 units, shared, stale start, whole tiles"},
-      {decode(3, 32768), kH200,
-       "decode: heads as 128, 8 rows, 192 blocks in clusters of 8, 8 units, shared, stale "
-       "start, whole tiles"},
-      {decode(8, 2048), kH200,
-       "decode: heads as 128, 8 rows, 264 blocks, 2 side by side, 8 units, shared, stale "
-       "start, whole tiles"},
+      {decode(1, 512), kH200, usual("32 blocks in clusters of 4")},
+      {decode(1, 512), kA100, usual("216 blocks")},
+      {decode(4, 512), kH200, usual("128 blocks in clusters of 4")},
+      {decode(6, 512), kH200, usual("192 blocks in clusters of 4")},
+      {decode(7, 512), kH200, usual("264 blocks")},
+      {decode(1, 513), kH200, usual("64 blocks in clusters of 8")},
+      {decode(2, 2048), kH200, usual("128 blocks in clusters of 8")},
+      {decode(3, 2048), kH200, usual("192 blocks in clusters of 8")},
+      {decode(4, 2048), kH200, usual("264 blocks")},
+      {decode(1, 2049), kH200, usual("128 blocks in clusters of 8")},
+      {decode(2, 32768), kH200, usual("264 blocks")},
+      {decode(3, 32768), kH200, usual("192 blocks in clusters of 8")},
+      {decode(8, 2048), kH200, usual("264 blocks, 2 side by side")},
       {decode(256, 8192), kA100,
        "decode: heads as 128, 8 rows, 216 blocks, 2 side by side, 8 units, shared, whole tiles"},
-      {decode(1, 8192), kSmallChip,
-       "decode: heads as 128, 8 rows, 40 blocks, 2 side by side, 8 units, shared, stale "
-       "start, whole tiles"},
+      {decode(1, 8192), kSmallChip, usual("40 blocks, 2 side by side")},
   });
 }
 
