@@ -115,6 +115,17 @@ __device__ inline uint32_t add_to_counter(uint32_t* counter, uint32_t n) {
   return before;
 }
 
+/// Adds 1, and waits for nothing.
+__device__ inline void advance_counter(uint32_t* counter) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+/// What a counter is. What was known to be written before the additions that it has can be seen.
+__device__ inline uint32_t read_counter(const uint32_t* counter) {
+  uint32_t v;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(counter) : "memory");
+  return v;
+}
+
 /// Lets the next kernel of the stream start, if it was launched to start early.
 __device__ inline void trigger_dependents() {
 #if __CUDA_ARCH__ >= 900

@@ -12,6 +12,7 @@
 #include "heddle/core/cuda_context.h"
 
 #include "ops/attention/decode/exchange.h"
+#include "ops/linear_site/decode/exchange.h"
 #include "ops/lora/device/exchange.h"
 #include "ops/speculation/propose_ngram_drafts/propose_ngram_drafts_cuda.h"
 
@@ -24,6 +25,7 @@ struct NamedRange {
 };
 constexpr std::array kRanges{
     NamedRange{"arrivals of lora", lora::kArrivals},
+    NamedRange{"signal of x of linear_site", linear_site::kXSignal},
     NamedRange{"sums of lists", kListSums},
     NamedRange{"meetings of n-grams", speculation::kNgramMeetings},
     NamedRange{"counters of decode", attention::kDecodeCounters},

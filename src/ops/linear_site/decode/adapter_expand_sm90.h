@@ -15,8 +15,8 @@ class Expand {
         ring_(warp.s.ring + warp.index * warp.s.num_stages * kExpandStageBytes, warp.s.num_stages) {
   }
 
-  /// Waits for the kernel in front. The plan is read before it has ended, which may write it. What
-  /// is read then is no more than a guess.
+  /// The plan is read before the kernels in front have ended, which may write it. What is read then
+  /// is no more than a guess.
   __device__ void begin() {
     const lora::WindowHead head(*w_.c.plan, w_.c.plan_tag);
     if (w_.thread() < head.num_row_tiles) {
@@ -25,7 +25,6 @@ class Expand {
         early_slot_ = -1;
       }
     }
-    wait_for_predecessor();
   }
 
   /// Puts the sums of the outputs [first, first + num) of a slice into shared memory.
@@ -41,6 +40,7 @@ class Expand {
     };
     ring_.begin(fill);
     if (is_other_slice) {
+      wait_for_predecessor();  // A x
       gather_h();
       w_.meet();
     }

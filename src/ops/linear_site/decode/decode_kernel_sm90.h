@@ -10,6 +10,7 @@
 
 #include "ops/linear_site/decode/adapter_expand_sm90.h"
 #include "ops/linear_site/decode/decode_params_cuda.h"
+#include "ops/linear_site/decode/x_signal_cuda.h"
 
 namespace heddle::cuda::linear_site {
 
@@ -38,7 +39,7 @@ struct RingPlace {
 struct alignas(16) SharedBarriers {
   PhaseBarrier weights_full[kMaxStages], weights_empty[kMaxStages];
   PhaseBarrier x_full[kMaxStages], x_empty[kMaxStages];
-  PhaseBarrier delta_full, delta_empty;
+  PhaseBarrier delta_full, delta_empty, x_there;
   AdapterShared adapters;
 };
 static_assert(sizeof(SharedBarriers) == kSharedBarrierBytes);
@@ -121,15 +122,26 @@ __device__ inline void load_weights(const DecodeParams& p, int tile_outputs, std
   }
 }
 
-/// Another one asks for x, which the kernel in front may write.
-__device__ inline void load_x_boxes(const DecodeParams& p, std::byte* ring_bytes,
-                                    const Ring& ring) {
+/// Whether products learn that x is there before the kernel in front of them has ended.
+[[nodiscard]] __device__ inline bool has_signal(const DecodeParams& p) {
+  return p.adapters.signal != nullptr;
+}
+
+/// Another one asks for x, which a kernel in front may write. `x_there` counts it when all of these
+/// have ended but A x.
+__device__ inline void load_x_boxes(const DecodeParams& p, std::byte* ring_bytes, const Ring& ring,
+                                    PhaseBarrier& x_there) {
   const BoxRange boxes(p);
   const TileRange tiles(p);
   const int box_bytes = p.x_box_rows * kSwizzledRowBytes;
   RingPlace at;
   at.parity = 1;
-  wait_for_predecessor();
+  if (has_signal(p)) {
+    wait_for_x(*p.adapters.signal);
+  } else {
+    wait_for_predecessor();
+  }
+  x_there.arrive();
   for (int t = tiles.begin; t < p.num_tiles; t += tiles.step) {
     for (int box = 0; box < boxes.num; box += p.stage_boxes) {
       ring.empty[at.stage].wait(at.parity);
@@ -278,15 +290,15 @@ __device__ void finish_outputs(const DecodeParams& p, const Tile& tile, int row,
   }
 }
 
-/// y of the columns that a block of a cluster finishes: the parts of all blocks, added up in order,
-/// and what adapters add. All threads of the block call it.
+/// y of the columns that a block finishes of its last tile: the parts of all blocks of its cluster,
+/// added up in order, and what adapters add, at this parity of delta_full. All threads call it.
 template <class T, int kOutputs>
 __device__ void finish_parts(const DecodeParams& p, const Tile& tile, const ColumnRange& columns,
-                             const float* parts, SharedBarriers& barriers) {
+                             const float* parts, SharedBarriers& barriers, uint32_t parity) {
   constexpr int kStride = kOutputs + 4;
   const AdapterShared& s = barriers.adapters;
   const bool has_adapters = p.adapters.plan != nullptr;
-  if (has_adapters) barriers.delta_full.wait(0);
+  if (has_adapters) barriers.delta_full.wait(parity);
   const int quads = (columns.end - columns.first) / 4;
   for (int i = static_cast<int>(threadIdx.x); i < quads * p.num_rows;
        i += static_cast<int>(blockDim.x)) {
@@ -332,6 +344,7 @@ __device__ __forceinline__ void run_adapter_warp(const DecodeParams& p, SharedBa
   const AdapterWarp warp(p, barriers.adapters, index);
   Expand<T> expand(warp);
   expand.begin();
+  barriers.x_there.wait(0);  // and plan and tables
   uint32_t parity = 1;
   for (int t = tiles.begin; t < p.num_tiles; t += tiles.step) {
     const Tile tile(p, t, tile_outputs);
@@ -355,6 +368,8 @@ __global__ void __launch_bounds__(kGroups == 1 ? 512 : 640, 1)
   const Ring weights{barriers.weights_full, barriers.weights_empty, p.weight_stages};
   const Ring x{barriers.x_full, barriers.x_empty, p.x_stages};
   const bool has_adapters = p.adapters.plan != nullptr;
+  // The sums of a block's last tile go through shared memory, so that all warps finish them.
+  const bool has_parts = shares_last_tile(p.cluster_size, p.num_rows);
   constexpr int kConsumerWarps = 4 * kGroups;
   // The same for all lanes, as the compiler sees it, too.
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
@@ -367,6 +382,7 @@ __global__ void __launch_bounds__(kGroups == 1 ? 512 : 640, 1)
       barriers.x_empty[i].init(kConsumerWarps);
     }
     barriers.delta_full.init(32 * kLoraWarps);
+    barriers.x_there.init(1);
     barriers.delta_empty.init(32 * kConsumerWarps);
     barriers.adapters = shared_by_adapters(shared, layout);
     show_to_copy_engine();
@@ -374,7 +390,7 @@ __global__ void __launch_bounds__(kGroups == 1 ? 512 : 640, 1)
     prefetch_tensor_map(p.x);
   }
   __syncthreads();
-  trigger_dependents();
+  if (!has_signal(p)) trigger_dependents();  // else the thread that waits for x does
 
   const TileRange tiles(p);
   auto* const factors = reinterpret_cast<RowFactor*>(shared + layout.factors);
@@ -389,7 +405,7 @@ __global__ void __launch_bounds__(kGroups == 1 ? 512 : 640, 1)
     if (warp == kConsumerWarps) {
       if (is_elected()) load_weights(p, kOutputs, shared, weights);
     } else if (warp == kConsumerWarps + 1) {
-      if (is_elected()) load_x_boxes(p, x_bytes, x);
+      if (is_elected()) load_x_boxes(p, x_bytes, x, barriers.x_there);
     } else if (has_adapters) {
       run_adapter_warp<T>(p, barriers, warp - kConsumerWarps - kProducerWarps, kOutputs);
     }
@@ -402,7 +418,7 @@ __global__ void __launch_bounds__(kGroups == 1 ? 512 : 640, 1)
     for (int t = tiles.begin; t < p.num_tiles; t += tiles.step) {
       const Tile tile(p, t, kOutputs);
       multiply_tile<T, kOutputs>(p, shared, x_bytes, weights, x, weight_at, x_at, sums);
-      if (p.cluster_size > 1) break;
+      if (has_parts && t + tiles.step >= p.num_tiles) break;
       if (has_adapters) {
         barriers.delta_full.wait(parity);
         parity ^= 1;
@@ -429,7 +445,7 @@ __global__ void __launch_bounds__(kGroups == 1 ? 512 : 640, 1)
       });
       if (has_adapters) barriers.delta_empty.arrive();
     }
-    if (p.cluster_size > 1) {
+    if (has_parts) {
       // The ring is free: all that was loaded has been multiplied, by all warps.
       asm volatile("bar.sync 1, %0;" ::"n"(kConsumerWarps * 32) : "memory");
       constexpr int kStride = kOutputs + 4;
@@ -440,14 +456,22 @@ __global__ void __launch_bounds__(kGroups == 1 ? 512 : 640, 1)
       });
     }
   }
-  if (p.cluster_size == 1) return;
+  if (!has_parts) return;
   // All warps arrive here, also those that have put no sums into shared memory: where these did so
   // at the beginning, blocks hung as soon as the warp that asks for weights had to wait.
   __syncwarp();
-  arrive_at_cluster();
-  wait_for_cluster();
-  finish_parts<T, kOutputs>(p, Tile(p, tiles.begin, kOutputs), columns,
-                            reinterpret_cast<const float*>(shared), barriers);
+  if (p.cluster_size > 1) {
+    arrive_at_cluster();
+    wait_for_cluster();
+  } else {
+    __syncthreads();
+  }
+  int last = tiles.begin;
+  uint32_t parity = 0;
+  for (; last + tiles.step < p.num_tiles; last += tiles.step) parity ^= 1;
+  finish_parts<T, kOutputs>(p, Tile(p, last, kOutputs), columns,
+                            reinterpret_cast<const float*>(shared), barriers, parity);
+  if (p.cluster_size == 1) return;
   // A block's memory stays until all others have read it.
   leave_cluster();
   wait_for_cluster();

@@ -9,6 +9,7 @@
 #include "heddle/core/dtype.h"
 #include "heddle/ops/linear_site.h"
 
+#include "ops/linear_site/decode/exchange.h"
 #include "ops/linear_site/decode/shared_layout.h"
 #include "ops/linear_site/run/select_kernel.h"
 #include "ops/lora/device/params.h"
@@ -40,6 +41,7 @@ struct ShrinkParams {
   int32_t in_features;
   const void* x;
   int64_t x_stride;
+  XSignal* signal;  // null: nobody asks
 };
 
 /// The adapters of a launch, as lora_apply's kernels have them (ops/lora/device/params.h).
@@ -51,6 +53,7 @@ struct DecodeAdapters {
   int32_t num_slots, num_chains, max_rank, h_steps;
   uint32_t plan_tag;
   const float* row_scale;
+  XSignal* signal;  // null: x is there when A x is
 };
 
 /// One launch: up to 64 rows for each warpgroup, up to kMaxSlices slices of a site.

@@ -42,20 +42,26 @@ inline constexpr int kExpandStageBytes = 2048, kMaxAdapterStages = 2;
   return max_rank == 0 ? 0 : of_warp < 2 ? 1 : kMaxAdapterStages;
 }
 
+/// Whether all warps of a block finish its last tile: where it has a part of the sums, or few rows,
+/// which are those of two warps.
+[[nodiscard]] constexpr bool shares_last_tile(int cluster_size, int num_rows) {
+  return cluster_size > 1 || num_rows <= 32;
+}
+
 /// What sizes a block's shared memory.
 struct SharedShape {
   int tile_outputs, groups, cluster_size, num_rows, max_rank;
   int stage_boxes = 0, weight_stages = 0, x_stages = 0;
 };
 
-inline constexpr uint32_t kSharedBarrierBytes = (4 * kMaxStages + 2) * 8 + 64;
+inline constexpr uint32_t kSharedBarrierBytes = (4 * kMaxStages + 3) * 8 + 56;
 
 /// Rows of a box of x. Products read 64 at a time: behind these whatever lies there.
 [[nodiscard]] constexpr int x_box_rows(int num_rows) { return round_up(num_rows, 8); }
 
 /// Where its parts lie, in bytes. Some take turns:
 ///
-///   rings of weights and x    then, in a cluster, the block's part of the sums
+///   rings of weights and x    then the block's part of the sums of its last tile
 ///   ring of B                 then y's piece
 struct SharedLayout {
   uint32_t x, barriers, factors, row_tiles, partial_rows, h, delta, ring, piece, bytes;
@@ -67,7 +73,9 @@ struct SharedLayout {
     const int box_rows = x_box_rows(p.num_rows);
     const uint32_t rings = x + uint32_t(p.x_stages * p.stage_boxes * box_rows) * kSwizzledRowBytes;
     const auto product_rows = uint32_t(round_up(p.num_rows, 16));
-    const uint32_t parts = p.cluster_size > 1 ? product_rows * uint32_t(p.tile_outputs + 4) * 4 : 0;
+    const uint32_t parts = shares_last_tile(p.cluster_size, p.num_rows)
+                               ? product_rows * uint32_t(p.tile_outputs + 4) * 4
+                               : 0;
     barriers = max(rings, parts);
     factors = barriers + kSharedBarrierBytes;
     row_tiles = factors + uint32_t(p.num_rows) * 8;

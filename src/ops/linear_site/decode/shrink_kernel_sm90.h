@@ -3,6 +3,7 @@
 #include "cuda/memory_cuda.h"
 
 #include "ops/linear_site/decode/decode_params_cuda.h"
+#include "ops/linear_site/decode/x_signal_cuda.h"
 #include "ops/lora/device/foreign_plan_cuda.h"
 #include "ops/lora/device/shrink_tile_cuda.h"
 
@@ -30,7 +31,13 @@ constexpr int kShrinkEntries = 32;  // that are looked up at the same time, a la
 struct ShrinkShared {
   lora::WarpSums sums;
   ShrinkEntry entries[kShrinkEntries];
+  uint32_t num_begun;
 };
+
+/// Whether this thread tells the products that x is there: of a warp that looks up nothing.
+[[nodiscard]] __device__ inline bool tells_of_x(const ShrinkParams& p) {
+  return p.signal != nullptr && blockIdx.x == 0 && threadIdx.x == lora::kBlockThreads - 1;
+}
 
 template <class T>
 class Shrink {
@@ -46,6 +53,7 @@ class Shrink {
     __syncthreads();
     prefetch_a();
     wait_for_predecessor();
+    if (tells_of_x(p_)) tell_ready(*p_.signal);
     plan_ = lora::WindowHead(*p_.plan, p_.plan_tag);
     const int num_entries = num_items() * item_chunks();
     for (int base = 0; base < num_entries; base += kShrinkEntries) {
@@ -205,6 +213,8 @@ template <class T>
 __global__ void __launch_bounds__(lora::kBlockThreads, 4)
     shrink_kernel(const __grid_constant__ ShrinkParams p) {
   __shared__ ShrinkShared shared;
+  if (tells_of_x(p)) shared.num_begun = begin_launch(*p.signal);  // kept: so it is there
+  __syncthreads();
   trigger_dependents();
   Shrink<T>(p, shared).run();
 }

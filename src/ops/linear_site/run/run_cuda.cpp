@@ -26,6 +26,7 @@ struct InsideAdapters {
   const std::byte* plan;
   uint32_t tag;
   float* partials;
+  XSignal* signal;
 };
 
 int32_t num_chunks(int64_t in_features) {
@@ -54,7 +55,8 @@ DecodeAdapters pack_adapters(const InsideAdapters& inside, int64_t in_features, 
           .max_rank = a.max_rank,
           .h_steps = h_steps(a.max_rank),
           .plan_tag = inside.tag,
-          .row_scale = row_scale ? row_scale.data<float>() : nullptr};
+          .row_scale = row_scale ? row_scale.data<float>() : nullptr,
+          .signal = inside.signal};
 }
 
 /// A x of the adapters of a launch, in front of it.
@@ -75,9 +77,13 @@ void run_shrink(const ExecContext& ctx, const InsideAdapters& inside, const Cons
                        .plan_tag = inside.tag,
                        .in_features = static_cast<int32_t>(x.size(1)),
                        .x = x.raw(),
-                       .x_stride = x.stride(0)};
+                       .x_stride = x.stride(0),
+                       .signal = inside.signal};
+  // More blocks read more at once. But the products start when all of them have, and beside those
+  // of the kernel in front there is room for one a multiprocessor.
+  constexpr int64_t kBlocksPerSm = 2;
   const int64_t items = tiles * num_slices * p.num_chains;
-  launch_shrink<T>(p, static_cast<int>(std::min<int64_t>(items, ctx.info.num_sms)),
+  launch_shrink<T>(p, static_cast<int>(std::min(items, kBlocksPerSm * ctx.info.num_sms)),
                    ctx.device.index, ctx.stream);
 }
 
@@ -245,7 +251,8 @@ bool run_inside(const ExecContext& ctx, std::span<const LinearSlice> slices,
   const InsideAdapters inside{.given = adapters,
                               .plan = plan.bytes,
                               .tag = plan.tag,
-                              .partials = workspace.take<float>(size_t(floats)).data()};
+                              .partials = workspace.take<float>(size_t(floats)).data(),
+                              .signal = kXSignal.words_in<XSignal>(ctx.exchange)};
   return for_slices(slices, kMaxSlices, [&](std::span<const LinearSlice> some, size_t first) {
     const SiteKernel& kernel = kernels[first / kMaxSlices];
     log_choice("linear_site", kernel);

@@ -45,7 +45,7 @@ inline constexpr int64_t kMaxLaunchRows = 128;
 /// Blocks that share the features of a tile. A small site has few tiles, and each block of the chip
 /// should stream as many bytes.
 [[nodiscard]] constexpr int site_cluster_size(int64_t num_outputs) {
-  return num_outputs < 5120 ? 4 : num_outputs < 12288 ? 2 : 1;
+  return num_outputs < 2048 ? 4 : num_outputs < 12288 ? 2 : 1;
 }
 
 }  // namespace heddle

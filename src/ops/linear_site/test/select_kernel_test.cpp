@@ -37,8 +37,8 @@ TEST(SelectSiteKernel, TakesTheSitesOfAnEightBillionLlama) {
             "decode_sm90 tile=96 cluster=2 groups=1 blocks=130 boxes=2 weight_stages=7 x_stages=4 "
             "loading=2");
   EXPECT_EQ(chosen(call_of(32, 4096, {4096})),
-            "decode_sm90 tile=144 cluster=4 groups=1 blocks=116 boxes=2 weight_stages=5 x_stages=4 "
-            "loading=2");
+            "decode_sm90 tile=64 cluster=2 groups=1 blocks=128 boxes=2 weight_stages=11 x_stages=4 "
+            "loading=4");
   EXPECT_EQ(chosen(call_of(32, 4096, {14336, 14336})),
             "decode_sm90 tile=224 cluster=1 groups=1 blocks=128 boxes=1 weight_stages=6 x_stages=8 "
             "loading=2");
@@ -58,7 +58,7 @@ TEST(SelectSiteKernel, FewRowsLeaveRoomBesideAdapters) {
 }
 
 TEST(SelectSiteKernel, RowsAndAdaptersDoNotChangeHowFeaturesAreShared) {
-  for (const int64_t out : {64, 576, 4096, 5120, 6144, 12288, 28672, 128256}) {
+  for (const int64_t out : {64, 576, 2048, 4096, 6144, 12288, 28672, 128256}) {
     for (const int64_t rows : {1, 8, 64, 65, 128}) {
       for (const int max_rank : {0, 16, 64, 128}) {
         const SiteKernel kernel = select_site_kernel(call_of(rows, 4096, {out}, max_rank), kH200);

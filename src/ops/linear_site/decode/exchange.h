@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/exchange.h"
+
+namespace heddle::cuda::linear_site {
+
+/// By which A x tells the products behind it that x is there (x_signal_cuda.h).
+struct XSignal {
+  uint32_t num_begun;  // launches of A x that have begun
+  uint32_t num_ready;  // of which x is there
+};
+inline constexpr ExchangeRange kXSignal{64, sizeof(XSignal)};
+
+}  // namespace heddle::cuda::linear_site
