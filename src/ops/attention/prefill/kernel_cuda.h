@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
       softmax.template add_values<T>(at, s, p.scale_log2);
     }
   }
-  if (item.has_no_page != 0 && threadIdx.x == 0) {
+  if ((item.has_no_page[0] | item.has_no_page[1]) != 0 && threadIdx.x == 0) {
     report_page(p.call.kv, "batch_prefill", item.seq, item.no_page);
   }
   wait_for_copies<0>();

@@ -60,7 +60,9 @@ struct alignas(16) Item {
   int64_t no_page;      // an entry of the table that is no page
   TreeMask tree;
   int seq, q_len, kv_len, kv_head;
-  int has_no_page;          // a key has been met that lies in no page
+  /// A key has been met that lies in no page, in an even or odd tile: threads that are still at a
+  /// tile do not read what those at the next one write.
+  int has_no_page[2];
   int first_row, num_rows;  // of the sequence's q_len * group_size rows; num_rows <= 0: no work
 
   // The tiles [begin, end) of keys that rows of the item see, of which all rows see [whole_begin,
@@ -182,7 +184,7 @@ __device__ void find_item(const PrefillParams& p, Item& item) {
     item.first_token = seq.rows.first;
     item.tree = S::kGeneral ? tree_mask(p.call, mine, seq.rows.q_len, is_wrong) : TreeMask{};
     item.seq = mine;
-    item.has_no_page = 0;
+    item.has_no_page[0] = item.has_no_page[1] = 0;
     item.q_len = seq.rows.q_len;
     item.kv_len = is_wrong ? 0 : seq.pages.kv_len;
     item.kv_head = number - place * p.call.num_kv_heads;
@@ -315,8 +317,7 @@ struct KeyTiles {
           page_slot(p.call.kv, key).slot * p.call.kv.slot_step;
     if (!is_page(p.call.kv, page)) {
       *at = kNoAddress;
-      item.no_page = page;
-      item.has_no_page = 1;
+      if (atomicExch(&item.has_no_page[tile & 1], 1) == 0) item.no_page = page;
     }
   }
   /// Starts copying a tile, its keys, or with `distance` the values, as a group of copies. Behind
@@ -324,7 +325,7 @@ struct KeyTiles {
   __device__ void fetch(const PrefillParams& p, const Item& item, const C& copier, int tile,
                         int tile_at, int64_t distance) const {
     // What follows from a wrong page stands behind the copies, and costs them a word and a choice.
-    const bool has_no_page = item.has_no_page != 0;
+    const bool has_no_page = item.has_no_page[tile & 1] != 0;
     const int left = has_no_page ? 0 : num_keys - tile * S::kKeys - copier.row;
     const int64_t* const its_addresses = addresses + (tile & 1) * S::kKeys + copier.row;
     int64_t from[S::kKeys / C::kRowStep];
