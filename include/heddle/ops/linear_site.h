@@ -59,7 +59,8 @@ struct LinearAdapters {
 /// On CUDA of compute capability 9.0, where weights are dense, A is kRankMajor, B kRankMinor, both
 /// tables are entries with is_aligned, and W begins at 16 bytes with rows multiples of 16 bytes
 /// apart:
-///   kDecode  one launch for up to 128 rows without adapters, two with them
+///   kDecode  one launch for up to 128 rows without adapters, two with them, the second of which
+///            multiplies beside the first where the context has exchange memory
 ///   kPrompt  one launch for all rows without adapters; with them three for each four slices,
 ///            where the plan groups all rows
 /// Other calls have the same bits in more launches.
