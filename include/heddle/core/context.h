@@ -21,9 +21,9 @@ struct ExecContext {
   cudaStream_t stream = nullptr;
   Workspace* workspace = nullptr;  // scratch of this stream, sized by *_workspace_bytes
   ThreadPool* threads = nullptr;   // CPU ops; nullptr: the calling thread alone
-  /// CUDA: memory of the device, zero when made, in which blocks of a kernel, or of it and the next
-  /// one, tell each other what is done. Of this stream alone, never written by others, kept as it is
-  /// from call to call. Without it some ops take one launch more, or wait longer.
+  /// CUDA: memory of the device, zero when made, in which blocks of a kernel, or of it and the
+  /// next one, tell each other what is done. Of this stream alone, never written by others, kept as
+  /// it is from call to call. Without it some ops take one launch more, or wait longer.
   std::span<std::byte> exchange{};
   /// CUDA: where kernels tell of wrong indices, see CudaContext::check(). Without it they read and
   /// write as little outside their arrays, and tell nobody.
