@@ -14,11 +14,12 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 # A compiler cache where one is installed. Clones share it: paths below the project count from its root.
+# Comments count: a precompiled header of a header that has other ones defines everything twice.
 find_program(HEDDLE_CCACHE ccache)
 mark_as_advanced(HEDDLE_CCACHE)
 if(HEDDLE_CCACHE AND PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
-    CCACHE_SLOPPINESS=pch_defines,time_macros ${HEDDLE_CCACHE})
+    CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_COMMENTS=1 ${HEDDLE_CCACHE})
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 
