@@ -1,9 +1,14 @@
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <deque>
 #include <utility>
 
+#include "cuda/check.h"
+
 #include "heddle/core/cuda_context.h"
 
+#include "ops/linear_site/decode/exchange.h"
 #include "ops/linear_site/site_kernels.h"
 #include "ops/linear_site/test/linear_site_test_body.h"
 #include "ops/lora/test/lora_cuda_test_body.h"
@@ -187,6 +192,27 @@ TYPED_TEST(LinearSiteCuda, OtherAdaptersChangeNoBit) {
     run_ids();
     for (int64_t row = 0; row < rows; ++row) ASSERT_EQ(site.bits(row), before.bits(row));
   }
+}
+
+TYPED_TEST(LinearSiteCuda, CountsOfLaunchesBeginAgainAtZero) {
+  constexpr int64_t kRows = 5;
+  HostSite<TypeParam> site(
+      {.rows = kRows, .in = 520, .outs = {300}, .max_rank = 16, .is_regular = true});
+  const LoraRun run = this->runs().run(TestFixture::Form::kGeneralBlocks, false);
+  const auto call = [&] { site.run(run, 0, kRows, this->with_vectors(LinearPath::kDecode, {})); };
+  call();
+  const HostSite<TypeParam> before = site;
+  std::array<uint32_t, 2> counts{UINT32_MAX, UINT32_MAX};
+  auto* const words = cuda::linear_site::kXSignal.words_in<uint32_t>(run.ctx.exchange);
+  HEDDLE_CUDA_CHECK(cudaMemcpy(words, counts.data(), sizeof(counts), cudaMemcpyHostToDevice));
+  for (int i = 0; i < 3; ++i) {
+    site.clear();
+    call();
+    for (int64_t row = 0; row < kRows; ++row) ASSERT_EQ(site.bits(row), before.bits(row));
+  }
+  HEDDLE_CUDA_CHECK(cudaMemcpy(counts.data(), words, sizeof(counts), cudaMemcpyDeviceToHost));
+  EXPECT_EQ(counts[0], 2u);  // begun
+  EXPECT_EQ(counts[1], 2u);  // ready
 }
 
 TYPED_TEST(LinearSiteCuda, AForeignPlanMakesNaNAndTells) {
