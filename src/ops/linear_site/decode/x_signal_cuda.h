@@ -27,7 +27,7 @@ __device__ inline void tell_ready(XSignal& signal) { advance_counter(&signal.num
 /// The products, one thread of each block: lets the next kernel start, and waits until x is there,
 /// for the copy engine, too.
 __device__ inline void wait_for_x(const XSignal& signal) {
-  const uint32_t begun = read_counter(&signal.num_begun);
+  const uint32_t begun = read_counter(&signal.num_begun);  // is over before what stands behind it
   trigger_dependents();
   while (static_cast<int32_t>(read_counter(&signal.num_ready) - begun) < 0) {
   }
