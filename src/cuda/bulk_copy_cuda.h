@@ -55,6 +55,11 @@ __device__ inline void show_to_copy_engine() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/// Shows what this thread can see of global memory to copies that it starts from there.
+__device__ inline void show_memory_to_copy_engine() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
 /// Shows barriers that this thread has initialised to the other blocks of the cluster, which wait
 /// for a signal of it (cluster_cuda.h).
 __device__ inline void show_barriers_to_cluster() {

@@ -115,7 +115,7 @@ __device__ inline uint32_t add_to_counter(uint32_t* counter, uint32_t n) {
   return before;
 }
 
-/// Adds 1, and waits for nothing.
+/// Adds 1, likewise, and waits for nothing.
 __device__ inline void advance_counter(uint32_t* counter) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
 }

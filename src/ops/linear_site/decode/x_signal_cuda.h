@@ -1,5 +1,6 @@
 #pragma once
 
+#include "cuda/bulk_copy_cuda.h"
 #include "cuda/memory_cuda.h"
 
 #include "ops/linear_site/decode/exchange.h"
@@ -31,7 +32,7 @@ __device__ inline void wait_for_x(const XSignal& signal) {
   trigger_dependents();
   while (static_cast<int32_t>(read_counter(&signal.num_ready) - begun) < 0) {
   }
-  asm volatile("fence.proxy.async.global;" ::: "memory");
+  show_memory_to_copy_engine();
 }
 
 }  // namespace heddle::cuda::linear_site
