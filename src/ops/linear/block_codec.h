@@ -18,9 +18,6 @@ struct Block {
   std::array<uint8_t, 256> codes;                // [weight]; Q8_0's codes are the bits of an int8
 };
 
-/// Reads one block as a GGUF file holds it. `type` must not be dense.
-[[nodiscard]] Block read_stored_block(WeightType type, const std::byte* stored);
-
 /// values[block_size] = the weights of the block.
 void block_values(WeightType type, const Block& block, float* values);
 

@@ -2,7 +2,7 @@
 #include "heddle/core/product.h"
 #include "heddle/ops/linear.h"
 
-#include "ops/linear/block_codec.h"
+#include "ops/linear/stored_block.h"
 
 namespace heddle {
 
@@ -29,7 +29,9 @@ void dequantize(std::span<float> out, WeightType type, std::span<const std::byte
     if (is_dense(type)) {
       out[i] = dense_value(type, p);
     } else {
-      block_values(type, read_stored_block(type, p), &out[i]);
+      Block block;
+      read_stored_block(type, p, block);
+      block_values(type, block, &out[i]);
     }
   }
 }

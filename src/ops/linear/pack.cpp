@@ -1,41 +1,13 @@
 #include <algorithm>
-#include <cstring>
 
 #include "heddle/core/check.h"
 #include "heddle/core/product.h"
 #include "heddle/ops/linear.h"
 
-#include "ops/linear/packed_block.h"
+#include "ops/linear/pack_group.h"
 #include "ops/linear/packed_layout.h"
 
 namespace heddle {
-namespace {
-
-/// Packs the rows of one group: `num_rows` (at most 16) rows of `row_bytes` each, from `stored` on.
-/// Everything in the group's bytes is written; outputs without a row become zeros.
-void pack_group(WeightType type, int64_t in_features, const std::byte* stored, size_t row_bytes,
-                int num_rows, std::byte* packed) {
-  const BlockFormat format = block_format(type);
-  const size_t packed_step = size_t(PackedLayout(type).block_bytes);
-  const size_t stored_step = size_t(format.stored_bytes);
-  for (int64_t k = 0; k < in_features; k += format.block_size) {
-    for (int lane = 0; lane < PackedLayout::kGroup; ++lane) {
-      const std::byte* source = stored + size_t(lane) * row_bytes;
-      if (!is_dense(type)) {
-        const Block block = lane < num_rows ? read_stored_block(type, source) : Block{};
-        write_packed_block(type, block, lane, packed);
-      } else if (lane < num_rows) {
-        std::memcpy(packed + size_t(lane) * stored_step, source, stored_step);
-      } else {
-        std::memset(packed + size_t(lane) * stored_step, 0, stored_step);
-      }
-    }
-    stored += stored_step;
-    packed += packed_step;
-  }
-}
-
-}  // namespace
 
 size_t packed_bytes(WeightType type, int64_t out_features, int64_t in_features) {
   HEDDLE_CHECK(out_features >= 0, "packed_bytes: out_features is ", out_features);

@@ -1,9 +1,7 @@
 #include "ops/linear/packed_block.h"
 
-#include <bit>
 #include <cstring>
 
-#include "ops/linear/eight_bytes.h"
 #include "ops/linear/packed_layout.h"
 
 namespace heddle {
@@ -30,25 +28,6 @@ void for_each_word(const BlockFormat& format, const PackedLayout& layout, int la
   }
 }
 
-/// The low four bits of 8 codes, the first one lowest.
-uint32_t join_low(const uint8_t* codes) {
-  const uint64_t x = load_eight(codes) & in_each_byte(15);
-  return even_bytes(x | x >> 4);
-}
-
-/// The high bits, kBits each, of the 32 / kBits codes of a chunk.
-template <int kBits>
-uint32_t join_high(const uint8_t* codes) {
-  uint32_t word = 0;
-  for (int k = 0; k < 32 / kBits; k += 8) {
-    const uint64_t high = load_eight(codes + k) >> 4 & in_each_byte(15);
-    // Codes k, k + 2, .. stand 8 bits apart, as their bytes do.
-    word |= std::rotl(even_bytes(high), high_bits_position(k, kBits));
-    word |= std::rotl(even_bytes(high >> 8), high_bits_position(k + 1, kBits));
-  }
-  return word;
-}
-
 uint32_t load_word(const std::byte* p) {
   uint32_t word;
   std::memcpy(&word, p, 4);
@@ -56,35 +35,6 @@ uint32_t load_word(const std::byte* p) {
 }
 
 }  // namespace
-
-void write_packed_block(WeightType type, const Block& block, int lane, std::byte* packed) {
-  const BlockFormat format = block_format(type);
-  const PackedLayout layout(type);
-  const auto i = static_cast<size_t>(lane);
-  std::memcpy(packed + 2 * i, &block.d, 2);
-  if (format.has_min) std::memcpy(packed + layout.mins + 2 * i, &block.m, 2);
-  if (format.sub_scales != SubScales::kNone) {
-    for (size_t s = 0; s < size_t(layout.num_sub_blocks); ++s) {
-      packed[size_t(layout.sub_scales) + s * kGroup + i] = std::byte{block.sub_scales[s]};
-      if (format.has_min)
-        packed[size_t(layout.sub_mins) + s * kGroup + i] = std::byte{block.sub_mins[s]};
-    }
-  }
-  if (format.code_bits == 8) {
-    for (size_t k = 0; k < size_t(format.block_size); ++k) {
-      packed[size_t(layout.codes) + k * kGroup + i] = std::byte{block.codes[k]};
-    }
-    return;
-  }
-  const auto store = [&](int word, uint32_t joined) { std::memcpy(packed + word, &joined, 4); };
-  for_each_word(
-      format, layout, lane,
-      [&](int word, int k) { store(word, join_low(&block.codes[size_t(k)])); },
-      [&](int word, int k) {
-        const uint8_t* const codes = &block.codes[size_t(k)];
-        store(word, format.code_bits == 5 ? join_high<1>(codes) : join_high<2>(codes));
-      });
-}
 
 Block read_packed_block(WeightType type, int lane, const std::byte* packed) {
   const BlockFormat format = block_format(type);

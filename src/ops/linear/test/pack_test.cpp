@@ -36,6 +36,21 @@ TEST(PackRows, InPiecesAndByThreadsEqualsAtOnce) {
   }
 }
 
+TEST(PackRows, OutputsWithoutARowAreZeros) {
+  for (const WeightType type : kAllWeightTypes) {
+    const int64_t in = 2 * block_size(type) + (block_size(type) == 1 ? 5 : 0);
+    const int64_t rows = testing::random_int(1, 15);
+    std::vector<std::byte> stored = random_stored(type, rows * in, testing::rng());
+    const size_t size = packed_bytes(type, rows, in);
+    PoisonedBuffer<std::byte> packed(size);
+    pack_rows({}, {packed.data(), size}, type, rows, in, 0, rows, stored);
+    stored.resize(stored_bytes(type, 16 * in));
+    const OwnedWeight with_zeros(ExecContext{}, type, 16, in, stored);
+    EXPECT_EQ(std::memcmp(packed.data(), with_zeros.view().data, size), 0) << type << " " << rows;
+    EXPECT_TRUE(packed.guards_intact()) << type;
+  }
+}
+
 TEST(PackRows, StaysWithinThreePercentOfTheStoredSize) {
   for (const WeightType type : kAllWeightTypes) {
     for (const int64_t in :
