@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <set>
 #include <string>
 
@@ -276,21 +277,22 @@ class Loader {
     for_ranges(tensor, weight, kUploadedPieceBytes, first_row, [&](const Range& range) {
       const std::span<std::byte> piece =
           upload_->next(bytes_of_rows(weight, range.num_rows, as_rows));
-      if (!as_rows) rows_.resize(range.length);
-      const std::span<std::byte> stored = as_rows ? piece : std::span(rows_);
       const size_t row_bytes = stored_bytes(tensor.type, weight.in_features);
       const int64_t num_groups = ceil_div(range.num_rows, kGroupRows);
       throwing_parallel_for(host_, num_groups, 1, [&](int64_t begin, int64_t end) {
         const int64_t first = begin * kGroupRows;
         const int64_t count = std::min(end * kGroupRows, range.num_rows) - first;
-        const std::span<std::byte> rows = stored.subspan(static_cast<size_t>(first) * row_bytes,
-                                                         static_cast<size_t>(count) * row_bytes);
+        const std::span<std::byte> part = piece.subspan(bytes_of_rows(weight, first, as_rows),
+                                                        bytes_of_rows(weight, count, as_rows));
+        if (as_rows) {
+          return read_rows(tensor, first_row, range.row + first, interleaved, row_bytes, part);
+        }
+        // Few enough that they are still in the processor's cache when they are packed.
+        const size_t num_bytes = static_cast<size_t>(count) * row_bytes;
+        const auto stored = std::make_unique_for_overwrite<std::byte[]>(num_bytes);
+        const std::span<std::byte> rows(stored.get(), num_bytes);
         read_rows(tensor, first_row, range.row + first, interleaved, row_bytes, rows);
-        if (as_rows) return;
-        pack_rows(
-            {},
-            piece.subspan(bytes_of_rows(weight, first, false), bytes_of_rows(weight, count, false)),
-            weight.type, count, weight.in_features, 0, count, rows);
+        pack_rows({}, part, weight.type, count, weight.in_features, 0, count, rows);
       });
       upload_->send(placed + bytes_of_rows(weight, range.row, as_rows));
     });
@@ -386,7 +388,7 @@ class Loader {
   std::optional<RowQuantizer> rounder_;    // to the activations' dtype, of dense matrices
   std::optional<WeightUpload> upload_;     // to a GPU
   int64_t done_bytes_ = 0, total_bytes_ = 0;
-  std::vector<std::byte> rows_;  // of a piece, in another order than the file's, or to be packed
+  std::vector<std::byte> rows_;  // of a piece, in another order than the file's
   DecoderWeights weights_;
   std::span<std::byte> free_;  // of the last chunk
   std::set<std::string, std::less<>> used_;
