@@ -46,4 +46,17 @@ struct AdapterShared {
   float* delta;        // [row][column of the tile]
 };
 
+/// Where they lie in a block's shared memory.
+[[nodiscard]] __device__ inline AdapterShared shared_by_adapters(std::byte* shared,
+                                                                 const SharedLayout& layout) {
+  return {.ring = shared + layout.ring,
+          .num_stages = layout.num_adapter_stages,
+          .delta_stride = static_cast<int>(layout.delta_stride),
+          .row_tiles = reinterpret_cast<RowTileOfSlice*>(shared + layout.row_tiles),
+          .partial_rows = reinterpret_cast<PartialRow*>(shared + layout.partial_rows),
+          .h = reinterpret_cast<uint4*>(shared + layout.h),
+          .factors = reinterpret_cast<RowFactor*>(shared + layout.factors),
+          .delta = reinterpret_cast<float*>(shared + layout.delta)};
+}
+
 }  // namespace heddle::cuda::linear_site

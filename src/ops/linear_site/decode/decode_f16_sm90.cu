@@ -13,4 +13,9 @@ void launch_shrink<half>(const ShrinkParams& p, int num_blocks, int device, cuda
   run_shrink<__half>(p, num_blocks, device, stream);
 }
 
+template <>
+void launch_expand<half>(const ExpandParams& p, int device, cudaStream_t stream) {
+  run_expand<__half>(p, device, stream);
+}
+
 }  // namespace heddle::cuda::linear_site

@@ -2,7 +2,6 @@
 
 #include "cuda/bulk_copy_cuda.h"
 #include "cuda/cluster_cuda.h"
-#include "cuda/convert_cuda.h"
 #include "cuda/early_launch.h"
 #include "cuda/sm90/tensor_copy_cuda.h"
 #include "cuda/sm90/warpgroup_registers_cuda.h"
@@ -10,6 +9,7 @@
 
 #include "ops/linear_site/decode/adapter_expand_sm90.h"
 #include "ops/linear_site/decode/decode_params_cuda.h"
+#include "ops/linear_site/decode/finish_outputs_cuda.h"
 #include "ops/linear_site/decode/x_signal_cuda.h"
 
 namespace heddle::cuda::linear_site {
@@ -52,21 +52,6 @@ struct BoxRange {
     const auto rank = static_cast<int>(blockIdx.x % static_cast<unsigned>(p.cluster_size));
     first = p.num_boxes * rank / p.cluster_size;
     num = p.num_boxes * (rank + 1) / p.cluster_size - first;
-  }
-};
-
-/// A tile: which slice it is of, and its first output there.
-struct Tile {
-  int slice = 0, first_output, width;
-
-  __device__ Tile(const DecodeParams& p, int tile, int tile_outputs) {
-#pragma unroll
-    for (int s = 0; s < kMaxSlices - 1; ++s) {
-      slice += s < p.num_slices - 1 && tile >= p.slices[s].end_tile;
-    }
-    const int begin = slice == 0 ? 0 : p.slices[slice - 1].end_tile;
-    first_output = (tile - begin) * tile_outputs;
-    width = min(tile_outputs, p.slices[slice].width - first_output);
   }
 };
 
@@ -138,6 +123,7 @@ __device__ inline void load_x_boxes(const DecodeParams& p, std::byte* ring_bytes
   at.parity = 1;
   if (has_signal(p)) {
     wait_for_x(*p.adapters.signal);
+    show_memory_to_copy_engine();
   } else {
     wait_for_predecessor();
   }
@@ -255,41 +241,6 @@ __device__ void multiply_tile(const DecodeParams& p, const std::byte* weight_byt
   }
 }
 
-/// y of some neighbouring outputs of a row: sum + bias + factor * delta, each in f32, rounded once.
-/// delta: null where the row has no adapter here.
-template <class T>
-__device__ void finish_outputs(const DecodeParams& p, const Tile& tile, int row, int column,
-                               float (&sum)[4], const float* delta, float factor) {
-  constexpr int kNum = 4;
-  const DecodeSlice& slice = p.slices[tile.slice];
-  const int output = tile.first_output + column;
-#pragma unroll
-  for (int i = 0; i < kNum; ++i) {
-    if (column + i >= tile.width) break;
-    if (slice.bias != nullptr) sum[i] += widen(static_cast<const T*>(slice.bias)[output + i]);
-    if (delta != nullptr) sum[i] = __fmaf_rn(factor, delta[i], sum[i]);
-  }
-  const int64_t at = row * slice.y_stride + output;
-  if (p.y_dtype == DType::kFloat32) {
-    auto* y = static_cast<float*>(slice.y) + at;
-#pragma unroll
-    for (int i = 0; i < kNum; ++i) {
-      if (column + i < tile.width) y[i] = sum[i];
-    }
-    return;
-  }
-  auto* y = static_cast<T*>(slice.y) + at;
-  if (column + kNum <= tile.width && reinterpret_cast<uintptr_t>(y) % (2 * kNum) == 0) {
-    *reinterpret_cast<uint2*>(y) = {narrow_two<T>({sum[0], sum[1]}),
-                                    narrow_two<T>({sum[2], sum[3]})};
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < kNum; ++i) {
-    if (column + i < tile.width) y[i] = narrow<T>(sum[i]);
-  }
-}
-
 /// y of the columns that a block finishes of its last tile: the parts of all blocks of its cluster,
 /// added up in order, and what adapters add, at this parity of delta_full. All threads call it.
 template <class T, int kOutputs>
@@ -321,18 +272,6 @@ __device__ void finish_parts(const DecodeParams& p, const Tile& tile, const Colu
                       factor.is_used ? s.delta + row * s.delta_stride + column : nullptr,
                       factor.value);
   }
-}
-
-[[nodiscard]] __device__ inline AdapterShared shared_by_adapters(std::byte* shared,
-                                                                 const SharedLayout& layout) {
-  return {.ring = shared + layout.ring,
-          .num_stages = layout.num_adapter_stages,
-          .delta_stride = static_cast<int>(layout.delta_stride),
-          .row_tiles = reinterpret_cast<RowTileOfSlice*>(shared + layout.row_tiles),
-          .partial_rows = reinterpret_cast<PartialRow*>(shared + layout.partial_rows),
-          .h = reinterpret_cast<uint4*>(shared + layout.h),
-          .factors = reinterpret_cast<RowFactor*>(shared + layout.factors),
-          .delta = reinterpret_cast<float*>(shared + layout.delta)};
 }
 
 /// All work of a warp for adapters.

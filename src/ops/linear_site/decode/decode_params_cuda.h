@@ -85,9 +85,26 @@ struct DecodeParams {
                        .x_stages = p.x_stages});
 }
 
+/// What adapters add to the products of a site, which lie as f32 in one matrix.
+struct ExpandParams {
+  DecodeParams site;  // without weights, x and bias; tiles of kExpandTileOutputs
+  const float* products;
+  int64_t products_stride;            // elements
+  int32_t first_columns[kMaxSlices];  // of the slices
+};
+inline constexpr int kExpandTileOutputs = 64;
+
+[[nodiscard]] constexpr SharedLayout shared_layout(const ExpandParams& p) {
+  return shared_layout(p.site, kExpandTileOutputs, p.site.num_rows > kGroupRows ? 2 : 1);
+}
+
 /// Runs the kernel of A x in so many blocks, likewise.
 template <class T>
 void launch_shrink(const ShrinkParams& p, int num_blocks, int device, cudaStream_t stream);
+
+/// Runs the kernel of B h behind other products, in a block for each tile.
+template <class T>
+void launch_expand(const ExpandParams& p, int device, cudaStream_t stream);
 
 /// Runs the kernel of this shape in `num_blocks` blocks on `device`, the current one.
 template <class T>

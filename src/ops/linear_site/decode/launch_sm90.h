@@ -5,6 +5,7 @@
 #include "heddle/core/error.h"
 
 #include "ops/linear_site/decode/decode_kernel_sm90.h"
+#include "ops/linear_site/decode/expand_kernel_sm90.h"
 #include "ops/linear_site/decode/shrink_kernel_sm90.h"
 
 namespace heddle::cuda::linear_site {
@@ -36,6 +37,20 @@ void launch(const DecodeParams& p, const SiteKernel& kernel, int device, cudaStr
       throw_error(ErrorCode::kUnsupported, "linear_site: no kernel for tiles of ",
                   kernel.tile_outputs, " outputs and ", kernel.groups, " groups of rows");
   }
+}
+
+template <class T>
+void run_expand(const ExpandParams& p, int device, cudaStream_t stream) {
+  constexpr auto kKernel = expand_kernel<T>;
+  const uint32_t shared_bytes = shared_layout(p).bytes;
+  allow_shared_memory<kKernel, kPortableSharedBytes, kLargeSharedBytes>(
+      device, static_cast<int>(shared_bytes));
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(p.site.num_tiles));
+  config.blockDim = dim3(kLoraThreads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  launch_early<kKernel>(device, config, p);
 }
 
 /// Its shared memory is taken beside that of a decode kernel, so the chip may not be divided

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cuda/bulk_copy_cuda.h"
+#include "cuda/early_launch.h"
 #include "cuda/memory_cuda.h"
 
 #include "ops/linear_site/decode/exchange.h"
@@ -25,14 +25,12 @@ __device__ inline uint32_t begin_launch(XSignal& signal) {
 /// A x, one thread, when all that was written in front of it can be seen.
 __device__ inline void tell_ready(XSignal& signal) { advance_counter(&signal.num_ready); }
 
-/// The products, one thread of each block: lets the next kernel start, and waits until x is there,
-/// for the copy engine, too.
+/// The products, one thread of each block: lets the next kernel start, and waits until x is there.
 __device__ inline void wait_for_x(const XSignal& signal) {
   const uint32_t begun = read_counter(&signal.num_begun);  // is over before what stands behind it
   trigger_dependents();
   while (static_cast<int32_t>(read_counter(&signal.num_ready) - begun) < 0) {
   }
-  show_memory_to_copy_engine();
 }
 
 }  // namespace heddle::cuda::linear_site

@@ -6,6 +6,7 @@
 #include "cuda/shared_memory.h"
 
 #include "core/math.h"
+#include "ops/linear_site/decode/x_signal_cuda.h"
 #include "ops/linear_site/packed/codes_cuda.h"
 #include "ops/linear_site/packed/packed_params.h"
 #include "ops/linear_site/packed/packed_shape.h"
@@ -67,7 +68,7 @@ class PackedBlock {
 #pragma unroll
     for (int s = 0; s < kPackedStages; ++s) copy_weights(s);
     commit_copies();
-    wait_for_predecessor();
+    wait_for_rows();
     copy_x(0);
     commit_copies();
 #pragma unroll
@@ -93,10 +94,17 @@ class PackedBlock {
     wait_for_copies<0>();
     __syncthreads();
     store_sums(sum);
+    if (p_.signal != nullptr) wait_for_predecessor();  // what is behind this kernel need not
     finish();
   }
 
  private:
+  __device__ void wait_for_rows() const {
+    if (p_.signal == nullptr) return wait_for_predecessor();
+    if (threadIdx.x == 0) wait_for_x(*p_.signal);
+    __syncthreads();
+  }
+
   /// Stages of x that are asked for ahead: all there is room for, or one less, so that the next one
   /// can be asked for while others still multiply.
   static constexpr int kXStages = PackedShape::x_stages(kRowTiles);
@@ -445,7 +453,7 @@ template <WeightType kType, class T>
 __global__ void __launch_bounds__(kPackedThreads, 2)
     packed_kernel(const __grid_constant__ PackedParams p) {
   extern __shared__ __align__(128) std::byte shared[];
-  trigger_dependents();
+  if (p.signal == nullptr) trigger_dependents();  // else the thread that waits for x does
   fetch_parameters(p);
   switch (packed_row_tiles(p.num_rows)) {
     case 1: return PackedBlock<kType, T, 1>(p, shared).run();

@@ -7,6 +7,8 @@
 #include "heddle/core/dtype.h"
 #include "heddle/ops/linear.h"
 
+#include "ops/linear_site/decode/exchange.h"
+
 namespace heddle::cuda::linear_site {
 
 inline constexpr int kMaxPackedSlices = 4;
@@ -28,6 +30,9 @@ struct PackedParams {
   int32_t num_slices, num_rows, in_features;
   int32_t cluster_size;  // blocks that share the features of a tile
   DType y_dtype;
+  // Of the kernel in front, which is A x: tells that x is there before that ends. Null: there is
+  // none.
+  const XSignal* signal;
 };
 
 /// Multiplies all rows, some at a time; sets what depends on the format.

@@ -8,16 +8,19 @@
 #include "heddle/core/workspace.h"
 #include "heddle/ops/linear_site.h"
 
+#include "ops/linear_site/decode/exchange.h"
+
 namespace heddle::cuda::linear_site {
 
 /// The products of slices with dense weights.
 using DenseProducts = std::function<void(std::span<const LinearSlice>)>;
 
 /// The products of a site with packed weights among its slices: neighbours of one format in one
-/// launch, neighbours with dense weights by `dense`.
+/// launch, neighbours with dense weights by `dense`. `signal`: of A x, where that is the kernel in
+/// front.
 template <class T>
 void run_packed(const ExecContext& ctx, std::span<const LinearSlice> slices,
-                const ConstTensorView& x, const DenseProducts& dense);
+                const ConstTensorView& x, const DenseProducts& dense, const XSignal* signal);
 
 /// The same for many rows: some outputs of a packed weight at a time are rounded to x's dtype, in
 /// the workspace, and multiplied by `dense`.

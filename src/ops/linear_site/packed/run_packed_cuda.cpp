@@ -23,7 +23,7 @@ size_t num_alike(std::span<const LinearSlice> slices) {
 
 template <class T>
 void run_launch(const ExecContext& ctx, std::span<const LinearSlice> slices,
-                const ConstTensorView& x) {
+                const ConstTensorView& x, const XSignal* signal) {
   PackedParams p{.slices = {},
                  .x = x.raw(),
                  .x_stride = x.stride(0),
@@ -31,7 +31,8 @@ void run_launch(const ExecContext& ctx, std::span<const LinearSlice> slices,
                  .num_rows = static_cast<int32_t>(x.size(0)),
                  .in_features = static_cast<int32_t>(x.size(1)),
                  .cluster_size = 1,
-                 .y_dtype = slices[0].y.dtype()};
+                 .y_dtype = slices[0].y.dtype(),
+                 .signal = signal};
   for (size_t s = 0; s < slices.size(); ++s) {
     p.slices[s] = {.y = slices[s].y.raw(),
                    .y_stride = slices[s].y.stride(0),
@@ -57,15 +58,16 @@ int64_t dequantized_outputs(int64_t in_features, int64_t out_features) {
 
 template <class T>
 void run_packed(const ExecContext& ctx, std::span<const LinearSlice> slices,
-                const ConstTensorView& x, const DenseProducts& dense) {
+                const ConstTensorView& x, const DenseProducts& dense, const XSignal* signal) {
   while (!slices.empty()) {
     const auto some = slices.first(num_alike(slices));
     if (is_packed(some[0])) {
-      run_launch<T>(ctx, some, x);
+      run_launch<T>(ctx, some, x, signal);
     } else {
       dense(some);
     }
     slices = slices.subspan(some.size());
+    signal = nullptr;
   }
 }
 
@@ -97,9 +99,9 @@ size_t dequantized_bytes(int64_t in_features, int64_t out_features) {
 }
 
 template void run_packed<half>(const ExecContext&, std::span<const LinearSlice>,
-                               const ConstTensorView&, const DenseProducts&);
+                               const ConstTensorView&, const DenseProducts&, const XSignal*);
 template void run_packed<bfloat16>(const ExecContext&, std::span<const LinearSlice>,
-                                   const ConstTensorView&, const DenseProducts&);
+                                   const ConstTensorView&, const DenseProducts&, const XSignal*);
 template void run_dequantized<half>(const ExecContext&, std::span<const LinearSlice>,
                                     const ConstTensorView&, const DenseProducts&, Workspace&);
 template void run_dequantized<bfloat16>(const ExecContext&, std::span<const LinearSlice>,

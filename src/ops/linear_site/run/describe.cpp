@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "ops/linear_site/decode/shared_layout.h"
-#include "ops/linear_site/site_slices.h"
 
 namespace heddle {
 namespace {
@@ -34,18 +33,17 @@ SiteCall describe(std::span<const LinearSlice> slices, int64_t rows, int64_t num
   return call;
 }
 
-bool have_vectors(const LinearAdapters& adapters, std::span<const LinearSlice> slices) {
+bool have_vectors(const LinearAdapters& adapters, int64_t in_features) {
   const LoraTable &a = adapters.a, &b = adapters.b;
   const auto fits = [](const LoraTable& table, LoraLayout layout) {
     return table.entries != nullptr && table.is_aligned && table.layout == layout;
   };
-  return !has_packed(slices) && !adapters.batch.pair_starts && fits(a, LoraLayout::kRankMajor) &&
-         fits(b, LoraLayout::kRankMinor) && a.max_rank == b.max_rank &&
-         slices[0].weight.size(1) % 8 == 0;
+  return !adapters.batch.pair_starts && fits(a, LoraLayout::kRankMajor) &&
+         fits(b, LoraLayout::kRankMinor) && a.max_rank == b.max_rank && in_features % 8 == 0;
 }
 
-bool fit_inside(const LinearAdapters& adapters, std::span<const LinearSlice> slices, int64_t rows) {
-  return rows <= kMaxLaunchRows && have_vectors(adapters, slices) &&
+bool fit_one_launch(const LinearAdapters& adapters, int64_t in_features, int64_t rows) {
+  return rows <= kMaxLaunchRows && have_vectors(adapters, in_features) &&
          adapters.a.max_rank <= kMaxInsideRank;
 }
 

@@ -17,12 +17,11 @@ namespace heddle {
 
 /// Whether the adapters of a call are one for each row, in tables that can be loaded 16 bytes at a
 /// time.
-[[nodiscard]] bool have_vectors(const LinearAdapters& adapters,
-                                std::span<const LinearSlice> slices);
+[[nodiscard]] bool have_vectors(const LinearAdapters& adapters, int64_t in_features);
 
-/// Whether the adapters of a call can be inside a launch of kDecode. Said by tables and batch
-/// as a whole: what a slot holds does not matter.
-[[nodiscard]] bool fit_inside(const LinearAdapters& adapters, std::span<const LinearSlice> slices,
-                              int64_t rows);
+/// Whether the kernels of A x and B h of kDecode take the adapters of a call. Said by tables and
+/// batch as a whole: what a slot holds does not matter.
+[[nodiscard]] bool fit_one_launch(const LinearAdapters& adapters, int64_t in_features,
+                                  int64_t rows);
 
 }  // namespace heddle

@@ -175,10 +175,10 @@ void run_rows(const ExecContext& ctx, std::span<const LinearSlice> slices, const
   }
 }
 
-/// The products of all slices, four at a time.
+/// The products of all slices, four at a time. `signal`: of A x, where that is in front of them.
 template <class T>
 void run_products(const ExecContext& ctx, std::span<const LinearSlice> slices,
-                  const ConstTensorView& x, LinearPath path) {
+                  const ConstTensorView& x, LinearPath path, const XSignal* signal = nullptr) {
   const auto dense = [&](std::span<const LinearSlice> all) {
     const int64_t outputs = sum_out_features(all);
     for_slices(all, kMaxSlices, [&](std::span<const LinearSlice> some, size_t) {
@@ -191,8 +191,70 @@ void run_products(const ExecContext& ctx, std::span<const LinearSlice> slices,
     });
   };
   if (!has_packed(slices)) return dense(slices);
-  if (path == LinearPath::kDecode) return run_packed<T>(ctx, slices, x, dense);
+  if (path == LinearPath::kDecode) return run_packed<T>(ctx, slices, x, dense, signal);
   run_dequantized<T>(ctx, slices, x, dense, require_workspace(ctx, "linear_site"));
+}
+
+/// The columns of a matrix of f32 that a site's products take.
+TensorView take_sums(const ExecContext& ctx, std::span<const LinearSlice> slices, int64_t tokens,
+                     Workspace& workspace) {
+  const int64_t columns = sum_out_features(slices);
+  return TensorView(
+      reinterpret_cast<std::byte*>(workspace.take<float>(size_t(tokens * columns)).data()),
+      DType::kFloat32, ctx.device, {tokens, columns});
+}
+
+/// Packed weights: A x, the products in f32, and B h with the rounding in one launch. False, and
+/// nothing launched, where the adapters do not fit.
+template <class T>
+bool run_around(const ExecContext& ctx, std::span<const LinearSlice> slices,
+                const ConstTensorView& x, const LinearAdapters& adapters, Workspace& workspace) {
+  const int64_t tokens = x.size(0);
+  const int num_slices = static_cast<int>(slices.size());
+  if (ctx.info.compute_capability != 90 || !has_packed(slices) || num_slices > kMaxSlices ||
+      !fit_one_launch(adapters, x.size(1), tokens)) {
+    return false;
+  }
+  const AdapterPlan plan =
+      plan_of(ctx, adapters, tokens, {.windows = true, .grouped = false}, workspace);
+  const int64_t floats = partial_floats(tokens, x.size(1), num_slices, adapters.a.max_rank);
+  const InsideAdapters around{.given = adapters,
+                              .plan = plan.bytes,
+                              .tag = plan.tag,
+                              .partials = workspace.take<float>(size_t(floats)).data(),
+                              .signal = kXSignal.words_in<XSignal>(ctx.exchange)};
+  const TensorView y32 = take_sums(ctx, slices, tokens, workspace);
+  const LoraSlices sums(slices, y32);
+  LinearSlice of_sums[kMaxSlices];
+  ExpandParams p{.site = {},
+                 .products = y32.data<float>(),
+                 .products_stride = y32.stride(0),
+                 .first_columns = {}};
+  int32_t column = 0;
+  for (int s = 0; s < num_slices; ++s) {
+    const TensorView& y = slices[size_t(s)].y;
+    const auto width = static_cast<int32_t>(y.size(1));
+    of_sums[s] = slices[size_t(s)];
+    of_sums[s].y = sums.y(size_t(s));
+    p.first_columns[s] = column;
+    p.site.num_tiles += static_cast<int32_t>(ceil_div(width, kExpandTileOutputs));
+    p.site.slices[s] = {.y = y.raw(),
+                        .y_stride = y.stride(0),
+                        .bias = nullptr,
+                        .width = width,
+                        .end_tile = p.site.num_tiles};
+    column += width;
+  }
+  p.site.adapters = pack_adapters(around, x.size(1), 0);
+  p.site.num_slices = num_slices;
+  p.site.num_rows = static_cast<int32_t>(tokens);
+  p.site.cluster_size = 1;
+  p.site.y_dtype = slices[0].y.dtype();
+  p.site.faults = ctx.faults;
+  run_shrink<T>(ctx, around, x, num_slices, 0);
+  run_products<T>(ctx, {of_sums, slices.size()}, x, LinearPath::kDecode, around.signal);
+  launch_expand<T>(p, ctx.device.index, ctx.stream);
+  return true;
 }
 
 /// The products in f32, lora_apply to them, and the rounding.
@@ -204,10 +266,7 @@ void run_apart(const ExecContext& ctx, std::span<const LinearSlice> slices,
     run_products<T>(ctx, slices, x, path);
     return lora_apply(ctx, LoraSlices(slices).span(), x, adapters.a, adapters.b, adapters.batch);
   }
-  const int64_t tokens = x.size(0), columns = sum_out_features(slices);
-  const TensorView y32(
-      reinterpret_cast<std::byte*>(workspace.take<float>(size_t(tokens * columns)).data()),
-      DType::kFloat32, ctx.device, {tokens, columns});
+  const TensorView y32 = take_sums(ctx, slices, x.size(0), workspace);
   const LoraSlices sums(slices, y32);
   LinearSlice of_sums[kMaxSiteSlices];
   for (size_t s = 0; s < slices.size(); ++s) {
@@ -221,8 +280,8 @@ void run_apart(const ExecContext& ctx, std::span<const LinearSlice> slices,
     narrow_rows<T>(ctx, {.to = y.raw(),
                          .from = sums.y(s).raw(),
                          .to_stride = y.stride(0),
-                         .from_stride = columns,
-                         .num_rows = tokens,
+                         .from_stride = y32.stride(0),
+                         .num_rows = x.size(0),
                          .width = y.size(1)});
   }
 }
@@ -233,7 +292,7 @@ template <class T>
 bool run_inside(const ExecContext& ctx, std::span<const LinearSlice> slices,
                 const ConstTensorView& x, const LinearAdapters& adapters, Workspace& workspace) {
   const int64_t tokens = x.size(0);
-  if (!fit_inside(adapters, slices, tokens)) return false;
+  if (has_packed(slices) || !fit_one_launch(adapters, x.size(1), tokens)) return false;
   const int64_t outputs = sum_out_features(slices);
   SiteKernel kernels[kMaxSiteSlices / kMaxSlices];
   const auto select = [&](std::span<const LinearSlice> some, size_t first) {
@@ -291,7 +350,8 @@ void run(const ExecContext& ctx, std::span<const LinearSlice> slices, const Cons
     const auto inside = [&] {
       return path == LinearPath::kPrompt
                  ? run_prompt_inside<T>(ctx, slices, aligned, *adapters, workspace)
-                 : run_inside<T>(ctx, slices, aligned, *adapters, workspace);
+                 : run_inside<T>(ctx, slices, aligned, *adapters, workspace) ||
+                       run_around<T>(ctx, slices, aligned, *adapters, workspace);
     };
     if (!options.allows_inside || !inside()) {
       run_apart<T>(ctx, slices, aligned, path, *adapters, workspace);

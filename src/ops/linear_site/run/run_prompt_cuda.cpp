@@ -71,13 +71,14 @@ PromptKernel kernel_of(const ExecContext& ctx, std::span<const LinearSlice> slic
   return select_prompt_kernel(describe(slices, rows, sum_out_features(slices)), ctx.info);
 }
 
-/// Whether the adapters of a call can be inside a kernel for prompts. As for fit_inside, what a
+/// Whether the adapters of a call can be inside a kernel for prompts. As for fit_one_launch, what a
 /// slot holds does not matter.
 bool fit_prompt(const LinearAdapters& adapters, std::span<const LinearSlice> slices,
                 const ConstTensorView& x) {
   const int max_rank = adapters.a.max_rank;
-  return x.stride(0) <= kMaxVectorStride && have_vectors(adapters, slices) &&
-         max_rank <= kMaxPromptRank && has_grouped_plan(x.size(0), max_rank);
+  return x.stride(0) <= kMaxVectorStride && !has_packed(slices) &&
+         have_vectors(adapters, x.size(1)) && max_rank <= kMaxPromptRank &&
+         has_grouped_plan(x.size(0), max_rank);
 }
 
 /// Of lora_apply's call for some slices. It reads neither their y nor B: so it does not matter how

@@ -10,6 +10,7 @@
 
 #include "ops/linear_site/decode/exchange.h"
 #include "ops/linear_site/site_kernels.h"
+#include "ops/linear_site/test/cuda_options.h"
 #include "ops/linear_site/test/linear_site_test_body.h"
 #include "ops/lora/test/lora_cuda_test_body.h"
 #include "small_sizes.h"
@@ -18,30 +19,7 @@ namespace heddle::testing {
 namespace {
 
 template <class T>
-class LinearSiteCuda : public LoraCuda<T> {
- protected:
-  using Options = cuda::linear_site::Options;
-  /// A call as linear_site makes it, with what tests set.
-  [[nodiscard]] static auto with(LinearPath path, const Options& options) {
-    return [=](const ExecContext& ctx, const auto& slices, const ConstTensorView& x,
-               const LinearAdapters* adapters) {
-      cuda::linear_site::run(ctx, slices, x, path, adapters, options);
-    };
-  }
-  /// The same for a site that is_regular, whose tables then say so.
-  [[nodiscard]] static auto with_vectors(LinearPath path, const Options& options) {
-    return [=](const ExecContext& ctx, const auto& slices, const ConstTensorView& x,
-               const LinearAdapters* adapters) {
-      LinearAdapters aligned;
-      if (adapters != nullptr) {
-        aligned = *adapters;
-        aligned.a.is_aligned = aligned.b.is_aligned = true;
-      }
-      cuda::linear_site::run(ctx, slices, x, path, adapters != nullptr ? &aligned : nullptr,
-                             options);
-    };
-  }
-};
+class LinearSiteCuda : public LoraCuda<T> {};
 TYPED_TEST_SUITE(LinearSiteCuda, HalfTypes);
 
 TYPED_TEST(LinearSiteCuda, IsTheProductWithTheAdaptersOfEachRow) {
@@ -105,12 +83,12 @@ TYPED_TEST(LinearSiteCuda, ARowOfAPromptHasItsBitsInAnyBatch) {
                                 .max_rank = max_rank,
                                 .has_float_y = random_int(0, 1) == 0});
       const LoraRun run = this->runs().run(TestFixture::Form::kGeneralBlocks, true);
-      site.run(run, 0, all_rows, this->with_vectors(LinearPath::kPrompt, {}));
+      site.run(run, 0, all_rows, with_vectors(LinearPath::kPrompt, {}));
       const HostSite<TypeParam> all = site;
       for (const int64_t rows : {1, 2, 7, 64, 255, 256, 257, 512}) {
         const int64_t first = random_int(0, all_rows - rows);
         site.clear();
-        site.run(run, first, rows, this->with_vectors(LinearPath::kPrompt, {}));
+        site.run(run, first, rows, with_vectors(LinearPath::kPrompt, {}));
         for (int64_t row = first; row < first + rows; ++row) {
           ASSERT_EQ(site.bits(row), all.bits(row)) << rows << " rows, row " << row << ", " << out;
         }
@@ -137,10 +115,10 @@ TYPED_TEST(LinearSiteCuda, AdaptersInsideHaveTheBitsOfLoraApply) {
     HostSite<TypeParam> site(shape);
     const LoraRun run = this->runs().run(TestFixture::Form::kGeneralBlocks, random_int(0, 1) == 0);
     constexpr LinearPath kPath = LinearPath::kDecode;
-    site.run(run, 0, shape.rows, this->with_vectors(kPath, {.allows_inside = false}));
+    site.run(run, 0, shape.rows, with_vectors(kPath, {.allows_inside = false}));
     const HostSite<TypeParam> apart = site;
     site.clear();
-    site.run(run, 0, shape.rows, this->with_vectors(kPath, {}));
+    site.run(run, 0, shape.rows, with_vectors(kPath, {}));
     for (int64_t row = 0; row < shape.rows; ++row) {
       ASSERT_EQ(site.bits(row), apart.bits(row)) << "row " << row;
     }
@@ -156,10 +134,10 @@ TYPED_TEST(LinearSiteCuda, AdaptersInsideAPromptHaveTheBitsOfLoraApply) {
     shape.max_rank = pick({4, 16, 40, 72, 128});
     HostSite<TypeParam> site(shape);
     const LoraRun run = this->runs().run(TestFixture::Form::kGeneralBlocks, random_int(0, 1) == 0);
-    site.run(run, 0, shape.rows, this->with_vectors(LinearPath::kPrompt, {.allows_inside = false}));
+    site.run(run, 0, shape.rows, with_vectors(LinearPath::kPrompt, {.allows_inside = false}));
     const HostSite<TypeParam> apart = site;
     site.clear();
-    site.run(run, 0, shape.rows, this->with_vectors(LinearPath::kPrompt, {}));
+    site.run(run, 0, shape.rows, with_vectors(LinearPath::kPrompt, {}));
     for (int64_t row = 0; row < shape.rows; ++row) {
       ASSERT_EQ(site.bits(row), apart.bits(row)) << "row " << row << ", rank " << shape.max_rank;
     }
@@ -199,7 +177,7 @@ TYPED_TEST(LinearSiteCuda, CountsOfLaunchesBeginAgainAtZero) {
   HostSite<TypeParam> site(
       {.rows = kRows, .in = 520, .outs = {300}, .max_rank = 16, .is_regular = true});
   const LoraRun run = this->runs().run(TestFixture::Form::kGeneralBlocks, false);
-  const auto call = [&] { site.run(run, 0, kRows, this->with_vectors(LinearPath::kDecode, {})); };
+  const auto call = [&] { site.run(run, 0, kRows, with_vectors(LinearPath::kDecode, {})); };
   call();
   const HostSite<TypeParam> before = site;
   std::array<uint32_t, 2> counts{UINT32_MAX, UINT32_MAX};
