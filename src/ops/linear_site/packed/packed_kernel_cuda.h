@@ -94,7 +94,7 @@ class PackedBlock {
     wait_for_copies<0>();
     __syncthreads();
     store_sums(sum);
-    if (p_.signal != nullptr) wait_for_predecessor();  // what is behind this kernel need not
+    if (p_.signal != nullptr) wait_for_predecessor();  // A x has ended when this kernel has
     finish();
   }
 

@@ -30,8 +30,8 @@ struct PackedParams {
   int32_t num_slices, num_rows, in_features;
   int32_t cluster_size;  // blocks that share the features of a tile
   DType y_dtype;
-  // Of the kernel in front, which is A x: tells that x is there before that ends. Null: there is
-  // none.
+  // The kernel in front is A x, which tells by this that x is there. Null: x is there when the
+  // kernel in front has ended.
   const XSignal* signal;
 };
 

@@ -42,7 +42,7 @@ bool have_vectors(const LinearAdapters& adapters, int64_t in_features) {
          fits(b, LoraLayout::kRankMinor) && a.max_rank == b.max_rank && in_features % 8 == 0;
 }
 
-bool fit_one_launch(const LinearAdapters& adapters, int64_t in_features, int64_t rows) {
+bool fit_decode_kernels(const LinearAdapters& adapters, int64_t in_features, int64_t rows) {
   return rows <= kMaxLaunchRows && have_vectors(adapters, in_features) &&
          adapters.a.max_rank <= kMaxInsideRank;
 }

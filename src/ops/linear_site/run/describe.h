@@ -21,7 +21,7 @@ namespace heddle {
 
 /// Whether the kernels of A x and B h of kDecode take the adapters of a call. Said by tables and
 /// batch as a whole: what a slot holds does not matter.
-[[nodiscard]] bool fit_one_launch(const LinearAdapters& adapters, int64_t in_features,
-                                  int64_t rows);
+[[nodiscard]] bool fit_decode_kernels(const LinearAdapters& adapters, int64_t in_features,
+                                      int64_t rows);
 
 }  // namespace heddle

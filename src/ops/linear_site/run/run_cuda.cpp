@@ -195,7 +195,7 @@ void run_products(const ExecContext& ctx, std::span<const LinearSlice> slices,
   run_dequantized<T>(ctx, slices, x, dense, require_workspace(ctx, "linear_site"));
 }
 
-/// The columns of a matrix of f32 that a site's products take.
+/// A matrix of f32 for the products of all slices, side by side.
 TensorView take_sums(const ExecContext& ctx, std::span<const LinearSlice> slices, int64_t tokens,
                      Workspace& workspace) {
   const int64_t columns = sum_out_features(slices);
@@ -212,7 +212,7 @@ bool run_around(const ExecContext& ctx, std::span<const LinearSlice> slices,
   const int64_t tokens = x.size(0);
   const int num_slices = static_cast<int>(slices.size());
   if (ctx.info.compute_capability != 90 || !has_packed(slices) || num_slices > kMaxSlices ||
-      !fit_one_launch(adapters, x.size(1), tokens)) {
+      !fit_decode_kernels(adapters, x.size(1), tokens)) {
     return false;
   }
   const AdapterPlan plan =
@@ -292,7 +292,7 @@ template <class T>
 bool run_inside(const ExecContext& ctx, std::span<const LinearSlice> slices,
                 const ConstTensorView& x, const LinearAdapters& adapters, Workspace& workspace) {
   const int64_t tokens = x.size(0);
-  if (has_packed(slices) || !fit_one_launch(adapters, x.size(1), tokens)) return false;
+  if (has_packed(slices) || !fit_decode_kernels(adapters, x.size(1), tokens)) return false;
   const int64_t outputs = sum_out_features(slices);
   SiteKernel kernels[kMaxSiteSlices / kMaxSlices];
   const auto select = [&](std::span<const LinearSlice> some, size_t first) {
