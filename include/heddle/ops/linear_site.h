@@ -54,7 +54,7 @@ struct LinearAdapters {
 /// codes q are multiplied exactly and scaled in f32, for each 32 features k of a row (Q6_K: 16)
 ///   sum += (d s) sum_k q_k x_k + m sum_k x_k        m of the formats with a minimum
 /// in one order that the shapes and formats of the slices determine; kPrompt rounds W to x's dtype
-/// instead, once. The adapters are apart then.
+/// instead, once.
 ///
 /// On CUDA of compute capability 9.0, where weights are dense, A is kRankMajor, B kRankMinor, both
 /// tables are entries with is_aligned, and W begins at 16 bytes with rows multiples of 16 bytes
@@ -63,6 +63,8 @@ struct LinearAdapters {
 ///            multiplies beside the first where the context has exchange memory
 ///   kPrompt  one launch for all rows without adapters; with them three for each four slices,
 ///            where the plan groups all rows
+/// Packed weights of up to four slices with adapters take A x, the products and B h in launches of
+/// their own with kDecode, for up to 128 rows.
 /// Other calls have the same bits in more launches.
 ///
 /// W is read before the kernels in front have ended: what writes it must have ended, or be followed

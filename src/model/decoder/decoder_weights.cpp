@@ -279,20 +279,23 @@ class Loader {
           upload_->next(bytes_of_rows(weight, range.num_rows, as_rows));
       const size_t row_bytes = stored_bytes(tensor.type, weight.in_features);
       const int64_t num_groups = ceil_div(range.num_rows, kGroupRows);
-      throwing_parallel_for(host_, num_groups, 1, [&](int64_t begin, int64_t end) {
-        const int64_t first = begin * kGroupRows;
-        const int64_t count = std::min(end * kGroupRows, range.num_rows) - first;
+      const auto bring = [&](int64_t group) {
+        const int64_t first = group * kGroupRows;
+        const int64_t count = std::min(kGroupRows, range.num_rows - first);
         const std::span<std::byte> part = piece.subspan(bytes_of_rows(weight, first, as_rows),
                                                         bytes_of_rows(weight, count, as_rows));
         if (as_rows) {
           return read_rows(tensor, first_row, range.row + first, interleaved, row_bytes, part);
         }
-        // Few enough that they are still in the processor's cache when they are packed.
+        // So few that they are still in the processor's cache when they are packed.
         const size_t num_bytes = static_cast<size_t>(count) * row_bytes;
         const auto stored = std::make_unique_for_overwrite<std::byte[]>(num_bytes);
         const std::span<std::byte> rows(stored.get(), num_bytes);
         read_rows(tensor, first_row, range.row + first, interleaved, row_bytes, rows);
         pack_rows({}, part, weight.type, count, weight.in_features, 0, count, rows);
+      };
+      throwing_parallel_for(host_, num_groups, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t group = begin; group < end; ++group) bring(group);
       });
       upload_->send(placed + bytes_of_rows(weight, range.row, as_rows));
     });

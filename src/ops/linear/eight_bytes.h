@@ -25,12 +25,4 @@ inline void store_eight(uint8_t* p, uint64_t bytes) { std::memcpy(p, &bytes, siz
 }
 static_assert(a_bit_each(0x81) == 0x0100000000000001);
 
-/// The even bytes of eight.
-[[nodiscard]] constexpr uint32_t even_bytes(uint64_t x) {
-  x &= 0x00ff00ff00ff00ff;
-  x = (x | x >> 8) & 0x0000ffff0000ffff;
-  return static_cast<uint32_t>(x | x >> 16);
-}
-static_assert(even_bytes(0x0706050403020100) == 0x06040200);
-
 }  // namespace heddle

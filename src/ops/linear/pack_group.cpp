@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <type_traits>
+#include <cstring>
 
 #include <hwy/highway.h>
 
@@ -10,8 +10,7 @@
 #include "ops/linear/stored_block.h"
 
 // A group has the same item of 16 rows side by side: vectors of 16 bytes of some rows are
-// transposed. Compiled once, for any CPU: longer vectors have more rows in them, but loading the
-// file takes longer than this by then.
+// transposed. Compiled once, for any CPU.
 
 namespace heddle {
 namespace {
@@ -63,8 +62,8 @@ void transpose_lanes(const From& from, int num_items, std::byte* to) {
   }
 }
 
-/// Four words of eight codes each, of kBits and not longer; but bit kBits j of a byte is that of
-/// code 2 i + j, for byte i.
+/// Four words of eight codes each, which have kBits at most. Code 2 i + j of a word begins at bit
+/// kBits * j of its byte i.
 template <int kBits>
 Vector<uint32_t> join_pairs(Vector<uint8_t> first, Vector<uint8_t> second) {
   const auto pairs = [](Vector<uint8_t> codes) {

@@ -11,23 +11,6 @@ constexpr size_t kGroup = PackedLayout::kGroup;
 
 constexpr int kLowCodes = 8;  // weights whose low four bits are one word
 
-/// The 32-bit words of one output, the single description of the planes: calls
-/// low(byte offset of the word in the block, first of its weights) for those of the low four bits,
-/// high(the same) for those with the high bits of a whole chunk.
-template <class Low, class High>
-void for_each_word(const BlockFormat& format, const PackedLayout& layout, int lane, const Low& low,
-                   const High& high) {
-  constexpr int kWordBytes = static_cast<int>(kGroup) * 4;
-  int word = layout.codes + lane * 4;
-  for (int chunk = 0; chunk < format.block_size; chunk += layout.chunk_size) {
-    for (int k = 0; k < layout.chunk_size; k += kLowCodes) {
-      low(word + k / kLowCodes * kWordBytes, chunk + k);
-    }
-    if (format.code_bits > 4) high(word + layout.chunk_size / kLowCodes * kWordBytes, chunk);
-    word += layout.chunk_bytes;
-  }
-}
-
 uint32_t load_word(const std::byte* p) {
   uint32_t word;
   std::memcpy(&word, p, 4);
@@ -59,19 +42,24 @@ Block read_packed_block(WeightType type, int lane, const std::byte* packed) {
   const auto add = [&](int k, uint32_t bits) {
     block.codes[size_t(k)] |= static_cast<uint8_t>(bits);
   };
+  // The words of the output, as write_codes() of pack_group.cpp has them.
+  constexpr int kWordBytes = static_cast<int>(kGroup) * 4;
   const int high_bits = format.code_bits - 4;
-  for_each_word(
-      format, layout, lane,
-      [&](int word, int k) {
-        const uint32_t joined = load_word(packed + word);
-        for (int i = 0; i < kLowCodes; ++i) add(k + i, joined >> (4 * i) & 15);
-      },
-      [&](int word, int k) {
-        const uint32_t joined = load_word(packed + word), mask = (1u << high_bits) - 1;
-        for (int i = 0; i < layout.chunk_size; ++i) {
-          add(k + i, (joined >> high_bits_position(i, high_bits) & mask) << 4);
-        }
-      });
+  const std::byte* word = packed + layout.codes + lane * 4;
+  for (int chunk = 0; chunk < format.block_size; chunk += layout.chunk_size) {
+    for (int k = 0; k < layout.chunk_size; k += kLowCodes) {
+      const uint32_t low = load_word(word + k / kLowCodes * kWordBytes);
+      for (int n = 0; n < kLowCodes; ++n) add(chunk + k + n, low >> (4 * n) & 15);
+    }
+    if (high_bits > 0) {
+      const uint32_t high = load_word(word + layout.chunk_size / kLowCodes * kWordBytes);
+      const uint32_t mask = (1u << high_bits) - 1;
+      for (int k = 0; k < layout.chunk_size; ++k) {
+        add(chunk + k, (high >> high_bits_position(k, high_bits) & mask) << 4);
+      }
+    }
+    word += layout.chunk_bytes;
+  }
   return block;
 }
 

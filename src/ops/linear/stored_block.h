@@ -6,7 +6,8 @@
 #include "ops/linear/eight_bytes.h"
 
 // The stored blocks are those of ggml (little-endian, no padding). Every layout is written down
-// where it is read. All is inlined, so that a caller whose type is a constant has no branches.
+// where it is read. What depends on the format is inlined, so that a caller whose type is a
+// constant has no branches.
 
 namespace heddle {
 namespace stored_block {

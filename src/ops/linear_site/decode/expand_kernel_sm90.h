@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cuda/early_launch.h"
+#include "cuda/memory_cuda.h"
 
 #include "ops/linear_site/decode/adapter_expand_sm90.h"
 #include "ops/linear_site/decode/finish_outputs_cuda.h"

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "cuda/convert_cuda.h"
 
 #include "ops/linear_site/decode/decode_params_cuda.h"

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "cuda/early_launch.h"
 #include "cuda/memory_cuda.h"
 
 #include "ops/linear_site/decode/exchange.h"
@@ -12,6 +11,9 @@ namespace heddle::cuda::linear_site {
 //   what makes x   ------------.
 //   A x               waits     +- tells -- multiplies -----------.
 //   products          ask for W +-- ask for x, multiply ----------+- add B (A x)
+//
+// Packed products add nothing; they wait for A x before they end, so that what stands behind them
+// need not.
 //
 // Launches of A x are counted. One counts itself before it lets the products behind it start, and
 // these read the count before they let the next A x start: so the count is that of the launch in

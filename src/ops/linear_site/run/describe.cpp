@@ -43,7 +43,7 @@ bool have_vectors(const LinearAdapters& adapters, int64_t in_features) {
 }
 
 bool fit_decode_kernels(const LinearAdapters& adapters, int64_t in_features, int64_t rows) {
-  return rows <= kMaxLaunchRows && have_vectors(adapters, in_features) &&
+  return rows <= kMaxLaunchRows && in_features > 0 && have_vectors(adapters, in_features) &&
          adapters.a.max_rank <= kMaxInsideRank;
 }
 

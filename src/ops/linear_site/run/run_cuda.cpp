@@ -21,7 +21,7 @@ namespace heddle::cuda::linear_site {
 namespace {
 
 /// The adapters of a call as its launches take them: the plan of all rows, and room for sums.
-struct InsideAdapters {
+struct LaunchAdapters {
   const LinearAdapters& given;
   const std::byte* plan;
   uint32_t tag;
@@ -41,11 +41,11 @@ int64_t partial_floats(int64_t rows, int64_t in_features, int num_slices, int ma
          round_up(int64_t{max_rank}, int64_t{lora::kTileRanks});
 }
 
-DecodeAdapters pack_adapters(const InsideAdapters& inside, int64_t in_features, int first_slice) {
-  const LoraTable &a = inside.given.a, &b = inside.given.b;
-  const ConstTensorView& row_scale = inside.given.batch.row_scale;
-  return {.plan = reinterpret_cast<const lora::WindowPlan*>(inside.plan),
-          .partials = inside.partials,
+DecodeAdapters pack_adapters(const LaunchAdapters& adapters, int64_t in_features, int first_slice) {
+  const LoraTable &a = adapters.given.a, &b = adapters.given.b;
+  const ConstTensorView& row_scale = adapters.given.batch.row_scale;
+  return {.plan = reinterpret_cast<const lora::WindowPlan*>(adapters.plan),
+          .partials = adapters.partials,
           .a = a.entries + first_slice,
           .b = b.entries + first_slice,
           .a_stride = a.num_slices,
@@ -54,19 +54,19 @@ DecodeAdapters pack_adapters(const InsideAdapters& inside, int64_t in_features, 
           .num_chains = num_chains(in_features),
           .max_rank = a.max_rank,
           .h_steps = h_steps(a.max_rank),
-          .plan_tag = inside.tag,
+          .plan_tag = adapters.tag,
           .row_scale = row_scale ? row_scale.data<float>() : nullptr,
-          .signal = inside.signal};
+          .signal = adapters.signal};
 }
 
 /// A x of the adapters of a launch, in front of it.
 template <class T>
-void run_shrink(const ExecContext& ctx, const InsideAdapters& inside, const ConstTensorView& x,
+void run_shrink(const ExecContext& ctx, const LaunchAdapters& adapters, const ConstTensorView& x,
                 int num_slices, int first_slice) {
-  const LoraTable& a = inside.given.a;
+  const LoraTable& a = adapters.given.a;
   const int64_t tiles = x.size(0) * ceil_div(a.max_rank, lora::kTileRanks);
-  const ShrinkParams p{.plan = reinterpret_cast<const lora::WindowPlan*>(inside.plan),
-                       .partials = inside.partials,
+  const ShrinkParams p{.plan = reinterpret_cast<const lora::WindowPlan*>(adapters.plan),
+                       .partials = adapters.partials,
                        .a = a.entries + first_slice,
                        .a_stride = a.num_slices,
                        .num_slots = a.num_slots,
@@ -74,11 +74,11 @@ void run_shrink(const ExecContext& ctx, const InsideAdapters& inside, const Cons
                        .num_chunks = num_chunks(x.size(1)),
                        .num_chains = num_chains(x.size(1)),
                        .last_tile = static_cast<int32_t>(tiles - 1),
-                       .plan_tag = inside.tag,
+                       .plan_tag = adapters.tag,
                        .in_features = static_cast<int32_t>(x.size(1)),
                        .x = x.raw(),
                        .x_stride = x.stride(0),
-                       .signal = inside.signal};
+                       .signal = adapters.signal};
   // More blocks read more at once. But the products start when all of them have, and beside those
   // of the kernel in front there is room for one a multiprocessor.
   constexpr int64_t kBlocksPerSm = 2;
@@ -90,7 +90,7 @@ void run_shrink(const ExecContext& ctx, const InsideAdapters& inside, const Cons
 /// One launch of the kernel for compute capability 9.0, of some rows and up to four slices.
 template <class T>
 void run_decode(const ExecContext& ctx, std::span<const LinearSlice> slices,
-                const ConstTensorView& x, const SiteKernel& kernel, const InsideAdapters* inside,
+                const ConstTensorView& x, const SiteKernel& kernel, const LaunchAdapters* adapters,
                 int first_slice) {
   DecodeParams p{};
   const int64_t rows = x.size(0);
@@ -107,9 +107,9 @@ void run_decode(const ExecContext& ctx, std::span<const LinearSlice> slices,
                    .width = static_cast<int32_t>(width),
                    .end_tile = p.num_tiles};
   }
-  if (inside != nullptr) {
-    run_shrink<T>(ctx, *inside, x, static_cast<int>(slices.size()), first_slice);
-    p.adapters = pack_adapters(*inside, x.size(1), first_slice);
+  if (adapters != nullptr) {
+    run_shrink<T>(ctx, *adapters, x, static_cast<int>(slices.size()), first_slice);
+    p.adapters = pack_adapters(*adapters, x.size(1), first_slice);
   }
   p.num_slices = static_cast<int32_t>(slices.size());
   p.num_rows = static_cast<int32_t>(rows);
@@ -195,6 +195,19 @@ void run_products(const ExecContext& ctx, std::span<const LinearSlice> slices,
   run_dequantized<T>(ctx, slices, x, dense, require_workspace(ctx, "linear_site"));
 }
 
+LaunchAdapters take_adapters(const ExecContext& ctx, const LinearAdapters& adapters,
+                             const ConstTensorView& x, int num_slices, Workspace& workspace) {
+  const int64_t tokens = x.size(0);
+  const AdapterPlan plan =
+      plan_of(ctx, adapters, tokens, {.windows = true, .grouped = false}, workspace);
+  const int64_t floats = partial_floats(tokens, x.size(1), num_slices, adapters.a.max_rank);
+  return {.given = adapters,
+          .plan = plan.bytes,
+          .tag = plan.tag,
+          .partials = workspace.take<float>(size_t(floats)).data(),
+          .signal = kXSignal.words_in<XSignal>(ctx.exchange)};
+}
+
 /// A matrix of f32 for the products of all slices, side by side.
 TensorView take_sums(const ExecContext& ctx, std::span<const LinearSlice> slices, int64_t tokens,
                      Workspace& workspace) {
@@ -205,7 +218,7 @@ TensorView take_sums(const ExecContext& ctx, std::span<const LinearSlice> slices
 }
 
 /// Packed weights: A x, the products in f32, and B h with the rounding in one launch. False, and
-/// nothing launched, where the adapters do not fit.
+/// nothing launched, on other chips, for more slices or where the adapters do not fit.
 template <class T>
 bool run_around(const ExecContext& ctx, std::span<const LinearSlice> slices,
                 const ConstTensorView& x, const LinearAdapters& adapters, Workspace& workspace) {
@@ -215,14 +228,7 @@ bool run_around(const ExecContext& ctx, std::span<const LinearSlice> slices,
       !fit_decode_kernels(adapters, x.size(1), tokens)) {
     return false;
   }
-  const AdapterPlan plan =
-      plan_of(ctx, adapters, tokens, {.windows = true, .grouped = false}, workspace);
-  const int64_t floats = partial_floats(tokens, x.size(1), num_slices, adapters.a.max_rank);
-  const InsideAdapters around{.given = adapters,
-                              .plan = plan.bytes,
-                              .tag = plan.tag,
-                              .partials = workspace.take<float>(size_t(floats)).data(),
-                              .signal = kXSignal.words_in<XSignal>(ctx.exchange)};
+  const LaunchAdapters around = take_adapters(ctx, adapters, x, num_slices, workspace);
   const TensorView y32 = take_sums(ctx, slices, tokens, workspace);
   const LoraSlices sums(slices, y32);
   LinearSlice of_sums[kMaxSlices];
@@ -303,15 +309,8 @@ bool run_inside(const ExecContext& ctx, std::span<const LinearSlice> slices,
     return !kernel.is_general;
   };
   if (!for_slices(slices, kMaxSlices, select)) return false;
-  const AdapterPlan plan =
-      plan_of(ctx, adapters, tokens, {.windows = true, .grouped = false}, workspace);
-  const int64_t floats =
-      partial_floats(tokens, x.size(1), static_cast<int>(slices.size()), adapters.a.max_rank);
-  const InsideAdapters inside{.given = adapters,
-                              .plan = plan.bytes,
-                              .tag = plan.tag,
-                              .partials = workspace.take<float>(size_t(floats)).data(),
-                              .signal = kXSignal.words_in<XSignal>(ctx.exchange)};
+  const LaunchAdapters inside =
+      take_adapters(ctx, adapters, x, static_cast<int>(slices.size()), workspace);
   return for_slices(slices, kMaxSlices, [&](std::span<const LinearSlice> some, size_t first) {
     const SiteKernel& kernel = kernels[first / kMaxSlices];
     log_choice("linear_site", kernel);

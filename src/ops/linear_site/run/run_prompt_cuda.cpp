@@ -71,8 +71,8 @@ PromptKernel kernel_of(const ExecContext& ctx, std::span<const LinearSlice> slic
   return select_prompt_kernel(describe(slices, rows, sum_out_features(slices)), ctx.info);
 }
 
-/// Whether the adapters of a call can be inside a kernel for prompts. As for fit_decode_kernels, what a
-/// slot holds does not matter.
+/// Whether the adapters of a call can be inside a kernel for prompts. As for fit_decode_kernels,
+/// what a slot holds does not matter.
 bool fit_prompt(const LinearAdapters& adapters, std::span<const LinearSlice> slices,
                 const ConstTensorView& x) {
   const int max_rank = adapters.a.max_rank;
