@@ -17,7 +17,8 @@ void run(const ExecContext& ctx, std::span<const LinearSlice> slices, const Cons
 namespace cuda::linear_site {
 /// What tests set.
 struct Options {
-  bool allows_inside = true;  // adapters in the launch of the products
+  // Adapters in the launch of the products, or in those of A x and B h around it.
+  bool allows_inside = true;
 };
 void run(const ExecContext& ctx, std::span<const LinearSlice> slices, const ConstTensorView& x,
          LinearPath path, const LinearAdapters* adapters, const Options& options = {});

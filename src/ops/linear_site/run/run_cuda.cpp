@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <optional>
+#include <array>
 
 #include "cuda/sm90/tensor_map.h"
 
@@ -208,14 +208,33 @@ LaunchAdapters take_adapters(const ExecContext& ctx, const LinearAdapters& adapt
           .signal = kXSignal.words_in<XSignal>(ctx.exchange)};
 }
 
-/// A matrix of f32 for the products of all slices, side by side.
-TensorView take_sums(const ExecContext& ctx, std::span<const LinearSlice> slices, int64_t tokens,
-                     Workspace& workspace) {
-  const int64_t columns = sum_out_features(slices);
-  return TensorView(
-      reinterpret_cast<std::byte*>(workspace.take<float>(size_t(tokens * columns)).data()),
-      DType::kFloat32, ctx.device, {tokens, columns});
-}
+/// A site with y in f32, side by side in one matrix of the workspace.
+class Float32Site {
+ public:
+  Float32Site(const ExecContext& ctx, std::span<const LinearSlice> slices, int64_t tokens,
+              Workspace& workspace)
+      : y_(take(ctx, tokens, sum_out_features(slices), workspace)), of_slices_(slices, y_) {
+    std::ranges::copy(slices, slices_.begin());
+    for (size_t s = 0; s < slices.size(); ++s) slices_[s].y = of_slices_.y(s);
+  }
+  [[nodiscard]] const TensorView& y() const { return y_; }
+  [[nodiscard]] const LoraSlices& y_of_slices() const { return of_slices_; }
+  [[nodiscard]] std::span<const LinearSlice> slices() const {
+    return {slices_.data(), of_slices_.span().size()};
+  }
+
+ private:
+  static TensorView take(const ExecContext& ctx, int64_t tokens, int64_t columns,
+                         Workspace& workspace) {
+    return TensorView(
+        reinterpret_cast<std::byte*>(workspace.take<float>(size_t(tokens * columns)).data()),
+        DType::kFloat32, ctx.device, {tokens, columns});
+  }
+
+  TensorView y_;
+  LoraSlices of_slices_;
+  std::array<LinearSlice, kMaxSiteSlices> slices_;
+};
 
 /// Packed weights: A x, the products in f32, and B h with the rounding in one launch. False, and
 /// nothing launched, on other chips, for more slices or where the adapters do not fit.
@@ -229,19 +248,15 @@ bool run_around(const ExecContext& ctx, std::span<const LinearSlice> slices,
     return false;
   }
   const LaunchAdapters around = take_adapters(ctx, adapters, x, num_slices, workspace);
-  const TensorView y32 = take_sums(ctx, slices, tokens, workspace);
-  const LoraSlices sums(slices, y32);
-  LinearSlice of_sums[kMaxSlices];
+  const Float32Site sums(ctx, slices, tokens, workspace);
   ExpandParams p{.site = {},
-                 .products = y32.data<float>(),
-                 .products_stride = y32.stride(0),
+                 .products = sums.y().data<float>(),
+                 .products_stride = sums.y().stride(0),
                  .first_columns = {}};
   int32_t column = 0;
   for (int s = 0; s < num_slices; ++s) {
     const TensorView& y = slices[size_t(s)].y;
     const auto width = static_cast<int32_t>(y.size(1));
-    of_sums[s] = slices[size_t(s)];
-    of_sums[s].y = sums.y(size_t(s));
     p.first_columns[s] = column;
     p.site.num_tiles += static_cast<int32_t>(ceil_div(width, kExpandTileOutputs));
     p.site.slices[s] = {.y = y.raw(),
@@ -258,7 +273,7 @@ bool run_around(const ExecContext& ctx, std::span<const LinearSlice> slices,
   p.site.y_dtype = slices[0].y.dtype();
   p.site.faults = ctx.faults;
   run_shrink<T>(ctx, around, x, num_slices, 0);
-  run_products<T>(ctx, {of_sums, slices.size()}, x, LinearPath::kDecode, around.signal);
+  run_products<T>(ctx, sums.slices(), x, LinearPath::kDecode, around.signal);
   launch_expand<T>(p, ctx.device.index, ctx.stream);
   return true;
 }
@@ -272,21 +287,15 @@ void run_apart(const ExecContext& ctx, std::span<const LinearSlice> slices,
     run_products<T>(ctx, slices, x, path);
     return lora_apply(ctx, LoraSlices(slices).span(), x, adapters.a, adapters.b, adapters.batch);
   }
-  const TensorView y32 = take_sums(ctx, slices, x.size(0), workspace);
-  const LoraSlices sums(slices, y32);
-  LinearSlice of_sums[kMaxSiteSlices];
-  for (size_t s = 0; s < slices.size(); ++s) {
-    of_sums[s] = slices[s];
-    of_sums[s].y = sums.y(s);
-  }
-  run_products<T>(ctx, {of_sums, slices.size()}, x, path);
-  lora_apply(ctx, sums.span(), x, adapters.a, adapters.b, adapters.batch);
+  const Float32Site sums(ctx, slices, x.size(0), workspace);
+  run_products<T>(ctx, sums.slices(), x, path);
+  lora_apply(ctx, sums.y_of_slices().span(), x, adapters.a, adapters.b, adapters.batch);
   for (size_t s = 0; s < slices.size(); ++s) {
     const TensorView& y = slices[s].y;
     narrow_rows<T>(ctx, {.to = y.raw(),
-                         .from = sums.y(s).raw(),
+                         .from = sums.y_of_slices().y(s).raw(),
                          .to_stride = y.stride(0),
-                         .from_stride = y32.stride(0),
+                         .from_stride = sums.y().stride(0),
                          .num_rows = x.size(0),
                          .width = y.size(1)});
   }

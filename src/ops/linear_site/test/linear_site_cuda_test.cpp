@@ -10,7 +10,7 @@
 
 #include "ops/linear_site/decode/exchange.h"
 #include "ops/linear_site/site_kernels.h"
-#include "ops/linear_site/test/cuda_options.h"
+#include "ops/linear_site/test/cuda_test_body.h"
 #include "ops/linear_site/test/linear_site_test_body.h"
 #include "ops/lora/test/lora_cuda_test_body.h"
 #include "small_sizes.h"
@@ -114,14 +114,8 @@ TYPED_TEST(LinearSiteCuda, AdaptersInsideHaveTheBitsOfLoraApply) {
   for (const SiteShape& shape : shapes) {
     HostSite<TypeParam> site(shape);
     const LoraRun run = this->runs().run(TestFixture::Form::kGeneralBlocks, random_int(0, 1) == 0);
-    constexpr LinearPath kPath = LinearPath::kDecode;
-    site.run(run, 0, shape.rows, with_vectors(kPath, {.allows_inside = false}));
-    const HostSite<TypeParam> apart = site;
-    site.clear();
-    site.run(run, 0, shape.rows, with_vectors(kPath, {}));
-    for (int64_t row = 0; row < shape.rows; ++row) {
-      ASSERT_EQ(site.bits(row), apart.bits(row)) << "row " << row;
-    }
+    expect_bits_of_lora_apply(site, run, shape.rows, LinearPath::kDecode);
+    if (this->HasFatalFailure()) FAIL() << "rank " << shape.max_rank;
   }
 }
 
@@ -134,13 +128,8 @@ TYPED_TEST(LinearSiteCuda, AdaptersInsideAPromptHaveTheBitsOfLoraApply) {
     shape.max_rank = pick({4, 16, 40, 72, 128});
     HostSite<TypeParam> site(shape);
     const LoraRun run = this->runs().run(TestFixture::Form::kGeneralBlocks, random_int(0, 1) == 0);
-    site.run(run, 0, shape.rows, with_vectors(LinearPath::kPrompt, {.allows_inside = false}));
-    const HostSite<TypeParam> apart = site;
-    site.clear();
-    site.run(run, 0, shape.rows, with_vectors(LinearPath::kPrompt, {}));
-    for (int64_t row = 0; row < shape.rows; ++row) {
-      ASSERT_EQ(site.bits(row), apart.bits(row)) << "row " << row << ", rank " << shape.max_rank;
-    }
+    expect_bits_of_lora_apply(site, run, shape.rows, LinearPath::kPrompt);
+    if (this->HasFatalFailure()) FAIL() << "rank " << shape.max_rank;
   }
 }
 

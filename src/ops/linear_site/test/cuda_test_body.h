@@ -1,0 +1,37 @@
+#pragma once
+
+#include "heddle/ops/linear_site.h"
+
+#include "ops/linear_site/site_kernels.h"
+#include "ops/linear_site/test/linear_site_test_body.h"
+
+namespace heddle::testing {
+
+/// A call as linear_site makes it on a GPU, of a site that is_regular, whose tables then say so,
+/// with what tests set.
+[[nodiscard]] inline auto with_vectors(LinearPath path, const cuda::linear_site::Options& options) {
+  return [=](const ExecContext& ctx, const auto& slices, const ConstTensorView& x,
+             const LinearAdapters* adapters) {
+    if (adapters == nullptr) {
+      return cuda::linear_site::run(ctx, slices, x, path, nullptr, options);
+    }
+    LinearAdapters aligned = *adapters;
+    aligned.a.is_aligned = aligned.b.is_aligned = true;
+    cuda::linear_site::run(ctx, slices, x, path, &aligned, options);
+  };
+}
+
+/// Adapters in launches of their own kernels give the bits of `lora_apply` behind products in f32.
+template <class T>
+void expect_bits_of_lora_apply(HostSite<T>& site, const LoraRun& run, int64_t rows,
+                               LinearPath path) {
+  site.run(run, 0, rows, with_vectors(path, {.allows_inside = false}));
+  const HostSite<T> apart = site;
+  site.clear();
+  site.run(run, 0, rows, with_vectors(path, {}));
+  for (int64_t row = 0; row < rows; ++row) {
+    ASSERT_EQ(site.bits(row), apart.bits(row)) << "row " << row;
+  }
+}
+
+}  // namespace heddle::testing
