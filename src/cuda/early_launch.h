@@ -42,17 +42,20 @@ template <auto kKernel>
 }
 
 /// launch_early() in clusters of so many blocks, which divide the grid; where can_start_early() is
-/// false, as blocks of their own.
+/// false, as blocks of their own. Blocks of a cluster may share a multiprocessor: else clusters of
+/// small blocks wait beside a kernel of another stream that holds most of the chip.
 template <auto kKernel, class... Params>
 void launch_clusters_early(int device, cudaLaunchConfig_t config, unsigned cluster_size,
                            const Params&... params) {
-  std::array<cudaLaunchAttribute, 2> attributes{};
+  std::array<cudaLaunchAttribute, 3> attributes{};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
   attributes[1].id = cudaLaunchAttributeClusterDimension;
   attributes[1].val.clusterDim = {cluster_size, 1, 1};
+  attributes[2].id = cudaLaunchAttributeClusterSchedulingPolicyPreference;
+  attributes[2].val.clusterSchedulingPolicyPreference = cudaClusterSchedulingPolicyLoadBalancing;
   config.attrs = attributes.data();
-  config.numAttrs = !can_start_early<kKernel>(device) ? 0 : cluster_size > 1 ? 2 : 1;
+  config.numAttrs = !can_start_early<kKernel>(device) ? 0 : cluster_size > 1 ? 3 : 1;
   HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kKernel, params...));
 }
 

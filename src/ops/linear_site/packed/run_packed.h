@@ -14,6 +14,8 @@ namespace heddle::cuda::linear_site {
 
 /// The products of slices with dense weights.
 using DenseProducts = std::function<void(std::span<const LinearSlice>)>;
+/// The products of outputs of one slice with dense weights: the slice's index, the first output.
+using SliceProducts = std::function<void(const LinearSlice&, size_t slice, int64_t first)>;
 
 /// The products of a site with packed weights among its slices: neighbours of one format in one
 /// launch, neighbours with dense weights by `dense`. `signal`: of A x, where that is the kernel in
@@ -23,10 +25,10 @@ void run_packed(const ExecContext& ctx, std::span<const LinearSlice> slices,
                 const ConstTensorView& x, const DenseProducts& dense, const XSignal* signal);
 
 /// The same for many rows: some outputs of a packed weight at a time are rounded to x's dtype, in
-/// the workspace, and multiplied by `dense`.
+/// the workspace, and multiplied by `dense`. What this launches first sees all weights.
 template <class T>
 void run_dequantized(const ExecContext& ctx, std::span<const LinearSlice> slices,
-                     const ConstTensorView& x, const DenseProducts& dense, Workspace& workspace);
+                     const ConstTensorView& x, const SliceProducts& dense, Workspace& workspace);
 /// Of a site with so many outputs.
 [[nodiscard]] size_t dequantized_bytes(int64_t in_features, int64_t out_features);
 

@@ -73,13 +73,14 @@ void run_packed(const ExecContext& ctx, std::span<const LinearSlice> slices,
 
 template <class T>
 void run_dequantized(const ExecContext& ctx, std::span<const LinearSlice> slices,
-                     const ConstTensorView& x, const DenseProducts& dense, Workspace& workspace) {
+                     const ConstTensorView& x, const SliceProducts& dense, Workspace& workspace) {
   const Workspace::Scope scope(workspace);
   const int64_t in = x.size(1), most = dequantized_outputs(in, sum_out_features(slices));
   auto* const memory = reinterpret_cast<std::byte*>(workspace.take<T>(size_t(most * in)).data());
-  for (const LinearSlice& slice : slices) {
+  for (size_t s = 0; s < slices.size(); ++s) {
+    const LinearSlice& slice = slices[s];
     if (!is_packed(slice)) {
-      dense({&slice, 1});
+      dense(slice, s, 0);
       continue;
     }
     for (int64_t first = 0; first < slice.y.size(1); first += most) {
@@ -88,7 +89,7 @@ void run_dequantized(const ExecContext& ctx, std::span<const LinearSlice> slices
       linear::dequantize_rows(ctx, weight, slice.packed, first);
       LinearSlice some{.y = slice.y.narrow(1, first, num), .weight = weight};
       if (slice.bias) some.bias = slice.bias.narrow(0, first, num);
-      dense({&some, 1});
+      dense(some, s, first);
     }
   }
 }
@@ -103,8 +104,8 @@ template void run_packed<half>(const ExecContext&, std::span<const LinearSlice>,
 template void run_packed<bfloat16>(const ExecContext&, std::span<const LinearSlice>,
                                    const ConstTensorView&, const DenseProducts&, const XSignal*);
 template void run_dequantized<half>(const ExecContext&, std::span<const LinearSlice>,
-                                    const ConstTensorView&, const DenseProducts&, Workspace&);
+                                    const ConstTensorView&, const SliceProducts&, Workspace&);
 template void run_dequantized<bfloat16>(const ExecContext&, std::span<const LinearSlice>,
-                                        const ConstTensorView&, const DenseProducts&, Workspace&);
+                                        const ConstTensorView&, const SliceProducts&, Workspace&);
 
 }  // namespace heddle::cuda::linear_site

@@ -97,8 +97,8 @@ class WarpAdapters {
     const LoraWeight* const b = c_.b + int64_t{slot} * c_.b_stride + rows.slice_index;
     const uint2 data = load_once_8(&b->data), stride = load_once_8(&b->row_stride);
     b_stride_ = static_cast<int64_t>(uint64_t{stride.y} << 32 | stride.x);
-    b_data_ =
-        reinterpret_cast<const T*>(uint64_t{data.y} << 32 | data.x) + rows.first_output * b_stride_;
+    b_data_ = reinterpret_cast<const T*>(uint64_t{data.y} << 32 | data.x) +
+              (c_.first_output + rows.first_output) * b_stride_;
   }
   __device__ void load_h(const WarpRows& rows, int step, PromptH& h) const {
 #pragma unroll

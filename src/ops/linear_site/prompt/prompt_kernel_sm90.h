@@ -362,8 +362,9 @@ __global__ void __launch_bounds__(kPromptThreads, 1)
   arrive_at_cluster();
   wait_for_cluster();
   trigger_dependents();
-  // With adapters the kernel in front is join of lora_apply. It started behind all that wrote x,
-  // and makes nothing but what is read of adapters, so the first tile need not wait for it.
+  // With adapters the kernel in front is join of lora_apply, the products of other outputs, or the
+  // end of what rounds packed weights. It started behind all that wrote x and W, so the first tile
+  // need not wait for it.
   if (p.adapters.rows == nullptr) wait_for_predecessor();
 
   if (warp >= kPromptConsumerWarps) {

@@ -32,7 +32,8 @@ struct PromptAdapters {
   const LoraWeight* b;           // entries of the first slice
   int64_t h_slice_bytes;
   int32_t h_row_vectors;
-  int32_t b_stride;  // from slot to slot
+  int32_t b_stride;      // from slot to slot
+  int32_t first_output;  // of B, for output 0 of the launch, which may have a part of a slice
 };
 
 /// One launch: all rows, up to kPromptMaxSlices slices of a site.

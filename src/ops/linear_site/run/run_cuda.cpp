@@ -192,7 +192,8 @@ void run_products(const ExecContext& ctx, std::span<const LinearSlice> slices,
   };
   if (!has_packed(slices)) return dense(slices);
   if (path == LinearPath::kDecode) return run_packed<T>(ctx, slices, x, dense, signal);
-  run_dequantized<T>(ctx, slices, x, dense, require_workspace(ctx, "linear_site"));
+  const auto slice_products = [&](const LinearSlice& some, size_t, int64_t) { dense({&some, 1}); };
+  run_dequantized<T>(ctx, slices, x, slice_products, require_workspace(ctx, "linear_site"));
 }
 
 LaunchAdapters take_adapters(const ExecContext& ctx, const LinearAdapters& adapters,

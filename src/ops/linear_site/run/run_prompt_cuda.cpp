@@ -4,6 +4,7 @@
 
 #include "core/kernel_log.h"
 #include "core/math.h"
+#include "ops/linear_site/packed/run_packed.h"
 #include "ops/linear_site/prompt/prompt_params_cuda.h"
 #include "ops/linear_site/prompt/prompt_shape.h"
 #include "ops/linear_site/run/adapter_plan.h"
@@ -73,12 +74,18 @@ PromptKernel kernel_of(const ExecContext& ctx, std::span<const LinearSlice> slic
 
 /// Whether the adapters of a call can be inside a kernel for prompts. As for fit_decode_kernels,
 /// what a slot holds does not matter.
-bool fit_prompt(const LinearAdapters& adapters, std::span<const LinearSlice> slices,
-                const ConstTensorView& x) {
+bool fit_prompt(const LinearAdapters& adapters, const ConstTensorView& x) {
   const int max_rank = adapters.a.max_rank;
-  return x.stride(0) <= kMaxVectorStride && !has_packed(slices) &&
-         have_vectors(adapters, x.size(1)) && max_rank <= kMaxPromptRank &&
-         has_grouped_plan(x.size(0), max_rank);
+  return x.stride(0) <= kMaxVectorStride && have_vectors(adapters, x.size(1)) &&
+         max_rank <= kMaxPromptRank && has_grouped_plan(x.size(0), max_rank);
+}
+
+/// Whether the kernel takes a slice of a call for which fit_prompt() is true, of packed weights
+/// those that are dequantised.
+bool takes_slice(const ExecContext& ctx, const LinearSlice& slice, const ConstTensorView& x) {
+  if (slice.y.size(1) == 0) return true;
+  return is_packed(slice) ? ctx.info.compute_capability == 90 && x.size(1) > 0
+                          : !kernel_of(ctx, {&slice, 1}, x.size(0)).is_general;
 }
 
 /// Of lora_apply's call for some slices. It reads neither their y nor B: so it does not matter how
@@ -110,7 +117,29 @@ PromptAdapters run_shrink(const ExecContext& ctx, const LoraSite& site, const Lo
           .b = site.b->entries + site.first_slice,
           .h_slice_bytes = p.h_slice_bytes,
           .h_row_vectors = p.h_row_vectors,
-          .b_stride = site.b->num_slices};
+          .b_stride = site.b->num_slices,
+          .first_output = 0};
+}
+
+/// Those of a launch that has outputs of one slice, from `first_output` on.
+PromptAdapters of_slice(PromptAdapters all, size_t slice, int64_t first_output, int64_t rows) {
+  all.rows += int64_t(slice) * rows;
+  all.h += int64_t(slice) * all.h_slice_bytes;
+  all.b += slice;
+  all.first_output = static_cast<int32_t>(first_output);
+  return all;
+}
+
+/// One launch, with the adapters for which A x is there.
+template <class T>
+void run_with_adapters(const ExecContext& ctx, std::span<const LinearSlice> slices,
+                       const ConstTensorView& x, const PromptAdapters& adapters) {
+  if (sum_out_features(slices) == 0) return;
+  const PromptKernel kernel = kernel_of(ctx, slices, x.size(0));
+  log_choice("linear_site", kernel, "adapters inside");
+  PromptParams p = pack_prompt(slices, x, kernel);
+  p.adapters = adapters;
+  launch_prompt<T>(p, kernel, ctx.device.index, ctx.stream);
 }
 
 }  // namespace
@@ -129,14 +158,8 @@ template <class T>
 bool run_prompt_inside(const ExecContext& ctx, std::span<const LinearSlice> slices,
                        const ConstTensorView& x, const LinearAdapters& adapters,
                        Workspace& workspace) {
-  if (!fit_prompt(adapters, slices, x)) return false;
-  PromptKernel kernels[kMaxSiteSlices / kPromptMaxSlices];
-  const auto select = [&](std::span<const LinearSlice> some, size_t first) {
-    PromptKernel& kernel = kernels[first / kPromptMaxSlices];
-    kernel = kernel_of(ctx, some, x.size(0));
-    return !kernel.is_general;
-  };
-  if (!for_slices(slices, kPromptMaxSlices, select)) return false;
+  const auto takes = [&](const LinearSlice& slice) { return takes_slice(ctx, slice, x); };
+  if (!fit_prompt(adapters, x) || !std::ranges::all_of(slices, takes)) return false;
   const Workspace::Scope scope(workspace);
   const AdapterPlan plan =
       plan_of(ctx, adapters, x.size(0), {.windows = false, .grouped = true}, workspace);
@@ -148,11 +171,16 @@ bool run_prompt_inside(const ExecContext& ctx, std::span<const LinearSlice> slic
                         .a = &adapters.a,
                         .b = &adapters.b,
                         .first_slice = static_cast<int>(first)};
-    const PromptKernel& kernel = kernels[first / kPromptMaxSlices];
-    log_choice("linear_site", kernel, "adapters inside");
-    PromptParams p = pack_prompt(some, x, kernel);
-    p.adapters = run_shrink<T>(ctx, site, adapters.batch, plan, workspace);
-    launch_prompt<T>(p, kernel, ctx.device.index, ctx.stream);
+    const PromptAdapters inside = run_shrink<T>(ctx, site, adapters.batch, plan, workspace);
+    if (!has_packed(some)) {
+      run_with_adapters<T>(ctx, some, x, inside);
+      return true;
+    }
+    const auto slice_products = [&](const LinearSlice& outputs, size_t slice,
+                                    int64_t first_output) {
+      run_with_adapters<T>(ctx, {&outputs, 1}, x, of_slice(inside, slice, first_output, x.size(0)));
+    };
+    run_dequantized<T>(ctx, some, x, slice_products, workspace);
     return true;
   });
 }

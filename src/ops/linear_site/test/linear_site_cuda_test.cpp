@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <deque>
 #include <utility>
@@ -163,23 +164,25 @@ TYPED_TEST(LinearSiteCuda, OtherAdaptersChangeNoBit) {
 
 TYPED_TEST(LinearSiteCuda, CountsOfLaunchesBeginAgainAtZero) {
   constexpr int64_t kRows = 5;
-  HostSite<TypeParam> site(
-      {.rows = kRows, .in = 520, .outs = {300}, .max_rank = 16, .is_regular = true});
-  const LoraRun run = this->runs().run(TestFixture::Form::kGeneralBlocks, false);
-  const auto call = [&] { site.run(run, 0, kRows, with_vectors(LinearPath::kDecode, {})); };
-  call();
-  const HostSite<TypeParam> before = site;
-  std::array<uint32_t, 2> counts{UINT32_MAX, UINT32_MAX};
-  auto* const words = cuda::linear_site::kXSignal.words_in<uint32_t>(run.ctx.exchange);
-  HEDDLE_CUDA_CHECK(cudaMemcpy(words, counts.data(), sizeof(counts), cudaMemcpyHostToDevice));
-  for (int i = 0; i < 3; ++i) {
-    site.clear();
+  for (const WeightType type : {WeightType::kF32, WeightType::kQ4_0}) {
+    HostSite<TypeParam> site(
+        {.rows = kRows, .in = 544, .outs = {300}, .max_rank = 16, .formats = {type}});
+    const LoraRun run = this->runs().run(TestFixture::Form::kGeneralBlocks, false);
+    const auto call = [&] { site.run(run, 0, kRows, with_vectors(LinearPath::kDecode, {})); };
     call();
-    for (int64_t row = 0; row < kRows; ++row) ASSERT_EQ(site.bits(row), before.bits(row));
+    const HostSite<TypeParam> before = site;
+    std::array<uint32_t, 2> counts{UINT32_MAX, UINT32_MAX};
+    auto* const words = cuda::linear_site::kXSignal.words_in<uint32_t>(run.ctx.exchange);
+    HEDDLE_CUDA_CHECK(cudaMemcpy(words, counts.data(), sizeof(counts), cudaMemcpyHostToDevice));
+    for (int i = 0; i < 3; ++i) {
+      site.clear();
+      call();
+      for (int64_t row = 0; row < kRows; ++row) ASSERT_EQ(site.bits(row), before.bits(row));
+    }
+    HEDDLE_CUDA_CHECK(cudaMemcpy(counts.data(), words, sizeof(counts), cudaMemcpyDeviceToHost));
+    EXPECT_EQ(counts[0], 2u) << type;  // begun
+    EXPECT_EQ(counts[1], 2u) << type;  // ready
   }
-  HEDDLE_CUDA_CHECK(cudaMemcpy(counts.data(), words, sizeof(counts), cudaMemcpyDeviceToHost));
-  EXPECT_EQ(counts[0], 2u);  // begun
-  EXPECT_EQ(counts[1], 2u);  // ready
 }
 
 TYPED_TEST(LinearSiteCuda, AForeignPlanMakesNaNAndTells) {
@@ -207,18 +210,29 @@ TYPED_TEST(LinearSiteCuda, AForeignPlanMakesNaNAndTells) {
 
 /// A site on the device, with weights and y of its own.
 struct ReplaySite {
-  ReplaySite(int64_t rows, int64_t in, std::vector<int64_t> outs)
-      : rows(rows), in(in), outs(std::move(outs)) {
+  /// kF32: dense weights.
+  ReplaySite(int64_t rows, int64_t in, std::vector<int64_t> outs, WeightType type)
+      : rows(rows), in(in), outs(std::move(outs)), type(type) {
     for (const int64_t out : this->outs) {
-      weights.emplace_back(random_normal<bfloat16>(size_t(out * in), 0.05f));
       y.emplace_back(std::vector<bfloat16>(size_t(rows * out)));
+      if (type == WeightType::kF32) {
+        weights.emplace_back(random_normal<bfloat16>(size_t(out * in), 0.05f));
+        continue;
+      }
+      const auto stored = random_stored(type, out * in, rng(), 0.01f);
+      packed.emplace_back(std::span(OwnedWeight(ExecContext{}, type, out, in, stored).bytes()));
     }
   }
   void call(const ExecContext& ctx, const ConstTensorView& x, LinearPath path,
             const LinearAdapters* adapters, bool allows_inside) const {
     std::vector<LinearSlice> slices;
     for (size_t s = 0; s < outs.size(); ++s) {
-      slices.push_back({.y = y[s].view({rows, outs[s]}), .weight = weights[s].view({outs[s], in})});
+      LinearSlice& slice = slices.emplace_back(LinearSlice{.y = y[s].view({rows, outs[s]})});
+      if (type == WeightType::kF32) {
+        slice.weight = weights[s].view({outs[s], in});
+      } else {
+        slice.packed = {type, outs[s], in, packed[s].data()};
+      }
     }
     cuda::linear_site::run(ctx, slices, x, path, adapters, {.allows_inside = allows_inside});
   }
@@ -230,19 +244,32 @@ struct ReplaySite {
 
   int64_t rows, in;
   std::vector<int64_t> outs;
+  WeightType type;
   std::vector<DeviceBuffer<bfloat16>> weights, y;
+  std::vector<DeviceBuffer<std::byte>> packed;
+};
+
+struct ReplayCase {
+  LinearPath path;
+  int64_t rows;
+  WeightType type;
+};
+constexpr ReplayCase kReplayCases[] = {
+    {LinearPath::kDecode, 20, WeightType::kF32},
+    {LinearPath::kDecode, 20, WeightType::kQ4_0},
+    {LinearPath::kPrompt, 700, WeightType::kF32},
+    {LinearPath::kPrompt, 700, WeightType::kQ4_0},
 };
 
 TEST(LinearSiteReplay, AGraphFollowsIdsAndTables) {
   if (!has_cuda()) GTEST_SKIP() << "no CUDA device";
-  for (const auto& [path, rows] :
-       {std::pair{LinearPath::kDecode, 20}, {LinearPath::kPrompt, 400}}) {
+  for (const ReplayCase& c : kReplayCases) {
     const LoraStream stream(Device{DeviceType::kCuda, 0}, size_t{16} << 20, true);
-    DeviceSite<bfloat16> adapters(rows, 512, {256, 128}, 16, true);
-    const ReplaySite site(rows, 512, {256, 128});
-    const auto call = [&, path = path](bool allows_inside) {
+    DeviceSite<bfloat16> adapters(c.rows, 512, {256, 128}, 16, true);
+    const ReplaySite site(c.rows, 512, {256, 128}, c.type);
+    const auto call = [&](bool allows_inside) {
       const LinearAdapters given{adapters.a(), adapters.b(), adapters.batch()};
-      site.call(stream.ctx(), adapters.x(), path, &given, allows_inside);
+      site.call(stream.ctx(), adapters.x(), c.path, &given, allows_inside);
     };
     const Graph graph(stream, [&] { call(true); });
     for (int round = 0; round < 5; ++round) {
@@ -254,7 +281,7 @@ TEST(LinearSiteReplay, AGraphFollowsIdsAndTables) {
       stream.wait();
       const auto want = site.download();
       for (size_t s = 0; s < 2; ++s) {
-        EXPECT_TRUE(same_bits<bfloat16>(got[s], want[s])) << "round " << round;
+        EXPECT_TRUE(same_bits<bfloat16>(got[s], want[s])) << c.type << ", round " << round;
       }
     }
   }
@@ -263,29 +290,32 @@ TEST(LinearSiteReplay, AGraphFollowsIdsAndTables) {
 TEST(LinearSiteReplay, AChainReadsWhatTheLaunchInFrontWrote) {
   if (!has_cuda()) GTEST_SKIP() << "no CUDA device";
   constexpr int kSites = 6;
-  for (const auto& [path, rows] :
-       {std::pair{LinearPath::kDecode, 20}, {LinearPath::kPrompt, 700}}) {
+  for (const ReplayCase& c : kReplayCases) {
     const LoraStream stream(Device{DeviceType::kCuda, 0}, size_t{16} << 20, true);
-    DeviceSite<bfloat16> adapters(rows, 256, {256}, 16, true);
+    DeviceSite<bfloat16> adapters(c.rows, 256, {256}, 16, true);
     std::deque<ReplaySite> sites;
-    for (int i = 0; i < kSites; ++i) sites.emplace_back(rows, 256, std::vector<int64_t>{256});
+    for (int i = 0; i < kSites; ++i) {
+      sites.emplace_back(c.rows, 256, std::vector<int64_t>{256}, c.type);
+    }
     // x of a site is y of the site before; every other site has adapters.
-    const auto run = [&, path = path, rows = rows](bool waits) {
+    const auto run = [&](bool waits) {
       const LinearAdapters given{adapters.a(), adapters.b(), adapters.batch()};
       for (int i = 0; i < kSites; ++i) {
         const ConstTensorView x =
-            i == 0 ? adapters.x() : sites[size_t(i - 1)].y[0].view({rows, 256});
-        sites[size_t(i)].call(stream.ctx(), x, path, i % 2 == 1 ? &given : nullptr, true);
+            i == 0 ? adapters.x() : sites[size_t(i - 1)].y[0].view({c.rows, 256});
+        sites[size_t(i)].call(stream.ctx(), x, c.path, i % 2 == 1 ? &given : nullptr, true);
         if (waits) stream.wait();
       }
     };
     run(true);
     const auto want = sites.back().download();
+    for (const bfloat16 v : want[0]) ASSERT_TRUE(std::isfinite(to_float(v)));
     const Graph graph(stream, [&] { run(false); });
     for (int round = 0; round < 20; ++round) {
       graph.launch();
       stream.wait();
-      EXPECT_TRUE(same_bits<bfloat16>(sites.back().download()[0], want[0])) << "round " << round;
+      EXPECT_TRUE(same_bits<bfloat16>(sites.back().download()[0], want[0]))
+          << c.type << ", round " << round;
     }
   }
 }

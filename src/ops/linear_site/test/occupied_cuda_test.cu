@@ -10,6 +10,8 @@
 
 #include "heddle/ops/linear_site.h"
 
+#include "ops/linear/packed_layout.h"
+#include "ops/linear/test/linear_cases.h"
 #include "ops/linear_site/site_kernels.h"
 #include "ops/lora/test/lora_cuda_cases.h"
 #include "small_sizes.h"
@@ -21,6 +23,7 @@ struct OccupiedShape {
   int64_t rows, in;
   std::vector<int64_t> outs;
   int max_rank;
+  bool is_packed = false;  // Q4_0; then outs are whole groups
 };
 
 // Blocks of a launch, at most, where they are no clusters: few, so that ten thousand rounds take
@@ -37,7 +40,8 @@ class OccupiedSite {
         width_(std::accumulate(shape_.outs.begin(), shape_.outs.end(), int64_t{0})),
         stream_(device, workspace_bytes(device), true),
         adapters_(shape_.rows, shape_.in, shape_.outs, shape_.max_rank, true),
-        weights_(random_normal<bfloat16>(size_t(width_ * shape_.in))),
+        weights_(random_normal<bfloat16>(size_t(shape_.is_packed ? 0 : width_ * shape_.in))),
+        packed_(packed_weights()),
         y_(size_t((num_calls + 1) * shape_.rows * width_)),
         batch_(adapters_.planned(stream_.ctx())) {
     const int alone = num_calls_;  // behind the graph's calls
@@ -76,16 +80,27 @@ class OccupiedSite {
     return linear_site_workspace_bytes(device, shape_.rows, shape_.in, width_,
                                        static_cast<int>(shape_.outs.size()), shape_.max_rank);
   }
+  [[nodiscard]] std::vector<std::byte> packed_weights() const {
+    if (!shape_.is_packed) return {};
+    const auto stored = random_stored(kType, width_ * shape_.in, rng(), 1e-2f);
+    const OwnedWeight weight(ExecContext{}, kType, width_, shape_.in, stored);
+    return {weight.bytes().begin(), weight.bytes().end()};
+  }
   [[nodiscard]] size_t y_size() const { return size_t(shape_.rows * width_); }
   [[nodiscard]] size_t y_of(int call) const { return size_t(call) * y_size(); }
   void call(int index) const {
     const TensorView y = y_.view({(num_calls_ + 1) * shape_.rows, width_})
                              .narrow(0, index * shape_.rows, shape_.rows);
-    const ConstTensorView weights = weights_.view({width_, shape_.in});
     std::vector<LinearSlice> slices;
     int64_t column = 0;
     for (const int64_t out : shape_.outs) {
-      slices.push_back({.y = y.narrow(1, column, out), .weight = weights.narrow(0, column, out)});
+      LinearSlice& slice = slices.emplace_back(LinearSlice{.y = y.narrow(1, column, out)});
+      if (shape_.is_packed) {
+        const int64_t first = column / PackedLayout::kGroup * group_bytes(kType, shape_.in);
+        slice.packed = {kType, out, shape_.in, packed_.data() + first};
+      } else {
+        slice.weight = weights_.view({width_, shape_.in}).narrow(0, column, out);
+      }
       column += out;
     }
     const LinearAdapters adapters{adapters_.a(), adapters_.b(), batch_};
@@ -93,12 +108,16 @@ class OccupiedSite {
                            &adapters);
   }
 
+  static constexpr WeightType kType = WeightType::kQ4_0;
+
   OccupiedShape shape_;
   int num_calls_;
   int64_t width_;
   LoraStream stream_;
   DeviceSite<bfloat16> adapters_;
-  DeviceBuffer<bfloat16> weights_, y_;
+  DeviceBuffer<bfloat16> weights_;
+  DeviceBuffer<std::byte> packed_;
+  DeviceBuffer<bfloat16> y_;
   LoraBatch batch_;
   std::vector<bfloat16> want_;
   std::optional<Graph> graph_;
@@ -106,29 +125,29 @@ class OccupiedSite {
 
 class LinearSiteOccupied : public CudaTest {};
 
-TEST_F(LinearSiteOccupied, TwoStreamsFinishBesideAKernelThatHoldsMostOfTheChip) {
+TEST_F(LinearSiteOccupied, StreamsFinishBesideAKernelThatHoldsMostOfTheChip) {
   const Device device = cuda_context().device;
   // More blocks than fit beside the occupier: clusters of four, and single ones.
   const int num_calls = small_or(3, 50);
   OccupiedSite clusters(device, num_calls, {6, 520, {256, 128}, 16});
   OccupiedSite blocks(device, num_calls, {5, 520, {8192, 4208}, 16});
-  ASSERT_TRUE(clusters.is_finite() && blocks.is_finite());
+  OccupiedSite packed(device, num_calls, {6, 512, {4096, 2064}, 16, true});
+  OccupiedSite* const sites[] = {&clusters, &blocks, &packed};
+  for (const OccupiedSite* site : sites) ASSERT_TRUE(site->is_finite());
   // compute-sanitizer runs one kernel at a time.
   std::optional<Occupier> occupier;
   if (!small_sizes()) occupier.emplace(device.index);
   const auto run = [&](int round, int num, const auto& call) {
-    clusters.clear();
-    blocks.clear();
+    for (OccupiedSite* site : sites) site->clear();
     if (occupier) occupier->hold(kFreeSms);
-    call(clusters);
-    call(blocks);
-    clusters.wait_or_end(round);
-    blocks.wait_or_end(round);
+    for (const OccupiedSite* site : sites) call(*site);
+    for (const OccupiedSite* site : sites) site->wait_or_end(round);
     if (occupier) {
       ASSERT_TRUE(occupier->release()) << "a site waited for the chip, round " << round;
     }
-    ASSERT_EQ(clusters.wrong_calls(num), std::vector<int>{}) << "round " << round;
-    ASSERT_EQ(blocks.wrong_calls(num), std::vector<int>{}) << "round " << round;
+    for (const OccupiedSite* site : sites) {
+      ASSERT_EQ(site->wrong_calls(num), std::vector<int>{}) << "round " << round;
+    }
   };
   run(-1, 1, [](const OccupiedSite& site) { site.call_once(); });
   const int rounds = num_rounds(small_or(6, 10'000));

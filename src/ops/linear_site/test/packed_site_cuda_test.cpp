@@ -6,6 +6,7 @@
 #include "ops/linear_site/site_kernels.h"
 #include "ops/linear_site/test/cuda_test_body.h"
 #include "ops/linear_site/test/packed_site_test_body.h"
+#include "ops/lora/test/lora_cuda_cases.h"
 #include "ops/lora/test/lora_cuda_test_body.h"
 
 namespace heddle::testing {
@@ -80,6 +81,28 @@ TYPED_TEST(PackedSiteCuda, PromptsTakeWeightsThatAreRoundedOnce) {
   }
 }
 
+TYPED_TEST(PackedSiteCuda, AdaptersOfPromptsHaveTheBitsOfLoraApply) {
+  for (int i = 0; i < (small_sizes() ? 2 : 16); ++i) {
+    SiteShape shape = random_packed_shape(kBlockTypes[random_int(0, 7)], pick({1, 70, 300}));
+    shape.is_regular = true;
+    shape.max_rank = pick({4, 16, 40, 128});
+    HostSite<TypeParam> site(shape);
+    const LoraRun run = this->runs().run(TestFixture::Form::kGeneralBlocks, random_int(0, 1) == 0);
+    expect_bits_of_lora_apply(site, run, shape.rows, LinearPath::kPrompt);
+    if (this->HasFatalFailure()) FAIL() << "rank " << shape.max_rank;
+  }
+}
+
+TYPED_TEST(PackedSiteCuda, AdaptersOfPromptsFitWeightsThatAreDequantizedInParts) {
+  HostSite<TypeParam> site({.rows = small_or(33, 140),
+                            .in = small_or(256, 32768),  // then 512 outputs at a time
+                            .outs = {40, small_or(300, 1100)},
+                            .max_rank = 16,
+                            .formats = {WeightType::kQ8_0, WeightType::kQ4_0}});
+  const LoraRun run = this->runs().run(TestFixture::Form::kGeneralBlocks, true);
+  expect_bits_of_lora_apply(site, run, site.shape.rows, LinearPath::kPrompt);
+}
+
 /// x that a captured call finds at its replay, written last by the kernel in front of it, which
 /// lets it start early; and a call behind it that takes its y as x.
 TEST(PackedSiteReplay, AChainSeesWhatTheKernelInFrontWritesLast) {
@@ -92,29 +115,35 @@ TEST(PackedSiteReplay, AChainSeesWhatTheKernelInFrontWritesLast) {
   const auto stored = random_stored(WeightType::kQ4K, kIn * kIn, rng(), 1e-4f);
   const OwnedWeight host(ExecContext{}, WeightType::kQ4K, kIn, kIn, stored);
   const DeviceBuffer<std::byte> weights(std::span(host.bytes()));
-  const auto multiply = [&](const DeviceBuffer<bfloat16>& to, int64_t out,
-                            const DeviceBuffer<bfloat16>& from) {
-    const LinearSlice slice{.y = to.view({kRows, out}),
-                            .packed = {WeightType::kQ4K, out, kIn, weights.data()}};
-    linear_site(stream.ctx(), {&slice, 1}, from.view({kRows, kIn}), LinearPath::kDecode);
-  };
-  const Graph graph(stream, [&] {
-    const std::array late{LateCopy{x.data(), late_x.data(), kRows * kIn * sizeof(bfloat16)}};
-    copy_late(late, stream.get());
-    multiply(y, kIn, x);
-    multiply(z, 64, y);
-  });
-  for (int replay = 0; replay < small_or(2, 10); ++replay) {
-    late_x.upload(random_normal<bfloat16>(size_t(kRows * kIn)));
-    graph.launch();
-    stream.wait();
-    const auto got = z.download();
-    multiply(y, kIn, late_x);
-    stream.wait();
-    multiply(z, 64, y);
-    stream.wait();
-    for (const bfloat16 v : got) ASSERT_TRUE(std::isfinite(to_float(v)));
-    EXPECT_TRUE(same_bits<bfloat16>(got, z.download())) << "replay " << replay;
+  const DeviceSite<bfloat16> of_y(kRows, kIn, {kIn}, 16, true), of_z(kRows, kIn, {64}, 16, true);
+  for (const bool has_adapters : {false, true}) {
+    const auto multiply = [&](const DeviceBuffer<bfloat16>& to, int64_t out,
+                              const DeviceBuffer<bfloat16>& from) {
+      const LinearSlice slice{.y = to.view({kRows, out}),
+                              .packed = {WeightType::kQ4K, out, kIn, weights.data()}};
+      const DeviceSite<bfloat16>& adapters = out == kIn ? of_y : of_z;
+      const LinearAdapters given{adapters.a(), adapters.b(), adapters.batch()};
+      cuda::linear_site::run(stream.ctx(), {&slice, 1}, from.view({kRows, kIn}),
+                             LinearPath::kDecode, has_adapters ? &given : nullptr);
+    };
+    const Graph graph(stream, [&] {
+      const std::array late{LateCopy{x.data(), late_x.data(), kRows * kIn * sizeof(bfloat16)}};
+      copy_late(late, stream.get());
+      multiply(y, kIn, x);
+      multiply(z, 64, y);
+    });
+    for (int replay = 0; replay < small_or(2, 10); ++replay) {
+      late_x.upload(random_normal<bfloat16>(size_t(kRows * kIn)));
+      graph.launch();
+      stream.wait();
+      const auto got = z.download();
+      multiply(y, kIn, late_x);
+      stream.wait();
+      multiply(z, 64, y);
+      stream.wait();
+      for (const bfloat16 v : got) ASSERT_TRUE(std::isfinite(to_float(v)));
+      EXPECT_TRUE(same_bits<bfloat16>(got, z.download())) << "replay " << replay;
+    }
   }
 }
 
