@@ -12,11 +12,14 @@ STEPS = ("cpu", "gpu", "engine", "model", "sanitizer", "python", "bench")
 SANITIZED_ENGINE_TEST = "AdapterFolderTest.TwoHundredStepsOfMixedRowsKeepTheirBits"
 
 
-def run_steps(runner, folder, steps, quick, python, model):
-    gpu_tests = programs_in(folder, r"test_cuda|test_\w+_cuda")
-    model_tests = programs_in(folder, "test_model_files")
-    cpu_tests = [p for p in programs_in(folder, r"test_\w+") if p not in gpu_tests + model_tests]
-    benches = programs_in(folder, r"bench_\w+")
+def run_steps(runner, folder, steps, quick, python, model, only):
+    def programs(pattern):
+        return [p for p in programs_in(folder, pattern) if re.search(only, p.name)]
+
+    gpu_tests = programs(r"test_cuda|test_\w+_cuda")
+    model_tests = programs("test_model_files")
+    cpu_tests = [p for p in programs(r"test_\w+") if p not in gpu_tests + model_tests]
+    benches = programs(r"bench_\w+")
     tests, bench_results = [], []
     if "cpu" in steps:
         with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 4)) as pool:  # each uses up to 3 threads
@@ -32,7 +35,7 @@ def run_steps(runner, folder, steps, quick, python, model):
             show(result, "gpu")
             tests.append(result)
     if "engine" in steps:
-        for program in programs_in(folder, "test_engine"):
+        for program in programs("test_engine"):
             result, _ = runner.tests("engine", program, {"HEDDLE_REQUIRE_CUDA": "1", "HEDDLE_TEST_DEVICE": "cuda"})
             show(result, "engine")
             tests.append(result)
@@ -48,13 +51,13 @@ def run_steps(runner, folder, steps, quick, python, model):
                 result = runner.sanitized(tool, program)
                 show(result, tool)
                 tests.append(result)
-        for program in programs_in(folder, "test_engine"):
+        for program in programs("test_engine"):
             result = runner.sanitized("memcheck", program, {"HEDDLE_TEST_DEVICE": "cuda", "GTEST_FILTER": SANITIZED_ENGINE_TEST})
             show(result, "memcheck")
             tests.append(result)
     if "python" in steps:
         tests_of_gpu = [*runner.cwd.glob("python/tests/test_*_cuda.py"), *runner.cwd.glob("src/ops/*/test/test_*_cuda.py")]
-        for path in sorted(tests_of_gpu):
+        for path in sorted(p for p in tests_of_gpu if re.search(only, p.name)):
             result = runner.python_tests(python, folder, path)
             show(result, "python")
             tests.append(result)
