@@ -89,6 +89,19 @@ class GpuCheck(unittest.TestCase):
         code, _, runs, result = self.sanitize("fails passes")
         self.assertEqual((code, runs, result["ok"], result["failures"]), (1, 1, False, ["Suite.Case"]))
 
+    def test_only_the_programs_that_were_named_run(self):
+        self.write("test_two_cuda", PROGRAM)
+        self.write("plan", "passes")
+        self.write("found", "0")
+        report = self.folder / "out.json"
+        environment = {**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
+        command = [sys.executable, ROOT / "tools/gpu_check", "--prebuilt", self.folder, "--steps", "gpu", "--only", "two", "--out", report]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        written = json.loads(report.read_text())
+        self.assertEqual([result["program"] for result in written["tests"]], ["test_two_cuda"])
+        self.assertEqual(written["only"], "two")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -42,8 +42,8 @@ template <auto kKernel>
 }
 
 /// launch_early() in clusters of so many blocks, which divide the grid; where can_start_early() is
-/// false, as blocks of their own. Blocks of a cluster may share a multiprocessor: else clusters of
-/// small blocks wait beside a kernel of another stream that holds most of the chip.
+/// false, as blocks of their own. The chip balances a cluster's blocks: by default clusters of two
+/// waited while a kernel of another stream held most of it.
 template <auto kKernel, class... Params>
 void launch_clusters_early(int device, cudaLaunchConfig_t config, unsigned cluster_size,
                            const Params&... params) {

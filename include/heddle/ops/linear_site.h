@@ -64,8 +64,8 @@ struct LinearAdapters {
 ///   kPrompt  one launch for all rows without adapters; with them three for each four slices,
 ///            where the plan groups all rows
 /// Packed weights of up to four slices with adapters take A x, the products and B h in launches of
-/// their own with kDecode, for up to 128 rows. With kPrompt they come to the same launches as dense
-/// ones, about 32 MB of outputs at a time.
+/// their own with kDecode, for up to 128 rows. With kPrompt A x of four slices takes two launches,
+/// and each 32 MB of rounded weights three: the rounding, an empty kernel, the products with B h.
 /// Other calls have the same bits in more launches.
 ///
 /// W is read before the kernels in front have ended: what writes it must have ended, or be followed

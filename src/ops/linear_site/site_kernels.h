@@ -19,6 +19,7 @@ namespace cuda::linear_site {
 struct Options {
   // Adapters in the launch of the products, or in those of A x and B h around it.
   bool allows_inside = true;
+  bool* is_inside = nullptr;  // set to whether they were
 };
 void run(const ExecContext& ctx, std::span<const LinearSlice> slices, const ConstTensorView& x,
          LinearPath path, const LinearAdapters* adapters, const Options& options = {});

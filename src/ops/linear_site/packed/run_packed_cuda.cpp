@@ -46,8 +46,7 @@ void run_launch(const ExecContext& ctx, std::span<const LinearSlice> slices,
   launch_packed<T>(ctx, p, type);
 }
 
-/// Outputs whose weights are dequantised at once: they stay in the L2 cache. Of shapes alone, since
-/// the order of dense sums depends on the number of outputs.
+/// Outputs whose weights are dequantised at once: they stay in the L2 cache.
 int64_t dequantized_outputs(int64_t in_features, int64_t out_features) {
   constexpr int64_t kElements = int64_t{16} << 20, kUnit = 256;
   const int64_t units = kElements / (kUnit * std::max<int64_t>(in_features, 1));
@@ -79,6 +78,7 @@ void run_dequantized(const ExecContext& ctx, std::span<const LinearSlice> slices
   auto* const memory = reinterpret_cast<std::byte*>(workspace.take<T>(size_t(most * in)).data());
   for (size_t s = 0; s < slices.size(); ++s) {
     const LinearSlice& slice = slices[s];
+    if (slice.y.size(1) == 0) continue;
     if (!is_packed(slice)) {
       dense(slice, s, 0);
       continue;

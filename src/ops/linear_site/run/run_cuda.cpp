@@ -362,9 +362,9 @@ void run(const ExecContext& ctx, std::span<const LinearSlice> slices, const Cons
                  : run_inside<T>(ctx, slices, aligned, *adapters, workspace) ||
                        run_around<T>(ctx, slices, aligned, *adapters, workspace);
     };
-    if (!options.allows_inside || !inside()) {
-      run_apart<T>(ctx, slices, aligned, path, *adapters, workspace);
-    }
+    const bool is_inside = options.allows_inside && inside();
+    if (options.is_inside != nullptr) *options.is_inside = is_inside;
+    if (!is_inside) run_apart<T>(ctx, slices, aligned, path, *adapters, workspace);
   });
 }
 

@@ -83,9 +83,20 @@ bool fit_prompt(const LinearAdapters& adapters, const ConstTensorView& x) {
 /// Whether the kernel takes a slice of a call for which fit_prompt() is true, of packed weights
 /// those that are dequantised.
 bool takes_slice(const ExecContext& ctx, const LinearSlice& slice, const ConstTensorView& x) {
-  if (slice.y.size(1) == 0) return true;
-  return is_packed(slice) ? ctx.info.compute_capability == 90 && x.size(1) > 0
-                          : !kernel_of(ctx, {&slice, 1}, x.size(0)).is_general;
+  const int64_t rows = x.size(0), width = slice.y.size(1);
+  if (width == 0) return true;
+  SiteCall call;
+  if (is_packed(slice)) {
+    call = {.num_slices = 1,
+            .rows = rows,
+            .in_features = x.size(1),
+            .num_outputs = width,
+            .fits_tensor_maps = x.size(1) > 0};
+    call.widths[0] = width;
+  } else {
+    call = describe({&slice, 1}, rows, width);
+  }
+  return !select_prompt_kernel(call, ctx.info).is_general;
 }
 
 /// Of lora_apply's call for some slices. It reads neither their y nor B: so it does not matter how
@@ -134,7 +145,6 @@ PromptAdapters of_slice(PromptAdapters all, size_t slice, int64_t first_output, 
 template <class T>
 void run_with_adapters(const ExecContext& ctx, std::span<const LinearSlice> slices,
                        const ConstTensorView& x, const PromptAdapters& adapters) {
-  if (sum_out_features(slices) == 0) return;
   const PromptKernel kernel = kernel_of(ctx, slices, x.size(0));
   log_choice("linear_site", kernel, "adapters inside");
   PromptParams p = pack_prompt(slices, x, kernel);
@@ -164,6 +174,7 @@ bool run_prompt_inside(const ExecContext& ctx, std::span<const LinearSlice> slic
   const AdapterPlan plan =
       plan_of(ctx, adapters, x.size(0), {.windows = false, .grouped = true}, workspace);
   return for_slices(slices, kPromptMaxSlices, [&](std::span<const LinearSlice> some, size_t first) {
+    if (sum_out_features(some) == 0) return true;
     const Workspace::Scope of_some(workspace);
     const LoraSlices of_lora(some);
     const LoraSite site{.slices = of_lora.span(),

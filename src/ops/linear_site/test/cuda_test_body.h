@@ -22,13 +22,14 @@ namespace heddle::testing {
 }
 
 /// Adapters in launches of their own kernels give the bits of `lora_apply` behind products in f32.
+/// `is_inside`: says whether the call's adapters were in such ones.
 template <class T>
-void expect_bits_of_lora_apply(HostSite<T>& site, const LoraRun& run, int64_t rows,
-                               LinearPath path) {
+void expect_bits_of_lora_apply(HostSite<T>& site, const LoraRun& run, int64_t rows, LinearPath path,
+                               bool* is_inside = nullptr) {
   site.run(run, 0, rows, with_vectors(path, {.allows_inside = false}));
   const HostSite<T> apart = site;
   site.clear();
-  site.run(run, 0, rows, with_vectors(path, {}));
+  site.run(run, 0, rows, with_vectors(path, {.is_inside = is_inside}));
   for (int64_t row = 0; row < rows; ++row) {
     ASSERT_EQ(site.bits(row), apart.bits(row)) << "row " << row;
   }

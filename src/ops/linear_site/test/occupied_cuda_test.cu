@@ -127,7 +127,7 @@ class LinearSiteOccupied : public CudaTest {};
 
 TEST_F(LinearSiteOccupied, StreamsFinishBesideAKernelThatHoldsMostOfTheChip) {
   const Device device = cuda_context().device;
-  // More blocks than fit beside the occupier: clusters of four, and single ones.
+  // More blocks than fit beside the occupier: clusters of four, single ones, and clusters of two.
   const int num_calls = small_or(3, 50);
   OccupiedSite clusters(device, num_calls, {6, 520, {256, 128}, 16});
   OccupiedSite blocks(device, num_calls, {5, 520, {8192, 4208}, 16});

@@ -83,24 +83,32 @@ TYPED_TEST(PackedSiteCuda, PromptsTakeWeightsThatAreRoundedOnce) {
 
 TYPED_TEST(PackedSiteCuda, AdaptersOfPromptsHaveTheBitsOfLoraApply) {
   for (int i = 0; i < (small_sizes() ? 2 : 16); ++i) {
-    SiteShape shape = random_packed_shape(kBlockTypes[random_int(0, 7)], pick({1, 70, 300}));
+    SiteShape shape = random_packed_shape(kBlockTypes[random_int(0, 7)], pick({257, 300}));
     shape.is_regular = true;
     shape.max_rank = pick({4, 16, 40, 128});
     HostSite<TypeParam> site(shape);
     const LoraRun run = this->runs().run(TestFixture::Form::kGeneralBlocks, random_int(0, 1) == 0);
-    expect_bits_of_lora_apply(site, run, shape.rows, LinearPath::kPrompt);
+    bool is_inside = false;
+    expect_bits_of_lora_apply(site, run, shape.rows, LinearPath::kPrompt, &is_inside);
+    ASSERT_TRUE(is_inside);
     if (this->HasFatalFailure()) FAIL() << "rank " << shape.max_rank;
   }
 }
 
 TYPED_TEST(PackedSiteCuda, AdaptersOfPromptsFitWeightsThatAreDequantizedInParts) {
-  HostSite<TypeParam> site({.rows = small_or(33, 140),
-                            .in = small_or(256, 32768),  // then 512 outputs at a time
-                            .outs = {40, small_or(300, 1100)},
-                            .max_rank = 16,
-                            .formats = {WeightType::kQ8_0, WeightType::kQ4_0}});
-  const LoraRun run = this->runs().run(TestFixture::Form::kGeneralBlocks, true);
-  expect_bits_of_lora_apply(site, run, site.shape.rows, LinearPath::kPrompt);
+  for (const int64_t out : {600, 604}) {  // 512 at a time; rows of y that are vectors, or not
+    HostSite<TypeParam> site({.rows = 300,
+                              .in = 32768,
+                              .outs = {40, out},
+                              .max_rank = 16,
+                              .has_float_y = out == 604 && random_int(0, 1) == 0,
+                              .has_bias = random_int(0, 1) == 0,
+                              .formats = {WeightType::kQ8_0, WeightType::kQ4_0}});
+    const LoraRun run = this->runs().run(TestFixture::Form::kGeneralBlocks, true);
+    bool is_inside = false;
+    expect_bits_of_lora_apply(site, run, site.shape.rows, LinearPath::kPrompt, &is_inside);
+    ASSERT_TRUE(is_inside) << out << " outputs";
+  }
 }
 
 /// x that a captured call finds at its replay, written last by the kernel in front of it, which
