@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/linear_site/decode/shared_layout.h"
+#include "ops/linear_site/site_slices.h"
 
 namespace heddle {
 namespace {
@@ -22,13 +23,13 @@ SiteCall describe(std::span<const LinearSlice> slices, int64_t rows, int64_t num
   SiteCall call;
   call.num_slices = static_cast<int>(slices.size());
   call.rows = rows;
-  call.in_features = slices[0].weight.size(1);
+  call.in_features = is_packed(slices[0]) ? slices[0].packed.in_features : slices[0].weight.size(1);
   call.num_outputs = num_outputs;
   call.fits_tensor_maps = call.in_features > 0;
   for (size_t s = 0; s < slices.size(); ++s) {
-    const ConstTensorView& weight = slices[s].weight;
-    call.widths[s] = weight.size(0);
-    call.fits_tensor_maps &= weight.size(0) == 0 || has_vectors(weight);
+    const LinearSlice& slice = slices[s];
+    call.widths[s] = slice.y.size(1);
+    call.fits_tensor_maps &= is_packed(slice) || slice.y.size(1) == 0 || has_vectors(slice.weight);
   }
   return call;
 }

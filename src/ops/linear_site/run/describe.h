@@ -8,7 +8,8 @@
 
 namespace heddle {
 
-/// A call of at most four slices, without adapters; num_outputs: of the whole site.
+/// A call of at most four slices, without adapters; num_outputs: of the whole site. Packed weights
+/// are taken for what they are dequantised to.
 [[nodiscard]] SiteCall describe(std::span<const LinearSlice> slices, int64_t rows,
                                 int64_t num_outputs);
 

@@ -83,20 +83,7 @@ bool fit_prompt(const LinearAdapters& adapters, const ConstTensorView& x) {
 /// Whether the kernel takes a slice of a call for which fit_prompt() is true, of packed weights
 /// those that are dequantised.
 bool takes_slice(const ExecContext& ctx, const LinearSlice& slice, const ConstTensorView& x) {
-  const int64_t rows = x.size(0), width = slice.y.size(1);
-  if (width == 0) return true;
-  SiteCall call;
-  if (is_packed(slice)) {
-    call = {.num_slices = 1,
-            .rows = rows,
-            .in_features = x.size(1),
-            .num_outputs = width,
-            .fits_tensor_maps = x.size(1) > 0};
-    call.widths[0] = width;
-  } else {
-    call = describe({&slice, 1}, rows, width);
-  }
-  return !select_prompt_kernel(call, ctx.info).is_general;
+  return slice.y.size(1) == 0 || !kernel_of(ctx, {&slice, 1}, x.size(0)).is_general;
 }
 
 /// Of lora_apply's call for some slices. It reads neither their y nor B: so it does not matter how
