@@ -8,7 +8,7 @@ endif()
 set(HEDDLE_CUDA ${default} CACHE STRING "CUDA backend: AUTO (where nvcc is found), ON or OFF")
 set_property(CACHE HEDDLE_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(HEDDLE_CUDA_ARCHITECTURES development CACHE STRING
-  "development (PTX for 80, code for 90a), release (code for all), or a list like that of CMAKE_CUDA_ARCHITECTURES")
+  "development (PTX for 80, code for 90a), release (code for all), compile_check (for 80 and 90a), or a list like CMAKE_CUDA_ARCHITECTURES")
 
 set(HEDDLE_WITH_CUDA OFF)
 if(NOT HEDDLE_CUDA STREQUAL "OFF")
@@ -36,9 +36,12 @@ elseif(HEDDLE_CUDA_ARCHITECTURES STREQUAL "release")
   # Chips of 8.6 and 8.9 run the code for 8.0. Much of the time goes into making PTX: that of 9.0 serves all later chips, since these
   # kernels ask for no feature of a single chip, as X_sm90.cu may.
   set(HEDDLE_PORTABLE_CODE "--generate-code=arch=compute_80,code=[sm_80]" "--generate-code=arch=compute_90,code=[sm_90a,sm_100,sm_120]")
+elseif(HEDDLE_CUDA_ARCHITECTURES STREQUAL "compile_check")
+  set(HEDDLE_PORTABLE_ARCHITECTURES 80-real 90a-real 90-virtual)
+  set(HEDDLE_PORTABLE_CODE "--generate-code=arch=compute_80,code=[sm_80]" "--generate-code=arch=compute_90,code=[sm_90a,compute_90]")
 endif()
 set(CMAKE_CUDA_ARCHITECTURES ${HEDDLE_PORTABLE_ARCHITECTURES})
-if(HEDDLE_CUDA_ARCHITECTURES STREQUAL "release")
+if(HEDDLE_PORTABLE_CODE)
   set(CMAKE_CUDA_ARCHITECTURES 80-virtual)
 endif()
 if(NOT CMAKE_CUDA_COMPILER)

@@ -46,8 +46,10 @@ endif()
 add_library(heddle_flags INTERFACE)
 target_compile_options(heddle_flags INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${HEDDLE_FLAGS}>"
-  "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr;-Xcompiler=$<JOIN:${HEDDLE_FLAGS},$<COMMA>>>"
-  $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<NOT:$<STREQUAL:${HEDDLE_CUDA_ARCHITECTURES},release>>>:-lineinfo>)  # for profilers
+  "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr;-Xcompiler=$<JOIN:${HEDDLE_FLAGS},$<COMMA>>>")
+if(NOT HEDDLE_PORTABLE_CODE)
+  target_compile_options(heddle_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-lineinfo>)  # for profilers
+endif()
 # PCLMUL and AES are not used; x86-64-v2 lacks them, and with them Highway's baseline would be scalar code. Vectors of SVE have no
 # size, and the kernels keep arrays of vectors: on ARM that leaves NEON.
 set(HEDDLE_DISABLED_TARGETS HWY_SSSE3|HWY_AVX3_DL)

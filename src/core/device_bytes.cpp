@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "heddle/config.h"
 #include "heddle/core/error.h"
@@ -19,13 +20,33 @@ constexpr size_t kAlignment = 64;
 /// would waste too much of their last page, and in the heap the address sanitizer sees a read past
 /// their end.
 constexpr size_t kMappedBytes = size_t{64} << 10;
+constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-std::byte* allocate_on_host(size_t bytes) {
-  if (bytes >= kMappedBytes) {
-    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
-  }
+std::byte* map(size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
+/// As map, from a multiple of kHugePageBytes on. What is left at the end is in small pages.
+std::byte* map_in_huge_pages(size_t bytes) {
+  const size_t needed = round_up(bytes, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
+  std::byte* const mapped = map(needed + kHugePageBytes);
+  if (mapped == nullptr) return nullptr;
+  const auto address = reinterpret_cast<uintptr_t>(mapped);
+  const size_t before = round_up(address, kHugePageBytes) - address;
+  std::byte* const memory = mapped + before;
+  if (before > 0) munmap(mapped, before);
+  if (before < kHugePageBytes) munmap(memory + needed, kHugePageBytes - before);
+#ifdef MADV_HUGEPAGE
+  madvise(memory, needed, MADV_HUGEPAGE);  // where a system has none, small ones serve
+#endif
+  return memory;
+}
+
+std::byte* allocate_on_host(size_t bytes, HostPages pages) {
+  if (pages == HostPages::kHuge && bytes >= kHugePageBytes) return map_in_huge_pages(bytes);
+  if (bytes >= kMappedBytes) return map(bytes);
   const size_t rounded = std::max(round_up(bytes, kAlignment), kAlignment);
   void* memory = std::aligned_alloc(kAlignment, rounded);
   if (memory != nullptr) std::memset(memory, 0, rounded);
@@ -50,10 +71,10 @@ void FreeDeviceBytes::operator()(std::byte* memory) const noexcept {
   }
 }
 
-DeviceBytes allocate_zeroed(Device device, size_t bytes) {
+DeviceBytes allocate_zeroed(Device device, size_t bytes, HostPages pages) {
   std::byte* memory = nullptr;
   if (device.type == DeviceType::kCpu) {
-    memory = allocate_on_host(bytes);
+    memory = allocate_on_host(bytes, pages);
     if (memory == nullptr) {
       throw_error(ErrorCode::kOutOfMemory, "cannot get ", bytes, " bytes of memory on ", device);
     }

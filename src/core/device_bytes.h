@@ -20,10 +20,16 @@ struct FreeDeviceBytes {
 /// Memory of one device with its owner; zero when made.
 using DeviceBytes = std::unique_ptr<std::byte[], FreeDeviceBytes>;
 
+/// How memory of the CPU is divided. In huge pages of 2 MiB a processor finds the address of what it
+/// reads sooner: for weights, which are written whole and read in every step. In small ones less
+/// memory is taken where only parts are written.
+enum class HostPages : uint8_t { kSmall, kHuge };
+
 /// `bytes` of zeroed memory, 64-byte aligned. On the CPU a large piece is address space at first:
 /// memory is taken page by page, as each page is first written. Throws what query_device throws,
 /// and kOutOfMemory.
-[[nodiscard]] DeviceBytes allocate_zeroed(Device device, size_t bytes);
+[[nodiscard]] DeviceBytes allocate_zeroed(Device device, size_t bytes,
+                                          HostPages pages = HostPages::kSmall);
 
 /// Bytes of memory of a CUDA device that can still be taken. Throws what query_device throws.
 [[nodiscard]] int64_t available_bytes(Device device);

@@ -54,7 +54,7 @@ void VocabularyTable::take_weight(const ExecContext& ctx, const StoredValues& st
   if (!on_gpu(ctx)) {
     const WeightType type = weight_type(stored.dtype);
     const size_t size = packed_bytes(type, stored.rows, stored.columns);
-    memory_ = allocate_zeroed(ctx.device, size);
+    memory_ = allocate_zeroed(ctx.device, size, HostPages::kHuge);
     pack_rows(ctx, {memory_.get(), size}, type, stored.rows, stored.columns, 0, stored.rows,
               stored.bytes());
     weight_ = PackedWeight{type, stored.rows, stored.columns, memory_.get()};

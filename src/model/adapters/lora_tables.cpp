@@ -315,7 +315,7 @@ LoraTables::Prepared LoraTables::prepare(const ExecContext& ctx, const Adapter& 
   if (ctx.device.type == DeviceType::kCpu) {
     DeviceBytes memory;
     Prepared prepared = lay_out(ctx, adapter, affines, [&](size_t num_bytes) {
-      memory = allocate_zeroed(ctx.device, num_bytes);
+      memory = allocate_zeroed(ctx.device, num_bytes, HostPages::kHuge);
       return memory.get();
     });
     prepared.memory_ = std::move(memory);

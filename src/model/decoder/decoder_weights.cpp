@@ -320,7 +320,7 @@ class Loader {
     const size_t padded = round_up(size, kAlignment);
     if (padded > free_.size()) {
       const size_t num_bytes = std::max(padded, kChunkBytes);
-      weights_.buffers.push_back(allocate_zeroed(ctx_.device, num_bytes));
+      weights_.buffers.push_back(allocate_zeroed(ctx_.device, num_bytes, HostPages::kHuge));
       free_ = {weights_.buffers.back().get(), num_bytes};
     }
     const std::span<std::byte> place = free_.first(size);
