@@ -40,10 +40,9 @@ function(heddle_compile_as_test target)
   endif()
 endfunction()
 
-# Headers that most tests use, read once for all of a build. Those of the GPU check and for the debugger do without, so that an #include that is
-# missing does not stay unnoticed. Clang's builds with sanitizers do without: they are for fuzzing.
-if(HEDDLE_BUILD_TESTS AND (HEDDLE_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Release") AND NOT HEDDLE_GPU_CHECK
-   AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+# Headers that most tests use, read once for all of the build with sanitizers. The tests of other builds do without, so that an #include
+# that is missing does not stay unnoticed. Clang's builds with sanitizers do without: they are for fuzzing.
+if(HEDDLE_BUILD_TESTS AND HEDDLE_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled_test.cpp CONTENT "")
   add_library(heddle_precompiled_test OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/precompiled_test.cpp)
   heddle_compile_as_test(heddle_precompiled_test)
