@@ -20,8 +20,8 @@ struct FreeDeviceBytes {
 /// Memory of one device with its owner; zero when made.
 using DeviceBytes = std::unique_ptr<std::byte[], FreeDeviceBytes>;
 
-/// How memory of the CPU is divided. In huge pages of 2 MiB a processor finds the address of what it
-/// reads sooner: for weights, which are written whole and read in every step. In small ones less
+/// How memory of the CPU is divided. In huge pages of 2 MiB a processor finds the address of what
+/// it reads sooner: for weights, which are written whole and read in every step. In small ones less
 /// memory is taken where only parts are written.
 enum class HostPages : uint8_t { kSmall, kHuge };
 
