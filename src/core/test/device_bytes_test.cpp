@@ -9,6 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include "exec_context.h"
+
 namespace heddle {
 namespace {
 
@@ -49,17 +51,12 @@ TEST(DeviceBytes, OnlyWhatAsksForHugePagesAndFillsOneGetsThem) {
 }
 
 TEST(DeviceBytes, HugePagesAreGivenBackWhole) {
-  const auto mapped_pages = [] {
-    int64_t pages = 0;
-    std::ifstream("/proc/self/statm") >> pages;
-    return pages;
-  };
-  const int64_t before = mapped_pages();
+  const int64_t before = testing::mapped_pages();
   ASSERT_GT(before, 0);
   for (size_t i = 0; i < 100; ++i) {
     (void)allocate_zeroed({}, kHugePage + i * 5000, HostPages::kHuge);
   }
-  EXPECT_LT(mapped_pages(), before + 50);  // one page that stays each time is 100
+  EXPECT_LT(testing::mapped_pages(), before + 50);  // one page that stays each time is 100
 }
 
 }  // namespace
