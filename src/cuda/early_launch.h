@@ -41,12 +41,10 @@ template <auto kKernel>
   });
 }
 
-/// launch_early() in clusters of so many blocks, which divide the grid; where can_start_early() is
-/// false, as blocks of their own. The chip balances a cluster's blocks: by default clusters of two
-/// waited while a kernel of another stream held most of it.
-template <auto kKernel, class... Params>
-void launch_clusters_early(int device, cudaLaunchConfig_t config, unsigned cluster_size,
-                           const Params&... params) {
+/// What an early launch in clusters of so many blocks asks of the chip. The chip balances a
+/// cluster's blocks: by default clusters of two waited while a kernel of another stream held most
+/// of it.
+[[nodiscard]] inline std::array<cudaLaunchAttribute, 3> cluster_attributes(unsigned cluster_size) {
   std::array<cudaLaunchAttribute, 3> attributes{};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
@@ -54,6 +52,15 @@ void launch_clusters_early(int device, cudaLaunchConfig_t config, unsigned clust
   attributes[1].val.clusterDim = {cluster_size, 1, 1};
   attributes[2].id = cudaLaunchAttributeClusterSchedulingPolicyPreference;
   attributes[2].val.clusterSchedulingPolicyPreference = cudaClusterSchedulingPolicyLoadBalancing;
+  return attributes;
+}
+
+/// launch_early() in clusters of so many blocks, which divide the grid; where can_start_early() is
+/// false, as blocks of their own.
+template <auto kKernel, class... Params>
+void launch_clusters_early(int device, cudaLaunchConfig_t config, unsigned cluster_size,
+                           const Params&... params) {
+  auto attributes = cluster_attributes(cluster_size);
   config.attrs = attributes.data();
   config.numAttrs = !can_start_early<kKernel>(device) ? 0 : cluster_size > 1 ? 3 : 1;
   HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kKernel, params...));

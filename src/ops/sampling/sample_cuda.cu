@@ -266,13 +266,11 @@ int num_active_clusters(int device, const cudaLaunchConfig_t& of, int num_blocks
       device < 64 ? &known[size_t(device)][std::bit_width(unsigned(num_blocks)) - 1] : nullptr;
   int num = answer != nullptr ? answer->load() : 0;
   if (num > 0) return num;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {static_cast<unsigned>(num_blocks), 1, 1};
+  auto attributes = cluster_attributes(static_cast<unsigned>(num_blocks));
   cudaLaunchConfig_t config = of;
   config.gridDim = dim3(static_cast<unsigned>(num_blocks));
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.attrs = attributes.data();
+  config.numAttrs = static_cast<unsigned>(attributes.size());
   HEDDLE_CUDA_CHECK(cudaOccupancyMaxActiveClusters(&num, kKernel, &config));
   num = std::max(num, 1);
   if (answer != nullptr) answer->store(num);
