@@ -185,6 +185,7 @@ class UnknownSettings(Case):
         arguments = ("generate", "--model", model, "--raw", "--max-tokens", 1, "ab")
         code, _, err = run(*arguments)
         self.assertEqual(code, 0, err)
+        self.assertTrue(err.startswith("heddle: running on "), err)
         self.assertEqual(err.count("does not know"), 1 if key else 0, err)
         if not key:
             self.assertEqual(run(*arguments, "--strict")[0], 0)

@@ -137,7 +137,6 @@ int bench_model(const BenchOptions& options) {
   ModelOptions model_options = options.model;
   model_options.engine.max_batch = kNumRows;
   Engine engine = open_model(model_options);
-  tell_engine(engine);
   ModelBench bench(engine, options);
   if (options.context > 0) {
     const std::string behind = "_behind_" + std::to_string(options.context);

@@ -25,12 +25,6 @@ using boost::system::error_code;
 constexpr std::chrono::milliseconds kDrainLook{20};
 constexpr std::chrono::seconds kGiveUp{10};
 
-Engine open_engine(const app::ModelOptions& options) {
-  Engine engine = app::open_model(options);
-  app::tell_engine(engine);
-  return engine;
-}
-
 }  // namespace
 
 struct Server::State {
@@ -137,7 +131,7 @@ struct Server::State {
 };
 
 Server::Server(const app::ServeOptions& options)
-    : Server(options, [&options] { return open_engine(options.model); }) {}
+    : Server(options, [&options] { return app::open_model(options.model); }) {}
 Server::Server(const app::ServeOptions& options, const std::function<Engine()>& open)
     : state_(std::make_unique<State>(options, open)) {}
 Server::~Server() = default;

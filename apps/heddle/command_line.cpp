@@ -210,6 +210,21 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
       ->default_str(kAuto)
       ->type_name("SIZE")
       ->group(kGroup);
+  command
+      .add_option("--max-batch-adapters", engine.max_batch_adapters,
+                  "Adapters that rows which run at once may use; 0: no bound")
+      ->capture_default_str()
+      ->group(kGroup);
+  command
+      .add_option_function<std::string>(
+          "--max-batch-adapter-bytes",
+          [&engine](const std::string& text) {
+            engine.max_batch_adapter_bytes = read_memory("--max-batch-adapter-bytes", text);
+          },
+          "Bytes of these adapters' weights, say 64M; auto: no bound")
+      ->default_str(kAuto)
+      ->type_name("SIZE")
+      ->group(kGroup);
 }
 
 void add_input_options(CLI::App& command, GenerateOptions& options) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <unistd.h>
+#include <utility>
 
 #include <spdlog/spdlog.h>
 
@@ -71,28 +72,6 @@ void tell_weights(const ModelInfo& model) {
 
 }  // namespace
 
-Engine open_model(const ModelOptions& options, bool quiet) {
-  EngineOptions engine_options = options.engine;
-  engine_options.model_path = find_model(engine_options.model_path);
-  Engine engine = load(engine_options, quiet);
-  for (const std::string& key : engine.model().unread_settings) {
-    const std::string what = engine.model().settings_path + ": " + shown(key) +
-                             " is a setting that heddle does not know";
-    HEDDLE_CHECK(!options.strict, what);
-    spdlog::warn("warning: {}", what);
-  }
-  for (const NamedAdapter& named : options.adapters) {
-    const AdapterInfo adapter = engine.add_adapter(named.name, named.folder);
-    if (adapter.names_this_model) continue;
-    const std::string what = "adapter " + adapter.name + " (" + adapter.folder + ") was made for " +
-                             shown(adapter.base_model) + ", the model is " +
-                             shown(engine.model().name) + " (" + engine.model().path + ")";
-    HEDDLE_CHECK(!options.strict, what);
-    spdlog::warn("warning: {}", what);
-  }
-  return engine;
-}
-
 void tell_engine(const Engine& engine) {
   const ModelInfo& model = engine.model();
   spdlog::info("running on {}", device_of(engine));
@@ -100,6 +79,32 @@ void tell_engine(const Engine& engine) {
   spdlog::info("weights: {:.2f} GB loaded in {:.2f} s, {:.1f} GB/s", gigabytes, model.load_seconds,
                gigabytes / std::max(model.load_seconds, 1e-9));
   tell_weights(model);
+}
+
+Engine open_model(const ModelOptions& options, bool quiet,
+                  const std::function<void(const Engine&)>& tell) {
+  EngineOptions engine_options = options.engine;
+  engine_options.model_path = find_model(engine_options.model_path);
+  Engine engine = load(engine_options, quiet);
+  std::vector<std::string> warnings;
+  const auto warn = [&](std::string what) {
+    HEDDLE_CHECK(!options.strict, what);
+    warnings.push_back(std::move(what));
+  };
+  for (const std::string& key : engine.model().unread_settings) {
+    warn(engine.model().settings_path + ": " + shown(key) +
+         " is a setting that heddle does not know");
+  }
+  for (const NamedAdapter& named : options.adapters) {
+    const AdapterInfo adapter = engine.add_adapter(named.name, named.folder);
+    if (adapter.names_this_model) continue;
+    warn("adapter " + adapter.name + " (" + adapter.folder + ") was made for " +
+         shown(adapter.base_model) + ", the model is " + shown(engine.model().name) + " (" +
+         engine.model().path + ")");
+  }
+  tell(engine);
+  for (const std::string& what : warnings) spdlog::warn("warning: {}", what);
+  return engine;
 }
 
 std::vector<std::string> adapter_names(const ModelOptions& options) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,13 +10,15 @@
 
 namespace heddle::app {
 
-/// Loads the model and its adapters. An adapter that was made for a model of another name is a
-/// warning, and so is a setting of the model that heddle does not know; with `strict` both are an
-/// Error. Not `quiet`: a terminal shows how far the load is.
-[[nodiscard]] Engine open_model(const ModelOptions& options, bool quiet = false);
-
 /// Logs where the engine runs and what --weights did.
 void tell_engine(const Engine& engine);
+
+/// Loads the model and its adapters. An adapter that was made for a model of another name is a
+/// warning, and so is a setting of the model that heddle does not know; with `strict` both are an
+/// Error. Not `quiet`: a terminal shows how far the load is. `tell`: called when all is there,
+/// before the first warning.
+[[nodiscard]] Engine open_model(const ModelOptions& options, bool quiet = false,
+                                const std::function<void(const Engine&)>& tell = tell_engine);
 
 /// The names of the adapters that are given, and of those that lie in the folder of --adapters.
 [[nodiscard]] std::vector<std::string> adapter_names(const ModelOptions& options);

@@ -42,7 +42,7 @@ extern "C" {
 
 /* ---- Version, errors ------------------------------------------------------------------------- */
 
-#define HEDDLE_ENGINE_ABI_VERSION 5
+#define HEDDLE_ENGINE_ABI_VERSION 6
 
 /* HEDDLE_ENGINE_ABI_VERSION of the library that is loaded; it fits this header when both are equal.
  */
@@ -78,7 +78,9 @@ typedef struct heddle_engine_options {
   /* {NULL, 0}: none; a folder of adapters that are found by name when a request first names them */
   heddle_string adapter_dir;
   int64_t adapter_memory; /* 0: with adapter_dir a quarter of what is available, else no limit */
-  int64_t adapter_host_memory; /* 0: on a GPU a quarter of what is available; on the CPU none */
+  int64_t adapter_host_memory;     /* 0: on a GPU a quarter of what is available; on the CPU none */
+  int64_t max_batch_adapters;      /* 0: no bound; adapters of the rows that run at once */
+  int64_t max_batch_adapter_bytes; /* 0: no bound; bytes of their weights */
   /* NULL; called by the thread that creates the engine while it reads the model. */
   void (*on_load)(void* user_data, int64_t done_bytes, int64_t total_bytes);
   void* user_data; /* NULL; goes to on_load */

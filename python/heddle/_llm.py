@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import operator
 import os
 import pathlib
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from heddle import _core
 from heddle._adapters import (
     AdapterList, AdapterLists, Adapters, Choice, choices_of, name_of, set_adapters,
 )
 from heddle._answers import Answer, Stream
+from heddle._fields import (
+    Message, fields_of_conversation, fields_of_prompt, fields_of_template, wrapped_seed,
+)
 from heddle._progress import Progress, is_watched
 from heddle._sampling import SEVERAL, Sampling, set_options
 from heddle._several import Work, run_all, work_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-Message: TypeAlias = Mapping[str, Any]
-"""`{"role": "user", "content": "Hi"}`, and the further fields that docs/command_line.md lists."""
 
 _DEFAULTS: dict[str, Any] = {
     "max_tokens": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "stop": [],
@@ -46,55 +44,12 @@ def _default_model() -> str:
     return str(path)
 
 
-def _json_of(value: object) -> str:
-    """JSON text of what is given, "" for None."""
-    return "" if value is None else json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
 def _is_number(value: object) -> bool:
     return hasattr(value, "__index__")
 
 
 def _list_of(stop: str | Sequence[str]) -> list[str]:
     return [stop] if isinstance(stop, str) else list(stop)
-
-
-def _seed(seed: int) -> int:
-    """Within 64 bits, around their end as in the program."""
-    return (seed + 2**63) % 2**64 - 2**63
-
-
-def _plain(prompt: Any) -> dict[str, Any]:
-    """The fields of a request for a text or token ids."""
-    if isinstance(prompt, str):
-        return {"text": prompt}
-    return {"token_ids": [operator.index(token) for token in prompt]}
-
-
-def _conversation(conversation: Any, system: str | None) -> dict[str, Any]:
-    """The fields of a request for a user's message or a list of messages."""
-    if isinstance(conversation, str):
-        first = [] if system is None else [("system", system)]
-        return {"messages": [*first, ("user", conversation)]}
-    messages = list(conversation)
-    if system is not None and (not messages or messages[0].get("role") != "system"):
-        messages.insert(0, {"role": "system", "content": system})
-    return {"messages_json": _json_of(messages)}
-
-
-def _template(
-    tools: Sequence[Message] | None,
-    documents: Sequence[Message] | None,
-    variables: Mapping[str, Any] | None,
-    add_generation_prompt: bool,
-) -> dict[str, Any]:
-    """The fields of a request that are for the chat template."""
-    return {
-        "tools_json": _json_of(tools),
-        "documents_json": _json_of(documents),
-        "template_kwargs_json": _json_of(variables),
-        "add_generation_prompt": add_generation_prompt,
-    }
 
 
 class LLM:
@@ -125,6 +80,8 @@ class LLM:
         adapter_memory: Bytes of the weights of all adapters; those of `adapter_dir` make room for
             one another. 0: with `adapter_dir` a quarter of the memory that is available.
         adapter_host_memory: The same of their copies in host memory, on a GPU (docs/adapters.md).
+        max_batch_adapters: Adapters that the prompts which run at once may use; 0: no bound.
+        max_batch_adapter_bytes: Bytes of the weights of these adapters; 0: no bound.
         page_size: Tokens in a page of the KV cache.
         prefill_chunk: Tokens of prompts that one step takes in, at most; 0: 512, on a GPU 2048.
         progress: Whether lines of progress are written to standard error; None: where that is a
@@ -151,6 +108,8 @@ class LLM:
         adapter_dir: str | os.PathLike[str] | None = None,
         adapter_memory: int = 0,
         adapter_host_memory: int = 0,
+        max_batch_adapters: int = 0,
+        max_batch_adapter_bytes: int = 0,
         page_size: int = 16,
         prefill_chunk: int = 0,
         progress: bool | None = None,
@@ -173,6 +132,8 @@ class LLM:
                 "" if adapter_dir is None else os.fspath(adapter_dir),
                 adapter_memory,
                 adapter_host_memory,
+                max_batch_adapters,
+                max_batch_adapter_bytes,
                 lambda done, total: bar.update(100 * done // max(total, 1), " %"),
             )
         # Also at the end of the process, which must not take the memory from under the thread.
@@ -309,7 +270,7 @@ class LLM:
             NotImplementedError, MemoryError, RuntimeError: By its `Answer.error_code`.
         """
         is_one = isinstance(prompts, str) or (len(prompts) > 0 and _is_number(prompts[0]))
-        fields = [_plain(p) for p in ([prompts] if is_one else prompts)]
+        fields = [fields_of_prompt(p) for p in ([prompts] if is_one else prompts)]
         return self._answers(
             self._works(
                 fields, choices_of(adapter, adapters, len(fields)), seed, max_tokens=max_tokens,
@@ -398,9 +359,9 @@ class LLM:
         is_one = isinstance(conversations, str) or (
             len(conversations) > 0 and isinstance(conversations[0], Mapping)
         )
-        template = _template(tools, documents, chat_template_kwargs, add_generation_prompt)
+        template = fields_of_template(tools, documents, chat_template_kwargs, add_generation_prompt)
         each = [conversations] if is_one else conversations
-        fields = [_conversation(c, system) | template for c in each]
+        fields = [fields_of_conversation(c, system) | template for c in each]
         return self._answers(
             self._works(
                 fields, choices_of(adapter, adapters, len(fields)), seed, max_tokens=max_tokens,
@@ -427,7 +388,7 @@ class LLM:
         """
         choice = choices_of(adapter, adapters, 1)[0]
         request = self._request(
-            _plain(prompt), choice, seed, max_tokens=max_tokens, temperature=temperature,
+            fields_of_prompt(prompt), choice, seed, max_tokens=max_tokens, temperature=temperature,
             top_k=top_k, top_p=top_p, min_p=min_p, stop=_list_of(stop), ignore_end=ignore_end,
             sampling=sampling,
         )
@@ -452,10 +413,10 @@ class LLM:
         The arguments are those of `chat`. A conversation that cannot run raises what it raises
         there, when its stream is read.
         """
-        template = _template(tools, documents, chat_template_kwargs, add_generation_prompt)
+        template = fields_of_template(tools, documents, chat_template_kwargs, add_generation_prompt)
         choice = choices_of(adapter, adapters, 1)[0]
         request = self._request(
-            _conversation(conversation, system) | template, choice, seed, max_tokens=max_tokens,
+            fields_of_conversation(conversation, system) | template, choice, seed, max_tokens=max_tokens,
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, stop=_list_of(stop),
             ignore_end=ignore_end, sampling=sampling,
         )
@@ -470,7 +431,7 @@ class LLM:
         **options: Any,
     ) -> _core.Request:
         name = name_of(choice) or ""
-        request = _core.Request(**fields, adapter=name, seed=_seed(seed), **options)
+        request = _core.Request(**fields, adapter=name, seed=wrapped_seed(seed), **options)
         set_adapters(request, choice)
         set_options(request, sampling or {})
         return request

@@ -8,6 +8,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+from family_models import PLAIN
 
 # What a row of q and k is rotated with stands beside it in these.
 INTERLEAVED = {"llama", "granite", "smollm3"}
@@ -158,7 +159,7 @@ def names_in_gguf(model: Any, arch: str) -> list[tuple[str, str, Any]]:
     return found
 
 
-def write_gguf(model: Any, arch: str, path: pathlib.Path, kind: str = "F32", **options: Any) -> pathlib.Path:
+def write_gguf(model: Any, arch: str, path: pathlib.Path, kind: str = PLAIN, **options: Any) -> pathlib.Path:
     """The model's file with its matrices in type `kind`; the model's own become what the file says.
 
     Norms and biases are f32. `options` go to gguf.GGUFWriter: split_max_tensors makes parts.

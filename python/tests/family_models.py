@@ -1,13 +1,21 @@
-"""Tiny random models of every family, saved by transformers: what test_families.py compares heddle with."""
+"""Tiny random models of every family, saved by transformers: what test_families.py compares heddle with.
+
+HEDDLE_TEST_DEVICE says where heddle computes: cpu, the default, or cuda. There it rounds to 16 bits: to f16 where the file has f16, else
+to bf16, whose errors are 8 times as large. So for a GPU the models have weights in f16.
+"""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 import math
+import os
 import pathlib
 from typing import Any
 
+DEVICE = os.environ.get("HEDDLE_TEST_DEVICE", "cpu")
+ON_CPU = DEVICE == "cpu"
+PLAIN = "F32" if ON_CPU else "F16"  # type of weights where a test asks for none
 VOCAB = 48
 SMALL: dict[str, Any] = {
     "vocab_size": VOCAB,
@@ -26,8 +34,10 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
           "original_max_position_embeddings": 32}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 40}
 LONGROPE = {"rope_type": "longrope", "short_factor": [1.0, 1.1, 1.3], "long_factor": [1.5, 2.5, 4.0]}
+GEMMA3 = {"full_attention": {"rope_type": "default", "rope_theta": 20000.0},
+          "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}
 GEMMA3_LINEAR = {"full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 20000.0},
-                 "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}
+                 "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +57,7 @@ def case(name: str, prefix: str, gguf: str = "", rope: dict[str, Any] | None = N
 
 
 BIASES = {"attention_bias": True, "mlp_bias": True}
+CAPS = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 4.0}  # so low that their effect is far above the rounding of 16 bits
 CASES = [
     case("llama", "Llama", "llama"),
     case("llama-tied-biases", "Llama", "llama", tie_word_embeddings=True, **BIASES),
@@ -63,14 +74,14 @@ CASES = [
     case("qwen3", "Qwen3", "qwen3", head_dim=12),
     case("qwen3-biases", "Qwen3", "", head_dim=12, attention_bias=True, tie_word_embeddings=True, use_sliding_window=True,
          sliding_window=9, max_window_layers=1),
-    case("gemma2", "Gemma2", "gemma2", head_dim=12, query_pre_attn_scalar=12, sliding_window=7, num_hidden_layers=4),
-    case("gemma2-scaled", "Gemma2", "", head_dim=12, query_pre_attn_scalar=20, sliding_window=7, attention_bias=True,
-         tie_word_embeddings=False),
-    case("gemma3", "Gemma3", "gemma3", config="Gemma3TextConfig", head_dim=12, query_pre_attn_scalar=12,
+    case("gemma2", "Gemma2", "gemma2", head_dim=12, query_pre_attn_scalar=12, sliding_window=7, num_hidden_layers=4, **CAPS),
+    case("gemma2-scaled", "Gemma2", "", head_dim=12, query_pre_attn_scalar=3, sliding_window=7, attention_bias=True,
+         tie_word_embeddings=False, **CAPS),
+    case("gemma3", "Gemma3", "gemma3", GEMMA3, config="Gemma3TextConfig", head_dim=12, query_pre_attn_scalar=12,
          sliding_window=7, num_hidden_layers=7),
     case("gemma3-linear", "Gemma3", "gemma3", GEMMA3_LINEAR, config="Gemma3TextConfig", head_dim=12,
          query_pre_attn_scalar=12, sliding_window=7, num_hidden_layers=7),
-    case("gemma3-scaled", "Gemma3", "", config="Gemma3TextConfig", head_dim=12, query_pre_attn_scalar=20,
+    case("gemma3-scaled", "Gemma3", "", GEMMA3, config="Gemma3TextConfig", head_dim=12, query_pre_attn_scalar=20,
          sliding_window=7, num_hidden_layers=7, attention_bias=True, tie_word_embeddings=False,
          final_logit_softcapping=4.0),
     case("phi3", "Phi3", "phi3", sliding_window=9),
@@ -107,7 +118,7 @@ def with_k_block_widths(case: Case) -> Case:
 
 
 def make_model(case: Case, seed: int) -> Any:
-    """The model in f32, its norms and biases random too."""
+    """The model in f32, its norms and biases random too; its weights are what type PLAIN has."""
     import torch
     import transformers
 
@@ -129,7 +140,7 @@ def make_model(case: Case, seed: int) -> Any:
                 values.copy_(torch.randn_like(values) * scale)
     model.generation_config.eos_token_id = None  # answers of equal length
     model.generation_config.pad_token_id = 0
-    return model
+    return model if ON_CPU else round_to(model, torch.float16)
 
 
 def round_to(model: Any, dtype: Any) -> Any:
@@ -143,7 +154,11 @@ def round_to(model: Any, dtype: Any) -> Any:
 
 
 def save(model: Any, folder: pathlib.Path, dtype: Any = None, **options: Any) -> pathlib.Path:
-    """A folder of the model, its weights in the dtype."""
+    """A folder of the model, its weights in the dtype, by default PLAIN."""
+    if dtype is None and not ON_CPU:
+        import torch
+
+        dtype = torch.float16
     saved = model if dtype is None else copy.deepcopy(model).to(dtype)
     saved.save_pretrained(folder, **options)
     return folder

@@ -248,6 +248,8 @@ void Engine::State::count_step(double seconds, int64_t num_prompt_tokens, int64_
   stats.wait_seconds = runner.wait_seconds();
   stats.device_seconds = runner.clock().busy_seconds();
   stats.device_gap_seconds = runner.clock().gap_seconds();
+  stats.graphs = runner.num_graphs();
+  stats.graph_seconds = runner.graph_seconds();
   stats.generated_tokens += num_drawn;
   if (num_prompt_tokens > 0) {
     stats.prefill_seconds += seconds;

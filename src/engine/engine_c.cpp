@@ -147,7 +147,9 @@ EngineOptions options_of(heddle_string model, const heddle_engine_options& given
                         .kv_type = string_of("options.kv_type", given.kv_type, kMaxName),
                         .weights = string_of("options.weights", given.weights, kMaxName),
                         .adapter_memory = given.adapter_memory,
-                        .adapter_host_memory = given.adapter_host_memory};
+                        .adapter_host_memory = given.adapter_host_memory,
+                        .max_batch_adapters = given.max_batch_adapters,
+                        .max_batch_adapter_bytes = given.max_batch_adapter_bytes};
   if (given.adapter_dir.data != nullptr) {
     options.adapter_dir = path_of("options.adapter_dir", given.adapter_dir);
   }
@@ -269,6 +271,8 @@ void heddle_engine_options_init(heddle_engine_options* options) {
               .adapter_dir = {nullptr, 0},
               .adapter_memory = defaults.adapter_memory,
               .adapter_host_memory = defaults.adapter_host_memory,
+              .max_batch_adapters = defaults.max_batch_adapters,
+              .max_batch_adapter_bytes = defaults.max_batch_adapter_bytes,
               .on_load = nullptr,
               .user_data = nullptr};
 }

@@ -40,16 +40,30 @@ std::optional<int> cuda_index(std::string_view name) {
   return is_number ? std::optional(index) : std::nullopt;
 }
 
+/// The first GPU that this build has kernels for, or else the CPU.
+Device usual_device() {
+  if (!has_cuda()) return {};
+  Device device{DeviceType::kCuda, 0};
+  while (query_device(device).compute_capability < kMinComputeCapability) ++device.index;
+  return device;
+}
+
 }  // namespace
 
 Device device_of(const EngineOptions& options) {
-  if (options.device.empty()) return has_cuda() ? Device{DeviceType::kCuda, 0} : Device{};
+  if (options.device.empty()) return usual_device();
   if (options.device == "cpu") return {};
   const std::optional<int> index = cuda_index(options.device);
   HEDDLE_CHECK(index.has_value(), "device is ", files::quote(options.device),
                ", expected cpu, cuda or cuda:1");
   const Device device{DeviceType::kCuda, *index};
-  static_cast<void>(query_device(device));
+  const int capability = query_device(device).compute_capability;
+  if (capability < kMinComputeCapability) {
+    throw_error(ErrorCode::kUnsupported, "device ", device, " has compute capability ",
+                capability / 10, ".", capability % 10, ", kernels need at least ",
+                kMinComputeCapability / 10, ".", kMinComputeCapability % 10,
+                "; device cpu (--device cpu) runs without one");
+  }
   return device;
 }
 
@@ -61,6 +75,10 @@ EngineOptions complete_options(EngineOptions options, const model::DecoderConfig
   check_range("kv_memory", options.kv_memory, 0, std::numeric_limits<int64_t>::max());
   check_range("adapter_memory", options.adapter_memory, 0, std::numeric_limits<int64_t>::max());
   check_range("adapter_host_memory", options.adapter_host_memory, 0,
+              std::numeric_limits<int64_t>::max());
+  check_range("max_batch_adapters", options.max_batch_adapters, 0,
+              std::numeric_limits<int64_t>::max());
+  check_range("max_batch_adapter_bytes", options.max_batch_adapter_bytes, 0,
               std::numeric_limits<int64_t>::max());
   if (!options.adapter_dir.empty()) static_cast<void>(AdapterFolder(options.adapter_dir));
   HEDDLE_CHECK(options.max_context >= 0 && options.max_context <= config.context_length,
@@ -101,8 +119,10 @@ AdapterStore::Limits adapter_limits(const EngineOptions& options) {
     host_bytes =
         options.adapter_host_memory > 0 ? options.adapter_host_memory : available_memory() / kShare;
   }
-  return {
-      .folder = options.adapter_dir, .bounds = {.memory_bytes = bytes}, .host_memory = host_bytes};
+  AdapterBounds bounds{.memory_bytes = bytes};
+  if (options.max_batch_adapters > 0) bounds.step_adapters = options.max_batch_adapters;
+  if (options.max_batch_adapter_bytes > 0) bounds.step_bytes = options.max_batch_adapter_bytes;
+  return {.folder = options.adapter_dir, .bounds = bounds, .host_memory = host_bytes};
 }
 
 ModelRunner::Limits limits_of(const EngineOptions& options) {

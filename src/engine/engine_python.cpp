@@ -85,7 +85,8 @@ EngineOptions options_of(std::string model, std::string device, int64_t max_batc
                          int64_t num_threads, int64_t page_size, int64_t prefill_chunk,
                          int64_t max_context, int64_t kv_memory, std::string kv_type,
                          std::string weights, std::string adapter_dir, int64_t adapter_memory,
-                         int64_t adapter_host_memory) {
+                         int64_t adapter_host_memory, int64_t max_batch_adapters,
+                         int64_t max_batch_adapter_bytes) {
   return {.model_path = std::move(model),
           .device = std::move(device),
           .max_batch = narrowed("max_batch", max_batch),
@@ -98,7 +99,9 @@ EngineOptions options_of(std::string model, std::string device, int64_t max_batc
           .weights = std::move(weights),
           .adapter_dir = std::move(adapter_dir),
           .adapter_memory = adapter_memory,
-          .adapter_host_memory = adapter_host_memory};
+          .adapter_host_memory = adapter_host_memory,
+          .max_batch_adapters = max_batch_adapters,
+          .max_batch_adapter_bytes = max_batch_adapter_bytes};
 }
 
 /// What Python raises while the model is loaded, ctrl-C among it, ends the load.
@@ -277,17 +280,19 @@ void bind_queue(nb::module_& m) {
           [](PythonEngine* self, std::string model, std::string device, int64_t max_batch,
              int64_t num_threads, int64_t page_size, int64_t prefill_chunk, int64_t max_context,
              int64_t kv_memory, std::string kv_type, std::string weights, std::string adapter_dir,
-             int64_t adapter_memory, int64_t adapter_host_memory, const nb::object& on_load) {
+             int64_t adapter_memory, int64_t adapter_host_memory, int64_t max_batch_adapters,
+             int64_t max_batch_adapter_bytes, const nb::object& on_load) {
             load(self,
                  options_of(std::move(model), std::move(device), max_batch, num_threads, page_size,
                             prefill_chunk, max_context, kv_memory, std::move(kv_type),
                             std::move(weights), std::move(adapter_dir), adapter_memory,
-                            adapter_host_memory),
+                            adapter_host_memory, max_batch_adapters, max_batch_adapter_bytes),
                  on_load);
           },
           "model"_a, "device"_a, "max_batch"_a, "num_threads"_a, "page_size"_a, "prefill_chunk"_a,
           "max_context"_a, "kv_memory"_a, "kv_type"_a, "weights"_a, "adapter_dir"_a = "",
-          "adapter_memory"_a = 0, "adapter_host_memory"_a = 0, "on_load"_a = nb::none())
+          "adapter_memory"_a = 0, "adapter_host_memory"_a = 0, "max_batch_adapters"_a = 0,
+          "max_batch_adapter_bytes"_a = 0, "on_load"_a = nb::none())
       .def("close", &PythonEngine::close)
       .def(
           "submit",

@@ -64,7 +64,8 @@ KvCache::Shape kv_shape(Device device, const model::Decoder& model, const Limits
   const DType activations = model.weights().activations;
   const DType dtype = limits.kv_dtype.value_or(activations);
   HEDDLE_CHECK(device.type == DeviceType::kCpu || dtype == activations, "kv_type is ", dtype,
-               ", this model's on ", device, " is ", activations);
+               ", this model's on ", device, " is ", activations,
+               "; device cpu (--device cpu) takes each");
   return {static_cast<int>(config.num_layers), static_cast<int>(config.num_kv_heads),
           limits.page_size, static_cast<int>(config.head_dim), dtype};
 }

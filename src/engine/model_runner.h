@@ -92,6 +92,9 @@ class ModelRunner {
   [[nodiscard]] double wait_seconds() const { return wait_seconds_; }
   /// Of the steps that were launched and collected.
   [[nodiscard]] const StepClock& clock() const { return clock_; }
+  /// CUDA graphs that were recorded, and how long that took.
+  [[nodiscard]] int64_t num_graphs() const { return num_graphs_; }
+  [[nodiscard]] double graph_seconds() const { return graph_seconds_; }
 
   /// To be called before a row's share of a step is planned: finds out where an adapter with
   /// invocation tokens begins to act, and a row that has become longer than
@@ -198,6 +201,8 @@ class ModelRunner {
   DeviceTensor top_ids_, tops_;  // [1, kMaxTopLogprobs] i32 and f32
   StepClock clock_;
   double lora_seconds_ = 0, wait_seconds_ = 0;
+  int64_t num_graphs_ = 0;
+  double graph_seconds_ = 0;
 };
 
 }  // namespace heddle

@@ -12,7 +12,8 @@
 //
 //   --adapter NAME=PATH  an adapter of PEFT, or of llama.cpp
 //   --steps N            tokens of the answers (0)
-//   --kv-type TYPE       of the KV cache: f32, f16 or bf16 (f32)
+//   --device DEVICE      cpu or cuda (cpu)
+//   --kv-type TYPE       of the KV cache: f32, f16 or bf16 (that of the activations)
 //   --mutate             also the logits with a mistake in each of the traits, one after another
 
 #include <algorithm>
@@ -26,7 +27,9 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/core/error.h"
+#include "heddle/engine/engine.h"
 
+#include "engine/engine_options.h"
 #include "engine/model_runner.h"
 #include "engine/scheduler.h"
 #include "model/adapters/open_adapter.h"
@@ -72,10 +75,9 @@ class MutatedModel : public model::ModelFiles {
 };
 
 struct Options {
-  std::string model;
+  EngineOptions engine{.device = "cpu", .num_threads = 2, .kv_memory = int64_t{64} << 20};
   std::map<std::string, std::string> adapters;
   int64_t steps = 0;
-  DType kv_dtype = DType::kFloat32;
   bool mutate = false;
 };
 
@@ -92,12 +94,14 @@ Options parse(int argc, char** argv) {
       options.adapters[pair.substr(0, pair.find('='))] = pair.substr(pair.find('=') + 1);
     } else if (argument == "--steps") {
       options.steps = std::stoll(value());
+    } else if (argument == "--device") {
+      options.engine.device = value();
     } else if (argument == "--kv-type") {
-      options.kv_dtype = kv_type_of(value());
+      options.engine.kv_type = value();
     } else if (argument == "--mutate") {
       options.mutate = true;
     } else {
-      options.model = argument;
+      options.engine.model_path = argument;
     }
   }
   return options;
@@ -110,20 +114,26 @@ struct Answer {
   std::vector<int32_t> tokens;
 };
 
+/// How rows come together in steps.
+struct Batching {
+  int max_batch, page_size, prefill_chunk;
+};
+
+ModelRunner::Limits limits_with(EngineOptions options, const model::ModelFiles& files,
+                                const Batching& batching) {
+  options.max_batch = batching.max_batch;
+  options.page_size = batching.page_size;
+  options.prefill_chunk = batching.prefill_chunk;
+  options.max_context = files.config().context_length;
+  return limits_of(options);
+}
+
 class Runner {
  public:
-  Runner(const Options& options, const model::ModelFiles& files, int64_t max_batch, int page_size,
-         int64_t prefill_chunk)
-      : prefill_chunk_(prefill_chunk),
-        page_size_(page_size),
-        runner_(Device{}, files,
-                {.max_batch = max_batch,
-                 .num_threads = 2,
-                 .page_size = page_size,
-                 .prefill_chunk = prefill_chunk,
-                 .max_context = files.config().context_length,
-                 .kv_memory = int64_t{64} << 20,
-                 .kv_dtype = options.kv_dtype}) {
+  Runner(const Options& options, const model::ModelFiles& files, const Batching& batching)
+      : prefill_chunk_(batching.prefill_chunk),
+        page_size_(batching.page_size),
+        runner_(device_of(options.engine), files, limits_with(options.engine, files, batching)) {
     for (const auto& [name, folder] : options.adapters) {
       const auto adapter = model::open_adapter(folder, files.config());
       adapter->check_fits(files.config().dims());
@@ -206,15 +216,18 @@ class Runner {
   std::map<std::string, AdapterHold> adapters_;
 };
 
+Batching all_together(const nlohmann::json& rows) {
+  return {.max_batch = static_cast<int>(rows.size()), .page_size = 16, .prefill_chunk = 512};
+}
+
 /// The logits of the rows with a mistake, or the error that it leads to.
 nlohmann::json run_mutated(const Options& options, const model::ModelFiles& files,
                            const nlohmann::json& rows, const testing::TraitMutation& mutation) {
   try {
     const MutatedModel mutated(files, mutation);
     nlohmann::json logits = nlohmann::json::array();
-    for (const Answer& answer : Runner(options, mutated, std::ssize(rows), 16, 512).run(rows, 0)) {
-      logits.push_back(answer.logits);
-    }
+    Runner runner(options, mutated, all_together(rows));
+    for (const Answer& answer : runner.run(rows, 0)) logits.push_back(answer.logits);
     return {{"logits", logits}};
   } catch (const Error& error) {
     return {{"error", error.what()}};
@@ -226,8 +239,8 @@ nlohmann::json run_rows(const Options& options, const model::ModelFiles& files,
                         const nlohmann::json& rows) {
   nlohmann::json result = nlohmann::json::array();
   const std::vector<Answer> together =
-      Runner(options, files, std::ssize(rows), 16, 512).run(rows, options.steps);
-  Runner alone(options, files, 1, 3, 5);
+      Runner(options, files, all_together(rows)).run(rows, options.steps);
+  Runner alone(options, files, {.max_batch = 1, .page_size = 3, .prefill_chunk = 5});
   for (size_t i = 0; i < together.size(); ++i) {
     const Answer single = alone.run(nlohmann::json::array({rows[i]}), options.steps).front();
     const std::vector<float>& logits = together[i].logits;
@@ -241,7 +254,7 @@ nlohmann::json run_rows(const Options& options, const model::ModelFiles& files,
 
 nlohmann::json run(const Options& options) {
   const nlohmann::json rows = nlohmann::json::parse(std::cin);
-  const auto files = model::open_model(options.model);
+  const auto files = model::open_model(options.engine.model_path);
   nlohmann::json result = {{"family", files->config().family},
                            {"traits", nlohmann::json::array()},
                            {"unread", files->unread_settings()},

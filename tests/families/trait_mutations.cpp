@@ -78,7 +78,9 @@ std::vector<TraitMutation> make() {
          for (LayerTraits& layer : c.layers) layer.rotation = 0;
        }},
       {"a rotation for some layers", [](const C& c) { return c.rotations.size() > 1; },
-       [](C& c) { c.rotations[1].params.theta *= 1.5; }},
+       [](C& c) {
+         for (LayerTraits& layer : c.layers) layer.rotation = std::min(layer.rotation, 0);
+       }},
       {"rotation: theta", always, [](C& c) { rope(c).theta *= 1.1; }},
       {"rotation: scale", [](const C& c) { return rope(c).scale != 1.0; },
        [](C& c) { rope(c).scale = 1.0; }},

@@ -16,8 +16,13 @@ from gpu.machine import ROOT, describe_host, output_of
 BUILD = ROOT / "build-gpu"
 # What the tests read of the source tree; it goes with the programs.
 TEST_DATA = ("tests/fixtures/quant_blocks.txt", "tests/golden/prompts.json", "tests/golden/eval.json")
-# The Python tests and what they share, if the module is there.
-PYTHON_TESTS = ("pyproject.toml", "conftest.py", "examples/python/*.py", "python/tests/*.py", "python/tests/compat/*.py", "src/ops/*/test/*.py")
+# The Python tests and what they share.
+PYTHON_TESTS = ("pyproject.toml", "conftest.py", "examples/python/*.py", "python/tests/*.py", "python/tests/adapters/*.py",
+                "python/tests/compat/*.py", "src/ops/*/test/*.py", "tests/server/tiny_model.py")
+# What a model computes, which the tests of step families run.
+MODEL_LOGITS = "tests/heddle_model_logits"
+# What programs and module are linked with and bring along.
+SHARED_LIBRARIES = "libheddle_c_engine|libhwy|libpcre2|libutf8proc"
 # All programs hold the same kernels: the dictionary reaches back over some of them.
 ARCHIVE = {"id": lzma.FILTER_LZMA2, "preset": 3, "dict_size": 1 << 29}
 
@@ -61,9 +66,19 @@ def why_no_python(folder, python):
     """What the Python tests lack, None where they can run."""
     if not modules_in(folder):
         return "the module was not built: it needs nanobind, Highway and the headers of Python and DLPack"
-    done = subprocess.run([python, "-c", "import ml_dtypes, numpy, pytest, torch, heddle"], capture_output=True, text=True,
-                          check=False, env={**os.environ, **with_package(folder)})
+    return why_not_imported(python, "ml_dtypes, numpy, pytest, torch, heddle", with_package(folder))
+
+
+def why_not_imported(python, modules, environment):
+    done = subprocess.run([python, "-c", f"import {modules}"], capture_output=True, text=True, check=False, env={**os.environ, **environment})
     return None if done.returncode == 0 else f"{python}: {(done.stderr.splitlines() or ['does not run'])[-1]}"
+
+
+def why_no_families(folder, python):
+    """What the tests of families lack, None where they can run."""
+    if not (folder / MODEL_LOGITS).exists():
+        return "heddle_model_logits was not built: it needs Highway, nlohmann-json, PCRE2 and utf8proc"
+    return why_not_imported(python, "ml_dtypes, numpy, peft, pytest, safetensors, torch, transformers", {})
 
 
 def make_prebuilt(target, commit, python):
@@ -103,20 +118,18 @@ def copy_into(folder, paths):
 
 def fill_prebuilt(folder, commit, python):
     build(python)
-    programs = programs_in(BUILD, r"(test|bench)_\w+")
-    for program in programs:
-        subprocess.run(["strip", "-o", folder / program.name, program], check=True)
+    programs = programs_in(BUILD, r"(test|bench)_\w+") + [path for path in [BUILD / MODEL_LOGITS] if path.exists()]
     modules = modules_in(BUILD)
     if modules:
         without_module = shutil.ignore_patterns("__pycache__", "_core.*")
         shutil.copytree(ROOT / "python/heddle", folder / "python/heddle", ignore=without_module)
-        copy_into(folder, [path for pattern in PYTHON_TESTS for path in ROOT.glob(pattern)])
-    for module in modules:
-        subprocess.run(["strip", "-o", folder / "python/heddle" / module.name, module], check=True)
     for program in (*programs, *modules):
-        beside = folder / program.relative_to(BUILD).parent
-        for match in re.finditer(r"^\s*((?:libhwy|libpcre2|libutf8proc)\S*) => (\S+)", output_of("ldd", program) or "", re.MULTILINE):
-            shutil.copy(match.group(2), beside / match.group(1))
+        copy = folder / program.relative_to(BUILD)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["strip", "-o", copy, program], check=True)
+        for match in re.finditer(rf"^\s*((?:{SHARED_LIBRARIES})\S*) => (\S+)", output_of("ldd", program) or "", re.MULTILINE):
+            subprocess.run(["strip", "-o", copy.parent / match.group(1), match.group(2)], check=True)
+    copy_into(folder, [path for pattern in PYTHON_TESTS for path in ROOT.glob(pattern)])
     copy_into(folder, [ROOT / name for name in TEST_DATA])
     facts = {"commit": commit, "nvcc": nvcc_version(), "built_on": describe_host()}
     (folder / "build.json").write_text(json.dumps(facts, indent=1) + "\n")

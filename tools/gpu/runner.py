@@ -10,7 +10,6 @@ import time
 from xml.etree import ElementTree
 
 from gpu.machine import ClockSampler, output_of
-from gpu.programs import with_package
 
 
 def with_cublas():
@@ -101,11 +100,11 @@ class Runner:
             result.update(ok=False, output=output[-20_000:])
         return result
 
-    def python_tests(self, python, folder, path):
+    def python_tests(self, step, python, path, environment):
         """One file of tests; some of it may be skipped, for want of a second GPU, say, but not all."""
         with tempfile.NamedTemporaryFile(suffix=".xml") as report:
             command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report.name}", path]
-            code, output, seconds = self.run(command, with_package(folder))
+            code, output, seconds = self.run(command, environment)
             try:
                 cases = list(ElementTree.parse(report).iter("testcase"))
             except ElementTree.ParseError:
@@ -114,7 +113,7 @@ class Runner:
                   if case.find("failure") is not None or case.find("error") is not None]
         skipped = sum(case.find("skipped") is not None for case in cases)
         passed = len(cases) - len(failed) - skipped
-        result = {"step": "python", "program": path.name, "passed": passed, "failed": len(failed), "skipped": skipped,
+        result = {"step": step, "program": path.name, "passed": passed, "failed": len(failed), "skipped": skipped,
                   "failures": failed, "seconds": round(seconds, 2), "exit_code": code, "seed": seed_in(output),
                   "ok": code == 0 and passed > 0 and not failed}
         if not result["ok"]:

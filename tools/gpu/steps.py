@@ -4,10 +4,13 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 
-from gpu.programs import programs_in
+from gpu.programs import MODEL_LOGITS, programs_in, with_package
 from gpu.runner import show
 
-STEPS = ("cpu", "gpu", "engine", "model", "sanitizer", "python", "bench")
+STEPS = ("cpu", "gpu", "engine", "model", "sanitizer", "python", "families", "bench")
+# Tests of step python that need the engine; those of step families, with models on the GPU.
+NEED_ENGINE = ("test_llm_cuda.py",)
+FAMILIES = ("python/tests/test_families.py", "python/tests/adapters/test_adapter_kinds.py", "python/tests/adapters/test_adapter_lists.py")
 # 200 steps of a small model with adapters that come and go.
 SANITIZED_ENGINE_TEST = "AdapterFolderTest.TwoHundredStepsOfMixedRowsKeepTheirBits"
 
@@ -15,6 +18,9 @@ SANITIZED_ENGINE_TEST = "AdapterFolderTest.TwoHundredStepsOfMixedRowsKeepTheirBi
 def run_steps(runner, folder, steps, quick, python, model, only):
     def programs(pattern):
         return [p for p in programs_in(folder, pattern) if re.search(only, p.name)]
+
+    def files(*patterns):
+        return sorted(p for pattern in patterns for p in runner.cwd.glob(pattern) if re.search(only, p.name))
 
     gpu_tests = programs(r"test_cuda|test_\w+_cuda")
     model_tests = programs("test_model_files")
@@ -35,7 +41,7 @@ def run_steps(runner, folder, steps, quick, python, model, only):
             show(result, "gpu")
             tests.append(result)
     if "engine" in steps:
-        for program in programs("test_engine"):
+        for program in programs("test_engine|test_capi_engine"):
             result, _ = runner.tests("engine", program, {"HEDDLE_REQUIRE_CUDA": "1", "HEDDLE_TEST_DEVICE": "cuda"})
             show(result, "engine")
             tests.append(result)
@@ -56,10 +62,16 @@ def run_steps(runner, folder, steps, quick, python, model, only):
             show(result, "memcheck")
             tests.append(result)
     if "python" in steps:
-        tests_of_gpu = [*runner.cwd.glob("python/tests/test_*_cuda.py"), *runner.cwd.glob("src/ops/*/test/test_*_cuda.py")]
-        for path in sorted(p for p in tests_of_gpu if re.search(only, p.name)):
-            result = runner.python_tests(python, folder, path)
+        found = files("python/tests/test_*_cuda.py", "src/ops/*/test/test_*_cuda.py")
+        for path in found if (folder / MODEL_LOGITS).exists() else [p for p in found if p.name not in NEED_ENGINE]:
+            result = runner.python_tests("python", python, path, with_package(folder))
             show(result, "python")
+            tests.append(result)
+    if "families" in steps:
+        environment = {"HEDDLE_TEST_DEVICE": "cuda", "HEDDLE_BUILD_DIR": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        for path in files(*FAMILIES):
+            result = runner.python_tests("families", python, path, environment)
+            show(result, "families")
             tests.append(result)
     if "bench" in steps:
         for program in benches:

@@ -100,6 +100,8 @@ struct Metrics::State {
       gauge("heddle:adapter_host_bytes", "Bytes of copies of adapters in host memory, of a GPU");
   Counter& adapter_evictions =
       counter("heddle:adapter_evictions_total", "Adapters that made room in memory for others");
+  Counter& graphs = counter("heddle:graphs_total", "CUDA graphs of decode steps recorded");
+  Counter& graph_seconds = counter("heddle:graph_seconds_total", "Seconds that it took");
   Gauge& connections = gauge("heddle:connections", "Open connections");
   std::set<std::string> seen_adapters;
   Gauge* lora_now = nullptr;
@@ -158,6 +160,8 @@ std::string Metrics::text(const Now& now) {
   State::raise_to(s.adapter_reads, static_cast<double>(now.stats.adapter_reads));
   State::raise_to(s.adapter_seconds, now.stats.adapter_seconds);
   State::raise_to(s.adapter_evictions, static_cast<double>(now.stats.adapter_evictions));
+  State::raise_to(s.graphs, static_cast<double>(now.stats.graphs));
+  State::raise_to(s.graph_seconds, now.stats.graph_seconds);
   if (s.lora_now != nullptr) s.lora_info.Remove(s.lora_now);
   s.lora_now = &s.lora_info.Add(s.with({{"max_lora", s.max_lora},
                                         {"running_lora_adapters", now.running_adapters},

@@ -26,15 +26,17 @@ void use_utf8() {
 }
 
 /// Loads the model with room for one row of each adapter and of the base model.
-Engine open_for_comparisons(ModelOptions options, bool signals_are_taken) {
+Engine open_for_comparisons(ModelOptions options, bool interactive) {
   constexpr size_t kMostRows = 16;  // with --adapters; others wait
   const size_t num_adapters = adapter_names(options).size();
   const bool are_given = options.engine.adapter_dir.empty();
   options.engine.max_batch =
       static_cast<int>(are_given ? num_adapters : std::min(num_adapters, kMostRows)) + 1;
   std::optional<UsualSignals> usual;  // ctrl-C while the model loads ends the program
-  if (signals_are_taken) usual.emplace();
-  return open_model(options);
+  if (interactive) usual.emplace();
+  return open_model(options, false, [&](const Engine& engine) {
+    if (interactive) tell_engine(engine);
+  });
 }
 
 std::unique_ptr<ChatInput> make_input(const ChatOptions& options, const ChatSignals* signals,
@@ -61,7 +63,6 @@ int chat(const ChatOptions& options) {
   if (interactive) taken.emplace();
   const ChatSignals* signals = taken ? &*taken : nullptr;
   Engine engine = open_for_comparisons(options.model, interactive);
-  if (interactive) tell_engine(engine);
   ChatDisplay display(interactive);
   const std::unique_ptr<ChatInput> input = make_input(options, signals, display);
   return ChatRoom(options, in_use, {engine, display, *input, signals}).run();

@@ -212,9 +212,10 @@ int generate(const GenerateOptions& options) {
   if (!options.stats_path.empty()) check_writable(options.stats_path);
   std::optional<ResumeFile> resume;
   if (!options.resume_path.empty()) resume.emplace(options.resume_path);
-  Engine engine = open_model(options.model, options.quiet);
-  rows.check_requests(engine);
-  if (!options.quiet) tell_engine(engine);
+  Engine engine = open_model(options.model, options.quiet, [&](const Engine& opened) {
+    rows.check_requests(opened);
+    if (!options.quiet) tell_engine(opened);
+  });
   if (rows.num_rows()) tell_unused_adapters(options, rows);
 
   Run run(options, rows, engine, resume ? &*resume : nullptr);

@@ -153,6 +153,8 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
       {"--adapter-memory", static_cast<double>(engine.adapter_memory)},
       {"--adapter-host-memory", static_cast<double>(engine.adapter_host_memory)},
       {"--max-batch", static_cast<double>(engine.max_batch)},
+      {"--max-batch-adapters", static_cast<double>(engine.max_batch_adapters)},
+      {"--max-batch-adapter-bytes", static_cast<double>(engine.max_batch_adapter_bytes)},
       {"--max-tokens", static_cast<double>(answer.max_tokens)},
       {"--temperature", answer.sampling.temperature},
       {"--top-k", answer.sampling.top_k},

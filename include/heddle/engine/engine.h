@@ -56,6 +56,9 @@ struct EngineOptions {
   /// the host memory that is available. On the CPU adapters are in host memory anyway: it must be
   /// 0.
   int64_t adapter_host_memory = 0;
+  /// Adapters that the rows which run at once may use, and the bytes of these adapters' weights: a
+  /// decode step reads them all. A row with a list that is longer runs alone. 0: no bound.
+  int64_t max_batch_adapters = 0, max_batch_adapter_bytes = 0;
   /// Called while the weights are loaded, by the thread that makes the engine.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load{};
 };
@@ -120,6 +123,10 @@ struct EngineStats {
   /// On a GPU, of steps that are asked for one ahead: the device computed, and had nothing to
   /// compute between two of them.
   double device_seconds = 0, device_gap_seconds = 0;
+  /// On a GPU: CUDA graphs of decode steps that were recorded, one for each class of batch sizes,
+  /// and how long that took, part of decode_seconds.
+  int64_t graphs = 0;
+  double graph_seconds = 0;
   int64_t adapter_uses = 0;       // adapters of requests that started
   int64_t adapter_loads = 0;      // adapters whose weights were brought into memory, each time
   int64_t adapter_reads = 0;      // of these, or of copies in host memory, from files

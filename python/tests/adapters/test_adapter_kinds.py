@@ -1,4 +1,4 @@
-"""Every kind of LoRA adapter against PEFT in f32, all in one batch beside rows of the base model."""
+"""Every kind of LoRA adapter against PEFT in f32, all in one batch beside rows of the base model, on the device of HEDDLE_TEST_DEVICE."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 from adapter_kinds import KINDS, Kind, make, never
-from family_models import CASES, VOCAB, make_model, save, with_block_widths
+from family_models import CASES, ON_CPU, VOCAB, make_model, save, with_block_widths
 from frameworks import TORCH_WANTED
-from test_families import TOLERANCE, error_of, one_thread, run, seed_of_run
+from test_families import TOLERANCE, error_of, on_cpu, one_thread, run, seed_of_run
 
-FEW = ["llama", "qwen2", "gemma2", "phi3", "llama GGUF Q8_0"]
+# On a GPU, whose products with Q8_0 are rounded to bf16, that would hide the mistakes.
+FEW = ["llama", "qwen2", "gemma2", "phi3"] + ["llama GGUF Q8_0"] * ON_CPU
 IS_WHOLE = os.environ.get("HEDDLE_CONFORMANCE") == "1"  # so in make conformance
-MODELS = [case.name for case in CASES] + FEW[-1:] if IS_WHOLE else FEW
+MODELS = [case.name for case in CASES] + FEW[4:] if IS_WHOLE else FEW
 LENGTHS = (6, 31)
 STEPS = 6
 SOME = (4, 9)  # tokens that end prompts, of those that kinds have rows of their own for
@@ -58,12 +59,12 @@ def make_rows(kind: Kind, seed: int) -> list[dict[str, Any]]:
 
 def make_base(name: str, folder: pathlib.Path, seed: int) -> tuple[Any, pathlib.Path]:
     """A model, and where heddle finds it; of a quantised file the model has what the file says."""
-    from family_gguf import write_gguf
-
     case = next(case for case in CASES if case.name == name.split()[0])
     if name == case.name:
         model = make_model(case, seed)
         return model, save(model, folder / "model")
+    from family_gguf import write_gguf
+
     model = make_model(with_block_widths(case), seed)
     return model, write_gguf(model, case.gguf, folder / "model.gguf", name.split()[-1])
 
@@ -118,7 +119,7 @@ def test_logits_and_answers_are_pefts(adapted: dict[str, Adapted], kind: str) ->
         assert error_of(got["logits"], logits[0].tolist()) <= TOLERANCE
         assert len(got["answer"]) in (0, STEPS)
         for of_token, token in zip(logits, got["answer"]):  # of two that are as good either will do
-            assert of_token[token] >= of_token.max() - TOLERANCE * logits.abs().max()
+            assert of_token[token] >= of_token.max() - 2 * TOLERANCE * logits.abs().max()
 
 
 @by_kind
@@ -144,6 +145,7 @@ def test_merged_is_the_same(adapted: dict[str, Adapted], kind: str) -> None:
         assert largest_error(one, one.model.merge_and_unload()) <= TOLERANCE
 
 
+@on_cpu
 def test_a_pickle_is_refused_with_the_command_that_converts_it(tmp_path: pathlib.Path) -> None:
     import shlex
     import subprocess
@@ -168,6 +170,7 @@ def test_a_pickle_is_refused_with_the_command_that_converts_it(tmp_path: pathlib
     assert run(path, tokens, "--adapter", f"a={folder}") == want
 
 
+@on_cpu
 def test_a_folder_of_several(tmp_path: pathlib.Path) -> None:
     """As a PeftModel of several adapters saves them."""
     import peft
@@ -185,6 +188,7 @@ def test_a_folder_of_several(tmp_path: pathlib.Path) -> None:
     assert len(run(path, rows, *options)["rows"]) == 2
 
 
+@on_cpu
 def test_the_page_has_every_kind() -> None:
     import kind_table
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from adapter_kinds import KINDS, make
+from adapter_kinds import KINDS, WRONG_SCALE, make
 from family_models import VOCAB
 from frameworks import TORCH_WANTED
 from test_adapter_kinds import IS_WHOLE, MODELS, logits_of, make_base
@@ -91,7 +91,7 @@ def test_logits_are_pefts_with_all_of_a_list_active(joined: Joined) -> None:
 def test_mistakes_are_seen(joined: Joined) -> None:
     for i, scales in enumerate(LISTS):
         for part, scale in scales.items():
-            assert joined.error(i, scales | {part: scale * 1.1}) > TOLERANCE, (scales, part)
+            assert joined.error(i, scales | {part: scale * WRONG_SCALE}) > TOLERANCE, (scales, part)
 
 
 def test_logits_are_those_of_one_adapter_that_peft_joins(joined: Joined) -> None:

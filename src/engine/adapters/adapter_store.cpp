@@ -87,7 +87,8 @@ AdapterInfo AdapterStore::add(const std::string& name, Prepared prepared, bool m
   if (!make_room_for_added(known->num_bytes)) {
     throw_error(ErrorCode::kOutOfMemory, known->path, ": needs ", known->num_bytes,
                 " bytes of adapter memory, ", bounds_.memory_bytes - tiers_.device_bytes(), " of ",
-                bounds_.memory_bytes, " are not in use");
+                bounds_.memory_bytes,
+                " are not in use; a larger adapter_memory (--adapter-memory) holds more");
   }
   // Name and room first, so that nothing can fail once the adapter is in its slot.
   prepared.info.name = name;

@@ -87,7 +87,13 @@ void ModelRunner::compute_recorded(const model::StepInputs& inputs, const Sampli
   const auto [place, is_first] = graphs_.try_emplace({batch_.num_seqs(), any_adapter, any_affine});
   if (is_first) return compute(inputs, table, num_drawn);
   std::optional<DeviceGraph>& graph = place->second;
-  if (!graph) graph.emplace(context_.exec(), [&] { compute(inputs, table, num_drawn); });
+  if (!graph) {
+    const auto begin = std::chrono::steady_clock::now();
+    graph.emplace(context_.exec(), [&] { compute(inputs, table, num_drawn); });
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    graph_seconds_ += taken.count();
+    ++num_graphs_;
+  }
   graph->launch(context_.exec());
 }
 

@@ -10,6 +10,12 @@
 // ModelRunner's functions that bring adapters to its device and take them off.
 
 namespace heddle {
+namespace {
+
+constexpr const char* kLessOnDevice =
+    "a smaller kv_memory (--kv-memory) or adapter_memory (--adapter-memory)";
+
+}  // namespace
 
 int ModelRunner::max_rank_of(const model::Adapter& adapter) const {
   int max_rank = 0;
@@ -28,15 +34,14 @@ ModelRunner::PreparedAdapter ModelRunner::prepare_adapter(const model::Adapter& 
   const ScopedDevice on_device(context_.exec().device);
   const ExecContext ctx = context_.loading();
   const model::DecoderWeights& weights = model_.weights();
-  return room_for(
-      "the adapter", "a smaller kv_memory (--kv-memory) or adapter_memory (--adapter-memory)", [&] {
-        return PreparedAdapter{
-            .layers = adapters_.layers.prepare(ctx, adapter, affines_of(ctx, adapter)),
-            .vocabulary =
-                model::AdapterVocabularies::make(ctx, adapter, weights.embedding, weights.output,
-                                                 model_.config().tied_head, weights.activations),
-            .max_rank = max_rank_of(adapter)};
-      });
+  return room_for("the adapter", kLessOnDevice, [&] {
+    return PreparedAdapter{
+        .layers = adapters_.layers.prepare(ctx, adapter, affines_of(ctx, adapter)),
+        .vocabulary =
+            model::AdapterVocabularies::make(ctx, adapter, weights.embedding, weights.output,
+                                             model_.config().tied_head, weights.activations),
+        .max_rank = max_rank_of(adapter)};
+  });
 }
 
 bool ModelRunner::can_stage(const model::Adapter& adapter) const {
@@ -56,8 +61,12 @@ ModelRunner::HostAdapter ModelRunner::stage_adapter(const model::Adapter& adapte
     std::memset(reused.get(), 0, num_bytes);
     return reused;
   };
-  return {.layers = adapters_.layers.stage(ctx, adapter, affines_of(ctx, adapter), memory),
-          .max_rank = max_rank_of(adapter)};
+  return room_for("a copy of the adapter in host memory",
+                  "a smaller adapter_host_memory (--adapter-host-memory)", [&] {
+                    return HostAdapter{.layers = adapters_.layers.stage(
+                                           ctx, adapter, affines_of(ctx, adapter), memory),
+                                       .max_rank = max_rank_of(adapter)};
+                  });
 }
 
 ModelRunner::MovingAdapter ModelRunner::begin_move(const HostAdapter& adapter) {
@@ -69,8 +78,9 @@ ModelRunner::MovingAdapter ModelRunner::begin_move(const HostAdapter& adapter) {
   steps_so_far_.record(context_.exec());
   steps_so_far_.hold(ctx);
   moving.adapter.layers = model::LoraTables::place(
-      ctx, adapter.layers,
-      adapter_memory_.allocate(ctx, context_.exec().stream, adapter.layers.num_bytes()));
+      ctx, adapter.layers, room_for("the adapter", kLessOnDevice, [&] {
+        return adapter_memory_.allocate(ctx, context_.exec().stream, adapter.layers.num_bytes());
+      }));
   moving.arrived.record(ctx);
   return moving;
 }

@@ -134,6 +134,8 @@ TEST(TinyModelAdapters, OneMayHaveMoreTokens) {
   testing::expect_same(testing::run_all(engine, {plain}).front(), before, "beside the adapter");
   EXPECT_EQ(engine.stats().device_seconds > seconds, !testing::is_on_cpu())
       << "steps without its rows are asked for one ahead on a GPU";
+  EXPECT_EQ(engine.stats().graphs > 0, !testing::is_on_cpu()) << "and recorded";
+  EXPECT_EQ(engine.stats().graph_seconds > 0, !testing::is_on_cpu());
   expect_logits(engine, "wide", wide);
   expect_logits(engine, "", base);
   std::vector<Request> requests;

@@ -1,5 +1,6 @@
 // Adapters in three tiers: more of them than the device has memory for, and than the host has
 // copies of; on the CPU there are no copies.
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <new>
@@ -206,6 +207,35 @@ TEST_F(AdapterTiersTest, EachAllocationMayFail) {
     EXPECT_EQ(testing::run_all(engine, {requests[0]}).front().error, "") << "allocation " << n;
   }
   EXPECT_GT(num_failures, 20) << "few allocations were seen";
+}
+
+TEST_F(AdapterTiersTest, RowsThatRunHaveNoMoreAdaptersThanTheOptionsSay) {
+  constexpr int kNumAdapters = 4;
+  write_all(kNumAdapters);
+  const auto most_at_once = [&](EngineOptions options) {
+    options.max_batch = kNumAdapters;
+    options.adapter_dir = folder_.path().string();
+    Engine engine = model_.engine(options);
+    for (int i = 0; i < kNumAdapters; ++i) (void)answer(engine, name_of(i));  // all come
+    for (int i = 0; i < kNumAdapters; ++i) (void)engine.submit(request(name_of(i), 5));
+    std::vector<testing::Outcome> outcomes(2 * kNumAdapters);
+    int64_t most = 0;
+    while (engine.num_unfinished() > 0) {
+      step(engine, outcomes);
+      most = std::max(most, engine.load().num_running);
+    }
+    for (int i = 0; i < kNumAdapters; ++i) {
+      const auto& outcome = outcomes[static_cast<size_t>(kNumAdapters + i)];
+      testing::expect_same(outcome.completion, wanted(name_of(i), 5), name_of(i));
+    }
+    return most;
+  };
+  EXPECT_EQ(most_at_once({}), kNumAdapters);
+  EXPECT_EQ(most_at_once({.max_batch_adapters = 1}), 1);
+  EXPECT_EQ(most_at_once({.max_batch_adapters = 3}), 3);
+  EXPECT_EQ(most_at_once({.max_batch_adapter_bytes = 2 * bytes_of_one_}), 2);
+  testing::expect_invalid({"max_batch_adapters is -1"},
+                          [&] { (void)model_.engine({.max_batch_adapters = -1}); });
 }
 
 TEST_F(AdapterTiersTest, HostMemoryIsForAGpu) {

@@ -1,9 +1,15 @@
 #pragma once
 
+#include <algorithm>
+#include <initializer_list>
+
 #include "heddle/ops/linear_site.h"
 
+#include "ops/linear_site/decode/shared_layout.h"
+#include "ops/linear_site/run/select_kernel.h"
 #include "ops/linear_site/site_kernels.h"
 #include "ops/linear_site/test/linear_site_test_body.h"
+#include "ops/lora/plan/plan_bytes.h"
 
 namespace heddle::testing {
 
@@ -21,19 +27,62 @@ namespace heddle::testing {
   };
 }
 
-/// The bits of `lora_apply` behind products in f32. On 9.0, the one chip with such kernels, the
-/// adapters have been inside those of the products.
+/// Whether the adapters of such a call of so many rows are inside kernels of the products on 9.0,
+/// the one chip with such kernels.
 template <class T>
-void expect_bits_of_lora_apply(HostSite<T>& site, const LoraRun& run, int64_t rows,
-                               LinearPath path) {
+[[nodiscard]] bool takes_adapters(const HostSite<T>& site, LinearPath path, int64_t rows) {
+  const int max_rank = site.shape.max_rank;
+  if (max_rank == 0 || max_rank > 128) return false;
+  if (path == LinearPath::kPrompt) return has_grouped_plan(rows, max_rank);
+  const auto is_dense = [](const auto& weight) { return weight == nullptr; };
+  return rows <= kMaxLaunchRows && (site.packed.size() <= size_t{cuda::linear_site::kMaxSlices} ||
+                                    std::ranges::all_of(site.packed, is_dense));
+}
+
+/// Such a call of the rows [first, first + rows).
+template <class T>
+void run_aligned(HostSite<T>& site, const LoraRun& run, LinearPath path, int64_t first,
+                 int64_t rows) {
+  bool is_inside = false;
+  site.run(run, first, rows, with_vectors(path, {.is_inside = &is_inside}));
+  ASSERT_EQ(is_inside, run.ctx.info.compute_capability == 90 && takes_adapters(site, path, rows));
+}
+
+/// The bits of `lora_apply` behind products in f32.
+template <class T>
+void expect_bits_of_lora_apply(HostSite<T>& site, const LoraRun& run, LinearPath path) {
+  const int64_t rows = site.shape.rows;
   site.run(run, 0, rows, with_vectors(path, {.allows_inside = false}));
+  ASSERT_FALSE(site.has_nan());
   const HostSite<T> apart = site;
   site.clear();
-  bool is_inside = false;
-  site.run(run, 0, rows, with_vectors(path, {.is_inside = &is_inside}));
-  ASSERT_EQ(is_inside, run.ctx.info.compute_capability == 90);
+  run_aligned(site, run, path, 0, rows);
   for (int64_t row = 0; row < rows; ++row) {
     ASSERT_EQ(site.bits(row), apart.bits(row)) << "row " << row;
+  }
+}
+
+/// In batches of these sizes, as far as the site has so many rows, each row has the bits that it
+/// has in a batch of all.
+template <class T>
+void expect_bits_in_any_batch(HostSite<T>& site, const LoraRun& run, LinearPath path,
+                              bool is_aligned, std::initializer_list<int64_t> sizes) {
+  const auto run_rows = [&](int64_t first, int64_t rows) {
+    site.clear();
+    if (is_aligned) return run_aligned(site, run, path, first, rows);
+    site.run(run, path, first, rows);
+  };
+  const int64_t all_rows = site.shape.rows;
+  run_rows(0, all_rows);
+  ASSERT_FALSE(site.has_nan());
+  const HostSite<T> all = site;
+  for (const int64_t rows : sizes) {
+    if (rows > all_rows) continue;
+    const int64_t first = random_int(0, all_rows - rows);
+    run_rows(first, rows);
+    for (int64_t row = first; row < first + rows; ++row) {
+      ASSERT_EQ(site.bits(row), all.bits(row)) << rows << " rows, row " << row;
+    }
   }
 }
 

@@ -1,6 +1,9 @@
+#include "heddle/config.h"
+
 #include "exec_context.h"
 #include "expect_error.h"
 #include "ops/linear_site/test/linear_site_test_body.h"
+#include "ops/linear_site/test/site_pairs_test_body.h"
 
 namespace heddle::testing {
 namespace {
@@ -34,6 +37,38 @@ TYPED_TEST(LinearSite, ARowHasItsBitsInAnyBatch) {
       site.run(this->run_, path, first, rows);
       for (int64_t row = first; row < first + rows; ++row) EXPECT_EQ(site.bits(row), all.bits(row));
     }
+  }
+}
+
+TYPED_TEST(LinearSite, PairsAddAllAdapters) {
+  const SiteShape shape{.rows = 9, .in = 72, .outs = {40, 17}, .max_rank = 16, .has_bias = true};
+  expect_pairs_add_all_adapters<TypeParam>(shape, this->run_, LinearPath::kDecode);
+}
+
+TYPED_TEST(LinearSite, OnePairHasTheBitsOfAnId) {
+  const SiteShape shape{.rows = 9, .in = 72, .outs = {40, 17}, .max_rank = 16, .has_bias = true};
+  expect_one_pair_has_the_bits_of_an_id<TypeParam>(
+      shape, this->run_, LinearPath::kDecode,
+      [&](HostSite<TypeParam>& site) { site.run(this->run_, LinearPath::kDecode); });
+}
+
+/// The call ends before it looks at memory.
+TEST(LinearSiteErrors, NameRowsPastTheLimitOfAGpu) {
+  constexpr int64_t kRows = 65537;
+  ExecContext ctx;
+  ctx.device = {DeviceType::kCuda, 0};
+  const auto nowhere = [&](int64_t rows, int64_t columns) {
+    return TensorView(reinterpret_cast<std::byte*>(uintptr_t{256}), DType::kBFloat16, ctx.device,
+                      {rows, columns});
+  };
+  const LinearSlice slice{.y = nowhere(kRows, 8), .weight = nowhere(8, 16)};
+  for (const LinearPath path : kLinearPaths) {
+    expect_error(kWithCuda ? ErrorCode::kInvalidArgument : ErrorCode::kUnsupported,
+                 {kWithCuda ? "x.size(0) is 65537, linear_site takes at most 65536 rows on cuda:0"
+                            : "linear_site: no implementation for cuda:0"},
+                 [&] {
+                   linear_site(ctx, {&slice, 1}, nowhere(kRows, 16), path);
+                 });
   }
 }
 

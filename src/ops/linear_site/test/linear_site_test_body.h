@@ -35,6 +35,12 @@ struct SiteShape {
       false;  // what is right for packed weights: theirs rounded to x's dtype
 };
 
+/// An adapter of a row that has several, and its factor.
+struct SitePair {
+  int slot;  // -1, or from HostSite::kNumSlots on: none
+  float scale;
+};
+
 /// A site with its adapters and its result, in host memory.
 template <class T>
 class HostSite {
@@ -67,6 +73,15 @@ class HostSite {
   void clear() {
     y.assign(size_t(shape.rows * width), from_float<T>(NAN));
     y32.assign(size_t(shape.rows * width), NAN);
+  }
+
+  /// Slots, -1 for none, and factors of all rows, as ids.
+  void set_batch(const std::vector<int>& slots, const std::vector<float>& scales) {
+    batch.slots = slots;
+    batch.scales = scales;
+    batch.narrow.assign(slots.begin(), slots.end());
+    batch.batch = LoraBatch::from_ids(host_view(batch.narrow.data(), {shape.rows}));
+    batch.batch.row_scale = host_view(batch.scales.data(), {shape.rows});
   }
 
   /// Calls linear_site for the rows [first, first + num), in the mirror's memory.
@@ -136,6 +151,12 @@ class HostSite {
     }
   }
 
+  /// Whether an element of y is NaN, as one that was not written is.
+  [[nodiscard]] bool has_nan() const {
+    const auto is_nan = [](auto v) { return std::isnan(to_float(v)); };
+    return shape.has_float_y ? std::ranges::any_of(y32, is_nan) : std::ranges::any_of(y, is_nan);
+  }
+
   /// The bits of row `row`, from its first column on.
   [[nodiscard]] std::vector<uint32_t> bits(int64_t row) const {
     std::vector<uint32_t> result;
@@ -149,6 +170,7 @@ class HostSite {
   SiteShape shape;
   int64_t x_stride = 0, width = 0;
   RandomLoraBatch batch;
+  std::vector<std::vector<SitePair>> pairs;  // of each row, in place of the batch, where given
   std::vector<T> x, y;
   std::vector<float> y32;
   std::vector<std::vector<T>> weights, biases;             // weights: empty where packed
@@ -210,10 +232,9 @@ class HostSite {
     const float* w = values[slice].data() + out * shape.in;
     double want = product([&](int64_t k) { return w[k]; }, size);
     if (shape.has_bias) want += double(to_float(biases[slice][size_t(out)]));
-    const int slot = shape.max_rank > 0 ? batch.slots[size_t(row)] : -1;
-    if (slot >= 0 && a[slice].ranks[size_t(slot)] > 0) {
-      const double factor =
-          double(batch.scales[size_t(row)]) * double(b[slice].entries[size_t(slot)].scale);
+    const auto add_adapter = [&](int slot, float scale) {
+      if (slot < 0 || slot >= kNumSlots) return;
+      const double factor = double(scale) * double(b[slice].entries[size_t(slot)].scale);
       for (int64_t r = 0; r < a[slice].ranks[size_t(slot)]; ++r) {
         double h_size = 0;
         const double h = product([&](int64_t k) { return a[slice].value(slot, r, k); }, h_size);
@@ -222,6 +243,11 @@ class HostSite {
         lora_size += std::abs(of_b) * h_size;
         split += std::abs(of_b) * std::max(kRounding<T> * kRounding<T> * 4 * h_size, kLeast);
       }
+    };
+    if (!pairs.empty()) {
+      for (const SitePair& pair : pairs[size_t(row)]) add_adapter(pair.slot, pair.scale);
+    } else if (shape.max_rank > 0) {
+      add_adapter(batch.slots[size_t(row)], batch.scales[size_t(row)]);
     }
     const double got = shape.has_float_y ? double(y32[size_t(row * width + column)])
                                          : double(to_float(y[size_t(row * width + column)]));
@@ -231,7 +257,8 @@ class HostSite {
     ASSERT_TRUE(std::abs(got - want) <= bound)
         << "row " << row << " of " << shape.rows << ", slice " << slice << ", output " << out
         << ": got " << got << ", want " << want << " within " << bound << "; in " << shape.in
-        << ", max_rank " << shape.max_rank << ", slot " << slot;
+        << ", max_rank " << shape.max_rank << ", slot " << batch.slots[size_t(row)] << ", "
+        << pairs.size() << " rows with pairs";
   }
 };
 

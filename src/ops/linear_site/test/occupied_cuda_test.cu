@@ -24,6 +24,7 @@ struct OccupiedShape {
   std::vector<int64_t> outs;
   int max_rank;
   bool is_packed = false;  // Q4_0; then outs are whole groups
+  LinearPath path = LinearPath::kDecode;
 };
 
 // Blocks of a launch, at most, where they are no clusters: few, so that ten thousand rounds take
@@ -104,7 +105,7 @@ class OccupiedSite {
       column += out;
     }
     const LinearAdapters adapters{adapters_.a(), adapters_.b(), batch_};
-    cuda::linear_site::run(stream_.ctx_of_chip(kSms), slices, adapters_.x(), LinearPath::kDecode,
+    cuda::linear_site::run(stream_.ctx_of_chip(kSms), slices, adapters_.x(), shape_.path,
                            &adapters);
   }
 
@@ -127,12 +128,16 @@ class LinearSiteOccupied : public CudaTest {};
 
 TEST_F(LinearSiteOccupied, StreamsFinishBesideAKernelThatHoldsMostOfTheChip) {
   const Device device = cuda_context().device;
-  // More blocks than fit beside the occupier: clusters of four, single ones, and clusters of two.
+  // More blocks than fit beside the occupier: clusters of four, single ones, and clusters of two;
+  // and the launches of a prompt.
   const int num_calls = small_or(3, 50);
   OccupiedSite clusters(device, num_calls, {6, 520, {256, 128}, 16});
   OccupiedSite blocks(device, num_calls, {5, 520, {8192, 4208}, 16});
   OccupiedSite packed(device, num_calls, {6, 512, {4096, 2064}, 16, true});
-  OccupiedSite* const sites[] = {&clusters, &blocks, &packed};
+  OccupiedSite prompt(
+      device, num_calls,
+      {.rows = 300, .in = 520, .outs = {256, 128}, .max_rank = 16, .path = LinearPath::kPrompt});
+  OccupiedSite* const sites[] = {&clusters, &blocks, &packed, &prompt};
   for (const OccupiedSite* site : sites) ASSERT_TRUE(site->is_finite());
   // compute-sanitizer runs one kernel at a time.
   std::optional<Occupier> occupier;

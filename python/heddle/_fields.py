@@ -1,0 +1,54 @@
+"""The fields of a request that say what its prompt is."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+Message: TypeAlias = Mapping[str, Any]
+"""`{"role": "user", "content": "Hi"}`, and the further fields that docs/command_line.md lists."""
+
+
+def _json_of(value: object) -> str:
+    """JSON text of what is given, "" for None."""
+    return "" if value is None else json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def wrapped_seed(seed: int) -> int:
+    """The seed within 64 bits, around their end as in the program."""
+    return (seed + 2**63) % 2**64 - 2**63
+
+
+def fields_of_prompt(prompt: Any) -> dict[str, Any]:
+    """The fields of a request for a text or token ids."""
+    if isinstance(prompt, str):
+        return {"text": prompt}
+    return {"token_ids": [operator.index(token) for token in prompt]}
+
+
+def fields_of_conversation(conversation: Any, system: str | None) -> dict[str, Any]:
+    """The fields of a request for a user's message or a list of messages."""
+    if isinstance(conversation, str):
+        first = [] if system is None else [("system", system)]
+        return {"messages": [*first, ("user", conversation)]}
+    messages = list(conversation)
+    if system is not None and (not messages or messages[0].get("role") != "system"):
+        messages.insert(0, {"role": "system", "content": system})
+    return {"messages_json": _json_of(messages)}
+
+
+def fields_of_template(
+    tools: Sequence[Message] | None,
+    documents: Sequence[Message] | None,
+    variables: Mapping[str, Any] | None,
+    add_generation_prompt: bool,
+) -> dict[str, Any]:
+    """The fields of a request that are for the chat template."""
+    return {
+        "tools_json": _json_of(tools),
+        "documents_json": _json_of(documents),
+        "template_kwargs_json": _json_of(variables),
+        "add_generation_prompt": add_generation_prompt,
+    }
