@@ -11,7 +11,10 @@ import dataclasses
 import math
 import os
 import pathlib
+from importlib.metadata import version
 from typing import Any
+
+import pytest
 
 DEVICE = os.environ.get("HEDDLE_TEST_DEVICE", "cpu")
 ON_CPU = DEVICE == "cpu"
@@ -122,11 +125,13 @@ def make_model(case: Case, seed: int) -> Any:
     import torch
     import transformers
 
+    if case.rope and case.rope.get("rope_type") == "longrope" and version("transformers").split(".")[:2] < ["5", "23"]:
+        pytest.skip("skipped: generate() of transformers before 5.23 turns positions of longrope otherwise")
     settings = SMALL | case.settings
     if case.rope:
         is_by_layer = "full_attention" in case.rope
         settings["rope_parameters"] = case.rope if is_by_layer else {"rope_theta": 10000.0} | case.rope
-    config = getattr(transformers, case.config)(**settings)
+    config = getattr(transformers, case.config)(**settings, attn_implementation="eager")  # others may leave soft caps out
     torch.manual_seed(seed)
     model = getattr(transformers, case.model)(config).to(torch.float32).eval()
     with torch.no_grad():
