@@ -15,7 +15,8 @@ from gpu.machine import ROOT, describe_host, output_of
 
 BUILD = ROOT / "build-gpu"
 # What the tests read of the source tree; it goes with the programs.
-TEST_DATA = ("tests/fixtures/quant_blocks.txt", "tests/golden/prompts.json", "tests/golden/eval.json")
+TEST_DATA = ("tests/fixtures/quant_blocks.txt", "tests/fixtures/tokenizer/texts.json", "tests/fixtures/tokenizer/smollm2_ids.json",
+             "tests/golden/prompts.json", "tests/golden/eval.json")
 # The Python tests and what they share.
 PYTHON_TESTS = ("pyproject.toml", "conftest.py", "examples/python/*.py", "python/tests/*.py", "python/tests/adapters/*.py",
                 "python/tests/compat/*.py", "src/ops/*/test/*.py", "tests/server/tiny_model.py")

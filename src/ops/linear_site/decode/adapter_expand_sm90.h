@@ -232,15 +232,20 @@ class Expand {
     const int bytes = min(max(tile.rank - rank, 0), 8) * 2, left = at.num_outputs() - at.output();
     const T* const from = static_cast<const T*>(tile.b) + rank +
                           int64_t{first + at.output() + output} * tile.row_stride;
-    const uint32_t to =
-        shared_address(stage) + vector * 16 + ((output % 4 * 8 + output / 4) << shift) * 16;
+    std::byte* const to = stage + vector * 16 + ((output % 4 * 8 + output / 4) << shift) * 16;
 #pragma unroll
     for (int i = 0; i < kExpandStageBytes / 16 / 32; ++i) {
       const bool is_there = bytes > 0 && output + i * step < left;
       const int row = is_narrow ? i / 2 * 32 + i % 2 * 4 : i * 2;  // of i * step outputs
-      copy_async_16(to + (row << shift) * 16,
-                    is_there ? from + i * step * tile.row_stride : static_cast<const T*>(tile.b),
-                    is_there ? bytes : 0);
+      std::byte* const to_row = to + (row << shift) * 16;
+      const T* const from_row =
+          is_there ? from + i * step * tile.row_stride : static_cast<const T*>(tile.b);
+      if (bytes == 8) {  // the last four ranks: 16 bytes may end behind the weights
+        copy_async_8(to_row, from_row, is_there);
+        copy_async_8(to_row + 8, from_row, false);
+      } else {
+        copy_async_16(to_row, from_row, is_there ? bytes : 0);
+      }
     }
   }
 
