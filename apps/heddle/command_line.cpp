@@ -52,7 +52,7 @@ CLI::Validator number_in(float low, float high) {
 }
 
 /// Bytes, or 0 for "auto".
-int64_t read_memory(const char* option, const std::string& text) {
+int64_t read_memory(const std::string& option, const std::string& text) {
   if (text == kAuto) return 0;
   const std::optional<int64_t> bytes = parse_byte_size(text);
   HEDDLE_CHECK(bytes, option, " ", text, ": expected ", kAuto,
@@ -142,6 +142,16 @@ std::string read_device(const std::string& text) {
 
 void add_engine_options(CLI::App& command, EngineOptions& engine) {
   constexpr const char* kGroup = "Engine";
+  const auto add_size = [&command](const std::string& option, int64_t& bytes,
+                                   const std::string& what) {
+    const auto read = [option, &bytes](const std::string& text) {
+      bytes = read_memory(option, text);
+    };
+    command.add_option_function<std::string>(option, read, what)
+        ->default_str(kAuto)
+        ->type_name("SIZE")
+        ->group(kGroup);
+  };
   command
       .add_option_function<std::string>(
           "--device", [&engine](const std::string& text) { engine.device = read_device(text); },
@@ -169,16 +179,9 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
       ->capture_default_str()
       ->check(CLI::Range(0, 65536))
       ->group(kGroup);
-  command
-      .add_option_function<std::string>(
-          "--kv-memory",
-          [&engine](const std::string& text) {
-            engine.kv_memory = read_memory("--kv-memory", text);
-          },
-          "Memory of the KV cache, say 8G; auto: half of what is free. Rows wait when it is in use")
-      ->default_str(kAuto)
-      ->type_name("SIZE")
-      ->group(kGroup);
+  add_size(
+      "--kv-memory", engine.kv_memory,
+      "Memory of the KV cache, say 8G; auto: half of what is free. Rows wait when it is in use");
   command
       .add_option_function<std::string>(
           "--kv-type", [&engine](const std::string& text) { engine.kv_type = unless_auto(text); },
@@ -187,44 +190,20 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
       ->default_str(kAuto)
       ->type_name("TYPE")
       ->group(kGroup);
-  command
-      .add_option_function<std::string>(
-          "--adapter-memory",
-          [&engine](const std::string& text) {
-            engine.adapter_memory = read_memory("--adapter-memory", text);
-          },
-          "Memory of all adapters, say 1G; auto: with --adapters a quarter of what is free, else "
-          "no "
-          "limit. Those of --adapters make room for one another")
-      ->default_str(kAuto)
-      ->type_name("SIZE")
-      ->group(kGroup);
-  command
-      .add_option_function<std::string>(
-          "--adapter-host-memory",
-          [&engine](const std::string& text) {
-            engine.adapter_host_memory = read_memory("--adapter-host-memory", text);
-          },
-          "On a GPU host memory for copies of adapters of --adapters, from which they come to the "
-          "GPU; auto: a quarter of what is free")
-      ->default_str(kAuto)
-      ->type_name("SIZE")
-      ->group(kGroup);
+  add_size("--adapter-memory", engine.adapter_memory,
+           "Memory of all adapters, say 1G; auto: with --adapters a quarter of what is free, else "
+           "no limit. Those of --adapters make room for one another");
+  add_size("--adapter-host-memory", engine.adapter_host_memory,
+           "On a GPU host memory for copies of adapters of --adapters, from which they come to the "
+           "GPU; auto: a quarter of what is free");
   command
       .add_option("--max-batch-adapters", engine.max_batch_adapters,
                   "Adapters that rows which run at once may use; 0: no bound")
       ->capture_default_str()
+      ->check(CLI::NonNegativeNumber)
       ->group(kGroup);
-  command
-      .add_option_function<std::string>(
-          "--max-batch-adapter-bytes",
-          [&engine](const std::string& text) {
-            engine.max_batch_adapter_bytes = read_memory("--max-batch-adapter-bytes", text);
-          },
-          "Bytes of these adapters' weights, say 64M; auto: no bound")
-      ->default_str(kAuto)
-      ->type_name("SIZE")
-      ->group(kGroup);
+  add_size("--max-batch-adapter-bytes", engine.max_batch_adapter_bytes,
+           "Bytes of these adapters' weights, say 64M; auto: no bound");
 }
 
 void add_input_options(CLI::App& command, GenerateOptions& options) {
