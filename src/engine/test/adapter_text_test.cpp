@@ -1,4 +1,8 @@
 // Adapters that bring a chat template or a tokenizer.
+#include <map>
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -74,6 +78,47 @@ TEST_F(AdapterText, ItsChatTemplateIsForItsRows) {
   EXPECT_EQ(tokens_of("with"), (std::vector<int32_t>{'H', 'i', '!'}));
   EXPECT_EQ(tokens_of("without"), (std::vector<int32_t>{'H', 'i'}));
   EXPECT_EQ(tokens_of(""), (std::vector<int32_t>{'H', 'i'}));
+}
+
+/// Texts that make the same tokens are tokenized once for neighbours, and for no others.
+TEST_F(AdapterText, EachAdapterOfARequestHasItsOwnTemplateInAnyOrder) {
+  const std::string path = write_adapter();
+  (void)engine_.add_adapter("plain", path);
+  folder_.write("chat_template.jinja", "{{ messages[0].content }}!");
+  (void)engine_.add_adapter("cries", path);
+  folder_.write("chat_template.jinja", "{{ messages[0].content }}?");
+  (void)engine_.add_adapter("asks", path);
+  folder_.write("tokenizer.json", tokenizer_json({"i", "?", "H"}));
+  (void)engine_.add_adapter("other", path);
+  const std::map<std::string, std::vector<int32_t>> want = {{"", {'H', 'i'}},
+                                                            {"plain", {'H', 'i'}},
+                                                            {"cries", {'H', 'i', '!'}},
+                                                            {"asks", {'H', 'i', '?'}},
+                                                            {"other", {2, 0, 1}}};
+  Request request = testing::request_of({}, 2);
+  request.token_ids.reset();
+  request.messages = {{"user", "Hi"}};
+  request.tell_tokens = request.ignore_end = true;
+  for (const std::vector<std::string>& order :
+       {std::vector<std::string>{"cries", "", "asks", "plain"},
+        {"cries", "cries", "other", "other", "asks", "", ""},
+        {"", "other", "", "cries", "plain", "asks", "asks"}}) {
+    std::vector<RequestVariant> each;
+    for (const std::string& name : order) {
+      each.emplace_back();
+      if (!name.empty()) each.back().adapters = {{name}};
+    }
+    const std::vector<RequestId> ids = engine_.submit_each(request, each);
+    std::vector<testing::Outcome> outcomes(ids.size());
+    while (engine_.num_unfinished() > 0) testing::take(engine_.step(), ids.front(), outcomes);
+    for (size_t i = 0; i < order.size(); ++i) {
+      const Completion& got = outcomes[i].completion;
+      EXPECT_EQ(got.prompt_token_ids, want.at(order[i])) << order[i] << " as row " << i;
+      Request alone = request;
+      alone.adapters = each[i].adapters;
+      testing::expect_same(got, testing::run_all(engine_, {alone}).front(), order[i]);
+    }
+  }
 }
 
 TEST_F(AdapterText, ItsTokenizerIsForItsRows) {

@@ -178,6 +178,90 @@ TEST(EngineAnswer, HasNoBadWord) {
   expect_answer(say(), "b", 1, FinishReason::kLength);
 }
 
+/// A model that says "a bcd" over and over, in which "b" is a token of its own within a word.
+ScriptedModel alphabet() {
+  // In the alphabet of byte-level BPE a space is U+0120.
+  const testing::TinyVocabulary vocabulary{.tokens = {"a", "\u0120b", "c", "d", "b", "\u0120"},
+                                           .merges = {"\u0120 b"}};
+  ScriptedModel::Logits logits = testing::one_after_another(4);
+  logits.push_back({{2, 0.0f}});  // "bc"
+  logits.push_back({{4, 0.0f}});  // a space, then "b"
+  return {vocabulary, logits};
+}
+
+/// A word is forbidden as the answer's beginning, within it and behind a space, where it is another
+/// token; and nothing else is that only begins like it.
+TEST(EngineAnswer, HasNoBadWordBehindASpace) {
+  const ScriptedModel model = alphabet();
+  Engine engine(options_for(model));
+  const auto next = [&](int32_t after, std::vector<std::string> words) {
+    Request request = answer_to(after, 1);
+    request.bad_words = std::move(words);
+    return testing::run_all(engine, {request}).front().token_ids.front();
+  };
+  EXPECT_EQ(next(0, {}), 1);
+  EXPECT_EQ(next(5, {}), 4);
+  for (const char* word : {"b", " b", "  b"}) {
+    EXPECT_NE(next(0, {word}), 1) << "behind a space";
+    EXPECT_NE(next(5, {word}), 4) << "within a word";
+    EXPECT_EQ(next(1, {word}), 2) << "what comes behind it";
+    EXPECT_NE(next(0, {"d", word}), 1) << "not the first of them alone";
+  }
+  EXPECT_NE(next(3, {"a"}), 0) << "at the answer's beginning";
+  EXPECT_EQ(next(3, {"ab", "cb"}), 0) << "a beginning of it alone is none";
+  EXPECT_EQ(next(0, {"ab"}), 1) << "of the prompt nothing counts";
+}
+
+TEST(EngineAnswer, HasNoBadWordOfSeveralTokens) {
+  const ScriptedModel model = alphabet();
+  Engine engine(options_for(model));
+  const auto say = [&](std::vector<std::string> words) {
+    Request request = answer_to(3, 5);
+    request.bad_words = std::move(words);
+    return testing::run_all(engine, {request}).front();
+  };
+  expect_answer(say({}), "a bcda", 5, FinishReason::kLength);
+  for (const char* word : {"bc", " bc"}) {  // " b" is a token that "bc" has none of
+    const Completion answer = say({word});
+    EXPECT_EQ(answer.text.substr(0, 3), "a b") << word;
+    EXPECT_NE(answer.token_ids[2], 2) << word;
+  }
+  const Completion three = say({"bcd"});
+  EXPECT_EQ(three.text.substr(0, 4), "a bc");
+  EXPECT_NE(three.token_ids[3], 3);
+  expect_answer(say({"acd", "dbc", "bcb", "bb"}), "a bcda", 5, FinishReason::kLength);
+}
+
+/// Of several stop strings the one that begins first ends the text; of those that begin in one
+/// place the one that is given first.
+TEST(EngineAnswer, KeepsTheStopStringThatEndsIt) {
+  Speaker speaker({.tokens = {"abcdef", "gh", "i"}});
+  Request request = answer_to(2, 9);
+  request.include_stop = true;
+  const auto say = [&](std::vector<std::string> stop) {
+    request.stop = std::move(stop);
+    return testing::run_all(speaker.engine(), {request}).front();
+  };
+  struct Case {
+    std::vector<std::string> stop;
+    const char *text, *met;
+  };
+  const Case cases[] = {{{"ef", "cd"}, "abcd", "cd"},       {{"cd", "ef"}, "abcd", "cd"},
+                        {{"zz", "f", "de"}, "abcde", "de"}, {{"a", "abcdef"}, "a", "a"},
+                        {{"cdef", "cd"}, "abcdef", "cdef"}, {{"i", "fg"}, "abcdefg", "fg"},
+                        {{"ghi", "hi"}, "abcdefghi", "ghi"}};
+  for (const auto& [stop, text, met] : cases) {
+    const Completion answer = say(stop);
+    EXPECT_EQ(answer.text, text);
+    EXPECT_EQ(answer.stop, met) << text;
+    EXPECT_EQ(answer.finish_reason, FinishReason::kStop);
+    request.include_stop = false;
+    const std::string whole = text;
+    EXPECT_EQ(say(stop).text, whole.substr(0, whole.size() - std::string(met).size()));
+    request.include_stop = true;
+  }
+}
+
 TEST(EngineAnswer, RefusesPenaltiesAndEndsOfNoMeaning) {
   Speaker speaker({.tokens = {"a", "b"}});
   const auto refusal = [&](const auto& change) {

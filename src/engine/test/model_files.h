@@ -33,6 +33,7 @@ inline model::DecoderConfig tiny_config(int64_t hidden_size, int64_t vocab_size)
 struct TinyVocabulary {
   std::vector<std::string> tokens;
   std::map<std::string, uint32_t> ends{};  // "eos" and "eot"
+  std::vector<std::string> merges{};
 };
 
 /// The file of a model with these tokens.
@@ -40,7 +41,7 @@ inline std::string model_file(const model::ref::Llama& model, const TinyVocabula
   GgufBuilder file;
   file.value("tokenizer.ggml.model", "gpt2")
       .array("tokenizer.ggml.tokens", vocabulary.tokens)
-      .array("tokenizer.ggml.merges", std::vector<std::string>());
+      .array("tokenizer.ggml.merges", vocabulary.merges);
   for (const auto& [name, id] : vocabulary.ends) {
     file.value("tokenizer.ggml." + name + "_token_id", id);
   }

@@ -81,6 +81,41 @@ TEST_F(SubmitEach, RowsShareWhatTheirAdaptersLeaveAsItIs) {
   }
 }
 
+/// Whoever comes first computes what the others take over, and that is what their own adapters
+/// leave as it is: the base model behind an adapter computes all of it.
+TEST_F(SubmitEach, TheirOrderChangesNoRow) {
+  struct Order {
+    std::vector<size_t> entries;  // of `each`
+    int64_t num_computed;
+  };
+  const Order orders[] = {{{2, 0}, 40},        // a, base
+                          {{2, 0, 4, 0}, 44},  // a, base, a, base
+                          {{1, 2, 0, 5}, 56},  // called, a, base, called at another scale
+                          {{5, 1, 0}, 36},     // twelve of called's tokens are the base's
+                          {{4, 3, 2, 1, 0}, 52}};
+  const Request row = request(7);
+  Engine fresh = engine_with({.max_batch = 1});
+  for (const auto& [entries, num_computed] : orders) {
+    for (const int max_batch : {1, 8}) {
+      std::vector<RequestVariant> variants;
+      std::string order;
+      for (const size_t entry : entries) {
+        variants.push_back(each[entry]);
+        order += std::to_string(entry) + " ";
+      }
+      Engine engine = engine_with({.max_batch = max_batch});
+      const auto outcomes = finish(engine, engine.submit_each(row, variants));
+      EXPECT_EQ(engine.stats().prefill_tokens, num_computed) << order << max_batch;
+      for (size_t i = 0; i < entries.size(); ++i) {
+        Request own = row;
+        own.adapters = variants[i].adapters;
+        testing::expect_same(outcomes[i].completion, testing::run_all(fresh, {own})[0],
+                             order + ": " + std::to_string(i));
+      }
+    }
+  }
+}
+
 /// The pages of a row that has ended are given up where nobody could go on otherwise.
 TEST_F(SubmitEach, SharingNeedsNoMoreMemoryThanOneRow) {
   Engine probe = engine_with({.max_batch = 1});

@@ -39,6 +39,23 @@ TEST(TextStream, TellsWhichStopStringItMetAndKeepsIt) {
   EXPECT_TRUE(behind.stopped());
 }
 
+/// Whatever pieces it comes in, the text ends with the stop string that begins first in what has
+/// come, and behind none is anything told.
+TEST(TextStream, PiecesDoNotChangeWhichOfSeveralStopStringsIsKept) {
+  const std::string text = "one two three four";
+  const std::vector<std::string> stop = {"four", "two", "ee f", "thr"};
+  for (size_t piece = 1; piece <= text.size(); ++piece) {
+    for (const bool keeps : {false, true}) {
+      TextStream stream(stop, keeps);
+      std::string got;
+      for (size_t at = 0; at < text.size(); at += piece) got += stream.push(text.substr(at, piece));
+      got += stream.finish();
+      EXPECT_EQ(got, keeps ? "one two" : "one ") << piece;
+      EXPECT_EQ(stream.met(), "two");
+    }
+  }
+}
+
 TEST(TextStream, GivesAHeldBeginningWhenTheAnswerEnds) {
   TextStream stream({"abc"});
   EXPECT_EQ(stream.push("xab"), "x");

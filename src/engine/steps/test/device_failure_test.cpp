@@ -138,6 +138,30 @@ TEST_P(DeviceFailure, AnyOtherFailureEndsTheRowsOfItsStepAlone) {
   }
 }
 
+/// A chunk holds 7 tokens of prompts: a step that takes in the first row's has none of the others,
+/// which are in the batch and wait for their turn.
+TEST_P(DeviceFailure, RowsThatHadNoPartInTheFailedStepGoOn) {
+  std::vector<Request> requests;
+  for (int i = 0; i < kMaxBatch; ++i) {
+    requests.push_back(testing::endless_request(std::vector<int32_t>(14, 5 + i), 9));
+    if (GetParam()) requests.back().sampling.repetition_penalty = 1.1f;
+  }
+  Engine calm = made({});
+  const std::vector<Completion> wanted = testing::run_all(calm, requests);
+  for (const int failed_step : {1, 2}) {
+    Engine engine = made([failed_step, num_steps = 0](const ExecContext&) mutable {
+      if (++num_steps == failed_step) throw_error(ErrorCode::kUnsupported, "no such product");
+    });
+    const std::vector<Completion> answers = testing::run_all(engine, requests);
+    EXPECT_EQ(answers[0].error, "no such product");
+    EXPECT_EQ(answers[0].error_code, RequestError::kUnsupported);
+    for (size_t i = 1; i < answers.size(); ++i) {
+      testing::expect_same(answers[i], wanted[i], "request " + std::to_string(i));
+      EXPECT_EQ(answers[i].finish_reason, FinishReason::kLength);
+    }
+  }
+}
+
 TEST_P(DeviceFailure, TheThreadOfTheEngineTellsItsEndOnce) {
   std::vector<std::string> told;  // by the thread, which has ended before they are read
   const auto sink = std::make_shared<EventQueue>();
