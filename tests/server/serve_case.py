@@ -32,7 +32,7 @@ def main():
 class Server:
     """The program as a child, on a port of its own."""
 
-    def __init__(self, folder, *options, num_adapters=4, device=DEVICE):
+    def __init__(self, folder, *options, num_adapters=4, device=DEVICE, has_admin=True):
         self.folder = pathlib.Path(folder)
         if not (self.folder / "model").exists():
             write_all(self.folder, num_adapters)
@@ -40,11 +40,13 @@ class Server:
         (self.folder / "admin.txt").write_text(ADMIN_KEY + "\n")
         if device != "cpu" and "--kv-memory" not in options:
             options = (*options, "--kv-memory", "400M")  # half of a GPU's memory would be too much to share with others
+        if has_admin:
+            options = ("--admin-key-file", self.folder / "admin.txt", *options)
         self.log = self.folder / f"log_{device}.txt"
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
                 [HEDDLE, "serve", "--model", self.folder / "model", "--lora-root", self.folder / "adapters", "--port", "0",
-                 "--admin-key-file", self.folder / "admin.txt", "--threads", "2", "--device", device, *map(str, options)],
+                 "--threads", "2", "--device", device, *map(str, options)],
                 stderr=log, stdout=log, cwd="/", env={**os.environ, "HEDDLE_TEST_CANARY": CANARY})
         deadline = time.monotonic() + 60
         while not (found := re.search(r"listening on (https?)://\S+:(\d+)", self.log.read_text())):
