@@ -25,7 +25,8 @@ endif()
 
 # Gives target `target` what the code of tests is compiled with.
 function(heddle_compile_as_test target)
-  target_link_libraries(${target} PRIVATE heddle_testing heddle_flags)
+  # Whom the JSON of heddle is compared with.
+  target_link_libraries(${target} PRIVATE heddle_testing heddle_flags $<TARGET_NAME_IF_EXISTS:nlohmann_json::nlohmann_json>)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_compile_definitions(${target} PRIVATE HEDDLE_SOURCE_DIR="${HEDDLE_SOURCE_DIR_OF_TESTS}")
   # Tests take far longer to compile than to run: -O1 with inlining of accessors halves what -O3 takes.
@@ -96,7 +97,7 @@ function(heddle_fuzz target source)
     return()
   endif()
   set_target_properties(fuzz_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})  # where tools/fuzz.sh looks
-  target_link_libraries(fuzz_${name} PRIVATE ${target} heddle_flags)
+  target_link_libraries(fuzz_${name} PRIVATE ${target} heddle_flags $<TARGET_NAME_IF_EXISTS:nlohmann_json::nlohmann_json>)
   target_include_directories(fuzz_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
 endfunction()
 

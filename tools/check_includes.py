@@ -22,6 +22,9 @@ LIBRARIES = {
     "cub": "cuda", "thrust": "cuda", "cooperative_groups": "cuda", "cooperative_groups.h": "cuda", "mma.h": "cuda",
 }
 
+# What reads and writes JSON, the one place of its library.
+JSON = ["src/files/json.h", "src/files/json_text.h", "src/files/json_tree.h", "src/files/json_value.h"]
+
 # folder: (folders it may include besides itself, libraries it may include). The first entry that matches a file's folder
 # counts. "own headers" are heddle/ops/<family>.h and what that header includes; "system" are headers of the platform.
 # An op's adapters to C and Python, src/ops/.../X_c.cpp and X_python.cpp, have layers of their own: they see what their users see. Those of
@@ -46,7 +49,7 @@ LAYERS = {
                                "src/cuda", "src/ops/lora"], ["cuda"]),
     "src/ops": (["own headers", "include/heddle/core", "include/heddle/config.h", "src/core", "src/cpu", "src/cuda"],
                 ["highway", "cuda", "system"]),
-    "src/files": (["include/heddle/core", "include/heddle/ops/linear.h"], ["json", "system"]),
+    "src/files": (["include/heddle/core", "include/heddle/ops/linear.h"], ["json", "boost", "system"]),
     "src/tokenizer": (["include/heddle/core", "src/files/printable.h", "src/files/parse_json.h"], ["json", "pcre2", "utf8proc"]),
     "src/chat_template/values": (["include/heddle/core", "src/files/printable.h"], ["json"]),
     "src/chat_template/syntax": (["include/heddle/core", "src/files/printable.h", "src/chat_template/values"], []),
@@ -63,13 +66,13 @@ LAYERS = {
     "src/capi": (["include/heddle"], ["dlpack", "system"]),
     "src/testing": (["include/heddle/core", "src/core/math.h", "src/cuda"], ["highway", "gtest", "cuda", "system"]),
     "python": (["include/heddle", "src/core/device_bytes.h"], ["nanobind", "python", "dlpack", "system"]),
-    "apps/heddle-serve": (["include/heddle", "apps/heddle", "src/engine/thread", "src/engine/made_engine.h"],
+    "apps/heddle-serve": (["include/heddle", "apps/heddle", *JSON, "src/engine/thread", "src/engine/made_engine.h"],
                           ["cli11", "spdlog", "json", "boost", "openssl", "prometheus", "system"]),
     "apps/heddle-bench": (["include/heddle", "apps/heddle", "src/core", "src/engine/made_engine.h", "src/engine/engine_context.h",
                             "src/engine/engine_options.h", "src/engine/available_memory.h", "src/engine/weight_options.h", "src/files", "src/model/decoder",
                             "src/model/source", "src/cuda/check.h", "src/testing/bench/plain_reads_cuda.h"],
                           ["cli11", "spdlog", "json", "benchmark", "cuda", "system"]),
-    "apps": (["include/heddle"], ["cli11", "spdlog", "json", "xxhash", "edit", "system"]),
+    "apps": (["include/heddle", *JSON], ["cli11", "spdlog", "json", "xxhash", "edit", "system"]),
     "examples": (["include/heddle"], []),
     "tests": (["include/heddle", "src"], ["gtest", "json", "dlpack", "system"]),
 }

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 
-#include <nlohmann/json.hpp>
+#include "files/json_text.h"
 
 namespace heddle::app {
 namespace {
-
-using nlohmann::json;
 
 /// The beginning of `text`, which ends between two characters.
 std::string_view cut(std::string_view text, size_t longest) {
@@ -53,10 +51,7 @@ std::string escape_controls(std::string_view text) {
   return result;
 }
 
-std::string as_json(std::string_view text) {
-  return escape_controls(
-      json(std::string(text)).dump(-1, ' ', false, json::error_handler_t::replace));
-}
+std::string as_json(std::string_view text) { return escape_controls(files::json_string(text)); }
 
 }  // namespace
 

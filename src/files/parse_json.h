@@ -7,13 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "files/json_document.h"
+#include "files/json_tree.h"
 
 namespace heddle::files {
-
-struct JsonLimits {
-  size_t depth = 32;                 // of nested objects and arrays
-  size_t members = size_t{1} << 20;  // of one object
-};
 
 /// The text as Json (nlohmann::json, or nlohmann::ordered_json to keep the order of members). Not
 /// JSON, a key given twice in one object and what is past the limits are

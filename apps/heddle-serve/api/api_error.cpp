@@ -1,17 +1,15 @@
 #include "api/api_error.h"
 
-#include <nlohmann/json.hpp>
+#include "files/json_text.h"
+#include "files/json_value.h"
 
 namespace heddle::serve {
 namespace {
 
-using json = nlohmann::ordered_json;
+using files::Json;
+using files::JsonObject;
 
 constexpr const char* kRetrySeconds = "1";
-
-std::string dumped(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
 
 }  // namespace
 
@@ -44,12 +42,12 @@ ApiError engine_error(RequestError error, const std::string& message) {
 }
 
 std::string openai_error_json(const ApiError& error) {
-  json body;
+  JsonObject body;
   body["error"] = {{"message", error.what()},
                    {"type", error.type()},
-                   {"param", error.param().empty() ? json() : json(error.param())},
+                   {"param", error.param().empty() ? Json() : Json(error.param())},
                    {"code", error.status()}};
-  return dumped(body);
+  return files::json_text(body);
 }
 
 HttpResponse openai_error(const ApiError& error) {
@@ -71,7 +69,7 @@ HttpResponse lorax_error(const ApiError& error) {
     default: break;
   }
   HttpResponse response{.status = status};
-  response.body = dumped({{"error", error.what()}, {"error_type", type}});
+  response.body = files::json_text(JsonObject{{"error", error.what()}, {"error_type", type}});
   if (status == 429) response.headers.emplace_back("Retry-After", kRetrySeconds);
   return response;
 }

@@ -8,6 +8,7 @@
 #include "heddle/core/error.h"
 
 #include "api/api_error.h"
+#include "files/json_text.h"
 #include "generate/fields/sampling_fields.h"
 #include "generate/ordered_json.h"
 #include "generate/row_reader.h"
@@ -18,6 +19,11 @@ namespace heddle::serve {
 namespace {
 
 using app::RowReader;
+using files::find_member;
+using files::is_bool;
+using files::is_number;
+using files::is_text;
+using files::json_type;
 
 constexpr const char* kWhere = "request";
 
@@ -53,19 +59,25 @@ constexpr auto kCommon = std::to_array<std::string_view>({"model",
                                                           "return_token_ids",
                                                           "logprobs"});
 
-bool is_empty_list(const json& value) { return value.is_array() && value.empty(); }
+bool is_empty_list(const json& value) { return value.is_array() && value.get_array().empty(); }
+
+/// {"type": "text"}
+bool is_plain_text(const json& format) {
+  const json* const type = find_member(format, "type");
+  return files::size_of(format) == 1 && type != nullptr && is_text(*type, "text");
+}
 
 /// Whether a field that heddle does nothing with asks for nothing: {"type": "text"} as
 /// response_format, say.
 bool is_neutral(std::string_view field, const json& value) {
   if (field == "user" || field == "metadata" || field == "cache_salt") return true;
-  if (field == "store") return value == false;
-  if (field == "response_format") return value == json{{"type", "text"}};
+  if (field == "store") return is_bool(value, false);
+  if (field == "response_format") return is_plain_text(value);
   if (field == "tools") return is_empty_list(value);
-  if (field == "tool_choice") return value == "none" || value == "auto";
-  if (field == "parallel_tool_calls") return value.is_boolean();
-  if (field == "priority") return value == 0;
-  if (field == "suffix") return value == "";
+  if (field == "tool_choice") return is_text(value, "none") || is_text(value, "auto");
+  if (field == "parallel_tool_calls") return value.is_bool();
+  if (field == "priority") return is_number(value, 0);
+  if (field == "suffix") return is_text(value, "");
   return false;
 }
 
@@ -88,9 +100,9 @@ void read_model(const RowReader& row, Generation& generation) {
   if (const json* id = row.find("adapter_id")) choice.adapter_id = row.text("adapter_id", *id);
   const json* list = row.find("lora");
   if (list == nullptr) return;
-  HEDDLE_CHECK(list->is_array(), "lora is ", list->type_name(), ", expected an array of objects");
-  for (const json& entry : *list) {
-    HEDDLE_CHECK(entry.is_object(), "lora holds ", entry.type_name(), ", expected objects");
+  HEDDLE_CHECK(list->is_array(), "lora is ", json_type(*list), ", expected an array of objects");
+  for (const json& entry : list->get_array()) {
+    HEDDLE_CHECK(entry.is_object(), "lora holds ", json_type(entry), ", expected objects");
     const RowReader reader(entry, "lora");
     constexpr std::string_view kFields[] = {"name", "scale"};
     reader.check_fields(kFields);
@@ -104,11 +116,11 @@ std::vector<int32_t> token_list(const RowReader& row, const char* field) {
   const json* value = row.find(field);
   std::vector<int32_t> ids;
   if (value == nullptr) return ids;
-  HEDDLE_CHECK(value->is_array(), field, " is ", value->type_name(), ", expected an array");
-  for (const json& id : *value) {
-    HEDDLE_CHECK(id.is_number_integer() && id >= 0 && id <= std::numeric_limits<int32_t>::max(),
-                 field, " holds ", id.dump(), ", expected token ids");
-    ids.push_back(id.get<int32_t>());
+  HEDDLE_CHECK(value->is_array(), field, " is ", json_type(*value), ", expected an array");
+  for (const json& entry : value->get_array()) {
+    const auto id = files::integer_in(entry, 0, std::numeric_limits<int32_t>::max());
+    HEDDLE_CHECK(id, field, " holds ", files::json_text(entry), ", expected token ids");
+    ids.push_back(static_cast<int32_t>(*id));
   }
   return ids;
 }
@@ -121,17 +133,17 @@ void check_count(size_t count, int64_t most, const char* field, const char* opti
 }
 
 void check_limits(const json& body, const app::RequestLimits& limits) {
-  const auto stop = body.find("stop");
-  if (stop != body.end() && stop->is_array()) {
-    check_count(stop->size(), limits.stop_strings, "stop", "--max-stop-strings");
+  const json* const stop = find_member(body, "stop");
+  if (stop != nullptr && stop->is_array()) {
+    check_count(files::size_of(*stop), limits.stop_strings, "stop", "--max-stop-strings");
   }
-  const auto words = body.find("bad_words");
-  if (words != body.end() && words->is_array()) {
-    check_count(words->size(), limits.bad_words, "bad_words", "--max-bad-words");
+  const json* const words = find_member(body, "bad_words");
+  if (words != nullptr && words->is_array()) {
+    check_count(files::size_of(*words), limits.bad_words, "bad_words", "--max-bad-words");
   }
-  const auto bias = body.find("logit_bias");
-  if (bias != body.end() && bias->is_object()) {
-    check_count(bias->size(), limits.logit_bias, "logit_bias", "--max-logit-bias");
+  const json* const bias = find_member(body, "logit_bias");
+  if (bias != nullptr && bias->is_object()) {
+    check_count(files::size_of(*bias), limits.logit_bias, "logit_bias", "--max-logit-bias");
   }
 }
 
@@ -139,7 +151,7 @@ void read_stream(const RowReader& row, Generation& generation) {
   generation.stream = row.flag("stream", false);
   const json* options = row.find("stream_options");
   if (options == nullptr) return;
-  HEDDLE_CHECK(options->is_object(), "stream_options is ", options->type_name(),
+  HEDDLE_CHECK(options->is_object(), "stream_options is ", json_type(*options),
                ", expected an object");
   HEDDLE_CHECK(generation.stream, "stream_options is given, and stream is not true");
   constexpr std::string_view kFields[] = {"include_usage", "include_obfuscation"};
@@ -157,11 +169,11 @@ int64_t random_seed() {
 
 }  // namespace
 
-json parse_body(const std::string& body) {
+files::JsonTree parse_body(const std::string& body) {
   try {
-    json value = app::parse_ordered_json(body, kWhere);
-    if (!value.is_object()) {
-      throw bad_request(std::string("the body is ") + value.type_name() + ", expected an object");
+    files::JsonTree value = app::parse_ordered_json(body, kWhere);
+    if (!value->is_object()) {
+      throw bad_request(std::string("the body is ") + json_type(*value) + ", expected an object");
     }
     return value;
   } catch (const Error& error) {
@@ -173,16 +185,16 @@ std::span<const std::string_view> common_fields() { return kCommon; }
 
 void check_fields(json& body, std::span<const std::string_view> fields,
                   std::span<const std::string_view> more, bool ignores_unknown) {
-  json kept = json::object();
-  for (auto& entry : body.items()) {  // Clang 14 captures no names of a structured binding
-    const std::string& field = entry.key();
+  files::JsonObject kept(body.storage());
+  for (auto& entry : body.as_object()) {
+    const std::string field(entry.key());
     json& value = entry.value();
     const auto is_in = [&](const auto& list) {
       return std::ranges::find(list, field) != list.end();
     };
     if (value.is_null() || is_neutral(field, value)) continue;
     if (is_in(fields) || is_in(more)) {
-      kept[field] = std::move(value);
+      kept.emplace(field, std::move(value));
       continue;
     }
     const auto not_done =
@@ -195,14 +207,15 @@ void check_fields(json& body, std::span<const std::string_view> fields,
                           std::string(app::nearest(field, known)),
                       app::shown(field));
   }
-  body = std::move(kept);
+  body.as_object() = std::move(kept);
 }
 
 json take(json& body, const char* field) {
-  const auto place = body.find(field);
-  if (place == body.end()) return {};
-  json value = std::move(*place);
-  body.erase(place);
+  files::JsonObject& object = body.as_object();
+  const auto place = object.find(field);
+  if (place == object.end()) return {};
+  json value = std::move(place->value());
+  object.stable_erase(place);
   return value;
 }
 
@@ -211,7 +224,9 @@ void read_common(json& body, const app::ServeOptions& options, Generation& gener
   const app::RequestLimits& limits = options.limits;
   check_limits(body, limits);
   const json prompt_logprobs = take(body, "prompt_logprobs");
-  if (body.value("top_k", json()) == -1) body.erase("top_k");  // vLLM's word for all
+  if (const json* top_k = find_member(body, "top_k"); top_k != nullptr && is_number(*top_k, -1)) {
+    body.as_object().stable_erase("top_k");  // vLLM's word for all
+  }
   const RowReader row(body, kWhere);
   request.sampling.temperature = 1.0f;
   request.sampling.seed = random_seed();
@@ -233,7 +248,7 @@ void read_common(json& body, const app::ServeOptions& options, Generation& gener
     request.add_special_tokens = row.flag("add_special_tokens", true);
   }
   if (prompt_logprobs.is_null()) return;
-  const json holder{{"prompt_logprobs", prompt_logprobs}};
+  const json holder = files::JsonObject{{"prompt_logprobs", prompt_logprobs}};
   generation.prompt_logprobs =
       RowReader(holder, kWhere).integer("prompt_logprobs", 0, 0, limits.top_logprobs);
   HEDDLE_CHECK(!generation.stream, "prompt_logprobs is given, and stream is true");

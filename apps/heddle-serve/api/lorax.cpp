@@ -13,6 +13,7 @@ namespace heddle::serve {
 namespace {
 
 using app::RowReader;
+using files::is_text;
 
 constexpr const char* kWhere = "parameters";
 constexpr auto kBody = std::to_array<std::string_view>({"inputs", "parameters", "stream"});
@@ -46,36 +47,44 @@ void refuse(bool is_refused, const char* field, const char* why) {
   if (is_refused) throw bad_request(std::string(field) + ": " + why, field);
 }
 
+/// Whether it is a container without anything in it.
+bool is_empty(const json& value) {
+  return files::is_container(value) && files::size_of(value) == 0;
+}
+
 /// {"ids": [...], "weights": [...], "merge_strategy": "linear"}: the weights are the scales.
 void read_merged(const json& merged, Generation& generation) {
-  HEDDLE_CHECK(merged.is_object(), "merged_adapters is ", merged.type_name(),
+  HEDDLE_CHECK(merged.is_object(), "merged_adapters is ", files::json_type(merged),
                ", expected an object");
   const RowReader row(merged, "merged_adapters");
   constexpr std::string_view kFields[] = {"ids", "weights", "merge_strategy", "density",
                                           "majority_sign_method"};
   row.check_given_fields(kFields);
   if (const json* strategy = row.find("merge_strategy")) {
-    refuse(*strategy != "linear", "merge_strategy", "linear is supported");
+    refuse(!is_text(*strategy, "linear"), "merge_strategy", "linear is supported");
   }
   // As with LoRAX' own linear strategy, these are looked at and have no effect.
   static_cast<void>(row.number("density", 0, 0, 1));
   if (const json* method = row.find("majority_sign_method")) {
-    refuse(*method != "total" && *method != "frequency", "majority_sign_method",
+    refuse(!is_text(*method, "total") && !is_text(*method, "frequency"), "majority_sign_method",
            "total and frequency are supported");
   }
   const json* ids = row.find("ids");
-  HEDDLE_CHECK(ids != nullptr && ids->is_array() && !ids->empty(),
+  HEDDLE_CHECK(ids != nullptr && ids->is_array() && files::size_of(*ids) > 0,
                "merged_adapters: ids is missing, or no list of names");
+  const size_t num_ids = files::size_of(*ids);
   const json* weights = row.find("weights");
-  const bool has_weights = weights != nullptr && !weights->empty();
-  HEDDLE_CHECK(!has_weights || (weights->is_array() && weights->size() == ids->size()),
+  const bool has_weights = weights != nullptr && !is_empty(*weights);
+  HEDDLE_CHECK(!has_weights || (weights->is_array() && files::size_of(*weights) == num_ids),
                "merged_adapters: weights is no list of as many numbers as ids has names");
-  for (size_t i = 0; i < ids->size(); ++i) {
-    const float even = 1.0f / static_cast<float>(ids->size());
-    HEDDLE_CHECK(!has_weights || (*weights)[i].is_number(), "merged_adapters: weights holds ",
-                 has_weights ? (*weights)[i].type_name() : "", ", expected numbers");
+  for (size_t i = 0; i < num_ids; ++i) {
+    const float even = 1.0f / static_cast<float>(num_ids);
+    const json* const weight = has_weights ? &weights->get_array()[i] : nullptr;
+    HEDDLE_CHECK(weight == nullptr || weight->is_number(), "merged_adapters: weights holds ",
+                 files::json_type(*weight), ", expected numbers");
     generation.choice.adapters.push_back(
-        {row.text("ids[]", (*ids)[i]), has_weights ? (*weights)[i].get<float>() : even});
+        {row.text("ids[]", ids->get_array()[i]),
+         weight != nullptr ? static_cast<float>(files::number_of(*weight)) : even});
   }
 }
 
@@ -107,17 +116,17 @@ class LoraxForm final : public AnswerForm {
     const DrawnTokens& tokens = event.tokens;
     const size_t count = tokens.ids.size();
     for (size_t i = 0; i < count; ++i) {
-      json message{{"token", token(span_of(tokens), i, *event.token_texts)},
-                   {"generated_text", nullptr},
-                   {"details", nullptr}};
+      JsonObject message{{"token", token(span_of(tokens), i, *event.token_texts)},
+                         {"generated_text", nullptr},
+                         {"details", nullptr}};
       const bool is_last = event.completion && i + 1 == count;
       if (is_last) add_end(*event.completion, message);
-      bytes += "data:" + dumped(message) + "\n\n";
+      bytes += "data:" + files::json_text(message) + "\n\n";
     }
     if (event.completion && count == 0) {  // the end token alone
-      json message{{"token", {{"id", 0}, {"text", ""}, {"logprob", 0.0}, {"special", true}}}};
+      JsonObject message{{"token", {{"id", 0}, {"text", ""}, {"logprob", 0.0}, {"special", true}}}};
       add_end(*event.completion, message);
-      bytes += "data:" + dumped(message) + "\n\n";
+      bytes += "data:" + files::json_text(message) + "\n\n";
     }
     return bytes;
   }
@@ -134,21 +143,21 @@ class LoraxForm final : public AnswerForm {
       for (const float logprob : row.logprobs) sum += logprob;
       return sum;
     });
-    json answer{{"generated_text", text_of(best)}};
+    JsonObject answer{{"generated_text", text_of(best)}};
     if (request_.details) {
-      answer["details"] = details(best);
-      json& more = answer["details"];
+      JsonObject& more = answer["details"].emplace_object() = details(best);
       if (rows.size() > 1) {
-        json& others = more["best_of_sequences"] = json::array();
+        JsonArray& others = more["best_of_sequences"].emplace_array();
         for (const Completion& row : rows) {
           if (&row == &best) continue;
-          json other = details(row);
+          JsonObject other = details(row);
           other["generated_text"] = text_of(row);
           others.push_back(std::move(other));
         }
       }
     }
-    return dumped(in_list_ ? json::array({answer}) : answer);
+    const std::string text = files::json_text(answer);
+    return in_list_ ? '[' + text + ']' : text;
   }
 
  private:
@@ -157,17 +166,17 @@ class LoraxForm final : public AnswerForm {
     return (request_.returns_prompt ? request.text.value_or("") : "") + completion.text;
   }
 
-  json token(const TokenSpan& tokens, size_t i, const TokenTexts& texts) const {
+  JsonObject token(const TokenSpan& tokens, size_t i, const TokenTexts& texts) const {
     const auto entry = [&texts](int32_t id, float logprob) {
-      return json{{"id", id},
-                  {"text", std::string(texts.bytes(id))},
-                  {"logprob", logprob_number(logprob)},
-                  {"special", texts.is_special(id)}};
+      return JsonObject{{"id", id},
+                        {"text", texts.bytes(id)},
+                        {"logprob", logprob_number(logprob)},
+                        {"special", texts.is_special(id)}};
     };
-    json one = entry(tokens.ids[i], tokens.logprobs[i]);
+    JsonObject one = entry(tokens.ids[i], tokens.logprobs[i]);
     const size_t each = tokens.top_ids.size() / tokens.ids.size();
     if (each == 0) return one;
-    json& others = one["alternative_tokens"] = json::array();
+    JsonArray& others = one["alternative_tokens"].emplace_array();
     for (size_t j = i * each; j < (i + 1) * each; ++j) {
       others.push_back(entry(tokens.top_ids[j], tokens.top_logprobs[j]));
     }
@@ -179,7 +188,7 @@ class LoraxForm final : public AnswerForm {
     return completion.stop.empty() ? "eos_token" : "stop_sequence";
   }
 
-  json short_details(const Completion& completion) const {
+  JsonObject short_details(const Completion& completion) const {
     const Request& request = request_.generation.prompts.front();
     const bool samples = request.sampling.temperature > 0;
     return {{"finish_reason", finish_word(completion)},
@@ -188,25 +197,25 @@ class LoraxForm final : public AnswerForm {
             {"seed", samples ? json(request.sampling.seed) : json()}};
   }
 
-  void add_end(const Completion& completion, json& message) const {
+  void add_end(const Completion& completion, JsonObject& message) const {
     message["generated_text"] = text_of(completion);
     message["details"] = short_details(completion);
   }
 
-  json details(const Completion& completion) const {
-    json all = short_details(completion);
+  JsonObject details(const Completion& completion) const {
+    JsonObject all = short_details(completion);
     const TokenTexts& texts = *completion.token_texts;
-    json& prefill = all["prefill"] = json::array();
+    JsonArray& prefill = all["prefill"].emplace_array();
     if (request_.prefill) {
       for (size_t i = 0; i < completion.prompt_token_ids.size(); ++i) {
         const int32_t id = completion.prompt_token_ids[i];
-        prefill.push_back(
-            {{"id", id},
-             {"text", std::string(texts.bytes(id))},
-             {"logprob", i == 0 ? json() : json(logprob_number(completion.prompt_logprobs[i]))}});
+        prefill.push_back(JsonObject{
+            {"id", id},
+            {"text", texts.bytes(id)},
+            {"logprob", i == 0 ? json() : json(logprob_number(completion.prompt_logprobs[i]))}});
       }
     }
-    json& tokens = all["tokens"] = json::array();
+    JsonArray& tokens = all["tokens"].emplace_array();
     for (size_t i = 0; i < completion.token_ids.size(); ++i) {
       tokens.push_back(token(answer_span(completion), i, texts));
     }
@@ -221,7 +230,8 @@ class LoraxForm final : public AnswerForm {
 
 LoraxGeneration read_lorax(const std::string& text, const app::ServeOptions& options) {
   constexpr int64_t kDefaultTokens = 20, kMost = std::numeric_limits<int64_t>::max();
-  json body = parse_body(text);
+  files::JsonTree tree = parse_body(text);
+  json& body = *tree;
   check_fields(body, kBody, {}, options.ignore_unknown_fields);
   LoraxGeneration lorax;
   Generation& generation = lorax.generation;
@@ -230,15 +240,18 @@ LoraxGeneration read_lorax(const std::string& text, const app::ServeOptions& opt
   request.text = outer.required_text("inputs");
   generation.stream = outer.flag("stream", false);
   json parameters = take(body, "parameters");
-  if (parameters.is_null()) parameters = json::object();
-  HEDDLE_CHECK(parameters.is_object(), "parameters is ", parameters.type_name(),
+  if (parameters.is_null()) parameters.emplace_object();
+  HEDDLE_CHECK(parameters.is_object(), "parameters is ", files::json_type(parameters),
                ", expected an object");
-  if (parameters.value("adapter_source", json()) == "local") parameters.erase("adapter_source");
-  if (parameters.value("watermark", json()) == false) parameters.erase("watermark");
+  const auto given = [&](const char* field) { return files::find_member(parameters, field); };
+  if (const json* source = given("adapter_source"); source != nullptr && is_text(*source, "local"))
+    (void)take(parameters, "adapter_source");
+  if (const json* mark = given("watermark"); mark != nullptr && files::is_bool(*mark, false))
+    (void)take(parameters, "watermark");
   check_fields(parameters, kParameters, {}, options.ignore_unknown_fields);
-  refuse(parameters.contains("adapter_source"), "adapter_source", "local is supported");
-  refuse(parameters.contains("api_token"), "api_token", "adapters come from local folders alone");
-  refuse(parameters.contains("watermark"), "watermark", "is not supported");
+  refuse(given("adapter_source") != nullptr, "adapter_source", "local is supported");
+  refuse(given("api_token") != nullptr, "api_token", "adapters come from local folders alone");
+  refuse(given("watermark") != nullptr, "watermark", "is not supported");
   const RowReader row(parameters, kWhere);
   if (const json* id = row.find("adapter_id"))
     generation.choice.adapter_id = row.text("adapter_id", *id);

@@ -10,7 +10,7 @@ namespace heddle::serve {
 namespace {
 
 json stop_reason(const Completion& completion) {
-  if (!completion.stop.empty()) return completion.stop;
+  if (!completion.stop.empty()) return json(completion.stop);
   return completion.stop_token < 0 ? json() : json(completion.stop_token);
 }
 
@@ -31,8 +31,8 @@ class OpenAiForm : public AnswerForm {
   std::string end(std::span<const Completion> rows) override {
     std::string bytes;
     if (generation_.include_usage) {
-      json chunk = chunk_head();
-      chunk["choices"] = json::array();
+      JsonObject chunk = chunk_head();
+      chunk["choices"].emplace_array();
       chunk["usage"] = usage(rows);
       bytes = server_sent(chunk);
     }
@@ -45,23 +45,23 @@ class OpenAiForm : public AnswerForm {
   HttpResponse refusal(const ApiError& error) override { return openai_error(error); }
 
   std::string whole(std::span<const Completion> rows) override {
-    json answer = head_;
+    JsonObject answer = head_;
     answer["object"] = object_name();
-    json& choices = answer["choices"] = json::array();
+    JsonArray& choices = answer["choices"].emplace_array();
     for (const size_t row : told_rows(rows)) {
-      json choice = whole_choice(row, rows[row]);
+      JsonObject choice = whole_choice(row, rows[row]);
       choice["index"] = choices.size();
       choices.push_back(std::move(choice));
     }
     answer["usage"] = usage(rows);
     answer["system_fingerprint"] = nullptr;
-    return dumped(answer);
+    return files::json_text(answer);
   }
 
  protected:
   virtual const char* object_name() const = 0;
   virtual const char* chunk_name() const = 0;
-  virtual json whole_choice(size_t row, const Completion& completion) = 0;
+  virtual JsonObject whole_choice(size_t row, const Completion& completion) = 0;
 
   [[nodiscard]] const Request& request(size_t row) const {
     return generation_.prompts[row / static_cast<size_t>(generation_.best_of)];
@@ -69,27 +69,27 @@ class OpenAiForm : public AnswerForm {
   [[nodiscard]] size_t num_tops(size_t row) const {
     return static_cast<size_t>(request(row).top_logprobs);
   }
-  json chunk_head() {
-    json chunk = head_;
+  JsonObject chunk_head() {
+    JsonObject chunk = head_;
     chunk["object"] = chunk_name();
     return chunk;
   }
   /// A chunk with one choice.
-  std::string chunk(json choice) {
-    json whole = chunk_head();
-    whole["choices"] = json::array({std::move(choice)});
+  std::string chunk(JsonObject choice) {
+    JsonObject whole = chunk_head();
+    whole["choices"].emplace_array().push_back(std::move(choice));
     if (generation_.include_usage) whole["usage"] = nullptr;
     return server_sent(whole);
   }
-  void add_end(const Completion& completion, json& choice) {
+  void add_end(const Completion& completion, JsonObject& choice) {
     choice["finish_reason"] = finish_word(completion);
     choice["stop_reason"] = stop_reason(completion);
   }
   /// What vLLM tells besides.
-  void add_ids(const Completion& completion, json& choice) {
+  void add_ids(const Completion& completion, JsonObject& choice) {
     if (generation_.return_token_ids) {
-      choice["prompt_token_ids"] = completion.prompt_token_ids;
-      choice["token_ids"] = completion.token_ids;
+      choice["prompt_token_ids"] = files::json_array(completion.prompt_token_ids);
+      choice["token_ids"] = files::json_array(completion.token_ids);
     }
     if (generation_.prompt_logprobs >= 0) {
       choice["prompt_logprobs"] = prompt_logprobs(prompt_span(completion), *completion.token_texts,
@@ -101,7 +101,7 @@ class OpenAiForm : public AnswerForm {
   std::vector<int64_t> offsets_;  // of each row: characters of its text that were told
 
  private:
-  json usage(std::span<const Completion> rows) const {
+  JsonObject usage(std::span<const Completion> rows) const {
     int64_t prompt = 0, answer = 0;
     for (size_t i = 0; i < rows.size(); ++i) {
       if (i % static_cast<size_t>(generation_.best_of) == 0) prompt += rows[i].prompt_tokens;
@@ -110,7 +110,7 @@ class OpenAiForm : public AnswerForm {
     return {{"prompt_tokens", prompt},
             {"completion_tokens", answer},
             {"total_tokens", prompt + answer},
-            {"prompt_tokens_details", {{"cached_tokens", 0}}}};
+            {"prompt_tokens_details", JsonObject{{"cached_tokens", 0}}}};
   }
 
   /// Of each prompt the n answers whose tokens are the most likely, in their order.
@@ -133,7 +133,7 @@ class OpenAiForm : public AnswerForm {
     return told;
   }
 
-  json head_;
+  JsonObject head_;
 };
 
 class ChatForm final : public OpenAiForm {
@@ -156,17 +156,18 @@ class ChatForm final : public OpenAiForm {
     const bool has_tokens = generation_.logprobs && !event.tokens.ids.empty();
     const bool has_ids = generation_.return_token_ids && !event.tokens.ids.empty();
     if (!event.text.empty() || has_tokens || has_ids) {
-      json choice{{"index", row}, {"delta", {{"content", event.text}}}, {"logprobs", nullptr}};
+      JsonObject choice{
+          {"index", row}, {"delta", JsonObject{{"content", event.text}}}, {"logprobs", nullptr}};
       if (has_tokens) {
-        choice["logprobs"]["content"] =
+        choice["logprobs"].emplace_object()["content"] =
             chat_logprobs(span_of(event.tokens), *event.token_texts, num_tops(row));
       }
       choice["finish_reason"] = nullptr;
-      if (has_ids) choice["token_ids"] = event.tokens.ids;
+      if (has_ids) choice["token_ids"] = files::json_array(event.tokens.ids);
       bytes = chunk(std::move(choice));
     }
     if (event.completion) {
-      json choice{{"index", row}, {"delta", json::object()}, {"logprobs", nullptr}};
+      JsonObject choice{{"index", row}, {"delta", JsonObject()}, {"logprobs", nullptr}};
       add_end(*event.completion, choice);
       bytes += chunk(std::move(choice));
     }
@@ -176,13 +177,13 @@ class ChatForm final : public OpenAiForm {
  private:
   const char* object_name() const override { return "chat.completion"; }
   const char* chunk_name() const override { return "chat.completion.chunk"; }
-  json whole_choice(size_t row, const Completion& completion) override {
-    json choice{
+  JsonObject whole_choice(size_t row, const Completion& completion) override {
+    JsonObject choice{
         {"index", row},
         {"message", {{"role", "assistant"}, {"content", generation_.echoed + completion.text}}},
         {"logprobs", nullptr}};
     if (generation_.logprobs) {
-      choice["logprobs"]["content"] =
+      choice["logprobs"].emplace_object()["content"] =
           chat_logprobs(answer_span(completion), *completion.token_texts, num_tops(row));
     }
     add_end(completion, choice);
@@ -199,7 +200,7 @@ class CompletionForm final : public OpenAiForm {
     const bool has_tokens = !event.tokens.ids.empty() && request(row).tell_tokens;
     if (event.text.empty() && !has_tokens && !event.completion) return {};
     std::string text = event.text;
-    json choice{
+    JsonObject choice{
         {"index", row}, {"text", nullptr}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
     if (generation_.echo && !echoed_[row]) {
       echoed_[row] = true;
@@ -210,7 +211,7 @@ class CompletionForm final : public OpenAiForm {
                               offsets_[row], choice["logprobs"]);
     }
     choice["text"] = text;
-    if (generation_.return_token_ids) choice["token_ids"] = event.tokens.ids;
+    if (generation_.return_token_ids) choice["token_ids"] = files::json_array(event.tokens.ids);
     if (event.completion) add_end(*event.completion, choice);
     return chunk(std::move(choice));
   }
@@ -226,8 +227,8 @@ class CompletionForm final : public OpenAiForm {
     return text;
   }
 
-  json whole_choice(size_t row, const Completion& completion) override {
-    json choice{{"index", row}, {"text", completion.text}, {"logprobs", nullptr}};
+  JsonObject whole_choice(size_t row, const Completion& completion) override {
+    JsonObject choice{{"index", row}, {"text", completion.text}, {"logprobs", nullptr}};
     if (generation_.echo) {
       choice["text"] = prompt_text(row, *completion.token_texts) + completion.text;
     }

@@ -8,6 +8,7 @@
 
 #include "api/api_error.h"
 #include "api/fields.h"
+#include "files/json_text.h"
 #include "generate/chat_fields.h"
 #include "generate/row_reader.h"
 
@@ -31,7 +32,8 @@ void read_conversation(json& body, const json& messages, Request& request) {
   const bool continues = row.flag("continue_final_message", false);
   app::read_chat_fields(row, request);
   if (!continues) return;
-  HEDDLE_CHECK(body.find("add_generation_prompt") == body.end() || !request.add_generation_prompt,
+  HEDDLE_CHECK(files::find_member(body, "add_generation_prompt") == nullptr ||
+                   !request.add_generation_prompt,
                "continue_final_message and add_generation_prompt are both true");
   request.add_generation_prompt = false;
   request.continue_final_message = true;
@@ -53,12 +55,12 @@ void set_tells(const Generation& generation, Request& request) {
 }
 
 int32_t token_of(const json& id) {
-  HEDDLE_CHECK(id.is_number_integer() && id >= 0 && id <= std::numeric_limits<int32_t>::max(),
-               "prompt holds ", id.dump(), ", expected token ids");
-  return id.get<int32_t>();
+  const auto token = files::integer_in(id, 0, std::numeric_limits<int32_t>::max());
+  HEDDLE_CHECK(token, "prompt holds ", files::json_text(id), ", expected token ids");
+  return static_cast<int32_t>(*token);
 }
 
-std::vector<int32_t> tokens_of(const json& list) {
+std::vector<int32_t> tokens_of(const files::JsonArray& list) {
   std::vector<int32_t> ids;
   for (const json& id : list) ids.push_back(token_of(id));
   return ids;
@@ -72,28 +74,29 @@ std::vector<Request> prompts_of(const json& prompt, const Request& request, int6
     return prompts.back();
   };
   if (prompt.is_string()) {
-    add().text = prompt.get<std::string>();
+    add().text = files::text_of(prompt);
     return prompts;
   }
-  if (!prompt.is_array() || prompt.empty()) {
+  if (!prompt.is_array() || prompt.get_array().empty()) {
     throw bad_request("prompt is missing, or no text, tokens or a list of these", "prompt");
   }
-  if (prompt.front().is_number()) {
-    add().token_ids = tokens_of(prompt);
+  const files::JsonArray& list = prompt.get_array();
+  if (list.front().is_number()) {
+    add().token_ids = tokens_of(list);
     return prompts;
   }
-  if (std::ssize(prompt) > most) {
-    throw bad_request("prompt has " + std::to_string(prompt.size()) + " prompts, at most " +
+  if (std::ssize(list) > most) {
+    throw bad_request("prompt has " + std::to_string(list.size()) + " prompts, at most " +
                           std::to_string(most) + " are allowed (--max-prompts)",
                       "prompt");
   }
-  for (const json& one : prompt) {
+  for (const json& one : list) {
     if (one.is_string()) {
-      add().text = one.get<std::string>();
+      add().text = files::text_of(one);
     } else {
-      HEDDLE_CHECK(one.is_array(), "prompt holds ", one.type_name(),
+      HEDDLE_CHECK(one.is_array(), "prompt holds ", files::json_type(one),
                    ", expected texts or lists of token ids");
-      add().token_ids = tokens_of(one);
+      add().token_ids = tokens_of(one.get_array());
     }
   }
   return prompts;
@@ -108,12 +111,14 @@ std::string last_text(const Request& request) {
 }  // namespace
 
 Generation read_chat(const std::string& text, const app::ServeOptions& options) {
-  json body = parse_body(text);
+  files::JsonTree tree = parse_body(text);
+  json& body = *tree;
   check_fields(body, common_fields(), kChat, options.ignore_unknown_fields);
   const json messages = take(body, "messages");
   if (messages.is_null()) throw bad_request("field messages is missing", "messages");
-  if (messages.is_array() && std::ssize(messages) > options.limits.messages) {
-    throw bad_request("messages has " + std::to_string(messages.size()) + " entries, at most " +
+  const auto num_messages = static_cast<int64_t>(files::size_of(messages));
+  if (messages.is_array() && num_messages > options.limits.messages) {
+    throw bad_request("messages has " + std::to_string(num_messages) + " entries, at most " +
                           std::to_string(options.limits.messages) + " are allowed (--max-messages)",
                       "messages");
   }
@@ -123,17 +128,18 @@ Generation read_chat(const std::string& text, const app::ServeOptions& options) 
       throw bad_request("chat_template: the server takes none (--allow-request-templates)",
                         "chat_template");
     }
-    HEDDLE_CHECK(source.is_string(), "chat_template is ", source.type_name(), ", expected a text");
-    generation.chat_template = source.get<std::string>();
+    HEDDLE_CHECK(source.is_string(), "chat_template is ", files::json_type(source),
+                 ", expected a text");
+    generation.chat_template = files::text_of(source);
   }
   Request request;
   request.max_tokens = options.limits.default_max_tokens;
   if (json longest = take(body, "max_completion_tokens"); !longest.is_null()) {
-    body["max_tokens"] = std::move(longest);
+    body.as_object()["max_tokens"] = std::move(longest);
   }
   json top = take(body, "top_logprobs");
   read_common(body, options, generation, request);
-  if (!top.is_null()) body["top_logprobs"] = std::move(top);
+  if (!top.is_null()) body.as_object()["top_logprobs"] = std::move(top);
   read_chat_logprobs(RowReader(body, kWhere), options.limits.top_logprobs, generation, request);
   read_conversation(body, messages, request);
   if (generation.echo) generation.echoed = last_text(request);
@@ -144,7 +150,8 @@ Generation read_chat(const std::string& text, const app::ServeOptions& options) 
 
 Generation read_completion(const std::string& text, const app::ServeOptions& options) {
   constexpr int64_t kDefaultTokens = 16;  // as OpenAI has it
-  json body = parse_body(text);
+  files::JsonTree tree = parse_body(text);
+  json& body = *tree;
   check_fields(body, common_fields(), kCompletion, options.ignore_unknown_fields);
   const json prompt = take(body, "prompt");
   Generation generation;
@@ -168,7 +175,8 @@ Generation read_completion(const std::string& text, const app::ServeOptions& opt
 }
 
 Generation read_tokenize(const std::string& text, const app::ServeOptions& options) {
-  json body = parse_body(text);
+  files::JsonTree tree = parse_body(text);
+  json& body = *tree;
   check_fields(body, kTokenize, {}, options.ignore_unknown_fields);
   const json prompt = take(body, "prompt"), messages = take(body, "messages");
   Generation generation;

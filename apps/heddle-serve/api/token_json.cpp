@@ -10,9 +10,10 @@ constexpr double kNoLogprob = -9999.0;
 
 std::string text_of(int32_t id, const TokenTexts& texts) { return std::string(texts.bytes(id)); }
 
-json bytes_of(std::string_view text) {
-  json bytes = json::array();
-  for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
+JsonArray bytes_of(std::string_view text) {
+  JsonArray bytes;
+  bytes.reserve(text.size());
+  for (const char c : text) bytes.emplace_back(static_cast<unsigned char>(c));
   return bytes;
 }
 
@@ -28,11 +29,11 @@ size_t tops_each(const TokenSpan& tokens) {
 
 }  // namespace
 
-std::string dumped(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+std::string server_sent(const JsonObject& value) {
+  std::string event = "data: ";
+  files::append_json(event, value);
+  return event += "\n\n";
 }
-
-std::string server_sent(const json& value) { return "data: " + dumped(value) + "\n\n"; }
 
 double logprob_number(float logprob) {
   return std::isfinite(logprob) ? double{logprob} : kNoLogprob;
@@ -52,16 +53,17 @@ TokenSpan prompt_span(const Completion& completion) {
           completion.prompt_top_logprobs};
 }
 
-json chat_logprobs(const TokenSpan& tokens, const TokenTexts& texts, size_t num_tops) {
-  json content = json::array();
+JsonArray chat_logprobs(const TokenSpan& tokens, const TokenTexts& texts, size_t num_tops) {
+  JsonArray content;
   const auto entry = [&texts](int32_t id, float logprob) {
     const std::string text = text_of(id, texts);
-    return json{{"token", text}, {"logprob", logprob_number(logprob)}, {"bytes", bytes_of(text)}};
+    return JsonObject{
+        {"token", text}, {"logprob", logprob_number(logprob)}, {"bytes", bytes_of(text)}};
   };
   const size_t each = tops_each(tokens);
   for (size_t i = 0; i < tokens.ids.size(); ++i) {
-    json token = entry(tokens.ids[i], tokens.logprobs[i]);
-    json& tops = token["top_logprobs"] = json::array();
+    JsonObject token = entry(tokens.ids[i], tokens.logprobs[i]);
+    JsonArray& tops = token["top_logprobs"].emplace_array();
     for (size_t j = i * each; j < i * each + std::min(each, num_tops); ++j) {
       tops.push_back(entry(tokens.top_ids[j], tokens.top_logprobs[j]));
     }
@@ -73,44 +75,46 @@ json chat_logprobs(const TokenSpan& tokens, const TokenTexts& texts, size_t num_
 void add_completion_logprobs(const TokenSpan& tokens, const TokenTexts& texts, size_t num_tops,
                              int64_t& offset, json& lists) {
   if (lists.is_null()) {
+    JsonObject& empty = lists.emplace_object();
     for (const char* list : {"tokens", "token_logprobs", "top_logprobs", "text_offset"}) {
-      lists[list] = json::array();
+      empty.emplace(list, JsonArray());
     }
   }
+  const auto list = [&](const char* name) -> JsonArray& { return lists.at(name).as_array(); };
   const size_t each = tops_each(tokens);
   for (size_t i = 0; i < tokens.ids.size(); ++i) {
     const std::string text = text_of(tokens.ids[i], texts);
     const bool has_none = i >= tokens.logprobs.size() || std::isnan(tokens.logprobs[i]);
-    lists["tokens"].push_back(text);
-    lists["token_logprobs"].push_back(has_none ? json() : json(logprob_number(tokens.logprobs[i])));
-    lists["text_offset"].push_back(offset);
+    list("tokens").emplace_back(text);
+    list("token_logprobs").push_back(has_none ? json() : json(logprob_number(tokens.logprobs[i])));
+    list("text_offset").emplace_back(offset);
     json tops;
     if (!has_none) {
-      tops = json::object();
+      JsonObject& best = tops.emplace_object();
       for (size_t j = i * each; j < i * each + std::min(each, num_tops); ++j) {
         if (tokens.top_ids[j] < 0) continue;
-        tops.emplace(text_of(tokens.top_ids[j], texts), logprob_number(tokens.top_logprobs[j]));
+        best.emplace(text_of(tokens.top_ids[j], texts), logprob_number(tokens.top_logprobs[j]));
       }
-      tops.emplace(text, logprob_number(tokens.logprobs[i]));  // where it is none of them
+      best.emplace(text, logprob_number(tokens.logprobs[i]));  // where it is none of them
     }
-    lists["top_logprobs"].push_back(std::move(tops));
+    list("top_logprobs").push_back(std::move(tops));
     offset += num_characters(text);
   }
 }
 
-json prompt_logprobs(const TokenSpan& tokens, const TokenTexts& texts, size_t num_tops) {
-  json places = json::array();
+JsonArray prompt_logprobs(const TokenSpan& tokens, const TokenTexts& texts, size_t num_tops) {
+  JsonArray places;
   const size_t each = tops_each(tokens);
   for (size_t i = 0; i < tokens.ids.size(); ++i) {
     if (std::isnan(tokens.logprobs[i])) {
-      places.push_back(nullptr);
+      places.emplace_back(nullptr);
       continue;
     }
-    json place = json::object();
+    JsonObject place;
     const auto add = [&](int32_t id, float logprob, const json& rank) {
-      place.emplace(std::to_string(id), json{{"logprob", logprob_number(logprob)},
-                                             {"rank", rank},
-                                             {"decoded_token", text_of(id, texts)}});
+      place.emplace(std::to_string(id), JsonObject{{"logprob", logprob_number(logprob)},
+                                                   {"rank", rank},
+                                                   {"decoded_token", text_of(id, texts)}});
     };
     for (size_t j = 0; j < std::min(each, num_tops); ++j) {
       add(tokens.top_ids[i * each + j], tokens.top_logprobs[i * each + j], j + 1);

@@ -5,19 +5,19 @@
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
-
 #include "heddle/engine/request.h"
+
+#include "files/json_text.h"
+#include "files/json_value.h"
 
 namespace heddle::serve {
 
-using json = nlohmann::ordered_json;
-
-/// JSON text; bytes that are no UTF-8 become U+FFFD.
-[[nodiscard]] std::string dumped(const json& value);
+using json = files::Json;
+using files::JsonArray;
+using files::JsonObject;
 
 /// "data: <json>\n\n"
-[[nodiscard]] std::string server_sent(const json& value);
+[[nodiscard]] std::string server_sent(const JsonObject& value);
 
 /// A log-probability; one that JSON has no number for is -9999.0, as in OpenAI's API.
 [[nodiscard]] double logprob_number(float logprob);
@@ -34,7 +34,8 @@ struct TokenSpan {
 [[nodiscard]] TokenSpan prompt_span(const Completion& completion);
 
 /// Chat: [{"token", "logprob", "bytes", "top_logprobs": [...]}, ...], with `num_tops` of these.
-[[nodiscard]] json chat_logprobs(const TokenSpan& tokens, const TokenTexts& texts, size_t num_tops);
+[[nodiscard]] JsonArray chat_logprobs(const TokenSpan& tokens, const TokenTexts& texts,
+                                      size_t num_tops);
 
 /// Completions: appends to {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, and moves
 /// `offset`, in characters, behind the tokens.
@@ -42,7 +43,7 @@ void add_completion_logprobs(const TokenSpan& tokens, const TokenTexts& texts, s
                              int64_t& offset, json& lists);
 
 /// vLLM's prompt_logprobs: [null, {"id": {"logprob", "rank", "decoded_token"}}, ...].
-[[nodiscard]] json prompt_logprobs(const TokenSpan& tokens, const TokenTexts& texts,
-                                   size_t num_tops);
+[[nodiscard]] JsonArray prompt_logprobs(const TokenSpan& tokens, const TokenTexts& texts,
+                                        size_t num_tops);
 
 }  // namespace heddle::serve

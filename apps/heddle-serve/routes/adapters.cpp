@@ -21,21 +21,16 @@ constexpr auto kLoad =
     std::to_array<std::string_view>({"lora_name", "lora_path", "load_inplace", "base_model_name"});
 constexpr auto kUnload = std::to_array<std::string_view>({"lora_name", "lora_int_id"});
 
-json card(const std::string& name, const json& root, const json& parent, int64_t created,
-          int64_t max_len) {
-  return {{"id", name},
-          {"object", "model"},
-          {"created", created},
-          {"owned_by", "heddle"},
-          {"root", root},
-          {"parent", parent},
-          {"max_model_len", max_len},
-          {"permission", json::array()}};
+JsonObject card(const std::string& name, const json& root, const json& parent, int64_t created,
+                int64_t max_len) {
+  return {
+      {"id", name},   {"object", "model"}, {"created", created},       {"owned_by", "heddle"},
+      {"root", root}, {"parent", parent},  {"max_model_len", max_len}, {"permission", JsonArray()}};
 }
 
-json adapter_card(Service& service, const std::string& name, const ServedAdapter& adapter) {
-  json one = card(name, name, service.names().base(), adapter.created,
-                  service.engine().options().max_context);
+JsonObject adapter_card(Service& service, const std::string& name, const ServedAdapter& adapter) {
+  JsonObject one = card(name, json(name), json(service.names().base()), adapter.created,
+                        service.engine().options().max_context);
   const Metrics::Now now = service.now();
   const AdapterState* const known = now.find(name);
   one["lora"] = {{"pinned", adapter.is_added},
@@ -44,8 +39,8 @@ json adapter_card(Service& service, const std::string& name, const ServedAdapter
   return one;
 }
 
-json base_card(Service& service) {
-  return card(service.names().base(), service.names().base(), nullptr, 0,
+JsonObject base_card(Service& service) {
+  return card(service.names().base(), json(service.names().base()), nullptr, 0,
               service.engine().options().max_context);
 }
 
@@ -54,11 +49,10 @@ ApiError invalid(const std::string& message, const char* param) {
 }
 
 std::string required(const json& body, const char* field) {
-  const auto place = body.find(field);
-  const bool is_given =
-      place != body.end() && place->is_string() && !place->get_ref<const std::string&>().empty();
+  const json* const value = files::find_member(body, field);
+  const bool is_given = value != nullptr && value->is_string() && !files::text_of(*value).empty();
   if (!is_given) throw invalid(std::string(field) + " is missing, or no text", field);
-  return place->get<std::string>();
+  return std::string(files::text_of(*value));
 }
 
 ApiError not_loaded(const std::string& name) {
@@ -88,13 +82,14 @@ struct Load {
 };
 
 Load read_load(const std::string& text, Service& service) {
-  json body = parse_body(text);
+  files::JsonTree tree = parse_body(text);
+  json& body = *tree;
   const std::pair<const char*, json> only[] = {
-      {"adapter_source", "local"}, {"pinned", true}, {"scale", 1}};
+      {"adapter_source", json("local")}, {"pinned", json(true)}, {"scale", json(1)}};
   for (const auto& [field, value] : only) {
     const json given = take(body, field);
     if (!given.is_null() && given != value) {
-      throw invalid(std::string(field) + ": supported is " + value.dump(), field);
+      throw invalid(std::string(field) + ": supported is " + files::json_text(value), field);
     }
   }
   check_fields(body, kLoad, {}, service.options().ignore_unknown_fields);
@@ -143,18 +138,20 @@ std::string path_in_root(const std::string& root, const std::string& path) {
 
 HttpResponse list_models(Service& service) {
   service.refresh();
-  json list{{"object", "list"}, {"data", json::array({base_card(service)})}};
+  JsonObject list{{"object", "list"}};
+  JsonArray& cards = list["data"].emplace_array();
+  cards.push_back(base_card(service));
   for (const auto& [name, adapter] : service.names().adapters()) {
-    list["data"].push_back(adapter_card(service, name, adapter));
+    cards.push_back(adapter_card(service, name, adapter));
   }
-  return {.body = dumped(list)};
+  return {.body = files::json_text(list)};
 }
 
 HttpResponse show_model(Service& service, const std::string& name) {
-  if (service.names().is_base(name)) return {.body = dumped(base_card(service))};
+  if (service.names().is_base(name)) return {.body = files::json_text(base_card(service))};
   const auto place = service.names().adapters().find(name);
   if (place == service.names().adapters().end()) throw no_such_model(name);
-  return {.body = dumped(adapter_card(service, name, place->second))};
+  return {.body = files::json_text(adapter_card(service, name, place->second))};
 }
 
 boost::asio::awaitable<HttpResponse> load_adapter(Service& service, const std::string& text) {
@@ -178,11 +175,12 @@ boost::asio::awaitable<HttpResponse> load_adapter(Service& service, const std::s
 }
 
 HttpResponse show_scales(Service& service) {
-  json list = json::array();
+  JsonArray list;
   for (const auto& [id, name] : service.names().ids()) {
-    list.push_back({{"id", id}, {"path", name}, {"scale", service.names().default_scale(name)}});
+    list.push_back(
+        JsonObject{{"id", id}, {"path", name}, {"scale", service.names().default_scale(name)}});
   }
-  return {.body = dumped(list)};
+  return {.body = files::json_text(json(std::move(list)))};
 }
 
 HttpResponse set_scales(Service& service, const std::string& body) {
@@ -194,11 +192,12 @@ HttpResponse set_scales(Service& service, const std::string& body) {
     if (scale != 0) adapters.push_back({place->second, scale});
   }
   service.names().set_defaults(std::move(adapters));
-  return {.body = dumped({{"success", true}})};
+  return {.body = files::json_text(JsonObject{{"success", true}})};
 }
 
 std::string unload_name(const Service& service, const std::string& text) {
-  json body = parse_body(text);
+  files::JsonTree tree = parse_body(text);
+  json& body = *tree;
   check_fields(body, kUnload, {}, service.options().ignore_unknown_fields);
   return required(body, "lora_name");
 }

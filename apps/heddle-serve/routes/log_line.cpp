@@ -22,7 +22,7 @@ class JsonMembers final : public spdlog::custom_flag_formatter {
               spdlog::memory_buf_t& to) override {
     const std::string_view text(line.payload.data(), line.payload.size());
     const std::string whole =
-        text.starts_with('{') ? std::string(text) : dumped({{"message", std::string(text)}});
+        text.starts_with('{') ? std::string(text) : files::json_text(JsonObject{{"message", text}});
     to.append(whole.data() + 1, whole.data() + whole.size() - 1);
   }
   std::unique_ptr<custom_flag_formatter> clone() const override {
@@ -45,10 +45,10 @@ void start_log(bool is_json) {
 
 void write_log(const RequestLog& log) {
   if (log.outcome.empty()) return;
-  json line{{"route", app::shown(log.route)},
-            {"id", app::shown(log.id)},
-            {"status", log.status},
-            {"outcome", log.outcome}};
+  JsonObject line{{"route", app::shown(log.route)},
+                  {"id", app::shown(log.id)},
+                  {"status", log.status},
+                  {"outcome", log.outcome}};
   if (log.times.end > 0) {
     line["adapter"] = app::shown(log.adapter);
     line["prompt_tokens"] = log.prompt_tokens;
@@ -57,13 +57,18 @@ void write_log(const RequestLog& log) {
     line["total_ms"] = in_milliseconds(log.times.end);
   }
   if (writes_json) {
-    spdlog::info("{}", dumped(line));
+    spdlog::info("{}", files::json_text(line));
     return;
   }
   std::string text;
-  for (const auto& [key, value] : line.items()) {
-    text += (text.empty() ? "" : " ") + key + "=" +
-            (value.is_string() ? value.get<std::string>() : value.dump());
+  for (const auto& member : line) {
+    const json& value = member.value();
+    text.append(text.empty() ? "" : " ").append(member.key()).append("=");
+    if (value.is_string()) {
+      text += files::text_of(value);
+    } else {
+      files::append_json(text, value);
+    }
   }
   spdlog::info("{}", text);
 }

@@ -34,22 +34,22 @@ std::optional<HttpResponse> page_file(const std::string& path) {
 
 HttpResponse page_state(Service& service) {
   const Metrics::Now now = service.now();
-  json state{{"num_running", now.num_running},
-             {"num_waiting", now.num_waiting},
-             {"num_pages", now.load.num_pages},
-             {"num_free_pages", now.load.num_free_pages},
-             {"generated_tokens", now.stats.generated_tokens},
-             {"adapter_bytes", now.load.adapter_bytes},
-             {"adapters", json::array()}};
+  JsonObject state{{"num_running", now.num_running},
+                   {"num_waiting", now.num_waiting},
+                   {"num_pages", now.load.num_pages},
+                   {"num_free_pages", now.load.num_free_pages},
+                   {"generated_tokens", now.stats.generated_tokens},
+                   {"adapter_bytes", now.load.adapter_bytes}};
+  JsonArray& adapters = state["adapters"].emplace_array();
   for (const auto& [name, adapter] : service.names().adapters()) {
     const AdapterState* const known = now.find(name);
-    state["adapters"].push_back({{"name", name},
-                                 {"in_memory", known != nullptr && known->is_in_memory},
-                                 {"bytes", known == nullptr ? 0 : known->num_bytes},
-                                 {"rows", service.rows_of(name)}});
+    adapters.push_back(JsonObject{{"name", name},
+                                  {"in_memory", known != nullptr && known->is_in_memory},
+                                  {"bytes", known == nullptr ? 0 : known->num_bytes},
+                                  {"rows", service.rows_of(name)}});
   }
   service.refresh();
-  return {.body = dumped(state)};
+  return {.body = files::json_text(state)};
 }
 
 }  // namespace heddle::serve

@@ -47,7 +47,7 @@ Request as_text(Request chat, const std::string& text) {
   return chat;
 }
 
-HttpResponse json_response(const json& body) { return {.body = dumped(body)}; }
+HttpResponse json_response(const json& body) { return {.body = files::json_text(body)}; }
 
 /// vLLM answers in plain text under /v1/, what has other names in JSON.
 HttpResponse success(HttpResponse response, const HttpRequest& request) {
@@ -60,24 +60,24 @@ HttpResponse success(HttpResponse response, const HttpRequest& request) {
 ApiError not_done(const char* what) { return {501, "NotImplementedError", what}; }
 ApiError no_such_route() { return {404, "NotFoundError", "there is no such route"}; }
 
-json lorax_tokens(const std::string& prompt, const std::vector<int32_t>& ids,
-                  const TokenTexts& texts) {
-  json tokens = json::array();
+JsonArray lorax_tokens(const std::string& prompt, const std::vector<int32_t>& ids,
+                       const TokenTexts& texts) {
+  JsonArray tokens;
   size_t place = 0;
   for (const int32_t id : ids) {
     const std::string_view text = texts.bytes(id);
     const bool is_inside = !texts.is_special(id) && prompt.compare(place, text.size(), text) == 0;
-    tokens.push_back({{"id", id},
-                      {"text", std::string(text)},
-                      {"start", place},
-                      {"stop", is_inside ? place + text.size() : place}});
+    tokens.push_back(JsonObject{{"id", id},
+                                {"text", text},
+                                {"start", place},
+                                {"stop", is_inside ? place + text.size() : place}});
     if (is_inside) place += text.size();
   }
   return tokens;
 }
 
 /// The request in LoRAX's form of a body for /tokenize.
-Request read_inputs(json body, bool ignores_unknown) {
+Request read_inputs(json& body, bool ignores_unknown) {
   constexpr auto kFields = std::to_array<std::string_view>({"inputs", "add_special_tokens"});
   check_fields(body, kFields, {}, ignores_unknown);
   const RowReader row(body, "request");
@@ -94,11 +94,10 @@ struct Tokenize {
 };
 
 Tokenize read_to_tokenize(const std::string& body, const app::ServeOptions& options) {
-  json fields = parse_body(body);
-  Tokenize asked{.is_lorax = fields.contains("inputs")};
+  files::JsonTree fields = parse_body(body);
+  Tokenize asked{.is_lorax = files::find_member(*fields, "inputs") != nullptr};
   if (asked.is_lorax) {
-    asked.generation.prompts.push_back(
-        read_inputs(std::move(fields), options.ignore_unknown_fields));
+    asked.generation.prompts.push_back(read_inputs(*fields, options.ignore_unknown_fields));
   } else {
     asked.generation = read_tokenize(body, options);
   }
@@ -106,16 +105,19 @@ Tokenize read_to_tokenize(const std::string& body, const app::ServeOptions& opti
 }
 
 /// The tokens in a body for /detokenize, and which model's.
-std::vector<int32_t> read_tokens(json body, bool ignores_unknown, ModelChoice& choice) {
+std::vector<int32_t> read_tokens(const std::string& text, bool ignores_unknown,
+                                 ModelChoice& choice) {
   constexpr auto kFields = std::to_array<std::string_view>({"model", "adapter_id", "tokens"});
+  files::JsonTree tree = parse_body(text);
+  json& body = *tree;
   check_fields(body, kFields, {}, ignores_unknown);
-  const auto tokens = body.find("tokens");
-  HEDDLE_CHECK(tokens != body.end() && tokens->is_array(), "tokens is missing, or no list of ids");
+  const json* const tokens = files::find_member(body, "tokens");
+  HEDDLE_CHECK(tokens != nullptr && tokens->is_array(), "tokens is missing, or no list of ids");
   std::vector<int32_t> ids;
-  for (const json& id : *tokens) {
-    HEDDLE_CHECK(id.is_number_unsigned() && id <= std::numeric_limits<int32_t>::max(),
-                 "tokens holds ", id.dump(), ", expected token ids");
-    ids.push_back(id.get<int32_t>());
+  for (const json& entry : tokens->get_array()) {
+    const auto id = files::integer_in(entry, 0, std::numeric_limits<int32_t>::max());
+    HEDDLE_CHECK(id, "tokens holds ", files::json_text(entry), ", expected token ids");
+    ids.push_back(static_cast<int32_t>(*id));
   }
   const RowReader row(body, "request");
   if (const json* model = row.find("model")) choice.model = row.text("model", *model);
@@ -123,13 +125,15 @@ std::vector<int32_t> read_tokens(json body, bool ignores_unknown, ModelChoice& c
   return ids;
 }
 
-json token_list(const std::vector<int32_t>& ids, const TokenTexts& texts, int64_t max_context,
-                bool with_texts) {
-  json answer{{"count", ids.size()}, {"max_model_len", max_context}, {"tokens", ids}};
+JsonObject token_list(const std::vector<int32_t>& ids, const TokenTexts& texts, int64_t max_context,
+                      bool with_texts) {
+  JsonObject answer{
+      {"count", ids.size()}, {"max_model_len", max_context}, {"tokens", files::json_array(ids)}};
   json& strings = answer["token_strs"];
   if (!with_texts) return answer;
-  strings = json::array();
-  for (const int32_t id : ids) strings.push_back(std::string(texts.bytes(id)));
+  for (JsonArray& list = strings.emplace_array(); const int32_t id : ids) {
+    list.emplace_back(texts.bytes(id));
+  }
   return answer;
 }
 
@@ -221,9 +225,8 @@ net::awaitable<HttpResponse> Routes::tokenize(const std::string& body) {
   const auto tokenize = [&] {
     const std::vector<int32_t> ids = tokenizer->tokenize(request);
     const auto texts = tokenizer->texts();
-    return json_response(asked.is_lorax
-                             ? lorax_tokens(*request.text, ids, *texts)
-                             : token_list(ids, *texts, context, asked.generation.return_token_ids));
+    if (asked.is_lorax) return json_response(lorax_tokens(*request.text, ids, *texts));
+    return json_response(token_list(ids, *texts, context, asked.generation.return_token_ids));
   };
   co_return co_await service_.beside(Service::Worker::kTexts, tokenize);
 }
@@ -231,8 +234,7 @@ net::awaitable<HttpResponse> Routes::tokenize(const std::string& body) {
 net::awaitable<HttpResponse> Routes::detokenize(const std::string& body) {
   const auto read = [&] {
     ModelChoice choice;
-    std::vector<int32_t> ids =
-        read_tokens(parse_body(body), service_.options().ignore_unknown_fields, choice);
+    std::vector<int32_t> ids = read_tokens(body, service_.options().ignore_unknown_fields, choice);
     return std::pair(std::move(ids), std::move(choice));
   };
   const auto [ids, choice] = co_await read_body(body, read);
@@ -241,9 +243,7 @@ net::awaitable<HttpResponse> Routes::detokenize(const std::string& body) {
   const auto find = [&request](Engine& engine) { return engine.tokenizer(request); };
   const auto tokenizer = co_await service_.call(find);
   const auto detokenize = [&tokens = ids, &tokenizer] {
-    json answer;
-    answer["prompt"] = tokenizer->detokenize(tokens);
-    return json_response(answer);
+    return json_response(JsonObject{{"prompt", tokenizer->detokenize(tokens)}});
   };
   co_return co_await service_.beside(Service::Worker::kTexts, detokenize);
 }
@@ -326,7 +326,7 @@ HttpResponse Routes::facts(const HttpRequest& request, const RouteMatch& match) 
     case Route::kHealth: return health();
     case Route::kMetrics: return metrics();
     case Route::kState: return page_state(service_);
-    case Route::kVersion: return json_response({{"version", kVersion}});
+    case Route::kVersion: return json_response(JsonObject{{"version", kVersion}});
     case Route::kInfo: return info();
     case Route::kListModels: return list_models(service_);
     case Route::kShowModel: return show_model(service_, match.name);

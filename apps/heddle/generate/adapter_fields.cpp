@@ -8,12 +8,16 @@
 
 #include "heddle/core/error.h"
 
+#include "files/json_text.h"
+#include "files/json_value.h"
 #include "shown.h"
 
 namespace heddle::app {
 namespace {
 
-using json = nlohmann::ordered_json;
+using files::JsonArray;
+using files::JsonObject;
+using json = files::Json;
 
 constexpr std::array<std::string_view, 2> kEntryFields = {"name", "scale"};
 constexpr double kMaxScale = std::numeric_limits<float>::max();
@@ -34,14 +38,13 @@ bool is_adapter(const std::string& name, const RowDefaults& defaults) {
 }
 
 /// [{"name": "sql", "scale": 0.5}, ...]
-AdapterList read_list(const std::string& of, const json& value, const RowDefaults& defaults) {
-  HEDDLE_CHECK(value.is_array() && !value.empty(), of, " is ",
-               value.is_array() ? "empty" : value.type_name(),
-               ", expected an array of at least one object");
+AdapterList read_list(const std::string& of, std::span<const json> value,
+                      const RowDefaults& defaults) {
+  HEDDLE_CHECK(!value.empty(), of, " is empty, expected an array of at least one object");
   AdapterList list;
   for (size_t i = 0; i < value.size(); ++i) {
     const std::string where = of + "[" + std::to_string(i) + "]";
-    HEDDLE_CHECK(value[i].is_object(), where, " is ", value[i].type_name(),
+    HEDDLE_CHECK(value[i].is_object(), where, " is ", files::json_type(value[i]),
                  ", expected an object with name and scale");
     const RowReader entry(value[i], where);
     entry.check_fields(kEntryFields);
@@ -81,7 +84,10 @@ void read_one(const RowReader& row, const RowDefaults& defaults, Request& reques
   }
   request.adapter = named.value_or(adapters == nullptr ? defaults.adapter : "");
   if (adapters != nullptr) {
-    request.adapters = read_list(row.where() + ": adapters", *adapters, defaults);
+    const std::string where = row.where() + ": adapters";
+    HEDDLE_CHECK(adapters->is_array(), where, " is ", files::json_type(*adapters),
+                 ", expected an array of at least one object");
+    request.adapters = read_list(where, adapters->get_array(), defaults);
   }
   // Before the model is loaded nobody knows whether a name is its own or one of --adapters.
   const bool is_open = defaults.finds_adapters && defaults.base_names.empty();
@@ -101,9 +107,9 @@ void read_one(const RowReader& row, const RowDefaults& defaults, Request& reques
 AdapterList read_entry(const RowReader& row, const json& entry, const std::string& where,
                        const RowDefaults& defaults) {
   if (entry.is_null()) return {};
-  if (entry.is_array()) return read_list(where, entry, defaults);
-  if (entry.is_object()) return read_list(where, json::array({entry}), defaults);
-  HEDDLE_CHECK(entry.is_string(), where, " is ", entry.type_name(),
+  if (entry.is_array()) return read_list(where, entry.get_array(), defaults);
+  if (entry.is_object()) return read_list(where, {&entry, 1}, defaults);
+  HEDDLE_CHECK(entry.is_string(), where, " is ", files::json_type(entry),
                ", expected a name, null, an object or an array of objects");
   const std::string name = row.text("each_adapter", entry);
   HEDDLE_CHECK(is_adapter(name, defaults) || name == kBaseName, where, ": unknown adapter ",
@@ -120,13 +126,13 @@ void read_adapters(const RowReader& reader, const RowDefaults& defaults, Row& ro
     HEDDLE_CHECK(reader.find(other) == nullptr, reader.where(),
                  ": the row has both each_adapter and ", other, ", expected one of them");
   }
-  HEDDLE_CHECK(each->is_array() && !each->empty(), reader.where(), ": each_adapter is ",
-               each->is_array() ? "empty" : each->type_name(),
+  HEDDLE_CHECK(each->is_array() && files::size_of(*each) > 0, reader.where(), ": each_adapter is ",
+               each->is_array() ? "empty" : files::json_type(*each),
                ", expected an array of at least one adapter");
   row.request.adapter.clear();
-  for (size_t i = 0; i < each->size(); ++i) {
+  for (size_t i = 0; i < each->get_array().size(); ++i) {
     const std::string where = reader.where() + ": each_adapter[" + std::to_string(i) + "]";
-    row.each.push_back(read_entry(reader, (*each)[i], where, defaults));
+    row.each.push_back(read_entry(reader, each->get_array()[i], where, defaults));
   }
 }
 
@@ -134,21 +140,21 @@ std::string shown_adapters(const std::vector<AdapterWeight>& list) {
   std::string all = list.empty() ? kBaseName : "";
   for (const auto& [name, scale] : list) {
     if (!all.empty()) all += "+";
-    if (scale != 1.0f) all += json(short_form(scale)).dump() + "*";
+    if (scale != 1.0f) all += files::json_text(short_form(scale)) + "*";
     all += name;
   }
   return all;
 }
 
-void add_adapters(const std::vector<AdapterWeight>& list, json& answer) {
+void add_adapters(const std::vector<AdapterWeight>& list, JsonObject& answer) {
   const bool is_one = list.size() == 1 && list[0].scale == 1.0f;
   answer["adapter"] = is_one ? json(list[0].name) : json();
   if (list.empty() || is_one) return;
-  json entries = json::array();
+  JsonArray entries;
   for (const auto& [name, scale] : list) {
-    entries.push_back({{"name", name}, {"scale", short_form(scale)}});
+    entries.push_back(JsonObject{{"name", name}, {"scale", short_form(scale)}});
   }
-  answer["adapters"] = entries;
+  answer["adapters"] = std::move(entries);
 }
 
 }  // namespace heddle::app

@@ -3,8 +3,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "files/json.h"
 #include "generate/row_parser.h"
 #include "generate/row_reader.h"
 
@@ -17,6 +16,6 @@ void read_adapters(const RowReader& reader, const RowDefaults& defaults, Row& ro
 /// All adapters of a list as one text: "sql+0.5*cron"; of none "base".
 [[nodiscard]] std::string shown_adapters(const std::vector<AdapterWeight>& list);
 /// Adds `adapter`, and `adapters` where the list is more than one adapter with scale 1.
-void add_adapters(const std::vector<AdapterWeight>& list, nlohmann::ordered_json& answer);
+void add_adapters(const std::vector<AdapterWeight>& list, files::JsonObject& answer);
 
 }  // namespace heddle::app

@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "files/json_text.h"
+#include "files/json_value.h"
 #include "flush_answers.h"
 #include "generate/adapter_fields.h"
 #include "options.h"
@@ -13,7 +13,9 @@
 namespace heddle::app {
 namespace {
 
-using nlohmann::ordered_json;
+using files::Json;
+using files::JsonArray;
+using files::JsonObject;
 
 /// What stands for a log-probability that JSON has no number for: that of a token whose probability
 /// is 0 (-inf), or whose logits are no numbers. OpenAI's API has the same.
@@ -22,30 +24,30 @@ constexpr double kNoLogprob = -9999.0;
 /// An f32 is widened to double, whose shortest decimal form reads back to the same bits.
 double number_of(float logprob) { return std::isfinite(logprob) ? double{logprob} : kNoLogprob; }
 
-std::vector<double> logprobs_of(const Completion& completion) {
-  std::vector<double> logprobs;
+JsonArray logprobs_of(const Completion& completion) {
+  JsonArray logprobs;
   for (const float logprob : completion.logprobs) logprobs.push_back(number_of(logprob));
   return logprobs;
 }
 
 /// Of each token of the prompt; the first has none.
-ordered_json prompt_logprobs_of(const Completion& completion) {
-  ordered_json logprobs = ordered_json::array();
+JsonArray prompt_logprobs_of(const Completion& completion) {
+  JsonArray logprobs;
   for (const float logprob : completion.prompt_logprobs) {
-    logprobs.push_back(logprobs.empty() ? ordered_json() : ordered_json(number_of(logprob)));
+    logprobs.push_back(logprobs.empty() ? Json() : Json(number_of(logprob)));
   }
   return logprobs;
 }
 
 /// [[[token id, log-probability], ...], ...], one list for each place; -1 stands for none.
-ordered_json tops_of(const std::vector<int32_t>& ids, const std::vector<float>& logprobs,
-                     size_t num_places) {
-  ordered_json places = ordered_json::array();
+JsonArray tops_of(const std::vector<int32_t>& ids, const std::vector<float>& logprobs,
+                  size_t num_places) {
+  JsonArray places;
   const size_t count = num_places == 0 ? 0 : ids.size() / num_places;
   for (size_t place = 0; place < num_places; ++place) {
-    ordered_json top = ordered_json::array();
+    JsonArray top;
     for (size_t i = place * count; i < (place + 1) * count; ++i) {
-      if (ids[i] >= 0) top.push_back({ids[i], number_of(logprobs[i])});
+      if (ids[i] >= 0) top.push_back(JsonArray{ids[i], number_of(logprobs[i])});
     }
     places.push_back(std::move(top));
   }
@@ -58,9 +60,7 @@ std::string name_of(const AnswerHead& head) {
   return head.adapter.empty() ? kBaseName : head.adapter;
 }
 
-ordered_json text_or_null(const std::string& text) {
-  return text.empty() ? ordered_json() : ordered_json(text);
-}
+Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
 }  // namespace
 
@@ -160,16 +160,16 @@ void AnswerWriter::write_json(const Row& row) {
   member("id", row.head.id.empty() ? "null" : row.head.id);
   if (!row.head.custom_id.empty()) member("custom_id", row.head.custom_id);
   if (!row.head.metadata.empty()) member("metadata", row.head.metadata);
-  ordered_json rest;
-  const auto add_answer = [&](const Completion& of, ordered_json& answer) {
+  JsonObject rest;
+  const auto add_answer = [&](const Completion& of, JsonObject& answer) {
     answer["text"] = of.text;
-    answer["token_ids"] = of.token_ids;
+    answer["token_ids"] = files::json_array(of.token_ids);
     answer["prompt_tokens"] = of.prompt_tokens;
     answer["completion_tokens"] = of.token_ids.size();
     answer["finish_reason"] = name(of.finish_reason);
     answer["error"] = text_or_null(of.error);
   };
-  const auto add_logprobs = [&](const Completion& of, ordered_json& answer) {
+  const auto add_logprobs = [&](const Completion& of, JsonObject& answer) {
     if (logprobs_) answer["logprobs"] = logprobs_of(of);
     if (!of.top_token_ids.empty()) {
       answer["top_logprobs"] = tops_of(of.top_token_ids, of.top_logprobs, of.token_ids.size());
@@ -185,10 +185,9 @@ void AnswerWriter::write_json(const Row& row) {
     if (!row.head.adapters.empty()) add_adapters(row.head.adapters, rest);
   }
   if (row.has_several()) {
-    ordered_json& parts = rest[row.head.each.empty() ? "choices" : "each_adapter"];
-    parts = ordered_json::array();
+    JsonArray& parts = rest[row.head.each.empty() ? "choices" : "each_adapter"].emplace_array();
     for (size_t i = 0; i < row.each.size(); ++i) {
-      ordered_json entry;
+      JsonObject entry;
       if (!row.head.each.empty()) add_adapters(row.head.each[i], entry);
       add_answer(row.each[i], entry);
       add_logprobs(row.each[i], entry);
@@ -200,7 +199,7 @@ void AnswerWriter::write_json(const Row& row) {
   }
   rest["hash"] = text_or_null(row.head.hash);
   if (!row.has_several()) add_logprobs(completion, rest);
-  const std::string text = rest.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  const std::string text = files::json_text(rest);
   out_ << ',' << std::string_view(text).substr(1) << "\n";
 }
 

@@ -4,12 +4,22 @@
 
 #include "heddle/core/error.h"
 
+#include "files/json_text.h"
+#include "files/json_tree.h"
+#include "files/json_value.h"
 #include "shown.h"
 
 namespace heddle::app {
 namespace {
 
-using json = nlohmann::ordered_json;
+using files::json_text;
+using files::json_type;
+using files::JsonArray;
+using files::JsonObject;
+using files::text_of;
+using json = files::Json;
+
+constexpr size_t kMaxDepth = 64;  // of a row, and so of its messages
 
 constexpr std::array<std::string_view, 8> kMessageFields = {
     "role",         "content",           "name",      "tool_calls",
@@ -41,14 +51,15 @@ std::string place(const std::string& name, size_t i) {
 }
 
 void check_object(const json& value, const std::string& where) {
-  HEDDLE_CHECK(value.is_object(), where, " is ", value.type_name(), ", expected an object");
+  HEDDLE_CHECK(value.is_object(), where, " is ", json_type(value), ", expected an object");
 }
-void check_array(const json& value, const std::string& where, const char* of) {
-  HEDDLE_CHECK(value.is_array(), where, " is ", value.type_name(), ", expected an array of ", of);
+const JsonArray& checked_array(const json& value, const std::string& where, const char* of) {
+  HEDDLE_CHECK(value.is_array(), where, " is ", json_type(value), ", expected an array of ", of);
+  return value.get_array();
 }
 
 /// [{"type": "text", "text": "Hi"}, ...]
-void check_parts(const json& parts, const std::string& where) {
+void check_parts(const JsonArray& parts, const std::string& where) {
   for (size_t i = 0; i < parts.size(); ++i) {
     check_object(parts[i], place(where, i));
     const RowReader part(parts[i], place(where, i));
@@ -61,8 +72,8 @@ void check_parts(const json& parts, const std::string& where) {
 }
 
 /// [{"id": "call_1", "type": "function", "function": {"name": "now", "arguments": "{}"}}, ...]
-void check_calls(const json& calls, const std::string& where) {
-  check_array(calls, where, "objects");
+void check_calls(const json& list, const std::string& where) {
+  const JsonArray& calls = checked_array(list, where, "objects");
   for (size_t i = 0; i < calls.size(); ++i) {
     check_object(calls[i], place(where, i));
     const RowReader call(calls[i], place(where, i));
@@ -80,7 +91,7 @@ void check_calls(const json& calls, const std::string& where) {
     (void)reader.required_text("name");
     const json* arguments = reader.find("arguments");
     HEDDLE_CHECK(arguments == nullptr || arguments->is_object() || arguments->is_string(),
-                 function_where, ": arguments is ", arguments->type_name(),
+                 function_where, ": arguments is ", json_type(*arguments),
                  ", expected an object or a string");
   }
 }
@@ -96,8 +107,8 @@ void check_message(const json& entry, const std::string& where) {
   HEDDLE_CHECK(content != nullptr || calls != nullptr, where, ": field content is missing");
   if (content != nullptr) {
     HEDDLE_CHECK(content->is_string() || content->is_array(), where, ": content is ",
-                 content->type_name(), ", expected a string or an array of parts");
-    if (content->is_array()) check_parts(*content, where + ".content");
+                 json_type(*content), ", expected a string or an array of parts");
+    if (content->is_array()) check_parts(content->get_array(), where + ".content");
   }
   for (const char* field : {"name", "tool_call_id", "reasoning_content", "reasoning", "thinking"}) {
     if (const json* value = message.find(field)) (void)message.text(field, *value);
@@ -105,33 +116,36 @@ void check_message(const json& entry, const std::string& where) {
 }
 
 bool is_plain(const json& message) {
-  return message.size() == 2 && message.contains("content") && message["content"].is_string();
+  const json* const content = files::find_member(message, "content");
+  return files::size_of(message) == 2 && content != nullptr && content->is_string();
 }
 
 void check_objects(const RowReader& row, const char* field) {
   const json* value = row.find(field);
   if (value == nullptr) return;
-  check_array(*value, row.where() + ": " + field, "objects");
-  for (size_t i = 0; i < value->size(); ++i) {
-    check_object((*value)[i], row.where() + ": " + place(field, i));
+  const JsonArray& list = checked_array(*value, row.where() + ": " + field, "objects");
+  for (size_t i = 0; i < list.size(); ++i) {
+    check_object(list[i], row.where() + ": " + place(field, i));
   }
 }
 
 }  // namespace
 
-void read_messages(const RowReader& row, const json& messages, Request& request) {
-  HEDDLE_CHECK(messages.is_array() && !messages.empty(), row.where(), ": messages is ",
-               messages.is_array() ? "empty" : messages.type_name(),
+void read_messages(const RowReader& row, const json& list, Request& request) {
+  HEDDLE_CHECK(list.is_array() && files::size_of(list) > 0, row.where(), ": messages is ",
+               list.is_array() ? "empty" : json_type(list),
                ", expected an array of at least one object");
+  const JsonArray& messages = list.get_array();
   for (size_t i = 0; i < messages.size(); ++i) {
     check_message(messages[i], row.where() + ": " + place("messages", i));
   }
   if (!std::ranges::all_of(messages, is_plain)) {
-    request.messages_json = json_text(messages);
+    request.messages_json = json_text(list);
     return;
   }
   for (const json& message : messages) {
-    request.messages.push_back({message["role"], message["content"]});
+    request.messages.push_back(
+        {std::string(text_of(message.at("role"))), std::string(text_of(message.at("content")))});
   }
 }
 
@@ -141,10 +155,11 @@ void add_system(const std::string& content, Request& request) {
     request.messages.insert(request.messages.begin(), {"system", content});
     return;
   }
-  json messages = json::parse(request.messages_json);
-  if (messages.front()["role"] == "system") return;
-  messages.insert(messages.begin(), json{{"role", "system"}, {"content", content}});
-  request.messages_json = json_text(messages);
+  files::JsonTree tree = files::parse_json(request.messages_json, "messages", {.depth = kMaxDepth});
+  JsonArray& messages = tree->as_array();
+  if (files::is_text(messages.front().at("role"), "system")) return;
+  messages.insert(messages.begin(), JsonObject{{"role", "system"}, {"content", content}});
+  request.messages_json = json_text(*tree);
 }
 
 void read_chat_fields(const RowReader& row, Request& request) {
@@ -153,10 +168,10 @@ void read_chat_fields(const RowReader& row, Request& request) {
   if (const json* kwargs = row.find("chat_template_kwargs")) {
     const std::string where = row.where() + ": chat_template_kwargs";
     check_object(*kwargs, where);
-    for (const auto& variable : kwargs->items()) {
-      HEDDLE_CHECK(std::ranges::find(kReserved, variable.key()) == std::end(kReserved), where,
-                   " holds ", quote(variable.key()),
-                   ", which is no variable of the template's own");
+    for (const auto& variable : kwargs->get_object()) {
+      HEDDLE_CHECK(
+          std::ranges::find(kReserved, std::string_view(variable.key())) == std::end(kReserved),
+          where, " holds ", quote(variable.key()), ", which is no variable of the template's own");
     }
   }
   request.tools_json = row.echoed("tools");

@@ -15,7 +15,7 @@ inline constexpr std::array<std::string_view, 4> kChatFields = {
 
 /// Reads `messages` in the form of OpenAI's chat API: into Request::messages where all have a role
 /// and text alone, else into Request::messages_json. Parts of another type than text are refused.
-void read_messages(const RowReader& row, const nlohmann::ordered_json& messages, Request& request);
+void read_messages(const RowReader& row, const files::Json& messages, Request& request);
 
 /// Puts a system message in front of a conversation that begins with none.
 void add_system(const std::string& content, Request& request);

@@ -9,13 +9,16 @@
 #include <tuple>
 #include <xxhash.h>
 
-#include <nlohmann/json.hpp>
-
 #include "heddle/core/device.h"
 #include "heddle/core/error.h"
 
+#include "files/json_text.h"
+#include "files/json_value.h"
+
 namespace heddle::app {
 namespace {
+
+using files::JsonArray;
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
@@ -124,22 +127,24 @@ const std::string& Fingerprint::hash_of(const std::string& adapter) {
 
 std::string Fingerprint::of(const Row& of) {
   const Request& request = of.request;
-  nlohmann::ordered_json row = {model_, logprobs_, request.max_tokens, request.stop};
+  JsonArray row = {model_, logprobs_, request.max_tokens, files::json_array(request.stop)};
   if (request.adapter.empty()) {
     row.push_back(nullptr);
   } else {
-    row.push_back({request.adapter, hash_of(request.adapter)});
+    row.push_back(JsonArray{request.adapter, hash_of(request.adapter)});
   }
   const auto add_list = [&](const AdapterList& list) {
-    for (const auto& [name, scale] : list) row.push_back({name, hash_of(name), scale});
+    for (const auto& [name, scale] : list) row.push_back(JsonArray{name, hash_of(name), scale});
   };
   add_list(request.adapters);
   for (const AdapterList& list : of.each) {
-    row.push_back("each");
+    row.emplace_back("each");
     add_list(list);
   }
-  if (request.text) row.push_back(*request.text);
-  for (const Message& message : request.messages) row.push_back({message.role, message.content});
+  if (request.text) row.emplace_back(*request.text);
+  for (const Message& message : request.messages) {
+    row.push_back(JsonArray{message.role, message.content});
+  }
   // Rows that have none of these keep the hash that they had before there were these.
   const std::pair<const char*, const std::string&> texts[] = {
       {"messages", request.messages_json},
@@ -147,29 +152,31 @@ std::string Fingerprint::of(const Row& of) {
       {"documents", request.documents_json},
       {"chat_template_kwargs", request.template_kwargs_json}};
   for (const auto& [name, text] : texts) {
-    if (!text.empty()) row.push_back({name, text});
+    if (!text.empty()) row.push_back(JsonArray{name, text});
   }
-  if (!request.add_generation_prompt) row.push_back(false);
+  if (!request.add_generation_prompt) row.emplace_back(false);
   const SamplingOptions& sampling = request.sampling;
   if (sampling.temperature > 0.0f) {  // else the rest changes nothing
-    row.push_back(
-        {sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.seed});
+    row.push_back(JsonArray{sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p,
+                            sampling.seed});
   }
   const auto add = [&row](const char* name, const auto& value, bool is_given) {
-    if (is_given) row.push_back({name, value});
+    if (is_given) row.push_back(JsonArray{name, value});
   };
   add("repetition_penalty", sampling.repetition_penalty, sampling.repetition_penalty != 1.0f);
   add("frequency_penalty", sampling.frequency_penalty, sampling.frequency_penalty != 0.0f);
   add("presence_penalty", sampling.presence_penalty, sampling.presence_penalty != 0.0f);
-  for (const auto& [token, bias] : request.logit_bias) row.push_back({"logit_bias", token, bias});
+  for (const auto& [token, bias] : request.logit_bias) {
+    row.push_back(JsonArray{"logit_bias", token, bias});
+  }
   add("min_tokens", request.min_tokens, request.min_tokens != 0);
-  add("stop_token_ids", request.stop_token_ids, !request.stop_token_ids.empty());
-  add("bad_words", request.bad_words, !request.bad_words.empty());
+  add("stop_token_ids", files::json_array(request.stop_token_ids), !request.stop_token_ids.empty());
+  add("bad_words", files::json_array(request.bad_words), !request.bad_words.empty());
   add("top_logprobs", request.top_logprobs, request.top_logprobs != 0);
   add("prompt_logprobs", true, request.prompt_logprobs);
   add("n", of.n, of.n != 1);
   Hash hash;
-  hash.add(row.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  hash.add(files::json_text(std::move(row)));
   return hash.digits();
 }
 

@@ -9,17 +9,19 @@
 #include <system_error>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
 #include "heddle/core/error.h"
 
+#include "files/json_text.h"
+#include "files/json_value.h"
 #include "generate/ordered_json.h"
 
 namespace heddle::app {
 namespace {
 
-using json = nlohmann::ordered_json;
+using files::find_member;
+using files::Json;
 
 /// What answers_ holds of a row: an id is JSON text, which no index with # is.
 std::string key_of(const std::string& id, int64_t index, const std::string& hash) {
@@ -35,23 +37,21 @@ struct Answer {
 
 /// Nothing where the line is no answer.
 std::optional<Answer> parse_answer(const std::string& line) {
-  json object;
+  files::JsonTree object;
   try {
     object = parse_ordered_json(line, "");
   } catch (const Error&) {
     return std::nullopt;
   }
-  if (!object.is_object()) return std::nullopt;
-  const auto index = object.find("index"), id = object.find("id"), hash = object.find("hash"),
-             error = object.find("error");
-  const auto end = object.end();
-  if (index == end || !index->is_number_integer() || id == end || hash == end || error == end) {
-    return std::nullopt;
-  }
-  const std::string id_text =
-      id->is_null() ? "" : id->dump(-1, ' ', false, json::error_handler_t::replace);
-  const std::string hash_text = hash->is_string() ? hash->get<std::string>() : "";
-  return Answer{key_of(id_text, index->get<int64_t>(), hash_text), !error->is_null()};
+  const Json *const index = find_member(*object, "index"), *const id = find_member(*object, "id"),
+                    *const hash = find_member(*object, "hash"),
+                    *const error = find_member(*object, "error");
+  if (index == nullptr || id == nullptr || hash == nullptr || error == nullptr) return std::nullopt;
+  const std::optional<int64_t> number = files::integer_of(*index);
+  if (!number) return std::nullopt;
+  const std::string id_text = id->is_null() ? "" : files::json_text(*id);
+  const std::string hash_text(hash->is_string() ? files::text_of(*hash) : "");
+  return Answer{key_of(id_text, *number, hash_text), !error->is_null()};
 }
 
 }  // namespace

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <array>
 
-#include <nlohmann/json.hpp>
-
 #include "heddle/core/error.h"
 
+#include "files/json_value.h"
 #include "generate/adapter_fields.h"
 #include "generate/chat_fields.h"
 #include "generate/fields/sampling_fields.h"
@@ -16,7 +15,7 @@
 namespace heddle::app {
 namespace {
 
-using json = nlohmann::ordered_json;
+using json = files::Json;
 
 constexpr std::array<std::string_view, 14> kRowFields = {"prompt",
                                                          "messages",
@@ -39,9 +38,10 @@ constexpr auto kAllFields = [] {
   return all;
 }();
 
-json parse_object(const std::string& text, const std::string& where) {
-  json row = parse_ordered_json(text, where);
-  HEDDLE_CHECK(row.is_object(), where, ": the row is ", row.type_name(), ", expected an object");
+files::JsonTree parse_object(const std::string& text, const std::string& where) {
+  files::JsonTree row = parse_ordered_json(text, where);
+  HEDDLE_CHECK(row->is_object(), where, ": the row is ", files::json_type(*row),
+               ", expected an object");
   return row;
 }
 
@@ -88,8 +88,8 @@ Request default_request(const RowDefaults& defaults, int64_t index) {
 
 void parse_row(const std::string& text, const std::string& where, const RowDefaults& defaults,
                Row& row) {
-  const json object = parse_object(text, where);
-  const RowReader reader(object, where);
+  const files::JsonTree object = parse_object(text, where);
+  const RowReader reader(*object, where);
   row.id = reader.echoed("id");
   row.custom_id = reader.echoed("custom_id");
   row.metadata = reader.echoed("metadata");

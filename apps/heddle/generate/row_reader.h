@@ -6,14 +6,14 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include "files/json.h"
 
 namespace heddle::app {
 
 /// Reads the fields of one object, such as a row; every error names file, line and field.
 class RowReader {
  public:
-  using json = nlohmann::ordered_json;
+  using json = files::Json;
 
   /// `row` outlives this. `where` begins every error.
   RowReader(const json& row, std::string where) : row_(row), where_(std::move(where)) {}
@@ -40,13 +40,10 @@ class RowReader {
   [[nodiscard]] const std::string& where() const { return where_; }
 
  private:
-  void check_field(const std::string& name, std::span<const std::string_view> known) const;
+  void check_field(std::string_view name, std::span<const std::string_view> known) const;
 
   const json& row_;
   const std::string where_;
 };
-
-/// JSON text of the value; bytes that are no UTF-8 become U+FFFD.
-[[nodiscard]] std::string json_text(const nlohmann::ordered_json& value);
 
 }  // namespace heddle::app

@@ -7,9 +7,10 @@
 #include <sys/resource.h>
 #include <system_error>
 
-#include <nlohmann/json.hpp>
-
 #include "heddle/core/error.h"
+
+#include "files/json_text.h"
+#include "files/json_value.h"
 
 namespace heddle::app {
 namespace {
@@ -47,23 +48,23 @@ void check_writable(const std::string& path) {
 }
 
 void write_statistics(const std::string& path, const EngineStats& stats, const RowCounts& rows) {
-  const nlohmann::ordered_json object = {{"rows", rows.finished},
-                                         {"failed_rows", rows.failed},
-                                         {"skipped_rows", rows.skipped},
-                                         {"prefill_tokens", stats.prefill_tokens},
-                                         {"prefill_seconds", stats.prefill_seconds},
-                                         {"decode_tokens", stats.decode_tokens},
-                                         {"decode_seconds", stats.decode_seconds},
-                                         {"generated_tokens", stats.generated_tokens},
-                                         {"prefill_steps", stats.prefill_steps},
-                                         {"decode_steps", stats.decode_steps},
-                                         {"lora_seconds", stats.lora_seconds},
-                                         {"adapter_loads", stats.adapter_loads},
-                                         {"adapter_seconds", stats.adapter_seconds},
-                                         {"peak_memory_bytes", peak_memory_bytes()}};
+  const files::JsonObject object = {{"rows", rows.finished},
+                                    {"failed_rows", rows.failed},
+                                    {"skipped_rows", rows.skipped},
+                                    {"prefill_tokens", stats.prefill_tokens},
+                                    {"prefill_seconds", stats.prefill_seconds},
+                                    {"decode_tokens", stats.decode_tokens},
+                                    {"decode_seconds", stats.decode_seconds},
+                                    {"generated_tokens", stats.generated_tokens},
+                                    {"prefill_steps", stats.prefill_steps},
+                                    {"decode_steps", stats.decode_steps},
+                                    {"lora_seconds", stats.lora_seconds},
+                                    {"adapter_loads", stats.adapter_loads},
+                                    {"adapter_seconds", stats.adapter_seconds},
+                                    {"peak_memory_bytes", peak_memory_bytes()}};
   const std::string partial = path + ".partial";
   std::ofstream file(partial);
-  file << object.dump(1) << "\n";
+  file << files::json_lines(object) << "\n";
   file.close();
   if (!file.good() || std::rename(partial.c_str(), path.c_str()) != 0) {
     throw std::system_error(errno, std::generic_category(), path + ": cannot write the statistics");

@@ -2,17 +2,21 @@
 
 #include <charconv>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "heddle/core/error.h"
 
+#include "files/json_text.h"
+#include "files/json_value.h"
 #include "shown.h"
 
 namespace heddle::app {
 namespace {
 
-using json = nlohmann::ordered_json;
+using files::json_type;
+using json = files::Json;
 
 constexpr int32_t kMaxToken = std::numeric_limits<int32_t>::max();
 
@@ -20,11 +24,11 @@ constexpr int32_t kMaxToken = std::numeric_limits<int32_t>::max();
 void read_biases(const RowReader& row, std::vector<TokenBias>& biases) {
   const json* value = row.find("logit_bias");
   if (value == nullptr) return;
-  HEDDLE_CHECK(value->is_object(), row.where(), ": logit_bias is ", value->type_name(),
+  HEDDLE_CHECK(value->is_object(), row.where(), ": logit_bias is ", json_type(*value),
                ", expected an object of token ids and numbers");
   biases.clear();
-  for (const auto& entry : value->items()) {
-    const std::string& key = entry.key();
+  for (const auto& entry : value->get_object()) {
+    const std::string key(entry.key());
     int32_t token = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token);
     HEDDLE_CHECK(error == std::errc() && end == key.data() + key.size() && token >= 0, row.where(),
@@ -37,23 +41,24 @@ void read_biases(const RowReader& row, std::vector<TokenBias>& biases) {
 void read_token_ids(const RowReader& row, std::vector<int32_t>& ids) {
   const json* value = row.find("stop_token_ids");
   if (value == nullptr) return;
-  HEDDLE_CHECK(value->is_array(), row.where(), ": stop_token_ids is ", value->type_name(),
+  HEDDLE_CHECK(value->is_array(), row.where(), ": stop_token_ids is ", json_type(*value),
                ", expected an array of token ids");
   ids.clear();
-  for (const json& id : *value) {
-    HEDDLE_CHECK(id.is_number_integer() && id >= 0 && id <= kMaxToken, row.where(),
-                 ": stop_token_ids holds ", id.dump(), ", expected token ids");
-    ids.push_back(id.get<int32_t>());
+  for (const json& entry : value->get_array()) {
+    const std::optional<int64_t> id = files::integer_in(entry, 0, kMaxToken);
+    HEDDLE_CHECK(id, row.where(), ": stop_token_ids holds ", files::json_text(entry),
+                 ", expected token ids");
+    ids.push_back(static_cast<int32_t>(*id));
   }
 }
 
 void read_bad_words(const RowReader& row, std::vector<std::string>& words) {
   const json* value = row.find("bad_words");
   if (value == nullptr) return;
-  HEDDLE_CHECK(value->is_array(), row.where(), ": bad_words is ", value->type_name(),
+  HEDDLE_CHECK(value->is_array(), row.where(), ": bad_words is ", json_type(*value),
                ", expected an array of strings");
   words.clear();
-  for (const json& word : *value) {
+  for (const json& word : value->get_array()) {
     words.push_back(row.text("bad_words[]", word));
     HEDDLE_CHECK(!words.back().empty(), row.where(), ": bad_words holds an empty string");
   }

@@ -1,0 +1,2 @@
+// The code of Boost.JSON, so that its headers are all that heddle needs of it.
+#include <boost/json/src.hpp>
