@@ -10,6 +10,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <spdlog/spdlog.h>
 
+#include "access_warnings.h"
 #include "engine/service.h"
 #include "http/listener.h"
 #include "open_model.h"
@@ -30,6 +31,7 @@ constexpr std::chrono::seconds kGiveUp{10};
 struct Server::State {
   State(const app::ServeOptions& options, const std::function<Engine()>& open)
       : options_(options),
+        reread_signal_(io_, SIGHUP),
         access_(options),
         service_(io_, options, open(), [this] { end_with_engine(); }),
         routes_(service_, access_, [this] { return listener_.num_connections(); }),
@@ -40,7 +42,6 @@ struct Server::State {
               return routes_.handle(request, responder);
             }),
         end_signals_(io_, SIGINT, SIGTERM),
-        reread_signal_(io_, SIGHUP),
         drain_timer_(io_) {}
 
   int run() {
@@ -50,6 +51,9 @@ struct Server::State {
     listener_.start();
     spdlog::info("listening on {}://{}:{}", options_.tls_cert.empty() ? "http" : "https",
                  options_.host, listener_.port());
+    for (const std::string& warning : access_warnings(options_)) {
+      spdlog::warn("warning: {}", warning);
+    }
     io_.run();
     return service_.ended_by().empty() ? 0 : kExitFailed;
   }
@@ -121,11 +125,12 @@ struct Server::State {
 
   app::ServeOptions options_;
   net::io_context io_{1};
+  net::signal_set reread_signal_;  // first: one that comes while the model is loaded counts later
   Access access_;
   Service service_;
   Routes routes_;
   Listener listener_;
-  net::signal_set end_signals_, reread_signal_;
+  net::signal_set end_signals_;
   net::steady_timer drain_timer_;
   std::chrono::steady_clock::time_point drain_end_{};
 };

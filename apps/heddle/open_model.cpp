@@ -40,7 +40,10 @@ class LoadLine {
 Engine load(EngineOptions options, bool quiet) {
   LoadLine line;
   if (!quiet && isatty(STDERR_FILENO) != 0) {
-    options.on_load = [&line](int64_t done, int64_t total) { line.update(done, total); };
+    options.on_load = [&line, given = options.on_load](int64_t done, int64_t total) {
+      if (given) given(done, total);
+      line.update(done, total);
+    };
   }
   return Engine(options);
 }

@@ -53,6 +53,7 @@ struct Engine::State {
       options.adapter_host_memory = adapters.tiers().limits().host_memory_bytes;
     }
     for (LaunchedStep& step : launched) step.rows.reserve(static_cast<size_t>(options.max_batch));
+    files->check_unchanged();
     options.on_load = nullptr;  // what it refers to may be gone from here on
     fill_info();
   }

@@ -21,6 +21,9 @@ constexpr uint64_t kMaxElements = 8;  // of an array value
 
 std::string shown(std::string_view text) { return files::printable(text, kMaxShown); }
 
+/// The names of folders are those of who made them.
+std::string shown_path(const std::string& path) { return files::printable(path, path.size()); }
+
 void print_value(std::ostream& out, const files::GgufFile& file, const files::GgufValue& value) {
   using files::GgufType;
   const auto print = [&]<class T>() {
@@ -55,8 +58,8 @@ void print_value(std::ostream& out, const files::GgufFile& file, const files::Gg
 
 void inspect_model(std::ostream& out, const std::string& path) {
   const files::GgufFile file(path);
-  out << path << ": GGUF version " << file.version() << ", " << file.file_size() << " bytes, "
-      << file.metadata().size() << " settings, " << file.tensors().size()
+  out << shown_path(path) << ": GGUF version " << file.version() << ", " << file.file_size()
+      << " bytes, " << file.metadata().size() << " settings, " << file.tensors().size()
       << " tensors\n\nsettings\n";
   for (const files::GgufValue& value : file.metadata()) {
     out << "  " << shown(value.key) << " = ";
@@ -93,8 +96,8 @@ void inspect_folder(std::ostream& out, const std::string& path) {
   const auto settings = model::read_members(path + "/config.json");
   const model::FolderWeights weights(path);
   const std::vector<std::string_view> names = weights.names();
-  out << path << ": folder of a model, " << settings.size() << " settings, " << names.size()
-      << " tensors\n\nsettings\n";
+  out << shown_path(path) << ": folder of a model, " << settings.size() << " settings, "
+      << names.size() << " tensors\n\nsettings\n";
   for (const auto& [key, value] : settings) {
     out << "  " << shown(key) << " = " << shown(value) << "\n";
   }
@@ -134,8 +137,8 @@ int64_t print_part(std::ostream& out, const char* name, const model::VocabularyP
 int64_t inspect_adapter(std::ostream& out, const std::string& path) {
   const model::PeftAdapter adapter(path);
   const model::AdapterConfig& config = adapter.config();
-  out << path << ": LoRA adapter for " << shown(config.base_model) << "\n  r " << config.r
-      << ", lora_alpha " << config.lora_alpha << (config.use_rslora ? ", rsLoRA" : "")
+  out << shown_path(path) << ": LoRA adapter for " << shown(config.base_model) << "\n  r "
+      << config.r << ", lora_alpha " << config.lora_alpha << (config.use_rslora ? ", rsLoRA" : "")
       << (config.use_dora ? ", DoRA" : "") << (config.lora_bias ? ", lora_bias" : "") << "\n";
   struct Group {
     std::set<int64_t> layers;

@@ -136,6 +136,7 @@ class Runner {
         runner_(device_of(options.engine), files, limits_with(options.engine, files, batching)) {
     for (const auto& [name, folder] : options.adapters) {
       const auto adapter = model::open_adapter(folder, files.config());
+      adapter->load();
       adapter->check_fits(files.config().dims());
       slots_[name] = runner_.add_adapter(runner_.prepare_adapter(*adapter));
       adapters_[name] = std::make_shared<KnownAdapter>(

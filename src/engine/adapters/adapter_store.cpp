@@ -69,6 +69,7 @@ AdapterStore::Prepared AdapterStore::prepare(const std::string& path) const {
                              .folder = path,
                              .base_model = opened->base_model(),
                              .names_this_model = names_.may_be(opened->base_model())}};
+  opened->load();
   prepared.weights = runner_.prepare_adapter(*opened);
   return prepared;
 }

@@ -137,6 +137,7 @@ void AdapterTiers::begin_load(KnownAdapter& known, std::shared_ptr<AdapterHostCo
     check();
     const auto opened = model::open_adapter(path, files_.config());
     opened->check_fits(files_.config().dims());
+    opened->load();
     AdapterLoad::Loaded loaded;
     if (to_host) {
       ModelRunner::HostAdapter room;

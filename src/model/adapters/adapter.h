@@ -63,10 +63,14 @@ struct VocabularyPart {
   [[nodiscard]] bool is_empty() const { return !pair && !weight.is_present() && token_ids.empty(); }
 };
 
-/// A LoRA adapter, wherever it comes from; its values lie in memory that the object keeps.
+/// A LoRA adapter, wherever it comes from. Its values lie in memory that the object keeps, and are
+/// there from `load` on: what is asked of an adapter before it runs needs none of them.
 class Adapter {
  public:
   virtual ~Adapter() = default;
+
+  /// Reads the values.
+  virtual void load() {}
 
   [[nodiscard]] const std::string& path() const { return path_; }
   /// The model that it was made for, as it names it; may be empty.

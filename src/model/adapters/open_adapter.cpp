@@ -7,7 +7,7 @@
 
 namespace heddle::model {
 
-std::unique_ptr<const Adapter> open_adapter(const std::string& path, const DecoderConfig& config) {
+std::unique_ptr<Adapter> open_adapter(const std::string& path, const DecoderConfig& config) {
   std::error_code error;
   if (std::filesystem::is_regular_file(path, error)) {
     return std::make_unique<GgufAdapter>(path, config);

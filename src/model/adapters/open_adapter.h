@@ -9,7 +9,7 @@
 namespace heddle::model {
 
 /// Opens a folder that PEFT saved, or a GGUF file of llama.cpp's conversion, for a model.
-[[nodiscard]] std::unique_ptr<const Adapter> open_adapter(const std::string& path,
-                                                          const DecoderConfig& config);
+[[nodiscard]] std::unique_ptr<Adapter> open_adapter(const std::string& path,
+                                                    const DecoderConfig& config);
 
 }  // namespace heddle::model

@@ -10,6 +10,7 @@
 #include "heddle/core/error.h"
 #include "heddle/ops/lora.h"
 
+#include "files/open_file.h"
 #include "files/printable.h"
 #include "model/adapters/peft_names.h"
 
@@ -19,14 +20,11 @@ namespace {
 constexpr const char* kConfigFile = "/adapter_config.json";
 constexpr const char* kTensorFile = "/adapter_model.safetensors";
 constexpr const char* kPickleFile = "/adapter_model.bin";  // of PEFT before 0.7
+constexpr uint64_t kMaxConfig = uint64_t{64} << 20;
 
 bool exists(const std::string& path) {
   std::error_code error;
   return std::filesystem::exists(path, error);
-}
-
-std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 AdapterConfig read_config(const std::string& folder) {
@@ -36,7 +34,7 @@ AdapterConfig read_config(const std::string& folder) {
   }
   HEDDLE_CHECK(names.empty(), folder, ": holds several adapters, name one of its folders: ", names);
   const std::string path = folder + kConfigFile;
-  return parse_adapter_config(text_of(files::MappedFile(path).bytes()), path);
+  return parse_adapter_config(files::OpenFile(path).read_text(kMaxConfig), path);
 }
 
 std::string tensor_file(const std::string& folder) {

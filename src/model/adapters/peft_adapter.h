@@ -28,6 +28,7 @@ class PeftAdapter : public Adapter {
 
   [[nodiscard]] const AdapterConfig& config() const { return config_; }
 
+  void load() override { tensors_.load(); }
   /// Error(kInvalidArgument) unless every pair fits its layer, and every layer that the config
   /// targets has its pair.
   void check_fits(const ModelDims& dims) const override;

@@ -24,8 +24,9 @@ WeightType weight_type_of(DType dtype) {
 
 /// Whether the name is that of a file in the same folder.
 bool is_plain_name(std::string_view name) {
-  return !name.empty() && name.find('/') == name.npos && name.find('\0') == name.npos &&
-         name.front() != '.';
+  constexpr size_t kLongest = 255;  // bytes, of any file's name
+  return !name.empty() && name.find('/') == name.npos && name.front() != '.' &&
+         name.size() <= kLongest && files::printable(name, kLongest) == name;
 }
 
 }  // namespace
@@ -89,7 +90,7 @@ StoredTensor FolderWeights::tensor(std::string_view name) const {
                       .path = &file->path(),
                       .rank = static_cast<int>(shape.size()),
                       .type = weight_type_of(file->dtype(*tensor)),
-                      .data = tensor->data};
+                      .num_bytes = tensor->data.size()};
   if (!shape.empty()) result.columns = shape.back();
   for (size_t i = 0; i + 1 < shape.size(); ++i) result.rows *= shape[i];
   return result;
@@ -101,11 +102,6 @@ std::vector<std::string_view> FolderWeights::names() const {
     for (const files::SafetensorsTensor& tensor : file.tensors()) names.push_back(tensor.name);
   }
   return names;
-}
-
-void FolderWeights::release(const StoredTensor& tensor, size_t first, size_t length) const {
-  const auto& [file, stored] = tensors_.at(tensor.name);
-  file->release(*stored, first, length);
 }
 
 void FolderWeights::read(const StoredTensor& tensor, size_t first, std::span<std::byte> to) const {

@@ -22,7 +22,6 @@ class FolderWeights : public WeightSource {
   }
   [[nodiscard]] StoredTensor tensor(std::string_view name) const override;
   [[nodiscard]] std::vector<std::string_view> names() const override;
-  void release(const StoredTensor& tensor, size_t first, size_t length) const override;
   void read(const StoredTensor& tensor, size_t first, std::span<std::byte> to) const override;
 
  private:

@@ -72,7 +72,7 @@ StoredTensor GgufWeights::tensor(std::string_view name) const {
           .rows = tensor.dims[1] * tensor.dims[2] * tensor.dims[3],
           .columns = tensor.dims[0],
           .type = file.weight_type(tensor),
-          .data = file.data(tensor)};
+          .num_bytes = tensor.num_bytes};
 }
 
 std::vector<std::string_view> GgufWeights::names() const {
@@ -81,11 +81,6 @@ std::vector<std::string_view> GgufWeights::names() const {
     for (const files::GgufTensor& tensor : file->tensors()) names.push_back(tensor.name);
   }
   return names;
-}
-
-void GgufWeights::release(const StoredTensor& tensor, size_t first, size_t length) const {
-  const files::GgufFile& file = file_of(tensor.name);
-  file.release(file.tensor(tensor.name), first, length);
 }
 
 void GgufWeights::read(const StoredTensor& tensor, size_t first, std::span<std::byte> to) const {

@@ -58,19 +58,19 @@ StoredTensor MadeWeights::tensor(std::string_view name) const {
   HEDDLE_CHECK(found != tensors_.end(), path_, ": has no tensor ", files::quote(name));
   const auto& [rank, rows, columns] = found->second;
   const WeightType type = rank == 1 ? WeightType::kF32 : type_;
-  const std::span<const std::byte> all =
-      rank == 1 ? std::as_bytes(std::span(vector_)) : std::span<const std::byte>(matrix_);
   return {.name = found->first,
           .path = &path_,
           .rank = rank,
           .rows = rows,
           .columns = columns,
           .type = type,
-          .data = all.first(stored_bytes(type, rows * columns))};
+          .num_bytes = stored_bytes(type, rows * columns)};
 }
 
 void MadeWeights::read(const StoredTensor& tensor, size_t first, std::span<std::byte> to) const {
-  std::ranges::copy(tensor.data.subspan(first, to.size()), to.begin());
+  const std::span<const std::byte> all =
+      tensor.rank == 1 ? std::as_bytes(std::span(vector_)) : std::span<const std::byte>(matrix_);
+  std::ranges::copy(all.subspan(first, to.size()), to.begin());
 }
 
 std::vector<std::string_view> MadeWeights::names() const {

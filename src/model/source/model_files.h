@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "chat_template/chat_templates.h"
+#include "files/file_stamps.h"
 #include "model/decoder/decoder_config.h"
 #include "model/model_names.h"
 #include "model/source/tensor_names.h"
@@ -42,10 +43,18 @@ class ModelFiles {
       const tokenizer::Tokenizer& tokenizer) const = 0;
 
   [[nodiscard]] int64_t num_parameters() const;
+  /// Throws Error where a file has changed since the model was opened.
+  void check_unchanged() const;
+
+ private:
+  friend std::unique_ptr<const ModelFiles> open_model(const std::string& path);
+
+  files::FileStamps stamps_;  // as it was opened
 };
 
-/// Opens a GGUF file (of a split one the first part), a folder that transformers saved, or, where
-/// there is neither, what the local Hugging Face cache has by that name ("org/model").
+/// Opens, once nobody has written to its files for files::kSettled, a GGUF file (of a split one the
+/// first part), a folder that transformers saved, or, where there is neither, what the local
+/// Hugging Face cache has by that name ("org/model").
 [[nodiscard]] std::unique_ptr<const ModelFiles> open_model(const std::string& path);
 
 }  // namespace heddle::model

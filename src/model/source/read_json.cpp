@@ -4,7 +4,7 @@
 
 #include "heddle/core/error.h"
 
-#include "files/mapped_file.h"
+#include "files/open_file.h"
 #include "files/parse_json.h"
 
 namespace heddle::model {
@@ -19,10 +19,7 @@ std::string read_text(const std::string& path) {
   if (std::filesystem::is_regular_file(path, error) && std::filesystem::is_empty(path, error)) {
     return {};
   }
-  const files::MappedFile file(path);
-  HEDDLE_CHECK(file.bytes().size() <= kMaxFile, path, ": has ", file.bytes().size(),
-               " bytes, at most ", kMaxFile, " are read");
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+  return files::OpenFile(path).read_text(kMaxFile);
 }
 
 files::JsonDocument<nlohmann::json> read_json(const std::string& path) {
