@@ -28,7 +28,7 @@ void add_adapters(std::vector<NamedAdapter>& adapters, const std::string& text) 
   const size_t at = text.find('=');
   HEDDLE_CHECK(at != std::string::npos && at > 0 && at + 1 < text.size(), "--adapter ", text,
                ": expected NAME=DIR");
-  const std::string name = text.substr(0, at), folder = text.substr(at + 1);
+  const std::string name = text.substr(0, at), folder = find_adapter_path(text.substr(at + 1));
   HEDDLE_CHECK(name != kBaseName, "--adapter ", text, ": the name ", kBaseName,
                " stands for the model without an adapter");
   const std::vector<std::string> several = adapters_in(folder);

@@ -9,6 +9,7 @@
 #include "engine/inspect_memory.h"
 #include "files/gguf.h"
 #include "files/printable.h"
+#include "model/adapters/open_adapter.h"
 #include "model/adapters/peft_adapter.h"
 #include "model/source/folder_weights.h"
 #include "model/source/read_json.h"
@@ -173,7 +174,8 @@ int64_t inspect_adapter(std::ostream& out, const std::string& path) {
 
 }  // namespace
 
-void inspect(std::ostream& out, const std::string& path) {
+void inspect(std::ostream& out, const std::string& given) {
+  const std::string path = model::find_adapter_path(given);  // a model's is found alike
   std::ostringstream text;  // an error half way through leaves nothing on `out`
   const std::vector<std::string> several = model::adapters_in(path);
   if (std::filesystem::exists(path + "/adapter_config.json")) {

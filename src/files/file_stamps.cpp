@@ -48,8 +48,8 @@ FileStamps wait_until_settled(const std::string& name, milliseconds patience,
   FileStamps stamps = look();
   while (!are_settled(stamps, file_time_now()) && Clock::now() - same_since < kSettled) {
     if (Clock::now() - begin >= patience) {
-      throw_error(ErrorCode::kInvalidArgument, name, ": is being written to, for ",
-                  patience.count(), " ms by now; load it again when the writer is done");
+      throw_error(ErrorCode::kInvalidArgument, name,
+                  ": is being written to; load it again when the writer is done");
     }
     const nanoseconds age(file_time_now() - last_change(stamps));
     std::this_thread::sleep_for(std::clamp<nanoseconds>(kSettled - age, milliseconds(1), kSettled));

@@ -256,8 +256,8 @@ class GgufFile::Parser {
   std::string_view current_;
 };
 
-GgufFile::GgufFile(const std::string& path)
-    : file_(std::in_place, path), size_(file_->size()), name_(path) {
+GgufFile::GgufFile(OpenFile file)
+    : file_(std::move(file)), size_(file_->size()), name_(file_->path()) {
   // How far the metadata goes is known when it was read: where there is more, it begins anew with
   // at least twice as much.
   for (uint64_t wanted = kFirstRead;;) {

@@ -46,7 +46,8 @@ struct GgufTensor {
 class GgufFile {
  public:
   /// Opens the file and reads all but the tensors' data.
-  explicit GgufFile(const std::string& path);
+  explicit GgufFile(const std::string& path) : GgufFile(OpenFile(path)) {}
+  explicit GgufFile(OpenFile file);
   /// Reads from memory that outlives the object; `name` stands for the path in errors.
   GgufFile(std::span<const std::byte> bytes, std::string name);
 

@@ -138,8 +138,7 @@ std::string shape_text(std::span<const int64_t> shape) {
   return printable(text + ']');
 }
 
-SafetensorsFile::SafetensorsFile(const std::string& path)
-    : file_(std::in_place, path), name_(path) {
+SafetensorsFile::SafetensorsFile(OpenFile file) : file_(std::move(file)), name_(file_->path()) {
   read_head();
   parse();
 }

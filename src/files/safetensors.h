@@ -35,7 +35,8 @@ struct SafetensorsTensor {
 class SafetensorsFile {
  public:
   /// Opens the file and reads its header.
-  explicit SafetensorsFile(const std::string& path);
+  explicit SafetensorsFile(const std::string& path) : SafetensorsFile(OpenFile(path)) {}
+  explicit SafetensorsFile(OpenFile file);
   /// Reads from memory that outlives the object; `name` stands for the path in errors.
   SafetensorsFile(std::span<const std::byte> bytes, std::string name);
 

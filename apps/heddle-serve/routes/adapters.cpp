@@ -128,9 +128,15 @@ std::string path_in_root(const std::string& root, const std::string& path) {
   const fs::path real = fs::canonical(whole, error);
   if (error) throw refused;
   const fs::path inside = real.lexically_relative(base);
-  if (inside.empty() || inside == "." || *inside.begin() == "..") throw refused;
+  const bool is_inside = !inside.empty() && inside != "." && *inside.begin() != "..";
+  // A link of the root itself may lead into a cache of the hub; find_adapter says whether it does.
+  fs::path entry = whole.lexically_normal();
+  if (!entry.has_filename()) entry = entry.parent_path();
+  const bool is_entry = !is_inside && real != base && entry.parent_path() == base;
+  if (!is_inside && !is_entry) throw refused;
+  const fs::path place = is_inside ? real : entry;
   try {
-    return find_adapter(real.parent_path().string(), real.filename().string());
+    return find_adapter(place.parent_path().string(), place.filename().string());
   } catch (const Error&) {
     throw refused;
   }

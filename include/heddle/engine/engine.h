@@ -102,6 +102,12 @@ struct AdapterInfo {
 /// out of the folder.
 [[nodiscard]] std::string find_adapter(const std::string& adapter_dir, const std::string& name);
 
+/// The path where there is a file or folder, else the folder of the adapter of this name
+/// ("org/name") in the local Hugging Face cache: $HF_HUB_CACHE, $HF_HOME/hub,
+/// ~/.cache/huggingface/hub. Throws Error, which says how to fetch it, where the cache has none; of
+/// what is no such name the path comes back. Engine::prepare_adapter and add_adapter take either.
+[[nodiscard]] std::string find_adapter_path(const std::string& path);
+
 /// An adapter that an engine knows.
 struct AdapterState {
   std::string name;

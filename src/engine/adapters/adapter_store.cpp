@@ -7,6 +7,7 @@
 #include "heddle/core/error.h"
 
 #include "engine/adapters/row_adapters.h"
+#include "engine/adapters/settled_read.h"
 #include "engine/sequence.h"
 #include "model/adapters/open_adapter.h"
 
@@ -42,7 +43,8 @@ void AdapterStore::reserve(size_t num_more) {
 }
 
 /// What is known of an adapter without its weights.
-AdapterHold AdapterStore::describe(const std::string& path, const model::Adapter& opened) const {
+AdapterHold AdapterStore::describe(const std::string& path, const files::FolderBounds& bounds,
+                                   const model::Adapter& opened) const {
   const model::DecoderConfig& config = files_.config();
   opened.check_fits(config.dims());
   const model::StoredValues& vocabulary = opened.embedding().weight;
@@ -51,7 +53,9 @@ AdapterHold AdapterStore::describe(const std::string& path, const model::Adapter
   const std::lock_guard lock(tokenizers_mutex_);
   return std::make_shared<KnownAdapter>(
       KnownAdapter{.path = path,
-                   .text = text_of_adapter(text_of_model_, files_, path, num_tokens, tokenizers_),
+                   .bounds = bounds,
+                   .text = text_of_adapter(text_of_model_, files_, model::FolderText(path, bounds),
+                                           num_tokens, tokenizers_),
                    .num_tokens = num_tokens,
                    .num_logits = head.is_present() ? head.rows : config.vocab_size,
                    .num_bytes = runner_.adapter_bytes(opened),
@@ -62,14 +66,22 @@ AdapterHold AdapterStore::describe(const std::string& path, const model::Adapter
                    .has_host_copies = runner_.can_stage(opened)});
 }
 
-AdapterStore::Prepared AdapterStore::prepare(const std::string& path) const {
-  const auto opened = model::open_adapter(path, files_.config());
-  Prepared prepared{.known = describe(path, *opened),
+AdapterStore::Prepared AdapterStore::prepare(const std::string& given) const {
+  files::FolderBounds bounds;
+  if (folder_) bounds = folder_->bounds_of(given);
+  const std::string path = bounds.empty() ? model::find_adapter_path(given) : given;
+  std::unique_ptr<model::Adapter> opened;
+  AdapterHold known;
+  (void)read_settled(path, [&] {
+    opened = model::open_adapter(path, files_.config(), bounds);
+    known = describe(path, bounds, *opened);
+    opened->load();
+  });
+  Prepared prepared{.known = std::move(known),
                     .info = {.name = {},
                              .folder = path,
                              .base_model = opened->base_model(),
                              .names_this_model = names_.may_be(opened->base_model())}};
-  opened->load();
   prepared.weights = runner_.prepare_adapter(*opened);
   return prepared;
 }
@@ -147,10 +159,18 @@ AdapterHold AdapterStore::find(const std::string& name) {
 AdapterHold AdapterStore::find_in_folder(const std::string& name) {
   free_unused();  // of requests that were only checked
   const std::string path = folder_->find(name);
-  FileStamps stamps = stamps_of(path);
+  const int64_t begin = files::file_time_now();
+  files::FileStamps stamps = stamps_of(path);
+  const bool is_settled = files::are_settled(stamps, begin);
   const auto before = by_name_.find(name);
   const bool is_known = before != by_name_.end();
-  if (is_known && before->second->path == path && before->second->found == stamps) {
+  const auto is_of_stamps = [&](const KnownAdapter& known) {
+    // One that was found in files just written counts until they are at rest; from then on it does
+    // where a load has found the same text.
+    const bool may_differ = known.young_digest && is_settled && known.load == nullptr;
+    return known.path == path && known.found == stamps && !may_differ;
+  };
+  if (is_known && is_of_stamps(*before->second)) {
     // What has failed for rows that are gone is tried again.
     if (before->second.use_count() == 1) before->second->failure = nullptr;
     return before->second;
@@ -158,8 +178,15 @@ AdapterHold AdapterStore::find_in_folder(const std::string& name) {
   reserve(1);
   AdapterHold known;
   {
-    const auto opened = model::open_adapter(path, files_.config());
-    known = describe(path, *opened);
+    // Waiting until nobody writes is the business of the load, which runs beside the steps.
+    const files::FolderBounds bounds = folder_->bounds_of(path);
+    std::optional<uint64_t> digest;
+    if (!is_settled) digest = digest_of(path, bounds);
+    const auto opened = model::open_adapter(path, files_.config(), bounds);
+    known = describe(path, bounds, *opened);
+    known->young_digest = digest;
+    HEDDLE_CHECK(stamps_of(path) == stamps && (!digest || digest_of(path, bounds) == *digest), path,
+                 ": has changed while it was read; ask for it again");
   }
   known->found = std::move(stamps);
   const int64_t host_memory = tiers_.limits().host_memory_bytes;

@@ -87,7 +87,8 @@ class AdapterStore : public RowQueue::Adapters {
   [[nodiscard]] const AdapterTiers& tiers() const { return tiers_; }
 
  private:
-  [[nodiscard]] AdapterHold describe(const std::string& path, const model::Adapter& opened) const;
+  [[nodiscard]] AdapterHold describe(const std::string& path, const files::FolderBounds& bounds,
+                                     const model::Adapter& opened) const;
   [[nodiscard]] AdapterHold find_in_folder(const std::string& name);
   void reserve(size_t num_more);
   int32_t add_to_plan(KnownAdapter& known) noexcept;

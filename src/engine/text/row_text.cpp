@@ -62,8 +62,8 @@ std::shared_ptr<const tokenizer::Tokenizer> OwnTokenizers::of(const model::Folde
 }
 
 RowText text_of_adapter(const RowText& of_model, const model::ModelFiles& files,
-                        const std::string& folder, int64_t num_tokens, OwnTokenizers& tokenizers) {
-  const model::FolderText own(folder);
+                        const model::FolderText& own, int64_t num_tokens,
+                        OwnTokenizers& tokenizers) {
   RowText text = of_model;
   if (own.has_tokenizer() && !has_same_tokenizer(files, own)) {
     text.tokenizer = tokenizers.of(own, num_tokens);

@@ -47,7 +47,7 @@ class OwnTokenizers {
 /// with a role. Of a tokenizer of its own the end token ends an answer, too. `num_tokens`: those
 /// that rows of the adapter may have.
 [[nodiscard]] RowText text_of_adapter(const RowText& of_model, const model::ModelFiles& files,
-                                      const std::string& folder, int64_t num_tokens,
+                                      const model::FolderText& own, int64_t num_tokens,
                                       OwnTokenizers& tokenizers);
 
 }  // namespace heddle

@@ -10,7 +10,6 @@
 #include "heddle/core/error.h"
 #include "heddle/ops/lora.h"
 
-#include "files/open_file.h"
 #include "files/printable.h"
 #include "model/adapters/peft_names.h"
 
@@ -27,14 +26,14 @@ bool exists(const std::string& path) {
   return std::filesystem::exists(path, error);
 }
 
-AdapterConfig read_config(const std::string& folder) {
+AdapterConfig read_config(const std::string& folder, const files::FolderBounds& bounds) {
   std::string names;
   for (const std::string& name : adapters_in(folder)) {
     names += (names.empty() ? "" : ", ") + files::printable(name);
   }
   HEDDLE_CHECK(names.empty(), folder, ": holds several adapters, name one of its folders: ", names);
   const std::string path = folder + kConfigFile;
-  return parse_adapter_config(files::OpenFile(path).read_text(kMaxConfig), path);
+  return parse_adapter_config(files::open_within(path, bounds).read_text(kMaxConfig), path);
 }
 
 std::string tensor_file(const std::string& folder) {
@@ -227,8 +226,10 @@ std::vector<std::string> adapters_in(const std::string& folder) {
   return names;
 }
 
-PeftAdapter::PeftAdapter(const std::string& folder)
-    : Adapter(folder), config_(read_config(folder)), tensors_(tensor_file(folder)) {
+PeftAdapter::PeftAdapter(const std::string& folder, const files::FolderBounds& bounds)
+    : Adapter(folder),
+      config_(read_config(folder, bounds)),
+      tensors_(files::open_within(tensor_file(folder), bounds)) {
   read_tensors();
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "files/bounded_open.h"
 #include "files/safetensors.h"
 #include "model/adapters/adapter.h"
 #include "model/adapters/adapter_config.h"
@@ -21,7 +22,8 @@ namespace heddle::model {
 /// adapter_model.safetensors. What heddle does not compute is refused by name.
 class PeftAdapter : public Adapter {
  public:
-  explicit PeftAdapter(const std::string& folder);
+  /// `bounds`: where its files must lie.
+  explicit PeftAdapter(const std::string& folder, const files::FolderBounds& bounds = {});
   /// From memory that outlives the object; `name` stands for the folder in errors.
   PeftAdapter(std::string_view config_json, std::span<const std::byte> safetensors,
               const std::string& name);

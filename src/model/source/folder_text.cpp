@@ -43,11 +43,11 @@ std::vector<std::string> FolderText::file_paths() const {
   return paths;
 }
 
-std::string FolderText::tokenizer_text() const { return read_text(file(kTokenizer)); }
+std::string FolderText::tokenizer_text() const { return read_text(file(kTokenizer), bounds_); }
 
 tokenizer::Tokenizer FolderText::tokenizer(int64_t max_tokens, const std::string& setting) const {
   const std::string path = file(kTokenizer);
-  auto tokenizer = tokenizer::read_tokenizer_json(read_text(path), path);
+  auto tokenizer = tokenizer::read_tokenizer_json(read_text(path, bounds_), path);
   HEDDLE_CHECK(tokenizer.vocab_size() <= max_tokens, path, ": has ", tokenizer.vocab_size(),
                " tokens, ", setting, " is ", max_tokens);
   return tokenizer;
@@ -70,14 +70,14 @@ chat_template::ChatTemplates FolderText::chat_templates() const {
   using chat_template::ChatTemplates;
   std::map<std::string, std::string> sources;
   // As in transformers, where there is any such file tokenizer_config.json does not count.
-  for (const auto& [name, path] : template_files()) sources[name] = read_text(path);
+  for (const auto& [name, path] : template_files()) sources[name] = read_text(path, bounds_);
   if (!sources.empty()) {
     const char* const place = has_file(kChatTemplate) ? kChatTemplate : kMoreTemplates;
     return ChatTemplates::from(sources, file(place));
   }
   if (!has_file(kTokenizerConfig)) return {};
   const std::string where = file(kTokenizerConfig) + ": chat_template";
-  const auto settings = read_json(file(kTokenizerConfig));
+  const auto settings = read_json(file(kTokenizerConfig), bounds_);
   const auto found = settings->find("chat_template");
   if (found == settings->end() || found->is_null()) return {};
   if (found->is_string()) {
@@ -101,7 +101,7 @@ chat_template::SpecialTokens FolderText::special_tokens() const {
   chat_template::SpecialTokens tokens;
   for (const char* name : {kTokenizerConfig, kSpecialTokens}) {
     if (!has_file(name)) continue;
-    const auto settings = read_json(file(name));
+    const auto settings = read_json(file(name), bounds_);
     for (const char* role : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
                              "cls_token", "mask_token"}) {
       auto found = settings->find(role);

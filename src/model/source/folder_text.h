@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "chat_template/chat_templates.h"
+#include "files/bounded_open.h"
 #include "tokenizer/tokenizer.h"
 
 namespace heddle::model {
@@ -15,7 +16,9 @@ namespace heddle::model {
 /// in additional_chat_templates.
 class FolderText {
  public:
-  explicit FolderText(std::string folder) : folder_(std::move(folder)) {}
+  /// `bounds`: where its files must lie.
+  explicit FolderText(std::string folder, files::FolderBounds bounds = {})
+      : folder_(std::move(folder)), bounds_(std::move(bounds)) {}
 
   /// The files of it that are there.
   [[nodiscard]] std::vector<std::string> file_paths() const;
@@ -36,6 +39,7 @@ class FolderText {
   [[nodiscard]] std::map<std::string, std::string> template_files() const;
 
   std::string folder_;
+  files::FolderBounds bounds_;
 };
 
 }  // namespace heddle::model

@@ -4,7 +4,6 @@
 
 #include "heddle/core/error.h"
 
-#include "files/open_file.h"
 #include "files/parse_json.h"
 
 namespace heddle::model {
@@ -14,16 +13,17 @@ constexpr size_t kMaxFile = size_t{256} << 20;
 
 }  // namespace
 
-std::string read_text(const std::string& path) {
+std::string read_text(const std::string& path, const files::FolderBounds& bounds) {
   std::error_code error;
   if (std::filesystem::is_regular_file(path, error) && std::filesystem::is_empty(path, error)) {
     return {};
   }
-  return files::OpenFile(path).read_text(kMaxFile);
+  return files::open_within(path, bounds).read_text(kMaxFile);
 }
 
-files::JsonDocument<nlohmann::json> read_json(const std::string& path) {
-  auto json = files::parse_json<nlohmann::json>(read_text(path), path);
+files::JsonDocument<nlohmann::json> read_json(const std::string& path,
+                                              const files::FolderBounds& bounds) {
+  auto json = files::parse_json<nlohmann::json>(read_text(path, bounds), path);
   HEDDLE_CHECK(json->is_object(), path, ": is ", files::json_kind(json->type()),
                ", expected an object");
   return json;
