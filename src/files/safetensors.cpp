@@ -9,6 +9,7 @@
 
 #include "heddle/core/error.h"
 
+#include "files/lfs_pointer.h"
 #include "files/parse_json.h"
 #include "files/printable.h"
 
@@ -148,6 +149,7 @@ SafetensorsFile::SafetensorsFile(std::span<const std::byte> bytes, std::string n
 }
 
 void SafetensorsFile::parse() {
+  refuse_lfs_pointer(bytes_, name_);
   uint64_t header_size = 0;
   HEDDLE_CHECK(bytes_.size() >= sizeof(header_size), name_, ": not a safetensors file: it has ",
                bytes_.size(), " bytes, its header alone 8");

@@ -51,7 +51,7 @@ AdapterHold AdapterStore::describe(const std::string& path, const model::Adapter
   const std::lock_guard lock(tokenizers_mutex_);
   return std::make_shared<KnownAdapter>(
       KnownAdapter{.path = path,
-                   .text = text_of_adapter(text_of_model_, files_, path, num_tokens, tokenizers_),
+                   .text = text_of_adapter(text_of_model_, files_, path, tokenizers_),
                    .num_tokens = num_tokens,
                    .num_logits = head.is_present() ? head.rows : config.vocab_size,
                    .num_bytes = runner_.adapter_bytes(opened),

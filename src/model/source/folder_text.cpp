@@ -5,13 +5,17 @@
 #include "heddle/core/error.h"
 
 #include "files/parse_json.h"
+#include "model/source/extra_tokens.h"
 #include "model/source/read_json.h"
-#include "tokenizer/tokenizer_json.h"
+#include "model/source/setting_types.h"
+#include "model/source/vocabulary_pair.h"
 
 namespace heddle::model {
 namespace {
 
 constexpr const char* kTokenizer = "tokenizer.json";
+constexpr const char* kVocabulary = "vocab.json";
+constexpr const char* kMerges = "merges.txt";
 constexpr const char* kTokenizerConfig = "tokenizer_config.json";
 constexpr const char* kSpecialTokens = "special_tokens_map.json";
 constexpr const char* kAddedTokens = "added_tokens.json";
@@ -26,16 +30,26 @@ bool FolderText::has_file(const char* name) const {
 }
 
 bool FolderText::has_tokenizer() const {
-  if (has_file(kTokenizer)) return true;
+  if (has_file(kTokenizer) || (has_file(kVocabulary) && has_file(kMerges))) return true;
   if (!has_file(kAddedTokens)) return false;
   throw_error(ErrorCode::kUnsupported, file(kAddedTokens), ": adds tokens, and there is no ",
-              kTokenizer, "; save the tokenizer as a fast one");
+              kTokenizer, "; ", how_to_make_tokenizer_json(folder_));
+}
+
+void FolderText::check_types() const {
+  for (const char* name : {kTokenizerConfig, kSpecialTokens}) {
+    if (!has_file(name)) continue;
+    check_setting_types(*read_json(file(name)), file(name) + ": ", tokenizer_setting_types());
+  }
 }
 
 std::vector<std::string> FolderText::file_paths() const {
   std::vector<std::string> paths;
-  for (const char* name : {kTokenizer, kTokenizerConfig, kSpecialTokens, kChatTemplate}) {
-    if (has_file(name)) paths.push_back(file(name));
+  const bool has_json = has_file(kTokenizer);
+  for (const char* name : {kTokenizer, kVocabulary, kMerges, kAddedTokens, kTokenizerConfig,
+                           kSpecialTokens, kChatTemplate}) {
+    const bool is_of_pair = name == kVocabulary || name == kMerges;
+    if (has_file(name) && !(is_of_pair && has_json)) paths.push_back(file(name));
   }
   for (const auto& [name, path] : template_files()) {
     if (path != file(kChatTemplate)) paths.push_back(path);
@@ -43,15 +57,22 @@ std::vector<std::string> FolderText::file_paths() const {
   return paths;
 }
 
-std::string FolderText::tokenizer_text() const { return read_text(file(kTokenizer)); }
-
-tokenizer::Tokenizer FolderText::tokenizer(int64_t max_tokens, const std::string& setting) const {
-  const std::string path = file(kTokenizer);
-  auto tokenizer = tokenizer::read_tokenizer_json(read_text(path), path);
-  HEDDLE_CHECK(tokenizer.vocab_size() <= max_tokens, path, ": has ", tokenizer.vocab_size(),
-               " tokens, ", setting, " is ", max_tokens);
-  return tokenizer;
+TokenizerSource FolderText::tokenizer_source() const {
+  TokenizerSource source;
+  if (has_file(kTokenizer)) {
+    source.path = file(kTokenizer);
+    source.json = read_text(source.path);
+  } else {
+    HEDDLE_CHECK(has_file(kVocabulary) && has_file(kMerges), folder_, ": has no ", kTokenizer, "; ",
+                 how_to_make_tokenizer_json(folder_));
+    source.path = file(kVocabulary);
+    source.json = tokenizer_json_of_pair(folder_);
+  }
+  source.extra = read_extra_tokens(folder_);
+  return source;
 }
+
+tokenizer::Tokenizer FolderText::tokenizer() const { return tokenizer_source().read(); }
 
 std::map<std::string, std::string> FolderText::template_files() const {
   namespace fs = std::filesystem;

@@ -4,6 +4,7 @@
 
 #include "heddle/core/error.h"
 
+#include "files/lfs_pointer.h"
 #include "files/mapped_file.h"
 #include "files/parse_json.h"
 
@@ -22,6 +23,7 @@ std::string read_text(const std::string& path) {
   const files::MappedFile file(path);
   HEDDLE_CHECK(file.bytes().size() <= kMaxFile, path, ": has ", file.bytes().size(),
                " bytes, at most ", kMaxFile, " are read");
+  files::refuse_lfs_pointer(file.bytes(), path);
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
