@@ -20,7 +20,26 @@ constexpr const char* kTokenizerConfig = "tokenizer_config.json";
 constexpr const char* kSpecialTokens = "special_tokens_map.json";
 constexpr const char* kAddedTokens = "added_tokens.json";
 constexpr const char* kChatTemplate = "chat_template.jinja";
+constexpr const char* kProcessorTemplate = "chat_template.json";
 constexpr const char* kMoreTemplates = "additional_chat_templates";
+
+/// A template, or a list of templates with names.
+std::map<std::string, std::string> templates_in(const nlohmann::json& value,
+                                                const std::string& where) {
+  if (value.is_string()) return {{"default", value.get<std::string>()}};
+  HEDDLE_CHECK(value.is_array(), where, " is ", files::json_kind(value.type()),
+               ", expected a string or a list of templates with names");
+  std::map<std::string, std::string> sources;
+  for (const nlohmann::json& entry : value) {
+    const bool is_named = entry.is_object() && entry.contains("name") &&
+                          entry["name"].is_string() && entry.contains("template") &&
+                          entry["template"].is_string();
+    HEDDLE_CHECK(is_named, where, " holds ", files::json_kind(entry.type()),
+                 ", expected objects of a name and a template");
+    sources[entry["name"].get<std::string>()] = entry["template"].get<std::string>();
+  }
+  return sources;
+}
 
 }  // namespace
 
@@ -47,7 +66,7 @@ std::vector<std::string> FolderText::file_paths() const {
   std::vector<std::string> paths;
   const bool has_json = has_file(kTokenizer);
   for (const char* name : {kTokenizer, kVocabulary, kMerges, kAddedTokens, kTokenizerConfig,
-                           kSpecialTokens, kChatTemplate}) {
+                           kSpecialTokens, kChatTemplate, kProcessorTemplate}) {
     const bool is_of_pair = name == kVocabulary || name == kMerges;
     if (has_file(name) && !(is_of_pair && has_json)) paths.push_back(file(name));
   }
@@ -96,26 +115,16 @@ chat_template::ChatTemplates FolderText::chat_templates() const {
     const char* const place = has_file(kChatTemplate) ? kChatTemplate : kMoreTemplates;
     return ChatTemplates::from(sources, file(place));
   }
-  if (!has_file(kTokenizerConfig)) return {};
-  const std::string where = file(kTokenizerConfig) + ": chat_template";
-  const auto settings = read_json(file(kTokenizerConfig));
-  const auto found = settings->find("chat_template");
-  if (found == settings->end() || found->is_null()) return {};
-  if (found->is_string()) {
-    sources["default"] = found->get<std::string>();
-    return ChatTemplates::from(sources, where);
+  // chat_template.json is what processors of models that see images had before.
+  for (const char* name : {kTokenizerConfig, kProcessorTemplate}) {
+    if (!has_file(name)) continue;
+    const auto settings = read_json(file(name));
+    const auto found = settings->find("chat_template");
+    if (found == settings->end() || found->is_null()) continue;
+    const std::string where = file(name) + ": chat_template";
+    return ChatTemplates::from(templates_in(*found, where), where);
   }
-  HEDDLE_CHECK(found->is_array(), where, " is ", files::json_kind(found->type()),
-               ", expected a string or a list of templates with names");
-  for (const nlohmann::json& entry : *found) {
-    const bool is_named = entry.is_object() && entry.contains("name") &&
-                          entry["name"].is_string() && entry.contains("template") &&
-                          entry["template"].is_string();
-    HEDDLE_CHECK(is_named, where, " holds ", files::json_kind(entry.type()),
-                 ", expected objects of a name and a template");
-    sources[entry["name"].get<std::string>()] = entry["template"].get<std::string>();
-  }
-  return ChatTemplates::from(sources, where);
+  return {};
 }
 
 chat_template::SpecialTokens FolderText::special_tokens() const {

@@ -288,6 +288,8 @@ TEST(FolderModel, TemplatesOfOtherNamesAreFilesOfAFolder) {
   SmallFolder small;
   small.write_all();
   EXPECT_TRUE(FolderModel(small.path()).chat_templates().empty());
+  small.folder.write("chat_template.json", R"({"chat_template": "of the processor"})");
+  EXPECT_EQ(rendered(small, true), "of the processor");
   small.folder.write("tokenizer_config.json", R"({"chat_template": "of the settings"})");
   std::filesystem::create_directory(small.folder.path() / "additional_chat_templates");
   small.folder.write("additional_chat_templates/README.md", "{% wrong");
