@@ -82,6 +82,7 @@ void tell_engine(const Engine& engine) {
   spdlog::info("weights: {:.2f} GB loaded in {:.2f} s, {:.1f} GB/s", gigabytes, model.load_seconds,
                gigabytes / std::max(model.load_seconds, 1e-9));
   tell_weights(model);
+  for (const std::string& note : model.notes) spdlog::info("{}", note);
 }
 
 Engine open_model(const ModelOptions& options, bool quiet,
@@ -98,6 +99,7 @@ Engine open_model(const ModelOptions& options, bool quiet,
     warn(engine.model().settings_path + ": " + shown(key) +
          " is a setting that heddle does not know");
   }
+  for (const std::string& what : engine.model().warnings) warn(what);
   for (const NamedAdapter& named : options.adapters) {
     const AdapterInfo adapter = engine.add_adapter(named.name, named.folder);
     if (adapter.names_this_model) continue;

@@ -142,6 +142,8 @@ class LLM:
         for key in info.unread_settings:
             what = f"{info.settings_path}: {key} is a setting that heddle does not know"
             warnings.warn(what, stacklevel=2)
+        for what in info.warnings:
+            warnings.warn(what, stacklevel=2)
         for name, folder in (adapters or {}).items():
             self.add_adapter(name, folder)
 

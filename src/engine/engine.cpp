@@ -28,7 +28,9 @@ void Engine::State::fill_info() {
           .context_length = config.context_length,
           .files = files->file_paths(),
           .settings_path = files->settings_path(),
-          .unread_settings = files->unread_settings()};
+          .unread_settings = files->unread_settings(),
+          .warnings = files->warnings(),
+          .notes = files->notes()};
   info.num_parameters = files->num_parameters();
   info.weight_bytes = static_cast<int64_t>(runner.model().weights().num_bytes);
   info.read_bytes = runner.model().weights().read_bytes;

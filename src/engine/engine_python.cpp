@@ -371,7 +371,9 @@ void bind_engine(nb::module_& m) {
       .def_ro("device_name", &ModelInfo::device_name)
       .def_ro("activations", &ModelInfo::activations)
       .def_ro("settings_path", &ModelInfo::settings_path)
-      .def_ro("unread_settings", &ModelInfo::unread_settings);
+      .def_ro("unread_settings", &ModelInfo::unread_settings)
+      .def_ro("warnings", &ModelInfo::warnings)
+      .def_ro("notes", &ModelInfo::notes);
   nb::class_<Request> request(m, "Request");
   bind_options(request);
   bind_adapters(request);

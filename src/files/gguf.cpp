@@ -8,6 +8,7 @@
 
 #include "heddle/core/error.h"
 
+#include "files/lfs_pointer.h"
 #include "files/printable.h"
 
 namespace heddle::files {
@@ -87,6 +88,7 @@ class GgufFile::Parser {
   }
 
   Counts header() {
+    refuse_lfs_pointer(bytes_, file_.name_);
     enter("the header", kNoIndex);
     if (bytes_.size() < 4 || std::memcmp(bytes_.data(), "GGUF", 4) != 0) {
       const std::string_view start(reinterpret_cast<const char*>(bytes_.data()),

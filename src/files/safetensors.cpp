@@ -9,6 +9,7 @@
 
 #include "heddle/core/error.h"
 
+#include "files/lfs_pointer.h"
 #include "files/parse_json.h"
 #include "files/printable.h"
 
@@ -166,6 +167,7 @@ void SafetensorsFile::read_head() {
 }
 
 void SafetensorsFile::parse() {
+  refuse_lfs_pointer(bytes_, name_);
   uint64_t header_size = 0;
   HEDDLE_CHECK(size_ >= sizeof(header_size), name_, ": not a safetensors file: it has ", size_,
                " bytes, its header alone 8");

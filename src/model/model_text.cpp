@@ -17,12 +17,57 @@ namespace {
 
 using nlohmann::ordered_json;
 
+/// The token of a role; none where it is beyond the vocabulary, of which read_text_warnings tells.
 int32_t read_token(const files::GgufFile& file, std::string_view key, size_t vocab_size) {
   if (file.find(key) == nullptr) return tokenizer::kNoToken;
   const auto id = file.get<int64_t>(key);
-  HEDDLE_CHECK(id >= 0 && id < static_cast<int64_t>(vocab_size), file.path(), ": ", key, " is ", id,
-               ", the vocabulary has ", vocab_size, " tokens");
-  return static_cast<int32_t>(id);
+  const bool is_known = id >= 0 && id < static_cast<int64_t>(vocab_size);
+  return is_known ? static_cast<int32_t>(id) : tokenizer::kNoToken;
+}
+
+constexpr std::string_view kPre = "tokenizer.ggml.pre";
+constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
+
+// "seperator" is how the format spells it.
+constexpr std::pair<const char*, std::string_view> kRoles[] = {
+    {"bos_token", "tokenizer.ggml.bos_token_id"},
+    {"eos_token", "tokenizer.ggml.eos_token_id"},
+    {"unk_token", "tokenizer.ggml.unknown_token_id"},
+    {"sep_token", "tokenizer.ggml.seperator_token_id"},
+    {"pad_token", "tokenizer.ggml.padding_token_id"},
+    {"cls_token", "tokenizer.ggml.cls_token_id"},
+    {"mask_token", "tokenizer.ggml.mask_token_id"}};
+
+/// Tokens that llama.cpp lets end an answer by their text, whatever the file says of them.
+constexpr std::string_view kEndTexts[] = {"<|eot_id|>",
+                                          "<|im_end|>",
+                                          "<|end|>",
+                                          "<|return|>",
+                                          "<|call|>",
+                                          "<|flush|>",
+                                          "<|calls|>",
+                                          "<end_of_turn>",
+                                          "<|endoftext|>",
+                                          "</s>",
+                                          "<|eom_id|>",
+                                          "<EOT>",
+                                          "_<EOT>",
+                                          "[EOT]",
+                                          "[EOS]",
+                                          "<|end_of_text|>",
+                                          "<end_of_utterance>",
+                                          "<eos>",
+                                          "<turn|>",
+                                          "<|tool_response>"};
+/// Where a vocabulary has both of the first, the third ends a part of an answer alone.
+constexpr std::string_view kHarmony[] = {"<|return|>", "<|call|>", "<|end|>"};
+
+bool is_end_text(std::string_view token) {
+  return std::ranges::find(kEndTexts, token) != std::end(kEndTexts);
+}
+
+std::string_view pre_tokenizer_of(const files::GgufFile& file) {
+  return file.get_or<std::string_view>(kPre, "default");
 }
 
 }  // namespace
@@ -38,12 +83,16 @@ tokenizer::Vocabulary read_vocabulary(const files::GgufFile& file) {
   tokenizer::Vocabulary vocabulary;
   vocabulary.kind = has_scores ? tokenizer::VocabularyKind::kSentencePieceBpe
                                : tokenizer::VocabularyKind::kByteLevelBpe;
-  const auto tokens = file.get_array<std::string_view>("tokenizer.ggml.tokens");
+  const auto tokens = file.get_array<std::string_view>(kTokens);
   vocabulary.tokens.assign(tokens.begin(), tokens.end());
   if (file.find("tokenizer.ggml.token_type") != nullptr) {
     for (const int32_t type : file.get_array<int32_t>("tokenizer.ggml.token_type")) {
       vocabulary.types.push_back(static_cast<tokenizer::TokenType>(type));
     }
+  }
+  // As llama.cpp has it, whatever their type.
+  for (size_t id = 0; id < vocabulary.types.size() && id < tokens.size(); ++id) {
+    if (is_end_text(tokens[id])) vocabulary.types[id] = tokenizer::TokenType::kControl;
   }
   if (has_scores) {
     vocabulary.scores = file.get_array<float>("tokenizer.ggml.scores");
@@ -52,8 +101,7 @@ tokenizer::Vocabulary read_vocabulary(const files::GgufFile& file) {
     const auto merges = file.get_array<std::string_view>("tokenizer.ggml.merges");
     vocabulary.merges.assign(merges.begin(), merges.end());
   }
-  vocabulary.pre_tokenizer =
-      std::string(file.get_or<std::string_view>("tokenizer.ggml.pre", "gpt-2"));
+  vocabulary.pre_tokenizer = std::string(pre_tokenizer_of(file));
   vocabulary.bos = read_token(file, "tokenizer.ggml.bos_token_id", tokens.size());
   vocabulary.eos = read_token(file, "tokenizer.ggml.eos_token_id", tokens.size());
   vocabulary.add_bos = file.get_or<bool>("tokenizer.ggml.add_bos_token",
@@ -62,15 +110,50 @@ tokenizer::Vocabulary read_vocabulary(const files::GgufFile& file) {
 }
 
 std::vector<int32_t> read_end_tokens(const files::GgufFile& file) {
-  const files::GgufValue* tokens = file.find("tokenizer.ggml.tokens");
+  const files::GgufValue* tokens = file.find(kTokens);
   const size_t vocab_size = tokens == nullptr ? 0 : tokens->count;
   std::vector<int32_t> ids;
-  for (const std::string_view key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
-                                     "tokenizer.ggml.eom_token_id"}) {
-    const int32_t id = read_token(file, key, vocab_size);
+  const auto add = [&](int32_t id) {
     if (id != tokenizer::kNoToken && std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
+  };
+  for (const std::string_view key :
+       {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id",
+        "tokenizer.ggml.fim_pad_token_id", "tokenizer.ggml.fim_rep_token_id",
+        "tokenizer.ggml.fim_sep_token_id"}) {
+    add(read_token(file, key, vocab_size));
+  }
+  if (tokens == nullptr) return ids;
+  const auto texts = file.get_array<std::string_view>(kTokens);
+  const auto has = [&](std::string_view text) {
+    return std::ranges::find(texts, text) != texts.end();
+  };
+  const bool is_harmony = has(kHarmony[0]) && has(kHarmony[1]);
+  for (size_t id = 0; id < texts.size(); ++id) {
+    if (is_end_text(texts[id]) && !(is_harmony && texts[id] == kHarmony[2]))
+      add(static_cast<int32_t>(id));
   }
   return ids;
+}
+
+std::vector<std::string> read_text_warnings(const files::GgufFile& file) {
+  std::vector<std::string> warnings;
+  const files::GgufValue* tokens = file.find(kTokens);
+  if (tokens == nullptr) return warnings;
+  if (file.find(kPre) == nullptr &&
+      file.get_or<std::string_view>("tokenizer.ggml.model", "") == "gpt2") {
+    warnings.push_back(file.path() + ": has no " + std::string(kPre) +
+                       ", text is split as llama.cpp's \"default\" does, which may not be how the "
+                       "model was trained; a newer conversion of the model names its pattern");
+  }
+  for (const auto& [role, key] : kRoles) {
+    if (file.find(key) == nullptr) continue;
+    const auto id = file.get<int64_t>(key);
+    if (id >= 0 && id < static_cast<int64_t>(tokens->count)) continue;
+    warnings.push_back(file.path() + ": " + std::string(key) + " is " + std::to_string(id) +
+                       ", the vocabulary has " + std::to_string(tokens->count) +
+                       " tokens: there is no " + role);
+  }
+  return warnings;
 }
 
 chat_template::ChatTemplates read_chat_templates(const files::GgufFile& file) {
@@ -88,17 +171,8 @@ chat_template::ChatTemplates read_chat_templates(const files::GgufFile& file) {
 
 chat_template::SpecialTokens read_special_tokens(const files::GgufFile& file,
                                                  const tokenizer::Tokenizer& tokenizer) {
-  // "seperator" is how the format spells it.
-  static constexpr std::pair<const char*, std::string_view> kTokens[] = {
-      {"bos_token", "tokenizer.ggml.bos_token_id"},
-      {"eos_token", "tokenizer.ggml.eos_token_id"},
-      {"unk_token", "tokenizer.ggml.unknown_token_id"},
-      {"sep_token", "tokenizer.ggml.seperator_token_id"},
-      {"pad_token", "tokenizer.ggml.padding_token_id"},
-      {"cls_token", "tokenizer.ggml.cls_token_id"},
-      {"mask_token", "tokenizer.ggml.mask_token_id"}};
   chat_template::SpecialTokens special;
-  for (const auto& [name, key] : kTokens) {
+  for (const auto& [name, key] : kRoles) {
     const int32_t id = read_token(file, key, static_cast<size_t>(tokenizer.vocab_size()));
     if (id != tokenizer::kNoToken) special[name] = tokenizer.token_bytes(id);
   }
@@ -125,6 +199,30 @@ chat_template::JsonValue messages_of(std::span<const ChatTurn> turns) {
     files::add_member(message, "content") = turn.content;
   }
   return messages;
+}
+
+/// Parts of messages that are no text, by what OpenAI's and Hugging Face's clients call them.
+constexpr std::string_view kMediaTypes[] = {"image", "image_url", "input_image",
+                                            "audio", "audio_url", "input_audio",
+                                            "video", "video_url", "input_video"};
+
+/// A template would put a mark in the place of an image, and the model would see the mark alone.
+void refuse_media(const ordered_json& messages) {
+  if (!messages.is_array()) return;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (!messages[i].is_object()) continue;
+    const auto content = messages[i].find("content");
+    if (content == messages[i].end() || !content->is_array()) continue;
+    for (size_t j = 0; j < content->size(); ++j) {
+      const ordered_json& part = (*content)[j];
+      const auto type = part.is_object() ? part.find("type") : part.end();
+      if (type == part.end() || !type->is_string()) continue;
+      const auto& name = type->get_ref<const std::string&>();
+      if (std::ranges::find(kMediaTypes, name) == std::end(kMediaTypes)) continue;
+      throw_error(ErrorCode::kUnsupported, "messages[", i, "].content[", j, "] is of type ", name,
+                  ": images, sound and video are not supported, models take text alone here");
+    }
+  }
 }
 
 std::string stripped(std::string_view text) {
@@ -165,6 +263,7 @@ std::string render_chat(const chat_template::ChatTemplates& templates, const Cha
   chat_template::JsonValue messages = chat.messages_json.empty()
                                           ? messages_of(chat.turns)
                                           : parse_field(chat.messages_json, "messages_json");
+  refuse_media(*messages);
   std::string content;
   if (chat.continue_final_message) {
     HEDDLE_CHECK(!chat.add_generation_prompt,

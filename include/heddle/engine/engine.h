@@ -75,6 +75,8 @@ struct ModelInfo {
   std::vector<std::string> files;  // that it was read from
   std::string settings_path;       // the one that has the settings: config.json, or the GGUF file
   std::vector<std::string> unread_settings;  // its keys that heddle knows nothing of
+  std::vector<std::string> warnings{};       // what else is odd about the files, in sentences
+  std::vector<std::string> notes{};          // what a user may want to know of them, in sentences
   std::string device_name{};                 // of the GPU, "NVIDIA H200"; empty on the CPU
   std::string activations{};  // what products and attention read and write: "f32", "f16", "bf16"
   // With EngineOptions::weights:

@@ -55,7 +55,7 @@ AdapterHold AdapterStore::describe(const std::string& path, const files::FolderB
       KnownAdapter{.path = path,
                    .bounds = bounds,
                    .text = text_of_adapter(text_of_model_, files_, model::FolderText(path, bounds),
-                                           num_tokens, tokenizers_),
+                                           tokenizers_),
                    .num_tokens = num_tokens,
                    .num_logits = head.is_present() ? head.rows : config.vocab_size,
                    .num_bytes = runner_.adapter_bytes(opened),

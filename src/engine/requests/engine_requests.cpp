@@ -14,15 +14,22 @@
 #include "engine/requests/row_failure.h"
 #include "engine/sampling/row_adjustment.h"
 #include "engine/scheduler.h"
+#include "files/printable.h"
 
 namespace heddle {
 
-/// An adapter's vocabulary may be smaller than that of the tokenizer.
+/// The vocabulary of a model or an adapter may be smaller than that of the tokenizer.
 void Engine::State::check_tokens(std::span<const int32_t> tokens,
                                  const KnownAdapter* adapter) const {
   const int64_t num_tokens = adapter == nullptr ? config.vocab_size : adapter->num_tokens;
   for (const int32_t id : tokens) {
-    HEDDLE_CHECK(id >= 0 && id < num_tokens, "token id ", id, ", the vocabulary has ", num_tokens);
+    if (id >= 0 && id < num_tokens) continue;
+    const tokenizer::Tokenizer& tokenizer = *text_of(adapter).tokenizer;
+    const bool has_text = id >= 0 && id < tokenizer.vocab_size();
+    const std::string text =
+        has_text ? " (" + files::quote(tokenizer.token_bytes(id)) + " of the tokenizer)" : "";
+    throw_error(ErrorCode::kInvalidArgument, "token id ", id, text, ", the vocabulary has ",
+                num_tokens);
   }
 }
 

@@ -43,6 +43,9 @@ std::unique_ptr<RowAdjustment> RowAdjustment::make(const Request& request, const
   // Sorted, so that each is put behind the others.
   std::vector<int32_t> seen(prompt.begin(), prompt.end());
   if (!repeats) seen.clear();
+  // A tokenizer, or an adapter's embedding, may have more tokens than there are logits.
+  const auto has_no_logit = [&](int32_t token) { return token >= num_logits; };
+  std::erase_if(seen, has_no_logit);
   std::ranges::sort(seen);
   for (const int32_t token : seen) ++row->prompt_counts_[row->entry(token)];
   for (const auto& [token, bias] : request.logit_bias) {
@@ -56,6 +59,7 @@ std::unique_ptr<RowAdjustment> RowAdjustment::make(const Request& request, const
     if (!request.ignore_end) {
       row->ends_.insert(row->ends_.end(), text.end_tokens.begin(), text.end_tokens.end());
     }
+    std::erase_if(row->ends_, has_no_logit);
     for (const int32_t token : row->ends_) (void)row->entry(token);
   }
   row->add_bad_words(bad_words);
@@ -86,9 +90,11 @@ void RowAdjustment::add_bad_words(std::span<const WordTokens> words) {
   for (size_t i = 0; i < words.size(); ++i) {
     const auto& [plain, spaced] = words[i];
     HEDDLE_CHECK(!plain.empty(), "bad_words[", i, "] has no tokens");
-    for (const int32_t token : plain) {
-      HEDDLE_CHECK(token < num_logits_, "bad_words[", i, "] has token ", token,
-                   ", the vocabulary has ", num_logits_);
+    for (const std::vector<int32_t>* word : {&plain, &spaced}) {
+      for (const int32_t token : *word) {
+        HEDDLE_CHECK(token < num_logits_, "bad_words[", i, "] has token ", token,
+                     ", the vocabulary has ", num_logits_);
+      }
     }
     const bool differs = spaced.size() == plain.size() && spaced.front() != plain.front();
     bad_words_.push_back(plain);

@@ -11,7 +11,7 @@ namespace {
 bool has_same_tokenizer(const model::ModelFiles& files, const model::FolderText& text) {
   std::error_code error;
   if (!std::filesystem::is_directory(files.path(), error)) return false;
-  return model::FolderText(files.path()).tokenizer_text() == text.tokenizer_text();
+  return model::FolderText(files.path()).tokenizer_source().is_same(text.tokenizer_source());
 }
 
 class TokenizerTexts final : public TokenTexts {
@@ -45,28 +45,24 @@ std::shared_ptr<const TokenTexts> texts_of(std::shared_ptr<const tokenizer::Toke
   return std::make_shared<const TokenizerTexts>(std::move(tokenizer));
 }
 
-std::shared_ptr<const tokenizer::Tokenizer> OwnTokenizers::of(const model::FolderText& folder,
-                                                              int64_t num_tokens) {
+std::shared_ptr<const tokenizer::Tokenizer> OwnTokenizers::of(const model::FolderText& folder) {
   std::erase_if(known_, [](const auto& known) { return known.expired(); });
-  std::string text = folder.tokenizer_text();
+  model::TokenizerSource source = folder.tokenizer_source();
   for (const auto& weak : known_) {
     const std::shared_ptr<const Own> known = weak.lock();
-    if (known->text == text && known->tokenizer.vocab_size() <= num_tokens) {
-      return {known, &known->tokenizer};
-    }
+    if (known->source.is_same(source)) return {known, &known->tokenizer};
   }
-  const auto made = std::make_shared<const Own>(
-      Own{std::move(text), folder.tokenizer(num_tokens, "the vocabulary of its model")});
+  tokenizer::Tokenizer tokenizer = source.read();
+  const auto made = std::make_shared<const Own>(Own{std::move(source), std::move(tokenizer)});
   known_.push_back(made);
   return {made, &made->tokenizer};
 }
 
 RowText text_of_adapter(const RowText& of_model, const model::ModelFiles& files,
-                        const model::FolderText& own, int64_t num_tokens,
-                        OwnTokenizers& tokenizers) {
+                        const model::FolderText& own, OwnTokenizers& tokenizers) {
   RowText text = of_model;
   if (own.has_tokenizer() && !has_same_tokenizer(files, own)) {
-    text.tokenizer = tokenizers.of(own, num_tokens);
+    text.tokenizer = tokenizers.of(own);
   }
   for (const auto& [role, token] : own.special_tokens()) text.special_tokens[role] = token;
   if (text.tokenizer != of_model.tokenizer) {

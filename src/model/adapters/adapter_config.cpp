@@ -317,12 +317,18 @@ bool ModuleSet::contains(std::string_view module) const {
   }
 }
 
+std::string AdapterConfig::whole_name(std::string_view module) const {
+  constexpr std::string_view kModel = "model.";
+  if (!module.starts_with(kModel)) return std::string(module);
+  return decoder + std::string(module.substr(kModel.size()));
+}
+
 int64_t AdapterConfig::rank_of(std::string_view module) const {
-  return first_match(rank_pattern, module, r);
+  return first_match(rank_pattern, whole_name(module), r);
 }
 
 float AdapterConfig::scale_of(std::string_view module) const {
-  const double alpha = first_match(alpha_pattern, module, lora_alpha);
+  const double alpha = first_match(alpha_pattern, whole_name(module), lora_alpha);
   const double rank = static_cast<double>(rank_of(module));
   const float scale = static_cast<float>(alpha / (use_rslora ? std::sqrt(rank) : rank));
   HEDDLE_CHECK(std::isfinite(scale), path, ": the scale of ", files::printable(module), " is ",
@@ -330,7 +336,8 @@ float AdapterConfig::scale_of(std::string_view module) const {
   return scale;
 }
 
-bool AdapterConfig::targets(std::string_view module) const {
+bool AdapterConfig::targets(std::string_view plain) const {
+  const std::string module = whole_name(plain);
   if (exclude_modules && exclude_modules->contains(module)) return false;
   if (!target_modules) return true;
   if (!target_modules->contains(module)) return false;

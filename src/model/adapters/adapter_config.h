@@ -48,7 +48,12 @@ struct AdapterConfig {
   std::vector<int32_t> embedding_tokens, head_tokens;
   std::vector<int32_t> invocation_tokens;  // of aLoRA, or empty
   bool ensure_weight_tying = false;        // what is for the embedding may be for the head, too
+  /// What stands for "model." in the names of modules that the patterns are for: where the decoder
+  /// lies in a model that takes more than text.
+  std::string decoder = "model.";
 
+  /// "model.language_model.layers.3.self_attn.q_proj" for "model.layers.3.self_attn.q_proj".
+  [[nodiscard]] std::string whole_name(std::string_view module) const;
   [[nodiscard]] int64_t rank_of(std::string_view module) const;
   /// alpha / rank, or alpha / sqrt(rank) with use_rslora, in double and then rounded to f32.
   [[nodiscard]] float scale_of(std::string_view module) const;

@@ -71,9 +71,16 @@ class PlaceTensors {
 };
 using TensorsByPlace = std::map<AdapterPlace, PlaceTensors>;
 
-TensorsByPlace sort_tensors(const files::SafetensorsFile& file) {
+/// decoder: becomes where it lies in the names of the adapter's modules.
+TensorsByPlace sort_tensors(const files::SafetensorsFile& file, std::string& decoder) {
   TensorsByPlace places;
   for (const files::SafetensorsTensor& tensor : file.tensors()) {
+    if (is_of_other_half(tensor.name)) {
+      throw_error(ErrorCode::kUnsupported, file.path(), ": tensor ", files::quote(tensor.name),
+                  " is for what sees images or hears, of which heddle loads nothing; train the "
+                  "adapter with target_modules of the language model alone, or with "
+                  "exclude_modules");
+    }
     const auto parsed = parse_peft_name(tensor.name);
     if (!parsed) {
       throw_error(ErrorCode::kUnsupported, file.path(), ": tensor ", files::quote(tensor.name),
@@ -85,6 +92,7 @@ TensorsByPlace sort_tensors(const files::SafetensorsFile& file) {
     HEDDLE_CHECK(place == nullptr, file.path(), ": tensors ", files::quote(place->name), " and ",
                  files::quote(tensor.name), " are for the same place");
     place = &tensor;
+    if (parsed->decoder != decoder) decoder = parsed->decoder;
   }
   HEDDLE_CHECK(!places.empty(), file.path(), ": holds no tensor");
   return places;
@@ -242,7 +250,7 @@ PeftAdapter::PeftAdapter(std::string_view config_json, std::span<const std::byte
 }
 
 void PeftAdapter::read_tensors() {
-  const TensorsByPlace places = sort_tensors(tensors_);
+  const TensorsByPlace places = sort_tensors(tensors_, config_.decoder);
   const auto part = [&](Kind kind, bool is_saved, const std::vector<int32_t>& token_ids) {
     const AdapterPlace place{kind};
     const auto found = places.find(place);

@@ -8,6 +8,10 @@ using Kind = AdapterPlace::Kind;
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kEmbedding = "model.embed_tokens", kHead = "lm_head";
 constexpr std::string_view kLayers = "model.layers.";
+constexpr std::string_view kHalves[] = {"model.language_model.", "language_model.model."};
+constexpr std::string_view kNestedHead = "language_model.lm_head";
+constexpr std::string_view kOtherHalves[] = {"visual.", "vision_tower.", "vision_model.",
+                                             "multi_modal_projector.", "audio_tower."};
 constexpr std::string_view kAdapterName = ".default";  // which some tools leave in
 
 /// How a part is called behind its module; the first of several is what PEFT writes now.
@@ -61,6 +65,19 @@ std::optional<AdapterPlace> consume_layer(std::string_view& text) {
   return std::nullopt;
 }
 
+/// Takes away what lies before "model." in a model that takes more than text; returns where its
+/// decoder lies.
+std::string_view consume_half(std::string_view& text, std::string& plain) {
+  for (const std::string_view half : kHalves) {
+    if (!consume(text, half)) continue;
+    plain = "model." + std::string(text);
+    text = plain;
+    return half;
+  }
+  if (text.starts_with(kNestedHead)) text.remove_prefix(kNestedHead.size() - kHead.size());
+  return "model.";
+}
+
 std::optional<AdapterPlace> consume_place(std::string_view& text) {
   if (consume(text, kEmbedding)) return AdapterPlace{Kind::kEmbedding};
   if (consume(text, kHead)) return AdapterPlace{Kind::kHead};
@@ -88,6 +105,8 @@ std::string AdapterPlace::name() const {
 
 std::optional<PeftTensorName> parse_peft_name(std::string_view text) {
   if (!consume(text, kPrefix)) return std::nullopt;
+  std::string half;
+  const std::string_view decoder = consume_half(text, half);
   const auto place = consume_place(text);
   if (!place) return std::nullopt;
   std::string rest(text);
@@ -98,7 +117,15 @@ std::optional<PeftTensorName> parse_peft_name(std::string_view text) {
       place->kind == Kind::kEmbedding ? part_of(rest, kOfEmbedding) : part_of(rest, kOfLinear);
   if (!part && place->kind != Kind::kLayer) part = part_of(rest, kOfVocabulary);
   if (!part) return std::nullopt;
-  return PeftTensorName{*place, *part};
+  return PeftTensorName{*place, *part, decoder};
+}
+
+bool is_of_other_half(std::string_view text) {
+  for (const std::string_view module : kOtherHalves) {
+    const size_t at = text.find(module);
+    if (at != text.npos && (at == 0 || text[at - 1] == '.')) return true;
+  }
+  return false;
 }
 
 std::string peft_name(const AdapterPlace& place, AdapterPart part) {

@@ -31,11 +31,17 @@ inline constexpr size_t kNumAdapterParts = 6;
 struct PeftTensorName {
   AdapterPlace place;
   AdapterPart part;
+  /// Where the decoder lies in the model that the adapter was made of: "model.", or in one that
+  /// takes more than text "model.language_model." or "language_model.model.".
+  std::string_view decoder = "model.";
 };
 
 /// Reads "base_model.model.<module>.<part>", the adapter's name ".default" in it or not, or
 /// nothing.
 [[nodiscard]] std::optional<PeftTensorName> parse_peft_name(std::string_view text);
+/// Whether the tensor is of a module that sees images or hears, of a model that takes more than
+/// text.
+[[nodiscard]] bool is_of_other_half(std::string_view text);
 /// The name as PEFT writes it now.
 [[nodiscard]] std::string peft_name(const AdapterPlace& place, AdapterPart part);
 

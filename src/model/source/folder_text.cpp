@@ -5,18 +5,41 @@
 #include "heddle/core/error.h"
 
 #include "files/parse_json.h"
+#include "model/source/extra_tokens.h"
 #include "model/source/read_json.h"
-#include "tokenizer/tokenizer_json.h"
+#include "model/source/setting_types.h"
+#include "model/source/vocabulary_pair.h"
 
 namespace heddle::model {
 namespace {
 
 constexpr const char* kTokenizer = "tokenizer.json";
+constexpr const char* kVocabulary = "vocab.json";
+constexpr const char* kMerges = "merges.txt";
 constexpr const char* kTokenizerConfig = "tokenizer_config.json";
 constexpr const char* kSpecialTokens = "special_tokens_map.json";
 constexpr const char* kAddedTokens = "added_tokens.json";
 constexpr const char* kChatTemplate = "chat_template.jinja";
+constexpr const char* kProcessorTemplate = "chat_template.json";
 constexpr const char* kMoreTemplates = "additional_chat_templates";
+
+/// A template, or a list of templates with names.
+std::map<std::string, std::string> templates_in(const nlohmann::json& value,
+                                                const std::string& where) {
+  if (value.is_string()) return {{"default", value.get<std::string>()}};
+  HEDDLE_CHECK(value.is_array(), where, " is ", files::json_kind(value.type()),
+               ", expected a string or a list of templates with names");
+  std::map<std::string, std::string> sources;
+  for (const nlohmann::json& entry : value) {
+    const bool is_named = entry.is_object() && entry.contains("name") &&
+                          entry["name"].is_string() && entry.contains("template") &&
+                          entry["template"].is_string();
+    HEDDLE_CHECK(is_named, where, " holds ", files::json_kind(entry.type()),
+                 ", expected objects of a name and a template");
+    sources[entry["name"].get<std::string>()] = entry["template"].get<std::string>();
+  }
+  return sources;
+}
 
 }  // namespace
 
@@ -26,16 +49,26 @@ bool FolderText::has_file(const char* name) const {
 }
 
 bool FolderText::has_tokenizer() const {
-  if (has_file(kTokenizer)) return true;
+  if (has_file(kTokenizer) || (has_file(kVocabulary) && has_file(kMerges))) return true;
   if (!has_file(kAddedTokens)) return false;
   throw_error(ErrorCode::kUnsupported, file(kAddedTokens), ": adds tokens, and there is no ",
-              kTokenizer, "; save the tokenizer as a fast one");
+              kTokenizer, "; ", how_to_make_tokenizer_json(folder_));
+}
+
+void FolderText::check_types() const {
+  for (const char* name : {kTokenizerConfig, kSpecialTokens}) {
+    if (!has_file(name)) continue;
+    check_setting_types(*read_json(file(name), bounds_), file(name) + ": ", tokenizer_setting_types());
+  }
 }
 
 std::vector<std::string> FolderText::file_paths() const {
   std::vector<std::string> paths;
-  for (const char* name : {kTokenizer, kTokenizerConfig, kSpecialTokens, kChatTemplate}) {
-    if (has_file(name)) paths.push_back(file(name));
+  const bool has_json = has_file(kTokenizer);
+  for (const char* name : {kTokenizer, kVocabulary, kMerges, kAddedTokens, kTokenizerConfig,
+                           kSpecialTokens, kChatTemplate, kProcessorTemplate}) {
+    const bool is_of_pair = name == kVocabulary || name == kMerges;
+    if (has_file(name) && !(is_of_pair && has_json)) paths.push_back(file(name));
   }
   for (const auto& [name, path] : template_files()) {
     if (path != file(kChatTemplate)) paths.push_back(path);
@@ -43,15 +76,22 @@ std::vector<std::string> FolderText::file_paths() const {
   return paths;
 }
 
-std::string FolderText::tokenizer_text() const { return read_text(file(kTokenizer), bounds_); }
-
-tokenizer::Tokenizer FolderText::tokenizer(int64_t max_tokens, const std::string& setting) const {
-  const std::string path = file(kTokenizer);
-  auto tokenizer = tokenizer::read_tokenizer_json(read_text(path, bounds_), path);
-  HEDDLE_CHECK(tokenizer.vocab_size() <= max_tokens, path, ": has ", tokenizer.vocab_size(),
-               " tokens, ", setting, " is ", max_tokens);
-  return tokenizer;
+TokenizerSource FolderText::tokenizer_source() const {
+  TokenizerSource source;
+  if (has_file(kTokenizer)) {
+    source.path = file(kTokenizer);
+    source.json = read_text(source.path, bounds_);
+  } else {
+    HEDDLE_CHECK(has_file(kVocabulary) && has_file(kMerges), folder_, ": has no ", kTokenizer, "; ",
+                 how_to_make_tokenizer_json(folder_));
+    source.path = file(kVocabulary);
+    source.json = tokenizer_json_of_pair(folder_, bounds_);
+  }
+  source.extra = read_extra_tokens(folder_, bounds_);
+  return source;
 }
+
+tokenizer::Tokenizer FolderText::tokenizer() const { return tokenizer_source().read(); }
 
 std::map<std::string, std::string> FolderText::template_files() const {
   namespace fs = std::filesystem;
@@ -75,26 +115,16 @@ chat_template::ChatTemplates FolderText::chat_templates() const {
     const char* const place = has_file(kChatTemplate) ? kChatTemplate : kMoreTemplates;
     return ChatTemplates::from(sources, file(place));
   }
-  if (!has_file(kTokenizerConfig)) return {};
-  const std::string where = file(kTokenizerConfig) + ": chat_template";
-  const auto settings = read_json(file(kTokenizerConfig), bounds_);
-  const auto found = settings->find("chat_template");
-  if (found == settings->end() || found->is_null()) return {};
-  if (found->is_string()) {
-    sources["default"] = found->get<std::string>();
-    return ChatTemplates::from(sources, where);
+  // chat_template.json is what processors of models that see images had before.
+  for (const char* name : {kTokenizerConfig, kProcessorTemplate}) {
+    if (!has_file(name)) continue;
+    const auto settings = read_json(file(name), bounds_);
+    const auto found = settings->find("chat_template");
+    if (found == settings->end() || found->is_null()) continue;
+    const std::string where = file(name) + ": chat_template";
+    return ChatTemplates::from(templates_in(*found, where), where);
   }
-  HEDDLE_CHECK(found->is_array(), where, " is ", files::json_kind(found->type()),
-               ", expected a string or a list of templates with names");
-  for (const nlohmann::json& entry : *found) {
-    const bool is_named = entry.is_object() && entry.contains("name") &&
-                          entry["name"].is_string() && entry.contains("template") &&
-                          entry["template"].is_string();
-    HEDDLE_CHECK(is_named, where, " holds ", files::json_kind(entry.type()),
-                 ", expected objects of a name and a template");
-    sources[entry["name"].get<std::string>()] = entry["template"].get<std::string>();
-  }
-  return ChatTemplates::from(sources, where);
+  return {};
 }
 
 chat_template::SpecialTokens FolderText::special_tokens() const {

@@ -47,6 +47,8 @@ class GgufModel : public ModelFiles {
   [[nodiscard]] ModelNames names() const override;
   [[nodiscard]] std::string settings_path() const override { return path(); }
   [[nodiscard]] std::vector<std::string> unread_settings() const override { return unread_; }
+  [[nodiscard]] std::vector<std::string> warnings() const override;
+  [[nodiscard]] std::vector<std::string> notes() const override;
   [[nodiscard]] tokenizer::Tokenizer tokenizer() const override;
   [[nodiscard]] std::vector<int32_t> end_tokens() const override;
   [[nodiscard]] chat_template::ChatTemplates chat_templates() const override;

@@ -82,7 +82,7 @@ std::vector<std::string_view> MadeWeights::names() const {
 MadeModel::MadeModel(std::string_view config_json, uint64_t seed, WeightType type)
     : weights_(seed, type) {
   const auto object = files::parse_json<nlohmann::json>(config_json, path());
-  config_ = read_folder_config(JsonSettings(*object, path()), weights_);
+  config_ = read_folder_config(*object, path(), weights_).decoder;
   const DecoderConfig& c = config_;
   HEDDLE_CHECK(!c.fused_qkv && !c.fused_gate_up && !c.qkv_bias && !c.o_bias && !c.mlp_bias, path(),
                ": models of family ", c.family, " have fused or biased products");

@@ -31,6 +31,10 @@ class ModelFiles {
   [[nodiscard]] virtual std::string settings_path() const = 0;
   /// The settings that heddle knows nothing of.
   [[nodiscard]] virtual std::vector<std::string> unread_settings() const = 0;
+  /// What else is odd about the files, in whole sentences.
+  [[nodiscard]] virtual std::vector<std::string> warnings() const { return {}; }
+  /// What a user may want to know of them, in whole sentences.
+  [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
 
   [[nodiscard]] virtual tokenizer::Tokenizer tokenizer() const = 0;
   /// Tokens that end an answer: the end of text and, where the files name them, the end of a turn

@@ -4,6 +4,7 @@
 
 #include "heddle/core/error.h"
 
+#include "files/lfs_pointer.h"
 #include "files/parse_json.h"
 
 namespace heddle::model {
@@ -18,7 +19,9 @@ std::string read_text(const std::string& path, const files::FolderBounds& bounds
   if (std::filesystem::is_regular_file(path, error) && std::filesystem::is_empty(path, error)) {
     return {};
   }
-  return files::open_within(path, bounds).read_text(kMaxFile);
+  std::string text = files::open_within(path, bounds).read_text(kMaxFile);
+  files::refuse_lfs_pointer(text, path);
+  return text;
 }
 
 files::JsonDocument<nlohmann::json> read_json(const std::string& path,

@@ -77,30 +77,39 @@ std::vector<std::string> GgufSettings::unread() const {
   return keys;
 }
 
-std::string JsonSettings::key(const SettingName& name) const { return std::string(name.folder); }
+std::string JsonSettings::key(const SettingName& name) const {
+  return section_ + std::string(name.folder);
+}
 
 const nlohmann::json* JsonSettings::find(const SettingName& name) const {
   if (name.folder.empty()) return nullptr;
   const nlohmann::json* value = &object_;
-  std::string_view rest = name.folder;
-  bool is_first = true;
-  while (!rest.empty()) {
-    const size_t dot = std::min(rest.find('.'), rest.size());
-    const std::string_view part = rest.substr(0, dot);
-    if (!value->is_object()) return nullptr;
-    const auto found = value->find(part);
+  for (size_t begin = 0; begin <= name.folder.size();) {
+    const size_t end = std::min(name.folder.find('.', begin), name.folder.size());
+    const std::string_view part = name.folder.substr(begin, end - begin);
+    if (begin > 0 && !value->is_object()) {
+      wrong({name.folder.substr(0, begin - 1), ""}, *value, "an object");
+    }
+    auto found = value->find(part);
+    if (begin == 0) {
+      read_.insert(std::string(part));
+      const bool has_default =
+          found == value->end() && defaults_ != nullptr && defaults_->contains(part);
+      if (has_default) {
+        value = defaults_;
+        found = value->find(part);
+      }
+    }
     if (found == value->end() || found->is_null()) return nullptr;
-    if (is_first) read_.insert(std::string(part));
-    is_first = false;
     value = &*found;
-    rest.remove_prefix(std::min(dot + 1, rest.size()));
+    begin = end + 1;
   }
   return value;
 }
 
 const nlohmann::json& JsonSettings::get(const SettingName& name) const {
   const nlohmann::json* const value = find(name);
-  HEDDLE_CHECK(value != nullptr, path_, ": has no ", name.folder);
+  HEDDLE_CHECK(value != nullptr, path_, ": has no ", key(name));
   return *value;
 }
 
@@ -170,7 +179,7 @@ std::vector<std::string> JsonSettings::texts(const SettingName& name) const {
 std::vector<std::string> JsonSettings::unread() const {
   std::vector<std::string> keys;
   for (const auto& [key, value] : object_.items()) {
-    if (!read_.contains(key)) keys.push_back(key);
+    if (!read_.contains(key)) keys.push_back(section_ + key);
   }
   return keys;
 }

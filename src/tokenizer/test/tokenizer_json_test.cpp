@@ -72,6 +72,25 @@ TEST(TokenizerJson, EncodesAsTheTokenizersPackageDoes) {
   }
 }
 
+TEST(TokenizerJson, OtherFilesMayAddTokens) {
+  json file = small_file();
+  file["added_tokens"] = json::array({added_token("<s>")});
+  const std::vector<ExtraToken> extra = {
+      {.content = "<s>", .special = true, .lstrip = true, .replaces = true},
+      {.content = "<new>", .special = true, .normalized = false},
+      {.content = "ab", .special = true, .normalized = false, .rstrip = true},
+      {.content = "<new>", .special = false},  // is there
+      {.content = ""}};
+  const Tokenizer tokenizer = read_tokenizer_json(file.dump(), "tokenizer.json", extra);
+  EXPECT_EQ(tokenizer.vocab_size(), 6);
+  EXPECT_EQ(tokenizer.find("<s>"), 4);
+  EXPECT_EQ(tokenizer.find("<new>"), 5);
+  EXPECT_TRUE(tokenizer.is_control(4));
+  EXPECT_TRUE(tokenizer.is_control(5));
+  EXPECT_EQ(tokenizer.encode("a <s>c<new>ab  b", ControlTokens::kParse), (Ids{0, 4, 2, 5, 3, 1}));
+  EXPECT_EQ(tokenizer.decode(Ids{0, 5}), "a<new>");
+}
+
 /// But for models that hold special tokens as pieces, which the package takes from plain text, too.
 TEST(TokenizerJson, LeavesSpecialTokensInPlainText) {
   const auto texts = families().at("texts").get<std::vector<std::string>>();
