@@ -21,6 +21,7 @@ class GgufAdapter : public Adapter {
   GgufAdapter(const std::string& path, const DecoderConfig& config);
 
   void check_fits(const ModelDims& dims) const override;
+  [[nodiscard]] std::vector<std::string> warnings(const ModelDims&) const override { return {}; }
 
  private:
   struct Halves {
