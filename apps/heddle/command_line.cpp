@@ -1,6 +1,7 @@
 #include "command_line.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <sstream>
 
@@ -312,6 +313,22 @@ void add_inspect(CLI::App& app, std::string& path) {
   command->footer("heddle inspect examples/adapters/sql");
 }
 
+/// Options whose value names something refuse an empty one: it is a variable of a shell that was
+/// not set, and would be as if the option was not given.
+void refuse_empty_values(CLI::App& command) {
+  constexpr std::array<std::string_view, 10> kNaming = {
+      "NAME", "FILE", "DIR", "NAME=DIR", "TYPE", "DEVICE", "SIZE", "ADDRESS", "ORIGIN", "ID=X"};
+  for (CLI::Option* option : command.get_options()) {
+    const std::string type = option->get_type_name();
+    if (std::ranges::find(kNaming, type.substr(0, type.find(':'))) == kNaming.end()) continue;
+    option->check(CLI::Validator(
+        [type](const std::string& text) {
+          return text.empty() ? "is empty, expected " + type : std::string();
+        },
+        ""));
+  }
+}
+
 }  // namespace
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
@@ -340,8 +357,8 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->group(kGroup);
   command
       .add_flag("--strict", options.strict,
-                "An adapter made for another model and a setting of the model that heddle does not "
-                "know are errors, not warnings")
+                "What is a warning about the model and its adapters is an error: an adapter made "
+                "for another model, settings that heddle does not know")
       ->group(kGroup);
   command
       .add_option_function<std::string>(
@@ -413,6 +430,7 @@ void declare_commands(CLI::App& app, CommandLine& line) {
   add_serve(app, line.serve);
   add_inspect(app, line.inspected);
   add_help_commands(app, line.help);
+  for (CLI::App* command : app.get_subcommands({})) refuse_empty_values(*command);
   app.footer(
       "heddle generate \"What is a loom?\"\n"
       "heddle generate --adapter sql=examples/adapters/sql \"SQL: count cars\"");

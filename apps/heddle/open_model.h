@@ -23,6 +23,14 @@ void tell_engine(const Engine& engine);
 /// The names of the adapters that are given, and of those that lie in the folder of --adapters.
 [[nodiscard]] std::vector<std::string> adapter_names(const ModelOptions& options);
 
+/// What rows may call the base model: kBaseName, and what its file, folder and settings call it.
+[[nodiscard]] std::vector<std::string> names_of_base(const ModelInfo& model);
+
+/// Throws Error where an adapter, given or in the folder of --adapters, has one of the names of the
+/// base model, and where one that is given and another in the folder have the same name.
+void check_adapter_names(const ModelInfo& model, const ModelOptions& options,
+                         const std::vector<std::string>& base_names);
+
 /// The adapter of prompts that do not name one: the one that `use` names, else the only one there
 /// is. Empty: the base model. Throws Error with the names where there are several.
 [[nodiscard]] std::string adapter_in_use(const ModelOptions& options, const std::string& use);

@@ -42,7 +42,7 @@ extern "C" {
 
 /* ---- Version, errors ------------------------------------------------------------------------- */
 
-#define HEDDLE_ENGINE_ABI_VERSION 6
+#define HEDDLE_ENGINE_ABI_VERSION 7
 
 /* HEDDLE_ENGINE_ABI_VERSION of the library that is loaded; it fits this header when both are equal.
  */
@@ -83,7 +83,12 @@ typedef struct heddle_engine_options {
   int64_t max_batch_adapter_bytes; /* 0: no bound; bytes of their weights */
   /* NULL; called by the thread that creates the engine while it reads the model. */
   void (*on_load)(void* user_data, int64_t done_bytes, int64_t total_bytes);
-  void* user_data; /* NULL; goes to on_load */
+  void* user_data; /* NULL; goes to on_load and on_warning */
+  bool strict;     /* false; true: what on_warning would be told of is an error */
+  /* NULL; told what is odd about an adapter, one sentence each: of one that is added in that call, of
+     one of adapter_dir by the engine's thread when it is found there anew. `warning` lives until it
+     returns. */
+  void (*on_warning)(void* user_data, heddle_string warning);
 } heddle_engine_options;
 void heddle_engine_options_init(heddle_engine_options* options);
 
@@ -148,7 +153,8 @@ enum {
   HEDDLE_ERROR_UNSUPPORTED = 2,      /* nothing is wrong with it, but heddle does not have it */
   HEDDLE_ERROR_UNKNOWN_ADAPTER = 3,  /* no adapter has the name */
   HEDDLE_ERROR_OUT_OF_MEMORY = 4,    /* for the row, or there is never room for its adapters */
-  HEDDLE_ERROR_ENGINE_ENDED = 5      /* the GPU has failed: all later requests end so, too */
+  HEDDLE_ERROR_ENGINE_ENDED = 5,     /* the GPU has failed: all later requests end so, too */
+  HEDDLE_ERROR_NOT_FINITE = 6        /* its logits are no numbers: model or adapter is damaged */
 };
 
 /* News of a request. Every request has exactly one event whose finish_reason is not

@@ -28,6 +28,7 @@ _DEFAULTS: dict[str, Any] = {
     "max_tokens": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "stop": [],
     "ignore_end": False,
 }
+_BASE = "base"  # what the programs call the model without an adapter
 _DEFAULT_MODEL = "heddle/models/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
@@ -42,6 +43,15 @@ def _default_model() -> str:
             f"no model: {path} is missing; name one, or fetch the default with tools/fetch_model"
         )
     return str(path)
+
+
+def _check_name(name: str, folder: pathlib.Path, adapter_dir: pathlib.Path) -> None:
+    """Whether a name that is given is not that of another adapter in the folder."""
+    for found in (adapter_dir / name, adapter_dir / f"{name}.gguf"):
+        if found.exists() and folder.exists() and not found.samefile(folder):
+            raise ValueError(
+                f"two adapters are called {name}: {folder} and {found}; give one of them another name"
+            )
 
 
 def _is_number(value: object) -> bool:
@@ -145,6 +155,8 @@ class LLM:
         for what in info.warnings:
             warnings.warn(what, stacklevel=2)
         for name, folder in (adapters or {}).items():
+            if adapter_dir is not None:
+                _check_name(name, pathlib.Path(folder), pathlib.Path(adapter_dir))
             self.add_adapter(name, folder)
 
     def close(self) -> None:
@@ -192,10 +204,15 @@ class LLM:
             ValueError: It does not fit the model, or the name is taken. Nothing has changed then.
         """
         path = os.fspath(folder)
-        base, names_this_model = self._engine.add_adapter(name, path, replace)
-        if not names_this_model:
-            what = f"adapter {name} ({path}) was made for {base}, the model is {self.model.path}"
+        if name == _BASE:
+            raise ValueError(f"{path}: the name {name} stands for the model without an adapter")
+        for what in self._engine.add_adapter(name, path, replace):
             warnings.warn(what, stacklevel=2)
+
+    def _tell_warnings(self) -> None:
+        """What is odd about adapters of `adapter_dir` that prompts have named."""
+        for what in self._engine.take_warnings():
+            warnings.warn(what, stacklevel=4)
 
     def remove_adapter(self, name: str) -> None:
         """Takes an adapter out; prompts that were given before end with it.
@@ -394,6 +411,7 @@ class LLM:
             top_k=top_k, top_p=top_p, min_p=min_p, stop=_list_of(stop), ignore_end=ignore_end,
             sampling=sampling,
         )
+        self._tell_warnings()
         return Stream(self._engine, request, choice, self)
 
     def stream_chat(
@@ -422,6 +440,7 @@ class LLM:
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, stop=_list_of(stop),
             ignore_end=ignore_end, sampling=sampling,
         )
+        self._tell_warnings()
         return Stream(self._engine, request, choice, self)
 
     @staticmethod
@@ -460,4 +479,7 @@ class LLM:
         if progress is None:
             progress = self._progress
         shown = (len(works) > 1 and is_watched()) if progress is None else progress
-        return run_all(self._engine, works, is_one, keep_going, shown)
+        try:
+            return run_all(self._engine, works, is_one, keep_going, shown)
+        finally:
+            self._tell_warnings()

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <exception>
 #include <new>
 #include <utility>
@@ -180,9 +181,21 @@ void Engine::State::collect(LaunchedStep& step, std::vector<Event>& events) {
   count_step(seconds.count(), step.num_prompt_tokens, std::ssize(step.rows));
 }
 
+/// Throws where the row's logits were no numbers. Of any others the token that is drawn has a
+/// log-probability: NaN counts as -infinity, and -infinity is drawn only where there is nothing
+/// else.
+void Engine::State::check_finite(const Sequence& row, float logprob) {
+  if (std::isfinite(logprob)) return;
+  const bool is_base = row.adapters.empty();
+  throw NotFinite(std::string("the logits of the row are NaN or infinite: ") +
+                  (is_base ? "the model has" : "the model or the adapter has") +
+                  " weights that are damaged, or too large for the type of its activations");
+}
+
 /// Adds a drawn token to the row, and the news to the events; ends the row where that was its last.
 void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
                                std::vector<Event>& events) {
+  check_finite(row, logprob);
   if (!row.draws) return queue.end(row, FinishReason::kLength);
   std::string text;
   const RowText& own = text_of(row.adapter());

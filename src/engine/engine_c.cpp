@@ -149,13 +149,18 @@ EngineOptions options_of(heddle_string model, const heddle_engine_options& given
                         .adapter_memory = given.adapter_memory,
                         .adapter_host_memory = given.adapter_host_memory,
                         .max_batch_adapters = given.max_batch_adapters,
-                        .max_batch_adapter_bytes = given.max_batch_adapter_bytes};
+                        .max_batch_adapter_bytes = given.max_batch_adapter_bytes,
+                        .strict = given.strict};
   if (given.adapter_dir.data != nullptr) {
     options.adapter_dir = path_of("options.adapter_dir", given.adapter_dir);
   }
   if (given.on_load != nullptr) {
     options.on_load = [on_load = given.on_load, data = given.user_data](
                           int64_t done, int64_t total) { on_load(data, done, total); };
+  }
+  if (given.on_warning != nullptr) {
+    options.on_warning = [on_warning = given.on_warning, data = given.user_data](
+                             const std::string& warning) { on_warning(data, view_of(warning)); };
   }
   return options;
 }
@@ -178,6 +183,7 @@ heddle_request_error error_code_of(RequestError error) {
     case RequestError::kUnknownAdapter: return HEDDLE_ERROR_UNKNOWN_ADAPTER;
     case RequestError::kOutOfMemory: return HEDDLE_ERROR_OUT_OF_MEMORY;
     case RequestError::kEngineEnded: return HEDDLE_ERROR_ENGINE_ENDED;
+    case RequestError::kNotFinite: return HEDDLE_ERROR_NOT_FINITE;
   }
   return HEDDLE_ERROR_INVALID_ARGUMENT;
 }
@@ -274,7 +280,9 @@ void heddle_engine_options_init(heddle_engine_options* options) {
               .max_batch_adapters = defaults.max_batch_adapters,
               .max_batch_adapter_bytes = defaults.max_batch_adapter_bytes,
               .on_load = nullptr,
-              .user_data = nullptr};
+              .user_data = nullptr,
+              .strict = defaults.strict,
+              .on_warning = nullptr};
 }
 
 void heddle_engine_request_init(heddle_engine_request* request) {
@@ -345,9 +353,11 @@ heddle_status heddle_engine_add_adapter(heddle_engine* engine, heddle_string nam
     heddle::EngineThread& thread = required("engine", engine).thread;
     const std::string key = heddle::capi::string_of("name", name, heddle::capi::kMaxName);
     const std::string path = heddle::capi::path_of("folder", folder);
-    thread.call([&](heddle::Engine& e) {
-      (void)(replace ? e.replace_adapter(key, path) : e.add_adapter(key, path));
+    const heddle::AdapterInfo info = thread.call([&](heddle::Engine& e) {
+      return replace ? e.replace_adapter(key, path) : e.add_adapter(key, path);
     });
+    const auto& on_warning = thread.options().on_warning;
+    if (on_warning) std::ranges::for_each(info.warnings, on_warning);
   });
 }
 

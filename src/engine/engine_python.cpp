@@ -2,6 +2,7 @@
 #include <chrono>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -33,12 +34,32 @@ int32_t narrowed(const char* name, int64_t value) {
   return static_cast<int32_t>(value);
 }
 
+/// What the engine says of adapters that it finds, until Python asks for it.
+class Warnings {
+ public:
+  void add(const std::string& what) {
+    constexpr size_t kMost = 1024;
+    const std::lock_guard lock(mutex_);
+    if (texts_.size() < kMost) texts_.push_back(what);
+  }
+  [[nodiscard]] std::vector<std::string> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(texts_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> texts_;
+};
+
 /// heddle._core.Engine: an engine with its thread. It is closed once and for all by `close`, and in
 /// a child after fork, where its thread is not.
 class PythonEngine {
  public:
-  explicit PythonEngine(const EngineOptions& options)
-      : thread_(std::make_shared<EngineThread>(options)), process_(getpid()) {}
+  explicit PythonEngine(EngineOptions options) : process_(getpid()) {
+    options.on_warning = [to = warnings_](const std::string& what) { to->add(what); };
+    thread_ = std::make_shared<EngineThread>(options);
+  }
   PythonEngine(const PythonEngine&) = delete;
   PythonEngine& operator=(const PythonEngine&) = delete;
   ~PythonEngine() { close(); }
@@ -49,6 +70,8 @@ class PythonEngine {
     HEDDLE_CHECK(process_ == getpid(), "the engine belongs to the process that made it");
     return thread_;
   }
+
+  [[nodiscard]] std::vector<std::string> take_warnings() const { return warnings_->take(); }
 
   /// body(Engine&) in the thread of the engine, without the GIL.
   template <class Body>
@@ -77,6 +100,7 @@ class PythonEngine {
   }
 
  private:
+  std::shared_ptr<Warnings> warnings_ = std::make_shared<Warnings>();  // also the engine's
   std::shared_ptr<EngineThread> thread_;
   pid_t process_;
 };
@@ -328,9 +352,11 @@ void bind_queue(nb::module_& m) {
             const AdapterInfo info = engine.call([&](Engine& e) {
               return replace ? e.replace_adapter(name, folder) : e.add_adapter(name, folder);
             });
-            return std::pair(info.base_model, info.names_this_model);
+            return info.warnings;
           },
-          "name"_a, "folder"_a, "replace"_a)
+          "name"_a, "folder"_a, "replace"_a, "What is odd about it.")
+      .def("take_warnings", &PythonEngine::take_warnings,
+           "What is odd about adapters of adapter_dir that were found since the last call.")
       .def(
           "remove_adapter",
           [](const PythonEngine& engine, const std::string& name) {

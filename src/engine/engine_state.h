@@ -74,6 +74,7 @@ struct Engine::State {
   void run_ahead(std::vector<Event>& events);
   void launch(LaunchedStep& step);
   void collect(LaunchedStep& step, std::vector<Event>& events);
+  static void check_finite(const Sequence& row, float logprob);
   void take_token(Sequence& row, int32_t token, float logprob, std::vector<Event>& events);
   std::string finish_text(Sequence& row) const;
   void fail_running(const std::exception& failure);

@@ -9,6 +9,7 @@
 #include "engine/inspect_memory.h"
 #include "files/gguf.h"
 #include "files/printable.h"
+#include "model/adapters/finite_values.h"
 #include "model/adapters/open_adapter.h"
 #include "model/adapters/peft_adapter.h"
 #include "model/source/folder_weights.h"
@@ -136,7 +137,9 @@ int64_t print_part(std::ostream& out, const char* name, const model::VocabularyP
 
 /// Returns the bytes that it takes in memory.
 int64_t inspect_adapter(std::ostream& out, const std::string& path) {
-  const model::PeftAdapter adapter(path);
+  model::PeftAdapter adapter(path);
+  adapter.load();
+  model::check_finite(adapter, {});
   const model::AdapterConfig& config = adapter.config();
   out << shown_path(path) << ": LoRA adapter for " << shown(config.base_model) << "\n  r "
       << config.r << ", lora_alpha " << config.lora_alpha << (config.use_rslora ? ", rsLoRA" : "")
@@ -169,6 +172,7 @@ int64_t inspect_adapter(std::ostream& out, const std::string& path) {
   const int64_t num_bytes = estimated_bytes(adapter);
   out << "  " << num_pairs << " pairs, " << num_weights << " weights, " << num_bytes
       << " bytes of memory\n";
+  for (const std::string& what : config.warnings) out << "  warning: " << what << "\n";
   return num_bytes;
 }
 

@@ -37,6 +37,7 @@ ApiError engine_error(RequestError error, const std::string& message) {
     case RequestError::kUnknownAdapter: return {404, "NotFoundError", message, "model"};
     case RequestError::kOutOfMemory:
     case RequestError::kEngineEnded: return unavailable(message);
+    case RequestError::kNotFinite: return {500, "InternalServerError", message};
   }
   return bad_request(message);
 }

@@ -5,10 +5,13 @@
 #include <filesystem>
 #include <utility>
 
+#include <spdlog/spdlog.h>
+
 #include "heddle/core/error.h"
 
 #include "api/api_error.h"
 #include "options.h"
+#include "shown.h"
 
 namespace heddle::serve {
 namespace {
@@ -41,11 +44,14 @@ void ModelNames::add(const std::string& name, ServedAdapter adapter) {
   if (adapter.created == 0) adapter.created = now();
   adapter.id = ids_.try_emplace(name, std::ssize(ids_)).first->second;
   adapters_.insert_or_assign(name, std::move(adapter));
+  removed_.erase(name);
 }
 
 bool ModelNames::remove(const std::string& name) {
   std::erase_if(defaults_, [&name](const AdapterWeight& each) { return each.name == name; });
-  return adapters_.erase(name) > 0;
+  if (adapters_.erase(name) == 0) return false;
+  removed_.insert(name);
+  return true;
 }
 
 std::map<int64_t, std::string> ModelNames::ids() const {
@@ -63,7 +69,13 @@ void ModelNames::reread() {
   if (lora_root_.empty()) return;
   std::erase_if(adapters_, [](const auto& entry) { return !entry.second.is_added; });
   for (const std::string& name : adapters_in(lora_root_)) {
-    if (!adapters_.contains(name)) add(name, {.path = lora_root_ + "/" + name});
+    if (adapters_.contains(name) || removed_.contains(name)) continue;
+    if (is_base(name)) {
+      spdlog::warn("warning: the adapter {} of {} has a name of the base model, which requests get",
+                   app::quote(name), lora_root_);
+      continue;
+    }
+    add(name, {.path = lora_root_ + "/" + name});
   }
   std::erase_if(defaults_,
                 [this](const AdapterWeight& each) { return !adapters_.contains(each.name); });
@@ -79,13 +91,19 @@ std::string ModelNames::adapter_of(const std::string& name) {
     if (is_prefix && adapters_.contains(name.substr(base.size() + 1)))
       return name.substr(base.size() + 1);
   }
-  if (lora_root_.empty()) throw no_such_model(name);
-  try {
-    add(name, {.path = find_adapter(lora_root_, name)});
-  } catch (const Error&) {  // its text tells of folders
-    throw no_such_model(name);
-  }
+  std::string path = in_root(name);
+  if (path.empty()) throw no_such_model(name);
+  add(name, {.path = std::move(path)});
   return name;
+}
+
+std::string ModelNames::in_root(const std::string& name) const {
+  if (lora_root_.empty() || removed_.contains(name)) return {};
+  try {
+    return find_adapter(lora_root_, name);
+  } catch (const Error&) {  // its text tells of folders
+    return {};
+  }
 }
 
 void ModelNames::resolve(const ModelChoice& choice, Request& request) {

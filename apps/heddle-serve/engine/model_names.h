@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,9 +34,13 @@ class ModelNames {
   [[nodiscard]] const std::string& lora_root() const { return lora_root_; }
 
   void add(const std::string& name, ServedAdapter adapter);
+  /// The name does not exist from here on, also where the folder of adapters has it, until it is
+  /// added again.
   bool remove(const std::string& name);
   /// Lists the folder of adapters anew: what has come or gone there.
   void reread();
+  /// Where the folder of adapters has one that requests may name so; empty: nowhere.
+  [[nodiscard]] std::string in_root(const std::string& name) const;
 
   /// Names by the adapters' ids.
   [[nodiscard]] std::map<int64_t, std::string> ids() const;
@@ -58,6 +63,7 @@ class ModelNames {
   std::string lora_root_;
   std::vector<std::string> folders_;  // that no client is told of
   std::map<std::string, ServedAdapter> adapters_;
+  std::set<std::string> removed_;       // which the folder may still have
   std::map<std::string, int64_t> ids_;  // also of names that are gone
   AdapterList defaults_;
 };

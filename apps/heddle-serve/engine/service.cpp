@@ -12,6 +12,7 @@
 #include "heddle/core/error.h"
 
 #include "api/api_error.h"
+#include "open_model.h"
 
 namespace heddle::serve {
 namespace {
@@ -52,6 +53,7 @@ Service::Service(boost::asio::io_context& network, const app::ServeOptions& opti
                  std::function<void()> on_end)
     : network_(network), options_(options) {
   last_.load = engine.load();
+  app::check_adapter_names(engine.model(), options.model, base_names(options, engine.model()));
   auto tell_end = [this, on_end = std::move(on_end)](const std::string& ended_by) {
     boost::asio::post(network_, [this, on_end, ended_by] {
       ended_by_ = ended_by;

@@ -3,6 +3,8 @@
 #include <array>
 #include <filesystem>
 
+#include <spdlog/spdlog.h>
+
 #include "heddle/core/error.h"
 
 #include "api/api_error.h"
@@ -96,12 +98,24 @@ Load read_load(const std::string& text, Service& service) {
   Load load{.name = required(body, "lora_name"), .path = required(body, "lora_path")};
   check_name(load.name);
   load.replaces = RowReader(body, "request").flag("load_inplace", false);
-  const auto known = service.names().adapters().find(load.name);
-  const bool is_taken = known != service.names().adapters().end() && known->second.is_added;
-  if (service.names().is_base(load.name) || (is_taken && !load.replaces)) {
+  const ModelNames& names = service.names();
+  if (names.is_base(load.name)) {
+    throw invalid("'" + load.name + "' is a name of the base model; load the adapter under another",
+                  "lora_name");
+  }
+  const auto known = names.adapters().find(load.name);
+  const bool is_added = known != names.adapters().end() && known->second.is_added;
+  if (is_added && !load.replaces) {
     throw invalid("The lora adapter '" + load.name + "' has already been loaded.", "lora_name");
   }
-  load.path = path_in_root(service.names().lora_root(), load.path);
+  load.path = path_in_root(names.lora_root(), load.path);
+  const std::string in_root = is_added ? std::string() : names.in_root(load.name);
+  std::error_code error;
+  if (!in_root.empty() && !load.replaces && !fs::equivalent(in_root, load.path, error)) {
+    throw invalid("'" + load.name + "' is another adapter of --lora-root; load it under another " +
+                      "name, or with load_inplace",
+                  "lora_name");
+  }
   return load;
 }
 
@@ -172,7 +186,8 @@ boost::asio::awaitable<HttpResponse> load_adapter(Service& service, const std::s
       return load.replaces ? engine.replace_adapter(load.name, std::move(*adapter))
                            : engine.add_adapter(load.name, std::move(*adapter));
     };
-    co_await service.call(add);
+    const AdapterInfo info = co_await service.call(add);
+    for (const std::string& what : info.warnings) spdlog::warn("warning: {}", what);
   } catch (const Error& error) {
     throw load_failure(error, service);
   }
@@ -209,12 +224,9 @@ std::string unload_name(const Service& service, const std::string& text) {
 }
 
 boost::asio::awaitable<HttpResponse> unload_adapter(Service& service, const std::string& name) {
-  const auto known = service.names().adapters().find(name);
-  if (known == service.names().adapters().end()) throw not_loaded(name);
-  const bool is_of_root = !known->second.is_added;
+  if (!service.names().remove(name)) throw not_loaded(name);
   const auto remove = [name](Engine& engine) { return engine.remove_adapter(name); };
   co_await service.call(remove);
-  if (!is_of_root) service.names().remove(name);
   co_return done(name, "removed");
 }
 

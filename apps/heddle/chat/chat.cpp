@@ -63,6 +63,7 @@ int chat(const ChatOptions& options) {
   if (interactive) taken.emplace();
   const ChatSignals* signals = taken ? &*taken : nullptr;
   Engine engine = open_for_comparisons(options.model, interactive);
+  check_adapter_names(engine.model(), options.model, names_of_base(engine.model()));
   ChatDisplay display(interactive);
   const std::unique_ptr<ChatInput> input = make_input(options, signals, display);
   return ChatRoom(options, in_use, {engine, display, *input, signals}).run();

@@ -1,7 +1,5 @@
 #include "generate/row_source.h"
 
-#include <filesystem>
-
 #include "heddle/core/error.h"
 
 #include "open_model.h"
@@ -120,9 +118,8 @@ void RowSource::check_lines() {
 }
 
 void RowSource::check_requests(const Engine& engine) {
-  const std::filesystem::path path = engine.model().path;
-  defaults_.base_names = {path.stem().string(), path.filename().string(), path.string()};
-  if (!engine.model().name.empty()) defaults_.base_names.push_back(engine.model().name);
+  defaults_.base_names = names_of_base(engine.model());
+  check_adapter_names(engine.model(), options_.model, defaults_.base_names);
   if (!lines_ || lines_->is_regular()) check_all(&engine);
 }
 

@@ -59,8 +59,13 @@ struct EngineOptions {
   /// Adapters that the rows which run at once may use, and the bytes of these adapters' weights: a
   /// decode step reads them all. A row with a list that is longer runs alone. 0: no bound.
   int64_t max_batch_adapters = 0, max_batch_adapter_bytes = 0;
+  /// Whether what is odd about an adapter (AdapterInfo::warnings) is an Error.
+  bool strict = false;
   /// Called while the weights are loaded, by the thread that makes the engine.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load{};
+  /// Told what is odd about an adapter of adapter_dir each time that it is found there anew, by the
+  /// thread that owns the engine.
+  std::function<void(const std::string& warning)> on_warning{};
 };
 
 /// Facts of the loaded model.
@@ -93,6 +98,9 @@ struct AdapterInfo {
   /// Whether base_model may be the engine's model: it is empty, or agrees with one of the names
   /// that the model's file has and gives.
   bool names_this_model = true;
+  /// What is odd about it, one sentence each: it was made for another model, its configuration has
+  /// settings that heddle does not know, or modules that it shall change have no tensors.
+  std::vector<std::string> warnings{};
 };
 
 /// The folders of adapters in a folder that PeftModel.save_pretrained wrote of several, by name;

@@ -134,9 +134,11 @@ enum class RequestError : uint8_t {
   kUnsupported,      // nothing is wrong with it, but heddle does not have it
   kUnknownAdapter,   // no adapter has the name
   kOutOfMemory,      // for the row, or there is never room for its adapters
-  kEngineEnded       // the GPU has failed: all later requests end so, too
+  kEngineEnded,      // the GPU has failed: all later requests end so, too
+  kNotFinite         // its logits are no numbers: the model or an adapter is damaged
 };
-/// "none", "invalid_argument", "unsupported", "unknown_adapter", "out_of_memory" or "engine_ended".
+/// "none", "invalid_argument", "unsupported", "unknown_adapter", "out_of_memory", "engine_ended" or
+/// "not_finite".
 [[nodiscard]] const char* name(RequestError error);
 /// What a request ends with that meets this exception; that of Engine::check, for one.
 [[nodiscard]] RequestError request_error(const std::exception& thrown) noexcept;

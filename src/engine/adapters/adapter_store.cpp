@@ -9,6 +9,7 @@
 #include "engine/adapters/row_adapters.h"
 #include "engine/adapters/settled_read.h"
 #include "engine/sequence.h"
+#include "files/printable.h"
 #include "model/adapters/open_adapter.h"
 
 namespace heddle {
@@ -25,6 +26,8 @@ AdapterStore::AdapterStore(ModelRunner& runner, const model::ModelFiles& files,
       text_of_model_(text_of_model),
       names_(files.names()),
       bounds_(limits.bounds),
+      strict_(limits.strict),
+      on_warning_(limits.on_warning),
       tiers_(
           runner, files,
           {.memory_bytes = limits.bounds.memory_bytes, .host_memory_bytes = limits.host_memory}) {
@@ -81,9 +84,22 @@ AdapterStore::Prepared AdapterStore::prepare(const std::string& given) const {
                     .info = {.name = {},
                              .folder = path,
                              .base_model = opened->base_model(),
-                             .names_this_model = names_.may_be(opened->base_model())}};
+                             .names_this_model = names_.may_be(opened->base_model()),
+                             .warnings = opened->warnings(files_.config().dims())}};
   prepared.weights = runner_.prepare_adapter(*opened);
   return prepared;
+}
+
+std::string AdapterStore::made_for_another(const std::string& name, const std::string& path,
+                                           const std::string& base_model) const {
+  const std::string& own = files_.config().name;
+  return "adapter " + name + " (" + path + ") was made for " + files::printable(base_model) +
+         ", the model is " +
+         (own.empty() ? files_.path() : files::printable(own) + " (" + files_.path() + ")");
+}
+
+void AdapterStore::check_strict(const std::vector<std::string>& warnings) const {
+  if (strict_ && !warnings.empty()) throw_error(ErrorCode::kInvalidArgument, warnings.front());
 }
 
 void AdapterStore::check_free(const std::string& name) const {
@@ -95,6 +111,12 @@ void AdapterStore::check_free(const std::string& name) const {
 AdapterInfo AdapterStore::add(const std::string& name, Prepared prepared, bool may_replace) {
   const AdapterHold& known = prepared.known;
   HEDDLE_CHECK(!name.empty(), known->path, ": an adapter needs a name");
+  AdapterInfo& info = prepared.info;
+  if (!info.names_this_model) {
+    info.warnings.insert(info.warnings.begin(),
+                         made_for_another(name, info.folder, info.base_model));
+  }
+  check_strict(info.warnings);
   if (!may_replace) check_free(name);
   reserve(1);
   if (!make_room_for_added(known->num_bytes)) {
@@ -187,6 +209,12 @@ AdapterHold AdapterStore::find_in_folder(const std::string& name) {
     known->young_digest = digest;
     HEDDLE_CHECK(stamps_of(path) == stamps && (!digest || digest_of(path, bounds) == *digest), path,
                  ": has changed while it was read; ask for it again");
+    std::vector<std::string> warnings = opened->warnings(files_.config().dims());
+    if (!names_.may_be(opened->base_model())) {
+      warnings.push_back(made_for_another(name, path, opened->base_model()));
+    }
+    check_strict(warnings);
+    if (on_warning_) std::ranges::for_each(warnings, on_warning_);
   }
   known->found = std::move(stamps);
   const int64_t host_memory = tiers_.limits().host_memory_bytes;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <map>
 #include <string>
@@ -356,6 +357,35 @@ TEST_F(CEngine, AdaptersComeAndGoBesideRows) {
     EXPECT_TRUE(
         testing::same_bits<float>(answers.at(id + 8).completion.logprobs, fresh[i].logprobs));
   }
+}
+
+TEST_F(CEngine, WhatIsOddAboutAnAdapterIsToldOrAnError) {
+  const std::string odd = model.adapter_folder("odd", 3);
+  const std::string file = odd + "/adapter_config.json";
+  std::string config;
+  std::getline(std::ifstream(file), config, '\0');
+  config.insert(1, R"("rank_patern": {}, )");
+  std::ofstream(file) << config;
+  std::vector<std::string> told;
+  heddle_engine_options options = small_options();
+  options.user_data = &told;
+  options.on_warning = [](void* to, heddle_string warning) {
+    static_cast<std::vector<std::string>*>(to)->push_back(text_of(warning));
+  };
+  heddle_engine* other = nullptr;
+  ASSERT_EQ(heddle_engine_create(&other, c_string(path), &options), HEDDLE_OK);
+  EXPECT_EQ(heddle_engine_add_adapter(other, c_string("first"), c_string(first), false), HEDDLE_OK);
+  EXPECT_TRUE(told.empty());
+  EXPECT_EQ(heddle_engine_add_adapter(other, c_string("odd"), c_string(odd), false), HEDDLE_OK);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_NE(told[0].find("'rank_patern' is a field that heddle does not know"), std::string::npos);
+  heddle_engine_destroy(other);
+  options.strict = true;
+  ASSERT_EQ(heddle_engine_create(&other, c_string(path), &options), HEDDLE_OK);
+  expect_failure("did you mean rank_pattern?",
+                 heddle_engine_add_adapter(other, c_string("odd"), c_string(odd), false));
+  EXPECT_EQ(told.size(), 1u);
+  heddle_engine_destroy(other);
 }
 
 TEST_F(CEngine, WrongArgumentsAreNamed) {

@@ -163,6 +163,8 @@ LowRank GgufAdapter::read_halves(std::string_view name, const Halves& halves, bo
                rank, ", which gives no finite scale");
   pair.a = reinterpret_cast<const std::byte*>(keep(std::move(values)));
   pair.b = reinterpret_cast<const std::byte*>(keep(values_of(b)));
+  pair.a_name = a.name;
+  pair.b_name = b.name;
   return pair;
 }
 

@@ -24,6 +24,7 @@ class GgufAdapter : public Adapter {
               const files::FolderBounds& bounds = {});
 
   void check_fits(const ModelDims& dims) const override;
+  [[nodiscard]] std::vector<std::string> warnings(const ModelDims&) const override { return {}; }
 
  private:
   struct Halves {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,15 +32,20 @@ class PeftAdapter : public Adapter {
   [[nodiscard]] const AdapterConfig& config() const { return config_; }
 
   void load() override { tensors_.load(); }
-  /// Error(kInvalidArgument) unless every pair fits its layer, and every layer that the config
-  /// targets has its pair.
+  /// Error(kInvalidArgument) unless every pair fits its layer. Pairs of q_proj, k_proj and v_proj
+  /// also fit a layer that has them fused, and pairs of a fused layer one that does not, so long as
+  /// no two are for the same rows; so do gate_proj and up_proj.
   void check_fits(const ModelDims& dims) const override;
+  /// As PEFT, which warns too, of modules that the config targets and the file has nothing for.
+  [[nodiscard]] std::vector<std::string> warnings(const ModelDims& dims) const override;
 
  private:
   void read_tensors();
+  [[nodiscard]] std::vector<std::string> missing_modules(const ModelDims& dims) const;
 
   AdapterConfig config_;
   files::SafetensorsFile tensors_;
+  std::list<std::vector<float>> converted_;  // halves whose partners are of another type
 };
 
 }  // namespace heddle::model

@@ -47,8 +47,8 @@ bool are_equal(const WeightSource& source, const StoredTensor& a, const StoredTe
     return false;
   }
   std::vector<std::byte> of_a, of_b;
-  for (size_t first = 0; first < a.data.size(); first += kComparedBytes) {
-    const size_t size = std::min(kComparedBytes, a.data.size() - first);
+  for (size_t first = 0; first < a.num_bytes; first += kComparedBytes) {
+    const size_t size = std::min(kComparedBytes, a.num_bytes - first);
     of_a.resize(size);
     of_b.resize(size);
     source.read(a, first, of_a);
