@@ -57,7 +57,7 @@ LAYERS = {
                                        "src/chat_template/syntax"], ["json"]),
     "src/chat_template/library": (["include/heddle/core", "src/files/printable.h", "src/chat_template/values",
                                    "src/chat_template/syntax", "src/chat_template/interpreter"], ["json"]),
-    "src/chat_template": (["include/heddle/core", "src/files/printable.h", "src/files/json_document.h"], ["json"]),
+    "src/chat_template": (["include/heddle/core", "src/files/printable.h", "src/files/json_document.h", "src/files/parse_json.h"], ["json"]),
     "src/model": (["include/heddle/core", "include/heddle/ops", "src/core", "src/files", "src/tokenizer",
                    "src/chat_template"],
                   ["json", "pcre2"]),

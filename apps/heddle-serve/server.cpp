@@ -72,7 +72,7 @@ struct Server::State {
     reread_signal_.async_wait([this](error_code error, int) {
       if (error) return;
       service_.names().reread();
-      spdlog::info("the folders of adapters were read again: {} adapters",
+      spdlog::info("the adapter folders were read again: {} adapters",
                    service_.names().adapters().size());
       wait_for_reread();
     });
@@ -100,7 +100,7 @@ struct Server::State {
       drain_end_ = now;
       return;
     }
-    spdlog::info("ending: {} answers are at work", service_.num_rows());
+    spdlog::info("shutting down: {} answers are still running", service_.num_rows());
     service_.drain();
     drain_end_ =
         now + std::chrono::milliseconds(static_cast<int64_t>(options_.drain_timeout * 1000));
@@ -114,7 +114,7 @@ struct Server::State {
     if (now >= drain_end_) listener_.close_all();
     if (listener_.is_stopped() && listener_.num_connections() == 0) return io_.stop();
     if (now >= drain_end_ + kGiveUp) {
-      spdlog::error("{} connections do not end", listener_.num_connections());
+      spdlog::error("{} connections are still open", listener_.num_connections());
       std::quick_exit(kExitFailed);
     }
     drain_timer_.expires_after(kDrainLook);

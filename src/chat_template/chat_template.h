@@ -8,6 +8,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "chat_template/template_facts.h"
+
 namespace heddle::chat_template {
 
 struct Program;  // a parsed template, see syntax/ast.h
@@ -31,11 +33,14 @@ class ChatTemplate {
   /// evaluation steps or memory.
   [[nodiscard]] std::string render(const nlohmann::ordered_json& variables) const;
 
+  [[nodiscard]] const TemplateFacts& facts() const { return facts_; }
+
   /// What strftime_now tells: local time of the system unless set here.
   void set_clock(std::function<std::time_t()> clock) { clock_ = std::move(clock); }
 
  private:
   std::shared_ptr<const Program> program_;  // shared by copies: it never changes
+  TemplateFacts facts_;
   std::function<std::time_t()> clock_ = [] { return std::time(nullptr); };
 };
 

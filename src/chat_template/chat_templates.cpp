@@ -1,9 +1,12 @@
 #include "chat_template/chat_templates.h"
 
+#include <vector>
+
 #include <nlohmann/json.hpp>
 
 #include "heddle/core/error.h"
 
+#include "chat_template/client_messages.h"
 #include "files/printable.h"
 
 namespace heddle::chat_template {
@@ -33,7 +36,20 @@ const ChatTemplate& ChatTemplates::pick(bool with_tools) const {
 
 std::string ChatTemplates::render(Conversation conversation, const SpecialTokens& tokens) const {
   const ChatTemplate& chosen = pick(conversation.has_tools());
-  return chosen.render(*variables_of(std::move(conversation), tokens));
+  std::vector<ArgumentText> arguments;
+  if (conversation.is_from_client) {
+    check_are_read(conversation, chosen.facts());
+    arguments = adapt_messages(*conversation.messages, chosen.facts());
+  }
+  JsonValue variables = variables_of(std::move(conversation), tokens);
+  if (arguments.empty()) return chosen.render(*variables);
+  try {
+    return chosen.render(*variables);
+  } catch (const Error&) {
+    // Some templates, such as DeepSeek's, join arguments to text and cannot have an object there.
+    restore_arguments((*variables)["messages"], arguments);
+    return chosen.render(*variables);
+  }
 }
 
 }  // namespace heddle::chat_template

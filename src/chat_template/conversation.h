@@ -24,6 +24,9 @@ struct Conversation {
   JsonValue documents{};  // an array of objects
   JsonValue kwargs{};     // further variables of the template, an object
   bool add_generation_prompt = true;
+  /// The messages come from a client of a chat API and take the form that the template reads, see
+  /// client_messages.h; else they stay as they are, as with apply_chat_template.
+  bool is_from_client = false;
 
   /// Tools are given, be it none: what chooses the template for tools.
   [[nodiscard]] bool has_tools() const { return !tools->is_null(); }

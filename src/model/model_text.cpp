@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include "files/json_document.h"
 #include "files/parse_json.h"
 #include "files/printable.h"
+#include "model/continued_message.h"
 
 namespace heddle::model {
 namespace {
@@ -225,35 +227,15 @@ void refuse_media(const ordered_json& messages) {
   }
 }
 
-std::string stripped(std::string_view text) {
-  constexpr const char* kSpaces = " \t\n\v\f\r";
-  const size_t begin = text.find_first_not_of(kSpaces);
-  if (begin == std::string_view::npos) return {};
-  return std::string(text.substr(begin, text.find_last_not_of(kSpaces) - begin + 1));
-}
-
-/// What the last message says: its content, or the text of its last part.
-std::string last_content(const ordered_json& messages) {
-  if (!messages.is_array() || messages.empty() || !messages.back().is_object()) return {};
-  const auto content = messages.back().find("content");
-  if (content == messages.back().end()) return {};
-  if (content->is_string()) return content->get<std::string>();
-  if (!content->is_array() || content->empty() || !content->back().is_object()) return {};
-  const auto text = content->back().find("text");
-  const bool is_text = text != content->back().end() && text->is_string();
-  return is_text ? text->get<std::string>() : std::string();
-}
-
-/// Cuts off what the template wrote behind the last message's content, which may have lost the
-/// spaces around it.
-void end_in_message(std::string& text, const std::string& content) {
-  const std::string core = stripped(content);
-  const size_t place = core.empty() ? std::string::npos : text.rfind(core);
-  HEDDLE_CHECK(place != std::string::npos,
-               "continue_final_message: the last message's content is not in the rendered text");
-  const std::string with_end = content.substr(content.find(core));
-  const bool keeps_end = text.compare(place, with_end.size(), with_end) == 0;
-  text.resize(place + (keeps_end ? with_end.size() : core.size()));
+/// A mark that is in no text of the conversation.
+std::string mark_for(const Chat& chat) {
+  for (int64_t i = 0;; ++i) {
+    std::string mark = "THE_ANSWER_GOES_ON_HERE_" + std::to_string(i);
+    const auto has_mark = [&mark](std::string_view text) { return text.find(mark) != text.npos; };
+    const bool is_in_turns = std::ranges::any_of(
+        chat.turns, [&](const ChatTurn& turn) { return has_mark(turn.content); });
+    if (!is_in_turns && !has_mark(chat.messages_json)) return mark;
+  }
 }
 
 }  // namespace
@@ -264,20 +246,21 @@ std::string render_chat(const chat_template::ChatTemplates& templates, const Cha
                                           ? messages_of(chat.turns)
                                           : parse_field(chat.messages_json, "messages_json");
   refuse_media(*messages);
-  std::string content;
+  std::optional<ContinuedMessage> continued;
   if (chat.continue_final_message) {
     HEDDLE_CHECK(!chat.add_generation_prompt,
                  "continue_final_message and add_generation_prompt are both set");
-    content = last_content(*messages);
+    continued.emplace(*messages, mark_for(chat));
   }
   std::string text =
       templates.render({.messages = std::move(messages),
                         .tools = parse_field(chat.tools_json, "tools_json"),
                         .documents = parse_field(chat.documents_json, "documents_json"),
                         .kwargs = parse_field(chat.template_kwargs_json, "template_kwargs_json"),
-                        .add_generation_prompt = chat.add_generation_prompt},
+                        .add_generation_prompt = chat.add_generation_prompt,
+                        .is_from_client = true},
                        special_tokens);
-  if (chat.continue_final_message) end_in_message(text, content);
+  if (continued) continued->end_text(text);
   const auto num_bytes = static_cast<int64_t>(text.size());
   HEDDLE_CHECK((num_bytes - 1) / kMaxChatBytesPerToken < max_context, "the conversation has ",
                text.size(), " bytes as rendered by the chat template, the ", max_context,

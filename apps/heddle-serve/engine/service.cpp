@@ -102,7 +102,7 @@ std::unique_ptr<Service::Rows> Service::submit(const Generation& generation) {
 
 std::string Service::refusal() const {
   if (!ended_by_.empty()) return ended_by_;
-  return is_draining_ ? "the server is about to end" : "";
+  return is_draining_ ? "the server is shutting down" : "";
 }
 
 Service::Rows::~Rows() {

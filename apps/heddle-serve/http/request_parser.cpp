@@ -32,6 +32,7 @@ HttpRequest head_of(const RequestParser& parser) {
   const std::string_view target(message.target().data(), message.target().size());
   const size_t mark = target.find('?');
   request.path = std::string(target.substr(0, mark));
+  if (request.path.size() > 1 && request.path.ends_with('/')) request.path.pop_back();
   if (mark != std::string_view::npos) request.query = std::string(target.substr(mark + 1));
   for (const auto& field : message) {
     request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
@@ -53,7 +54,7 @@ std::optional<HttpResponse> refusal_of(const boost::system::error_code& error,
   const bool has_gone =
       error == http::error::end_of_stream || error == http::error::partial_message;
   if (!is_http || has_gone) return std::nullopt;
-  return wrong(400, "no HTTP request: " + error.message());
+  return wrong(400, "not a valid HTTP request: " + error.message());
 }
 
 }  // namespace heddle::serve

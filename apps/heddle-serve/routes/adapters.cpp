@@ -53,7 +53,7 @@ ApiError invalid(const std::string& message, const char* param) {
 std::string required(const json& body, const char* field) {
   const json* const value = files::find_member(body, field);
   const bool is_given = value != nullptr && value->is_string() && !files::text_of(*value).empty();
-  if (!is_given) throw invalid(std::string(field) + " is missing, or no text", field);
+  if (!is_given) throw invalid(std::string(field) + " is missing or not a string", field);
   return std::string(files::text_of(*value));
 }
 
@@ -71,7 +71,9 @@ void check_name(const std::string& name) {
   constexpr size_t kLongest = 256;
   const bool is_wrong =
       name.size() > kLongest || name.find('\0') != std::string::npos || name == app::kBaseName;
-  if (is_wrong) throw invalid("lora_name is no name for an adapter", "lora_name");
+  if (is_wrong)
+    throw invalid("lora_name must not be \"base\", hold NUL or be longer than 256 bytes",
+                  "lora_name");
   for (const char c : name) {
     if (static_cast<unsigned char>(c) < 0x20)
       throw invalid("lora_name has control characters", "lora_name");
@@ -94,7 +96,7 @@ Load read_load(const std::string& text, Service& service) {
       throw invalid(std::string(field) + ": supported is " + files::json_text(value), field);
     }
   }
-  check_fields(body, kLoad, {}, service.options().ignore_unknown_fields);
+  check_fields(body, kLoad, service.options().ignore_unknown_fields);
   Load load{.name = required(body, "lora_name"), .path = required(body, "lora_path")};
   check_name(load.name);
   load.replaces = RowReader(body, "request").flag("load_inplace", false);
@@ -131,7 +133,8 @@ ApiError load_failure(const Error& error, const Service& service) {
 }  // namespace
 
 std::string path_in_root(const std::string& root, const std::string& path) {
-  const ApiError refused = invalid("lora_path leads to no adapter in --lora-root", "lora_path");
+  const ApiError refused =
+      invalid("lora_path does not lead to an adapter inside --lora-root", "lora_path");
   if (root.empty())
     throw invalid("the server has no --lora-root to load adapters from", "lora_path");
   if (path.find('\0') != std::string::npos) throw refused;
@@ -219,7 +222,7 @@ HttpResponse set_scales(Service& service, const std::string& body) {
 std::string unload_name(const Service& service, const std::string& text) {
   files::JsonTree tree = parse_body(text);
   json& body = *tree;
-  check_fields(body, kUnload, {}, service.options().ignore_unknown_fields);
+  check_fields(body, kUnload, service.options().ignore_unknown_fields);
   return required(body, "lora_name");
 }
 

@@ -32,6 +32,23 @@ std::string random_id() {
   return id;
 }
 
+/// The names of fields as a header holds them: what is no letter, digit or sign of a name is '?'.
+std::string header_list(const std::vector<std::string>& names) {
+  constexpr size_t kLongestName = 64;
+  constexpr std::string_view kSigns = "._-$[]";
+  std::string list;
+  for (const std::string& name : names) {
+    if (!list.empty()) list += ", ";
+    for (const char c : std::string_view(name).substr(0, kLongestName)) {
+      const char lower = static_cast<char>(c | 0x20);
+      const bool is_plain = (c >= '0' && c <= '9') || (lower >= 'a' && lower <= 'z') ||
+                            kSigns.find(c) != std::string_view::npos;
+      list += is_plain ? c : '?';
+    }
+  }
+  return list;
+}
+
 constexpr size_t kLongBody = 64 << 10;  // bytes that are parsed beside this thread's work
 
 /// The conversation as a template has rendered it.
@@ -58,7 +75,11 @@ HttpResponse success(HttpResponse response, const HttpRequest& request) {
 }
 
 ApiError not_done(const char* what) { return {501, "NotImplementedError", what}; }
-ApiError no_such_route() { return {404, "NotFoundError", "there is no such route"}; }
+ApiError no_such_route(const std::string& path) {
+  const std::string methods = allowed_methods(path);
+  if (methods.empty()) return {404, "NotFoundError", "there is no such route"};
+  return method_not_allowed(methods);
+}
 
 JsonArray lorax_tokens(const std::string& prompt, const std::vector<int32_t>& ids,
                        const TokenTexts& texts) {
@@ -77,9 +98,9 @@ JsonArray lorax_tokens(const std::string& prompt, const std::vector<int32_t>& id
 }
 
 /// The request in LoRAX's form of a body for /tokenize.
-Request read_inputs(json& body, bool ignores_unknown) {
+Request read_inputs(json& body, bool ignores_unknown, std::vector<std::string>& ignored) {
   constexpr auto kFields = std::to_array<std::string_view>({"inputs", "add_special_tokens"});
-  check_fields(body, kFields, {}, ignores_unknown);
+  check_fields(body, kFields, {}, ignores_unknown, ignored);
   const RowReader row(body, "request");
   Request request;
   request.text = row.required_text("inputs");
@@ -97,7 +118,8 @@ Tokenize read_to_tokenize(const std::string& body, const app::ServeOptions& opti
   files::JsonTree fields = parse_body(body);
   Tokenize asked{.is_lorax = files::find_member(*fields, "inputs") != nullptr};
   if (asked.is_lorax) {
-    asked.generation.prompts.push_back(read_inputs(*fields, options.ignore_unknown_fields));
+    asked.generation.prompts.push_back(
+        read_inputs(*fields, options.ignore_unknown_fields, asked.generation.ignored));
   } else {
     asked.generation = read_tokenize(body, options);
   }
@@ -110,9 +132,10 @@ std::vector<int32_t> read_tokens(const std::string& text, bool ignores_unknown,
   constexpr auto kFields = std::to_array<std::string_view>({"model", "adapter_id", "tokens"});
   files::JsonTree tree = parse_body(text);
   json& body = *tree;
-  check_fields(body, kFields, {}, ignores_unknown);
+  check_fields(body, kFields, ignores_unknown);
   const json* const tokens = files::find_member(body, "tokens");
-  HEDDLE_CHECK(tokens != nullptr && tokens->is_array(), "tokens is missing, or no list of ids");
+  HEDDLE_CHECK(tokens != nullptr && tokens->is_array(),
+               "tokens is missing or not a list of token ids");
   std::vector<int32_t> ids;
   for (const json& entry : tokens->get_array()) {
     const auto id = files::integer_in(entry, 0, std::numeric_limits<int32_t>::max());
@@ -145,7 +168,7 @@ net::awaitable<void> Routes::handle(const HttpRequest& request, Responder& respo
   std::optional<ApiError> failure;
   try {
     const bool is_known = co_await route(request, responder, log);
-    if (!is_known) failure = no_such_route();
+    if (!is_known) failure = no_such_route(request.path);
   } catch (const ApiError& error) {
     failure = error;
   } catch (const Error& error) {
@@ -168,7 +191,20 @@ net::awaitable<void> Routes::handle(const HttpRequest& request, Responder& respo
   write_log(log);
 }
 
+void Routes::name_ignored(const HttpRequest& request, const Generation& generation,
+                          Responder& responder) {
+  if (generation.ignored.empty()) return;
+  Headers headers = access_.cors_headers(request);
+  headers.emplace_back("X-Heddle-Ignored", header_list(generation.ignored));
+  responder.set_headers(std::move(headers));
+}
+
 void Routes::resolve(Generation& generation, RequestLog& log) {
+  if (generation.room > 0) {
+    const int64_t context = service_.engine().options().max_context;
+    const int64_t kept = std::max<int64_t>(context - std::min(generation.room, context), 1);
+    for (Request& request : generation.prompts) request.truncate_prompt_tokens = kept;
+  }
   for (Request& request : generation.prompts) service_.names().resolve(generation.choice, request);
   const Request& first = generation.prompts.front();
   log.adapter = first.adapters.empty() ? first.adapter : "several";
@@ -189,6 +225,7 @@ net::awaitable<void> Routes::chat(const HttpRequest& request, Responder& respond
                    : read_completion(request.body, service_.options());
   };
   Generation generation = co_await read_body(request.body, read);
+  name_ignored(request, generation, responder);
   if (!generation.chat_template.empty()) {
     Request& chat = generation.prompts.front();
     const auto render = [&] { return service_.engine().render(chat, generation.chat_template); };
@@ -207,6 +244,7 @@ net::awaitable<void> Routes::lorax(const HttpRequest& request, Responder& respon
                                    RequestLog& log) {
   const auto read = [&] { return read_lorax(request.body, service_.options()); };
   LoraxGeneration lorax = co_await read_body(request.body, read);
+  name_ignored(request, lorax.generation, responder);
   if (request.path == "/generate_stream") lorax.generation.stream = true;
   if (request.path == "/generate") lorax.generation.stream = false;
   resolve(lorax.generation, log);
@@ -214,9 +252,10 @@ net::awaitable<void> Routes::lorax(const HttpRequest& request, Responder& respon
   co_await answer(service_, lorax.generation, *form, responder, log);
 }
 
-net::awaitable<HttpResponse> Routes::tokenize(const std::string& body) {
-  const auto read = [&] { return read_to_tokenize(body, service_.options()); };
-  Tokenize asked = co_await read_body(body, read);
+net::awaitable<HttpResponse> Routes::tokenize(const HttpRequest& http, Responder& responder) {
+  const auto read = [&] { return read_to_tokenize(http.body, service_.options()); };
+  Tokenize asked = co_await read_body(http.body, read);
+  name_ignored(http, asked.generation, responder);
   Request& request = asked.generation.prompts.front();
   service_.names().resolve(asked.generation.choice, request);
   const auto find = [&request](Engine& engine) { return engine.tokenizer(request); };
@@ -262,7 +301,7 @@ Routes::IsKnown Routes::route(const HttpRequest& request, Responder& responder, 
   }
   HttpResponse response;
   if (match.route == Route::kTokenize) {
-    response = co_await tokenize(request.body);
+    response = co_await tokenize(request, responder);
   } else if (match.route == Route::kDetokenize) {
     response = co_await detokenize(request.body);
   } else if (is_admin_route(request)) {
@@ -287,7 +326,7 @@ net::awaitable<HttpResponse> Routes::answer_admin(const HttpRequest& request,
     case Route::kListAdapters: co_return list_models(service_);
     case Route::kShowScales: co_return show_scales(service_);
     case Route::kSetScales: co_return set_scales(service_, request.body);
-    default: throw no_such_route();
+    default: throw no_such_route(request.path);
   }
   co_return success(std::move(response), request);
 }
@@ -333,7 +372,7 @@ HttpResponse Routes::facts(const HttpRequest& request, const RouteMatch& match) 
     default: break;
   }
   if (auto file = page_file(request.path)) return std::move(*file);
-  throw no_such_route();
+  throw no_such_route(request.path);
 }
 
 }  // namespace heddle::serve

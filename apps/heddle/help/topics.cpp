@@ -82,7 +82,7 @@ Topic rows() {
        term("custom_id", "As id, under the name that batch files of servers have"),
        term("metadata", "Any value; the answer repeats it"),
        text("A field of another name, or one that is given twice, is an error that names the line "
-            "and the nearest field. Of a "
+            "and, where one is spelt much like it, the field that is known. Of a "
             "regular file every line, every adapter's name and every prompt's length is checked "
             "before the first token: a wrong row means exit code 2 and no output. With "
             "--keep-going wrong rows are answered with their error, the others run, and the exit "

@@ -232,6 +232,46 @@ TEST(ModelText, RendersConversationsThatAreJson) {
             "Hi [{'b': 1, 'a': 2}] [{'title': 't'}] [B] False False");
 }
 
+/// What transformers renders.
+TEST(ModelText, TheTextEndsInTheMessageThatTheAnswerGoesOnWith) {
+  const auto continued = [](const char* source, const std::string& messages) {
+    return render(source, {.messages_json = messages,
+                           .add_generation_prompt = false,
+                           .continue_final_message = true});
+  };
+  const auto last = [](const std::string& content) {
+    return R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": )" + content +
+           "}]";
+  };
+  constexpr const char* kPlain = "{% for m in messages %}<{{ m.content }}>{% endfor %}";
+  constexpr const char* kTrims = "{% for m in messages %}<{{ m.content | trim }}>{% endfor %}";
+  EXPECT_EQ(continued(kPlain, last(R"("a b")")), "<q><a b");
+  EXPECT_EQ(continued(kPlain, last(R"("")")), "<q><");
+  EXPECT_EQ(continued(kPlain, last(R"("  ")")), "<q><  ");
+  EXPECT_EQ(continued(kPlain, last(R"(" a ")")), "<q>< a ");
+  EXPECT_EQ(continued(kPlain, last(R"("q")")), "<q><q");
+  EXPECT_EQ(continued(kTrims, last(R"(" a ")")), "<q><a");
+  EXPECT_EQ(continued(kTrims, last(R"("  ")")), "<q><");
+  EXPECT_EQ(
+      continued(kPlain, last(R"([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])")),
+      "<q><a\nb");
+  EXPECT_EQ(continued(kPlain, last(R"("THE_ANSWER_GOES_ON_HERE_0 a")")),
+            "<q><THE_ANSWER_GOES_ON_HERE_0 a");
+  // A template that leaves out what a model thought, while another message has the same text.
+  constexpr const char* kShortens =
+      "{% for m in messages %}<{% if m.role == 'assistant' %}{{ m.content.split('|')[-1] }}"
+      "{% else %}{{ m.content }}{% endif %}>{% endfor %}";
+  const std::string twice =
+      R"([{"role": "user", "content": "is r|a right"}, {"role": "assistant", "content": "r|a"}])";
+  EXPECT_EQ(continued(kShortens, twice), "<is r|a right><a");
+  testing::expect_invalid({"continue_final_message", "is not in the rendered text"},
+                          [&] { (void)continued(kShortens, last(R"("r|a")")); });
+  testing::expect_invalid({"continue_final_message", "is not in the rendered text"},
+                          [&] { (void)continued("{{ messages[0].content }}", last(R"("a")")); });
+  testing::expect_invalid({"continue_final_message: the last message has no text"},
+                          [&] { (void)continued(kPlain, last("[]")); });
+}
+
 TEST(ModelText, NamesTheFieldOfJsonThatIsWrong) {
   const auto expect_refused = [](std::initializer_list<const char*> parts, const Chat& chat) {
     testing::expect_invalid(parts, [&] { (void)render("a", chat); });
